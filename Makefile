@@ -1,0 +1,140 @@
+# make                the programs, in build/
+# make demo           evaluate and explain a few plans of real models
+# make test           every test; the last line counts them
+# make bench          speed, as ratios within one run
+# make accuracy-public    predictions beside published training throughput
+# make fuzz           every parser under libFuzzer, FUZZ_SECONDS=60 each (clang)
+# make install        into PREFIX=/usr/local, below DESTDIR= if given
+# make deps           install what building and testing need (Debian, Ubuntu)
+# make clean
+#
+# SAN=1 builds in build-san/ under AddressSanitizer and UBSan: make SAN=1 test.
+# B=DIR builds in DIR.  demo and test install by themselves what is missing.
+
+VERSION := 0.1.0
+B       := $(if $(SAN),build-san,build)
+PREFIX  ?= /usr/local
+MPICC   ?= mpicc
+FUZZ_SECONDS ?= 60
+
+# -ffp-contract=off: a prediction must not depend on whether the machine that
+# makes it fuses multiply and add.  No -Werror: a newer compiler's new warning
+# should not stop a user; tests/test_architecture.sh fails on any that is left.
+CFLAGS ?= -O2 -g
+FLAGS  := -std=c17 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Wshadow -Wconversion \
+          -Wstrict-prototypes -Wno-string-conversion -ffp-contract=off -I. -I$B -MMD -MP
+ifdef SAN
+FLAGS  += -fsanitize=address,undefined -fno-sanitize-recover=all
+endif
+ifdef FUZZER
+FLAGS  += -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+endif
+
+MAINS    := $(wildcard sim/dpxplan.c exec/dpxrun.c calib/dpxcal.c reports/dpxreport.c)
+PROGRAMS := $(addprefix $B/,$(basename $(notdir $(MAINS))))
+# These need a launcher, a GPU or several machines.
+ELSEWHERE := tests/mpi/% tests/gpu/% tests/lab/%
+TESTS    := $(patsubst %.c,$B/%,$(filter-out $(ELSEWHERE),$(wildcard tests/*/test_*.c)))
+SCRIPTS  := $(wildcard tests/test_*.sh tests/*/test_*.sh)
+FUZZERS  := $(patsubst %.c,$B/%,$(wildcard tests/fuzz/fuzz_*.c))
+BENCHES  := $(patsubst %.c,$B/%,$(wildcard tests/bench/bench_*.c))
+
+all: $(PROGRAMS) $B/model.a $B/sim.a
+
+# One archive per library.  The link lines are the architecture: model needs
+# nobody, and only what runs for real needs MPI.  An archive depends on its
+# folder as well, so that a deleted source leaves it.
+objs  = $(patsubst %,$B/%.o,$(filter-out $(MAINS),$(wildcard $1/*.c))) $(wildcard $1)
+bench = $B/calib/bench%
+$B/model.a:   $(call objs,model)
+$B/sim.a:     $(call objs,sim)
+$B/exec.a:    $(call objs,exec)
+$B/store.a:   $(filter-out $(bench),$(call objs,calib))
+$B/bench.a:   $(filter $(bench) calib,$(call objs,calib))
+$B/reports.a: $(call objs,reports)
+
+$B/dpxplan:   $B/sim/dpxplan.c.o       $B/sim.a $B/store.a $B/model.a
+$B/dpxrun:    $B/exec/dpxrun.c.o       $B/exec.a $B/sim.a $B/store.a $B/model.a
+$B/dpxcal:    $B/calib/dpxcal.c.o      $B/bench.a $B/exec.a $B/store.a $B/model.a
+$B/dpxreport: $B/reports/dpxreport.c.o $B/reports.a $B/sim.a $B/store.a $B/model.a
+$(TESTS):     $B/%: $B/%.c.o           $B/reports.a $B/sim.a $B/store.a $B/model.a
+$(BENCHES):   $B/%: $B/%.c.o           $B/sim.a $B/model.a
+$(FUZZERS):   $B/%: $B/%.c.o           $B/sim.a $B/model.a
+
+$B/tests/accuracy/accuracy_public: $B/tests/accuracy/accuracy_public.c.o \
+    $B/tests/accuracy/public_rows.c.o $B/sim.a $B/store.a $B/model.a
+$B/tests/sim/test_accuracy_public: $B/tests/accuracy/public_rows.c.o
+
+$(TESTS): LIBS = -lcmocka
+ifdef FUZZER
+$(FUZZERS): LIBS = -fsanitize=fuzzer
+else
+$(FUZZERS): $B/tests/fuzz/replay.c.o
+endif
+$B/dpxrun $B/dpxcal: private CC := $(MPICC)
+$B/exec/%.c.o: private CC := $(MPICC)
+
+# V=1 shows the commands.
+Q = $(if $V,,@echo '  $@';)
+
+$(PROGRAMS) $(TESTS) $(BENCHES) $(FUZZERS) $B/tests/accuracy/accuracy_public:
+	$Q$(CC) $(FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) \
+	    $(if $(wildcard calib/*.c),-lsqlite3) -ljansson -lyaml $(LIBS) -lm
+# What the compiler says is kept beside the object, where the tests look for it.
+$B/%.c.o: %.c Makefile
+	@mkdir -p $(@D)
+	$Q$(CC) $(FLAGS) $(CFLAGS) -c -o $@ $< 2>$@.warn || { cat $@.warn >&2; exit 1; }; cat $@.warn >&2
+$B/%.a:
+	@mkdir -p $(@D)
+	$Qrm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
+
+# --version: the commit too, where there is one.  Rewritten only on change.
+$B/model/opts.c.o: $B/version.h
+$B/version.h: FORCE
+	@mkdir -p $(@D)
+	@git=$$(test -e .git && git describe --always --dirty 2>/dev/null); \
+	echo "#define DPX_VERSION \"$(VERSION)$${git:+ ($$git)}\"" >$@.new; \
+	cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+# In two steps, since what the second needs may be installed by the first.
+# -k: a test that does not compile must not hide the results of the others.
+test:
+	@tools/install-deps.sh build test
+	@$(MAKE) --no-print-directory -k test-programs; B=$B tests/run.sh $$? $(TESTS) $(FUZZERS) $(SCRIPTS)
+test-programs: all $(TESTS) $(FUZZERS) $(BENCHES)
+
+demo:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory all
+	@B=$B demo/demo.sh
+
+bench:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory all $(BENCHES)
+	@B=$B tests/bench/run.sh $(BENCHES)
+
+accuracy-public:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory $B/tests/accuracy/accuracy_public
+	@$B/tests/accuracy/accuracy_public
+
+fuzz:
+	@tools/install-deps.sh build fuzz
+	@$(MAKE) --no-print-directory B=$B/fuzz CC=clang FUZZER=1 $(patsubst $B/%,$B/fuzz/%,$(FUZZERS))
+	@tests/fuzz/run.sh $(FUZZ_SECONDS) $(patsubst $B/%,$B/fuzz/%,$(FUZZERS))
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+
+deps:
+	@tools/install-deps.sh build test fuzz
+help:
+	@sed '/^#/!Q; s/^#//; s/^ //' Makefile
+clean:
+	rm -rf build build-san
+
+.PHONY: all test test-programs demo bench accuracy-public fuzz install deps help clean FORCE
+.DELETE_ON_ERROR:
+.SECONDARY:
+-include $(shell find $B -name '*.d' 2>/dev/null)

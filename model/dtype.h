@@ -1,0 +1,32 @@
+/* dtype.h -- the number formats of training, and checked 64-bit arithmetic.
+ *
+ * Every size in dpx is an int64_t count of bytes or elements.  A product or sum
+ * that does not fit is refused, never wrapped. */
+#ifndef DPX_DTYPE_H
+#define DPX_DTYPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum dtype { DT_FP32, DT_BF16, DT_FP16, DT_FP64, DT_INT64, DT_INT32, DT_UINT8, NDTYPE };
+
+/* Bytes of one element: 4, 2, 2, 8, 8, 4, 1. */
+int64_t     dtype_bytes(enum dtype t);
+/* "fp32", "bf16", "fp16", "fp64", "int64", "int32", "uint8". */
+const char *dtype_name(enum dtype t);
+/* The dtype of that name, or -1. */
+int         dtype_parse(const char *name);
+
+/* Largest byte or element count dpx works with: 2^60, so that a sum of a few
+ * of them still fits an int64_t. */
+#define SIZE_LIMIT ((int64_t)1 << 60)
+
+/* a*b (a+b) into *out; false when negative or above SIZE_LIMIT. */
+bool checked_mul(int64_t a, int64_t b, int64_t *out);
+bool checked_add(int64_t a, int64_t b, int64_t *out);
+
+/* Ceiling of a/b, and a rounded up to a multiple of b.  a >= 0, b > 0. */
+static inline int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+static inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+#endif

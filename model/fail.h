@@ -1,0 +1,20 @@
+/* fail.h -- report an error and return -1.
+ *
+ *     return fail("%s: %s", path, strerror(errno));
+ *
+ * The function that knows the facts says what went wrong, where, and what
+ * would be right, in one line; those above it release what they hold and pass
+ * the -1 on.  `main` then exits with 2 for bad input or usage, 1 otherwise. */
+#ifndef DPX_FAIL_H
+#define DPX_FAIL_H
+
+#include <stddef.h>
+
+/* Prints "dpx: <message>\n" on stderr and returns -1. */
+int fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* From now on messages of this thread go into `into` (always terminated, cut at `size`)
+ * instead of stderr; NULL restores stderr.  For tests and for fuzzing. */
+void fail_capture(char *into, size_t size);
+
+#endif

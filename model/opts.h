@@ -1,0 +1,73 @@
+/* opts.h -- the command line as a table: one row an option, with parser, help
+ * and type in one place and the default in the variable.
+ *
+ *     struct args a = { .world_size = 8, .top = 10, .precision = DT_BF16 };
+ *     const struct opt opts[] = {
+ *         { "PLAN.json",  "the plan",           .str = &a.plan, .positional = true, .required = true },
+ *         { "world-size", "ranks",              .i = &a.world_size, .min = 1 },
+ *         { "bucket",     "gradient bucket",    .bytes = &a.bucket },
+ *         { "precision",  "number format",      .word = &a.precision, .words = precisions },
+ *         { "output",     "where to write",     .str = &a.output, .letter = 'o', .value = "FILE" },
+ *         { "json",       "one JSON document",  .flag = &a.json },
+ *         { 0 }
+ *     };
+ *     int rc = opts_parse("dpxplan eval", "every figure of one plan", opts, argc, argv);
+ *     if (rc != OPTS_OK)
+ *         return rc < 0 ? 2 : 0;
+ *
+ * `--bucket 25MiB` and `--bucket=25MiB` mean the same, `--` ends the options,
+ * and the last of repeated options counts.  Every command has --help and
+ * --version without a row of their own. */
+#ifndef DPX_OPTS_H
+#define DPX_OPTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Exactly one of the pointers is set: one per type, so that the compiler sees a
+ * wrong one.  Strings point into argv. */
+struct opt {
+    const char  *name;          /* without the dashes; of a positional, as help shows it */
+    const char  *help;
+    bool        *flag;          /* takes no value */
+    int64_t     *i;             /* a count: 64, 1.5e9, 8B; at least `min` */
+    int64_t     *bytes;         /* 25MiB, 80GB; at least `min` */
+    double      *num;           /* finite, not negative */
+    const char **str;
+    int         *word;          /* index into `words`; start it with -1 for no default */
+    uint64_t    *set;           /* comma-separated: bit k is words[k]; 0 for no default */
+    const char *const *words;   /* ended by NULL */
+    int64_t      min;
+    const char  *value;         /* what help calls the value; a name for the type if NULL */
+    char         letter;        /* -o, if not 0 */
+    bool         required;
+    bool         positional;    /* taken in the order of the rows */
+};
+
+enum { OPTS_ERROR = -1, OPTS_OK = 0, OPTS_DONE = 1 };
+
+/* Parses argv[1..argc-1] into the table's variables.  OPTS_DONE: --help or
+ * --version was asked for and is on stdout.  OPTS_ERROR: the reason is
+ * reported, naming the option; the caller exits with 2. */
+int opts_parse(const char *command, const char *about, const struct opt *opts,
+               int argc, char **argv);
+
+/* A program of several commands. */
+struct command {
+    const char *name, *about;
+    int (*run)(int argc, char **argv);  /* argv[0] is the command's name; returns the exit status */
+};
+
+/* Runs the command that argv[1] names and returns its exit status; --help,
+ * --version and an unknown command (2) are dealt with here. */
+int command_run(const char *program, const char *about, const struct command *commands,
+                int argc, char **argv);
+
+/* The one of `words` (ended by NULL) that `typed` was probably meant to be, or
+ * NULL when none is near.  For messages about keys and names, too. */
+const char *nearest_word(const char *typed, const char *const *words);
+
+/* "0.1.0 (3fa9c21)". */
+const char *dpx_version(void);
+
+#endif

@@ -1,0 +1,291 @@
+#include "tests/check.h"
+#include "model/fail.h"
+#include "model/opts.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const precisions[] = { "bf16", "fp16", "fp32", NULL };
+static const char *const strategies[] = { "dp", "ddp", "zero1", "fsdp", NULL };
+
+struct args {
+    const char *plan, *other, *output;
+    int64_t     ranks, bucket;
+    double      headroom;
+    int         precision;
+    uint64_t    strategies;
+    bool        json;
+};
+
+static struct args a;
+static char said[512];
+
+/* Parses the words, ended by NULL, with one option of every kind. */
+static int parse(const char *const *words)
+{
+    char copy[16][64], *argv[17] = { "eval" };
+    int argc = 1;
+    const struct opt opts[] = {
+        { "PLAN.json",  "the plan",     .str = &a.plan, .positional = true, .required = true },
+        { "OTHER.json", "another plan", .str = &a.other, .positional = true },
+        { "ranks",      "ranks",        .i = &a.ranks, .min = 1 },
+        { "bucket",     "bucket",       .bytes = &a.bucket },
+        { "headroom",   "kept free",    .num = &a.headroom },
+        { "precision",  "format",       .word = &a.precision, .words = precisions },
+        { "strategy",   "strategies",   .set = &a.strategies, .words = strategies },
+        { "output",     "where to",     .str = &a.output, .letter = 'o', .value = "FILE" },
+        { "json",       "as JSON",      .flag = &a.json },
+        { 0 }
+    };
+
+    a = (struct args){ .ranks = 8, .precision = -1, .headroom = 0.05 };
+    for (; *words; words++, argc++) {
+        snprintf(copy[argc - 1], sizeof copy[0], "%s", *words);
+        argv[argc] = copy[argc - 1];
+    }
+    /* The strings point into `copy`: only whether they are set outlives this. */
+    fail_capture(said, sizeof said);
+    int rc = opts_parse("dpxplan eval", "every figure of one plan", opts, argc, argv);
+    fail_capture(NULL, 0);
+    return rc;
+}
+
+#define PARSE(...) parse((const char *const[]){ __VA_ARGS__, NULL })
+
+/* Refused with exactly this message. */
+#define REFUSED(message, ...) \
+    do { \
+        assert_int_equal(PARSE(__VA_ARGS__), OPTS_ERROR); \
+        assert_string_equal(said, message); \
+    } while (0)
+
+static void values_stand_apart_or_after_an_equals_sign(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("p.json", "--ranks", "64", "--bucket=25MiB", "--headroom=.1"), OPTS_OK);
+    assert_int_equal(a.ranks, 64);
+    assert_int_equal(a.bucket, 25 << 20);
+    assert_close(a.headroom, 0.1, 0);
+    assert_false(a.json);
+    assert_int_equal(PARSE("--json", "--ranks=1e3", "p.json"), OPTS_OK);
+    assert_int_equal(a.ranks, 1000);
+    assert_true(a.json);
+}
+
+static void what_is_not_given_keeps_its_default(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("p.json"), OPTS_OK);
+    assert_int_equal(a.ranks, 8);
+    assert_int_equal(a.precision, -1);
+    assert_close(a.headroom, 0.05, 0);
+    assert_null(a.other);
+}
+
+static void the_last_of_repeated_options_counts(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("p.json", "--ranks=2", "--ranks=3"), OPTS_OK);
+    assert_int_equal(a.ranks, 3);
+}
+
+static void words_become_their_index(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("p.json", "--precision", "fp32", "--strategy", "zero1,dp"), OPTS_OK);
+    assert_int_equal(a.precision, 2);
+    assert_int_equal(a.strategies, 1 << 2 | 1 << 0);
+}
+
+static void two_dashes_end_the_options(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("-o", "out", "--", "--json"), OPTS_OK);
+    assert_false(a.json);
+    assert_non_null(a.plan);
+    assert_non_null(a.output);
+    assert_int_equal(PARSE("p.json", "-"), OPTS_OK);
+    assert_non_null(a.other);
+}
+
+static void an_unknown_option_is_named_with_the_nearest_known(void **state)
+{
+    (void)state;
+    REFUSED("dpxplan eval: unknown option --jsn; did you mean --json?", "p.json", "--jsn");
+    REFUSED("dpxplan eval: unknown option --prec; did you mean --precision?", "--prec=x");
+    REFUSED("dpxplan eval: unknown option --versoin; did you mean --version?", "--versoin");
+    REFUSED("dpxplan eval: unknown option --quantize; dpxplan eval --help lists them", "--quantize");
+    REFUSED("dpxplan eval: unknown option -x; dpxplan eval --help lists them", "-x");
+}
+
+static void an_unknown_word_is_named_with_those_that_exist(void **state)
+{
+    (void)state;
+    REFUSED("--precision: 'bf61' is not one of bf16, fp16, fp32; did you mean bf16?",
+            "p.json", "--precision=bf61");
+    REFUSED("--strategy: 'zero' is not one of dp, ddp, zero1, fsdp; did you mean zero1?",
+            "p.json", "--strategy", "dp,zero");
+    REFUSED("--strategy: '' is not one of dp, ddp, zero1, fsdp", "p.json", "--strategy=dp,");
+}
+
+static void a_bad_value_is_refused_with_its_option(void **state)
+{
+    (void)state;
+    REFUSED("--ranks: '0' is too small; at least 1", "p.json", "--ranks=0");
+    assert_int_equal(PARSE("p.json", "--ranks=1"), OPTS_OK);
+    REFUSED("--headroom: 'nan' is not a number", "p.json", "--headroom=nan");
+    REFUSED("--headroom: '0x1' is not a number", "p.json", "--headroom=0x1");
+    REFUSED("--headroom: '-1' is negative", "p.json", "--headroom", "-1");
+    REFUSED("--headroom: '1e999' is too large", "p.json", "--headroom=1e999");
+    REFUSED("-o: is empty", "p.json", "-o", "");
+    assert_int_equal(PARSE("p.json", "--bucket=-5"), OPTS_ERROR);
+    assert_int_equal(PARSE("p.json", "--ranks=2MiB"), OPTS_ERROR);
+}
+
+static void a_missing_or_unwanted_value_is_refused(void **state)
+{
+    (void)state;
+    REFUSED("dpxplan eval: --ranks needs a value: N", "p.json", "--ranks");
+    REFUSED("dpxplan eval: --ranks needs a value: N", "p.json", "--ranks", "--json");
+    REFUSED("dpxplan eval: --precision needs a value: bf16|fp16|fp32", "p.json", "--precision");
+    REFUSED("dpxplan eval: --json takes no value", "p.json", "--json=yes");
+    REFUSED("dpxplan eval: PLAN.json is missing; dpxplan eval --help says more", "--json");
+    REFUSED("dpxplan eval: 'c' is one argument too many", "a", "b", "c");
+}
+
+static void nearest_is_none_when_nothing_is_near(void **state)
+{
+    (void)state;
+    assert_string_equal(nearest_word("ddpp", strategies), "ddp");
+    assert_string_equal(nearest_word("sfdp", strategies), "fsdp");
+    assert_null(nearest_word("pipeline", strategies));
+    assert_null(nearest_word("", strategies));
+}
+
+/* Runs `call` with stdout going to a file; returns what it printed. */
+static char printed[4096];
+
+static int capture(int (*call)(void))
+{
+    FILE *file = tmpfile();
+    int saved = dup(STDOUT_FILENO), rc;
+    size_t n;
+
+    assert_non_null(file);
+    fflush(stdout);
+    dup2(fileno(file), STDOUT_FILENO);
+    rc = call();
+    fflush(stdout);
+    dup2(saved, STDOUT_FILENO);
+    close(saved);
+    rewind(file);
+    n = fread(printed, 1, sizeof printed - 1, file);
+    printed[n] = '\0';
+    fclose(file);
+    return rc;
+}
+
+static int ask_for_help(void)    { return PARSE("--help"); }
+static int ask_for_version(void) { return PARSE("--version", "--jsn"); }
+
+static void help_shows_every_option_with_its_default(void **state)
+{
+    (void)state;
+    assert_int_equal(capture(ask_for_help), OPTS_DONE);
+    assert_ptr_equal(strstr(printed, "usage: dpxplan eval PLAN.json [OTHER.json] [options]\n"), printed);
+    assert_non_null(strstr(printed, "\n  --ranks N                 ranks (default 8)\n"));
+    assert_non_null(strstr(printed, "\n  --bucket BYTES            bucket\n"));
+    assert_non_null(strstr(printed, "\n  --headroom X              kept free (default 0.05)\n"));
+    assert_non_null(strstr(printed, "--precision bf16|fp16|fp32"));
+    assert_non_null(strstr(printed, "-o, --output FILE"));
+}
+
+static void version_names_the_program_not_the_command(void **state)
+{
+    char want[128];
+
+    (void)state;
+    assert_int_equal(capture(ask_for_version), OPTS_DONE);
+    snprintf(want, sizeof want, "dpxplan %s\n", dpx_version());
+    assert_string_equal(printed, want);
+}
+
+/* ---- several commands ---- */
+
+static int ran_with;
+
+static int eval(int argc, char **argv)
+{
+    assert_string_equal(argv[0], "eval");
+    ran_with = argc;
+    return 3;
+}
+
+static int explain(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    return 0;
+}
+
+static int command(int argc, char *word, char *more)
+{
+    static const struct command commands[] = {
+        { "eval", "every figure", eval }, { "explain", "why", explain }, { 0 }
+    };
+    char *argv[] = { "dpxplan", word, more, NULL };
+
+    fail_capture(said, sizeof said);
+    int rc = command_run("dpxplan", "plans", commands, argc, argv);
+    fail_capture(NULL, 0);
+    return rc;
+}
+
+static int ask_commands_for_help(void) { return command(2, "--help", NULL); }
+
+static void a_command_gets_its_own_arguments_and_gives_the_status(void **state)
+{
+    (void)state;
+    assert_int_equal(command(3, "eval", "p.json"), 3);
+    assert_int_equal(ran_with, 2);
+}
+
+static void an_unknown_command_is_wrong_usage(void **state)
+{
+    (void)state;
+    assert_int_equal(command(2, "evla", NULL), 2);
+    assert_string_equal(said, "dpxplan: unknown command 'evla'; did you mean eval?");
+    assert_int_equal(command(2, "simulate", NULL), 2);
+    assert_string_equal(said, "dpxplan: unknown command 'simulate'; there are eval, explain");
+    assert_int_equal(command(1, NULL, NULL), 2);
+    assert_string_equal(said, "dpxplan: a command is missing: eval, explain");
+}
+
+static void help_lists_the_commands(void **state)
+{
+    (void)state;
+    assert_int_equal(capture(ask_commands_for_help), 0);
+    assert_non_null(strstr(printed, "\n  eval          every figure\n"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_stand_apart_or_after_an_equals_sign),
+        cmocka_unit_test(what_is_not_given_keeps_its_default),
+        cmocka_unit_test(the_last_of_repeated_options_counts),
+        cmocka_unit_test(words_become_their_index),
+        cmocka_unit_test(two_dashes_end_the_options),
+        cmocka_unit_test(an_unknown_option_is_named_with_the_nearest_known),
+        cmocka_unit_test(an_unknown_word_is_named_with_those_that_exist),
+        cmocka_unit_test(a_bad_value_is_refused_with_its_option),
+        cmocka_unit_test(a_missing_or_unwanted_value_is_refused),
+        cmocka_unit_test(nearest_is_none_when_nothing_is_near),
+        cmocka_unit_test(help_shows_every_option_with_its_default),
+        cmocka_unit_test(version_names_the_program_not_the_command),
+        cmocka_unit_test(a_command_gets_its_own_arguments_and_gives_the_status),
+        cmocka_unit_test(an_unknown_command_is_wrong_usage),
+        cmocka_unit_test(help_lists_the_commands),
+    };
+    return cmocka_run_group_tests_name("model/opts", tests, NULL, NULL);
+}

@@ -1,0 +1,164 @@
+#include "tests/check.h"
+#include "model/dtype.h"
+#include "model/fail.h"
+#include "model/size.h"
+
+#include <string.h>
+
+static char said[256];
+
+static int64_t bytes(const char *text)
+{
+    int64_t n = -1;
+
+    assert_int_equal(size_parse("--memory", text, &n), 0);
+    return n;
+}
+
+static int64_t count(const char *text)
+{
+    int64_t n = -1;
+
+    assert_int_equal(count_parse("--ranks", text, &n), 0);
+    return n;
+}
+
+/* Refused, with `why` in the message, the option named, and nothing stored. */
+static void refused(const char *text, const char *why)
+{
+    int64_t n = 42;
+
+    fail_capture(said, sizeof said);
+    assert_int_equal(size_parse("--memory", text, &n), -1);
+    fail_capture(NULL, 0);
+    assert_int_equal(n, 42);
+    assert_ptr_equal(strstr(said, "--memory: "), said);
+    if (!strstr(said, why))
+        fail_msg("'%s' gave: %s", text, said);
+}
+
+static void units_are_powers_of_1000_and_of_1024(void **state)
+{
+    (void)state;
+    assert_int_equal(bytes("25MiB"), 25 * 1048576);
+    assert_int_equal(bytes("80GB"), INT64_C(80000000000));
+    assert_int_equal(bytes("80GiB"), INT64_C(80) << 30);
+    assert_int_equal(bytes("2TiB"), INT64_C(2) << 40);
+    assert_int_equal(bytes("3kB"), 3000);
+    assert_int_equal(bytes("3KiB"), 3072);
+    assert_int_equal(bytes("7 b"), 7);
+    assert_int_equal(bytes("25 mib"), bytes("25MiB"));
+}
+
+static void numbers_may_have_points_and_exponents(void **state)
+{
+    (void)state;
+    assert_int_equal(bytes("0"), 0);
+    assert_int_equal(bytes("1.5e9"), 1500000000);
+    assert_int_equal(bytes("15E+8"), 1500000000);
+    assert_int_equal(bytes("1500000e-3"), 1500);
+    assert_int_equal(bytes(".5GiB"), INT64_C(1) << 29);
+    assert_int_equal(bytes("0.000000001e9"), 1);
+    assert_int_equal(count("8B"), INT64_C(8000000000));
+    assert_int_equal(count("8.03b"), INT64_C(8030000000));
+    assert_int_equal(count("124M"), 124000000);
+    assert_int_equal(count("1T"), INT64_C(1000000000000));
+}
+
+/* 2^53 + 1 is the first whole number that a double does not hold. */
+static void whole_numbers_stay_exact(void **state)
+{
+    (void)state;
+    assert_int_equal(bytes("9007199254740993"), INT64_C(9007199254740993));
+    assert_int_equal(bytes("9.007199254740993e15"), INT64_C(9007199254740993));
+    assert_int_equal(bytes("999999999999999999"), INT64_C(999999999999999999));
+}
+
+static void a_fraction_of_a_unit_is_rounded_to_the_byte(void **state)
+{
+    (void)state;
+    assert_int_equal(bytes("1.3GiB"), 1395864371);      /* 1395864371.2 */
+    assert_int_equal(bytes("0.0005kB"), 1);
+    assert_int_equal(bytes("0.0004kB"), 0);
+}
+
+static void two_to_the_60_is_the_last_size(void **state)
+{
+    (void)state;
+    assert_int_equal(bytes("1152921504606846976"), SIZE_LIMIT);
+    assert_int_equal(bytes("1024PiB"), SIZE_LIMIT);
+    refused("1152921504606846977", "too large");
+    refused("1024.000000000001PiB", "too large");
+    refused("18446744073709551617", "too large");       /* 2^64 + 1 would wrap to 1 */
+    refused("99999999999999999999999999999999999999999999", "too large");
+    refused("1e400", "too large");
+    refused("1e99999999999999999999", "too large");
+}
+
+static void junk_is_refused(void **state)
+{
+    (void)state;
+    refused("", "not a number");
+    refused(".", "not a number");
+    refused("+1", "not a number");
+    refused(" 1", "not a number");
+    refused("nan", "not a number");
+    refused("inf", "not a number");
+    refused("GiB", "not a number");
+    refused("-1", "negative");
+    refused("-0", "negative");
+    refused("0x10", "unknown unit");
+    refused("1.2.3", "unknown unit");
+    refused("1e", "unknown unit");
+    refused("25M", "unknown unit 'M'");         /* MB or MiB?  5 % apart: ask */
+    refused("1GiBs", "unknown unit");
+    refused("1.5", "not a whole number");
+    refused("1.5B", "not a whole number");
+    refused("1e-400", "not a whole number");
+}
+
+static void sizes_print_with_two_decimals(void **state)
+{
+    (void)state;
+    assert_string_equal(size_text(0).s, "0 B");
+    assert_string_equal(size_text(1023).s, "1023 B");
+    assert_string_equal(size_text(1024).s, "1.00 KiB");
+    assert_string_equal(size_text(INT64_C(24) << 30).s, "24.00 GiB");
+    assert_string_equal(size_text(INT64_C(80000000000)).s, "74.51 GiB");
+    assert_string_equal(size_text(SIZE_LIMIT).s, "1.00 EiB");
+    assert_string_equal(size_text(-2048).s, "-2.00 KiB");
+}
+
+/* A byte less than a MiB must not print as 1024.00 KiB. */
+static void rounding_up_enters_the_next_unit(void **state)
+{
+    (void)state;
+    assert_string_equal(size_text((1 << 20) - 1).s, "1.00 MiB");
+    assert_string_equal(size_text((1 << 20) - 1024).s, "1023.00 KiB");
+    assert_string_equal(count_text(999999).s, "1.00M");
+}
+
+static void counts_print_in_thousands(void **state)
+{
+    (void)state;
+    assert_string_equal(count_text(999).s, "999");
+    assert_string_equal(count_text(124439808).s, "124.44M");
+    assert_string_equal(count_text(INT64_C(8030261248)).s, "8.03B");
+    assert_string_equal(count_text(INT64_C(1000000000000)).s, "1.00T");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(units_are_powers_of_1000_and_of_1024),
+        cmocka_unit_test(numbers_may_have_points_and_exponents),
+        cmocka_unit_test(whole_numbers_stay_exact),
+        cmocka_unit_test(a_fraction_of_a_unit_is_rounded_to_the_byte),
+        cmocka_unit_test(two_to_the_60_is_the_last_size),
+        cmocka_unit_test(junk_is_refused),
+        cmocka_unit_test(sizes_print_with_two_decimals),
+        cmocka_unit_test(rounding_up_enters_the_next_unit),
+        cmocka_unit_test(counts_print_in_thousands),
+    };
+    return cmocka_run_group_tests_name("model/size", tests, NULL, NULL);
+}

@@ -1,0 +1,126 @@
+#!/bin/sh
+# tools/install-deps.sh GROUP... -- installs what building (build), testing
+# (test) and fuzzing (fuzz) need and this machine lacks: Debian and Ubuntu
+# packages, as root or through a sudo that asks for no password.
+#
+# What counts is whether the compiler finds a thing, not what a package
+# database says.  Where nothing is missing, nothing is run and nothing said.
+# What cannot be installed is named, with what it is for, and the exit is 1.
+
+# group | packages (with ?: where the distribution has it) | header | library | for
+table='
+build | gcc libc6-dev            |           |         | the C compiler
+build | libjansson-dev           | jansson.h | jansson | JSON: model configs, plans, clusters
+build | libyaml-dev              | yaml.h    | yaml    | YAML: accelerate configs
+test  | libcmocka-dev            | cmocka.h  | cmocka  | unit tests
+test  | binutils                 | readelf   |         | tests of what the programs link
+fuzz  | clang libclang-rt-dev?   | fuzzer    |         | libFuzzer: make fuzz
+'
+
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 130' INT TERM
+
+# compiles HEADERS LIBS: does the compiler find them all?
+compiles() {
+    {
+        # cmocka.h expects these before it.
+        printf '#include <%s.h>\n' stdarg stddef stdint setjmp
+        for h in $1; do echo "#include <$h>"; done
+        echo 'int main(void) { return 0; }'
+    } >"$tmp/probe.c"
+    # shellcheck disable=SC2046,SC2086
+    ${CC:-cc} -o "$tmp/probe" "$tmp/probe.c" $(printf -- '-l%s ' $2) 2>/dev/null
+}
+
+fuzzer_works() {
+    echo 'int LLVMFuzzerTestOneInput(const char *p, unsigned long n) { return p && n > 9; }' >"$tmp/probe.c"
+    clang -w -fsanitize=fuzzer,address,undefined -o "$tmp/probe" "$tmp/probe.c" 2>/dev/null
+}
+
+present() {     # HEADER LIBRARY of a row
+    case $1 in
+    '')      compiles '' c ;;
+    readelf) command -v readelf >/dev/null ;;
+    fuzzer)  fuzzer_works ;;
+    *)       compiles "$1" "$2" ;;
+    esac
+}
+
+# The rows of the groups asked for that are not present, to $tmp/missing.
+find_missing() {
+    : >"$tmp/missing"
+    echo "$table" | while IFS='|' read -r group packages header library purpose; do
+        # Every word stands after one space and before the padding.
+        [ -n "$group" ] || continue
+        case " $groups " in *" ${group%% *} "*) ;; *) continue ;; esac
+        header=${header## } library=${library## }
+        # shellcheck disable=SC2086
+        present "${header%% *}" "${library%% *}" || echo $packages '|' $purpose >>"$tmp/missing"
+    done
+    [ ! -s "$tmp/missing" ]
+}
+
+# In the usual case, that all is there, one compilation shows it.
+all_there() {
+    case " $groups " in
+    *' fuzz '*) return 1 ;;
+    *' test '*) compiles 'jansson.h yaml.h cmocka.h' 'jansson yaml cmocka' && present readelf ;;
+    *)          compiles 'jansson.h yaml.h' 'jansson yaml' ;;
+    esac
+}
+
+give_up() {
+    {
+        echo "dpx: $1"
+        echo 'dpx: please install (Debian and Ubuntu names; the compiler must find them):'
+        sed 's/?//g; s/ | /    for /; s/^/    /' "$tmp/missing"
+        echo "    apt-get install $(packages | sed 's/?//g')"
+    } >&2
+    exit 1
+}
+
+packages() {
+    sed 's/ | .*//' "$tmp/missing" | tr '\n' ' '
+}
+
+apt() {
+    # shellcheck disable=SC2086
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -y -q \
+        -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 "$@" >>"$tmp/log" 2>&1
+}
+
+# What the package lists know of, without the marks.
+known() {
+    for p in $(packages); do
+        case $p in
+        *'?') apt-cache show "${p%?}" >/dev/null 2>&1 && echo "${p%?}" ;;
+        *)    echo "$p" ;;
+        esac
+    done
+}
+
+groups=$*
+all_there && exit 0
+find_missing && exit 0
+
+command -v apt-get >/dev/null || give_up 'something is missing, and there is no apt-get to install it with'
+as_root=
+if [ "$(id -u)" != 0 ]; then
+    as_root='sudo -n'
+    $as_root true 2>/dev/null ||
+        give_up 'something is missing; installing it needs root, or sudo without a password'
+fi
+echo 'dpx: installing with apt-get:' >&2
+sed 's/?//g; s/ | /    for /; s/^/    /' "$tmp/missing" >&2
+
+# The package lists may be absent or too old: updated only when it fails without.
+# shellcheck disable=SC2046
+apt install --no-install-recommends $(known) || {
+    apt update
+    apt install --no-install-recommends $(known)
+} || {
+    tail -n 15 "$tmp/log" >&2
+    give_up 'apt-get failed'
+}
+find_missing || give_up 'installed, but the compiler still does not find it'
