@@ -1,0 +1,132 @@
+/* transformer.h -- a decoder-only transformer as shapes and a tensor table.
+ *
+ *     struct model m;
+ *     if (model_load("llama-3.1-8b", &m) < 0)      a name, config.json or folder
+ *         return 2;
+ *     ... m.params, m.tensors[i].name ...
+ *     model_free(&m);
+ *
+ * The tensor table lists every trainable parameter once, under its Hugging Face
+ * (safetensors) name, in the order in which the `transformers` modelling code
+ * registers it (the order of model.named_parameters()).  A tied head is not
+ * listed a second time.  family.h says which family has which tensors; hf_config.c
+ * reads the shape fields below from a Hugging Face config.
+ *
+ * All blocks of the families known here hold the same tensors, so the tensors
+ * of block b are those at  block0 + b*per_block ... + per_block-1.  What is
+ * before and after them in registration order belongs to the embedding
+ * (block == TENSOR_EMBED) or to the head (block == TENSOR_HEAD): OPT, for
+ * instance, registers its final norm, which is TENSOR_HEAD, before its blocks. */
+#ifndef DPX_TRANSFORMER_H
+#define DPX_TRANSFORMER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+enum norm_kind     { NORM_LAYER, NORM_RMS };
+enum mlp_kind      { MLP_PLAIN, MLP_GATED };
+enum activation    { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_SILU };
+enum position_kind { POS_LEARNED, POS_ROPE, POS_ALIBI };
+
+enum { TENSOR_EMBED = -1, TENSOR_HEAD = -2 };
+
+/* What a parameter is for; lets lowerings and kernels find it without knowing
+ * a family's names.  The fused forms hold several projections in one tensor. */
+enum tensor_role {
+    ROLE_TOKENS, ROLE_POSITIONS, ROLE_EMBED_NORM,
+    ROLE_NORM_ATTN, ROLE_Q, ROLE_K, ROLE_V, ROLE_QKV, ROLE_Q_NORM, ROLE_K_NORM,
+    ROLE_ATTN_OUT, ROLE_NORM_ATTN_POST, ROLE_NORM_MLP, ROLE_GATE, ROLE_UP,
+    ROLE_GATE_UP, ROLE_DOWN, ROLE_NORM_MLP_POST, ROLE_NORM_FINAL, ROLE_HEAD,
+};
+
+struct tensor {
+    char             name[72];
+    int64_t          shape[2];      /* as in the checkpoint; shape[1] is 1 for ndim 1 */
+    int              ndim;          /* 1 or 2 */
+    int64_t          numel;
+    enum tensor_role role;
+    bool             is_bias;       /* the bias of its role, else the weight */
+    int              module;        /* index into modules[]: the nn.Module that owns it */
+    int              block;         /* 0..layers-1, TENSOR_EMBED or TENSOR_HEAD */
+    bool             mlp_half;      /* belongs to the MLP half of its block (its norm too) */
+    bool             in_out;        /* weight stored [in, out] (GPT-2's Conv1D), not [out, in] */
+};
+
+/* An nn.Module that directly owns parameters, in registration order. */
+struct module {
+    char name[64];                  /* "model.layers.3.self_attn.q_proj" */
+    int  first, ntensors;           /* its own tensors, contiguous */
+    int  block;                     /* as in struct tensor */
+};
+
+struct model {
+    char    name[96];               /* built-in name, or _name_or_path, or the file's */
+    char    family[24];             /* Hugging Face model_type */
+    int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
+    int64_t context;                /* longest sequence the config states */
+    int64_t positions;              /* rows of the learned position table, 0 if none */
+    bool    tied;                   /* head shares the token embedding */
+    enum norm_kind     norm;
+    enum mlp_kind      mlp;
+    enum activation    act;
+    enum position_kind position;
+    bool    parallel;               /* attention and MLP read the same input (neox, falcon) */
+    bool    qk_norm;                /* norms on q and k (qwen3) */
+    bool    post_norms;             /* norms after attention and MLP too (gemma2) */
+    bool    fused_qkv, fused_gate_up;
+    bool    qkv_grouped;            /* fused rows are [group: its q's, k, v]..., not [q | k | v] */
+    bool    qkv_bias, out_bias, mlp_bias;       /* which linear layers have one */
+    bool    norm_weight, norm_bias; /* what a norm owns; neither: OPT without affine norms */
+    bool    mlp_norm;               /* false: the MLP reads attention's norm (falcon-7b) */
+    double  dropout;                /* on what attention and MLP add to the residual stream */
+    double  embed_dropout, attn_dropout;        /* on the embeddings; on the probabilities */
+    double  softcap;                /* final logit soft-capping (gemma2), 0 if none */
+
+    /* What only the numbers depend on, not sizes or times. */
+    double  norm_eps, init_std;
+    double  attn_softcap;           /* soft-capping of attention scores (gemma2), 0 if none */
+    int64_t attn_scalar;            /* scores are divided by its square root: head_dim, mostly */
+    double  rope_theta;             /* POS_ROPE only, as the next two */
+    int64_t rotary_dim;             /* leading elements of a head that are rotated */
+    json_t *rope_scaling;           /* the config's own object if frequencies are scaled, or NULL */
+
+    struct tensor *tensors;
+    int            ntensors;
+    struct module *modules;
+    int            nmodules;
+    int            block0, per_block;
+    int64_t        params;          /* sum of numel */
+};
+
+/* Upper bounds that a config must keep; beyond them it is refused by field. */
+#define MODEL_MAX_LAYERS 4096
+#define MODEL_MAX_DIM    ((int64_t)1 << 24)
+
+/* Loads a built-in name, a config.json, or a folder holding one.  0, or -1
+ * with the reason reported and nothing to free. */
+int model_load(const char *spec, struct model *out);
+
+/* The same from a parsed Hugging Face config; `where` names it in messages. */
+int model_from_config(const json_t *config, const char *where, struct model *out);
+
+/* A Hugging Face config that reads back as the same model (new reference). */
+json_t *model_to_config(const struct model *m);
+
+/* The same shapes with another number of blocks.  0, or -1 as model_load(). */
+int model_with_layers(const struct model *m, int64_t layers, struct model *out);
+
+/* A model of one unit with `params` parameters in one tensor and one block: the
+ * synthetic model of `dpxplan limits --states-only`. */
+int model_synthetic(int64_t params, struct model *out);
+
+void model_free(struct model *m);
+
+/* Built-in names with one-line descriptions, NULL after the last. */
+const char *model_builtin(int i, const char **about);
+
+/* Sum of numel over tensors [first, first+n). */
+int64_t model_numel(const struct model *m, int first, int n);
+
+#endif

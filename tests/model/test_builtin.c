@@ -1,0 +1,177 @@
+/* The built-in models, held against the parameter counts that their authors
+ * publish: papers, model cards ("Number of Parameters"), the totals in the
+ * checkpoints' safetensors headers. */
+#include "tests/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "model/transformer.h"
+
+static int64_t params_of(const char *name)
+{
+    struct model m;
+    int64_t params;
+
+    assert_int_equal(model_load(name, &m), 0);
+    params = m.params;
+    model_free(&m);
+    return params;
+}
+
+struct published { const char *name; int64_t params; };
+
+static void check_totals(const struct published *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (params_of(list[i].name) != list[i].params)
+            fail_msg("%s has %lld parameters, published are %lld", list[i].name,
+                     (long long)params_of(list[i].name), (long long)list[i].params);
+}
+
+static void released_models_have_their_published_totals(void **state)
+{
+    static const struct published list[] = {
+        { "gpt2", 124439808 }, { "gpt2-medium", 354823168 }, { "gpt2-large", 774030080 },
+        { "gpt2-xl", 1557611200 },
+        { "opt-125m", 125239296 }, { "opt-1.3b", 1315758080 }, { "opt-6.7b", 6658473984 },
+        { "opt-13b", 12853473280 },
+        { "llama-2-7b", 6738415616 }, { "llama-2-13b", 13015864320 },
+        { "llama-2-70b", 68976648192 },
+        { "llama-3.1-8b", 8030261248 }, { "llama-3.1-70b", 70553706496 },
+        { "llama-3.1-405b", 405853388800 },
+        { "llama-3.2-1b", 1235814400 }, { "llama-3.2-3b", 3212749824 },
+        { "llama-3.3-70b", 70553706496 },
+        { "qwen2.5-0.5b", 494032768 }, { "qwen2.5-1.5b", 1543714304 },
+        { "qwen2.5-3b", 3085938688 }, { "qwen2.5-7b", 7615616512 },
+        { "qwen2.5-14b", 14770033664 }, { "qwen2.5-32b", 32763876352 },
+        { "qwen2.5-72b", 72706203648 },
+        { "qwen3-0.6b", 596049920 }, { "qwen3-1.7b", 1720574976 }, { "qwen3-4b", 4022468096 },
+        { "qwen3-8b", 8190735360 }, { "qwen3-14b", 14768307200 }, { "qwen3-32b", 32762123264 },
+        { "mistral-7b", 7241732096 }, { "mistral-nemo-12b", 12247782400 },
+        { "gemma-2b", 2506172416 }, { "gemma-7b", 8537680896 },
+        { "gemma-2-2b", 2614341888 }, { "gemma-2-9b", 9241705984 },
+        { "gemma-2-27b", 27227128320 },
+        { "phi-3-mini", 3821079552 }, { "phi-4", 14659507200 },
+        { "bloom-560m", 559214592 }, { "bloom-7b1", 7069016064 },
+        { "bloom-176b", 176247271424 },
+        { "starcoder2-3b", 3030371328 }, { "starcoder2-7b", 7173923840 },
+        { "starcoder2-15b", 15957889024 },
+    };
+
+    (void)state;
+    check_totals(list, sizeof list / sizeof *list);
+}
+
+/* The num_params column of llm-foundry's benchmark tables, sequence 2048:
+ * V d + S d + L (12 d^2 + 13 d) + 2 d. */
+static void mpt_models_have_the_totals_of_the_benchmark_tables(void **state)
+{
+    static const struct published list[] = {
+        { "mpt-125m", 125311488 }, { "mpt-350m", 355985408 }, { "mpt-760m", 760470528 },
+        { "mpt-1b", 1315950592 }, { "mpt-7b", 6658859008 }, { "mpt-70b", 64862437376 },
+    };
+
+    (void)state;
+    check_totals(list, sizeof list / sizeof *list);
+}
+
+/* Narayanan et al. 2021, equation 2, which leaves out the last norm:
+ * 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)). */
+static void megatron_models_follow_the_formula_of_their_paper(void **state)
+{
+    static const struct { const char *name; int64_t l, h; double billions; } list[] = {
+        { "megatron-1.7b", 24, 2304, 1.7 },    { "megatron-3.6b", 30, 3072, 3.6 },
+        { "megatron-7.5b", 36, 4096, 7.5 },    { "megatron-18b", 40, 6144, 18.4 },
+        { "megatron-39b", 48, 8192, 39.1 },    { "megatron-76b", 60, 10240, 76.1 },
+        { "megatron-145b", 80, 12288, 145.6 }, { "megatron-310b", 96, 16384, 310.1 },
+        { "megatron-530b", 105, 20480, 529.6 }, { "megatron-1t", 128, 25600, 1008.0 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        int64_t l = list[i].l, h = list[i].h;
+        int64_t paper = 12 * l * h * h + 13 * l * h + (51200 + 2048) * h;
+        assert_int_equal(params_of(list[i].name), paper + 2 * h);
+        /* The paper prints one digit after the point. */
+        assert_true(fabs((double)paper / 1e9 - list[i].billions) <= 0.0501);
+    }
+}
+
+/* Names of models are rounded; these are within 6 % of theirs. */
+static void names_with_a_size_have_about_that_size(void **state)
+{
+    static const struct { const char *name; double billions; } list[] = {
+        { "gpt3-125m", 0.125 }, { "gpt3-350m", 0.355 }, { "gpt3-760m", 0.76 },
+        { "gpt3-1.3b", 1.3 }, { "gpt3-2.7b", 2.65 }, { "gpt3-6.7b", 6.65 },
+        { "gpt3-13b", 12.85 }, { "gpt3-175b", 174.6 }, { "turing-nlg-17b", 17.2 },
+        { "opt-2.7b", 2.65 }, { "opt-30b", 30 }, { "opt-66b", 66 }, { "opt-175b", 175 },
+        { "mpt-3b", 2.65 }, { "mpt-13b", 12.9 }, { "mpt-30b", 30 },
+        { "falcon-7b", 6.92 }, { "falcon-40b", 41.3 }, { "falcon-180b", 178.6 },
+        { "gpt-neox-20b", 20.55 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        assert_close((double)params_of(list[i].name), list[i].billions * 1e9, 0.06);
+}
+
+/* The article's tables say 86,607,360: twelve d^2 a block, two vocabularies and
+ * the positions, no biases and no norms.  With d = 768 a GPT-2 adds 9 d of biases
+ * and 4 d of norms a block, and the last norm. */
+static void gpt_lite_is_its_matrices_and_a_gpt2s_biases_and_norms(void **state)
+{
+    const int64_t d = 768, matrices = 12 * 12 * d * d + (2 * 65 + 2048) * d;
+
+    (void)state;
+    assert_int_equal(matrices, 86607360);
+    assert_int_equal(params_of("gpt-lite-matrices"), matrices);
+    assert_int_equal(params_of("gpt-lite"), matrices + 12 * 13 * d + 2 * d);
+}
+
+static void every_builtin_loads_under_its_name_and_reads_back(void **state)
+{
+    const char *name, *about;
+
+    (void)state;
+    for (int i = 0; (name = model_builtin(i, &about)) != NULL; i++) {
+        struct model m, back;
+        json_t *config;
+
+        assert_true(strlen(about) > 0 && strlen(about) < 80);
+        assert_int_equal(model_load(name, &m), 0);
+        assert_string_equal(m.name, name);
+        config = model_to_config(&m);
+        assert_int_equal(model_from_config(config, "written", &back), 0);
+        assert_int_equal(back.params, m.params);
+        assert_string_equal(back.name, name);
+        json_decref(config);
+        model_free(&m);
+        model_free(&back);
+    }
+    assert_null(model_builtin(-1, NULL));
+}
+
+static void builtin_names_are_unique(void **state)
+{
+    const char *a, *b;
+
+    (void)state;
+    for (int i = 0; (a = model_builtin(i, NULL)) != NULL; i++)
+        for (int j = 0; j < i && (b = model_builtin(j, NULL)) != NULL; j++)
+            assert_string_not_equal(a, b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(released_models_have_their_published_totals),
+        cmocka_unit_test(mpt_models_have_the_totals_of_the_benchmark_tables),
+        cmocka_unit_test(megatron_models_follow_the_formula_of_their_paper),
+        cmocka_unit_test(names_with_a_size_have_about_that_size),
+        cmocka_unit_test(gpt_lite_is_its_matrices_and_a_gpt2s_biases_and_norms),
+        cmocka_unit_test(every_builtin_loads_under_its_name_and_reads_back),
+        cmocka_unit_test(builtin_names_are_unique),
+    };
+    return cmocka_run_group_tests_name("model/builtin", tests, NULL, NULL);
+}

@@ -1,0 +1,442 @@
+/* Hugging Face configs: what is read, what is refused and with which words, and
+ * that what is written reads back the same. */
+#include "tests/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "model/fail.h"
+#include "model/transformer.h"
+
+#define GOLDEN "tests/golden/models"
+
+static char why[1024];
+
+/* JSON with ' for ". */
+static json_t *parse(const char *text)
+{
+    char json[2048];
+    json_error_t e;
+    json_t *v;
+    size_t n = strlen(text);
+
+    assert_true(n < sizeof json);
+    for (size_t i = 0; i <= n; i++)
+        json[i] = text[i] == '\'' ? '"' : text[i];
+    v = json_loads(json, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
+    if (!v)
+        fail_msg("%s: %s", json, e.text);
+    return v;
+}
+
+static int read_text(const char *text, struct model *m)
+{
+    json_t *config = parse(text);
+    int rc = model_from_config(config, "some/config.json", m);
+
+    json_decref(config);
+    return rc;
+}
+
+static void read_ok(const char *text, struct model *m)
+{
+    fail_capture(why, sizeof why);
+    if (read_text(text, m) < 0)
+        fail_msg("%s: %s", text, why);
+    fail_capture(NULL, 0);
+}
+
+/* Refused in one line that names the file and contains all of `words`. */
+static void said(const char *text, const char *file, const char *const words[3])
+{
+    if (strncmp(why, file, strlen(file)) != 0)
+        fail_msg("%s: does not begin with %s: %s", text, file, why);
+    for (int i = 0; i < 3 && words[i]; i++)
+        if (!strstr(why, words[i]))
+            fail_msg("%s: no %s in: %s", text, words[i], why);
+    if (strpbrk(why, "\n\r\t"))
+        fail_msg("%s: more than a line: %s", text, why);
+}
+
+struct refusal { const char *text; const char *words[3]; };
+
+static void check_refusals(const struct refusal *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct model m;
+        fail_capture(why, sizeof why);
+        if (read_text(list[i].text, &m) == 0)
+            fail_msg("%s: accepted", list[i].text);
+        fail_capture(NULL, 0);
+        said(list[i].text, "some/config.json: ", list[i].words);
+    }
+}
+
+#define CHECK(list) check_refusals(list, sizeof list / sizeof *list)
+
+/* ---- Refusals ---- */
+
+static void a_number_out_of_range_is_refused_with_its_field(void **state)
+{
+    static const struct refusal list[] = {
+        { "{'model_type':'llama','num_hidden_layers':0}",
+          { "\"num_hidden_layers\" is 0", "an integer from 1 to 4096" } },
+        { "{'model_type':'llama','num_hidden_layers':1000000}",
+          { "\"num_hidden_layers\" is 1000000", "from 1 to 4096" } },
+        { "{'model_type':'llama','hidden_size':-4096}", { "\"hidden_size\" is -4096" } },
+        { "{'model_type':'llama','hidden_size':16777217}",
+          { "\"hidden_size\"", "from 1 to 16777216" } },
+        { "{'model_type':'llama','intermediate_size':0}", { "\"intermediate_size\"" } },
+        { "{'model_type':'llama','vocab_size':9223372036854775807}", { "\"vocab_size\"" } },
+        { "{'model_type':'llama','num_attention_heads':0}", { "\"num_attention_heads\"" } },
+        { "{'model_type':'llama','num_key_value_heads':0}", { "\"num_key_value_heads\"" } },
+        { "{'model_type':'llama','head_dim':-1}", { "\"head_dim\"" } },
+        { "{'model_type':'llama','max_position_embeddings':0}",
+          { "\"max_position_embeddings\"" } },
+        { "{'model_type':'gpt2','n_inner':0}", { "\"n_inner\" is 0" } },
+        { "{'model_type':'gpt2','n_embd':16777212}", { "\"n_embd\"", "at most 4194304" } },
+        { "{'model_type':'gpt2','resid_pdrop':1.0}", { "\"resid_pdrop\"", "below 1" } },
+        { "{'model_type':'gpt2','attn_pdrop':-0.1}", { "\"attn_pdrop\"" } },
+        { "{'model_type':'mpt','attn_config':{'attn_pdrop':2}}", { "\"attn_config.attn_pdrop\"" } },
+        { "{'model_type':'llama','rms_norm_eps':-1e-6}", { "\"rms_norm_eps\"" } },
+        { "{'model_type':'llama','rope_theta':0}", { "\"rope_theta\" is 0", "above 0" } },
+        { "{'model_type':'llama','rope_parameters':{'rope_theta':-1}}",
+          { "\"rope_parameters.rope_theta\" is -1" } },
+        { "{'model_type':'gpt_neox','rotary_pct':1.5}", { "\"rotary_pct\"", "up to 1" } },
+        { "{'model_type':'falcon','num_ln_in_parallel_attn':3}",
+          { "\"num_ln_in_parallel_attn\" is 3" } },
+        { "{'model_type':'gemma2','query_pre_attn_scalar':0}", { "\"query_pre_attn_scalar\"" } },
+    };
+
+    (void)state;
+    CHECK(list);
+}
+
+static void a_value_of_the_wrong_type_is_refused_with_its_field(void **state)
+{
+    static const struct refusal list[] = {
+        { "[]", { "must be a JSON object" } },
+        { "17", { "must be a JSON object" } },
+        { "{'model_type':17}", { "\"model_type\" is 17", "a string" } },
+        { "{'model_type':'llama','num_hidden_layers':32.0}",
+          { "\"num_hidden_layers\" is 32.0", "an integer" } },
+        { "{'model_type':'llama','num_hidden_layers':'32'}",
+          { "\"num_hidden_layers\" is \"32\"" } },
+        { "{'model_type':'llama','hidden_size':true}", { "\"hidden_size\" is true" } },
+        { "{'model_type':'llama','vocab_size':null}", { "\"vocab_size\" is null" } },
+        { "{'model_type':'llama','num_attention_heads':[32]}",
+          { "\"num_attention_heads\" is [32]" } },
+        { "{'model_type':'mistral','num_key_value_heads':null}",
+          { "\"num_key_value_heads\" is null" } },
+        { "{'model_type':'llama','tie_word_embeddings':1}",
+          { "\"tie_word_embeddings\" is 1", "true or false" } },
+        { "{'model_type':'llama','attention_bias':null}", { "\"attention_bias\" is null" } },
+        { "{'model_type':'llama','hidden_act':3}", { "\"hidden_act\" is 3", "a string" } },
+        { "{'model_type':'llama','rms_norm_eps':'1e-6'}", { "\"rms_norm_eps\"" } },
+        { "{'model_type':'llama','rope_scaling':'linear'}", { "\"rope_scaling\"", "an object" } },
+        { "{'model_type':'llama','rope_scaling':{'rope_type':3}}",
+          { "\"rope_scaling.rope_type\" is 3" } },
+        { "{'model_type':'llama','_name_or_path':{}}", { "\"_name_or_path\" is {}" } },
+        { "{'model_type':'mpt','attn_config':'torch'}", { "\"attn_config\"", "an object" } },
+        { "{'model_type':'falcon','multi_query':'yes'}", { "\"multi_query\"" } },
+        { "{'model_type':'llama','num_experts':'8'}", { "\"num_experts\" is \"8\"" } },
+    };
+
+    (void)state;
+    CHECK(list);
+}
+
+static void heads_that_do_not_divide_are_refused_with_both_fields(void **state)
+{
+    static const struct refusal list[] = {
+        { "{'model_type':'gpt2','n_embd':100,'n_head':3}",
+          { "\"n_embd\" is 100", "a multiple of \"n_head\", which is 3" } },
+        { "{'model_type':'bloom','n_embed':100,'num_attention_heads':7}",
+          { "\"n_embed\" is 100", "\"num_attention_heads\", which is 7" } },
+        { "{'model_type':'llama','hidden_size':100,'num_attention_heads':3,'head_dim':32}",
+          { "\"hidden_size\" is 100", "\"num_attention_heads\"" } },
+        { "{'model_type':'mistral','hidden_size':100,'num_attention_heads':3}",
+          { "\"hidden_size\" is 100", "\"num_attention_heads\"" } },
+        { "{'model_type':'llama','num_attention_heads':32,'num_key_value_heads':5}",
+          { "\"num_key_value_heads\" is 5", "must divide \"num_attention_heads\"" } },
+        { "{'model_type':'llama','num_attention_heads':8,'num_key_value_heads':16}",
+          { "\"num_key_value_heads\" is 16" } },
+        { "{'model_type':'falcon','new_decoder_architecture':true,'num_kv_heads':8}",
+          { "\"num_kv_heads\" is 8", "\"num_attention_heads\", which is 71" } },
+        { "{'model_type':'llama','hidden_size':96,'num_attention_heads':32}",
+          { "3 of the 3 elements", "even" } },
+        { "{'model_type':'opt','head_dim':32}", { "\"head_dim\" is 32" } },
+    };
+
+    (void)state;
+    CHECK(list);
+}
+
+static void unknown_families_are_refused_by_name(void **state)
+{
+    static const struct refusal list[] = {
+        { "{'model_type':'rwkv'}", { "\"model_type\" is \"rwkv\"", "gpt2", "starcoder2" } },
+        { "{'model_type':'LLAMA'}", { "\"model_type\" is \"LLAMA\"" } },
+        { "{'model_type':'a\\nb'}", { "\"model_type\" is \"a\\nb\"" } },
+        { "{'hidden_size':64}", { "\"model_type\" is missing", "one of gpt2" } },
+    };
+
+    (void)state;
+    CHECK(list);
+}
+
+static void mixtures_of_experts_are_refused_by_name(void **state)
+{
+    static const struct refusal list[] = {
+        { "{'model_type':'mixtral'}", { "\"mixtral\"", "MoE", "not supported yet" } },
+        { "{'model_type':'qwen2_moe'}", { "\"qwen2_moe\"", "MoE" } },
+        { "{'model_type':'qwen3_moe'}", { "\"qwen3_moe\"", "MoE" } },
+        { "{'model_type':'deepseek_v2'}", { "\"deepseek_v2\"", "MoE" } },
+        { "{'model_type':'deepseek_v3'}", { "\"deepseek_v3\"", "MoE" } },
+        { "{'model_type':'llama','num_local_experts':8}",
+          { "\"num_local_experts\" is 8", "MoE", "not supported yet" } },
+        { "{'model_type':'qwen2','num_experts':60}", { "\"num_experts\" is 60", "MoE" } },
+        { "{'model_type':'qwen3','n_routed_experts':2}", { "\"n_routed_experts\" is 2", "MoE" } },
+    };
+    struct model m;
+
+    (void)state;
+    CHECK(list);
+    read_ok("{'model_type':'llama','num_hidden_layers':1,'num_local_experts':1}", &m);
+    model_free(&m);
+}
+
+static void parts_that_dpx_does_not_know_are_refused_by_field(void **state)
+{
+    static const struct refusal list[] = {
+        { "{'model_type':'llava','text_config':{'model_type':'llama'}}",
+          { "\"text_config\"", "multimodal" } },
+        { "{'model_type':'gpt2','add_cross_attention':true}",
+          { "\"add_cross_attention\" is true", "must be false" } },
+        { "{'model_type':'gpt2','is_encoder_decoder':true}", { "\"is_encoder_decoder\"" } },
+        { "{'model_type':'llama','quantization_config':{'bits':4}}",
+          { "\"quantization_config\"", "must be absent" } },
+        { "{'model_type':'opt','hidden_size':1024,'num_attention_heads':16,"
+          "'word_embed_proj_dim':512}",
+          { "\"word_embed_proj_dim\" is 512", "\"hidden_size\"" } },
+        { "{'model_type':'opt','do_layer_norm_before':false}",
+          { "\"do_layer_norm_before\" is false", "must be true" } },
+        { "{'model_type':'opt','_remove_final_layer_norm':true}",
+          { "\"_remove_final_layer_norm\"" } },
+        { "{'model_type':'mpt','no_bias':false}", { "\"no_bias\" is false" } },
+        { "{'model_type':'mpt','expansion_ratio':3}", { "\"expansion_ratio\" is 3", "must be 4" } },
+        { "{'model_type':'mpt','attn_config':{'alibi':false}}", { "\"attn_config.alibi\"" } },
+        { "{'model_type':'mpt','attn_config':{'attn_type':'multiquery_attention'}}",
+          { "\"attn_config.attn_type\"" } },
+        { "{'model_type':'falcon','new_decoder_architecture':true,'parallel_attn':false}",
+          { "\"parallel_attn\" is false", "\"new_decoder_architecture\"" } },
+        { "{'model_type':'falcon','num_ln_in_parallel_attn':2}",
+          { "\"num_ln_in_parallel_attn\" is 2" } },
+        { "{'model_type':'gemma2','use_bidirectional_attention':true}",
+          { "\"use_bidirectional_attention\"" } },
+        { "{'model_type':'llama','hidden_act':'relu2'}",
+          { "\"hidden_act\" is \"relu2\"", "silu" } },
+        { "{'model_type':'gpt2','n_embd':64,'hidden_size':128}",
+          { "\"n_embd\" and \"hidden_size\"", "differ" } },
+    };
+
+    (void)state;
+    CHECK(list);
+}
+
+static void more_parameters_than_can_be_counted_are_refused(void **state)
+{
+    static const struct refusal list[] = {
+        /* One matrix of 2^24 x 2^48, and a sum of 4096 blocks of 2^49. */
+        { "{'model_type':'mistral','hidden_size':16777216,'num_attention_heads':16777216,"
+          "'num_key_value_heads':1,'head_dim':16777216}",
+          { "2^60", "self_attn.q_proj.weight" } },
+        { "{'model_type':'llama','hidden_size':16777216,'intermediate_size':16777216,"
+          "'num_hidden_layers':4096}", { "2^60", "are too large together" } },
+    };
+
+    (void)state;
+    CHECK(list);
+}
+
+/* A value as large as the file: shown cut, not whole. */
+static void a_long_value_is_cut_in_the_message(void **state)
+{
+    json_t *config = parse("{'model_type':'llama'}"), *list = json_array();
+    struct model m;
+
+    (void)state;
+    for (int i = 0; i < 10000; i++)
+        json_array_append_new(list, json_integer(i));
+    json_object_set_new(config, "hidden_size", list);
+    fail_capture(why, sizeof why);
+    assert_int_equal(model_from_config(config, "x.json", &m), -1);
+    fail_capture(NULL, 0);
+    assert_non_null(strstr(why, "...: must be an integer"));
+    json_decref(config);
+}
+
+/* ---- Reading ---- */
+
+static void what_is_missing_has_the_default_of_the_family(void **state)
+{
+    struct model m;
+
+    (void)state;
+    read_ok("{'model_type':'starcoder2'}", &m);
+    assert_int_equal(m.layers, 30);
+    assert_int_equal(m.kv_heads, 2);
+    assert_int_equal(m.head_dim, 128);
+    assert_int_equal(m.act, ACT_GELU_TANH);
+    assert_true(m.tied && m.mlp_bias && m.norm == NORM_LAYER && m.mlp == MLP_PLAIN);
+    model_free(&m);
+    read_ok("{'model_type':'falcon'}", &m);
+    assert_int_equal(m.kv_heads, 1);
+    assert_int_equal(m.ffn, 4 * 4544);
+    assert_true(m.parallel && !m.mlp_norm && m.position == POS_ROPE);
+    model_free(&m);
+    read_ok("{'model_type':'falcon','num_hidden_layers':1,'num_kv_heads':null,"
+            "'new_decoder_architecture':true}", &m);
+    assert_int_equal(m.kv_heads, 71);
+    assert_true(m.mlp_norm);
+    model_free(&m);
+    read_ok("{'model_type':'opt'}", &m);
+    assert_int_equal(m.positions, 2048 + 2);
+    assert_int_equal(m.context, 2048);
+    assert_close(m.dropout, 0.1, 0);
+    assert_close(m.attn_dropout, 0, 0);
+    model_free(&m);
+}
+
+static void rotary_positions_are_read_in_both_spellings(void **state)
+{
+    struct model m;
+
+    (void)state;
+    read_ok("{'model_type':'llama','num_hidden_layers':1,'rope_theta':5e5,"
+            "'rope_scaling':{'type':'linear','factor':2.0}}", &m);
+    assert_close(m.rope_theta, 5e5, 0);
+    assert_non_null(m.rope_scaling);
+    model_free(&m);
+    read_ok("{'model_type':'llama','num_hidden_layers':1,"
+            "'rope_parameters':{'rope_theta':5e5,'rope_type':'default'}}", &m);
+    assert_close(m.rope_theta, 5e5, 0);
+    assert_null(m.rope_scaling);
+    assert_int_equal(m.rotary_dim, 128);
+    model_free(&m);
+    read_ok("{'model_type':'gpt_neox','num_hidden_layers':1}", &m);
+    assert_int_equal(m.rotary_dim, 24);         /* a quarter of 6144 / 64 */
+    model_free(&m);
+}
+
+/* ---- Writing ---- */
+
+static void same_tables(const struct model *a, const struct model *b)
+{
+    assert_int_equal(a->ntensors, b->ntensors);
+    assert_int_equal(a->nmodules, b->nmodules);
+    assert_int_equal(a->params, b->params);
+    for (int i = 0; i < a->ntensors; i++) {
+        assert_string_equal(a->tensors[i].name, b->tensors[i].name);
+        assert_int_equal(a->tensors[i].shape[0], b->tensors[i].shape[0]);
+        assert_int_equal(a->tensors[i].shape[1], b->tensors[i].shape[1]);
+    }
+}
+
+/* Fields that a config states are compared by writing the second model too;
+ * those that follow from several of them one by one. */
+static void check_round_trip(const struct model *m)
+{
+    json_t *config = model_to_config(m), *again;
+    struct model back;
+
+    assert_non_null(config);
+    fail_capture(why, sizeof why);
+    if (model_from_config(config, "written.json", &back) < 0)
+        fail_msg("%s: %s", m->name, why);
+    fail_capture(NULL, 0);
+    same_tables(m, &back);
+    again = model_to_config(&back);
+    assert_true(json_equal(config, again));
+    assert_string_equal(m->name, back.name);
+    assert_int_equal(m->positions, back.positions);
+    assert_int_equal(m->rotary_dim, back.rotary_dim);
+    assert_int_equal(m->attn_scalar, back.attn_scalar);
+    assert_int_equal(m->parallel, back.parallel);
+    assert_int_equal(m->mlp_norm, back.mlp_norm);
+    assert_int_equal(m->position, back.position);
+    json_decref(again);
+    json_decref(config);
+    model_free(&back);
+}
+
+static void every_golden_config_reads_back_as_written(void **state)
+{
+    json_error_t e;
+    json_t *all = json_load_file(GOLDEN "/tensors.json", 0, &e), *want;
+    const char *name;
+    char path[256];
+    struct model m;
+
+    (void)state;
+    json_object_foreach(all, name, want) {
+        snprintf(path, sizeof path, GOLDEN "/configs/%s.json", name);
+        assert_int_equal(model_load(path, &m), 0);
+        check_round_trip(&m);
+        model_free(&m);
+    }
+    json_decref(all);
+}
+
+static void a_synthetic_model_reads_back_as_written(void **state)
+{
+    struct model m, back;
+    json_t *config;
+
+    (void)state;
+    assert_int_equal(model_synthetic(123456789, &m), 0);
+    config = model_to_config(&m);
+    assert_int_equal(model_from_config(config, "x", &back), 0);
+    assert_int_equal(back.params, 123456789);
+    json_decref(config);
+    model_free(&back);
+    model_free(&m);
+}
+
+static void a_rotated_share_survives_writing_to_the_element(void **state)
+{
+    char text[256];
+    struct model m;
+
+    (void)state;
+    for (int share = 1; share <= 100; share++) {
+        snprintf(text, sizeof text, "{'model_type':'gpt_neox','hidden_size':344,"
+                 "'num_attention_heads':4,'num_hidden_layers':1,'rotary_pct':%g}", share / 100.0);
+        fail_capture(why, sizeof why);
+        if (read_text(text, &m) == 0) {
+            check_round_trip(&m);
+            model_free(&m);
+        }
+        fail_capture(NULL, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_number_out_of_range_is_refused_with_its_field),
+        cmocka_unit_test(a_value_of_the_wrong_type_is_refused_with_its_field),
+        cmocka_unit_test(heads_that_do_not_divide_are_refused_with_both_fields),
+        cmocka_unit_test(unknown_families_are_refused_by_name),
+        cmocka_unit_test(mixtures_of_experts_are_refused_by_name),
+        cmocka_unit_test(parts_that_dpx_does_not_know_are_refused_by_field),
+        cmocka_unit_test(more_parameters_than_can_be_counted_are_refused),
+        cmocka_unit_test(a_long_value_is_cut_in_the_message),
+        cmocka_unit_test(what_is_missing_has_the_default_of_the_family),
+        cmocka_unit_test(rotary_positions_are_read_in_both_spellings),
+        cmocka_unit_test(every_golden_config_reads_back_as_written),
+        cmocka_unit_test(a_synthetic_model_reads_back_as_written),
+        cmocka_unit_test(a_rotated_share_survives_writing_to_the_element),
+    };
+    return cmocka_run_group_tests_name("model/hf_config", tests, NULL, NULL);
+}
