@@ -1,0 +1,96 @@
+/* cluster.h -- the machines: GPUs, nodes, memory, links.
+ *
+ *     struct cluster c;
+ *     if (cluster_load("4x8xh100", &c) < 0)
+ *         return 2;
+ *
+ * Bandwidths are bytes/s in one direction, rates FLOP/s, memory bytes. */
+#ifndef DPX_CLUSTER_H
+#define DPX_CLUSTER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+/* A GPU type, from its datasheet.  0 means that the datasheet has no such
+ * figure (V100 has no bf16 tensor cores). */
+struct gpu {
+    char    name[32];               /* "h100", "a100-80gb" ... as on the command line */
+    char    title[64];              /* "H100 SXM5 80GB" */
+    int64_t memory;                 /* bytes as the driver reports them, not the marketing GB */
+    double  hbm;                    /* memory bandwidth */
+    double  fp32, tf32, fp16, bf16, fp8;    /* dense peaks, FLOP/s */
+    int     sms;
+    double  link;                   /* GPU-to-GPU link (NVLink, xGMI) per direction, 0: PCIe only */
+    double  pcie;
+    int     sm_arch;                /* compute capability x10 (80, 90 ...), 0 for other vendors */
+    char    source[160];            /* where memory, peaks and bandwidths come from */
+
+    /* Of `memory`, what no framework gets: the driver's own reserve, and what one process
+     * loses to its context and loaded kernels. */
+    int64_t reserved, context;
+
+    /* The usual node: so many GPUs, so many network adapters, so many bytes/s each. */
+    int     node_gpus, nics;
+    double  nic;
+    char    fabric[96];             /* that node, in words, with its source */
+};
+
+/* What is larger is refused as a mistake.  The largest NVLink domains announced have 576
+ * GPUs. */
+#define CLUSTER_MAX_RANKS 10000000
+#define CLUSTER_MAX_GPUS_PER_NODE 1024
+/* Kept free for fragmentation and what nobody counted, unless said otherwise. */
+#define CLUSTER_HEADROOM 0.05
+
+struct cluster {
+    char       name[64];            /* as given: "4x8xh100", "localhost:4", a file's name */
+    int64_t    nodes, gpus_per_node, world_size;
+    struct gpu gpu;
+    double     intra;               /* link between GPUs of a node, bytes/s per direction */
+    double     inter;               /* all network adapters of a node together, per direction */
+    int        nics;                /* network adapters per node */
+    double     alpha_intra, alpha_inter;    /* seconds per message; 0: not stated */
+    int64_t    memory;              /* per rank, as the driver reports */
+    int64_t    context;             /* outside every allocator: gpu.reserved + gpu.context */
+    double     headroom;            /* share of memory kept free, 0.05 */
+    int        is_host;             /* localhost: ranks are processes on CPU cores */
+};
+
+/* `4x8xh100`, `8xh100`, a GPU name (one GPU), a built-in cluster name (`dgx-h100`; four
+ * of them: `4xdgx-h100`), a JSON file, `localhost`, `localhost:4`.  Case does not matter.
+ * 0, or -1 with the reason reported. */
+int cluster_load(const char *spec, struct cluster *out);
+
+/* From the JSON object of a cluster file or of a plan (or a string: a spec as above);
+ * `where` names it in messages.  What is left out takes the GPU type's usual node.
+ * Unknown keys, zero or NaN bandwidth, nodes*gpus_per_node != world_size and so
+ * on are refused with the field named. */
+int cluster_from_json(const json_t *j, const char *where, struct cluster *out);
+
+/* Complete description that cluster_from_json() reads back (new reference). */
+json_t *cluster_to_json(const struct cluster *c);
+
+/* memory - context - headroom*memory, at least 0: what a plan may use. */
+int64_t cluster_available(const struct cluster *c);
+
+/* The GPU table; NULL after the last. */
+const struct gpu *gpu_at(int i);
+/* By name or alias ("a100", "h100-sxm"), in any case; NULL if unknown. */
+const struct gpu *gpu_find(const char *name);
+/* The aliases of the table's row i, separated by blanks, "" if none. */
+const char *gpu_aliases(int i);
+/* The names nearest to an unknown one, "h100, h200, h20", into `out`. */
+void gpu_nearest(const char *name, char *out, size_t size);
+
+/* `nodes` of `gpus` GPUs of one type, with the links of its usual node; bounds are the
+ * caller's to check. */
+void cluster_of_gpu(struct cluster *c, const struct gpu *g, int64_t nodes, int64_t gpus);
+/* This machine's cores as `ranks` ranks. */
+int cluster_of_host(struct cluster *c, int64_t ranks);
+
+/* Built-in cluster names with a description; NULL after the last. */
+const char *cluster_builtin(int i, const char **about);
+
+#endif

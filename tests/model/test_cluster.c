@@ -1,0 +1,385 @@
+#include "tests/check.h"
+#include "model/cluster.h"
+#include "model/fail.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MiB ((int64_t)1 << 20)
+
+static char said[512];
+
+static struct cluster load(const char *spec)
+{
+    struct cluster c;
+
+    if (cluster_load(spec, &c) < 0)
+        fail_msg("%s was refused", spec);
+    return c;
+}
+
+/* Refused in one line that names `field`. */
+static void says(int rc, const char *field)
+{
+    fail_capture(NULL, 0);
+    assert_int_equal(rc, -1);
+    if (!strstr(said, field) || strchr(said, '\n'))
+        fail_msg("no '%s', or several lines, in: %s", field, said);
+}
+
+static void refused(const char *spec, const char *field)
+{
+    struct cluster c;
+
+    fail_capture(said, sizeof said);
+    says(cluster_load(spec, &c), field);
+}
+
+static int parse(const char *text, struct cluster *c)
+{
+    json_error_t e;
+    json_t      *j = json_loads(text, 0, &e);
+    int          rc;
+
+    if (!j)
+        fail_msg("the test's own JSON: %s", e.text);
+    rc = cluster_from_json(j, "here", c);
+    json_decref(j);
+    return rc;
+}
+
+static void json_refused(const char *text, const char *field)
+{
+    struct cluster c;
+
+    fail_capture(said, sizeof said);
+    says(parse(text, &c), field);
+}
+
+static void nodes_times_gpus_times_type(void **state)
+{
+    struct cluster c = load("4x8xh100");
+
+    (void)state;
+    assert_int_equal(c.nodes, 4);
+    assert_int_equal(c.gpus_per_node, 8);
+    assert_int_equal(c.world_size, 32);
+    assert_string_equal(c.name, "4x8xh100");
+    assert_string_equal(c.gpu.name, "h100");
+    assert_int_equal(c.memory, 81559 * MiB);
+    assert_close(c.intra, 450e9, 0);
+    assert_int_equal(c.nics, 8);
+    assert_close(c.inter, 8 * 400e9 / 8, 0);        /* eight adapters of 400 Gb/s */
+    assert_int_equal(load("8xH100").nodes, 1);
+    assert_int_equal(load("8xh100").world_size, 8);
+    assert_int_equal(load("h100").world_size, 1);
+    assert_int_equal(load("2x8x3090").world_size, 16);
+}
+
+/* Half a node has half the adapters, one GPU still has one. */
+static void adapters_follow_the_size_of_the_node(void **state)
+{
+    (void)state;
+    assert_int_equal(load("2x4xh100").nics, 4);
+    assert_int_equal(load("2x1xl4").nics, 1);
+    assert_int_equal(load("2x16xv100-32gb").nics, 8);
+    assert_close(load("2x4xh100").inter, 200e9, 0);
+}
+
+static void names_and_aliases_in_any_case(void **state)
+{
+    (void)state;
+    assert_string_equal(gpu_find("H100-SXM")->name, "h100");
+    assert_string_equal(gpu_find("h100-80GB")->name, "h100");
+    assert_string_equal(gpu_find("a100")->name, "a100-80gb");
+    assert_string_equal(gpu_find("V100")->name, "v100-16gb");
+    assert_null(gpu_find("h10"));
+    assert_null(gpu_find(""));
+    assert_string_equal(load("DGX-A100").gpu.name, "a100-80gb");
+}
+
+static void every_row_of_the_table_is_complete(void **state)
+{
+    int n = 0;
+
+    (void)state;
+    for (const struct gpu *g; (g = gpu_at(n)); n++) {
+        assert_ptr_equal(gpu_find(g->name), g);
+        assert_true(g->source[0] && g->fabric[0] && g->title[0]);
+        assert_non_null(memchr(g->source, 0, sizeof g->source));
+        assert_non_null(memchr(g->fabric, 0, sizeof g->fabric));
+        assert_in_range(g->memory, (int64_t)15 << 30, (int64_t)200 << 30);
+        assert_in_range(g->hbm / 1e9, 300, 8000);
+        assert_true(g->fp32 > 10e12 && g->fp16 >= g->fp32 && g->sms > 0 && g->pcie > 0);
+        assert_true(g->bf16 <= g->fp16 && (g->fp8 <= 0 || g->fp8 / g->fp16 > 1.9));
+        assert_true(g->reserved < 1024 * MiB && g->context >= 256 * MiB);
+        assert_true(g->nics > 0 && g->node_gpus > 0 && g->nic > 0);
+        for (const char *s = gpu_aliases(n); *s; s++)
+            assert_false(isupper((unsigned char)*s));
+    }
+    assert_null(gpu_at(-1));
+    assert_true(n >= 20);
+}
+
+/* Multiply-accumulates per SM and clock times SMs times clock: H100's 4096 dense bf16
+ * FLOP at 1.83 GHz on 132 SMs, A100's 2048 at 1.41 GHz on 108. */
+static void peaks_follow_from_sms_and_clock(void **state)
+{
+    (void)state;
+    assert_close(gpu_find("h100")->bf16, 132 * 4096 * 1.83e9, 0.001);
+    assert_close(gpu_find("a100")->bf16, 108 * 2048 * 1.41e9, 0.001);
+    assert_close(gpu_find("v100")->fp16, 80 * 1024 * 1.53e9, 0.003);
+    assert_close(gpu_find("rtx4090")->bf16, 128 * 512 * 2.52e9, 0.001);
+}
+
+static void available_is_memory_less_context_less_headroom(void **state)
+{
+    struct cluster c = load("h100");
+
+    (void)state;
+    assert_int_equal(c.context, (551 + 612) * MiB);
+    assert_int_equal(cluster_available(&c),
+                     81559 * MiB - 1163 * MiB - (int64_t)(0.05 * (double)(81559 * MiB)));
+    c.memory = c.context = 100;
+    assert_int_equal(cluster_available(&c), 0);
+}
+
+static void builtins_load_and_multiply(void **state)
+{
+    const char *name, *about;
+
+    (void)state;
+    for (int i = 0; (name = cluster_builtin(i, &about)); i++) {
+        struct cluster c = load(name);
+        assert_int_equal(c.nodes, 1);
+        assert_true(about[0] && c.inter > 0);
+    }
+    assert_close(load("p4d").inter, 400e9 / 8, 0);      /* 4 x 100 Gb/s */
+    assert_close(load("p5").inter, 3200e9 / 8, 0);
+    assert_int_equal(load("4xdgx-h100").world_size, 32);
+    assert_int_equal(load("p4d").memory, 40960 * MiB);
+}
+
+static void localhost_shares_what_is_available(void **state)
+{
+    struct cluster one = load("localhost"), four = load("localhost:4");
+
+    (void)state;
+    assert_true(one.is_host && four.is_host);
+    assert_int_equal(one.world_size, 1);
+    assert_int_equal(four.world_size, 4);
+    assert_int_equal(four.nodes, 1);
+    /* Two readings of a live system: not the same, but near. */
+    assert_close((double)four.memory * 4, (double)one.memory, 0.2);
+    assert_string_equal(four.gpu.name, "cpu");
+}
+
+static void what_cannot_be_is_refused_by_name(void **state)
+{
+    (void)state;
+    refused("", "empty");
+    refused("h10", "h100");
+    refused("8xh10o", "h100");
+    refused("4x8xfoo", "no such GPU");
+    refused("0xh100", "GPUs per node");
+    refused("0x8xh100", "nodes");
+    refused("4x0xh100", "GPUs per node");
+    refused("4000000x8xh100", "world size");
+    refused("16384xh100", "GPUs per node");
+    refused("99999999999999999999x8xh100", "nodes");
+    refused("10000000xdgx-h100", "world size");
+    refused("2x4xdgx-h100", "no such GPU");
+    refused("-1xh100", "no such GPU");
+    refused("localhost:", "ranks");
+    refused("localhost:0", "ranks");
+    refused("localhost:-4", "ranks");
+    refused("localhost:4x", "ranks");
+    refused("localhost:99999", "ranks");
+    refused("bad\nname", "bad?name");
+    refused("no/such/file.json", "no/such/file.json");
+}
+
+static void a_file_states_links(void **state)
+{
+    struct cluster c;
+
+    (void)state;
+    assert_int_equal(parse("{\"nodes\": 2, \"gpus_per_node\": 4, \"gpu\": \"A100-40GB\","
+                           " \"intra\": {\"gb_per_s\": 250.5, \"alpha_us\": 3},"
+                           " \"inter\": {\"gb_per_s\": 25, \"alpha_us\": 8, \"nics\": 2},"
+                           " \"headroom\": 0.1, \"context_bytes\": 1000}", &c), 0);
+    assert_int_equal(c.world_size, 8);
+    assert_close(c.intra, 250.5e9, 0);
+    assert_close(c.inter, 25e9, 0);
+    assert_close(c.alpha_intra, 3e-6, 1e-15);
+    assert_close(c.alpha_inter, 8e-6, 1e-15);
+    assert_int_equal(c.nics, 2);
+    assert_int_equal(c.context, 1000);
+    assert_close(c.headroom, 0.1, 0);
+    assert_int_equal(c.memory, 40960 * MiB);
+}
+
+static void an_unknown_gpu_is_described(void **state)
+{
+    struct cluster c;
+
+    (void)state;
+    assert_int_equal(parse("{\"gpus_per_node\": 2, \"gpu\": {\"name\": \"x1\","
+                           " \"memory_bytes\": 1000000, \"bf16_tflops\": 10, \"link_gb_per_s\": 5}}",
+                           &c), 0);
+    assert_close(c.gpu.bf16, 10e12, 0);
+    assert_close(c.intra, 5e9, 0);
+    assert_int_equal(c.memory, 1000000);
+    json_refused("{\"gpu\": {\"name\": \"x1\"}}", "memory_bytes");
+    json_refused("{\"gpu\": {\"memory_bytes\": 5}}", "name");
+    json_refused("{\"gpus_per_node\": 2, \"gpu\": {\"name\": \"x\", \"memory_bytes\": 5}}", "intra");
+    json_refused("{\"nodes\": 2, \"gpu\": {\"name\": \"x\", \"memory_bytes\": 5}}", "inter");
+    json_refused("{\"gpu\": {\"name\": \"x\", \"memory_bytes\": 5, \"hbm_gb_per_s\": 0}}",
+                 "hbm_gb_per_s");
+    json_refused("{\"gpu\": {\"name\": \"x\", \"memory_bytes\": 5, \"colour\": 0}}", "colour");
+}
+
+static void bad_fields_are_refused_by_name(void **state)
+{
+    (void)state;
+    json_refused("[]", "object");
+    json_refused("{}", "gpu");
+    json_refused("{\"gpu\": 5}", "gpu");
+    json_refused("{\"gpu\": \"h10\"}", "h100");
+    json_refused("{\"gpu\": \"h100\", \"gpuz\": 1}", "gpuz");
+    json_refused("{\"gpu\": \"h100\", \"nodes\": 0}", "nodes");
+    json_refused("{\"gpu\": \"h100\", \"nodes\": -1}", "nodes");
+    json_refused("{\"gpu\": \"h100\", \"nodes\": 2.0}", "nodes");
+    json_refused("{\"gpu\": \"h100\", \"nodes\": \"2\"}", "nodes");
+    json_refused("{\"gpu\": \"h100\", \"nodes\": 5000000, \"gpus_per_node\": 8}", "gpus_per_node");
+    json_refused("{\"gpu\": \"h100\", \"gpus_per_node\": 1025}", "gpus_per_node");
+    json_refused("{\"gpu\": \"h100\", \"nodes\": 2, \"world_size\": 3}", "world_size");
+    json_refused("{\"gpu\": \"h100\", \"intra\": {\"gb_per_s\": 0}}", "intra: \"gb_per_s\"");
+    json_refused("{\"gpu\": \"h100\", \"intra\": {\"gb_per_s\": -1}}", "gb_per_s");
+    json_refused("{\"gpu\": \"h100\", \"inter\": {\"gb_per_s\": 1e300}}", "inter: \"gb_per_s\"");
+    json_refused("{\"gpu\": \"h100\", \"inter\": {\"alpha_us\": -1}}", "alpha_us");
+    json_refused("{\"gpu\": \"h100\", \"inter\": {\"nics\": 1e9}}", "nics");
+    json_refused("{\"gpu\": \"h100\", \"intra\": {\"nics\": 8}}", "intra: unknown key \"nics\"");
+    json_refused("{\"gpu\": \"h100\", \"inter\": 50}", "inter");
+    json_refused("{\"gpu\": \"h100\", \"memory_bytes\": 0}", "memory_bytes");
+    json_refused("{\"gpu\": \"h100\", \"memory_bytes\": 9223372036854775807}", "memory_bytes");
+    json_refused("{\"gpu\": \"h100\", \"memory_bytes\": 5}", "context_bytes");
+    json_refused("{\"gpu\": \"h100\", \"headroom\": 1}", "headroom");
+    json_refused("{\"gpu\": \"h100\", \"headroom\": \"5%\"}", "headroom");
+    json_refused("{\"gpu\": \"h100\", \"name\": \"a\\nb\"}", "name");
+    json_refused("{\"gpu\": \"h100\", \"host\": 1}", "host");
+}
+
+/* A NaN cannot be written in JSON, but a caller may build one. */
+static void a_nan_is_refused(void **state)
+{
+    json_t *j = json_pack("{s:s, s:{s:f}}", "gpu", "h100", "intra", "gb_per_s", 1.0);
+    struct cluster c;
+
+    (void)state;
+    if (json_real_set(json_object_get(json_object_get(j, "intra"), "gb_per_s"), (double)NAN) == 0) {
+        fail_capture(said, sizeof said);
+        says(cluster_from_json(j, "here", &c), "gb_per_s");
+    }
+    json_decref(j);
+}
+
+static void same(const struct cluster *a, const struct cluster *b)
+{
+    assert_string_equal(a->name, b->name);
+    assert_int_equal(a->world_size, b->world_size);
+    assert_int_equal(a->memory, b->memory);
+    assert_int_equal(a->context, b->context);
+    assert_int_equal(a->nics, b->nics);
+    assert_int_equal(a->is_host, b->is_host);
+    assert_close(a->intra, b->intra, 0);
+    assert_close(a->inter, b->inter, 0);
+    assert_close(a->headroom, b->headroom, 0);
+    assert_string_equal(a->gpu.name, b->gpu.name);
+    assert_string_equal(a->gpu.source, b->gpu.source);
+    assert_int_equal(a->gpu.memory, b->gpu.memory);
+    assert_int_equal(a->gpu.reserved, b->gpu.reserved);
+    assert_close(a->gpu.bf16, b->gpu.bf16, 1e-15);
+    assert_close(a->gpu.hbm, b->gpu.hbm, 1e-15);
+}
+
+static void round_trip(const struct cluster *c)
+{
+    struct cluster back;
+    json_t        *j = cluster_to_json(c);
+
+    assert_int_equal(cluster_from_json(j, "back", &back), 0);
+    same(c, &back);
+    json_decref(j);
+}
+
+static void what_is_written_reads_back(void **state)
+{
+    struct cluster c;
+    const char    *name;
+
+    (void)state;
+    for (int i = 0; (name = cluster_builtin(i, NULL)); i++) {
+        c = load(name);
+        round_trip(&c);
+    }
+    for (int i = 0; gpu_at(i); i++) {
+        cluster_of_gpu(&c, gpu_at(i), 3, 8);
+        snprintf(c.name, sizeof c.name, "all of it");
+        round_trip(&c);
+        /* A type that the table lacks is written out whole. */
+        snprintf(c.gpu.name, sizeof c.gpu.name, "other");
+        round_trip(&c);
+    }
+    c = load("localhost:3");
+    round_trip(&c);
+}
+
+static void a_file_is_read_and_its_errors_have_lines(void **state)
+{
+    char  path[] = "/tmp/dpx-cluster-XXXXXX";
+    int   fd = mkstemp(path);
+    FILE *f = fdopen(fd, "w");
+    struct cluster c;
+
+    (void)state;
+    fputs("{\"gpu\": \"h200\",\n \"nodes\": 2}", f);
+    fclose(f);
+    c = load(path);
+    assert_int_equal(c.world_size, 2);
+    assert_string_equal(c.name, strrchr(path, '/') + 1);
+    f = fopen(path, "w");
+    fputs("{\"gpu\": \"h200\",\n \"nodes\": }", f);
+    fclose(f);
+    refused(path, ":2:");
+    f = fopen(path, "w");
+    fputs("\"h100\"", f);
+    fclose(f);
+    refused(path, "");
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_times_gpus_times_type),
+        cmocka_unit_test(adapters_follow_the_size_of_the_node),
+        cmocka_unit_test(names_and_aliases_in_any_case),
+        cmocka_unit_test(every_row_of_the_table_is_complete),
+        cmocka_unit_test(peaks_follow_from_sms_and_clock),
+        cmocka_unit_test(available_is_memory_less_context_less_headroom),
+        cmocka_unit_test(builtins_load_and_multiply),
+        cmocka_unit_test(localhost_shares_what_is_available),
+        cmocka_unit_test(what_cannot_be_is_refused_by_name),
+        cmocka_unit_test(a_file_states_links),
+        cmocka_unit_test(an_unknown_gpu_is_described),
+        cmocka_unit_test(bad_fields_are_refused_by_name),
+        cmocka_unit_test(a_nan_is_refused),
+        cmocka_unit_test(what_is_written_reads_back),
+        cmocka_unit_test(a_file_is_read_and_its_errors_have_lines),
+    };
+    return cmocka_run_group_tests_name("model/cluster", tests, NULL, NULL);
+}
