@@ -1,0 +1,28 @@
+#include "model/notes.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { ROOM = sizeof ((struct notes *)0)->text / sizeof ((struct notes *)0)->text[0] };
+
+void notes_add(struct notes *to, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (!to)
+        return;
+    if (to->n < ROOM) {
+        va_start(ap, fmt);
+        vsnprintf(to->text[to->n], sizeof to->text[0], fmt, ap);
+        va_end(ap);
+    }
+    to->n++;
+}
+
+void notes_print(const struct notes *n, const char *where)
+{
+    for (int i = 0; i < n->n && i < ROOM; i++)
+        fprintf(stderr, "dpx: %s: note: %s\n", where, n->text[i]);
+    if (n->n > ROOM)
+        fprintf(stderr, "dpx: %s: %d more notes\n", where, n->n - ROOM);
+}

@@ -1,0 +1,22 @@
+/* notes.h -- what a conversion has to tell besides its result.
+ *
+ *     struct notes n = { 0 };
+ *     if (ds_config_read(config, "ds.json", &plan, &n) < 0)
+ *         return 2;
+ *     notes_print(&n, "ds.json");              on stderr, one line each
+ *
+ * A note is not an error: an "auto" that was filled in, a key that is not
+ * known and changes nothing that a plan describes. */
+#ifndef DPX_NOTES_H
+#define DPX_NOTES_H
+
+struct notes {
+    int  n;                 /* all of them; text[] holds the first few */
+    char text[24][192];
+};
+
+/* `to` may be NULL: nobody listens. */
+void notes_add(struct notes *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void notes_print(const struct notes *n, const char *where);
+
+#endif

@@ -1,0 +1,158 @@
+#include "model/overhead.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define KiB ((int64_t)1 << 10)
+#define MiB ((int64_t)1 << 20)
+
+/* A connection's buffers: LL + LL128 + Simple (NCCL_BUFFSIZE), and what is allocated for
+ * them, rounded up to the 2 MiB that CUDA maps between processes. */
+#define NCCL_LL          (512 * KiB)
+#define NCCL_LL128       (4800 * KiB)
+#define NCCL_SIMPLE      (4 * MiB)
+#define NCCL_GRAIN       (2 * MiB)
+
+#define SOURCE_NCCL      "NCCL 2.30 src/init.cc, src/transport; channels as its logs show"
+#define SOURCE_WORKSPACE "PyTorch CublasHandlePool.cpp: one per handle, a handle per thread"
+
+const char *overhead_kind_name(enum overhead_kind k)
+{
+    static const char *const names[NOVERHEAD] = {
+        [OVERHEAD_ALLOCATED] = "allocated",
+        [OVERHEAD_OUTSIDE]   = "outside the allocator",
+        [OVERHEAD_CONTEXT]   = "context",
+    };
+
+    return names[k];
+}
+
+static void add(struct overhead *o, enum overhead_kind kind, int64_t bytes, const char *source,
+                const char *name)
+{
+    struct overhead_item *item;
+
+    if (bytes <= 0 || o->n == OVERHEAD_ITEMS)
+        return;
+    item = &o->item[o->n++];
+    snprintf(item->name, sizeof item->name, "%s", name);
+    item->bytes = bytes;
+    item->kind = kind;
+    item->source = source;
+    o->by[kind] += bytes;
+}
+
+/* Ring channels, "N coll channels" in public logs of NCCL_DEBUG=INFO: 12 on V100 with six
+ * links, 24 on one node of 8xA100 or 8xH100, 16 across nodes of 8xH100, 32 on Blackwell, 4
+ * over PCIe.  Not seen, so assumed: 16 across nodes of A100, 32 for RCCL on AMD. */
+static int64_t channels(const struct gpu *g, int crosses_nodes)
+{
+    if (!(g->link > 0))
+        return 4;
+    if (g->sm_arch == 0 || g->sm_arch >= 100)
+        return 32;
+    if (g->sm_arch < 80)
+        return 12;
+    return crosses_nodes ? 16 : 24;
+}
+
+/* NVLink SHARP: every channel has a send and a receive buffer of 8 steps of 128 KiB for
+ * each head, the heads being the node's ranks (at most 32); 256 MiB on 8xH100.  16
+ * channels on SM90, 24 seen on Blackwell; none where the node has no more than two GPUs
+ * (ncclNvlsInit). */
+static int64_t nvls(const struct gpu *g, int64_t local)
+{
+    int64_t heads = local < 32 ? local : 32;
+
+    if (g->sm_arch < 90 || !(g->link > 0) || local <= 2)
+        return 0;
+    return (g->sm_arch >= 100 ? 24 : 16) * 2 * (8 * 128 * KiB) * heads;
+}
+
+int64_t overhead_nccl(const struct gpu *g, int64_t ranks, int64_t local)
+{
+    int64_t receive = round_up(NCCL_LL + NCCL_LL128 + NCCL_SIMPLE, NCCL_GRAIN);
+    int64_t net_send = round_up(NCCL_LL128 + NCCL_SIMPLE, NCCL_GRAIN);   /* LL stays on the host */
+    int64_t n, bytes;
+
+    if (ranks < 2)
+        return 0;
+    n = channels(g, ranks > local);
+    /* In a ring a rank receives once a channel. */
+    bytes = n * receive;
+    /* Every channel leaves each node once, from one of its GPUs, and a send through the
+     * network has a device buffer too (GPUDirect RDMA). */
+    if (ranks > local)
+        bytes += ceil_div(n, local) * net_send;
+    return bytes + nvls(g, local);
+}
+
+int64_t overhead_workspace(const struct gpu *g)
+{
+    if (g->sm_arch >= 90)
+        return 32 * MiB;
+    if (g->sm_arch > 0)
+        return 2 * 4096 * KiB + 8 * 16 * KiB;       /* ":4096:2:16:8" */
+    return (strncmp(g->name, "mi3", 3) ? 32 : 128) * MiB;     /* gfx94x: 128 MiB */
+}
+
+static void communicator(struct overhead *o, const struct gpu *g, const char *group,
+                         int64_t ranks, int64_t local)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "NCCL buffers, %s of %" PRId64, group, ranks);
+    add(o, OVERHEAD_OUTSIDE, overhead_nccl(g, ranks, local), SOURCE_NCCL, name);
+}
+
+static int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* A communicator for every process group that the plan communicates in.  DeepSpeed and
+ * torch create more groups than they use; one without a collective has no buffers. */
+static void communicators(const struct plan *p, struct overhead *o)
+{
+    const struct cluster *c = &p->cluster;
+    int64_t world = c->world_size, local = c->gpus_per_node, shard = p->shard_group;
+    int64_t again = p->fsdp.reshard_after_forward;
+
+    if (p->strategy != STRAT_FSDP || shard < 1 || shard >= world) {
+        communicator(o, &c->gpu, "world", world, local);
+        shard = world;
+    } else {
+        /* Shards are neighbours, replicas are the ranks between which they repeat. */
+        communicator(o, &c->gpu, "shard group", shard, at_most(shard, local));
+        communicator(o, &c->gpu, "replica group", world / shard,
+                     shard < local ? local / shard : 1);
+    }
+    /* FSDP2's reshard_after_forward k gathers among k neighbours in backward. */
+    if (p->strategy == STRAT_FSDP && again > 1 && again < shard)
+        communicator(o, &c->gpu, "reshard group", again, at_most(again, local));
+}
+
+int64_t overhead_bytes(const struct plan *p, struct overhead *out)
+{
+    const struct cluster *c = &p->cluster;
+    /* PyTorch's backward runs in a thread of its own, which has its own cuBLAS handle;
+     * the executor issues everything from one. */
+    int64_t handles = p->kernels == KERNELS_DPX ? 1 : 2;
+    char    name[64];
+
+    memset(out, 0, sizeof *out);
+    /* Ranks on the host: MPI's staging and oneDNN's scratchpads are not known before they
+     * are measured, and count as nothing until then. */
+    if (c->is_host)
+        return 0;
+    snprintf(name, sizeof name, "BLAS workspaces, %" PRId64 " handle%s", handles,
+             handles > 1 ? "s" : "");
+    add(out, OVERHEAD_ALLOCATED, handles * overhead_workspace(&c->gpu), SOURCE_WORKSPACE, name);
+    communicators(p, out);
+    if (c->context == c->gpu.reserved + c->gpu.context) {
+        add(out, OVERHEAD_CONTEXT, c->gpu.reserved, c->gpu.source, "reserved by the driver");
+        add(out, OVERHEAD_CONTEXT, c->gpu.context, "measured elsewhere: model/README.md",
+            "context and loaded kernels");
+    } else {
+        add(out, OVERHEAD_CONTEXT, c->context, "the cluster's context_bytes", "context");
+    }
+    return out->by[OVERHEAD_ALLOCATED] + out->by[OVERHEAD_OUTSIDE];
+}

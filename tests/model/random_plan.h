@@ -1,0 +1,97 @@
+/* random_plan.h -- plans that plan_check() accepts, of every cell, options drawn
+ * from the table of keys.  Model and cluster are borrowed: never plan_free() one. */
+#ifndef DPX_RANDOM_PLAN_H
+#define DPX_RANDOM_PLAN_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/fail.h"
+#include "model/plan_keys.h"
+
+static inline uint32_t draw(uint64_t *state, uint32_t below)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;  /* Knuth's MMIX */
+    return (uint32_t)(*state >> 33) % below;
+}
+
+static inline void draw_key(struct plan *p, const struct plan_key *k, uint64_t *rng)
+{
+    char *at = (char *)p + k->offset;
+    const char *version;
+    int64_t whole;
+    double real;
+    int word = 0;
+
+    if (draw(rng, 2))
+        return;                         /* half keep their default */
+    switch (k->type) {
+    case KEY_INT:
+        whole = k->lo + (int64_t)draw(rng, 64);
+        if (!strcmp(k->object, "deepspeed"))
+            whole = (int64_t)1 << draw(rng, 40);
+        memcpy(at, &whole, sizeof whole);
+        break;
+    case KEY_REAL:
+        real = draw(rng, 1000) / 1001.0;
+        memcpy(at, &real, sizeof real);
+        break;
+    case KEY_BOOL: case KEY_WORD_BOOL: case KEY_GRAD_ACCUM:
+        *(bool *)at = draw(rng, 2);
+        break;
+    case KEY_FLAG:
+        word = (int)draw(rng, 2);
+        memcpy(at, &word, sizeof word);
+        break;
+    case KEY_WORD:
+        while (k->words[word])
+            word++;
+        word = (int)draw(rng, (uint32_t)word);
+        memcpy(at, &word, sizeof word);
+        break;
+    case KEY_UNIT:
+        p->unit = (enum unit_kind)draw(rng, UNIT_MODULE + 1);
+        p->unit_blocks = p->unit == UNIT_BLOCKS ? 2 + (int64_t)draw(rng, 6) : 1;
+        break;
+    case KEY_RESHARD:
+        whole = (int64_t)draw(rng, 10) - 1;
+        memcpy(at, &whole, sizeof whole);
+        break;
+    case KEY_TEXT:
+        if ((version = plan_version_at(p->dialect, (int)draw(rng, 3), NULL)))
+            snprintf(at, sizeof p->framework_version, "%s", version);
+        break;
+    case KEY_FIXED:
+        break;
+    }
+}
+
+static inline void draw_plan(const struct model *m, const struct cluster *c, uint64_t *rng,
+                             struct plan *out)
+{
+    char why[512];
+    const struct plan_key *k;
+
+    fail_capture(why, sizeof why);
+    do {
+        enum strategy s = (enum strategy)draw(rng, NSTRATEGY);
+        enum dialect d = (enum dialect)draw(rng, NDIALECT);
+        memset(out, 0, sizeof *out);
+        out->model = *m;
+        out->cluster = *c;
+        out->seq = 512;
+        if (!dialect_has(d, s))
+            continue;
+        plan_defaults(out, s, d, (enum dtype)draw(rng, 3));
+        for (int i = 0; (k = plan_key_at(i)); i++)
+            if ((k->cells & CELL(s, d)) && strcmp(k->name, "precision"))
+                draw_key(out, k, rng);
+        if (out->ddp.model_dtype >= 0)
+            out->ddp.model_dtype = (int)out->precision;
+        plan_resolve(out);
+    } while (out->micro_batch == 0 || plan_check(out, "random") < 0);
+    fail_capture(NULL, 0);
+}
+
+#endif

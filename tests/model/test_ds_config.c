@@ -1,0 +1,298 @@
+#include "tests/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/ds_config.h"
+#include "model/fail.h"
+#include "tests/model/random_plan.h"
+
+static char said[1024];
+static struct model gpt2;
+static struct cluster eight;
+
+static json_t *parse(const char *text)
+{
+    char *json = strdup(text);
+    json_error_t e;
+    json_t *j;
+
+    for (char *c = json; *c; c++)
+        if (*c == '\'')
+            *c = '"';
+    j = json_loads(json, 0, &e);
+    if (!j)
+        fail_msg("test input: %s: %s", e.text, json);
+    free(json);
+    return j;
+}
+
+/* The plan borrows model and cluster. */
+static int import(const char *text, struct plan *p, struct notes *notes)
+{
+    json_t *j = parse(text);
+    int rc;
+
+    memset(p, 0, sizeof *p);
+    p->model = gpt2;
+    p->cluster = eight;
+    p->seq = 1024;
+    fail_capture(said, sizeof said);
+    rc = ds_config_read(j, "ds.json", p, notes);
+    fail_capture(NULL, 0);
+    json_decref(j);
+    return rc;
+}
+
+static void accepts(const char *text, struct plan *p)
+{
+    struct notes n = { 0 };
+
+    if (import(text, p, &n) < 0)
+        fail_msg("%s: refused: %s", text, said);
+}
+
+static void refuses(const char *text, const char *word)
+{
+    struct plan p;
+
+    if (import(text, &p, NULL) == 0)
+        fail_msg("%s: accepted", text);
+    if (strncmp(said, "ds.json: ", 9) || !strstr(said, word))
+        fail_msg("%s: says \"%s\", which lacks \"%s\"", text, said, word);
+}
+
+static bool noted(const struct notes *n, const char *word)
+{
+    for (int i = 0; i < n->n; i++)
+        if (strstr(n->text[i], word))
+            return true;
+    return false;
+}
+
+static void a_usual_config_becomes_its_plan(void **state)
+{
+    (void)state;
+    struct plan p;
+
+    accepts("{'train_batch_size':64,'train_micro_batch_size_per_gpu':4,"
+            "'bf16':{'enabled':true},'gradient_clipping':0.5,'steps_per_print':10,"
+            "'optimizer':{'type':'AdamW','params':{'lr':1e-4}},'scheduler':{'type':'WarmupLR'},"
+            "'wall_clock_breakdown':false,"
+            "'zero_optimization':{'stage':2,'overlap_comm':true,'reduce_bucket_size':2e8,"
+            "'allgather_bucket_size':200000000,'contiguous_gradients':true,"
+            "'offload_optimizer':{'device':'none'}}}", &p);
+    assert_int_equal(p.strategy, STRAT_ZERO2);
+    assert_int_equal(p.accumulation, 2);            /* 64 = 4 * 2 * 8 ranks */
+    assert_int_equal(p.ds.reduce_bucket_size, 200000000);
+    assert_int_equal(p.ds.overlap_comm, 1);
+    assert_int_equal(p.precision, DT_BF16);
+    assert_true(p.clip > 0.49 && p.clip < 0.51);
+}
+
+static void stages_and_their_defaults(void **state)
+{
+    (void)state;
+    struct plan p;
+
+    accepts("{'train_batch_size':8}", &p);
+    assert_int_equal(p.strategy, STRAT_DDP);
+    assert_int_equal(p.precision, DT_FP32);
+    accepts("{'train_batch_size':8,'zero_optimization':true}", &p);
+    assert_int_equal(p.strategy, STRAT_ZERO1);
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':1}}", &p);
+    assert_int_equal(p.ds.overlap_comm, 0);
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':3,'overlap_comm':null}}", &p);
+    assert_int_equal(p.ds.overlap_comm, 1);
+    /* keys that another stage reads change nothing, as in DeepSpeed */
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':1,'stage3_max_live_parameters':7}}",
+            &p);
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':1},'bf16':{'enabled':true},"
+            "'data_types':{'grad_accum_dtype':'fp32'}}", &p);
+    assert_true(p.ds.grad_accum_fp32);              /* BF16_Optimizer */
+    refuses("{'train_batch_size':8,'zero_optimization':{'stage':4}}", "zero_optimization.stage");
+    refuses("{'train_batch_size':8,'bf16':{'enabled':true},'data_types':{'grad_accum_dtype':'fp32'}}",
+            "grad_accum_dtype");
+}
+
+/* transformers and accelerate: hidden^2, int(0.9*hidden^2), 10*hidden; GPT-2 has
+ * 768: 589,824, 530,841 (0.9 * 589,824 = 530,841.6) and 7,680. */
+static void auto_values_come_from_the_hidden_size(void **state)
+{
+    (void)state;
+    struct plan p;
+    struct notes n = { 0 };
+
+    assert_int_equal(import("{'train_batch_size':'auto','train_micro_batch_size_per_gpu':'auto',"
+                            "'gradient_accumulation_steps':'auto','gradient_clipping':'auto',"
+                            "'fp16':{'enabled':'auto'},'bf16':{'enabled':'auto'},"
+                            "'optimizer':{'type':'AdamW','params':{'lr':'auto'}},"
+                            "'zero_optimization':{'stage':3,'reduce_bucket_size':'auto',"
+                            "'stage3_prefetch_bucket_size':'auto',"
+                            "'stage3_param_persistence_threshold':'auto'}}", &p, &n), 0);
+    assert_int_equal(p.ds.reduce_bucket_size, 589824);
+    assert_int_equal(p.ds.stage3_prefetch_bucket_size, 530841);
+    assert_int_equal(p.ds.stage3_param_persistence_threshold, 7680);
+    assert_int_equal(p.micro_batch, 1);
+    assert_int_equal(p.accumulation, 1);
+    assert_true(noted(&n, "--micro-batch"));
+    assert_true(noted(&n, "bf16.enabled"));
+    refuses("{'train_batch_size':8,'zero_optimization':{'stage':3,'sub_group_size':'auto'}}",
+            "sub_group_size");
+}
+
+static void the_command_line_fills_in_auto(void **state)
+{
+    (void)state;
+    json_t *j = parse("{'train_batch_size':'auto','train_micro_batch_size_per_gpu':'auto',"
+                      "'gradient_accumulation_steps':'auto','bf16':{'enabled':'auto'},"
+                      "'zero_optimization':{'stage':2}}");
+    struct plan p = { .model = gpt2, .cluster = eight, .seq = 1024, .micro_batch = 4,
+                      .accumulation = 3, .precision = DT_BF16 };
+
+    assert_int_equal(ds_config_read(j, "ds.json", &p, NULL), 0);
+    assert_int_equal(p.micro_batch, 4);
+    assert_int_equal(p.accumulation, 3);
+    assert_int_equal(p.precision, DT_BF16);
+    json_decref(j);
+}
+
+static void batch_sizes_must_agree(void **state)
+{
+    (void)state;
+    struct plan p;
+
+    accepts("{'train_micro_batch_size_per_gpu':4}", &p);
+    assert_int_equal(p.accumulation, 1);
+    accepts("{'train_batch_size':64,'gradient_accumulation_steps':2}", &p);
+    assert_int_equal(p.micro_batch, 4);
+    accepts("{'train_batch_size':64}", &p);
+    assert_int_equal(p.micro_batch, 8);
+    refuses("{'train_batch_size':65,'train_micro_batch_size_per_gpu':4}", "train_batch_size: 65");
+    refuses("{'train_batch_size':4}", "train_batch_size: 4");
+    refuses("{'train_batch_size':64,'train_micro_batch_size_per_gpu':4,"
+            "'gradient_accumulation_steps':3}", "4 * accumulation 3 * 8 ranks = 96");
+    refuses("{'zero_optimization':{'stage':1}}", "train_micro_batch_size_per_gpu: missing");
+    refuses("{'train_batch_size':0}", "train_batch_size");
+    refuses("{'train_batch_size':-8}", "train_batch_size");
+    refuses("{'train_batch_size':'many'}", "train_batch_size");
+}
+
+static void what_plans_lack_is_refused_by_name(void **state)
+{
+    (void)state;
+    static const struct { const char *zero, *says; } zero[] = {
+        { "'offload_optimizer':{'device':'cpu'}", "zero_optimization.offload_optimizer" },
+        { "'offload_param':{'device':'nvme'}", "zero_optimization.offload_param" },
+        { "'cpu_offload':true", "cpu_offload" },
+        { "'zero_quantized_weights':true", "zero_quantized_weights" },
+        { "'zero_quantized_gradients':true", "zero_quantized_gradients" },
+        { "'zero_hpz_partition_size':8", "zero_hpz_partition_size" },
+        { "'mics_shard_size':4", "mics_shard_size" },
+        { "'stage3_module_granularity_threshold':1000", "stage3_module_granularity_threshold" },
+        { "'reduce_bucket_size':-1", "zero_optimization.reduce_bucket_size" },
+        { "'reduce_bucket_size':'big'", "zero_optimization.reduce_bucket_size" },
+        { "'overlap_comm':1", "zero_optimization.overlap_comm" },
+    };
+    char text[256];
+
+    for (size_t i = 0; i < sizeof zero / sizeof *zero; i++) {
+        snprintf(text, sizeof text, "{'train_batch_size':8,'zero_optimization':{'stage':3,%s}}",
+                 zero[i].zero);
+        refuses(text, zero[i].says);
+    }
+    refuses("{'train_batch_size':8,'amp':{'enabled':true}}", "amp");
+    refuses("{'train_batch_size':8,'optimizer':{'type':'Lamb'}}", "optimizer.type: \"Lamb\"");
+    refuses("{'train_batch_size':8,'tensor_parallel':{'autotp_size':4}}", "tensor_parallel");
+    refuses("{'train_batch_size':8,'bf16':{'enabled':true},'fp16':{'enabled':true}}", "both");
+    refuses("{'train_batch_size':8,'prescale_gradients':true}", "prescale_gradients");
+    refuses("{'train_batch_size':8,'communication_data_type':'int8'}", "communication_data_type");
+    refuses("[]", "object");
+}
+
+static void unknown_keys_are_noted(void **state)
+{
+    (void)state;
+    struct plan p;
+    struct notes n = { 0 };
+
+    assert_int_equal(import("{'train_batch_size':8,'reduce_buket_size':1,'steps_per_print':5,"
+                            "'zero_optimization':{'stage':1,'speed':'warp'}}", &p, &n), 0);
+    assert_int_equal(n.n, 2);
+    assert_true(noted(&n, "reduce_buket_size"));
+    assert_true(noted(&n, "zero_optimization.speed"));
+}
+
+/* DeepSpeed plans of every stage with every option. */
+static void export_then_import_is_the_same_plan(void **state)
+{
+    (void)state;
+    uint64_t rng = 7;
+    int tried = 0;
+
+    while (tried < 300) {
+        struct plan p, q = { 0 };
+        json_t *ds, *a, *b;
+        draw_plan(&gpt2, &eight, &rng, &p);
+        if (p.dialect != DIALECT_DEEPSPEED || p.deterministic)
+            continue;
+        ds = ds_config_export(&p);
+        assert_non_null(ds);
+        q.model = gpt2;
+        q.cluster = eight;
+        q.seq = p.seq;
+        if (ds_config_read(ds, "exported", &q, NULL) < 0) {
+            json_dumpf(ds, stderr, JSON_INDENT(1));
+            fail_msg("plan %d was not read back", tried);
+        }
+        a = plan_to_json(&p);
+        b = plan_to_json(&q);
+        if (!json_equal(a, b)) {
+            json_dumpf(a, stderr, JSON_INDENT(1));
+            json_dumpf(b, stderr, JSON_INDENT(1));
+            fail_msg("plan %d changed", tried);
+        }
+        json_decref(ds);
+        json_decref(a);
+        json_decref(b);
+        tried++;
+    }
+}
+
+static void only_deepspeeds_plans_are_exported(void **state)
+{
+    (void)state;
+    struct plan p = { .model = gpt2, .cluster = eight, .seq = 64, .micro_batch = 1 };
+
+    fail_capture(said, sizeof said);
+    plan_defaults(&p, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    assert_null(ds_config_export(&p));
+    assert_non_null(strstr(said, "dialect"));
+    plan_defaults(&p, STRAT_ZERO2, DIALECT_DEEPSPEED, DT_BF16);
+    p.deterministic = true;
+    assert_null(ds_config_export(&p));
+    assert_non_null(strstr(said, "deterministic"));
+    fail_capture(NULL, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_usual_config_becomes_its_plan),
+        cmocka_unit_test(stages_and_their_defaults),
+        cmocka_unit_test(auto_values_come_from_the_hidden_size),
+        cmocka_unit_test(the_command_line_fills_in_auto),
+        cmocka_unit_test(batch_sizes_must_agree),
+        cmocka_unit_test(what_plans_lack_is_refused_by_name),
+        cmocka_unit_test(unknown_keys_are_noted),
+        cmocka_unit_test(export_then_import_is_the_same_plan),
+        cmocka_unit_test(only_deepspeeds_plans_are_exported),
+    };
+    int rc;
+
+    if (model_load("gpt2", &gpt2) < 0 || cluster_load("8xh100", &eight) < 0)
+        return 1;
+    rc = cmocka_run_group_tests_name("model/ds_config", tests, NULL, NULL);
+    model_free(&gpt2);
+    return rc;
+}

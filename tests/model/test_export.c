@@ -1,0 +1,147 @@
+#include "tests/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/export.h"
+#include "model/fail.h"
+
+static char said[1024];
+static char *text;
+static struct plan p;
+
+static void start(const char *model, enum strategy s, enum dialect d, enum dtype t)
+{
+    plan_free(&p);
+    assert_int_equal(model_load(model, &p.model), 0);
+    assert_int_equal(cluster_load("2x8xh100", &p.cluster), 0);
+    p.seq = 512;
+    p.micro_batch = 2;
+    plan_defaults(&p, s, d, t);
+}
+
+static int export_to(const char *target)
+{
+    size_t size = 0;
+    FILE *f;
+    int rc;
+
+    free(text);
+    f = open_memstream(&text, &size);
+    fail_capture(said, sizeof said);
+    rc = export_plan(&p, target, f);
+    fail_capture(NULL, 0);
+    fclose(f);
+    if (rc < 0)
+        assert_int_equal(size, 0);      /* a refused export leaves nothing behind */
+    return rc;
+}
+
+static void has(const char *target, const char *line)
+{
+    if (export_to(target) < 0)
+        fail_msg("refused: %s", said);
+    if (!strstr(text, line))
+        fail_msg("lacks \"%s\":\n%s", line, text);
+}
+
+static void refused(const char *target, const char *word)
+{
+    if (export_to(target) == 0)
+        fail_msg("accepted, though it should name %s:\n%s", word, text);
+    if (!strstr(said, word))
+        fail_msg("says \"%s\", which lacks \"%s\"", said, word);
+}
+
+static void torchtitan_gets_its_overrides(void **state)
+{
+    (void)state;
+    start("llama-3.1-8b", STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p.shard_group = 8;
+    p.accumulation = 3;
+    has("torchtitan", "# torchtitan 0.3.0");
+    has("torchtitan", "--module llama3 --config llama3_8b\n");
+    has("torchtitan", "--training.global-batch-size 96\n");         /* 2 * 3 * 16 */
+    has("torchtitan", "--parallelism.data-parallel-shard-degree 8\n");
+    has("torchtitan", "--parallelism.data-parallel-replicate-degree 2\n");
+    has("torchtitan", "--parallelism.fsdp-reshard-after-forward default\n");
+    has("torchtitan", "activation-checkpoint:none\n");
+    has("torchtitan", "--training.max-norm inf\n");
+    p.fsdp.reshard_after_forward = 0;
+    has("torchtitan", "--parallelism.fsdp-reshard-after-forward never\n");
+    p.fsdp.reshard_after_forward = p.fsdp.root_reshard_after_forward = 1;
+    has("torchtitan", "--parallelism.fsdp-reshard-after-forward always\n");
+    p.fsdp.reshard_after_forward = 4;
+    refused("torchtitan", "fsdp.reshard_after_forward");
+}
+
+static void torchtitan_refuses_by_name(void **state)
+{
+    (void)state;
+    start("llama-3.1-8b", STRAT_DDP, DIALECT_TORCH, DT_BF16);
+    refused("torchtitan", "strategy");
+    start("llama-3.1-8b", STRAT_FSDP, DIALECT_TORCH, DT_FP16);
+    refused("torchtitan", "precision");
+    start("llama-3.1-8b", STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p.reduce_dtype = DT_BF16;
+    refused("torchtitan", "reduce_dtype");
+    p.reduce_dtype = DT_FP32;
+    p.recompute = RECOMPUTE_SELECTIVE;
+    refused("torchtitan", "recompute");
+    start("gpt2", STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    refused("torchtitan", "dropout");
+}
+
+static void pytorch_gets_the_plans_options(void **state)
+{
+    (void)state;
+    start("llama-3.1-8b", STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    has("fsdp", "for block in model.model.layers:\n    fully_shard(block, **options)\n");
+    has("fsdp", "    reshard_after_forward=None,\n");
+    p.fsdp.root_reshard_after_forward = 1;
+    has("fsdp", "fully_shard(model, **options | {\"reshard_after_forward\": True})\n");
+    has("fsdp", "param_dtype=torch.bfloat16, reduce_dtype=torch.float32");
+    p.unit = UNIT_HALF_BLOCK;
+    has("fsdp", "fully_shard([block.self_attn, block.input_layernorm], **options)\n"
+        "    fully_shard([block.mlp, block.post_attention_layernorm], **options)\n");
+    start("gpt2", STRAT_FSDP, DIALECT_TORCH_FSDP1, DT_BF16);
+    has("fsdp", "transformer_layer_cls={type(model.transformer.h[0])}");
+    has("fsdp", "backward_prefetch=BackwardPrefetch.BACKWARD_PRE");
+    start("gpt2", STRAT_DDP, DIALECT_TORCH, DT_FP32);
+    p.ddp.bucket_cap_mb = 12.5;
+    has("fsdp", "    bucket_cap_mb=12.5,\n");
+    p.precision = DT_BF16;
+    has("fsdp", "torch.autocast(\"cuda\", dtype=torch.bfloat16)");
+    p.ddp.model_dtype = DT_BF16;
+    has("fsdp", "model = model.to(torch.bfloat16)\n");
+    assert_null(strstr(text, "autocast"));
+    p.recompute = RECOMPUTE_SELECTIVE;
+    refused("fsdp", "recompute");
+    start("gpt2", STRAT_ZERO3, DIALECT_DEEPSPEED, DT_BF16);
+    refused("fsdp", "strategy: zero3/deepspeed");
+    start("gpt2", STRAT_DP, DIALECT_TORCH, DT_FP32);
+    refused("fsdp", "strategy: dp/torch");
+}
+
+static void an_unknown_target_is_refused(void **state)
+{
+    (void)state;
+    start("gpt2", STRAT_DDP, DIALECT_TORCH, DT_FP32);
+    refused("megatron", "\"megatron\" is not a target");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(torchtitan_gets_its_overrides),
+        cmocka_unit_test(torchtitan_refuses_by_name),
+        cmocka_unit_test(pytorch_gets_the_plans_options),
+        cmocka_unit_test(an_unknown_target_is_refused),
+    };
+    int rc = cmocka_run_group_tests_name("model/export", tests, NULL, NULL);
+
+    plan_free(&p);
+    free(text);
+    return rc;
+}

@@ -1,0 +1,126 @@
+#include "tests/check.h"
+#include "model/overhead.h"
+
+#include <string.h>
+
+#define MiB ((int64_t)1 << 20)
+
+static struct plan plan_on(const char *cluster, enum strategy s, int64_t shard)
+{
+    struct plan p;
+
+    memset(&p, 0, sizeof p);
+    assert_int_equal(cluster_load(cluster, &p.cluster), 0);
+    p.strategy = s;
+    p.kernels = KERNELS_TORCH_SDPA;
+    p.shard_group = shard ? shard : p.cluster.world_size;
+    return p;
+}
+
+/* 8xH100: 24 channels of 10 MiB, and 16 NVLS channels of 2*1 MiB for each of 8 heads. */
+static void one_hopper_node(void **state)
+{
+    struct plan     p = plan_on("8xh100", STRAT_DDP, 0);
+    struct overhead o;
+
+    (void)state;
+    assert_int_equal(overhead_bytes(&p, &o), 64 * MiB + 240 * MiB + 256 * MiB);
+    assert_int_equal(o.by[OVERHEAD_ALLOCATED], 2 * 32 * MiB);
+    assert_int_equal(o.by[OVERHEAD_OUTSIDE], 496 * MiB);
+    assert_int_equal(o.by[OVERHEAD_CONTEXT], p.cluster.context);
+}
+
+/* Before SM90: two workspaces of 8,519,680 B and no NVLS. */
+static void one_ampere_node(void **state)
+{
+    struct plan     p = plan_on("8xa100", STRAT_FSDP, 0);
+    struct overhead o;
+
+    (void)state;
+    assert_int_equal(overhead_bytes(&p, &o), 2 * 8519680 + 240 * MiB);
+}
+
+/* Across nodes 16 channels; each leaves a node through one of its 8 GPUs, so two of them
+ * through this one, with a send buffer more each. */
+static void several_nodes(void **state)
+{
+    struct cluster c;
+
+    (void)state;
+    assert_int_equal(cluster_load("4x8xh100", &c), 0);
+    assert_int_equal(overhead_nccl(&c.gpu, 32, 8), (160 + 20 + 256) * MiB);
+    assert_int_equal(overhead_nccl(&c.gpu, 4, 1), (160 + 160) * MiB);
+}
+
+static void a_communicator_of_one_has_no_buffers(void **state)
+{
+    struct plan     p = plan_on("h100", STRAT_DDP, 0);
+    struct overhead o;
+
+    (void)state;
+    assert_int_equal(overhead_nccl(&p.cluster.gpu, 1, 1), 0);
+    assert_int_equal(overhead_bytes(&p, &o), 64 * MiB);
+}
+
+/* Hybrid sharding: the shard group inside a node, the replica group across, one rank each. */
+static void hybrid_sharding_has_two_communicators(void **state)
+{
+    struct plan     p = plan_on("4x8xh100", STRAT_FSDP, 8);
+    struct overhead o;
+
+    (void)state;
+    overhead_bytes(&p, &o);
+    assert_int_equal(o.by[OVERHEAD_OUTSIDE],
+                     overhead_nccl(&p.cluster.gpu, 8, 8) + overhead_nccl(&p.cluster.gpu, 4, 1));
+    p.fsdp.reshard_after_forward = 4;
+    overhead_bytes(&p, &o);
+    assert_int_equal(o.by[OVERHEAD_OUTSIDE],
+                     overhead_nccl(&p.cluster.gpu, 8, 8) + overhead_nccl(&p.cluster.gpu, 4, 1)
+                     + overhead_nccl(&p.cluster.gpu, 4, 4));
+}
+
+static void the_items_add_up_and_name_their_source(void **state)
+{
+    static const char *const clusters[] = { "8xv100", "4x8xa100", "2x8xh100", "16xgb200",
+                                            "2x8xmi300x", "4xl4", "2xfrontier" };
+    struct overhead o;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof clusters / sizeof clusters[0]; i++) {
+        struct plan p = plan_on(clusters[i], STRAT_ZERO3, 0);
+        int64_t     by[NOVERHEAD] = { 0 };
+        int64_t     sum = overhead_bytes(&p, &o);
+
+        for (int k = 0; k < o.n; k++) {
+            assert_true(o.item[k].bytes > 0 && o.item[k].source[0] && o.item[k].name[0]);
+            by[o.item[k].kind] += o.item[k].bytes;
+        }
+        assert_memory_equal(by, o.by, sizeof by);
+        assert_int_equal(sum, by[OVERHEAD_ALLOCATED] + by[OVERHEAD_OUTSIDE]);
+        assert_int_equal(by[OVERHEAD_CONTEXT], p.cluster.context);
+    }
+}
+
+static void host_ranks_have_none_until_measured(void **state)
+{
+    struct plan     p = plan_on("localhost:4", STRAT_DDP, 0);
+    struct overhead o;
+
+    (void)state;
+    assert_int_equal(overhead_bytes(&p, &o), 0);
+    assert_int_equal(o.n, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_hopper_node),
+        cmocka_unit_test(one_ampere_node),
+        cmocka_unit_test(several_nodes),
+        cmocka_unit_test(a_communicator_of_one_has_no_buffers),
+        cmocka_unit_test(hybrid_sharding_has_two_communicators),
+        cmocka_unit_test(the_items_add_up_and_name_their_source),
+        cmocka_unit_test(host_ranks_have_none_until_measured),
+    };
+    return cmocka_run_group_tests_name("model/overhead", tests, NULL, NULL);
+}
