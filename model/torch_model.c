@@ -1,0 +1,344 @@
+/* torch_model.c -- blocks, embedding and head as transformers 5.23 computes them.
+ *
+ * GPT-2 and LLaMA are followed line by line; the other families are put together
+ * from the same pieces by what distinguishes them in memory: the kind of norm,
+ * fused or separate projections, gated or plain MLP, rotary, ALiBi or learned
+ * positions, parallel residual, norms after the halves.  A var that a Python name
+ * holds is dropped where the name is rebound or its function returns. */
+#include "model/torch_model.h"
+
+#include <string.h>
+
+#include "model/torch_parts.h"
+
+static const struct torch_style styles[] = {
+    { .family = "gpt2", .conv1d = true, .keeps_names = true, .low_softmax = true,
+      .attn_dropout = true, .hidden_dropout = true, .gelu_new = true },
+    { .family = "opt", .hidden_dropout = true, .scaled_query = true, .positions_per_row = true },
+    { .family = "bloom", .hidden_dropout = true, .gelu_function = true },
+    { .family = "gpt_neox", .hidden_dropout = true, .partial_rotary = true },
+    { .family = "falcon", .hidden_dropout = true, .low_softmax = true },
+    { .family = "mpt", .hidden_dropout = true },
+    { .family = "starcoder2", .hidden_dropout = true },
+    { .family = "phi3", .hidden_dropout = true, .partial_rotary = true },
+    { .family = "gemma", .attn_dropout = true, .one_plus_weight = true },
+    { .family = "gemma2", .attn_dropout = true, .one_plus_weight = true, .two_masks = true },
+    { .family = "llama", .attn_dropout = true },        /* and whatever is not named here */
+};
+
+const struct torch_style *torch_style_of(const char *family)
+{
+    const struct torch_style *last = styles + sizeof styles / sizeof styles[0] - 1;
+
+    for (const struct torch_style *s = styles; s < last; s++)
+        if (strcmp(s->family, family) == 0)
+            return s;
+    return last;
+}
+
+static var tmp(struct tape *t, var used, var result)
+{
+    drop(t, used);
+    return result;
+}
+
+void torch_model_init(struct torch_model *b, struct tape *t, const struct plan *p)
+{
+    struct recipe r = plan_recipe(p);
+
+    memset(b, 0, sizeof *b);
+    b->t = t;
+    b->p = p;
+    b->m = &p->model;
+    b->style = torch_style_of(p->model.family);
+    b->param_dt = r.autocast ? DT_FP32 : r.used;
+    b->dt = b->param_dt;
+    b->tokens = p->micro_batch * p->seq;
+    t->tied = piece_tensor(b->m, TENSOR_EMBED, ROLE_TOKENS, false);
+}
+
+/* ---- MLP ---- */
+
+/* 0.5 * x * (1 + tanh(c * (x + 0.044715 * x^3))), one kernel per operation: transformers' "gelu_new". */
+static var gelu_new(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    var half = op_mul_const(t, "gelu 0.5x", x, 0);
+    var x32 = fp32_if_autocast(b, x);
+    var cube = op_pow(t, "gelu x^3", x32);
+    drop(t, x32);
+    cube = tmp(t, cube, op_mul_const(t, "gelu scale", cube, 0));
+    var sum = tmp(t, cube, op_add(t, "gelu sum", x, cube));
+    var scaled = tmp(t, sum, op_mul_const(t, "gelu scale", sum, 0));
+    var tanh = tmp(t, scaled, op_unary(t, "gelu tanh", KC_ELEMENTWISE, scaled, SAVE_OUT));
+    var one = op_view_add(b, tanh);
+    drop(t, tanh);
+    var y = op_mul(t, "gelu product", half, one);
+    drop(t, half);
+    drop(t, one);
+    return y;
+}
+
+static var activation(struct torch_model *b, var x)
+{
+    switch (b->m->act) {
+    case ACT_GELU_TANH:
+        if (b->style->gelu_new)
+            return gelu_new(b, x);
+        break;
+    case ACT_RELU:
+        return op_unary(b->t, "relu", KC_ELEMENTWISE, x, SAVE_OUT);
+    case ACT_SILU:
+        return op_unary(b->t, "silu", KC_ELEMENTWISE, x, SAVE_IN);
+    case ACT_GELU:
+        break;
+    }
+    if (b->style->gelu_function) {
+        op_scratch(b->t, "gelu temporaries", 3 * var_bytes(b->t, x));
+        return op_function(b->t, "gelu", x, 4 * var_bytes(b->t, x));
+    }
+    return op_unary(b->t, "gelu", KC_ELEMENTWISE, x, SAVE_IN);
+}
+
+static double hidden_dropout(const struct torch_model *b)
+{
+    return b->style->hidden_dropout ? b->p->dropout : 0;
+}
+
+static var gated_mlp(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    int64_t h = b->m->hidden, f = b->m->ffn;
+    var gate, up, act;
+
+    if (b->m->fused_gate_up) {
+        var both = linear(b, GEMM("mlp gate up"), x, 2 * f, h, ROLE_GATE_UP), part[2];
+        op_split(t, "gate up split", both, 2, (int64_t[]){ b->tokens * f, b->tokens * f }, part);
+        drop(t, both);
+        gate = part[0], up = part[1];
+        act = activation(b, gate);
+    } else {
+        gate = linear(b, GEMM("mlp gate"), x, f, h, ROLE_GATE);
+        act = tmp(t, gate, activation(b, gate));
+        gate = 0;
+        up = linear(b, GEMM("mlp up"), x, f, h, ROLE_UP);
+    }
+    var y = op_mul(t, "mlp product", act, up);
+    drop(t, act);
+    drop(t, up);
+    drop(t, gate);
+    y = tmp(t, y, linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
+    return tmp(t, y, op_dropout(t, "mlp dropout", y, hidden_dropout(b)));
+}
+
+static var plain_mlp(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    int64_t h = b->m->hidden, f = b->m->ffn;
+    var y = linear(b, GEMM("mlp up"), x, f, h, ROLE_UP);
+
+    y = tmp(t, y, activation(b, y));
+    y = tmp(t, y, linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
+    return tmp(t, y, op_dropout(t, "mlp dropout", y, hidden_dropout(b)));
+}
+
+static var mlp(struct torch_model *b, var x)
+{
+    b->t->half = 1;
+    return b->m->mlp == MLP_GATED ? gated_mlp(b, x) : plain_mlp(b, x);
+}
+
+/* ---- blocks ---- */
+
+/* Attention and MLP read the same input: GPT-NeoX, Falcon. */
+static var parallel_block(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    var a = norm(b, "norm", x, ROLE_NORM_ATTN);
+    bool second = piece_tensor(b->m, 0, ROLE_NORM_MLP, false) >= 0;
+    var n = second ? 0 : hold(t, a);
+    var attn = attention(b, a);
+
+    drop(t, a);
+    if (second) {
+        t->half = 1;
+        n = norm(b, "mlp norm", x, ROLE_NORM_MLP);
+    }
+    var y = tmp(t, n, mlp(b, n));
+    var sum = op_add(t, "parallel add", y, attn);
+    drop(t, y);
+    drop(t, attn);
+    var out = op_add(t, "residual add", sum, x);
+    drop(t, sum);
+    drop(t, x);
+    drop(t, b->weights);
+    b->weights = 0;
+    return out;
+}
+
+var torch_block(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+
+    t->half = 0;
+    if (b->m->parallel)
+        return parallel_block(b, x);
+
+    /* GPT-2's hidden_states names the norm's output until the residual is added, and
+     * attn_output lives as long as the block; elsewhere one name serves for all. */
+    bool named = b->style->keeps_names;
+    var n = norm(b, "norm", x, ROLE_NORM_ATTN);
+    var attn = attention(b, n);
+    n = named ? n : tmp(t, n, 0);
+    if (b->m->post_norms)
+        attn = tmp(t, attn, norm(b, "post norm", attn, ROLE_NORM_ATTN_POST));
+    if (!named)                         /* GPT-2's attention ends with it */
+        attn = tmp(t, attn, op_dropout(t, "attention output dropout", attn, hidden_dropout(b)));
+    var mid = op_add(t, "residual add", attn, x);
+    drop(t, n);
+    attn = named ? attn : tmp(t, attn, 0);
+
+    t->half = 1;
+    n = norm(b, "mlp norm", mid, ROLE_NORM_MLP);
+    var y = mlp(b, n);
+    n = named ? n : tmp(t, n, 0);
+    if (b->m->post_norms)
+        y = tmp(t, y, norm(b, "mlp post norm", y, ROLE_NORM_MLP_POST));
+    var out = op_add(t, "mlp residual add", mid, y);
+    const var names[] = { mid, y, n, attn, x, b->weights };
+    for (int i = 0; i < 6; i++)
+        drop(t, names[i]);
+    b->weights = 0;
+    return out;
+}
+
+/* ---- embedding ---- */
+
+/* create_causal_mask(): bool over (seq, seq), then additive over (batch, 1, seq, seq). */
+static var causal_mask(struct torch_model *b)
+{
+    int64_t s = b->p->seq;
+
+    if (b->p->kernels != KERNELS_TORCH_EAGER)
+        return 0;
+    var allowed = op_new(b->t, "mask", KC_ELEMENTWISE, s * s, DT_UINT8);
+    var additive = op_new(b->t, "mask", KC_ELEMENTWISE, b->p->micro_batch * s * s, b->dt);
+    drop(b->t, allowed);
+    return additive;
+}
+
+/* cos and sin of (1, seq, head_dim): angles in fp32, then in the compute dtype. */
+static void rotary_tables(struct torch_model *b)
+{
+    struct tape *t = b->t;
+    int64_t n = b->p->seq * b->m->head_dim;
+    for (int i = 0; i < 2; i++)         /* buffers of the model: they persist, and are counted here */
+        b->freqs[i] = op_new(t, "rotary inv_freq", KC_COPY, b->m->head_dim / 2, DT_FP32);
+    var angle = op_new(t, "rotary angles", KC_ELEMENTWISE, n, DT_FP32);
+    var c = op_new(t, "rotary cos", KC_ELEMENTWISE, n, DT_FP32);
+    var s = op_new(t, "rotary sin", KC_ELEMENTWISE, n, DT_FP32);
+
+    b->cos = b->dt == DT_FP32 ? hold(t, c) : op_new(t, "rotary cos", KC_COPY, n, b->dt);
+    b->sin = b->dt == DT_FP32 ? hold(t, s) : op_new(t, "rotary sin", KC_COPY, n, b->dt);
+    drop(t, angle);
+    drop(t, c);
+    drop(t, s);
+}
+
+var torch_embed(struct torch_model *b)
+{
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+    int64_t h = m->hidden;
+    var wte = op_param(t, m->tied ? TAPE_TIED : piece_tensor(m, TENSOR_EMBED, ROLE_TOKENS, false),
+                       m->vocab * h, b->param_dt);
+
+    t->module = 0;
+    t->half = 0;
+    b->ids = op_new(t, "input ids", KC_COPY, b->tokens, DT_INT64);
+    b->labels = op_new(t, "labels", KC_COPY, b->tokens, DT_INT64);
+    var x = op_embedding(t, "token embedding", b->ids, h, wte);
+    b->held[0] = hold(t, x);            /* inputs_embeds */
+    int64_t rows = b->style->positions_per_row ? b->tokens : b->p->seq;
+    b->positions = op_new(t, "position ids", KC_EMBEDDING, rows, DT_INT64);
+    if (m->position == POS_LEARNED) {
+        var wpe = op_param(t, piece_tensor(m, TENSOR_EMBED, ROLE_POSITIONS, false),
+                           m->positions * h, b->param_dt);
+        t->module = 1;
+        var pos = op_embedding(t, "position embedding", b->positions, h, wpe);
+        t->module = -1;
+        var sum = rows == b->tokens ? op_add(t, "position add", x, pos) : op_add_rows(b, x, pos);
+        drop(t, x);
+        b->held[1] = pos;
+        x = sum;
+    }
+    b->mask = causal_mask(b);
+    b->other_mask = b->style->two_masks ? causal_mask(b) : 0;
+    if (m->position == POS_ROPE)
+        rotary_tables(b);
+    if (piece_tensor(m, TENSOR_EMBED, ROLE_EMBED_NORM, false) >= 0)
+        x = tmp(t, x, norm(b, "embedding norm", x, ROLE_EMBED_NORM));
+    if (b->style->one_plus_weight) {    /* Gemma's, scaled by sqrt(hidden), a buffer */
+        b->freqs[2] = op_new(t, "embedding scale", KC_COPY, 1, DT_FP32);
+        x = tmp(t, x, op_mul_const(t, "embedding scale", x, 0));
+    }
+    if (b->style->conv1d)
+        x = tmp(t, x, op_dropout(t, "embedding dropout", x, b->p->dropout));
+    return x;
+}
+
+/* ---- head ---- */
+
+/* ForCausalLMLoss: logits.float(), labels padded and shifted, mean cross-entropy. */
+static var loss(struct torch_model *b, var logits)
+{
+    struct tape *t = b->t;
+    var l32 = op_cast(t, logits, DT_FP32);
+    var padded = op_new(t, "pad labels", KC_COPY, b->tokens + b->p->micro_batch, DT_INT64);
+    /* With one row the shifted view is contiguous, hence no copy. */
+    var shifted = b->p->micro_batch == 1 ? hold(t, padded) :
+                  op_new(t, "shift labels", KC_COPY, b->tokens, DT_INT64);
+    var logp = op_unary(t, "log-softmax", KC_LOSS, l32, SAVE_OUT);
+    var nll = op_nll(t, logp, shifted);
+
+    drop(t, logp);
+    drop(t, l32);
+    drop(t, padded);
+    drop(t, shifted);
+    return nll;
+}
+
+var torch_head(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+
+    t->half = 0;
+    b->block = TENSOR_HEAD;
+    var n = norm(b, "final norm", x, ROLE_NORM_FINAL);
+    drop(t, x);
+    for (int i = 0; i < 4; i++) {
+        drop(t, b->held[i]);
+        b->held[i] = 0;
+    }
+    drop(t, b->mask);
+    drop(t, b->other_mask);
+    drop(t, b->cos);
+    drop(t, b->sin);
+    drop(t, b->positions);
+    b->mask = b->other_mask = b->cos = b->sin = b->positions = 0;
+
+    var logits = linear(b, GEMM("logits"), n, m->vocab, m->hidden, ROLE_HEAD);
+    if (m->softcap > 0) {
+        var s = op_mul_const(t, "softcap", logits, 0);
+        s = tmp(t, s, op_unary(t, "softcap tanh", KC_ELEMENTWISE, s, SAVE_OUT));
+        drop(t, logits);
+        logits = tmp(t, s, op_mul_const(t, "softcap", s, 0));
+    }
+    t->module = -1;
+    var l = loss(b, logits);
+    drop(t, n);                         /* last_hidden_state, until forward returns */
+    drop(t, logits);                    /* with the output object */
+    leave_autocast(b);
+    return l;
+}

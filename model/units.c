@@ -1,0 +1,132 @@
+#include "model/units.h"
+
+#include "model/schedule.h"
+
+static int gcd(int a, int b) { return b ? gcd(b, a % b) : a; }
+
+void unit_map_init(struct unit_map *m, const struct plan *p)
+{
+    int layers = (int)p->model.layers;
+    int every = p->recompute == RECOMPUTE_NONE ? 1 : (int)p->recompute_interval;
+
+    *m = (struct unit_map){ .plan = p, .kind = p->unit, .blocks = 1 };
+    m->of_class[UC_ROOT] = 1;
+    switch (p->unit) {
+    case UNIT_MODEL:
+        break;
+    case UNIT_HALF_BLOCK:
+        m->of_class[UC_ATTENTION] = m->of_class[UC_MLP] = layers;
+        m->n = 2 * layers;
+        m->period = 2 * every;
+        break;
+    default:
+        m->blocks = p->unit == UNIT_BLOCKS ? (int)p->unit_blocks : 1;
+        m->of_class[UC_FULL] = layers / m->blocks;
+        m->of_class[UC_TAIL] = layers % m->blocks != 0;
+        m->n = m->of_class[UC_FULL] + m->of_class[UC_TAIL];
+        m->period = every / gcd(every, m->blocks);
+    }
+}
+
+struct unit_ref unit_at(const struct unit_map *m, int position)
+{
+    if (position < 0 || position >= m->n)
+        return (struct unit_ref){ .cls = UC_ROOT };
+    if (m->kind == UNIT_HALF_BLOCK)
+        return (struct unit_ref){ position % 2 ? UC_MLP : UC_ATTENTION, position / 2, position / 2, 1 };
+    if (position < m->of_class[UC_FULL])
+        return (struct unit_ref){ UC_FULL, position, position * m->blocks, m->blocks };
+    return (struct unit_ref){ UC_TAIL, 0, position * m->blocks,
+                              (int)m->plan->model.layers - position * m->blocks };
+}
+
+const char *unit_class_name(enum unit_class c)
+{
+    static const char *const names[NUC] = { "root", "unit", "last unit", "attention", "mlp" };
+    return names[c];
+}
+
+int64_t tensor_numel(const struct tensor *t, const void *unused)
+{
+    (void)unused;
+    return t->numel;
+}
+
+static int64_t sum_range(const struct model *m, int first, int n, int half, tensor_fn *f, const void *arg)
+{
+    int64_t sum = 0;
+
+    for (int i = first; i < first + n; i++)
+        if (half < 0 || m->tensors[i].mlp_half == half)
+            sum += f(&m->tensors[i], arg);
+    return sum;
+}
+
+int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, const void *arg)
+{
+    const struct model *model = &m->plan->model;
+    int blocks_end = model->block0 + (int)model->layers * model->per_block;
+    int tail = (int)model->layers % m->blocks;
+
+    switch (c) {
+    case UC_ROOT:
+        if (m->kind == UNIT_MODEL)
+            return sum_range(model, 0, model->ntensors, -1, f, arg);
+        return sum_range(model, 0, model->block0, -1, f, arg) +
+               sum_range(model, blocks_end, model->ntensors - blocks_end, -1, f, arg);
+    case UC_FULL:
+        return m->blocks * sum_range(model, model->block0, model->per_block, -1, f, arg);
+    case UC_TAIL:
+        return tail * sum_range(model, model->block0, model->per_block, -1, f, arg);
+    case UC_ATTENTION:
+        return sum_range(model, model->block0, model->per_block, 0, f, arg);
+    case UC_MLP:
+        return sum_range(model, model->block0, model->per_block, 1, f, arg);
+    case NUC:
+        break;
+    }
+    return 0;
+}
+
+/* Position in forward order of the k-th unit that is emitted. */
+static int emitted(const struct unit_map *m, bool backwards, int k)
+{
+    return backwards ? m->n - 1 - k : k;
+}
+
+static void emit_at(const struct unit_map *m, bool backwards, int k, bool repeated,
+                    void (*emit)(void *arg, struct unit_step at), void *arg)
+{
+    struct unit_step at = { .position = emitted(m, backwards, k) };
+
+    if (repeated) {
+        int here = emitted(m, backwards, k), next = emitted(m, backwards, k + m->period);
+        at.by = unit_at(m, next).index - unit_at(m, here).index;
+        at.by_block = unit_at(m, next).block - unit_at(m, here).block;
+    }
+    emit(arg, at);
+}
+
+void units_emit(const struct unit_map *m, struct schedules *s, bool backwards,
+                void (*emit)(void *arg, struct unit_step at), void *arg)
+{
+    int tail = m->of_class[UC_TAIL];
+    /* The first and the last period stand alone: their neighbours differ.  So
+     * does the shorter last unit, and the unit next to it. */
+    int lead = m->period + (backwards && tail ? 1 : 0);
+    int rest = m->period + (!backwards && tail ? 1 : 0);
+    int reps = m->period > 0 && m->n > lead + rest ? (m->n - lead - rest) / m->period : 0;
+    int k = 0;
+
+    if (reps > 1) {
+        for (; k < lead; k++)
+            emit_at(m, backwards, k, false, emit, arg);
+        sched_repeat(s, reps);
+        for (; k < lead + m->period; k++)
+            emit_at(m, backwards, k, true, emit, arg);
+        sched_repeat_end(s);
+        k = lead + reps * m->period;
+    }
+    for (; k < m->n; k++)
+        emit_at(m, backwards, k, false, emit, arg);
+}

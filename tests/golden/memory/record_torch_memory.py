@@ -1,0 +1,436 @@
+#!/usr/bin/env python3
+"""Records PyTorch's own account of the memory of a training step.
+
+    python record_torch_memory.py [--only SUBSTRING] [-o torch_memory.jsonl]
+
+FSDP2 and HSDP by torch.distributed._tools.fsdp2_mem_tracker.FSDPMemTracker, DDP by
+MemTracker, both under FakeTensorMode with a fake process group: the modelling code,
+autograd and FSDP run for real, tensors have no storage.  No GPU is needed.  README.md
+says what is counted, what is not, and what this script changes.
+"""
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+# Without a GPU, autograd's engine still asks CUDA for streams of the fake tensors'
+# device, and DDP's reducer wants to time itself with CUDA events and to broadcast the
+# order of its buckets.  Four functions of libtorch_cpu are interposed so that they do not.
+SHIM = r"""
+unsigned short _ZN2at11accelerator14getAcceleratorEb(_Bool checked) { (void)checked; return 0x0100; }
+_Bool _ZN2at11accelerator13isAcceleratorEN3c1010DeviceTypeE(signed char t) { (void)t; return 0; }
+_Bool _ZN4c10d7Reducer28should_collect_runtime_statsEv(void *self) { (void)self; return 0; }
+void _ZN4c10d7Reducer19sync_bucket_indicesERSt6vectorIS1_ImSaImEESaIS3_EE(void *self, void *v) { (void)self; (void)v; }
+"""
+
+
+def preload_shim():
+    if os.environ.get("DPX_SHIM"):
+        return
+    folder = tempfile.mkdtemp()
+    source, lib = os.path.join(folder, "shim.c"), os.path.join(folder, "shim.so")
+    with open(source, "w") as f:
+        f.write(SHIM)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", lib, source], check=True)
+    env = dict(os.environ, DPX_SHIM="1", LD_PRELOAD=lib, HF_HUB_OFFLINE="1",
+               TRANSFORMERS_VERBOSITY="error")
+    os.execvpe(sys.executable, [sys.executable] + sys.argv, env)
+
+
+preload_shim()
+
+import torch
+import torch.distributed as dist
+import torch.distributed._tools.fake_collectives  # registers collectives for fake tensors
+import transformers
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+from torch.distributed._tools.mem_tracker import MemTracker
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from transformers import AutoModelForCausalLM
+
+# ---- models ----
+
+GPT2 = {"model_type": "gpt2", "activation_function": "gelu_new", "attn_pdrop": 0.1,
+        "embd_pdrop": 0.1, "resid_pdrop": 0.1, "n_positions": 1024, "vocab_size": 50257,
+        "tie_word_embeddings": True}
+LLAMA = {"model_type": "llama", "hidden_act": "silu", "max_position_embeddings": 8192,
+         "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "attention_dropout": 0.0}
+MODELS = {
+    "gpt2-10m": dict(GPT2, n_layer=6, n_embd=256, n_head=8, vocab_size=8192),
+    "gpt2-tiny": dict(GPT2, n_layer=3, n_embd=96, n_head=3, vocab_size=1009, n_positions=256),
+    "gpt2-124m": dict(GPT2, n_layer=12, n_embd=768, n_head=12),
+    "gpt2-355m": dict(GPT2, n_layer=24, n_embd=1024, n_head=16),
+    "gpt2-124m-nodrop": dict(GPT2, n_layer=12, n_embd=768, n_head=12, attn_pdrop=0.0, embd_pdrop=0.0,
+                             resid_pdrop=0.0),
+    "llama-10m": dict(LLAMA, num_hidden_layers=6, hidden_size=256, intermediate_size=704,
+                      num_attention_heads=8, num_key_value_heads=8, vocab_size=8192),
+    "llama-15m-gqa-tied": dict(LLAMA, num_hidden_layers=6, hidden_size=288, intermediate_size=768,
+                               num_attention_heads=6, num_key_value_heads=2, vocab_size=32000,
+                               tie_word_embeddings=True),
+    "llama-1b": dict(LLAMA, num_hidden_layers=16, hidden_size=2048, intermediate_size=8192,
+                     num_attention_heads=32, num_key_value_heads=8, vocab_size=128256,
+                     tie_word_embeddings=True, head_dim=64),
+    "llama-8b": dict(LLAMA, num_hidden_layers=32, hidden_size=4096, intermediate_size=14336,
+                     num_attention_heads=32, num_key_value_heads=8, vocab_size=128256),
+}
+SMALL = {"hidden_size": 512, "num_hidden_layers": 4, "intermediate_size": 1536, "num_attention_heads": 8,
+         "vocab_size": 8192, "max_position_embeddings": 1024}
+GROUPED = dict(SMALL, num_key_value_heads=2)
+FAMILIES = {
+    "mistral": dict(GROUPED, tie_word_embeddings=False, sliding_window=None),
+    "qwen2": dict(GROUPED, tie_word_embeddings=True),
+    "qwen3": dict(GROUPED, tie_word_embeddings=True, head_dim=64),
+    "gemma": dict(GROUPED, tie_word_embeddings=True, head_dim=64),
+    "gemma2": dict(GROUPED, tie_word_embeddings=True, head_dim=64, sliding_window=4096),
+    "phi3": dict(GROUPED, tie_word_embeddings=False, resid_pdrop=0.0, embd_pdrop=0.0),
+    "starcoder2": dict(GROUPED, tie_word_embeddings=True, residual_dropout=0.0, embedding_dropout=0.0),
+    "gpt_neox": dict(SMALL, tie_word_embeddings=False, rotary_pct=0.25, hidden_dropout=0.0),
+    "opt": dict(hidden_size=512, num_hidden_layers=4, ffn_dim=2048, num_attention_heads=8, vocab_size=8192,
+                word_embed_proj_dim=512, max_position_embeddings=1024, dropout=0.1, attention_dropout=0.0),
+    "bloom": dict(hidden_size=512, n_layer=4, n_head=8, vocab_size=8192, hidden_dropout=0.0,
+                  attention_dropout=0.0),
+    "falcon": dict(hidden_size=512, num_hidden_layers=4, num_attention_heads=8, vocab_size=8192, multi_query=True,
+                   parallel_attn=True, bias=False, new_decoder_architecture=False, alibi=False),
+    "mpt": dict(d_model=512, n_layers=4, n_heads=8, expansion_ratio=4, max_seq_len=1024, vocab_size=8192),
+}
+# Their modelling code has no fused attention, or none that CUDA's fused kernels take.
+EAGER_ONLY = {"gemma2", "bloom", "falcon", "mpt"}
+MODELS.update({name: dict(shape, model_type=name) for name, shape in FAMILIES.items()})
+
+# ---- what stands in for a GPU ----
+
+
+class Stream:
+    def __init__(self, *a, **k): pass
+    def wait_stream(self, *a): pass
+    def wait_event(self, *a): pass
+    def record_event(self, *a): return Event()
+    def synchronize(self): pass
+
+
+class Event:
+    def __init__(self, *a, **k): pass
+    def record(self, *a): return self
+    def wait(self, *a): pass
+    def synchronize(self): pass
+    def query(self): return True
+
+
+class Handle:
+    Stream, Event = Stream, Event
+    _current = Stream()
+    current_stream = staticmethod(lambda *a: Handle._current)
+    current_device = staticmethod(lambda: 0)
+    device_count = staticmethod(lambda: 8)
+    is_available = staticmethod(lambda: True)
+    is_initialized = staticmethod(lambda: True)
+    set_device = staticmethod(lambda *a: None)
+    synchronize = staticmethod(lambda *a: None)
+
+    @staticmethod
+    def stream(_stream):
+        return contextlib.nullcontext()
+
+
+def without_gpu():
+    handle = lambda *a, **k: Handle
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch.distributed") and hasattr(module, "_get_device_handle"):
+            module._get_device_handle = handle
+    import torch.distributed.device_mesh as mesh
+    mesh._get_device_handle = handle
+    import torch.distributed.fsdp._fully_shard._fsdp_collectives as collectives
+    collectives.record_grad_output_stream = lambda *a: None
+    torch.cuda.amp.common.amp_definitely_not_available = lambda: False      # autocast("cuda")
+    torch.cuda.is_bf16_supported = lambda *a, **k: True
+    # Whether sequences are packed depends on values; ours are not.
+    import transformers.masking_utils as masks
+    masks.find_packed_sequence_indices = lambda *a, **k: None
+    torch.nn.functional.scaled_dot_product_attention = sdpa
+
+
+UNFUSED = torch.nn.functional.scaled_dot_product_attention      # what it chooses without a GPU
+
+
+def sdpa(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    """What CUDA dispatches to: flash attention in 16 bit, else the memory-efficient kernel."""
+    assert attn_mask is None and is_causal
+    if q.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cuda"):
+        if torch.is_autocast_enabled("cuda"):
+            t = torch.get_autocast_dtype("cuda")
+            q, k, v = q.to(t), k.to(t), v.to(t)
+        return torch.ops.aten._scaled_dot_product_flash_attention(
+            q, k, v, dropout_p, True, False, scale=scale)[0]
+    if enable_gqa:      # the memory-efficient kernel knows no grouped queries: unfused
+        return UNFUSED(q, k, v, None, dropout_p, True, scale=scale, enable_gqa=True)
+    return torch.ops.aten._scaled_dot_product_efficient_attention(
+        q, k, v, None, True, dropout_p, True, scale=scale)[0]
+
+
+# ---- trackers ----
+
+
+class Peaks:
+    """Mixed into a tracker: the largest of each category, and the engine's sums in place."""
+
+    most = None
+
+    def _update_peak_stats(self, state):
+        super()._update_peak_stats(state)
+        if self.most is None:
+            self.most = {}
+        for dev, snap in self._curr_mem_snap.items():
+            if dev.type == "cuda":
+                for key, value in snap.items():
+                    name = getattr(key, "value", key)
+                    self.most[name] = max(self.most.get(name, 0), value)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        # Gradients that meet: autograd adds in place unless a tensor is a subclass, as fake ones are.
+        if (IN_PLACE and func is torch.ops.aten.add.Tensor and self._mod_tracker.is_bw and not self._in_ac
+                and not self._in_opt and len(args) == 2 and not kwargs
+                and all(isinstance(a, torch.Tensor) for a in args)
+                and args[0].shape == args[1].shape and args[0].dtype == args[1].dtype):
+            func = torch.ops.aten.add_.Tensor
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+IN_PLACE = True
+
+
+class FSDPPeaks(Peaks, FSDPMemTracker):
+    pass
+
+
+class DDPPeaks(Peaks, MemTracker):
+    pass
+
+
+# ---- one case ----
+
+
+def blocks_of(model):
+    body = model.base_model
+    body = getattr(body, "decoder", body)
+    for name in ("h", "layers", "blocks"):
+        if hasattr(body, name):
+            return getattr(body, name)
+    raise AttributeError("no list of blocks in " + type(body).__name__)
+
+
+def world_of(plan):
+    *nodes, gpus, _ = plan["cluster"].split("x")
+    return int(gpus) * int(nodes[0] if nodes else 1)
+
+
+def mesh_of(plan):
+    world, group = world_of(plan), plan.get("shard_group", 0)
+    if group and group < world:
+        return init_device_mesh("cuda", (world // group, group), mesh_dim_names=("replicate", "shard"))
+    return init_device_mesh("cuda", (world,))
+
+
+def shard(model, plan, mesh):
+    policy = MixedPrecisionPolicy()
+    if plan["precision"] == "bf16":
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    reshard = plan["fsdp"]["reshard_after_forward"]
+    for block in blocks_of(model):
+        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
+    # The root is left at its default, which keeps it gathered.
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    return model
+
+
+def wrap_ddp(model, plan):
+    ddp = nn.parallel.DistributedDataParallel(
+        model, gradient_as_bucket_view=plan["ddp"]["gradient_as_bucket_view"], init_sync=False)
+
+    def all_reduced(_state, bucket):        # the fake group's work has no result to wait for
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    ddp.register_comm_hook(None, all_reduced)
+    return ddp
+
+
+def micro_step(model, ids, labels, autocast):
+    with torch.autocast("cuda", torch.bfloat16) if autocast else contextlib.nullcontext():
+        loss = model(input_ids=ids, labels=labels, use_cache=False).loss
+    loss.backward()
+
+
+def step(model, optimizer, ids, labels, plan, autocast, between=lambda: None):
+    for m in range(plan["accumulation"]):
+        between()
+        micro_step(model, ids, labels, autocast)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def named(snapshot):
+    for dev, snap in snapshot.items():
+        if dev.type == "cuda":
+            return {getattr(k, "value", k): v for k, v in snap.items() if v}
+    return {}
+
+
+def run(plan):
+    world = world_of(plan)
+    fsdp = plan["strategy"] == "fsdp"
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
+    try:
+        mesh = mesh_of(plan) if fsdp else None      # reads ranks: not under fake tensors
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"):
+            config = dict(MODELS[plan["model"]])
+            attn = {"torch-eager": "eager", "torch-sdpa": "sdpa"}[plan["kernels"]]
+            cfg = transformers.AutoConfig.for_model(**config)
+            cfg.bos_token_id = cfg.eos_token_id = cfg.pad_token_id = None
+            cfg.use_cache = False
+            model = AutoModelForCausalLM.from_config(cfg, attn_implementation=attn, dtype=torch.float32)
+            model.train()
+            if plan["recompute"] == "full":
+                model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            model = shard(model, plan, mesh) if fsdp else wrap_ddp(model, plan)
+            # The default on CUDA is foreach, but it is not chosen for fake tensors.
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
+            shape = (plan["micro_batch"], plan["seq"])
+            ids, labels = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
+            autocast = not fsdp and plan["precision"] == "bf16"
+            step(model, optimizer, ids, labels, plan, autocast)
+            if fsdp:
+                tracker = FSDPPeaks(model, optimizer)
+                tracker.track_inputs((ids, labels))
+            else:
+                tracker = DDPPeaks()
+                tracker.track_external(model, optimizer, ids, labels)
+            with tracker:
+                step(model, optimizer, ids, labels, plan, autocast, tracker.reset_mod_stats)
+            peak = named(tracker.get_tracker_snapshot("peak"))
+            after = named(tracker.get_tracker_snapshot("current"))
+            return {"peak_total": peak.pop("Total"), "peak_by_category": peak,
+                    "max_by_category": {k: v for k, v in tracker.most.items() if v},
+                    "after": after}
+    finally:
+        dist.destroy_process_group()
+
+
+def plan_of(model, strategy="fsdp", world=8, kernels="torch-sdpa", precision="bf16", batch=1, seq=None,
+            accumulation=1, recompute="none", reshard=True, group=0, view=False):
+    plan = {"dpx_plan": 1, "model": model, "cluster": "%dx8xh100" % (world // 8) if world > 8 else "%dxh100" % world, "strategy": strategy,
+            "dialect": "torch", "kernels": kernels, "seq": seq or 512, "micro_batch": batch,
+            "accumulation": accumulation, "precision": precision, "recompute": recompute,
+            "dropout": MODELS[model].get("embd_pdrop", MODELS[model].get("dropout", 0.0))}
+    if strategy == "fsdp":
+        plan["fsdp"] = {"reshard_after_forward": reshard}
+        if group:
+            plan["shard_group"] = group
+    else:
+        plan["ddp"] = {"gradient_as_bucket_view": view}
+    return plan
+
+
+def name_of(p):
+    parts = [p["model"], p["strategy"], "w%d" % world_of(p), p["kernels"][6:], p["precision"],
+             "b%d" % p["micro_batch"], "s%d" % p["seq"]]
+    if p.get("shard_group"):
+        parts.append("hsdp%d" % p["shard_group"])
+    if p["accumulation"] > 1:
+        parts.append("acc%d" % p["accumulation"])
+    if p["recompute"] != "none":
+        parts.append("ckpt")
+    if p.get("fsdp", {}).get("reshard_after_forward") is False:
+        parts.append("keep")
+    if p.get("ddp", {}).get("gradient_as_bucket_view"):
+        parts.append("view")
+    return " ".join(parts)
+
+
+def cases():
+    eager, sdpa_ = "torch-eager", "torch-sdpa"
+    for world in (1, 2, 4, 8, 16, 64):
+        yield plan_of("gpt2-10m", world=world, kernels=eager, precision="fp32", batch=2, seq=256)
+        yield plan_of("llama-10m", world=world, kernels=sdpa_, precision="bf16", batch=4, seq=256)
+    for kernels in (eager, sdpa_):
+        for precision in ("fp32", "bf16"):
+            yield plan_of("gpt2-124m", kernels=kernels, precision=precision, batch=4, seq=1024)
+            yield plan_of("gpt2-124m", kernels=kernels, precision=precision, batch=1, seq=512, recompute="full")
+            yield plan_of("llama-10m", world=4, kernels=kernels, precision=precision, batch=8, seq=512)
+            yield plan_of("llama-10m", world=4, kernels=kernels, precision=precision, batch=2, seq=512,
+                          recompute="full")
+    for precision in ("fp32", "bf16"):
+        yield plan_of("gpt2-355m", kernels=sdpa_, precision=precision, batch=2, seq=1024, reshard=False)
+        yield plan_of("gpt2-355m", kernels=eager, precision=precision, batch=2, seq=1024, accumulation=2)
+        yield plan_of("gpt2-124m-nodrop", world=16, kernels=eager, precision=precision, batch=2, seq=512)
+        yield plan_of("llama-15m-gqa-tied", world=2, kernels=eager, precision=precision, batch=1, seq=256)
+        yield plan_of("llama-15m-gqa-tied", world=8, kernels=eager, precision=precision, batch=4, seq=512,
+                      accumulation=2)
+    yield plan_of("gpt2-124m", world=8, group=4, batch=2, seq=1024)
+    yield plan_of("gpt2-124m", world=16, group=8, kernels=eager, precision="fp32", batch=1, seq=512)
+    yield plan_of("llama-1b", world=8, batch=2, seq=1024)
+    yield plan_of("llama-1b", world=64, group=8, batch=1, seq=2048)
+    yield plan_of("llama-1b", world=64, group=8, batch=4, seq=1024, recompute="full")
+    yield plan_of("llama-1b", world=8, batch=1, seq=1024, reshard=False)
+    yield plan_of("llama-1b", world=8, kernels=eager, batch=1, seq=1024)
+    yield plan_of("llama-8b", world=8, batch=1, seq=2048)
+    yield plan_of("llama-8b", world=64, batch=1, seq=4096)
+    yield plan_of("llama-8b", world=16, batch=1, seq=4096, recompute="full")
+    yield plan_of("llama-8b", world=64, group=8, batch=1, seq=2048, recompute="full")
+    yield plan_of("llama-8b", world=64, batch=2, seq=2048, recompute="full", reshard=False)
+    yield plan_of("llama-8b", world=16, kernels=eager, precision="fp32", batch=1, seq=1024)
+    for precision in ("fp32", "bf16"):
+        for kernels in (eager, sdpa_):
+            yield plan_of("gpt2-10m", "ddp", world=4, kernels=kernels, precision=precision, batch=4, seq=256)
+        yield plan_of("gpt2-124m", "ddp", world=8, kernels=sdpa_, precision=precision, batch=4, seq=512, view=True)
+        yield plan_of("gpt2-124m", "ddp", world=2, kernels=eager, precision=precision, batch=2, seq=512,
+                      recompute="full")
+        yield plan_of("llama-10m", "ddp", world=2, kernels=sdpa_, precision=precision, batch=4, seq=512)
+        yield plan_of("llama-10m", "ddp", world=8, kernels=eager, precision=precision, batch=2, seq=256,
+                      accumulation=2)
+    yield plan_of("llama-1b", "ddp", world=8, batch=1, seq=512)
+    for family in FAMILIES:
+        kernels = eager if family in EAGER_ONLY else sdpa_
+        yield plan_of(family, world=4, kernels=eager, precision="fp32", batch=2, seq=256)
+        if family == "qwen2":
+            yield plan_of(family, world=4, kernels=sdpa_, precision="fp32", batch=2, seq=256)
+        yield plan_of(family, world=4, kernels=kernels, precision="bf16", batch=4, seq=256)
+        yield plan_of(family, "ddp", world=4, kernels=kernels, precision="bf16", batch=2, seq=256)
+        if family != "falcon":      # its checkpoint asks a GPU for its random state
+            yield plan_of(family, world=4, kernels=kernels, precision="bf16", batch=4, seq=256, recompute="full")
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__)
+    args.add_argument("--only", default="")
+    args.add_argument("--raw", action="store_true", help="leave the engine's sums out of place")
+    args.add_argument("-o", default="torch_memory.jsonl")
+    args = args.parse_args()
+    global IN_PLACE
+    IN_PLACE = not args.raw
+    without_gpu()
+    with open(args.o, "w") as out:
+        meta = {"torch": torch.__version__, "transformers": transformers.__version__, "models": MODELS,
+                "optimizer": "AdamW(foreach=True), the default on CUDA"}
+        print(json.dumps(meta, separators=(",", ":")), file=out)
+        for plan in cases():
+            name = name_of(plan)
+            if args.only not in name:
+                continue
+            print(name, end=" ", flush=True, file=sys.stderr)
+            result = run(plan)
+            print(result["peak_total"], file=sys.stderr)
+            print(json.dumps({"name": name, "plan": plan, "steady": result}, separators=(",", ":")),
+                  file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()
