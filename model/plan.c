@@ -61,9 +61,11 @@ static const struct { enum dialect dialect; const char *version, *about; } versi
     { DIALECT_TORCH, "2.9",  "FSDP2 keeps the root only where reshard_after_forward is null" },
     { DIALECT_TORCH, "2.5",  "an explicit bucket_cap_mb holds for DDP's first bucket too" },
     { DIALECT_TORCH, "2.4",  "DDP's first bucket is always 1 MiB" },
-    { DIALECT_TORCH_FSDP1, "2.15", "as 2.1" },
+    { DIALECT_TORCH_FSDP1, "2.15", "as 2.2" },
+    { DIALECT_TORCH_FSDP1, "2.2",  "scaled_dot_product_attention runs FlashAttention-2" },
     { DIALECT_TORCH_FSDP1, "2.1",  "hybrid sharding all-reduces on a stream of its own" },
-    { DIALECT_TORCH_FSDP1, "2.0",  "hybrid sharding all-reduces on the reduce-scatter's stream" },
+    { DIALECT_TORCH_FSDP1, "2.0",  "hybrid sharding all-reduces on the reduce-scatter's stream; "
+      "checkpoints run whole blocks again" },
     { DIALECT_DEEPSPEED, "0.19.6", "gradient_clipping 1.0 and bf16 check_grad_overflow by default" },
     { DIALECT_DEEPSPEED, "0.16",   "gradient_clipping 0.0, no bf16 overflow check by default" },
 };

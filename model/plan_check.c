@@ -163,9 +163,8 @@ static int check_common(const struct plan *p, const char *where)
                     p->model.layers);
     if (p->dropout >= 1)
         return fail("%s: dropout: must be below 1", where);
-    if (p->deterministic && !p->sync_every_micro_step && p->accumulation > 1)
-        return fail("%s: sync_every_micro_step: deterministic plans reduce every micro-step",
-                    where);
+    if (p->deterministic)
+        return fail("%s: deterministic: not supported yet: no lowering sums in rank order", where);
     return 0;
 }
 
@@ -181,7 +180,7 @@ static bool unit_exists(const struct plan *p)
     case UNIT_BLOCKS:     return p->dialect == DIALECT_PAPER || (fsdp && p->dialect == DIALECT_TORCH);
     case UNIT_BLOCK:      return p->dialect != DIALECT_DEEPSPEED;
     case UNIT_HALF_BLOCK: return p->dialect == DIALECT_PAPER || (fsdp && p->dialect == DIALECT_TORCH);
-    case UNIT_TENSOR:     return p->dialect == DIALECT_PAPER;
+    case UNIT_TENSOR:     return false;     /* no lowering gathers tensor by tensor yet */
     case UNIT_MODULE:     return p->dialect == DIALECT_DEEPSPEED;
     }
     return false;
@@ -190,7 +189,7 @@ static bool unit_exists(const struct plan *p)
 static const char *units_of(enum dialect d)
 {
     switch (d) {
-    case DIALECT_PAPER:       return "model, <n> blocks, block, half-block, tensor";
+    case DIALECT_PAPER:       return "model, <n> blocks, block, half-block";
     case DIALECT_TORCH:       return "model, <n> blocks, block, half-block";
     case DIALECT_TORCH_FSDP1: return "model, block (it wraps one module, so not several blocks)";
     case DIALECT_DEEPSPEED:   return "module";

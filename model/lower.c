@@ -1,0 +1,134 @@
+#include "model/lower_fsdp1.h"
+#include "model/lower_internal.h"
+
+#include "model/fail.h"
+
+void declare_activations(struct schedules *s, const struct plan *p, int acts[NPIECE])
+{
+    for (int i = 0; i < NPIECE; i++) {
+        bool block = i == PIECE_BLOCK || i == PIECE_BLOCK_RECOMPUTED;
+        /* Below zero where a piece frees more than it keeps: autocast's cached casts of
+         * the blocks' weights go when the head's forward leaves it. */
+        int64_t saved = s->program.piece[i].saved > 0 ? s->program.piece[i].saved : 0;
+        acts[i] = sched_buf(s, CAT_ACTIVATIONS, i == PIECE_EMBED ? "activations of the embedding" :
+                            i == PIECE_HEAD ? "activations of the head" : "activations",
+                            block ? "block" : NULL, 0, block ? (int)p->model.layers : 1,
+                            saved);
+    }
+}
+
+void forward_blocks(struct schedules *s, const struct plan *p, const int acts[NPIECE])
+{
+    int layers = (int)p->model.layers;
+    bool same = p->recompute == RECOMPUTE_NONE || p->recompute_interval == 1;
+
+    if (same)
+        sched_repeat(s, layers);
+    for (int b = 0; b < (same ? 1 : layers); b++) {
+        enum piece_id piece = program_piece_of_block(p, b);
+        sched_compute(s, PHASE_FORWARD, piece, PASS_FORWARD, 0, -1, GRADS_DROP, CAT_GRADS);
+        sched_of(s, "block", b, same);
+        sched_act(s, ACT_ALLOC, acts[piece], b, same);
+    }
+    if (same)
+        sched_repeat_end(s);
+}
+
+/* LlamaRotaryEmbedding registers inv_freq and original_inv_freq, each of half the
+ * rotated dimensions (transformers 5.23). */
+int model_buffer_elems(const struct model *m)
+{
+    return m->position == POS_ROPE ? (int)m->rotary_dim : 0;
+}
+
+void clip_by_norm(struct schedules *s, int64_t bytes, enum group g, int64_t elems)
+{
+    struct op *o;
+
+    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradient norm", bytes, 0);
+    if (elems > 0) {
+        o = sched_coll(s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, g, DT_FP32, RED_SUM, elems);
+        o->after = AFTER(STREAM_COMPUTE);
+    }
+    o = sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "scale gradients", bytes, bytes);
+    o->after = elems > 0 ? AFTER(STREAM_GROUP) : 0;
+}
+
+void read_loss(struct schedules *s)
+{
+    struct op *o = sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read the loss");
+
+    o->after = (uint16_t)~AFTER(STREAM_ISSUE) & ((1u << NSTREAM) - 1);
+}
+
+typedef int lowering(const struct plan *p, int64_t rank, struct schedules *s);
+
+/* design.md's table of strategies and dialects. */
+static lowering *const table[NSTRATEGY][NDIALECT] = {
+    [STRAT_DP]    = { [DIALECT_PAPER] = lower_dp,    [DIALECT_TORCH] = lower_dp },
+    [STRAT_DDP]   = { [DIALECT_PAPER] = lower_paper, [DIALECT_TORCH] = lower_ddp,
+                      [DIALECT_DEEPSPEED] = lower_zero12 },
+    [STRAT_ZERO1] = { [DIALECT_PAPER] = lower_paper, [DIALECT_TORCH] = lower_ddp,
+                      [DIALECT_DEEPSPEED] = lower_zero12 },
+    [STRAT_ZERO2] = { [DIALECT_PAPER] = lower_paper, [DIALECT_DEEPSPEED] = lower_zero12 },
+    [STRAT_ZERO3] = { [DIALECT_PAPER] = lower_paper, [DIALECT_DEEPSPEED] = lower_zero3 },
+    [STRAT_FSDP]  = { [DIALECT_PAPER] = lower_paper, [DIALECT_TORCH] = lower_fsdp2,
+                      [DIALECT_TORCH_FSDP1] = lower_fsdp1 },
+};
+
+int lower_using(const struct plan *p, int64_t rank, const struct program *g, struct schedules *s)
+{
+    lowering *f = table[p->strategy][p->dialect];
+
+    if (!f)
+        return fail("strategy \"%s\" does not exist in dialect \"%s\"", strategy_name(p->strategy),
+                    dialect_name(p->dialect));
+    if (rank < 0 || rank >= p->cluster.world_size)
+        return fail("rank %lld is not in a world of %lld", (long long)rank,
+                    (long long)p->cluster.world_size);
+    schedules_reset(s);
+    s->program = *g;
+    s->borrowed = true;
+    s->rank = rank;
+    s->world_size = p->cluster.world_size;
+    s->group_size[GROUP_WORLD] = p->cluster.world_size;
+    if (f(p, rank, s) < 0)
+        return -1;
+    if (s->overflow)
+        return fail("a buffer or a collective of this plan exceeds 2^60 bytes: "
+                    "reduce micro_batch, seq or the model");
+    return 0;
+}
+
+int lower(const struct plan *p, int64_t rank, struct schedules *s)
+{
+    struct program g = { 0 };
+    int rc;
+
+    if (program_build(p, &g) < 0)
+        return -1;
+    rc = lower_using(p, rank, &g, s);
+    if (s->program.store != g.store)    /* refused before the program was taken */
+        program_free(&g);
+    else
+        s->borrowed = false;
+    return rc;
+}
+
+int lower_ranks(const struct plan *p, int64_t ranks[4])
+{
+    bool whole_tensors = p->strategy == STRAT_ZERO1 || p->strategy == STRAT_ZERO2;
+
+    ranks[0] = 0;
+    if (p->strategy == STRAT_DP && p->cluster.world_size > 1) {
+        ranks[1] = 1;               /* rank 0 serves, the others work */
+        return 2;
+    }
+    if (whole_tensors && p->dialect == DIALECT_DEEPSPEED)
+        return zero12_ranks(p, ranks);
+    if (whole_tensors && p->dialect == DIALECT_TORCH)
+        return zro_ranks(p, ranks);
+    if (p->dialect == DIALECT_TORCH_FSDP1)
+        return fsdp1_ranks(p, ranks);
+    return 1;
+}

@@ -1,0 +1,179 @@
+#include "model/zero3_tree.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "model/family.h"
+
+/* ---- module trees ----
+ *
+ * Names in call order; [ ] holds a container's children, @ stands for the blocks.
+ * !  no release in backward: no positional input that needs a gradient
+ *    (parameter_offload.py, _post_backward_module_hook)
+ * ~  no hook in backward at all
+ * ?  a dropout: where it is active, recomputation must reach its mask */
+struct tree { const char *families, *outer, *block; };
+
+#define LLAMA_OUTER "model![ embed_tokens! rotary_emb~ @ norm ] lm_head"
+#define LLAMA_MLP   "mlp[ gate_proj act_fn up_proj down_proj ]"
+
+static const struct tree trees[] = {
+    { " gpt2 ", "transformer![ wte! wpe! drop @ ln_f ] lm_head",
+      "ln_1 attn[ c_attn c_proj resid_dropout ] ln_2 mlp[ c_fc act c_proj dropout? ]" },
+    { " llama mistral qwen2 gemma ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm " LLAMA_MLP },
+    { " qwen3 ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] "
+      "post_attention_layernorm " LLAMA_MLP },
+    { " gemma2 ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
+      "pre_feedforward_layernorm " LLAMA_MLP " post_feedforward_layernorm" },
+    { " phi3 ", LLAMA_OUTER,
+      "input_layernorm self_attn![ qkv_proj o_proj ] resid_attn_dropout post_attention_layernorm "
+      "mlp[ gate_up_proj activation_fn down_proj ] resid_mlp_dropout?" },
+    { " starcoder2 ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
+      "mlp[ c_fc act c_proj ]" },
+};
+
+static void open_node(struct z3_tree *p, int k)  { p->order[p->norder++] = k + 1; }
+static void close_node(struct z3_tree *p, int k) { p->order[p->norder++] = -(k + 1); }
+
+/* One word of a tree; returns the node if it is a container. */
+static int parse_word(struct z3_tree *p, const char *word, size_t len, const char *prefix)
+{
+    struct z3_node *x = &p->node[p->n];
+    bool container = false;
+
+    *x = (struct z3_node){ .module = -1 };
+    while (len > 0 && strchr("!~?[", word[len - 1])) {
+        x->no_release |= word[len - 1] == '!' || word[len - 1] == '~';
+        x->no_hook |= word[len - 1] == '~';
+        x->dropout |= word[len - 1] == '?';
+        container |= word[len - 1] == '[';
+        len--;
+    }
+    snprintf(x->path, sizeof x->path, "%.56s%.*s", prefix, len < 32 ? (int)len : 32, word);
+    open_node(p, p->n);
+    if (!container)
+        close_node(p, p->n);
+    p->n++;
+    return container ? p->n - 1 : -1;
+}
+
+static void parse(struct z3_tree *p, const char *text, const char *prefix)
+{
+    int stack[8], depth = 0;
+    char where[96];
+
+    snprintf(where, sizeof where, "%s", prefix);
+    while (*text) {
+        size_t len = strcspn(text, " ");
+        if (*text == '@') {
+            p->order[p->norder++] = 0;
+        } else if (*text == ']') {
+            close_node(p, stack[--depth]);
+            *(strrchr(where, '.')) = '\0';
+            char *dot = strrchr(where, '.');
+            where[dot ? dot + 1 - where : 0] = '\0';
+        } else if (len > 0) {
+            int k = parse_word(p, text, len, where);
+            if (k >= 0) {
+                stack[depth++] = k;
+                snprintf(where, sizeof where, "%.94s.", p->node[k].path);
+            }
+        }
+        text += len;
+        text += *text == ' ';
+    }
+}
+
+/* ---- the tree of any other family: modules in the order of their roles ---- */
+
+static int by_role(const struct model *m, int first, int n, int role)
+{
+    for (int i = first; i < first + n; i++)
+        if (m->tensors[m->modules[i].first].role == (enum tensor_role)role)
+            return i;
+    return -1;
+}
+
+static void add_generic(struct z3_tree *p, const struct model *m, int first, int n, bool last)
+{
+    for (int role = 0; role <= ROLE_HEAD; role++) {
+        int i = by_role(m, first, n, role);
+        if (i < 0 || p->n == Z3_MAX_NODES)
+            continue;
+        p->node[p->n] = (struct z3_node){ .module = i, .no_release = role <= ROLE_POSITIONS };
+        open_node(p, p->n);
+        close_node(p, p->n);
+        p->n++;
+    }
+    if (last && m->tied && p->n < Z3_MAX_NODES) {
+        p->node[p->n] = (struct z3_node){ .path = "lm_head", .module = -1 };
+        open_node(p, p->n);
+        close_node(p, p->n);
+        p->n++;
+    }
+}
+
+/* Embedding, blocks, head. */
+static void generic(const struct model *m, int first, int n, struct z3_tree *outer, struct z3_tree *block)
+{
+    for (int i = 0; i < m->nmodules; i++)
+        if (m->modules[i].block == TENSOR_EMBED)
+            add_generic(outer, m, i, 1, false);
+    outer->order[outer->norder++] = 0;
+    for (int i = 0; i < m->nmodules; i++)
+        if (m->modules[i].block == TENSOR_HEAD)
+            add_generic(outer, m, i, 1, false);
+    add_generic(outer, m, 0, 0, true);
+    add_generic(block, m, first, n, false);
+}
+
+static int find_module(const struct model *m, const char *path, int first, int n)
+{
+    for (int i = first; i < first + n; i++)
+        if (!strcmp(m->modules[i].name, path))
+            return i;
+    return -1;
+}
+
+/* The modules of block 0 are one after the other. */
+static void first_block(const struct model *m, int *first, int *n)
+{
+    *first = *n = 0;
+    for (int i = 0; i < m->nmodules; i++) {
+        if (m->modules[i].block != 0)
+            continue;
+        if (*n == 0)
+            *first = i;
+        ++*n;
+    }
+}
+
+void z3_trees(const struct model *m, struct z3_tree *outer, struct z3_tree *block)
+{
+    const struct family *f = family_find(m->family);
+    const struct tree *t = NULL;
+    char word[32], prefix[96];
+    int first, n;
+
+    *outer = *block = (struct z3_tree){ 0 };
+    first_block(m, &first, &n);
+    snprintf(word, sizeof word, " %s ", m->family);
+    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
+        if (strstr(trees[i].families, word))
+            t = &trees[i];
+    if (!t || !f) {
+        generic(m, first, n, outer, block);
+        return;
+    }
+    parse(outer, t->outer, "");
+    snprintf(prefix, sizeof prefix, "%s.0.", f->blocks);
+    parse(block, t->block, prefix);
+    for (int i = 0; i < outer->n; i++)
+        outer->node[i].module = find_module(m, outer->node[i].path, 0, m->nmodules);
+    for (int i = 0; i < block->n; i++)
+        block->node[i].module = find_module(m, block->node[i].path, first, n);
+}

@@ -1,0 +1,567 @@
+#!/usr/bin/env python3
+"""Records the collectives that DeepSpeed issues, as golden lists for dpx.
+
+    python record_deepspeed.py OUTDIR [CASE ...]
+
+Each case trains a small Hugging Face model for three optimizer steps on two or three CPU ranks
+(gloo) under deepspeed.initialize() and writes OUTDIR/CASE.txt:
+
+    # versions; what ran; for stage 3 the module trace
+    plan {a dpx plan.json on one line}
+    rank 0
+    init                 everything that deepspeed.initialize() issued
+    first                first optimizer step, all its micro-steps
+    steady               second optimizer step
+    steady2              third one, only where it differs from the second: stage 3 without
+                         accumulation, where the second step still compares its module trace
+                         among the ranks (six broadcasts); steady2 is then the steady state
+    rank 1 ...           only where that rank differs from rank 0
+
+A line is `op group dtype elements [reduce-op] [xK]`: elements of the full buffer (all_gather: the
+whole output, reduce_scatter: the whole input, else the tensor), xK for K identical lines in a row.
+A group that spans every rank is `world`.  Roots of broadcast and reduce are not written.
+
+What is intercepted is torch.distributed's own functions, below deepspeed.comm: whatever DeepSpeed
+wraps, renames or coalesces, it ends there.  Nothing is emulated: gloo carries out every call.
+
+Needs torch, transformers and deepspeed (installed with DS_BUILD_OPS=0); no compiler is used,
+because the one op DeepSpeed would build, the shared-memory all-reduce, serves inference only and
+is switched off below.  Ranks are forked from this process, after the slow imports.
+"""
+import inspect
+import json
+import os
+import sys
+import tempfile
+
+os.environ["DS_ACCELERATOR"] = "cpu"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+os.environ.setdefault("MASTER_PORT", "29500")
+
+import torch
+import torch.distributed as td
+import torch.distributed.distributed_c10d as c10d
+import torch.multiprocessing as mp
+import transformers
+import deepspeed
+
+STEPS = 3
+SEQ = 16
+MICRO_BATCH = 2
+
+# ---------------------------------------------------------------------------------- the models
+
+GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 3, "n_embd": 48,
+        "n_head": 4, "vocab_size": 101, "n_positions": 32, "activation_function": "gelu_new",
+        "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "tie_word_embeddings": True,
+        "use_cache": False}
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4,
+         "hidden_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "intermediate_size": 112, "vocab_size": 103, "max_position_embeddings": 32,
+         "hidden_act": "silu", "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
+         "attention_bias": False, "mlp_bias": False, "use_cache": False}
+# Wide enough that some weights exceed stage 3's default persistence threshold of 1e5 elements.
+GPT2_WIDE = dict(GPT2, n_embd=192)
+LLAMA_WIDE = dict(LLAMA, hidden_size=320, intermediate_size=640)
+# Odd sizes: neither the model nor its parameters divide by the number of ranks.
+GPT2_ODD = dict(GPT2, n_layer=2, n_embd=25, n_head=5)
+MODELS = {"gpt2": GPT2, "llama": LLAMA, "gpt2w": GPT2_WIDE, "llamaw": LLAMA_WIDE, "gpt2odd": GPT2_ODD}
+
+
+def config_of(c):
+    config = dict(MODELS[c["model"]])
+    if c["dropout"]:
+        config.update(resid_pdrop=c["dropout"], embd_pdrop=c["dropout"], attn_pdrop=c["dropout"])
+    return config
+
+
+def build(c):
+    torch.manual_seed(7)
+    config = config_of(c)
+    kwargs = {k: v for k, v in config.items() if k not in ("model_type", "architectures")}
+    kwargs["attn_implementation"] = "sdpa" if c["kernels"] == "torch-sdpa" else "eager"
+    if config["model_type"] == "gpt2":
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**kwargs))
+    else:
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**kwargs))
+    if c["recompute"] == "full":
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.train()
+    return model
+
+
+# ----------------------------------------------------------------------------------- the cases
+
+def case(model, stage, precision, accumulation=1, world=2, clip=None, kernels="torch-eager",
+         recompute="none", dropout=0.0, **ds):
+    return dict(model=model, stage=stage, precision=precision, accumulation=accumulation,
+                world=world, clip=clip, kernels=kernels, recompute=recompute,
+                dropout=dropout, ds=ds)
+
+
+# `ds` holds zero_optimization's own options, and three that ds_config.json has elsewhere:
+# grad_accum_dtype (data_types), communication_data_type (top level), check_grad_overflow (bf16).
+SMALL = dict(reduce_bucket_size=20000)      # several buckets; the wide models' weights exceed it
+TINY = dict(reduce_bucket_size=6000)        # gpt2's weights exceed it
+CASES = {
+    "s0_gpt2_bf16":                case("gpt2", 0, "bf16"),
+    "s0_gpt2_fp32":                case("gpt2", 0, "fp32", clip=1.0),
+    "s0_gpt2_fp16":                case("gpt2", 0, "fp16"),
+    "s0_llama_bf16_gas3_clip":     case("llama", 0, "bf16", 3, clip=1.0, **SMALL),
+    "s0_gpt2_fp32_w3_gas3":        case("gpt2", 0, "fp32", 3, world=3),
+    "s1_gpt2_bf16":                case("gpt2", 1, "bf16"),
+    "s1_gpt2_fp32_gas3":           case("gpt2", 1, "fp32", 3, clip=1.0, **SMALL),
+    "s1_gpt2_fp16":                case("gpt2", 1, "fp16", **SMALL),
+    "s1_gpt2_fp16_accum_fp32":     case("gpt2", 1, "fp16", 3, grad_accum_dtype="fp32", **SMALL),
+    "s1_gpt2_bf16_roundrobin_multirank_off": case("gpt2", 1, "bf16", round_robin_gradients=True,
+                                        use_multi_rank_bucket_allreduce=False, **SMALL),
+    "s1_gpt2_bf16_tiny":           case("gpt2", 1, "bf16", **TINY),
+    "s1_gpt2_bf16_tiny_overlap":   case("gpt2", 1, "bf16", 3, overlap_comm=True, **TINY),
+    "s1_llama_bf16_w3":            case("llama", 1, "bf16", world=3, **SMALL),
+    "s1_llama_bf16_nooverflow":    case("llama", 1, "bf16", check_grad_overflow=False, **SMALL),
+    "s1_gpt2_bf16_accum_fp32":     case("gpt2", 1, "bf16", grad_accum_dtype="fp32"),
+    "s1_llama_bf16_accum_fp32_gas3": case("llama", 1, "bf16", 3, clip=1.0,
+                                        grad_accum_dtype="fp32", **TINY),
+    "s1_llama_bf16_multirank_off": case("llama", 1, "bf16",
+                                        use_multi_rank_bucket_allreduce=False, **SMALL),
+    "s1_gpt2odd_bf16":             case("gpt2odd", 1, "bf16", reduce_bucket_size=1500),
+    "s1_gpt2odd_bf16_accum_fp32":  case("gpt2odd", 1, "bf16", world=3, grad_accum_dtype="fp32"),
+    "s1_gpt2_bf16_noscatter":      case("gpt2", 1, "bf16", reduce_scatter=False, **SMALL),
+    "s2_gpt2_bf16":                case("gpt2", 2, "bf16"),
+    "s2_gpt2_bf16_clip":           case("gpt2", 2, "bf16", clip=1.0, **SMALL),
+    "s2_gpt2_bf16_tiny_gas3":      case("gpt2", 2, "bf16", 3, **TINY),
+    "s2_gpt2_bf16_tiny_overlap":   case("gpt2", 2, "bf16", overlap_comm=True, **TINY),
+    "s2_gpt2_fp32_w3":             case("gpt2", 2, "fp32", world=3, **SMALL),
+    "s2_gpt2_fp16":                case("gpt2", 2, "fp16", **SMALL),
+    "s2_llama_bf16_gas3":          case("llama", 2, "bf16", 3, clip=1.0, **SMALL),
+    "s2_llama_bf16_tiny_w3":       case("llama", 2, "bf16", world=3, **TINY),
+    "s2_llama_bf16_comm_fp32":     case("llama", 2, "bf16", communication_data_type="fp32", **SMALL),
+    "s2_llama_bf16_accum_fp32":    case("llama", 2, "bf16", 3, grad_accum_dtype="fp32", **SMALL),
+    "s2_gpt2_bf16_multirank_off":  case("gpt2", 2, "bf16",
+                                        use_multi_rank_bucket_allreduce=False, **SMALL),
+    "s2_gpt2_bf16_multirank_off_w3": case("gpt2", 2, "bf16", 3, world=3,
+                                        use_multi_rank_bucket_allreduce=False, **SMALL),
+    "s2_llama_bf16_noscatter":     case("llama", 2, "bf16", reduce_scatter=False, **SMALL),
+    "s2_gpt2_bf16_noscatter_tiny": case("gpt2", 2, "bf16", reduce_scatter=False, **TINY),
+    "s2_gpt2_bf16_tiny_w3":        case("gpt2", 2, "bf16", world=3, reduce_bucket_size=3000),
+    "s2_gpt2odd_bf16":             case("gpt2odd", 2, "bf16", world=3, clip=1.0),
+    "s2_gpt2odd_fp32":             case("gpt2odd", 2, "fp32", world=2, reduce_bucket_size=700),
+    "s2_gpt2odd_bf16_multirank_off": case("gpt2odd", 2, "bf16", world=3, reduce_bucket_size=1000,
+                                        use_multi_rank_bucket_allreduce=False),
+    "s2_gpt2_bf16_noncontiguous":  case("gpt2", 2, "bf16", contiguous_gradients=False, **SMALL),
+    "s2_gpt2_bf16_roundrobin":     case("gpt2", 2, "bf16", round_robin_gradients=True, **SMALL),
+    "s3_gpt2_bf16":                case("gpt2", 3, "bf16"),
+    "s3_gpt2w_bf16":               case("gpt2w", 3, "bf16"),
+    "s3_gpt2w_bf16_tiny":          case("gpt2w", 3, "bf16", stage3_prefetch_bucket_size=30000,
+                                        stage3_max_reuse_distance=0, **SMALL),
+    "s3_gpt2_bf16_all_partitioned": case("gpt2", 3, "bf16", 3, clip=1.0,
+                                        stage3_param_persistence_threshold=0,
+                                        stage3_prefetch_bucket_size=10000,
+                                        stage3_max_reuse_distance=0, **TINY),
+    "s3_gpt2_bf16_noprefetch":     case("gpt2", 3, "bf16", stage3_param_persistence_threshold=1000,
+                                        stage3_prefetch_bucket_size=0,
+                                        stage3_max_reuse_distance=0, **SMALL),
+    "s3_gpt2_bf16_live":           case("gpt2", 3, "bf16", stage3_param_persistence_threshold=100,
+                                        stage3_max_live_parameters=20000,
+                                        stage3_max_reuse_distance=30000, **SMALL),
+    "s3_gpt2_fp32_w3":             case("gpt2", 3, "fp32", 3, world=3,
+                                        stage3_param_persistence_threshold=200,
+                                        stage3_prefetch_bucket_size=15000,
+                                        stage3_max_reuse_distance=20000, **SMALL),
+    "s3_gpt2w_bf16_subgroups_w3":  case("gpt2w", 3, "bf16", 3, world=3, sub_group_size=100000,
+                                        stage3_param_persistence_threshold=200,
+                                        stage3_prefetch_bucket_size=200000,
+                                        stage3_max_live_parameters=600000,
+                                        stage3_max_reuse_distance=300000, reduce_bucket_size=100000),
+    "s3_gpt2_fp16":                case("gpt2", 3, "fp16", **SMALL),
+    "s3_gpt2_bf16_reuse_default":  case("gpt2", 3, "bf16", 3, stage3_param_persistence_threshold=0,
+                                        stage3_prefetch_bucket_size=8000, **SMALL),
+    "s3_gpt2_bf16_noscatter":      case("gpt2", 3, "bf16", reduce_scatter=False, **SMALL),
+    "s3_gpt2_bf16_noscatter_tiny": case("gpt2", 3, "bf16", reduce_scatter=False, **TINY),
+    "s3_gpt2odd_bf16_noncontiguous": case("gpt2odd", 3, "bf16", contiguous_gradients=False,
+                                        reduce_scatter=False, reduce_bucket_size=3000),
+    "s3_gpt2_bf16_overlap_off":    case("gpt2", 3, "bf16", overlap_comm=False,
+                                        stage3_param_persistence_threshold=1000, **TINY),
+    "s3_gpt2_bf16_subgroups":      case("gpt2", 3, "bf16", clip=1.0, sub_group_size=20000, **SMALL),
+    "s3_gpt2_bf16_sequential":     case("gpt2", 3, "bf16", stage3_allgather_sequential=True,
+                                        stage3_param_persistence_threshold=0,
+                                        stage3_max_reuse_distance=0),
+    "s3_gpt2_bf16_allreduce_fetch": case("gpt2", 3, "bf16",
+                                        stage3_use_all_reduce_for_fetch_params=True,
+                                        stage3_param_persistence_threshold=0,
+                                        stage3_prefetch_bucket_size=8000),
+    "s3_gpt2_bf16_model_persistence": case("gpt2", 3, "bf16", stage3_model_persistence_threshold=9000,
+                                        stage3_max_reuse_distance=0,
+                                        stage3_prefetch_bucket_size=5000, **SMALL),
+    "s3_gpt2odd_bf16":             case("gpt2odd", 3, "bf16", 3, stage3_param_persistence_threshold=30,
+                                        stage3_prefetch_bucket_size=1000,
+                                        stage3_max_reuse_distance=2000, reduce_bucket_size=1000),
+    "s3_gpt2odd_bf16_w3":          case("gpt2odd", 3, "bf16", world=3,
+                                        stage3_param_persistence_threshold=80,
+                                        stage3_prefetch_bucket_size=500,
+                                        stage3_max_live_parameters=3000,
+                                        stage3_max_reuse_distance=4000, reduce_bucket_size=800),
+    "s3_gpt2odd_fp32_w3_noscatter": case("gpt2odd", 3, "fp32", world=3, reduce_scatter=False,
+                                        reduce_bucket_size=800),
+    "s3_gpt2odd_bf16_w3_sequential": case("gpt2odd", 3, "bf16", world=3, stage3_allgather_sequential=True,
+                                        stage3_param_persistence_threshold=30),
+    "s3_gpt2odd_bf16_w3_allreduce": case("gpt2odd", 3, "bf16", world=3,
+                                        stage3_use_all_reduce_for_fetch_params=True,
+                                        stage3_param_persistence_threshold=30,
+                                        stage3_prefetch_bucket_size=900),
+    "s3_gpt2w_bf16_gas3":          case("gpt2w", 3, "bf16", 3, stage3_max_live_parameters=500000,
+                                        stage3_prefetch_bucket_size=100000,
+                                        stage3_max_reuse_distance=600000, reduce_bucket_size=250000),
+    "s3_gpt2_bf16_tight":          case("gpt2", 3, "bf16", 3, stage3_param_persistence_threshold=200,
+                                        stage3_max_live_parameters=12000,
+                                        stage3_prefetch_bucket_size=3000,
+                                        stage3_max_reuse_distance=5000, **SMALL),
+    "s3_llama_bf16_tight":         case("llama", 3, "bf16", 3, stage3_param_persistence_threshold=1200,
+                                        stage3_max_live_parameters=9000,
+                                        stage3_prefetch_bucket_size=3000,
+                                        stage3_max_reuse_distance=8000, **SMALL),
+    "s3_gpt2_bf16_sdpa":           case("gpt2", 3, "bf16", 3, kernels="torch-sdpa",
+                                        stage3_param_persistence_threshold=100,
+                                        stage3_prefetch_bucket_size=7000,
+                                        stage3_max_reuse_distance=15000, **SMALL),
+    "s2_gpt2_bf16_recompute":      case("gpt2", 2, "bf16", recompute="full", **SMALL),
+    "s3_gpt2_bf16_recompute":      case("gpt2", 3, "bf16", 3, recompute="full",
+                                        stage3_param_persistence_threshold=100,
+                                        stage3_prefetch_bucket_size=7000,
+                                        stage3_max_reuse_distance=15000, **SMALL),
+    # With dropout the first tensor that recomputation needs back is a mask, one module earlier.
+    "s3_gpt2_bf16_recompute_dropout": case("gpt2", 3, "bf16", recompute="full", dropout=0.1,
+                                        stage3_param_persistence_threshold=100,
+                                        stage3_prefetch_bucket_size=0,
+                                        stage3_max_reuse_distance=0, **SMALL),
+    "s3_gpt2_bf16_recompute_default": case("gpt2", 3, "bf16", recompute="full"),
+    "s3_llama_bf16_recompute":     case("llama", 3, "bf16", 3, recompute="full",
+                                        stage3_param_persistence_threshold=0,
+                                        stage3_prefetch_bucket_size=0,
+                                        stage3_max_reuse_distance=0, **SMALL),
+    "s3_llamaw_bf16_recompute":    case("llamaw", 3, "bf16", recompute="full",
+                                        stage3_max_live_parameters=700000,
+                                        stage3_prefetch_bucket_size=120000,
+                                        stage3_max_reuse_distance=400000, reduce_bucket_size=300000),
+    "s3_llama_bf16":               case("llama", 3, "bf16"),
+    "s3_llamaw_bf16":              case("llamaw", 3, "bf16", clip=1.0),
+    "s3_llamaw_bf16_w3":           case("llamaw", 3, "bf16", world=3, stage3_prefetch_bucket_size=150000,
+                                        stage3_max_reuse_distance=300000, reduce_bucket_size=300000),
+    "s3_gpt2_bf16_model_persistence_noprefetch": case("gpt2", 3, "bf16", 3,
+                                        stage3_model_persistence_threshold=9000,
+                                        stage3_max_reuse_distance=0,
+                                        stage3_prefetch_bucket_size=0, **SMALL),
+    "s3_llama_bf16_model_persistence": case("llama", 3, "bf16", 3, world=3,
+                                        stage3_model_persistence_threshold=10000,
+                                        stage3_max_reuse_distance=0,
+                                        stage3_prefetch_bucket_size=1, **SMALL),
+    "s3_llama_bf16_partitioned":   case("llama", 3, "bf16", 3, stage3_param_persistence_threshold=0,
+                                        stage3_prefetch_bucket_size=5000,
+                                        stage3_max_reuse_distance=0, **SMALL),
+    "s3_llama_bf16_live":          case("llama", 3, "bf16", stage3_param_persistence_threshold=48,
+                                        stage3_max_live_parameters=25000,
+                                        stage3_max_reuse_distance=25000, **SMALL),
+    "s3_llama_bf16_w3":            case("llama", 3, "bf16", world=3,
+                                        stage3_param_persistence_threshold=3000,
+                                        stage3_prefetch_bucket_size=9000,
+                                        stage3_max_reuse_distance=0, **TINY),
+    "s3_llama_bf16_comm_fp32":     case("llama", 3, "bf16", communication_data_type="fp32", **SMALL),
+    "s3_llama_bf16_accum_fp32":    case("llama", 3, "bf16", 3, grad_accum_dtype="fp32", **SMALL),
+    "s3_llama_fp32":               case("llama", 3, "fp32", stage3_param_persistence_threshold=2000,
+                                        stage3_prefetch_bucket_size=20000),
+}
+
+
+def ds_config(c):
+    """The ds_config.json of a case.  Only what the case names departs from DeepSpeed's defaults."""
+    ds = dict(c["ds"])
+    config = {
+        "train_micro_batch_size_per_gpu": MICRO_BATCH,
+        "gradient_accumulation_steps": c["accumulation"],
+        "gradient_clipping": c["clip"] or 0.0,
+        "steps_per_print": 1 << 30,
+    }
+    if c["precision"] == "bf16":
+        config["bf16"] = {"enabled": True}
+        if "check_grad_overflow" in ds:
+            config["bf16"]["check_grad_overflow"] = ds.pop("check_grad_overflow")
+    elif c["precision"] == "fp16":
+        config["fp16"] = {"enabled": True, "initial_scale_power": 8}    # no overflow in three steps
+    if "grad_accum_dtype" in ds:
+        config["data_types"] = {"grad_accum_dtype": ds.pop("grad_accum_dtype")}
+    if "communication_data_type" in ds:
+        config["communication_data_type"] = ds.pop("communication_data_type")
+    config["zero_optimization"] = dict(stage=c["stage"], **ds)
+    return config
+
+
+def dpx_plan(c):
+    return {"dpx_plan": 1, "model": config_of(c), "cluster": "localhost:%d" % c["world"],
+            "strategy": ["ddp", "zero1", "zero2", "zero3"][c["stage"]], "dialect": "deepspeed",
+            "kernels": c["kernels"], "seq": SEQ, "micro_batch": MICRO_BATCH,
+            "accumulation": c["accumulation"], "precision": c["precision"], "clip": c["clip"],
+            "recompute": c["recompute"], "dropout": c["dropout"], "deepspeed": c["ds"]}
+
+
+# ------------------------------------------------------------------------- listening to the wire
+
+DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32",
+          torch.float64: "fp64", torch.uint8: "u8", torch.int8: "i8", torch.int32: "i32",
+          torch.int64: "i64", torch.bool: "bool"}
+log = []            # collectives of the current phase
+nested = [0]        # torch implements some collectives by others: only the outermost counts
+
+
+def group_name(group):
+    ranks = td.get_process_group_ranks(group) if group is not None else None
+    if ranks is None or len(ranks) == td.get_world_size():
+        return "world"
+    return ",".join(map(str, ranks))
+
+
+def reduce_name(op):
+    return str(op).split(".")[-1].lower()
+
+
+def numel(x):
+    return sum(t.numel() for t in x) if isinstance(x, (list, tuple)) else x.numel()
+
+
+def one_dtype(x):
+    return DTYPES[(x[0] if isinstance(x, (list, tuple)) else x).dtype]
+
+
+def listen(name, op, full, reduces=False):
+    """Wraps torch.distributed.<name>; `full` names the argument that holds its full buffer."""
+    real = getattr(c10d, name, None)
+    if real is None:
+        return
+    signature = inspect.signature(real)
+
+    def heard(*args, **kwargs):
+        if nested[0] == 0:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            group = group_name(bound.arguments.get("group"))
+            if full is None:
+                log.append("%s %s - 0" % (op, group))
+            else:
+                buffer = bound.arguments[full]
+                tail = " " + reduce_name(bound.arguments["op"]) if reduces else ""
+                log.append("%s %s %s %d%s" % (op, group, one_dtype(buffer), numel(buffer), tail))
+        nested[0] += 1
+        try:
+            return real(*args, **kwargs)
+        finally:
+            nested[0] -= 1
+
+    setattr(c10d, name, heard)
+    if hasattr(td, name):
+        setattr(td, name, heard)
+
+
+def listen_to_everything():
+    listen("all_reduce", "all_reduce", "tensor", True)
+    listen("all_reduce_coalesced", "all_reduce_coalesced", "tensors", True)
+    listen("reduce", "reduce", "tensor", True)
+    listen("broadcast", "broadcast", "tensor")
+    listen("all_gather", "all_gather", "tensor_list")
+    listen("all_gather_into_tensor", "all_gather", "output_tensor")
+    listen("_all_gather_base", "all_gather", "output_tensor")
+    listen("all_gather_coalesced", "all_gather_coalesced", "output_tensor_lists")
+    listen("reduce_scatter", "reduce_scatter", "input_list", True)
+    listen("reduce_scatter_tensor", "reduce_scatter", "input", True)
+    listen("_reduce_scatter_base", "reduce_scatter", "input", True)
+    listen("all_to_all", "all_to_all", "output_tensor_list")
+    listen("all_to_all_single", "all_to_all", "output")
+    listen("send", "send", "tensor")
+    listen("recv", "recv", "tensor")
+    listen("isend", "send", "tensor")
+    listen("irecv", "recv", "tensor")
+    listen("barrier", "barrier", None)
+    listen("monitored_barrier", "barrier", None)
+
+
+def take():
+    out, log[:] = list(log), []
+    return out
+
+
+def collapse(lines):
+    out = []
+    for line in lines:
+        if out and out[-1][0] == line:
+            out[-1][1] += 1
+        else:
+            out.append([line, 1])
+    return [l if k == 1 else "%s x%d" % (l, k) for l, k in out]
+
+
+# -------------------------------------------------------- how gradients and modules come and go
+
+def trace_modules(engine, names, events):
+    """Writes every fetch (> forward, < backward) and release ()) of ZeRO-3 into `events`."""
+    coordinator = engine.optimizer.parameter_offload.get_param_coordinator()
+    fetch, release = coordinator.fetch_sub_module, coordinator.release_sub_module
+
+    def fetched(module, forward):
+        events.append((">" if forward else "<") + names[id(module)])
+        return fetch(module, forward)
+
+    def released(module, forward=False):
+        events.append(")" + names[id(module)])
+        return release(module, forward)
+
+    coordinator.fetch_sub_module = fetched
+    coordinator.release_sub_module = released
+
+
+def trace_gradients(engine, names, events):
+    """Writes every gradient that enters a bucket (+) into `events`."""
+    real = getattr(engine.optimizer, "reduce_independent_p_g_buckets_and_remove_grads", None)
+    if real is None:
+        return
+
+    def seen(param, *args, **kwargs):
+        events.append("+" + names[id(param)])
+        return real(param, *args, **kwargs)
+    engine.optimizer.reduce_independent_p_g_buckets_and_remove_grads = seen
+
+
+def wrap_comment(title, words, width=110):
+    lines, line = [], "# %s:" % title
+    for w in words:
+        if len(line) + 1 + len(w) > width:
+            lines.append(line)
+            line = "#  "
+        line += " " + w
+    return lines + [line]
+
+
+# ------------------------------------------------------------------------------------- one rank
+
+def rank_main(rank, name, folder):
+    c = CASES[name]
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(c["world"]))
+    torch.set_num_threads(1)
+    quiet = os.open(os.path.join(folder, "log%d" % rank), os.O_CREAT | os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+
+    # DeepSpeed would JIT-build its shared-memory all-reduce and oneCCL ops, if a compiler is there.
+    import deepspeed.comm.torch as ds_torch
+    import deepspeed.comm.ccl as ds_ccl
+    ds_torch.build_shm_op = lambda: None
+    ds_ccl.build_ccl_op = lambda: None
+    # Sorts gradients by type name, "torch.cuda.BFloat16Tensor"; the CPU's is "torch.BFloat16Tensor",
+    # without a device, so that no gradient would be reduced at all (contiguous_gradients=false).
+    import deepspeed.runtime.zero.stage_1_and_2 as ds_zero12
+    ds_zero12.split_half_float_double = lambda tensors: [
+        [t for t in tensors if t.dtype == d] for d in (torch.float16, torch.float32, torch.float64,
+                                                       torch.bfloat16)
+        if any(t.dtype == d for t in tensors)]
+
+    listen_to_everything()
+    deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, rank=rank,
+                               world_size=c["world"], init_method="file://%s/store" % folder)
+    model = build(c)
+    module_names = {id(m): n or "." for n, m in model.named_modules()}
+    param_names = {id(p): n for n, p in model.named_parameters()}
+    sizes = [(n, p.numel()) for n, p in model.named_parameters()]
+    vocab = MODELS[c["model"]]["vocab_size"]
+
+    take()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=ds_config(c))
+    phases = [("init", take())]
+
+    events, comments = [], []
+    if c["stage"] == 3:
+        trace_modules(engine, module_names, events)
+    if c["stage"] >= 1:
+        trace_gradients(engine, param_names, events)
+    torch.manual_seed(100 + rank)
+    for step in range(STEPS):
+        for micro in range(c["accumulation"]):
+            events.clear()
+            ids = torch.randint(vocab, (MICRO_BATCH, SEQ))
+            loss = engine(input_ids=ids, labels=ids).loss
+            engine.backward(loss)
+            engine.step()
+        if step == 1 and events:
+            comments = wrap_comment(
+                "last micro-step of step 2; + a gradient enters its bucket" +
+                ("; module hooks: > forward fetch, < backward fetch, ) release; . is the whole model"
+                 if c["stage"] == 3 else ""), events)
+        phases.append((["first", "steady", "steady2"][step], take()))
+        assert torch.isfinite(loss)
+    assert engine.skipped_steps == 0, "a step overflowed: the lists would not be typical"
+    with open(os.path.join(folder, "out%d" % rank), "w") as f:
+        json.dump({"phases": phases, "comments": comments, "sizes": sizes,
+                   "optimizer": type(engine.optimizer).__name__}, f)
+    # Left without destroying the process group: gloo's tear-down is not what is recorded.
+    os._exit(0)
+
+
+def run(name, outdir):
+    c = CASES[name]
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [mp.get_context("fork").Process(target=rank_main, args=(r, name, folder))
+                 for r in range(c["world"])]
+        for p in ranks:
+            p.start()
+        for p in ranks:
+            p.join(240)
+        if any(p.exitcode != 0 for p in ranks):
+            for p in ranks:
+                p.kill()
+            sys.stderr.write("%s: FAILED\n" % name)
+            for r in range(c["world"]):
+                path = os.path.join(folder, "log%d" % r)
+                if os.path.exists(path):
+                    sys.stderr.write("".join(open(path, errors="replace").readlines()[-12:]))
+            return False
+        results = [json.load(open(os.path.join(folder, "out%d" % r))) for r in range(c["world"])]
+
+    first = results[0]
+    out = ["# recorded by record_deepspeed.py: deepspeed %s, torch %s, transformers %s, %d CPU ranks "
+           "(gloo)" % (deepspeed.__version__, torch.__version__, transformers.__version__, c["world"]),
+           "# engine.optimizer is %s; torch.optim.AdamW, one parameter group" % first["optimizer"],
+           "# ds_config " + json.dumps(ds_config(c))]
+    out += wrap_comment("parameters in registration order",
+                        ["%s=%d" % (n, k) for n, k in first["sizes"]])
+    out += first["comments"]
+    if first["phases"][3][1] != first["phases"][2][1]:
+        out.append("# step 3 differs from step 2: recorded as steady2")
+    out.append("plan " + json.dumps(dpx_plan(c)))
+    for rank, result in enumerate(results):
+        if rank > 0 and result["phases"] == first["phases"]:
+            continue
+        out.append("rank %d" % rank)
+        for phase, lines in result["phases"]:
+            if phase == "steady2" and lines == result["phases"][2][1]:
+                continue
+            out.append(phase)
+            out += collapse(lines)
+    path = os.path.join(outdir, name + ".txt")
+    with open(path + ".new", "w") as f:
+        f.write("\n".join(out) + "\n")
+    os.replace(path + ".new", path)
+    print("%s: %s" % (name, ", ".join("%s %d" % (p, len(l)) for p, l in first["phases"])), flush=True)
+    return True
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    outdir, names = sys.argv[1], sys.argv[2:] or list(CASES)
+    os.makedirs(outdir, exist_ok=True)
+    failed = [n for n in names if not run(n, outdir)]
+    if failed:
+        sys.exit("failed: " + " ".join(failed))
+
+
+if __name__ == "__main__":
+    main()

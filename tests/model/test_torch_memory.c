@@ -1,0 +1,199 @@
+/* The memory of a training step, held against PyTorch's own trackers: steps recorded
+ * by tests/golden/memory/record_torch_memory.py (README.md there says what the
+ * trackers count).  What persists and what collectives use has to agree to the byte.
+ * The peak of GPT-2 and LLaMA, to a part in ten thousand: the trackers keep counting
+ * the batch (some kilobytes) after backward has released it here.  The other
+ * families are put together from the same pieces; their peaks within 0.2 %. */
+#include "tests/check.h"
+
+#include <string.h>
+
+#include "model/ledger.h"
+#include "model/lower.h"
+
+#define GOLDEN "tests/golden/memory/torch_memory.jsonl"
+#define FOLLOWED 1e-4
+#define PUT_TOGETHER 2e-3
+
+/* A tracker's category and ours. */
+struct pair { const char *torch; enum category ours; };
+
+static const struct pair persistent_fsdp[] = {
+    { "Sharded Param", CAT_PARAMS }, { "OptState", CAT_OPTIMIZER }, { NULL, NCAT }
+};
+static const struct pair largest_fsdp[] = {
+    { "Sharded Param", CAT_PARAMS }, { "Sharded Grad", CAT_GRADS },
+    { "Unsharded Param", CAT_UNSHARDED }, { "Unsharded Grad", CAT_UNSHARDED_GRADS },
+    { "All Gather", CAT_ALL_GATHER }, { NULL, NCAT }
+};
+/* Its output, too, until it has been added to the gradient of the first micro-step: "Temp". */
+static const struct pair reduced_once[] = { { "Reduce Scatter", CAT_REDUCE_SCATTER }, { NULL, NCAT } };
+static const struct pair persistent_ddp[] = {
+    { "Parameter", CAT_PARAMS }, { "Optstate", CAT_OPTIMIZER }, { NULL, NCAT }
+};
+static const struct pair largest_ddp[] = { { "Parameter", CAT_PARAMS }, { NULL, NCAT } };
+
+struct step {
+    json_t          *line;
+    const char      *name;
+    struct plan      plan;
+    struct schedules schedules;
+    struct ledger    ledger;
+};
+
+static int64_t recorded(const struct step *s, const char *table, const char *category)
+{
+    const json_t *steady = json_object_get(s->line, "steady");
+
+    return json_integer_value(json_object_get(json_object_get(steady, table), category));
+}
+
+static void load(struct step *s, const char *text, const json_t *models)
+{
+    memset(s, 0, sizeof *s);
+    s->line = json_loads(text, 0, NULL);
+    assert_non_null(s->line);
+    s->name = json_string_value(json_object_get(s->line, "name"));
+    json_t *plan = json_object_get(s->line, "plan");
+    const char *model = json_string_value(json_object_get(plan, "model"));
+    json_object_set(plan, "model", json_object_get(models, model));
+    assert_int_equal(plan_from_json(plan, s->name, &s->plan), 0);
+    assert_int_equal(lower(&s->plan, 0, &s->schedules), 0);
+    ledger_run(&s->schedules, &s->ledger);
+}
+
+static void release(struct step *s)
+{
+    schedules_free(&s->schedules);
+    plan_free(&s->plan);
+    json_decref(s->line);
+}
+
+/* Every recorded step through `check`; returns how many there were. */
+static int each_step(void (*check)(const struct step *))
+{
+    char text[16384];
+    FILE *f = fopen(GOLDEN, "r");
+    int n = 0;
+
+    assert_non_null(f);
+    assert_non_null(fgets(text, sizeof text, f));
+    json_t *head = json_loads(text, 0, NULL);
+    while (fgets(text, sizeof text, f)) {
+        struct step s;
+        load(&s, text, json_object_get(head, "models"));
+        check(&s);
+        release(&s);
+        n++;
+    }
+    json_decref(head);
+    fclose(f);
+    return n;
+}
+
+static void print_categories(const struct step *s)
+{
+    const struct peak *p = &s->ledger.phase[SCHED_STEADY];
+    const json_t *table = json_object_get(json_object_get(s->line, "steady"), "peak_by_category");
+    const char *key;
+    json_t *value;
+
+    print_error("torch:");
+    json_object_foreach((json_t *)(uintptr_t)table, key, value)
+        print_error(" %s %lld", key, (long long)json_integer_value(value));
+    print_error("\nhere, at %s:", s->schedules.ops[p->op].what);
+    for (int c = 0; c < NCAT; c++)
+        if (p->by[c])
+            print_error(" %s %lld", category_name((enum category)c), (long long)p->by[c]);
+    print_error("\n");
+}
+
+static void check_peak(const struct step *s)
+{
+    int64_t got = s->ledger.phase[SCHED_STEADY].bytes;
+    int64_t want = json_integer_value(json_object_get(json_object_get(s->line, "steady"), "peak_total"));
+    double error = (double)(got - want) / (double)want;
+
+    const char *family = s->plan.model.family;
+    bool followed = strcmp(family, "gpt2") == 0 || strcmp(family, "llama") == 0;
+
+    if (fabs(error) <= (followed ? FOLLOWED : PUT_TOGETHER))
+        return;
+    print_error("%s: %lld, PyTorch counts %lld (%+.3f %%)\n", s->name, (long long)got, (long long)want, 100 * error);
+    print_categories(s);
+    fail_msg("the peak differs");
+}
+
+static void peaks_agree(void **state)
+{
+    (void)state;
+    assert_true(each_step(check_peak) >= 100);
+}
+
+static void compare(const struct step *s, const char *table, const struct pair *pairs, const int64_t ours[NCAT])
+{
+    /* Of a tied embedding, two gradients meet at the end of backward; the tracker calls
+     * both "Temp" until they are one. */
+    const struct model *m = &s->plan.model;
+    int64_t tied = !m->tied ? 0 : round_up(m->vocab * m->hidden * dtype_bytes(plan_recipe(&s->plan).used), 512);
+
+    for (const struct pair *p = pairs; p->torch; p++) {
+        int64_t want = recorded(s, table, p->torch) + (p->ours == CAT_UNSHARDED_GRADS ? tied : 0);
+        if (ours[p->ours] != want)
+            fail_msg("%s: %s %s: %lld, PyTorch counts %lld", s->name, table, category_name(p->ours),
+                     (long long)ours[p->ours], (long long)want);
+    }
+}
+
+/* The reducer makes its buckets in C++, and the tracker meets them as results of
+ * whatever ran then: forward ("Activation") or backward ("Temp").  After a step they
+ * are all that it calls so. */
+static void check_buckets(const struct step *s)
+{
+    int64_t want = recorded(s, "after", "Activation") + recorded(s, "after", "Temp");
+
+    if (s->ledger.persistent[CAT_BUCKET] != want)
+        fail_msg("%s: buckets of %lld, PyTorch counts %lld", s->name,
+                 (long long)s->ledger.persistent[CAT_BUCKET], (long long)want);
+}
+
+static void check_persistent(const struct step *s)
+{
+    bool fsdp = s->plan.strategy == STRAT_FSDP;
+
+    compare(s, "after", fsdp ? persistent_fsdp : persistent_ddp, s->ledger.persistent);
+    if (!fsdp)
+        check_buckets(s);
+}
+
+static void what_persists_agrees_to_the_byte(void **state)
+{
+    (void)state;
+    each_step(check_persistent);
+}
+
+/* Alone, a rank reduces without a collective: the tracker sees no reduce-scatter in it. */
+static void check_largest(const struct step *s)
+{
+    if (s->plan.strategy == STRAT_FSDP && s->plan.shard_group == 1)
+        return;
+    compare(s, "max_by_category", s->plan.strategy == STRAT_FSDP ? largest_fsdp : largest_ddp, s->ledger.most);
+    if (s->plan.strategy == STRAT_FSDP && s->plan.accumulation == 1)
+        compare(s, "max_by_category", reduced_once, s->ledger.most);
+}
+
+static void the_most_of_each_collective_buffer_agrees_to_the_byte(void **state)
+{
+    (void)state;
+    each_step(check_largest);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(peaks_agree),
+        cmocka_unit_test(what_persists_agrees_to_the_byte),
+        cmocka_unit_test(the_most_of_each_collective_buffer_agrees_to_the_byte),
+    };
+    return cmocka_run_group_tests_name("model/torch memory", tests, NULL, NULL);
+}
