@@ -1,0 +1,29 @@
+/* cost.h -- a predicted duration: how long, how sure, and on what it rests.
+ *
+ * `low_s` and `high_s` bound a 90 % interval.  A basis is as good as the worst
+ * thing that went into the figure: combine with basis_worst(). */
+#ifndef DPX_COST_H
+#define DPX_COST_H
+
+enum basis {
+    BASIS_MEASURED,     /* on the machine itself, by dpxcal */
+    BASIS_PUBLISHED,    /* by others, on the same type of machine; the source is named */
+    BASIS_DATASHEET,    /* rates of a datasheet times the efficiency that is usual */
+};
+
+struct cost {
+    double s, low_s, high_s;
+    enum basis basis;
+};
+
+static inline const char *basis_name(enum basis b)
+{
+    return b == BASIS_MEASURED ? "measured" : b == BASIS_PUBLISHED ? "published" : "datasheet";
+}
+
+static inline enum basis basis_worst(enum basis a, enum basis b)
+{
+    return a > b ? a : b;
+}
+
+#endif

@@ -1,0 +1,86 @@
+/* FLOPs per token and shares of the peak, by named conventions. */
+#include "tests/check.h"
+
+#include <string.h>
+
+#include "sim/flops.h"
+
+/* 2 layers, hidden 8 in 2 heads of 4, vocabulary 10: 1000 parameters, 80 of them the embedding. */
+static const struct model small = { .layers = 2, .hidden = 8, .heads = 2, .head_dim = 4, .vocab = 10,
+                                    .params = 1000 };
+
+static void conventions_differ_by_what_they_count(void **state)
+{
+    (void)state;
+    /* attention: 12 * 2 layers * 8 * 16 tokens = 3072 */
+    assert_close(flops_per_token(&small, 16, FLOPS_PALM), 6000 + 3072, 0);
+    assert_close(flops_per_token(&small, 16, FLOPS_CAUSAL), 6000 + 1536, 0);
+    assert_close(flops_per_token(&small, 16, FLOPS_MATMUL), 6 * 920 + 3072, 0);
+    struct model tied = small;
+    tied.tied = true;
+    assert_close(flops_per_token(&tied, 16, FLOPS_MATMUL), 6000 + 3072, 0);
+}
+
+static void every_convention_has_a_name(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NFLOP_CONVENTION; i++)
+        for (int j = 0; j < i; j++)
+            assert_string_not_equal(flop_convention_name((enum flop_convention)i),
+                                    flop_convention_name((enum flop_convention)j));
+}
+
+/* Full: forward of the blocks again, 2 * (1000 - 160) + 4 * 2 * 8 * 16 = 2704; every second
+ * block: half.  Selective: attention's core, 1024. */
+static void recomputation_counts_as_hardware_flops(void **state)
+{
+    (void)state;
+    struct plan p = { .model = small, .seq = 16, .recompute_interval = 1 };
+    double once = flops_per_token(&small, 16, FLOPS_PALM);
+
+    assert_close(flops_hardware_per_token(&p, FLOPS_PALM), once, 0);
+    p.recompute = RECOMPUTE_FULL;
+    assert_close(flops_hardware_per_token(&p, FLOPS_PALM), once + 2704, 0);
+    p.recompute_interval = 2;
+    assert_close(flops_hardware_per_token(&p, FLOPS_PALM), once + 1352, 0);
+    p.recompute_interval = 1;
+    p.recompute = RECOMPUTE_SELECTIVE;
+    assert_close(flops_hardware_per_token(&p, FLOPS_PALM), once + 1024, 0);
+}
+
+/* llm-foundry's table (scripts/train/benchmarking/README.md): 251 samples of 2048 tokens a second
+ * on 512 H100, 64862437376 parameters, 80 layers of 8192: MFU 41.25 %, HFU 55.0 %. */
+static void a_published_mfu_is_reproduced(void **state)
+{
+    (void)state;
+    struct plan p = { .seq = 2048, .precision = DT_BF16, .recompute = RECOMPUTE_FULL,
+                      .recompute_interval = 1 };
+    double rate = 515636.0 / 512;
+
+    p.model = (struct model){ .layers = 80, .hidden = 8192, .heads = 64, .head_dim = 128,
+                              .vocab = 50368, .params = 64862437376, .tied = true };
+    cluster_of_gpu(&p.cluster, gpu_find("h100"), 64, 8);
+    assert_close(flops_mfu(&p, FLOPS_PALM, rate), 0.4125, 0.005);
+    assert_close(flops_hfu(&p, FLOPS_PALM, rate), 0.55, 0.01);
+}
+
+static void a_host_has_no_peak(void **state)
+{
+    (void)state;
+    struct plan p = { .model = small, .seq = 16 };
+
+    p.cluster.is_host = 1;
+    assert_true(flops_mfu(&p, FLOPS_PALM, 1e6) == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conventions_differ_by_what_they_count),
+        cmocka_unit_test(every_convention_has_a_name),
+        cmocka_unit_test(recomputation_counts_as_hardware_flops),
+        cmocka_unit_test(a_published_mfu_is_reproduced),
+        cmocka_unit_test(a_host_has_no_peak),
+    };
+    return cmocka_run_group_tests_name("sim/flops", tests, NULL, NULL);
+}

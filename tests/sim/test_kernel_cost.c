@@ -1,0 +1,496 @@
+/* Everything that is not a collective: by bytes, by FLOPs, by entry of a schedule. */
+#include "tests/check.h"
+
+#include <inttypes.h>
+
+#include "sim/kernel_cost.h"
+#include "tests/sim/published.h"
+
+/* 1 TB/s of which an unknown type streams 0.85, and 100 TFLOP/s. */
+static const struct gpu plain = { .name = "plain", .hbm = 1e12, .fp32 = 10e12, .bf16 = 100e12,
+                                  .fp16 = 100e12, .sms = 100, .pcie = 50e9, .sm_arch = 80 };
+
+static double seconds(const struct gpu *g, enum kernels set, const struct kernel *k)
+{
+    struct cost t;
+
+    kernel_cost(g, set, DT_BF16, k, &t);
+    assert_true(t.low_s <= t.s && t.s <= t.high_s);
+    return t.s;
+}
+
+/* 850 MB at 850 GB/s, after a launch of 2 us. */
+static void a_streaming_kernel_takes_its_bytes(void **state)
+{
+    (void)state;
+    const enum kernel_class kinds[] = { KC_NORM, KC_ELEMENTWISE, KC_SOFTMAX, KC_EMBEDDING,
+                                        KC_LOSS, KC_COPY };
+
+    for (int i = 0; i < 6; i++) {
+        struct kernel k = { .kind = kinds[i], .bytes = 850000000 };
+        assert_close(seconds(&plain, KERNELS_DPX, &k), 1e-3 + 2e-6, 1e-12);
+    }
+}
+
+static void a_view_takes_no_time(void **state)
+{
+    (void)state;
+    struct kernel k = { .kind = KC_COPY };
+
+    assert_true(seconds(&plain, KERNELS_TORCH_EAGER, &k) == 0);
+    assert_int_equal(kernel_launches(KERNELS_TORCH_EAGER, PASS_FORWARD, &k), 0);
+}
+
+/* One head of 4096 tokens and 128 wide: 4 * 4096^2 * 128 FLOPs, half of them skipped, at 0.45 of
+ * 100 TFLOP/s / (1 + 300/4096); 8 heads, all with their own keys. */
+static void fused_attention_skips_what_the_mask_hides(void **state)
+{
+    (void)state;
+    double flops = 4.0 * 4096 * 4096 * 128 * 8;
+    struct kernel k = { .kind = KC_ATTENTION, .flops = flops, .bytes = 4 * 2 * 4096 * 128 * 8 };
+    double rate = 45e12 / (1 + 300.0 / 4096);
+
+    assert_close(seconds(&plain, KERNELS_TORCH_SDPA, &k), 2e-6 + flops / 2 / rate, 1e-12);
+}
+
+/* Backward's five products against forward's two, at 0.86 of its rate; three kernels. */
+static void fused_attention_computes_scores_twice_backward(void **state)
+{
+    (void)state;
+    double flops = 4.0 * 4096 * 4096 * 128 * 8;
+    struct kernel_context in = { .seq = 4096, .head_dim = 128, .attention_forward = flops };
+    struct kernel k = { .kind = KC_ATTENTION, .flops = 2 * flops, .bytes = 8 * 2 * 4096 * 128 * 8 };
+    struct cost t;
+
+    kernel_cost_in(&plain, KERNELS_TORCH_SDPA, DT_BF16, &in, &k, &t);
+    assert_close(t.s, 6e-6 + 2.5 * flops / 2 / (0.86 * 45e12 / (1 + 300.0 / 4096)), 1e-12);
+    /* A recomputed forward is a forward, whatever list it stands in. */
+    k.flops = flops;
+    kernel_cost_in(&plain, KERNELS_TORCH_SDPA, DT_BF16, &in, &k, &t);
+    assert_close(t.s, 2e-6 + flops / 2 / (45e12 / (1 + 300.0 / 4096)), 1e-12);
+}
+
+static void unfused_attention_is_a_batch_of_products(void **state)
+{
+    (void)state;
+    struct kernel k = { .kind = KC_ATTENTION, .flops = 1, .m = 2048, .n = 2048, .k = 128,
+                        .batch = 64, .bytes = 64 * 2 * (2 * 2048 * 128 + 2048 * 2048) };
+    struct kernel one = k;
+
+    one.kind = KC_GEMM;
+    assert_close(seconds(&plain, KERNELS_TORCH_EAGER, &k),
+                 seconds(&plain, KERNELS_TORCH_EAGER, &one), 0);
+}
+
+/* A vocabulary of 50257 leaves rows of 2-byte elements off 16 bytes; so does k in dX. */
+static void an_odd_vocabulary_is_slower(void **state)
+{
+    (void)state;
+    struct kernel even = { .name = "head", .kind = KC_GEMM, .flops = 1, .m = 16384, .n = 50264,
+                           .k = 4096, .batch = 1, .bytes = 1 };
+    struct kernel odd = even, tokens = even;
+    double even_s = seconds(&plain, KERNELS_TORCH_SDPA, &even);
+
+    odd.n = 50257;
+    tokens.m = 16383;
+    assert_true(seconds(&plain, KERNELS_TORCH_SDPA, &odd) > 1.3 * even_s);
+    assert_close(seconds(&plain, KERNELS_TORCH_SDPA, &tokens), even_s, 1e-12);
+}
+
+static void more_of_anything_never_takes_less(void **state)
+{
+    (void)state;
+    for (int i = 0; gpu_at(i); i++)
+        for (int kind = 0; kind < NKERNEL_CLASS; kind++) {
+            double last = 0;
+            for (int64_t n = 64; n <= 65536; n *= 2) {
+                struct kernel k = { .kind = (enum kernel_class)kind, .flops = 1e9 * (double)n,
+                                    .bytes = 100000 * n };
+                if (kind == KC_GEMM)
+                    k.m = n, k.n = 4096, k.k = 4096, k.batch = 1;
+                double t = seconds(gpu_at(i), KERNELS_TORCH_SDPA, &k);
+                assert_true(t >= last && t > 0);
+                last = t;
+            }
+        }
+}
+
+static void what_is_not_published_says_so(void **state)
+{
+    (void)state;
+    struct kernel k = { .kind = KC_NORM, .bytes = 1 << 20 };
+    struct cost h100, other, host;
+
+    kernel_cost(gpu_find("h100"), KERNELS_DPX, DT_BF16, &k, &h100);
+    kernel_cost(&plain, KERNELS_DPX, DT_BF16, &k, &other);
+    kernel_cost(&(struct gpu){ .name = "host" }, KERNELS_DPX, DT_FP32, &k, &host);
+    assert_int_equal(h100.basis, BASIS_PUBLISHED);
+    assert_int_equal(other.basis, BASIS_DATASHEET);
+    assert_int_equal(host.basis, BASIS_DATASHEET);
+    assert_true(other.high_s / other.low_s > h100.high_s / h100.low_s);
+    assert_true(host.high_s / host.low_s > other.high_s / other.low_s);
+}
+
+/* ---- measured points ---- */
+
+static void measured_bytes_are_interpolated(void **state)
+{
+    (void)state;
+    const struct bytes_point p[] = { { 1e6, 10e-6 }, { 2e6, 14e-6 }, { 10e6, 50e-6 } };
+    struct kernel_points pts = { .bytes[KC_NORM] = p, .nbytes[KC_NORM] = 3 };
+    struct kernel_context in = { .points = &pts };
+    const struct { int64_t bytes; double s; } want[] = {
+        { 1000, 10e-6 }, { 1500000, 12e-6 }, { 2000000, 14e-6 }, { 6000000, 32e-6 },
+        { 20000000, 100e-6 },
+    };
+
+    for (int i = 0; i < 5; i++) {
+        struct kernel k = { .kind = KC_NORM, .bytes = want[i].bytes };
+        struct cost t;
+        kernel_cost_in(&plain, KERNELS_DPX, DT_FP32, &in, &k, &t);
+        assert_close(t.s, want[i].s, 1e-12);
+        assert_int_equal(t.basis, BASIS_MEASURED);
+    }
+}
+
+static void measured_attention_scales_with_its_flops(void **state)
+{
+    (void)state;
+    const struct attention_point p[] = { { 1e12, 2e-3, 2048, PASS_FORWARD },
+                                         { 2e12, 9e-3, 2048, PASS_BACKWARD } };
+    struct kernel_points pts = { .attention = p, .nattention = 2 };
+    struct kernel_context in = { .points = &pts, .seq = 2048, .head_dim = 128,
+                                 .attention_forward = 1e12 };
+    struct kernel k = { .kind = KC_ATTENTION, .flops = 1e12, .bytes = 1 };
+    struct cost t;
+
+    kernel_cost_in(&plain, KERNELS_DPX, DT_FP32, &in, &k, &t);
+    assert_close(t.s, 2e-3, 1e-9);
+    k.flops = 2e12;
+    kernel_cost_in(&plain, KERNELS_DPX, DT_FP32, &in, &k, &t);
+    assert_close(t.s, 9e-3, 1e-9);
+}
+
+/* ---- entries of a schedule ---- */
+
+static struct plan plan_of(enum dialect d, enum kernels set, enum strategy s, enum dtype t)
+{
+    struct plan p = { .strategy = s, .dialect = d, .kernels = set, .precision = t,
+                      .reduce_dtype = t, .seq = 1024, .micro_batch = 1, .accumulation = 1 };
+
+    p.cluster.gpu = plain;
+    p.cluster.world_size = 8;
+    p.model.layers = 2, p.model.heads = 8, p.model.head_dim = 64, p.model.ntensors = 10;
+    return p;
+}
+
+static struct kernel three[] = {
+    { .name = "norm", .kind = KC_NORM, .bytes = 850000000 },
+    { .name = "up", .kind = KC_GEMM, .flops = 1, .m = 4096, .n = 4096, .k = 4096, .batch = 1,
+      .bytes = 3 * 32 << 20 },
+    { .name = "add", .kind = KC_ELEMENTWISE, .bytes = 1700000000 },
+};
+
+static void a_segment_is_the_sum_of_its_kernels(void **state)
+{
+    (void)state;
+    struct plan p = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_FSDP, DT_BF16);
+    struct schedules s = { 0 };
+    struct cost_cache *c = cost_cache_new(&p, NULL);
+    double all = 0, sum = 0;
+
+    s.program.piece[PIECE_BLOCK] = (struct piece){ .kernels = { three, three }, .nkernels = { 3, 3 } };
+    for (int i = 0; i < 3; i++)
+        sum += seconds(&plain, KERNELS_TORCH_SDPA, &three[i]);
+    for (uint16_t k0 = 0; k0 <= 3; k0++)
+        for (uint16_t k1 = k0; k1 <= 3; k1++) {
+            struct op o = { .kind = OP_COMPUTE, .stream = STREAM_COMPUTE,
+                            .u.compute = { .piece = PIECE_BLOCK, .k0 = k0, .k1 = k1 } };
+            double want = 0;
+            struct cost t;
+            for (int k = k0; k < k1; k++)
+                want += seconds(&plain, KERNELS_TORCH_SDPA, &three[k]);
+            op_cost(c, &s, &o, &t);
+            assert_true(fabs(t.s - want) <= 1e-12 * sum);
+            assert_close(issue_cost(c, &s, &o), (k1 - k0) * 8e-6, 1e-12);
+            if (k0 == 0 && k1 == 3)
+                all = t.s;
+        }
+    assert_close(all, sum, 1e-12);
+    cost_cache_free(c);
+}
+
+static struct cost entry(const struct plan *p, const struct op *o)
+{
+    struct schedules s = { 0 };
+    struct cost_cache *c = cost_cache_new(p, NULL);
+    struct cost t;
+
+    op_cost(c, &s, o, &t);
+    cost_cache_free(c);
+    return t;
+}
+
+/* 435 MB over PCIe at 0.87 of 50 GB/s; in memory, read and written at 850 GB/s. */
+static void a_copy_goes_by_its_stream(void **state)
+{
+    (void)state;
+    struct plan p = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_FSDP, DT_BF16);
+    struct op o = { .kind = OP_COPY, .stream = STREAM_COMPUTE, .u.copy = { 425000000, 425000000 } };
+    struct op h = { .kind = OP_COPY, .stream = STREAM_H2D, .u.copy = { 435000000, 435000000 } };
+
+    assert_close(entry(&p, &o).s, 1e-3 + 2e-6, 1e-12);
+    assert_close(entry(&p, &h).s, 10e-3, 1e-12);
+}
+
+/* Bytes per element: one kernel reads p, m, v, g and writes p, m, v; foreach passes eight times. */
+static void the_optimizer_goes_by_dialect(void **state)
+{
+    (void)state;
+    int passes;
+    struct plan torch = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_FSDP, DT_BF16);
+    struct plan ours = plan_of(DIALECT_PAPER, KERNELS_DPX, STRAT_ZERO2, DT_FP32);
+    struct plan paper = plan_of(DIALECT_PAPER, KERNELS_DPX, STRAT_ZERO2, DT_BF16);
+    struct plan ds = plan_of(DIALECT_DEEPSPEED, KERNELS_TORCH_SDPA, STRAT_ZERO2, DT_BF16);
+    struct op o = { .kind = OP_OPTIMIZER, .stream = STREAM_COMPUTE, .u.optimizer.elems = 850000000 };
+
+    assert_close(optimizer_bytes(&torch, &passes), 80, 0);
+    assert_int_equal(passes, 8);
+    assert_close(optimizer_bytes(&ours, &passes), 28, 0);
+    assert_close(optimizer_bytes(&paper, &passes), 30, 0);
+    assert_close(optimizer_bytes(&ds, &passes), 34, 0);
+    assert_int_equal(passes, 2);
+    assert_close(entry(&torch, &o).s, 80e-3 + 2e-6, 1e-9);
+    assert_close(entry(&ours, &o).s, 28e-3 + 2e-6, 1e-9);
+}
+
+static void waiting_and_memory_take_no_time_on_a_stream(void **state)
+{
+    (void)state;
+    struct plan p = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_FSDP, DT_BF16);
+    const enum op_kind kinds[] = { OP_WAIT, OP_MEMORY, OP_REPEAT, OP_END };
+
+    for (int i = 0; i < 4; i++) {
+        struct op o = { .kind = (uint8_t)kinds[i], .stream = STREAM_ISSUE };
+        assert_true(entry(&p, &o).s == 0);
+    }
+}
+
+static void hooks_cost_the_issuing_thread_more_than_a_reducer(void **state)
+{
+    (void)state;
+    struct plan fsdp = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_FSDP, DT_BF16);
+    struct plan ddp = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_DDP, DT_BF16);
+    struct plan ours = plan_of(DIALECT_PAPER, KERNELS_DPX, STRAT_DDP, DT_FP32);
+    struct schedules s = { 0 };
+    struct op o = { .kind = OP_COLL, .stream = STREAM_GROUP };
+    const struct plan *of[] = { &fsdp, &ddp, &ours };
+    double cost[3];
+
+    for (int i = 0; i < 3; i++) {
+        struct cost_cache *c = cost_cache_new(of[i], NULL);
+        cost[i] = issue_cost(c, &s, &o);
+        cost_cache_free(c);
+    }
+    assert_true(cost[0] > cost[1] && cost[1] > cost[2] && cost[2] > 0);
+}
+
+static void a_cache_serves_plans_with_the_same_kernels(void **state)
+{
+    (void)state;
+    struct plan p = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_FSDP, DT_BF16), q = p;
+    struct cost_cache *c = cost_cache_new(&p, NULL);
+    struct schedules s = { 0 };
+    struct op o = { .kind = OP_COMPUTE, .u.compute = { .piece = PIECE_BLOCK, .k1 = 3 } };
+    struct cost a, b;
+
+    s.program.piece[PIECE_BLOCK] = (struct piece){ .kernels = { three, three }, .nkernels = { 3, 3 } };
+    q.accumulation = 4;
+    q.unit = UNIT_MODEL;
+    assert_true(cost_cache_fits(c, &q));
+    q.micro_batch = 2;
+    assert_false(cost_cache_fits(c, &q));
+    q.cluster.gpu = *gpu_find("h100");
+    op_cost(c, &s, &o, &a);
+    cost_cache_use(c, &q);
+    op_cost(c, &s, &o, &b);
+    assert_true(b.s < a.s);
+    cost_cache_free(c);
+}
+
+/* On Hopper since torch 2.13: 0.35 of the peak before, 0.55 after; Ampere sees no difference. */
+static void the_framework_version_decides_which_attention_runs(void **state)
+{
+    (void)state;
+    const char *gpus[] = { "h100", "a100-80gb" }, *versions[] = { "2.9", "2.13" };
+    double flops = 4.0 * 8192 * 8192 * 128 * 32, s[2][2];
+    struct kernel k = { .kind = KC_ATTENTION, .flops = flops, .bytes = 1 };
+    struct schedules all = { 0 };
+    struct op o = { .kind = OP_COMPUTE, .u.compute = { .piece = PIECE_BLOCK, .k1 = 1 } };
+
+    all.program.piece[PIECE_BLOCK] = (struct piece){ .kernels = { &k, &k }, .nkernels = { 1, 1 } };
+    for (int g = 0; g < 2; g++)
+        for (int v = 0; v < 2; v++) {
+            struct plan p = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_FSDP, DT_BF16);
+            struct cost t;
+            p.seq = 8192, p.model.heads = 32, p.model.head_dim = 128;
+            p.cluster.gpu = *gpu_find(gpus[g]);
+            snprintf(p.framework_version, sizeof p.framework_version, "%s", versions[v]);
+            struct cost_cache *c = cost_cache_new(&p, NULL);
+            op_cost(c, &all, &o, &t);
+            s[g][v] = t.s - 2e-6;
+            cost_cache_free(c);
+        }
+    assert_close(s[0][0] / s[0][1], 0.55 / 0.35, 1e-9);
+    assert_close(s[1][0], s[1][1], 1e-12);
+}
+
+/* ---- published times ---- */
+
+struct tally { const char *gpu, *what; double mape; struct errors e; };
+
+static struct tally streams[] = {
+    { "a100-80gb", "", 0.10, { 0 } }, { "h100", "", 0.12, { 0 } }, { "gb200", "", 0.10, { 0 } },
+};
+
+static void take_stream(const char *line, void *arg)
+{
+    char    gpu[32];
+    int64_t bytes;
+    double  us;
+    struct cost t;
+
+    (void)arg;
+    assert_int_equal(sscanf(line, "%31[^,],%*[^,],%" SCNd64 ",%lf", gpu, &bytes, &us), 3);
+    struct kernel k = { .kind = KC_COPY, .bytes = bytes };
+    kernel_cost(gpu_find(gpu), KERNELS_TORCH_SDPA, DT_BF16, &k, &t);
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(streams[i].gpu, gpu))
+            errors_add(&streams[i].e, t.s, t.low_s, t.high_s, us * 1e-6);
+}
+
+static struct tally attentions[] = {
+    { "h100", "fa2 fwd", 0.10, { 0 } }, { "h100", "fa2 bwd", 0.15, { 0 } },
+    { "h100", "cudnn fwd", 0.15, { 0 } }, { "h100", "cudnn bwd", 0.15, { 0 } },
+    { "a100-pcie-80gb", "cudnn fwd", 0.15, { 0 } }, { "a100-pcie-80gb", "cudnn bwd", 0.12, { 0 } },
+    { "b200", "cudnn fwd", 0.20, { 0 } }, { "b200", "cudnn bwd", 0.15, { 0 } },
+};
+
+static void take_attention(const char *line, void *arg)
+{
+    char    gpu[32], flash[16], pass[8], what[32];
+    int64_t causal, b, s, h, kv, d;
+    double  us;
+    struct cost t;
+
+    (void)arg;
+    assert_int_equal(sscanf(line, "%31[^,],%15[^,],%7[^,],%" SCNd64 ",%" SCNd64 ",%" SCNd64 ",%" SCNd64
+                            ",%" SCNd64 ",%" SCNd64 ",%lf",
+                            gpu, flash, pass, &causal, &b, &s, &h, &kv, &d, &us), 10);
+    double forward = 4.0 * (double)(b * s) * (double)(s * h * d);
+    bool   bwd = !strcmp(pass, "bwd");
+    struct kernel_context in = { .seq = s, .head_dim = d, .attention_forward = forward,
+                                 .flash = strcmp(flash, "fa2") ? FLASH_CUDNN : FLASH_2 };
+    struct kernel k = { .kind = KC_ATTENTION, .flops = bwd ? 2 * forward : forward,
+                        .bytes = 4 * b * s * d * (h + kv) * (bwd ? 2 : 1) };
+    kernel_cost_in(gpu_find(gpu), KERNELS_TORCH_SDPA, DT_BF16, &in, &k, &t);
+    double twice = causal ? 1 : 2;      /* without a mask nothing is skipped */
+    snprintf(what, sizeof what, "%s %s", flash, pass);
+    for (size_t i = 0; i < sizeof attentions / sizeof attentions[0]; i++)
+        if (!strcmp(attentions[i].gpu, gpu) && !strcmp(attentions[i].what, what))
+            errors_add(&attentions[i].e, t.s * twice, t.low_s * twice, t.high_s * twice, us * 1e-6);
+}
+
+static void report(const char *title, const struct tally *t, int n)
+{
+    printf("%s, predicted against published:\n", title);
+    for (int i = 0; i < n; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s %s", t[i].gpu, t[i].what);
+        errors_print(name, &t[i].e);
+    }
+    for (int i = 0; i < n; i++) {
+        assert_true(t[i].e.n > 0);
+        assert_true(errors_mape(&t[i].e) < t[i].mape);
+        assert_true(t[i].e.covered >= 0.85 * t[i].e.n);
+    }
+}
+
+static void published_streams_are_met_within_the_stated_error(void **state)
+{
+    (void)state;
+    assert_true(each_row("tests/sim/data/stream_published.csv", take_stream, NULL) > 10);
+    report("memory-bound kernels", streams, 3);
+}
+
+static void published_attention_is_met_within_the_stated_error(void **state)
+{
+    (void)state;
+    assert_true(each_row("tests/sim/data/attention_published.csv", take_attention, NULL) > 50);
+    report("fused attention", attentions, (int)(sizeof attentions / sizeof attentions[0]));
+}
+
+/* The first FlashAttention: 0.40 and 0.30 of A100's peak. */
+static void the_first_flash_attention_is_slower(void **state)
+{
+    (void)state;
+    const struct gpu *a100 = gpu_find("a100-80gb");
+    double flops = 4.0 * 65536 * 65536 * 128, ramp = 1 + 300.0 / 65536;
+    struct kernel_context in = { .seq = 65536, .head_dim = 64, .attention_forward = flops, .flash = FLASH_1 };
+    struct kernel k = { .kind = KC_ATTENTION, .flops = flops, .bytes = 1 };
+    struct cost t;
+
+    kernel_cost_in(a100, KERNELS_TORCH_SDPA, DT_BF16, &in, &k, &t);
+    assert_close(t.s, 2e-6 + flops / 2 / (0.40 * 312e12) * ramp, 1e-12);
+    k.flops = 2 * flops;
+    kernel_cost_in(a100, KERNELS_TORCH_SDPA, DT_BF16, &in, &k, &t);
+    assert_close(t.s, 6e-6 + 2.5 * flops / 2 / (0.30 * 312e12) * ramp, 1e-12);
+}
+
+/* Compute-bound: the tiles' share of the time grows by 1/0.795 on Hopper, nothing on A100; a
+ * product that memory bounds stays as it is. */
+static void products_slow_down_at_the_power_limit(void **state)
+{
+    (void)state;
+    struct kernel large = { .kind = KC_GEMM, .m = 8192, .n = 8192, .k = 8192, .batch = 1, .flops = 1, .bytes = 1 };
+    struct kernel thin = { .kind = KC_GEMM, .m = 8192, .n = 8192, .k = 8, .batch = 1, .flops = 1, .bytes = 1000000000 };
+    const struct gpu *gpus[] = { gpu_find("h100"), gpu_find("a100-80gb") };
+
+    for (int i = 0; i < 2; i++) {
+        struct cost burst, steady;
+        kernel_cost_in(gpus[i], KERNELS_TORCH_SDPA, DT_BF16, &(struct kernel_context){ 0 }, &large, &burst);
+        kernel_cost_in(gpus[i], KERNELS_TORCH_SDPA, DT_BF16, &(struct kernel_context){ .sustained = true }, &large, &steady);
+        assert_close(steady.s / burst.s, i == 0 ? 1 / 0.795 : 1, i == 0 ? 0.01 : 0);
+        kernel_cost_in(gpus[i], KERNELS_TORCH_SDPA, DT_BF16, &(struct kernel_context){ 0 }, &thin, &burst);
+        kernel_cost_in(gpus[i], KERNELS_TORCH_SDPA, DT_BF16, &(struct kernel_context){ .sustained = true }, &thin, &steady);
+        assert_close(steady.s, burst.s, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_streaming_kernel_takes_its_bytes),
+        cmocka_unit_test(a_view_takes_no_time),
+        cmocka_unit_test(fused_attention_skips_what_the_mask_hides),
+        cmocka_unit_test(fused_attention_computes_scores_twice_backward),
+        cmocka_unit_test(the_first_flash_attention_is_slower),
+        cmocka_unit_test(products_slow_down_at_the_power_limit),
+        cmocka_unit_test(unfused_attention_is_a_batch_of_products),
+        cmocka_unit_test(an_odd_vocabulary_is_slower),
+        cmocka_unit_test(more_of_anything_never_takes_less),
+        cmocka_unit_test(what_is_not_published_says_so),
+        cmocka_unit_test(measured_bytes_are_interpolated),
+        cmocka_unit_test(measured_attention_scales_with_its_flops),
+        cmocka_unit_test(a_segment_is_the_sum_of_its_kernels),
+        cmocka_unit_test(a_copy_goes_by_its_stream),
+        cmocka_unit_test(the_optimizer_goes_by_dialect),
+        cmocka_unit_test(waiting_and_memory_take_no_time_on_a_stream),
+        cmocka_unit_test(hooks_cost_the_issuing_thread_more_than_a_reducer),
+        cmocka_unit_test(a_cache_serves_plans_with_the_same_kernels),
+        cmocka_unit_test(the_framework_version_decides_which_attention_runs),
+        cmocka_unit_test(published_streams_are_met_within_the_stated_error),
+        cmocka_unit_test(published_attention_is_met_within_the_stated_error),
+    };
+    return cmocka_run_group_tests_name("sim/kernel_cost", tests, NULL, NULL);
+}
