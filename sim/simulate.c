@@ -1,0 +1,192 @@
+#include "sim/simulate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/evaluate.h"
+#include "sim/coll_cost.h"
+#include "sim/flops.h"
+#include "sim/overlap.h"
+
+/* ---- durations ---- */
+
+struct shape { int64_t ranks, per_node; };
+
+static int coll_price(const struct plan *p, const struct schedules *s, const struct op *o,
+                      const struct shape shapes[NGROUP], struct coll_memo *m, struct cost *c)
+{
+    const struct shape *g = &shapes[o->u.coll.group];
+    int op = o->u.coll.op + (s->star ? NCOLL : 0) + 1;      /* 0: an empty place */
+    int64_t bytes = o->u.coll.elems * dtype_bytes(o->u.coll.dtype);
+    uint64_t h = ((uint64_t)bytes * 0x9e3779b97f4a7c15u >> 40) +
+                 (uint64_t)op * 31 + (uint64_t)g->ranks * 7 + (uint64_t)g->per_node;
+    size_t at = h % (sizeof m->met / sizeof *m->met);
+
+    if (m->met[at].op == op && m->met[at].bytes == bytes && m->met[at].ranks == g->ranks &&
+        m->met[at].per_node == g->per_node) {
+        *c = m->met[at].cost;
+        return 0;
+    }
+    if ((s->star ? coll_star_cost : coll_cost)(&p->cluster, o->u.coll.op, g->ranks, g->per_node, bytes, c) < 0)
+        return -1;
+    m->met[at].op = op;
+    m->met[at].bytes = bytes;
+    m->met[at].ranks = g->ranks;
+    m->met[at].per_node = g->per_node;
+    m->met[at].cost = *c;
+    return 0;
+}
+
+int price(const struct plan *p, const struct schedules *s, enum sched_id id, struct cost_cache *cache,
+          struct coll_memo *memo, struct priced *out)
+{
+    size_t n = (size_t)s->end[id];      /* what comes before this schedule stays unset */
+    double *store = malloc((4 * n + 1) * sizeof *store);
+    struct shape shapes[NGROUP];
+
+    if (!store)
+        abort();
+    for (int g = 0; g < NGROUP; g++)
+        if (s->group_size[g] > 0)
+            coll_group_shape(p, (enum group)g, &shapes[g].ranks, &shapes[g].per_node);
+    double *middle = store, *low = middle + n, *high = low + n, *issue = high + n;
+    *out = (struct priced){ { middle, issue }, { low, issue }, { high, issue }, store, BASIS_MEASURED };
+    for (int i = s->begin[id]; i < s->end[id]; i++) {
+        const struct op *o = &s->ops[i];
+        struct cost c = { .basis = BASIS_MEASURED };
+        issue[i] = 0;
+        if (o->kind != OP_REPEAT && o->kind != OP_END) {
+            if (o->kind != OP_COLL)
+                op_cost(cache, s, o, &c);
+            else if (coll_price(p, s, o, shapes, memo, &c) < 0) {
+                priced_free(out);
+                return -1;
+            }
+            issue[i] = issue_cost(cache, s, o);
+        }
+        middle[i] = c.s;
+        low[i] = c.low_s;
+        high[i] = c.high_s;
+        if (c.s > 0)
+            out->basis = basis_worst(out->basis, c.basis);
+    }
+    return 0;
+}
+
+void priced_free(struct priced *p)
+{
+    free(p->store);
+    p->store = NULL;
+}
+
+/* ---- contention ---- */
+
+void contention_of(const struct plan *p, struct contention *out)
+{
+    memset(out, 0, sizeof *out);
+    for (int op = 0; op < NCOLL; op++) {
+        out->compute_slow[op] = overlap_compute(&p->cluster, KC_GEMM, (enum coll_op)op);
+        out->comm_slow[op] = overlap_comm(&p->cluster, KC_GEMM, (enum coll_op)op);
+    }
+    /* A copy on a side stream takes memory bandwidth that GEMMs have to spare. */
+    out->copy_slow = 1;
+    /* The small group of a partial reshard uses the same links as the shard group. */
+    out->shares_link[GROUP_SHARD][GROUP_RESHARD] = out->shares_link[GROUP_RESHARD][GROUP_SHARD] = true;
+    out->shares_link[GROUP_WORLD][GROUP_RESHARD] = out->shares_link[GROUP_RESHARD][GROUP_WORLD] = true;
+}
+
+/* ---- the step ---- */
+
+int simulate(const struct plan *p, const struct schedules *s, struct cost_cache *cache, struct timing *out)
+{
+    struct coll_memo memo = { 0 };
+    struct contention slow;
+    struct timeline t;
+    struct priced prices;
+
+    memset(out, 0, sizeof *out);
+    out->held_bytes = -1;
+    if (price(p, s, SCHED_STEADY, cache, &memo, &prices) < 0)
+        return -1;
+    contention_of(p, &slow);
+    timeline_run(s, SCHED_STEADY, &prices.middle, &t);
+    out->free_s = t.step_s;
+    contention_run(s, SCHED_STEADY, &prices.middle, &slow, &out->line, NULL);
+    contention_run(s, SCHED_STEADY, &prices.low, &slow, &t, NULL);
+    out->low_s = t.step_s;
+    contention_run(s, SCHED_STEADY, &prices.high, &slow, &t, NULL);
+    out->high_s = t.step_s;
+    out->basis = prices.basis;
+    priced_free(&prices);
+    out->tokens_per_s = (double)(plan_global_batch(p) * p->seq) / out->line.step_s;
+    double each = out->tokens_per_s / (double)p->cluster.world_size;
+    out->tflops_per_gpu = each * flops_per_token(&p->model, p->seq, FLOPS_PALM) / 1e12;
+    out->mfu = flops_mfu(p, FLOPS_PALM, each);
+    out->hfu = flops_hfu(p, FLOPS_PALM, each);
+    return 0;
+}
+
+int simulate_plan(const struct plan *p, const struct evaluation *e, struct timing *out, struct run *kept)
+{
+    struct coll_memo memo = { 0 };
+    const struct schedules *s = &e->schedules;
+    struct cost_cache *cache = cost_cache_new(p, NULL);
+    struct contention slow;
+    struct priced prices;
+    struct timeline t;
+    struct run r;
+    int64_t at;
+    int rc = simulate(p, s, cache, out);
+
+    if (rc == 0)
+        rc = price(p, s, SCHED_STEADY, cache, &memo, &prices);
+    cost_cache_free(cache);
+    if (rc < 0)
+        return rc;
+    contention_of(p, &slow);
+    if (contention_run(s, SCHED_STEADY, &prices.middle, &slow, &t, &r)) {
+        out->held_bytes = held_peak(s, &r, &at) + e->m.needed - e->m.ledger.peak.bytes;
+        for (int c = 0; c < NCAT; c++)
+            out->held_bytes += e->m.ledger.persistent[c];
+    }
+    priced_free(&prices);
+    if (kept)
+        *kept = r;
+    else
+        run_free(&r);
+    return 0;
+}
+
+void timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t)
+{
+    json_t *memory = json_object_get(doc, "memory");
+    bool holds_too_much = t->held_bytes > e->m.available;
+
+    json_object_set_new(doc, "time", timing_json(p, t));
+    json_object_set_new(memory, "peak_bytes", t->held_bytes < 0 ? json_integer(e->m.needed)
+                                                                 : json_integer(t->held_bytes));
+    if (e->m.fits && holds_too_much) {
+        json_object_set_new(doc, "fits", json_false());
+        json_object_set_new(doc, "why_not", json_string("holds more at once, by the clock, than is available"));
+    }
+}
+
+json_t *timing_json(const struct plan *p, const struct timing *t)
+{
+    json_t *by = json_object();
+
+    for (int op = 0; op < NCOLL; op++)
+        for (int g = 0; g < NGROUP; g++)
+            if (t->line.exposed_by[op][g] > 0) {
+                char key[64];
+                snprintf(key, sizeof key, "%s %s", coll_name((enum coll_op)op), group_name((enum group)g));
+                json_object_set_new(by, key, json_real(t->line.exposed_by[op][g]));
+            }
+    return json_pack("{s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:s, s:s}",
+        "step_s", t->line.step_s, "compute_s", t->line.compute_s, "exposed_comm_s", t->line.exposed_s,
+        "exposed_by", by, "optimizer_s", t->line.optimizer_s, "idle_s", t->line.idle_s,
+        "no_contention_s", t->free_s, "tokens_per_s", t->tokens_per_s, "tflops_per_gpu", t->tflops_per_gpu,
+        "mfu", t->mfu, "hfu", t->hfu, "flop_convention", flop_convention_name(FLOPS_PALM),
+        "low_s", t->low_s, "high_s", t->high_s, "basis", basis_name(t->basis),
+        "kernels", kernels_name(p->kernels));
+}

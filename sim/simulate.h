@@ -1,0 +1,77 @@
+/* simulate.h -- seconds of a plan: its schedules' entries costed, put on the clock,
+ * with contention, and the usual ratios.
+ *
+ *     struct timing t;
+ *     simulate(&plan, &evaluation.schedules, cache, &t);
+ *     ... t.line.step_s, t.mfu ...
+ *
+ * Low and high bound a 90 % interval: the same schedule with every entry at its own
+ * low or high end at once, as if all errors had one cause. */
+#ifndef DPX_SIMULATE_H
+#define DPX_SIMULATE_H
+
+#include <jansson.h>
+
+#include "model/plan.h"
+#include "sim/contention.h"
+#include "sim/kernel_cost.h"
+
+struct timing {
+    struct timeline line;           /* with contention */
+    double free_s;                  /* step time if nothing slowed anything down */
+    double low_s, high_s;
+    enum basis basis;
+    double tokens_per_s;            /* of the whole world */
+    double tflops_per_gpu, mfu, hfu;
+    int64_t held_bytes;             /* most held in a steady step, by the clock; -1: not asked for, or
+                                     * too many entries to keep */
+};
+
+/* Costs of collectives already met on one cluster: a search meets the same again and
+ * again.  Start with { 0 }. */
+struct coll_memo {
+    struct { int64_t bytes, ranks, per_node; int op; struct cost cost; } met[256];
+};
+
+/* Durations of the entries of one schedule, indexed like ops[]; they belong to it. */
+struct priced {
+    struct durations middle, low, high;
+    double    *store;
+    enum basis basis;
+};
+
+/* 0, or -1 with the reason reported.  `cache` fits the plan (cost_cache_use), `memo` its
+ * cluster. */
+int  price(const struct plan *p, const struct schedules *s, enum sched_id id, struct cost_cache *cache,
+           struct coll_memo *memo, struct priced *out);
+void priced_free(struct priced *p);
+
+/* Slow-downs of this cluster and these groups. */
+void contention_of(const struct plan *p, struct contention *out);
+
+/* Time of one steady step. */
+int simulate(const struct plan *p, const struct schedules *s, struct cost_cache *cache, struct timing *out);
+
+/* The same for an evaluated plan, with a cost cache of its own and held memory (all
+ * overhead included); `kept` (may be NULL) receives every entry, for run_free(). */
+struct evaluation;
+int simulate_plan(const struct plan *p, const struct evaluation *e, struct timing *out, struct run *kept);
+
+/* Puts time and held memory into a document of evaluation_json(), and the verdict: a plan
+ * fits when both what it allocates and what it holds do. */
+void timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t);
+
+/* The `time` object of design.md section 5 (new reference). */
+json_t *timing_json(const struct plan *p, const struct timing *t);
+
+/* Held memory, by the clock: from the moment an entry that allocates starts on its
+ * stream until the last use is done.  The most bytes that a steady step holds on top of
+ * what it finds, and the position in `r` of the entry at which it does. */
+int64_t held_peak(const struct schedules *s, const struct run *r, int64_t *at);
+
+/* The whole curve: bytes on top of what the step finds, after each change.  *out is
+ * the caller's to free(); returns the number of points. */
+struct held_point { double t; int64_t bytes, at; };
+int64_t held_curve(const struct schedules *s, const struct run *r, struct held_point **out);
+
+#endif

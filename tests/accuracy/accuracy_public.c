@@ -1,0 +1,214 @@
+/* accuracy_public.c -- `make accuracy-public`: dpx's predictions beside published throughput.
+ *
+ *     accuracy_public [--rows] [DIR]      --rows: every row; DIR: where the CSV files are
+ *
+ * Nothing here is fitted: constants of sim/ come from single kernels and collectives. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/size.h"
+#include "tests/accuracy/public_rows.h"
+
+static const char *const gpus[] = { "a100-40gb", "a100-80gb", "h100" };
+enum { NGPUS = sizeof gpus / sizeof *gpus };
+
+static void print_score(const char *what, const struct public_score *s, bool interval)
+{
+    printf("  %-26s %4d %6.1f %6.1f %6.1f %+7.1f %+6.1f  %6.2f %6.2f", what, s->n, 100 * s->mape,
+           100 * s->median, 100 * s->p90, 100 * s->worst, 100 * s->bias, s->tau, s->tau_mfu);
+    if (interval)
+        printf("  %4.0f %5.0f", 100.0 * s->inside / s->n, 100 * s->width);
+    printf("\n");
+}
+
+static void print_head(void)
+{
+    printf("  %-26s %4s %6s %6s %6s %7s %6s  %6s %6s  %4s %5s\n", "errors of step time, %", "rows",
+           "MAPE", "median", "P90", "worst", "bias", "tau", "of MFU", "in", "width");
+}
+
+static void print_set(const struct public_set *set)
+{
+    print_head();
+    for (int g = 0; g < NGPUS; g++)
+        for (int guess = PUBLIC_STEP; guess <= PUBLIC_BASELINE; guess++) {
+            struct public_score s = public_score(set, gpus[g], (enum public_guess)guess, NULL, NULL);
+            char what[64];
+            if (!s.n || (guess == PUBLIC_BASELINE && set->source == PUBLIC_TORCHTITAN))
+                continue;
+            snprintf(what, sizeof what, "%s%s", gpus[g], guess == PUBLIC_BASELINE ? ", one median MFU"
+                     : guess == PUBLIC_SLOWEST ? ", slowest rank" : "");
+            print_score(what, &s, guess == PUBLIC_STEP);
+        }
+}
+
+static void print_skipped(const struct public_set *set)
+{
+    for (int i = 0; i < set->n; i++) {
+        const char *why = set->row[i].skipped;
+        int n = 0;
+        bool first = true;
+
+        for (int j = 0; j < set->n; j++) {
+            n += !strcmp(set->row[j].skipped, why);
+            first = first && (j >= i || strcmp(set->row[j].skipped, why));
+        }
+        if (*why && first)
+            printf("  skipped: %3d rows, %s\n", n, why);
+    }
+}
+
+/* ---- where the errors are ---- */
+
+struct between { const char *what; int64_t low, high; };
+
+static int64_t value(const struct public_row *r, const char *what)
+{
+    return !strcmp(what, "seq") ? r->seq : !strcmp(what, "gpus") ? r->gpus
+           : !strcmp(what, "recompute") ? r->recompute : !strcmp(what, "micro-batch")
+           ? r->micro_batch * r->seq : r->pure;
+}
+
+static bool is_between(const struct public_row *r, void *arg)
+{
+    const struct between *b = arg;
+
+    return b->low <= value(r, b->what) && value(r, b->what) < b->high;
+}
+
+static bool is_model(const struct public_row *r, void *arg)
+{
+    return !strcmp(r->model, arg);
+}
+
+static void print_parts(const struct public_set *set)
+{
+    static const struct between parts[] = {
+        { "seq", 0, 1025 }, { "seq", 1025, 4097 }, { "seq", 4097, 16385 }, { "seq", 16385, 1 << 30 },
+        { "micro-batch", 0, 16385 }, { "micro-batch", 16385, 40000 }, { "micro-batch", 40000, 1 << 30 },
+        { "gpus", 0, 9 }, { "gpus", 9, 65 }, { "gpus", 65, 1 << 30 },
+        { "recompute", 0, 1 }, { "recompute", 1, 2 },
+    };
+    static char models[][16] = { "mpt-125m", "mpt-350m", "mpt-760m", "mpt-1b", "mpt-7b", "mpt-70b" };
+
+    printf("\n  by part: MAPE and bias, %%\n  %-26s", "");
+    for (int g = 0; g < NGPUS; g++)
+        printf("  %22s", gpus[g]);
+    printf("\n");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts + sizeof models / sizeof *models; i++) {
+        bool part = i < sizeof parts / sizeof *parts;
+        struct between b = part ? parts[i] : parts[0];
+        char *model = part ? NULL : models[i - sizeof parts / sizeof *parts], what[64];
+
+        if (!part)
+            snprintf(what, sizeof what, "%s", model);
+        else if (!strcmp(b.what, "recompute"))
+            snprintf(what, sizeof what, "recompute %s", b.low ? "full" : "none");
+        else
+            snprintf(what, sizeof what, "%s%s up to %.0f", b.what, strcmp(b.what, "micro-batch")
+                     ? "" : ", tokens", (double)(b.high - 1));
+        printf("  %-26s", what);
+        for (int g = 0; g < NGPUS; g++) {
+            struct public_score s = public_score(set, gpus[g], PUBLIC_STEP, part ? is_between : is_model,
+                                                 part ? (void *)&b : model);
+            if (s.n)
+                printf("  %3d rows %5.1f %+6.1f ", s.n, 100 * s.mape, 100 * s.bias);
+            else
+                printf("  %22s", "-");
+        }
+        printf("\n");
+    }
+}
+
+static const struct public_set *sorting;
+
+static int by_error(const void *a, const void *b)
+{
+    double x = fabs(public_error(&sorting->row[*(const int *)a], PUBLIC_STEP));
+    double y = fabs(public_error(&sorting->row[*(const int *)b], PUBLIC_STEP));
+
+    return (x < y) - (x > y);
+}
+
+static void print_row(const struct public_row *r)
+{
+    printf("  %+6.1f  %-12s %-9s %4d gpus %6d x %-3d x %-2d %-9s %9.0f of %7.0f tokens/s   "
+           "exposed %4.1f idle %4.1f optimizer %4.1f %% %s\n", 100 * public_error(r, PUBLIC_STEP), r->model, r->gpu,
+           (int)r->gpus, (int)r->seq, (int)r->micro_batch, (int)r->accumulation,
+           r->recompute ? "recompute" : "", r->predicted, r->tokens,
+           100 * r->t.line.exposed_s / r->t.line.step_s, 100 * r->t.line.idle_s / r->t.line.step_s,
+           100 * r->t.line.optimizer_s / r->t.line.step_s, r->how);
+}
+
+static void print_worst(const struct public_set *set, int most)
+{
+    int at[PUBLIC_ROWS], n = 0;
+
+    for (int i = 0; i < set->n; i++)
+        if (set->row[i].done)
+            at[n++] = i;
+    sorting = set;
+    qsort(at, (size_t)n, sizeof *at, by_error);
+    printf("\n  the worst: error of step time, then tokens/s per GPU, predicted of published\n");
+    for (int i = 0; i < n && i < most; i++)
+        print_row(&set->row[at[i]]);
+}
+
+/* ---- torchtitan's memory ---- */
+
+/* max_reserved counts the caching allocator's segments, peak_active what is in use: ours are
+ * the allocated peak (workspaces included) and, since reserved is never less, only a bound. */
+static void print_memory(const struct public_set *set)
+{
+    printf("\n  memory, GiB: allocated is ours; active and reserved are torch's\n");
+    for (int i = 0; i < set->n; i++) {
+        const struct public_row *r = &set->row[i];
+        double ours = (double)r->predicted_allocated / 0x1p30;
+
+        if (!r->done || !(r->reserved > 0))
+            continue;
+        printf("  %-12s %d x %d %-5s allocated %5.1f", r->model, (int)r->seq, (int)r->micro_batch,
+               r->fsdp1 ? "fsdp1" : "fsdp2", ours);
+        if (r->allocated > 0)
+            printf("  active %5.1f (%+5.1f %%)", r->allocated / 0x1p30, 100 * (ours / (r->allocated / 0x1p30) - 1));
+        else
+            printf("  %-23s", "");
+        printf("  reserved %5.1f (%+5.1f %%)  %s\n", r->reserved / 0x1p30,
+               100 * (ours / (r->reserved / 0x1p30) - 1), r->how);
+    }
+}
+
+static int set_of(const char *dir, const char *file, enum public_source source, struct public_set *set)
+{
+    char path[512];
+
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    if (public_read(path, source, set) < 0 || public_predict(set) < 0)
+        return -1;
+    public_baseline(set);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static struct public_set foundry, titan;
+    bool rows = argc > 1 && !strcmp(argv[1], "--rows");
+    const char *dir = argc > 1 + rows ? argv[1 + rows] : "tests/accuracy";
+
+    if (set_of(dir, "llm_foundry.csv", PUBLIC_LLM_FOUNDRY, &foundry) < 0
+        || set_of(dir, "torchtitan.csv", PUBLIC_TORCHTITAN, &titan) < 0)
+        return 1;
+    printf("llm-foundry: FSDP1, MPT, 2023 (mosaicml/llm-foundry scripts/train/benchmarking)\n");
+    print_set(&foundry);
+    print_skipped(&foundry);
+    print_parts(&foundry);
+    print_worst(&foundry, rows ? PUBLIC_ROWS : 10);
+    printf("\ntorchtitan: FSDP2, Llama (pytorch/torchtitan)\n");
+    print_set(&titan);
+    print_skipped(&titan);
+    print_worst(&titan, PUBLIC_ROWS);
+    print_memory(&titan);
+    return 0;
+}

@@ -1,0 +1,395 @@
+/* public_rows.c -- from a published row to a plan, its prediction, and the scores.
+ *
+ * llm-foundry (scripts/train/benchmarking): MPT with erf GELU, learned positions as long as
+ * the sequence, tied head; FSDP1 by blocks, backward_prefetch BACKWARD_POST, gather limiter,
+ * every micro-step reduces since composer wraps blocks, not the model (dist_strategy.py);
+ * gradients clipped at 1; DecoupledAdamW in eight passes (composer/optim).  Parameters and,
+ * before composer#2628 (October 2023), gradients travel in bf16 under DEFAULT as under PURE;
+ * the table of 128 GPUs and more is of January 2024 and reduces in fp32.  Its fused
+ * cross-entropy moves about 8 bytes a logit, and the two training metrics of every micro-batch
+ * (LanguageCrossEntropy, LanguagePerplexity under autocast) 14 each: 36, as the loss of
+ * transformers that dpx counts.  attn_impl defaults to FlashAttention 1 in Triton
+ * (submit_benchmarks.py); llm-foundry#838, the large table, installed FlashAttention 2.4.2.
+ *
+ * torchtitan: FSDP2 by blocks, reduce fp32, clipped at 1.  Its H100 has 96 GB of HBM2e, 2.4 TB/s.
+ * Its selective checkpointing of operations (every other matmul, all that is cheap) is none of
+ * dpx's; every other block computes about as much again, and such rows say so. */
+#include "tests/accuracy/public_rows.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/evaluate.h"
+#include "model/fail.h"
+#include "sim/flops.h"
+#include "sim/jitter.h"
+
+/* ---- reading ---- */
+
+enum { FIELDS = 32, LINE = 2048 };
+
+/* Cuts a CSV line in place; "" inside quotes is a quote.  Returns the number of fields. */
+static int split(char *line, char *field[FIELDS])
+{
+    int n = 0;
+    char *in = line, *out = line;
+
+    for (;;) {
+        bool quoted = *in == '"';
+        in += quoted;
+        if (n == FIELDS)
+            return n;
+        field[n++] = out;
+        while (*in && *in != '\n' && (quoted || *in != ',')) {
+            if (quoted && *in == '"') {
+                if (in[1] != '"') {
+                    in++;
+                    quoted = false;
+                    continue;
+                }
+                in++;
+            }
+            *out++ = *in++;
+        }
+        bool more = *in == ',';
+        in += *in ? 1 : 0;
+        *out++ = '\0';
+        if (!more)
+            return n;
+    }
+}
+
+struct table {
+    char  head[LINE], line[LINE];
+    char *name[FIELDS], *field[FIELDS];
+    int   names, fields;
+};
+
+static const char *get(const struct table *t, const char *name)
+{
+    for (int i = 0; i < t->names && i < t->fields; i++)
+        if (!strcmp(t->name[i], name))
+            return t->field[i];
+    return "";
+}
+
+static double number(const struct table *t, const char *name)
+{
+    return strtod(get(t, name), NULL);
+}
+
+static bool is(const struct table *t, const char *name, const char *value)
+{
+    return !strcmp(get(t, name), value);
+}
+
+static void text(char *to, size_t size, const char *from)
+{
+    snprintf(to, size, "%s", from);
+}
+#define TEXT(to, from) text(to, sizeof(to), from)
+
+static void read_llm_foundry(const struct table *t, struct public_row *r)
+{
+    snprintf(r->model, sizeof r->model, "mpt-%s", get(t, "model"));
+    TEXT(r->table, get(t, "table"));
+    TEXT(r->gpu, !strncmp(get(t, "gpu"), "h100", 4) ? "h100"
+                 : is(t, "gpu", "a100_40gb") ? "a100-40gb" : "a100-80gb");
+    r->fsdp1 = true;
+    r->sharding = is(t, "sharding_strategy", "SHARD_GRAD_OP") ? FSDP1_SHARD_GRAD_OP : FSDP1_FULL_SHARD;
+    r->recompute = is(t, "activation_checkpointing", "True");
+    r->recompute_interval = 1;
+    r->pure = is(t, "fsdp_mixed_precision", "PURE");
+    r->mixed_reduce = r->flash_2 = is(t, "table", "h100-large");
+    r->micro_batch = (int64_t)number(t, "microbatch_size");
+    r->accumulation = (int64_t)number(t, "grad_accum");
+    if (!strcmp(get(t, "precision"), "amp_fp8"))
+        TEXT(r->skipped, "fp8");
+}
+
+static void read_torchtitan(const struct table *t, struct public_row *r)
+{
+    bool selective = !strncmp(get(t, "act_ckpt"), "selective", 9);
+
+    TEXT(r->model, strstr(get(t, "model"), "Llama-7B") ? "llama-2-7b" : "llama-3.1-8b");
+    TEXT(r->gpu, strstr(get(t, "gpu"), "A100") ? "a100-80gb" : "h100");
+    TEXT(r->table, "torchtitan");
+    r->fsdp1 = !strncmp(get(t, "strategy"), "fsdp1", 5);
+    r->sharding = FSDP1_FULL_SHARD;
+    r->reshard = is(t, "strategy", "fsdp2_shard_grad_op") ? 0 : 1;
+    r->recompute = selective || is(t, "act_ckpt", "full");
+    r->recompute_interval = selective ? 2 : 1;
+    r->mixed_reduce = true;
+    r->compiled = is(t, "compile", "True");
+    r->micro_batch = (int64_t)number(t, "micro_batch");
+    r->accumulation = 1;
+    if (selective)
+        TEXT(r->how, strstr(get(t, "act_ckpt"), "op") ? "op-SAC as every other block"
+                     : strstr(get(t, "act_ckpt"), "layer") ? "" : "\"selective\" as every other block");
+    double unit = strchr(get(t, "mem_unit"), '%') ? 95.0396 / 100 : 1;
+    if (strstr(get(t, "mem_metric"), "reserved"))
+        r->reserved = number(t, "mem_value") * unit * 0x1p30;
+    if (strstr(get(t, "mem2_metric"), "active"))
+        r->allocated = number(t, "mem2_value") * unit * 0x1p30;
+    if (number(t, "tokens_per_s_per_gpu_hi") > 0)
+        r->tokens = (r->tokens + number(t, "tokens_per_s_per_gpu_hi")) / 2;
+
+    if (strstr(get(t, "precision"), "float8"))
+        TEXT(r->skipped, "fp8");
+    else if (number(t, "tp") > 1 || number(t, "pp") > 1 || number(t, "cp") > 1
+             || strstr(get(t, "strategy"), "+"))
+        TEXT(r->skipped, "tensor, pipeline, context or sequence parallel");
+    else if (r->gpus == 0)
+        TEXT(r->skipped, "number of GPUs not stated");
+    else if (strstr(get(t, "notes"), "FlexAttention"))
+        TEXT(r->skipped, "FlexAttention");
+    else if (strstr(get(t, "notes"), "chunked"))
+        TEXT(r->skipped, "chunked loss");
+    else if (r->compiled)
+        TEXT(r->skipped, "torch.compile: no such kernel set");
+}
+
+static void read_row(const struct table *t, enum public_source source, struct public_row *r)
+{
+    r->gpus = (int64_t)number(t, "n_gpus");
+    r->seq = (int64_t)number(t, "seq_len");
+    r->tokens = number(t, "tokens_per_s_per_gpu");
+    (source == PUBLIC_LLM_FOUNDRY ? read_llm_foundry : read_torchtitan)(t, r);
+}
+
+int public_read(const char *path, enum public_source source, struct public_set *out)
+{
+    struct table *t = calloc(1, sizeof *t);
+    FILE *in = fopen(path, "r");
+
+    memset(out, 0, sizeof *out);
+    out->source = source;
+    if (!t || !in || !fgets(t->head, LINE, in)) {
+        if (in)
+            fclose(in);
+        free(t);
+        return fail("%s: cannot be read; run from the top of the source tree", path);
+    }
+    t->names = split(t->head, t->name);
+    while (fgets(t->line, LINE, in) && out->n < PUBLIC_ROWS) {
+        t->fields = split(t->line, t->field);
+        read_row(t, source, &out->row[out->n++]);
+    }
+    fclose(in);
+    free(t);
+    return 0;
+}
+
+/* ---- plans ---- */
+
+/* The built-in's shape; transformers' GPT-2 with what MPT does otherwise. */
+static int mpt(const struct public_row *r, struct model *out)
+{
+    struct model shape;
+    json_t *config;
+
+    if (model_load(r->model, &shape) < 0)
+        return -1;
+    config = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f}", "model_type", "gpt2",
+                       "n_layer", (json_int_t)shape.layers, "n_embd", (json_int_t)shape.hidden,
+                       "n_head", (json_int_t)shape.heads, "n_positions", (json_int_t)r->seq,
+                       "vocab_size", (json_int_t)shape.vocab, "activation_function", "gelu",
+                       "resid_pdrop", 0.0, "embd_pdrop", 0.0, "attn_pdrop", 0.0);
+    model_free(&shape);
+    int rc = config ? model_from_config(config, r->model, out) : fail("out of memory");
+    json_decref(config);
+    return rc;
+}
+
+int public_plan(const struct public_set *set, const struct public_row *r, struct plan *out)
+{
+    bool foundry = set->source == PUBLIC_LLM_FOUNDRY;
+    char spec[48];
+
+    memset(out, 0, sizeof *out);
+    if ((foundry ? mpt(r, &out->model) : model_load(r->model, &out->model)) < 0)
+        return -1;
+    if (r->gpus > 8)
+        snprintf(spec, sizeof spec, "%dx8x%s", (int)(r->gpus / 8), r->gpu);
+    else
+        snprintf(spec, sizeof spec, "%dx%s", (int)r->gpus, r->gpu);
+    if (cluster_load(spec, &out->cluster) < 0) {
+        plan_free(out);
+        return -1;
+    }
+    if (!foundry && !strcmp(r->gpu, "h100")) {
+        out->cluster.gpu.hbm = 2.4e12;
+        out->cluster.memory = (int64_t)(95.04 * 0x1p30) + out->cluster.gpu.reserved;
+    }
+    out->seq = r->seq;
+    out->micro_batch = r->micro_batch;
+    plan_defaults(out, STRAT_FSDP, r->fsdp1 ? DIALECT_TORCH_FSDP1 : DIALECT_TORCH, DT_BF16);
+    if (foundry)
+        TEXT(out->framework_version, r->flash_2 ? "2.2" : r->pure ? "2.0" : "2.1");
+    else if (!r->fsdp1)
+        TEXT(out->framework_version, "2.5");
+    out->accumulation = r->accumulation;
+    out->kernels = KERNELS_TORCH_SDPA;
+    out->dropout = 0;
+    out->clip = 1;
+    out->reduce_dtype = r->mixed_reduce ? DT_FP32 : DT_BF16;
+    out->recompute = r->recompute ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+    out->recompute_interval = r->recompute ? r->recompute_interval : 1;
+    out->sync_every_micro_step = true;
+    if (r->fsdp1) {
+        out->fsdp.sharding_strategy = r->sharding;
+        out->fsdp.backward_prefetch = foundry ? PREFETCH_POST : PREFETCH_PRE;
+        out->fsdp.limit_all_gathers = true;
+    } else {
+        out->fsdp.reshard_after_forward = r->reshard;
+    }
+    plan_resolve(out);
+    if (plan_check(out, r->model) < 0) {
+        plan_free(out);
+        return -1;
+    }
+    return 0;
+}
+
+/* ---- prediction ---- */
+
+static int predict(const struct public_set *set, struct public_row *r)
+{
+    struct plan p;
+    struct evaluation e = { 0 };
+
+    if (public_plan(set, r, &p) < 0)
+        return -1;
+    if (evaluate(&p, &e) < 0 || simulate_plan(&p, &e, &r->t, NULL) < 0) {
+        evaluation_free(&e);
+        plan_free(&p);
+        return -1;
+    }
+    double world = (double)p.cluster.world_size, batch = (double)(plan_global_batch(&p) * p.seq);
+    r->predicted = r->t.tokens_per_s / world;
+    r->slowest = r->predicted / (1 + PUBLIC_SIGMA * jitter_largest(p.cluster.world_size));
+    r->low = batch / r->t.high_s / world;
+    r->high = batch / r->t.low_s / world;
+    r->flops = flops_per_token(&p.model, p.seq, FLOPS_PALM);
+    r->peak = flops_peak(&p.cluster, p.precision);
+    r->predicted_allocated = e.allocated_peak;
+    r->predicted_needed = e.m.needed;
+    r->done = true;
+    evaluation_free(&e);
+    plan_free(&p);
+    return 0;
+}
+
+int public_predict(struct public_set *set)
+{
+    for (int i = 0; i < set->n; i++)
+        if (!set->row[i].skipped[0] && predict(set, &set->row[i]) < 0)
+            return -1;
+    return 0;
+}
+
+/* ---- scores ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The q-th quantile, between neighbours in proportion; sorts v. */
+static double quantile(double *v, int n, double q)
+{
+    double at = q * (n - 1);
+    int i = (int)at;
+
+    if (n < 1)
+        return 0;
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return i + 1 < n ? v[i] + (at - i) * (v[i + 1] - v[i]) : v[n - 1];
+}
+
+static double mfu(const struct public_row *r, double tokens)
+{
+    return tokens * r->flops / r->peak;
+}
+
+void public_baseline(struct public_set *set)
+{
+    for (int i = 0; i < set->n; i++) {
+        struct public_row *r = &set->row[i];
+        double others[PUBLIC_ROWS];
+        int n = 0;
+
+        for (int j = 0; r->done && j < set->n; j++) {
+            const struct public_row *o = &set->row[j];
+            if (o->done && !strcmp(o->gpu, r->gpu) && strcmp(o->model, r->model))
+                others[n++] = mfu(o, o->tokens);
+        }
+        r->baseline = n ? quantile(others, n, 0.5) * r->peak / r->flops : 0;
+    }
+}
+
+static double guess_of(const struct public_row *r, enum public_guess guess)
+{
+    return guess == PUBLIC_BASELINE ? r->baseline : guess == PUBLIC_SLOWEST ? r->slowest : r->predicted;
+}
+
+double public_error(const struct public_row *r, enum public_guess guess)
+{
+    return r->tokens / guess_of(r, guess) - 1;
+}
+
+/* Kendall's tau-b: concordant less discordant pairs, over those without ties. */
+static double tau(const double *x, const double *y, int n)
+{
+    double agree = 0, nx = 0, ny = 0;
+
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < i; j++) {
+            int a = (x[i] > x[j]) - (x[i] < x[j]), b = (y[i] > y[j]) - (y[i] < y[j]);
+            agree += a * b;
+            nx += a != 0;
+            ny += b != 0;
+        }
+    return nx > 0 && ny > 0 ? agree / sqrt(nx * ny) : 0;
+}
+
+struct public_score public_score(const struct public_set *set, const char *gpu, enum public_guess guess,
+                                 bool (*of)(const struct public_row *r, void *arg), void *arg)
+{
+    struct public_score s = { 0 };
+    double off[PUBLIC_ROWS], width[PUBLIC_ROWS], x[PUBLIC_ROWS], y[PUBLIC_ROWS],
+           mx[PUBLIC_ROWS], my[PUBLIC_ROWS];
+
+    for (int i = 0; i < set->n; i++) {
+        const struct public_row *r = &set->row[i];
+        if (!r->done || (gpu && strcmp(gpu, r->gpu)) || (of && !of(r, arg)))
+            continue;
+        double e = public_error(r, guess);
+        off[s.n] = fabs(e);
+        s.mape += fabs(e);
+        s.bias += e;
+        if (fabs(e) > fabs(s.worst))
+            s.worst = e;
+        s.inside += r->low <= r->tokens && r->tokens <= r->high;
+        width[s.n] = (r->t.high_s - r->t.low_s) / r->t.line.step_s;
+        x[s.n] = guess_of(r, guess);
+        y[s.n] = r->tokens;
+        mx[s.n] = mfu(r, x[s.n]);
+        my[s.n] = mfu(r, r->tokens);
+        s.n++;
+    }
+    if (!s.n)
+        return s;
+    s.mape /= s.n;
+    s.bias /= s.n;
+    s.tau = tau(x, y, s.n);
+    s.tau_mfu = tau(mx, my, s.n);
+    s.median = quantile(off, s.n, 0.5);
+    s.p90 = quantile(off, s.n, 0.9);
+    s.width = quantile(width, s.n, 0.5);
+    return s;
+}

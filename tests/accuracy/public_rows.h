@@ -1,0 +1,81 @@
+/* public_rows.h -- published training throughput against what dpx predicts.
+ *
+ *     struct public_set set;
+ *     if (public_read("tests/accuracy/llm_foundry.csv", PUBLIC_LLM_FOUNDRY, &set) < 0)
+ *         return 1;
+ *     public_predict(&set);
+ *     public_baseline(&set);
+ *     struct public_score s = public_score(&set, "h100", PUBLIC_STEP, NULL, NULL);
+ *
+ * A row becomes a plan by what its software did, never by what would agree: see
+ * public_rows.c.  Errors are of step time: predicted / published - 1.  Shared by
+ * accuracy_public.c, which prints, and tests/sim/test_accuracy_public.c, which asserts. */
+#ifndef DPX_PUBLIC_ROWS_H
+#define DPX_PUBLIC_ROWS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/simulate.h"
+
+enum public_source { PUBLIC_LLM_FOUNDRY, PUBLIC_TORCHTITAN };
+
+/* Predicted; predicted for the slowest of its ranks (jitter.h, which keeps that out of the step
+ * time); one MFU for all. */
+enum public_guess { PUBLIC_STEP, PUBLIC_SLOWEST, PUBLIC_BASELINE };
+
+/* Spread of the speed of GPUs of one type: those of one node of eight differ by 5 % and more
+ * (stas00/ml-engineering, compute/accelerator); the range of eight normal draws is 2.85 sigma. */
+#define PUBLIC_SIGMA (0.05 / 2.85)
+
+#define PUBLIC_ROWS 256
+
+struct public_row {
+    char    model[48], gpu[16];         /* as dpx names them */
+    char    table[24], skipped[64];     /* skipped: why it is not a plan, else "" */
+    char    how[48];                    /* what stands for what dpx has no word for, else "" */
+    int64_t gpus, seq, micro_batch, accumulation;
+    enum fsdp1_sharding sharding;       /* FSDP1 */
+    bool    fsdp1, pure, recompute, mixed_reduce, compiled, flash_2;
+    int64_t recompute_interval, reshard;
+    double  tokens;                     /* published, per second and GPU */
+    double  reserved, allocated;        /* published peaks, bytes; 0: not stated */
+
+    bool    done;                       /* predicted */
+    double  predicted, low, high;       /* tokens per second and GPU */
+    double  slowest;                    /* predicted, waiting for the slowest rank */
+    double  flops, peak;                /* of the usual MFU */
+    double  baseline;
+    struct timing t;
+    int64_t predicted_allocated, predicted_needed;
+};
+
+struct public_set {
+    enum public_source source;
+    struct public_row  row[PUBLIC_ROWS];
+    int n;
+};
+
+/* 0, or -1 with the reason reported. */
+int public_read(const char *path, enum public_source source, struct public_set *out);
+/* Every row that is a plan; 0, or -1 when dpx refuses one. */
+int public_predict(struct public_set *set);
+/* One median MFU per GPU type, of the rows of all other models. */
+void public_baseline(struct public_set *set);
+
+/* 0, or -1 where the row's plan cannot be made; free with plan_free(). */
+int public_plan(const struct public_set *set, const struct public_row *r, struct plan *out);
+
+struct public_score {
+    int    n, inside;                   /* in the 90 % interval */
+    double mape, median, p90, worst, bias;
+    double tau, tau_mfu;                /* Kendall's tau-b: tokens/s, and MFU */
+    double width;                       /* median (high - low) / predicted step time */
+};
+/* Of the rows that `of` says yes to (NULL: all) on one GPU type (NULL: all). */
+struct public_score public_score(const struct public_set *set, const char *gpu, enum public_guess guess,
+                                 bool (*of)(const struct public_row *r, void *arg), void *arg);
+
+double public_error(const struct public_row *r, enum public_guess guess);
+
+#endif

@@ -1,0 +1,91 @@
+/* Published training throughput that nobody fitted: predictions must stay ahead of the guess
+ * that needs no simulator, one MFU per GPU type. */
+#include "tests/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/accuracy/public_rows.h"
+
+static struct public_set foundry;
+
+static const char *const gpus[] = { "a100-40gb", "a100-80gb", "h100" };
+enum { NGPUS = sizeof gpus / sizeof *gpus };
+
+static int predict_all(void **state)
+{
+    (void)state;
+    if (public_read("tests/accuracy/llm_foundry.csv", PUBLIC_LLM_FOUNDRY, &foundry) < 0
+        || public_predict(&foundry) < 0)
+        return -1;
+    public_baseline(&foundry);
+    return 0;
+}
+
+static void every_row_is_a_plan_or_says_why_not(void **state)
+{
+    (void)state;
+    assert_int_equal(foundry.n, 138);
+    for (int i = 0; i < foundry.n; i++) {
+        const struct public_row *r = &foundry.row[i];
+        assert_true(r->done != (r->skipped[0] != '\0'));
+        assert_true(!r->done || (r->predicted > 0 && r->baseline > 0 && r->tokens > 0));
+        assert_true(!r->done || (r->low <= r->predicted && r->predicted <= r->high));
+    }
+}
+
+static void predictions_beat_one_mfu_per_gpu_type(void **state)
+{
+    (void)state;
+    for (int g = 0; g < NGPUS; g++) {
+        struct public_score ours = public_score(&foundry, gpus[g], PUBLIC_STEP, NULL, NULL);
+        struct public_score base = public_score(&foundry, gpus[g], PUBLIC_BASELINE, NULL, NULL);
+        printf("  %-10s %3d rows  MAPE %4.1f %%  one MFU %4.1f %%\n", gpus[g], ours.n, 100 * ours.mape,
+               100 * base.mape);
+        assert_true(ours.n > 30);
+        assert_true(ours.mape < base.mape);
+        assert_true(ours.median < base.median);
+        assert_true(ours.tau > 0.9);
+        assert_true(ours.tau_mfu > 0.5);        /* the baseline has only one MFU to give */
+    }
+}
+
+static void nine_in_ten_lie_in_the_interval(void **state)
+{
+    (void)state;
+    for (int g = 0; g < NGPUS; g++) {
+        struct public_score s = public_score(&foundry, gpus[g], PUBLIC_STEP, NULL, NULL);
+        assert_true(s.inside >= 0.9 * s.n);
+    }
+}
+
+/* (1,1) (2,2) (3,2): two concordant pairs, one tied in y; tau-b = 2/sqrt(3*2).  The error is of
+ * time: twice the published speed is half its time. */
+static void scores_are_what_they_are_called(void **state)
+{
+    (void)state;
+    static struct public_set set = { .n = 3 };
+    const double predicted[] = { 1, 2, 3 }, published[] = { 1, 2, 2 };
+
+    for (int i = 0; i < 3; i++)
+        set.row[i] = (struct public_row){ .gpu = "g", .done = true, .predicted = predicted[i],
+                                          .tokens = published[i], .flops = 1, .peak = 1,
+                                          .t.line.step_s = 1, .t.low_s = 0.9, .t.high_s = 1.2 };
+    struct public_score s = public_score(&set, "g", PUBLIC_STEP, NULL, NULL);
+    assert_close(s.tau, 2 / sqrt(6), 1e-12);
+    assert_close(s.mape, (1.0 - 2.0 / 3) / 3, 1e-12);
+    assert_close(s.worst, -1.0 / 3, 1e-12);
+    assert_close(s.median, 0, 0);
+    assert_close(s.width, 0.3, 1e-12);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_is_a_plan_or_says_why_not),
+        cmocka_unit_test(predictions_beat_one_mfu_per_gpu_type),
+        cmocka_unit_test(nine_in_ten_lie_in_the_interval),
+        cmocka_unit_test(scores_are_what_they_are_called),
+    };
+    return cmocka_run_group_tests_name("sim/accuracy_public", tests, predict_all, NULL);
+}

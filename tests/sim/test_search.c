@@ -1,0 +1,469 @@
+/* The search against brute force, and what its answers must always hold. */
+#include "tests/model/plans.h"
+
+#include <stdlib.h>
+
+#include "sim/commands.h"
+#include "sim/enumerate.h"
+#include "sim/search.h"
+#include "sim/simulate.h"
+
+/* ---- a small space: four blocks, four GPUs in two nodes, eight samples a step ---- */
+
+struct space {
+    struct model   m;
+    struct cluster c;
+    struct search_options o;
+};
+
+static void space_init(struct space *s)
+{
+    struct model whole;
+
+    memset(s, 0, sizeof *s);
+    assert_int_equal(model_load("gpt2", &whole), 0);
+    assert_int_equal(model_with_layers(&whole, 4, &s->m), 0);
+    model_free(&whole);
+    assert_int_equal(cluster_load("2x2xa100-40gb", &s->c), 0);
+    s->o = (struct search_options){
+        .model = &s->m, .cluster = &s->c, .seq = 256, .global_batch = 8, .strategies = ~0ull,
+        .dialects = ~0ull, .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16, .recompute = 7, .threads = 1,
+    };
+}
+
+static void space_free(struct space *s)
+{
+    model_free(&s->m);
+}
+
+static struct search_result searched(struct space *s)
+{
+    struct search_result r;
+
+    if (search(&s->o, &r) < 0)
+        fail_msg("not searched");
+    return r;
+}
+
+/* ---- the same answer however it is computed ---- */
+
+static void threads_change_nothing(void **state)
+{
+    struct space s;
+
+    (void)state;
+    space_init(&s);
+    s.c.memory = (int64_t)2 << 30;      /* so that some do not fit */
+    struct search_result one = searched(&s);
+    assert_true(one.nfit > 0 && one.nfit < one.n && one.n < one.considered);
+    for (s.o.threads = 2; s.o.threads <= 3; s.o.threads++) {
+        struct search_result r = searched(&s);
+        assert_true(r.n == one.n && r.nfit == one.nfit && r.considered == one.considered);
+        for (int64_t i = 0; i < r.n; i++) {
+            const struct found *a = &one.found[i], *b = &r.found[i];
+            assert_true(a->order == b->order && a->key == b->key && a->needed == b->needed &&
+                        a->available == b->available && a->fits == b->fits);
+            assert_memory_equal(&a->step_s, &b->step_s, sizeof a->step_s);
+            assert_memory_equal(&a->compute_s, &b->compute_s, sizeof a->compute_s);
+            assert_memory_equal(&a->exposed_s, &b->exposed_s, sizeof a->exposed_s);
+            assert_memory_equal(&a->optimizer_s, &b->optimizer_s, sizeof a->optimizer_s);
+            assert_memory_equal(&a->idle_s, &b->idle_s, sizeof a->idle_s);
+            assert_memory_equal(a->exposed_by, b->exposed_by, sizeof a->exposed_by);
+        }
+        search_free(&r);
+    }
+    search_free(&one);
+    space_free(&s);
+}
+
+/* ---- brute force ---- */
+
+/* Every candidate on its own, by the way `eval` goes. */
+struct tried {
+    int64_t order, needed;
+    bool    fits;
+    double  step_s;
+    char   *text;               /* its schedules */
+};
+
+struct brute { struct tried *t; int64_t n, room; };
+
+static char *text_of(const struct schedules *s)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+
+    assert_non_null(f);
+    for (int id = 0; id < NSCHED; id++)
+        sched_print(s, (enum sched_id)id, f);
+    fprintf(f, "groups");
+    for (int g = 0; g < NGROUP; g++)
+        fprintf(f, " %lld", (long long)s->group_size[g]);
+    fclose(f);
+    return text;
+}
+
+static int try_one(const struct plan *p, void *arg)
+{
+    struct brute *b = arg;
+    struct evaluation e;
+    struct timing t;
+
+    if (b->n == b->room) {
+        b->room = b->room ? 2 * b->room : 256;
+        b->t = realloc(b->t, (size_t)b->room * sizeof *b->t);
+        assert_non_null(b->t);
+    }
+    assert_int_equal(plan_check(p, "test"), 0);
+    assert_int_equal(evaluate(p, &e), 0);
+    assert_int_equal(simulate_plan(p, &e, &t, NULL), 0);
+    b->t[b->n] = (struct tried){ b->n, e.m.needed, e.m.fits, t.line.step_s, text_of(&e.schedules) };
+    b->n++;
+    evaluation_free(&e);
+    return 0;
+}
+
+static void brute_free(struct brute *b)
+{
+    for (int64_t i = 0; i < b->n; i++)
+        free(b->t[i].text);
+    free(b->t);
+}
+
+/* A corner of the space, so that each candidate can be printed. */
+static void corner_init(struct space *s)
+{
+    space_init(s);
+    s->o.recompute = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_FULL;
+    s->o.strategies = 1u << STRAT_DDP | 1u << STRAT_ZERO2 | 1u << STRAT_FSDP;
+    s->o.micro_batch = 1;
+    s->c.memory = (int64_t)2 << 30;
+}
+
+static void the_winner_is_the_minimum_over_everything(void **state)
+{
+    struct brute b = { 0 };
+    struct space s;
+    int64_t best = -1, fits = 0;
+
+    (void)state;
+    corner_init(&s);
+    struct search_result r = searched(&s);
+    assert_int_equal(enumerate(&s.o, try_one, &b), 0);
+    assert_int_equal(b.n, r.considered);
+    for (int64_t i = 0; i < b.n; i++) {
+        const struct tried *t = &b.t[i];
+        fits += t->fits;
+        if (t->fits && (best < 0 || t->step_s < b.t[best].step_s))
+            best = i;
+    }
+    assert_true(best >= 0 && fits < b.n);
+    assert_close(r.found[0].step_s, b.t[best].step_s, 1e-12);
+    for (int64_t i = 0; i < r.n; i++) {         /* and each has the figures that eval would give it */
+        const struct found *f = &r.found[i];
+        const struct tried *t = &b.t[f->order];
+        assert_true(f->at_least ? f->needed <= t->needed : f->needed == t->needed);
+        assert_int_equal(f->fits, t->fits);
+        if (f->fits)
+            assert_close(f->step_s, t->step_s, 1e-12);
+    }
+    brute_free(&b);
+    search_free(&r);
+    space_free(&s);
+}
+
+/* Whatever is missing from the result has a twin in it, entry for entry. */
+static void only_equal_schedules_count_once(void **state)
+{
+    struct brute b = { 0 };
+    struct space s;
+    int64_t dropped = 0;
+
+    (void)state;
+    corner_init(&s);
+    struct search_result r = searched(&s);
+    assert_int_equal(enumerate(&s.o, try_one, &b), 0);
+    bool *kept = calloc((size_t)b.n, sizeof *kept);
+    for (int64_t i = 0; i < r.n; i++)
+        kept[r.found[i].order] = true;
+    for (int64_t i = 0; i < b.n; i++) {
+        if (kept[i])
+            continue;
+        bool twin = false;
+        for (int64_t j = 0; j < i && !twin; j++)
+            twin = kept[j] && b.t[j].needed == b.t[i].needed && !strcmp(b.t[j].text, b.t[i].text);
+        if (!twin)
+            fail_msg("candidate %lld was dropped, but no kept one has its schedules", (long long)i);
+        dropped++;
+    }
+    assert_true(dropped > 0);
+    assert_int_equal(dropped, r.considered - r.n);
+    free(kept);
+    brute_free(&b);
+    search_free(&r);
+    space_free(&s);
+}
+
+/* ---- what holds for every answer ---- */
+
+static void every_answer_is_a_plan_that_keeps_the_global_batch(void **state)
+{
+    struct space s;
+
+    (void)state;
+    space_init(&s);
+    s.c.memory = (int64_t)2 << 30;
+    struct search_result r = searched(&s);
+    for (int64_t i = 0; i < r.n; i++) {
+        const struct found *f = &r.found[i];
+        assert_int_equal(plan_check(&f->plan, "test"), 0);
+        assert_int_equal(plan_global_batch(&f->plan), 8);
+        assert_int_equal(f->fits, f->needed <= f->available);
+        assert_int_equal(f->fits, i < r.nfit);
+        if (i == 0 || i == r.nfit)
+            continue;
+        const struct found *before = f - 1;
+        if (f->fits)
+            assert_true(before->step_s < f->step_s ||
+                        (before->step_s == f->step_s && before->needed <= f->needed));
+        else
+            assert_true(before->needed <= f->needed);
+    }
+    search_free(&r);
+    space_free(&s);
+}
+
+static void the_parts_of_a_step_add_up(void **state)
+{
+    struct space s;
+
+    (void)state;
+    space_init(&s);
+    struct search_result r = searched(&s);
+    for (int64_t i = 0; i < r.nfit; i++) {
+        const struct found *f = &r.found[i];
+        double by = 0;
+        for (int op = 0; op < NCOLL; op++)
+            by += f->exposed_by[op];
+        assert_close(f->compute_s + f->optimizer_s + f->exposed_s + f->idle_s, f->step_s, 1e-9);
+        assert_true(fabs(by - f->exposed_s) <= 1e-9 * f->step_s);
+    }
+    search_free(&r);
+    space_free(&s);
+}
+
+static void the_pareto_front_is_a_front(void **state)
+{
+    struct space s;
+    int64_t marked = 0;
+
+    (void)state;
+    space_init(&s);
+    struct search_result r = searched(&s);
+    bool *front = calloc((size_t)r.nfit, sizeof *front);
+    search_pareto(&r, front);
+    assert_true(front[0]);
+    for (int64_t i = 0; i < r.nfit; i++) {
+        const struct found *f = &r.found[i];
+        bool beaten = false, matched = false;
+        for (int64_t j = 0; j < r.nfit; j++) {
+            const struct found *g = &r.found[j];
+            bool no_worse = j != i && g->step_s <= f->step_s && g->needed <= f->needed;
+            beaten |= no_worse && (g->step_s < f->step_s || g->needed < f->needed);
+            matched |= no_worse;
+        }
+        assert_true(front[i] ? !beaten : matched);
+        marked += front[i];
+    }
+    assert_true(marked > 1 && marked < r.nfit);
+    free(front);
+    search_free(&r);
+    space_free(&s);
+}
+
+static void options_narrow_the_search(void **state)
+{
+    struct space s;
+
+    (void)state;
+    space_init(&s);
+    s.o.dialects = 1u << DIALECT_DEEPSPEED;
+    s.o.strategies = 1u << STRAT_ZERO1 | 1u << STRAT_ZERO3 | 1u << STRAT_FSDP;
+    s.o.recompute = 1u << RECOMPUTE_FULL;
+    s.o.micro_batch = 2;
+    struct search_result r = searched(&s);
+    for (int64_t i = 0; i < r.n; i++) {
+        const struct plan *p = &r.found[i].plan;
+        assert_int_equal(p->dialect, DIALECT_DEEPSPEED);
+        assert_true(p->strategy == STRAT_ZERO1 || p->strategy == STRAT_ZERO3);
+        assert_true(p->recompute == RECOMPUTE_FULL && p->micro_batch == 2 && p->accumulation == 1);
+    }
+    search_free(&r);
+    space_free(&s);
+}
+
+/* The first of those that do not fit, by what it would really need. */
+static void the_nearest_is_the_nearest(void **state)
+{
+    struct brute b = { 0 };
+    struct space s;
+    int64_t least = INT64_MAX;
+
+    (void)state;
+    corner_init(&s);
+    s.c.memory = (int64_t)1 << 30;              /* nothing fits */
+    struct search_result r = searched(&s);
+    assert_int_equal(r.nfit, 0);
+    assert_int_equal(enumerate(&s.o, try_one, &b), 0);
+    for (int64_t i = 0; i < b.n; i++)
+        if (!b.t[i].fits && b.t[i].needed < least)
+            least = b.t[i].needed;
+    assert_true(r.nfit < r.n);
+    assert_int_equal(b.t[r.found[r.nfit].order].needed, least);
+    assert_int_equal(r.found[r.nfit].needed, least);
+    brute_free(&b);
+    search_free(&r);
+    space_free(&s);
+}
+
+static void what_cannot_be_searched_is_said(void **state)
+{
+    struct search_result r;
+    struct space s;
+    char why[256] = "";
+
+    (void)state;
+    space_init(&s);
+    fail_capture(why, sizeof why);
+    s.o.global_batch = 6;
+    assert_int_equal(search(&s.o, &r), -1);
+    assert_non_null(strstr(why, "--global-batch 6"));
+    s.o.global_batch = 8;
+    s.o.micro_batch = 3;
+    assert_int_equal(search(&s.o, &r), -1);
+    assert_non_null(strstr(why, "nothing to search"));
+    fail_capture(NULL, 0);
+    space_free(&s);
+}
+
+/* ---- the command ---- */
+
+/* dpxplan's own prints it; here it is looked at. */
+static json_t *printed;
+
+int print_json(json_t *doc, int status)
+{
+    printed = doc;
+    return status;
+}
+
+/* What it would print, and its exit status. */
+static json_t *command(int *status, const char *extra)
+{
+    char words[512], *argv[64] = { 0 };
+    int argc = 0;
+
+    snprintf(words, sizeof words, "search --model gpt2 --cluster 2x2xa100-40gb --seq 256 --global-batch 8 "
+             "--micro-batch 1 --threads 2 --json %s", extra);
+    for (char *w = strtok(words, " "); w; w = strtok(NULL, " "))
+        argv[argc++] = w;
+    printed = NULL;
+    *status = cmd_search(argc, argv);
+    assert_non_null(printed);
+    return printed;
+}
+
+static void has(const json_t *j, const char *keys)
+{
+    char words[512];
+
+    snprintf(words, sizeof words, "%s", keys);
+    for (char *k = strtok(words, " "); k; k = strtok(NULL, " "))
+        if (!json_object_get(j, k))
+            fail_msg("no \"%s\"", k);
+}
+
+static void the_document_has_the_promised_keys(void **state)
+{
+    int status;
+    json_t *doc = command(&status, "--recompute none --top 3"), *plan;
+    size_t i;
+
+    (void)state;
+    assert_int_equal(status, EXIT_DONE);
+    assert_int_equal(json_integer_value(json_object_get(doc, "dpx")), 1);
+    has(doc, "model cluster searched search_s plans");
+    has(json_object_get(doc, "model"), "name family params layers hidden heads kv_heads ffn vocab tied");
+    has(json_object_get(doc, "cluster"), "world_size nodes gpus_per_node gpu memory_bytes");
+    assert_int_equal(json_array_size(json_object_get(doc, "plans")), 3);
+    json_array_foreach(json_object_get(doc, "plans"), i, plan) {
+        struct plan p;
+        has(plan, "plan fits why_not first_over memory comm time");
+        has(json_object_get(plan, "memory"), "peak_bytes allocated_peak_bytes available_bytes rank phase peak_at "
+            "params_bytes grads_bytes optimizer_bytes activations_bytes temporaries_bytes buffers_bytes overhead_bytes");
+        has(json_object_get(plan, "comm"), "sent_bytes_per_rank ops");
+        has(json_object_get(plan, "time"), "step_s compute_s exposed_comm_s optimizer_s idle_s tokens_per_s "
+            "tflops_per_gpu mfu hfu flop_convention low_s high_s basis kernels");
+        assert_int_equal(plan_from_json(json_object_get(plan, "plan"), "test", &p), 0);
+        assert_int_equal(plan_global_batch(&p), 8);
+        plan_free(&p);
+    }
+    json_decref(doc);
+}
+
+static void a_framework_keeps_to_its_dialects(void **state)
+{
+    static const struct { const char *framework, *dialects; } known[] = {
+        { "torch", "torch torch-fsdp1" }, { "deepspeed", "deepspeed" }, { "any", "torch torch-fsdp1 deepspeed" },
+    };
+
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        char extra[64];
+        int status;
+        size_t i;
+        json_t *plan;
+        snprintf(extra, sizeof extra, "--recompute none --top 40 --framework %s", known[k].framework);
+        json_t *doc = command(&status, extra);
+        assert_true(json_array_size(json_object_get(doc, "plans")) > 0);
+        json_array_foreach(json_object_get(doc, "plans"), i, plan) {
+            const char *d = json_string_value(json_object_get(json_object_get(plan, "plan"), "dialect"));
+            assert_non_null(strstr(known[k].dialects, d));
+        }
+        json_decref(doc);
+    }
+}
+
+static void when_nothing_fits_the_answer_is_no_and_the_nearest(void **state)
+{
+    int status;
+    json_t *doc = command(&status, "--memory 1MiB"), *first = json_array_get(json_object_get(doc, "plans"), 0);
+
+    (void)state;
+    assert_int_equal(status, EXIT_NO);
+    assert_int_equal(json_integer_value(json_object_get(doc, "fitting")), 0);
+    assert_true(json_is_false(json_object_get(first, "fits")));
+    assert_true(json_is_string(json_object_get(first, "why_not")));
+    assert_true(json_integer_value(json_object_get(json_object_get(doc, "nearest_that_does_not_fit"), "over_bytes")) > 0);
+    json_decref(doc);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_change_nothing),
+        cmocka_unit_test(the_winner_is_the_minimum_over_everything),
+        cmocka_unit_test(only_equal_schedules_count_once),
+        cmocka_unit_test(every_answer_is_a_plan_that_keeps_the_global_batch),
+        cmocka_unit_test(the_parts_of_a_step_add_up),
+        cmocka_unit_test(the_pareto_front_is_a_front),
+        cmocka_unit_test(options_narrow_the_search),
+        cmocka_unit_test(the_nearest_is_the_nearest),
+        cmocka_unit_test(what_cannot_be_searched_is_said),
+        cmocka_unit_test(the_document_has_the_promised_keys),
+        cmocka_unit_test(a_framework_keeps_to_its_dialects),
+        cmocka_unit_test(when_nothing_fits_the_answer_is_no_and_the_nearest),
+    };
+    return cmocka_run_group_tests_name("sim/search", tests, NULL, NULL);
+}

@@ -1,0 +1,446 @@
+/* The clock against closed forms, against itself unrolled, and against bounds. */
+#include "tests/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/contention.h"
+
+/* ---- schedules by hand: one entry, one duration ---- */
+
+enum { MAX = 4096 };
+
+struct bed {
+    struct schedules s;
+    double work[MAX], issue[MAX];
+    struct durations d;
+};
+
+static void bed_init(struct bed *b)
+{
+    memset(b, 0, sizeof *b);
+    b->s.group_size[GROUP_WORLD] = b->s.group_size[GROUP_REPLICA] = 8;
+    b->d = (struct durations){ b->work, b->issue };
+    sched_begin(&b->s, SCHED_STEADY);
+}
+
+static struct op *work(struct bed *b, enum stream st, double seconds)
+{
+    b->work[b->s.nops] = seconds;
+    return sched_copy(&b->s, st, PHASE_FORWARD, "work", 0, 0);
+}
+
+static struct op *collective(struct bed *b, enum stream st, enum coll_op op, enum group g, double seconds)
+{
+    b->work[b->s.nops] = seconds;
+    return sched_coll(&b->s, st, PHASE_FORWARD, op, g, DT_BF16, RED_NONE, 1);
+}
+
+static struct timeline finish(struct bed *b)
+{
+    struct timeline t;
+
+    sched_end(&b->s, SCHED_STEADY);
+    timeline_run(&b->s, SCHED_STEADY, &b->d, &t);
+    return t;
+}
+
+static double parts(const struct timeline *t)
+{
+    return t->compute_s + t->optimizer_s + t->exposed_s + t->idle_s;
+}
+
+/* Forward of FSDP with one unit gathered ahead: AG(l+1) runs beside F(l), after
+ * the copy-out of l.  T = AG(1) + sum max(F(l), AG(l+1)), the last F alone
+ * (timing: section 3.2 of the model's derivation in sim/README.md). */
+static void gathers_one_ahead_hide_behind_compute(void **state)
+{
+    static const double f[] = { 3, 1, 4, 1.5, 5 }, ag[] = { 2, 2.5, 2, 6, 1 };
+    double want = ag[0] + f[4];
+    struct bed b;
+
+    (void)state;
+    bed_init(&b);
+    uint16_t gathered = sched_event(&b.s);
+    collective(&b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_WORLD, ag[0])->record = gathered;
+    for (int l = 0; l < 5; l++) {
+        struct op *o = work(&b, STREAM_COMPUTE, 0);
+        o->wait[0] = gathered;
+        if (l < 4) {
+            o = collective(&b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_WORLD, ag[l + 1]);
+            o->after = AFTER(STREAM_COMPUTE);
+            o->record = gathered;
+            want += f[l] > ag[l + 1] ? f[l] : ag[l + 1];
+        }
+        work(&b, STREAM_COMPUTE, f[l]);
+    }
+    struct timeline t = finish(&b);
+    assert_close(t.step_s, want, 1e-15);
+    assert_close(t.exposed_by[COLL_ALL_GATHER][GROUP_WORLD], want - (3 + 1 + 4 + 1.5 + 5), 1e-12);
+    assert_close(parts(&t), t.step_s, 1e-12);
+    schedules_free(&b.s);
+}
+
+/* DDP: buckets of equal all-reduce time r, ready every c: the last one ends at
+ * n*c + r when r <= c, and at c + n*r when the network is the bottleneck. */
+static void buckets_queue_when_the_network_is_slower(void **state)
+{
+    (void)state;
+    for (int slow = 0; slow <= 1; slow++) {
+        double c = slow ? 1 : 3, r = slow ? 3 : 1;
+        struct bed b;
+        bed_init(&b);
+        for (int i = 0; i < 7; i++) {
+            work(&b, STREAM_COMPUTE, c);
+            collective(&b, STREAM_GROUP, COLL_ALL_REDUCE, GROUP_WORLD, r)->after = AFTER(STREAM_COMPUTE);
+        }
+        struct timeline t = finish(&b);
+        assert_close(t.step_s, slow ? c + 7 * r : 7 * c + r, 1e-15);
+        assert_close(t.exposed_s, t.step_s - 7 * c, 1e-12);
+        schedules_free(&b.s);
+    }
+}
+
+/* Two streams of one process group never overlap; of two groups they do. */
+static void one_process_group_is_one_queue(void **state)
+{
+    (void)state;
+    for (int two = 0; two <= 1; two++) {
+        struct bed b;
+        bed_init(&b);
+        collective(&b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_WORLD, 5);
+        collective(&b, STREAM_REDUCE, COLL_REDUCE_SCATTER, two ? GROUP_REPLICA : GROUP_WORLD, 4);
+        assert_close(finish(&b).step_s, two ? 5 : 9, 0);
+        schedules_free(&b.s);
+    }
+}
+
+/* A program that issues slower than the GPU computes takes as long as issuing. */
+static void a_slow_issuing_thread_is_idle_time(void **state)
+{
+    struct bed b;
+
+    (void)state;
+    bed_init(&b);
+    for (int i = 0; i < 10; i++) {
+        b.issue[b.s.nops] = 3;
+        work(&b, STREAM_COMPUTE, 1);
+    }
+    struct timeline t = finish(&b);
+    assert_close(t.step_s, 31, 1e-15);          /* issued at 3, 6 ... 30, and the last runs 1 */
+    assert_close(t.idle_s, 21, 1e-15);
+    schedules_free(&b.s);
+}
+
+/* The issuing thread blocks on the network: nothing runs ahead any more. */
+static void a_blocked_issuing_thread_is_charged_to_what_it_waits_for(void **state)
+{
+    struct bed b;
+
+    (void)state;
+    bed_init(&b);
+    collective(&b, STREAM_GROUP, COLL_ALL_REDUCE, GROUP_WORLD, 7);
+    sched_op(&b.s, OP_WAIT, STREAM_ISSUE, PHASE_REDUCE, "wait")->after = AFTER(STREAM_GROUP);
+    work(&b, STREAM_COMPUTE, 2);
+    struct timeline t = finish(&b);
+    assert_close(t.step_s, 9, 1e-15);
+    assert_close(t.exposed_by[COLL_ALL_REDUCE][GROUP_WORLD], 7, 1e-15);
+    schedules_free(&b.s);
+}
+
+/* ---- random schedules ---- */
+
+static struct contention slow_by(double compute, double comm);
+
+static double uniform(unsigned *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (double)(*seed >> 8) / (double)(1u << 24);
+}
+
+/* A body of a few entries that wait for each other at random, repeated. */
+static void random_bed(struct bed *b, unsigned seed, int repeats, bool folded)
+{
+    unsigned body = seed;
+    uint16_t ev[3];
+
+    bed_init(b);
+    for (int i = 0; i < 3; i++)
+        ev[i] = sched_event(&b->s);
+    collective(b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_WORLD, 1 + uniform(&seed))->record = ev[0];
+    work(b, STREAM_REDUCE, uniform(&seed))->record = ev[1];
+    work(b, STREAM_COMPUTE, uniform(&seed))->record = ev[2];
+    if (folded)
+        sched_repeat(&b->s, repeats);
+    for (int r = 0; r < (folded ? 1 : repeats); r++) {
+        unsigned s = body ^ 0x9e3779b9u;
+        int n = 3 + (int)(6 * uniform(&s));
+        for (int i = 0; i < n; i++) {
+            enum stream st = (enum stream)(1 + (int)(5 * uniform(&s)));
+            double seconds = uniform(&s) < 0.2 ? 0 : uniform(&s);
+            b->issue[b->s.nops] = 0.2 * uniform(&s);
+            struct op *o = uniform(&s) < 0.5 && st > STREAM_COPY_IN
+                         ? collective(b, st, COLL_ALL_GATHER, st == STREAM_ALL_REDUCE ? GROUP_REPLICA : GROUP_WORLD, seconds)
+                         : work(b, st, seconds);
+            if (uniform(&s) < 0.5)
+                o->after = AFTER(1 + (int)(5 * uniform(&s)));
+            if (uniform(&s) < 0.4)
+                o->wait[0] = ev[(int)(3 * uniform(&s))];
+            if (uniform(&s) < 0.4)
+                o->record = ev[(int)(3 * uniform(&s))];
+        }
+        if (uniform(&s) < 0.3)
+            sched_op(&b->s, OP_WAIT, STREAM_ISSUE, PHASE_REDUCE, "wait")->after = AFTER(1 + (int)(5 * uniform(&s)));
+    }
+    if (folded)
+        sched_repeat_end(&b->s);
+    sched_end(&b->s, SCHED_STEADY);
+}
+
+/* An inner repeat inside of an outer one: micro-steps of blocks. */
+static void nested_bed(struct bed *b, unsigned seed, bool folded)
+{
+    enum { OUTER = 25, INNER = 20 };
+
+    bed_init(b);
+    uint16_t ev = sched_event(&b->s);
+    work(b, STREAM_COMPUTE, 1)->record = ev;
+    if (folded)
+        sched_repeat(&b->s, OUTER);
+    for (int i = 0; i < (folded ? 1 : OUTER); i++) {
+        unsigned s = seed;
+        collective(b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_WORLD, uniform(&s))->after = AFTER(STREAM_COMPUTE);
+        if (folded)
+            sched_repeat(&b->s, INNER);
+        unsigned inner = s;
+        for (int j = 0; j < (folded ? 1 : INNER); j++) {
+            s = inner;
+            b->issue[b->s.nops] = 0.01 * uniform(&s);
+            collective(b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_WORLD, uniform(&s))->wait[0] = ev;
+            work(b, STREAM_COMPUTE, uniform(&s))->record = ev;
+            collective(b, STREAM_REDUCE, COLL_REDUCE_SCATTER, GROUP_REPLICA, 0.6 * uniform(&s))->after = AFTER(STREAM_COMPUTE);
+            work(b, STREAM_COMPUTE, uniform(&s))->after = AFTER(STREAM_GATHER);
+        }
+        if (folded)
+            sched_repeat_end(&b->s);
+        work(b, STREAM_COMPUTE, uniform(&s))->after = AFTER(STREAM_REDUCE);
+    }
+    if (folded)
+        sched_repeat_end(&b->s);
+    sched_op(&b->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "wait")->after = AFTER(STREAM_COMPUTE);
+    sched_end(&b->s, SCHED_STEADY);
+}
+
+static void skipping_nested_repeats_is_exact(void **state)
+{
+    struct contention c = slow_by(1.3, 1.6);
+
+    (void)state;
+    for (unsigned seed = 1; seed <= 200; seed++) {
+        struct bed a, b;
+        struct timeline t, u;
+        nested_bed(&a, seed, true);
+        nested_bed(&b, seed, false);
+        timeline_run(&a.s, SCHED_STEADY, &a.d, &t);
+        timeline_run(&b.s, SCHED_STEADY, &b.d, &u);
+        assert_close(t.step_s, u.step_s, 1e-11);
+        assert_close(t.exposed_s + 1, u.exposed_s + 1, 1e-9);
+        assert_true(contention_run(&a.s, SCHED_STEADY, &a.d, &c, &t, NULL));
+        assert_true(contention_run(&b.s, SCHED_STEADY, &b.d, &c, &u, NULL));
+        assert_close(t.step_s, u.step_s, 1e-10);
+        assert_close(t.exposed_s + 1, u.exposed_s + 1, 1e-8);
+        assert_close(t.comm_s, u.comm_s, 1e-9);
+        schedules_free(&a.s);
+        schedules_free(&b.s);
+    }
+}
+
+static void skipping_repeats_is_exact(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 2000; seed++) {
+        struct bed a, b;
+        struct timeline t, u;
+        random_bed(&a, seed, 40, true);
+        random_bed(&b, seed, 40, false);
+        timeline_run(&a.s, SCHED_STEADY, &a.d, &t);
+        timeline_run(&b.s, SCHED_STEADY, &b.d, &u);
+        assert_close(t.step_s, u.step_s, 1e-11);
+        assert_close(t.exposed_s + 1, u.exposed_s + 1, 1e-9);
+        assert_close(t.idle_s + 1, u.idle_s + 1, 1e-9);
+        assert_close(parts(&t), t.step_s, 1e-11);
+        schedules_free(&a.s);
+        schedules_free(&b.s);
+    }
+}
+
+static void no_stream_is_busier_than_the_step_and_the_step_no_longer_than_all_of_them(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 500; seed++) {
+        struct bed b;
+        struct timeline t;
+        double all = 0, issued = 0;
+        random_bed(&b, seed, 5, true);
+        timeline_run(&b.s, SCHED_STEADY, &b.d, &t);
+        for (int st = 0; st < NSTREAM; st++) {
+            assert_true(t.busy_s[st] <= t.step_s * (1 + 1e-12));
+            all += t.busy_s[st];
+        }
+        for (int i = 0; i < b.s.nops; i++)
+            issued += 5 * b.issue[i];
+        assert_true(t.step_s <= (all + issued) * (1 + 1e-12));
+        schedules_free(&b.s);
+    }
+}
+
+static void longer_work_never_makes_the_step_shorter(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 300; seed++) {
+        struct bed b;
+        struct timeline t, u;
+        random_bed(&b, seed, 6, true);
+        timeline_run(&b.s, SCHED_STEADY, &b.d, &t);
+        unsigned pick = seed;
+        b.work[(int)(uniform(&pick) * b.s.nops)] *= 1.5;
+        timeline_run(&b.s, SCHED_STEADY, &b.d, &u);
+        assert_true(u.step_s >= t.step_s * (1 - 1e-12));
+        schedules_free(&b.s);
+    }
+}
+
+/* ---- contention ---- */
+
+static struct contention slow_by(double compute, double comm)
+{
+    struct contention c = { .copy_slow = 1 };
+
+    for (int op = 0; op < NCOLL; op++) {
+        c.compute_slow[op] = compute;
+        c.comm_slow[op] = comm;
+    }
+    return c;
+}
+
+static void without_slow_downs_contention_changes_nothing(void **state)
+{
+    struct contention one = slow_by(1, 1);
+
+    (void)state;
+    for (unsigned seed = 1; seed <= 500; seed++) {
+        struct bed b;
+        struct timeline t, u;
+        random_bed(&b, seed, 6, true);
+        timeline_run(&b.s, SCHED_STEADY, &b.d, &t);
+        contention_run(&b.s, SCHED_STEADY, &b.d, &one, &u, NULL);
+        assert_close(u.step_s, t.step_s, 1e-11);
+        assert_close(u.exposed_s + 1, t.exposed_s + 1, 1e-9);
+        assert_close(parts(&u), u.step_s, 1e-9);
+        schedules_free(&b.s);
+    }
+}
+
+/* Folded and flat must agree with contention too: with it, iterations settle later or
+ * never, and then everything is unrolled. */
+static void skipping_repeats_is_exact_with_contention(void **state)
+{
+    struct contention c = slow_by(1.3, 1.6);
+
+    (void)state;
+    for (unsigned seed = 1; seed <= 1000; seed++) {
+        struct bed a, b;
+        struct timeline t, u;
+        random_bed(&a, seed, 60, true);
+        random_bed(&b, seed, 60, false);
+        contention_run(&a.s, SCHED_STEADY, &a.d, &c, &t, NULL);
+        contention_run(&b.s, SCHED_STEADY, &b.d, &c, &u, NULL);
+        assert_close(t.step_s, u.step_s, 1e-9);
+        assert_close(t.exposed_s + 1, u.exposed_s + 1, 1e-8);
+        assert_close(parts(&t), t.step_s, 1e-9);
+        schedules_free(&a.s);
+        schedules_free(&b.s);
+    }
+}
+
+static void contention_lies_between_never_and_always(void **state)
+{
+    struct contention c = slow_by(1.3, 1.6);
+
+    (void)state;
+    for (unsigned seed = 1; seed <= 500; seed++) {
+        struct bed b;
+        struct timeline never, t, always;
+        random_bed(&b, seed, 6, true);
+        timeline_run(&b.s, SCHED_STEADY, &b.d, &never);
+        contention_run(&b.s, SCHED_STEADY, &b.d, &c, &t, NULL);
+        for (int i = 0; i < b.s.nops; i++)
+            b.work[i] *= 1.6;
+        timeline_run(&b.s, SCHED_STEADY, &b.d, &always);
+        assert_true(t.step_s >= never.step_s * (1 - 1e-12));
+        assert_true(t.step_s <= always.step_s * (1 + 1e-12));
+        schedules_free(&b.s);
+    }
+}
+
+/* C of compute beside M of communication, from one start:
+ *   compute the longer:  T = C + M*fm*(1 - 1/fc),  else  T = M + C*fc*(1 - 1/fm). */
+static void two_streams_slow_each_other_down(void **state)
+{
+    (void)state;
+    for (double m = 0.5; m < 8; m += 0.7) {
+        double c = 4, fc = 1.2, fm = 1.5;
+        struct contention slow = slow_by(fc, fm);
+        struct bed b;
+        struct timeline t;
+        bed_init(&b);
+        work(&b, STREAM_COMPUTE, c);
+        collective(&b, STREAM_GROUP, COLL_ALL_REDUCE, GROUP_WORLD, m);
+        sched_end(&b.s, SCHED_STEADY);
+        contention_run(&b.s, SCHED_STEADY, &b.d, &slow, &t, NULL);
+        assert_close(t.step_s, m * fm <= c * fc ? c + m * fm * (1 - 1 / fc) : m + c * fc * (1 - 1 / fm), 1e-12);
+        schedules_free(&b.s);
+    }
+}
+
+static void the_critical_path_ends_with_the_step_and_has_no_gaps(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 200; seed++) {
+        struct bed b;
+        struct run r;
+        int64_t path[4096];
+        random_bed(&b, seed, 5, true);
+        timeline_keep(&b.s, SCHED_STEADY, &b.d, &r);
+        int64_t n = run_critical(&r, path, 4096);
+        assert_true(n > 0);
+        for (int64_t i = 0; i + 1 < n; i++) {       /* but for the time of issuing itself */
+            const struct ran *here = &r.ran[path[i]];
+            if (here->start > here->issued)
+                assert_close(here->start, r.ran[path[i + 1]].end, 1e-12);
+        }
+        run_free(&r);
+        schedules_free(&b.s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gathers_one_ahead_hide_behind_compute),
+        cmocka_unit_test(buckets_queue_when_the_network_is_slower),
+        cmocka_unit_test(one_process_group_is_one_queue),
+        cmocka_unit_test(a_slow_issuing_thread_is_idle_time),
+        cmocka_unit_test(a_blocked_issuing_thread_is_charged_to_what_it_waits_for),
+        cmocka_unit_test(skipping_repeats_is_exact),
+        cmocka_unit_test(skipping_nested_repeats_is_exact),
+        cmocka_unit_test(no_stream_is_busier_than_the_step_and_the_step_no_longer_than_all_of_them),
+        cmocka_unit_test(longer_work_never_makes_the_step_shorter),
+        cmocka_unit_test(without_slow_downs_contention_changes_nothing),
+        cmocka_unit_test(contention_lies_between_never_and_always),
+        cmocka_unit_test(skipping_repeats_is_exact_with_contention),
+        cmocka_unit_test(two_streams_slow_each_other_down),
+        cmocka_unit_test(the_critical_path_ends_with_the_step_and_has_no_gaps),
+    };
+    return cmocka_run_group_tests_name("sim/timeline", tests, NULL, NULL);
+}
