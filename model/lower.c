@@ -17,21 +17,23 @@ void declare_activations(struct schedules *s, const struct plan *p, int acts[NPI
     }
 }
 
+struct forward { struct schedules *s; const struct plan *p; const int *acts; };
+
+static void forward_block(void *arg, int block, int by)
+{
+    struct forward *f = arg;
+    enum piece_id piece = program_piece_of_block(f->p, block);
+
+    sched_compute(f->s, PHASE_FORWARD, piece, PASS_FORWARD, 0, -1, GRADS_DROP, CAT_GRADS);
+    sched_of(f->s, "block", block, by);
+    sched_act(f->s, ACT_ALLOC, f->acts[piece], block, by);
+}
+
 void forward_blocks(struct schedules *s, const struct plan *p, const int acts[NPIECE])
 {
-    int layers = (int)p->model.layers;
-    bool same = p->recompute == RECOMPUTE_NONE || p->recompute_interval == 1;
+    struct forward f = { s, p, acts };
 
-    if (same)
-        sched_repeat(s, layers);
-    for (int b = 0; b < (same ? 1 : layers); b++) {
-        enum piece_id piece = program_piece_of_block(p, b);
-        sched_compute(s, PHASE_FORWARD, piece, PASS_FORWARD, 0, -1, GRADS_DROP, CAT_GRADS);
-        sched_of(s, "block", b, same);
-        sched_act(s, ACT_ALLOC, acts[piece], b, same);
-    }
-    if (same)
-        sched_repeat_end(s);
+    blocks_emit(p, s, false, forward_block, &f);
 }
 
 /* LlamaRotaryEmbedding registers inv_freq and original_inv_freq, each of half the

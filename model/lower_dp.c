@@ -50,23 +50,34 @@ static void pieces(struct dp *d, enum coll_op op, enum red_op red, enum phase ph
     }
 }
 
-static void run(struct dp *d, enum piece_id piece, enum pass pass, int block)
+static void run(struct dp *d, enum piece_id piece, enum pass pass, int block, int by)
 {
     bool forward = pass == PASS_FORWARD, head = piece == PIECE_HEAD;
 
     sched_compute(d->s, forward ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, 0, -1,
                   d->torch ? GRADS_KEEP : GRADS_IN_PLACE, CAT_UNSHARDED_GRADS);
-    sched_of(d->s, piece == PIECE_EMBED ? "embedding" : head ? "head" : "block", block, 0);
+    sched_of(d->s, piece == PIECE_EMBED ? "embedding" : head ? "head" : "block", block, by);
     sched_act(d->s, ACT_USE, d->weights, 0, 0);
-    sched_act(d->s, forward ? ACT_ALLOC : ACT_FREE, d->acts[piece], block, 0);
+    sched_act(d->s, forward ? ACT_ALLOC : ACT_FREE, d->acts[piece], block, by);
     if (!forward && head)
         sched_act(d->s, d->torch ? ACT_ALLOC : ACT_USE, d->replica_grads, 0, 0);
+}
+
+static void block_forward(void *arg, int b, int by)
+{
+    struct dp *d = arg;
+    run(d, program_piece_of_block(d->p, b), PASS_FORWARD, b, by);
+}
+
+static void block_backward(void *arg, int b, int by)
+{
+    struct dp *d = arg;
+    run(d, program_piece_of_block(d->p, b), PASS_BACKWARD, b, by);
 }
 
 static void micro_step(struct dp *d, bool first_of_step)
 {
     const struct plan *p = d->p;
-    int layers = (int)p->model.layers;
     int64_t tokens = d->n * p->micro_batch * p->seq;
     int64_t logits = tokens * p->model.vocab;
 
@@ -76,10 +87,9 @@ static void micro_step(struct dp *d, bool first_of_step)
     sched_act(d->s, d->server ? ACT_USE : ACT_ALLOC, d->weights, 0, 0);
     if (d->n > 1)
         pieces(d, COLL_BROADCAST, RED_NONE, PHASE_FORWARD);
-    run(d, PIECE_EMBED, PASS_FORWARD, 0);
-    for (int b = 0; b < layers; b++)
-        run(d, program_piece_of_block(p, b), PASS_FORWARD, b);
-    run(d, PIECE_HEAD, PASS_FORWARD, 0);
+    run(d, PIECE_EMBED, PASS_FORWARD, 0, 0);
+    blocks_emit(p, d->s, false, block_forward, d);
+    run(d, PIECE_HEAD, PASS_FORWARD, 0, 0);
     if (d->n > 1) {
         sched_coll(d->s, STREAM_COMPUTE, PHASE_FORWARD, COLL_GATHER, GROUP_WORLD, DT_FP32, RED_NONE,
                    p->dp.gather_logits ? logits : d->n);
@@ -91,10 +101,9 @@ static void micro_step(struct dp *d, bool first_of_step)
         sched_act(d->s, ACT_FREE, d->outputs, 0, 0);
         sched_act(d->s, ACT_FREE, d->loss, 0, 0);
     }
-    run(d, PIECE_HEAD, PASS_BACKWARD, 0);
-    for (int b = layers - 1; b >= 0; b--)
-        run(d, program_piece_of_block(p, b), PASS_BACKWARD, b);
-    run(d, PIECE_EMBED, PASS_BACKWARD, 0);
+    run(d, PIECE_HEAD, PASS_BACKWARD, 0, 0);
+    blocks_emit(p, d->s, true, block_backward, d);
+    run(d, PIECE_EMBED, PASS_BACKWARD, 0, 0);
     if (d->n > 1)
         pieces(d, COLL_REDUCE, RED_SUM, PHASE_REDUCE);
     if (d->server) {

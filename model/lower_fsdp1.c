@@ -48,15 +48,24 @@ static void run_root(struct fsdp1 *f, enum piece_id piece, enum pass pass)
     run(f, fsdp1_root, piece, pass, 0, 0);
 }
 
-/* All blocks of a model that is one unit. */
+/* Blocks of a model that is one unit. */
+static void root_block_forward(void *arg, int b, int by)
+{
+    struct fsdp1 *f = arg;
+    run(f, fsdp1_root, program_piece_of_block(f->p, b), PASS_FORWARD, b, by);
+}
+
+static void root_block_backward(void *arg, int b, int by)
+{
+    struct fsdp1 *f = arg;
+    run(f, fsdp1_root, program_piece_of_block(f->p, b), PASS_BACKWARD, b, by);
+}
+
 static void run_root_blocks(struct fsdp1 *f, enum pass pass)
 {
-    int layers = (int)f->p->model.layers;
-
-    for (int k = 0; f->map.n == 0 && k < layers; k++) {
-        int b = pass == PASS_FORWARD ? k : layers - 1 - k;
-        run(f, fsdp1_root, program_piece_of_block(f->p, b), pass, b, 0);
-    }
+    if (f->map.n == 0)
+        blocks_emit(f->p, f->s, pass == PASS_BACKWARD,
+                    pass == PASS_FORWARD ? root_block_forward : root_block_backward, f);
 }
 
 static void run_unit(struct fsdp1 *f, struct at u, struct unit_step st, enum pass pass)

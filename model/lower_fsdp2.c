@@ -426,21 +426,20 @@ static void root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass)
         sched_act(f->s, ACT_ALLOC, f->fam[UC_ROOT].grads_full, 0, 0);
 }
 
-/* All blocks of a model that is one unit: the root's parameters. */
-static void root_blocks(struct fsdp2 *f, enum pass pass)
+/* A block of a model that is one unit: the root's parameters. */
+static void root_block(struct fsdp2 *f, enum pass pass, int block, int by)
 {
-    int layers = (int)f->p->model.layers;
+    enum piece_id piece = program_piece_of_block(f->p, block);
 
-    for (int k = 0; k < layers; k++) {
-        int b = pass == PASS_FORWARD ? k : layers - 1 - k;
-        enum piece_id piece = program_piece_of_block(f->p, b);
-        sched_compute(f->s, pass == PASS_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, 0, -1,
-                      f->has_unsharded ? GRADS_DROP : GRADS_KEEP, CAT_UNSHARDED_GRADS);
-        sched_of(f->s, "block", b, 0);
-        sched_act(f->s, ACT_USE, f->fam[UC_ROOT].unsharded, 0, 0);
-        sched_act(f->s, pass == PASS_FORWARD ? ACT_ALLOC : ACT_FREE, f->acts[piece], b, 0);
-    }
+    sched_compute(f->s, pass == PASS_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, 0, -1,
+                  f->has_unsharded ? GRADS_DROP : GRADS_KEEP, CAT_UNSHARDED_GRADS);
+    sched_of(f->s, "block", block, by);
+    sched_act(f->s, ACT_USE, f->fam[UC_ROOT].unsharded, 0, 0);
+    sched_act(f->s, pass == PASS_FORWARD ? ACT_ALLOC : ACT_FREE, f->acts[piece], block, by);
 }
+
+static void root_block_forward(void *f, int block, int by)  { root_block(f, PASS_FORWARD, block, by); }
+static void root_block_backward(void *f, int block, int by) { root_block(f, PASS_BACKWARD, block, by); }
 
 static void forward(struct fsdp2 *f)
 {
@@ -448,7 +447,7 @@ static void forward(struct fsdp2 *f)
     copy_out(f, the_root, PHASE_FORWARD);
     root_compute(f, PIECE_EMBED, PASS_FORWARD);
     if (f->map.n == 0)
-        root_blocks(f, PASS_FORWARD);
+        blocks_emit(f->p, f->s, false, root_block_forward, f);
     units_emit(&f->map, f->s, false, forward_unit, f);
     root_compute(f, PIECE_HEAD, PASS_FORWARD);
     if (f->nshard > 1)              /* FSDPState._post_forward of the root */
@@ -470,7 +469,7 @@ static void backward(struct fsdp2 *f)
         unshard(f, at_position(f, f->map.n - 1, 0), PHASE_BACKWARD, false, true);
     root_compute(f, PIECE_HEAD, PASS_BACKWARD);
     if (f->map.n == 0)
-        root_blocks(f, PASS_BACKWARD);
+        blocks_emit(f->p, f->s, true, root_block_backward, f);
     units_emit(&f->map, f->s, true, backward_unit, f);
     root_compute(f, PIECE_EMBED, PASS_BACKWARD);
     /* The root's inputs need no gradient: its turn comes in the final callback,

@@ -191,12 +191,23 @@ static void root_gather(struct paper *z, enum phase phase)
         gather(z, unit(z, phase == PHASE_FORWARD ? 0 : z->map.n - 1, 0), phase, 0);
 }
 
+/* A block of a model that is one unit. */
+static void root_block(struct paper *z, enum pass pass, int b, int by)
+{
+    enum piece_id piece = program_piece_of_block(z->p, b);
+
+    run(z, root, piece, pass, b, by, 0, -1);
+    sched_act(z->s, pass == PASS_FORWARD ? ACT_ALLOC : ACT_FREE, z->acts[piece], b, by);
+}
+
+static void root_block_forward(void *z, int b, int by)  { root_block(z, PASS_FORWARD, b, by); }
+static void root_block_backward(void *z, int b, int by) { root_block(z, PASS_BACKWARD, b, by); }
+
 static void all_blocks(struct paper *z, enum pass pass)
 {
-    struct unit_ref all = { .nblocks = (int)z->p->model.layers };
-
     if (z->map.n == 0)
-        run_blocks(z, root, all, 0, pass);
+        blocks_emit(z->p, z->s, pass == PASS_BACKWARD,
+                    pass == PASS_FORWARD ? root_block_forward : root_block_backward, z);
 }
 
 static void micro_step(struct paper *z)

@@ -130,3 +130,27 @@ void units_emit(const struct unit_map *m, struct schedules *s, bool backwards,
     for (; k < m->n; k++)
         emit_at(m, backwards, k, false, emit, arg);
 }
+
+void blocks_emit(const struct plan *p, struct schedules *s, bool backwards,
+                 void (*emit)(void *arg, int block, int by), void *arg)
+{
+    int layers = (int)p->model.layers;
+    int period = p->recompute == RECOMPUTE_NONE ? 1 : (int)p->recompute_interval;
+    int reps = layers / period, rest = layers % period;
+    int step = backwards ? -1 : 1, at = backwards ? layers - 1 : 0;
+
+    /* What does not fill a period are the last blocks. */
+    for (int k = 0; backwards && k < rest; k++, at--)
+        emit(arg, at, 0);
+    if (reps > 1) {
+        sched_repeat(s, reps);
+        for (int k = 0; k < period; k++)
+            emit(arg, at + k * step, period * step);
+        sched_repeat_end(s);
+        at += reps * period * step;
+    }
+    for (int k = 0; k < (reps > 1 ? 0 : reps * period); k++, at += step)
+        emit(arg, at, 0);
+    for (int k = 0; !backwards && k < rest; k++, at++)
+        emit(arg, at, 0);
+}

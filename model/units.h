@@ -51,4 +51,10 @@ struct unit_step { int position, by, by_block; };
 void units_emit(const struct unit_map *m, struct schedules *s, bool backwards,
                 void (*emit)(void *arg, struct unit_step at), void *arg);
 
+/* The same for all blocks in one go (a model that is one unit, or strategies without
+ * units): emit(arg, block, by) once for each block of a period of the recompute pattern,
+ * folded into one repeat. */
+void blocks_emit(const struct plan *p, struct schedules *s, bool backwards,
+                 void (*emit)(void *arg, int block, int by), void *arg);
+
 #endif

@@ -43,6 +43,7 @@ static void describe(const struct plan *p, char *to, size_t size)
     SAY(p->dialect == DIALECT_TORCH_FSDP1 && (p->fsdp.sharding_strategy == FSDP1_SHARD_GRAD_OP ||
         p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD_ZERO2), ", SHARD_GRAD_OP");
     SAY(p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.forward_prefetch, ", forward prefetch");
+    SAY(p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.backward_prefetch == PREFETCH_NONE, ", no prefetch");
     SAY(p->ddp.gradient_as_bucket_view && p->strategy <= STRAT_ZERO1 && p->dialect == DIALECT_TORCH, ", bucket view");
     SAY(p->ddp.bucket_cap_mb > 0 && p->strategy <= STRAT_ZERO1 && p->dialect == DIALECT_TORCH, ", buckets %g MiB",
         p->ddp.bucket_cap_mb);

@@ -72,11 +72,13 @@ static int fsdp1_options(struct walk *w, struct plan *p)
 
     for (int grad_op = 0; grad_op <= 1 && !rc; grad_op++)
         for (int unit = 0; unit <= 1 && !rc; unit++)
-            for (int forward = 0; forward <= 1 && !rc; forward++) {
+            for (int prefetch = 0; prefetch <= 2 && !rc; prefetch++) {
                 p->fsdp.sharding_strategy = hybrid ? (grad_op ? FSDP1_HYBRID_SHARD_ZERO2 : FSDP1_HYBRID_SHARD)
                                                    : (grad_op ? FSDP1_SHARD_GRAD_OP : FSDP1_FULL_SHARD);
                 p->unit = unit ? UNIT_MODEL : UNIT_BLOCK;
-                p->fsdp.forward_prefetch = forward;
+                /* Nothing ahead, the default, or forward as well. */
+                p->fsdp.backward_prefetch = prefetch ? PREFETCH_PRE : PREFETCH_NONE;
+                p->fsdp.forward_prefetch = prefetch == 2;
                 rc = offer(w, p);
             }
     return rc;

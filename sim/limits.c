@@ -186,12 +186,18 @@ static int largest_micro_batch(const struct question *q, struct limit *out)
     return yes < 0 && low == 0 ? -1 : 0;
 }
 
+static bool is_data_parallel(enum strategy s, enum dialect d)
+{
+    return s == STRAT_DP && d == DIALECT_TORCH;
+}
+
 /* Powers of two up to a node, then doubling nodes, then bisected between. */
 static int fewest_gpus(const struct question *q, struct limit *out)
 {
     int64_t per = q->base->cluster.gpus_per_node, no = 0, yes_at = 0;
+    int64_t most = is_data_parallel(q->s, q->d) ? per : 65536;
 
-    for (int64_t n = 1; n <= 65536; n = n < per ? (2 * n < per ? 2 * n : per) : 2 * n) {
+    for (int64_t n = 1; n <= most; n = n < per ? (2 * n < per ? 2 * n : per) : 2 * n) {
         int yes = fits_gpus(q, n);
         if (yes < 0)
             return -1;
@@ -216,8 +222,14 @@ static int fewest_gpus(const struct question *q, struct limit *out)
 int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dtype precision,
                struct limit *out)
 {
+    struct plan one_node = *base;
     struct question q = { base, s, d, precision };
 
+    if (is_data_parallel(s, d)) {
+        one_node.cluster.nodes = 1;
+        one_node.cluster.world_size = one_node.cluster.gpus_per_node;
+        q.base = &one_node;
+    }
     *out = (struct limit){ .strategy = s, .dialect = d };
     return largest_model(&q, out) < 0 || largest_micro_batch(&q, out) < 0 || fewest_gpus(&q, out) < 0 ? -1 : 0;
 }

@@ -22,7 +22,8 @@ int limit_states(int64_t memory, int64_t world, enum strategy s, enum dialect d,
                  struct limit *out);
 
 /* With activations, buffers and workspaces: `base` has model, cluster, seq,
- * kernels and recompute set; micro-batch 1 for the first and last question. */
+ * kernels and recompute set; micro-batch 1 for the first and last question.
+ * DataParallel is one process: it is asked about one node of the cluster. */
 int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dtype precision,
                struct limit *out);
 

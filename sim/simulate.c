@@ -81,6 +81,23 @@ void priced_free(struct priced *p)
 
 /* ---- contention ---- */
 
+/* Groups whose ranks are all in one node share its links; groups that span nodes share
+ * the adapters; one of each do not meet. */
+static void shared_links(const struct plan *p, bool shares[NGROUP][NGROUP])
+{
+    bool crosses[NGROUP], used[NGROUP];
+
+    for (int g = 0; g < NGROUP; g++) {
+        int64_t ranks, per_node;
+        coll_group_shape(p, (enum group)g, &ranks, &per_node);
+        crosses[g] = ranks > per_node;
+        used[g] = ranks > 1;
+    }
+    for (int g = 0; g < NGROUP; g++)
+        for (int h = 0; h < NGROUP; h++)
+            shares[g][h] = g != h && used[g] && used[h] && crosses[g] == crosses[h];
+}
+
 void contention_of(const struct plan *p, struct contention *out)
 {
     memset(out, 0, sizeof *out);
@@ -90,9 +107,7 @@ void contention_of(const struct plan *p, struct contention *out)
     }
     /* A copy on a side stream takes memory bandwidth that GEMMs have to spare. */
     out->copy_slow = 1;
-    /* The small group of a partial reshard uses the same links as the shard group. */
-    out->shares_link[GROUP_SHARD][GROUP_RESHARD] = out->shares_link[GROUP_RESHARD][GROUP_SHARD] = true;
-    out->shares_link[GROUP_WORLD][GROUP_RESHARD] = out->shares_link[GROUP_RESHARD][GROUP_WORLD] = true;
+    shared_links(p, out->shares_link);
 }
 
 /* ---- the step ---- */
