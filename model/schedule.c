@@ -86,20 +86,27 @@ void sched_of(struct schedules *s, const char *of, int unit, int by)
     o->unit_by = by;
 }
 
-void sched_act(struct schedules *s, int what, int buf, int at, int by)
+static void act(struct schedules *s, int what, int buf, int at, int by, int n)
 {
     struct op *o = last(s);
+    const struct buf *b = &s->bufs[buf];
 
     assert(o->act0 + o->nacts == (uint32_t)s->nacts);
     s->acts = grown(s->acts, s->nacts, &s->cap_acts, sizeof *s->acts);
-    s->acts[s->nacts++] = (struct act){ .buf = buf, .at = at, .by = by, .n = 1, .what = (uint8_t)what };
+    s->acts[s->nacts++] = (struct act){ .buf = buf, .at = at, .by = by, .n = n, .what = (uint8_t)what };
     o->nacts++;
+    if (o->kind == OP_COMPUTE && (what & ACT_ALLOC) && b->category == (enum category)o->u.compute.grads)
+        o->u.compute.granted += b->bytes * n;
+}
+
+void sched_act(struct schedules *s, int what, int buf, int at, int by)
+{
+    act(s, what, buf, at, by, 1);
 }
 
 void sched_act_all(struct schedules *s, int what, int buf)
 {
-    sched_act(s, what, buf, 0, 0);
-    s->acts[s->nacts - 1].n = s->bufs[buf].count;
+    act(s, what, buf, 0, 0, s->bufs[buf].count);
 }
 
 struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase, enum coll_op op,
@@ -339,26 +346,12 @@ int64_t sched_sent_bytes(const struct schedules *s, const struct op *o)
 
 /* ---- inside compute entries ---- */
 
-static int64_t grads_allocated(const struct schedules *s, const struct op *o)
-{
-    int64_t bytes = 0;
-
-    if (o->u.compute.fate != GRADS_KEEP)
-        return 0;
-    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
-        const struct buf *b = &s->bufs[s->acts[k].buf];
-        if ((s->acts[k].what & ACT_ALLOC) && b->category == (enum category)o->u.compute.grads)
-            bytes += b->bytes * s->acts[k].n;
-    }
-    return bytes;
-}
-
 void sched_inner(const struct schedules *s, const struct op *o, int64_t net[NMEM])
 {
     const struct span *sp = &s->spans[o->u.compute.span];
 
     memcpy(net, sp->net, sizeof sp->net);
-    net[MEM_GRADS] = o->u.compute.fate == GRADS_KEEP ? net[MEM_GRADS] - grads_allocated(s, o) : 0;
+    net[MEM_GRADS] = o->u.compute.fate == GRADS_KEEP ? net[MEM_GRADS] - o->u.compute.granted : 0;
 }
 
 void sched_inner_peak(const struct schedules *s, const struct op *o, int64_t peak[NMEM])
@@ -367,7 +360,8 @@ void sched_inner_peak(const struct schedules *s, const struct op *o, int64_t pea
     int64_t net[NMEM], inside = 0, after = 0;
 
     memcpy(peak, sp->peak, sizeof sp->peak);
-    peak[MEM_GRADS] -= grads_allocated(s, o);
+    if (o->u.compute.fate == GRADS_KEEP)
+        peak[MEM_GRADS] -= o->u.compute.granted;
     sched_inner(s, o, net);
     for (int i = 0; i < NMEM; i++) {
         inside += peak[i];

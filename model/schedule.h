@@ -104,7 +104,8 @@ struct op {
     int32_t     unit, unit_by;  /* which unit, block or bucket; -1: none */
     const char *of;             /* "unit", "block", "bucket", "rank"; NULL: none */
     union {
-        struct { uint8_t piece, pass, fate, grads; uint16_t k0, k1; int32_t span; } compute;
+        struct { uint8_t piece, pass, fate, grads; uint16_t k0, k1; int32_t span;
+                 int64_t granted; } compute;    /* bytes it allocates of category `grads` */
         struct { uint8_t op, group, dtype, red; int64_t elems; } coll;  /* elements of the full buffer */
         struct { int64_t reads, writes; } copy;                         /* bytes */
         struct { int64_t elems; } optimizer;

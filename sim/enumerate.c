@@ -3,13 +3,16 @@
  * hands on; what a dialect refuses is dropped at the end by plan_check(). */
 #include "sim/enumerate.h"
 
+#include <string.h>
+
 #include "model/fail.h"
 
 struct walk {
     const struct search_options *o;
     int (*take)(const struct plan *p, void *arg);
     void *arg;
-    char refusal[256];
+    char refusal[256], first[256];      /* why a plan was refused: the last one, the first one */
+    bool taken;
 };
 
 static int offer(struct walk *w, const struct plan *p)
@@ -21,7 +24,13 @@ static int offer(struct walk *w, const struct plan *p)
     plan_resolve(&q);
     ok = plan_check(&q, "search");
     fail_capture(NULL, 0);
-    return ok < 0 ? 0 : w->take(&q, w->arg);
+    if (ok < 0) {
+        if (!w->first[0])
+            memcpy(w->first, w->refusal, sizeof w->first);
+        return 0;
+    }
+    w->taken = true;
+    return w->take(&q, w->arg);
 }
 
 /* ---- torch ---- */
@@ -223,5 +232,7 @@ int enumerate(const struct search_options *o, int (*take)(const struct plan *p, 
         for (int d = 0; d < NDIALECT && !rc; d++)
             if ((o->strategies >> s & 1) && (o->dialects >> d & 1) && dialect_has((enum dialect)d, (enum strategy)s))
                 rc = cell(&w, (enum strategy)s, (enum dialect)d);
+    if (!rc && !w.taken && w.first[0])
+        return fail("nothing to search: every plan is refused, the first one because of %s", w.first);
     return rc;
 }

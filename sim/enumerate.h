@@ -6,7 +6,7 @@
 
 /* Calls take() for every plan that the options allow and its dialect accepts.  The
  * plan shares the options' model and is gone after the call.  0, or what take()
- * returned when it was not 0. */
+ * returned when it was not 0, or -1 reported when every plan was refused. */
 int enumerate(const struct search_options *o, int (*take)(const struct plan *p, void *arg), void *arg);
 
 #endif
