@@ -95,7 +95,7 @@ int cluster_of_host(struct cluster *c, int64_t ranks)
     c->context = 0;
     c->headroom = CLUSTER_HEADROOM;
     /* Ranks exchange through shared memory: one copy in, one out, of the order of a core's
-     * copy bandwidth.  A placeholder of that order, until calibration has measured it. */
+     * copy bandwidth.  Assumed, and marked `datasheet` with a wide interval, until this machine is measured. */
     c->intra = c->inter = 5e9;
     c->nics = 0;
     return 0;

@@ -127,20 +127,27 @@ static void run_blocks(struct paper *z, struct at u, struct unit_ref ref, int by
     }
 }
 
+/* The unit is there for compute; it was asked for just in time, or while the unit before
+ * it was computed, and then the next one is asked for now. */
+static void fetch(struct paper *z, struct at u, enum phase phase, bool ahead, int next, int by)
+{
+    if (!z->shards_params)
+        return;
+    if (!ahead)
+        gather(z, u, phase, AFTER(STREAM_COMPUTE));
+    struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, phase, "await gather");
+    o->wait[0] = z->ev_gather;
+    name(z, u);
+    if (z->prefetches && next >= 0 && next < z->map.n)
+        gather(z, unit(z, next, by), phase, 0);
+}
+
 static void forward_unit(void *arg, struct unit_step st)
 {
     struct paper *z = arg;
     struct at u = unit(z, st.position, st.by);
 
-    if (z->shards_params) {
-        if (!z->prefetches)
-            gather(z, u, PHASE_FORWARD, AFTER(STREAM_COMPUTE));
-        struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await gather");
-        o->wait[0] = z->ev_gather;
-        name(z, u);
-        if (z->prefetches && st.position + 1 < z->map.n)
-            gather(z, unit(z, st.position + 1, st.by), PHASE_FORWARD, 0);
-    }
+    fetch(z, u, PHASE_FORWARD, z->prefetches, st.position + 1, st.by);
     run_blocks(z, u, unit_at(&z->map, st.position), st.by_block, PASS_FORWARD);
     if (z->shards_params)
         drop(z, u, PHASE_FORWARD);
@@ -162,33 +169,13 @@ static void backward_unit(void *arg, struct unit_step st)
     struct paper *z = arg;
     struct at u = unit(z, st.position, st.by);
 
-    if (z->shards_params) {
-        if (!z->prefetches)
-            gather(z, u, PHASE_BACKWARD, AFTER(STREAM_COMPUTE));
-        struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "await gather");
-        o->wait[0] = z->ev_gather;
-        name(z, u);
-        if (z->prefetches && st.position > 0)
-            gather(z, unit(z, st.position - 1, st.by), PHASE_BACKWARD, 0);
-    }
+    fetch(z, u, PHASE_BACKWARD, z->prefetches, st.position - 1, st.by);
     alloc_full_grads(z, u);
     run_blocks(z, u, unit_at(&z->map, st.position), st.by_block, PASS_BACKWARD);
     if (z->shards_params)
         drop(z, u, PHASE_BACKWARD);
     if (z->shards_grads)
         reduce_unit(z, u);
-}
-
-static void root_gather(struct paper *z, enum phase phase)
-{
-    if (!z->shards_params)
-        return;
-    gather(z, root, phase, AFTER(STREAM_COMPUTE));
-    struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, phase, "await gather");
-    o->wait[0] = z->ev_gather;
-    name(z, root);
-    if (z->prefetches && z->map.n > 0)
-        gather(z, unit(z, phase == PHASE_FORWARD ? 0 : z->map.n - 1, 0), phase, 0);
 }
 
 /* A block of a model that is one unit. */
@@ -212,7 +199,7 @@ static void all_blocks(struct paper *z, enum pass pass)
 
 static void micro_step(struct paper *z)
 {
-    root_gather(z, PHASE_FORWARD);
+    fetch(z, root, PHASE_FORWARD, false, 0, 0);
     run(z, root, PIECE_EMBED, PASS_FORWARD, 0, 0, 0, -1);
     sched_act(z->s, ACT_ALLOC, z->acts[PIECE_EMBED], 0, 0);
     all_blocks(z, PASS_FORWARD);
@@ -222,7 +209,7 @@ static void micro_step(struct paper *z)
     if (z->shards_params)
         drop(z, root, PHASE_FORWARD);
 
-    root_gather(z, PHASE_BACKWARD);
+    fetch(z, root, PHASE_BACKWARD, false, z->map.n - 1, 0);
     alloc_full_grads(z, root);
     run(z, root, PIECE_HEAD, PASS_BACKWARD, 0, 0, 0, -1);
     sched_act(z->s, ACT_FREE, z->acts[PIECE_HEAD], 0, 0);

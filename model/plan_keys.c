@@ -127,7 +127,7 @@ static const struct plan_key keys[] = {
     { "fsdp", "use_orig_params", BOOL(fsdp.use_orig_params, false), .cells = FSDP1,
       .about = "aligns every parameter in its FlatParameter" },
 
-    { "deepspeed", "reduce_bucket_size", INT(ds.reduce_bucket_size, 1, ANY, 5e8), .cells = DS123,
+    { "deepspeed", "reduce_bucket_size", INT(ds.reduce_bucket_size, 1, (int64_t)1 << 50, 5e8), .cells = DS123,
       .about = "elements of the gradient bucket" },
     { "deepspeed", "allgather_bucket_size", INT(ds.allgather_bucket_size, 0, ANY, 5e8), .cells = DS12,
       .about = "elements; used only where torch lacks all_gather_into_tensor" },

@@ -69,7 +69,7 @@ static const struct spread
     datasheet_nodes  = { .12, .80, .30, 3.0, 20e-6 },
     datasheet_pcie   = { .30, 1.5, .30, 2.0, 20e-6 },     /* without peer access all goes through the host */
     datasheet_other  = { .65, 1.0, .25, 2.0, 20e-6 },     /* RCCL: rings over several links of a mesh, or over one */
-    datasheet_host   = { .65, 2.0, .30, 4.0, 0 };     /* a placeholder rate until dpxcal has run */
+    datasheet_host   = { .65, 2.0, .30, 4.0, 0 };     /* the rate itself is assumed */
 
 static enum family family_of(enum coll_op op, enum nccl_algo a)
 {

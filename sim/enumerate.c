@@ -233,6 +233,6 @@ int enumerate(const struct search_options *o, int (*take)(const struct plan *p, 
             if ((o->strategies >> s & 1) && (o->dialects >> d & 1) && dialect_has((enum dialect)d, (enum strategy)s))
                 rc = cell(&w, (enum strategy)s, (enum dialect)d);
     if (!rc && !w.taken && w.first[0])
-        return fail("nothing to search: every plan is refused, the first one because of %s", w.first);
+        return fail("nothing to search: %s", w.first + (strncmp(w.first, "search: ", 8) ? 0 : 8));
     return rc;
 }
