@@ -13,6 +13,7 @@
 
 #include "model/dtype.h"
 #include "model/fail.h"
+#include "model/files.h"
 
 #define GBIT (1e9 / 8)
 
@@ -171,15 +172,12 @@ static int is_file(const char *spec)
 
 static int load_file(const char *path, struct cluster *out)
 {
-    json_error_t e;
-    json_t      *j = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
-    const char  *slash = strrchr(path, '/');
-    int          rc;
+    json_t     *j = json_read_file(path);
+    const char *slash = strrchr(path, '/');
+    int         rc;
 
-    if (!j && e.line < 0)
-        return fail("cluster file %s: %s", path, e.text);
     if (!j)
-        return fail("%s:%d:%d: %s", path, e.line, e.column, e.text);
+        return -1;
     if (json_is_object(j))
         rc = cluster_from_json(j, path, out);
     else

@@ -64,7 +64,7 @@ void comm_count(const struct schedules *s, enum sched_id id, struct comm_table *
 /* "backward block 31", "all_gather unit 4": the entry in words. */
 void op_in_words(const struct schedules *s, int op, int64_t iteration, char *to, int size);
 
-/* One element of search's `plans` (design.md section 5); `time` is null until
+/* One element of search's `plans`; `time` is null until
  * the simulator fills it in.  New reference. */
 json_t *evaluation_json(const struct plan *p, const struct evaluation *e);
 /* The `model` and `cluster` objects of the same document. */

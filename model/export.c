@@ -89,11 +89,6 @@ static const struct { const char *name; int (*write)(const struct plan *, FILE *
     { "fsdp", export_torch },
 };
 
-const char *export_target(int i)
-{
-    return i >= 0 && (size_t)i < sizeof targets / sizeof *targets ? targets[i].name : NULL;
-}
-
 int export_plan(const struct plan *p, const char *target, FILE *to)
 {
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)

@@ -19,9 +19,6 @@
 /* 0, or -1 with the target's missing word reported. */
 int export_plan(const struct plan *p, const char *target, FILE *to);
 
-/* Targets, NULL after the last. */
-const char *export_target(int i);
-
 int export_torchtitan(const struct plan *p, FILE *to);
 int export_torch(const struct plan *p, FILE *to);
 

@@ -65,7 +65,7 @@ void read_loss(struct schedules *s)
 
 typedef int lowering(const struct plan *p, int64_t rank, struct schedules *s);
 
-/* design.md's table of strategies and dialects. */
+/* Strategies and dialects: README.md's table. */
 static lowering *const table[NSTRATEGY][NDIALECT] = {
     [STRAT_DP]    = { [DIALECT_PAPER] = lower_dp,    [DIALECT_TORCH] = lower_dp },
     [STRAT_DDP]   = { [DIALECT_PAPER] = lower_paper, [DIALECT_TORCH] = lower_ddp,

@@ -9,39 +9,15 @@
 
 #include "model/builtin.h"
 #include "model/fail.h"
+#include "model/files.h"
 #include "model/transformer.h"
-
-/* Larger than any config and smaller than any checkpoint given by mistake. */
-#define CONFIG_MAX_BYTES (16 << 20)
-
-static int parse_file(const char *path, json_t **config)
-{
-    json_error_t e;
-
-    *config = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
-    if (*config)
-        return 0;
-    if (e.line < 1)                             /* not parsed at all: errno has the reason */
-        return fail("%s: cannot be read: %s", path, errno ? strerror(errno) : e.text);
-    for (char *p = e.text; *p; p++)             /* it may quote the file */
-        if ((unsigned char)*p < ' ' || *p == 0x7f)
-            *p = '?';
-    return fail("%s:%d:%d: malformed JSON: %s", path, e.line, e.column, e.text);
-}
 
 static int load_file(const char *path, struct model *out)
 {
-    struct stat st;
-    json_t *config;
+    json_t *config = json_read_file(path);
     int rc;
 
-    if (stat(path, &st) < 0)
-        return fail("%s: %s", path, strerror(errno));
-    if (S_ISREG(st.st_mode) && st.st_size > CONFIG_MAX_BYTES)
-        return fail("%s: has %lld bytes, too many for a config.json", path,
-                    (long long)st.st_size);
-    errno = 0;
-    if (parse_file(path, &config) < 0)
+    if (!config)
         return -1;
     rc = model_from_config(config, path, out);
     json_decref(config);

@@ -17,17 +17,6 @@
 #define SOURCE_NCCL      "NCCL 2.30 src/init.cc, src/transport; channels as its logs show"
 #define SOURCE_WORKSPACE "PyTorch CublasHandlePool.cpp: one per handle, a handle per thread"
 
-const char *overhead_kind_name(enum overhead_kind k)
-{
-    static const char *const names[NOVERHEAD] = {
-        [OVERHEAD_ALLOCATED] = "allocated",
-        [OVERHEAD_OUTSIDE]   = "outside the allocator",
-        [OVERHEAD_CONTEXT]   = "context",
-    };
-
-    return names[k];
-}
-
 static void add(struct overhead *o, enum overhead_kind kind, int64_t bytes, const char *source,
                 const char *name)
 {

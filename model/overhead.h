@@ -42,9 +42,6 @@ struct overhead {
  * into cluster_available() beside the schedule's own bytes. */
 int64_t overhead_bytes(const struct plan *p, struct overhead *out);
 
-/* "allocated", "outside the allocator", "context". */
-const char *overhead_kind_name(enum overhead_kind k);
-
 /* Device memory NCCL holds for one communicator of `ranks` ranks, `local` of them in each
  * node; 0 for a communicator of one. */
 int64_t overhead_nccl(const struct gpu *g, int64_t ranks, int64_t local);

@@ -37,7 +37,6 @@ static int parse(const char *const *words, const char *s)
 
 int strategy_parse(const char *s) { return parse(strategies, s); }
 int dialect_parse(const char *s)  { return parse(dialects, s); }
-int kernels_parse(const char *s)  { return parse(kernel_sets, s); }
 
 bool dialect_has(enum dialect d, enum strategy s)
 {

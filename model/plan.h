@@ -94,7 +94,7 @@ struct plan {
     struct dp_options        dp;
 };
 
-/* Bytes per element of each copy that the dialect keeps (design.md section 2). */
+/* Bytes per element of each copy that the dialect keeps. */
 struct recipe {
     enum dtype kept;        /* the parameter that persists (sharded or not) */
     enum dtype used;        /* what compute reads */
@@ -148,14 +148,13 @@ const char *kernels_name(enum kernels k);
 const char *recompute_name(enum recompute r);
 int strategy_parse(const char *s);
 int dialect_parse(const char *s);
-int kernels_parse(const char *s);
 
 /* Can the user choose whether each micro-step reduces, and over how many ranks
  * states are sharded?  Elsewhere the plan says what the framework does. */
 bool plan_sync_is_choice(enum strategy s, enum dialect d);
 bool plan_group_is_choice(enum strategy s, enum dialect d);
 
-/* design.md's table: does this cell exist? */
+/* Does this cell of the table of strategies and dialects exist? */
 bool dialect_has(enum dialect d, enum strategy s);
 
 #endif

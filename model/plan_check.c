@@ -170,7 +170,7 @@ static int check_common(const struct plan *p, const char *where)
 
 /* ---- units and groups ---- */
 
-/* Which units a cell can have: design.md section 2. */
+/* Which units a cell can have. */
 static bool unit_exists(const struct plan *p)
 {
     bool fsdp = p->strategy == STRAT_FSDP;

@@ -6,7 +6,6 @@
  * cells that have it, or with the nearest key. */
 #include "model/plan.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "model/fail.h"
+#include "model/files.h"
 #include "model/plan_keys.h"
 
 static uint32_t cell_of(const struct plan *p)
@@ -306,14 +306,11 @@ refused:
 
 int plan_read(const char *path, struct plan *out)
 {
-    json_error_t e;
-    json_t *j = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
+    json_t *j = json_read_file(path);
     int rc;
 
-    if (!j && e.line < 0)
-        return fail("%s: %s", path, errno ? strerror(errno) : e.text);
     if (!j)
-        return fail("%s:%d:%d: %s", path, e.line, e.column, e.text);
+        return -1;
     rc = plan_from_json(j, path, out);
     json_decref(j);
     return rc;

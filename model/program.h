@@ -75,7 +75,8 @@ struct program {
 };
 
 /* Builds the program of a plan (its model, kernels, seq, micro_batch, precision,
- * dropout, recompute).  0, or -1 with the reason reported. */
+ * dropout, recompute) into `out`, which is zeroed or holds an earlier program.  0, or -1
+ * with the reason reported. */
 int  program_build(const struct plan *p, struct program *out);
 void program_free(struct program *g);
 

@@ -1,49 +1,38 @@
 /* cmd_convert.c -- dpxplan import and export: plans from and to the configs of
  * the frameworks people run. */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "model/accelerate.h"
 #include "model/ds_config.h"
 #include "model/export.h"
 #include "model/fail.h"
+#include "model/files.h"
 #include "model/opts.h"
 #include "sim/commands.h"
 
 int write_plan(const struct plan *p, const char *path)
 {
     json_t *j = plan_to_json(p);
-    char beside[4096];
+    struct output o;
     int rc = -1;
 
     if (!path)
         return print_json(j, 0) == 0 ? 0 : -1;
-    if (snprintf(beside, sizeof beside, "%s.tmp", path) >= (int)sizeof beside) {
-        fail("-o %s: the name is too long", path);
-        goto out;
+    if (output_open(&o, path) == 0) {
+        json_dumpf(j, o.f, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17));
+        rc = output_close(&o);
     }
-    if (json_dump_file(j, beside, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17)) < 0 ||
-        rename(beside, path) < 0) {
-        fail("%s: %s", path, strerror(errno));
-        remove(beside);
-        goto out;
-    }
-    rc = 0;
-out:
     json_decref(j);
     return rc;
 }
 
 static int import_deepspeed(const char *path, struct plan *p)
 {
-    json_error_t err;
-    json_t *j = json_load_file(path, JSON_REJECT_DUPLICATES, &err);
+    json_t *j = json_read_file(path);
     int rc;
 
     if (!j)
-        return fail("%s:%d:%d: %s", path, err.line, err.column, err.text);
+        return -1;
     rc = ds_config_import(j, path, p);
     json_decref(j);
     return rc;

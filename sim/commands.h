@@ -19,7 +19,7 @@ int cmd_list(int argc, char **argv);
 struct plan;
 int write_plan(const struct plan *p, const char *path);
 
-/* Exit statuses (design.md section 5). */
+/* Exit statuses. */
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2, EXIT_NO = 3 };
 
 /* Prints one JSON document on stdout, gives the reference back, and returns

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNROLLED = 8, REGIONS = 64, MOST = 4000000 };
+enum { UNROLLED = 8, REGIONS = 64, MOST = 1000000 };
 
 /* One entry of the unrolled schedule. */
 struct item {
@@ -34,6 +34,8 @@ enum { WAITING, RUNNING, DONE };
 struct snapshot {
     double t, left[NSTREAM];
     int    head[NSTREAM];
+    int    next_issue;              /* likewise */
+    double issue_ahead;             /* issue_at - t */
     uint8_t running[NSTREAM];
     struct timeline sums;
 };
@@ -136,13 +138,10 @@ static void unroll(struct fluid *f, int op, int64_t iteration)
         f->recorded[o->record] = i;
 }
 
-/* A body that may be cut short: the issuing thread waits for nothing in it. */
-static bool foldable(const struct schedules *s, int open)
+/* Does the issuing thread wait in its body? */
+static bool waits(const struct region *r)
 {
-    for (int i = open + 1; i < s->ops[open].u.repeat.other; i++)
-        if (s->ops[i].stream == STREAM_ISSUE && s->ops[i].kind != OP_REPEAT && s->ops[i].kind != OP_END)
-            return false;
-    return s->ops[open].u.repeat.n > UNROLLED + 2;
+    return r->streams >> STREAM_ISSUE & 1;
 }
 
 /* Notes the repeat whose first UNROLLED iterations are items [first, f->n), if there is
@@ -163,7 +162,8 @@ static bool add_region(struct fluid *f, int first, int64_t left_out)
     }
     if (r->boundary < 0)
         return false;
-    f->issue_more += (double)left_out * r->issue;
+    if (!waits(r))                  /* else the issuing thread jumps with the clock */
+        f->issue_more += (double)left_out * r->issue;
     f->nregions++;
     return true;
 }
@@ -178,7 +178,7 @@ static void unroll_range(struct fluid *f, int from, int to, int64_t iteration)
         }
         int64_t n = o->u.repeat.n, k = 0;
         int first = f->n;
-        bool fold = !f->whole && f->nregions < REGIONS && foldable(f->s, i);
+        bool fold = !f->whole && f->nregions < REGIONS && n > UNROLLED + 2;
         for (; k < (fold ? UNROLLED : n) && f->n <= MOST; k++)
             unroll_range(f, i + 1, o->u.repeat.other, k);
         if (fold && !add_region(f, first, n - UNROLLED))
@@ -332,7 +332,8 @@ static double slow_down(const struct fluid *f, const int *running, int n, int me
 /* The head of a stream that the repeat does not use stands still, at an entry after it. */
 static struct snapshot snapshot_at(const struct fluid *f, const struct region *r, int base)
 {
-    struct snapshot s = { .t = f->t, .sums = *f->out };
+    struct snapshot s = { .t = f->t, .sums = *f->out, .next_issue = f->next_issue - base,
+                          .issue_ahead = f->issue_at - f->t };
     int end = r->first + UNROLLED * r->length;
 
     for (int u = 0; u < f->nused; u++) {
@@ -357,12 +358,21 @@ static bool same_state(const struct fluid *f, const struct region *r, const stru
     return true;
 }
 
-/* Is everything issued that could run in the next iteration? */
-static bool issued_ahead(const struct fluid *f, const struct region *r, int base)
+/* Will the issuing thread be to the next iterations what it was to the last one?  It is,
+ * when it waits in the body and is as far ahead as before; or when it waits nowhere and
+ * has issued all that could run next and is not slower than the streams; or when it alone
+ * sets the pace. */
+static bool same_issuing(const struct fluid *f, const struct region *r, const struct snapshot *a,
+                         const struct snapshot *b, int base)
 {
+    double by = a->t - b->t, tolerance = 1e-12 * a->t;
     int until = base + 2 * r->length;
 
-    return until < f->next_issue && f->items[until].issued <= f->t;
+    if (waits(r))
+        return a->next_issue == b->next_issue && fabs(a->issue_ahead - b->issue_ahead) <= tolerance;
+    if (until >= f->next_issue)
+        return false;
+    return (f->items[until].issued <= f->t && r->issue <= by) || fabs(r->issue - by) <= tolerance;
 }
 
 static void add_times(struct timeline *to, const struct timeline *now, const struct timeline *then, double k)
@@ -390,9 +400,16 @@ static void at_boundary(struct fluid *f, struct region *r)
     if (at < 2 * r->length || at >= (UNROLLED - 2) * r->length)
         return;                     /* the first iterations may wait for what came before the repeat */
     double by = now.t - r->last.t, k = (double)r->left_out;
-    if (r->seen++ > 0 && same_state(f, r, &now, &r->last) && issued_ahead(f, r, base) && r->issue <= by) {
+    if (r->seen++ > 0 && same_state(f, r, &now, &r->last) && same_issuing(f, r, &now, &r->last, base)) {
         struct timeline was = *f->out;
+        int end = r->first + UNROLLED * r->length;
         add_times(f->out, &was, &r->last.sums, k);
+        /* What has a time of issue to come keeps its distance to the clock. */
+        for (int i = r->first; i < end && i < f->next_issue; i++)
+            if (f->items[i].state == WAITING && f->items[i].issued > f->t)
+                f->items[i].issued += k * by;
+        if (waits(r))
+            f->issue_at += k * by;
         f->t += k * by;
         f->compute_end += k * by;
         for (int u = 0; u < f->nused; u++) {

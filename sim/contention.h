@@ -20,7 +20,7 @@ struct contention {
 };
 
 /* Runs the schedule; `kept` (may be NULL) receives every entry as it ran.  False when it
- * has more than four million entries that never settle into a pattern (or are to be
+ * has more than a million entries that never settle into a pattern (or are to be
  * kept): then `out` is timeline_run()'s, without contention, and nothing is kept. */
 bool contention_run(const struct schedules *s, enum sched_id id, const struct durations *d,
                     const struct contention *c, struct timeline *out, struct run *kept);

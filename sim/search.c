@@ -97,7 +97,8 @@ static uint64_t schedules_key(const struct schedules *s, int program)
     for (int i = 0; i < s->nops; i++) {
         const struct op *o = &s->ops[i];
         h = mix(h, (uint64_t)o->kind | (uint64_t)o->stream << 8 | (uint64_t)o->phase << 16 |
-                   (uint64_t)o->after << 24 | (uint64_t)o->wait[0] << 40 | (uint64_t)o->record << 52);
+                   (uint64_t)o->after << 24 | (uint64_t)o->flags << 40);
+        h = mix(h, (uint64_t)o->wait[0] | (uint64_t)o->wait[1] << 16 | (uint64_t)o->record << 32);
         h = mix(h, (uint64_t)(uint32_t)o->unit | (uint64_t)(uint32_t)o->unit_by << 32);
         switch ((enum op_kind)o->kind) {
         case OP_COMPUTE:
@@ -106,7 +107,8 @@ static uint64_t schedules_key(const struct schedules *s, int program)
             break;
         case OP_COLL:
             h = mix(mix(h, (uint64_t)o->u.coll.elems), (uint64_t)o->u.coll.op | (uint64_t)o->u.coll.group << 8 |
-                       (uint64_t)s->group_size[o->u.coll.group] << 16 | (uint64_t)o->u.coll.dtype << 56);
+                       (uint64_t)s->group_size[o->u.coll.group] << 16 | (uint64_t)o->u.coll.dtype << 52 |
+                       (uint64_t)o->u.coll.red << 58);
             break;
         case OP_COPY:
             h = mix(mix(h, (uint64_t)o->u.copy.reads), (uint64_t)o->u.copy.writes);
@@ -121,9 +123,12 @@ static uint64_t schedules_key(const struct schedules *s, int program)
             break;
         }
     }
-    for (int i = 0; i < s->nacts; i++)
-        h = mix(mix(h, (uint64_t)s->bufs[s->acts[i].buf].bytes | (uint64_t)s->bufs[s->acts[i].buf].category << 60),
-                (uint64_t)(uint32_t)s->acts[i].at | (uint64_t)s->acts[i].what << 40);
+    for (int i = 0; i < s->nacts; i++) {
+        const struct act *a = &s->acts[i];
+        h = mix(h, (uint64_t)s->bufs[a->buf].bytes | (uint64_t)s->bufs[a->buf].category << 60);
+        h = mix(h, (uint64_t)(uint32_t)a->at | (uint64_t)(uint32_t)a->by << 32);
+        h = mix(h, (uint64_t)(uint32_t)a->n | (uint64_t)a->what << 32);
+    }
     return h;
 }
 

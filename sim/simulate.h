@@ -61,7 +61,7 @@ int simulate_plan(const struct plan *p, const struct evaluation *e, struct timin
  * fits when both what it allocates and what it holds do. */
 void timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t);
 
-/* The `time` object of design.md section 5 (new reference). */
+/* The `time` object of eval and search (new reference). */
 json_t *timing_json(const struct plan *p, const struct timing *t);
 
 /* Held memory, by the clock: from the moment an entry that allocates starts on its

@@ -38,7 +38,8 @@ void timeline_run(const struct schedules *s, enum sched_id id, const struct dura
                   struct timeline *out);
 
 /* One entry as it ran.  `cause` is the position of the entry that its start waited
- * for last, -1 when it was its own issue: walking back gives the critical path. */
+ * for last, -1 when it was its own issue: walking back gives the critical path, up to where
+ * the issuing thread was the bottleneck. */
 struct ran {
     int     op;
     int64_t iteration;

@@ -1,6 +1,5 @@
 #include "sim/trace.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +7,7 @@
 #include <jansson.h>
 
 #include "model/evaluate.h"
-#include "model/fail.h"
+#include "model/files.h"
 #include "sim/simulate.h"
 
 enum { PID = 1 };
@@ -114,8 +113,7 @@ int trace_write(const struct schedules *s, const struct run *r, int64_t before, 
 {
     int64_t *critical = calloc((size_t)r->n + 1, sizeof *critical);
     bool *on_path = calloc((size_t)r->n + 1, sizeof *on_path);
-    char beside[4096];
-    FILE *f = NULL;
+    struct output o;
     int rc = -1;
 
     if (!critical || !on_path)
@@ -123,10 +121,9 @@ int trace_write(const struct schedules *s, const struct run *r, int64_t before, 
     int64_t n = run_critical(r, critical, r->n);
     for (int64_t i = 0; i < n; i++)
         on_path[critical[i]] = true;
-    if (snprintf(beside, sizeof beside, "%s.tmp", path) >= (int)sizeof beside || !(f = fopen(beside, "w"))) {
-        fail("--trace %s: %s", path, strerror(errno));
+    if (output_open(&o, path) < 0)
         goto out;
-    }
+    FILE *f = o.f;
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", f);
     put_rows(f);
     for (int64_t i = 0; i < r->n; i++)
@@ -135,13 +132,7 @@ int trace_write(const struct schedules *s, const struct run *r, int64_t before, 
     put_memory(f, s, r, before);
     put_critical(f, s, r, critical, n);
     fputs("\n]}\n", f);
-    bool bad = ferror(f);
-    if (fclose(f) != 0 || bad || rename(beside, path) < 0) {
-        fail("--trace %s: %s", path, strerror(errno));
-        remove(beside);
-        goto out;
-    }
-    rc = 0;
+    rc = output_close(&o);
 out:
     free(critical);
     free(on_path);

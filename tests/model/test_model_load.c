@@ -124,7 +124,7 @@ static void a_checkpoint_is_not_read_as_a_config(void **state)
     (void)state;
     put(path, "x");
     assert_int_equal(truncate(path, (off_t)1 << 30), 0);
-    load_fails(path, "too many for a config.json");
+    load_fails(path, "too many for a configuration");
     unlink(path);
 }
 

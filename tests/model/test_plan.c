@@ -423,7 +423,7 @@ static void the_table_of_keys_is_sound(void **state)
     }
 }
 
-/* Bytes of a parameter in each recipe: design.md section 2, added by hand. */
+/* Bytes of a parameter in each recipe, added by hand. */
 static void recipes_are_those_of_the_table(void **state)
 {
     (void)state;

@@ -1,0 +1,69 @@
+#include "model/files.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "model/fail.h"
+
+/* Larger than any config and smaller than any checkpoint given by mistake. */
+#define LARGEST_JSON (16 << 20)
+
+json_t *json_read_file(const char *path)
+{
+    struct stat st;
+    json_error_t e;
+    json_t *j = NULL;
+    FILE *f = stat(path, &st) < 0 ? NULL : fopen(path, "r");
+
+    if (!f) {
+        fail("%s: %s", path, strerror(errno));
+        return NULL;
+    }
+    if (S_ISDIR(st.st_mode))
+        fail("%s: %s", path, strerror(EISDIR));
+    else if (S_ISREG(st.st_mode) && st.st_size > LARGEST_JSON)
+        fail("%s: has %lld bytes, too many for a configuration", path, (long long)st.st_size);
+    else if (!(j = json_loadf(f, JSON_REJECT_DUPLICATES, &e))) {
+        for (char *p = e.text; *p; p++)         /* it may quote the file */
+            if ((unsigned char)*p < ' ' || *p == 0x7f)
+                *p = '?';
+        fail("%s:%d:%d: malformed JSON: %s", path, e.line, e.column, e.text);
+    }
+    fclose(f);
+    return j;
+}
+
+int output_open(struct output *o, const char *path)
+{
+    struct stat st;
+    bool direct = lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
+
+    o->path = path;
+    o->beside[0] = '\0';
+    if (!direct && snprintf(o->beside, sizeof o->beside, "%s.tmp", path) >= (int)sizeof o->beside)
+        return fail("%s: the name is too long", path);
+    o->f = fopen(direct ? path : o->beside, "w");
+    return o->f ? 0 : fail("%s: %s", path, strerror(errno));
+}
+
+int output_close(struct output *o)
+{
+    bool bad = fflush(o->f) != 0 || ferror(o->f);
+    int why = errno;
+
+    if (fclose(o->f) != 0 && !bad) {
+        bad = true;
+        why = errno;
+    }
+    if (!bad && o->beside[0] && rename(o->beside, o->path) < 0) {
+        bad = true;
+        why = errno;
+    }
+    if (!bad)
+        return 0;
+    if (o->beside[0])
+        remove(o->beside);
+    return fail("%s: %s", o->path, strerror(why));
+}
