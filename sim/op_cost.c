@@ -2,6 +2,7 @@
  *
  * Running sums: cost of kernels [k0,k1) = at[k1] - at[k0]. */
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,8 +34,18 @@
 /* PCIe as copied: 55.4 of 63 GB/s (H200, nvbandwidth), 26.4 of 31 (A100, napkin-math). */
 #define PCIE 0.87
 
+/* What a kernel's error comes from: the rate of products, of attention, of memory.  Kernels of one
+ * source are off together, so their half-intervals add; sources are unrelated, so theirs add as
+ * squares do. */
+enum source { SOURCE_GEMM, SOURCE_ATTENTION, SOURCE_MEMORY, NSOURCE };
+
+struct running {
+    double s, less[NSOURCE], more[NSOURCE];     /* s - low_s, high_s - s */
+    enum basis basis;
+};
+
 struct sums {
-    struct cost *at;            /* at[i]: kernels 0 .. i-1 */
+    struct running *at;         /* at[i]: kernels 0 .. i-1 */
     int         *launches;
     int          n;
 };
@@ -143,6 +154,11 @@ void cost_cache_use(struct cost_cache *c, const struct plan *p)
     describe(c, p);
 }
 
+static enum source source_of(const struct kernel *k)
+{
+    return k->m > 0 ? SOURCE_GEMM : k->kind == KC_ATTENTION ? SOURCE_ATTENTION : SOURCE_MEMORY;
+}
+
 static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pass,
                    struct sums *out)
 {
@@ -155,12 +171,15 @@ static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pa
         abort();
     out->n = n;
     for (int i = 0; i < n; i++) {
-        struct cost one, *sum = &out->at[i + 1];
+        enum source source = source_of(&k[i]);
+        struct running *sum = &out->at[i + 1];
+        struct cost one;
+
         kernel_cost_in(&c->p->cluster.gpu, c->p->kernels, c->p->precision, &c->in, &k[i], &one);
         *sum = out->at[i];
         sum->s += one.s;
-        sum->low_s += one.low_s;
-        sum->high_s += one.high_s;
+        sum->less[source] += one.s - one.low_s;
+        sum->more[source] += one.high_s - one.s;
         sum->basis = basis_worst(sum->basis, one.basis);
         out->launches[i + 1] = out->launches[i] + kernel_launches(c->p->kernels, pass, &k[i]);
     }
@@ -184,9 +203,14 @@ static void compute(struct cost_cache *c, const struct schedules *s, const struc
                     struct cost *out)
 {
     const struct sums *of = sums_of(c, s, o);
-    const struct cost *a = &of->at[o->u.compute.k0], *b = &of->at[o->u.compute.k1];
+    const struct running *a = &of->at[o->u.compute.k0], *b = &of->at[o->u.compute.k1];
+    double t = b->s - a->s, less = 0, more = 0;
 
-    *out = (struct cost){ b->s - a->s, b->low_s - a->low_s, b->high_s - a->high_s, b->basis };
+    for (int i = 0; i < NSOURCE; i++) {
+        less += (b->less[i] - a->less[i]) * (b->less[i] - a->less[i]);
+        more += (b->more[i] - a->more[i]) * (b->more[i] - a->more[i]);
+    }
+    *out = (struct cost){ t, t - sqrt(less), t + sqrt(more), b->basis };
 }
 
 static void copy(const struct cost_cache *c, const struct op *o, struct cost *out)
