@@ -220,6 +220,26 @@ static void a_segment_is_the_sum_of_its_kernels(void **state)
     cost_cache_free(c);
 }
 
+/* Two kernels bound by memory are late together; the product errs on its own. */
+static void unrelated_errors_add_as_squares(void **state)
+{
+    (void)state;
+    struct plan p = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_FSDP, DT_BF16);
+    struct schedules s = { 0 };
+    struct op o = { .kind = OP_COMPUTE, .u.compute = { .piece = PIECE_BLOCK, .k0 = 0, .k1 = 3 } };
+    struct cost_cache *c = cost_cache_new(&p, NULL);
+    struct cost norm, up, add, t;
+
+    kernel_cost(&plain, KERNELS_TORCH_SDPA, DT_BF16, &three[0], &norm);
+    kernel_cost(&plain, KERNELS_TORCH_SDPA, DT_BF16, &three[1], &up);
+    kernel_cost(&plain, KERNELS_TORCH_SDPA, DT_BF16, &three[2], &add);
+    s.program.piece[PIECE_BLOCK] = (struct piece){ .kernels = { three, three }, .nkernels = { 3, 3 } };
+    op_cost(c, &s, &o, &t);
+    cost_cache_free(c);
+    assert_close(t.high_s - t.s, hypot(norm.high_s - norm.s + add.high_s - add.s, up.high_s - up.s), 1e-6);
+    assert_close(t.s - t.low_s, hypot(norm.s - norm.low_s + add.s - add.low_s, up.s - up.low_s), 1e-6);
+}
+
 static struct cost entry(const struct plan *p, const struct op *o)
 {
     struct schedules s = { 0 };
@@ -483,6 +503,7 @@ int main(void)
         cmocka_unit_test(measured_bytes_are_interpolated),
         cmocka_unit_test(measured_attention_scales_with_its_flops),
         cmocka_unit_test(a_segment_is_the_sum_of_its_kernels),
+        cmocka_unit_test(unrelated_errors_add_as_squares),
         cmocka_unit_test(a_copy_goes_by_its_stream),
         cmocka_unit_test(the_optimizer_goes_by_dialect),
         cmocka_unit_test(waiting_and_memory_take_no_time_on_a_stream),
