@@ -22,7 +22,8 @@ FUZZ_SECONDS ?= 60
 # should not stop a user; tests/test_architecture.sh fails on any that is left.
 CFLAGS ?= -O2 -g
 FLAGS  := -std=c17 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Wshadow -Wconversion \
-          -Wstrict-prototypes -Wno-string-conversion -ffp-contract=off -I. -I$B -MMD -MP
+          -Wstrict-prototypes -Wno-string-conversion -Wno-enum-enum-conversion \
+          -Wno-enum-float-conversion -ffp-contract=off -I. -I$B -MMD -MP
 ifdef SAN
 FLAGS  += -fsanitize=address,undefined -fno-sanitize-recover=all
 endif

@@ -86,7 +86,7 @@ static void largest_new(const struct schedules *s, int i, const char **what, int
 int evaluate_memory(const struct plan *p, const struct program *g, struct schedules *s,
                     struct memory_verdict *out)
 {
-    int64_t ranks[4], lowered = -1;
+    int64_t ranks[LOWER_KINDS], lowered = -1;
     int n = lower_ranks(p, ranks);
     struct ledger l;
 
@@ -97,6 +97,8 @@ int evaluate_memory(const struct plan *p, const struct program *g, struct schedu
             return -1;
         lowered = ranks[i];
         ledger_run(s, &l);
+        out->kind[out->nkinds].rank = ranks[i];
+        out->kind[out->nkinds++].peak = l.peak.bytes;
         if (out->rank < 0 || l.peak.bytes > out->ledger.peak.bytes) {
             out->ledger = l;
             out->rank = ranks[i];
@@ -181,6 +183,19 @@ static json_t *comm_json(const struct comm_table *t)
     return json_pack("{s:I, s:o}", "sent_bytes_per_rank", (json_int_t)t->sent_bytes, "ops", ops);
 }
 
+/* One rank of each kind, as the fullest one's allocated peak counts it. */
+static json_t *kinds_json(const struct evaluation *e)
+{
+    const struct memory_verdict *m = &e->m;
+    int64_t extra = e->allocated_peak - m->ledger.peak.bytes;
+    json_t *kinds = json_array();
+
+    for (int i = 0; i < m->nkinds; i++)
+        json_array_append_new(kinds, json_pack("{s:I, s:I}", "rank", (json_int_t)m->kind[i].rank,
+                                               "allocated_peak_bytes", (json_int_t)(m->kind[i].peak + extra)));
+    return kinds;
+}
+
 static json_t *memory_json(const struct evaluation *e)
 {
     const struct ledger *l = &e->m.ledger;
@@ -190,7 +205,7 @@ static json_t *memory_json(const struct evaluation *e)
 
     for (int c = 0; c < NCAT; c++)
         json_object_set_new(cats, category_name((enum category)c), json_integer(by[c]));
-    return json_pack("{s:n, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
+    return json_pack("{s:n, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
         "peak_bytes", "allocated_peak_bytes", (json_int_t)e->allocated_peak,
         "available_bytes", (json_int_t)e->m.available, "rank", (json_int_t)e->m.rank,
         "phase", sched_name(l->peak.sched), "peak_at", e->peak_at,
@@ -201,7 +216,7 @@ static json_t *memory_json(const struct evaluation *e)
         "buffers_bytes", (json_int_t)(by[CAT_UNSHARDED] + by[CAT_UNSHARDED_GRADS] + by[CAT_ALL_GATHER] +
                                       by[CAT_REDUCE_SCATTER] + by[CAT_BUCKET]),
         "overhead_bytes", (json_int_t)(by[CAT_OVERHEAD] + extra),
-        "at_peak", cats);
+        "at_peak", cats, "kinds_of_rank", kinds_json(e));
 }
 
 static json_t *first_over_json(const struct evaluation *e)

@@ -36,6 +36,8 @@ struct memory_verdict {
     int64_t         needed;             /* ledger's peak and all overhead */
     int64_t         available;
     bool            fits;
+    int             nkinds;             /* kinds of rank: one of each, and its ledger's peak */
+    struct { int64_t rank, peak; } kind[LOWER_KINDS];
 };
 
 struct evaluation {

@@ -7,7 +7,7 @@
  *     schedules_free(&s);          (or lower() again: memory is reused)
  *
  * One file per family: lower_dp.c, lower_ddp.c, lower_paper.c, lower_fsdp1.c,
- * lower_fsdp2.c, lower_zro.c, lower_zero12.c, lower_zero3.c. */
+ * lower_fsdp2.c, lower_ds.c, lower_ds_other.c, lower_zero12.c, lower_zero3.c. */
 #ifndef DPX_LOWER_H
 #define DPX_LOWER_H
 
@@ -24,7 +24,8 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
 
 /* One rank of every kind that can differ, the fullest candidates among them:
  * rank 0 always; where a partition is uneven, the rank that holds most.
- * Returns how many (at most 4). */
-int lower_ranks(const struct plan *p, int64_t ranks[4]);
+ * Returns how many. */
+enum { LOWER_KINDS = 4 };
+int lower_ranks(const struct plan *p, int64_t ranks[LOWER_KINDS]);
 
 #endif

@@ -49,7 +49,7 @@ static void print_waits(const struct op *o, FILE *to)
 {
     const char *lead = "  after ";
 
-    for (int st = 0; st < NSTREAM; st++)
+    for (enum stream st = 0; st < NSTREAM; st++)
         if (o->after & AFTER(st)) {
             fprintf(to, "%s%s", lead, stream_name(st));
             lead = ", ";

@@ -236,7 +236,7 @@ int model_synthetic(int64_t params, struct model *out)
                     (long long)params);
     *out = (struct model){
         .name = "synthetic", .family = "dpx_synthetic", .layers = 1, .hidden = 1, .heads = 1,
-        .kv_heads = 1, .head_dim = 1, .ffn = 1, .vocab = 1, .context = 1, .tied = true,
+        .kv_heads = 1, .head_dim = 1, .ffn = params, .vocab = 1, .context = 1, .tied = true,
         .attn_scalar = 1, .ntensors = 1, .nmodules = 1, .per_block = 1, .params = params,
     };
     out->tensors = calloc(1, sizeof *out->tensors);

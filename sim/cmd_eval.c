@@ -47,7 +47,13 @@ static void print_memory(const struct evaluation *e, const struct timing *t)
     row("available", e->m.available);
     if (t->held_bytes >= 0)
         row("held at most, by the clock", t->held_bytes);
-    printf("%s\n", e->m.fits ? "fits" : e->why_not);
+    for (int i = 0; e->m.nkinds > 1 && i < e->m.nkinds; i++)
+        printf("  %s%-*" PRId64 " %12s\n", "together on rank ", 11, e->m.kind[i].rank,
+               size_text(e->m.kind[i].peak + extra).s);
+    if (e->m.fits && t->held_bytes > e->m.available)
+        puts("holds more at once, by the clock, than is available");
+    else
+        puts(e->m.fits ? "fits" : e->why_not);
     if (!e->m.fits && e->first_over.op >= 0)
         printf("first over at: %s step, %s\n", sched_name(e->first_over.sched), e->over_at);
 }

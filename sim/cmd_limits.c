@@ -47,8 +47,11 @@ static json_t *row_json(const struct args *a, const struct limit *l)
     return o;
 }
 
+/* Cells that hold any model at all, or -1. */
 static int each_cell(const struct args *a, struct plan *base, json_t *rows)
 {
+    int some = 0;
+
     for (int s = 0; s < NSTRATEGY; s++)
         for (int d = 0; d < NDIALECT; d++) {
             struct limit l;
@@ -61,12 +64,13 @@ static int each_cell(const struct args *a, struct plan *base, json_t *rows)
                                                  (enum dtype)a->precision, &l);
             if (rc < 0)
                 return -1;
+            some += l.max_params > 0;
             if (rows)
                 json_array_append_new(rows, row_json(a, &l));
             else
                 print_row(a, &l);
         }
-    return 0;
+    return some;
 }
 
 /* What the arguments leave open, from the cluster or refused. */
@@ -74,6 +78,8 @@ static int complete(struct args *a, struct plan *base)
 {
     if (!a->cluster && !a->states_only)
         return fail("limits: give --cluster and --model, or --memory, --world and --states-only");
+    if (a->world && !a->states_only)
+        return fail("limits: --world goes with --states-only; otherwise the cluster says how many ranks there are");
     if (a->cluster) {
         if (cluster_load(a->cluster, &base->cluster) < 0)
             return -1;
@@ -114,8 +120,8 @@ int cmd_limits(int argc, char **argv)
     };
     struct plan base = { .micro_batch = 1, .accumulation = 1 };
     json_t *rows = NULL;
-    int rc = opts_parse("dpxplan limits", "Per strategy: the largest model, the largest micro-batch, the fewest GPUs.",
-                        opts, argc, argv);
+    int rc = opts_parse("dpxplan limits", "Per strategy: the largest model, the largest micro-batch, the fewest GPUs.  "
+                        "Exits with 3 when\nno strategy holds any model.", opts, argc, argv);
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
@@ -129,9 +135,10 @@ int cmd_limits(int argc, char **argv)
         rows = json_array();
     else if (a.states_only)
         printf("model states alone in %s on %" PRId64 " ranks: no activations, no buffers\n", size_text(a.memory).s, a.world);
-    rc = each_cell(&a, &base, rows) < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if (a.json && rc == EXIT_DONE)
-        rc = print_json(json_pack("{s:O}", "limits", rows), EXIT_DONE);
+    int some = each_cell(&a, &base, rows);
+    rc = some < 0 ? EXIT_MISUSE : some ? EXIT_DONE : EXIT_NO;
+    if (a.json && some >= 0)
+        rc = print_json(json_pack("{s:O}", "limits", rows), rc);
     json_decref(rows);
     plan_free(&base);
     return rc;

@@ -8,7 +8,7 @@ B=${B:-build}
 # Text files of the tree, of the names given.
 sources() {
     for name in "$@"; do
-        find . \( -path './build*' -o -path ./.git -o -path ./.venv \) -prune -o -type f -name "$name" -print
+        find . \( -path './build*' -o -path "./$B" -o -path ./.git -o -path ./.venv \) -prune -o -type f -name "$name" -print
     done | sed 's,^\./,,' | sort
 }
 

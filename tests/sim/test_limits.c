@@ -44,12 +44,49 @@ static void what_holds_no_parameter_holds_none(void **state)
     assert_int_equal(l.max_params, 0);
 }
 
+/* Frameworks keep whole gradients too: fp32 parameter, gradient and two moments under
+ * autocast; DeepSpeed 2 + 2 + 12 bytes. */
+static void frameworks_hold_gradients_as_well(void **state)
+{
+    (void)state;
+    static const struct { enum strategy s; enum dialect d; } want[] = {
+        { STRAT_DDP, DIALECT_TORCH }, { STRAT_DDP, DIALECT_DEEPSPEED }, { STRAT_DP, DIALECT_TORCH },
+    };
+
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        struct limit l;
+        assert_int_equal(limit_states(80000000000, 8, want[i].s, want[i].d, DT_BF16, &l), 0);
+        assert_close(l.bytes_per_param, 16, 1e-3);
+    }
+}
+
+/* DataParallel is one process: two nodes answer as one does. */
+static void data_parallel_is_asked_on_one_node(void **state)
+{
+    (void)state;
+    struct plan p = { .seq = 1024, .micro_batch = 1, .accumulation = 1, .kernels = KERNELS_TORCH_SDPA,
+                      .recompute_interval = 1 };
+    struct limit one, two;
+
+    assert_int_equal(model_load("gpt2", &p.model), 0);
+    assert_int_equal(cluster_load("8xl4", &p.cluster), 0);
+    assert_int_equal(limit_real(&p, STRAT_DP, DIALECT_TORCH, DT_BF16, &one), 0);
+    assert_int_equal(cluster_load("2x8xl4", &p.cluster), 0);
+    assert_int_equal(limit_real(&p, STRAT_DP, DIALECT_TORCH, DT_BF16, &two), 0);
+    assert_int_equal(one.max_layers, two.max_layers);
+    assert_int_equal(one.max_micro_batch, two.max_micro_batch);
+    assert_int_equal(one.min_gpus, 1);
+    plan_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(eighty_gigabytes_hold_what_the_sources_say),
         cmocka_unit_test(one_byte_less_holds_less),
         cmocka_unit_test(what_holds_no_parameter_holds_none),
+        cmocka_unit_test(frameworks_hold_gradients_as_well),
+        cmocka_unit_test(data_parallel_is_asked_on_one_node),
     };
     return cmocka_run_group_tests_name("sim/limits", tests, NULL, NULL);
 }
