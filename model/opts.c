@@ -347,8 +347,8 @@ static int check_required(const struct parser *p)
 {
     for (const struct opt *o = p->opts; o->name; o++)
         if (o->required && !p->seen[o - p->opts])
-            return fail("%s: %s%s is missing; %s --help says more", p->command,
-                        o->positional ? "" : "--", o->name, p->command);
+            return fail("%s: %s%s is missing: %s; %s --help says more", p->command,
+                        o->positional ? "" : "--", o->name, o->help, p->command);
     return OPTS_OK;
 }
 

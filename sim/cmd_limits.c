@@ -27,7 +27,7 @@ static void print_row(const struct args *a, const struct limit *l)
         else
             printf("  does not fit here    ");
         if (l->min_gpus)
-            printf("  from %" PRId64 " GPUs", l->min_gpus);
+            printf("  from %" PRId64 " GPU%s", l->min_gpus, l->min_gpus > 1 ? "s" : "");
         else
             printf("  on no number of GPUs");
     }
@@ -134,7 +134,8 @@ int cmd_limits(int argc, char **argv)
     if (a.json)
         rows = json_array();
     else if (a.states_only)
-        printf("model states alone in %s on %" PRId64 " ranks: no activations, no buffers\n", size_text(a.memory).s, a.world);
+        printf("model states alone in %s on %" PRId64 " rank%s: no activations, no buffers\n", size_text(a.memory).s,
+               a.world, a.world > 1 ? "s" : "");
     int some = each_cell(&a, &base, rows);
     rc = some < 0 ? EXIT_MISUSE : some ? EXIT_DONE : EXIT_NO;
     if (a.json && some >= 0)

@@ -119,7 +119,7 @@ static void why_sentence(const struct search_result *r, char *to, size_t size)
     }
     describe(&r->found[next].plan, other, sizeof other);
     difference(&r->found[0], &r->found[next], parts, sizeof parts);
-    snprintf(to, size, "%s is %.1f %% faster than the best of another strategy, %s: that one has %s.", mine,
+    snprintf(to, size, "%s is %.1f %% faster than the best of another strategy or dialect, %s: that one has %s.", mine,
              100 * (r->found[next].step_s / r->found[0].step_s - 1), other, parts[0] ? parts : "the same parts, to a thousandth");
 }
 

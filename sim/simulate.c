@@ -159,10 +159,15 @@ int simulate_plan(const struct plan *p, const struct evaluation *e, struct timin
     if (rc < 0)
         return rc;
     contention_of(p, &slow);
+    out->held_bytes = e->m.ledger.peak.sched == SCHED_STEADY ? 0 : e->m.needed;
     if (contention_run(s, SCHED_STEADY, &prices.middle, &slow, &t, &r)) {
-        out->held_bytes = held_peak(s, &r, &at) + e->m.needed - e->m.ledger.peak.bytes;
+        int64_t held = held_peak(s, &r, &at) + e->m.needed - e->m.ledger.peak.bytes;
         for (int c = 0; c < NCAT; c++)
-            out->held_bytes += e->m.ledger.persistent[c];
+            held += e->m.ledger.persistent[c];
+        if (held > out->held_bytes)
+            out->held_bytes = held;
+    } else {
+        out->held_bytes = e->m.needed;
     }
     priced_free(&prices);
     if (kept)
@@ -175,15 +180,15 @@ int simulate_plan(const struct plan *p, const struct evaluation *e, struct timin
 void timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t)
 {
     json_t *memory = json_object_get(doc, "memory");
-    bool holds_too_much = t->held_bytes > e->m.available;
 
     json_object_set_new(doc, "time", timing_json(p, t));
-    json_object_set_new(memory, "peak_bytes", t->held_bytes < 0 ? json_integer(e->m.needed)
-                                                                 : json_integer(t->held_bytes));
-    if (e->m.fits && holds_too_much) {
-        json_object_set_new(doc, "fits", json_false());
-        json_object_set_new(doc, "why_not", json_string("holds more at once, by the clock, than is available"));
-    }
+    json_object_set_new(memory, "peak_bytes", json_integer(t->held_bytes));
+    json_object_set_new(memory, "waits_for_memory", json_boolean(waits_for_memory(e, t)));
+}
+
+bool waits_for_memory(const struct evaluation *e, const struct timing *t)
+{
+    return e->m.fits && t->held_bytes > e->m.available;
 }
 
 json_t *timing_json(const struct plan *p, const struct timing *t)

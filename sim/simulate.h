@@ -6,12 +6,14 @@
  *     ... t.line.step_s, t.mfu ...
  *
  * Low and high bound a 90 % interval: the same schedule with every entry at its own
- * low or high end at once, as if all errors had one cause. */
+ * low or high end at once, as if entries had one cause of error (within one entry,
+ * products, attention and memory err apart). */
 #ifndef DPX_SIMULATE_H
 #define DPX_SIMULATE_H
 
 #include <jansson.h>
 
+#include "model/evaluate.h"
 #include "model/plan.h"
 #include "sim/contention.h"
 #include "sim/kernel_cost.h"
@@ -23,8 +25,8 @@ struct timing {
     enum basis basis;
     double tokens_per_s;            /* of the whole world */
     double tflops_per_gpu, mfu, hfu;
-    int64_t held_bytes;             /* most held in a steady step, by the clock; -1: not asked for, or
-                                     * too many entries to keep */
+    int64_t held_bytes;             /* most held: by the clock in a steady step, as allocated in init and
+                                     * first, and in a step of too many entries to keep; -1: not asked for */
 };
 
 /* Costs of collectives already met on one cluster: a search meets the same again and
@@ -54,12 +56,16 @@ int simulate(const struct plan *p, const struct schedules *s, struct cost_cache 
 
 /* The same for an evaluated plan, with a cost cache of its own and held memory (all
  * overhead included); `kept` (may be NULL) receives every entry, for run_free(). */
-struct evaluation;
 int simulate_plan(const struct plan *p, const struct evaluation *e, struct timing *out, struct run *kept);
 
-/* Puts time and held memory into a document of evaluation_json(), and the verdict: a plan
- * fits when both what it allocates and what it holds do. */
+/* Puts time and held memory into a document of evaluation_json(). */
 void timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t);
+
+/* Whether streams that run ahead would hold more than there is, though what is allocated in
+ * order of issue fits.  PyTorch's allocator does not fail then: before it gives up it waits for
+ * the events of blocks that other streams still use, and tries again (CUDACachingAllocator.cpp,
+ * release_cached_blocks, synchronize_and_free_events).  The step time leaves that wait out. */
+bool waits_for_memory(const struct evaluation *e, const struct timing *t);
 
 /* The `time` object of eval and search (new reference). */
 json_t *timing_json(const struct plan *p, const struct timing *t);

@@ -150,7 +150,7 @@ static void a_missing_or_unwanted_value_is_refused(void **state)
     REFUSED("dpxplan eval: --ranks needs a value: N", "p.json", "--ranks", "--json");
     REFUSED("dpxplan eval: --precision needs a value: bf16|fp16|fp32", "p.json", "--precision");
     REFUSED("dpxplan eval: --json takes no value", "p.json", "--json=yes");
-    REFUSED("dpxplan eval: PLAN.json is missing; dpxplan eval --help says more", "--json");
+    REFUSED("dpxplan eval: PLAN.json is missing: the plan; dpxplan eval --help says more", "--json");
     REFUSED("dpxplan eval: 'c' is one argument too many", "a", "b", "c");
 }
 

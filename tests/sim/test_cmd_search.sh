@@ -1,0 +1,29 @@
+#!/bin/sh
+# tests/sim/test_cmd_search.sh -- what dpxplan search recommends, dpxplan eval accepts.
+. tests/check.sh
+B=${B:-build}
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+
+# One that prefetches without bound, where communication is the faster: what runs ahead
+# is held, not allocated, and both commands must go by the same.
+agree() {
+    "$B/dpxplan" search "$@" -o "$tmp/plan.json" >"$tmp/said" 2>&1 || cat "$tmp/said"
+    "$B/dpxplan" eval "$tmp/plan.json" >"$tmp/eval" 2>&1 || cat "$tmp/eval"
+}
+check 'eval accepts what search recommends' "$(
+    agree --model llama-3.1-405b --cluster 128x8xh100 --seq 4096 --global-batch 1024 --framework deepspeed
+    agree --model gpt2 --cluster 2x8xa100-80gb --seq 1024 --global-batch 64)"
+
+# Peaks of DeepSpeed's first allocations, before any step is on the clock.
+cat >"$tmp/init.json" <<'PLAN'
+{ "dpx_plan": 1, "model": "llama-3.1-8b", "cluster": "2x8xh100", "seq": 1024, "micro_batch": 1,
+  "strategy": "zero3", "dialect": "deepspeed", "precision": "bf16", "recompute": "full" }
+PLAN
+"$B/dpxplan" eval --json "$tmp/init.json" >"$tmp/json" 2>&1
+number() { sed -n "s/.*\"$1\": *\([0-9]*\).*/\1/p" "$tmp/json" | head -1; }
+check 'no less is held than init allocates' "$(
+    grep -q '"phase": *"init"' "$tmp/json" || { echo 'the peak is not in init'; cat "$tmp/json"; }
+    [ "$(number peak_bytes)" -ge "$(number allocated_peak_bytes)" ] ||
+        echo "$(number peak_bytes) held, $(number allocated_peak_bytes) allocated")"
+finish

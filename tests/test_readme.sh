@@ -1,0 +1,36 @@
+#!/bin/sh
+# tests/test_readme.sh -- every command that README.md shows prints what README.md shows.
+# Only the seconds that a search took may differ.
+. tests/check.sh
+PATH=$(cd "${B:-build}" && pwd):$PATH
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+
+# An indented block that starts with "$ " is a command and its output.  Numbers the
+# blocks: N.cmd, N.want.
+awk -v tmp="$tmp" '
+/^    \$ / { n++; print substr($0, 7) >(tmp "/" n ".cmd"); out = tmp "/" n ".want"; printf "" >out; next }
+/^    /    { if (n && out != "") print substr($0, 5) >out; next }
+/^$/       { if (n && out != "") print "" >out; next }
+           { out = "" }' README.md
+
+# Blank lines at either end and blanks at the end of a line do not show.
+seen() {
+    sed -e 's/[[:space:]]*$//' -e 's/; [0-9.]* s$/; N s/' "$1" |
+        awk 'NF { for (; blank > 0; blank--) if (some) print ""; print; some = 1; blank = 0; next } { blank++ }'
+}
+
+n=1
+while [ -f "$tmp/$n.cmd" ]; do
+    cmd=$(cat "$tmp/$n.cmd")
+    case $cmd in
+    dpxplan*|cat*)
+        sh -c "$cmd" >"$tmp/$n.got" 2>&1
+        seen "$tmp/$n.want" >"$tmp/want"
+        seen "$tmp/$n.got" >"$tmp/got"
+        check "README: $cmd" "$(diff "$tmp/want" "$tmp/got")" ;;
+    esac
+    n=$((n + 1))
+done
+check 'README shows commands' "$([ $n -gt 2 ] || echo 'none found')"
+finish
