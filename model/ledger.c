@@ -86,6 +86,9 @@ static void step(struct meter *m, int i, int64_t iteration)
 {
     const struct op *o = &m->s->ops[i];
 
+    /* Moves nothing: nothing to note, once anything is. */
+    if (o->nacts == 0 && o->kind != OP_COMPUTE && m->peak->op >= 0 && m->highest >= m->total)
+        return;
     move(m, o, ACT_ALLOC, 1);
     note_peak(m, i, iteration);
     if (o->kind == OP_COMPUTE) {
