@@ -395,10 +395,10 @@ static void at_boundary(struct fluid *f, struct region *r)
 {
     int at = f->head[STREAM_COMPUTE] < 0 ? -1 : f->head[STREAM_COMPUTE] - r->first;
     int base = r->first + (at < 0 ? 0 : at / r->length) * r->length;
-    struct snapshot now = snapshot_at(f, r, base);
 
     if (at < 2 * r->length || at >= (UNROLLED - 2) * r->length)
         return;                     /* the first iterations may wait for what came before the repeat */
+    struct snapshot now = snapshot_at(f, r, base);
     double by = now.t - r->last.t, k = (double)r->left_out;
     if (r->seen++ > 0 && same_state(f, r, &now, &r->last) && same_issuing(f, r, &now, &r->last, base)) {
         struct timeline was = *f->out;

@@ -81,18 +81,30 @@ bool gpu_is_host(const struct gpu *g)
     return !(g->fp32 > 0) && !(g->fp16 > 0) && !(g->bf16 > 0);
 }
 
-const struct gpu_rates *gpu_rates(const struct gpu *g)
+static const struct gpu_rates *named(const char *name)
 {
-    size_t n = strlen(g->name);
+    size_t n = strlen(name);
 
-    if (gpu_is_host(g))
-        return &host;
     for (size_t i = 0; n && i < sizeof table / sizeof table[0]; i++) {
-        const char *at = strstr(table[i].names, g->name);
+        const char *at = strstr(table[i].names, name);
         if (at > table[i].names && at[-1] == ' ' && at[n] == ' ')
             return &table[i].r;
     }
     return &other;
+}
+
+/* Asked for every copy of every plan of a search, always of the same type. */
+const struct gpu_rates *gpu_rates(const struct gpu *g)
+{
+    static _Thread_local struct { char name[sizeof g->name]; const struct gpu_rates *r; } last;
+
+    if (gpu_is_host(g))
+        return &host;
+    if (!last.r || strcmp(last.name, g->name) != 0) {
+        memcpy(last.name, g->name, sizeof last.name);
+        last.r = named(g->name);
+    }
+    return last.r;
 }
 
 double gpu_peak(const struct gpu *g, enum dtype t)

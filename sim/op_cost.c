@@ -48,6 +48,7 @@ struct sums {
     struct running *at;         /* at[i]: kernels 0 .. i-1 */
     int         *launches;
     int          n;
+    struct cost  all;           /* the whole pass, as most entries are */
 };
 
 struct cost_cache {
@@ -159,6 +160,18 @@ static enum source source_of(const struct kernel *k)
     return k->m > 0 ? SOURCE_GEMM : k->kind == KC_ATTENTION ? SOURCE_ATTENTION : SOURCE_MEMORY;
 }
 
+static void between(const struct sums *of, int k0, int k1, struct cost *out)
+{
+    const struct running *a = &of->at[k0], *b = &of->at[k1];
+    double t = b->s - a->s, less = 0, more = 0;
+
+    for (int i = 0; i < NSOURCE; i++) {
+        less += (b->less[i] - a->less[i]) * (b->less[i] - a->less[i]);
+        more += (b->more[i] - a->more[i]) * (b->more[i] - a->more[i]);
+    }
+    *out = (struct cost){ t, t - sqrt(less), t + sqrt(more), b->basis };
+}
+
 static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pass,
                    struct sums *out)
 {
@@ -183,6 +196,7 @@ static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pa
         sum->basis = basis_worst(sum->basis, one.basis);
         out->launches[i + 1] = out->launches[i] + kernel_launches(c->p->kernels, pass, &k[i]);
     }
+    between(out, 0, n, &out->all);
 }
 
 static const struct sums *sums_of(struct cost_cache *c, const struct schedules *s,
@@ -203,14 +217,11 @@ static void compute(struct cost_cache *c, const struct schedules *s, const struc
                     struct cost *out)
 {
     const struct sums *of = sums_of(c, s, o);
-    const struct running *a = &of->at[o->u.compute.k0], *b = &of->at[o->u.compute.k1];
-    double t = b->s - a->s, less = 0, more = 0;
 
-    for (int i = 0; i < NSOURCE; i++) {
-        less += (b->less[i] - a->less[i]) * (b->less[i] - a->less[i]);
-        more += (b->more[i] - a->more[i]) * (b->more[i] - a->more[i]);
-    }
-    *out = (struct cost){ t, t - sqrt(less), t + sqrt(more), b->basis };
+    if (o->u.compute.k0 == 0 && o->u.compute.k1 == of->n)
+        *out = of->all;
+    else
+        between(of, o->u.compute.k0, o->u.compute.k1, out);
 }
 
 static void copy(const struct cost_cache *c, const struct op *o, struct cost *out)
