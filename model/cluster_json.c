@@ -19,6 +19,7 @@
 #include "model/dtype.h"
 #include "model/fail.h"
 
+#define RATE_MIN   1e-6         /* of any rate in its unit: GB/s, TFLOP/s */
 #define GB_MAX     1e6          /* GB/s, TFLOP/s: a thousand times today's best */
 #define CLUSTER_HEADROOM_MAX 0.9
 
@@ -93,6 +94,8 @@ static int get_rate(const struct obj *o, const char *key, double hi, double unit
     x = json_number_value(v);
     if (!(x > 0 && x <= hi))
         return fail("%s: \"%s\" is %g, must be above 0 and at most %g", o->name, key, x, hi);
+    if (x < RATE_MIN)
+        return fail("%s: \"%s\" is %g, must be at least %g: no hardware is that slow", o->name, key, x, RATE_MIN);
     *out = x * unit;
     return 0;
 }
@@ -173,6 +176,12 @@ static int gpu_from_object(const json_t *j, const char *where, struct gpu *g)
         return fail("%s: \"name\" is missing", o.name);
     if (!g->memory)
         return fail("%s: \"memory_bytes\" is missing", o.name);
+    if (strcmp(g->name, "cpu") != 0) {          /* a rank of a host has no datasheet: calibrated, or assumed */
+        if (!(g->hbm > 0))
+            return fail("%s: \"hbm_gb_per_s\" is missing", o.name);
+        if (!(g->fp32 > 0) && !(g->fp16 > 0) && !(g->bf16 > 0))
+            return fail("%s: \"bf16_tflops\", \"fp16_tflops\" or \"fp32_tflops\" is missing", o.name);
+    }
     if (!g->title[0])
         snprintf(g->title, sizeof g->title, "%s", g->name);
     return 0;

@@ -141,7 +141,7 @@ static bool shard_more(struct plan *p)
     return true;
 }
 
-struct tried { const char *words; char what[48]; int64_t peak; };
+struct tried { const char *words; char what[48]; int64_t peak, needed; bool fits; };
 
 static int by_peak(const void *a, const void *b)
 {
@@ -149,36 +149,59 @@ static int by_peak(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void print_ways(const struct plan *p, const struct evaluation *e, FILE *to)
+static const struct change changes[] = {
+    { "recompute activations of every block", recompute_full },
+    { "halve the micro-batch, double the accumulation", half_micro_batch },
+    { "set gradient_as_bucket_view", bucket_view },
+    { "lower reduce_bucket_size to 5e7", small_bucket },
+    { "shard over all ranks", flat_sharding },
+    { "reshard after forward", reshard },
+    { "make every block a unit", unit_block },
+    { "shard more", shard_more },
+};
+#define NCHANGES (sizeof changes / sizeof *changes)
+
+/* What each change that applies would leave at the peak; returns how many do. */
+static int try_all(const struct plan *p, struct tried tried[NCHANGES])
 {
-    static const struct change changes[] = {
-        { "recompute activations of every block", recompute_full },
-        { "halve the micro-batch, double the accumulation", half_micro_batch },
-        { "set gradient_as_bucket_view", bucket_view },
-        { "lower reduce_bucket_size to 5e7", small_bucket },
-        { "shard over all ranks", flat_sharding },
-        { "reshard after forward", reshard },
-        { "make every block a unit", unit_block },
-        { "shard more", shard_more },
-    };
-    struct tried tried[sizeof changes / sizeof *changes];
     char ignored[256];
     int n = 0;
 
     fail_capture(ignored, sizeof ignored);      /* a change that a dialect refuses is no advice */
-    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+    for (size_t i = 0; i < NCHANGES; i++) {
         struct plan q = *p;             /* shares the model; not freed */
         struct evaluation f;
         if (!changes[i].apply(&q) || plan_check(&q, "advice") < 0 || evaluate(&q, &f) < 0)
             continue;
-        tried[n].words = changes[i].words;
-        tried[n].what[0] = '\0';
+        tried[n] = (struct tried){ .words = changes[i].words, .peak = f.m.ledger.peak.bytes,
+                                   .needed = f.m.needed, .fits = f.m.fits };
         if (q.strategy != p->strategy)
             snprintf(tried[n].what, sizeof tried[n].what, " with %s", strategy_name(q.strategy));
-        tried[n++].peak = f.m.ledger.peak.bytes;
+        n++;
         evaluation_free(&f);
     }
     fail_capture(NULL, 0);
+    return n;
+}
+
+bool advice_that_fits(const struct plan *p, char *to, size_t size)
+{
+    struct tried tried[NCHANGES];
+    int n = try_all(p, tried);
+
+    for (int i = 0; i < n; i++)         /* in the order of the table: the cheapest first */
+        if (tried[i].fits) {
+            snprintf(to, size, "%s%s (%s)", tried[i].words, tried[i].what, size_text(tried[i].needed).s);
+            return true;
+        }
+    return false;
+}
+
+static void print_ways(const struct plan *p, const struct evaluation *e, FILE *to)
+{
+    struct tried tried[NCHANGES];
+    int n = try_all(p, tried);
+
     qsort(tried, (size_t)n, sizeof *tried, by_peak);
     for (int i = 0, told = 0; i < n && told < 4 && tried[i].peak < e->m.ledger.peak.bytes; i++, told++)
         fprintf(to, "%s %s%s: %s, %s less\n", told ? "             " : "To lower it: ", tried[i].words, tried[i].what,

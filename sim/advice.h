@@ -12,4 +12,7 @@
 /* One paragraph on the peak of `p`, then the changes that lower it most. */
 void advice_print(const struct plan *p, const struct evaluation *e, FILE *to);
 
+/* The first change of one option with which `p` fits, and what it needs then; false if none does. */
+bool advice_that_fits(const struct plan *p, char *to, size_t size);
+
 #endif

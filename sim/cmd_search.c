@@ -1,6 +1,7 @@
 /* cmd_search.c -- dpxplan search: which plan is fastest among those that fit, and
  * what would be lost with the next. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "model/fail.h"
 #include "model/opts.h"
 #include "model/size.h"
+#include "sim/advice.h"
 #include "sim/commands.h"
 #include "sim/search.h"
 #include "sim/simulate.h"
@@ -125,15 +127,28 @@ static void why_sentence(const struct search_result *r, char *to, size_t size)
 
 /* ---- what would make the nearest one fit ---- */
 
+/* Headroom is a share of the memory: more memory, more headroom. */
 static void how_to_fit(const struct found *f, char *to, size_t size)
 {
-    const struct plan *p = &f->plan;
-    const char *ways = p->recompute == RECOMPUTE_NONE ? "recompute activations"
-                     : p->micro_batch > 1 ? "take a smaller micro-batch"
-                     : p->dialect == DIALECT_DEEPSPEED && p->ds.reduce_bucket_size > 50000000 ? "lower reduce_bucket_size"
-                     : p->strategy < STRAT_ZERO3 ? "shard more" : "add GPUs";
+    char change[160];
+    int64_t more = (int64_t)ceil((double)(f->needed - f->available) / (1 - f->plan.cluster.headroom));
+    bool fits = advice_that_fits(&f->plan, change, sizeof change);
 
-    snprintf(to, size, "%s, or %s more memory a GPU", ways, size_text(f->needed - f->available).s);
+    snprintf(to, size, "%s, or %s more memory a GPU", fits ? change : "no change of one option is enough: more GPUs",
+             size_text(more).s);
+}
+
+static bool waits(const struct plan *p)
+{
+    struct evaluation e;
+    struct timing t;
+    bool yes = false;
+
+    if (evaluate(p, &e) == 0) {
+        yes = simulate_plan(p, &e, &t, NULL) == 0 && waits_for_memory(&e, &t);
+        evaluation_free(&e);
+    }
+    return yes;
 }
 
 /* ---- output ---- */
@@ -146,8 +161,8 @@ static void print_found(const struct search_result *r, int64_t i, const char *la
     describe(&f->plan, words, sizeof words);
     if (f->step_s > r->found[0].step_s)
         snprintf(slower, sizeof slower, "+%.1f %%", 100 * (f->step_s / r->found[0].step_s - 1));
-    printf("%-10s %9.4g s %8s %11s  %5.1f %% exposed  %s\n", label, f->step_s, slower, size_text(f->needed).s,
-           100 * f->exposed_s / f->step_s, words);
+    printf("%-10s %9.4g s %8s %11s  %5.1f %% exposed  %s%s\n", label, f->step_s, slower, size_text(f->needed).s,
+           100 * f->exposed_s / f->step_s, words, waits(&f->plan) ? ", waits for memory (not in its time)" : "");
 }
 
 static void print_result(const struct args *a, const struct search_result *r)

@@ -90,8 +90,8 @@ static void put_memory(FILE *f, const struct schedules *s, const struct run *r, 
     if (!p)
         abort();
     n = ledger_curve(s, SCHED_STEADY, p, r->n);
-    for (int64_t i = 0; i < n && i < r->n; i++)
-        put_counter(f, "allocated", r->ran[i].issued, p[i].bytes);
+    for (int64_t i = 0; i < n && i < r->n; i++)     /* the most, inside the entry */
+        put_counter(f, "allocated", r->ran[i].issued, p[i].peak);
     free(p);
     m = held_curve(s, r, &h);
     for (int64_t i = 0; i < m; i++)

@@ -228,15 +228,20 @@ static void an_unknown_gpu_is_described(void **state)
 
     (void)state;
     assert_int_equal(parse("{\"gpus_per_node\": 2, \"gpu\": {\"name\": \"x1\","
-                           " \"memory_bytes\": 1000000, \"bf16_tflops\": 10, \"link_gb_per_s\": 5}}",
-                           &c), 0);
+                           " \"memory_bytes\": 1000000, \"bf16_tflops\": 10, \"hbm_gb_per_s\": 900,"
+                           " \"link_gb_per_s\": 5}}", &c), 0);
     assert_close(c.gpu.bf16, 10e12, 0);
     assert_close(c.intra, 5e9, 0);
     assert_int_equal(c.memory, 1000000);
     json_refused("{\"gpu\": {\"name\": \"x1\"}}", "memory_bytes");
     json_refused("{\"gpu\": {\"memory_bytes\": 5}}", "name");
-    json_refused("{\"gpus_per_node\": 2, \"gpu\": {\"name\": \"x\", \"memory_bytes\": 5}}", "intra");
-    json_refused("{\"nodes\": 2, \"gpu\": {\"name\": \"x\", \"memory_bytes\": 5}}", "inter");
+    json_refused("{\"gpus_per_node\": 2, \"gpu\": {\"name\": \"x\", \"memory_bytes\": 5, \"hbm_gb_per_s\": 1,"
+                 " \"fp32_tflops\": 1}}", "intra");
+    json_refused("{\"nodes\": 2, \"gpu\": {\"name\": \"x\", \"memory_bytes\": 5, \"hbm_gb_per_s\": 1,"
+                 " \"fp32_tflops\": 1}}", "inter");
+    /* Without rates it would be timed as a host's core. */
+    json_refused("{\"gpu\": {\"name\": \"x\", \"memory_bytes\": 5, \"fp32_tflops\": 1}}", "hbm_gb_per_s");
+    json_refused("{\"gpu\": {\"name\": \"x\", \"memory_bytes\": 5, \"hbm_gb_per_s\": 1}}", "fp32_tflops");
     json_refused("{\"gpu\": {\"name\": \"x\", \"memory_bytes\": 5, \"hbm_gb_per_s\": 0}}",
                  "hbm_gb_per_s");
     json_refused("{\"gpu\": {\"name\": \"x\", \"memory_bytes\": 5, \"colour\": 0}}", "colour");
@@ -259,6 +264,7 @@ static void bad_fields_are_refused_by_name(void **state)
     json_refused("{\"gpu\": \"h100\", \"nodes\": 2, \"world_size\": 3}", "world_size");
     json_refused("{\"gpu\": \"h100\", \"intra\": {\"gb_per_s\": 0}}", "intra: \"gb_per_s\"");
     json_refused("{\"gpu\": \"h100\", \"intra\": {\"gb_per_s\": -1}}", "gb_per_s");
+    json_refused("{\"gpu\": \"h100\", \"intra\": {\"gb_per_s\": 5e-324}}", "at least 1e-06");
     json_refused("{\"gpu\": \"h100\", \"inter\": {\"gb_per_s\": 1e300}}", "inter: \"gb_per_s\"");
     json_refused("{\"gpu\": \"h100\", \"inter\": {\"alpha_us\": -1}}", "alpha_us");
     json_refused("{\"gpu\": \"h100\", \"inter\": {\"nics\": 1e9}}", "nics");

@@ -15,6 +15,16 @@ check 'eval accepts what search recommends' "$(
     agree --model llama-3.1-405b --cluster 128x8xh100 --seq 4096 --global-batch 1024 --framework deepspeed
     agree --model gpt2 --cluster 2x8xa100-80gb --seq 1024 --global-batch 64)"
 
+check 'a plan whose streams must wait for memory is marked' "$(
+    "$B/dpxplan" search --model llama-3.1-405b --cluster 128x8xh100 --seq 4096 --global-batch 1024 \
+        --framework deepspeed >"$tmp/said"
+    grep -q '^best .*waits for memory' "$tmp/said" || cat "$tmp/said")"
+
+# 1.4 TiB too much: recompute is not enough on 8 GPUs.
+check 'what would make a plan fit was tried' "$(
+    "$B/dpxplan" search --model llama-3.1-405b --cluster 8xh100 --seq 8192 --global-batch 64 --recompute none >"$tmp/said"
+    grep -q 'no change of one option is enough' "$tmp/said" || cat "$tmp/said")"
+
 # Peaks of DeepSpeed's first allocations, before any step is on the clock.
 cat >"$tmp/init.json" <<'PLAN'
 { "dpx_plan": 1, "model": "llama-3.1-8b", "cluster": "2x8xh100", "seq": 1024, "micro_batch": 1,
