@@ -18,7 +18,7 @@ MPICC   ?= mpicc
 FUZZ_SECONDS ?= 60
 
 # -O3: plans with contention are 14 % faster than with -O2 (make bench).
-CFLAGS ?= -O3 -g
+CFLAGS ?= $(if $(SAN),-O1,-O3) -g
 
 # -ffp-contract=off: a prediction must not depend on whether the machine that
 # makes it fuses multiply and add.  No -Werror: a newer compiler's new warning

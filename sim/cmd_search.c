@@ -68,7 +68,7 @@ static int by_size(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-/* Where the time between two plans goes, largest part first. */
+/* Where the time between two plans goes, largest part first: all that matters to the sum. */
 static void difference(const struct found *best, const struct found *other, char *to, size_t size)
 {
     struct part parts[NCOLL + 3];
@@ -89,8 +89,8 @@ static void difference(const struct found *best, const struct found *other, char
     }
     qsort(parts, (size_t)n, sizeof *parts, by_size);
     to[0] = '\0';
-    for (int i = 0; i < 3 && at < size; i++)
-        if (parts[i].s > 1e-3 * best->step_s || parts[i].s < -1e-3 * best->step_s)
+    for (int i = 0; i < 5 && at < size; i++)
+        if (fabs(parts[i].s) > 0.02 * (other->step_s - best->step_s))
             at += (size_t)snprintf(to + at, size - at, "%s%+.3g ms %s", at ? ", " : "", 1e3 * parts[i].s, parts[i].words);
 }
 
@@ -105,7 +105,7 @@ static int64_t best_of(const struct search_result *r, enum strategy s, enum dial
 
 static void why_sentence(const struct search_result *r, char *to, size_t size)
 {
-    char mine[160], other[160], parts[256];
+    char mine[160], other[160], parts[300];
     int64_t next = -1;
 
     to[0] = '\0';
@@ -120,9 +120,13 @@ static void why_sentence(const struct search_result *r, char *to, size_t size)
         return;
     }
     describe(&r->found[next].plan, other, sizeof other);
+    if (r->found[next].step_s < 1.0005 * r->found[0].step_s) {
+        snprintf(to, size, "%s and the best of another strategy or dialect, %s, are equally fast, to a thousandth.", mine, other);
+        return;
+    }
     difference(&r->found[0], &r->found[next], parts, sizeof parts);
     snprintf(to, size, "%s is %.1f %% faster than the best of another strategy or dialect, %s: that one has %s.", mine,
-             100 * (r->found[next].step_s / r->found[0].step_s - 1), other, parts[0] ? parts : "the same parts, to a thousandth");
+             100 * (r->found[next].step_s / r->found[0].step_s - 1), other, parts);
 }
 
 /* ---- what would make the nearest one fit ---- */
@@ -167,7 +171,7 @@ static void print_found(const struct search_result *r, int64_t i, const char *la
 
 static void print_result(const struct args *a, const struct search_result *r)
 {
-    char words[160], text[640];
+    char words[160], text[720];
     bool *front = calloc((size_t)r->nfit + 1, sizeof *front);
 
     if (!front)
@@ -238,7 +242,7 @@ static json_t *result_json(const struct args *a, const struct search_options *o,
 {
     json_t *plans = json_array(), *runners = json_array(), *pareto = json_array(), *nearest = json_null();
     bool *front = calloc((size_t)r->nfit + 1, sizeof *front);
-    char text[640];
+    char text[720];
 
     if (!front)
         abort();
