@@ -224,6 +224,8 @@ static int tier(const struct obj *top, const char *key, double *bandwidth, doubl
         || get_fraction(&o, "alpha_us", 1e6, &us) < 0
         || (nics && get_small(&o, "nics", 0, 4096, nics) < 0))
         return -1;
+    if (json_object_get(o.j, "alpha_us") && !(us > 0))
+        return fail("%s: \"alpha_us\" is 0, must be above 0; leave it out for the usual one", o.name);
     *alpha = us / 1e6;
     return 0;
 }

@@ -69,6 +69,9 @@ struct dp_options {
     bool gather_logits;             /* "gather": the model returns logits (else the loss) */
 };
 
+/* Most samples in a micro-batch, most micro-batches in a step. */
+enum { PLAN_MAX_BATCH = 1 << 20 };
+
 struct plan {
     struct model   model;
     struct cluster cluster;

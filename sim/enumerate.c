@@ -209,9 +209,10 @@ static int cell(struct walk *w, enum strategy s, enum dialect d)
 {
     const struct search_options *o = w->o;
     int64_t each = o->global_batch / o->cluster->world_size;
+    int64_t least = (each + PLAN_MAX_BATCH - 1) / PLAN_MAX_BATCH;
     int rc = 0;
 
-    for (int64_t b = 1; b <= each && !rc; b++) {
+    for (int64_t b = least; b <= each && b <= PLAN_MAX_BATCH && !rc; b++) {
         struct plan p = { .model = *o->model, .cluster = *o->cluster, .seq = o->seq, .micro_batch = b };
         if (each % b || (o->micro_batch && b != o->micro_batch))
             continue;

@@ -328,6 +328,13 @@ int search(const struct search_options *o, struct search_result *out)
     if (o->global_batch % o->cluster->world_size)
         return fail("--global-batch %lld is not a multiple of the %lld ranks of %s", (long long)o->global_batch,
                     (long long)o->cluster->world_size, o->cluster->name);
+    int64_t each = o->global_batch / o->cluster->world_size, most = PLAN_MAX_BATCH;
+    if (o->micro_batch && each % o->micro_batch)
+        return fail("--micro-batch %lld does not divide the %lld samples of each rank", (long long)o->micro_batch,
+                    (long long)each);
+    if (each > most * (o->micro_batch ? o->micro_batch : most))
+        return fail("--global-batch %lld is more than %lld micro-batches on each of %lld ranks",
+                    (long long)o->global_batch, (long long)most, (long long)o->cluster->world_size);
     if (enumerate(o, take, &w) < 0)
         goto out;
     if (w.n == 0) {

@@ -264,6 +264,7 @@ static void bad_fields_are_refused_by_name(void **state)
     json_refused("{\"gpu\": \"h100\", \"nodes\": 2, \"world_size\": 3}", "world_size");
     json_refused("{\"gpu\": \"h100\", \"intra\": {\"gb_per_s\": 0}}", "intra: \"gb_per_s\"");
     json_refused("{\"gpu\": \"h100\", \"intra\": {\"gb_per_s\": -1}}", "gb_per_s");
+    json_refused("{\"gpu\": \"h100\", \"intra\": {\"gb_per_s\": 1, \"alpha_us\": 0}}", "alpha_us");
     json_refused("{\"gpu\": \"h100\", \"intra\": {\"gb_per_s\": 5e-324}}", "at least 1e-06");
     json_refused("{\"gpu\": \"h100\", \"inter\": {\"gb_per_s\": 1e300}}", "inter: \"gb_per_s\"");
     json_refused("{\"gpu\": \"h100\", \"inter\": {\"alpha_us\": -1}}", "alpha_us");

@@ -342,7 +342,16 @@ static void what_cannot_be_searched_is_said(void **state)
     s.o.global_batch = 8;
     s.o.micro_batch = 3;
     assert_int_equal(search(&s.o, &r), -1);
-    assert_non_null(strstr(why, "nothing to search"));
+    assert_non_null(strstr(why, "--micro-batch 3"));
+    /* Once tried 2^59 micro-batches, one by one. */
+    s.o.micro_batch = 0;
+    s.o.global_batch = (int64_t)1 << 61;
+    assert_int_equal(search(&s.o, &r), -1);
+    assert_non_null(strstr(why, "--global-batch"));
+    s.o.micro_batch = 1;
+    s.o.global_batch = ((int64_t)PLAN_MAX_BATCH + 1) * s.c.world_size;
+    assert_int_equal(search(&s.o, &r), -1);
+    assert_non_null(strstr(why, "1048576 micro-batches"));
     fail_capture(NULL, 0);
     space_free(&s);
 }
