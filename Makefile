@@ -36,18 +36,20 @@ endif
 MAINS    := $(wildcard sim/dpxplan.c exec/dpxrun.c calib/dpxcal.c reports/dpxreport.c)
 PROGRAMS := $(addprefix $B/,$(basename $(notdir $(MAINS))))
 # These need a launcher, a GPU or several machines.
-ELSEWHERE := tests/mpi/% tests/gpu/% tests/lab/%
+ELSEWHERE := tests/gpu/% tests/lab/%
 TESTS    := $(patsubst %.c,$B/%,$(filter-out $(ELSEWHERE),$(wildcard tests/*/test_*.c)))
+# Programs under mpirun: the scripts beside them start them.
+MPITESTS := $(patsubst %.c,$B/%,$(wildcard tests/mpi/mpi_*.c tests/bench/exec_*.c))
 SCRIPTS  := $(wildcard tests/test_*.sh tests/*/test_*.sh)
 FUZZERS  := $(patsubst %.c,$B/%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES  := $(patsubst %.c,$B/%,$(wildcard tests/bench/bench_*.c))
 
-all: $(PROGRAMS) $B/model.a $B/sim.a
+all: $(PROGRAMS) $B/model.a $B/sim.a $(if $(wildcard exec/*.c),$B/exec.a)
 
 # One archive per library.  The link lines are the architecture: model needs
 # nobody, and only what runs for real needs MPI.  An archive depends on its
 # folder as well, so that a deleted source leaves it.
-objs  = $(patsubst %,$B/%.o,$(filter-out $(MAINS),$(wildcard $1/*.c))) $(wildcard $1)
+objs  = $(patsubst %,$B/%.o,$(filter-out $(MAINS) exec/dpxrun%.c,$(wildcard $1/*.c))) $(wildcard $1)
 bench = $B/calib/bench%
 $B/model.a:   $(call objs,model)
 $B/sim.a:     $(call objs,sim)
@@ -57,10 +59,11 @@ $B/bench.a:   $(filter $(bench) calib,$(call objs,calib))
 $B/reports.a: $(call objs,reports)
 
 $B/dpxplan:   $B/sim/dpxplan.c.o       $B/sim.a $B/store.a $B/model.a
-$B/dpxrun:    $B/exec/dpxrun.c.o       $B/exec.a $B/sim.a $B/store.a $B/model.a
+$B/dpxrun:    $(patsubst %,$B/%.o,$(wildcard exec/dpxrun*.c)) $B/exec.a $B/sim.a $B/store.a $B/model.a
 $B/dpxcal:    $B/calib/dpxcal.c.o      $B/bench.a $B/exec.a $B/store.a $B/model.a
 $B/dpxreport: $B/reports/dpxreport.c.o $B/reports.a $B/sim.a $B/store.a $B/model.a
-$(TESTS):     $B/%: $B/%.c.o           $B/reports.a $B/sim.a $B/store.a $B/model.a
+$(TESTS):     $B/%: $B/%.c.o           $(if $(wildcard reports/*.c),$B/reports.a) $B/sim.a $B/store.a $B/model.a
+$(MPITESTS):  $B/%: $B/%.c.o           $B/exec.a $B/sim.a $B/store.a $B/model.a
 $(BENCHES):   $B/%: $B/%.c.o           $B/sim.a $B/model.a
 $(FUZZERS):   $B/%: $B/%.c.o           $B/sim.a $B/model.a
 
@@ -74,14 +77,21 @@ $(FUZZERS): LIBS = -fsanitize=fuzzer
 else
 $(FUZZERS): $B/tests/fuzz/replay.c.o
 endif
-$B/dpxrun $B/dpxcal: private CC := $(MPICC)
-$B/exec/%.c.o: private CC := $(MPICC)
+# What runs for real: MPI, oneDNN, threads.  Tests of exec/ are told by their folder.
+REAL := $(filter $B/dpxrun $B/dpxcal,$(PROGRAMS)) $(filter $B/tests/exec/%,$(TESTS)) $(MPITESTS)
+$(filter $B/tests/exec/%,$(TESTS)): $B/exec.a
+$(REAL): private CC := $(MPICC)
+$(REAL): LIBS += -ldnnl -fopenmp -pthread
+REALOBJ := $B/exec/%.c.o $B/tests/exec/%.c.o $B/tests/mpi/%.c.o $B/tests/bench/exec_%.c.o
+$(REALOBJ): private CC := $(MPICC)
+$(REALOBJ): private FLAGS += -fopenmp -pthread
 
 # V=1 shows the commands.
 Q = $(if $V,,@echo '  $@';)
 
-$(PROGRAMS) $(TESTS) $(BENCHES) $(FUZZERS) $B/tests/accuracy/accuracy_public:
-	$Q$(CC) $(FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) \
+$(PROGRAMS) $(TESTS) $(MPITESTS) $(BENCHES) $(FUZZERS) $B/tests/accuracy/accuracy_public:
+	$Q$(CC) $(FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) \
+	    $(patsubst %,$B/%.a,$(filter $(patsubst $B/%.a,%,$(filter %.a,$^)),reports bench exec sim store model)) \
 	    $(if $(wildcard calib/*.c),-lsqlite3) -ljansson -lyaml $(LIBS) -lm
 # What the compiler says is kept beside the object, where the tests look for it.
 $B/%.c.o: %.c Makefile
@@ -104,7 +114,12 @@ $B/version.h: FORCE
 test:
 	@tools/install-deps.sh build test
 	@$(MAKE) --no-print-directory -k test-programs; B=$B tests/run.sh $$? $(TESTS) $(FUZZERS) $(SCRIPTS)
-test-programs: all $(TESTS) $(FUZZERS) $(BENCHES)
+# Counts what is given to MPI, whoever calls it: preloaded by tests/mpi/*.sh.
+$B/tests/mpi/pmpi_count.so: tests/mpi/pmpi_count.c
+	@mkdir -p $(@D)
+	$Q$(MPICC) -shared -fPIC -std=c17 -D_POSIX_C_SOURCE=200809L -O2 -o $@ $< -pthread
+
+test-programs: $(patsubst %,$B/tests/mpi/pmpi_count.so,$(wildcard tests/mpi/pmpi_count.c)) all $(TESTS) $(MPITESTS) $(FUZZERS) $(BENCHES)
 
 demo:
 	@tools/install-deps.sh build

@@ -18,10 +18,11 @@ void buckets_assign(const struct model *m, const int *order, int64_t element, co
     int64_t filled = 0;
 
     *b = (struct buckets){ .of = room(n, sizeof *b->of), .tensors = room(n, sizeof *b->tensors),
-                           .numel = room(n, sizeof *b->numel) };
+                           .numel = room(n, sizeof *b->numel), .at = room(n, sizeof *b->at) };
     for (int i = 0; i < m->ntensors; i++) {
         int t = order[i];
         b->of[t] = b->n;
+        b->at[t] = b->numel[b->n];
         b->tensors[b->n]++;
         b->numel[b->n] += m->tensors[t].numel;
         filled += m->tensors[t].numel * element;
@@ -53,6 +54,7 @@ void buckets_free(struct buckets *b)
     free(b->of);
     free(b->tensors);
     free(b->numel);
+    free(b->at);
     *b = (struct buckets){ 0 };
 }
 

@@ -13,6 +13,7 @@ struct buckets {
     int     *of;            /* bucket of each tensor of the model */
     int     *tensors;       /* number of tensors in each bucket */
     int64_t *numel;         /* elements in each bucket */
+    int64_t *at;            /* elements of its bucket before each tensor of the model */
 };
 
 /* compute_bucket_assignment_by_size (torch/csrc/distributed/c10d/reducer.cpp) on

@@ -1,5 +1,7 @@
 #include "model/flat_param.h"
 
+#include "model/schedule.h"
+
 enum { KEPT_BYTES = 4 };        /* the sharded parameter is fp32 in every mode */
 
 /* A walk over the parameters of a unit in the order in which they are flattened. */
@@ -40,9 +42,14 @@ static int64_t fp32_bytes(const struct tensor *t, const void *unused)
     return round512(t->numel * KEPT_BYTES);
 }
 
+static int64_t alignment(const struct flat_rule *r)
+{
+    return r->orig_params ? 16 / dtype_bytes(r->used) : 1;
+}
+
 struct flat_param flat_param(const struct unit_map *m, enum unit_class c, const struct flat_rule *r)
 {
-    struct walk w = { .align = r->orig_params ? 16 / dtype_bytes(r->used) : 1 }, *walk = &w;
+    struct walk w = { .align = alignment(r) }, *walk = &w;
     struct flat_param f = { .numel = unit_sum(m, c, tensor_numel, NULL),
                             .original_bytes = unit_sum(m, c, fp32_bytes, NULL) };
 
@@ -60,4 +67,22 @@ struct flat_param flat_param(const struct unit_map *m, enum unit_class c, const 
         f.optim_bytes = w.bytes;
     }
     return f;
+}
+
+void flat_slices(const struct unit_map *m, struct schedules *s, enum unit_class c, const struct flat_rule *r,
+                 int holds, enum dtype dt, int64_t from, int64_t n, int64_t at, bool apart)
+{
+    int64_t end = 0, e = dtype_bytes(dt), place = at;
+
+    /* Where the part begins, should it begin with padding. */
+    sched_slice(s, (enum holds)holds, dt, unit_tensor(m, c, 0), 0, 0, at);
+    for (int i = 0, t; s->detailed && (t = unit_tensor(m, c, i)) >= 0; i++) {
+        int64_t begin = round_up(end, alignment(r));
+        end = begin + m->plan->model.tensors[t].numel;
+        int64_t a = from > begin ? from : begin, b = from + n < end ? from + n : end;
+        if (b <= a)
+            continue;
+        sched_slice(s, (enum holds)holds, dt, t, a - begin, b - a, apart ? place : at + (a - from) * e);
+        place += round512((b - a) * e);
+    }
 }

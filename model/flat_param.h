@@ -33,4 +33,10 @@ struct flat_param {
 
 struct flat_param flat_param(const struct unit_map *m, enum unit_class c, const struct flat_rule *r);
 
+/* Slices of elements [from, from+n) of the flat parameter, the first of them `at` bytes into the
+ * buffer; what lies between and behind the parameters is padding.  `apart`: each piece is an
+ * allocation of its own. */
+void flat_slices(const struct unit_map *m, struct schedules *s, enum unit_class c, const struct flat_rule *r,
+                 int holds, enum dtype t, int64_t from, int64_t n, int64_t at, bool apart);
+
 #endif

@@ -17,25 +17,6 @@ void declare_activations(struct schedules *s, const struct plan *p, int acts[NPI
     }
 }
 
-struct forward { struct schedules *s; const struct plan *p; const int *acts; };
-
-static void forward_block(void *arg, int block, int by)
-{
-    struct forward *f = arg;
-    enum piece_id piece = program_piece_of_block(f->p, block);
-
-    sched_compute(f->s, PHASE_FORWARD, piece, PASS_FORWARD, 0, -1, GRADS_DROP, CAT_GRADS);
-    sched_of(f->s, "block", block, by);
-    sched_act(f->s, ACT_ALLOC, f->acts[piece], block, by);
-}
-
-void forward_blocks(struct schedules *s, const struct plan *p, const int acts[NPIECE])
-{
-    struct forward f = { s, p, acts };
-
-    blocks_emit(p, s, false, forward_block, &f);
-}
-
 /* LlamaRotaryEmbedding registers inv_freq and original_inv_freq, each of half the
  * rotated dimensions (transformers 5.23). */
 int model_buffer_elems(const struct model *m)
@@ -43,17 +24,25 @@ int model_buffer_elems(const struct model *m)
     return m->position == POS_ROPE ? (int)m->rotary_dim : 0;
 }
 
-void clip_by_norm(struct schedules *s, int64_t bytes, enum group g, int64_t elems)
+void clip_by_norm(struct schedules *s, int64_t bytes, enum group g, int64_t elems, bool exact, act_fn *gradients, void *arg)
 {
     struct op *o;
 
     sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradient norm", bytes, 0);
+    sched_does(s, COPY_NORM, 1);
+    if (s->detailed)
+        gradients(s, ACT_R, arg);
     if (elems > 0) {
-        o = sched_coll(s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, g, DT_FP32, RED_SUM, elems);
+        o = sched_coll(s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, g, exact ? DT_INT64 : DT_FP32, RED_SUM,
+                       exact ? NORM_LIMBS : elems);
         o->after = AFTER(STREAM_COMPUTE);
+        sched_moves(s, OF_NORM);
     }
     o = sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "scale gradients", bytes, bytes);
     o->after = elems > 0 ? AFTER(STREAM_GROUP) : 0;
+    sched_does(s, COPY_CLIP, 1);
+    if (s->detailed)
+        gradients(s, ACT_RW, arg);
 }
 
 void read_loss(struct schedules *s)
@@ -93,6 +82,7 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
     s->borrowed = true;
     s->rank = rank;
     s->world_size = p->cluster.world_size;
+    s->seed = 1.0 / (double)p->accumulation;
     s->group_size[GROUP_WORLD] = p->cluster.world_size;
     if (f(p, rank, s) < 0)
         return -1;

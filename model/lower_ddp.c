@@ -31,9 +31,11 @@ struct ddp {
     int      acts[NPIECE];
     int     *pending;               /* per bucket: gradients not ready in this backward */
     int      next;                  /* the bucket to be reduced next */
+    int64_t  rank;
     int64_t *owner;                 /* ZeroRedundancyOptimizer: rank of each tensor */
     int     *sorted;
     int64_t  own_numel, own_bytes;
+    int64_t *param_at;              /* where each tensor lies among the parameters, in bytes */
 };
 
 /* ---- gradients and buckets ---- */
@@ -42,6 +44,12 @@ static int instance_of(const struct ddp *d, int tensor)
 {
     int block = d->p->model.tensors[tensor].block;
     return block < 0 ? 0 : block;
+}
+
+/* Does this rank update the tensor? */
+static bool owns(const struct ddp *d, int tensor)
+{
+    return !d->sharded_optimizer || d->owner[tensor] == d->rank;
 }
 
 static int64_t bytes_of(const struct ddp *d, int tensor)
@@ -54,13 +62,19 @@ static int bucket_buf(const struct ddp *d, int bucket)
     return (d->now == &d->first ? d->bucket0_first : d->bucket0_steady) + bucket;
 }
 
-static void use_all_grads(struct ddp *d)
+/* Actions of the last entry on all buckets and, where they are not views, on all .grad; 0: none. */
+static void use_all(struct ddp *d, int on_buckets, int on_grads)
 {
-    for (int b = 0; b < d->now->n; b++)
-        sched_act(d->s, ACT_USE, bucket_buf(d, b), 0, 0);
-    for (int t = 0; t < d->ntensors && !d->view; t++)
+    for (int b = 0; b < d->now->n && on_buckets; b++)
+        sched_act(d->s, on_buckets, bucket_buf(d, b), 0, 0);
+    for (int t = 0; t < d->ntensors && on_grads && !d->view; t++)
         if (instance_of(d, t) == 0)
-            sched_act_all(d->s, ACT_USE, d->grad_family[t]);
+            sched_act_all(d->s, on_grads, d->grad_family[t]);
+}
+
+static void gradient_slice(struct ddp *d, int tensor, int64_t at)
+{
+    sched_slice(d->s, HOLDS_GRAD, d->r.grad, tensor, 0, d->p->model.tensors[tensor].numel, at);
 }
 
 static void launch(struct ddp *d)
@@ -70,13 +84,15 @@ static void launch(struct ddp *d)
                                   d->r.wire_reduce, RED_SUM, d->now->numel[d->next]);
         o->after = AFTER(STREAM_COMPUTE);
         sched_of(d->s, "bucket", d->next, 0);
-        sched_act(d->s, ACT_USE, bucket_buf(d, d->next), 0, 0);
+        sched_act(d->s, ACT_RW, bucket_buf(d, d->next), 0, 0);
         d->next++;
     }
 }
 
-/* The entry reads the gradients of kernels [k0,k1) and writes their buckets. */
-static void use_ready(struct ddp *d, enum piece_id piece, int block, int k0, int k1)
+/* Actions of the last entry on the gradients that kernels [k0,k1) hand out: on .grad, and on
+ * their places in the buckets; 0: none. */
+static void use_ready(struct ddp *d, enum piece_id piece, int block, int k0, int k1, int on_grads,
+                      int on_buckets)
 {
     const struct piece *q = &d->s->program.piece[piece];
     int last = -1;
@@ -84,11 +100,26 @@ static void use_ready(struct ddp *d, enum piece_id piece, int block, int k0, int
     for (int k = k0; k < k1; k++)
         for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
             int t = program_tensor(d->p, piece, block, q->kernels[PASS_BACKWARD][k].ready[i]);
-            if (!d->view)
-                sched_act(d->s, ACT_USE, d->grad_family[t], instance_of(d, t), 0);
-            if (d->now->of[t] != last)
-                sched_act(d->s, ACT_USE, bucket_buf(d, last = d->now->of[t]), 0, 0);
+            if (on_grads)
+                sched_act(d->s, on_grads, d->grad_family[t], instance_of(d, t), 0);
+            if (!on_buckets)
+                continue;
+            if (d->now->of[t] != last) {
+                last = d->now->of[t];
+                sched_act_as(d->s, on_buckets, bucket_buf(d, last), 0, 0, sched_layout(d->s, 0));
+            }
+            gradient_slice(d, t, d->now->at[t] * dtype_bytes(d->r.grad));
         }
+}
+
+/* Where autograd leaves the gradients of the last entry: as new tensors that become .grad, added
+ * to what earlier micro-steps left, or in the buckets that .grad is a view of. */
+static void leave_grads(struct ddp *d, enum piece_id piece, int block, int k0, int k1, bool fresh)
+{
+    if (fresh && !d->view)
+        use_ready(d, piece, block, k0, k1, ACT_ALLOC | ACT_WRITE, 0);
+    else if (d->s->detailed)
+        use_ready(d, piece, block, k0, k1, d->view ? 0 : ACT_A, !d->view ? 0 : fresh ? ACT_W : ACT_A);
 }
 
 /* One compute segment, the gradients that it makes, their copies into buckets. */
@@ -101,12 +132,11 @@ static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k
 
     sched_compute(d->s, PHASE_BACKWARD, piece, PASS_BACKWARD, k0, k1, keep ? GRADS_KEEP : GRADS_DROP, CAT_GRADS);
     sched_of(d->s, piece == PIECE_EMBED ? "embedding" : piece == PIECE_HEAD ? "head" : "block", block, 0);
-    sched_act(d->s, ACT_USE, d->params, 0, 0);
+    sched_act(d->s, ACT_R, d->params, 0, 0);
+    leave_grads(d, piece, block, k0, k1, fresh);
     for (int k = k0; k < k1; k++)
         for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
             int t = program_tensor(d->p, piece, block, q->kernels[PASS_BACKWARD][k].ready[i]);
-            if (keep)
-                sched_act(d->s, ACT_ALLOC, d->grad_family[t], instance_of(d, t), 0);
             copied += bytes_of(d, t);
             d->pending[d->now->of[t]]--;
         }
@@ -115,7 +145,8 @@ static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k
     if (!sync || copied == 0)
         return;
     sched_copy(d->s, STREAM_COMPUTE, PHASE_BACKWARD, "divide into buckets", copied, copied);
-    use_ready(d, piece, block, k0, k1);
+    sched_does(d->s, COPY_SET, 1.0 / (double)d->p->cluster.world_size);
+    use_ready(d, piece, block, k0, k1, d->view ? 0 : ACT_R, d->view ? ACT_RW : ACT_W);
     launch(d);
 }
 
@@ -146,41 +177,59 @@ static void backward_piece(struct ddp *d, enum piece_id piece, int block, bool f
 
 /* ---- a micro-step ---- */
 
+/* A collective of all ranks on what is neither parameters nor gradients. */
+static struct op *tell(struct ddp *d, enum phase phase, enum coll_op op, enum dtype t, enum red_op red,
+                       int64_t elems)
+{
+    struct op *o = sched_coll(d->s, STREAM_GROUP, phase, op, GROUP_WORLD, t, red, elems);
+
+    sched_moves(d->s, OF_META);
+    return o;
+}
+
+static void forward_piece(struct ddp *d, enum piece_id piece, int block, int by)
+{
+    sched_compute(d->s, PHASE_FORWARD, piece, PASS_FORWARD, 0, -1, GRADS_DROP, CAT_GRADS);
+    sched_of(d->s, piece == PIECE_EMBED ? "embedding" : piece == PIECE_HEAD ? "head" : "block", block, by);
+    sched_act(d->s, ACT_R, d->params, 0, 0);
+    sched_act(d->s, ACT_ALLOC, d->acts[piece], block, by);
+}
+
+static void forward_block(void *arg, int block, int by)
+{
+    struct ddp *d = arg;
+
+    forward_piece(d, program_piece_of_block(d->p, block), block, by);
+}
+
 static void forward(struct ddp *d, bool sync)
 {
     const struct plan *p = d->p;
 
     if (d->module_buffers > 0 && p->ddp.broadcast_buffers && sync) {
         /* _sync_buffers, only if the previous iteration was synchronised */
-        struct op *o = sched_coll(d->s, STREAM_GROUP, PHASE_FORWARD, COLL_BROADCAST, GROUP_WORLD, DT_FP32,
-                                  RED_NONE, d->module_buffers);
-        o->after = AFTER(STREAM_COMPUTE);
+        tell(d, PHASE_FORWARD, COLL_BROADCAST, DT_FP32, RED_NONE, d->module_buffers)->after =
+            AFTER(STREAM_COMPUTE);
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await buffers")->after = AFTER(STREAM_GROUP);
     }
-    sched_compute(d->s, PHASE_FORWARD, PIECE_EMBED, PASS_FORWARD, 0, -1, GRADS_DROP, CAT_GRADS);
-    sched_of(d->s, "embedding", 0, 0);
-    sched_act(d->s, ACT_ALLOC, d->acts[PIECE_EMBED], 0, 0);
-    forward_blocks(d->s, p, d->acts);
-    sched_compute(d->s, PHASE_FORWARD, PIECE_HEAD, PASS_FORWARD, 0, -1, GRADS_DROP, CAT_GRADS);
-    sched_of(d->s, "head", 0, 0);
-    sched_act(d->s, ACT_ALLOC, d->acts[PIECE_HEAD], 0, 0);
+    forward_piece(d, PIECE_EMBED, 0, 0);
+    blocks_emit(p, d->s, false, forward_block, d);
+    forward_piece(d, PIECE_HEAD, 0, 0);
 }
 
 static void finalize(struct ddp *d)
 {
     int64_t all = d->p->model.params * dtype_bytes(d->r.grad);
 
-    if (d->p->ddp.find_unused_parameters && !d->p->ddp.static_graph) {
-        struct op *o = sched_coll(d->s, STREAM_GROUP, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_WORLD, DT_INT32,
-                                  RED_SUM, d->ntensors);
-        o->after = AFTER(STREAM_COMPUTE);
-    }
+    if (d->p->ddp.find_unused_parameters && !d->p->ddp.static_graph)
+        tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->ntensors)->after = AFTER(STREAM_COMPUTE);
     if (d->view) {
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await buckets")->after = AFTER(STREAM_GROUP);
     } else {
         struct op *o = sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "copy out of buckets", all, all);
         o->after = AFTER(STREAM_GROUP);
-        use_all_grads(d);
+        sched_does(d->s, COPY_SET, 1);
+        use_all(d, ACT_R, ACT_W);
     }
 }
 
@@ -203,29 +252,30 @@ static void micro_step(struct ddp *d, bool fresh, bool after_sync, bool sync)
     backward(d, fresh, sync);
 }
 
-/* Reducer::rebuild_buckets, at the start of iteration 2 (3 with static_graph):
- * rank 0's order is broadcast, the old buckets go before the new ones come. */
-static void rebuild(struct ddp *d)
+/* Reducer::rebuild_buckets, at the start of iteration 2 (3 with static_graph): rank 0's order
+ * is broadcast, the old buckets go before the new ones come.  Between micro-steps of one step
+ * their views are .grad, and initialize_bucket_views() copies what they hold first. */
+static void rebuild(struct ddp *d, bool within_step)
 {
-    struct op *o;
+    bool copies = within_step && d->view;
+    int64_t all = d->p->model.params * dtype_bytes(d->r.grad);
 
     if (d->keeps_first_buckets)
         return;
-    o = sched_coll(d->s, STREAM_GROUP, PHASE_INIT, COLL_BROADCAST, GROUP_WORLD, DT_INT32, RED_NONE, d->ntensors + 1);
-    o->after = AFTER(STREAM_COMPUTE);
-    sched_coll(d->s, STREAM_GROUP, PHASE_INIT, COLL_BROADCAST, GROUP_WORLD, DT_INT32, RED_NONE, d->steady.n);
+    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->ntensors + 1)->after = AFTER(STREAM_COMPUTE);
+    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->steady.n);
     sched_op(d->s, OP_WAIT, STREAM_ISSUE, PHASE_INIT, "bucket sizes")->after = AFTER(STREAM_GROUP);
-    for (int i = 0; i < d->first.n; i++) {
-        if (i == 0)
-            sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets: free the old");
-        sched_act(d->s, ACT_FREE, d->bucket0_first + i, 0, 0);
+    if (copies) {
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets", all, all);
+        sched_does(d->s, COPY_SET, 1);
+    } else {
+        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets: free the old");
     }
-    for (int i = 0; i < d->steady.n; i++) {
-        if (i == 0)
-            sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets");
-        sched_act(d->s, ACT_ALLOC, d->bucket0_steady + i, 0, 0);
-    }
+    use_all(d, copies ? ACT_R | ACT_FREE : ACT_FREE, 0);
+    if (!copies)
+        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets");
     d->now = &d->steady;
+    use_all(d, copies ? ACT_ALLOC | ACT_WRITE : ACT_ALLOC, 0);
 }
 
 static void micro_steps(struct ddp *d, bool first_step)
@@ -233,14 +283,11 @@ static void micro_steps(struct ddp *d, bool first_step)
     int64_t m = d->p->accumulation;
     bool every = d->p->sync_every_micro_step || m == 1;
 
-    if (d->p->ddp.static_graph && first_step) {
-        struct op *o = sched_coll(d->s, STREAM_GROUP, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_WORLD, DT_INT32,
-                                  RED_SUM, d->ntensors);
-        o->after = AFTER(STREAM_COMPUTE);
-    }
+    if (d->p->ddp.static_graph && first_step)
+        tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->ntensors)->after = AFTER(STREAM_COMPUTE);
     micro_step(d, true, true, every);
     if (m > 1 && every && first_step)
-        rebuild(d);
+        rebuild(d, true);
     if (m > 2 || (m == 2 && every)) {
         sched_repeat(d->s, every ? m - 1 : m - 2);
         micro_step(d, false, every, every);
@@ -252,32 +299,47 @@ static void micro_steps(struct ddp *d, bool first_step)
 
 /* ---- the optimizer ---- */
 
+static void param_slice(struct ddp *d, int tensor)
+{
+    sched_slice(d->s, HOLDS_PARAM, d->r.kept, tensor, 0, d->p->model.tensors[tensor].numel,
+                d->param_at[tensor]);
+}
+
+/* Of the parameters whose slices are appended next. */
+static void broadcast_from(struct ddp *d, int64_t rank, int64_t elems)
+{
+    sched_coll(d->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_BROADCAST, GROUP_WORLD, d->r.kept, RED_NONE,
+               elems)->after = AFTER(STREAM_COMPUTE);
+    sched_root(d->s, (int)rank);
+    sched_of(d->s, "rank", (int)rank, 0);
+    sched_act_as(d->s, ACT_RW, d->params, 0, 0, sched_layout(d->s, 0));
+}
+
+static int64_t owned_by(const struct ddp *d, int64_t rank)
+{
+    int64_t sum = 0;
+
+    for (int t = 0; t < d->ntensors; t++)
+        sum += d->owner[t] == rank ? d->p->model.tensors[t].numel : 0;
+    return sum;
+}
+
 /* _sync_params: every rank's updated parameters, one broadcast each or, with
  * parameters_as_bucket_view, one a rank. */
 static void broadcast_params(struct ddp *d)
 {
-    const struct model *m = &d->p->model;
-    int64_t world = d->p->cluster.world_size;
+    bool packed = d->p->ddp.parameters_as_bucket_view;
 
-    for (int64_t r = 0; r < world && r < d->ntensors; r++) {
-        int64_t packed = 0;
+    for (int64_t r = 0; r < d->p->cluster.world_size && r < d->ntensors; r++) {
+        if (packed)
+            broadcast_from(d, r, owned_by(d, r));
         for (int i = 0; i < d->ntensors; i++) {
             int t = d->sorted[i];
             if (d->owner[t] != r)
                 continue;
-            packed += m->tensors[t].numel;
-            if (d->p->ddp.parameters_as_bucket_view)
-                continue;
-            sched_coll(d->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_BROADCAST, GROUP_WORLD, d->r.kept, RED_NONE,
-                       m->tensors[t].numel)->after = AFTER(STREAM_COMPUTE);
-            sched_of(d->s, "rank", (int)r, 0);
-            sched_act(d->s, ACT_USE, d->params, 0, 0);
-        }
-        if (d->p->ddp.parameters_as_bucket_view && packed > 0) {
-            sched_coll(d->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_BROADCAST, GROUP_WORLD, d->r.kept, RED_NONE,
-                       packed)->after = AFTER(STREAM_COMPUTE);
-            sched_of(d->s, "rank", (int)r, 0);
-            sched_act(d->s, ACT_USE, d->params, 0, 0);
+            if (!packed)
+                broadcast_from(d, r, d->p->model.tensors[t].numel);
+            param_slice(d, t);
         }
     }
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "await parameters")->after = AFTER(STREAM_GROUP);
@@ -293,6 +355,14 @@ static void free_grads(struct ddp *d)
             sched_act_all(d->s, ACT_FREE, d->grad_family[t]);
 }
 
+static void own_gradients(struct schedules *s, int what, void *arg)
+{
+    struct ddp *d = arg;
+
+    (void)s;
+    use_all(d, d->view ? what : 0, what);
+}
+
 static void step(struct ddp *d, enum sched_id id)
 {
     struct op *o;
@@ -300,63 +370,97 @@ static void step(struct ddp *d, enum sched_id id)
     sched_begin(d->s, id);
     micro_steps(d, id == SCHED_FIRST);
     if (d->p->clip > 0)
-        clip_by_norm(d->s, d->p->model.params * dtype_bytes(d->r.grad), GROUP_WORLD, 0);
+        clip_by_norm(d->s, d->p->model.params * dtype_bytes(d->r.grad), GROUP_WORLD, 0, false, own_gradients, d);
     o = sched_op(d->s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
     o->u.optimizer.elems = d->own_numel;
-    sched_act(d->s, ACT_USE, d->params, 0, 0);
-    use_all_grads(d);
-    sched_act(d->s, id == SCHED_FIRST ? ACT_ALLOC : ACT_USE, d->optimizer, 0, 0);
+    sched_act(d->s, ACT_RW, d->params, 0, 0);
+    use_all(d, d->view ? ACT_R : ACT_USE, ACT_R);
+    sched_act(d->s, id == SCHED_FIRST ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, d->optimizer, 0, 0);
     sched_act(d->s, ACT_ALLOC | ACT_FREE, d->foreach, 0, 0);
     if (d->sharded_optimizer)
         broadcast_params(d);
     free_grads(d);
     read_loss(d->s);
     if (id == SCHED_FIRST && d->now == &d->first)
-        rebuild(d);                 /* opens the second step, and only that */
+        rebuild(d, false);          /* opens the second step, and only that */
     sched_end(d->s, id);
 }
 
 /* ---- construction ---- */
 
-/* _verify_param_shape_across_processes, then _sync_module_states: parameters and
- * buffers in chunks of 250 MiB. */
-static void init(struct ddp *d)
+/* What buffers bucket0, bucket0 + 1 ... hold: the tensors of buckets b, which were assigned in
+ * `order` (NULL: that of registration). */
+static void describe_buckets(struct ddp *d, const struct buckets *b, const int *order, int bucket0,
+                             enum holds h, enum dtype dt)
 {
-    static const int64_t chunk[2] = { (int64_t)250 << 20, (int64_t)250 << 20 };
-    const struct model *m = &d->p->model;
-    int64_t dims = 0, buffers = d->module_buffers;
-    int *registered = calloc((size_t)d->ntensors + 1, sizeof *registered);
+    int last = -1;
+
+    for (int i = 0; i < d->ntensors && d->s->detailed; i++) {
+        int t = order ? order[i] : i;
+        if (b->of[t] != last) {
+            last = b->of[t];
+            sched_holds(d->s, bucket0 + last, sched_layout(d->s, 0));
+        }
+        sched_slice(d->s, h, dt, t, 0, d->p->model.tensors[t].numel, b->at[t] * dtype_bytes(dt));
+    }
+}
+
+/* _sync_module_states: parameters and buffers in chunks of 250 MiB, made flat, broadcast by rank 0
+ * and copied back. */
+static void broadcast_model(struct ddp *d)
+{
+    static const int64_t limit[2] = { (int64_t)250 << 20, (int64_t)250 << 20 };
+    int64_t e = dtype_bytes(d->r.kept);
+    int *registered = calloc((size_t)d->ntensors + 1, sizeof *registered), chunk0 = d->s->nbufs;
     struct buckets b;
 
     if (!registered)
         abort();
-    sched_begin(d->s, SCHED_INIT);
-    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model");
-    sched_act(d->s, ACT_ALLOC, d->params, 0, 0);
-    for (int t = 0; t < d->ntensors; t++) {
-        dims += 2 * m->tensors[t].ndim;     /* sizes and strides */
+    for (int t = 0; t < d->ntensors; t++)
         registered[t] = t;
-    }
-    sched_coll(d->s, STREAM_GROUP, PHASE_INIT, COLL_ALL_GATHER, GROUP_WORLD, DT_INT64, RED_NONE,
-               d->p->cluster.world_size);
-    sched_coll(d->s, STREAM_GROUP, PHASE_INIT, COLL_BROADCAST, GROUP_WORLD, DT_INT64, RED_NONE, dims);
-    buckets_assign(m, registered, dtype_bytes(d->r.kept), chunk, &b);
+    buckets_assign(&d->p->model, registered, e, limit, &b);
+    b.numel[b.n - 1] += d->module_buffers;
+    for (int i = 0; i < b.n; i++)
+        sched_buf(d->s, CAT_BUCKET, "broadcast chunk", NULL, 0, 1, round512(b.numel[i] * e));
+    describe_buckets(d, &b, NULL, chunk0, HOLDS_PARAM, d->r.kept);
     for (int i = 0; i < b.n; i++) {
-        int64_t elems = b.numel[i] + (i == b.n - 1 ? buffers : 0);
-        sched_coll(d->s, STREAM_GROUP, PHASE_INIT, COLL_BROADCAST, GROUP_WORLD, d->r.kept, RED_NONE, elems);
-        int chunk_buf = sched_buf(d->s, CAT_BUCKET, "broadcast chunk", NULL, 0, 1,
-                                  round512(elems * dtype_bytes(d->r.kept)));
-        sched_act(d->s, ACT_ALLOC | ACT_FREE, chunk_buf, 0, 0);
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "flatten", b.numel[i] * e, b.numel[i] * e);
+        sched_does(d->s, COPY_SET, 1);
+        sched_act(d->s, ACT_R, d->params, 0, 0);
+        sched_act(d->s, ACT_ALLOC | ACT_WRITE, chunk0 + i, 0, 0);
+        sched_coll(d->s, STREAM_GROUP, PHASE_INIT, COLL_BROADCAST, GROUP_WORLD, d->r.kept, RED_NONE,
+                   b.numel[i])->after = AFTER(STREAM_COMPUTE);
+        sched_act(d->s, ACT_RW, chunk0 + i, 0, 0);
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "copy back", b.numel[i] * e,
+                   b.numel[i] * e)->after = AFTER(STREAM_GROUP);
+        sched_does(d->s, COPY_SET, 1);
+        sched_act(d->s, ACT_R | ACT_FREE, chunk0 + i, 0, 0);
+        sched_act(d->s, ACT_W, d->params, 0, 0);
     }
     buckets_free(&b);
     free(registered);
+}
+
+/* _verify_param_shape_across_processes, _sync_module_states, the first buckets. */
+static void init(struct ddp *d)
+{
+    const struct model *m = &d->p->model;
+    int64_t dims = 0;
+
+    for (int t = 0; t < d->ntensors; t++)
+        dims += 2 * m->tensors[t].ndim;     /* sizes and strides */
+    sched_begin(d->s, SCHED_INIT);
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model")->flags = OPF_LOAD;
+    sched_act(d->s, ACT_ALLOC | ACT_WRITE, d->params, 0, 0);
+    tell(d, PHASE_INIT, COLL_ALL_GATHER, DT_INT64, RED_NONE, d->p->cluster.world_size);
+    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT64, RED_NONE, dims);
+    broadcast_model(d);
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "buckets")->after = AFTER(STREAM_GROUP);
-    for (int i = 0; i < d->first.n; i++)
-        sched_act(d->s, ACT_ALLOC, d->bucket0_first + i, 0, 0);
+    use_all(d, ACT_ALLOC, 0);
     sched_end(d->s, SCHED_INIT);
 }
 
-static int declare_buckets(struct ddp *d, const struct buckets *b)
+static int declare_buckets(struct ddp *d, const struct buckets *b, const int *order)
 {
     int first = d->s->nbufs;
 
@@ -364,7 +468,60 @@ static int declare_buckets(struct ddp *d, const struct buckets *b)
         sched_buf(d->s, CAT_BUCKET, "bucket", "bucket", i, 1, round512(b->numel[i] * dtype_bytes(d->r.grad)));
         sched_unit(d->s, "bucket", i, b->numel[i], b->numel[i], b->numel[i]);
     }
+    describe_buckets(d, b, order, first, HOLDS_GRAD, d->r.grad);
     return first;
+}
+
+/* Every parameter is an allocation of its own; with parameters_as_bucket_view those of a rank
+ * share one, in the order in which they were given to it. */
+static void place_params(struct ddp *d)
+{
+    const struct model *m = &d->p->model;
+    bool packed = d->sharded_optimizer && d->p->ddp.parameters_as_bucket_view;
+    int64_t at = 0, e = dtype_bytes(d->r.kept);
+
+    for (int64_t r = 0; packed && r < d->p->cluster.world_size && r < d->ntensors; r++, at = round512(at))
+        for (int i = 0; i < d->ntensors; i++)
+            if (d->owner[d->sorted[i]] == r) {
+                d->param_at[d->sorted[i]] = at;
+                at += m->tensors[d->sorted[i]].numel * e;
+            }
+    for (int t = 0; t < d->ntensors && !packed; t++) {
+        d->param_at[t] = at;
+        at += round512(m->tensors[t].numel * e);
+    }
+}
+
+/* exp_avg or exp_avg_sq of this rank's tensors. */
+static void moment_slices(struct ddp *d, enum holds h, int64_t at)
+{
+    const struct tensor *x = d->p->model.tensors;
+
+    for (int t = 0; t < d->ntensors; t++)
+        if (owns(d, t)) {
+            sched_slice(d->s, h, d->r.kept, t, 0, x[t].numel, at);
+            at += round512(x[t].numel * dtype_bytes(d->r.kept));
+        }
+}
+
+/* Layouts of all but buckets. */
+static void describe(struct ddp *d)
+{
+    struct schedules *s = d->s;
+    const struct model *m = &d->p->model;
+
+    place_params(d);
+    sched_holds(s, d->params, sched_layout(s, 0));
+    for (int t = 0; t < d->ntensors; t++)
+        param_slice(d, t);
+    sched_holds(s, d->optimizer, sched_layout(s, 0));
+    moment_slices(d, HOLDS_EXP_AVG, 0);
+    moment_slices(d, HOLDS_EXP_AVG_SQ, d->own_bytes);
+    for (int t = 0; t < d->ntensors; t++)
+        if (instance_of(d, t) == 0) {
+            sched_holds(s, d->grad_family[t], sched_layout(s, m->tensors[t].block < 0 ? 0 : m->per_block));
+            gradient_slice(d, t, 0);
+        }
 }
 
 static void declare(struct ddp *d)
@@ -383,8 +540,10 @@ static void declare(struct ddp *d)
     d->params = sched_buf(d->s, CAT_PARAMS, "params", NULL, 0, 1, kept);
     d->optimizer = sched_buf(d->s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * d->own_bytes);
     d->foreach = sched_buf(d->s, CAT_TEMPORARIES, "foreach temporaries", NULL, 0, 1, d->own_bytes);
-    d->bucket0_first = declare_buckets(d, &d->first);
-    d->bucket0_steady = d->keeps_first_buckets ? d->bucket0_first : declare_buckets(d, &d->steady);
+    if (d->s->detailed)
+        describe(d);
+    d->bucket0_first = declare_buckets(d, &d->first, NULL);
+    d->bucket0_steady = d->keeps_first_buckets ? d->bucket0_first : declare_buckets(d, &d->steady, d->order);
     declare_activations(d->s, d->p, d->acts);
 }
 
@@ -414,14 +573,14 @@ static void assign_buckets(struct ddp *d)
     free(registered);
 }
 
-static void own(struct ddp *d, int64_t rank)
+static void own(struct ddp *d)
 {
     const struct model *m = &d->p->model;
 
     if (d->sharded_optimizer)
         zro_partition(m, d->p->cluster.world_size, d->owner, d->sorted);
     for (int t = 0; t < d->ntensors; t++)
-        if (!d->sharded_optimizer || d->owner[t] == rank) {
+        if (owns(d, t)) {
             d->own_numel += m->tensors[t].numel;
             d->own_bytes += round512(m->tensors[t].numel * dtype_bytes(d->r.kept));
         }
@@ -432,15 +591,16 @@ int lower_ddp(const struct plan *p, int64_t rank, struct schedules *s)
     size_t n = (size_t)p->model.ntensors + 1;
     struct ddp d = { .p = p, .s = s, .r = plan_recipe(p), .view = p->ddp.gradient_as_bucket_view,
                      .sharded_optimizer = p->strategy == STRAT_ZERO1, .ntensors = p->model.ntensors,
-                     .order = calloc(n, sizeof *d.order), .grad_family = calloc(n, sizeof *d.grad_family),
+                     .rank = rank, .order = calloc(n, sizeof *d.order),
+                     .grad_family = calloc(n, sizeof *d.grad_family),
                      .pending = calloc(n, sizeof *d.pending), .owner = calloc(n, sizeof *d.owner),
-                     .sorted = calloc(n, sizeof *d.sorted),
+                     .sorted = calloc(n, sizeof *d.sorted), .param_at = calloc(n, sizeof *d.param_at),
                      .module_buffers = model_buffer_elems(&p->model) };
 
-    if (!d.order || !d.grad_family || !d.pending || !d.owner || !d.sorted)
+    if (!d.order || !d.grad_family || !d.pending || !d.owner || !d.sorted || !d.param_at)
         abort();
     assign_buckets(&d);
-    own(&d, rank);
+    own(&d);
     declare(&d);
     init(&d);
     step(&d, SCHED_FIRST);
@@ -455,6 +615,7 @@ int lower_ddp(const struct plan *p, int64_t rank, struct schedules *s)
     free(d.pending);
     free(d.owner);
     free(d.sorted);
+    free(d.param_at);
     return 0;
 }
 

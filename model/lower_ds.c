@@ -85,20 +85,39 @@ static int instance(const struct ds *d, int tensor)
     return tensor < d->block0 || tensor >= d->blocks_end ? 0 : (tensor - d->block0) / d->per_block;
 }
 
+static int slots(const struct ds *d) { return d->m->ntensors - (d->layers - 1) * d->per_block; }
+
+/* The first tensor of a family: of block 0, or outside of the blocks. */
+static bool first_of_family(const struct ds *d, int t) { return instance(d, t) == 0; }
+
+static bool in_block(const struct ds *d, int t) { return t >= d->block0 && t < d->blocks_end; }
+
 void ds_declare(const struct ds *d, struct ds_families *f, enum category cat, const char *what,
                 int copies, ds_bytes *bytes)
 {
-    int outside = d->m->ntensors - d->layers * d->per_block;
-
-    f->family = malloc((size_t)(outside + d->per_block + 1) * sizeof *f->family);
+    f->copies = copies;
+    f->family = malloc((size_t)(copies * slots(d) + 1) * sizeof *f->family);
     if (!f->family)
         abort();
-    for (int t = 0; t < d->m->ntensors; t++) {
-        bool block = t >= d->block0 && t < d->blocks_end;
-        if (block && instance(d, t) > 0)
+    for (int c = 0; c < copies; c++)
+        for (int t = 0; t < d->m->ntensors; t++)
+            if (first_of_family(d, t))
+                f->family[c * slots(d) + slot(d, t)] =
+                    sched_buf(d->s, cat, what, in_block(d, t) ? "block" : NULL, 0,
+                              in_block(d, t) ? d->layers : 1, bytes(d, &d->m->tensors[t]));
+}
+
+void ds_hold(const struct ds *d, struct ds_families *f, enum holds h, enum dtype dt)
+{
+    f->holds = h;
+    f->dtype = dt;
+    for (int t = 0; t < d->m->ntensors && d->s->detailed; t++) {
+        if (!first_of_family(d, t))
             continue;
-        f->family[slot(d, t)] = sched_buf(d->s, cat, what, block ? "block" : NULL, 0,
-                                          copies * (block ? d->layers : 1), bytes(d, &d->m->tensors[t]));
+        int layout = sched_layout(d->s, in_block(d, t) ? d->per_block : 0);
+        sched_slice(d->s, h, dt, t, 0, d->m->tensors[t].numel, 0);
+        for (int c = 0; c < f->copies; c++)
+            sched_holds(d->s, f->family[c * slots(d) + slot(d, t)], layout);
     }
 }
 
@@ -110,10 +129,7 @@ void ds_undeclare(struct ds_families *f)
 
 void ds_act(const struct ds *d, const struct ds_families *f, int what, int tensor, int copy)
 {
-    bool block = tensor >= d->block0 && tensor < d->blocks_end;
-
-    sched_act(d->s, what, f->family[slot(d, tensor)],
-              instance(d, tensor) + copy * (block ? d->layers : 1), 0);
+    sched_act(d->s, what, f->family[copy * slots(d) + slot(d, tensor)], instance(d, tensor), 0);
 }
 
 void ds_act_by(const struct ds *d, const struct ds_families *f, int what, int tensor, int by)
@@ -121,11 +137,23 @@ void ds_act_by(const struct ds *d, const struct ds_families *f, int what, int te
     sched_act(d->s, what, f->family[slot(d, tensor)], instance(d, tensor), by);
 }
 
+void ds_act_as(const struct ds *d, const struct ds_families *f, int what, int tensor, int layout)
+{
+    sched_act_as(d->s, what, f->family[slot(d, tensor)], instance(d, tensor), 0, layout);
+}
+
+void ds_act_part(const struct ds *d, const struct ds_families *f, int what, int tensor, int64_t from,
+                 int64_t n, int64_t at)
+{
+    int layout = sched_layout(d->s, 0);
+
+    sched_slice(d->s, f->holds, f->dtype, tensor, from, n, at);
+    ds_act_as(d, f, what, tensor, layout);
+}
+
 void ds_act_all(const struct ds *d, const struct ds_families *f, int what)
 {
-    int slots = d->m->ntensors - (d->layers - 1) * d->per_block;
-
-    for (int i = 0; i < slots; i++)
+    for (int i = 0; i < slots(d); i++)
         sched_act_all(d->s, what, f->family[i]);
 }
 
@@ -141,6 +169,45 @@ int64_t ds_sum(const struct ds *d, ds_bytes *bytes)
     for (int t = 0; t < d->m->ntensors; t++)
         sum += bytes(d, &d->m->tensors[t]);
     return sum;
+}
+
+/* ---- layouts ---- */
+
+void ds_flat_slices(const struct ds *d, const int64_t *start, enum holds h, enum dtype dt, int64_t from,
+                    int64_t n, int64_t at)
+{
+    int64_t begin = 0;
+
+    for (int t = 0; t < d->m->ntensors && d->s->detailed; t++) {
+        if (start)
+            begin = start[t];
+        int64_t end = begin + d->m->tensors[t].numel;
+        int64_t a = from > begin ? from : begin, b = from + n < end ? from + n : end;
+        if (a < b)
+            sched_slice(d->s, h, dt, t, a - begin, b - a, at + (a - from) * dtype_bytes(dt));
+        begin = end;
+    }
+}
+
+int ds_flat(const struct ds *d, const int64_t *start, enum holds h, enum dtype t, int64_t from, int64_t n,
+            int64_t at)
+{
+    int layout = sched_layout(d->s, 0);
+
+    ds_flat_slices(d, start, h, t, from, n, at);
+    return layout;
+}
+
+int ds_apart(const struct ds *d, enum holds h, enum dtype dt)
+{
+    int layout = sched_layout(d->s, 0);
+    int64_t at = 0;
+
+    for (int t = 0; t < d->m->ntensors && d->s->detailed; t++) {
+        sched_slice(d->s, h, dt, t, 0, d->m->tensors[t].numel, at);
+        at += round512(d->m->tensors[t].numel * dtype_bytes(dt));
+    }
+    return layout;
 }
 
 /* ---- entries ---- */
@@ -252,10 +319,18 @@ int ds_scratch(struct ds *d, enum category cat, const char *what, int64_t bytes)
     return d->scratch[i].family;
 }
 
-void ds_broadcast_model(const struct ds *d, int params)
+void ds_load_model(const struct ds *d, int params)
 {
+    int64_t at = 0;
+
+    ds_memory(d, PHASE_INIT, "model to device", ACT_ALLOC | ACT_W, params);
+    d->s->ops[d->s->nops - 1].flags = OPF_LOAD;
     for (int t = 0; t < d->m->ntensors; t++) {
+        int layout = sched_layout(d->s, 0);
+        sched_slice(d->s, HOLDS_PARAM, d->dt, t, 0, d->m->tensors[t].numel, at);
         ds_coll(d, STREAM_COMPUTE, PHASE_INIT, COLL_BROADCAST, d->dt, RED_NONE, d->m->tensors[t].numel);
-        sched_act(d->s, ACT_USE, params, 0, 0);
+        sched_root(d->s, 0);
+        sched_act_as(d->s, ACT_RW, params, 0, 0, layout);
+        at += ds_tensor_bytes(d, &d->m->tensors[t]);
     }
 }

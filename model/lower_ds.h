@@ -38,21 +38,45 @@ void ds_free(struct ds *d);
 
 /* ---- one family per tensor (of a block, of the embedding, of the head) ---- */
 
-struct ds_families { int *family; };
+struct ds_families {
+    int       *family;              /* by copy, then by tensor of a block */
+    int        copies;
+    enum holds holds;               /* ds_hold() */
+    enum dtype dtype;
+};
 
 typedef int64_t ds_bytes(const struct ds *d, const struct tensor *t);
 void ds_declare(const struct ds *d, struct ds_families *f, enum category cat, const char *what,
                 int copies, ds_bytes *bytes);
+/* Each family holds its tensor, whole, from the buffer's begin; what is beyond is padding. */
+void ds_hold(const struct ds *d, struct ds_families *f, enum holds h, enum dtype t);
 void ds_undeclare(struct ds_families *f);
 /* Action of the last entry on a tensor's instance; copy 0 mostly. */
 void ds_act(const struct ds *d, const struct ds_families *f, int what, int tensor, int copy);
 /* The same inside a repeat over blocks: `by` blocks an iteration. */
 void ds_act_by(const struct ds *d, const struct ds_families *f, int what, int tensor, int by);
+/* Where the tensor's buffer has a layout of its own for this entry (of stride 0); ds_act_part()
+ * makes it: elements [from, from+n) only, `at` bytes from its begin. */
+void ds_act_as(const struct ds *d, const struct ds_families *f, int what, int tensor, int layout);
+void ds_act_part(const struct ds *d, const struct ds_families *f, int what, int tensor, int64_t from,
+                 int64_t n, int64_t at);
 /* On every tensor. */
 void ds_act_all(const struct ds *d, const struct ds_families *f, int what);
 
 ds_bytes ds_tensor_bytes;           /* of the model's dtype, rounded as the allocator does */
 int64_t  ds_sum(const struct ds *d, ds_bytes *bytes);
+
+/* ---- layouts of one buffer for all tensors ---- */
+
+/* Tensors as `start` places them (elements; NULL: end to end in registration order): a layout of
+ * elements [from, from+n) of that, the first of them `at` bytes into the buffer. */
+int  ds_flat(const struct ds *d, const int64_t *start, enum holds h, enum dtype t, int64_t from,
+             int64_t n, int64_t at);
+/* The same, appended to the last layout. */
+void ds_flat_slices(const struct ds *d, const int64_t *start, enum holds h, enum dtype t, int64_t from,
+                    int64_t n, int64_t at);
+/* Whole tensors, each as an allocation of its own, rounded up. */
+int  ds_apart(const struct ds *d, enum holds h, enum dtype t);
 
 /* ---- entries ---- */
 
@@ -80,7 +104,8 @@ void ds_pass(const struct ds *d, enum pass pass, enum grad_fate fate, ds_entry *
 /* A passing buffer of that size: one family for each size and name. */
 int ds_scratch(struct ds *d, enum category cat, const char *what, int64_t bytes);
 
-/* engine._broadcast_model: one broadcast a parameter, registration order. */
-void ds_broadcast_model(const struct ds *d, int params);
+/* The model comes to the device with its first weights, in `params`, a buffer that holds
+ * ds_apart(); engine._broadcast_model: one broadcast a parameter, registration order. */
+void ds_load_model(const struct ds *d, int params);
 
 #endif

@@ -37,10 +37,12 @@ static void run(struct fsdp1 *f, struct at u, enum piece_id piece, enum pass pas
     sched_compute(f->s, forward ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, 0, -1,
                   GRADS_KEEP, CAT_UNSHARDED_GRADS);
     sched_of(f->s, in_block ? "block" : piece == PIECE_EMBED ? "embedding" : "head", block, by);
-    sched_act(f->s, ACT_USE, fsdp1_params(f, u.c, forward ? PHASE_FORWARD : PHASE_BACKWARD), u.i, u.by);
+    sched_act(f->s, ACT_R, fsdp1_params(f, u.c, forward ? PHASE_FORWARD : PHASE_BACKWARD), u.i, u.by);
     sched_act(f->s, forward ? ACT_ALLOC : ACT_FREE, f->acts[piece], block, by);
     if (!forward)
-        sched_act(f->s, ACT_ALLOC, f->parts[piece], block, by);
+        sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->parts[piece], block, by);
+    if (!forward && piece == PIECE_EMBED && f->p->model.tied)
+        sched_act(f->s, ACT_W, f->parts[PIECE_HEAD], 0, 0);     /* fsdp1_describe_part() */
 }
 
 static void run_root(struct fsdp1 *f, enum piece_id piece, enum pass pass)
@@ -242,6 +244,12 @@ static void for_all(struct fsdp1 *f, int act, size_t family)
             sched_act_all(f->s, act, *(const int *)((const char *)&f->fam[c] + family));
 }
 
+static void own_gradients(struct schedules *s, int what, void *arg)
+{
+    (void)s;
+    for_all(arg, what, offsetof(struct fsdp1_families, grads));
+}
+
 static void optimizer(struct fsdp1 *f, bool first)
 {
     int64_t elems = 0;
@@ -249,12 +257,12 @@ static void optimizer(struct fsdp1 *f, bool first)
     for (int c = 0; c < NUC; c++)
         elems += f->size[c].optim_numel * f->map.of_class[c];
     if (f->p->clip > 0)             /* FSDP's own clip_grad_norm_(): one sum of squares */
-        clip_by_norm(f->s, elems * dtype_bytes(f->r.kept), f->group, f->sharded ? 1 : 0);
+        clip_by_norm(f->s, elems * dtype_bytes(f->r.kept), f->group, f->sharded ? 1 : 0, false, own_gradients, f);
     sched_op(f->s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW")->u.optimizer.elems = elems;
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
-    for_all(f, ACT_USE, offsetof(struct fsdp1_families, shard));
-    for_all(f, ACT_USE, offsetof(struct fsdp1_families, grads));
-    for_all(f, first ? ACT_ALLOC : ACT_USE, offsetof(struct fsdp1_families, optimizer));
+    for_all(f, ACT_RW, offsetof(struct fsdp1_families, shard));
+    for_all(f, ACT_R, offsetof(struct fsdp1_families, grads));
+    for_all(f, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, offsetof(struct fsdp1_families, optimizer));
 }
 
 /* zero_grad(set_to_none=True) drops what the optimizer knows.  With use_orig_params
@@ -293,20 +301,25 @@ static void flatten(struct fsdp1 *f, struct at u)
                               f->size[u.c].numel * e);
 
     o->after = AFTER(STREAM_COMPUTE);
+    o->flags = OPF_LOAD;
     fsdp1_name(f, u);
-    sched_act(s, ACT_ALLOC, m->init_params, u.i, u.by);
+    sched_act(s, ACT_ALLOC | ACT_WRITE, m->init_params, u.i, u.by);
     o = sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "flatten", f->size[u.c].numel * e, whole);
     o->after = AFTER(STREAM_H2D);
     fsdp1_name(f, u);
-    sched_act(s, ACT_ALLOC, f->sharded ? m->init_flat : m->shard, u.i, u.by);
+    sched_does(s, COPY_SET, 1);
+    sched_act(s, ACT_ALLOC | ACT_WRITE, f->sharded ? m->init_flat : m->shard, u.i, u.by);
     if (f->sharded) {
-        sched_act(s, ACT_USE, m->init_params, u.i, u.by);
+        sched_act(s, ACT_R, m->init_params, u.i, u.by);
         sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "shard", shard, shard);
         fsdp1_name(f, u);
-        sched_act(s, ACT_ALLOC, m->shard, u.i, u.by);
-        sched_act(s, ACT_USE | ACT_FREE, m->init_flat, u.i, u.by);
+        sched_does(s, COPY_SET, 1);
+        sched_act(s, ACT_ALLOC | ACT_WRITE, m->shard, u.i, u.by);
+        sched_act(s, ACT_R | ACT_FREE, m->init_flat, u.i, u.by);
+        sched_act(s, ACT_USE | ACT_FREE, m->init_params, u.i, u.by);
+    } else {
+        sched_act(s, ACT_R | ACT_FREE, m->init_params, u.i, u.by);
     }
-    sched_act(s, ACT_USE | ACT_FREE, m->init_params, u.i, u.by);
 }
 
 static void init(struct fsdp1 *f)
@@ -369,6 +382,8 @@ static void declare_parts(struct fsdp1 *f)
                      s->program.piece[i].nkernels[PASS_BACKWARD], GRADS_KEEP, &sp);
         f->parts[i] = sched_buf(s, CAT_UNSHARDED_GRADS, "gradients of parameters", block ? "block" : NULL,
                                 0, block ? (int)f->p->model.layers : 1, sp.net[MEM_GRADS]);
+        if (s->detailed && sp.net[MEM_GRADS] > 0)       /* else the plan has no such piece */
+            fsdp1_describe_part(f, (enum piece_id)i);
     }
 }
 
@@ -424,6 +439,8 @@ static void setup(struct fsdp1 *f, int64_t rank)
         if (f->map.of_class[c] > 0) {
             f->size[c] = flat_param(&f->map, (enum unit_class)c, &f->rule);
             declare(f, (enum unit_class)c);
+            if (s->detailed)
+                fsdp1_describe(f, (enum unit_class)c);
             foreach += f->size[c].optim_bytes * f->map.of_class[c];
         }
     declare_activations(s, f->p, f->acts);

@@ -3,6 +3,7 @@
  *     lower_fsdp1.c          buffers, forward and backward of units, whole steps
  *     lower_fsdp1_unshard.c  gathering and freeing a unit, the rate limiter
  *     lower_fsdp1_grads.c    a unit's gradient: concatenated, reduced, accumulated
+ *     lower_fsdp1_layout.c   which elements of which parameters buffers hold
  *
  * Function names in comments are those of torch/distributed/fsdp/_runtime_utils.py
  * and _flat_param.py, PyTorch 2.15. */
@@ -87,5 +88,11 @@ void fsdp1_reshard(struct fsdp1 *f, struct at u, int position, enum phase phase)
 void fsdp1_concatenate(struct fsdp1 *f, struct at u, int position);
 /* The rest of _post_backward_hook(): reduce and accumulate. */
 void fsdp1_reduce(struct fsdp1 *f, struct at u);
+
+/* ---- lower_fsdp1_layout.c: where layouts are asked for ---- */
+
+/* Of the families of a class of units, and of a piece's gradients. */
+void fsdp1_describe(struct fsdp1 *f, enum unit_class c);
+void fsdp1_describe_part(struct fsdp1 *f, enum piece_id piece);
 
 #endif

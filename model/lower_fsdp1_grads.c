@@ -21,8 +21,9 @@ static void convert(struct fsdp1 *f, struct at u, enum stream st, const char *wh
 {
     sched_copy(f->s, st, PHASE_REDUCE, what, bytes_of(f, from), bytes_of(f, to));
     fsdp1_name(f, u);
-    use(f, u, ACT_USE, from);
-    use(f, u, ACT_ALLOC, to);
+    sched_does(f->s, COPY_SET, 1);
+    use(f, u, ACT_R, from);
+    use(f, u, ACT_ALLOC | ACT_WRITE, to);
 }
 
 /* _div_if_needed(): in place. */
@@ -32,7 +33,8 @@ static void divide(struct fsdp1 *f, struct at u, enum stream st, double factor, 
         return;
     sched_copy(f->s, st, PHASE_REDUCE, "divide grads", bytes_of(f, family), bytes_of(f, family));
     fsdp1_name(f, u);
-    use(f, u, ACT_USE, family);
+    sched_does(f->s, COPY_SET, 1 / factor);
+    use(f, u, ACT_RW, family);
 }
 
 static void add(struct fsdp1 *f, struct at u, enum stream st, int to, int from)
@@ -40,8 +42,9 @@ static void add(struct fsdp1 *f, struct at u, enum stream st, int to, int from)
     sched_copy(f->s, st, st == STREAM_COMPUTE ? PHASE_BACKWARD : PHASE_REDUCE, "add to grads",
                2 * bytes_of(f, to), bytes_of(f, to));
     fsdp1_name(f, u);
-    use(f, u, ACT_USE, to);
-    use(f, u, ACT_USE | ACT_FREE, from);
+    sched_does(f->s, COPY_ADD, 1);
+    use(f, u, ACT_A, to);
+    use(f, u, ACT_R | ACT_FREE, from);
 }
 
 /* NO_SHARD without a cast, or after a reduction: .grad already has the
@@ -61,7 +64,7 @@ static int64_t free_block(struct fsdp1 *f, int block, int by)
 {
     int family = f->parts[program_piece_of_block(f->p, block)];
 
-    sched_act(f->s, ACT_USE | ACT_FREE, family, block, by);
+    sched_act(f->s, ACT_R | ACT_FREE, family, block, by);
     return bytes_of(f, family);
 }
 
@@ -69,8 +72,8 @@ static int64_t free_root(struct fsdp1 *f)
 {
     int64_t bytes = bytes_of(f, f->parts[PIECE_EMBED]) + bytes_of(f, f->parts[PIECE_HEAD]);
 
-    sched_act(f->s, ACT_USE | ACT_FREE, f->parts[PIECE_EMBED], 0, 0);
-    sched_act(f->s, ACT_USE | ACT_FREE, f->parts[PIECE_HEAD], 0, 0);
+    sched_act(f->s, ACT_R | ACT_FREE, f->parts[PIECE_EMBED], 0, 0);
+    sched_act(f->s, ACT_R | ACT_FREE, f->parts[PIECE_HEAD], 0, 0);
     for (int b = 0; f->map.n == 0 && b < (int)f->p->model.layers; b++)
         bytes += free_block(f, b, 0);
     return bytes;
@@ -87,7 +90,8 @@ void fsdp1_concatenate(struct fsdp1 *f, struct at u, int position)
 
     sched_copy(f->s, STREAM_COMPUTE, PHASE_BACKWARD, "concatenate grads", 0, bytes_of(f, into));
     fsdp1_name(f, u);
-    use(f, u, ACT_ALLOC, into);
+    sched_does(f->s, COPY_SET, 1);
+    use(f, u, ACT_ALLOC | ACT_WRITE, into);
     parts = u.c == UC_ROOT ? free_root(f) : free_block(f, unit_at(&f->map, position).block, u.by);
     f->s->ops[entry].u.copy.reads = parts;
     if (exists)                     /* AccumulateGrad, in place */
@@ -119,7 +123,7 @@ static struct op *collective(struct fsdp1 *f, struct at u, enum stream st, enum 
     struct op *o = sched_coll(f->s, st, PHASE_REDUCE, op, g, f->r.wire_reduce, RED_SUM, elems);
 
     fsdp1_name(f, u);
-    use(f, u, ACT_USE, family);
+    use(f, u, op == COLL_ALL_REDUCE ? ACT_RW : ACT_R, family);
     return o;
 }
 
@@ -148,7 +152,7 @@ static void reduce_sharded(struct fsdp1 *f, struct at u)
     }
     divide(f, u, st, f->predivide, in);
     collective(f, u, st, COLL_REDUCE_SCATTER, f->group, z->padded, in);
-    use(f, u, ACT_ALLOC, out);
+    use(f, u, ACT_ALLOC | ACT_WRITE, out);
     behind_compute(f, first);
     if (f->hybrid) {
         /* Up to 2.0 the all-reduce had no stream of its own. */
@@ -183,8 +187,10 @@ static void reduce_whole(struct fsdp1 *f, struct at u)
         held[nheld++] = flat;       /* autograd_computed_grad */
     if (cast) {
         /* Where .grad had the parameter's dtype before, the new one replaces it: as
-         * both are of one size, the new one stands here for the old one. */
+         * both are of one size, the old one stands here for the new one. */
         convert(f, u, STREAM_REDUCE, "cast to param dtype", in, final ? m->grads_new : m->grads);
+        if (final)
+            use(f, u, ACT_W, m->grads);
         if (in != flat)
             held[nheld++] = in;
         if (final)

@@ -73,8 +73,9 @@ static void cast_shard(struct fsdp1 *f, struct at u, enum phase phase, bool wait
 
     o->after = waits ? AFTER(STREAM_COMPUTE) : 0;
     fsdp1_name(f, u);
-    sched_act(f->s, ACT_USE, m->shard, u.i, u.by);
-    sched_act(f->s, ACT_ALLOC, f->sharded ? m->mp_shard[phase == PHASE_BACKWARD]
+    sched_does(f->s, COPY_SET, 1);
+    sched_act(f->s, ACT_R, m->shard, u.i, u.by);
+    sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->sharded ? m->mp_shard[phase == PHASE_BACKWARD]
                                           : m->full[phase == PHASE_BACKWARD], u.i, u.by);
 }
 
@@ -92,11 +93,11 @@ void fsdp1_unshard(struct fsdp1 *f, struct at u, enum phase phase, bool waits)
                               RED_NONE, f->size[u.c].padded);
     o->after = (f->casts ? AFTER(STREAM_COPY_IN) : 0) | (waits ? AFTER(STREAM_COMPUTE) : 0);
     fsdp1_name(f, u);
-    sched_act(f->s, ACT_ALLOC, m->full[phase == PHASE_BACKWARD], u.i, u.by);
+    sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->full[phase == PHASE_BACKWARD], u.i, u.by);
     if (f->casts)                   /* post_unshard() */
-        sched_act(f->s, ACT_USE | ACT_FREE, m->mp_shard[phase == PHASE_BACKWARD], u.i, u.by);
+        sched_act(f->s, ACT_R | ACT_FREE, m->mp_shard[phase == PHASE_BACKWARD], u.i, u.by);
     else
-        sched_act(f->s, ACT_USE, m->shard, u.i, u.by);
+        sched_act(f->s, ACT_R, m->shard, u.i, u.by);
 }
 
 void fsdp1_await(struct fsdp1 *f, struct at u, enum phase phase)

@@ -9,112 +9,11 @@
  * A/N elements a rank, gathers A and reduces A. */
 #include <stddef.h>
 
-#include "model/lower_internal.h"
+#include "model/lower_fsdp2.h"
 
-/* Elements and bytes of one unit, per class. */
-struct sizes {
-    int64_t numel, padded, local;           /* elements: true, with padding, of this rank without */
-    int64_t shard_bytes, optimizer_bytes, foreach_bytes;
-    int64_t unsharded_bytes, grads_bytes, grads_wide_bytes;
-};
+static const struct at the_root = { UC_ROOT, 0, 0 };
 
-/* Buffer families of one class of units. */
-struct families {
-    int shard, optimizer, gathered, unsharded, cast, post_forward;
-    int grads_full, grads_wide, rs_in, rs_out, grads, grads_new;
-};
-
-struct fsdp2 {
-    const struct plan *p;
-    struct schedules  *s;
-    struct unit_map    map;
-    struct recipe      r;
-    int64_t            nshard, rank_in_group;
-    struct sizes       size[NUC];
-    struct families    fam[NUC];
-    int                acts[NPIECE], foreach_temp, norms;
-    enum group         group;               /* where parameters are sharded */
-    bool               hybrid, reshard, root_reshard, wide_grads, cast_grads;
-    int64_t            reshard_ranks, root_ranks;   /* reshard_after_forward = k, else 0 */
-    uint16_t           ev_copy_out, ev_gather, ev_reduce;
-    uint16_t           ev_kept, ev_root_kept;   /* _reshard_after_forward_event */
-    /* The micro-step being emitted: does it reduce, do unsharded gradients of an
-     * earlier one exist, and sharded ones? */
-    bool               reduce, has_unsharded, has_sharded;
-};
-
-/* An instance of a class's families: a unit, and its step inside a repeat. */
-struct at { enum unit_class c; int i, by; };
-
-/* Ranks that share what a unit keeps after forward; 0: its whole shard group. */
-static int64_t kept_ranks(const struct fsdp2 *f, enum unit_class c)
-{
-    return c == UC_ROOT ? f->root_ranks : f->reshard_ranks;
-}
-
-/* ---- sizes ---- */
-
-struct shard_arg { int64_t n, rank, bytes; };
-
-static int64_t rows_per_rank(const struct tensor *t, int64_t n)
-{
-    return ceil_div(t->shape[0], n);
-}
-
-static int64_t padded(const struct tensor *t, const void *arg)
-{
-    const struct shard_arg *a = arg;
-    return rows_per_rank(t, a->n) * a->n * (t->numel / t->shape[0]);
-}
-
-static int64_t local_numel(const struct tensor *t, const struct shard_arg *a)
-{
-    int64_t c = rows_per_rank(t, a->n), left = t->shape[0] - a->rank * c;
-    int64_t rows = left < 0 ? 0 : left < c ? left : c;
-
-    return rows * (t->numel / t->shape[0]);
-}
-
-static int64_t local_elems(const struct tensor *t, const void *arg)  { return local_numel(t, arg); }
-
-static int64_t local_bytes(const struct tensor *t, const void *arg)
-{
-    return round512(local_numel(t, arg) * ((const struct shard_arg *)arg)->bytes);
-}
-
-static int64_t padded_bytes(const struct tensor *t, const void *arg)
-{
-    return round512(padded(t, arg) * ((const struct shard_arg *)arg)->bytes);
-}
-
-static int64_t shard_bytes(const struct tensor *t, const void *arg)
-{
-    const struct shard_arg *a = arg;
-    return round512(padded(t, arg) / a->n * a->bytes);
-}
-
-static int64_t whole_bytes(const struct tensor *t, const void *arg)
-{
-    return round512(t->numel * ((const struct shard_arg *)arg)->bytes);
-}
-
-static void measure(struct fsdp2 *f, enum unit_class c)
-{
-    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept) };
-    struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used) };
-    struct shard_arg wire = { f->nshard, f->rank_in_group, dtype_bytes(f->r.wire_reduce) };
-    struct sizes *z = &f->size[c];
-
-    z->numel = unit_sum(&f->map, c, tensor_numel, NULL);
-    z->padded = unit_sum(&f->map, c, padded, &kept);
-    z->local = unit_sum(&f->map, c, local_elems, &kept);
-    z->shard_bytes = unit_sum(&f->map, c, shard_bytes, &kept);
-    z->foreach_bytes = unit_sum(&f->map, c, local_bytes, &kept);
-    z->optimizer_bytes = 2 * z->foreach_bytes;              /* exp_avg and exp_avg_sq */
-    z->unsharded_bytes = unit_sum(&f->map, c, padded_bytes, &used);
-    z->grads_bytes = unit_sum(&f->map, c, whole_bytes, &used);
-    z->grads_wide_bytes = unit_sum(&f->map, c, whole_bytes, &wire);
-}
+static int64_t kept_ranks(const struct fsdp2 *f, enum unit_class c) { return fsdp2_kept_ranks(f, c); }
 
 /* ---- buffers ---- */
 
@@ -182,18 +81,17 @@ static void unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of
     if (small)
         o->wait[0] = u.c == UC_ROOT ? f->ev_root_kept : f->ev_kept;
     name(f, u);
-    if (small)
-        sched_act(s, ACT_USE, m->post_forward, u.i, u.by);
-    else
-        sched_act(s, ACT_USE, m->shard, u.i, u.by);
+    sched_does(s, COPY_SET, 1);
+    sched_act(s, ACT_R, small ? m->post_forward : m->shard, u.i, u.by);
     sched_act(s, ACT_ALLOC, m->cast, u.i, u.by);
-    sched_act(s, ACT_ALLOC, m->gathered, u.i, u.by);
+    sched_act_as(s, ACT_ALLOC | ACT_WRITE, m->gathered, u.i, u.by, small ? m->own_kept : m->own);
     o = sched_coll(s, STREAM_GATHER, phase, COLL_ALL_GATHER, small ? GROUP_RESHARD : f->group,
                    f->r.wire_gather, RED_NONE, z->padded);
     o->after = AFTER(STREAM_COPY_IN);
     o->record = f->ev_gather;
     name(f, u);
-    sched_act(s, ACT_USE, m->gathered, u.i, u.by);
+    sched_act_as(s, ACT_R, m->gathered, u.i, u.by, small ? m->own_kept : m->own);
+    sched_act_as(s, ACT_W, m->gathered, u.i, u.by, small ? m->gathered_kept : 0);
     sched_act(s, ACT_FREE, m->cast, u.i, u.by);     /* foreach_all_gather returns */
 }
 
@@ -209,7 +107,7 @@ static void release(struct fsdp2 *f, struct at prev)
 }
 
 /* foreach_all_gather_copy_out: a second full copy, into the parameters. */
-static void copy_out(struct fsdp2 *f, struct at u, enum phase phase)
+static void copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again)
 {
     const struct families *m = &f->fam[u.c];
     int64_t bytes = f->size[u.c].padded * dtype_bytes(f->r.used);
@@ -220,8 +118,10 @@ static void copy_out(struct fsdp2 *f, struct at u, enum phase phase)
         o->wait[0] = f->ev_gather;
     o->record = f->ev_copy_out;
     name(f, u);
-    sched_act(f->s, ACT_USE, f->nshard > 1 ? m->gathered : m->shard, u.i, u.by);
-    sched_act(f->s, ACT_ALLOC, m->unsharded, u.i, u.by);
+    sched_does(f->s, COPY_SET, 1);
+    sched_act_as(f->s, ACT_R, f->nshard > 1 ? m->gathered : m->shard, u.i, u.by,
+                 again && f->nshard > 1 && kept_ranks(f, u.c) ? m->gathered_kept : 0);
+    sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->unsharded, u.i, u.by);
 }
 
 /* FSDPParamGroup.reshard after forward. */
@@ -234,12 +134,34 @@ static void reshard(struct fsdp2 *f, struct at u)
         sched_copy(f->s, STREAM_COMPUTE, PHASE_FORWARD, "keep 1/k", kept, kept)->record =
             u.c == UC_ROOT ? f->ev_root_kept : f->ev_kept;
         name(f, u);
-        sched_act(f->s, ACT_ALLOC, m->post_forward, u.i, u.by);
+        sched_does(f->s, COPY_SET, 1);
+        sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->post_forward, u.i, u.by);
+        sched_act(f->s, ACT_R, m->unsharded, u.i, u.by);
     } else {
         sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "reshard");
         name(f, u);
     }
     sched_act(f->s, ACT_FREE, m->unsharded, u.i, u.by);
+}
+
+/* Where autograd leaves the gradients of the last entry: in new tensors, or added to what earlier
+ * micro-steps left. */
+static void leave_grads(struct fsdp2 *f, struct at u)
+{
+    const struct families *m = &f->fam[u.c];
+
+    if (f->has_unsharded)
+        sched_act(f->s, ACT_A, f->wide_grads ? m->grads_wide : m->grads_full, u.i, u.by);
+    else
+        sched_act(f->s, ACT_W, m->grads_full, u.i, u.by);
+}
+
+/* Half-block units, and a block that backward computes anew: its MLP's turn, which comes first,
+ * does so and reads attention's parameters as well. */
+static bool needs_attention(const struct fsdp2 *f, int block)
+{
+    return f->map.kind == UNIT_HALF_BLOCK && f->p->recompute == RECOMPUTE_FULL &&
+           program_piece_of_block(f->p, block) == PIECE_BLOCK_RECOMPUTED;
 }
 
 /* Kernels of a unit's blocks. */
@@ -262,11 +184,15 @@ static void compute(struct fsdp2 *f, struct at u, int position, int by_block, en
         sched_compute(s, pass == PASS_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, k0, k1,
                       f->has_unsharded ? GRADS_DROP : GRADS_KEEP, CAT_UNSHARDED_GRADS);
         sched_of(s, "block", b, by_block);
-        sched_act(s, ACT_USE, f->fam[u.c].unsharded, u.i, u.by);
+        sched_act(s, ACT_R, f->fam[u.c].unsharded, u.i, u.by);
+        if (pass == PASS_BACKWARD && first && needs_attention(f, b))
+            sched_act(s, ACT_R, f->fam[UC_ATTENTION].unsharded, u.i, u.by);
         if (pass == PASS_FORWARD && first)
             sched_act(s, ACT_ALLOC, f->acts[piece], b, by_block);
         if (pass == PASS_BACKWARD && !f->has_unsharded && k == 0)
             sched_act(s, ACT_ALLOC, f->fam[u.c].grads_full, u.i, u.by);
+        if (pass == PASS_BACKWARD)
+            leave_grads(f, u);
         if (pass == PASS_BACKWARD && last)
             sched_act(s, ACT_FREE, f->acts[piece], b, by_block);
     }
@@ -294,27 +220,31 @@ static void reduce(struct fsdp2 *f, struct at u)
     o->after = AFTER(STREAM_COMPUTE);
     o->record = f->ev_reduce;
     name(f, u);
-    sched_act(s, ACT_USE, m->rs_in, u.i, u.by);
-    sched_act(s, ACT_ALLOC, out, u.i, u.by);
+    if (f->nshard == 1)
+        sched_does(s, COPY_SET, 1);
+    sched_act(s, ACT_R, m->rs_in, u.i, u.by);
+    sched_act(s, ACT_ALLOC | ACT_WRITE, out, u.i, u.by);
     if (f->hybrid) {
         st = STREAM_ALL_REDUCE;
         o = sched_coll(s, st, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_REPLICA, f->r.wire_reduce, red, shard);
         o->after = AFTER(STREAM_REDUCE);
         name(f, u);
-        sched_act(s, ACT_USE, out, u.i, u.by);
+        sched_act(s, ACT_RW, out, u.i, u.by);
     }
     if (f->cast_grads) {            /* to the dtype of the sharded parameter */
         sched_copy(s, st, PHASE_REDUCE, "cast grads", shard * wire, kept);
         name(f, u);
-        sched_act(s, ACT_ALLOC, f->has_sharded ? m->grads_new : m->grads, u.i, u.by);
-        sched_act(s, f->hybrid ? ACT_USE : ACT_USE | ACT_FREE, out, u.i, u.by);
+        sched_does(s, COPY_SET, 1);
+        sched_act(s, ACT_ALLOC | ACT_WRITE, f->has_sharded ? m->grads_new : m->grads, u.i, u.by);
+        sched_act(s, f->hybrid ? ACT_R : ACT_R | ACT_FREE, out, u.i, u.by);
         out = m->grads_new;
     }
     if (f->has_sharded) {
         sched_copy(s, st, PHASE_REDUCE, "add to grads", 2 * kept, kept);
         name(f, u);
-        sched_act(s, ACT_USE, m->grads, u.i, u.by);
-        sched_act(s, f->hybrid && out == m->rs_out ? ACT_USE : ACT_USE | ACT_FREE, out, u.i, u.by);
+        sched_does(s, COPY_ADD, 1);
+        sched_act(s, ACT_A, m->grads, u.i, u.by);
+        sched_act(s, f->hybrid && out == m->rs_out ? ACT_R : ACT_R | ACT_FREE, out, u.i, u.by);
     }
 }
 
@@ -335,8 +265,9 @@ static void post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
             sched_copy(s, STREAM_COMPUTE, PHASE_BACKWARD, "upcast grads",
                        z->grads_bytes, z->grads_wide_bytes);
             name(f, u);
-            sched_act(s, ACT_ALLOC, m->grads_wide, u.i, u.by);
-            sched_act(s, ACT_FREE, m->grads_full, u.i, u.by);
+            sched_does(s, COPY_SET, 1);
+            sched_act(s, ACT_ALLOC | ACT_WRITE, m->grads_wide, u.i, u.by);
+            sched_act(s, ACT_R | ACT_FREE, m->grads_full, u.i, u.by);
         }
         return;
     }
@@ -349,8 +280,9 @@ static void post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
     sched_copy(s, STREAM_COMPUTE, PHASE_REDUCE, "copy-in grads", z->numel * dtype_bytes(f->r.used),
                z->padded * dtype_bytes(f->r.wire_reduce));
     name(f, u);
-    sched_act(s, ACT_ALLOC, m->rs_in, u.i, u.by);
-    sched_act(s, ACT_USE | ACT_FREE, f->wide_grads && f->has_unsharded ? m->grads_wide : m->grads_full,
+    sched_does(s, COPY_SET, 1);
+    sched_act(s, ACT_ALLOC | ACT_WRITE, m->rs_in, u.i, u.by);
+    sched_act(s, ACT_R | ACT_FREE, f->wide_grads && f->has_unsharded ? m->grads_wide : m->grads_full,
               u.i, u.by);
     reduce(f, u);
 }
@@ -363,8 +295,6 @@ static struct at at_position(const struct fsdp2 *f, int position, int by)
     return (struct at){ r.cls, r.index, r.cls == UC_ROOT ? 0 : by };
 }
 
-static const struct at the_root = { UC_ROOT, 0, 0 };
-
 static void forward_unit(void *arg, struct unit_step st)
 {
     struct fsdp2 *f = arg;
@@ -374,7 +304,7 @@ static void forward_unit(void *arg, struct unit_step st)
     unshard(f, u, PHASE_FORWARD, false, false);
     if (f->nshard > 1)
         release(f, prev);
-    copy_out(f, u, PHASE_FORWARD);
+    copy_out(f, u, PHASE_FORWARD, false);
     compute(f, u, st.position, st.by_block, PASS_FORWARD);
     if (f->reshard)
         reshard(f, u);
@@ -384,7 +314,7 @@ static void forward_unit(void *arg, struct unit_step st)
  * wait for the copy-out before the next gather. */
 static void regather(struct fsdp2 *f, struct at u)
 {
-    copy_out(f, u, PHASE_BACKWARD);
+    copy_out(f, u, PHASE_BACKWARD, true);
     if (f->nshard == 1)
         return;
     struct op *o = sched_op(f->s, OP_MEMORY, STREAM_COPY_IN, PHASE_BACKWARD, "release");
@@ -399,12 +329,16 @@ static void backward_unit(void *arg, struct unit_step st)
 {
     struct fsdp2 *f = arg;
     struct at u = at_position(f, st.position, st.by);
-    struct at prev = at_position(f, st.position + 1, st.by);
+    struct at prev = at_position(f, st.position + 1, st.by), next = at_position(f, st.position - 1, st.by);
+    bool both = needs_attention(f, unit_at(&f->map, st.position).block);
 
     if (f->reshard) {
-        regather(f, u);
+        if (!both || u.c == UC_MLP)
+            regather(f, u);
         if (st.position > 0)        /* one unit of backward prefetch */
-            unshard(f, at_position(f, st.position - 1, st.by), PHASE_BACKWARD, false, true);
+            unshard(f, next, PHASE_BACKWARD, false, true);
+        if (both && u.c == UC_MLP)
+            regather(f, next);
     }
     compute(f, u, st.position, st.by_block, PASS_BACKWARD);
     post_backward(f, u, st.position + 1 < f->map.n ? &prev : NULL);
@@ -416,7 +350,7 @@ static void root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass)
 
     sched_compute(f->s, backward ? PHASE_BACKWARD : PHASE_FORWARD, piece, pass, 0, -1,
                   f->has_unsharded ? GRADS_DROP : GRADS_KEEP, CAT_UNSHARDED_GRADS);
-    sched_act(f->s, ACT_USE, f->fam[UC_ROOT].unsharded, 0, 0);
+    sched_act(f->s, ACT_R, f->fam[UC_ROOT].unsharded, 0, 0);
     sched_of(f->s, piece == PIECE_EMBED ? "embedding" : "head", 0, 0);
     if (!backward)
         sched_act(f->s, ACT_ALLOC, f->acts[piece], 0, 0);
@@ -424,6 +358,8 @@ static void root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass)
         sched_act(f->s, ACT_FREE, f->acts[piece], 0, 0);
     if (piece == PIECE_HEAD && backward && !f->has_unsharded)
         sched_act(f->s, ACT_ALLOC, f->fam[UC_ROOT].grads_full, 0, 0);
+    if (backward)
+        leave_grads(f, the_root);
 }
 
 /* A block of a model that is one unit: the root's parameters. */
@@ -434,8 +370,10 @@ static void root_block(struct fsdp2 *f, enum pass pass, int block, int by)
     sched_compute(f->s, pass == PASS_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, 0, -1,
                   f->has_unsharded ? GRADS_DROP : GRADS_KEEP, CAT_UNSHARDED_GRADS);
     sched_of(f->s, "block", block, by);
-    sched_act(f->s, ACT_USE, f->fam[UC_ROOT].unsharded, 0, 0);
+    sched_act(f->s, ACT_R, f->fam[UC_ROOT].unsharded, 0, 0);
     sched_act(f->s, pass == PASS_FORWARD ? ACT_ALLOC : ACT_FREE, f->acts[piece], block, by);
+    if (pass == PASS_BACKWARD)
+        leave_grads(f, the_root);
 }
 
 static void root_block_forward(void *f, int block, int by)  { root_block(f, PASS_FORWARD, block, by); }
@@ -444,7 +382,7 @@ static void root_block_backward(void *f, int block, int by) { root_block(f, PASS
 static void forward(struct fsdp2 *f)
 {
     unshard(f, the_root, PHASE_FORWARD, true, false);
-    copy_out(f, the_root, PHASE_FORWARD);
+    copy_out(f, the_root, PHASE_FORWARD, false);
     root_compute(f, PIECE_EMBED, PASS_FORWARD);
     if (f->map.n == 0)
         blocks_emit(f->p, f->s, false, root_block_forward, f);
@@ -519,6 +457,12 @@ static void for_all(struct fsdp2 *f, int act, size_t family)
             sched_act_all(f->s, act, *(const int *)((const char *)&f->fam[c] + family));
 }
 
+static void own_gradients(struct schedules *s, int what, void *arg)
+{
+    (void)s;
+    for_all(arg, what, offsetof(struct families, grads));
+}
+
 static void optimizer(struct fsdp2 *f, bool first)
 {
     int64_t elems = 0;
@@ -528,13 +472,14 @@ static void optimizer(struct fsdp2 *f, bool first)
         elems += f->size[c].local * f->map.of_class[c];
     if (f->p->clip > 0)
         clip_by_norm(f->s, elems * dtype_bytes(f->r.kept), f->group,
-                     f->nshard > 1 ? f->p->model.ntensors : 0);     /* the norms of all, stacked */
+                     f->nshard > 1 ? f->p->model.ntensors : 0,  /* the norms of all, stacked */
+                     false, own_gradients, f);
     o = sched_op(f->s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
     o->u.optimizer.elems = elems;
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
-    for_all(f, ACT_USE, offsetof(struct families, grads));
-    for_all(f, ACT_USE, offsetof(struct families, shard));
-    for_all(f, first ? ACT_ALLOC : ACT_USE, offsetof(struct families, optimizer));
+    for_all(f, ACT_R, offsetof(struct families, grads));
+    for_all(f, ACT_RW, offsetof(struct families, shard));
+    for_all(f, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, offsetof(struct families, optimizer));
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");
     for_all(f, ACT_FREE, offsetof(struct families, grads));
     read_loss(f->s);
@@ -544,8 +489,8 @@ static void init(struct fsdp2 *f)
 {
     sched_begin(f->s, SCHED_INIT);
     /* Built on the meta device, sharded, then materialised: only shards exist. */
-    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "materialise shards");
-    for_all(f, ACT_ALLOC, offsetof(struct families, shard));
+    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "materialise shards")->flags = OPF_LOAD;
+    for_all(f, ACT_ALLOC | ACT_WRITE, offsetof(struct families, shard));
     sched_end(f->s, SCHED_INIT);
 }
 
@@ -572,8 +517,10 @@ static void setup(struct fsdp2 *f, int64_t rank)
     unit_map_init(&f->map, p);
     for (int c = 0; c < NUC; c++)
         if (f->map.of_class[c] > 0) {
-            measure(f, (enum unit_class)c);
+            fsdp2_measure(f, (enum unit_class)c);
             declare(f, (enum unit_class)c);
+            if (f->s->detailed)
+                fsdp2_describe(f, (enum unit_class)c);
             foreach += f->size[c].foreach_bytes * f->map.of_class[c];
         }
     declare_activations(f->s, p, f->acts);

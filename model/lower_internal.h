@@ -20,14 +20,15 @@ int lower_zero3(const struct plan *p, int64_t rank, struct schedules *s);   /* D
  * one per block, numbered by block. */
 void declare_activations(struct schedules *s, const struct plan *p, int acts[NPIECE]);
 
+/* Actions of the last entry on all gradients that this rank will give to its optimizer. */
+typedef void act_fn(struct schedules *s, int what, void *arg);
+
 /* Global gradient norm over `bytes` of local gradients, and scaling, on the
  * compute stream; in between an all-reduce of `elems` fp32 in group g where the
- * gradients are sharded (0 elems: they are not). */
-void clip_by_norm(struct schedules *s, int64_t bytes, enum group g, int64_t elems);
-
-/* Forward of all blocks on the compute stream, each allocating its activations;
- * one repeat where all are the same. */
-void forward_blocks(struct schedules *s, const struct plan *p, const int acts[NPIECE]);
+ * gradients are sharded (0 elems: they are not).  `exact`: the sum is taken without rounding, in
+ * NORM_LIMBS int64 (exec/exact_sum.h), and so does not depend on how gradients are sharded. */
+void clip_by_norm(struct schedules *s, int64_t bytes, enum group g, int64_t elems, bool exact,
+                  act_fn *gradients, void *arg);
 
 /* Elements (fp32) of the module's buffers in transformers' modelling code: what
  * DDP broadcasts before a forward. */

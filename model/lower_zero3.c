@@ -65,17 +65,28 @@ static void declare(struct z3 *z)
 
 /* ---- init ---- */
 
+static void broadcast(struct z3 *z, int t)
+{
+    ds_coll(&z->d, STREAM_COMPUTE, PHASE_INIT, COLL_BROADCAST, z->d.dt, RED_NONE, numel(z, t));
+    ds_act(&z->d, &z->copy, ACT_RW, t, 0);
+}
+
 /* Init._zero_init_param, parameter by parameter: broadcast (again), keep a slice. */
 static void partition_all(struct z3 *z)
 {
     struct ds *d = &z->d;
 
     for (int t = 0; t < d->m->ntensors; t++) {
-        ds_coll(d, STREAM_COMPUTE, PHASE_INIT, COLL_BROADCAST, d->dt, RED_NONE, numel(z, t));
-        ds_act(d, &z->copy, z->zero_init ? ACT_ALLOC : ACT_USE, t, 0);
+        int64_t from, part = z3_part(z, t, d->rank, &from);
+        if (z->zero_init) {
+            sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "initialise")->flags = OPF_LOAD;
+            ds_act(d, &z->copy, ACT_ALLOC | ACT_W, t, 0);
+        }
+        broadcast(z, t);
         sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "partition", z->q[t] * d->e, z->q[t] * d->e);
-        ds_act(d, &z->partition, ACT_ALLOC, t, 0);
-        ds_act(d, &z->copy, ACT_FREE, t, 0);
+        sched_does(d->s, COPY_SET, 1);
+        ds_act_part(d, &z->partition, ACT_ALLOC | ACT_W, t, from, part, 0);
+        ds_act(d, &z->copy, ACT_R | ACT_FREE, t, 0);
     }
 }
 
@@ -87,7 +98,7 @@ static void gather_each(struct z3 *z)
     for (int t = 0; t < d->m->ntensors && d->n > 1; t++) {
         struct op *o = ds_coll(d, STREAM_GROUP, PHASE_INIT, COLL_ALL_GATHER, d->dt, RED_NONE, z->q[t] * d->n);
         o->after = AFTER(STREAM_COMPUTE);
-        ds_act(d, &z->padded, ACT_ALLOC | ACT_FREE, t, 0);
+        z3_fill(z, ACT_ALLOC | ACT_FREE, t);
     }
     if (d->n > 1)
         ds_synchronize(d, PHASE_INIT, "synchronize");
@@ -103,35 +114,46 @@ static void whole_model(struct z3 *z)
 {
     struct ds *d = &z->d;
 
-    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model to device");
-    ds_act_all(d, &z->copy, ACT_ALLOC);
-    for (int t = 0; t < d->m->ntensors; t++) {
-        ds_coll(d, STREAM_COMPUTE, PHASE_INIT, COLL_BROADCAST, d->dt, RED_NONE, numel(z, t));
-        ds_act(d, &z->copy, ACT_USE, t, 0);
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model to device")->flags = OPF_LOAD;
+    ds_act_all(d, &z->copy, ACT_ALLOC | ACT_W);
+    for (int t = 0; t < d->m->ntensors; t++)
+        broadcast(z, t);
+}
+
+/* defragment(): the partitions go to the host and come back as one.  No buffer stands for the
+ * host's copy: what comes back is the initial weights, which the broadcasts made equal. */
+static void flatten_partitions(struct z3 *z)
+{
+    struct ds *d = &z->d;
+
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "partitions to host");
+    ds_act_all(d, &z->partition, ACT_FREE);
+    sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "partitions from host", 0,
+               z->all_q * d->e)->flags = OPF_LOAD;
+    sched_act(d->s, ACT_ALLOC | ACT_W, z->lp, 0, 0);
+}
+
+/* In fp32 it is the partition itself. */
+static void make_masters(struct z3 *z)
+{
+    struct ds *d = &z->d;
+
+    for (int i = 0; i < z->ngroups && d->dt != DT_FP32; i++) {
+        const struct z3_group *g = &z->groups[i];
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "fp32 partition", g->elems * d->e, g->elems * 4);
+        sched_does(d->s, COPY_SET, 1);
+        sched_act_as(d->s, ACT_R, z->lp, 0, 0, g->part);
+        sched_act_as(d->s, ACT_ALLOC | ACT_W, g->master, 0, 0, g->new_values);
     }
 }
 
-static void init(struct z3 *z)
+/* initialize_optimizer_states: its step on gradients of zero leaves nothing, for they are dropped. */
+static void zero_gradients(struct z3 *z)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
     int64_t largest = 0;
 
-    sched_begin(s, SCHED_INIT);
-    if (!z->zero_init)
-        whole_model(z);
-    partition_all(z);
-    sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "partitions to host");   /* defragment */
-    ds_act_all(d, &z->partition, ACT_FREE);
-    sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "partitions from host", 0, z->all_q * d->e);
-    sched_act(s, ACT_ALLOC, z->lp, 0, 0);
-    barrier(z);
-    for (int i = 0; i < z->ngroups && d->dt != DT_FP32; i++) {      /* in fp32 it is the partition */
-        sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "fp32 partition", z->groups[i].elems * d->e,
-                   z->groups[i].elems * 4);
-        sched_act(s, ACT_ALLOC, z->groups[i].master, 0, 0);
-    }
-    barrier(z);
     for (int i = 0; i < z->ngroups; i++)
         largest = z->groups[i].elems > largest ? z->groups[i].elems : largest;
     sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "zero gradient", 0, largest * 4);
@@ -139,11 +161,25 @@ static void init(struct z3 *z)
                                                   round512(largest * 4)), 0, 0);
     barrier(z);
     sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "zero gradients", 0, z->all_q * dtype_bytes(z->accum));
-    sched_act(s, ACT_ALLOC, z->grad_buffer, 0, 0);
+    sched_does(s, COPY_ZERO, 0);
+    sched_act(s, ACT_ALLOC | ACT_W, z->grad_buffer, 0, 0);
     if (d->p->ds.contiguous_gradients)
         sched_act(s, ACT_ALLOC, z->ipg, 0, 0);
+}
+
+static void init(struct z3 *z)
+{
+    sched_begin(z->d.s, SCHED_INIT);
+    if (!z->zero_init)
+        whole_model(z);
+    partition_all(z);
+    flatten_partitions(z);
+    barrier(z);
+    make_masters(z);
+    barrier(z);
+    zero_gradients(z);
     gather_each(z);
-    sched_end(s, SCHED_INIT);
+    sched_end(z->d.s, SCHED_INIT);
 }
 
 /* ---- micro-steps ---- */
@@ -151,8 +187,10 @@ static void init(struct z3 *z)
 /* assert_ints_same_as_other_ranks: each list's length, then (n) the list, from rank 0. */
 static void compare_lists(struct z3 *z, int64_t n)
 {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         ds_coll(&z->d, STREAM_COMPUTE, PHASE_FORWARD, COLL_BROADCAST, DT_INT64, RED_NONE, i ? n : 1);
+        sched_moves(z->d.s, OF_META);
+    }
     ds_synchronize(&z->d, PHASE_FORWARD, "compare traces");
 }
 
@@ -224,14 +262,19 @@ static void overflow_check(struct z3 *z)
         return;
     /* isinf(...).any() and isnan(...).any(), one after the other: a byte each. */
     sched_copy(d->s, z->reduce_stream, PHASE_OPTIMIZER, "look for overflow", 2 * bytes, 2 * z->all_q);
+    sched_does(d->s, COPY_OVERFLOW, 1);
+    sched_act(d->s, ACT_R, z->grad_buffer, 0, 0);
     sched_act(d->s, ACT_ALLOC | ACT_FREE, ds_scratch(d, CAT_TEMPORARIES, "overflow mask", round512(z->all_q)),
               0, 0);
     struct op *o = ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_UINT8, RED_MAX, 1);
     o->after = AFTER(z->reduce_stream);
+    sched_moves(d->s, OF_OVERFLOW);
     o = sched_op(d->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read overflow");
     o->after = AFTER(STREAM_COMPUTE);
 }
 
+/* Each sub-group's norm is summed over the ranks.  For the executor the last of these sums carries
+ * what all sub-groups have added; the earlier ones move as many bytes. */
 static void norms(struct z3 *z, uint8_t guard)
 {
     struct ds *d = &z->d;
@@ -243,46 +286,78 @@ static void norms(struct z3 *z, uint8_t guard)
         for (int t = g->first; t < g->last; t++)
             largest = z->q[t] > largest ? z->q[t] : largest;
         sched_copy(d->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradient norm", g->elems * ge, 0)->flags = guard;
-        sched_act(d->s, ACT_USE, z->grad_buffer, 0, 0);
+        sched_does(d->s, COPY_NORM, 1);
+        sched_act_as(d->s, ACT_R, z->grad_buffer, 0, 0, g->grads);
         sched_act(d->s, ACT_ALLOC | ACT_FREE, ds_scratch(d, CAT_TEMPORARIES, "gradient in fp64",
                                                          round512(largest * 8)), 0, 0);
         ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP64, RED_SUM, 1)->flags = guard;
+        sched_moves(d->s, i + 1 < z->ngroups ? OF_META : OF_NORM);
     }
 }
 
-/* _prepare_sub_group ... _release_sub_group. */
+/* What a sub-group's optimizer reads: where it is among all gradients, or a buffer of its own. */
+struct group_grads { int buf, layout; bool passing; };
+
+/* A copy of a sub-group's gradients in a buffer that lives until the update; the one before goes. */
+static void move_grads(struct z3 *z, struct group_grads *from, int to, int layout, const char *what,
+                       int64_t reads, int64_t writes, uint8_t guard)
+{
+    struct schedules *s = z->d.s;
+
+    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, what, reads, writes)->flags = guard;
+    sched_does(s, COPY_SET, 1);
+    sched_act_as(s, ACT_ALLOC | ACT_W, to, 0, 0, layout);
+    sched_act_as(s, from->passing ? ACT_R | ACT_FREE : ACT_R, from->buf, 0, 0, from->layout);
+    *from = (struct group_grads){ to, layout, true };
+}
+
+/* _prepare_sub_group: flattened unless it is one tensor, and in fp32. */
+static struct group_grads prepare_grads(struct z3 *z, const struct z3_group *g, uint8_t guard)
+{
+    struct ds *d = &z->d;
+    int64_t bytes = g->elems * dtype_bytes(z->accum);
+    struct group_grads r = { z->grad_buffer, g->grads, false };
+
+    if (g->last - g->first > 1)
+        move_grads(z, &r, ds_scratch(d, CAT_TEMPORARIES, "flat gradient partition", round512(bytes)), g->flat,
+                   "flatten gradients", bytes, bytes, guard);
+    if (z->accum != DT_FP32)
+        move_grads(z, &r, ds_scratch(d, CAT_TEMPORARIES, "fp32 gradient partition", round512(g->elems * 4)),
+                   g->wide, "gradients to fp32", bytes, g->elems * 4, guard);
+    return r;
+}
+
+/* ... unscale_and_clip_grads, step, _release_sub_group. */
 static void update_group(struct z3 *z, const struct z3_group *g, bool first, uint8_t guard)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
-    int64_t ge = dtype_bytes(z->accum), bytes = g->elems * ge;
-    bool flattens = g->last - g->first > 1, casts = ge != 4;
-    int flat = ds_scratch(d, CAT_TEMPORARIES, "flat gradient partition", round512(bytes));
-    int wide = casts ? ds_scratch(d, CAT_TEMPORARIES, "fp32 gradient partition", round512(g->elems * 4)) : flat;
+    struct group_grads r = prepare_grads(z, g, guard);
 
-    if (flattens) {
-        sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "flatten gradients", bytes, bytes)->flags = guard;
-        sched_act(s, ACT_ALLOC, flat, 0, 0);
-    }
-    if (casts) {
-        sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradients to fp32", bytes, g->elems * 4)->flags = guard;
-        sched_act(s, ACT_ALLOC, wide, 0, 0);
-        if (flattens)
-            sched_act(s, ACT_FREE, flat, 0, 0);
-    }
-    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "unscale and clip", g->elems * 4, g->elems * 4)->flags = guard;
+    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "unscale and clip", g->elems * 4,
+               g->elems * 4)->flags = guard;
+    sched_does(s, COPY_CLIP, 1);
+    sched_act_as(s, ACT_RW, r.buf, 0, 0, r.layout);
     struct op *o = sched_op(s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
     o->u.optimizer.elems = g->elems;
     o->flags = guard;
-    sched_act(s, ACT_USE, d->dt == DT_FP32 ? z->lp : g->master, 0, 0);
-    sched_act(s, first ? ACT_ALLOC : ACT_USE, g->adam, 0, 0);
+    sched_act_as(s, ACT_R, r.buf, 0, 0, r.layout);
+    if (d->dt == DT_FP32)
+        sched_act_as(s, ACT_RW, z->lp, 0, 0, g->part);
+    else
+        sched_act(s, ACT_RW, g->master, 0, 0);
+    sched_act(s, first ? ACT_ALLOC | ACT_RW : ACT_RW, g->adam, 0, 0);
     if (d->dt != DT_FP32) {
         sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "update partitions", g->elems * 4,
                    g->elems * d->e)->flags = guard;
-        sched_act(s, ACT_USE, z->lp, 0, 0);
+        sched_does(s, COPY_SET, 1);
+        sched_act_as(s, ACT_R, g->master, 0, 0, g->new_values);
+        sched_act_as(s, ACT_W, z->lp, 0, 0, g->part);
     }
-    if (flattens || casts)
-        ds_memory(d, PHASE_OPTIMIZER, "drop fp32 gradients", ACT_FREE, wide);
+    if (r.passing) {
+        sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop fp32 gradients")->flags = guard;
+        sched_act(s, ACT_FREE, r.buf, 0, 0);
+    }
 }
 
 static int whole_step(struct z3 *z, enum sched_id id)
@@ -310,13 +385,15 @@ static int allocate(struct z3 *z)
 {
     size_t n = (size_t)z->d.m->ntensors + 1;
 
-    z->q = calloc(n, sizeof *z->q);
+    z->q = calloc(2 * n, sizeof *z->q);
     z->held = calloc(2 * n, 1);
     z->grad_live = z->held ? z->held + n : NULL;
     z->gather_of = calloc(2 * n, sizeof *z->gather_of);
     z->bucket = z->gather_of ? z->gather_of + n : NULL;
     z->groups = calloc(n, sizeof *z->groups);
-    return z->q && z->held && z->gather_of && z->groups ? 0 : fail("out of memory for stage 3");
+    z->begin = z->q ? z->q + n : NULL;
+    z->all = calloc(n, sizeof *z->all);
+    return z->q && z->all && z->held && z->gather_of && z->groups ? 0 : fail("out of memory for stage 3");
 }
 
 static int setup(struct z3 *z, const struct plan *p, int64_t rank, struct schedules *s)
@@ -332,10 +409,16 @@ static int setup(struct z3 *z, const struct plan *p, int64_t rank, struct schedu
     z->by_all_reduce = p->ds.stage3_use_all_reduce_for_fetch_params && !z->sequential;
     z->gather_stream = z->overlap ? STREAM_GATHER : STREAM_COMPUTE;
     z->reduce_stream = z->overlap ? STREAM_REDUCE : STREAM_COMPUTE;
+    if (p->recompute == RECOMPUTE_FULL)
+        z->recomputed = z3_recomputed(&s->program.piece[PIECE_BLOCK_RECOMPUTED]);
     z->accum = p->ds.grad_accum_fp32 ? DT_FP32 : z->d.dt;
-    for (int t = 0; t < z->d.m->ntensors; t++)
+    for (int t = 0; t < z->d.m->ntensors; t++) {
+        z->all[t] = t;
+        z->begin[t] = z->all_q;
         z->all_q += z->q[t] = part(&z->d, &z->d.m->tensors[t]);
+    }
     declare(z);
+    z3_describe(z);
     /* A model that no device holds whole can only have been built under zero.Init. */
     z->zero_init = ds_sum(&z->d, ds_tensor_bytes) > cluster_available(&p->cluster);
     for (int i = 0; i < 8; i++) {
@@ -364,6 +447,7 @@ static void tear_down(struct z3 *z)
     free(z->gathers);
     free(z->lists);
     free(z->q);
+    free(z->all);
     free(z->held);
     free(z->gather_of);
     free(z->groups);

@@ -7,7 +7,7 @@
  * Every parameter is partitioned by itself: q = ceil(numel/N) elements a rank.
  * lower_zero3.c is init, micro-steps and the step, lower_zero3_pass.c the kernels
  * between the hooks, lower_zero3_fetch.c gathers and releases, lower_zero3_reduce.c
- * the gradient bucket. */
+ * the gradient bucket, lower_zero3_layout.c what the buffers hold. */
 #ifndef DPX_LOWER_ZERO3_H
 #define DPX_LOWER_ZERO3_H
 
@@ -23,6 +23,7 @@ struct z3_gather {
     int      family, instance;      /* of the flat buffer; family -1: none */
     int     *tensors, n, cap;
     int      left;
+    int      layout;                /* of the flat buffer, once gathered */
     bool     done;                  /* awaited once */
     uint16_t event;
     int      next_free;
@@ -36,8 +37,9 @@ struct z3 {
     struct ds       d;
     struct z3_trace trace;
     struct z3_coord coord;
-    int64_t   *q;                   /* per tensor */
+    int64_t   *q, *begin;           /* per tensor: elements of a part, and of those before it */
     int64_t    all_q;
+    int       *all;                 /* the tensors: 0, 1, ... */
     bool       overlap, sequential, by_all_reduce;
     bool       zero_init;           /* built module by module, never whole */
     enum stream gather_stream, reduce_stream;
@@ -66,26 +68,56 @@ struct z3 {
     enum piece_id piece;
     enum pass     pass;
     int        block, offset;       /* of its tensors from block 0's */
+    int        recomputed;          /* of the kernels of a recomputed block's backward */
     int        k, next_ready, using;    /* kernels before k are issued; module in use, or -1 */
     bool       entered;             /* its first compute entry is out */
     int        pending[64], npending;   /* gradients ready, neither issued nor in the bucket */
 
     /* Sub-groups of the optimizer: tensors [first, last). */
-    struct z3_group { int first, last; int64_t elems; int master, adam; } *groups;
+    struct z3_group {
+        int     first, last;
+        int64_t elems;
+        int     master, adam;       /* families */
+        int     part, grads;        /* layouts: its parameters and gradients where all of them are, */
+        int     flat, wide;         /* its gradients alone, as they are kept and in fp32, */
+        int     new_values;         /* and its master weights as values of the parameters */
+    } *groups;
     int        ngroups;
 };
 
 /* ---- passes ---- */
 void z3_run_event(struct z3 *z, const struct z3_event *e);
+/* Of a recomputed block's backward: the kernel after those of the forward that is done again, which
+ * come first but perhaps for a cast of the gradient. */
+int  z3_recomputed(const struct piece *p);
+
+/* ---- layouts; all are 0 where nobody asks ---- */
+/* Families, once their tensors and groups are known. */
+void z3_describe(struct z3 *z);
+/* Elements that a rank's part of a tensor has, padding left out, and its first one. */
+int64_t z3_part(const struct z3 *z, int tensor, int64_t rank, int64_t *from);
+/* This rank's parts at their place among the parts of all tensors, counted from element `begin`. */
+int  z3_own(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n, int64_t begin);
+/* Of a buffer with one chunk a rank, each the parts of n tensors end to end: this rank's, or all. */
+int  z3_chunk(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n);
+int  z3_chunks(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n);
+/* Whole tensors from element `from` on, each rounded up to so many bytes. */
+int  z3_whole(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n, int64_t from,
+              int64_t rounded_to);
+/* Of whole tensors end to end, this rank's parts. */
+int  z3_inside(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n);
 
 /* ---- fetch ---- */
 void z3_gather(void *arg, const int *tensors, int n);
 void z3_await(void *arg, int tensor);
 void z3_ready(void *arg, int module);
 void z3_release(void *arg, int tensor);
-/* Action of the last entry on a parameter that is there. */
+/* Action of the last entry on a parameter that is there; the partition itself, on one rank. */
 void z3_use(struct z3 *z, int what, int tensor);
 void z3_gather_persistent(struct z3 *z);
+/* Actions of the last entry, an all-gather of one tensor: from this rank's part to its buffer,
+ * which may also come and go. */
+void z3_fill(struct z3 *z, int what, int tensor);
 
 /* ---- gradients ---- */
 bool z3_flushes(const struct z3 *z, int tensor, int64_t waiting);

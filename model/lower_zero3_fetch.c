@@ -107,6 +107,13 @@ static void give_back(struct z3 *z, int r)
 
 /* ---- gathering ---- */
 
+/* This rank's parts, which are always there: named only to those who move them. */
+static void own(struct z3 *z, int what, const int *tensors, int n)
+{
+    if (z->d.s->detailed)
+        sched_act_as(z->d.s, what, z->lp, 0, 0, z3_own(z, HOLDS_PARAM, z->d.dt, tensors, n, 0));
+}
+
 static struct ds_families *family_of(struct z3 *z, int t)
 {
     return z->held[t] == Z3_COPY ? &z->copy : &z->padded;
@@ -116,14 +123,22 @@ void z3_use(struct z3 *z, int what, int t)
 {
     const struct z3_gather *g;
 
-    if (z->d.n < 2)
-        return;                     /* the partition is the parameter */
+    if (z->d.n < 2) {
+        own(z, what, z->all + t, 1);
+        return;
+    }
     if (z->held[t] != Z3_VIEW) {
         ds_act(&z->d, family_of(z, t), what, t, 0);
         return;
     }
     g = &z->gathers[z->gather_of[t]];
-    sched_act(z->d.s, what, g->family, g->instance, 0);
+    sched_act_as(z->d.s, what, g->family, g->instance, 0, g->layout);
+}
+
+void z3_fill(struct z3 *z, int what, int t)
+{
+    own(z, ACT_R, &t, 1);
+    ds_act(&z->d, &z->padded, what | ACT_W, t, 0);
 }
 
 /* _all_gather_sequential: into the buffer that becomes the parameter. */
@@ -137,37 +152,68 @@ static void gather_one(struct z3 *z, int t)
     o->after = AFTER(z->gather_stream);
     o->record = z->gathers[r].event;
     sched_of(z->d.s, "parameter", t, 0);
-    ds_act(&z->d, &z->padded, ACT_ALLOC, t, 0);
+    z3_fill(z, ACT_ALLOC, t);
 }
 
-/* _all_gather_coalesced: this rank's slices into a flat buffer, then the rest. */
+/* _all_gather_dtype: this rank's parts into its chunk of a flat buffer, then the others'.  The
+ * record's tensors lie end to end in each chunk. */
+static void gather_chunks(struct z3 *z, const struct z3_gather *g, int64_t mine)
+{
+    struct ds *d = &z->d;
+    int chunk = z3_chunk(z, HOLDS_PARAM, d->dt, g->tensors, g->n);
+
+    sched_copy(d->s, z->gather_stream, phase(z), "copy own", mine * d->e, mine * d->e);
+    sched_does(d->s, COPY_SET, 1);
+    sched_act(d->s, ACT_R, z->lp, 0, 0);
+    sched_act_as(d->s, ACT_ALLOC | ACT_W, g->family, g->instance, 0, chunk);
+    struct op *o = ds_coll(d, STREAM_GROUP, phase(z), COLL_ALL_GATHER, d->dt, RED_NONE, mine * d->n);
+    o->after = AFTER(z->gather_stream);
+    o->record = g->event;
+    if (d->s->detailed)
+        sched_act_as(d->s, ACT_R, g->family, g->instance, 0, chunk);
+    sched_act_as(d->s, ACT_W, g->family, g->instance, 0, g->layout);
+}
+
+/* AllReduceCoalescedHandle: the parameters are views of the flat buffer; each rank puts its parts
+ * between zeros, and the sum is the whole. */
+static void gather_views(struct z3 *z, const struct z3_gather *g, int64_t mine)
+{
+    struct ds *d = &z->d;
+
+    sched_copy(d->s, z->gather_stream, phase(z), "zero flat buffer", 0, mine * d->n * d->e);
+    sched_does(d->s, COPY_ZERO, 0);
+    sched_act_as(d->s, ACT_ALLOC | ACT_W, g->family, g->instance, 0, g->layout);
+    sched_copy(d->s, z->gather_stream, phase(z), "copy own", mine * d->e, mine * d->e);
+    sched_does(d->s, COPY_SET, 1);
+    sched_act(d->s, ACT_R, z->lp, 0, 0);
+    sched_act_as(d->s, ACT_W, g->family, g->instance, 0, z3_inside(z, HOLDS_PARAM, d->dt, g->tensors, g->n));
+    struct op *o = ds_coll(d, STREAM_GROUP, phase(z), COLL_ALL_REDUCE, d->dt, RED_SUM, mine * d->n);
+    o->after = AFTER(z->gather_stream);
+    o->record = g->event;
+    sched_act_as(d->s, ACT_RW, g->family, g->instance, 0, g->layout);
+}
+
+/* _all_gather_coalesced of several. */
 static void gather_flat(struct z3 *z, const int *tensors, int n)
 {
     struct ds *d = &z->d;
-    int64_t mine = 0, all, bytes;
-    struct op *o;
+    int64_t mine = 0;
 
     for (int i = 0; i < n; i++) {
         mine += z->q[tensors[i]];
         z->held[tensors[i]] = z->by_all_reduce ? Z3_VIEW : Z3_COPY;
     }
-    all = mine * d->n;
-    bytes = round512(all * d->e);
     int r = take_record(z, ds_scratch(d, z->by_all_reduce ? CAT_UNSHARDED : CAT_ALL_GATHER,
-                                      "flat gather buffer", bytes), tensors, n);
-    const struct z3_gather *g = &z->gathers[r];
-    sched_copy(d->s, z->gather_stream, phase(z), z->by_all_reduce ? "zero, copy own" : "copy own",
-               mine * d->e, (z->by_all_reduce ? all + mine : mine) * d->e);
-    sched_act(d->s, ACT_USE, z->lp, 0, 0);
-    sched_act(d->s, ACT_ALLOC, g->family, g->instance, 0);
-    if (z->by_all_reduce)
-        o = ds_coll(d, STREAM_GROUP, phase(z), COLL_ALL_REDUCE, d->dt, RED_SUM, all);
-    else
-        o = ds_coll(d, STREAM_GROUP, phase(z), COLL_ALL_GATHER, d->dt, RED_NONE, all);
-    o->after = AFTER(z->gather_stream);
-    o->record = g->event;
+                                      "flat gather buffer", round512(mine * d->n * d->e)), tensors, n);
+    struct z3_gather *g = &z->gathers[r];
+    if (z->by_all_reduce) {
+        g->layout = z3_whole(z, HOLDS_PARAM, d->dt, tensors, n, 0, 1);
+        gather_views(z, g, mine);
+    } else {
+        g->layout = z3_chunks(z, HOLDS_PARAM, d->dt, tensors, n);
+        gather_chunks(z, g, mine);
+    }
     sched_of(d->s, "parameters from", tensors[0], 0);
-    sched_act(d->s, ACT_USE, g->family, g->instance, 0);
 }
 
 void z3_gather(void *arg, const int *tensors, int n)
@@ -201,9 +247,10 @@ static void first_wait(struct z3 *z, struct z3_gather *g)
         elems += numel(z, g->tensors[i]);
     o = sched_copy(s, z->gather_stream, phase(z), "copy out", elems * z->d.e, elems * z->d.e);
     o->wait[0] = g->event;
-    sched_act(s, ACT_USE, g->family, g->instance, 0);
+    sched_does(s, COPY_SET, 1);
+    sched_act_as(s, ACT_R, g->family, g->instance, 0, g->layout);
     for (int i = 0; i < g->n; i++)
-        ds_act(&z->d, &z->copy, ACT_ALLOC, g->tensors[i], 0);
+        ds_act(&z->d, &z->copy, ACT_ALLOC | ACT_W, g->tensors[i], 0);
 }
 
 void z3_await(void *arg, int t)
@@ -293,7 +340,7 @@ void z3_gather_persistent(struct z3 *z)
                                    z->q[t] * d->n);
             o->after = AFTER(STREAM_COMPUTE);
             sched_of(d->s, "parameter", t, 0);
-            ds_act(d, &z->padded, ACT_USE, t, 0);
+            z3_fill(z, 0, t);
         }
     ds_synchronize(d, PHASE_OPTIMIZER, "synchronize");
 }

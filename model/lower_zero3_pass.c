@@ -3,6 +3,8 @@
  * meets a full bucket. */
 #include "model/lower_zero3.h"
 
+#include <string.h>
+
 static int64_t numel(const struct z3 *z, int t) { return z->d.m->tensors[t].numel; }
 
 static const struct piece *program_piece(const struct z3 *z) { return &z->d.s->program.piece[z->piece]; }
@@ -19,10 +21,13 @@ static int ready_kernel(const struct z3 *z, int t)
 
 static const struct ds_ready *ready(const struct z3 *z) { return &z->d.ready[z->piece][z->next_ready]; }
 
-static void born(struct z3 *z, int t)
+/* The last entry makes room for a gradient; `what`: and also leaves it there. */
+static void born(struct z3 *z, int t, int what)
 {
     if (!z->grad_live[t])
-        ds_act(&z->d, &z->grads, ACT_ALLOC, t, 0);
+        what |= ACT_ALLOC;
+    if (what)
+        ds_act(&z->d, &z->grads, what, t, 0);
     z->grad_live[t] = 1;
 }
 
@@ -41,12 +46,12 @@ static void compute(struct z3 *z, int k1)
     ds_name(d, z->piece, z->block, 0);
     for (int i = 0; m && i < m->n; i++)
         if (z->coord.status[m->first + i] == Z3_AVAILABLE)
-            z3_use(z, ACT_USE, m->first + i);
+            z3_use(z, ACT_R, m->first + i);
     if (!forward && z->piece == PIECE_HEAD && d->tied_kernel >= k0 && d->tied_kernel < k1)
-        born(z, d->tied);
+        born(z, d->tied, 0);        /* the embedding's is added before it is handed out */
     if (!forward)
         for (; z->next_ready < d->nready[z->piece] && ready(z)->kernel < k1; z->next_ready++)
-            born(z, ready(z)->tensor + z->offset);
+            born(z, ready(z)->tensor + z->offset, ACT_W);
     if (forward && !z->entered)
         sched_act(d->s, ACT_ALLOC, d->acts[z->piece], z->block, 0);
     if (!forward && k1 == program_piece(z)->nkernels[z->pass])
@@ -86,22 +91,49 @@ static void gradient(struct z3 *z, int t)
     z3_add_grads(z, &t, 1);
 }
 
-/* The first kernel of a module from here on; where we are if there is none. */
-static int kernel_of(const struct z3 *z, int module)
+/* Backward's kernels from `at` on that are named as forward's are, one after the other. */
+static int alike(const struct piece *p, int at)
+{
+    int n = 0;
+
+    while (n < p->nkernels[PASS_FORWARD] && at + n < p->nkernels[PASS_BACKWARD] &&
+           !strcmp(p->kernels[PASS_FORWARD][n].name, p->kernels[PASS_BACKWARD][at + n].name))
+        n++;
+    return n;
+}
+
+int z3_recomputed(const struct piece *p)
+{
+    int longest = 0, end = 0;
+
+    for (int at = 0; at < p->nkernels[PASS_BACKWARD]; at++)
+        if (alike(p, at) > longest) {
+            longest = alike(p, at);
+            end = at + longest;
+        }
+    return end;
+}
+
+/* The first kernel of a module from here on, forward's again or backward's; if there is none, where
+ * we are, or (it is the one that is not needed again) the end of what is done again. */
+static int kernel_of(const struct z3 *z, int module, bool again)
 {
     const struct piece *p = program_piece(z);
+    int end = again ? z->recomputed : p->nkernels[z->pass];
 
-    for (int k = z->k; module != -1 && k < p->nkernels[z->pass]; k++)
+    for (int k = z->k; module != -1 && k < end; k++)
         if (p->kernels[z->pass][k].module == module)
             return k;
-    return z->k;
+    return again && module != -1 && end > z->k ? end : z->k;
 }
 
 static void fetch(struct z3 *z, const struct z3_event *e)
 {
+    bool again = z->pass == PASS_BACKWARD && !e->backward;
+
     settle(z);
     if (!e->late)
-        compute(z, kernel_of(z, z->trace.modules[e->module].kernel_module));
+        compute(z, kernel_of(z, z->trace.modules[e->module].kernel_module, again));
     z3_coord_fetch(&z->coord, e);
     if (z->trace.modules[e->module].n > 0)
         z->using = e->module;

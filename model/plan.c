@@ -24,7 +24,7 @@ static const char *const recomputes[NRECOMPUTE] = {
 
 const char *strategy_name(enum strategy s)    { return strategies[s]; }
 const char *dialect_name(enum dialect d)      { return dialects[d]; }
-const char *kernels_name(enum kernels k)      { return kernel_sets[k]; }
+const char *kernels_name(enum kernel_set k)      { return kernel_sets[k]; }
 const char *recompute_name(enum recompute r)  { return recomputes[r]; }
 
 static int parse(const char *const *words, const char *s)

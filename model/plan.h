@@ -25,7 +25,7 @@
 
 enum strategy { STRAT_DP, STRAT_DDP, STRAT_ZERO1, STRAT_ZERO2, STRAT_ZERO3, STRAT_FSDP, NSTRATEGY };
 enum dialect  { DIALECT_PAPER, DIALECT_TORCH, DIALECT_TORCH_FSDP1, DIALECT_DEEPSPEED, NDIALECT };
-enum kernels  { KERNELS_DPX, KERNELS_TORCH_EAGER, KERNELS_TORCH_SDPA, NKERNELS };
+enum kernel_set  { KERNELS_DPX, KERNELS_TORCH_EAGER, KERNELS_TORCH_SDPA, NKERNELS };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, NRECOMPUTE };
 enum unit_kind { UNIT_MODEL, UNIT_BLOCKS, UNIT_BLOCK, UNIT_HALF_BLOCK, UNIT_TENSOR, UNIT_MODULE };
 enum prefetch  { PREFETCH_PRE, PREFETCH_POST, PREFETCH_NONE };      /* FSDP backward_prefetch */
@@ -77,7 +77,7 @@ struct plan {
     struct cluster cluster;
     enum strategy  strategy;
     enum dialect   dialect;
-    enum kernels   kernels;
+    enum kernel_set   kernels;
     int64_t        seq, micro_batch, accumulation;      /* tokens, samples per rank, micro-steps per step */
     enum dtype     precision;       /* compute: fp32, bf16, fp16 */
     enum dtype     reduce_dtype;    /* gradients on the wire, resolved to the dialect's default */
@@ -147,7 +147,7 @@ void plan_unit_text(const struct plan *p, char *out, size_t size);
 /* The words of plan.json for each enum, and back (-1: not known). */
 const char *strategy_name(enum strategy s);
 const char *dialect_name(enum dialect d);
-const char *kernels_name(enum kernels k);
+const char *kernels_name(enum kernel_set k);
 const char *recompute_name(enum recompute r);
 int strategy_parse(const char *s);
 int dialect_parse(const char *s);

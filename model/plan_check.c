@@ -163,8 +163,11 @@ static int check_common(const struct plan *p, const char *where)
                     p->model.layers);
     if (p->dropout >= 1)
         return fail("%s: dropout: must be below 1", where);
-    if (p->deterministic)
-        return fail("%s: deterministic: not supported yet: no lowering sums in rank order", where);
+    if (p->deterministic && (p->dialect != DIALECT_PAPER || p->strategy == STRAT_DP))
+        return fail("%s: deterministic: no framework sums in rank order: dialect \"paper\" does, but for strategy \"dp\"",
+                    where);
+    if (p->deterministic && p->shard_group != p->cluster.world_size && p->strategy != STRAT_DDP)
+        return fail("%s: deterministic: not with shard_group: sums within groups round in another order", where);
     return 0;
 }
 

@@ -132,11 +132,28 @@ int piece_take(struct piece *out, enum pass pass, const struct kernel *k, int n)
     return 0;
 }
 
+int piece_places(struct piece *out, enum pass pass, const struct place *places)
+{
+    int n = out->nkernels[pass], first = n ? out->kernels[pass][0].place0 : 0, all = 0;
+
+    for (int i = 0; i < n; i++) {
+        out->kernels[pass][i].place0 -= first;
+        all += out->kernels[pass][i].nplaces;
+    }
+    out->places[pass] = malloc((size_t)(all + 1) * sizeof *places);
+    if (!out->places[pass])
+        return fail("out of memory for a block program");
+    memcpy(out->places[pass], places + first, (size_t)all * sizeof *places);
+    return 0;
+}
+
 void program_free(struct program *g)
 {
     for (int i = 0; i < NPIECE; i++)
-        for (int pass = 0; pass < NPASS; pass++)
+        for (int pass = 0; pass < NPASS; pass++) {
             free(g->piece[i].kernels[pass]);
+            free(g->piece[i].places[pass]);
+        }
     memset(g, 0, sizeof *g);
 }
 

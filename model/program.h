@@ -30,6 +30,26 @@ enum mem      { MEM_ACTIVATIONS, MEM_TEMPORARIES, MEM_GRADS, NMEM };
 enum kernel_class { KC_GEMM, KC_ATTENTION, KC_NORM, KC_ELEMENTWISE, KC_SOFTMAX, KC_EMBEDDING,
                     KC_LOSS, KC_COPY, NKERNEL_CLASS };
 
+/* Kernels of our own executor: what runs, on whose parameters, and where its operands lie. */
+enum kernel_fn {
+    FN_NONE,                        /* frees only; or a kernel of another implementation */
+    FN_EMBED, FN_POSITIONS, FN_NORM, FN_LINEAR, FN_ROTARY, FN_ATTENTION, FN_ACTIVATION, FN_LOSS,
+    FN_EMBED_BACK, FN_POSITIONS_BACK, FN_NORM_BACK, FN_LINEAR_DW, FN_LINEAR_DX, FN_ROTARY_BACK,
+    FN_ATTENTION_BACK, FN_ACTIVATION_BACK, FN_OUTPUT_BACK, FN_Q_NORM, FN_Q_NORM_BACK, NKERNEL_FN
+};
+
+/* The tensors that pass between kernels of a block.  IDS and DX belong to the micro-step, the
+ * others to a block; Y, what a block leaves, is the X of the next. */
+enum slot {
+    SLOT_NONE, SLOT_IDS, SLOT_X, SLOT_NORM1, SLOT_QKV, SLOT_QK_NORMED, SLOT_ATTN, SLOT_LSE, SLOT_MID,
+    SLOT_NORM2, SLOT_GATE, SLOT_UP, SLOT_PRODUCT, SLOT_POST1, SLOT_POST2, SLOT_Y, SLOT_STATS1,
+    SLOT_STATS2, SLOT_STATS3, SLOT_STATS4, SLOT_STATS5, SLOT_LOGITS, SLOT_LOSSES, SLOT_DX, SLOT_DN,
+    SLOT_DY, SLOT_DU, SLOT_DG, SLOT_DA, SLOT_DELTA, SLOT_DQKV, NSLOT
+};
+
+/* A tensor comes (before the kernel runs) or goes (after it). */
+struct place { uint8_t slot, mem; bool comes; int64_t bytes; };
+
 struct kernel {
     const char       *name;         /* "qkv", "attention", "mlp down dW" ... */
     enum kernel_class kind;
@@ -39,6 +59,9 @@ struct kernel {
     int               module;       /* whose parameters it reads, as an index of the piece's modules
                                      * (0 = the piece's first); -1 none, MODULE_TIED */
     int               half;         /* 0 attention half of a block, 1 MLP half */
+    uint8_t           fn, role;     /* enum kernel_fn; enum tensor_role of its parameters.  `dpx` only */
+    int               place0, nplaces;  /* its piece's places; gradients of parameters are not among
+                                     * them: ready[] tells */
     int64_t           peak[NMEM];   /* above the live bytes before this kernel, at the fullest moment in it */
     int64_t           net[NMEM];    /* change of the live bytes once it is done; grads: KEEP convention */
     int64_t           ready_bytes;  /* of the gradients in ready[] */
@@ -49,6 +72,7 @@ struct kernel {
 struct piece {
     struct kernel *kernels[NPASS];
     int            nkernels[NPASS];
+    struct place  *places[NPASS];   /* `dpx` only */
     int64_t        saved;           /* bytes of activations that forward leaves */
     double         flops[NPASS];
 };

@@ -21,14 +21,27 @@
 #include "model/fail.h"
 #include "model/program_internal.h"
 
-int dpx_keep(struct dpx *d, int64_t numel, int64_t e)
+static int store(struct dpx *d, enum slot slot, int64_t numel, int64_t e, enum mem mem)
 {
-    return tape_alloc(&d->t, numel, e, d->recompute ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
+    int s = tape_alloc(&d->t, numel, e, mem);
+
+    tape_name(&d->t, s, slot);
+    return s;
 }
 
-int dpx_temp(struct dpx *d, int64_t numel, int64_t e)
+int dpx_keep(struct dpx *d, enum slot slot, int64_t numel, int64_t e)
 {
-    return tape_alloc(&d->t, numel, e, MEM_TEMPORARIES);
+    return store(d, slot, numel, e, d->recompute ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
+}
+
+int dpx_temp(struct dpx *d, enum slot slot, int64_t numel, int64_t e)
+{
+    return store(d, slot, numel, e, MEM_TEMPORARIES);
+}
+
+int dpx_hand_on(struct dpx *d, enum slot slot, int64_t numel, int64_t e)
+{
+    return store(d, slot, numel, e, MEM_ACTIVATIONS);
 }
 
 void dpx_gone(struct dpx *d, int *store)
@@ -59,61 +72,66 @@ void dpx_param_grad(struct dpx *d, enum tensor_role role, bool bias, int64_t num
     tape_grad_arrived(&d->t, &(struct edge){ .tensor = tensor, .numel = numel, .dt = dt }, g);
 }
 
-struct kernel *dpx_kernel(struct dpx *d, const char *name, enum kernel_class kc, int64_t bytes)
+struct kernel *dpx_kernel(struct dpx *d, enum kernel_fn fn, const char *name, enum kernel_class kc, int64_t bytes)
 {
     struct kernel *k = tape_kernel(&d->t, name, kc);
 
     k->bytes = bytes;
+    k->fn = (uint8_t)fn;
+    k->role = (uint8_t)d->role;
     d->t.module = -1;                   /* dpx_use() is for one kernel */
     return k;
 }
 
 void dpx_use(struct dpx *d, enum tensor_role role)
 {
+    d->role = role;
     d->t.module = piece_module(d->m, d->block, role);
     if (role == ROLE_HEAD && d->t.module < 0)
         d->t.module = MODULE_TIED;
 }
 
-struct kernel *dpx_gemm(struct dpx *d, const char *name, int64_t m, int64_t n, int64_t k)
+struct kernel *dpx_gemm(struct dpx *d, enum kernel_fn fn, const char *name, int64_t m, int64_t n, int64_t k)
 {
-    struct kernel *kn = dpx_kernel(d, name, KC_GEMM, (m * k + n * k + m * n) * d->e);
+    struct kernel *kn = dpx_kernel(d, fn, name, KC_GEMM, (m * k + n * k + m * n) * d->e);
 
     kn->m = m, kn->n = n, kn->k = k, kn->batch = 1;
     kn->flops = 2.0 * (double)m * (double)n * (double)k;
     return kn;
 }
 
-int dpx_norm(struct dpx *d, const char *name, enum tensor_role role, int which)
+static enum slot stats_slot(int which) { return (enum slot)(SLOT_STATS1 + which); }
+
+int dpx_norm(struct dpx *d, const char *name, enum tensor_role role, int which, enum slot out)
 {
     dpx_use(d, role);
-    dpx_kernel(d, name, KC_NORM, 2 * d->n * d->h * d->e);
-    d->k.stats[which] = dpx_keep(d, d->n * (d->m->norm == NORM_LAYER ? 2 : 1), 4);
-    return dpx_keep(d, d->n * d->h, d->e);
+    dpx_kernel(d, FN_NORM, name, KC_NORM, 2 * d->n * d->h * d->e);
+    d->k.stats[which] = dpx_keep(d, stats_slot(which), d->n * (d->m->norm == NORM_LAYER ? 2 : 1), 4);
+    return dpx_keep(d, out, d->n * d->h, d->e);
 }
 
 void dpx_norm_back(struct dpx *d, const char *name, enum tensor_role role, int which)
 {
     dpx_use(d, role);
-    dpx_kernel(d, name, KC_NORM, 5 * d->n * d->h * d->e);
+    dpx_kernel(d, FN_NORM_BACK, name, KC_NORM, 5 * d->n * d->h * d->e);
     dpx_param_grad(d, role, false, d->h);
     dpx_param_grad(d, role, true, d->h);
     dpx_gone(d, &d->k.stats[which]);
 }
 
 void dpx_linear_back(struct dpx *d, const struct gemm_names *names, enum tensor_role role, int64_t n,
-                     int64_t k, int *x, int *dx)
+                     int64_t k, int *x, int *dx, enum slot dx_slot)
 {
     dpx_use(d, role);
-    dpx_gemm(d, names->dw, k, n, d->n);
+    dpx_gemm(d, FN_LINEAR_DW, names->dw, k, n, d->n);
     dpx_param_grad(d, role, true, n);
     dpx_param_grad(d, role, false, n * k);
     if (x)
         dpx_gone(d, x);
     dpx_use(d, role);
-    dpx_gemm(d, names->dx, d->n, k, n);
+    dpx_gemm(d, FN_LINEAR_DX, names->dx, d->n, k, n);
     if (!*dx)
-        *dx = dpx_temp(d, d->n * k, d->e);
+        *dx = dpx_temp(d, dx_slot, d->n * k, d->e);
 }
 
 /* ---- pieces ---- */
@@ -124,7 +142,9 @@ static int take(struct dpx *d, struct piece *out, enum pass pass, int from)
 
     if (d->t.bad)
         return fail("the activations of this plan exceed 2^60 bytes: reduce micro_batch, seq or the model");
-    return piece_take(out, pass, d->t.out + from, to - from);
+    if (piece_take(out, pass, d->t.out + from, to - from) < 0)
+        return -1;
+    return piece_places(out, pass, d->t.places);
 }
 
 static int build_block(struct dpx *d, struct piece *out, bool recomputed)
@@ -134,8 +154,8 @@ static int build_block(struct dpx *d, struct piece *out, bool recomputed)
 
     d->block = 0;
     memset(&d->k, 0, sizeof d->k);
-    d->k.x = tape_alloc(&d->t, d->n * d->h, d->e, MEM_ACTIVATIONS);
     tape_cut(&d->t);
+    d->k.x = dpx_hand_on(d, SLOT_X, d->n * d->h, d->e);     /* by the piece before */
     from = d->t.nout;
     d->recompute = full;
     int y = dpx_block_forward(d);
@@ -145,8 +165,8 @@ static int build_block(struct dpx *d, struct piece *out, bool recomputed)
     if (take(d, out, PASS_FORWARD, from) < 0)
         return -1;
 
-    d->dx = dpx_temp(d, d->n * d->h, d->e);
     tape_cut(&d->t);
+    d->dx = dpx_temp(d, SLOT_DX, d->n * d->h, d->e);
     from = d->t.nout;
     if (full)
         dpx_block_recompute(d);         /* up to the last GEMM's input */
@@ -166,35 +186,36 @@ static int build_ends(struct dpx *d, struct program *out)
     d->block = TENSOR_EMBED;
     memset(&d->k, 0, sizeof d->k);
     dpx_use(d, ROLE_TOKENS);
-    dpx_kernel(d, "token embedding", KC_EMBEDDING, 2 * d->n * d->h * d->e);
-    int ids = dpx_keep(d, 2 * d->n, 4);     /* tokens and labels, int32 */
-    int x = dpx_keep(d, d->n * d->h, d->e), raw = 0;
+    dpx_kernel(d, FN_EMBED, "token embedding", KC_EMBEDDING, 2 * d->n * d->h * d->e);
+    int ids = dpx_keep(d, SLOT_IDS, 2 * d->n, 4);       /* tokens and labels, int32 */
+    int x = dpx_keep(d, SLOT_Y, d->n * d->h, d->e), raw = 0;
     if (m->position == POS_LEARNED) {
         dpx_use(d, ROLE_POSITIONS);
-        dpx_kernel(d, "position embedding", KC_EMBEDDING, 3 * d->n * d->h * d->e);
+        dpx_kernel(d, FN_POSITIONS, "position embedding", KC_EMBEDDING, 3 * d->n * d->h * d->e);
     }
     if (piece_tensor(m, TENSOR_EMBED, ROLE_EMBED_NORM, false) >= 0) {
         raw = x;
-        x = dpx_norm(d, "embedding norm", ROLE_EMBED_NORM, 0);
+        x = dpx_norm(d, "embedding norm", ROLE_EMBED_NORM, 0, SLOT_Y);
     }
+    d->t.stores[x].slot = SLOT_X;           /* of the head, which frees it */
     if (take(d, &out->piece[PIECE_EMBED], PASS_FORWARD, from) < 0)
         return -1;
 
     from = d->t.nout;
     d->block = TENSOR_HEAD;
     int stats = d->k.stats[0];
-    int y = dpx_norm(d, "final norm", ROLE_NORM_FINAL, 0);
+    int y = dpx_norm(d, "final norm", ROLE_NORM_FINAL, 0, SLOT_NORM1);
     dpx_use(d, ROLE_HEAD);
-    dpx_gemm(d, "logits", d->n, m->vocab, d->h);
-    int logits = dpx_keep(d, d->n * m->vocab, d->e);
-    dpx_kernel(d, "cross-entropy", KC_LOSS, 2 * d->n * m->vocab * d->e);
-    int losses = dpx_keep(d, d->n, 4);
+    dpx_gemm(d, FN_LINEAR, "logits", d->n, m->vocab, d->h);
+    int logits = dpx_keep(d, SLOT_LOGITS, d->n * m->vocab, d->e);
+    dpx_kernel(d, FN_LOSS, "cross-entropy", KC_LOSS, 2 * d->n * m->vocab * d->e);
+    int losses = dpx_keep(d, SLOT_LOSSES, d->n, 4);
     if (take(d, &out->piece[PIECE_HEAD], PASS_FORWARD, from) < 0)
         return -1;
 
     from = d->t.nout;
     d->dx = 0;
-    dpx_linear_back(d, GEMM("logits"), ROLE_HEAD, m->vocab, d->h, NULL, &d->dx);
+    dpx_linear_back(d, GEMM("logits"), ROLE_HEAD, m->vocab, d->h, NULL, &d->dx, SLOT_DX);
     dpx_gone(d, &logits);
     dpx_gone(d, &losses);
     dpx_gone(d, &y);
@@ -212,11 +233,11 @@ static int build_ends(struct dpx *d, struct program *out)
     }
     if (m->position == POS_LEARNED) {
         dpx_use(d, ROLE_POSITIONS);
-        dpx_kernel(d, "position embedding backward", KC_EMBEDDING, d->n * d->h * d->e);
+        dpx_kernel(d, FN_POSITIONS_BACK, "position embedding backward", KC_EMBEDDING, d->n * d->h * d->e);
         dpx_param_grad(d, ROLE_POSITIONS, false, m->positions * d->h);
     }
     dpx_use(d, ROLE_TOKENS);
-    dpx_kernel(d, "token embedding backward", KC_EMBEDDING, 2 * d->n * d->h * d->e);
+    dpx_kernel(d, FN_EMBED_BACK, "token embedding backward", KC_EMBEDDING, 2 * d->n * d->h * d->e);
     dpx_param_grad(d, ROLE_TOKENS, false, m->vocab * d->h);
     dpx_gone(d, &d->dx);
     dpx_gone(d, &ids);

@@ -18,9 +18,9 @@ static double attention_flops(const struct dpx *d)
 
 static void attention_core(struct dpx *d)
 {
-    dpx_kernel(d, "attention", KC_ATTENTION, d->n * (2 * d->q + 2 * d->kv) * d->e)->flops = attention_flops(d);
-    d->k.attn = dpx_keep(d, d->n * d->q, d->e);
-    d->k.lse = dpx_keep(d, d->n * d->m->heads, 4);
+    dpx_kernel(d, FN_ATTENTION, "attention", KC_ATTENTION, d->n * (2 * d->q + 2 * d->kv) * d->e)->flops = attention_flops(d);
+    d->k.attn = dpx_keep(d, SLOT_ATTN, d->n * d->q, d->e);
+    d->k.lse = dpx_keep(d, SLOT_LSE, d->n * d->m->heads, 4);
 }
 
 /* One buffer for q, k and v; a kernel for each module that makes part of it. */
@@ -32,32 +32,32 @@ static void project(struct dpx *d)
 
     if (d->m->fused_qkv) {
         dpx_use(d, ROLE_QKV);
-        dpx_gemm(d, "qkv", d->n, d->q + 2 * d->kv, d->h);
-        d->k.qkv = dpx_keep(d, d->n * (d->q + 2 * d->kv), d->e);
+        dpx_gemm(d, FN_LINEAR, "qkv", d->n, d->q + 2 * d->kv, d->h);
+        d->k.qkv = dpx_keep(d, SLOT_QKV, d->n * (d->q + 2 * d->kv), d->e);
         return;
     }
     for (int i = 0; i < 3; i++) {
         dpx_use(d, role[i]);
-        dpx_gemm(d, name[i], d->n, width[i], d->h);
+        dpx_gemm(d, FN_LINEAR, name[i], d->n, width[i], d->h);
         if (i == 0)
-            d->k.qkv = dpx_keep(d, d->n * (d->q + 2 * d->kv), d->e);
+            d->k.qkv = dpx_keep(d, SLOT_QKV, d->n * (d->q + 2 * d->kv), d->e);
     }
 }
 
 static void norm_qk(struct dpx *d)
 {
     dpx_use(d, ROLE_Q_NORM);
-    dpx_kernel(d, "q norm", KC_NORM, 2 * d->n * d->q * d->e);
-    d->k.qk_normed = dpx_keep(d, d->n * (d->q + d->kv), d->e);
-    d->k.stats[4] = dpx_keep(d, d->n * (d->m->heads + d->m->kv_heads), 4);
+    dpx_kernel(d, FN_Q_NORM, "q norm", KC_NORM, 2 * d->n * d->q * d->e);
+    d->k.qk_normed = dpx_keep(d, SLOT_QK_NORMED, d->n * (d->q + d->kv), d->e);
+    d->k.stats[4] = dpx_keep(d, SLOT_STATS5, d->n * (d->m->heads + d->m->kv_heads), 4);
     dpx_use(d, ROLE_K_NORM);
-    dpx_kernel(d, "k norm", KC_NORM, 2 * d->n * d->kv * d->e);
+    dpx_kernel(d, FN_Q_NORM, "k norm", KC_NORM, 2 * d->n * d->kv * d->e);
 }
 
 static void attention_half(struct dpx *d)
 {
     d->t.half = 0;
-    d->k.norm1 = dpx_norm(d, "norm", ROLE_NORM_ATTN, 0);
+    d->k.norm1 = dpx_norm(d, "norm", ROLE_NORM_ATTN, 0, SLOT_NORM1);
     project(d);
     if (d->recompute) {
         dpx_gone(d, &d->k.stats[0]);
@@ -67,21 +67,21 @@ static void attention_half(struct dpx *d)
     if (d->m->qk_norm)
         norm_qk(d);
     if (d->m->position == POS_ROPE)
-        dpx_kernel(d, "rotary", KC_ELEMENTWISE, 2 * d->n * (d->q + d->kv) * d->e);
+        dpx_kernel(d, FN_ROTARY, "rotary", KC_ELEMENTWISE, 2 * d->n * (d->q + d->kv) * d->e);
     attention_core(d);
     if (d->recompute) {
         dpx_gone(d, &d->k.qkv), dpx_gone(d, &d->k.qk_normed);
         dpx_gone(d, &d->k.lse), dpx_gone(d, &d->k.stats[4]);
     }
     dpx_use(d, ROLE_ATTN_OUT);
-    dpx_gemm(d, "attention output", d->n, d->h, d->q);
-    d->k.mid = d->m->parallel ? tape_alloc(&d->t, d->n * d->h, d->e, MEM_ACTIVATIONS) :
-                                dpx_keep(d, d->n * d->h, d->e);
+    dpx_gemm(d, FN_LINEAR, "attention output", d->n, d->h, d->q);
+    d->k.mid = d->m->parallel ? dpx_hand_on(d, SLOT_MID, d->n * d->h, d->e) :
+                                dpx_keep(d, SLOT_MID, d->n * d->h, d->e);
     if (d->recompute)
         dpx_gone(d, &d->k.attn);
     if (d->m->post_norms) {
         d->k.post1 = d->k.mid;
-        d->k.mid = dpx_norm(d, "post norm", ROLE_NORM_ATTN_POST, 2);
+        d->k.mid = dpx_norm(d, "post norm", ROLE_NORM_ATTN_POST, 2, SLOT_MID);
         if (d->recompute)
             dpx_gone(d, &d->k.post1), dpx_gone(d, &d->k.stats[2]);
     }
@@ -96,24 +96,24 @@ static void mlp_half(struct dpx *d)
         d->k.norm2 = d->k.norm1;
         d->t.stores[d->k.norm1].refs++;
     } else {
-        d->k.norm2 = dpx_norm(d, "mlp norm", ROLE_NORM_MLP, 1);
+        d->k.norm2 = dpx_norm(d, "mlp norm", ROLE_NORM_MLP, 1, SLOT_NORM2);
     }
     if (gated) {
         dpx_use(d, d->m->fused_gate_up ? ROLE_GATE_UP : ROLE_GATE);
-        dpx_gemm(d, "mlp gate", d->n, d->f, d->h);
-        d->k.gate = dpx_keep(d, d->n * d->f, d->e);
+        dpx_gemm(d, FN_LINEAR, "mlp gate", d->n, d->f, d->h);
+        d->k.gate = dpx_keep(d, SLOT_GATE, d->n * d->f, d->e);
     }
     dpx_use(d, d->m->fused_gate_up ? ROLE_GATE_UP : ROLE_UP);
-    dpx_gemm(d, "mlp up", d->n, d->f, d->h);
-    d->k.up = dpx_keep(d, d->n * d->f, d->e);
+    dpx_gemm(d, FN_LINEAR, "mlp up", d->n, d->f, d->h);
+    d->k.up = dpx_keep(d, SLOT_UP, d->n * d->f, d->e);
     if (d->recompute)
         dpx_gone(d, &d->k.norm1), dpx_gone(d, &d->k.norm2), dpx_gone(d, &d->k.stats[1]);
-    dpx_kernel(d, "activation", KC_ELEMENTWISE, (gated ? 3 : 2) * d->n * d->f * d->e);
-    d->k.product = dpx_keep(d, d->n * d->f, d->e);
+    dpx_kernel(d, FN_ACTIVATION, "activation", KC_ELEMENTWISE, (gated ? 3 : 2) * d->n * d->f * d->e);
+    d->k.product = dpx_keep(d, SLOT_PRODUCT, d->n * d->f, d->e);
     if (d->recompute)
         dpx_gone(d, &d->k.gate), dpx_gone(d, &d->k.up);
     dpx_use(d, ROLE_DOWN);
-    dpx_gemm(d, "mlp down", d->n, d->h, d->f);
+    dpx_gemm(d, FN_LINEAR, "mlp down", d->n, d->h, d->f);
 }
 
 /* The block's output is kept by whoever reads it: the next block or the head. */
@@ -124,13 +124,13 @@ static int block_output(struct dpx *d)
         d->k.mid = 0;
         return sum;
     }
-    int out = tape_alloc(&d->t, d->n * d->h, d->e, MEM_ACTIVATIONS);
+    int out = dpx_hand_on(d, d->m->post_norms ? SLOT_POST2 : SLOT_Y, d->n * d->h, d->e);
     if (d->m->post_norms) {
         d->k.post2 = out;
         dpx_use(d, ROLE_NORM_MLP_POST);
-        dpx_kernel(d, "mlp post norm", KC_NORM, 2 * d->n * d->h * d->e);
-        d->k.stats[3] = dpx_keep(d, d->n, 4);
-        out = tape_alloc(&d->t, d->n * d->h, d->e, MEM_ACTIVATIONS);
+        dpx_kernel(d, FN_NORM, "mlp post norm", KC_NORM, 2 * d->n * d->h * d->e);
+        d->k.stats[3] = dpx_keep(d, SLOT_STATS4, d->n, 4);
+        out = dpx_hand_on(d, SLOT_Y, d->n * d->h, d->e);
         if (d->recompute)
             dpx_gone(d, &d->k.post2), dpx_gone(d, &d->k.stats[3]);
     }
@@ -159,8 +159,8 @@ static int output_grad(struct dpx *d, const char *name, enum tensor_role post, i
         return 0;
     if (d->m->post_norms)
         dpx_use(d, post);
-    dpx_kernel(d, name, KC_NORM, 3 * d->n * d->h * d->e);
-    dy = dpx_temp(d, d->n * d->h, d->e);
+    dpx_kernel(d, FN_OUTPUT_BACK, name, KC_NORM, 3 * d->n * d->h * d->e);
+    dy = dpx_temp(d, SLOT_DY, d->n * d->h, d->e);
     if (d->m->post_norms) {
         dpx_param_grad(d, post, false, d->h);
         dpx_gone(d, kept);
@@ -180,13 +180,13 @@ static void norm_back(struct dpx *d, const char *name, enum tensor_role role, in
 static void gate_up_back(struct dpx *d, int *du, int *dg, int *dn)
 {
     if (d->m->mlp == MLP_GATED && d->m->fused_gate_up) {
-        dpx_linear_back(d, GEMM("mlp gate up"), ROLE_GATE_UP, 2 * d->f, d->h, &d->k.norm2, dn);
+        dpx_linear_back(d, GEMM("mlp gate up"), ROLE_GATE_UP, 2 * d->f, d->h, &d->k.norm2, dn, SLOT_DN);
     } else {
         bool gated = d->m->mlp == MLP_GATED;
-        dpx_linear_back(d, GEMM("mlp up"), ROLE_UP, d->f, d->h, gated ? NULL : &d->k.norm2, dn);
+        dpx_linear_back(d, GEMM("mlp up"), ROLE_UP, d->f, d->h, gated ? NULL : &d->k.norm2, dn, SLOT_DN);
         dpx_gone(d, du);
         if (gated)
-            dpx_linear_back(d, GEMM("mlp gate"), ROLE_GATE, d->f, d->h, &d->k.norm2, dn);
+            dpx_linear_back(d, GEMM("mlp gate"), ROLE_GATE, d->f, d->h, &d->k.norm2, dn, SLOT_DN);
     }
     dpx_gone(d, du);
     dpx_gone(d, dg);
@@ -199,11 +199,11 @@ static void mlp_back(struct dpx *d)
 
     d->t.half = 1;
     int dy = output_grad(d, "mlp output dY", ROLE_NORM_MLP_POST, 3, &d->k.post2);
-    dpx_linear_back(d, GEMM("mlp down"), ROLE_DOWN, d->h, d->f, &d->k.product, &du);
+    dpx_linear_back(d, GEMM("mlp down"), ROLE_DOWN, d->h, d->f, &d->k.product, &du, SLOT_DU);
     dpx_gone(d, &dy);
-    dpx_kernel(d, "activation backward", KC_ELEMENTWISE, (gated ? 5 : 3) * d->n * d->f * d->e);
+    dpx_kernel(d, FN_ACTIVATION_BACK, "activation backward", KC_ELEMENTWISE, (gated ? 5 : 3) * d->n * d->f * d->e);
     if (gated)
-        dg = dpx_temp(d, d->n * d->f, d->e);
+        dg = dpx_temp(d, SLOT_DG, d->n * d->f, d->e);
     dpx_gone(d, &d->k.gate);
     dpx_gone(d, &d->k.up);
     gate_up_back(d, &du, &dg, &dn);
@@ -216,21 +216,21 @@ static void mlp_back(struct dpx *d)
 static void qkv_back(struct dpx *d, int *dn)
 {
     if (d->m->fused_qkv) {
-        dpx_linear_back(d, GEMM("qkv"), ROLE_QKV, d->q + 2 * d->kv, d->h, &d->k.norm1, dn);
+        dpx_linear_back(d, GEMM("qkv"), ROLE_QKV, d->q + 2 * d->kv, d->h, &d->k.norm1, dn, SLOT_DN);
         return;
     }
-    dpx_linear_back(d, GEMM("v"), ROLE_V, d->kv, d->h, NULL, dn);
-    dpx_linear_back(d, GEMM("k"), ROLE_K, d->kv, d->h, NULL, dn);
-    dpx_linear_back(d, GEMM("q"), ROLE_Q, d->q, d->h, &d->k.norm1, dn);
+    dpx_linear_back(d, GEMM("v"), ROLE_V, d->kv, d->h, NULL, dn, SLOT_DN);
+    dpx_linear_back(d, GEMM("k"), ROLE_K, d->kv, d->h, NULL, dn, SLOT_DN);
+    dpx_linear_back(d, GEMM("q"), ROLE_Q, d->q, d->h, &d->k.norm1, dn, SLOT_DN);
 }
 
 static void qk_norm_back(struct dpx *d)
 {
     dpx_use(d, ROLE_K_NORM);
-    dpx_kernel(d, "k norm backward", KC_NORM, 3 * d->n * d->kv * d->e);
+    dpx_kernel(d, FN_Q_NORM_BACK, "k norm backward", KC_NORM, 3 * d->n * d->kv * d->e);
     dpx_param_grad(d, ROLE_K_NORM, false, d->m->head_dim);
     dpx_use(d, ROLE_Q_NORM);
-    dpx_kernel(d, "q norm backward", KC_NORM, 3 * d->n * d->q * d->e);
+    dpx_kernel(d, FN_Q_NORM_BACK, "q norm backward", KC_NORM, 3 * d->n * d->q * d->e);
     dpx_param_grad(d, ROLE_Q_NORM, false, d->m->head_dim);
     dpx_gone(d, &d->k.stats[4]);
 }
@@ -243,17 +243,17 @@ static void attention_back(struct dpx *d)
     int dy = output_grad(d, "attention output dY", ROLE_NORM_ATTN_POST, 2, &d->k.post1);
     if (d->p->recompute == RECOMPUTE_SELECTIVE && !d->k.attn)
         attention_core(d);
-    dpx_linear_back(d, GEMM("attention output"), ROLE_ATTN_OUT, d->h, d->q, NULL, &da);
+    dpx_linear_back(d, GEMM("attention output"), ROLE_ATTN_OUT, d->h, d->q, NULL, &da, SLOT_DA);
     dpx_gone(d, &dy);
-    dpx_kernel(d, "attention backward", KC_ATTENTION, d->n * (5 * d->q + 4 * d->kv) * d->e)->flops =
+    dpx_kernel(d, FN_ATTENTION_BACK, "attention backward", KC_ATTENTION, d->n * (5 * d->q + 4 * d->kv) * d->e)->flops =
         2 * attention_flops(d);
-    int delta = dpx_temp(d, d->n * d->m->heads, 4);
-    int dqkv = dpx_temp(d, d->n * (d->q + 2 * d->kv), d->e);
+    int delta = dpx_temp(d, SLOT_DELTA, d->n * d->m->heads, 4);
+    int dqkv = dpx_temp(d, SLOT_DQKV, d->n * (d->q + 2 * d->kv), d->e);
     int *done[] = { &delta, &da, &d->k.attn, &d->k.lse, &d->k.qk_normed };
     for (int i = 0; i < 5; i++)
         dpx_gone(d, done[i]);
     if (d->m->position == POS_ROPE)
-        dpx_kernel(d, "rotary backward", KC_ELEMENTWISE, 2 * d->n * (d->q + d->kv) * d->e);
+        dpx_kernel(d, FN_ROTARY_BACK, "rotary backward", KC_ELEMENTWISE, 2 * d->n * (d->q + d->kv) * d->e);
     if (d->m->qk_norm)
         qk_norm_back(d);
     dpx_gone(d, &d->k.qkv);
@@ -269,7 +269,7 @@ static void attention_back(struct dpx *d)
 void dpx_forget_attention(struct dpx *d)
 {
     d->t.half = 1;
-    dpx_kernel(d, "attention not kept", KC_COPY, 0);
+    dpx_kernel(d, FN_NONE, "attention not kept", KC_COPY, 0);
     dpx_gone(d, &d->k.attn);
     dpx_gone(d, &d->k.lse);
 }

@@ -9,5 +9,7 @@ int program_build_dpx(const struct plan *p, struct program *out);
 
 /* Copies n kernels as a pass of a piece.  0, or -1 reported. */
 int piece_take(struct piece *out, enum pass pass, const struct kernel *k, int n);
+/* And the places of these kernels, which begin at the first one's place0; after piece_take(). */
+int piece_places(struct piece *out, enum pass pass, const struct place *places);
 
 #endif

@@ -32,6 +32,9 @@ void schedules_reset(struct schedules *s)
     s->acts  = kept.acts;   s->cap_acts  = kept.cap_acts;
     s->units = kept.units;  s->cap_units = kept.cap_units;
     s->spans = kept.spans;  s->cap_spans = kept.cap_spans;
+    s->slices  = kept.slices;  s->cap_slices  = kept.cap_slices;
+    s->layouts = kept.layouts; s->cap_layouts = kept.cap_layouts;
+    s->detailed = kept.detailed;
 }
 
 void schedules_free(struct schedules *s)
@@ -42,6 +45,8 @@ void schedules_free(struct schedules *s)
     free(s->acts);
     free(s->units);
     free(s->spans);
+    free(s->slices);
+    free(s->layouts);
     memset(s, 0, sizeof *s);
 }
 
@@ -86,14 +91,15 @@ void sched_of(struct schedules *s, const char *of, int unit, int by)
     o->unit_by = by;
 }
 
-static void act(struct schedules *s, int what, int buf, int at, int by, int n)
+static void act(struct schedules *s, int what, int buf, int at, int by, int n, int layout)
 {
     struct op *o = last(s);
     const struct buf *b = &s->bufs[buf];
 
     assert(o->act0 + o->nacts == (uint32_t)s->nacts);
     s->acts = grown(s->acts, s->nacts, &s->cap_acts, sizeof *s->acts);
-    s->acts[s->nacts++] = (struct act){ .buf = buf, .at = at, .by = by, .n = n, .what = (uint8_t)what };
+    s->acts[s->nacts++] = (struct act){ .buf = buf, .at = at, .by = by, .n = n, .layout = layout,
+                                        .what = (uint8_t)what };
     o->nacts++;
     if (o->kind == OP_COMPUTE && (what & ACT_ALLOC) && b->category == (enum category)o->u.compute.grads)
         o->u.compute.granted += b->bytes * n;
@@ -101,12 +107,64 @@ static void act(struct schedules *s, int what, int buf, int at, int by, int n)
 
 void sched_act(struct schedules *s, int what, int buf, int at, int by)
 {
-    act(s, what, buf, at, by, 1);
+    act(s, what, buf, at, by, 1, 0);
+}
+
+void sched_act_as(struct schedules *s, int what, int buf, int at, int by, int layout)
+{
+    act(s, what, buf, at, by, 1, layout);
 }
 
 void sched_act_all(struct schedules *s, int what, int buf)
 {
-    act(s, what, buf, 0, 0, s->bufs[buf].count);
+    act(s, what, buf, 0, 0, s->bufs[buf].count, 0);
+}
+
+int sched_layout(struct schedules *s, int stride)
+{
+    if (!s->detailed)
+        return 0;
+    if (s->nlayouts == 0)               /* 0 is "none" */
+        s->nlayouts = 1;
+    s->layouts = grown(s->layouts, s->nlayouts, &s->cap_layouts, sizeof *s->layouts);
+    s->layouts[s->nlayouts] = (struct layout){ s->nslices, 0, stride };
+    return s->nlayouts++;
+}
+
+void sched_slice(struct schedules *s, enum holds h, enum dtype t, int tensor, int64_t from, int64_t n,
+                 int64_t at)
+{
+    if (!s->detailed || n < 0)
+        return;
+    s->slices = grown(s->slices, s->nslices, &s->cap_slices, sizeof *s->slices);
+    s->slices[s->nslices++] = (struct slice){ tensor, (uint8_t)h, (uint8_t)t, from, n, at };
+    s->layouts[s->nlayouts - 1].nslices++;
+}
+
+void sched_holds(struct schedules *s, int buf, int layout)
+{
+    s->bufs[buf].layout = layout;
+}
+
+void sched_does(struct schedules *s, enum copy_fn fn, double scale)
+{
+    struct op *o = last(s);
+
+    assert(o->kind == OP_COPY);
+    o->u.copy.fn = (uint8_t)fn;
+    o->u.copy.scale = (float)scale;
+}
+
+void sched_moves(struct schedules *s, enum coll_of of)
+{
+    assert(last(s)->kind == OP_COLL);
+    last(s)->u.coll.of = (uint8_t)of;
+}
+
+void sched_root(struct schedules *s, int root)
+{
+    assert(last(s)->kind == OP_COLL);
+    last(s)->u.coll.root = root;
 }
 
 struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase, enum coll_op op,

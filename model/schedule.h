@@ -20,6 +20,11 @@
  * it is issued.  All allocations of an entry come before its work, all frees
  * after it.
  *
+ * What the executor needs beyond that, which elements of which tensors a buffer holds, is in
+ * layouts: they are described only when asked for (`detailed`), for planning does not read
+ * them.  A copy or a collective moves, between the buffers that its entry reads and those
+ * it writes, the elements that both hold; nothing else is said about where data goes.
+ *
  * REPEAT n ... END issues its body n times.  An index inside the body (a unit,
  * a buffer instance) is `at + by * iteration` of the innermost repeat. */
 #ifndef DPX_SCHEDULE_H
@@ -61,6 +66,32 @@ enum coll_op { COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_BROAD
                COLL_REDUCE, COLL_SCATTER, COLL_GATHER, COLL_BARRIER, NCOLL };
 enum red_op  { RED_NONE, RED_SUM, RED_AVG, RED_PREMUL_SUM, RED_MAX };
 
+/* What a collective moves where it is not buffers. */
+enum coll_of {
+    OF_BUFFERS,
+    OF_NORM,                /* the squared gradient norm; with more than one element, one of each tensor */
+    OF_OVERFLOW,            /* whether a gradient is not finite */
+    OF_TOKENS,              /* token ids of the batch, and labels */
+    OF_LOSS,                /* losses, or their gradient */
+    OF_META,                /* sizes, orders: what ranks tell or check with each other */
+};
+
+/* An exact sum of squares of fp32 numbers, on the wire: 20 limbs of 32 bits, each an int64 with
+ * room for carries, and one that counts what is not finite. */
+enum { NORM_LIMBS = 21 };
+
+/* What a copy does with what it reads (README.md, "Data"). */
+enum copy_fn {
+    COPY_NOTHING,           /* its work is part of another entry: only bytes */
+    COPY_SET,               /* written = scale * read, where both hold the same elements */
+    COPY_ADD,               /* written += scale * read */
+    COPY_ZERO,              /* written = 0 */
+    COPY_NORM,              /* the sum of squares of what is read is added to the gradient norm */
+    COPY_CLIP,              /* what is read and written is scaled to the norm that the plan allows */
+    COPY_OVERFLOW,          /* the overflow flag is set where what is read is not finite */
+    COPY_LOSS,              /* the losses that were gathered: their mean */
+};
+
 enum op_kind {
     OP_COMPUTE,             /* kernels [k0,k1) of a pass of a piece */
     OP_COLL,                /* a collective */
@@ -80,18 +111,37 @@ struct buf {
     int32_t       count;
     int64_t       bytes;    /* of one instance, rounded as the framework's allocator does */
     enum category category;
+    int32_t       layout;   /* what an instance holds; 0: nobody asked, or nothing */
 };
 
-enum { ACT_ALLOC = 1, ACT_USE = 2, ACT_FREE = 4 };
+/* Elements [from, from+n) of a tensor, `at` bytes from the buffer's begin. */
+enum holds { HOLDS_PARAM, HOLDS_GRAD, HOLDS_MASTER, HOLDS_EXP_AVG, HOLDS_EXP_AVG_SQ };
+struct slice {
+    int32_t tensor;         /* of model->tensors */
+    uint8_t holds, dtype;
+    int64_t from, n, at;
+};
+
+/* Instance i of a family holds tensors `stride` * i further on. */
+struct layout { int32_t slice0, nslices, stride; };
+
+/* READ, WRITE and ADD (added to what is there) say what an entry does with the data; USE, that it
+ * needs the buffer. */
+enum { ACT_ALLOC = 1, ACT_USE = 2, ACT_FREE = 4, ACT_READ = 8, ACT_WRITE = 16, ACT_ADD = 32 };
+enum { ACT_R = ACT_USE | ACT_READ, ACT_W = ACT_USE | ACT_WRITE, ACT_RW = ACT_R | ACT_W, ACT_A = ACT_USE | ACT_ADD };
 
 struct act {
     int32_t buf;            /* index of the family */
     int32_t at, by;         /* instance: at + by * iteration */
     int32_t n;              /* and the n-1 after it */
+    int32_t layout;         /* what it holds for this entry; 0: the family's */
     uint8_t what;           /* ACT_ bits */
 };
 
-enum { OPF_GUARDED = 1 };   /* skipped when the gradient overflowed */
+enum {
+    OPF_GUARDED = 1,        /* skipped when the gradient overflowed */
+    OPF_LOAD = 2,           /* initial weights appear in the parameters that it writes */
+};
 
 struct op {
     uint8_t     kind, stream, phase, flags;
@@ -106,8 +156,9 @@ struct op {
     union {
         struct { uint8_t piece, pass, fate, grads; uint16_t k0, k1; int32_t span;
                  int64_t granted; } compute;    /* bytes it allocates of category `grads` */
-        struct { uint8_t op, group, dtype, red; int64_t elems; } coll;  /* elements of the full buffer */
-        struct { int64_t reads, writes; } copy;                         /* bytes */
+        struct { uint8_t op, group, dtype, red; uint8_t of; int32_t root;   /* rank in the group */
+                 int64_t elems; } coll;                                 /* elements of the full buffer */
+        struct { int64_t reads, writes; uint8_t fn; float scale; } copy;    /* bytes */
         struct { int64_t elems; } optimizer;
         struct { int64_t n; int32_t other; } repeat;  /* other: index of the matching END (REPEAT) */
     } u;
@@ -134,6 +185,10 @@ struct schedules {
     bool         borrowed;      /* the program belongs to somebody else */
     struct span *spans;  int nspans, cap_spans; /* memory and work of the segments used */
     int          span_at[256];                  /* hash of a segment: an entry that has it, plus 1 */
+    bool         detailed;      /* layouts are asked for */
+    struct slice  *slices;  int nslices, cap_slices;
+    struct layout *layouts; int nlayouts, cap_layouts;
+    double       seed;          /* a micro-step's mean loss is multiplied with this before backward */
     bool         star;          /* collectives go through rank 0's own link, to or from each rank */
     bool         overflow;      /* a size exceeded SIZE_LIMIT: lower() refuses */
     const char  *notes[8]; int nnotes;          /* sentences for `explain`: what this dialect does here */
@@ -162,6 +217,22 @@ void sched_of(struct schedules *s, const char *of, int unit, int by);
 void sched_act(struct schedules *s, int what, int buf, int at, int by);
 /* The same on every instance of the family. */
 void sched_act_all(struct schedules *s, int what, int buf);
+
+/* An act with a layout of its own: what the buffer holds for this entry. */
+void sched_act_as(struct schedules *s, int what, int buf, int at, int by, int layout);
+
+/* A layout, to which sched_slice() appends; 0 where nobody asks (then slices are ignored).
+ * sched_holds() gives it to a family. */
+int  sched_layout(struct schedules *s, int stride);
+void sched_slice(struct schedules *s, enum holds h, enum dtype t, int tensor, int64_t from, int64_t n,
+                 int64_t at);
+void sched_holds(struct schedules *s, int buf, int layout);
+
+/* What the last entry, a copy, does; what the last entry, a collective, moves or where its
+ * root is. */
+void sched_does(struct schedules *s, enum copy_fn fn, double scale);
+void sched_moves(struct schedules *s, enum coll_of of);
+void sched_root(struct schedules *s, int root);
 
 struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase, enum coll_op op,
                       enum group g, enum dtype t, enum red_op red, int64_t elems);

@@ -40,7 +40,7 @@ void tape_init(struct tape *t, int64_t rounding)
 void tape_reset(struct tape *t)
 {
     t->nstores = t->nvars = t->nnodes = 1;      /* 0 is "none" in all three */
-    t->nout = 0;
+    t->nout = t->nplaces = 0;
     memset(t->live, 0, sizeof t->live);
     t->open = t->backward = t->forget = t->autocast = t->stopped = t->stopping = false;
     t->stop_after = t->nsavers = t->tied_grad = 0;
@@ -62,6 +62,7 @@ void tape_free(struct tape *t)
     free(t->vars);
     free(t->nodes);
     free(t->out);
+    free(t->places);
     free(t->kept);
     memset(t, 0, sizeof *t);
 }
@@ -91,6 +92,7 @@ struct kernel *tape_kernel(struct tape *t, const char *name, enum kernel_class k
     k->kind = kc;
     k->module = t->module;
     k->half = t->half;
+    k->place0 = t->nplaces;
     for (int i = 0; i < 4; i++)
         k->ready[i] = -1;
     memcpy(t->base, t->live, sizeof t->base);
@@ -142,14 +144,31 @@ int tape_alloc(struct tape *t, int64_t numel, int64_t elem, int cat)
     return i;
 }
 
+static void place(struct tape *t, const struct store *st, bool comes)
+{
+    if (!t->open || !st->slot ||
+        !grow(t, &t->places, t->nplaces, &t->cap_places, sizeof *t->places))
+        return;
+    t->places[t->nplaces++] = (struct place){ st->slot, st->cat, comes, st->bytes };
+    t->out[t->nout - 1].nplaces++;
+}
+
+void tape_name(struct tape *t, int s, enum slot slot)
+{
+    t->stores[s].slot = (uint8_t)slot;
+    place(t, &t->stores[s], true);
+}
+
 void tape_unref(struct tape *t, int s)
 {
     if (!s)
         return;
     struct store *st = &t->stores[s];
     assert(st->refs > 0);
-    if (--st->refs == 0)
-        t->live[st->cat] -= st->bytes;
+    if (--st->refs > 0)
+        return;
+    t->live[st->cat] -= st->bytes;
+    place(t, st, false);
 }
 
 void tape_keep(struct tape *t, int first)

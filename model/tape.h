@@ -20,7 +20,7 @@ typedef int var;                        /* index into vars[]; 0 is "none" */
 
 enum { TAPE_SAVED = 8, TAPE_EDGES = 6, TAPE_SLOTS = 4 };
 
-struct store { int64_t bytes; int refs; uint8_t cat; };
+struct store { int64_t bytes; int refs; uint8_t cat, slot; };   /* slot: enum slot, of `dpx` */
 
 struct edge {                           /* where the gradient of an operand goes */
     int        node, slot;              /* node 0: nowhere */
@@ -69,6 +69,7 @@ struct tape {
     struct node   *nodes;  int nnodes, cap_nodes;
     struct kernel *out;    int nout, cap_out;   /* kernels appended so far */
     uint8_t       *kept;   int cap_kept;        /* stores that outlive their forward: activations */
+    struct place  *places; int nplaces, cap_places;     /* of the kernels in out[] */
     bool           learning;                    /* first pass: kept[] is being found out */
     struct kernel  skipped;
     int64_t        live[NMEM], base[NMEM];

@@ -7,6 +7,8 @@
 struct kernel *tape_kernel(struct tape *t, const char *name, enum kernel_class kc);
 int   tape_alloc(struct tape *t, int64_t numel, int64_t elem, int cat);
 void  tape_unref(struct tape *t, int store);
+/* Names a store that has just been made: its coming and going is recorded as places. */
+void  tape_name(struct tape *t, int store, enum slot slot);
 var   tape_var(struct tape *t, int store, int64_t numel, enum dtype dt, int node, int slot);
 struct node *tape_node(struct tape *t, enum node_kind kind, const char *name, enum kernel_class kc);
 void  tape_save(struct tape *t, struct node *n, int store);

@@ -88,6 +88,53 @@ int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, cons
     return 0;
 }
 
+/* ---- which tensors a unit holds ---- */
+
+int unit_tensor(const struct unit_map *m, enum unit_class c, int i)
+{
+    const struct model *model = &m->plan->model;
+    int blocks_end = model->block0 + (int)model->layers * model->per_block;
+
+    if (c == UC_ROOT) {                 /* all, or what is before and after the blocks */
+        if (m->kind != UNIT_MODEL && i >= model->block0)
+            i += blocks_end - model->block0;
+        return i < model->ntensors ? i : -1;
+    }
+    if (c == UC_FULL || c == UC_TAIL) {
+        int blocks = c == UC_FULL ? m->blocks : (int)model->layers % m->blocks;
+        int first = c == UC_FULL ? 0 : m->of_class[UC_FULL] * m->blocks;
+        return i < blocks * model->per_block ? model->block0 + first * model->per_block + i : -1;
+    }
+    for (int t = model->block0; t < model->block0 + model->per_block; t++)
+        if (model->tensors[t].mlp_half == (c == UC_MLP) && i-- == 0)
+            return t;
+    return -1;
+}
+
+int unit_stride(const struct unit_map *m, enum unit_class c)
+{
+    int per_block = m->plan->model.per_block;
+
+    return c == UC_FULL ? m->blocks * per_block : c == UC_ATTENTION || c == UC_MLP ? per_block : 0;
+}
+
+void unit_slices(const struct unit_map *m, struct schedules *s, enum unit_class c, int holds,
+                 enum dtype dt, int64_t from, int64_t n, int64_t at)
+{
+    int64_t begin = 0;
+
+    /* Where the part begins, should it hold nothing but padding. */
+    sched_slice(s, (enum holds)holds, dt, unit_tensor(m, c, 0), 0, 0, at);
+    for (int i = 0, t; s->detailed && (t = unit_tensor(m, c, i)) >= 0; i++) {
+        int64_t end = begin + m->plan->model.tensors[t].numel;
+        int64_t a = from > begin ? from : begin, b = from + n < end ? from + n : end;
+        sched_slice(s, (enum holds)holds, dt, t, a - begin, b - a, at + (a - from) * dtype_bytes(dt));
+        begin = end;
+    }
+}
+
+/* ---- emission ---- */
+
 /* Position in forward order of the k-th unit that is emitted. */
 static int emitted(const struct unit_map *m, bool backwards, int k)
 {

@@ -34,6 +34,17 @@ const char     *unit_class_name(enum unit_class c);
 typedef int64_t tensor_fn(const struct tensor *t, const void *arg);
 int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, const void *arg);
 
+/* Index in model->tensors of the i-th tensor of unit 0 of a class, in registration order; -1 after
+ * the last.  Unit j's are unit_stride() * j further on. */
+int unit_tensor(const struct unit_map *m, enum unit_class c, int i);
+int unit_stride(const struct unit_map *m, enum unit_class c);
+
+struct schedules;
+/* Slices of elements [from, from+n) of the unit's tensors laid end to end, the first of them `at`
+ * bytes into the buffer; what is beyond the last tensor is padding. */
+void unit_slices(const struct unit_map *m, struct schedules *s, enum unit_class c, int holds,
+                 enum dtype t, int64_t from, int64_t n, int64_t at);
+
 /* A stock tensor_fn: elements. */
 int64_t tensor_numel(const struct tensor *t, const void *unused);
 
@@ -46,7 +57,6 @@ static inline int64_t round512(int64_t bytes) { return round_up(bytes, 512); }
  * step per iteration of unit numbers of this position's class and `by_block`
  * that of blocks; both 0 outside of repeats.  Emission at a position may refer
  * to the neighbours of that position with the same steps. */
-struct schedules;
 struct unit_step { int position, by, by_block; };
 void units_emit(const struct unit_map *m, struct schedules *s, bool backwards,
                 void (*emit)(void *arg, struct unit_step at), void *arg);

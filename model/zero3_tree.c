@@ -11,7 +11,8 @@
  * !  no release in backward: no positional input that needs a gradient
  *    (parameter_offload.py, _post_backward_module_hook)
  * ~  no hook in backward at all
- * ?  a dropout: where it is active, recomputation must reach its mask */
+ * ?  a dropout: where it is active, recomputation must reach its mask
+ * Our own kernels norm q and k once both and v are there: "+dpx" is the tree with them. */
 struct tree { const char *families, *outer, *block; };
 
 #define LLAMA_OUTER "model![ embed_tokens! rotary_emb~ @ norm ] lm_head"
@@ -24,6 +25,9 @@ static const struct tree trees[] = {
       "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm " LLAMA_MLP },
     { " qwen3 ", LLAMA_OUTER,
       "input_layernorm self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] "
+      "post_attention_layernorm " LLAMA_MLP },
+    { " qwen3+dpx ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj q_norm k_norm o_proj ] "
       "post_attention_layernorm " LLAMA_MLP },
     { " gemma2 ", LLAMA_OUTER,
       "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
@@ -152,19 +156,29 @@ static void first_block(const struct model *m, int *first, int *n)
     }
 }
 
-void z3_trees(const struct model *m, struct z3_tree *outer, struct z3_tree *block)
+static const struct tree *find_tree(const char *family, const char *kernels)
 {
+    char word[40];
+
+    snprintf(word, sizeof word, " %s%s ", family, kernels);
+    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
+        if (strstr(trees[i].families, word))
+            return &trees[i];
+    return NULL;
+}
+
+void z3_trees(const struct plan *p, struct z3_tree *outer, struct z3_tree *block)
+{
+    const struct model *m = &p->model;
     const struct family *f = family_find(m->family);
-    const struct tree *t = NULL;
-    char word[32], prefix[96];
+    const struct tree *t = p->kernels == KERNELS_DPX ? find_tree(m->family, "+dpx") : NULL;
+    char prefix[96];
     int first, n;
 
     *outer = *block = (struct z3_tree){ 0 };
     first_block(m, &first, &n);
-    snprintf(word, sizeof word, " %s ", m->family);
-    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++)
-        if (strstr(trees[i].families, word))
-            t = &trees[i];
+    if (!t)
+        t = find_tree(m->family, "");
     if (!t || !f) {
         generic(m, first, n, outer, block);
         return;

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "model/transformer.h"
+#include "model/plan.h"
 
 /* Nodes, and the order in which they open and close: node+1 opens, -(node+1)
  * closes, 0 stands for the blocks. */
@@ -26,6 +26,6 @@ struct z3_tree {
 };
 
 /* What is outside of the blocks, and one block. */
-void z3_trees(const struct model *m, struct z3_tree *outer, struct z3_tree *block);
+void z3_trees(const struct plan *p, struct z3_tree *outer, struct z3_tree *block);
 
 #endif

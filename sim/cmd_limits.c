@@ -126,7 +126,7 @@ int cmd_limits(int argc, char **argv)
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     base.seq = a.seq;
-    base.kernels = (enum kernels)a.kernels;
+    base.kernels = (enum kernel_set)a.kernels;
     base.recompute = (enum recompute)a.recompute;
     base.recompute_interval = 1;
     if (complete(&a, &base) < 0)

@@ -365,7 +365,7 @@ int cmd_search(int argc, char **argv)
         struct search_options o = {
             .model = &m, .cluster = &c, .seq = a.seq, .global_batch = a.global_batch,
             .strategies = a.strategies ? a.strategies : ~0ull, .dialects = dialects_of(&a),
-            .kernels = (enum kernels)a.kernels, .precision = (enum dtype)a.precision, .micro_batch = a.micro_batch,
+            .kernels = (enum kernel_set)a.kernels, .precision = (enum dtype)a.precision, .micro_batch = a.micro_batch,
             .recompute = a.recompute == 3 ? 7 : 1ull << a.recompute, .threads = a.threads < 1024 ? (int)a.threads : 1024,
         };
         rc = run(&a, &o);

@@ -26,7 +26,7 @@ static void within(struct cost *out, double s, double spread, enum basis basis)
     *out = (struct cost){ s, s / spread, s * spread, basis };
 }
 
-static double alternatives(enum kernels set)
+static double alternatives(enum kernel_set set)
 {
     return set == KERNELS_DPX ? OWN_SPREAD : 1;
 }
@@ -92,7 +92,7 @@ void kernel_residuals(const struct gpu *g, enum dtype precision,
     }
 }
 
-static void gemm_cost(const struct gpu *g, enum kernels set, enum dtype t,
+static void gemm_cost(const struct gpu *g, enum kernel_set set, enum dtype t,
                       const struct kernel_context *in, const struct kernel *k, struct cost *out)
 {
     const struct gpu_rates *r = gpu_rates(g);
@@ -143,7 +143,7 @@ static double fused_share(const struct gpu_rates *r, enum flash flash, enum pass
     return r->attention[FLASH_2] * backward * (pass == PASS_FORWARD ? FLASH_1_FORWARD : FLASH_1_BACKWARD);
 }
 
-static void attention_cost(const struct gpu *g, enum kernels set, enum dtype t,
+static void attention_cost(const struct gpu *g, enum kernel_set set, enum dtype t,
                            const struct kernel_context *in, const struct kernel *k,
                            struct cost *out)
 {
@@ -166,7 +166,7 @@ static void attention_cost(const struct gpu *g, enum kernels set, enum dtype t,
            r->attention_spread * alternatives(set), half(t) ? r->basis : BASIS_DATASHEET);
 }
 
-int kernel_launches(enum kernels set, enum pass pass, const struct kernel *k)
+int kernel_launches(enum kernel_set set, enum pass pass, const struct kernel *k)
 {
     if (k->flops <= 0 && k->bytes <= 0)
         return 0;
@@ -185,7 +185,7 @@ int kernel_launches(enum kernels set, enum pass pass, const struct kernel *k)
     }
 }
 
-void kernel_cost_in(const struct gpu *g, enum kernels set, enum dtype precision,
+void kernel_cost_in(const struct gpu *g, enum kernel_set set, enum dtype precision,
                     const struct kernel_context *in, const struct kernel *k, struct cost *out)
 {
     const struct kernel_points *pts = in->points;
@@ -201,7 +201,7 @@ void kernel_cost_in(const struct gpu *g, enum kernels set, enum dtype precision,
         stream_cost(g, (double)k->bytes, kernel_launches(set, PASS_FORWARD, k), out);
 }
 
-void kernel_cost(const struct gpu *g, enum kernels set, enum dtype precision,
+void kernel_cost(const struct gpu *g, enum kernel_set set, enum dtype precision,
                  const struct kernel *k, struct cost *out)
 {
     kernel_cost_in(g, set, precision, &(struct kernel_context){ .flash = FLASH_CUDNN }, k, out);

@@ -44,9 +44,9 @@ struct kernel_context {
 };
 
 /* The time of one kernel as published figures have it, with nothing else known. */
-void kernel_cost(const struct gpu *g, enum kernels set, enum dtype precision,
+void kernel_cost(const struct gpu *g, enum kernel_set set, enum dtype precision,
                  const struct kernel *k, struct cost *out);
-void kernel_cost_in(const struct gpu *g, enum kernels set, enum dtype precision,
+void kernel_cost_in(const struct gpu *g, enum kernel_set set, enum dtype precision,
                     const struct kernel_context *in, const struct kernel *k, struct cost *out);
 
 /* Residuals of products in this precision: the measured ones if any, else the published. */
@@ -54,7 +54,7 @@ void kernel_residuals(const struct gpu *g, enum dtype precision,
                       const struct kernel_points *points, struct gemm_residuals *out);
 
 /* GPU kernels that one listed kernel is in reality, and hence is launched as. */
-int kernel_launches(enum kernels set, enum pass pass, const struct kernel *k);
+int kernel_launches(enum kernel_set set, enum pass pass, const struct kernel *k);
 
 /* Bytes AdamW moves per element it owns, and the passes over memory in which it does. */
 double optimizer_bytes(const struct plan *p, int *passes);

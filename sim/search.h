@@ -22,7 +22,7 @@ struct search_options {
     const struct cluster *cluster;
     int64_t      seq, global_batch;
     uint64_t     strategies, dialects;      /* bit sets */
-    enum kernels kernels;
+    enum kernel_set kernels;
     enum dtype   precision;
     int64_t      micro_batch;               /* 0: any that divides */
     uint64_t     recompute;                 /* bit set of enum recompute */

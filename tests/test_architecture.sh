@@ -30,7 +30,7 @@ includes() {
 # The files of a folder but its main program and what else the pattern names.
 files() {
     find "$1" -maxdepth 1 -type f \( -name '*.[ch]' -o -name '*.cu' \) 2>/dev/null |
-        grep -vE "/dpx[a-z]*\.c\$${2:+|$2}" | sort
+        grep -vE "/dpx[a-z_]*\.[ch]\$${2:+|$2}" | sort
 }
 
 # The files without their comments, each line as FILE:LINE:text.
@@ -68,6 +68,9 @@ check 'reports include reports, sim, calib and model only' \
 check 'dpxplan.c joins model, sim and the store' \
     "$(includes 'model sim calib' $(find sim -name dpxplan.c 2>/dev/null))"
 
+check 'dpxrun*.c join model, sim, exec and the store' \
+    "$(includes 'model sim exec calib' $(find exec -name 'dpxrun*.[ch]' 2>/dev/null))"
+
 check 'model knows no clock, thread, MPI, CUDA or SQL' \
     "$(grep -nE '#[[:space:]]*include <(time|sys/time|pthread|threads|mpi|cuda.*|nccl|sqlite3)\.h>' $(files model) /dev/null)"
 check 'SQL only in calib' \
@@ -99,8 +102,8 @@ check 'every header has its own include guard' \
     done; sources '*.h' | xargs sed -n 's/^#ifndef \(DPX_[A-Z0-9_]*_H\)$/\1: a guard used twice/p' | sort | uniq -d)"
 
 check 'every header compiles by itself' \
-    "$(for h in $(sources '*.h' | grep -E '^(model|sim|tests)/'); do
-        ${CC:-cc} -std=c17 -I. -I"$B" -fsyntax-only -x c "$h" 2>&1
+    "$(for h in $(sources '*.h' | grep -E '^(model|sim|exec|calib|reports|tests)/' | grep -v '_body\.h'); do
+        ${MPICC:-mpicc} -std=c17 -I. -I"$B" -fsyntax-only -x c "$h" 2>&1
     done)"
 
 check 'no path of somebody'"'"'s machine' \

@@ -12,6 +12,9 @@ table='
 build | gcc libc6-dev            |           |         | the C compiler
 build | libjansson-dev           | jansson.h | jansson | JSON: model configs, plans, clusters
 build | libyaml-dev              | yaml.h    | yaml    | YAML: accelerate configs
+build | libsqlite3-dev           | sqlite3.h | sqlite3 | the database
+build | libdnnl-dev              | dnnl.h    | dnnl    | oneDNN: matrix products of dpxrun
+build | libopenmpi-dev openmpi-bin | mpi     |         | Open MPI: ranks of dpxrun
 test  | libcmocka-dev            | cmocka.h  | cmocka  | unit tests
 test  | binutils                 | readelf   |         | tests of what the programs link
 fuzz  | clang libclang-rt-dev?   | fuzzer    |         | libFuzzer: make fuzz
@@ -38,10 +41,17 @@ fuzzer_works() {
     clang -w -fsanitize=fuzzer,address,undefined -o "$tmp/probe" "$tmp/probe.c" 2>/dev/null
 }
 
+mpi_works() {
+    echo '#include <mpi.h>
+        int main(void) { return MPI_THREAD_MULTIPLE == 0; }' >"$tmp/probe.c"
+    command -v mpirun >/dev/null && ${MPICC:-mpicc} -o "$tmp/probe" "$tmp/probe.c" 2>/dev/null
+}
+
 present() {     # HEADER LIBRARY of a row
     case $1 in
     '')      compiles '' c ;;
     readelf) command -v readelf >/dev/null ;;
+    mpi)     mpi_works ;;
     fuzzer)  fuzzer_works ;;
     *)       compiles "$1" "$2" ;;
     esac
@@ -65,8 +75,8 @@ find_missing() {
 all_there() {
     case " $groups " in
     *' fuzz '*) return 1 ;;
-    *' test '*) compiles 'jansson.h yaml.h cmocka.h' 'jansson yaml cmocka' && present readelf ;;
-    *)          compiles 'jansson.h yaml.h' 'jansson yaml' ;;
+    *' test '*) compiles "$build cmocka.h" 'jansson yaml sqlite3 dnnl cmocka' && present readelf && mpi_works ;;
+    *)          compiles "$build" 'jansson yaml sqlite3 dnnl' && mpi_works ;;
     esac
 }
 
@@ -101,6 +111,7 @@ known() {
 }
 
 groups=$*
+build='jansson.h yaml.h sqlite3.h dnnl.h'
 all_there && exit 0
 find_missing && exit 0
 

@@ -9,7 +9,7 @@ static const char data[] = "tests/sim/data/gptlite_published.csv";
 
 /* ---- full recompute ---- */
 
-static int recompute_plan(const char *model, enum kernels k, int64_t seq, struct plan *p)
+static int recompute_plan(const char *model, enum kernel_set k, int64_t seq, struct plan *p)
 {
     char text[512];
     json_error_t why;
@@ -41,7 +41,7 @@ static int step_with(struct plan *p, enum recompute r, double *step, int64_t *pe
     return rc;
 }
 
-static int recompute_row(const char *model, enum kernels k, int64_t seq)
+static int recompute_row(const char *model, enum kernel_set k, int64_t seq)
 {
     const double GiB = 1 << 30;
     struct recompute_figures f;
@@ -74,7 +74,7 @@ static int recompute_table(void)
            "kept GiB", "then", "times", "peak GiB", "then", "times");
     for (int i = 0; i < 3; i++)
         for (int k = KERNELS_TORCH_EAGER; k <= KERNELS_TORCH_SDPA; k++)
-            rc |= recompute_row(named[i].model, (enum kernels)k, named[i].seq);
+            rc |= recompute_row(named[i].model, (enum kernel_set)k, named[i].seq);
     printf("  kept: activations that all blocks keep for backward; then: one input a block, and the block being\n"
            "  recomputed.  A third of forward and backward is the forward; the head is not run again, nor what\n"
            "  comes after the last tensor that a block saves (in a Llama its last product).\n\n");

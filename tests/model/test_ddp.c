@@ -1,4 +1,4 @@
-#include "tests/model/plans.h"
+#include "tests/model/flows.h"
 
 #include <stdlib.h>
 
@@ -148,7 +148,7 @@ static void every_gradient_becomes_ready_once(void **state)
             struct plan p;
             struct program g = { 0 };
             plan_of(&p, models[i], 3, 2, STRAT_DDP, DIALECT_TORCH, k / 3 % 2 ? DT_BF16 : DT_FP32);
-            p.kernels = (enum kernels)(k % 3);
+            p.kernels = (enum kernel_set)(k % 3);
             p.recompute = (enum recompute)(k / 6);
             assert_int_equal(program_build(&p, &g), 0);
             int n = p.model.ntensors, *seen = calloc((size_t)n, sizeof *seen), ready = 0;
@@ -336,6 +336,104 @@ static void rank_0_of_zero1_owns_the_embedding_of_gpt2(void **state)
     plan_free(&p);
 }
 
+/* ---- data ---- */
+
+/* Tied, and not tied; biases and none. */
+static const char *const tiny[2] = {
+    "{'model_type': 'gpt2', 'n_layer': 3, 'n_embd': 8, 'n_head': 2, 'n_positions': 8, 'vocab_size': 11}",
+    "{'model_type': 'llama', 'num_hidden_layers': 2, 'hidden_size': 12, 'intermediate_size': 20,"
+    " 'num_attention_heads': 6, 'num_key_value_heads': 2, 'vocab_size': 13, 'max_position_embeddings': 16,"
+    " 'rms_norm_eps': 1e-5, 'tie_word_embeddings': false}",
+};
+
+/* Every combination of the options, at world sizes in turn; a bucket for every few tensors. */
+static void flow_with_all_options(enum strategy strategy)
+{
+    static const int64_t sizes[] = { 1, 2, 3, 4, 6, 8 }, steps[] = { 1, 2, 3, 4 };
+    static const double caps[] = { 1e-6, 0.002 };
+    struct model m[2];
+
+    for (int i = 0; i < 2; i++)
+        tiny_model(tiny[i], &m[i]);
+    for (int v = 0; v < 2 * 2 * 2 * 2 * 4 * 2; v++) {
+        struct plan p;
+        tiny_plan(&p, &m[v % 3 == 0], sizes[v % 6], strategy, DIALECT_TORCH, v % 5 ? DT_FP32 : DT_BF16);
+        p.ddp.gradient_as_bucket_view = v & 1;
+        p.ddp.static_graph = v & 2;
+        p.ddp.find_unused_parameters = v & 4;
+        p.sync_every_micro_step = v & 8;
+        p.accumulation = steps[v / 16 % 4];
+        p.ddp.parameters_as_bucket_view = strategy == STRAT_ZERO1 && v / 64;
+        p.ddp.bucket_cap_mb = caps[v / 64 % 2];
+        p.clip = v % 7 ? 0 : 10;
+        p.recompute = (enum recompute)(v % 11 % 3);
+        must_flow(&p, false);
+    }
+    for (int i = 0; i < 2; i++)
+        model_free(&m[i]);
+}
+
+static void data_flows_with_all_options_of_ddp(void **state)
+{
+    (void)state;
+    flow_with_all_options(STRAT_DDP);
+}
+
+static void data_flows_with_all_options_of_zero1(void **state)
+{
+    (void)state;
+    flow_with_all_options(STRAT_ZERO1);
+}
+
+/* More ranks than tensors: the last own nothing. */
+static void a_rank_may_own_no_tensor(void **state)
+{
+    (void)state;
+    struct model m;
+    struct plan p;
+
+    tiny_model(tiny[1], &m);
+    for (int view = 0; view < 2; view++) {
+        tiny_plan(&p, &m, m.ntensors + 2, STRAT_ZERO1, DIALECT_TORCH, DT_FP32);
+        p.ddp.parameters_as_bucket_view = view;
+        must_flow(&p, false);
+    }
+    model_free(&m);
+}
+
+/* Initial broadcasts of more than one chunk: 1,419,000,000 bytes and more, 250 MiB at once; each is
+ * full of parameters, and every parameter is in one. */
+static void chunks_of_the_first_broadcast_hold_every_parameter_once(void **state)
+{
+    (void)state;
+    struct plan p;
+    int64_t seen = 0;
+    int chunks = 0;
+
+    plan_of(&p, "gpt2-medium", 0, 4, STRAT_DDP, DIALECT_TORCH, DT_FP32);
+    s.detailed = true;
+    lowered(&p, 1, &s);
+    for (int i = s.begin[SCHED_INIT]; i < s.end[SCHED_INIT]; i++) {
+        const struct op *o = &s.ops[i];
+        if (o->kind != OP_COLL || o->u.coll.of != OF_BUFFERS)
+            continue;
+        const struct layout *l = &s.layouts[s.bufs[s.acts[o->act0].buf].layout];
+        int64_t at = 0;
+        for (int k = l->slice0; k < l->slice0 + l->nslices; k++) {
+            assert_int_equal(s.slices[k].at, at);
+            assert_int_equal(s.slices[k].n, p.model.tensors[s.slices[k].tensor].numel);
+            at += 4 * s.slices[k].n;
+        }
+        assert_int_equal(at, 4 * o->u.coll.elems);      /* GPT-2 has no module buffers in them */
+        seen += o->u.coll.elems;
+        chunks++;
+    }
+    assert_int_equal(seen, p.model.params);
+    assert_true(chunks > 1);
+    s.detailed = false;
+    plan_free(&p);
+}
+
 /* ---- memory ---- */
 
 /* fp32: parameters 4, gradients 4, buckets 4 (views: the buckets alone), optimizer 8. */
@@ -397,6 +495,10 @@ int main(void)
         cmocka_unit_test(volumes_follow_the_closed_formula),
         cmocka_unit_test(zero1_adds_a_broadcast_of_every_parameter),
         cmocka_unit_test(rank_0_of_zero1_owns_the_embedding_of_gpt2),
+        cmocka_unit_test(data_flows_with_all_options_of_ddp),
+        cmocka_unit_test(data_flows_with_all_options_of_zero1),
+        cmocka_unit_test(a_rank_may_own_no_tensor),
+        cmocka_unit_test(chunks_of_the_first_broadcast_hold_every_parameter_once),
         cmocka_unit_test(gradients_exist_twice_unless_they_are_views),
         cmocka_unit_test(thousands_of_buckets_lower),
     };

@@ -1,4 +1,4 @@
-#include "tests/model/plans.h"
+#include "tests/model/flows.h"
 
 #include "model/ledger.h"
 
@@ -153,6 +153,54 @@ static void one_rank_alone_sends_nothing(void **state)
     }
 }
 
+/* ---- data ---- */
+
+static void flow_on_all_worlds(enum dialect d)
+{
+    static const int64_t sizes[] = { 1, 2, 3, 4, 6, 8 };
+    struct model m;
+
+    tiny_model("{'model_type': 'gpt2', 'n_layer': 3, 'n_embd': 8, 'n_head': 2, 'n_positions': 8,"
+               " 'vocab_size': 11}", &m);
+    for (int v = 0; v < 6 * 3 * 2; v++) {
+        struct plan p;
+        tiny_plan(&p, &m, sizes[v % 6], STRAT_DP, d, v / 18 ? DT_BF16 : DT_FP32);
+        p.accumulation = 1 + v / 6 % 3;
+        p.dp.gather_logits = d == DIALECT_TORCH && v % 4 == 1;
+        p.clip = v % 5 ? 0 : 10;
+        p.recompute = (enum recompute)(v % 7 % 3);
+        must_flow(&p, false);
+    }
+    model_free(&m);
+}
+
+static void data_flows_through_data_parallel(void **state)
+{
+    (void)state;
+    flow_on_all_worlds(DIALECT_TORCH);
+}
+
+static void data_flows_through_the_server(void **state)
+{
+    (void)state;
+    flow_on_all_worlds(DIALECT_PAPER);
+}
+
+/* 4 x 12 x 220,000 bytes are more than the coalescing buffer's 10 MiB. */
+static void a_tensor_larger_than_a_piece_is_reduced_where_it_lies(void **state)
+{
+    (void)state;
+    struct model m;
+    struct plan p;
+
+    tiny_model("{'model_type': 'gpt2', 'n_layer': 1, 'n_embd': 12, 'n_head': 2, 'n_positions': 8,"
+               " 'vocab_size': 220000}", &m);
+    tiny_plan(&p, &m, 2, STRAT_DP, DIALECT_TORCH, DT_FP32);
+    p.accumulation = 2;
+    must_flow(&p, false);
+    model_free(&m);
+}
+
 static int end(void **state)
 {
     (void)state;
@@ -169,6 +217,9 @@ int main(void)
         cmocka_unit_test(the_other_ranks_are_equal),
         cmocka_unit_test(gathering_logits_costs_them_on_rank_0),
         cmocka_unit_test(one_rank_alone_sends_nothing),
+        cmocka_unit_test(data_flows_through_data_parallel),
+        cmocka_unit_test(data_flows_through_the_server),
+        cmocka_unit_test(a_tensor_larger_than_a_piece_is_reduced_where_it_lies),
     };
     return cmocka_run_group_tests_name("model/dp", tests, NULL, end);
 }

@@ -23,7 +23,7 @@ static const char llama_config[] =
 
 struct built { struct plan plan; struct program program; };
 
-static void start(struct built *x, const char *config, enum kernels k, enum dtype t)
+static void start(struct built *x, const char *config, enum kernel_set k, enum dtype t)
 {
     char text[600];
     size_t n = strlen(config);
@@ -225,7 +225,7 @@ static int64_t head_peak(struct built *x, enum pass pass, int64_t vocab)
 static void logits_and_loss_in_multiples_of_sbv(void **state)
 {
     (void)state;
-    static const struct { enum kernels k; enum dtype t; int64_t forward, backward; } rule[] = {
+    static const struct { enum kernel_set k; enum dtype t; int64_t forward, backward; } rule[] = {
         { KERNELS_TORCH_EAGER, DT_BF16, 2 + 4 + 4, 4 + 4 },
         { KERNELS_TORCH_EAGER, DT_FP32, 4 + 4, 4 + 4 },
         { KERNELS_DPX, DT_BF16, 2, 0 },
@@ -284,7 +284,7 @@ static void each_program(void (*check)(struct built *))
             snprintf(path, sizeof path, "tests/golden/models/configs/%s", families[f]);
             plan_of(&x.plan, path, 5, 8, precision == 2 ? STRAT_DDP : STRAT_FSDP, DIALECT_TORCH,
                     precision ? DT_BF16 : DT_FP32);
-            x.plan.kernels = (enum kernels)(mode % NKERNELS);
+            x.plan.kernels = (enum kernel_set)(mode % NKERNELS);
             x.plan.recompute = (enum recompute)(mode / NKERNELS % NRECOMPUTE);
             x.plan.recompute_interval = 2;
             x.plan.micro_batch = 1 + mode % 2;
@@ -501,7 +501,7 @@ static void absurd_sizes_are_refused(void **state)
     x.plan.micro_batch = (int64_t)1 << 30;
     fail_capture(why, sizeof why);
     for (int k = 0; k < NKERNELS; k++) {
-        x.plan.kernels = (enum kernels)k;
+        x.plan.kernels = (enum kernel_set)k;
         assert_int_equal(program_build(&x.plan, &x.program), -1);
         assert_non_null(strstr(why, "micro_batch"));
     }

@@ -367,7 +367,7 @@ static void freeing_twice_is_caught(void **state)
     struct schedules s = { 0 };
 
     sound(&s);
-    *act_of(&s, 2) = (struct act){ hand_t, 1, 0, 1, ACT_FREE };
+    *act_of(&s, 2) = (struct act){ .buf = hand_t, .at = 1, .n = 1, .what = ACT_FREE };
     broken(&s, "t 1 used while not live");
 }
 
@@ -486,7 +486,7 @@ static void steady_must_leave_what_it_found(void **state)
     broken(&s, "steady leaves p 0 dead");
     sound(&s);                                  /* first may: optimizer states are born there */
     int b = sched_buf(&s, CAT_OPTIMIZER, "o", NULL, 0, 1, 100);
-    *act_of(&s, 2) = (struct act){ b, 0, 0, 1, ACT_ALLOC };
+    *act_of(&s, 2) = (struct act){ .buf = b, .n = 1, .what = ACT_ALLOC };
     assert_true(schedules_check(&s, why, sizeof why));
     schedules_free(&s);
 }

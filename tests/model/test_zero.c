@@ -341,6 +341,75 @@ static void more_accumulation_makes_no_longer_schedule(void **state)
     }
 }
 
+/* ---- averages ---- */
+
+/* What the only bucket of the step is multiplied with before its reduction, and after. */
+static void scales(double *before, double *after)
+{
+    bool reduced = false;
+
+    *before = *after = 1;
+    for (int i = s.begin[SCHED_STEADY]; i < s.end[SCHED_STEADY]; i++) {
+        const struct op *o = &s.ops[i];
+        if (o->kind == OP_COLL && o->u.coll.of == OF_BUFFERS)
+            reduced = true;
+        if (o->kind == OP_COPY && !strcmp(o->what, "divide"))
+            *(reduced ? after : before) *= (double)o->u.copy.scale;
+    }
+}
+
+static void averages(struct plan *p, double before, double after)
+{
+    double b, a;
+
+    lowered(p, 0, &s);
+    scales(&b, &a);
+    assert_close(b, before, 1e-6);
+    assert_close(a, after, 1e-6);
+}
+
+/* engine.allreduce_bucket and gradient_reduction_w_predivide: a factor before and the rest after; slices
+ * and lists of gradients are divided before. */
+static void the_average_is_taken_where_deepspeed_takes_it(void **state)
+{
+    (void)state;
+    for (int st = STRAT_DDP; st <= STRAT_ZERO2; st++) {
+        struct plan p;
+        deepspeed(&p, "gpt2", 2, 8, (enum strategy)st, DT_BF16);
+        averages(&p, st == STRAT_DDP ? 1 : 1.0 / 8, st == STRAT_DDP ? 1.0 / 8 : 1);
+        p.ds.reduce_scatter = false;
+        averages(&p, 1, 1.0 / 8);
+        p.ds.prescale = 2;
+        averages(&p, 0.5, 0.25);
+        p.ds.prescale = 8;
+        averages(&p, 1.0 / 8, 1);
+        p.ds.contiguous_gradients = false;
+        averages(&p, 1.0 / 8, 1);
+        plan_free(&p);
+    }
+}
+
+/* Reduces go to the rank whose partition the slice is in: bytes to each root are its partition's. */
+static void each_owner_is_sent_its_partition(void **state)
+{
+    int64_t to[8] = { 0 }, part;
+    struct plan p;
+
+    (void)state;
+    deepspeed(&p, "gpt2", 2, 8, STRAT_ZERO2, DT_BF16);
+    to_owners(&p);
+    p.ds.reduce_bucket_size = 100000;
+    lowered(&p, 3, &s);
+    part = up(p.model.params, 16) / 8;
+    for (int i = s.begin[SCHED_STEADY]; i < s.end[SCHED_STEADY]; i++)
+        if (s.ops[i].kind == OP_COLL && s.ops[i].u.coll.op == COLL_REDUCE)
+            to[s.ops[i].u.coll.root] += s.ops[i].u.coll.elems;
+    for (int r = 0; r < 7; r++)
+        assert_int_equal(to[r], part);
+    assert_int_equal(to[7], p.model.params - 7 * part);
+    plan_free(&p);
+}
+
 static int end(void **state)
 {
     (void)state;
@@ -362,6 +431,8 @@ int main(void)
         cmocka_unit_test(prefetching_gpt2),
         cmocka_unit_test(prefetching_llama_7b),
         cmocka_unit_test(more_accumulation_makes_no_longer_schedule),
+        cmocka_unit_test(the_average_is_taken_where_deepspeed_takes_it),
+        cmocka_unit_test(each_owner_is_sent_its_partition),
     };
     return cmocka_run_group_tests_name("model/zero", tests, NULL, end);
 }

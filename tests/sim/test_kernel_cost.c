@@ -10,7 +10,7 @@
 static const struct gpu plain = { .name = "plain", .hbm = 1e12, .fp32 = 10e12, .bf16 = 100e12,
                                   .fp16 = 100e12, .sms = 100, .pcie = 50e9, .sm_arch = 80 };
 
-static double seconds(const struct gpu *g, enum kernels set, const struct kernel *k)
+static double seconds(const struct gpu *g, enum kernel_set set, const struct kernel *k)
 {
     struct cost t;
 
@@ -173,7 +173,7 @@ static void measured_attention_scales_with_its_flops(void **state)
 
 /* ---- entries of a schedule ---- */
 
-static struct plan plan_of(enum dialect d, enum kernels set, enum strategy s, enum dtype t)
+static struct plan plan_of(enum dialect d, enum kernel_set set, enum strategy s, enum dtype t)
 {
     struct plan p = { .strategy = s, .dialect = d, .kernels = set, .precision = t,
                       .reduce_dtype = t, .seq = 1024, .micro_batch = 1, .accumulation = 1 };

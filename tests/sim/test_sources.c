@@ -164,7 +164,7 @@ static void full_recompute_adds_the_forward_of_the_blocks(void **state)
             struct recompute_figures f = { 0 };
             struct plan p;
             plan_of(&p, named[i].model, 0, 8, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
-            p.kernels = (enum kernels)k;
+            p.kernels = (enum kernel_set)k;
             p.seq = named[i].seq;
             assert_int_equal(recompute_count(&p, &f), 0);
             int64_t n = p.model.layers, rows = p.seq * p.micro_batch, h = p.model.hidden;

@@ -1,0 +1,310 @@
+/* dpxrun.c -- executes a plan for real, and holds the prediction against what happened. */
+#include "exec/dpxrun.h"
+
+#include <errno.h>
+#include <math.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model/can_run.h"
+#include "exec/host_info.h"
+#include "exec/launch.h"
+#include "model/fail.h"
+#include "model/opts.h"
+
+enum { COMM_MPI, COMM_NCCL, COMM_NULL };
+enum { DEVICE_CPU, DEVICE_CUDA };
+
+static const char *const devices[] = { "cpu", "cuda", NULL };
+static const char *const comms[] = { "mpi", "nccl", "null", NULL };
+static const char *const algorithms[] = { "ring", "halving", "direct", "server", "library", NULL };
+static const char *const sums[] = { "each-hop", "once", NULL };
+
+/* ---- options ---- */
+
+static int parse(int argc, char **argv, struct options *o)
+{
+    const struct opt opts[] = {
+        { "PLAN.json", "the plan (dpxplan search -o, or written by hand)", .str = &o->plan, .positional = true,
+          .required = true },
+        { "steps", "optimizer steps", .i = &o->steps, .min = 1 },
+        { "data", "tokens: any file (its bytes), or llm.c's .bin; without it, a source of known entropy",
+          .str = &o->data, .value = "FILE" },
+        { "sequential", "samples of the file in order, not shuffled", .flag = &o->sequential },
+        { "init", "first weights, in Hugging Face's names", .str = &o->init, .value = "F.safetensors" },
+        { "save", "where to write the last weights", .str = &o->save, .value = "F.safetensors" },
+        { "save-grads", "where to write the first step's gradients, as the optimizer reads them",
+          .str = &o->save_grads, .value = "F.safetensors" },
+        { "seed", "of weights, data and dropout", .i = &o->seed },
+        { "lr", "largest learning rate", .num = &o->lr },
+        { "min-lr", "learning rate at the last step", .num = &o->min_lr },
+        { "warmup", "steps in which it rises", .i = &o->warmup },
+        { "betas", "AdamW's", .str = &o->betas, .value = "B1,B2" },
+        { "weight-decay", "decoupled, on all parameters", .num = &o->weight_decay },
+        { "clip", "largest gradient norm; in place of the plan's", .num = &o->clip },
+        { "memory", "bytes a rank may use, in place of this machine's share", .bytes = &o->memory, .min = 1 },
+        { "device", "where it computes", .word = &o->device, .words = devices },
+        { "comm", "who carries collectives; null: moves nothing, one process plays --rank",
+          .word = &o->comm, .words = comms },
+        { "rank", "the rank played with --comm null", .i = &o->rank },
+        { "algorithm", "of collectives", .word = &o->algorithm, .words = algorithms },
+        { "bf16-sum", "16-bit sums: rounded after each hop, as on a ring's wire, or once",
+          .word = &o->sum, .words = sums },
+        { "threads", "of a rank's compute; 0: its share of the cores", .i = &o->threads },
+        { "hostfile", "machines to start ranks on, as Open MPI's", .str = &o->hostfile, .value = "FILE" },
+        { "trace", "write the last step as a Chrome/Perfetto trace", .str = &o->trace, .value = "FILE" },
+        { "db", "the database", .str = &o->db, .value = "FILE" },
+        { "no-db", "record nothing", .flag = &o->no_db },
+        { "guarded", "debugging: guard pages behind buffers, NaN in freed ones", .flag = &o->guarded },
+        { "reference", "debugging: kernels in plain C", .flag = &o->reference },
+        { "no-compute", "kernels do nothing: memory of models too large to compute", .flag = &o->no_compute },
+        { "json", "print one JSON document", .flag = &o->json },
+        { 0 }
+    };
+
+    return opts_parse("dpxrun", "Executes a plan on real ranks: a real transformer, really trained.  Exits with 3 when "
+                      "it does not fit.", opts, argc, argv);
+}
+
+static int parse_betas(struct options *o)
+{
+    char rest;
+
+    if (!o->betas)
+        return 0;
+    if (sscanf(o->betas, "%lf,%lf%c", &o->beta1, &o->beta2, &rest) != 2 || !(o->beta1 >= 0 && o->beta1 < 1) ||
+        !(o->beta2 >= 0 && o->beta2 < 1))
+        return fail("--betas %s: two numbers from 0 to below 1, such as 0.9,0.95", o->betas);
+    return 0;
+}
+
+/* What this build and this machine cannot do is refused, by name. */
+static int check(struct dpxrun *r)
+{
+    const struct options *o = &r->o;
+
+    if (o->device == DEVICE_CUDA || o->comm == COMM_NCCL)
+        return fail("--%s: this dpxrun was built without CUDA", o->device == DEVICE_CUDA ? "device cuda" : "comm nccl");
+    if (o->comm != COMM_NULL && o->rank)
+        return fail("--rank is for --comm null");
+    if (o->rank >= r->plan.cluster.world_size)
+        return fail("--rank %lld: the plan has %lld ranks", (long long)o->rank, (long long)r->plan.cluster.world_size);
+    if (o->comm == COMM_NULL && (o->save || o->save_grads))
+        return fail("--%s: with --comm null there are no weights worth keeping", o->save ? "save" : "save-grads");
+    return can_run(&r->plan);
+}
+
+/* The plan on this machine's cores, whatever it was made for. */
+static int plan_for_here(struct dpxrun *r)
+{
+    if (plan_read(r->o.plan, &r->plan) < 0 || plan_read(r->o.plan, &r->here) < 0)
+        return -1;
+    if (r->o.clip >= 0)
+        r->plan.clip = r->here.clip = r->o.clip;
+    if (!r->here.cluster.is_host && cluster_of_host(&r->here.cluster, r->plan.cluster.world_size) < 0)
+        return -1;
+    if (r->o.memory > 0) {
+        r->here.cluster.memory = r->o.memory;
+        r->here.cluster.context = 0;
+        r->here.cluster.headroom = 0;
+    }
+    return check(r);
+}
+
+/* ---- the run ---- */
+
+static struct train_args train_args(const struct dpxrun *r)
+{
+    const struct options *o = &r->o;
+
+    return (struct train_args){
+        .plan = &r->here, .data = o->data, .init = o->init, .sequential = o->sequential, .seed = (uint64_t)o->seed,
+        .steps = o->steps, .warmup = o->warmup, .lr = o->lr, .min_lr = o->min_lr, .beta1 = o->beta1,
+        .beta2 = o->beta2, .eps = o->eps, .weight_decay = o->weight_decay,
+        .limit = cluster_available(&r->here.cluster), .rank = (int)o->rank, .null = o->comm == COMM_NULL,
+        .no_compute = o->no_compute, .guarded = o->guarded, .reference = o->reference,
+        .threads = o->threads ? (int)o->threads : host_threads((int)r->here.cluster.world_size),
+        .algo = (enum coll_algo)o->algorithm, .sum = (enum coll_sum)o->sum, .save_grads = o->save_grads,
+    };
+}
+
+/* Sampled are the second step, which is the first steady one, and the last. */
+static bool is_sampled(const struct dpxrun *r, int64_t step)
+{
+    return step == r->o.steps || step == 2;
+}
+
+static int one_step(struct dpxrun *r, int64_t step)
+{
+    struct measured *m = &r->measured;
+    bool sampled = is_sampled(r, step);
+    int rc = train_step(r->train, sampled, &m->report[m->n]);
+
+    if (rc < 0)
+        return -1;
+    m->n++;
+    if (r->rank != 0)
+        return 0;
+    if (sampled && keep_sample(r, step) < 0)
+        return -1;
+    progress_line(r, &m->report[m->n - 1]);
+    return 0;
+}
+
+/* Steps are recorded a second's worth at a time, between timed ones. */
+static int steps(struct dpxrun *r)
+{
+    int64_t recorded = 0;
+    double since = lanes_now();
+    int rc = 0;
+
+    for (int64_t i = 1; i <= r->o.steps && rc == 0; i++) {
+        rc = one_step(r, i);
+        bool due = lanes_now() - since > 1 || i == r->o.steps || rc < 0;
+        if (r->rank == 0 && due) {
+            if (record_steps(r, recorded) < 0)
+                rc = -1;
+            recorded = r->measured.n;
+            since = lanes_now();
+        }
+    }
+    return rc;
+}
+
+/* Said before the first step, not after the last. */
+static int can_write(const struct dpxrun *r)
+{
+    const char *const paths[] = { r->o.save, r->o.save_grads, r->o.trace };
+
+    for (int i = 0; i < 3; i++) {
+        const char *slash = paths[i] ? strrchr(paths[i], '/') : NULL;
+        char folder[4096] = ".";
+        if (slash)
+            snprintf(folder, sizeof folder, "%.*s", (int)(slash - paths[i]) + 1, paths[i]);
+        if (paths[i] && access(folder, W_OK) < 0)
+            return fail("%s: cannot be written: %s: %s", paths[i], folder, strerror(errno));
+    }
+    return 0;
+}
+
+static int run(struct dpxrun *r)
+{
+    r->measured.report = calloc((size_t)r->o.steps, sizeof *r->measured.report);
+    if (!r->measured.report)
+        return fail("out of memory for %lld steps", (long long)r->o.steps);
+    if (train_agree(r->train, r->rank == 0 && (can_write(r) < 0 || record_begin(r) < 0)) < 0)
+        return -1;
+    if (r->run_id > 0)
+        train_tell(r->train, record_told, r);
+    if (steps(r) < 0)
+        return -1;
+    if (r->o.save && train_save(r->train, r->o.save) < 0)
+        return -1;
+    if (measure(r) < 0)
+        return -1;
+    train_tell(r->train, NULL, NULL);
+    return train_agree(r->train, r->rank == 0 && ((r->o.trace && write_trace(r) < 0) ||
+                                                  record_end(r, RUN_FINISHED, NULL) < 0));
+}
+
+/* Quietly: one reason has been told, and the database may be it. */
+static void record_failure(struct dpxrun *r)
+{
+    const char *why = train_why(r->train);
+    char unsaid[256];
+
+    train_tell(r->train, NULL, NULL);
+    fail_capture(unsaid, sizeof unsaid);
+    record_end(r, RUN_FAILED, why[0] ? why : "rank 0 could not go on, as it said on stderr");
+    fail_capture(NULL, 0);
+}
+
+static void release(struct dpxrun *r)
+{
+    train_close(r->train);
+    db_close(r->db);
+    if (r->rank == 0)
+        predicted_free(&r->predicted);
+    measured_free(&r->measured);
+    plan_free(&r->plan);
+    plan_free(&r->here);
+}
+
+static int all(struct dpxrun *r)
+{
+    struct train_args a = train_args(r);
+    struct train_refusal why = { .bad_input = false };
+    int status = EXIT_FAILED;
+
+    if (r->rank == 0 && predict(r) < 0)
+        return EXIT_FAILED;
+    r->train = train_open(&a, &why);
+    if (!r->train) {
+        r->first_over = why.over;
+        r->over = why.over.over;
+        if (r->over)
+            return r->rank == 0 ? print_result(r) : EXIT_NO;
+        return why.bad_input ? EXIT_MISUSE : EXIT_FAILED;
+    }
+    if (run(r) == 0)
+        status = EXIT_DONE;
+    progress_end();
+    if (r->rank == 0 && status == EXIT_DONE)
+        status = print_result(r);
+    else if (r->rank == 0)
+        record_failure(r);
+    return status;
+}
+
+static int start_mpi(struct dpxrun *r, int *argc, char ***argv)
+{
+    int provided, world;
+
+    watchdog_start();
+    if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
+        return fail("MPI_Init_thread failed");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_size(MPI_COMM_WORLD, &world);
+    MPI_Comm_rank(MPI_COMM_WORLD, &r->rank);
+    if (provided < MPI_THREAD_MULTIPLE)
+        return fail("this MPI gives no MPI_THREAD_MULTIPLE");
+    if (launch_check(world) < 0)
+        return -1;
+    if (world != r->plan.cluster.world_size)
+        return r->rank ? -1 : fail("the plan is for %lld ranks, %d were started",
+                                   (long long)r->plan.cluster.world_size, world);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct dpxrun r = { .o = { .steps = 10, .seed = 1, .lr = 6e-4, .weight_decay = 0.1, .clip = -1, .beta1 = 0.9,
+                               .beta2 = 0.95, .eps = 1e-8 } };
+    int rc = parse(argc, argv, &r.o), status;
+
+    if (rc != OPTS_OK)
+        return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (parse_betas(&r.o) < 0 || plan_for_here(&r) < 0)
+        return EXIT_MISUSE;
+    if (r.o.comm == COMM_NULL) {
+        status = all(&r);
+        release(&r);
+        return status;
+    }
+    if (launch_needed())
+        return launch_exec(&(struct launch){ .nranks = (int)r.here.cluster.world_size, .threads = (int)r.o.threads,
+                                             .hostfile = r.o.hostfile }, argc, argv);
+    status = start_mpi(&r, &argc, &argv) < 0 ? EXIT_MISUSE : all(&r);
+    fflush(NULL);
+    if (status == EXIT_FAILED) {        /* the others may wait for this rank */
+        if (r.rank != 0)
+            sleep(3);                   /* rank 0 records why and ends the job itself */
+        MPI_Abort(MPI_COMM_WORLD, status);
+    }
+    release(&r);
+    MPI_Finalize();
+    return status;
+}

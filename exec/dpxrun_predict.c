@@ -1,0 +1,197 @@
+#include "exec/dpxrun.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/fail.h"
+
+const char *const run_phase_names[NRP] = { "compute", "exposed communication", "optimizer", "idle" };
+
+int predict(struct dpxrun *r)
+{
+    struct predicted *p = &r->predicted;
+
+    if (evaluate(&r->here, &p->e) < 0)
+        return -1;
+    if (simulate_plan(&r->here, &p->e, &p->t, &p->run) < 0)
+        return -1;
+    p->phase[RP_COMPUTE] = p->t.line.compute_s;
+    p->phase[RP_EXPOSED] = p->t.line.exposed_s;
+    p->phase[RP_OPTIMIZER] = p->t.line.optimizer_s;
+    p->phase[RP_IDLE] = p->t.line.idle_s;
+    return 0;
+}
+
+void predicted_free(struct predicted *p)
+{
+    run_free(&p->run);
+    evaluation_free(&p->e);
+}
+
+/* ---- samples ---- */
+
+int keep_sample(struct dpxrun *r, int64_t step)
+{
+    struct measured *m = &r->measured;
+    struct sample *s = &m->sample[m->nsamples];
+    const struct exec_ran *ran = executor_ran(train_executor(r->train), &s->n);
+
+    s->step = step;
+    s->id = step == 1 ? SCHED_FIRST : SCHED_STEADY;
+    s->ran = malloc((size_t)(s->n + 1) * sizeof *s->ran);
+    if (!s->ran)
+        return fail("out of memory for the entries of a step");
+    memcpy(s->ran, ran, (size_t)s->n * sizeof *s->ran);
+    m->nsamples++;
+    return 0;
+}
+
+/* ---- medians ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static double quantile(const double *sorted, int64_t n, double q)
+{
+    double at = q * (double)(n - 1);
+    int64_t i = (int64_t)at;
+
+    return i + 1 < n ? sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i]) : sorted[n - 1];
+}
+
+/* Steady steps; the first one only if there is no other. */
+static int medians(struct measured *m)
+{
+    int64_t first = m->n > 1 ? 1 : 0, n = m->n - first;
+    double *s = malloc((size_t)(n + 1) * sizeof *s);
+
+    if (!s)
+        return fail("out of memory for the steps");
+    for (int64_t i = 0; i < n; i++)
+        s[i] = m->report[first + i].seconds;
+    qsort(s, (size_t)n, sizeof *s, by_value);
+    m->median_s = n ? quantile(s, n, 0.5) : NAN;
+    m->p10_s = n ? quantile(s, n, 0.1) : NAN;
+    m->p90_s = n ? quantile(s, n, 0.9) : NAN;
+    free(s);
+    return 0;
+}
+
+/* ---- phases ---- */
+
+/* As timeline.c accounts: work of the compute stream by phase, and before each of its entries a
+ * gap, which is a collective's if one of another stream ended last before it began. */
+static void phases_of(const struct schedules *s, const struct sample *a, double phase[NRP])
+{
+    double busy_until = 0, end = 0;
+
+    memset(phase, 0, NRP * sizeof *phase);
+    for (int64_t i = 0; i < a->n; i++) {
+        const struct exec_ran *e = &a->ran[i];
+        const struct op *o = &s->ops[e->op];
+        if (isnan(e->start))
+            continue;
+        if (e->end > end)
+            end = e->end;
+        if (o->stream != STREAM_COMPUTE)
+            continue;
+        double gap = e->start - busy_until;
+        bool collective = false;
+        for (int64_t k = i - 1; gap > 0 && k >= 0 && k > i - 256; k--)
+            if (s->ops[a->ran[k].op].kind == OP_COLL && a->ran[k].end > busy_until &&
+                a->ran[k].end <= e->start)
+                collective = true;
+        if (gap > 0)
+            phase[collective ? RP_EXPOSED : RP_IDLE] += gap;
+        phase[o->phase == PHASE_OPTIMIZER ? RP_OPTIMIZER : RP_COMPUTE] += e->end - e->start;
+        busy_until = e->end;
+    }
+    if (end > busy_until)
+        phase[RP_EXPOSED] += end - busy_until;
+}
+
+/* ---- all ranks ---- */
+
+static int gather_memory(struct dpxrun *r)
+{
+    struct measured *m = &r->measured;
+    struct executor *x = train_executor(r->train);
+    size_t world = (size_t)r->here.cluster.world_size + 1;
+
+    m->held = calloc(world, sizeof *m->held);
+    m->allocated = calloc(world, sizeof *m->allocated);
+    m->process = calloc(world, sizeof *m->process);
+    if (!m->held || !m->allocated || !m->process)
+        return fail("out of memory for the ranks' memory");
+    if (train_gather(r->train, executor_held_peak(x), m->held) < 0 ||
+        train_gather(r->train, executor_meter(x)->peak, m->allocated) < 0 ||
+        train_gather(r->train, train_process_peak(r->train), m->process) < 0)
+        return -1;
+    return 0;
+}
+
+int measure(struct dpxrun *r)
+{
+    struct measured *m = &r->measured;
+
+    if (gather_memory(r) < 0)
+        return -1;
+    if (r->rank != 0)
+        return 0;
+    m->rank = r->o.comm == 0 ? r->predicted.e.m.rank : 0;
+    r->predicted.process_bytes = train_predicted_process(r->train);
+    if (m->nsamples > 0)
+        phases_of(train_schedules(r->train), &m->sample[m->nsamples - 1], m->phase);
+    return medians(m);
+}
+
+void measured_free(struct measured *m)
+{
+    for (int i = 0; i < m->nsamples; i++)
+        free(m->sample[i].ran);
+    free(m->report);
+    free(m->held);
+    free(m->allocated);
+    free(m->process);
+}
+
+/* ---- collectives ---- */
+
+static void add_predicted(const struct schedules *s, enum sched_id id, int64_t times, struct comm_pair *pair, int *n)
+{
+    struct comm_table t;
+
+    comm_count(s, id, &t);
+    for (int i = 0; i < t.n; i++) {
+        int k = 0;
+        while (k < *n && !(pair[k].op == t.line[i].op && pair[k].group == t.line[i].group &&
+                           pair[k].dtype == t.line[i].dtype))
+            k++;
+        if (k == *n)
+            pair[(*n)++] = (struct comm_pair){ .op = t.line[i].op, .group = t.line[i].group,
+                                               .dtype = t.line[i].dtype };
+        pair[k].predicted_count += times * t.line[i].count;
+        pair[k].predicted_bytes += times * t.line[i].bytes;
+    }
+}
+
+int comm_pairs(const struct dpxrun *r, struct comm_pair out[COMM_LINES])
+{
+    const struct schedules *s = train_schedules(r->train);
+    int n = 0;
+
+    add_predicted(s, SCHED_INIT, 1, out, &n);
+    add_predicted(s, SCHED_FIRST, 1, out, &n);
+    add_predicted(s, SCHED_STEADY, r->measured.n - 1, out, &n);
+    for (int i = 0; i < n; i++) {
+        const struct exec_count *c = executor_count(train_executor(r->train), out[i].op, out[i].group, out[i].dtype);
+        out[i].count = c->count;
+        out[i].bytes = c->bytes;
+    }
+    return n;
+}

@@ -1,0 +1,281 @@
+/* exec_copy.c -- entries that move or change data in memory: what is read and what is written
+ * is met element by element of the tensors, whatever the buffers look like. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/executor_internal.h"
+#include "model/fail.h"
+
+/* n elements, contiguous on both sides. */
+struct run { void *to; const void *from; int64_t n; int32_t tensor; uint8_t dt, st; };
+
+struct copy_task {
+    struct executor *x;
+    const struct op *op;
+    enum copy_fn fn;
+    double scale;
+    int n, room;
+    struct run *run;
+};
+
+/* ---- runs ---- */
+
+static void add_run(struct copy_task *c, const struct run *r)
+{
+    if (c->n == c->room) {
+        c->room = c->room ? 2 * c->room : 16;
+        c->run = realloc(c->run, (size_t)c->room * sizeof *c->run);
+        if (!c->run)
+            abort();
+    }
+    c->run[c->n++] = *r;
+}
+
+/* Where a tensor's element can be read, looking first where the last one was found. */
+static const struct view *source(const struct views *reads, const struct view *w, int64_t at, int *hint)
+{
+    for (int i = 0; i < reads->n; i++) {
+        int k = (*hint + i) % reads->n;
+        const struct view *v = &reads->v[k];
+        if (v->tensor == w->tensor && v->holds == w->holds && at >= v->from && at < v->from + v->n) {
+            *hint = k;
+            return v;
+        }
+    }
+    return NULL;
+}
+
+/* The part of a written view that is read from somewhere, in runs.  `covered` receives elements. */
+static void meet(struct executor *x, const struct views *reads, const struct view *w, struct copy_task *c,
+                 int64_t *covered)
+{
+    int hint = 0;
+
+    for (int64_t at = w->from, end = w->from + w->n; at < end; ) {
+        const struct view *r = source(reads, w, at, &hint);
+        if (!r) {                           /* on to the next element that somebody reads */
+            int64_t next = end;
+            for (int i = 0; i < reads->n; i++)
+                if (reads->v[i].tensor == w->tensor && reads->v[i].holds == w->holds &&
+                    reads->v[i].from > at && reads->v[i].from < next)
+                    next = reads->v[i].from;
+            at = next;
+            continue;
+        }
+        int64_t n = r->from + r->n < end ? r->from + r->n - at : end - at;
+        add_run(c, &(struct run){ view_at(x, w, at), view_at(x, r, at), n, w->tensor, (uint8_t)w->dtype,
+                                  (uint8_t)r->dtype });
+        *covered += n;
+        at += n;
+    }
+}
+
+static struct copy_task *new_task(struct executor *x, const struct op *o, enum copy_fn fn)
+{
+    struct copy_task *c = room(1, sizeof *c);
+
+    *c = (struct copy_task){ .x = x, .op = o, .fn = fn, .scale = (double)o->u.copy.scale };
+    return c;
+}
+
+/* ---- running ---- */
+
+static struct kernels *kernels_of(const struct copy_task *c) { return c->x->kernels[c->op->stream]; }
+
+static int move(const struct copy_task *c, const struct run *r, double scale, bool add)
+{
+    struct kernels *k = kernels_of(c);
+
+    return kernels_ops(k)->copy(k, r->n, r->to, (enum dtype)r->dt, r->from, (enum dtype)r->st, scale, add);
+}
+
+static int norm(const struct copy_task *c, const struct run *r)
+{
+    struct kernels *k = kernels_of(c);
+    double sum = 0;
+
+    if (c->x->p->deterministic) {
+        exact_add_squares(&c->x->exact, r->n, r->from, (enum dtype)r->st);
+        return 0;
+    }
+    if (kernels_ops(k)->sum_squares(k, r->n, r->from, (enum dtype)r->st, &sum) < 0)
+        return -1;
+    c->x->norm_local += sum;
+    c->x->norm_of[r->tensor] += sum;
+    return 0;
+}
+
+static bool all_finite(const struct run *r)
+{
+    for (int64_t i = 0; i < r->n; i++) {
+        uint32_t bits = r->st == DT_FP32 ? ((const uint32_t *)r->from)[i]
+                                         : (uint32_t)((const uint16_t *)r->from)[i] << 16;
+        if ((bits & 0x7f800000u) == 0x7f800000u)
+            return false;
+    }
+    return true;
+}
+
+double norm_value(const struct executor *x)
+{
+    return sqrt(x->p->deterministic ? exact_value(&x->exact) : x->norm_sum + x->norm_local);
+}
+
+/* min(1, clip / (norm + 1e-6)): torch.nn.utils.clip_grad_norm_, DeepSpeed's unscale_and_clip_grads. */
+static double clip_factor(const struct executor *x)
+{
+    double norm_all = norm_value(x);
+
+    if (x->p->clip <= 0)
+        return 1;
+    return x->p->clip / (norm_all + 1e-6) < 1 ? x->p->clip / (norm_all + 1e-6) : 1;
+}
+
+static int run_one(const struct copy_task *c, const struct run *r, double factor)
+{
+    switch (c->fn) {
+    case COPY_SET:      return move(c, r, c->scale, false);
+    case COPY_ADD:      return move(c, r, c->scale, true);
+    case COPY_CLIP:     return factor == 1 && r->to == r->from ? 0 : move(c, r, factor, false);
+    case COPY_ZERO:     memset(r->to, 0, (size_t)r->n); return 0;
+    case COPY_NORM:     return norm(c, r);
+    case COPY_OVERFLOW: c->x->overflow |= !all_finite(r); return 0;
+    case COPY_NOTHING: case COPY_LOSS:
+        break;
+    }
+    return 0;
+}
+
+static int run_copy(struct task *t)
+{
+    struct copy_task *c = t->self;
+    double factor = c->fn == COPY_CLIP ? clip_factor(c->x) : 1;
+    int rc = 0;
+
+    if (c->fn == COPY_NORM)
+        c->x->norm_taken = true;
+    if (guarded_off(c->x, c->op))
+        c->x->guarded++;
+    else
+        for (int i = 0; i < c->n && rc == 0 && !c->x->a.no_compute; i++)
+            rc = run_one(c, &c->run[i], factor);
+    free(c->run);
+    return rc;
+}
+
+/* ---- issuing ---- */
+
+static int written_from_read(struct executor *x, const struct op *o, struct copy_task *c)
+{
+    int64_t want = 0, covered = 0;
+
+    for (int i = 0; i < x->writes.n; i++) {
+        want += x->writes.v[i].n;
+        meet(x, &x->reads, &x->writes.v[i], c, &covered);
+    }
+    if (covered == 0 && want > 0)
+        return fail("the schedule's entry \"%s\" writes what it does not read", o->what);
+    return 0;
+}
+
+static void each(struct executor *x, struct copy_task *c, const struct views *v)
+{
+    for (int i = 0; i < v->n; i++)
+        add_run(c, &(struct run){ view_at(x, &v->v[i], v->v[i].from), view_at(x, &v->v[i], v->v[i].from),
+                                  v->v[i].n, v->v[i].tensor, (uint8_t)v->v[i].dtype, (uint8_t)v->v[i].dtype });
+}
+
+/* Whole instances, padding too. */
+static void zero_instances(struct executor *x, const struct op *o, int64_t iteration, struct copy_task *c)
+{
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
+        const struct act *a = &x->s->acts[k];
+        for (int j = 0; (a->what & ACT_WRITE) && j < a->n; j++)
+            add_run(c, &(struct run){ arena_at(x->arena, inst_of(x, a, iteration, j)->at), NULL,
+                                      x->s->bufs[a->buf].bytes, 0, DT_UINT8, DT_UINT8 });
+    }
+}
+
+int issue_copy(struct executor *x, const struct op *o, int64_t iteration)
+{
+    enum copy_fn fn = (enum copy_fn)o->u.copy.fn;
+    struct copy_task *c = new_task(x, o, fn);
+    int rc = 0;
+
+    views_clear(&x->reads);
+    views_clear(&x->writes);
+    if (fn == COPY_ZERO) {
+        zero_instances(x, o, iteration, c);
+    } else if (fn != COPY_NOTHING) {
+        views_of(x, o, iteration, ACT_READ, &x->reads);
+        views_of(x, o, iteration, fn == COPY_ADD ? ACT_ADD : ACT_WRITE, &x->writes);
+        rc = views_there(x, o, &x->reads);
+        if (fn == COPY_NORM || fn == COPY_OVERFLOW)
+            each(x, c, &x->reads);
+        else if (rc == 0)
+            rc = written_from_read(x, o, c);
+    }
+    if (!x->lanes || rc < 0) {
+        free(c->run);
+        c->run = NULL;
+    }
+    if (rc < 0) {
+        free(c);
+        return -1;
+    }
+    put(x, o, run_copy, c);
+    return 0;
+}
+
+/* ---- first weights ---- */
+
+struct load_task { struct executor *x; int n; struct view *v; };
+
+enum { LOAD_PIECE = 1 << 16 };
+
+static int load_view(const struct load_task *l, const struct view *v, float *piece)
+{
+    struct kernels *k = l->x->kernels[STREAM_COMPUTE];
+
+    if (v->holds != HOLDS_PARAM && v->holds != HOLDS_MASTER) {
+        memset(view_at(l->x, v, v->from), 0, (size_t)(v->n * dtype_bytes(v->dtype)));
+        return 0;
+    }
+    for (int64_t at = v->from, end = v->from + v->n; at < end; at += LOAD_PIECE) {
+        int64_t n = end - at < LOAD_PIECE ? end - at : LOAD_PIECE;
+        if (weights_fill(l->x->a.weights, v->tensor, at, n, piece) < 0 ||
+            kernels_ops(k)->copy(k, n, view_at(l->x, v, at), v->dtype, piece, DT_FP32, 1, false) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int run_load(struct task *t)
+{
+    struct load_task *l = t->self;
+    float *piece = room(LOAD_PIECE, sizeof *piece);
+    int rc = 0;
+
+    for (int i = 0; i < l->n && rc == 0 && !l->x->a.no_compute; i++)
+        rc = load_view(l, &l->v[i], piece);
+    free(piece);
+    free(l->v);
+    return rc;
+}
+
+int issue_load(struct executor *x, const struct op *o, int64_t iteration)
+{
+    struct load_task *l = room(1, sizeof *l);
+
+    views_clear(&x->writes);
+    views_of(x, o, iteration, ACT_WRITE, &x->writes);
+    l->x = x;
+    l->n = x->writes.n;
+    if (x->lanes) {
+        l->v = room((size_t)l->n, sizeof *l->v);
+        memcpy(l->v, x->writes.v, (size_t)l->n * sizeof *l->v);
+    }
+    put(x, o, run_load, l);
+    return 0;
+}

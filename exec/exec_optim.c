@@ -1,0 +1,123 @@
+/* exec_optim.c -- AdamW: states, gradients and weights met element by element. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/executor_internal.h"
+#include "model/fail.h"
+
+struct adam_run {
+    float *m, *v, *p;               /* p: master weights, or the fp32 parameters themselves */
+    const void *g;
+    void *out;                      /* parameters to be cast into, or NULL */
+    int64_t n, from;
+    int32_t tensor;
+    uint8_t gt, ot;
+};
+
+struct adam_task {
+    struct executor *x;
+    const struct op *op;
+    struct exec_step *step;
+    struct adam_run *run;
+    int n, room;
+    bool fresh;                     /* the states came with this entry: they start at zero */
+};
+
+static int run_adam(struct task *t)
+{
+    struct adam_task *a = t->self;
+    struct executor *x = a->x;
+    struct kernels *k = x->kernels[STREAM_COMPUTE];
+    bool off = guarded_off(x, a->op);
+    int rc = 0;
+
+    x->guarded += off;
+    for (int i = 0; i < a->n && rc == 0 && !x->a.no_compute; i++) {
+        const struct adam_run *r = &a->run[i];
+        if (a->fresh) {
+            memset(r->m, 0, (size_t)r->n * sizeof *r->m);
+            memset(r->v, 0, (size_t)r->n * sizeof *r->v);
+        }
+        if (off)
+            continue;
+        if (a->step->on_grad)
+            a->step->on_grad(a->step->on_grad_arg, r->tensor, r->from, r->n, r->g, (enum dtype)r->gt);
+        rc = kernels_ops(k)->adamw(k, &a->step->adamw, r->n, r->p, r->m, r->v, r->g, (enum dtype)r->gt, r->out,
+                                   (enum dtype)r->ot);
+    }
+    free(a->run);
+    return rc;
+}
+
+static void add(struct adam_task *a, const struct adam_run *r)
+{
+    if (a->n == a->room) {
+        a->room = a->room ? 2 * a->room : 64;
+        a->run = realloc(a->run, (size_t)a->room * sizeof *a->run);
+        if (!a->run)
+            abort();
+    }
+    a->run[a->n++] = *r;
+}
+
+static int64_t until(const struct view *v, int64_t end)
+{
+    return v && v->from + v->n < end ? v->from + v->n : end;
+}
+
+/* Runs of one view of first moments. */
+static int meet(struct executor *x, struct adam_task *a, const struct view *m)
+{
+    int64_t end = m->from + m->n;
+
+    for (int64_t at = m->from; at < end; ) {
+        const struct view *v = view_find(&x->writes, HOLDS_EXP_AVG_SQ, m->tensor, at);
+        const struct view *w = view_find(&x->writes, HOLDS_MASTER, m->tensor, at);
+        const struct view *p = view_find(&x->writes, HOLDS_PARAM, m->tensor, at);
+        const struct view *g = view_find(&x->reads, HOLDS_GRAD, m->tensor, at);
+        if (!v || !g || !(w || p))
+            return fail("the schedule's optimizer has no %s of %s", !v ? "state" : !g ? "gradient" : "weights",
+                        tensor_of(x, m->tensor)->name);
+        if (!w && p->dtype != DT_FP32)
+            return fail("the schedule's optimizer updates %s in %s", tensor_of(x, m->tensor)->name,
+                        dtype_name(p->dtype));
+        int64_t to = until(v, until(w, until(p, until(g, end))));
+        add(a, &(struct adam_run){ .m = view_at(x, m, at), .v = view_at(x, v, at), .g = view_at(x, g, at),
+                                   .p = view_at(x, w ? w : p, at), .out = w && p ? view_at(x, p, at) : NULL,
+                                   .n = to - at, .from = at, .tensor = m->tensor, .gt = (uint8_t)g->dtype,
+                                   .ot = (uint8_t)(w && p ? p->dtype : DT_FP32) });
+        at = to;
+    }
+    return 0;
+}
+
+int issue_optimizer(struct executor *x, const struct op *o, int64_t iteration)
+{
+    struct adam_task *a = room(1, sizeof *a);
+    int rc;
+
+    a->x = x;
+    a->op = o;
+    a->step = x->step;
+    views_clear(&x->reads);
+    views_clear(&x->writes);
+    views_of(x, o, iteration, ACT_READ, &x->reads);
+    views_of(x, o, iteration, ACT_WRITE, &x->writes);
+    rc = views_there(x, o, &x->reads);
+    for (int i = 0; i < x->writes.n && rc == 0; i++)
+        if (x->writes.v[i].holds == HOLDS_EXP_AVG) {
+            a->fresh |= (x->writes.v[i].what & ACT_ALLOC) != 0;
+            rc = meet(x, a, &x->writes.v[i]);
+        }
+    if (rc < 0 || !x->lanes) {
+        free(a->run);
+        a->run = NULL;
+        a->n = 0;
+    }
+    if (rc < 0) {
+        free(a);
+        return -1;
+    }
+    put(x, o, run_adam, a);
+    return 0;
+}

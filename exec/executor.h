@@ -1,0 +1,96 @@
+/* executor.h -- the schedules of a plan on one rank, for real.
+ *
+ *     struct executor *x = executor_new(&args);            (dry: finds addresses and peaks)
+ *     executor_map(x) ... executor_run(x, SCHED_INIT, &step) ...
+ *     executor_run(x, SCHED_FIRST, &step); executor_run(x, SCHED_STEADY, &step) ...
+ *
+ * It reads the entries and nothing else: an operation is dispatched on its kind, a buffer
+ * comes and goes where the schedule says, a wait is a wait.  Which strategy a plan has is
+ * not known here.  The calling thread is the issuing thread; lanes.h has the others. */
+#ifndef DPX_EXECUTOR_H
+#define DPX_EXECUTOR_H
+
+#include "exec/arena.h"
+#include "exec/comm.h"
+#include "exec/kernels.h"
+#include "exec/lanes.h"
+#include "exec/weights.h"
+#include "model/plan.h"
+#include "model/schedule.h"
+
+struct executor;
+
+struct executor_args {
+    const struct plan *plan;
+    const struct schedules *schedules;      /* lowered with `detailed`; must outlive the executor */
+    struct comm *const *comm;               /* by enum group; NULL where a group has no communicator */
+    atomic_bool   *stop;                    /* set: everything ends soon */
+    int            threads;                 /* of the compute stream */
+    bool           guarded, reference;      /* arena_new(), kernels_open() */
+    bool           no_compute;              /* kernels do nothing: memory at any scale */
+    int64_t        limit;                   /* bytes allocated, INT64_MAX: none */
+    const struct weights *weights;
+    uint64_t       seed;                    /* dropout's */
+    enum coll_algo algo[NCOLL];
+    enum coll_sum  sum;
+};
+
+/* The first entry that needs more than the limit. */
+struct exec_over { bool over; enum sched_id sched; int op; int64_t iteration, bytes; char buffer[64]; };
+
+/* One optimizer step: what it is given, and what it leaves. */
+struct exec_step {
+    int64_t number;                 /* 1, 2, ... */
+    const int32_t *ids, *labels;    /* [accumulation][micro_batch * seq] */
+    const int64_t *samples;         /* [accumulation]: number of the first sample of each micro-batch */
+    struct adamw   adamw;
+    /* Called for runs of gradients as the optimizer reads them; NULL: nobody asks. */
+    void (*on_grad)(void *arg, int tensor, int64_t from, int64_t n, const void *g, enum dtype t);
+    void  *on_grad_arg;
+
+    double  loss_sum;               /* of all tokens of this rank's micro-batches */
+    int64_t loss_tokens;
+    double  grad_norm;              /* NaN where the schedule takes none */
+    bool    skipped;                /* the overflow flag was set: guarded entries did nothing */
+    int64_t guarded_taken;          /* how many */
+};
+
+/* Runs all schedules dry, steady twice: addresses, extent, the allocated peak, whether the limit
+ * holds.  NULL with the reason reported. */
+struct executor *executor_new(const struct executor_args *a);
+void executor_free(struct executor *x);             /* accepts NULL */
+const struct exec_over *executor_over(const struct executor *x);
+int64_t executor_extent(const struct executor *x);
+/* Bytes that the kernels of a plan work in, beside the arena. */
+int64_t executor_workspace(const struct plan *p, int threads);
+/* From the dry run, and of what ran since executor_map(). */
+int64_t executor_allocated_peak(const struct executor *x);
+int64_t executor_held_peak(const struct executor *x);
+const struct arena_meter *executor_meter(const struct executor *x);
+
+/* Maps the arena, starts the streams.  0, or -1 reported. */
+int executor_map(struct executor *x);
+/* Issues a schedule and waits for its end.  0, or -1 reported. */
+int executor_run(struct executor *x, enum sched_id id, struct exec_step *step);
+
+/* All calls of one collective since executor_map(): count, bytes of their full buffers. */
+struct exec_count { int64_t count, bytes; };
+const struct exec_count *executor_count(const struct executor *x, enum coll_op op, enum group g, enum dtype t);
+
+/* One entry as it ran in the last recorded step; position: of the entry in issue order. */
+struct exec_ran { int32_t position; int op; int64_t iteration; double issued, start, end; };
+/* Records the next runs; executor_ran() then returns n entries of the last, seconds from its
+ * begin.  The array stays the executor's. */
+int  executor_record(struct executor *x, bool on);
+const struct exec_ran *executor_ran(const struct executor *x, int64_t *n);
+/* Seconds the compute stream waited in the last run. */
+void executor_waited(const struct executor *x, double *for_collectives, double *for_others);
+
+/* Persistent parameters of this rank: calls f for each run of elements that it holds (master
+ * weights where there are any), in no particular order.  After a whole step. */
+int  executor_params(struct executor *x, int (*f)(void *arg, int tensor, int64_t from, int64_t n, const void *p,
+                                                  enum dtype t, bool master), void *arg);
+
+struct lanes *executor_lanes(const struct executor *x);     /* for the watchdog */
+
+#endif

@@ -1,0 +1,159 @@
+#include "tests/exec/kernels_check.h"
+
+static struct kernels_need need_of(const struct attention *a, int threads)
+{
+    return (struct kernels_need){ .n = a->batch * a->seq, .widest_in = a->heads * a->dim,
+                                  .widest_out = a->ld, .seq = a->seq, .dim = a->dim, .threads = threads,
+                                  .at = a->at, .wt = a->at };
+}
+
+static struct attention random_attention(int64_t most_seq)
+{
+    struct attention a = { .batch = random_int(1, 3), .seq = random_int(1, most_seq),
+                           .kv_heads = random_int(1, 3), .dim = random_int(1, 40) * 2,
+                           .at = coin() ? DT_FP32 : DT_BF16 };
+
+    a.heads = a.kv_heads * random_int(1, 3);
+    a.ld = (a.heads + 2 * a.kv_heads) * a.dim + (coin() ? random_int(1, 7) : 0);
+    a.scale = 1 / sqrt((double)a.dim);
+    if (random_int(0, 2) == 0)
+        a.drop = (struct dropout){ .p = 0.2, .key = random_bits(), .first = random_int(0, 99) };
+    return a;
+}
+
+/* o, lse, delta and dqkv of one set of kernels. */
+struct results { struct array o, lse, delta, dqkv; };
+
+static struct results attend(struct opened *k, const struct attention *a, const struct array *qkv,
+                             const struct array *o_in, const struct array *lse_in, const struct array *dout)
+{
+    int64_t n = a->batch * a->seq;
+    struct results r = { array_new(n * a->heads * a->dim, a->at), array_new(n * a->heads, DT_FP32),
+                         array_new(n * a->heads, DT_FP32), array_new(n * a->ld, a->at) };
+
+    assert_int_equal(k->ops->attention(k->k, a, qkv->x, r.o.x, r.lse.x), 0);
+    /* Backward of all from the same o and lse. */
+    assert_int_equal(k->ops->attention_back(k->k, a, qkv->x, o_in ? o_in->x : r.o.x,
+                                            lse_in ? lse_in->x : r.lse.x, dout->x, r.delta.x, r.dqkv.x), 0);
+    return r;
+}
+
+static void free_results(struct results *r)
+{
+    array_free(&r->o), array_free(&r->lse), array_free(&r->delta), array_free(&r->dqkv);
+}
+
+static void check_attention(const struct attention *a, int threads, double size)
+{
+    struct kernels_need need = need_of(a, threads);
+    struct both b = open_both(&need);
+    struct array qkv = array_random(a->batch * a->seq * a->ld, a->at, size);
+    struct array dout = array_random(a->batch * a->seq * a->heads * a->dim, a->at, 1);
+    struct results want = attend(&b.ref, a, &qkv, NULL, NULL, &dout);
+    struct results got = attend(&b.host, a, &qkv, &want.o, &want.lse, &dout);
+    /* A score's rounding is a probability's relative error, and scores grow as size^2. */
+    double tol = a->at == DT_BF16 ? 1.01 * 0x1p-7 : 4e-6 * size * size;
+
+    assert_same("attention", &got.o, &want.o, tol, size > 1 ? size : 0.05);
+    assert_same("log-sum-exp", &got.lse, &want.lse, 1e-6, size * size);
+    assert_same("attention delta", &got.delta, &want.delta, 4e-6, 1);
+    /* A gradient is a sum of p * (dO . v) * q. */
+    assert_same("attention backward", &got.dqkv, &want.dqkv, tol, a->at == DT_BF16 ? 0.05 : size * size * size);
+    free_results(&got), free_results(&want);
+    array_free(&qkv), array_free(&dout);
+    close_both(&b);
+}
+
+static void random_attention_equals_the_reference(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        struct attention a = random_attention(i < 40 ? 40 : 90);
+        check_attention(&a, 1 + i % 2, 1);
+    }
+}
+
+/* Row blocks are of 64, key blocks of 256. */
+static void attention_over_several_key_blocks_equals_the_reference(void **state)
+{
+    static const int64_t seq[] = { 255, 256, 257, 290, 513 };
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        struct attention a = random_attention(4);
+        a.batch = 1, a.seq = seq[i], a.kv_heads = 1, a.heads = 1 + i % 2, a.dim = 10 + 6 * i;
+        a.ld = (a.heads + 2) * a.dim;
+        a.scale = 1 / sqrt((double)a.dim);
+        check_attention(&a, 1, 1);
+    }
+}
+
+/* Scores of some hundreds: without the running maximum e^score would overflow. */
+static void large_scores_do_not_overflow(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct attention a = random_attention(80);
+        a.at = DT_FP32;
+        a.scale = 1;
+        check_attention(&a, 1, 6);
+    }
+}
+
+static void attention_is_the_same_on_every_run(void **state)
+{
+    struct attention a = { .batch = 2, .seq = 100, .heads = 6, .kv_heads = 3, .dim = 20, .ld = 240,
+                           .scale = 0.2, .at = DT_FP32 };
+    struct kernels_need need = need_of(&a, 2);
+    struct opened o = open_kernels(&need, false);
+    struct array qkv = array_random(a.batch * a.seq * a.ld, a.at, 1);
+    struct array dout = array_random(a.batch * a.seq * a.heads * a.dim, a.at, 1);
+    struct results once = attend(&o, &a, &qkv, NULL, NULL, &dout);
+
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        struct results again = attend(&o, &a, &qkv, NULL, NULL, &dout);
+        assert_memory_equal(once.o.x, again.o.x, (size_t)once.o.n * 4);
+        assert_memory_equal(once.dqkv.x, again.dqkv.x, (size_t)once.dqkv.n * 4);
+        free_results(&again);
+    }
+    free_results(&once);
+    array_free(&qkv), array_free(&dout);
+    close_kernels(&o);
+}
+
+/* Rotating by an angle and by its negative is nothing; what is not rotated stays. */
+static void rotary_equals_the_reference_and_its_inverse_undoes_it(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 30; i++) {
+        struct attention a = random_attention(60);
+        int64_t rot = random_int(1, a.dim / 2) * 2;
+        struct kernels_need need = need_of(&a, 1 + i % 2);
+        struct both b = open_both(&need);
+        struct array freq = array_random(rot / 2, DT_FP32, 1);
+        struct array x = array_random(a.batch * a.seq * a.ld, a.at, 1);
+        struct array got = array_like(&x), want = array_like(&x);
+        double tol = a.at == DT_BF16 ? 0x1p-7 : 1e-6;
+
+        assert_int_equal(b.host.ops->rotary(b.host.k, &a, rot, freq.x, got.x, false), 0);
+        assert_int_equal(b.ref.ops->rotary(b.ref.k, &a, rot, freq.x, want.x, false), 0);
+        assert_same("rotary", &got, &want, tol, a.at == DT_BF16 ? 0.02 : 1);
+        assert_int_equal(b.host.ops->rotary(b.host.k, &a, rot, freq.x, got.x, true), 0);
+        assert_same("rotary and back", &got, &x, 2 * tol, 1);
+        array_free(&freq), array_free(&x), array_free(&got), array_free(&want);
+        close_both(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_attention_equals_the_reference),
+        cmocka_unit_test(attention_over_several_key_blocks_equals_the_reference),
+        cmocka_unit_test(large_scores_do_not_overflow),
+        cmocka_unit_test(attention_is_the_same_on_every_run),
+        cmocka_unit_test(rotary_equals_the_reference_and_its_inverse_undoes_it),
+    };
+    return cmocka_run_group_tests_name("exec/kernels attention", tests, NULL, NULL);
+}

@@ -1,0 +1,353 @@
+/* matrix_plans.h -- the plans of the strategy matrix: every cell of strategies and dialects, and
+ * what may vary within one.
+ *
+ * Axes: world size, subject (model, precision, clipping, dropout), accumulation, recompute, unit,
+ * and a list of variants: options of the cell's own, one or two at a time.  All combinations that
+ * plan_check() and can_run() accept are the whole matrix; a covering set of it has every pair of
+ * values of two axes that the whole has.  All have one global batch. */
+#ifndef DPX_TESTS_MPI_MATRIX_PLANS_H
+#define DPX_TESTS_MPI_MATRIX_PLANS_H
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/can_run.h"
+#include "model/fail.h"
+#include "model/plan_keys.h"
+
+enum { BATCH = 96, SEQ = 8 };           /* 96: what 4 micro-steps on 1, 2, 3, 4, 6, 8 ranks divide */
+
+/* ---- subjects: odd sizes, so that shards have padding and end inside tensors ---- */
+
+static const char *const configs[] = {
+    "{\"model_type\": \"gpt2\", \"n_layer\": 4, \"n_embd\": 18, \"n_head\": 2, \"n_positions\": 11,"
+    " \"vocab_size\": 37, \"resid_pdrop\": 0.2, \"embd_pdrop\": 0.2, \"attn_pdrop\": 0.2}",
+    "{\"model_type\": \"llama\", \"num_hidden_layers\": 4, \"hidden_size\": 12, \"intermediate_size\": 29,"
+    " \"num_attention_heads\": 6, \"num_key_value_heads\": 2, \"vocab_size\": 41,"
+    " \"max_position_embeddings\": 16, \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": false}",
+};
+enum { NCONFIGS = sizeof configs / sizeof *configs };
+static struct model model[NCONFIGS];
+
+static const struct subject { const char *name; int model; enum dtype t; double clip, dropout; } subjects[] = {
+    { "gpt2",               0, DT_FP32, 0,   0 },
+    { "llama clipped",      1, DT_FP32, 0.3, 0 },
+    { "gpt2 with dropout",  0, DT_FP32, 0.3, 0.2 },
+    { "gpt2 in bf16",       0, DT_BF16, 0.3, 0 },
+    { "llama in bf16",      1, DT_BF16, 0,   0 },
+};
+enum { NSUBJECTS = sizeof subjects / sizeof *subjects };
+
+static void models_load(void)
+{
+    for (int i = 0; i < NCONFIGS; i++) {
+        json_t *j = json_loads(configs[i], 0, NULL);
+        if (!j || model_from_config(j, "matrix", &model[i]) < 0)
+            exit(2);
+        json_decref(j);
+    }
+}
+
+static void models_free(void)
+{
+    for (int i = 0; i < NCONFIGS; i++)
+        model_free(&model[i]);
+}
+
+/* ---- variants ---- */
+
+static void as_it_is(struct plan *p)        { (void)p; }
+static void sync_each(struct plan *p)       { p->sync_every_micro_step = true; }
+static void sync_last(struct plan *p)       { p->sync_every_micro_step = false; }
+static void half_groups(struct plan *p)     { p->shard_group = p->cluster.world_size / 2; }
+
+static void small_ddp_buckets(struct plan *p)   { p->ddp.bucket_cap_mb = 0.004; }
+static void bucket_views(struct plan *p)        { p->ddp.gradient_as_bucket_view = true; }
+static void views_of_small(struct plan *p)      { bucket_views(p); small_ddp_buckets(p); }
+static void static_graph(struct plan *p)        { p->ddp.static_graph = true; }
+static void find_unused(struct plan *p)         { p->ddp.find_unused_parameters = true; }
+static void param_buckets(struct plan *p)       { p->ddp.parameters_as_bucket_view = true; }
+
+static void keep_units(struct plan *p)      { p->fsdp.reshard_after_forward = 0; }
+static void reshard_to_two(struct plan *p)  { p->fsdp.reshard_after_forward = 2; }
+static void free_root(struct plan *p)       { p->fsdp.root_reshard_after_forward = 1; }
+static void half_kept(struct plan *p)       { half_groups(p); keep_units(p); }
+static void half_sync_last(struct plan *p)  { half_groups(p); sync_last(p); }
+static void kept_sync_last(struct plan *p)  { keep_units(p); sync_last(p); }
+static void reduce_bf16(struct plan *p)     { p->reduce_dtype = DT_BF16; }
+static void reduce_fp32(struct plan *p)     { p->reduce_dtype = DT_FP32; }
+
+static void grad_op(struct plan *p)         { p->fsdp.sharding_strategy = FSDP1_SHARD_GRAD_OP; }
+static void no_shard(struct plan *p)        { p->fsdp.sharding_strategy = FSDP1_NO_SHARD; }
+static void hybrid(struct plan *p)          { p->fsdp.sharding_strategy = FSDP1_HYBRID_SHARD; half_groups(p); }
+static void hybrid2(struct plan *p)         { hybrid(p); p->fsdp.sharding_strategy = FSDP1_HYBRID_SHARD_ZERO2; }
+static void post(struct plan *p)            { p->fsdp.backward_prefetch = PREFETCH_POST; }
+static void no_prefetch(struct plan *p)     { p->fsdp.backward_prefetch = PREFETCH_NONE; }
+static void forward_too(struct plan *p)     { p->fsdp.forward_prefetch = true; }
+static void unlimited(struct plan *p)       { p->fsdp.limit_all_gathers = false; }
+static void orig_params(struct plan *p)     { p->fsdp.use_orig_params = true; }
+static void grad_op_post_last(struct plan *p)   { grad_op(p); post(p); sync_last(p); }
+static void hybrid_forward(struct plan *p)  { hybrid(p); forward_too(p); unlimited(p); }
+static void hybrid_last(struct plan *p)     { hybrid(p); sync_last(p); no_prefetch(p); }
+
+static void small_buckets(struct plan *p)   { p->ds.reduce_bucket_size = 700; }
+static void overlapped(struct plan *p)      { p->ds.overlap_comm = !p->ds.overlap_comm; }
+static void small_overlapped(struct plan *p)    { small_buckets(p); overlapped(p); }
+static void all_reduced(struct plan *p)     { p->ds.reduce_scatter = false; }
+static void all_reduced_small(struct plan *p)   { all_reduced(p); small_overlapped(p); }
+static void reduce_per_owner(struct plan *p)    { p->ds.use_multi_rank_bucket_allreduce = false; }
+static void per_owner_small(struct plan *p) { reduce_per_owner(p); small_buckets(p); }
+static void scattered(struct plan *p)       { p->ds.contiguous_gradients = false; }
+static void scattered_small(struct plan *p) { scattered(p); small_buckets(p); }
+static void round_robin(struct plan *p)     { p->ds.round_robin_gradients = true; small_buckets(p); }
+static void wire_fp32(struct plan *p)       { p->ds.communication_dtype = DT_FP32; }
+static void predivided(struct plan *p)      { p->ds.prescale = 2; p->ds.reduce_scatter = false; }
+static void grads_fp32(struct plan *p)      { p->ds.grad_accum_fp32 = true; }
+static void overflow_unseen(struct plan *p) { p->ds.check_grad_overflow = false; }
+static void nothing_stays(struct plan *p)   { p->ds.stage3_param_persistence_threshold = 0; }
+static void all_stays(struct plan *p)       { p->ds.stage3_param_persistence_threshold = 1 << 20; }
+static void no_fetch_ahead(struct plan *p)  { nothing_stays(p); p->ds.stage3_prefetch_bucket_size = 0; }
+static void few_live(struct plan *p)        { nothing_stays(p); p->ds.stage3_max_live_parameters = 1500; }
+static void no_reuse(struct plan *p)        { nothing_stays(p); p->ds.stage3_max_reuse_distance = 0; }
+static void small_fetch(struct plan *p)     { nothing_stays(p); p->ds.stage3_prefetch_bucket_size = 900; }
+static void sub_groups(struct plan *p)      { p->ds.sub_group_size = 900; }
+static void fetch_by_reduce(struct plan *p) { nothing_stays(p); p->ds.stage3_use_all_reduce_for_fetch_params = true; }
+static void one_by_one(struct plan *p)      { nothing_stays(p); p->ds.stage3_allgather_sequential = true; }
+
+enum {
+    DDPS = CELL(STRAT_DDP, DIALECT_TORCH) | CELL(STRAT_ZERO1, DIALECT_TORCH),
+    ZRO = CELL(STRAT_ZERO1, DIALECT_TORCH),
+    FSDP2 = CELL(STRAT_FSDP, DIALECT_TORCH),
+    FSDP1 = CELL(STRAT_FSDP, DIALECT_TORCH_FSDP1),
+    HALVES = FSDP2 | CELL(STRAT_FSDP, DIALECT_PAPER),
+    DS0 = CELL(STRAT_DDP, DIALECT_DEEPSPEED), DS1 = CELL(STRAT_ZERO1, DIALECT_DEEPSPEED),
+    DS2 = CELL(STRAT_ZERO2, DIALECT_DEEPSPEED), DS3 = CELL(STRAT_ZERO3, DIALECT_DEEPSPEED),
+    DS12 = DS1 | DS2, DS123 = DS12 | DS3,
+};
+
+static const struct variant { const char *name; void (*set)(struct plan *p); uint32_t cells; } variants[] = {
+    { "", as_it_is, 0xffffffffu },
+    { "syncing each micro-step", sync_each, 0xffffffffu },
+    { "syncing the last micro-step", sync_last, 0xffffffffu },
+    { "groups of half the ranks", half_groups, HALVES },
+    { "small buckets", small_ddp_buckets, DDPS },
+    { "bucket views", bucket_views, DDPS },
+    { "small bucket views", views_of_small, DDPS },
+    { "static graph", static_graph, DDPS },
+    { "find unused parameters", find_unused, DDPS },
+    { "parameters as bucket view", param_buckets, ZRO },
+    { "units kept after forward", keep_units, FSDP2 },
+    { "units kept, syncing the last", kept_sync_last, FSDP2 },
+    { "resharded to two", reshard_to_two, FSDP2 },
+    { "root freed", free_root, FSDP2 },
+    { "hybrid, units kept", half_kept, FSDP2 },
+    { "hybrid, syncing the last", half_sync_last, FSDP2 },
+    { "reducing in bf16", reduce_bf16, FSDP2 | FSDP1 },
+    { "reducing in fp32", reduce_fp32, FSDP2 | FSDP1 },
+    { "SHARD_GRAD_OP", grad_op, FSDP1 },
+    { "NO_SHARD", no_shard, FSDP1 },
+    { "HYBRID_SHARD", hybrid, FSDP1 },
+    { "HYBRID_SHARD_ZERO2", hybrid2, FSDP1 },
+    { "BACKWARD_POST", post, FSDP1 },
+    { "no backward prefetch", no_prefetch, FSDP1 },
+    { "forward prefetch", forward_too, FSDP1 },
+    { "gathers unlimited", unlimited, FSDP1 },
+    { "original parameters", orig_params, FSDP1 },
+    { "SHARD_GRAD_OP, BACKWARD_POST, syncing the last", grad_op_post_last, FSDP1 },
+    { "HYBRID_SHARD, forward prefetch, unlimited", hybrid_forward, FSDP1 },
+    { "HYBRID_SHARD, no prefetch, syncing the last", hybrid_last, FSDP1 },
+    { "small buckets", small_buckets, DS123 },
+    { "the other overlap_comm", overlapped, DS123 },
+    { "small buckets, the other overlap_comm", small_overlapped, DS123 },
+    { "no reduce_scatter", all_reduced, DS123 },
+    { "no reduce_scatter, small buckets", all_reduced_small, DS123 },
+    { "a reduce per owner", reduce_per_owner, DS12 },
+    { "a reduce per owner, small buckets", per_owner_small, DS12 },
+    { "gradients not contiguous", scattered, DS123 },
+    { "gradients not contiguous, small buckets", scattered_small, DS123 },
+    { "round robin", round_robin, DS12 },
+    { "fp32 on the wire", wire_fp32, DS0 | DS123 },
+    { "predivided", predivided, DS0 | DS123 },
+    { "gradients summed in fp32", grads_fp32, DS1 | DS3 },
+    { "overflow not looked for", overflow_unseen, DS12 },
+    { "no parameter stays", nothing_stays, DS3 },
+    { "all parameters stay", all_stays, DS3 },
+    { "nothing fetched ahead", no_fetch_ahead, DS3 },
+    { "little fetched ahead", small_fetch, DS3 },
+    { "few live parameters", few_live, DS3 },
+    { "no reuse", no_reuse, DS3 },
+    { "sub-groups", sub_groups, DS3 },
+    { "fetched by all-reduce", fetch_by_reduce, DS3 },
+    { "fetched one by one", one_by_one, DS3 },
+};
+enum { NVARIANTS = sizeof variants / sizeof *variants };
+
+/* ---- axes ---- */
+
+enum axis { AXIS_WORLD, AXIS_SUBJECT, AXIS_ACCUMULATION, AXIS_RECOMPUTE, AXIS_UNIT, AXIS_VARIANT, NAXES };
+
+static const int64_t world_sizes[] = { 1, 2, 3, 4, 6, 8 };
+static const int64_t accumulations[] = { 1, 4 };
+static const struct { const char *name; enum recompute what; int64_t interval; } recomputes[] = {
+    { "", RECOMPUTE_NONE, 1 }, { "recomputed", RECOMPUTE_FULL, 1 },
+    { "every second recomputed", RECOMPUTE_FULL, 2 }, { "attention recomputed", RECOMPUTE_SELECTIVE, 1 },
+};
+static const struct { enum unit_kind kind; int64_t blocks; } unit_kinds[] = {
+    { UNIT_BLOCK, 1 }, { UNIT_MODEL, 1 }, { UNIT_BLOCKS, 2 }, { UNIT_HALF_BLOCK, 1 }, { UNIT_MODULE, 1 },
+};
+static const int axis_size[NAXES] = { 6, NSUBJECTS, 2, 4, 5, NVARIANTS };
+
+struct choice { enum strategy s; enum dialect d; int at[NAXES]; };
+
+/* Model and cluster are borrowed: never plan_free() it. */
+static bool matrix_plan(const struct choice *c, struct plan *p)
+{
+    const struct subject *on = &subjects[c->at[AXIS_SUBJECT]];
+    const struct variant *v = &variants[c->at[AXIS_VARIANT]];
+    struct plan before;
+
+    memset(p, 0, sizeof *p);
+    p->model = model[on->model];
+    p->cluster.world_size = p->cluster.gpus_per_node = world_sizes[c->at[AXIS_WORLD]];
+    p->cluster.nodes = 1;
+    p->seq = SEQ;
+    plan_defaults(p, c->s, c->d, on->t);
+    p->kernels = KERNELS_DPX;
+    p->clip = on->clip;
+    p->dropout = on->dropout;
+    p->accumulation = accumulations[c->at[AXIS_ACCUMULATION]];
+    p->micro_batch = BATCH / (p->cluster.world_size * p->accumulation);
+    p->recompute = recomputes[c->at[AXIS_RECOMPUTE]].what;
+    p->recompute_interval = recomputes[c->at[AXIS_RECOMPUTE]].interval;
+    if (p->ds.reduce_bucket_size > 1 << 16)
+        p->ds.reduce_bucket_size = 1 << 16;             /* all of the model, and memory to spare */
+    if (!plan_key_find("", "unit", CELL(c->s, c->d)) || c->d == DIALECT_DEEPSPEED) {
+        if (c->at[AXIS_UNIT] != 0)
+            return false;
+    } else {
+        p->unit = unit_kinds[c->at[AXIS_UNIT]].kind;
+        p->unit_blocks = unit_kinds[c->at[AXIS_UNIT]].blocks;
+    }
+    before = *p;
+    v->set(p);
+    plan_resolve(p);
+    if (!(v->cells & CELL(c->s, c->d)) || (v->set != as_it_is && !memcmp(&before, p, sizeof before)))
+        return false;
+    return plan_check(p, "matrix") == 0 && can_run(p) == 0;
+}
+
+/* FSDP1's hybrid sharding in groups of one rank never averages between replicas: they drift apart,
+ * as they do in PyTorch (lower_fsdp1.c). */
+static bool drifts_apart(const struct plan *p)
+{
+    return p->dialect == DIALECT_TORCH_FSDP1 && p->shard_group == 1 && p->cluster.world_size > 1;
+}
+
+static void matrix_words(const struct choice *c, const struct plan *p, char *to, size_t size)
+{
+    char unit[32] = "";
+
+    if (plan_key_find("", "unit", CELL(c->s, c->d)))
+        plan_unit_text(p, unit, sizeof unit);
+    snprintf(to, size, "%s/%s on %d, %s, accumulation %d%s%s%s%s%s%s", strategy_name(c->s), dialect_name(c->d),
+             (int)p->cluster.world_size, subjects[c->at[AXIS_SUBJECT]].name, (int)p->accumulation,
+             *unit ? ", unit " : "", unit, c->at[AXIS_RECOMPUTE] ? ", " : "", recomputes[c->at[AXIS_RECOMPUTE]].name,
+             c->at[AXIS_VARIANT] ? ", " : "", variants[c->at[AXIS_VARIANT]].name);
+}
+
+/* ---- the sets ---- */
+
+struct choices { struct choice *c; int n, room; };
+
+static void choices_add(struct choices *to, const struct choice *c)
+{
+    if (to->n == to->room) {
+        to->room = to->room ? 2 * to->room : 1024;
+        to->c = realloc(to->c, (size_t)to->room * sizeof *to->c);
+        if (!to->c)
+            abort();
+    }
+    to->c[to->n++] = *c;
+}
+
+/* The next combination, the last axis fastest; false after the last. */
+static bool advance(struct choice *c)
+{
+    for (int a = NAXES; a-- > 0; c->at[a] = 0)
+        if (++c->at[a] < axis_size[a])
+            return true;
+    return false;
+}
+
+static void whole_cell(enum strategy s, enum dialect d, struct choices *out)
+{
+    struct choice c = { .s = s, .d = d };
+    struct plan p;
+    char why[512];
+
+    if (!dialect_has(d, s))
+        return;
+    fail_capture(why, sizeof why);
+    do {
+        if ((variants[c.at[AXIS_VARIANT]].cells & CELL(s, d)) && matrix_plan(&c, &p) && !drifts_apart(&p))
+            choices_add(out, &c);
+    } while (advance(&c));
+    fail_capture(NULL, 0);
+}
+
+enum { MOST = NVARIANTS };              /* values of an axis */
+typedef bool pairs[NAXES][NAXES][MOST][MOST];
+
+static int uncovered(const struct choice *c, pairs covered)
+{
+    int n = 0;
+
+    for (int a = 0; a < NAXES; a++)
+        for (int b = a + 1; b < NAXES; b++)
+            n += !covered[a][b][c->at[a]][c->at[b]];
+    return n;
+}
+
+/* Greedy: always the plan with most new pairs, of equals the first. */
+static void covering_set(const struct choices *all, struct choices *out)
+{
+    static pairs covered;
+
+    memset(covered, 0, sizeof covered);
+    for (;;) {
+        int best = -1, most = 0;
+        for (int i = 0; i < all->n; i++) {
+            int n = uncovered(&all->c[i], covered);
+            if (n > most)
+                most = n, best = i;
+        }
+        if (best < 0)
+            return;
+        choices_add(out, &all->c[best]);
+        for (int a = 0; a < NAXES; a++)
+            for (int b = a + 1; b < NAXES; b++)
+                covered[a][b][all->c[best].at[a]][all->c[best].at[b]] = true;
+    }
+}
+
+/* Those for one world size, in the same order on every rank. */
+static void matrix_choose(bool whole, int64_t world, struct choices *out)
+{
+    for (int s = 0; s < NSTRATEGY; s++)
+        for (int d = 0; d < NDIALECT; d++) {
+            struct choices all = { 0 }, some = { 0 };
+            whole_cell((enum strategy)s, (enum dialect)d, &all);
+            if (!whole)
+                covering_set(&all, &some);
+            const struct choices *from = whole ? &all : &some;
+            for (int i = 0; i < from->n; i++)
+                if (world_sizes[from->c[i].at[AXIS_WORLD]] == world)
+                    choices_add(out, &from->c[i]);
+            free(all.c);
+            free(some.c);
+        }
+}
+
+#endif

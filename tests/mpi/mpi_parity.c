@@ -1,0 +1,122 @@
+/* mpi_parity.c -- what a run of dpxrun computed, held against what PyTorch did.
+ *
+ *     mpi_parity losses EXPECTED.json RUN.json TOLERANCE
+ *     mpi_parity tensors WANT.safetensors GOT.safetensors TOLERANCE [EXPECTED.json]
+ *
+ * Losses: each within a relative TOLERANCE.  Tensors: norm of the difference over norm; with
+ * EXPECTED.json they are gradients of the first step, which PyTorch wrote down before clipping and
+ * dpxrun after.  Says what is further off, and exits with 1.  No rank of its own: dpxrun started
+ * those. */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/safetensors.h"
+
+static int wrong;
+
+static json_t *document(const char *path)
+{
+    json_error_t why;
+    json_t *doc = json_load_file(path, 0, &why);
+
+    if (!doc) {
+        fprintf(stderr, "%s: %s\n", path, why.text);
+        exit(2);
+    }
+    return doc;
+}
+
+static void losses(const char *expected, const char *run, double tolerance)
+{
+    json_t *torch = document(expected), *ours = document(run);
+    json_t *want = json_object_get(torch, "loss"), *got = json_object_get(ours, "loss");
+
+    if (json_array_size(want) == 0 || json_array_size(want) != json_array_size(got))
+        wrong += printf("%zu losses, not %zu\n", json_array_size(got), json_array_size(want));
+    for (size_t i = 0; i < json_array_size(want); i++) {
+        double a = json_number_value(json_array_get(want, i)), b = json_number_value(json_array_get(got, i));
+        if (!(fabs(a - b) <= tolerance * fabs(a)))
+            wrong += printf("step %zu: loss %.9g, not %.9g\n", i + 1, b, a);
+    }
+    json_decref(torch);
+    json_decref(ours);
+}
+
+/* What clip_grad_norm_ multiplied the first step's gradients with. */
+static double clip_factor(const char *expected)
+{
+    json_t *doc = document(expected);
+    double norm = json_number_value(json_array_get(json_object_get(doc, "grad_norm"), 0));
+    double factor = json_number_value(json_object_get(doc, "clip")) / (norm + 1e-6);
+
+    json_decref(doc);
+    return factor < 1 ? factor : 1;
+}
+
+static float *values(const struct safetensors *s, const struct st_tensor *t)
+{
+    float *v = malloc((size_t)t->numel * sizeof *v + 1);
+
+    if (!v || safetensors_read(s, t, 0, t->numel, v) < 0)
+        exit(2);
+    return v;
+}
+
+/* GPT-2's key bias, the middle third: softmax does not see it, its true gradient is zero. */
+static bool left_out(const struct st_tensor *t, int64_t i)
+{
+    return strstr(t->name, ".c_attn.bias") && i >= t->numel / 3 && i < 2 * t->numel / 3;
+}
+
+static double distance(const struct st_tensor *t, const float *want, double factor, const float *got)
+{
+    double off = 0, norm = 0;
+
+    for (int64_t i = 0; i < t->numel; i++) {
+        double a = factor * (double)want[i], d = (double)got[i] - a;
+        if (left_out(t, i))
+            continue;
+        off += d * d;
+        norm += a * a;
+    }
+    return sqrt(off / norm);
+}
+
+static void tensors(const char *expected, const char *run, double tolerance, double factor)
+{
+    struct safetensors *want = safetensors_open(expected), *got = safetensors_open(run);
+
+    if (!want || !got)
+        exit(2);
+    if (want->ntensors != got->ntensors)
+        wrong += printf("%d tensors, not %d\n", got->ntensors, want->ntensors);
+    for (int k = 0; k < want->ntensors; k++) {
+        const struct st_tensor *a = &want->tensors[k], *b = safetensors_find(got, a->name);
+        if (!b || b->ndim != a->ndim || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape)) {
+            wrong += printf("%s: %s\n", a->name, b ? "another shape" : "is missing");
+            continue;
+        }
+        float *x = values(want, a), *y = values(got, b);
+        double d = distance(a, x, factor, y);
+        if (!(d <= tolerance))
+            wrong += printf("%s: off by %.3g of its norm\n", a->name, d);
+        free(x);
+        free(y);
+    }
+    safetensors_close(want);
+    safetensors_close(got);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 5 && !strcmp(argv[1], "losses"))
+        losses(argv[2], argv[3], atof(argv[4]));
+    else if (argc >= 5 && argc <= 6 && !strcmp(argv[1], "tensors"))
+        tensors(argv[2], argv[3], atof(argv[4]), argc == 6 ? clip_factor(argv[5]) : 1);
+    else
+        return 2;
+    return wrong != 0;
+}

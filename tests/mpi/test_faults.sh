@@ -1,0 +1,257 @@
+#!/bin/sh
+# tests/mpi/test_faults.sh -- what goes wrong ends in one line that names the culprit, the exit
+# status of the contract, and nothing left behind: no process, no shared memory, no half of a file;
+# what the database had, it has.  Ranks are killed and stopped at moments that are waited for (a
+# file appears, a pipe is read), not after a number of seconds.
+# Runs from the root of the tree; $B is where it was built.
+# shellcheck source=tests/check.sh
+. tests/check.sh
+B=${B:-build}
+dir=$(mktemp -d) || exit 1
+full=$dir/full
+leave() {
+    for p in $(ours); do kill -9 "$p" 2>/dev/null; done
+    umount "$full" 2>/dev/null
+    rm -rf "$dir"
+}
+trap leave EXIT
+trap 'exit 130' INT TERM
+
+# A copy of the program, so that processes which run it are ours.
+mkdir "$dir/shared" "$dir/session" "$full" || exit 1
+cp "$B/dpxrun" "$dir/dpxrun" || exit 1
+export OMPI_MCA_btl_vader_backing_directory="$dir/shared" OMPI_MCA_btl_sm_backing_directory="$dir/shared"
+export OMPI_MCA_orte_tmpdir_base="$dir/session" PRTE_MCA_prte_tmpdir_base="$dir/session"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
+model=tests/golden/parity/llama
+
+plan() {        # STRATEGY MODEL
+    echo "{\"dpx_plan\": 1, \"model\": \"$2\", \"cluster\": \"localhost:2\", \"kernels\": \"dpx\", \"seq\": 24,
+        \"micro_batch\": 1, \"strategy\": \"$1\", \"dialect\": \"torch\", \"precision\": \"fp32\"}"
+}
+plan fsdp "$model/config.json" >"$dir/plan.json"
+plan ddp "$model/config.json" >"$dir/ddp.json"
+sed 's/"num_hidden_layers": 3/"num_hidden_layers": 2/; s/"vocab_size": 97/"vocab_size": 100000/
+     s/"hidden_size": 36/"hidden_size": 96/' "$model/config.json" >"$dir/config.json"
+plan fsdp "$dir/config.json" >"$dir/large.json"        # 80 MB of weights: saving takes a while
+
+# ---- processes ----
+
+ours() {
+    find /proc -maxdepth 2 -name exe \( -lname "$dir/dpxrun" -o -lname '*/orterun' -o -lname '*/prterun' \
+        -o -lname '*/orted' \) 2>/dev/null | while IFS=/ read -r _ _ p _; do
+        grep -qsz "^OMPI_MCA_orte_tmpdir_base=$dir/session\$" "/proc/$p/environ" && echo "$p"
+    done
+}
+
+# The process of a rank.
+rank() {
+    for p in $(ours); do
+        grep -qsz "^OMPI_COMM_WORLD_RANK=$1\$" "/proc/$p/environ" && echo "$p"
+    done
+}
+
+hundredths() {
+    read -r up _ </proc/uptime
+    echo "${up%.*}${up#*.}"
+}
+
+# await SECONDS COMMAND...: until it succeeds.
+await() {
+    limit=$(($(hundredths) + $1 * 100))
+    shift
+    until "$@"; do
+        [ "$(hundredths)" -lt "$limit" ] || return 1
+        sleep 0.05
+    done
+}
+exists() { [ -e "$1" ]; }
+is_there() { [ -n "$(rank "$1")" ]; }
+ended() { [ -s "$dir/status" ]; }
+none_left() { [ -z "$(ours)" ]; }
+
+# ---- a run ----
+
+start() {       # PROGRAM ARGUMENT...: in the background
+    rm -f "$dir/status" "$dir/grads"
+    {
+        "$@" >"$dir/out" 2>"$dir/said" </dev/null
+        echo $? >"$dir/status"
+    } &
+}
+
+# One that goes on, in the middle of its steps.
+start_long() {
+    start "$dir/dpxrun" "$dir/plan.json" --steps 100000000 --save-grads "$dir/grads" --db "$dir/db" "$@"
+    await 30 exists "$dir/grads" || echo 'no first step in 30 s'
+}
+
+# Complaints about how the run ended: within SECONDS, with STATUS, having said one line that
+# matches CULPRIT ("": nothing at all); and about what it left.
+judge() {       # SECONDS STATUS CULPRIT
+    await "$1" ended || echo "still running after $1 s"
+    await 3 none_left || echo "processes left: $(ours | tr '\n' ' ')"
+    for p in $(ours); do kill -9 "$p"; done
+    ended && [ "$(cat "$dir/status")" != "$2" ] && echo "exit status $(cat "$dir/status") instead of $2"
+    [ -z "$(find "$dir/shared" "$dir/session" -type f)" ] ||
+        echo "files left: $(find "$dir/shared" "$dir/session" -type f)"
+    rm -rf "$dir/shared/"* "$dir/session/"*
+    # Where the test starts mpirun itself, its remarks are its own.
+    [ "$4" ] && sed -i '/^dpx: /!d' "$dir/said"
+    [ "$(wc -l <"$dir/said")" = "$([ -z "$3" ]; echo $?)" ] && { [ -z "$3" ] || grep -q "^dpx: .*$3" "$dir/said"; } ||
+        { echo "said, instead of one line with '$3':"; head -n 20 "$dir/said"; }
+}
+
+kill_rank() {
+    for p in $(rank "$2"); do kill "-$1" "$p"; done
+}
+
+# ---- ranks that are killed ----
+
+start "$dir/dpxrun" "$dir/plan.json" --steps 100000000 --no-db
+await 30 is_there 1
+kill_rank 9 1
+check 'a rank killed while ranks find each other ends the run' "$(judge 10 1 'rank 1 .*signal 9')"
+
+for r in 0 1; do
+    said=$(start_long)
+    kill_rank 9 $r
+    check "so does rank $r killed in the middle of the steps" "$said$(judge 10 1 "rank $r .*signal 9")"
+done
+
+said=$(start_long)
+kill_rank STOP 0
+sleep 0.3                               # rank 1 now waits for it in a collective
+kill_rank 9 1
+check 'and one killed in a collective' "$said$(judge 10 1 'rank 1 .*signal 9')"
+
+# A pipe that nobody empties: rank 0 is in the middle of writing, rank 1 waits for it.
+mkfifo "$dir/pipe"
+start "$dir/dpxrun" "$dir/large.json" --steps 1 --no-db --save "$dir/pipe"
+exec 3<"$dir/pipe"
+dd bs=8 count=1 <&3 >"$dir/begun" 2>/dev/null
+kill_rank 9 1
+check 'and one killed while weights are saved' "$(judge 10 1 'rank 1 .*signal 9')"
+exec 3<&-
+
+echo good >"$dir/weights"
+start "$dir/dpxrun" "$dir/large.json" --steps 1 --no-db --save "$dir/weights"
+await 40 exists "$dir/weights.tmp"
+kill_rank 9 0
+check 'rank 0 killed while it writes' "$(judge 10 1 'rank 0 .*signal 9')"
+check 'leaves what was there before' "$(echo good | cmp - "$dir/weights")"
+rm -f "$dir/weights.tmp"
+
+# ---- ranks that are stopped ----
+
+export DPX_TIMEOUT=3
+for r in 0 1; do
+    said=$(start_long)
+    kill_rank STOP $r
+    check "rank $r stopped in the middle of the steps is found and named" "$said$(judge 9 1 "rank $r .*stopped")"
+done
+start "$dir/dpxrun" "$dir/plan.json" --steps 100000000 --no-db
+await 30 is_there 1
+kill_rank STOP 1
+check 'one stopped at its start is missed' "$(judge 12 1 'stopped')"
+unset DPX_TIMEOUT
+
+# ---- signals to dpxrun ----
+
+launcher() {
+    for p in $(ours); do
+        [ "$(readlink "/proc/$p/exe")" = "$dir/dpxrun" ] &&
+            ! grep -qsz '^OMPI_COMM_WORLD_RANK=' "/proc/$p/environ" && echo "$p"
+    done
+}
+for signal in INT TERM; do
+    said=$(start_long)
+    kill -$signal "$(launcher)"
+    check "SIG$signal ends all ranks, quietly" "$said$(judge 10 $([ $signal = INT ] && echo 130 || echo 143) '')"
+done
+said=$(start_long)
+kill -9 "$(launcher)"
+check 'so does SIGKILL' "$said$(judge 10 137 '')"
+
+# ---- launchers ----
+
+start env PATH=/nowhere "$dir/dpxrun" "$dir/plan.json" --no-db
+check 'without mpirun it says what to install' "$(judge 10 1 'no mpirun.*openmpi-bin')"
+
+case $(mpirun --version 2>/dev/null) in
+*'Open MPI'*' 4.'*) many=--oversubscribe ;;
+*)                  many='--map-by :OVERSUBSCRIBE' ;;
+esac
+# shellcheck disable=SC2086
+start mpirun $many -n 3 "$dir/dpxrun" "$dir/plan.json" --no-db
+check 'another number of ranks than the plan has is refused' "$(judge 10 2 'for 2 ranks, 3 were started' mpirun)"
+# shellcheck disable=SC2086
+start mpirun $many -n 1 "$dir/dpxrun" "$dir/plan.json" --no-db : -n 1 "$dir/dpxrun" "$dir/ddp.json" --no-db
+check 'ranks with different plans are refused' "$(judge 10 2 'ranks 0 and 1 disagree' mpirun)"
+
+# ---- what it is given ----
+
+refused() {     # WHAT CULPRIT ARGUMENT...
+    what=$1 culprit=$2
+    shift 2
+    start "$dir/dpxrun" "$@" --no-db
+    check "$what is refused" "$(judge 20 2 "$culprit")"
+}
+head -c 20000 $model/init.safetensors >"$dir/short.safetensors"
+refused 'a truncated safetensors file' 'short.safetensors: ' "$dir/plan.json" --init "$dir/short.safetensors"
+refused 'one of another model' "init.safetensors: .*" "$dir/large.json" --init $model/init.safetensors
+refused 'data that is not there' 'nowhere: No such file' "$dir/plan.json" --data "$dir/nowhere"
+refused 'a folder as data' "$dir" "$dir/plan.json" --data "$dir"
+head -c 100 "$dir/plan.json" >"$dir/half.json"
+refused 'half a plan' 'half.json.*line' "$dir/half.json"
+start "$dir/dpxrun" "$dir/plan.json" --no-db --save "$dir/nowhere/w"
+check 'a place that cannot be written to is found before the first step' "$(judge 20 1 'nowhere/w: ')"
+
+# ---- the database ----
+
+sql() {
+    if command -v sqlite3 >/dev/null; then
+        sqlite3 "$1" "$2"
+    else
+        python3 -c 'import sqlite3, sys
+for row in sqlite3.connect(sys.argv[1]).execute(sys.argv[2]): print(*row, sep="|")' "$1" "$2"
+    fi
+}
+if sql "$dir/db" 'SELECT 1' >/dev/null 2>&1; then
+    check 'the database is whole after all that' "$(sql "$dir/db" 'PRAGMA integrity_check' | grep -vx ok)"
+    # Killed rank 0: two runs have no outcome but may have steps.
+    check 'where rank 0 could still do it, the reason is in it' "$(sql "$dir/db" "
+        SELECT id, outcome, reason FROM run WHERE outcome IS NULL OR outcome = 'finished' OR reason IS NULL" |
+        awk -F'|' '{ n++; line = line "\n" $0 } END { if (n > 3) print n " runs without:" line }')"
+    check 'what was predicted was there first' "$(sql "$dir/db" \
+        'SELECT id FROM run WHERE id NOT IN (SELECT run FROM prediction)')"
+else
+    skip 'the database is whole after all that' 'neither sqlite3 nor python3 reads it'
+fi
+
+# ---- a full disk ----
+
+if mount -t tmpfs -o size=2m none "$full" 2>/dev/null; then
+    start "$dir/dpxrun" "$dir/plan.json" --steps 2 --db "$full/db"
+    check 'a run is recorded' "$(judge 20 0 '')"
+    dd if=/dev/zero of="$full/filler" bs=4k 2>/dev/null
+    start "$dir/dpxrun" "$dir/plan.json" --steps 2 --db "$full/db"
+    check 'a disk that is full when the run begins' "$(judge 20 1 "full/db: ")"
+    rm "$full/filler"
+    start_long --db "$full/db" >"$dir/long"
+    dd if=/dev/zero of="$full/filler" bs=4k 2>/dev/null
+    check 'or in the middle of it' "$(cat "$dir/long"; judge 20 1 "full/db: ")"
+    rm "$full/filler"
+    check 'leaves the earlier run as it was' "$(sql "$full/db" "SELECT outcome FROM run LIMIT 1" | grep -vx finished
+        sql "$full/db" 'PRAGMA integrity_check' | grep -vx ok)"
+    rm -f "$full"/db*
+    echo good >"$full/weights"
+    start "$dir/dpxrun" "$dir/large.json" --steps 1 --no-db --save "$full/weights"
+    check 'a disk that is full at --save' "$(judge 30 1 'weights.*No space left')"
+    check 'keeps what was there before, and no half of a file' "$(echo good | cmp - "$full/weights"
+        find "$full" -name '*.tmp')"
+else
+    skip 'a full disk' 'mounting a small one needs root'
+fi
+finish

@@ -1,0 +1,74 @@
+#!/bin/sh
+# tests/mpi/test_parity.sh -- dpxrun computes what PyTorch does: losses of 20 steps, the first
+# step's gradients, the last weights, of a small GPT-2 and a small Llama, on one rank and on two.
+# tests/golden/parity/README.md says where the figures come from and how near they must be.
+# Runs from the root of the tree; $B is where it was built.
+# shellcheck source=tests/check.sh
+. tests/check.sh
+B=${B:-build}
+golden=$PWD/tests/golden/parity
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 130' INT TERM
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# Open MPI's own leaks.
+export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
+
+# run MODEL RANKS MICRO_BATCH ACCUMULATION KEYS: the plan into $dir/plan.json, what it prints,
+# gradients and weights beside it.
+run() {
+    model=$1
+    cat >"$dir/plan.json" <<END
+{ "dpx_plan": 1, "model": "$golden/$model", "cluster": "localhost:$2", "kernels": "dpx", "seq": 24,
+  "micro_batch": $3, "accumulation": $4, "clip": 1.0, $5 }
+END
+    rm -f "$dir/run.json" "$dir/grads" "$dir/final"
+    "$B/dpxrun" "$dir/plan.json" --no-db --json --steps 20 --data "$golden/tokens.bin" --sequential \
+        --init "$golden/$model/init.safetensors" --save-grads "$dir/grads" --save "$dir/final" \
+        --lr 1e-3 --min-lr 1e-4 --warmup 5 --betas 0.9,0.95 --weight-decay 0.1 --threads 1 \
+        >"$dir/run.json" 2>"$dir/said" </dev/null || { echo "exit status $?"; cat "$dir/said"; }
+}
+
+# The first complaints of the program that compares, unless the run failed already.
+compare() {
+    if [ "$complaints" ]; then
+        echo "$complaints"
+    else
+        { "$B/tests/mpi/mpi_parity" "$@" 2>&1 || echo "exit status $?"; } | head -n 5
+    fi
+}
+
+fp32() {        # WHAT, then as run()
+    what=$1
+    shift
+    complaints=$(run "$@")
+    want=$golden/$1
+    check "$what: $1's losses in fp32 are PyTorch's" \
+        "$(compare losses "$want/expected.json" "$dir/run.json" 1e-5)"
+    check "$what: $1's gradients are PyTorch's" \
+        "$(compare tensors "$want/grads.safetensors" "$dir/grads" 1e-5 "$want/expected.json")"
+    check "$what: $1's last weights are PyTorch's" \
+        "$(compare tensors "$want/final.safetensors" "$dir/final" 1e-4)"
+}
+
+bf16() {
+    what=$1
+    shift
+    complaints=$(run "$@")
+    check "$what: $1's losses in bf16 are near PyTorch's" \
+        "$(compare losses "$golden/$1/expected.json" "$dir/run.json" 1e-2)"
+}
+
+for model in gpt2 llama; do
+    fp32 'one rank' $model 1 12 1 '"strategy": "ddp", "dialect": "paper"'
+    fp32 'two ranks, DDP' $model 2 6 1 '"strategy": "ddp", "dialect": "torch"'
+    fp32 'two ranks, FSDP2' $model 2 6 1 '"strategy": "fsdp", "dialect": "torch", "unit": "block"'
+    fp32 'two ranks, ZeRO-2, two micro-steps' $model 2 3 2 '"strategy": "zero2", "dialect": "deepspeed"'
+    bf16 'one rank' $model 1 12 1 '"strategy": "ddp", "dialect": "paper", "precision": "bf16"'
+    bf16 'two ranks, DDP with autocast' $model 2 6 1 \
+        '"strategy": "ddp", "dialect": "torch", "precision": "bf16"'
+    bf16 'two ranks, FSDP2' $model 2 6 1 \
+        '"strategy": "fsdp", "dialect": "torch", "unit": "block", "precision": "bf16"'
+done
+finish
