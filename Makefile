@@ -1,7 +1,11 @@
 # make                the programs, in build/
 # make demo           evaluate and explain a few plans of real models
 # make test           every test; the last line counts them
+# make test-matrix    every plan of the executor's matrix, not a covering set (an hour)
 # make bench          speed, as ratios within one run
+# make bench-exec     the executor's speed, beside PyTorch's where PYTHON=... has torch
+# make accuracy       calibrate this machine, predict plans never used to fit, run them, and
+#                     what is left (20 minutes on a quiet machine; PLANS=20 STEPS=5 shorter)
 # make accuracy-public    predictions beside published training throughput
 # make fuzz           every parser under libFuzzer, FUZZ_SECONDS=60 each (clang)
 # make install        into PREFIX=/usr/local, below DESTDIR= if given
@@ -49,7 +53,7 @@ all: $(PROGRAMS) $B/model.a $B/sim.a $(if $(wildcard exec/*.c),$B/exec.a)
 # One archive per library.  The link lines are the architecture: model needs
 # nobody, and only what runs for real needs MPI.  An archive depends on its
 # folder as well, so that a deleted source leaves it.
-objs  = $(patsubst %,$B/%.o,$(filter-out $(MAINS) exec/dpxrun%.c,$(wildcard $1/*.c))) $(wildcard $1)
+objs  = $(patsubst %,$B/%.o,$(filter-out $(MAINS) exec/dpxrun%.c sim/dpxplan%.c,$(wildcard $1/*.c))) $(wildcard $1)
 bench = $B/calib/bench%
 $B/model.a:   $(call objs,model)
 $B/sim.a:     $(call objs,sim)
@@ -58,7 +62,7 @@ $B/store.a:   $(filter-out $(bench),$(call objs,calib))
 $B/bench.a:   $(filter $(bench) calib,$(call objs,calib))
 $B/reports.a: $(call objs,reports)
 
-$B/dpxplan:   $B/sim/dpxplan.c.o       $B/sim.a $B/store.a $B/model.a
+$B/dpxplan:   $(patsubst %,$B/%.o,$(wildcard sim/dpxplan*.c)) $B/sim.a $B/store.a $B/model.a
 $B/dpxrun:    $(patsubst %,$B/%.o,$(wildcard exec/dpxrun*.c)) $B/exec.a $B/sim.a $B/store.a $B/model.a
 $B/dpxcal:    $B/calib/dpxcal.c.o      $B/bench.a $B/exec.a $B/store.a $B/model.a
 $B/dpxreport: $B/reports/dpxreport.c.o $B/reports.a $B/sim.a $B/store.a $B/model.a
@@ -66,6 +70,9 @@ $(TESTS):     $B/%: $B/%.c.o           $(if $(wildcard reports/*.c),$B/reports.a
 $(MPITESTS):  $B/%: $B/%.c.o           $B/exec.a $B/sim.a $B/store.a $B/model.a
 $(BENCHES):   $B/%: $B/%.c.o           $B/sim.a $B/model.a
 $(FUZZERS):   $B/%: $B/%.c.o           $B/sim.a $B/model.a
+
+ACCURACY := $(patsubst %,$B/tests/accuracy/%,$(basename $(notdir $(wildcard tests/accuracy/accuracy_plans.c tests/accuracy/accuracy_table.c))))
+$(ACCURACY):  $B/%: $B/%.c.o           $B/sim.a $B/store.a $B/model.a
 
 $B/tests/accuracy/accuracy_public: $B/tests/accuracy/accuracy_public.c.o \
     $B/tests/accuracy/public_rows.c.o $B/sim.a $B/store.a $B/model.a
@@ -82,17 +89,17 @@ REAL := $(filter $B/dpxrun $B/dpxcal,$(PROGRAMS)) $(filter $B/tests/exec/%,$(TES
 $(filter $B/tests/exec/%,$(TESTS)): $B/exec.a
 $(REAL): private CC := $(MPICC)
 $(REAL): LIBS += -ldnnl -fopenmp -pthread
-REALOBJ := $B/exec/%.c.o $B/tests/exec/%.c.o $B/tests/mpi/%.c.o $B/tests/bench/exec_%.c.o
+REALOBJ := $B/exec/%.c.o $B/calib/dpxcal.c.o $B/calib/bench%.c.o $B/calib/bench.c.o $B/tests/exec/%.c.o $B/tests/mpi/%.c.o $B/tests/bench/exec_%.c.o
 $(REALOBJ): private CC := $(MPICC)
 $(REALOBJ): private FLAGS += -fopenmp -pthread
 
 # V=1 shows the commands.
 Q = $(if $V,,@echo '  $@';)
 
-$(PROGRAMS) $(TESTS) $(MPITESTS) $(BENCHES) $(FUZZERS) $B/tests/accuracy/accuracy_public:
+$(PROGRAMS) $(TESTS) $(MPITESTS) $(BENCHES) $(FUZZERS) $(ACCURACY) $B/tests/accuracy/accuracy_public:
 	$Q$(CC) $(FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) \
 	    $(patsubst %,$B/%.a,$(filter $(patsubst $B/%.a,%,$(filter %.a,$^)),reports bench exec sim store model)) \
-	    $(if $(wildcard calib/*.c),-lsqlite3) -ljansson -lyaml $(LIBS) -lm
+	    $(if $(wildcard calib/*.c),-lsqlite3) $(if $(wildcard reports/*.c),-lz) -ljansson -lyaml $(LIBS) -lm
 # What the compiler says is kept beside the object, where the tests look for it.
 $B/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -131,6 +138,21 @@ bench:
 	@$(MAKE) --no-print-directory all $(BENCHES)
 	@B=$B tests/bench/run.sh $(BENCHES)
 
+bench-exec:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory all $(filter %/exec_gemm,$(MPITESTS))
+	@B=$B tests/bench/exec.sh
+
+test-matrix:
+	@tools/install-deps.sh build test
+	@$(MAKE) --no-print-directory test-programs
+	@B=$B tests/mpi/test_matrix.sh whole
+
+accuracy:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory all $(ACCURACY)
+	@B=$B tests/accuracy/accuracy_run.sh
+
 accuracy-public:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory $B/tests/accuracy/accuracy_public
@@ -152,7 +174,7 @@ help:
 clean:
 	rm -rf build build-san
 
-.PHONY: all test test-programs demo bench accuracy-public fuzz install deps help clean FORCE
+.PHONY: all test test-programs test-matrix demo bench bench-exec accuracy accuracy-public fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)

@@ -7,6 +7,7 @@
  *     phase, comm  a step's phases, the run's collectives: predicted beside measured
  *     step         every optimizer step        memory   peaks of every rank
  *     entry        entries of the schedule in sampled steps: predicted beside measured
+ *     part         of what a rank's peak consists     moment   bytes live, entry by entry: both sides
  *
  *     calibration  one dpxcal run, or one import: when, where, with what
  *     series       one thing that was timed: what, the summary of its samples, and the probe product's
@@ -44,7 +45,7 @@
     " AND fn = " row ".fn AND dtype = " row ".dtype AND algorithm = " row ".algorithm AND ranks = " row ".ranks" \
     " AND per_node = " row ".per_node AND threads = " row ".threads AND batch = " row ".batch" \
     " AND m = " row ".m AND n = " row ".n AND k = " row ".k AND seq = " row ".seq AND dim = " row ".dim" \
-    " AND beside = " row ".beside"
+    " AND dropout = " row ".dropout AND beside = " row ".beside"
 
 static const char version_1[] =
 "CREATE TABLE machine ("
@@ -211,7 +212,8 @@ static const char version_2[] =
 "    seq INTEGER NOT NULL, dim INTEGER NOT NULL,"       /* attention; else 0 */
 "    bytes         INTEGER NOT NULL,"                   /* read and written; a collective's full buffer */
 "    flops         REAL NOT NULL,"
-"    beside        TEXT NOT NULL,"                      /* what else ran meanwhile; '' nothing */
+"    dropout       INTEGER NOT NULL CHECK (dropout IN (0, 1)),"         /* a kernel of a plan that has some */
+"    beside        TEXT NOT NULL,"      /* what else ran meanwhile; overlap: or 'alone before ...' */
 "    started       REAL NOT NULL,"
 "    probe_before_s REAL, probe_after_s REAL,"
 "    samples       INTEGER NOT NULL CHECK (samples >= 1),"
@@ -220,7 +222,7 @@ static const char version_2[] =
 "    confidence    REAL NOT NULL,"      /* half the median's 95 % interval, as a share of it */
 "    is_now        INTEGER NOT NULL CHECK (is_now IN (0, 1)),"  /* the newest of its key on this machine */
 "    UNIQUE (calibration, kind, name, fn, dtype, algorithm, ranks, per_node, threads, batch, m, n, k,"
-"            seq, dim, bytes, beside)"
+"            seq, dim, bytes, dropout, beside)"
 ") STRICT;"
 "CREATE INDEX series_now ON series (machine, kind, name, bytes) WHERE is_now = 1;"
 "CREATE INDEX series_key ON series (machine, kind, name, bytes, started);"
@@ -255,7 +257,7 @@ static const char version_2[] =
 /* spread: half of the range of nine samples in ten, as a share of the median. */
 "CREATE VIEW measured AS SELECT s.id AS series, s.calibration, m.host, m.device, s.kind, s.name, s.fn,"
 "    s.class, s.dtype, s.algorithm, s.ranks, s.per_node, s.threads, s.batch, s.m, s.n, s.k, s.seq, s.dim, s.bytes,"
-"    s.beside, s.samples, s.median_s, s.mean_s, (s.p95_s - s.p05_s) / 2 / s.median_s AS spread, s.confidence,"
+"    s.dropout, s.beside, s.samples, s.median_s, s.mean_s, (s.p95_s - s.p05_s) / 2 / s.median_s AS spread, s.confidence,"
 "    s.flops / s.median_s / 1e9 AS gflops, s.bytes / s.median_s / 1e9 AS gbs,"
 "    round((unixepoch() - s.started) / 86400.0, 2) AS days_old"
 "  FROM series s JOIN machine m ON m.id = s.machine WHERE s.is_now = 1;"
@@ -271,11 +273,37 @@ static const char version_2[] =
 /* How many times longer `name` takes beside `beside` than alone. */
 "CREATE VIEW overlaps AS SELECT t.name, t.beside, t.dtype, t.ranks, t.mean_s / a.mean_s AS slower,"
 "    a.mean_s AS alone_s, t.mean_s AS together_s"
-"  FROM measured t JOIN measured a ON a.kind = 'overlap' AND a.beside = '' AND a.name = t.name"
-"    AND a.dtype = t.dtype AND a.ranks = t.ranks AND a.calibration = t.calibration"
-"  WHERE t.kind = 'overlap' AND t.beside <> '';";
+"  FROM measured t JOIN measured a ON a.kind = 'overlap' AND a.beside = 'alone before ' || t.beside"
+"    AND a.name = t.name AND a.dtype = t.dtype AND a.ranks = t.ranks AND a.calibration = t.calibration"
+"  WHERE t.kind = 'overlap';";
 
-static const char *const versions[] = { version_1, version_2 };
+/* What reports show of memory: of which categories a peak consists, and how much is live entry by entry. */
+static const char version_3[] =
+"ALTER TABLE run ADD COLUMN available_bytes INTEGER;"   /* that a rank may use */
+
+"CREATE TABLE part ("                                   /* live at the allocated peak of a rank */
+"    run           INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,"
+"    rank          INTEGER NOT NULL,"
+"    category      TEXT NOT NULL,"
+"    position      INTEGER NOT NULL,"                   /* in order of appearance */
+"    predicted_bytes INTEGER, bytes INTEGER,"
+"    PRIMARY KEY (run, rank, category)"
+") STRICT, WITHOUT ROWID;"
+
+"CREATE TABLE moment ("                                 /* rank 0: the most live while an entry is issued */
+"    run           INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,"
+"    schedule      TEXT NOT NULL,"
+"    position      INTEGER NOT NULL,"                   /* as in entry */
+"    predicted_bytes INTEGER, bytes INTEGER,"
+"    PRIMARY KEY (run, schedule, position)"
+") STRICT, WITHOUT ROWID;"
+
+"CREATE TRIGGER predicted_part_is_final BEFORE UPDATE OF predicted_bytes ON part BEGIN"
+"    SELECT RAISE(ABORT, 'a prediction is not changed afterwards'); END;"
+"CREATE TRIGGER predicted_moment_is_final BEFORE UPDATE OF predicted_bytes ON moment BEGIN"
+"    SELECT RAISE(ABORT, 'a prediction is not changed afterwards'); END;";
+
+static const char *const versions[] = { version_1, version_2, version_3 };
 
 const struct schema schema_now = { versions, sizeof versions / sizeof *versions };
 

@@ -119,6 +119,8 @@ static void count(struct arena *a, enum category cat, int64_t bytes)
 
     m->live += bytes;
     m->live_by[cat] += bytes;
+    if (m->live > m->most)
+        m->most = m->live;
     if (m->live > m->peak) {
         m->peak = m->live;
         memcpy(m->at_peak, m->live_by, sizeof m->at_peak);
@@ -180,6 +182,8 @@ static int extend(struct arena *a, int64_t size)
                         (long long)a->reserved);
         if (mprotect(a->base + a->mapped, (size_t)more, PROT_READ | PROT_WRITE) < 0)
             return fail("no memory for %lld more bytes of the arena: %s", (long long)more, strerror(errno));
+        if (a->guarded)
+            memset(a->base + a->mapped, 0xff, (size_t)more);
         a->mapped += more;
     }
     *insert(a, a->n) = (struct block){ .at = a->extent, .size = size };
@@ -188,7 +192,6 @@ static int extend(struct arena *a, int64_t size)
         return fail("no guard page: %s", strerror(errno));
     return a->n - 1;
 }
-
 
 int64_t arena_take(struct arena *a, int64_t bytes, enum category cat, const struct when *at)
 {
@@ -244,6 +247,7 @@ void arena_recount(struct arena *a, int64_t offset, enum category to)
 int64_t arena_bytes(const struct arena *a, int64_t offset) { return a->blocks[find(a, offset)].bytes; }
 int64_t arena_extent(const struct arena *a) { return a->extent; }
 const struct arena_meter *arena_meter(const struct arena *a) { return &a->meter; }
+void arena_mark(struct arena *a) { a->meter.most = a->meter.live; }
 
 /* ---- the region ---- */
 
@@ -260,6 +264,8 @@ int arena_map(struct arena *a, int64_t extent)
     if (mmap(a->base, (size_t)extent, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_POPULATE, -1, 0) == MAP_FAILED)
         return fail("no memory for an arena of %lld bytes: %s", (long long)extent, strerror(errno));
+    if (a->guarded)
+        memset(a->base, 0xff, (size_t)extent);
     a->mapped = extent;
     return 0;
 }

@@ -40,7 +40,8 @@ static inline bool when_before(const struct when *a, const struct when *b)
     return true;
 }
 
-struct arena_meter { int64_t live, peak, live_by[NCAT], at_peak[NCAT]; };
+/* most: since the last arena_mark(). */
+struct arena_meter { int64_t live, peak, most, live_by[NCAT], at_peak[NCAT]; };
 
 struct arena;
 
@@ -62,6 +63,7 @@ void    arena_recount(struct arena *a, int64_t offset, enum category to);
 /* Bytes of address space used so far. */
 int64_t arena_extent(const struct arena *a);
 const struct arena_meter *arena_meter(const struct arena *a);
+void arena_mark(struct arena *a);
 /* Bytes of a live block, as asked for. */
 int64_t arena_bytes(const struct arena *a, int64_t offset);
 

@@ -61,6 +61,7 @@ static int parse(int argc, char **argv, struct options *o)
         { "guarded", "debugging: guard pages behind buffers, NaN in freed ones", .flag = &o->guarded },
         { "reference", "debugging: kernels in plain C", .flag = &o->reference },
         { "no-compute", "kernels do nothing: memory of models too large to compute", .flag = &o->no_compute },
+        { "brief", "print one line", .flag = &o->brief },
         { "json", "print one JSON document", .flag = &o->json },
         { 0 }
     };
@@ -199,6 +200,8 @@ static int run(struct dpxrun *r)
         return -1;
     if (r->run_id > 0)
         train_tell(r->train, record_told, r);
+    if (r->rank == 0 && executor_note(train_executor(r->train)))
+        fprintf(stderr, "dpx: %s\n", executor_note(train_executor(r->train)));
     if (steps(r) < 0)
         return -1;
     if (r->o.save && train_save(r->train, r->o.save) < 0)
@@ -279,6 +282,21 @@ static int start_mpi(struct dpxrun *r, int *argc, char ***argv)
     return 0;
 }
 
+static int as_rank(struct dpxrun *r, int *argc, char ***argv)
+{
+    int status = start_mpi(r, argc, argv) < 0 ? EXIT_MISUSE : all(r);
+
+    fflush(NULL);
+    if (status == EXIT_FAILED) {        /* the others may wait for this rank */
+        if (r->rank != 0)
+            sleep(3);                   /* rank 0 records why and ends the job itself */
+        MPI_Abort(MPI_COMM_WORLD, status);
+    }
+    release(r);
+    MPI_Finalize();
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     struct dpxrun r = { .o = { .steps = 10, .seed = 1, .lr = 6e-4, .weight_decay = 0.1, .clip = -1, .beta1 = 0.9,
@@ -288,23 +306,14 @@ int main(int argc, char **argv)
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     if (parse_betas(&r.o) < 0 || plan_for_here(&r) < 0)
-        return EXIT_MISUSE;
-    if (r.o.comm == COMM_NULL) {
+        status = EXIT_MISUSE;
+    else if (r.o.comm == COMM_NULL)
         status = all(&r);
-        release(&r);
-        return status;
-    }
-    if (launch_needed())
-        return launch_exec(&(struct launch){ .nranks = (int)r.here.cluster.world_size, .threads = (int)r.o.threads,
-                                             .hostfile = r.o.hostfile }, argc, argv);
-    status = start_mpi(&r, &argc, &argv) < 0 ? EXIT_MISUSE : all(&r);
-    fflush(NULL);
-    if (status == EXIT_FAILED) {        /* the others may wait for this rank */
-        if (r.rank != 0)
-            sleep(3);                   /* rank 0 records why and ends the job itself */
-        MPI_Abort(MPI_COMM_WORLD, status);
-    }
+    else if (launch_needed())
+        status = launch_exec(&(struct launch){ .nranks = (int)r.here.cluster.world_size, .threads = (int)r.o.threads,
+                                               .hostfile = r.o.hostfile }, argc, argv);
+    else
+        return as_rank(&r, &argc, &argv);
     release(&r);
-    MPI_Finalize();
     return status;
 }

@@ -13,6 +13,7 @@
 #include "calib/runs.h"
 #include "exec/train.h"
 #include "model/evaluate.h"
+#include "model/measured.h"
 #include "sim/simulate.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2, EXIT_NO = 3 };
@@ -22,7 +23,7 @@ struct options {
     int64_t steps, seed, warmup, memory, rank, threads;
     double  lr, min_lr, weight_decay, clip, beta1, beta2, eps;
     int     device, comm, algorithm, sum;
-    bool    json, sequential, guarded, reference, no_compute, no_db;
+    bool    json, brief, sequential, guarded, reference, no_compute, no_db;
 };
 
 /* The phases of a steady step, as the simulator's clock has them: work on the compute stream,
@@ -31,6 +32,7 @@ enum run_phase_id { RP_COMPUTE, RP_EXPOSED, RP_OPTIMIZER, RP_IDLE, NRP };
 extern const char *const run_phase_names[NRP];
 
 struct predicted {
+    struct measured_device known;       /* what the prediction rests on */
     struct evaluation e;
     struct timing     t;
     struct run        run;              /* of a steady step; n = 0: too many entries to keep */
@@ -46,6 +48,7 @@ struct measured {
     int64_t n;                          /* steps done */
     int64_t rank;                       /* whose memory is compared: the fullest predicted */
     int64_t *held, *allocated, *process;    /* by rank */
+    int64_t *part[NCAT];                /* of what the allocated peak consists: by category, by rank */
     double  median_s, p10_s, p90_s;     /* steady steps; without one, the first */
     double  phase[NRP];
     struct sample sample[3];
@@ -71,6 +74,8 @@ struct dpxrun {
 /* 0, or -1 reported.  Rank 0 only. */
 int  predict(struct dpxrun *r);
 void predicted_free(struct predicted *p);
+/* Held by the schedule, as the executor's meter has it: without workspaces and staging. */
+int64_t predicted_held(const struct predicted *p);
 /* Copies what a recorded step left.  0, or -1 reported. */
 int  keep_sample(struct dpxrun *r, int64_t step);
 /* Medians, memory of all ranks, phases.  Every rank must call it. */
@@ -85,7 +90,6 @@ int comm_pairs(const struct dpxrun *r, struct comm_pair out[COMM_LINES]);
 /* ---- dpxrun_print.c ---- */
 void progress_line(const struct dpxrun *r, const struct train_report *s);
 void progress_end(void);
-void print_table(const struct dpxrun *r);
 int  print_result(const struct dpxrun *r);      /* JSON; the exit status */
 int  write_trace(const struct dpxrun *r);
 

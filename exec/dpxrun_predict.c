@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calib/measured_for.h"
 #include "model/fail.h"
 
 const char *const run_phase_names[NRP] = { "compute", "exposed communication", "optimizer", "idle" };
@@ -12,7 +13,8 @@ int predict(struct dpxrun *r)
 {
     struct predicted *p = &r->predicted;
 
-    if (evaluate(&r->here, &p->e) < 0)
+    if (measured_for(r->o.db, false, r->here.precision, &r->here.cluster, &p->known) < 0 ||
+        evaluate(&r->here, &p->e) < 0)
         return -1;
     if (simulate_plan(&r->here, &p->e, &p->t, &p->run) < 0)
         return -1;
@@ -23,9 +25,17 @@ int predict(struct dpxrun *r)
     return 0;
 }
 
+int64_t predicted_held(const struct predicted *p)
+{
+    const struct overhead *o = &p->e.m.overhead;
+
+    return p->t.held_bytes < 0 ? -1 : p->t.held_bytes - o->by[OVERHEAD_ALLOCATED] - o->by[OVERHEAD_OUTSIDE];
+}
+
 void predicted_free(struct predicted *p)
 {
     run_free(&p->run);
+    measured_device_free(&p->known);
     evaluation_free(&p->e);
 }
 
@@ -132,6 +142,13 @@ static int gather_memory(struct dpxrun *r)
         train_gather(r->train, executor_meter(x)->peak, m->allocated) < 0 ||
         train_gather(r->train, train_process_peak(r->train), m->process) < 0)
         return -1;
+    for (int c = 0; c < NCAT; c++) {
+        m->part[c] = calloc(world, sizeof *m->part[c]);
+        if (!m->part[c])
+            return fail("out of memory for the ranks' memory");
+        if (train_gather(r->train, executor_meter(x)->at_peak[c], m->part[c]) < 0)
+            return -1;
+    }
     return 0;
 }
 
@@ -158,6 +175,8 @@ void measured_free(struct measured *m)
     free(m->held);
     free(m->allocated);
     free(m->process);
+    for (int c = 0; c < NCAT; c++)
+        free(m->part[c]);
 }
 
 /* ---- collectives ---- */

@@ -82,7 +82,7 @@ static void print_memory(const struct dpxrun *r)
 
     printf("memory, rank %" PRId64 "\n", m->rank);
     row_bytes("allocated, peak", p->e.m.ledger.peak.bytes, m->allocated[m->rank]);
-    row_bytes("held, peak", p->t.held_bytes, m->held[m->rank]);
+    row_bytes("held, peak", predicted_held(p), m->held[m->rank]);
     row_bytes("process, beyond its start", p->process_bytes, m->process[m->rank]);
 }
 
@@ -116,7 +116,22 @@ static void print_time(const struct dpxrun *r)
         row_seconds(run_phase_names[i], p->phase[i], m->phase[i]);
 }
 
-void print_table(const struct dpxrun *r)
+/* One line, for scripts that run several plans. */
+static void print_brief(const struct dpxrun *r)
+{
+    const struct measured *m = &r->measured;
+    int64_t predicted = r->predicted.e.m.ledger.peak.bytes, allocated = m->allocated[m->rank];
+
+    printf("%-6s %-12s loss %.4f -> %.4f  %8.0f tokens/s  step %.4f s  peak %10s", strategy_name(r->here.strategy),
+           dialect_name(r->here.dialect), m->report[0].loss, m->report[m->n - 1].loss,
+           (double)m->report[m->n - 1].tokens / m->median_s, m->median_s, size_text(allocated).s);
+    if (allocated == predicted)
+        printf(" as predicted\n");
+    else
+        printf(", predicted %s\n", size_text(predicted).s);
+}
+
+static void print_table(const struct dpxrun *r)
 {
     const struct measured *m = &r->measured;
     const struct train_report *first = &m->report[0], *last = &m->report[m->n - 1];
@@ -185,7 +200,7 @@ static json_t *memory_json(const struct dpxrun *r)
     const struct predicted *p = &r->predicted;
 
     return json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "rank", (json_int_t)m->rank, "device_peak_bytes",
-                     bytes(m->held[m->rank]), "predicted_peak_bytes", bytes(p->t.held_bytes),
+                     bytes(m->held[m->rank]), "predicted_peak_bytes", bytes(predicted_held(p)),
                      "allocated_peak_bytes", bytes(m->allocated[m->rank]), "predicted_allocated_peak_bytes",
                      bytes(p->e.m.ledger.peak.bytes), "process_peak_bytes", bytes(m->process[m->rank]),
                      "predicted_process_bytes", bytes(p->process_bytes));
@@ -220,12 +235,10 @@ static json_t *result_json(const struct dpxrun *r)
 static json_t *over_json(const struct dpxrun *r)
 {
     const struct exec_over *v = &r->first_over;
-    char where[96] = "";
 
-    op_in_words(&r->predicted.e.schedules, v->op, v->iteration, where, sizeof where);
     return json_pack("{s:n, s:o, s:s, s:I, s:b, s:{s:s, s:s, s:s, s:I}}", "run_id", "plan", plan_to_json(&r->plan),
                      "device", "cpu", "world_size", (json_int_t)r->here.cluster.world_size, "fits", 0, "first_over",
-                     "phase", sched_name(v->sched), "op", where, "buffer", v->buffer, "bytes", (json_int_t)v->bytes);
+                     "phase", sched_name(v->sched), "op", v->where, "buffer", v->buffer, "bytes", (json_int_t)v->bytes);
 }
 
 int print_result(const struct dpxrun *r)
@@ -239,6 +252,8 @@ int print_result(const struct dpxrun *r)
         putchar('\n');
         if (rc < 0)
             status = EXIT_FAILED;
+    } else if (!r->over && r->o.brief) {
+        print_brief(r);
     } else if (!r->over) {
         print_table(r);
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "calib/runs_memory.h"
 #include "exec/host_info.h"
 #include "model/fail.h"
 #include "model/opts.h"
@@ -43,6 +44,39 @@ static int predicted_rows(const struct dpxrun *r, struct run_comm *comm, struct 
     return t->n;
 }
 
+/* Bytes entry by entry, of rank 0's steady steps.  What was lowered is the fullest rank, unless kinds of
+ * ranks differ; where it is another rank, there is no such prediction. */
+static struct run_moment *predicted_moments(const struct dpxrun *r, int64_t *n)
+{
+    const struct schedules *s = &r->predicted.e.schedules;
+    int64_t room = r->predicted.run.n;
+    struct point *p = calloc((size_t)room + 1, sizeof *p);
+    struct run_moment *m = calloc((size_t)room + 1, sizeof *m);
+
+    if (p && m && r->predicted.e.m.rank == 0)
+        *n = ledger_curve(s, SCHED_STEADY, p, room);
+    for (int64_t i = 0; i < *n; i++)
+        m[i] = (struct run_moment){ sched_name(SCHED_STEADY), i, p[i].peak, -1 };
+    free(p);
+    return m;
+}
+
+static int record_predicted_memory(struct dpxrun *r)
+{
+    const struct memory_verdict *v = &r->predicted.e.m;
+    struct run_part part[NCAT];
+    struct run_memory_side side = { .available = cluster_available(&r->here.cluster), .part = part, .nparts = NCAT };
+
+    for (int c = 0; c < NCAT; c++)
+        part[c] = (struct run_part){ .rank = v->rank, .category = category_name((enum category)c),
+                                     .predicted_bytes = v->ledger.peak.by[c], .bytes = -1 };
+    struct run_moment *m = predicted_moments(r, &side.nmoments);
+    side.moment = m;
+    int rc = m ? runs_memory_predicted(r->db, r->run_id, &side) : fail("out of memory for the run's record");
+    free(m);
+    return rc;
+}
+
 static int begin(struct dpxrun *r, const char *plan, const char *options)
 {
     const struct predicted *p = &r->predicted;
@@ -68,12 +102,12 @@ static int begin(struct dpxrun *r, const char *plan, const char *options)
                                .plan = plan, .options = options, .world_size = r->here.cluster.world_size,
                                .seed = r->o.seed };
     struct run_predicted pred = { .basis = basis_name(p->t.basis), .step_s = p->t.line.step_s, .low_s = p->t.low_s,
-                                  .high_s = p->t.high_s, .rank = p->e.m.rank, .held_bytes = p->t.held_bytes,
+                                  .high_s = p->t.high_s, .rank = p->e.m.rank, .held_bytes = predicted_held(p),
                                   .allocated_bytes = p->e.m.ledger.peak.bytes,
                                   .process_bytes = train_predicted_process(r->train), .comm = comm, .phase = phase,
                                   .ncomm = n, .nphase = NRP };
     r->run_id = runs_begin(r->db, &start, &pred);
-    return r->run_id > 0 ? 0 : -1;
+    return r->run_id > 0 ? record_predicted_memory(r) : -1;
 }
 
 int record_begin(struct dpxrun *r)
@@ -147,6 +181,39 @@ static int record_sample(struct dpxrun *r, const struct sample *a)
     return rc;
 }
 
+/* The last sample of a steady step, entry by entry. */
+static struct run_moment *measured_moments(const struct measured *m, int64_t *n)
+{
+    const struct sample *a = m->nsamples > 0 ? &m->sample[m->nsamples - 1] : NULL;
+    struct run_moment *out;
+
+    *n = a && a->id == SCHED_STEADY ? a->n : 0;
+    out = calloc((size_t)*n + 1, sizeof *out);
+    for (int64_t i = 0; out && i < *n; i++)
+        out[i] = (struct run_moment){ sched_name(a->id), i, -1, a->ran[i].bytes };
+    return out;
+}
+
+static int record_measured_memory(struct dpxrun *r, int64_t world)
+{
+    const struct measured *m = &r->measured;
+    struct run_memory_side side = { .available = -1, .nparts = world * NCAT };
+    struct run_part *part = calloc((size_t)side.nparts, sizeof *part);
+    struct run_moment *moment = measured_moments(m, &side.nmoments);
+    int rc = -1;
+
+    for (int64_t i = 0; part && i < side.nparts; i++)
+        part[i] = (struct run_part){ .rank = r->o.comm == 0 ? i / NCAT : r->o.rank, .predicted_bytes = -1,
+                                     .category = category_name((enum category)(i % NCAT)),
+                                     .bytes = m->part[i % NCAT][i / NCAT] };
+    side.part = part;
+    side.moment = moment;
+    rc = part && moment ? runs_memory_measured(r->db, r->run_id, &side) : fail("out of memory for the ranks' record");
+    free(part);
+    free(moment);
+    return rc;
+}
+
 static int record_measured(struct dpxrun *r)
 {
     const struct measured *m = &r->measured;
@@ -170,7 +237,7 @@ static int record_measured(struct dpxrun *r)
     for (int i = 0; i < m->nsamples && rc == 0; i++)
         rc = record_sample(r, &m->sample[i]);
     if (rc == 0 && (runs_memory(r->db, r->run_id, memory, (int)world) < 0 || runs_comm(r->db, r->run_id, comm, n) < 0 ||
-                    runs_phases(r->db, r->run_id, phase, NRP) < 0))
+                    runs_phases(r->db, r->run_id, phase, NRP) < 0 || record_measured_memory(r, world) < 0))
         rc = -1;
     free(memory);
     return rc;

@@ -40,7 +40,7 @@ static int places_come(const struct segment *g, const struct kernel *k, uint32_t
             continue;
         int64_t *at = place_of(g, p->slot);
         assert(*at < 0);
-        *at = take(g->x, p->bytes, category_of(p->mem), k->name);
+        *at = take(g->x, p->bytes, category_of(p->mem));
         if (*at < 0)
             return -1;
         *fresh |= 1u << p->slot;
@@ -176,7 +176,7 @@ static int64_t new_grad(const struct segment *g, int tensor)
 {
     struct executor *x = g->x;
 
-    return take(x, grad_bytes(x, tensor, grad_dtype(x)), (enum category)g->op->u.compute.grads, "gradient");
+    return take(x, grad_bytes(x, tensor, grad_dtype(x)), (enum category)g->op->u.compute.grads);
 }
 
 /* Where kernel k leaves the gradient of one tensor; *own: memory that is given back after it. */
@@ -254,8 +254,10 @@ static int run_kernel(struct task *t)
 
     if (c->x->a.no_compute)
         return 0;
+    double began = lanes_now();
     if (kernel_run(c) < 0)
         return -1;
+    c->x->class_s[c->k->kind] += lanes_now() - began;
     for (int i = 0; i < c->nhand; i++)
         if (kernels_ops(k)->copy(k, c->hand[i].n, c->hand[i].to, c->hand[i].dt, c->hand[i].from, c->hand[i].st, 1,
                                  c->hand[i].add) < 0)

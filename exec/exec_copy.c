@@ -186,14 +186,25 @@ static void each(struct executor *x, struct copy_task *c, const struct views *v)
                                   v->v[i].n, v->v[i].tensor, (uint8_t)v->v[i].dtype, (uint8_t)v->v[i].dtype });
 }
 
-/* Whole instances, padding too. */
-static void zero_instances(struct executor *x, const struct op *o, int64_t iteration, struct copy_task *c)
+/* Whole instances, padding too; only elements where an act has a layout of its own or kernels have
+ * made the tensors one by one. */
+static void zero_acts(struct executor *x, const struct op *o, int64_t iteration, struct copy_task *c)
 {
     for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
         const struct act *a = &x->s->acts[k];
-        for (int j = 0; (a->what & ACT_WRITE) && j < a->n; j++)
-            add_run(c, &(struct run){ arena_at(x->arena, inst_of(x, a, iteration, j)->at), NULL,
-                                      x->s->bufs[a->buf].bytes, 0, DT_UINT8, DT_UINT8 });
+        for (int j = 0; (a->what & ACT_WRITE) && j < a->n; j++) {
+            const struct inst *i = inst_of(x, a, iteration, j);
+            if (!a->layout && !i->granted)
+                add_run(c, &(struct run){ arena_at(x->arena, i->at), NULL, x->s->bufs[a->buf].bytes, 0,
+                                          DT_UINT8, DT_UINT8 });
+        }
+    }
+    views_of(x, o, iteration, ACT_WRITE, &x->writes);
+    for (int i = 0; i < x->writes.n; i++) {
+        const struct view *v = &x->writes.v[i];
+        if (v->own || v->inst->granted)
+            add_run(c, &(struct run){ view_at(x, v, v->from), NULL, v->n * dtype_bytes(v->dtype), v->tensor,
+                                      DT_UINT8, DT_UINT8 });
     }
 }
 
@@ -206,7 +217,8 @@ int issue_copy(struct executor *x, const struct op *o, int64_t iteration)
     views_clear(&x->reads);
     views_clear(&x->writes);
     if (fn == COPY_ZERO) {
-        zero_instances(x, o, iteration, c);
+        zero_acts(x, o, iteration, c);
+        rc = views_there(x, o, &x->writes);
     } else if (fn != COPY_NOTHING) {
         views_of(x, o, iteration, ACT_READ, &x->reads);
         views_of(x, o, iteration, fn == COPY_ADD ? ACT_ADD : ACT_WRITE, &x->writes);

@@ -12,7 +12,9 @@
 #include <string.h>
 
 #include "exec/rope.h"
+#include "model/evaluate.h"
 #include "model/fail.h"
+#include "model/workspace.h"
 
 void *room(size_t n, size_t size)
 {
@@ -25,22 +27,14 @@ void *room(size_t n, size_t size)
 
 /* ---- memory ---- */
 
-static void note_over(struct executor *x, const char *what)
-{
-    if (x->over.over)
-        return;
-    x->over.over = true;
-    x->over.bytes = arena_meter(x->arena)->live;
-    snprintf(x->over.buffer, sizeof x->over.buffer, "%s", what);
-}
-
-int64_t take(struct executor *x, int64_t bytes, enum category cat, const char *what)
+int64_t take(struct executor *x, int64_t bytes, enum category cat)
 {
     int64_t at = arena_take(x->arena, bytes, cat, &x->now);
 
     x->comes += bytes;
     if (at >= 0 && arena_meter(x->arena)->live > x->a.limit) {
-        note_over(x, what);
+        x->over.over = true;
+        x->over.total = arena_meter(x->arena)->live;
         return -1;
     }
     return at;
@@ -177,26 +171,40 @@ static int issue_work(struct executor *x, const struct op *o, int64_t iteration)
     return fail("entry of unknown kind %d", o->kind);
 }
 
+/* In the planner's words. */
+static void say_over(struct executor *x, const struct op *o, int64_t iteration)
+{
+    struct exec_over *v = &x->over;
+    const char *what;
+
+    v->sched = x->id;
+    v->op = (int)(o - x->s->ops);
+    v->iteration = iteration;
+    op_largest_new(x->s, v->op, &what, &v->bytes);
+    snprintf(v->buffer, sizeof v->buffer, "%s", what);
+    op_in_words(x->s, v->op, iteration, v->where, sizeof v->where);
+}
+
 static int issue(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
 {
     struct executor *x = arg;
 
     enter(x, o);
     x->comes = 0;
+    arena_mark(x->arena);
     if (x->recording)
         x->ran[x->position] = (struct exec_ran){ x->position, (int)(o - s->ops), iteration,
-                                                 lanes_now() - x->began, NAN, NAN };
+                                                 lanes_now() - x->began, NAN, NAN, 0 };
     if (issue_acts(x, o, iteration, ACT_ALLOC) < 0 || issue_work(x, o, iteration) < 0) {
-        if (x->over.over && x->over.op == 0) {
-            x->over.sched = x->id;
-            x->over.op = (int)(o - s->ops);
-            x->over.iteration = iteration;
-        }
+        if (x->over.over)
+            say_over(x, o, iteration);
         return -1;
     }
     leave(x, o);
     touch(x, o, iteration);
     issue_acts(x, o, iteration, ACT_FREE);
+    if (x->recording)
+        x->ran[x->position].bytes = arena_meter(x->arena)->most;
     x->position++;
     return 0;
 }
@@ -368,24 +376,10 @@ static uint16_t streams_used(const struct schedules *s)
     return used;
 }
 
-int64_t executor_workspace(const struct plan *p, int threads)
-{
-    const struct model *m = &p->model;
-    struct recipe r = plan_recipe(p);
-    int64_t qkv = (m->heads + 2 * m->kv_heads) * m->head_dim, widest = m->ffn > qkv ? m->ffn : qkv;
-    struct kernels_need need = { .n = p->micro_batch * p->seq, .widest_in = widest, .widest_out = widest,
-                                 .vocab = m->vocab, .seq = p->seq, .dim = m->head_dim, .threads = threads,
-                                 .at = r.autocast ? p->precision : r.used, .wt = r.used };
-
-    if (m->hidden > widest)
-        need.widest_in = need.widest_out = m->hidden;
-    return kernels_workspace(&need);
-}
-
 /* The compute stream has the plan's threads and workspace; the others only copy. */
 static int open_kernels(struct executor *x, uint16_t used)
 {
-    x->workspace_bytes = executor_workspace(x->p, x->a.threads);
+    x->workspace_bytes = workspace_kernels(x->p, x->a.threads);
     if (posix_memalign(&x->workspace, 4096, (size_t)x->workspace_bytes) != 0)
         return fail("no memory for a workspace of %lld bytes", (long long)x->workspace_bytes);
     memset(x->workspace, 0, (size_t)x->workspace_bytes);
@@ -470,6 +464,13 @@ const struct exec_count *executor_count(const struct executor *x, enum coll_op o
 {
     return &x->count[op][g][t];
 }
+
+const char *executor_note(const struct executor *x)
+{
+    return x->p->precision == DT_BF16 ? kernels_note(x->kernels[STREAM_COMPUTE]) : NULL;
+}
+
+double executor_class_seconds(const struct executor *x, enum kernel_class c) { return x->class_s[c]; }
 
 /* ---- what persists ---- */
 

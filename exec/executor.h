@@ -35,8 +35,15 @@ struct executor_args {
     enum coll_sum  sum;
 };
 
-/* The first entry that needs more than the limit. */
-struct exec_over { bool over; enum sched_id sched; int op; int64_t iteration, bytes; char buffer[64]; };
+/* The first entry that needs more than the limit: which, in words, the largest buffer that it brings
+ * and its bytes, and what all together would be then. */
+struct exec_over {
+    bool over;
+    enum sched_id sched;
+    int  op;
+    int64_t iteration, bytes, total;
+    char buffer[64], where[96];
+};
 
 /* One optimizer step: what it is given, and what it leaves. */
 struct exec_step {
@@ -61,8 +68,6 @@ struct executor *executor_new(const struct executor_args *a);
 void executor_free(struct executor *x);             /* accepts NULL */
 const struct exec_over *executor_over(const struct executor *x);
 int64_t executor_extent(const struct executor *x);
-/* Bytes that the kernels of a plan work in, beside the arena. */
-int64_t executor_workspace(const struct plan *p, int threads);
 /* From the dry run, and of what ran since executor_map(). */
 int64_t executor_allocated_peak(const struct executor *x);
 int64_t executor_held_peak(const struct executor *x);
@@ -78,13 +83,24 @@ struct exec_count { int64_t count, bytes; };
 const struct exec_count *executor_count(const struct executor *x, enum coll_op op, enum group g, enum dtype t);
 
 /* One entry as it ran in the last recorded step; position: of the entry in issue order. */
-struct exec_ran { int32_t position; int op; int64_t iteration; double issued, start, end; };
+struct exec_ran {
+    int32_t position;
+    int     op;
+    int64_t iteration;
+    double  issued, start, end;
+    int64_t bytes;                  /* the most that was allocated while it was issued */
+};
 /* Records the next runs; executor_ran() then returns n entries of the last, seconds from its
  * begin.  The array stays the executor's. */
 int  executor_record(struct executor *x, bool on);
 const struct exec_ran *executor_ran(const struct executor *x, int64_t *n);
 /* Seconds the compute stream waited in the last run. */
 void executor_waited(const struct executor *x, double *for_collectives, double *for_others);
+
+/* A sentence for the user where this machine lacks something that the plan uses, or NULL. */
+const char *executor_note(const struct executor *x);
+/* Seconds of compute kernels by class since executor_map(). */
+double executor_class_seconds(const struct executor *x, enum kernel_class c);
 
 /* Persistent parameters of this rank: calls f for each run of elements that it holds (master
  * weights where there are any), in no particular order.  After a whole step. */

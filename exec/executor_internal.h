@@ -36,6 +36,7 @@ struct view {
     struct inst *inst;
     int slice;                      /* of the layout; granted: of the family's */
     uint8_t what;                   /* ACT_ bits of its act */
+    bool own;                       /* the act has a layout of its own */
 };
 struct views { struct view *v; int n, room; };
 
@@ -85,6 +86,7 @@ struct executor {
     int64_t guarded;
 
     struct exec_count count[NCOLL][NGROUP][NDTYPE];
+    double  class_s[NKERNEL_CLASS];
 
     bool    recording;
     double  began;
@@ -105,7 +107,7 @@ void inst_free(struct executor *x, const struct act *a, int64_t iteration);
 /* Appends the views of the entry's acts that have a bit of `bits`. */
 void views_of(struct executor *x, const struct op *o, int64_t iteration, int bits, struct views *out);
 void views_clear(struct views *v);
-/* Does all that is read exist?  0, or -1 reported: kernels have not made it yet. */
+/* Does all of it exist?  0, or -1 reported: kernels have not made it yet. */
 int  views_there(const struct executor *x, const struct op *o, const struct views *v);
 /* The view of v that holds element `at` of a tensor; NULL. */
 const struct view *view_find(const struct views *v, enum holds h, int tensor, int64_t at);
@@ -117,7 +119,7 @@ int64_t act_region(struct executor *x, const struct act *a, int64_t iteration);
 /* ---- executor.c ---- */
 
 /* A place in the arena for the entry being issued; -1 reported (over the limit, no memory). */
-int64_t take(struct executor *x, int64_t bytes, enum category cat, const char *what);
+int64_t take(struct executor *x, int64_t bytes, enum category cat);
 /* Gives it back once the tasks of `last` are done. */
 void give(struct executor *x, int64_t at, const struct when *last);
 /* Appends a task of the entry being issued; self is freed with it. */

@@ -69,7 +69,7 @@ static int alloc_one(struct executor *x, const struct op *o, const struct act *a
     assert(!i->live);
     *i = (struct inst){ .live = true, .granted = is_granted(o, b) };
     if (!i->granted) {
-        i->at = take(x, b->bytes, b->category, b->what);
+        i->at = take(x, b->bytes, b->category);
         return i->at < 0 ? -1 : 0;
     }
     i->piece = room((size_t)slices, sizeof *i->piece);
@@ -119,24 +119,25 @@ static void add(struct views *out, const struct view *v)
     out->v[out->n++] = *v;
 }
 
-/* The slice of the family's own layout in which the elements of `c` lie; -1: none. */
-static int family_slice(const struct executor *x, int buf, const struct slice *c)
+/* The slice of the family's own layout in which, for instance `index`, elements of a tensor lie; -1:
+ * none. */
+static int family_slice(const struct executor *x, int buf, int64_t index, const struct slice *c, int tensor)
 {
     const struct layout *l = layout_of(x, buf, 0);
 
     for (int k = 0; k < l->nslices; k++) {
         const struct slice *f = &x->s->slices[l->slice0 + k];
-        if (f->tensor == c->tensor && f->from <= c->from && c->from + c->n <= f->from + f->n)
+        if (f->tensor + (int)index * l->stride == tensor && f->from <= c->from &&
+            c->from + c->n <= f->from + f->n)
             return k;
     }
     return -1;
 }
 
-/* Where a granted instance has the elements of a slice: in the piece of its tensor; -1: nowhere yet. */
-static int64_t piece_at(const struct executor *x, int buf, const struct inst *i, const struct slice *c)
+/* Where a granted instance has elements of the tensor of slice k of its family; -1: nowhere yet. */
+static int64_t piece_at(const struct executor *x, int buf, const struct inst *i, int k,
+                        const struct slice *c)
 {
-    int k = family_slice(x, buf, c);
-
     if (k < 0 || i->piece[k] < 0)
         return -1;
     const struct slice *f = &x->s->slices[layout_of(x, buf, 0)->slice0 + k];
@@ -150,10 +151,13 @@ static void views_of_instance(struct executor *x, const struct act *a, int64_t i
 
     for (int k = 0; k < l->nslices; k++) {
         const struct slice *c = &x->s->slices[l->slice0 + k];
-        add(out, &(struct view){ .tensor = c->tensor + (int)index * l->stride, .holds = (enum holds)c->holds,
-                                 .dtype = (enum dtype)c->dtype, .from = c->from, .n = c->n,
-                                 .at = i->granted ? piece_at(x, a->buf, i, c) : i->at + c->at, .inst = i,
-                                 .slice = i->granted ? family_slice(x, a->buf, c) : k, .what = a->what });
+        int tensor = c->tensor + (int)index * l->stride;
+        int slice = i->granted ? family_slice(x, a->buf, index, c, tensor) : k;
+        add(out, &(struct view){ .tensor = tensor, .holds = (enum holds)c->holds,
+                                 .dtype = (enum dtype)c->dtype, .from = c->from, .n = c->n, .inst = i,
+                                 .slice = slice, .what = a->what,
+                                 .at = i->granted ? piece_at(x, a->buf, i, slice, c) : i->at + c->at,
+                                 .own = a->layout != 0 });
     }
 }
 
@@ -170,8 +174,8 @@ int views_there(const struct executor *x, const struct op *o, const struct views
 {
     for (int i = 0; i < v->n; i++)
         if (v->v[i].at < 0)
-            return fail("the schedule's entry \"%s\" reads the gradient of %s, which is not there", o->what,
-                        tensor_of(x, v->v[i].tensor)->name);
+            return fail("the schedule's entry \"%s\" is about the gradient of %s, which is not there",
+                        o->what, tensor_of(x, v->v[i].tensor)->name);
     return 0;
 }
 
@@ -197,8 +201,14 @@ int64_t act_region(struct executor *x, const struct act *a, int64_t iteration)
     const struct layout *l = layout_of(x, a->buf, a->layout);
     int64_t first = INT64_MAX;
 
+    if (i->granted && l->nslices == 1) {
+        int64_t index = a->at + a->by * iteration;
+        const struct slice *c = &x->s->slices[l->slice0];
+        int k = family_slice(x, a->buf, index, c, c->tensor + (int)index * l->stride);
+        return piece_at(x, a->buf, i, k, c);
+    }
     if (i->granted)
-        return l->nslices == 1 ? piece_at(x, a->buf, i, &x->s->slices[l->slice0]) : -1;
+        return -1;
     if (!a->layout)
         return i->at;
     for (int k = 0; k < l->nslices; k++)

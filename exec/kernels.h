@@ -1,8 +1,8 @@
 /* kernels.h -- the compute that dpxrun issues, whichever library carries it.
  *
- * kernels_host.c and kernels_gemm.c are oneDNN and OpenMP; kernels_ref.c is the same in
- * plain C, one loop a formula, which tests compare everything with.  One of them is
- * behind the table that kernels_open() returns.
+ * kernels_host.c and its neighbours are oneDNN, OpenMP and vectorised loops; kernels_ref.c is
+ * the same in plain C, one loop a formula, which tests compare everything with.  One of them
+ * is behind the table that kernels_open() returns.
  *
  * Arrays are row-major.  Activations have dtype `at`, parameters `wt`, gradients of
  * parameters `gt`: DT_FP32 or DT_BF16 each.  Arithmetic is fp32; bf16 operands of a matrix

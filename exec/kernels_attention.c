@@ -155,7 +155,8 @@ static int64_t columns(const struct block *b, int64_t u)
     return left < KEYS ? round_up(left, GRAIN) : KEYS;
 }
 
-static void drop_scores(const struct simd *s, const struct block *b, int64_t i, int64_t u, int64_t n, float *x)
+static void drop_scores(const struct simd *s, const struct block *b, int64_t i, int64_t u, int64_t n,
+                        float *x)
 {
     if (b->drop.limit)
         s->drop(n, x, b->drop.seed, (stat_at(b) + i) * b->a->seq + u, b->drop.limit, b->drop.keep);

@@ -384,8 +384,8 @@ static void round_line(const struct simd *s, int64_t n, const float *x, float *t
     s->widen(n, rounded, to);
 }
 
-static void copy_line(const struct simd *s, const struct slice *from, int64_t at, const struct tiles *t, void *to,
-                      int64_t into)
+static void copy_line(const struct simd *s, const struct slice *from, int64_t at, const struct tiles *t,
+                      void *to, int64_t into)
 {
     const char *x = from->x;
     int64_t e = dtype_bytes(from->t);
@@ -441,7 +441,8 @@ static int multiply_tile(struct kernels *k, const struct tiles *t, int64_t i, in
 }
 
 /* A row of the tile of c, from column j of the product on, on its way out. */
-static void put_row(const struct simd *s, const struct tiles *t, int64_t row, int64_t j, int64_t n, float *sum)
+static void put_row(const struct simd *s, const struct tiles *t, int64_t row, int64_t j, int64_t n,
+                    float *sum)
 {
     const struct product *p = t->p;
     float tmp[WIDEST];

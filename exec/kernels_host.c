@@ -165,7 +165,8 @@ static int host_rotary(struct kernels *k, const struct attention *a, int64_t rot
     int64_t half = rot / 2;
 
     if (half > MOST_PAIRS)
-        return fail("rotary: %" PRId64 " elements of a head are rotated, %d is the most", rot, 2 * MOST_PAIRS);
+        return fail("rotary: %" PRId64 " elements of a head are rotated, %d is the most", rot,
+                    2 * MOST_PAIRS);
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t t = 0; t < a->seq; t++) {
         float cosine[MOST_PAIRS], sine[MOST_PAIRS];

@@ -22,6 +22,7 @@ static const char *const ended_lines[] = {
     "Forcibly killing job...",
     ": Forwarding signal ",
     "/util/show_help.c at line",        /* 4.1: two ranks that abort at once spoil each other's block */
+    "Read -1, expected ",               /* 4.1, btl vader: a rank that was being read from is gone */
     "total processes failed to start",
     "total process failed to start",
     "total processes killed (some possibly by",
@@ -83,6 +84,15 @@ static bool is_rule(const char *line)
     return n >= 70 && strspn(line + n, "\r\n") == strlen(line + n);
 }
 
+/* "[host:pid] *** Process received signal ***" and what follows. */
+static bool is_trace(const struct mpirun_words *w)
+{
+    const char *at = w->ending && w->line[0] == '[' ? strstr(w->line, "] ") : NULL;
+
+    return at && (strncmp(at, "] ***", 5) == 0 || strncmp(at, "] Signal", 8) == 0 ||
+                  strncmp(at, "] Failing at", 12) == 0 || strncmp(at, "] [", 3) == 0);
+}
+
 static void hold(struct mpirun_words *w)
 {
     if (w->nblock + w->nline >= sizeof w->block) {      /* longer than any that is dropped */
@@ -101,7 +111,7 @@ static void end_line(struct mpirun_words *w)
     rule = is_rule(w->line);
     if (rule || w->in_block)
         hold(w);
-    else if (!has_one_of(w->line, ended_lines, sizeof ended_lines / sizeof *ended_lines))
+    else if (!has_one_of(w->line, ended_lines, sizeof ended_lines / sizeof *ended_lines) && !is_trace(w))
         pass(w, w->line, w->nline);
     w->nline = 0;
     if (rule && w->in_block)
@@ -129,8 +139,10 @@ void mpirun_words_add(struct mpirun_words *w, const char *bytes, size_t n)
 
 void mpirun_words_flush(struct mpirun_words *w)
 {
+    w->line[w->nline] = '\0';
     pass(w, w->block, w->nblock);
-    pass(w, w->line, w->nline);
+    if (!is_trace(w))
+        pass(w, w->line, w->nline);
     w->nblock = w->nline = 0;
     w->in_block = false;
 }

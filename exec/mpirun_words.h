@@ -12,6 +12,8 @@
 struct mpirun_words {
     int    to;                  /* the file descriptor that gets what remains */
     bool   in_block;
+    bool   ending;              /* a signal was passed on to mpirun: 4.1 may crash of it when all ranks
+                                 * have ended (PMIx_Finalize), and say where */
     size_t nline, nblock;
     char   line[1024], block[8192];
 

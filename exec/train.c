@@ -15,6 +15,7 @@
 #include "model/fail.h"
 #include "model/lower.h"
 #include "model/overhead.h"
+#include "model/workspace.h"
 
 struct train {
     struct train_args a;
@@ -127,6 +128,15 @@ static int run(struct train *t, enum sched_id id, struct exec_step *s)
     return rc;
 }
 
+/* In the middle of a schedule nobody can be asked: the others wait in a collective for this rank. */
+static int alone(struct train *t)
+{
+    fail_capture(NULL, 0);
+    if (t->why[0])
+        fail("%s", t->why);
+    return -1;
+}
+
 int train_gather(struct train *t, int64_t mine, int64_t *out)
 {
     out[0] = mine;
@@ -177,9 +187,9 @@ static int open_executor(struct train *t)
     if (!t->x)
         return -1;
     if (executor_over(t->x)->over)
-        return fail("out of memory in %s: \"%s\" brings it to %lld bytes, %lld of %lld are usable",
-                    sched_name(executor_over(t->x)->sched), executor_over(t->x)->buffer,
-                    (long long)executor_over(t->x)->bytes, (long long)e.limit, (long long)t->a.limit);
+        return fail("out of memory in the %s step, %s: \"%s\" brings it to %lld bytes, %lld are usable",
+                    sched_name(executor_over(t->x)->sched), executor_over(t->x)->where,
+                    executor_over(t->x)->buffer, (long long)executor_over(t->x)->total, (long long)e.limit);
     return 0;
 }
 
@@ -284,19 +294,18 @@ static int fetch(struct train *t)
     return 0;
 }
 
-/* Sums of losses, the slowest rank, and whether anyone failed. */
-static int share(struct train *t, const struct exec_step *s, double seconds, bool failed, struct train_report *out)
+/* Sums of losses, and the slowest rank. */
+static int share(struct train *t, const struct exec_step *s, double seconds, struct train_report *out)
 {
     double sum[2] = { s->loss_sum, (double)s->loss_tokens }, all[2] = { sum[0], sum[1] };
-    double worst[2] = { seconds, failed }, most[2] = { seconds, failed };
 
+    out->seconds = seconds;
     if (t->control != MPI_COMM_NULL &&
         (mpi_ok(MPI_Allreduce(sum, all, 2, MPI_DOUBLE, MPI_SUM, t->control), "MPI_Allreduce") < 0 ||
-         mpi_ok(MPI_Allreduce(worst, most, 2, MPI_DOUBLE, MPI_MAX, t->control), "MPI_Allreduce") < 0))
+         mpi_ok(MPI_Allreduce(&seconds, &out->seconds, 1, MPI_DOUBLE, MPI_MAX, t->control), "MPI_Allreduce") < 0))
         return -1;
     out->loss = all[1] > 0 ? all[0] / all[1] : NAN;
-    out->seconds = most[0];
-    return most[1] > 0 ? -1 : 0;
+    return 0;
 }
 
 static int step(struct train *t, bool record, struct train_report *out)
@@ -320,9 +329,11 @@ static int step(struct train *t, bool record, struct train_report *out)
     double began = lanes_now();
     int rc = run(t, id, &s);
     double seconds = lanes_now() - began;
+    if (rc < 0)
+        return alone(t);
     *out = (struct train_report){ .step = s.number, .lr = s.adamw.lr, .grad_norm = s.grad_norm,
                                   .tokens = plan_global_batch(p) * p->seq, .skipped = s.skipped };
-    if (share(t, &s, seconds, rc < 0, out) < 0)
+    if (share(t, &s, seconds, out) < 0)
         return -1;
     if (t->grads) {
         rc = grad_file_write(t->grads, t->control, t->a.save_grads);
@@ -376,7 +387,7 @@ int64_t train_predicted_process(const struct train *t)
     const struct plan *p = t->a.plan;
     int64_t tokens = p->accumulation * p->micro_batch * p->seq * 8;
 
-    return executor_extent(t->x) + executor_workspace(p, t->a.threads) + tokens +
+    return executor_extent(t->x) + workspace_kernels(p, t->a.threads) + tokens +
            (t->a.null ? 0 : groups_staging(&t->s));
 }
 

@@ -1,6 +1,7 @@
 /* watchdog.c -- see watchdog.h.  One thread a rank, awake ten times a second.  All messages are
- * struct note; they are small enough that MPI takes a copy at once, so that sending to a rank that
- * is stopped does not wait.  At most one question to a rank is under way. */
+ * struct note, sent without waiting: the other may be stopped.  At most one question to a rank is
+ * under way.  Should MPI itself not come back (a rank was stopped while it held what is shared), an
+ * alarm that each turn sets anew ends the process. */
 #include "exec/watchdog.h"
 
 #include <pthread.h>
@@ -18,7 +19,8 @@ enum kind { NOTE_ASK, NOTE_ANSWER, NOTE_FAILED, NOTE_BYE };
 /* Where a rank is, or why it failed. */
 struct note { int kind; double idle; char host[64]; char text[448]; };
 
-struct peer { bool asked; double heard; struct note last; };
+/* owed: is to be sent once what was sent before has left; -1 nothing. */
+struct peer { bool asked; double heard; struct note last, out; int owed; MPI_Request sent; };
 
 struct watchdog {
     MPI_Comm comm;
@@ -46,6 +48,13 @@ struct watchdog {
 static volatile sig_atomic_t ended_by;
 
 static void on_signal(int sig) { ended_by = sig; }
+
+/* What the alarm says; a handler may not print numbers. */
+static char late[160];
+static volatile sig_atomic_t chance_taken;
+
+/* One rank after the other, so that one speaks. */
+static unsigned later(int rank) { return 2 * (unsigned)(rank < 60 ? rank : 60); }
 
 /* ---- this rank ---- */
 
@@ -106,7 +115,8 @@ static _Noreturn void end_by_signal(struct watchdog *w)
     char why[128];
     int sig = ended_by;
 
-    snprintf(why, sizeof why, "ended by signal %d (%s): by somebody, or because another rank died", sig, strsignal(sig));
+    snprintf(why, sizeof why, "ended by signal %d (%s): by somebody, or because another rank died", sig,
+             strsignal(sig));
     tell(w, why, true);
     signal(sig, SIG_DFL);
     raise(sig);
@@ -115,10 +125,32 @@ static _Noreturn void end_by_signal(struct watchdog *w)
 
 /* ---- messages ---- */
 
+/* Whether everything has left. */
+static bool send_owed(struct watchdog *w)
+{
+    bool all = true;
+
+    for (int r = 0; r < w->world; r++) {
+        struct peer *p = &w->peer[r];
+        int left = 1;
+        if (p->sent != MPI_REQUEST_NULL)
+            MPI_Test(&p->sent, &left, MPI_STATUS_IGNORE);
+        if (left && p->owed >= 0) {
+            p->out = w->here;
+            p->out.kind = p->owed;
+            p->owed = -1;
+            MPI_Isend(&p->out, (int)sizeof p->out, MPI_BYTE, r, 0, w->comm, &p->sent);
+            left = 0;
+        }
+        all &= left;
+    }
+    return all;
+}
+
 static void send_note(struct watchdog *w, int to, enum kind kind)
 {
-    w->here.kind = (int)kind;
-    MPI_Send(&w->here, (int)sizeof w->here, MPI_BYTE, to, 0, w->comm);
+    w->peer[to].owed = (int)kind;
+    send_owed(w);
 }
 
 static void hear(struct watchdog *w, int from, const struct note *n)
@@ -249,9 +281,10 @@ static bool may_close(struct watchdog *w)
         waiting |= w->peer[r].asked;
     if (w->now - w->closing_at < 2 && (w->rank ? !w->bye : waiting))
         return false;
-    for (int r = 1; r < w->world && w->rank == 0; r++)
-        send_note(w, r, NOTE_BYE);
-    return true;
+    for (int r = 1; r < w->world && w->rank == 0 && !w->bye; r++)
+        w->peer[r].owed = NOTE_BYE;
+    w->bye = true;
+    return send_owed(w) || w->now - w->closing_at > 4;
 }
 
 /* One look around; whether it was the last. */
@@ -262,6 +295,8 @@ static bool turn(struct watchdog *w)
     double last = w->now;
 
     w->now = lanes_now();
+    chance_taken = 0;
+    alarm((unsigned)w->timeout + 5 + later(w->rank));
     pthread_mutex_lock(&w->lock);
     look(w);
     closing = w->closing;
@@ -272,6 +307,7 @@ static bool turn(struct watchdog *w)
     if (ended_by && w->rank == 0)
         end_by_signal(w);
     receive(w);
+    send_owed(w);
     if (closing)
         return may_close(w);
     if (failed)
@@ -337,27 +373,31 @@ static void take_signals(struct watchdog *w)
     }
 }
 
-/* What the alarm says; a handler may not print numbers. */
-static char late[160];
-
+/* This process itself may have been stopped until now: it gets a second chance. */
 static void on_alarm(int sig)
 {
-    ssize_t n = write(2, late, strlen(late));
+    ssize_t n = 0;
 
-    (void)n, (void)sig;
-    _exit(1);
+    (void)sig;
+    if (chance_taken++) {
+        n = write(2, late, strlen(late));
+        _exit(1);
+    }
+    (void)n;
+    alarm(2);
 }
 
-/* One rank after the other, so that one speaks. */
 void watchdog_start(void)
 {
     const char *text = getenv("OMPI_COMM_WORLD_RANK");
     int rank = text ? atoi(text) : 0;
+    struct sigaction a = { .sa_handler = on_alarm, .sa_flags = SA_RESTART };
 
-    snprintf(late, sizeof late, "dpx: rank %d: the ranks have not found each other for %.0f s (DPX_TIMEOUT): was one "
+    snprintf(late, sizeof late, "dpx: rank %d: MPI has not come back for %.0f s (DPX_TIMEOUT): was another rank "
              "stopped, or is a machine not reached?\n", rank, timeout());
-    signal(SIGALRM, on_alarm);
-    alarm((unsigned)timeout() + 1 + 2 * (unsigned)(rank < 60 ? rank : 60));
+    sigemptyset(&a.sa_mask);
+    sigaction(SIGALRM, &a, NULL);
+    alarm((unsigned)timeout() + 8 + later(rank));
 }
 
 static int begin(struct watchdog *w, MPI_Comm control)
@@ -374,11 +414,10 @@ static int begin(struct watchdog *w, MPI_Comm control)
     gethostname(w->here.host, sizeof w->here.host - 1);
     w->now = w->since = w->asked = lanes_now();
     for (int r = 0; r < w->world; r++)
-        w->peer[r].heard = w->now;
+        w->peer[r] = (struct peer){ .heard = w->now, .owed = -1, .sent = MPI_REQUEST_NULL };
     if (pthread_create(&w->thread, NULL, watch, w) != 0)
         return fail("no thread for the watchdog: nobody would notice if the run hangs");
     take_signals(w);
-    alarm(0);
     return 0;
 }
 
@@ -422,6 +461,7 @@ void watchdog_close(struct watchdog *w)
     pthread_cond_signal(&w->change);
     pthread_mutex_unlock(&w->lock);
     pthread_join(w->thread, NULL);
+    alarm(0);
     for (int i = 0; i < 2 && w->rank == 0; i++)
         sigaction(ending[i], &w->before[i], NULL);
     release(w);

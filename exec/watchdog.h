@@ -35,8 +35,9 @@ void watchdog_follow(struct watchdog *w, struct lanes *lanes);
 /* While one rank rests (a disk may be slow), that nothing finishes is no fault.  Accepts NULL. */
 void watchdog_rest(struct watchdog *w, bool resting);
 
-/* On rank 0, from the watchdog's thread before it ends the job, or when a signal does: SIGTERM,
- * which mpirun sends when another rank has died, or SIGINT.  NULL: nobody is to be told. */
+/* On rank 0, from the watchdog's thread before it ends the job, or when a signal does: SIGINT, or
+ * SIGTERM, which mpirun sends when another rank has died.  It may leave only milliseconds before
+ * SIGKILL: what is not told stays untold.  NULL: nobody is to be told. */
 typedef void watchdog_told(void *arg, const char *why, bool by_signal);
 void watchdog_tell(struct watchdog *w, watchdog_told *f, void *arg);
 

@@ -56,6 +56,10 @@ struct cluster {
     int64_t    context;             /* outside every allocator: gpu.reserved + gpu.context */
     double     headroom;            /* share of memory kept free, 0.05 */
     int        is_host;             /* localhost: ranks are processes on CPU cores */
+
+    /* What was measured on these machines, for the precision at hand; NULL: nothing.  Set by main
+     * programs, whose it stays; in no file. */
+    const struct measured_device *measured;
 };
 
 /* `4x8xh100`, `8xh100`, a GPU name (one GPU), a built-in cluster name (`dgx-h100`; four

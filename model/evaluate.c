@@ -59,9 +59,7 @@ void op_in_words(const struct schedules *s, int i, int64_t iteration, char *to, 
         snprintf(to + n, (size_t)(size - n), " %s %" PRId64, o->of, o->unit + o->unit_by * iteration);
 }
 
-/* The largest buffer that the entry allocates: what an allocator would have
- * refused.  A compute entry's own working set if it allocates none. */
-static void largest_new(const struct schedules *s, int i, const char **what, int64_t *bytes)
+void op_largest_new(const struct schedules *s, int i, const char **what, int64_t *bytes)
 {
     const struct op *o = &s->ops[i];
 
@@ -226,7 +224,7 @@ static json_t *first_over_json(const struct evaluation *e)
 
     if (e->m.fits || e->first_over.op < 0)
         return json_null();
-    largest_new(&e->schedules, e->first_over.op, &what, &bytes);
+    op_largest_new(&e->schedules, e->first_over.op, &what, &bytes);
     return json_pack("{s:s, s:s, s:s, s:I}", "phase", sched_name(e->first_over.sched), "op", e->over_at,
                      "buffer", what, "bytes", (json_int_t)bytes);
 }

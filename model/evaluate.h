@@ -63,6 +63,10 @@ int evaluate_memory(const struct plan *p, const struct program *g, struct schedu
 /* Collectives of one schedule, repeats multiplied out. */
 void comm_count(const struct schedules *s, enum sched_id id, struct comm_table *out);
 
+/* The largest buffer that entry i allocates, and its bytes: what an allocator would have
+ * refused.  A compute entry's own working set if it allocates none. */
+void op_largest_new(const struct schedules *s, int i, const char **what, int64_t *bytes);
+
 /* "backward block 31", "all_gather unit 4": the entry in words. */
 void op_in_words(const struct schedules *s, int op, int64_t iteration, char *to, int size);
 

@@ -51,6 +51,7 @@ int ds_init(struct ds *d, const struct plan *p, int64_t rank, struct schedules *
                       .ce = dtype_bytes(r.wire_reduce), .layers = (int)p->model.layers,
                       .block0 = p->model.block0, .per_block = p->model.per_block };
     d->blocks_end = d->block0 + d->layers * d->per_block;
+    s->tied_apart = true;                /* z12_partial and the like */
     declare_activations(s, p, d->acts);
     for (int i = 0; i < NPIECE; i++)
         if (find_ready(d, (enum piece_id)i) < 0)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "model/fail.h"
+#include "model/opts_internal.h"
 #include "model/size.h"
 #include "version.h"
 
@@ -75,8 +76,7 @@ static int word_index(const char *s, size_t len, const char *const *words)
     return -1;
 }
 
-/* "a|b|c" into buf, cut at its size. */
-static const char *join(char *buf, size_t size, const char *const *words, const char *with)
+const char *opts_join(char *buf, size_t size, const char *const *words, const char *with)
 {
     size_t at = 0;
 
@@ -94,7 +94,7 @@ static int bad_word(const char *what, const char *value, const char *const *word
     const char *near = nearest_word(value, words);
 
     return fail("%s: '%.60s' is not one of %s%s%s%s", what, value,
-                join(all, sizeof all, words, ", "),
+                opts_join(all, sizeof all, words, ", "),
                 near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
@@ -172,17 +172,16 @@ static int set_value(const struct opt *o, const char *what, const char *value)
 
 /* ---- help ---- */
 
-static const char *value_name(const struct opt *o, char *buf, size_t size)
+const char *opts_value_name(const struct opt *o, char *buf, size_t size)
 {
     if (o->value)
         return o->value;
     if (o->word)
-        return join(buf, size, o->words, "|");
+        return opts_join(buf, size, o->words, "|");
     return o->set ? "LIST" : o->i ? "N" : o->bytes ? "BYTES" : o->num ? "X" : "TEXT";
 }
 
-/* " (default 8)", or "" where the variable holds none. */
-static const char *default_text(const struct opt *o, char *buf, size_t size)
+const char *opts_default_text(const struct opt *o, char *buf, size_t size)
 {
     buf[0] = '\0';
     if (o->i && *o->i > 0)
@@ -209,7 +208,7 @@ static const char *spelling(const struct opt *o, char *buf, size_t size)
         if (o->letter)
             snprintf(letter, sizeof letter, "-%c, ", o->letter);
         snprintf(buf, size, "%s--%s%s%s", letter, o->name, o->flag ? "" : " ",
-                 o->flag ? "" : value_name(o, words, sizeof words));
+                 o->flag ? "" : opts_value_name(o, words, sizeof words));
     }
     return buf;
 }
@@ -233,7 +232,7 @@ static void print_help(const char *command, const char *about, const struct opt 
     printf(" [options]\n%s\n\n", about);
     for (const struct opt *o = opts; o->name; o++)
         print_row(spelling(o, left, sizeof left), o->help,
-                  o->required ? " (required)" : default_text(o, extra, sizeof extra));
+                  o->required ? " (required)" : opts_default_text(o, extra, sizeof extra));
     print_row("--help", "this text", "");
     print_row("--version", "the version", "");
     fputs("\nBytes are written 25MiB, 80GB or 1.5e9, counts 64, 1.5e9 or 8B.\n", stdout);
@@ -290,12 +289,15 @@ static int take(struct parser *p, const struct opt *o, const char *what, const c
             char words[256];
 
             return fail("%s: %s needs a value: %s", p->command, what,
-                        value_name(o, words, sizeof words));
+                        opts_value_name(o, words, sizeof words));
         }
         attached = p->argv[p->at++];
     }
     return set_value(o, what, attached);
 }
+
+/* Not in --help: it is for the build (Makefile, install). */
+#define FORMAT "help-format="
 
 static int long_option(struct parser *p, const char *name)
 {
@@ -318,6 +320,8 @@ static int long_option(struct parser *p, const char *name)
         print_version(p->command);
         return OPTS_DONE;
     }
+    if (attached && strncmp(name, FORMAT, sizeof FORMAT - 1) == 0)
+        return opts_print_as(attached, p->command, p->about, p->opts);
     return unknown_option(p, name, len);
 }
 
@@ -407,7 +411,7 @@ int command_run(const char *program, const char *about, const struct command *co
     }
     words[n] = NULL;
     if (argc < 2) {
-        fail("%s: a command is missing: %s", program, join(all, sizeof all, words, ", "));
+        fail("%s: a command is missing: %s", program, opts_join(all, sizeof all, words, ", "));
         return 2;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
@@ -418,6 +422,8 @@ int command_run(const char *program, const char *about, const struct command *co
         print_version(program);
         return 0;
     }
+    if (strncmp(argv[1], "--" FORMAT, sizeof "--" FORMAT - 1) == 0)
+        return commands_print_as(argv[1] + sizeof "--" FORMAT - 1, program, about, commands) < 0 ? 2 : 0;
     for (const struct command *c = commands; c->name; c++)
         if (strcmp(argv[1], c->name) == 0)
             return c->run(argc - 1, argv + 1);
@@ -426,6 +432,6 @@ int command_run(const char *program, const char *about, const struct command *co
         fail("%s: unknown command '%.60s'; did you mean %s?", program, argv[1], near);
     else
         fail("%s: unknown command '%.60s'; there are %s", program, argv[1],
-             join(all, sizeof all, words, ", "));
+             opts_join(all, sizeof all, words, ", "));
     return 2;
 }

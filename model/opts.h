@@ -17,7 +17,8 @@
  *
  * `--bucket 25MiB` and `--bucket=25MiB` mean the same, `--` ends the options,
  * and the last of repeated options counts.  Every command has --help and
- * --version without a row of their own. */
+ * --version without a row of their own, and --help-format=man|bash|zsh, from which
+ * `make install` makes manual pages and completion: the table is their only source. */
 #ifndef DPX_OPTS_H
 #define DPX_OPTS_H
 

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/workspace.h"
+
 #define KiB ((int64_t)1 << 10)
 #define MiB ((int64_t)1 << 20)
 
@@ -119,6 +121,32 @@ static void communicators(const struct plan *p, struct overhead *o)
         communicator(o, &c->gpu, "reshard group", again, at_most(again, local));
 }
 
+static void staging(struct overhead *o, const char *group, int64_t ranks)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "staging, %s of %" PRId64, group, ranks);
+    add(o, OVERHEAD_ALLOCATED, workspace_staging(ranks), "exec/comm.h", name);
+}
+
+/* Ranks on the host, run by our own executor; of PyTorch's there nothing is known.  One thread is
+ * assumed: each further one takes a MiB more of workspace. */
+static int64_t on_host(const struct plan *p, struct overhead *o)
+{
+    int64_t world = p->cluster.world_size, shard = p->shard_group;
+
+    if (p->kernels != KERNELS_DPX)
+        return 0;
+    add(o, OVERHEAD_ALLOCATED, workspace_kernels(p, 1), "exec/kernels.h", "kernels' workspace");
+    if (p->strategy != STRAT_FSDP || shard < 1 || shard >= world) {
+        staging(o, "world", world);
+    } else {
+        staging(o, "shard group", shard);
+        staging(o, "replica group", world / shard);
+    }
+    return o->by[OVERHEAD_ALLOCATED];
+}
+
 int64_t overhead_bytes(const struct plan *p, struct overhead *out)
 {
     const struct cluster *c = &p->cluster;
@@ -128,10 +156,8 @@ int64_t overhead_bytes(const struct plan *p, struct overhead *out)
     char    name[64];
 
     memset(out, 0, sizeof *out);
-    /* Ranks on the host: MPI's staging and oneDNN's scratchpads are not known before they
-     * are measured, and count as nothing until then. */
     if (c->is_host)
-        return 0;
+        return on_host(p, out);
     snprintf(name, sizeof name, "BLAS workspaces, %" PRId64 " handle%s", handles,
              handles > 1 ? "s" : "");
     add(out, OVERHEAD_ALLOCATED, handles * overhead_workspace(&c->gpu), SOURCE_WORKSPACE, name);

@@ -409,7 +409,10 @@ void sched_inner(const struct schedules *s, const struct op *o, int64_t net[NMEM
     const struct span *sp = &s->spans[o->u.compute.span];
 
     memcpy(net, sp->net, sizeof sp->net);
-    net[MEM_GRADS] = o->u.compute.fate == GRADS_KEEP ? net[MEM_GRADS] - o->u.compute.granted : 0;
+    if (o->u.compute.fate == GRADS_KEEP)
+        net[MEM_GRADS] -= o->u.compute.granted;
+    else if (s->tied_apart)
+        net[MEM_GRADS] = 0;
 }
 
 void sched_inner_peak(const struct schedules *s, const struct op *o, int64_t peak[NMEM])

@@ -188,6 +188,8 @@ struct schedules {
     bool         detailed;      /* layouts are asked for */
     struct slice  *slices;  int nslices, cap_slices;
     struct layout *layouts; int nlayouts, cap_layouts;
+    bool         tied_apart;    /* a buffer of the schedule stands for the head's part of a tied gradient
+                                 * that is dropped; else the program's own store is counted */
     double       seed;          /* a micro-step's mean loss is multiplied with this before backward */
     bool         star;          /* collectives go through rank 0's own link, to or from each rank */
     bool         overflow;      /* a size exceeded SIZE_LIMIT: lower() refuses */

@@ -9,6 +9,7 @@
 #include "sim/commands.h"
 #include "sim/flops.h"
 #include "sim/jitter.h"
+#include "sim/measured_gaps.h"
 #include "sim/simulate.h"
 
 static void print_model(const struct plan *p)
@@ -67,7 +68,7 @@ static void print_comm(const struct comm_table *t)
         printf("  none\n");
 }
 
-static void print_time(const struct plan *p, const struct timing *t)
+static void print_time(const struct plan *p, const struct schedules *s, const struct timing *t)
 {
     const struct timeline *l = &t->line;
     double step = l->step_s;
@@ -84,7 +85,7 @@ static void print_time(const struct plan *p, const struct timing *t)
     printf("  %-28s %10.4f s %5.1f %%\n", "optimizer", l->optimizer_s, 100 * l->optimizer_s / step);
     printf("  %-28s %10.4f s %5.1f %%\n", "idle (waiting to be issued)", l->idle_s, 100 * l->idle_s / step);
     printf("  communication in all %.4f s; without contention the step would take %.4g s\n", l->comm_s, t->free_s);
-    (void)p;
+    measured_print(p, s);
 }
 
 static void print_jitter(const struct jitter_added *a, double step)
@@ -99,6 +100,7 @@ static json_t *eval_json(const struct plan *p, const struct evaluation *e, const
     json_t *doc = evaluation_json(p, e);
 
     timing_into(doc, p, e, t);
+    json_object_set_new(json_object_get(doc, "time"), "measured", measured_json(p, &e->schedules));
     json_object_set_new(doc, "dpx", json_integer(1));
     json_object_set_new(doc, "model", model_summary_json(&p->model));
     json_object_set_new(doc, "cluster", cluster_summary_json(&p->cluster));
@@ -107,7 +109,7 @@ static json_t *eval_json(const struct plan *p, const struct evaluation *e, const
 
 int cmd_eval(int argc, char **argv)
 {
-    const char *path = NULL, *noise = NULL;
+    const char *path = NULL, *noise = NULL, *db = NULL;
     bool json = false;
     struct jitter jitter;
     struct jitter_added added;
@@ -115,6 +117,7 @@ int cmd_eval(int argc, char **argv)
         { "PLAN.json", "the plan", .str = &path, .positional = true, .required = true },
         { "jitter", "what noise would add: shares and seconds, such as 0.03,20e-6,1e-6,0.5", .str = &noise,
           .value = "SIGMA_P[,SIGMA_T[,LAMBDA,D]]" },
+        { "db", "the database of calibrations", .str = &db, .value = "FILE" },
         { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
@@ -131,7 +134,7 @@ int cmd_eval(int argc, char **argv)
         return EXIT_MISUSE;
     if (plan_read(path, &p) < 0)
         return EXIT_MISUSE;
-    if (evaluate(&p, &e) < 0) {
+    if (load_measured(db, p.precision, &p.cluster) < 0 || evaluate(&p, &e) < 0) {
         plan_free(&p);
         return EXIT_MISUSE;
     }
@@ -155,11 +158,12 @@ int cmd_eval(int argc, char **argv)
         print_model(&p);
         print_memory(&e, &t);
         print_comm(&e.comm);
-        print_time(&p, &t);
+        print_time(&p, &e.schedules, &t);
         if (noise)
             print_jitter(&added, t.line.step_s);
     }
     evaluation_free(&e);
     plan_free(&p);
+    unload_measured();
     return rc;
 }

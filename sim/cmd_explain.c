@@ -77,12 +77,16 @@ static int explain_time(const struct planned *p, const char *trace)
     return rc;
 }
 
-static int explain_one(const char *path, bool brief, const char *trace)
+static int explain_one(const char *path, bool brief, const char *trace, const char *db)
 {
     struct planned p;
 
     if (load(path, &p) < 0)
         return EXIT_MISUSE;
+    if (load_measured(db, p.plan.precision, &p.plan.cluster) < 0) {
+        unload(&p);
+        return EXIT_MISUSE;
+    }
     if (!brief)
         for (int id = 0; id < NSCHED; id++)
             sched_print(&p.e.schedules, (enum sched_id)id, stdout);
@@ -95,6 +99,7 @@ static int explain_one(const char *path, bool brief, const char *trace)
     putchar('\n');
     advice_print(&p.plan, &p.e, stdout);
     unload(&p);
+    unload_measured();
     return rc;
 }
 
@@ -245,12 +250,13 @@ static int explain_two(const char *first, const char *second)
 
 int cmd_explain(int argc, char **argv)
 {
-    const char *path = NULL, *other = NULL, *trace = NULL;
+    const char *path = NULL, *other = NULL, *trace = NULL, *db = NULL;
     bool brief = false;
     const struct opt opts[] = {
         { "PLAN.json", "the plan", .str = &path, .positional = true, .required = true },
         { "OTHER.json", "a second plan: say what differs", .str = &other, .positional = true },
         { "trace", "write the step as a Chrome/Perfetto trace", .str = &trace, .value = "FILE" },
+        { "db", "the database of calibrations", .str = &db, .value = "FILE" },
         { "brief", "leave out the schedules themselves", .flag = &brief },
         { 0 }
     };
@@ -259,5 +265,5 @@ int cmd_explain(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    return other ? explain_two(path, other) : explain_one(path, brief, trace);
+    return other ? explain_two(path, other) : explain_one(path, brief, trace, db);
 }

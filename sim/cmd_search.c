@@ -16,7 +16,7 @@
 #include "sim/simulate.h"
 
 struct args {
-    const char *model, *cluster, *output;
+    const char *model, *cluster, *output, *db;
     int64_t  seq, global_batch, micro_batch, memory, top, threads;
     double   headroom;
     int      framework, dialect, kernels, precision, recompute;
@@ -336,6 +336,7 @@ int cmd_search(int argc, char **argv)
         { "headroom", "share of memory kept free", .num = &a.headroom },
         { "top", "plans to show", .i = &a.top, .min = 1 },
         { "threads", "threads (all cores)", .i = &a.threads, .min = 1 },
+        { "db", "the database of calibrations", .str = &a.db, .value = "FILE" },
         { "json", "print one JSON document", .flag = &a.json },
         { "output", "write the best plan here", .str = &a.output, .letter = 'o', .value = "FILE" },
         { 0 }
@@ -357,7 +358,7 @@ int cmd_search(int argc, char **argv)
     if (model_load(a.model, &m) < 0)
         return EXIT_MISUSE;
     rc = EXIT_MISUSE;
-    if (cluster_load(a.cluster, &c) == 0) {
+    if (cluster_load(a.cluster, &c) == 0 && load_measured(a.db, (enum dtype)a.precision, &c) >= 0) {
         if (a.memory > 0)
             c.memory = a.memory;
         if (a.headroom >= 0)
@@ -370,6 +371,7 @@ int cmd_search(int argc, char **argv)
         };
         rc = run(&a, &o);
     }
+    unload_measured();
     model_free(&m);
     return rc;
 }

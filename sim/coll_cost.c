@@ -176,9 +176,10 @@ static int check(const struct cluster *c, enum coll_op op, int64_t ranks, int64_
     if (per_node > c->gpus_per_node || (ranks + per_node - 1) / per_node > c->nodes)
         return fail("collective of %" PRId64 " ranks, %" PRId64 " in a node: the cluster has %" PRId64
                     " nodes of %" PRId64, ranks, per_node, c->nodes, c->gpus_per_node);
-    if (!(c->intra > 0) || (ranks > per_node && !(c->inter > 0)))
+    bool within = per_node > 1 && ranks > 1;        /* neighbours in a node exchange */
+    if ((within && !(c->intra > 0)) || (ranks > per_node && !(c->inter > 0)))
         return fail("collective of %" PRId64 " ranks: the cluster's %s bandwidth is not known", ranks,
-                    c->intra > 0 ? "inter-node" : "intra-node");
+                    within && !(c->intra > 0) ? "intra-node" : "inter-node");
     return 0;
 }
 
@@ -363,6 +364,17 @@ static bool swept(const struct coll_points *p, int64_t bytes)
     return (double)bytes >= p->bytes[0] && (double)bytes <= p->bytes[p->n - 1];
 }
 
+/* Of the nearest size. */
+static double spread_at(const struct coll_points *p, double bytes)
+{
+    int at = 0;
+
+    for (int i = 1; i < p->n; i++)
+        if (fabs(log(p->bytes[i] / fmax(bytes, 1))) < fabs(log(p->bytes[at] / fmax(bytes, 1))))
+            at = i;
+    return p->spread[at];
+}
+
 int coll_cost_measured(const struct cluster *c, const struct coll_points *points, int npoints,
                        enum coll_op op, int64_t ranks, int64_t per_node, int64_t bytes,
                        struct cost *out)
@@ -381,6 +393,7 @@ int coll_cost_measured(const struct cluster *c, const struct coll_points *points
         return -1;
     if (below == above) {
         r = lo;
+        wide = fmax(wide, spread_at(below, (double)bytes));
     } else if (below && above) {
         double at = log((double)ranks / (double)below->ranks) / log((double)above->ranks / (double)below->ranks);
         r = lo + at * (hi - lo);
@@ -390,8 +403,11 @@ int coll_cost_measured(const struct cluster *c, const struct coll_points *points
         r = below ? lo : hi;
         wide = NOISE + NOISE_DOUBLING * fabs(log2((double)ranks / (double)one->ranks));
     }
-    if (!swept(below ? below : above, bytes))
+    out->outside = wide > NOISE_BETWEEN && below != above;
+    if (!swept(below ? below : above, bytes)) {
         wide += NOISE_SIZE;
+        out->outside |= (double)bytes > (below ? below : above)->bytes[0];
+    }
     out->s *= exp(r);
     out->low_s = out->s * exp(-wide);
     out->high_s = out->s * exp(wide);

@@ -49,6 +49,7 @@ struct coll_points {
     int64_t ranks, per_node;
     int     n;
     double  bytes[COLL_POINTS_MAX], seconds[COLL_POINTS_MAX];
+    double  spread[COLL_POINTS_MAX];    /* half of a 90 % interval, as a share of seconds; 0: not known */
     double  x[COLL_POINTS_MAX], y[COLL_POINTS_MAX], slope[COLL_POINTS_MAX];     /* prepared */
 };
 

@@ -4,6 +4,9 @@
 
 #include <jansson.h>
 
+#include "model/cluster.h"
+#include "model/dtype.h"
+
 int cmd_search(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_explain(int argc, char **argv);
@@ -18,6 +21,11 @@ int cmd_list(int argc, char **argv);
  * there; NULL: standard output.  0, or -1 reported. */
 struct plan;
 int write_plan(const struct plan *p, const char *path);
+
+/* What was measured on a cluster's machines, from this database or (NULL) the usual one; one cluster at
+ * a time.  1 found, 0 not, -1 reported.  dpxplan_measured.c. */
+int  load_measured(const char *db, enum dtype precision, struct cluster *c);
+void unload_measured(void);
 
 /* Exit statuses. */
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2, EXIT_NO = 3 };

@@ -302,31 +302,50 @@ static bool start_heads(struct fluid *f)
     return moved;
 }
 
-/* How much longer the running entry of running[me_at] takes now. */
+/* Of products and streams, as this compute entry has them. */
+static double mixed(const struct fluid *f, const double of[2], int compute)
+{
+    double share = f->c->streams ? f->c->streams[compute] : 0;
+
+    return of[0] + share * (of[1] - of[0]);
+}
+
+/* How much longer entry `me` takes while `other` runs. */
+static double slow_beside(const struct fluid *f, int me, int other)
+{
+    const struct op *m = &f->s->ops[me], *o = &f->s->ops[other];
+    bool mine = m->stream == STREAM_COMPUTE, its = o->stream == STREAM_COMPUTE;
+    const struct contention *c = f->c;
+
+    if (mine && o->kind == OP_COLL)
+        return c->beside ? mixed(f, c->beside[other].compute, me) : c->compute_slow[o->u.coll.op];
+    if (m->kind == OP_COLL && its)
+        return c->beside ? mixed(f, c->beside[me].comm, other) : c->comm_slow[m->u.coll.op];
+    if (m->kind == OP_COLL && o->kind == OP_COLL)
+        return c->shares_link[m->u.coll.group][o->u.coll.group] ? 2 : 1;
+    return mine != its || c->adds ? c->copy_slow : 1;
+}
+
+/* How much longer the running entry of running[me_at] takes now.  Of several collectives beside
+ * compute the worst counts, since they hold the same SMs; threads on cores add up. */
 static double slow_down(const struct fluid *f, const int *running, int n, int me_at)
 {
-    int st = running[me_at];
-    const struct op *me = &f->s->ops[f->items[f->head[st]].op];
-    double slow = 1;
+    int me = f->items[f->head[running[me_at]]].op;
+    double slow = 1, worst = 1;
 
     for (int k = 0; k < n; k++) {
-        int other = running[k];
+        int other = f->items[f->head[running[k]]].op;
         if (k == me_at)
             continue;
-        const struct op *o = &f->s->ops[f->items[f->head[other]].op];
-        if (st == STREAM_COMPUTE && o->kind == OP_COLL) {
-            if (f->c->compute_slow[o->u.coll.op] > slow)
-                slow = f->c->compute_slow[o->u.coll.op];
-        } else if (me->kind == OP_COLL && other == STREAM_COMPUTE) {
-            slow *= f->c->comm_slow[me->u.coll.op];
-        } else if (me->kind == OP_COLL && o->kind == OP_COLL) {
-            if (f->c->shares_link[me->u.coll.group][o->u.coll.group])
-                slow *= 2;
-        } else if ((st == STREAM_COMPUTE) != (other == STREAM_COMPUTE)) {
-            slow *= f->c->copy_slow;
-        }
+        double by = slow_beside(f, me, other);
+        if (f->c->adds)
+            slow += by - 1;
+        else if (running[me_at] == STREAM_COMPUTE && f->s->ops[other].kind == OP_COLL)
+            worst = by > worst ? by : worst;
+        else
+            slow *= by;
     }
-    return slow;
+    return slow * worst;
 }
 
 /* The head of a stream that the repeat does not use stands still, at an entry after it. */

@@ -11,11 +11,21 @@
 
 #include "sim/timeline.h"
 
+/* How many times longer compute and a collective take while both run: beside products, and beside
+ * kernels that live off memory. */
+struct beside { double compute[2], comm[2]; };
+
 struct contention {
     /* How many times longer an entry takes while the other kind runs; >= 1. */
     double compute_slow[NCOLL];     /* compute, while this collective runs */
     double comm_slow[NCOLL];        /* this collective, while compute runs */
     double copy_slow;               /* memory-bound copies on side streams and compute, both ways */
+    /* Of each collective by itself, indexed like ops[], in place of the first two; NULL: those count.
+     * `streams`: the share of a compute entry's time in which memory sets the pace. */
+    const struct beside *beside;
+    const double *streams;
+    bool   adds;                    /* streams are threads that share cores: each that runs adds its part,
+                                     * and copies slow down whatever runs beside them */
     bool   shares_link[NGROUP][NGROUP];     /* collectives of the two groups halve each other's rate */
 };
 

@@ -5,6 +5,8 @@
 #ifndef DPX_COST_H
 #define DPX_COST_H
 
+#include <stdbool.h>
+
 enum basis {
     BASIS_MEASURED,     /* on the machine itself, by dpxcal */
     BASIS_PUBLISHED,    /* by others, on the same type of machine; the source is named */
@@ -14,6 +16,8 @@ enum basis {
 struct cost {
     double s, low_s, high_s;
     enum basis basis;
+    bool outside;           /* measured, but not where it is asked for: extrapolated */
+    double variance;        /* of one time among many, s^2, where samples say so */
 };
 
 static inline const char *basis_name(enum basis b)

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "sim/measured_cost.h"
+
 /* Launch to end of an empty kernel, kernels queued back to back: as gemm_cost.c. */
 #define LAUNCH_S 2e-6
 
@@ -23,34 +25,12 @@
 
 static void within(struct cost *out, double s, double spread, enum basis basis)
 {
-    *out = (struct cost){ s, s / spread, s * spread, basis };
+    *out = (struct cost){ s, s / spread, s * spread, basis, false, 0 };
 }
 
 static double alternatives(enum kernel_set set)
 {
     return set == KERNELS_DPX ? OWN_SPREAD : 1;
-}
-
-/* Straight lines between measured points, in proportion beyond the last, and the first
- * point's time below it (a launch). */
-static bool measured_bytes(const struct bytes_point *p, int n, double bytes, struct cost *out)
-{
-    double s;
-    int i = 0;
-
-    if (n < 1)
-        return false;
-    while (i < n && p[i].bytes < bytes)
-        i++;
-    if (i == 0)
-        s = p[0].s;
-    else if (i == n)
-        s = p[n - 1].s * bytes / p[n - 1].bytes;
-    else
-        s = p[i - 1].s + (p[i].s - p[i - 1].s) * (bytes - p[i - 1].bytes)
-                         / (p[i].bytes - p[i - 1].bytes);
-    within(out, s, 1.1, BASIS_MEASURED);
-    return true;
 }
 
 static void stream_cost(const struct gpu *g, double bytes, int launches, struct cost *out)
@@ -74,8 +54,7 @@ static bool half(enum dtype t)
     return t == DT_BF16 || t == DT_FP16;
 }
 
-void kernel_residuals(const struct gpu *g, enum dtype precision,
-                      const struct kernel_points *points, struct gemm_residuals *out)
+void kernel_residuals(const struct gpu *g, enum dtype precision, struct gemm_residuals *out)
 {
     struct gemm_device d = gemm_device(g, precision);
     const struct gemm_point *published;
@@ -84,9 +63,7 @@ void kernel_residuals(const struct gpu *g, enum dtype precision,
 
     out->n = 0;
     out->mean = 0;
-    if (points && points->ngemm > 0) {
-        gemm_residuals(&d, points->gemm, points->ngemm, out);
-    } else if (n > 0) {
+    if (n > 0) {
         d.flops *= level / gpu_rates(g)->gemm;
         gemm_residuals(&d, published, n, out);
     }
@@ -98,40 +75,16 @@ static void gemm_cost(const struct gpu *g, enum kernel_set set, enum dtype t,
     const struct gpu_rates *r = gpu_rates(g);
     struct gemm_device d = gemm_device(g, t);
     struct gemm what = { k->batch, k->m, k->n, k->k, k->bytes, misaligned(g, t, k) };
-    bool measured = in->points && in->points->ngemm > 0;
     struct gemm_residuals made;
 
-    if (in->sustained && !measured && half(t))
+    if (in->sustained && half(t))
         d.flops *= r->sustained;
     double s = gemm_prior(&d, &what, NULL);
 
     if (!in->gemm)
-        kernel_residuals(g, t, in->points, &made);
+        kernel_residuals(g, t, &made);
     s *= gemm_residual(in->gemm ? in->gemm : &made, &what);
-    if (measured)
-        within(out, s, 1.2, BASIS_MEASURED);
-    else
-        within(out, s, r->gemm_spread * alternatives(set), half(t) ? r->basis : BASIS_DATASHEET);
-}
-
-/* The measured rate of the points nearest in sequence length, of the same pass. */
-static bool measured_attention(const struct kernel_points *pts, enum pass pass, double flops,
-                               int64_t seq, struct cost *out)
-{
-    double weights = 0, sum = 0;
-
-    for (int i = 0; pts && i < pts->nattention; i++) {
-        const struct attention_point *p = &pts->attention[i];
-        double far = log((double)seq / (double)p->seq), size = log(flops / p->flops);
-        double w = exp(-(far * far + size * size / 4) / (2 * 0.7 * 0.7)) + 1e-9;
-
-        if (p->pass == pass)
-            weights += w, sum += w * log(p->s / p->flops);
-    }
-    if (!(weights > 0))
-        return false;
-    within(out, exp(sum / weights) * flops, 1.15, BASIS_MEASURED);
-    return true;
+    within(out, s, r->gemm_spread * alternatives(set), half(t) ? r->basis : BASIS_DATASHEET);
 }
 
 static double fused_share(const struct gpu_rates *r, enum flash flash, enum pass pass)
@@ -157,8 +110,6 @@ static void attention_cost(const struct gpu *g, enum kernel_set set, enum dtype 
     double own = pass == PASS_BACKWARD ? in->attention_forward * BACKWARD_PRODUCTS : k->flops;
     double rate = gpu_peak(g, t) * fused_share(r, in->flash, pass) / (1 + HALF / fmax(s, 1));
 
-    if (measured_attention(in->points, pass, k->flops, (int64_t)s, out))
-        return;
     if (in->head_dim > 0 && in->head_dim < 128 && in->flash != FLASH_1)
         rate *= NARROW;             /* the first's range is over both widths */
     within(out, LAUNCH_S * kernel_launches(set, pass, k)
@@ -185,19 +136,32 @@ int kernel_launches(enum kernel_set set, enum pass pass, const struct kernel *k)
     }
 }
 
+/* As it was timed on this machine, if it was. */
+static bool own_cost(const struct gpu *g, enum dtype t, const struct kernel_context *in, const struct kernel *k,
+                     struct cost *out)
+{
+    struct kernel_query q = { .k = k, .seq = in->seq, .dim = in->head_dim, .dropout = in->dropout };
+    struct gemm_device on = gemm_device(g, t);
+    struct estimate e;
+
+    if (!in->measured || !measured_kernel(in->measured, &on, &q, &e))
+        return false;
+    *out = (struct cost){ e.s, e.s * (1 - e.error), e.s * (1 + e.error), BASIS_MEASURED, e.outside, estimate_variance(&e) };
+    return true;
+}
+
 void kernel_cost_in(const struct gpu *g, enum kernel_set set, enum dtype precision,
                     const struct kernel_context *in, const struct kernel *k, struct cost *out)
 {
-    const struct kernel_points *pts = in->points;
-
     if (k->flops <= 0 && k->bytes <= 0)
         *out = (struct cost){ .basis = BASIS_MEASURED };        /* nothing runs */
+    else if (own_cost(g, precision, in, k, out))
+        return;
     else if (k->m > 0)
         gemm_cost(g, set, precision, in, k, out);
     else if (k->kind == KC_ATTENTION)
         attention_cost(g, set, precision, in, k, out);
-    else if (!pts || !measured_bytes(pts->bytes[k->kind], pts->nbytes[k->kind],
-                                     (double)k->bytes, out))
+    else
         stream_cost(g, (double)k->bytes, kernel_launches(set, PASS_FORWARD, k), out);
 }
 

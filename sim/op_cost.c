@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sim/kernel_cost.h"
+#include "sim/measured_cost.h"
 
 /* Seconds on the issuing thread; all but the first are assumed: no public measurement of them
  * was found.
@@ -41,7 +42,11 @@ enum source { SOURCE_GEMM, SOURCE_ATTENTION, SOURCE_MEMORY, NSOURCE };
 
 struct running {
     double s, less[NSOURCE], more[NSOURCE];     /* s - low_s, high_s - s */
+    double streams;                             /* of s, in kernels that live off memory */
+    double ready;                               /* bytes of gradients that are complete */
     enum basis basis;
+    bool   outside;
+    double variance;
 };
 
 struct sums {
@@ -53,7 +58,7 @@ struct sums {
 
 struct cost_cache {
     const struct plan          *p;
-    const struct kernel_points *points;
+    const struct measured_device *measured;     /* of the executor's own kernels; NULL: nothing */
     struct kernel_context       in;
     struct gemm_residuals       gemm;
     struct sums                 pass[NPIECE][NPASS];
@@ -80,9 +85,10 @@ static void describe(struct cost_cache *c, const struct plan *p)
 
     c->p = p;
     c->of = *p;
-    kernel_residuals(&p->cluster.gpu, p->precision, c->points, &c->gemm);
+    c->measured = p->kernels == KERNELS_DPX ? p->cluster.measured : NULL;
+    kernel_residuals(&p->cluster.gpu, p->precision, &c->gemm);
     c->in = (struct kernel_context){
-        .points = c->points, .gemm = &c->gemm, .seq = p->seq, .head_dim = m->head_dim,
+        .measured = c->measured, .gemm = &c->gemm, .seq = p->seq, .head_dim = m->head_dim, .dropout = p->dropout > 0,
         .attention_forward = 4 * pairs * (double)m->heads * (double)m->head_dim,
         .flash = flash_of(p), .sustained = true,
     };
@@ -98,13 +104,12 @@ static void forget(struct cost_cache *c)
     memset(c->pass, 0, sizeof c->pass);
 }
 
-struct cost_cache *cost_cache_new(const struct plan *p, const struct kernel_points *points)
+struct cost_cache *cost_cache_new(const struct plan *p)
 {
     struct cost_cache *c = calloc(1, sizeof *c);
 
     if (!c)
         abort();
-    c->points = points;
     describe(c, p);
     return c;
 }
@@ -141,6 +146,7 @@ bool cost_cache_fits(const struct cost_cache *c, const struct plan *p)
     return same_shapes(&o->model, &p->model) && same_gpu(&o->cluster.gpu, &p->cluster.gpu)
            && o->kernels == p->kernels && o->precision == p->precision && o->seq == p->seq
            && o->micro_batch == p->micro_batch && o->dropout == p->dropout
+           && o->cluster.measured == p->cluster.measured
            && o->recompute == p->recompute && o->dialect == p->dialect
            && o->strategy == p->strategy && !strcmp(o->framework_version, p->framework_version);
 }
@@ -169,7 +175,16 @@ static void between(const struct sums *of, int k0, int k1, struct cost *out)
         less += (b->less[i] - a->less[i]) * (b->less[i] - a->less[i]);
         more += (b->more[i] - a->more[i]) * (b->more[i] - a->more[i]);
     }
-    *out = (struct cost){ t, t - sqrt(less), t + sqrt(more), b->basis };
+    *out = (struct cost){ t, t - sqrt(less), t + sqrt(more), b->basis, b->outside, b->variance - a->variance };
+}
+
+/* The lane takes one task a kernel, which the issuing thread has made on the same core: where ranks
+ * compute on all cores of a machine, every thread's time is the computing thread's. */
+static double kernel_overhead(const struct cost_cache *c, const struct kernel *k)
+{
+    if (!c->measured || kernel_launches(c->p->kernels, PASS_FORWARD, k) == 0)
+        return 0;
+    return c->measured->own.handover.s + c->measured->own.issue_kernel.s;
 }
 
 static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pass,
@@ -193,7 +208,12 @@ static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pa
         sum->s += one.s;
         sum->less[source] += one.s - one.low_s;
         sum->more[source] += one.high_s - one.s;
+        sum->s += kernel_overhead(c, &k[i]);
+        sum->streams += source == SOURCE_MEMORY ? one.s : 0;
+        sum->ready += (double)k[i].ready_bytes;
         sum->basis = basis_worst(sum->basis, one.basis);
+        sum->outside |= one.outside;
+        sum->variance += one.variance;
         out->launches[i + 1] = out->launches[i] + kernel_launches(c->p->kernels, pass, &k[i]);
     }
     between(out, 0, n, &out->all);
@@ -213,30 +233,119 @@ static const struct sums *sums_of(struct cost_cache *c, const struct schedules *
     return of;
 }
 
+static void add_estimate(const struct estimate *e, struct cost *out)
+{
+    out->s += e->s;
+    out->low_s += e->s * (1 - e->error);
+    out->high_s += e->s * (1 + e->error);
+    out->outside |= e->outside;
+    out->variance += estimate_variance(e);
+}
+
+/* Gradients that are not written where they belong are copied or added there, and dropped. */
+static void hand_out(const struct cost_cache *c, const struct schedules *s, const struct op *o, double bytes,
+                     struct cost *out)
+{
+    struct estimate e;
+    bool adds = false;
+
+    if (!c->measured || o->u.compute.fate != GRADS_DROP || !(bytes > 0))
+        return;
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++)
+        adds |= (s->acts[k].what & ACT_ADD) != 0;
+    if (measured_pass(c->measured, adds ? MP_ADD : MP_COPY, (adds ? 3 : 2) * bytes, &e))
+        add_estimate(&e, out);
+}
+
 static void compute(struct cost_cache *c, const struct schedules *s, const struct op *o,
                     struct cost *out)
 {
     const struct sums *of = sums_of(c, s, o);
+    int k0 = o->u.compute.k0, k1 = o->u.compute.k1;
 
-    if (o->u.compute.k0 == 0 && o->u.compute.k1 == of->n)
+    if (k0 == 0 && k1 == of->n)
         *out = of->all;
     else
-        between(of, o->u.compute.k0, o->u.compute.k1, out);
+        between(of, k0, k1, out);
+    hand_out(c, s, o, of->at[k1].ready - of->at[k0].ready, out);
 }
 
-static void copy(const struct cost_cache *c, const struct op *o, struct cost *out)
+double op_streams(struct cost_cache *c, const struct schedules *s, const struct op *o)
+{
+    const struct sums *of;
+    double all;
+
+    if (o->kind != OP_COMPUTE)
+        return 1;
+    of = sums_of(c, s, o);
+    all = of->at[o->u.compute.k1].s - of->at[o->u.compute.k0].s;
+    return all > 0 ? (of->at[o->u.compute.k1].streams - of->at[o->u.compute.k0].streams) / all : 0;
+}
+
+/* What is read is also what is written. */
+static bool in_place(const struct schedules *s, const struct op *o)
+{
+    bool other = false;
+
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
+        int what = s->acts[k].what & (ACT_READ | ACT_WRITE);
+        other |= what && what != (ACT_READ | ACT_WRITE);
+    }
+    return !other;
+}
+
+/* An entry does not say dtypes: half or twice as many bytes out as in, where there are 16-bit copies, is a
+ * cast. */
+static enum measured_pass pass_of(const struct cost_cache *c, const struct schedules *s, const struct op *o)
+{
+    switch ((enum copy_fn)o->u.copy.fn) {
+    case COPY_ADD:  return MP_ADD;
+    case COPY_ZERO: return MP_ZERO;
+    case COPY_NORM: case COPY_OVERFLOW: return MP_SQUARES;
+    case COPY_CLIP: return in_place(s, o) ? MP_RESCALE : MP_SCALE;
+    default:        break;
+    }
+    if (c->p->precision != DT_FP32 &&
+        (o->u.copy.reads == 2 * o->u.copy.writes || o->u.copy.writes == 2 * o->u.copy.reads))
+        return MP_CAST;
+    if (o->u.copy.scale == 1)
+        return MP_COPY;
+    return in_place(s, o) ? MP_RESCALE : MP_SCALE;
+}
+
+/* As it was timed on this machine, if it was. */
+static bool own_copy(const struct cost_cache *c, const struct schedules *s, const struct op *o, struct cost *out)
+{
+    double bytes = (double)(o->u.copy.reads + o->u.copy.writes);
+    enum measured_pass pass;
+    struct estimate e;
+
+    if (!c->measured)
+        return false;
+    *out = (struct cost){ .basis = BASIS_MEASURED };
+    if (o->u.copy.fn == COPY_NOTHING || o->u.copy.fn == COPY_LOSS || !(bytes > 0))
+        return true;
+    pass = pass_of(c, s, o);
+    if (!measured_pass(c->measured, pass, bytes, &e) &&
+        (pass != MP_RESCALE || !measured_pass(c->measured, MP_SCALE, bytes, &e)))
+        return false;
+    add_estimate(&e, out);
+    return true;
+}
+
+static void copy(const struct cost_cache *c, const struct schedules *s, const struct op *o, struct cost *out)
 {
     const struct gpu *g = &c->p->cluster.gpu;
-    const struct kernel_points *pts = c->points;
     double reads = (double)o->u.copy.reads, writes = (double)o->u.copy.writes;
     struct kernel k = { .kind = KC_COPY, .bytes = o->u.copy.reads + o->u.copy.writes };
 
+    if (own_copy(c, s, o, out))
+        return;
     if ((o->stream == STREAM_H2D || o->stream == STREAM_D2H) && g->pcie > 0) {
         double t = (reads > writes ? reads : writes) / (g->pcie * PCIE);
-        *out = (struct cost){ t, t / 1.2, t * 1.5, BASIS_PUBLISHED };
+        *out = (struct cost){ t, t / 1.2, t * 1.5, BASIS_PUBLISHED, false, 0 };
     } else {
-        kernel_cost_in(g, c->p->kernels, c->p->precision,
-                       &(struct kernel_context){ .points = pts }, &k, out);
+        kernel_cost_in(g, c->p->kernels, c->p->precision, &(struct kernel_context){ 0 }, &k, out);
     }
 }
 
@@ -244,15 +353,15 @@ static void optimizer(const struct cost_cache *c, const struct op *o, struct cos
 {
     int passes;
     double bytes = optimizer_bytes(c->p, &passes) * (double)o->u.optimizer.elems;
-    struct kernel_points as_bytes = { 0 };
     struct kernel k = { .kind = KC_ELEMENTWISE, .bytes = (int64_t)bytes };
+    struct estimate e;
 
-    if (c->points && c->points->noptimizer > 0) {
-        as_bytes.bytes[KC_ELEMENTWISE] = c->points->optimizer;
-        as_bytes.nbytes[KC_ELEMENTWISE] = c->points->noptimizer;
+    if (c->measured && bytes > 0 && measured_pass(c->measured, MP_ADAMW, bytes, &e)) {
+        *out = (struct cost){ .basis = BASIS_MEASURED };
+        add_estimate(&e, out);
+        return;
     }
-    kernel_cost_in(&c->p->cluster.gpu, c->p->kernels, c->p->precision,
-                   &(struct kernel_context){ .points = &as_bytes }, &k, out);
+    kernel_cost_in(&c->p->cluster.gpu, c->p->kernels, c->p->precision, &(struct kernel_context){ 0 }, &k, out);
 }
 
 void op_cost(struct cost_cache *c, const struct schedules *s, const struct op *o,
@@ -264,7 +373,7 @@ void op_cost(struct cost_cache *c, const struct schedules *s, const struct op *o
         compute(c, s, o, out);
         break;
     case OP_COPY:
-        copy(c, o, out);
+        copy(c, s, o, out);
         break;
     case OP_OPTIMIZER:
         optimizer(c, o, out);
@@ -289,6 +398,7 @@ double issue_cost(struct cost_cache *c, const struct schedules *s, const struct 
 {
     const struct plan *p = c->p;
     bool   own = p->kernels == KERNELS_DPX;
+    double entry = c->measured && c->measured->own.issue_entry.s > 0 ? c->measured->own.issue_entry.s : ISSUE_OWN;
     int    passes;
 
     switch ((enum op_kind)o->kind) {
@@ -296,19 +406,19 @@ double issue_cost(struct cost_cache *c, const struct schedules *s, const struct 
         const struct sums *of = sums_of(c, s, o);
         int launches = of->launches[o->u.compute.k1] - of->launches[o->u.compute.k0];
         if (own)
-            return ISSUE_OWN;
+            return entry + (c->measured ? launches * c->measured->own.issue_kernel.s : 0);
         return launches * (o->u.compute.pass == PASS_FORWARD ? ISSUE_FORWARD : ISSUE_BACKWARD);
     }
     case OP_COLL:
-        return own ? ISSUE_OWN : has_hooks(p) ? ISSUE_HOOK : ISSUE_COLL;
+        return own ? entry : has_hooks(p) ? ISSUE_HOOK : ISSUE_COLL;
     case OP_COPY:
-        return own ? ISSUE_OWN : ISSUE_FORWARD;
+        return own ? entry : ISSUE_FORWARD;
     case OP_OPTIMIZER:
         optimizer_bytes(p, &passes);
-        return own ? ISSUE_OWN : passes * ISSUE_FORWARD + p->model.ntensors * ISSUE_TENSOR;
+        return own ? entry : passes * ISSUE_FORWARD + p->model.ntensors * ISSUE_TENSOR;
     case OP_WAIT:
     case OP_MEMORY:
-        return own ? ISSUE_OWN : ISSUE_EVENT;
+        return own ? entry : ISSUE_EVENT;
     case OP_REPEAT:
     case OP_END:
         break;

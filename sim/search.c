@@ -152,7 +152,7 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     cost_cache_use(cache, &f->plan);
     if (price(&f->plan, s, SCHED_STEADY, cache, memo, &prices) < 0)
         return -1;
-    contention_of(&f->plan, &slow);
+    contention_of(&f->plan, &prices, &slow);
     contention_run(s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
     priced_free(&prices);
     f->step_s = t.step_s;
@@ -245,7 +245,7 @@ static void *worker(void *arg)
         if (from >= w->n || w->failed)
             break;
         if (!cache)
-            cache = cost_cache_new(&w->found[from].plan, NULL);
+            cache = cost_cache_new(&w->found[from].plan);
         for (int64_t i = from; i < from + RUN && i < w->n; i++)
             if (!w->found[i].at_least && assess(w, i, &s, cache, &memo) < 0 && atomic_fetch_add(&w->failed, 1) == 0)
                 memcpy(w->why, why, sizeof why);

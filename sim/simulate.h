@@ -7,7 +7,8 @@
  *
  * Low and high bound a 90 % interval: the same schedule with every entry at its own
  * low or high end at once, as if entries had one cause of error (within one entry,
- * products, attention and memory err apart). */
+ * products, attention and memory err apart).  Where all was measured on the machine itself, work
+ * and collectives err apart, and what the machine drifts by is added. */
 #ifndef DPX_SIMULATE_H
 #define DPX_SIMULATE_H
 
@@ -23,6 +24,7 @@ struct timing {
     double free_s;                  /* step time if nothing slowed anything down */
     double low_s, high_s;
     enum basis basis;
+    bool   outside;                 /* an entry is beyond what was measured */
     double tokens_per_s;            /* of the whole world */
     double tflops_per_gpu, mfu, hfu;
     int64_t held_bytes;             /* most held: by the clock in a steady step, as allocated in init and
@@ -39,7 +41,10 @@ struct coll_memo {
 struct priced {
     struct durations middle, low, high;
     double    *store;
+    struct beside *beside;          /* contention.h's; NULL where nothing was measured */
+    const double *streams;
     enum basis basis;
+    bool       outside;
 };
 
 /* 0, or -1 with the reason reported.  `cache` fits the plan (cost_cache_use), `memo` its
@@ -48,8 +53,9 @@ int  price(const struct plan *p, const struct schedules *s, enum sched_id id, st
            struct coll_memo *memo, struct priced *out);
 void priced_free(struct priced *p);
 
-/* Slow-downs of this cluster and these groups. */
-void contention_of(const struct plan *p, struct contention *out);
+/* Slow-downs of this cluster and these groups; those that were measured are in `prices` (may be NULL), to
+ * which *out then points. */
+void contention_of(const struct plan *p, const struct priced *prices, struct contention *out);
 
 /* Time of one steady step. */
 int simulate(const struct plan *p, const struct schedules *s, struct cost_cache *cache, struct timing *out);

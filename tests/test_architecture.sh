@@ -65,8 +65,8 @@ check 'the benchmarks include calib, exec and model only' \
     "$(includes 'calib exec model' $(find calib -name 'bench*.[ch]' 2>/dev/null))"
 check 'reports include reports, sim, calib and model only' \
     "$(includes 'reports sim calib model' $(files reports))"
-check 'dpxplan.c joins model, sim and the store' \
-    "$(includes 'model sim calib' $(find sim -name dpxplan.c 2>/dev/null))"
+check 'dpxplan*.c join model, sim and the store' \
+    "$(includes 'model sim calib' $(find sim -name 'dpxplan*.[ch]' 2>/dev/null))"
 
 check 'dpxrun*.c join model, sim, exec and the store' \
     "$(includes 'model sim exec calib' $(find exec -name 'dpxrun*.[ch]' 2>/dev/null))"

@@ -14,6 +14,7 @@ build | libjansson-dev           | jansson.h | jansson | JSON: model configs, pl
 build | libyaml-dev              | yaml.h    | yaml    | YAML: accelerate configs
 build | libsqlite3-dev           | sqlite3.h | sqlite3 | the database
 build | libdnnl-dev              | dnnl.h    | dnnl    | oneDNN: matrix products of dpxrun
+build | zlib1g-dev               | zlib.h    | z       | gzip: traces of the PyTorch profiler
 build | libopenmpi-dev openmpi-bin | mpi     |         | Open MPI: ranks of dpxrun
 test  | libcmocka-dev            | cmocka.h  | cmocka  | unit tests
 test  | binutils                 | readelf   |         | tests of what the programs link
@@ -75,8 +76,8 @@ find_missing() {
 all_there() {
     case " $groups " in
     *' fuzz '*) return 1 ;;
-    *' test '*) compiles "$build cmocka.h" 'jansson yaml sqlite3 dnnl cmocka' && present readelf && mpi_works ;;
-    *)          compiles "$build" 'jansson yaml sqlite3 dnnl' && mpi_works ;;
+    *' test '*) compiles "$build cmocka.h" 'jansson yaml sqlite3 dnnl z cmocka' && present readelf && mpi_works ;;
+    *)          compiles "$build" 'jansson yaml sqlite3 dnnl z' && mpi_works ;;
     esac
 }
 
@@ -111,7 +112,7 @@ known() {
 }
 
 groups=$*
-build='jansson.h yaml.h sqlite3.h dnnl.h'
+build='jansson.h yaml.h sqlite3.h dnnl.h zlib.h'
 all_there && exit 0
 find_missing && exit 0
 

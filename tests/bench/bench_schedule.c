@@ -79,7 +79,7 @@ static void and_contention(struct bench *b)
     lower_and_ledger(b);
     if (price(&b->p, &b->s, SCHED_STEADY, b->cache, &b->memo, &prices) < 0)
         exit(1);
-    contention_of(&b->p, &slow);
+    contention_of(&b->p, &prices, &slow);
     contention_run(&b->s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
     priced_free(&prices);
 }
@@ -109,7 +109,7 @@ static void open_bench(struct bench *b, const char *model, const char *cluster, 
     make(&b->p, model, cluster, s, d, layers, accumulation);
     if (program_build(&b->p, &b->g) < 0)
         exit(1);
-    b->cache = cost_cache_new(&b->p, NULL);
+    b->cache = cost_cache_new(&b->p);
 }
 
 static void close_bench(struct bench *b)

@@ -147,8 +147,8 @@ static inline double unit(enum dtype t) { return t == DT_BF16 ? 0x1p-8 : t == DT
 
 /* Every element within tol of its own size plus tol of `size`, what the terms that were
  * summed into it are like; guards whole. */
-static inline void assert_same(const char *what, const struct array *got, const struct array *want, double tol,
-                               double size)
+static inline void assert_same(const char *what, const struct array *got, const struct array *want,
+                               double tol, double size)
 {
     assert_true(guards_hold(got));
     for (int64_t i = 0; i < want->n; i++) {

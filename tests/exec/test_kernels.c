@@ -105,13 +105,15 @@ static void embedding_gradients_equal_the_reference(void **state)
 static void a_token_beyond_the_vocabulary_is_reported(void **state)
 {
     struct both b = open_for(2, 4, 3);
-    struct array dx = array_random(8, DT_FP32, 1), table = array_new(12, DT_FP32), losses = array_new(2, DT_FP32);
+    struct array dx = array_random(8, DT_FP32, 1), table = array_new(12, DT_FP32);
+    struct array losses = array_new(2, DT_FP32);
     const int32_t ids[] = { 1, 3 };
     char said[200];
 
     (void)state;
     fail_capture(said, sizeof said);
-    assert_int_equal(b.host.ops->embed_back(b.host.k, 2, 4, 3, ids, dx.x, DT_FP32, table.x, DT_FP32, GRAD_SET), -1);
+    assert_int_equal(b.host.ops->embed_back(b.host.k, 2, 4, 3, ids, dx.x, DT_FP32, table.x, DT_FP32,
+                                            GRAD_SET), -1);
     assert_string_equal(said, "token 1 is 3, beyond the vocabulary of 3");
     assert_int_equal(b.host.ops->cross_entropy(b.host.k, 2, 3, dx.x, DT_FP32, ids, losses.x, 1), -1);
     fail_capture(NULL, 0);
@@ -120,12 +122,18 @@ static void a_token_beyond_the_vocabulary_is_reported(void **state)
     close_both(&b);
 }
 
-struct norm_case { enum norm_kind kind; int64_t n, h, nstats; enum dtype at, wt, gt; bool w, b, add, in_place; };
+struct norm_case {
+    enum norm_kind kind;
+    int64_t n, h, nstats;
+    enum dtype at, wt, gt;
+    bool w, b, add, in_place;
+};
 
 static struct norm_case random_norm(int i)
 {
-    struct norm_case c = { coin() ? NORM_LAYER : NORM_RMS, random_int(1, 50), random_int(2, i < 30 ? 90 : 1500),
-                           0, any_dtype(), any_dtype(), any_dtype(), coin(), coin(), coin(), false };
+    struct norm_case c = { .kind = coin() ? NORM_LAYER : NORM_RMS, .n = random_int(1, 50),
+                           .h = random_int(2, i < 30 ? 90 : 1500), .at = any_dtype(), .wt = any_dtype(),
+                           .gt = any_dtype(), .w = coin(), .b = coin(), .add = coin() };
 
     c.nstats = c.kind == NORM_LAYER ? 2 * c.n : c.n;
     c.in_place = !c.add && coin();
@@ -146,8 +154,9 @@ static void check_norm_back(struct both *b, const struct norm_case *c, const str
     assert_int_equal(b->host.ops->norm_back(b->host.k, c->kind, c->n, c->h, c->in_place ? dy2.x : dy.x, x->x,
                                             c->w ? w->x : NULL, c->wt, stats->x, c->at, dx->x, c->add,
                                             c->w ? dw.x : NULL, c->b ? db.x : NULL, c->gt, into), 0);
-    b->ref.ops->norm_back(b->ref.k, c->kind, c->n, c->h, dy.x, x->x, c->w ? w->x : NULL, c->wt, stats->x, c->at,
-                          want.x, c->add, c->w ? want_dw.x : NULL, c->b ? want_db.x : NULL, c->gt, into);
+    b->ref.ops->norm_back(b->ref.k, c->kind, c->n, c->h, dy.x, x->x, c->w ? w->x : NULL, c->wt, stats->x,
+                          c->at, want.x, c->add, c->w ? want_dw.x : NULL, c->b ? want_db.x : NULL, c->gt,
+                          into);
     assert_same("norm backward", dx, &want, tol(c->at, 5e-6), c->at == DT_BF16 ? 0.02 : 1);
     assert_same("norm weight gradient", &dw, &want_dw, tol(c->gt, 4e-6), size);
     assert_same("norm bias gradient", &db, &want_db, tol(c->gt, 4e-6), size);
@@ -281,8 +290,9 @@ static void adamw_does_not_depend_on_where_an_array_is_cut(void **state)
     const struct adamw a = { 0.01, 0.9, 0.95, 1e-8, 0.1, 3, 0.7 };
     struct both b = open_for(1, 1, 1);
     enum { N = 3001 };
-    struct array p = array_random(N, DT_FP32, 1), m = array_random(N, DT_FP32, 1), g = array_random(N, DT_FP32, 1);
-    struct array v = array_random(N, DT_FP32, 1), p2 = array_like(&p), m2 = array_like(&m);
+    struct array p = array_random(N, DT_FP32, 1), m = array_random(N, DT_FP32, 1);
+    struct array g = array_random(N, DT_FP32, 1), v = array_random(N, DT_FP32, 1);
+    struct array p2 = array_like(&p), m2 = array_like(&m);
 
     (void)state;
     for (int64_t j = 0; j < N; j++)

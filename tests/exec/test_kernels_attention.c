@@ -58,7 +58,8 @@ static void check_attention(const struct attention *a, int threads, double size)
     assert_same("log-sum-exp", &got.lse, &want.lse, 1e-6, size * size);
     assert_same("attention delta", &got.delta, &want.delta, 4e-6, 1);
     /* A gradient is a sum of p * (dO . v) * q. */
-    assert_same("attention backward", &got.dqkv, &want.dqkv, tol, a->at == DT_BF16 ? 0.05 : size * size * size);
+    assert_same("attention backward", &got.dqkv, &want.dqkv, tol,
+                a->at == DT_BF16 ? 0.05 : size * size * size);
     free_results(&got), free_results(&want);
     array_free(&qkv), array_free(&dout);
     close_both(&b);

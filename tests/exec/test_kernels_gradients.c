@@ -25,7 +25,8 @@ static void assert_gradient(const char *what, loss_fn *loss, void *self, struct 
     for (int64_t i = 0; i < x->n; i++) {
         double want = central(loss, self, (double *)x->x + i, 1e-5);
         if (!(fabs(array_get(got, i) - want) <= tol * (1 + fabs(want))))
-            fail_msg("%s: element %" PRId64 " is %.9g, differences say %.9g", what, i, array_get(got, i), want);
+            fail_msg("%s: element %" PRId64 " is %.9g, differences say %.9g", what, i, array_get(got, i),
+                     want);
     }
 }
 
@@ -40,8 +41,8 @@ static double weighted(const struct array *y, const struct array *c)
 
 static struct opened reference(void)
 {
-    struct kernels_need need = { .n = 64, .widest_in = 64, .widest_out = 64, .vocab = 64, .seq = 64, .dim = 64,
-                                 .threads = 1 };
+    struct kernels_need need = { .n = 64, .widest_in = 64, .widest_out = 64, .vocab = 64, .seq = 64,
+                                 .dim = 64, .threads = 1 };
 
     return open_kernels(&need, true);
 }
@@ -138,8 +139,10 @@ static void attention_gradients(void **state)
     for (int with = 0; with < 4; with++) {
         struct attend t = { .o = reference(), .rotated = with & 1 };
         t.a = (struct attention){ .batch = 2, .seq = 5, .heads = 4, .kv_heads = 2, .dim = 3, .ld = 24,
-                                  .scale = 0.6, .at = DT_FP64, .drop = { .p = with & 2 ? 0.3 : 0, .key = 7 } };
-        t.qkv = array_random(240, DT_FP64, 1), t.out = array_new(120, DT_FP64), t.lse = array_new(40, DT_FP32);
+                                  .scale = 0.6, .at = DT_FP64,
+                                  .drop = { .p = with & 2 ? 0.3 : 0, .key = 7 } };
+        t.qkv = array_random(240, DT_FP64, 1), t.out = array_new(120, DT_FP64);
+        t.lse = array_new(40, DT_FP32);
         t.c = array_random(120, DT_FP64, 1), t.freq = array_random(1, DT_FP32, 1);
         struct array turned = array_like(&t.qkv), delta = array_new(40, DT_FP32), d = array_new(240, DT_FP64);
 

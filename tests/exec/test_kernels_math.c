@@ -85,7 +85,8 @@ static void bf16_is_rounded_to_even(void **state)
 {
     static uint16_t all[65536], back[65536];
     static float wide[65536];
-    const float x[] = { 1 + 0x1p-8f, 1 + 3 * 0x1p-8f, 1 + 0x1p-8f + 0x1p-20f, NAN, INFINITY, -0x1.ffp127f, 3e38f };
+    const float x[] = { 1 + 0x1p-8f, 1 + 3 * 0x1p-8f, 1 + 0x1p-8f + 0x1p-20f, NAN, INFINITY, -0x1.ffp127f,
+                        3e38f };
 
     (void)state;
     for (int i = 0; i < 65536; i++)

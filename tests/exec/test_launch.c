@@ -326,6 +326,26 @@ static void words_become(const char *text, const char *expected)
     }
 }
 
+/* Seen: Open MPI 4.1.4 crashed in PMIx_Finalize after SIGINT, its trace cut in the middle of a line. */
+static void mpiruns_own_crash_is_dropped_once_it_was_told_to_end(void **state)
+{
+    static const char trace[] = "[vm:14467] *** Process received signal ***\n[vm:14467] Signal: Segmentation "
+                                "fault (11)\n[vm:14467] Signal code: Address not mapped (1)\n[vm:14467] Failing at "
+                                "address: (nil)\n[vm:14467] [ 0] /lib/libc.so.6(+0x3c050)[0x7f]\n[vm:14467] [ 9] /lib/x";
+
+    (void)state;
+    words_become(trace, trace);
+    for (int cut = 0; cut < (int)sizeof trace; cut += 11) {
+        struct mpirun_words w = { .ending = true,
+                                  .to = open(in_folder("words"), O_WRONLY | O_CREAT | O_TRUNC, 0600) };
+        mpirun_words_add(&w, trace, (size_t)cut);
+        mpirun_words_add(&w, trace + cut, sizeof trace - 1 - (size_t)cut);
+        mpirun_words_flush(&w);
+        close(w.to);
+        assert_string_equal(text_of(in_folder("words")), "");
+    }
+}
+
 static void remarks_about_ended_ranks_are_dropped(void **state)
 {
     (void)state;
@@ -385,6 +405,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ranks_run_with_the_arguments),
         cmocka_unit_test(threads_are_the_share_of_the_cores),
         cmocka_unit_test(exit_statuses_are_the_ranks),
+        cmocka_unit_test(mpiruns_own_crash_is_dropped_once_it_was_told_to_end),
         cmocka_unit_test(an_abort_leaves_the_ranks_own_words),
         cmocka_unit_test(a_killed_rank_is_named),
         cmocka_unit_test(a_hostfile_sets_the_slots),

@@ -101,14 +101,22 @@ static void the_items_add_up_and_name_their_source(void **state)
     }
 }
 
-static void host_ranks_have_none_until_measured(void **state)
+/* 8 ranks' staging is two areas of 4 MiB for the world; the workspace is 7 MiB of tiles, 1 MiB
+ * of scratchpad for one thread, 256 bytes. */
+static void host_ranks_have_what_our_executor_takes(void **state)
 {
     struct plan     p = plan_on("localhost:4", STRAT_DDP, 0);
     struct overhead o;
 
     (void)state;
+    p.kernels = KERNELS_TORCH_SDPA;
     assert_int_equal(overhead_bytes(&p, &o), 0);
-    assert_int_equal(o.n, 0);
+    p.kernels = KERNELS_DPX;
+    p.seq = 128;
+    p.micro_batch = 1;
+    assert_int_equal(overhead_bytes(&p, &o), 2 * (4 << 20) + (8 << 20) + 256);
+    assert_int_equal(o.n, 2);
+    assert_int_equal(o.by[OVERHEAD_ALLOCATED], overhead_bytes(&p, &o));
 }
 
 int main(void)
@@ -120,7 +128,7 @@ int main(void)
         cmocka_unit_test(a_communicator_of_one_has_no_buffers),
         cmocka_unit_test(hybrid_sharding_has_two_communicators),
         cmocka_unit_test(the_items_add_up_and_name_their_source),
-        cmocka_unit_test(host_ranks_have_none_until_measured),
+        cmocka_unit_test(host_ranks_have_what_our_executor_takes),
     };
     return cmocka_run_group_tests_name("model/overhead", tests, NULL, NULL);
 }

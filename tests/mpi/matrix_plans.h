@@ -31,7 +31,9 @@ static const char *const configs[] = {
 enum { NCONFIGS = sizeof configs / sizeof *configs };
 static struct model model[NCONFIGS];
 
-static const struct subject { const char *name; int model; enum dtype t; double clip, dropout; } subjects[] = {
+static const struct subject {
+    const char *name; int model; enum dtype t; double clip, dropout;
+} subjects[] = {
     { "gpt2",               0, DT_FP32, 0,   0 },
     { "llama clipped",      1, DT_FP32, 0.3, 0 },
     { "gpt2 with dropout",  0, DT_FP32, 0.3, 0.2 },
@@ -81,8 +83,8 @@ static void reduce_fp32(struct plan *p)     { p->reduce_dtype = DT_FP32; }
 
 static void grad_op(struct plan *p)         { p->fsdp.sharding_strategy = FSDP1_SHARD_GRAD_OP; }
 static void no_shard(struct plan *p)        { p->fsdp.sharding_strategy = FSDP1_NO_SHARD; }
-static void hybrid(struct plan *p)          { p->fsdp.sharding_strategy = FSDP1_HYBRID_SHARD; half_groups(p); }
-static void hybrid2(struct plan *p)         { hybrid(p); p->fsdp.sharding_strategy = FSDP1_HYBRID_SHARD_ZERO2; }
+static void hybrid(struct plan *p)      { half_groups(p); p->fsdp.sharding_strategy = FSDP1_HYBRID_SHARD; }
+static void hybrid2(struct plan *p)     { hybrid(p); p->fsdp.sharding_strategy = FSDP1_HYBRID_SHARD_ZERO2; }
 static void post(struct plan *p)            { p->fsdp.backward_prefetch = PREFETCH_POST; }
 static void no_prefetch(struct plan *p)     { p->fsdp.backward_prefetch = PREFETCH_NONE; }
 static void forward_too(struct plan *p)     { p->fsdp.forward_prefetch = true; }
@@ -113,7 +115,12 @@ static void few_live(struct plan *p)        { nothing_stays(p); p->ds.stage3_max
 static void no_reuse(struct plan *p)        { nothing_stays(p); p->ds.stage3_max_reuse_distance = 0; }
 static void small_fetch(struct plan *p)     { nothing_stays(p); p->ds.stage3_prefetch_bucket_size = 900; }
 static void sub_groups(struct plan *p)      { p->ds.sub_group_size = 900; }
-static void fetch_by_reduce(struct plan *p) { nothing_stays(p); p->ds.stage3_use_all_reduce_for_fetch_params = true; }
+static void fetch_by_reduce(struct plan *p)
+{
+    nothing_stays(p);
+    p->ds.stage3_use_all_reduce_for_fetch_params = true;
+}
+
 static void one_by_one(struct plan *p)      { nothing_stays(p); p->ds.stage3_allgather_sequential = true; }
 
 enum {
@@ -251,9 +258,10 @@ static void matrix_words(const struct choice *c, const struct plan *p, char *to,
 
     if (plan_key_find("", "unit", CELL(c->s, c->d)))
         plan_unit_text(p, unit, sizeof unit);
-    snprintf(to, size, "%s/%s on %d, %s, accumulation %d%s%s%s%s%s%s", strategy_name(c->s), dialect_name(c->d),
-             (int)p->cluster.world_size, subjects[c->at[AXIS_SUBJECT]].name, (int)p->accumulation,
-             *unit ? ", unit " : "", unit, c->at[AXIS_RECOMPUTE] ? ", " : "", recomputes[c->at[AXIS_RECOMPUTE]].name,
+    snprintf(to, size, "%s/%s on %d, %s, accumulation %d%s%s%s%s%s%s", strategy_name(c->s),
+             dialect_name(c->d), (int)p->cluster.world_size, subjects[c->at[AXIS_SUBJECT]].name,
+             (int)p->accumulation, *unit ? ", unit " : "", unit, c->at[AXIS_RECOMPUTE] ? ", " : "",
+             recomputes[c->at[AXIS_RECOMPUTE]].name,
              c->at[AXIS_VARIANT] ? ", " : "", variants[c->at[AXIS_VARIANT]].name);
 }
 
@@ -333,7 +341,7 @@ static void covering_set(const struct choices *all, struct choices *out)
 }
 
 /* Those for one world size, in the same order on every rank. */
-static void matrix_choose(bool whole, int64_t world, struct choices *out)
+static void matrix_choose(bool whole, int64_t ranks, struct choices *out)
 {
     for (int s = 0; s < NSTRATEGY; s++)
         for (int d = 0; d < NDIALECT; d++) {
@@ -343,7 +351,7 @@ static void matrix_choose(bool whole, int64_t world, struct choices *out)
                 covering_set(&all, &some);
             const struct choices *from = whole ? &all : &some;
             for (int i = 0; i < from->n; i++)
-                if (world_sizes[from->c[i].at[AXIS_WORLD]] == world)
+                if (world_sizes[from->c[i].at[AXIS_WORLD]] == ranks)
                     choices_add(out, &from->c[i]);
             free(all.c);
             free(some.c);

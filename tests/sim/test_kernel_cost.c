@@ -131,46 +131,6 @@ static void what_is_not_published_says_so(void **state)
     assert_true(host.high_s / host.low_s > other.high_s / other.low_s);
 }
 
-/* ---- measured points ---- */
-
-static void measured_bytes_are_interpolated(void **state)
-{
-    (void)state;
-    const struct bytes_point p[] = { { 1e6, 10e-6 }, { 2e6, 14e-6 }, { 10e6, 50e-6 } };
-    struct kernel_points pts = { .bytes[KC_NORM] = p, .nbytes[KC_NORM] = 3 };
-    struct kernel_context in = { .points = &pts };
-    const struct { int64_t bytes; double s; } want[] = {
-        { 1000, 10e-6 }, { 1500000, 12e-6 }, { 2000000, 14e-6 }, { 6000000, 32e-6 },
-        { 20000000, 100e-6 },
-    };
-
-    for (int i = 0; i < 5; i++) {
-        struct kernel k = { .kind = KC_NORM, .bytes = want[i].bytes };
-        struct cost t;
-        kernel_cost_in(&plain, KERNELS_DPX, DT_FP32, &in, &k, &t);
-        assert_close(t.s, want[i].s, 1e-12);
-        assert_int_equal(t.basis, BASIS_MEASURED);
-    }
-}
-
-static void measured_attention_scales_with_its_flops(void **state)
-{
-    (void)state;
-    const struct attention_point p[] = { { 1e12, 2e-3, 2048, PASS_FORWARD },
-                                         { 2e12, 9e-3, 2048, PASS_BACKWARD } };
-    struct kernel_points pts = { .attention = p, .nattention = 2 };
-    struct kernel_context in = { .points = &pts, .seq = 2048, .head_dim = 128,
-                                 .attention_forward = 1e12 };
-    struct kernel k = { .kind = KC_ATTENTION, .flops = 1e12, .bytes = 1 };
-    struct cost t;
-
-    kernel_cost_in(&plain, KERNELS_DPX, DT_FP32, &in, &k, &t);
-    assert_close(t.s, 2e-3, 1e-9);
-    k.flops = 2e12;
-    kernel_cost_in(&plain, KERNELS_DPX, DT_FP32, &in, &k, &t);
-    assert_close(t.s, 9e-3, 1e-9);
-}
-
 /* ---- entries of a schedule ---- */
 
 static struct plan plan_of(enum dialect d, enum kernel_set set, enum strategy s, enum dtype t)
@@ -196,7 +156,7 @@ static void a_segment_is_the_sum_of_its_kernels(void **state)
     (void)state;
     struct plan p = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_FSDP, DT_BF16);
     struct schedules s = { 0 };
-    struct cost_cache *c = cost_cache_new(&p, NULL);
+    struct cost_cache *c = cost_cache_new(&p);
     double all = 0, sum = 0;
 
     s.program.piece[PIECE_BLOCK] = (struct piece){ .kernels = { three, three }, .nkernels = { 3, 3 } };
@@ -227,7 +187,7 @@ static void unrelated_errors_add_as_squares(void **state)
     struct plan p = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_FSDP, DT_BF16);
     struct schedules s = { 0 };
     struct op o = { .kind = OP_COMPUTE, .u.compute = { .piece = PIECE_BLOCK, .k0 = 0, .k1 = 3 } };
-    struct cost_cache *c = cost_cache_new(&p, NULL);
+    struct cost_cache *c = cost_cache_new(&p);
     struct cost norm, up, add, t;
 
     kernel_cost(&plain, KERNELS_TORCH_SDPA, DT_BF16, &three[0], &norm);
@@ -243,7 +203,7 @@ static void unrelated_errors_add_as_squares(void **state)
 static struct cost entry(const struct plan *p, const struct op *o)
 {
     struct schedules s = { 0 };
-    struct cost_cache *c = cost_cache_new(p, NULL);
+    struct cost_cache *c = cost_cache_new(p);
     struct cost t;
 
     op_cost(c, &s, o, &t);
@@ -308,7 +268,7 @@ static void hooks_cost_the_issuing_thread_more_than_a_reducer(void **state)
     double cost[3];
 
     for (int i = 0; i < 3; i++) {
-        struct cost_cache *c = cost_cache_new(of[i], NULL);
+        struct cost_cache *c = cost_cache_new(of[i]);
         cost[i] = issue_cost(c, &s, &o);
         cost_cache_free(c);
     }
@@ -319,7 +279,7 @@ static void a_cache_serves_plans_with_the_same_kernels(void **state)
 {
     (void)state;
     struct plan p = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_FSDP, DT_BF16), q = p;
-    struct cost_cache *c = cost_cache_new(&p, NULL);
+    struct cost_cache *c = cost_cache_new(&p);
     struct schedules s = { 0 };
     struct op o = { .kind = OP_COMPUTE, .u.compute = { .piece = PIECE_BLOCK, .k1 = 3 } };
     struct cost a, b;
@@ -356,7 +316,7 @@ static void the_framework_version_decides_which_attention_runs(void **state)
             p.seq = 8192, p.model.heads = 32, p.model.head_dim = 128;
             p.cluster.gpu = *gpu_find(gpus[g]);
             snprintf(p.framework_version, sizeof p.framework_version, "%s", versions[v]);
-            struct cost_cache *c = cost_cache_new(&p, NULL);
+            struct cost_cache *c = cost_cache_new(&p);
             op_cost(c, &all, &o, &t);
             s[g][v] = t.s - 2e-6;
             cost_cache_free(c);
@@ -500,8 +460,6 @@ int main(void)
         cmocka_unit_test(an_odd_vocabulary_is_slower),
         cmocka_unit_test(more_of_anything_never_takes_less),
         cmocka_unit_test(what_is_not_published_says_so),
-        cmocka_unit_test(measured_bytes_are_interpolated),
-        cmocka_unit_test(measured_attention_scales_with_its_flops),
         cmocka_unit_test(a_segment_is_the_sum_of_its_kernels),
         cmocka_unit_test(unrelated_errors_add_as_squares),
         cmocka_unit_test(a_copy_goes_by_its_stream),

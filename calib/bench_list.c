@@ -1,0 +1,241 @@
+/* bench_list.c -- what a calibration consists of, in the order in which it counts: whoever is
+ * interrupted has the more important half. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "calib/bench.h"
+#include "model/fail.h"
+#include "model/program.h"
+
+enum { MOST_PLANS = 256, MOST_ITEMS = 512 };
+
+static struct bench_item *add(struct bench_list *l, enum bench_kind kind, double weight)
+{
+    struct bench_item *i = &l->item[l->n];
+
+    if (l->n + 1 < MOST_ITEMS)
+        l->n++;
+    *i = (struct bench_item){ .kind = kind, .weight = weight };
+    return i;
+}
+
+/* ---- block programs ---- */
+
+/* A step of a few blocks, forward and back, at a rate that is nearer to the truth than a guess of
+ * the user's would be; only its proportion to the others matters. */
+static double program_seconds(const struct plan *p)
+{
+    struct program g;
+    double flops;
+
+    memset(&g, 0, sizeof g);
+    if (program_build(p, &g) < 0)
+        return 0;
+    flops = g.piece[PIECE_HEAD].flops[0] + g.piece[PIECE_HEAD].flops[1]
+            + 3 * (g.piece[PIECE_BLOCK].flops[0] + g.piece[PIECE_BLOCK].flops[1]);
+    program_free(&g);
+    return flops / 100e9;
+}
+
+static int add_plan(struct bench_list *l, const struct model *m, int64_t seq, int64_t micro_batch, enum dtype precision)
+{
+    struct plan *p = &l->plan[l->nplans];
+
+    if (l->nplans == MOST_PLANS)
+        return fail("more than %d shapes to measure", MOST_PLANS);
+    if (model_with_layers(m, m->layers, &p->model) < 0)
+        return -1;
+    l->nplans++;
+    if (cluster_of_host(&p->cluster, 2) < 0)
+        return -1;
+    p->seq = seq;
+    p->micro_batch = micro_batch;
+    plan_defaults(p, STRAT_DDP, DIALECT_PAPER, precision);
+    p->kernels = KERNELS_DPX;
+    if (plan_check(p, m->name) < 0)
+        return -1;
+    struct bench_item *i = add(l, BENCH_PROGRAM, 0.3 + 6 * program_seconds(p));
+    i->plan = p;
+    i->dtype = precision;
+    snprintf(i->what, sizeof i->what, "%s, %lld x %lld tokens, %s", m->name, (long long)micro_batch, (long long)seq,
+             dtype_name(precision));
+    return 0;
+}
+
+static int add_model(struct bench_list *l, const struct bench_wish *w, const struct model *m, const char *batches,
+                     int64_t seq)
+{
+    int64_t longest = m->positions > 0 ? m->positions : m->context;
+
+    if (!seq)
+        seq = longest > 0 && longest < 256 ? longest : 256;
+    for (int t = 0; t < NDTYPE; t++)
+        for (const char *at = batches; w->precision[t] && *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
+            int64_t n = strtoll(at, NULL, 10);
+            if (n < 1)
+                return fail("--micro-batch %s: whole numbers with commas between", batches);
+            if (add_plan(l, m, seq, n, (enum dtype)t) < 0)
+                return -1;
+        }
+    return 0;
+}
+
+static int add_models(struct bench_list *l, const struct bench_wish *w)
+{
+    char name[512];
+    int rc = 0;
+
+    for (const char *at = w->models; *at && rc == 0; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
+        struct model m;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
+        if (model_load(name, &m) < 0)
+            return -1;
+        rc = add_model(l, w, &m, w->micro_batches ? w->micro_batches : w->quick ? "1,4" : "1,2,4,8", w->seq);
+        model_free(&m);
+    }
+    return rc;
+}
+
+/* Where no model is asked for: small ones of both families, whose shapes lie around those of models
+ * that a machine with so many cores can train. */
+static int add_grid(struct bench_list *l, const struct bench_wish *w)
+{
+    static const struct { const char *family; int width; const char *quick, *full; } grid[] = {
+        { "gpt2", 256, "1,4", "1,4,16" }, { "gpt2", 768, "1,4", "1,4,8" }, { "llama", 512, "1,4", "1,4,16" },
+        { "gpt2", 512, NULL, "1,4" }, { "gpt2", 1024, NULL, "1,4" }, { "llama", 256, NULL, "1,4" },
+        { "llama", 1024, NULL, "1,4" },
+    };
+
+    for (size_t i = 0; i < sizeof grid / sizeof *grid; i++) {
+        int h = grid[i].width, rc;
+        bool gpt = !strcmp(grid[i].family, "gpt2");
+        json_t *c = gpt ? json_pack("{s:s,s:i,s:i,s:i,s:i,s:i}", "model_type", "gpt2", "n_embd", h, "n_head", h / 64,
+                                    "n_layer", 4, "vocab_size", 8192, "n_positions", 1024)
+                        : json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "model_type", "llama", "hidden_size", h,
+                                    "intermediate_size", h * 11 / 4, "num_attention_heads", h / 64,
+                                    "num_key_value_heads", h / 128, "num_hidden_layers", 4, "vocab_size", 8192,
+                                    "max_position_embeddings", 1024);
+        const char *batches = w->quick ? grid[i].quick : grid[i].full;
+        struct model m;
+        if (!c)
+            return fail("out of memory");
+        rc = batches ? model_from_config(c, "the grid", &m) : 0;
+        json_decref(c);
+        if (rc < 0)
+            return -1;
+        if (!batches)
+            continue;
+        snprintf(m.name, sizeof m.name, "%s of width %d", grid[i].family, h);
+        rc = add_model(l, w, &m, w->micro_batches ? w->micro_batches : batches, w->seq);
+        model_free(&m);
+        if (rc < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- collectives ---- */
+
+static struct bench_item *add_coll(struct bench_list *l, enum coll_op op, enum coll_algo algo, enum dtype t,
+                                   double weight, bool coarse)
+{
+    struct bench_item *i = add(l, BENCH_COLL, weight);
+
+    i->op = op;
+    i->algo = algo;
+    i->dtype = t;
+    i->step = coarse ? 2 : 0;
+    i->largest = coarse ? 64 << 20 : 256 << 20;
+    snprintf(i->what, sizeof i->what, "%s, %s, %s", coll_name(op), coll_algo_name(algo), dtype_name(t));
+    return i;
+}
+
+static void add_rings(struct bench_list *l, const struct bench_wish *w)
+{
+    static const enum coll_op ops[] = { COLL_ALL_REDUCE, COLL_REDUCE_SCATTER, COLL_ALL_GATHER, COLL_BROADCAST,
+                                        COLL_REDUCE };
+    static const enum coll_op rooted[] = { COLL_BROADCAST, COLL_SCATTER, COLL_GATHER, COLL_REDUCE };
+
+    for (int i = 0; i < 5; i++)
+        add_coll(l, ops[i], ALGO_RING, DT_FP32, w->quick ? 1.5 : 8, w->quick);
+    for (int i = 0; w->precision[DT_BF16] && i < 2; i++)
+        add_coll(l, ops[i], ALGO_RING, DT_BF16, w->quick ? 1.5 : 8, w->quick);
+    for (int i = 0; i < 4; i++)
+        add_coll(l, rooted[i], ALGO_SERVER, DT_FP32, w->quick ? 1 : 4, true);
+}
+
+/* Groups of hybrid sharding, all of them busy at once: of neighbours, and of every so many-th rank. */
+static void add_groups(struct bench_list *l, const struct bench_wish *w, int nranks)
+{
+    static const enum coll_op ops[] = { COLL_ALL_REDUCE, COLL_REDUCE_SCATTER, COLL_ALL_GATHER };
+
+    for (int g = 2; g < nranks; g++)
+        for (int i = 0; nranks % g == 0 && i < 3; i++)
+            for (int strided = 0; strided < 2; strided++) {
+                struct bench_item *item = add_coll(l, ops[i], ALGO_RING, DT_FP32, w->quick ? 1 : 4, true);
+                item->group = g;
+                item->strided = strided;
+                snprintf(item->what, sizeof item->what, "%s in groups of %d%s", coll_name(ops[i]), g,
+                         strided ? ", strided" : "");
+            }
+}
+
+static void add_algorithms(struct bench_list *l, int nranks)
+{
+    static const enum coll_op ops[] = { COLL_ALL_REDUCE, COLL_REDUCE_SCATTER, COLL_ALL_GATHER, COLL_BROADCAST };
+    static const enum coll_algo algos[] = { ALGO_DIRECT, ALGO_HALVING, ALGO_LIBRARY };
+
+    for (int a = 0; a < 3; a++)
+        for (int i = 0; i < 4; i++)
+            if (algos[a] != ALGO_HALVING || (nranks & (nranks - 1)) == 0)
+                add_coll(l, ops[i], algos[a], DT_FP32, 3, true);
+}
+
+/* ---- all ---- */
+
+static void add_passes(struct bench_list *l, const struct bench_wish *w, enum bench_kind kind, double weight)
+{
+    for (int t = 0; t < NDTYPE; t++)
+        if (w->precision[t]) {
+            struct bench_item *i = add(l, kind, weight);
+            i->dtype = (enum dtype)t;
+            i->largest = w->quick ? 16 << 20 : 64 << 20;
+            snprintf(i->what, sizeof i->what, "%s, %s", kind == BENCH_PASSES ? "copies, sums, AdamW" : "overlap",
+                     dtype_name(i->dtype));
+        }
+}
+
+int bench_list(const struct bench_wish *w, int nranks, struct bench_list *out)
+{
+    *out = (struct bench_list){ .item = calloc(MOST_ITEMS, sizeof *out->item),
+                                .plan = calloc(MOST_PLANS, sizeof *out->plan) };
+    if (!out->item || !out->plan)
+        abort();
+    snprintf(add(out, BENCH_OWN, w->quick ? 1.5 : 3)->what, sizeof out->item->what, "the executor's own time");
+    if ((w->models ? add_models(out, w) : add_grid(out, w)) < 0) {
+        bench_list_free(out);
+        return -1;
+    }
+    add_passes(out, w, BENCH_PASSES, w->quick ? 4 : 20);
+    if (nranks > 1) {
+        add_rings(out, w);
+        add_passes(out, w, BENCH_OVERLAP, w->quick ? 8 : 30);
+        add_groups(out, w, nranks);
+    }
+    if (nranks > 1 && !w->quick)
+        add_algorithms(out, nranks);
+    return 0;
+}
+
+void bench_list_free(struct bench_list *l)
+{
+    for (int i = 0; i < l->nplans; i++)
+        plan_free(&l->plan[i]);
+    free(l->plan);
+    free(l->item);
+    memset(l, 0, sizeof *l);
+}

@@ -1,0 +1,399 @@
+/* dpxcal.c -- measures this machine, or takes in what was measured elsewhere. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+#include <mpi.h>
+
+#include "calib/bench.h"
+#include "calib/import.h"
+#include "calib/portable.h"
+#include "calib/show.h"
+#include "exec/host_info.h"
+#include "exec/lanes.h"
+#include "exec/launch.h"
+#include "model/fail.h"
+#include "model/opts.h"
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2 };
+enum { DEVICE_CPU, DEVICE_CUDA };
+
+/* Minutes within which an interrupted calibration is continued: after that the machine is another. */
+static const double CONTINUED_S = 6 * 3600;
+static const double QUICK_S = 52, FULL_S = 570;
+
+struct cal {
+    bool    quick, anew;
+    int64_t ranks, threads, seq, seconds;
+    int     device;
+    uint64_t precision;
+    double  probe_s;
+    const char *models, *micro_batches, *db, *hostfile;
+    struct bench b;
+    struct bench_list list;
+    char   *options;
+    atomic_bool stop;
+    bool    continued;
+};
+
+static const char *const precisions[] = { "fp32", "bf16", NULL };
+
+/* ---- options ---- */
+
+static int parse_run(struct cal *c, int argc, char **argv)
+{
+    static const char *const devices[] = { "cpu", "cuda", NULL };
+    const struct opt opts[] = {
+        { "quick", "less than a minute, fewer points; without it, less than ten", .flag = &c->quick },
+        { "ranks", "processes, all of them busy at once; default: one a core", .i = &c->ranks, .min = 1 },
+        { "model", "measure the exact shapes of these (names or config.json, with commas between), else a grid",
+          .str = &c->models, .value = "M" },
+        { "seq", "tokens of a sample", .i = &c->seq, .min = 1 },
+        { "micro-batch", "samples of a micro-batch, with commas between", .str = &c->micro_batches, .value = "N" },
+        { "precision", "of plans; default fp32, and without --quick bf16 as well", .set = &c->precision,
+          .words = precisions },
+        { "threads", "of a rank's compute; 0: its share of the cores", .i = &c->threads },
+        { "seconds", "to take in all, in place of those of --quick and the full run", .i = &c->seconds, .min = 1 },
+        { "device", "what computes", .word = &c->device, .words = devices },
+        { "hostfile", "machines to start ranks on, as Open MPI's", .str = &c->hostfile, .value = "FILE" },
+        { "anew", "do not continue an interrupted calibration", .flag = &c->anew },
+        { "db", "the database", .str = &c->db, .value = "FILE" },
+        { 0 }
+    };
+
+    return opts_parse("dpxcal run", "Times the executor's own kernels, collectives and hand-overs, into the database "
+                      "that dpxplan and dpxrun read.  Interrupted, it continues when started again.", opts, argc, argv);
+}
+
+static struct bench_wish wish(const struct cal *c)
+{
+    struct bench_wish w = { .quick = c->quick, .models = c->models, .seq = c->seq, .micro_batches = c->micro_batches };
+
+    w.precision[DT_FP32] = !c->precision || (c->precision & 1);
+    w.precision[DT_BF16] = c->precision ? (c->precision & 2) != 0 : !c->quick;
+    return w;
+}
+
+static char *options_json(const struct cal *c)
+{
+    struct bench_wish w = wish(c);
+    json_t *j = json_pack("{s:b, s:s?, s:I, s:s?, s:b, s:b}", "quick", c->quick, "model", c->models, "seq",
+                          (json_int_t)c->seq, "micro_batch", c->micro_batches, "fp32", w.precision[DT_FP32], "bf16",
+                          w.precision[DT_BF16]);
+    char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+
+    json_decref(j);
+    return text;
+}
+
+/* ---- the database: rank 0 ---- */
+
+static int open_database(struct cal *c)
+{
+    struct host_info h;
+    struct calibration of = { .started = bench_wall_clock(), .host = h.host, .device = "cpu", .cpu = h.cpu,
+                              .source = "dpxcal", .ranks = c->b.nranks, .threads = c->b.threads,
+                              .dpx_version = dpx_version(), .comm_version = h.mpi, .kernels_version = h.onednn };
+
+    if (host_info(&h) < 0 || !(c->b.db = db_open(c->db)))
+        return -1;
+    c->options = options_json(c);
+    if (!c->options)
+        return fail("out of memory");
+    of.options = c->options;
+    of.cores = h.cores;
+    of.memory = h.memory;
+    if (db_note(c->b.db))
+        fprintf(stderr, "%s\n", db_note(c->b.db));
+    if (!c->anew)
+        c->b.calibration = calibration_open_since(c->b.db, &of, CONTINUED_S);
+    c->continued = c->b.calibration > 0;
+    if (c->b.calibration == 0)
+        c->b.calibration = calibration_begin(c->b.db, &of);
+    return c->b.calibration < 0 ? -1 : 0;
+}
+
+/* ---- progress: rank 0 ---- */
+
+static void progress(const struct cal *c, double done, double left_s, const char *what)
+{
+    enum { BAR = 20 };
+    int columns = launch_terminal(), full = (int)(done * BAR);
+    char line[320];
+
+    if (columns < 20 || c->b.rank != 0)
+        return;
+    int n = snprintf(line, sizeof line, "[%.*s%*s] %3.0f %%  %d:%02d left  %s", full, "####################", BAR - full,
+                     "", 100 * done, (int)left_s / 60, (int)left_s % 60, what);
+    fprintf(stderr, "\r%.*s\033[K", n < columns ? n : columns - 1, line);
+    fflush(stderr);
+}
+
+static void progress_end(const struct cal *c)
+{
+    if (launch_terminal() >= 20 && c->b.rank == 0)
+        fputs("\r\033[K", stderr);
+}
+
+/* ---- the run ---- */
+
+/* Each item gets its share of the time that is left, so that one that took longer is made up for. */
+static int run_items(struct cal *c)
+{
+    double begun = lanes_now(), all = c->seconds ? (double)c->seconds : c->quick ? QUICK_S : FULL_S, weight = 0;
+    double whole;
+
+    for (int i = 0; i < c->list.n; i++)
+        weight += c->list.item[i].weight;
+    whole = weight;
+    for (int i = 0; i < c->list.n; i++) {
+        const struct bench_item *item = &c->list.item[i];
+        double left = fmax(all - (lanes_now() - begun), 0);
+        progress(c, 1 - weight / whole, left, item->what);
+        if (bench_run(&c->b, item, left * item->weight / weight) < 0)
+            return -1;
+        weight -= item->weight;
+    }
+    progress_end(c);
+    return 0;
+}
+
+static int measure(struct cal *c)
+{
+    struct bench_wish w = wish(c);
+    int ready = 0;
+
+    if (bench_open(&c->b) < 0 || bench_list(&w, c->b.nranks, &c->list) < 0)
+        return -1;
+    if (c->b.rank == 0)
+        ready = open_database(c) == 0;
+    if (MPI_Bcast(&ready, 1, MPI_INT, 0, MPI_COMM_WORLD) != MPI_SUCCESS || !ready)
+        return -1;
+    if (c->b.rank == 0 && c->continued)
+        printf("continuing calibration %lld, which was interrupted\n", (long long)c->b.calibration);
+    double begun = lanes_now();
+    if (run_items(c) < 0)
+        return -1;
+    if (c->b.rank != 0)
+        return 0;
+    if (calibration_end(c->b.db, c->b.calibration, bench_wall_clock()) < 0)
+        return -1;
+    printf("%d ranks x %d thread%s measured in %.0f s, into %s as calibration %lld; `dpxcal show` tells what is known\n",
+           c->b.nranks, c->b.threads, c->b.threads == 1 ? "" : "s", lanes_now() - begun, db_path(c->b.db),
+           (long long)c->b.calibration);
+    return 0;
+}
+
+static void release(struct cal *c)
+{
+    bench_close(&c->b);
+    bench_list_free(&c->list);
+    db_close(c->b.db);
+    free(c->options);
+}
+
+static int start_mpi(struct cal *c)
+{
+    int provided, world;
+
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
+        return fail("MPI_Init_thread failed");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_size(MPI_COMM_WORLD, &world);
+    if (provided < MPI_THREAD_MULTIPLE)
+        return fail("this MPI gives no MPI_THREAD_MULTIPLE");
+    c->b.threads = c->threads ? (int)c->threads : host_threads(world);
+    c->b.stop = &c->stop;
+    return launch_check(world);
+}
+
+/* Under a launcher: what every rank does.  Else the ranks are started. */
+static int on_ranks(struct cal *c, int argc, char **argv, int (*what)(struct cal *c))
+{
+    if (c->device == DEVICE_CUDA) {
+        fail("--device cuda: this dpxcal was built without CUDA");
+        return EXIT_MISUSE;
+    }
+    if (launch_needed())                /* ranks get the whole line, from the program's name on */
+        return launch_exec(&(struct launch){ .nranks = c->ranks ? (int)c->ranks : host_cores(),
+                                             .threads = (int)c->threads, .hostfile = c->hostfile }, argc + 1, argv - 1);
+    if (start_mpi(c) < 0)
+        return EXIT_FAILED;
+    if (what(c) < 0) {
+        fflush(NULL);
+        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILED);         /* the others may wait for this rank */
+    }
+    release(c);
+    MPI_Finalize();
+    return EXIT_DONE;
+}
+
+static int cmd_run(int argc, char **argv)
+{
+    static struct cal c;
+    int rc = parse_run(&c, argc, argv);
+
+    return rc != OPTS_OK ? (rc < 0 ? EXIT_MISUSE : EXIT_DONE) : on_ranks(&c, argc, argv, measure);
+}
+
+/* ---- the probe alone ---- */
+
+static int probe(struct cal *c)
+{
+    double s = bench_open(&c->b) < 0 ? (double)NAN : bench_probe(&c->b, c->probe_s);
+
+    if (isnan(s))
+        return -1;
+    if (c->b.rank == 0)
+        printf("%.6e\n", s);
+    return 0;
+}
+
+static int cmd_probe(int argc, char **argv)
+{
+    static struct cal c = { .probe_s = 0.5 };
+    const struct opt opts[] = {
+        { "ranks", "processes, all of them busy at once; default: one a core", .i = &c.ranks, .min = 1 },
+        { "threads", "of a rank's compute; 0: its share of the cores", .i = &c.threads },
+        { "for", "seconds of repeating it", .num = &c.probe_s, .value = "SECONDS" },
+        { "hostfile", "machines to start ranks on, as Open MPI's", .str = &c.hostfile, .value = "FILE" },
+        { 0 }
+    };
+    int rc = opts_parse("dpxcal probe", "The time of one small product, which calibrations are surrounded with: how fast "
+                        "this machine is at this moment.  Prints seconds.", opts, argc, argv);
+
+    return rc != OPTS_OK ? (rc < 0 ? EXIT_MISUSE : EXIT_DONE) : on_ranks(&c, argc, argv, probe);
+}
+
+/* ---- what is known, files ---- */
+
+static int cmd_show(int argc, char **argv)
+{
+    const char *models = NULL, *batches = NULL, *path = NULL;
+    int64_t seq = 0, ranks = host_cores();
+    uint64_t precision = 1;
+    const struct opt opts[] = {
+        { "model", "what of these is not measured yet", .str = &models, .value = "M" },
+        { "seq", "tokens of a sample", .i = &seq, .min = 1 },
+        { "micro-batch", "samples of a micro-batch, with commas between", .str = &batches, .value = "N" },
+        { "precision", "of plans", .set = &precision, .words = precisions },
+        { "ranks", "busy at once", .i = &ranks, .min = 1 },
+        { "db", "the database", .str = &path, .value = "FILE" },
+        { 0 }
+    };
+    struct bench_list l = { 0 };
+    int rc = opts_parse("dpxcal show", "What is known of which machine: how old, how noisy; and what a model still "
+                        "misses.", opts, argc, argv);
+
+    if (rc != OPTS_OK)
+        return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    struct bench_wish w = { .quick = true, .models = models, .seq = seq, .micro_batches = batches,
+                            .precision = { [DT_FP32] = precision & 1, [DT_BF16] = (precision & 2) != 0 } };
+    struct db *db = db_open_reader(path);
+    rc = db ? (models ? bench_list(&w, 1, &l) : show_machines(db)) : -1;
+    for (int i = 0; i < l.nplans && rc == 0; i++)
+        rc = show_missing(db, &l.plan[i], ranks) < 0 ? -1 : 0;
+    bench_list_free(&l);
+    db_close(db);
+    return rc < 0 ? EXIT_FAILED : EXIT_DONE;
+}
+
+static int cmd_export(int argc, char **argv)
+{
+    const char *file = NULL, *path = NULL;
+    int64_t id = 0;
+    const struct opt opts[] = {
+        { "FILE", "where to write it", .str = &file, .positional = true, .required = true },
+        { "calibration", "only that one (its number in dpxcal's table)", .i = &id, .min = 1 },
+        { "db", "the database", .str = &path, .value = "FILE" },
+        { 0 }
+    };
+    int rc = opts_parse("dpxcal export", "Calibrations with all their samples as one file, for another machine's "
+                        "`dpxcal import`.", opts, argc, argv);
+
+    if (rc != OPTS_OK)
+        return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    struct db *db = db_open_reader(path);
+    rc = db ? portable_export(db, id, file) : -1;
+    if (rc >= 0)
+        fprintf(stderr, "%d calibration%s written to %s\n", rc, rc == 1 ? "" : "s", file);
+    db_close(db);
+    return rc < 0 ? EXIT_FAILED : EXIT_DONE;
+}
+
+/* The files of a command line, taken out of it; the options stay. */
+static int take_files(int *argc, char **argv, char **files)
+{
+    int n = 0, kept = 1;
+
+    for (int i = 1; i < *argc; i++)
+        if (argv[i][0] != '-')
+            files[n++] = argv[i];
+        else {
+            argv[kept++] = argv[i];
+            bool alone = strchr(argv[i], '=') || !strcmp(argv[i], "--help") || !strcmp(argv[i], "-h");
+            if (!alone && i + 1 < *argc)
+                argv[kept++] = argv[++i];
+        }
+    *argc = kept;
+    return n;
+}
+
+static int import_files(const char *path, const struct import_nccl *how, char **files, int n)
+{
+    bool nccl = n > 0 && !strcmp(files[0], "nccl-tests");
+    struct db *db = db_open(path);
+    int rc = db ? 0 : -1;
+
+    if (db && nccl)
+        rc = import_nccl(db, how, files + 1, n - 1);
+    for (int i = 0; db && !nccl && i < n && rc == 0; i++) {
+        int known, taken = portable_import(db, files[i], &known);
+        rc = taken < 0 ? -1 : 0;
+        if (rc == 0)
+            printf("%s: %d calibrations taken in, %d were known\n", files[i], taken, known);
+    }
+    db_close(db);
+    return rc < 0 ? EXIT_FAILED : EXIT_DONE;
+}
+
+static int cmd_import(int argc, char **argv)
+{
+    static const char *const ops[] = { "all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "scatter",
+                                       "gather", NULL };
+    struct import_nccl how = { .cluster = "imported", .op = -1 };
+    const char *path = NULL;
+    const struct opt opts[] = {
+        { "gpu", "of the logs, where their name for it is not known", .str = &how.gpu, .value = "NAME" },
+        { "op", "the collective, where a log does not say", .word = &how.op, .words = ops },
+        { "cluster", "what to call the machines of the logs", .str = &how.cluster, .value = "NAME" },
+        { "db", "the database", .str = &path, .value = "FILE" },
+        { 0 }
+    };
+    char **files = calloc((size_t)argc + 1, sizeof *files);
+    int n = files ? take_files(&argc, argv, files) : 0;
+    int rc = opts_parse("dpxcal import [nccl-tests] FILE...", "Takes in what another machine exported, or the output of "
+                        "nccl-tests (text or JSON; several files, several numbers of nodes).", opts, argc, argv);
+
+    if (rc == OPTS_OK && n < 1 + (n > 0 && !strcmp(files[0], "nccl-tests")))
+        rc = fail("dpxcal import: no file named");
+    rc = rc != OPTS_OK ? (rc < 0 ? EXIT_MISUSE : EXIT_DONE) : import_files(path, &how, files, n);
+    free(files);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    const struct command commands[] = {
+        { "run",    "measure this machine", cmd_run },
+        { "show",   "what is known of which machine, and what a model still misses", cmd_show },
+        { "import", "take in what was exported, or the output of nccl-tests", cmd_import },
+        { "export", "calibrations as a file for another machine", cmd_export },
+        { "probe",  "how fast is this machine at this moment?", cmd_probe },
+        { 0 }
+    };
+
+    return command_run("dpxcal", "measures a machine, so that predictions become its seconds", commands, argc, argv);
+}

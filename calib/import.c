@@ -1,0 +1,100 @@
+#include "calib/import.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "calib/nccl_log.h"
+#include "calib/query.h"
+#include "calib/series.h"
+#include "model/cluster.h"
+#include "model/fail.h"
+#include "model/opts.h"
+
+/* The name under which plans know the GPU. */
+static const char *gpu_of(const struct import_nccl *how, const struct nccl_sweep *s, const char *path)
+{
+    const struct gpu *g = how->gpu ? gpu_find(how->gpu) : NULL;
+    const char *name = g ? g->name : how->gpu ? NULL : nccl_device(s->device);
+
+    if (!name && how->gpu)
+        fail("--gpu %s: no GPU of this name (dpxplan list gpus shows them)", how->gpu);
+    else if (!name)
+        fail("%s: \"%s\" is no GPU that dpx knows: say which with --gpu (dpxplan list gpus)", path, s->device);
+    return name;
+}
+
+static double when_written(const char *path)
+{
+    struct stat s;
+
+    return stat(path, &s) == 0 ? (double)s.st_mtime : 0;
+}
+
+static int64_t begin(struct db *db, const struct import_nccl *how, const char *gpu, const char *path,
+                     const struct nccl_sweep *s)
+{
+    struct calibration c = { .started = when_written(path), .host = how->cluster, .device = gpu, .cpu = "",
+                             .source = "nccl-tests", .options = "{}", .dpx_version = dpx_version(),
+                             .comm_version = s->version[0] ? s->version : NULL, .origin = path };
+    int64_t id = calibration_add(db, &c, c.started);
+
+    return id < 0 ? db_fail(db, "recording %s", path) : id;
+}
+
+static int take_sweep(struct db *db, int64_t id, const struct nccl_sweep *s, double started)
+{
+    for (int i = 0; i < s->npoints; i++) {
+        const struct nccl_point *p = &s->point[i];
+        struct series of = { .kind = SERIES_COLL, .name = coll_name((enum coll_op)s->op), .dtype = p->dtype,
+                             .algorithm = "nccl", .ranks = s->ranks, .per_node = s->ranks / s->nodes, .bytes = p->bytes,
+                             .started = started, .probe_before_s = NAN, .probe_after_s = NAN, .seconds = p->seconds,
+                             .nsamples = p->nseconds };
+        if (series_add(db, id, &of, 1) < 0)
+            return db_fail(db, "recording %s", of.name);
+    }
+    return 0;
+}
+
+static int take_file(struct db *db, const struct import_nccl *how, const char *path)
+{
+    struct nccl_log log;
+    int64_t id = 0;
+    int rc = 0;
+
+    if (nccl_log_read(path, how->op, &log) < 0)
+        return -1;
+    for (int i = 0; i < log.nsweeps && rc == 0; i++) {
+        const struct nccl_sweep *s = &log.sweep[i];
+        const char *gpu = s->npoints ? gpu_of(how, s, path) : NULL;
+        if (s->npoints == 0)
+            continue;
+        if (s->ranks % s->nodes)
+            rc = fail("%s: %" PRId64 " ranks on %" PRId64 " nodes: not as many on each", path, s->ranks, s->nodes);
+        if (!gpu || rc < 0 || (id == 0 && (id = begin(db, how, gpu, path, s)) < 0)) {
+            rc = -1;
+            break;
+        }
+        rc = take_sweep(db, id, s, when_written(path));
+        if (rc == 0)
+            printf("%s: %s on %" PRId64 " x %" PRId64 " %s, %d points\n", path, coll_name((enum coll_op)s->op), s->nodes,
+                   s->ranks / s->nodes, gpu, s->npoints);
+    }
+    if (rc == 0 && log.nwrong)
+        printf("%s: %d results with wrong values were left out\n", path, log.nwrong);
+    nccl_log_free(&log);
+    return rc;
+}
+
+int import_nccl(struct db *db, const struct import_nccl *how, char *const *paths, int npaths)
+{
+    int rc = db_begin(db) < 0 ? db_fail(db, "importing") : 0;
+
+    for (int i = 0; i < npaths && rc == 0; i++)
+        rc = take_file(db, how, paths[i]);
+    if (db_end(db, rc) < 0 && rc == 0)
+        rc = db_fail(db, "importing");
+    return rc;
+}

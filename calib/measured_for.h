@@ -1,0 +1,14 @@
+/* measured_for.h -- what the database knows of the machines that a plan is for. */
+#ifndef DPX_MEASURED_FOR_H
+#define DPX_MEASURED_FOR_H
+
+#include "model/cluster.h"
+#include "model/measured.h"
+
+/* `path` NULL: the usual database.  `must`: a named one must be readable; else a database need not
+ * exist and, unreadable, only costs a warning.  1: cluster->measured points to *out, which is to be freed after the
+ * last use (measured_device_free); 0: nothing fits these machines, this precision and number of
+ * ranks; -1 with the reason reported. */
+int measured_for(const char *path, bool must, enum dtype precision, struct cluster *c, struct measured_device *out);
+
+#endif

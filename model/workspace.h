@@ -1,0 +1,19 @@
+/* workspace.h -- what the executor's host kernels and collectives work in, beside the arena.
+ *
+ * exec/kernels.h and exec/comm.h take these bytes; tests/exec/test_workspace.c holds the two
+ * against each other. */
+#ifndef DPX_WORKSPACE_H
+#define DPX_WORKSPACE_H
+
+#include "model/plan.h"
+
+/* The workspace of a rank's compute stream with so many threads: the largest of what products
+ * (tiles of widened operands, oneDNN's scratchpads), attention (packed k and v, a block of
+ * scores), norms (partial sums) and embeddings (rows by token) need.  kernels_workspace(). */
+int64_t workspace_kernels(const struct plan *p, int threads);
+
+/* Staging of one communicator: two areas for pieces of at most 4 MiB on their way; 0 for one
+ * rank alone.  comm_staging(). */
+int64_t workspace_staging(int64_t ranks);
+
+#endif

@@ -1,0 +1,16 @@
+/* dpxplan_measured.c -- joins dpxplan with the database of calibrations. */
+#include "calib/measured_for.h"
+#include "sim/commands.h"
+
+static struct measured_device device;
+
+int load_measured(const char *db, enum dtype precision, struct cluster *c)
+{
+    measured_device_free(&device);
+    return measured_for(db, true, precision, c, &device);
+}
+
+void unload_measured(void)
+{
+    measured_device_free(&device);
+}

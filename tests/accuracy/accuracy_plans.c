@@ -1,0 +1,153 @@
+/* accuracy_plans.c -- the plans of `make accuracy`: ones that no fit has seen.
+ *
+ *     accuracy_plans DIR N             about N plans for two ranks of this machine, as DIR/NNN.json
+ *     accuracy_plans --models DIR      their models
+ *
+ * Two models, two numbers of tokens a step each: four groups, within which a planner has to choose.
+ * A group takes its plans from the enumeration that `dpxplan search` looks at, one of each strategy
+ * and dialect in turn, by a fixed generator: the same plans on every machine.  On stdout one line a
+ * plan: name, group, what it is. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/can_run.h"
+#include "model/evaluate.h"
+#include "model/fail.h"
+#include "sim/enumerate.h"
+
+enum { SEQ = 256, RANKS = 2, CELLS = NSTRATEGY * NDIALECT };
+
+static const struct { const char *name, *config; } models[] = {
+    { "gpt", "{\"model_type\": \"gpt2\", \"n_layer\": 6, \"n_embd\": 384, \"n_head\": 6, \"n_positions\": 512,"
+      "\"vocab_size\": 8192, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}" },
+    { "llama", "{\"model_type\": \"llama\", \"num_hidden_layers\": 4, \"hidden_size\": 512, \"num_attention_heads\": 8,"
+      "\"num_key_value_heads\": 4, \"intermediate_size\": 1408, \"vocab_size\": 8192,"
+      "\"max_position_embeddings\": 512, \"tie_word_embeddings\": false}" },
+};
+static const int64_t batches[] = { 4, 8 };          /* samples a step */
+enum { GROUPS = 4 };
+
+/* Of each cell of the table so many were met; one of them is kept, each with equal chance. */
+struct choice {
+    struct plan plan[CELLS];
+    int64_t     met[CELLS];
+    uint64_t    state;
+    int         turn;                   /* which recompute each cell is to have */
+};
+
+static uint64_t draw(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return *state >> 33;
+}
+
+static int take(const struct plan *p, void *arg)
+{
+    struct choice *c = arg;
+    int cell = (int)p->strategy * NDIALECT + (int)p->dialect;
+    char why[256];
+
+    if ((int)p->recompute != (cell + c->turn) % NRECOMPUTE)
+        return 0;
+    fail_capture(why, sizeof why);
+    bool runs = can_run(p) == 0;
+    fail_capture(NULL, 0);
+    if (runs && draw(&c->state) % (uint64_t)++c->met[cell] == 0)
+        c->plan[cell] = *p;
+    return 0;
+}
+
+/* Whether the group has this plan already. */
+static bool known(json_t *seen, json_t *doc)
+{
+    for (size_t i = 0; i < json_array_size(seen); i++)
+        if (json_equal(json_array_get(seen, i), doc))
+            return true;
+    json_array_append(seen, doc);
+    return false;
+}
+
+static int write_plan_file(const char *dir, int number, const char *group, const struct plan *p, json_t *doc)
+{
+    char path[4096];
+    int rc;
+
+    json_object_set_new(doc, "cluster", json_string("localhost:2"));
+    snprintf(path, sizeof path, "%s/%03d.json", dir, number);
+    rc = json_dump_file(doc, path, JSON_INDENT(1));
+    printf("%03d\t%s\t%s %s b%" PRId64 "x%" PRId64 " recompute %s\n", number, group, strategy_name(p->strategy),
+           dialect_name(p->dialect), p->micro_batch, p->accumulation, recompute_name(p->recompute));
+    return rc < 0 ? fail("%s: cannot write", path) : 0;
+}
+
+/* Rounds over the table, each with other draws, until there are n plans. */
+static int write_group(const char *dir, int g, int first, int n)
+{
+    char group[64], where[64];
+    json_t *j = json_loads(models[g / 2].config, 0, NULL), *seen = json_array();
+    struct cluster c;
+    struct model m;
+    int done = 0;
+
+    snprintf(where, sizeof where, "model %s", models[g / 2].name);
+    snprintf(group, sizeof group, "%s-%" PRId64, models[g / 2].name, batches[g % 2] * SEQ);
+    if (!j || model_from_config(j, where, &m) < 0 || cluster_load("localhost:2", &c) < 0)
+        return -1;
+    json_decref(j);
+    struct search_options o = { .model = &m, .cluster = &c, .seq = SEQ, .global_batch = batches[g % 2],
+                                .strategies = ~0ull, .dialects = ~0ull, .kernels = KERNELS_DPX,
+                                .precision = DT_FP32, .recompute = 7 };
+    for (int round = 0; done < n && round < 100; round++) {
+        static struct choice made;
+        memset(&made, 0, sizeof made);
+        made.turn = g + round;
+        made.state = (uint64_t)(1000 * g + round + 1);
+        if (enumerate(&o, take, &made) < 0)
+            return -1;
+        for (int i = 0; i < CELLS && done < n; i++) {
+            int cell = (i + round) % CELLS;
+            json_t *doc = made.met[cell] > 0 ? plan_to_json(&made.plan[cell]) : NULL;
+            if (doc && !known(seen, doc) && write_plan_file(dir, first + done++, group, &made.plan[cell], doc) < 0)
+                return -1;
+            json_decref(doc);
+        }
+    }
+    json_decref(seen);
+    model_free(&m);
+    return done;
+}
+
+/* As files that dpxcal can be given. */
+static int write_models(const char *dir)
+{
+    char path[4096];
+
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        json_t *j = json_loads(models[i].config, 0, NULL);
+        snprintf(path, sizeof path, "%s/%s.json", dir, models[i].name);
+        int rc = j ? json_dump_file(j, path, JSON_INDENT(1)) : -1;
+        json_decref(j);
+        if (rc < 0)
+            return fail("%s: cannot write", path);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[1], "--models"))
+        return write_models(argv[2]) < 0;
+    int n = argc == 3 ? atoi(argv[2]) : 0, first = 1;
+
+    if (n < GROUPS)
+        return fail("usage: accuracy_plans DIR N, at least %d", GROUPS), 2;
+    for (int g = 0; g < GROUPS; g++) {
+        int made = write_group(argv[1], g, first, n / GROUPS + (g < n % GROUPS));
+        if (made < 0)
+            return 1;
+        first += made;
+    }
+    return 0;
+}

@@ -1,0 +1,116 @@
+#!/bin/sh
+# accuracy_run.sh -- `make accuracy`: calibrates this machine, predicts plans that no fit has seen, runs
+# them, calibrates again, and prints predictions beside measurements (accuracy_table.c).
+#
+#     PLANS=64     plans, in four groups          STEPS=8      optimizer steps a run
+#     REPEATS=2    runs of each plan              TRIES=4      of a run whose probe moved
+#     SECONDS_CALIBRATION=240                     DIR=$B/accuracy
+#
+# Interrupted, it goes on where it was; with ANEW=1 it starts again.  Everything stays in DIR: the
+# database with predictions, runs and calibrations, the plans, runs.tsv, table.txt.
+#
+# A prediction is committed before its run begins (dpxrun), and all of them before the first run
+# (predicted.tsv).  Around every run a probe product is timed on all cores; a run whose two probes
+# differ by more than 5 %, or whose machine was busy with others, is repeated.
+set -eu
+B=${B:-build} PLANS=${PLANS:-64} STEPS=${STEPS:-8} REPEATS=${REPEATS:-2} TRIES=${TRIES:-4}
+CALIBRATION=${SECONDS_CALIBRATION:-240} DIR=${DIR:-$B/accuracy}
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+db=$DIR/accuracy.db
+
+die() { echo "accuracy: $*" >&2; exit 1; }
+probe() { "$B/dpxcal" probe --ranks 2; }
+# moved A B: whether they differ by more than 5 %.
+moved() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 1.05 * b || b > 1.05 * a) }'; }
+
+# What is timed: the exact shapes of the models, at the micro-batches that plans have.
+calibrate() {
+    "$B/dpxcal" run --ranks 2 --threads 1 --model "$DIR/gpt.json,$DIR/llama.json" --seq 256 --micro-batch 1,2,4 \
+        --precision fp32 --seconds "$CALIBRATION" --db "$1"
+}
+
+models() {
+    "$B/tests/accuracy/accuracy_plans" --models "$DIR"
+}
+
+plans() {
+    [ -s "$DIR/plans.tsv" ] && return
+    "$B/tests/accuracy/accuracy_plans" "$DIR" "$PLANS" >"$DIR/plans.new"
+    mv "$DIR/plans.new" "$DIR/plans.tsv"
+}
+
+first_calibration() {
+    [ -s "$DIR/runs.tsv" ] && return
+    before=$(probe)
+    calibrate "$db"
+    printf 'calibration\t0\t%s\t%s\n' "$before" "$(probe)" >"$DIR/runs.tsv"
+}
+
+predictions() {
+    [ -s "$DIR/predicted.tsv" ] && return
+    cut -f1 "$DIR/plans.tsv" | while read -r plan; do
+        "$B/dpxplan" eval "$DIR/$plan.json" --db "$db" --json >"$DIR/eval.json" || die "plan $plan does not fit"
+        printf '%s\t%s\n' "$plan" "$(sed -n 's/^ *"step_s": \([0-9.e-]*\),*$/\1/p' "$DIR/eval.json")"
+    done >"$DIR/predicted.new"
+    mv "$DIR/predicted.new" "$DIR/predicted.tsv"
+}
+
+# One run that counts; after TRIES none, which is said: start again when the machine is quiet.
+run() {
+    try=1
+    while :; do
+        before=$(probe)
+        "$B/dpxrun" "$DIR/$1.json" --steps "$STEPS" --threads 1 --db "$db" --json >"$DIR/run.json" 2>"$DIR/run.err" ||
+            die "plan $1: $(tail -1 "$DIR/run.err")"
+        after=$(probe)
+        moved "$before" "$after" || break
+        [ $try -lt "$TRIES" ] || { echo "plan $1: the probe moved in all $TRIES runs: none counts" >&2; return 0; }
+        try=$((try + 1))
+    done
+    id=$(sed -n 's/.*"run_id": *\([0-9]*\).*/\1/p' "$DIR/run.json" | head -1)
+    [ -n "$id" ] || die "plan $1: no run_id"
+    printf '%s\t%s\t%s\t%s\n' "$1" "$id" "$before" "$after" >>"$DIR/runs.tsv"
+}
+
+# Repeats are rounds, so that those of one plan are minutes apart.
+runs() {
+    n=$(wc -l <"$DIR/plans.tsv")
+    round=1
+    while [ $round -le "$REPEATS" ]; do
+        i=0
+        for plan in $(cut -f1 "$DIR/plans.tsv"); do
+            i=$((i + 1))
+            [ "$(grep -c "^$plan	" "$DIR/runs.tsv")" -lt $round ] || continue
+            printf '\rround %d of %d, plan %d of %d ' $round "$REPEATS" $i "$n" >&2
+            run "$plan"
+        done
+        round=$((round + 1))
+    done
+    echo >&2
+}
+
+# Into a database of its own: predictions rest on the first.
+second_calibration() {
+    [ -e "$DIR/again.done" ] && return
+    before=$(probe)
+    calibrate "$DIR/again.db"
+    printf 'again\t0\t%s\t%s\n' "$before" "$(probe)" >>"$DIR/runs.tsv"
+    : >"$DIR/again.done"
+}
+
+[ -z "${ANEW:-}" ] || rm -rf "$DIR"
+mkdir -p "$DIR"
+for need in dpxcal dpxrun dpxplan tests/accuracy/accuracy_plans tests/accuracy/accuracy_table; do
+    [ -x "$B/$need" ] || die "$B/$need is not built"
+done
+models
+plans
+first_calibration
+predictions
+runs
+[ -n "${NO_AGAIN:-}" ] || second_calibration
+status=0
+"$B/tests/accuracy/accuracy_table" "$DIR" >"$DIR/table.txt" || status=$?
+cat "$DIR/table.txt"
+echo "kept in $DIR"
+exit $status

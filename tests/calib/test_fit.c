@@ -1,0 +1,318 @@
+#include "tests/check.h"
+#include "tests/calib/scratch.h"
+
+#include <time.h>
+
+#include "calib/fit.h"
+#include "calib/query.h"
+#include "calib/series.h"
+#include "model/cluster.h"
+
+/* ---- calibrations made up for the tests ---- */
+
+static struct calibration some_calibration(void)
+{
+    static struct cluster here;
+    static char host[256];
+
+    cluster_of_host(&here, 1);
+    gethostname(host, sizeof host - 1);
+    return (struct calibration){ .started = 1.75e9, .host = host, .device = "cpu", .cpu = here.gpu.title, .cores = 2,
+                                 .memory = 1 << 30, .source = "dpxcal", .ranks = 2, .threads = 1, .options = "{}",
+                                 .dpx_version = "0.1.0", .comm_version = "Open MPI 4.1.4" };
+}
+
+static struct series some_series(enum series_kind kind, const char *name, const double *s, int n)
+{
+    return (struct series){ .kind = kind, .name = name, .dtype = DT_FP32, .ranks = 2, .per_node = 2, .threads = 1,
+                            .bytes = 1000, .started = 1.75e9, .probe_before_s = 2e-3, .probe_after_s = 2e-3,
+                            .seconds = s, .nsamples = n };
+}
+
+static const struct fit_want two_ranks = { .precision = DT_FP32, .ranks = 2 };
+
+static const double constant[] = { 1, 1, 1, 1, 1 };
+
+/* One calibration with these series. */
+static int64_t record(struct db *db, const struct series *s, int n)
+{
+    struct calibration c = some_calibration();
+    int64_t id = calibration_begin(db, &c);
+
+    assert_true(id > 0);
+    assert_int_equal(series_put(db, id, s, n), 0);
+    return id;
+}
+
+static struct series kernel(const char *name, enum kernel_fn fn, int64_t n, const double *s, int count)
+{
+    struct series k = some_series(SERIES_KERNEL, name, s, count);
+
+    k.fn = fn;
+    k.class = KC_GEMM;
+    k.m = k.k = 10;
+    k.n = n;
+    k.of_ranks = 1;
+    return k;
+}
+
+/* ---- tests ---- */
+
+static void a_summary_is_that_of_its_samples(void **state)
+{
+    (void)state;
+    double s[101];
+    struct summary of;
+
+    for (int i = 0; i <= 100; i++)
+        s[i] = (double)(i * 37 % 101);              /* 0 .. 100 in some order */
+    summarize(s, 101, &of);
+    assert_close(of.median, 50, 0);
+    assert_close(of.mean, 50, 0);
+    assert_close(of.p05, 5, 1e-12);
+    assert_close(of.p95, 95, 1e-12);
+    assert_close(of.min, 0, 0);
+    /* 0.98 sqrt(101) ranks either side, of 50. */
+    assert_close(of.confidence, 0.98 / sqrt(101) * 100 / 50, 1e-12);
+    summarize(s, 1, &of);
+    assert_close(of.median, s[0], 0);
+    assert_close(of.p95, s[0], 0);
+}
+
+static void nothing_measured_is_no_error(void **state)
+{
+    (void)state;
+    struct db *db = db_open(in_scratch("empty.db"));
+    struct measured_device m;
+
+    assert_int_equal(fit_read(db, &two_ranks, &m), 0);
+    assert_null(m.store);
+    record(db, &(struct series){ .kind = SERIES_COLL, .name = "all_reduce", .dtype = DT_FP32, .algorithm = "ring",
+                                 .ranks = 2, .bytes = 1, .seconds = constant, .nsamples = 5 }, 1);
+    assert_int_equal(fit_read(db, &(struct fit_want){ .device = "h100", .precision = DT_BF16, .ranks = 8 }, &m), 0);
+    db_close(db);
+}
+
+static void the_clock_gets_medians_and_spreads(void **state)
+{
+    (void)state;
+    static const double s[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21 };
+    struct db *db = db_open(in_scratch("medians.db"));
+    struct series of[] = { kernel("mlp up", FN_LINEAR, 7, s, 21), some_series(SERIES_PASS, "adamw", s, 21),
+                           some_series(SERIES_COLL, "all_gather", s, 21), some_series(SERIES_OWN, "handover", s, 21) };
+    struct measured_device m;
+
+    of[2].algorithm = "ring";
+    record(db, of, 4);
+    assert_int_equal(fit_read(db, &two_ranks, &m), 1);
+    assert_int_equal(m.nkernel, 1);
+    assert_int_equal(m.kernel[0].fn, FN_LINEAR);
+    assert_int_equal(m.kernel[0].n, 7);
+    assert_close(m.kernel[0].s, 11, 0);
+    assert_close(m.kernel[0].spread, (20.0 - 2.0) / 2 / 11, 1e-12);
+    assert_int_equal(m.nbytes, 1);
+    assert_int_equal(m.bytes[0].pass, MP_ADAMW);
+    assert_int_equal(m.ncoll, 1);
+    assert_int_equal(m.coll[0].op, COLL_ALL_GATHER);
+    assert_false(m.coll[0].star);
+    assert_close(m.own.handover.s, 11, 0);
+    assert_close(m.own.wake.s, 0, 0);
+    assert_int_equal(m.ranks, 2);
+    assert_close(m.probe_s, 2e-3, 0);
+    assert_close(m.drift, 0, 0);
+    assert_non_null(strstr(m.basis, "2025-06-15"));
+    measured_device_free(&m);
+    db_close(db);
+}
+
+static void a_newer_series_takes_the_place_of_an_older(void **state)
+{
+    (void)state;
+    static const double slow[] = { 8, 8, 8 };
+    struct db *db = db_open(in_scratch("newer.db"));
+    struct series old = kernel("mlp up", FN_LINEAR, 7, slow, 3), other = kernel("mlp down", FN_LINEAR, 9, slow, 3);
+    struct series now = kernel("mlp up", FN_LINEAR, 7, constant, 5);
+    struct measured_device m;
+    int64_t newer;
+
+    record(db, (struct series[]){ old, other }, 2);
+    now.started += 100;
+    newer = record(db, &now, 1);
+    assert_int_equal(fit_read(db, &two_ranks, &m), 1);
+    assert_int_equal(m.nkernel, 2);
+    assert_close(m.kernel[0].s, 1, 0);
+    assert_close(m.kernel[1].s, 8, 0);
+    measured_device_free(&m);
+
+    /* Recorded later, but older: an import. */
+    old.started -= 100;
+    record(db, &old, 1);
+    assert_int_equal(fit_read(db, &two_ranks, &m), 1);
+    assert_close(m.kernel[0].s, 1, 0);
+    measured_device_free(&m);
+
+    /* Deleted, it gives its place back. */
+    char sql[80];
+    snprintf(sql, sizeof sql, "DELETE FROM calibration WHERE id = %lld", (long long)newer);
+    assert_int_equal(db_exec(db, sql), 0);
+    assert_int_equal(fit_read(db, &two_ranks, &m), 1);
+    assert_close(m.kernel[0].s, 8, 0);
+    measured_device_free(&m);
+    db_close(db);
+}
+
+static void the_same_kernel_in_two_places_is_one_point(void **state)
+{
+    (void)state;
+    static const double three[] = { 3, 3, 3 };
+    struct db *db = db_open(in_scratch("merge.db"));
+    struct series of[] = { kernel("q", FN_LINEAR, 10, constant, 5), kernel("attention output", FN_LINEAR, 10, three, 3),
+                           kernel("q dW", FN_LINEAR_DW, 10, three, 3) };
+    struct measured_device m;
+
+    record(db, of, 3);
+    assert_int_equal(fit_read(db, &two_ranks, &m), 1);
+    assert_int_equal(m.nkernel, 2);
+    assert_close(m.kernel[0].s, 2, 0);
+    assert_close(m.kernel[1].s, 3, 0);
+    measured_device_free(&m);
+    db_close(db);
+}
+
+static void of_several_numbers_of_ranks_the_nearest_counts(void **state)
+{
+    (void)state;
+    static const double three[] = { 3, 3, 3 };
+    struct db *db = db_open(in_scratch("ranks.db"));
+    struct series two = kernel("q", FN_LINEAR, 10, constant, 5), eight = kernel("q", FN_LINEAR, 10, three, 3);
+    struct measured_device m;
+
+    eight.ranks = 8;
+    record(db, (struct series[]){ two, eight }, 2);
+    for (int64_t ranks = 1; ranks <= 16; ranks *= 2) {
+        assert_int_equal(fit_read(db, &(struct fit_want){ .precision = DT_FP32, .ranks = ranks }, &m), 1);
+        assert_int_equal(m.nkernel, 1);
+        if (ranks != 4)                             /* as near to both */
+            assert_close(m.kernel[0].s, ranks < 4 ? 1 : 3, 0);
+        measured_device_free(&m);
+    }
+    db_close(db);
+}
+
+static void overlap_is_the_quotient_of_what_ran_together_and_alone(void **state)
+{
+    (void)state;
+    static const double half[] = { 0.5, 0.5 }, two[] = { 1, 3 };
+    struct db *db = db_open(in_scratch("overlap.db"));
+    struct series of[4] = { some_series(SERIES_OVERLAP, "gemm", constant, 5), some_series(SERIES_OVERLAP, "gemm", two, 2),
+                            some_series(SERIES_OVERLAP, "all_reduce", constant, 5),
+                            some_series(SERIES_OVERLAP, "all_reduce", half, 2) };
+    struct measured_device m;
+
+    of[0].beside = "alone before all_reduce";
+    of[1].beside = "all_reduce";
+    of[2].beside = "alone before gemm";
+    of[3].beside = "gemm";
+    for (int i = 0; i < 4; i++)
+        of[i].bytes = 0;
+    record(db, of, 4);
+    record(db, &(struct series){ .kind = SERIES_KERNEL, .name = "q", .fn = FN_LINEAR, .dtype = DT_FP32, .ranks = 2,
+                                 .threads = 1, .seconds = constant, .nsamples = 5 }, 1);
+    assert_int_equal(fit_read(db, &two_ranks, &m), 1);
+    assert_int_equal(m.noverlap, 1);
+    assert_int_equal(m.overlap[0].kind, KC_GEMM);
+    assert_int_equal(m.overlap[0].op, COLL_ALL_REDUCE);
+    assert_close(m.overlap[0].compute, 2, 1e-12);
+    assert_close(m.overlap[0].other, 1, 1e-12);         /* nothing gets faster by company */
+    measured_device_free(&m);
+    db_close(db);
+}
+
+static void runs_are_never_read(void **state)
+{
+    (void)state;
+    struct db *db = db_open(in_scratch("runs.db"));
+    struct run_start start = some_run();
+    struct measured_device m;
+
+    assert_int_equal(record_run(db, &start, 3), 1);
+    assert_int_equal(fit_read(db, &two_ranks, &m), 0);
+    db_close(db);
+}
+
+static void an_interrupted_calibration_can_be_continued(void **state)
+{
+    (void)state;
+    struct db *db = db_open(in_scratch("resume.db"));
+    struct calibration c = some_calibration(), later = c, other = c;
+    struct series k = kernel("q", FN_LINEAR, 10, constant, 5), none = kernel("q", FN_LINEAR, 11, constant, 5);
+    int64_t id = calibration_begin(db, &c);
+
+    assert_int_equal(series_put(db, id, &k, 1), 0);
+    later.started += 60;
+    other.started += 60;
+    other.options = "{\"quick\": true}";
+    assert_int_equal(calibration_open_since(db, &later, 3600), id);
+    assert_int_equal(calibration_open_since(db, &later, 30), 0);
+    assert_int_equal(calibration_open_since(db, &other, 3600), 0);
+    assert_int_equal(series_known(db, id, &k), 1);
+    assert_int_equal(series_known(db, id, &none), 0);
+    assert_int_equal(calibration_end(db, id, 1.75e9 + 70), 0);
+    assert_int_equal(calibration_open_since(db, &later, 3600), 0);
+    db_close(db);
+}
+
+/* 2,500 series of 400 samples each.  Made by SQL, which is faster. */
+static void a_million_samples_cost_the_reader_little(void **state)
+{
+    (void)state;
+    struct db *db = db_open(in_scratch("million.db"));
+    struct series k = kernel("q", FN_LINEAR, 10, constant, 5);
+    struct measured_device m;
+    struct timespec from, to;
+    int64_t n, id = record(db, &k, 1);
+    double s;
+
+    assert_int_equal(id, 1);
+    assert_int_equal(db_exec(db, "PRAGMA synchronous=OFF; BEGIN;"
+        "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 2499) INSERT INTO series"
+        " (calibration, machine, kind, name, fn, class, dtype, algorithm, ranks, per_node, threads, batch, m, n, k,"
+        " seq, dim, bytes, flops, dropout, beside, started, samples, median_s, mean_s, min_s, p05_s, p95_s,"
+        " confidence, is_now) SELECT 1, 1, 'kernel', 'q', 'linear', 'gemm', 'fp32', '', 2, 2, 1, 1, 1, 1, i, 0, 0, i,"
+        " 1.0, 0, '', 1.75e9, 400, 1.0, 1.0, 1.0, 1.0, 1.0, 0.1, 1 FROM c;"
+        "WITH RECURSIVE c(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM c WHERE i < 399)"
+        " INSERT INTO sample SELECT id, 2, i, 1.0 FROM series, c ORDER BY id, i; COMMIT"), 0);
+    assert_int_equal(db_value(db, "SELECT count(*) FROM sample", &n), 0);
+    assert_true(n >= 1000000);
+    db_close(db);
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);     /* others may use this machine */
+    db = db_open_reader(in_scratch("million.db"));
+    assert_int_equal(fit_read(db, &two_ranks, &m), 1);
+    db_close(db);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
+    assert_int_equal(m.nkernel, 2500);
+    measured_device_free(&m);
+    s = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+    print_message("%lld samples: %.1f ms\n", (long long)n, 1e3 * s);
+#if !defined __SANITIZE_ADDRESS__
+    assert_true(s < 0.050);
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_summary_is_that_of_its_samples),
+        cmocka_unit_test(nothing_measured_is_no_error),
+        cmocka_unit_test(the_clock_gets_medians_and_spreads),
+        cmocka_unit_test(a_newer_series_takes_the_place_of_an_older),
+        cmocka_unit_test(the_same_kernel_in_two_places_is_one_point),
+        cmocka_unit_test(of_several_numbers_of_ranks_the_nearest_counts),
+        cmocka_unit_test(overlap_is_the_quotient_of_what_ran_together_and_alone),
+        cmocka_unit_test(runs_are_never_read),
+        cmocka_unit_test(an_interrupted_calibration_can_be_continued),
+        cmocka_unit_test(a_million_samples_cost_the_reader_little),
+    };
+    return cmocka_run_group_tests_name("calib/fit", tests, scratch_make, scratch_remove);
+}

@@ -1,0 +1,125 @@
+/* The executor's dry run against the ledger: every strategy and dialect, no rank really there.
+ * What the planner says does not fit must stop at the same entry. */
+#include "tests/check.h"
+#include "tests/mpi/matrix_plans.h"
+
+#include "exec/executor.h"
+#include "model/evaluate.h"
+
+static struct choices chosen;           /* the covering sets of all cells */
+
+static int load(void **state)
+{
+    (void)state;
+    models_load();
+    for (size_t w = 0; w < sizeof world_sizes / sizeof *world_sizes; w++)
+        matrix_choose(false, world_sizes[w], &chosen);
+    return 0;
+}
+
+static int unload(void **state)
+{
+    (void)state;
+    models_free();
+    free(chosen.c);
+    return 0;
+}
+
+/* ---- one plan, lowered, and its executor under a limit ---- */
+
+static void lowered(const struct plan *p, int64_t rank, struct schedules *s)
+{
+    memset(s, 0, sizeof *s);
+    s->detailed = true;
+    if (lower(p, rank, s) < 0)
+        fail_msg("not lowered");
+}
+
+static struct executor *executor_under(const struct plan *p, const struct schedules *s, int64_t limit)
+{
+    static struct comm *const nobody[NGROUP];
+    struct executor *x = executor_new(&(struct executor_args){ .plan = p, .schedules = s, .comm = nobody,
+                                                               .threads = 1, .limit = limit });
+
+    if (!x)
+        fail_msg("no executor");
+    return x;
+}
+
+/* ---- where it stops ---- */
+
+static void stops_where_the_ledger_does(const struct plan *p, const struct schedules *s, int64_t limit,
+                                        const char *name)
+{
+    struct executor *x = executor_under(p, s, limit);
+    const struct exec_over *over = executor_over(x);
+    struct peak at = { .op = -1 };
+    char words[2][96] = { "fits", "fits" };
+
+    ledger_first_over(s, limit, &at);
+    if (at.op >= 0)
+        op_in_words(s, at.op, at.iteration, words[0], sizeof words[0]);
+    if (over->over)
+        op_in_words(s, over->op, over->iteration, words[1], sizeof words[1]);
+    if (over->over != (at.op >= 0) || (over->over && (over->sched != at.sched || over->op != at.op ||
+                                                      over->iteration != at.iteration)))
+        fail_msg("%s, limit %lld: the ledger says %s \"%s\" (%d, %d), the executor %s \"%s\" (%d, %d)", name,
+                 (long long)limit, sched_name(at.sched), words[0], at.op, (int)at.iteration,
+                 sched_name(over->sched), words[1], over->op, (int)over->iteration);
+    executor_free(x);
+}
+
+/* Just below each new height that the steps reach, and at the last one. */
+static void stops_at_every_height(const struct plan *p, const struct schedules *s, const char *name)
+{
+    enum { POINTS = 4000 };
+    static struct point point[POINTS];
+    int64_t highest = 0;
+
+    for (int id = 0; id < NSCHED; id++) {
+        int64_t n = ledger_curve(s, (enum sched_id)id, point, POINTS);
+        for (int64_t i = 0; i < n; i++)
+            if (point[i].peak > highest) {
+                highest = point[i].peak;
+                stops_where_the_ledger_does(p, s, highest - 1, name);
+            }
+    }
+    stops_where_the_ledger_does(p, s, highest, name);
+}
+
+struct cell { enum strategy s; enum dialect d; };
+
+static void a_plan_too_large_stops_at_first_over(void **state)
+{
+    const struct cell *cell = *state;
+    struct plan p;
+    char words[256];
+
+    for (int i = 0; i < chosen.n; i++) {
+        struct schedules s;
+        if (chosen.c[i].s != cell->s || chosen.c[i].d != cell->d)
+            continue;
+        matrix_plan(&chosen.c[i], &p);
+        matrix_words(&chosen.c[i], &p, words, sizeof words);
+        lowered(&p, i % p.cluster.world_size, &s);
+        stops_at_every_height(&p, &s, words);
+        schedules_free(&s);
+    }
+}
+
+#define A_CELL(strategy, dialect) \
+    { .name = "a_plan_too_large_stops_at_first_over_in_" #strategy "_of_" #dialect, \
+      .test_func = a_plan_too_large_stops_at_first_over, \
+      .initial_state = &(struct cell){ STRAT_##strategy, DIALECT_##dialect } }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        A_CELL(DP, PAPER), A_CELL(DDP, PAPER), A_CELL(ZERO1, PAPER), A_CELL(ZERO2, PAPER),
+        A_CELL(ZERO3, PAPER), A_CELL(FSDP, PAPER), A_CELL(DP, TORCH), A_CELL(DDP, TORCH),
+        A_CELL(ZERO1, TORCH), A_CELL(FSDP, TORCH),
+        A_CELL(FSDP, TORCH_FSDP1), A_CELL(DDP, DEEPSPEED), A_CELL(ZERO1, DEEPSPEED),
+        A_CELL(ZERO2, DEEPSPEED), A_CELL(ZERO3, DEEPSPEED),
+    };
+    return cmocka_run_group_tests_name("exec/executor", tests, load, unload);
+}

@@ -1,0 +1,65 @@
+# lab.sh -- two machines on one: network namespaces joined by a link of 1 Gbit/s in each direction,
+# each with a name of its own, so that Open MPI takes them for two nodes and sends everything
+# between them over the link.  Source it, then
+#
+#     lab_up || ...                             0, or 1 with the reason in $lacking
+#     lab_run RANKS_A_NODE dpxrun ARGUMENT...   ranks 0, 1, ... on node a, the others on b
+#     lab_sent                                  bytes that node a has sent over the link so far
+#
+# Needs root.  Whatever ends the script, nothing is left.
+# shellcheck shell=sh
+lab=dpx$$
+lab_dir=$(mktemp -d) || exit 1
+
+# tbf delays what exceeds the rate; 128 KB is what leaves at once: two packets as the kernel hands
+# them on before they are cut to frames.
+lab_up() {
+    [ "$(id -u)" = 0 ] || { lacking='network namespaces need root'; return 1; }
+    for tool in ip tc unshare; do
+        command -v $tool >/dev/null || { lacking="there is no $tool"; return 1; }
+    done
+    lacking='this kernel gives no network namespaces, veth or tbf'
+    ip netns add "$lab-a" 2>/dev/null && ip netns add "$lab-b" 2>/dev/null || return 1
+    ip -n "$lab-a" link add dpx0 type veth peer name dpx0 netns "$lab-b" 2>/dev/null || return 1
+    for n in a b; do
+        ip -n "$lab-$n" addr add "10.77.0.$([ $n = a ] && echo 1 || echo 2)/24" dev dpx0 &&
+            ip -n "$lab-$n" link set lo up && ip -n "$lab-$n" link set dpx0 up &&
+            tc -n "$lab-$n" qdisc add dev dpx0 root tbf rate 1gbit burst 128kb latency 50ms 2>/dev/null ||
+            return 1
+    done
+    # What ssh would do.
+    cat >"$lab_dir/agent" <<AGENT
+#!/bin/sh
+shift
+exec ip netns exec $lab-b unshare --uts sh -c 'hostname $lab-b; exec sh -c "\$0"' "\$*"
+AGENT
+    chmod +x "$lab_dir/agent"
+}
+
+lab_down() {
+    for n in a b; do
+        for p in $(ip netns pids "$lab-$n" 2>/dev/null); do kill -9 "$p" 2>/dev/null; done
+        ip netns del "$lab-$n" 2>/dev/null
+    done
+    rm -rf "$lab_dir"
+}
+trap lab_down EXIT
+trap 'exit 130' INT TERM
+
+lab_run() {
+    slots=$1
+    shift
+    printf '10.77.0.%s slots=%s\n' 1 "$slots" 2 "$slots" >"$lab_dir/hosts"
+    program=$1
+    shift
+    OMPI_MCA_plm_rsh_agent=$lab_dir/agent PRTE_MCA_plm_ssh_agent=$lab_dir/agent \
+    OMPI_MCA_btl=self,vader,tcp OMPI_MCA_pml=ob1 \
+    OMPI_MCA_btl_tcp_if_include=10.77.0.0/24 OMPI_MCA_oob_tcp_if_include=10.77.0.0/24 \
+    OMP_NUM_THREADS=1 XDG_DATA_HOME=$lab_dir \
+        ip netns exec "$lab-a" unshare --uts sh -c 'hostname "$0"; exec "$@"' "$lab-a" \
+        timeout -k 5 90 "$program" "$@" --hostfile "$lab_dir/hosts" </dev/null
+}
+
+lab_sent() {
+    ip netns exec "$lab-a" cat /sys/class/net/dpx0/statistics/tx_bytes
+}

@@ -1,0 +1,18 @@
+#!/bin/sh
+# tests/mpi/test_matrix.sh [some|whole] -- strategies agree: the plans of matrix_plans.h, one launch
+# for each world size, every one with the losses of one rank, and bytes and memory as predicted
+# (matrix_check.h).  `some`, the default, is a covering set: every pair of options meets.
+# Runs from the root of the tree; $B is where it was built.
+# shellcheck source=tests/check.sh
+. tests/check.sh
+# shellcheck source=tests/mpi/matrix.sh
+. tests/mpi/matrix.sh
+case ${1:-some} in
+some)  seconds=400 ;;
+whole) seconds=7200 ;;
+*)     echo "usage: $0 [some|whole]" >&2; exit 2 ;;
+esac
+for n in 1 2 3 4 6 8; do
+    run_all "$seconds" '' $n mpi_matrix "${1:-some}"
+done
+finish

@@ -1,0 +1,46 @@
+#!/bin/sh
+# tests/mpi/test_sanitized.sh -- dpxrun as the sanitizers see it: AddressSanitizer, with leaks, and
+# UBSan where it was built with SAN=1, ThreadSanitizer where with TSAN=1.  The files *.supp say
+# what of Open MPI is not counted, and why.
+# Runs from the root of the tree; $B is where it was built.
+# shellcheck source=tests/check.sh
+. tests/check.sh
+B=${B:-build}
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 130' INT TERM
+
+if grep -qa __tsan_init "$B/dpxrun"; then
+    # libgomp is not instrumented either: one thread.  Addresses are not randomised, for which gcc
+    # 12's run time has no room on newer kernels.  Without ofi, whose locks are not ours.
+    export TSAN_OPTIONS="suppressions=$PWD/tests/mpi/tsan.supp:history_size=7" OMP_NUM_THREADS=1
+    export OMPI_MCA_btl=self,vader OMPI_MCA_pml=ob1
+    sanitized='setarch -R'
+elif grep -qa __asan_init "$B/dpxrun"; then
+    # Slow unwinding sees through libraries without frame pointers, so that leaks have owners.
+    export ASAN_OPTIONS=detect_leaks=1:fast_unwind_on_malloc=0
+    export LSAN_OPTIONS="suppressions=$PWD/tests/mpi/lsan.supp:print_suppressions=0"
+    sanitized=env
+else
+    skip 'dpxrun under sanitizers' 'this build has none: make SAN=1 test, make TSAN=1 test'
+    finish
+fi
+
+# RANKS STRATEGY DIALECT PRECISION
+complaints() {
+    cat >"$dir/plan.json" <<PLAN
+{ "dpx_plan": 1, "model": "tests/golden/parity/gpt2/config.json", "cluster": "localhost:$1", "kernels": "dpx",
+  "seq": 24, "micro_batch": 2, "accumulation": 2, "strategy": "$2", "dialect": "$3", "precision": "$4", "clip": 1.0 }
+PLAN
+    # Leaks of the launcher count as well: it ends by main's return.
+    $sanitized timeout 120 "$B/dpxrun" "$dir/plan.json" --steps 2 --threads 1 --db "$dir/db" \
+        --save "$dir/weights" --trace "$dir/trace" >"$dir/out" 2>"$dir/said" || echo "exit status $?"
+    head -n 40 "$dir/said"
+}
+for ranks in 1 2 3; do
+    for what in 'ddp torch bf16' 'fsdp torch fp32' 'fsdp torch-fsdp1 fp32' 'zero2 deepspeed fp32' 'zero3 deepspeed bf16'; do
+        # shellcheck disable=SC2086
+        check "$what on $ranks ranks" "$(complaints $ranks $what)"
+    done
+done
+finish
