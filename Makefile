@@ -12,17 +12,18 @@
 # make deps           install what building and testing need (Debian, Ubuntu)
 # make clean
 #
-# SAN=1 builds in build-san/ under AddressSanitizer and UBSan: make SAN=1 test.
+# SAN=1 builds in build-san/ under AddressSanitizer and UBSan: make SAN=1 test.  TSAN=1 in
+# build-tsan/ under ThreadSanitizer: make TSAN=1, then B=build-tsan tests/mpi/test_sanitized.sh.
 # B=DIR builds in DIR.  demo and test install by themselves what is missing.
 
 VERSION := 0.1.0
-B       := $(if $(SAN),build-san,build)
+B       := $(if $(SAN),build-san,$(if $(TSAN),build-tsan,build))
 PREFIX  ?= /usr/local
 MPICC   ?= mpicc
 FUZZ_SECONDS ?= 60
 
 # -O3: plans with contention are 14 % faster than with -O2 (make bench).
-CFLAGS ?= $(if $(SAN),-O1,-O3) -g
+CFLAGS ?= $(if $(SAN)$(TSAN),-O1,-O3) -g
 
 # -ffp-contract=off: a prediction must not depend on whether the machine that
 # makes it fuses multiply and add.  No -Werror: a newer compiler's new warning
@@ -32,6 +33,9 @@ FLAGS  := -std=c17 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Wshadow -Wconversion
           -Wno-enum-float-conversion -ffp-contract=off -I. -I$B -MMD -MP
 ifdef SAN
 FLAGS  += -fsanitize=address,undefined -fno-sanitize-recover=all
+endif
+ifdef TSAN
+FLAGS  += -fsanitize=thread
 endif
 ifdef FUZZER
 FLAGS  += -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
@@ -163,16 +167,28 @@ fuzz:
 	@$(MAKE) --no-print-directory B=$B/fuzz CC=clang FUZZER=1 $(patsubst $B/%,$B/fuzz/%,$(FUZZERS))
 	@tests/fuzz/run.sh $(FUZZ_SECONDS) $(patsubst $B/%,$B/fuzz/%,$(FUZZERS))
 
-install: all
+# Manual pages and completion: each program prints its own, from its option tables.
+SHARE := $(PROGRAMS:$B/%=$B/share/man/man1/%.1) $(PROGRAMS:$B/%=$B/share/bash-completion/completions/%) \
+         $(PROGRAMS:$B/%=$B/share/zsh/site-functions/_%)
+print_as = @mkdir -p $(@D) && $< --help-format=$1 >$@
+$B/share/man/man1/%.1: $B/%
+	$(call print_as,man)
+$B/share/bash-completion/completions/%: $B/%
+	$(call print_as,bash)
+$B/share/zsh/site-functions/_%: $B/%
+	$(call print_as,zsh)
+
+install: all $(SHARE)
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	for f in $(SHARE:$B/%=%); do install -D -m 644 $B/$$f $(DESTDIR)$(PREFIX)/$$f || exit 1; done
 
 deps:
 	@tools/install-deps.sh build test fuzz
 help:
 	@sed '/^#/!Q; s/^#//; s/^ //' Makefile
 clean:
-	rm -rf build build-san
+	rm -rf build build-san build-tsan
 
 .PHONY: all test test-programs test-matrix demo bench bench-exec accuracy accuracy-public fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:

@@ -28,11 +28,12 @@ static int own_word(const char *command, const char **word)
 
 /* ---- man(7) ---- */
 
+/* A line that starts with a dot or an apostrophe would be a request. */
 static void man_text(const char *s)
 {
-    if (*s == '.' || *s == '\'')
-        fputs("\\&", stdout);
-    for (; *s; s++) {
+    for (bool begin = true; *s; begin = *s++ == '\n') {
+        if (begin && (*s == '.' || *s == '\''))
+            fputs("\\&", stdout);
         if (*s == '\\')
             fputs("\\e", stdout);
         else if (*s == '-')
@@ -44,11 +45,9 @@ static void man_text(const char *s)
 
 static void man_heading(const char *program, const char *about)
 {
-    char upper[32];
+    char upper[32], name[256];
     int n = 0;
-    const char *end = strstr(about, ". ");
-    size_t len = end ? (size_t)(end - about) : strlen(about) - (about[strlen(about) - 1] == '.');
-    char name[256];
+    size_t len = strcspn(about, ".:;\n");       /* its first words: NAME is one line, for apropos(1) */
 
     for (; program[n] && n < 31; n++)
         upper[n] = (char)toupper((unsigned char)program[n]);
@@ -103,10 +102,12 @@ static void man_row(const char *name, char letter, const char *value, const char
 
 static void man_options(const struct opt *opts)
 {
-    char words[256], extra[320];
+    char words[512], extra[640];
 
     for (const struct opt *o = opts; o->name; o++) {
         opts_default_text(o, extra, sizeof extra);
+        if (o->set)
+            snprintf(extra, sizeof extra, " (any of %s)", opts_join(words, sizeof words, o->words, ", "));
         if (!o->positional) {
             man_row(o->name, o->letter, o->flag ? NULL : opts_value_name(o, words, sizeof words), o->help,
                     o->required ? " (required)" : extra);
@@ -263,10 +264,12 @@ static void zsh_row(const struct opt *o)
         putchar('\'');
         return;
     }
+    /* "+" and "=": the value stands apart or right after. */
     if (o->letter)
-        printf("(-%c --%s)'{-%c,--%s}'", o->letter, o->name, o->letter, o->name);
+        printf("(-%c --%s)'{-%c%s,--%s%s}'", o->letter, o->name, o->letter, o->flag ? "" : "+", o->name,
+               o->flag ? "" : "=");
     else
-        printf("--%s", o->name);
+        printf("--%s%s", o->name, o->flag ? "" : "=");
     putchar('[');
     zsh_text(o->help);
     putchar(']');

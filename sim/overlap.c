@@ -2,6 +2,9 @@
 
 #include "sim/gpu_rates.h"
 
+/* Ranks on processors: this machine's, or several nodes of a cluster file that are no GPUs. */
+static bool on_host(const struct cluster *c) { return c->is_host || gpu_is_host(&c->gpu); }
+
 /* What a collective loses beside computation.  Galvatron measures one symmetric coefficient,
  * 1.126 and 1.153 in its files, 1.3 by default; Lagom (arXiv 2602.20656) wins 1.07 to 1.33 by
  * tuning channels under contention.  Memory-bound kernels leave it less. */
@@ -33,7 +36,7 @@ int overlap_sms(const struct cluster *c, enum coll_op op)
 {
     bool one_node = c->nodes <= 1;
 
-    if (c->is_host)
+    if (on_host(c))
         return 0;
     if (c->gpu.sm_arch >= 100)
         return one_node ? 24 : 32;
@@ -60,7 +63,7 @@ double overlap_compute(const struct cluster *c, enum kernel_class kind, enum col
 {
     if (c->world_size <= 1 || op == COLL_BARRIER)
         return 1;
-    if (c->is_host)
+    if (on_host(c))
         return HOST_SLOWDOWN;
     if (c->gpu.sm_arch == 0)
         return AMD_SLOWDOWN;
@@ -76,7 +79,7 @@ double overlap_comm(const struct cluster *c, enum kernel_class kind, enum coll_o
 {
     if (c->world_size <= 1 || op == COLL_BARRIER)
         return 1;
-    if (c->is_host)
+    if (on_host(c))
         return HOST_SLOWDOWN;
     if (c->gpu.sm_arch == 0)
         return AMD_SLOWDOWN;
@@ -85,7 +88,7 @@ double overlap_comm(const struct cluster *c, enum kernel_class kind, enum coll_o
 
 const char *overlap_source(const struct cluster *c)
 {
-    if (c->is_host)
+    if (on_host(c))
         return "assumed: communication threads share the cores, 1.3 both ways";
     if (c->gpu.sm_arch == 0)
         return "assumed: 21 % of the ideal overlap, as on MI300X (arXiv 2412.14335)";

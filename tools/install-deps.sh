@@ -16,6 +16,7 @@ build | libsqlite3-dev           | sqlite3.h | sqlite3 | the database
 build | libdnnl-dev              | dnnl.h    | dnnl    | oneDNN: matrix products of dpxrun
 build | zlib1g-dev               | zlib.h    | z       | gzip: traces of the PyTorch profiler
 build | libopenmpi-dev openmpi-bin | mpi     |         | Open MPI: ranks of dpxrun
+build | gnuplot-nox              | gnuplot   |         | figures of dpxreport as files
 test  | libcmocka-dev            | cmocka.h  | cmocka  | unit tests
 test  | binutils                 | readelf   |         | tests of what the programs link
 fuzz  | clang libclang-rt-dev?   | fuzzer    |         | libFuzzer: make fuzz
@@ -51,7 +52,7 @@ mpi_works() {
 present() {     # HEADER LIBRARY of a row
     case $1 in
     '')      compiles '' c ;;
-    readelf) command -v readelf >/dev/null ;;
+    readelf | gnuplot) command -v "$1" >/dev/null ;;
     mpi)     mpi_works ;;
     fuzzer)  fuzzer_works ;;
     *)       compiles "$1" "$2" ;;

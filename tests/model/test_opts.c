@@ -211,6 +211,43 @@ static void version_names_the_program_not_the_command(void **state)
     assert_string_equal(printed, want);
 }
 
+/* ---- pages and completion ---- */
+
+static int ask_for_man(void)  { return PARSE("--help-format=man"); }
+static int ask_for_bash(void) { return PARSE("--help-format=bash"); }
+static int ask_for_zsh(void)  { return PARSE("--help-format=zsh"); }
+
+static void a_manual_page_has_the_rows_of_the_table(void **state)
+{
+    (void)state;
+    assert_int_equal(capture(ask_for_man), OPTS_DONE);
+    assert_non_null(strstr(printed, ".SS dpxplan eval\n.B dpxplan eval\n\\fIPLAN.json\\fR\n[\\fIOTHER.json\\fR]\n"));
+    assert_non_null(strstr(printed, ".TP\n\\fB\\-\\-ranks\\fR \\fIN\\fR\nranks (default 8)\n"));
+    assert_non_null(strstr(printed, ".TP\n\\fB\\-o\\fR, \\fB\\-\\-output\\fR \\fIFILE\\fR\nwhere to\n"));
+    assert_non_null(strstr(printed, "strategies (any of dp, ddp, zero1, fsdp)\n"));
+}
+
+static void completion_has_the_words_of_the_table(void **state)
+{
+    (void)state;
+    assert_int_equal(capture(ask_for_bash), OPTS_DONE);
+    assert_non_null(strstr(printed, "'eval --precision') words='bf16 fp16 fp32' ;;\n"));
+    assert_non_null(strstr(printed, "'eval --strategy') list=1 words='dp ddp zero1 fsdp' ;;\n"));
+    assert_non_null(strstr(printed, "'eval --output'|'eval -o') return ;;\n"));
+    assert_int_equal(capture(ask_for_zsh), OPTS_DONE);
+    assert_non_null(strstr(printed, "'--precision=[format]:word:(bf16 fp16 fp32)'"));
+    assert_non_null(strstr(printed, "'(-o --output)'{-o+,--output=}'[where to]:FILE:_files'"));
+    assert_non_null(strstr(printed, "'--json[as JSON]'"));
+    assert_non_null(strstr(printed, "':PLAN.json:_files'"));
+    assert_non_null(strstr(printed, "'::OTHER.json:_files'"));
+}
+
+static void a_format_that_there_is_not_is_refused(void **state)
+{
+    (void)state;
+    REFUSED("--help-format: 'html' is not one of man, bash, zsh", "--help-format=html");
+}
+
 /* ---- several commands ---- */
 
 static int ran_with;
@@ -283,6 +320,9 @@ int main(void)
         cmocka_unit_test(nearest_is_none_when_nothing_is_near),
         cmocka_unit_test(help_shows_every_option_with_its_default),
         cmocka_unit_test(version_names_the_program_not_the_command),
+        cmocka_unit_test(a_manual_page_has_the_rows_of_the_table),
+        cmocka_unit_test(completion_has_the_words_of_the_table),
+        cmocka_unit_test(a_format_that_there_is_not_is_refused),
         cmocka_unit_test(a_command_gets_its_own_arguments_and_gives_the_status),
         cmocka_unit_test(an_unknown_command_is_wrong_usage),
         cmocka_unit_test(help_lists_the_commands),

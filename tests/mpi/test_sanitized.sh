@@ -10,17 +10,20 @@ dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM
 
-if grep -qa __tsan_init "$B/dpxrun"; then
+if grep -qsa __tsan_init "$B/dpxrun"; then
     # libgomp is not instrumented either: one thread.  Addresses are not randomised, for which gcc
     # 12's run time has no room on newer kernels.  Without ofi, whose locks are not ours.
     export TSAN_OPTIONS="suppressions=$PWD/tests/mpi/tsan.supp:history_size=7" OMP_NUM_THREADS=1
     export OMPI_MCA_btl=self,vader OMPI_MCA_pml=ob1
     sanitized='setarch -R'
-elif grep -qa __asan_init "$B/dpxrun"; then
+elif grep -qsa __asan_init "$B/dpxrun"; then
     # Slow unwinding sees through libraries without frame pointers, so that leaks have owners.
     export ASAN_OPTIONS=detect_leaks=1:fast_unwind_on_malloc=0
     export LSAN_OPTIONS="suppressions=$PWD/tests/mpi/lsan.supp:print_suppressions=0"
     sanitized=env
+elif ! [ -x "$B/dpxrun" ]; then
+    check 'dpxrun was built' "$B/dpxrun is missing"
+    finish
 else
     skip 'dpxrun under sanitizers' 'this build has none: make SAN=1 test, make TSAN=1 test'
     finish
