@@ -20,7 +20,8 @@ static const char moment_measured[] =
     "INSERT INTO moment (run, schedule, position, bytes) VALUES (?, ?, ?, ?)"
     " ON CONFLICT (run, schedule, position) DO UPDATE SET bytes = excluded.bytes";
 
-static int put_parts(struct db *db, const char *sql, int64_t run, const struct run_memory_side *m, bool predicted)
+static int put_parts(struct db *db, const char *sql, int64_t run, const struct run_memory_side *m,
+                     bool predicted)
 {
     struct query q;
 
@@ -36,7 +37,8 @@ static int put_parts(struct db *db, const char *sql, int64_t run, const struct r
     return query_close(&q);
 }
 
-static int put_moments(struct db *db, const char *sql, int64_t run, const struct run_memory_side *m, bool predicted)
+static int put_moments(struct db *db, const char *sql, int64_t run, const struct run_memory_side *m,
+                       bool predicted)
 {
     struct query q;
 
@@ -66,8 +68,9 @@ int runs_memory_predicted(struct db *db, int64_t run, const struct run_memory_si
 {
     int rc = db_begin(db);
 
-    if (rc == 0 && (put_available(db, run, p->available) < 0 || put_parts(db, part_predicted, run, p, true) < 0 ||
-                    put_moments(db, moment_predicted, run, p, true) < 0))
+    if (rc == 0 &&
+        (put_available(db, run, p->available) < 0 || put_parts(db, part_predicted, run, p, true) < 0 ||
+         put_moments(db, moment_predicted, run, p, true) < 0))
         rc = -1;
     rc = db_end(db, rc);
     return rc < 0 ? db_fail(db, "recording the predicted memory of run %" PRId64, run) : 0;

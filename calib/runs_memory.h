@@ -22,7 +22,7 @@ struct run_moment { const char *schedule; int64_t position, predicted_bytes, byt
 
 /* One side of it: of each part and moment the bytes that are not -1 count. */
 struct run_memory_side {
-    int64_t available;                  /* bytes a rank may use; -1: not known, or not this side's */
+    int64_t available;                  /* bytes that schedules may allocate on a rank; -1: not known */
     const struct run_part   *part;      /* `run` is not looked at */
     const struct run_moment *moment;
     int64_t nparts, nmoments;

@@ -9,9 +9,10 @@ static int read_coll(struct db *db, struct rates *r)
 {
     struct query q;
 
-    query_open(&q, db, "SELECT series, host, device, op, algorithm, dtype, ranks, per_node, bytes, samples, us / 1e6,"
-                       " algbw_gbs, busbw_gbs, spread FROM collectives"
-                       " ORDER BY host, device, op, algorithm, dtype, ranks, per_node, bytes");
+    query_open(&q, db,
+               "SELECT series, host, device, op, algorithm, dtype, ranks, per_node, bytes, samples, us / 1e6,"
+               " algbw_gbs, busbw_gbs, spread FROM collectives"
+               " ORDER BY host, device, op, algorithm, dtype, ranks, per_node, bytes");
     while (query_row(&q)) {
         r->coll = array_grow(r->coll, r->ncoll, sizeof *r->coll);
         struct coll_rate *c = &r->coll[r->ncoll++];
@@ -37,9 +38,10 @@ static int read_gemm(struct db *db, struct rates *r)
 {
     struct query q;
 
-    query_open(&q, db, "SELECT series, host, device, name, fn, dtype, ranks, threads, batch, m, n, k, samples,"
-                       " median_s, gflops, spread FROM measured WHERE kind = 'kernel' AND m > 0 AND n > 0 AND k > 0"
-                       " ORDER BY host, device, dtype, ranks, 1.0 * batch * m * n * k, name, series");
+    query_open(&q, db,
+               "SELECT series, host, device, name, fn, dtype, ranks, threads, batch, m, n, k, samples,"
+               " median_s, gflops, spread FROM measured WHERE kind = 'kernel' AND m > 0 AND n > 0 AND k > 0"
+               " ORDER BY host, device, dtype, ranks, 1.0 * batch * m * n * k, name, series");
     while (query_row(&q)) {
         r->gemm = array_grow(r->gemm, r->ngemm, sizeof *r->gemm);
         struct gemm_rate *g = &r->gemm[r->ngemm++];

@@ -279,7 +279,7 @@ static const char version_2[] =
 
 /* What reports show of memory: of which categories a peak consists, and how much is live entry by entry. */
 static const char version_3[] =
-"ALTER TABLE run ADD COLUMN available_bytes INTEGER;"   /* that a rank may use */
+"ALTER TABLE run ADD COLUMN available_bytes INTEGER;"   /* that schedules may allocate on a rank */
 
 "CREATE TABLE part ("                                   /* live at the allocated peak of a rank */
 "    run           INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,"

@@ -65,7 +65,9 @@ static int record_predicted_memory(struct dpxrun *r)
 {
     const struct memory_verdict *v = &r->predicted.e.m;
     struct run_part part[NCAT];
-    struct run_memory_side side = { .available = cluster_available(&r->here.cluster), .part = part, .nparts = NCAT };
+    /* What schedules allocate must fit beside everything else (model/overhead.h). */
+    struct run_memory_side side = { .available = v->available - (v->needed - v->ledger.peak.bytes), .part = part,
+                                    .nparts = NCAT };
 
     for (int c = 0; c < NCAT; c++)
         part[c] = (struct run_part){ .rank = v->rank, .category = category_name((enum category)c),

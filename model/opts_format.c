@@ -128,7 +128,8 @@ static void man_ending(const char *program)
     man_row("version", 0, NULL, "the version", "");
     puts(".PP\nBytes are written 25MiB, 80GB or 1.5e9, counts 64, 1.5e9 or 8B.\n"
          ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nsomething failed\n"
-         ".TP\n2\nwrong usage or bad input: one line on standard error says what, where, and what would be right\n"
+         ".TP\n2\nwrong usage or bad input: one line on standard error says what, where, and what would\n"
+         "be right\n"
          ".TP\n3\nthe answer is no: nothing fits; it is printed all the same\n.SH SEE ALSO");
     for (int i = 0, n = 0; programs[i]; i++)
         if (strcmp(programs[i], program) != 0)
@@ -191,7 +192,8 @@ static void bash_cases(const char *command, const struct opt *opts)
 static void bash_begin(const char *program, bool commands)
 {
     printf("# bash completion for %s, from its option tables\n_%s()\n{\n", program, program);
-    puts("    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words='' list='' before=''\n"
+    puts("    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
+         "    local words='' list='' before=''\n"
          "    COMPREPLY=()\n"
          "    # bash takes --option=value apart at the sign\n"
          "    if [[ $cur == = ]]; then cur=''\n"
@@ -244,7 +246,8 @@ static void zsh_value(const struct opt *o)
     char words[512];
 
     putchar(':');
-    zsh_text(o->positional ? o->name : o->value ? o->value : o->words ? "word" : opts_value_name(o, words, sizeof words));
+    zsh_text(o->positional ? o->name : o->words && !o->value ? "word"
+             : opts_value_name(o, words, sizeof words));
     putchar(':');
     if (o->set)
         printf("_values -s , word %s", opts_join(words, sizeof words, o->words, " "));

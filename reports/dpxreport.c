@@ -1,0 +1,153 @@
+/* dpxreport.c -- what was predicted, what happened, and why, as a page. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "calib/db.h"
+#include "model/fail.h"
+#include "model/opts.h"
+#include "model/size.h"
+#include "reports/kineto.h"
+#include "reports/report.h"
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2 };
+
+struct args {
+    const char *db, *output, *kineto, *plan;
+    bool    json;
+    int64_t id[MAX_RUNS];
+    int     nids;
+};
+
+/* ---- --run 3 5,7 ---- */
+
+static bool is_list(const char *s)
+{
+    return *s && strspn(s, "0123456789,") == strlen(s);
+}
+
+static int take_ids(struct args *a, const char *list)
+{
+    char word[32];
+
+    while (*list) {
+        size_t n = strcspn(list, ",");
+        int64_t id;
+        if (n >= sizeof word)
+            return fail("--run: %s is not a run's number", list);
+        snprintf(word, sizeof word, "%.*s", (int)n, list);
+        if (count_parse("--run", word, &id) < 0)
+            return -1;
+        if (id < 1)
+            return fail("--run: runs are numbered from 1");
+        if (a->nids == MAX_RUNS)
+            return fail("--run: at most %d runs fit on a page", MAX_RUNS);
+        a->id[a->nids++] = id;
+        list += n + (list[n] == ',');
+    }
+    return 0;
+}
+
+/* Takes `--run ID ...` out of the command line: it has several values, and may stand more than once.
+ * Returns how many words are left, -1 reported. */
+static int take_runs(struct args *a, int argc, char **argv)
+{
+    int left = 0;
+
+    for (int i = 0; i < argc; i++) {
+        if (!strncmp(argv[i], "--run=", 6)) {
+            if (!is_list(argv[i] + 6))
+                return fail("--run: %s is not a run's number", argv[i] + 6);
+            if (take_ids(a, argv[i] + 6) < 0)
+                return -1;
+            continue;
+        }
+        if (strcmp(argv[i], "--run")) {
+            argv[left++] = argv[i];
+            continue;
+        }
+        if (i + 1 >= argc || !is_list(argv[i + 1]))
+            return fail("--run: the numbers of runs are missing: --run 3 5");
+        while (i + 1 < argc && is_list(argv[i + 1]))
+            if (take_ids(a, argv[++i]) < 0)
+                return -1;
+    }
+    argv[left] = NULL;
+    return left;
+}
+
+/* ---- the report ---- */
+
+static int report(const struct args *a)
+{
+    struct db *db = db_open_reader(a->db);
+    struct comparison c;
+    struct report r;
+    char path[4096];
+    int rc;
+
+    if (!db)
+        return EXIT_MISUSE;
+    if (a->db)
+        snprintf(path, sizeof path, "%s", a->db);
+    else if (db_default_path(path, sizeof path) < 0)
+        path[0] = '\0';
+    rc = compare_read(db, a->id, a->nids, &c);
+    db_close(db);
+    if (rc < 0)
+        return a->nids > 0 ? EXIT_MISUSE : EXIT_FAILED;
+    report_make(&c, &r);
+    rc = report_write(&r, path, a->output);
+    if (rc == 0)
+        printf("%s/index.html\n", a->output);
+    report_free(&r);
+    compare_free(&c);
+    return rc < 0 ? EXIT_FAILED : EXIT_DONE;
+}
+
+int main(int argc, char **argv)
+{
+    struct args a = { .db = NULL };
+    const struct opt opts[] = {
+        { "output", "folder for index.html, summary.md, csv/ and figures/", .str = &a.output, .letter = 'o',
+          .value = "DIR" },
+        { "db", "the database", .str = &a.db, .value = "FILE" },
+        { "kineto", "compare a trace of PyTorch's profiler (may be gzipped) with a plan", .str = &a.kineto,
+          .value = "TRACE.json" },
+        { "plan", "the plan of the traced run", .str = &a.plan, .value = "PLAN.json" },
+        { "json", "with --kineto: one JSON document", .flag = &a.json },
+        { 0 }
+    };
+    char **rest = calloc((size_t)argc + 1, sizeof *rest);
+
+    if (!rest)
+        abort();
+    memcpy(rest, argv, (size_t)argc * sizeof *rest);
+    int left = take_runs(&a, argc, rest), status = EXIT_MISUSE;
+    int rc =
+        left < 0
+            ? OPTS_ERROR
+            : opts_parse(
+                  "dpxreport",
+                  "Predicted against measured, as a page: dpxreport [--run ID ...] -o DIR; without --run\n"
+                  "the newest run of each plan, of the largest group that did the same work on one machine.",
+                  opts, left, rest);
+    if (rc == OPTS_DONE)
+        status = EXIT_DONE;
+    else if (rc == OPTS_OK && a.kineto)
+        status = cmd_kineto(a.kineto, a.plan, a.db, a.json, stdout);
+    else if (rc == OPTS_OK && (a.plan || a.json))
+        fail("%s belongs to --kineto TRACE.json", a.plan ? "--plan" : "--json");
+    else if (rc == OPTS_OK && !a.output)
+        fail("-o DIR is missing: where to write the report");
+    else if (rc == OPTS_OK)
+        status = report(&a);
+    free(rest);
+    bool lost = ferror(stdout) != 0;
+    if ((fflush(stdout) != 0 || lost) && status == EXIT_DONE) {
+        fail("cannot write to standard output");
+        status = EXIT_FAILED;
+    }
+    return status;
+}
