@@ -216,6 +216,8 @@ static int on_ranks(struct cal *c, int argc, char **argv, int (*what)(struct cal
         fail("--device cuda: this dpxcal was built without CUDA");
         return EXIT_MISUSE;
     }
+    if (c->ranks > 64 * (int64_t)host_cores() && !c->hostfile)
+        return fail("--ranks %lld: this machine has %d cores", (long long)c->ranks, host_cores()), EXIT_MISUSE;
     if (launch_needed())                /* ranks get the whole line, from the program's name on */
         return launch_exec(&(struct launch){ .nranks = c->ranks ? (int)c->ranks : host_cores(),
                                              .threads = (int)c->threads, .hostfile = c->hostfile }, argc + 1, argv - 1);

@@ -1,31 +1,41 @@
 #!/bin/sh
-# demo/demo.sh -- what dpxplan says about a few plans of real models, and dpxrun really
-# training a small one: the same schedules on two ranks of this machine.  $B is where it
-# was built.
-dpxplan=${B:-build}/dpxplan dpxrun=${B:-build}/dpxrun
+# demo/demo.sh -- the whole story: what dpxplan says of large models, then a small one on two ranks
+# of this machine: measured, planned under a memory limit that DDP does not meet, really trained
+# under every strategy, and reported.  $B is where it was built; what is made goes to $B/demo.
+B=${B:-build}
+out=$B/demo db=$B/demo/dpx.db
+mkdir -p "$out" || exit 1
+rm -f "$db" "$db"-wal "$db"-shm
 
 # Shows the command, then what it prints.  3 says "does not fit": an answer.
 run() {
-    printf '\n$ dpxplan %s\n' "$*"
-    "$dpxplan" "$@" || [ $? = 3 ]
+    printf '\n$ %s\n' "$*"
+    program=$1
+    shift
+    "$B/$program" "$@" || [ $? = 3 ]
 }
 
 # shellcheck disable=SC2015
-run eval demo/8b-ddp.json &&
-run eval demo/8b-zero2.json &&
-run eval demo/8b-fsdp.json &&
-run explain --brief demo/8b-fsdp.json &&
-run explain demo/8b-zero2.json demo/8b-fsdp.json &&
-run eval demo/405b-zero3.json &&
-run limits --memory 80GB --world 64 --states-only || exit
+run dpxplan eval demo/8b-ddp.json &&
+run dpxplan eval demo/8b-zero2.json &&
+run dpxplan eval demo/8b-fsdp.json &&
+run dpxplan explain --brief demo/8b-fsdp.json &&
+run dpxplan explain demo/8b-zero2.json demo/8b-fsdp.json &&
+run dpxplan eval demo/405b-zero3.json &&
+run dpxplan limits --memory 80GB --world 64 --states-only || exit
 
-# A model of 10M parameters under every strategy: 20 steps of the same samples.
-printf '\n10M parameters, really trained on two ranks, each line a run of the same 20 steps:\n'
-for plan in ddp zero1 zero2 zero3 fsdp fsdp-recompute; do
-    printf '\n$ dpxrun demo/10m/%s.json --steps 20 --brief\n' "$plan"
-    "$dpxrun" "demo/10m/$plan.json" --steps 20 --brief || exit
+printf '\n-- This machine: how fast are its kernels and collectives, two ranks at once? (under a minute)\n'
+run dpxcal run --quick --ranks 2 --threads 1 --model demo/10m --seq 128 --micro-batch 1,2,4 --db "$db" || exit
+
+printf '\n-- A model of 10M parameters in 200 MB a rank: DDP does not fit. What does?\n'
+run dpxplan search --model demo/10m --cluster localhost:2 --seq 128 --global-batch 8 --kernels dpx --precision fp32 \
+    --memory 200MB --headroom 0 --framework torch --top 3 --db "$db" -o "$out/best.json" || exit
+
+printf '\n-- The winner, and one plan of every strategy, really trained: the same 20 steps, the same losses\n'
+for plan in "$out/best.json" demo/10m/ddp.json demo/10m/zero1.json demo/10m/zero2.json demo/10m/zero3.json \
+    demo/10m/fsdp.json demo/10m/fsdp-recompute.json; do
+    run dpxrun "$plan" --steps 20 --threads 1 --brief --db "$db" || exit
 done
-printf '\n$ dpxrun demo/10m/fsdp.json --steps 20\n'
-"$dpxrun" demo/10m/fsdp.json --steps 20 || exit
-printf '\n$ dpxrun demo/10m/ddp.json --memory 200MB: what the planner says does not fit stops where it says\n'
-"$dpxrun" demo/10m/ddp.json --memory 200MB --brief || [ $? = 3 ]
+run dpxrun demo/10m/ddp.json --memory 200MB --brief --db "$db" || exit
+run dpxrun "$out/best.json" --steps 20 --threads 1 --db "$db" || exit
+run dpxreport --db "$db" -o "$out/report" || exit

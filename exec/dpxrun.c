@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "model/can_run.h"
@@ -16,6 +17,7 @@
 #include "model/opts.h"
 
 enum { COMM_MPI, COMM_NCCL, COMM_NULL };
+enum { MOST_STEPS = 100000000 };        /* a report of each is kept */
 enum { DEVICE_CPU, DEVICE_CUDA };
 
 static const char *const devices[] = { "cpu", "cuda", NULL };
@@ -82,6 +84,33 @@ static int parse_betas(struct options *o)
     return 0;
 }
 
+/* Recursive halving pairs ranks off. */
+static bool halves(const struct plan *p)
+{
+    int64_t world = p->cluster.world_size, shard = p->shard_group;
+
+    return (world & (world - 1)) == 0 && (shard < 1 || (shard & (shard - 1)) == 0);
+}
+
+/* Said before the first step, not after the last. */
+static int can_write(const struct dpxrun *r)
+{
+    const char *const paths[] = { r->o.save, r->o.save_grads, r->o.trace };
+
+    for (int i = 0; i < 3; i++) {
+        const char *slash = paths[i] ? strrchr(paths[i], '/') : NULL;
+        char folder[4096] = ".";
+        struct stat st;
+        if (paths[i] && stat(paths[i], &st) == 0 && S_ISDIR(st.st_mode))
+            return fail("%s: is a folder: name the file to be written", paths[i]);
+        if (slash)
+            snprintf(folder, sizeof folder, "%.*s", (int)(slash - paths[i]) + 1, paths[i]);
+        if (paths[i] && access(folder, W_OK) < 0)
+            return fail("%s: cannot be written: %s: %s", paths[i], folder, strerror(errno));
+    }
+    return 0;
+}
+
 /* What this build and this machine cannot do is refused, by name. */
 static int check(struct dpxrun *r)
 {
@@ -93,6 +122,14 @@ static int check(struct dpxrun *r)
         return fail("--rank is for --comm null");
     if (o->rank >= r->plan.cluster.world_size)
         return fail("--rank %lld: the plan has %lld ranks", (long long)o->rank, (long long)r->plan.cluster.world_size);
+    if (o->steps > MOST_STEPS)
+        return fail("--steps %lld: at most %d", (long long)o->steps, MOST_STEPS);
+    if (o->min_lr > o->lr)
+        return fail("--min-lr %g: above --lr %g", o->min_lr, o->lr);
+    if (o->algorithm == ALGO_HALVING && !halves(&r->plan))
+        return fail("--algorithm halving: needs groups of a power of two ranks");
+    if (can_write(r) < 0)
+        return -1;
     if (o->comm == COMM_NULL && (o->save || o->save_grads))
         return fail("--%s: with --comm null there are no weights worth keeping", o->save ? "save" : "save-grads");
     return can_run(&r->plan);
@@ -175,28 +212,12 @@ static int steps(struct dpxrun *r)
     return rc;
 }
 
-/* Said before the first step, not after the last. */
-static int can_write(const struct dpxrun *r)
-{
-    const char *const paths[] = { r->o.save, r->o.save_grads, r->o.trace };
-
-    for (int i = 0; i < 3; i++) {
-        const char *slash = paths[i] ? strrchr(paths[i], '/') : NULL;
-        char folder[4096] = ".";
-        if (slash)
-            snprintf(folder, sizeof folder, "%.*s", (int)(slash - paths[i]) + 1, paths[i]);
-        if (paths[i] && access(folder, W_OK) < 0)
-            return fail("%s: cannot be written: %s: %s", paths[i], folder, strerror(errno));
-    }
-    return 0;
-}
-
 static int run(struct dpxrun *r)
 {
     r->measured.report = calloc((size_t)r->o.steps, sizeof *r->measured.report);
     if (!r->measured.report)
         return fail("out of memory for %lld steps", (long long)r->o.steps);
-    if (train_agree(r->train, r->rank == 0 && (can_write(r) < 0 || record_begin(r) < 0)) < 0)
+    if (train_agree(r->train, r->rank == 0 && record_begin(r) < 0) < 0)
         return -1;
     if (r->run_id > 0)
         train_tell(r->train, record_told, r);

@@ -241,10 +241,22 @@ static json_t *over_json(const struct dpxrun *r)
                      "phase", sched_name(v->sched), "op", v->where, "buffer", v->buffer, "bytes", (json_int_t)v->bytes);
 }
 
+/* A number that is none goes on and on. */
+static void warn_of_divergence(const struct measured *m)
+{
+    for (int64_t i = 0; i < m->n; i++)
+        if (!isfinite(m->report[i].loss)) {
+            fprintf(stderr, "dpx: the loss is no number from step %" PRId64 " on\n", i + 1);
+            return;
+        }
+}
+
 int print_result(const struct dpxrun *r)
 {
     int status = r->over ? EXIT_NO : EXIT_DONE;
 
+    if (!r->over && r->o.comm == 0)
+        warn_of_divergence(&r->measured);
     if (r->o.json) {
         json_t *doc = r->over ? over_json(r) : result_json(r);
         int rc = json_dumpf(doc, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17));

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exec/host_info.h"
 #include "exec/rope.h"
 #include "model/evaluate.h"
 #include "model/fail.h"
@@ -399,6 +400,11 @@ int executor_map(struct executor *x)
 {
     uint16_t used = streams_used(x->s);
 
+    struct host_info h;
+
+    if (host_info(&h) == 0 && h.available > 0 && x->dry_extent > h.available)
+        return fail("the arena needs %lld bytes, this machine has %lld left", (long long)x->dry_extent,
+                    (long long)h.available);
     forget_state(x);
     arena_reset(x->arena);
     if (arena_map(x->arena, x->dry_extent) < 0 || open_kernels(x, used) < 0)

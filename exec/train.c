@@ -180,16 +180,18 @@ static int open_executor(struct train *t)
 {
     struct executor_args e = executor_args(t);
     struct overhead beside;
+    int64_t extra = overhead_bytes(t->a.plan, &beside);
 
     if (e.limit < INT64_MAX)            /* the planner's verdict goes by the same sum */
-        e.limit -= overhead_bytes(t->a.plan, &beside);
+        e.limit = e.limit > extra ? e.limit - extra : 0;
     t->x = executor_new(&e);
     if (!t->x)
         return -1;
     if (executor_over(t->x)->over)
-        return fail("out of memory in the %s step, %s: \"%s\" brings it to %lld bytes, %lld are usable",
+        return fail("out of memory in the %s step, %s: \"%s\" brings it to %lld bytes, %lld are usable "
+                    "beside %lld for workspaces and staging",
                     sched_name(executor_over(t->x)->sched), executor_over(t->x)->where,
-                    executor_over(t->x)->buffer, (long long)executor_over(t->x)->total, (long long)e.limit);
+                    executor_over(t->x)->buffer, (long long)executor_over(t->x)->total, (long long)e.limit, (long long)extra);
     return 0;
 }
 
