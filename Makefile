@@ -1,7 +1,7 @@
 # make                the programs, in build/
 # make demo           evaluate and explain a few plans of real models
 # make test           every test; the last line counts them
-# make test-matrix    every plan of the executor's matrix, not a covering set (an hour)
+# make test-matrix    every plan of the executor's matrix in fp32, not a covering set
 # make bench          speed, as ratios within one run
 # make bench-exec     the executor's speed, beside PyTorch's where PYTHON=... has torch
 # make accuracy       calibrate this machine, predict plans never used to fit, run them, and
@@ -150,7 +150,7 @@ bench-exec:
 test-matrix:
 	@tools/install-deps.sh build test
 	@$(MAKE) --no-print-directory test-programs
-	@B=$B tests/mpi/test_matrix.sh whole
+	@B=$B tests/mpi/test_matrix.sh plain
 
 accuracy:
 	@tools/install-deps.sh build

@@ -340,18 +340,22 @@ static void covering_set(const struct choices *all, struct choices *out)
     }
 }
 
+/* SOME: the covering set; PLAIN: all of the first subject, GPT-2 in fp32; WHOLE: of every subject. */
+enum extent { SOME, PLAIN, WHOLE };
+
 /* Those for one world size, in the same order on every rank. */
-static void matrix_choose(bool whole, int64_t ranks, struct choices *out)
+static void matrix_choose(enum extent extent, int64_t ranks, struct choices *out)
 {
     for (int s = 0; s < NSTRATEGY; s++)
         for (int d = 0; d < NDIALECT; d++) {
             struct choices all = { 0 }, some = { 0 };
             whole_cell((enum strategy)s, (enum dialect)d, &all);
-            if (!whole)
+            if (extent == SOME)
                 covering_set(&all, &some);
-            const struct choices *from = whole ? &all : &some;
+            const struct choices *from = extent == SOME ? &some : &all;
             for (int i = 0; i < from->n; i++)
-                if (world_sizes[from->c[i].at[AXIS_WORLD]] == ranks)
+                if (world_sizes[from->c[i].at[AXIS_WORLD]] == ranks &&
+                    (extent != PLAIN || from->c[i].at[AXIS_SUBJECT] == 0))
                     choices_add(out, &from->c[i]);
             free(all.c);
             free(some.c);

@@ -1,7 +1,7 @@
 /* mpi_matrix.c -- many plans run one after the other by the ranks of one launch: the same losses
  * as one rank alone, bytes and memory as predicted.
  *
- *     mpirun -n N mpi_matrix some|whole [FROM]     the plans for N ranks, from number FROM
+ *     mpirun -n N mpi_matrix some|plain|whole [FROM]   the plans for N ranks, from number FROM
  *
  * The reference is plain DDP of the paper on one rank, which rank 0 runs first in its own process;
  * tests/mpi/test_parity.sh holds that against PyTorch.  For each plan one line "plan NUMBER NAME",
@@ -30,7 +30,8 @@ int main(int argc, char **argv)
 
     start_ranks(&argc, &argv);
     models_load();
-    matrix_choose(argc > 1 && !strcmp(argv[1], "whole"), world, &chosen);
+    const char *extent = argc > 1 ? argv[1] : "some";
+    matrix_choose(!strcmp(extent, "whole") ? WHOLE : !strcmp(extent, "plain") ? PLAIN : SOME, world, &chosen);
     if (rank == 0)
         run_references();
     for (int i = argc > 2 ? atoi(argv[2]) : 0; i < chosen.n; i++) {
