@@ -209,8 +209,10 @@ refused 'data that is not there' 'nowhere: No such file' "$dir/plan.json" --data
 refused 'a folder as data' "$dir" "$dir/plan.json" --data "$dir"
 head -c 100 "$dir/plan.json" >"$dir/half.json"
 refused 'half a plan' 'half.json:1:' "$dir/half.json"
-start "$dir/dpxrun" "$dir/plan.json" --no-db --save "$dir/nowhere/w"
-check 'a place that cannot be written to is found before the first step' "$(judge 20 1 'nowhere/w: ')"
+refused 'a place that cannot be written to' 'nowhere/w: ' "$dir/plan.json" --save "$dir/nowhere/w"
+refused 'a folder in place of a file' 'is a folder' "$dir/plan.json" --save "$dir"
+sed 's/localhost:2/localhost:3/' "$dir/plan.json" >"$dir/three.json"
+refused 'halving among three ranks' 'power of two' "$dir/three.json" --algorithm halving
 
 # ---- the database ----
 
