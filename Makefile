@@ -139,8 +139,9 @@ demo:
 
 bench:
 	@tools/install-deps.sh build
-	@$(MAKE) --no-print-directory all $(BENCHES)
+	@$(MAKE) --no-print-directory all $(BENCHES) $(filter %/exec_gemm,$(MPITESTS))
 	@B=$B tests/bench/run.sh $(BENCHES)
+	@B=$B tests/bench/exec.sh
 
 bench-exec:
 	@tools/install-deps.sh build

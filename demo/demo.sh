@@ -39,3 +39,6 @@ done
 run dpxrun demo/10m/ddp.json --memory 200MB --brief --db "$db" || exit
 run dpxrun "$out/best.json" --steps 20 --threads 1 --db "$db" || exit
 run dpxreport --db "$db" -o "$out/report" || exit
+printf '\n-- Predicted beside measured\n\n'
+sed -n '/^|/p; /^## Where/q' "$out/report/summary.md"
+printf '\nThe page: %s\n' "$out/report/index.html"

@@ -235,15 +235,6 @@ void arena_settled(struct arena *a, const struct when *done)
     }
 }
 
-void arena_recount(struct arena *a, int64_t offset, enum category to)
-{
-    struct block *b = &a->blocks[find(a, offset)];
-
-    a->meter.live_by[b->cat] -= b->bytes;
-    a->meter.live_by[to] += b->bytes;
-    b->cat = to;
-}
-
 int64_t arena_bytes(const struct arena *a, int64_t offset) { return a->blocks[find(a, offset)].bytes; }
 int64_t arena_extent(const struct arena *a) { return a->extent; }
 const struct arena_meter *arena_meter(const struct arena *a) { return &a->meter; }

@@ -57,8 +57,6 @@ int64_t arena_take(struct arena *a, int64_t bytes, enum category cat, const stru
 void    arena_give(struct arena *a, int64_t offset, const struct when *last);
 /* Everybody has waited for `done`: what is free since then lies together again. */
 void    arena_settled(struct arena *a, const struct when *done);
-/* Moves a live block's bytes to another category. */
-void    arena_recount(struct arena *a, int64_t offset, enum category to);
 
 /* Bytes of address space used so far. */
 int64_t arena_extent(const struct arena *a);

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "model/can_run.h"
 #include "exec/host_info.h"
 #include "exec/launch.h"
+#include "model/can_run.h"
 #include "model/fail.h"
 #include "model/opts.h"
 

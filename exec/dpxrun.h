@@ -74,6 +74,8 @@ struct dpxrun {
 /* 0, or -1 reported.  Rank 0 only. */
 int  predict(struct dpxrun *r);
 void predicted_free(struct predicted *p);
+/* Allocated at most, by what is to be run: a single step has no steady one. */
+int64_t predicted_allocated(const struct dpxrun *r);
 /* Held by the schedule, as the executor's meter has it: without workspaces and staging. */
 int64_t predicted_held(const struct predicted *p);
 /* Copies what a recorded step left.  0, or -1 reported. */

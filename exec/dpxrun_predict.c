@@ -25,6 +25,14 @@ int predict(struct dpxrun *r)
     return 0;
 }
 
+int64_t predicted_allocated(const struct dpxrun *r)
+{
+    const struct ledger *l = &r->predicted.e.m.ledger;
+    int64_t init = l->phase[SCHED_INIT].bytes, first = l->phase[SCHED_FIRST].bytes;
+
+    return r->o.steps > 1 ? l->peak.bytes : init > first ? init : first;
+}
+
 int64_t predicted_held(const struct predicted *p)
 {
     const struct overhead *o = &p->e.m.overhead;

@@ -81,7 +81,7 @@ static void print_memory(const struct dpxrun *r)
     const struct measured *m = &r->measured;
 
     printf("memory, rank %" PRId64 "\n", m->rank);
-    row_bytes("allocated, peak", p->e.m.ledger.peak.bytes, m->allocated[m->rank]);
+    row_bytes("allocated, peak", predicted_allocated(r), m->allocated[m->rank]);
     row_bytes("held, peak", predicted_held(p), m->held[m->rank]);
     row_bytes("process, beyond its start", p->process_bytes, m->process[m->rank]);
 }
@@ -120,7 +120,7 @@ static void print_time(const struct dpxrun *r)
 static void print_brief(const struct dpxrun *r)
 {
     const struct measured *m = &r->measured;
-    int64_t predicted = r->predicted.e.m.ledger.peak.bytes, allocated = m->allocated[m->rank];
+    int64_t predicted = predicted_allocated(r), allocated = m->allocated[m->rank];
 
     printf("%-6s %-12s loss %.4f -> %.4f  %8.0f tokens/s  step %.4f s  peak %10s", strategy_name(r->here.strategy),
            dialect_name(r->here.dialect), m->report[0].loss, m->report[m->n - 1].loss,
@@ -202,7 +202,7 @@ static json_t *memory_json(const struct dpxrun *r)
     return json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "rank", (json_int_t)m->rank, "device_peak_bytes",
                      bytes(m->held[m->rank]), "predicted_peak_bytes", bytes(predicted_held(p)),
                      "allocated_peak_bytes", bytes(m->allocated[m->rank]), "predicted_allocated_peak_bytes",
-                     bytes(p->e.m.ledger.peak.bytes), "process_peak_bytes", bytes(m->process[m->rank]),
+                     bytes(predicted_allocated(r)), "process_peak_bytes", bytes(m->process[m->rank]),
                      "predicted_process_bytes", bytes(p->process_bytes));
 }
 

@@ -32,18 +32,6 @@ static char *options_json(const struct options *o)
 
 /* ---- the prediction ---- */
 
-static int predicted_rows(const struct dpxrun *r, struct run_comm *comm, struct run_phase *phase)
-{
-    const struct comm_table *t = &r->predicted.e.comm;
-
-    for (int i = 0; i < t->n; i++)
-        comm[i] = (struct run_comm){ coll_name(t->line[i].op), group_name(t->line[i].group),
-                                     dtype_name(t->line[i].dtype), 0, 0 };
-    for (int i = 0; i < NRP; i++)
-        phase[i] = (struct run_phase){ run_phase_names[i], r->predicted.phase[i] };
-    return t->n;
-}
-
 /* Bytes entry by entry, of rank 0's steady steps.  What was lowered is the fullest rank, unless kinds of
  * ranks differ; where it is another rank, there is no such prediction. */
 static struct run_moment *predicted_moments(const struct dpxrun *r, int64_t *n)
@@ -93,7 +81,8 @@ static int begin(struct dpxrun *r, const char *plan, const char *options)
     r->measured.n = r->o.steps;         /* collectives of all steps that are meant to be run */
     int n = comm_pairs(r, pair);
     r->measured.n = 0;
-    predicted_rows(r, comm, phase);
+    for (int i = 0; i < NRP; i++)
+        phase[i] = (struct run_phase){ run_phase_names[i], r->predicted.phase[i] };
     for (int i = 0; i < n; i++)
         comm[i] = (struct run_comm){ coll_name(pair[i].op), group_name(pair[i].group), dtype_name(pair[i].dtype),
                                      pair[i].predicted_count, pair[i].predicted_bytes };
@@ -105,7 +94,7 @@ static int begin(struct dpxrun *r, const char *plan, const char *options)
                                .seed = r->o.seed };
     struct run_predicted pred = { .basis = basis_name(p->t.basis), .step_s = p->t.line.step_s, .low_s = p->t.low_s,
                                   .high_s = p->t.high_s, .rank = p->e.m.rank, .held_bytes = predicted_held(p),
-                                  .allocated_bytes = p->e.m.ledger.peak.bytes,
+                                  .allocated_bytes = predicted_allocated(r),
                                   .process_bytes = train_predicted_process(r->train), .comm = comm, .phase = phase,
                                   .ncomm = n, .nphase = NRP };
     r->run_id = runs_begin(r->db, &start, &pred);

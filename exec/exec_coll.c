@@ -60,7 +60,8 @@ static int run_overflow(struct coll_task *c)
     return rc;
 }
 
-/* What frameworks tell each other to check that they agree: as many bytes of nothing. */
+/* What frameworks tell each other to check that they agree; the batch and the losses where one
+ * process drives all (each rank reads its own samples here): as many bytes of nothing. */
 static int run_meta(struct coll_task *c)
 {
     int64_t bytes = c->call.elems * dtype_bytes(c->call.dtype);
@@ -153,8 +154,6 @@ int issue_coll(struct executor *x, const struct op *o, int64_t iteration)
     c->call = (struct coll_call){ .op = op, .dtype = (enum dtype)o->u.coll.dtype,
                                   .red = (enum red_op)o->u.coll.red, .algo = x->a.algo[op], .sum = x->a.sum,
                                   .elems = o->u.coll.elems, .root = o->u.coll.root };
-    if (c->of == OF_NORM)
-        x->norm_by_tensor |= o->u.coll.elems > 1;
     if (c->of == OF_BUFFERS && op != COLL_BARRIER && find_buffers(c, iteration) < 0) {
         free(c);
         return -1;

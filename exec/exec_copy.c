@@ -174,8 +174,9 @@ static int written_from_read(struct executor *x, const struct op *o, struct copy
         want += x->writes.v[i].n;
         meet(x, &x->reads, &x->writes.v[i], c, &covered);
     }
-    if (covered == 0 && want > 0)
-        return fail("the schedule's entry \"%s\" writes what it does not read", o->what);
+    if (covered < want)
+        return fail("the schedule's entry \"%s\" writes %lld elements and reads %lld of them", o->what,
+                    (long long)want, (long long)covered);
     return 0;
 }
 

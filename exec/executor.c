@@ -98,7 +98,7 @@ void put(struct executor *x, const struct op *o, int (*run)(struct task *), void
 {
     struct when *lane = &x->order.lane[o->stream];
     struct task t = { .run = run, .self = self, .need = x->need, .group = -1, .comes = x->comes,
-                      .collective = o->kind == OP_COLL, .what = o->what, .position = x->position };
+                      .what = o->what, .position = x->position };
 
     if (o->kind == OP_COLL) {
         t.group = o->u.coll.group;
@@ -274,7 +274,7 @@ static void begin_step(struct executor *x, struct exec_step *step)
     x->step = step;
     x->norm_local = x->norm_sum = 0;
     memset(&x->exact, 0, sizeof x->exact);
-    x->norm_taken = x->norm_by_tensor = x->overflow = false;
+    x->norm_taken = x->overflow = false;
     x->guarded = 0;
     memset(x->norm_of, 0, (size_t)x->p->model.ntensors * sizeof *x->norm_of);
     if (step)
@@ -286,7 +286,6 @@ int executor_run(struct executor *x, enum sched_id id, struct exec_step *step)
     int rc;
 
     begin_step(x, step);
-    lanes_waited_reset(x->lanes);
     if (x->recording && prepare_record(x, id) < 0)
         return -1;
     x->began = lanes_now();
@@ -299,7 +298,6 @@ int executor_run(struct executor *x, enum sched_id id, struct exec_step *step)
         fail("%s", lanes_why(x->lanes));
     if (rc < 0)
         return -1;
-    lanes_waited(x->lanes, &x->waited[1], &x->waited[0]);
     if (x->recording)
         gather_record(x);
     if (step) {
@@ -399,7 +397,6 @@ static int open_kernels(struct executor *x, uint16_t used)
 int executor_map(struct executor *x)
 {
     uint16_t used = streams_used(x->s);
-
     struct host_info h;
 
     if (host_info(&h) == 0 && h.available > 0 && x->dry_extent > h.available)
@@ -437,7 +434,6 @@ void executor_free(struct executor *x)
     free(x->reads.v);
     free(x->writes.v);
     free(x->ran);
-    free(x->scratch);
     free(x);
 }
 
@@ -458,12 +454,6 @@ const struct exec_ran *executor_ran(const struct executor *x, int64_t *n)
 {
     *n = x->nran;
     return x->ran;
-}
-
-void executor_waited(const struct executor *x, double *for_collectives, double *for_others)
-{
-    *for_collectives = x->waited[1];
-    *for_others = x->waited[0];
 }
 
 const struct exec_count *executor_count(const struct executor *x, enum coll_op op, enum group g, enum dtype t)

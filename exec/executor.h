@@ -94,9 +94,6 @@ struct exec_ran {
  * begin.  The array stays the executor's. */
 int  executor_record(struct executor *x, bool on);
 const struct exec_ran *executor_ran(const struct executor *x, int64_t *n);
-/* Seconds the compute stream waited in the last run. */
-void executor_waited(const struct executor *x, double *for_collectives, double *for_others);
-
 /* A sentence for the user where this machine lacks something that the plan uses, or NULL. */
 const char *executor_note(const struct executor *x);
 /* Seconds of compute kernels by class since executor_map(). */

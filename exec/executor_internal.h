@@ -77,12 +77,11 @@ struct executor {
     struct when now;                /* clock of the entry being issued */
     struct when need;
     int64_t comes;                  /* bytes that its first task will hold */
-    bool    failed;
 
     /* Written by tasks, in the order that their entries' waits give. */
     double  norm_local, norm_sum, *norm_of;     /* norm_of: [ntensors] */
     struct exact_sum exact;         /* in place of the three with `deterministic` */
-    bool    norm_taken, norm_by_tensor, overflow;
+    bool    norm_taken, overflow;
     int64_t guarded;
 
     struct exec_count count[NCOLL][NGROUP][NDTYPE];
@@ -91,8 +90,6 @@ struct executor {
     bool    recording;
     double  began;
     struct exec_ran *ran; int64_t nran, room_ran;
-    double  waited[2];
-    char   *scratch; int64_t scratch_bytes;     /* what OF_META, OF_TOKENS, OF_LOSS are moved from */
 };
 
 static inline const struct tensor *tensor_of(const struct executor *x, int t) { return &x->p->model.tensors[t]; }

@@ -21,7 +21,6 @@ struct lane {
     struct task  *queue;            /* ring */
     int           waiting[QUEUE];   /* lists of releases: index + 1 of the first */
     int64_t       put, taken;       /* tasks in all */
-    const struct task *running;
     struct task_time *times;
     int64_t       ntimes;
 };
@@ -41,8 +40,6 @@ struct lanes {
     struct release *releases; int nreleases, room, spare;   /* spare: list of unused ones */
     void          (*on_release)(void *arg, int64_t offset, int64_t bytes);
     void           *on_release_arg;
-    double          waited[2];          /* the compute lane: for others, for collectives, */
-    double          waited_since;       /* since then */
     int64_t         progress, max_times;
     bool            recording;
     char            why[512];           /* the first task that failed */
@@ -142,34 +139,12 @@ static bool ready(const struct lanes *l, const struct task *t)
     return when_before(&t->need, &l->done) && (t->group < 0 || l->ticket[t->group] == t->ticket);
 }
 
-/* Is what the task waits for a collective that runs now? */
-static bool waits_for_collective(const struct lanes *l, const struct task *t)
-{
-    for (int s = 0; s < NSTREAM; s++)
-        if (t->need.done[s] > l->done.done[s] && l->lane[s].running && l->lane[s].running->collective)
-            return true;
-    return false;
-}
-
-/* Where the time was set back while the lane waited, only what came after counts. */
-static void count_wait(struct lane *n, bool collective, double from)
-{
-    struct lanes *l = n->all;
-
-    if (n->s == STREAM_COMPUTE)
-        l->waited[collective] += lanes_now() - (from > l->waited_since ? from : l->waited_since);
-}
-
 static void await(struct lane *n, const struct task *t)
 {
     struct lanes *l = n->all;
 
-    while (!ready(l, t) && !atomic_load(l->stop)) {
-        bool collective = waits_for_collective(l, t);
-        double from = lanes_now();
+    while (!ready(l, t) && !atomic_load(l->stop))
         pthread_cond_wait(&l->change, &l->lock);
-        count_wait(n, collective, from);
-    }
 }
 
 static void finished(struct lane *n, const struct task *t, double start, double end)
@@ -185,7 +160,6 @@ static void finished(struct lane *n, const struct task *t, double start, double 
         l->ticket[t->group]++;
     if (l->recording && t->position >= 0 && n->ntimes < l->max_times)
         n->times[n->ntimes++] = (struct task_time){ t->position, start, end };
-    n->running = NULL;
     n->taken++;
     pthread_cond_broadcast(&l->change);
 }
@@ -209,18 +183,13 @@ static void *work(void *arg)
     fail_capture(why, sizeof why);
     pthread_mutex_lock(&l->lock);
     for (;;) {
-        double from = lanes_now();
-        while (n->put == n->taken && !l->closing) {
+        while (n->put == n->taken && !l->closing)
             pthread_cond_wait(&l->change, &l->lock);
-        }
-        if (n->taken > 0)
-            count_wait(n, false, from);
         if (l->closing)
             break;
         struct task *t = &n->queue[n->taken % QUEUE];
         await(n, t);
         hold(l, t->comes);
-        n->running = t;
         pthread_mutex_unlock(&l->lock);
         double start = lanes_now();
         if (t->run && !atomic_load(l->stop) && t->run(t) < 0)
@@ -324,29 +293,6 @@ void lanes_stop(struct lanes *l)
 
 int64_t lanes_held_peak(const struct lanes *l) { return l->held_peak; }
 void    lanes_held_reset(struct lanes *l)      { l->held_peak = l->held; }
-
-void lanes_held_add(struct lanes *l, int64_t bytes)
-{
-    pthread_mutex_lock(&l->lock);
-    hold(l, bytes);
-    pthread_mutex_unlock(&l->lock);
-}
-
-void lanes_waited(struct lanes *l, double *for_collectives, double *for_others)
-{
-    pthread_mutex_lock(&l->lock);
-    *for_collectives = l->waited[1];
-    *for_others = l->waited[0];
-    pthread_mutex_unlock(&l->lock);
-}
-
-void lanes_waited_reset(struct lanes *l)
-{
-    pthread_mutex_lock(&l->lock);
-    l->waited[0] = l->waited[1] = 0;
-    l->waited_since = lanes_now();
-    pthread_mutex_unlock(&l->lock);
-}
 
 int lanes_record(struct lanes *l, int64_t n)
 {

@@ -26,7 +26,6 @@ struct task {
     int      group;                 /* enum group, -1: none */
     int64_t  ticket;
     int64_t  comes;                 /* bytes held from its start on */
-    bool     collective;            /* for what waiting lanes say they waited for */
     const char *what;               /* names it in messages: static */
     int32_t  position;              /* of its entry in the step; -1: not to be recorded */
 };
@@ -59,11 +58,6 @@ const char *lanes_why(const struct lanes *l);
 /* The largest number of bytes held since the last call of lanes_held_reset(). */
 int64_t lanes_held_peak(const struct lanes *l);
 void    lanes_held_reset(struct lanes *l);
-void    lanes_held_add(struct lanes *l, int64_t bytes);
-
-/* Seconds the compute lane spent waiting for collectives and for other things since reset. */
-void lanes_waited(struct lanes *l, double *for_collectives, double *for_others);
-void lanes_waited_reset(struct lanes *l);
 
 /* Records times from now on (up to n tasks a lane), or stops; then reads them. */
 int  lanes_record(struct lanes *l, int64_t n);

@@ -380,7 +380,6 @@ int train_save(struct train *t, const char *path)
 
 struct executor *train_executor(const struct train *t)        { return t->x; }
 const struct schedules *train_schedules(const struct train *t) { return &t->s; }
-const struct groups *train_groups(const struct train *t)      { return &t->groups; }
 double train_entropy(const struct train *t)                   { return tokens_entropy(t->tokens); }
 const char *train_about_data(const struct train *t)           { return tokens_about(t->tokens); }
 

@@ -61,7 +61,6 @@ int train_save(struct train *t, const char *path);
 
 struct executor *train_executor(const struct train *t);
 const struct schedules *train_schedules(const struct train *t);
-const struct groups *train_groups(const struct train *t);
 double train_entropy(const struct train *t);        /* nats; NaN: not known */
 const char *train_about_data(const struct train *t);
 /* Memory of this process: what is accounted (arena, workspaces, staging, tokens), and the

@@ -105,28 +105,28 @@ static void memory_bar(struct chart *c, const struct chosen *r, int64_t rank, bo
 }
 
 /* A line far beyond the bars would leave them no room: then it is said instead. */
-static bool limit_in_sight(const struct comparison *c)
+static bool limit_in_sight(const struct comparison *c, const struct chosen *x)
 {
-    double most = 0, limit = INFINITY;
+    double most = 0;
 
     for (int i = 0; i < c->n; i++) {
         const struct run_row *r = &c->run[i].rec.row;
         most = fmax(most, fmax((double)r->allocated_bytes, (double)r->predicted.allocated_bytes));
-        if (c->run[i].available > 0)
-            limit = fmin(limit, (double)c->run[i].available);
     }
-    return limit < 4 * most;
+    return (double)x->available < 4 * most;
 }
 
 static void memory_figure(struct report *r)
 {
     const struct comparison *c = r->c;
-    bool sight = limit_in_sight(c);
+    bool sight = true;
     struct chart *k;
     int n = 0;
 
-    for (int i = 0; i < c->n; i++)
+    for (int i = 0; i < c->n; i++) {
         n += c->run[i].parts.n > 0;
+        sight &= limit_in_sight(c, &c->run[i]);
+    }
     if (n == 0) {
         report_missing(r, "Memory by category",
                        "no run recorded it (a dpx older than this one, or none finished)");
@@ -135,8 +135,8 @@ static void memory_figure(struct report *r)
     k = report_chart(
         r, CHART_BARS, "memory", "Memory at the peak, by category",
         sight ? "What is allocated on one rank; predicted (pale) above measured. Dashed: what a rank may use."
-              : "What is allocated on one rank; predicted (pale) above measured. What a rank may use is more "
-                "than four times the largest peak, so its line is left out (see the table of memory).");
+              : "What is allocated on one rank; predicted (pale) above measured. Dashed: what a rank may use, "
+                "but where that is more than four times the largest peak (see the table of memory).");
     chart_axis(k, AXIS_X, "bytes allocated at the peak", UNIT_BYTES, false);
     for (int i = 0; i < c->n; i++) {
         const struct chosen *x = &c->run[i];
@@ -144,7 +144,7 @@ static void memory_figure(struct report *r)
             continue;
         memory_bar(k, x, drawn_rank(&x->parts), true);
         memory_bar(k, x, drawn_rank(&x->parts), false);
-        for (int b = k->nbars - 2; !sight && b < k->nbars; b++)
+        for (int b = k->nbars - 2; !limit_in_sight(c, x) && b < k->nbars; b++)
             k->bar[b].limit = NAN;
     }
 }

@@ -224,6 +224,7 @@ static void cause(struct report *r, struct prose *p, const struct chosen *x)
         prose_put(p, " Probably the machine was slower, or busier, than when it was calibrated.");
 }
 
+/* All of the run's steps, but for a tenth at either end, are slower or faster than predicted. */
 static bool outside(const struct run_row *r)
 {
     double lo = isnan(r->end.p10_s) ? r->end.step_s : r->end.p10_s,
@@ -284,11 +285,13 @@ static void differences(struct report *r)
 {
     const struct comparison *c = r->c;
     struct prose *p = r->words[WORDS_DIFFERENCES];
-    int compared = 0;
+    int compared = 0, within = 0;
 
     for (int i = 0; i < c->n; i++) {
         const struct run_row *row = &c->run[i].rec.row;
-        compared += row->has_prediction && row->end.step_s > 0;
+        bool both_known = row->has_prediction && row->end.step_s > 0;
+        compared += both_known;
+        within += both_known && row->end.step_s >= row->predicted.low_s && row->end.step_s <= row->predicted.high_s;
         if (row->end.step_s > 0 && outside(row))
             time_difference(r, p, &c->run[i]);
         byte_differences(p, &c->run[i]);
@@ -297,10 +300,12 @@ static void differences(struct report *r)
         return;
     prose_put(
         p,
-        compared
-            ? "Nowhere: every run's steps lie within its prediction's interval, and memory and bytes are as "
+        compared == 0 ? "There is nothing to compare: no run has both a prediction and a measured step."
+        : within == compared
+            ? "Nowhere: every run's median step lies within its prediction's interval, and memory and bytes are as "
               "predicted."
-            : "There is nothing to compare: no run has both a prediction and a measured step.");
+            : "Nowhere by more than both their intervals: some run's median step lies outside of its prediction's, "
+              "but the spread of its steps reaches into it. Memory and bytes are as predicted.");
     prose_end(p);
 }
 

@@ -1,0 +1,62 @@
+#!/bin/sh
+# tests/mpi/test_deterministic.sh -- "deterministic": the same bits whatever is sharded, how units are
+# cut and what is computed anew; and what dpxrun says of a plan that does not fit.  The whole
+# program, from the root of the tree; $B is where it was built.
+# shellcheck source=tests/check.sh
+. tests/check.sh
+B=${B:-build} model=$PWD/tests/golden/parity/llama
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+trap 'exit 130' INT TERM
+export OMP_NUM_THREADS=1
+# Open MPI's own leaks.
+export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
+
+plan() {        # STRATEGY RANKS PRECISION MORE
+    printf '{"dpx_plan": 1, "model": "%s/config.json", "cluster": "localhost:%s", "strategy": "%s", ' "$model" "$2" "$1"
+    printf '"dialect": "paper", "kernels": "dpx", "seq": 24, "micro_batch": 2, "accumulation": 2, "clip": 0.5, '
+    printf '"dropout": 0, "deterministic": true, "precision": "%s"%s}\n' "$3" "$4"
+}
+
+# weights NAME STRATEGY RANKS PRECISION MORE: those after 6 steps, and the losses.
+weights() {
+    name=$1
+    shift
+    rm -f "$dir/$name"*
+    plan "$@" >"$dir/plan.json"
+    "$B/dpxrun" "$dir/plan.json" --steps 6 --no-db --json --threads 1 --init $model/init.safetensors \
+        --save "$dir/$name" >"$dir/$name.json" 2>&1 || cat "$dir/$name.json"
+    sed -n '/"loss"/,/\]/p' "$dir/$name.json" >"$dir/$name.loss"
+}
+
+same() {        # WHAT NAME: as "first"
+    check "$1" "$(cmp "$dir/first" "$dir/$2" 2>&1; cmp "$dir/first.loss" "$dir/$2.loss" 2>&1)"
+}
+
+for ranks in 2 3; do
+    for precision in fp32 bf16; do
+        weights first ddp $ranks $precision ''
+        for strategy in zero1 zero2 zero3 fsdp; do
+            weights next $strategy $ranks $precision ''
+            same "$strategy is ddp on $ranks ranks in $precision, bit for bit" next
+        done
+    done
+    weights first ddp $ranks fp32 ''
+    weights next fsdp $ranks fp32 ', "unit": "half-block", "recompute": "full"'
+    same "half-block units, computed anew, are ddp on $ranks ranks, bit for bit" next
+done
+# What makes the bits equal: without it sums over three ranks round in another order.
+plan ddp 3 fp32 '' | sed 's/"deterministic": true/"deterministic": false/' >"$dir/plan.json"
+"$B/dpxrun" "$dir/plan.json" --steps 6 --no-db --json --threads 1 --init $model/init.safetensors --save "$dir/next" \
+    >"$dir/next.json" 2>&1
+check 'without it they differ' "$(! cmp -s "$dir/first" "$dir/next" || echo 'the same bits')"
+
+plan ddp 2 fp32 '' >"$dir/plan.json"
+"$B/dpxrun" "$dir/plan.json" --no-db --json --memory 16900000 >"$dir/over" 2>"$dir/said"
+status=$?
+check 'a plan that does not fit is an answer: exit 3' "$([ $status = 3 ] || echo "exit $status")"
+check 'with one line' "$([ "$(wc -l <"$dir/said")" = 1 ] || cat "$dir/said")"
+check 'and the entry and buffer where it stopped' "$(for word in first_over phase op buffer bytes; do
+    grep -q "\"$word\"" "$dir/over" || echo "no $word"
+done)"
+finish
