@@ -10,8 +10,8 @@
 #include "exec/lanes.h"
 #include "model/fail.h"
 
-/* The probe: y[P, P] = x[P, P] W, 2-3 ms on one core. */
-enum { P = 576, PROBES = 5, PROBES_MOST = 1000 };
+/* Of a probe between series, in seconds: some forty products.  Five were off by 5 % as often as not. */
+#define PROBE_BETWEEN .1
 
 static int mpi_ok(int status, const char *call)
 {
@@ -84,29 +84,6 @@ void bench_fill(void *to, enum dtype t, int64_t n, double scale, double offset)
         memcpy((char *)to + i * e, to, (size_t)((n - i < made ? n - i : made) * e));
 }
 
-/* ---- the probe ---- */
-
-double bench_probe(struct bench *b, double seconds)
-{
-    struct linear l = { .n = P, .in = P, .out = P, .in_out = true, .ldx = P, .ldy = P };
-    double s[PROBES_MOST], begun, from;
-    struct summary of;
-    int n = 0;
-
-    if (bench_barrier() < 0)
-        return NAN;
-    begun = lanes_now();
-    for (int i = -1; n < PROBES_MOST && (n < PROBES || lanes_now() - begun < seconds); i++) {
-        from = lanes_now();
-        if (kernels_ops(b->k)->linear(b->k, &l, b->probe, b->probe + P * P, NULL, b->probe + 2 * P * P, NULL, NULL) < 0)
-            return NAN;
-        if (i >= 0)                     /* the first makes the primitive */
-            s[n++] = lanes_now() - from;
-    }
-    summarize(s, n, &of);
-    return bench_max(of.median);
-}
-
 /* ---- samples ---- */
 
 int bench_known(struct bench *b, const struct series *s)
@@ -155,7 +132,7 @@ int bench_keep(struct bench *b, const struct series *s, const double *seconds, i
 
 int bench_flush(struct bench *b)
 {
-    double after = bench_probe(b, 0);
+    double after = probe_take(b->probe, PROBE_BETWEEN);
     int rc = isnan(after) ? -1 : 0;
 
     for (int i = 0; i < b->npending; i++)
@@ -173,15 +150,14 @@ int bench_flush(struct bench *b)
 
 static int open_kernels(struct bench *b)
 {
-    struct kernels_need need = { .n = P, .widest_in = P, .widest_out = P, .vocab = P, .seq = 256, .dim = 128,
+    struct kernels_need need = { .n = 512, .widest_in = 512, .widest_out = 512, .vocab = 512, .seq = 256, .dim = 128,
                                  .threads = b->threads, .at = DT_BF16, .wt = DT_BF16 };
     int64_t bytes = kernels_workspace(&need);
 
     b->workspace = bench_memory(bytes);
-    b->probe = bench_memory(3 * P * P * (int64_t)sizeof(float));
+    b->probe = probe_open(b->threads);
     if (!b->workspace || !b->probe)
         return -1;
-    bench_fill(b->probe, DT_FP32, 2 * P * P, 0.1, 0);
     b->k = kernels_open(b->threads, b->workspace, bytes, false);
     return b->k ? 0 : -1;
 }
@@ -220,7 +196,7 @@ int bench_open(struct bench *b)
     MPI_Comm_size(MPI_COMM_WORLD, &b->nranks);
     if (neighbours(&b->per_node) < 0 || open_kernels(b) < 0 || open_comm(b) < 0)
         return -1;
-    b->probe_before_s = bench_probe(b, 0);
+    b->probe_before_s = probe_take(b->probe, PROBE_BETWEEN);
     return isnan(b->probe_before_s) ? -1 : 0;
 }
 
@@ -230,7 +206,7 @@ void bench_close(struct bench *b)
     kernels_close(b->k);
     free(b->staging);
     free(b->workspace);
-    free(b->probe);
+    probe_close(b->probe);
     free(b->pending);
 }
 

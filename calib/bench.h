@@ -20,6 +20,7 @@
 #include "calib/series.h"
 #include "exec/comm.h"
 #include "exec/kernels.h"
+#include "exec/probe.h"
 #include "model/plan.h"
 
 enum bench_kind { BENCH_OWN, BENCH_PASSES, BENCH_PROGRAM, BENCH_COLL, BENCH_OVERLAP };
@@ -46,7 +47,7 @@ struct bench {
 
     struct kernels *k;
     void    *workspace;
-    float   *probe;                     /* operands */
+    struct probe *probe;
     double   probe_before_s;
     struct comm *comm;                  /* of all ranks */
     void    *staging;
@@ -60,9 +61,6 @@ void bench_close(struct bench *b);      /* accepts what failed to open */
 /* One item in about `seconds`, into the database.  What the calibration has already is not timed
  * again.  0, or -1 reported. */
 int bench_run(struct bench *b, const struct bench_item *item, double seconds);
-
-/* The probe product, repeated for so long: the slowest rank's median; NaN reported. */
-double bench_probe(struct bench *b, double seconds);
 
 /* What is to be measured, and in how much time. */
 struct bench_wish {

@@ -1,10 +1,16 @@
 /* bench_overlap.c -- how much slower kernels and collectives are while both run: a thread runs a
  * row of collectives as the executor's communication threads do, while the main thread repeats a
- * kernel until the last is done.  Beside them the same alone, just before. */
+ * kernel until the last is done.  Beside them the same alone, just before.
+ *
+ * Twice: one call after the other, which tells what kernels lose; and calls with a rest before each,
+ * as they come in training, where a unit's compute lies between two collectives.  On shared cores
+ * that is another matter: a thread that has slept is let in at once, one that never sleeps waits for its
+ * time slice (Linux gives it 3 to 4 ms later, at every hop of a ring). */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "calib/bench.h"
 #include "calib/words.h"
@@ -13,9 +19,14 @@
 
 /* Shapes of a small model's block: operands and results of a few megabytes. */
 enum { TOKENS = 512, WIDTH = 768, HEADS = 12, DIM = 64, SEQ = 256, WORDS = 8192 };
-enum { MOST = 4000, CALLS_LEAST = 4, CALLS_MOST = 400, KERNELS_LEAST = 6, LEAST = 5, NTEXTS = 32 };
+enum { MOST = 4000, CALLS_LEAST = 4, CALLS_MOST = 400, KERNELS_LEAST = 6, LEAST = 5, NTEXTS = 64 };
 
-static const int64_t COLL_BYTES = 8 << 20;
+/* What a collective loses beside kernels is time (waits for its turn) more than rate, so that one
+ * size would not do; of copies the rate is all. */
+static const int64_t sizes[] = { 1 << 20, 8 << 20 };
+enum { NSIZES = sizeof sizes / sizeof *sizes, RESTED = 40 };
+/* A block's compute, about. */
+static const struct timespec REST = { 0, 5000000 };
 static const enum coll_op ops[] = { COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_REDUCE_SCATTER, NCOLL };
 static const enum kernel_class classes[] = { KC_GEMM, KC_ATTENTION, KC_NORM, KC_ELEMENTWISE, KC_LOSS, KC_EMBEDDING,
                                              KC_COPY };
@@ -27,8 +38,10 @@ struct overlap {
     float *stats;
     int32_t *ids;
     enum coll_op op;                    /* NCOLL: copies */
+    int64_t bytes;                      /* of a call's full buffer */
     struct kernels *copier;             /* the other stream's: one thread, no workspace */
     int     ncalls, ncall_s, nkernel_s;
+    bool    rests;                      /* before each call */
     double  each;                       /* seconds of a call alone */
     double *call_s, *kernel_s;
     atomic_bool done;
@@ -61,7 +74,7 @@ static int run_kernel(struct overlap *o, enum kernel_class kind)
 
 static int run_call(struct overlap *o)
 {
-    int64_t elems = COLL_BYTES / dtype_bytes(o->t);
+    int64_t elems = o->bytes / dtype_bytes(o->t);
     bool reduces = o->op != COLL_ALL_GATHER;
     struct coll_call c = { .op = o->op, .dtype = o->t, .red = reduces ? RED_AVG : RED_NONE, .algo = ALGO_RING,
                            .elems = round_up(elems, o->b->nranks), .send = o->send,
@@ -75,6 +88,8 @@ static int run_call(struct overlap *o)
 static int run_calls(struct overlap *o)
 {
     for (int i = 0; i < o->ncalls; i++) {
+        if (o->rests)
+            nanosleep(&REST, NULL);
         double from = lanes_now();
         if (run_call(o) < 0)
             return -1;
@@ -157,7 +172,8 @@ static struct series series_of(const struct overlap *o, const char *name, const 
 {
     return (struct series){ .kind = SERIES_OVERLAP, .name = name, .beside = beside, .dtype = o->t,
                             .algorithm = o->op == NCOLL ? "" : "ring", .ranks = o->b->nranks,
-                            .per_node = o->b->per_node, .threads = o->b->threads, .started = bench_wall_clock() };
+                            .per_node = o->b->per_node, .threads = o->b->threads, .bytes = o->bytes,
+                            .started = bench_wall_clock() };
 }
 
 static int keep(struct overlap *o, const char *name, const char *beside, const double *s, int n, bool slowest)
@@ -193,6 +209,20 @@ static const char *alone_before(struct overlap *o, const char *other)
     return to;
 }
 
+/* What the calls take when they have rested before. */
+static int rested(struct overlap *o, enum kernel_class kind)
+{
+    char *beside = o->texts[o->ntexts++ % NTEXTS];
+    int rc;
+
+    snprintf(beside, sizeof o->texts[0], "%s, rested", class_words[kind]);
+    o->ncalls = o->ncalls < RESTED ? o->ncalls : RESTED;
+    o->rests = true;
+    rc = together_once(o, kind);
+    o->rests = false;
+    return rc < 0 ? -1 : keep(o, other_name(o), beside, o->call_s, o->ncall_s, true);
+}
+
 /* Means are compared, not medians: where cores are shared, a kernel either waits for a time slice or
  * does not. */
 static int pair(struct overlap *o, enum kernel_class kind, double slice)
@@ -209,9 +239,10 @@ static int pair(struct overlap *o, enum kernel_class kind, double slice)
     plan_calls(o, fmax(slice / 4, KERNELS_LEAST * mean(o->kernel_s, o->nkernel_s)));
     if (bench_barrier() < 0 || run_calls(o) < 0 || keep(o, other, none_other, o->call_s, o->ncall_s, true) < 0)
         return -1;
-    if (together(o, kind) < 0 || keep(o, name, other, o->kernel_s, o->nkernel_s, false) < 0)
+    if (together(o, kind) < 0 || keep(o, name, other, o->kernel_s, o->nkernel_s, false) < 0 ||
+        keep(o, other, name, o->call_s, o->ncall_s, true) < 0)
         return -1;
-    return keep(o, other, name, o->call_s, o->ncall_s, true);
+    return rested(o, kind);
 }
 
 /* What one call takes alone. */
@@ -264,21 +295,29 @@ static void close_operands(struct overlap *o)
     free(o->kernel_s);
 }
 
+/* One operation at one size, beside all classes. */
+static int pairs(struct overlap *o, double slice)
+{
+    int rc = warm_up(o);
+
+    for (size_t c = 0; c < sizeof classes / sizeof *classes && rc == 0; c++)
+        rc = pair(o, classes[c], slice);
+    return rc < 0 ? -1 : bench_flush(o->b);
+}
+
 int bench_overlap(struct bench *b, enum dtype t, double seconds)
 {
     enum { NOPS = sizeof ops / sizeof *ops, NCLASSES = sizeof classes / sizeof *classes };
     struct overlap o = { .b = b, .t = t };
-    double slice = seconds / (NOPS * NCLASSES);
+    double slice = seconds / (((NOPS - 1) * NSIZES + 1) * NCLASSES);
     int rc = open_operands(&o);
 
-    for (int i = 0; i < NOPS && rc == 0; i++) {
-        o.op = ops[i];
-        rc = warm_up(&o);
-        for (int c = 0; c < NCLASSES && rc == 0; c++)
-            rc = pair(&o, classes[c], slice);
-        if (rc == 0)
-            rc = bench_flush(b);
-    }
+    for (int i = 0; i < NOPS && rc == 0; i++)
+        for (int k = ops[i] == NCOLL ? NSIZES - 1 : 0; k < NSIZES && rc == 0; k++) {
+            o.op = ops[i];
+            o.bytes = sizes[k];
+            rc = pairs(&o, slice);
+        }
     close_operands(&o);
     return rc;
 }

@@ -244,7 +244,7 @@ static int cmd_run(int argc, char **argv)
 
 static int probe(struct cal *c)
 {
-    double s = bench_open(&c->b) < 0 ? (double)NAN : bench_probe(&c->b, c->probe_s);
+    double s = bench_open(&c->b) < 0 ? (double)NAN : probe_take(c->b.probe, c->probe_s);
 
     if (isnan(s))
         return -1;

@@ -13,6 +13,8 @@
 #include "model/cluster.h"
 #include "model/fail.h"
 
+enum { OVERLAP_SIZES = 8 };
+
 /* A series that counts now. */
 struct row {
     enum series_kind kind;
@@ -257,12 +259,17 @@ static void fit_collectives(const struct rows *rows, struct measured_device *m, 
     m->coll = to;
 }
 
-/* The overlap series `name` beside `beside`. */
-static const struct row *overlap_row(const struct rows *rows, const char *name, const char *beside, enum dtype t)
+/* What version 0.1.0 did not write down: it timed one size. */
+static int64_t overlap_bytes(const struct row *r) { return r->bytes > 0 ? r->bytes : 8 << 20; }
+
+/* The overlap series `name` beside `beside`, the collective being of so many bytes. */
+static const struct row *overlap_row(const struct rows *rows, const char *name, const char *beside, enum dtype t,
+                                     int64_t bytes)
 {
     for (int i = 0; i < rows->n; i++) {
         const struct row *r = &rows->r[i];
-        if (r->kind == SERIES_OVERLAP && r->dtype == t && !strcmp(r->name, name) && !strcmp(r->beside, beside))
+        if (r->kind == SERIES_OVERLAP && r->dtype == t && overlap_bytes(r) == bytes && !strcmp(r->name, name) &&
+            !strcmp(r->beside, beside))
             return r;
     }
     return NULL;
@@ -270,34 +277,89 @@ static const struct row *overlap_row(const struct rows *rows, const char *name, 
 
 /* How many times longer; means, for a kernel on a shared core waits or does not.  Adds to *square
  * what the two are not sure of. */
-static double slower(const struct rows *rows, const char *name, const char *beside, enum dtype t, double *square)
+static double slower(const struct rows *rows, const char *name, const char *beside, enum dtype t, int64_t bytes,
+                     double *square)
 {
     char alone[80];
     const struct row *a, *b;
 
     snprintf(alone, sizeof alone, "alone before %s", beside);
-    a = overlap_row(rows, name, alone, t);
-    b = overlap_row(rows, name, beside, t);
+    a = overlap_row(rows, name, alone, t, bytes);
+    b = overlap_row(rows, name, beside, t, bytes);
     if (!a || !b)
         return 0;
     *square += a->confidence * a->confidence + b->confidence * b->confidence;
     return fmax(b->mean / a->mean, 1);
 }
 
+/* Of collectives that had rested before each call, if that was timed: they lose less time, and so
+ * what kernels lose to one of them is spread over less. */
+static void rested(const struct rows *rows, const char *name, const char *other, enum dtype t, int64_t bytes,
+                   struct measured_overlap *o)
+{
+    char alone[80], beside[80];
+    const struct row *a, *b;
+    double works = (o->compute - 1) * o->other;
+
+    snprintf(alone, sizeof alone, "alone before %s", name);
+    snprintf(beside, sizeof beside, "%s, rested", name);
+    a = overlap_row(rows, other, alone, t, bytes);
+    b = overlap_row(rows, other, beside, t, bytes);
+    if (!a || !b)
+        return;
+    o->other = fmax(b->mean / a->mean, 1);
+    o->compute = 1 + works / o->other;
+}
+
+static void add_overlap(const struct rows *rows, enum kernel_class kind, int op, enum dtype t, int64_t bytes,
+                        struct measured_device *m, struct measured_overlap *to)
+{
+    const char *other = op == NCOLL ? "other copy" : coll_name((enum coll_op)op), *name = class_words[kind];
+    struct measured_overlap o = { .kind = kind, .op = op, .bytes = bytes };
+    double square = 0;
+
+    o.compute = slower(rows, name, other, t, bytes, &square);
+    o.other = slower(rows, other, name, t, bytes, &square);
+    o.spread = sqrt(square);
+    if (o.compute == 0 || o.other == 0)
+        return;
+    rested(rows, name, other, t, bytes, &o);
+    to[m->noverlap++] = o;
+}
+
+/* Sizes that were timed of any overlap, ascending. */
+static int overlap_sizes(const struct rows *rows, int64_t out[OVERLAP_SIZES])
+{
+    int n = 0;
+
+    for (int i = 0; i < rows->n; i++) {
+        int64_t bytes = overlap_bytes(&rows->r[i]);
+        int at = 0;
+        if (rows->r[i].kind != SERIES_OVERLAP)
+            continue;
+        while (at < n && out[at] < bytes)
+            at++;
+        if ((at < n && out[at] == bytes) || n == OVERLAP_SIZES)
+            continue;
+        memmove(out + at + 1, out + at, (size_t)(n++ - at) * sizeof *out);
+        out[at] = bytes;
+    }
+    return n;
+}
+
+/* In the plan's precision where that was timed. */
 static void fit_overlap(const struct rows *rows, struct measured_device *m, struct measured_overlap *to)
 {
+    int64_t sizes[OVERLAP_SIZES];
+    int n = overlap_sizes(rows, sizes);
+
     for (int kind = 0; kind < NKERNEL_CLASS; kind++)
-        for (int op = 0; op <= NCOLL; op++) {
-            const char *other = op == NCOLL ? "other copy" : coll_name((enum coll_op)op), *name = class_words[kind];
-            enum dtype t = overlap_row(rows, name, other, m->precision) ? m->precision : DT_FP32;
-            double square = 0;
-            struct measured_overlap o = { .kind = (enum kernel_class)kind, .op = op, .bytes = 8 << 20 };
-            o.compute = slower(rows, name, other, t, &square);
-            o.other = slower(rows, other, name, t, &square);
-            o.spread = sqrt(square);
-            if (o.compute > 0 && o.other > 0)
-                to[m->noverlap++] = o;
-        }
+        for (int op = 0; op <= NCOLL; op++)
+            for (int i = 0; i < n; i++) {
+                const char *other = op == NCOLL ? "other copy" : coll_name((enum coll_op)op);
+                bool own = overlap_row(rows, class_words[kind], other, m->precision, sizes[i]) != NULL;
+                add_overlap(rows, (enum kernel_class)kind, op, own ? m->precision : DT_FP32, sizes[i], m, to);
+            }
     m->overlap = to;
 }
 
@@ -314,6 +376,27 @@ static void fit_own(const struct rows *rows, struct measured_overheads *o)
 }
 
 /* ---- all ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* What nine changes from a series' probe before to the one after it do not exceed, of ten. */
+static double unsteady(const struct rows *rows, double *change)
+{
+    int n = 0;
+
+    for (int i = 0; i < rows->n; i++) {
+        const double *p = rows->r[i].probe;
+        if (p[0] > 0 && p[1] > 0)
+            change[n++] = fabs(p[1] - p[0]) / (p[0] + p[1]);
+    }
+    qsort(change, (size_t)n, sizeof *change, by_value);
+    return n ? change[(int)(.9 * (n - 1))] : 0;
+}
 
 static void fit_probe(const struct rows *rows, struct measured_device *m)
 {
@@ -334,7 +417,22 @@ static void fit_probe(const struct rows *rows, struct measured_device *m)
         m->probe_s = of.median;
         m->drift = (of.p95 - of.p05) / 2 / of.median;
     }
+    m->unsteady = unsteady(rows, p);
     free(p);
+}
+
+/* Every series as if the machine had been then what it was at the median probe.  What the executor
+ * itself takes is waiting for the kernel more than work: that stays. */
+static void at_one_pace(const struct rows *rows, double probe_s)
+{
+    for (int i = 0; i < rows->n; i++) {
+        struct row *r = &rows->r[i];
+        double then = (r->probe[0] + r->probe[1]) / 2;
+        if (r->kind == SERIES_OWN || r->kind == SERIES_OVERLAP || !(then > 0) || !(probe_s > 0))
+            continue;
+        r->median *= probe_s / then;
+        r->mean *= probe_s / then;
+    }
 }
 
 static void fit_words(const struct rows *rows, const struct fit_want *w, const char *cpu, const char *host,
@@ -354,13 +452,15 @@ static void fit_words(const struct rows *rows, const struct fit_want *w, const c
 /* One block for all arrays, each as long as there are rows: slack that nobody minds. */
 static void fit_rows(const struct rows *rows, struct measured_device *m)
 {
-    size_t n = (size_t)rows->n, overlaps = NKERNEL_CLASS * (NCOLL + 1);
+    size_t n = (size_t)rows->n, overlaps = NKERNEL_CLASS * (NCOLL + 1) * OVERLAP_SIZES;
     char *at = calloc(1, n * (sizeof(struct measured_kernel) + sizeof(struct measured_bytes)
                               + sizeof(struct measured_coll)) + overlaps * sizeof(struct measured_overlap));
 
     if (!at)
         abort();
     m->store = at;
+    fit_probe(rows, m);
+    at_one_pace(rows, m->probe_s);
     fit_kernels(rows, m, (struct measured_kernel *)(void *)at);
     at += n * sizeof(struct measured_kernel);
     fit_passes(rows, m, (struct measured_bytes *)(void *)at);
@@ -369,7 +469,6 @@ static void fit_rows(const struct rows *rows, struct measured_device *m)
     at += n * sizeof(struct measured_coll);
     fit_overlap(rows, m, (struct measured_overlap *)(void *)at);
     fit_own(rows, &m->own);
-    fit_probe(rows, m);
 }
 
 static int read_machine(struct db *db, const struct fit_want *w, const char *cpu, struct rows *rows,

@@ -16,7 +16,6 @@
 #include "model/fail.h"
 #include "model/opts.h"
 
-enum { COMM_MPI, COMM_NCCL, COMM_NULL };
 enum { MOST_STEPS = 100000000 };        /* a report of each is kept */
 enum { DEVICE_CPU, DEVICE_CUDA };
 
@@ -154,6 +153,11 @@ static int plan_for_here(struct dpxrun *r)
 
 /* ---- the run ---- */
 
+int run_threads(const struct dpxrun *r)
+{
+    return r->o.threads ? (int)r->o.threads : host_threads((int)r->here.cluster.world_size);
+}
+
 static struct train_args train_args(const struct dpxrun *r)
 {
     const struct options *o = &r->o;
@@ -164,7 +168,7 @@ static struct train_args train_args(const struct dpxrun *r)
         .beta2 = o->beta2, .eps = o->eps, .weight_decay = o->weight_decay,
         .limit = cluster_available(&r->here.cluster), .rank = (int)o->rank, .null = o->comm == COMM_NULL,
         .no_compute = o->no_compute, .guarded = o->guarded, .reference = o->reference,
-        .threads = o->threads ? (int)o->threads : host_threads((int)r->here.cluster.world_size),
+        .threads = run_threads(r),
         .algo = (enum coll_algo)o->algorithm, .sum = (enum coll_sum)o->sum, .save_grads = o->save_grads,
     };
 }
@@ -263,7 +267,7 @@ static int all(struct dpxrun *r)
     struct train_refusal why = { .bad_input = false };
     int status = EXIT_FAILED;
 
-    if (r->rank == 0 && predict(r) < 0)
+    if (predict(r) < 0)
         return EXIT_FAILED;
     r->train = train_open(&a, &why);
     if (!r->train) {

@@ -16,6 +16,7 @@
 #include "model/measured.h"
 #include "sim/simulate.h"
 
+enum { COMM_MPI, COMM_NCCL, COMM_NULL };     /* options.comm */
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2, EXIT_NO = 3 };
 
 struct options {
@@ -69,9 +70,14 @@ struct dpxrun {
     struct exec_over first_over;
 };
 
+/* ---- dpxrun.c ---- */
+
+/* Threads of a rank's compute. */
+int run_threads(const struct dpxrun *r);
+
 /* ---- dpxrun_predict.c ---- */
 
-/* 0, or -1 reported.  Rank 0 only. */
+/* 0, or -1 reported.  All ranks, for they take the probe together; rank 0 has the prediction. */
 int  predict(struct dpxrun *r);
 void predicted_free(struct predicted *p);
 /* Allocated at most, by what is to be run: a single step has no steady one. */

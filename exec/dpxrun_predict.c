@@ -1,22 +1,54 @@
 #include "exec/dpxrun.h"
 
 #include <math.h>
+#include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "calib/measured_for.h"
+#include "exec/host_info.h"
+#include "exec/probe.h"
 #include "model/fail.h"
 
 const char *const run_phase_names[NRP] = { "compute", "exposed communication", "optimizer", "idle" };
+
+/* Long enough for a median that two probes in a row agree upon within a percent or two. */
+#define PROBE_S .2
+
+/* How fast the machine is now, where a calibration says how fast it was then: of as many ranks with as
+ * many threads each.  All ranks together; rank 0 knows. */
+static int probe_now(struct dpxrun *r)
+{
+    struct measured_device *known = &r->predicted.known;
+    int threads = run_threads(r);
+    int wanted = r->rank == 0 && known->probe_s > 0 && known->ranks == r->here.cluster.world_size &&
+                 known->threads == threads;
+
+    if (MPI_Bcast(&wanted, 1, MPI_INT, 0, MPI_COMM_WORLD) != MPI_SUCCESS)
+        return fail("MPI_Bcast failed before the probe");
+    if (!wanted)
+        return 0;
+    struct probe *p = probe_open(threads);
+    double s = p ? probe_take(p, PROBE_S) : (double)NAN;
+    probe_close(p);
+    if (isnan(s))
+        return -1;
+    if (r->rank == 0)
+        measured_now(known, s);
+    return 0;
+}
 
 int predict(struct dpxrun *r)
 {
     struct predicted *p = &r->predicted;
 
-    if (measured_for(r->o.db, false, r->here.precision, &r->here.cluster, &p->known) < 0 ||
-        evaluate(&r->here, &p->e) < 0)
+    if (r->rank == 0 && measured_for(r->o.db, false, r->here.precision, &r->here.cluster, &p->known) < 0)
         return -1;
-    if (simulate_plan(&r->here, &p->e, &p->t, &p->run) < 0)
+    if (r->o.comm != COMM_NULL && probe_now(r) < 0)
+        return -1;
+    if (r->rank != 0)
+        return 0;
+    if (evaluate(&r->here, &p->e) < 0 || simulate_plan(&r->here, &p->e, &p->t, &p->run) < 0)
         return -1;
     p->phase[RP_COMPUTE] = p->t.line.compute_s;
     p->phase[RP_EXPOSED] = p->t.line.exposed_s;

@@ -85,13 +85,26 @@ struct measured_device {
     enum dtype precision;       /* of the plans for which kernels were timed */
     int64_t    ranks;           /* busy at once; 0: nobody said (imported sweeps) */
     int64_t    threads;         /* of each rank's kernels */
-    double     probe_s;         /* the probe product, median */
+    double     probe_s;         /* the probe product, median; all times are as if it always took that */
     double     drift;           /* its spread over the whole calibration: what the machine itself does */
+    double     unsteady;        /* how much it changes between one probe and the next, likewise */
+    double     now_s;           /* the probe just before a prediction; 0: not taken */
     double     taken;           /* when it ended, seconds since 1970 */
     char       device[128];     /* "cpu" and its name, or the GPU's */
     char       basis[256];      /* for people: what, when, where */
     void      *store;           /* owns the arrays */
 };
+
+/* The machine as it is now, by a probe (exec/probe.h): all times change with it (measured_pace()), and
+ * what is left of `drift` is what happens between two probes.  Nothing changes where the calibration has
+ * no probe. */
+void measured_now(struct measured_device *m, double probe_s);
+
+/* What every time is to be multiplied with: the probe now over the probe then. */
+static inline double measured_pace(const struct measured_device *m)
+{
+    return m->now_s > 0 && m->probe_s > 0 ? m->now_s / m->probe_s : 1;
+}
 
 /* Accepts what was never filled, if zeroed. */
 void measured_device_free(struct measured_device *m);

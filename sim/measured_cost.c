@@ -184,8 +184,8 @@ static bool same(const struct measured_kernel *p, const struct kernel_query *q)
             (p->seq == q->seq && p->dim == q->dim && fabs(p->flops - k->flops) <= 1e-6 * k->flops));
 }
 
-bool measured_kernel(const struct measured_device *d, const struct gemm_device *on, const struct kernel_query *q,
-                     struct estimate *out)
+static bool kernel(const struct measured_device *d, const struct gemm_device *on, const struct kernel_query *q,
+                   struct estimate *out)
 {
     for (int i = 0; i < d->nkernel; i++)
         if (same(&d->kernel[i], q)) {
@@ -197,6 +197,15 @@ bool measured_kernel(const struct measured_device *d, const struct gemm_device *
     return q->k->kind == KC_ATTENTION ? attention(d, q, out) : streaming(d, q, out);
 }
 
+bool measured_kernel(const struct measured_device *d, const struct gemm_device *on, const struct kernel_query *q,
+                     struct estimate *out)
+{
+    bool known = kernel(d, on, q, out);
+
+    out->s *= measured_pace(d);
+    return known;
+}
+
 bool measured_pass(const struct measured_device *d, enum measured_pass pass, double bytes, struct estimate *out)
 {
     struct bracket b = { .x = bytes };
@@ -204,7 +213,9 @@ bool measured_pass(const struct measured_device *d, enum measured_pass pass, dou
     for (int i = 0; i < d->nbytes; i++)
         if (d->bytes[i].pass == pass)
             offer(&b, (double)d->bytes[i].bytes, d->bytes[i].s, d->bytes[i].spread);
-    return between(&b, out);
+    bool known = between(&b, out);
+    out->s *= measured_pace(d);
+    return known;
 }
 
 /* ---- collectives ---- */
@@ -285,7 +296,7 @@ bool measured_coll(const struct cluster *c, const struct coll_query *query, stru
     if (n == 0 || coll_cost_measured(c, sweep, n, q->op, q->ranks, q->per_node, q->bytes, &cost) < 0 ||
         cost.basis != BASIS_MEASURED)
         return false;
-    *out = (struct estimate){ cost.s, log(cost.high_s / cost.s), cost.outside, 0 };
+    *out = (struct estimate){ cost.s * measured_pace(c->measured), log(cost.high_s / cost.s), cost.outside, 0 };
     return true;
 }
 
@@ -347,26 +358,63 @@ static double late_at(const struct bracket *b)
     return b->has[1] ? b->s[1] : b->s[0] * fmax(1, b->x / fmax(b->at[0], 1));
 }
 
+/* What of a core's time it works: of the nearest sizes, a line between them. */
+static double share_at(const struct bracket *b)
+{
+    if (b->has[0] && b->has[1])
+        return b->s[0] + (b->s[1] - b->s[0]) * (b->x - b->at[0]) / (b->at[1] - b->at[0]);
+    return b->has[1] ? b->s[1] : b->s[0];
+}
+
+/* The mean over kernels of what a collective of one measured size loses.  `i`: the first point of the
+ * size; false where an earlier one was it. */
+static bool mean_loss(const struct cluster *c, const struct coll_query *q, enum coll_op op, enum kernel_class kind,
+                      double alone_s, int i, double *late_s, double *works)
+{
+    const struct measured_device *d = c->measured;
+    int64_t bytes = d->overlap[i].bytes;
+    double late, work;
+    int n = 0;
+
+    *late_s = *works = 0;
+    for (int k = 0; k < d->noverlap; k++) {
+        const struct measured_overlap *p = &d->overlap[k];
+        if (p->op != (int)op || products(p->kind) != products(kind) || p->bytes != bytes ||
+            !losses(c, q, p, alone_s, &late, &work))
+            continue;
+        if (n == 0 && k < i)
+            return false;
+        *late_s += late;
+        *works += work;
+        n++;
+    }
+    if (n > 0) {
+        *late_s /= n;
+        *works /= n;
+    }
+    return n > 0;
+}
+
 bool measured_beside(const struct cluster *c, const struct coll_query *q, enum kernel_class kind, double alone_s,
                      double *compute, double *coll)
 {
     const struct measured_device *d = c->measured;
     enum coll_op op = overlap_known(d, q->op) ? q->op : COLL_ALL_GATHER;
-    struct bracket b = { .x = (double)q->bytes };
-    double sum = 0, late, works;
-    int n = 0;
+    struct bracket time = { .x = (double)q->bytes }, work = { .x = (double)q->bytes };
+    double late, works;
 
-    for (int i = 0; i < d->noverlap; i++) {
-        const struct measured_overlap *p = &d->overlap[i];
-        if (p->op != (int)op || products(p->kind) != products(kind) || !losses(c, q, p, alone_s, &late, &works))
-            continue;
-        offer(&b, p->bytes > 0 ? (double)p->bytes : b.x, late, p->spread);
-        sum += works;
-        n++;
-    }
-    if (n == 0 || !(alone_s > 0))
+    if (!(alone_s > 0))
         return false;
-    *coll = 1 + late_at(&b) / alone_s;
-    *compute = 1 + sum / n / *coll;
+    for (int i = 0; i < d->noverlap; i++) {
+        double at = d->overlap[i].bytes > 0 ? (double)d->overlap[i].bytes : time.x;
+        if (!mean_loss(c, q, op, kind, alone_s, i, &late, &works))
+            continue;
+        offer(&time, at, late, 0);
+        offer(&work, at, works, 0);
+    }
+    if (!time.has[0] && !time.has[1])
+        return false;
+    *coll = 1 + late_at(&time) / alone_s;
+    *compute = 1 + share_at(&work) / *coll;
     return true;
 }

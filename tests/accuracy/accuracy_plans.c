@@ -1,6 +1,7 @@
 /* accuracy_plans.c -- the plans of `make accuracy`: ones that no fit has seen.
  *
- *     accuracy_plans DIR N             about N plans for two ranks of this machine, as DIR/NNN.json
+ *     accuracy_plans DIR N [CLUSTER]   about N plans for CLUSTER (default localhost:2: two ranks of
+ *                                      this machine), as DIR/NNN.json
  *     accuracy_plans --models DIR      their models
  *
  * Two models, two numbers of tokens a step each: four groups, within which a planner has to choose.
@@ -17,7 +18,9 @@
 #include "model/fail.h"
 #include "sim/enumerate.h"
 
-enum { SEQ = 256, RANKS = 2, CELLS = NSTRATEGY * NDIALECT };
+enum { SEQ = 256, CELLS = NSTRATEGY * NDIALECT };
+
+static const char *cluster = "localhost:2";
 
 static const struct { const char *name, *config; } models[] = {
     { "gpt", "{\"model_type\": \"gpt2\", \"n_layer\": 6, \"n_embd\": 384, \"n_head\": 6, \"n_positions\": 512,"
@@ -74,7 +77,7 @@ static int write_plan_file(const char *dir, int number, const char *group, const
     char path[4096];
     int rc;
 
-    json_object_set_new(doc, "cluster", json_string("localhost:2"));
+    json_object_set_new(doc, "cluster", json_string(cluster));
     snprintf(path, sizeof path, "%s/%03d.json", dir, number);
     rc = json_dump_file(doc, path, JSON_INDENT(1));
     printf("%03d\t%s\t%s %s b%" PRId64 "x%" PRId64 " recompute %s\n", number, group, strategy_name(p->strategy),
@@ -93,7 +96,7 @@ static int write_group(const char *dir, int g, int first, int n)
 
     snprintf(where, sizeof where, "model %s", models[g / 2].name);
     snprintf(group, sizeof group, "%s-%" PRId64, models[g / 2].name, batches[g % 2] * SEQ);
-    if (!j || model_from_config(j, where, &m) < 0 || cluster_load("localhost:2", &c) < 0)
+    if (!j || model_from_config(j, where, &m) < 0 || cluster_load(cluster, &c) < 0)
         return -1;
     json_decref(j);
     struct search_options o = { .model = &m, .cluster = &c, .seq = SEQ, .global_batch = batches[g % 2],
@@ -139,10 +142,12 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--models"))
         return write_models(argv[2]) < 0;
-    int n = argc == 3 ? atoi(argv[2]) : 0, first = 1;
+    int n = argc == 3 || argc == 4 ? atoi(argv[2]) : 0, first = 1;
 
     if (n < GROUPS)
-        return fail("usage: accuracy_plans DIR N, at least %d", GROUPS), 2;
+        return fail("usage: accuracy_plans DIR N [CLUSTER], N at least %d", GROUPS), 2;
+    if (argc == 4)
+        cluster = argv[3];
     for (int g = 0; g < GROUPS; g++) {
         int made = write_group(argv[1], g, first, n / GROUPS + (g < n % GROUPS));
         if (made < 0)

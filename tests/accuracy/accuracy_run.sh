@@ -5,6 +5,7 @@
 #     PLANS=64     plans, in four groups          STEPS=8      optimizer steps a run
 #     REPEATS=2    runs of each plan              TRIES=4      of a run whose probe moved
 #     SECONDS_CALIBRATION=240                     DIR=$B/accuracy
+#     LAB=1  on two nodes joined by 1 Gbit/s, emulated (tests/lab/lab.sh, root): PLANS=24, $B/accuracy-lab
 #
 # Interrupted, it goes on where it was; with ANEW=1 it starts again.  Everything stays in DIR: the
 # database with predictions, runs and calibrations, the plans, runs.tsv, table.txt.
@@ -13,19 +14,27 @@
 # (predicted.tsv).  Around every run a probe product is timed on all cores; a run whose two probes
 # differ by more than 5 %, or whose machine was busy with others, is repeated.
 set -eu
-B=${B:-build} PLANS=${PLANS:-64} STEPS=${STEPS:-8} REPEATS=${REPEATS:-2} TRIES=${TRIES:-4}
-CALIBRATION=${SECONDS_CALIBRATION:-240} DIR=${DIR:-$B/accuracy}
+LAB=${LAB:-} B=${B:-build} STEPS=${STEPS:-8} REPEATS=${REPEATS:-2} TRIES=${TRIES:-4}
+PLANS=${PLANS:-${LAB:+24}} PLANS=${PLANS:-64}
+CALIBRATION=${SECONDS_CALIBRATION:-240} DIR=${DIR:-$B/accuracy${LAB:+-lab}}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 db=$DIR/accuracy.db
 
 die() { echo "accuracy: $*" >&2; exit 1; }
-probe() { "$B/dpxcal" probe --ranks 2; }
+
+# Ranks on this machine, or one on each node of the lab.
+on_ranks() {
+    program=$B/$1
+    shift
+    if [ -n "$LAB" ]; then LAB_SECONDS=1200 lab_run 1 "$program" "$@"; else "$program" "$@"; fi
+}
+probe() { on_ranks dpxcal probe --ranks 2; }
 # moved A B: whether they differ by more than 5 %.
 moved() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 1.05 * b || b > 1.05 * a) }'; }
 
 # What is timed: the exact shapes of the models, at the micro-batches that plans have.
 calibrate() {
-    "$B/dpxcal" run --ranks 2 --threads 1 --model "$DIR/gpt.json,$DIR/llama.json" --seq 256 --micro-batch 1,2,4 \
+    on_ranks dpxcal run --ranks 2 --threads 1 --model "$DIR/gpt.json,$DIR/llama.json" --seq 256 --micro-batch 1,2,4 \
         --precision fp32 --seconds "$CALIBRATION" --db "$1"
 }
 
@@ -35,7 +44,13 @@ models() {
 
 plans() {
     [ -s "$DIR/plans.tsv" ] && return
-    "$B/tests/accuracy/accuracy_plans" "$DIR" "$PLANS" >"$DIR/plans.new"
+    if [ -n "$LAB" ]; then
+        cat >"$DIR/lab.json" <<'CLUSTER'
+{ "name": "lab", "nodes": 2, "gpus_per_node": 1, "gpu": { "name": "cpu", "memory_bytes": 2000000000 },
+  "intra": { "gb_per_s": 4 }, "inter": { "gb_per_s": 0.125 } }
+CLUSTER
+    fi
+    "$B/tests/accuracy/accuracy_plans" "$DIR" "$PLANS" ${LAB:+"$(cd "$DIR" && pwd)/lab.json"} >"$DIR/plans.new"
     mv "$DIR/plans.new" "$DIR/plans.tsv"
 }
 
@@ -60,7 +75,7 @@ run() {
     try=1
     while :; do
         before=$(probe)
-        "$B/dpxrun" "$DIR/$1.json" --steps "$STEPS" --threads 1 --db "$db" --json >"$DIR/run.json" 2>"$DIR/run.err" ||
+        on_ranks dpxrun "$DIR/$1.json" --steps "$STEPS" --threads 1 --db "$db" --json >"$DIR/run.json" 2>"$DIR/run.err" ||
             die "plan $1: $(tail -1 "$DIR/run.err")"
         after=$(probe)
         moved "$before" "$after" || break
@@ -103,6 +118,11 @@ mkdir -p "$DIR"
 for need in dpxcal dpxrun dpxplan tests/accuracy/accuracy_plans tests/accuracy/accuracy_table; do
     [ -x "$B/$need" ] || die "$B/$need is not built"
 done
+if [ -n "$LAB" ]; then
+    # shellcheck source=tests/lab/lab.sh
+    . tests/lab/lab.sh
+    lab_up || die "$lacking"
+fi
 models
 plans
 first_calibration

@@ -2,10 +2,13 @@
  *
  *     accuracy_table DIR               DIR/plans.tsv, DIR/runs.tsv, DIR/accuracy.db, DIR/NNN.json
  *
- * runs.tsv has one line a run that counts: plan, run in the database, probe before and after, seconds;
- * and the line "calibration" with the probes around it.  All figures of a plan are those committed
- * before its first run.  A run's step is the median of its steady steps, a plan's the median of its
- * runs.  `normalised`: the prediction times what the probe said of the machine at that moment. */
+ * runs.tsv has one line a run that counts: plan, run in the database, probe before and after.
+ * A run's step is the median of its steady steps, a plan's the median of its runs.  What is compared:
+ *   calibrated   what dpxrun committed before each run, knowing the probe of that moment
+ *   planned      what dpxplan said before all runs, knowing the calibration alone (predicted.tsv)
+ *   normalised   the planned figure times the probes around each run over the calibration's
+ * Plans are ranked as planned, and as they ran at one pace (step over probe): two runs of a shared
+ * machine are minutes apart. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,16 +23,17 @@
 #include "sim/simulate.h"
 
 enum { MOST = 512, RUNS = 8, PHASES = 4, GROUPS = 32 };
-enum guess { CALIBRATED, NORMALISED, PRIOR, ONE_MFU, PEAKS, NGUESS };
-static const char *const guess_names[] = { "calibrated", "calibrated, normalised", "datasheet prior", "constant MFU",
+enum guess { CALIBRATED, PLANNED, NORMALISED, PRIOR, ONE_MFU, PEAKS, NGUESS };
+static const char *const guess_names[] = { "calibrated", "planned, raw", "planned, normalised", "datasheet prior", "constant MFU",
                                            "FLOPs/peak + bytes/bandwidth" };
 static const char *const phases[PHASES] = { "compute", "exposed communication", "optimizer", "idle" };
 
 struct row {
     char   name[16], group[32], what[96];
     int    n;                           /* runs */
-    double run_s[RUNS], probe[RUNS];
+    double run_s[RUNS], probe[RUNS], predicted_s[RUNS], low_s[RUNS], high_s[RUNS];
     double step_s, noise;               /* median; half of the range of its runs, as a share */
+    double pace_s, pace_noise;          /* the same of runs at the calibration's pace */
     double guess[NGUESS], low, high;
     double phase[PHASES], predicted[PHASES];    /* of its last run */
     double coll[NCOLL], predicted_coll[NCOLL];  /* work of collectives, all streams */
@@ -39,8 +43,9 @@ struct row {
 struct table {
     struct row row[MOST];
     int    n;
-    double probe;                       /* around the calibration */
-    double noise;                       /* median of the plans': two runs may agree by chance */
+    double probe;                       /* of the calibration */
+    double noise;                       /* median of the plans' at one pace: two runs may agree by chance */
+    bool   lab;                         /* on several nodes */
 };
 
 /* ---- reading ---- */
@@ -112,16 +117,13 @@ static void take_entries(const struct run_record *rec, struct row *r)
     }
 }
 
-/* The first run's prediction counts: later ones are the same, for the calibration is. */
 static void take_run(const struct run_record *rec, struct row *r, double probe)
 {
     if (r->n == RUNS)
         return;
-    if (r->n == 0) {
-        r->guess[CALIBRATED] = rec->row.predicted.step_s;
-        r->low = rec->row.predicted.low_s;
-        r->high = rec->row.predicted.high_s;
-    }
+    r->predicted_s[r->n] = rec->row.predicted.step_s;
+    r->low_s[r->n] = rec->row.predicted.low_s;
+    r->high_s[r->n] = rec->row.predicted.high_s;
     r->probe[r->n] = probe;
     r->run_s[r->n++] = rec->row.end.step_s;
     for (int p = 0; p < PHASES; p++)
@@ -143,14 +145,28 @@ static int read_runs(const char *dir, struct db *db, struct table *t)
     while (f && fscanf(f, "%31s %" SCNd64 " %lf %lf\n", name, &id, &before, &after) == 4) {
         struct run_record rec;
         struct row *r = find(t, name);
-        if (!strcmp(name, "calibration"))
-            t->probe = (before + after) / 2;
         if (!r)
             continue;
         if (runs_load(db, id, &rec) < 0)
             return fclose(f), -1;
         take_run(&rec, r, (before + after) / 2);
         run_record_free(&rec);
+    }
+    if (f)
+        fclose(f);
+    return f ? 0 : -1;
+}
+
+static int read_planned(const char *dir, struct table *t)
+{
+    FILE *f = open_in(dir, "predicted.tsv");
+    char name[32];
+    double s;
+
+    while (f && fscanf(f, "%31s %lf\n", name, &s) == 2) {
+        struct row *r = find(t, name);
+        if (r)
+            r->guess[PLANNED] = s;
     }
     if (f)
         fclose(f);
@@ -182,16 +198,23 @@ static int guess_others(const char *dir, struct row *r)
 }
 
 /* The best rate of a product and of a collective that were measured. */
-static void peaks(const char *dir, double *flops, double *bytes)
+static void peaks(const char *dir, const char *plan, struct table *t, double *flops, double *bytes)
 {
     struct measured_device d;
-    struct cluster c;
+    struct plan p;
     char path[4096];
 
     *flops = *bytes = NAN;
-    snprintf(path, sizeof path, "%s/accuracy.db", dir);
-    if (cluster_load("localhost:2", &c) < 0 || measured_for(path, true, DT_FP32, &c, &d) <= 0)
+    snprintf(path, sizeof path, "%s/%s.json", dir, plan);
+    if (plan_read(path, &p) < 0)
         return;
+    snprintf(path, sizeof path, "%s/accuracy.db", dir);
+    int found = measured_for(path, true, DT_FP32, &p.cluster, &d);
+    t->lab = p.cluster.nodes > 1;
+    plan_free(&p);
+    if (found <= 0)
+        return;
+    t->probe = d.probe_s;
     for (int i = 0; i < d.nkernel; i++)
         if (d.kernel[i].m > 0)
             *flops = fmax(*flops, d.kernel[i].flops / d.kernel[i].s);
@@ -201,18 +224,17 @@ static void peaks(const char *dir, double *flops, double *bytes)
 }
 
 /* The one share of the peak that suits these very runs best: no planner could know it before. */
-static void guess_by_rates(const char *dir, struct table *t)
+static void guess_by_rates(struct table *t, double flops, double bytes)
 {
-    double flops, bytes, sum = 0;
+    double sum = 0;
 
-    peaks(dir, &flops, &bytes);
     for (int i = 0; i < t->n; i++)
         sum += log(t->row[i].step_s / t->row[i].flops) / t->n;
     for (int i = 0; i < t->n; i++) {
         struct row *r = &t->row[i];
         r->guess[ONE_MFU] = r->flops * exp(sum);
         r->guess[PEAKS] = r->flops / flops + r->bytes / bytes;
-        r->guess[NORMALISED] = r->guess[CALIBRATED] * (t->probe > 0 ? median(r->probe, r->n) / t->probe : 1);
+        r->guess[NORMALISED] = r->guess[PLANNED] * (t->probe > 0 ? median(r->probe, r->n) / t->probe : 1);
     }
 }
 
@@ -221,25 +243,49 @@ static double typical_noise(const struct table *t)
     double x[MOST];
 
     for (int i = 0; i < t->n; i++)
-        x[i] = t->row[i].noise;
+        x[i] = t->row[i].pace_noise;
     return median(x, t->n);
+}
+
+/* Half of the range, as a share of the median. */
+static double noise(const double *x, int n)
+{
+    double least = x[0], most = x[0];
+
+    for (int k = 1; k < n; k++) {
+        least = fmin(least, x[k]);
+        most = fmax(most, x[k]);
+    }
+    return (most - least) / 2 / median(x, n);
+}
+
+static void complete_row(const struct table *t, struct row *r)
+{
+    double at_pace[RUNS];
+
+    for (int k = 0; k < r->n; k++)
+        at_pace[k] = r->run_s[k] * (t->probe > 0 ? t->probe / r->probe[k] : 1);
+    r->step_s = median(r->run_s, r->n);
+    r->noise = noise(r->run_s, r->n);
+    r->pace_s = median(at_pace, r->n);
+    r->pace_noise = noise(at_pace, r->n);
+    r->guess[CALIBRATED] = median(r->predicted_s, r->n);
+    r->low = median(r->low_s, r->n);
+    r->high = median(r->high_s, r->n);
 }
 
 static int complete(const char *dir, struct table *t)
 {
+    double flops = NAN, bytes = NAN;
     int kept = 0;
 
+    if (t->n > 0)
+        peaks(dir, t->row[0].name, t, &flops, &bytes);
     for (int i = 0; i < t->n; i++) {
         struct row *r = &t->row[i];
         if (r->n == 0)
             continue;
-        double least = r->run_s[0], most = least;
-        for (int k = 1; k < r->n; k++) {
-            least = fmin(least, r->run_s[k]);
-            most = fmax(most, r->run_s[k]);
-        }
-        r->step_s = median(r->run_s, r->n);
-        r->noise = (most - least) / 2 / r->step_s;
+        complete_row(t, r);
         if (guess_others(dir, r) < 0)
             return -1;
         t->row[kept++] = *r;
@@ -247,7 +293,7 @@ static int complete(const char *dir, struct table *t)
     t->n = kept;
     if (kept == 0)
         return fail("%s: no run counts yet", dir);
-    guess_by_rates(dir, t);
+    guess_by_rates(t, flops, bytes);
     t->noise = typical_noise(t);
     return 0;
 }
@@ -280,9 +326,9 @@ static struct score score(const struct table *t, enum guess g)
 /* Of two plans of a group: 0 where the runs cannot tell them apart, else which is faster. */
 static int faster(const struct table *t, const struct row *a, const struct row *b)
 {
-    double x = fmax(a->noise, t->noise), y = fmax(b->noise, t->noise), noise = sqrt(x * x + y * y), d = log(a->step_s / b->step_s);
+    double x = fmax(a->pace_noise, t->noise), y = fmax(b->pace_noise, t->noise), d = log(a->pace_s / b->pace_s);
 
-    return fabs(d) <= noise ? 0 : d < 0 ? -1 : 1;
+    return fabs(d) <= sqrt(x * x + y * y) ? 0 : d < 0 ? -1 : 1;
 }
 
 static int guessed(const struct row *a, const struct row *b, enum guess g)
@@ -303,7 +349,7 @@ static struct ranking rank(const struct table *t, const char *group, enum guess 
         if (strcmp(a->group, group))
             continue;
         r.plans++;
-        if (!best || a->step_s < best->step_s)
+        if (!best || a->pace_s < best->pace_s)
             best = a;
         if (!chosen || a->guess[g] < chosen->guess[g])
             chosen = a;
@@ -314,7 +360,7 @@ static struct ranking rank(const struct table *t, const char *group, enum guess 
             }
     }
     r.tau = r.pairs ? (double)sum / r.pairs : NAN;
-    r.regret = best ? chosen->step_s / best->step_s - 1 : NAN;
+    r.regret = best ? chosen->pace_s / best->pace_s - 1 : NAN;
     return r;
 }
 
@@ -323,12 +369,12 @@ static struct ranking rank(const struct table *t, const char *group, enum guess 
 static void print_rows(const struct table *t)
 {
     printf("%-4s %-11s %-40s %8s %6s %8s %6s %6s %17s\n", "plan", "group", "", "measured", "+-", "predict", "error",
-           "norm.", "90 % interval");
+           "raw", "90 % interval");
     for (int i = 0; i < t->n; i++) {
         const struct row *r = &t->row[i];
         printf("%-4s %-11s %-40.40s %7.1fms %5.1f%% %6.1fms %+5.1f%% %+5.1f%% %7.1f..%.1f%s\n", r->name, r->group,
                r->what, 1e3 * r->step_s, 100 * r->noise, 1e3 * r->guess[CALIBRATED], 100 * error(r, CALIBRATED),
-               100 * error(r, NORMALISED), 1e3 * r->low, 1e3 * r->high,
+               100 * error(r, PLANNED), 1e3 * r->low, 1e3 * r->high,
                r->step_s < r->low || r->step_s > r->high ? " outside" : "");
     }
 }
@@ -363,7 +409,7 @@ static void print_groups(const struct table *t)
     const char *done[GROUPS];
     int n = 0;
 
-    printf("\nchoice within a group        plans  pairs  %s\n", "tau (regret) calibrated, prior, constant MFU, peaks");
+    printf("\nchoice within a group        plans  pairs  %s\n", "tau (regret) planned, prior, constant MFU, peaks");
     for (int i = 0; i < t->n && n < GROUPS; i++) {
         bool seen = false;
         for (int k = 0; k < n; k++)
@@ -371,10 +417,10 @@ static void print_groups(const struct table *t)
         if (seen)
             continue;
         done[n++] = t->row[i].group;
-        struct ranking r = rank(t, t->row[i].group, CALIBRATED);
+        struct ranking r = rank(t, t->row[i].group, PLANNED);
         printf("  %-26s %5d %6d  ", t->row[i].group, r.plans, r.pairs);
         for (int g = 0; g < NGUESS; g++)
-            if (g != NORMALISED) {
+            if (g != NORMALISED && g != CALIBRATED) {
                 r = rank(t, t->row[i].group, (enum guess)g);
                 printf("  %5.2f (%4.1f %%)", r.tau, 100 * r.regret);
             }
@@ -417,10 +463,10 @@ static void print_pairs(const struct table *t)
             if (!faster(t, a, b))
                 continue;
             pairs++;
-            if (guessed(a, b, CALIBRATED) == guessed(a, b, PRIOR))
+            if (guessed(a, b, PLANNED) == guessed(a, b, PRIOR))
                 continue;
             differ++;
-            ours += guessed(a, b, CALIBRATED) == faster(t, a, b);
+            ours += guessed(a, b, PLANNED) == faster(t, a, b);
         }
     printf("\nof %d pairs that runs tell apart, prior and calibrated clock disagree on %d (%.0f %%): the calibrated one is "
            "right in %d, the prior in %d\n", pairs, differ, pairs ? 100.0 * differ / pairs : 0, ours, differ - ours);
@@ -442,7 +488,7 @@ static bool verdict(const struct table *t)
 
     for (int i = 0; i < t->n; i++) {
         const struct row *r = &t->row[i];
-        struct ranking k = rank(t, r->group, CALIBRATED);
+        struct ranking k = rank(t, r->group, PLANNED);
         width[i] = (r->high - r->low) / r->guess[CALIBRATED];
         inside += r->step_s >= r->low && r->step_s <= r->high;
         tau = fmin(tau, k.tau);
@@ -451,9 +497,9 @@ static bool verdict(const struct table *t)
     }
     double share = (double)inside / t->n;
     puts("");
-    bool ok = check("plans, at least 60", t->n >= 60, t->n);
+    bool ok = t->lab ? check("plans, at least 20", t->n >= 20, t->n) : check("plans, at least 60", t->n >= 60, t->n);
     ok &= check("shortest step, at least 100 ms", shortest >= .1, 1e3 * shortest);
-    ok &= check("MAPE at most 8 %", s.mape <= .08, 100 * s.mape);
+    ok &= t->lab ? check("MAPE at most 12 %", s.mape <= .12, 100 * s.mape) : check("MAPE at most 8 %", s.mape <= .08, 100 * s.mape);
     ok &= check("worst at most 25 %", fabs(s.worst) <= .25, 100 * s.worst);
     ok &= check("Kendall's tau at least 0.8 in every group", tau >= .8, tau);
     ok &= check("top-1 regret at most 3 % in every group", regret <= .03, 100 * regret);
@@ -473,7 +519,7 @@ int main(int argc, char **argv)
         return fail("usage: accuracy_table DIR"), 2;
     snprintf(path, sizeof path, "%s/accuracy.db", argv[1]);
     db = db_open_reader(path);
-    rc = db && read_plans(argv[1], &t) == 0 && read_runs(argv[1], db, &t) == 0 ? complete(argv[1], &t) : -1;
+    rc = db && read_plans(argv[1], &t) == 0 && read_runs(argv[1], db, &t) == 0 && read_planned(argv[1], &t) == 0 ? complete(argv[1], &t) : -1;
     db_close(db);
     if (rc < 0)
         return 1;

@@ -228,6 +228,63 @@ static void overlap_is_the_quotient_of_what_ran_together_and_alone(void **state)
     db_close(db);
 }
 
+/* Alone 1 s, in a row beside compute 4 s, which loses half: 2 s of it, whatever the collective takes.
+ * Rested it takes 2.5 s, so compute then goes at 1 + 2 / 2.5. */
+static void a_rested_collective_loses_less_and_compute_as_much(void **state)
+{
+    (void)state;
+    static const double more[] = { 1.5, 1.5 }, four[] = { 4, 4 }, rested[] = { 2, 3 };
+    struct db *db = db_open(in_scratch("rested.db"));
+    struct series of[6] = { some_series(SERIES_OVERLAP, "gemm", constant, 5), some_series(SERIES_OVERLAP, "gemm", more, 2),
+                            some_series(SERIES_OVERLAP, "all_gather", constant, 5),
+                            some_series(SERIES_OVERLAP, "all_gather", four, 2),
+                            some_series(SERIES_OVERLAP, "all_gather", rested, 2), kernel("q", FN_LINEAR, 7, constant, 5) };
+    const char *const beside[] = { "alone before all_gather", "all_gather", "alone before gemm", "gemm", "gemm, rested" };
+    struct measured_device m;
+
+    for (int i = 0; i < 5; i++) {
+        of[i].beside = beside[i];
+        of[i].bytes = 1 << 20;
+    }
+    record(db, of, 6);
+    assert_int_equal(fit_read(db, &two_ranks, &m), 1);
+    assert_int_equal(m.noverlap, 1);
+    assert_int_equal(m.overlap[0].bytes, 1 << 20);
+    assert_close(m.overlap[0].other, 2.5, 1e-12);
+    assert_close(m.overlap[0].compute, 1 + 2 / 2.5, 1e-12);
+    measured_device_free(&m);
+    db_close(db);
+}
+
+/* Probes of 2, 2, 3 and 5 ms: 2.5 in the middle.  What took a second while the probe took 4 would have
+ * taken 2.5 / 4 of it; what waits does not change. */
+static void series_are_brought_to_one_pace(void **state)
+{
+    (void)state;
+    struct db *db = db_open(in_scratch("pace.db"));
+    struct series of[3] = { kernel("q", FN_LINEAR, 7, constant, 5), kernel("q", FN_LINEAR, 8, constant, 5),
+                            some_series(SERIES_OWN, "wake", constant, 5) };
+    struct measured_device m;
+
+    of[1].probe_before_s = 3e-3;
+    of[1].probe_after_s = 5e-3;
+    of[2].probe_before_s = of[2].probe_after_s = NAN;
+    record(db, of, 3);
+    assert_int_equal(fit_read(db, &two_ranks, &m), 1);
+    assert_close(m.probe_s, 2.5e-3, 1e-12);
+    assert_close(m.kernel[0].s, 2.5 / 2, 1e-12);
+    assert_close(m.kernel[1].s, 2.5 / 4, 1e-12);
+    assert_close(m.own.wake.s, 1, 0);
+    assert_close(measured_pace(&m), 1, 0);
+    m.drift = 1;
+    measured_now(&m, 5e-3);
+    assert_close(measured_pace(&m), 2, 1e-12);
+    assert_close(m.drift, m.unsteady, 0);
+    assert_non_null(strstr(m.basis, "5.00 ms now, 2.50 ms then"));
+    measured_device_free(&m);
+    db_close(db);
+}
+
 static void runs_are_never_read(void **state)
 {
     (void)state;
@@ -310,6 +367,8 @@ int main(void)
         cmocka_unit_test(the_same_kernel_in_two_places_is_one_point),
         cmocka_unit_test(of_several_numbers_of_ranks_the_nearest_counts),
         cmocka_unit_test(overlap_is_the_quotient_of_what_ran_together_and_alone),
+        cmocka_unit_test(a_rested_collective_loses_less_and_compute_as_much),
+        cmocka_unit_test(series_are_brought_to_one_pace),
         cmocka_unit_test(runs_are_never_read),
         cmocka_unit_test(an_interrupted_calibration_can_be_continued),
         cmocka_unit_test(a_million_samples_cost_the_reader_little),

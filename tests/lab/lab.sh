@@ -3,7 +3,8 @@
 # between them over the link.  Source it, then
 #
 #     lab_up || ...                             0, or 1 with the reason in $lacking
-#     lab_run RANKS_A_NODE dpxrun ARGUMENT...   ranks 0, 1, ... on node a, the others on b
+#     lab_run RANKS_A_NODE dpxrun ARGUMENT...   ranks 0, 1, ... on node a, the others on b; killed
+#                                               after $LAB_SECONDS (90)
 #     lab_sent                                  bytes that node a has sent over the link so far
 #
 # Needs root.  Whatever ends the script, nothing is left.
@@ -57,7 +58,7 @@ lab_run() {
     OMPI_MCA_btl_tcp_if_include=10.77.0.0/24 OMPI_MCA_oob_tcp_if_include=10.77.0.0/24 \
     OMP_NUM_THREADS=1 XDG_DATA_HOME=$lab_dir \
         ip netns exec "$lab-a" unshare --uts sh -c 'hostname "$0"; exec "$@"' "$lab-a" \
-        timeout -k 5 90 "$program" "$@" --hostfile "$lab_dir/hosts" </dev/null
+        timeout -k 5 "${LAB_SECONDS:-90}" "$program" "$@" --hostfile "$lab_dir/hosts" </dev/null
 }
 
 lab_sent() {

@@ -199,6 +199,34 @@ static void a_collective_beside_compute_waits_for_its_turn(void **state)
     assert_false(measured_beside(&c, &q, KC_NORM, 2e-3, &compute, &other));
 }
 
+/* Of two sizes: 1 MiB waits 3 ms, 8 MiB 10 ms, 4 MiB what lies between; two kinds of products, their mean. */
+static void what_a_collective_waits_for_goes_by_its_size(void **state)
+{
+    (void)state;
+    struct measured_coll points[8];
+    const struct measured_overlap beside[] = {
+        { .kind = KC_GEMM, .op = COLL_ALL_GATHER, .bytes = MiB, .compute = 1, .other = 17 },
+        { .kind = KC_ATTENTION, .op = COLL_ALL_GATHER, .bytes = MiB, .compute = 1, .other = 33 },
+        { .kind = KC_GEMM, .op = COLL_ALL_GATHER, .bytes = 8 * MiB, .compute = 1, .other = 11 },
+    };
+    struct measured_device d = { .coll = points, .ncoll = 8, .overlap = beside, .noverlap = 3, .now_s = 4e-3,
+                                 .probe_s = 2e-3 };
+    struct cluster c = two_ranks(&d);
+    struct coll_query q = { .op = COLL_ALL_GATHER, .dtype = DT_FP32, .ranks = 2, .per_node = 2, .bytes = 4 * MiB };
+    struct estimate alone;
+    double compute, other;
+
+    for (int i = 0; i < 8; i++)
+        points[i] = (struct measured_coll){ .op = COLL_ALL_GATHER, .dtype = DT_FP32, .ranks = 2, .per_node = 2,
+                                            .bytes = MiB << i, .s = 0.0625e-3 * (1 << i) };
+    assert_true(measured_coll(&c, &q, &alone));             /* 0.25 ms, at half the pace 0.5 */
+    assert_close(alone.s, 0.5e-3, 1e-9);
+    /* At half the pace: 1 MiB takes 0.125 ms and waits (16 + 32) / 2 times that, 8 MiB 1 ms and waits 10. */
+    assert_true(measured_beside(&c, &q, KC_GEMM, alone.s, &compute, &other));
+    assert_close((other - 1) * alone.s, 3e-3 + (10e-3 - 3e-3) * 3 / 7, 1e-9);
+    assert_close(compute, 1, 1e-12);
+}
+
 /* ---- whole steps ---- */
 
 /* Every kernel of a plan's program at `per_byte` seconds a byte, and everything else there is. */
@@ -422,6 +450,7 @@ int main(void)
         cmocka_unit_test(collectives_go_through_their_points),
         cmocka_unit_test(stars_and_dtypes_have_sweeps_of_their_own),
         cmocka_unit_test(a_collective_beside_compute_waits_for_its_turn),
+        cmocka_unit_test(what_a_collective_waits_for_goes_by_its_size),
         cmocka_unit_test(a_step_scales_with_what_was_measured),
         cmocka_unit_test(on_shared_cores_a_step_is_the_sum_of_its_parts),
         cmocka_unit_test(overheads_are_paid_for_every_kernel),
