@@ -75,6 +75,7 @@ void device_unpin(struct device *d, void *p, int64_t bytes)
 }
 
 int64_t device_used(struct device *d) { return d->ops->used ? d->ops->used(d) : -1; }
+int64_t device_memory(struct device *d) { return d->ops->memory ? d->ops->memory(d) : -1; }
 int device_enter(struct device *d)    { return d->async ? d->ops->enter(d) : 0; }
 int device_anchor(struct device *d)   { return d->async ? d->ops->anchor(d) : 0; }
 

@@ -56,6 +56,7 @@ struct device_ops {
     int   (*drain)(struct device *d, struct CUstream_st *s, const atomic_bool *stop);
 
     int64_t (*used)(struct device *d);
+    int64_t (*memory)(struct device *d);
     struct kernels *(*kernels)(struct device *d, enum stream s, int threads, void *workspace, int64_t bytes,
                                bool reference);
     void  (*close)(struct device *d);
@@ -88,6 +89,8 @@ void *device_pin(struct device *d, int64_t bytes);
 void  device_unpin(struct device *d, void *p, int64_t bytes);       /* accepts NULL */
 /* Bytes in use on the device, by whomever, as its driver reports; -1: not known (the host). */
 int64_t device_used(struct device *d);
+/* Bytes that it has in all; -1: not known (the host). */
+int64_t device_memory(struct device *d);
 
 /* ---- kernels ---- */
 

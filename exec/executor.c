@@ -512,6 +512,8 @@ const char *executor_note(const struct executor *x)
     return x->p->precision == DT_BF16 ? kernels_note(x->kernels[STREAM_COMPUTE]) : NULL;
 }
 
+const char *executor_kernels(const struct executor *x) { return kernels_ops(x->kernels[STREAM_COMPUTE])->name; }
+
 double executor_class_seconds(const struct executor *x, enum kernel_class c) { return x->class_s[c]; }
 
 /* ---- what persists ---- */

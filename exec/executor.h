@@ -96,6 +96,8 @@ struct exec_ran {
  * begin.  The array stays the executor's. */
 int  executor_record(struct executor *x, bool on);
 const struct exec_ran *executor_ran(const struct executor *x, int64_t *n);
+/* What computes: kernel_ops.name. */
+const char *executor_kernels(const struct executor *x);
 /* A sentence for the user where this machine lacks something that the plan uses, or NULL. */
 const char *executor_note(const struct executor *x);
 /* Seconds of compute kernels by class since executor_map(); 0 on an asynchronous device. */
