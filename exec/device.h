@@ -13,7 +13,8 @@
  * streams, and between a stream and the host, is made by marks alone: task `number` (1, 2, ... on each
  * stream, as lanes.h counts) is what was queued up to its mark.  The last DEVICE_MARKS marks of a
  * stream are kept, mark n in place n % DEVICE_MARKS: whoever asks for an older one waits for the
- * one that replaced it, which is later and was made already.
+ * one that replaced it, which is later and was made already.  Whoever opens lanes on a device begins
+ * with 1 again; nothing is queued then.
  *
  * Each stream is given work by one thread at a time; other threads may wait for it.  A device is a
  * file that ends in a table, as a comm is; the host's table is empty but for its memory. */

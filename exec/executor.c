@@ -534,8 +534,8 @@ int host_sees(struct executor *x, struct kernels *k, int64_t n, const void *p, e
     int64_t each = SEEN / dtype_bytes(t);
     int rc = 0;
 
-    if (!device_async(x->d))
-        return f(arg, 0, n, p);
+    if (n == 0 || !device_async(x->d))
+        return n == 0 ? 0 : f(arg, 0, n, p);
     char *piece = room(SEEN, 1);
     for (int64_t at = 0; at < n && rc == 0; at += each) {
         int64_t m = n - at < each ? n - at : each;
