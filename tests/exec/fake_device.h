@@ -231,17 +231,14 @@ static inline int fake_mark(struct device *d, enum stream s, int64_t number)
     struct fake *f = d->self;
     struct fake_mark m = { &f->stream[s], number };
 
-    if (number == 1) {                  /* new lanes: what the last ones queued is done */
-        fake_drain(d, m.s, NULL);
-        m.s->mark_queued = m.s->marked = 0;
-    }
+    pthread_mutex_lock(&f->lock);
+    if (number == 1 && m.s->marked == m.s->mark_queued)
+        m.s->mark_queued = m.s->marked = 0;     /* new lanes */
     if (number != m.s->mark_queued + 1)
         fake_bug("marks are not 1, 2, ...");
-    fake_queue(m.s, fake_make_mark, fake_copy_of(&m, sizeof m), NULL);
-    pthread_mutex_lock(&f->lock);
     m.s->mark_queued = number;
     pthread_mutex_unlock(&f->lock);
-    return 0;
+    return fake_queue(m.s, fake_make_mark, fake_copy_of(&m, sizeof m), NULL);
 }
 
 static inline int fake_make_begin(void *arg, void *device)
