@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "exec/device.h"
 #include "model/fail.h"
 
 enum { ALIGN = 64 };
@@ -28,6 +29,7 @@ struct arena {
     int    n, room;
     int64_t extent, mapped, reserved;
     char  *base;
+    struct device *device;          /* base is its memory; NULL: the host's */
     struct arena_meter meter;
 };
 
@@ -46,7 +48,9 @@ void arena_free(struct arena *a)
 {
     if (!a)
         return;
-    if (a->base)
+    if (a->device)
+        device_unmap(a->device, a->base, a->mapped);
+    else if (a->base)
         munmap(a->base, (size_t)a->reserved);
     free(a->blocks);
     free(a);
@@ -173,19 +177,27 @@ static void cut_run(struct arena *a, int i, int64_t size)
     }
 }
 
+static int map_more(struct arena *a, int64_t more)
+{
+    if (a->device)
+        return fail("the arena on %s has the %lld bytes that a dry run found, and %lld more are needed",
+                    device_name(a->device), (long long)a->mapped, (long long)more);
+    more = round_up(more, page());
+    if (a->mapped + more > a->reserved)
+        return fail("the arena needs more than %lld bytes, four times what a dry run found",
+                    (long long)a->reserved);
+    if (mprotect(a->base + a->mapped, (size_t)more, PROT_READ | PROT_WRITE) < 0)
+        return fail("no memory for %lld more bytes of the arena: %s", (long long)more, strerror(errno));
+    if (a->guarded)
+        memset(a->base + a->mapped, 0xff, (size_t)more);
+    a->mapped += more;
+    return 0;
+}
+
 static int extend(struct arena *a, int64_t size)
 {
-    if (a->base && a->extent + size > a->mapped) {
-        int64_t more = round_up(a->extent + size - a->mapped, page());
-        if (a->mapped + more > a->reserved)
-            return fail("the arena needs more than %lld bytes, four times what a dry run found",
-                        (long long)a->reserved);
-        if (mprotect(a->base + a->mapped, (size_t)more, PROT_READ | PROT_WRITE) < 0)
-            return fail("no memory for %lld more bytes of the arena: %s", (long long)more, strerror(errno));
-        if (a->guarded)
-            memset(a->base + a->mapped, 0xff, (size_t)more);
-        a->mapped += more;
-    }
+    if (a->base && a->extent + size > a->mapped && map_more(a, a->extent + size - a->mapped) < 0)
+        return -1;
     *insert(a, a->n) = (struct block){ .at = a->extent, .size = size };
     a->extent += size;
     if (a->guarded && a->base && mprotect(a->base + a->extent - page(), (size_t)page(), PROT_NONE) < 0)
@@ -259,6 +271,18 @@ int arena_map(struct arena *a, int64_t extent)
         memset(a->base, 0xff, (size_t)extent);
     a->mapped = extent;
     return 0;
+}
+
+int arena_map_on(struct arena *a, struct device *d, int64_t extent)
+{
+    if (!device_async(d))
+        return arena_map(a, extent);
+    if (a->guarded)
+        return fail("guard pages are for the host's memory, not for %s", device_name(d));
+    a->mapped = extent > 0 ? extent : ALIGN;
+    a->base = device_map(d, a->mapped);
+    a->device = a->base ? d : NULL;
+    return a->base ? 0 : -1;
 }
 
 void *arena_at(const struct arena *a, int64_t offset)

@@ -70,6 +70,10 @@ void arena_reset(struct arena *a);
 /* Maps `extent` bytes, all of them really there (populated); more are added when needed, up to
  * four times as many.  0, or -1 reported. */
 int   arena_map(struct arena *a, int64_t extent);
+/* On an asynchronous device in place of the host: exactly `extent` bytes, and never more.  The device
+ * outlives the arena, which is not guarded. */
+struct device;
+int   arena_map_on(struct arena *a, struct device *d, int64_t extent);
 void *arena_at(const struct arena *a, int64_t offset);
 
 /* For a debug run: block `offset`, whose bytes are NaN from now on. */

@@ -18,6 +18,8 @@
 #include "model/schedule.h"
 
 struct comm;
+struct device;
+struct CUstream_st;                 /* cudaStream_t points to one */
 
 enum coll_algo {
     ALGO_RING,              /* n-1 or 2(n-1) ring steps of 1/n: what schedules predict */
@@ -58,6 +60,11 @@ struct coll_call {
     int            root;            /* rank in the group; of any op with ALGO_SERVER the server */
     const void    *send;
     void          *recv;
+    /* Of a comm of a device: send and recv are device memory, written by what is queued on `stream`
+     * before, and the call queues there.  With `host` they are host memory, and the result is there
+     * on return.  A host's comm looks at neither. */
+    struct CUstream_st *stream;
+    bool           host;
 };
 
 struct comm_ops {
@@ -98,6 +105,11 @@ struct comm_args {
 struct comm *comm_mpi_open(const struct comm_args *a);
 /* Moves nothing, counts what a ring would send: one process plays a rank of any world. */
 struct comm *comm_null_open(int rank, int nranks);
+
+/* Carries device buffers with a host's comm, which becomes its own: pieces are fetched, sent, stored
+ * back.  Waits for the stream first; what it stores is queued when it returns.  `stop` as in comm_args.
+ * NULL reported, and `inner` is closed. */
+struct comm *comm_staged_open(struct comm *inner, struct device *d, const atomic_bool *stop);
 
 /* 0, or -1 with the reason reported; whoever sets `stop` has the reason.  After a call that
  * failed half way the comm refuses every other, and MPI may still write to its buffers and to

@@ -17,7 +17,6 @@
 #include "model/opts.h"
 
 enum { MOST_STEPS = 100000000 };        /* a report of each is kept */
-enum { DEVICE_CPU, DEVICE_CUDA };
 
 static const char *const devices[] = { "cpu", "cuda", NULL };
 static const char *const comms[] = { "mpi", "nccl", "null", NULL };
@@ -48,8 +47,8 @@ static int parse(int argc, char **argv, struct options *o)
         { "clip", "largest gradient norm; in place of the plan's", .num = &o->clip },
         { "memory", "bytes a rank may use, in place of this machine's share", .bytes = &o->memory, .min = 1 },
         { "device", "where it computes", .word = &o->device, .words = devices },
-        { "comm", "who carries collectives; null: moves nothing, one process plays --rank",
-          .word = &o->comm, .words = comms },
+        { "comm", "who carries collectives (default nccl where each rank has a GPU of its own, else mpi); null: "
+          "moves nothing, one process plays --rank", .word = &o->comm, .words = comms },
         { "rank", "the rank played with --comm null", .i = &o->rank },
         { "algorithm", "of collectives", .word = &o->algorithm, .words = algorithms },
         { "bf16-sum", "16-bit sums: rounded after each hop, as on a ring's wire, or once",
@@ -110,13 +109,26 @@ static int can_write(const struct dpxrun *r)
     return 0;
 }
 
+static int check_device(const struct options *o)
+{
+    bool cuda = o->device == DEVICE_CUDA;
+
+    if ((cuda || o->comm == COMM_NCCL) && !device_cuda_built())
+        return fail("--%s: this dpxrun was built without CUDA", cuda ? "device cuda" : "comm nccl");
+    if (o->comm == COMM_NCCL && !cuda)
+        return fail("--comm nccl: carries buffers of GPUs: add --device cuda");
+    if (cuda && (o->guarded || o->reference))
+        return fail("--%s: is for --device cpu", o->guarded ? "guarded" : "reference");
+    return 0;
+}
+
 /* What this build and this machine cannot do is refused, by name. */
 static int check(struct dpxrun *r)
 {
     const struct options *o = &r->o;
 
-    if (o->device == DEVICE_CUDA || o->comm == COMM_NCCL)
-        return fail("--%s: this dpxrun was built without CUDA", o->device == DEVICE_CUDA ? "device cuda" : "comm nccl");
+    if (check_device(o) < 0)
+        return -1;
     if (o->comm != COMM_NULL && o->rank)
         return fail("--rank is for --comm null");
     if (o->rank >= r->plan.cluster.world_size)
@@ -134,14 +146,14 @@ static int check(struct dpxrun *r)
     return can_run(&r->plan);
 }
 
-/* The plan on this machine's cores, whatever it was made for. */
+/* The plan on this machine's cores, whatever it was made for; on GPUs as it is. */
 static int plan_for_here(struct dpxrun *r)
 {
     if (plan_read(r->o.plan, &r->plan) < 0 || plan_read(r->o.plan, &r->here) < 0)
         return -1;
     if (r->o.clip >= 0)
         r->plan.clip = r->here.clip = r->o.clip;
-    if (!r->here.cluster.is_host && cluster_of_host(&r->here.cluster, r->plan.cluster.world_size) < 0)
+    if (on_host(r) && !r->here.cluster.is_host && cluster_of_host(&r->here.cluster, r->plan.cluster.world_size) < 0)
         return -1;
     if (r->o.memory > 0) {
         r->here.cluster.memory = r->o.memory;
@@ -167,6 +179,7 @@ static struct train_args train_args(const struct dpxrun *r)
         .steps = o->steps, .warmup = o->warmup, .lr = o->lr, .min_lr = o->min_lr, .beta1 = o->beta1,
         .beta2 = o->beta2, .eps = o->eps, .weight_decay = o->weight_decay,
         .limit = cluster_available(&r->here.cluster), .rank = (int)o->rank, .null = o->comm == COMM_NULL,
+        .device = r->device, .shared_device = r->shared_device, .nccl = o->comm == COMM_NCCL,
         .no_compute = o->no_compute, .guarded = o->guarded, .reference = o->reference,
         .threads = run_threads(r),
         .algo = (enum coll_algo)o->algorithm, .sum = (enum coll_sum)o->sum, .save_grads = o->save_grads,
@@ -253,6 +266,7 @@ static void record_failure(struct dpxrun *r)
 static void release(struct dpxrun *r)
 {
     train_close(r->train);
+    device_close(r->device);
     db_close(r->db);
     if (r->rank == 0)
         predicted_free(&r->predicted);
@@ -263,12 +277,14 @@ static void release(struct dpxrun *r)
 
 static int all(struct dpxrun *r)
 {
-    struct train_args a = train_args(r);
     struct train_refusal why = { .bad_input = false };
-    int status = EXIT_FAILED;
+    int status = open_device(r);
 
+    if (status != EXIT_DONE)
+        return status;
     if (predict(r) < 0)
         return EXIT_FAILED;
+    struct train_args a = train_args(r);
     r->train = train_open(&a, &why);
     if (!r->train) {
         r->first_over = why.over;
@@ -277,8 +293,7 @@ static int all(struct dpxrun *r)
             return r->rank == 0 ? print_result(r) : EXIT_NO;
         return why.bad_input ? EXIT_MISUSE : EXIT_FAILED;
     }
-    if (run(r) == 0)
-        status = EXIT_DONE;
+    status = run(r) == 0 ? EXIT_DONE : EXIT_FAILED;
     progress_end();
     if (r->rank == 0 && status == EXIT_DONE)
         status = print_result(r);
@@ -324,10 +339,12 @@ static int as_rank(struct dpxrun *r, int *argc, char ***argv)
 
 int main(int argc, char **argv)
 {
-    struct dpxrun r = { .o = { .steps = 10, .seed = 1, .lr = 6e-4, .weight_decay = 0.1, .clip = -1, .beta1 = 0.9,
-                               .beta2 = 0.95, .eps = 1e-8 } };
-    int rc = parse(argc, argv, &r.o), status;
+    struct dpxrun r = { .o = { .steps = 10, .comm = -1, .seed = 1, .lr = 6e-4, .weight_decay = 0.1, .clip = -1,
+                               .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8 } };
+    int rc, status;
 
+    opts_version_note(device_cuda_built() ? "with CUDA" : "without CUDA");
+    rc = parse(argc, argv, &r.o);
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     if (parse_betas(&r.o) < 0 || plan_for_here(&r) < 0)

@@ -2,6 +2,7 @@
  * simulator and the database.
  *
  *     dpxrun.c           options, ranks, the run
+ *     dpxrun_device.c    the device, who carries collectives
  *     dpxrun_predict.c   the prediction, before; the same figures measured, after
  *     dpxrun_print.c     progress, the table, JSON, the trace
  *     dpxrun_record.c    the database */
@@ -16,14 +17,15 @@
 #include "model/measured.h"
 #include "sim/simulate.h"
 
-enum { COMM_MPI, COMM_NCCL, COMM_NULL };     /* options.comm */
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2, EXIT_NO = 3 };
+enum { COMM_MPI, COMM_NCCL, COMM_NULL };
+enum { DEVICE_CPU, DEVICE_CUDA };
 
 struct options {
     const char *plan, *data, *init, *save, *save_grads, *hostfile, *trace, *db, *betas;
     int64_t steps, seed, warmup, memory, rank, threads;
     double  lr, min_lr, weight_decay, clip, beta1, beta2, eps;
-    int     device, comm, algorithm, sum;
+    int     device, comm, algorithm, sum;       /* comm: -1 until open_device() where nothing was named */
     bool    json, brief, sequential, guarded, reference, no_compute, no_db;
 };
 
@@ -62,6 +64,8 @@ struct dpxrun {
     struct plan    here;                /* on this machine's cores */
     struct predicted predicted;
     struct measured  measured;
+    struct device *device;
+    bool           shared_device;       /* other ranks use it, too */
     struct train  *train;
     struct db     *db;
     int64_t        run_id;
@@ -74,6 +78,18 @@ struct dpxrun {
 
 /* Threads of a rank's compute. */
 int run_threads(const struct dpxrun *r);
+
+/* ---- dpxrun_device.c ---- */
+
+/* Opens what --device names, decides on --comm where nothing was named, and says so.  Every rank must
+ * call it; the exit status, EXIT_DONE on all ranks or on none. */
+int open_device(struct dpxrun *r);
+/* As JSON and the database name it: "cpu", "NVIDIA H200". */
+static inline const char *device_label(const struct dpxrun *r)
+{
+    return device_async(r->device) ? device_name(r->device) : "cpu";
+}
+static inline bool on_host(const struct dpxrun *r) { return r->o.device == DEVICE_CPU; }
 
 /* ---- dpxrun_predict.c ---- */
 

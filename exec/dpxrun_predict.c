@@ -44,7 +44,7 @@ int predict(struct dpxrun *r)
 
     if (r->rank == 0 && measured_for(r->o.db, false, r->here.precision, &r->here.cluster, &p->known) < 0)
         return -1;
-    if (r->o.comm != COMM_NULL && probe_now(r) < 0)
+    if (r->o.comm != COMM_NULL && on_host(r) && probe_now(r) < 0)
         return -1;
     if (r->rank != 0)
         return 0;
@@ -200,7 +200,7 @@ int measure(struct dpxrun *r)
         return -1;
     if (r->rank != 0)
         return 0;
-    m->rank = r->o.comm == 0 ? r->predicted.e.m.rank : 0;
+    m->rank = r->o.comm != COMM_NULL ? r->predicted.e.m.rank : 0;
     r->predicted.process_bytes = train_predicted_process(r->train);
     if (m->nsamples > 0)
         phases_of(train_schedules(r->train), &m->sample[m->nsamples - 1], m->phase);

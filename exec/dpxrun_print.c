@@ -198,12 +198,14 @@ static json_t *memory_json(const struct dpxrun *r)
 {
     const struct measured *m = &r->measured;
     const struct predicted *p = &r->predicted;
-
-    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "rank", (json_int_t)m->rank, "device_peak_bytes",
-                     bytes(m->held[m->rank]), "predicted_peak_bytes", bytes(predicted_held(p)),
-                     "allocated_peak_bytes", bytes(m->allocated[m->rank]), "predicted_allocated_peak_bytes",
-                     bytes(predicted_allocated(r)), "process_peak_bytes", bytes(m->process[m->rank]),
-                     "predicted_process_bytes", bytes(p->process_bytes));
+    json_t *j = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "rank", (json_int_t)m->rank, "device_peak_bytes",
+                          bytes(m->held[m->rank]), "predicted_peak_bytes", bytes(predicted_held(p)),
+                          "allocated_peak_bytes", bytes(m->allocated[m->rank]), "predicted_allocated_peak_bytes",
+                          bytes(predicted_allocated(r)), "process_peak_bytes", bytes(m->process[m->rank]),
+                          "predicted_process_bytes", bytes(p->process_bytes));
+    if (j && !on_host(r))               /* of rank 0's device, by whomever */
+        json_object_set_new(j, "device_used_bytes", bytes(device_used(r->device)));
+    return j;
 }
 
 static json_t *result_json(const struct dpxrun *r)
@@ -214,7 +216,7 @@ static json_t *result_json(const struct dpxrun *r)
 
     json_object_set_new(doc, "run_id", r->run_id > 0 ? json_integer(r->run_id) : json_null());
     json_object_set_new(doc, "plan", plan_to_json(&r->plan));
-    json_object_set_new(doc, "device", json_string("cpu"));
+    json_object_set_new(doc, "device", json_string(device_label(r)));
     json_object_set_new(doc, "world_size", json_integer(r->here.cluster.world_size));
     json_object_set_new(doc, "steps", json_integer(m->n));
     json_object_set_new(doc, "loss", losses_json(m));
@@ -237,7 +239,7 @@ static json_t *over_json(const struct dpxrun *r)
     const struct exec_over *v = &r->first_over;
 
     return json_pack("{s:n, s:o, s:s, s:I, s:b, s:{s:s, s:s, s:s, s:I}}", "run_id", "plan", plan_to_json(&r->plan),
-                     "device", "cpu", "world_size", (json_int_t)r->here.cluster.world_size, "fits", 0, "first_over",
+                     "device", device_label(r), "world_size", (json_int_t)r->here.cluster.world_size, "fits", 0, "first_over",
                      "phase", sched_name(v->sched), "op", v->where, "buffer", v->buffer, "bytes", (json_int_t)v->bytes);
 }
 
@@ -255,7 +257,7 @@ int print_result(const struct dpxrun *r)
 {
     int status = r->over ? EXIT_NO : EXIT_DONE;
 
-    if (!r->over && r->o.comm == 0)
+    if (!r->over && r->o.comm != COMM_NULL)
         warn_of_divergence(&r->measured);
     if (r->o.json) {
         json_t *doc = r->over ? over_json(r) : result_json(r);

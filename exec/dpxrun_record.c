@@ -74,7 +74,6 @@ static int begin(struct dpxrun *r, const char *plan, const char *options)
     struct run_comm comm[COMM_LINES];
     struct run_phase phase[NRP];
     struct comm_pair pair[COMM_LINES];
-    char mpi[64];
 
     if (host_info(&h) < 0)
         return -1;
@@ -86,10 +85,11 @@ static int begin(struct dpxrun *r, const char *plan, const char *options)
     for (int i = 0; i < n; i++)
         comm[i] = (struct run_comm){ coll_name(pair[i].op), group_name(pair[i].group), dtype_name(pair[i].dtype),
                                      pair[i].predicted_count, pair[i].predicted_bytes };
-    memcpy(mpi, h.mpi, sizeof mpi);
-    struct run_start start = { .started = wall_clock(), .host = h.host, .device = "cpu", .cpu = h.cpu,
+    const char *comms[] = { [COMM_MPI] = h.mpi, [COMM_NCCL] = "NCCL", [COMM_NULL] = "null" };
+    struct run_start start = { .started = wall_clock(), .host = h.host, .device = device_label(r), .cpu = h.cpu,
                                .cores = h.cores, .memory = h.memory, .dpx_version = dpx_version(),
-                               .comm_version = r->o.comm == 0 ? mpi : "null", .kernels_version = h.onednn,
+                               .comm_version = comms[r->o.comm],
+                               .kernels_version = on_host(r) ? h.onednn : executor_kernels(train_executor(r->train)),
                                .plan = plan, .options = options, .world_size = r->here.cluster.world_size,
                                .seed = r->o.seed };
     struct run_predicted pred = { .basis = basis_name(p->t.basis), .step_s = p->t.line.step_s, .low_s = p->t.low_s,
@@ -194,7 +194,7 @@ static int record_measured_memory(struct dpxrun *r, int64_t world)
     int rc = -1;
 
     for (int64_t i = 0; part && i < side.nparts; i++)
-        part[i] = (struct run_part){ .rank = r->o.comm == 0 ? i / NCAT : r->o.rank, .predicted_bytes = -1,
+        part[i] = (struct run_part){ .rank = r->o.comm != COMM_NULL ? i / NCAT : r->o.rank, .predicted_bytes = -1,
                                      .category = category_name((enum category)(i % NCAT)),
                                      .bytes = m->part[i % NCAT][i / NCAT] };
     side.part = part;
@@ -208,7 +208,7 @@ static int record_measured_memory(struct dpxrun *r, int64_t world)
 static int record_measured(struct dpxrun *r)
 {
     const struct measured *m = &r->measured;
-    int64_t world = r->o.comm == 0 ? r->here.cluster.world_size : 1;
+    int64_t world = r->o.comm != COMM_NULL ? r->here.cluster.world_size : 1;
     struct run_memory *memory = calloc((size_t)world, sizeof *memory);
     struct run_comm comm[COMM_LINES];
     struct run_phase phase[NRP];
@@ -218,7 +218,7 @@ static int record_measured(struct dpxrun *r)
     if (!memory)
         return fail("out of memory for the ranks' record");
     for (int64_t i = 0; i < world; i++)
-        memory[i] = (struct run_memory){ r->o.comm == 0 ? i : r->o.rank, NULL, m->held[i], m->allocated[i],
+        memory[i] = (struct run_memory){ r->o.comm != COMM_NULL ? i : r->o.rank, NULL, m->held[i], m->allocated[i],
                                          m->process[i] };
     for (int i = 0; i < n; i++)
         comm[i] = (struct run_comm){ coll_name(pair[i].op), group_name(pair[i].group), dtype_name(pair[i].dtype),

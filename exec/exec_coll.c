@@ -31,6 +31,7 @@ static int run_norm(struct coll_task *c)
     for (int64_t i = 0; i < n; i++)
         narrow[i] = (float)(n == 1 ? x->norm_local : x->norm_of[i]);
     c->call.send = c->call.recv = fp64 ? (void *)wide : narrow;
+    c->call.host = true;
     rc = comm_call(c->comm, &c->call);
     for (int64_t i = 0; i < n; i++)
         x->norm_sum += fp64 ? wide[0] : (double)narrow[i];
@@ -44,6 +45,7 @@ static int run_exact_norm(struct coll_task *c)
     int rc;
 
     c->call.send = c->call.recv = c->x->exact.limb;
+    c->call.host = true;
     rc = comm_call(c->comm, &c->call);
     exact_carry(&c->x->exact);
     return rc;
@@ -55,6 +57,7 @@ static int run_overflow(struct coll_task *c)
     int rc;
 
     c->call.send = c->call.recv = &flag;
+    c->call.host = true;
     rc = comm_call(c->comm, &c->call);
     c->x->overflow = flag;
     return rc;
@@ -69,6 +72,7 @@ static int run_meta(struct coll_task *c)
     int rc;
 
     c->call.send = c->call.recv = scratch;
+    c->call.host = true;
     if (c->call.op == COLL_ALL_GATHER)
         c->call.send = scratch + c->comm->rank * (bytes / c->comm->nranks);
     else if (c->call.op == COLL_REDUCE_SCATTER)
@@ -153,7 +157,8 @@ int issue_coll(struct executor *x, const struct op *o, int64_t iteration)
                              .of = (enum coll_of)o->u.coll.of };
     c->call = (struct coll_call){ .op = op, .dtype = (enum dtype)o->u.coll.dtype,
                                   .red = (enum red_op)o->u.coll.red, .algo = x->a.algo[op], .sum = x->a.sum,
-                                  .elems = o->u.coll.elems, .root = o->u.coll.root };
+                                  .elems = o->u.coll.elems, .root = o->u.coll.root,
+                                  .stream = device_cuda_stream(x->d, (enum stream)o->stream) };
     if (c->of == OF_BUFFERS && op != COLL_BARRIER && find_buffers(c, iteration) < 0) {
         free(c);
         return -1;

@@ -257,7 +257,8 @@ static int run_kernel(struct task *t)
     double began = lanes_now();
     if (kernel_run(c) < 0)
         return -1;
-    c->x->class_s[c->k->kind] += lanes_now() - began;
+    if (!device_async(c->x->d))
+        c->x->class_s[c->k->kind] += lanes_now() - began;
     for (int i = 0; i < c->nhand; i++)
         if (kernels_ops(k)->copy(k, c->hand[i].n, c->hand[i].to, c->hand[i].dt, c->hand[i].from, c->hand[i].st, 1,
                                  c->hand[i].add) < 0)

@@ -90,31 +90,49 @@ static int move(const struct copy_task *c, const struct run *r, double scale, bo
     return kernels_ops(k)->copy(k, r->n, r->to, (enum dtype)r->dt, r->from, (enum dtype)r->st, scale, add);
 }
 
-static int norm(const struct copy_task *c, const struct run *r)
+/* ---- what the host is told about gradients: norm, overflow ---- */
+
+static bool is_told(enum copy_fn fn) { return fn == COPY_NORM || fn == COPY_OVERFLOW; }
+
+/* *number is there after finish(). */
+static int ask(const struct copy_task *c, const struct run *r, double *number)
 {
     struct kernels *k = kernels_of(c);
-    double sum = 0;
 
-    if (c->x->p->deterministic) {
-        exact_add_squares(&c->x->exact, r->n, r->from, (enum dtype)r->st);
-        return 0;
-    }
-    if (kernels_ops(k)->sum_squares(k, r->n, r->from, (enum dtype)r->st, &sum) < 0)
-        return -1;
-    c->x->norm_local += sum;
-    c->x->norm_of[r->tensor] += sum;
-    return 0;
+    if (c->fn == COPY_OVERFLOW)
+        return kernels_ops(k)->not_finite(k, r->n, r->from, (enum dtype)r->st, number);
+    if (c->x->p->deterministic)
+        return kernels_ops(k)->exact_squares(k, r->n, r->from, (enum dtype)r->st, &c->x->exact);
+    return kernels_ops(k)->sum_squares(k, r->n, r->from, (enum dtype)r->st, number);
 }
 
-static bool all_finite(const struct run *r)
+static void keep(const struct copy_task *c, const struct run *r, double number)
 {
-    for (int64_t i = 0; i < r->n; i++) {
-        uint32_t bits = r->st == DT_FP32 ? ((const uint32_t *)r->from)[i]
-                                         : (uint32_t)((const uint16_t *)r->from)[i] << 16;
-        if ((bits & 0x7f800000u) == 0x7f800000u)
-            return false;
+    struct executor *x = c->x;
+
+    if (c->fn == COPY_OVERFLOW) {
+        x->overflow |= number > 0;
+        return;
     }
-    return true;
+    x->norm_local += number;
+    x->norm_of[r->tensor] += number;
+}
+
+/* Sums are added in the order of the runs, whenever they were made. */
+static int run_told(const struct copy_task *c)
+{
+    struct kernels *k = kernels_of(c);
+    double *number = room((size_t)c->n, sizeof *number);
+    int rc = 0;
+
+    for (int i = 0; i < c->n && rc == 0; i++)
+        rc = ask(c, &c->run[i], &number[i]);
+    if (kernels_ops(k)->finish(k) < 0)      /* even so: it writes to number[] */
+        rc = -1;
+    for (int i = 0; i < c->n && rc == 0; i++)
+        keep(c, &c->run[i], number[i]);
+    free(number);
+    return rc;
 }
 
 double norm_value(const struct executor *x)
@@ -134,14 +152,14 @@ static double clip_factor(const struct executor *x)
 
 static int run_one(const struct copy_task *c, const struct run *r, double factor)
 {
+    struct kernels *k = kernels_of(c);
+
     switch (c->fn) {
     case COPY_SET:      return move(c, r, c->scale, false);
     case COPY_ADD:      return move(c, r, c->scale, true);
     case COPY_CLIP:     return factor == 1 && r->to == r->from ? 0 : move(c, r, factor, false);
-    case COPY_ZERO:     memset(r->to, 0, (size_t)r->n); return 0;
-    case COPY_NORM:     return norm(c, r);
-    case COPY_OVERFLOW: c->x->overflow |= !all_finite(r); return 0;
-    case COPY_NOTHING: case COPY_LOSS:
+    case COPY_ZERO:     return kernels_ops(k)->zero(k, r->n, r->to);
+    case COPY_NORM: case COPY_OVERFLOW: case COPY_NOTHING: case COPY_LOSS:
         break;
     }
     return 0;
@@ -157,6 +175,8 @@ static int run_copy(struct task *t)
         c->x->norm_taken = true;
     if (guarded_off(c->x, c->op))
         c->x->guarded++;
+    else if (is_told(c->fn))
+        rc = c->x->a.no_compute ? 0 : run_told(c);
     else
         for (int i = 0; i < c->n && rc == 0 && !c->x->a.no_compute; i++)
             rc = run_one(c, &c->run[i], factor);
@@ -224,7 +244,7 @@ int issue_copy(struct executor *x, const struct op *o, int64_t iteration)
         views_of(x, o, iteration, ACT_READ, &x->reads);
         views_of(x, o, iteration, fn == COPY_ADD ? ACT_ADD : ACT_WRITE, &x->writes);
         rc = views_there(x, o, &x->reads);
-        if (fn == COPY_NORM || fn == COPY_OVERFLOW)
+        if (is_told(fn))
             each(x, c, &x->reads);
         else if (rc == 0)
             rc = written_from_read(x, o, c);
@@ -243,22 +263,20 @@ int issue_copy(struct executor *x, const struct op *o, int64_t iteration)
 
 /* ---- first weights ---- */
 
-struct load_task { struct executor *x; int n; struct view *v; };
+struct load_task { struct executor *x; const struct op *op; int n; struct view *v; };
 
 enum { LOAD_PIECE = 1 << 16 };
 
 static int load_view(const struct load_task *l, const struct view *v, float *piece)
 {
-    struct kernels *k = l->x->kernels[STREAM_COMPUTE];
+    struct kernels *k = kernels_for(l->x, l->op);
 
-    if (v->holds != HOLDS_PARAM && v->holds != HOLDS_MASTER) {
-        memset(view_at(l->x, v, v->from), 0, (size_t)(v->n * dtype_bytes(v->dtype)));
-        return 0;
-    }
+    if (v->holds != HOLDS_PARAM && v->holds != HOLDS_MASTER)
+        return kernels_ops(k)->zero(k, v->n * dtype_bytes(v->dtype), view_at(l->x, v, v->from));
     for (int64_t at = v->from, end = v->from + v->n; at < end; at += LOAD_PIECE) {
         int64_t n = end - at < LOAD_PIECE ? end - at : LOAD_PIECE;
         if (weights_fill(l->x->a.weights, v->tensor, at, n, piece) < 0 ||
-            kernels_ops(k)->copy(k, n, view_at(l->x, v, at), v->dtype, piece, DT_FP32, 1, false) < 0)
+            kernels_ops(k)->load(k, n, view_at(l->x, v, at), v->dtype, piece) < 0)
             return -1;
     }
     return 0;
@@ -284,6 +302,7 @@ int issue_load(struct executor *x, const struct op *o, int64_t iteration)
     views_clear(&x->writes);
     views_of(x, o, iteration, ACT_WRITE, &x->writes);
     l->x = x;
+    l->op = o;
     l->n = x->writes.n;
     if (x->lanes) {
         l->v = room((size_t)l->n, sizeof *l->v);

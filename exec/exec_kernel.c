@@ -184,8 +184,9 @@ static int embed(const struct kernel_call *c, struct kernels *k)
     int64_t n = tokens(c);
     int32_t *ids = c->at[SLOT_IDS];
 
-    memcpy(ids, c->step->ids + c->micro * n, (size_t)n * sizeof *ids);
-    memcpy(ids + n, c->step->labels + c->micro * n, (size_t)n * sizeof *ids);
+    if (kernels_ops(k)->upload(k, n * (int64_t)sizeof *ids, ids, c->step->ids + c->micro * n) < 0 ||
+        kernels_ops(k)->upload(k, n * (int64_t)sizeof *ids, ids + n, c->step->labels + c->micro * n) < 0)
+        return -1;
     return kernels_ops(k)->embed(k, n, c->x->p->model.hidden, ids, c->param[0], c->param_dt, c->at[SLOT_Y],
                                  act_dtype(c));
 }
@@ -220,15 +221,12 @@ static int loss(const struct kernel_call *c, struct kernels *k)
 {
     int64_t n = tokens(c);
     const int32_t *ids = c->at[SLOT_IDS];
-    const float *losses = c->at[SLOT_LOSSES];
 
     if (kernels_ops(k)->cross_entropy(k, n, c->x->p->model.vocab, c->at[SLOT_LOGITS], act_dtype(c), ids + n,
                                       c->at[SLOT_LOSSES], c->x->s->seed / (double)n) < 0)
         return -1;
-    for (int64_t i = 0; i < n; i++)
-        c->step->loss_sum += (double)losses[i];
     c->step->loss_tokens += n;
-    return 0;
+    return kernels_ops(k)->sum(k, n, c->at[SLOT_LOSSES], &c->step->loss_sum);
 }
 
 static int embed_back(const struct kernel_call *c, struct kernels *k)

@@ -23,28 +23,41 @@ struct adam_task {
     bool fresh;                     /* the states came with this entry: they start at zero */
 };
 
+struct grad_seen { const struct exec_step *step; const struct adam_run *r; };
+
+static int see_grad(void *arg, int64_t first, int64_t n, const void *g)
+{
+    const struct grad_seen *s = arg;
+
+    s->step->on_grad(s->step->on_grad_arg, s->r->tensor, s->r->from + first, n, g, (enum dtype)s->r->gt);
+    return 0;
+}
+
+static int run_one(const struct adam_task *a, struct kernels *k, const struct adam_run *r, bool off)
+{
+    int64_t bytes = r->n * (int64_t)sizeof *r->m;
+    struct grad_seen seen = { a->step, r };
+
+    if (a->fresh && (kernels_ops(k)->zero(k, bytes, r->m) < 0 || kernels_ops(k)->zero(k, bytes, r->v) < 0))
+        return -1;
+    if (off)
+        return 0;
+    if (a->step->on_grad && host_sees(a->x, k, r->n, r->g, (enum dtype)r->gt, see_grad, &seen) < 0)
+        return -1;
+    return kernels_ops(k)->adamw(k, &a->step->adamw, r->n, r->p, r->m, r->v, r->g, (enum dtype)r->gt, r->out,
+                                 (enum dtype)r->ot);
+}
+
 static int run_adam(struct task *t)
 {
     struct adam_task *a = t->self;
     struct executor *x = a->x;
-    struct kernels *k = x->kernels[STREAM_COMPUTE];
     bool off = guarded_off(x, a->op);
     int rc = 0;
 
     x->guarded += off;
-    for (int i = 0; i < a->n && rc == 0 && !x->a.no_compute; i++) {
-        const struct adam_run *r = &a->run[i];
-        if (a->fresh) {
-            memset(r->m, 0, (size_t)r->n * sizeof *r->m);
-            memset(r->v, 0, (size_t)r->n * sizeof *r->v);
-        }
-        if (off)
-            continue;
-        if (a->step->on_grad)
-            a->step->on_grad(a->step->on_grad_arg, r->tensor, r->from, r->n, r->g, (enum dtype)r->gt);
-        rc = kernels_ops(k)->adamw(k, &a->step->adamw, r->n, r->p, r->m, r->v, r->g, (enum dtype)r->gt, r->out,
-                                   (enum dtype)r->ot);
-    }
+    for (int i = 0; i < a->n && rc == 0 && !x->a.no_compute; i++)
+        rc = run_one(a, kernels_for(x, a->op), &a->run[i], off);
     free(a->run);
     return rc;
 }

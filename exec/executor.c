@@ -294,6 +294,8 @@ int executor_run(struct executor *x, enum sched_id id, struct exec_step *step)
         lanes_stop(x->lanes);
     else
         rc = wait_all(x);
+    if (rc == 0)
+        rc = kernels_ops(x->kernels[STREAM_COMPUTE])->finish(x->kernels[STREAM_COMPUTE]);   /* losses */
     if (rc < 0 && lanes_why(x->lanes)[0])
         fail("%s", lanes_why(x->lanes));
     if (rc < 0)
@@ -345,6 +347,7 @@ struct executor *executor_new(const struct executor_args *a)
     struct executor *x = room(1, sizeof *x);
 
     x->a = *a;
+    x->d = a->device ? a->device : device_host();
     x->p = a->plan;
     x->s = a->schedules;
     x->recipe = plan_recipe(a->plan);
@@ -375,40 +378,83 @@ static uint16_t streams_used(const struct schedules *s)
     return used;
 }
 
+static int open_workspace(struct executor *x)
+{
+    bool async = device_async(x->d);
+
+    x->workspace_bytes = async ? workspace_device(x->p) : workspace_kernels(x->p, x->a.threads);
+    x->workspace = device_map(x->d, x->workspace_bytes);
+    if (!x->workspace)
+        return -1;
+    if (!async)                     /* a page fault must not fall into a timed step */
+        memset(x->workspace, 0, (size_t)x->workspace_bytes);
+    return 0;
+}
+
 /* The compute stream has the plan's threads and workspace; the others only copy. */
 static int open_kernels(struct executor *x, uint16_t used)
 {
-    x->workspace_bytes = workspace_kernels(x->p, x->a.threads);
-    if (posix_memalign(&x->workspace, 4096, (size_t)x->workspace_bytes) != 0)
-        return fail("no memory for a workspace of %lld bytes", (long long)x->workspace_bytes);
-    memset(x->workspace, 0, (size_t)x->workspace_bytes);
+    if (open_workspace(x) < 0)
+        return -1;
     for (int s = 0; s < NSTREAM; s++) {
         bool compute = s == STREAM_COMPUTE;
         if (!(used & AFTER(s)) || s == STREAM_ISSUE)
             continue;
-        x->kernels[s] = kernels_open(compute ? x->a.threads : 1, compute ? x->workspace : NULL,
-                                     compute ? x->workspace_bytes : 0, x->a.reference);
+        x->kernels[s] = kernels_open_on(x->d, (enum stream)s, compute ? x->a.threads : 1,
+                                        compute ? x->workspace : NULL, compute ? x->workspace_bytes : 0,
+                                        x->a.reference);
         if (!x->kernels[s])
             return -1;
     }
     return 0;
 }
 
+static int64_t frequencies_bytes(const struct executor *x)
+{
+    return (x->p->model.rotary_dim / 2 + 1) * (int64_t)sizeof(float);
+}
+
+/* Of rotary positions: kernels read them where they compute. */
+static int open_frequencies(struct executor *x)
+{
+    struct kernels *k = x->kernels[STREAM_COMPUTE];
+    int64_t bytes = frequencies_bytes(x);
+    float *f = rope_frequencies(&x->p->model, x->p->seq);
+    int rc = -1;
+
+    if (!f)
+        return -1;
+    x->inv_freq = device_map(x->d, bytes);
+    if (x->inv_freq && kernels_ops(k)->upload(k, bytes, x->inv_freq, f) == 0)
+        rc = kernels_ops(k)->finish(k);
+    free(f);
+    return rc;
+}
+
+/* Before anything is mapped on the host.  A device's driver knows for itself. */
+static int has_memory(const struct executor *x)
+{
+    struct host_info h;
+
+    if (!device_async(x->d) && host_info(&h) == 0 && h.available > 0 && x->dry_extent > h.available)
+        return fail("the arena needs %lld bytes, this machine has %lld left", (long long)x->dry_extent,
+                    (long long)h.available);
+    return 0;
+}
+
 int executor_map(struct executor *x)
 {
     uint16_t used = streams_used(x->s);
-    struct host_info h;
 
-    if (host_info(&h) == 0 && h.available > 0 && x->dry_extent > h.available)
-        return fail("the arena needs %lld bytes, this machine has %lld left", (long long)x->dry_extent,
-                    (long long)h.available);
+    if (has_memory(x) < 0)
+        return -1;
     forget_state(x);
     arena_reset(x->arena);
-    if (arena_map(x->arena, x->dry_extent) < 0 || open_kernels(x, used) < 0)
+    if (arena_map_on(x->arena, x->d, x->dry_extent) < 0 || open_kernels(x, used) < 0)
         return -1;
-    if (x->p->model.position == POS_ROPE && !(x->inv_freq = rope_frequencies(&x->p->model, x->p->seq)))
+    if (x->p->model.position == POS_ROPE && open_frequencies(x) < 0)
         return -1;
-    x->lanes = lanes_open(used, x->a.stop);
+    x->lanes = lanes_open_on(x->d, used, x->a.stop);
     if (!x->lanes)
         return -1;
     if (x->a.guarded)
@@ -425,8 +471,8 @@ void executor_free(struct executor *x)
         kernels_close(x->kernels[s]);
     instances_close(x);
     arena_free(x->arena);
-    free(x->workspace);
-    free(x->inv_freq);
+    device_unmap(x->d, x->workspace, x->workspace_bytes);
+    device_unmap(x->d, x->inv_freq, frequencies_bytes(x));
     free(x->ctx);
     free(x->norm_of);
     free(x->order.event);
@@ -466,6 +512,8 @@ const char *executor_note(const struct executor *x)
     return x->p->precision == DT_BF16 ? kernels_note(x->kernels[STREAM_COMPUTE]) : NULL;
 }
 
+const char *executor_kernels(const struct executor *x) { return kernels_ops(x->kernels[STREAM_COMPUTE])->name; }
+
 double executor_class_seconds(const struct executor *x, enum kernel_class c) { return x->class_s[c]; }
 
 /* ---- what persists ---- */
@@ -478,20 +526,53 @@ static bool holds_master(const struct executor *x)
     return false;
 }
 
-int executor_params(struct executor *x, int (*f)(void *, int, int64_t, int64_t, const void *, enum dtype, bool),
-                    void *arg)
+enum { SEEN = 4 << 20 };                /* bytes of a piece that the host sees */
+
+int host_sees(struct executor *x, struct kernels *k, int64_t n, const void *p, enum dtype t,
+              int (*f)(void *, int64_t, int64_t, const void *), void *arg)
+{
+    int64_t each = SEEN / dtype_bytes(t);
+    int rc = 0;
+
+    if (n == 0 || !device_async(x->d))
+        return n == 0 ? 0 : f(arg, 0, n, p);
+    char *piece = room(SEEN, 1);
+    for (int64_t at = 0; at < n && rc == 0; at += each) {
+        int64_t m = n - at < each ? n - at : each;
+        rc = kernels_ops(k)->download(k, m * dtype_bytes(t), piece, (const char *)p + at * dtype_bytes(t));
+        if (rc == 0)
+            rc = f(arg, at, m, piece);
+    }
+    free(piece);
+    return rc;
+}
+
+typedef int params_fn(void *arg, int tensor, int64_t from, int64_t n, const void *p, enum dtype t, bool master);
+
+struct params_seen { params_fn *f; void *arg; int tensor; int64_t from; enum dtype t; bool master; };
+
+static int see_params(void *arg, int64_t first, int64_t n, const void *p)
+{
+    const struct params_seen *s = arg;
+
+    return s->f(s->arg, s->tensor, s->from + first, n, p, s->t, s->master);
+}
+
+int executor_params(struct executor *x, params_fn *f, void *arg)
 {
     enum holds want = holds_master(x) ? HOLDS_MASTER : HOLDS_PARAM;
+    struct kernels *compute = x->kernels[STREAM_COMPUTE];
 
     for (int b = 0; b < x->s->nbufs; b++) {
         const struct layout *l = x->s->bufs[b].layout ? &x->s->layouts[x->s->bufs[b].layout] : NULL;
         for (int i = 0; l && i < x->s->bufs[b].count; i++)
             for (int k = 0; x->inst[b][i].live && !x->inst[b][i].granted && k < l->nslices; k++) {
                 const struct slice *c = &x->s->slices[l->slice0 + k];
+                struct params_seen seen = { f, arg, c->tensor + i * l->stride, c->from, (enum dtype)c->dtype,
+                                            want == HOLDS_MASTER };
                 if (c->holds == want &&
-                    f(arg, c->tensor + i * l->stride, c->from, c->n,
-                      arena_at(x->arena, x->inst[b][i].at + c->at), (enum dtype)c->dtype,
-                      want == HOLDS_MASTER) < 0)
+                    host_sees(x, compute, c->n, arena_at(x->arena, x->inst[b][i].at + c->at), seen.t, see_params,
+                              &seen) < 0)
                     return -1;
             }
     }

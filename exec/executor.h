@@ -12,6 +12,7 @@
 
 #include "exec/arena.h"
 #include "exec/comm.h"
+#include "exec/device.h"
 #include "exec/kernels.h"
 #include "exec/lanes.h"
 #include "exec/weights.h"
@@ -24,6 +25,7 @@ struct executor_args {
     const struct plan *plan;
     const struct schedules *schedules;      /* lowered with `detailed`; must outlive the executor */
     struct comm *const *comm;               /* by enum group; NULL where a group has no communicator */
+    struct device *device;                  /* NULL: the host.  It outlives the executor */
     atomic_bool   *stop;                    /* set: everything ends soon */
     int            threads;                 /* of the compute stream */
     bool           guarded, reference;      /* arena_new(), kernels_open() */
@@ -51,7 +53,7 @@ struct exec_step {
     const int32_t *ids, *labels;    /* [accumulation][micro_batch * seq] */
     const int64_t *samples;         /* [accumulation]: number of the first sample of each micro-batch */
     struct adamw   adamw;
-    /* Called for runs of gradients as the optimizer reads them; NULL: nobody asks. */
+    /* Called for runs of gradients as the optimizer reads them; g is the host's.  NULL: nobody asks. */
     void (*on_grad)(void *arg, int tensor, int64_t from, int64_t n, const void *g, enum dtype t);
     void  *on_grad_arg;
 
@@ -94,13 +96,15 @@ struct exec_ran {
  * begin.  The array stays the executor's. */
 int  executor_record(struct executor *x, bool on);
 const struct exec_ran *executor_ran(const struct executor *x, int64_t *n);
+/* What computes: kernel_ops.name. */
+const char *executor_kernels(const struct executor *x);
 /* A sentence for the user where this machine lacks something that the plan uses, or NULL. */
 const char *executor_note(const struct executor *x);
-/* Seconds of compute kernels by class since executor_map(). */
+/* Seconds of compute kernels by class since executor_map(); 0 on an asynchronous device. */
 double executor_class_seconds(const struct executor *x, enum kernel_class c);
 
 /* Persistent parameters of this rank: calls f for each run of elements that it holds (master
- * weights where there are any), in no particular order.  After a whole step. */
+ * weights where there are any), in no particular order; p is the host's.  After a whole step. */
 int  executor_params(struct executor *x, int (*f)(void *arg, int tensor, int64_t from, int64_t n, const void *p,
                                                   enum dtype t, bool master), void *arg);
 

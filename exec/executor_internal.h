@@ -54,10 +54,11 @@ struct executor {
     const struct plan *p;
     const struct schedules *s;
     struct recipe recipe;
+    struct device *d;
     struct arena *arena;
     struct lanes *lanes;            /* NULL: dry */
     struct kernels *kernels[NSTREAM];
-    void *workspace;
+    void *workspace;                /* of the device, as inv_freq is */
     int64_t workspace_bytes;
     float *inv_freq;                /* [rotary_dim / 2] */
     struct exec_over over;
@@ -128,6 +129,18 @@ int issue_load(struct executor *x, const struct op *o, int64_t iteration);
 int issue_coll(struct executor *x, const struct op *o, int64_t iteration);
 int issue_compute(struct executor *x, const struct op *o, int64_t iteration);
 int issue_optimizer(struct executor *x, const struct op *o, int64_t iteration);
+
+/* What `o` computes with.  The host's entries that are not compute share its threads, but for copies,
+ * which overlap with it; a device's go by stream. */
+static inline struct kernels *kernels_for(const struct executor *x, const struct op *o)
+{
+    return x->kernels[device_async(x->d) ? o->stream : STREAM_COMPUTE];
+}
+
+/* Shows the host n elements of the arena, at once or piece by piece: f(arg, first, n, elements), the
+ * first counted from 0.  What k was given before is done.  0, or -1: reported, or f's. */
+int host_sees(struct executor *x, struct kernels *k, int64_t n, const void *p, enum dtype t,
+              int (*f)(void *arg, int64_t first, int64_t n, const void *p), void *arg);
 
 /* The gradient norm as far as it is known. */
 double norm_value(const struct executor *x);

@@ -7,6 +7,7 @@
 #define DPX_GROUPS_H
 
 #include "exec/comm.h"
+#include "exec/device.h"
 
 struct groups {
     struct comm *comm[NGROUP];          /* NULL: the plan has no such group */
@@ -17,12 +18,21 @@ struct groups {
  * plan has no such group.  `out` has room for world_size. */
 int groups_members(const struct schedules *s, enum group g, int rank, int *out);
 
-/* `null`: communicators that move nothing.  Every rank of the world must call it.  0, or -1 reported
- * with nothing to close. */
-int  groups_open(const struct schedules *s, bool null, const atomic_bool *stop, struct groups *out);
+/* Who carries the collectives.  null: nobody, they move nothing.  mpi: Open MPI; buffers of an
+ * asynchronous device pass through the host.  nccl: NCCL, on a CUDA device. */
+enum groups_kind { GROUPS_NULL, GROUPS_MPI, GROUPS_NCCL };
+
+struct groups_args {
+    enum groups_kind kind;
+    struct device *device;              /* where the buffers are; it outlives the groups */
+    const atomic_bool *stop;            /* comm_args */
+};
+
+/* Every rank of the world must call it.  0, or -1 reported with nothing to close. */
+int  groups_open(const struct schedules *s, const struct groups_args *a, struct groups *out);
 void groups_close(struct groups *g);
 
-/* Bytes of staging of all groups. */
+/* Bytes of the host's staging of all groups, where MPI carries them. */
 int64_t groups_staging(const struct schedules *s);
 
 #endif

@@ -4,6 +4,9 @@
  * the same in plain C, one loop a formula, which tests compare everything with.  One of them
  * is behind the table that kernels_open() returns.
  *
+ * On an asynchronous device (device.h) a call queues on the stream that the kernels were opened for
+ * and returns; arrays are device memory then, unless a comment says host.
+ *
  * Arrays are row-major.  Activations have dtype `at`, parameters `wt`, gradients of
  * parameters `gt`: DT_FP32 or DT_BF16 each.  Arithmetic is fp32; bf16 operands of a matrix
  * product are multiplied as bf16 and accumulated in fp32.  Nothing here allocates:
@@ -22,6 +25,7 @@
 #include "model/transformer.h"
 
 struct kernels;                 /* threads, workspace, cached primitives */
+struct exact_sum;               /* exact_sum.h */
 
 /* What the tensor's element index is hashed with; p = 0: nothing is dropped. */
 struct dropout { double p; uint64_t key; int64_t first; };     /* first: added to every index */
@@ -118,8 +122,27 @@ struct kernel_ops {
     /* dst = scale * src, or dst += scale * src; any two of the dtypes; may be the same array */
     int (*copy)(struct kernels *k, int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st,
                 double scale, bool add);
+
+    /* Results that are numbers of the host, there after finish(): until then they must not be read,
+     * and the variable must live. */
     /* *sum += sum of squares, in fp64, over fixed blocks of 1024 elements whatever the threads */
     int (*sum_squares)(struct kernels *k, int64_t n, const void *x, enum dtype dt, double *sum);
+    /* *sum += x[0] + x[1] + ..., in fp64 */
+    int (*sum)(struct kernels *k, int64_t n, const float *x, double *sum);
+    /* *count += how many elements are NaN or infinite */
+    int (*not_finite)(struct kernels *k, int64_t n, const void *x, enum dtype dt, double *count);
+    /* exact_add_squares() */
+    int (*exact_squares)(struct kernels *k, int64_t n, const void *x, enum dtype dt, struct exact_sum *sum);
+    /* All that was queued is done, and such results are written. */
+    int (*finish)(struct kernels *k);
+
+    /* Between the host and the device.  `host` may be reused when upload() and load() return, and has
+     * the bytes when download() returns. */
+    int (*zero)(struct kernels *k, int64_t bytes, void *dst);
+    int (*upload)(struct kernels *k, int64_t bytes, void *dst, const void *host);
+    int (*download)(struct kernels *k, int64_t bytes, void *host, const void *src);
+    /* dst = host, cast to dt */
+    int (*load)(struct kernels *k, int64_t n, void *dst, enum dtype dt, const float *host);
 };
 
 /* What kernels_open() needs for shapes up to these; bytes, the same on every machine and for
@@ -135,6 +158,7 @@ int64_t kernels_workspace(const struct kernels_need *need);
 
 /* `reference`: the plain C.  The workspace stays the caller's.  NULL with the reason reported. */
 struct kernels *kernels_open(int threads, void *workspace, int64_t bytes, bool reference);
+/* kernels_open_on(), for a stream of a device: device.h. */
 const struct kernel_ops *kernels_ops(const struct kernels *k);
 /* A sentence for the user where the machine lacks something, or NULL.  It is about bf16 (whose
  * products are then widened to fp32 in the workspace); fp32 plans need not say it. */

@@ -190,4 +190,6 @@ const struct kernel_ops kernels_host_ops = {
     .activation = host_activation, .activation_back = host_activation_back,
     .cross_entropy = host_cross_entropy,
     .adamw = host_adamw, .copy = host_copy, .sum_squares = host_sum_squares,
+    .sum = move_sum, .not_finite = move_not_finite, .exact_squares = move_exact_squares, .finish = move_finish,
+    .zero = move_zero, .upload = move_upload, .download = move_download, .load = move_load,
 };

@@ -16,7 +16,9 @@ struct gemm;                            /* kernels_gemm.c: engine, stream, cache
 struct kernels {
     struct kernel_ops  ops;             /* a copy, for its name */
     const struct simd *simd;
-    struct gemm *gemm;                  /* NULL for the reference */
+    struct gemm *gemm;                  /* NULL for the reference, and on a device */
+    void *self;                         /* a device's own, released by close() */
+    void (*close)(struct kernels *k);   /* NULL on the host; frees all but k itself */
     int      threads;
     char    *workspace;
     int64_t  bytes;
@@ -95,6 +97,16 @@ int host_linear_dw(struct kernels *k, const struct linear *l, const void *x, con
                    void *db, enum grad_into into);
 int host_linear_dx(struct kernels *k, const struct linear *l, const void *dy, const void *w, void *dx,
                    bool add);
+
+/* kernels_move.c: in both tables */
+int move_zero(struct kernels *k, int64_t bytes, void *dst);
+int move_upload(struct kernels *k, int64_t bytes, void *dst, const void *host);
+int move_download(struct kernels *k, int64_t bytes, void *host, const void *src);
+int move_load(struct kernels *k, int64_t n, void *dst, enum dtype dt, const float *host);
+int move_finish(struct kernels *k);
+int move_sum(struct kernels *k, int64_t n, const float *x, double *sum);
+int move_not_finite(struct kernels *k, int64_t n, const void *x, enum dtype dt, double *count);
+int move_exact_squares(struct kernels *k, int64_t n, const void *x, enum dtype dt, struct exact_sum *sum);
 
 /* Bytes of workspace that these need for shapes up to the given. */
 int64_t gemm_workspace(int threads);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "exec/device.h"
 #include "model/fail.h"
 
 enum { LINE = 64 };                     /* bytes of a cache line */
@@ -48,6 +49,13 @@ struct kernels *kernels_open(int threads, void *workspace, int64_t bytes, bool r
     return k;
 }
 
+struct kernels *kernels_open_on(struct device *d, enum stream s, int threads, void *workspace, int64_t bytes,
+                                bool reference)
+{
+    return device_async(d) ? d->ops->kernels(d, s, threads, workspace, bytes, reference)
+                           : kernels_open(threads, workspace, bytes, reference);
+}
+
 const struct kernel_ops *kernels_ops(const struct kernels *k) { return &k->ops; }
 
 const char *kernels_note(const struct kernels *k)
@@ -61,6 +69,8 @@ void kernels_close(struct kernels *k)
 {
     if (!k)
         return;
+    if (k->close)
+        k->close(k);
     gemm_close(k->gemm);
     free(k);
 }

@@ -522,4 +522,6 @@ const struct kernel_ops kernels_ref_ops = {
     .rotary = rotary, .attention = attention, .attention_back = attention_back,
     .activation = activation, .activation_back = activation_back, .cross_entropy = cross_entropy,
     .adamw = adamw, .copy = copy, .sum_squares = sum_squares,
+    .sum = move_sum, .not_finite = move_not_finite, .exact_squares = move_exact_squares, .finish = move_finish,
+    .zero = move_zero, .upload = move_upload, .download = move_download, .load = move_load,
 };

@@ -12,15 +12,17 @@
 #include "model/fail.h"
 
 enum { QUEUE = 2048 };
+_Static_assert(DEVICE_MARKS >= 2 * QUEUE, "a mark lives as long as its task is in the queue");
 
 struct lane {
     struct lanes *all;
     enum stream   s;
-    pthread_t     thread;
-    bool          started;
+    pthread_t     thread, reaper;
+    bool          started, reaping; /* a reaper only on an asynchronous device */
     struct task  *queue;            /* ring */
     int           waiting[QUEUE];   /* lists of releases: index + 1 of the first */
     int64_t       put, taken;       /* tasks in all */
+    int64_t       launched;         /* asynchronous: from taken to put */
     struct task_time *times;
     int64_t       ntimes;
 };
@@ -28,12 +30,18 @@ struct lane {
 /* Hangs at a task that it waits for: lane s, task number c, in list c % QUEUE. */
 struct release { struct when last; int64_t offset, bytes; int next; };
 
+/* The last collective of a process group that was launched. */
+struct launched { int64_t tickets; enum stream s; int64_t number; };
+
 struct lanes {
+    struct device  *d;
     pthread_mutex_t lock;
     pthread_cond_t  change;
     struct lane     lane[NSTREAM];
     struct when     done;
     int64_t         ticket[NGROUP];     /* collectives finished */
+    struct when     launched;           /* asynchronous: each is done, or on its way */
+    struct launched last[NGROUP];
     atomic_bool    *stop;
     bool            closing;
     int64_t         held, held_peak;
@@ -203,18 +211,144 @@ static void *work(void *arg)
     return NULL;
 }
 
+/* ---- a lane of an asynchronous device ---- */
+
+static bool launchable(const struct lanes *l, const struct task *t)
+{
+    return when_before(&t->need, &l->launched) && (t->group < 0 || l->last[t->group].tickets == t->ticket);
+}
+
+/* What the device must wait for itself: of other lanes, and not done yet.  Collectives of one group
+ * follow each other whatever their lanes: the arena counts on it. */
+static struct when pending(const struct lane *n, const struct task *t)
+{
+    const struct lanes *l = n->all;
+    struct when need = t->need;
+
+    if (t->group >= 0 && l->last[t->group].number > need.done[l->last[t->group].s])
+        need.done[l->last[t->group].s] = l->last[t->group].number;
+    for (int s = 0; s < NSTREAM; s++)
+        if (s == (int)n->s || need.done[s] <= l->done.done[s])
+            need.done[s] = 0;
+    return need;
+}
+
+static int launch_task(const struct lane *n, struct task *t, const struct when *need, bool timed)
+{
+    struct device *d = n->all->d;
+    int64_t number = n->launched + 1;
+
+    for (int s = 0; s < NSTREAM; s++)
+        if (need->done[s] && device_after(d, n->s, (enum stream)s, need->done[s]) < 0)
+            return -1;
+    if (timed && device_begin(d, n->s, number) < 0)
+        return -1;
+    if (t->run && t->run(t) < 0)
+        return -1;
+    return device_mark(d, n->s, number);
+}
+
+static void launched(struct lane *n, const struct task *t)
+{
+    struct lanes *l = n->all;
+
+    l->launched.done[n->s] = ++n->launched;
+    if (t->group >= 0)
+        l->last[t->group] = (struct launched){ t->ticket + 1, n->s, n->launched };
+    pthread_cond_broadcast(&l->change);
+}
+
+static bool is_timed(const struct lanes *l, const struct task *t) { return l->recording && t->position >= 0; }
+
+static void *launch(void *arg)
+{
+    struct lane *n = arg;
+    struct lanes *l = n->all;
+    char why[sizeof l->why];
+
+    fail_capture(why, sizeof why);
+    if (device_enter(l->d) < 0)
+        failed(l, why);
+    pthread_mutex_lock(&l->lock);
+    for (;;) {
+        while (n->put == n->launched && !l->closing)
+            pthread_cond_wait(&l->change, &l->lock);
+        if (l->closing)
+            break;
+        struct task *t = &n->queue[n->launched % QUEUE];
+        while (!launchable(l, t) && !atomic_load(l->stop))
+            pthread_cond_wait(&l->change, &l->lock);
+        struct when need = pending(n, t);
+        bool timed = is_timed(l, t);
+        pthread_mutex_unlock(&l->lock);
+        if (!atomic_load(l->stop) && launch_task(n, t, &need, timed) < 0)
+            failed(l, why);
+        free(t->self);
+        t->self = NULL;
+        pthread_mutex_lock(&l->lock);
+        launched(n, t);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* The task at the head of the queue, which has been launched: waits for it. */
+static int reap_task(const struct lane *n, bool timed, double *start, double *end)
+{
+    const struct lanes *l = n->all;
+    int64_t number = n->taken + 1;
+
+    if (device_wait(l->d, n->s, number, l->stop) < 0)
+        return -1;
+    return timed && !atomic_load(l->stop) ? device_times(l->d, n->s, number, start, end) : 0;
+}
+
+static void *reap(void *arg)
+{
+    struct lane *n = arg;
+    struct lanes *l = n->all;
+    char why[sizeof l->why];
+
+    fail_capture(why, sizeof why);
+    if (device_enter(l->d) < 0)
+        failed(l, why);
+    pthread_mutex_lock(&l->lock);
+    for (;;) {
+        double start = 0, end = 0;
+        while (n->launched == n->taken && !l->closing)
+            pthread_cond_wait(&l->change, &l->lock);
+        if (l->closing)
+            break;
+        const struct task *t = &n->queue[n->taken % QUEUE];
+        await(n, t);
+        hold(l, t->comes);
+        bool timed = is_timed(l, t);
+        pthread_mutex_unlock(&l->lock);
+        if (reap_task(n, timed, &start, &end) < 0)
+            failed(l, why);
+        pthread_mutex_lock(&l->lock);
+        finished(n, t, start, end);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
 /* ---- the issuing thread ---- */
 
 static bool start(struct lanes *l, enum stream s)
 {
     struct lane *n = &l->lane[s];
+    bool async = device_async(l->d);
 
     *n = (struct lane){ .all = l, .s = s, .queue = calloc(QUEUE, sizeof *n->queue) };
-    n->started = n->queue && pthread_create(&n->thread, NULL, work, n) == 0;
-    return n->started;
+    n->started = n->queue && pthread_create(&n->thread, NULL, async ? launch : work, n) == 0;
+    n->reaping = n->started && async && pthread_create(&n->reaper, NULL, reap, n) == 0;
+    return n->started && n->reaping == async;
 }
 
-struct lanes *lanes_open(uint16_t used, atomic_bool *stop)
+struct lanes *lanes_open(uint16_t used, atomic_bool *stop) { return lanes_open_on(device_host(), used, stop); }
+
+struct lanes *lanes_open_on(struct device *d, uint16_t used, atomic_bool *stop)
 {
     struct lanes *l = calloc(1, sizeof *l);
 
@@ -222,6 +356,7 @@ struct lanes *lanes_open(uint16_t used, atomic_bool *stop)
         fail("out of memory for the streams");
         return NULL;
     }
+    l->d = d;
     l->stop = stop;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->change, NULL);
@@ -247,6 +382,8 @@ void lanes_close(struct lanes *l)
         struct lane *n = &l->lane[s];
         if (n->started)
             pthread_join(n->thread, NULL);
+        if (n->reaping)
+            pthread_join(n->reaper, NULL);
         for (; n->taken < n->put; n->taken++)
             free(n->queue[n->taken % QUEUE].self);
         free(n->queue);
@@ -311,7 +448,7 @@ int lanes_record(struct lanes *l, int64_t n)
     if (n > l->max_times)
         l->max_times = n;
     l->recording = n > 0;
-    return 0;
+    return n > 0 ? device_anchor(l->d) : 0;
 }
 
 const struct task_time *lanes_recorded(const struct lanes *l, enum stream s, int64_t *n)

@@ -8,6 +8,11 @@
  * The lanes keep the second meter: *held* bytes, from the start of the task that takes
  * until every task that uses them is done.
  *
+ * On an asynchronous device (device.h) a task's run() only queues its work, so a lane has two threads.
+ * The launcher runs a task as soon as what it needs has been *launched*, and lets the device wait for
+ * it; run() sees numbers of the host that an earlier task left, for that one has returned.  The reaper
+ * waits until it is *done*: everything else here means that.
+ *
  * A task that fails stops all lanes: what follows is skipped, lanes_wait() returns -1, and the
  * reason is kept for lanes_why(). */
 #ifndef DPX_LANES_H
@@ -18,6 +23,7 @@
 #include <stdint.h>
 
 #include "exec/arena.h"
+#include "exec/device.h"
 
 struct task {
     int  (*run)(struct task *t);    /* 0, or -1 reported; NULL: only waits */
@@ -38,6 +44,8 @@ struct lanes;
 /* Threads for the streams of `used` (AFTER() bits).  `stop` is the caller's: set, it ends all; a
  * task that fails sets it.  NULL with the reason reported. */
 struct lanes *lanes_open(uint16_t used, atomic_bool *stop);
+/* Of a device, which outlives them: what `used` names are its streams. */
+struct lanes *lanes_open_on(struct device *d, uint16_t used, atomic_bool *stop);
 /* Waits for nothing: what is queued is dropped.  Accepts NULL. */
 void lanes_close(struct lanes *l);
 

@@ -33,7 +33,8 @@ struct train {
     char told[512];                 /* why it failed, on all ranks */
     int32_t *ids, *labels;          /* of one step */
     int64_t *samples;
-    int64_t  step, resident;        /* resident: before anything was allocated */
+    int64_t  step, resident;        /* resident: before anything was allocated, on an asynchronous device there */
+    struct device *device;
 };
 
 double train_lr(const struct train_args *a, int64_t step)
@@ -165,7 +166,7 @@ static int open_data(struct train *t)
 static struct executor_args executor_args(struct train *t)
 {
     struct executor_args e = { .plan = t->a.plan, .schedules = &t->s, .comm = t->groups.comm, .stop = &t->stop,
-                               .threads = t->a.threads, .guarded = t->a.guarded, .reference = t->a.reference,
+                               .device = t->device, .threads = t->a.threads, .guarded = t->a.guarded, .reference = t->a.reference,
                                .no_compute = t->a.no_compute, .limit = t->a.limit, .weights = t->weights,
                                .seed = t->a.seed,
                                .sum = t->a.plan->deterministic ? SUM_ONCE : t->a.sum };
@@ -212,6 +213,14 @@ static int share_over(struct train *t, struct exec_over *over)
     return -1;
 }
 
+static int open_groups(struct train *t)
+{
+    struct groups_args a = { .kind = t->a.null ? GROUPS_NULL : t->a.nccl ? GROUPS_NCCL : GROUPS_MPI,
+                             .device = t->device, .stop = &t->stop };
+
+    return groups_open(&t->s, &a, &t->groups);
+}
+
 static int open_all(struct train *t, struct train_refusal *why)
 {
     int rank = t->a.rank;
@@ -232,11 +241,11 @@ static int open_all(struct train *t, struct train_refusal *why)
         return -1;
     if (train_agree(t, order_check(&t->s, t->control) < 0) < 0)
         return -1;
-    t->resident = host_resident();
+    t->resident = device_async(t->device) ? device_used(t->device) : host_resident();
     if (train_agree(t, open_data(t) < 0) < 0)
         return -1;
     why->bad_input = false;
-    if (train_agree(t, groups_open(&t->s, t->a.null, &t->stop, &t->groups) < 0) < 0)
+    if (train_agree(t, open_groups(t) < 0) < 0)
         return -1;
     if (train_agree(t, open_executor(t) < 0 || executor_map(t->x) < 0) < 0)
         return share_over(t, &why->over);
@@ -250,6 +259,7 @@ struct train *train_open(const struct train_args *a, struct train_refusal *why)
     struct train *t = room(1, sizeof *t);
 
     t->a = *a;
+    t->device = a->device ? a->device : device_host();
     t->control = MPI_COMM_NULL;
     capture(t, true);
     if (end_capture(t, open_all(t, why)) == 0)
@@ -387,14 +397,22 @@ int64_t train_predicted_process(const struct train *t)
 {
     const struct plan *p = t->a.plan;
     int64_t tokens = p->accumulation * p->micro_batch * p->seq * 8;
+    struct overhead beside;
 
+    if (device_async(t->device)) {
+        overhead_bytes(p, &beside);
+        return executor_extent(t->x) + workspace_device(p) + (t->a.nccl ? beside.by[OVERHEAD_OUTSIDE] : 0);
+    }
     return executor_extent(t->x) + workspace_kernels(p, t->a.threads) + tokens +
            (t->a.null ? 0 : groups_staging(&t->s));
 }
 
 int64_t train_process_peak(const struct train *t)
 {
-    int64_t peak = host_resident_peak();
+    bool async = device_async(t->device);
+    int64_t peak = async ? device_used(t->device) : host_resident_peak();
 
+    if (async && t->a.shared_device)
+        return -1;
     return peak < 0 || t->resident < 0 ? -1 : peak - t->resident;
 }

@@ -24,7 +24,9 @@ struct train_args {
     double      lr, min_lr, beta1, beta2, eps, weight_decay;
     int64_t     limit;                  /* bytes of memory, INT64_MAX: none */
     int         rank;                   /* played with `null`; else MPI's */
-    bool        null, no_compute, guarded, reference;
+    struct device *device;              /* NULL: the host.  It outlives the run */
+    bool        shared_device;          /* other ranks use it, too */
+    bool        null, nccl, no_compute, guarded, reference;     /* neither null nor nccl: MPI */
     int         threads;
     enum coll_algo algo;
     enum coll_sum  sum;
@@ -64,7 +66,8 @@ const struct schedules *train_schedules(const struct train *t);
 double train_entropy(const struct train *t);        /* nats; NaN: not known */
 const char *train_about_data(const struct train *t);
 /* Memory of this process: what is accounted (arena, workspaces, staging, tokens), and the
- * most that was resident beyond what was there before.  -1: not known. */
+ * most that was resident beyond what was there before; on an asynchronous device, its memory: what is
+ * accounted there, and what its driver reports beyond what was in use before.  -1: not known. */
 int64_t train_predicted_process(const struct train *t);
 int64_t train_process_peak(const struct train *t);
 /* What every rank has: out[world_size] on rank 0. */

@@ -238,9 +238,14 @@ static void print_help(const char *command, const char *about, const struct opt 
     fputs("\nBytes are written 25MiB, 80GB or 1.5e9, counts 64, 1.5e9 or 8B.\n", stdout);
 }
 
+static const char *version_note;
+
+void opts_version_note(const char *note) { version_note = note; }
+
 static void print_version(const char *command)
 {
-    printf("%.*s %s\n", (int)strcspn(command, " "), command, dpx_version());
+    printf("%.*s %s%s%s\n", (int)strcspn(command, " "), command, dpx_version(), version_note ? ", " : "",
+           version_note ? version_note : "");
 }
 
 /* ---- parsing ---- */

@@ -70,5 +70,7 @@ const char *nearest_word(const char *typed, const char *const *words);
 
 /* "0.1.0 (3fa9c21)". */
 const char *dpx_version(void);
+/* What --version says after it, such as "with CUDA"; static. */
+void opts_version_note(const char *note);
 
 #endif

@@ -20,7 +20,7 @@
 /* ---- losses ---- */
 
 /* What one rank alone computes, in this process. */
-static void run_alone(const struct plan *p, double loss[MOST_STEPS])
+static inline void run_alone(const struct plan *p, double loss[MOST_STEPS])
 {
     struct train_args a = args_of(p, true);
     struct train *t = train_open(&a, &(struct train_refusal){ 0 });
@@ -174,7 +174,7 @@ static void check_memory(struct train *t)
 
 /* ---- one plan ---- */
 
-static void run_plan(const struct plan *p, const double loss[MOST_STEPS])
+static inline void run_plan(const struct plan *p, const double loss[MOST_STEPS])
 {
     struct train_report r;
     int64_t sent[NGROUP];

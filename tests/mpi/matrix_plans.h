@@ -252,7 +252,7 @@ static bool drifts_apart(const struct plan *p)
     return p->dialect == DIALECT_TORCH_FSDP1 && p->shard_group == 1 && p->cluster.world_size > 1;
 }
 
-static void matrix_words(const struct choice *c, const struct plan *p, char *to, size_t size)
+static inline void matrix_words(const struct choice *c, const struct plan *p, char *to, size_t size)
 {
     char unit[32] = "";
 
@@ -344,7 +344,7 @@ static void covering_set(const struct choices *all, struct choices *out)
 enum extent { SOME, PLAIN, WHOLE };
 
 /* Those for one world size, in the same order on every rank. */
-static void matrix_choose(enum extent extent, int64_t ranks, struct choices *out)
+static inline void matrix_choose(enum extent extent, int64_t ranks, struct choices *out)
 {
     for (int s = 0; s < NSTRATEGY; s++)
         for (int d = 0; d < NDIALECT; d++) {

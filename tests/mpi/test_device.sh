@@ -1,0 +1,12 @@
+#!/bin/sh
+# tests/mpi/test_device.sh -- plans on an asynchronous device compute what they do on the host, bit by
+# bit (mpi_device.c): no wait is missing, and nothing of the device's memory is touched by the host.
+# Runs from the root of the tree; $B is where it was built.
+# shellcheck source=tests/check.sh
+. tests/check.sh
+# shellcheck source=tests/mpi/matrix.sh
+. tests/mpi/matrix.sh
+for n in 1 2 3; do
+    run_all 400 'on a device: ' $n mpi_device
+done
+finish
