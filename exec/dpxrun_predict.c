@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "calib/measured_for.h"
+#include "exec/host_info.h"
 #include "model/fail.h"
 
 const char *const run_phase_names[NRP] = { "compute", "exposed communication", "optimizer", "idle" };
@@ -12,8 +13,9 @@ const char *const run_phase_names[NRP] = { "compute", "exposed communication", "
 int predict(struct dpxrun *r)
 {
     struct predicted *p = &r->predicted;
+    int64_t threads = r->o.threads ? r->o.threads : host_threads((int)r->here.cluster.world_size);
 
-    if (measured_for(r->o.db, false, r->here.precision, &r->here.cluster, &p->known) < 0 ||
+    if (measured_for_threads(r->o.db, false, r->here.precision, threads, &r->here.cluster, &p->known) < 0 ||
         evaluate(&r->here, &p->e) < 0)
         return -1;
     if (simulate_plan(&r->here, &p->e, &p->t, &p->run) < 0)
