@@ -69,6 +69,7 @@ struct bench_wish {
     int64_t     seq;                    /* tokens of a sample; 0: up to 256 */
     const char *micro_batches;          /* "1,2,4"; NULL: a few */
     bool        precision[NDTYPE];
+    int64_t     memory;                 /* bytes of a rank: what takes more is refused; 0: not looked at */
 };
 struct bench_list { struct bench_item *item; int n; struct plan *plan; int nplans; };
 

@@ -10,6 +10,7 @@
 #include "calib/bench.h"
 #include "model/fail.h"
 #include "model/program.h"
+#include "model/size.h"
 
 enum { MOST_PLANS = 256, MOST_ITEMS = 512 };
 
@@ -41,7 +42,29 @@ static double program_seconds(const struct plan *p)
     return flops / 100e9;
 }
 
-static int add_plan(struct bench_list *l, const struct model *m, int64_t seq, int64_t micro_batch, enum dtype precision)
+/* At least two blocks and the ends, with weights and gradients. */
+static int check_memory(const struct plan *p, int64_t memory)
+{
+    const struct model *m = &p->model;
+    struct program g;
+    double bytes, e = (double)dtype_bytes(p->precision);
+    int64_t block = model_numel(m, m->block0, m->per_block);
+
+    memset(&g, 0, sizeof g);
+    if (program_build(p, &g) < 0)
+        return -1;
+    bytes = 2 * ((double)g.piece[PIECE_BLOCK].saved + 2 * e * (double)block) + (double)g.piece[PIECE_HEAD].saved
+            + 2 * e * (double)(m->params - m->layers * block);
+    program_free(&g);
+    if (bytes <= (double)memory)
+        return 0;
+    return fail("%s: %lld x %lld tokens: timing its kernels takes %s on each rank, which has %s: choose a smaller "
+                "--micro-batch, --seq or --ranks", m->name, (long long)p->micro_batch, (long long)p->seq,
+                size_text(bytes < 9e18 ? (int64_t)bytes : INT64_MAX).s, size_text(memory).s);
+}
+
+static int add_plan(struct bench_list *l, const struct bench_wish *w, const struct model *m, int64_t seq, int64_t micro_batch,
+                    enum dtype precision)
 {
     struct plan *p = &l->plan[l->nplans];
 
@@ -56,7 +79,7 @@ static int add_plan(struct bench_list *l, const struct model *m, int64_t seq, in
     p->micro_batch = micro_batch;
     plan_defaults(p, STRAT_DDP, DIALECT_PAPER, precision);
     p->kernels = KERNELS_DPX;
-    if (plan_check(p, m->name) < 0)
+    if (plan_check(p, m->name) < 0 || (w->memory > 0 && check_memory(p, w->memory) < 0))
         return -1;
     struct bench_item *i = add(l, BENCH_PROGRAM, 0.3 + 6 * program_seconds(p));
     i->plan = p;
@@ -75,10 +98,14 @@ static int add_model(struct bench_list *l, const struct bench_wish *w, const str
         seq = longest > 0 && longest < 256 ? longest : 256;
     for (int t = 0; t < NDTYPE; t++)
         for (const char *at = batches; w->precision[t] && *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
-            int64_t n = strtoll(at, NULL, 10);
+            char number[32];
+            int64_t n;
+            snprintf(number, sizeof number, "%.*s", (int)strcspn(at, ","), at);
+            if (count_parse("--micro-batch", number, &n) < 0)
+                return -1;
             if (n < 1)
-                return fail("--micro-batch %s: whole numbers with commas between", batches);
-            if (add_plan(l, m, seq, n, (enum dtype)t) < 0)
+                return fail("--micro-batch %s: at least 1, with commas between: 1,2,4", batches);
+            if (add_plan(l, w, m, seq, n, (enum dtype)t) < 0)
                 return -1;
         }
     return 0;

@@ -20,6 +20,22 @@
 
 enum { BUSY_MS = 10000 };
 
+static _Thread_local bool refused;
+
+bool db_refused(void)
+{
+    return refused;
+}
+
+/* Whether what went wrong is the machine's fault: as it stands the file may be a good one. */
+static bool world_failed(const struct db *db)
+{
+    int rc = db->rc & 0xff;
+
+    return rc == SQLITE_FULL || rc == SQLITE_BUSY || rc == SQLITE_LOCKED || rc == SQLITE_NOMEM || rc == SQLITE_IOERR
+        || db->os_error == ENOSPC || db->os_error == EDQUOT;
+}
+
 int db_default_path(char *to, int size)
 {
     const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
@@ -140,12 +156,23 @@ static struct db *db_new(const char *path)
     return NULL;
 }
 
+/* SQLite would wait for a pipe's other end, and write its tables into a device. */
+static int is_file(const char *path)
+{
+    struct stat s;
+
+    if (stat(path, &s) < 0 || S_ISREG(s.st_mode))
+        return 0;
+    return fail("%s: is %s, not a database; --db takes a file", path, S_ISDIR(s.st_mode) ? "a folder" : "no regular file");
+}
+
 struct db *db_open(const char *path)
 {
     struct db *db = db_new(path);
     int64_t count;
 
-    if (!db || (!path && make_folders(db->path) < 0))
+    refused = true;
+    if (!db || (!path && make_folders(db->path) < 0) || is_file(db->path) < 0)
         goto failed;
     if (connect(db, db->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE) < 0
         || db_value(db, "SELECT count(*) FROM sqlite_schema", &count) < 0)
@@ -162,6 +189,7 @@ struct db *db_open(const char *path)
 unopened:
     db_fail(db, "opening the database");
 failed:
+    refused = !db || !world_failed(db);
     db_close(db);
     return NULL;
 }
@@ -207,17 +235,53 @@ static int connect_reader(struct db *db)
         || db_value(db, "SELECT count(*) FROM sqlite_schema", &count) < 0 ? -1 : 0;
 }
 
+/* Whether it has an older schema of ours, and may be written. */
+static bool can_be_upgraded(struct db *db)
+{
+    int64_t application, version;
+    char folder[sizeof db->path];
+    char *slash;
+
+    if (db_value(db, "PRAGMA application_id", &application) < 0 || db_value(db, "PRAGMA user_version", &version) < 0
+        || application != SCHEMA_APPLICATION || version < 1 || version >= schema_now.version)
+        return false;
+    snprintf(folder, sizeof folder, "%s", db->path);
+    slash = strrchr(folder, '/');
+    if (slash)
+        slash[1] = '\0';
+    return access(db->path, W_OK) == 0 && access(slash ? folder : ".", W_OK) == 0;
+}
+
+/* A reader cannot bring an older file up to date: a writer does, once. */
+static int upgrade_first(struct db *db)
+{
+    struct db *writer = db_open(db->path);
+
+    if (!writer)
+        return -1;
+    db_close(writer);
+    sqlite3_close(db->sql);
+    db->sql = NULL;
+    return connect_reader(db) < 0 ? db_fail(db, "opening the database to read it") : 0;
+}
+
 struct db *db_open_reader(const char *path)
 {
     struct db *db = db_new(path);
 
+    refused = true;
     if (!db)
         return NULL;
     db->reader = true;
-    if (connect_reader(db) < 0)
-        db_fail(db, "opening the database to read it");
-    else if (schema_upgrade(db, &schema_now) == 0)
-        return db;
+    if (access(db->path, F_OK) < 0 && errno == ENOENT)
+        fail("%s: No such file or directory: `dpxcal run` makes a database, --db names another", db->path);
+    else if (is_file(db->path) == 0) {
+        if (connect_reader(db) < 0)
+            db_fail(db, "opening the database to read it");
+        else if ((!can_be_upgraded(db) || upgrade_first(db) == 0) && schema_upgrade(db, &schema_now) == 0)
+            return db;
+    }
+    refused = refused && !world_failed(db);
     db_close(db);
     return NULL;
 }

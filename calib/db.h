@@ -12,6 +12,8 @@
 #ifndef DPX_DB_H
 #define DPX_DB_H
 
+#include <stdbool.h>
+
 struct db;                      /* opaque: only calib/ sees sqlite3 */
 
 /* $XDG_DATA_HOME/dpx/dpx.db, else ~/.local/share/dpx/dpx.db.  0, or -1 with the reason
@@ -22,8 +24,12 @@ int db_default_path(char *to, int size);
  * older schema is brought up to date in one transaction, a newer one refused.  NULL with the
  * reason reported. */
 struct db *db_open(const char *path);
-/* Opens what is there for reading, on read-only media too. */
+/* Opens what is there for reading, on read-only media too.  An older schema is brought up to date
+ * first where the file may be written. */
 struct db *db_open_reader(const char *path);
+/* After either gave NULL: whether the path is at fault (nothing there, another program's file, a
+ * newer schema, a folder, not to be written), and not the machine (a full disk, a lock that is held). */
+bool       db_refused(void);
 void       db_close(struct db *db);         /* accepts NULL */
 
 /* The path it was opened with. */

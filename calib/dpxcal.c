@@ -1,8 +1,15 @@
-/* dpxcal.c -- measures this machine, or takes in what was measured elsewhere. */
+/* dpxcal.c -- measures this machine, or takes in what was measured elsewhere.  What the command line
+ * or a file has wrong is said before ranks are started, and exits with 2. */
+#include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <jansson.h>
 #include <mpi.h>
@@ -14,15 +21,19 @@
 #include "exec/host_info.h"
 #include "exec/lanes.h"
 #include "exec/launch.h"
+#include "model/cluster.h"
 #include "model/fail.h"
 #include "model/opts.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2 };
 enum { DEVICE_CPU, DEVICE_CUDA };
 
-/* Minutes within which an interrupted calibration is continued: after that the machine is another. */
+/* Within which an interrupted calibration is continued: after that the machine is another. */
 static const double CONTINUED_S = 6 * 3600;
-static const double QUICK_S = 52, FULL_S = 570;
+/* From the command to its end.  Under a minute and under ten are promised; items overrun by a little. */
+static const double QUICK_S = 45, FULL_S = 540;
+/* When the command began, for its ranks: a monotonic clock of this machine. */
+#define BEGUN "DPX_CAL_BEGUN"
 
 struct cal {
     bool    quick, anew;
@@ -35,7 +46,7 @@ struct cal {
     struct bench_list list;
     char   *options;
     atomic_bool stop;
-    bool    continued;
+    bool    calibrates, continued;
 };
 
 static const char *const precisions[] = { "fp32", "bf16", NULL };
@@ -88,7 +99,67 @@ static char *options_json(const struct cal *c)
     return text;
 }
 
+/* ---- what can be told before anything is measured ---- */
+
+static int db_status(void)
+{
+    return db_refused() ? EXIT_MISUSE : EXIT_FAILED;
+}
+
+static int check_ranks(const struct cal *c)
+{
+    int64_t most = 64 * (int64_t)host_cores();
+
+    if (c->device == DEVICE_CUDA)
+        return fail("--device cuda: this dpxcal was built without CUDA");
+    if (c->ranks > most && !c->hostfile)
+        return fail("--ranks %lld: this machine has %d cores", (long long)c->ranks, host_cores());
+    if (c->ranks > CLUSTER_MAX_RANKS)
+        return fail("--ranks %lld: at most %d", (long long)c->ranks, CLUSTER_MAX_RANKS);
+    if (c->threads > most)
+        return fail("--threads %lld: this machine has %d cores", (long long)c->threads, host_cores());
+    if (c->hostfile && access(c->hostfile, R_OK) < 0)
+        return fail("--hostfile %s: %s", c->hostfile, strerror(errno));
+    return 0;
+}
+
+/* The models, their shapes, and a database that can be written: an exit status. */
+static int check_run(const struct cal *c, int nranks)
+{
+    struct bench_wish w = wish(c);
+    struct bench_list l;
+    struct host_info h;
+    struct db *db;
+
+    if (host_info(&h) < 0)
+        return EXIT_FAILED;
+    w.memory = c->hostfile ? 0 : h.available / nranks;
+    if (bench_list(&w, nranks, &l) < 0)
+        return EXIT_MISUSE;
+    bench_list_free(&l);
+    db = db_open(c->db);
+    db_close(db);
+    return db ? EXIT_DONE : db_status();
+}
+
 /* ---- the database: rank 0 ---- */
+
+/* Whether no other dpxcal measures on this machine; it stays so until this process ends.  A name
+ * without a file, which goes with the process however that ends; ranks of a command that was killed
+ * live on for a second or two. */
+static bool alone_here(void)
+{
+    struct sockaddr_un name = { .sun_family = AF_UNIX, .sun_path = "\0dpxcal" };
+    socklen_t size = offsetof(struct sockaddr_un, sun_path) + sizeof "\0dpxcal" - 1;
+    int s = socket(AF_UNIX, SOCK_STREAM, 0);
+
+    for (int tries = 0; s >= 0 && tries < 40; tries++) {
+        if (bind(s, (const struct sockaddr *)&name, size) == 0 || errno != EADDRINUSE)
+            return true;
+        nanosleep(&(struct timespec){ 0, 100 * 1000 * 1000 }, NULL);
+    }
+    return s < 0;
+}
 
 static int open_database(struct cal *c)
 {
@@ -107,6 +178,11 @@ static int open_database(struct cal *c)
     of.memory = h.memory;
     if (db_note(c->b.db))
         fprintf(stderr, "%s\n", db_note(c->b.db));
+    if (!alone_here()) {
+        fprintf(stderr, "warning: another dpxcal measures on this machine: both find it slower than it is; better wait, "
+                "and calibrate again\n");
+        c->anew = true;                 /* what has no end yet is the other's */
+    }
     if (!c->anew)
         c->b.calibration = calibration_open_since(c->b.db, &of, CONTINUED_S);
     c->continued = c->b.calibration > 0;
@@ -139,10 +215,19 @@ static void progress_end(const struct cal *c)
 
 /* ---- the run ---- */
 
-/* Each item gets its share of the time that is left, so that one that took longer is made up for. */
-static int run_items(struct cal *c)
+/* Seconds since the command was given: rank 0's, for all.  Negative reported. */
+static double since_begun(const struct cal *c)
 {
-    double begun = lanes_now(), all = c->seconds ? (double)c->seconds : c->quick ? QUICK_S : FULL_S, weight = 0;
+    const char *begun = getenv(BEGUN);
+    double spent = begun && c->b.rank == 0 ? lanes_now() - strtod(begun, NULL) : 0;
+
+    return bench_max(spent > 0 && spent < 60 ? spent : 0);
+}
+
+/* Each item gets its share of the time that is left, so that one that took longer is made up for. */
+static int run_items(struct cal *c, double begun)
+{
+    double all = c->seconds ? (double)c->seconds : c->quick ? QUICK_S : FULL_S, weight = 0;
     double whole;
 
     for (int i = 0; i < c->list.n; i++)
@@ -160,30 +245,45 @@ static int run_items(struct cal *c)
     return 0;
 }
 
-static int measure(struct cal *c)
+/* On rank 0 what is wrong is said, and the others follow. */
+static int prepare(struct cal *c)
 {
     struct bench_wish w = wish(c);
-    int ready = 0;
+    char ignored[8];
+    int ready = EXIT_FAILED;
 
-    if (bench_open(&c->b) < 0 || bench_list(&w, c->b.nranks, &c->list) < 0)
-        return -1;
-    if (c->b.rank == 0)
-        ready = open_database(c) == 0;
-    if (MPI_Bcast(&ready, 1, MPI_INT, 0, MPI_COMM_WORLD) != MPI_SUCCESS || !ready)
-        return -1;
+    if (c->b.rank == 0) {
+        ready = check_run(c, c->b.nranks);
+        if (ready == EXIT_DONE && open_database(c) < 0)
+            ready = EXIT_FAILED;
+    }
+    if (MPI_Bcast(&ready, 1, MPI_INT, 0, MPI_COMM_WORLD) != MPI_SUCCESS || ready != EXIT_DONE)
+        return ready;
+    fail_capture(c->b.rank ? ignored : NULL, sizeof ignored);
+    ready = bench_list(&w, c->b.nranks, &c->list) < 0 ? EXIT_MISUSE : EXIT_DONE;
+    fail_capture(NULL, 0);
+    return ready;
+}
+
+static int measure(struct cal *c)
+{
+    int status = bench_open(&c->b) < 0 ? EXIT_FAILED : prepare(c);
+
+    if (status != EXIT_DONE)
+        return status;
     if (c->b.rank == 0 && c->continued)
         printf("continuing calibration %lld, which was interrupted\n", (long long)c->b.calibration);
-    double begun = lanes_now();
-    if (run_items(c) < 0)
-        return -1;
+    double spent = since_begun(c), begun = lanes_now() - spent;
+    if (isnan(spent) || run_items(c, begun) < 0)
+        return EXIT_FAILED;
     if (c->b.rank != 0)
-        return 0;
+        return EXIT_DONE;
     if (calibration_end(c->b.db, c->b.calibration, bench_wall_clock()) < 0)
-        return -1;
+        return EXIT_FAILED;
     printf("%d ranks x %d thread%s measured in %.0f s, into %s as calibration %lld; `dpxcal show` tells what is known\n",
            c->b.nranks, c->b.threads, c->b.threads == 1 ? "" : "s", lanes_now() - begun, db_path(c->b.db),
            (long long)c->b.calibration);
-    return 0;
+    return EXIT_DONE;
 }
 
 static void release(struct cal *c)
@@ -204,28 +304,44 @@ static int start_mpi(struct cal *c)
     MPI_Comm_size(MPI_COMM_WORLD, &world);
     if (provided < MPI_THREAD_MULTIPLE)
         return fail("this MPI gives no MPI_THREAD_MULTIPLE");
+    if (c->ranks && c->ranks != world)
+        return fail("--ranks %lld: the launcher started %d", (long long)c->ranks, world);
     c->b.threads = c->threads ? (int)c->threads : host_threads(world);
     c->b.stop = &c->stop;
     return launch_check(world);
 }
 
-/* Under a launcher: what every rank does.  Else the ranks are started. */
+/* Ranks get the whole line, from the program's name on. */
+static int start_ranks(const struct cal *c, int nranks, int argc, char **argv)
+{
+    char begun[32];
+    int status;
+
+    snprintf(begun, sizeof begun, "%.6f", lanes_now());
+    setenv(BEGUN, begun, 1);
+    status = launch_exec(&(struct launch){ .nranks = nranks, .threads = (int)c->threads, .hostfile = c->hostfile },
+                         argc + 1, argv - 1);
+    if (status > 128)
+        fprintf(stderr, "dpxcal: interrupted; what was measured is kept%s\n",
+                c->calibrates ? ", and the same command goes on from there" : "");
+    return status;
+}
+
+/* Under a launcher: what every rank does, which returns an exit status.  Else the ranks are started. */
 static int on_ranks(struct cal *c, int argc, char **argv, int (*what)(struct cal *c))
 {
-    if (c->device == DEVICE_CUDA) {
-        fail("--device cuda: this dpxcal was built without CUDA");
-        return EXIT_MISUSE;
+    int nranks = c->ranks ? (int)c->ranks : host_cores(), status;
+
+    if (launch_needed()) {
+        status = c->calibrates ? check_run(c, nranks) : EXIT_DONE;
+        return status != EXIT_DONE ? status : start_ranks(c, nranks, argc, argv);
     }
-    if (c->ranks > 64 * (int64_t)host_cores() && !c->hostfile)
-        return fail("--ranks %lld: this machine has %d cores", (long long)c->ranks, host_cores()), EXIT_MISUSE;
-    if (launch_needed())                /* ranks get the whole line, from the program's name on */
-        return launch_exec(&(struct launch){ .nranks = c->ranks ? (int)c->ranks : host_cores(),
-                                             .threads = (int)c->threads, .hostfile = c->hostfile }, argc + 1, argv - 1);
     if (start_mpi(c) < 0)
         return EXIT_FAILED;
-    if (what(c) < 0) {
+    status = what(c);
+    if (status != EXIT_DONE) {
         fflush(NULL);
-        MPI_Abort(MPI_COMM_WORLD, EXIT_FAILED);         /* the others may wait for this rank */
+        MPI_Abort(MPI_COMM_WORLD, status);              /* the others may wait for this rank */
     }
     release(c);
     MPI_Finalize();
@@ -234,9 +350,11 @@ static int on_ranks(struct cal *c, int argc, char **argv, int (*what)(struct cal
 
 static int cmd_run(int argc, char **argv)
 {
-    static struct cal c;
+    static struct cal c = { .calibrates = true };
     int rc = parse_run(&c, argc, argv);
 
+    if (rc == OPTS_OK)
+        rc = check_ranks(&c);
     return rc != OPTS_OK ? (rc < 0 ? EXIT_MISUSE : EXIT_DONE) : on_ranks(&c, argc, argv, measure);
 }
 
@@ -247,10 +365,10 @@ static int probe(struct cal *c)
     double s = bench_open(&c->b) < 0 ? (double)NAN : probe_take(c->b.probe, c->probe_s);
 
     if (isnan(s))
-        return -1;
+        return EXIT_FAILED;
     if (c->b.rank == 0)
         printf("%.6e\n", s);
-    return 0;
+    return EXIT_DONE;
 }
 
 static int cmd_probe(int argc, char **argv)
@@ -266,6 +384,8 @@ static int cmd_probe(int argc, char **argv)
     int rc = opts_parse("dpxcal probe", "The time of one small product, which calibrations are surrounded with: how fast "
                         "this machine is at this moment.  Prints seconds.", opts, argc, argv);
 
+    if (rc == OPTS_OK)
+        rc = check_ranks(&c);
     return rc != OPTS_OK ? (rc < 0 ? EXIT_MISUSE : EXIT_DONE) : on_ranks(&c, argc, argv, probe);
 }
 
@@ -276,12 +396,14 @@ static int cmd_show(int argc, char **argv)
     const char *models = NULL, *batches = NULL, *path = NULL;
     int64_t seq = 0, ranks = host_cores();
     uint64_t precision = 1;
+    bool fits = false;
     const struct opt opts[] = {
         { "model", "what of these is not measured yet", .str = &models, .value = "M" },
         { "seq", "tokens of a sample", .i = &seq, .min = 1 },
         { "micro-batch", "samples of a micro-batch, with commas between", .str = &batches, .value = "N" },
         { "precision", "of plans", .set = &precision, .words = precisions },
         { "ranks", "busy at once", .i = &ranks, .min = 1 },
+        { "fits", "the laws that times follow, how far from them they lie, and in which range", .flag = &fits },
         { "db", "the database", .str = &path, .value = "FILE" },
         { 0 }
     };
@@ -294,12 +416,15 @@ static int cmd_show(int argc, char **argv)
     struct bench_wish w = { .quick = true, .models = models, .seq = seq, .micro_batches = batches,
                             .precision = { [DT_FP32] = precision & 1, [DT_BF16] = (precision & 2) != 0 } };
     struct db *db = db_open_reader(path);
-    rc = db ? (models ? bench_list(&w, 1, &l) : show_machines(db)) : -1;
-    for (int i = 0; i < l.nplans && rc == 0; i++)
-        rc = show_missing(db, &l.plan[i], ranks) < 0 ? -1 : 0;
+    if (!db)
+        return db_status();
+    rc = models ? (bench_list(&w, 1, &l) < 0 ? EXIT_MISUSE : EXIT_DONE)
+                : (fits ? show_fits(db) : show_machines(db)) < 0 ? EXIT_FAILED : EXIT_DONE;
+    for (int i = 0; i < l.nplans && rc == EXIT_DONE; i++)
+        rc = show_missing(db, &l.plan[i], ranks) < 0 ? EXIT_FAILED : EXIT_DONE;
     bench_list_free(&l);
     db_close(db);
-    return rc < 0 ? EXIT_FAILED : EXIT_DONE;
+    return rc;
 }
 
 static int cmd_export(int argc, char **argv)
@@ -318,11 +443,14 @@ static int cmd_export(int argc, char **argv)
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     struct db *db = db_open_reader(path);
-    rc = db ? portable_export(db, id, file) : -1;
+    bool refused;
+    if (!db)
+        return db_status();
+    rc = portable_export(db, id, file, &refused);
     if (rc >= 0)
         fprintf(stderr, "%d calibration%s written to %s\n", rc, rc == 1 ? "" : "s", file);
     db_close(db);
-    return rc < 0 ? EXIT_FAILED : EXIT_DONE;
+    return rc >= 0 ? EXIT_DONE : refused ? EXIT_MISUSE : EXIT_FAILED;
 }
 
 /* The files of a command line, taken out of it; the options stay. */
@@ -343,22 +471,36 @@ static int take_files(int *argc, char **argv, char **files)
     return n;
 }
 
+static int import_portable(struct db *db, const char *path, bool *refused)
+{
+    int known, taken = portable_import(db, path, &known, refused);
+
+    if (taken < 0)
+        return -1;
+    printf("%s: %d calibration%s taken in, %d %s known\n", path, taken, taken == 1 ? "" : "s", known,
+           known == 1 ? "was" : "were");
+    return 0;
+}
+
 static int import_files(const char *path, const struct import_nccl *how, char **files, int n)
 {
-    bool nccl = n > 0 && !strcmp(files[0], "nccl-tests");
-    struct db *db = db_open(path);
-    int rc = db ? 0 : -1;
+    bool nccl = n > 0 && !strcmp(files[0], "nccl-tests"), refused = false;
+    struct db *db;
+    int rc = 0;
 
-    if (db && nccl)
-        rc = import_nccl(db, how, files + 1, n - 1);
-    for (int i = 0; db && !nccl && i < n && rc == 0; i++) {
-        int known, taken = portable_import(db, files[i], &known);
-        rc = taken < 0 ? -1 : 0;
-        if (rc == 0)
-            printf("%s: %d calibrations taken in, %d were known\n", files[i], taken, known);
-    }
+    for (int i = nccl; i < n; i++)      /* before a database is made for nothing */
+        if (access(files[i], R_OK) < 0) {
+            fail("%s: %s", files[i], strerror(errno));
+            return EXIT_MISUSE;
+        }
+    if (!(db = db_open(path)))
+        return db_status();
+    if (nccl)
+        rc = import_nccl(db, how, files + 1, n - 1, &refused);
+    for (int i = 0; !nccl && i < n && rc == 0; i++)
+        rc = import_portable(db, files[i], &refused);
     db_close(db);
-    return rc < 0 ? EXIT_FAILED : EXIT_DONE;
+    return rc == 0 ? EXIT_DONE : refused ? EXIT_MISUSE : EXIT_FAILED;
 }
 
 static int cmd_import(int argc, char **argv)
@@ -380,7 +522,7 @@ static int cmd_import(int argc, char **argv)
                         "nccl-tests (text or JSON; several files, several numbers of nodes).", opts, argc, argv);
 
     if (rc == OPTS_OK && n < 1 + (n > 0 && !strcmp(files[0], "nccl-tests")))
-        rc = fail("dpxcal import: no file named");
+        rc = fail("dpxcal import: no file named: `dpxcal import here.json` or `dpxcal import nccl-tests all_reduce.log`");
     rc = rc != OPTS_OK ? (rc < 0 ? EXIT_MISUSE : EXIT_DONE) : import_files(path, &how, files, n);
     free(files);
     return rc;
@@ -397,5 +539,12 @@ int main(int argc, char **argv)
         { 0 }
     };
 
-    return command_run("dpxcal", "measures a machine, so that predictions become its seconds", commands, argc, argv);
+    int rc = command_run("dpxcal", "measures a machine, so that predictions become its seconds", commands, argc, argv);
+    /* A full disk shows only now. */
+    bool lost = ferror(stdout) != 0;
+    if ((fflush(stdout) != 0 || lost) && rc == EXIT_DONE) {
+        fail("cannot write to standard output");
+        return EXIT_FAILED;
+    }
+    return rc;
 }

@@ -1,5 +1,6 @@
 #include "calib/fit.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,14 +33,14 @@ struct rows { struct row *r; int n; struct texts *texts; };
 
 /* The machine that is meant: of this host's processor, this host before others, then the one that
  * was calibrated last.  0: none. */
-static int find_machine(struct db *db, const char *device, const char *cpu, int64_t *id, struct texts **t,
-                        const char **host)
+static int find_machine(struct db *db, const char *device, const char *cpu, int64_t *id, int64_t *cores,
+                        struct texts **t, const char **host)
 {
     char here[256] = "";
     struct query q;
 
     gethostname(here, sizeof here - 1);
-    query_open(&q, db, "SELECT m.id, m.host FROM machine m JOIN calibration c ON c.machine = m.id"
+    query_open(&q, db, "SELECT m.id, m.cores, m.host FROM machine m JOIN calibration c ON c.machine = m.id"
                        " WHERE m.device = ?1 AND (?2 IS NULL OR m.cpu = ?2)"
                        " ORDER BY m.host = ?3 DESC, c.started DESC LIMIT 1");
     put_text(&q, device);
@@ -48,22 +49,34 @@ static int find_machine(struct db *db, const char *device, const char *cpu, int6
     *id = 0;
     if (query_row(&q)) {
         *id = get_int(&q);
+        *cores = get_int(&q);
         *host = get_text(&q, t);
     }
     return query_close(&q) < 0 ? db_fail(db, "looking for this machine's calibration") : 0;
 }
 
-/* Of how many ranks, and of how many threads each, kernels were timed: the nearest, then the newest. */
-static int find_ranks(struct db *db, int64_t machine, const struct fit_want *w, int64_t *ranks, int64_t *threads)
+int64_t fit_threads(int64_t threads, int64_t ranks, int64_t cores)
+{
+    int64_t share = cores / (ranks > 1 ? ranks : 1);
+
+    return threads > 0 ? threads : share > 1 ? share : 1;
+}
+
+/* Of how many ranks, and of how many threads each, kernels were timed: the nearest number of ranks,
+ * then the threads that are wanted, then the newest. */
+static int find_ranks(struct db *db, int64_t machine, const struct fit_want *w, int64_t cores, int64_t *ranks,
+                      int64_t *threads)
 {
     struct query q;
 
     query_open(&q, db, "SELECT ranks, threads FROM series WHERE machine = ?1 AND is_now = 1 AND kind = 'kernel'"
                        " AND dtype = ?2 GROUP BY ranks, threads"
-                       " ORDER BY max(1.0 * ranks / ?3, 1.0 * ?3 / ranks), max(started) DESC LIMIT 1");
+                       " ORDER BY max(1.0 * ranks / ?3, 1.0 * ?3 / ranks), threads = ?4 DESC,"
+                       " max(started) DESC LIMIT 1");
     put_int(&q, machine);
     put_text(&q, dtype_name(w->precision));
     put_int(&q, w->ranks > 0 ? w->ranks : 1);
+    put_int(&q, fit_threads(w->threads, w->ranks, cores));
     *ranks = *threads = 0;
     if (query_row(&q)) {
         *ranks = get_int(&q);
@@ -445,8 +458,11 @@ static void fit_words(const struct rows *rows, const struct fit_want *w, const c
     if (gmtime_r(&taken, &day))
         strftime(date, sizeof date, "%Y-%m-%d", &day);
     snprintf(m->device, sizeof m->device, "%.120s", w->device ? w->device : cpu);
-    snprintf(m->basis, sizeof m->basis, "%d series of dpxcal on %.80s (%.100s), the newest of %s", rows->n, host,
+    snprintf(m->basis, sizeof m->basis, "%d series of dpxcal on %.80s (%.80s), the newest of %s", rows->n, host,
              m->device, date);
+    if (m->ranks > 0)
+        snprintf(m->basis + strlen(m->basis), sizeof m->basis - strlen(m->basis), ", %" PRId64 " x %" PRId64 " thread%s",
+                 m->ranks, m->threads, m->threads == 1 ? "" : "s");
 }
 
 /* One block for all arrays, each as long as there are rows: slack that nobody minds. */
@@ -477,11 +493,12 @@ static int read_machine(struct db *db, const struct fit_want *w, const char *cpu
     int64_t machine;
     const char *host = "";
 
-    if (find_machine(db, w->device ? w->device : "cpu", w->device ? NULL : cpu, &machine, &rows->texts, &host) < 0)
+    if (find_machine(db, w->device ? w->device : "cpu", w->device ? NULL : cpu, &machine, &out->cores,
+                     &rows->texts, &host) < 0)
         return -1;
     if (machine == 0)
         return 0;
-    if (find_ranks(db, machine, w, &out->ranks, &out->threads) < 0
+    if (find_ranks(db, machine, w, out->cores, &out->ranks, &out->threads) < 0
         || read_rows(db, machine, out->ranks, out->threads, rows) < 0)
         return -1;
     if (rows->n == 0)

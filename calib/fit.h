@@ -17,7 +17,11 @@ struct fit_want {
     const char *device;         /* a GPU's name; NULL: the processor of this host */
     enum dtype  precision;
     int64_t     ranks;          /* busy at once; without kernels timed so, the nearest number that has */
+    int64_t     threads;        /* of each rank's kernels: these before others; 0: its share of the cores */
 };
+
+/* What 0 threads stand for. */
+int64_t fit_threads(int64_t threads, int64_t ranks, int64_t cores);
 
 /* 1: found; 0: nothing was measured for it; -1 reported.  Unless 1 there is nothing to free. */
 int fit_read(struct db *db, const struct fit_want *want, struct measured_device *out);

@@ -1,11 +1,15 @@
+#define _DEFAULT_SOURCE         /* realpath */
 #include "calib/import.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "calib/fits.h"
 #include "calib/nccl_log.h"
 #include "calib/query.h"
 #include "calib/series.h"
@@ -33,14 +37,21 @@ static double when_written(const char *path)
     return stat(path, &s) == 0 ? (double)s.st_mtime : 0;
 }
 
+/* The calibration's number, 0 if this very file was taken in before; -1 reported. */
 static int64_t begin(struct db *db, const struct import_nccl *how, const char *gpu, const char *path,
                      const struct nccl_sweep *s)
 {
+    char whole[PATH_MAX];
     struct calibration c = { .started = when_written(path), .host = how->cluster, .device = gpu, .cpu = "",
                              .source = "nccl-tests", .options = "{}", .dpx_version = dpx_version(),
-                             .comm_version = s->version[0] ? s->version : NULL, .origin = path };
-    int64_t id = calibration_add(db, &c, c.started);
+                             .comm_version = s->version[0] ? s->version : NULL,
+                             .origin = realpath(path, whole) ? whole : path };
+    int known = calibration_known(db, &c);
+    int64_t id;
 
+    if (known)
+        return known < 0 ? -1 : 0;
+    id = calibration_add(db, &c, c.started);
     return id < 0 ? db_fail(db, "recording %s", path) : id;
 }
 
@@ -58,42 +69,66 @@ static int take_sweep(struct db *db, int64_t id, const struct nccl_sweep *s, dou
     return 0;
 }
 
-static int take_file(struct db *db, const struct import_nccl *how, const char *path)
+/* Whether a sweep can be taken: its GPU's name, NULL reported. */
+static const char *check_sweep(const struct import_nccl *how, const struct nccl_sweep *s, const char *path)
 {
-    struct nccl_log log;
-    int64_t id = 0;
-    int rc = 0;
+    if (s->ranks % s->nodes) {
+        fail("%s: %" PRId64 " ranks on %" PRId64 " nodes: not as many on each", path, s->ranks, s->nodes);
+        return NULL;
+    }
+    return gpu_of(how, s, path);
+}
 
-    if (nccl_log_read(path, how->op, &log) < 0)
-        return -1;
-    for (int i = 0; i < log.nsweeps && rc == 0; i++) {
-        const struct nccl_sweep *s = &log.sweep[i];
-        const char *gpu = s->npoints ? gpu_of(how, s, path) : NULL;
+static int take_sweeps(struct db *db, const struct import_nccl *how, const struct nccl_log *log, const char *path,
+                       bool *refused)
+{
+    int64_t id = 0;
+
+    for (int i = 0; i < log->nsweeps; i++) {
+        const struct nccl_sweep *s = &log->sweep[i];
         if (s->npoints == 0)
             continue;
-        if (s->ranks % s->nodes)
-            rc = fail("%s: %" PRId64 " ranks on %" PRId64 " nodes: not as many on each", path, s->ranks, s->nodes);
-        if (!gpu || rc < 0 || (id == 0 && (id = begin(db, how, gpu, path, s)) < 0)) {
-            rc = -1;
-            break;
+        const char *gpu = check_sweep(how, s, path);
+        if (!gpu) {
+            *refused = true;
+            return -1;
         }
-        rc = take_sweep(db, id, s, when_written(path));
-        if (rc == 0)
-            printf("%s: %s on %" PRId64 " x %" PRId64 " %s, %d points\n", path, coll_name((enum coll_op)s->op), s->nodes,
-                   s->ranks / s->nodes, gpu, s->npoints);
+        if (id == 0 && (id = begin(db, how, gpu, path, s)) <= 0) {
+            if (id == 0)
+                printf("%s: was taken in before\n", path);
+            return (int)id;
+        }
+        if (take_sweep(db, id, s, when_written(path)) < 0)
+            return -1;
+        printf("%s: %s on %" PRId64 " x %" PRId64 " %s, %d points\n", path, coll_name((enum coll_op)s->op), s->nodes,
+               s->ranks / s->nodes, gpu, s->npoints);
     }
-    if (rc == 0 && log.nwrong)
-        printf("%s: %d results with wrong values were left out\n", path, log.nwrong);
+    if (log->nwrong)
+        printf("%s: %d results with wrong values were left out\n", path, log->nwrong);
+    return fits_write(db, id, false) < 0 ? db_fail(db, "recording fits") : 0;
+}
+
+static int take_file(struct db *db, const struct import_nccl *how, const char *path, bool *refused)
+{
+    struct nccl_log log;
+    int rc;
+
+    if (nccl_log_read(path, how->op, &log) < 0) {
+        *refused = true;
+        return -1;
+    }
+    rc = take_sweeps(db, how, &log, path, refused);
     nccl_log_free(&log);
     return rc;
 }
 
-int import_nccl(struct db *db, const struct import_nccl *how, char *const *paths, int npaths)
+int import_nccl(struct db *db, const struct import_nccl *how, char *const *paths, int npaths, bool *refused)
 {
+    *refused = false;
     int rc = db_begin(db) < 0 ? db_fail(db, "importing") : 0;
 
     for (int i = 0; i < npaths && rc == 0; i++)
-        rc = take_file(db, how, paths[i]);
+        rc = take_file(db, how, paths[i], refused);
     if (db_end(db, rc) < 0 && rc == 0)
         rc = db_fail(db, "importing");
     return rc;

@@ -2,6 +2,8 @@
 #ifndef DPX_IMPORT_H
 #define DPX_IMPORT_H
 
+#include <stdbool.h>
+
 #include "calib/db.h"
 
 struct import_nccl {
@@ -10,7 +12,8 @@ struct import_nccl {
     int         op;             /* enum coll_op, where a log does not say; -1 */
 };
 
-/* One calibration from several files; all of them or none.  Prints what it took.  0, or -1 reported. */
-int import_nccl(struct db *db, const struct import_nccl *how, char *const *paths, int npaths);
+/* A calibration of each file; all of them or none, and a file that is there already is left as it
+ * is.  Prints what it took.  0, or -1 reported; *refused: a file is at fault, not the database. */
+int import_nccl(struct db *db, const struct import_nccl *how, char *const *paths, int npaths, bool *refused);
 
 #endif

@@ -96,8 +96,12 @@ static struct nccl_sweep *new_sweep(struct nccl_log *l)
     return &l->sweep[l->nsweeps++];
 }
 
-static struct nccl_point *new_point(struct nccl_sweep *s, int64_t bytes, enum dtype t)
+/* A size that was measured again (several cycles, option -N) has more samples. */
+static struct nccl_point *point_of(struct nccl_sweep *s, int64_t bytes, enum dtype t)
 {
+    for (int i = 0; i < s->npoints; i++)
+        if (s->point[i].bytes == bytes && s->point[i].dtype == t)
+            return &s->point[i];
     s->point = array_grow(s->point, s->npoints, sizeof *s->point);
     s->point[s->npoints] = (struct nccl_point){ .bytes = bytes, .dtype = t };
     return &s->point[s->npoints++];
@@ -227,7 +231,7 @@ static int read_row(struct text *t, char *const *token, int n)
                     t->tail);
     if (type < 0 || bytes <= 0)
         return 0;                       /* 8-bit floats; a size of zero */
-    struct nccl_point *p = new_point(t->s, bytes, (enum dtype)type);
+    struct nccl_point *p = point_of(t->s, bytes, (enum dtype)type);
     read_half(t, p, &token[first]);
     if (tail == t->tail)
         read_half(t, p, &token[first + tail / 2]);
@@ -342,7 +346,7 @@ static void read_result(struct nccl_log *l, struct nccl_sweep *s, const json_t *
 
     if (type < 0 || bytes <= 0)
         return;
-    struct nccl_point *p = new_point(s, bytes, (enum dtype)type);
+    struct nccl_point *p = point_of(s, bytes, (enum dtype)type);
     read_times(row, "out_of_place", "out_of_place_per_iter", l, p);
     read_times(row, "in_place", "in_place_per_iter", l, p);
     if (p->nseconds == 0)
@@ -355,7 +359,7 @@ static void read_result(struct nccl_log *l, struct nccl_sweep *s, const json_t *
 
 static int read_json(const char *path, struct nccl_log *out)
 {
-    json_t *j = json_read_file(path), *device, *row;
+    json_t *j = json_read_data(path), *device, *row;
     const json_t *results = json_object_get(j, "results");
     char last[64] = "";
     size_t i;
@@ -364,7 +368,8 @@ static int read_json(const char *path, struct nccl_log *out)
         return -1;
     if (!json_is_array(results)) {
         json_decref(j);
-        return fail("%s: JSON without \"results\": not that of nccl-tests", path);
+        return fail("%s: JSON without \"results\": not that of nccl-tests; what dpxcal exported is taken without the "
+                    "word nccl-tests", path);
     }
     struct nccl_sweep *s = new_sweep(out);
     const char *program = json_string_value(json_array_get(json_object_get(j, "args"), 0));
@@ -415,6 +420,27 @@ static int settle(const char *path, int told, struct nccl_sweep *s)
     return 0;
 }
 
+/* The same program on the same ranks once more: one sweep with more samples. */
+static void merge_again(struct nccl_log *l, int i)
+{
+    struct nccl_sweep *s = &l->sweep[i];
+
+    for (int k = 0; k < i; k++) {
+        struct nccl_sweep *to = &l->sweep[k];
+        if (to->npoints == 0 || to->op != s->op || to->ranks != s->ranks || to->nodes != s->nodes
+            || strcmp(to->device, s->device))
+            continue;
+        for (int p = 0; p < s->npoints; p++) {
+            struct nccl_point *of = point_of(to, s->point[p].bytes, s->point[p].dtype);
+            for (int n = 0; n < s->point[p].nseconds; n++)
+                add_seconds(of, 1e6 * s->point[p].seconds[n]);
+            free(s->point[p].seconds);
+        }
+        s->npoints = 0;
+        return;
+    }
+}
+
 int nccl_log_read(const char *path, int op, struct nccl_log *out)
 {
     int rc, kept = 0;
@@ -427,9 +453,11 @@ int nccl_log_read(const char *path, int op, struct nccl_log *out)
             continue;
         rc = settle(path, op, s);
         kept++;
+        if (rc == 0)
+            merge_again(out, i);
     }
     if (rc == 0 && kept == 0)
-        rc = fail("%s: no results of nccl-tests in it", path);
+        rc = fail("%s: no results of nccl-tests in it: its output is wanted, from the first line to the last", path);
     if (rc < 0)
         nccl_log_free(out);
     return rc;

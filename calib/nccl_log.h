@@ -8,7 +8,8 @@
  *
  * Every point is a mean over nccl-tests' iterations, of the slowest rank's loop; out of place and
  * in place are two of them, or as many as a per-iteration report lists.  `size` is the full
- * buffer, as dpx counts.  Rows with wrong values are left out and counted. */
+ * buffer, as dpx counts.  Rows with wrong values are left out and counted.  What a file has measured
+ * twice on the same ranks is one sweep with twice the samples. */
 #ifndef DPX_NCCL_LOG_H
 #define DPX_NCCL_LOG_H
 

@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 
+#include "calib/fits.h"
 #include "calib/query.h"
 #include "calib/series.h"
 #include "calib/words.h"
@@ -108,12 +109,13 @@ static json_t *calibrations_json(struct db *db, int64_t id)
     return NULL;
 }
 
-int portable_export(struct db *db, int64_t id, const char *path)
+int portable_export(struct db *db, int64_t id, const char *path, bool *refused)
 {
     json_t *list = calibrations_json(db, id), *doc;
     struct output o;
     int n, rc;
 
+    *refused = list && json_array_size(list) == 0;
     if (!list)
         return db_fail(db, "reading calibrations");
     n = (int)json_array_size(list);
@@ -124,6 +126,7 @@ int portable_export(struct db *db, int64_t id, const char *path)
     }
     doc = json_pack("{s:i, s:o}", "dpx_calibrations", FORMAT, "calibrations", list);
     rc = doc ? output_open(&o, path) : fail("out of memory");
+    *refused = doc && rc < 0;
     if (rc == 0) {
         json_dumpf(doc, o.f, JSON_COMPACT);
         fputc('\n', o.f);
@@ -232,7 +235,12 @@ static struct series series_of(struct reading *r, const json_t *j)
     s.started = number_of(r, j, "started", true);
     s.probe_before_s = number_of(r, j, "probe_before_s", false);
     s.probe_after_s = number_of(r, j, "probe_after_s", false);
-    s.of_ranks = (int)count_of(r, j, "of_ranks");
+    int64_t of_ranks = count_of(r, j, "of_ranks");
+    if (of_ranks > 1 << 30 && !r->bad) {
+        fail("%s: %s: \"of_ranks\" is %" PRId64, r->path, r->where, of_ranks);
+        r->bad = true;
+    }
+    s.of_ranks = (int)of_ranks;
     return s;
 }
 
@@ -262,6 +270,28 @@ static int take_series(struct reading *r, int64_t id, const json_t *list)
     return 0;
 }
 
+static const json_t *list_of(struct reading *r, const json_t *j, const char *key)
+{
+    const json_t *list = json_object_get(j, key);
+
+    if (!json_is_array(list) && !r->bad) {
+        fail("%s: %s: \"%s\" is missing or not a list", r->path, r->where, key);
+        r->bad = true;
+    }
+    return list;
+}
+
+static void check_options(struct reading *r, const char *options)
+{
+    json_t *j = options ? json_loads(options, 0, NULL) : NULL;
+
+    if (!j && !r->bad) {
+        fail("%s: %s: \"options\" is not the text of a JSON object", r->path, r->where);
+        r->bad = true;
+    }
+    json_decref(j);
+}
+
 /* 1: new, 0: known, -1 reported. */
 static int take_calibration(struct reading *r, const json_t *j)
 {
@@ -272,26 +302,38 @@ static int take_calibration(struct reading *r, const json_t *j)
         .ranks = count_of(r, j, "ranks"), .threads = count_of(r, j, "threads"),
         .options = text_of(r, j, "options", true), .dpx_version = text_of(r, j, "dpx_version", false),
         .comm_version = text_of(r, j, "comm_version", false),
-        .kernels_version = text_of(r, j, "kernels_version", false), .origin = r->path,
+        .kernels_version = text_of(r, j, "kernels_version", false), .origin = text_of(r, j, "origin", false),
     };
     double ended = number_of(r, j, "ended", false);
     int64_t id;
-    int known = r->bad ? -1 : calibration_known(r->db, &c);
+    int known;
+
+    if (word_of(r, j, "source", calibration_sources) == 0 || !c.origin)
+        c.origin = r->path;             /* a log stays the log that it was read from */
+    check_options(r, c.options);
+    list_of(r, j, "series");
+    known = r->bad ? -1 : calibration_known(r->db, &c);
 
     if (known)
         return known < 0 ? -1 : 0;
     id = calibration_add(r->db, &c, ended);
     if (id < 0)
         return db_fail(r->db, "recording a calibration");
-    return take_series(r, id, json_object_get(j, "series")) < 0 ? -1 : 1;
+    if (take_series(r, id, json_object_get(j, "series")) < 0)
+        return -1;
+    return fits_write(r->db, id, false) < 0 ? db_fail(r->db, "recording fits") : 1;
 }
 
 static int take_all(struct reading *r, const json_t *doc, int *known)
 {
-    const json_t *list = json_object_get(doc, "calibrations"), *j;
+    const json_t *list, *j;
     int taken = 0;
     size_t i;
 
+    snprintf(r->where, sizeof r->where, "the document");
+    list = list_of(r, doc, "calibrations");
+    if (r->bad)
+        return -1;
     json_array_foreach(list, i, j) {
         snprintf(r->where, sizeof r->where, "calibration %zu", i + 1);
         int one = take_calibration(r, j);
@@ -303,16 +345,18 @@ static int take_all(struct reading *r, const json_t *doc, int *known)
     return taken;
 }
 
-int portable_import(struct db *db, const char *path, int *known)
+int portable_import(struct db *db, const char *path, int *known, bool *refused)
 {
-    json_t *doc = json_read_file(path);
-    struct reading r = { .db = db, .path = path };
+    json_t *doc = json_read_data(path);
+    struct reading r = { .db = db, .path = path, .bad = !doc };
     int64_t format = json_integer_value(json_object_get(doc, "dpx_calibrations"));
     int taken = -1;
 
     *known = 0;
     if (doc && format != FORMAT) {
-        fail("%s: not calibrations that dpxcal exported%s", path, format > FORMAT ? ": a newer dpx wrote it" : "");
+        fail("%s: not calibrations that `dpxcal export` wrote%s", path, format > FORMAT ? ": a newer dpx made it"
+             : json_is_array(json_object_get(doc, "results")) ? ": `dpxcal import nccl-tests FILE` takes this" : "");
+        r.bad = true;
     } else if (doc && db_begin(db) < 0) {
         db_fail(db, "importing");
     } else if (doc) {
@@ -321,5 +365,6 @@ int portable_import(struct db *db, const char *path, int *known)
             taken = db_fail(db, "importing");
     }
     json_decref(doc);
+    *refused = r.bad;
     return taken;
 }

@@ -13,10 +13,12 @@
  *     series       one thing that was timed: what, the summary of its samples, and the probe product's
  *                  time just before and after it (a shared machine drifts)
  *     sample       every repetition
+ *     fit          the law of each thing that was timed at several sizes, seconds = fixed_s + per_s * x:
+ *                  how far the points lie from it (residual, worst, left_out), and in which range
  *
  * For the sqlite3 shell there are views: runs, steps, phases, comms, entries, and calibrations,
- * measured (what counts now), collectives, overlaps, each with the quotients that one would ask
- * for first:
+ * measured (what counts now), collectives, overlaps, fits, each with the quotients that one would
+ * ask for first:
  *
  *     sqlite3 ~/.local/share/dpx/dpx.db
  *     SELECT run, strategy, predicted_step_s, step_s, error FROM runs;
@@ -24,12 +26,14 @@
  *     DELETE FROM run WHERE id = 7;        (after PRAGMA foreign_keys = ON: all of it)
  *     SELECT name, m, n, k, gflops, spread FROM measured WHERE kind = 'kernel' AND m > 0;
  *     SELECT bytes, us, busbw_gbs FROM collectives WHERE op = 'all_gather' AND ranks = 2;
+ *     SELECT name, algorithm, fixed_us, gbs, from_x, to_x, residual, worst FROM fits WHERE kind = 'collective';
  *
  * A run without an outcome still runs, or its process died.  Columns end in their unit: _s seconds,
  * _bytes bytes; times of day are seconds since 1970.  NULL is not known, not predicted, or (a
  * loss) not a number.  Calibrations have tables of their own beside machine: no fit reads a run.
  * A fit reads the summaries in `series` alone, and of those only the newest of each thing
- * (is_now), however many samples there are.
+ * (is_now), however many samples there are.  Fits are written when a calibration ends or is
+ * imported, of the things that it has timed; a deleted calibration takes its fits along.
  *
  * A version that was released is final: to change a table, append one to `versions`. */
 #include "calib/schema.h"
@@ -37,6 +41,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "calib/fits.h"
 #include "model/fail.h"
 
 /* Of series: the same thing timed on the same machine, whichever calibration it belongs to. */
@@ -303,9 +308,58 @@ static const char version_3[] =
 "CREATE TRIGGER predicted_moment_is_final BEFORE UPDATE OF predicted_bytes ON moment BEGIN"
 "    SELECT RAISE(ABORT, 'a prediction is not changed afterwards'); END;";
 
-static const char *const versions[] = { version_1, version_2, version_3 };
+/* Fits are kept, so that one can see how good they are; written by fits.c. */
+static const char version_4[] =
+"CREATE TABLE fit ("
+"    id            INTEGER PRIMARY KEY,"
+"    calibration   INTEGER NOT NULL REFERENCES calibration ON DELETE CASCADE,"  /* after which it was made */
+"    machine       INTEGER NOT NULL REFERENCES machine,"        /* the calibration's */
+"    kind          TEXT NOT NULL,"                      /* as in series ... */
+"    name          TEXT NOT NULL,"                      /* of a kernel: its fn */
+"    class TEXT NOT NULL, dtype TEXT NOT NULL, algorithm TEXT NOT NULL, beside TEXT NOT NULL,"
+"    ranks INTEGER NOT NULL, per_node INTEGER NOT NULL, threads INTEGER NOT NULL, dropout INTEGER NOT NULL,"
+"    x             TEXT NOT NULL CHECK (x IN ('bytes', 'flops', 'none')),"      /* seconds = fixed_s + per_s * x */
+"    fixed_s       REAL NOT NULL, per_s REAL NOT NULL,"
+"    factor        REAL,"                               /* overlap: how many times longer beside `beside` */
+"    from_x REAL NOT NULL, to_x REAL NOT NULL,"         /* the range of its points: elsewhere it is a guess */
+"    points        INTEGER NOT NULL, samples INTEGER NOT NULL,"
+"    residual      REAL NOT NULL,"      /* root mean square of fit / time - 1; x none: half of a 95 % interval */
+"    worst         REAL NOT NULL,"      /* the largest |fit / time - 1| */
+"    left_out      REAL,"               /* mean |error| of a point that is asked of its two neighbours */
+"    spread        REAL NOT NULL,"      /* the largest of its series: half of the range of nine samples in ten */
+"    UNIQUE (calibration, kind, name, class, dtype, algorithm, beside, ranks, per_node, threads, dropout, from_x)"
+") STRICT;"
+"CREATE INDEX fit_key ON fit (machine, kind, name);"
 
-const struct schema schema_now = { versions, sizeof versions / sizeof *versions };
+/* The newest of each thing. */
+"CREATE VIEW fits AS SELECT f.id AS fit, f.calibration, m.host, m.device, f.kind, f.name, f.class, f.dtype,"
+"    f.algorithm, f.beside, f.ranks, f.per_node, f.threads, f.dropout, f.fixed_s * 1e6 AS fixed_us,"
+"    CASE WHEN f.x = 'bytes' AND f.per_s > 0 THEN 1e-9 / f.per_s END AS gbs,"
+"    CASE WHEN f.x = 'flops' AND f.per_s > 0 THEN 1e-9 / f.per_s END AS gflops,"
+"    f.factor, f.x, f.from_x, f.to_x, f.points, f.samples, f.residual, f.worst, f.left_out, f.spread"
+"  FROM fit f JOIN machine m ON m.id = f.machine WHERE NOT EXISTS (SELECT 1 FROM fit n WHERE n.machine = f.machine"
+"    AND n.kind = f.kind AND n.name = f.name AND n.class = f.class AND n.dtype = f.dtype AND n.algorithm = f.algorithm"
+"    AND n.beside = f.beside AND n.ranks = f.ranks AND n.per_node = f.per_node AND n.threads = f.threads"
+"    AND n.dropout = f.dropout AND (f.kind <> 'overlap' OR n.from_x = f.from_x) AND n.id > f.id);"
+
+/* By size too; rested: with a rest before each call, compared with what ran alone in a row. */
+"DROP VIEW overlaps;"
+"CREATE VIEW overlaps AS SELECT t.name, t.beside, t.bytes, t.dtype, t.ranks, t.mean_s / a.mean_s AS slower,"
+"    a.mean_s AS alone_s, t.mean_s AS together_s"
+"  FROM measured t JOIN measured a ON a.kind = 'overlap' AND a.beside = 'alone before ' || replace(t.beside, ', rested', '')"
+"    AND a.name = t.name AND a.dtype = t.dtype AND a.ranks = t.ranks AND a.bytes = t.bytes"
+"    AND a.calibration = t.calibration"
+"  WHERE t.kind = 'overlap' AND t.beside NOT LIKE 'alone before %';";
+
+static const char *const versions[] = { version_1, version_2, version_3, version_4 };
+
+/* A schema that had no fits may hold calibrations. */
+static int fits_for_older(struct db *db, int64_t from)
+{
+    return from >= 2 && from < 4 ? fits_write_older(db) : 0;
+}
+
+const struct schema schema_now = { versions, sizeof versions / sizeof *versions, fits_for_older };
 
 /* Which schema the file has; -1 with the reason reported where it is not ours. */
 static int version_of(struct db *db, int64_t *version)
@@ -344,6 +398,8 @@ static int upgrade(struct db *db, const struct schema *want)
     rc = db_value(db, "PRAGMA user_version", &version);
     if (rc == 0 && version < want->version)
         rc = apply(db, want, version);
+    if (rc == 0 && version < want->version && want->after)
+        rc = want->after(db, version);
     return db_end(db, rc);
 }
 

@@ -7,8 +7,9 @@
 /* Marks the file as ours, in its header: "dpx1". */
 enum { SCHEMA_APPLICATION = 0x64707831 };
 
-/* A schema's version is how many steps led to it: steps[v] leads from version v to v+1. */
-struct schema { const char *const *steps; int version; };
+/* A schema's version is how many steps led to it: steps[v] leads from version v to v+1.  `after`,
+ * if there is one, does the rest in the same transaction: 0, or -1 unreported. */
+struct schema { const char *const *steps; int version; int (*after)(struct db *db, int64_t from); };
 extern const struct schema schema_now;
 
 /* Refuses another program's database and a schema newer than `want`; otherwise brings it up to

@@ -7,11 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calib/fits.h"
 #include "calib/query.h"
 #include "calib/words.h"
 #include "model/fail.h"
 
 const char *const series_words[] = { "kernel", "pass", "collective", "overlap", "own", NULL };
+
+const char *const calibration_sources[] = { "dpxcal", "nccl-tests", NULL };
 
 /* ---- summaries ---- */
 
@@ -44,7 +47,9 @@ void summarize(const double *seconds, int n, struct summary *out)
         sum += x[i];
     *out = (struct summary){ .median = quantile(x, n, 0.5), .mean = sum / n, .min = x[0],
                              .p05 = quantile(x, n, 0.05), .p95 = quantile(x, n, 0.95) };
-    out->confidence = (quantile(x, n, fmin(0.5 + half, 1)) - quantile(x, n, fmax(0.5 - half, 0))) / 2 / out->median;
+    /* What is below the clock's resolution takes 0 seconds, and is sure of it. */
+    out->confidence = (quantile(x, n, fmin(0.5 + half, 1)) - quantile(x, n, fmax(0.5 - half, 0))) / 2
+                      / (out->median > 0 ? out->median : 1);
     free(x);
 }
 
@@ -117,12 +122,14 @@ int calibration_known(struct db *db, const struct calibration *c)
     int known;
 
     query_open(&q, db, "SELECT 1 FROM calibration c JOIN machine m ON m.id = c.machine WHERE m.host = ?"
-                       " AND m.device = ? AND m.cpu = ? AND c.source = ? AND c.started = ?");
+                       " AND m.device = ? AND m.cpu = ? AND c.source = ? AND c.started = ?"
+                       " AND (c.source <> 'nccl-tests' OR c.origin IS ?)");
     put_text(&q, c->host);
     put_text(&q, c->device);
     put_text(&q, c->cpu);
     put_text(&q, c->source);
     put_real(&q, c->started);
+    put_text(&q, c->origin);
     known = query_row(&q);
     return query_close(&q) < 0 ? db_fail(db, "looking for a calibration") : known;
 }
@@ -157,12 +164,16 @@ int64_t calibration_open_since(struct db *db, const struct calibration *c, doubl
 int calibration_end(struct db *db, int64_t id, double ended)
 {
     struct query q;
+    int rc;
 
+    if (db_begin(db) < 0)
+        return db_fail(db, "ending calibration %" PRId64, id);
     query_open(&q, db, "UPDATE calibration SET ended = ? WHERE id = ?");
     put_real(&q, ended);
     put_int(&q, id);
     query_done(&q);
-    return query_close(&q) < 0 ? db_fail(db, "ending calibration %" PRId64, id) : 0;
+    rc = query_close(&q) < 0 || fits_write(db, id, false) < 0 ? -1 : 0;
+    return db_end(db, rc) < 0 ? db_fail(db, "ending calibration %" PRId64, id) : 0;
 }
 
 /* ---- series ---- */
@@ -253,6 +264,8 @@ int series_add(struct db *db, int64_t calibration, const struct series *s, int n
     query_open(&each, db, "INSERT INTO sample (series, rank, i, seconds) VALUES (?, ?, ?, ?)");
     for (int i = 0; i < n; i++) {
         put_series(&one, calibration, &s[i]);
+        if (one.rc != SQLITE_OK)        /* else the samples would go to the series before */
+            break;
         put_samples(&each, sqlite3_last_insert_rowid(db->sql), &s[i]);
     }
     query_close(&each);

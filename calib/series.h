@@ -19,6 +19,9 @@
 enum series_kind { SERIES_KERNEL, SERIES_PASS, SERIES_COLL, SERIES_OVERLAP, SERIES_OWN, NSERIES_KIND };
 extern const char *const series_words[];        /* as in the table, ended by NULL */
 
+/* As in the table, ended by NULL. */
+extern const char *const calibration_sources[];
+
 /* Texts may be NULL where not known, but for host, device, cpu, source, options. */
 struct calibration {
     double      started;
@@ -59,6 +62,7 @@ int64_t calibration_begin(struct db *db, const struct calibration *c);
 /* The newest without an end that is the same in all but `started`, and no older than `seconds`: it
  * can be continued.  Its number, 0 if there is none, -1 reported. */
 int64_t calibration_open_since(struct db *db, const struct calibration *c, double seconds);
+/* Fits are written too (fits.h). */
 int     calibration_end(struct db *db, int64_t id, double ended);
 
 /* ---- within a transaction of the caller's; -1 unreported ---- */
@@ -66,7 +70,8 @@ int     calibration_end(struct db *db, int64_t id, double ended);
 /* The calibration's number; `ended` may be NaN. */
 int64_t calibration_add(struct db *db, const struct calibration *c, double ended);
 int     series_add(struct db *db, int64_t calibration, const struct series *s, int n);
-/* 1 if one of that machine, source and beginning is there, 0 if not, -1 reported. */
+/* 1 if one of that machine, source and beginning is there, 0 if not, -1 reported.  Logs of nccl-tests
+ * have no beginning but their file's date, so there the file must be the same. */
 int     calibration_known(struct db *db, const struct calibration *c);
 
 /* All of them or none. */

@@ -115,6 +115,73 @@ int show_machines(struct db *db)
     return query_close(&q) < 0 ? db_fail(db, "reading calibrations") : rc;
 }
 
+/* ---- laws ---- */
+
+/* "10.2 us + 4.31 GB/s", "1.42 times", "35 us". */
+static const char *law_text(const char *kind, double fixed_us, double gbs, double gflops, double factor, char *to,
+                            size_t size)
+{
+    double rate = gbs > 0 ? gbs : gflops;
+    int n = 0;
+
+    if (!strcmp(kind, "overlap")) {
+        snprintf(to, size, "%.2f times as long", factor);
+        return to;
+    }
+    if (fixed_us > 0 || !(rate > 0))
+        n = snprintf(to, size, "%.3g us", fixed_us);
+    if (rate > 0)
+        snprintf(to + n, size - (size_t)n, "%s%.3g %s", n ? " + " : "", rate, gbs > 0 ? "GB/s" : "GFLOP/s");
+    return to;
+}
+
+static const char *range_text(const char *x, double from, double to, char *text, size_t size)
+{
+    char low[32], high[32];
+
+    if (!strcmp(x, "bytes"))
+        snprintf(text, size, "%s to %s", bytes_text(from, low, sizeof low), bytes_text(to, high, sizeof high));
+    else
+        snprintf(text, size, "%.3g to %.3g MFLOP", from / 1e6, to / 1e6);
+    if (!strcmp(x, "none"))
+        text[0] = '\0';
+    return text;
+}
+
+int show_fits(struct db *db)
+{
+    struct query q;
+    struct texts *t = NULL;
+    int n = 0;
+
+    query_open(&q, db, "SELECT host || ', ' || device, kind, name || CASE WHEN beside <> '' THEN ' beside ' || beside"
+                       " WHEN algorithm <> '' THEN ', ' || algorithm WHEN dropout THEN ' (dropout)' ELSE '' END, dtype, ranks, threads, x, fixed_us, gbs,"
+                       " gflops, factor, from_x, to_x, residual, worst, left_out, points FROM fits"
+                       " ORDER BY host, device, kind, name, algorithm, beside, dropout, dtype, ranks, threads");
+    while (query_row(&q)) {
+        char law[64], range[80], left[16] = "";
+        const char *host = get_text(&q, &t), *kind = get_text(&q, &t), *name = get_text(&q, &t);
+        const char *dtype = get_text(&q, &t);
+        int64_t ranks = get_int(&q), threads = get_int(&q);
+        const char *x = get_text(&q, &t);
+        double v[9];
+        for (int i = 0; i < 9; i++)
+            v[i] = get_real(&q);
+        if (n++ == 0)
+            printf("%-30s %-6s %5s %7s  %-26s %7s %7s %8s %6s  %s\n", "", "dtype", "ranks", "threads", "law", "off by",
+                   "worst", "left out", "points", "range");
+        if (!isnan(v[8]))
+            snprintf(left, sizeof left, "%.1f %%", 100 * v[8]);
+        printf("%-30s %-6s %5" PRId64 " %7" PRId64 "  %-26s %5.1f %% %5.1f %% %8s %6" PRId64 "  %s  (%s)\n", name, dtype,
+               ranks, threads, law_text(kind, v[0], v[1], v[2], v[3], law, sizeof law), 100 * v[6], 100 * v[7], left,
+               get_int(&q), range_text(x, v[4], v[5], range, sizeof range), host);
+    }
+    if (n == 0)
+        printf("%s: no fits yet: they are made when a calibration ends\n", db_path(db));
+    texts_free(t);
+    return query_close(&q) < 0 ? db_fail(db, "reading fits") : 0;
+}
+
 /* ---- what a model misses ---- */
 
 static bool is_measured(const struct measured_device *m, const struct plan *p, const struct kernel *k)

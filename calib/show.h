@@ -9,6 +9,9 @@
 /* Every calibrated machine, a line for each sort of thing that was timed.  0, or -1 reported. */
 int show_machines(struct db *db);
 
+/* The newest fits of every machine (fits.h), a line each.  0, or -1 reported. */
+int show_fits(struct db *db);
+
 /* The kernels of a plan's block program that were never timed on this host with so many ranks.
  * How many, or -1 reported. */
 int show_missing(struct db *db, const struct plan *p, int64_t ranks);

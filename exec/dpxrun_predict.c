@@ -42,7 +42,8 @@ int predict(struct dpxrun *r)
 {
     struct predicted *p = &r->predicted;
 
-    if (r->rank == 0 && measured_for(r->o.db, false, r->here.precision, &r->here.cluster, &p->known) < 0)
+    if (r->rank == 0 && measured_for_threads(r->o.db, false, r->here.precision, run_threads(r), &r->here.cluster,
+                                             &p->known) < 0)
         return -1;
     if (r->o.comm != COMM_NULL && on_host(r) && probe_now(r) < 0)
         return -1;

@@ -226,6 +226,8 @@ static json_t *result_json(const struct dpxrun *r)
     json_object_set_new(doc, "predicted_low_s", real(t->low_s));
     json_object_set_new(doc, "predicted_high_s", real(t->high_s));
     json_object_set_new(doc, "predicted_basis", json_string(basis_name(t->basis)));
+    json_object_set_new(doc, "warning", r->predicted.known.warning[0] ? json_string(r->predicted.known.warning)
+                                                                       : json_null());
     json_object_set_new(doc, "tokens_per_s", real((double)m->report[m->n - 1].tokens / m->median_s));
     json_object_set_new(doc, "memory", memory_json(r));
     json_object_set_new(doc, "comm", comm_json(r));

@@ -9,8 +9,9 @@
 
 /* Larger than any config and smaller than any checkpoint given by mistake. */
 #define LARGEST_JSON (16 << 20)
+#define LARGEST_DATA (1 << 30)
 
-json_t *json_read_file(const char *path)
+static json_t *read_up_to(const char *path, long long most, const char *meant)
 {
     struct stat st;
     json_error_t e;
@@ -23,8 +24,8 @@ json_t *json_read_file(const char *path)
     }
     if (S_ISDIR(st.st_mode))
         fail("%s: %s", path, strerror(EISDIR));
-    else if (S_ISREG(st.st_mode) && st.st_size > LARGEST_JSON)
-        fail("%s: has %lld bytes, too many for a configuration", path, (long long)st.st_size);
+    else if (S_ISREG(st.st_mode) && st.st_size > most)
+        fail("%s: has %lld bytes, too many for %s", path, (long long)st.st_size, meant);
     else if (!(j = json_loadf(f, JSON_REJECT_DUPLICATES, &e))) {
         for (char *p = e.text; *p; p++)         /* it may quote the file */
             if ((unsigned char)*p < ' ' || *p == 0x7f)
@@ -33,6 +34,16 @@ json_t *json_read_file(const char *path)
     }
     fclose(f);
     return j;
+}
+
+json_t *json_read_file(const char *path)
+{
+    return read_up_to(path, LARGEST_JSON, "a configuration");
+}
+
+json_t *json_read_data(const char *path)
+{
+    return read_up_to(path, LARGEST_DATA, "a file of measurements");
 }
 
 int output_open(struct output *o, const char *path)

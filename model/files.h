@@ -24,6 +24,8 @@ struct output {
 /* The document of a file; duplicate keys are refused.  NULL with the reason, and line
  * and column where there are any, on stderr. */
 json_t *json_read_file(const char *path);
+/* The same of a file that may be larger than any configuration: measurements, up to 1 GiB. */
+json_t *json_read_data(const char *path);
 
 /* 0, or -1 with nothing opened. */
 int output_open(struct output *o, const char *path);

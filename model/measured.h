@@ -85,6 +85,7 @@ struct measured_device {
     enum dtype precision;       /* of the plans for which kernels were timed */
     int64_t    ranks;           /* busy at once; 0: nobody said (imported sweeps) */
     int64_t    threads;         /* of each rank's kernels */
+    int64_t    cores;           /* of the machine; 0: nobody said */
     double     probe_s;         /* the probe product, median; all times are as if it always took that */
     double     drift;           /* its spread over the whole calibration: what the machine itself does */
     double     unsteady;        /* how much it changes between one probe and the next, likewise */
@@ -92,6 +93,7 @@ struct measured_device {
     double     taken;           /* when it ended, seconds since 1970 */
     char       device[128];     /* "cpu" and its name, or the GPU's */
     char       basis[256];      /* for people: what, when, where */
+    char       warning[256];    /* for people: in what it differs from what it is used for; empty: in nothing */
     void      *store;           /* owns the arrays */
 };
 

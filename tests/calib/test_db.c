@@ -111,7 +111,8 @@ static void an_empty_file_is_a_new_database(void **state)
 static void every_view_can_be_asked(void **state)
 {
     (void)state;
-    static const char *const views[] = { "runs", "steps", "phases", "comms", "entries" };
+    static const char *const views[] = { "runs", "steps", "phases", "comms", "entries", "calibrations", "measured",
+                                         "collectives", "overlaps", "fits" };
     struct db *db = db_open_reader(filled("views.db"));
     char sql[64];
     int64_t v;
@@ -166,7 +167,7 @@ static void a_newer_schema_is_refused(void **state)
     assert_int_equal(db_exec(db, "PRAGMA user_version = 9"), 0);
     db_close(db);
     assert_null(db_open(path));
-    says("has schema 9, made by a newer dpx; this one knows up to 3");
+    says("has schema 9, made by a newer dpx; this one knows up to 4");
     assert_null(db_open_reader(path));
     says("has schema 9");
 }
@@ -177,38 +178,38 @@ static void an_older_schema_is_brought_up_in_one_transaction(void **state)
     (void)state;
     static const char works[] = "CREATE TABLE next (id INTEGER PRIMARY KEY, machine INTEGER"
                                 " REFERENCES machine) STRICT; ALTER TABLE run ADD COLUMN probe_s REAL";
-    static const char breaks[] = "CREATE TABLE fit (id INTEGER PRIMARY KEY) STRICT;"
+    static const char breaks[] = "CREATE TABLE more (id INTEGER PRIMARY KEY) STRICT;"
                                  "INSERT INTO nowhere VALUES (1)";
-    const char *const steps[] = { "", "", "", works, breaks };
+    const char *const steps[] = { "", "", "", "", works, breaks };
     struct db *db = db_open(filled("older.db"));
     int64_t v;
 
-    assert_int_equal(schema_upgrade(db, &(struct schema){ steps, 5 }), -1);
-    says("bringing schema 3 to 5: no such table: nowhere");
+    assert_int_equal(schema_upgrade(db, &(struct schema){ .steps = steps, .version = 6 }), -1);
+    says("bringing schema 4 to 6: no such table: nowhere");
     assert_int_equal(db_value(db, "PRAGMA user_version", &v), 0);
-    assert_int_equal(v, 3);
-    assert_int_equal(db_value(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('next', 'fit')",
+    assert_int_equal(v, 4);
+    assert_int_equal(db_value(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('next', 'more')",
                               &v), 0);
     assert_int_equal(v, 0);
 
-    assert_int_equal(schema_upgrade(db, &(struct schema){ steps, 4 }), 0);
+    assert_int_equal(schema_upgrade(db, &(struct schema){ .steps = steps, .version = 5 }), 0);
     assert_int_equal(db_value(db, "SELECT count(*) + (SELECT count(*) FROM step) FROM next", &v), 0);
     assert_int_equal(v, 2);
     assert_int_equal(db_value(db, "PRAGMA user_version", &v), 0);
-    assert_int_equal(v, 4);
+    assert_int_equal(v, 5);
     db_close(db);
     assert_null(db_open(in_scratch("older.db")));
-    says("has schema 4");
+    says("has schema 5");
 }
 
 static void a_reader_does_not_upgrade(void **state)
 {
     (void)state;
-    const char *const steps[] = { "", "", "", "" };
+    const char *const steps[] = { "", "", "", "", "" };
     struct db *db = db_open_reader(filled("reader.db"));
 
-    assert_int_equal(schema_upgrade(db, &(struct schema){ steps, 4 }), -1);
-    says("has schema 3 and needs 4");
+    assert_int_equal(schema_upgrade(db, &(struct schema){ .steps = steps, .version = 5 }), -1);
+    says("has schema 4 and needs 5");
     assert_int_equal(db_exec(db, "DELETE FROM step"), -1);
     db_close(db);
 }

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "calib/fit.h"
+#include "calib/measured_for.h"
 #include "calib/query.h"
 #include "calib/series.h"
 #include "model/cluster.h"
@@ -77,6 +78,9 @@ static void a_summary_is_that_of_its_samples(void **state)
     summarize(s, 1, &of);
     assert_close(of.median, s[0], 0);
     assert_close(of.p95, s[0], 0);
+    memset(s, 0, sizeof s);                             /* below the clock's resolution */
+    summarize(s, 101, &of);
+    assert_close(of.confidence, 0, 0);
 }
 
 static void nothing_measured_is_no_error(void **state)
@@ -197,6 +201,60 @@ static void of_several_numbers_of_ranks_the_nearest_counts(void **state)
         measured_device_free(&m);
     }
     db_close(db);
+}
+
+/* Both with two ranks; the newer one with two threads each, on a machine of two cores. */
+static void of_several_numbers_of_threads_those_that_are_wanted_count(void **state)
+{
+    (void)state;
+    static const double three[] = { 3, 3, 3 };
+    struct db *db = db_open(in_scratch("threads.db"));
+    struct series one = kernel("q", FN_LINEAR, 10, constant, 5), two = kernel("q", FN_LINEAR, 10, three, 3);
+    struct measured_device m;
+
+    two.threads = 2;
+    two.started += 10;
+    record(db, (struct series[]){ one, two }, 2);
+    for (int64_t threads = 0; threads <= 3; threads++) {
+        assert_int_equal(fit_read(db, &(struct fit_want){ .precision = DT_FP32, .ranks = 2, .threads = threads }, &m), 1);
+        assert_int_equal(m.threads, threads < 2 ? 1 : 2);       /* 0: a core each; 3: the newest */
+        assert_close(m.kernel[0].s, threads < 2 ? 1 : 3, 0);
+        assert_int_equal(m.cores, 2);
+        measured_device_free(&m);
+    }
+    db_close(db);
+}
+
+/* The file says how the machine was calibrated; who asks for another is warned, and gets it. */
+static void other_threads_and_ranks_are_warned_of(void **state)
+{
+    (void)state;
+    struct db *db = db_open(in_scratch("warned.db"));
+    struct series one = kernel("q", FN_LINEAR, 10, constant, 5);
+    struct cluster c;
+    struct measured_device m;
+
+    record(db, &one, 1);
+    db_close(db);
+    unsetenv("OMP_NUM_THREADS");
+    cluster_of_host(&c, 2);
+    assert_int_equal(measured_for(in_scratch("warned.db"), true, DT_FP32, &c, &m), 1);
+    assert_string_equal(m.warning, "");
+    assert_non_null(strstr(m.basis, "2 x 1 thread"));
+    measured_device_free(&m);
+    assert_int_equal(measured_for_threads(in_scratch("warned.db"), true, DT_FP32, 4, &c, &m), 1);
+    assert_non_null(strstr(m.warning, "2 ranks x 1 thread, and this is 2 x 4"));
+    assert_non_null(strstr(m.warning, "dpxcal run --ranks 2 --threads 4"));
+    measured_device_free(&m);
+    setenv("OMP_NUM_THREADS", "3", 1);
+    assert_int_equal(measured_for(in_scratch("warned.db"), true, DT_FP32, &c, &m), 1);
+    assert_non_null(strstr(m.warning, "this is 2 x 3"));
+    measured_device_free(&m);
+    unsetenv("OMP_NUM_THREADS");
+    cluster_of_host(&c, 8);
+    assert_int_equal(measured_for(in_scratch("warned.db"), true, DT_FP32, &c, &m), 1);
+    assert_non_null(strstr(m.warning, "this is 8 x 1"));
+    measured_device_free(&m);
 }
 
 static void overlap_is_the_quotient_of_what_ran_together_and_alone(void **state)
@@ -366,6 +424,8 @@ int main(void)
         cmocka_unit_test(a_newer_series_takes_the_place_of_an_older),
         cmocka_unit_test(the_same_kernel_in_two_places_is_one_point),
         cmocka_unit_test(of_several_numbers_of_ranks_the_nearest_counts),
+        cmocka_unit_test(of_several_numbers_of_threads_those_that_are_wanted_count),
+        cmocka_unit_test(other_threads_and_ranks_are_warned_of),
         cmocka_unit_test(overlap_is_the_quotient_of_what_ran_together_and_alone),
         cmocka_unit_test(a_rested_collective_loses_less_and_compute_as_much),
         cmocka_unit_test(series_are_brought_to_one_pace),

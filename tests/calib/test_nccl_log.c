@@ -163,6 +163,31 @@ static void several_runs_in_one_file_are_several_sweeps(void **state)
     nccl_log_free(&log);
 }
 
+/* Two runs on the same ranks, the second of them in two cycles: three times the samples. */
+static void what_was_measured_again_has_more_samples(void **state)
+{
+    (void)state;
+    struct nccl_log log;
+    FILE *f = log_file("again.log");
+
+    for (int run = 0; run < 2; run++) {
+        fprintf(f, "# nccl-tests version 2.17.6 nccl-headers=22807 nccl-library=22807\n"
+                   "# Collective test starting: all_reduce_perf\n# nThread 1 nGpus 1 minBytes 1024\n#\n");
+        put_ranks(f, 1, 8, "NVIDIA H200");
+        for (int cycle = 0; cycle <= run; cycle++)
+            put_rows(f, "float", "sum", "-1", 2 * 7.0 / 8);
+    }
+    fclose(f);
+    assert_int_equal(nccl_log_read(in_scratch("again.log"), -1, &log), 0);
+    assert_int_equal(log.nsweeps, 2);
+    assert_int_equal(log.sweep[0].npoints, 11);
+    assert_int_equal(log.sweep[1].npoints, 0);
+    for (int i = 0; i < 11; i++)
+        assert_int_equal(log.sweep[0].point[i].nseconds, 6);
+    assert_close(log.sweep[0].point[0].seconds[4], 1e-6 * microseconds(FIRST), 1e-3);
+    nccl_log_free(&log);
+}
+
 static void the_json_of_option_J_is_read_too(void **state)
 {
     (void)state;
@@ -273,15 +298,27 @@ static void imported_sweeps_are_what_the_clock_reads(void **state)
     char today[512], several[512], bad[512];
     char *paths[] = { today, several }, *with_bad[] = { today, bad };
     struct measured_device m;
+    bool refused;
     int64_t n;
 
     snprintf(today, sizeof today, "%s", in_scratch("today.log"));
     snprintf(several, sizeof several, "%s", in_scratch("several.log"));
     snprintf(bad, sizeof bad, "%s", in_scratch("notes.txt"));
-    assert_int_equal(import_nccl(db, &how, with_bad, 2), -1);
+    assert_int_equal(import_nccl(db, &how, with_bad, 2, &refused), -1);
+    assert_true(refused);
     assert_int_equal(db_value(db, "SELECT count(*) FROM series", &n), 0);
     assert_int_equal(n, 0);                                     /* all of them or none */
-    assert_int_equal(import_nccl(db, &how, paths, 2), 0);
+    assert_int_equal(import_nccl(db, &how, paths, 2, &refused), 0);
+    assert_false(refused);
+    assert_int_equal(import_nccl(db, &how, paths, 2, &refused), 0);     /* again: they are there */
+    assert_int_equal(db_value(db, "SELECT count(*) FROM calibration", &n), 0);
+    assert_int_equal(n, 2);
+    /* A law for each: 10 us and 1.5 us for each KiB, halfway between out of place and in place. */
+    assert_int_equal(db_value(db, "SELECT count(*) FROM fits", &n), 0);
+    assert_int_equal(n, 4);
+    assert_int_equal(db_value(db, "SELECT min(round(fixed_us) = 10 AND round(1000 * gbs) = 683 AND worst < 0.001) FROM fits",
+                              &n), 0);
+    assert_int_equal(n, 1);
     assert_int_equal(fit_read(db, &(struct fit_want){ .device = "h200", .precision = DT_BF16, .ranks = 16 }, &m), 1);
     assert_int_equal(m.ncoll, 33);
     assert_int_equal(m.coll[0].op, COLL_ALL_REDUCE);
@@ -302,6 +339,7 @@ int main(void)
         cmocka_unit_test(an_older_log_is_told_by_its_figures),
         cmocka_unit_test(what_mpirun_and_a_shell_leave_around_it_does_not_matter),
         cmocka_unit_test(several_runs_in_one_file_are_several_sweeps),
+        cmocka_unit_test(what_was_measured_again_has_more_samples),
         cmocka_unit_test(the_json_of_option_J_is_read_too),
         cmocka_unit_test(every_iteration_is_kept_where_the_log_has_them),
         cmocka_unit_test(wrong_results_are_left_out_and_counted),

@@ -5,6 +5,8 @@
 #include "calib/query.h"
 #include "calib/series.h"
 
+static bool refusal;
+
 static const double six[] = { 1, 2, 3, 4, 5, 6 };
 
 static struct calibration some_calibration(double started)
@@ -69,8 +71,8 @@ static void what_is_exported_is_imported(void **state)
     char *a, *b;
     int known;
 
-    assert_int_equal(portable_export(from, 0, in_scratch("c.json")), 1);
-    assert_int_equal(portable_import(to, in_scratch("c.json"), &known), 1);
+    assert_int_equal(portable_export(from, 0, in_scratch("c.json"), &refusal), 1);
+    assert_int_equal(portable_import(to, in_scratch("c.json"), &known, &refusal), 1);
     assert_int_equal(known, 0);
     a = all_of(from);
     b = all_of(to);
@@ -79,7 +81,7 @@ static void what_is_exported_is_imported(void **state)
     free(b);
 
     /* Again: it is there. */
-    assert_int_equal(portable_import(to, in_scratch("c.json"), &known), 0);
+    assert_int_equal(portable_import(to, in_scratch("c.json"), &known, &refusal), 0);
     assert_int_equal(known, 1);
     db_close(from);
     db_close(to);
@@ -93,15 +95,19 @@ static void one_calibration_can_be_chosen(void **state)
     int known;
 
     assert_int_equal(calibration_begin(db, &c), 2);
-    assert_int_equal(portable_export(db, 0, in_scratch("both.json")), 2);
-    assert_int_equal(portable_export(db, 2, in_scratch("second.json")), 1);
-    assert_int_equal(portable_export(db, 3, in_scratch("third.json")), -1);
+    assert_int_equal(portable_export(db, 0, in_scratch("both.json"), &refusal), 2);
+    assert_int_equal(portable_export(db, 2, in_scratch("second.json"), &refusal), 1);
+    assert_int_equal(portable_export(db, 3, in_scratch("third.json"), &refusal), -1);
     says("has no calibration 3");
+    assert_true(refusal);
+    assert_int_equal(portable_export(db, 0, in_scratch("no/such/folder.json"), &refusal), -1);
+    says("No such file or directory");
+    assert_true(refusal);
     assert_int_equal(access(in_scratch("third.json"), F_OK), -1);
     db_close(db);
     db = db_open(in_scratch("other.db"));
-    assert_int_equal(portable_import(db, in_scratch("second.json"), &known), 1);
-    assert_int_equal(portable_import(db, in_scratch("both.json"), &known), 1);
+    assert_int_equal(portable_import(db, in_scratch("second.json"), &known, &refusal), 1);
+    assert_int_equal(portable_import(db, in_scratch("both.json"), &known, &refusal), 1);
     assert_int_equal(known, 1);
     db_close(db);
 }
@@ -115,15 +121,18 @@ static void refused(struct db *db, const char *document, const char *words)
     assert_non_null(f);
     fputs(document, f);
     fclose(f);
-    assert_int_equal(portable_import(db, in_scratch("bad.json"), &known), -1);
+    assert_int_equal(portable_import(db, in_scratch("bad.json"), &known, &refusal), -1);
     says(words);
+    assert_true(refusal);
     assert_int_equal(db_value(db, "SELECT count(*) FROM calibration", &n), 0);
     assert_int_equal(n, 0);
 }
 
-#define HEAD "{\"dpx_calibrations\": 1, \"calibrations\": [{\"started\": 1.0, \"host\": \"a\", \"device\": \"cpu\"," \
-             "\"cpu\": \"b\", \"cores\": 1, \"memory_bytes\": 1, \"source\": \"dpxcal\", \"ranks\": 1, \"threads\": 1," \
-             "\"options\": \"{}\", \"series\": [{\"kind\": \"own\", \"name\": \"wake\", \"dtype\": \"fp32\"," \
+#define CALIBRATION(source, options) \
+    "{\"dpx_calibrations\": 1, \"calibrations\": [{\"started\": 1.0, \"host\": \"a\", \"device\": \"cpu\"," \
+    "\"cpu\": \"b\", \"cores\": 1, \"memory_bytes\": 1, \"source\": \"" source "\", \"ranks\": 1, \"threads\": 1," \
+    "\"options\": \"" options "\""
+#define HEAD CALIBRATION("dpxcal", "{}") ", \"series\": [{\"kind\": \"own\", \"name\": \"wake\", \"dtype\": \"fp32\"," \
              "\"algorithm\": \"\", \"beside\": \"\", \"per_node\": 1, \"batch\": 0, \"m\": 0, \"n\": 0, \"k\": 0," \
              "\"seq\": 0, \"dim\": 0, \"bytes\": 0, \"threads\": 1, \"dropout\": 0, \"flops\": 0, \"started\": 1.0,"
 
@@ -132,13 +141,21 @@ static void what_is_damaged_is_refused_whole(void **state)
     (void)state;
     struct db *db = db_open(in_scratch("bad.db"));
 
-    refused(db, "{}", "not calibrations that dpxcal exported");
+    refused(db, "{}", "not calibrations that `dpxcal export` wrote");
+    refused(db, "", "malformed JSON");
+    refused(db, "{\"dpx_calibrations\": 1, \"cali", "malformed JSON");
+    refused(db, "{\"dpx_calibrations\": 1}", "\"calibrations\" is missing");
+    refused(db, "{\"results\": []}", "`dpxcal import nccl-tests FILE` takes this");
     refused(db, "{\"dpx_calibrations\": 2, \"calibrations\": []}", "a newer dpx");
     refused(db, "{\"dpx_calibrations\": 1, \"calibrations\": [{\"started\": \"soon\"}]}", "\"started\"");
     refused(db, HEAD "\"ranks\": 1, \"of_ranks\": 2, \"seconds\": [1.0, 2.0, 3.0]}]}]}", "3 samples of 2 ranks");
     refused(db, HEAD "\"ranks\": 1, \"of_ranks\": 1, \"seconds\": []}]}]}", "not a list of times");
     refused(db, HEAD "\"ranks\": -1, \"of_ranks\": 1, \"seconds\": [1.0]}]}]}", "\"ranks\"");
     refused(db, HEAD "\"ranks\": 1, \"of_ranks\": 1, \"seconds\": [1.0]}, {}]}]}", "series 2");
+    refused(db, HEAD "\"ranks\": 1, \"of_ranks\": 4294967296, \"seconds\": [1.0]}]}]}", "\"of_ranks\" is 4294967296");
+    refused(db, CALIBRATION("elsewhere", "{}") "}]}", "\"source\" is \"elsewhere\"");
+    refused(db, CALIBRATION("dpxcal", "what") "}]}", "\"options\"");
+    refused(db, CALIBRATION("dpxcal", "{}") "}]}", "\"series\" is missing");
     db_close(db);
 }
 

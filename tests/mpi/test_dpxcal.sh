@@ -1,13 +1,18 @@
 #!/bin/sh
-# tests/mpi/test_dpxcal.sh -- dpxcal on two ranks: a calibration of a small model, interrupted and
-# continued, shown, exported, imported, and read by dpxplan.
+# tests/mpi/test_dpxcal.sh -- dpxcal on two ranks: a calibration of a small model, killed, interrupted
+# and continued, on a disk that gets full, two at once; shown, exported, imported, and read by dpxplan.
+# What it refuses is in tests/calib/test_dpxcal_words.sh.
 # Runs from the root of the tree; $B is where it was built.
 # shellcheck source=tests/check.sh
 . tests/check.sh
 B=${B:-build}
 case $B in /*) ;; *) B=$PWD/$B ;; esac
 dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
+leave() {
+    umount "$dir/small" 2>/dev/null
+    rm -rf "$dir"
+}
+trap leave EXIT
 trap 'exit 130' INT TERM
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
@@ -54,4 +59,106 @@ check 'a device that is not there is refused' "$("$B/dpxcal" run --device cuda -
     grep -q 'without CUDA' || echo 'not refused')"
 check 'a file that is not there is named' "$("$B/dpxcal" import nccl-tests "$dir/none.log" --db "$dir/cal.db" 2>&1 |
     grep -q 'none.log: No such file' || echo 'not named')"
+
+# ---- what a calibration leaves behind ----
+
+"$B/dpxcal" show --fits --db "$dir/cal.db" >"$dir/fits"
+check 'laws are kept with residuals and range' "$(for law in 'all_reduce, ring .* us + .* GB/s .* 1 KiB to 64 MiB' \
+        'linear .* GFLOP/s .* MFLOP' 'gemm beside all_reduce .* times as long' 'handover .* us '; do
+        grep -q "^$law" "$dir/fits" || echo "no '$law'"
+    done)"
+grep -o '"ended":null' "$dir/cal.json" >"$dir/open"
+check 'the killed calibration was continued, not begun again' "$([ ! -s "$dir/open" ] || echo 'one has no end')"
+
+# ---- threads ----
+
+cat >"$dir/plan.json" <<END
+{"dpx_plan": 1, "model": "$dir/tiny.json", "cluster": "localhost:2", "kernels": "dpx", "seq": 64, "micro_batch": 1,
+ "strategy": "ddp", "dialect": "torch", "precision": "fp32"}
+END
+threads=$(awk '{ for (i = 1; i < NF; i++) if ($i == "fp32" && !n) n = $(i + 2) } END { print n }' "$dir/fits")
+"$B/dpxrun" "$dir/plan.json" --steps 2 --threads "$threads" --db "$dir/cal.db" --json >"$dir/same" 2>"$dir/said" </dev/null
+check 'a run with the threads that were calibrated is not warned' "$(grep -q '"warning": null' "$dir/same" &&
+    ! grep '^warning:' "$dir/said" || head -n 20 "$dir/said")"
+"$B/dpxrun" "$dir/plan.json" --steps 2 --threads $((threads + 2)) --db "$dir/cal.db" --json >"$dir/other" \
+    2>"$dir/said" </dev/null
+check 'with others it is, in a line and in JSON' "$(
+    [ "$(grep -c "^warning: .*calibrated with 2 ranks x $threads thread.*this is 2 x $((threads + 2))" "$dir/said")" = 1 ] &&
+        grep -q "\"warning\": \"this machine was calibrated with" "$dir/other" || head -n 20 "$dir/said")"
+check 'so is a plan' "$(OMP_NUM_THREADS=$((threads + 2)) "$B/dpxplan" eval "$dir/plan.json" --db "$dir/cal.db" 2>&1 >/dev/null |
+    grep -q "^warning: .*this is 2 x $((threads + 2))" || echo 'no warning')"
+
+# ---- interrupted ----
+
+# The shell has what runs in the background ignore SIGINT.
+long="env --default-signal=INT $B/dpxcal run --quick --ranks 2 --model $dir/tiny.json --seconds"
+
+# begin SECONDS DB FILE: in the background, until it has recorded something.
+begin() {
+    # shellcheck disable=SC2086
+    $long "$1" --db "$2" >"$dir/$3" 2>&1 </dev/null &
+    pid=$!
+    for _ in $(seq 200); do
+        "$B/dpxcal" show --db "$2" 2>/dev/null | grep -q ' fp32 ' && return
+        sleep 0.1
+    done
+    echo 'nothing recorded in 20 s' >>"$dir/$3"
+}
+# What is recorded, without its end.
+recorded() {
+    "$B/dpxcal" export /dev/stdout --db "$1" 2>/dev/null | sed 's/"ended":[^,]*,//; s/\]}\]}$//' | tr -d '\n'
+}
+begin 30 "$dir/int.db" said
+recorded "$dir/int.db" >"$dir/before"
+kill -INT $pid
+wait $pid
+status=$?
+check 'Ctrl-C ends it, and says that it can be continued' "$(
+    [ $status = 130 ] && grep -q 'interrupted.*the same command goes on' "$dir/said" || { echo "status $status:"; cat "$dir/said"; })"
+# shellcheck disable=SC2086
+timeout 120 $long 30 --db "$dir/int.db" >"$dir/said" 2>&1 </dev/null &
+pid=$!
+sleep 2
+kill -INT $pid
+wait $pid
+recorded "$dir/int.db" >"$dir/after"
+check 'nothing of what it had is lost or measured again' "$(
+    grep -q '^continuing calibration 1' "$dir/said" || cat "$dir/said"
+    head -c "$(wc -c <"$dir/before")" "$dir/after" | cmp - "$dir/before" || wc -c "$dir/before" "$dir/after"
+    [ "$(grep -o '"series":' "$dir/after" | wc -l)" = 1 ] || echo 'more than one calibration')"
+
+# ---- two at once ----
+
+begin 12 "$dir/two.db" first
+# shellcheck disable=SC2086
+timeout 120 $long 2 --db "$dir/two.db" >"$dir/second" 2>&1 </dev/null
+status=$?
+wait $pid
+both=$?
+check 'two calibrations at once: both are recorded, and it is said' "$(
+    [ "$status $both" = '0 0' ] && grep -q 'another dpxcal measures' "$dir/second" || cat "$dir/first" "$dir/second"
+    "$B/dpxcal" show --db "$dir/two.db" | grep -q 'calibrated 2 times$' || "$B/dpxcal" show --db "$dir/two.db")"
+
+# ---- a disk that gets full ----
+
+mkdir "$dir/small"
+if mount -t tmpfs -o size=512k dpx-test "$dir/small" 2>/dev/null; then
+    # shellcheck disable=SC2086
+    timeout 60 $long 4 --db "$dir/small/cal.db" >"$dir/said" 2>&1 </dev/null
+    status=$?
+    check 'a full disk ends it with one line' "$(
+        [ $status = 1 ] && [ "$(grep -c '^dpx: ' "$dir/said")" = 1 ] &&
+            grep -q 'cal.db: .*the disk is full; nothing recorded before is lost' "$dir/said" || { echo "status $status:"; cat "$dir/said"; })"
+    check 'what was recorded before can be read' "$("$B/dpxcal" show --db "$dir/small/cal.db" 2>&1 | grep -q ' fp32 ' ||
+        "$B/dpxcal" show --db "$dir/small/cal.db" 2>&1)"
+    mount -o remount,size=32m "$dir/small"
+    # shellcheck disable=SC2086
+    timeout 60 $long 4 --db "$dir/small/cal.db" >"$dir/said" 2>&1 </dev/null
+    check 'with room again it goes on from there' "$(grep -q '^continuing calibration 1' "$dir/said" || cat "$dir/said")"
+    umount "$dir/small"
+else
+    for what in 'a full disk ends it with one line' 'what was recorded before can be read' 'with room again it goes on from there'; do
+        skip "$what" 'only root can make a small disk'
+    done
+fi
 finish
