@@ -75,12 +75,14 @@ void device_unpin(struct device *d, void *p, int64_t bytes)
 }
 
 int64_t device_used(struct device *d) { return d->ops->used ? d->ops->used(d) : -1; }
+int64_t device_process_used(struct device *d) { return d->ops->process_used ? d->ops->process_used(d) : -1; }
 int64_t device_memory(struct device *d) { return d->ops->memory ? d->ops->memory(d) : -1; }
 int device_enter(struct device *d)    { return d->async ? d->ops->enter(d) : 0; }
 int device_anchor(struct device *d)   { return d->async ? d->ops->anchor(d) : 0; }
 
 int device_mark(struct device *d, enum stream s, int64_t number)
 {
+    d->marked[s] = number;
     return d->async ? d->ops->mark(d, s, number) : 0;
 }
 

@@ -13,8 +13,8 @@
  * streams, and between a stream and the host, is made by marks alone: task `number` (1, 2, ... on each
  * stream, as lanes.h counts) is what was queued up to its mark.  The last DEVICE_MARKS marks of a
  * stream are kept, mark n in place n % DEVICE_MARKS: whoever asks for an older one waits for the
- * one that replaced it, which is later and was made already.  Whoever opens lanes on a device begins
- * with 1 again; nothing is queued then.
+ * one that replaced it, which is later and was made already.  Numbers of a stream only grow, also from
+ * lanes to the next that are opened on the device (marked[]); some may be left out.
  *
  * Each stream is given work by one thread at a time; other threads may wait for it.  A device is a
  * file that ends in a table, as a comm is; the host's table is empty but for its memory. */
@@ -57,6 +57,7 @@ struct device_ops {
     int   (*drain)(struct device *d, struct CUstream_st *s, const atomic_bool *stop);
 
     int64_t (*used)(struct device *d);
+    int64_t (*process_used)(struct device *d);
     int64_t (*memory)(struct device *d);
     struct kernels *(*kernels)(struct device *d, enum stream s, int threads, void *workspace, int64_t bytes,
                                bool reference);
@@ -68,6 +69,7 @@ struct device {
     bool  async;
     char  name[96];                     /* "NVIDIA H200", "this machine" */
     char  id[64];                       /* the same in every process of a machine: PCI bus id or UUID */
+    int64_t marked[NSTREAM];            /* the last mark; kept by device_mark() */
     void *self;                         /* the backend's */
 };
 
@@ -90,6 +92,8 @@ void *device_pin(struct device *d, int64_t bytes);
 void  device_unpin(struct device *d, void *p, int64_t bytes);       /* accepts NULL */
 /* Bytes in use on the device, by whomever, as its driver reports; -1: not known (the host). */
 int64_t device_used(struct device *d);
+/* Of these, this process's; -1: not known. */
+int64_t device_process_used(struct device *d);
 /* Bytes that it has in all; -1: not known (the host). */
 int64_t device_memory(struct device *d);
 
@@ -109,7 +113,7 @@ int device_enter(struct device *d);
 int device_mark(struct device *d, enum stream s, int64_t number);
 /* s waits, on the device, for that mark of another stream, which was made before. */
 int device_after(struct device *d, enum stream s, enum stream of, int64_t number);
-/* The calling thread waits for the mark.  0 as well when `stop` was set before that. */
+/* The calling thread waits for the mark, which was made.  0 as well when `stop` was set before that. */
 int device_wait(struct device *d, enum stream of, int64_t number, const atomic_bool *stop);
 
 /* ---- times: only while tasks are recorded ---- */

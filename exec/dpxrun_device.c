@@ -7,6 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#ifdef DPX_CUDA
+#include "exec/cuda/comm_nccl.h"
+#endif
 #include "model/fail.h"
 
 /* A device of the world, as no two others are called. */
@@ -87,10 +90,21 @@ static int ask_world(struct dpxrun *r, int *most)
 
 /* ---- collectives ---- */
 
+/* A late NCCL lets ranks share a GPU if it is asked to. */
+static bool may_share(const struct dpxrun *r)
+{
+#ifdef DPX_CUDA
+    return r->o.comm == COMM_NCCL && comm_nccl_check(r->device) == 0;
+#else
+    (void)r;
+    return false;
+#endif
+}
+
 /* Why NCCL does not carry them; NULL: it can. */
 static const char *not_nccl(const struct dpxrun *r, int most)
 {
-    if (most > 1)
+    if (most > 1 && !may_share(r))
         return "ranks share a GPU";
     if (r->plan.deterministic)
         return "\"deterministic\" adds in the order of ranks";

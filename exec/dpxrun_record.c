@@ -6,6 +6,9 @@
 #include <time.h>
 
 #include "calib/runs_memory.h"
+#ifdef DPX_CUDA
+#include "exec/cuda/comm_nccl.h"
+#endif
 #include "exec/host_info.h"
 #include "model/fail.h"
 #include "model/opts.h"
@@ -67,6 +70,15 @@ static int record_predicted_memory(struct dpxrun *r)
     return rc;
 }
 
+static const char *nccl_version(void)
+{
+#ifdef DPX_CUDA
+    return comm_nccl_version();
+#else
+    return "NCCL";
+#endif
+}
+
 static int begin(struct dpxrun *r, const char *plan, const char *options)
 {
     const struct predicted *p = &r->predicted;
@@ -85,7 +97,7 @@ static int begin(struct dpxrun *r, const char *plan, const char *options)
     for (int i = 0; i < n; i++)
         comm[i] = (struct run_comm){ coll_name(pair[i].op), group_name(pair[i].group), dtype_name(pair[i].dtype),
                                      pair[i].predicted_count, pair[i].predicted_bytes };
-    const char *comms[] = { [COMM_MPI] = h.mpi, [COMM_NCCL] = "NCCL", [COMM_NULL] = "null" };
+    const char *comms[] = { [COMM_MPI] = h.mpi, [COMM_NCCL] = nccl_version(), [COMM_NULL] = "null" };
     struct run_start start = { .started = wall_clock(), .host = h.host, .device = device_label(r), .cpu = h.cpu,
                                .cores = h.cores, .memory = h.memory, .dpx_version = dpx_version(),
                                .comm_version = comms[r->o.comm],

@@ -23,6 +23,7 @@ struct lane {
     int           waiting[QUEUE];   /* lists of releases: index + 1 of the first */
     int64_t       put, taken;       /* tasks in all */
     int64_t       launched;         /* asynchronous: from taken to put */
+    int64_t       marked;           /* the device's number of task 0: other lanes were here before */
     struct task_time *times;
     int64_t       ntimes;
 };
@@ -236,10 +237,10 @@ static struct when pending(const struct lane *n, const struct task *t)
 static int launch_task(const struct lane *n, struct task *t, const struct when *need, bool timed)
 {
     struct device *d = n->all->d;
-    int64_t number = n->launched + 1;
+    int64_t number = n->marked + n->launched + 1;
 
     for (int s = 0; s < NSTREAM; s++)
-        if (need->done[s] && device_after(d, n->s, (enum stream)s, need->done[s]) < 0)
+        if (need->done[s] && device_after(d, n->s, (enum stream)s, n->all->lane[s].marked + need->done[s]) < 0)
             return -1;
     if (timed && device_begin(d, n->s, number) < 0)
         return -1;
@@ -292,12 +293,14 @@ static void *launch(void *arg)
     return NULL;
 }
 
-/* The task at the head of the queue, which has been launched: waits for it. */
+/* The task at the head of the queue, which has been launched: waits for it.  Stopped, it may have no mark. */
 static int reap_task(const struct lane *n, bool timed, double *start, double *end)
 {
     const struct lanes *l = n->all;
-    int64_t number = n->taken + 1;
+    int64_t number = n->marked + n->taken + 1;
 
+    if (atomic_load(l->stop))
+        return 0;
     if (device_wait(l->d, n->s, number, l->stop) < 0)
         return -1;
     return timed && !atomic_load(l->stop) ? device_times(l->d, n->s, number, start, end) : 0;
@@ -340,7 +343,7 @@ static bool start(struct lanes *l, enum stream s)
     struct lane *n = &l->lane[s];
     bool async = device_async(l->d);
 
-    *n = (struct lane){ .all = l, .s = s, .queue = calloc(QUEUE, sizeof *n->queue) };
+    *n = (struct lane){ .all = l, .s = s, .queue = calloc(QUEUE, sizeof *n->queue), .marked = l->d->marked[s] };
     n->started = n->queue && pthread_create(&n->thread, NULL, async ? launch : work, n) == 0;
     n->reaping = n->started && async && pthread_create(&n->reaper, NULL, reap, n) == 0;
     return n->started && n->reaping == async;

@@ -213,6 +213,17 @@ static int share_over(struct train *t, struct exec_over *over)
     return -1;
 }
 
+/* Of a device that others use as well, only what the driver tells of this process. */
+static int64_t resident(const struct train *t, int64_t (*on_host)(void))
+{
+    int64_t mine;
+
+    if (!device_async(t->device))
+        return on_host();
+    mine = device_process_used(t->device);
+    return mine >= 0 ? mine : t->a.shared_device ? -1 : device_used(t->device);
+}
+
 static int open_groups(struct train *t)
 {
     struct groups_args a = { .kind = t->a.null ? GROUPS_NULL : t->a.nccl ? GROUPS_NCCL : GROUPS_MPI,
@@ -241,7 +252,7 @@ static int open_all(struct train *t, struct train_refusal *why)
         return -1;
     if (train_agree(t, order_check(&t->s, t->control) < 0) < 0)
         return -1;
-    t->resident = device_async(t->device) ? device_used(t->device) : host_resident();
+    t->resident = resident(t, host_resident);
     if (train_agree(t, open_data(t) < 0) < 0)
         return -1;
     why->bad_input = false;
@@ -409,10 +420,7 @@ int64_t train_predicted_process(const struct train *t)
 
 int64_t train_process_peak(const struct train *t)
 {
-    bool async = device_async(t->device);
-    int64_t peak = async ? device_used(t->device) : host_resident_peak();
+    int64_t peak = resident(t, host_resident_peak);
 
-    if (async && t->a.shared_device)
-        return -1;
     return peak < 0 || t->resident < 0 ? -1 : peak - t->resident;
 }
