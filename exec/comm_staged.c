@@ -85,12 +85,14 @@ static int call_piece(struct staged *g, const struct coll_call *a, const struct 
 
 static int call_pieces(struct staged *g, const struct coll_call *a)
 {
-    int n = g->base.nranks, both = comm_divides(a->op) ? n + 1 : 2;
-    int64_t size = dtype_bytes(a->dtype), most = STAGE / both / size / 64 * 64;
+    /* The algorithms divide what is not divided here: all pieces but the last into equal parts, so that
+     * each rank sends as much as in one call. */
+    int n = g->base.nranks, both = comm_divides(a->op) ? n + 1 : 2, unit = comm_divides(a->op) ? 64 : 64 * n;
+    int64_t size = dtype_bytes(a->dtype), most = STAGE / both / size / unit * unit;
     struct passage p = { .chunk = comm_divides(a->op) ? a->elems / n : a->elems,
                        .sides = sides_of(a, g->base.rank, n), .in = g->stage };
 
-    if (most < 64)
+    if (most < unit)
         return fail("%s: %d ranks are too many for %d MiB of staging", coll_name(a->op), n, STAGE >> 20);
     for (p.at = 0; p.at < p.chunk; p.at += most) {
         p.elems = p.chunk - p.at < most ? p.chunk - p.at : most;
