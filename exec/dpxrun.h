@@ -18,6 +18,7 @@
 #include "sim/simulate.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2, EXIT_NO = 3 };
+enum { COMM_MPI, COMM_NCCL, COMM_NULL };
 enum { DEVICE_CPU, DEVICE_CUDA };
 
 struct options {

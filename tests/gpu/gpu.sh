@@ -36,7 +36,8 @@ gpus=${gpus:-0}
 cluster_word() {
     word=$(echo "$gpu_name" | tr 'A-Z ' 'a-z-' | sed 's/^nvidia-//; s/^tesla-//')
     while [ "$word" ]; do
-        "$B/dpxplan" list gpus 2>/dev/null | awk '{ print $1 }' | grep -qx -e "$word" && { echo "$word"; return; }
+        plan "$dir/word.json" "\"1x$word\"" "$(gpt 2 64 2 64 256)" 32 1 '"strategy": "ddp", "dialect": "paper"'
+        "$B/dpxplan" eval "$dir/word.json" >/dev/null 2>&1 && { echo "$word"; return; }
         case $word in *-*) word=${word%-*} ;; *) word='' ;; esac
     done
 }
