@@ -10,6 +10,8 @@
 # make fuzz           every parser under libFuzzer, FUZZ_SECONDS=60 each (clang)
 # make install        into PREFIX=/usr/local, below DESTDIR= if given
 # make deps           install what building and testing need (Debian, Ubuntu)
+# make gpu-check STAGE=all    what only a machine with a GPU can tell (tests/gpu/check.sh): build, kernels,
+#                     parity, memory, calibrate, accuracy, torch; OUT=build/gpu-check keeps it
 # make clean
 #
 # SAN=1 builds in build-san/ under AddressSanitizer and UBSan: make SAN=1 test.  TSAN=1 in
@@ -163,6 +165,12 @@ accuracy-public:
 	@$(MAKE) --no-print-directory $B/tests/accuracy/accuracy_public
 	@$B/tests/accuracy/accuracy_public
 
+# Nothing is installed for it: the machine may have no network.
+gpu-check:
+	@B=$B MAKE='$(MAKE)' OUT='$(OUT)' EMU='$(EMU)' MPI='$(MPI)' tests/gpu/check.sh $(or $(STAGE),all)
+# The tests of a device run where only a compiler is: a small stand-in for cmocka.
+$B/tests/gpu/%.c.o: private FLAGS += -Itests/gpu/bare
+
 fuzz:
 	@tools/install-deps.sh build fuzz
 	@$(MAKE) --no-print-directory B=$B/fuzz CC=clang FUZZER=1 $(patsubst $B/%,$B/fuzz/%,$(FUZZERS))
@@ -183,6 +191,8 @@ install: all $(SHARE)
 	install -d $(DESTDIR)$(PREFIX)/bin
 	install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	for f in $(SHARE:$B/%=%); do install -D -m 644 $B/$$f $(DESTDIR)$(PREFIX)/$$f || exit 1; done
+	for f in $(wildcard calib/measured/*.json); do \
+	    install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/dpx/measured/$${f##*/} || exit 1; done
 
 deps:
 	@tools/install-deps.sh build test fuzz
@@ -191,7 +201,7 @@ help:
 clean:
 	rm -rf build build-san build-tsan
 
-.PHONY: all test test-programs test-matrix demo bench bench-exec accuracy accuracy-public fuzz install deps help clean FORCE
+.PHONY: all test test-programs test-matrix demo bench bench-exec accuracy accuracy-public gpu-check fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)

@@ -148,65 +148,90 @@ int bench_flush(struct bench *b)
 
 /* ---- opening, running ---- */
 
-static int open_kernels(struct bench *b)
+/* Shapes of the kernels that are timed by themselves; a device's has room for all of them. */
+static int64_t workspace_bytes(const struct bench *b)
 {
     struct kernels_need need = { .n = 512, .widest_in = 512, .widest_out = 512, .vocab = 512, .seq = 256, .dim = 128,
                                  .threads = b->threads, .at = DT_BF16, .wt = DT_BF16 };
-    int64_t bytes = kernels_workspace(&need);
 
-    b->workspace = bench_memory(bytes);
-    b->probe = probe_open(b->threads);
-    if (!b->workspace || !b->probe)
+    return device_async(b->device) ? 128 << 20 : kernels_workspace(&need);
+}
+
+static int open_kernels(struct bench *b)
+{
+    b->workspace_bytes = workspace_bytes(b);
+    b->workspace = device_map(b->device, b->workspace_bytes);
+    if (!b->workspace)
         return -1;
-    b->k = kernels_open(b->threads, b->workspace, bytes, false);
-    return b->k ? 0 : -1;
+    if (!device_async(b->device))
+        memset(b->workspace, 0, (size_t)b->workspace_bytes);
+    b->k = kernels_open_on(b->device, STREAM_COMPUTE, b->threads, b->workspace, b->workspace_bytes, false);
+    return b->k ? bench_timer_open(b) : -1;
 }
 
 static int open_comm(struct bench *b)
 {
-    int *ranks = malloc((size_t)b->nranks * sizeof *ranks);
+    int *ranks, apart = device_async(b->device) ? bench_apart(b) : 1;
 
+    if (apart < 0)
+        return -1;
+    b->carries = apart && b->nranks > 1;
+    if (!apart && b->rank == 0)
+        fprintf(stderr, "dpxcal: ranks share a GPU: NCCL's collectives are not timed\n");
+    if (device_async(b->device) && !b->carries)
+        return 0;
+    ranks = malloc((size_t)b->nranks * sizeof *ranks);
     if (!ranks)
         abort();
     for (int i = 0; i < b->nranks; i++)
         ranks[i] = i;
-    b->staging = bench_memory(comm_staging(b->nranks));
-    if (b->staging)
-        b->comm = comm_mpi_open(&(struct comm_args){ .ranks = ranks, .nranks = b->nranks, .staging = b->staging,
-                                                     .stop = b->stop, .name = "calibration" });
+    b->comm = bench_comm(b, ranks, b->nranks, "calibration", &b->staging);
     free(ranks);
     return b->comm ? 0 : -1;
 }
 
-/* Ranks of one machine. */
-static int neighbours(int *n)
+/* Ranks of one machine: how many, and which this is. */
+static int neighbours(struct bench *b)
 {
     MPI_Comm node;
 
     if (MPI_OK(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node)) < 0)
         return -1;
-    MPI_Comm_size(node, n);
+    MPI_Comm_size(node, &b->per_node);
+    MPI_Comm_rank(node, &b->local);
     MPI_Comm_free(&node);
     return 0;
+}
+
+static int open_probe(struct bench *b)
+{
+    b->probe = probe_open(b->device, b->threads);
+    b->probe_before_s = b->probe ? probe_take(b->probe, PROBE_BETWEEN) : (double)NAN;
+    return isnan(b->probe_before_s) ? -1 : 0;
 }
 
 int bench_open(struct bench *b)
 {
     MPI_Comm_rank(MPI_COMM_WORLD, &b->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &b->nranks);
-    if (neighbours(&b->per_node) < 0 || open_kernels(b) < 0 || open_comm(b) < 0)
+    if (neighbours(b) < 0)
         return -1;
-    b->probe_before_s = probe_take(b->probe, PROBE_BETWEEN);
-    return isnan(b->probe_before_s) ? -1 : 0;
+    b->device = b->cuda ? bench_device_open(b->local) : device_host();
+    if (!b->device || open_kernels(b) < 0 || open_comm(b) < 0)
+        return -1;
+    return open_probe(b);
 }
 
 void bench_close(struct bench *b)
 {
     comm_close(b->comm);
-    kernels_close(b->k);
-    free(b->staging);
-    free(b->workspace);
     probe_close(b->probe);
+    bench_timer_close(b);
+    kernels_close(b->k);
+    if (b->device)
+        device_unmap(b->device, b->workspace, b->workspace_bytes);
+    device_close(b->device);
+    free(b->staging);
     free(b->pending);
 }
 

@@ -11,6 +11,9 @@
  * bandwidth.  A probe product is timed before and after each group of series, for shared
  * machines drift.  Warm-up is not recorded; every repetition after it is.
  *
+ * On a CUDA device the same calls queue there, and times are the device's (bench_device.c); operands
+ * are its memory, collectives NCCL's, where each rank has a device of its own.
+ *
  * Every function is called by all ranks together.  Rank 0 has the database. */
 #ifndef DPX_BENCH_H
 #define DPX_BENCH_H
@@ -19,6 +22,7 @@
 
 #include "calib/series.h"
 #include "exec/comm.h"
+#include "exec/device.h"
 #include "exec/kernels.h"
 #include "exec/probe.h"
 #include "model/plan.h"
@@ -39,14 +43,36 @@ struct bench_item {
     bool           strided;             /* of every so many-th rank, as replica groups are */
 };
 
+enum { BENCH_BATCH = 1024 };            /* samples whose times are not there yet; DEVICE_MARKS is more */
+
+struct bench_span { double from, to; };         /* seconds of the clock of lanes_now() */
+
+struct bench_timer {
+    int    n;
+    double from;                        /* the host's */
+    struct bench_span *to[BENCH_BATCH];
+    enum stream stream[BENCH_BATCH];
+    int64_t number[BENCH_BATCH], marked[NSTREAM];
+    unsigned held;                      /* AFTER() bits of streams that wait for this batch's ballast */
+    void  *ballast;
+    int64_t ballast_bytes;
+    double ballast_s;                   /* what one takes */
+    double began, queueing_s;           /* when the host began a batch; what it took to queue the last */
+};
+
 struct bench {
-    int      rank, nranks, per_node, threads;
+    bool     cuda;                      /* else the host */
+    int      rank, nranks, local, per_node, threads;
     struct db *db;                      /* rank 0's */
     int64_t  calibration;
     atomic_bool *stop;
 
-    struct kernels *k;
+    struct device *device;
+    bool     carries;                   /* collectives between the ranks can be timed */
+    struct bench_timer timer;
+    struct kernels *k;                  /* of the compute stream */
     void    *workspace;
+    int64_t  workspace_bytes;
     struct probe *probe;
     double   probe_before_s;
     struct comm *comm;                  /* of all ranks */
@@ -70,6 +96,7 @@ struct bench_wish {
     const char *micro_batches;          /* "1,2,4"; NULL: a few */
     bool        precision[NDTYPE];
     int64_t     memory;                 /* bytes of a rank: what takes more is refused; 0: not looked at */
+    bool        cuda, carries;          /* as struct bench */
 };
 struct bench_list { struct bench_item *item; int n; struct plan *plan; int nplans; };
 
@@ -99,7 +126,39 @@ double bench_max(double mine);
 /* Repetitions that fit, the same on all ranks: at least `least`, at most `most`. */
 int    bench_reps(double slice, double each, int least, int most);
 
-/* Memory that is really there, filled with small numbers; NULL reported.  free() it. */
+/* ---- bench_device.c ---- */
+
+/* What is called between the two is one sample; its times are in *to after bench_settle(), which must
+ * live until then; BENCH_BATCH of them bring one about.  Stream s is the kernels' or the comm's that is called;
+ * on the host it does not matter. */
+int  bench_begin(struct bench *b, enum stream s);
+int  bench_end(struct bench *b, struct bench_span *to);
+int  bench_settle(struct bench *b);
+void bench_seconds(const struct bench_span *span, int n, double *s);
+/* Of a device: its compute stream is busy for so long, so that the host can queue what comes next. */
+int  bench_ballast(struct bench *b, double seconds);
+
+struct device *bench_device_open(int local_rank);       /* CUDA's; NULL reported */
+int  bench_timer_open(struct bench *b);
+void bench_timer_close(struct bench *b);
+/* 1: each rank has a device of its own; 0: some share one; -1 reported. */
+int  bench_apart(struct bench *b);
+/* Of the host over MPI, of devices over NCCL.  Every rank must call it, each with its own group of n
+ * ranks.  NULL reported; *staging is to be freed after it. */
+struct comm *bench_comm(struct bench *b, const int *ranks, int n, const char *name, void **staging);
+/* `most`, or what a small device can spare for one operand: a 512th of its memory (of 141 GB 280 MiB).  An
+ * emulated one says that it has little, and is done in time. */
+int64_t bench_operand(const struct bench *b, int64_t most);
+/* What computes and what carries, with driver and libraries. */
+void bench_versions(struct bench *b, char *kernels, size_t kernels_size, char *comm, size_t comm_size);
+
+/* Memory where kernels compute: zeros; NULL reported.  It must go before bench_close(). */
+void *bench_map(struct bench *b, int64_t bytes);
+void  bench_unmap(struct bench *b, void *p, int64_t bytes);         /* accepts NULL */
+int   bench_put(struct bench *b, void *to, const void *host, int64_t bytes);
+int   bench_fill_on(struct bench *b, void *to, enum dtype t, int64_t n, double scale, double offset);
+
+/* Memory of the host that is really there, filled with zeros; NULL reported.  free() it. */
 void *bench_memory(int64_t bytes);
 void  bench_fill(void *to, enum dtype t, int64_t n, double scale, double offset);
 

@@ -1,5 +1,5 @@
 /* bench_coll.c -- collectives by size, queued back to back as in training; of each call the rank
- * that took longest counts. */
+ * that took longest counts.  NCCL's are timed on the devices, from one call's end to the next one's. */
 #include <stdlib.h>
 
 #include "calib/bench.h"
@@ -8,7 +8,7 @@
 
 enum { MOST = 200, LEAST = 7, WANTED = 20, SIZES = 64 };
 
-static const int64_t SMALLEST = 1024, REGION = 64 << 20;
+static const int64_t SMALLEST = 1024, REGION_HOST = 64 << 20, REGION_CUDA = 512 << 20;
 
 /* Full buffers: 2^k and 1.5 * 2^k, or every 2^step. */
 static int sizes(const struct bench_item *item, int64_t out[SIZES])
@@ -39,12 +39,34 @@ static struct coll_call call_of(const struct bench_item *item, const struct buff
     return c;
 }
 
+/* A call begins when the one before it has ended. */
+static int repeat_queued(struct bench *b, struct comm *comm, const struct bench_item *item, const struct buffers *m,
+                         int64_t elems, int n, double *s)
+{
+    struct bench_span span[MOST];
+
+    if (bench_barrier() < 0)
+        return -1;
+    for (int i = 0; i < n; i++) {
+        struct coll_call c = call_of(item, m, elems, i);
+        c.stream = device_cuda_stream(b->device, STREAM_GATHER);
+        if (bench_begin(b, STREAM_GATHER) < 0 || comm_call(comm, &c) < 0 || bench_end(b, &span[i]) < 0)
+            return -1;
+    }
+    if (bench_settle(b) < 0)
+        return -1;
+    bench_seconds(span, n, s);
+    return 0;
+}
+
 /* Times between the ends of calls. */
-static int repeat(struct comm *comm, const struct bench_item *item, const struct buffers *m, int64_t elems, int n,
+static int repeat(struct bench *b, struct comm *comm, const struct bench_item *item, const struct buffers *m, int64_t elems, int n,
                   double *s)
 {
     double from, to;
 
+    if (device_async(b->device))
+        return repeat_queued(b, comm, item, m, elems, n, s);
     if (bench_barrier() < 0)
         return -1;
     from = lanes_now();
@@ -71,7 +93,7 @@ static int one(struct bench *b, struct comm *comm, const struct bench_item *item
 {
     int64_t elems = round_up(bytes / dtype_bytes(item->dtype), comm->nranks);
     struct series s = { .kind = SERIES_COLL, .name = coll_name(item->op), .dtype = item->dtype,
-                        .algorithm = coll_algo_name(item->algo), .ranks = comm->nranks,
+                        .algorithm = device_async(b->device) ? "nccl" : coll_algo_name(item->algo), .ranks = comm->nranks,
                         .per_node = per_node(b, item, comm), .threads = b->threads, .bytes = elems * dtype_bytes(item->dtype),
                         .started = bench_wall_clock() };
     double seconds[MOST], warm[3];
@@ -79,10 +101,10 @@ static int one(struct bench *b, struct comm *comm, const struct bench_item *item
 
     if (known)
         return known < 0 ? -1 : 0;
-    if (repeat(comm, item, m, elems, 3, warm) < 0)
+    if (repeat(b, comm, item, m, elems, 3, warm) < 0)
         return -1;
     n = bench_reps(slice, (warm[1] + warm[2]) / 2, LEAST, MOST);
-    if (repeat(comm, item, m, elems, n, seconds) < 0)
+    if (repeat(b, comm, item, m, elems, n, seconds) < 0)
         return -1;
     return bench_keep(b, &s, seconds, n, true);
 }
@@ -115,10 +137,7 @@ static struct comm *open_group(struct bench *b, const struct bench_item *item, v
         abort();
     for (int i = 0; i < item->group; i++)
         ranks[i] = first + i * step;
-    *staging = bench_memory(comm_staging(item->group));
-    if (*staging)
-        c = comm_mpi_open(&(struct comm_args){ .ranks = ranks, .nranks = item->group, .staging = *staging,
-                                               .stop = b->stop, .name = "calibrated group" });
+    c = bench_comm(b, ranks, item->group, "calibrated group", staging);
     free(ranks);
     return c;
 }
@@ -127,17 +146,16 @@ int bench_coll(struct bench *b, const struct bench_item *item, double seconds)
 {
     void *staging = NULL;
     struct comm *group = item->group ? open_group(b, item, &staging) : NULL, *comm = item->group ? group : b->comm;
-    int64_t room = item->largest + 4096 * b->nranks, region = room > REGION ? room : REGION;
-    struct buffers m = { bench_memory(region), bench_memory(region), region };
+    int64_t room = item->largest + 4096 * b->nranks, least = device_async(b->device) ? bench_operand(b, REGION_CUDA) : REGION_HOST;
+    int64_t region = room > least ? room : least;
+    struct buffers m = { bench_map(b, region), bench_map(b, region), region };
     int rc = -1;
 
-    if (m.send && m.recv && comm) {
-        bench_fill(m.send, item->dtype, region / dtype_bytes(item->dtype), 1, 0);
+    if (m.send && m.recv && comm && bench_fill_on(b, m.send, item->dtype, region / dtype_bytes(item->dtype), 1, 0) == 0)
         rc = sweep(b, comm, item, &m, seconds);
-    }
     comm_close(group);
     free(staging);
-    free(m.send);
-    free(m.recv);
+    bench_unmap(b, m.send, region);
+    bench_unmap(b, m.recv, region);
     return rc;
 }

@@ -28,7 +28,7 @@ static struct bench_item *add(struct bench_list *l, enum bench_kind kind, double
 
 /* A step of a few blocks, forward and back, at a rate that is nearer to the truth than a guess of
  * the user's would be; only its proportion to the others matters. */
-static double program_seconds(const struct plan *p)
+static double program_seconds(const struct plan *p, bool cuda)
 {
     struct program g;
     double flops;
@@ -39,7 +39,7 @@ static double program_seconds(const struct plan *p)
     flops = g.piece[PIECE_HEAD].flops[0] + g.piece[PIECE_HEAD].flops[1]
             + 3 * (g.piece[PIECE_BLOCK].flops[0] + g.piece[PIECE_BLOCK].flops[1]);
     program_free(&g);
-    return flops / 100e9;
+    return flops / (cuda ? 300e12 : 100e9);
 }
 
 /* At least two blocks and the ends, with weights and gradients. */
@@ -81,7 +81,7 @@ static int add_plan(struct bench_list *l, const struct bench_wish *w, const stru
     p->kernels = KERNELS_DPX;
     if (plan_check(p, m->name) < 0 || (w->memory > 0 && check_memory(p, w->memory) < 0))
         return -1;
-    struct bench_item *i = add(l, BENCH_PROGRAM, 0.3 + 6 * program_seconds(p));
+    struct bench_item *i = add(l, BENCH_PROGRAM, (w->cuda ? 3 : 0.3) + 6 * program_seconds(p, w->cuda));
     i->plan = p;
     i->dtype = precision;
     snprintf(i->what, sizeof i->what, "%s, %lld x %lld tokens, %s", m->name, (long long)micro_batch, (long long)seq,
@@ -95,7 +95,9 @@ static int add_model(struct bench_list *l, const struct bench_wish *w, const str
     int64_t longest = m->positions > 0 ? m->positions : m->context;
 
     if (!seq)
-        seq = longest > 0 && longest < 256 ? longest : 256;
+        seq = w->cuda ? 1024 : 256;
+    if (!w->seq && longest > 0 && longest < seq)
+        seq = longest;
     for (int t = 0; t < NDTYPE; t++)
         for (const char *at = batches; w->precision[t] && *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
             char number[32];
@@ -127,36 +129,49 @@ static int add_models(struct bench_list *l, const struct bench_wish *w)
     return rc;
 }
 
+/* A model of the grid, h wide; heads of 64, on a device 128 in the Llamas. */
+static json_t *grid_config(bool gpt, int h, bool cuda)
+{
+    int vocab = !cuda ? 8192 : gpt ? 50304 : 32000, dim = cuda && !gpt ? 128 : 64;
+
+    if (gpt)
+        return json_pack("{s:s,s:i,s:i,s:i,s:i,s:i}", "model_type", "gpt2", "n_embd", h, "n_head", h / dim, "n_layer", 4,
+                         "vocab_size", vocab, "n_positions", 1024);
+    return json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "model_type", "llama", "hidden_size", h, "intermediate_size",
+                     h * 11 / 4, "num_attention_heads", h / dim, "num_key_value_heads", h / dim / 2, "num_hidden_layers",
+                     4, "vocab_size", vocab, "max_position_embeddings", 4096);
+}
+
+struct grid { const char *family; int width; const char *quick, *full; };
+
 /* Where no model is asked for: small ones of both families, whose shapes lie around those of models
- * that a machine with so many cores can train. */
+ * that a machine with so many cores, or one GPU, can train. */
+static const struct grid host_grid[] = {
+    { "gpt2", 256, "1,4", "1,4,16" }, { "gpt2", 768, "1,4", "1,4,8" }, { "llama", 512, "1,4", "1,4,16" },
+    { "gpt2", 512, NULL, "1,4" }, { "gpt2", 1024, NULL, "1,4" }, { "llama", 256, NULL, "1,4" },
+    { "llama", 1024, NULL, "1,4" }, { 0 },
+};
+static const struct grid cuda_grid[] = {
+    { "gpt2", 768, "4,16", "1,4,16,32" }, { "llama", 2048, "1,4", "1,4,16" }, { "gpt2", 1600, NULL, "1,4,16" },
+    { "llama", 4096, NULL, "1,2,8" }, { "gpt2", 1024, NULL, "4,16" }, { "llama", 1024, NULL, "4,16" }, { 0 },
+};
+
 static int add_grid(struct bench_list *l, const struct bench_wish *w)
 {
-    static const struct { const char *family; int width; const char *quick, *full; } grid[] = {
-        { "gpt2", 256, "1,4", "1,4,16" }, { "gpt2", 768, "1,4", "1,4,8" }, { "llama", 512, "1,4", "1,4,16" },
-        { "gpt2", 512, NULL, "1,4" }, { "gpt2", 1024, NULL, "1,4" }, { "llama", 256, NULL, "1,4" },
-        { "llama", 1024, NULL, "1,4" },
-    };
-
-    for (size_t i = 0; i < sizeof grid / sizeof *grid; i++) {
-        int h = grid[i].width, rc;
-        bool gpt = !strcmp(grid[i].family, "gpt2");
-        json_t *c = gpt ? json_pack("{s:s,s:i,s:i,s:i,s:i,s:i}", "model_type", "gpt2", "n_embd", h, "n_head", h / 64,
-                                    "n_layer", 4, "vocab_size", 8192, "n_positions", 1024)
-                        : json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "model_type", "llama", "hidden_size", h,
-                                    "intermediate_size", h * 11 / 4, "num_attention_heads", h / 64,
-                                    "num_key_value_heads", h / 128, "num_hidden_layers", 4, "vocab_size", 8192,
-                                    "max_position_embeddings", 1024);
-        const char *batches = w->quick ? grid[i].quick : grid[i].full;
+    for (const struct grid *g = w->cuda ? cuda_grid : host_grid; g->family; g++) {
+        const char *batches = w->quick ? g->quick : g->full;
+        json_t *c = batches ? grid_config(!strcmp(g->family, "gpt2"), g->width, w->cuda) : NULL;
         struct model m;
+        int rc;
+        if (!batches)
+            continue;
         if (!c)
             return fail("out of memory");
-        rc = batches ? model_from_config(c, "the grid", &m) : 0;
+        rc = model_from_config(c, "the grid", &m);
         json_decref(c);
         if (rc < 0)
             return -1;
-        if (!batches)
-            continue;
-        snprintf(m.name, sizeof m.name, "%s of width %d", grid[i].family, h);
+        snprintf(m.name, sizeof m.name, "%s of width %d", g->family, g->width);
         rc = add_model(l, w, &m, w->micro_batches ? w->micro_batches : batches, w->seq);
         model_free(&m);
         if (rc < 0)
@@ -191,7 +206,7 @@ static void add_rings(struct bench_list *l, const struct bench_wish *w)
         add_coll(l, ops[i], ALGO_RING, DT_FP32, w->quick ? 1.5 : 8, w->quick);
     for (int i = 0; w->precision[DT_BF16] && i < 2; i++)
         add_coll(l, ops[i], ALGO_RING, DT_BF16, w->quick ? 1.5 : 8, w->quick);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; !w->cuda && i < 4; i++)
         add_coll(l, rooted[i], ALGO_SERVER, DT_FP32, w->quick ? 1 : 4, true);
 }
 
@@ -230,7 +245,7 @@ static void add_passes(struct bench_list *l, const struct bench_wish *w, enum be
         if (w->precision[t]) {
             struct bench_item *i = add(l, kind, weight);
             i->dtype = (enum dtype)t;
-            i->largest = w->quick ? 16 << 20 : 64 << 20;
+            i->largest = (w->quick ? 16 << 20 : 64 << 20) * (w->cuda ? 4 : 1);
             snprintf(i->what, sizeof i->what, "%s, %s", kind == BENCH_PASSES ? "copies, sums, AdamW" : "overlap",
                      dtype_name(i->dtype));
         }
@@ -248,12 +263,14 @@ int bench_list(const struct bench_wish *w, int nranks, struct bench_list *out)
         return -1;
     }
     add_passes(out, w, BENCH_PASSES, w->quick ? 4 : 20);
-    if (nranks > 1) {
+    bool carries = nranks > 1 && (!w->cuda || w->carries);
+    if (carries)
         add_rings(out, w);
-        add_passes(out, w, BENCH_OVERLAP, w->quick ? 8 : 30);
+    if (carries || w->cuda)             /* of one device: beside copies */
+        add_passes(out, w, BENCH_OVERLAP, w->quick ? 8 : carries ? 30 : 10);
+    if (carries)
         add_groups(out, w, nranks);
-    }
-    if (nranks > 1 && !w->quick)
+    if (carries && !w->quick && !w->cuda)
         add_algorithms(out, nranks);
     return 0;
 }

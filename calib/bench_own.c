@@ -1,5 +1,9 @@
 /* bench_own.c -- what the executor itself takes: handing tasks from lane to lane, waking a lane that
- * waits, issuing entries and kernels, meeting in a collective. */
+ * waits, issuing entries and kernels, meeting in a collective.
+ *
+ * On a device a hand-over is between the end of one task's work there and the start of the next one's;
+ * what a kernel costs the issuing thread includes its launch, by the lane's own thread, since a step of
+ * short kernels is as long as the slower of the two threads takes. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +50,35 @@ static int a_while(struct task *t)
     return 0;
 }
 
+/* On a device: one ballast, or a word. */
+struct work { struct bench *b; struct kernels *k; bool a_while; };
+static char *word;                      /* the device's: 64 bytes for each stream */
+
+static int queued(struct task *t)
+{
+    struct work *w = t->self;
+
+    if (w->a_while && kernels_ops(w->k)->zero(w->k, w->b->timer.ballast_bytes, w->b->timer.ballast) < 0)
+        return -1;
+    return kernels_ops(w->k)->zero(w->k, 64, word);
+}
+
+static void put(struct bench *b, struct lanes *l, enum stream s, struct kernels *k, bool long_one,
+                const struct task *of)
+{
+    struct task t = *of;
+
+    if (device_async(b->device)) {
+        struct work *w = room(1, sizeof *w);
+        *w = (struct work){ b, k, long_one };
+        t.self = w;
+        t.run = queued;
+    } else {
+        t.run = long_one ? a_while : nothing;
+    }
+    lanes_put(l, s, &t);
+}
+
 /* ---- lanes ---- */
 
 /* Tasks that were queued: from the end of one to the start of the next. */
@@ -57,8 +90,7 @@ static int handover(struct bench *b, struct lanes *l)
     int64_t n;
 
     for (int i = 0; i < TASKS; i++)
-        lanes_put(l, STREAM_COMPUTE, &(struct task){ .run = i ? nothing : a_while, .group = -1, .what = "empty",
-                                                     .position = i });
+        put(b, l, STREAM_COMPUTE, b->k, i == 0, &(struct task){ .group = -1, .what = "empty", .position = i });
     if (lanes_wait(l, &all) < 0)
         return -1;
     const struct task_time *t = lanes_recorded(l, STREAM_COMPUTE, &n);
@@ -68,7 +100,7 @@ static int handover(struct bench *b, struct lanes *l)
 }
 
 /* Tasks of two lanes in turn, each waiting for the one before. */
-static int wake(struct bench *b, struct lanes *l)
+static int wake(struct bench *b, struct lanes *l, struct kernels *other)
 {
     enum { TURNS = 60 };
     struct series s = series_of(b, OWN_WAKE);
@@ -78,10 +110,10 @@ static int wake(struct bench *b, struct lanes *l)
     int n = 0;
 
     for (int i = 0; i < TURNS; i++) {
-        struct task t = { .run = a_while, .need = need, .group = -1, .what = "turn", .position = i };
-        lanes_put(l, STREAM_COMPUTE, &t);
+        struct task t = { .need = need, .group = -1, .what = "turn", .position = i };
+        put(b, l, STREAM_COMPUTE, b->k, true, &t);
         t.need.done[STREAM_COMPUTE] = ++need.done[STREAM_COMPUTE];
-        lanes_put(l, STREAM_REDUCE, &t);
+        put(b, l, STREAM_REDUCE, other, true, &t);
         ++need.done[STREAM_REDUCE];
     }
     if (lanes_wait(l, &need) < 0)
@@ -99,44 +131,59 @@ static int wake(struct bench *b, struct lanes *l)
 static int time_lanes(struct bench *b)
 {
     atomic_bool stop = false;           /* closing lanes sets it */
-    struct lanes *l = lanes_open(AFTER(STREAM_COMPUTE) | AFTER(STREAM_REDUCE), &stop);
+    bool cuda = device_async(b->device);
+    struct kernels *other = cuda ? kernels_open_on(b->device, STREAM_REDUCE, 1, NULL, 0, false) : NULL;
+    struct lanes *l = !cuda || other ? lanes_open_on(b->device, AFTER(STREAM_COMPUTE) | AFTER(STREAM_REDUCE), &stop) : NULL;
     int rc = l ? lanes_record(l, 2 * TASKS) : -1;
 
+    word = rc == 0 ? bench_map(b, 64) : NULL;
+    if (!word)
+        rc = -1;
     if (rc == 0)
         rc = handover(b, l);
     if (rc == 0)
-        rc = wake(b, l);
+        rc = wake(b, l, other);
     lanes_close(l);
+    kernels_close(other);
+    bench_unmap(b, word, 64);
     return rc;
 }
 
 /* ---- a collective on its own ---- */
 
+static int one_call(struct bench *b, struct coll_call *c, double *seconds)
+{
+    struct bench_span span;
+
+    c->stream = device_cuda_stream(b->device, STREAM_GATHER);
+    if (bench_begin(b, STREAM_GATHER) < 0 || comm_call(b->comm, c) < 0 || bench_end(b, &span) < 0 || bench_settle(b) < 0)
+        return -1;
+    *seconds = span.to - span.from;
+    return 0;
+}
+
 /* Ranks have slept, as they do while others compute: beyond the time of one in a row. */
 static int cold(struct bench *b)
 {
-    enum { ELEMS = 16 << 10, N = 40 };
+    enum { ELEMS = 16 << 10, BYTES = ELEMS * 4, N = 40 };
     struct series s = series_of(b, OWN_COLD);
-    float *x = bench_memory(ELEMS * (int64_t)sizeof *x);
+    float *x = b->comm ? bench_map(b, BYTES) : NULL;
     struct coll_call c = { .op = COLL_ALL_REDUCE, .dtype = DT_FP32, .red = RED_SUM, .elems = round_up(ELEMS, b->nranks) };
     double d[N], row[N];
     struct summary of;
     int rc = x ? 0 : -1;
 
+    if (!b->comm)                       /* one device alone: there is nobody to meet */
+        return 0;
     c.elems -= c.elems > ELEMS ? b->nranks : 0;
     c.send = c.recv = x;
-    for (int i = 0; i < N && rc == 0; i++) {
-        double from = lanes_now();
-        rc = comm_call(b->comm, &c);
-        row[i] = lanes_now() - from;
-    }
+    for (int i = 0; i < N && rc == 0; i++)
+        rc = one_call(b, &c, &row[i]);
     for (int i = 0; i < N && rc == 0; i++) {
         nap(2000);
-        double from = lanes_now();
-        rc = comm_call(b->comm, &c);
-        d[i] = lanes_now() - from;
+        rc = one_call(b, &c, &d[i]);
     }
-    free(x);
+    bench_unmap(b, x, BYTES);
     if (rc < 0)
         return -1;
     summarize(row, N, &of);
@@ -184,7 +231,7 @@ static int small_model(struct model *m)
 static int open_issuing(struct issuing *w, struct bench *b, enum strategy strategy, int64_t accumulation)
 {
     struct executor_args a = { .plan = &w->p, .schedules = &w->s, .comm = w->comm, .stop = &w->stop,
-                               .threads = b->threads, .no_compute = true, .limit = INT64_MAX, .seed = 1 };
+                               .device = b->device, .threads = b->threads, .no_compute = true, .limit = INT64_MAX, .seed = 1 };
 
     if (small_model(&w->p.model) < 0 || cluster_of_host(&w->p.cluster, 2) < 0)
         return -1;
@@ -249,6 +296,29 @@ static int empty_steps(struct bench *b, enum strategy strategy, int64_t accumula
     return rc;
 }
 
+/* What it takes the host to hand a short kernel to the driver; nothing on the host itself. */
+static int launch_time(struct bench *b, double *each)
+{
+    enum { N = 200 };
+    char *to = device_async(b->device) ? bench_map(b, 64) : NULL;
+    double from;
+    int rc = 0;
+
+    *each = 0;
+    if (!device_async(b->device))
+        return 0;
+    if (!to || bench_settle(b) < 0)
+        return -1;
+    from = lanes_now();
+    for (int i = 0; i < N && rc == 0; i++)
+        rc = kernels_ops(b->k)->zero(b->k, 64, to);
+    *each = (lanes_now() - from) / N;
+    if (rc == 0)
+        rc = bench_settle(b);
+    bench_unmap(b, to, 64);
+    return rc;
+}
+
 static double positive(double x) { return x > 1e-8 ? x : 1e-8; }
 
 /* An empty step of K kernels and E entries takes K a + E e + c: three plans that differ in both tell
@@ -273,9 +343,11 @@ static int issuing(struct bench *b)
         { STRAT_DDP, 1 }, { STRAT_DDP, 9 }, { STRAT_FSDP, 1 },
     };
     static const enum own whats[3] = { OWN_ISSUE_KERNEL, OWN_ISSUE_ENTRY, OWN_STEP };
-    double t[3][N], each[3][N];
+    double t[3][N], each[3][N], launch;
     int64_t counts[3][2];
 
+    if (launch_time(b, &launch) < 0)
+        return -1;
     for (int i = 0; i < 3; i++)
         if (empty_steps(b, plans[i].strategy, plans[i].accumulation, N, t[i], counts[i]) < 0)
             return -1;
@@ -283,7 +355,7 @@ static int issuing(struct bench *b)
         double out[3];
         solve((double[]){ t[0][i], t[1][i], t[2][i] }, (const int64_t (*)[2])counts, out);
         for (int w = 0; w < 3; w++)
-            each[w][i] = out[w];
+            each[w][i] = out[w] + (whats[w] == OWN_ISSUE_KERNEL ? launch : 0);
     }
     for (int w = 0; w < 3; w++) {
         struct series s = series_of(b, whats[w]);

@@ -17,10 +17,11 @@
 enum { EMBED, HEAD, BLOCK0, MOST_BLOCKS = 4, NCONTEXT = BLOCK0 + MOST_BLOCKS };
 enum { MOST_KERNELS = 96, MOST_REPS = 200 };
 
-/* What keeps several megabytes of one core's caches from holding a block's operands. */
-static const int64_t FOOTPRINT = 64 << 20;
+/* What keeps several megabytes of one core's caches, or a device's second level, from holding a block's
+ * operands. */
+static const int64_t FOOTPRINT_HOST = 64 << 20, FOOTPRINT_CUDA = 256 << 20;
 
-struct timed { const struct kernel *k; double *s; int n; };
+struct timed { const struct kernel *k; struct bench_span *s; int n; };
 
 struct bench_block_program {
     struct bench    *b;
@@ -32,8 +33,8 @@ struct bench_block_program {
     int      nblocks;
     void    *at[NCONTEXT][NSLOT], *shared[NSLOT];
     void   **param, **grad;                 /* [ntensors]; NULL: of a block that is left out */
-    void    *memory[2048]; int nmemory;
-    int32_t *ids;
+    struct { void *p; int64_t bytes; } memory[2048]; int nmemory;
+    int32_t *ids;                           /* the host's: kernel_run() hands them over */
     int64_t  samples[1];
     struct timed timed[MOST_KERNELS]; int ntimed;
     bool     recording;
@@ -41,10 +42,12 @@ struct bench_block_program {
 
 static void *memory(struct bench_block_program *w, int64_t bytes)
 {
-    void *p = w->nmemory < 2048 ? bench_memory(bytes) : NULL;
+    void *p = w->nmemory < 2048 ? bench_map(w->b, bytes) : NULL;
 
-    if (p)
-        w->memory[w->nmemory++] = p;
+    if (p) {
+        w->memory[w->nmemory].p = p;
+        w->memory[w->nmemory++].bytes = bytes;
+    }
     return p;
 }
 
@@ -126,9 +129,10 @@ static int allocate_tensors(struct bench_block_program *w)
             continue;
         w->param[t] = memory(w, of->numel * dtype_bytes(w->x.recipe.used));
         w->grad[t] = memory(w, of->numel * dtype_bytes(grad_dtype(w)));
-        if (!w->param[t] || !w->grad[t])
+        if (!w->param[t] || !w->grad[t] ||
+            bench_fill_on(w->b, w->param[t], w->x.recipe.used, of->numel, of->ndim == 2 ? 0.03 : 0.1,
+                          of->ndim == 2 ? 0 : 1) < 0)
             return -1;
-        bench_fill(w->param[t], w->x.recipe.used, of->numel, of->ndim == 2 ? 0.03 : 0.1, of->ndim == 2 ? 0 : 1);
     }
     return 0;
 }
@@ -137,9 +141,7 @@ static int allocate_tokens(struct bench_block_program *w)
 {
     int64_t n = w->p.micro_batch * w->p.seq;
 
-    w->ids = memory(w, 2 * n * (int64_t)sizeof *w->ids);
-    if (!w->ids)
-        return -1;
+    w->ids = room((size_t)(2 * n), sizeof *w->ids);
     for (int64_t i = 0; i < 2 * n; i++)
         w->ids[i] = (int32_t)(i * 7919 % w->p.model.vocab);
     w->step = (struct exec_step){ .number = 1, .ids = w->ids, .labels = w->ids + n, .samples = w->samples };
@@ -203,7 +205,7 @@ static struct timed *timed_of(struct bench_block_program *w, const struct kernel
         if (w->timed[i].k == k)
             return &w->timed[i];
     assert(w->ntimed < MOST_KERNELS);
-    w->timed[w->ntimed] = (struct timed){ k, room((size_t)MOST_REPS * MOST_BLOCKS, sizeof(double)), 0 };
+    w->timed[w->ntimed] = (struct timed){ k, room((size_t)MOST_REPS * MOST_BLOCKS, sizeof(struct bench_span)), 0 };
     return &w->timed[w->ntimed++];
 }
 
@@ -215,12 +217,11 @@ static int run_kernel(struct bench_block_program *w, int context, enum pass pass
 
     find_operands(w, context, pass, k, &c);
     hide_absent(w, &c);
-    double from = lanes_now();
+    if (w->recording && bench_begin(w->b, STREAM_COMPUTE) < 0)
+        return -1;
     if (kernel_run(&c) < 0)
         return -1;
-    if (w->recording)
-        t->s[t->n++] = lanes_now() - from;
-    return 0;
+    return w->recording ? bench_end(w->b, &t->s[t->n++]) : 0;
 }
 
 static int run_pass(struct bench_block_program *w, int context, enum pass pass)
@@ -233,8 +234,8 @@ static int run_pass(struct bench_block_program *w, int context, enum pass pass)
     return 0;
 }
 
-/* A micro-step; without its ends, the blocks of one. */
-static int run_step(struct bench_block_program *w, bool ends)
+/* A micro-step; without its ends, the blocks of one.  Queued, on a device. */
+static int queue_step(struct bench_block_program *w, bool ends)
 {
     if (ends && run_pass(w, EMBED, PASS_FORWARD) < 0)
         return -1;
@@ -249,6 +250,13 @@ static int run_step(struct bench_block_program *w, bool ends)
     return ends ? run_pass(w, EMBED, PASS_BACKWARD) : 0;
 }
 
+static int run_step(struct bench_block_program *w, bool ends)
+{
+    struct kernels *k = w->x.kernels[STREAM_COMPUTE];
+
+    return queue_step(w, ends) < 0 || bench_settle(w->b) < 0 ? -1 : kernels_ops(k)->finish(k);
+}
+
 /* ---- a program ---- */
 
 static int64_t block_bytes(const struct bench_block_program *w)
@@ -258,35 +266,56 @@ static int64_t block_bytes(const struct bench_block_program *w)
     return w->g.piece[PIECE_BLOCK].saved + 2 * dtype_bytes(w->x.recipe.used) * model_numel(m, m->block0, m->per_block);
 }
 
+/* Rotary positions' frequencies, where kernels read them. */
+static int open_frequencies(struct bench_block_program *w)
+{
+    int64_t bytes = (w->p.model.rotary_dim / 2 + 1) * (int64_t)sizeof(float);
+    float *f = rope_frequencies(&w->p.model, w->p.seq);
+    int rc = -1;
+
+    if (f && (w->x.inv_freq = memory(w, bytes)))
+        rc = bench_put(w->b, w->x.inv_freq, f, w->p.model.rotary_dim / 2 * (int64_t)sizeof(float));
+    free(f);
+    return rc;
+}
+
+static int open_kernels(struct bench_block_program *w)
+{
+    const struct bench *b = w->b;
+    bool cuda = device_async(b->device);
+    int64_t bytes = cuda ? workspace_device(&w->p) : workspace_kernels(&w->p, b->threads);
+
+    w->x.workspace = memory(w, bytes);
+    if (w->x.workspace)
+        w->x.kernels[STREAM_COMPUTE] = kernels_open_on(b->device, STREAM_COMPUTE, b->threads, w->x.workspace, bytes,
+                                                       false);
+    return w->x.kernels[STREAM_COMPUTE] ? 0 : -1;
+}
+
 static int open_program(struct bench_block_program *w, const struct plan *p)
 {
-    int64_t bytes;
+    int64_t footprint = device_async(w->b->device) ? FOOTPRINT_CUDA : FOOTPRINT_HOST;
 
     w->p = *p;
     w->s.seed = 1;
-    w->x = (struct executor){ .p = &w->p, .s = &w->s, .recipe = plan_recipe(p), .a.seed = 1 };
+    w->x = (struct executor){ .p = &w->p, .s = &w->s, .recipe = plan_recipe(p), .a.seed = 1, .d = w->b->device };
     if (program_build(p, &w->g) < 0)
         return -1;
-    for (w->nblocks = 2; w->nblocks < MOST_BLOCKS && w->nblocks * block_bytes(w) < FOOTPRINT; )
+    for (w->nblocks = 2; w->nblocks < MOST_BLOCKS && w->nblocks * block_bytes(w) < footprint; )
         w->nblocks++;
     if (w->nblocks > p->model.layers)
         w->nblocks = (int)p->model.layers;
-    bytes = workspace_kernels(p, w->b->threads);
-    w->x.workspace = memory(w, bytes);
-    if (!w->x.workspace || allocate_slots(w) < 0 || allocate_tensors(w) < 0 || allocate_tokens(w) < 0)
+    if (allocate_slots(w) < 0 || allocate_tensors(w) < 0 || allocate_tokens(w) < 0 || open_kernels(w) < 0)
         return -1;
-    if (p->model.position == POS_ROPE && !(w->x.inv_freq = rope_frequencies(&p->model, p->seq)))
-        return -1;
-    w->x.kernels[STREAM_COMPUTE] = kernels_open(w->b->threads, w->x.workspace, bytes, false);
-    return w->x.kernels[STREAM_COMPUTE] ? 0 : -1;
+    return p->model.position == POS_ROPE ? open_frequencies(w) : 0;
 }
 
 static void close_program(struct bench_block_program *w)
 {
     kernels_close(w->x.kernels[STREAM_COMPUTE]);
-    free(w->x.inv_freq);
     for (int i = 0; i < w->nmemory; i++)
-        free(w->memory[i]);
+        bench_unmap(w->b, w->memory[i].p, w->memory[i].bytes);
+    free(w->ids);
     for (int i = 0; i < w->ntimed; i++)
         free(w->timed[i].s);
     free(w->param);
@@ -360,8 +389,10 @@ static int keep(struct bench_block_program *w, double started)
 {
     for (int i = 0; i < w->ntimed; i++) {
         struct series s = series_of(w->b, &w->p, w->timed[i].k);
+        double seconds[MOST_REPS * MOST_BLOCKS];
         s.started = started;
-        if (runs(w->timed[i].k) && bench_keep(w->b, &s, w->timed[i].s, w->timed[i].n, false) < 0)
+        bench_seconds(w->timed[i].s, w->timed[i].n, seconds);
+        if (runs(w->timed[i].k) && bench_keep(w->b, &s, seconds, w->timed[i].n, false) < 0)
             return -1;
     }
     return bench_flush(w->b);

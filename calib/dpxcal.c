@@ -16,6 +16,7 @@
 
 #include "calib/bench.h"
 #include "calib/import.h"
+#include "calib/nccl_log.h"
 #include "calib/portable.h"
 #include "calib/show.h"
 #include "exec/host_info.h"
@@ -49,16 +50,16 @@ struct cal {
     bool    calibrates, continued;
 };
 
+static const char *const devices[] = { "cpu", "cuda", NULL };
 static const char *const precisions[] = { "fp32", "bf16", NULL };
 
 /* ---- options ---- */
 
 static int parse_run(struct cal *c, int argc, char **argv)
 {
-    static const char *const devices[] = { "cpu", "cuda", NULL };
     const struct opt opts[] = {
         { "quick", "less than a minute, fewer points; without it, less than ten", .flag = &c->quick },
-        { "ranks", "processes, all of them busy at once; default: one a core", .i = &c->ranks, .min = 1 },
+        { "ranks", "processes, all of them busy at once; default: one a core, or one a GPU", .i = &c->ranks, .min = 1 },
         { "model", "measure the exact shapes of these (names or config.json, with commas between), else a grid",
           .str = &c->models, .value = "M" },
         { "seq", "tokens of a sample", .i = &c->seq, .min = 1 },
@@ -67,7 +68,7 @@ static int parse_run(struct cal *c, int argc, char **argv)
           .words = precisions },
         { "threads", "of a rank's compute; 0: its share of the cores", .i = &c->threads },
         { "seconds", "to take in all, in place of those of --quick and the full run", .i = &c->seconds, .min = 1 },
-        { "device", "what computes", .word = &c->device, .words = devices },
+        { "device", "what computes, and is timed", .word = &c->device, .words = devices },
         { "hostfile", "machines to start ranks on, as Open MPI's", .str = &c->hostfile, .value = "FILE" },
         { "anew", "do not continue an interrupted calibration", .flag = &c->anew },
         { "db", "the database", .str = &c->db, .value = "FILE" },
@@ -82,6 +83,8 @@ static struct bench_wish wish(const struct cal *c)
 {
     struct bench_wish w = { .quick = c->quick, .models = c->models, .seq = c->seq, .micro_batches = c->micro_batches };
 
+    w.cuda = c->device == DEVICE_CUDA;
+    w.carries = c->b.carries;
     w.precision[DT_FP32] = !c->precision || (c->precision & 1);
     w.precision[DT_BF16] = c->precision ? (c->precision & 2) != 0 : !c->quick;
     return w;
@@ -110,7 +113,7 @@ static int check_ranks(const struct cal *c)
 {
     int64_t most = 64 * (int64_t)host_cores();
 
-    if (c->device == DEVICE_CUDA)
+    if (c->device == DEVICE_CUDA && !device_cuda_built())
         return fail("--device cuda: this dpxcal was built without CUDA");
     if (c->ranks > most && !c->hostfile)
         return fail("--ranks %lld: this machine has %d cores", (long long)c->ranks, host_cores());
@@ -133,7 +136,7 @@ static int check_run(const struct cal *c, int nranks)
 
     if (host_info(&h) < 0)
         return EXIT_FAILED;
-    w.memory = c->hostfile ? 0 : h.available / nranks;
+    w.memory = c->hostfile || w.cuda ? 0 : h.available / nranks;
     if (bench_list(&w, nranks, &l) < 0)
         return EXIT_MISUSE;
     bench_list_free(&l);
@@ -161,12 +164,28 @@ static bool alone_here(void)
     return s < 0;
 }
 
+/* What clusters call a GPU ("h200"), so that a plan for one finds it; else what its driver calls it. */
+static const char *gpu_word(const struct bench *b)
+{
+    const char *known = nccl_device(device_name(b->device));
+
+    return known ? known : device_name(b->device);
+}
+
 static int open_database(struct cal *c)
 {
     struct host_info h;
+    char kernels[160], comm[64];
     struct calibration of = { .started = bench_wall_clock(), .host = h.host, .device = "cpu", .cpu = h.cpu,
                               .source = "dpxcal", .ranks = c->b.nranks, .threads = c->b.threads,
                               .dpx_version = dpx_version(), .comm_version = h.mpi, .kernels_version = h.onednn };
+
+    if (c->b.cuda) {
+        bench_versions(&c->b, kernels, sizeof kernels, comm, sizeof comm);
+        of.device = gpu_word(&c->b);
+        of.kernels_version = kernels;
+        of.comm_version = comm;
+    }
 
     if (host_info(&h) < 0 || !(c->b.db = db_open(c->db)))
         return -1;
@@ -280,8 +299,9 @@ static int measure(struct cal *c)
         return EXIT_DONE;
     if (calibration_end(c->b.db, c->b.calibration, bench_wall_clock()) < 0)
         return EXIT_FAILED;
-    printf("%d ranks x %d thread%s measured in %.0f s, into %s as calibration %lld; `dpxcal show` tells what is known\n",
-           c->b.nranks, c->b.threads, c->b.threads == 1 ? "" : "s", lanes_now() - begun, db_path(c->b.db),
+    printf("%d rank%s x %d %s%s measured in %.0f s, into %s as calibration %lld; `dpxcal show` tells what is known\n",
+           c->b.nranks, c->b.nranks == 1 ? "" : "s", c->b.threads, c->b.cuda ? gpu_word(&c->b) : "thread",
+           c->b.cuda || c->b.threads == 1 ? "" : "s", lanes_now() - begun, db_path(c->b.db),
            (long long)c->b.calibration);
     return EXIT_DONE;
 }
@@ -306,7 +326,8 @@ static int start_mpi(struct cal *c)
         return fail("this MPI gives no MPI_THREAD_MULTIPLE");
     if (c->ranks && c->ranks != world)
         return fail("--ranks %lld: the launcher started %d", (long long)c->ranks, world);
-    c->b.threads = c->threads ? (int)c->threads : host_threads(world);
+    c->b.cuda = c->device == DEVICE_CUDA;
+    c->b.threads = c->b.cuda ? 1 : c->threads ? (int)c->threads : host_threads(world);
     c->b.stop = &c->stop;
     return launch_check(world);
 }
@@ -327,10 +348,18 @@ static int start_ranks(const struct cal *c, int nranks, int argc, char **argv)
     return status;
 }
 
+/* One a core, or one a GPU; without any, the one rank says so. */
+static int usual_ranks(const struct cal *c)
+{
+    int gpus = c->device == DEVICE_CUDA ? device_cuda_count() : host_cores();
+
+    return gpus > 0 ? gpus : 1;
+}
+
 /* Under a launcher: what every rank does, which returns an exit status.  Else the ranks are started. */
 static int on_ranks(struct cal *c, int argc, char **argv, int (*what)(struct cal *c))
 {
-    int nranks = c->ranks ? (int)c->ranks : host_cores(), status;
+    int nranks = c->ranks ? (int)c->ranks : usual_ranks(c), status;
 
     if (launch_needed()) {
         status = c->calibrates ? check_run(c, nranks) : EXIT_DONE;
@@ -375,7 +404,8 @@ static int cmd_probe(int argc, char **argv)
 {
     static struct cal c = { .probe_s = 0.5 };
     const struct opt opts[] = {
-        { "ranks", "processes, all of them busy at once; default: one a core", .i = &c.ranks, .min = 1 },
+        { "ranks", "processes, all of them busy at once; default: one a core, or one a GPU", .i = &c.ranks, .min = 1 },
+        { "device", "what computes", .word = &c.device, .words = devices },
         { "threads", "of a rank's compute; 0: its share of the cores", .i = &c.threads },
         { "for", "seconds of repeating it", .num = &c.probe_s, .value = "SECONDS" },
         { "hostfile", "machines to start ranks on, as Open MPI's", .str = &c.hostfile, .value = "FILE" },

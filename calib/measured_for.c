@@ -8,6 +8,7 @@
 
 #include "calib/db.h"
 #include "calib/fit.h"
+#include "calib/kept.h"
 #include "model/fail.h"
 
 struct wanted { const char *path; enum dtype precision; int64_t threads; };
@@ -62,6 +63,26 @@ static int read_if_there(const struct wanted *w, struct cluster *c, struct measu
     return found > 0;
 }
 
+/* What came with dpx, of a GPU of this type. */
+static int read_kept(const struct wanted *w, struct cluster *c, struct measured_device *out)
+{
+    char path[4200], why[512];
+    struct db *db;
+    int found = -1;
+
+    if (c->is_host || !kept_find(c->gpu.name, path, sizeof path))
+        return 0;
+    fail_capture(why, sizeof why);
+    db = kept_open(path);
+    if (db)
+        found = read_from(db, w, c, out);
+    db_close(db);
+    fail_capture(NULL, 0);
+    if (found < 0)
+        fprintf(stderr, "warning: %s is not used: %s\n", path, why);
+    return found > 0;
+}
+
 int measured_for_threads(const char *path, bool must, enum dtype precision, int64_t threads, struct cluster *c,
                          struct measured_device *out)
 {
@@ -77,10 +98,12 @@ int measured_for_threads(const char *path, bool must, enum dtype precision, int6
         found = db_default_path(usual, sizeof usual);
         fail_capture(NULL, 0);
         if (found < 0)
-            return 0;
+            return read_kept(&w, c, out);
         w.path = usual;
     }
     found = path && must ? read_file(&w, c, out) : read_if_there(&w, c, out);
+    if (found == 0 && !path)
+        found = read_kept(&w, c, out);
     if (found > 0 && c->is_host)
         warn_if_other(&w, c, out);
     return found;

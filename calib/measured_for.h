@@ -12,6 +12,8 @@
  * last use (measured_device_free); 0: nothing fits these machines, this precision and number of
  * ranks; -1 with the reason reported.
  *
+ * Where the usual database knows nothing of a type of GPU, what came with dpx stands in (kept.h).
+ *
  * On this host a rank computes with the threads that dpxrun would give it.  What was timed with
  * another number of threads or ranks is used all the same, since it is nearer to the truth than a
  * datasheet, and said: in a line on stderr, and in out->warning. */

@@ -16,19 +16,19 @@ const char *const run_phase_names[NRP] = { "compute", "exposed communication", "
 #define PROBE_S .2
 
 /* How fast the machine is now, where a calibration says how fast it was then: of as many ranks with as
- * many threads each.  All ranks together; rank 0 knows. */
+ * many threads each, on the device that it is of.  All ranks together; rank 0 knows. */
 static int probe_now(struct dpxrun *r)
 {
     struct measured_device *known = &r->predicted.known;
-    int threads = run_threads(r);
+    int threads = on_host(r) ? run_threads(r) : 1;
     int wanted = r->rank == 0 && known->probe_s > 0 && known->ranks == r->here.cluster.world_size &&
-                 known->threads == threads;
+                 known->threads == threads && on_host(r) == r->here.cluster.is_host;
 
     if (MPI_Bcast(&wanted, 1, MPI_INT, 0, MPI_COMM_WORLD) != MPI_SUCCESS)
         return fail("MPI_Bcast failed before the probe");
     if (!wanted)
         return 0;
-    struct probe *p = probe_open(threads);
+    struct probe *p = probe_open(r->device, threads);
     double s = p ? probe_take(p, PROBE_S) : (double)NAN;
     probe_close(p);
     if (isnan(s))

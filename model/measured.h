@@ -40,6 +40,8 @@ enum measured_pass {
     MP_ZERO,                    /* memset: writes */
     MP_ADAMW,                   /* parameters, moments, gradient, and a 16-bit copy if there is one */
     MP_SQUARES,                 /* the norm of a gradient: reads */
+    MP_TO_HOST,                 /* of a device, into pinned memory: by the bytes that cross, not twice them */
+    MP_FROM_HOST,
     NMEASURED_PASS
 };
 struct measured_bytes { enum measured_pass pass; int64_t bytes; double s, spread; };

@@ -179,12 +179,12 @@ static void between(const struct sums *of, int k0, int k1, struct cost *out)
 }
 
 /* The lane takes one task a kernel, which the issuing thread has made on the same core: where ranks
- * compute on all cores of a machine, every thread's time is the computing thread's. */
+ * compute on all cores of a machine, every thread's time is the computing thread's.  A GPU's is not. */
 static double kernel_overhead(const struct cost_cache *c, const struct kernel *k)
 {
     if (!c->measured || kernel_launches(c->p->kernels, PASS_FORWARD, k) == 0)
         return 0;
-    return c->measured->own.handover.s + c->measured->own.issue_kernel.s;
+    return c->measured->own.handover.s + (c->p->cluster.is_host ? c->measured->own.issue_kernel.s : 0);
 }
 
 static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pass,
@@ -294,10 +294,18 @@ static bool in_place(const struct schedules *s, const struct op *o)
     return !other;
 }
 
+/* Between a GPU's memory and the host's.  Ranks of the host itself have only that. */
+static bool crosses(const struct cost_cache *c, const struct op *o)
+{
+    return !c->p->cluster.is_host && (o->stream == STREAM_H2D || o->stream == STREAM_D2H);
+}
+
 /* An entry does not say dtypes: half or twice as many bytes out as in, where there are 16-bit copies, is a
  * cast. */
 static enum measured_pass pass_of(const struct cost_cache *c, const struct schedules *s, const struct op *o)
 {
+    if (crosses(c, o))
+        return o->stream == STREAM_D2H ? MP_TO_HOST : MP_FROM_HOST;
     switch ((enum copy_fn)o->u.copy.fn) {
     case COPY_ADD:  return MP_ADD;
     case COPY_ZERO: return MP_ZERO;
@@ -326,6 +334,8 @@ static bool own_copy(const struct cost_cache *c, const struct schedules *s, cons
     if (o->u.copy.fn == COPY_NOTHING || o->u.copy.fn == COPY_LOSS || !(bytes > 0))
         return true;
     pass = pass_of(c, s, o);
+    if (crosses(c, o))
+        bytes = fmax((double)o->u.copy.reads, (double)o->u.copy.writes);
     if (!measured_pass(c->measured, pass, bytes, &e) &&
         (pass != MP_RESCALE || !measured_pass(c->measured, MP_SCALE, bytes, &e)))
         return false;

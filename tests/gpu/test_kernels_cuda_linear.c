@@ -1,0 +1,8 @@
+/* test_kernels_cuda_linear.c -- tests/emu/test_kernels_cuda_linear.c on a real device, with fresh numbers. */
+#include "tests/gpu/fresh.h"
+
+#define main tested
+#include "tests/emu/test_kernels_cuda_linear.c"
+#undef main
+
+FRESH_MAIN
