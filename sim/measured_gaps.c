@@ -115,8 +115,9 @@ json_t *measured_json(const struct plan *p, const struct schedules *s)
         json_decref(outside);
         return json_null();
     }
-    return json_pack("{s:s, s:f, s:o, s:o}", "basis", p->cluster.measured->basis, "drift", p->cluster.measured->drift,
-                     "missing", missing, "outside", outside);
+    const struct measured_device *m = p->cluster.measured;
+    return json_pack("{s:s, s:f, s:s*, s:o, s:o}", "basis", m->basis, "drift", m->drift, "warning",
+                     m->warning[0] ? m->warning : NULL, "missing", missing, "outside", outside);
 }
 
 static void print_some(const struct gap *gap, int n, bool outside, const char *title)
