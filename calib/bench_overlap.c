@@ -30,12 +30,15 @@ enum { MOST = 4000, CALLS_LEAST = 4, CALLS_MOST = 400, KERNELS_LEAST = 6, LEAST 
 /* What a collective loses beside kernels is time (waits for its turn) more than rate, so that one
  * size would not do; of copies the rate is all. */
 static const int64_t sizes[] = { 1 << 20, 8 << 20 };
-enum { NSIZES = sizeof sizes / sizeof *sizes, RESTED = 40 };
+enum { NSIZES = sizeof sizes / sizeof *sizes, RESTED = 40, RESTED_LEAST = 8 };
 /* A block's compute, about. */
 static const struct timespec REST = { 0, 5000000 };
 static const enum coll_op ops[] = { COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_REDUCE_SCATTER, NCOLL };
-static const enum kernel_class classes[] = { KC_GEMM, KC_ATTENTION, KC_NORM, KC_ELEMENTWISE, KC_LOSS, KC_EMBEDDING,
+/* Products and what lives off memory; in little time only the first of each. */
+static const enum kernel_class classes[] = { KC_GEMM, KC_ELEMENTWISE, KC_ATTENTION, KC_NORM, KC_LOSS, KC_EMBEDDING,
                                              KC_COPY };
+enum { NCLASSES = sizeof classes / sizeof *classes, FEW = 2 };
+#define SHORT_SLICE .08
 
 struct overlap {
     struct bench *b;
@@ -302,8 +305,8 @@ static const char *alone_before(struct overlap *o, const char *other)
     return to;
 }
 
-/* What the calls take when they have rested before. */
-static int rested(struct overlap *o, enum kernel_class kind)
+/* What the calls take when they have rested before; as many as fit, after those without rests. */
+static int rested(struct overlap *o, enum kernel_class kind, double slice)
 {
     char *beside = o->texts[o->ntexts++ % NTEXTS];
     int rc;
@@ -311,7 +314,7 @@ static int rested(struct overlap *o, enum kernel_class kind)
     if (device_async(o->b->device))     /* threads do not carry them there: streams have no time slices */
         return 0;
     snprintf(beside, sizeof o->texts[0], "%s, rested", class_words[kind]);
-    o->ncalls = o->ncalls < RESTED ? o->ncalls : RESTED;
+    o->ncalls = bench_reps(slice, 1e-9 * (double)REST.tv_nsec + mean(o->call_s, o->ncall_s), RESTED_LEAST, RESTED);
     o->rests = true;
     rc = together_once(o, kind);
     o->rests = false;
@@ -337,7 +340,7 @@ static int pair(struct overlap *o, enum kernel_class kind, double slice)
     if (together(o, kind) < 0 || keep(o, name, other, o->kernel_s, o->nkernel_s, false) < 0 ||
         keep(o, other, name, o->call_s, o->ncall_s, true) < 0)
         return -1;
-    return rested(o, kind);
+    return rested(o, kind, slice);
 }
 
 /* What one call takes alone. */
@@ -397,28 +400,29 @@ static void close_operands(struct overlap *o)
 }
 
 /* One operation at one size, beside all classes. */
-static int pairs(struct overlap *o, double slice)
+static int pairs(struct overlap *o, int nclasses, double slice)
 {
     int rc = warm_up(o);
 
-    for (size_t c = 0; c < sizeof classes / sizeof *classes && rc == 0; c++)
+    for (int c = 0; c < nclasses && rc == 0; c++)
         rc = pair(o, classes[c], slice);
     return rc < 0 ? -1 : bench_flush(o->b);
 }
 
 int bench_overlap(struct bench *b, enum dtype t, double seconds)
 {
-    enum { NOPS = sizeof ops / sizeof *ops, NCLASSES = sizeof classes / sizeof *classes };
+    enum { NOPS = sizeof ops / sizeof *ops, PAIRS = (NOPS - 1) * NSIZES + 1 };
     int64_t larger = device_async(b->device) && bench_operand(b, LARGER * BYTES) >= LARGER * BYTES / 2 ? LARGER : 1;
     struct overlap o = { .b = b, .t = t, .larger = larger, .tokens = larger * TOKENS };
-    double slice = seconds / (((NOPS - 1) * NSIZES + 1) * NCLASSES);
+    int nclasses = seconds / (PAIRS * NCLASSES) < SHORT_SLICE ? FEW : NCLASSES;
+    double slice = seconds / (PAIRS * nclasses);
     int rc = open_operands(&o);
 
     for (int i = 0; i < NOPS && rc == 0; i++)
         for (int k = ops[i] == NCOLL ? NSIZES - 1 : 0; k < NSIZES && rc == 0 && (b->comm || ops[i] == NCOLL); k++) {
             o.op = ops[i];
             o.bytes = sizes[k] * larger;
-            rc = pairs(&o, slice);
+            rc = pairs(&o, nclasses, slice);
         }
     close_operands(&o);
     return rc;
