@@ -10,6 +10,8 @@
 # make fuzz           every parser under libFuzzer, FUZZ_SECONDS=60 each (clang)
 # make install        into PREFIX=/usr/local, below DESTDIR= if given
 # make deps           install what building and testing need (Debian, Ubuntu)
+# make cuda-check     what nvcc made is complete: devices, no spills, no warnings; nothing is run
+# make carry          sqlite3, jansson, yaml and zlib of this machine in carry/, for one without them
 # make gpu-check STAGE=all    what only a machine with a GPU can tell (tests/gpu/check.sh): build, kernels,
 #                     parity, memory, calibrate, accuracy, torch; OUT=build/gpu-check keeps it
 # make clean
@@ -17,9 +19,14 @@
 # SAN=1 builds in build-san/ under AddressSanitizer and UBSan: make SAN=1 test.  TSAN=1 in
 # build-tsan/ under ThreadSanitizer: make TSAN=1, then B=build-tsan tests/mpi/test_sanitized.sh.
 # B=DIR builds in DIR.  demo and test install by themselves what is missing.
+#
+# Where nvcc and NCCL are found, dpxrun and dpxcal have CUDA: CUDA_HOME=, NCCL_HOME= say where,
+# CUDA=0 leaves it out.  EMU=1 builds in build-emu/ against an emulator of CUDA on the host (tests).
+# On a bare machine with one GPU: MPI=0 without MPI (one rank), DNNL=0 without oneDNN (the host's matrix
+# products are then slow), CARRY=carry with the libraries of `make carry`.
 
 VERSION := 0.1.0
-B       := $(if $(SAN),build-san,$(if $(TSAN),build-tsan,build))
+B       := $(if $(SAN),build-san,$(if $(TSAN),build-tsan,$(if $(EMU),build-emu,build)))
 PREFIX  ?= /usr/local
 MPICC   ?= mpicc
 FUZZ_SECONDS ?= 60
@@ -43,16 +50,95 @@ ifdef FUZZER
 FLAGS  += -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 endif
 
+# ---- CUDA ----
+
+comma := ,
+# Not under sanitizers and fuzzers, which do not know device memory.
+ifeq ($(filter-out 1,$(CUDA))$(SAN)$(TSAN)$(FUZZER)$(EMU),)
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))))
+NVCC      := $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc))
+cuda_libs := $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib $(CUDA_HOME)/targets/x86_64-linux/lib $(CUDA_HOME)/lib/x86_64-linux-gnu)
+cuda_incs := $(wildcard $(CUDA_HOME)/include $(CUDA_HOME)/targets/x86_64-linux/include)
+nccl_libs := $(if $(NCCL_HOME),$(addprefix $(NCCL_HOME)/,lib lib64),$(cuda_libs) /usr/lib/x86_64-linux-gnu /usr/lib64)
+nccl_incs := $(if $(NCCL_HOME),$(NCCL_HOME)/include,$(cuda_incs) /usr/include)
+# A library by its path, for Python's packages have no .so without a number.
+library    = $(firstword $(foreach d,$2,$(wildcard $d/lib$1.so $d/lib$1.so.*)))
+CUBLASLT  := $(call library,cublasLt,$(cuda_libs))
+NCCL      := $(call library,nccl,$(nccl_libs))
+NCCL_INC  := $(patsubst %/nccl.h,%,$(firstword $(wildcard $(addsuffix /nccl.h,$(nccl_incs)))))
+ifneq ($(and $(NVCC),$(CUBLASLT),$(NCCL),$(NCCL_INC)),)
+HAVE_CUDA := 1
+else ifneq ($(NVCC)$(filter 1,$(CUDA)),)
+$(warning built without CUDA: $(if $(NVCC),nvcc is there but $(if $(CUBLASLT),NCCL (NCCL_HOME=),cuBLASLt) is not,there is no nvcc (CUDA_HOME=)))
+endif
+endif
+
+ifdef HAVE_CUDA
+# Later devices compile the PTX when they first see it.  Spills are warnings, and warnings fail tests.
+GENCODE   := $(foreach sm,80 90,-gencode arch=compute_$(sm),code=sm_$(sm)) -gencode arch=compute_90,code=compute_90
+NVCCFLAGS := -std=c++17 -O3 -lineinfo $(GENCODE) -ccbin $(CXX) -Xcompiler -Wall,-Wextra \
+             -Xptxas -v,--warn-on-spills -I.
+CUDA_INC  := $(addprefix -isystem ,$(filter-out /usr/include,$(NCCL_INC) $(filter-out $(NCCL_INC),$(cuda_incs))))
+cudart    := $(or $(firstword $(wildcard $(addsuffix /libcudart_static.a,$(cuda_libs)))),-L$(firstword $(cuda_libs)) -lcudart)
+CUDA_LIBS := $(CUBLASLT) $(NCCL) $(cudart) $(patsubst %/,-Wl$(comma)-rpath$(comma)%,$(sort $(dir $(CUBLASLT) $(NCCL)))) \
+             -lstdc++ -ldl -lrt -pthread
+KERNELS   := $(wildcard exec/cuda/*.cu)
+endif
+ifdef EMU
+CUDA_INC  := -Itests/emu/include -DDPX_EMU
+CUDA_LIBS := -lstdc++ -lrt -pthread
+KERNELS   := $(wildcard exec/cuda/*.cu)
+EMULATOR  := $(filter-out tests/emu/test_%,$(wildcard tests/emu/*.cc))
+endif
+# -O2: without it emulated kernels take ten times as long.
+CXXFLAGS  ?= $(if $(SAN)$(TSAN),-O1,-O2) -g
+FLAGSXX   := -std=c++17 -Wall -Wextra -Wno-unknown-pragmas -ffp-contract=off -I. -I$B -MMD -MP
+
+# ---- a bare machine ----
+
+ifeq ($(MPI),0)
+MPICC     := $(CC)
+REALFLAGS += -DDPX_NO_MPI -Iexec/nompi
+endif
+ifeq ($(DNNL),0)
+REALFLAGS += -DDPX_NO_DNNL -Iexec/nodnnl
+else
+DNNL_LIB  := -ldnnl
+endif
+ifdef CARRY
+FLAGS     += -I$(CARRY)/include
+CARRIED   := -L$(CARRY)/lib -ldl -pthread
+endif
+REALFLAGS += -fopenmp -pthread $(if $(KERNELS),-DDPX_CUDA $(CUDA_INC))
+
+# ---- what is made ----
+
 MAINS    := $(wildcard sim/dpxplan.c exec/dpxrun.c calib/dpxcal.c reports/dpxreport.c)
 PROGRAMS := $(addprefix $B/,$(basename $(notdir $(MAINS))))
 # These need a launcher, a GPU or several machines.
-ELSEWHERE := tests/gpu/% tests/lab/%
+ELSEWHERE := tests/gpu/% tests/lab/% tests/emu/%
 TESTS    := $(patsubst %.c,$B/%,$(filter-out $(ELSEWHERE),$(wildcard tests/*/test_*.c)))
 # Programs under mpirun: the scripts beside them start them.
 MPITESTS := $(patsubst %.c,$B/%,$(wildcard tests/mpi/mpi_*.c tests/bench/exec_*.c))
 SCRIPTS  := $(wildcard tests/test_*.sh tests/*/test_*.sh)
 FUZZERS  := $(patsubst %.c,$B/%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES  := $(patsubst %.c,$B/%,$(wildcard tests/bench/bench_*.c))
+GPUTESTS := $(if $(KERNELS),$(patsubst %.c,$B/%,$(wildcard tests/gpu/*.c)))
+# Against the emulator, in a build of their own; `make test` makes and runs them too.
+emutests := $(sort $(basename $(wildcard tests/emu/test_*.c tests/emu/test_*.cc)))
+ifdef EMU
+TESTS    := $(addprefix $B/,$(emutests))
+MPITESTS := $(patsubst %.c,$B/%,$(wildcard tests/emu/mpi_*.c))
+SCRIPTS  :=
+FUZZERS  :=
+BENCHES  :=
+else ifeq ($(SAN)$(TSAN)$(FUZZER),)
+EMUTESTS := $(addprefix build-emu/,$(emutests))
+endif
+ifeq ($(MPI),0)
+MPITESTS :=
+SCRIPTS  := $(filter-out tests/mpi/% tests/accuracy/%,$(SCRIPTS))
+endif
 
 all: $(PROGRAMS) $B/model.a $B/sim.a $(if $(wildcard exec/*.c),$B/exec.a)
 
@@ -60,10 +146,15 @@ all: $(PROGRAMS) $B/model.a $B/sim.a $(if $(wildcard exec/*.c),$B/exec.a)
 # nobody, and only what runs for real needs MPI.  An archive depends on its
 # folder as well, so that a deleted source leaves it.
 objs  = $(patsubst %,$B/%.o,$(filter-out $(MAINS) exec/dpxrun%.c sim/dpxplan%.c,$(wildcard $1/*.c))) $(wildcard $1)
+# With CUDA more of exec/; without MPI or oneDNN files of the same names instead.
+instead := $(if $(filter 0,$(MPI)),$(wildcard exec/nompi/*.c)) $(if $(filter 0,$(DNNL)),$(wildcard exec/nodnnl/*.c))
+more    := $(instead) $(if $(KERNELS),$(wildcard exec/cuda/*.c) $(KERNELS))
 bench = $B/calib/bench%
 $B/model.a:   $(call objs,model)
 $B/sim.a:     $(call objs,sim)
-$B/exec.a:    $(call objs,exec)
+$B/exec.a:    $(filter-out $(patsubst %,$B/exec/%.o,$(notdir $(instead))),$(call objs,exec)) \
+              $(patsubst %,$B/%.o,$(more)) $(wildcard exec/cuda)
+$B/emu.a:     $(patsubst %,$B/%.o,$(EMULATOR))
 $B/store.a:   $(filter-out $(bench),$(call objs,calib))
 $B/bench.a:   $(filter $(bench) calib,$(call objs,calib))
 $B/reports.a: $(call objs,reports)
@@ -72,8 +163,8 @@ $B/dpxplan:   $(patsubst %,$B/%.o,$(wildcard sim/dpxplan*.c)) $B/sim.a $B/store.
 $B/dpxrun:    $(patsubst %,$B/%.o,$(wildcard exec/dpxrun*.c)) $B/exec.a $B/sim.a $B/store.a $B/model.a
 $B/dpxcal:    $B/calib/dpxcal.c.o      $B/bench.a $B/exec.a $B/store.a $B/model.a
 $B/dpxreport: $B/reports/dpxreport.c.o $B/reports.a $B/sim.a $B/store.a $B/model.a
-$(TESTS):     $B/%: $B/%.c.o           $(if $(wildcard reports/*.c),$B/reports.a) $B/sim.a $B/store.a $B/model.a
-$(MPITESTS):  $B/%: $B/%.c.o           $B/exec.a $B/sim.a $B/store.a $B/model.a
+$(filter-out $B/tests/emu/%,$(TESTS)): $B/%: $B/%.c.o $(if $(wildcard reports/*.c),$B/reports.a) $B/sim.a $B/store.a $B/model.a
+$(MPITESTS) $(GPUTESTS): $B/%: $B/%.c.o $B/exec.a $B/sim.a $B/store.a $B/model.a
 $(BENCHES):   $B/%: $B/%.c.o           $B/sim.a $B/model.a
 $(FUZZERS):   $B/%: $B/%.c.o           $B/sim.a $B/model.a
 
@@ -90,26 +181,47 @@ $(FUZZERS): LIBS = -fsanitize=fuzzer
 else
 $(FUZZERS): $B/tests/fuzz/replay.c.o
 endif
-# What runs for real: MPI, oneDNN, threads.  Tests of exec/ are told by their folder.
-REAL := $(filter $B/dpxrun $B/dpxcal,$(PROGRAMS)) $(filter $B/tests/exec/%,$(TESTS)) $(MPITESTS)
+# What runs for real: MPI, oneDNN, CUDA, threads.  Tests of exec/ are told by their folder.
+REAL := $(filter $B/dpxrun $B/dpxcal,$(PROGRAMS)) $(filter $B/tests/exec/% $B/tests/emu/%,$(TESTS)) $(MPITESTS) $(GPUTESTS)
 $(filter $B/tests/exec/%,$(TESTS)): $B/exec.a
+$(foreach t,$(emutests),$(eval $B/$t: $(patsubst %,$B/%.o,$(wildcard $t.c $t.cc)) $B/exec.a $B/sim.a $B/store.a $B/model.a))
+$(if $(EMU),$(REAL)): $B/emu.a
 $(REAL): private CC := $(MPICC)
-$(REAL): LIBS += -ldnnl -fopenmp -pthread
-REALOBJ := $B/exec/%.c.o $B/calib/dpxcal.c.o $B/calib/bench%.c.o $B/calib/bench.c.o $B/tests/exec/%.c.o $B/tests/mpi/%.c.o $B/tests/bench/exec_%.c.o
+$(REAL): LIBS += $(DNNL_LIB) $(CUDA_LIBS) -fopenmp -pthread
+REALOBJ := $B/exec/%.c.o $B/calib/dpxcal.c.o $B/calib/bench%.c.o $B/calib/bench.c.o $B/tests/exec/%.c.o \
+           $B/tests/mpi/%.c.o $B/tests/gpu/%.c.o $B/tests/emu/%.c.o $B/tests/bench/exec_%.c.o
 $(REALOBJ): private CC := $(MPICC)
-$(REALOBJ): private FLAGS += -fopenmp -pthread
+$(REALOBJ): private FLAGS += $(REALFLAGS)
 
 # V=1 shows the commands.
 Q = $(if $V,,@echo '  $@';)
 
-$(PROGRAMS) $(TESTS) $(MPITESTS) $(BENCHES) $(FUZZERS) $(ACCURACY) $B/tests/accuracy/accuracy_public:
+$(PROGRAMS) $(TESTS) $(MPITESTS) $(GPUTESTS) $(BENCHES) $(FUZZERS) $(ACCURACY) $B/tests/accuracy/accuracy_public:
 	$Q$(CC) $(FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) \
-	    $(patsubst %,$B/%.a,$(filter $(patsubst $B/%.a,%,$(filter %.a,$^)),reports bench exec sim store model)) \
-	    $(if $(wildcard calib/*.c),-lsqlite3) $(if $(wildcard reports/*.c),-lz) -ljansson -lyaml $(LIBS) -lm
+	    $(patsubst %,$B/%.a,$(filter $(patsubst $B/%.a,%,$(filter %.a,$^)),reports bench exec emu sim store model)) \
+	    $(CARRIED) $(if $(wildcard calib/*.c),-lsqlite3) $(if $(wildcard reports/*.c),-lz) -ljansson -lyaml $(LIBS) -lm
 # What the compiler says is kept beside the object, where the tests look for it.
-$B/%.c.o: %.c Makefile
+$B/%.c.o: %.c Makefile $B/settings
 	@mkdir -p $(@D)
 	$Q$(CC) $(FLAGS) $(CFLAGS) -c -o $@ $< 2>$@.warn || { cat $@.warn >&2; exit 1; }; cat $@.warn >&2
+$B/%.cc.o: %.cc Makefile $B/settings
+	@mkdir -p $(@D)
+	$Q$(CXX) $(FLAGSXX) $(CXXFLAGS) $(CUDA_INC) -c -o $@ $< 2>$@.warn || { cat $@.warn >&2; exit 1; }; cat $@.warn >&2
+# What the assembler says of each kernel (registers, spills) goes to a file of its own, for cuda-check.
+$B/%.cu.o: %.cu Makefile $B/settings
+	@mkdir -p $(@D)
+ifdef EMU
+	$Q$(CXX) -x c++ $(FLAGSXX) $(CXXFLAGS) $(CUDA_INC) -c -o $@ $< 2>$@.warn || { cat $@.warn >&2; exit 1; }; cat $@.warn >&2
+else
+	$Q$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$@.said 2>&1 || { cat $@.said >&2; exit 1; }; \
+	grep -E '^ptxas info|bytes stack frame' $@.said >$@.ptxas; \
+	grep -vE '^ptxas info|bytes stack frame' $@.said >$@.warn; cat $@.warn >&2
+endif
+# Objects of another choice of libraries are no good.  Rewritten only on change.
+$B/settings: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CC) $(MPICC) $(CXX) $(CFLAGS) $(FLAGS) $(CXXFLAGS) $(REALFLAGS) $(NVCC) $(NVCCFLAGS)' >$@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 $B/%.a:
 	@mkdir -p $(@D)
 	$Qrm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
@@ -126,13 +238,32 @@ $B/version.h: FORCE
 # -k: a test that does not compile must not hide the results of the others.
 test:
 	@tools/install-deps.sh build test
-	@$(MAKE) --no-print-directory -k test-programs; B=$B tests/run.sh $$? $(TESTS) $(FUZZERS) $(SCRIPTS)
+	@$(MAKE) --no-print-directory -k test-programs; built=$$?; \
+	$(if $(EMUTESTS),$(MAKE) --no-print-directory -k EMU=1 B=build-emu test-programs || built=1;) \
+	B=$B tests/run.sh $$built $(TESTS) $(EMUTESTS) $(FUZZERS) $(SCRIPTS)
 # Counts what is given to MPI, whoever calls it: preloaded by tests/mpi/*.sh.
 $B/tests/mpi/pmpi_count.so: tests/mpi/pmpi_count.c
 	@mkdir -p $(@D)
 	$Q$(MPICC) -shared -fPIC -std=c17 -D_POSIX_C_SOURCE=200809L -O2 -o $@ $< -pthread
 
 test-programs: $(patsubst %,$B/tests/mpi/pmpi_count.so,$(wildcard tests/mpi/pmpi_count.c)) all $(TESTS) $(MPITESTS) $(FUZZERS) $(BENCHES)
+
+# What needs a GPU to run.
+gpu-programs: all $(GPUTESTS)
+
+cuda-check:
+	@$(if $(HAVE_CUDA),$(MAKE) --no-print-directory all $(GPUTESTS),true)
+	@B=$B NVCC='$(if $(HAVE_CUDA),$(NVCC))' FLAGS='$(NVCCFLAGS)' tools/cuda-check.sh $(KERNELS)
+
+# Static libraries, and headers where the compiler finds them.
+carry:
+	@mkdir -p carry/include carry/lib
+	@for l in sqlite3 jansson yaml z; do \
+	    a=$$($(CC) -print-file-name=lib$$l.a); cp "$$a" carry/lib/ || exit 1; done
+	@printf '#include <%s.h>\n' sqlite3 jansson yaml zlib | $(CC) -E -M -xc - | tr -s ' \\' '\n\n' | \
+	    grep -E '/(sqlite3|sqlite3ext|jansson|jansson_config|yaml|zlib|zconf)\.h$$' | \
+	    while read -r h; do cp "$$h" carry/include/ || exit 1; done
+	@ls carry/include carry/lib
 
 demo:
 	@tools/install-deps.sh build
@@ -199,9 +330,10 @@ deps:
 help:
 	@sed '/^#/!Q; s/^#//; s/^ //' Makefile
 clean:
-	rm -rf build build-san build-tsan
+	rm -rf build build-san build-tsan build-emu carry
 
-.PHONY: all test test-programs test-matrix demo bench bench-exec accuracy accuracy-public gpu-check fuzz install deps help clean FORCE
+.PHONY: all test test-programs gpu-programs cuda-check gpu-check carry test-matrix demo bench bench-exec accuracy \
+        accuracy-public fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)

@@ -6,6 +6,8 @@
 # What counts is whether the compiler finds a thing, not what a package
 # database says.  Where nothing is missing, nothing is run and nothing said.
 # What cannot be installed is named, with what it is for, and the exit is 1.
+#
+# MPI=0, DNNL=0 and CARRY=DIR, as for make: those are then not needed.  CUDA is the user's to install.
 
 # group | packages (with ?: where the distribution has it) | header | library | for
 table='
@@ -19,6 +21,7 @@ build | libopenmpi-dev openmpi-bin | mpi     |         | Open MPI: ranks of dpxr
 build | gnuplot-nox              | gnuplot   |         | figures of dpxreport as files
 test  | libcmocka-dev            | cmocka.h  | cmocka  | unit tests
 test  | binutils                 | readelf   |         | tests of what the programs link
+test  | g++                      | c++       |         | the emulator of CUDA that tests run on
 fuzz  | clang libclang-rt-dev?   | fuzzer    |         | libFuzzer: make fuzz
 '
 
@@ -49,11 +52,27 @@ mpi_works() {
     command -v mpirun >/dev/null && ${MPICC:-mpicc} -o "$tmp/probe" "$tmp/probe.c" 2>/dev/null
 }
 
+cxx_works() {
+    printf '#include <atomic>\nint main() { return std::atomic<int>(0); }\n' >"$tmp/probe.cc"
+    ${CXX:-c++} -std=c++17 -o "$tmp/probe" "$tmp/probe.cc" 2>/dev/null
+}
+
+# What make was told to do without, or to take from elsewhere.
+spared() {
+    case $1 in
+    mpi)     [ "$MPI" = 0 ] ;;
+    dnnl.h)  [ "$DNNL" = 0 ] ;;
+    sqlite3.h | jansson.h | yaml.h | zlib.h) [ -n "$CARRY" ] && [ -f "$CARRY/include/$1" ] ;;
+    *)       false ;;
+    esac
+}
+
 present() {     # HEADER LIBRARY of a row
     case $1 in
     '')      compiles '' c ;;
     readelf | gnuplot) command -v "$1" >/dev/null ;;
     mpi)     mpi_works ;;
+    c++)     cxx_works ;;
     fuzzer)  fuzzer_works ;;
     *)       compiles "$1" "$2" ;;
     esac
@@ -68,7 +87,7 @@ find_missing() {
         case " $groups " in *" ${group%% *} "*) ;; *) continue ;; esac
         header=${header## } library=${library## }
         # shellcheck disable=SC2086
-        present "${header%% *}" "${library%% *}" || echo $packages '|' $purpose >>"$tmp/missing"
+        spared "${header%% *}" || present "${header%% *}" "${library%% *}" || echo $packages '|' $purpose >>"$tmp/missing"
     done
     [ ! -s "$tmp/missing" ]
 }
@@ -77,7 +96,7 @@ find_missing() {
 all_there() {
     case " $groups " in
     *' fuzz '*) return 1 ;;
-    *' test '*) compiles "$build cmocka.h" 'jansson yaml sqlite3 dnnl z cmocka' && present readelf && mpi_works ;;
+    *' test '*) compiles "$build cmocka.h" 'jansson yaml sqlite3 dnnl z cmocka' && present readelf && mpi_works && cxx_works ;;
     *)          compiles "$build" 'jansson yaml sqlite3 dnnl z' && mpi_works ;;
     esac
 }

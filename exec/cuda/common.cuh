@@ -1,0 +1,350 @@
+/* common.cuh -- what the kernels share: launches, 16-byte accesses, sums, tensor cores, dropout.
+ *
+ * The same source is compiled by nvcc for devices (sm_80 and later) and, with DPX_EMU, by a host
+ * compiler against tests/emu/include, where a block's threads are fibers.  What the two do
+ * differently is here and nowhere else.
+ *
+ * Blocks are one-dimensional, of a multiple of 32 threads.  All threads of a warp reach each
+ * warp_*, mma_* and ldmatrix_* call, and all threads of a block each block_* call. */
+#ifndef DPX_CUDA_COMMON_CUH
+#define DPX_CUDA_COMMON_CUH
+
+#include <cuda_runtime.h>
+#ifndef DPX_EMU
+#include <cuda_bf16.h>
+#endif
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "exec/cuda/launch.h"
+
+#define DEVICE static __device__ __forceinline__
+
+/* ---- launches and shared memory ----
+ *
+ *     LAUNCH(kernel, grid, block, shared_bytes, stream, args...);
+ *     LAUNCH((kernel<float, 4>), grid, ...);          a template: in parentheses
+ *     return cuda_launched("kernel");
+ *
+ *     SHARED float tile[32];                          static, 48 KiB at most in all
+ *     DYNAMIC_SHARED(float, tile);                    float *tile, aligned to 128 bytes; one a kernel */
+#ifdef DPX_EMU
+#define LAUNCH(kernel, grid, block, shared, stream, ...) \
+    emu_launch(#kernel, kernel, grid, block, shared, stream, ##__VA_ARGS__)
+#define SHARED static thread_local
+#define DYNAMIC_SHARED(type, name) type *name = (type *)emu_dynamic_shared()
+#else
+#define LAUNCH(kernel, grid, block, shared, stream, ...) \
+    kernel<<<grid, block, shared, stream>>>(__VA_ARGS__)
+#define SHARED __shared__
+#define DYNAMIC_SHARED(type, name) \
+    extern __shared__ __align__(128) unsigned char dynamic_shared_bytes[]; \
+    type *name = (type *)dynamic_shared_bytes
+#endif
+
+/* What the launch itself complained about: 0, or the cudaError_t.  The name is for the reader. */
+static inline int cuda_launched(const char *)
+{
+    return (int)cudaGetLastError();
+}
+
+/* Allows a kernel more than 48 KiB of dynamic shared memory.  0 or the cudaError_t. */
+#define ALLOW_SHARED(kernel, bytes) \
+    ((int)cudaFuncSetAttribute((const void *)(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes)))
+
+/* Blocks for n items, `each` a block; at least 1 and at most `most`, for loops that stride. */
+static inline unsigned blocks_for(int64_t n, int64_t each, int64_t most)
+{
+    int64_t blocks = (n + each - 1) / each;
+
+    return (unsigned)(blocks < 1 ? 1 : blocks > most ? most : blocks);
+}
+
+static inline bool aligned_16(const void *p) { return (uintptr_t)p % 16 == 0; }
+
+/* ---- bf16: the upper half of fp32, raw in memory ---- */
+
+typedef uint16_t bf16;
+
+DEVICE float bf16_to_float(bf16 x)
+{
+#ifdef DPX_EMU
+    uint32_t bits = (uint32_t)x << 16;
+    float f;
+
+    memcpy(&f, &bits, sizeof f);
+    return f;
+#else
+    return __uint_as_float((uint32_t)x << 16);
+#endif
+}
+
+/* To the nearest, to even when halfway; NaN stays NaN. */
+DEVICE bf16 float_to_bf16(float f)
+{
+#ifdef DPX_EMU
+    uint32_t bits;
+
+    memcpy(&bits, &f, sizeof bits);
+    if (f != f)
+        return 0x7fff;
+    return (bf16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+#else
+    return __bfloat16_as_ushort(__float2bfloat16_rn(f));
+#endif
+}
+
+/* Two in a word, as fragments of mma hold them: `low` is the element that comes first. */
+DEVICE uint32_t floats_to_bf16x2(float low, float high)
+{
+#ifdef DPX_EMU
+    return (uint32_t)float_to_bf16(low) | (uint32_t)float_to_bf16(high) << 16;
+#else
+    uint32_t word;
+
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+#endif
+}
+
+DEVICE float bf16x2_low(uint32_t word) { return bf16_to_float((bf16)(word & 0xffff)); }
+DEVICE float bf16x2_high(uint32_t word) { return bf16_to_float((bf16)(word >> 16)); }
+
+/* ---- elements in memory, fp32 in registers: T is float or bf16 ---- */
+
+DEVICE float get(const float *p) { return *p; }
+DEVICE float get(const bf16 *p) { return bf16_to_float(*p); }
+DEVICE void put(float *p, float x) { *p = x; }
+DEVICE void put(bf16 *p, float x) { *p = float_to_bf16(x); }
+
+/* 16 bytes as they are: 4 floats or 8 bf16.  The address must be aligned to 16. */
+struct raw16 { uint32_t word[4]; };
+
+DEVICE raw16 load_raw16(const void *p)
+{
+#ifdef DPX_EMU
+    emu_check_aligned(p, 16, "a load of 16 bytes");
+#endif
+    uint4 x = *(const uint4 *)p;
+    raw16 r = { { x.x, x.y, x.z, x.w } };
+
+    return r;
+}
+
+DEVICE void store_raw16(void *p, raw16 r)
+{
+#ifdef DPX_EMU
+    emu_check_aligned(p, 16, "a store of 16 bytes");
+#endif
+    *(uint4 *)p = make_uint4(r.word[0], r.word[1], r.word[2], r.word[3]);
+}
+
+/* 16 bytes of T's, widened. */
+template <typename T> struct vec { enum { N = 16 / sizeof(T) }; float v[N]; };
+
+DEVICE vec<float> load16(const float *p)
+{
+    raw16 r = load_raw16(p);
+    vec<float> x;
+
+    memcpy(x.v, r.word, sizeof x.v);
+    return x;
+}
+
+DEVICE vec<bf16> load16(const bf16 *p)
+{
+    raw16 r = load_raw16(p);
+    vec<bf16> x;
+
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        x.v[2 * i] = bf16x2_low(r.word[i]);
+        x.v[2 * i + 1] = bf16x2_high(r.word[i]);
+    }
+    return x;
+}
+
+DEVICE void store16(float *p, const vec<float> &x)
+{
+    raw16 r;
+
+    memcpy(r.word, x.v, sizeof r.word);
+    store_raw16(p, r);
+}
+
+DEVICE void store16(bf16 *p, const vec<bf16> &x)
+{
+    raw16 r;
+
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        r.word[i] = floats_to_bf16x2(x.v[2 * i], x.v[2 * i + 1]);
+    store_raw16(p, r);
+}
+
+/* ---- sums and maxima: every thread gets the result, the same on every run ---- */
+
+enum { WARP = 32, FULL_WARP = -1 };     /* the mask of all lanes */
+
+DEVICE int lane_of() { return (int)(threadIdx.x % WARP); }
+DEVICE int warp_of() { return (int)(threadIdx.x / WARP); }
+
+/* float, double, int, unsigned */
+template <typename T> DEVICE T warp_sum(T x)
+{
+#pragma unroll
+    for (int apart = WARP / 2; apart; apart /= 2)
+        x += __shfl_xor_sync((unsigned)FULL_WARP, x, apart);
+    return x;
+}
+
+/* NaN is lost, as by fmaxf(). */
+DEVICE float warp_max(float x)
+{
+#pragma unroll
+    for (int apart = WARP / 2; apart; apart /= 2)
+        x = fmaxf(x, __shfl_xor_sync((unsigned)FULL_WARP, x, apart));
+    return x;
+}
+
+/* `buffer`: 32 elements of shared memory that all threads pass alike.  It may be used again
+ * right after, for the next sum too: both functions end with a barrier. */
+template <typename T> DEVICE T block_sum(T x, T *buffer)
+{
+    int lane = lane_of(), warps = (int)(blockDim.x / WARP);
+
+    x = warp_sum(x);
+    if (lane == 0)
+        buffer[warp_of()] = x;
+    __syncthreads();
+    x = warp_sum(lane < warps ? buffer[lane] : (T)0);
+    __syncthreads();
+    return x;
+}
+
+DEVICE float block_max(float x, float *buffer)
+{
+    int lane = lane_of(), warps = (int)(blockDim.x / WARP);
+
+    x = warp_max(x);
+    if (lane == 0)
+        buffer[warp_of()] = x;
+    __syncthreads();
+    x = warp_max(lane < warps ? buffer[lane] : -INFINITY);
+    __syncthreads();
+    return x;
+}
+
+/* ---- tensor cores and what feeds them: PTX ISA 9.7.14 (mma, ldmatrix), 9.7.9.25 (cp.async) ----
+ *
+ * Fragments of lane t, g = t/4, c = 2 (t%4); a word is two bf16, the lower half first:
+ *     a[0] = A[g][c, c+1]    a[1] = A[g+8][c, c+1]    a[2] = A[g][c+8, c+9]    a[3] = A[g+8][c+8, c+9]
+ *     b[0] = B[c, c+1][g]    b[1] = B[c+8, c+9][g]
+ *     d[0] = D[g][c]    d[1] = D[g][c+1]    d[2] = D[g+8][c]    d[3] = D[g+8][c+1] */
+
+/* D[16, 8] += A[16, 16] B[16, 8] */
+DEVICE void mma_bf16_16816(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+#ifdef DPX_EMU
+    emu_mma_bf16_16816(d, a, b);
+#else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+/* Four 8 x 8 matrices of 16-bit elements in shared memory: lane t names row t%8 of matrix t/8,
+ * 8 elements aligned to 16 bytes.  r[i] = matrix i's [t/4][2 (t%4), 2 (t%4) + 1]. */
+DEVICE void ldmatrix_x4(uint32_t r[4], const void *row)
+{
+#ifdef DPX_EMU
+    emu_ldmatrix_x4(r, row, false);
+#else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(row))
+                 : "memory");
+#endif
+}
+
+/* r[i] = matrix i's [2 (t%4), 2 (t%4) + 1][t/4] */
+DEVICE void ldmatrix_x4_trans(uint32_t r[4], const void *row)
+{
+#ifdef DPX_EMU
+    emu_ldmatrix_x4(r, row, true);
+#else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(row))
+                 : "memory");
+#endif
+}
+
+/* Starts copying 16 aligned bytes to shared memory, zeros unless `there` (`from` is not read
+ * then, but must be an address of device memory).  They are there for the thread itself after
+ * cp_async_wait, for the block after a barrier that follows. */
+DEVICE void cp_async_16_if(void *shared, const void *from, bool there)
+{
+#ifdef DPX_EMU
+    emu_cp_async_16(shared, from, there);
+#else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 : : "r"((uint32_t)__cvta_generic_to_shared(shared)), "l"(__cvta_generic_to_global(from)),
+                     "r"(there ? 16 : 0)
+                 : "memory");
+#endif
+}
+
+DEVICE void cp_async_16(void *shared, const void *from)
+{
+#ifdef DPX_EMU
+    emu_cp_async_16(shared, from, true);
+#else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 : : "r"((uint32_t)__cvta_generic_to_shared(shared)), "l"(__cvta_generic_to_global(from))
+                 : "memory");
+#endif
+}
+
+/* What this thread started since the last commit becomes a group. */
+DEVICE void cp_async_commit()
+{
+#ifdef DPX_EMU
+    emu_cp_async_commit();
+#else
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/* Waits until all groups but the last N are there. */
+template <int N> DEVICE void cp_async_wait()
+{
+#ifdef DPX_EMU
+    emu_cp_async_wait(N);
+#else
+    asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory");
+#endif
+}
+
+/* ---- dropout: the bits of exec/kernels_simd.h ---- */
+
+DEVICE uint64_t drop_hash(uint64_t seed, uint64_t i)
+{
+    uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15;
+
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+/* x as dropout leaves element i. */
+DEVICE float dropped(const launch_drop &d, uint64_t i, float x)
+{
+    return (uint32_t)(drop_hash(d.seed, i) >> 32) < d.limit ? 0.0f : d.keep * x;
+}
+
+#endif

@@ -1,0 +1,402 @@
+/* Kernels that read an array and write an array: as fast as memory, so each element is read once and
+ * written once, 16 bytes a thread where that is possible. */
+#include "exec/cuda/pack.cuh"
+
+#include <math.h>
+
+#include "model/transformer.h"
+
+enum { THREADS = 256, MOST_BLOCKS = 1 << 22 };
+
+/* This thread's first pack of W, and from one to its next: grids are as large as the array, up to a limit. */
+#define FOR_PACKS(W, i, n) \
+    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * (W); i < (n); \
+         i += (int64_t)gridDim.x * THREADS * (W))
+
+static unsigned blocks_of(int64_t n, int w) { return blocks_for(n, (int64_t)THREADS * w, MOST_BLOCKS); }
+
+/* ---- activations: f(x) and f'(x), as kernels_simd_body.h ---- */
+
+#define SQRT_HALF       0.707106781f
+#define ONE_BY_ROOT_2PI 0.398942280f
+#define GELU_LINEAR     1.595769122f            /* 2 sqrt(2/pi) */
+#define GELU_CUBIC      0.0713548163f           /* 0.044715 of it */
+
+/* e^-x may be infinite: then 0, as it should be. */
+DEVICE float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
+
+/* (1 + tanh z)/2 is the sigmoid of 2z, without its cancellation. */
+DEVICE float tanh_gate(float x)
+{
+    return sigmoid(x * fmaf(GELU_CUBIC * x, x, GELU_LINEAR));
+}
+
+template <int ACT> DEVICE float act_of(float x)
+{
+    if constexpr (ACT == ACT_GELU)
+        return 0.5f * x * (1.0f + erff(SQRT_HALF * x));
+    else if constexpr (ACT == ACT_GELU_TANH)
+        return x * tanh_gate(x);
+    else if constexpr (ACT == ACT_RELU)
+        return x > 0.0f ? x : 0.0f * x;         /* NaN stays NaN */
+    else
+        return x * sigmoid(x);
+}
+
+template <int ACT> DEVICE float act_slope(float x)
+{
+    if constexpr (ACT == ACT_GELU) {
+        return 0.5f * (1.0f + erff(SQRT_HALF * x)) + x * ONE_BY_ROOT_2PI * expf(-0.5f * x * x);
+    } else if constexpr (ACT == ACT_GELU_TANH) {
+        float s = tanh_gate(x);
+        return s + x * s * (1.0f - s) * fmaf(3.0f * GELU_CUBIC * x, x, GELU_LINEAR);
+    } else if constexpr (ACT == ACT_RELU) {
+        return x > 0.0f ? 1.0f : 0.0f;
+    } else {
+        float s = sigmoid(x);
+        return s + x * s * (1.0f - s);
+    }
+}
+
+template <typename T, int W, int ACT>
+__global__ void __launch_bounds__(THREADS) act_forward(int64_t n, const T *gate, const T *up, T *product)
+{
+    FOR_PACKS(W, i, n) {
+        float g[W], u[W];
+        load<W>(up + i, n - i, u);
+        if (gate) {
+            load<W>(gate + i, n - i, g);
+#pragma unroll
+            for (int j = 0; j < W; j++)
+                u[j] *= act_of<ACT>(g[j]);
+        } else {
+#pragma unroll
+            for (int j = 0; j < W; j++)
+                u[j] = act_of<ACT>(u[j]);
+        }
+        store<W>(product + i, n - i, u);
+    }
+}
+
+template <typename T, int W, int ACT>
+__global__ void __launch_bounds__(THREADS) act_backward(int64_t n, const T *gate, const T *up, T *du,
+                                                        T *dgate)
+{
+    FOR_PACKS(W, i, n) {
+        float g[W], u[W], d[W];
+        load<W>(up + i, n - i, u);
+        load<W>(du + i, n - i, d);
+        if (gate) {
+            load<W>(gate + i, n - i, g);
+#pragma unroll
+            for (int j = 0; j < W; j++) {
+                u[j] *= d[j] * act_slope<ACT>(g[j]);
+                d[j] *= act_of<ACT>(g[j]);
+            }
+            store<W>(dgate + i, n - i, u);
+        } else {
+#pragma unroll
+            for (int j = 0; j < W; j++)
+                d[j] *= act_slope<ACT>(u[j]);
+        }
+        store<W>(du + i, n - i, d);
+    }
+}
+
+template <typename T, int W, int ACT>
+static int activate(int64_t n, const void *gate, const void *up, void *product, cudaStream_t s)
+{
+    LAUNCH((act_forward<T, W, ACT>), blocks_of(n, W), THREADS, 0, s, n, (const T *)gate, (const T *)up,
+           (T *)product);
+    return cuda_launched("activation");
+}
+
+template <typename T, int W, int ACT>
+static int activate_back(int64_t n, const void *gate, const void *up, void *du, void *dgate, cudaStream_t s)
+{
+    LAUNCH((act_backward<T, W, ACT>), blocks_of(n, W), THREADS, 0, s, n, (const T *)gate, (const T *)up,
+           (T *)du, (T *)dgate);
+    return cuda_launched("activation backward");
+}
+
+/* f<T, W, ACT>(...) of the activation and the alignment. */
+#define BY_ACT(act, f, T, W, ...) \
+    ((act) == ACT_GELU      ? f<T, W, ACT_GELU>(__VA_ARGS__) : \
+     (act) == ACT_GELU_TANH ? f<T, W, ACT_GELU_TANH>(__VA_ARGS__) : \
+     (act) == ACT_RELU      ? f<T, W, ACT_RELU>(__VA_ARGS__) : \
+     (act) == ACT_SILU      ? f<T, W, ACT_SILU>(__VA_ARGS__) : (int)cudaErrorInvalidValue)
+
+extern "C" int elements_activation(int act, int64_t n, const void *gate, const void *up, void *product,
+                                   enum dtype at, struct CUstream_st *s)
+{
+    bool wide = aligned_16(gate) && aligned_16(up) && aligned_16(product);
+
+    if (n <= 0)
+        return 0;
+    if (at == DT_FP32)
+        return wide ? BY_ACT(act, activate, float, 4, n, gate, up, product, s)
+                    : BY_ACT(act, activate, float, 1, n, gate, up, product, s);
+    return wide ? BY_ACT(act, activate, bf16, 8, n, gate, up, product, s)
+                : BY_ACT(act, activate, bf16, 1, n, gate, up, product, s);
+}
+
+extern "C" int elements_activation_back(int act, int64_t n, const void *gate, const void *up, void *du,
+                                        void *dgate, enum dtype at, struct CUstream_st *s)
+{
+    bool wide = aligned_16(gate) && aligned_16(up) && aligned_16(du) && aligned_16(dgate);
+
+    if (n <= 0)
+        return 0;
+    if (at == DT_FP32)
+        return wide ? BY_ACT(act, activate_back, float, 4, n, gate, up, du, dgate, s)
+                    : BY_ACT(act, activate_back, float, 1, n, gate, up, du, dgate, s);
+    return wide ? BY_ACT(act, activate_back, bf16, 8, n, gate, up, du, dgate, s)
+                : BY_ACT(act, activate_back, bf16, 1, n, gate, up, du, dgate, s);
+}
+
+/* ---- copy ---- */
+
+template <typename D, typename S, int W>
+__global__ void __launch_bounds__(THREADS) copy_array(int64_t n, D *dst, const S *src, float scale, bool add)
+{
+    FOR_PACKS(W, i, n) {
+        float x[W], y[W];
+        load<W>(src + i, n - i, x);
+        if (add)
+            load<W>(dst + i, n - i, y);
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            x[j] = add ? y[j] + __fmul_rn(scale, x[j]) : __fmul_rn(scale, x[j]);
+        store<W>(dst + i, n - i, x);
+    }
+}
+
+template <typename D, typename S, int W>
+static int copied(int64_t n, void *dst, const void *src, float scale, bool add, cudaStream_t s)
+{
+    LAUNCH((copy_array<D, S, W>), blocks_of(n, W), THREADS, 0, s, n, (D *)dst, (const S *)src, scale, add);
+    return cuda_launched("copy");
+}
+
+extern "C" int elements_copy(int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st, float scale,
+                             bool add, struct CUstream_st *s)
+{
+    bool wide = aligned_16(dst) && aligned_16(src), same = dt == st;
+    size_t bytes = (size_t)n * (dt == DT_FP32 ? 4 : 2);
+
+    if (n <= 0 || (same && dst == src && scale == 1 && !add))
+        return 0;
+    if (same && scale == 1 && !add)
+        return (int)cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, s);
+    if (dt == DT_FP32 && st == DT_FP32)
+        return wide ? copied<float, float, 4>(n, dst, src, scale, add, s)
+                    : copied<float, float, 1>(n, dst, src, scale, add, s);
+    if (dt == DT_FP32)
+        return wide ? copied<float, bf16, 8>(n, dst, src, scale, add, s)
+                    : copied<float, bf16, 1>(n, dst, src, scale, add, s);
+    if (st == DT_FP32)
+        return wide ? copied<bf16, float, 8>(n, dst, src, scale, add, s)
+                    : copied<bf16, float, 1>(n, dst, src, scale, add, s);
+    return wide ? copied<bf16, bf16, 8>(n, dst, src, scale, add, s)
+                : copied<bf16, bf16, 1>(n, dst, src, scale, add, s);
+}
+
+/* ---- dropout ---- */
+
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) drop_array(int64_t n, T *dx, struct cuda_drop d)
+{
+    FOR_PACKS(W, i, n) {
+        float x[W];
+        load<W>(dx + i, n - i, x);
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            x[j] = dropped(d, i + j, x[j]);
+        store<W>(dx + i, n - i, x);
+    }
+}
+
+template <typename T, int W> static int drop(int64_t n, void *dx, struct cuda_drop d, cudaStream_t s)
+{
+    LAUNCH((drop_array<T, W>), blocks_of(n, W), THREADS, 0, s, n, (T *)dx, d);
+    return cuda_launched("dropout");
+}
+
+extern "C" int elements_dropout(int64_t n, void *dx, enum dtype at, struct cuda_drop d, struct CUstream_st *s)
+{
+    bool wide = aligned_16(dx);
+
+    if (n <= 0 || !d.limit)
+        return 0;
+    if (at == DT_FP32)
+        return wide ? drop<float, 4>(n, dx, d, s) : drop<float, 1>(n, dx, d, s);
+    return wide ? drop<bf16, 8>(n, dx, d, s) : drop<bf16, 1>(n, dx, d, s);
+}
+
+/* ---- what follows a matrix product ---- */
+
+template <typename T> struct residual_args {
+    int64_t rows, cols, ldx, ldr, ldy;
+    const T *x, *residual;
+    const void *bias;
+    enum dtype wt;
+    T *y;
+    struct cuda_drop drop;
+};
+
+/* A row is a block's: no division finds the row of an element. */
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) add_residual(struct residual_args<T> a)
+{
+    for (int64_t r = blockIdx.x; r < a.rows; r += gridDim.x)
+        for (int64_t c = (int64_t)threadIdx.x * W; c < a.cols; c += (int64_t)blockDim.x * W) {
+            float x[W], more[W];
+            load<W>(a.x + r * a.ldx + c, a.cols - c, x);
+            if (a.bias) {
+                load_as<W>(a.wt, a.bias, c, a.cols - c, more);
+#pragma unroll
+                for (int j = 0; j < W; j++)
+                    x[j] += more[j];
+            }
+            if (a.drop.limit) {
+#pragma unroll
+                for (int j = 0; j < W; j++)
+                    x[j] = dropped(a.drop, r * a.cols + c + j, x[j]);
+            }
+            if (a.residual) {
+                load<W>(a.residual + r * a.ldr + c, a.cols - c, more);
+#pragma unroll
+                for (int j = 0; j < W; j++)
+                    x[j] += more[j];
+            }
+            store<W>(a.y + r * a.ldy + c, a.cols - c, x);
+        }
+}
+
+/* Whether all rows start where packs of w may. */
+static bool rows_at(const void *x, int64_t ld, enum dtype t, int w) { return takes(x, t, w) && ld % w == 0; }
+
+template <typename T, int W> static int residual_launch(const struct residual_args<T> &a, cudaStream_t s)
+{
+    int64_t packs = (a.cols + W - 1) / W;
+    unsigned threads = packs < THREADS ? ((unsigned)packs + 31) / 32 * 32 : (unsigned)THREADS;
+
+    LAUNCH((add_residual<T, W>), blocks_for(a.rows, 1, MOST_BLOCKS), threads, 0, s, a);
+    return cuda_launched("residual");
+}
+
+template <typename T, int W>
+static int residual_of(struct residual_args<T> a, enum dtype at, cudaStream_t s)
+{
+    if (rows_at(a.x, a.ldx, at, W) && rows_at(a.y, a.ldy, at, W) &&
+        (!a.residual || rows_at(a.residual, a.ldr, at, W)) && (!a.bias || takes(a.bias, a.wt, W)))
+        return residual_launch<T, W>(a, s);
+    return residual_launch<T, 1>(a, s);
+}
+
+extern "C" int elements_residual(int64_t rows, int64_t cols, const void *x, int64_t ldx, const void *bias,
+                                 enum dtype wt, const void *residual, int64_t ldr, void *y, int64_t ldy,
+                                 enum dtype at, struct cuda_drop d, struct CUstream_st *s)
+{
+    if (rows <= 0 || cols <= 0)
+        return 0;
+    if (at == DT_FP32)
+        return residual_of<float, 4>({ rows, cols, ldx, ldr, ldy, (const float *)x, (const float *)residual,
+                                       bias, wt, (float *)y, d }, at, s);
+    return residual_of<bf16, 8>({ rows, cols, ldx, ldr, ldy, (const bf16 *)x, (const bf16 *)residual,
+                                  bias, wt, (bf16 *)y, d }, at, s);
+}
+
+/* ---- AdamW ---- */
+
+/* 48 of 52 bytes and a head: kernel parameters may be 4 KiB. */
+enum { STEPS = 48, STEP_SPAN = THREADS * 4 * 4 };       /* elements a block: four packs a thread */
+
+template <int K> struct step_list {
+    int count;
+    enum dtype gt, ot;
+    struct cuda_rates r;
+    int first[K];
+    bool wide[K];
+    struct cuda_step of[K];
+};
+
+/* kernels_simd_body.h's adamw_lanes() */
+DEVICE void adamw_one(const struct cuda_rates &r, float &p, float &m, float &v, float g)
+{
+    g = __fmul_rn(r.scale, g);
+    m += __fmul_rn(r.keep1, g - m);
+    v = __fmul_rn(r.b2, v) + __fmul_rn(r.keep2, __fmul_rn(g, g));
+    p = __fmul_rn(r.decay, p) - __fmul_rn(r.step_size, m / (__fmul_rn(__fsqrt_rn(v), r.root) + r.eps));
+}
+
+template <int W> DEVICE void adamw_packs(const struct cuda_rates &r, const struct cuda_step &a, enum dtype gt,
+                                            enum dtype ot, int64_t from, int64_t to)
+{
+    for (int64_t i = from + (int64_t)threadIdx.x * W; i < to; i += THREADS * W) {
+        float p[W], m[W], v[W], g[W];
+        load<W>(a.p + i, to - i, p);
+        load<W>(a.m + i, to - i, m);
+        load<W>(a.v + i, to - i, v);
+        load_as<W>(gt, a.g, i, to - i, g);
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            adamw_one(r, p[j], m[j], v[j], g[j]);
+        store<W>(a.p + i, to - i, p);
+        store<W>(a.m + i, to - i, m);
+        store<W>(a.v + i, to - i, v);
+        if (a.out)
+            store_as<W>(ot, a.out, i, to - i, p);
+    }
+}
+
+template <int K> __global__ void __launch_bounds__(THREADS) adamw_steps(const GRID_CONSTANT step_list<K> l)
+{
+    int which = array_of(l.first, l.count, (int)blockIdx.x);
+    const struct cuda_step &a = l.of[which];
+    int64_t from = ((int64_t)blockIdx.x - l.first[which]) * STEP_SPAN;
+    int64_t to = a.n - from < STEP_SPAN ? a.n : from + STEP_SPAN;
+
+    if (l.wide[which])
+        adamw_packs<4>(l.r, a, l.gt, l.ot, from, to);
+    else
+        adamw_packs<1>(l.r, a, l.gt, l.ot, from, to);
+}
+
+/* Up to K of them. */
+template <int K>
+static int adamw_list(int count, const struct cuda_step *steps, enum dtype gt, enum dtype ot,
+                      const struct cuda_rates &rates, cudaStream_t s)
+{
+    step_list<K> l = {};
+    int64_t blocks = 0;
+
+    static_assert(sizeof l <= 4096, "kernel parameters of every CUDA");
+    l.count = count, l.gt = gt, l.ot = ot, l.r = rates;
+    for (int i = 0; i < count; i++) {
+        const struct cuda_step *a = &steps[i];
+        l.first[i] = (int)blocks;
+        l.of[i] = *a;
+        l.wide[i] = takes(a->p, DT_FP32, 4) && takes(a->m, DT_FP32, 4) && takes(a->v, DT_FP32, 4) &&
+                    takes(a->g, gt, 4) && (!a->out || takes(a->out, ot, 4));
+        blocks += a->n > 0 ? (a->n + STEP_SPAN - 1) / STEP_SPAN : 0;
+    }
+    if (blocks > INT32_MAX)
+        return (int)cudaErrorInvalidValue;      /* 2^43 parameters */
+    if (!blocks)
+        return 0;
+    LAUNCH((adamw_steps<K>), (unsigned)blocks, THREADS, 0, s, l);
+    return cuda_launched("adamw");
+}
+
+extern "C" int elements_adamw(int count, const struct cuda_step *steps, enum dtype gt, enum dtype ot,
+                              struct cuda_rates rates, struct CUstream_st *s)
+{
+    int rc = 0;
+
+    if (count == 1)
+        return adamw_list<1>(count, steps, gt, ot, rates, s);
+    for (int i = 0; i < count && !rc; i += STEPS)
+        rc = adamw_list<STEPS>(count - i < STEPS ? count - i : STEPS, steps + i, gt, ot, rates, s);
+    return rc;
+}

@@ -1,0 +1,266 @@
+/* kernels.h's table for a stream of a CUDA device: checks what the kernels trust, and queues. */
+#include "exec/cuda/kernels_cuda_internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "exec/cuda/attention.h"
+#include "exec/cuda/rows.h"
+#include "model/fail.h"
+
+/* ---- rows ---- */
+
+/* Calls of the other streams need no workspace; these do. */
+static void *scratch(struct kernels *k, int64_t bytes, const char *what)
+{
+    struct cut c = kernels_cut(k);
+
+    return kernels_take(&c, bytes, what);
+}
+
+/* Without the vocabulary's size only negative ids are told from tokens. */
+static int embed(struct kernels *k, int64_t n, int64_t h, const int32_t *ids, const void *table,
+                 enum dtype wt, void *x, enum dtype at)
+{
+    return CUDA_OK(rows_embed(n, h, INT32_MAX, ids, table, wt, x, at, cuda_stream_of(k)));
+}
+
+static int embed_positions(struct kernels *k, int64_t n, int64_t h, int64_t seq, const void *table,
+                           enum dtype wt, void *x, enum dtype at, const struct dropout *d)
+{
+    return CUDA_OK(rows_embed_positions(n, h, seq, table, wt, x, at, cuda_drop(d), cuda_stream_of(k)));
+}
+
+static int embed_back(struct kernels *k, int64_t n, int64_t h, int64_t vocab, const int32_t *ids,
+                      const void *dx, enum dtype at, void *dtable, enum dtype gt, enum grad_into into)
+{
+    void *w = scratch(k, rows_embed_workspace(n, h, vocab), "embedding's gradient");
+
+    return w ? CUDA_OK(rows_embed_back(n, h, vocab, ids, dx, at, dtable, gt, into == GRAD_ADD, w,
+                                       cuda_stream_of(k))) : -1;
+}
+
+static int embed_positions_back(struct kernels *k, int64_t n, int64_t h, int64_t seq, int64_t rows,
+                                const void *dx, enum dtype at, void *dtable, enum dtype gt,
+                                enum grad_into into)
+{
+    return CUDA_OK(rows_embed_positions_back(n, h, seq, rows, dx, at, dtable, gt, into == GRAD_ADD,
+                                             cuda_stream_of(k)));
+}
+
+static int norm(struct kernels *k, enum norm_kind kind, int64_t n, int64_t h, double eps, const void *x,
+                const void *w, const void *b, enum dtype wt, void *y, enum dtype at, float *stats)
+{
+    return CUDA_OK(rows_norm(kind == NORM_LAYER, n, h, eps, x, w, b, wt, y, at, stats, cuda_stream_of(k)));
+}
+
+static int norm_back(struct kernels *k, enum norm_kind kind, int64_t n, int64_t h, const void *dy,
+                     const void *x, const void *w, enum dtype wt, const float *stats, enum dtype at,
+                     void *dx, bool add, void *dw, void *db, enum dtype gt, enum grad_into into)
+{
+    void *part = dw || db ? scratch(k, rows_norm_workspace(n, h), "norm's gradients") : NULL;
+
+    if ((dw || db) && !part)
+        return -1;
+    return CUDA_OK(rows_norm_back(kind == NORM_LAYER, n, h, dy, x, w, wt, stats, at, dx, add, dw, db, gt,
+                                  into == GRAD_ADD, part, cuda_stream_of(k)));
+}
+
+static int cross_entropy(struct kernels *k, int64_t n, int64_t vocab, void *logits, enum dtype at,
+                         const int32_t *labels, float *losses, double scale)
+{
+    return CUDA_OK(rows_cross_entropy(n, vocab, logits, at, labels, losses, (float)scale, cuda_stream_of(k)));
+}
+
+/* ---- attention ---- */
+
+static int check_attention(const struct attention *a)
+{
+    if (a->batch < 1 || a->seq < 1 || a->kv_heads < 1 || a->heads < 1 || a->heads % a->kv_heads ||
+        a->ld < (a->heads + 2 * a->kv_heads) * a->dim)
+        return fail("attention of %" PRId64 " samples of %" PRId64 " tokens, %" PRId64 " heads on %" PRId64
+                    " of %" PRId64 " elements, in rows of %" PRId64, a->batch, a->seq, a->heads, a->kv_heads,
+                    a->dim, a->ld);
+    if (a->dim < 1 || a->dim > ATTENTION_DIM)
+        return fail("attention: heads of %" PRId64 " elements, %d is the most on CUDA", a->dim,
+                    ATTENTION_DIM);
+    return 0;
+}
+
+static struct launch_attention attention_of(const struct attention *a)
+{
+    struct cuda_drop d = cuda_drop(&a->drop);
+
+    return (struct launch_attention){
+        .batch = a->batch, .seq = a->seq, .heads = a->heads, .kv_heads = a->kv_heads, .dim = a->dim,
+        .ld = a->ld, .scale = (float)a->scale, .at = a->at == DT_BF16 ? LAUNCH_BF16 : LAUNCH_FP32,
+        .drop = { d.seed, d.limit, d.keep },
+    };
+}
+
+static int rotary(struct kernels *k, const struct attention *a, int64_t rot, const float *inv_freq, void *qkv,
+                  bool inverse)
+{
+    struct launch_attention c = attention_of(a);
+
+    if (rot % 2 || rot < 0 || rot > a->dim)
+        return fail("rotary: %" PRId64 " of %" PRId64 " elements of a head", rot, a->dim);
+    return CUDA_OK(attention_rotary(&c, rot, inv_freq, qkv, inverse, cuda_stream_of(k)));
+}
+
+static int attention(struct kernels *k, const struct attention *a, const void *qkv, void *o, float *lse)
+{
+    struct launch_attention c = attention_of(a);
+
+    return check_attention(a) < 0 ? -1 : CUDA_OK(attention_forward(&c, qkv, o, lse, cuda_stream_of(k)));
+}
+
+static int attention_back(struct kernels *k, const struct attention *a, const void *qkv, const void *o,
+                          const float *lse, const void *dout, float *delta, void *dqkv)
+{
+    struct launch_attention c = attention_of(a);
+
+    return check_attention(a) < 0 ? -1 : CUDA_OK(attention_backward(&c, qkv, o, lse, dout, delta, dqkv,
+                                                                    cuda_stream_of(k)));
+}
+
+/* ---- elements ---- */
+
+static int dropout_back(struct kernels *k, int64_t count, void *dx, enum dtype at, const struct dropout *d)
+{
+    return CUDA_OK(elements_dropout(count, dx, at, cuda_drop(d), cuda_stream_of(k)));
+}
+
+static int activation(struct kernels *k, enum activation act, int64_t count, const void *gate, const void *up,
+                      void *product, enum dtype at)
+{
+    return CUDA_OK(elements_activation((int)act, count, gate, up, product, at, cuda_stream_of(k)));
+}
+
+static int activation_back(struct kernels *k, enum activation act, int64_t count, const void *gate,
+                           const void *up, void *du, void *dgate, enum dtype at)
+{
+    return CUDA_OK(elements_activation_back((int)act, count, gate, up, du, dgate, at, cuda_stream_of(k)));
+}
+
+/* The rates as kernels_host.c rounds them. */
+static int adamw(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, float *v,
+                 const void *g, enum dtype gt, void *out, enum dtype ot)
+{
+    double t = (double)a->step;
+    struct cuda_rates r = {
+        .decay = (float)(1 - a->lr * a->weight_decay),
+        .keep1 = (float)(1 - a->beta1), .b2 = (float)a->beta2, .keep2 = (float)(1 - a->beta2),
+        .step_size = (float)(a->lr / (1 - pow(a->beta1, t))),
+        .root = (float)(1 / sqrt(1 - pow(a->beta2, t))),
+        .eps = (float)a->eps, .scale = (float)a->grad_scale,
+    };
+
+    return CUDA_OK(elements_adamw(1, &(struct cuda_step){ p, m, v, g, out, n }, gt, ot, r,
+                                  cuda_stream_of(k)));
+}
+
+static int copy(struct kernels *k, int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st,
+                double scale, bool add)
+{
+    return CUDA_OK(elements_copy(n, dst, dt, src, st, (float)scale, add, cuda_stream_of(k)));
+}
+
+/* ---- the table, opening ---- */
+
+static const struct kernel_ops cuda_kernel_ops = {
+    .name = "cuda",
+    .embed = embed, .embed_positions = embed_positions, .dropout_back = dropout_back,
+    .embed_back = embed_back, .embed_positions_back = embed_positions_back,
+    .norm = norm, .norm_back = norm_back,
+    .linear = cuda_linear, .linear_dw = cuda_linear_dw, .linear_dx = cuda_linear_dx,
+    .rotary = rotary, .attention = attention, .attention_back = attention_back,
+    .activation = activation, .activation_back = activation_back, .cross_entropy = cross_entropy,
+    .adamw = adamw, .copy = copy,
+    .sum_squares = cuda_sum_squares, .sum = cuda_sum, .not_finite = cuda_not_finite,
+    .exact_squares = cuda_exact_squares, .finish = cuda_finish,
+    .zero = cuda_zero, .upload = cuda_upload, .download = cuda_download, .load = cuda_load,
+};
+
+static void close_cuda(struct kernels *k)
+{
+    struct kernels_cuda *c = cuda_kernels(k);
+
+    cuda_host_close(c);
+    gemm_cuda_close(c->gemm);
+    free(c);
+}
+
+/* The products' workspace, and theirs who come after: each needs an address of 256 bytes. */
+static int open_products(struct kernels *k, void *workspace, int64_t bytes)
+{
+    struct kernels_cuda *c = cuda_kernels(k);
+
+    if (bytes < GEMM_CUDA_WORKSPACE)
+        return fail("kernels on CUDA: a workspace of %" PRId64 " bytes, cuBLASLt alone takes %d", bytes,
+                    (int)GEMM_CUDA_WORKSPACE);
+    k->workspace = (char *)workspace + GEMM_CUDA_WORKSPACE;
+    k->bytes = bytes - GEMM_CUDA_WORKSPACE;
+    c->gemm = gemm_cuda_open(c->stream, workspace, GEMM_CUDA_WORKSPACE);
+    return c->gemm ? 0 : -1;
+}
+
+static void name_kernels(struct kernels *k)
+{
+    char products[24];
+
+    gemm_cuda_name(products, sizeof products);
+    snprintf(k->name, sizeof k->name, "cuda: %.28s, %s", device_name(cuda_kernels(k)->device), products);
+    k->ops.name = k->name;
+}
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+int64_t kernels_cuda_workspace(const struct kernels_cuda_need *need)
+{
+    int64_t bytes = linear_cuda_workspace(need->widest, need->cast);
+
+    bytes = larger(bytes, rows_column_sums_workspace(need->n, need->widest));
+    bytes = larger(bytes, rows_norm_workspace(need->n, need->hidden));
+    bytes = larger(bytes, rows_embed_workspace(need->n, need->hidden, need->vocab));
+    return GEMM_CUDA_WORKSPACE + round_up(bytes, 256);
+}
+
+struct kernels *kernels_cuda_open(struct device *d, enum stream s, int threads, void *workspace,
+                                  int64_t bytes, bool reference)
+{
+    struct kernels *k;
+    struct kernels_cuda *c;
+
+    if (reference) {
+        fail("the reference kernels are for the host, not for %s", device_name(d));
+        return NULL;
+    }
+    k = calloc(1, sizeof *k);
+    c = calloc(1, sizeof *c);
+    if (!k || !c) {
+        free(k);
+        free(c);
+        fail("out of memory for the kernels");
+        return NULL;
+    }
+    *c = (struct kernels_cuda){ .device = d, .stream = device_cuda_stream(d, s) };
+    k->ops = cuda_kernel_ops;
+    k->simd = simd_best();
+    k->self = c;
+    k->close = close_cuda;
+    k->threads = threads;
+    name_kernels(k);
+    if (cuda_host_open(c) == 0 && (bytes == 0 || open_products(k, workspace, bytes) == 0))
+        return k;
+    kernels_close(k);
+    return NULL;
+}
+
+void kernels_cuda_tune(struct kernels *k, bool on)
+{
+    if (cuda_kernels(k)->gemm)
+        gemm_cuda_tune(cuda_kernels(k)->gemm, on);
+}

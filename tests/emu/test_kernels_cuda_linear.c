@@ -1,0 +1,306 @@
+/* Linear layers on the emulated device beside the reference.  cuBLASLt is emulated too: what is
+ * tested is which arrays are handed to it, how they are turned, cast, added and cut. */
+#include "tests/emu/device_check.h"
+
+#include "exec/cuda/gemm_cuda.h"
+#include "exec/cuda/kernels_cuda.h"
+
+struct layer {
+    struct linear l;
+    bool bias, residual, own, add;
+    struct dropout drop;
+};
+
+static enum dtype any_dtype(void) { return coin() ? DT_FP32 : DT_BF16; }
+
+static struct layer random_layer(int64_t most)
+{
+    struct layer y = { .bias = coin(), .residual = coin(), .own = coin(), .add = coin() };
+
+    y.l = (struct linear){ .n = random_int(1, most), .in = random_int(1, most), .out = random_int(1, most),
+                           .in_out = coin(), .at = any_dtype(), .wt = any_dtype(), .gt = any_dtype() };
+    y.l.ldx = y.l.in + (coin() ? random_int(1, 9) : 0);
+    y.l.ldy = y.l.out + (coin() ? random_int(1, 9) : 0);
+    if (random_int(0, 3) == 0)
+        y.drop = (struct dropout){ .p = 0.25, .key = random_bits(), .first = random_int(0, 99) };
+    return y;
+}
+
+/* bf16: sums that differ a little may round to neighbours, 2^-7 apart.  fp32: rounding of a
+ * sum of products of numbers up to 1, which grows with the sum's own size. */
+static double tolerance(enum dtype to) { return to == DT_BF16 ? 1.01 * 0x1p-7 : 1e-6; }
+
+static double size_of_sum(enum dtype to, int64_t terms) { return to == DT_BF16 ? 0.02 : sqrt((double)terms); }
+
+/* In bf16 a bias of fp32 is rounded, and so is a product before its dropout. */
+static double forward_size(const struct layer *y)
+{
+    const struct linear *l = &y->l;
+    double size = size_of_sum(l->at, l->in);
+
+    if (l->at == DT_BF16 && y->bias && l->wt != l->at)
+        size += 0.5;
+    if (l->at == DT_BF16 && y->drop.p > 0)
+        size += sqrt((double)l->in);
+    return size;
+}
+
+static struct array random_w(const struct layer *y) { return array_random(y->l.in * y->l.out, y->l.wt, 1); }
+
+static void check_forward(const struct layer *y)
+{
+    const struct linear *l = &y->l;
+    struct array x = array_random(l->n * l->ldx, l->at, 1), w = random_w(y);
+    struct array bias = array_random(l->out, l->wt, 1), r = array_random(l->n * l->ldy, l->at, 1);
+    struct array got = y->own && y->residual ? array_like(&r) : array_new(l->n * l->ldy, l->at);
+    struct array want = array_like(&got);
+    struct there dx = to_device(&x), dw = to_device(&w), db = to_device(&bias), dr = to_device(&r);
+    struct there dy = to_device(&got);
+    const void *from = y->residual ? y->own ? dy.x : dr.x : NULL;
+
+    OK(gpu.ops->linear(gpu.k, l, dx.x, dw.x, y->bias ? db.x : NULL, dy.x, from, &y->drop));
+    OK(gpu.ref->linear(gpu.ref_k, l, x.x, w.x, y->bias ? bias.x : NULL, want.x,
+                       y->residual ? y->own ? want.x : r.x : NULL, &y->drop));
+    from_device(&dy, &got);
+    assert_same("linear", &got, &want, tolerance(l->at), forward_size(y));
+    drop_device(&dx), drop_device(&dw), drop_device(&db), drop_device(&dr);
+    array_free(&x), array_free(&w), array_free(&bias), array_free(&r), array_free(&got), array_free(&want);
+}
+
+static void check_dx(const struct layer *y)
+{
+    const struct linear *l = &y->l;
+    struct array dy = array_random(l->n * l->ldy, l->at, 1), w = random_w(y);
+    struct array got = y->add ? array_random(l->n * l->ldx, l->at, 1) : array_new(l->n * l->ldx, l->at);
+    struct array want = array_like(&got);
+    struct there ddy = to_device(&dy), dw = to_device(&w), dx = to_device(&got);
+
+    OK(gpu.ops->linear_dx(gpu.k, l, ddy.x, dw.x, dx.x, y->add));
+    OK(gpu.ref->linear_dx(gpu.ref_k, l, dy.x, w.x, want.x, y->add));
+    from_device(&dx, &got);
+    assert_same("linear dx", &got, &want, tolerance(l->at), size_of_sum(l->at, l->out));
+    drop_device(&ddy), drop_device(&dw);
+    array_free(&dy), array_free(&w), array_free(&got), array_free(&want);
+}
+
+static void check_dw(const struct layer *y)
+{
+    const struct linear *l = &y->l;
+    enum grad_into into = y->add ? GRAD_ADD : GRAD_SET;
+    struct array x = array_random(l->n * l->ldx, l->at, 1), dy = array_random(l->n * l->ldy, l->at, 1);
+    struct array got = y->add ? array_random(l->in * l->out, l->gt, 1) : array_new(l->in * l->out, l->gt);
+    struct array db = y->add ? array_random(l->out, l->gt, 1) : array_new(l->out, l->gt);
+    struct array want = array_like(&got), want_db = array_like(&db);
+    struct there dx = to_device(&x), ddy = to_device(&dy), dw = to_device(&got), ddb = to_device(&db);
+    /* Rounded to fp32 on its way to bf16. */
+    double tol = tolerance(l->gt);
+
+    OK(gpu.ops->linear_dw(gpu.k, l, dx.x, ddy.x, dw.x, y->bias ? ddb.x : NULL, into));
+    OK(gpu.ref->linear_dw(gpu.ref_k, l, x.x, dy.x, want.x, y->bias ? want_db.x : NULL, into));
+    from_device(&dw, &got), from_device(&ddb, &db);
+    assert_same("linear dw", &got, &want, tol, size_of_sum(l->gt, l->n));
+    assert_same("linear db", &db, &want_db, tol, size_of_sum(l->gt, l->n));
+    drop_device(&dx), drop_device(&ddy);
+    array_free(&x), array_free(&dy), array_free(&got), array_free(&db);
+    array_free(&want), array_free(&want_db);
+}
+
+static void check_layer(const struct layer *y)
+{
+    check_forward(y);
+    check_dx(y);
+    check_dw(y);
+}
+
+static void random_layers_equal_the_reference(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 90; i++) {
+        struct layer y = random_layer(i < 20 ? 4 : 60);
+        check_layer(&y);
+    }
+}
+
+/* All dtypes of activations, weights and gradients, both layouts, set and add. */
+static void every_kind_of_layer_equals_the_reference(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 64; i++) {
+        struct layer y = random_layer(4);
+        y.l = (struct linear){ .n = 16, .in = 24, .out = 8 + 8 * (i % 3), .in_out = i & 1, .ldx = 24,
+                               .at = i & 2 ? DT_BF16 : DT_FP32, .wt = i & 4 ? DT_BF16 : DT_FP32,
+                               .gt = i & 8 ? DT_BF16 : DT_FP32 };
+        y.l.ldy = y.l.out + (i & 16 ? 8 : 0);
+        y.add = i & 32;
+        check_layer(&y);
+    }
+}
+
+/* As exec/test_kernels_linear.c has them. */
+static void large_layers_equal_the_reference(void **state)
+{
+    static const int64_t shape[][3] = { { 530, 40, 130 }, { 40, 1030, 130 }, { 130, 530, 40 },
+                                        { 5, 4100, 70 }, { 70, 5, 4100 }, { 3, 600, 700 } };
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        struct layer y = random_layer(4);
+        y.l.n = shape[i][0], y.l.in = shape[i][1], y.l.out = shape[i][2];
+        y.l.ldx = y.l.in + (i % 2 ? 3 : 0), y.l.ldy = y.l.out + (i / 2 % 2 ? 5 : 0);
+        y.drop.p = 0;
+        check_layer(&y);
+    }
+}
+
+/* 4 MiB of fp32 are 1048 rows of 1000. */
+static void dropout_over_several_strips_equals_the_reference(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct layer y = { .bias = true, .residual = true, .own = true,
+                           .drop = { .p = 0.3, .key = 77, .first = 12345 } };
+        y.l = (struct linear){ 1100 * (i + 1), 5, 1000, true, DT_FP32, DT_FP32, DT_FP32, 5, 1003 };
+        y.l.at = i ? DT_BF16 : DT_FP32;
+        check_forward(&y);
+    }
+}
+
+static void gradients_over_several_strips_equal_the_reference(void **state)
+{
+    struct layer y = { .bias = true, .add = true };
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        y.l = (struct linear){ 3, 1100, 1000, i, DT_FP32, DT_FP32, DT_BF16, 1100, 1000 };
+        check_dw(&y);
+    }
+}
+
+static void a_layer_is_the_same_on_every_run(void **state)
+{
+    struct linear l = { 300, 70, 90, true, DT_FP32, DT_FP32, DT_FP32, 70, 90 };
+    struct array x = array_random(l.n * l.ldx, l.at, 1), w = array_random(l.in * l.out, l.at, 1);
+    struct array once = array_new(l.n * l.ldy, l.at), again = array_new(l.n * l.ldy, l.at);
+    struct there dx = to_device(&x), dw = to_device(&w);
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct there y = to_device(&once), z = to_device(&again);
+        OK(gpu.ops->linear(gpu.k, &l, dx.x, dw.x, NULL, y.x, NULL, NULL));
+        OK(gpu.ops->linear(gpu.k, &l, dx.x, dw.x, NULL, z.x, NULL, NULL));
+        from_device(&y, &once), from_device(&z, &again);
+        assert_memory_equal(once.x, again.x, (size_t)once.n * 4);
+    }
+    drop_device(&dx), drop_device(&dw);
+    array_free(&x), array_free(&w), array_free(&once), array_free(&again);
+}
+
+/* Timing algorithms runs a product several times: what it adds to must be added to once. */
+static void tuned_layers_equal_the_reference(void **state)
+{
+    (void)state;
+    kernels_cuda_tune(gpu.k, true);
+    for (int i = 0; i < 12; i++) {
+        struct layer y = random_layer(40);
+        y.add = true, y.residual = true;
+        check_layer(&y);
+    }
+    kernels_cuda_tune(gpu.k, false);
+}
+
+/* ---- what cannot be done ---- */
+
+static void refused(const char *reason, int (*call)(struct kernels *k), struct kernels *k)
+{
+    char said[400];
+
+    fail_capture(said, sizeof said);
+    assert_int_equal(call(k), -1);
+    fail_capture(NULL, 0);
+    if (!strstr(said, reason))
+        fail_msg("said \"%s\", not \"%s\"", said, reason);
+}
+
+static int no_rows(struct kernels *k)
+{
+    const struct linear l = { 0, 4, 4, true, DT_FP32, DT_FP32, DT_FP32, 4, 4 };
+
+    return gpu.ops->linear(k, &l, gpu.workspace, gpu.workspace, NULL, gpu.workspace, NULL, NULL);
+}
+
+static int narrow_rows(struct kernels *k)
+{
+    const struct linear l = { 4, 4, 4, true, DT_FP32, DT_FP32, DT_FP32, 3, 4 };
+
+    return gpu.ops->linear_dx(k, &l, gpu.workspace, gpu.workspace, gpu.workspace, false);
+}
+
+/* A cast of 2^24 weights takes 32 MiB, and 16 are left. */
+static int large_cast(struct kernels *k)
+{
+    const struct linear l = { 4, 1 << 12, 1 << 12, true, DT_BF16, DT_FP32, DT_FP32, 1 << 12, 1 << 12 };
+
+    return gpu.ops->linear(k, &l, gpu.workspace, gpu.workspace, NULL, gpu.workspace, NULL, NULL);
+}
+
+static int any_layer(struct kernels *k)
+{
+    const struct linear l = { 4, 4, 4, true, DT_FP32, DT_FP32, DT_FP32, 4, 4 };
+
+    return gpu.ops->linear(k, &l, gpu.workspace, gpu.workspace, NULL, gpu.workspace, NULL, NULL);
+}
+
+static void what_cannot_be_multiplied_is_reported(void **state)
+{
+    struct kernels *copier = kernels_open_on(gpu.device, STREAM_COPY_IN, 1, NULL, 0, false);
+
+    (void)state;
+    assert_non_null(copier);
+    refused("a linear layer of [0, 4]", no_rows, gpu.k);
+    refused("in rows of 3", narrow_rows, gpu.k);
+    refused("workspace", large_cast, gpu.k);
+    refused("have no workspace", any_layer, copier);
+    kernels_close(copier);
+}
+
+static void a_workspace_below_32_mib_is_refused(void **state)
+{
+    char said[300];
+
+    (void)state;
+    fail_capture(said, sizeof said);
+    assert_null(kernels_open_on(gpu.device, STREAM_COMPUTE, 1, gpu.workspace, 1 << 20, false));
+    assert_non_null(strstr(said, "cuBLASLt alone takes"));
+    assert_null(kernels_open_on(gpu.device, STREAM_COMPUTE, 1, gpu.workspace, WORKSPACE, true));
+    assert_non_null(strstr(said, "reference"));
+    fail_capture(NULL, 0);
+}
+
+static void the_kernels_are_named(void **state)
+{
+    (void)state;
+    assert_memory_equal(gpu.ops->name, "cuda: ", 6);
+    assert_non_null(strstr(gpu.ops->name, device_name(gpu.device)));
+    assert_non_null(strstr(gpu.ops->name, ", cuBLASLt 13."));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_layers_equal_the_reference),
+        cmocka_unit_test(every_kind_of_layer_equals_the_reference),
+        cmocka_unit_test(large_layers_equal_the_reference),
+        cmocka_unit_test(dropout_over_several_strips_equals_the_reference),
+        cmocka_unit_test(gradients_over_several_strips_equal_the_reference),
+        cmocka_unit_test(a_layer_is_the_same_on_every_run),
+        cmocka_unit_test(tuned_layers_equal_the_reference),
+        cmocka_unit_test(what_cannot_be_multiplied_is_reported),
+        cmocka_unit_test(a_workspace_below_32_mib_is_refused),
+        cmocka_unit_test(the_kernels_are_named),
+    };
+
+    int failed = gpu_tests("emu/kernels linear", tests);
+
+    print_message("%d passed, %d failed\n", (int)(sizeof tests / sizeof *tests) - failed, failed);
+    return failed;
+}

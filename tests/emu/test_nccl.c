@@ -1,0 +1,471 @@
+/* test_nccl.c -- comm_nccl.c on the emulator: every collective against arithmetic, on ranks that are
+ * processes; what is queued and what is waited for; ranks that are lost, and waits that end.
+ *
+ * Rank r's element i is (r + 1) * (i % 7 + 1): sums of four are small enough to be exact in bf16. */
+#include "tests/check.h"
+#include "exec/comm_internal.h"
+#include "exec/cuda/comm_nccl.h"
+#include "exec/half.h"
+#include "exec/lanes.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- ranks ---- */
+
+struct rank { int rank, n; struct device *d; struct comm *c; uint8_t id[COMM_NCCL_ID]; atomic_bool stop; };
+
+/* In a process of its own, which ends with the status; cmocka's assertions belong to the parent's. */
+typedef bool body(struct rank *r);
+
+static void sleep_ms(long ms)
+{
+    struct timespec ts = { ms / 1000, ms % 1000 * 1000000 };
+
+    nanosleep(&ts, NULL);
+}
+
+static struct comm *open_comm(struct rank *r, const uint8_t *id)
+{
+    return comm_nccl_open_as(&(struct comm_args){ .nranks = r->n, .stop = &r->stop, .name = "test" }, r->rank, r->d, id);
+}
+
+static _Noreturn void be_rank(struct rank *r, body *f)
+{
+    alarm(120);
+    r->d = device_cuda_open(0);
+    r->c = r->d ? open_comm(r, r->id) : NULL;
+    bool good = r->c && f(r);
+    comm_close(r->c);
+    device_close(r->d);
+    fflush(NULL);
+    _exit(good ? 0 : 1);
+}
+
+/* Whether all of n ranks did well.  No thread of the emulator may be there before a fork. */
+static bool on_ranks(int n, body *f)
+{
+    static struct rank r;
+    int status, bad = 0;
+
+    r = (struct rank){ .n = n };
+    if (comm_nccl_id(r.id) < 0)
+        return false;
+    fflush(NULL);
+    for (r.rank = 0; r.rank < n; r.rank++)
+        if (fork() == 0)
+            be_rank(&r, f);
+    while (wait(&status) > 0)
+        bad += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+    return bad == 0;
+}
+
+/* ---- arrays ---- */
+
+static void put(void *x, enum dtype t, int64_t i, double v)
+{
+    switch (t) {
+    case DT_FP32:  ((float *)x)[i] = (float)v; break;
+    case DT_FP64:  ((double *)x)[i] = v; break;
+    case DT_BF16:  ((uint16_t *)x)[i] = half_to_bf16((float)v); break;
+    case DT_INT32: ((int32_t *)x)[i] = (int32_t)v; break;
+    case DT_INT64: ((int64_t *)x)[i] = (int64_t)v; break;
+    default:       ((uint8_t *)x)[i] = (uint8_t)v; break;
+    }
+}
+
+static double get(const void *x, enum dtype t, int64_t i)
+{
+    switch (t) {
+    case DT_FP32:  return (double)((const float *)x)[i];
+    case DT_FP64:  return ((const double *)x)[i];
+    case DT_BF16:  return (double)half_from_bf16(((const uint16_t *)x)[i]);
+    case DT_INT32: return ((const int32_t *)x)[i];
+    case DT_INT64: return (double)((const int64_t *)x)[i];
+    default:       return ((const uint8_t *)x)[i];
+    }
+}
+
+static double value(int rank, int64_t i) { return (rank + 1) * (double)(i % 7 + 1); }
+
+/* ---- what a collective should give ---- */
+
+static double premul_of(int rank) { return 0.5 * (rank + 1); }
+
+static double reduced(const struct coll_call *a, int n, int64_t i)
+{
+    double sum = 0, most = 0;
+
+    for (int r = 0; r < n; r++) {
+        sum += value(r, i) * (a->red == RED_PREMUL_SUM ? premul_of(r) : 1);
+        most = value(r, i) > most ? value(r, i) : most;
+    }
+    return a->red == RED_MAX ? most : a->red == RED_AVG ? sum / n : sum;
+}
+
+/* Element i of what this rank receives. */
+static double expected(const struct coll_call *a, const struct rank *r, int64_t i)
+{
+    int64_t each = a->elems / r->n;
+
+    switch (a->op) {
+    case COLL_ALL_GATHER:
+    case COLL_GATHER:         return value((int)(i / each), i % each);
+    case COLL_REDUCE_SCATTER: return reduced(a, r->n, r->rank * each + i);
+    case COLL_SCATTER:        return value(a->root, r->rank * each + i);
+    case COLL_BROADCAST:      return value(a->root, i);
+    default:                  return reduced(a, r->n, i);
+    }
+}
+
+/* Elements that this rank gives, gets. */
+static int64_t gives(const struct coll_call *a, const struct rank *r)
+{
+    bool part = a->op == COLL_ALL_GATHER || a->op == COLL_GATHER;
+
+    return part ? a->elems / r->n : a->elems;
+}
+
+static int64_t gets(const struct coll_call *a, const struct rank *r)
+{
+    bool part = a->op == COLL_REDUCE_SCATTER || a->op == COLL_SCATTER;
+    bool idle = (a->op == COLL_REDUCE || a->op == COLL_GATHER) && r->rank != a->root;
+
+    return idle ? 0 : part ? a->elems / r->n : a->elems;
+}
+
+static bool same(const struct coll_call *a, const struct rank *r, const void *got, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double want = expected(a, r, i), have = get(got, a->dtype, i);
+        if (fabs(have - want) > 1e-6 * fabs(want)) {
+            printf("%s of %lld %s on %d ranks, rank %d, element %lld: %g is not %g\n", coll_name(a->op),
+                   (long long)a->elems, dtype_name(a->dtype), r->n, r->rank, (long long)i, have, want);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- one call ---- */
+
+/* In place as comm.h has it; otherwise from one buffer into another. */
+static bool call_and_compare(struct rank *r, struct coll_call a, bool in_place)
+{
+    int64_t e = dtype_bytes(a.dtype), all = a.elems * e, each = all / r->n;
+    struct device *d = r->d;
+    struct CUstream_st *s = device_cuda_stream(d, STREAM_GATHER);
+    char *host = device_pin(d, 2 * all), *there = a.host ? host : device_map(d, 2 * all);
+    char *send = there, *recv = in_place ? there : there + all;
+    static int64_t mark;
+
+    if (in_place && (a.op == COLL_ALL_GATHER || a.op == COLL_GATHER))
+        send = there + r->rank * each;
+    if (in_place && (a.op == COLL_REDUCE_SCATTER || (a.op == COLL_SCATTER && r->rank == a.root)))
+        recv = there + r->rank * each;
+    memset(host, 0, (size_t)(2 * all));
+    for (int64_t i = 0; i < gives(&a, r); i++)
+        put(host + (send - there), a.dtype, i, value(r->rank, i));
+    a.send = send;
+    a.recv = recv;
+    a.premul = premul_of(r->rank);
+    a.stream = s;
+    bool good = (a.host || device_store(d, s, there, host, 2 * all) == 0) && comm_call(r->c, &a) == 0;
+    if (good && !a.host)        /* onto another stream, by the marks, as the lanes do */
+        good = device_mark(d, STREAM_GATHER, ++mark) == 0 && device_after(d, STREAM_D2H, STREAM_GATHER, mark) == 0 &&
+               device_fetch(d, device_cuda_stream(d, STREAM_D2H), host, there, 2 * all) == 0 &&
+               device_drain(d, device_cuda_stream(d, STREAM_D2H), NULL) == 0;
+    good = good && same(&a, r, host + (recv - there), gets(&a, r));
+    if (!a.host)
+        device_unmap(d, there, 2 * all);
+    device_unpin(d, host, 2 * all);
+    return good;
+}
+
+static bool is_whole(enum dtype t) { return t == DT_INT32 || t == DT_INT64 || t == DT_UINT8; }
+
+static bool takes(const struct coll_call *a)
+{
+    if (!comm_reduces(a->op))
+        return a->red == RED_NONE;
+    return a->red != RED_NONE && (!is_whole(a->dtype) || a->red == RED_SUM || a->red == RED_MAX);
+}
+
+/* Every operation, reduction and root that there is for a type. */
+static bool all_ops(struct rank *r, enum dtype t, int64_t elems, bool host)
+{
+    static const enum red_op reds[] = { RED_NONE, RED_SUM, RED_AVG, RED_MAX, RED_PREMUL_SUM };
+
+    for (int op = 0; op < NCOLL; op++)
+        for (int k = 0; k < 5; k++)
+            for (int root = 0; root < r->n; root++)
+                for (int in_place = 0; in_place < 2; in_place++) {
+                    struct coll_call a = { .op = (enum coll_op)op, .dtype = t, .red = reds[k], .elems = elems * r->n,
+                                           .root = root, .host = host };
+                    bool rooted = op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_SCATTER || op == COLL_GATHER;
+                    if (op == COLL_BARRIER || !takes(&a) || (root > 0 && !rooted))
+                        continue;
+                    if (!call_and_compare(r, a, in_place))
+                        return false;
+                }
+    return true;
+}
+
+/* ---- values ---- */
+
+static bool every_type(struct rank *r)
+{
+    static const enum dtype types[] = { DT_FP32, DT_BF16, DT_FP64, DT_INT32, DT_INT64, DT_UINT8 };
+
+    for (int t = 0; t < 6; t++)
+        if (!all_ops(r, types[t], 1, false) || !all_ops(r, types[t], 1001, false))
+            return false;
+    return true;
+}
+
+static void every_collective_gives_what_arithmetic_says(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 4; n++)
+        assert_true(on_ranks(n, every_type));
+}
+
+static bool large(struct rank *r) { return all_ops(r, DT_FP32, 400001, false); }
+
+static void large_buffers_too(void **state)
+{
+    (void)state;
+    assert_true(on_ranks(2, large));
+}
+
+/* 300001 doubles are several times the scratch. */
+static bool from_the_host(struct rank *r)
+{
+    return all_ops(r, DT_FP32, 5, true) && all_ops(r, DT_BF16, 1001, true) && all_ops(r, DT_INT64, 300001, true);
+}
+
+static void host_memory_goes_through_the_scratch(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++)
+        assert_true(on_ranks(n, from_the_host));
+}
+
+static bool nothing_at_all(struct rank *r)
+{
+    struct coll_call a = { .op = COLL_ALL_REDUCE, .dtype = DT_FP32, .red = RED_SUM };
+
+    return comm_call(r->c, &a) == 0 && !strcmp(r->c->ops->name, "nccl");
+}
+
+static void no_elements_are_no_call(void **state)
+{
+    (void)state;
+    assert_true(on_ranks(2, nothing_at_all));
+}
+
+/* ---- order ---- */
+
+/* Rank 1 comes 300 ms late: rank 0's call returns at once, a barrier that the host takes part in does not. */
+static bool late(struct rank *r)
+{
+    struct coll_call queued = { .op = COLL_BARRIER, .stream = device_cuda_stream(r->d, STREAM_GATHER) }, waited = queued;
+    double from = lanes_now();
+
+    waited.host = true;
+    if (r->rank == 1)
+        sleep_ms(300);
+    if (comm_call(r->c, &queued) < 0 || (r->rank == 0 && lanes_now() - from > 0.25))
+        return false;
+    if (comm_call(r->c, &waited) < 0)
+        return false;
+    return r->rank != 0 || lanes_now() - from > 0.25;
+}
+
+static void calls_queue_and_barriers_of_the_host_wait(void **state)
+{
+    (void)state;
+    assert_true(on_ranks(2, late));
+}
+
+/* Two groups at once, from two threads, in opposite orders of arrival. */
+struct side { struct rank *r; struct comm *c; bool late, good; };
+
+static void *one_side(void *arg)
+{
+    struct side *s = arg;
+    struct coll_call a = { .op = COLL_BARRIER, .host = true };
+
+    a.stream = device_cuda_stream(s->r->d, s->late ? STREAM_REDUCE : STREAM_GATHER);
+    if (s->late)
+        sleep_ms(50);
+    s->good = true;
+    for (int i = 0; i < 20 && s->good; i++)
+        s->good = comm_call(s->c, &a) == 0;
+    return NULL;
+}
+
+/* The second id comes over the first communicator. */
+static bool side_by_side(struct rank *r)
+{
+    uint8_t id[COMM_NCCL_ID] = { 0 };
+    struct coll_call tell = { .op = COLL_BROADCAST, .dtype = DT_UINT8, .elems = COMM_NCCL_ID, .host = true };
+    pthread_t thread;
+
+    if (r->rank == 0 && comm_nccl_id(id) < 0)
+        return false;
+    tell.send = tell.recv = id;
+    struct comm *second = comm_call(r->c, &tell) == 0 ? open_comm(r, id) : NULL;
+    if (!second)
+        return false;
+    struct side a = { r, r->c, r->rank == 0, false }, b = { r, second, r->rank != 0, false };
+    pthread_create(&thread, NULL, one_side, &a);
+    one_side(&b);
+    pthread_join(thread, NULL);
+    comm_close(second);
+    return a.good && b.good;
+}
+
+static void groups_run_side_by_side(void **state)
+{
+    (void)state;
+    assert_true(on_ranks(3, side_by_side));
+}
+
+/* ---- ends ---- */
+
+/* Waits for a mark behind a collective that the others never join. */
+static bool wait_for_nobody(struct rank *r, char *why, size_t size)
+{
+    struct coll_call a = { .op = COLL_BARRIER, .stream = device_cuda_stream(r->d, STREAM_GATHER) };
+
+    fail_capture(why, size);
+    int rc = comm_call(r->c, &a) < 0 || device_mark(r->d, STREAM_GATHER, 1) < 0 ? -1
+           : device_wait(r->d, STREAM_GATHER, 1, &r->stop);
+    fail_capture(NULL, 0);
+    return rc == 0;
+}
+
+static bool second_is_lost(struct rank *r)
+{
+    char why[400] = "", again[400] = "";
+    double from = lanes_now();
+
+    if (r->rank == 1) {
+        sleep_ms(100);
+        _exit(0);
+    }
+    if (wait_for_nobody(r, why, sizeof why) || !strstr(why, "remote process") || lanes_now() - from > 20) {
+        printf("after %.1f s: \"%s\"\n", lanes_now() - from, why);
+        return false;
+    }
+    return !wait_for_nobody(r, again, sizeof again) && strstr(again, "remote process");
+}
+
+static void a_rank_that_is_lost_ends_the_others_waits(void **state)
+{
+    (void)state;
+    assert_true(on_ranks(3, second_is_lost));
+}
+
+static void *set_soon(void *flag)
+{
+    sleep_ms(100);
+    atomic_store((atomic_bool *)flag, true);
+    return NULL;
+}
+
+/* Rank 1 never comes to it, and is gone only when all is over. */
+static bool stopped(struct rank *r)
+{
+    struct coll_call a = { .op = COLL_BARRIER, .host = true };
+    double from = lanes_now();
+    pthread_t thread;
+
+    if (r->rank == 1) {
+        sleep_ms(4000);
+        return true;
+    }
+    pthread_create(&thread, NULL, set_soon, &r->stop);
+    int rc = comm_call(r->c, &a);
+    pthread_join(thread, NULL);
+    comm_close(r->c);                   /* what still spins on the device is aborted */
+    r->c = NULL;
+    return rc == -1 && lanes_now() - from < 3.5;
+}
+
+static void a_call_ends_when_it_is_told_to(void **state)
+{
+    (void)state;
+    assert_true(on_ranks(2, stopped));
+}
+
+/* ---- ids ---- */
+
+static void an_id_goes_through_a_file(void **state)
+{
+    char path[64], why[256];
+    uint8_t made[COMM_NCCL_ID], read[COMM_NCCL_ID];
+
+    (void)state;
+    snprintf(path, sizeof path, "/tmp/dpx-test-id-%ld", (long)getpid());
+    if (fork() == 0) {                  /* comes before the file does */
+        bool good = comm_nccl_id_file(path, 1, NULL, read) == 0;
+        printf("%s", good ? "" : "the other rank read no id\n");
+        fflush(NULL);
+        _exit(good ? 0 : 1);
+    }
+    sleep_ms(50);
+    assert_int_equal(comm_nccl_id_file(path, 0, NULL, made), 0);
+    int status = 1;
+    wait(&status);
+    assert_int_equal(status, 0);
+    assert_int_equal(comm_nccl_id_file(path, 3, NULL, read), 0);
+    assert_memory_equal(made, read, COMM_NCCL_ID);
+    fail_capture(why, sizeof why);
+    int rc = comm_nccl_id_file(path, 0, NULL, made);
+    fail_capture(NULL, 0);
+    unlink(path);
+    assert_int_equal(rc, -1);
+    assert_non_null(strstr(why, "another run"));
+}
+
+static void several_ranks_on_a_device_must_be_asked_for(void **state)
+{
+    static const char apart[3][64] = { "GPU-1", "GPU-2", "GPU-3" }, shared[3][64] = { "GPU-1", "GPU-2", "GPU-1" };
+    char why[256];
+
+    (void)state;
+    unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    assert_int_equal(comm_nccl_sharing(apart, 3), 0);
+    fail_capture(why, sizeof why);
+    int rc = comm_nccl_sharing(shared, 3);
+    fail_capture(NULL, 0);
+    assert_int_equal(rc, -1);
+    assert_non_null(strstr(why, "ranks 0 and 2"));
+    assert_non_null(strstr(why, "--comm mpi"));
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+    assert_int_equal(comm_nccl_sharing(shared, 3), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_collective_gives_what_arithmetic_says),
+        cmocka_unit_test(large_buffers_too),
+        cmocka_unit_test(host_memory_goes_through_the_scratch),
+        cmocka_unit_test(no_elements_are_no_call),
+        cmocka_unit_test(calls_queue_and_barriers_of_the_host_wait),
+        cmocka_unit_test(groups_run_side_by_side),
+        cmocka_unit_test(a_rank_that_is_lost_ends_the_others_waits),
+        cmocka_unit_test(a_call_ends_when_it_is_told_to),
+        cmocka_unit_test(an_id_goes_through_a_file),
+        cmocka_unit_test(several_ranks_on_a_device_must_be_asked_for),
+    };
+    return cmocka_run_group_tests_name("emu/nccl", tests, NULL, NULL);
+}

@@ -1,0 +1,24 @@
+#!/bin/sh
+# tests/exec/test_bare_build.sh -- what a machine without MPI and oneDNN builds (MPI=0 DNNL=0): all that
+# calls them compiles with the stand-ins.  Only checked, not compiled: it takes seconds.
+# Runs from the root of the tree.
+# shellcheck source=tests/check.sh
+. tests/check.sh
+B=${B:-build}
+
+users=$(grep -lE '#include "(exec|calib)/|#include <(mpi|dnnl)\.h>' exec/*.c calib/*.c exec/nompi/*.c exec/nodnnl/*.c)
+check 'the programs compile without MPI and oneDNN' \
+    "$(for f in $users; do
+        [ "$f" = exec/kernels_gemm.c ] || [ "$f" = exec/launch.c ] ||
+            ${CC:-cc} -std=c17 -D_POSIX_C_SOURCE=200809L -DDPX_NO_MPI -DDPX_NO_DNNL -Iexec/nompi -Iexec/nodnnl -I. \
+                -I"$B" -Wall -Wextra -fopenmp -fsyntax-only "$f" 2>&1
+    done)"
+
+check 'they call no more of MPI than the stand-in has' \
+    "$(for f in $users; do
+        [ "$f" = exec/launch.c ] || grep -ohE '\bMPI_[A-Z][a-z][A-Za-z_]*\(' "$f"
+    done | tr -d '(' | sort -u | while read -r call; do
+        grep -q "\b$call(" exec/nompi/mpi.h || echo "exec/nompi/mpi.h has no $call"
+    done)"
+
+finish
