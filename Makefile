@@ -85,6 +85,8 @@ CUDA_LIBS := $(CUBLASLT) $(NCCL) $(cudart) $(patsubst %/,-Wl$(comma)-rpath$(comm
 KERNELS   := $(wildcard exec/cuda/*.cu)
 endif
 ifdef EMU
+# Kernels look at arrays through other types; a 16-byte access that is not aligned traps, as on a device.
+EMUFLAGS  := -fno-strict-aliasing -fsanitize=alignment -fsanitize-undefined-trap-on-error
 CUDA_INC  := -Itests/emu/include -DDPX_EMU
 CUDA_LIBS := -lstdc++ -lrt -pthread
 KERNELS   := $(wildcard exec/cuda/*.cu)
@@ -211,7 +213,7 @@ $B/%.cc.o: %.cc Makefile $B/settings
 $B/%.cu.o: %.cu Makefile $B/settings
 	@mkdir -p $(@D)
 ifdef EMU
-	$Q$(CXX) -x c++ $(FLAGSXX) $(CXXFLAGS) $(CUDA_INC) -c -o $@ $< 2>$@.warn || { cat $@.warn >&2; exit 1; }; cat $@.warn >&2
+	$Q$(CXX) -x c++ $(FLAGSXX) $(CXXFLAGS) $(EMUFLAGS) $(CUDA_INC) -c -o $@ $< 2>$@.warn || { cat $@.warn >&2; exit 1; }; cat $@.warn >&2
 else
 	$Q$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$@.said 2>&1 || { cat $@.said >&2; exit 1; }; \
 	grep -E '^ptxas info|bytes stack frame' $@.said >$@.ptxas; \
@@ -220,7 +222,7 @@ endif
 # Objects of another choice of libraries are no good.  Rewritten only on change.
 $B/settings: FORCE
 	@mkdir -p $(@D)
-	@echo '$(CC) $(MPICC) $(CXX) $(CFLAGS) $(FLAGS) $(CXXFLAGS) $(REALFLAGS) $(NVCC) $(NVCCFLAGS)' >$@.new
+	@echo '$(CC) $(MPICC) $(CXX) $(CFLAGS) $(FLAGS) $(FLAGSXX) $(CXXFLAGS) $(EMUFLAGS) $(REALFLAGS) $(CUDA_INC) $(NVCC) $(NVCCFLAGS)' >$@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 $B/%.a:
 	@mkdir -p $(@D)

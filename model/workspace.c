@@ -23,11 +23,24 @@ int64_t workspace_kernels(const struct plan *p, int threads)
     return largest(largest(products, attention), largest(norms, rows));
 }
 
+/* Weights that stay fp32 while products are in 16 bits (torch.autocast) are cast one at a time. */
+static int64_t casts(const struct plan *p, int64_t widest)
+{
+    const struct model *m = &p->model;
+    int64_t largest_weight = largest(largest(m->vocab, m->ffn), widest) * m->hidden;
+
+    return plan_recipe(p).autocast ? round_up(2 * largest_weight, 64) + round_up(2 * widest, 64) : 0;
+}
+
 int64_t workspace_device(const struct plan *p)
 {
-    int64_t products = (int64_t)32 << 20, stages = (int64_t)16 << 20;
+    const struct model *m = &p->model;
+    int64_t n = p->micro_batch * p->seq, widest = widest_row(m);
+    int64_t products = (int64_t)32 << 20, strip = casts(p, widest) + largest((int64_t)4 << 20, 4 * widest);
+    int64_t columns = 4 * widest * (n < 256 ? n : 256), norms = 8 * m->hidden * (n < 512 ? n : 512);
+    int64_t embeddings = 4 * (2 * (m->vocab + 1) + 2 * n + (m->vocab + 1023) / 1024 + 20 + n / 256 * m->hidden);
 
-    return products + stages + 4 * (2 * 512 + 8) * round_up(widest_row(&p->model), 16);
+    return products + round_up(largest(largest(strip, columns), largest(norms, embeddings)), 256);
 }
 
 int64_t workspace_staging(int64_t ranks)

@@ -12,9 +12,9 @@
  * scores), norms (partial sums) and embeddings (rows by token) need.  kernels_workspace(). */
 int64_t workspace_kernels(const struct plan *p, int threads);
 
-/* On a CUDA device: 32 MiB for cuBLASLt, 16 MiB for sums in stages, packed operands and results on
- * their way to the host, and fp32 partial sums of columns: 2 x 512 rows of the widest matrix, and 8
- * more.  exec/cuda/kernels_cuda.c cuts it. */
+/* On a CUDA device: 32 MiB for cuBLASLt, and the largest of what weights that are cast (autocast) and a
+ * strip of a product, sums of columns, norms and embeddings need.  exec/cuda/kernels_cuda.h has the terms,
+ * kernels_cuda_workspace(); tests/emu/test_kernels_cuda.c holds the two against each other. */
 int64_t workspace_device(const struct plan *p);
 
 /* Staging of one communicator: two areas for pieces of at most 4 MiB on their way; 0 for one

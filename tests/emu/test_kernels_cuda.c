@@ -4,6 +4,7 @@
 
 #include "exec/cuda/kernels_cuda.h"
 #include "exec/exact_sum.h"
+#include "model/workspace.h"
 
 /* bf16: neighbours are up to 2^-7 apart. */
 static double tol(enum dtype t, double fp32) { return t == DT_BF16 ? 1.01 * 0x1p-7 : fp32; }
@@ -602,6 +603,31 @@ static void the_workspace_is_as_large_as_the_header_says(void **state)
                      (32 << 20) + round_up(4 * (2 * 10000001 + 2 * 8192 + 9766 + 20 + 32 * 4096), 256));
 }
 
+static int64_t more(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* DDP in bf16 is autocast: fp32 weights are cast; FSDP's are 16 bits already. */
+static void planners_count_what_is_taken(void **state)
+{
+    (void)state;
+    static const int64_t hidden[] = { 64, 768, 4096 }, seq[] = { 1, 127, 4096 };
+    static const enum strategy of[] = { STRAT_DDP, STRAT_FSDP };
+
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 3; j++)
+            for (int k = 0; k < 2; k++) {
+                struct plan p = { 0 };
+                plan_defaults(&p, of[k], DIALECT_TORCH, DT_BF16);
+                p.seq = seq[j];
+                p.micro_batch = 1 + j;
+                p.model = (struct model){ .hidden = hidden[i], .ffn = 4 * hidden[i], .heads = 4, .kv_heads = 2,
+                                          .head_dim = hidden[i] / 4, .vocab = 50257 };
+                struct kernels_cuda_need need = {
+                    .n = p.micro_batch * p.seq, .hidden = hidden[i], .vocab = 50257, .widest = 4 * hidden[i],
+                    .cast = of[k] == STRAT_DDP ? more(50257, 4 * hidden[i]) * hidden[i] : 0 };
+                assert_int_equal(workspace_device(&p), kernels_cuda_workspace(&need));
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -626,6 +652,7 @@ int main(void)
         cmocka_unit_test(any_number_of_results_may_wait),
         cmocka_unit_test(a_stream_without_a_workspace_copies_and_sums),
         cmocka_unit_test(the_workspace_is_as_large_as_the_header_says),
+        cmocka_unit_test(planners_count_what_is_taken),
     };
 
     int failed = gpu_tests("emu/kernels", tests);
