@@ -68,7 +68,8 @@ rotate(attn a, int half, const float *inv_freq, float sign, T *qkv)
 }
 
 template <class T, int N>
-static int launch_rotate(const attn &a, int half, const float *inv_freq, T *qkv, bool inverse, cudaStream_t stream)
+static int launch_rotate(const attn &a, int half, const float *inv_freq, T *qkv, bool inverse,
+                         cudaStream_t stream)
 {
     int64_t blocks = ((int64_t)a.batch * a.seq * (half / N) + THREADS - 1) / THREADS;
     dim3 grid((unsigned)blocks, blocks_of(a.heads + a.kv_heads, HEADS));
@@ -80,7 +81,8 @@ static int launch_rotate(const attn &a, int half, const float *inv_freq, T *qkv,
 }
 
 template <class T>
-static int rotate_any(const attn &a, int half, const float *inv_freq, T *qkv, bool inverse, cudaStream_t stream)
+static int rotate_any(const attn &a, int half, const float *inv_freq, T *qkv, bool inverse,
+                      cudaStream_t stream)
 {
     constexpr int N = piece<T>::SIZE;
 
@@ -155,7 +157,8 @@ static int launch_deltas(const attn &a, const T *o, const T *dout, float *delta,
 }
 
 template <class T>
-static back_arrays<T> arrays(const void *qkv, const float *lse, const void *dout, const float *delta, void *dqkv)
+static back_arrays<T> arrays(const void *qkv, const float *lse, const void *dout, const float *delta,
+                             void *dqkv)
 {
     return { (const T *)qkv, (const T *)dout, lse, delta, (T *)dqkv };
 }

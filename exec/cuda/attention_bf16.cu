@@ -1,11 +1,12 @@
 /* Causal attention on tensor cores: FlashAttention-2 (Dao, 2023) with operands in bf16 and sums in
  * fp32.
  *
- * A warp owns 32 queries of a head (16 where heads are wider than 128).  It goes through the keys
- * in blocks, which the four warps of a block bring into shared memory while the block before is
- * being worked on.
+ * A warp owns 16 or 32 queries of a head and goes through the keys, which the four warps of a block
+ * bring into shared memory while those before are being worked on.
  *
- * Shared memory, bytes: 512 (DIM + 8), of DIM 256: 384 (DIM + 8); less with dropout. */
+ * Registers and shared memory are for two blocks on a multiprocessor of sm_80 and sm_90 (three of
+ * DIM 32; of DIM 256 one on sm_80).  Shared memory is 2 (64 ROWS + 2 KEYS) (DIM + 8) bytes: for DIM 64
+ * it is 36 KiB; 96, 52 KiB; 128, 60 KiB; 256, 99 KiB, which every card of sm_80 and later has. */
 #include "exec/cuda/attention_mma.cuh"
 
 /* Of the rows that a lane has part of. */
@@ -30,7 +31,8 @@ DEVICE void mask_keys(float (&s)[ROWS][COLS][4], int row, int key)
  * nor bf16 is less exact for numbers up to 256.  The first block has key 0, which all see, and
  * so makes every shift finite. */
 template <int ROWS, int COLS, int OUT>
-DEVICE void softmax_scores(softmax<ROWS> &x, float scale, float (&s)[ROWS][COLS][4], float (&out)[ROWS][OUT][4])
+DEVICE void softmax_scores(softmax<ROWS> &x, float scale, float (&s)[ROWS][COLS][4],
+                           float (&out)[ROWS][OUT][4])
 {
 #pragma unroll
     for (int m = 0; m < ROWS; m++)
@@ -147,7 +149,8 @@ static __global__ void __launch_bounds__(128, 2) forward(attn a, const bf16 *qkv
                 lse[stat_at(a, sample, head) + t] = x.shift[m][h] / LOG2E + logf(sum);
         }
     store_rows<DIM, DIM>(a, l, out, factor, q + warp * 16 * ROWS * PITCH,
-                         o + o_at(a, sample, head) + (int64_t)row * o_pitch(a), o_pitch(a), a.seq - row, a.dim);
+                         o + o_at(a, sample, head) + (int64_t)row * o_pitch(a), o_pitch(a), a.seq - row,
+                         a.dim);
 }
 
 /* ---- launching ---- */
@@ -167,7 +170,8 @@ static int launch_forward(const attn &a, const bf16 *qkv, bf16 *o, float *lse, c
 
 /* What a row of shared memory brings to a product is used ROWS times, so two where the sums fit the
  * registers; those of 128 do not together with dropout's hashes. */
-template <int DIM> static int forward_of(const attn &a, const bf16 *qkv, bf16 *o, float *lse, cudaStream_t stream)
+template <int DIM>
+static int forward_of(const attn &a, const bf16 *qkv, bf16 *o, float *lse, cudaStream_t stream)
 {
     constexpr int ROWS = DIM > 128 ? 1 : 2, DROP_ROWS = DIM > 96 ? 1 : 2;
 

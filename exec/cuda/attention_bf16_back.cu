@@ -14,8 +14,8 @@
  * back_keys() makes OUT columns: dk and dv of wider heads would not fit the registers.  BLOCKS of
  * them are to fit a multiprocessor's registers. */
 template <int DIM_, int OUT_, int ROWS_, int WARPS_, int STREAM_, int SLICE_, int BLOCKS_> struct cut {
-    static constexpr int DIM = DIM_, OUT = OUT_, ROWS = ROWS_, WARPS = WARPS_, STREAM = STREAM_, SLICE = SLICE_;
-    static constexpr int BLOCKS = BLOCKS_, THREADS = WARP * WARPS, OWN = 16 * ROWS * WARPS;
+    static constexpr int DIM = DIM_, OUT = OUT_, ROWS = ROWS_, WARPS = WARPS_, STREAM = STREAM_;
+    static constexpr int SLICE = SLICE_, BLOCKS = BLOCKS_, THREADS = WARP * WARPS, OWN = 16 * ROWS * WARPS;
     static constexpr int PITCH = tile<bf16, DIM>::PITCH, PIECE = 2 * STREAM * PITCH;
     /* Two log-sum-exps and deltas of a piece, or those of the block's rows. */
     static constexpr int STATS = OWN > 2 * STREAM ? 2 * OWN : 4 * STREAM;
@@ -24,7 +24,8 @@ template <int DIM_, int OUT_, int ROWS_, int WARPS_, int STREAM_, int SLICE_, in
 
 /* STREAM rows of x and of y, from row `row` on. */
 template <class C>
-DEVICE void load_piece(const attn &a, bf16 *into, const bf16 *x, int pitch, const bf16 *y, int y_pitch, int row)
+DEVICE void load_piece(const attn &a, bf16 *into, const bf16 *x, int pitch, const bf16 *y, int y_pitch,
+                       int row)
 {
     load_tile<bf16, C::DIM, C::STREAM, C::THREADS>(a, into, x, pitch, row, a.seq);
     load_tile<bf16, C::DIM, C::STREAM, C::THREADS>(a, into + C::STREAM * C::PITCH, y, y_pitch, row, a.seq);
@@ -68,7 +69,8 @@ DEVICE void back_scores(const attn &a, float (&s)[C::ROWS][C::SLICE / 8][4],
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 int u = m * 16 + (i >> 1) * 8, t = n * 8 + (i & 1);
-                float p = exp2_fast(fmaf(s[m][n][i], a.scale_log2, i & 1 ? -lse.y : -lse.x)), dp = ds[m][n][i];
+                float p = exp2_fast(fmaf(s[m][n][i], a.scale_log2, i & 1 ? -lse.y : -lse.x));
+                float dp = ds[m][n][i];
                 if (masked && query + t < key + u)
                     p = 0;
                 s[m][n][i] = p;
@@ -145,8 +147,8 @@ static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) back_keys(attn a
     int64_t to = (int64_t)key * a.ld + column;
     store_rows<C::DIM, C::OUT>(a, l, dk, a.scale, k + mine * PITCH, x.dqkv + k_at(a, sample, kv) + to, a.ld,
                                a.seq - key, a.dim - column);
-    store_rows<C::DIM, C::OUT>(a, l, dv, a.drop.keep, v + mine * PITCH, x.dqkv + v_at(a, sample, kv) + to, a.ld,
-                               a.seq - key, a.dim - column);
+    store_rows<C::DIM, C::OUT>(a, l, dv, a.drop.keep, v + mine * PITCH, x.dqkv + v_at(a, sample, kv) + to,
+                               a.ld, a.seq - key, a.dim - column);
 }
 
 /* ---- dq ---- */
@@ -156,8 +158,8 @@ static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) back_keys(attn a
  * log-sum-exps and deltas, from the lane's first query on. */
 template <class C, bool DROP>
 DEVICE void query_scores(const attn &a, const float (&s)[C::ROWS][C::SLICE / 8][4],
-                         float (&ds)[C::ROWS][C::SLICE / 8][4], const float *stat, int query, int key, bool masked,
-                         int64_t drop)
+                         float (&ds)[C::ROWS][C::SLICE / 8][4], const float *stat, int query, int key,
+                         bool masked, int64_t drop)
 {
 #pragma unroll
     for (int m = 0; m < C::ROWS; m++)
@@ -170,7 +172,8 @@ DEVICE void query_scores(const attn &a, const float (&s)[C::ROWS][C::SLICE / 8][
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     int u = n * 8 + i;
-                    float p = exp2_fast(fmaf(s[m][n][2 * h + i], a.scale_log2, -lse)), dp = ds[m][n][2 * h + i];
+                    float p = exp2_fast(fmaf(s[m][n][2 * h + i], a.scale_log2, -lse));
+                    float dp = ds[m][n][2 * h + i];
                     if (masked && key + u > query + t)
                         p = 0;
                     if (DROP)
@@ -218,18 +221,20 @@ static __global__ void __launch_bounds__(C::THREADS, C::BLOCKS) back_queries(att
                 continue;
             dots<C::DIM>(l, s, q + mine * PITCH, k + i * PITCH);
             dots<C::DIM>(l, ds, d + mine * PITCH, v + i * PITCH);
-            query_scores<C, DROP>(a, s, ds, stats + mine + l.row, row + l.row, u + l.col, u + C::SLICE > row + 1,
-                                  (stat + row + l.row) * a.seq + u + l.col);
+            query_scores<C, DROP>(a, s, ds, stats + mine + l.row, row + l.row, u + l.col,
+                                  u + C::SLICE > row + 1, (stat + row + l.row) * a.seq + u + l.col);
             add_product<C::DIM, C::DIM>(l, dq, ds, k + i * PITCH);
         }
     }
     store_rows<C::DIM, C::DIM>(a, l, dq, a.scale, q + mine * PITCH,
-                               x.dqkv + q_at(a, sample, head) + (int64_t)row * a.ld, a.ld, a.seq - row, a.dim);
+                               x.dqkv + q_at(a, sample, head) + (int64_t)row * a.ld, a.ld, a.seq - row,
+                               a.dim);
 }
 
 /* ---- launching ---- */
 
-template <class C, bool DROP> static int launch_keys(const attn &a, const back_arrays<bf16> &x, cudaStream_t stream)
+template <class C, bool DROP>
+static int launch_keys(const attn &a, const back_arrays<bf16> &x, cudaStream_t stream)
 {
     dim3 grid(blocks_of(a.seq, C::OWN) * (C::DIM / C::OUT), a.kv_heads, a.batch);
     int error = ALLOW_SHARED((back_keys<C, DROP>), C::BYTES);
@@ -240,7 +245,8 @@ template <class C, bool DROP> static int launch_keys(const attn &a, const back_a
     return cuda_launched("attention backward: dk, dv");
 }
 
-template <class C, bool DROP> static int launch_queries(const attn &a, const back_arrays<bf16> &x, cudaStream_t stream)
+template <class C, bool DROP>
+static int launch_queries(const attn &a, const back_arrays<bf16> &x, cudaStream_t stream)
 {
     dim3 grid(blocks_of(a.seq, C::OWN), a.heads, a.batch);
     int error = ALLOW_SHARED((back_queries<C, DROP>), C::BYTES);
@@ -287,7 +293,8 @@ template <int DIM, bool DROP> static int queries_of(const attn &a, const back_ar
         if constexpr (!DROP)
             if (2 * two::BYTES <= a.shared)
                 return launch_queries<two, DROP>(a, x, s);
-        return large::BYTES <= a.shared ? launch_queries<large, DROP>(a, x, s) : launch_queries<small, DROP>(a, x, s);
+        return large::BYTES <= a.shared ? launch_queries<large, DROP>(a, x, s)
+                                        : launch_queries<small, DROP>(a, x, s);
     } else {
         using large = cut<DIM, DIM, 1, 4, 32, 32, 1>;
         return large::BYTES <= a.shared ? launch_queries<large, DROP>(a, x, s)

@@ -48,8 +48,7 @@ DEVICE void dots(const attn &a, float (&s)[R][R], const float *x, const float *y
 
 /* out += s y, s first written to `room` [TILE][TILE + 4]. */
 template <int DIM, int R, int C>
-DEVICE void add_product(float (&out)[R][C][4], const float (&s)[R][R], const float *y,
-                                            float *room)
+DEVICE void add_product(float (&out)[R][C][4], const float (&s)[R][R], const float *y, float *room)
 {
     constexpr int PITCH = tile<float, DIM>::PITCH, TILE = 16 * R, SCORES = part<DIM, TILE>::SCORES;
     int row = (int)threadIdx.x / 16 * R, col = (int)threadIdx.x % 16;
@@ -92,8 +91,8 @@ template <int R, int C> DEVICE void clear(float (&x)[R][C][4])
 
 /* factor * out into rows at `to` from the block's row `first` on. */
 template <int R, int C>
-DEVICE void store_rows(const attn &a, const float (&out)[R][C][4], const float (&factor)[R],
-                                           float *to, int64_t pitch, int first)
+DEVICE void store_rows(const attn &a, const float (&out)[R][C][4], const float (&factor)[R], float *to,
+                       int64_t pitch, int first)
 {
     int row = first + (int)threadIdx.x / 16 * R, col = (int)threadIdx.x % 16 * 4;
 
@@ -201,8 +200,7 @@ static __global__ void __launch_bounds__(THREADS, 1) forward(attn a, const float
 
 /* s: scores of query t and key u become probabilities after dropout, dp: gradients of those become
  * gradients of scores (before the scale).  lse, delta: the query's; at: the head's first. */
-DEVICE void back_score(const attn &a, float *s, float *dp, int t, int u, float lse,
-                                           float delta, int64_t at)
+DEVICE void back_score(const attn &a, float *s, float *dp, int t, int u, float lse, float delta, int64_t at)
 {
     float p = t >= u && t < a.seq ? exp2_fast(fmaf(*s, a.scale_log2, -lse * LOG2E)) : 0;
 
@@ -342,7 +340,10 @@ static int launch_back(const attn &a, const back_arrays<float> &x, cudaStream_t 
 }
 
 /* Forward takes the backward's tiles: it fits wherever they do. */
-template <int DIM, int TILE> static bool fits(const attn &a) { return back_room<DIM, TILE>::BYTES <= a.shared; }
+template <int DIM, int TILE> static bool fits(const attn &a)
+{
+    return back_room<DIM, TILE>::BYTES <= a.shared;
+}
 
 int attention_forward_fp32(const attn &a, const float *qkv, float *o, float *lse, cudaStream_t stream)
 {

@@ -1,5 +1,5 @@
-/* attention_internal.cuh -- what attention.cu shares with the kernels of attention_bf16.cu and
- * attention_fp32.cu: the numbers of a call, where heads lie, tiles in shared memory. */
+/* attention_internal.cuh -- what attention.cu and the kernels of attention_bf16.cu, attention_bf16_back.cu
+ * and attention_fp32.cu share: the numbers of a call, where heads lie, tiles in shared memory. */
 #ifndef DPX_CUDA_ATTENTION_INTERNAL_CUH
 #define DPX_CUDA_ATTENTION_INTERNAL_CUH
 
@@ -8,11 +8,11 @@
 
 /* A call's numbers, as kernels take them. */
 struct attn {
-    int     ld, batch, seq, heads, kv_heads, dim;       /* 128 ld and 128 heads dim fit an int */
-    float   scale, scale_log2;                          /* scale_log2: for powers of 2 instead of e */
-    bool    wide;                                       /* every head's row begins at a multiple of 16 bytes */
+    int   ld, batch, seq, heads, kv_heads, dim;         /* 128 ld and 128 heads dim fit an int */
+    float scale, scale_log2;                            /* scale_log2: for powers of 2 instead of e */
+    bool  wide;                                         /* heads' rows begin at multiples of 16 bytes */
     launch_drop drop;                                   /* keep: 1 without dropout */
-    int     shared;                                     /* bytes that a block may have on this device */
+    int   shared;                                       /* bytes that a block may have on this device */
 };
 
 /* What gradients are made from, and where they go: dqkv. */

@@ -32,6 +32,15 @@ template <int DIM> DEVICE int right_at(const lane &l)
     return ((l.id & 7) + (l.id >> 4) * 8) * tile<bf16, DIM>::PITCH + (l.id >> 3 & 1) * 8;
 }
 
+template <int ROWS, int COLS> DEVICE void clear(float (&x)[ROWS][COLS][4])
+{
+#pragma unroll
+    for (int m = 0; m < ROWS; m++)
+#pragma unroll
+        for (int n = 0; n < COLS; n++)
+            x[m][n][0] = x[m][n][1] = x[m][n][2] = x[m][n][3] = 0;
+}
+
 /* s[16 ROWS][8 COLS] = x y^T, over DIM: x, y tiles from the first row wanted. */
 template <int DIM, int ROWS, int COLS>
 DEVICE void dots(const lane &l, float (&s)[ROWS][COLS][4], const bf16 *x, const bf16 *y)
@@ -40,11 +49,7 @@ DEVICE void dots(const lane &l, float (&s)[ROWS][COLS][4], const bf16 *x, const 
 
     x += left_at<DIM>(l);
     y += right_at<DIM>(l);
-#pragma unroll
-    for (int m = 0; m < ROWS; m++)
-#pragma unroll
-        for (int n = 0; n < COLS; n++)
-            s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0;
+    clear(s);
 #pragma unroll
     for (int k = 0; k < DIM; k += 16) {
         uint32_t left[ROWS][4];
@@ -66,8 +71,8 @@ DEVICE void dots(const lane &l, float (&s)[ROWS][COLS][4], const bf16 *x, const 
 
 /* out[16 ROWS][OUT] += s y: s's columns are y's rows; OUT columns of y from where it points. */
 template <int DIM, int OUT, int ROWS, int COLS>
-DEVICE void add_product(const lane &l, float (&out)[ROWS][OUT / 8][4],
-                                            const float (&s)[ROWS][COLS][4], const bf16 *y)
+DEVICE void add_product(const lane &l, float (&out)[ROWS][OUT / 8][4], const float (&s)[ROWS][COLS][4],
+                        const bf16 *y)
 {
     constexpr int PITCH = tile<bf16, DIM>::PITCH;
     uint32_t left[ROWS][COLS / 2][4];
@@ -78,8 +83,10 @@ DEVICE void add_product(const lane &l, float (&out)[ROWS][OUT / 8][4],
 #pragma unroll
         for (int n = 0; n < COLS / 2; n++)
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                left[m][n][i] = floats_to_bf16x2(s[m][2 * n + i / 2][i % 2 * 2], s[m][2 * n + i / 2][i % 2 * 2 + 1]);
+            for (int i = 0; i < 4; i++) {
+                const float *pair = s[m][2 * n + i / 2] + i % 2 * 2;
+                left[m][n][i] = floats_to_bf16x2(pair[0], pair[1]);
+            }
 #pragma unroll
     for (int n = 0; n < COLS / 2; n++)
 #pragma unroll
@@ -94,19 +101,13 @@ DEVICE void add_product(const lane &l, float (&out)[ROWS][OUT / 8][4],
         }
 }
 
-template <int ROWS, int COLS> DEVICE void clear(float (&x)[ROWS][COLS][4])
-{
-#pragma unroll
-    for (int m = 0; m < ROWS; m++)
-#pragma unroll
-        for (int n = 0; n < COLS; n++)
-            x[m][n][0] = x[m][n][1] = x[m][n][2] = x[m][n][3] = 0;
-}
-
 /* Row i * 8 + lane/4 of m's 16, times one factor for all or one a row. */
 DEVICE float factor_of(float factor, int, int) { return factor; }
 
-template <int ROWS> DEVICE float factor_of(const float (&factor)[ROWS][2], int m, int i) { return factor[m][i]; }
+template <int ROWS> DEVICE float factor_of(const float (&factor)[ROWS][2], int m, int i)
+{
+    return factor[m][i];
+}
 
 /* factor * out, OUT columns of it, into `rows` rows at `to`, `pitch` apart, of which `width`
  * elements are wanted: through `room`, rows of a tile that only this warp uses. */

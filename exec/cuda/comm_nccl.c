@@ -343,7 +343,11 @@ static void sleep_watching(struct nccl_comm *c)
 
 static bool is_busy(const struct nccl_comm *c)
 {
-    return c->last && cudaStreamQuery(c->last) == cudaErrorNotReady;
+    bool busy = c->last && cudaStreamQuery(c->last) == cudaErrorNotReady;
+
+    if (busy)
+        cudaGetLastError();             /* no launch's of this thread */
+    return busy;
 }
 
 /* Ends when there is nothing left to watch over. */

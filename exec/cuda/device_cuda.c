@@ -87,7 +87,8 @@ static int broken(struct cuda *c)
 
 enum waited { WAITED = 0, WAIT_FAILED = -1, WAIT_STOPPED = 1 };
 
-/* For an event, or for all of a stream. */
+/* For an event, or for all of a stream.  That it is not ready is kept as the thread's last error, which
+ * the next launch would take for its own. */
 static enum waited wait_for(struct cuda *c, cudaEvent_t e, cudaStream_t s, const atomic_bool *stop)
 {
     int spins = 0;
@@ -101,6 +102,7 @@ static enum waited wait_for(struct cuda *c, cudaEvent_t e, cudaStream_t s, const
             return WAITED;
         if (status != cudaErrorNotReady)
             return fail("%s: %s", c->base.name, cudaGetErrorString(status));
+        cudaGetLastError();
         if (is_set(stop))
             return WAIT_STOPPED;
         pause_a_little(&spins, &ns);

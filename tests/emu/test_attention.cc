@@ -13,13 +13,14 @@ extern "C" int attention_backward_within(const struct launch_attention *c, int s
 {
     attn a = call_within(c, shared);
 
-    if (c->at == LAUNCH_BF16)
-        return attention_backward_bf16(a, { (const bf16 *)qkv, (const bf16 *)dout, lse, delta, (bf16 *)dqkv }, s);
-    return attention_backward_fp32(a, { (const float *)qkv, (const float *)dout, lse, delta, (float *)dqkv }, s);
+    if (c->at == LAUNCH_FP32)
+        return attention_backward_fp32(a, { (const float *)qkv, (const float *)dout, lse, delta,
+                                            (float *)dqkv }, s);
+    return attention_backward_bf16(a, { (const bf16 *)qkv, (const bf16 *)dout, lse, delta, (bf16 *)dqkv }, s);
 }
 
-extern "C" int attention_forward_within(const struct launch_attention *c, int shared, const void *qkv, void *o,
-                                        float *lse, struct CUstream_st *s)
+extern "C" int attention_forward_within(const struct launch_attention *c, int shared, const void *qkv,
+                                        void *o, float *lse, struct CUstream_st *s)
 {
     attn a = call_within(c, shared);
 

@@ -227,6 +227,20 @@ static void a_wait_ends_when_it_is_told_to(void **state)
     assert_int_equal(device_drain(device, device_cuda_stream(device, STREAM_COMPUTE), NULL), 0);
 }
 
+/* CUDA keeps it as the thread's last error, which a launch asks for. */
+static void having_waited_is_no_error(void **state)
+{
+    struct work w = { .ms = 20 };
+
+    (void)state;
+    queue(STREAM_COMPUTE, &w);
+    assert_int_equal(device_mark(device, STREAM_COMPUTE, 1), 0);
+    assert_int_equal(device_wait(device, STREAM_COMPUTE, 1, NULL), 0);
+    queue(STREAM_COMPUTE, &w);
+    assert_int_equal(device_drain(device, device_cuda_stream(device, STREAM_COMPUTE), NULL), 0);
+    assert_int_equal(cudaGetLastError(), cudaSuccess);
+}
+
 static void what_was_given_up_does_not_pass_for_done(void **state)
 {
     char why[256];
@@ -318,6 +332,7 @@ int main(void)
         ON_A_DEVICE(streams_run_side_by_side),
         ON_A_DEVICE(marks_may_go_on_for_ever),
         ON_A_DEVICE(a_wait_ends_when_it_is_told_to),
+        ON_A_DEVICE(having_waited_is_no_error),
         ON_A_DEVICE(what_was_given_up_does_not_pass_for_done),
         ON_A_DEVICE(tasks_are_timed_on_the_hosts_clock),
         ON_A_DEVICE(after_timed_tasks_come_others),

@@ -246,7 +246,8 @@ static struct stepped stepped_new(int64_t n, enum dtype gt, enum dtype ot)
         array_set(&s.v, i, fabs(array_get(&s.v, i)));
     int64_t skew = any_skew();
     s.dp = to_device(&s.p, skew), s.dm = to_device(&s.m, skew), s.dv = to_device(&s.v, skew);
-    s.dg = to_device(&s.g, coin() ? any_skew() : skew), s.dout = to_device(&s.out, coin() ? any_skew() : skew);
+    s.dg = to_device(&s.g, coin() ? any_skew() : skew);
+    s.dout = to_device(&s.out, coin() ? any_skew() : skew);
     return s;
 }
 
