@@ -102,7 +102,7 @@ static enum waited wait_for(struct cuda *c, cudaEvent_t e, cudaStream_t s, const
             return WAITED;
         if (status != cudaErrorNotReady)
             return fail("%s: %s", c->base.name, cudaGetErrorString(status));
-        cudaGetLastError();
+        cudaGetLastError();             /* "not ready" is no error that a later launch should report */
         if (is_set(stop))
             return WAIT_STOPPED;
         pause_a_little(&spins, &ns);

@@ -247,7 +247,7 @@ check 'numbers that make no sense are refused' "$(
     refused "seq" run --model gpt2 --seq 4096 --db "$db"
     refused "precision: 'fp12' is not one of" run --precision fp12 --db "$db"
     refused "device: 'tpu' is not one of" run --device tpu --db "$db"
-    refused "without CUDA" run --device cuda --db "$db"
+    CUDA_VISIBLE_DEVICES='' refused "without CUDA\|no CUDA device" run --device cuda --db "$db"
     refused "for: 'x' is not a number" probe --for x
     refused "for: '-1' is negative" probe --for -1
     refused "ranks: '0'" probe --ranks 0

@@ -166,7 +166,9 @@ static void one_gpu_is_measured_through(void **state)
     assert_int_equal(before.t.basis, BASIS_PUBLISHED);
     assert_true(now.measured);
     assert_int_equal(now.t.basis, BASIS_MEASURED);
-    assert_int_equal(now.ngaps, 0);
+    /* What there is more of than was timed (AdamW over all parameters) goes on from there, and is said. */
+    for (int i = 0; i < now.ngaps; i++)
+        assert_true(now.gap[i].outside);
     /* 100 TFLOP/s and 1 TB/s are less than an H200 has. */
     assert_true(now.t.line.compute_s > 1.5 * before.t.line.compute_s);
 }

@@ -41,6 +41,14 @@ cluster_word() {
         case $word in *-*) word=${word%-*} ;; *) word='' ;; esac
     done
 }
+# Bytes of a GPU that has no name in dpx; its rates are nobody's, and only what is measured counts.
+unknown_memory() {
+    if [ "${EMU:-}" ]; then
+        echo "${DPX_EMU_MEMORY:-4000000000}"
+    else
+        nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | awk 'NR == 1 { printf "%.0f", $1 * 1048576 }'
+    fi
+}
 # cluster N: N GPUs of this type, as plan.json has it; of a type that has no name an object of one.
 cluster() {
     [ "$type" ] || type=$(cluster_word)
@@ -48,7 +56,8 @@ cluster() {
         if [ "$1" -le 8 ]; then echo "\"${1}x$type\""; else echo "\"$(($1 / 8))x8x$type\""; fi
     else
         cat <<END
-{ "name": "unknown", "nodes": 1, "gpus_per_node": $1, "gpu": { "name": "$gpu_name", "memory_bytes": ${DPX_EMU_MEMORY:-24000000000} },
+{ "name": "unknown", "nodes": 1, "gpus_per_node": $1,
+  "gpu": { "name": "$gpu_name", "memory_bytes": $(unknown_memory), "hbm_gb_per_s": 1000, "fp32_tflops": 30, "bf16_tflops": 200 },
   "intra": { "gb_per_s": 50 }, "inter": { "gb_per_s": 10 } }
 END
     fi

@@ -55,8 +55,8 @@ check 'another database takes it in' "$(grep -q ': [12] calibrations\{0,1\} take
 kinds "$dir/again.json" >"$dir/kinds.again"
 check 'with every series' "$(diff "$dir/kinds" "$dir/kinds.again")"
 check 'the probe is a time' "$("$B/dpxcal" probe --ranks 2 --for 0.1 | grep -qE '^[0-9.]+e-0[0-9]$' || echo 'no number')"
-check 'a device that is not there is refused' "$("$B/dpxcal" run --device cuda --db "$dir/cal.db" 2>&1 |
-    grep -q 'without CUDA' || echo 'not refused')"
+check 'a device that is not there is refused' "$(CUDA_VISIBLE_DEVICES='' "$B/dpxcal" run --device cuda --db "$dir/cal.db" 2>&1 |
+    grep -qE 'without CUDA|no CUDA device' || echo 'not refused')"
 check 'a file that is not there is named' "$("$B/dpxcal" import nccl-tests "$dir/none.log" --db "$dir/cal.db" 2>&1 |
     grep -q 'none.log: No such file' || echo 'not named')"
 

@@ -1,8 +1,9 @@
 /* cmocka.h -- as much of cmocka as the tests of a GPU use, for a machine that has only a compiler and
- * CUDA: the same names, the same closing lines.  setjmp.h comes first, as with the real one. */
+ * CUDA: the same names, the same closing lines. */
 #ifndef DPX_BARE_CMOCKA_H
 #define DPX_BARE_CMOCKA_H
 
+#include <setjmp.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
