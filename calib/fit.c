@@ -434,17 +434,33 @@ static void fit_probe(const struct rows *rows, struct measured_device *m)
     free(p);
 }
 
+/* Where the two probes around a series are further apart, one of them met somebody else's work, which the
+ * median of hundreds of samples did not: the quicker one counts.  No machine drifts further than PACE_MOST. */
+#define PROBES_AGREE .10
+#define PACE_MOST    1.25
+
+/* What the probe took while the series was timed; 0: nobody knows. */
+static double probe_then(const double probe[2])
+{
+    double low = fmin(probe[0], probe[1]), high = fmax(probe[0], probe[1]);
+
+    if (!(low > 0))
+        return 0;
+    return high > (1 + PROBES_AGREE) * low ? low : (low + high) / 2;
+}
+
 /* Every series as if the machine had been then what it was at the median probe.  What the executor
  * itself takes is waiting for the kernel more than work: that stays. */
 static void at_one_pace(const struct rows *rows, double probe_s)
 {
     for (int i = 0; i < rows->n; i++) {
         struct row *r = &rows->r[i];
-        double then = (r->probe[0] + r->probe[1]) / 2;
-        if (r->kind == SERIES_OWN || r->kind == SERIES_OVERLAP || !(then > 0) || !(probe_s > 0))
+        double then = probe_then(r->probe);
+        if (r->kind == SERIES_OWN || r->kind == SERIES_OVERLAP || then == 0 || !(probe_s > 0))
             continue;
-        r->median *= probe_s / then;
-        r->mean *= probe_s / then;
+        double pace = fmin(fmax(probe_s / then, 1 / PACE_MOST), PACE_MOST);
+        r->median *= pace;
+        r->mean *= pace;
     }
 }
 

@@ -314,31 +314,35 @@ static void a_rested_collective_loses_less_and_compute_as_much(void **state)
     db_close(db);
 }
 
-/* Probes of 2, 2, 3 and 5 ms: 2.5 in the middle.  What took a second while the probe took 4 would have
- * taken 2.5 / 4 of it; what waits does not change. */
+/* Probes of 2, 2, 2.1, 2.3, 2.2 and 6 ms: 2.15 in the middle.  What took a second while the probe took 2.2
+ * would have taken 2.15 / 2.2 of it; where the probes disagree the quicker one counts; what waits does
+ * not change. */
 static void series_are_brought_to_one_pace(void **state)
 {
     (void)state;
     struct db *db = db_open(in_scratch("pace.db"));
-    struct series of[3] = { kernel("q", FN_LINEAR, 7, constant, 5), kernel("q", FN_LINEAR, 8, constant, 5),
-                            some_series(SERIES_OWN, "wake", constant, 5) };
+    struct series of[4] = { kernel("q", FN_LINEAR, 7, constant, 5), kernel("q", FN_LINEAR, 8, constant, 5),
+                            kernel("q", FN_LINEAR, 9, constant, 5), some_series(SERIES_OWN, "wake", constant, 5) };
     struct measured_device m;
 
-    of[1].probe_before_s = 3e-3;
-    of[1].probe_after_s = 5e-3;
-    of[2].probe_before_s = of[2].probe_after_s = NAN;
-    record(db, of, 3);
+    of[1].probe_before_s = 2.1e-3;
+    of[1].probe_after_s = 2.3e-3;
+    of[2].probe_before_s = 6e-3;
+    of[2].probe_after_s = 2.2e-3;
+    of[3].probe_before_s = of[3].probe_after_s = NAN;
+    record(db, of, 4);
     assert_int_equal(fit_read(db, &two_ranks, &m), 1);
-    assert_close(m.probe_s, 2.5e-3, 1e-12);
-    assert_close(m.kernel[0].s, 2.5 / 2, 1e-12);
-    assert_close(m.kernel[1].s, 2.5 / 4, 1e-12);
+    assert_close(m.probe_s, 2.15e-3, 1e-12);
+    assert_close(m.kernel[0].s, 2.15 / 2, 1e-12);
+    assert_close(m.kernel[1].s, 2.15 / 2.2, 1e-12);
+    assert_close(m.kernel[2].s, 2.15 / 2.2, 1e-12);
     assert_close(m.own.wake.s, 1, 0);
     assert_close(measured_pace(&m), 1, 0);
     m.drift = 1;
-    measured_now(&m, 5e-3);
+    measured_now(&m, 4.3e-3);
     assert_close(measured_pace(&m), 2, 1e-12);
     assert_close(m.drift, m.unsteady, 0);
-    assert_non_null(strstr(m.basis, "5.00 ms now, 2.50 ms then"));
+    assert_non_null(strstr(m.basis, "4.30 ms now, 2.15 ms then"));
     measured_device_free(&m);
     db_close(db);
 }
