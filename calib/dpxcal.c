@@ -19,6 +19,7 @@
 #include "calib/nccl_log.h"
 #include "calib/portable.h"
 #include "calib/show.h"
+#include "exec/build_info.h"
 #include "exec/host_info.h"
 #include "exec/lanes.h"
 #include "exec/launch.h"
@@ -571,6 +572,7 @@ int main(int argc, char **argv)
         { 0 }
     };
 
+    opts_version_note(build_info());
     int rc = command_run("dpxcal", "measures a machine, so that predictions become its seconds", commands, argc, argv);
     /* A full disk shows only now. */
     bool lost = ferror(stdout) != 0;

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "exec/build_info.h"
 #include "exec/host_info.h"
 #include "exec/launch.h"
 #include "model/can_run.h"
@@ -343,7 +344,7 @@ int main(int argc, char **argv)
                                .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8 } };
     int rc, status;
 
-    opts_version_note(device_cuda_built() ? "with CUDA" : "without CUDA");
+    opts_version_note(build_info());
     rc = parse(argc, argv, &r.o);
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;

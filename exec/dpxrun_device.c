@@ -115,6 +115,8 @@ static const char *not_nccl(const struct dpxrun *r, int most)
 
 static int choose_comm(struct dpxrun *r, int most)
 {
+    if (r->o.comm == COMM_NCCL && most > 1 && !may_share(r))
+        return EXIT_MISUSE;             /* which said why */
     const char *why = not_nccl(r, most);
 
     if (r->o.comm == COMM_NCCL && why) {

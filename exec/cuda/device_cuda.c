@@ -410,10 +410,18 @@ static int describe(struct cuda *c)
     return 0;
 }
 
+/* Kernels are loaded when the device is opened, not at their first launch: that would wait for the device,
+ * where a collective may be waiting for this very launch. */
+static void load_eagerly(void)
+{
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
 int device_cuda_count(void)
 {
     int n = 0;
 
+    load_eagerly();
     if (cudaGetDeviceCount(&n) != cudaSuccess) {
         cudaGetLastError();
         return 0;
@@ -425,6 +433,8 @@ int device_cuda_count(void)
 static int check_ordinal(int ordinal)
 {
     int n = 0;
+
+    load_eagerly();
     cudaError_t status = cudaGetDeviceCount(&n);
 
     if (status != cudaSuccess)

@@ -2,8 +2,8 @@
  *
  * A fiber is its stack; while it does not run, its registers lie on it.  There are FIBERS stacks,
  * made at first use and kept; each ends at a page that cannot be touched. */
-#ifndef EMU_FIBER_H
-#define EMU_FIBER_H
+#ifndef DPX_EMU_FIBER_H
+#define DPX_EMU_FIBER_H
 
 enum { FIBERS = 1024 };
 

@@ -8,8 +8,8 @@
  *     device.cc   what the devices say they are; errors
  *
  * One mutex guards all records; no kernel, copy or callback runs under it. */
-#ifndef EMU_INTERNAL_H
-#define EMU_INTERNAL_H
+#ifndef DPX_EMU_INTERNAL_H
+#define DPX_EMU_INTERNAL_H
 
 #include <stddef.h>
 #include <stdint.h>
