@@ -83,7 +83,7 @@ DEVICE void drop_scores(const attn &a, float (&s)[ROWS][COLS][4], int64_t at)
 }
 
 /* Keys at a time: as many as leave registers for the rest. */
-template <int DIM, int ROWS, bool DROP> struct keys_of {
+template <int DIM, int ROWS, bool DROP> struct key_block {
     static constexpr int N = DROP ? 32 : DIM > 96 && ROWS > 1 ? 48 : 64;
 };
 
@@ -92,7 +92,7 @@ template <int DIM, int ROWS, bool DROP> struct keys_of {
 template <int DIM, int ROWS, bool DROP>
 static __global__ void __launch_bounds__(128, 2) forward(attn a, const bf16 *qkv, bf16 *o, float *lse)
 {
-    constexpr int PITCH = tile<bf16, DIM>::PITCH, KEYS = keys_of<DIM, ROWS, DROP>::N, QUERIES = 64 * ROWS;
+    constexpr int PITCH = tile<bf16, DIM>::PITCH, KEYS = key_block<DIM, ROWS, DROP>::N, QUERIES = 64 * ROWS;
     DYNAMIC_SHARED(bf16, shared);
     bf16 *q = shared, *k = q + QUERIES * PITCH, *v = k + KEYS * PITCH;
     const lane l;
@@ -158,7 +158,7 @@ static __global__ void __launch_bounds__(128, 2) forward(attn a, const bf16 *qkv
 template <int DIM, int ROWS, bool DROP>
 static int launch_forward(const attn &a, const bf16 *qkv, bf16 *o, float *lse, cudaStream_t stream)
 {
-    int bytes = (64 * ROWS + 2 * keys_of<DIM, ROWS, DROP>::N) * tile<bf16, DIM>::PITCH * 2;
+    int bytes = (64 * ROWS + 2 * key_block<DIM, ROWS, DROP>::N) * tile<bf16, DIM>::PITCH * 2;
     dim3 grid(blocks_of(a.seq, 64 * ROWS), a.heads, a.batch);
     int error = ALLOW_SHARED((forward<DIM, ROWS, DROP>), bytes);
 

@@ -33,7 +33,7 @@ static struct there to_device(const struct array *a, int64_t skew)
     memcpy(image + GUARD + skew, a->x, (size_t)t.bytes);
     OK(cudaMalloc((void **)&t.base, (size_t)t.bytes + 3 * GUARD));
     OK(cudaMemcpy(t.base, image, (size_t)t.bytes + 3 * GUARD, cudaMemcpyHostToDevice));
-    OK(cudaDeviceSynchronize());        /* pageable memory: it is staged when cudaMemcpy() returns, not there */
+    OK(cudaDeviceSynchronize());        /* what cudaMemcpy() took may be only staged */
     free(image);
     t.x = t.base + GUARD + skew;
     return t;
