@@ -172,15 +172,20 @@ int main(int argc, char **argv)
     struct plan p;
     char name[256];
 
+    /* Streams that dawdle take their time: a third of the plans, unless all are asked for. */
+    int every = getenv("DPX_DEVICE_ALL") ? 1 : 3;
+
     start_ranks(&argc, &argv);
     models_load();
     matrix_choose(SOME, world, &chosen);
     for (int i = argc > 1 ? atoi(argv[1]) : 0; i < chosen.n; i++) {
+        if (i % every)
+            continue;
         matrix_plan(&chosen.c[i], &p);
         matrix_words(&chosen.c[i], &p, name, sizeof name);
         plan_begins(i, name);
         compare_plan(&p, (unsigned)(1000 * i + rank));
-        if (i % 5 == 0)
+        if (i / every % 5 == 0)
             compare_deterministic(&p, (unsigned)(1000 * i + rank));
         plan_ends();
     }
