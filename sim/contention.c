@@ -321,13 +321,19 @@ static double slow_beside(const struct fluid *f, int me, int other)
         return c->beside ? mixed(f, c->beside[other].compute, me) : c->compute_slow[o->u.coll.op];
     if (m->kind == OP_COLL && its)
         return c->beside ? mixed(f, c->beside[me].comm, other) : c->comm_slow[m->u.coll.op];
+    /* Threads on cores: to a collective a copy is what compute is, by bytes. */
+    if (c->adds && c->beside && m->kind != OP_COLL && o->kind == OP_COLL)
+        return c->beside[other].compute[1];
+    if (c->adds && c->beside && m->kind == OP_COLL && o->kind != OP_COLL)
+        return c->beside[me].comm[1];
     if (m->kind == OP_COLL && o->kind == OP_COLL)
         return c->shares_link[m->u.coll.group][o->u.coll.group] ? 2 : 1;
     return mine != its || c->adds ? c->copy_slow : 1;
 }
 
 /* How much longer the running entry of running[me_at] takes now.  Of several collectives beside
- * compute the worst counts, since they hold the same SMs; threads on cores add up. */
+ * compute the worst counts, since they hold the same SMs; threads on cores add up, but a collective waits
+ * for its turn, whoever has it. */
 static double slow_down(const struct fluid *f, const int *running, int n, int me_at)
 {
     int me = f->items[f->head[running[me_at]]].op;
@@ -338,14 +344,17 @@ static double slow_down(const struct fluid *f, const int *running, int n, int me
         if (k == me_at)
             continue;
         double by = slow_beside(f, me, other);
-        if (f->c->adds)
+        bool turn = f->s->ops[me].kind == OP_COLL && f->s->ops[other].kind != OP_COLL;
+        if (f->c->adds && turn)
+            worst = by > worst ? by : worst;
+        else if (f->c->adds)
             slow += by - 1;
         else if (running[me_at] == STREAM_COMPUTE && f->s->ops[other].kind == OP_COLL)
             worst = by > worst ? by : worst;
         else
             slow *= by;
     }
-    return slow * worst;
+    return f->c->adds ? slow + worst - 1 : slow * worst;
 }
 
 /* The head of a stream that the repeat does not use stands still, at an entry after it. */

@@ -325,7 +325,8 @@ bool measured_beside_copy(const struct measured_device *d, enum kernel_class kin
     return true;
 }
 
-/* What one point says: seconds that the collective loses, and compute's loss in units of its work. */
+/* What one point says: seconds that the collective loses, and compute's loss in units of its work.  It
+ * cannot work longer than it takes alone: more is chance, where the quotients are large. */
 static bool losses(const struct cluster *c, const struct coll_query *q, const struct measured_overlap *p,
                    double alone_s, double *late_s, double *works)
 {
@@ -337,7 +338,7 @@ static bool losses(const struct cluster *c, const struct coll_query *q, const st
     if (p->bytes > 0 && !measured_coll(c, &at, &e))
         return false;
     *late_s = (fmax(p->other, 1) - 1) * e.s;
-    *works = (fmax(p->compute, 1) - 1) * fmax(p->other, 1);
+    *works = fmin((fmax(p->compute, 1) - 1) * fmax(p->other, 1), 1);
     return true;
 }
 

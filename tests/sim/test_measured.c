@@ -227,6 +227,27 @@ static void what_a_collective_waits_for_goes_by_its_size(void **state)
     assert_close(compute, 1, 1e-12);
 }
 
+/* Of 10 times its time alone, half as much lost by compute would be 5 times what it can work. */
+static void a_collective_works_no_longer_than_it_takes_alone(void **state)
+{
+    (void)state;
+    struct measured_coll points[8];
+    const struct measured_overlap beside[] = {
+        { .kind = KC_GEMM, .op = COLL_ALL_GATHER, .bytes = MiB, .compute = 1.5, .other = 10 },
+    };
+    struct measured_device d = { .coll = points, .ncoll = 8, .overlap = beside, .noverlap = 1 };
+    struct cluster c = two_ranks(&d);
+    struct coll_query q = { .op = COLL_ALL_GATHER, .dtype = DT_FP32, .ranks = 2, .per_node = 2, .bytes = MiB };
+    double compute, other;
+
+    for (int i = 0; i < 8; i++)
+        points[i] = (struct measured_coll){ .op = COLL_ALL_GATHER, .dtype = DT_FP32, .ranks = 2, .per_node = 2,
+                                            .bytes = MiB << i, .s = 0.125e-3 * (1 << i) };
+    assert_true(measured_beside(&c, &q, KC_GEMM, 0.125e-3, &compute, &other));
+    assert_close(other, 10, 1e-9);
+    assert_close((compute - 1) * other, 1, 1e-9);
+}
+
 /* ---- whole steps ---- */
 
 /* Every kernel of a plan's program at `per_byte` seconds a byte, and everything else there is. */
@@ -451,6 +472,7 @@ int main(void)
         cmocka_unit_test(stars_and_dtypes_have_sweeps_of_their_own),
         cmocka_unit_test(a_collective_beside_compute_waits_for_its_turn),
         cmocka_unit_test(what_a_collective_waits_for_goes_by_its_size),
+        cmocka_unit_test(a_collective_works_no_longer_than_it_takes_alone),
         cmocka_unit_test(a_step_scales_with_what_was_measured),
         cmocka_unit_test(on_shared_cores_a_step_is_the_sum_of_its_parts),
         cmocka_unit_test(overheads_are_paid_for_every_kernel),
