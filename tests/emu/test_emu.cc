@@ -593,6 +593,7 @@ static void work_is_done_later_in_order_and_events_tell()
     *pinned = 0;
     OK(cudaMemcpyAsync(pinned, x.x + 1, sizeof(int), cudaMemcpyDeviceToHost, s));
     OK(cudaEventRecord(after, s));
+    OK(cudaEventSynchronize(before));   /* passed: from here it is 3 ms at least until the gate opens */
     usleep(3000);
     CHECK(*pinned == 0);
     CHECK(cudaEventQuery(after) == cudaErrorNotReady);
