@@ -5,7 +5,8 @@
 # make bench          speed, as ratios within one run
 # make bench-exec     the executor's speed, beside PyTorch's where PYTHON=... has torch
 # make accuracy       calibrate this machine, predict plans never used to fit, run them, and
-#                     what is left (20 minutes on a quiet machine; PLANS=20 STEPS=5 shorter)
+#                     what is left (20 minutes on a quiet machine; PLANS=20 STEPS=5 shorter;
+#                     LAB=1: on two emulated nodes, root)
 # make accuracy-public    predictions beside published training throughput
 # make fuzz           every parser under libFuzzer, FUZZ_SECONDS=60 each (clang)
 # make install        into PREFIX=/usr/local, below DESTDIR= if given

@@ -150,17 +150,15 @@ static int64_t on_host(const struct plan *p, struct overhead *o)
 int64_t overhead_bytes(const struct plan *p, struct overhead *out)
 {
     const struct cluster *c = &p->cluster;
-    /* PyTorch's backward runs in a thread of its own, which has its own cuBLAS handle;
-     * the executor issues everything from one. */
-    int64_t handles = p->kernels == KERNELS_DPX ? 1 : 2;
-    char    name[64];
 
     memset(out, 0, sizeof *out);
     if (c->is_host)
         return on_host(p, out);
-    snprintf(name, sizeof name, "BLAS workspaces, %" PRId64 " handle%s", handles,
-             handles > 1 ? "s" : "");
-    add(out, OVERHEAD_ALLOCATED, handles * overhead_workspace(&c->gpu), SOURCE_WORKSPACE, name);
+    /* PyTorch's backward runs in a thread of its own, which has its own cuBLAS handle. */
+    if (p->kernels == KERNELS_DPX)
+        add(out, OVERHEAD_ALLOCATED, workspace_device(p), "exec/cuda/kernels_cuda.h", "workspace of the kernels");
+    else
+        add(out, OVERHEAD_ALLOCATED, 2 * overhead_workspace(&c->gpu), SOURCE_WORKSPACE, "BLAS workspaces, 2 handles");
     communicators(p, out);
     if (c->context == c->gpu.reserved + c->gpu.context) {
         add(out, OVERHEAD_CONTEXT, c->gpu.reserved, c->gpu.source, "reserved by the driver");

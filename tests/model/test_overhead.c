@@ -52,6 +52,23 @@ static void several_nodes(void **state)
     assert_int_equal(overhead_nccl(&c.gpu, 4, 1), (160 + 160) * MiB);
 }
 
+/* Our own kernels work in 32 MiB of cuBLASLt's and what they cut themselves; for GPT-2's widths and 1024
+ * tokens a strip of 4 MiB is the most (sums of columns: 4 * 3072 * 256, of norms: 8 * 768 * 512). */
+static void our_kernels_on_a_gpu_have_their_own_workspace(void **state)
+{
+    struct plan     p = plan_on("8xh100", STRAT_FSDP, 0);
+    struct overhead o;
+
+    (void)state;
+    p.kernels = KERNELS_DPX;
+    p.seq = 1024;
+    p.micro_batch = 1;
+    p.model = (struct model){ .hidden = 768, .ffn = 3072, .heads = 12, .kv_heads = 12, .head_dim = 64,
+                              .vocab = 50257 };
+    overhead_bytes(&p, &o);
+    assert_int_equal(o.by[OVERHEAD_ALLOCATED], 36 * MiB);
+}
+
 static void a_communicator_of_one_has_no_buffers(void **state)
 {
     struct plan     p = plan_on("h100", STRAT_DDP, 0);
@@ -125,6 +142,7 @@ int main(void)
         cmocka_unit_test(one_hopper_node),
         cmocka_unit_test(one_ampere_node),
         cmocka_unit_test(several_nodes),
+        cmocka_unit_test(our_kernels_on_a_gpu_have_their_own_workspace),
         cmocka_unit_test(a_communicator_of_one_has_no_buffers),
         cmocka_unit_test(hybrid_sharding_has_two_communicators),
         cmocka_unit_test(the_items_add_up_and_name_their_source),
