@@ -1,6 +1,6 @@
 /* arena.c -- see arena.h.  Blocks cover [0, extent) without a gap, in order of address.  Free
  * neighbours stay apart as long as they may be taken at different moments. */
-#define _GNU_SOURCE                 /* MAP_POPULATE */
+#define _GNU_SOURCE                 /* MAP_ANONYMOUS, MAP_NORESERVE */
 #include "exec/arena.h"
 
 #include <assert.h>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "exec/device.h"
+#include "exec/pages.h"
 #include "model/fail.h"
 
 enum { ALIGN = 64 };
@@ -254,18 +255,33 @@ void arena_mark(struct arena *a) { a->meter.most = a->meter.live; }
 
 /* ---- the region ---- */
 
+/* Addresses that begin with a large page.  NULL with errno. */
+static char *reserve(int64_t bytes)
+{
+    size_t all = (size_t)bytes + LARGE_PAGE;
+    char *p = mmap(NULL, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (p == MAP_FAILED)
+        return NULL;
+    size_t before = (LARGE_PAGE - (uintptr_t)p % LARGE_PAGE) % LARGE_PAGE;
+    if (before > 0)
+        munmap(p, before);
+    munmap(p + before + bytes, LARGE_PAGE - before);
+    return p + before;
+}
+
 int arena_map(struct arena *a, int64_t extent)
 {
     extent = round_up(extent > 0 ? extent : 1, page());
     a->reserved = 4 * extent;
-    a->base = mmap(NULL, (size_t)a->reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (a->base == MAP_FAILED) {
-        a->base = NULL;
+    a->base = reserve(a->reserved);
+    if (!a->base)
         return fail("no address space for an arena of %lld bytes: %s", (long long)extent, strerror(errno));
-    }
     /* Populated now: a page fault must not fall into a timed step. */
-    if (mmap(a->base, (size_t)extent, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_POPULATE, -1, 0) == MAP_FAILED)
+    if (mprotect(a->base, (size_t)extent, PROT_READ | PROT_WRITE) < 0)
+        return fail("no memory for an arena of %lld bytes: %s", (long long)extent, strerror(errno));
+    pages_large(a->base, (size_t)extent);
+    if (pages_populate(a->base, (size_t)extent) < 0)
         return fail("no memory for an arena of %lld bytes: %s", (long long)extent, strerror(errno));
     if (a->guarded)
         memset(a->base, 0xff, (size_t)extent);

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "exec/pages.h"
 #include "model/fail.h"
 
 /* ---- the host ---- */
@@ -13,8 +14,10 @@ static void *host_map(struct device *d, int64_t bytes)
     void *p = NULL;
 
     (void)d;
-    if (posix_memalign(&p, 4096, (size_t)(bytes > 0 ? bytes : 1)) == 0)
+    if (posix_memalign(&p, bytes < LARGE_PAGE ? 4096 : LARGE_PAGE, (size_t)(bytes > 0 ? bytes : 1)) == 0) {
+        pages_large(p, (size_t)bytes);
         return p;
+    }
     fail("no memory for %lld bytes", (long long)bytes);
     return NULL;
 }

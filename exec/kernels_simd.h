@@ -55,9 +55,9 @@ struct simd {
     float (*largest)(int64_t n, const float *x);
     float (*sum_exp)(int64_t n, const float *x, float shift);               /* of exp(x - shift) */
     void  (*scaled_exp)(int64_t n, float a, const float *x, float shift, float *y);
-    /* x = exp(x - shift); their sum */
+    /* x = exp(x - shift), 0 where that is below e^-60; their sum */
     float (*softmax)(int64_t n, float *x, float shift);
-    /* s = p = exp(s - lse);  dp = p (dp - delta) */
+    /* likewise; s = p = exp(s - lse);  dp = p (dp - delta) */
     void  (*softmax_back)(int64_t n, float *s, float *dp, float lse, float delta);
 
     /* c[m, n] (+)= a[m, k] b[k, n]; m a multiple of 4, n of 16; elements of a are a_row, a_col

@@ -67,6 +67,34 @@ static void exp_at_its_ends(void **state)
     }
 }
 
+/* A denormal costs ten times a multiplication, and attention has many of them: dpxcal once timed scores as
+ * far apart as these, and predicted steps a quarter too long. */
+static void probabilities_are_zero_or_normal(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const struct simd *s = compiled(i);
+        float x[N], p[N], dp[N];
+        if (!s)
+            continue;
+        for (int j = 0; j < N; j++) {
+            x[j] = p[j] = -110.0f * (float)j / N;
+            dp[j] = 1e-3f;
+        }
+        p[1] = x[1] = NAN;
+        float sum = s->softmax(N, p, 0);
+        assert_true(isnan(sum) && isnan(p[1]) && p[0] == 1);
+        s->softmax_back(N, x, dp, 0, 0);
+        assert_true(isnan(x[1]) && x[0] == 1);
+        for (int j = 2; j < N; j++) {
+            double want = exp(-110.0 * j / N);
+            assert_true(want < exp(-60) ? p[j] == 0 : fabs(p[j] / want - 1) < 1e-5);
+            assert_true(p[j] == x[j] && dp[j] == 1e-3f * p[j]);
+            assert_true(fpclassify(p[j]) != FP_SUBNORMAL && fpclassify(dp[j]) != FP_SUBNORMAL);
+        }
+    }
+}
+
 static void erf_is_within_1_5e_7(void **state)
 {
     (void)state;
@@ -158,6 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exp_is_within_two_ulp),
         cmocka_unit_test(exp_at_its_ends),
+        cmocka_unit_test(probabilities_are_zero_or_normal),
         cmocka_unit_test(erf_is_within_1_5e_7),
         cmocka_unit_test(bf16_is_rounded_to_even),
         cmocka_unit_test(small_products_equal_their_formula),
