@@ -1,12 +1,13 @@
 /* bench_coll.c -- collectives by size, queued back to back as in training; of each call the rank
  * that took longest counts.  NCCL's are timed on the devices, from one call's end to the next one's. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "calib/bench.h"
 #include "exec/lanes.h"
 #include "model/fail.h"
 
-enum { MOST = 200, LEAST = 7, WANTED = 20, SIZES = 64 };
+enum { MOST = 200, LEAST = 7, LEAST_SLOW = 3, SIZES = 64 };
 
 static const int64_t SMALLEST = 1024, REGION_HOST = 64 << 20, REGION_CUDA = 512 << 20;
 
@@ -88,8 +89,9 @@ static int64_t per_node(const struct bench *b, const struct bench_item *item, co
     return n < 1 ? 1 : n < comm->nranks ? n : comm->nranks;
 }
 
+/* *each: seconds of a call, as all ranks have it; 0 where it was known. */
 static int one(struct bench *b, struct comm *comm, const struct bench_item *item, const struct buffers *m,
-               int64_t bytes, double slice)
+               int64_t bytes, double slice, double *each)
 {
     int64_t elems = round_up(bytes / dtype_bytes(item->dtype), comm->nranks);
     struct series s = { .kind = SERIES_COLL, .name = coll_name(item->op), .dtype = item->dtype,
@@ -99,29 +101,43 @@ static int one(struct bench *b, struct comm *comm, const struct bench_item *item
     double seconds[MOST], warm[3];
     int n, known = bench_known(b, &s);
 
+    *each = 0;
     if (known)
         return known < 0 ? -1 : 0;
-    if (repeat(b, comm, item, m, elems, 3, warm) < 0)
+    if (repeat(b, comm, item, m, elems, 1, warm) < 0 || isnan(*each = bench_max(warm[0])))
         return -1;
-    n = bench_reps(slice, (warm[1] + warm[2]) / 2, LEAST, MOST);
+    bool slow = *each > slice / LEAST;          /* then the first is as good as any: little of it is start-up */
+    if (!slow && (repeat(b, comm, item, m, elems, 2, warm + 1) < 0 || isnan(*each = bench_max((warm[1] + warm[2]) / 2))))
+        return -1;
+    n = bench_reps(slice, *each, slow ? LEAST_SLOW : LEAST, MOST);
     if (repeat(b, comm, item, m, elems, n, seconds) < 0)
         return -1;
     return bench_keep(b, &s, seconds, n, true);
 }
 
-/* Time by size: what a byte takes and what a call takes, so that all get as many repetitions. */
+/* Time by size: what a byte takes and what a call takes, so that all get as many repetitions.  Over a slow
+ * network the largest sizes would take all the time there is: from ENOUGH on, what does not fit is left
+ * out; beyond the points the clock goes on along the last slope. */
 static int sweep(struct bench *b, struct comm *comm, const struct bench_item *item, const struct buffers *m, double seconds)
 {
     static const double CALL_BYTES = 256 << 10;         /* a call's latency, in bytes of that time */
+    static const int64_t ENOUGH = 8 << 20;
     int64_t size[SIZES];
     int n = sizes(item, size);
-    double sum = 0;
+    double sum = 0, begun = lanes_now(), each = 0;
 
     for (int i = 0; i < n; i++)
         sum += CALL_BYTES + (double)size[i];
-    for (int i = 0; i < n; i++)
-        if (one(b, comm, item, m, size[i], seconds * (CALL_BYTES + (double)size[i]) / sum) < 0)
+    for (int i = 0; i < n; i++) {
+        double next = i > 0 ? each * (double)size[i] / (double)size[i - 1] : 0;
+        double end = bench_max(lanes_now() - begun) + (1 + LEAST_SLOW) * next;
+        if (isnan(end))
             return -1;
+        if (size[i] > ENOUGH && end > seconds)
+            break;
+        if (one(b, comm, item, m, size[i], seconds * (CALL_BYTES + (double)size[i]) / sum, &each) < 0)
+            return -1;
+    }
     return bench_flush(b);
 }
 

@@ -69,11 +69,9 @@ int bench_put(struct bench *b, void *to, const void *host, int64_t bytes)
     return kernels_ops(b->k)->upload(b->k, bytes, to, host);
 }
 
-/* The saw tooth of bench_fill(), which repeats itself after so many elements. */
 int bench_fill_on(struct bench *b, void *to, enum dtype t, int64_t n, double scale, double offset)
 {
-    enum { TOOTH = 4099 * 4 };
-    int64_t e = dtype_bytes(t), piece = n < 64 * TOOTH ? n : 64 * TOOTH;
+    int64_t e = dtype_bytes(t), piece = n < BENCH_FILLED ? n : BENCH_FILLED;
     char *host;
     int rc = 0;
 

@@ -269,6 +269,26 @@ static int alone(struct overlap *o, enum kernel_class kind, double seconds)
     return 0;
 }
 
+/* As many calls as take so long, at least. */
+static void plan_calls(struct overlap *o, double seconds, double each)
+{
+    o->ncalls = bench_reps(seconds, each, CALLS_LEAST, CALLS_MOST);
+    o->ncall_s = 0;
+}
+
+/* How many calls take so long beside the kernel: on shared cores that is a hundred times what a short one takes
+ * alone, so a few are tried.  On a device as many as alone. */
+static int plan_together(struct overlap *o, enum kernel_class kind, double seconds)
+{
+    if (device_async(o->b->device))
+        return 0;
+    o->ncalls = CALLS_LEAST;
+    if (together_once(o, kind) < 0)
+        return -1;
+    plan_calls(o, seconds, mean(o->call_s, o->ncall_s));
+    return 0;
+}
+
 static const char *other_name(const struct overlap *o) { return o->op == NCOLL ? "other copy" : coll_name(o->op); }
 
 static struct series series_of(const struct overlap *o, const char *name, const char *beside)
@@ -287,13 +307,6 @@ static int keep(struct overlap *o, const char *name, const char *beside, const d
     if (n < 1 && device_async(o->b->device))    /* over before the other had begun: not measured */
         return 0;
     return n < 1 ? fail("overlap: no sample of %s", name) : bench_keep(o->b, &of, s, n, slowest);
-}
-
-/* As many calls as take so long alone, at least. */
-static void plan_calls(struct overlap *o, double seconds)
-{
-    o->ncalls = bench_reps(seconds, o->each, CALLS_LEAST, CALLS_MOST);
-    o->ncall_s = 0;
 }
 
 /* What ran alone, just before it ran beside `other`; kept until it is written. */
@@ -334,11 +347,13 @@ static int pair(struct overlap *o, enum kernel_class kind, double slice)
         return known < 0 ? -1 : 0;
     if (alone(o, kind, slice / 3) < 0 || keep(o, name, none, o->kernel_s, o->nkernel_s, false) < 0)
         return -1;
-    plan_calls(o, fmax(slice / 4, KERNELS_LEAST * mean(o->kernel_s, o->nkernel_s)));
+    double least = KERNELS_LEAST * mean(o->kernel_s, o->nkernel_s);
+    plan_calls(o, fmax(slice / 4, least), o->each);
     if (bench_barrier() < 0 || run_calls(o) < 0 || keep(o, other, none_other, o->call_s, o->ncall_s, true) < 0)
         return -1;
-    if (together(o, kind) < 0 || keep(o, name, other, o->kernel_s, o->nkernel_s, false) < 0 ||
-        keep(o, other, name, o->call_s, o->ncall_s, true) < 0)
+    if (plan_together(o, kind, fmax(slice, least)) < 0 || together(o, kind) < 0)
+        return -1;
+    if (keep(o, name, other, o->kernel_s, o->nkernel_s, false) < 0 || keep(o, other, name, o->call_s, o->ncall_s, true) < 0)
         return -1;
     return rested(o, kind, slice);
 }

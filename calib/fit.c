@@ -76,7 +76,7 @@ static int find_ranks(struct db *db, int64_t machine, const struct fit_want *w, 
     put_int(&q, machine);
     put_text(&q, dtype_name(w->precision));
     put_int(&q, w->ranks > 0 ? w->ranks : 1);
-    put_int(&q, fit_threads(w->threads, w->ranks, cores));
+    put_int(&q, fit_threads(w->threads, w->per_node > 0 ? w->per_node : w->ranks, cores));
     *ranks = *threads = 0;
     if (query_row(&q)) {
         *ranks = get_int(&q);

@@ -17,6 +17,7 @@ struct fit_want {
     const char *device;         /* a GPU's name; NULL: the processor of this host */
     enum dtype  precision;
     int64_t     ranks;          /* busy at once; without kernels timed so, the nearest number that has */
+    int64_t     per_node;       /* of them on one machine; 0: all */
     int64_t     threads;        /* of each rank's kernels: these before others; 0: its share of the cores */
 };
 

@@ -16,7 +16,7 @@ struct wanted { const char *path; enum dtype precision; int64_t threads; };
 /* Kernels that more threads run, or that share the machine with more ranks, take another time. */
 static void warn_if_other(const struct wanted *w, const struct cluster *c, struct measured_device *m)
 {
-    int64_t threads = fit_threads(w->threads, c->world_size, m->cores);
+    int64_t threads = fit_threads(w->threads, c->gpus_per_node, m->cores);
 
     if (m->ranks == 0 || (m->threads == threads && m->ranks == c->world_size))
         return;
@@ -31,7 +31,7 @@ static void warn_if_other(const struct wanted *w, const struct cluster *c, struc
 static int read_from(struct db *db, const struct wanted *w, struct cluster *c, struct measured_device *out)
 {
     struct fit_want want = { .device = c->is_host ? NULL : c->gpu.name, .precision = w->precision,
-                             .ranks = c->world_size, .threads = w->threads };
+                             .ranks = c->world_size, .per_node = c->gpus_per_node, .threads = w->threads };
     int found = fit_read(db, &want, out);
 
     if (found > 0)

@@ -138,7 +138,7 @@ int portable_export(struct db *db, int64_t id, const char *path, bool *refused)
 
 /* ---- in ---- */
 
-struct reading { struct db *db; const char *path; char where[64]; bool bad; };
+struct reading { struct db *db; const char *path; char where[64]; bool bad, on_host; int left_out; };
 
 static const char *text_of(struct reading *r, const json_t *j, const char *key, bool needed)
 {
@@ -244,6 +244,16 @@ static struct series series_of(struct reading *r, const json_t *j)
     return s;
 }
 
+/* What dpx with a schema before 5 timed (schema.c, version_5): false where it does not count. */
+static bool old_attention(struct reading *r, struct series *s)
+{
+    if (s->kind != SERIES_KERNEL || s->class != KC_ATTENTION || s->m > 0 || s->batch > 0 || s->seq < 1 || s->dim < 1)
+        return true;
+    s->batch = llround(s->flops / ((s->fn == FN_ATTENTION ? 4. : 8.) * (double)s->seq * (double)s->seq * (double)s->dim));
+    r->left_out += r->on_host;
+    return !r->on_host;
+}
+
 static int take_series(struct reading *r, int64_t id, const json_t *list)
 {
     const json_t *j;
@@ -260,7 +270,7 @@ static int take_series(struct reading *r, int64_t id, const json_t *list)
             fail("%s: %s: %d samples of %d ranks", r->path, r->where, s.nsamples, s.of_ranks);
             r->bad = true;
         }
-        rc = r->bad ? -1 : series_add(r->db, id, &s, 1);
+        rc = r->bad ? -1 : !old_attention(r, &s) ? 0 : series_add(r->db, id, &s, 1);
         if (rc < 0 && !r->bad)
             db_fail(r->db, "recording what was imported");
         free(seconds);
@@ -319,6 +329,7 @@ static int take_calibration(struct reading *r, const json_t *j)
     id = calibration_add(r->db, &c, ended);
     if (id < 0)
         return db_fail(r->db, "recording a calibration");
+    r->on_host = c.device && !strcmp(c.device, "cpu");
     if (take_series(r, id, json_object_get(j, "series")) < 0)
         return -1;
     return fits_write(r->db, id, false) < 0 ? db_fail(r->db, "recording fits") : 1;
@@ -364,6 +375,9 @@ int portable_import(struct db *db, const char *path, int *known, bool *refused)
         if (db_end(db, taken < 0 ? -1 : 0) < 0 && taken >= 0)
             taken = db_fail(db, "importing");
     }
+    if (taken >= 0 && r.left_out > 0)
+        fprintf(stderr, "warning: %s: %d series of attention left out: this dpx times it on other values; run dpxcal there again\n",
+                path, r.left_out);
     json_decref(doc);
     *refused = r.bad;
     return taken;

@@ -45,12 +45,14 @@
 #include "model/fail.h"
 
 /* Of series: the same thing timed on the same machine, whichever calibration it belongs to. */
-#define SAME_KEY(row) \
-    "machine = " row ".machine AND kind = " row ".kind AND name = " row ".name AND bytes = " row ".bytes" \
-    " AND fn = " row ".fn AND dtype = " row ".dtype AND algorithm = " row ".algorithm AND ranks = " row ".ranks" \
-    " AND per_node = " row ".per_node AND threads = " row ".threads AND batch = " row ".batch" \
-    " AND m = " row ".m AND n = " row ".n AND k = " row ".k AND seq = " row ".seq AND dim = " row ".dim" \
-    " AND dropout = " row ".dropout AND beside = " row ".beside"
+#define SAME_KEY(row) SAME_OF("series", row)
+#define SAME_OF(a, b) \
+    a ".machine = " b ".machine AND " a ".kind = " b ".kind AND " a ".name = " b ".name AND " a ".bytes = " b ".bytes" \
+    " AND " a ".fn = " b ".fn AND " a ".dtype = " b ".dtype AND " a ".algorithm = " b ".algorithm" \
+    " AND " a ".ranks = " b ".ranks AND " a ".per_node = " b ".per_node AND " a ".threads = " b ".threads" \
+    " AND " a ".batch = " b ".batch AND " a ".m = " b ".m AND " a ".n = " b ".n AND " a ".k = " b ".k" \
+    " AND " a ".seq = " b ".seq AND " a ".dim = " b ".dim AND " a ".dropout = " b ".dropout" \
+    " AND " a ".beside = " b ".beside"
 
 static const char version_1[] =
 "CREATE TABLE machine ("
@@ -351,7 +353,19 @@ static const char version_4[] =
 "    AND a.calibration = t.calibration"
 "  WHERE t.kind = 'overlap' AND t.beside NOT LIKE 'alone before %';";
 
-static const char *const versions[] = { version_1, version_2, version_3, version_4 };
+/* Attention of two models may read as many bytes: the number of its matrices tells them apart, which earlier
+ * versions left at 0.  Of series that replaced one of another model, that one counts again.  On a host none
+ * does: they were timed on a pattern in the place of weights, and in part on denormals. */
+#define OLD_ATTENTION "kind = 'kernel' AND class = 'attention' AND m = 0 AND batch = 0 AND seq > 0 AND dim > 0"
+static const char version_5[] =
+"UPDATE series SET is_now = 0, name = name || ', of a pattern' WHERE " OLD_ATTENTION
+"  AND machine IN (SELECT id FROM machine WHERE device = 'cpu');"
+"UPDATE series SET batch = CAST(round(flops / ((CASE fn WHEN 'attention' THEN 4.0 ELSE 8.0 END) * seq * seq * dim)) AS INTEGER)"
+"  WHERE " OLD_ATTENTION " AND machine NOT IN (SELECT id FROM machine WHERE device = 'cpu');"
+"UPDATE series SET is_now = id = (SELECT o.id FROM series o WHERE " SAME_OF("o", "series")
+"  ORDER BY o.started DESC, o.id DESC LIMIT 1) WHERE kind = 'kernel' AND class = 'attention' AND batch > 0;";
+
+static const char *const versions[] = { version_1, version_2, version_3, version_4, version_5 };
 
 /* A schema that had no fits may hold calibrations. */
 static int fits_for_older(struct db *db, int64_t from)

@@ -20,6 +20,7 @@ enum rng_purpose {
     RNG_DATA_SAMPLE,            /* index: sample of the run */
     RNG_DROPOUT,                /* index: the executor's */
     RNG_TEST,
+    RNG_BENCH,                  /* operands of dpxcal */
 };
 
 /* The key of a stream. */

@@ -91,7 +91,7 @@ struct measured_device {
     double     probe_s;         /* the probe product, median; all times are as if it always took that */
     double     drift;           /* its spread over the whole calibration: what the machine itself does */
     double     unsteady;        /* how much it changes between one probe and the next, likewise */
-    double     now_s;           /* the probe just before a prediction; 0: not taken */
+    double     now_s;           /* the least of several just before a prediction; 0: none taken */
     double     taken;           /* when it ended, seconds since 1970 */
     char       device[128];     /* "cpu" and its name, or the GPU's */
     char       basis[256];      /* for people: what, when, where */

@@ -55,7 +55,8 @@ struct kernel {
     enum kernel_class kind;
     double            flops;        /* multiply and add count two; causal attention counted full */
     int64_t           bytes;        /* read and written, each operand once */
-    int64_t           m, n, k, batch;   /* GEMM: batch times C[m,n] += A[m,k] B[k,n]; else 0 */
+    int64_t           m, n, k, batch;   /* GEMM: batch times C[m,n] += A[m,k] B[k,n]; else 0, but for
+                                         * `dpx` attention: batch, its heads times samples */
     int               module;       /* whose parameters it reads, as an index of the piece's modules
                                      * (0 = the piece's first); -1 none, MODULE_TIED */
     int               half;         /* 0 attention half of a block, 1 MLP half */

@@ -16,9 +16,19 @@ static double attention_flops(const struct dpx *d)
     return 4.0 * (double)d->n * (double)d->p->seq * (double)d->q;
 }
 
+/* Both passes: `passes` times the forward's work.  Heads of fewer keys and values read less, and so models
+ * of different numbers of heads may read as many bytes: the batch tells them apart. */
+static void attention_kernel(struct dpx *d, enum kernel_fn fn, const char *name, int64_t bytes, double passes)
+{
+    struct kernel *k = dpx_kernel(d, fn, name, KC_ATTENTION, bytes);
+
+    k->flops = passes * attention_flops(d);
+    k->batch = d->n / d->p->seq * d->m->heads;
+}
+
 static void attention_core(struct dpx *d)
 {
-    dpx_kernel(d, FN_ATTENTION, "attention", KC_ATTENTION, d->n * (2 * d->q + 2 * d->kv) * d->e)->flops = attention_flops(d);
+    attention_kernel(d, FN_ATTENTION, "attention", d->n * (2 * d->q + 2 * d->kv) * d->e, 1);
     d->k.attn = dpx_keep(d, SLOT_ATTN, d->n * d->q, d->e);
     d->k.lse = dpx_keep(d, SLOT_LSE, d->n * d->m->heads, 4);
 }
@@ -245,8 +255,7 @@ static void attention_back(struct dpx *d)
         attention_core(d);
     dpx_linear_back(d, GEMM("attention output"), ROLE_ATTN_OUT, d->h, d->q, NULL, &da, SLOT_DA);
     dpx_gone(d, &dy);
-    dpx_kernel(d, FN_ATTENTION_BACK, "attention backward", KC_ATTENTION, d->n * (5 * d->q + 4 * d->kv) * d->e)->flops =
-        2 * attention_flops(d);
+    attention_kernel(d, FN_ATTENTION_BACK, "attention backward", d->n * (5 * d->q + 4 * d->kv) * d->e, 2);
     int delta = dpx_temp(d, SLOT_DELTA, d->n * d->m->heads, 4);
     int dqkv = dpx_temp(d, SLOT_DQKV, d->n * (d->q + 2 * d->kv), d->e);
     int *done[] = { &delta, &da, &d->k.attn, &d->k.lse, &d->k.qk_normed };

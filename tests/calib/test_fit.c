@@ -183,6 +183,78 @@ static void the_same_kernel_in_two_places_is_one_point(void **state)
     db_close(db);
 }
 
+/* 6 heads with keys and values of their own read as much as 8 that share 4 of them: 6 (2 + 2) = 8 (2 + 1). */
+static struct series attention(int64_t heads, const double *s, double started)
+{
+    struct series k = some_series(SERIES_KERNEL, "attention", s, 3);
+
+    k.fn = FN_ATTENTION;
+    k.class = KC_ATTENTION;
+    k.seq = 256;
+    k.dim = 64;
+    k.batch = heads;
+    k.flops = 4.0 * (double)heads * 256 * 256 * 64;
+    k.of_ranks = 1;
+    k.started = started;
+    return k;
+}
+
+static void models_of_as_many_bytes_have_an_attention_each(void **state)
+{
+    (void)state;
+    static const double three[] = { 3, 3, 3 };
+    struct db *db = db_open(in_scratch("heads.db"));
+    struct measured_device m;
+
+    record(db, (struct series[]){ attention(6, constant, 1.75e9), attention(8, three, 1.75e9) }, 2);
+    assert_int_equal(fit_read(db, &two_ranks, &m), 1);
+    assert_int_equal(m.nkernel, 2);
+    for (int i = 0; i < 2; i++)
+        assert_close(m.kernel[i].s, m.kernel[i].flops > 4.0 * 7 * 256 * 256 * 64 ? 3 : 1, 0);
+    measured_device_free(&m);
+    db_close(db);
+}
+
+/* Schema 4 knew no heads: the newer model's attention took the older one's place.  On a host neither counts. */
+static void an_older_database_gets_its_heads(void **state)
+{
+    (void)state;
+    static const double three[] = { 3, 3, 3 };
+    struct db *db = db_open(in_scratch("heads4.db"));
+    struct series six = attention(6, constant, 1.75e9), eight = attention(8, three, 1.75e9 + 100);
+    struct measured_device m;
+    int64_t n;
+
+    six.batch = eight.batch = 0;
+    record(db, &six, 1);
+    record(db, &eight, 1);
+    eight.fn = FN_ATTENTION_BACK;
+    eight.name = "attention backward";
+    eight.flops *= 2;
+    record(db, &eight, 1);
+    assert_int_equal(db_value(db, "SELECT sum(is_now) FROM series", &n), 0);
+    assert_int_equal(n, 2);
+    assert_int_equal(db_exec(db, "PRAGMA user_version = 4"), 0);
+    db_close(db);
+    db = db_open(in_scratch("heads4.db"));
+    assert_int_equal(db_value(db, "SELECT sum(is_now) FROM series", &n), 0);
+    assert_int_equal(n, 0);
+    assert_int_equal(db_value(db, "SELECT count(*) FROM series WHERE name LIKE 'attention%, of a pattern'", &n), 0);
+    assert_int_equal(n, 3);
+    assert_int_equal(fit_read(db, &two_ranks, &m), 0);
+
+    /* The same on a GPU. */
+    assert_int_equal(db_exec(db, "UPDATE machine SET device = 'h200'; UPDATE series SET name = substr(name, 1,"
+                                 " instr(name, ',') - 1), is_now = id > 1; PRAGMA user_version = 4"), 0);
+    db_close(db);
+    db = db_open(in_scratch("heads4.db"));
+    assert_int_equal(db_value(db, "SELECT sum(is_now) FROM series", &n), 0);
+    assert_int_equal(n, 3);
+    assert_int_equal(db_value(db, "SELECT sum(batch * 100 + (fn = 'attention')) FROM series", &n), 0);
+    assert_int_equal(n, 600 + 1 + 800 + 1 + 800);
+    db_close(db);
+}
+
 static void of_several_numbers_of_ranks_the_nearest_counts(void **state)
 {
     (void)state;
@@ -427,6 +499,8 @@ int main(void)
         cmocka_unit_test(the_clock_gets_medians_and_spreads),
         cmocka_unit_test(a_newer_series_takes_the_place_of_an_older),
         cmocka_unit_test(the_same_kernel_in_two_places_is_one_point),
+        cmocka_unit_test(models_of_as_many_bytes_have_an_attention_each),
+        cmocka_unit_test(an_older_database_gets_its_heads),
         cmocka_unit_test(of_several_numbers_of_ranks_the_nearest_counts),
         cmocka_unit_test(of_several_numbers_of_threads_those_that_are_wanted_count),
         cmocka_unit_test(other_threads_and_ranks_are_warned_of),

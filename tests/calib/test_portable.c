@@ -112,6 +112,35 @@ static void one_calibration_can_be_chosen(void **state)
     db_close(db);
 }
 
+/* Exports of schema 4 say of attention how much it computes, not of how many heads; a host's was of a pattern. */
+static void an_older_export_gets_its_heads(void **state)
+{
+    (void)state;
+    static const char *const devices[] = { "h200", "cpu" };
+
+    for (int host = 0; host < 2; host++) {
+        struct db *from = db_open(in_scratch(host ? "cpu_from.db" : "gpu_from.db"));
+        struct db *to = db_open(in_scratch(host ? "cpu_to.db" : "gpu_to.db"));
+        struct calibration c = some_calibration(1.75e9);
+        struct series s = { .kind = SERIES_KERNEL, .name = "attention backward", .fn = FN_ATTENTION_BACK,
+                            .class = KC_ATTENTION, .dtype = DT_FP32, .ranks = 2, .per_node = 2, .threads = 1, .seq = 16,
+                            .dim = 8, .bytes = 1000, .flops = 8.0 * 12 * 16 * 16 * 8, .started = 1.75e9,
+                            .probe_before_s = 0.1, .probe_after_s = 0.1, .seconds = six, .nsamples = 3 };
+        c.device = devices[host];
+        int64_t id = calibration_begin(from, &c), n;
+        int known;
+
+        assert_int_equal(series_put(from, id, &s, 1), 0);
+        assert_int_equal(calibration_end(from, id, 1.75e9 + 3), 0);
+        assert_int_equal(portable_export(from, 0, in_scratch("heads.json"), &refusal), 1);
+        assert_int_equal(portable_import(to, in_scratch("heads.json"), &known, &refusal), 1);
+        assert_int_equal(db_value(to, "SELECT sum(batch) FROM series", &n), 0);
+        assert_int_equal(n, host ? 0 : 12);
+        db_close(from);
+        db_close(to);
+    }
+}
+
 static void refused(struct db *db, const char *document, const char *words)
 {
     FILE *f = fopen(in_scratch("bad.json"), "w");
@@ -164,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_exported_is_imported),
         cmocka_unit_test(one_calibration_can_be_chosen),
+        cmocka_unit_test(an_older_export_gets_its_heads),
         cmocka_unit_test(what_is_damaged_is_refused_whole),
     };
     return cmocka_run_group_tests_name("calib/portable", tests, scratch_make, scratch_remove);

@@ -66,6 +66,33 @@ static int64_t saved(struct built *x, enum piece_id piece)
     return sp.net[MEM_ACTIVATIONS];
 }
 
+/* Each head of each sample: 2 s s d for its scores and as much for what it takes of the values; both again
+ * for either operand in backward. */
+static void attention_has_a_matrix_for_each_head(void **state)
+{
+    (void)state;
+    static const char *const configs[] = { gpt2_config, llama_config };
+
+    for (int i = 0; i < 2; i++) {
+        struct built x;
+        int seen = 0;
+        start(&x, configs[i], KERNELS_DPX, DT_FP32);
+        build(&x);
+        const struct piece *g = &x.program.piece[PIECE_BLOCK];
+        for (int pass = PASS_FORWARD; pass <= PASS_BACKWARD; pass++)
+            for (int k = 0; k < g->nkernels[pass]; k++) {
+                const struct kernel *of = &g->kernels[pass][k];
+                if (of->kind != KC_ATTENTION)
+                    continue;
+                seen++;
+                assert_int_equal(of->batch, A * B);
+                assert_true(of->flops == (of->fn == FN_ATTENTION ? 4.0 : 8.0) * A * B * S * S * (H / A));
+            }
+        assert_int_equal(seen, 2);
+        finish(&x);
+    }
+}
+
 /* ---- activations of a block ---- */
 
 /* 16 sb: mean and 1/sigma of two LayerNorms in fp32, which Table 2 leaves out. */
@@ -522,6 +549,7 @@ int main(void)
         cmocka_unit_test(our_gpt_block_is_32_sbh),
         cmocka_unit_test(our_backward_holds_a_gradient_or_two),
         cmocka_unit_test(logits_and_loss_in_multiples_of_sbv),
+        cmocka_unit_test(attention_has_a_matrix_for_each_head),
         cmocka_unit_test(segments_compose),
         cmocka_unit_test(a_step_leaves_gradients_and_nothing_else),
         cmocka_unit_test(every_gradient_is_ready_once),
