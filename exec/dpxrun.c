@@ -2,6 +2,7 @@
 #include "exec/dpxrun.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include "model/can_run.h"
 #include "model/fail.h"
 #include "model/opts.h"
+#include "sim/gpu_rates.h"
 
 enum { MOST_STEPS = 100000000 };        /* a report of each is kept */
 
@@ -168,7 +170,9 @@ static int plan_for_here(struct dpxrun *r)
 
 int run_threads(const struct dpxrun *r)
 {
-    return r->o.threads ? (int)r->o.threads : host_threads((int)r->here.cluster.world_size);
+    const struct cluster *c = &r->here.cluster;
+
+    return r->o.threads ? (int)r->o.threads : host_threads((int)(c->is_host ? c->gpus_per_node : c->world_size));
 }
 
 static struct train_args train_args(const struct dpxrun *r)
@@ -323,9 +327,45 @@ static int start_mpi(struct dpxrun *r, int *argc, char ***argv)
     return 0;
 }
 
+/* Ranks of several machines meet over a network, whatever cluster the plan was made for; over that of the
+ * plan where it says one for machines such as these.  All ranks together. */
+static int find_machines(struct dpxrun *r)
+{
+    struct cluster *c = &r->here.cluster;
+    const struct cluster *planned = &r->plan.cluster;
+    MPI_Comm node;
+    int here, range[2];
+
+    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) != MPI_SUCCESS)
+        return fail("MPI_Comm_split_type failed");
+    MPI_Comm_size(node, &here);
+    MPI_Comm_free(&node);
+    range[0] = -here;
+    range[1] = here;
+    if (MPI_Allreduce(MPI_IN_PLACE, range, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD) != MPI_SUCCESS)
+        return fail("MPI_Allreduce failed while counting machines");
+    if (!c->is_host)
+        return 0;
+    if (-range[0] != range[1]) {
+        if (r->rank == 0)
+            fprintf(stderr, "warning: %d ranks on one machine and %d on another: what is predicted is for %" PRId64 " machine%s\n",
+                    -range[0], range[1], c->nodes, c->nodes == 1 ? "" : "s");
+        return 0;
+    }
+    cluster_over_machines(c, c->world_size / here);
+    if (r->o.memory > 0)
+        c->memory = r->o.memory;
+    if (planned->nodes == c->nodes && planned->inter > 0 && gpu_is_host(&planned->gpu)) {
+        c->inter = planned->inter;
+        c->alpha_inter = planned->alpha_inter;
+        c->nics = planned->nics;
+    }
+    return 0;
+}
+
 static int as_rank(struct dpxrun *r, int *argc, char ***argv)
 {
-    int status = start_mpi(r, argc, argv) < 0 ? EXIT_MISUSE : all(r);
+    int status = start_mpi(r, argc, argv) < 0 ? EXIT_MISUSE : find_machines(r) < 0 ? EXIT_FAILED : all(r);
 
     fflush(NULL);
     if (status == EXIT_FAILED) {        /* the others may wait for this rank */

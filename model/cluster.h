@@ -55,7 +55,8 @@ struct cluster {
     int64_t    memory;              /* per rank, as the driver reports */
     int64_t    context;             /* outside every allocator: gpu.reserved + gpu.context */
     double     headroom;            /* share of memory kept free, 0.05 */
-    int        is_host;             /* localhost: ranks are processes on CPU cores */
+    int        is_host;             /* ranks are processes on CPU cores: of this machine (localhost), or of
+                                     * several like it; "host": true in a file */
 
     /* What was measured on these machines, for the precision at hand; NULL: nothing.  Set by main
      * programs, whose it stays; in no file. */
@@ -93,6 +94,11 @@ void gpu_nearest(const char *name, char *out, size_t size);
 void cluster_of_gpu(struct cluster *c, const struct gpu *g, int64_t nodes, int64_t gpus);
 /* This machine's cores as `ranks` ranks. */
 int cluster_of_host(struct cluster *c, int64_t ranks);
+
+/* The ranks of c, which are processes on cores (is_host), spread evenly over so many machines: fewer share
+ * what was available on one (cluster_of_host()), and links that nobody has stated are assumed.  `nodes`
+ * divides c->world_size. */
+void cluster_over_machines(struct cluster *c, int64_t nodes);
 
 /* Built-in cluster names with a description; NULL after the last. */
 const char *cluster_builtin(int i, const char **about);

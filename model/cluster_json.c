@@ -282,8 +282,6 @@ int cluster_from_json(const json_t *j, const char *where, struct cluster *out)
     if (host && !json_is_boolean(host))
         return type_error(&o, "host", "true or false");
     out->is_host = json_is_true(host);
-    if (out->is_host && nodes > 1)
-        return fail("%s: \"host\" is this machine: \"nodes\" must be 1", o.name);
     if (get_text(&o, "name", out->name, sizeof out->name) < 0
         || get_int(&o, "memory_bytes", 1, SIZE_LIMIT, &out->memory) < 0
         || get_int(&o, "context_bytes", 0, SIZE_LIMIT, &out->context) < 0

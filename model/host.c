@@ -75,6 +75,23 @@ static void processor_name(char *out, size_t size)
     fclose(f);
 }
 
+/* Ranks exchange through shared memory: one copy in, one out, of the order of a core's
+ * copy bandwidth.  Assumed, and marked `datasheet` with a wide interval, until this machine is measured. */
+#define HOST_LINK 5e9
+static const char NOW[] = "MemAvailable of /proc/meminfo, shared by the ranks";
+
+void cluster_over_machines(struct cluster *c, int64_t nodes)
+{
+    if (!strcmp(c->gpu.source, NOW))
+        c->memory = c->gpu.memory = c->memory / c->nodes * nodes;
+    c->nodes = nodes;
+    c->gpus_per_node = c->world_size / nodes;
+    if (!(c->intra > 0))
+        c->intra = HOST_LINK;
+    if (!(c->inter > 0))
+        c->inter = HOST_LINK;
+}
+
 int cluster_of_host(struct cluster *c, int64_t ranks)
 {
     int64_t bytes = available_now();
@@ -85,8 +102,7 @@ int cluster_of_host(struct cluster *c, int64_t ranks)
     memset(c, 0, sizeof *c);
     snprintf(c->gpu.name, sizeof c->gpu.name, "cpu");
     processor_name(c->gpu.title, sizeof c->gpu.title);
-    snprintf(c->gpu.source, sizeof c->gpu.source,
-             "MemAvailable of /proc/meminfo, shared by the ranks");
+    snprintf(c->gpu.source, sizeof c->gpu.source, "%s", NOW);
     c->is_host = 1;
     c->nodes = 1;
     c->gpus_per_node = c->world_size = ranks;
@@ -94,9 +110,7 @@ int cluster_of_host(struct cluster *c, int64_t ranks)
     /* A rank's libraries (MPI, oneDNN) are in it too; the executor measures them. */
     c->context = 0;
     c->headroom = CLUSTER_HEADROOM;
-    /* Ranks exchange through shared memory: one copy in, one out, of the order of a core's
-     * copy bandwidth.  Assumed, and marked `datasheet` with a wide interval, until this machine is measured. */
-    c->intra = c->inter = 5e9;
+    c->intra = c->inter = HOST_LINK;
     c->nics = 0;
     return 0;
 }

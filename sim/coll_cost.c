@@ -266,6 +266,8 @@ void coll_group_shape(const struct plan *p, enum group group, int64_t *ranks, in
     case GROUP_REPLICA:
         *ranks = world / shard;
         n = shard >= g ? 1 : g / shard;
+        if (n * p->cluster.nodes < *ranks)      /* where shards straddle nodes, some node has one more */
+            n = (*ranks + p->cluster.nodes - 1) / p->cluster.nodes;
         *per_node = p->cluster.nodes == 1 || n > *ranks ? *ranks : n;
         return;
     case GROUP_WORLD:

@@ -4,7 +4,8 @@
  *                                      this machine), as DIR/NNN.json
  *     accuracy_plans --models DIR      their models
  *
- * Two models, two numbers of tokens a step each: four groups, within which a planner has to choose.
+ * Two models, two numbers of tokens a step each (one, of fewer than 40 plans): four groups, within which a
+ * planner has to choose.
  * A group takes its plans from the enumeration that `dpxplan search` looks at, one of each strategy
  * and dialect in turn, by a fixed generator: the same plans on every machine.  On stdout one line a
  * plan: name, group, what it is. */
@@ -148,8 +149,10 @@ int main(int argc, char **argv)
         return fail("usage: accuracy_plans DIR N [CLUSTER], N at least %d", GROUPS), 2;
     if (argc == 4)
         cluster = argv[3];
-    for (int g = 0; g < GROUPS; g++) {
-        int made = write_group(argv[1], g, first, n / GROUPS + (g < n % GROUPS));
+    /* In a group of fewer than 10 there is little to choose from: then one number of tokens will do. */
+    int every = n < 10 * GROUPS ? 2 : 1, groups = GROUPS / every;
+    for (int g = 0; g < groups; g++) {
+        int made = write_group(argv[1], g * every, first, n / groups + (g < n % groups));
         if (made < 0)
             return 1;
         first += made;

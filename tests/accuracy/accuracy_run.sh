@@ -2,7 +2,7 @@
 # accuracy_run.sh -- `make accuracy`: calibrates this machine, predicts plans that no fit has seen, runs
 # them, calibrates again, and prints predictions beside measurements (accuracy_table.c).
 #
-#     PLANS=64     plans, in four groups          STEPS=8      optimizer steps a run
+#     PLANS=64     plans, in 4 groups (< 40: 2)   STEPS=8      optimizer steps a run
 #     REPEATS=2    runs of each plan              TRIES=4      of a run whose probe moved
 #     SECONDS_CALIBRATION=240                     DIR=$B/accuracy
 #     LAB=1  on two nodes joined by 1 Gbit/s, emulated (tests/lab/lab.sh, root): PLANS=24, $B/accuracy-lab
@@ -46,7 +46,7 @@ plans() {
     [ -s "$DIR/plans.tsv" ] && return
     if [ -n "$LAB" ]; then
         cat >"$DIR/lab.json" <<'CLUSTER'
-{ "name": "lab", "nodes": 2, "gpus_per_node": 1, "gpu": { "name": "cpu", "memory_bytes": 2000000000 },
+{ "name": "lab", "host": true, "nodes": 2, "gpus_per_node": 1, "gpu": { "name": "cpu", "memory_bytes": 8000000000 },
   "intra": { "gb_per_s": 4 }, "inter": { "gb_per_s": 0.125 } }
 CLUSTER
     fi

@@ -177,6 +177,35 @@ static void localhost_shares_what_is_available(void **state)
     assert_string_equal(four.gpu.name, "cpu");
 }
 
+static void several_hosts_have_a_network(void **state)
+{
+    struct cluster c;
+
+    (void)state;
+    assert_int_equal(parse("{\"host\": true, \"nodes\": 2, \"gpus_per_node\": 3, \"gpu\": {\"name\": \"cpu\","
+                           " \"memory_bytes\": 1000000}, \"intra\": {\"gb_per_s\": 4}, \"inter\": {\"gb_per_s\": 0.125}}", &c), 0);
+    assert_true(c.is_host);
+    assert_int_equal(c.nodes, 2);
+    assert_int_equal(c.world_size, 6);
+    assert_close(c.inter, 125e6, 0);
+
+    /* Ranks that were meant for one machine, on two. */
+    struct cluster four = load("localhost:4");
+    int64_t memory = four.memory;
+    cluster_over_machines(&four, 2);
+    assert_int_equal(four.nodes, 2);
+    assert_int_equal(four.gpus_per_node, 2);
+    assert_int_equal(four.memory, 2 * memory);
+    assert_true(four.inter > 0);
+    /* And the other way: nobody has said how ranks of one machine meet; its memory was said. */
+    assert_int_equal(parse("{\"host\": true, \"nodes\": 2, \"gpu\": {\"name\": \"cpu\", \"memory_bytes\": 1000000},"
+                           " \"inter\": {\"gb_per_s\": 0.125}}", &c), 0);
+    cluster_over_machines(&c, 1);
+    assert_int_equal(c.gpus_per_node, 2);
+    assert_int_equal(c.memory, 1000000);
+    assert_true(c.intra > 0);
+}
+
 static void what_cannot_be_is_refused_by_name(void **state)
 {
     (void)state;
@@ -380,6 +409,7 @@ int main(void)
         cmocka_unit_test(available_is_memory_less_context_less_headroom),
         cmocka_unit_test(builtins_load_and_multiply),
         cmocka_unit_test(localhost_shares_what_is_available),
+        cmocka_unit_test(several_hosts_have_a_network),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
         cmocka_unit_test(a_file_states_links),
         cmocka_unit_test(an_unknown_gpu_is_described),

@@ -186,6 +186,7 @@ static void groups_lie_on_nodes_as_ranks_are_numbered(void **state)
     shape("8xh100", 2, GROUP_REPLICA, 4, 4);
     shape("1xh100", 1, GROUP_WORLD, 1, 1);
     shape("2x6xh100", 4, GROUP_SHARD, 4, 3);        /* ranks 4 to 7 straddle two nodes */
+    shape("2x6xh100", 4, GROUP_REPLICA, 3, 2);      /* ranks 0, 4 | 8 */
     shape("2x6xh100", 12, GROUP_SHARD, 12, 6);
 }
 
