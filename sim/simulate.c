@@ -15,21 +15,18 @@
 
 struct shape { int64_t ranks, per_node; double latest; };      /* latest: jitter_largest(ranks) */
 
-/* As it was timed on these machines, if it was; ranks that meet for it and sleepers that wake are
- * not in a sweep. */
+/* As it was timed on these machines, if it was; ranks that meet for it and sleepers that wake
+ * (slept()) are not in a sweep. */
 static bool own_coll(const struct plan *p, const struct schedules *s, const struct op *o, const struct shape *g,
                      int64_t bytes, struct cost *c)
 {
     struct coll_query q = { .op = (enum coll_op)o->u.coll.op, .dtype = (enum dtype)o->u.coll.dtype, .star = s->star,
                             .ranks = g->ranks, .per_node = g->per_node, .bytes = bytes };
-    const struct measured_time *cold;
     struct estimate e;
 
     if (!p->cluster.measured || g->ranks < 2 || !measured_coll(&p->cluster, &q, &e))
         return false;
-    cold = &p->cluster.measured->own.cold;
-    *c = (struct cost){ e.s + cold->s, e.s * (1 - e.error) + cold->s * (1 - fmin(1, cold->spread)),
-                        e.s * (1 + e.error) + cold->s * (1 + cold->spread), BASIS_MEASURED, e.outside, 0 };
+    *c = (struct cost){ e.s, e.s * (1 - e.error), e.s * (1 + e.error), BASIS_MEASURED, e.outside, 0 };
     return true;
 }
 
@@ -80,7 +77,16 @@ static int coll_price(const struct plan *p, const struct schedules *s, const str
 /* A thread that sleeps until another stream is done has to wake up first. */
 static bool waits_for_others(const struct op *o)
 {
-    return o->kind != OP_COLL && o->stream != STREAM_ISSUE && (o->after || o->wait[0]) && o->kind != OP_MEMORY;
+    return o->stream != STREAM_ISSUE && (o->after || o->wait[0]) && o->kind != OP_MEMORY;
+}
+
+/* A collective that waited for another stream finds all its ranks asleep.  One that its own stream came to
+ * (the next of a row; all on the compute stream, as DataParallel's) does not. */
+static void slept(const struct measured_time *cold, struct cost *c)
+{
+    c->s += cold->s;
+    c->low_s += cold->s * (1 - fmin(1, cold->spread));
+    c->high_s += cold->s * (1 + cold->spread);
 }
 
 static void later(struct cost *c, double s)
@@ -136,8 +142,11 @@ int price(const struct plan *p, const struct schedules *s, enum sched_id id, str
                 return -1;
             }
             issue[i] = issue_cost(cache, s, o);
-            if (own && waits_for_others(o))
+            if (own && waits_for_others(o) && o->kind != OP_COLL)
                 later(&c, own->own.wake.s);
+            if (p->cluster.measured && o->kind == OP_COLL && waits_for_others(o) && shapes[o->u.coll.group].ranks > 1 &&
+                c.basis == BASIS_MEASURED)
+                slept(&p->cluster.measured->own.cold, &c);
         }
         if (own && o->stream == STREAM_COMPUTE)
             apart += c.variance;
@@ -235,12 +244,17 @@ static double step_with(const struct schedules *s, const struct priced *prices, 
     return t.step_s;
 }
 
-/* Measured on one machine, work and collectives err apart, as does the machine itself between then
- * and now: squares add. */
+/* Of what streams lose to each other this share is not known: it is measured with a few kernels and sizes
+ * in the place of all. */
+#define ERROR_OF_LOSS .5
+
+/* Measured on one machine, work, collectives and what they lose to each other err apart, as does the machine
+ * itself between then and now: squares add. */
 static void interval_apart(const struct schedules *s, const struct priced *prices, const struct contention *slow,
                            double drift, struct timing *out)
 {
-    double step = out->line.step_s, machine = drift * step, less = machine * machine, more = less;
+    double step = out->line.step_s, machine = drift * step, loss = ERROR_OF_LOSS * (step - out->free_s);
+    double less = machine * machine + loss * loss, more = less;
 
     for (int c = 0; c < 2; c++) {
         double down = step - step_with(s, prices, slow, prices->low.work, c);

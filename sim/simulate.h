@@ -7,8 +7,8 @@
  *
  * Low and high bound a 90 % interval: the same schedule with every entry at its own
  * low or high end at once, as if entries had one cause of error (within one entry,
- * products, attention and memory err apart).  Where all was measured on the machine itself, work
- * and collectives err apart, and what the machine drifts by is added. */
+ * products, attention and memory err apart).  Where all was measured on the machine itself, work,
+ * collectives and what streams lose to each other err apart, and what the machine drifts by is added. */
 #ifndef DPX_SIMULATE_H
 #define DPX_SIMULATE_H
 
