@@ -122,6 +122,7 @@ static int sweep(struct bench *b, struct comm *comm, const struct bench_item *it
 {
     static const double CALL_BYTES = 256 << 10;         /* a call's latency, in bytes of that time */
     static const int64_t ENOUGH = 8 << 20;
+    static const double LONGER = 1.5;                   /* items after this one have less then */
     int64_t size[SIZES];
     int n = sizes(item, size);
     double sum = 0, begun = lanes_now(), each = 0;
@@ -133,7 +134,7 @@ static int sweep(struct bench *b, struct comm *comm, const struct bench_item *it
         double end = bench_max(lanes_now() - begun) + (1 + LEAST_SLOW) * next;
         if (isnan(end))
             return -1;
-        if (size[i] > ENOUGH && end > seconds)
+        if (size[i] > ENOUGH && end > LONGER * seconds)
             break;
         if (one(b, comm, item, m, size[i], seconds * (CALL_BYTES + (double)size[i]) / sum, &each) < 0)
             return -1;
