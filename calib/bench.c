@@ -59,13 +59,12 @@ int bench_reps(double slice, double each, int least, int most)
 
 void *bench_memory(int64_t bytes)
 {
-    void *p = NULL;
+    void *p = pages_allocate(bytes);
 
-    if (posix_memalign(&p, bytes < LARGE_PAGE ? 4096 : LARGE_PAGE, (size_t)(bytes > 0 ? bytes : 1)) != 0) {
+    if (!p) {
         fail("no memory for %lld bytes of operands", (long long)bytes);
         return NULL;
     }
-    pages_large(p, (size_t)bytes);
     memset(p, 0, (size_t)bytes);
     return p;
 }

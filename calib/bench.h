@@ -160,6 +160,7 @@ int   bench_fill_on(struct bench *b, void *to, enum dtype t, int64_t n, double s
 
 /* Memory of the host that is really there, filled with zeros; NULL reported.  free() it. */
 void *bench_memory(int64_t bytes);
+
 /* n numbers in [offset - scale, offset + scale); what comes after the first BENCH_FILLED repeats them.
  * Random: a matrix that repeats itself every few rows has few and large singular values. */
 enum { BENCH_FILLED = 1 << 20 };

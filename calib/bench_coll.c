@@ -121,7 +121,7 @@ static int one(struct bench *b, struct comm *comm, const struct bench_item *item
 static int sweep(struct bench *b, struct comm *comm, const struct bench_item *item, const struct buffers *m, double seconds)
 {
     static const double CALL_BYTES = 256 << 10;         /* a call's latency, in bytes of that time */
-    static const int64_t ENOUGH = 8 << 20;
+    static const int64_t ENOUGH = 64 << 20;
     static const double LONGER = 1.5;                   /* items after this one have less then */
     int64_t size[SIZES];
     int n = sizes(item, size);

@@ -11,15 +11,12 @@
 
 static void *host_map(struct device *d, int64_t bytes)
 {
-    void *p = NULL;
+    void *p = pages_allocate(bytes);
 
     (void)d;
-    if (posix_memalign(&p, bytes < LARGE_PAGE ? 4096 : LARGE_PAGE, (size_t)(bytes > 0 ? bytes : 1)) == 0) {
-        pages_large(p, (size_t)bytes);
-        return p;
-    }
-    fail("no memory for %lld bytes", (long long)bytes);
-    return NULL;
+    if (!p)
+        fail("no memory for %lld bytes", (long long)bytes);
+    return p;
 }
 
 static void host_unmap(struct device *d, void *p, int64_t bytes)

@@ -3,7 +3,7 @@
 #include "exec/pages.h"
 
 #include <errno.h>
-#include <stdint.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,6 +14,16 @@ void pages_large(void *p, size_t bytes)
 
     if (from < to)
         madvise((void *)from, to - from, MADV_HUGEPAGE);        /* refused: small ones do */
+}
+
+void *pages_allocate(int64_t bytes)
+{
+    void *p = NULL;
+
+    if (posix_memalign(&p, bytes < LARGE_PAGE ? 4096 : LARGE_PAGE, (size_t)(bytes > 0 ? bytes : 1)) != 0)
+        return NULL;
+    pages_large(p, (size_t)bytes);
+    return p;
 }
 
 int pages_populate(void *p, size_t bytes)
