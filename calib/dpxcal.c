@@ -20,6 +20,7 @@
 #include "calib/portable.h"
 #include "calib/show.h"
 #include "exec/build_info.h"
+#include "exec/cores.h"
 #include "exec/host_info.h"
 #include "exec/lanes.h"
 #include "exec/launch.h"
@@ -332,7 +333,7 @@ static int start_mpi(struct cal *c)
     c->b.cuda = c->device == DEVICE_CUDA;
     c->b.threads = c->b.cuda ? 1 : c->threads ? (int)c->threads : host_threads(world);
     c->b.stop = &c->stop;
-    return launch_check(world);
+    return launch_check(world) < 0 ? -1 : c->b.cuda ? 0 : cores_keep_apart();
 }
 
 /* Ranks get the whole line, from the program's name on. */

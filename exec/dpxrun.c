@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "exec/build_info.h"
+#include "exec/cores.h"
 #include "exec/host_info.h"
 #include "exec/launch.h"
 #include "model/can_run.h"
@@ -57,6 +58,8 @@ static int parse(int argc, char **argv, struct options *o)
         { "bf16-sum", "16-bit sums: rounded after each hop, as on a ring's wire, or once",
           .word = &o->sum, .words = sums },
         { "threads", "of a rank's compute; 0: its share of the cores", .i = &o->threads },
+        { "share-cores", "ranks of a machine run on any of its cores, not each on its part of them, as dpxcal's",
+          .flag = &o->share_cores },
         { "hostfile", "machines to start ranks on, as Open MPI's", .str = &o->hostfile, .value = "FILE" },
         { "trace", "write the last step as a Chrome/Perfetto trace", .str = &o->trace, .value = "FILE" },
         { "db", "the database", .str = &o->db, .value = "FILE" },
@@ -327,6 +330,12 @@ static int start_mpi(struct dpxrun *r, int *argc, char ***argv)
     return 0;
 }
 
+/* Which cores are near which GPU nobody has asked. */
+static int keep_apart(const struct dpxrun *r)
+{
+    return r->o.share_cores || r->o.device == DEVICE_CUDA ? 0 : cores_keep_apart();
+}
+
 /* Ranks of several machines meet over a network, whatever cluster the plan was made for; over that of the
  * plan where it says one for machines such as these.  All ranks together. */
 static int find_machines(struct dpxrun *r)
@@ -365,7 +374,7 @@ static int find_machines(struct dpxrun *r)
 
 static int as_rank(struct dpxrun *r, int *argc, char ***argv)
 {
-    int status = start_mpi(r, argc, argv) < 0 ? EXIT_MISUSE : find_machines(r) < 0 ? EXIT_FAILED : all(r);
+    int status = start_mpi(r, argc, argv) < 0 ? EXIT_MISUSE : keep_apart(r) < 0 || find_machines(r) < 0 ? EXIT_FAILED : all(r);
 
     fflush(NULL);
     if (status == EXIT_FAILED) {        /* the others may wait for this rank */

@@ -23,10 +23,10 @@ static double wall_clock(void)
 
 static char *options_json(const struct options *o)
 {
-    json_t *j = json_pack("{s:I, s:s?, s:s?, s:b, s:f, s:f, s:I, s:f, s:I}", "steps", (json_int_t)o->steps, "data",
+    json_t *j = json_pack("{s:I, s:s?, s:s?, s:b, s:f, s:f, s:I, s:f, s:I, s:b}", "steps", (json_int_t)o->steps, "data",
                           o->data, "init", o->init, "sequential", o->sequential, "lr", o->lr, "min_lr", o->min_lr,
                           "warmup", (json_int_t)o->warmup, "weight_decay", o->weight_decay, "memory",
-                          (json_int_t)o->memory);
+                          (json_int_t)o->memory, "share_cores", o->share_cores);
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
 
     json_decref(j);

@@ -132,7 +132,7 @@ double host_memory_limit(const char *root)
 }
 
 /* Logical CPUs that the affinity allows; machines may have more than a cpu_set_t has. */
-static int affinity(void)
+static int count_cpus(void)
 {
     for (size_t room = 1024; room <= 1 << 20; room *= 2) {
         cpu_set_t *set = CPU_ALLOC(room);
@@ -151,8 +151,9 @@ static int affinity(void)
 
 int host_cores(void)
 {
+    static int at_first;            /* before ranks kept to some of them (cores.h) */
     double quota = host_quota("");
-    int    cores = affinity();
+    int    cores = at_first ? at_first : (at_first = count_cpus());
 
     if (quota > 0 && quota < cores)
         cores = (int)quota + (quota > (int)quota);

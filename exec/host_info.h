@@ -25,7 +25,7 @@ struct host_info {
 /* 0, or -1 with the reason reported.  Needs no MPI_Init. */
 int host_info(struct host_info *out);
 
-/* Logical CPUs that this process may use: its affinity, or less where a control group
+/* Logical CPUs that this process could use when it began: its affinity, or less where a control group
  * (version 1 or 2) grants less time; a part of one counts as one.  At least 1. */
 int host_cores(void);
 

@@ -122,29 +122,6 @@ static bool allocated(void)
     return getenv("SLURM_JOB_ID") || getenv("PBS_JOBID") || getenv("LSB_JOBID") || getenv("PE_HOSTFILE");
 }
 
-static int numa_nodes(void)
-{
-    char path[64];
-    int  n = 0;
-
-    for (int i = 0; i < 1024; i++) {
-        snprintf(path, sizeof path, "/sys/devices/system/node/node%d", i);
-        n += access(path, F_OK) == 0;
-    }
-    return n > 1 ? n : 1;
-}
-
-/* Ranks stay on a NUMA node where the nodes divide evenly and the machine is ours alone: then
- * their memory is near.  Never on single cores: a rank's communication and issuing threads would
- * have to share them with its compute, and two jobs would choose the same ones. */
-static bool bind_to_numa(const struct launch *l, int threads)
-{
-    int nodes = numa_nodes(), cores = host_cores();
-
-    return !l->hostfile && !allocated() && nodes > 1 && l->nranks % nodes == 0
-        && l->nranks * threads <= cores && cores == (int)sysconf(_SC_NPROCESSORS_CONF);
-}
-
 /* Lines of a hostfile that name a machine; -1 with the reason reported. */
 static int machines_in(const char *hostfile)
 {
@@ -207,8 +184,7 @@ enum { OWN_ARGS = 24 };
 
 /* The options that 4.1 and 5.0 have in common.  Slots of a hostfile or an allocation are what
  * the user may have; on this machine alone any number of ranks may share the cores. */
-static char **command(const struct launch *l, const char *mpirun, const char *self, bool numa,
-                      int argc, char **argv)
+static char **command(const struct launch *l, const char *mpirun, const char *self, int argc, char **argv)
 {
     static char number[16];
     char **a = calloc((size_t)argc + OWN_ARGS, sizeof *a);
@@ -220,9 +196,8 @@ static char **command(const struct launch *l, const char *mpirun, const char *se
     snprintf(number, sizeof number, "%d", l->nranks);
     const char *own[OWN_ARGS] = {
         mpirun, "-n", number,
-        "--map-by", given ? "slot" : numa ? "numa:OVERSUBSCRIBE" : "slot:OVERSUBSCRIBE",
-        /* mpirun counts cores, we count their hardware threads. */
-        "--bind-to", numa ? "numa:overload-allowed" : "none",
+        "--map-by", given ? "slot" : "slot:OVERSUBSCRIBE",
+        "--bind-to", "none",            /* ranks divide what they may use themselves (cores.h) */
         /* Other machines get only what is named; OMPI_ goes by itself. */
         "-x", "OMP_NUM_THREADS", "-x", TERMINAL,
         l->hostfile ? "--hostfile" : self, l->hostfile, l->hostfile ? self : NULL,
@@ -376,7 +351,7 @@ int launch_exec(const struct launch *l, int argc, char **argv)
     if (find_mpirun(mpirun, sizeof mpirun) < 0 || (threads = threads_of(l)) < 0)
         return 1;
     set_environment(l, threads);
-    args = command(l, mpirun, self, bind_to_numa(l, threads), argc, argv);
+    args = command(l, mpirun, self, argc, argv);
     rc = run(args);
     free(args);
     return rc;
