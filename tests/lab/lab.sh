@@ -1,6 +1,6 @@
 # lab.sh -- two machines on one: network namespaces joined by a link of 1 Gbit/s in each direction,
 # each with a name of its own, so that Open MPI takes them for two nodes and sends everything
-# between them over the link.  Source it, then
+# between them over the link, and with half of the cores.  Source it, then
 #
 #     lab_up || ...                             0, or 1 with the reason in $lacking
 #     lab_run RANKS_A_NODE dpxrun ARGUMENT...   ranks 0, 1, ... on node a, the others on b; killed
@@ -11,6 +11,15 @@
 # shellcheck shell=sh
 lab=dpx$$
 lab_dir=$(mktemp -d) || exit 1
+
+# The CPUs that this shell may use, one a line, threads of a core behind each other.
+lab_cpus() {
+    sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status | tr , '\n' |
+        awk -F- '{ for (c = $1; c <= ($2 == "" ? $1 : $2); c++) print c }' | while read -r c; do
+        read -r core 2>/dev/null <"/sys/devices/system/cpu/cpu$c/topology/thread_siblings_list" || core=$c
+        echo "${core%%[,-]*} $c"
+    done | sort -n | cut -d' ' -f2
+}
 
 # tbf delays what exceeds the rate; 128 KB is what leaves at once: two packets as the kernel hands
 # them on before they are cut to frames.
@@ -28,11 +37,15 @@ lab_up() {
             tc -n "$lab-$n" qdisc add dev dpx0 root tbf rate 1gbit burst 128kb latency 50ms 2>/dev/null ||
             return 1
     done
+    # Cores of its own, as a machine has; where they cannot be told apart, both have all.
+    on_a="taskset -c $(lab_cpus | head -n $(($(lab_cpus | wc -l) / 2)) | paste -sd, -)"
+    on_b="taskset -c $(lab_cpus | tail -n $(($(lab_cpus | wc -l) / 2)) | paste -sd, -)"
+    { $on_a true && $on_b true; } 2>/dev/null || on_a='' on_b=''
     # What ssh would do.
     cat >"$lab_dir/agent" <<AGENT
 #!/bin/sh
 shift
-exec ip netns exec $lab-b unshare --uts sh -c 'hostname $lab-b; exec sh -c "\$0"' "\$*"
+exec ip netns exec $lab-b unshare --uts $on_b sh -c 'hostname $lab-b; exec sh -c "\$0"' "\$*"
 AGENT
     chmod +x "$lab_dir/agent"
 }
@@ -57,7 +70,7 @@ lab_run() {
     OMPI_MCA_btl=self,vader,tcp OMPI_MCA_pml=ob1 \
     OMPI_MCA_btl_tcp_if_include=10.77.0.0/24 OMPI_MCA_oob_tcp_if_include=10.77.0.0/24 \
     OMP_NUM_THREADS=1 XDG_DATA_HOME=$lab_dir \
-        ip netns exec "$lab-a" unshare --uts sh -c 'hostname "$0"; exec "$@"' "$lab-a" \
+        ip netns exec "$lab-a" unshare --uts $on_a sh -c 'hostname "$0"; exec "$@"' "$lab-a" \
         timeout -k 5 "${LAB_SECONDS:-90}" "$program" "$@" --hostfile "$lab_dir/hosts" </dev/null
 }
 

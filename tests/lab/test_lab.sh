@@ -4,7 +4,7 @@
 # simulator says.  DPX_LAB_LONG=1 takes more ratios and more steps.
 # Runs from the root of the tree; $B is where it was built.
 #
-# What this can show, and what not: both nodes share the machine's cores, and each byte is copied by
+# What this can show, and what not: each node has half of the machine's cores, and each byte is copied by
 # them (TCP through the kernel), so communication takes compute's time and compute communication's.
 # With fewer cores than threads that want them little can be hidden, and times vary; bytes do not.
 # shellcheck source=tests/check.sh
