@@ -266,7 +266,8 @@ static void fit_collectives(const struct rows *rows, struct measured_device *m, 
         if (op >= 0)
             to[m->ncoll++] = (struct measured_coll){
                 .op = (enum coll_op)op, .dtype = r->dtype, .star = !strcmp(r->algorithm, "server"), .ranks = r->ranks,
-                .per_node = r->per_node, .bytes = r->bytes, .s = r->median, .spread = r->spread };
+                .per_node = r->per_node, .bytes = r->bytes, .s = r->median, .spread = r->spread,
+                .unsure = isfinite(r->confidence) ? r->confidence : 0 };
     }
     qsort(to, (size_t)m->ncoll, sizeof *to, by_coll);
     m->coll = to;
@@ -288,17 +289,19 @@ static const struct row *overlap_row(const struct rows *rows, const char *name, 
     return NULL;
 }
 
-/* How many times longer; means, for a kernel on a shared core waits or does not.  Adds to *square
- * what the two are not sure of. */
+/* How many times longer than *alone (NULL: not asked for); means, for a kernel on a shared core waits or
+ * does not.  Adds to *square what the two are not sure of. */
 static double slower(const struct rows *rows, const char *name, const char *beside, enum dtype t, int64_t bytes,
-                     double *square)
+                     const struct row **alone, double *square)
 {
-    char alone[80];
+    char before[80];
     const struct row *a, *b;
 
-    snprintf(alone, sizeof alone, "alone before %s", beside);
-    a = overlap_row(rows, name, alone, t, bytes);
+    snprintf(before, sizeof before, "alone before %s", beside);
+    a = overlap_row(rows, name, before, t, bytes);
     b = overlap_row(rows, name, beside, t, bytes);
+    if (alone)
+        *alone = a;
     if (!a || !b)
         return 0;
     *square += a->confidence * a->confidence + b->confidence * b->confidence;
@@ -329,13 +332,17 @@ static void add_overlap(const struct rows *rows, enum kernel_class kind, int op,
 {
     const char *other = op == NCOLL ? "other copy" : coll_name((enum coll_op)op), *name = class_words[kind];
     struct measured_overlap o = { .kind = kind, .op = op, .bytes = bytes };
+    const struct row *alone;
     double square = 0;
 
-    o.compute = slower(rows, name, other, t, bytes, &square);
-    o.other = slower(rows, other, name, t, bytes, &square);
+    o.compute = slower(rows, name, other, t, bytes, NULL, &square);
+    o.other = slower(rows, other, name, t, bytes, &alone, &square);
     o.spread = sqrt(square);
     if (o.compute == 0 || o.other == 0)
         return;
+    o.alone_s = alone->mean;
+    o.ranks = alone->ranks;
+    o.per_node = alone->per_node;
     rested(rows, name, other, t, bytes, &o);
     to[m->noverlap++] = o;
 }
@@ -397,43 +404,6 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* What nine changes from a series' probe before to the one after it do not exceed, of ten. */
-static double unsteady(const struct rows *rows, double *change)
-{
-    int n = 0;
-
-    for (int i = 0; i < rows->n; i++) {
-        const double *p = rows->r[i].probe;
-        if (p[0] > 0 && p[1] > 0)
-            change[n++] = fabs(p[1] - p[0]) / (p[0] + p[1]);
-    }
-    qsort(change, (size_t)n, sizeof *change, by_value);
-    return n ? change[(int)(.9 * (n - 1))] : 0;
-}
-
-static void fit_probe(const struct rows *rows, struct measured_device *m)
-{
-    double *p = malloc((size_t)(2 * rows->n + 1) * sizeof *p);
-    struct summary of;
-    int n = 0;
-
-    if (!p)
-        abort();
-    for (int i = 0; i < rows->n; i++) {
-        for (int k = 0; k < 2; k++)
-            if (rows->r[i].probe[k] > 0)
-                p[n++] = rows->r[i].probe[k];
-        m->taken = fmax(m->taken, rows->r[i].started);
-    }
-    if (n > 0) {
-        summarize(p, n, &of);
-        m->probe_s = of.median;
-        m->drift = (of.p95 - of.p05) / 2 / of.median;
-    }
-    m->unsteady = unsteady(rows, p);
-    free(p);
-}
-
 /* Where the two probes around a series are further apart, one of them met somebody else's work, which the
  * median of hundreds of samples did not: the quicker one counts.  No machine drifts further than PACE_MOST. */
 #define PROBES_AGREE .10
@@ -447,6 +417,43 @@ static double probe_then(const double probe[2])
     if (!(low > 0))
         return 0;
     return high > (1 + PROBES_AGREE) * low ? low : (low + high) / 2;
+}
+
+/* What nine changes from a series' probe before to the one after it do not exceed, of ten; of somebody
+ * else's work only so much as would have passed for the machine's own. */
+static double unsteady(const struct rows *rows, double *change)
+{
+    int n = 0;
+
+    for (int i = 0; i < rows->n; i++) {
+        const double *p = rows->r[i].probe;
+        if (p[0] > 0 && p[1] > 0)
+            change[n++] = fmin(fabs(p[1] - p[0]) / (p[0] + p[1]), PROBES_AGREE / 2);
+    }
+    qsort(change, (size_t)n, sizeof *change, by_value);
+    return n ? change[(int)(.9 * (n - 1))] : 0;
+}
+
+static void fit_probe(const struct rows *rows, struct measured_device *m)
+{
+    double *p = malloc((size_t)(rows->n + 1) * sizeof *p);
+    struct summary of;
+    int n = 0;
+
+    if (!p)
+        abort();
+    for (int i = 0; i < rows->n; i++) {
+        if (probe_then(rows->r[i].probe) > 0)
+            p[n++] = probe_then(rows->r[i].probe);
+        m->taken = fmax(m->taken, rows->r[i].started);
+    }
+    if (n > 0) {
+        summarize(p, n, &of);
+        m->probe_s = of.median;
+        m->drift = (of.p95 - of.p05) / 2 / of.median;
+    }
+    m->unsteady = unsteady(rows, p);
+    free(p);
 }
 
 /* Every series as if the machine had been then what it was at the median probe.  What the executor

@@ -54,15 +54,18 @@ struct measured_coll {
     int64_t      ranks, per_node;
     int64_t      bytes;         /* the full buffer, as struct op and nccl-tests count */
     double       s, spread;
+    double       unsure;        /* half of the 95 % interval of the median, as a share of it: much of few samples */
 };
 
 /* How many times longer either takes while both run; at least 1. */
 struct measured_overlap {
     enum kernel_class kind;
     int     op;                 /* enum coll_op; NCOLL: a copy on a stream of its own */
-    int64_t bytes;              /* of the collective, its full buffer */
+    int64_t bytes;              /* of the collective, its full buffer; 0: any */
     double  compute, other;     /* the kernels; the collective or copy */
     double  spread;             /* of both */
+    double  alone_s;            /* the collective or copy, seconds; less than in a sweep, whose buffers no cache has */
+    int64_t ranks, per_node;    /* that it was of */
 };
 
 struct measured_time { double s, spread; };

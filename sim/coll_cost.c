@@ -366,15 +366,15 @@ static bool swept(const struct coll_points *p, int64_t bytes)
     return (double)bytes >= p->bytes[0] && (double)bytes <= p->bytes[p->n - 1];
 }
 
-/* Of the nearest size. */
+/* Of the sizes around it the less certain one: a network that is steady at 2 MiB and has two speeds at 3 has
+ * them in between, too. */
 static double spread_at(const struct coll_points *p, double bytes)
 {
-    int at = 0;
+    int above = 0;
 
-    for (int i = 1; i < p->n; i++)
-        if (fabs(log(p->bytes[i] / fmax(bytes, 1))) < fabs(log(p->bytes[at] / fmax(bytes, 1))))
-            at = i;
-    return p->spread[at];
+    while (above < p->n - 1 && p->bytes[above] < bytes)
+        above++;
+    return above > 0 && p->bytes[above] > bytes ? fmax(p->spread[above - 1], p->spread[above]) : p->spread[above];
 }
 
 int coll_cost_measured(const struct cluster *c, const struct coll_points *points, int npoints,

@@ -250,7 +250,7 @@ static int sweeps_of(const struct measured_device *d, const struct coll_query *q
         if (at->n == COLL_POINTS_MAX || (at->n > 0 && (double)p->bytes <= at->bytes[at->n - 1]))
             continue;
         at->bytes[at->n] = (double)p->bytes;
-        at->spread[at->n] = fmin(OF_SPREAD * p->spread, ERROR_MOST / 2);
+        at->spread[at->n] = fmin(hypot(OF_SPREAD * p->spread, p->unsure), ERROR_MOST / 2);
         at->seconds[at->n++] = p->s;
     }
     return n;
@@ -325,19 +325,53 @@ bool measured_beside_copy(const struct measured_device *d, enum kernel_class kin
     return true;
 }
 
+/* A cluster that just holds the group. */
+static struct cluster around(const struct cluster *c, int64_t ranks, int64_t per_node)
+{
+    struct cluster a = *c;
+
+    a.gpus_per_node = per_node;
+    a.nodes = ranks / per_node;
+    a.world_size = ranks;
+    return a;
+}
+
+/* The collective of a point, alone, as it was timed beside compute; of another group as much longer as
+ * sweeps say.  Not a sweep's seconds: its buffers are in no cache, and what a collective waits for is the
+ * same with both.  Nor at another pace: a turn is a turn. */
+static bool timed_alone(const struct cluster *c, const struct coll_query *q, const struct measured_overlap *p,
+                        double alone_s, double *s)
+{
+    struct coll_query here = *q, there;
+    struct estimate of_here, of_there;
+
+    *s = p->bytes > 0 ? p->alone_s : alone_s;
+    if (p->bytes == 0 || (p->ranks == q->ranks && p->per_node == q->per_node))
+        return *s > 0;
+    here.op = (enum coll_op)p->op;
+    here.bytes = p->bytes;
+    there = here;
+    there.ranks = p->ranks;
+    there.per_node = p->per_node;
+    if (p->per_node < 1 || p->ranks < p->per_node)
+        return false;
+    struct cluster its = around(c, p->ranks, p->per_node);
+    if (!measured_coll(c, &here, &of_here) || !measured_coll(&its, &there, &of_there))
+        return false;
+    *s *= of_here.s / of_there.s;
+    return true;
+}
+
 /* What one point says: seconds that the collective loses, and compute's loss in units of its work.  It
  * cannot work longer than it takes alone: more is chance, where the quotients are large. */
 static bool losses(const struct cluster *c, const struct coll_query *q, const struct measured_overlap *p,
                    double alone_s, double *late_s, double *works)
 {
-    struct coll_query at = *q;
-    struct estimate e = { .s = alone_s };
+    double timed_s;
 
-    at.op = (enum coll_op)p->op;
-    at.bytes = p->bytes;
-    if (p->bytes > 0 && !measured_coll(c, &at, &e))
+    if (!timed_alone(c, q, p, alone_s, &timed_s))
         return false;
-    *late_s = (fmax(p->other, 1) - 1) * e.s;
+    *late_s = (fmax(p->other, 1) - 1) * timed_s;
     *works = fmin((fmax(p->compute, 1) - 1) * fmax(p->other, 1), 1);
     return true;
 }

@@ -382,13 +382,15 @@ static void a_rested_collective_loses_less_and_compute_as_much(void **state)
     assert_int_equal(m.overlap[0].bytes, 1 << 20);
     assert_close(m.overlap[0].other, 2.5, 1e-12);
     assert_close(m.overlap[0].compute, 1 + 2 / 2.5, 1e-12);
+    assert_close(m.overlap[0].alone_s, 1, 1e-12);
+    assert_int_equal(m.overlap[0].ranks, 2);
     measured_device_free(&m);
     db_close(db);
 }
 
-/* Probes of 2, 2, 2.1, 2.3, 2.2 and 6 ms: 2.15 in the middle.  What took a second while the probe took 2.2
- * would have taken 2.15 / 2.2 of it; where the probes disagree the quicker one counts; what waits does
- * not change. */
+/* Probes of 2 and 2, 2.1 and 2.3, 6 and 2.2 ms: 2, 2.2 and, where they disagree, the quicker one, 2.2: so is
+ * the middle.  What took a second while the probe took 2 would have taken 2.2 / 2; what waits does not change.
+ * Between probes the machine changed by 0, by 0.2 of 4.4, and once it was not the machine. */
 static void series_are_brought_to_one_pace(void **state)
 {
     (void)state;
@@ -404,17 +406,18 @@ static void series_are_brought_to_one_pace(void **state)
     of[3].probe_before_s = of[3].probe_after_s = NAN;
     record(db, of, 4);
     assert_int_equal(fit_read(db, &two_ranks, &m), 1);
-    assert_close(m.probe_s, 2.15e-3, 1e-12);
-    assert_close(m.kernel[0].s, 2.15 / 2, 1e-12);
-    assert_close(m.kernel[1].s, 2.15 / 2.2, 1e-12);
-    assert_close(m.kernel[2].s, 2.15 / 2.2, 1e-12);
+    assert_close(m.probe_s, 2.2e-3, 1e-12);
+    assert_close(m.unsteady, 0.2 / 4.4, 1e-12);
+    assert_close(m.kernel[0].s, 2.2 / 2, 1e-12);
+    assert_close(m.kernel[1].s, 1, 1e-12);
+    assert_close(m.kernel[2].s, 1, 1e-12);
     assert_close(m.own.wake.s, 1, 0);
     assert_close(measured_pace(&m), 1, 0);
     m.drift = 1;
-    measured_now(&m, 4.3e-3);
+    measured_now(&m, 4.4e-3);
     assert_close(measured_pace(&m), 2, 1e-12);
     assert_close(m.drift, m.unsteady, 0);
-    assert_non_null(strstr(m.basis, "4.30 ms now, 2.15 ms then"));
+    assert_non_null(strstr(m.basis, "4.40 ms now, 2.20 ms then"));
     measured_device_free(&m);
     db_close(db);
 }

@@ -180,7 +180,8 @@ static void a_collective_beside_compute_waits_for_its_turn(void **state)
     (void)state;
     struct measured_coll points[8];
     const struct measured_overlap beside[] = {
-        { .kind = KC_GEMM, .op = COLL_ALL_GATHER, .bytes = 8 * MiB, .compute = 1.125, .other = 8 },
+        { .kind = KC_GEMM, .op = COLL_ALL_GATHER, .bytes = 8 * MiB, .compute = 1.125, .other = 8, .alone_s = 1e-3,
+          .ranks = 2, .per_node = 2 },
     };
     struct measured_device d = { .coll = points, .ncoll = 8, .overlap = beside, .noverlap = 1 };
     struct cluster c = two_ranks(&d);
@@ -199,15 +200,19 @@ static void a_collective_beside_compute_waits_for_its_turn(void **state)
     assert_false(measured_beside(&c, &q, KC_NORM, 2e-3, &compute, &other));
 }
 
-/* Of two sizes: 1 MiB waits 3 ms, 8 MiB 10 ms, 4 MiB what lies between; two kinds of products, their mean. */
+/* Of two sizes: 1 MiB waits 1.5 ms, 8 MiB 5 ms, 4 MiB what lies between; two kinds of products, their mean.
+ * At half the pace a collective takes twice as long, but its turn comes when it comes. */
 static void what_a_collective_waits_for_goes_by_its_size(void **state)
 {
     (void)state;
     struct measured_coll points[8];
     const struct measured_overlap beside[] = {
-        { .kind = KC_GEMM, .op = COLL_ALL_GATHER, .bytes = MiB, .compute = 1, .other = 17 },
-        { .kind = KC_ATTENTION, .op = COLL_ALL_GATHER, .bytes = MiB, .compute = 1, .other = 33 },
-        { .kind = KC_GEMM, .op = COLL_ALL_GATHER, .bytes = 8 * MiB, .compute = 1, .other = 11 },
+        { .kind = KC_GEMM, .op = COLL_ALL_GATHER, .bytes = MiB, .compute = 1, .other = 17, .alone_s = 0.0625e-3,
+          .ranks = 2, .per_node = 2 },
+        { .kind = KC_ATTENTION, .op = COLL_ALL_GATHER, .bytes = MiB, .compute = 1, .other = 33, .alone_s = 0.0625e-3,
+          .ranks = 2, .per_node = 2 },
+        { .kind = KC_GEMM, .op = COLL_ALL_GATHER, .bytes = 8 * MiB, .compute = 1, .other = 11, .alone_s = 0.5e-3,
+          .ranks = 2, .per_node = 2 },
     };
     struct measured_device d = { .coll = points, .ncoll = 8, .overlap = beside, .noverlap = 3, .now_s = 4e-3,
                                  .probe_s = 2e-3 };
@@ -221,10 +226,42 @@ static void what_a_collective_waits_for_goes_by_its_size(void **state)
                                             .bytes = MiB << i, .s = 0.0625e-3 * (1 << i) };
     assert_true(measured_coll(&c, &q, &alone));             /* 0.25 ms, at half the pace 0.5 */
     assert_close(alone.s, 0.5e-3, 1e-9);
-    /* At half the pace: 1 MiB takes 0.125 ms and waits (16 + 32) / 2 times that, 8 MiB 1 ms and waits 10. */
+    /* (16 + 32) / 2 times 0.0625 ms, 10 times 0.5. */
     assert_true(measured_beside(&c, &q, KC_GEMM, alone.s, &compute, &other));
-    assert_close((other - 1) * alone.s, 3e-3 + (10e-3 - 3e-3) * 3 / 7, 1e-9);
+    assert_close((other - 1) * alone.s, 1.5e-3 + (5e-3 - 1.5e-3) * 3 / 7, 1e-9);
     assert_close(compute, 1, 1e-12);
+}
+
+/* 8 MiB take 1 ms in a sweep, half of that beside compute, where its buffers are in a cache, and then 4 ms:
+ * it waits 3.5 ms, not 7.  Four ranks, of which a sweep says twice as long, wait twice as long. */
+static void what_it_waits_for_is_not_a_multiple_of_a_sweep(void **state)
+{
+    (void)state;
+    struct measured_coll points[16];
+    struct measured_overlap beside[] = {
+        { .kind = KC_GEMM, .op = COLL_ALL_GATHER, .bytes = 8 * MiB, .compute = 1, .other = 8, .alone_s = 0.5e-3,
+          .ranks = 2, .per_node = 2 },
+    };
+    struct measured_device d = { .coll = points, .ncoll = 16, .overlap = beside, .noverlap = 1 };
+    struct cluster c = two_ranks(&d);
+    struct coll_query q = { .op = COLL_ALL_GATHER, .dtype = DT_FP32, .ranks = 2, .per_node = 2, .bytes = 8 * MiB };
+    double compute, other;
+
+    for (int i = 0; i < 16; i++)
+        points[i] = (struct measured_coll){ .op = COLL_ALL_GATHER, .dtype = DT_FP32, .ranks = i < 8 ? 2 : 4,
+                                            .per_node = i < 8 ? 2 : 4, .bytes = MiB << i % 8,
+                                            .s = (i < 8 ? 0.125e-3 : 0.25e-3) * (1 << i % 8) };
+    assert_true(measured_beside(&c, &q, KC_GEMM, 1e-3, &compute, &other));
+    assert_close((other - 1) * 1e-3, 3.5e-3, 1e-9);
+    c.gpus_per_node = c.world_size = q.ranks = q.per_node = 4;
+    assert_true(measured_beside(&c, &q, KC_GEMM, 2e-3, &compute, &other));
+    assert_close((other - 1) * 2e-3, 7e-3, 1e-9);
+    /* Timed on four, asked of two, whose cluster has no four. */
+    beside[0].ranks = beside[0].per_node = 4;
+    c = two_ranks(&d);
+    q.ranks = q.per_node = 2;
+    assert_true(measured_beside(&c, &q, KC_GEMM, 1e-3, &compute, &other));
+    assert_close((other - 1) * 1e-3, 1.75e-3, 1e-9);
 }
 
 /* Of 10 times its time alone, half as much lost by compute would be 5 times what it can work. */
@@ -233,7 +270,8 @@ static void a_collective_works_no_longer_than_it_takes_alone(void **state)
     (void)state;
     struct measured_coll points[8];
     const struct measured_overlap beside[] = {
-        { .kind = KC_GEMM, .op = COLL_ALL_GATHER, .bytes = MiB, .compute = 1.5, .other = 10 },
+        { .kind = KC_GEMM, .op = COLL_ALL_GATHER, .bytes = MiB, .compute = 1.5, .other = 10, .alone_s = 0.125e-3,
+          .ranks = 2, .per_node = 2 },
     };
     struct measured_device d = { .coll = points, .ncoll = 8, .overlap = beside, .noverlap = 1 };
     struct cluster c = two_ranks(&d);
@@ -289,10 +327,10 @@ static void measure(struct machine *m, const struct plan *p, double per_byte)
             m->coll[m->d.ncoll++] = (struct measured_coll){
                 .op = (enum coll_op)op, .dtype = DT_FP32, .ranks = 2, .per_node = 2, .bytes = i ? 64 * MiB : 1,
                 .s = per_byte * (i ? 64 * MiB : 1) };
-    for (int op = 0; op <= NCOLL; op++) {
-        m->overlap[m->d.noverlap++] = (struct measured_overlap){ KC_GEMM, op, 0, 2, 2, 0 };
-        m->overlap[m->d.noverlap++] = (struct measured_overlap){ KC_ELEMENTWISE, op, 0, 2, 2, 0 };
-    }
+    for (int op = 0; op <= NCOLL; op++)
+        for (int i = 0; i < 2; i++)
+            m->overlap[m->d.noverlap++] = (struct measured_overlap){ .kind = i ? KC_ELEMENTWISE : KC_GEMM, .op = op,
+                                                                     .compute = 2, .other = 2 };
 }
 
 static void load_plan(const char *strategy, struct plan *p)
@@ -472,6 +510,7 @@ int main(void)
         cmocka_unit_test(stars_and_dtypes_have_sweeps_of_their_own),
         cmocka_unit_test(a_collective_beside_compute_waits_for_its_turn),
         cmocka_unit_test(what_a_collective_waits_for_goes_by_its_size),
+        cmocka_unit_test(what_it_waits_for_is_not_a_multiple_of_a_sweep),
         cmocka_unit_test(a_collective_works_no_longer_than_it_takes_alone),
         cmocka_unit_test(a_step_scales_with_what_was_measured),
         cmocka_unit_test(on_shared_cores_a_step_is_the_sum_of_its_parts),
