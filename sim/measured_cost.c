@@ -10,6 +10,8 @@
  * hundreds of kernels a step average out, but where samples differ medians do as well. */
 #define LEAST_ERROR .04
 #define OF_SPREAD   .25
+/* Of a 95 % interval, what 90 % of them hold. */
+#define OF_CONFIDENCE (1.645 / 1.96)
 /* More for each factor of e between the query and the nearest point: products, attention and
  * passes over memory, each leaving out one of the sizes of a grid (tests/sim/test_measured.c). */
 #define ERROR_OF_DISTANCE .10
@@ -250,7 +252,7 @@ static int sweeps_of(const struct measured_device *d, const struct coll_query *q
         if (at->n == COLL_POINTS_MAX || (at->n > 0 && (double)p->bytes <= at->bytes[at->n - 1]))
             continue;
         at->bytes[at->n] = (double)p->bytes;
-        at->spread[at->n] = fmin(hypot(OF_SPREAD * p->spread, p->unsure), ERROR_MOST / 2);
+        at->spread[at->n] = fmin(hypot(OF_SPREAD * p->spread, OF_CONFIDENCE * p->unsure), ERROR_MOST / 2);
         at->seconds[at->n++] = p->s;
     }
     return n;
