@@ -278,6 +278,7 @@ bench:
 	@$(MAKE) --no-print-directory all $(BENCHES) $(filter %/exec_gemm,$(MPITESTS))
 	@B=$B tests/bench/run.sh $(BENCHES)
 	@B=$B tests/bench/exec.sh
+	@B=$B tests/bench/tcp.sh
 
 bench-exec:
 	@tools/install-deps.sh build

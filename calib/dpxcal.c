@@ -322,6 +322,7 @@ static int start_mpi(struct cal *c)
 {
     int provided, world;
 
+    launch_tune_tcp();
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
         return fail("MPI_Init_thread failed");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

@@ -315,6 +315,7 @@ static int start_mpi(struct dpxrun *r, int *argc, char ***argv)
     int provided, world;
 
     watchdog_start();
+    launch_tune_tcp();
     if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
         return fail("MPI_Init_thread failed");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

@@ -43,6 +43,17 @@ bool launch_needed(void)
         && !(getenv("SLURM_STEP_ID") && number_in_env("SLURM_STEP_NUM_TASKS") > 1);
 }
 
+/* A rank may send a long message once the other has answered that it is ready.  Open MPI 4.1 then hands
+ * the kernel the whole message (flag `put`; up to 4 MB of socket buffer), and the answer to what the other
+ * wants to send waits behind it: the directions take turns, unless both happen to start at once, and a
+ * collective takes one, two or three times as long.  In fragments of 128 KB, before a short socket
+ * buffer of 128 KB, answers pass between them.  `make bench` compares. */
+void launch_tune_tcp(void)
+{
+    setenv("OMPI_MCA_btl_tcp_flags", "send,inplace", 0);
+    setenv("OMPI_MCA_btl_tcp_sndbuf", "131072", 0);
+}
+
 int launch_check(int world_size)
 {
     int told = number_in_env("OMPI_COMM_WORLD_SIZE");

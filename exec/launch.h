@@ -2,6 +2,7 @@
  *
  *     if (launch_needed())
  *         return launch_exec(&(struct launch){ .nranks = 4 }, argc, argv);
+ *     launch_tune_tcp();
  *     MPI_Init_thread(...);
  *     if (launch_check(world_size) < 0)
  *         MPI_Abort(MPI_COMM_WORLD, 1);
@@ -24,6 +25,10 @@ struct launch {
 
 /* Whether no launcher started this process. */
 bool launch_needed(void);
+
+/* Before MPI_Init, whoever started the ranks: how this program wants Open MPI to use TCP, so that both
+ * directions of a link carry data at once.  A setting of the user's (OMPI_MCA_..., mpirun --mca) is kept. */
+void launch_tune_tcp(void);
 
 /* After MPI_Init: what the launcher's environment says about the number of ranks against
  * what MPI sees.  They differ where srun has no PMI that this MPI understands, or mpirun is

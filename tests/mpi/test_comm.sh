@@ -51,6 +51,19 @@ check 'groups that overlap work side by side in threads' "$(complaints 4 mpi_gro
 ranks 2 mpi_stop >"$dir/said" 2>&1 </dev/null
 check 'a call whose peer never comes can be stopped' "$(grep -qx stopped "$dir/said" || cat "$dir/said")"
 
+# ---- TCP ----
+
+# The socket's buffer and the flags (send 1, put 2, in place 8) that Open MPI has, if not as wanted.
+expect() {      # WANTED SETTING...
+    wanted=$1
+    shift
+    has=$(env OMPI_MCA_btl=self,tcp "$@" mpirun -n 1 "$B/tests/mpi/mpi_tcp" 2>&1 </dev/null)
+    [ "$has" = "$wanted" ] || echo "Open MPI has $has"
+}
+check 'long messages go over TCP in fragments' "$(expect '131072 9')"
+check 'unless the user wants them otherwise' \
+    "$(expect '0 3' OMPI_MCA_btl_tcp_sndbuf=0 OMPI_MCA_btl_tcp_flags=send,put)"
+
 # ---- bytes, as seen from outside ----
 
 preload=$B/tests/mpi/pmpi_count.so
