@@ -409,29 +409,34 @@ static int by_value(const void *a, const void *b)
 #define PROBES_AGREE .10
 #define PACE_MOST    1.25
 
+static bool agree(const double probe[2])
+{
+    double low = fmin(probe[0], probe[1]);
+
+    return low > 0 && fmax(probe[0], probe[1]) <= (1 + PROBES_AGREE) * low;
+}
+
 /* What the probe took while the series was timed; 0: nobody knows. */
 static double probe_then(const double probe[2])
 {
-    double low = fmin(probe[0], probe[1]), high = fmax(probe[0], probe[1]);
+    double low = fmin(probe[0], probe[1]);
 
-    if (!(low > 0))
-        return 0;
-    return high > (1 + PROBES_AGREE) * low ? low : (low + high) / 2;
+    return !(low > 0) ? 0 : agree(probe) ? (probe[0] + probe[1]) / 2 : low;
 }
 
-/* What nine changes from a series' probe before to the one after it do not exceed, of ten; of somebody
- * else's work only so much as would have passed for the machine's own. */
+/* What nine changes from a series' probe before to the one after it do not exceed, of ten; where they
+ * disagree it was not the machine that changed. */
 static double unsteady(const struct rows *rows, double *change)
 {
     int n = 0;
 
     for (int i = 0; i < rows->n; i++) {
         const double *p = rows->r[i].probe;
-        if (p[0] > 0 && p[1] > 0)
-            change[n++] = fmin(fabs(p[1] - p[0]) / (p[0] + p[1]), PROBES_AGREE / 2);
+        if (agree(p))
+            change[n++] = fabs(p[1] - p[0]) / (p[0] + p[1]);
     }
     qsort(change, (size_t)n, sizeof *change, by_value);
-    return n ? change[(int)(.9 * (n - 1))] : 0;
+    return n ? change[(int)ceil(.9 * n) - 1] : 0;
 }
 
 static void fit_probe(const struct rows *rows, struct measured_device *m)
@@ -457,13 +462,15 @@ static void fit_probe(const struct rows *rows, struct measured_device *m)
 }
 
 /* Every series as if the machine had been then what it was at the median probe.  What the executor
- * itself takes is waiting for the kernel more than work: that stays. */
+ * itself takes is waiting for the kernel more than work, and between nodes the link has a pace of its own:
+ * those stay. */
 static void at_one_pace(const struct rows *rows, double probe_s)
 {
     for (int i = 0; i < rows->n; i++) {
         struct row *r = &rows->r[i];
         double then = probe_then(r->probe);
-        if (r->kind == SERIES_OWN || r->kind == SERIES_OVERLAP || then == 0 || !(probe_s > 0))
+        bool link = r->kind == SERIES_COLL && r->ranks > r->per_node;
+        if (r->kind == SERIES_OWN || r->kind == SERIES_OVERLAP || link || then == 0 || !(probe_s > 0))
             continue;
         double pace = fmin(fmax(probe_s / then, 1 / PACE_MOST), PACE_MOST);
         r->median *= pace;

@@ -8,7 +8,7 @@
  *   planned      what dpxplan said before all runs, knowing the calibration alone (predicted.tsv)
  *   normalised   the planned figure times the probes around each run over the calibration's
  * Plans are ranked as planned, and as they ran at one pace (step over probe): two runs of a shared
- * machine are minutes apart. */
+ * machine are minutes apart.  Between nodes only compute and optimizer have that pace, a link has its own. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -26,6 +26,7 @@ enum { MOST = 512, RUNS = 8, PHASES = 4, GROUPS = 32 };
 enum guess { CALIBRATED, PLANNED, NORMALISED, PRIOR, ONE_MFU, PEAKS, NGUESS };
 static const char *const guess_names[] = { "calibrated", "planned, raw", "planned, normalised", "datasheet prior", "constant MFU",
                                            "FLOPs/peak + bytes/bandwidth" };
+enum { COMPUTE, OPTIMIZER = 2 };
 static const char *const phases[PHASES] = { "compute", "exposed communication", "optimizer", "idle" };
 
 struct row {
@@ -223,6 +224,20 @@ static void peaks(const char *dir, const char *plan, struct table *t, double *fl
     measured_device_free(&d);
 }
 
+/* Seconds of a step where the probe takes `to` in place of `from`. */
+static double at_pace(const struct table *t, const struct row *r, double step_s, double from, double to)
+{
+    double whole = 0, paced = 1;
+
+    if (!(t->probe > 0))
+        return step_s;
+    for (int p = 0; t->lab && p < PHASES; p++)
+        whole += r->phase[p];
+    if (whole > 0)
+        paced = (r->phase[COMPUTE] + r->phase[OPTIMIZER]) / whole;
+    return step_s * (1 + paced * (to / from - 1));
+}
+
 /* The one share of the peak that suits these very runs best: no planner could know it before. */
 static void guess_by_rates(struct table *t, double flops, double bytes)
 {
@@ -234,7 +249,7 @@ static void guess_by_rates(struct table *t, double flops, double bytes)
         struct row *r = &t->row[i];
         r->guess[ONE_MFU] = r->flops * exp(sum);
         r->guess[PEAKS] = r->flops / flops + r->bytes / bytes;
-        r->guess[NORMALISED] = r->guess[PLANNED] * (t->probe > 0 ? median(r->probe, r->n) / t->probe : 1);
+        r->guess[NORMALISED] = at_pace(t, r, r->guess[PLANNED], t->probe, median(r->probe, r->n));
     }
 }
 
@@ -261,14 +276,14 @@ static double noise(const double *x, int n)
 
 static void complete_row(const struct table *t, struct row *r)
 {
-    double at_pace[RUNS];
+    double paced[RUNS];
 
     for (int k = 0; k < r->n; k++)
-        at_pace[k] = r->run_s[k] * (t->probe > 0 ? t->probe / r->probe[k] : 1);
+        paced[k] = at_pace(t, r, r->run_s[k], r->probe[k], t->probe);
     r->step_s = median(r->run_s, r->n);
     r->noise = noise(r->run_s, r->n);
-    r->pace_s = median(at_pace, r->n);
-    r->pace_noise = noise(at_pace, r->n);
+    r->pace_s = median(paced, r->n);
+    r->pace_noise = noise(paced, r->n);
     r->guess[CALIBRATED] = median(r->predicted_s, r->n);
     r->low = median(r->low_s, r->n);
     r->high = median(r->high_s, r->n);

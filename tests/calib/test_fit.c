@@ -390,13 +390,16 @@ static void a_rested_collective_loses_less_and_compute_as_much(void **state)
 
 /* Probes of 2 and 2, 2.1 and 2.3, 6 and 2.2 ms: 2, 2.2 and, where they disagree, the quicker one, 2.2: so is
  * the middle.  What took a second while the probe took 2 would have taken 2.2 / 2; what waits does not change.
- * Between probes the machine changed by 0, by 0.2 of 4.4, and once it was not the machine. */
+ * Between probes the machine changed by 0 and by 0.2 of 4.4; once it was not the machine, which does not count.
+ * A collective within a node is brought to that pace, one between nodes is not. */
 static void series_are_brought_to_one_pace(void **state)
 {
     (void)state;
     struct db *db = db_open(in_scratch("pace.db"));
-    struct series of[4] = { kernel("q", FN_LINEAR, 7, constant, 5), kernel("q", FN_LINEAR, 8, constant, 5),
-                            kernel("q", FN_LINEAR, 9, constant, 5), some_series(SERIES_OWN, "wake", constant, 5) };
+    struct series of[6] = { kernel("q", FN_LINEAR, 7, constant, 5), kernel("q", FN_LINEAR, 8, constant, 5),
+                            kernel("q", FN_LINEAR, 9, constant, 5), some_series(SERIES_OWN, "wake", constant, 5),
+                            some_series(SERIES_COLL, "all_gather", constant, 5),
+                            some_series(SERIES_COLL, "all_gather", constant, 5) };
     struct measured_device m;
 
     of[1].probe_before_s = 2.1e-3;
@@ -404,7 +407,10 @@ static void series_are_brought_to_one_pace(void **state)
     of[2].probe_before_s = 6e-3;
     of[2].probe_after_s = 2.2e-3;
     of[3].probe_before_s = of[3].probe_after_s = NAN;
-    record(db, of, 4);
+    of[4].algorithm = of[5].algorithm = "ring";
+    of[4].per_node = 1;
+    of[5].probe_before_s = of[5].probe_after_s = 2.4e-3;
+    record(db, of, 6);
     assert_int_equal(fit_read(db, &two_ranks, &m), 1);
     assert_close(m.probe_s, 2.2e-3, 1e-12);
     assert_close(m.unsteady, 0.2 / 4.4, 1e-12);
@@ -412,6 +418,9 @@ static void series_are_brought_to_one_pace(void **state)
     assert_close(m.kernel[1].s, 1, 1e-12);
     assert_close(m.kernel[2].s, 1, 1e-12);
     assert_close(m.own.wake.s, 1, 0);
+    assert_int_equal(m.ncoll, 2);
+    for (int i = 0; i < 2; i++)
+        assert_close(m.coll[i].s, m.coll[i].per_node == 1 ? 1 : 2.2 / 2.4, 1e-12);
     assert_close(measured_pace(&m), 1, 0);
     m.drift = 1;
     measured_now(&m, 4.4e-3);

@@ -252,6 +252,13 @@ static void what_a_collective_waits_for_goes_by_its_size(void **state)
     assert_true(measured_beside(&c, &q, KC_GEMM, alone.s, &compute, &other));
     assert_close((other - 1) * alone.s, 1.5e-3 + (5e-3 - 1.5e-3) * 3 / 7, 1e-9);
     assert_close(compute, 1, 1e-12);
+    /* Between nodes: the link has a pace of its own. */
+    for (int i = 0; i < 8; i++)
+        points[i].per_node = 1;
+    c.nodes = 2;
+    q.per_node = c.gpus_per_node = 1;
+    assert_true(measured_coll(&c, &q, &alone));
+    assert_close(alone.s, 0.25e-3, 1e-9);
 }
 
 /* 8 MiB take 1 ms in a sweep, half of that beside compute, where its buffers are in a cache, and then 4 ms:
