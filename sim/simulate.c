@@ -248,12 +248,26 @@ static double step_with(const struct schedules *s, const struct priced *prices, 
  * in the place of all. */
 #define ERROR_OF_LOSS .5
 
+/* Seconds of a step that go at the machine's pace: all but waiting for a link between nodes. */
+static double paced(const struct plan *p, const struct timeline *line)
+{
+    double s = line->step_s;
+
+    for (int g = 0; g < NGROUP; g++) {
+        int64_t ranks, per_node;
+        coll_group_shape(p, (enum group)g, &ranks, &per_node);
+        for (int op = 0; op < NCOLL && ranks > per_node; op++)
+            s -= line->exposed_by[op][g];
+    }
+    return s;
+}
+
 /* Measured on one machine, work, collectives and what they lose to each other err apart, as does the machine
  * itself between then and now: squares add. */
-static void interval_apart(const struct schedules *s, const struct priced *prices, const struct contention *slow,
-                           double drift, struct timing *out)
+static void interval_apart(const struct plan *p, const struct schedules *s, const struct priced *prices,
+                           const struct contention *slow, struct timing *out)
 {
-    double step = out->line.step_s, machine = drift * step, loss = ERROR_OF_LOSS * (step - out->free_s);
+    double step = out->line.step_s, machine = p->cluster.measured->drift * paced(p, &out->line), loss = ERROR_OF_LOSS * (step - out->free_s);
     double less = machine * machine + loss * loss, more = less;
 
     for (int c = 0; c < 2; c++) {
@@ -282,7 +296,7 @@ int simulate(const struct plan *p, const struct schedules *s, struct cost_cache 
     out->free_s = t.step_s;
     contention_run(s, SCHED_STEADY, &prices.middle, &slow, &out->line, NULL);
     if (p->cluster.measured && prices.basis == BASIS_MEASURED)
-        interval_apart(s, &prices, &slow, p->cluster.measured->drift, out);
+        interval_apart(p, s, &prices, &slow, out);
     else
         interval_as_one(s, &prices, &slow, out);
     out->basis = prices.basis;
