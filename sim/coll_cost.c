@@ -358,7 +358,7 @@ static void nearest(const struct coll_points *points, int n, enum coll_op op, in
  * sweeps with some left out; sim/README.md); sizes that were not swept, 20 %. */
 #define NOISE .05
 /* Over a network between nodes whose samples are known: two calibrations of a link of 1 Gbit/s differ by
- * 2 % in nine sizes of ten above 10 ms; where it is less steady, its samples say so. */
+ * 2 % in nine series of ten above 10 ms (tests/accuracy/repeats.sh); where it is less steady, its samples say so. */
 #define NOISE_LINK .02
 #define NOISE_BETWEEN .10
 #define NOISE_DOUBLING .16
@@ -369,8 +369,8 @@ static bool swept(const struct coll_points *p, int64_t bytes)
     return (double)bytes >= p->bytes[0] && (double)bytes <= p->bytes[p->n - 1];
 }
 
-/* Of the sizes around it the less certain one: a network that is steady at 2 MiB and has two speeds at 3 has
- * them in between, too. */
+/* Of the sizes around it the less certain one: a network that is steady at 2 MiB and not at 3 is not
+ * in between, either. */
 static double spread_at(const struct coll_points *p, double bytes)
 {
     int above = 0;

@@ -6,9 +6,9 @@
 #include "sim/coll_cost.h"
 
 /* Half of a 90 % interval around a median: what the same kernel takes elsewhere in a program, with
- * other neighbours in the caches (two calibrations of one machine differ by 3 to 5 % in nine kernels of ten
- * above 1 ms, each of them by 1/sqrt 2 of that), and a part of its samples' spread: of that most is chance, which
- * hundreds of kernels a step average out, but where samples differ medians do as well. */
+ * other neighbours in the caches (two calibrations of one machine differ by 2 to 5 % in nine kernels of ten
+ * above 1 ms, each of them by 1/sqrt 2 of that: tests/accuracy/repeats.sh), and a part of its samples' spread:
+ * of that most is chance, which hundreds of kernels a step average out, but where samples differ medians do as well. */
 #define LEAST_ERROR .03
 #define OF_SPREAD   .25
 /* Of a 95 % interval, what 90 % of them hold. */

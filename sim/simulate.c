@@ -267,7 +267,8 @@ static double paced(const struct plan *p, const struct timeline *line)
 static void interval_apart(const struct plan *p, const struct schedules *s, const struct priced *prices,
                            const struct contention *slow, struct timing *out)
 {
-    double step = out->line.step_s, machine = p->cluster.measured->drift * paced(p, &out->line), loss = ERROR_OF_LOSS * (step - out->free_s);
+    double step = out->line.step_s, loss = ERROR_OF_LOSS * (step - out->free_s);
+    double machine = p->cluster.measured->drift * paced(p, &out->line);
     double less = machine * machine + loss * loss, more = less;
 
     for (int c = 0; c < 2; c++) {
