@@ -97,12 +97,12 @@ runs() {
         for plan in $(cut -f1 "$DIR/plans.tsv"); do
             i=$((i + 1))
             [ "$(grep -c "^$plan	" "$DIR/runs.tsv")" -lt $round ] || continue
-            printf '\rround %d of %d, plan %d of %d ' $round "$REPEATS" $i "$n" >&2
+            [ ! -t 2 ] || printf '\rround %d of %d, plan %d of %d ' $round "$REPEATS" $i "$n" >&2
             run "$plan"
         done
         round=$((round + 1))
+        [ ! -t 2 ] || echo >&2
     done
-    echo >&2
 }
 
 # Into a database of its own: predictions rest on the first.
