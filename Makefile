@@ -167,6 +167,7 @@ $B/dpxrun:    $(patsubst %,$B/%.o,$(wildcard exec/dpxrun*.c)) $B/exec.a $B/sim.a
 $B/dpxcal:    $B/calib/dpxcal.c.o      $B/bench.a $B/exec.a $B/store.a $B/model.a
 $B/dpxreport: $B/reports/dpxreport.c.o $B/reports.a $B/sim.a $B/store.a $B/model.a
 $(filter-out $B/tests/emu/%,$(TESTS)): $B/%: $B/%.c.o $(if $(wildcard reports/*.c),$B/reports.a) $B/sim.a $B/store.a $B/model.a
+$B/tests/mpi/mpi_bench: $B/bench.a
 $(MPITESTS) $(GPUTESTS): $B/%: $B/%.c.o $B/exec.a $B/sim.a $B/store.a $B/model.a
 $(BENCHES):   $B/%: $B/%.c.o           $B/sim.a $B/model.a
 $(FUZZERS):   $B/%: $B/%.c.o           $B/sim.a $B/model.a

@@ -241,8 +241,13 @@ void bench_close(struct bench *b)
  * with them (bench_overlap.c, pair()). */
 static const double OVERLAP_TAKES = 2.7;
 
+/* Ranks read clocks of their own; what a rank decides by its share (to leave a size out, to repeat the
+ * warm-up) all have to decide alike, or one waits for ever. */
 int bench_run(struct bench *b, const struct bench_item *item, double seconds)
 {
+    seconds = bench_max(seconds);
+    if (isnan(seconds))
+        return -1;
     switch (item->kind) {
     case BENCH_OWN:     return bench_own(b, seconds);
     case BENCH_PASSES:  return bench_passes(b, item->dtype, item->largest, seconds);

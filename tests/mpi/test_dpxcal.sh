@@ -30,6 +30,9 @@ kinds() {
         END { for (k in count) print k, count[k] }' "$1" | sort
 }
 
+check 'ranks whose clocks differ measure the same, and none waits for ever' "$(
+    mpirun --map-by slot:OVERSUBSCRIBE --timeout 120 -n 2 "$B/tests/mpi/mpi_bench" "$dir/bench.db" 2>&1 </dev/null || echo "exit status $?")"
+
 # Killed half way, it is continued: what it had recorded is not timed again.
 # shellcheck disable=SC2086
 timeout -s KILL 3 $run >"$dir/said" 2>&1 </dev/null
