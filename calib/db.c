@@ -147,8 +147,10 @@ static struct db *db_new(const char *path)
 
     if (!db)
         abort();
+    /* SQLite has a memory of its own for ":memory:" and "file:...": here a name is a file's. */
+    const char *here = path && (path[0] == ':' || !strncmp(path, "file:", 5)) ? "./" : "";
     if (!path ? db_default_path(db->path, sizeof db->path) == 0
-              : snprintf(db->path, sizeof db->path, "%s", path) < (int)sizeof db->path && path[0])
+              : snprintf(db->path, sizeof db->path, "%s%s", here, path) < (int)sizeof db->path && path[0])
         return db;
     if (path)
         fail("the database: %s", path[0] ? "its path is too long" : "its path is empty");
@@ -239,17 +241,11 @@ static int connect_reader(struct db *db)
 static bool can_be_upgraded(struct db *db)
 {
     int64_t application, version;
-    char folder[sizeof db->path];
-    char *slash;
 
     if (db_value(db, "PRAGMA application_id", &application) < 0 || db_value(db, "PRAGMA user_version", &version) < 0
         || application != SCHEMA_APPLICATION || version < 1 || version >= schema_now.version)
         return false;
-    snprintf(folder, sizeof folder, "%s", db->path);
-    slash = strrchr(folder, '/');
-    if (slash)
-        slash[1] = '\0';
-    return access(db->path, W_OK) == 0 && access(slash ? folder : ".", W_OK) == 0;
+    return !db_read_only(db);
 }
 
 /* A reader cannot bring an older file up to date: a writer does, once. */

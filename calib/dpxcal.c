@@ -303,6 +303,10 @@ static int measure(struct cal *c)
         return EXIT_DONE;
     if (calibration_end(c->b.db, c->b.calibration, bench_wall_clock()) < 0)
         return EXIT_FAILED;
+    if (access(db_path(c->b.db), F_OK) < 0) {
+        fail("%s: was removed while it was written: nothing is kept", db_path(c->b.db));
+        return EXIT_FAILED;
+    }
     printf("%d rank%s x %d %s%s measured in %.0f s, into %s as calibration %lld; `dpxcal show` tells what is known\n",
            c->b.nranks, c->b.nranks == 1 ? "" : "s", c->b.threads, c->b.cuda ? gpu_word(&c->b) : "thread",
            c->b.cuda || c->b.threads == 1 ? "" : "s", lanes_now() - begun, db_path(c->b.db),

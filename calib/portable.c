@@ -185,6 +185,9 @@ static int word_of(struct reading *r, const json_t *j, const char *key, const ch
     return i < 0 ? 0 : i;
 }
 
+/* A sample takes no longer than a day; what is there and shorter than this has lost its digits (denormal). */
+static const double LONGEST_S = 86400, SHORTEST_S = 1e-300;
+
 static double *seconds_of(struct reading *r, const json_t *j, int *n)
 {
     const json_t *list = json_object_get(j, "seconds"), *one;
@@ -197,13 +200,24 @@ static double *seconds_of(struct reading *r, const json_t *j, int *n)
     bool fine = *n > 0;
     json_array_foreach(list, i, one) {
         s[i] = json_number_value(one);
-        fine &= s[i] >= 0 && json_is_number(one);
+        fine &= json_is_number(one) && (s[i] == 0 || s[i] >= SHORTEST_S) && s[i] <= LONGEST_S;
     }
     if (!fine && !r->bad) {
-        fail("%s: %s: \"seconds\" is not a list of times", r->path, r->where);
+        fail("%s: %s: \"seconds\" is not a list of times (0 to %g s)", r->path, r->where, LONGEST_S);
         r->bad = true;
     }
     return s;
+}
+
+/* Of a group of ranks, `per_node` of them on each node. */
+static void check_group(struct reading *r, const struct series *s)
+{
+    static const int64_t MOST = 1 << 24;                /* ranks of one group */
+
+    if (r->bad || s->kind != SERIES_COLL || (s->ranks >= 1 && s->ranks <= MOST && s->per_node >= 1 && s->per_node <= s->ranks))
+        return;
+    fail("%s: %s: a collective of %" PRId64 " ranks, %" PRId64 " on a node", r->path, r->where, s->ranks, s->per_node);
+    r->bad = true;
 }
 
 /* Texts stay the document's. */
@@ -241,6 +255,7 @@ static struct series series_of(struct reading *r, const json_t *j)
         r->bad = true;
     }
     s.of_ranks = (int)of_ranks;
+    check_group(r, &s);
     return s;
 }
 
@@ -316,14 +331,15 @@ static int take_calibration(struct reading *r, const json_t *j)
     };
     double ended = number_of(r, j, "ended", false);
     int64_t id;
-    int known;
+    int known, nseries;
 
     if (word_of(r, j, "source", calibration_sources) == 0 || !c.origin)
         c.origin = r->path;             /* a log stays the log that it was read from */
     check_options(r, c.options);
-    list_of(r, j, "series");
-    known = r->bad ? -1 : calibration_known(r->db, &c);
-
+    nseries = (int)json_array_size(list_of(r, j, "series"));
+    if (r->bad || calibration_outgrown(r->db, &c, ended, nseries) < 0)
+        return -1;
+    known = calibration_known(r->db, &c);
     if (known)
         return known < 0 ? -1 : 0;
     id = calibration_add(r->db, &c, ended);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "model/fail.h"
 
@@ -26,6 +27,19 @@ static bool disk_full(const struct db *db)
     return (db->rc & 0xff) == SQLITE_FULL || db->os_error == ENOSPC || db->os_error == EDQUOT;
 }
 
+bool db_read_only(const struct db *db)
+{
+    char folder[sizeof db->path];
+    char *slash;
+
+    snprintf(folder, sizeof folder, "%s", db->path);
+    slash = strrchr(folder, '/');
+    if (slash)
+        slash[1] = '\0';
+    return (access(db->path, F_OK) == 0 && access(db->path, W_OK) < 0)
+        || (access(slash ? folder : ".", F_OK) == 0 && access(slash ? folder : ".", W_OK) < 0);
+}
+
 /* What went wrong, in words that say what would help. */
 static void reason(const struct db *db, char *to, size_t size)
 {
@@ -35,7 +49,7 @@ static void reason(const struct db *db, char *to, size_t size)
         snprintf(to, size, "the disk is full; nothing recorded before is lost");
     else if ((db->rc & 0xff) == SQLITE_BUSY)
         snprintf(to, size, "another process keeps it locked (waited %d s)", BUSY_SECONDS);
-    else if ((db->rc & 0xff) == SQLITE_READONLY)
+    else if ((db->rc & 0xff) == SQLITE_READONLY || ((db->rc & 0xff) == SQLITE_CANTOPEN && db->os_error == ENOENT && db_read_only(db)))
         snprintf(to, size, "the file or its folder is read-only");
     else if ((db->rc & 0xff) == SQLITE_NOTADB)
         snprintf(to, size, "the file is not an SQLite database; nothing was changed");

@@ -134,6 +134,24 @@ int calibration_known(struct db *db, const struct calibration *c)
     return query_close(&q) < 0 ? db_fail(db, "looking for a calibration") : known;
 }
 
+int calibration_outgrown(struct db *db, const struct calibration *c, double ended, int nseries)
+{
+    struct query q;
+
+    query_open(&q, db, "DELETE FROM calibration WHERE ended IS NULL AND source = ? AND started = ?"
+                       " AND machine IN (SELECT id FROM machine WHERE host = ? AND device = ? AND cpu = ?)"
+                       " AND (? IS NOT NULL OR ? > (SELECT count(*) FROM series s WHERE s.calibration = calibration.id))");
+    put_text(&q, c->source);
+    put_real(&q, c->started);
+    put_text(&q, c->host);
+    put_text(&q, c->device);
+    put_text(&q, c->cpu);
+    put_real(&q, ended);
+    put_int(&q, nseries);
+    query_done(&q);
+    return query_close(&q) < 0 ? db_fail(db, "replacing an interrupted calibration") : 0;
+}
+
 int64_t calibration_open_since(struct db *db, const struct calibration *c, double seconds)
 {
     struct query q;

@@ -73,6 +73,9 @@ int     series_add(struct db *db, int64_t calibration, const struct series *s, i
 /* 1 if one of that machine, source and beginning is there, 0 if not, -1 reported.  Logs of nccl-tests
  * have no beginning but their file's date, so there the file must be the same. */
 int     calibration_known(struct db *db, const struct calibration *c);
+/* Removes what is known of it where that was interrupted and this has an end (`ended` not NaN) or more
+ * series: so that the whole takes the place of the part.  0, or -1 reported. */
+int     calibration_outgrown(struct db *db, const struct calibration *c, double ended, int nseries);
 
 /* All of them or none. */
 int series_put(struct db *db, int64_t calibration, const struct series *s, int n);

@@ -46,9 +46,25 @@ json_t *json_read_data(const char *path)
     return read_up_to(path, LARGEST_DATA, "a file of measurements");
 }
 
+/* What took hours to measure is not written over by a mistyped word. */
+static bool holds_a_database(const char *path)
+{
+    static const char magic[] = "SQLite format 3";      /* with its end: 16 bytes */
+    char head[sizeof magic] = { 0 };
+    struct stat st;
+    FILE *f = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "r") : NULL;
+    bool is = f && fread(head, sizeof head, 1, f) == 1 && memcmp(head, magic, sizeof magic) == 0;
+
+    if (f)
+        fclose(f);
+    return is;
+}
+
 int output_open(struct output *o, const char *path)
 {
     struct stat st;
+    if (holds_a_database(path))
+        return fail("%s: is an SQLite database, and is not written over: give another name, or remove it first", path);
     bool direct = lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
 
     o->path = path;

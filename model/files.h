@@ -27,7 +27,7 @@ json_t *json_read_file(const char *path);
 /* The same of a file that may be larger than any configuration: measurements, up to 1 GiB. */
 json_t *json_read_data(const char *path);
 
-/* 0, or -1 with nothing opened. */
+/* 0, or -1 with nothing opened.  An SQLite database is not written over. */
 int output_open(struct output *o, const char *path);
 
 /* Puts the file in its place.  0, or -1 with what was there before untouched. */

@@ -260,6 +260,8 @@ static int open_read_only(void)
         return 1;
     if (!strstr(said, "read-only") && !strstr(said, "Permission denied"))
         return 2;
+    if (db_open(in_scratch("locked/new.db")) || (!strstr(said, "read-only") && !strstr(said, "Permission denied")))
+        return 4;
     return steps_of(in_scratch("locked/read.db"), 1) == 2 ? 0 : 3;
 }
 

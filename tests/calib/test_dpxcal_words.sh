@@ -46,6 +46,15 @@ END
 check 'an exported file is taken in' "$(taken import "$dir/good.json" --db "$db"
     grep -q '1 calibration taken in, 0 were known' "$dir/out" || cat "$dir/out")"
 : >"$dir/empty"
+check 'a name that SQLite has a meaning for is a file like any other' "$(
+    program=$(cd "$(dirname "$B/dpxcal")" && pwd)/dpxcal
+    cd "$dir" || exit
+    for name in :memory: 'file:x.db?mode=memory'; do
+        "$program" import good.json --db "$name" >/dev/null 2>said || cat said
+        [ -s "$name" ] || echo "no file $name"
+    done)"
+check 'an export does not write over a database' "$(refused 'is an SQLite database' export "$db" --db "$db"
+    taken show --db "$db")"
 head -c 300 "$dir/good.json" >"$dir/half.json"
 head -c 3000 /dev/urandom >"$dir/noise"
 echo 'step,loss' >"$dir/loss.csv"

@@ -112,6 +112,49 @@ static void one_calibration_can_be_chosen(void **state)
     db_close(db);
 }
 
+/* A killed calibration, taken in, gives way to the whole one; not the other way round. */
+static void a_part_gives_way_to_the_whole(void **state)
+{
+    (void)state;
+    struct db *part = db_open(in_scratch("part.db")), *whole = filled("whole.db"), *to = db_open(in_scratch("grown.db"));
+    struct calibration c = some_calibration(1.75e9);        /* as filled() has it, with no end and no series */
+    int64_t n;
+    int known;
+
+    assert_true(calibration_begin(part, &c) > 0);
+    assert_int_equal(portable_export(part, 0, in_scratch("part.json"), &refusal), 1);
+    assert_int_equal(portable_export(whole, 0, in_scratch("whole.json"), &refusal), 1);
+    assert_int_equal(portable_import(to, in_scratch("part.json"), &known, &refusal), 1);
+    assert_int_equal(portable_import(to, in_scratch("whole.json"), &known, &refusal), 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(db_value(to, "SELECT count(*) FROM series", &n), 0);
+        assert_int_equal(n, 2);
+        assert_int_equal(db_value(to, "SELECT count(*) FROM calibration WHERE ended IS NOT NULL", &n), 0);
+        assert_int_equal(n, 1);
+        assert_int_equal(portable_import(to, in_scratch("part.json"), &known, &refusal), 0);
+        assert_int_equal(known, 1);
+    }
+    db_close(part);
+    db_close(whole);
+    db_close(to);
+}
+
+static void a_database_is_not_written_over(void **state)
+{
+    (void)state;
+    struct db *db = filled("mine.db");
+    int64_t n;
+
+    assert_int_equal(portable_export(db, 0, in_scratch("mine.db"), &refusal), -1);
+    says("is an SQLite database");
+    assert_true(refusal);
+    db_close(db);
+    db = db_open(in_scratch("mine.db"));
+    assert_int_equal(db_value(db, "SELECT count(*) FROM series", &n), 0);
+    assert_int_equal(n, 2);
+    db_close(db);
+}
+
 /* Exports of schema 4 say of attention how much it computes, not of how many heads; a host's was of a pattern. */
 static void an_older_export_gets_its_heads(void **state)
 {
@@ -182,6 +225,12 @@ static void what_is_damaged_is_refused_whole(void **state)
     refused(db, HEAD "\"ranks\": -1, \"of_ranks\": 1, \"seconds\": [1.0]}]}]}", "\"ranks\"");
     refused(db, HEAD "\"ranks\": 1, \"of_ranks\": 1, \"seconds\": [1.0]}, {}]}]}", "series 2");
     refused(db, HEAD "\"ranks\": 1, \"of_ranks\": 4294967296, \"seconds\": [1.0]}]}]}", "\"of_ranks\" is 4294967296");
+    refused(db, HEAD "\"ranks\": 1, \"of_ranks\": 1, \"seconds\": [1e308]}]}]}", "not a list of times (0 to 86400 s)");
+    refused(db, HEAD "\"ranks\": 1, \"of_ranks\": 1, \"seconds\": [1e-320]}]}]}", "not a list of times");
+    refused(db, CALIBRATION("dpxcal", "{}") ", \"series\": [{\"kind\": \"collective\", \"name\": \"all_reduce\","
+            "\"dtype\": \"fp32\", \"algorithm\": \"ring\", \"beside\": \"\", \"per_node\": 4, \"batch\": 0, \"m\": 0,"
+            "\"n\": 0, \"k\": 0, \"seq\": 0, \"dim\": 0, \"bytes\": 8, \"threads\": 1, \"dropout\": 0, \"flops\": 0,"
+            "\"started\": 1.0, \"ranks\": 2, \"of_ranks\": 0, \"seconds\": [1.0]}]}]}", "2 ranks, 4 on a node");
     refused(db, CALIBRATION("elsewhere", "{}") "}]}", "\"source\" is \"elsewhere\"");
     refused(db, CALIBRATION("dpxcal", "what") "}]}", "\"options\"");
     refused(db, CALIBRATION("dpxcal", "{}") "}]}", "\"series\" is missing");
@@ -192,6 +241,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_exported_is_imported),
+        cmocka_unit_test(a_part_gives_way_to_the_whole),
+        cmocka_unit_test(a_database_is_not_written_over),
         cmocka_unit_test(one_calibration_can_be_chosen),
         cmocka_unit_test(an_older_export_gets_its_heads),
         cmocka_unit_test(what_is_damaged_is_refused_whole),
