@@ -69,14 +69,22 @@ static int take_sweep(struct db *db, int64_t id, const struct nccl_sweep *s, dou
     return 0;
 }
 
-/* Whether a sweep can be taken: its GPU's name, NULL reported. */
-static const char *check_sweep(const struct import_nccl *how, const struct nccl_sweep *s, const char *path)
+/* What was not taken of it. */
+static void print_left(const struct nccl_log *log, const char *path)
 {
-    if (s->ranks % s->nodes) {
-        fail("%s: %" PRId64 " ranks on %" PRId64 " nodes: not as many on each", path, s->ranks, s->nodes);
-        return NULL;
-    }
-    return gpu_of(how, s, path);
+    if (log->nwrong)
+        printf("%s: %d results with wrong values were left out\n", path, log->nwrong);
+    if (log->cut.n)
+        printf("%s:%d: a row with another number of columns than the header, cut off or mixed with other output: %d such left "
+               "out\n", path, log->cut.first, log->cut.n);
+    if (log->untimed.n)
+        printf("%s: %d results without a time were left out (the first: line or result %d)\n", path, log->untimed.n,
+               log->untimed.first);
+    if (log->sizeless.n)
+        printf("%s: %d results without a size in whole bytes were left out (the first: line or result %d)\n", path, log->sizeless.n,
+               log->sizeless.first);
+    if (log->nuntyped)
+        printf("%s: %d results of %s were left out: dpx does not use it\n", path, log->nuntyped, log->types);
 }
 
 static int take_sweeps(struct db *db, const struct import_nccl *how, const struct nccl_log *log, const char *path,
@@ -88,7 +96,7 @@ static int take_sweeps(struct db *db, const struct import_nccl *how, const struc
         const struct nccl_sweep *s = &log->sweep[i];
         if (s->npoints == 0)
             continue;
-        const char *gpu = check_sweep(how, s, path);
+        const char *gpu = gpu_of(how, s, path);
         if (!gpu) {
             *refused = true;
             return -1;
@@ -103,8 +111,7 @@ static int take_sweeps(struct db *db, const struct import_nccl *how, const struc
         printf("%s: %s on %" PRId64 " x %" PRId64 " %s, %d points\n", path, coll_name((enum coll_op)s->op), s->nodes,
                s->ranks / s->nodes, gpu, s->npoints);
     }
-    if (log->nwrong)
-        printf("%s: %d results with wrong values were left out\n", path, log->nwrong);
+    print_left(log, path);
     return fits_write(db, id, false) < 0 ? db_fail(db, "recording fits") : 0;
 }
 

@@ -8,8 +8,10 @@
  *
  * Every point is a mean over nccl-tests' iterations, of the slowest rank's loop; out of place and
  * in place are two of them, or as many as a per-iteration report lists.  `size` is the full
- * buffer, as dpx counts.  Rows with wrong values are left out and counted.  What a file has measured
- * twice on the same ranks is one sweep with twice the samples. */
+ * buffer, as dpx counts.  Rows with wrong values, without a time, cut off, or of a type that dpx does
+ * not use are left out and counted; a log with figures beyond reason, with ranks of several kinds of
+ * GPU or groups is refused.  What a file has measured twice on the same ranks is one sweep with twice
+ * the samples. */
 #ifndef DPX_NCCL_LOG_H
 #define DPX_NCCL_LOG_H
 
@@ -25,12 +27,21 @@ struct nccl_sweep {
     int     op;                 /* enum coll_op; -1: it did not say (only while reading) */
     int64_t ranks, nodes;
     char    program[64], device[64], version[32];
-    char    first_host[64];
+    int     group, line;        /* of the first rank */
+    struct nccl_host { char name[64]; int64_t ranks; } *host;       /* `nodes` of them, in any order of ranks */
     struct nccl_point *point;
     int     npoints;
 };
 
-struct nccl_log { struct nccl_sweep *sweep; int nsweeps, nwrong; };
+/* Left out: how many, and the first one's line, or place in the JSON's "results". */
+struct nccl_left { int n, first; };
+
+struct nccl_log {
+    struct nccl_sweep *sweep;
+    int nsweeps, nwrong, nuntyped;
+    char types[64];             /* of those untyped: nccl-tests' words */
+    struct nccl_left cut, untimed, sizeless;
+};
 
 /* `op`: what to take it for where the file does not say; -1: what its name or its figures say.
  * 0, or -1 with file and line reported and nothing to free. */

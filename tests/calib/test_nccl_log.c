@@ -248,6 +248,219 @@ static void wrong_results_are_left_out_and_counted(void **state)
     nccl_log_free(&log);
 }
 
+/* A log of one sweep of two sizes: devices as "HOST GPU" in turn, then the table. */
+#define HEADER "#  size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
+#define ROW "1024 256 float sum -1 11.00 0.09 0.14 0 12.00 0.09 0.14 0\n"
+#define WHOLE "4096 1024 float sum -1 14.00 0.29 0.44 0 18.00 0.29 0.44 0\n"
+#define H100 "NVIDIA H100 80GB HBM3"
+
+static void put_log(const char *name, const char *hosts, const char *table)
+{
+    FILE *f = log_file(name);
+
+    fprintf(f, "# nccl-tests version 2.17.6 nccl-headers=22807 nccl-library=22807\n# Collective test starting: all_reduce_perf\n");
+    for (int r = 0; hosts[r]; r++)
+        fprintf(f, "#  Rank %2d Group  0 Pid %6d on %c device %2d [0000:%02x:00] " H100 "\n", r, 4000 + r, hosts[r], r, r);
+    fprintf(f, "%s", table);
+    fclose(f);
+}
+
+/* What a log of two ranks with this table is refused for; the table begins in line 5. */
+static void refused_for(const char *table, const char *words)
+{
+    struct nccl_log log;
+
+    put_log("refused.log", "aa", table);
+    assert_int_equal(nccl_log_read(in_scratch("refused.log"), -1, &log), -1);
+    says(words);
+}
+
+static void a_file_is_of_one_kind_of_gpu_and_one_communicator(void **state)
+{
+    (void)state;
+    struct nccl_log log;
+    FILE *f = log_file("two.log");
+
+    for (int run = 0; run < 2; run++) {
+        fprintf(f, "# nccl-tests version 2.17.6\n# Collective test starting: all_reduce_perf\n");
+        put_ranks(f, 1, 2, run ? "NVIDIA A100-SXM4-80GB" : H100);
+        fprintf(f, HEADER ROW);
+    }
+    fclose(f);
+    assert_int_equal(nccl_log_read(in_scratch("two.log"), -1, &log), -1);
+    says("two.log:11: a run on \"NVIDIA A100-SXM4-80GB\", that of line 4 on \"" H100 "\"");
+    says("import them apart");
+    f = log_file("mixed.log");
+    fprintf(f, "#  Rank  0 Group  0 Pid 1 on a device 0 [0000:01:00] " H100 "\n"
+               "#  Rank  1 Group  0 Pid 2 on a device 1 [0000:02:00] NVIDIA H200\n" HEADER ROW);
+    fclose(f);
+    assert_int_equal(nccl_log_read(in_scratch("mixed.log"), -1, &log), -1);
+    says("mixed.log:2: a rank on \"NVIDIA H200\", the first one on \"" H100 "\"");
+    f = log_file("groups.log");
+    fprintf(f, "#  Rank  0 Group  0 Pid 1 on a device 0 [0000:01:00] " H100 "\n"
+               "#  Rank  1 Group  1 Pid 2 on a device 1 [0000:02:00] " H100 "\n" HEADER ROW);
+    fclose(f);
+    assert_int_equal(nccl_log_read(in_scratch("groups.log"), -1, &log), -1);
+    says("groups.log:2: ranks of groups 0 and 1");
+}
+
+static void nodes_are_hosts_in_any_order_of_ranks(void **state)
+{
+    (void)state;
+    struct nccl_log log;
+
+    put_log("cyclic.log", "abab", HEADER ROW);
+    assert_int_equal(nccl_log_read(in_scratch("cyclic.log"), -1, &log), 0);
+    assert_int_equal(log.sweep[0].ranks, 4);
+    assert_int_equal(log.sweep[0].nodes, 2);
+    nccl_log_free(&log);
+    put_log("uneven.log", "aaab", HEADER ROW);                  /* 4 on 2, and yet not 2 on each */
+    assert_int_equal(nccl_log_read(in_scratch("uneven.log"), -1, &log), -1);
+    says("3 ranks on node a and 1 on b");
+}
+
+/* The last row, or one with other output in it, is left out; its busbw is no time. */
+static void a_row_of_other_columns_is_left_out_and_told(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "4096 1024 float sum -1 14.00 0.29 0.44 0 18.00 0.29", "4096 1024 float sum -1 14.00 0.29",
+        "4096 1024 float sum -1 14.00\n", "4096 1024 float sum -1 14.00 0.29 0.44 0 18.00 0.29 0.44",
+        "4096 1024 float sum -1 14.00 0.29 0.44 0 18.00 0.29 0.44 N",
+        "4096 1024 float sum -1 NCCL WARN foo 14.00 0.29 0.44 0 18.00 0.29 0.44 0\n",
+    };
+    char table[512];
+    struct nccl_log log;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(table, sizeof table, HEADER ROW "%s", rows[i]);
+        put_log("cut.log", "aa", table);
+        assert_int_equal(nccl_log_read(in_scratch("cut.log"), -1, &log), 0);
+        assert_int_equal(log.sweep[0].npoints, 1);
+        assert_int_equal(log.nwrong, 0);
+        assert_int_equal(log.cut.n, 1);
+        assert_int_equal(log.cut.first, 7);
+        nccl_log_free(&log);
+    }
+    refused_for("#  Rank  2 Group  0 Pid 4002 on a device 2 [0000:02:00] NVIDIA H1", "no results of nccl-tests");
+    refused_for(HEADER "1024 256 float sum -1 11.0 1.0 1.5\n", "refused.log:6: a row with another number of columns");
+}
+
+/* One half, in place only, without a reduction, and with a timestamp. */
+static void tables_of_other_widths_are_read_by_their_header(void **state)
+{
+    (void)state;
+    static const struct { const char *table; int n; double first; } cases[] = {
+        { "# size count type redop root time algbw busbw #wrong\n1024 256 float sum -1 11.00 0.09 0.14 0\n", 1, 11e-6 },
+        { HEADER "1024 256 float sum -1 12.00 0.09 0.14 0\n", 1, 12e-6 },
+        { HEADER "1024 256 float -1 11.00 0.09 0.14 0 12.00 0.09 0.14 0\n", 2, 11e-6 },
+        { "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong timestamp\n"
+          "1024 256 float sum -1 11.00 0.09 0.14 0 12.00 0.09 0.14 0 2025-03-05 10:00:00\n", 2, 11e-6 },
+        { "# size count type redop root time algbw busbw #wrong i_min i_max i_p99 i_cv% time algbw busbw #wrong i_min i_max "
+          "i_p99 i_cv%\n1024 256 float sum -1 11.00 0.09 0.14 0 1 2 3 4 12.00 0.09 0.14 0 1 2 3 4\n", 2, 11e-6 },
+    };
+    struct nccl_log log;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put_log("wide.log", "aa", cases[i].table);
+        assert_int_equal(nccl_log_read(in_scratch("wide.log"), -1, &log), 0);
+        assert_int_equal(log.sweep[0].point[0].nseconds, cases[i].n);
+        assert_close(log.sweep[0].point[0].seconds[0], cases[i].first, 1e-9);
+        assert_close(log.sweep[0].point[0].seconds[cases[i].n - 1], cases[i].n > 1 ? 12e-6 : cases[i].first, 1e-9);
+        nccl_log_free(&log);
+    }
+    refused_for("#  size count type redop root algbw busbw time #wrong algbw busbw time #wrong\n"
+                "1024 256 float sum -1 1.0 1.5 11.0 0 1.0 1.5 11.0 0\n", "refused.log:5: columns in another order");
+}
+
+static void figures_beyond_reason_are_refused_with_their_line(void **state)
+{
+    (void)state;
+    static const char *const times[] = { "inf", "1e400", "1e300", "8.7e10", "1e-300", "0.00", "-5" };
+    static const char *const words[] = { "abc", "11.0x", "0x10", "11,00" };
+    char table[512];
+
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        snprintf(table, sizeof table, HEADER WHOLE "1024 256 float sum -1 %s 0.09 0.14 0 12.00 0.09 0.14 0\n", times[i]);
+        refused_for(table, "refused.log:7: a time of ");
+        says("a nanosecond (0.001) to a day");
+    }
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        snprintf(table, sizeof table, HEADER WHOLE "1024 256 float sum -1 %s 0.09 0.14 0 12.00 0.09 0.14 0\n", words[i]);
+        refused_for(table, "a decimal number is wanted");
+        says(words[i]);
+    }
+    refused_for(HEADER "1024 256 float sum -1 11.00 0.09 0.14 bad 12.00 0.09 0.14 0\n", "refused.log:6: \"bad\" for #wrong");
+    refused_for(HEADER "1125899906842625 9 float sum -1 11.00 0.09 0.14 0 12.00 0.09 0.14 0\n", "at most 2^50");
+    refused_for(HEADER "1000000000000000000000000000000 9 float sum -1 11.00 0.09 0.14 0 12.00 0.09 0.14 0\n",
+                "refused.log:6: a size of 1000000000000000000000000000000 bytes");
+}
+
+static void what_has_no_time_or_no_type_is_counted(void **state)
+{
+    (void)state;
+    struct nccl_log log;
+
+    put_log("nan.log", "aa", HEADER WHOLE "1024 256 float sum -1 nan nan nan 0 -nan nan nan 0\n"
+                                          "1024 256 uint32 sum -1 11.00 0.09 0.14 0 12.00 0.09 0.14 0\n");
+    assert_int_equal(nccl_log_read(in_scratch("nan.log"), -1, &log), 0);
+    assert_int_equal(log.sweep[0].npoints, 1);
+    assert_int_equal(log.untimed.n, 2);
+    assert_int_equal(log.untimed.first, 7);
+    assert_int_equal(log.nuntyped, 1);
+    assert_string_equal(log.types, "uint32");
+    nccl_log_free(&log);
+    refused_for(HEADER "1024 256 uint32 sum -1 11.00 0.09 0.14 0 12.00 0.09 0.14 0\n"
+                       "1024 256 f8e4m3 sum -1 11.00 0.09 0.14 0 12.00 0.09 0.14 0\n", "results of uint32, f8e4m3 only");
+    refused_for(HEADER "1024 256 float sum -1 nan nan nan 0 11.00 0.09 0.14 3\n", "1 with wrong values, 1 without a time");
+}
+
+/* A JSON of one result on one device; -1: it was refused. */
+static int read_one(const char *mark, const char *device, const char *result, struct nccl_log *log)
+{
+    FILE *f = log_file("result.json");
+
+    fprintf(f, "%s{\"args\":[\"all_reduce_perf\"],\"config\":{\"devices\":[{\"device_info\":\"x\"%s}]},\"results\":["
+               "{\"type\":\"float\",\"size\":2048,\"out_of_place\":null,\"in_place\":{\"time\":12}},{\"type\":\"float\",%s}]}",
+            mark, device, result);
+    fclose(f);
+    return nccl_log_read(in_scratch("result.json"), -1, log);
+}
+
+static void members_of_another_type_are_counted_or_refused(void **state)
+{
+    (void)state;
+    static const char *const host = ",\"hostname\":\"a\"";
+    static const char *const sizes[] = { "\"size\":\"1024\"", "\"size\":1024.5", "\"size\":-1" };
+    struct nccl_log log;
+
+    assert_int_equal(read_one("\xef\xbb\xbf", host, "\"size\":1024,\"out_of_place\":{\"time\":\"nan\",\"nwrong\":0},"
+                              "\"in_place\":{\"time\":11,\"nwrong\":null}", &log), 0);
+    assert_int_equal(log.sweep[0].npoints, 2);
+    assert_int_equal(log.sweep[0].point[1].nseconds, 1);
+    assert_int_equal(log.untimed.n, 1);
+    assert_int_equal(log.untimed.first, 1);
+    nccl_log_free(&log);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        assert_int_equal(read_one("", host, sizes[i], &log), 0);
+        assert_int_equal(log.sweep[0].npoints, 1);
+        assert_int_equal(log.sizeless.n, 1);
+        nccl_log_free(&log);
+    }
+    assert_int_equal(read_one("", host, "\"size\":1024,\"in_place\":{\"time\":11,\"nwrong\":\"12\"}", &log), -1);
+    says("result.json: results[1]: \"nwrong\" of \"in_place\"");
+    assert_int_equal(read_one("", host, "\"size\":1024,\"in_place\":{\"time\":1e300}", &log), -1);
+    says("results[1]: a time of 1e+300 us");
+    assert_int_equal(read_one("", host, "\"size\":1125899906842625", &log), -1);
+    says("results[1]: a size of 1125899906842625 bytes");
+    assert_int_equal(read_one("", "", "\"size\":1024", &log), -1);
+    says("config.devices[0]: no \"hostname\"");
+    assert_int_equal(read_one("", ",\"hostname\":\"\"", "\"size\":1024", &log), -1);
+    says("config.devices[0]: no \"hostname\"");
+    assert_int_equal(read_one("\xef\xbb\xbf", host, "]", &log), -1);
+    says("malformed JSON");
+}
+
 static void what_is_no_log_is_refused_by_name(void **state)
 {
     (void)state;
@@ -343,6 +556,13 @@ int main(void)
         cmocka_unit_test(the_json_of_option_J_is_read_too),
         cmocka_unit_test(every_iteration_is_kept_where_the_log_has_them),
         cmocka_unit_test(wrong_results_are_left_out_and_counted),
+        cmocka_unit_test(a_file_is_of_one_kind_of_gpu_and_one_communicator),
+        cmocka_unit_test(nodes_are_hosts_in_any_order_of_ranks),
+        cmocka_unit_test(a_row_of_other_columns_is_left_out_and_told),
+        cmocka_unit_test(tables_of_other_widths_are_read_by_their_header),
+        cmocka_unit_test(figures_beyond_reason_are_refused_with_their_line),
+        cmocka_unit_test(what_has_no_time_or_no_type_is_counted),
+        cmocka_unit_test(members_of_another_type_are_counted_or_refused),
         cmocka_unit_test(what_is_no_log_is_refused_by_name),
         cmocka_unit_test(gpus_are_known_by_what_they_call_themselves),
         cmocka_unit_test(imported_sweeps_are_what_the_clock_reads),
