@@ -1,27 +1,17 @@
-/* nccl_log.c -- see nccl_log.h.  The columns are those of nccl-tests' src/util.cu, told by the
- * header line: they have changed with versions and options (`error` became `#wrong`, root came in
- * 2.10, per-iteration columns in 2.18). */
-#include "calib/nccl_log.h"
+/* nccl_log.c -- what a log measured, and on what: see nccl_log.h.  Text is read by nccl_text.c, JSON by
+ * nccl_json.c. */
+#include "calib/nccl_internal.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <jansson.h>
 
 #include "calib/query.h"
 #include "model/cluster.h"
 #include "model/fail.h"
-#include "model/files.h"
 
-enum { TOKENS = 40, LINE = 4096 };
-
-/* No buffer is larger; no call of a collective is faster than a cycle or takes a day. */
-#define MOST_BYTES (INT64_C(1) << 50)
+/* No call of a collective is faster than a cycle or takes a day. */
 static const double least_us = 1e-3, most_us = 86400e6;
 
 /* ---- what it was ---- */
@@ -44,9 +34,7 @@ static int op_in(const char *text)
     return -1;
 }
 
-/* By what a row says: the reduction, the root, and busbw over algbw (doc/PERFORMANCE.md): 2(n-1)/n
- * for all-reduce, (n-1)/n for reduce-scatter.  All-gather and all-to-all are alike. */
-static int op_of_row(bool reduces, bool rooted, double algbw, double busbw, int64_t n)
+int nccl_op_of_row(bool reduces, bool rooted, double algbw, double busbw, int64_t n)
 {
     double shard = n > 1 ? (double)(n - 1) / (double)n : 0;
 
@@ -57,7 +45,7 @@ static int op_of_row(bool reduces, bool rooted, double algbw, double busbw, int6
     return busbw / algbw > 1.5 * shard ? COLL_ALL_REDUCE : COLL_REDUCE_SCATTER;
 }
 
-static int dtype_of(const char *type)
+int nccl_dtype_of(const char *type)
 {
     static const struct { const char *word; enum dtype t; } types[] = {
         { "float", DT_FP32 }, { "half", DT_FP16 }, { "bfloat16", DT_BF16 }, { "double", DT_FP64 },
@@ -93,7 +81,7 @@ const char *nccl_device(const char *device)
 
 /* ---- building ---- */
 
-static struct nccl_sweep *new_sweep(struct nccl_log *l)
+struct nccl_sweep *nccl_new_sweep(struct nccl_log *l)
 {
     l->sweep = array_grow(l->sweep, l->nsweeps, sizeof *l->sweep);
     l->sweep[l->nsweeps] = (struct nccl_sweep){ .op = -1 };
@@ -101,7 +89,7 @@ static struct nccl_sweep *new_sweep(struct nccl_log *l)
 }
 
 /* A size that was measured again (several cycles, option -N) has more samples. */
-static struct nccl_point *point_of(struct nccl_sweep *s, int64_t bytes, enum dtype t)
+struct nccl_point *nccl_point_of(struct nccl_sweep *s, int64_t bytes, enum dtype t)
 {
     for (int i = 0; i < s->npoints; i++)
         if (s->point[i].bytes == bytes && s->point[i].dtype == t)
@@ -111,10 +99,7 @@ static struct nccl_point *point_of(struct nccl_sweep *s, int64_t bytes, enum dty
     return &s->point[s->npoints++];
 }
 
-/* Where the reader is: a line of text, or a member of a list in JSON. */
-struct spot { const char *path, *list; int n; };
-
-static const char *where(const struct spot *at)
+const char *nccl_where(const struct nccl_spot *at)
 {
     static _Thread_local char words[4200];
 
@@ -125,7 +110,7 @@ static const char *where(const struct spot *at)
     return words;
 }
 
-static void leave_out(struct nccl_left *l, const struct spot *at)
+void nccl_leave_out(struct nccl_left *l, const struct nccl_spot *at)
 {
     if (l->n++ == 0)
         l->first = at->n;
@@ -139,19 +124,19 @@ static void add_seconds(struct nccl_point *p, double seconds)
 
 /* nccl-tests writes nan where it timed nothing: left out.  What else is beyond reason is no time,
  * so the other columns are in doubt too. */
-static int add_time(struct nccl_log *l, struct nccl_point *p, const struct spot *at, double us)
+int nccl_add_time(struct nccl_log *l, struct nccl_point *p, const struct nccl_spot *at, double us)
 {
     if (isnan(us))
-        leave_out(&l->untimed, at);
+        nccl_leave_out(&l->untimed, at);
     else if (!(us >= least_us && us <= most_us))
-        return fail("%s: a time of %g us: from a nanosecond (0.001) to a day (8.64e10) is wanted", where(at), us);
+        return fail("%s: a time of %g us: from a nanosecond (0.001) to a day (8.64e10) is wanted", nccl_where(at), us);
     else
         add_seconds(p, us * 1e-6);
     return 0;
 }
 
 /* What dpx has no type for is remembered by name. */
-static void leave_type(struct nccl_log *l, const char *type)
+void nccl_leave_type(struct nccl_log *l, const char *type)
 {
     size_t n = strlen(l->types);
 
@@ -174,17 +159,17 @@ static void count_host(struct nccl_sweep *s, const char *host)
 
 /* Of another kind than the ranks before it: one calibration is of one kind of GPU, and a row is of
  * one communicator. */
-static int add_rank(struct nccl_sweep *s, const struct spot *at, const char *host, const char *device, int group)
+int nccl_add_rank(struct nccl_sweep *s, const struct nccl_spot *at, const char *host, const char *device, int group)
 {
     char name[sizeof s->device];
 
     snprintf(name, sizeof name, "%.63s", device);
     if (s->ranks > 0 && strcmp(name, s->device))
-        return fail("%s: a rank on \"%s\", the first one on \"%s\": ranks of one kind of GPU are wanted", where(at), name,
+        return fail("%s: a rank on \"%s\", the first one on \"%s\": ranks of one kind of GPU are wanted", nccl_where(at), name,
                     s->device);
     if (s->ranks > 0 && group != s->group)
         return fail("%s: ranks of groups %d and %d: each group of NCCL_TESTS_SPLIT is a communicator of its own, and the rows "
-                    "do not tell them apart: a run without it is wanted", where(at), s->group, group);
+                    "do not tell them apart: a run without it is wanted", nccl_where(at), s->group, group);
     if (s->ranks++ == 0) {
         memcpy(s->device, name, sizeof name);
         s->group = group;
@@ -206,220 +191,10 @@ void nccl_log_free(struct nccl_log *l)
     memset(l, 0, sizeof *l);
 }
 
-/* ---- text ---- */
-
-struct text {
-    struct nccl_log *log;
-    struct nccl_sweep *s;
-    struct spot at;
-    int  columns, first, half;  /* of a row; before the first "time"; of a half of the others */
-    int  halves, after;         /* 1 or 2; after them: a timestamp's */
-    bool redop;                 /* the fourth column's name */
-    bool seen_table, cut;       /* cut: the line has no end */
-    char program[64];           /* named before the sweep began: the command */
-};
-
-static int split(char *line, char *token[TOKENS])
-{
-    int n = 0;
-
-    for (char *at = strtok(line, " \t\r\n"); at && n < TOKENS; at = strtok(NULL, " \t\r\n"))
-        token[n++] = at;
-    return n;
-}
-
-static void begin_sweep(struct text *t)
-{
-    t->s = new_sweep(t->log);
-    t->seen_table = false;
-    snprintf(t->s->program, sizeof t->s->program, "%s", t->program);
-}
-
-static bool is_time(const char *column) { return !strcmp(column, "time") || !strcmp(column, "cputime"); }
-
-/* What every version has in a half; a per-iteration report's columns come after. */
-static bool is_half(char *const *token, int n)
-{
-    return n >= 4 && is_time(token[0]) && !strcmp(token[1], "algbw") && !strcmp(token[2], "busbw")
-           && (!strcmp(token[3], "#wrong") || !strcmp(token[3], "error"));
-}
-
-/* "# size count type redop root time algbw busbw #wrong time ...". */
-static int read_header(struct text *t, char *line)
-{
-    char *token[TOKENS];
-    int n = split(line, token), first = 0, second, end = n;
-
-    while (first < n && !is_time(token[first]))
-        first++;
-    for (second = first + 1; second < n && !is_time(token[second]); )
-        second++;
-    if (n > 0 && !strcmp(token[n - 1], "timestamp"))
-        end--;
-    if (second > end)
-        second = end;
-    t->half = second - first;
-    if (first < 4 || strcmp(token[1], "size") || strcmp(token[3], "type") || !is_half(token + first, t->half)
-        || (second < end && (end - second != t->half || !is_half(token + second, t->half))))
-        return fail("%s: columns in another order than that of nccl-tests: size count type ... time algbw busbw #wrong, out of "
-                    "place and then in place, are wanted", where(&t->at));
-    t->halves = second < end ? 2 : 1;
-    t->after = 2 * (n - end);           /* a date and an hour */
-    t->first = first - 1;               /* the # */
-    t->columns = end - 1 + t->after;
-    t->redop = !strcmp(token[4], "redop");
-    t->seen_table = true;
-    return 0;
-}
-
-static int read_rank(struct text *t, const char *line)
-{
-    char host[64], device[64];
-    int group = 0;
-
-    if (sscanf(line, "# Rank %*d Group %d Pid %*d on %63s device %*d [%*[^]]] %63[^\r\n]", &group, host, device) == 3
-        || sscanf(line, "# Rank %*d Pid %*d on %63s device %*d [%*[^]]] %63[^\r\n]", host, device) == 2)
-        return add_rank(t->s, &t->at, host, device, group);
-    return 0;
-}
-
-static int read_comment(struct text *t, char *line)
-{
-    char word[64];
-
-    if (strstr(line, "nccl-tests version") || (strstr(line, "nThread") && (!t->s || t->seen_table))) {
-        if (!t->s || t->seen_table || t->s->ranks)
-            begin_sweep(t);
-        if (sscanf(line, "# nccl-tests version %63s", word) == 1)
-            snprintf(t->s->version, sizeof t->s->version, "nccl-tests %.16s", word);
-        return 0;
-    }
-    if (!t->s)
-        begin_sweep(t);
-    if (sscanf(line, "# Collective test starting: %63s", word) == 1)
-        snprintf(t->s->program, sizeof t->s->program, "%s", word);
-    else if (strstr(line, " size ") && strstr(line, "busbw"))
-        return read_header(t, line);
-    return read_rank(t, line);
-}
-
-/* As printf() writes one: the whole word, and not hexadecimal. */
-static bool is_number(const char *word, double *value)
-{
-    char *end;
-
-    *value = strtod(word, &end);
-    return end != word && !*end && !strpbrk(word, "xX");
-}
-
-/* Half of a row's tail: time, algbw, busbw, wrong. */
-static int read_half(struct text *t, struct nccl_point *p, char *const *at)
-{
-    double us, wrong = 0;
-
-    if (!is_number(at[0], &us))
-        return fail("%s: a time of \"%s\" us: a decimal number is wanted", where(&t->at), at[0]);
-    if (strcmp(at[3], "N/A") && !is_number(at[3], &wrong))
-        return fail("%s: \"%s\" for #wrong: a number or N/A is wanted", where(&t->at), at[3]);
-    if (wrong == 0)
-        return add_time(t->log, p, &t->at, us);
-    t->log->nwrong++;
-    return 0;
-}
-
-static void tell_op(struct text *t, char *const *token, char *const *half)
-{
-    bool rooted = half - token > 4 && strcmp(token[4], "-1");
-
-    if (t->s->op < 0)
-        t->s->op = op_of_row(!strcmp(token[3], "sum") || !strcmp(token[3], "avg"), rooted, strtod(half[1], NULL),
-                             strtod(half[2], NULL), t->s->ranks);
-}
-
-/* How many halves a row has: one of two if only in place, 0 if it is not whole.  Some versions leave
- * redop blank where nothing is reduced: a number, root or time, is in its place. */
-static int halves_of(const struct text *t, char *const *token, int n)
-{
-    double number;
-    int missing = t->columns - n - (n > 3 && t->redop && is_number(token[3], &number));
-
-    if (t->cut)                         /* its last number may lack digits */
-        return 0;
-    return missing == 0 ? t->halves : t->halves == 2 && missing == t->half ? 1 : 0;
-}
-
-static int read_row(struct text *t, char *const *token, int n)
-{
-    int type = dtype_of(token[2]), halves = halves_of(t, token, n), rc = 0;
-    int64_t bytes = (errno = 0, strtoll(token[0], NULL, 10));
-    char *const *half = token + n - t->after - halves * t->half;
-
-    if (halves == 0) {
-        leave_out(&t->log->cut, &t->at);
-        return 0;
-    }
-    if (errno == ERANGE || bytes > MOST_BYTES)
-        return fail("%s: a size of %s bytes: at most 2^50 are wanted", where(&t->at), token[0]);
-    if (type < 0)
-        leave_type(t->log, token[2]);
-    if (type < 0 || bytes <= 0)
-        return 0;
-    struct nccl_point *p = point_of(t->s, bytes, (enum dtype)type);
-    for (int i = 0; i < halves && rc == 0; i++)
-        rc = read_half(t, p, half + i * t->half);
-    if (p->nseconds == 0)
-        t->s->npoints--;
-    tell_op(t, token, half);
-    return rc;
-}
-
-/* Rows begin with two whole numbers and a type. */
-static bool is_row(char *const *token, int n)
-{
-    for (int i = 0; i < 2 && n > 2; i++)
-        if (strspn(token[i], "0123456789") != strlen(token[i]))
-            return false;
-    return n > 2 && isalpha((unsigned char)token[2][0]);
-}
-
-/* What mpirun --tag-output puts before every line. */
-static char *untagged(char *line)
-{
-    char *tag = strstr(line, "<stdout>:");
-
-    return tag ? tag + strlen("<stdout>:") : line;
-}
-
-/* The word of which "_perf" is the end. */
-static void note_program(struct text *t, const char *line, const char *perf)
-{
-    const char *from = perf;
-
-    while (from > line && (isalpha((unsigned char)from[-1]) || from[-1] == '_'))
-        from--;
-    snprintf(t->program, sizeof t->program, "%.*s", (int)(perf - from), from);
-}
-
-static int read_line(struct text *t, char *line)
-{
-    char *token[TOKENS], *perf;
-    int n;
-
-    line = untagged(line);
-    line += strspn(line, " \t");
-    perf = strstr(line, "_perf");
-    if (perf)                           /* the command, or "Collective test starting" */
-        note_program(t, line, perf);
-    if (line[0] == '#')                 /* cut: the file ends here, and half a GPU's name is another one */
-        return t->cut ? 0 : read_comment(t, line);
-    if (!t->s || !t->seen_table)
-        return 0;
-    n = split(line, token);
-    return is_row(token, n) ? read_row(t, token, n) : 0;
-}
+/* ---- reading ---- */
 
 /* Some editors begin a file with a byte order mark. */
-static FILE *open_text(const char *path)
+FILE *nccl_open(const char *path)
 {
     FILE *f = fopen(path, "r");
     char mark[3];
@@ -429,167 +204,9 @@ static FILE *open_text(const char *path)
     return f;
 }
 
-static int read_text(const char *path, struct nccl_log *out)
-{
-    struct text t = { .log = out, .at = { .path = path } };
-    FILE *f = open_text(path);
-    char line[LINE];
-    int rc = 0;
-
-    if (!f)
-        return fail("%s: %s", path, strerror(errno));
-    while (rc == 0 && fgets(line, sizeof line, f)) {
-        t.at.n++;
-        t.cut = !strchr(line, '\n');
-        rc = read_line(&t, line);
-    }
-    if (rc == 0 && ferror(f))
-        rc = fail("%s: %s", path, strerror(errno));
-    fclose(f);
-    return rc;
-}
-
-/* ---- JSON ---- */
-
-/* nccl-tests writes "nan" for what has no time. */
-static double us_of(const json_t *time) { return json_is_number(time) ? json_number_value(time) : NAN; }
-
-static int read_times(const json_t *row, const char *half, const char *each, struct nccl_log *l, struct nccl_point *p,
-                      const struct spot *at)
-{
-    const json_t *of = json_object_get(row, half), *list = json_object_get(json_object_get(row, each), "times_us");
-    const json_t *time = json_object_get(of, "time"), *wrong = json_object_get(of, "nwrong"), *one;
-    int rc = 0;
-    size_t i;
-
-    if (wrong && !json_is_number(wrong) && !json_is_null(wrong))
-        return fail("%s: \"nwrong\" of \"%s\": a number or null is wanted", where(at), half);
-    if (json_is_number(wrong) && json_number_value(wrong) != 0) {
-        l->nwrong++;
-        return 0;
-    }
-    json_array_foreach(list, i, one)
-        if (rc == 0)
-            rc = add_time(l, p, at, us_of(one));
-    if (json_array_size(list) > 0 || !of || json_is_null(of))      /* null: not measured */
-        return rc;
-    return add_time(l, p, at, us_of(time ? time : json_object_get(of, "cpu_time")));
-}
-
-static const char *text_of(const json_t *j, const char *key)
-{
-    const char *s = json_string_value(json_object_get(j, key));
-
-    return s ? s : "";
-}
-
-/* The type; -1: the result is left out, -2 reported. */
-static int type_of_result(struct nccl_log *l, const json_t *row, const struct spot *at)
-{
-    const json_t *size = json_object_get(row, "size");
-    const char *type = text_of(row, "type");
-
-    if (!json_is_integer(size) || json_integer_value(size) < 0) {
-        leave_out(&l->sizeless, at);
-        return -1;
-    }
-    if (json_integer_value(size) > MOST_BYTES)
-        return fail("%s: a size of %lld bytes: at most 2^50 are wanted", where(at), (long long)json_integer_value(size)) - 1;
-    if (dtype_of(type) < 0)
-        leave_type(l, type);
-    return json_integer_value(size) > 0 ? dtype_of(type) : -1;
-}
-
-static int read_result(struct nccl_log *l, struct nccl_sweep *s, const json_t *row, const struct spot *at)
-{
-    int type = type_of_result(l, row, at), rc;
-    const char *redop = text_of(row, "redop"), *root = text_of(row, "root");
-    const json_t *of = json_object_get(row, "in_place");
-
-    if (type < 0)
-        return type == -1 ? 0 : -1;
-    struct nccl_point *p = point_of(s, json_integer_value(json_object_get(row, "size")), (enum dtype)type);
-    rc = read_times(row, "out_of_place", "out_of_place_per_iter", l, p, at);
-    if (rc == 0)
-        rc = read_times(row, "in_place", "in_place_per_iter", l, p, at);
-    if (p->nseconds == 0)
-        s->npoints--;
-    if (s->op < 0)
-        s->op = op_of_row(!strcmp(redop, "sum") || !strcmp(redop, "avg"), !strstr(root, "-1"),
-                          json_number_value(json_object_get(of, "alg_bw")),
-                          json_number_value(json_object_get(of, "bus_bw")), s->ranks);
-    return rc;
-}
-
-static int read_device(struct nccl_sweep *s, const json_t *device, const struct spot *at)
-{
-    const char *host = text_of(device, "hostname");
-    char name[64];
-
-    if (!*host)
-        return fail("%s: no \"hostname\": without it the nodes cannot be counted", where(at));
-    snprintf(name, sizeof name, "%.63s", host);
-    return add_rank(s, at, name, text_of(device, "device_info"),
-                    (int)json_integer_value(json_object_get(device, "group")));
-}
-
-static int read_lists(const char *path, const json_t *j, struct nccl_log *out)
-{
-    struct spot at = { .path = path, .list = "config.devices" };
-    struct nccl_sweep *s = new_sweep(out);
-    const char *program = json_string_value(json_array_get(json_object_get(j, "args"), 0));
-    const json_t *list = json_object_get(json_object_get(j, "config"), "devices");
-    int rc = 0;
-
-    snprintf(s->program, sizeof s->program, "%.63s", program ? program : "");
-    snprintf(s->version, sizeof s->version, "NCCL %lld",
-             (long long)json_integer_value(json_object_get(j, "nccl_version")));
-    for (; rc == 0 && at.n < (int)json_array_size(list); at.n++)
-        rc = read_device(s, json_array_get(list, (size_t)at.n), &at);
-    list = json_object_get(j, "results");
-    at = (struct spot){ .path = path, .list = "results" };
-    for (; rc == 0 && at.n < (int)json_array_size(list); at.n++)
-        rc = read_result(out, s, json_array_get(list, (size_t)at.n), &at);
-    return rc;
-}
-
-/* json_read_data() takes a byte order mark for malformed JSON. */
-static json_t *load(const char *path)
-{
-    FILE *f = open_text(path);
-    json_error_t e;
-    json_t *j = NULL;
-
-    if (!f || ftell(f) == 0)
-        j = json_read_data(path);
-    else if (!(j = json_loadf(f, JSON_REJECT_DUPLICATES, &e)))
-        fail("%s:%d:%d: malformed JSON", path, e.line, e.column);
-    if (f)
-        fclose(f);
-    return j;
-}
-
-static int read_json(const char *path, struct nccl_log *out)
-{
-    json_t *j = load(path);
-    int rc;
-
-    if (!j)
-        return -1;
-    if (json_is_array(json_object_get(j, "results")))
-        rc = read_lists(path, j, out);
-    else
-        rc = fail("%s: JSON without \"results\": not that of nccl-tests; what dpxcal exported is taken without the word "
-                  "nccl-tests", path);
-    json_decref(j);
-    return rc;
-}
-
-/* ---- both ---- */
-
 static bool is_json(const char *path)
 {
-    FILE *f = open_text(path);
+    FILE *f = nccl_open(path);
     int c = 0;
 
     if (!f)
@@ -645,7 +262,7 @@ static void merge_again(struct nccl_log *l, int i)
             || strcmp(to->device, s->device))
             continue;
         for (int p = 0; p < s->npoints; p++) {
-            struct nccl_point *of = point_of(to, s->point[p].bytes, s->point[p].dtype);
+            struct nccl_point *of = nccl_point_of(to, s->point[p].bytes, s->point[p].dtype);
             for (int n = 0; n < s->point[p].nseconds; n++)
                 add_seconds(of, s->point[p].seconds[n]);
             free(s->point[p].seconds);
@@ -675,7 +292,7 @@ int nccl_log_read(const char *path, int op, struct nccl_log *out)
     int rc, first = -1;
 
     memset(out, 0, sizeof *out);
-    rc = is_json(path) ? read_json(path, out) : read_text(path, out);
+    rc = is_json(path) ? nccl_read_json(path, out) : nccl_read_text(path, out);
     for (int i = 0; rc == 0 && i < out->nsweeps; i++) {
         struct nccl_sweep *s = &out->sweep[i];
         if (s->npoints == 0)
