@@ -84,8 +84,8 @@ struct bench {
 int  bench_open(struct bench *b);
 void bench_close(struct bench *b);      /* accepts what failed to open */
 
-/* One item in about `seconds` (the ranks' largest counts), into the database.  What the calibration has already is not timed
- * again.  0, or -1 reported. */
+/* One item in about `seconds` (the ranks' largest counts), into the database.  What the calibration has
+ * already is not timed again.  0, or -1 reported. */
 int bench_run(struct bench *b, const struct bench_item *item, double seconds);
 
 /* What is to be measured, and in how much time. */

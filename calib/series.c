@@ -116,19 +116,25 @@ int64_t calibration_begin(struct db *db, const struct calibration *c)
     return id;
 }
 
+/* Of `machine m` and `calibration`: what tells one calibration from another. */
+#define SAME "m.host = ? AND m.device = ? AND m.cpu = ? AND source = ? AND started = ?"
+static void put_same(struct query *q, const struct calibration *c)
+{
+    put_text(q, c->host);
+    put_text(q, c->device);
+    put_text(q, c->cpu);
+    put_text(q, c->source);
+    put_real(q, c->started);
+}
+
 int calibration_known(struct db *db, const struct calibration *c)
 {
     struct query q;
     int known;
 
-    query_open(&q, db, "SELECT 1 FROM calibration c JOIN machine m ON m.id = c.machine WHERE m.host = ?"
-                       " AND m.device = ? AND m.cpu = ? AND c.source = ? AND c.started = ?"
+    query_open(&q, db, "SELECT 1 FROM calibration c JOIN machine m ON m.id = c.machine WHERE " SAME
                        " AND (c.source <> 'nccl-tests' OR c.origin IS ?)");
-    put_text(&q, c->host);
-    put_text(&q, c->device);
-    put_text(&q, c->cpu);
-    put_text(&q, c->source);
-    put_real(&q, c->started);
+    put_same(&q, c);
     put_text(&q, c->origin);
     known = query_row(&q);
     return query_close(&q) < 0 ? db_fail(db, "looking for a calibration") : known;
@@ -138,14 +144,10 @@ int calibration_outgrown(struct db *db, const struct calibration *c, double ende
 {
     struct query q;
 
-    query_open(&q, db, "DELETE FROM calibration WHERE ended IS NULL AND source = ? AND started = ?"
-                       " AND machine IN (SELECT id FROM machine WHERE host = ? AND device = ? AND cpu = ?)"
-                       " AND (? IS NOT NULL OR ? > (SELECT count(*) FROM series s WHERE s.calibration = calibration.id))");
-    put_text(&q, c->source);
-    put_real(&q, c->started);
-    put_text(&q, c->host);
-    put_text(&q, c->device);
-    put_text(&q, c->cpu);
+    query_open(&q, db, "DELETE FROM calibration WHERE id IN (SELECT c.id FROM calibration c JOIN machine m ON m.id = c.machine"
+                       " WHERE " SAME " AND ended IS NULL"
+                       " AND (? IS NOT NULL OR ? > (SELECT count(*) FROM series s WHERE s.calibration = c.id)))");
+    put_same(&q, c);
     put_real(&q, ended);
     put_int(&q, nseries);
     query_done(&q);

@@ -4,7 +4,6 @@
  *
  * Rank 0's share is used up (then sizes are left out and warm-ups not repeated), the others' is not. */
 #include <mpi.h>
-#include <stdio.h>
 
 #include "calib/bench.h"
 #include "calib/db.h"

@@ -130,6 +130,15 @@ check 'nothing of what it had is lost or measured again' "$(
     head -c "$(wc -c <"$dir/before")" "$dir/after" | cmp - "$dir/before" || wc -c "$dir/before" "$dir/after"
     [ "$(grep -o '"series":' "$dir/after" | wc -l)" = 1 ] || echo 'more than one calibration')"
 
+# ---- a database that somebody removes ----
+
+begin 5 "$dir/gone.db" said
+rm -f "$dir/gone.db" "$dir/gone.db-wal" "$dir/gone.db-shm"
+wait $pid
+status=$?
+check 'a database that is removed meanwhile is missed' "$(
+    [ $status = 1 ] && grep -q 'gone.db: was removed while it was written' "$dir/said" || { echo "status $status:"; cat "$dir/said"; })"
+
 # ---- two at once ----
 
 begin 12 "$dir/two.db" first
