@@ -294,8 +294,10 @@ static int measure(struct cal *c)
 
     if (status != EXIT_DONE)
         return status;
-    if (c->b.rank == 0 && c->continued)
+    if (c->b.rank == 0 && c->continued) {
         printf("continuing calibration %lld, which was interrupted\n", (long long)c->b.calibration);
+        fflush(stdout);                 /* minutes before the end */
+    }
     double spent = since_begun(c), begun = lanes_now() - spent;
     if (isnan(spent) || run_items(c, begun) < 0)
         return EXIT_FAILED;

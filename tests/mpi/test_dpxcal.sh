@@ -121,7 +121,11 @@ check 'Ctrl-C ends it, and says that it can be continued' "$(
 # shellcheck disable=SC2086
 timeout 120 $long 30 --db "$dir/int.db" >"$dir/said" 2>&1 </dev/null &
 pid=$!
-sleep 2
+for _ in $(seq 200); do         # until it measures; some machines take seconds to start ranks
+    grep -q '^continuing' "$dir/said" && break
+    sleep 0.1
+done
+sleep 1
 kill -INT $pid
 wait $pid
 recorded "$dir/int.db" >"$dir/after"
