@@ -9,6 +9,7 @@
 #                     LAB=1: on two emulated nodes, root)
 # make accuracy-public    predictions beside published training throughput
 # make fuzz           every parser under libFuzzer, FUZZ_SECONDS=60 each (clang)
+# make compare BASE=COMMIT    does the working tree change any figure of 4000 plans?
 # make install        into PREFIX=/usr/local, below DESTDIR= if given
 # make deps           install what building and testing need (Debian, Ubuntu)
 # make cuda-check     what nvcc made is complete: devices, no spills, no warnings; nothing is run
@@ -126,6 +127,7 @@ MPITESTS := $(patsubst %.c,$B/%,$(wildcard tests/mpi/mpi_*.c tests/bench/exec_*.
 SCRIPTS  := $(wildcard tests/test_*.sh tests/*/test_*.sh)
 FUZZERS  := $(patsubst %.c,$B/%,$(wildcard tests/fuzz/fuzz_*.c))
 BENCHES  := $(patsubst %.c,$B/%,$(wildcard tests/bench/bench_*.c))
+COMPARE  := $(patsubst %.c,$B/%,$(wildcard tests/compare/*.c))
 GPUTESTS := $(if $(KERNELS),$(patsubst %.c,$B/%,$(wildcard tests/gpu/*.c)))
 # Against the emulator, in a build of their own; `make test` makes and runs them too.
 emutests := $(sort $(basename $(wildcard tests/emu/test_*.c tests/emu/test_*.cc)))
@@ -169,7 +171,7 @@ $B/dpxreport: $B/reports/dpxreport.c.o $B/reports.a $B/sim.a $B/store.a $B/model
 $(filter-out $B/tests/emu/%,$(TESTS)): $B/%: $B/%.c.o $(if $(wildcard reports/*.c),$B/reports.a) $B/sim.a $B/store.a $B/model.a
 $B/tests/mpi/mpi_bench: $B/bench.a
 $(MPITESTS) $(GPUTESTS): $B/%: $B/%.c.o $B/exec.a $B/sim.a $B/store.a $B/model.a
-$(BENCHES):   $B/%: $B/%.c.o           $B/sim.a $B/model.a
+$(BENCHES) $(COMPARE): $B/%: $B/%.c.o   $B/sim.a $B/model.a
 $(FUZZERS):   $B/%: $B/%.c.o           $B/sim.a $B/model.a
 
 ACCURACY := $(patsubst %,$B/tests/accuracy/%,$(basename $(notdir $(wildcard tests/accuracy/accuracy_plans.c tests/accuracy/accuracy_table.c))))
@@ -200,7 +202,7 @@ $(REALOBJ): private FLAGS += $(REALFLAGS)
 # V=1 shows the commands.
 Q = $(if $V,,@echo '  $@';)
 
-$(PROGRAMS) $(TESTS) $(MPITESTS) $(GPUTESTS) $(BENCHES) $(FUZZERS) $(ACCURACY) $B/tests/accuracy/accuracy_public:
+$(PROGRAMS) $(TESTS) $(MPITESTS) $(GPUTESTS) $(BENCHES) $(COMPARE) $(FUZZERS) $(ACCURACY) $B/tests/accuracy/accuracy_public:
 	$Q$(CC) $(FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) \
 	    $(patsubst %,$B/%.a,$(filter $(patsubst $B/%.a,%,$(filter %.a,$^)),reports bench exec emu sim store model)) \
 	    $(CARRIED) $(if $(wildcard calib/*.c),-lsqlite3) $(if $(wildcard reports/*.c),-lz) -ljansson -lyaml $(LIBS) -lm
@@ -301,6 +303,11 @@ accuracy-public:
 	@$(MAKE) --no-print-directory $B/tests/accuracy/accuracy_public
 	@$B/tests/accuracy/accuracy_public
 
+compare:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory $B/dpxplan $(COMPARE)
+	@B=$B tests/compare/compare.sh '$(BASE)' $(PLANS)
+
 # Nothing is installed for it: the machine may have no network.
 gpu-check:
 	@B=$B MAKE='$(MAKE)' OUT='$(OUT)' EMU='$(EMU)' MPI='$(MPI)' tests/gpu/check.sh $(or $(STAGE),all)
@@ -338,7 +345,7 @@ clean:
 	rm -rf build build-san build-tsan build-emu carry
 
 .PHONY: all test test-programs gpu-programs cuda-check gpu-check carry test-matrix demo bench bench-exec accuracy \
-        accuracy-public fuzz install deps help clean FORCE
+        accuracy-public compare fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)

@@ -1,0 +1,101 @@
+/* print_plans.c -- plan.json documents for compare.sh, one a line: every cell of the strategy
+ * and dialect table in every precision, with the other keys at their defaults or drawn from the
+ * table of keys.  The same seed gives the same plans.
+ *
+ *     print_plans COUNT
+ *
+ * Model and cluster are named, not embedded, so that a change to how either is read or written
+ * shows in the comparison. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "model/transformer.h"
+#include "tests/model/random_plan.h"
+
+static const char *const models[] = { "gpt2", "gpt-lite", "llama-3.2-1b", "llama-3.1-8b", "opt-1.3b",
+                                      "qwen2.5-0.5b", "qwen3-1.7b", "gpt3-13b" };
+/* Ranks on cores, as localhost is, but with memory that does not vary. */
+#define HOST "{\"name\": \"cores\", \"host\": true, \"nodes\": 2, \"gpus_per_node\": 2, \"gpu\": {\"name\": \"cpu\"," \
+             "\"memory_bytes\": 12000000000}, \"intra\": {\"gb_per_s\": 5}, \"inter\": {\"gb_per_s\": 1, \"nics\": 1}}"
+static const char *const clusters[] = { "h100", "2xh100", "3xa100", "8xh100", "2x2xa100-80gb", "4x8xh100",
+                                        "3x8xh100", "2x6xh100", "16x8xh200", HOST };
+enum { NMODELS = sizeof models / sizeof *models, NCLUSTERS = sizeof clusters / sizeof *clusters };
+
+static const int64_t seqs[] = { 64, 512, 1000, 2048 };
+
+/* A cluster's name, or the document that it is. */
+static json_t *cluster_document(const char *cluster)
+{
+    return cluster[0] == '{' ? json_loads(cluster, 0, NULL) : json_string(cluster);
+}
+
+static int load_cluster(const char *cluster, struct cluster *out)
+{
+    json_t *j = cluster_document(cluster);
+    int rc = json_is_string(j) ? cluster_load(cluster, out) : cluster_from_json(j, "HOST", out);
+
+    json_decref(j);
+    return rc;
+}
+
+/* The document without what model and cluster embed. */
+static void print(const struct plan *p, const char *model, const char *cluster)
+{
+    json_t *j = plan_to_json(p);
+
+    json_object_set_new(j, "model", json_string(model));
+    json_object_set_new(j, "cluster", cluster_document(cluster));
+    json_dumpf(j, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    putchar('\n');
+    json_decref(j);
+}
+
+/* A plan of this cell and precision; `plain` leaves every other key at its default.  False, with
+ * nothing printed, where the drawn options exclude each other. */
+static bool print_one(const char *model, const char *cluster, enum strategy s, enum dialect d,
+                      enum dtype t, bool plain, uint64_t *rng)
+{
+    char why[512];
+    struct plan p = { 0 };
+    bool good;
+    const struct plan_key *k;
+
+    if (model_load(model, &p.model) < 0 || load_cluster(cluster, &p.cluster) < 0)
+        exit(1);
+    p.seq = seqs[draw(rng, 4)];
+    p.micro_batch = 1 + draw(rng, 4);
+    plan_defaults(&p, s, d, t);
+    for (int i = 0; !plain && (k = plan_key_at(i)); i++)
+        if ((k->cells & CELL(s, d)) && strcmp(k->name, "precision") && strcmp(k->name, "seq"))
+            draw_key(&p, k, rng);
+    if (p.ddp.model_dtype >= 0)
+        p.ddp.model_dtype = (int)p.precision;
+    p.micro_batch = p.micro_batch ? p.micro_batch : 1;
+    plan_resolve(&p);
+    fail_capture(why, sizeof why);
+    good = plan_check(&p, "drawn") == 0;
+    if (good)
+        print(&p, model, cluster);
+    fail_capture(NULL, 0);
+    plan_free(&p);
+    return good;
+}
+
+int main(int argc, char **argv)
+{
+    int64_t count = argc > 1 ? strtoll(argv[1], NULL, 10) : 4000;
+    uint64_t rng = 20261122;
+
+    for (int64_t i = 0; i < count; )
+        for (int cell = 0; cell < NSTRATEGY * NDIALECT * 3 && i < count; cell++) {
+            enum strategy s = (enum strategy)(cell / 3 % NSTRATEGY);
+            enum dialect d = (enum dialect)(cell / 3 / NSTRATEGY);
+
+            if (!dialect_has(d, s))
+                continue;
+            i += print_one(models[draw(&rng, NMODELS)], clusters[draw(&rng, NCLUSTERS)], s, d,
+                      (enum dtype)(cell % 3), draw(&rng, 4) == 0, &rng);
+        }
+    return 0;
+}
