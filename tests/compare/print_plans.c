@@ -51,6 +51,20 @@ static void print(const struct plan *p, const char *model, const char *cluster)
     json_decref(j);
 }
 
+/* Hybrid sharding, in groups that divide the world but not always the nodes. */
+static void draw_shard_group(struct plan *p, uint64_t *rng)
+{
+    int64_t world = p->cluster.world_size, n = 1 + draw(rng, (uint32_t)world);
+
+    if (!plan_group_is_choice(p->strategy, p->dialect))
+        return;
+    while (world % n)
+        n--;
+    p->shard_group = n;
+    if (p->dialect == DIALECT_TORCH_FSDP1)
+        p->fsdp.sharding_strategy = draw(rng, 2) ? FSDP1_HYBRID_SHARD : FSDP1_HYBRID_SHARD_ZERO2;
+}
+
 /* A plan of this cell and precision; `plain` leaves every other key at its default.  False, with
  * nothing printed, where the drawn options exclude each other. */
 static bool print_one(const char *model, const char *cluster, enum strategy s, enum dialect d,
@@ -72,6 +86,8 @@ static bool print_one(const char *model, const char *cluster, enum strategy s, e
     if (p.ddp.model_dtype >= 0)
         p.ddp.model_dtype = (int)p.precision;
     p.micro_batch = p.micro_batch ? p.micro_batch : 1;
+    if (!plain && draw(rng, 2))
+        draw_shard_group(&p, rng);
     plan_resolve(&p);
     fail_capture(why, sizeof why);
     good = plan_check(&p, "drawn") == 0;
