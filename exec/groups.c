@@ -13,24 +13,11 @@
 
 int groups_members(const struct schedules *s, enum group g, int rank, int *out)
 {
-    int n = (int)s->group_size[g], world = (int)s->world_size;
-    int first = rank / (n ? n : 1) * n, step = 1;
+    int n = (int)s->group_size[g];
 
-    if (g == GROUP_REPLICA && n > 0) {
-        step = world / n;
-        first = rank % step;
-    }
     for (int i = 0; i < n; i++)
-        out[i] = first + i * step;
+        out[i] = (int)mesh_member(&s->group[g], rank, i);
     return n;
-}
-
-static bool is_used(const struct schedules *s, enum group g)
-{
-    for (int i = 0; i < s->nops; i++)
-        if (s->ops[i].kind == OP_COLL && s->ops[i].u.coll.group == g)
-            return true;
-    return false;
 }
 
 int64_t groups_staging(const struct schedules *s)
@@ -38,7 +25,7 @@ int64_t groups_staging(const struct schedules *s)
     int64_t bytes = 0;
 
     for (int g = 0; g < NGROUP; g++)
-        if (is_used(s, (enum group)g))
+        if (s->communicates & 1u << g)
             bytes += comm_staging((int)s->group_size[g]);
     return bytes;
 }
@@ -128,7 +115,7 @@ int groups_open(const struct schedules *s, const struct groups_args *a, struct g
 
     memset(out, 0, sizeof *out);
     for (int g = 0; g < NGROUP && rc == 0; g++)
-        if (is_used(s, (enum group)g))
+        if (s->communicates & 1u << g)
             rc = open_one(s, (enum group)g, a, ranks, out);
     free(ranks);
     if (rc < 0)

@@ -1,8 +1,5 @@
-/* groups.h -- the process groups of a plan: which ranks, and a communicator for each.
- *
- * A shard group is a run of neighbours; a replica group has one rank of each shard group, those at
- * the same place in theirs; a reshard group is a run of neighbours inside a shard group.  World
- * is all.  (PyTorch's init_device_mesh and DeepSpeed's groups.py put ranks the same way.) */
+/* groups.h -- a communicator for each process group of a plan (model/plan_groups.h) that it uses.
+ */
 #ifndef DPX_GROUPS_H
 #define DPX_GROUPS_H
 

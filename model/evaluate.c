@@ -104,7 +104,7 @@ int evaluate_memory(const struct plan *p, const struct program *g, struct schedu
     }
     if (lowered != out->rank && lower_using(p, out->rank, g, s) < 0)
         return -1;
-    out->needed = out->ledger.peak.bytes + overhead_bytes(p, &out->overhead);
+    out->needed = out->ledger.peak.bytes + overhead_bytes(p, s->communicates, &out->overhead);
     out->available = cluster_available(&p->cluster);
     out->fits = out->needed <= out->available;
     return 0;

@@ -412,8 +412,6 @@ static void set_groups(struct fsdp1 *f, int64_t rank)
     f->hybrid = two && f->sharded;
     f->frees_after_forward = f->sharded && (how == FSDP1_FULL_SHARD || how == FSDP1_HYBRID_SHARD);
     f->group = two ? GROUP_SHARD : GROUP_WORLD;
-    f->s->group_size[GROUP_SHARD] = two ? n : 0;
-    f->s->group_size[GROUP_REPLICA] = f->hybrid ? p->cluster.world_size / n : 0;
     f->predivide = predivide_factor(p->cluster.world_size);
     f->postdivide = (double)p->cluster.world_size / f->predivide;
     f->rule = (struct flat_rule){ .orig_params = p->fsdp.use_orig_params, .used = f->r.used,

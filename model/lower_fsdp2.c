@@ -510,10 +510,7 @@ static void setup(struct fsdp2 *f, int64_t rank)
     f->reshard_ranks = reshard_arg > 1 ? reshard_arg : 0;
     f->wide_grads = f->r.wire_reduce != f->r.used;
     f->cast_grads = f->r.wire_reduce != f->r.kept;
-    f->s->group_size[GROUP_SHARD] = f->hybrid ? f->nshard : 0;
-    f->s->group_size[GROUP_REPLICA] = f->hybrid ? p->cluster.world_size / f->nshard : 0;
     f->root_ranks = p->fsdp.root_reshard_after_forward > 1 ? p->fsdp.root_reshard_after_forward : 0;
-    f->s->group_size[GROUP_RESHARD] = f->reshard_ranks ? f->reshard_ranks : f->root_ranks;
     unit_map_init(&f->map, p);
     for (int c = 0; c < NUC; c++)
         if (f->map.of_class[c] > 0) {

@@ -485,8 +485,6 @@ int lower_paper(const struct plan *p, int64_t rank, struct schedules *s)
         whole.unit = UNIT_MODEL;
     unit_map_init(&z.map, z.shards_grads ? p : &whole);
     z.group = z.n < p->cluster.world_size ? GROUP_SHARD : GROUP_WORLD;
-    s->group_size[GROUP_SHARD] = z.group == GROUP_SHARD ? z.n : 0;
-    s->group_size[GROUP_REPLICA] = p->cluster.world_size / z.n > 1 ? p->cluster.world_size / z.n : 0;
     for (int c = 0; c < NUC; c++)
         if (z.map.of_class[c] > 0)
             declare(&z, (enum unit_class)c);

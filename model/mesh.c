@@ -130,6 +130,18 @@ static bool is_aligned(const struct mesh_group *g, int64_t per_node)
     return true;
 }
 
+static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
+
+/* Ranks after which instances lie on nodes as those before them: an instance lies within a block of
+ * the slowest digit's span, and blocks meet the borders of nodes alike after the least common multiple. */
+static int64_t repeats_after(const struct mesh_group *g, int64_t world, int64_t per_node)
+{
+    int64_t span = g->ndigits ? g->digit[0].size * g->digit[0].stride : 1;
+    int64_t period = span / gcd(span, per_node) * per_node;
+
+    return period < world ? period : world;
+}
+
 struct mesh_lie mesh_slowest(const struct mesh_group *g, int64_t world, int64_t per_node)
 {
     struct mesh_lie slowest = { 0 };
@@ -145,7 +157,7 @@ struct mesh_lie mesh_slowest(const struct mesh_group *g, int64_t world, int64_t 
         slowest.nodes = slowest.ranks / within;
         return slowest;
     }
-    for (int64_t r = 0; r < world; r++)
+    for (int64_t r = 0; r < repeats_after(g, world, per_node); r++)
         if (mesh_place(g, r) == 0) {
             struct mesh_lie l = mesh_lie(g, r, per_node);
             if (l.nodes > slowest.nodes || (l.nodes == slowest.nodes && l.least < slowest.least))

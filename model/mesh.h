@@ -59,7 +59,7 @@ struct mesh_lie {
 struct mesh_lie mesh_lie(const struct mesh_group *g, int64_t rank, int64_t per_node);
 
 /* The instance that a synchronous step waits for: of all, the one on most nodes; of those, the one
- * whose emptiest node has fewest.  O(1) where instances and nodes are aligned, else O(world). */
+ * whose emptiest node has fewest.  O(1) where instances and nodes are aligned, else up to O(world). */
 struct mesh_lie mesh_slowest(const struct mesh_group *g, int64_t world, int64_t per_node);
 
 /* Instances, itself among them, that have ranks on the node of `rank` and on another one: they share

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/plan_groups.h"
+#include "model/schedule.h"
 #include "model/workspace.h"
 
 #define KiB ((int64_t)1 << 10)
@@ -88,37 +90,31 @@ int64_t overhead_workspace(const struct gpu *g)
     return (strncmp(g->name, "mi3", 3) ? 32 : 128) * MiB;     /* gfx94x: 128 MiB */
 }
 
+/* Of the fullest rank: on the fullest node of the group, or on its emptiest. */
 static void communicator(struct overhead *o, const struct gpu *g, const char *group,
-                         int64_t ranks, int64_t local)
+                         const struct mesh_lie *l)
 {
+    int64_t full = overhead_nccl(g, l->ranks, l->most), thin = overhead_nccl(g, l->ranks, l->least);
     char name[64];
 
-    snprintf(name, sizeof name, "NCCL buffers, %s of %" PRId64, group, ranks);
-    add(o, OVERHEAD_OUTSIDE, overhead_nccl(g, ranks, local), SOURCE_NCCL, name);
+    snprintf(name, sizeof name, "NCCL buffers, %s of %" PRId64, group, l->ranks);
+    add(o, OVERHEAD_OUTSIDE, full > thin ? full : thin, SOURCE_NCCL, name);
 }
 
-static int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
-
-/* A communicator for every process group that the plan communicates in.  DeepSpeed and
- * torch create more groups than they use; one without a collective has no buffers. */
-static void communicators(const struct plan *p, struct overhead *o)
+/* A communicator for every process group that the plan communicates in (bits of `groups`).  DeepSpeed
+ * and torch create more groups than they use; one without a collective has no buffers. */
+static void communicators(const struct plan *p, unsigned groups, struct overhead *o)
 {
-    const struct cluster *c = &p->cluster;
-    int64_t world = c->world_size, local = c->gpus_per_node, shard = p->shard_group;
-    int64_t again = p->fsdp.reshard_after_forward;
+    struct plan_groups of;
+    char name[32];
 
-    if (p->strategy != STRAT_FSDP || shard < 1 || shard >= world) {
-        communicator(o, &c->gpu, "world", world, local);
-        shard = world;
-    } else {
-        /* Shards are neighbours, replicas are the ranks between which they repeat. */
-        communicator(o, &c->gpu, "shard group", shard, at_most(shard, local));
-        communicator(o, &c->gpu, "replica group", world / shard,
-                     shard < local ? local / shard : 1);
-    }
-    /* FSDP2's reshard_after_forward k gathers among k neighbours in backward. */
-    if (p->strategy == STRAT_FSDP && again > 1 && again < shard)
-        communicator(o, &c->gpu, "reshard group", again, at_most(again, local));
+    plan_groups(p, &of);
+    for (int g = 0; g < NGROUP; g++)
+        if (groups & of.has[g] << g) {
+            struct mesh_lie l = plan_group_slowest(p, &of, (enum group)g);
+            snprintf(name, sizeof name, "%s%s", group_name((enum group)g), g == GROUP_WORLD ? "" : " group");
+            communicator(o, &p->cluster.gpu, name, &l);
+        }
 }
 
 static void staging(struct overhead *o, const char *group, int64_t ranks)
@@ -131,35 +127,36 @@ static void staging(struct overhead *o, const char *group, int64_t ranks)
 
 /* Ranks on the host, run by our own executor; of PyTorch's there nothing is known.  One thread is
  * assumed: each further one takes a MiB more of workspace. */
-static int64_t on_host(const struct plan *p, struct overhead *o)
+static int64_t on_host(const struct plan *p, unsigned groups, struct overhead *o)
 {
-    int64_t world = p->cluster.world_size, shard = p->shard_group;
+    struct plan_groups of;
+    char name[32];
 
     if (p->kernels != KERNELS_DPX)
         return 0;
     add(o, OVERHEAD_ALLOCATED, workspace_kernels(p, 1), "exec/kernels.h", "kernels' workspace");
-    if (p->strategy != STRAT_FSDP || shard < 1 || shard >= world) {
-        staging(o, "world", world);
-    } else {
-        staging(o, "shard group", shard);
-        staging(o, "replica group", world / shard);
-    }
+    plan_groups(p, &of);
+    for (int g = 0; g < NGROUP; g++)
+        if (groups & of.has[g] << g) {
+            snprintf(name, sizeof name, "%s%s", group_name((enum group)g), g == GROUP_WORLD ? "" : " group");
+            staging(o, name, mesh_ranks(&of.of[g]));
+        }
     return o->by[OVERHEAD_ALLOCATED];
 }
 
-int64_t overhead_bytes(const struct plan *p, struct overhead *out)
+int64_t overhead_bytes(const struct plan *p, unsigned groups, struct overhead *out)
 {
     const struct cluster *c = &p->cluster;
 
     memset(out, 0, sizeof *out);
     if (c->is_host)
-        return on_host(p, out);
+        return on_host(p, groups, out);
     /* PyTorch's backward runs in a thread of its own, which has its own cuBLAS handle. */
     if (p->kernels == KERNELS_DPX)
         add(out, OVERHEAD_ALLOCATED, workspace_device(p), "exec/cuda/kernels_cuda.h", "workspace of the kernels");
     else
         add(out, OVERHEAD_ALLOCATED, 2 * overhead_workspace(&c->gpu), SOURCE_WORKSPACE, "BLAS workspaces, 2 handles");
-    communicators(p, out);
+    communicators(p, groups, out);
     if (c->context == c->gpu.reserved + c->gpu.context) {
         add(out, OVERHEAD_CONTEXT, c->gpu.reserved, c->gpu.source, "reserved by the driver");
         add(out, OVERHEAD_CONTEXT, c->gpu.context, "measured elsewhere: model/README.md",

@@ -1,7 +1,7 @@
 /* overhead.h -- what a rank holds that no schedule allocates.
  *
  *     struct overhead o;
- *     int64_t extra = overhead_bytes(&plan, &o);
+ *     int64_t extra = overhead_bytes(&plan, schedules.communicates, &o);
  *     for (int i = 0; i < o.n; i++)
  *         ... o.item[i].name, o.item[i].bytes, o.item[i].source ...
  *
@@ -39,8 +39,9 @@ struct overhead {
 };
 
 /* Fills `out` and returns by[OVERHEAD_ALLOCATED] + by[OVERHEAD_OUTSIDE]: what must fit
- * into cluster_available() beside the schedule's own bytes. */
-int64_t overhead_bytes(const struct plan *p, struct overhead *out);
+ * into cluster_available() beside the schedule's own bytes.  Bit g of `groups`: the schedules have a
+ * collective of group g (struct schedules, `communicates`). */
+int64_t overhead_bytes(const struct plan *p, unsigned groups, struct overhead *out);
 
 /* Device memory NCCL holds for one communicator of `ranks` ranks, `local` of them in each
  * node; 0 for a communicator of one. */

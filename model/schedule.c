@@ -180,6 +180,7 @@ struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase,
     o->u.coll.dtype = (uint8_t)t;
     o->u.coll.red = (uint8_t)red;
     o->u.coll.elems = elems;
+    s->communicates |= 1u << g;
     return o;
 }
 

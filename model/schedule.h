@@ -35,6 +35,7 @@
 #include <stdio.h>
 
 #include "model/dtype.h"
+#include "model/plan_groups.h"
 #include "model/program.h"
 
 enum sched_id { SCHED_INIT, SCHED_FIRST, SCHED_STEADY, NSCHED };
@@ -59,8 +60,6 @@ enum stream {
     NSTREAM
 };
 #define AFTER(s) ((uint16_t)(1u << (s)))
-
-enum group { GROUP_WORLD, GROUP_SHARD, GROUP_REPLICA, GROUP_RESHARD, NGROUP };
 
 enum coll_op { COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_BROADCAST,
                COLL_REDUCE, COLL_SCATTER, COLL_GATHER, COLL_BARRIER, NCOLL };
@@ -178,7 +177,9 @@ struct schedules {
     struct act  *acts;   int nacts, cap_acts;
     struct unit *units;  int nunits, cap_units;
     int          begin[NSCHED], end[NSCHED];    /* entries of each schedule in ops[] */
-    int64_t      group_size[NGROUP];            /* ranks in each process group; 0: not used */
+    int64_t      group_size[NGROUP];            /* ranks in each process group; 0: the plan has none */
+    struct mesh_group group[NGROUP];            /* which ranks, where group_size is not 0 */
+    unsigned     communicates;                  /* bit g: some entry is a collective of group g */
     int64_t      rank, world_size;
     int          nevents;
     struct program program;     /* the kernels that compute entries run */

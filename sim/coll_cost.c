@@ -235,47 +235,15 @@ int coll_star_cost(const struct cluster *c, enum coll_op op, int64_t ranks, int6
 
 /* ---- groups ---- */
 
-/* `n` contiguous ranks from a multiple of n on.  Where n does not divide the node, some
- * group straddles two nodes, and the slowest group counts. */
-static int64_t contiguous(int64_t n, int64_t g)
-{
-    if (n >= g)
-        return g;
-    return g % n == 0 ? n : n - 1;
-}
-
 void coll_group_shape(const struct plan *p, enum group group, int64_t *ranks, int64_t *per_node)
 {
-    int64_t g = p->cluster.gpus_per_node, world = p->cluster.world_size, shard = p->shard_group, n;
+    struct plan_groups groups;
+    struct mesh_lie slowest;
 
-    if (shard < 1 || shard > world)
-        shard = world;
-    if (g > world)
-        g = world;
-    switch (group) {
-    case GROUP_SHARD:
-        *ranks = shard;
-        *per_node = p->cluster.nodes == 1 ? shard : contiguous(shard, g);
-        return;
-    case GROUP_RESHARD:
-        n = p->fsdp.reshard_after_forward > 1 ? p->fsdp.reshard_after_forward
-          : p->fsdp.root_reshard_after_forward > 1 ? p->fsdp.root_reshard_after_forward : shard;
-        *ranks = n;
-        *per_node = p->cluster.nodes == 1 ? n : contiguous(n, g);
-        return;
-    case GROUP_REPLICA:
-        *ranks = world / shard;
-        n = shard >= g ? 1 : g / shard;
-        if (n * p->cluster.nodes < *ranks)      /* where shards straddle nodes, some node has one more */
-            n = (*ranks + p->cluster.nodes - 1) / p->cluster.nodes;
-        *per_node = p->cluster.nodes == 1 || n > *ranks ? *ranks : n;
-        return;
-    case GROUP_WORLD:
-    case NGROUP:
-        break;
-    }
-    *ranks = world;
-    *per_node = g;
+    plan_groups(p, &groups);
+    slowest = plan_group_slowest(p, &groups, group);
+    *ranks = slowest.ranks;
+    *per_node = slowest.most;
 }
 
 /* ---- measured points ---- */

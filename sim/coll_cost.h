@@ -34,8 +34,8 @@ int coll_cost(const struct cluster *c, enum coll_op op, int64_t ranks, int64_t p
 int coll_star_cost(const struct cluster *c, enum coll_op op, int64_t ranks, int64_t per_node,
                    int64_t bytes, struct cost *out);
 
-/* Ranks of a plan's process group, and how many of them share a node: the shard group is
- * contiguous ranks, the replica group every shard_group-th. */
+/* Ranks of a plan's process group, and the most of them that share a node in its slowest instance
+ * (model/plan_groups.h). */
 void coll_group_shape(const struct plan *p, enum group g, int64_t *ranks, int64_t *per_node);
 
 /* ---- measured points ---- */

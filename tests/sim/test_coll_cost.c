@@ -161,6 +161,8 @@ static void shape(const char *spec, int64_t shard, enum group g, int64_t ranks, 
     int64_t r, n;
 
     p.cluster = cluster(spec);
+    p.strategy = STRAT_FSDP;
+    p.dialect = DIALECT_TORCH;
     p.fsdp.reshard_after_forward = 4;
     coll_group_shape(&p, g, &r, &n);
     assert_int_equal(r, ranks);
@@ -185,7 +187,8 @@ static void groups_lie_on_nodes_as_ranks_are_numbered(void **state)
     shape("8xh100", 2, GROUP_SHARD, 2, 2);
     shape("8xh100", 2, GROUP_REPLICA, 4, 4);
     shape("1xh100", 1, GROUP_WORLD, 1, 1);
-    shape("2x6xh100", 4, GROUP_SHARD, 4, 3);        /* ranks 4 to 7 straddle two nodes */
+    shape("2x6xh100", 4, GROUP_SHARD, 4, 2);        /* ranks 4, 5 | 6, 7 straddle two nodes */
+    shape("3x8xh100", 6, GROUP_SHARD, 6, 4);        /* 6 | 2+4 | 4+2 | 6 */
     shape("2x6xh100", 4, GROUP_REPLICA, 3, 2);      /* ranks 0, 4 | 8 */
     shape("2x6xh100", 12, GROUP_SHARD, 12, 6);
 }
