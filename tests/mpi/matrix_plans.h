@@ -75,6 +75,7 @@ static void param_buckets(struct plan *p)       { p->ddp.parameters_as_bucket_vi
 /* What no plan can set: where frameworks cut by constants of theirs.  Tensors here have up to 1296
  * elements, models some 20,000. */
 static void broadcast_chunks(struct plan *p)    { p->limits.ddp_broadcast = 3000; }
+static void broadcast_each(struct plan *p)      { p->limits.ddp_broadcast = 1; }
 static void default_buckets(struct plan *p) { p->limits.ddp_first_bucket = 300; p->limits.ddp_bucket = 4000; }
 static void always_small_first(struct plan *p)
 {
@@ -167,6 +168,7 @@ static const struct variant { const char *name; void (*set)(struct plan *p); uin
     { "find unused parameters", find_unused, DDPS },
     { "parameters as bucket view", param_buckets, ZRO },
     { "the first broadcast in chunks", broadcast_chunks, DDPS },
+    { "the first broadcast tensor by tensor", broadcast_each, DDPS },
     { "default buckets that are small", default_buckets, DDPS },
     { "a first bucket that is always small", always_small_first, DDPS },
     { "coalesced in parts", coalesced_parts, DP_TORCH },
