@@ -2,6 +2,7 @@
 # make demo           evaluate and explain a few plans of real models
 # make test           every test; the last line counts them
 # make test-matrix    every plan of the executor's matrix in fp32, not a covering set
+# make test-124m      GPT-2 124M by every strategy and dialect, two steps on two ranks (13 GB, ten minutes)
 # make bench          speed, as ratios within one run
 # make bench-exec     the executor's speed, beside PyTorch's where PYTHON=... has torch
 # make accuracy       calibrate this machine, predict plans never used to fit, run them, and
@@ -293,6 +294,11 @@ test-matrix:
 	@$(MAKE) --no-print-directory test-programs
 	@B=$B tests/mpi/test_matrix.sh plain
 
+test-124m:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory all
+	@B=$B tests/mpi/strategies_124m.sh
+
 accuracy:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory all $(ACCURACY)
@@ -344,7 +350,7 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu carry
 
-.PHONY: all test test-programs gpu-programs cuda-check gpu-check carry test-matrix demo bench bench-exec accuracy \
+.PHONY: all test test-programs gpu-programs cuda-check gpu-check carry test-matrix test-124m demo bench bench-exec accuracy \
         accuracy-public compare fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -98,6 +98,7 @@ struct comm_args {
     const atomic_bool *stop;        /* a call that waits returns -1 soon after it is set; NULL: never */
     const char *name;               /* the MPI communicator is called "dpx NAME"; NULL: "dpx" */
     int64_t piece;                  /* bytes, at most COMM_PIECE; 0: COMM_PIECE */
+    int64_t library_most;           /* bytes of one of the library's calls; 0: 2^31 - 1 */
 };
 
 /* MPI must be initialised with MPI_THREAD_MULTIPLE; every rank of the world must call it for

@@ -53,6 +53,7 @@ struct mpi_comm {
     const atomic_bool *stop;
     char   *staging;
     int64_t piece;                      /* bytes of a message at most */
+    int64_t library_most;               /* bytes of one call of the library at most */
     MPI_Request  *requests;             /* LANES times 2 * nranks */
     const void  **x;                    /* nranks: operands of reduce_ranks() */
     int          *counts;               /* nranks: for the library */

@@ -6,11 +6,13 @@
  * MPI_Reduce_scatter_block moves twice the bytes.
  *
  * The library multiplies nothing and takes no aliased buffers but MPI_IN_PLACE: where it must, a
- * reduction goes through the staging in columns.  Averages are divided after it. */
+ * reduction goes through the staging in columns.  Averages are divided after it.
+ *
+ * MPI counts in int, and not all of Open MPI's algorithms go further in bytes: what is longer than
+ * `library_most` bytes, 2^31 - 1, goes in several calls. */
 #include "exec/comm_internal.h"
 
 #include <assert.h>
-#include <limits.h>
 #include <string.h>
 
 static MPI_Datatype type_of(enum dtype t)
@@ -81,22 +83,88 @@ static void multiply(const struct coll_call *a, void *dst, int64_t from, int64_t
         memcpy(dst, at(a, a->send, from), bytes);
 }
 
+/* ---- pieces ---- */
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Elements that one call may have, of all ranks together; at least one each. */
+static int64_t most_elems(const struct mpi_comm *m, const struct coll_call *a)
+{
+    int64_t most = m->library_most / dtype_bytes(a->dtype);
+
+    return most > m->base.nranks ? most : m->base.nranks;
+}
+
+/* Elements [from, from + n) of the buffer or, of a collective that divides it, of each rank's part. */
+typedef int piece_fn(struct mpi_comm *m, const struct coll_call *a, int64_t from, int n);
+
+/* An empty buffer is a call too. */
+static int in_pieces(struct mpi_comm *m, const struct coll_call *a, piece_fn *piece)
+{
+    int parts = comm_divides(a->op) ? m->base.nranks : 1;
+    int64_t all = a->elems / parts, most = most_elems(m, a) / parts, from = 0;
+
+    do {
+        int64_t n = least(all - from, most);
+        if (piece(m, a, from, (int)n) < 0)
+            return -1;
+        from += n;
+    } while (from < all);
+    return 0;
+}
+
+/* The n elements of a piece; `each` apart where there is one of every rank.  Free with done_with(). */
+static int column_type(const struct coll_call *a, int n, int64_t each, MPI_Datatype *type)
+{
+    MPI_Datatype flat = MPI_DATATYPE_NULL;
+    int rc = MPI_OK(MPI_Type_contiguous(n, type_of(a->dtype), &flat));
+
+    if (rc == 0)
+        rc = MPI_OK(MPI_Type_create_resized(flat, 0, (MPI_Aint)(each * dtype_bytes(a->dtype)), type));
+    if (rc == 0)
+        rc = MPI_OK(MPI_Type_commit(type));
+    if (flat != MPI_DATATYPE_NULL)
+        MPI_Type_free(&flat);
+    return rc;
+}
+
+/* How a rank's part of the whole buffer is told to MPI: as elements, or as a column of them. */
+struct column { MPI_Datatype type; int count; bool made; };
+
+static int column_of(const struct mpi_comm *m, const struct coll_call *a, int n, struct column *c)
+{
+    int64_t each = a->elems / m->base.nranks;
+
+    *c = (struct column){ type_of(a->dtype), n, n < each };
+    if (!c->made)
+        return 0;
+    c->count = 1;
+    c->type = MPI_DATATYPE_NULL;
+    return column_type(a, n, each, &c->type);
+}
+
+static void done_with(struct column *c)
+{
+    if (c->made && c->type != MPI_DATATYPE_NULL)
+        MPI_Type_free(&c->type);
+}
+
 /* ---- reductions ---- */
 
-static int all_reduce(struct mpi_comm *m, const struct coll_call *a)
+static int all_reduce(struct mpi_comm *m, const struct coll_call *a, int64_t from, int n)
 {
-    const void *from = a->send;
+    const void *send = at(a, a->send, from);
 
     if (a->red == RED_PREMUL_SUM)
-        multiply(a, a->recv, 0, a->elems);
+        multiply(a, at(a, a->recv, from), from, n);
     if (a->red == RED_PREMUL_SUM || a->send == a->recv)
-        from = MPI_IN_PLACE;
-    return MPI_OK(MPI_Allreduce(from, a->recv, (int)a->elems, type_of(a->dtype), op_of(m, a), m->comm));
+        send = MPI_IN_PLACE;
+    return MPI_OK(MPI_Allreduce(send, at(a, a->recv, from), n, type_of(a->dtype), op_of(m, a), m->comm));
 }
 
 static int64_t staging_elems(const struct mpi_comm *m, const struct coll_call *a)
 {
-    return LANES * flow_area_bytes(m->piece, m->base.nranks) / dtype_bytes(a->dtype);
+    return least(LANES * flow_area_bytes(m->piece, m->base.nranks) / dtype_bytes(a->dtype), most_elems(m, a));
 }
 
 static int reduce_multiplied(struct mpi_comm *m, const struct coll_call *a)
@@ -105,7 +173,7 @@ static int reduce_multiplied(struct mpi_comm *m, const struct coll_call *a)
     bool root = m->base.rank == a->root;
 
     for (int64_t i = 0; i < a->elems; i += most) {
-        int64_t n = a->elems - i < most ? a->elems - i : most;
+        int64_t n = least(a->elems - i, most);
 
         multiply(a, m->staging, i, n);
         if (MPI_OK(MPI_Reduce(m->staging, root ? at(a, a->recv, i) : NULL, (int)n, type_of(a->dtype),
@@ -115,14 +183,12 @@ static int reduce_multiplied(struct mpi_comm *m, const struct coll_call *a)
     return 0;
 }
 
-static int reduce(struct mpi_comm *m, const struct coll_call *a)
+static int reduce(struct mpi_comm *m, const struct coll_call *a, int64_t from, int n)
 {
     bool root = m->base.rank == a->root;
-    const void *from = root && a->send == a->recv ? MPI_IN_PLACE : a->send;
+    const void *send = root && a->send == a->recv ? MPI_IN_PLACE : at(a, a->send, from);
 
-    if (a->red == RED_PREMUL_SUM)
-        return reduce_multiplied(m, a);
-    return MPI_OK(MPI_Reduce(from, root ? a->recv : NULL, (int)a->elems, type_of(a->dtype), op_of(m, a),
+    return MPI_OK(MPI_Reduce(send, root ? at(a, a->recv, from) : NULL, n, type_of(a->dtype), op_of(m, a),
                              a->root, m->comm));
 }
 
@@ -142,7 +208,7 @@ static int reduce_scatter_columns(struct mpi_comm *m, const struct coll_call *a,
     int64_t most = staging_elems(m, a) / n;
 
     for (int64_t i = 0; i < each; i += most) {
-        int64_t len = each - i < most ? each - i : most;
+        int64_t len = least(each - i, most);
 
         for (int c = 0; c < n; c++)
             multiply(a, at(a, m->staging, c * len), c * each + i, len);
@@ -156,55 +222,71 @@ static int reduce_scatter(struct mpi_comm *m, const struct coll_call *a)
 {
     int64_t each = a->elems / m->base.nranks;
 
-    if (a->red == RED_PREMUL_SUM || a->recv == at(a, a->send, m->base.rank * each))
+    if (a->red == RED_PREMUL_SUM || a->recv == at(a, a->send, m->base.rank * each) || a->elems > most_elems(m, a))
         return reduce_scatter_columns(m, a, each);
     return scatter_sums(m, a, a->send, a->recv, each);
 }
 
 /* ---- the others ---- */
 
-static int broadcast(struct mpi_comm *m, const struct coll_call *a)
+static int broadcast(struct mpi_comm *m, const struct coll_call *a, int64_t from, int n)
 {
-    if (m->base.rank == a->root && a->send != a->recv && a->elems > 0)
-        memcpy(a->recv, a->send, (size_t)(a->elems * dtype_bytes(a->dtype)));
-    return MPI_OK(MPI_Bcast(a->recv, (int)a->elems, type_of(a->dtype), a->root, m->comm));
+    if (m->base.rank == a->root && a->send != a->recv && n > 0)
+        memcpy(at(a, a->recv, from), at(a, a->send, from), (size_t)(n * dtype_bytes(a->dtype)));
+    return MPI_OK(MPI_Bcast(at(a, a->recv, from), n, type_of(a->dtype), a->root, m->comm));
 }
 
-static int all_gather(struct mpi_comm *m, const struct coll_call *a, int each)
+static int all_gather(struct mpi_comm *m, const struct coll_call *a, int64_t from, int n)
 {
-    const void *from = a->send == at(a, a->recv, m->base.rank * (int64_t)each) ? MPI_IN_PLACE : a->send;
+    bool here = a->send == at(a, a->recv, m->base.rank * (a->elems / m->base.nranks));
+    struct column c;
+    int rc = column_of(m, a, n, &c);
 
-    return MPI_OK(MPI_Allgather(from, each, type_of(a->dtype), a->recv, each, type_of(a->dtype), m->comm));
+    if (rc == 0)
+        rc = MPI_OK(MPI_Allgather(here ? MPI_IN_PLACE : at(a, a->send, from), n, type_of(a->dtype),
+                                  at(a, a->recv, from), c.count, c.type, m->comm));
+    done_with(&c);
+    return rc;
 }
 
-static int scatter(struct mpi_comm *m, const struct coll_call *a, int each)
+static int scatter(struct mpi_comm *m, const struct coll_call *a, int64_t from, int n)
 {
-    bool here = m->base.rank == a->root && a->recv == at(a, a->send, a->root * (int64_t)each);
+    bool root = m->base.rank == a->root;
+    bool here = root && a->recv == at(a, a->send, a->root * (a->elems / m->base.nranks));
+    struct column c;
+    int rc = column_of(m, a, n, &c);
 
-    return MPI_OK(MPI_Scatter(a->send, each, type_of(a->dtype), here ? MPI_IN_PLACE : a->recv, each,
-                              type_of(a->dtype), a->root, m->comm));
+    if (rc == 0)
+        rc = MPI_OK(MPI_Scatter(root ? at(a, a->send, from) : NULL, c.count, c.type,
+                                here ? MPI_IN_PLACE : at(a, a->recv, from), n, type_of(a->dtype), a->root, m->comm));
+    done_with(&c);
+    return rc;
 }
 
-static int gather(struct mpi_comm *m, const struct coll_call *a, int each)
+static int gather(struct mpi_comm *m, const struct coll_call *a, int64_t from, int n)
 {
-    bool here = m->base.rank == a->root && a->send == at(a, a->recv, a->root * (int64_t)each);
+    bool root = m->base.rank == a->root;
+    bool here = root && a->send == at(a, a->recv, a->root * (a->elems / m->base.nranks));
+    struct column c;
+    int rc = column_of(m, a, n, &c);
 
-    return MPI_OK(MPI_Gather(here ? MPI_IN_PLACE : a->send, each, type_of(a->dtype), a->recv, each,
-                             type_of(a->dtype), a->root, m->comm));
+    if (rc == 0)
+        rc = MPI_OK(MPI_Gather(here ? MPI_IN_PLACE : at(a, a->send, from), n, type_of(a->dtype),
+                               root ? at(a, a->recv, from) : NULL, c.count, c.type, a->root, m->comm));
+    done_with(&c);
+    return rc;
 }
 
 static int call(struct mpi_comm *m, const struct coll_call *a)
 {
-    int each = (int)(a->elems / m->base.nranks);
-
     switch (a->op) {
-    case COLL_ALL_REDUCE:     return all_reduce(m, a);
+    case COLL_ALL_REDUCE:     return in_pieces(m, a, all_reduce);
     case COLL_REDUCE_SCATTER: return reduce_scatter(m, a);
-    case COLL_REDUCE:         return reduce(m, a);
-    case COLL_BROADCAST:      return broadcast(m, a);
-    case COLL_ALL_GATHER:     return all_gather(m, a, each);
-    case COLL_SCATTER:        return scatter(m, a, each);
-    case COLL_GATHER:         return gather(m, a, each);
+    case COLL_REDUCE:         return a->red == RED_PREMUL_SUM ? reduce_multiplied(m, a) : in_pieces(m, a, reduce);
+    case COLL_BROADCAST:      return in_pieces(m, a, broadcast);
+    case COLL_ALL_GATHER:     return in_pieces(m, a, all_gather);
+    case COLL_SCATTER:        return in_pieces(m, a, scatter);
+    case COLL_GATHER:         return in_pieces(m, a, gather);
     case COLL_BARRIER:
     case NCOLL:               break;
     }
@@ -225,9 +307,6 @@ int library_call(struct mpi_comm *m, const struct coll_call *a)
     bool sums_here = a->op != COLL_REDUCE || m->base.rank == a->root;
     int64_t sums = a->op == COLL_REDUCE_SCATTER ? a->elems / m->base.nranks : a->elems;
 
-    if (a->op != COLL_BARRIER && a->elems > INT_MAX)
-        return fail("%s of %" PRId64 " elements: Open MPI's calls count to %d", coll_name(a->op), a->elems,
-                    INT_MAX);
     if (all_here(m) < 0 || call(m, a) < 0)
         return -1;
     if (comm_reduces(a->op) && a->red == RED_AVG && sums_here)

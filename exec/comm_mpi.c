@@ -3,6 +3,7 @@
 #include "exec/comm_internal.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,6 +146,7 @@ static struct mpi_comm *allocate(const struct comm_args *a)
         .base = { .ops = &mpi_ops, .nranks = a->nranks, .self = m },
         .comm = MPI_COMM_NULL, .stop = a->stop, .staging = a->staging,
         .piece = a->piece > 0 ? a->piece : COMM_PIECE,
+        .library_most = a->library_most > 0 ? a->library_most : INT_MAX,
         .requests = malloc(LANES * 2 * n * sizeof *m->requests),
         .x = malloc(n * sizeof *m->x),
         .counts = malloc(n * sizeof *m->counts),

@@ -1,5 +1,5 @@
-/* gather.c -- see gather.h.  Rank 0 asks the others tensor by tensor for what it has not got:
- * never more than one tensor is in flight. */
+/* gather.c -- see gather.h.  Rank 0 asks the others piece by piece for what it has not got: never
+ * more than one piece is in flight. */
 #include "exec/gather.h"
 
 #include <stdlib.h>
@@ -72,54 +72,68 @@ void grad_file_add(void *arg, int tensor, int64_t from, int64_t n, const void *v
     f->part[f->n++] = (struct part){ tensor, from, n, copy };
 }
 
-/* ---- one tensor ---- */
+/* ---- one piece of a tensor ---- */
 
-/* Fills what is missing of `whole` from this rank's parts; have[i]: element i is there. */
-static void fill(const struct grad_file *f, int tensor, float *whole, uint8_t *have)
+/* Elements [at, at + n) of a tensor, and which of them are there. */
+struct whole { int tensor; int64_t at, n; float *value; uint8_t *have; };
+
+/* Fills what is missing of it from this rank's parts. */
+static void fill(const struct grad_file *f, struct whole *w)
 {
-    for (int i = 0; i < f->n; i++)
-        for (int64_t k = 0; f->part[i].tensor == tensor && k < f->part[i].n; k++)
-            if (!have[f->part[i].from + k]) {
-                whole[f->part[i].from + k] = f->part[i].values[k];
-                have[f->part[i].from + k] = 1;
+    for (int i = 0; i < f->n; i++) {
+        const struct part *p = &f->part[i];
+        int64_t from = p->from > w->at ? p->from : w->at;
+        int64_t to = p->from + p->n < w->at + w->n ? p->from + p->n : w->at + w->n;
+        for (int64_t k = from; p->tensor == w->tensor && k < to; k++)
+            if (!w->have[k - w->at]) {
+                w->value[k - w->at] = p->values[k - p->from];
+                w->have[k - w->at] = 1;
             }
+    }
 }
 
-/* Ranks in order, until the tensor is whole.  Everybody takes part, so that no rank has to be told. */
-static int collect(const struct grad_file *f, MPI_Comm control, int tensor, float *whole, uint8_t *have)
+static int exchange_failed(void) { return fail("MPI failed while tensors were put together"); }
+
+/* Rank r's piece goes to rank 0, which takes what it lacks. */
+static int take_from(int r, int rank, MPI_Comm control, struct whole *w, struct whole *theirs)
 {
-    int64_t n = f->m->tensors[tensor].numel;
+    int n = (int)w->n;
+
+    if (rank == r && (MPI_Send(w->have, n, MPI_UINT8_T, 0, 1, control) != MPI_SUCCESS ||
+                      MPI_Send(w->value, n, MPI_FLOAT, 0, 2, control) != MPI_SUCCESS))
+        return exchange_failed();
+    if (rank != 0)
+        return 0;
+    if (MPI_Recv(theirs->have, n, MPI_UINT8_T, r, 1, control, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
+        MPI_Recv(theirs->value, n, MPI_FLOAT, r, 2, control, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+        return exchange_failed();
+    for (int64_t k = 0; k < w->n; k++)
+        if (!w->have[k] && theirs->have[k]) {
+            w->value[k] = theirs->value[k];
+            w->have[k] = 1;
+        }
+    return 0;
+}
+
+/* Ranks in order, until the piece is whole.  Everybody takes part, so that no rank has to be told. */
+static int collect(const struct grad_file *f, MPI_Comm control, struct whole *w, struct whole *theirs)
+{
     int rank = 0, world = 1;
 
-    memset(have, 0, (size_t)n);
-    fill(f, tensor, whole, have);
+    memset(w->have, 0, (size_t)w->n);
+    fill(f, w);
     if (control == MPI_COMM_NULL)
         return 0;
     MPI_Comm_rank(control, &rank);
     MPI_Comm_size(control, &world);
     for (int r = 1; r < world; r++) {
-        int wanted = rank == 0 && memchr(have, 0, (size_t)n) != NULL;
-        MPI_Bcast(&wanted, 1, MPI_INT, 0, control);
+        int wanted = rank == 0 && memchr(w->have, 0, (size_t)w->n) != NULL;
+        if (MPI_Bcast(&wanted, 1, MPI_INT, 0, control) != MPI_SUCCESS)
+            return exchange_failed();
         if (!wanted)
             return 0;
-        if (rank == r && (MPI_Send(have, (int)n, MPI_UINT8_T, 0, 1, control) != MPI_SUCCESS ||
-                          MPI_Send(whole, (int)n, MPI_FLOAT, 0, 2, control) != MPI_SUCCESS))
-            return fail("MPI_Send failed while tensors were put together");
-        if (rank != 0)
-            continue;
-        uint8_t *theirs = malloc((size_t)n);
-        float *values = malloc((size_t)n * sizeof *values);
-        if (!theirs || !values)
-            return fail("out of memory to put tensors together");
-        MPI_Recv(theirs, (int)n, MPI_UINT8_T, r, 1, control, MPI_STATUS_IGNORE);
-        MPI_Recv(values, (int)n, MPI_FLOAT, r, 2, control, MPI_STATUS_IGNORE);
-        for (int64_t k = 0; k < n; k++)
-            if (!have[k] && theirs[k]) {
-                whole[k] = values[k];
-                have[k] = 1;
-            }
-        free(theirs);
-        free(values);
+        if (take_from(r, rank, control, w, theirs) < 0)
+            return -1;
     }
     return 0;
 }
@@ -143,22 +157,6 @@ static struct st_writer *create(const struct model *m, const char *path)
     return w;
 }
 
-static int write_one(const struct grad_file *f, MPI_Comm control, struct st_writer *w, bool first, int tensor)
-{
-    int64_t n = f->m->tensors[tensor].numel;
-    float *whole = malloc((size_t)n * sizeof *whole);
-    uint8_t *have = malloc((size_t)n);
-    int rc = whole && have ? collect(f, control, tensor, whole, have) : fail("out of memory to put tensors together");
-
-    if (rc == 0 && first && memchr(have, 0, (size_t)n))
-        rc = fail("no rank holds all of %s", f->m->tensors[tensor].name);
-    if (rc == 0 && w)
-        rc = safetensors_write(w, tensor, 0, n, whole);
-    free(whole);
-    free(have);
-    return rc;
-}
-
 /* Whether one of the ranks failed. */
 static int agree(MPI_Comm control, int rc)
 {
@@ -169,21 +167,61 @@ static int agree(MPI_Comm control, int rc)
     return any;
 }
 
-int grad_file_write(struct grad_file *f, MPI_Comm control, const char *path)
+/* Piece after piece: MPI's counts are int, and a tensor need not fit twice. */
+static int write_tensor(const struct grad_file *f, MPI_Comm control, struct st_writer *out, bool first, int tensor,
+                        int64_t piece, struct whole *w, struct whole *theirs)
+{
+    int64_t numel = f->m->tensors[tensor].numel;
+    int rc = 0;
+
+    w->tensor = tensor;
+    for (w->at = 0; w->at < numel && rc == 0; w->at += piece) {
+        w->n = numel - w->at < piece ? numel - w->at : piece;
+        rc = collect(f, control, w, theirs);
+        if (rc == 0 && first && memchr(w->have, 0, (size_t)w->n))
+            rc = fail("no rank holds all of %s", f->m->tensors[tensor].name);
+        if (rc == 0 && out)
+            rc = safetensors_write(out, tensor, w->at, w->n, w->value);
+        rc = agree(control, rc);
+    }
+    return rc;
+}
+
+static bool whole_new(struct whole *w, int64_t piece)
+{
+    w->value = malloc((size_t)piece * sizeof *w->value);
+    w->have = malloc((size_t)piece);
+    return w->value && w->have;
+}
+
+static void whole_free(struct whole *w)
+{
+    free(w->value);
+    free(w->have);
+}
+
+int grad_file_write(struct grad_file *f, MPI_Comm control, int64_t piece, const char *path)
 {
     int rank = 0, rc;
-    struct st_writer *w = NULL;
+    struct st_writer *out = NULL;
+    struct whole w = { 0 }, theirs = { 0 };
 
+    if (piece == 0)
+        piece = GRAD_FILE_PIECE;
     if (control != MPI_COMM_NULL)
         MPI_Comm_rank(control, &rank);
-    if (rank == 0)
-        w = create(f->m, path);
-    rc = agree(control, f->bad || (rank == 0 && !w) ? -1 : 0);
+    rc = f->bad || !whole_new(&w, piece) || (rank == 0 && !whole_new(&theirs, piece))
+       ? fail("out of memory to put tensors together") : 0;
+    if (rank == 0 && rc == 0 && !(out = create(f->m, path)))
+        rc = -1;
+    rc = agree(control, rc);
     for (int t = 0; t < f->m->ntensors && rc == 0; t++)
-        rc = agree(control, write_one(f, control, w, rank == 0, t));
+        rc = write_tensor(f, control, out, rank == 0, t, piece, &w, &theirs);
     if (rc < 0)
-        safetensors_discard(w);
-    else if (w)
-        rc = safetensors_finish(w);
+        safetensors_discard(out);
+    else if (out)
+        rc = safetensors_finish(out);
+    whole_free(&w);
+    whole_free(&theirs);
     return agree(control, rc);
 }

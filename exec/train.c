@@ -359,7 +359,7 @@ static int step(struct train *t, bool record, struct train_report *out)
     if (share(t, &s, seconds, out) < 0)
         return -1;
     if (t->grads) {
-        rc = grad_file_write(t->grads, t->control, t->a.save_grads);
+        rc = grad_file_write(t->grads, t->control, 0, t->a.save_grads);
         grad_file_free(t->grads);
         t->grads = NULL;
     }
@@ -388,7 +388,7 @@ static int save(struct train *t, const char *path)
     int rc = f ? executor_params(t->x, keep_param, f) : -1;
 
     if (train_agree(t, rc < 0) == 0)
-        rc = grad_file_write(f, t->control, path);
+        rc = grad_file_write(f, t->control, 0, path);
     grad_file_free(f);
     return train_agree(t, rc < 0);
 }

@@ -405,11 +405,37 @@ static void describe_buckets(struct ddp *d, const struct buckets *b, const int *
     }
 }
 
-/* _sync_module_states: parameters and buffers in chunks of 250 MiB, made flat, broadcast by rank 0
- * and copied back. */
+/* The parameters of one chunk where the model has them. */
+static void chunk_of_params(struct ddp *d, int what, const struct buckets *b, int chunk)
+{
+    sched_act_as(d->s, what, d->params, 0, 0, sched_layout(d->s, 0));
+    for (int t = 0; t < d->ntensors; t++)
+        if (b->of[t] == chunk)
+            param_slice(d, t);
+}
+
+/* Made flat, broadcast by rank 0 and copied back: the chunk lies in buffer chunk0 + i. */
+static void broadcast_chunk(struct ddp *d, const struct buckets *b, int chunk0, int i)
+{
+    int64_t bytes = b->numel[i] * dtype_bytes(d->r.kept);
+
+    sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "flatten", bytes, bytes);
+    sched_does(d->s, COPY_SET, 1);
+    chunk_of_params(d, ACT_R, b, i);
+    sched_act(d->s, ACT_ALLOC | ACT_WRITE, chunk0 + i, 0, 0);
+    sched_coll(d->s, STREAM_GROUP, PHASE_INIT, COLL_BROADCAST, GROUP_WORLD, d->r.kept, RED_NONE,
+               b->numel[i])->after = AFTER(STREAM_COMPUTE);
+    sched_act(d->s, ACT_RW, chunk0 + i, 0, 0);
+    sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "copy back", bytes, bytes)->after = AFTER(STREAM_GROUP);
+    sched_does(d->s, COPY_SET, 1);
+    sched_act(d->s, ACT_R | ACT_FREE, chunk0 + i, 0, 0);
+    chunk_of_params(d, ACT_W, b, i);
+}
+
+/* _sync_module_states: parameters, then buffers, in chunks of 250 MiB. */
 static void broadcast_model(struct ddp *d)
 {
-    static const int64_t limit[2] = { (int64_t)250 << 20, (int64_t)250 << 20 };
+    int64_t limit[2] = { d->p->limits.ddp_broadcast, d->p->limits.ddp_broadcast };
     int64_t e = dtype_bytes(d->r.kept);
     int *registered = calloc((size_t)d->ntensors + 1, sizeof *registered), chunk0 = d->s->nbufs;
     struct buckets b;
@@ -419,24 +445,15 @@ static void broadcast_model(struct ddp *d)
     for (int t = 0; t < d->ntensors; t++)
         registered[t] = t;
     buckets_assign(&d->p->model, registered, e, limit, &b);
+    if (d->module_buffers > 0 && b.numel[b.n - 1] * e >= limit[0])
+        b.n++;                      /* the parameters closed their last chunk */
     b.numel[b.n - 1] += d->module_buffers;
     for (int i = 0; i < b.n; i++)
-        sched_buf(d->s, CAT_BUCKET, "broadcast chunk", NULL, 0, 1, round512(b.numel[i] * e));
+        sched_holds(d->s, sched_buf(d->s, CAT_BUCKET, "broadcast chunk", NULL, 0, 1, round512(b.numel[i] * e)),
+                    sched_layout(d->s, 0));
     describe_buckets(d, &b, NULL, chunk0, HOLDS_PARAM, d->r.kept);
-    for (int i = 0; i < b.n; i++) {
-        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "flatten", b.numel[i] * e, b.numel[i] * e);
-        sched_does(d->s, COPY_SET, 1);
-        sched_act(d->s, ACT_R, d->params, 0, 0);
-        sched_act(d->s, ACT_ALLOC | ACT_WRITE, chunk0 + i, 0, 0);
-        sched_coll(d->s, STREAM_GROUP, PHASE_INIT, COLL_BROADCAST, GROUP_WORLD, d->r.kept, RED_NONE,
-                   b.numel[i])->after = AFTER(STREAM_COMPUTE);
-        sched_act(d->s, ACT_RW, chunk0 + i, 0, 0);
-        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "copy back", b.numel[i] * e,
-                   b.numel[i] * e)->after = AFTER(STREAM_GROUP);
-        sched_does(d->s, COPY_SET, 1);
-        sched_act(d->s, ACT_R | ACT_FREE, chunk0 + i, 0, 0);
-        sched_act(d->s, ACT_W, d->params, 0, 0);
-    }
+    for (int i = 0; i < b.n; i++)
+        broadcast_chunk(d, &b, chunk0, i);
     buckets_free(&b);
     free(registered);
 }
@@ -551,9 +568,9 @@ static void assign_buckets(struct ddp *d)
 {
     const struct ddp_options *o = &d->p->ddp;
     bool given = o->bucket_cap_mb >= 0;
-    int64_t cap = (int64_t)((given ? o->bucket_cap_mb : 25) * MIB);
+    int64_t cap = given ? (int64_t)(o->bucket_cap_mb * MIB) : d->p->limits.ddp_bucket;
     bool always_small = plan_version(d->p) < 2005;      /* until then, with a cap given too */
-    int64_t limits[2] = { given && !always_small ? cap : (int64_t)MIB, cap };
+    int64_t limits[2] = { given && !always_small ? cap : d->p->limits.ddp_first_bucket, cap };
     int64_t one[2] = { INT64_MAX, INT64_MAX };
     bool unused = o->find_unused_parameters && !o->static_graph;
     int *registered = calloc((size_t)d->ntensors + 1, sizeof *registered);

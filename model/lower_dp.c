@@ -13,8 +13,6 @@
  * The mean over replicas is taken of their losses, on rank 0; their gradients are summed. */
 #include "model/lower_internal.h"
 
-#define COALESCE ((int64_t)10 << 20)    /* comm.broadcast_coalesced(buffer_size=10485760) */
-
 struct dp {
     const struct plan *p;
     struct schedules  *s;
@@ -52,7 +50,7 @@ static bool next_part(const struct dp *d, struct part *q)
     q->packed += allocated(d, q->elems * e);
     for (int i = q->first; i < q->end; i++)
         q->apart += allocated(d, m->tensors[i].numel * e);
-    while (t < m->ntensors && (packed == 0 || !d->torch || (packed + m->tensors[t].numel) * e <= COALESCE))
+    while (t < m->ntensors && (packed == 0 || !d->torch || (packed + m->tensors[t].numel) * e <= d->p->limits.dp_coalesce))
         packed += m->tensors[t++].numel;
     q->number += q->end > 0;
     q->first = q->end;
@@ -312,6 +310,7 @@ static void declare(struct dp *d)
     const struct plan *p = d->p;
     int64_t weights = rounded(d, dtype_bytes(d->r.kept));
     int64_t rows = p->dp.gather_logits && d->server ? p->micro_batch * p->seq * p->model.vocab * 4 : 0;
+    int64_t coalesce = p->limits.dp_coalesce;
     bool own = d->server;
 
     d->weights = sched_buf(s, own ? CAT_PARAMS : CAT_UNSHARDED, own ? "params" : "replica", NULL, 0, 1, weights);
@@ -321,7 +320,7 @@ static void declare(struct dp *d)
     d->replica_grads = d->torch || !own
                      ? sched_buf(s, CAT_UNSHARDED_GRADS, "replica's grads", NULL, 0, 1, weights) : d->grads;
     d->staging = sched_buf(s, CAT_BUCKET, d->torch ? "coalescing buffer" : "incoming grads", NULL, 0, 1,
-                           d->n == 1 ? 0 : d->torch && weights > COALESCE ? COALESCE : weights);
+                           d->n == 1 ? 0 : d->torch && weights > coalesce ? coalesce : weights);
     d->optimizer = sched_buf(s, CAT_OPTIMIZER, "optimizer states", NULL, 0, 1,
                              d->torch ? 2 * rounded(d, 4) : d->params * d->r.optimizer);
     d->foreach = sched_buf(s, CAT_TEMPORARIES, "foreach temporaries", NULL, 0, 1, d->torch ? rounded(d, 4) : 0);

@@ -17,8 +17,6 @@ struct other {
     bool      add;                  /* .grad exists */
 };
 
-enum { ELEMENTS_PER_BUFFER = 500000000 };   /* engine.buffered_allreduce_fallback */
-
 /* ---- micro-steps ---- */
 
 static void entry(void *arg, enum pass pass, enum piece_id piece, int block, int by)
@@ -222,7 +220,7 @@ static void reduce(struct other *o)
     }
     while (b.t1 < m->ntensors) {
         b.elems += m->tensors[b.t1++].numel;
-        if (b.elems > ELEMENTS_PER_BUFFER || b.t1 == m->ntensors) {
+        if (b.elems > o->d.p->limits.ds_allreduce || b.t1 == m->ntensors) {
             reduce_once(o, &b);
             b = (struct bucket){ b.t1, b.t1, 0 };
         }

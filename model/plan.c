@@ -27,6 +27,11 @@ const char *dialect_name(enum dialect d)      { return dialects[d]; }
 const char *kernels_name(enum kernel_set k)      { return kernel_sets[k]; }
 const char *recompute_name(enum recompute r)  { return recomputes[r]; }
 
+static const struct framework_limits limits = {
+    .ddp_broadcast = (int64_t)250 << 20, .ddp_first_bucket = (int64_t)1 << 20, .ddp_bucket = (int64_t)25 << 20,
+    .dp_coalesce = (int64_t)10 << 20, .ds_allreduce = 500000000,
+};
+
 static int parse(const char *const *words, const char *s)
 {
     for (int i = 0; words[i]; i++)
@@ -231,6 +236,7 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
     memset(&p->ds, 0, sizeof p->ds);
     memset(&p->dp, 0, sizeof p->dp);
     p->ddp.model_dtype = p->ds.communication_dtype = -1;
+    p->limits = limits;
     for (int i = 0; (k = plan_key_at(i)); i++)
         if (k->cells & CELL(s, d))
             set_default(p, k);

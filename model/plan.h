@@ -69,6 +69,16 @@ struct dp_options {
     bool gather_logits;             /* "gather": the model returns logits (else the loss) */
 };
 
+/* Where frameworks cut what they move, by constants of theirs that no option changes: no key of a plan
+ * either.  plan_defaults() sets them; tests lower them, so that tiny models lie on both sides. */
+struct framework_limits {
+    int64_t ddp_broadcast;          /* bytes: DDP's broadcast_bucket_size, 250 MiB */
+    int64_t ddp_first_bucket;       /* bytes: dist._DEFAULT_FIRST_BUCKET_BYTES, 1 MiB */
+    int64_t ddp_bucket;             /* bytes where bucket_cap_mb is not given, 25 MiB */
+    int64_t dp_coalesce;            /* bytes: comm.broadcast_coalesced, reduce_add_coalesced, 10 MiB */
+    int64_t ds_allreduce;           /* elements: engine.buffered_allreduce_fallback, 5e8 */
+};
+
 /* Most samples in a micro-batch, most micro-batches in a step. */
 enum { PLAN_MAX_BATCH = 1 << 20 };
 
@@ -95,6 +105,7 @@ struct plan {
     struct fsdp_options      fsdp;
     struct deepspeed_options ds;
     struct dp_options        dp;
+    struct framework_limits  limits;
 };
 
 /* Bytes per element of each copy that the dialect keeps. */

@@ -62,6 +62,7 @@ for model in ${MODELS:-gpt2-10m gpt2-124m}; do
         round=1
         while [ $round -le "$ROUNDS" ]; do
             a=$(ours $model $how) b=$(theirs $model $how $batch)
+            [ -n "$a" ] && [ -n "$b" ] || { echo "$model $how: dpxrun or PyTorch did not run" >&2; exit 1; }
             awk -v m=$model -v h=$how -v a="$a" -v b="$b" \
                 'BEGIN { printf "%-10s %-4s two ranks: dpxrun %8.1f tokens/s, PyTorch with gloo %8.1f: %.2f times\n", m, h, a, b, a / b }'
             round=$((round + 1))

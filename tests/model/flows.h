@@ -49,6 +49,7 @@ static inline void must_flow(const struct plan *p, bool defers)
         struct hb h;
         hb_init(&h, &d.rank[r].s);
         h.defers = defers;
+        h.reads_only = hb_acts_read;
         good = hb_run(&h) && schedules_check(&d.rank[r].s, d.why, sizeof d.why);
         if (h.violations)
             snprintf(d.why, sizeof d.why, "rank %d: %s", (int)r, h.why);

@@ -69,6 +69,17 @@ static inline bool hb_reads_only(const struct schedules *s, const struct op *o, 
     return false;
 }
 
+/* By its acts, where schedules are `detailed`: none of the entry writes into the family. */
+static inline bool hb_acts_read(const struct schedules *s, const struct op *o, const struct buf *b)
+{
+    for (uint32_t i = 0; i < o->nacts; i++) {
+        const struct act *a = &s->acts[o->act0 + i];
+        if (&s->bufs[a->buf] == b && ((a->what & (ACT_WRITE | ACT_ADD)) || !(a->what & ACT_READ)))
+            return false;
+    }
+    return true;
+}
+
 static inline void hb_join(struct hb_clock *into, const struct hb_clock *c)
 {
     for (int i = 0; i < NSTREAM; i++)

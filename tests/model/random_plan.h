@@ -67,6 +67,17 @@ static inline void draw_key(struct plan *p, const struct plan_key *k, uint64_t *
     }
 }
 
+/* Half of the frameworks' constants, at any size from a byte to the largest models'. */
+static inline void draw_limits(struct plan *p, uint64_t *rng)
+{
+    int64_t *const each[] = { &p->limits.ddp_broadcast, &p->limits.ddp_first_bucket, &p->limits.ddp_bucket,
+                              &p->limits.dp_coalesce, &p->limits.ds_allreduce };
+
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        if (draw(rng, 2))
+            *each[i] = (int64_t)1 << draw(rng, 34);
+}
+
 static inline void draw_plan(const struct model *m, const struct cluster *c, uint64_t *rng,
                              struct plan *out)
 {

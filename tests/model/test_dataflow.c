@@ -289,6 +289,7 @@ static void draw_cell(enum strategy s, enum dialect d, int plans)
         for (int i = 0; (k = plan_key_at(i)); i++)
             if (k->cells & CELL(s, d))
                 draw_key(&p, k, &rng);
+        draw_limits(&p, &rng);
         p.kernels = KERNELS_DPX;
         p.precision = t;
         p.seq = 1 + draw(&rng, 8);

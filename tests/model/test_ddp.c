@@ -4,6 +4,7 @@
 
 #include "model/ddp_buckets.h"
 #include "model/ledger.h"
+#include "model/lower_internal.h"
 
 static struct schedules s;
 
@@ -434,6 +435,45 @@ static void chunks_of_the_first_broadcast_hold_every_parameter_once(void **state
     plan_free(&p);
 }
 
+static int chunks_of(const struct plan *p)
+{
+    int n = 0;
+
+    lowered(p, 0, &s);
+    for (int i = s.begin[SCHED_INIT]; i < s.end[SCHED_INIT]; i++)
+        n += s.ops[i].kind == OP_COLL && s.ops[i].u.coll.of == OF_BUFFERS;
+    return n;
+}
+
+/* DDP's first broadcast in one chunk, in chunks of several tensors, in one chunk a tensor: a limit of
+ * all bytes less one, all, and one more leaves one chunk, since the tensor that reaches it closes it.
+ * Module buffers, of a model that has them, come after the parameters: in a chunk of their own where
+ * the parameters closed theirs, that is up to a limit of all bytes. */
+static void data_flows_in_any_number_of_chunks_of_the_first_broadcast(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        for (int zero1 = 0; zero1 < 2; zero1++) {
+            struct model m;
+            struct plan p;
+            tiny_model(tiny[i], &m);
+            int64_t all = 4 * m.params;
+            int more = model_buffer_elems(&m) > 0;
+            const struct { int64_t limit; int chunks; } cut[] = {
+                { 1, m.ntensors + more }, { all / 3, 0 }, { all - 1, 1 + more }, { all, 1 + more },
+                { all + 1, 1 }, { INT64_MAX, 1 },
+            };
+            for (size_t k = 0; k < sizeof cut / sizeof *cut; k++) {
+                tiny_plan(&p, &m, 2, zero1 ? STRAT_ZERO1 : STRAT_DDP, DIALECT_TORCH, DT_FP32);
+                p.limits.ddp_broadcast = cut[k].limit;
+                int n = chunks_of(&p);
+                assert_true(cut[k].chunks ? n == cut[k].chunks : n > 1 && n < m.ntensors);
+                must_flow(&p, false);
+            }
+            model_free(&m);
+        }
+}
+
 /* ---- memory ---- */
 
 /* fp32: parameters 4, gradients 4, buckets 4 (views: the buckets alone), optimizer 8. */
@@ -499,6 +539,7 @@ int main(void)
         cmocka_unit_test(data_flows_with_all_options_of_zero1),
         cmocka_unit_test(a_rank_may_own_no_tensor),
         cmocka_unit_test(chunks_of_the_first_broadcast_hold_every_parameter_once),
+        cmocka_unit_test(data_flows_in_any_number_of_chunks_of_the_first_broadcast),
         cmocka_unit_test(gradients_exist_twice_unless_they_are_views),
         cmocka_unit_test(thousands_of_buckets_lower),
     };

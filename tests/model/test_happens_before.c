@@ -190,6 +190,7 @@ static void check_cell(enum strategy st, enum dialect d, int plans)
                 break;
         }
         if (p.strategy == st && p.dialect == d) {
+            draw_limits(&p, &rng);
             p.micro_batch = 1;
             p.accumulation = 1 + p.accumulation % 4;
             fail_capture(why, sizeof why);

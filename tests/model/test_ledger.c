@@ -325,6 +325,7 @@ static void on_random_plans(void (*f)(const struct schedules *s), int plans)
         assert_int_equal(model_with_layers(&whole, 1 + draw(&rng, 9), &m), 0);
         world_of(&c, 1 + draw(&rng, 12));
         draw_plan(&m, &c, &rng, &p);
+        draw_limits(&p, &rng);
         p.accumulation = 1 + p.accumulation % 5;
         fail_capture(why, sizeof why);
         int rc = lower(&p, 0, &s);

@@ -556,6 +556,7 @@ static void random_plans_of_every_family_lower_to_sound_schedules(void **state)
             assert_int_equal(model_with_layers(&whole, 1 + draw(&rng, 9), &m), 0);
             world_of(&c, draw(&rng, 4) ? 1 + draw(&rng, 12) : 1 + draw(&rng, 5000));
             draw_plan(&m, &c, &rng, &p);
+            draw_limits(&p, &rng);
             p.micro_batch = 1 + p.micro_batch % 4;
             int64_t rank = draw(&rng, (uint32_t)c.world_size);
             fail_capture(why, sizeof why);

@@ -215,17 +215,6 @@ static void described_or_not_the_schedule_is_the_same(void **state)
 
 /* ---- what is read and written is waited for ---- */
 
-/* No act of the entry writes into the family. */
-static bool only_read(const struct schedules *s, const struct op *o, const struct buf *b)
-{
-    for (uint32_t i = 0; i < o->nacts; i++) {
-        const struct act *a = &s->acts[o->act0 + i];
-        if (&s->bufs[a->buf] == b && ((a->what & (ACT_WRITE | ACT_ADD)) || !(a->what & ACT_READ)))
-            return false;
-    }
-    return true;
-}
-
 static void what_is_read_or_written_is_waited_for(void **state)
 {
     static struct schedules s;
@@ -239,7 +228,7 @@ static void what_is_read_or_written_is_waited_for(void **state)
         draw_stage3(&p, &rng);
         lowered(&p, 0, &s);
         hb_init(&h, &s);
-        h.reads_only = only_read;
+        h.reads_only = hb_acts_read;
         h.defers = true;                /* record_stream */
         if (!hb_run(&h)) {
             print_plan(&p);

@@ -9,22 +9,27 @@
 
 struct test_group { struct comm *comm; void *staging; };
 
-/* Every `stride`-th of n ranks from `first`; ends the job where it cannot. */
-static inline struct test_group group_open(const char *name, int first, int stride, int n, int64_t piece,
-                                      const atomic_bool *stop)
+/* Every `stride`-th of n ranks from `first`, all else as in `a`; ends the job where it cannot. */
+static inline struct test_group group_as(struct comm_args a, int first, int stride, int n)
 {
     struct test_group g = { .staging = malloc((size_t)comm_staging(n) + 1) };
     int *ranks = malloc((size_t)n * sizeof *ranks);
 
     for (int i = 0; ranks && i < n; i++)
         ranks[i] = first + i * stride;
+    a.ranks = ranks, a.nranks = n, a.staging = g.staging;
     if (ranks && g.staging)
-        g.comm = comm_mpi_open(&(struct comm_args){ .ranks = ranks, .nranks = n, .staging = g.staging,
-                                                    .stop = stop, .name = name, .piece = piece });
+        g.comm = comm_mpi_open(&a);
     if (!g.comm)
         MPI_Abort(MPI_COMM_WORLD, 1);
     free(ranks);
     return g;
+}
+
+static inline struct test_group group_open(const char *name, int first, int stride, int n, int64_t piece,
+                                      const atomic_bool *stop)
+{
+    return group_as((struct comm_args){ .name = name, .piece = piece, .stop = stop }, first, stride, n);
 }
 
 static inline struct test_group group_world(int64_t piece, const atomic_bool *stop)

@@ -72,6 +72,21 @@ static void static_graph(struct plan *p)        { p->ddp.static_graph = true; }
 static void find_unused(struct plan *p)         { p->ddp.find_unused_parameters = true; }
 static void param_buckets(struct plan *p)       { p->ddp.parameters_as_bucket_view = true; }
 
+/* What no plan can set: where frameworks cut by constants of theirs.  Tensors here have up to 1296
+ * elements, models some 20,000. */
+static void broadcast_chunks(struct plan *p)    { p->limits.ddp_broadcast = 3000; }
+static void broadcast_each(struct plan *p)      { p->limits.ddp_broadcast = 1; }
+static void default_buckets(struct plan *p) { p->limits.ddp_first_bucket = 300; p->limits.ddp_bucket = 4000; }
+static void always_small_first(struct plan *p)
+{
+    strcpy(p->framework_version, "2.4");
+    small_ddp_buckets(p);
+    p->limits.ddp_first_bucket = 300;
+}
+
+static void coalesced_parts(struct plan *p) { p->limits.dp_coalesce = 3000; }
+static void many_all_reduces(struct plan *p)    { p->limits.ds_allreduce = 700; }
+
 static void keep_units(struct plan *p)      { p->fsdp.reshard_after_forward = 0; }
 static void reshard_to_two(struct plan *p)  { p->fsdp.reshard_after_forward = 2; }
 static void free_root(struct plan *p)       { p->fsdp.root_reshard_after_forward = 1; }
@@ -110,9 +125,15 @@ static void grads_fp32(struct plan *p)      { p->ds.grad_accum_fp32 = true; }
 static void overflow_unseen(struct plan *p) { p->ds.check_grad_overflow = false; }
 static void nothing_stays(struct plan *p)   { p->ds.stage3_param_persistence_threshold = 0; }
 static void all_stays(struct plan *p)       { p->ds.stage3_param_persistence_threshold = 1 << 20; }
+static void few_stay(struct plan *p)
+{
+    all_stays(p);
+    p->ds.stage3_model_persistence_threshold = 2000;
+}
+
 static void no_fetch_ahead(struct plan *p)  { nothing_stays(p); p->ds.stage3_prefetch_bucket_size = 0; }
 static void few_live(struct plan *p)        { nothing_stays(p); p->ds.stage3_max_live_parameters = 1500; }
-static void no_reuse(struct plan *p)        { nothing_stays(p); p->ds.stage3_max_reuse_distance = 0; }
+static void no_reuse(struct plan *p)        { no_fetch_ahead(p); p->ds.stage3_max_reuse_distance = 0; }
 static void small_fetch(struct plan *p)     { nothing_stays(p); p->ds.stage3_prefetch_bucket_size = 900; }
 static void sub_groups(struct plan *p)      { p->ds.sub_group_size = 900; }
 static void fetch_by_reduce(struct plan *p)
@@ -126,6 +147,7 @@ static void one_by_one(struct plan *p)      { nothing_stays(p); p->ds.stage3_all
 enum {
     DDPS = CELL(STRAT_DDP, DIALECT_TORCH) | CELL(STRAT_ZERO1, DIALECT_TORCH),
     ZRO = CELL(STRAT_ZERO1, DIALECT_TORCH),
+    DP_TORCH = CELL(STRAT_DP, DIALECT_TORCH),
     FSDP2 = CELL(STRAT_FSDP, DIALECT_TORCH),
     FSDP1 = CELL(STRAT_FSDP, DIALECT_TORCH_FSDP1),
     HALVES = FSDP2 | CELL(STRAT_FSDP, DIALECT_PAPER),
@@ -145,6 +167,12 @@ static const struct variant { const char *name; void (*set)(struct plan *p); uin
     { "static graph", static_graph, DDPS },
     { "find unused parameters", find_unused, DDPS },
     { "parameters as bucket view", param_buckets, ZRO },
+    { "the first broadcast in chunks", broadcast_chunks, DDPS },
+    { "the first broadcast tensor by tensor", broadcast_each, DDPS },
+    { "default buckets that are small", default_buckets, DDPS },
+    { "a first bucket that is always small", always_small_first, DDPS },
+    { "coalesced in parts", coalesced_parts, DP_TORCH },
+    { "all-reduces of few gradients", many_all_reduces, DS0 },
     { "units kept after forward", keep_units, FSDP2 },
     { "units kept, syncing the last", kept_sync_last, FSDP2 },
     { "resharded to two", reshard_to_two, FSDP2 },
@@ -181,6 +209,7 @@ static const struct variant { const char *name; void (*set)(struct plan *p); uin
     { "overflow not looked for", overflow_unseen, DS12 },
     { "no parameter stays", nothing_stays, DS3 },
     { "all parameters stay", all_stays, DS3 },
+    { "few parameters stay", few_stay, DS3 },
     { "nothing fetched ahead", no_fetch_ahead, DS3 },
     { "little fetched ahead", small_fetch, DS3 },
     { "few live parameters", few_live, DS3 },

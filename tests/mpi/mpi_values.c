@@ -1,6 +1,9 @@
 /* mpi_values.c -- every collective by every algorithm, in every format it may have.
  *
- *     mpirun -n 4 mpi_values
+ *     mpirun -n 4 mpi_values [long|cut]
+ *
+ * `long`: pieces of full length.  `cut`: Open MPI's own calls alone, of at most 200 bytes each, as its
+ * calls of more than 2^31 - 1 bytes are cut.
  *
  * What rank r contributes at index i is a known function of both, small enough that every sum
  * is exact in every format, so each rank computes by itself what must come out.  Also: memory
@@ -359,15 +362,16 @@ static void check_totals(void)
 int main(int argc, char **argv)
 {
     int provided;
-    bool with_long = argc > 1 && strcmp(argv[1], "long") == 0;
+    bool with_long = argc > 1 && strcmp(argv[1], "long") == 0, cut = argc > 1 && strcmp(argv[1], "cut") == 0;
 
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &n);
 
-    struct test_group g = group_world(with_long ? 0 : PIECE, NULL);
+    struct comm_args how = { .name = "world", .piece = with_long ? 0 : PIECE, .library_most = cut ? 200 : 0 };
+    struct test_group g = group_as(how, 0, 1, n);
 
-    for (int algo = 0; algo < NCOLL_ALGO; algo++)
+    for (int algo = cut ? ALGO_LIBRARY : 0; algo < NCOLL_ALGO; algo++)
         if (algo != ALGO_HALVING || (n & (n - 1)) == 0)
             (with_long ? long_calls : all_calls)(g.comm, algo);
     check_totals();

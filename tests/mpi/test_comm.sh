@@ -42,6 +42,14 @@ done
 for n in 2 3; do
     check "so do pieces of full length on $n ranks" "$(complaints $n mpi_values long)"
 done
+for n in 2 3 8; do
+    check "so do calls of Open MPI's own that are cut because they are too long for it on $n ranks" \
+        "$(complaints $n mpi_values cut)"
+done
+for n in 1 2 3; do
+    check "tensors held in parts by $n ranks are put together in pieces of any length" \
+        "$(complaints $n mpi_gather "$dir/tensors")"
+done
 for n in 1 2 3 4 8; do
     check "sums are made in the order and rounded as stated on $n ranks" "$(complaints $n mpi_rounding)"
 done
