@@ -73,6 +73,7 @@ double  get_real(struct query *q);                          /* NULL: NaN */
 /* Copies of texts that live until they are all freed at once. */
 struct texts;
 const char *get_text(struct query *q, struct texts **t);    /* NULL: NULL */
+const char *get_shown(struct query *q, struct texts **t);   /* the same to print: escaped where it is not printable */
 void texts_free(struct texts *t);                           /* accepts NULL */
 
 /* Room for element n of an array of `size` bytes each. */
