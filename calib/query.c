@@ -72,6 +72,7 @@ int db_fail(struct db *db, const char *doing, ...)
     vsnprintf(what, sizeof what, doing, ap);
     va_end(ap);
     reason(db, why, sizeof why);
+    db_blame(db);
     return fail("%s: %s: %s", db->path, what, why);
 }
 

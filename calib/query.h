@@ -40,6 +40,8 @@ struct query {
 int db_error(struct db *db, int rc);
 /* Whether its file, or the folder in which the log is to lie, is there and cannot be written. */
 bool db_read_only(const struct db *db);
+/* What db_exit_status() says from now on, by the last error; NULL: the file is at fault. */
+void db_blame(const struct db *db);
 /* Reports "<path>: <doing>: <why>" in words that say what to do; returns -1. */
 int db_fail(struct db *db, const char *doing, ...) __attribute__((format(printf, 2, 3)));
 
