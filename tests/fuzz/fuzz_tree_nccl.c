@@ -44,23 +44,39 @@ static void check(const struct nccl_log *log)
 int fdatasync(int fd) { (void)fd; return 0; }
 int fsync(int fd) { (void)fd; return 0; }
 
-/* Every so often a new database, in a folder of the program's own. */
+static char folder[] = "/tmp/dpx-fuzz-XXXXXX";
+static struct db *db;
+
+static void close_database(void)
+{
+    static const char *const ends[] = { "", "-wal", "-shm" };
+    char path[64];
+
+    db_close(db);
+    db = NULL;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        snprintf(path, sizeof path, "%s/db%s", folder, ends[i]);
+        remove(path);
+    }
+}
+
+static void leave(void)
+{
+    close_database();
+    rmdir(folder);
+}
+
+/* Every so often a new one, in a folder of the program's own. */
 static struct db *database(void)
 {
     enum { IMPORTS = 64 };
-    static const char *const ends[] = { "", "-wal", "-shm" };
-    static char folder[] = "/tmp/dpx-fuzz-XXXXXX", path[64];
-    static struct db *db;
     static int imports;
+    char path[64];
 
-    if (!db && !path[0])
-        must_hold(mkdtemp(folder));
+    if (imports == 0)
+        must_hold(mkdtemp(folder) && atexit(leave) == 0);
     if (imports++ % IMPORTS == 0) {
-        db_close(db);
-        for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-            snprintf(path, sizeof path, "%s/db%s", folder, ends[i]);
-            remove(path);
-        }
+        close_database();
         snprintf(path, sizeof path, "%s/db", folder);
         db = db_open(path);
     }
