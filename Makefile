@@ -174,6 +174,8 @@ $B/tests/mpi/mpi_bench: $B/bench.a
 $(MPITESTS) $(GPUTESTS): $B/%: $B/%.c.o $B/exec.a $B/sim.a $B/store.a $B/model.a
 $(BENCHES) $(COMPARE): $B/%: $B/%.c.o   $B/sim.a $B/model.a
 $(FUZZERS):   $B/%: $B/%.c.o           $B/sim.a $B/model.a
+# Those that change documents by their structure read traces and logs too.
+$(filter $B/tests/fuzz/fuzz_tree_%,$(FUZZERS)): $B/tests/fuzz/tree.c.o $B/reports.a $B/store.a
 
 ACCURACY := $(patsubst %,$B/tests/accuracy/%,$(basename $(notdir $(wildcard tests/accuracy/accuracy_plans.c tests/accuracy/accuracy_table.c))))
 $(ACCURACY):  $B/%: $B/%.c.o           $B/sim.a $B/store.a $B/model.a

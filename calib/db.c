@@ -20,20 +20,26 @@
 
 enum { BUSY_MS = 10000 };
 
-static _Thread_local bool refused;
+enum { FINE = 0, WORLD_FAILED = 1, FILE_REFUSED = 2 };
+static _Thread_local int exit_status;
 
-bool db_refused(void)
+int db_exit_status(void)
 {
-    return refused;
+    return exit_status;
 }
 
-/* Whether what went wrong is the machine's fault: as it stands the file may be a good one. */
+/* The machine's fault: as it stands the file may be a good one. */
 static bool world_failed(const struct db *db)
 {
     int rc = db->rc & 0xff;
 
     return rc == SQLITE_FULL || rc == SQLITE_BUSY || rc == SQLITE_LOCKED || rc == SQLITE_NOMEM || rc == SQLITE_IOERR
         || db->os_error == ENOSPC || db->os_error == EDQUOT;
+}
+
+void db_blame(const struct db *db)
+{
+    exit_status = db && world_failed(db) ? WORLD_FAILED : FILE_REFUSED;
 }
 
 int db_default_path(char *to, int size)
@@ -173,7 +179,7 @@ struct db *db_open(const char *path)
     struct db *db = db_new(path);
     int64_t count;
 
-    refused = true;
+    exit_status = FINE;
     if (!db || (!path && make_folders(db->path) < 0) || is_file(db->path) < 0)
         goto failed;
     if (connect(db, db->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE) < 0
@@ -191,7 +197,7 @@ struct db *db_open(const char *path)
 unopened:
     db_fail(db, "opening the database");
 failed:
-    refused = !db || !world_failed(db);
+    db_blame(db);
     db_close(db);
     return NULL;
 }
@@ -265,10 +271,12 @@ struct db *db_open_reader(const char *path)
 {
     struct db *db = db_new(path);
 
-    refused = true;
-    if (!db)
+    if (!db) {
+        db_blame(NULL);
         return NULL;
+    }
     db->reader = true;
+    exit_status = FINE;
     if (access(db->path, F_OK) < 0 && errno == ENOENT)
         fail("%s: No such file or directory: `dpxcal run` makes a database, --db names another", db->path);
     else if (is_file(db->path) == 0) {
@@ -277,7 +285,8 @@ struct db *db_open_reader(const char *path)
         else if ((!can_be_upgraded(db) || upgrade_first(db) == 0) && schema_upgrade(db, &schema_now) == 0)
             return db;
     }
-    refused = refused && !world_failed(db);
+    if (exit_status == FINE)            /* else as the opening for an upgrade left it */
+        db_blame(db);
     db_close(db);
     return NULL;
 }

@@ -27,9 +27,10 @@ struct db *db_open(const char *path);
 /* Opens what is there for reading, on read-only media too.  An older schema is brought up to date
  * first where the file may be written. */
 struct db *db_open_reader(const char *path);
-/* After either gave NULL: whether the path is at fault (nothing there, another program's file, a
- * newer schema, a folder, not to be written), and not the machine (a full disk, a lock that is held). */
-bool       db_refused(void);
+/* The exit status for what went wrong with a database last in this thread: 2 where the file is at fault
+ * (nothing there, another program's, damaged, a newer schema, a folder, not to be written), 1 where the
+ * machine is (a full disk, a lock that is held, no memory), 0 where nothing did since the last opening. */
+int        db_exit_status(void);
 void       db_close(struct db *db);         /* accepts NULL */
 
 /* The path it was opened with. */

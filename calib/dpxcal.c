@@ -106,9 +106,10 @@ static char *options_json(const struct cal *c)
 
 /* ---- what can be told before anything is measured ---- */
 
-static int db_status(void)
+/* After something failed: by the database's fault, else as the caller says. */
+static int status_or(int status)
 {
-    return db_refused() ? EXIT_MISUSE : EXIT_FAILED;
+    return db_exit_status() != EXIT_DONE ? db_exit_status() : status;
 }
 
 static int check_ranks(const struct cal *c)
@@ -146,7 +147,7 @@ static int check_run(const struct cal *c, int nranks)
     bench_list_free(&l);
     db = db_open(c->db);
     db_close(db);
-    return db ? EXIT_DONE : db_status();
+    return db ? EXIT_DONE : status_or(EXIT_FAILED);
 }
 
 /* ---- the database: rank 0 ---- */
@@ -278,7 +279,7 @@ static int prepare(struct cal *c)
     if (c->b.rank == 0) {
         ready = check_run(c, c->b.nranks);
         if (ready == EXIT_DONE && open_database(c) < 0)
-            ready = EXIT_FAILED;
+            ready = status_or(EXIT_FAILED);
     }
     if (MPI_Bcast(&ready, 1, MPI_INT, 0, MPI_COMM_WORLD) != MPI_SUCCESS || ready != EXIT_DONE)
         return ready;
@@ -458,11 +459,11 @@ static int cmd_show(int argc, char **argv)
                             .precision = { [DT_FP32] = precision & 1, [DT_BF16] = (precision & 2) != 0 } };
     struct db *db = db_open_reader(path);
     if (!db)
-        return db_status();
+        return status_or(EXIT_FAILED);
     rc = models ? (bench_list(&w, 1, &l) < 0 ? EXIT_MISUSE : EXIT_DONE)
-                : (fits ? show_fits(db) : show_machines(db)) < 0 ? EXIT_FAILED : EXIT_DONE;
+                : (fits ? show_fits(db) : show_machines(db)) < 0 ? status_or(EXIT_FAILED) : EXIT_DONE;
     for (int i = 0; i < l.nplans && rc == EXIT_DONE; i++)
-        rc = show_missing(db, &l.plan[i], ranks) < 0 ? EXIT_FAILED : EXIT_DONE;
+        rc = show_missing(db, &l.plan[i], ranks) < 0 ? status_or(EXIT_FAILED) : EXIT_DONE;
     bench_list_free(&l);
     db_close(db);
     return rc;
@@ -486,12 +487,12 @@ static int cmd_export(int argc, char **argv)
     struct db *db = db_open_reader(path);
     bool refused;
     if (!db)
-        return db_status();
+        return status_or(EXIT_FAILED);
     rc = portable_export(db, id, file, &refused);
     if (rc >= 0)
         fprintf(stderr, "%d calibration%s written to %s\n", rc, rc == 1 ? "" : "s", file);
     db_close(db);
-    return rc >= 0 ? EXIT_DONE : refused ? EXIT_MISUSE : EXIT_FAILED;
+    return rc >= 0 ? EXIT_DONE : status_or(refused ? EXIT_MISUSE : EXIT_FAILED);
 }
 
 /* The files of a command line, taken out of it; the options stay. */
@@ -535,13 +536,13 @@ static int import_files(const char *path, const struct import_nccl *how, char **
             return EXIT_MISUSE;
         }
     if (!(db = db_open(path)))
-        return db_status();
+        return status_or(EXIT_FAILED);
     if (nccl)
         rc = import_nccl(db, how, files + 1, n - 1, &refused);
     for (int i = 0; !nccl && i < n && rc == 0; i++)
         rc = import_portable(db, files[i], &refused);
     db_close(db);
-    return rc == 0 ? EXIT_DONE : refused ? EXIT_MISUSE : EXIT_FAILED;
+    return rc == 0 ? EXIT_DONE : status_or(refused ? EXIT_MISUSE : EXIT_FAILED);
 }
 
 static int cmd_import(int argc, char **argv)

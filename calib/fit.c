@@ -50,7 +50,7 @@ static int find_machine(struct db *db, const char *device, const char *cpu, int6
     if (query_row(&q)) {
         *id = get_int(&q);
         *cores = get_int(&q);
-        *host = get_text(&q, t);
+        *host = get_shown(&q, t);
     }
     return query_close(&q) < 0 ? db_fail(db, "looking for this machine's calibration") : 0;
 }

@@ -10,6 +10,7 @@
 #include "calib/query.h"
 #include "model/cluster.h"
 #include "model/fail.h"
+#include "model/printable.h"
 
 /* No call of a collective is faster than a cycle or takes a day. */
 static const double least_us = 1e-3, most_us = 86400e6;
@@ -139,9 +140,11 @@ int nccl_add_time(struct nccl_log *l, struct nccl_point *p, const struct nccl_sp
 void nccl_leave_type(struct nccl_log *l, const char *type)
 {
     size_t n = strlen(l->types);
+    char word[sizeof l->types];
 
-    if (!strstr(l->types, type) && n + strlen(type) + 3 < sizeof l->types)
-        snprintf(l->types + n, sizeof l->types - n, "%s%s", n ? ", " : "", type);
+    printable_copy(word, sizeof word, type);
+    if (!strstr(l->types, word) && n + strlen(word) + 3 < sizeof l->types)
+        snprintf(l->types + n, sizeof l->types - n, "%s%s", n ? ", " : "", word);
     l->nuntyped++;
 }
 

@@ -14,6 +14,7 @@
 #include "calib/words.h"
 #include "model/fail.h"
 #include "model/files.h"
+#include "model/output.h"
 
 enum { FORMAT = 1 };
 

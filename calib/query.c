@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "model/fail.h"
+#include "model/printable.h"
 
 /* A machine that writes does so for milliseconds; who still waits after so long waits for
  * one that hangs. */
@@ -71,6 +72,7 @@ int db_fail(struct db *db, const char *doing, ...)
     vsnprintf(what, sizeof what, doing, ap);
     va_end(ap);
     reason(db, why, sizeof why);
+    db_blame(db);
     return fail("%s: %s: %s", db->path, what, why);
 }
 
@@ -235,6 +237,18 @@ const char *get_text(struct query *q, struct texts **t)
     if (!v)
         return NULL;
     return memcpy(texts_room(t, n + 1), v, n + 1);
+}
+
+const char *get_shown(struct query *q, struct texts **t)
+{
+    const char *v = get_text(q, t);
+
+    if (!v || printable(v))
+        return v;
+    size_t size = 4 * strlen(v) + 1;            /* an escape has at most four bytes for one */
+    char *escaped = texts_room(t, size);
+    printable_copy(escaped, size, v);
+    return escaped;
 }
 
 void texts_free(struct texts *t)

@@ -40,6 +40,8 @@ struct query {
 int db_error(struct db *db, int rc);
 /* Whether its file, or the folder in which the log is to lie, is there and cannot be written. */
 bool db_read_only(const struct db *db);
+/* What db_exit_status() says from now on, by the last error; NULL: the file is at fault. */
+void db_blame(const struct db *db);
 /* Reports "<path>: <doing>: <why>" in words that say what to do; returns -1. */
 int db_fail(struct db *db, const char *doing, ...) __attribute__((format(printf, 2, 3)));
 
@@ -73,6 +75,7 @@ double  get_real(struct query *q);                          /* NULL: NaN */
 /* Copies of texts that live until they are all freed at once. */
 struct texts;
 const char *get_text(struct query *q, struct texts **t);    /* NULL: NULL */
+const char *get_shown(struct query *q, struct texts **t);   /* the same to print: escaped where it is not printable */
 void texts_free(struct texts *t);                           /* accepts NULL */
 
 /* Room for element n of an array of `size` bytes each. */

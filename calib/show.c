@@ -52,7 +52,7 @@ static int show_series(struct db *db, int64_t machine)
            "age", "bytes");
     while (query_row(&q)) {
         char group[48], age[32], low[32], high[32];
-        const char *what = get_text(&q, &t), *dtype = get_text(&q, &t);
+        const char *what = get_shown(&q, &t), *dtype = get_shown(&q, &t);
         int64_t ranks = get_int(&q), per_node = get_int(&q), threads = get_int(&q), series = get_int(&q);
         int64_t samples = get_int(&q);
         double spread = get_real(&q), started = get_real(&q), least = get_real(&q), most = get_real(&q);
@@ -98,9 +98,9 @@ int show_machines(struct db *db)
                        " GROUP BY m.id ORDER BY max(c.started) DESC");
     while (rc == 0 && query_row(&q)) {
         int64_t machine = get_int(&q);
-        const char *host = get_text(&q, &t), *device = get_text(&q, &t), *cpu = get_text(&q, &t);
+        const char *host = get_shown(&q, &t), *device = get_shown(&q, &t), *cpu = get_shown(&q, &t);
         int64_t cores = get_int(&q), times = get_int(&q), open = get_int(&q);
-        const char *comm = get_text(&q, &t), *kernels = get_text(&q, &t);
+        const char *comm = get_shown(&q, &t), *kernels = get_shown(&q, &t);
         printf("%s%s: %s", n++ ? "\n" : "", host, strcmp(device, "cpu") ? device : cpu);
         if (cores > 0)
             printf(", %" PRId64 " cores", cores);
@@ -160,10 +160,10 @@ int show_fits(struct db *db)
                        " ORDER BY host, device, kind, name, algorithm, beside, dropout, dtype, ranks, threads");
     while (query_row(&q)) {
         char law[64], range[80], left[16] = "";
-        const char *host = get_text(&q, &t), *kind = get_text(&q, &t), *name = get_text(&q, &t);
-        const char *dtype = get_text(&q, &t);
+        const char *host = get_shown(&q, &t), *kind = get_shown(&q, &t), *name = get_shown(&q, &t);
+        const char *dtype = get_shown(&q, &t);
         int64_t ranks = get_int(&q), threads = get_int(&q);
-        const char *x = get_text(&q, &t);
+        const char *x = get_shown(&q, &t);
         double v[9];
         for (int i = 0; i < 9; i++)
             v[i] = get_real(&q);

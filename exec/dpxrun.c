@@ -242,7 +242,9 @@ static int run(struct dpxrun *r)
     r->measured.report = calloc((size_t)r->o.steps, sizeof *r->measured.report);
     if (!r->measured.report)
         return fail("out of memory for %lld steps", (long long)r->o.steps);
-    if (train_agree(r->train, r->rank == 0 && record_begin(r) < 0) < 0)
+    bool unrecorded = r->rank == 0 && record_begin(r) < 0;
+    r->refused = train_agree(r->train, unrecorded && db_exit_status() == EXIT_MISUSE) < 0;
+    if (r->refused || train_agree(r->train, unrecorded) < 0)
         return -1;
     if (r->run_id > 0)
         train_tell(r->train, record_told, r);
@@ -301,7 +303,7 @@ static int all(struct dpxrun *r)
             return r->rank == 0 ? print_result(r) : EXIT_NO;
         return why.bad_input ? EXIT_MISUSE : EXIT_FAILED;
     }
-    status = run(r) == 0 ? EXIT_DONE : EXIT_FAILED;
+    status = run(r) == 0 ? EXIT_DONE : r->refused ? EXIT_MISUSE : EXIT_FAILED;
     progress_end();
     if (r->rank == 0 && status == EXIT_DONE)
         status = print_result(r);

@@ -71,6 +71,7 @@ struct dpxrun {
     int64_t        run_id;
     int            rank;
     bool           over;                /* does not fit */
+    bool           refused;             /* run() failed by what it was given, not by what happened */
     struct exec_over first_over;
 };
 

@@ -10,7 +10,7 @@
 #include "exec/half.h"
 #include "exec/safetensors.h"
 #include "model/fail.h"
-#include "model/files.h"
+#include "model/output.h"
 
 /* Of one conversion, so that staging fits the stack. */
 enum { PIECE = 8192 };
@@ -188,8 +188,6 @@ void safetensors_discard(struct st_writer *w)
 {
     if (!w)
         return;
-    fclose(w->out.f);
-    if (w->out.beside[0])
-        remove(w->out.beside);
+    output_discard(&w->out);
     release(w);
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "model/fail.h"
+#include "model/output.h"
 
 enum kind { NOTE_ASK, NOTE_ANSWER, NOTE_FAILED, NOTE_BYE };
 
@@ -118,6 +119,7 @@ static _Noreturn void end_by_signal(struct watchdog *w)
     snprintf(why, sizeof why, "ended by signal %d (%s): by somebody, or because another rank died", sig,
              strsignal(sig));
     tell(w, why, true);
+    output_abandon_all();
     signal(sig, SIG_DFL);
     raise(sig);
     _exit(1);

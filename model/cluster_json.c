@@ -18,6 +18,7 @@
 
 #include "model/dtype.h"
 #include "model/fail.h"
+#include "model/printable.h"
 
 #define RATE_MIN   1e-6         /* of any rate in its unit: GB/s, TFLOP/s */
 #define GB_MAX     1e6          /* GB/s, TFLOP/s: a thousand times today's best */
@@ -126,9 +127,8 @@ static int get_text(const struct obj *o, const char *key, char *out, size_t size
         return type_error(o, key, "a string");
     if (json_string_length(v) >= size)
         return fail("%s: \"%s\" is longer than %zu bytes", o->name, key, size - 1);
-    for (const char *s = json_string_value(v); *s; s++)
-        if (iscntrl((unsigned char)*s))
-            return fail("%s: \"%s\" has a control character", o->name, key);
+    if (!printable(json_string_value(v)))
+        return fail("%s: \"%s\" has a control character", o->name, key);
     snprintf(out, size, "%s", json_string_value(v));
     return 0;
 }

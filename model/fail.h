@@ -10,7 +10,8 @@
 
 #include <stddef.h>
 
-/* Prints "dpx: <message>\n" on stderr and returns -1. */
+/* Prints "dpx: <message>\n" on stderr and returns -1.  One line of at most 1500 bytes, whatever names
+ * the message holds: what is not printable is escaped (printable.h), the middle of a longer one left out. */
 int fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* From now on messages of this thread go into `into` (always terminated, cut at `size`)

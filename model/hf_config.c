@@ -12,6 +12,7 @@
 #include "model/fail.h"
 #include "model/family.h"
 #include "model/hf_keys.h"
+#include "model/printable.h"
 #include "model/transformer.h"
 
 /* ---- Fields, by the family's table ---- */
@@ -269,15 +270,14 @@ static void copy_name(char *into, size_t size, const char *name, size_t n)
     into[n] = '\0';
 }
 
-/* A file may be called anything, a JSON string must be UTF-8. */
-static void only_utf8(char *name)
+/* A file may be called anything; a name is written into JSON, messages and scripts. */
+static void only_printable(char *name)
 {
-    json_t *valid = json_string(name);
+    bool whole = printable(name);
 
-    for (char *p = name; !valid && *p; p++)
-        if ((unsigned char)*p >= 0x80)
+    for (char *p = name; !whole && *p; p++)
+        if ((unsigned char)*p < 0x20 || (unsigned char)*p >= 0x7f)
             *p = '?';
-    json_decref(valid);
 }
 
 /* ".../opt-13b/config.json" and ".../opt-13b.json" are both "opt-13b". */
@@ -292,7 +292,7 @@ static void name_by_path(struct model *m, const char *path)
     for (base = end; base > path && base[-1] != '/'; base--)
         ;
     copy_name(m->name, sizeof m->name, base, (size_t)(end - base));
-    only_utf8(m->name);
+    only_printable(m->name);
 }
 
 static int read_name(const struct hf *c, struct model *m)
@@ -301,6 +301,9 @@ static int read_name(const struct hf *c, struct model *m)
 
     if (hf_string(c, "_name_or_path", "", &name) < 0)
         return -1;
+    /* It is written into command lines and scripts (export): a line end would begin one of its own. */
+    if (!printable(name))
+        return hf_refuse(c, "_name_or_path", "a name without control characters");
     if (*name)
         copy_name(m->name, sizeof m->name, name, strlen(name));
     else

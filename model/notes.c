@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "model/printable.h"
+
 enum { ROOM = sizeof ((struct notes *)0)->text / sizeof ((struct notes *)0)->text[0] };
 
 void notes_add(struct notes *to, const char *fmt, ...)
@@ -21,8 +23,12 @@ void notes_add(struct notes *to, const char *fmt, ...)
 
 void notes_print(const struct notes *n, const char *where)
 {
-    for (int i = 0; i < n->n && i < ROOM; i++)
-        fprintf(stderr, "dpx: %s: note: %s\n", where, n->text[i]);
+    char line[4 * sizeof n->text[0]];       /* a note may quote a key of the file */
+
+    for (int i = 0; i < n->n && i < ROOM; i++) {
+        printable_copy(line, sizeof line, n->text[i]);
+        fprintf(stderr, "dpx: %s: note: %s\n", where, line);
+    }
     if (n->n > ROOM)
         fprintf(stderr, "dpx: %s: %d more notes\n", where, n->n - ROOM);
 }

@@ -130,6 +130,10 @@ static int check_dtypes(const struct plan *p, const char *where)
         return fail("%s: precision: expected fp32, bf16 or fp16", where);
     if (p->reduce_dtype > DT_FP16)
         return fail("%s: reduce_dtype: expected fp32, bf16 or fp16", where);
+    /* 16-bit types take each other's rate, or fp32's; nothing else has fp32's.  A host states none. */
+    if (p->precision == DT_FP32 && !(p->cluster.gpu.fp32 > 0)
+        && (p->cluster.gpu.fp16 > 0 || p->cluster.gpu.bf16 > 0))
+        return fail("%s: cluster: gpu: \"fp32_tflops\" is missing: a plan in fp32 needs it", where);
     if (wire_follows && p->reduce_dtype != only)
         return fail("%s: reduce_dtype: %s/%s reduces in the gradients' own dtype, %s", where,
                     strategy_name(p->strategy), dialect_name(p->dialect), dtype_name(only));

@@ -88,7 +88,7 @@ static int report(const struct args *a)
     int rc;
 
     if (!db)
-        return EXIT_MISUSE;
+        return db_exit_status();
     if (a->db)
         snprintf(path, sizeof path, "%s", a->db);
     else if (db_default_path(path, sizeof path) < 0)
@@ -96,7 +96,7 @@ static int report(const struct args *a)
     rc = compare_read(db, a->id, a->nids, &c);
     db_close(db);
     if (rc < 0)
-        return a->nids > 0 ? EXIT_MISUSE : EXIT_FAILED;
+        return db_exit_status() ? db_exit_status() : a->nids > 0 ? EXIT_MISUSE : EXIT_FAILED;
     report_make(&c, &r);
     rc = report_write(&r, path, a->output);
     if (rc == 0)

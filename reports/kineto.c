@@ -1,5 +1,6 @@
 #include "reports/kineto.h"
 
+#include "calib/db.h"
 #include "model/fail.h"
 #include "reports/kineto_print.h"
 
@@ -22,7 +23,7 @@ int cmd_kineto(const char *trace, const char *plan, const char *db, bool json, F
 
     /* The plan first: it is the quicker one to be wrong. */
     if (plan && kineto_plan_load(plan, db, &p) < 0)
-        return MISUSE;
+        return db_exit_status() == FAILED ? FAILED : MISUSE;
     if (kineto_load(trace, &k) < 0)
         return MISUSE;
     if (json)

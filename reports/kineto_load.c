@@ -73,24 +73,35 @@ static uint64_t hash_of(const char *s)
 
 /* ---- what is kept of the events ---- */
 
-/* A kernel's launch, or a call of a collective on the host. */
+/* A call of a collective on the host. */
 struct call {
-    int64_t ts, end, key;           /* key: correlation of a launch */
+    int64_t ts, end;
     int64_t bytes, group_size;
     int     op;
-    bool    taken;
     char    dtype[20];
 };
 struct calls { struct call *at; int64_t n, cap; };
 
+/* A kernel's launch: there are as many as kernels. */
+struct launch { int64_t correlation, ts; };
+struct launches { struct launch *at; int64_t n, cap; };
+
+/* Of what a trace may have of each: 1.5 GB of kernels and launches.  A step has some ten thousand. */
+enum { MOST_KEPT = 1 << 24, MOST_STEPS = 1 << 17 };
+
+/* Of collectives by name and type: where its index is, 0 for none, else the index + 1. */
+enum { NAME_SLOTS = 1 << 16 };
+
 struct loader {
     struct kineto   *k;
-    struct calls     launches, comms;
+    struct launches  launches;
+    struct calls     comms;
     struct work_list gloo, aten;    /* the host's: dropped where there is a GPU */
     struct call_key { int64_t correlation, stream; } *keys;     /* of k->work, by index */
     int64_t          cap_keys;
     struct marks     marks;
     bool             nccl_on_host;  /* the host called NCCL */
+    int32_t         *named;         /* NAME_SLOTS of them: into k->names, by hash */
 };
 
 static struct call *call_add(struct calls *c)
@@ -105,27 +116,58 @@ static struct call *call_add(struct calls *c)
     return &c->at[c->n++];
 }
 
-/* Index of a collective's name and element type: few are different. */
+static void launch_add(struct launches *l, int64_t correlation, int64_t ts)
+{
+    if (l->n == l->cap) {
+        l->cap = l->cap ? 2 * l->cap : 1024;
+        l->at = realloc(l->at, (size_t)l->cap * sizeof *l->at);
+        if (!l->at)
+            abort();
+    }
+    l->at[l->n++] = (struct launch){ correlation, ts };
+}
+
+static bool is_named(const struct kineto *k, int i, const char *name, size_t n, const char *dtype)
+{
+    return strncmp(k->names[i], name, n) == 0 && k->names[i][n] == '\0'
+        && strncmp(k->dtypes[i], dtype, sizeof k->dtypes[i] - 1) == 0;
+}
+
+static int add_name(struct kineto *k, const char *name, size_t n, const char *dtype)
+{
+    int i = k->nnames;
+
+    k->names = realloc(k->names, (size_t)(i + 1) * sizeof *k->names);
+    k->dtypes = realloc(k->dtypes, (size_t)(i + 1) * sizeof *k->dtypes);
+    if (!k->names || !k->dtypes || !(k->names[i] = malloc(n + 1)))
+        abort();
+    memcpy(k->names[i], name, n);
+    k->names[i][n] = '\0';
+    snprintf(k->dtypes[i], sizeof *k->dtypes, "%s", dtype);
+    k->nnames = i + 1;
+    return i;
+}
+
+/* Index of a collective's name, without its parameters, and element type.  Few are different; beyond the 32766th
+ * all are the last. */
 static int16_t intern(struct loader *l, const char *name, const char *dtype)
 {
     struct kineto *k = l->k;
-    int n = (int)strcspn(name, "(");
-    int i;
+    size_t n = strcspn(name, "(");
+    char both[sizeof ((struct trace_event *)0)->name + 32];
 
-    for (i = 0; i < k->nnames; i++)
-        if (strncmp(k->names[i], name, (size_t)n) == 0 && k->names[i][n] == '\0' &&
-            strncmp(l->k->dtypes[i], dtype, sizeof l->k->dtypes[i] - 1) == 0)
-            return (int16_t)i;
-    if (i == INT16_MAX)
-        return INT16_MAX - 1;
-    k->names = realloc(k->names, (size_t)(i + 1) * sizeof *k->names);
-    l->k->dtypes = realloc(l->k->dtypes, (size_t)(i + 1) * sizeof *l->k->dtypes);
-    if (!k->names || !l->k->dtypes || !(k->names[i] = malloc((size_t)n + 1)))
+    if (!l->named && !(l->named = calloc(NAME_SLOTS, sizeof *l->named)))
         abort();
-    snprintf(k->names[i], (size_t)n + 1, "%s", name);
-    snprintf(l->k->dtypes[i], sizeof *l->k->dtypes, "%s", dtype);
-    k->nnames = i + 1;
-    return (int16_t)i;
+    snprintf(both, sizeof both, "%.*s(%.19s", (int)n, name, dtype);
+    for (uint64_t slot = hash_of(both) % NAME_SLOTS;; slot = (slot + 1) % NAME_SLOTS) {
+        int i = l->named[slot] - 1;
+        if (i < 0 && k->nnames == INT16_MAX)
+            return INT16_MAX - 1;
+        if (i < 0)
+            i = (l->named[slot] = add_name(k, name, n, dtype) + 1) - 1;
+        if (is_named(k, i, name, n, dtype))
+            return (int16_t)i;
+    }
 }
 
 static int64_t larger(int64_t a, int64_t b)
@@ -141,6 +183,12 @@ static int64_t event_bytes(const struct trace_event *e)
     if (elems < 0)
         elems = larger(e->args.dims[0], e->args.dims[1]);
     return elems >= 0 && each > 0 && elems <= INT64_MAX / each ? elems * each : -1;
+}
+
+/* 0: not known. */
+static int16_t group_size(int64_t n)
+{
+    return n > 0 && n <= INT16_MAX ? (int16_t)n : 0;
 }
 
 /* What the collective is for counts (all_to_all is done with SendRecv); where that says nothing,
@@ -167,7 +215,7 @@ static void add_kernel(struct loader *l, const struct trace_event *e)
     if (coll) {
         w.op = (uint8_t)event_coll(e);
         w.name = intern(l, e->name, e->args.dtype);
-        w.group_size = (int16_t)e->args.group_size;
+        w.group_size = group_size(e->args.group_size);
     }
     work_add(&l->k->work, &w);
     if (l->k->work.n > l->cap_keys) {
@@ -188,8 +236,6 @@ static void add_comm(struct loader *l, const struct trace_event *e)
     c->end = e->ts + e->dur;
     c->op = event_coll(e);
     c->bytes = event_bytes(e);
-    if (c->bytes < 0 && larger(e->args.dims[0], e->args.dims[1]) >= 0)
-        c->key = larger(e->args.dims[0], e->args.dims[1]);      /* elements: the type is not said */
     c->group_size = e->args.group_size;
     snprintf(c->dtype, sizeof c->dtype, "%.19s", e->args.dtype);
 }
@@ -223,33 +269,41 @@ static void add_host(struct loader *l, const struct trace_event *e)
         marks_add(&l->marks, e);
 }
 
-static void add_event(struct loader *l, const struct trace_event *e)
+static int64_t kept_of(const struct loader *l)
+{
+    const struct marks *m = &l->marks;
+
+    return l->k->work.n + l->launches.n + l->comms.n + l->gloo.n + l->aten.n + m->nstep + m->noptimizer + m->nbackward;
+}
+
+static int add_event(struct loader *l, const struct trace_event *e, const char *path)
 {
     static const char *const runtime[] = { "cuda_runtime", "cuda_driver", "runtime", "hip_runtime", NULL };
     static const char *const host[] = { "cpu_op", "user_annotation", "operator", NULL };
 
     if (e->ph != 'X' || e->dur < 0 || e->dur > LONGEST)
-        return;
+        return 0;
     if (strcasecmp(e->cat, "kernel") == 0) {
         l->k->gpu = true;
         add_kernel(l, e);
     } else if (is_one_of(e->cat, runtime)) {
-        if (e->args.correlation < 0)
-            return;
-        struct call *c = call_add(&l->launches);
-        c->key = e->args.correlation;
-        c->ts = e->ts;
+        if (e->args.correlation >= 0)
+            launch_add(&l->launches, e->args.correlation, e->ts);
     } else if (is_one_of(e->cat, host))
         add_host(l, e);
+    if (kept_of(l) <= MOST_KEPT)
+        return 0;
+    return fail("%s: more than %d kernels, launches and operators: profile fewer steps", path, MOST_KEPT);
 }
 
 /* ---- joining the host's side and the device's ---- */
 
-static int by_key(const void *a, const void *b)
+static int by_correlation(const void *a, const void *b)
 {
-    const struct call *x = a, *y = b;
+    const struct launch *x = a, *y = b;
 
-    return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : (x->ts > y->ts) - (x->ts < y->ts);
+    return x->correlation != y->correlation ? (x->correlation > y->correlation) - (x->correlation < y->correlation)
+                                            : (x->ts > y->ts) - (x->ts < y->ts);
 }
 
 static int by_ts(const void *a, const void *b)
@@ -295,7 +349,7 @@ static void size_from_host(struct loader *l, struct work *w)
     if (!c || c->bytes < 0)
         return;
     w->bytes = c->bytes;
-    w->group_size = (int16_t)c->group_size;
+    w->group_size = group_size(c->group_size);
     w->name = intern(l, l->k->names[w->name], c->dtype);
     if (c->op != COLL_OTHER)
         w->op = (uint8_t)c->op;
@@ -332,21 +386,21 @@ static void join_gpu(struct loader *l)
 {
     int64_t busiest = main_stream(l);
 
-    sort(l->launches.at, l->launches.n, sizeof *l->launches.at, by_key);
+    sort(l->launches.at, l->launches.n, sizeof *l->launches.at, by_correlation);
     sort(l->comms.at, l->comms.n, sizeof *l->comms.at, by_ts);
     for (int64_t i = 0; i < l->k->work.n; i++) {
         struct work *w = &l->k->work.at[i];
-        struct call wanted = { .key = l->keys[i].correlation, .ts = INT64_MIN };
+        struct launch wanted = { .correlation = l->keys[i].correlation, .ts = INT64_MIN };
         int64_t lo = 0, hi = l->launches.n;
 
         while (lo < hi) {
             int64_t mid = (lo + hi) / 2;
-            if (by_key(&l->launches.at[mid], &wanted) < 0)
+            if (by_correlation(&l->launches.at[mid], &wanted) < 0)
                 lo = mid + 1;
             else
                 hi = mid;
         }
-        if (wanted.key >= 0 && lo < l->launches.n && l->launches.at[lo].key == wanted.key)
+        if (wanted.correlation >= 0 && lo < l->launches.n && l->launches.at[lo].correlation == wanted.correlation)
             w->launch = l->launches.at[lo].ts;
         w->side = l->keys[i].stream != busiest;
         if (w->coll && w->bytes < 0)
@@ -354,47 +408,77 @@ static void join_gpu(struct loader *l)
     }
 }
 
-/* gloo does a reduce-scatter with its all-reduce. */
-static bool can_be(const struct call *c, const struct work *w)
+/* Calls of one collective that no work has taken yet: the first, and of each the next. */
+struct waiting { int64_t first[KINETO_COLLS], *next; };
+
+static struct waiting waiting_of(const struct calls *c)
 {
-    return c->op == w->op || (c->op == COLL_REDUCE_SCATTER && w->op == COLL_ALL_REDUCE);
+    struct waiting w = { .next = malloc((size_t)(c->n + 1) * sizeof *w.next) };
+
+    if (!w.next)
+        abort();
+    for (int op = 0; op < KINETO_COLLS; op++)
+        w.first[op] = c->n;
+    for (int64_t i = c->n - 1; i >= 0; i--) {
+        w.next[i] = w.first[c->at[i].op];
+        w.first[c->at[i].op] = i;
+    }
+    return w;
+}
+
+/* The first of the kind, or for an all-reduce of reduce-scatters, with which gloo does those. */
+static int64_t first_waiting(const struct waiting *w, int op)
+{
+    int64_t same = w->first[op], scatter = w->first[COLL_REDUCE_SCATTER];
+
+    return op == COLL_ALL_REDUCE && scatter < same ? scatter : same;
 }
 
 /* gloo's threads take calls in the order in which they were made: the call of a piece of work is
  * the first one not taken yet, of its kind, from before it began. */
 static void join_gloo(struct loader *l)
 {
-    int64_t from = 0;
-
     sort(l->comms.at, l->comms.n, sizeof *l->comms.at, by_ts);
     sort(l->gloo.at, l->gloo.n, sizeof *l->gloo.at, by_work_start);
+    struct waiting waiting = waiting_of(&l->comms);
     for (int64_t i = 0; i < l->gloo.n; i++) {
         struct work *w = &l->gloo.at[i];
-        while (from < l->comms.n && l->comms.at[from].taken)
-            from++;
-        for (int64_t j = from; j < l->comms.n && l->comms.at[j].ts <= w->start; j++) {
-            struct call *c = &l->comms.at[j];
-            if (c->taken || !can_be(c, w))
-                continue;
-            c->taken = true;
+        int64_t j = first_waiting(&waiting, w->op);
+        if (j < l->comms.n && l->comms.at[j].ts <= w->start) {
+            const struct call *c = &l->comms.at[j];
+            waiting.first[c->op] = waiting.next[j];
             w->op = (uint8_t)c->op;
             w->launch = c->ts;
             if (c->bytes >= 0)
                 w->bytes = c->bytes;
-            break;
         }
         work_add(&l->k->work, w);
     }
     for (int64_t i = 0; i < l->aten.n; i++)
         work_add(&l->k->work, &l->aten.at[i]);
+    free(waiting.next);
 }
 
 /* ---- kernels by name and size ---- */
 
-static bool same_kernel(const struct loader *l, const struct kineto_kernel *a, const struct work *w)
+static int by_kernel(const void *a, const void *b)
 {
-    return a->name == l->k->names[w->name] && a->bytes == w->bytes && a->op == w->op &&
-           a->group_size == w->group_size;
+    const struct work *x = *(const struct work *const *)a, *y = *(const struct work *const *)b;
+
+    if (x->name != y->name)
+        return x->name - y->name;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? -1 : 1;
+    if (x->op != y->op)
+        return x->op - y->op;
+    if (x->group_size != y->group_size)
+        return x->group_size - y->group_size;
+    return (x > y) - (x < y);           /* sums are over the same order each time */
+}
+
+static bool same_kernel(const struct work *a, const struct work *b)
+{
+    return a->name == b->name && a->bytes == b->bytes && a->op == b->op && a->group_size == b->group_size;
 }
 
 static int longest_first(const void *a, const void *b)
@@ -404,28 +488,46 @@ static int longest_first(const void *a, const void *b)
     return (x->seconds < y->seconds) - (x->seconds > y->seconds);
 }
 
+/* The collectives of the steps, equal ones together; *n of them, the caller's to free. */
+static const struct work **colls_of(const struct work_list *l, int64_t *n)
+{
+    const struct work **at;
+
+    *n = 0;
+    for (int64_t i = 0; i < l->n; i++)
+        *n += l->at[i].coll && l->at[i].window >= 0;
+    at = malloc((size_t)(*n + 1) * sizeof *at);
+    if (!at)
+        abort();
+    for (int64_t i = 0, k = 0; i < l->n; i++)
+        if (l->at[i].coll && l->at[i].window >= 0)
+            at[k++] = &l->at[i];
+    sort(at, *n, sizeof *at, by_kernel);
+    return at;
+}
+
 /* A name is kept once for each element type: intern(). */
 static void list_kernels(struct loader *l)
 {
     struct kineto *k = l->k;
+    int64_t n;
+    const struct work **coll = colls_of(&k->work, &n);
 
-    for (int64_t i = 0; i < k->work.n; i++) {
-        const struct work *w = &k->work.at[i];
-        int j = 0;
-        if (!w->coll || w->window < 0)
-            continue;
-        while (j < k->nkernels && !same_kernel(l, &k->kernel[j], w))
-            j++;
-        if (j == k->nkernels) {
-            k->kernel = realloc(k->kernel, (size_t)(j + 1) * sizeof *k->kernel);
-            if (!k->kernel)
-                abort();
-            k->kernel[k->nkernels++] = (struct kineto_kernel){ .name = k->names[w->name], .op = w->op,
-                .dtype = l->k->dtypes[w->name], .group_size = w->group_size, .bytes = w->bytes };
-        }
-        k->kernel[j].calls += 1;
-        k->kernel[j].seconds += 1e-9 * (double)(w->end - w->start);
+    for (int64_t i = 0; i < n; i++)
+        k->nkernels += i == 0 || !same_kernel(coll[i - 1], coll[i]);
+    k->kernel = calloc((size_t)k->nkernels + 1, sizeof *k->kernel);
+    if (!k->kernel)
+        abort();
+    struct kineto_kernel *to = k->kernel - 1;
+    for (int64_t i = 0; i < n; i++) {
+        const struct work *w = coll[i];
+        if (i == 0 || !same_kernel(coll[i - 1], w))
+            *++to = (struct kineto_kernel){ .name = k->names[w->name], .op = w->op, .dtype = k->dtypes[w->name],
+                                            .group_size = w->group_size, .bytes = w->bytes };
+        to->calls += 1;
+        to->seconds += 1e-9 * (double)(w->end - w->start);
     }
+    free(coll);
     sort(k->kernel, k->nkernels, sizeof *k->kernel, longest_first);
     for (int i = 0; i < k->nkernels; i++) {
         k->kernel[i].seconds /= k->kernel[i].calls;
@@ -458,6 +560,8 @@ static int measure_steps(struct loader *l, const char *path)
     if (marks_windows(&l->marks, &k->work, &k->window, &k->nsteps, &k->steps_by) < 0)
         return fail("%s: no steps: there is no ProfilerStep, fewer than two optimizer steps, and nothing "
                     "repeats; call the profiler's step() after each training step", path);
+    if (k->nsteps > MOST_STEPS)
+        return fail("%s: more than %d steps: profile fewer", path, MOST_STEPS);
     marks_assign(&l->marks, &k->work, k->window, k->nsteps);
     k->step = calloc((size_t)k->nsteps, sizeof *k->step);
     if (!k->step)
@@ -475,6 +579,7 @@ static void loader_free(struct loader *l)
     free(l->gloo.at);
     free(l->aten.at);
     free(l->keys);
+    free(l->named);
     marks_free(&l->marks);
 }
 
@@ -488,8 +593,8 @@ int kineto_load(const char *path, struct kineto *out)
     memset(out, 0, sizeof *out);
     if (!r)
         return -1;
-    while ((rc = trace_next(r, &e)) > 0)
-        add_event(&l, &e);
+    while ((rc = trace_next(r, &e)) > 0 && (rc = add_event(&l, &e, path)) == 0)
+        ;
     out->info = *trace_info(r);
     trace_close(r);
     if (rc == 0)

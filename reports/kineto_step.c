@@ -203,29 +203,71 @@ static void sort_by_launch(const struct work **at, int64_t n)
         qsort(at, (size_t)n, sizeof *at, by_launch);
 }
 
-static void prefetch_of(const struct work_list *l, int window, struct measures *m)
+/* What prefetching is told by: of backward, or reductions of gradients. */
+static bool tells_prefetch(const struct work *s)
 {
-    struct order o = { array(l->n, sizeof *o.gather), array(l->n, sizeof *o.scatter),
-                       array(l->n, sizeof *o.compute), 0, 0, 0 };
+    if (s->window < 0)
+        return false;
+    if (s->coll)
+        return s->op == COLL_REDUCE_SCATTER || (s->op == COLL_ALL_GATHER && s->phase == WORK_BACKWARD);
+    return !s->side && s->phase == WORK_BACKWARD;
+}
 
-    for (int64_t i = 0; i < l->n; i++) {
-        const struct work *s = &l->at[i];
-        if (s->window != window)
-            continue;
-        if (s->coll && s->op == COLL_REDUCE_SCATTER)
-            o.scatter[o.nscatter++] = s;
-        else if (s->coll && s->op == COLL_ALL_GATHER && s->phase == WORK_BACKWARD)
-            o.gather[o.ngather++] = s;
-        else if (!s->coll && !s->side && s->phase == WORK_BACKWARD)
-            o.compute[o.ncompute++] = s;
-    }
-    sort_by_launch(o.gather, o.ngather);
-    sort_by_launch(o.scatter, o.nscatter);
-    sort_by_launch(o.compute, o.ncompute);
-    prefetch(&o, m);
+/* The work of each window, in the order of the list: that of window i is at[first[i]] to at[first[i + 1]]. */
+struct by_window { const struct work **at; int64_t *first; };
+
+static struct by_window by_window(const struct work_list *l, int n)
+{
+    struct by_window b = { array(l->n, sizeof *b.at), array(n + 1, sizeof *b.first) };
+
+    for (int64_t i = 0; i < l->n; i++)
+        if (tells_prefetch(&l->at[i]))
+            b.first[l->at[i].window + 1]++;
+    for (int i = 0; i < n; i++)
+        b.first[i + 1] += b.first[i];
+    for (int64_t i = l->n - 1; i >= 0; i--)     /* from the end: first[i + 1] counts down to where i begins */
+        if (tells_prefetch(&l->at[i]))
+            b.at[--b.first[l->at[i].window + 1]] = &l->at[i];
+    memmove(b.first, b.first + 1, (size_t)n * sizeof *b.first);
+    b.first[n] = 0;
+    for (int64_t i = 0; i < l->n; i++)
+        b.first[n] += tells_prefetch(&l->at[i]);
+    return b;
+}
+
+/* Of one window's work; `o` has room for it. */
+static void prefetch_of(const struct work *const *at, int64_t n, struct order *o, struct measures *m)
+{
+    o->ngather = o->nscatter = o->ncompute = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (!at[i]->coll)
+            o->compute[o->ncompute++] = at[i];
+        else if (at[i]->op == COLL_REDUCE_SCATTER)
+            o->scatter[o->nscatter++] = at[i];
+        else
+            o->gather[o->ngather++] = at[i];
+    sort_by_launch(o->gather, o->ngather);
+    sort_by_launch(o->scatter, o->nscatter);
+    sort_by_launch(o->compute, o->ncompute);
+    prefetch(o, m);
+}
+
+static void prefetch_all(const struct work_list *l, int n, struct measures *out)
+{
+    struct by_window b = by_window(l, n);
+    int64_t most = 0;
+
+    for (int i = 0; i < n; i++)
+        if (b.first[i + 1] - b.first[i] > most)
+            most = b.first[i + 1] - b.first[i];
+    struct order o = { array(most, sizeof *o.gather), array(most, sizeof *o.scatter), array(most, sizeof *o.compute), 0, 0, 0 };
+    for (int i = 0; i < n; i++)
+        prefetch_of(b.at + b.first[i], b.first[i + 1] - b.first[i], &o, &out[i]);
     free(o.gather);
     free(o.scatter);
     free(o.compute);
+    free(b.at);
+    free(b.first);
 }
 
 /* ---- together ---- */
@@ -258,11 +300,11 @@ void measure(struct work_list *l, const struct window *w, int n, bool phases, st
     step_lengths(l, w, n, out);
     for (int i = 0; i < n; i++) {
         out[i].v[M_SHARDING] /= out[i].v[M_STEP] > 0 ? out[i].v[M_STEP] : NAN;
-        if (phases)
-            prefetch_of(l, i, &out[i]);
-        else
+        if (!phases)
             forget_phases(&out[i]);
     }
+    if (phases)
+        prefetch_all(l, n, out);
     cover_free(&c);
     free(u);
 }

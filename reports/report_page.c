@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "model/fail.h"
-#include "model/files.h"
+#include "model/output.h"
 #include "reports/report.h"
 
 /* Rows of a table on the page; its CSV has all. */

@@ -155,8 +155,13 @@ static void memory_row(struct table *t, const struct chosen *r, int64_t rank, co
     table_bytes(t, r->available);
 }
 
-/* -1 stays "not known" only where no part is. */
-static int64_t sum_known(int64_t sum, int64_t v) { return v < 0 ? sum : sum < 0 ? v : sum + v; }
+/* -1 stays "not known" only where no part is.  What a database says may be anything: at most the largest. */
+static int64_t sum_known(int64_t sum, int64_t v)
+{
+    if (v < 0 || sum < 0)
+        return v < 0 ? sum : v;
+    return sum <= INT64_MAX - v ? sum + v : INT64_MAX;
+}
 
 static void memory_of(struct table *t, const struct chosen *r)
 {

@@ -12,6 +12,9 @@
 
 enum { BUFFER = 1 << 16, DEEPEST = 200 };
 
+/* A compressed file of some megabytes may unpack to a thousand times as much, of blanks. */
+#define LONGEST_TRACE (INT64_C(16) << 30)
+
 /* Where in the document the next call of trace_next() goes on. */
 enum place { AT_START, IN_EVENTS, IN_DOCUMENT, AT_END };
 
@@ -19,7 +22,7 @@ enum place { AT_START, IN_EVENTS, IN_DOCUMENT, AT_END };
 struct trace_reader {
     gzFile        gz;
     char         *path;
-    int64_t       line, column;
+    int64_t       line, column, unpacked;
     int           at, n, depth;
     enum place    place;
     bool          bare;             /* the document is the list itself */
@@ -58,6 +61,9 @@ static bool refill(struct trace_reader *r)
     }
     r->at = 0;
     r->n = n > 0 ? n : 0;
+    r->unpacked += r->n;
+    if (r->unpacked > LONGEST_TRACE)
+        return bad(r, "the trace has more than 16 GiB: profile fewer steps") == 0;
     return n > 0;
 }
 

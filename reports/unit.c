@@ -46,6 +46,12 @@ static void scaled(char *to, size_t size, const struct scale *table, double v)
         three_digits(to, size, v / s->per, s->unit);
 }
 
+/* 2^63 is a double, and no int64_t: INT64_MAX becomes it. */
+static int64_t whole(double v)
+{
+    return v >= 0x1p63 ? INT64_MAX : v < -0x1p63 ? INT64_MIN : (int64_t)v;
+}
+
 struct shown shown(enum measure u, double v)
 {
     struct shown out = { "–" };
@@ -56,7 +62,7 @@ struct shown shown(enum measure u, double v)
     case UNIT_TEXT:     out.s[0] = '\0'; break;
     case UNIT_ID:
     case UNIT_COUNT:    snprintf(out.s, sizeof out.s, "%.0f", v); break;
-    case UNIT_BYTES:    memcpy(out.s, size_text((int64_t)v).s, sizeof size_text(0).s); break;
+    case UNIT_BYTES:    memcpy(out.s, size_text(whole(v)).s, sizeof size_text(0).s); break;
     case UNIT_SECONDS:  scaled(out.s, sizeof out.s, times, v); break;
     case UNIT_SHARE:    snprintf(out.s, sizeof out.s, "%.1f %%", 100 * v); break;
     case UNIT_CHANGE:   snprintf(out.s, sizeof out.s, "%+.1f %%", 100 * v); break;

@@ -7,6 +7,7 @@
 #include "model/export.h"
 #include "model/fail.h"
 #include "model/files.h"
+#include "model/output.h"
 #include "model/opts.h"
 #include "sim/commands.h"
 

@@ -134,9 +134,10 @@ int cmd_eval(int argc, char **argv)
         return EXIT_MISUSE;
     if (plan_read(path, &p) < 0)
         return EXIT_MISUSE;
-    if (load_measured(db, p.precision, &p.cluster) < 0 || evaluate(&p, &e) < 0) {
+    rc = load_measured(db, p.precision, &p.cluster) < 0 ? measured_status() : evaluate(&p, &e) < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (rc != EXIT_DONE) {
         plan_free(&p);
-        return EXIT_MISUSE;
+        return rc;
     }
     if (simulate_plan(&p, &e, &t, &run) < 0 ||
         (noise && run.n == 0 && fail("--jitter: this step has too many entries to look at each of them") < 0)) {

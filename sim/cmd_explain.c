@@ -85,7 +85,7 @@ static int explain_one(const char *path, bool brief, const char *trace, const ch
         return EXIT_MISUSE;
     if (load_measured(db, p.plan.precision, &p.plan.cluster) < 0) {
         unload(&p);
-        return EXIT_MISUSE;
+        return measured_status();
     }
     if (!brief)
         for (int id = 0; id < NSCHED; id++)

@@ -357,8 +357,11 @@ int cmd_search(int argc, char **argv)
     }
     if (model_load(a.model, &m) < 0)
         return EXIT_MISUSE;
-    rc = EXIT_MISUSE;
-    if (cluster_load(a.cluster, &c) == 0 && load_measured(a.db, (enum dtype)a.precision, &c) >= 0) {
+    if (cluster_load(a.cluster, &c) < 0)
+        rc = EXIT_MISUSE;
+    else if (load_measured(a.db, (enum dtype)a.precision, &c) < 0)
+        rc = measured_status();
+    else {
         if (a.memory > 0)
             c.memory = a.memory;
         if (a.headroom >= 0)

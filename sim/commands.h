@@ -26,6 +26,8 @@ int write_plan(const struct plan *p, const char *path);
  * a time.  1 found, 0 not, -1 reported.  dpxplan_measured.c. */
 int  load_measured(const char *db, enum dtype precision, struct cluster *c);
 void unload_measured(void);
+/* The exit status after load_measured() gave -1: whether the file or the machine is at fault. */
+int  measured_status(void);
 
 /* Exit statuses. */
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2, EXIT_NO = 3 };

@@ -1,4 +1,5 @@
 /* dpxplan_measured.c -- joins dpxplan with the database of calibrations. */
+#include "calib/db.h"
 #include "calib/measured_for.h"
 #include "sim/commands.h"
 
@@ -8,6 +9,11 @@ int load_measured(const char *db, enum dtype precision, struct cluster *c)
 {
     measured_device_free(&device);
     return measured_for(db, true, precision, c, &device);
+}
+
+int measured_status(void)
+{
+    return db_exit_status() != EXIT_DONE ? db_exit_status() : EXIT_MISUSE;
 }
 
 void unload_measured(void)

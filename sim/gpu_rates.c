@@ -113,7 +113,9 @@ double gpu_peak(const struct gpu *g, enum dtype t)
 
     if (gpu_is_host(g))
         return t == DT_FP32 ? HOST_FLOPS : HOST_FLOPS / 2;
-    return peak > 0 ? peak : g->fp32 > 0 ? g->fp32 : g->fp16;
+    if (t == DT_FP16 && !(peak > 0))
+        peak = g->bf16;                 /* what has both has them at one rate */
+    return peak > 0 ? peak : g->fp32 > 0 ? g->fp32 : g->fp16 > 0 ? g->fp16 : g->bf16;
 }
 
 double gpu_stream(const struct gpu *g)

@@ -7,7 +7,7 @@
 #include <jansson.h>
 
 #include "model/evaluate.h"
-#include "model/files.h"
+#include "model/output.h"
 #include "sim/simulate.h"
 
 enum { PID = 1 };

@@ -10,11 +10,13 @@ for target in "$@"; do
     name=${target##*/fuzz_}
     mkdir -p "$target.corpus"
     log=$target.log
-    if "$target" -max_total_time="$seconds" -max_len=4096 -timeout=10 -rss_limit_mb=2048 \
+    case $name in tree_*) most=16384 ;; *) most=4096 ;; esac
+    if "$target" -max_total_time="$seconds" -max_len="$most" -timeout=10 -rss_limit_mb=2048 \
         -print_final_stats=1 -artifact_prefix="$target." \
         "$target.corpus" "tests/fuzz/seeds/$name" >"$log" 2>&1; then
         runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
-        echo "fuzz $name: $runs runs in $seconds s, nothing found"
+        share=$(sed -n 's/^accepted .*inputs, \(.* %\)$/, \1 of them accepted/p' "$log")
+        echo "fuzz $name: $runs runs in $seconds s$share, nothing found"
     else
         status=1
         tail -n 40 "$log"

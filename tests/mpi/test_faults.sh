@@ -139,13 +139,19 @@ kill_rank 9 1
 check 'and one killed while weights are saved' "$(judge 10 1 'rank 1 .*signal 9')"
 exec 3<&-
 
-echo good >"$dir/weights"
+# Rank 0 writes a file without a name (where the file system has none: with this one).
+being_saved() {
+    [ -e "$dir/weights.dpx-tmp" ] || find "/proc/$(rank 0)/fd" -lname "$dir/#* (deleted)" 2>/dev/null | grep -q .
+}
+echo good >"$dir/real"
+ln -s real "$dir/weights"
 start "$dir/dpxrun" "$dir/large.json" --steps 1 --no-db --save "$dir/weights"
-await 40 exists "$dir/weights.tmp"
+await 40 being_saved
 kill_rank 9 0
 check 'rank 0 killed while it writes' "$(judge 10 1 'rank 0 .*signal 9')"
-check 'leaves what was there before' "$(echo good | cmp - "$dir/weights")"
-rm -f "$dir/weights.tmp"
+check 'leaves what was there before, behind a link too' "$(echo good | cmp - "$dir/real"
+    [ -L "$dir/weights" ] || echo 'the link is gone')"
+rm -f "$dir/weights.dpx-tmp"
 
 # ---- ranks that are stopped ----
 
@@ -256,7 +262,12 @@ if mount -t tmpfs -o size=2m none "$full" 2>/dev/null; then
     start "$dir/dpxrun" "$dir/large.json" --steps 1 --no-db --save "$full/weights"
     check 'a disk that is full at --save' "$(judge 30 1 'weights.*No space left')"
     check 'keeps what was there before, and no half of a file' "$(echo good | cmp - "$full/weights"
-        find "$full" -name '*.tmp')"
+        find "$full" -name '*tmp*')"
+    ln -s weights "$full/link"
+    start "$dir/dpxrun" "$dir/large.json" --steps 1 --no-db --save "$full/link"
+    check 'so it is behind a symbolic link' "$(judge 30 1 'link.*No space left'
+        echo good | cmp - "$full/weights"
+        find "$full" -name '*tmp*')"
 else
     skip 'a full disk' 'mounting a small one needs root'
 fi

@@ -4,9 +4,13 @@
 #include "reports/kineto_print.h"
 #include "reports/kineto_windows.h"
 
+#include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define GOLDEN "tests/golden/kineto/"
@@ -400,6 +404,58 @@ static void the_smallest_period_of_the_end_is_found(void **state)
     assert_int_equal(period_of(none, 0), 0);
 }
 
+/* Steps of 10 us, each with one product of 1 us and an all-reduce of 1 us of another size than all others. */
+static void write_steps(int n)
+{
+    FILE *f = fopen(path, "w");
+
+    assert_non_null(f);
+    fputs("[{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"autograd::engine::evaluate_function: A\",\"ts\":1,\"dur\":1}", f);
+    for (int i = 0; i < n; i++)
+        fprintf(f, ",{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"ProfilerStep#%d\",\"ts\":%d,\"dur\":10},"
+                   "{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"gemm\",\"ts\":%d,\"dur\":1},"
+                   "{\"ph\":\"X\",\"cat\":\"kernel\",\"name\":\"ncclAllReduce\",\"ts\":%d,\"dur\":1,"
+                   "\"args\":{\"dtype\":\"Float\",\"In msg nelems\":%d}}", i, 10 * i, 10 * i + 1, 10 * i + 3, i + 1);
+    fputs("]", f);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* What took steps x kernels x kernels by name took minutes of the processor; it takes under a second, and
+ * under sanitizers some. */
+static void many_steps_and_kernels_take_work_in_proportion(void **state)
+{
+    (void)state;
+    enum { STEPS = 100000, ENOUGH_S = 20 };
+    int status;
+    pid_t child;
+
+    write_steps(STEPS);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct kineto k;
+        setrlimit(RLIMIT_CPU, &(struct rlimit){ ENOUGH_S, ENOUGH_S });
+        int rc = kineto_load(path, &k);
+        bool right = rc == 0 && k.nsteps == STEPS && k.nkernels == STEPS
+            && fabs(k.median.v[M_STEP] - 10e-6) < 1e-12 && fabs(k.median.v[M_EXPOSED] - 1e-6) < 1e-12;
+        _exit(right ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void more_steps_than_anybody_profiles_are_refused(void **state)
+{
+    (void)state;
+    struct kineto k;
+
+    write_steps((1 << 17) + 1);
+    fail_capture(said, sizeof said);
+    assert_int_equal(kineto_load(path, &k), -1);
+    fail_capture(NULL, 0);
+    assert_non_null(strstr(said, "more than 131072 steps: profile fewer"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -418,6 +474,8 @@ int main(void)
         cmocka_unit_test(the_table_shows_both_sides),
         cmocka_unit_test(what_cannot_be_compared_is_refused_in_one_line),
         cmocka_unit_test(the_smallest_period_of_the_end_is_found),
+        cmocka_unit_test(many_steps_and_kernels_take_work_in_proportion),
+        cmocka_unit_test(more_steps_than_anybody_profiles_are_refused),
     };
     return cmocka_run_group_tests_name("reports/kineto", tests, make_path, remove_path);
 }

@@ -447,6 +447,37 @@ static void a_run_that_only_began_is_a_page(void **state)
     free(page);
 }
 
+/* Sums of what a database holds stay at the largest number: 2^63 - 1, as a double 2^63. */
+static void the_largest_counts_do_not_overflow(void **state)
+{
+    const struct made one = { "gpt2", "ddp", "torch", "node7", 2, 4, true, true };
+    struct db *db = db_open(in_scratch("largest.db"));
+    sqlite3 *s;
+
+    (void)state;
+    assert_int_equal(made_run(db, &one), 1);
+    db_close(db);
+    assert_int_equal(sqlite3_open(in_scratch("largest.db"), &s), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(s, "UPDATE comm SET count = 9223372036854775807, bytes = 9223372036854775807;"
+                                     "UPDATE part SET bytes = 9223372036854775807;"
+                                     "UPDATE run SET available_bytes = 9223372036854775807", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(s);
+    assert_int_equal(report_of("largest.db", "largest", NULL, 0), 0);
+    char *csv = slurp(in_scratch("largest/csv/comm.csv")), *together = strstr(csv, "1.together,");
+    assert_non_null(together);
+    assert_non_null(strstr(together, ",9.2233720368547758e+18,"));
+    assert_null(strstr(together, ",-"));
+    free(csv);
+    csv = slurp(in_scratch("largest/csv/memory.csv"));
+    together = strstr(csv, "1.0.together,");
+    assert_non_null(together);
+    assert_non_null(strstr(together, ",9.2233720368547758e+18,9.2233720368547758e+18\r\n"));
+    free(csv);
+    char *page = slurp(in_scratch("largest/index.html"));
+    assert_null(strstr(page, "-8.00 EiB"));
+    free(page);
+}
+
 static void runs_can_be_asked_for(void **state)
 {
     const int64_t ids[] = { 5, 6, 5 }, none[] = { 99 };
@@ -529,6 +560,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_empty_database_is_a_page),
         cmocka_unit_test(one_run_without_a_prediction_is_a_page),
         cmocka_unit_test(a_run_that_only_began_is_a_page),
+        cmocka_unit_test(the_largest_counts_do_not_overflow),
         cmocka_unit_test(runs_can_be_asked_for),
         cmocka_unit_test(ten_thousand_runs_take_seconds),
         cmocka_unit_test(a_place_that_cannot_be_written_is_said),

@@ -11,6 +11,7 @@
 /* dpxplan.c's main program joins the database; here there is none. */
 int  load_measured(const char *db, enum dtype precision, struct cluster *c) { return (void)db, (void)precision, (void)c, 0; }
 void unload_measured(void) {}
+int  measured_status(void) { return EXIT_MISUSE; }
 
 /* ---- a small space: four blocks, four GPUs in two nodes, eight samples a step ---- */
 

@@ -1,0 +1,72 @@
+/* Chrome traces changed by their structure: what the reader takes is measured and held against a
+ * plan, as dpxreport --kineto does. */
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/tree.h"
+
+#include <stdio.h>
+
+#include "reports/kineto_print.h"
+
+const char *const fuzz_words[] = {
+    "\"cat\": \"kernel\"", "\"cat\": \"cuda_runtime\"", "\"cat\": \"cpu_op\"", "\"cat\": \"user_annotation\"",
+    "\"cat\": \"gpu_memcpy\"", "\"ph\": \"X\"", "\"ph\": \"i\"", "\"name\": \"ProfilerStep#3\"",
+    "\"name\": \"Optimizer.step#AdamW.step\"", "\"name\": \"autograd::engine::evaluate_function: MmBackward0\"",
+    "\"name\": \"gloo:all_reduce\"", "\"name\": \"aten::mm\"", "\"name\": \"c10d::allreduce_\"",
+    "\"name\": \"record_param_comms\"", "\"name\": \"nccl:_all_gather_base\"",
+    "\"name\": \"ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)\"", "\"name\": \"ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(x)\"",
+    "\"name\": \"ncclDevKernel_SendRecv(x)\"", "\"dtype\": \"Float\"", "\"dtype\": \"c10::BFloat16\"", "\"dtype\": \"Odd\"",
+    "\"Collective name\": \"allreduce\"", "\"Collective name\": \"_reduce_scatter_base\"", "\"Collective name\": \"all_to_all\"",
+    "\"Group size\": 65537", "\"In msg nelems\": 9223372036854775807", "\"Out msg nelems\": 0", "\"correlation\": 101",
+    "\"stream\": 7", "\"Input Dims\": [[4, 1024], [2]]", "\"Input Dims\": [[[3, 5], [7]], []]", "\"Input type\": [\"float\"]",
+    "\"dur\": 0", "\"dur\": 1000000000000", "\"ts\": 4000000000000000.0", "\"ts\": -4000000000000000", "\"ts\": \"1e15\"",
+    "\"args\": {\"stream\": 7, \"correlation\": 101}", "\"distributedInfo\": {\"rank\": 3, \"world_size\": 8, \"backend\": \"gloo\"}",
+    NULL
+};
+
+static const struct kineto_plan *plan(void)
+{
+    static struct kineto_plan p;
+
+    if (!p.strategy) {
+        setenv("XDG_DATA_HOME", "/nonexistent", 1);
+        must_hold(kineto_plan_load("tests/golden/kineto/plan_fsdp2.json", NULL, &p) == 0);    /* ends a capture */
+    }
+    return &p;
+}
+
+static void check(const struct kineto *k)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+    json_t *j;
+
+    must_hold(to && k->nsteps > 0);
+    kineto_print("trace.json", k, plan(), to);
+    fclose(to);
+    for (size_t i = 0; i < size; i++)
+        must_hold(text[i] == '\n' || (unsigned char)text[i] >= ' ');
+    free(text);
+    j = kineto_json("trace.json", k, plan());
+    must_hold(j);
+    json_decref(j);
+    for (int i = 0; i < k->nkernels; i++)
+        must_hold(k->kernel[i].bytes >= -1 && k->kernel[i].calls > 0 && k->kernel[i].seconds >= 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct kineto k;
+    bool taken;
+
+    plan();
+    fuzz_quiet();
+    fuzz_said[0] = '\0';
+    taken = kineto_load(fuzz_file(data, size), &k) == 0;
+    if (taken) {
+        check(&k);
+        kineto_free(&k);
+    } else
+        must_hold(fuzz_said[0] && !strchr(fuzz_said, '\n'));
+    return fuzz_count(data, size, taken);
+}
