@@ -30,6 +30,8 @@ struct db *db_open_reader(const char *path);
 /* After either gave NULL: whether the path is at fault (nothing there, another program's file, a
  * newer schema, a folder, not to be written), and not the machine (a full disk, a lock that is held). */
 bool       db_refused(void);
+/* Whether a database can be at this path: a regular file, or nothing yet.  0, or -1 with the reason on stderr. */
+int        db_takes(const char *path);
 void       db_close(struct db *db);         /* accepts NULL */
 
 /* The path it was opened with. */

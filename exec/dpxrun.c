@@ -17,6 +17,7 @@
 #include "exec/launch.h"
 #include "model/can_run.h"
 #include "model/fail.h"
+#include "model/input.h"
 #include "model/opts.h"
 #include "sim/gpu_rates.h"
 
@@ -145,7 +146,7 @@ static int check(struct dpxrun *r)
         return fail("--min-lr %g: above --lr %g", o->min_lr, o->lr);
     if (o->algorithm == ALGO_HALVING && !halves(&r->plan))
         return fail("--algorithm halving: needs groups of a power of two ranks");
-    if (can_write(r) < 0)
+    if (can_write(r) < 0 || (o->db && !o->no_db && db_takes(o->db) < 0))
         return -1;
     if (o->comm == COMM_NULL && (o->save || o->save_grads))
         return fail("--%s: with --comm null there are no weights worth keeping", o->save ? "save" : "save-grads");
@@ -155,6 +156,11 @@ static int check(struct dpxrun *r)
 /* The plan on this machine's cores, whatever it was made for; on GPUs as it is. */
 static int plan_for_here(struct dpxrun *r)
 {
+    int fd = input_file(r->o.plan, NULL);       /* every rank reads it anew: no pipe can be it */
+
+    if (fd < 0)
+        return -1;
+    close(fd);
     if (plan_read(r->o.plan, &r->plan) < 0 || plan_read(r->o.plan, &r->here) < 0)
         return -1;
     if (r->o.clip >= 0)

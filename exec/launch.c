@@ -23,6 +23,7 @@
 #include "exec/host_info.h"
 #include "exec/mpirun_words.h"
 #include "model/fail.h"
+#include "model/input.h"
 
 /* Set for ranks by launch_exec(): columns of the terminal that it saw. */
 #define TERMINAL "DPX_TERMINAL"
@@ -136,12 +137,13 @@ static bool allocated(void)
 /* Lines of a hostfile that name a machine; -1 with the reason reported. */
 static int machines_in(const char *hostfile)
 {
-    FILE *f = fopen(hostfile, "r");
+    int   fd = input_file(hostfile, NULL);      /* mpirun reads it, too */
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
     char  line[1024];
     int   n = 0;
 
     if (!f)
-        return fail("%s: %s", hostfile, strerror(errno));
+        return -1;
     while (fgets(line, sizeof line, f)) {
         size_t blank = strspn(line, " \t\r\n");
         n += line[blank] != '\0' && line[blank] != '#';
@@ -359,7 +361,9 @@ int launch_exec(const struct launch *l, int argc, char **argv)
     if (n < 0)
         return fail("/proc/self/exe: %s", strerror(errno)), 1;
     self[n] = '\0';
-    if (find_mpirun(mpirun, sizeof mpirun) < 0 || (threads = threads_of(l)) < 0)
+    if ((threads = threads_of(l)) < 0)
+        return 2;
+    if (find_mpirun(mpirun, sizeof mpirun) < 0)
         return 1;
     set_environment(l, threads);
     args = command(l, mpirun, self, argc, argv);

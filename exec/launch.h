@@ -36,7 +36,8 @@ void launch_tune_tcp(void);
 int launch_check(int world_size);
 
 /* Runs this very program with argv on `nranks` ranks and returns what to exit with: 0 to 3 as
- * the first rank that ended badly has it, 128+N after a signal N to this process, else 1.
+ * the first rank that ended badly has it, 128+N after a signal N to this process, 2 for a hostfile
+ * that cannot be read, else 1.
  * A failure of mpirun or a rank killed by a signal is reported in one line; what ranks
  * write on stdout and stderr is passed on, mpirun's own remarks about ranks that ended are not. */
 int launch_exec(const struct launch *l, int argc, char **argv);

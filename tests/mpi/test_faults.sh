@@ -24,6 +24,10 @@ export OMPI_MCA_btl_vader_backing_directory="$dir/shared" OMPI_MCA_btl_sm_backin
 export OMPI_MCA_orte_tmpdir_base="$dir/session" PRTE_MCA_prte_tmpdir_base="$dir/session"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
+case $(mpirun --version 2>/dev/null) in
+*'Open MPI'*' 4.'*) many=--oversubscribe ;;
+*)                  many='--map-by :OVERSUBSCRIBE' ;;
+esac
 model=tests/golden/parity/llama
 
 plan() {        # STRATEGY MODEL
@@ -161,6 +165,10 @@ kill_rank STOP 1
 check 'one stopped at its start is missed' "$(judge 20 1 'stopped' mpirun)"
 unset DPX_TIMEOUT
 
+# shellcheck disable=SC2086
+start env DPX_TIMEOUT=3 mpirun $many -n 2 "$B/tests/mpi/mpi_alone"
+check 'a rank that waits for one that has ended its run is named' "$(judge 15 1 'rank 0 has ended .* on rank 1 ' mpirun)"
+
 # ---- signals to dpxrun ----
 
 launcher() {
@@ -183,10 +191,6 @@ check 'so does SIGKILL' "$(judge 10 137 '' shell)"
 start env PATH=/nowhere "$dir/dpxrun" "$dir/plan.json" --no-db
 check 'without mpirun it says what to install' "$(judge 10 1 'no mpirun.*openmpi-bin')"
 
-case $(mpirun --version 2>/dev/null) in
-*'Open MPI'*' 4.'*) many=--oversubscribe ;;
-*)                  many='--map-by :OVERSUBSCRIBE' ;;
-esac
 # shellcheck disable=SC2086
 start mpirun $many -n 3 "$dir/dpxrun" "$dir/plan.json" --no-db
 check 'another number of ranks than the plan has is refused' "$(judge 10 2 'for 2 ranks, 3 were started' mpirun)"
