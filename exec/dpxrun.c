@@ -2,6 +2,7 @@
 #include "exec/dpxrun.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <mpi.h>
@@ -394,6 +395,20 @@ static int as_rank(struct dpxrun *r, int *argc, char ***argv)
     return status;
 }
 
+/* A file that is opened next would take the number of a stream that is closed, and what is meant for the stream
+ * would be written into it. */
+static int check_streams(void)
+{
+    bool closed = fcntl(STDOUT_FILENO, F_GETFD) < 0;
+    int fd;
+
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO)
+        ;
+    if (fd >= 0)
+        close(fd);
+    return closed ? fail("standard output is closed: the result has nowhere to go (>/dev/null drops it)") : 0;
+}
+
 int main(int argc, char **argv)
 {
     struct dpxrun r = { .o = { .steps = 10, .comm = -1, .seed = 1, .lr = 6e-4, .weight_decay = 0.1, .clip = -1,
@@ -404,7 +419,9 @@ int main(int argc, char **argv)
     rc = parse(argc, argv, &r.o);
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if (parse_betas(&r.o) < 0 || plan_for_here(&r) < 0)
+    if (check_streams() < 0)
+        status = EXIT_FAILED;
+    else if (parse_betas(&r.o) < 0 || plan_for_here(&r) < 0)
         status = EXIT_MISUSE;
     else if (r.o.comm == COMM_NULL)
         status = all(&r);

@@ -45,7 +45,7 @@ plan fsdp "$dir/config.json" >"$dir/large.json"        # 80 MB of weights: savin
 ours() {
     find /proc -maxdepth 2 -name exe \( -lname "$dir/dpxrun" -o -lname '*/orterun' -o -lname '*/prterun' \
         -o -lname '*/orted' \) 2>/dev/null | while IFS=/ read -r _ _ p _; do
-        grep -qsz "^OMPI_MCA_orte_tmpdir_base=$dir/session\$" "/proc/$p/environ" && echo "$p"
+        grep -qsz "^OMPI_MCA_orte_tmpdir_base=$dir/session" "/proc/$p/environ" && echo "$p"
     done
 }
 
@@ -101,8 +101,7 @@ judge() {       # SECONDS STATUS CULPRIT
     await 3 none_left || echo "processes left: $(ours | tr '\n' ' ')"
     for p in $(ours); do kill -9 "$p"; done
     ended && [ "$(cat "$dir/status")" != "$2" ] && echo "exit status $(cat "$dir/status") instead of $2"
-    [ -z "$(find "$dir/shared" "$dir/session" -type f)" ] ||
-        echo "files left: $(find "$dir/shared" "$dir/session" -type f)"
+    find "$dir/shared" "$dir/session" \( -type f -o -name 'dpx.*' \) | sed 's/^/left: /'
     rm -rf "$dir/shared/"* "$dir/session/"*
     sed -i '/^warning: /d' "$dir/said"
     # Where the test starts mpirun itself, or kills dpxrun, remarks of others are theirs.
@@ -171,12 +170,12 @@ check 'a rank that waits for one that has ended its run is named' "$(judge 15 1 
 
 # ---- signals to dpxrun ----
 
-launcher() {
+mpirun_of() {
     for p in $(ours); do
-        [ "$(readlink "/proc/$p/exe")" = "$dir/dpxrun" ] &&
-            ! grep -qsz '^OMPI_COMM_WORLD_RANK=' "/proc/$p/environ" && echo "$p"
+        case $(readlink "/proc/$p/exe") in */orterun | */prterun) echo "$p" ;; esac
     done
 }
+launcher() { sed 's/.*) . \([0-9]*\) .*/\1/' "/proc/$(mpirun_of)/stat"; }         # its parent
 for signal in INT TERM; do
     start_long
     kill -$signal "$(launcher)"
@@ -185,6 +184,38 @@ done
 start_long
 kill -9 "$(launcher)"
 check 'so does SIGKILL' "$(judge 10 137 '' shell)"
+
+# ---- mpirun that is killed ----
+
+start_long
+kill -9 "$(mpirun_of)"
+check 'mpirun killed in the middle of the steps leaves nothing behind' "$(judge 10 1 'mpirun was killed by signal 9')"
+start_long
+kill_rank STOP 0
+kill_rank STOP 1
+kill -9 "$(mpirun_of)"
+check 'nor does it with ranks that are stopped' "$(judge 10 1 'mpirun was killed by signal 9')"
+mkdir "$dir/shared/dpx.others1" "$dir/session/dpx.others2"
+: >"$dir/shared/vader_segment.other.0.1.0"
+start_long
+kill -9 "$(mpirun_of)"
+await 10 ended
+check 'and nothing of another job is touched' "$(
+    for f in shared/dpx.others1 session/dpx.others2 shared/vader_segment.other.0.1.0; do
+        [ -e "$dir/$f" ] || echo "$f is gone"
+    done)"
+rm -rf "$dir/shared/"* "$dir/session/"*
+
+# ---- output that is lost ----
+
+start sh -c '"$@" >/dev/full' - "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db --json
+check 'a result that standard output does not take is an error' "$(judge 20 1 'standard output: No space left')"
+start sh -c '"$@" >&-' - "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db
+check 'so is a closed one' "$(judge 20 1 'standard output is closed')"
+start sh -c '{ "$@"; echo $? >"$0"; } | :' "$dir/code" "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db
+check 'and a reader that goes away' "$(judge 20 0 'standard output: Broken pipe'; [ "$(cat "$dir/code")" = 1 ] || cat "$dir/code")"
+start "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db --json
+check 'a result arrives whole' "$(judge 20 0 ''; tail -n 1 "$dir/out" | grep -vx '}')"
 
 # ---- launchers ----
 
