@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "exec/safetensors.h"
 #include "model/fail.h"
@@ -85,43 +86,78 @@ static void fill(const struct grad_file *f, int tensor, float *whole, uint8_t *h
             }
 }
 
+/* One tensor, and on rank 0 what another rank has of it. */
+struct whole { float *values, *theirs; uint8_t *have, *they_have; };
+
+static int whole_new(struct whole *w, int64_t n, bool receives)
+{
+    *w = (struct whole){ .values = malloc((size_t)n * sizeof *w->values), .have = malloc((size_t)n) };
+    if (receives) {
+        w->theirs = malloc((size_t)n * sizeof *w->theirs);
+        w->they_have = malloc((size_t)n);
+    }
+    if (!w->values || !w->have || (receives && !(w->theirs && w->they_have)))
+        return fail("out of memory to put tensors together");
+    return 0;
+}
+
+static void whole_free(struct whole *w)
+{
+    free(w->values);
+    free(w->theirs);
+    free(w->have);
+    free(w->they_have);
+}
+
+/* An error mostly means that another rank has died: mpirun, which knows which one, then ends this process before
+ * it says something less exact. */
+static int mpi_ok(int status, const char *call)
+{
+    if (status == MPI_SUCCESS)
+        return 0;
+    sleep(3);
+    return fail("%s failed while tensors were put together", call);
+}
+
+/* On rank 0: what rank r has of the tensor. */
+static int receive(struct whole *w, int64_t n, int r, MPI_Comm control)
+{
+    if (mpi_ok(MPI_Recv(w->they_have, (int)n, MPI_UINT8_T, r, 1, control, MPI_STATUS_IGNORE), "MPI_Recv") < 0 ||
+        mpi_ok(MPI_Recv(w->theirs, (int)n, MPI_FLOAT, r, 2, control, MPI_STATUS_IGNORE), "MPI_Recv") < 0)
+        return -1;
+    for (int64_t k = 0; k < n; k++)
+        if (!w->have[k] && w->they_have[k]) {
+            w->values[k] = w->theirs[k];
+            w->have[k] = 1;
+        }
+    return 0;
+}
+
 /* Ranks in order, until the tensor is whole.  Everybody takes part, so that no rank has to be told. */
-static int collect(const struct grad_file *f, MPI_Comm control, int tensor, float *whole, uint8_t *have)
+static int collect(const struct grad_file *f, MPI_Comm control, int tensor, struct whole *w)
 {
     int64_t n = f->m->tensors[tensor].numel;
-    int rank = 0, world = 1;
+    int rank = 0, world = 1, rc = 0;
 
-    memset(have, 0, (size_t)n);
-    fill(f, tensor, whole, have);
+    memset(w->have, 0, (size_t)n);
+    fill(f, tensor, w->values, w->have);
     if (control == MPI_COMM_NULL)
         return 0;
     MPI_Comm_rank(control, &rank);
     MPI_Comm_size(control, &world);
-    for (int r = 1; r < world; r++) {
-        int wanted = rank == 0 && memchr(have, 0, (size_t)n) != NULL;
-        MPI_Bcast(&wanted, 1, MPI_INT, 0, control);
+    for (int r = 1; r < world && rc == 0; r++) {
+        int wanted = rank == 0 && memchr(w->have, 0, (size_t)n) != NULL;
+        if (mpi_ok(MPI_Bcast(&wanted, 1, MPI_INT, 0, control), "MPI_Bcast") < 0)
+            return -1;
         if (!wanted)
             return 0;
-        if (rank == r && (MPI_Send(have, (int)n, MPI_UINT8_T, 0, 1, control) != MPI_SUCCESS ||
-                          MPI_Send(whole, (int)n, MPI_FLOAT, 0, 2, control) != MPI_SUCCESS))
-            return fail("MPI_Send failed while tensors were put together");
-        if (rank != 0)
-            continue;
-        uint8_t *theirs = malloc((size_t)n);
-        float *values = malloc((size_t)n * sizeof *values);
-        if (!theirs || !values)
-            return fail("out of memory to put tensors together");
-        MPI_Recv(theirs, (int)n, MPI_UINT8_T, r, 1, control, MPI_STATUS_IGNORE);
-        MPI_Recv(values, (int)n, MPI_FLOAT, r, 2, control, MPI_STATUS_IGNORE);
-        for (int64_t k = 0; k < n; k++)
-            if (!have[k] && theirs[k]) {
-                whole[k] = values[k];
-                have[k] = 1;
-            }
-        free(theirs);
-        free(values);
+        if (rank == r && (mpi_ok(MPI_Send(w->have, (int)n, MPI_UINT8_T, 0, 1, control), "MPI_Send") < 0 ||
+                          mpi_ok(MPI_Send(w->values, (int)n, MPI_FLOAT, 0, 2, control), "MPI_Send") < 0))
+            return -1;
+        if (rank == 0)
+            rc = receive(w, n, r, control);
     }
-    return 0;
+    return rc;
 }
 
 static struct st_writer *create(const struct model *m, const char *path)
@@ -143,30 +179,32 @@ static struct st_writer *create(const struct model *m, const char *path)
     return w;
 }
 
-static int write_one(const struct grad_file *f, MPI_Comm control, struct st_writer *w, bool first, int tensor)
-{
-    int64_t n = f->m->tensors[tensor].numel;
-    float *whole = malloc((size_t)n * sizeof *whole);
-    uint8_t *have = malloc((size_t)n);
-    int rc = whole && have ? collect(f, control, tensor, whole, have) : fail("out of memory to put tensors together");
-
-    if (rc == 0 && first && memchr(have, 0, (size_t)n))
-        rc = fail("no rank holds all of %s", f->m->tensors[tensor].name);
-    if (rc == 0 && w)
-        rc = safetensors_write(w, tensor, 0, n, whole);
-    free(whole);
-    free(have);
-    return rc;
-}
-
 /* Whether one of the ranks failed. */
 static int agree(MPI_Comm control, int rc)
 {
     int any = rc;
 
-    if (control != MPI_COMM_NULL)
-        MPI_Allreduce(&rc, &any, 1, MPI_INT, MPI_MIN, control);
+    if (control != MPI_COMM_NULL && mpi_ok(MPI_Allreduce(&rc, &any, 1, MPI_INT, MPI_MIN, control), "MPI_Allreduce") < 0)
+        return -1;
     return any;
+}
+
+/* Nothing is made of what was received before all ranks have agreed that it came whole: of a rank that was killed
+ * there may be garbage. */
+static int write_one(const struct grad_file *f, MPI_Comm control, struct st_writer *to, bool first, int tensor)
+{
+    int64_t n = f->m->tensors[tensor].numel;
+    struct whole w;
+    int rc = agree(control, whole_new(&w, n, first));
+
+    if (rc == 0)
+        rc = agree(control, collect(f, control, tensor, &w));
+    if (rc == 0 && first && memchr(w.have, 0, (size_t)n))
+        rc = fail("no rank holds all of %s", f->m->tensors[tensor].name);
+    if (rc == 0 && to)
+        rc = safetensors_write(to, tensor, 0, n, w.values);
+    whole_free(&w);
+    return rc;
 }
 
 int grad_file_write(struct grad_file *f, MPI_Comm control, const char *path)

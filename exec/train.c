@@ -6,6 +6,7 @@
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "exec/gather.h"
 #include "exec/host_info.h"
@@ -49,6 +50,8 @@ double train_lr(const struct train_args *a, int64_t step)
 
 /* ---- agreement ---- */
 
+/* An error mostly means that another rank has died: mpirun, which knows which one, then ends this process before
+ * it says something less exact. */
 static int mpi_ok(int status, const char *call)
 {
     char why[MPI_MAX_ERROR_STRING];
@@ -56,6 +59,7 @@ static int mpi_ok(int status, const char *call)
 
     if (status == MPI_SUCCESS)
         return 0;
+    sleep(3);
     MPI_Error_string(status, why, &n);
     return fail("%s: %s", call, why);
 }

@@ -7,6 +7,7 @@
 # shellcheck source=tests/check.sh
 . tests/check.sh
 B=${B:-build}
+case $B in /*) ;; *) B=$PWD/$B ;; esac
 dir=$(mktemp -d) || exit 1
 full=$dir/full
 leave() {
@@ -143,6 +144,10 @@ check 'and one killed while weights are saved' "$(judge 10 1 'rank 1 .*signal 9'
 exec 3<&-
 
 echo good >"$dir/weights"
+start env DPX_DIE=1 LD_PRELOAD="$B/tests/mpi/pmpi_die.so" "$dir/dpxrun" "$dir/large.json" --steps 1 --no-db --save "$dir/weights"
+check 'and one killed so that MPI returns an error to rank 0' "$(judge 20 1 'rank 1 .*signal 9'; echo good | cmp - "$dir/weights")"
+rm -f "$dir/weights.tmp"
+
 start "$dir/dpxrun" "$dir/large.json" --steps 1 --no-db --save "$dir/weights"
 await 40 exists "$dir/weights.tmp"
 kill_rank 9 0
