@@ -330,7 +330,7 @@ static int start_mpi(struct dpxrun *r, int *argc, char ***argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &r->rank);
     if (provided < MPI_THREAD_MULTIPLE)
         return fail("this MPI gives no MPI_THREAD_MULTIPLE");
-    if (launch_check(world) < 0)
+    if (launch_check(world) < 0 || check_same(r) < 0)
         return -1;
     if (world != r->plan.cluster.world_size)
         return r->rank ? -1 : fail("the plan is for %lld ranks, %d were started",

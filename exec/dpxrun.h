@@ -2,6 +2,7 @@
  * simulator and the database.
  *
  *     dpxrun.c           options, ranks, the run
+ *     dpxrun_same.c      whether all ranks were given the same
  *     dpxrun_device.c    the device, who carries collectives
  *     dpxrun_predict.c   the prediction, before; the same figures measured, after
  *     dpxrun_print.c     progress, the table, JSON, the trace
@@ -78,6 +79,12 @@ struct dpxrun {
 
 /* Threads of a rank's compute. */
 int run_threads(const struct dpxrun *r);
+
+/* ---- dpxrun_same.c ---- */
+
+/* Compares plan, options, version and the files' contents among ranks.  Every rank must call it: 0, or -1 on all of
+ * them with the difference reported by rank 0. */
+int check_same(const struct dpxrun *r);
 
 /* ---- dpxrun_device.c ---- */
 

@@ -232,7 +232,41 @@ start mpirun $many -n 3 "$dir/dpxrun" "$dir/plan.json" --no-db
 check 'another number of ranks than the plan has is refused' "$(judge 10 2 'for 2 ranks, 3 were started' mpirun)"
 # shellcheck disable=SC2086
 start mpirun $many -n 1 "$dir/dpxrun" "$dir/plan.json" --no-db : -n 1 "$dir/dpxrun" "$dir/ddp.json" --no-db
-check 'ranks with different plans are refused' "$(judge 10 2 'ranks 0 and 1 disagree' mpirun)"
+check 'ranks with different plans are refused' "$(judge 10 2 'rank 1 has the plan.s.strategy "ddp", rank 0 has "fsdp"' mpirun)"
+
+# apart CULPRIT ARGUMENT...: complaints unless two ranks, the second with these arguments as well, are refused.
+apart() {
+    culprit=$1
+    shift
+    # shellcheck disable=SC2086
+    start mpirun $many -n 1 "$dir/dpxrun" "$dir/plan.json" $common --no-db : -n 1 "$dir/dpxrun" "$dir/plan.json" $common --no-db "$@"
+    judge 10 2 "rank 1 has $culprit: all ranks must" mpirun
+}
+common=
+check 'so are ranks with different options' "$(
+    apart '--lr 0.001, rank 0 has 0.0006' --lr 1e-3
+    apart '--seed 2, rank 0 has 1' --seed 2
+    apart '--steps 11, rank 0 has 10' --steps 11
+    apart '--save true, rank 0 has false' --save "$dir/w")"
+# Files of one size, which differ in one bit of one weight and in one byte.
+cp $model/init.safetensors "$dir/init.safetensors"
+size=$(wc -c <"$dir/init.safetensors")
+{ head -c $((size - 4)) "$dir/init.safetensors"; printf '\001'; tail -c 3 "$dir/init.safetensors"; } >"$dir/other.safetensors"
+cmp -s "$dir/init.safetensors" "$dir/other.safetensors" && echo 'the files are the same'
+seq 2000 >"$dir/data"
+sed 's/^77$/78/' "$dir/data" >"$dir/other"
+check 'or different files of one size' "$(
+    common="--init $dir/init.safetensors"
+    apart "--init.hash \"[0-9a-f]*\", rank 0 has \"[0-9a-f]*\"" --init "$dir/other.safetensors"
+    common="--data $dir/data"
+    apart "--data.hash \"[0-9a-f]*\", rank 0 has \"[0-9a-f]*\"" --data "$dir/other"
+    apart '--data.bytes [0-9]*, rank 0 has [0-9]*' --data "$dir/plan.json")"
+check 'files of two names that hold the same are no difference' "$(
+    cp "$dir/init.safetensors" "$dir/copy.safetensors"
+    # shellcheck disable=SC2086
+    start mpirun $many -n 1 "$dir/dpxrun" "$dir/plan.json" --no-db --steps 1 --init "$dir/init.safetensors" \
+        : -n 1 "$dir/dpxrun" "$dir/plan.json" --no-db --steps 1 --init "$dir/copy.safetensors"
+    judge 20 0 '' mpirun)"
 
 # ---- what it is given ----
 
