@@ -66,6 +66,7 @@ static int parse(int argc, char **argv, struct options *o)
         { "trace", "write the last step as a Chrome/Perfetto trace", .str = &o->trace, .value = "FILE" },
         { "db", "the database", .str = &o->db, .value = "FILE" },
         { "no-db", "record nothing", .flag = &o->no_db },
+        { "no-check-for-nan", "go on when weights, a loss or a gradient norm are NaN or infinite", .flag = &o->allow_nan },
         { "guarded", "debugging: guard pages behind buffers, NaN in freed ones", .flag = &o->guarded },
         { "reference", "debugging: kernels in plain C", .flag = &o->reference },
         { "no-compute", "kernels do nothing: memory of models too large to compute", .flag = &o->no_compute },
@@ -195,7 +196,7 @@ static struct train_args train_args(const struct dpxrun *r)
         .beta2 = o->beta2, .eps = o->eps, .weight_decay = o->weight_decay,
         .limit = cluster_available(&r->here.cluster), .rank = (int)o->rank, .null = o->comm == COMM_NULL,
         .device = r->device, .shared_device = r->shared_device, .nccl = o->comm == COMM_NCCL,
-        .no_compute = o->no_compute, .guarded = o->guarded, .reference = o->reference,
+        .allow_nan = o->allow_nan, .no_compute = o->no_compute, .guarded = o->guarded, .reference = o->reference,
         .threads = run_threads(r),
         .algo = (enum coll_algo)o->algorithm, .sum = (enum coll_sum)o->sum, .save_grads = o->save_grads,
     };

@@ -27,7 +27,7 @@ struct options {
     int64_t steps, seed, warmup, memory, rank, threads;
     double  lr, min_lr, weight_decay, clip, beta1, beta2, eps;
     int     device, comm, algorithm, sum;       /* comm: -1 until open_device() where nothing was named */
-    bool    json, brief, sequential, guarded, reference, no_compute, no_db, share_cores;
+    bool    json, brief, sequential, guarded, reference, no_compute, no_db, share_cores, allow_nan;
 };
 
 /* The phases of a steady step, as the simulator's clock has them: work on the compute stream,

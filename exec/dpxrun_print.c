@@ -245,12 +245,12 @@ static json_t *over_json(const struct dpxrun *r)
                      "phase", sched_name(v->sched), "op", v->where, "buffer", v->buffer, "bytes", (json_int_t)v->bytes);
 }
 
-/* A number that is none goes on and on. */
+/* With --no-check-for-nan: NaN propagates to every later step. */
 static void warn_of_divergence(const struct measured *m)
 {
     for (int64_t i = 0; i < m->n; i++)
         if (!isfinite(m->report[i].loss)) {
-            fprintf(stderr, "dpx: the loss is no number from step %" PRId64 " on\n", i + 1);
+            fprintf(stderr, "dpx: the loss is NaN or infinite from step %" PRId64 " on\n", i + 1);
             return;
         }
 }

@@ -11,6 +11,7 @@
 #include "exec/gather.h"
 #include "exec/host_info.h"
 #include "exec/order_check.h"
+#include "exec/train_finite.h"
 #include "exec/room.h"
 #include "exec/watchdog.h"
 #include "model/fail.h"
@@ -266,7 +267,9 @@ static int open_all(struct train *t, struct train_refusal *why)
         return share_over(t, &why->over);
     watchdog_follow(t->dog, executor_lanes(t->x));
     host_reset_peak();
-    return train_agree(t, run(t, SCHED_INIT, NULL) < 0);
+    if (train_agree(t, run(t, SCHED_INIT, NULL) < 0) < 0)
+        return -1;
+    return train_agree(t, !t->a.allow_nan && weights_check_finite(t->weights) < 0);
 }
 
 struct train *train_open(const struct train_args *a, struct train_refusal *why)
@@ -335,6 +338,18 @@ static int share(struct train *t, const struct exec_step *s, double seconds, str
     return 0;
 }
 
+/* A diverged run ends unless told otherwise; the norm may differ from rank to rank where one of them has it. */
+static int check_step(struct train *t, const struct exec_step *s, const struct train_report *out)
+{
+    int mine = train_diverged(out), any = mine;
+
+    if (t->control == MPI_COMM_NULL || t->a.allow_nan || t->a.no_compute)
+        return 0;
+    if (mpi_ok(MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, t->control), "MPI_Allreduce") < 0)
+        return -1;
+    return any ? train_say_divergence(t->control, &t->a.plan->model, s, out) : 0;
+}
+
 static int step(struct train *t, bool record, struct train_report *out)
 {
     const struct plan *p = t->a.plan;
@@ -359,7 +374,8 @@ static int step(struct train *t, bool record, struct train_report *out)
     if (rc < 0)
         return alone(t);
     *out = (struct train_report){ .step = s.number, .lr = s.adamw.lr, .grad_norm = s.grad_norm,
-                                  .tokens = plan_global_batch(p) * p->seq, .skipped = s.skipped };
+                                  .tokens = plan_global_batch(p) * p->seq, .norm_taken = s.norm_taken,
+                                  .skipped = s.skipped };
     if (share(t, &s, seconds, out) < 0)
         return -1;
     if (t->grads) {
@@ -368,7 +384,7 @@ static int step(struct train *t, bool record, struct train_report *out)
         t->grads = NULL;
     }
     t->step++;
-    return train_agree(t, rc < 0);
+    return train_agree(t, rc < 0 || check_step(t, &s, out) < 0);
 }
 
 int train_step(struct train *t, bool record, struct train_report *out)

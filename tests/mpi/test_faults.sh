@@ -288,6 +288,35 @@ refused 'a folder in place of a file' 'is a folder' "$dir/plan.json" --save "$di
 sed 's/localhost:2/localhost:3/' "$dir/plan.json" >"$dir/three.json"
 refused 'halving among three ranks' 'power of two' "$dir/three.json" --algorithm halving
 
+# ---- what is not finite ----
+
+start "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db --lr 0 --init $model/init.safetensors --save "$dir/w.safetensors"
+await 20 ended
+# The last four bytes of the file are the last element of its last tensor.
+size=$(wc -c <"$dir/w.safetensors")
+last=$(head -c 20000 "$dir/w.safetensors" | tr -d '\000' | grep -ao '"[a-z0-9_.]*":{"dtype"' | tail -n 1 | cut -d '"' -f 2)
+end_with() { printf '%b' "$1" | dd of="$dir/w.safetensors" bs=1 seek=$((size - 4)) conv=notrunc 2>/dev/null; }
+end_with '\0000\0000\0300\0177'                 # 0x7fc00000: NaN
+start "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db --init "$dir/w.safetensors"
+check 'a NaN in --init is named by tensor, and by the rank that has loaded it' \
+    "$(judge 20 1 "rank 1: .*w.safetensors: tensor \"$last\" is NaN or infinite")"
+start "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db --init "$dir/w.safetensors" --no-check-for-nan
+check 'and goes through where that is wanted, with a warning' "$(judge 20 0 'NaN or infinite from step 1')"
+end_with '\0377\0377\0177\0177'                 # 0x7f7fffff: the largest number, whose products overflow
+start "$dir/dpxrun" "$dir/plan.json" --steps 3 --no-db --init "$dir/w.safetensors"
+check 'a gradient that overflows is named, with its step' \
+    "$(judge 20 1 "step 1: the loss is .*: first in backward: the gradient of $last ")"
+# Weight decay of 3e38 * 10: no weight is left finite, the first of the model not either.
+start "$dir/dpxrun" "$dir/plan.json" --steps 3 --no-db --lr 3e38 --weight-decay 10
+check 'weights that an update has ruined are named at the next step' \
+    "$(judge 20 1 'step 2: the loss is .*weights of model.embed_tokens.weight (element 0, rank 0)')"
+start "$dir/dpxrun" "$dir/ddp.json" --steps 3 --db "$dir/nan.db" --lr 3e38 --weight-decay 10
+check 'so they are by another strategy' "$(judge 20 1 'step 2: the loss is .*weights of model.embed_tokens.weight (element 0, rank 0)')"
+
+plan zero2 "$model/config.json" | sed 's/"torch"/"deepspeed"/; s/"fp32"/"bf16"/' >"$dir/ds.json"
+start "$dir/dpxrun" "$dir/ds.json" --steps 3 --no-db --lr 3e38 --weight-decay 10
+check 'and where the overflow check skips the step' "$(judge 20 1 'step 2: the loss is .*weights of model.embed_tokens.weight (element 0, rank 0)')"
+
 # ---- the database ----
 
 sql() {
@@ -304,6 +333,8 @@ if sql "$dir/db" 'SELECT 1' >/dev/null 2>&1; then
     check 'where rank 0 could still do it, the reason is in it' "$(sql "$dir/db" "
         SELECT reason FROM run WHERE outcome = 'failed'" | grep -q 'rank 1.*not answered' ||
         sql "$dir/db" 'SELECT id, outcome, reason FROM run')"
+    check 'the step that diverged is in it as the reason' "$(sql "$dir/nan.db" "
+        SELECT reason FROM run WHERE outcome = 'failed'" | grep -q 'step 2: the loss is' || sql "$dir/nan.db" 'SELECT outcome, reason FROM run')"
     check 'what was predicted was there first' "$(sql "$dir/db" \
         'SELECT id FROM run WHERE id NOT IN (SELECT run FROM prediction)')"
 else
