@@ -212,13 +212,14 @@ static int one_step(struct dpxrun *r, int64_t step)
 {
     struct measured *m = &r->measured;
     bool sampled = is_sampled(r, step);
-    int rc = train_step(r->train, sampled, &m->report[m->n]);
+    int rc = train_step(r->train, sampled, &m->report[r->rank == 0 ? m->n : 0]);
 
     if (rc < 0)
         return -1;
     m->n++;
     if (r->rank != 0)
         return 0;
+    m->seconds += m->report[m->n - 1].seconds;
     if (sampled && keep_sample(r, step) < 0)
         return -1;
     progress_line(r, &m->report[m->n - 1]);
@@ -247,7 +248,7 @@ static int steps(struct dpxrun *r)
 
 static int run(struct dpxrun *r)
 {
-    r->measured.report = calloc((size_t)r->o.steps, sizeof *r->measured.report);
+    r->measured.report = calloc(r->rank == 0 ? (size_t)r->o.steps : 1, sizeof *r->measured.report);
     if (!r->measured.report)
         return fail("out of memory for %lld steps", (long long)r->o.steps);
     if (train_agree(r->train, r->rank == 0 && record_begin(r) < 0) < 0)

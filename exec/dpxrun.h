@@ -48,8 +48,9 @@ struct predicted {
 struct sample { int64_t step; enum sched_id id; struct exec_ran *ran; int64_t n; };
 
 struct measured {
-    struct train_report *report;
+    struct train_report *report;        /* on rank 0 of each step, for medians and losses; elsewhere the last */
     int64_t n;                          /* steps done */
+    double  seconds;                    /* of them together */
     int64_t rank;                       /* whose memory is compared: the fullest predicted */
     int64_t *held, *allocated, *process;    /* by rank */
     int64_t *part[NCAT];                /* of what the allocated peak consists: by category, by rank */

@@ -29,13 +29,10 @@ void progress_line(const struct dpxrun *r, const struct train_report *s)
 {
     int columns = launch_terminal();
     char line[256], left[24];
-    double each = 0;
 
     if (columns < 20 || r->o.json)
         return;
-    for (int64_t i = 0; i < r->measured.n; i++)
-        each += r->measured.report[i].seconds / (double)r->measured.n;
-    left_text(each * (double)(r->o.steps - s->step), left, sizeof left);
+    left_text(r->measured.seconds / (double)r->measured.n * (double)(r->o.steps - s->step), left, sizeof left);
     int n = snprintf(line, sizeof line, "step %" PRId64 "/%" PRId64 "  loss %.4f  %.0f tokens/s  %s  %s left", s->step,
                      r->o.steps, s->loss, (double)s->tokens / s->seconds,
                      size_text(executor_meter(train_executor(r->train))->peak).s, left);
