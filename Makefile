@@ -250,12 +250,13 @@ test:
 	@$(MAKE) --no-print-directory -k test-programs; built=$$?; \
 	$(if $(EMUTESTS),$(MAKE) --no-print-directory -k EMU=1 B=build-emu test-programs || built=1;) \
 	B=$B tests/run.sh $$built $(TESTS) $(EMUTESTS) $(FUZZERS) $(SCRIPTS)
-# Counts what is given to MPI, whoever calls it: preloaded by tests/mpi/*.sh.
-$B/tests/mpi/pmpi_count.so: tests/mpi/pmpi_count.c
+# Preloaded by tests/mpi/*.sh: pmpi_*.c stand before MPI, alloc_*.c before malloc().
+PRELOADED := $(if $(filter-out 0,$(or $(MPI),1)),$(patsubst %.c,$B/%.so,$(wildcard tests/mpi/pmpi_*.c tests/mpi/alloc_*.c)))
+$(PRELOADED): $B/%.so: %.c
 	@mkdir -p $(@D)
-	$Q$(MPICC) -shared -fPIC -std=c17 -D_POSIX_C_SOURCE=200809L -O2 -o $@ $< -pthread
+	$Q$(MPICC) -shared -fPIC -std=c17 -D_POSIX_C_SOURCE=200809L -O2 -o $@ $< -pthread -ldl
 
-test-programs: $(patsubst %,$B/tests/mpi/pmpi_count.so,$(wildcard tests/mpi/pmpi_count.c)) all $(TESTS) $(MPITESTS) $(FUZZERS) $(BENCHES)
+test-programs: $(PRELOADED) all $(TESTS) $(MPITESTS) $(FUZZERS) $(BENCHES)
 
 # What needs a GPU to run.
 gpu-programs: all $(GPUTESTS)

@@ -165,7 +165,7 @@ static struct db *db_new(const char *path)
 }
 
 /* SQLite would wait for a pipe's other end, and write its tables into a device. */
-static int is_file(const char *path)
+int db_takes(const char *path)
 {
     struct stat s;
 
@@ -180,7 +180,7 @@ struct db *db_open(const char *path)
     int64_t count;
 
     exit_status = FINE;
-    if (!db || (!path && make_folders(db->path) < 0) || is_file(db->path) < 0)
+    if (!db || (!path && make_folders(db->path) < 0) || db_takes(db->path) < 0)
         goto failed;
     if (connect(db, db->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE) < 0
         || db_value(db, "SELECT count(*) FROM sqlite_schema", &count) < 0)
@@ -279,7 +279,7 @@ struct db *db_open_reader(const char *path)
     exit_status = FINE;
     if (access(db->path, F_OK) < 0 && errno == ENOENT)
         fail("%s: No such file or directory: `dpxcal run` makes a database, --db names another", db->path);
-    else if (is_file(db->path) == 0) {
+    else if (db_takes(db->path) == 0) {
         if (connect_reader(db) < 0)
             db_fail(db, "opening the database to read it");
         else if ((!can_be_upgraded(db) || upgrade_first(db) == 0) && schema_upgrade(db, &schema_now) == 0)

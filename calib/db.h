@@ -31,6 +31,8 @@ struct db *db_open_reader(const char *path);
  * (nothing there, another program's, damaged, a newer schema, a folder, not to be written), 1 where the
  * machine is (a full disk, a lock that is held, no memory), 0 where nothing did since the last opening. */
 int        db_exit_status(void);
+/* Whether a database can be at this path: a regular file, or nothing yet.  0, or -1 with the reason on stderr. */
+int        db_takes(const char *path);
 void       db_close(struct db *db);         /* accepts NULL */
 
 /* The path it was opened with. */

@@ -18,7 +18,7 @@ const char *nccl_where(const struct nccl_spot *at);
 /* 0, or -1 reported; into `out`, which the caller frees. */
 int nccl_read_text(const char *path, struct nccl_log *out);
 int nccl_read_json(const char *path, struct nccl_log *out);
-/* After a byte order mark, if it has one.  NULL: errno says why. */
+/* After a byte order mark, if it has one.  NULL with the reason reported. */
 FILE *nccl_open(const char *path);
 
 struct nccl_sweep *nccl_new_sweep(struct nccl_log *l);

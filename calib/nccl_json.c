@@ -118,12 +118,13 @@ static json_t *load(const char *path)
     json_error_t e;
     json_t *j = NULL;
 
-    if (!f || ftell(f) == 0)
+    if (!f)
+        return NULL;
+    if (ftell(f) == 0)
         j = json_read_data(path);
     else if (!(j = json_loadf(f, JSON_REJECT_DUPLICATES, &e)))
         fail("%s:%d:%d: malformed JSON", path, e.line, e.column);
-    if (f)
-        fclose(f);
+    fclose(f);
     return j;
 }
 

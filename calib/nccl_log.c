@@ -10,6 +10,7 @@
 #include "calib/query.h"
 #include "model/cluster.h"
 #include "model/fail.h"
+#include "model/input.h"
 #include "model/printable.h"
 
 /* No call of a collective is faster than a cycle or takes a day. */
@@ -196,10 +197,11 @@ void nccl_log_free(struct nccl_log *l)
 
 /* ---- reading ---- */
 
-/* Some editors begin a file with a byte order mark. */
+/* Some editors begin a file with a byte order mark.  It is opened twice, so that no pipe can be it. */
 FILE *nccl_open(const char *path)
 {
-    FILE *f = fopen(path, "r");
+    int fd = input_file(path, NULL);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
     char mark[3];
 
     if (f && (fread(mark, 1, 3, f) != 3 || memcmp(mark, "\xef\xbb\xbf", 3)))
@@ -207,13 +209,14 @@ FILE *nccl_open(const char *path)
     return f;
 }
 
-static bool is_json(const char *path)
+/* Whether it is; -1 reported. */
+static int is_json(const char *path)
 {
     FILE *f = nccl_open(path);
     int c = 0;
 
     if (!f)
-        return false;
+        return -1;
     while ((c = fgetc(f)) != EOF && isspace(c))
         ;
     fclose(f);
@@ -292,10 +295,11 @@ static int no_results(const char *path, const struct nccl_log *l)
 
 int nccl_log_read(const char *path, int op, struct nccl_log *out)
 {
-    int rc, first = -1;
+    int rc = is_json(path), first = -1;
 
     memset(out, 0, sizeof *out);
-    rc = is_json(path) ? nccl_read_json(path, out) : nccl_read_text(path, out);
+    if (rc >= 0)
+        rc = rc ? nccl_read_json(path, out) : nccl_read_text(path, out);
     for (int i = 0; rc == 0 && i < out->nsweeps; i++) {
         struct nccl_sweep *s = &out->sweep[i];
         if (s->npoints == 0)

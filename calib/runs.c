@@ -173,7 +173,11 @@ int runs_steps(struct db *db, int64_t run, const struct run_step *s, int n)
         put_int(&q, s[i].tokens);
         query_done(&q);
     }
-    return db_end(db, query_close(&q)) < 0 ? db_fail(db, "recording steps of run %" PRId64, run) : 0;
+    if (db_end(db, query_close(&q)) < 0)
+        return db_fail(db, "recording steps of run %" PRId64, run);
+    /* SQLite keeps pages until they are 2 MB: a long run would grow by what it has recorded. */
+    sqlite3_db_release_memory(db->sql);
+    return 0;
 }
 
 static void put_entry(struct query *q, int64_t run, const struct run_entry *e)

@@ -2,6 +2,7 @@
 #include "exec/dpxrun.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <mpi.h>
@@ -17,6 +18,7 @@
 #include "exec/launch.h"
 #include "model/can_run.h"
 #include "model/fail.h"
+#include "model/input.h"
 #include "model/opts.h"
 #include "sim/gpu_rates.h"
 
@@ -64,6 +66,7 @@ static int parse(int argc, char **argv, struct options *o)
         { "trace", "write the last step as a Chrome/Perfetto trace", .str = &o->trace, .value = "FILE" },
         { "db", "the database", .str = &o->db, .value = "FILE" },
         { "no-db", "record nothing", .flag = &o->no_db },
+        { "no-check-for-nan", "go on when weights, a loss or a gradient norm are NaN or infinite", .flag = &o->allow_nan },
         { "guarded", "debugging: guard pages behind buffers, NaN in freed ones", .flag = &o->guarded },
         { "reference", "debugging: kernels in plain C", .flag = &o->reference },
         { "no-compute", "kernels do nothing: memory of models too large to compute", .flag = &o->no_compute },
@@ -145,7 +148,7 @@ static int check(struct dpxrun *r)
         return fail("--min-lr %g: above --lr %g", o->min_lr, o->lr);
     if (o->algorithm == ALGO_HALVING && !halves(&r->plan))
         return fail("--algorithm halving: needs groups of a power of two ranks");
-    if (can_write(r) < 0)
+    if (can_write(r) < 0 || (o->db && !o->no_db && db_takes(o->db) < 0))
         return -1;
     if (o->comm == COMM_NULL && (o->save || o->save_grads))
         return fail("--%s: with --comm null there are no weights worth keeping", o->save ? "save" : "save-grads");
@@ -155,6 +158,11 @@ static int check(struct dpxrun *r)
 /* The plan on this machine's cores, whatever it was made for; on GPUs as it is. */
 static int plan_for_here(struct dpxrun *r)
 {
+    int fd = input_file(r->o.plan, NULL);       /* every rank reads it anew: no pipe can be it */
+
+    if (fd < 0)
+        return -1;
+    close(fd);
     if (plan_read(r->o.plan, &r->plan) < 0 || plan_read(r->o.plan, &r->here) < 0)
         return -1;
     if (r->o.clip >= 0)
@@ -188,7 +196,7 @@ static struct train_args train_args(const struct dpxrun *r)
         .beta2 = o->beta2, .eps = o->eps, .weight_decay = o->weight_decay,
         .limit = cluster_available(&r->here.cluster), .rank = (int)o->rank, .null = o->comm == COMM_NULL,
         .device = r->device, .shared_device = r->shared_device, .nccl = o->comm == COMM_NCCL,
-        .no_compute = o->no_compute, .guarded = o->guarded, .reference = o->reference,
+        .allow_nan = o->allow_nan, .no_compute = o->no_compute, .guarded = o->guarded, .reference = o->reference,
         .threads = run_threads(r),
         .algo = (enum coll_algo)o->algorithm, .sum = (enum coll_sum)o->sum, .save_grads = o->save_grads,
     };
@@ -204,13 +212,14 @@ static int one_step(struct dpxrun *r, int64_t step)
 {
     struct measured *m = &r->measured;
     bool sampled = is_sampled(r, step);
-    int rc = train_step(r->train, sampled, &m->report[m->n]);
+    int rc = train_step(r->train, sampled, &m->report[r->rank == 0 ? m->n : 0]);
 
     if (rc < 0)
         return -1;
     m->n++;
     if (r->rank != 0)
         return 0;
+    m->seconds += m->report[m->n - 1].seconds;
     if (sampled && keep_sample(r, step) < 0)
         return -1;
     progress_line(r, &m->report[m->n - 1]);
@@ -239,7 +248,7 @@ static int steps(struct dpxrun *r)
 
 static int run(struct dpxrun *r)
 {
-    r->measured.report = calloc((size_t)r->o.steps, sizeof *r->measured.report);
+    r->measured.report = calloc(r->rank == 0 ? (size_t)r->o.steps : 1, sizeof *r->measured.report);
     if (!r->measured.report)
         return fail("out of memory for %lld steps", (long long)r->o.steps);
     bool unrecorded = r->rank == 0 && record_begin(r) < 0;
@@ -325,7 +334,7 @@ static int start_mpi(struct dpxrun *r, int *argc, char ***argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &r->rank);
     if (provided < MPI_THREAD_MULTIPLE)
         return fail("this MPI gives no MPI_THREAD_MULTIPLE");
-    if (launch_check(world) < 0)
+    if (launch_check(world) < 0 || check_same(r) < 0)
         return -1;
     if (world != r->plan.cluster.world_size)
         return r->rank ? -1 : fail("the plan is for %lld ranks, %d were started",
@@ -390,6 +399,20 @@ static int as_rank(struct dpxrun *r, int *argc, char ***argv)
     return status;
 }
 
+/* A file that is opened next would take the number of a stream that is closed, and what is meant for the stream
+ * would be written into it. */
+static int check_streams(void)
+{
+    bool closed = fcntl(STDOUT_FILENO, F_GETFD) < 0;
+    int fd;
+
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO)
+        ;
+    if (fd >= 0)
+        close(fd);
+    return closed ? fail("standard output is closed: the result has nowhere to go (>/dev/null drops it)") : 0;
+}
+
 int main(int argc, char **argv)
 {
     struct dpxrun r = { .o = { .steps = 10, .comm = -1, .seed = 1, .lr = 6e-4, .weight_decay = 0.1, .clip = -1,
@@ -400,7 +423,9 @@ int main(int argc, char **argv)
     rc = parse(argc, argv, &r.o);
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if (parse_betas(&r.o) < 0 || plan_for_here(&r) < 0)
+    if (check_streams() < 0)
+        status = EXIT_FAILED;
+    else if (parse_betas(&r.o) < 0 || plan_for_here(&r) < 0)
         status = EXIT_MISUSE;
     else if (r.o.comm == COMM_NULL)
         status = all(&r);

@@ -2,6 +2,7 @@
  * simulator and the database.
  *
  *     dpxrun.c           options, ranks, the run
+ *     dpxrun_same.c      whether all ranks were given the same
  *     dpxrun_device.c    the device, who carries collectives
  *     dpxrun_predict.c   the prediction, before; the same figures measured, after
  *     dpxrun_print.c     progress, the table, JSON, the trace
@@ -26,7 +27,7 @@ struct options {
     int64_t steps, seed, warmup, memory, rank, threads;
     double  lr, min_lr, weight_decay, clip, beta1, beta2, eps;
     int     device, comm, algorithm, sum;       /* comm: -1 until open_device() where nothing was named */
-    bool    json, brief, sequential, guarded, reference, no_compute, no_db, share_cores;
+    bool    json, brief, sequential, guarded, reference, no_compute, no_db, share_cores, allow_nan;
 };
 
 /* The phases of a steady step, as the simulator's clock has them: work on the compute stream,
@@ -47,8 +48,9 @@ struct predicted {
 struct sample { int64_t step; enum sched_id id; struct exec_ran *ran; int64_t n; };
 
 struct measured {
-    struct train_report *report;
+    struct train_report *report;        /* on rank 0 of each step, for medians and losses; elsewhere the last */
     int64_t n;                          /* steps done */
+    double  seconds;                    /* of them together */
     int64_t rank;                       /* whose memory is compared: the fullest predicted */
     int64_t *held, *allocated, *process;    /* by rank */
     int64_t *part[NCAT];                /* of what the allocated peak consists: by category, by rank */
@@ -79,6 +81,12 @@ struct dpxrun {
 
 /* Threads of a rank's compute. */
 int run_threads(const struct dpxrun *r);
+
+/* ---- dpxrun_same.c ---- */
+
+/* Compares plan, options, version and the files' contents among ranks.  Every rank must call it: 0, or -1 on all of
+ * them with the difference reported by rank 0. */
+int check_same(const struct dpxrun *r);
 
 /* ---- dpxrun_device.c ---- */
 

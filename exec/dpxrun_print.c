@@ -29,13 +29,10 @@ void progress_line(const struct dpxrun *r, const struct train_report *s)
 {
     int columns = launch_terminal();
     char line[256], left[24];
-    double each = 0;
 
     if (columns < 20 || r->o.json)
         return;
-    for (int64_t i = 0; i < r->measured.n; i++)
-        each += r->measured.report[i].seconds / (double)r->measured.n;
-    left_text(each * (double)(r->o.steps - s->step), left, sizeof left);
+    left_text(r->measured.seconds / (double)r->measured.n * (double)(r->o.steps - s->step), left, sizeof left);
     int n = snprintf(line, sizeof line, "step %" PRId64 "/%" PRId64 "  loss %.4f  %.0f tokens/s  %s  %s left", s->step,
                      r->o.steps, s->loss, (double)s->tokens / s->seconds,
                      size_text(executor_meter(train_executor(r->train))->peak).s, left);
@@ -245,12 +242,12 @@ static json_t *over_json(const struct dpxrun *r)
                      "phase", sched_name(v->sched), "op", v->where, "buffer", v->buffer, "bytes", (json_int_t)v->bytes);
 }
 
-/* A number that is none goes on and on. */
+/* With --no-check-for-nan: NaN propagates to every later step. */
 static void warn_of_divergence(const struct measured *m)
 {
     for (int64_t i = 0; i < m->n; i++)
         if (!isfinite(m->report[i].loss)) {
-            fprintf(stderr, "dpx: the loss is no number from step %" PRId64 " on\n", i + 1);
+            fprintf(stderr, "dpx: the loss is NaN or infinite from step %" PRId64 " on\n", i + 1);
             return;
         }
 }

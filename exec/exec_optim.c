@@ -33,13 +33,16 @@ static int see_grad(void *arg, int64_t first, int64_t n, const void *g)
     return 0;
 }
 
-static int run_one(const struct adam_task *a, struct kernels *k, const struct adam_run *r, bool off)
+static int run_one(const struct adam_task *a, struct kernels *k, const struct adam_run *r, bool off, bool suspect)
 {
     int64_t bytes = r->n * (int64_t)sizeof *r->m;
     struct grad_seen seen = { a->step, r };
 
     if (a->fresh && (kernels_ops(k)->zero(k, bytes, r->m) < 0 || kernels_ops(k)->zero(k, bytes, r->v) < 0))
         return -1;
+    /* A step that is skipped for overflow is looked at as well where its loss is not finite. */
+    if (suspect || (!off && !device_async(a->x->d)))
+        finite_look(a->x, suspect, &(struct finite_run){ r->p, r->g, r->n, r->from, r->tensor, (enum dtype)r->gt });
     if (off)
         return 0;
     if (a->step->on_grad && host_sees(a->x, k, r->n, r->g, (enum dtype)r->gt, see_grad, &seen) < 0)
@@ -52,12 +55,12 @@ static int run_adam(struct task *t)
 {
     struct adam_task *a = t->self;
     struct executor *x = a->x;
-    bool off = guarded_off(x, a->op);
+    bool off = guarded_off(x, a->op), suspect = !device_async(x->d) && finite_suspect(x);
     int rc = 0;
 
     x->guarded += off;
     for (int i = 0; i < a->n && rc == 0 && !x->a.no_compute; i++)
-        rc = run_one(a, kernels_for(x, a->op), &a->run[i], off);
+        rc = run_one(a, kernels_for(x, a->op), &a->run[i], off, suspect);
     free(a->run);
     return rc;
 }

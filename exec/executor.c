@@ -278,7 +278,7 @@ static void begin_step(struct executor *x, struct exec_step *step)
     x->guarded = 0;
     memset(x->norm_of, 0, (size_t)x->p->model.ntensors * sizeof *x->norm_of);
     if (step)
-        step->loss_sum = 0, step->loss_tokens = 0;
+        step->loss_sum = 0, step->loss_tokens = 0, step->bad.found = false;
 }
 
 int executor_run(struct executor *x, enum sched_id id, struct exec_step *step)
@@ -304,6 +304,7 @@ int executor_run(struct executor *x, enum sched_id id, struct exec_step *step)
         gather_record(x);
     if (step) {
         step->grad_norm = x->norm_taken ? norm_value(x) : NAN;
+        step->norm_taken = x->norm_taken;
         step->skipped = x->overflow;
         step->guarded_taken = x->guarded;
     }

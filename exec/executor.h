@@ -47,6 +47,10 @@ struct exec_over {
     char buffer[64], where[96];
 };
 
+/* The first NaN or infinity that the optimizer of a step was given: in the weights before its update, else in the
+ * gradients.  Looked for on the host only (exec_finite.c). */
+struct exec_bad { bool found, weights; int tensor; int64_t element; };
+
 /* One optimizer step: what it is given, and what it leaves. */
 struct exec_step {
     int64_t number;                 /* 1, 2, ... */
@@ -60,8 +64,10 @@ struct exec_step {
     double  loss_sum;               /* of all tokens of this rank's micro-batches */
     int64_t loss_tokens;
     double  grad_norm;              /* NaN where the schedule takes none */
+    bool    norm_taken;
     bool    skipped;                /* the overflow flag was set: guarded entries did nothing */
     int64_t guarded_taken;          /* how many */
+    struct exec_bad bad;
 };
 
 /* Runs all schedules dry, steady twice: addresses, extent, the allocated peak, whether the limit

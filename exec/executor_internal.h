@@ -145,6 +145,15 @@ int host_sees(struct executor *x, struct kernels *k, int64_t n, const void *p, e
 /* The gradient norm as far as it is known. */
 double norm_value(const struct executor *x);
 
+/* ---- exec_finite.c ---- */
+
+/* A run of elements as the optimizer meets them, before it updates them; p is fp32. */
+struct finite_run { const void *p, *g; int64_t n, from; int tensor; enum dtype gt; };
+/* Whether the step so far has a loss or norm that is not finite. */
+bool finite_suspect(const struct executor *x);
+/* Notes in x->step->bad what of a run is not finite, if the step is suspect or the first gradient is. */
+void finite_look(struct executor *x, bool suspect, const struct finite_run *r);
+
 /* What run() of a task begins with: the entry is skipped. */
 static inline bool guarded_off(struct executor *x, const struct op *o)
 {

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "exec/safetensors.h"
 #include "model/fail.h"
@@ -92,21 +93,29 @@ static void fill(const struct grad_file *f, struct whole *w)
     }
 }
 
-static int exchange_failed(void) { return fail("MPI failed while tensors were put together"); }
+/* An error mostly means that another rank has died: mpirun, which knows which one, then ends this process before
+ * it says something less exact. */
+static int mpi_ok(int status, const char *call)
+{
+    if (status == MPI_SUCCESS)
+        return 0;
+    sleep(3);
+    return fail("%s failed while tensors were put together", call);
+}
 
 /* Rank r's piece goes to rank 0, which takes what it lacks. */
 static int take_from(int r, int rank, MPI_Comm control, struct whole *w, struct whole *theirs)
 {
     int n = (int)w->n;
 
-    if (rank == r && (MPI_Send(w->have, n, MPI_UINT8_T, 0, 1, control) != MPI_SUCCESS ||
-                      MPI_Send(w->value, n, MPI_FLOAT, 0, 2, control) != MPI_SUCCESS))
-        return exchange_failed();
+    if (rank == r && (mpi_ok(MPI_Send(w->have, n, MPI_UINT8_T, 0, 1, control), "MPI_Send") < 0 ||
+                      mpi_ok(MPI_Send(w->value, n, MPI_FLOAT, 0, 2, control), "MPI_Send") < 0))
+        return -1;
     if (rank != 0)
         return 0;
-    if (MPI_Recv(theirs->have, n, MPI_UINT8_T, r, 1, control, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
-        MPI_Recv(theirs->value, n, MPI_FLOAT, r, 2, control, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-        return exchange_failed();
+    if (mpi_ok(MPI_Recv(theirs->have, n, MPI_UINT8_T, r, 1, control, MPI_STATUS_IGNORE), "MPI_Recv") < 0 ||
+        mpi_ok(MPI_Recv(theirs->value, n, MPI_FLOAT, r, 2, control, MPI_STATUS_IGNORE), "MPI_Recv") < 0)
+        return -1;
     for (int64_t k = 0; k < w->n; k++)
         if (!w->have[k] && theirs->have[k]) {
             w->value[k] = theirs->value[k];
@@ -128,8 +137,8 @@ static int collect(const struct grad_file *f, MPI_Comm control, struct whole *w,
     MPI_Comm_size(control, &world);
     for (int r = 1; r < world; r++) {
         int wanted = rank == 0 && memchr(w->have, 0, (size_t)w->n) != NULL;
-        if (MPI_Bcast(&wanted, 1, MPI_INT, 0, control) != MPI_SUCCESS)
-            return exchange_failed();
+        if (mpi_ok(MPI_Bcast(&wanted, 1, MPI_INT, 0, control), "MPI_Bcast") < 0)
+            return -1;
         if (!wanted)
             return 0;
         if (take_from(r, rank, control, w, theirs) < 0)
@@ -167,7 +176,8 @@ static int agree(MPI_Comm control, int rc)
     return any;
 }
 
-/* Piece after piece: MPI's counts are int, and a tensor need not fit twice. */
+/* Piece after piece: MPI's counts are int, and a tensor need not fit twice.  Nothing is made of what was received
+ * before all ranks have agreed that it came whole: of a rank that was killed there may be garbage. */
 static int write_tensor(const struct grad_file *f, MPI_Comm control, struct st_writer *out, bool first, int tensor,
                         int64_t piece, struct whole *w, struct whole *theirs)
 {
@@ -177,7 +187,7 @@ static int write_tensor(const struct grad_file *f, MPI_Comm control, struct st_w
     w->tensor = tensor;
     for (w->at = 0; w->at < numel && rc == 0; w->at += piece) {
         w->n = numel - w->at < piece ? numel - w->at : piece;
-        rc = collect(f, control, w, theirs);
+        rc = agree(control, collect(f, control, w, theirs));
         if (rc == 0 && first && memchr(w->have, 0, (size_t)w->n))
             rc = fail("no rank holds all of %s", f->m->tensors[tensor].name);
         if (rc == 0 && out)

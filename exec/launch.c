@@ -21,8 +21,10 @@
 #include <unistd.h>
 
 #include "exec/host_info.h"
+#include "exec/job_files.h"
 #include "exec/mpirun_words.h"
 #include "model/fail.h"
+#include "model/input.h"
 
 /* Set for ranks by launch_exec(): columns of the terminal that it saw. */
 #define TERMINAL "DPX_TERMINAL"
@@ -136,12 +138,13 @@ static bool allocated(void)
 /* Lines of a hostfile that name a machine; -1 with the reason reported. */
 static int machines_in(const char *hostfile)
 {
-    FILE *f = fopen(hostfile, "r");
+    int   fd = input_file(hostfile, NULL);      /* mpirun reads it, too */
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
     char  line[1024];
     int   n = 0;
 
     if (!f)
-        return fail("%s: %s", hostfile, strerror(errno));
+        return -1;
     while (fgets(line, sizeof line, f)) {
         size_t blank = strspn(line, " \t\r\n");
         n += line[blank] != '\0' && line[blank] != '#';
@@ -267,45 +270,84 @@ static void restore_signals(const struct sigaction *old)
 }
 
 /* In the child: becomes mpirun. */
-static void become(char **args, int err, pid_t parent)
+static void become(char **args, int out, int err, pid_t parent)
 {
     int null = open("/dev/null", O_RDONLY);
 
     setpgid(0, 0);
     /* Should we be killed without a chance to say so. */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (null < 0 || dup2(null, 0) < 0 || dup2(err, 2) < 0 || getppid() != parent)
+    if (null < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0 || getppid() != parent)
         _exit(1);
     execv(args[0], args);
     fail("%s: %s", args[0], strerror(errno));
     _exit(1);
 }
 
-/* Passes mpirun's stderr on until mpirun has ended; returns how.  Its remote helpers may keep
- * the pipe open for longer. */
-static int listen_to(int from, struct mpirun_words *w)
-{
-    struct pollfd p = { .fd = from, .events = POLLIN };
-    char    bytes[4096];
-    int     status;
-    ssize_t n;
+/* What mpirun writes, on its way to where it belongs. */
+struct heard {
+    int out, err;               /* pipes to be read; -1: at their end */
+    struct mpirun_words words;  /* of stderr */
+    int lost;                   /* errno of the first failure to write on stdout; 0: none */
+};
 
-    for (;;) {
-        int ready = poll(&p, 1, 200);
-        if (ready > 0 && (n = read(from, bytes, sizeof bytes)) > 0) {
-            mpirun_words_add(w, bytes, (size_t)n);
-            continue;
+static void pass_on(struct heard *h, const char *bytes, size_t n)
+{
+    while (n > 0 && !h->lost) {
+        ssize_t k = write(1, bytes, n);
+        if (k < 0 && errno != EINTR)
+            h->lost = errno;
+        if (k > 0) {
+            bytes += k;
+            n -= (size_t)k;
         }
-        if (ready < 0 && errno == EINTR)
-            continue;
-        mpirun_words_flush(w);
-        if (waitpid(child, &status, ready > 0 ? 0 : WNOHANG) == child)
-            return status;
     }
 }
 
-static int exit_of(int status, const struct mpirun_words *w)
+/* Reads once from each pipe that has something, for `ms` at most; whether there was anything. */
+static bool hear(struct heard *h, int ms)
 {
+    struct pollfd p[2] = { { .fd = h->out, .events = POLLIN }, { .fd = h->err, .events = POLLIN } };
+    char bytes[4096];
+    bool any = false;
+
+    if (poll(p, 2, ms) <= 0)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        ssize_t n = p[i].revents ? read(p[i].fd, bytes, sizeof bytes) : -1;
+        if (n > 0 && i == 0)
+            pass_on(h, bytes, (size_t)n);
+        else if (n > 0)
+            mpirun_words_add(&h->words, bytes, (size_t)n);
+        else if (n == 0)
+            *(i ? &h->err : &h->out) = -1;      /* poll() passes over it */
+        any |= n > 0;
+    }
+    return any;
+}
+
+/* Passes on what mpirun writes until it has ended; returns how.  Its remote helpers may keep the pipes open for
+ * longer. */
+static int listen_to(struct heard *h)
+{
+    int status;
+    bool ended = false;
+
+    while (!ended) {
+        if (hear(h, 200))
+            continue;
+        mpirun_words_flush(&h->words);
+        ended = waitpid(child, &status, h->out < 0 && h->err < 0 ? 0 : WNOHANG) == child;
+    }
+    while (hear(h, 0))
+        ;
+    mpirun_words_flush(&h->words);
+    return status;
+}
+
+static int exit_of(int status, const struct heard *h)
+{
+    const struct mpirun_words *w = &h->words;
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 
     if (ended_by)
@@ -317,36 +359,68 @@ static int exit_of(int status, const struct mpirun_words *w)
         fail("mpirun was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
     else if (code > 3)
         fail("mpirun ended with status %d", code);
-    return code >= 0 && code <= 3 && !w->signal ? code : 1;
+    else if (code == 0 && h->lost)
+        fail("standard output: %s: the result could not be written", strerror(h->lost));
+    return code >= 0 && code <= 3 && !w->signal && !(code == 0 && h->lost) ? code : 1;
 }
 
-static int run(char **args)
+static int make_pipes(int out[2], int err[2])
 {
-    struct mpirun_words words = { .to = 2 };
-    struct sigaction old[NPASSED];
-    int   pipes[2], status;
+    if (pipe(out) < 0)
+        return fail("starting mpirun: %s", strerror(errno));
+    if (pipe(err) < 0) {
+        close(out[0]);
+        close(out[1]);
+        return fail("starting mpirun: %s", strerror(errno));
+    }
+    for (int i = 0; i < 2; i++) {
+        fcntl(out[i], F_SETFD, FD_CLOEXEC);
+        fcntl(err[i], F_SETFD, FD_CLOEXEC);
+    }
+    return 0;
+}
+
+/* Ranks of this machine alone have folders of their own: on others nobody would make and remove them. */
+static int run(char **args, bool alone)
+{
+    struct heard h = { .words = { .to = 2 } };
+    struct sigaction old[NPASSED], old_pipe;
+    struct job_files files;
+    int   out[2], err[2], status;
     pid_t self = getpid();
 
-    if (pipe(pipes) < 0)
-        return fail("starting mpirun: %s", strerror(errno)), 1;
-    fcntl(pipes[0], F_SETFD, FD_CLOEXEC);
-    fcntl(pipes[1], F_SETFD, FD_CLOEXEC);
+    if (make_pipes(out, err) < 0)
+        return 1;
+    if (alone)
+        job_files_make(&files);
     fflush(NULL);
     ended_by = 0;
     child = fork();
     if (child == 0)
-        become(args, pipes[1], self);
-    close(pipes[1]);
+        become(args, out[1], err[1], self);
+    close(out[1]);
+    close(err[1]);
     if (child < 0) {
-        close(pipes[0]);
-        return fail("starting mpirun: %s", strerror(errno)), 1;
+        fail("starting mpirun: %s", strerror(errno));
+        status = 1 << 8;                /* as if it had exited with 1 */
+    } else {
+        setpgid(child, child);
+        if (alone)
+            job_files_started(&files, child);
+        forward_signals(old);
+        /* A reader of stdout that goes away is an error to be reported, not the end of this process. */
+        sigaction(SIGPIPE, &(struct sigaction){ .sa_handler = SIG_IGN }, &old_pipe);
+        h.out = out[0];
+        h.err = err[0];
+        status = listen_to(&h);
+        sigaction(SIGPIPE, &old_pipe, NULL);
+        restore_signals(old);
     }
-    setpgid(child, child);
-    forward_signals(old);
-    status = listen_to(pipes[0], &words);
-    restore_signals(old);
-    close(pipes[0]);
-    return exit_of(status, &words);
+    close(out[0]);
+    close(err[0]);
+    if (alone)
+        job_files_end(&files, child > 0 && WIFSIGNALED(status));
+    return exit_of(status, &h);
 }
 
 int launch_exec(const struct launch *l, int argc, char **argv)
@@ -359,11 +433,13 @@ int launch_exec(const struct launch *l, int argc, char **argv)
     if (n < 0)
         return fail("/proc/self/exe: %s", strerror(errno)), 1;
     self[n] = '\0';
-    if (find_mpirun(mpirun, sizeof mpirun) < 0 || (threads = threads_of(l)) < 0)
+    if ((threads = threads_of(l)) < 0)
+        return 2;
+    if (find_mpirun(mpirun, sizeof mpirun) < 0)
         return 1;
     set_environment(l, threads);
     args = command(l, mpirun, self, argc, argv);
-    rc = run(args);
+    rc = run(args, !l->hostfile && !allocated());
     free(args);
     return rc;
 }

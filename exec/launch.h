@@ -36,9 +36,12 @@ void launch_tune_tcp(void);
 int launch_check(int world_size);
 
 /* Runs this very program with argv on `nranks` ranks and returns what to exit with: 0 to 3 as
- * the first rank that ended badly has it, 128+N after a signal N to this process, else 1.
- * A failure of mpirun or a rank killed by a signal is reported in one line; what ranks
- * write on stdout and stderr is passed on, mpirun's own remarks about ranks that ended are not. */
+ * the first rank that ended badly has it, 128+N after a signal N to this process, 2 for a hostfile
+ * that cannot be read, else 1.
+ * A failure of mpirun or a rank killed by a signal is reported in one line, and so is a standard output that
+ * does not take what ranks write (exit 1).  What ranks write on stdout and stderr is passed on, mpirun's own
+ * remarks about ranks that ended are not.  A killed mpirun leaves no file and no process on this machine
+ * (job_files.h), unless ranks run on others as well. */
 int launch_exec(const struct launch *l, int argc, char **argv);
 
 /* Columns of the terminal that stderr ends on, 0 if it is none.  A rank's own stderr is a

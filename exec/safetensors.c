@@ -4,18 +4,17 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <jansson.h>
 
 #include "exec/half.h"
 #include "model/fail.h"
+#include "model/input.h"
 
 /* The format's own limit on the header (the Rust crate's MAX_HEADER_SIZE). */
 #define LARGEST_HEADER 100000000
@@ -64,15 +63,8 @@ static int read_bytes(const struct safetensors *s, int64_t at, int64_t n, void *
 
 static int open_file(struct safetensors *s, int64_t *size)
 {
-    struct stat st;
-
-    s->fd = open(s->path, O_RDONLY | O_CLOEXEC);
-    if (s->fd < 0 || fstat(s->fd, &st) < 0)
-        return fail("%s: %s", s->path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return fail("%s: is not a regular file", s->path);
-    *size = (int64_t)st.st_size;
-    return 0;
+    s->fd = input_file(s->path, size);
+    return s->fd < 0 ? -1 : 0;
 }
 
 /* The first 8 bytes: the header's length, little-endian. */

@@ -2,18 +2,17 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "exec/rng.h"
 #include "model/fail.h"
+#include "model/input.h"
 
 enum { SUCCESSORS = 4, MAX_STATES = 256 };
 
@@ -176,17 +175,13 @@ static int find_layout(struct tokens *t)
 {
     unsigned char header[1024] = { 0 };
     const struct layout *l;
-    struct stat st;
+    int64_t size;
 
-    t->fd = open(t->path, O_RDONLY | O_CLOEXEC);
-    if (t->fd < 0 || fstat(t->fd, &st) < 0)
-        return fail("%s: %s", t->path, strerror(errno));
-    if (!S_ISREG(st.st_mode))
-        return fail("%s: is not a regular file", t->path);
-    if (read_bytes(t, 0, st.st_size < 1024 ? st.st_size : 1024, header) < 0)
+    t->fd = input_file(t->path, &size);
+    if (t->fd < 0 || read_bytes(t, 0, size < 1024 ? size : 1024, header) < 0)
         return -1;
     l = by_magic(header);
-    return l ? check_header(t, l, header, st.st_size) : take_bytes(t, st.st_size);
+    return l ? check_header(t, l, header, size) : take_bytes(t, size);
 }
 
 /* Whether its largest token is within any vocabulary it was opened with. */

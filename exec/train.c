@@ -6,10 +6,12 @@
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "exec/gather.h"
 #include "exec/host_info.h"
 #include "exec/order_check.h"
+#include "exec/train_finite.h"
 #include "exec/room.h"
 #include "exec/watchdog.h"
 #include "model/fail.h"
@@ -49,6 +51,8 @@ double train_lr(const struct train_args *a, int64_t step)
 
 /* ---- agreement ---- */
 
+/* An error mostly means that another rank has died: mpirun, which knows which one, then ends this process before
+ * it says something less exact. */
 static int mpi_ok(int status, const char *call)
 {
     char why[MPI_MAX_ERROR_STRING];
@@ -56,6 +60,7 @@ static int mpi_ok(int status, const char *call)
 
     if (status == MPI_SUCCESS)
         return 0;
+    sleep(3);
     MPI_Error_string(status, why, &n);
     return fail("%s: %s", call, why);
 }
@@ -262,7 +267,9 @@ static int open_all(struct train *t, struct train_refusal *why)
         return share_over(t, &why->over);
     watchdog_follow(t->dog, executor_lanes(t->x));
     host_reset_peak();
-    return train_agree(t, run(t, SCHED_INIT, NULL) < 0);
+    if (train_agree(t, run(t, SCHED_INIT, NULL) < 0) < 0)
+        return -1;
+    return train_agree(t, !t->a.allow_nan && weights_check_finite(t->weights) < 0);
 }
 
 struct train *train_open(const struct train_args *a, struct train_refusal *why)
@@ -331,6 +338,18 @@ static int share(struct train *t, const struct exec_step *s, double seconds, str
     return 0;
 }
 
+/* A diverged run ends unless told otherwise; the norm may differ from rank to rank where one of them has it. */
+static int check_step(struct train *t, const struct exec_step *s, const struct train_report *out)
+{
+    int mine = train_diverged(out), any = mine;
+
+    if (t->control == MPI_COMM_NULL || t->a.allow_nan || t->a.no_compute)
+        return 0;
+    if (mpi_ok(MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, t->control), "MPI_Allreduce") < 0)
+        return -1;
+    return any ? train_say_divergence(t->control, &t->a.plan->model, s, out) : 0;
+}
+
 static int step(struct train *t, bool record, struct train_report *out)
 {
     const struct plan *p = t->a.plan;
@@ -355,7 +374,8 @@ static int step(struct train *t, bool record, struct train_report *out)
     if (rc < 0)
         return alone(t);
     *out = (struct train_report){ .step = s.number, .lr = s.adamw.lr, .grad_norm = s.grad_norm,
-                                  .tokens = plan_global_batch(p) * p->seq, .skipped = s.skipped };
+                                  .tokens = plan_global_batch(p) * p->seq, .norm_taken = s.norm_taken,
+                                  .skipped = s.skipped };
     if (share(t, &s, seconds, out) < 0)
         return -1;
     if (t->grads) {
@@ -364,7 +384,7 @@ static int step(struct train *t, bool record, struct train_report *out)
         t->grads = NULL;
     }
     t->step++;
-    return train_agree(t, rc < 0);
+    return train_agree(t, rc < 0 || check_step(t, &s, out) < 0);
 }
 
 int train_step(struct train *t, bool record, struct train_report *out)

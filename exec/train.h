@@ -30,6 +30,7 @@ struct train_args {
     int         threads;
     enum coll_algo algo;
     enum coll_sum  sum;
+    bool        allow_nan;              /* go on with weights, losses and norms that are not finite */
     const char *save_grads;             /* file for the first step's gradients, or NULL */
 };
 
@@ -40,6 +41,7 @@ struct train_report {
     double  seconds;                    /* of the slowest rank */
     double  lr, grad_norm;
     int64_t tokens;                     /* of the global batch */
+    bool    norm_taken;                 /* else grad_norm is NaN */
     bool    skipped;                    /* the gradient overflowed */
 };
 

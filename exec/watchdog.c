@@ -244,6 +244,18 @@ static void judge_first(struct watchdog *w)
     end_job(w, why);
 }
 
+/* Rank 0 has closed its watchdog and judges nobody any more: this rank's own progress is what is left. */
+static void judge_itself(struct watchdog *w)
+{
+    char why[600];
+
+    if (w->here.idle < w->timeout + 3 * (w->rank - 1))
+        return;
+    snprintf(why, sizeof why, "rank 0 has ended its run, and nothing has finished on rank %d for %.0f s (DPX_TIMEOUT): "
+             "it is at %s; were all ranks given the same options?", w->rank, w->timeout, w->here.text);
+    end_job(w, why);
+}
+
 /* Rank 0 is to say it; should it not, this one does. */
 static void pass_failure(struct watchdog *w, const char *reason)
 {
@@ -318,7 +330,9 @@ static bool turn(struct watchdog *w)
         ask(w);
         judge_silent(w);
         judge_stuck(w);
-    } else if (!w->bye) {
+    } else if (w->bye) {
+        judge_itself(w);
+    } else {
         judge_first(w);
     }
     return false;

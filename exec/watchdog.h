@@ -9,7 +9,8 @@
  * A rank that was killed ends the job through the launcher.  Found here are: a rank that does not
  * answer (stopped, or its machine is), a job in which nothing finishes on any rank, a rank that
  * failed in the middle of a step, where the others would wait for it.  The time is DPX_TIMEOUT
- * seconds (120).  Ranks talk over a communicator of their own, "dpx watchdog": rank 0 asks, the
+ * seconds (120).  A rank that is left alone, for rank 0 has closed its watchdog, goes by its own progress.
+ * Ranks talk over a communicator of their own, "dpx watchdog": rank 0 asks, the
  * others answer and notice when it does not ask. */
 #ifndef DPX_WATCHDOG_H
 #define DPX_WATCHDOG_H

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ struct weights {
     uint64_t seed;
     struct safetensors *file;           /* NULL: from the seed */
     const struct st_tensor **found;     /* of the file, for each of the model's tensors */
+    _Atomic int64_t *bad;               /* of each, the lowest element that was read and is not finite, plus 1; 0: none */
 };
 
 static struct weights *new_weights(const struct model *m)
@@ -37,6 +39,7 @@ void weights_close(struct weights *w)
         return;
     safetensors_close(w->file);
     free(w->found);
+    free(w->bad);
     free(w);
 }
 
@@ -186,7 +189,8 @@ static int refuse_others(const struct weights *w)
 static int open_file(struct weights *w, const char *path)
 {
     w->found = calloc((size_t)w->m->ntensors, sizeof *w->found);
-    if (!w->found)
+    w->bad = calloc((size_t)w->m->ntensors, sizeof *w->bad);
+    if (!w->found || !w->bad)
         return fail("out of memory for the weights' table");
     w->file = safetensors_open(path);
     if (!w->file)
@@ -207,12 +211,38 @@ struct weights *weights_from_file(const struct model *m, const char *path)
     return NULL;
 }
 
+static void look(const struct weights *w, int tensor, int64_t from, int64_t n, const float *v)
+{
+    int64_t i = 0;
+
+    while (i < n && isfinite(v[i]))
+        i++;
+    if (i == n)
+        return;
+    int64_t known = atomic_load(&w->bad[tensor]), seen = from + i + 1;
+    while ((known == 0 || seen < known) && !atomic_compare_exchange_weak(&w->bad[tensor], &known, seen))
+        ;
+}
+
+int weights_check_finite(const struct weights *w)
+{
+    for (int t = 0; w->file && t < w->m->ntensors; t++)
+        if (w->bad[t])
+            return fail("%s: tensor \"%s\" is NaN or infinite at element %" PRId64 "; --no-check-for-nan goes on "
+                        "regardless", w->file->path, w->m->tensors[t].name, w->bad[t] - 1);
+    return 0;
+}
+
 int weights_fill(const struct weights *w, int tensor, int64_t from, int64_t n, float *out)
 {
     assert(tensor >= 0 && tensor < w->m->ntensors);
     assert(from >= 0 && n >= 0 && n <= w->m->tensors[tensor].numel - from);
-    if (w->file)
-        return safetensors_read(w->file, w->found[tensor], from, n, out);
+    if (w->file) {
+        int rc = safetensors_read(w->file, w->found[tensor], from, n, out);
+        if (rc == 0)
+            look(w, tensor, from, n, out);
+        return rc;
+    }
     fill_from_seed(w, tensor, from, n, out);
     return 0;
 }

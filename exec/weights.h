@@ -32,6 +32,10 @@ struct weights *weights_from_file(const struct model *m, const char *path);
  * called from several threads at once. */
 int weights_fill(const struct weights *w, int tensor, int64_t from, int64_t n, float *out);
 
+/* Whether all that weights_fill() has read of a file was finite.  0, or -1 with the first tensor that was not, in the
+ * model's order, reported. */
+int weights_check_finite(const struct weights *w);
+
 void weights_close(struct weights *w);          /* accepts NULL */
 
 #endif

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "model/fail.h"
+#include "model/input.h"
 
 /* Larger than any config and smaller than any checkpoint given by mistake. */
 #define LARGEST_JSON (16 << 20)
@@ -15,15 +16,11 @@ static json_t *read_up_to(const char *path, long long most, const char *meant)
     struct stat st;
     json_error_t e;
     json_t *j = NULL;
-    FILE *f = stat(path, &st) < 0 ? NULL : fopen(path, "r");
+    FILE *f = input_open(path);
 
-    if (!f) {
-        fail("%s: %s", path, strerror(errno));
+    if (!f)
         return NULL;
-    }
-    if (S_ISDIR(st.st_mode))
-        fail("%s: %s", path, strerror(EISDIR));
-    else if (S_ISREG(st.st_mode) && st.st_size > most)
+    if (fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode) && st.st_size > most)
         fail("%s: has %lld bytes, too many for %s", path, (long long)st.st_size, meant);
     else if (!(j = json_loadf(f, JSON_REJECT_DUPLICATES, &e))) {
         for (char *p = e.text; *p; p++)         /* it may quote the file */

@@ -12,6 +12,7 @@
 #include <yaml.h>
 
 #include "model/fail.h"
+#include "model/input.h"
 
 enum { DEEPEST = 64 };
 
@@ -251,14 +252,14 @@ json_t *yaml_read(const char *text, size_t size, const char *where)
 json_t *yaml_read_file(const char *path)
 {
     enum { LARGEST = 1 << 20 };         /* no config is a megabyte */
-    FILE *f = fopen(path, "r");
+    FILE *f = input_open(path);
     char *text = f ? malloc(LARGEST) : NULL;
     json_t *j = NULL;
     size_t n;
 
-    if (!text) {
+    if (f && !text)
         fail("%s: %s", path, strerror(errno));
-    } else {
+    if (text) {
         n = fread(text, 1, LARGEST, f);
         if (ferror(f))
             fail("%s: %s", path, strerror(errno));

@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <zlib.h>
 
 #include "model/fail.h"
+#include "model/input.h"
 
 enum { BUFFER = 1 << 16, DEEPEST = 200 };
 
@@ -523,10 +525,13 @@ struct trace_reader *trace_open(const char *path)
     }
     r->line = r->column = 1;
     r->info = (struct trace_info){ .rank = -1, .world_size = -1 };
-    errno = 0;
-    r->gz = gzopen(path, "rb");
+    int fd = input_stream(path);
+    r->gz = fd < 0 ? NULL : gzdopen(fd, "rb");
     if (!r->gz) {
-        fail("%s: %s", path, strerror(errno ? errno : ENOMEM));
+        if (fd >= 0) {
+            fail("%s: %s", path, strerror(ENOMEM));
+            close(fd);
+        }
         trace_close(r);
         return NULL;
     }

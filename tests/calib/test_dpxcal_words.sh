@@ -74,7 +74,7 @@ check 'what is no export is refused' "$(
     refused 'dtype "fp12" is not known' import "$dir/dtype.json" --db "$dir/nothing.db"
     refused 'not a list of times' import "$dir/negative.json" --db "$dir/nothing.db"
     refused 'huge.json:.*malformed JSON' import "$dir/huge.json" --db "$db"
-    refused 'Is a directory' import "$dir" --db "$db"
+    refused 'is a folder, not a regular file' import "$dir" --db "$db"
     refused 'no file named' import --db "$db"
     refused 'no file named' import nccl-tests --db "$db")"
 check 'and leaves no database behind that was not there' "$(
@@ -152,7 +152,7 @@ check 'what is no log is refused' "$(
     refused 'no schedule of dpx' import nccl-tests "$dir/op.log" --db "$db"
     refused 'lines that list the ranks' import nccl-tests "$dir/ranks.log" --db "$db"
     refused 'not as many on each' import nccl-tests "$dir/uneven.log" --db "$db"
-    refused 'Is a directory' import nccl-tests "$dir" --db "$db")"
+    refused 'is a folder, not a regular file' import nccl-tests "$dir" --db "$db")"
 check 'nor anything of what came before it' "$(
     timeout 20 "$B/dpxcal" import nccl-tests "$dir/scattered.log" "$dir/gpu.log" --db "$db" >/dev/null 2>&1
     "$B/dpxcal" show --db "$db" | grep -q h200 && echo 'the first of two files stayed')"

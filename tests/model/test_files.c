@@ -33,7 +33,7 @@ static void what_cannot_be_read_is_said(void **state)
 {
     (void)state;
 
-    read_fails(folder, "Is a directory");
+    read_fails(folder, "is a folder, not a regular file");
     read_fails("/nonexistent.json", "No such file");
     write_text(path, "{\"a\": 1,\n \"a\": 2}");
     read_fails(path, ":2:4: malformed JSON: duplicate object key");

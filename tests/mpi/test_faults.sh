@@ -7,6 +7,7 @@
 # shellcheck source=tests/check.sh
 . tests/check.sh
 B=${B:-build}
+case $B in /*) ;; *) B=$PWD/$B ;; esac
 dir=$(mktemp -d) || exit 1
 full=$dir/full
 leave() {
@@ -24,6 +25,10 @@ export OMPI_MCA_btl_vader_backing_directory="$dir/shared" OMPI_MCA_btl_sm_backin
 export OMPI_MCA_orte_tmpdir_base="$dir/session" PRTE_MCA_prte_tmpdir_base="$dir/session"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
+case $(mpirun --version 2>/dev/null) in
+*'Open MPI'*' 4.'*) many=--oversubscribe ;;
+*)                  many='--map-by :OVERSUBSCRIBE' ;;
+esac
 model=tests/golden/parity/llama
 
 plan() {        # STRATEGY MODEL
@@ -41,7 +46,7 @@ plan fsdp "$dir/config.json" >"$dir/large.json"        # 80 MB of weights: savin
 ours() {
     find /proc -maxdepth 2 -name exe \( -lname "$dir/dpxrun" -o -lname '*/orterun' -o -lname '*/prterun' \
         -o -lname '*/orted' \) 2>/dev/null | while IFS=/ read -r _ _ p _; do
-        grep -qsz "^OMPI_MCA_orte_tmpdir_base=$dir/session\$" "/proc/$p/environ" && echo "$p"
+        grep -qsz "^OMPI_MCA_orte_tmpdir_base=$dir/session" "/proc/$p/environ" && echo "$p"
     done
 }
 
@@ -97,8 +102,7 @@ judge() {       # SECONDS STATUS CULPRIT
     await 3 none_left || echo "processes left: $(ours | tr '\n' ' ')"
     for p in $(ours); do kill -9 "$p"; done
     ended && [ "$(cat "$dir/status")" != "$2" ] && echo "exit status $(cat "$dir/status") instead of $2"
-    [ -z "$(find "$dir/shared" "$dir/session" -type f)" ] ||
-        echo "files left: $(find "$dir/shared" "$dir/session" -type f)"
+    find "$dir/shared" "$dir/session" \( -type f -o -name 'dpx.*' \) | sed 's/^/left: /'
     rm -rf "$dir/shared/"* "$dir/session/"*
     sed -i '/^warning: /d' "$dir/said"
     # Where the test starts mpirun itself, or kills dpxrun, remarks of others are theirs.
@@ -139,6 +143,11 @@ kill_rank 9 1
 check 'and one killed while weights are saved' "$(judge 10 1 'rank 1 .*signal 9')"
 exec 3<&-
 
+echo good >"$dir/weights"
+start env DPX_DIE=1 LD_PRELOAD="$B/tests/mpi/pmpi_die.so" "$dir/dpxrun" "$dir/large.json" --steps 1 --no-db --save "$dir/weights"
+check 'and one killed so that MPI returns an error to rank 0' "$(judge 20 1 'rank 1 .*signal 9'; echo good | cmp - "$dir/weights")"
+rm -f "$dir/weights"
+
 # Rank 0 writes a file without a name (where the file system has none: with this one).
 being_saved() {
     [ -e "$dir/weights.dpx-tmp" ] || find "/proc/$(rank 0)/fd" -lname "$dir/#* (deleted)" 2>/dev/null | grep -q .
@@ -167,14 +176,18 @@ kill_rank STOP 1
 check 'one stopped at its start is missed' "$(judge 20 1 'stopped' mpirun)"
 unset DPX_TIMEOUT
 
+# shellcheck disable=SC2086
+start env DPX_TIMEOUT=3 mpirun $many -n 2 "$B/tests/mpi/mpi_alone"
+check 'a rank that waits for one that has ended its run is named' "$(judge 15 1 'rank 0 has ended .* on rank 1 ' mpirun)"
+
 # ---- signals to dpxrun ----
 
-launcher() {
+mpirun_of() {
     for p in $(ours); do
-        [ "$(readlink "/proc/$p/exe")" = "$dir/dpxrun" ] &&
-            ! grep -qsz '^OMPI_COMM_WORLD_RANK=' "/proc/$p/environ" && echo "$p"
+        case $(readlink "/proc/$p/exe") in */orterun | */prterun) echo "$p" ;; esac
     done
 }
+launcher() { sed 's/.*) . \([0-9]*\) .*/\1/' "/proc/$(mpirun_of)/stat"; }         # its parent
 for signal in INT TERM; do
     start_long
     kill -$signal "$(launcher)"
@@ -184,21 +197,83 @@ start_long
 kill -9 "$(launcher)"
 check 'so does SIGKILL' "$(judge 10 137 '' shell)"
 
+# ---- mpirun that is killed ----
+
+start_long
+kill -9 "$(mpirun_of)"
+check 'mpirun killed in the middle of the steps leaves nothing behind' "$(judge 10 1 'mpirun was killed by signal 9')"
+start_long
+kill_rank STOP 0
+kill_rank STOP 1
+kill -9 "$(mpirun_of)"
+check 'nor does it with ranks that are stopped' "$(judge 10 1 'mpirun was killed by signal 9')"
+mkdir "$dir/shared/dpx.others1" "$dir/session/dpx.others2"
+: >"$dir/shared/vader_segment.other.0.1.0"
+start_long
+kill -9 "$(mpirun_of)"
+await 10 ended
+check 'and nothing of another job is touched' "$(
+    for f in shared/dpx.others1 session/dpx.others2 shared/vader_segment.other.0.1.0; do
+        [ -e "$dir/$f" ] || echo "$f is gone"
+    done)"
+rm -rf "$dir/shared/"* "$dir/session/"*
+
+# ---- output that is lost ----
+
+start sh -c '"$@" >/dev/full' - "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db --json
+check 'a result that standard output does not take is an error' "$(judge 20 1 'standard output: No space left')"
+start sh -c '"$@" >&-' - "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db
+check 'so is a closed one' "$(judge 20 1 'standard output is closed')"
+start sh -c '{ "$@"; echo $? >"$0"; } | :' "$dir/code" "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db
+check 'and a reader that goes away' "$(judge 20 0 'standard output: Broken pipe'; [ "$(cat "$dir/code")" = 1 ] || cat "$dir/code")"
+start "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db --json
+check 'a result arrives whole' "$(judge 20 0 ''; tail -n 1 "$dir/out" | grep -vx '}')"
+
 # ---- launchers ----
 
 start env PATH=/nowhere "$dir/dpxrun" "$dir/plan.json" --no-db
 check 'without mpirun it says what to install' "$(judge 10 1 'no mpirun.*openmpi-bin')"
 
-case $(mpirun --version 2>/dev/null) in
-*'Open MPI'*' 4.'*) many=--oversubscribe ;;
-*)                  many='--map-by :OVERSUBSCRIBE' ;;
-esac
 # shellcheck disable=SC2086
 start mpirun $many -n 3 "$dir/dpxrun" "$dir/plan.json" --no-db
 check 'another number of ranks than the plan has is refused' "$(judge 10 2 'for 2 ranks, 3 were started' mpirun)"
 # shellcheck disable=SC2086
 start mpirun $many -n 1 "$dir/dpxrun" "$dir/plan.json" --no-db : -n 1 "$dir/dpxrun" "$dir/ddp.json" --no-db
-check 'ranks with different plans are refused' "$(judge 10 2 'ranks 0 and 1 disagree' mpirun)"
+check 'ranks with different plans are refused' "$(judge 10 2 'rank 1 has the plan.s.strategy "ddp", rank 0 has "fsdp"' mpirun)"
+
+# apart CULPRIT ARGUMENT...: complaints unless two ranks, the second with these arguments as well, are refused.
+apart() {
+    culprit=$1
+    shift
+    # shellcheck disable=SC2086
+    start mpirun $many -n 1 "$dir/dpxrun" "$dir/plan.json" $common --no-db : -n 1 "$dir/dpxrun" "$dir/plan.json" $common --no-db "$@"
+    judge 10 2 "rank 1 has $culprit: all ranks must" mpirun
+}
+common=
+check 'so are ranks with different options' "$(
+    apart '--lr 0.001, rank 0 has 0.0006' --lr 1e-3
+    apart '--seed 2, rank 0 has 1' --seed 2
+    apart '--steps 11, rank 0 has 10' --steps 11
+    apart '--save true, rank 0 has false' --save "$dir/w")"
+# Files of one size, which differ in one bit of one weight and in one byte.
+cp $model/init.safetensors "$dir/init.safetensors"
+size=$(wc -c <"$dir/init.safetensors")
+{ head -c $((size - 4)) "$dir/init.safetensors"; printf '\001'; tail -c 3 "$dir/init.safetensors"; } >"$dir/other.safetensors"
+cmp -s "$dir/init.safetensors" "$dir/other.safetensors" && echo 'the files are the same'
+seq 2000 >"$dir/data"
+sed 's/^77$/78/' "$dir/data" >"$dir/other"
+check 'or different files of one size' "$(
+    common="--init $dir/init.safetensors"
+    apart "--init.hash \"[0-9a-f]*\", rank 0 has \"[0-9a-f]*\"" --init "$dir/other.safetensors"
+    common="--data $dir/data"
+    apart "--data.hash \"[0-9a-f]*\", rank 0 has \"[0-9a-f]*\"" --data "$dir/other"
+    apart '--data.bytes [0-9]*, rank 0 has [0-9]*' --data "$dir/plan.json")"
+check 'files of two names that hold the same are no difference' "$(
+    cp "$dir/init.safetensors" "$dir/copy.safetensors"
+    # shellcheck disable=SC2086
+    start mpirun $many -n 1 "$dir/dpxrun" "$dir/plan.json" --no-db --steps 1 --init "$dir/init.safetensors" \
+        : -n 1 "$dir/dpxrun" "$dir/plan.json" --no-db --steps 1 --init "$dir/copy.safetensors"
+    judge 20 0 '' mpirun)"
 
 # ---- what it is given ----
 
@@ -220,6 +295,35 @@ refused 'a folder in place of a file' 'is a folder' "$dir/plan.json" --save "$di
 sed 's/localhost:2/localhost:3/' "$dir/plan.json" >"$dir/three.json"
 refused 'halving among three ranks' 'power of two' "$dir/three.json" --algorithm halving
 
+# ---- what is not finite ----
+
+start "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db --lr 0 --init $model/init.safetensors --save "$dir/w.safetensors"
+await 20 ended
+# The last four bytes of the file are the last element of its last tensor.
+size=$(wc -c <"$dir/w.safetensors")
+last=$(head -c 20000 "$dir/w.safetensors" | tr -d '\000' | grep -ao '"[a-z0-9_.]*":{"dtype"' | tail -n 1 | cut -d '"' -f 2)
+end_with() { printf '%b' "$1" | dd of="$dir/w.safetensors" bs=1 seek=$((size - 4)) conv=notrunc 2>/dev/null; }
+end_with '\0000\0000\0300\0177'                 # 0x7fc00000: NaN
+start "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db --init "$dir/w.safetensors"
+check 'a NaN in --init is named by tensor, and by the rank that has loaded it' \
+    "$(judge 20 1 "rank 1: .*w.safetensors: tensor \"$last\" is NaN or infinite")"
+start "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db --init "$dir/w.safetensors" --no-check-for-nan
+check 'and goes through where that is wanted, with a warning' "$(judge 20 0 'NaN or infinite from step 1')"
+end_with '\0377\0377\0177\0177'                 # 0x7f7fffff: the largest number, whose products overflow
+start "$dir/dpxrun" "$dir/plan.json" --steps 3 --no-db --init "$dir/w.safetensors"
+check 'a gradient that overflows is named, with its step' \
+    "$(judge 20 1 "step 1: the loss is .*: first in backward: the gradient of $last ")"
+# Weight decay of 3e38 * 10: no weight is left finite, the first of the model not either.
+start "$dir/dpxrun" "$dir/plan.json" --steps 3 --no-db --lr 3e38 --weight-decay 10
+check 'weights that an update has ruined are named at the next step' \
+    "$(judge 20 1 'step 2: the loss is .*weights of model.embed_tokens.weight (element 0, rank 0)')"
+start "$dir/dpxrun" "$dir/ddp.json" --steps 3 --db "$dir/nan.db" --lr 3e38 --weight-decay 10
+check 'so they are by another strategy' "$(judge 20 1 'step 2: the loss is .*weights of model.embed_tokens.weight (element 0, rank 0)')"
+
+plan zero2 "$model/config.json" | sed 's/"torch"/"deepspeed"/; s/"fp32"/"bf16"/' >"$dir/ds.json"
+start "$dir/dpxrun" "$dir/ds.json" --steps 3 --no-db --lr 3e38 --weight-decay 10
+check 'and where the overflow check skips the step' "$(judge 20 1 'step 2: the loss is .*weights of model.embed_tokens.weight (element 0, rank 0)')"
+
 # ---- the database ----
 
 sql() {
@@ -236,6 +340,8 @@ if sql "$dir/db" 'SELECT 1' >/dev/null 2>&1; then
     check 'where rank 0 could still do it, the reason is in it' "$(sql "$dir/db" "
         SELECT reason FROM run WHERE outcome = 'failed'" | grep -q 'rank 1.*not answered' ||
         sql "$dir/db" 'SELECT id, outcome, reason FROM run')"
+    check 'the step that diverged is in it as the reason' "$(sql "$dir/nan.db" "
+        SELECT reason FROM run WHERE outcome = 'failed'" | grep -q 'step 2: the loss is' || sql "$dir/nan.db" 'SELECT outcome, reason FROM run')"
     check 'what was predicted was there first' "$(sql "$dir/db" \
         'SELECT id FROM run WHERE id NOT IN (SELECT run FROM prediction)')"
 else

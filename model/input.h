@@ -1,0 +1,25 @@
+/* input.h -- opening a file that the user named, without ever waiting for it.
+ *
+ *     FILE *f = input_open(path);             text that is read once, from its begin to its end
+ *     int  fd = input_stream(path);           the same, as a descriptor
+ *     int  fd = input_file(path, &size);      a file that is read more than once, or in parts
+ *
+ * open() of a FIFO waits until another process opens its other end, possibly for ever, and to open a
+ * device may set it in motion.  So the kind of file is looked at first, and what is not a regular file is refused
+ * by its kind.  Exception, where it is read only once: what the shell has already opened (/dev/stdin, /dev/fd/N,
+ * /proc/self/fd/N, hence `<(command)`), and a terminal. */
+#ifndef DPX_INPUT_H
+#define DPX_INPUT_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+/* NULL with the reason on stderr.  Close with fclose(). */
+FILE *input_open(const char *path);
+
+/* Descriptors are close-on-exec.  -1 with the reason on stderr. */
+int input_stream(const char *path);
+/* Of a regular file; *size: its bytes, unless `size` is NULL. */
+int input_file(const char *path, int64_t *size);
+
+#endif
