@@ -46,6 +46,38 @@ static void a_whole_file_takes_the_old_ones_place(void **state)
     assert_int_equal(access(beside, F_OK), -1);
 }
 
+/* json.dumps writes what JSON has no numbers for; inside strings the words are words. */
+static void pythons_infinities_are_read_outside_of_strings(void **state)
+{
+    char why[256];
+
+    (void)state;
+    assert_int_equal(write_text(path, "{\"a\": [Infinity, -Infinity,NaN], \"b\": \"NaN, \\\" Infinity,\", \"c\": 1,"
+                                      "\n\"Infinity\":NaN}"), 0);
+    json_t *j = json_read_python(path);
+    assert_non_null(j);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(j, "a"), 0)), "Infinity");
+    assert_string_equal(json_string_value(json_array_get(json_object_get(j, "a"), 1)), "-Infinity");
+    assert_string_equal(json_string_value(json_array_get(json_object_get(j, "a"), 2)), "NaN");
+    assert_string_equal(json_string_value(json_object_get(j, "b")), "NaN, \" Infinity,");
+    assert_string_equal(json_string_value(json_object_get(j, "Infinity")), "NaN");
+    assert_int_equal(json_integer_value(json_object_get(j, "c")), 1);
+    json_decref(j);
+
+    static const char *const bad[] = { "{\"a\": Infinite}", "{\"a\": NaNs}", "{\"a\": Infinity", "{\"a\": +NaN}", "" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(write_text(path, bad[i]), 0);
+        fail_capture(why, sizeof why);
+        assert_null(json_read_python(path));
+        fail_capture(NULL, 0);
+        assert_non_null(strstr(why, "malformed JSON"));
+    }
+    assert_int_equal(write_text(path, "{\"a\": NaN}"), 0);
+    fail_capture(why, sizeof why);
+    assert_null(json_read_file(path));          /* our own files are JSON */
+    fail_capture(NULL, 0);
+}
+
 static void a_symbolic_link_stays_one(void **state)
 {
     (void)state;
@@ -119,6 +151,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_whole_file_takes_the_old_ones_place),
+        cmocka_unit_test(pythons_infinities_are_read_outside_of_strings),
         cmocka_unit_test(a_symbolic_link_stays_one),
         cmocka_unit_test(a_device_stays_a_device),
         cmocka_unit_test(what_cannot_be_read_is_said),
