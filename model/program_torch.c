@@ -187,8 +187,8 @@ static void backward(struct run *r)
         if (i == EMBED) {
             drop(t, r->b.ids);
             drop(t, r->b.labels);
-            for (int f = 0; f < 3; f++)
-                drop(t, r->b.freqs[f]);
+            for (int f = 0; f < TORCH_BUFFERS; f++)
+                drop(t, r->b.lasting[f]);
             drop(t, r->part[HEAD].out);
             tape_finish(t);
         }
