@@ -409,6 +409,7 @@ static double act_of(enum activation act, double x)
     case ACT_GELU_TANH: return 0.5 * x * (1 + tanh(tanh_argument(x)));
     case ACT_RELU:      return x > 0 ? x : 0;
     case ACT_SILU:      return x / (1 + exp(-x));
+    case ACT_RELU2:     return x > 0 ? x * x : 0;
     }
     return NAN;
 }
@@ -423,6 +424,7 @@ static double act_slope(enum activation act, double x)
                                0.5 * x * (1 - t * t) * sqrt(2 / PI) * (1 + 3 * 0.044715 * x * x);
     case ACT_RELU:      return x > 0;
     case ACT_SILU:      return s + x * s * (1 - s);
+    case ACT_RELU2:     return x > 0 ? 2 * x : 0;
     }
     return NAN;
 }

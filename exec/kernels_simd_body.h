@@ -151,6 +151,8 @@ INLINE float gelu_tanh_slope(float x)
 
 INLINE float relu(float x)       { return x > 0.0f ? x : 0.0f * x; }    /* NaN stays NaN */
 INLINE float relu_slope(float x) { return x > 0.0f ? 1.0f : 0.0f; }
+INLINE float relu2(float x)      { return x > 0.0f ? x * x : 0.0f * x; }
+INLINE float relu2_slope(float x) { return x > 0.0f ? 2.0f * x : 0.0f; }
 INLINE float silu(float x)       { return x * sigmoid_of(x); }
 INLINE float silu_slope(float x)
 {
@@ -192,6 +194,7 @@ ACTIVATION(gelu)
 ACTIVATION(gelu_tanh)
 ACTIVATION(relu)
 ACTIVATION(silu)
+ACTIVATION(relu2)
 
 static void activation(enum activation act, int64_t n, const float *gate, const float *up, float *y)
 {
@@ -200,6 +203,7 @@ static void activation(enum activation act, int64_t n, const float *gate, const 
     case ACT_GELU_TANH: gelu_tanh_forward(n, gate, up, y); break;
     case ACT_RELU:      relu_forward(n, gate, up, y); break;
     case ACT_SILU:      silu_forward(n, gate, up, y); break;
+    case ACT_RELU2:     relu2_forward(n, gate, up, y); break;
     }
 }
 
@@ -211,6 +215,7 @@ static void activation_back(enum activation act, int64_t n, const float *gate, c
     case ACT_GELU_TANH: gelu_tanh_backward(n, gate, up, du, dgate); break;
     case ACT_RELU:      relu_backward(n, gate, up, du, dgate); break;
     case ACT_SILU:      silu_backward(n, gate, up, du, dgate); break;
+    case ACT_RELU2:     relu2_backward(n, gate, up, du, dgate); break;
     }
 }
 

@@ -53,6 +53,17 @@ struct builtin { const char *name, *about, *config; };
 #define GEMMA(type, l, d, h, kv, hd, f, more) \
     LLAMA(type, l, d, h, kv, f, 256000, 8192, ",'head_dim':" #hd more)
 
+/* The text models of the multimodal ones; 1B has no other. */
+#define GEMMA3(l, d, h, kv, hd, f, more) \
+    LLAMA("gemma3_text", l, d, h, kv, f, 262208, 131072, ",'head_dim':" #hd ",'sliding_window':1024," \
+          "'rope_scaling':{'rope_type':'linear','factor':8.0}" more)
+#define OLMO2(l, d, h, kv, f) \
+    LLAMA("olmo2", l, d, h, kv, f, 100352, 4096, ",'rms_norm_eps':1e-6,'rope_theta':5e5")
+#define OLMO3(l, d, h, kv, f) \
+    LLAMA("olmo3", l, d, h, kv, f, 100278, 65536, ",'rms_norm_eps':1e-6,'rope_theta':5e5," \
+          "'rope_scaling':{'rope_type':'yarn','factor':8.0,'original_max_position_embeddings':8192," \
+          "'attention_factor':1.2079441541679836,'beta_fast':32,'beta_slow':1}")
+
 static const struct builtin builtins[] = {
     { "gpt2",        "GPT-2 124M",  GPT2(12, 768, 12) },
     { "gpt2-medium", "GPT-2 355M",  GPT2(24, 1024, 16) },
@@ -100,6 +111,9 @@ static const struct builtin builtins[] = {
     { "megatron-1t",   "Megatron-LM 2021, 1008.0B", MEGATRON(128, 25600, 160) },
 
     { "opt-125m", "OPT 125M", OPT(12, 768, 12, 3072) },
+    { "opt-350m", "OPT 350M: norms of the sums, tokens of 512 projected to 1024",
+      "{'model_type':'opt','num_hidden_layers':24,'hidden_size':1024,'num_attention_heads':16,"
+      "'ffn_dim':4096,'word_embed_proj_dim':512,'do_layer_norm_before':false}" },
     { "opt-1.3b", "OPT 1.3B", OPT(24, 2048, 32, 8192) },
     { "opt-2.7b", "OPT 2.7B", OPT(32, 2560, 32, 10240) },
     { "opt-6.7b", "OPT 6.7B", OPT(32, 4096, 32, 16384) },
@@ -139,6 +153,13 @@ static const struct builtin builtins[] = {
     { "mistral-nemo-12b", "Mistral Nemo 12B: heads of 128 in 5120",
       LLAMA("mistral", 40, 5120, 32, 8, 14336, 131072, 131072,
             ",'head_dim':128,'rms_norm_eps':1e-5,'rope_theta':1e6") },
+    { "mistral-small-3-24b", "Mistral Small 3 24B: heads of 128 in 5120",
+      LLAMA("mistral", 40, 5120, 32, 8, 32768, 131072, 32768,
+            ",'head_dim':128,'rms_norm_eps':1e-5,'rope_theta':1e8") },
+    { "ministral-8b", "Ministral 8B (2410)",
+      LLAMA("ministral", 36, 4096, 32, 8, 12288, 131072, 32768,
+            ",'head_dim':128,'rms_norm_eps':1e-5,'rope_theta':1e8,'sliding_window':32768") },
+    { "ministral-3-8b", "Ministral 3 8B, its text model", "{'model_type':'ministral3'}" },
 
     { "gemma-2b",    "Gemma 2B",    GEMMA("gemma", 18, 2048, 8, 1, 256, 16384, "") },
     { "gemma-7b",    "Gemma 7B",    GEMMA("gemma", 28, 3072, 16, 16, 256, 24576, "") },
@@ -146,7 +167,59 @@ static const struct builtin builtins[] = {
     { "gemma-2-9b",  "Gemma 2 9B",  GEMMA("gemma2", 42, 3584, 16, 8, 256, 14336, "") },
     { "gemma-2-27b", "Gemma 2 27B", GEMMA("gemma2", 46, 4608, 32, 16, 128, 36864,
                                           ",'query_pre_attn_scalar':144") },
+    { "gemma-3-1b",  "Gemma 3 1B",
+      LLAMA("gemma3_text", 26, 1152, 4, 1, 6912, 262144, 32768, ",'head_dim':256,'sliding_window':512") },
+    { "gemma-3-4b",  "Gemma 3 4B, its text model",  GEMMA3(34, 2560, 8, 4, 256, 10240, "") },
+    { "gemma-3-12b", "Gemma 3 12B, its text model", GEMMA3(48, 3840, 16, 8, 256, 15360, "") },
+    { "gemma-3-27b", "Gemma 3 27B, its text model",
+      GEMMA3(62, 5376, 32, 16, 128, 21504, ",'query_pre_attn_scalar':168") },
 
+    { "olmo-2-1b",  "OLMo 2 1B",  OLMO2(16, 2048, 16, 16, 8192) },
+    { "olmo-2-7b",  "OLMo 2 7B",  OLMO2(32, 4096, 32, 32, 11008) },
+    { "olmo-2-13b", "OLMo 2 13B", OLMO2(40, 5120, 40, 40, 13824) },
+    { "olmo-2-32b", "OLMo 2 32B", OLMO2(64, 5120, 40, 8, 27648) },
+    { "olmo-3-7b",  "Olmo 3 7B",  OLMO3(32, 4096, 32, 32, 11008) },
+    { "olmo-3-32b", "Olmo 3 32B", OLMO3(64, 5120, 40, 8, 27648) },
+
+    { "granite-3.1-8b", "Granite 3.1 8B, tied",
+      LLAMA("granite", 40, 4096, 32, 8, 12800, 49155, 131072,
+            ",'tie_word_embeddings':true,'rms_norm_eps':1e-5,'rope_theta':1e7,"
+            "'embedding_multiplier':12.0,'residual_multiplier':0.22,'logits_scaling':16.0,"
+            "'attention_multiplier':0.0078125") },
+    { "smollm3-3b", "SmolLM3 3B, tied: every fourth layer without positions",
+      LLAMA("smollm3", 36, 2048, 16, 4, 11008, 128256, 65536, ",'rope_theta':5e6") },
+
+    { "stablelm-3b",     "StableLM 3B (4e1t)", "{'model_type':'stablelm'}" },
+    { "stablelm-2-1.6b", "StableLM 2 1.6B",
+      LLAMA("stablelm", 24, 2048, 32, 32, 5632, 100352, 4096, ",'use_qkv_bias':true") },
+    { "stablelm-2-12b",  "StableLM 2 12B: parallel, a norm for each head",
+      LLAMA("stablelm", 40, 5120, 32, 8, 13824, 100352, 4096,
+            ",'qk_layernorm':true,'use_parallel_residual':true") },
+
+    { "command-r-35b", "Command R 35B, tied", LLAMA("cohere", 40, 8192, 64, 64, 22528, 256000, 131072,
+                                                    ",'rope_theta':8e6") },
+    { "command-r-plus-104b", "Command R+ 104B, tied: norms of q and k",
+      LLAMA("cohere", 64, 12288, 96, 8, 33792, 256000, 131072,
+            ",'use_qk_norm':true,'logit_scale':0.8333333333333334,'rope_theta':75e6") },
+    { "command-r7b", "Command R7B, tied: windows and layers without positions",
+      LLAMA("cohere2", 32, 4096, 32, 8, 14336, 256000, 132096, ",'logit_scale':0.25,'rope_theta':50000") },
+
+    { "glm-4-9b",       "GLM-4 9B", "{'model_type':'glm'}" },
+    { "glm-4-9b-0414",  "GLM-4 9B (0414): norms around the halves", "{'model_type':'glm4'}" },
+    { "glm-4-32b-0414", "GLM-4 32B (0414)",
+      LLAMA("glm4", 61, 6144, 48, 2, 23040, 151552, 32768, ",'attention_bias':false,'rms_norm_eps':1e-5") },
+
+    { "minitron-4b",     "Minitron 4B (Nemotron)",
+      LLAMA("nemotron", 32, 3072, 24, 8, 9216, 256000, 4096, ",'head_dim':128") },
+    { "seed-oss-36b",    "Seed-OSS 36B", LLAMA("seed_oss", 64, 5120, 80, 8, 27648, 155136, 524288,
+                                               ",'rope_theta':1e7") },
+    { "exaone-4.0-32b",  "EXAONE 4.0 32B", LLAMA("exaone4", 64, 5120, 40, 8, 27392, 102400, 131072,
+                                                 ",'rope_theta':1e6") },
+    { "ernie-4.5-0.3b",  "ERNIE 4.5 0.3B, tied", "{'model_type':'ernie4_5'}" },
+
+    { "phi-1.5",    "Phi-1.5", "{'model_type':'phi'}" },
+    { "phi-2",      "Phi-2 2.7B", LLAMA("phi", 32, 2560, 32, 32, 10240, 51200, 2048,
+                                        ",'partial_rotary_factor':0.4,'resid_pdrop':0.1") },
     { "phi-3-mini", "Phi-3 mini 4k", "{'model_type':'phi3'}" },
     { "phi-4",      "Phi-4 14B", LLAMA("phi3", 40, 5120, 40, 10, 17920, 100352, 16384,
                                        ",'rope_theta':250000") },

@@ -1,11 +1,23 @@
 #include "model/can_run.h"
 
+#include <string.h>
+
 #include "model/fail.h"
 
 static int refuse(const struct plan *p, const char *what)
 {
     return fail("%s: dpxrun has no kernels for %s", p->model.name, what);
 }
+
+/* Arithmetic of one family that the shape does not tell. */
+static const struct { const char *family, *what; } own[] = {
+    { "granite", "granite's multipliers of embeddings, residuals, scores and logits" },
+    { "nemotron", "norms of 1 + w (nemotron)" },
+    { "ministral3", "queries scaled by their positions (ministral 3)" },
+    { "ernie4_5", "rotary pairs that lie side by side (ernie 4.5)" },
+    { "stablelm", "gated MLPs behind norms with biases (stablelm)" },
+    { "seed_oss", "seed_oss's dropout behind attention and MLP" },
+};
 
 static int check_model(const struct plan *p)
 {
@@ -17,8 +29,17 @@ static int check_model(const struct plan *p)
         return refuse(p, "attention and MLP in parallel");
     if (m->qk_norm)
         return refuse(p, "norms of q and k");
-    if (m->post_norms || m->softcap > 0 || m->attn_softcap > 0)
+    if (m->norm_place != NORM_FIRST || m->softcap > 0 || m->attn_softcap > 0)
         return refuse(p, "norms after attention and MLP, or soft-capping (gemma 2)");
+    if (m->act == ACT_RELU2)
+        return refuse(p, "squared ReLU");
+    if (m->nope_every > 0)
+        return refuse(p, "layers without positions");
+    if (m->window > 0 && m->window < p->seq)
+        return refuse(p, "a sliding window shorter than the sequence");
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (!strcmp(m->family, own[i].family))
+            return refuse(p, own[i].what);
     if (m->fused_gate_up || m->qkv_grouped)
         return refuse(p, m->qkv_grouped ? "q, k and v interleaved by group" : "gate and up in one matrix");
     for (int t = 0; t < m->ntensors; t++)

@@ -20,6 +20,16 @@ const char *export_block_class(const struct plan *p)
         { "qwen3", "Qwen3DecoderLayer" },   { "gemma", "GemmaDecoderLayer" },
         { "gemma2", "Gemma2DecoderLayer" }, { "phi3", "Phi3DecoderLayer" },
         { "falcon", "FalconDecoderLayer" }, { "starcoder2", "Starcoder2DecoderLayer" },
+        { "gemma3_text", "Gemma3DecoderLayer" }, { "ministral", "MinistralDecoderLayer" },
+        { "ministral3", "Ministral3DecoderLayer" }, { "olmo2", "Olmo2DecoderLayer" },
+        { "olmo3", "Olmo3DecoderLayer" },   { "phi", "PhiDecoderLayer" },
+        { "granite", "GraniteDecoderLayer" }, { "smollm3", "SmolLM3DecoderLayer" },
+        { "stablelm", "StableLmDecoderLayer" }, { "cohere", "CohereDecoderLayer" },
+        { "cohere2", "Cohere2DecoderLayer" }, { "glm", "GlmDecoderLayer" },
+        { "glm4", "Glm4DecoderLayer" },     { "nemotron", "NemotronDecoderLayer" },
+        { "arcee", "ArceeDecoderLayer" },   { "seed_oss", "SeedOssDecoderLayer" },
+        { "exaone4", "Exaone4DecoderLayer" }, { "ernie4_5", "Ernie4_5DecoderLayer" },
+        { "hunyuan_v1_dense", "HunYuanDenseV1DecoderLayer" },
     };
 
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)

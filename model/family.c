@@ -48,12 +48,14 @@ static const struct part neox_after[] = {
     { 0 }
 };
 
-/* ---- OPT: the final norm precedes the blocks; k, v, q in this order ---- */
+/* ---- OPT: the final norm precedes the blocks, project_out project_in; k, v, q in this order ---- */
 
 static const struct part opt_before[] = {
-    { "model.decoder.embed_tokens",     ROLE_TOKENS,     EXT_VOCAB,     EXT_HIDDEN, ALWAYS },
-    { "model.decoder.embed_positions",  ROLE_POSITIONS,  EXT_POSITIONS, EXT_HIDDEN, ALWAYS },
-    { "model.decoder.final_layer_norm", ROLE_NORM_FINAL, EXT_HIDDEN,    EXT_NONE,   ALWAYS },
+    { "model.decoder.embed_tokens",     ROLE_TOKENS,      EXT_VOCAB,     EXT_TOKEN,  ALWAYS },
+    { "model.decoder.embed_positions",  ROLE_POSITIONS,   EXT_POSITIONS, EXT_HIDDEN, ALWAYS },
+    { "model.decoder.project_out",      ROLE_PROJECT_OUT, EXT_TOKEN,     EXT_HIDDEN, IF_PROJECTED },
+    { "model.decoder.project_in",       ROLE_PROJECT_IN,  EXT_HIDDEN,    EXT_TOKEN,  IF_PROJECTED },
+    { "model.decoder.final_layer_norm", ROLE_NORM_FINAL,  EXT_HIDDEN,    EXT_NONE,   IF_NORM_FIRST },
     { 0 }
 };
 static const struct part opt_block[] = {
@@ -68,7 +70,7 @@ static const struct part opt_block[] = {
     { 0 }
 };
 static const struct part head_only[] = {
-    { "lm_head", ROLE_HEAD, EXT_VOCAB, EXT_HIDDEN, IF_UNTIED },
+    { "lm_head", ROLE_HEAD, EXT_VOCAB, EXT_TOKEN, IF_UNTIED },
     { 0 }
 };
 
@@ -128,10 +130,10 @@ static const struct part llama_block[] = {
     { "mlp.up_proj",      ROLE_UP,        EXT_FFN,      EXT_HIDDEN, ALWAYS },
     { "mlp.down_proj",    ROLE_DOWN,      EXT_HIDDEN,   EXT_FFN,    ALWAYS },
     { "input_layernorm",  ROLE_NORM_ATTN, EXT_HIDDEN,   EXT_NONE,   ALWAYS },
-    { "post_attention_layernorm",   ROLE_NORM_MLP, EXT_HIDDEN, EXT_NONE, IF_NO_POST_NORMS },
-    { "post_attention_layernorm",   ROLE_NORM_ATTN_POST, EXT_HIDDEN, EXT_NONE, IF_POST_NORMS },
-    { "pre_feedforward_layernorm",  ROLE_NORM_MLP, EXT_HIDDEN, EXT_NONE, IF_POST_NORMS },
-    { "post_feedforward_layernorm", ROLE_NORM_MLP_POST, EXT_HIDDEN, EXT_NONE, IF_POST_NORMS },
+    { "post_attention_layernorm",   ROLE_NORM_MLP, EXT_HIDDEN, EXT_NONE, IF_NORM_FIRST },
+    { "post_attention_layernorm",   ROLE_NORM_ATTN_POST, EXT_HIDDEN, EXT_NONE, IF_NORM_AROUND },
+    { "pre_feedforward_layernorm",  ROLE_NORM_MLP, EXT_HIDDEN, EXT_NONE, IF_NORM_AROUND },
+    { "post_feedforward_layernorm", ROLE_NORM_MLP_POST, EXT_HIDDEN, EXT_NONE, IF_NORM_AROUND },
     { 0 }
 };
 static const struct part llama_after[] = {
@@ -186,7 +188,117 @@ static const struct part falcon_block[] = {
     { 0 }
 };
 
+/* ---- OLMo 2 and 3 norm what the halves add, and all of q and k at once; EXAONE 4 each head ---- */
+
+#define ATTENTION \
+    { "self_attn.q_proj", ROLE_Q,        EXT_Q,      EXT_HIDDEN, ALWAYS }, \
+    { "self_attn.k_proj", ROLE_K,        EXT_KV,     EXT_HIDDEN, ALWAYS }, \
+    { "self_attn.v_proj", ROLE_V,        EXT_KV,     EXT_HIDDEN, ALWAYS }, \
+    { "self_attn.o_proj", ROLE_ATTN_OUT, EXT_HIDDEN, EXT_Q,      ALWAYS }
+#define GATED_MLP \
+    { "mlp.gate_proj",    ROLE_GATE,     EXT_FFN,    EXT_HIDDEN, ALWAYS }, \
+    { "mlp.up_proj",      ROLE_UP,       EXT_FFN,    EXT_HIDDEN, ALWAYS }, \
+    { "mlp.down_proj",    ROLE_DOWN,     EXT_HIDDEN, EXT_FFN,    ALWAYS }
+#define FUSED_MLP \
+    { "mlp.gate_up_proj", ROLE_GATE_UP,  EXT_2FFN,   EXT_HIDDEN, ALWAYS }, \
+    { "mlp.down_proj",    ROLE_DOWN,     EXT_HIDDEN, EXT_FFN,    ALWAYS }
+#define PLAIN_MLP \
+    { "mlp.up_proj",      ROLE_UP,       EXT_FFN,    EXT_HIDDEN, ALWAYS }, \
+    { "mlp.down_proj",    ROLE_DOWN,     EXT_HIDDEN, EXT_FFN,    ALWAYS }
+#define NORM(name, role, when)  { name, role, EXT_HIDDEN, EXT_NONE, when }
+#define TWO_NORMS \
+    NORM("input_layernorm", ROLE_NORM_ATTN, ALWAYS), NORM("post_attention_layernorm", ROLE_NORM_MLP, ALWAYS)
+
+static const struct part olmo2_block[] = {
+    ATTENTION,
+    { "self_attn.q_norm", ROLE_Q_NORM, EXT_Q,  EXT_NONE, IF_QK_NORM },
+    { "self_attn.k_norm", ROLE_K_NORM, EXT_KV, EXT_NONE, IF_QK_NORM },
+    GATED_MLP,
+    NORM("post_attention_layernorm", ROLE_NORM_ATTN_POST, ALWAYS),
+    NORM("post_feedforward_layernorm", ROLE_NORM_MLP_POST, ALWAYS),
+    { 0 }
+};
+static const struct part exaone4_block[] = {
+    ATTENTION,
+    { "self_attn.q_norm", ROLE_Q_NORM, EXT_HEAD_DIM, EXT_NONE, IF_QK_NORM },
+    { "self_attn.k_norm", ROLE_K_NORM, EXT_HEAD_DIM, EXT_NONE, IF_QK_NORM },
+    GATED_MLP,
+    NORM("post_attention_layernorm", ROLE_NORM_ATTN_POST, ALWAYS),
+    NORM("post_feedforward_layernorm", ROLE_NORM_MLP_POST, ALWAYS),
+    { 0 }
+};
+
+static const struct part hunyuan_block[] = {
+    ATTENTION,
+    { "self_attn.query_layernorm", ROLE_Q_NORM, EXT_HEAD_DIM, EXT_NONE, IF_QK_NORM },
+    { "self_attn.key_layernorm",   ROLE_K_NORM, EXT_HEAD_DIM, EXT_NONE, IF_QK_NORM },
+    GATED_MLP, TWO_NORMS,
+    { 0 }
+};
+
+/* ---- GLM: norms only before the halves, GLM-4 around them ---- */
+
+static const struct part glm_block[] = { ATTENTION, FUSED_MLP, TWO_NORMS, { 0 } };
+static const struct part glm4_block[] = {
+    ATTENTION, FUSED_MLP, TWO_NORMS,
+    NORM("post_self_attn_layernorm", ROLE_NORM_ATTN_POST, ALWAYS),
+    NORM("post_mlp_layernorm", ROLE_NORM_MLP_POST, ALWAYS),
+    { 0 }
+};
+
+/* ---- Nemotron, Arcee: no gate ---- */
+
+static const struct part nemotron_block[] = { ATTENTION, PLAIN_MLP, TWO_NORMS, { 0 } };
+
+/* ---- Cohere: one norm for both halves, and one weight for every element of q and k ---- */
+
+static const struct part cohere_block[] = {
+    ATTENTION,
+    { "self_attn.q_norm", ROLE_Q_NORM, EXT_HEADS,    EXT_HEAD_DIM, IF_QK_NORM },
+    { "self_attn.k_norm", ROLE_K_NORM, EXT_KV_HEADS, EXT_HEAD_DIM, IF_QK_NORM },
+    GATED_MLP,
+    NORM("input_layernorm", ROLE_NORM_ATTN, ALWAYS),
+    { 0 }
+};
+
+/* ---- StableLM: a norm for each head ---- */
+
+static const struct part stablelm_block[] = {
+    ATTENTION,
+    { "self_attn.q_layernorm.norms", ROLE_Q_NORM, EXT_HEAD_DIM, EXT_NONE, IF_QK_NORM_EACH },
+    { "self_attn.k_layernorm.norms", ROLE_K_NORM, EXT_HEAD_DIM, EXT_NONE, IF_QK_NORM_EACH },
+    GATED_MLP,
+    NORM("input_layernorm", ROLE_NORM_ATTN, ALWAYS),
+    NORM("post_attention_layernorm", ROLE_NORM_MLP, IF_SEQUENTIAL),
+    { 0 }
+};
+
+/* ---- Phi: one norm for both halves, biases everywhere ---- */
+
+static const struct part phi_block[] = {
+    { "self_attn.q_proj",      ROLE_Q,         EXT_Q,        EXT_HIDDEN, ALWAYS },
+    { "self_attn.k_proj",      ROLE_K,         EXT_KV,       EXT_HIDDEN, ALWAYS },
+    { "self_attn.v_proj",      ROLE_V,         EXT_KV,       EXT_HIDDEN, ALWAYS },
+    { "self_attn.dense",       ROLE_ATTN_OUT,  EXT_HIDDEN,   EXT_Q,      ALWAYS },
+    { "self_attn.q_layernorm", ROLE_Q_NORM,    EXT_HEAD_DIM, EXT_NONE,   IF_QK_NORM },
+    { "self_attn.k_layernorm", ROLE_K_NORM,    EXT_HEAD_DIM, EXT_NONE,   IF_QK_NORM },
+    { "mlp.fc1",               ROLE_UP,        EXT_FFN,      EXT_HIDDEN, ALWAYS },
+    { "mlp.fc2",               ROLE_DOWN,      EXT_HIDDEN,   EXT_FFN,    ALWAYS },
+    { "input_layernorm",       ROLE_NORM_ATTN, EXT_HIDDEN,   EXT_NONE,   ALWAYS },
+    { 0 }
+};
+static const struct part phi_after[] = {
+    { "model.final_layernorm", ROLE_NORM_FINAL, EXT_HIDDEN, EXT_NONE,   ALWAYS },
+    { "lm_head",               ROLE_HEAD,       EXT_VOCAB,  EXT_HIDDEN, IF_UNTIED },
+    { 0 }
+};
+
 /* ---- All of them ---- */
+
+/* What most have in common: rotary positions and Llama's names around the blocks. */
+#define LLAMA_LIKE(type, parts, norm_, mlp_) \
+    .name = type, .blocks = "model.layers", .before = llama_before, .block = parts, .after = llama_after, \
+    .norm = norm_, .mlp = mlp_, .position = POS_ROPE
 
 static const struct family families[] = {
     { .name = "gpt2", .blocks = "transformer.h",
@@ -225,7 +337,7 @@ static const struct family families[] = {
       .norm = NORM_RMS, .mlp = MLP_GATED, .position = POS_ROPE },
     { .name = "gemma2", .blocks = "model.layers",
       .before = llama_before, .block = llama_block, .after = llama_after,
-      .norm = NORM_RMS, .mlp = MLP_GATED, .position = POS_ROPE, .post_norms = true },
+      .norm = NORM_RMS, .mlp = MLP_GATED, .position = POS_ROPE, .norm_place = NORM_AROUND },
     { .name = "phi3", .blocks = "model.layers",
       .before = llama_before, .block = phi3_block, .after = llama_after,
       .norm = NORM_RMS, .mlp = MLP_GATED, .position = POS_ROPE,
@@ -237,6 +349,30 @@ static const struct family families[] = {
     { .name = "starcoder2", .blocks = "model.layers",
       .before = llama_before, .block = starcoder2_block, .after = llama_after,
       .norm = NORM_LAYER, .mlp = MLP_PLAIN, .position = POS_ROPE, .norm_bias = true },
+    { LLAMA_LIKE("gemma3_text", llama_block, NORM_RMS, MLP_GATED), .qk_norm = true,
+      .norm_place = NORM_AROUND },
+    { LLAMA_LIKE("ministral", llama_block, NORM_RMS, MLP_GATED) },
+    { LLAMA_LIKE("ministral3", llama_block, NORM_RMS, MLP_GATED) },
+    { LLAMA_LIKE("olmo2", olmo2_block, NORM_RMS, MLP_GATED), .qk_norm = true, .norm_place = NORM_BEHIND },
+    { LLAMA_LIKE("olmo3", olmo2_block, NORM_RMS, MLP_GATED), .qk_norm = true, .norm_place = NORM_BEHIND },
+    { .name = "phi", .blocks = "model.layers", .before = llama_before, .block = phi_block,
+      .after = phi_after, .norm = NORM_LAYER, .mlp = MLP_PLAIN, .position = POS_ROPE, .parallel = true,
+      .one_norm = true, .qk_norm_bias = true, .norm_bias = true, .head_bias = true },
+    { LLAMA_LIKE("granite", llama_block, NORM_RMS, MLP_GATED) },
+    { LLAMA_LIKE("smollm3", llama_block, NORM_RMS, MLP_GATED) },
+    { LLAMA_LIKE("stablelm", stablelm_block, NORM_LAYER, MLP_GATED), .norm_bias = true },
+    { LLAMA_LIKE("cohere", cohere_block, NORM_LAYER, MLP_GATED), .parallel = true, .one_norm = true },
+    { LLAMA_LIKE("cohere2", cohere_block, NORM_LAYER, MLP_GATED), .parallel = true, .one_norm = true },
+    { LLAMA_LIKE("glm", glm_block, NORM_RMS, MLP_GATED), .fused_gate_up = true },
+    { LLAMA_LIKE("glm4", glm4_block, NORM_RMS, MLP_GATED), .fused_gate_up = true,
+      .norm_place = NORM_AROUND },
+    { LLAMA_LIKE("nemotron", nemotron_block, NORM_LAYER, MLP_PLAIN), .norm_bias = true },
+    { LLAMA_LIKE("arcee", nemotron_block, NORM_RMS, MLP_PLAIN) },
+    { LLAMA_LIKE("seed_oss", llama_block, NORM_RMS, MLP_GATED) },
+    { LLAMA_LIKE("exaone4", exaone4_block, NORM_RMS, MLP_GATED), .qk_norm = true,
+      .norm_place = NORM_BEHIND },
+    { LLAMA_LIKE("ernie4_5", llama_block, NORM_RMS, MLP_GATED) },
+    { LLAMA_LIKE("hunyuan_v1_dense", hunyuan_block, NORM_RMS, MLP_GATED), .qk_norm = true },
 };
 
 const struct family *family_at(int i)

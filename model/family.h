@@ -20,7 +20,9 @@ enum extent {
     EXT_Q,                      /* heads * head_dim */
     EXT_KV,                     /* kv_heads * head_dim */
     EXT_QKV,                    /* EXT_Q + 2 EXT_KV */
+    EXT_HEADS, EXT_KV_HEADS,
     EXT_FFN, EXT_2FFN,
+    EXT_TOKEN,                  /* width of the token embedding */
 };
 
 /* When a part is there. */
@@ -28,8 +30,10 @@ enum when {
     ALWAYS,
     IF_UNTIED,
     IF_QK_NORM,
-    IF_POST_NORMS, IF_NO_POST_NORMS,
+    IF_QK_NORM_EACH,            /* one module a head: "<module>.0" ... */
+    IF_NORM_FIRST, IF_NORM_AROUND,      /* where norms are: enum norm_place */
     IF_SEQUENTIAL,              /* attention, then MLP */
+    IF_PROJECTED,               /* the token embedding is narrower than the blocks */
     IF_ONE_NORM, IF_TWO_NORMS,  /* parallel halves that share a norm, or do not */
 };
 
@@ -52,8 +56,10 @@ struct family {
     enum mlp_kind      mlp;
     enum position_kind position;
     bool               fused_qkv, fused_gate_up, qkv_grouped;
-    bool               qk_norm, post_norms;
-    bool               norm_bias;
+    bool               parallel, one_norm;      /* ... halves, which share a norm */
+    bool               qk_norm, qk_norm_bias;
+    enum norm_place    norm_place;
+    bool               norm_bias, head_bias;
 };
 
 /* NULL when unknown. */

@@ -12,6 +12,7 @@
 #include "model/fail.h"
 #include "model/family.h"
 #include "model/hf_keys.h"
+#include "model/hf_text.h"
 #include "model/printable.h"
 #include "model/transformer.h"
 
@@ -51,7 +52,7 @@ static int read_act(const struct hf *c, const struct hf_key *k, const char *key,
         return -1;
     act = hf_act_parse(name);
     if (act < 0)
-        return hf_refuse(c, key, "gelu, gelu_new, gelu_pytorch_tanh, relu or silu");
+        return hf_refuse(c, key, "gelu, gelu_new, gelu_pytorch_tanh, relu, relu2 or silu");
     *out = (enum activation)act;
     return 0;
 }
@@ -122,7 +123,7 @@ static int check_fixed(const struct hf *c, const struct hf_fixed *f)
 
 static int refuse_unknown_family(const struct hf *c)
 {
-    char known[320] = "";
+    char known[640] = "";
     size_t n = 0;
     const struct family *f;
 
@@ -150,18 +151,13 @@ static int find_family(const struct hf *c, const struct hf_family **f)
 {
     const char *type;
 
-    if (!json_is_object(c->root))
-        return fail("%s: a Hugging Face config must be a JSON object", c->where);
-    if (hf_has(c, "text_config") && !hf_is_null(c, "text_config"))
-        return fail("%s: \"text_config\" holds the language model of a multimodal one: not "
-                    "supported; give that model's own config.json", c->where);
     if (!hf_has(c, "model_type"))
         return refuse_unknown_family(c);
     if (hf_string(c, "model_type", NULL, &type) < 0)
         return -1;
     if (hf_is_moe(type))
-        return fail("%s: \"model_type\" is \"%s\": mixture-of-experts models (MoE) are not "
-                    "supported yet", c->where, type);
+        return fail("%s: \"%smodel_type\" is \"%s\": mixture-of-experts models (MoE) are not "
+                    "supported yet", c->where, c->section ? "text_config." : "", type);
     *f = hf_family_find(type);
     return *f ? refuse_experts(c) : refuse_unknown_family(c);
 }
@@ -193,9 +189,12 @@ static void take_traits(struct model *m, const struct family *f)
     m->fused_gate_up = f->fused_gate_up;
     m->qkv_grouped   = f->qkv_grouped;
     m->qk_norm       = f->qk_norm;
-    m->post_norms    = f->post_norms;
+    m->qk_norm_bias  = f->qk_norm_bias;
+    m->norm_place    = f->norm_place;
     m->norm_bias     = f->norm_bias;
-    m->mlp_norm      = true;
+    m->head_bias     = f->head_bias;
+    m->parallel      = f->parallel;
+    m->mlp_norm      = !f->one_norm;
 }
 
 /* The name of the key behind a field, for messages. */
@@ -250,6 +249,8 @@ static int derive(const struct hf *c, const struct hf_family *f, struct model *m
     if (m->ffn > MODEL_MAX_DIM)                 /* the config written would not read back */
         return hf_refuse(c, KEY_OF(c, f, hidden),
                          "at most 4194304, since the MLP is four times as wide");
+    if (!m->token_width)
+        m->token_width = m->hidden;
     if (!m->attn_scalar)
         m->attn_scalar = m->head_dim;
     if (m->position == POS_LEARNED)
@@ -327,27 +328,44 @@ static bool is_synthetic(const json_t *config)
     return type && !strcmp(type, "dpx_synthetic");
 }
 
-int model_from_config(const json_t *config, const char *where, struct model *out)
+static int read_model(const struct hf *c, struct model *out)
 {
-    const struct hf c = { config, where, NULL };
     const struct hf_family *f = NULL;
     struct model m = { 0 };
 
-    if (is_synthetic(config))
-        return read_synthetic(&c, out);
-    if (find_family(&c, &f) < 0 || read_name(&c, &m) < 0)
+    if (find_family(c, &f) < 0 || read_name(c, &m) < 0)
         return -1;
-    if (check_all_fixed(&c, always_fixed) < 0 || check_all_fixed(&c, f->fixed) < 0)
+    if (check_all_fixed(c, always_fixed) < 0 || check_all_fixed(c, f->fixed) < 0)
         return -1;
     take_traits(&m, family_find(f->name));
     for (const struct hf_key *k = f->keys; !hf_key_end(k); k++)
-        if (read_key(&c, k, &m) < 0)
+        if (read_key(c, k, &m) < 0)
             return -1;
-    if ((f->read && f->read(&c, &m) < 0) || derive(&c, f, &m) < 0
-        || model_tabulate(&m, where) < 0) {
+    if ((f->read && f->read(c, &m) < 0) || derive(c, f, &m) < 0
+        || model_tabulate(&m, c->where) < 0) {
         json_decref(m.rope_scaling);
         return -1;
     }
     *out = m;
     return 0;
+}
+
+static int read_text_model(const struct hf *c, struct model *out)
+{
+    json_t *text = hf_text_config(c);
+    int rc = text ? read_model(&(struct hf){ text, c->where, "text_config" }, out) : -1;
+
+    json_decref(text);
+    return rc;
+}
+
+int model_from_config(const json_t *config, const char *where, struct model *out)
+{
+    const struct hf c = { config, where, NULL };
+
+    if (!json_is_object(config))
+        return fail("%s: a Hugging Face config must be a JSON object", where);
+    if (is_synthetic(config))
+        return read_synthetic(&c, out);
+    return hf_has_text(config) ? read_text_model(&c, out) : read_model(&c, out);
 }

@@ -1,25 +1,7 @@
 /* Defaults are those of the configuration_<family>.py of transformers 5.23. */
-#include "model/hf_keys.h"
+#include "model/hf_key_rows.h"
 
 #include <string.h>
-
-#define AT(field)                   offsetof(struct model, field)
-#define SET(field, value)           { NULL, NULL, HF_SET, false, AT(field), value }
-#define INT(key, field, dflt)       { key, NULL, HF_INT, false, AT(field), dflt }
-#define INT2(key, alias, field, d)  { key, alias, HF_INT, false, AT(field), d }
-#define INT_NULL(key, field, dflt)  { key, NULL, HF_INT, true, AT(field), dflt }
-#define BOOL(key, field, dflt)      { key, NULL, HF_BOOL, false, AT(field), dflt }
-#define RATE(key, field, dflt)      { key, NULL, HF_RATE, false, AT(field), dflt }
-#define REAL(key, field, dflt)      { key, NULL, HF_REAL, false, AT(field), dflt }
-#define ACT(key, dflt)              { key, NULL, HF_ACT, false, AT(act), dflt }
-#define END                         { 0 }
-
-/* Rows that every family has, with its own defaults. */
-#define NORMS(eps_key, eps)         REAL(eps_key, norm_eps, eps), SET(norm_weight, true)
-#define LINEAR_BIASES(value)        SET(qkv_bias, value), SET(out_bias, value), \
-                                    SET(mlp_bias, value)
-#define TIED(dflt)                  BOOL("tie_word_embeddings", tied, dflt)
-#define INIT(dflt)                  REAL("initializer_range", init_std, dflt)
 
 static const struct hf_key gpt2_keys[] = {
     INT("vocab_size", vocab, 50257), TIED(true),
@@ -63,11 +45,10 @@ static const struct hf_key opt_keys[] = {
     BOOL("enable_bias", qkv_bias, true), BOOL("enable_bias", out_bias, true),
     BOOL("enable_bias", mlp_bias, true),
     BOOL("layer_norm_elementwise_affine", norm_weight, true),
+    INT_NULL("word_embed_proj_dim", token_width, HF_DERIVED),
     SET(norm_eps, 1e-5), REAL("init_std", init_std, 0.02), END
 };
 static const struct hf_fixed opt_fixed[] = {
-    { NULL, "do_layer_norm_before", "true",
-      "norms behind the residual (opt-350m) are not supported" },
     { NULL, "_remove_final_layer_norm", "false", "a model without final norm is not supported" },
     { 0 }
 };
@@ -107,14 +88,6 @@ static const struct hf_fixed mpt_fixed[] = {
     { "attn_config", "qk_ln", "false", "transformers' mpt has no such norms" },
     { 0 }
 };
-
-#define LLAMA_LIKE(V, D, F, L, H, C) \
-    INT("vocab_size", vocab, V), INT("hidden_size", hidden, D), \
-    INT("intermediate_size", ffn, F), INT("num_hidden_layers", layers, L), \
-    INT("num_attention_heads", heads, H), INT("max_position_embeddings", context, C)
-#define ATTENTION_BIAS  BOOL("attention_bias", qkv_bias, false), \
-                        BOOL("attention_bias", out_bias, false)
-#define ATTN_DROPOUT    RATE("attention_dropout", attn_dropout, 0)
 
 static const struct hf_key llama_keys[] = {
     LLAMA_LIKE(32000, 4096, 11008, 32, 32, 2048), TIED(false),
@@ -194,15 +167,17 @@ static const struct hf_key falcon_keys[] = {
 
 static int opt_read(const struct hf *c, struct model *m)
 {
-    int64_t width;
+    bool before;
 
-    if (hf_is_null(c, "word_embed_proj_dim"))
-        return 0;
-    if (hf_int(c, "word_embed_proj_dim", m->hidden, MODEL_MAX_DIM, &width) < 0)
+    if (hf_bool(c, "do_layer_norm_before", true, &before) < 0)
         return -1;
-    return width == m->hidden ? 0
-        : hf_refuse(c, "word_embed_proj_dim",
-                    "equal to \"hidden_size\": projected embeddings are not supported");
+    m->norm_place = before ? NORM_FIRST : NORM_OF_SUM;
+    return 0;
+}
+
+static int opt_write(const struct model *m, json_t *config)
+{
+    return json_object_set_new(config, "do_layer_norm_before", json_boolean(m->norm_place == NORM_FIRST));
 }
 
 static int mpt_read(const struct hf *c, struct model *m)
@@ -288,7 +263,7 @@ static const struct hf_family families[] = {
     { .name = "gpt_neox", .keys = neox_keys, .heads_divide = true,
       .theta_key = "rotary_emb_base", .partial_key = "rotary_pct", .partial = 0.25 },
     { .name = "opt", .keys = opt_keys, .fixed = opt_fixed, .heads_divide = true,
-      .read = opt_read },
+      .read = opt_read, .write = opt_write },
     { .name = "bloom", .keys = bloom_keys, .fixed = bloom_fixed, .heads_divide = true },
     { .name = "mpt", .keys = mpt_keys, .fixed = mpt_fixed, .heads_divide = true,
       .read = mpt_read, .write = mpt_write },
@@ -312,7 +287,7 @@ const struct hf_family *hf_family_find(const char *model_type)
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (!strcmp(families[i].name, model_type))
             return &families[i];
-    return NULL;
+    return hf_family_recent(model_type);
 }
 
 /* Refused with a better reason than "unknown". */
@@ -338,6 +313,7 @@ static const struct { const char *name; enum activation act; } acts[] = {
     { "gelu_fast", ACT_GELU_TANH }, { "gelu_python_tanh", ACT_GELU_TANH },
     { "gelu_accurate", ACT_GELU_TANH },
     { "relu", ACT_RELU }, { "silu", ACT_SILU }, { "swish", ACT_SILU },
+    { "relu2", ACT_RELU2 },
 };
 
 int hf_act_parse(const char *name)

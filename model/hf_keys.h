@@ -47,6 +47,9 @@ struct hf_family {
     const struct hf_fixed *fixed;           /* NULL if none */
     bool                   heads_divide;    /* hidden must be a multiple of heads */
     const char            *theta_key;       /* of the rotary base, outside rope_parameters */
+    double                 theta;           /* its default, 0: 10000 */
+    const char            *local_theta_key; /* of the base in layers with a window; NULL if the same */
+    double                 local_theta;     /* its default */
     const char            *partial_key;     /* of the rotated share of a head, NULL if all */
     double                 partial;         /* its default */
     int                  (*read)(const struct hf *c, struct model *m);     /* or NULL */
@@ -58,6 +61,8 @@ static inline bool hf_key_end(const struct hf_key *k) { return !k->key && !k->at
 
 /* NULL if the family is unknown. */
 const struct hf_family *hf_family_find(const char *model_type);
+/* The same among the families of hf_keys_recent.c. */
+const struct hf_family *hf_family_recent(const char *model_type);
 
 /* The rotary fields, once head_dim is known; and back.  In hf_rope.c. */
 int hf_rope_read(const struct hf *c, const struct hf_family *f, struct model *m);

@@ -14,6 +14,29 @@ static int rope_object(const struct hf *c, struct hf *rope)
     return json_object_size(rope->root) ? 0 : hf_section(c, "rope_parameters", rope);
 }
 
+/* Families with two kinds of layers have two objects in "rope_parameters"; older configs
+ * state the base of the layers with a window beside it. */
+static int read_local_theta(const struct hf *c, const struct hf_family *f, struct hf *rope, struct model *m)
+{
+    struct hf local = { NULL, c->where, "rope_parameters.sliding_attention" };
+    struct hf all = *rope;
+
+    if (f->local_theta_key && hf_real(c, f->local_theta_key, f->local_theta, 0, 0, &m->rope_local_theta) < 0)
+        return -1;
+    if (!hf_has(&all, "full_attention") && !hf_has(&all, "sliding_attention"))
+        return 0;
+    if (hf_section(&all, "full_attention", rope) < 0 || hf_section(&all, "sliding_attention", &local) < 0)
+        return -1;
+    rope->section = "rope_parameters.full_attention";
+    local.section = "rope_parameters.sliding_attention";
+    if (f->local_theta_key)
+        return hf_real(&local, "rope_theta", m->rope_local_theta, 0, 0, &m->rope_local_theta);
+    if (hf_has(&local, "rope_theta") && hf_has(rope, "rope_theta")
+        && !json_equal(json_object_get(local.root, "rope_theta"), json_object_get(rope->root, "rope_theta")))
+        return hf_refuse(&local, "rope_theta", "as in \"full_attention\" in this family");
+    return 0;
+}
+
 static int read_scaling(const struct hf *rope, struct model *m)
 {
     const char *type;
@@ -21,6 +44,7 @@ static int read_scaling(const struct hf *rope, struct model *m)
     if (hf_string(rope, hf_has(rope, "rope_type") ? "rope_type" : "type", "default", &type) < 0)
         return -1;
     if (strcmp(type, "default") != 0) {
+        json_decref(m->rope_scaling);
         m->rope_scaling = json_deep_copy(rope->root);
         if (!m->rope_scaling)
             return fail("out of memory for %s", rope->where);
@@ -33,8 +57,8 @@ int hf_rope_read(const struct hf *c, const struct hf_family *f, struct model *m)
     struct hf rope;
     double partial = 1;
 
-    if (rope_object(c, &rope) < 0
-        || hf_real(c, f->theta_key, 10000, 0, 0, &m->rope_theta) < 0
+    if (rope_object(c, &rope) < 0 || read_local_theta(c, f, &rope, m) < 0
+        || hf_real(c, f->theta_key, f->theta > 0 ? f->theta : 10000, 0, 0, &m->rope_theta) < 0
         || hf_real(&rope, "rope_theta", m->rope_theta, 0, 0, &m->rope_theta) < 0)
         return -1;
     if (m->rope_theta <= 0)
@@ -71,6 +95,9 @@ static double rotated_share(const struct model *m)
 int hf_rope_write(const struct model *m, const struct hf_family *f, json_t *config)
 {
     int rc = json_object_set_new(config, f->theta_key, json_real(m->rope_theta));
+
+    if (f->local_theta_key)
+        rc |= json_object_set_new(config, f->local_theta_key, json_real(m->rope_local_theta));
 
     if (f->partial_key)
         rc |= json_object_set_new(config, f->partial_key, json_real(rotated_share(m)));

@@ -10,16 +10,20 @@
 #include "model/builtin.h"
 #include "model/fail.h"
 #include "model/files.h"
+#include "model/hf_text.h"
 #include "model/transformer.h"
 
 static int load_file(const char *path, struct model *out)
 {
-    json_t *config = json_read_file(path);
+    json_t *config = json_read_python(path);
     int rc;
 
     if (!config)
         return -1;
     rc = model_from_config(config, path, out);
+    if (rc == 0 && hf_has_text(config))
+        fprintf(stderr, "dpx: %s: note: of this multimodal model the text model is taken: %s, %lld parameters\n",
+                path, out->family, (long long)out->params);
     json_decref(config);
     return rc;
 }

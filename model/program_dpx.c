@@ -244,12 +244,29 @@ static int build_ends(struct dpx *d, struct program *out)
     return take(d, &out->piece[PIECE_EMBED], PASS_BACKWARD, from);
 }
 
+/* What these kernels have no form of. */
+static int check_described(const struct model *m)
+{
+    int norm = piece_tensor(m, 0, ROLE_Q_NORM, false);
+    const char *what = m->norm_place == NORM_BEHIND ? "norms only behind attention and MLP"
+                     : m->norm_place == NORM_OF_SUM ? "norms of the residual stream"
+                     : m->token_width != m->hidden ? "token embeddings of another width than the blocks"
+                     : norm >= 0 && (m->norm != NORM_RMS || m->tensors[m->block0 + norm].numel != m->head_dim)
+                       ? "norms of q and k other than one RMSNorm for all heads" : NULL;
+
+    return what ? fail("%s: kernels \"dpx\" have no %s: plan with \"torch-eager\" or \"torch-sdpa\"",
+                       m->name, what) : 0;
+}
+
 int program_build_dpx(const struct plan *p, struct program *out)
 {
     const struct model *m = &p->model;
-    struct dpx *d = calloc(1, sizeof *d);
+    struct dpx *d;
     int rc = -1;
 
+    if (check_described(m) < 0)
+        return -1;
+    d = calloc(1, sizeof *d);
     if (!d)
         return fail("out of memory for a block program");
     d->p = p;

@@ -89,7 +89,7 @@ static void attention_half(struct dpx *d)
                                 dpx_keep(d, SLOT_MID, d->n * d->h, d->e);
     if (d->recompute)
         dpx_gone(d, &d->k.attn);
-    if (d->m->post_norms) {
+    if (d->m->norm_place == NORM_AROUND) {
         d->k.post1 = d->k.mid;
         d->k.mid = dpx_norm(d, "post norm", ROLE_NORM_ATTN_POST, 2, SLOT_MID);
         if (d->recompute)
@@ -134,8 +134,8 @@ static int block_output(struct dpx *d)
         d->k.mid = 0;
         return sum;
     }
-    int out = dpx_hand_on(d, d->m->post_norms ? SLOT_POST2 : SLOT_Y, d->n * d->h, d->e);
-    if (d->m->post_norms) {
+    int out = dpx_hand_on(d, d->m->norm_place == NORM_AROUND ? SLOT_POST2 : SLOT_Y, d->n * d->h, d->e);
+    if (d->m->norm_place == NORM_AROUND) {
         d->k.post2 = out;
         dpx_use(d, ROLE_NORM_MLP_POST);
         dpx_kernel(d, FN_NORM, "mlp post norm", KC_NORM, 2 * d->n * d->h * d->e);
@@ -165,13 +165,13 @@ static int output_grad(struct dpx *d, const char *name, enum tensor_role post, i
 {
     int dy = 0;
 
-    if (!d->m->post_norms && d->p->dropout <= 0)
+    if (d->m->norm_place != NORM_AROUND && d->p->dropout <= 0)
         return 0;
-    if (d->m->post_norms)
+    if (d->m->norm_place == NORM_AROUND)
         dpx_use(d, post);
     dpx_kernel(d, FN_OUTPUT_BACK, name, KC_NORM, 3 * d->n * d->h * d->e);
     dy = dpx_temp(d, SLOT_DY, d->n * d->h, d->e);
-    if (d->m->post_norms) {
+    if (d->m->norm_place == NORM_AROUND) {
         dpx_param_grad(d, post, false, d->h);
         dpx_gone(d, kept);
         dpx_gone(d, &d->k.stats[which]);

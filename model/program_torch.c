@@ -61,15 +61,27 @@ static void end_part(struct run *r, int id, int store0)
 static var checkpointed_block(struct run *r, var x, struct torch_region *again)
 {
     struct tape *t = &r->t;
-    const var args[TORCH_ARGS] = { x, r->b.mask, r->b.cos, r->b.sin, r->b.positions, r->b.other_mask };
+    const var cos = r->b.cos, sin = r->b.sin;
+    const var args[TORCH_ARGS] = { x, r->b.mask, cos, sin, r->b.positions, r->b.other_mask };
 
     *again = (struct torch_region){ .node0 = t->nnodes };
     for (int i = 0; i < TORCH_ARGS; i++)
         again->args[i] = hold(t, args[i]);
+    if (torch_casts_tables(&r->b)) {            /* FSDP's hook runs before the checkpoint */
+        for (int i = 2; i < 4; i++) {
+            drop(t, again->args[i]);
+            again->args[i] = op_cast(t, args[i], r->b.dt);
+        }
+        r->b.cos = again->args[2];
+        r->b.sin = again->args[3];
+        again->node0 = t->nnodes;
+    }
     t->nsavers = 0;
     t->forget = true;
     again->out = torch_block(&r->b, x);
     t->forget = false;
+    r->b.cos = cos;
+    r->b.sin = sin;
     again->node1 = t->nnodes;
     again->savers = t->nsavers;
     return again->out;
@@ -187,8 +199,8 @@ static void backward(struct run *r)
         if (i == EMBED) {
             drop(t, r->b.ids);
             drop(t, r->b.labels);
-            for (int f = 0; f < 3; f++)
-                drop(t, r->b.freqs[f]);
+            for (int f = 0; f < TORCH_BUFFERS; f++)
+                drop(t, r->b.lasting[f]);
             drop(t, r->part[HEAD].out);
             tape_finish(t);
         }

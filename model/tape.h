@@ -38,7 +38,8 @@ enum node_kind {
     NODE_MUL,           /* two operands, each needing the other */
     NODE_MUL_ROWS,      /* the second operand is one number a row */
     NODE_LINEAR, NODE_MATMUL, NODE_LAYER_NORM, NODE_SCALE, NODE_RMS, NODE_POWER,
-    NODE_EMBEDDING, NODE_JOIN
+    NODE_EMBEDDING, NODE_JOIN,
+    NODE_LISTED,        /* the gradient goes on; `batch` parameters from tensor `m` on get theirs, of k elements */
 };
 
 /* What a linear layer's kernels are called: GEMM("mlp down") also names its dX, dW and db. */
@@ -162,6 +163,8 @@ var  op_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n,
 var  op_matmul(struct tape *t, const char *name, var a, var b, int64_t batch, int64_t m, int64_t n,
                int64_t k);
 var  op_layer_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b);
+/* x, made with n parameters of `numel` elements: the piece's tensors from `first` on. */
+var  op_listed(struct tape *t, var x, int first, int64_t n, int64_t numel, enum dtype dt);
 /* x times a parameter vector. */
 var  op_scale(struct tape *t, const char *name, var x, var w);
 var  op_embedding(struct tape *t, const char *name, var ids, int64_t width, var w);

@@ -173,6 +173,20 @@ static void run_matmul(struct tape *t, const struct node *n, int out[])
     out[0] = grad(t, n, 0, dt_of(n, 0));
 }
 
+/* A kernel for each parameter's gradient. */
+static void run_listed(struct tape *t, const struct node *n, int out[])
+{
+    for (int i = 0; i < (int)n->batch; i++) {
+        const struct edge e = { .tensor = (int)n->m + i, .numel = n->k, .dt = n->dt };
+        struct kernel *k = back(t, n, n->name);
+        k->module += i;
+        k->bytes = 2 * e.numel * dtype_bytes(e.dt);
+        tape_grad_arrived(t, &e, tape_alloc(t, e.numel, dtype_bytes(e.dt), MEM_GRADS));
+    }
+    if (n->edges[0].node)
+        out[0] = share(t, n->grad[0]);
+}
+
 void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dtype got[TAPE_EDGES])
 {
     for (int i = 0; i < n->nedges; i++)
@@ -199,6 +213,9 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
         break;
     case NODE_POWER:
         run_power(t, n, out);
+        break;
+    case NODE_LISTED:
+        run_listed(t, n, out);
         break;
     case NODE_COPY:
     case NODE_EACH:

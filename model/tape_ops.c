@@ -297,6 +297,8 @@ var op_layer_norm(struct tape *t, const char *name, var x, int64_t rows, var w, 
     if (b)
         tape_edge(t, n, b);
     tape_save(t, n, store_of(t, x));
+    if (w)
+        tape_save(t, n, store_of(t, w));        /* counted only when it is computed (1 + w) */
     var y = fresh(t, var_numel(t, x), var_dtype(t, x));
     for (int i = 0; i < 2; i++) {               /* mean and 1/sigma, fp32 */
         int s = alloc(t, rows, DT_FP32);
@@ -315,6 +317,20 @@ var op_scale(struct tape *t, const char *name, var x, var w)
     tape_save(t, n, store_of(t, x));
     tape_save(t, n, store_of(t, w));
     return fresh(t, var_numel(t, x), wider(var_dtype(t, x), var_dtype(t, w)));
+}
+
+var op_listed(struct tape *t, var x, int first, int64_t n, int64_t numel, enum dtype dt)
+{
+    for (int64_t i = 0; i < n; i++, t->module++)
+        begin(t, "norm of a head", KC_NORM, KEEPS_NOTHING);
+    t->module -= (int)n;
+    struct node *node = tape_node(t, NODE_LISTED, "norm of a head", KC_NORM);
+    node->m = first, node->batch = n, node->k = numel;
+    tape_edge(t, node, x);
+    t->stores[store_of(t, x)].refs++;
+    var y = tape_var(t, store_of(t, x), var_numel(t, x), var_dtype(t, x), t->nnodes - 1, 0);
+    t->nodes[t->nnodes - 1].dt = dt;
+    return y;
 }
 
 var op_embedding(struct tape *t, const char *name, var ids, int64_t width, var w)

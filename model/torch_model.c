@@ -13,7 +13,7 @@
 
 static const struct torch_style styles[] = {
     { .family = "gpt2", .conv1d = true, .keeps_names = true, .low_softmax = true,
-      .attn_dropout = true, .hidden_dropout = true, .gelu_new = true },
+      .attn_dropout = true, .hidden_dropout = true, .embed_dropout = true, .gelu_new = true },
     { .family = "opt", .hidden_dropout = true, .scaled_query = true, .positions_per_row = true },
     { .family = "bloom", .hidden_dropout = true, .gelu_function = true },
     { .family = "gpt_neox", .hidden_dropout = true, .partial_rotary = true },
@@ -23,6 +23,31 @@ static const struct torch_style styles[] = {
     { .family = "phi3", .hidden_dropout = true, .partial_rotary = true },
     { .family = "gemma", .attn_dropout = true, .one_plus_weight = true },
     { .family = "gemma2", .attn_dropout = true, .one_plus_weight = true, .two_masks = true },
+    { .family = "gemma3_text", .attn_dropout = true, .one_plus_weight = true, .two_masks = true,
+      .two_tables = true },
+    { .family = "ministral", .attn_dropout = true, .two_masks = true },
+    { .family = "ministral3", .attn_dropout = true, .scaled_rotated = true },
+    { .family = "olmo2", .attn_dropout = true, .fp32_weight = true, .rotary_fp32 = true,
+      .qk_norm_whole = true },
+    { .family = "olmo3", .attn_dropout = true, .fp32_weight = true, .rotary_fp32 = true,
+      .qk_norm_whole = true, .two_masks = true, .two_tables = true },
+    { .family = "phi", .attn_dropout = true, .hidden_dropout = true, .embed_dropout = true,
+      .partial_rotary = true, .rotary_names = true, .gelu_new = true },
+    { .family = "granite", .attn_dropout = true, .scaled_embed = true, .scaled_residual = true,
+      .scaled_logits = true },
+    { .family = "stablelm", .attn_dropout = true, .mlp_dropout = true, .partial_rotary = true,
+      .rotary_names = true, .qk_norm_listed = true },
+    { .family = "cohere", .attn_dropout = true, .centred_by_hand = true, .rotary_upcast = true,
+      .scaled_logits = true },
+    { .family = "cohere2", .attn_dropout = true, .centred_by_hand = true, .rotary_upcast = true,
+      .scaled_logits = true, .two_masks = true },
+    { .family = "glm", .attn_dropout = true, .partial_rotary = true, .rotary_interleaved = true },
+    { .family = "glm4", .attn_dropout = true, .partial_rotary = true, .rotary_interleaved = true },
+    { .family = "nemotron", .attn_dropout = true, .layer_norm_1p = true, .partial_rotary = true },
+    { .family = "seed_oss", .attn_dropout = true, .hidden_dropout = true },
+    { .family = "exaone4", .attn_dropout = true, .two_masks = true },
+    { .family = "ernie4_5", .rotary_upcast = true, .rotary_fp32 = true, .rotary_interleaved = true },
+    { .family = "hunyuan_v1_dense", .attn_dropout = true, .qk_norm_rotated = true },
     { .family = "llama", .attn_dropout = true },        /* and whatever is not named here */
 };
 
@@ -57,6 +82,12 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct plan *
     t->tied = piece_tensor(b->m, TENSOR_EMBED, ROLE_TOKENS, false);
 }
 
+bool torch_casts_tables(const struct torch_model *b)
+{
+    return b->style->rotary_fp32 && b->p->strategy == STRAT_FSDP && b->p->dialect == DIALECT_TORCH &&
+           !b->autocast && b->dt != DT_FP32;
+}
+
 /* ---- MLP ---- */
 
 /* 0.5 * x * (1 + tanh(c * (x + 0.044715 * x^3))), one kernel per operation: transformers' "gelu_new". */
@@ -88,6 +119,10 @@ static var activation(struct torch_model *b, var x)
         break;
     case ACT_RELU:
         return op_unary(b->t, "relu", KC_ELEMENTWISE, x, SAVE_OUT);
+    case ACT_RELU2: {
+        var y = op_unary(b->t, "relu", KC_ELEMENTWISE, x, SAVE_OUT);
+        return tmp(b->t, y, op_pow(b->t, "square", y));
+    }
     case ACT_SILU:
         return op_unary(b->t, "silu", KC_ELEMENTWISE, x, SAVE_IN);
     case ACT_GELU:
@@ -103,6 +138,11 @@ static var activation(struct torch_model *b, var x)
 static double hidden_dropout(const struct torch_model *b)
 {
     return b->style->hidden_dropout ? b->p->dropout : 0;
+}
+
+static double mlp_dropout(const struct torch_model *b)
+{
+    return b->style->mlp_dropout ? b->p->dropout : hidden_dropout(b);
 }
 
 static var gated_mlp(struct torch_model *b, var x)
@@ -128,7 +168,7 @@ static var gated_mlp(struct torch_model *b, var x)
     drop(t, up);
     drop(t, gate);
     y = tmp(t, y, linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
-    return tmp(t, y, op_dropout(t, "mlp dropout", y, hidden_dropout(b)));
+    return tmp(t, y, op_dropout(t, "mlp dropout", y, mlp_dropout(b)));
 }
 
 static var plain_mlp(struct torch_model *b, var x)
@@ -139,7 +179,7 @@ static var plain_mlp(struct torch_model *b, var x)
 
     y = tmp(t, y, activation(b, y));
     y = tmp(t, y, linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
-    return tmp(t, y, op_dropout(t, "mlp dropout", y, hidden_dropout(b)));
+    return tmp(t, y, op_dropout(t, "mlp dropout", y, mlp_dropout(b)));
 }
 
 static var mlp(struct torch_model *b, var x)
@@ -150,7 +190,7 @@ static var mlp(struct torch_model *b, var x)
 
 /* ---- blocks ---- */
 
-/* Attention and MLP read the same input: GPT-NeoX, Falcon. */
+/* Attention and MLP read the same input: GPT-NeoX, Falcon, Phi, Cohere. */
 static var parallel_block(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
@@ -160,6 +200,7 @@ static var parallel_block(struct torch_model *b, var x)
     var attn = attention(b, a);
 
     drop(t, a);
+    attn = tmp(t, attn, op_dropout(t, "attention output dropout", attn, hidden_dropout(b)));
     if (second) {
         t->half = 1;
         n = norm(b, "mlp norm", x, ROLE_NORM_MLP);
@@ -176,6 +217,12 @@ static var parallel_block(struct torch_model *b, var x)
     return out;
 }
 
+/* Granite's multiplier of what a half adds. */
+static var scale_residual(struct torch_model *b, var x)
+{
+    return b->style->scaled_residual ? op_mul_const(b->t, "residual scale", x, 0) : hold(b->t, x);
+}
+
 var torch_block(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
@@ -187,24 +234,33 @@ var torch_block(struct torch_model *b, var x)
     /* GPT-2's hidden_states names the norm's output until the residual is added, and
      * attn_output lives as long as the block; elsewhere one name serves for all. */
     bool named = b->style->keeps_names;
-    var n = norm(b, "norm", x, ROLE_NORM_ATTN);
+    enum norm_place place = b->m->norm_place;
+    bool first = place == NORM_FIRST || place == NORM_AROUND;
+    bool behind = place == NORM_AROUND || place == NORM_BEHIND;
+    var n = first ? norm(b, "norm", x, ROLE_NORM_ATTN) : hold(t, x);
     var attn = attention(b, n);
     n = named ? n : tmp(t, n, 0);
-    if (b->m->post_norms)
+    if (behind)
         attn = tmp(t, attn, norm(b, "post norm", attn, ROLE_NORM_ATTN_POST));
     if (!named)                         /* GPT-2's attention ends with it */
         attn = tmp(t, attn, op_dropout(t, "attention output dropout", attn, hidden_dropout(b)));
+    attn = tmp(t, attn, scale_residual(b, attn));
     var mid = op_add(t, "residual add", attn, x);
     drop(t, n);
     attn = named ? attn : tmp(t, attn, 0);
+    if (place == NORM_OF_SUM)
+        mid = tmp(t, mid, norm(b, "norm", mid, ROLE_NORM_ATTN));
 
     t->half = 1;
-    n = norm(b, "mlp norm", mid, ROLE_NORM_MLP);
+    n = first ? norm(b, "mlp norm", mid, ROLE_NORM_MLP) : hold(t, mid);
     var y = mlp(b, n);
     n = named ? n : tmp(t, n, 0);
-    if (b->m->post_norms)
+    if (behind)
         y = tmp(t, y, norm(b, "mlp post norm", y, ROLE_NORM_MLP_POST));
+    y = tmp(t, y, scale_residual(b, y));
     var out = op_add(t, "mlp residual add", mid, y);
+    if (place == NORM_OF_SUM)
+        out = tmp(t, out, norm(b, "mlp norm", out, ROLE_NORM_MLP));
     const var names[] = { mid, y, n, attn, x, b->weights };
     for (int i = 0; i < 6; i++)
         drop(t, names[i]);
@@ -228,18 +284,19 @@ static var causal_mask(struct torch_model *b)
 }
 
 /* cos and sin of (1, seq, head_dim): angles in fp32, then in the compute dtype. */
-static void rotary_tables(struct torch_model *b)
+static void rotary_tables(struct torch_model *b, int first)
 {
     struct tape *t = b->t;
-    int64_t n = b->p->seq * b->m->head_dim;
+    int64_t n = b->p->seq * b->m->rotary_dim;
+    bool cast = b->dt != DT_FP32 && !b->style->rotary_fp32;
     for (int i = 0; i < 2; i++)         /* buffers of the model: they persist, and are counted here */
-        b->freqs[i] = op_new(t, "rotary inv_freq", KC_COPY, b->m->head_dim / 2, DT_FP32);
+        b->lasting[i + first] = op_new(t, "rotary inv_freq", KC_COPY, b->m->rotary_dim / 2, DT_FP32);
     var angle = op_new(t, "rotary angles", KC_ELEMENTWISE, n, DT_FP32);
     var c = op_new(t, "rotary cos", KC_ELEMENTWISE, n, DT_FP32);
     var s = op_new(t, "rotary sin", KC_ELEMENTWISE, n, DT_FP32);
 
-    b->cos = b->dt == DT_FP32 ? hold(t, c) : op_new(t, "rotary cos", KC_COPY, n, b->dt);
-    b->sin = b->dt == DT_FP32 ? hold(t, s) : op_new(t, "rotary sin", KC_COPY, n, b->dt);
+    b->cos = cast ? op_new(t, "rotary cos", KC_COPY, n, b->dt) : hold(t, c);
+    b->sin = cast ? op_new(t, "rotary sin", KC_COPY, n, b->dt) : hold(t, s);
     drop(t, angle);
     drop(t, c);
     drop(t, s);
@@ -249,22 +306,26 @@ var torch_embed(struct torch_model *b)
 {
     struct tape *t = b->t;
     const struct model *m = b->m;
-    int64_t h = m->hidden;
+    int64_t h = m->hidden, width = m->token_width;
     var wte = op_param(t, m->tied ? TAPE_TIED : piece_tensor(m, TENSOR_EMBED, ROLE_TOKENS, false),
-                       m->vocab * h, b->param_dt);
+                       m->vocab * width, b->param_dt);
 
     t->module = 0;
     t->half = 0;
     b->ids = op_new(t, "input ids", KC_COPY, b->tokens, DT_INT64);
     b->labels = op_new(t, "labels", KC_COPY, b->tokens, DT_INT64);
-    var x = op_embedding(t, "token embedding", b->ids, h, wte);
+    var x = op_embedding(t, "token embedding", b->ids, width, wte);
+    if (b->style->scaled_embed)
+        x = tmp(t, x, op_mul_const(t, "embedding scale", x, 0));
+    if (width != h)
+        x = tmp(t, x, linear(b, GEMM("project in"), x, h, width, ROLE_PROJECT_IN));
     b->held[0] = hold(t, x);            /* inputs_embeds */
     int64_t rows = b->style->positions_per_row ? b->tokens : b->p->seq;
     b->positions = op_new(t, "position ids", KC_EMBEDDING, rows, DT_INT64);
     if (m->position == POS_LEARNED) {
         var wpe = op_param(t, piece_tensor(m, TENSOR_EMBED, ROLE_POSITIONS, false),
                            m->positions * h, b->param_dt);
-        t->module = 1;
+        t->module = piece_module(m, TENSOR_EMBED, ROLE_POSITIONS);
         var pos = op_embedding(t, "position embedding", b->positions, h, wpe);
         t->module = -1;
         var sum = rows == b->tokens ? op_add(t, "position add", x, pos) : op_add_rows(b, x, pos);
@@ -275,14 +336,22 @@ var torch_embed(struct torch_model *b)
     b->mask = causal_mask(b);
     b->other_mask = b->style->two_masks ? causal_mask(b) : 0;
     if (m->position == POS_ROPE)
-        rotary_tables(b);
+        rotary_tables(b, 0);
+    if (b->style->two_tables && m->window > 0 && m->full_every > 0 && m->full_every <= m->layers) {
+        var other_cos = b->cos, other_sin = b->sin;
+        rotary_tables(b, 3);
+        if (torch_casts_tables(b))
+            b->held[2] = other_cos, b->held[3] = other_sin;
+        else                            /* blocks that use them keep them for their backward */
+            b->lasting[5] = other_cos, b->lasting[6] = other_sin;
+    }
     if (piece_tensor(m, TENSOR_EMBED, ROLE_EMBED_NORM, false) >= 0)
         x = tmp(t, x, norm(b, "embedding norm", x, ROLE_EMBED_NORM));
     if (b->style->one_plus_weight) {    /* Gemma's, scaled by sqrt(hidden), a buffer */
-        b->freqs[2] = op_new(t, "embedding scale", KC_COPY, 1, DT_FP32);
+        b->lasting[2] = op_new(t, "embedding scale", KC_COPY, 1, DT_FP32);
         x = tmp(t, x, op_mul_const(t, "embedding scale", x, 0));
     }
-    if (b->style->conv1d)
+    if (b->style->embed_dropout)
         x = tmp(t, x, op_dropout(t, "embedding dropout", x, b->p->dropout));
     return x;
 }
@@ -315,8 +384,10 @@ var torch_head(struct torch_model *b, var x)
 
     t->half = 0;
     b->block = TENSOR_HEAD;
-    var n = norm(b, "final norm", x, ROLE_NORM_FINAL);
+    var n = m->norm_place == NORM_OF_SUM ? hold(t, x) : norm(b, "final norm", x, ROLE_NORM_FINAL);
     drop(t, x);
+    if (m->token_width != m->hidden)
+        n = tmp(t, n, linear(b, GEMM("project out"), n, m->token_width, m->hidden, ROLE_PROJECT_OUT));
     for (int i = 0; i < 4; i++) {
         drop(t, b->held[i]);
         b->held[i] = 0;
@@ -328,7 +399,9 @@ var torch_head(struct torch_model *b, var x)
     drop(t, b->positions);
     b->mask = b->other_mask = b->cos = b->sin = b->positions = 0;
 
-    var logits = linear(b, GEMM("logits"), n, m->vocab, m->hidden, ROLE_HEAD);
+    var logits = linear(b, GEMM("logits"), n, m->vocab, m->token_width, ROLE_HEAD);
+    if (b->style->scaled_logits)
+        logits = tmp(t, logits, op_mul_const(t, "logit scale", logits, 0));
     if (m->softcap > 0) {
         var s = op_mul_const(t, "softcap", logits, 0);
         s = tmp(t, s, op_unary(t, "softcap tanh", KC_ELEMENTWISE, s, SAVE_OUT));

@@ -17,17 +17,32 @@ struct torch_style {
     bool low_softmax;           /* softmax in the compute dtype, not in fp32 */
     bool attn_dropout;          /* the config's dropout acts on attention probabilities */
     bool hidden_dropout;        /* ... and on what the halves add to the residual */
+    bool mlp_dropout;           /* ... and on what the MLP adds (stablelm) */
+    bool embed_dropout;         /* ... and on the embeddings */
     bool partial_rotary;        /* rotated and passed-through parts are concatenated */
+    bool rotary_names;          /* ... and have names until attention returns */
+    bool rotary_upcast;         /* q and k are rotated in fp32 */
+    bool rotary_fp32;           /* by tables in fp32 */
+    bool rotary_interleaved;    /* every block makes its tables from halves of the model's */
+    bool scaled_rotated;        /* q times a number for each position, behind the rotation (ministral3) */
+    bool qk_norm_rotated;       /* q and k are normed behind the rotation */
+    bool qk_norm_whole;         /* ... all heads at once */
+    bool qk_norm_listed;        /* ... each head by a module of its own */
     bool scaled_query;          /* q is scaled before the scores, which are scaled as well */
     bool one_plus_weight;       /* RMSNorm in fp32 with weight 1 + w */
+    bool fp32_weight;           /* RMSNorm that multiplies by its weight in fp32 */
+    bool centred_by_hand;       /* LayerNorm as single operations in fp32 (cohere) */
+    bool layer_norm_1p;         /* LayerNorm with weight 1 + w (nemotron) */
+    bool scaled_embed, scaled_residual, scaled_logits;      /* by numbers of the config */
     bool gelu_function;         /* GELU as an autograd.Function with elementwise temporaries */
     bool gelu_new;              /* GELU as one kernel per operation */
     bool two_masks;             /* one for layers with a sliding window, one for the others */
+    bool two_tables;            /* of cosines and sines, likewise */
     bool positions_per_row;     /* position ids and embeddings for every row of the batch */
 };
 const struct torch_style *torch_style_of(const char *family);
 
-enum { TORCH_ARGS = 6 };        /* of what is checkpointed */
+enum { TORCH_ARGS = 6, TORCH_BUFFERS = 7 };     /* of what is checkpointed; what lasts until backward ends */
 
 /* Operations that a checkpoint runs again in backward. */
 struct torch_region {
@@ -46,7 +61,8 @@ struct torch_model {
     bool        autocast;
     int         block;          /* of the piece being built: 0, TENSOR_EMBED or TENSOR_HEAD */
     int64_t     tokens;         /* micro_batch * seq */
-    var         ids, labels, positions, mask, other_mask, cos, sin, freqs[3];
+    var         ids, labels, positions, mask, other_mask, cos, sin;
+    var         lasting[TORCH_BUFFERS];
     bool        selective;      /* the attention core is checkpointed */
     struct torch_region core;   /* of the block built last */
     var         weights;        /* attention probabilities: `_` in the block until it returns */
@@ -60,6 +76,8 @@ var  torch_embed(struct torch_model *b);
 /* Consumes the name x. */
 var  torch_block(struct torch_model *b, var x);
 var  torch_head(struct torch_model *b, var x);
+/* FSDP2 hands every block its arguments in the dtype of its parameters, tables in fp32 too. */
+bool torch_casts_tables(const struct torch_model *b);
 /* The module of a role's parameters, counted from the piece's first; -1 if the piece
  * has none. */
 int  piece_module(const struct model *m, int block, enum tensor_role role);

@@ -120,8 +120,8 @@ var linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t
 
 /* ---- norms ---- */
 
-/* x32 = x.float(); y = x32 * rsqrt(mean(x32^2)); weight * y.to(x.dtype).  Gemma
- * multiplies in fp32 and casts last. */
+/* x32 = x.float(); y = x32 * rsqrt(mean(x32^2)); weight * y.to(x.dtype).  Gemma and OLMo
+ * multiply in fp32 and cast last. */
 static var rms_norm(struct torch_model *b, const char *name, var x, int64_t width, var w)
 {
     struct tape *t = b->t;
@@ -141,6 +141,10 @@ static var rms_norm(struct torch_model *b, const char *name, var x, int64_t widt
         drop(t, y);
         return tmp(t, z, op_cast(t, z, dt));
     }
+    if (b->style->fp32_weight) {
+        y = tmp(t, y, op_scale(t, name, y, w));
+        return tmp(t, y, op_cast(t, y, dt));
+    }
     var z = op_cast(t, y, dt);
     var out = op_scale(t, name, z, w);
     drop(t, y);
@@ -148,14 +152,55 @@ static var rms_norm(struct torch_model *b, const char *name, var x, int64_t widt
     return out;
 }
 
-static var norm_of(struct torch_model *b, const char *name, var x, int64_t width, enum tensor_role role)
+/* x32 = x.float(); (x32 - mean) * rsqrt(mean((x32 - mean)^2)): the difference is taken twice. */
+static var centred_norm(struct torch_model *b, const char *name, var x, int64_t width, var w)
+{
+    struct tape *t = b->t;
+    enum dtype dt = var_dtype(t, x);
+    var x32 = op_cast(t, x, DT_FP32);
+    var squared = op_add(t, name, x32, 0);
+    var r = op_rms(t, squared, var_numel(t, x) / width);
+    var centred = op_add(t, name, x32, 0);
+    var y = op_mul_rows(t, name, centred, r);
+    const var names[] = { x32, squared, r, centred };
+
+    for (int i = 0; i < 4; i++)
+        drop(t, names[i]);
+    var w32 = op_cast(t, w, DT_FP32);
+    y = tmp(t, y, op_scale(t, name, y, w32));
+    drop(t, w32);
+    return tmp(t, y, op_cast(t, y, dt));
+}
+
+/* LayerNorm with weight 1 + w.  Under autocast it casts its arguments itself. */
+static var layer_norm_1p(struct torch_model *b, const char *name, var x, int64_t width, var w, var bias)
+{
+    struct tape *t = b->t;
+    var one = op_view_add(b, w);
+
+    one = tmp(t, one, bf16_if_autocast(b, one));
+    var bias16 = bf16_if_autocast(b, bias), in = bf16_if_autocast(b, x);
+    var out = op_layer_norm(t, name, in, var_numel(t, x) / width, one, bias16);
+    drop(t, one);
+    drop(t, bias16);
+    drop(t, in);
+    return out;
+}
+
+/* Over rows of `width`, with so many weights: more where every head has its own. */
+static var norm_of(struct torch_model *b, const char *name, var x, int64_t width, int64_t weights,
+                   enum tensor_role role)
 {
     struct tape *t = b->t;
 
     t->module = piece_module(b->m, b->block, role);
-    var w = param(b, role, false, width, false), out;
+    var w = param(b, role, false, weights, false), out;
     if (b->m->norm == NORM_RMS) {
         out = rms_norm(b, name, x, width, w);
+    } else if (b->style->centred_by_hand) {
+        out = centred_norm(b, name, x, width, w);
+    } else if (b->style->layer_norm_1p) {
+        out = layer_norm_1p(b, name, x, width, w, param(b, role, true, width, false));
     } else {
         var x32 = fp32_if_autocast(b, x);
         var bias = param(b, role, true, width, false);
@@ -168,7 +213,25 @@ static var norm_of(struct torch_model *b, const char *name, var x, int64_t width
 
 var norm(struct torch_model *b, const char *name, var x, enum tensor_role role)
 {
-    return norm_of(b, name, x, b->m->hidden, role);
+    return norm_of(b, name, x, b->m->hidden, b->m->hidden, role);
+}
+
+/* A LayerNorm for each head, of a view of it; then the heads are put together again.  Here as
+ * one norm, whose weights are many. */
+static var listed_norm(struct torch_model *b, var x, int64_t width, enum tensor_role role)
+{
+    struct tape *t = b->t;
+    int64_t d = b->m->head_dim;
+
+    t->module = piece_module(b->m, b->block, role);
+    var in = op_view(t, x, true);               /* back: the heads' gradients are put together */
+    var x32 = fp32_if_autocast(b, in);
+    var y = op_layer_norm(t, "qk norm", x32, var_numel(t, x) / d, 0, 0);
+    drop(t, in);
+    drop(t, x32);
+    y = tmp(t, y, op_listed(t, y, piece_tensor(b->m, b->block, role, false), width / d, d, b->param_dt));
+    t->module = -1;
+    return tmp(t, y, op_cat2(t, "qk norm heads", y, 0));
 }
 
 /* ---- attention ---- */
@@ -176,11 +239,11 @@ var norm(struct torch_model *b, const char *name, var x, enum tensor_role role)
 struct qkv { var q, k, v; };
 
 /* x * cos + cat(-x2, x1) * sin. */
-static var rotate(struct torch_model *b, var x)
+static var rotate(struct torch_model *b, var x, var cos, var sin)
 {
     struct tape *t = b->t;
     int64_t half = var_numel(t, x) / 2;
-    var a = op_mul_const(t, "rotary cos", x, b->cos);
+    var a = op_mul_const(t, "rotary cos", x, cos);
     var x1 = op_slice(t, "rotary half", x, half), x2 = op_slice(t, "rotary half", x, half);
     var neg = op_unary(t, "rotary neg", KC_ELEMENTWISE, x2, SAVE_NONE);
 
@@ -188,11 +251,77 @@ static var rotate(struct torch_model *b, var x)
     var turned = op_cat2(t, "rotary cat", neg, x1);
     drop(t, neg);
     drop(t, x1);
-    turned = tmp(t, turned, op_mul_const(t, "rotary sin", turned, b->sin));
+    turned = tmp(t, turned, op_mul_const(t, "rotary sin", turned, sin));
     var y = op_add(t, "rotary add", a, turned);
     drop(t, a);
     drop(t, turned);
-    return b->style->partial_rotary ? tmp(t, y, op_cat2(t, "rotary pass", y, 0)) : y;
+    return y;
+}
+
+/* The rotated part of every head, in fp32 where the family does so, then what is not rotated.
+ * Names that last until attention returns go to `kept`. */
+static var rotate_part(struct torch_model *b, var x, var cos, var sin, var kept[2])
+{
+    struct tape *t = b->t;
+    enum dtype dt = var_dtype(t, x);
+    int64_t all = var_numel(t, x), turned = all / b->m->head_dim * b->m->rotary_dim;
+    bool splits = b->style->partial_rotary && turned < all;
+    var part = splits ? op_slice(t, "rotary part", x, turned) : hold(t, x);
+    var pass = splits ? op_slice(t, "rotary rest", x, all - turned) : 0;
+
+    if (b->style->rotary_upcast)
+        part = tmp(t, part, op_cast(t, part, DT_FP32));
+    part = tmp(t, part, rotate(b, part, cos, sin));
+    if (b->style->rotary_upcast || b->style->rotary_fp32)
+        part = tmp(t, part, op_cast(t, part, dt));
+    var y = b->style->partial_rotary ? op_cat2(t, "rotary pass", part, pass) : hold(t, part);
+    if (b->style->rotary_names) {
+        kept[0] = part, kept[1] = pass;
+        return y;
+    }
+    drop(t, part);
+    drop(t, pass);
+    return y;
+}
+
+/* q and k rotated in place of what they were. */
+static void rotate_both(struct torch_model *b, struct qkv *in, var kept[4])
+{
+    struct tape *t = b->t;
+    var cos = hold(t, b->cos), sin = hold(t, b->sin);
+
+    if (torch_casts_tables(b)) {
+        cos = tmp(t, cos, op_cast(t, cos, b->dt));
+        sin = tmp(t, sin, op_cast(t, sin, b->dt));
+    }
+    if (b->style->rotary_interleaved) {
+        int64_t n = b->p->seq * b->m->rotary_dim;
+        enum dtype dt = var_dtype(t, cos);
+        cos = tmp(t, cos, op_new(t, "rotary cos", KC_COPY, n, dt));
+        sin = tmp(t, sin, op_new(t, "rotary sin", KC_COPY, n, dt));
+    }
+    var q = rotate_part(b, in->q, cos, sin, kept), k = rotate_part(b, in->k, cos, sin, kept + 2);
+    drop(t, in->q);
+    drop(t, in->k);
+    drop(t, cos);
+    drop(t, sin);
+    in->q = q;
+    in->k = k;
+    if (b->style->scaled_rotated) {
+        var scale = op_new(t, "position scale", KC_ELEMENTWISE, b->p->seq, b->dt);
+        in->q = tmp(t, in->q, op_mul_const(t, "scale q", in->q, scale));
+        drop(t, scale);
+    }
+}
+
+/* The norm of q or k. */
+static var qk_norm(struct torch_model *b, var x, int64_t width, enum tensor_role role)
+{
+    int64_t row = b->style->qk_norm_whole ? width : b->m->head_dim;
+
+    if (b->style->qk_norm_listed)
+        return listed_norm(b, x, width, role);
+    return norm_of(b, "qk norm", x, row, b->style->centred_by_hand ? width : row, role);
 }
 
 /* What projections give, as (batch, heads, seq, head_dim) views.  Their gradients
@@ -217,7 +346,7 @@ static struct qkv project(struct torch_model *b, var x)
         return out;
     }
     static const enum tensor_role role[3] = { ROLE_Q, ROLE_K, ROLE_V };
-    static const enum tensor_role qk_norm[3] = { ROLE_Q_NORM, ROLE_K_NORM };
+    static const enum tensor_role norms[3] = { ROLE_Q_NORM, ROLE_K_NORM };
     const struct gemm_names *const names[3] = { GEMM("q"), GEMM("k"), GEMM("v") };
     const int64_t width[3] = { q, kv, kv };
     const bool copies[3] = { rope || eager, rope, eager };
@@ -226,8 +355,8 @@ static struct qkv project(struct torch_model *b, var x)
         made[i] = linear(b, names[i], x, width[i], m->hidden, role[i]);
         if (i == 0 && b->style->scaled_query)
             made[i] = tmp(t, made[i], op_mul_const(t, "scale q", made[i], 0));
-        if (i < 2 && m->qk_norm)
-            made[i] = tmp(t, made[i], norm_of(b, "qk norm", made[i], d, qk_norm[i]));
+        if (i < 2 && m->qk_norm && !b->style->qk_norm_rotated)
+            made[i] = tmp(t, made[i], qk_norm(b, made[i], width[i], norms[i]));
         made[i] = tmp(t, made[i], op_view(t, made[i], copies[i]));
     }
     return (struct qkv){ made[0], made[1], made[2] };
@@ -347,13 +476,13 @@ var attention(struct torch_model *b, var x)
     struct tape *t = b->t;
     const struct model *m = b->m;
     struct qkv in = project(b, x);
+    var kept[4] = { 0 };
 
-    if (m->position == POS_ROPE) {
-        var q = rotate(b, in.q), k = rotate(b, in.k);
-        drop(t, in.q);
-        drop(t, in.k);
-        in.q = q;
-        in.k = k;
+    if (m->position == POS_ROPE)
+        rotate_both(b, &in, kept);
+    if (m->qk_norm && b->style->qk_norm_rotated) {
+        in.q = tmp(t, in.q, qk_norm(b, in.q, m->heads * m->head_dim, ROLE_Q_NORM));
+        in.k = tmp(t, in.k, qk_norm(b, in.k, m->kv_heads * m->head_dim, ROLE_K_NORM));
     }
     var o = b->selective ? checkpointed_core(b, &in) : attention_core(b, in.q, in.k, in.v);
     o = tmp(t, o, linear(b, GEMM("attention output"), o, m->hidden, m->heads * m->head_dim, ROLE_ATTN_OUT));
@@ -362,5 +491,7 @@ var attention(struct torch_model *b, var x)
     drop(t, in.q);
     drop(t, in.k);
     drop(t, in.v);
+    for (int i = 0; i < 4; i++)
+        drop(t, kept[i]);
     return o;
 }

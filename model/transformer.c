@@ -32,9 +32,11 @@ static bool is_there(const struct model *m, const struct part *p)
     case ALWAYS:           return true;
     case IF_UNTIED:        return !m->tied;
     case IF_QK_NORM:       return m->qk_norm;
-    case IF_POST_NORMS:    return m->post_norms;
-    case IF_NO_POST_NORMS: return !m->post_norms;
+    case IF_QK_NORM_EACH:  return m->qk_norm;
+    case IF_NORM_FIRST:    return m->norm_place == NORM_FIRST;
+    case IF_NORM_AROUND:   return m->norm_place == NORM_AROUND;
     case IF_SEQUENTIAL:    return !m->parallel;
+    case IF_PROJECTED:     return m->token_width != m->hidden;
     case IF_ONE_NORM:      return m->parallel && !m->mlp_norm;
     case IF_TWO_NORMS:     return m->parallel && m->mlp_norm;
     }
@@ -51,6 +53,10 @@ static bool has_bias(const struct model *m, enum tensor_role role)
         return m->out_bias;
     case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN:
         return m->mlp_bias;
+    case ROLE_Q_NORM: case ROLE_K_NORM:
+        return m->qk_norm_bias;
+    case ROLE_HEAD:
+        return m->head_bias;
     default:
         return is_norm(role) && m->norm_bias;
     }
@@ -83,6 +89,9 @@ static bool extent(const struct model *m, enum extent e, int64_t *n)
     case EXT_HIDDEN:    *n = m->hidden;    return true;
     case EXT_HEAD_DIM:  *n = m->head_dim;  return true;
     case EXT_FFN:       *n = m->ffn;       return true;
+    case EXT_HEADS:     *n = m->heads;     return true;
+    case EXT_KV_HEADS:  *n = m->kv_heads;  return true;
+    case EXT_TOKEN:     *n = m->token_width; return true;
     case EXT_Q:         return checked_mul(m->heads, m->head_dim, n);
     case EXT_KV:        return checked_mul(m->kv_heads, m->head_dim, n);
     case EXT_2FFN:      return checked_mul(2, m->ffn, n);
@@ -97,6 +106,14 @@ static bool extent(const struct model *m, enum extent e, int64_t *n)
 
 struct count { int modules, tensors; };
 
+/* Of a list of modules at most as many as there are heads, which MODEL_MAX_LISTED bounds. */
+static int copies(const struct model *m, const struct part *p)
+{
+    if (p->when != IF_QK_NORM_EACH)
+        return 1;
+    return (int)(p->role == ROLE_Q_NORM ? m->heads : m->kv_heads);
+}
+
 static struct count count_parts(const struct model *m, const struct part *list)
 {
     struct count c = { 0, 0 };
@@ -104,8 +121,8 @@ static struct count count_parts(const struct model *m, const struct part *list)
     for (const struct part *p = list; p->module; p++) {
         if (!is_there(m, p))
             continue;
-        c.modules++;
-        c.tensors += has_bias(m, p->role) ? 2 : 1;
+        c.modules += copies(m, p);
+        c.tensors += copies(m, p) * (has_bias(m, p->role) ? 2 : 1);
     }
     return c;
 }
@@ -144,14 +161,18 @@ static bool add_tensor(struct model *m, const struct family *f, const struct par
 }
 
 static int add_part(struct model *m, const struct family *f, const struct part *p,
-                    int block, const char *where)
+                    int block, int copy, const char *where)
 {
     struct module *owner = &m->modules[m->nmodules++];
+    size_t n;
 
     if (block >= 0)
         snprintf(owner->name, sizeof owner->name, "%s.%d.%s", f->blocks, block, p->module);
     else
         snprintf(owner->name, sizeof owner->name, "%s", p->module);
+    n = strlen(owner->name);
+    if (p->when == IF_QK_NORM_EACH)
+        snprintf(owner->name + n, sizeof owner->name - n, ".%d", copy);
     owner->block    = block;
     owner->first    = m->ntensors;
     owner->ntensors = has_bias(m, p->role) ? 2 : 1;
@@ -165,7 +186,7 @@ static int add_part(struct model *m, const struct family *f, const struct part *
  * norm is the head's although it is registered before the blocks. */
 static int outside(enum tensor_role role)
 {
-    return role == ROLE_NORM_FINAL || role == ROLE_HEAD ? TENSOR_HEAD : TENSOR_EMBED;
+    return role == ROLE_NORM_FINAL || role == ROLE_PROJECT_OUT || role == ROLE_HEAD ? TENSOR_HEAD : TENSOR_EMBED;
 }
 
 static int add_list(struct model *m, const struct family *f, const struct part *list,
@@ -173,8 +194,9 @@ static int add_list(struct model *m, const struct family *f, const struct part *
 {
     for (const struct part *p = list; p->module; p++) {
         int b = block >= 0 ? block : outside(p->role);
-        if (is_there(m, p) && add_part(m, f, p, b, where) < 0)
-            return -1;
+        for (int i = 0; is_there(m, p) && i < copies(m, p); i++)
+            if (add_part(m, f, p, b, i, where) < 0)
+                return -1;
     }
     return 0;
 }
@@ -236,7 +258,7 @@ int model_synthetic(int64_t params, struct model *out)
                     (long long)params);
     *out = (struct model){
         .name = "synthetic", .family = "dpx_synthetic", .layers = 1, .hidden = 1, .heads = 1,
-        .kv_heads = 1, .head_dim = 1, .ffn = params, .vocab = 1, .context = 1, .tied = true,
+        .kv_heads = 1, .head_dim = 1, .ffn = params, .vocab = 1, .context = 1, .tied = true, .token_width = 1,
         .attn_scalar = 1, .ntensors = 1, .nmodules = 1, .per_block = 1, .params = params,
     };
     out->tensors = calloc(1, sizeof *out->tensors);

@@ -26,8 +26,11 @@
 #include <jansson.h>
 
 enum norm_kind     { NORM_LAYER, NORM_RMS };
+/* Norms of a block: of what each half reads; of what it adds to the residual too, or
+ * only of that (olmo2); or of the residual once it is added (opt-350m). */
+enum norm_place    { NORM_FIRST, NORM_AROUND, NORM_BEHIND, NORM_OF_SUM };
 enum mlp_kind      { MLP_PLAIN, MLP_GATED };
-enum activation    { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_SILU };
+enum activation    { ACT_GELU, ACT_GELU_TANH, ACT_RELU, ACT_SILU, ACT_RELU2 };
 enum position_kind { POS_LEARNED, POS_ROPE, POS_ALIBI };
 
 enum { TENSOR_EMBED = -1, TENSOR_HEAD = -2 };
@@ -35,10 +38,11 @@ enum { TENSOR_EMBED = -1, TENSOR_HEAD = -2 };
 /* What a parameter is for; lets lowerings and kernels find it without knowing
  * a family's names.  The fused forms hold several projections in one tensor. */
 enum tensor_role {
-    ROLE_TOKENS, ROLE_POSITIONS, ROLE_EMBED_NORM,
+    ROLE_TOKENS, ROLE_POSITIONS, ROLE_PROJECT_IN, ROLE_EMBED_NORM,
     ROLE_NORM_ATTN, ROLE_Q, ROLE_K, ROLE_V, ROLE_QKV, ROLE_Q_NORM, ROLE_K_NORM,
     ROLE_ATTN_OUT, ROLE_NORM_ATTN_POST, ROLE_NORM_MLP, ROLE_GATE, ROLE_UP,
-    ROLE_GATE_UP, ROLE_DOWN, ROLE_NORM_MLP_POST, ROLE_NORM_FINAL, ROLE_HEAD,
+    ROLE_GATE_UP, ROLE_DOWN, ROLE_NORM_MLP_POST, ROLE_NORM_FINAL,
+    ROLE_PROJECT_OUT, ROLE_HEAD,
 };
 
 struct tensor {
@@ -73,13 +77,18 @@ struct model {
     enum activation    act;
     enum position_kind position;
     bool    parallel;               /* attention and MLP read the same input (neox, falcon) */
-    bool    qk_norm;                /* norms on q and k (qwen3) */
-    bool    post_norms;             /* norms after attention and MLP too (gemma2) */
+    bool    qk_norm, qk_norm_bias;  /* norms on q and k (qwen3), with biases (phi) */
+    enum norm_place norm_place;
     bool    fused_qkv, fused_gate_up;
     bool    qkv_grouped;            /* fused rows are [group: its q's, k, v]..., not [q | k | v] */
     bool    qkv_bias, out_bias, mlp_bias;       /* which linear layers have one */
     bool    norm_weight, norm_bias; /* what a norm owns; neither: OPT without affine norms */
     bool    mlp_norm;               /* false: the MLP reads attention's norm (falcon-7b) */
+    bool    head_bias;              /* of the language-model head (phi) */
+    int64_t token_width;            /* of the token embedding: hidden, or less (opt-350m) */
+    int64_t window;                 /* keys that a query sees in layers with a sliding window, 0 if all */
+    int64_t full_every;             /* every n-th layer has no window; 0: all have it */
+    int64_t nope_every;             /* every n-th layer has no rotary positions (smollm3), 0: none */
     double  dropout;                /* on what attention and MLP add to the residual stream */
     double  embed_dropout, attn_dropout;        /* on the embeddings; on the probabilities */
     double  softcap;                /* final logit soft-capping (gemma2), 0 if none */
@@ -88,7 +97,11 @@ struct model {
     double  norm_eps, init_std;
     double  attn_softcap;           /* soft-capping of attention scores (gemma2), 0 if none */
     int64_t attn_scalar;            /* scores are divided by its square root: head_dim, mostly */
-    double  rope_theta;             /* POS_ROPE only, as the next two */
+    double  embed_scale, residual_scale;        /* granite's multipliers; gemma's follows from hidden */
+    double  logit_scale;            /* granite divides logits by it, cohere multiplies */
+    double  attn_scale;             /* of the scores (granite); 0: by attn_scalar */
+    double  rope_theta;             /* POS_ROPE only, as the next three */
+    double  rope_local_theta;       /* in layers with a window, 0 if the same (gemma3) */
     int64_t rotary_dim;             /* leading elements of a head that are rotated */
     json_t *rope_scaling;           /* the config's own object if frequencies are scaled, or NULL */
 
@@ -103,6 +116,8 @@ struct model {
 /* Upper bounds that a config must keep; beyond them it is refused by field. */
 #define MODEL_MAX_LAYERS 4096
 #define MODEL_MAX_DIM    ((int64_t)1 << 24)
+/* Heads that have a norm each (stablelm). */
+#define MODEL_MAX_LISTED 256
 
 /* Loads a built-in name, a config.json, or a folder holding one.  0, or -1
  * with the reason reported and nothing to free. */

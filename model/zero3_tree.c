@@ -21,7 +21,7 @@ struct tree { const char *families, *outer, *block; };
 static const struct tree trees[] = {
     { " gpt2 ", "transformer![ wte! wpe! drop @ ln_f ] lm_head",
       "ln_1 attn[ c_attn c_proj resid_dropout ] ln_2 mlp[ c_fc act c_proj dropout? ]" },
-    { " llama mistral qwen2 gemma ", LLAMA_OUTER,
+    { " llama mistral qwen2 gemma ministral ministral3 granite smollm3 seed_oss ernie4_5 ", LLAMA_OUTER,
       "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm " LLAMA_MLP },
     { " qwen3 ", LLAMA_OUTER,
       "input_layernorm self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] "
@@ -38,6 +38,34 @@ static const struct tree trees[] = {
     { " starcoder2 ", LLAMA_OUTER,
       "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
       "mlp[ c_fc act c_proj ]" },
+    { " gemma3_text ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj q_norm k_norm o_proj ] post_attention_layernorm "
+      "pre_feedforward_layernorm " LLAMA_MLP " post_feedforward_layernorm" },
+    { " olmo2 olmo3 ", LLAMA_OUTER,
+      "self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] post_attention_layernorm " LLAMA_MLP
+      " post_feedforward_layernorm" },
+    { " exaone4 ", LLAMA_OUTER,
+      "self_attn![ q_proj k_proj v_proj q_norm k_norm o_proj ] post_attention_layernorm " LLAMA_MLP
+      " post_feedforward_layernorm" },
+    { " hunyuan_v1_dense ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj query_layernorm key_layernorm o_proj ] "
+      "post_attention_layernorm " LLAMA_MLP },
+    { " phi ", "model![ embed_tokens! embed_dropout rotary_emb~ @ final_layernorm ] lm_head",
+      "input_layernorm self_attn![ q_proj k_proj v_proj dense ] resid_dropout mlp[ fc1 activation_fn fc2 ] "
+      "resid_dropout?" },
+    { " cohere cohere2 ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] " LLAMA_MLP },
+    { " cohere+qk ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj q_norm k_norm o_proj ] " LLAMA_MLP },
+    { " glm ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
+      "mlp[ gate_up_proj activation_fn down_proj ]" },
+    { " glm4 ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_self_attn_layernorm "
+      "post_attention_layernorm mlp[ gate_up_proj activation_fn down_proj ] post_mlp_layernorm" },
+    { " nemotron arcee ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
+      "mlp[ up_proj act_fn down_proj ]" },
 };
 
 static void open_node(struct z3_tree *p, int k)  { p->order[p->norder++] = k + 1; }
@@ -94,25 +122,17 @@ static void parse(struct z3_tree *p, const char *text, const char *prefix)
 
 /* ---- the tree of any other family: modules in the order of their roles ---- */
 
-static int by_role(const struct model *m, int first, int n, int role)
-{
-    for (int i = first; i < first + n; i++)
-        if (m->tensors[m->modules[i].first].role == (enum tensor_role)role)
-            return i;
-    return -1;
-}
-
 static void add_generic(struct z3_tree *p, const struct model *m, int first, int n, bool last)
 {
-    for (int role = 0; role <= ROLE_HEAD; role++) {
-        int i = by_role(m, first, n, role);
-        if (i < 0 || p->n == Z3_MAX_NODES)
-            continue;
-        p->node[p->n] = (struct z3_node){ .module = i, .no_release = role <= ROLE_POSITIONS };
-        open_node(p, p->n);
-        close_node(p, p->n);
-        p->n++;
-    }
+    for (int role = 0; role <= ROLE_HEAD; role++)
+        for (int i = first; i < first + n; i++) {
+            if (m->tensors[m->modules[i].first].role != (enum tensor_role)role || p->n == Z3_MAX_NODES)
+                continue;
+            p->node[p->n] = (struct z3_node){ .module = i, .no_release = role <= ROLE_POSITIONS };
+            open_node(p, p->n);
+            close_node(p, p->n);
+            p->n++;
+        }
     if (last && m->tied && p->n < Z3_MAX_NODES) {
         p->node[p->n] = (struct z3_node){ .path = "lm_head", .module = -1 };
         open_node(p, p->n);
@@ -178,7 +198,7 @@ void z3_trees(const struct plan *p, struct z3_tree *outer, struct z3_tree *block
     *outer = *block = (struct z3_tree){ 0 };
     first_block(m, &first, &n);
     if (!t)
-        t = find_tree(m->family, "");
+        t = find_tree(m->family, m->qk_norm && f && !f->qk_norm ? "+qk" : "");
     if (!t || !f) {
         generic(m, first, n, outer, block);
         return;

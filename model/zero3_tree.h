@@ -6,10 +6,11 @@
 #include <stdbool.h>
 
 #include "model/plan.h"
+#include "model/transformer.h"
 
 /* Nodes, and the order in which they open and close: node+1 opens, -(node+1)
- * closes, 0 stands for the blocks. */
-enum { Z3_MAX_NODES = 48 };
+ * closes, 0 stands for the blocks.  A block may have a norm for each head, twice. */
+enum { Z3_MAX_NODES = 48 + 2 * MODEL_MAX_LISTED };
 
 struct z3_node {
     char path[96];

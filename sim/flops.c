@@ -24,7 +24,7 @@ static double attention_forward(const struct model *m, int64_t seq, enum flop_co
 /* A tied embedding is a matrix product too, once. */
 static double weights(const struct model *m, enum flop_convention f)
 {
-    double embedding = m->tied ? 0 : (double)m->vocab * (double)m->hidden;
+    double embedding = m->tied ? 0 : (double)m->vocab * (double)m->token_width;
 
     return (double)m->params - (f == FLOPS_MATMUL ? embedding : 0);
 }
@@ -39,7 +39,7 @@ double flops_hardware_per_token(const struct plan *p, enum flop_convention f)
     const struct model *m = &p->model;
     double done = flops_per_token(m, p->seq, f), attention = attention_forward(m, p->seq, f);
     double tables = f == FLOPS_MATMUL || m->tied ? 1 : 2;
-    double outside = (double)m->vocab * (double)m->hidden * tables;
+    double outside = (double)m->vocab * (double)m->token_width * tables;
     double blocks = 2 * (weights(m, f) - outside) + attention;
     int64_t every = p->recompute_interval > 0 ? p->recompute_interval : 1;
     double share = m->layers > 0 ? (double)ceil_div(m->layers, every) / (double)m->layers : 0;

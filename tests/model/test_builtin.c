@@ -57,10 +57,37 @@ static void released_models_have_their_published_totals(void **state)
         { "bloom-176b", 176247271424 },
         { "starcoder2-3b", 3030371328 }, { "starcoder2-7b", 7173923840 },
         { "starcoder2-15b", 15957889024 },
+        { "opt-350m", 331196416 },
+        { "mistral-small-3-24b", 23572403200 }, { "ministral-8b", 8019808256 },
+        { "olmo-2-1b", 1484916736 }, { "olmo-2-7b", 7298617344 }, { "olmo-2-13b", 13716198400 },
+        { "olmo-2-32b", 32234279936 }, { "olmo-3-7b", 7298011136 },
+        { "granite-3.1-8b", 8170848256 }, { "smollm3-3b", 3075098624 },
+        { "stablelm-3b", 2795443200 }, { "stablelm-2-1.6b", 1644515328 },
+        { "stablelm-2-12b", 12143185920 },
+        { "command-r-35b", 34980831232 }, { "command-r-plus-104b", 103810674688 },
+        { "command-r7b", 8028033024 },
+        { "glm-4-9b", 9399951360 }, { "glm-4-9b-0414", 9400279040 }, { "glm-4-32b-0414", 32566081536 },
+        { "minitron-4b", 4190509056 }, { "seed-oss-36b", 36151104512 },
+        { "exaone-4.0-32b", 32003216384 }, { "ernie-4.5-0.3b", 360748032 },
+        { "phi-1.5", 1418270720 }, { "phi-2", 2779683840 }, { "gemma-3-1b", 999885952 },
     };
 
     (void)state;
     check_totals(list, sizeof list / sizeof *list);
+}
+
+/* The checkpoints' totals, less the vision tower (SigLIP So400m: 416,866,032) and the projector of
+ * 1152 rows to the text model's width with its norm of 1152. */
+static void gemma_3_text_models_are_the_checkpoints_without_their_vision(void **state)
+{
+    static const struct { const char *name; int64_t checkpoint, width; } list[] = {
+        { "gemma-3-4b", 4300079472, 2560 }, { "gemma-3-12b", 12187325040, 3840 },
+        { "gemma-3-27b", 27432406640, 5376 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        assert_int_equal(params_of(list[i].name), list[i].checkpoint - 416866032 - 1152 * list[i].width - 1152);
 }
 
 /* The num_params column of llm-foundry's benchmark tables, sequence 2048:
@@ -166,6 +193,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(released_models_have_their_published_totals),
+        cmocka_unit_test(gemma_3_text_models_are_the_checkpoints_without_their_vision),
         cmocka_unit_test(mpt_models_have_the_totals_of_the_benchmark_tables),
         cmocka_unit_test(megatron_models_follow_the_formula_of_their_paper),
         cmocka_unit_test(names_with_a_size_have_about_that_size),

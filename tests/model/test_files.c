@@ -19,6 +19,38 @@ static void write_text(const char *to, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
+/* json.dumps writes what JSON has no numbers for; inside strings the words are words. */
+static void pythons_infinities_are_read_outside_of_strings(void **state)
+{
+    char why[256];
+
+    (void)state;
+    write_text(path, "{\"a\": [Infinity, -Infinity,NaN], \"b\": \"NaN, \\\" Infinity,\", \"c\": 1,"
+                                      "\n\"Infinity\":NaN}");
+    json_t *j = json_read_python(path);
+    assert_non_null(j);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(j, "a"), 0)), "Infinity");
+    assert_string_equal(json_string_value(json_array_get(json_object_get(j, "a"), 1)), "-Infinity");
+    assert_string_equal(json_string_value(json_array_get(json_object_get(j, "a"), 2)), "NaN");
+    assert_string_equal(json_string_value(json_object_get(j, "b")), "NaN, \" Infinity,");
+    assert_string_equal(json_string_value(json_object_get(j, "Infinity")), "NaN");
+    assert_int_equal(json_integer_value(json_object_get(j, "c")), 1);
+    json_decref(j);
+
+    static const char *const bad[] = { "{\"a\": Infinite}", "{\"a\": NaNs}", "{\"a\": Infinity", "{\"a\": +NaN}", "" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        write_text(path, bad[i]);
+        fail_capture(why, sizeof why);
+        assert_null(json_read_python(path));
+        fail_capture(NULL, 0);
+        assert_non_null(strstr(why, "malformed JSON"));
+    }
+    write_text(path, "{\"a\": NaN}");
+    fail_capture(why, sizeof why);
+    assert_null(json_read_file(path));          /* our own files are JSON */
+    fail_capture(NULL, 0);
+}
+
 static void read_fails(const char *file, const char *reason)
 {
     char said[256];
@@ -58,6 +90,7 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pythons_infinities_are_read_outside_of_strings),
         cmocka_unit_test(what_cannot_be_read_is_said),
     };
     return cmocka_run_group_tests_name("model/files", tests, make_folder, remove_folder);

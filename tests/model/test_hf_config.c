@@ -179,6 +179,8 @@ static void unknown_families_are_refused_by_name(void **state)
         { "{'model_type':'LLAMA'}", { "\"model_type\" is \"LLAMA\"" } },
         { "{'model_type':'a\\nb'}", { "\"model_type\" is \"a\\nb\"" } },
         { "{'hidden_size':64}", { "\"model_type\" is missing", "one of gpt2" } },
+        { "{'model_type':'qwen2_vl','text_config':{'model_type':'qwen2_vl_text'}}",
+          { "\"text_config.model_type\" is \"qwen2_vl_text\"", "gemma3_text", "hunyuan_v1_dense" } },
     };
 
     (void)state;
@@ -197,6 +199,8 @@ static void mixtures_of_experts_are_refused_by_name(void **state)
           { "\"num_local_experts\" is 8", "MoE", "not supported yet" } },
         { "{'model_type':'qwen2','num_experts':60}", { "\"num_experts\" is 60", "MoE" } },
         { "{'model_type':'qwen3','n_routed_experts':2}", { "\"n_routed_experts\" is 2", "MoE" } },
+        { "{'model_type':'llama4','text_config':{'model_type':'llama4_text'}}",
+          { "\"text_config.model_type\" is \"llama4_text\"", "MoE" } },
     };
     struct model m;
 
@@ -209,18 +213,11 @@ static void mixtures_of_experts_are_refused_by_name(void **state)
 static void parts_that_dpx_does_not_know_are_refused_by_field(void **state)
 {
     static const struct refusal list[] = {
-        { "{'model_type':'llava','text_config':{'model_type':'llama'}}",
-          { "\"text_config\"", "multimodal" } },
         { "{'model_type':'gpt2','add_cross_attention':true}",
           { "\"add_cross_attention\" is true", "must be false" } },
         { "{'model_type':'gpt2','is_encoder_decoder':true}", { "\"is_encoder_decoder\"" } },
         { "{'model_type':'llama','quantization_config':{'bits':4}}",
           { "\"quantization_config\"", "must be absent" } },
-        { "{'model_type':'opt','hidden_size':1024,'num_attention_heads':16,"
-          "'word_embed_proj_dim':512}",
-          { "\"word_embed_proj_dim\" is 512", "\"hidden_size\"" } },
-        { "{'model_type':'opt','do_layer_norm_before':false}",
-          { "\"do_layer_norm_before\" is false", "must be true" } },
         { "{'model_type':'opt','_remove_final_layer_norm':true}",
           { "\"_remove_final_layer_norm\"" } },
         { "{'model_type':'mpt','no_bias':false}", { "\"no_bias\" is false" } },
@@ -234,8 +231,28 @@ static void parts_that_dpx_does_not_know_are_refused_by_field(void **state)
           { "\"num_ln_in_parallel_attn\" is 2" } },
         { "{'model_type':'gemma2','use_bidirectional_attention':true}",
           { "\"use_bidirectional_attention\"" } },
-        { "{'model_type':'llama','hidden_act':'relu2'}",
-          { "\"hidden_act\" is \"relu2\"", "silu" } },
+        { "{'model_type':'llama','hidden_act':'quick_gelu'}",
+          { "\"hidden_act\" is \"quick_gelu\"", "silu" } },
+        { "{'model_type':'gemma3_text','use_bidirectional_attention':true}",
+          { "\"use_bidirectional_attention\"" } },
+        { "{'model_type':'gemma3_text','attn_logit_softcapping':50.0}",
+          { "\"attn_logit_softcapping\" is 50.0", "must be null" } },
+        { "{'model_type':'phi','tie_word_embeddings':true}",
+          { "\"tie_word_embeddings\" is true", "bias" } },
+        { "{'model_type':'smollm3','use_sliding_window':true}", { "\"use_sliding_window\" is true" } },
+        { "{'model_type':'cohere2','sliding_window':null}", { "\"sliding_window\" is null" } },
+        { "{'model_type':'stablelm','qk_layernorm':true,'hidden_size':2048,'num_attention_heads':512,"
+          "'num_key_value_heads':512}", { "\"num_attention_heads\" is 512", "at most 256" } },
+        { "{'model_type':'gemma3_text','num_hidden_layers':2,'layer_types':['full_attention']}",
+          { "\"layer_types\"", "one entry a layer" } },
+        { "{'model_type':'gemma3_text','num_hidden_layers':1,'layer_types':['linear_attention']}",
+          { "\"layer_types\"", "layers that dpx knows" } },
+        { "{'model_type':'olmo3','num_hidden_layers':3,"
+          "'layer_types':['full_attention','full_attention','sliding_attention']}",
+          { "\"layer_types\"", "every n-th layer" } },
+        { "{'model_type':'olmo3','rope_parameters':{'full_attention':{'rope_theta':5e5},"
+          "'sliding_attention':{'rope_theta':1e4}}}",
+          { "\"rope_parameters.sliding_attention.rope_theta\" is 10000.0" } },
         { "{'model_type':'gpt2','n_embd':64,'hidden_size':128}",
           { "\"n_embd\" and \"hidden_size\"", "differ" } },
     };
@@ -308,6 +325,124 @@ static void what_is_missing_has_the_default_of_the_family(void **state)
     model_free(&m);
 }
 
+/* No message may propose what is refused itself. */
+static void every_family_that_a_message_proposes_is_read(void **state)
+{
+    struct model m;
+    char *at, text[96];
+    int n = 0;
+
+    (void)state;
+    fail_capture(why, sizeof why);
+    assert_int_equal(read_text("{'model_type':'rwkv'}", &m), -1);
+    fail_capture(NULL, 0);
+    at = strstr(why, "one of ");
+    assert_non_null(at);
+    for (at = strtok(at + 7, ", "); at; at = strtok(NULL, ", "), n++) {
+        char type[32];
+        snprintf(type, sizeof type, "%s", at);
+        snprintf(text, sizeof text, "{'model_type':'%s'}", type);
+        json_t *config = parse(text);
+        assert_int_equal(model_from_config(config, "x", &m), 0);
+        json_decref(config);
+        assert_string_equal(m.family, type);
+        model_free(&m);
+    }
+    assert_true(n >= 33);
+}
+
+/* The language model of a multimodal config is the one that its own config describes. */
+static void the_text_model_of_a_multimodal_config_is_read(void **state)
+{
+    struct model m, alone;
+
+    (void)state;
+    read_ok("{'model_type':'gemma3','text_config':{'hidden_size':2560,'intermediate_size':10240,"
+            "'num_hidden_layers':34,'model_type':'gemma3_text'},'vision_config':{'hidden_size':1152}}", &m);
+    read_ok("{'model_type':'gemma3_text','hidden_size':2560,'intermediate_size':10240,"
+            "'num_hidden_layers':34}", &alone);
+    assert_string_equal(m.family, "gemma3_text");
+    assert_int_equal(m.params, alone.params);
+    model_free(&alone);
+    model_free(&m);
+    read_ok("{'model_type':'mistral3','text_config':{'num_hidden_layers':1}}", &m);
+    assert_string_equal(m.family, "mistral");
+    assert_false(m.tied);
+    model_free(&m);
+    read_ok("{'model_type':'mistral3','tie_word_embeddings':true,"
+            "'text_config':{'num_hidden_layers':1,'model_type':'ministral3'}}", &m);
+    assert_string_equal(m.family, "ministral3");
+    assert_true(m.tied);
+    model_free(&m);
+    static const struct refusal list[] = {
+        { "{'model_type':'gemma3'}", { "\"text_config\" is missing" } },
+        { "{'model_type':'gemma3','text_config':{'hidden_size':0}}", { "\"text_config.hidden_size\" is 0" } },
+        { "{'model_type':'mistral3','text_config':{},'quantization_config':{'bits':8}}",
+          { "\"text_config.quantization_config\"" } },
+    };
+    CHECK(list);
+}
+
+static void layers_that_differ_are_read_from_lists_and_from_patterns(void **state)
+{
+    struct model m;
+
+    (void)state;
+    read_ok("{'model_type':'gemma3_text','num_hidden_layers':7,'sliding_window':512}", &m);
+    assert_int_equal(m.window, 512);
+    assert_int_equal(m.full_every, 6);
+    assert_close(m.rope_theta, 1e6, 0);
+    assert_close(m.rope_local_theta, 1e4, 0);
+    model_free(&m);
+    read_ok("{'model_type':'gemma3_text','num_hidden_layers':4,'rope_parameters':{"
+            "'full_attention':{'rope_type':'linear','factor':8.0,'rope_theta':2e6},"
+            "'sliding_attention':{'rope_type':'default','rope_theta':3e4}},'layer_types':"
+            "['sliding_attention','full_attention','sliding_attention','full_attention']}", &m);
+    assert_int_equal(m.full_every, 2);
+    assert_close(m.rope_theta, 2e6, 0);
+    assert_close(m.rope_local_theta, 3e4, 0);
+    assert_non_null(m.rope_scaling);
+    model_free(&m);
+    read_ok("{'model_type':'gemma3_text','num_hidden_layers':2,'sliding_window':null}", &m);
+    assert_int_equal(m.window, 0);
+    model_free(&m);
+    read_ok("{'model_type':'smollm3','num_hidden_layers':5,'no_rope_layers':[1,1,0,1,1]}", &m);
+    assert_int_equal(m.nope_every, 3);
+    model_free(&m);
+    read_ok("{'model_type':'cohere2','num_hidden_layers':8}", &m);
+    assert_int_equal(m.full_every, 4);
+    assert_int_equal(m.nope_every, 4);
+    model_free(&m);
+    read_ok("{'model_type':'ministral3','num_hidden_layers':1}", &m);
+    assert_non_null(m.rope_scaling);
+    assert_int_equal(m.window, 0);
+    model_free(&m);
+}
+
+/* What only the kernels' arithmetic needs is kept all the same. */
+static void multipliers_and_projections_are_read(void **state)
+{
+    struct model m;
+
+    (void)state;
+    read_ok("{'model_type':'granite','num_hidden_layers':1,'residual_multiplier':0.22,"
+            "'logits_scaling':8,'attention_multiplier':0.0078125}", &m);
+    assert_close(m.residual_scale, 0.22, 0);
+    assert_close(m.logit_scale, 8, 0);
+    assert_close(m.attn_scale, 0.0078125, 0);
+    assert_close(m.embed_scale, 1, 0);
+    model_free(&m);
+    read_ok("{'model_type':'opt','hidden_size':1024,'num_attention_heads':16,'word_embed_proj_dim':512,"
+            "'do_layer_norm_before':false}", &m);
+    assert_int_equal(m.token_width, 512);
+    assert_int_equal(m.norm_place, NORM_OF_SUM);
+    model_free(&m);
+    read_ok("{'model_type':'opt'}", &m);
+    assert_int_equal(m.token_width, 768);
+    assert_int_equal(m.norm_place, NORM_FIRST);
+    model_free(&m);
+}
+
 static void rotary_positions_are_read_in_both_spellings(void **state)
 {
     struct model m;
@@ -365,6 +500,14 @@ static void check_round_trip(const struct model *m)
     assert_int_equal(m->parallel, back.parallel);
     assert_int_equal(m->mlp_norm, back.mlp_norm);
     assert_int_equal(m->position, back.position);
+    assert_int_equal(m->norm_place, back.norm_place);
+    assert_int_equal(m->token_width, back.token_width);
+    assert_int_equal(m->window, back.window);
+    assert_close(m->rope_local_theta, back.rope_local_theta, 0);
+    for (int64_t i = 1; i <= m->layers; i++) {      /* the same layers, whatever the period says */
+        assert_int_equal(m->full_every && i % m->full_every == 0, back.full_every && i % back.full_every == 0);
+        assert_int_equal(m->nope_every && i % m->nope_every == 0, back.nope_every && i % back.nope_every == 0);
+    }
     json_decref(again);
     json_decref(config);
     model_free(&back);
@@ -433,6 +576,10 @@ int main(void)
         cmocka_unit_test(more_parameters_than_can_be_counted_are_refused),
         cmocka_unit_test(a_long_value_is_cut_in_the_message),
         cmocka_unit_test(what_is_missing_has_the_default_of_the_family),
+        cmocka_unit_test(every_family_that_a_message_proposes_is_read),
+        cmocka_unit_test(the_text_model_of_a_multimodal_config_is_read),
+        cmocka_unit_test(layers_that_differ_are_read_from_lists_and_from_patterns),
+        cmocka_unit_test(multipliers_and_projections_are_read),
         cmocka_unit_test(rotary_positions_are_read_in_both_spellings),
         cmocka_unit_test(every_golden_config_reads_back_as_written),
         cmocka_unit_test(a_synthetic_model_reads_back_as_written),

@@ -192,10 +192,14 @@ static int count_role(const struct model *m, int block, enum tensor_role role)
 static void check_roles(const struct model *m)
 {
     int separate = m->fused_qkv ? 0 : 1, gated = m->mlp == MLP_GATED;
+    bool behind = m->norm_place == NORM_AROUND || m->norm_place == NORM_BEHIND;
+    bool listed = m->qk_norm && !strcmp(m->family, "stablelm");
 
     assert_int_equal(count_role(m, TENSOR_EMBED, ROLE_TOKENS), 1);
     assert_int_equal(count_role(m, TENSOR_EMBED, ROLE_POSITIONS), m->position == POS_LEARNED);
-    assert_int_equal(count_role(m, TENSOR_HEAD, ROLE_NORM_FINAL), m->norm_weight);
+    assert_int_equal(count_role(m, TENSOR_HEAD, ROLE_NORM_FINAL), m->norm_weight && m->norm_place != NORM_OF_SUM);
+    assert_int_equal(count_role(m, TENSOR_EMBED, ROLE_PROJECT_IN), m->token_width != m->hidden);
+    assert_int_equal(count_role(m, TENSOR_HEAD, ROLE_PROJECT_OUT), m->token_width != m->hidden);
     assert_int_equal(count_role(m, TENSOR_HEAD, ROLE_HEAD), !m->tied);
     assert_int_equal(count_role(m, 0, ROLE_QKV), m->fused_qkv);
     assert_int_equal(count_role(m, 0, ROLE_Q), separate);
@@ -206,11 +210,13 @@ static void check_roles(const struct model *m)
     assert_int_equal(count_role(m, 0, ROLE_GATE), gated && !m->fused_gate_up);
     assert_int_equal(count_role(m, 0, ROLE_UP), !m->fused_gate_up);
     assert_int_equal(count_role(m, 0, ROLE_DOWN), 1);
-    assert_int_equal(count_role(m, 0, ROLE_NORM_ATTN), m->norm_weight);
-    assert_int_equal(count_role(m, 0, ROLE_NORM_MLP), m->norm_weight && m->mlp_norm);
-    assert_int_equal(count_role(m, 0, ROLE_NORM_ATTN_POST), m->post_norms);
-    assert_int_equal(count_role(m, 0, ROLE_NORM_MLP_POST), m->post_norms);
-    assert_int_equal(count_role(m, 0, ROLE_Q_NORM), m->qk_norm);
+    assert_int_equal(count_role(m, 0, ROLE_NORM_ATTN),
+                     m->norm_weight && m->norm_place != NORM_BEHIND);
+    assert_int_equal(count_role(m, 0, ROLE_NORM_MLP), m->norm_weight && m->mlp_norm && m->norm_place != NORM_BEHIND);
+    assert_int_equal(count_role(m, 0, ROLE_NORM_ATTN_POST), behind);
+    assert_int_equal(count_role(m, 0, ROLE_NORM_MLP_POST), behind);
+    assert_int_equal(count_role(m, 0, ROLE_Q_NORM), listed ? m->heads : m->qk_norm);
+    assert_int_equal(count_role(m, 0, ROLE_K_NORM), listed ? m->kv_heads : m->qk_norm);
 }
 
 static void every_part_is_found_by_its_role(void **state)

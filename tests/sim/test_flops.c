@@ -7,7 +7,7 @@
 
 /* 2 layers, hidden 8 in 2 heads of 4, vocabulary 10: 1000 parameters, 80 of them the embedding. */
 static const struct model small = { .layers = 2, .hidden = 8, .heads = 2, .head_dim = 4, .vocab = 10,
-                                    .params = 1000 };
+                                    .token_width = 8, .params = 1000 };
 
 static void conventions_differ_by_what_they_count(void **state)
 {
@@ -19,6 +19,9 @@ static void conventions_differ_by_what_they_count(void **state)
     struct model tied = small;
     tied.tied = true;
     assert_close(flops_per_token(&tied, 16, FLOPS_MATMUL), 6000 + 3072, 0);
+    struct model narrow = small;
+    narrow.token_width = 4;                     /* 40 of the embedding (opt-350m) */
+    assert_close(flops_per_token(&narrow, 16, FLOPS_MATMUL), 6 * 960 + 3072, 0);
 }
 
 static void every_convention_has_a_name(void **state)
@@ -58,7 +61,7 @@ static void a_published_mfu_is_reproduced(void **state)
     double rate = 515636.0 / 512;
 
     p.model = (struct model){ .layers = 80, .hidden = 8192, .heads = 64, .head_dim = 128,
-                              .vocab = 50368, .params = 64862437376, .tied = true };
+                              .vocab = 50368, .token_width = 8192, .params = 64862437376, .tied = true };
     cluster_of_gpu(&p.cluster, gpu_find("h100"), 64, 8);
     assert_close(flops_mfu(&p, FLOPS_PALM, rate), 0.4125, 0.005);
     assert_close(flops_hfu(&p, FLOPS_PALM, rate), 0.55, 0.01);

@@ -73,6 +73,11 @@ case("opt-125m", model_type="opt", _name_or_path="opt-125m", activation_function
      num_hidden_layers=12, prefix="</s>", vocab_size=50272, word_embed_proj_dim=768)
 case("opt-1.3b", model_type="opt", ffn_dim=8192, hidden_size=2048, num_attention_heads=32,
      num_hidden_layers=24, vocab_size=50272, word_embed_proj_dim=2048)
+case("opt-350m", model_type="opt", do_layer_norm_before=False, ffn_dim=4096, hidden_size=1024,
+     num_attention_heads=16, num_hidden_layers=24, vocab_size=50272, word_embed_proj_dim=512)
+case("opt-wide-tokens-untied", model_type="opt", ffn_dim=200, hidden_size=60, num_attention_heads=5,
+     num_hidden_layers=2, vocab_size=301, max_position_embeddings=33, word_embed_proj_dim=70,
+     tie_word_embeddings=False)
 case("opt-13b", model_type="opt", ffn_dim=20480, hidden_size=5120, num_attention_heads=40,
      num_hidden_layers=40, vocab_size=50272, word_embed_proj_dim=5120)
 case("galactica-125m", model_type="opt", activation_function="gelu", enable_bias=False,
@@ -212,6 +217,158 @@ llama("starcoder2-15b", 40, 6144, 48, 4, 24576, 49152, "starcoder2", use_bias=Tr
       tie_word_embeddings=False, bos_token_id=0, eos_token_id=0)
 llama("starcoder2-no-bias", 2, 64, 4, 4, 130, 321, "starcoder2", use_bias=False, bos_token_id=0,
       eos_token_id=0)
+
+
+# ---- gemma3 (published: gemma-3-1b-pt, the text halves of 4b, 12b and 27b) ----
+def gemma3(name, layers, hidden, heads, kv, ffn, vocab=262208, **kw):
+    llama(name, layers, hidden, heads, kv, ffn, vocab, "gemma3_text", **kw)
+
+
+GEMMA3 = dict(head_dim=256, hidden_activation="gelu_pytorch_tanh", max_position_embeddings=131072,
+              rope_scaling={"factor": 8.0, "rope_type": "linear"}, sliding_window=1024)
+gemma3("gemma-3-1b", 26, 1152, 4, 1, 6912, 262144, head_dim=256, attention_bias=False,
+       attn_logit_softcapping=None, final_logit_softcapping=None, query_pre_attn_scalar=256,
+       max_position_embeddings=32768, rope_local_base_freq=10000, rope_scaling=None,
+       rope_theta=1000000, sliding_window=512, sliding_window_pattern=6)
+gemma3("gemma-3-4b-text", 34, 2560, 8, 4, 10240, **GEMMA3)
+gemma3("gemma-3-27b-text", 62, 5376, 32, 16, 21504, **dict(GEMMA3, head_dim=128, query_pre_attn_scalar=168))
+gemma3("gemma3-biased-untied", 3, 48, 4, 2, 64, 200, head_dim=20, attention_bias=True,
+       tie_word_embeddings=False, final_logit_softcapping=30.0, sliding_window=None,
+       layer_types=["full_attention"] * 3)
+
+# ---- ministral, ministral3 (published: Ministral-8B, Ministral-3-8B's text half) ----
+llama("ministral-8b", 36, 4096, 32, 8, 12288, 131072, "ministral", head_dim=128, rms_norm_eps=1e-05,
+      rope_theta=100000000.0, max_position_embeddings=32768, sliding_window=32768)
+llama("ministral-tied-wide", 2, 64, 4, 4, 96, 301, "ministral", head_dim=24, sliding_window=None,
+      tie_word_embeddings=True)
+case("ministral-almost-defaults", model_type="ministral", num_hidden_layers=1, head_dim=128)
+llama("ministral-3-8b-text", 34, 4096, 32, 8, 14336, 131072, "ministral3", head_dim=128,
+      rope_parameters={"beta_fast": 32.0, "beta_slow": 1.0, "factor": 16.0, "llama_4_scaling_beta": 0.1,
+                       "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 16384,
+                       "rope_theta": 1000000.0, "rope_type": "yarn", "type": "yarn"})
+llama("ministral3-tied-mqa", 2, 64, 4, 1, 96, 301, "ministral3", head_dim=24, sliding_window=17,
+      tie_word_embeddings=True)
+case("ministral3-defaults", model_type="ministral3", num_hidden_layers=1)
+
+# ---- olmo2, olmo3 (published: OLMo-2-1124-7B and 13B, OLMo-2-0425-1B, Olmo-3-7B, 32B) ----
+llama("olmo-2-1b", 16, 2048, 16, 16, 8192, 100352, "olmo2", rope_theta=500000, rms_norm_eps=1e-06,
+      max_position_embeddings=4096)
+llama("olmo-2-7b", 32, 4096, 32, 32, 11008, 100352, "olmo2", rope_theta=500000, rms_norm_eps=1e-06,
+      max_position_embeddings=4096, attention_bias=False, rope_scaling=None)
+llama("olmo-2-13b", 40, 5120, 40, 40, 13824, 100352, "olmo2", rope_theta=500000)
+llama("olmo2-biased-gqa-tied", 2, 96, 6, 2, 130, 401, "olmo2", attention_bias=True,
+      tie_word_embeddings=True)
+llama("olmo-3-7b", 32, 4096, 32, 32, 11008, 100278, "olmo3", sliding_window=4096, rope_theta=500000,
+      rope_scaling={"attention_factor": 1.2079441541679836, "beta_fast": 32, "beta_slow": 1, "factor": 8.0,
+                    "original_max_position_embeddings": 8192, "rope_type": "yarn"},
+      max_position_embeddings=65536,
+      layer_types=(["sliding_attention"] * 3 + ["full_attention"]) * 8)
+llama("olmo-3-32b", 64, 5120, 40, 8, 27648, 100278, "olmo3", sliding_window=4096)
+llama("olmo3-biased-tied", 5, 96, 6, 3, 130, 401, "olmo3", attention_bias=True, tie_word_embeddings=True,
+      rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 20000.0},
+                       "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0}})
+
+# ---- phi (published: phi-1, phi-1_5, phi-2) ----
+case("phi-1", model_type="phi", hidden_size=2048, intermediate_size=8192, num_attention_heads=32,
+     num_hidden_layers=24, num_key_value_heads=None, vocab_size=51200, partial_rotary_factor=0.5,
+     layer_norm_eps=1e-05, hidden_act="gelu_new", qk_layernorm=False, embd_pdrop=0.0, resid_pdrop=0.0)
+llama("phi-2", 32, 2560, 32, 32, 10240, 51200, "phi", partial_rotary_factor=0.4, resid_pdrop=0.1,
+      hidden_act="gelu_new", layer_norm_eps=1e-05, max_position_embeddings=2048, rope_theta=10000.0)
+llama("phi-qk-norm-gqa", 2, 96, 6, 2, 130, 401, "phi", qk_layernorm=True)
+
+# ---- granite (published: granite-3.0-2b and 8b, 3.1-8b) ----
+llama("granite-3.0-2b", 40, 2048, 32, 8, 8192, 49155, "granite", tie_word_embeddings=True,
+      attention_multiplier=0.015625, embedding_multiplier=12.0, logits_scaling=8.0,
+      residual_multiplier=0.22, rope_theta=10000.0, max_position_embeddings=4096, attention_dropout=0.1)
+llama("granite-3.1-8b", 40, 4096, 32, 8, 12800, 49155, "granite", tie_word_embeddings=True,
+      attention_multiplier=0.0078125, embedding_multiplier=12.0, logits_scaling=16.0,
+      residual_multiplier=0.22, rope_theta=10000000.0, max_position_embeddings=131072)
+llama("granite-biased-untied", 2, 96, 6, 3, 130, 401, "granite", attention_bias=True, mlp_bias=True)
+
+# ---- smollm3 (published: SmolLM3-3B) ----
+llama("smollm3-3b", 36, 2048, 16, 4, 11008, 128256, "smollm3", max_position_embeddings=65536,
+      rope_theta=5000000.0, rms_norm_eps=1e-06, no_rope_layer_interval=4,
+      no_rope_layers=[1, 1, 1, 0] * 9, layer_types=["full_attention"] * 36, use_sliding_window=False,
+      sliding_window=None)
+llama("smollm3-biased-untied", 3, 96, 6, 3, 130, 401, "smollm3", attention_bias=True, mlp_bias=True,
+      tie_word_embeddings=False, no_rope_layers=[1, 0, 1], pad_token_id=0, bos_token_id=1, eos_token_id=2)
+case("smollm3-defaults", model_type="smollm3")
+
+# ---- stablelm (published: stablelm-3b-4e1t, stablelm-2-1_6b, stablelm-2-12b) ----
+llama("stablelm-3b", 32, 2560, 32, 32, 6912, 50304, "stablelm", layer_norm_eps=1e-05,
+      partial_rotary_factor=0.25, use_qkv_bias=False, tie_word_embeddings=False)
+llama("stablelm-2-1.6b", 24, 2048, 32, 32, 5632, 100352, "stablelm", partial_rotary_factor=0.25,
+      use_qkv_bias=True)
+llama("stablelm-2-12b", 40, 5120, 32, 8, 13824, 100352, "stablelm", partial_rotary_factor=0.25,
+      qk_layernorm=True, use_parallel_residual=True, use_qkv_bias=False)
+llama("stablelm-parallel-tied", 2, 96, 6, 3, 130, 401, "stablelm", use_parallel_residual=True,
+      use_qkv_bias=True, tie_word_embeddings=True)
+
+# ---- cohere, cohere2 (published: command-r-v01, command-r-plus, aya-23-8b, command-r7b) ----
+llama("command-r", 40, 8192, 64, 64, 22528, 256000, "cohere", layer_norm_eps=1e-05, logit_scale=0.0625,
+      rope_theta=8000000.0, max_position_embeddings=8192)
+llama("command-r-plus", 64, 12288, 96, 8, 33792, 256000, "cohere", logit_scale=0.8333333333333334,
+      use_qk_norm=True, rope_theta=75000000.0)
+llama("aya-23-8b", 32, 4096, 32, 8, 14336, 256000, "cohere", use_qk_norm=False)
+llama("cohere-biased-untied", 2, 96, 6, 3, 130, 401, "cohere", attention_bias=True, use_qk_norm=True,
+      tie_word_embeddings=False)
+llama("command-r7b", 32, 4096, 32, 8, 14336, 256000, "cohere2", logit_scale=0.25, sliding_window=4096,
+      sliding_window_pattern=4, rope_theta=50000, layer_norm_eps=1e-05, max_position_embeddings=132096)
+llama("cohere2-biased-untied", 6, 96, 6, 3, 130, 401, "cohere2", attention_bias=True,
+      tie_word_embeddings=False, layer_types=["sliding_attention", "full_attention"] * 3)
+case("cohere2-defaults", model_type="cohere2")
+
+# ---- glm, glm4 (published: glm-4-9b, GLM-4-9B-0414, GLM-4-32B-0414) ----
+llama("glm-4-9b", 40, 4096, 32, 2, 13696, 151552, "glm", head_dim=128, partial_rotary_factor=0.5,
+      attention_bias=True, max_position_embeddings=131072)
+llama("glm-no-bias-tied", 2, 64, 4, 2, 96, 301, "glm", head_dim=24, attention_bias=False,
+      tie_word_embeddings=True, pad_token_id=0, eos_token_id=1)
+case("glm-defaults", model_type="glm", num_hidden_layers=2)
+llama("glm-4-9b-0414", 40, 4096, 32, 2, 13696, 151552, "glm4", head_dim=128, partial_rotary_factor=0.5,
+      attention_bias=True, rms_norm_eps=1e-05)
+llama("glm-4-32b-0414", 61, 6144, 48, 2, 23040, 151552, "glm4", head_dim=128, partial_rotary_factor=0.5,
+      attention_bias=False)
+llama("glm4-odd-tied", 2, 64, 4, 1, 97, 301, "glm4", head_dim=24, tie_word_embeddings=True,
+      pad_token_id=0, eos_token_id=1)
+
+# ---- nemotron, arcee (published: Minitron-4B, Nemotron-4-15B's shape by default, AFM-4.5B) ----
+llama("minitron-4b", 32, 3072, 24, 8, 9216, 256000, "nemotron", head_dim=128, partial_rotary_factor=0.5,
+      norm_eps=1e-05, hidden_act="relu2", max_position_embeddings=4096, rope_theta=10000)
+case("nemotron-defaults", model_type="nemotron", num_key_value_heads=8)
+llama("nemotron-biased-tied", 2, 96, 6, 3, 130, 401, "nemotron", attention_bias=True, mlp_bias=True,
+      tie_word_embeddings=True, hidden_act="gelu")
+llama("afm-4.5b", 36, 2560, 20, 4, 18432, 128004, "arcee", head_dim=128, rms_norm_eps=1e-05,
+      max_position_embeddings=65536, rope_theta=10000.0,
+      rope_scaling={"rope_type": "yarn", "factor": 20.0, "original_max_position_embeddings": 4096,
+                    "mscale": 1.0, "beta_fast": 32.0, "beta_slow": 1.0})
+llama("arcee-biased-tied", 2, 96, 6, 3, 130, 401, "arcee", attention_bias=True, mlp_bias=True,
+      tie_word_embeddings=True, bos_token_id=0, eos_token_id=1)
+case("arcee-defaults", model_type="arcee")
+
+# ---- seed_oss, exaone4, ernie4_5, hunyuan (published: the names say which) ----
+llama("seed-oss-36b", 64, 5120, 80, 8, 27648, 155136, "seed_oss", head_dim=128, attention_bias=True,
+      attention_out_bias=False, mlp_bias=False, rope_theta=10000000.0, attention_dropout=0.1,
+      residual_dropout=0.1, max_position_embeddings=524288, rope_scaling={"rope_type": "default"})
+llama("seed-oss-all-biases-tied", 2, 64, 4, 2, 96, 301, "seed_oss", head_dim=24, attention_out_bias=True,
+      mlp_bias=True, tie_word_embeddings=True)
+case("seed-oss-defaults", model_type="seed_oss", num_hidden_layers=1)
+llama("exaone-4.0-32b", 64, 5120, 40, 8, 27392, 102400, "exaone4", head_dim=128, sliding_window=4096,
+      sliding_window_pattern="LLLG", rope_theta=1000000,
+      layer_types=(["sliding_attention"] * 3 + ["full_attention"]) * 16, max_position_embeddings=131072)
+llama("exaone-4.0-1.2b", 30, 2048, 32, 8, 4096, 102400, "exaone4", head_dim=64, sliding_window=None,
+      tie_word_embeddings=True, layer_types=["full_attention"] * 30, max_position_embeddings=65536)
+case("exaone4-defaults", model_type="exaone4", num_hidden_layers=3)
+llama("ernie-4.5-0.3b", 18, 1024, 16, 2, 3072, 103424, "ernie4_5", head_dim=128, use_bias=False,
+      rope_theta=500000.0, tie_word_embeddings=True, max_position_embeddings=131072)
+llama("ernie4-5-biased-untied", 2, 64, 4, 2, 96, 301, "ernie4_5", head_dim=24, use_bias=True,
+      tie_word_embeddings=False)
+case("ernie4-5-defaults", model_type="ernie4_5")
+llama("hunyuan-7b", 32, 4096, 32, 8, 14336, 128167, "hunyuan_v1_dense", head_dim=128,
+      max_position_embeddings=32768, tie_word_embeddings=True, rope_theta=10000.0, eod_token_id=3,
+      rope_scaling={"alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0,
+                    "mscale_all_dim": 1.0, "type": "dynamic"})
+llama("hunyuan-biased-untied", 2, 64, 4, 2, 96, 301, "hunyuan_v1_dense", head_dim=24, attention_bias=True)
+llama("hunyuan-mqa", 2, 64, 4, 1, 96, 301, "hunyuan_v1_dense", head_dim=16, tie_word_embeddings=True)
 
 
 def parameters(config):
