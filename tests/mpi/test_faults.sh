@@ -4,116 +4,8 @@
 # what the database had, it has.  Ranks are killed and stopped at moments that are waited for (a
 # file appears, a pipe is read), not after a number of seconds.
 # Runs from the root of the tree; $B is where it was built.
-# shellcheck source=tests/check.sh
-. tests/check.sh
-B=${B:-build}
-case $B in /*) ;; *) B=$PWD/$B ;; esac
-dir=$(mktemp -d) || exit 1
-full=$dir/full
-leave() {
-    for p in $(ours); do kill -9 "$p" 2>/dev/null; done
-    umount "$full" 2>/dev/null
-    rm -rf "$dir"
-}
-trap leave EXIT
-trap 'exit 130' INT TERM
-
-# A copy of the program, so that processes which run it are ours.
-mkdir "$dir/shared" "$dir/session" "$full" || exit 1
-cp "$B/dpxrun" "$dir/dpxrun" || exit 1
-export OMPI_MCA_btl_vader_backing_directory="$dir/shared" OMPI_MCA_btl_sm_backing_directory="$dir/shared"
-export OMPI_MCA_orte_tmpdir_base="$dir/session" PRTE_MCA_prte_tmpdir_base="$dir/session"
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
-case $(mpirun --version 2>/dev/null) in
-*'Open MPI'*' 4.'*) many=--oversubscribe ;;
-*)                  many='--map-by :OVERSUBSCRIBE' ;;
-esac
-model=tests/golden/parity/llama
-
-plan() {        # STRATEGY MODEL
-    echo "{\"dpx_plan\": 1, \"model\": \"$2\", \"cluster\": \"localhost:2\", \"kernels\": \"dpx\", \"seq\": 24,
-        \"micro_batch\": 1, \"strategy\": \"$1\", \"dialect\": \"torch\", \"precision\": \"fp32\"}"
-}
-plan fsdp "$model/config.json" >"$dir/plan.json"
-plan ddp "$model/config.json" >"$dir/ddp.json"
-sed 's/"num_hidden_layers": 3/"num_hidden_layers": 2/; s/"vocab_size": 97/"vocab_size": 100000/
-     s/"hidden_size": 36/"hidden_size": 96/' "$model/config.json" >"$dir/config.json"
-plan fsdp "$dir/config.json" >"$dir/large.json"        # 80 MB of weights: saving takes a while
-
-# ---- processes ----
-
-ours() {
-    find /proc -maxdepth 2 -name exe \( -lname "$dir/dpxrun" -o -lname '*/orterun' -o -lname '*/prterun' \
-        -o -lname '*/orted' \) 2>/dev/null | while IFS=/ read -r _ _ p _; do
-        grep -qsz "^OMPI_MCA_orte_tmpdir_base=$dir/session" "/proc/$p/environ" && echo "$p"
-    done
-}
-
-# The process of a rank.
-rank() {
-    for p in $(ours); do
-        grep -qsz "^OMPI_COMM_WORLD_RANK=$1\$" "/proc/$p/environ" && echo "$p"
-    done
-}
-
-hundredths() {
-    read -r up _ </proc/uptime
-    echo "${up%.*}${up#*.}"
-}
-
-# await SECONDS COMMAND...: until it succeeds.
-await() {
-    limit=$(($(hundredths) + $1 * 100))
-    shift
-    until "$@"; do
-        [ "$(hundredths)" -lt "$limit" ] || return 1
-        sleep 0.05
-    done
-}
-exists() { [ -e "$1" ]; }
-is_there() { [ -n "$(rank "$1")" ]; }
-ended() { [ -s "$dir/status" ]; }
-none_left() { [ -z "$(ours)" ]; }
-
-# ---- a run ----
-
-start() {       # PROGRAM ARGUMENT...: in the background
-    rm -f "$dir/status" "$dir/grads"
-    : >"$dir/late"
-    {
-        "$@" >"$dir/out" 2>"$dir/said" </dev/null
-        echo $? >"$dir/status"
-    } >/dev/null &
-}
-
-# One that goes on, in the middle of its steps.
-start_long() {
-    # The shell has what runs in the background ignore SIGINT.
-    start env --default-signal=INT "$dir/dpxrun" "$dir/plan.json" --steps 100000000 --save-grads "$dir/grads" --db "$dir/db" "$@"
-    await 30 exists "$dir/grads" || echo 'no first step in 30 s' >"$dir/late"
-}
-
-# Complaints about how the run ended: within SECONDS, with STATUS, having said one line that
-# matches CULPRIT ("": nothing at all); and about what it left.
-judge() {       # SECONDS STATUS CULPRIT
-    cat "$dir/late"
-    await "$1" ended || echo "still running after $1 s"
-    await 3 none_left || echo "processes left: $(ours | tr '\n' ' ')"
-    for p in $(ours); do kill -9 "$p"; done
-    ended && [ "$(cat "$dir/status")" != "$2" ] && echo "exit status $(cat "$dir/status") instead of $2"
-    find "$dir/shared" "$dir/session" \( -type f -o -name 'dpx.*' \) | sed 's/^/left: /'
-    rm -rf "$dir/shared/"* "$dir/session/"*
-    sed -i '/^warning: /d' "$dir/said"
-    # Where the test starts mpirun itself, or kills dpxrun, remarks of others are theirs.
-    [ "$4" ] && sed -i '/^dpx: /!d' "$dir/said"
-    [ "$(wc -l <"$dir/said")" = "$([ -z "$3" ]; echo $?)" ] && { [ -z "$3" ] || grep -q "^dpx: .*$3" "$dir/said"; } ||
-        { echo "said, instead of one line with '$3':"; head -n 20 "$dir/said"; }
-}
-
-kill_rank() {
-    for p in $(rank "$2"); do kill "-$1" "$p"; done
-}
+# shellcheck source=tests/mpi/faults.sh
+. tests/mpi/faults.sh
 
 # ---- ranks that are killed ----
 
@@ -229,119 +121,14 @@ check 'and a reader that goes away' "$(judge 20 0 'standard output: Broken pipe'
 start "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db --json
 check 'a result arrives whole' "$(judge 20 0 ''; tail -n 1 "$dir/out" | grep -vx '}')"
 
-# ---- launchers ----
-
-start env PATH=/nowhere "$dir/dpxrun" "$dir/plan.json" --no-db
-check 'without mpirun it says what to install' "$(judge 10 1 'no mpirun.*openmpi-bin')"
-
-# shellcheck disable=SC2086
-start mpirun $many -n 3 "$dir/dpxrun" "$dir/plan.json" --no-db
-check 'another number of ranks than the plan has is refused' "$(judge 10 2 'for 2 ranks, 3 were started' mpirun)"
-# shellcheck disable=SC2086
-start mpirun $many -n 1 "$dir/dpxrun" "$dir/plan.json" --no-db : -n 1 "$dir/dpxrun" "$dir/ddp.json" --no-db
-check 'ranks with different plans are refused' "$(judge 10 2 'rank 1 has the plan.s.strategy "ddp", rank 0 has "fsdp"' mpirun)"
-
-# apart CULPRIT ARGUMENT...: complaints unless two ranks, the second with these arguments as well, are refused.
-apart() {
-    culprit=$1
-    shift
-    # shellcheck disable=SC2086
-    start mpirun $many -n 1 "$dir/dpxrun" "$dir/plan.json" $common --no-db : -n 1 "$dir/dpxrun" "$dir/plan.json" $common --no-db "$@"
-    judge 10 2 "rank 1 has $culprit: all ranks must" mpirun
-}
-common=
-check 'so are ranks with different options' "$(
-    apart '--lr 0.001, rank 0 has 0.0006' --lr 1e-3
-    apart '--seed 2, rank 0 has 1' --seed 2
-    apart '--steps 11, rank 0 has 10' --steps 11
-    apart '--save true, rank 0 has false' --save "$dir/w")"
-# Files of one size, which differ in one bit of one weight and in one byte.
-cp $model/init.safetensors "$dir/init.safetensors"
-size=$(wc -c <"$dir/init.safetensors")
-{ head -c $((size - 4)) "$dir/init.safetensors"; printf '\001'; tail -c 3 "$dir/init.safetensors"; } >"$dir/other.safetensors"
-cmp -s "$dir/init.safetensors" "$dir/other.safetensors" && echo 'the files are the same'
-seq 2000 >"$dir/data"
-sed 's/^77$/78/' "$dir/data" >"$dir/other"
-check 'or different files of one size' "$(
-    common="--init $dir/init.safetensors"
-    apart "--init.hash \"[0-9a-f]*\", rank 0 has \"[0-9a-f]*\"" --init "$dir/other.safetensors"
-    common="--data $dir/data"
-    apart "--data.hash \"[0-9a-f]*\", rank 0 has \"[0-9a-f]*\"" --data "$dir/other"
-    apart '--data.bytes [0-9]*, rank 0 has [0-9]*' --data "$dir/plan.json")"
-check 'files of two names that hold the same are no difference' "$(
-    cp "$dir/init.safetensors" "$dir/copy.safetensors"
-    # shellcheck disable=SC2086
-    start mpirun $many -n 1 "$dir/dpxrun" "$dir/plan.json" --no-db --steps 1 --init "$dir/init.safetensors" \
-        : -n 1 "$dir/dpxrun" "$dir/plan.json" --no-db --steps 1 --init "$dir/copy.safetensors"
-    judge 20 0 '' mpirun)"
-
-# ---- what it is given ----
-
-refused() {     # WHAT CULPRIT ARGUMENT...
-    what=$1 culprit=$2
-    shift 2
-    start "$dir/dpxrun" "$@" --no-db
-    check "$what is refused" "$(judge 20 2 "$culprit")"
-}
-head -c 20000 $model/init.safetensors >"$dir/short.safetensors"
-refused 'a truncated safetensors file' 'short.safetensors: ' "$dir/plan.json" --init "$dir/short.safetensors"
-refused 'one of another model' "init.safetensors: .*" "$dir/large.json" --init $model/init.safetensors
-refused 'data that is not there' 'nowhere: No such file' "$dir/plan.json" --data "$dir/nowhere"
-refused 'a folder as data' "$dir" "$dir/plan.json" --data "$dir"
-head -c 100 "$dir/plan.json" >"$dir/half.json"
-refused 'half a plan' 'half.json:1:' "$dir/half.json"
-refused 'a place that cannot be written to' 'nowhere/w: ' "$dir/plan.json" --save "$dir/nowhere/w"
-refused 'a folder in place of a file' 'is a folder' "$dir/plan.json" --save "$dir"
-sed 's/localhost:2/localhost:3/' "$dir/plan.json" >"$dir/three.json"
-refused 'halving among three ranks' 'power of two' "$dir/three.json" --algorithm halving
-
-# ---- what is not finite ----
-
-start "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db --lr 0 --init $model/init.safetensors --save "$dir/w.safetensors"
-await 20 ended
-# The last four bytes of the file are the last element of its last tensor.
-size=$(wc -c <"$dir/w.safetensors")
-last=$(head -c 20000 "$dir/w.safetensors" | tr -d '\000' | grep -ao '"[a-z0-9_.]*":{"dtype"' | tail -n 1 | cut -d '"' -f 2)
-end_with() { printf '%b' "$1" | dd of="$dir/w.safetensors" bs=1 seek=$((size - 4)) conv=notrunc 2>/dev/null; }
-end_with '\0000\0000\0300\0177'                 # 0x7fc00000: NaN
-start "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db --init "$dir/w.safetensors"
-check 'a NaN in --init is named by tensor, and by the rank that has loaded it' \
-    "$(judge 20 1 "rank 1: .*w.safetensors: tensor \"$last\" is NaN or infinite")"
-start "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db --init "$dir/w.safetensors" --no-check-for-nan
-check 'and goes through where that is wanted, with a warning' "$(judge 20 0 'NaN or infinite from step 1')"
-end_with '\0377\0377\0177\0177'                 # 0x7f7fffff: the largest number, whose products overflow
-start "$dir/dpxrun" "$dir/plan.json" --steps 3 --no-db --init "$dir/w.safetensors"
-check 'a gradient that overflows is named, with its step' \
-    "$(judge 20 1 "step 1: the loss is .*: first in backward: the gradient of $last ")"
-# Weight decay of 3e38 * 10: no weight is left finite, the first of the model not either.
-start "$dir/dpxrun" "$dir/plan.json" --steps 3 --no-db --lr 3e38 --weight-decay 10
-check 'weights that an update has ruined are named at the next step' \
-    "$(judge 20 1 'step 2: the loss is .*weights of model.embed_tokens.weight (element 0, rank 0)')"
-start "$dir/dpxrun" "$dir/ddp.json" --steps 3 --db "$dir/nan.db" --lr 3e38 --weight-decay 10
-check 'so they are by another strategy' "$(judge 20 1 'step 2: the loss is .*weights of model.embed_tokens.weight (element 0, rank 0)')"
-
-plan zero2 "$model/config.json" | sed 's/"torch"/"deepspeed"/; s/"fp32"/"bf16"/' >"$dir/ds.json"
-start "$dir/dpxrun" "$dir/ds.json" --steps 3 --no-db --lr 3e38 --weight-decay 10
-check 'and where the overflow check skips the step' "$(judge 20 1 'step 2: the loss is .*weights of model.embed_tokens.weight (element 0, rank 0)')"
-
 # ---- the database ----
 
-sql() {
-    if command -v sqlite3 >/dev/null; then
-        sqlite3 "$1" "$2"
-    else
-        python3 -c 'import sqlite3, sys
-for row in sqlite3.connect(sys.argv[1]).execute(sys.argv[2]): print(*row, sep="|")' "$1" "$2"
-    fi
-}
 if sql "$dir/db" 'SELECT 1' >/dev/null 2>&1; then
     check 'the database is whole after all that' "$(sql "$dir/db" 'PRAGMA integrity_check' | grep -vx ok)"
     # mpirun's SIGTERM leaves it milliseconds: only what it ended itself is sure to be there.
     check 'where rank 0 could still do it, the reason is in it' "$(sql "$dir/db" "
         SELECT reason FROM run WHERE outcome = 'failed'" | grep -q 'rank 1.*not answered' ||
         sql "$dir/db" 'SELECT id, outcome, reason FROM run')"
-    check 'the step that diverged is in it as the reason' "$(sql "$dir/nan.db" "
-        SELECT reason FROM run WHERE outcome = 'failed'" | grep -q 'step 2: the loss is' || sql "$dir/nan.db" 'SELECT outcome, reason FROM run')"
     check 'what was predicted was there first' "$(sql "$dir/db" \
         'SELECT id FROM run WHERE id NOT IN (SELECT run FROM prediction)')"
 else
