@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/ds_removed.h"
 #include "model/fail.h"
 #include "model/plan_keys.h"
 
@@ -426,7 +427,7 @@ int ds_config_read(const json_t *config, const char *where, struct plan *p, stru
         return fail("%s: a DeepSpeed config is a JSON object", where);
     p->dialect = DIALECT_DEEPSPEED;
     if (read_stage(config, where, &p->strategy) < 0 || read_precision(&in, config, &t) < 0
-        || read_version(&in, config) < 0)
+        || read_version(&in, config) < 0 || ds_removed_check(config, where, p) < 0)
         return -1;
     plan_defaults(p, p->strategy, DIALECT_DEEPSPEED, t);
     if (is_auto(json_object_get(config, "gradient_clipping"))) {

@@ -257,8 +257,8 @@ void coll_group_shape(const struct plan *p, enum group group, int64_t *ranks, in
         *ranks = shard;
         *per_node = p->cluster.nodes == 1 ? shard : contiguous(shard, g);
         return;
-    case GROUP_RESHARD:
-        n = p->fsdp.reshard_after_forward > 1 ? p->fsdp.reshard_after_forward
+    case GROUP_RESHARD: case GROUP_ROOT_RESHARD:
+        n = group == GROUP_RESHARD && p->fsdp.reshard_after_forward > 1 ? p->fsdp.reshard_after_forward
           : p->fsdp.root_reshard_after_forward > 1 ? p->fsdp.root_reshard_after_forward : shard;
         *ranks = n;
         *per_node = p->cluster.nodes == 1 ? n : contiguous(n, g);

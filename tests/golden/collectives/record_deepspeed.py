@@ -30,6 +30,7 @@ Needs torch, transformers and deepspeed (installed with DS_BUILD_OPS=0); no comp
 because the one op DeepSpeed would build, the shared-memory all-reduce, serves inference only and
 is switched off below.  Ranks are forked from this process, after the slow imports.
 """
+import importlib
 import inspect
 import json
 import os
@@ -274,6 +275,17 @@ CASES = {
 }
 
 
+# compute_grad_norm came with 0.19.8.
+if deepspeed.__version__ == "0.19.8":
+    CASES["s1_gpt2_bf16_nonorm"] = case("gpt2", 1, "bf16", compute_grad_norm=False, **SMALL)
+    CASES["s2_gpt2_fp16_nonorm"] = case("gpt2", 2, "fp16", 2, compute_grad_norm=False, **SMALL)
+NEW_VERSION = "s0_gpt2_bf16 s0_llama_bf16_gas3_clip s1_gpt2_bf16_accum_fp32 s1_gpt2_fp32_gas3 s1_llama_bf16_w3 " \
+              "s1_gpt2_bf16_nonorm s2_gpt2_bf16_tiny_gas3 s2_gpt2_bf16_noncontiguous s2_gpt2_fp16 s2_gpt2odd_bf16 " \
+              "s2_gpt2_fp16_nonorm s2_llama_bf16_noscatter s2_gpt2_bf16_recompute s3_gpt2_bf16 s3_gpt2_bf16_live " \
+              "s3_gpt2_fp32_w3 s3_gpt2w_bf16_subgroups_w3 s3_gpt2odd_bf16_w3_sequential s3_gpt2_bf16_recompute " \
+              "s3_gpt2_fp16 s3_gpt2odd_bf16_noncontiguous"
+
+
 def family_cases(f):
     """What every family is recorded with: all go to one file."""
     return {
@@ -480,10 +492,9 @@ def rank_main(rank, c, folder):
     os.dup2(quiet, 2)
 
     # DeepSpeed would JIT-build its shared-memory all-reduce and oneCCL ops, if a compiler is there.
-    import deepspeed.comm.torch as ds_torch
-    import deepspeed.comm.ccl as ds_ccl
-    ds_torch.build_shm_op = lambda: None
-    ds_ccl.build_ccl_op = lambda: None
+    # (By name: the attribute deepspeed.comm.torch is PyTorch itself.)
+    importlib.import_module("deepspeed.comm.ccl").build_ccl_op = lambda: None
+    importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
     # Sorts gradients by type name, "torch.cuda.BFloat16Tensor"; the CPU's is "torch.BFloat16Tensor",
     # without a device, so that no gradient would be reduced at all (contiguous_gradients=false).
     import deepspeed.runtime.zero.stage_1_and_2 as ds_zero12
@@ -491,6 +502,9 @@ def rank_main(rank, c, folder):
         [t for t in tensors if t.dtype == d] for d in (torch.float16, torch.float32, torch.float64,
                                                        torch.bfloat16)
         if any(t.dtype == d for t in tensors)]
+
+    # Without AMX or AVX512-FP16 DeepSpeed refuses fp16, which PyTorch computes all the same.
+    deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
 
     listen_to_everything()
     deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, rank=rank,
@@ -601,7 +615,8 @@ def main():
         sys.exit(__doc__)
     files = {name: {name: c} for name, c in CASES.items()}
     files.update({"families/" + f: family_cases(f) for f in families.FAMILIES})
-    outdir, names = sys.argv[1], sys.argv[2:] or list(files)
+    usual = list(files) if deepspeed.__version__ == DPX_DEFAULT else NEW_VERSION.split()
+    outdir, names = sys.argv[1], sys.argv[2:] or usual
     os.makedirs(os.path.join(outdir, "families"), exist_ok=True)
     failed = [n for n in names if not run(n, files[n], outdir)]
     if failed:

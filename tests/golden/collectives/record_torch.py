@@ -451,6 +451,12 @@ def cases():
         add(f"ddp-gpt2-cap{tag}-w2", f"DDP, bucket_cap_mb={cap}", "ddp", GPT2_TINY, 2, ddp={"bucket_cap_mb": cap})
     add("ddp-gpt2-view-w2", "DDP, gradients are views of the buckets", "ddp", GPT2_TINY, 2, ddp={"bucket_cap_mb": 0.05, "gradient_as_bucket_view": True})
     add("ddp-gpt2-static-w2", "DDP, static graph", "ddp", GPT2_TINY, 2, ddp={"bucket_cap_mb": 0.05, "static_graph": True})
+    add("ddp-llama-static-w2", "DDP, static graph, module buffers", "ddp", LLAMA_TINY, 2, ddp={"bucket_cap_mb": 0.05, "static_graph": True})
+    add("ddp-llama-static-acc2-sync-w2", "DDP, static graph, 2 micro-steps, all reduced", "ddp", LLAMA_TINY, 2, ddp={"bucket_cap_mb": 0.05, "static_graph": True}, accumulation=2, sync=True)
+    add("ddp-llama-nobuffers-w2", "DDP, broadcast_buffers=False: none at construction either", "ddp", LLAMA_TINY, 2, ddp={"broadcast_buffers": False})
+    add("ddp-llama-nofwdsync-w2", "DDP, forward_sync_buffers=False: buffers at construction only", "ddp", LLAMA_TINY, 2, ddp={"forward_sync_buffers": False})
+    add("ddp-llama-fwdsync-over-w2", "DDP, forward_sync_buffers=True beside broadcast_buffers=False, which it replaces", "ddp", LLAMA_TINY, 2, ddp={"forward_sync_buffers": True, "broadcast_buffers": False})
+    add("ddp-llama-bf16params-w2", "DDP over model.to(bfloat16), buffers as well; ddp.model_dtype is our word, not PyTorch's", "ddp", LLAMA_TINY, 2, precision="bf16", param_dtype="bf16", ddp={"bucket_cap_mb": 0.05})
     add("ddp-gpt2-unused-w2", "DDP, find_unused_parameters (there are none)", "ddp", GPT2_TINY, 2, ddp={"bucket_cap_mb": 0.05, "find_unused_parameters": True})
     add("ddp-llama-unused-w3", "DDP, find_unused_parameters, default buckets", "ddp", LLAMA_TINY, 3, ddp={"find_unused_parameters": True})
     add("ddp-gpt2-unused-static-w2", "DDP, find_unused_parameters and static graph", "ddp", GPT2_TINY, 2, ddp={"bucket_cap_mb": 0.05, "find_unused_parameters": True, "static_graph": True})
@@ -498,6 +504,8 @@ def cases():
     add("fsdp2-gpt2-root-true-w4", "FSDP2, root explicitly True (root_reshard_after_forward is our word)", "fsdp2", GPT2_TINY, 4, fsdp={"reshard_after_forward": True, "root_reshard_after_forward": True})
     add("fsdp2-gpt2-root-false-w4", "FSDP2, root explicitly False (root_reshard_after_forward is our word)", "fsdp2", GPT2_TINY, 4, fsdp={"reshard_after_forward": True, "root_reshard_after_forward": False})
     add("fsdp2-gpt2-root-2-w4", "FSDP2, blocks and root explicitly 2 of 4 (root_reshard_after_forward is our word)", "fsdp2", GPT2_TINY, 4, fsdp={"reshard_after_forward": 2, "root_reshard_after_forward": 2})
+    add("fsdp2-gpt2-root-2-units-4-w8", "FSDP2, blocks 4 of 8, root 2 of 8 (root_reshard_after_forward is our word)", "fsdp2", GPT2_TINY, 8, fsdp={"reshard_after_forward": 4, "root_reshard_after_forward": 2})
+    add("fsdp2-llama-root-4-units-2-acc2-w8", "FSDP2, blocks 2 of 8, root 4 of 8, no gradient synchronisation on the first of 2, untied", "fsdp2", LLAMA_TINY, 8, accumulation=2, fsdp={"reshard_after_forward": 2, "root_reshard_after_forward": 4})
     add("fsdp2-gpt2-unit-model-w4", "FSDP2, the whole model one unit", "fsdp2", GPT2_TINY, 4, unit="model")
     add("fsdp2-gpt2-unit-model-true-w4", "FSDP2, the whole model one unit, explicitly True (root_reshard_after_forward is our word)", "fsdp2", GPT2_TINY, 4, unit="model", fsdp={"root_reshard_after_forward": True})
     add("fsdp2-gpt2-unit-2blocks-w4", "FSDP2, fully_shard([b0, b1])", "fsdp2", GPT2_TINY, 4, unit="2 blocks")
@@ -593,7 +601,7 @@ def main():
     os.makedirs(os.path.join(outdir, "families"), exist_ok=True)
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)      # tiny tensors; the children are many
     files = {case["name"]: [case] for case in cases()}
     files.update({"families/" + family: family_cases(family) for family in FAMILIES})
     failed = 0
