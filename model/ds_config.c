@@ -288,6 +288,10 @@ static int read_data_types(const struct import *in, const json_t *j)
     if (p->strategy == STRAT_DDP && !(word && !strcmp(word, dtype_name(p->precision))))
         return fail("%s: data_types.grad_accum_dtype: stage 0 takes only the model's own dtype, %s",
                     in->where, dtype_name(p->precision));
+    if (p->strategy == STRAT_ZERO2 && plan_has_deepspeed_0_19_8(p) &&
+        !(word && !strcmp(word, dtype_name(p->precision))))
+        return fail("%s: data_types.grad_accum_dtype: stage 2 of DeepSpeed 0.19.8 accumulates in a compact "
+                    "fp32 partition, which is not supported yet", in->where);
     if (p->strategy == STRAT_ZERO2) {
         notes_add(in->notes, "data_types.grad_accum_dtype: this stage accumulates in %s all the same",
                   dtype_name(p->precision));

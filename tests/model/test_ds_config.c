@@ -315,6 +315,8 @@ static void compute_grad_norm_is_read_under_0_19_8(void **state)
             "'zero_optimization':{'stage':2,'compute_grad_norm':false}}", "requires clip 0");
     refuses("{'train_batch_size':8,'gradient_clipping':0,"
             "'zero_optimization':{'stage':2,'compute_grad_norm':false}}", "from 0.19.8 on");
+    refuses("{'train_batch_size':8,'bf16':{'enabled':true},'dpx':{'framework_version':'0.19.8'},"
+            "'zero_optimization':{'stage':2},'data_types':{'grad_accum_dtype':'fp32'}}", "compact fp32 partition");
     refuses("{'train_batch_size':8,'zero_optimization':{'stage':2,'parameter_alignment':true}}",
             "parameter_alignment");
 }
