@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/ds_removed.h"
 #include "model/fail.h"
 #include "model/plan_keys.h"
 
@@ -287,6 +288,10 @@ static int read_data_types(const struct import *in, const json_t *j)
     if (p->strategy == STRAT_DDP && !(word && !strcmp(word, dtype_name(p->precision))))
         return fail("%s: data_types.grad_accum_dtype: stage 0 takes only the model's own dtype, %s",
                     in->where, dtype_name(p->precision));
+    if (p->strategy == STRAT_ZERO2 && plan_has_deepspeed_0_19_8(p) &&
+        !(word && !strcmp(word, dtype_name(p->precision))))
+        return fail("%s: data_types.grad_accum_dtype: stage 2 of DeepSpeed 0.19.8 accumulates in a compact "
+                    "fp32 partition, which is not supported yet", in->where);
     if (p->strategy == STRAT_ZERO2) {
         notes_add(in->notes, "data_types.grad_accum_dtype: this stage accumulates in %s all the same",
                   dtype_name(p->precision));
@@ -426,7 +431,7 @@ int ds_config_read(const json_t *config, const char *where, struct plan *p, stru
         return fail("%s: a DeepSpeed config is a JSON object", where);
     p->dialect = DIALECT_DEEPSPEED;
     if (read_stage(config, where, &p->strategy) < 0 || read_precision(&in, config, &t) < 0
-        || read_version(&in, config) < 0)
+        || read_version(&in, config) < 0 || ds_removed_check(config, where, p) < 0)
         return -1;
     plan_defaults(p, p->strategy, DIALECT_DEEPSPEED, t);
     if (is_auto(json_object_get(config, "gradient_clipping"))) {

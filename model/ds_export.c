@@ -41,6 +41,8 @@ static void export_options(const struct plan *p, json_t *doc)
             continue;
         if (!strcmp(k->name, "check_grad_overflow") && p->precision != DT_BF16)
             continue;           /* a key of the section "bf16" */
+        if (!strcmp(k->name, "compute_grad_norm") && !plan_has_deepspeed_0_19_8(p))
+            continue;
         put(doc, section_of(k->name), k->name, plan_key_write(p, k));
     }
 }

@@ -170,7 +170,9 @@ static void export_ddp(const struct plan *p, FILE *to)
             "    find_unused_parameters=%s,\n",
             py(p->ddp.gradient_as_bucket_view), py(p->ddp.static_graph),
             py(p->ddp.find_unused_parameters));
-    if (!p->ddp.broadcast_buffers)      /* true is the default; the word is deprecated in 2.15 */
+    if (p->ddp.forward_sync_buffers >= 0)
+        fprintf(to, "    forward_sync_buffers=%s,\n", py(p->ddp.forward_sync_buffers > 0));
+    else if (!p->ddp.broadcast_buffers)      /* true is the default; the word is deprecated in 2.15 */
         fprintf(to, "    broadcast_buffers=False,\n");
     fprintf(to, ")\n");
     if (p->strategy == STRAT_ZERO1)

@@ -15,16 +15,17 @@ static int refuse(const char *key, const char *why)
     return fail("export to torchtitan " TORCHTITAN_VERSION ": %s: %s", key, why);
 }
 
-/* config_registry functions, by what identifies the model. */
-static const struct { const char *family; int64_t layers, hidden; const char *module, *config; }
+/* config_registry functions, by what identifies the model.  `but`: what its model_spec has
+ * that no override can switch off. */
+static const struct { const char *family; int64_t layers, hidden; const char *module, *config, *but; }
 registry[] = {
-    { "llama", 32, 4096, "llama3", "llama3_8b" },
-    { "llama", 80, 8192, "llama3", "llama3_70b" },
-    { "llama", 126, 16384, "llama3", "llama3_405b" },
-    { "qwen3", 28, 1024, "qwen3", "qwen3_0_6b" },
-    { "qwen3", 28, 2048, "qwen3", "qwen3_1_7b" },
-    { "qwen3", 40, 5120, "qwen3", "qwen3_14b" },
-    { "qwen3", 64, 5120, "qwen3", "qwen3_32b" },
+    { "llama", 32, 4096, "llama3", "llama3_8b", NULL },
+    { "llama", 80, 8192, "llama3", "llama3_70b", NULL },
+    { "llama", 126, 16384, "llama3", "llama3_405b", "float8 linear layers" },
+    { "qwen3", 28, 1024, "qwen3", "qwen3_0_6b", NULL },
+    { "qwen3", 28, 2048, "qwen3", "qwen3_1_7b", NULL },
+    { "qwen3", 40, 5120, "qwen3", "qwen3_14b", NULL },
+    { "qwen3", 64, 5120, "qwen3", "qwen3_32b", NULL },
 };
 
 /* Llama 2 has the layers and widths of Llama 3, but 32,000 tokens. */
@@ -83,11 +84,17 @@ int export_torchtitan(const struct plan *p, FILE *to)
             p->cluster.nodes, p->cluster.gpus_per_node);
     fprintf(to, "# its embedding and its norm with head are units of their own; the plan counts "
                 "them in the root\n");
-    if (known >= 0)
+    if (known >= 0 && registry[known].but)
+        fprintf(to, "# %s of its registry has %s, which no override switches off: give --module %s and a "
+                "--config of your own without them\n", registry[known].config, registry[known].but,
+                registry[known].module);
+    else if (known >= 0)
         fprintf(to, "--module %s --config %s\n", registry[known].module, registry[known].config);
     else
         fprintf(to, "# no config of its registry is %s: give --module and --config of your own\n",
                 p->model.name);
+    fprintf(to, "# its configs compute head and loss in chunks of the sequence (ChunkedLossWrapper): less memory at "
+                "the head than the plan counts, and its gradients are reduced once a chunk\n");
     fprintf(to, "--training.seq-len %" PRId64 "\n", p->seq);
     fprintf(to, "--training.local-batch-size %" PRId64 "\n", p->micro_batch);
     fprintf(to, "--training.global-batch-size %" PRId64 "\n", plan_global_batch(p));
@@ -103,6 +110,10 @@ int export_torchtitan(const struct plan *p, FILE *to)
     fprintf(to, "--parallelism.data-parallel-shard-degree %" PRId64 "\n", p->shard_group);
     fprintf(to, "--parallelism.data-parallel-replicate-degree %" PRId64 "\n",
             p->cluster.world_size / p->shard_group);
+    /* some configs of the registry switch these on */
+    fprintf(to, "--parallelism.tensor-parallel-degree 1\n--parallelism.context-parallel-degree 1\n"
+                "--parallelism.pipeline-parallel-degree 1\n");
+    fprintf(to, "--compile.no-enable\n--compile.no-enable-async-tensor-parallel\n");
     fprintf(to, "--parallelism.fsdp-reshard-after-forward %s\n", policy);
     /* tyro's subcommand comes last */
     fprintf(to, "activation-checkpoint:%s\n", p->recompute == RECOMPUTE_FULL ? "full" : "none");

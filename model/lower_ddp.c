@@ -35,6 +35,7 @@ struct ddp {
     int64_t *owner;                 /* ZeroRedundancyOptimizer: rank of each tensor */
     int     *sorted;
     int64_t  own_numel, own_bytes;
+    bool     marks_used;            /* static_graph: the int32 all-reduce of iteration 1 is due */
     int64_t *param_at;              /* where each tensor lies among the parameters, in bytes */
 };
 
@@ -77,9 +78,30 @@ static void gradient_slice(struct ddp *d, int tensor, int64_t at)
     sched_slice(d->s, HOLDS_GRAD, d->r.grad, tensor, 0, d->p->model.tensors[tensor].numel, at);
 }
 
+/* A collective of all ranks on what is neither parameters nor gradients. */
+static struct op *tell(struct ddp *d, enum phase phase, enum coll_op op, enum dtype t, enum red_op red,
+                       int64_t elems)
+{
+    struct op *o = sched_coll(d->s, STREAM_GROUP, phase, op, GROUP_WORLD, t, red, elems);
+
+    sched_moves(d->s, OF_META);
+    return o;
+}
+
+/* Reducer::delay_all_reduce: in the first iteration of a static graph the map of used
+ * parameters is reduced at the end of backward, before the one bucket. */
+static void mark_used(struct ddp *d)
+{
+    if (!d->marks_used)
+        return;
+    tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->ntensors)->after = AFTER(STREAM_COMPUTE);
+    d->marks_used = false;
+}
+
 static void launch(struct ddp *d)
 {
     while (d->next < d->now->n && d->pending[d->next] == 0) {
+        mark_used(d);
         struct op *o = sched_coll(d->s, STREAM_GROUP, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_WORLD,
                                   d->r.wire_reduce, RED_SUM, d->now->numel[d->next]);
         o->after = AFTER(STREAM_COMPUTE);
@@ -177,16 +199,6 @@ static void backward_piece(struct ddp *d, enum piece_id piece, int block, bool f
 
 /* ---- a micro-step ---- */
 
-/* A collective of all ranks on what is neither parameters nor gradients. */
-static struct op *tell(struct ddp *d, enum phase phase, enum coll_op op, enum dtype t, enum red_op red,
-                       int64_t elems)
-{
-    struct op *o = sched_coll(d->s, STREAM_GROUP, phase, op, GROUP_WORLD, t, red, elems);
-
-    sched_moves(d->s, OF_META);
-    return o;
-}
-
 static void forward_piece(struct ddp *d, enum piece_id piece, int block, int by)
 {
     sched_compute(d->s, PHASE_FORWARD, piece, PASS_FORWARD, 0, -1, GRADS_DROP, CAT_GRADS);
@@ -206,9 +218,10 @@ static void forward(struct ddp *d, bool sync)
 {
     const struct plan *p = d->p;
 
-    if (d->module_buffers > 0 && p->ddp.broadcast_buffers && sync) {
-        /* _sync_buffers, only if the previous iteration was synchronised */
-        tell(d, PHASE_FORWARD, COLL_BROADCAST, DT_FP32, RED_NONE, d->module_buffers)->after =
+    if (d->module_buffers > 0 && plan_syncs_buffers(p) && sync) {
+        /* _sync_buffers, only if the previous iteration was synchronised; model.to(bfloat16)
+         * converted buffers as well */
+        tell(d, PHASE_FORWARD, COLL_BROADCAST, d->r.kept, RED_NONE, d->module_buffers)->after =
             AFTER(STREAM_COMPUTE);
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await buffers")->after = AFTER(STREAM_GROUP);
     }
@@ -278,18 +291,23 @@ static void rebuild(struct ddp *d, bool within_step)
     use_all(d, copies ? ACT_ALLOC | ACT_WRITE : ACT_ALLOC, 0);
 }
 
+/* The first step rebuilds buckets between its micro-steps where enough of them reduce. */
 static void micro_steps(struct ddp *d, bool first_step)
 {
-    int64_t m = d->p->accumulation;
+    int64_t m = d->p->accumulation, done = 1;
     bool every = d->p->sync_every_micro_step || m == 1;
 
-    if (d->p->ddp.static_graph && first_step)
-        tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->ntensors)->after = AFTER(STREAM_COMPUTE);
+    d->marks_used = d->p->ddp.static_graph && first_step;
     micro_step(d, true, true, every);
-    if (m > 1 && every && first_step)
+    if (m > 1 && every && first_step && d->p->ddp.static_graph) {
+        micro_step(d, false, true, true);
+        done = 2;
+    }
+    if (m > done && every && first_step)
         rebuild(d, true);
-    if (m > 2 || (m == 2 && every)) {
-        sched_repeat(d->s, every ? m - 1 : m - 2);
+    int64_t alike = m - done - !every;          /* without every: the last one differs */
+    if (alike > 0) {
+        sched_repeat(d->s, alike);
         micro_step(d, false, every, every);
         sched_repeat_end(d->s);
     }
@@ -438,6 +456,8 @@ static void broadcast_model(struct ddp *d)
     int64_t limit[2] = { d->p->limits.ddp_broadcast, d->p->limits.ddp_broadcast };
     int64_t e = dtype_bytes(d->r.kept);
     int *registered = calloc((size_t)d->ntensors + 1, sizeof *registered), chunk0 = d->s->nbufs;
+    /* broadcast_buffers=False leaves them out, unless forward_sync_buffers replaces it. */
+    int64_t buffers = d->p->ddp.broadcast_buffers || d->p->ddp.forward_sync_buffers >= 0 ? d->module_buffers : 0;
     struct buckets b;
 
     if (!registered)
@@ -445,9 +465,9 @@ static void broadcast_model(struct ddp *d)
     for (int t = 0; t < d->ntensors; t++)
         registered[t] = t;
     buckets_assign(&d->p->model, registered, e, limit, &b);
-    if (d->module_buffers > 0 && b.numel[b.n - 1] * e >= limit[0])
+    if (buffers > 0 && b.numel[b.n - 1] * e >= limit[0])
         b.n++;                      /* the parameters closed their last chunk */
-    b.numel[b.n - 1] += d->module_buffers;
+    b.numel[b.n - 1] += buffers;
     for (int i = 0; i < b.n; i++)
         sched_holds(d->s, sched_buf(d->s, CAT_BUCKET, "broadcast chunk", NULL, 0, 1, round512(b.numel[i] * e)),
                     sched_layout(d->s, 0));

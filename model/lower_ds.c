@@ -320,6 +320,16 @@ int ds_scratch(struct ds *d, enum category cat, const char *what, int64_t bytes)
     return d->scratch[i].family;
 }
 
+/* 0.19.8 views a parameter as bytes first (engine._broadcast_model). */
+void ds_broadcast_tensor(const struct ds *d, int t)
+{
+    bool bytes = plan_has_deepspeed_0_19_8(d->p);
+    int64_t n = d->m->tensors[t].numel;
+
+    ds_coll(d, STREAM_COMPUTE, PHASE_INIT, COLL_BROADCAST, bytes ? DT_UINT8 : d->dt, RED_NONE, bytes ? n * d->e : n);
+    sched_root(d->s, 0);
+}
+
 void ds_load_model(const struct ds *d, int params)
 {
     int64_t at = 0;
@@ -329,8 +339,7 @@ void ds_load_model(const struct ds *d, int params)
     for (int t = 0; t < d->m->ntensors; t++) {
         int layout = sched_layout(d->s, 0);
         sched_slice(d->s, HOLDS_PARAM, d->dt, t, 0, d->m->tensors[t].numel, at);
-        ds_coll(d, STREAM_COMPUTE, PHASE_INIT, COLL_BROADCAST, d->dt, RED_NONE, d->m->tensors[t].numel);
-        sched_root(d->s, 0);
+        ds_broadcast_tensor(d, t);
         sched_act_as(d->s, ACT_RW, params, 0, 0, layout);
         at += ds_tensor_bytes(d, &d->m->tensors[t]);
     }

@@ -104,6 +104,9 @@ void ds_pass(const struct ds *d, enum pass pass, enum grad_fate fate, ds_entry *
 /* A passing buffer of that size: one family for each size and name. */
 int ds_scratch(struct ds *d, enum category cat, const char *what, int64_t bytes);
 
+/* Rank 0's values of a parameter, at construction; its buffer's action follows. */
+void ds_broadcast_tensor(const struct ds *d, int t);
+
 /* The model comes to the device with its first weights, in `params`, a buffer that holds
  * ds_apart(); engine._broadcast_model: one broadcast a parameter, registration order. */
 void ds_load_model(const struct ds *d, int params);

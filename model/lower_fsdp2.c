@@ -15,6 +15,13 @@ static const struct at the_root = { UC_ROOT, 0, 0 };
 
 static int64_t kept_ranks(const struct fsdp2 *f, enum unit_class c) { return fsdp2_kept_ranks(f, c); }
 
+/* The ranks that share what a unit keeps after forward; the root's may be others. */
+static enum group kept_group(const struct fsdp2 *f, enum unit_class c)
+{
+    return c == UC_ROOT && f->reshard_ranks && f->root_ranks && f->root_ranks != f->reshard_ranks
+         ? GROUP_ROOT_RESHARD : GROUP_RESHARD;
+}
+
 /* ---- buffers ---- */
 
 static void declare(struct fsdp2 *f, enum unit_class c)
@@ -85,7 +92,7 @@ static void unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of
     sched_act(s, ACT_R, small ? m->post_forward : m->shard, u.i, u.by);
     sched_act(s, ACT_ALLOC, m->cast, u.i, u.by);
     sched_act_as(s, ACT_ALLOC | ACT_WRITE, m->gathered, u.i, u.by, small ? m->own_kept : m->own);
-    o = sched_coll(s, STREAM_GATHER, phase, COLL_ALL_GATHER, small ? GROUP_RESHARD : f->group,
+    o = sched_coll(s, STREAM_GATHER, phase, COLL_ALL_GATHER, small ? kept_group(f, u.c) : f->group,
                    f->r.wire_gather, RED_NONE, z->padded);
     o->after = AFTER(STREAM_COPY_IN);
     o->record = f->ev_gather;

@@ -196,6 +196,8 @@ static void overflow_and_norm(struct z12 *z)
         struct op *o = sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read overflow");
         o->after = AFTER(STREAM_COMPUTE);
     }
+    if (!d->p->ds.compute_grad_norm)
+        return;
     sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradient norm", bytes, 0)->flags =
         guarded ? OPF_GUARDED : 0;
     sched_does(s, COPY_NORM, 1);

@@ -67,7 +67,7 @@ static void declare(struct z3 *z)
 
 static void broadcast(struct z3 *z, int t)
 {
-    ds_coll(&z->d, STREAM_COMPUTE, PHASE_INIT, COLL_BROADCAST, z->d.dt, RED_NONE, numel(z, t));
+    ds_broadcast_tensor(&z->d, t);
     ds_act(&z->d, &z->copy, ACT_RW, t, 0);
 }
 

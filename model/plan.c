@@ -61,6 +61,7 @@ bool dialect_has(enum dialect d, enum strategy s)
 /* What each step of framework_version changes, by the packages' own sources at
  * these versions. */
 static const struct { enum dialect dialect; const char *version, *about; } versions[] = {
+    { DIALECT_DEEPSPEED, "0.19.8", "parameters are broadcast as bytes at construction; compute_grad_norm" },
     { DIALECT_TORCH, "2.15", "FSDP2 reduces gradients in the parameters' own dtype (fp32)" },
     { DIALECT_TORCH, "2.9",  "FSDP2 keeps the root only where reshard_after_forward is null" },
     { DIALECT_TORCH, "2.5",  "an explicit bucket_cap_mb holds for DDP's first bucket too" },
@@ -85,15 +86,31 @@ const char *plan_version_at(enum dialect d, int i, const char **about)
     return NULL;
 }
 
+/* What a plan that names no version takes: the newest, but DeepSpeed's 0.19.6, from which
+ * memory and most lists were recorded. */
+static const char *usual_version(enum dialect d)
+{
+    return plan_version_at(d, d == DIALECT_DEEPSPEED, NULL);
+}
+
+bool plan_has_deepspeed_0_19_8(const struct plan *p)
+{
+    return p->dialect == DIALECT_DEEPSPEED && !strcmp(p->framework_version, "0.19.8");
+}
+
 int plan_version(const struct plan *p)
 {
-    const char *v = p->framework_version[0] ? p->framework_version
-                                            : plan_version_at(p->dialect, 0, NULL);
+    const char *v = p->framework_version[0] ? p->framework_version : usual_version(p->dialect);
     int major = 0, minor = 0;
 
     if (!v || sscanf(v, "%4d.%3d", &major, &minor) != 2)
         return 0;
     return major * 1000 + minor;
+}
+
+bool plan_syncs_buffers(const struct plan *p)
+{
+    return p->ddp.forward_sync_buffers >= 0 ? p->ddp.forward_sync_buffers > 0 : p->ddp.broadcast_buffers;
 }
 
 void plan_unit_text(const struct plan *p, char *out, size_t size)

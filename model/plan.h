@@ -36,6 +36,7 @@ struct ddp_options {                /* torch.nn.parallel.DistributedDataParallel
     double bucket_cap_mb;           /* MiB; < 0: not given, 25 with a first bucket of 1 MiB */
     bool   gradient_as_bucket_view, static_graph, find_unused_parameters, broadcast_buffers;
     bool   parameters_as_bucket_view;   /* ZeroRedundancyOptimizer (zero1) */
+    int    forward_sync_buffers;    /* 0, 1; -1: not given, and broadcast_buffers decides */
     int    model_dtype;             /* DT_BF16: model.to(bfloat16), no autocast; -1: fp32 parameters */
 };
 
@@ -59,6 +60,7 @@ struct deepspeed_options {          /* zero_optimization and neighbours; element
             stage3_max_reuse_distance;
     bool    stage3_use_all_reduce_for_fetch_params, stage3_allgather_sequential;
     bool    grad_accum_fp32;        /* data_types.grad_accum_dtype "fp32": stage 1 bf16 becomes BF16_Optimizer */
+    bool    compute_grad_norm;      /* stages 1 and 2; false only in 0.19.8 */
     bool    check_grad_overflow;    /* resolved: fp16 true, fp32 false, bf16 in stages 1 and 2 as
                                      * bf16.check_grad_overflow says */
     int     communication_dtype;    /* enum dtype, or -1: the model's */
@@ -147,6 +149,13 @@ int64_t       plan_global_batch(const struct plan *p);  /* micro_batch * accumul
 /* The version as one number, major*1000 + minor (torch 2.9: 2009, DeepSpeed
  * 0.19.6: 19): what a lowering compares to follow a framework's changes. */
 int plan_version(const struct plan *p);
+
+/* DeepSpeed 0.19.8, which plan_version() does not tell from 0.19.6, the default. */
+bool plan_has_deepspeed_0_19_8(const struct plan *p);
+
+/* Whether DistributedDataParallel broadcasts buffers at every forward:
+ * forward_sync_buffers, or broadcast_buffers where it is not given. */
+bool plan_syncs_buffers(const struct plan *p);
 
 /* Versions that `framework_version` may name for a dialect, newest first, with
  * what differs from the one before; NULL after the last. */

@@ -242,10 +242,6 @@ static int check_reshard(const struct plan *p, const char *where)
 {
     if (check_reshard_key(p, where, "reshard_after_forward", p->fsdp.reshard_after_forward) < 0)
         return -1;
-    if (p->fsdp.reshard_after_forward > 1 && p->fsdp.root_reshard_after_forward > 1
-        && p->fsdp.reshard_after_forward != p->fsdp.root_reshard_after_forward)
-        return fail("%s: fsdp.root_reshard_after_forward: ranks other than reshard_after_forward's "
-                    "%" PRId64 " are not supported", where, p->fsdp.reshard_after_forward);
     return check_reshard_key(p, where, "root_reshard_after_forward",
                              p->fsdp.root_reshard_after_forward);
 }
@@ -294,6 +290,13 @@ static int check_ddp(const struct plan *p, const char *where)
                     where, p->cluster.nodes);
     if (!has_key(p, "ddp", "static_graph"))
         return 0;
+    if (p->ddp.static_graph && p->accumulation > 1 && !p->sync_every_micro_step)
+        return fail("%s: ddp.static_graph: PyTorch aborts in backward under no_sync() (reducer.cpp: "
+                    "\"expect_autograd_hooks_ INTERNAL ASSERT FAILED\"): set sync_every_micro_step, or "
+                    "static_graph to false", where);
+    if (p->ddp.forward_sync_buffers >= 0 && plan_version(p) < 2013)
+        return fail("%s: ddp.forward_sync_buffers: torch has it from 2.13 on, framework_version is \"%s\"",
+                    where, p->framework_version);
     if (p->ddp.bucket_cap_mb >= 0 && p->ddp.bucket_cap_mb * 1048576 < 1)
         return fail("%s: ddp.bucket_cap_mb: %g MiB is less than a byte", where,
                     p->ddp.bucket_cap_mb);
@@ -316,6 +319,16 @@ static int check_deepspeed(const struct plan *p, const char *where)
                     where);
     if (p->ds.grad_accum_fp32 && p->precision == DT_FP32)
         return fail("%s: deepspeed.grad_accum_dtype: fp32 is the model's own dtype already", where);
+    if (has_key(p, "deepspeed", "compute_grad_norm") && !p->ds.compute_grad_norm) {
+        if (!plan_has_deepspeed_0_19_8(p))
+            return fail("%s: deepspeed.compute_grad_norm: DeepSpeed has it from 0.19.8 on: set "
+                        "framework_version to \"0.19.8\"", where);
+        if (p->clip > 0)
+            return fail("%s: deepspeed.compute_grad_norm: false requires clip 0", where);
+        if (p->strategy == STRAT_ZERO1 && p->precision == DT_BF16 && p->ds.grad_accum_fp32)
+            return fail("%s: deepspeed.compute_grad_norm: false does not support BF16_Optimizer, which "
+                        "stage 1 takes where grad_accum_dtype is fp32", where);
+    }
     if (p->ds.check_grad_overflow != (p->precision == DT_FP16) && p->precision != DT_BF16)
         return fail("%s: deepspeed.check_grad_overflow: fp16 always looks for overflow, fp32 never",
                     where);

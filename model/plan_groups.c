@@ -13,14 +13,19 @@ static struct mesh mesh_of(const struct plan *p, int64_t shard)
     return m;
 }
 
-/* Ranks to which FSDP2 reshards, of the units or, where only it does, of the root; 0: none. */
-static int64_t reshard_ranks(const struct plan *p)
+/* FSDP2's reshard_after_forward k, of the units or, where they have none, of the root: a run of k inside
+ * the shard group; and the root's own where it is another. */
+static void reshards(const struct plan *p, int64_t shard, struct plan_groups *out)
 {
-    if (p->strategy != STRAT_FSDP || p->dialect != DIALECT_TORCH)
-        return 0;
-    if (p->fsdp.reshard_after_forward > 1)
-        return p->fsdp.reshard_after_forward;
-    return p->fsdp.root_reshard_after_forward > 1 ? p->fsdp.root_reshard_after_forward : 0;
+    int64_t units = p->fsdp.reshard_after_forward, root = p->fsdp.root_reshard_after_forward;
+    int64_t k[2] = { units > 1 ? units : root, units > 1 && root != units ? root : 0 };
+    bool fsdp2 = p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH;
+
+    for (int i = 0; i < 2; i++) {
+        int g = GROUP_RESHARD + i;
+        out->has[g] = fsdp2 && k[i] > 1 && shard % k[i] == 0;
+        out->of[g] = out->has[g] ? mesh_inner(&out->of[GROUP_SHARD], k[i]) : out->of[GROUP_SHARD];
+    }
 }
 
 /* FSDP1 has two groups where its strategy is a hybrid one, whatever their sizes; a shard group of one
@@ -38,18 +43,17 @@ static void hybrid(const struct plan *p, int64_t shard, struct plan_groups *out)
 
 void plan_groups(const struct plan *p, struct plan_groups *out)
 {
-    int64_t world = p->cluster.world_size, k = reshard_ranks(p);
+    int64_t world = p->cluster.world_size;
     int64_t shard = p->shard_group < 1 || p->shard_group > world ? world : p->shard_group;
     struct mesh m = mesh_of(p, shard);
 
     memset(out, 0, sizeof *out);
     out->has[GROUP_WORLD] = true;
     hybrid(p, shard, out);
-    out->has[GROUP_RESHARD] = k > 0 && shard % k == 0;
     out->of[GROUP_WORLD] = mesh_group(&m, MESH_AXIS(AXIS_REPLICA) | MESH_AXIS(AXIS_SHARD));
     out->of[GROUP_SHARD] = mesh_group(&m, MESH_AXIS(AXIS_SHARD));
     out->of[GROUP_REPLICA] = mesh_group(&m, MESH_AXIS(AXIS_REPLICA));
-    out->of[GROUP_RESHARD] = out->has[GROUP_RESHARD] ? mesh_inner(&out->of[GROUP_SHARD], k) : out->of[GROUP_SHARD];
+    reshards(p, shard, out);
 }
 
 struct mesh_lie plan_group_slowest(const struct plan *p, const struct plan_groups *groups, enum group g)

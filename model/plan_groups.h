@@ -10,7 +10,8 @@
 #include "model/mesh.h"
 #include "model/plan.h"
 
-enum group { GROUP_WORLD, GROUP_SHARD, GROUP_REPLICA, GROUP_RESHARD, NGROUP };
+/* GROUP_ROOT_RESHARD: of FSDP2's root, where it reshards to another number of ranks than its units. */
+enum group { GROUP_WORLD, GROUP_SHARD, GROUP_REPLICA, GROUP_RESHARD, GROUP_ROOT_RESHARD, NGROUP };
 
 struct plan_groups {
     bool              has[NGROUP];      /* does the plan's framework make such a group? */

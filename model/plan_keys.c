@@ -85,7 +85,7 @@ static const struct plan_key keys[] = {
     { "", "deterministic", BOOL(deterministic, false), .cells = ALL,
       .about = "sums in rank order, then micro-step order" },
     { "", "framework_version", .type = KEY_TEXT, AT(framework_version), .cells = ALL & ~PAPER,
-      .null = NULL_VALUE, .about = "null: the newest known" },
+      .null = NULL_VALUE, .about = "null: the newest known, of DeepSpeed 0.19.6" },
 
     { "dp", "gather", .type = KEY_WORD_BOOL, AT(dp.gather_logits), .words = gather_words,
       .cells = DP_TORCH, .about = "what the model returns to device 0" },
@@ -100,7 +100,10 @@ static const struct plan_key keys[] = {
     { "ddp", "find_unused_parameters", BOOL(ddp.find_unused_parameters, false),
       .cells = DDP_TORCH | ZRO, .about = "one more all-reduce; buckets are not rebuilt" },
     { "ddp", "broadcast_buffers", BOOL(ddp.broadcast_buffers, true), .cells = DDP_TORCH | ZRO,
-      .about = "buffers from rank 0 at every forward" },
+      .about = "buffers from rank 0 at construction and at every forward" },
+    { "ddp", "forward_sync_buffers", .type = KEY_FLAG, AT(ddp.forward_sync_buffers), .def = -1,
+      .cells = DDP_TORCH | ZRO, .null = NULL_VALUE, .null_value = -1,
+      .about = "at every forward only, replaces broadcast_buffers; null: as that one says" },
     { "ddp", "parameters_as_bucket_view", BOOL(ddp.parameters_as_bucket_view, false), .cells = ZRO,
       .about = "ZeroRedundancyOptimizer broadcasts one bucket per rank" },
 
@@ -172,6 +175,8 @@ static const struct plan_key keys[] = {
       .about = "null: the model's" },
     { "deepspeed", "check_grad_overflow", BOOL(ds.check_grad_overflow, true), .cells = DS12,
       .computed = true, .about = "bf16: look for overflow before the step" },
+    { "deepspeed", "compute_grad_norm", BOOL(ds.compute_grad_norm, true), .cells = DS12,
+      .about = "0.19.8: false: no gradient norm, which clipping needs" },
     { "deepspeed", "communication_data_type", WORD(ds.communication_dtype, dtype_words, -1),
       .cells = DS, .null = NULL_VALUE, .null_value = -1, .about = "null: the model's" },
     { "deepspeed", "gradient_predivide_factor", REAL(ds.prescale, 0, 1 << 30, 1), .above = true,
@@ -283,6 +288,8 @@ static const struct { const char *object, *name, *why; double none; } unsupporte
     { "", "sequence_parallel", "sequence parallelism is not supported yet", 1 },
     { "", "context_parallel", "context parallelism is not supported yet", 1 },
     { "", "expert_parallel", "expert parallelism is not supported yet", 1 },
+    { "ddp", "lazy_bucket_allocation", "buckets that are allocated during backward and freed after it "
+      "are not supported yet", 0 },
     { "fsdp", "cpu_offload", "offloading is not supported yet", 0 },
     { "deepspeed", "offload_param", "offloading is not supported yet", 0 },
     { "deepspeed", "offload_optimizer", "offloading is not supported yet", 0 },
@@ -298,6 +305,8 @@ static const struct { const char *object, *name, *why; double none; } unsupporte
     { "deepspeed", "mics_hierarchical_params_gather", "MiCS is not supported yet", 0 },
     { "deepspeed", "stage3_module_granularity_threshold",
       "fetching whole subtrees is not supported yet", 0 },
+    { "deepspeed", "parameter_alignment", "padding between the parameters of a flat buffer is not "
+      "supported yet", 0 },
     { "deepspeed", "legacy_stage1", "the old stage 1 is not supported", 0 },
 };
 

@@ -19,7 +19,7 @@ enum key_type {
     KEY_INT,            /* int64_t; a real with an integral value is taken too (5e8) */
     KEY_REAL,           /* double */
     KEY_BOOL,           /* bool */
-    KEY_FLAG,           /* int, 0 or 1: false or true */
+    KEY_FLAG,           /* int, 0 or 1: false or true; a null value: -1 */
     KEY_WORD,           /* an enum (int): index into words */
     KEY_WORD_BOOL,      /* bool: index into two words */
     KEY_UNIT,           /* unit and unit_blocks */

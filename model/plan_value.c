@@ -211,7 +211,7 @@ json_t *plan_key_write(const struct plan *p, const struct plan_key *k)
         return json_boolean(*(const bool *)at);
     case KEY_FLAG:
         memcpy(&word, at, sizeof word);
-        return json_boolean(word);
+        return word < 0 ? json_null() : json_boolean(word);
     case KEY_WORD:
         memcpy(&word, at, sizeof word);
         return word < 0 || (k->null == NULL_VALUE && word == (int)k->null_value && word < 0)

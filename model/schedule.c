@@ -303,7 +303,7 @@ const char *stream_name(enum stream s)
 
 const char *group_name(enum group g)
 {
-    static const char *const names[NGROUP] = { "world", "shard", "replica", "reshard" };
+    static const char *const names[NGROUP] = { "world", "shard", "replica", "reshard", "root_reshard" };
     return names[g];
 }
 

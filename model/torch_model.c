@@ -17,7 +17,7 @@ static const struct torch_style styles[] = {
     { .family = "opt", .hidden_dropout = true, .scaled_query = true, .positions_per_row = true },
     { .family = "bloom", .hidden_dropout = true, .gelu_function = true },
     { .family = "gpt_neox", .hidden_dropout = true, .partial_rotary = true },
-    { .family = "falcon", .hidden_dropout = true, .low_softmax = true },
+    { .family = "falcon", .hidden_dropout = true, .low_softmax = true, .norms_first = true },
     { .family = "mpt", .hidden_dropout = true },
     { .family = "starcoder2", .hidden_dropout = true },
     { .family = "phi3", .hidden_dropout = true, .partial_rotary = true },
@@ -196,12 +196,13 @@ static var parallel_block(struct torch_model *b, var x)
     struct tape *t = b->t;
     var a = norm(b, "norm", x, ROLE_NORM_ATTN);
     bool second = piece_tensor(b->m, 0, ROLE_NORM_MLP, false) >= 0;
-    var n = second ? 0 : hold(t, a);
+    bool first = second && b->style->norms_first;
+    var n = first ? norm(b, "mlp norm", x, ROLE_NORM_MLP) : second ? 0 : hold(t, a);
     var attn = attention(b, a);
 
     drop(t, a);
     attn = tmp(t, attn, op_dropout(t, "attention output dropout", attn, hidden_dropout(b)));
-    if (second) {
+    if (second && !first) {
         t->half = 1;
         n = norm(b, "mlp norm", x, ROLE_NORM_MLP);
     }

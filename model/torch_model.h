@@ -38,6 +38,7 @@ struct torch_style {
     bool gelu_new;              /* GELU as one kernel per operation */
     bool two_masks;             /* one for layers with a sliding window, one for the others */
     bool two_tables;            /* of cosines and sines, likewise */
+    bool norms_first;           /* of parallel halves: both norms run before attention */
     bool positions_per_row;     /* position ids and embeddings for every row of the batch */
 };
 const struct torch_style *torch_style_of(const char *family);

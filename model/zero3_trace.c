@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "model/fail.h"
+#include "model/torch_model.h"
 #include "model/zero3_tree.h"
 
 /* ---- modules ---- */
@@ -117,6 +118,24 @@ static int ready_at(const struct ds *d, enum piece_id piece, int tensor)
     return d->nready[piece];
 }
 
+/* DeepSpeed replaces nn.functional.linear (zero/linear.py, LinearFunctionForZeroStage3), whose
+ * gradients come in the order of its arguments, input, weight, bias; norms' do by themselves.
+ * GPT-2's Conv1D calls addmm(bias, x, weight), FalconLinear adds the bias by itself. */
+static bool weight_before_bias(const struct ds *d)
+{
+    return !torch_style_of(d->m->family)->conv1d && strcmp(d->m->family, "falcon") != 0;
+}
+
+/* Does the gradient of t come after that of u, another tensor of the same module? */
+static bool after(const struct ds *d, int t, int at, int u, int u_at)
+{
+    const struct tensor *x = d->m->tensors;
+
+    if (weight_before_bias(d) && x[t].is_bias != x[u].is_bias)
+        return x[t].is_bias;
+    return at > u_at;
+}
+
 /* The module's gradients in autograd's order. */
 static void grads(struct builder *b, int id, enum piece_id piece, int block)
 {
@@ -126,7 +145,7 @@ static void grads(struct builder *b, int id, enum piece_id piece, int block)
 
     for (int k = 0; own->bit == 1 && k < own->n && n < 8; k++) {
         int t = own->first + k, where = ready_at(b->d, piece, t - offset), i = n++;
-        for (; i > 0 && at[i - 1] > where; i--) {
+        for (; i > 0 && after(b->d, order[i - 1], at[i - 1], t, where); i--) {
             at[i] = at[i - 1];
             order[i] = order[i - 1];
         }

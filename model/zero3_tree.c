@@ -12,6 +12,8 @@
  *    (parameter_offload.py, _post_backward_module_hook)
  * ~  no hook in backward at all
  * ?  a dropout: where it is active, recomputation must reach its mask
+ * *  only where the model has such a module
+ * &  only in the eager code with ALiBi
  * Our own kernels norm q and k once both and v are there: "+dpx" is the tree with them. */
 struct tree { const char *families, *outer, *block; };
 
@@ -66,53 +68,85 @@ static const struct tree trees[] = {
     { " nemotron arcee ", LLAMA_OUTER,
       "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
       "mlp[ up_proj act_fn down_proj ]" },
+    { " gpt_neox ", "gpt_neox![ embed_in! emb_dropout rotary_emb~ @ final_layer_norm ] lm_head",
+      "input_layernorm attention[ query_key_value dense ] post_attention_dropout post_attention_layernorm "
+      "mlp[ dense_h_to_4h act dense_4h_to_h ] post_mlp_dropout?" },
+    { " opt ", "model.decoder![ embed_tokens! embed_positions! @ final_layer_norm ] lm_head",
+      "self_attn_layer_norm self_attn![ q_proj k_proj v_proj out_proj ] final_layer_norm "
+      "fc1 activation_fn fc2" },
+    { " bloom ", "transformer![ word_embeddings! word_embeddings_layernorm @ ln_f ] lm_head",
+      "input_layernorm self_attention[ query_key_value attention_dropout dense ] "
+      "post_attention_layernorm mlp[ dense_h_to_4h gelu_impl dense_4h_to_h ]" },
+    { " mpt ", "transformer![ wte! @ norm_f ] lm_head",
+      "norm_1 attn[ Wqkv out_proj ] resid_attn_dropout norm_2 ffn[ up_proj act down_proj ]" },
+    { " falcon ", "transformer![ word_embeddings! rotary_emb~ @ ln_f ] lm_head",
+      "input_layernorm* ln_attn* ln_mlp* self_attention[ query_key_value attention_dropout& dense ] "
+      "post_attention_layernorm* mlp[ dense_h_to_4h act dense_4h_to_h ]" },
 };
 
 static void open_node(struct z3_tree *p, int k)  { p->order[p->norder++] = k + 1; }
 static void close_node(struct z3_tree *p, int k) { p->order[p->norder++] = -(k + 1); }
 
-/* One word of a tree; returns the node if it is a container. */
-static int parse_word(struct z3_tree *p, const char *word, size_t len, const char *prefix)
+static int find_module(const struct model *m, const char *path)
 {
-    struct z3_node *x = &p->node[p->n];
-    bool container = false;
+    for (int i = 0; i < m->nmodules; i++)
+        if (m->modules[i].block <= 0 && !strcmp(m->modules[i].name, path))
+            return i;
+    return -1;
+}
+
+static bool eager_alibi(const struct plan *p)
+{
+    return p->kernels != KERNELS_TORCH_SDPA && p->model.position == POS_ALIBI;
+}
+
+/* One word of a tree below `prefix`; returns the node if it is a container. */
+static int parse_word(struct z3_tree *t, const struct plan *p, const char *word, size_t len,
+                      const char *prefix)
+{
+    struct z3_node *x = &t->node[t->n];
+    bool container = false, optional = false, alibi = false;
 
     *x = (struct z3_node){ .module = -1 };
-    while (len > 0 && strchr("!~?[", word[len - 1])) {
+    for (; len > 0 && strchr("!~?*&[", word[len - 1]); len--) {
         x->no_release |= word[len - 1] == '!' || word[len - 1] == '~';
         x->no_hook |= word[len - 1] == '~';
         x->dropout |= word[len - 1] == '?';
+        optional |= word[len - 1] == '*';
+        alibi |= word[len - 1] == '&';
         container |= word[len - 1] == '[';
-        len--;
     }
     snprintf(x->path, sizeof x->path, "%.56s%.*s", prefix, len < 32 ? (int)len : 32, word);
-    open_node(p, p->n);
+    x->module = find_module(&p->model, x->path);
+    if ((optional && x->module < 0) || (alibi && !eager_alibi(p)))
+        return -1;
+    open_node(t, t->n);
     if (!container)
-        close_node(p, p->n);
-    p->n++;
-    return container ? p->n - 1 : -1;
+        close_node(t, t->n);
+    t->n++;
+    return container ? t->n - 1 : -1;
 }
 
-static void parse(struct z3_tree *p, const char *text, const char *prefix)
+static void parse(struct z3_tree *t, const struct plan *p, const char *text, const char *prefix)
 {
     int stack[8], depth = 0;
-    char where[96];
+    size_t length[8];               /* of the prefix outside of each open container */
+    char where[100];
 
     snprintf(where, sizeof where, "%s", prefix);
     while (*text) {
         size_t len = strcspn(text, " ");
         if (*text == '@') {
-            p->order[p->norder++] = 0;
+            t->order[t->norder++] = 0;
         } else if (*text == ']') {
-            close_node(p, stack[--depth]);
-            *(strrchr(where, '.')) = '\0';
-            char *dot = strrchr(where, '.');
-            where[dot ? dot + 1 - where : 0] = '\0';
+            close_node(t, stack[--depth]);
+            where[length[depth]] = '\0';
         } else if (len > 0) {
-            int k = parse_word(p, text, len, where);
+            int k = parse_word(t, p, text, len, where);
             if (k >= 0) {
+                length[depth] = strlen(where);
                 stack[depth++] = k;
-                snprintf(where, sizeof where, "%.94s.", p->node[k].path);
+                snprintf(where, sizeof where, "%.95s.", t->node[k].path);
             }
         }
         text += len;
@@ -155,14 +189,6 @@ static void generic(const struct model *m, int first, int n, struct z3_tree *out
     add_generic(block, m, first, n, false);
 }
 
-static int find_module(const struct model *m, const char *path, int first, int n)
-{
-    for (int i = first; i < first + n; i++)
-        if (!strcmp(m->modules[i].name, path))
-            return i;
-    return -1;
-}
-
 /* The modules of block 0 are one after the other. */
 static void first_block(const struct model *m, int *first, int *n)
 {
@@ -203,11 +229,7 @@ void z3_trees(const struct plan *p, struct z3_tree *outer, struct z3_tree *block
         generic(m, first, n, outer, block);
         return;
     }
-    parse(outer, t->outer, "");
+    parse(outer, p, t->outer, "");
     snprintf(prefix, sizeof prefix, "%s.0.", f->blocks);
-    parse(block, t->block, prefix);
-    for (int i = 0; i < outer->n; i++)
-        outer->node[i].module = find_module(m, outer->node[i].path, 0, m->nmodules);
-    for (int i = 0; i < block->n; i++)
-        block->node[i].module = find_module(m, block->node[i].path, first, n);
+    parse(block, p, t->block, prefix);
 }

@@ -17,6 +17,19 @@ static inline int64_t df_member(const struct df *d, int64_t rank, enum group g, 
     return rank / size * size + j;
 }
 
+/* What a collective moves: where it broadcasts bytes, those of the elements that its buffer holds. */
+static inline enum dtype df_element(const struct df_rank *k, const struct op *o)
+{
+    if (o->u.coll.dtype != DT_UINT8 || o->u.coll.op != COLL_BROADCAST)
+        return o->u.coll.dtype;
+    for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++) {
+        const struct layout *l = df_layout(&k->s, &k->s.acts[i]);
+        if (l && l->nslices > 0)
+            return k->s.slices[l->slice0].dtype;
+    }
+    return DT_UINT8;
+}
+
 static inline bool df_one_region(struct df *d, int64_t rank, const struct df_entry *e, const struct act *a,
                                  struct df_region *out)
 {
@@ -37,7 +50,7 @@ static inline bool df_one_region(struct df *d, int64_t rank, const struct df_ent
     if (out->inst->granted && l && l->nslices > 1)
         return df_fail(d, rank, e, "%s is not one piece of memory", k->s.bufs[a->buf].what);
     for (int i = 0; l && i < l->nslices; i++)
-        if (k->s.slices[l->slice0 + i].dtype != o->u.coll.dtype)
+        if (k->s.slices[l->slice0 + i].dtype != df_element(k, o))
             return df_fail(d, rank, e, "%s holds %s", k->s.bufs[a->buf].what,
                            dtype_name(k->s.slices[l->slice0 + i].dtype));
     return true;
@@ -57,7 +70,7 @@ static inline bool df_region(struct df *d, int64_t rank, const struct df_entry *
     }
     if (!out->inst)
         return df_fail(d, rank, e, "a collective that %s nothing", bit == ACT_READ ? "reads" : "writes");
-    if (out->at + elems * dtype_bytes(o->u.coll.dtype) > out->bytes)
+    if (out->at + elems * dtype_bytes(df_element(&d->rank[rank], o)) > out->bytes)
         return df_fail(d, rank, e, "%" PRId64 " elements from byte %" PRId64 " of %" PRId64, elems, out->at,
                        out->bytes);
     return true;
@@ -93,17 +106,19 @@ static inline double df_reduced(const struct op *o, double a, double b)
 static inline bool df_move(struct df *d, int64_t rank, int64_t size, double *whole)
 {
     const struct op *o = d->rank[rank].entries[d->rank[rank].at].op;
-    enum dtype dt = o->u.coll.dtype;
-    int64_t from, n;
+    enum dtype dt = df_element(&d->rank[rank], o);
+    int64_t from, n, per = dtype_bytes(dt) / dtype_bytes(o->u.coll.dtype);
     struct df_region at;
 
-    for (int64_t i = 0; i < o->u.coll.elems; i++)
+    for (int64_t i = 0; i < o->u.coll.elems / per; i++)
         whole[i] = o->u.coll.red == RED_NONE ? NAN : o->u.coll.red == RED_MAX ? -INFINITY : 0;
     for (int pass = 0; pass < 2; pass++)
         for (int64_t j = 0; j < size; j++) {
             int64_t r = df_member(d, rank, o->u.coll.group, size, j);
             const struct df_entry *mine = &d->rank[r].entries[d->rank[r].at];
             df_part(o, size, j, pass == 0, &from, &n);
+            from /= per;
+            n /= per;
             if (n == 0)
                 continue;
             if (!df_region(d, r, mine, pass == 0 ? ACT_READ : ACT_WRITE, n, &at))
@@ -139,7 +154,8 @@ static inline bool df_collective(struct df *d, int64_t rank, int64_t size)
         d->rank[df_member(d, rank, o->u.coll.group, size, j)].norm = sum;
     if (o->u.coll.of != OF_BUFFERS || o->u.coll.op == COLL_BARRIER)
         return true;
-    if (o->u.coll.dtype != DT_FP32 && o->u.coll.dtype != DT_BF16)
+    enum dtype dt = df_element(&d->rank[rank], o);
+    if (dt != DT_FP32 && dt != DT_BF16)
         return df_fail(d, rank, e, "buffers of %s", dtype_name(o->u.coll.dtype));
     if (df_reduces(o) != (o->u.coll.red != RED_NONE) || o->u.coll.red == RED_PREMUL_SUM)
         return df_fail(d, rank, e, "reduces by \"%s\"", red_name(o->u.coll.red));

@@ -34,7 +34,7 @@ static void clear(struct list *l)
     *l = (struct list){ 0 };
 }
 
-/* ---- a recorded file: the plan, and for each rank init, first, steady, steady2 ---- */
+/* ---- a recorded list: the plan, and for each rank init, first, steady, steady2 ---- */
 
 enum { STEADY2 = NSCHED, STEADY3, NLISTS };
 enum { MAX_RANKS = 8 };
@@ -57,7 +57,7 @@ static int section(const char *line)
     return -1;
 }
 
-/* "op group dtype elements [reduce-op] [xK]": dtypes in our words, K lines. */
+/* "op group/size dtype elements [reduce-op] [root R] [xK]": dtypes in our words, K lines. */
 static void add_line(struct list *l, char *line)
 {
     char op[32], group[32], dtype[32], rest[64] = "", out[200], *x = strrchr(line, ' ');
@@ -110,21 +110,33 @@ static void read_plan(struct golden *g, const char *text, const char *path)
         fail_msg("%s", why);
 }
 
-static void read_golden(struct golden *g, const char *path)
+/* A file is one list, or several that begin with "list NAME". */
+struct recorded { char *path, *name; int at; };
+
+static char *next_line(FILE *f, char **line, size_t *room)
 {
-    FILE *f = fopen(path, "r");
+    if (getline(line, room, f) <= 0)
+        return NULL;
+    (*line)[strcspn(*line, "\n")] = '\0';
+    return *line;
+}
+
+static void read_golden(struct golden *g, const struct recorded *which)
+{
+    FILE *f = fopen(which->path, "r");
     char *line = NULL;
     size_t room = 0;
-    int in = -1;
+    int in = -1, list = 0;
 
     memset(g, 0, sizeof *g);
     assert_non_null(f);
-    while (getline(&line, &room, f) > 0) {
-        line[strcspn(line, "\n")] = '\0';
-        if (*line == '#' || !*line)
+    while (next_line(f, &line, &room)) {
+        if (!strncmp(line, "list ", 5))
+            list++;
+        else if (*line == '#' || !*line || list != which->at)
             continue;
-        if (!strncmp(line, "plan ", 5)) {
-            read_plan(g, line + 5, path);
+        else if (!strncmp(line, "plan ", 5)) {
+            read_plan(g, line + 5, which->name);
         } else if (!strncmp(line, "rank ", 5)) {
             assert_true(g->nranks < MAX_RANKS);
             g->rank[g->nranks++] = atoll(line + 5);
@@ -151,26 +163,39 @@ static void free_golden(struct golden *g)
 
 static int note_op(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
 {
-    char line[200];
-    bool none = o->kind == OP_COLL && o->u.coll.op == COLL_BARRIER;
-    bool world = o->kind == OP_COLL && s->group_size[o->u.coll.group] == s->world_size;
+    static const bool rooted[NCOLL] = { [COLL_BROADCAST] = true, [COLL_REDUCE] = true, [COLL_SCATTER] = true,
+                                        [COLL_GATHER] = true };
+    char line[200], root[32] = "";
 
     (void)iteration;
     if (o->kind != OP_COLL)
         return 0;
-    snprintf(line, sizeof line, "%s %s %s %" PRId64 "%s%s", coll_name(o->u.coll.op),
-             world ? "world" : group_name(o->u.coll.group), none ? "-" : dtype_name(o->u.coll.dtype),
-             o->u.coll.elems, o->u.coll.red ? " " : "", red_name(o->u.coll.red));
+    int64_t size = s->group_size[o->u.coll.group];
+    bool none = o->u.coll.op == COLL_BARRIER, world = size == s->world_size;
+    if (rooted[o->u.coll.op])
+        snprintf(root, sizeof root, " root %" PRId32, o->u.coll.root);
+    enum group g = o->u.coll.group == GROUP_ROOT_RESHARD ? GROUP_RESHARD : o->u.coll.group;
+    snprintf(line, sizeof line, "%s %s/%" PRId64 " %s %" PRId64 "%s%s%s", coll_name(o->u.coll.op),
+             world ? "world" : group_name(g), size, none ? "-" : dtype_name(o->u.coll.dtype),
+             o->u.coll.elems, o->u.coll.red ? " " : "", red_name(o->u.coll.red), root);
     push(arg, line);
     return 0;
 }
 
-/* The recorder may not have known the reduce-op. */
+/* "op group/size dtype elements ... root R"; a list recorded before sizes and roots were has
+ * "op group dtype elements ...". */
 static bool same(const char *got, const char *want)
 {
-    size_t n = strlen(want);
+    char plain[200], *root;
+    const char *size = strchr(got, '/'), *rest = size ? strchr(size, ' ') : NULL;
 
-    return !strncmp(got, want, n) && (got[n] == '\0' || got[n] == ' ');
+    if (strchr(want, '/') || !rest)
+        return !strcmp(got, want);
+    snprintf(plain, sizeof plain, "%.*s%s", (int)(size - got), got, rest);
+    root = strstr(plain, " root ");
+    if (root)
+        *root = '\0';
+    return !strcmp(plain, want);
 }
 
 static void compare(const char *path, int64_t rank, const char *name, const struct list *got,
@@ -232,12 +257,13 @@ static void follows_with_rebuild(const char *path, const struct schedules *s, in
 
 static void follows_the_recording(void **state)
 {
-    const char *path = *state;
+    const struct recorded *which = *state;
+    const char *path = which->name;
     struct schedules s = { 0 };
     struct golden g;
     char why[512] = "";
 
-    read_golden(&g, path);
+    read_golden(&g, which);
     assert_true(g.nranks > 0);
     for (int r = 0; r < g.nranks; r++) {
         fail_capture(why, sizeof why);
@@ -259,44 +285,87 @@ static void follows_the_recording(void **state)
     free_golden(&g);
 }
 
-/* ---- one test a file ---- */
+/* ---- one test a list ---- */
 
-static int run_folder(const char *name, const char *pattern, size_t least)
+static char *format(const char *a, const char *b, const char *c)
 {
+    char *out = malloc(strlen(a) + strlen(b) + strlen(c) + 1);
+
+    assert_non_null(out);
+    strcpy(out, a);
+    strcat(out, b);
+    return strcat(out, c);
+}
+
+struct tests { struct CMUnitTest *test; struct recorded *list; size_t n; };
+
+static void add_test(struct tests *t, const char *path, const char *name, int at)
+{
+    t->list = realloc(t->list, (t->n + 1) * sizeof *t->list);
+    assert_non_null(t->list);
+    const char *file = strrchr(path, '/') + 1;
+    t->list[t->n++] = (struct recorded){ strdup(path), format(file, *name ? " " : "", name), at };
+}
+
+static void add_file(struct tests *t, const char *path)
+{
+    FILE *f = fopen(path, "r");
+    char *line = NULL;
+    size_t room = 0;
+    int n = 0;
+
+    assert_non_null(f);
+    while (next_line(f, &line, &room))
+        if (!strncmp(line, "list ", 5))
+            add_test(t, path, line + 5, ++n);
+    if (n == 0)
+        add_test(t, path, "", 0);
+    free(line);
+    fclose(f);
+}
+
+static int run_folder(const char *folder, const char *which, size_t least)
+{
+    struct tests t = { 0 };
+    char pattern[256];
     glob_t g;
-    struct CMUnitTest *tests;
     int failed = 0;
 
-    if (glob(pattern, 0, NULL, &g) != 0 || g.gl_pathc < least) {
-        print_error("%s: fewer than %zu lists in %s\n", name, least, pattern);
-        return 1;
+    snprintf(pattern, sizeof pattern, GOLDEN "%s/%.80s*.txt", folder, which);
+    if (glob(pattern, 0, NULL, &g) == 0)
+        for (size_t i = 0; i < g.gl_pathc; i++)
+            add_file(&t, g.gl_pathv[i]);
+    if (t.n < least) {
+        print_error("%s: fewer than %zu lists\n", pattern, least);
+        failed = 1;
     }
-    tests = calloc(g.gl_pathc, sizeof *tests);
-    if (!tests)
-        return 1;
-    for (size_t i = 0; i < g.gl_pathc; i++)
-        tests[i] = (struct CMUnitTest){ .name = strrchr(g.gl_pathv[i], '/') + 1,
-                                        .test_func = follows_the_recording,
-                                        .initial_state = g.gl_pathv[i] };
-    failed = _cmocka_run_group_tests(name, tests, g.gl_pathc, NULL, NULL);
-    free(tests);
+    t.test = calloc(t.n + 1, sizeof *t.test);
+    assert_non_null(t.test);
+    for (size_t i = 0; i < t.n; i++)
+        t.test[i] = (struct CMUnitTest){ .name = t.list[i].name, .test_func = follows_the_recording,
+                                         .initial_state = &t.list[i] };
+    if (t.n > 0)
+        failed += _cmocka_run_group_tests(folder, t.test, t.n, NULL, NULL);
+    for (size_t i = 0; i < t.n; i++) {
+        free(t.list[i].path);
+        free(t.list[i].name);
+    }
+    free(t.list);
+    free(t.test);
     globfree(&g);
     return failed;
 }
 
-/* With an argument, only the lists whose names it starts. */
+/* With an argument, only the files whose names it starts. */
 int main(int argc, char **argv)
 {
-    char deepspeed[256], torch[256];
-    const char *which = argc > 1 ? argv[1] : "";
-    size_t all = argc > 1 ? 0 : 1;
-
-    snprintf(deepspeed, sizeof deepspeed, GOLDEN "deepspeed/%.80s*.txt", which);
-    snprintf(torch, sizeof torch, GOLDEN "torch/%.80s*.txt", which);
+    static const struct { const char *folder; size_t least; } all[] = {
+        { "deepspeed", 84 }, { "deepspeed-0.19.8", 20 }, { "torch", 118 }, { "deepspeed/families", 96 },
+        { "torch/families", 160 },
+    };
     int failed = 0;
-    if (!*which || !strncmp(which, "s", 1))
-        failed += run_folder("collectives of DeepSpeed", deepspeed, all * 84);
-    if (!*which || strncmp(which, "s", 1) != 0)
-        failed += run_folder("collectives of PyTorch", torch, all * 40);
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        failed += run_folder(all[i].folder, argc > 1 ? argv[1] : "", argc > 1 ? 0 : all[i].least);
     return failed;
 }

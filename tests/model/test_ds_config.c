@@ -275,6 +275,52 @@ static void only_deepspeeds_plans_are_exported(void **state)
     fail_capture(NULL, 0);
 }
 
+/* config.py's _REMOVED_TOP_LEVEL_CONFIG_KEYS and _REMOVED_ZERO_CONFIG_KEYS: present is enough. */
+static void deepspeed_0_19_8_refuses_the_keys_that_it_removed(void **state)
+{
+    (void)state;
+    static const char *const top[] = { "nebula", "compression_training", "amp", "quantize_training",
+        "sparse_gradients", "eigenvalue", "sparse_attention", "elasticity", "graph_harvesting",
+        "curriculum_learning", "progressive_layer_drop" };
+    static const char *const zero[] = { "mics_shard_size", "mics_hierarchical_params_gather",
+        "zeropp_loco_param" };
+    char text[256], word[96];
+    struct plan p;
+
+    for (size_t i = 0; i < sizeof top / sizeof *top; i++) {
+        snprintf(text, sizeof text, "{'train_batch_size':8,'%s':{}}", top[i]);
+        accepts(text, &p);
+        snprintf(text, sizeof text, "{'train_batch_size':8,'%s':{},"
+                 "'dpx':{'framework_version':'0.19.8'}}", top[i]);
+        snprintf(word, sizeof word, "%s: DeepSpeed 0.19.8 refuses this key", top[i]);
+        refuses(text, word);
+    }
+    for (size_t i = 0; i < sizeof zero / sizeof *zero; i++) {
+        snprintf(text, sizeof text, "{'train_batch_size':8,'zero_optimization':{'stage':3,'%s':null},"
+                 "'dpx':{'framework_version':'0.19.8'}}", zero[i]);
+        snprintf(word, sizeof word, "zero_optimization.%s: DeepSpeed 0.19.8 refuses this key", zero[i]);
+        refuses(text, word);
+    }
+}
+
+static void compute_grad_norm_is_read_under_0_19_8(void **state)
+{
+    (void)state;
+    struct plan p;
+
+    accepts("{'train_batch_size':8,'gradient_clipping':0,'dpx':{'framework_version':'0.19.8'},"
+            "'zero_optimization':{'stage':2,'compute_grad_norm':false}}", &p);
+    assert_false(p.ds.compute_grad_norm);
+    refuses("{'train_batch_size':8,'gradient_clipping':1,'dpx':{'framework_version':'0.19.8'},"
+            "'zero_optimization':{'stage':2,'compute_grad_norm':false}}", "requires clip 0");
+    refuses("{'train_batch_size':8,'gradient_clipping':0,"
+            "'zero_optimization':{'stage':2,'compute_grad_norm':false}}", "from 0.19.8 on");
+    refuses("{'train_batch_size':8,'bf16':{'enabled':true},'dpx':{'framework_version':'0.19.8'},"
+            "'zero_optimization':{'stage':2},'data_types':{'grad_accum_dtype':'fp32'}}", "compact fp32 partition");
+    refuses("{'train_batch_size':8,'zero_optimization':{'stage':2,'parameter_alignment':true}}",
+            "parameter_alignment");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +333,8 @@ int main(void)
         cmocka_unit_test(unknown_keys_are_noted),
         cmocka_unit_test(export_then_import_is_the_same_plan),
         cmocka_unit_test(only_deepspeeds_plans_are_exported),
+        cmocka_unit_test(deepspeed_0_19_8_refuses_the_keys_that_it_removed),
+        cmocka_unit_test(compute_grad_norm_is_read_under_0_19_8),
     };
     int rc;
 

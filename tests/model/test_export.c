@@ -76,6 +76,21 @@ static void torchtitan_gets_its_overrides(void **state)
     refused("torchtitan", "fsdp.reshard_after_forward");
 }
 
+/* torchtitan's llama3_70b and llama3_405b run 8 ranks of tensor parallelism, the latter
+ * compiled and in float8; left on, 16 ranks of data parallelism are refused. */
+static void torchtitans_own_settings_are_switched_off(void **state)
+{
+    (void)state;
+    start("llama-3.1-70b", STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    has("torchtitan", "--module llama3 --config llama3_70b\n");
+    has("torchtitan", "--parallelism.tensor-parallel-degree 1\n");
+    has("torchtitan", "ChunkedLossWrapper");
+    start("llama-3.1-405b", STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    has("torchtitan", "# llama3_405b of its registry has float8 linear layers, which no override switches off");
+    has("torchtitan", "--parallelism.tensor-parallel-degree 1\n");
+    has("torchtitan", "--compile.no-enable\n--compile.no-enable-async-tensor-parallel\n");
+}
+
 static void torchtitan_refuses_by_name(void **state)
 {
     (void)state;
@@ -135,6 +150,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(torchtitan_gets_its_overrides),
+        cmocka_unit_test(torchtitans_own_settings_are_switched_off),
         cmocka_unit_test(torchtitan_refuses_by_name),
         cmocka_unit_test(pytorch_gets_the_plans_options),
         cmocka_unit_test(an_unknown_target_is_refused),

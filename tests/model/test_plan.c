@@ -112,7 +112,7 @@ static void a_framework_version_switches_defaults(void **state)
     accepts("'strategy':'zero1','precision':'bf16','framework_version':'0.16'", &p);
     assert_true(p.clip <= 0 && !p.ds.check_grad_overflow);
     plan_free(&p);
-    refuses("'strategy':'zero1','framework_version':'0.5'", "known: 0.19.6, 0.16");
+    refuses("'strategy':'zero1','framework_version':'0.5'", "known: 0.19.8, 0.19.6, 0.16");
     refuses("'strategy':'ddp','framework_version':'0.19.6'", "2.15, 2.9, 2.5, 2.4");
     refuses("'strategy':'ddp','dialect':'paper','framework_version':'1.0'", "framework_version");
 }
@@ -491,6 +491,26 @@ static void names_are_files_beside_the_plan(void **state)
     rmdir(folder);
 }
 
+static void ddp_refuses_what_pytorch_or_we_cannot(void **state)
+{
+    (void)state;
+    struct plan p;
+
+    refuses("'strategy':'ddp','dialect':'torch','accumulation':2,'sync_every_micro_step':false,"
+            "'ddp':{'static_graph':true}", "expect_autograd_hooks_");
+    accepts("'strategy':'ddp','dialect':'torch','accumulation':2,'ddp':{'static_graph':true}", &p);
+    plan_free(&p);
+    refuses("'strategy':'ddp','dialect':'torch','ddp':{'lazy_bucket_allocation':true}",
+            "ddp.lazy_bucket_allocation");
+    accepts("'strategy':'ddp','dialect':'torch','ddp':{'lazy_bucket_allocation':false}", &p);
+    plan_free(&p);
+    accepts("'strategy':'ddp','dialect':'torch','ddp':{'forward_sync_buffers':false}", &p);
+    assert_false(plan_syncs_buffers(&p));
+    plan_free(&p);
+    refuses("'strategy':'ddp','dialect':'torch','framework_version':'2.9',"
+            "'ddp':{'forward_sync_buffers':false}", "2.13");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -510,6 +530,7 @@ int main(void)
         cmocka_unit_test(the_table_of_keys_is_sound),
         cmocka_unit_test(recipes_are_those_of_the_table),
         cmocka_unit_test(names_are_files_beside_the_plan),
+        cmocka_unit_test(ddp_refuses_what_pytorch_or_we_cannot),
     };
     return cmocka_run_group_tests_name("model/plan", tests, NULL, NULL);
 }

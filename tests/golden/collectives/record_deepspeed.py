@@ -4,7 +4,8 @@
     python record_deepspeed.py OUTDIR [CASE ...]
 
 Each case trains a small Hugging Face model for three optimizer steps on two or three CPU ranks
-(gloo) under deepspeed.initialize() and writes OUTDIR/CASE.txt:
+(gloo) under deepspeed.initialize() and writes OUTDIR/CASE.txt, or with the family's other cases
+OUTDIR/families/FAMILY.txt:
 
     # versions; what ran; for stage 3 the module trace
     plan {a dpx plan.json on one line}
@@ -17,9 +18,10 @@ Each case trains a small Hugging Face model for three optimizer steps on two or 
                          among the ranks (six broadcasts); steady2 is then the steady state
     rank 1 ...           only where that rank differs from rank 0
 
-A line is `op group dtype elements [reduce-op] [xK]`: elements of the full buffer (all_gather: the
+A line is `op group dtype elements [reduce-op] [root R] [xK]`: elements of the full buffer (all_gather: the
 whole output, reduce_scatter: the whole input, else the tensor), xK for K identical lines in a row.
-A group that spans every rank is `world`.  Roots of broadcast and reduce are not written.
+A group is NAME/SIZE; one that spans every rank is `world`.  Broadcast and reduce end in `root R`,
+a rank of the group.
 
 What is intercepted is torch.distributed's own functions, below deepspeed.comm: whatever DeepSpeed
 wraps, renames or coalesces, it ends there.  Nothing is emulated: gloo carries out every call.
@@ -28,6 +30,7 @@ Needs torch, transformers and deepspeed (installed with DS_BUILD_OPS=0); no comp
 because the one op DeepSpeed would build, the shared-memory all-reduce, serves inference only and
 is switched off below.  Ranks are forked from this process, after the slow imports.
 """
+import importlib
 import inspect
 import json
 import os
@@ -47,6 +50,9 @@ import torch.multiprocessing as mp
 import transformers
 import deepspeed
 
+import families
+
+DPX_DEFAULT = "0.19.6"      # the framework_version of a plan that names none
 STEPS = 3
 SEQ = 16
 MICRO_BATCH = 2
@@ -67,7 +73,8 @@ GPT2_WIDE = dict(GPT2, n_embd=192)
 LLAMA_WIDE = dict(LLAMA, hidden_size=320, intermediate_size=640)
 # Odd sizes: neither the model nor its parameters divide by the number of ranks.
 GPT2_ODD = dict(GPT2, n_layer=2, n_embd=25, n_head=5)
-MODELS = {"gpt2": GPT2, "llama": LLAMA, "gpt2w": GPT2_WIDE, "llamaw": LLAMA_WIDE, "gpt2odd": GPT2_ODD}
+MODELS = {"gpt2": GPT2, "llama": LLAMA, "gpt2w": GPT2_WIDE, "llamaw": LLAMA_WIDE, "gpt2odd": GPT2_ODD,
+          **families.FAMILIES}
 
 
 def config_of(c):
@@ -79,13 +86,7 @@ def config_of(c):
 
 def build(c):
     torch.manual_seed(7)
-    config = config_of(c)
-    kwargs = {k: v for k, v in config.items() if k not in ("model_type", "architectures")}
-    kwargs["attn_implementation"] = "sdpa" if c["kernels"] == "torch-sdpa" else "eager"
-    if config["model_type"] == "gpt2":
-        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**kwargs))
-    else:
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**kwargs))
+    model = families.build(config_of(c), "sdpa" if c["kernels"] == "torch-sdpa" else "eager")
     if c["recompute"] == "full":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.train()
@@ -95,10 +96,10 @@ def build(c):
 # ----------------------------------------------------------------------------------- the cases
 
 def case(model, stage, precision, accumulation=1, world=2, clip=None, kernels="torch-eager",
-         recompute="none", dropout=0.0, **ds):
+         recompute="none", dropout=0.0, traces=True, **ds):
     return dict(model=model, stage=stage, precision=precision, accumulation=accumulation,
                 world=world, clip=clip, kernels=kernels, recompute=recompute,
-                dropout=dropout, ds=ds)
+                dropout=dropout, traces=traces, ds=ds)
 
 
 # `ds` holds zero_optimization's own options, and three that ds_config.json has elsewhere:
@@ -274,6 +275,34 @@ CASES = {
 }
 
 
+# compute_grad_norm came with 0.19.8.
+if deepspeed.__version__ == "0.19.8":
+    CASES["s1_gpt2_bf16_nonorm"] = case("gpt2", 1, "bf16", compute_grad_norm=False, **SMALL)
+    CASES["s2_gpt2_fp16_nonorm"] = case("gpt2", 2, "fp16", 2, compute_grad_norm=False, **SMALL)
+NEW_VERSION = "s0_gpt2_bf16 s0_llama_bf16_gas3_clip s1_gpt2_bf16_accum_fp32 s1_gpt2_fp32_gas3 s1_llama_bf16_w3 " \
+              "s1_gpt2_bf16_nonorm s2_gpt2_bf16_tiny_gas3 s2_gpt2_bf16_noncontiguous s2_gpt2_fp16 s2_gpt2odd_bf16 " \
+              "s2_gpt2_fp16_nonorm s2_llama_bf16_noscatter s2_gpt2_bf16_recompute s3_gpt2_bf16 s3_gpt2_bf16_live " \
+              "s3_gpt2_fp32_w3 s3_gpt2w_bf16_subgroups_w3 s3_gpt2odd_bf16_w3_sequential s3_gpt2_bf16_recompute " \
+              "s3_gpt2_fp16 s3_gpt2odd_bf16_noncontiguous"
+
+
+def family_cases(f):
+    """What every family is recorded with: all go to one file."""
+    return {
+        "s2_bf16": case(f, 2, "bf16", traces=False, **SMALL),
+        "s2_fp32_w3_clip": case(f, 2, "fp32", world=3, clip=1.0, traces=False, reduce_bucket_size=3000),
+        "s2_bf16_gas2_recompute": case(f, 2, "bf16", 2, recompute="full", traces=False, **TINY),
+        "s3_bf16_gas2": case(f, 3, "bf16", 2, stage3_param_persistence_threshold=0, stage3_prefetch_bucket_size=5000,
+                             stage3_max_reuse_distance=0, **SMALL),
+        "s3_bf16_tight": case(f, 3, "bf16", clip=1.0, traces=False, stage3_param_persistence_threshold=100,
+                              stage3_max_live_parameters=9000, stage3_prefetch_bucket_size=3000,
+                              stage3_max_reuse_distance=8000, **TINY),
+        "s3_fp32_w3_recompute": case(f, 3, "fp32", world=3, recompute="full", traces=False,
+                                     stage3_param_persistence_threshold=200, stage3_prefetch_bucket_size=0,
+                                     stage3_max_reuse_distance=20000, **SMALL),
+    }
+
+
 def ds_config(c):
     """The ds_config.json of a case.  Only what the case names departs from DeepSpeed's defaults."""
     ds = dict(c["ds"])
@@ -298,7 +327,8 @@ def ds_config(c):
 
 
 def dpx_plan(c):
-    return {"dpx_plan": 1, "model": config_of(c), "cluster": "localhost:%d" % c["world"],
+    version = {"framework_version": deepspeed.__version__} if deepspeed.__version__ != DPX_DEFAULT else {}
+    return {"dpx_plan": 1, **version, "model": config_of(c), "cluster": "localhost:%d" % c["world"],
             "strategy": ["ddp", "zero1", "zero2", "zero3"][c["stage"]], "dialect": "deepspeed",
             "kernels": c["kernels"], "seq": SEQ, "micro_batch": MICRO_BATCH,
             "accumulation": c["accumulation"], "precision": c["precision"], "clip": c["clip"],
@@ -315,10 +345,21 @@ nested = [0]        # torch implements some collectives by others: only the oute
 
 
 def group_name(group):
-    ranks = td.get_process_group_ranks(group) if group is not None else None
-    if ranks is None or len(ranks) == td.get_world_size():
-        return "world"
-    return ",".join(map(str, ranks))
+    """NAME/SIZE."""
+    ranks = td.get_process_group_ranks(group) if group is not None else range(td.get_world_size())
+    name = "world" if len(ranks) == td.get_world_size() else ",".join(map(str, ranks))
+    return "%s/%d" % (name, len(ranks))
+
+
+def root_of(arguments):
+    """The root's rank in the group, from its global rank."""
+    for name, group_name in (("src", "group_src"), ("dst", "group_dst")):
+        if arguments.get(group_name) is not None:
+            return " root %d" % arguments[group_name]
+        if arguments.get(name) is not None:
+            group = arguments.get("group")
+            return " root %d" % (td.get_group_rank(group, arguments[name]) if group is not None else arguments[name])
+    return ""
 
 
 def reduce_name(op):
@@ -350,6 +391,7 @@ def listen(name, op, full, reduces=False):
             else:
                 buffer = bound.arguments[full]
                 tail = " " + reduce_name(bound.arguments["op"]) if reduces else ""
+                tail += root_of(bound.arguments) if op in ("reduce", "broadcast") else ""
                 log.append("%s %s %s %d%s" % (op, group, one_dtype(buffer), numel(buffer), tail))
         nested[0] += 1
         try:
@@ -442,8 +484,7 @@ def wrap_comment(title, words, width=110):
 
 # ------------------------------------------------------------------------------------- one rank
 
-def rank_main(rank, name, folder):
-    c = CASES[name]
+def rank_main(rank, c, folder):
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(c["world"]))
     torch.set_num_threads(1)
     quiet = os.open(os.path.join(folder, "log%d" % rank), os.O_CREAT | os.O_WRONLY)
@@ -451,10 +492,9 @@ def rank_main(rank, name, folder):
     os.dup2(quiet, 2)
 
     # DeepSpeed would JIT-build its shared-memory all-reduce and oneCCL ops, if a compiler is there.
-    import deepspeed.comm.torch as ds_torch
-    import deepspeed.comm.ccl as ds_ccl
-    ds_torch.build_shm_op = lambda: None
-    ds_ccl.build_ccl_op = lambda: None
+    # (By name: the attribute deepspeed.comm.torch is PyTorch itself.)
+    importlib.import_module("deepspeed.comm.ccl").build_ccl_op = lambda: None
+    importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
     # Sorts gradients by type name, "torch.cuda.BFloat16Tensor"; the CPU's is "torch.BFloat16Tensor",
     # without a device, so that no gradient would be reduced at all (contiguous_gradients=false).
     import deepspeed.runtime.zero.stage_1_and_2 as ds_zero12
@@ -462,6 +502,9 @@ def rank_main(rank, name, folder):
         [t for t in tensors if t.dtype == d] for d in (torch.float16, torch.float32, torch.float64,
                                                        torch.bfloat16)
         if any(t.dtype == d for t in tensors)]
+
+    # Without AMX or AVX512-FP16 DeepSpeed refuses fp16, which PyTorch computes all the same.
+    deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
 
     listen_to_everything()
     deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, rank=rank,
@@ -505,34 +548,36 @@ def rank_main(rank, name, folder):
     os._exit(0)
 
 
-def run(name, outdir):
-    c = CASES[name]
+def train(name, c):
+    """What each rank recorded, or None with the reason on stderr."""
     with tempfile.TemporaryDirectory() as folder:
-        ranks = [mp.get_context("fork").Process(target=rank_main, args=(r, name, folder))
+        ranks = [mp.get_context("fork").Process(target=rank_main, args=(r, c, folder))
                  for r in range(c["world"])]
         for p in ranks:
             p.start()
         for p in ranks:
             p.join(240)
-        if any(p.exitcode != 0 for p in ranks):
-            for p in ranks:
-                p.kill()
-            sys.stderr.write("%s: FAILED\n" % name)
-            for r in range(c["world"]):
-                path = os.path.join(folder, "log%d" % r)
-                if os.path.exists(path):
-                    sys.stderr.write("".join(open(path, errors="replace").readlines()[-12:]))
-            return False
-        results = [json.load(open(os.path.join(folder, "out%d" % r))) for r in range(c["world"])]
+        if all(p.exitcode == 0 for p in ranks):
+            return [json.load(open(os.path.join(folder, "out%d" % r))) for r in range(c["world"])]
+        for p in ranks:
+            p.kill()
+        sys.stderr.write("%s: FAILED\n" % name)
+        for r in range(c["world"]):
+            path = os.path.join(folder, "log%d" % r)
+            if os.path.exists(path):
+                sys.stderr.write("".join(open(path, errors="replace").readlines()[-12:]))
+    return None
 
+
+def recording(c, results, traces):
+    """The text of one case: comments (with `traces` also parameters and module hooks), plan, lists."""
     first = results[0]
-    out = ["# recorded by record_deepspeed.py: deepspeed %s, torch %s, transformers %s, %d CPU ranks "
-           "(gloo)" % (deepspeed.__version__, torch.__version__, transformers.__version__, c["world"]),
-           "# engine.optimizer is %s; torch.optim.AdamW, one parameter group" % first["optimizer"],
-           "# ds_config " + json.dumps(ds_config(c))]
-    out += wrap_comment("parameters in registration order",
-                        ["%s=%d" % (n, k) for n, k in first["sizes"]])
-    out += first["comments"]
+    out = ["# %d CPU ranks (gloo); engine.optimizer is %s; torch.optim.AdamW, one parameter group"
+           % (c["world"], first["optimizer"]), "# ds_config " + json.dumps(ds_config(c))]
+    if traces:
+        out += wrap_comment("parameters in registration order",
+                            ["%s=%d" % (n, k) for n, k in first["sizes"]])
+        out += first["comments"]
     if first["phases"][3][1] != first["phases"][2][1]:
         out.append("# step 3 differs from step 2: recorded as steady2")
     out.append("plan " + json.dumps(dpx_plan(c)))
@@ -545,20 +590,35 @@ def run(name, outdir):
                 continue
             out.append(phase)
             out += collapse(lines)
+    return out
+
+
+def run(name, cases, outdir):
+    out = ["# recorded by record_deepspeed.py: deepspeed %s, torch %s, transformers %s"
+           % (deepspeed.__version__, torch.__version__, transformers.__version__)]
+    for case_name, c in cases.items():
+        families.load_classes(config_of(c))
+        results = train(name + " " + case_name, c)
+        if not results:
+            return False
+        out += ([] if len(cases) == 1 else ["", "list " + case_name]) + recording(c, results, c["traces"])
     path = os.path.join(outdir, name + ".txt")
     with open(path + ".new", "w") as f:
         f.write("\n".join(out) + "\n")
     os.replace(path + ".new", path)
-    print("%s: %s" % (name, ", ".join("%s %d" % (p, len(l)) for p, l in first["phases"])), flush=True)
+    print("recorded", name, flush=True)
     return True
 
 
 def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
-    outdir, names = sys.argv[1], sys.argv[2:] or list(CASES)
-    os.makedirs(outdir, exist_ok=True)
-    failed = [n for n in names if not run(n, outdir)]
+    files = {name: {name: c} for name, c in CASES.items()}
+    files.update({"families/" + f: family_cases(f) for f in families.FAMILIES})
+    usual = list(files) if deepspeed.__version__ == DPX_DEFAULT else NEW_VERSION.split()
+    outdir, names = sys.argv[1], sys.argv[2:] or usual
+    os.makedirs(os.path.join(outdir, "families"), exist_ok=True)
+    failed = [n for n in names if not run(n, files[n], outdir)]
     if failed:
         sys.exit("failed: " + " ".join(failed))
 

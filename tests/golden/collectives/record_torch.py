@@ -4,7 +4,7 @@
     python record_torch.py OUTDIR [NAME ...]
 
 Trains small Hugging Face models on CPU for five optimizer steps under DDP, ZeroRedundancyOptimizer, FSDP1 and FSDP2, seen
-from one rank of a world whose other ranks do not exist, and writes one text file per case (format: README.md beside this).
+from one rank of a world whose other ranks do not exist, and writes one text file per case, or per family of families.json (format: README.md beside this).
 
 Every collective passes through Recorder, a ProcessGroup written in Python.  Both Python (torch.distributed, FSDP,
 DeviceMesh) and C++ (DDP's reducer, the functional collectives behind DTensor) call a process group's virtual methods, so
@@ -33,6 +33,8 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
+from families import FAMILIES, block_list, build, load_classes
+
 STEPS = 5
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64", torch.uint8: "uint8",
           torch.int32: "int32", torch.int64: "int64", torch.bool: "bool"}
@@ -45,10 +47,10 @@ groups = {}        # frozenset of global ranks -> name, for groups that are not 
 
 
 def group_name(pg):
+    """NAME/SIZE."""
     ranks = frozenset(dist.get_process_group_ranks(pg))
-    if len(ranks) == dist.get_world_size():
-        return "world"
-    return groups.get(ranks, "reshard")
+    name = "world" if len(ranks) == dist.get_world_size() else groups.get(ranks, "reshard")
+    return f"{name}/{len(ranks)}"
 
 
 def reduce_op(op):
@@ -84,13 +86,15 @@ class Recorder(dist.ProcessGroup):
     def group_name(self):
         return self.pg_name
 
-    def note(self, op, tensors, reduction=None):
+    def note(self, op, tensors, reduction=None, root=None):
         for t in tensors:
             words = [op, group_name(self), DTYPES.get(t.dtype, str(t.dtype)), str(t.numel())]
-            log.append(" ".join(words + ([reduce_op(reduction)] if reduction is not None else [])))
+            words += [reduce_op(reduction)] if reduction is not None else []
+            words += [f"root {root}"] if root is not None else []
+            log.append(" ".join(words))
 
     def broadcast(self, tensors, opts=None):
-        self.note("broadcast", tensors)
+        self.note("broadcast", tensors, root=opts.rootRank if opts else 0)
         return done(tensors)
 
     def allreduce(self, tensors, opts=None):
@@ -102,7 +106,7 @@ class Recorder(dist.ProcessGroup):
         return done(tensors)
 
     def reduce(self, tensors, opts=None):
-        self.note("reduce", tensors, opts.reduceOp)
+        self.note("reduce", tensors, opts.reduceOp, opts.rootRank)
         return done(tensors)
 
     def allgather(self, outputs, inputs, opts=None):
@@ -139,11 +143,11 @@ class Recorder(dist.ProcessGroup):
         return done(outputs)
 
     def scatter(self, outputs, inputs, opts=None):
-        self.note("scatter", [outputs[0].new_empty(outputs[0].numel() * self._size, device="meta")])
+        self.note("scatter", [outputs[0].new_empty(outputs[0].numel() * self._size, device="meta")], root=opts.rootRank)
         return done(outputs)
 
     def gather(self, outputs, inputs, opts=None):
-        self.note("gather", [inputs[0].new_empty(inputs[0].numel() * self._size, device="meta")])
+        self.note("gather", [inputs[0].new_empty(inputs[0].numel() * self._size, device="meta")], root=opts.rootRank)
         return done(outputs)
 
     def all_to_all_single(self, output, inp, out_splits, in_splits, opts=None):
@@ -174,28 +178,14 @@ LLAMA_TINY = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num
               "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 112, "max_position_embeddings": 32,
               "vocab_size": 103, "tie_word_embeddings": False}
 
-# Named here, in the parent of all cases, because the first mention of a class imports its module, which takes seconds.
-CLASSES = {"gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel), "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM)}
-
-
-def build(config):
-    torch.manual_seed(0)
-    config_class, model_class = CLASSES[config["model_type"]]
-    made = config_class(bos_token_id=None, eos_token_id=None, pad_token_id=None,
-               **{k: v for k, v in config.items() if k not in ("model_type", "architectures")})
-    made.use_cache = False
-    made._attn_implementation = "eager"
-    return model_class(made).train()
-
-
-def block_list(model):
-    return model.transformer.h if hasattr(model, "transformer") else model.model.layers
-
 
 # ---------------------------------------------------------------- the wrappers
 
+OUR_WORDS = ("parameters_as_bucket_view", "model_dtype")      # in plan["ddp"]: no arguments of DistributedDataParallel
+
+
 def wrap_ddp(case, model):
-    return DistributedDataParallel(model, **{k: v for k, v in case["ddp"].items() if k != "parameters_as_bucket_view"})
+    return DistributedDataParallel(model, **{k: v for k, v in case["ddp"].items() if k not in OUR_WORDS})
 
 
 def wrap_fsdp2(case, model):
@@ -278,7 +268,8 @@ def run(case, rank):
     dist.init_process_group("recorder", store=dist.HashStore(), rank=rank, world_size=case["world"])
     try:
         phases, comments = [], []
-        model = build(config)
+        torch.manual_seed(0)
+        model = build(config).train()
         if case.get("param_dtype") == "bf16":
             model = model.to(torch.bfloat16)
         if plan["recompute"] == "full":
@@ -354,7 +345,7 @@ def ready_order(names, ready):
     alike = {}
     short = []
     for name in ready:
-        match = re.match(r"(.*\.(?:h|layers)\.)(\d+)\.(.*)", name.replace("_checkpoint_wrapped_module.", ""))
+        match = re.match(r"(.*\.(?:h|layers|blocks)\.)(\d+)\.(.*)", name.replace("_checkpoint_wrapped_module.", ""))
         if not match:
             short.append(name)
             continue
@@ -396,11 +387,10 @@ def settled(phases):
     return step
 
 
-def record(case, outdir):
+def recording(case):
+    """The text of one case: comments, plan, lists."""
     phases, comments = run_alone(case, 0)
-    text = [f"# {case['name']}: {case['what']}",
-            f"# recorded from torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}, CPU, world size {case['world']}, by record_torch.py"]
-    text += ["# " + c for c in comments]
+    text = [f"# {case['name']}: {case['what']}"] + ["# " + c for c in comments]
     if settled(phases) > 2:
         text.append(f"# the list settles only at step {settled(phases)}: 'steady' is step 2, " + ("'steady2' is steps 3 and later" if settled(phases) == 3 else
                     "'steady2' step 3, 'steady3' steps 4 and later"))
@@ -414,8 +404,15 @@ def record(case, outdir):
         else:
             text.append(f"# rank {other} issues the same list")
     text.append("plan " + json.dumps(case["plan"]))
-    with open(os.path.join(outdir, case["name"] + ".txt"), "w") as f:
-        f.write("\n".join(text + body) + "\n")
+    return text + body
+
+
+def write(path, cases):
+    text = [f"# recorded from torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}, CPU, by record_torch.py"]
+    for case in cases:
+        text += ([] if len(cases) == 1 else ["", "list " + case["name"]]) + recording(case)
+    with open(path, "w") as f:
+        f.write("\n".join(text) + "\n")
 
 
 # ---------------------------------------------------------------- the cases
@@ -454,6 +451,12 @@ def cases():
         add(f"ddp-gpt2-cap{tag}-w2", f"DDP, bucket_cap_mb={cap}", "ddp", GPT2_TINY, 2, ddp={"bucket_cap_mb": cap})
     add("ddp-gpt2-view-w2", "DDP, gradients are views of the buckets", "ddp", GPT2_TINY, 2, ddp={"bucket_cap_mb": 0.05, "gradient_as_bucket_view": True})
     add("ddp-gpt2-static-w2", "DDP, static graph", "ddp", GPT2_TINY, 2, ddp={"bucket_cap_mb": 0.05, "static_graph": True})
+    add("ddp-llama-static-w2", "DDP, static graph, module buffers", "ddp", LLAMA_TINY, 2, ddp={"bucket_cap_mb": 0.05, "static_graph": True})
+    add("ddp-llama-static-acc2-sync-w2", "DDP, static graph, 2 micro-steps, all reduced", "ddp", LLAMA_TINY, 2, ddp={"bucket_cap_mb": 0.05, "static_graph": True}, accumulation=2, sync=True)
+    add("ddp-llama-nobuffers-w2", "DDP, broadcast_buffers=False: none at construction either", "ddp", LLAMA_TINY, 2, ddp={"broadcast_buffers": False})
+    add("ddp-llama-nofwdsync-w2", "DDP, forward_sync_buffers=False: buffers at construction only", "ddp", LLAMA_TINY, 2, ddp={"forward_sync_buffers": False})
+    add("ddp-llama-fwdsync-over-w2", "DDP, forward_sync_buffers=True beside broadcast_buffers=False, which it replaces", "ddp", LLAMA_TINY, 2, ddp={"forward_sync_buffers": True, "broadcast_buffers": False})
+    add("ddp-llama-bf16params-w2", "DDP over model.to(bfloat16), buffers as well; ddp.model_dtype is our word, not PyTorch's", "ddp", LLAMA_TINY, 2, precision="bf16", param_dtype="bf16", ddp={"bucket_cap_mb": 0.05})
     add("ddp-gpt2-unused-w2", "DDP, find_unused_parameters (there are none)", "ddp", GPT2_TINY, 2, ddp={"bucket_cap_mb": 0.05, "find_unused_parameters": True})
     add("ddp-llama-unused-w3", "DDP, find_unused_parameters, default buckets", "ddp", LLAMA_TINY, 3, ddp={"find_unused_parameters": True})
     add("ddp-gpt2-unused-static-w2", "DDP, find_unused_parameters and static graph", "ddp", GPT2_TINY, 2, ddp={"bucket_cap_mb": 0.05, "find_unused_parameters": True, "static_graph": True})
@@ -501,6 +504,8 @@ def cases():
     add("fsdp2-gpt2-root-true-w4", "FSDP2, root explicitly True (root_reshard_after_forward is our word)", "fsdp2", GPT2_TINY, 4, fsdp={"reshard_after_forward": True, "root_reshard_after_forward": True})
     add("fsdp2-gpt2-root-false-w4", "FSDP2, root explicitly False (root_reshard_after_forward is our word)", "fsdp2", GPT2_TINY, 4, fsdp={"reshard_after_forward": True, "root_reshard_after_forward": False})
     add("fsdp2-gpt2-root-2-w4", "FSDP2, blocks and root explicitly 2 of 4 (root_reshard_after_forward is our word)", "fsdp2", GPT2_TINY, 4, fsdp={"reshard_after_forward": 2, "root_reshard_after_forward": 2})
+    add("fsdp2-gpt2-root-2-units-4-w8", "FSDP2, blocks 4 of 8, root 2 of 8 (root_reshard_after_forward is our word)", "fsdp2", GPT2_TINY, 8, fsdp={"reshard_after_forward": 4, "root_reshard_after_forward": 2})
+    add("fsdp2-llama-root-4-units-2-acc2-w8", "FSDP2, blocks 2 of 8, root 4 of 8, no gradient synchronisation on the first of 2, untied", "fsdp2", LLAMA_TINY, 8, accumulation=2, fsdp={"reshard_after_forward": 2, "root_reshard_after_forward": 4})
     add("fsdp2-gpt2-unit-model-w4", "FSDP2, the whole model one unit", "fsdp2", GPT2_TINY, 4, unit="model")
     add("fsdp2-gpt2-unit-model-true-w4", "FSDP2, the whole model one unit, explicitly True (root_reshard_after_forward is our word)", "fsdp2", GPT2_TINY, 4, unit="model", fsdp={"root_reshard_after_forward": True})
     add("fsdp2-gpt2-unit-2blocks-w4", "FSDP2, fully_shard([b0, b1])", "fsdp2", GPT2_TINY, 4, unit="2 blocks")
@@ -565,22 +570,50 @@ def cases():
     return c
 
 
+def family_cases(family):
+    """What every family is recorded with: all go to one file."""
+    c, config = [], FAMILIES[family]
+
+    def add(name, *args, **kw):
+        c.append(make(name, *args, **kw))
+
+    def fsdp1(name, what, world, strategy="FULL_SHARD", options=None, **kw):
+        add(name, "FSDP1, " + what, "fsdp1", config, world, fsdp=dict({"sharding_strategy": strategy}, **(options or {})), **kw)
+
+    add("ddp-cap", "DDP, several buckets", "ddp", config, 2, ddp={"bucket_cap_mb": 0.05})
+    add("ddp-bf16params", "DDP over model.to(bfloat16)", "ddp", config, 2, precision="bf16", param_dtype="bf16", ddp={"bucket_cap_mb": 0.02, "model_dtype": "bf16"})
+    add("ddp-acc3-static", "DDP, 3 micro-steps, all reduced, static graph", "ddp", config, 3, ddp={"bucket_cap_mb": 0.05, "static_graph": True}, accumulation=3, sync=True)
+    add("ddp-nobuffers-recompute", "DDP, broadcast_buffers off, every block checkpointed, no_sync on the first of 2", "ddp", config, 2,
+        ddp={"bucket_cap_mb": 0.03, "broadcast_buffers": False}, accumulation=2, recompute="full")
+    fsdp1("fsdp1-full", "FULL_SHARD, defaults", 3)
+    fsdp1("fsdp1-orig-bf16", "use_orig_params, bf16, fp32 reduction, 7 ranks: aligned and padded", 7, options={"use_orig_params": True}, precision="bf16", reduce_dtype="fp32")
+    fsdp1("fsdp1-hybrid-acc2-clip", "HYBRID_SHARD, no_sync on the first of 2, clip_grad_norm_", 4, "HYBRID_SHARD", accumulation=2, clip=1.0, shard_group=2, cluster="2x2xh100")
+    add("fsdp2", "FSDP2, defaults, 7 ranks", "fsdp2", config, 7)
+    add("fsdp2-bf16-reshard2-clip", "FSDP2, bf16, fp32 reduction, blocks 2 of 4, clip_grad_norm_", "fsdp2", config, 4, fsdp={"reshard_after_forward": 2},
+        precision="bf16", reduce_dtype="fp32", clip=1.0)
+    add("fsdp2-hsdp-acc2-recompute", "FSDP2, HSDP, no gradient synchronisation on the first of 2, every block checkpointed", "fsdp2", config, 4,
+        shard_group=2, cluster="2x2xh100", accumulation=2, recompute="full")
+    return c
+
+
 def main():
     outdir, wanted = sys.argv[1], sys.argv[2:]
-    os.makedirs(outdir, exist_ok=True)
+    os.makedirs(os.path.join(outdir, "families"), exist_ok=True)
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)      # tiny tensors; the children are many
+    files = {case["name"]: [case] for case in cases()}
+    files.update({"families/" + family: family_cases(family) for family in FAMILIES})
     failed = 0
-    for case in cases():
-        if wanted and case["name"] not in wanted:
-            continue
+    for name in wanted or files:
         try:
-            record(case, outdir)
-            print("recorded", case["name"], flush=True)
+            for case in files[name]:
+                load_classes(case["plan"]["model"])
+            write(os.path.join(outdir, name + ".txt"), files[name])
+            print("recorded", name, flush=True)
         except Exception as e:      # a case that cannot run is named, the others are still recorded
             failed += 1
-            print("FAILED", case["name"], e, file=sys.stderr, flush=True)
+            print("FAILED", name, e, file=sys.stderr, flush=True)
     return 1 if failed else 0
 
 

@@ -99,6 +99,8 @@ def load_deepspeed(p, text, path, args):
         if key == "check_grad_overflow" and p["precision"] != "bf16":
             continue                    # no option of that precision
         name = key.removeprefix("stage3_")
+        if key == "compute_grad_norm" and not hasattr(z, name):
+            continue                    # from 0.19.8 on
         equal(key, elsewhere[key]() if key in elsewhere else getattr(z, name), value)
 
 
@@ -160,14 +162,18 @@ def load_torchtitan(p, text, path, args):
     if args.torchtitan:
         sys.path.insert(0, args.torchtitan)
     import tyro
-    from torchtitan.config.configs import ParallelismConfig, TrainingConfig
+    from torchtitan.config.configs import CompileConfig, ParallelismConfig, TrainingConfig
     from torchtitan.distributed.activation_checkpoint import ActivationCheckpointingConfig, FullAC
 
     # The sections of Trainer.Config that an export sets; the registry's functions
-    # also build tokenizer and data loader, which want their files.
+    # also build tokenizer and data loader, which want their files.  They start as in
+    # llama3_405b(), which switches on what a plan does not have.
     section = dataclasses.make_dataclass("Sections", [
         ("training", TrainingConfig, dataclasses.field(default_factory=TrainingConfig)),
-        ("parallelism", ParallelismConfig, dataclasses.field(default_factory=ParallelismConfig)),
+        ("parallelism", ParallelismConfig, dataclasses.field(
+            default_factory=lambda: ParallelismConfig(tensor_parallel_degree=8))),
+        ("compile", CompileConfig, dataclasses.field(
+            default_factory=lambda: CompileConfig(enable=True, enable_async_tensor_parallel=True))),
         ("activation_checkpoint", ActivationCheckpointingConfig, None)])
     words = [w for line in text.splitlines() if not line.startswith(("#", "--module"))
              for w in line.split()]
@@ -176,6 +182,8 @@ def load_torchtitan(p, text, path, args):
     equal("seq_len", t.seq_len, p["seq"])
     equal("local_batch_size", t.local_batch_size, p["micro_batch"])
     equal("global_batch_size", t.global_batch_size, p["micro_batch"] * p["accumulation"] * n)
+    equal("tensor parallel", par.tensor_parallel_degree, 1)
+    equal("compile", c.compile.enable, False)
     equal("param", t.mixed_precision_param, {"bf16": "bfloat16", "fp32": "float32"}[p["precision"]])
     equal("reduce", t.mixed_precision_reduce, "float32")
     equal("shard", par.data_parallel_shard_degree, p["shard_group"])
