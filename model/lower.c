@@ -1,7 +1,10 @@
 #include "model/lower_fsdp1.h"
 #include "model/lower_internal.h"
 
+#include <string.h>
+
 #include "model/fail.h"
+#include "model/torch_model.h"
 
 void declare_activations(struct schedules *s, const struct plan *p, int acts[NPIECE])
 {
@@ -17,11 +20,15 @@ void declare_activations(struct schedules *s, const struct plan *p, int acts[NPI
     }
 }
 
-/* LlamaRotaryEmbedding registers inv_freq and original_inv_freq, each of half the
- * rotated dimensions (transformers 5.23). */
+/* Rotary embeddings register inv_freq and original_inv_freq, each of half the rotated
+ * dimensions, once for each kind of layer, and Falcon builds one even where ALiBi is used;
+ * Gemma's token embedding registers embed_scale, a single number (transformers 5.23). */
 int model_buffer_elems(const struct model *m)
 {
-    return m->position == POS_ROPE ? (int)m->rotary_dim : 0;
+    bool scaled = torch_style_of(m->family)->one_plus_weight;
+    int64_t rotary = m->position == POS_ROPE ? m->rotary_dim : !strcmp(m->family, "falcon") ? m->head_dim : 0;
+
+    return (int)(torch_has_two_tables(m) ? 2 * rotary : rotary) + scaled;
 }
 
 void clip_by_norm(struct schedules *s, int64_t bytes, enum group g, int64_t elems, bool exact, act_fn *gradients, void *arg)
