@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "model/fail.h"
+#include "model/torch_model.h"
 
 void declare_activations(struct schedules *s, const struct plan *p, int acts[NPIECE])
 {
@@ -20,14 +21,14 @@ void declare_activations(struct schedules *s, const struct plan *p, int acts[NPI
 }
 
 /* Rotary embeddings register inv_freq and original_inv_freq, each of half the rotated
- * dimensions, and Falcon builds one even where ALiBi is used; Gemma's token embedding
- * registers embed_scale, a single number (transformers 5.23). */
+ * dimensions, once for each kind of layer, and Falcon builds one even where ALiBi is used;
+ * Gemma's token embedding registers embed_scale, a single number (transformers 5.23). */
 int model_buffer_elems(const struct model *m)
 {
-    bool scaled = !strcmp(m->family, "gemma") || !strcmp(m->family, "gemma2");
+    bool scaled = torch_style_of(m->family)->one_plus_weight;
     int64_t rotary = m->position == POS_ROPE ? m->rotary_dim : !strcmp(m->family, "falcon") ? m->head_dim : 0;
 
-    return (int)rotary + scaled;
+    return (int)(torch_has_two_tables(m) ? 2 * rotary : rotary) + scaled;
 }
 
 void clip_by_norm(struct schedules *s, int64_t bytes, enum group g, int64_t elems, bool exact, act_fn *gradients, void *arg)

@@ -23,14 +23,15 @@ static const struct torch_style styles[] = {
     { .family = "phi3", .hidden_dropout = true, .partial_rotary = true },
     { .family = "gemma", .attn_dropout = true, .one_plus_weight = true },
     { .family = "gemma2", .attn_dropout = true, .one_plus_weight = true, .two_masks = true },
+    { .family = "qwen3", .attn_dropout = true, .qk_norm_first = true },
     { .family = "gemma3_text", .attn_dropout = true, .one_plus_weight = true, .two_masks = true,
       .two_tables = true },
     { .family = "ministral", .attn_dropout = true, .two_masks = true },
     { .family = "ministral3", .attn_dropout = true, .scaled_rotated = true },
     { .family = "olmo2", .attn_dropout = true, .fp32_weight = true, .rotary_fp32 = true,
-      .qk_norm_whole = true },
+      .qk_norm_first = true, .qk_norm_whole = true },
     { .family = "olmo3", .attn_dropout = true, .fp32_weight = true, .rotary_fp32 = true,
-      .qk_norm_whole = true, .two_masks = true, .two_tables = true },
+      .qk_norm_first = true, .qk_norm_whole = true, .two_masks = true, .two_tables = true },
     { .family = "phi", .attn_dropout = true, .hidden_dropout = true, .embed_dropout = true,
       .partial_rotary = true, .rotary_names = true, .gelu_new = true },
     { .family = "granite", .attn_dropout = true, .scaled_embed = true, .scaled_residual = true,
@@ -80,6 +81,11 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct plan *
     b->dt = b->param_dt;
     b->tokens = p->micro_batch * p->seq;
     t->tied = piece_tensor(b->m, TENSOR_EMBED, ROLE_TOKENS, false);
+}
+
+bool torch_has_two_tables(const struct model *m)
+{
+    return torch_style_of(m->family)->two_tables && m->window > 0 && m->full_every > 0 && m->full_every <= m->layers;
 }
 
 bool torch_casts_tables(const struct torch_model *b)
@@ -338,7 +344,7 @@ var torch_embed(struct torch_model *b)
     b->other_mask = b->style->two_masks ? causal_mask(b) : 0;
     if (m->position == POS_ROPE)
         rotary_tables(b, 0);
-    if (b->style->two_tables && m->window > 0 && m->full_every > 0 && m->full_every <= m->layers) {
+    if (torch_has_two_tables(m)) {
         var other_cos = b->cos, other_sin = b->sin;
         rotary_tables(b, 3);
         if (torch_casts_tables(b))

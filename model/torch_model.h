@@ -25,6 +25,7 @@ struct torch_style {
     bool rotary_fp32;           /* by tables in fp32 */
     bool rotary_interleaved;    /* every block makes its tables from halves of the model's */
     bool scaled_rotated;        /* q times a number for each position, behind the rotation (ministral3) */
+    bool qk_norm_first;         /* q is normed before k is projected, k before v */
     bool qk_norm_rotated;       /* q and k are normed behind the rotation */
     bool qk_norm_whole;         /* ... all heads at once */
     bool qk_norm_listed;        /* ... each head by a module of its own */
@@ -42,6 +43,8 @@ struct torch_style {
     bool positions_per_row;     /* position ids and embeddings for every row of the batch */
 };
 const struct torch_style *torch_style_of(const char *family);
+/* Layers with a window and layers without are rotated by tables of their own. */
+bool torch_has_two_tables(const struct model *m);
 
 enum { TORCH_ARGS = 6, TORCH_BUFFERS = 7 };     /* of what is checkpointed; what lasts until backward ends */
 

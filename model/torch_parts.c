@@ -355,7 +355,13 @@ static struct qkv project(struct torch_model *b, var x)
         made[i] = linear(b, names[i], x, width[i], m->hidden, role[i]);
         if (i == 0 && b->style->scaled_query)
             made[i] = tmp(t, made[i], op_mul_const(t, "scale q", made[i], 0));
-        if (i < 2 && m->qk_norm && !b->style->qk_norm_rotated)
+        if (i < 2 && m->qk_norm && b->style->qk_norm_first)
+            made[i] = tmp(t, made[i], qk_norm(b, made[i], width[i], norms[i]));
+        if (!m->qk_norm || b->style->qk_norm_first)
+            made[i] = tmp(t, made[i], op_view(t, made[i], copies[i]));
+    }
+    for (int i = 0; i < 3 && m->qk_norm && !b->style->qk_norm_first; i++) {
+        if (i < 2 && !b->style->qk_norm_rotated)
             made[i] = tmp(t, made[i], qk_norm(b, made[i], width[i], norms[i]));
         made[i] = tmp(t, made[i], op_view(t, made[i], copies[i]));
     }

@@ -1,0 +1,115 @@
+/* Which models dpxrun has kernels for, and which the block programs of its kernels describe. */
+#include "tests/check.h"
+
+#include <string.h>
+
+#include "model/can_run.h"
+#include "model/fail.h"
+#include "model/program.h"
+
+static char why[1024];
+
+static void plan_of(const char *config, struct plan *p)
+{
+    char text[1024];
+    json_t *j;
+    size_t n;
+
+    snprintf(text, sizeof text, "{'dpx_plan':1,'model':%s,'cluster':'1x2xh100','strategy':'ddp','dialect':'torch',"
+             "'kernels':'dpx','seq':64,'micro_batch':1,'precision':'fp32','recompute':'none'}", config);
+    n = strlen(text);
+    for (size_t i = 0; i < n; i++)
+        text[i] = text[i] == '\'' ? '"' : text[i];
+    j = json_loads(text, 0, NULL);
+    assert_non_null(j);
+    assert_int_equal(plan_from_json(j, "plan", p), 0);
+    json_decref(j);
+}
+
+struct refusal { const char *config, *words; };
+
+static void models_without_kernels_are_refused_by_what_is_missing(void **state)
+{
+    static const struct refusal list[] = {
+        { "{'model_type':'granite','num_hidden_layers':1}", "granite's multipliers" },
+        { "{'model_type':'gemma3_text','num_hidden_layers':1}", "norms of q and k" },
+        { "{'model_type':'olmo2','num_hidden_layers':1}", "norms of q and k" },
+        { "{'model_type':'glm4','num_hidden_layers':1}", "norms after attention and MLP" },
+        { "{'model_type':'glm','num_hidden_layers':1}", "gate and up in one matrix" },
+        { "{'model_type':'phi','num_hidden_layers':1}", "in parallel" },
+        { "{'model_type':'cohere2','num_hidden_layers':1}", "in parallel" },
+        { "{'model_type':'smollm3','num_hidden_layers':4}", "layers without positions" },
+        { "{'model_type':'arcee','num_hidden_layers':1}", "squared ReLU" },
+        { "{'model_type':'nemotron','num_hidden_layers':1,'hidden_act':'gelu'}", "1 + w" },
+        { "{'model_type':'ministral3','num_hidden_layers':1}", "scaled by their positions" },
+        { "{'model_type':'ministral','num_hidden_layers':1,'sliding_window':32}", "sliding window" },
+        { "{'model_type':'ernie4_5','num_hidden_layers':1}", "side by side" },
+        { "{'model_type':'stablelm','num_hidden_layers':1}", "stablelm" },
+        { "{'model_type':'seed_oss','num_hidden_layers':1}", "seed_oss" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        struct plan p;
+        plan_of(list[i].config, &p);
+        fail_capture(why, sizeof why);
+        if (can_run(&p) == 0)
+            fail_msg("%s: accepted", list[i].config);
+        fail_capture(NULL, 0);
+        if (!strstr(why, list[i].words))
+            fail_msg("%s: no \"%s\" in: %s", list[i].config, list[i].words, why);
+        plan_free(&p);
+    }
+}
+
+/* Ministral is Llama's arithmetic while its window is no shorter than the sequence. */
+static void models_of_llamas_arithmetic_run(void **state)
+{
+    static const char *const list[] = {
+        "{'model_type':'llama','num_hidden_layers':1}",
+        "{'model_type':'ministral','num_hidden_layers':1,'sliding_window':64}",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        struct plan p;
+        plan_of(list[i], &p);
+        assert_int_equal(can_run(&p), 0);
+        plan_free(&p);
+    }
+}
+
+static void blocks_that_our_kernels_have_no_form_of_are_not_planned_with_them(void **state)
+{
+    static const struct refusal list[] = {
+        { "{'model_type':'olmo2','num_hidden_layers':1}", "norms only behind" },
+        { "{'model_type':'opt','num_hidden_layers':1,'do_layer_norm_before':false}", "residual stream" },
+        { "{'model_type':'opt','num_hidden_layers':1,'word_embed_proj_dim':96}", "another width" },
+        { "{'model_type':'cohere','num_hidden_layers':1,'use_qk_norm':true}", "norms of q and k" },
+        { "{'model_type':'stablelm','num_hidden_layers':1,'qk_layernorm':true}", "norms of q and k" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        struct program g = { 0 };
+        struct plan p;
+        plan_of(list[i].config, &p);
+        fail_capture(why, sizeof why);
+        if (program_build(&p, &g) == 0)
+            fail_msg("%s: accepted", list[i].config);
+        fail_capture(NULL, 0);
+        if (!strstr(why, list[i].words) || !strstr(why, "torch-eager"))
+            fail_msg("%s: no \"%s\" in: %s", list[i].config, list[i].words, why);
+        plan_free(&p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(models_without_kernels_are_refused_by_what_is_missing),
+        cmocka_unit_test(models_of_llamas_arithmetic_run),
+        cmocka_unit_test(blocks_that_our_kernels_have_no_form_of_are_not_planned_with_them),
+    };
+    return cmocka_run_group_tests_name("model/can_run", tests, NULL, NULL);
+}

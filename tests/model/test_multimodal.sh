@@ -1,0 +1,27 @@
+#!/bin/sh
+# tests/model/test_multimodal.sh -- of a multimodal config the text model is planned, with one line on stderr.
+. tests/check.sh
+B=${B:-build}
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+
+cat >"$tmp/config.json" <<'EOF'
+{"model_type": "gemma3", "time_step_limit": [0.0, Infinity],
+ "text_config": {"model_type": "gemma3_text", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+                 "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 99},
+ "vision_config": {"hidden_size": 1152}}
+EOF
+cat >"$tmp/plan.json" <<EOF
+{"dpx_plan": 1, "model": "$tmp/config.json", "cluster": "1x2xh100", "strategy": "ddp", "dialect": "torch",
+ "seq": 64, "micro_batch": 1}
+EOF
+"$B/dpxplan" eval "$tmp/plan.json" --json >"$tmp/out" 2>"$tmp/err"
+check 'a multimodal config is planned by its text model' \
+    "$([ $? = 0 ] && grep -q '"family": *"gemma3_text"' "$tmp/out" || cat "$tmp/err" "$tmp/out")"
+check 'one line on stderr says so' \
+    "$([ "$(grep -c . "$tmp/err")" = 1 ] && grep -q 'note: .*text model.*gemma3_text' "$tmp/err" || cat "$tmp/err")"
+sed -i 's/"hidden_size": 64/"hidden_size": Infinity/' "$tmp/config.json"
+"$B/dpxplan" eval "$tmp/plan.json" >"$tmp/out" 2>"$tmp/err"
+check 'an infinite size is refused by its name' \
+    "$([ $? = 2 ] && grep -q 'text_config.hidden_size" is "Infinity"' "$tmp/err" || cat "$tmp/err")"
+finish
