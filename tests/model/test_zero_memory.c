@@ -40,12 +40,12 @@ static void persistent_1_2(const struct plan *p)
     persists(r512(width(p) * a), 0, 3 * r512(4 * a / p->cluster.world_size), 0, 0);
 }
 
-/* 8A + 12A/N: parameters, gradients in bf16 and in fp32. */
+/* 6A + 12A/N: parameters, and gradients in fp32.  Those in bf16 go after the step. */
 static void persistent_bf16(const struct plan *p)
 {
     int64_t a = up(p->model.params, 2 * p->cluster.world_size);
 
-    persists(r512(2 * a), each(&p->model, 2) + r512(4 * a), 3 * r512(4 * a / p->cluster.world_size), 0, 0);
+    persists(r512(2 * a), r512(4 * a), 3 * r512(4 * a / p->cluster.world_size), 0, 0);
 }
 
 /* 2Q + 2Q + 12Q (in fp32 4Q + 4Q + 12Q, for the partition is cloned), the bucket, and a
