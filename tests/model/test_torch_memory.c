@@ -130,16 +130,25 @@ static void peaks_agree(void **state)
     assert_true(each_step(check_peak) >= 100);
 }
 
+/* Gradients that a later micro-step adds to those under no_sync are "Temp" to the tracker, and what an
+ * integer reshard_after_forward keeps of a unit is "Activation". */
+static bool without_name(const struct step *s, enum category c)
+{
+    if (c == CAT_PARAMS && s->ledger.most[c] > s->ledger.persistent[c])
+        return s->plan.fsdp.reshard_after_forward > 1;
+    return c == CAT_UNSHARDED_GRADS && s->plan.accumulation > 1 && !s->plan.sync_every_micro_step;
+}
+
 static void compare(const struct step *s, const char *table, const struct pair *pairs, const int64_t ours[NCAT])
 {
-    /* Of a tied embedding, two gradients meet at the end of backward; the tracker calls
-     * both "Temp" until they are one. */
+    /* Of a tied embedding, two gradients meet at the end of backward, and their sum is a third
+     * tensor; the tracker calls the two "Temp". */
     const struct model *m = &s->plan.model;
-    int64_t tied = !m->tied ? 0 : round_up(m->vocab * m->hidden * dtype_bytes(plan_recipe(&s->plan).used), 512);
+    int64_t tied = !m->tied ? 0 : 2 * round_up(m->vocab * m->hidden * dtype_bytes(plan_recipe(&s->plan).used), 512);
 
     for (const struct pair *p = pairs; p->torch; p++) {
         int64_t want = recorded(s, table, p->torch) + (p->ours == CAT_UNSHARDED_GRADS ? tied : 0);
-        if (ours[p->ours] != want)
+        if (ours[p->ours] != want && !without_name(s, p->ours))
             fail_msg("%s: %s %s: %lld, PyTorch counts %lld", s->name, table, category_name(p->ours),
                      (long long)ours[p->ours], (long long)want);
     }
@@ -178,7 +187,7 @@ static void check_largest(const struct step *s)
     if (s->plan.strategy == STRAT_FSDP && s->plan.shard_group == 1)
         return;
     compare(s, "max_by_category", s->plan.strategy == STRAT_FSDP ? largest_fsdp : largest_ddp, s->ledger.most);
-    if (s->plan.strategy == STRAT_FSDP && s->plan.accumulation == 1)
+    if (s->plan.strategy == STRAT_FSDP && (s->plan.accumulation == 1 || !s->plan.sync_every_micro_step))
         compare(s, "max_by_category", reduced_once, s->ledger.most);
 }
 
