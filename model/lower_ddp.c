@@ -8,7 +8,11 @@
  * Iteration 1 has one bucket for the whole model (no overlap); the buckets are
  * then rebuilt in the order in which gradients became ready.  Buckets are reduced
  * strictly in order, each as soon as its last gradient is there.  A gradient is
- * divided by N while it is copied into its bucket. */
+ * divided by N while it is copied into its bucket.
+ *
+ * Views exist from that copy to zero_grad(set_to_none=True).  What accumulates under
+ * no_sync() therefore has storages of its own in every step, each of which goes when
+ * the last micro-step has copied it and made .grad the view. */
 #include <stdlib.h>
 
 #include "model/ddp_buckets.h"
@@ -21,6 +25,8 @@ struct ddp {
     struct schedules  *s;
     struct recipe      r;
     bool     view, sharded_optimizer, keeps_first_buckets;
+    bool     packed;                /* parameters_as_bucket_view: those of a rank share a storage */
+    bool     apart;                 /* backward leaves gradients in .grad's own storages */
     int      ntensors;
     int     *order;                 /* tensors as their gradients become ready */
     struct buckets  first, steady;
@@ -138,10 +144,10 @@ static void use_ready(struct ddp *d, enum piece_id piece, int block, int k0, int
  * to what earlier micro-steps left, or in the buckets that .grad is a view of. */
 static void leave_grads(struct ddp *d, enum piece_id piece, int block, int k0, int k1, bool fresh)
 {
-    if (fresh && !d->view)
+    if (fresh && d->apart)
         use_ready(d, piece, block, k0, k1, ACT_ALLOC | ACT_WRITE, 0);
     else if (d->s->detailed)
-        use_ready(d, piece, block, k0, k1, d->view ? 0 : ACT_A, !d->view ? 0 : fresh ? ACT_W : ACT_A);
+        use_ready(d, piece, block, k0, k1, d->apart ? ACT_A : 0, d->apart ? 0 : fresh ? ACT_W : ACT_A);
 }
 
 /* One compute segment, the gradients that it makes, their copies into buckets. */
@@ -149,7 +155,7 @@ static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k
                     bool last)
 {
     const struct piece *q = &d->s->program.piece[piece];
-    bool keep = fresh && !d->view;
+    bool keep = fresh && d->apart;
     int64_t copied = 0;
 
     sched_compute(d->s, PHASE_BACKWARD, piece, PASS_BACKWARD, k0, k1, keep ? GRADS_KEEP : GRADS_DROP, CAT_GRADS);
@@ -168,7 +174,7 @@ static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k
         return;
     sched_copy(d->s, STREAM_COMPUTE, PHASE_BACKWARD, "divide into buckets", copied, copied);
     sched_does(d->s, COPY_SET, 1.0 / (double)d->p->cluster.world_size);
-    use_ready(d, piece, block, k0, k1, d->view ? 0 : ACT_R, d->view ? ACT_RW : ACT_W);
+    use_ready(d, piece, block, k0, k1, !d->apart ? 0 : d->view ? ACT_R | ACT_FREE : ACT_R, d->apart ? ACT_W : ACT_RW);
     launch(d);
 }
 
@@ -346,16 +352,14 @@ static int64_t owned_by(const struct ddp *d, int64_t rank)
  * parameters_as_bucket_view, one a rank. */
 static void broadcast_params(struct ddp *d)
 {
-    bool packed = d->p->ddp.parameters_as_bucket_view;
-
     for (int64_t r = 0; r < d->p->cluster.world_size && r < d->ntensors; r++) {
-        if (packed)
+        if (d->packed)
             broadcast_from(d, r, owned_by(d, r));
         for (int i = 0; i < d->ntensors; i++) {
             int t = d->sorted[i];
             if (d->owner[t] != r)
                 continue;
-            if (!packed)
+            if (!d->packed)
                 broadcast_from(d, r, d->p->model.tensors[t].numel);
             param_slice(d, t);
         }
@@ -478,6 +482,21 @@ static void broadcast_model(struct ddp *d)
     free(registered);
 }
 
+/* _build_param_buckets: a rank's parameters are copied into one tensor, and each goes once it is a view of
+ * it.  The buffer `params` stands for both. */
+static void pack_params(struct ddp *d)
+{
+    int64_t e = dtype_bytes(d->r.kept);
+
+    for (int64_t r = 0; r < d->p->cluster.world_size && r < d->ntensors; r++) {
+        int64_t bytes = owned_by(d, r) * e;
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "pack parameters", bytes, bytes);
+        sched_of(d->s, "rank", (int)r, 0);
+        sched_act(d->s, ACT_ALLOC | ACT_FREE, sched_buf(d->s, CAT_PARAMS, "packed parameters", NULL, 0, 1,
+                                                        round512(bytes)), 0, 0);
+    }
+}
+
 /* _verify_param_shape_across_processes, _sync_module_states, the first buckets. */
 static void init(struct ddp *d)
 {
@@ -494,6 +513,8 @@ static void init(struct ddp *d)
     broadcast_model(d);
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "buckets")->after = AFTER(STREAM_GROUP);
     use_all(d, ACT_ALLOC, 0);
+    if (d->packed)
+        pack_params(d);
     sched_end(d->s, SCHED_INIT);
 }
 
@@ -510,23 +531,23 @@ static int declare_buckets(struct ddp *d, const struct buckets *b, const int *or
 }
 
 /* Every parameter is an allocation of its own; with parameters_as_bucket_view those of a rank
- * share one, in the order in which they were given to it. */
-static void place_params(struct ddp *d)
+ * share one, in the order in which they were given to it.  Returns the bytes of all. */
+static int64_t place_params(struct ddp *d)
 {
     const struct model *m = &d->p->model;
-    bool packed = d->sharded_optimizer && d->p->ddp.parameters_as_bucket_view;
     int64_t at = 0, e = dtype_bytes(d->r.kept);
 
-    for (int64_t r = 0; packed && r < d->p->cluster.world_size && r < d->ntensors; r++, at = round512(at))
+    for (int64_t r = 0; d->packed && r < d->p->cluster.world_size && r < d->ntensors; r++, at = round512(at))
         for (int i = 0; i < d->ntensors; i++)
             if (d->owner[d->sorted[i]] == r) {
                 d->param_at[d->sorted[i]] = at;
                 at += m->tensors[d->sorted[i]].numel * e;
             }
-    for (int t = 0; t < d->ntensors && !packed; t++) {
+    for (int t = 0; t < d->ntensors && !d->packed; t++) {
         d->param_at[t] = at;
         at += round512(m->tensors[t].numel * e);
     }
+    return at;
 }
 
 /* exp_avg or exp_avg_sq of this rank's tensors. */
@@ -547,7 +568,6 @@ static void describe(struct ddp *d)
     struct schedules *s = d->s;
     const struct model *m = &d->p->model;
 
-    place_params(d);
     sched_holds(s, d->params, sched_layout(s, 0));
     for (int t = 0; t < d->ntensors; t++)
         param_slice(d, t);
@@ -564,17 +584,15 @@ static void describe(struct ddp *d)
 static void declare(struct ddp *d)
 {
     const struct model *m = &d->p->model;
-    int64_t kept = 0;
 
     for (int t = 0; t < d->ntensors; t++) {
-        kept += round512(m->tensors[t].numel * dtype_bytes(d->r.kept));
         if (instance_of(d, t) == 0)
             d->grad_family[t] = sched_buf(d->s, CAT_GRADS, "grad", m->tensors[t].block < 0 ? NULL : "block", 0,
                                           m->tensors[t].block < 0 ? 1 : (int)m->layers, round512(bytes_of(d, t)));
         else
             d->grad_family[t] = d->grad_family[t - m->tensors[t].block * m->per_block];
     }
-    d->params = sched_buf(d->s, CAT_PARAMS, "params", NULL, 0, 1, kept);
+    d->params = sched_buf(d->s, CAT_PARAMS, "params", NULL, 0, 1, place_params(d));
     d->optimizer = sched_buf(d->s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * d->own_bytes);
     d->foreach = sched_buf(d->s, CAT_TEMPORARIES, "foreach temporaries", NULL, 0, 1, d->own_bytes);
     if (d->s->detailed)
@@ -634,6 +652,8 @@ int lower_ddp(const struct plan *p, int64_t rank, struct schedules *s)
                      .sorted = calloc(n, sizeof *d.sorted), .param_at = calloc(n, sizeof *d.param_at),
                      .module_buffers = model_buffer_elems(&p->model) };
 
+    d.packed = d.sharded_optimizer && p->ddp.parameters_as_bucket_view;
+    d.apart = !d.view || (p->accumulation > 1 && !p->sync_every_micro_step);
     if (!d.order || !d.grad_family || !d.pending || !d.owner || !d.sorted || !d.param_at)
         abort();
     assign_buckets(&d);

@@ -98,11 +98,11 @@ static void micro_step(struct other *o, bool add)
     ds_act_all(&o->d, &o->grads, ACT_R);
 }
 
-static void micro_steps(struct other *o, bool grads_exist)
+static void micro_steps(struct other *o)
 {
     int64_t m = o->d.p->accumulation;
 
-    micro_step(o, grads_exist);
+    micro_step(o, false);
     if (m > 1) {
         sched_repeat(o->d.s, m - 1);
         micro_step(o, true);
@@ -345,6 +345,8 @@ static void step_bf16(struct other *o, bool first)
     }
     pass_over(o, "zero fp32 gradients", 0, 4 * o->padded, COPY_ZERO);
     sched_act(s, ACT_W, o->hp_grads, 0, 0);
+    sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");   /* _take_model_step: to None */
+    ds_act_all(d, &o->grads, ACT_FREE);
 }
 
 static void whole_step(struct other *o, enum sched_id id)
@@ -352,7 +354,7 @@ static void whole_step(struct other *o, enum sched_id id)
     bool first = id == SCHED_FIRST;
 
     sched_begin(o->d.s, id);
-    micro_steps(o, o->bf16 && !first);
+    micro_steps(o);
     reduce(o);
     if (o->bf16)
         step_bf16(o, first);

@@ -42,9 +42,7 @@ static void declare(struct fsdp2 *f, enum unit_class c)
     m->gathered   = sched_buf(s, CAT_ALL_GATHER, "all-gather output", of, 0, n,
                               f->nshard > 1 ? round512(z->padded * dtype_bytes(f->r.used)) : 0);
     m->unsharded  = sched_buf(s, CAT_UNSHARDED, "unsharded params", of, 0, n, z->unsharded_bytes);
-    m->post_forward = sched_buf(s, CAT_PARAMS, "post-forward shard", of, 0, n,
-                                kept_ranks(f, c) ? round512(z->padded / kept_ranks(f, c) *
-                                                            dtype_bytes(f->r.used)) : 0);
+    m->post_forward = sched_buf(s, CAT_PARAMS, "post-forward shard", of, 0, n, z->kept_bytes);
     m->grads_full = sched_buf(s, CAT_UNSHARDED_GRADS, "unsharded grads", of, 0, n, z->grads_bytes);
     m->grads_wide = sched_buf(s, CAT_UNSHARDED_GRADS, "accumulated unsharded grads", of, 0, n,
                               z->grads_wide_bytes);

@@ -11,7 +11,7 @@
 struct sizes {
     int64_t numel, padded, local;           /* elements: true, with padding, of this rank without */
     int64_t shard_bytes, optimizer_bytes, foreach_bytes;
-    int64_t unsharded_bytes, grads_bytes, grads_wide_bytes;
+    int64_t unsharded_bytes, kept_bytes, grads_bytes, grads_wide_bytes;
 };
 
 /* Buffer families of one class of units. */

@@ -43,6 +43,13 @@ static int64_t shard_bytes(const struct tensor *t, const void *arg)
     return round512(padded(t, arg) / a->n * a->bytes);
 }
 
+/* to_sharded_post_forward() clones 1/k of each parameter by itself; `rank` is k here. */
+static int64_t kept_bytes(const struct tensor *t, const void *arg)
+{
+    const struct shard_arg *a = arg;
+    return round512(padded(t, arg) / a->rank * a->bytes);
+}
+
 static int64_t whole_bytes(const struct tensor *t, const void *arg)
 {
     return round512(t->numel * ((const struct shard_arg *)arg)->bytes);
@@ -53,6 +60,7 @@ void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
     struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept) };
     struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used) };
     struct shard_arg wire = { f->nshard, f->rank_in_group, dtype_bytes(f->r.wire_reduce) };
+    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used) };
     struct sizes *z = &f->size[c];
 
     z->numel = unit_sum(&f->map, c, tensor_numel, NULL);
@@ -62,6 +70,7 @@ void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
     z->foreach_bytes = unit_sum(&f->map, c, local_bytes, &kept);
     z->optimizer_bytes = 2 * z->foreach_bytes;              /* exp_avg and exp_avg_sq */
     z->unsharded_bytes = unit_sum(&f->map, c, padded_bytes, &used);
+    z->kept_bytes = again.rank ? unit_sum(&f->map, c, kept_bytes, &again) : 0;
     z->grads_bytes = unit_sum(&f->map, c, whole_bytes, &used);
     z->grads_wide_bytes = unit_sum(&f->map, c, whole_bytes, &wire);
 }

@@ -133,12 +133,13 @@ static void flatten_partitions(struct z3 *z)
     sched_act(d->s, ACT_ALLOC | ACT_W, z->lp, 0, 0);
 }
 
-/* In fp32 it is the partition itself. */
+/* _create_fp32_partitions.  In fp32, too, it is a copy: sharing the slices is meant for that case, but its
+ * condition compares a torch.device with a string, which are never equal. */
 static void make_masters(struct z3 *z)
 {
     struct ds *d = &z->d;
 
-    for (int i = 0; i < z->ngroups && d->dt != DT_FP32; i++) {
+    for (int i = 0; i < z->ngroups; i++) {
         const struct z3_group *g = &z->groups[i];
         sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "fp32 partition", g->elems * d->e, g->elems * 4);
         sched_does(d->s, COPY_SET, 1);
@@ -342,18 +343,13 @@ static void update_group(struct z3 *z, const struct z3_group *g, bool first, uin
     o->u.optimizer.elems = g->elems;
     o->flags = guard;
     sched_act_as(s, ACT_R, r.buf, 0, 0, r.layout);
-    if (d->dt == DT_FP32)
-        sched_act_as(s, ACT_RW, z->lp, 0, 0, g->part);
-    else
-        sched_act(s, ACT_RW, g->master, 0, 0);
+    sched_act(s, ACT_RW, g->master, 0, 0);
     sched_act(s, first ? ACT_ALLOC | ACT_RW : ACT_RW, g->adam, 0, 0);
-    if (d->dt != DT_FP32) {
-        sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "update partitions", g->elems * 4,
-                   g->elems * d->e)->flags = guard;
-        sched_does(s, COPY_SET, 1);
-        sched_act_as(s, ACT_R, g->master, 0, 0, g->new_values);
-        sched_act_as(s, ACT_W, z->lp, 0, 0, g->part);
-    }
+    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "update partitions", g->elems * 4,
+               g->elems * d->e)->flags = guard;
+    sched_does(s, COPY_SET, 1);
+    sched_act_as(s, ACT_R, g->master, 0, 0, g->new_values);
+    sched_act_as(s, ACT_W, z->lp, 0, 0, g->part);
     if (r.passing) {
         sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop fp32 gradients")->flags = guard;
         sched_act(s, ACT_FREE, r.buf, 0, 0);

@@ -86,6 +86,8 @@ struct tape {
     int            tied;                        /* the piece's tensor that TAPE_TIED stands for */
     int            seed;                        /* the loss's gradient */
     int            tied_grad;                   /* its first gradient, waiting for the second */
+    bool           linear_views;                /* linear layers hand out their weight's gradient as a view */
+    bool           tied_is_view;                /* tied_grad is one */
     bool           bad;
 };
 

@@ -240,6 +240,19 @@ void tape_validate(struct tape *t, const struct node *n, int out[TAPE_EDGES],
     }
 }
 
+/* InputBuffer::accumulate() adds in place only into a tensor whose storage nobody else refers to.  What a
+ * linear layer of PyTorch's hands out for its weight is a view (the transpose of a transpose), whose base
+ * refers to it too: the sum is a third tensor.  A cast's gradient is a tensor of its own and takes the sum. */
+static int tied_sum(struct tape *t, int64_t bytes, int g)
+{
+    tape_kernel(t, "tied grad add", KC_ELEMENTWISE)->bytes = 3 * bytes;
+    int sum = t->tied_is_view ? tape_alloc(t, bytes, 1, MEM_GRADS) : g;
+    if (t->tied_is_view)
+        tape_unref(t, g);
+    tape_unref(t, t->tied_grad);
+    return sum;
+}
+
 void tape_grad_arrived(struct tape *t, const struct edge *e, int g)
 {
     struct store *st = &t->stores[g];
@@ -253,10 +266,10 @@ void tape_grad_arrived(struct tape *t, const struct edge *e, int g)
     if (tensor == TAPE_TIED) {
         if (!t->tied_grad) {
             t->tied_grad = g;                   /* waits for the other use */
+            t->tied_is_view = t->linear_views && t->out[t->nout - 1].kind == KC_GEMM;
             return;
         }
-        tape_kernel(t, "tied grad add", KC_ELEMENTWISE)->bytes = 3 * t->stores[g].bytes;
-        tape_unref(t, t->tied_grad);
+        g = tied_sum(t, t->stores[g].bytes, g);
         tensor = t->tied;
     }
     struct kernel *k = &t->out[t->nout - 1];

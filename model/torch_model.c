@@ -81,6 +81,8 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct plan *
     b->dt = b->param_dt;
     b->tokens = p->micro_batch * p->seq;
     t->tied = piece_tensor(b->m, TENSOR_EMBED, ROLE_TOKENS, false);
+    /* ZeRO-3 puts a linear layer of its own in the place of PyTorch's (zero/linear.py). */
+    t->linear_views = p->strategy != STRAT_ZERO3 || p->dialect != DIALECT_DEEPSPEED;
 }
 
 bool torch_has_two_tables(const struct model *m)

@@ -488,17 +488,59 @@ static void gradients_exist_twice_unless_they_are_views(void **state)
         p.ddp.gradient_as_bucket_view = view;
         lowered(&p, 3, &s);
         ledger_run(&s, &l);
-        /* A tied embedding gets two gradients before it has their sum. */
+        /* A tied embedding gets two gradients, and their sum is a third tensor. */
         int64_t rounding = 512 * p.model.ntensors, P = p.model.params, tied = 4 * 50257 * 768;
         int64_t want[][2] = { { l.most[CAT_PARAMS], 4 * P }, { l.most[CAT_GRADS], view ? 0 : 4 * P },
                               { l.most[CAT_BUCKET], 4 * P }, { l.most[CAT_OPTIMIZER], 8 * P } };
         for (int i = view ? 2 : 0; i < 4; i++) {
             assert_true(want[i][0] >= want[i][1]);
-            assert_true(want[i][0] <= want[i][1] + 2 * rounding + (i == 1 ? tied : 0));
+            assert_true(want[i][0] <= want[i][1] + 2 * rounding + (i == 1 ? 2 * tied : 0));
         }
         assert_int_equal(l.persistent[CAT_GRADS], 0);       /* zero_grad(set_to_none) */
         plan_free(&p);
     }
+}
+
+/* zero_grad() drops the views: what two micro-steps accumulate has storages of its own in every step. */
+static void views_hold_what_no_sync_accumulates_only_once_it_is_in_a_bucket(void **state)
+{
+    (void)state;
+    struct plan p;
+    struct ledger l;
+
+    plan_of(&p, "gpt2", 0, 8, STRAT_DDP, DIALECT_TORCH, DT_FP32);
+    p.ddp.gradient_as_bucket_view = true;
+    p.accumulation = 2;
+    p.sync_every_micro_step = false;
+    lowered(&p, 3, &s);
+    ledger_run(&s, &l);
+    assert_true(l.most[CAT_GRADS] >= 4 * p.model.params);
+    assert_int_equal(l.persistent[CAT_GRADS], 0);
+    p.sync_every_micro_step = true;
+    lowered(&p, 3, &s);
+    ledger_run(&s, &l);
+    assert_true(l.most[CAT_GRADS] < 4 * p.model.params);
+    plan_free(&p);
+}
+
+/* _build_param_buckets: a rank's parameters are there twice while they are copied into one tensor. */
+static void packing_parameters_takes_one_ranks_share_more(void **state)
+{
+    (void)state;
+    struct plan p;
+    struct ledger apart, packed;
+
+    plan_of(&p, "gpt2", 0, 2, STRAT_ZERO1, DIALECT_TORCH, DT_FP32);
+    lowered(&p, 0, &s);
+    ledger_run(&s, &apart);
+    p.ddp.parameters_as_bucket_view = true;
+    lowered(&p, 0, &s);
+    ledger_run(&s, &packed);
+    int64_t P = p.model.params, base = 2 * 4 * P;       /* parameters, and DDP's bucket */
+    assert_true(packed.phase[SCHED_INIT].bytes >= base + 4 * P / 2);
+    assert_true(packed.phase[SCHED_INIT].bytes <= base + 4 * P / 2 + 4 * 50257 * 768 / 2);
+    assert_true(packed.persistent[CAT_PARAMS] <= apart.persistent[CAT_PARAMS]);
+    plan_free(&p);
 }
 
 /* A bucket per tensor: as many as an absurd model has. */
@@ -541,6 +583,8 @@ int main(void)
         cmocka_unit_test(chunks_of_the_first_broadcast_hold_every_parameter_once),
         cmocka_unit_test(data_flows_in_any_number_of_chunks_of_the_first_broadcast),
         cmocka_unit_test(gradients_exist_twice_unless_they_are_views),
+        cmocka_unit_test(views_hold_what_no_sync_accumulates_only_once_it_is_in_a_bucket),
+        cmocka_unit_test(packing_parameters_takes_one_ranks_share_more),
         cmocka_unit_test(thousands_of_buckets_lower),
     };
     return cmocka_run_group_tests_name("model/ddp", tests, NULL, end);

@@ -40,16 +40,16 @@ static void persistent_1_2(const struct plan *p)
     persists(r512(width(p) * a), 0, 3 * r512(4 * a / p->cluster.world_size), 0, 0);
 }
 
-/* 8A + 12A/N: parameters, gradients in bf16 and in fp32. */
+/* 6A + 12A/N: parameters, and gradients in fp32.  Those in bf16 go after the step. */
 static void persistent_bf16(const struct plan *p)
 {
     int64_t a = up(p->model.params, 2 * p->cluster.world_size);
 
-    persists(r512(2 * a), each(&p->model, 2) + r512(4 * a), 3 * r512(4 * a / p->cluster.world_size), 0, 0);
+    persists(r512(2 * a), r512(4 * a), 3 * r512(4 * a / p->cluster.world_size), 0, 0);
 }
 
-/* 2Q + 2Q + 12Q, the bucket, and a whole copy of each persistent parameter.  In
- * fp32 the partition is its own master. */
+/* 2Q + 2Q + 12Q (in fp32 4Q + 4Q + 12Q, for the partition is cloned), the bucket, and a
+ * whole copy of each persistent parameter. */
 static void persistent_3(const struct plan *p)
 {
     int64_t n = p->cluster.world_size, q = parts(&p->model, n), e = width(p), kept = 0;
@@ -57,7 +57,7 @@ static void persistent_3(const struct plan *p)
     for (int i = 0; i < p->model.ntensors; i++)
         if (p->model.tensors[i].numel <= 100000 && n > 1)
             kept += r512(up(p->model.tensors[i].numel, n) * e);
-    persists(r512(e * q), r512(e * q), (e == 4 ? 2 : 3) * r512(4 * q), r512(500000000 * e), kept);
+    persists(r512(e * q), r512(e * q), 3 * r512(4 * q), r512(500000000 * e), kept);
 }
 
 static void what_persists_is_exact(void **state)

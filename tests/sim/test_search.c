@@ -104,7 +104,7 @@ static char *text_of(const struct schedules *s)
         sched_print(s, (enum sched_id)id, f);
     fprintf(f, "groups");
     for (int g = 0; g < NGROUP; g++)
-        fprintf(f, " %lld", (long long)s->group_size[g]);
+        fprintf(f, " %lld", s->communicates >> g & 1 ? (long long)s->group_size[g] : 0);
     fclose(f);
     return text;
 }

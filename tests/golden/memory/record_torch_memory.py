@@ -48,7 +48,7 @@ import torch.distributed as dist
 import torch.distributed._tools.fake_collectives  # registers collectives for fake tensors
 import transformers
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import init_device_mesh
@@ -177,6 +177,14 @@ def without_gpu():
     mesh._get_device_handle = handle
     import torch.distributed.fsdp._fully_shard._fsdp_collectives as collectives
     collectives.record_grad_output_stream = lambda *a: None
+    # An integer reshard_after_forward makes a mesh, whose ranks it reads: not under fake tensors.
+    import torch.distributed.fsdp._fully_shard._fully_shard as fully
+    real_mesh = fully._get_post_forward_mesh_info
+
+    def mesh_of_ranks(*args):
+        with unset_fake_temporarily(), torch.device("cpu"):
+            return real_mesh(*args)
+    fully._get_post_forward_mesh_info = mesh_of_ranks
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False      # autocast("cuda")
     torch.cuda.is_bf16_supported = lambda *a, **k: True
     # Whether sequences are packed depends on values; ours are not.
@@ -222,8 +230,9 @@ class Peaks:
                     self.most[name] = max(self.most.get(name, 0), value)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        # Gradients that meet: autograd adds in place unless a tensor is a subclass, as fake ones are.
-        if (IN_PLACE and func is torch.ops.aten.add.Tensor and self._mod_tracker.is_bw and not self._in_ac
+        # Gradients that meet: autograd adds in place unless a tensor is a subclass, as fake ones are, or the
+        # first is a view, as a linear layer's gradient of its weight is: its base refers to the storage too.
+        if (IN_PLACE and not (args and isinstance(args[0], torch.Tensor) and args[0]._is_view()) and func is torch.ops.aten.add.Tensor and self._mod_tracker.is_bw and not self._in_ac
                 and not self._in_opt and len(args) == 2 and not kwargs
                 and all(isinstance(a, torch.Tensor) for a in args)
                 and args[0].shape == args[1].shape and args[0].dtype == args[1].dtype):
@@ -297,10 +306,22 @@ def micro_step(model, ids, labels, autocast):
     loss.backward()
 
 
+def synchronized(model, plan, last):
+    """What a user wraps around a micro-step so that only the last one reduces, if the plan says so."""
+    sync = last or plan.get("sync_every_micro_step", True)
+    if plan["strategy"] == "fsdp":
+        model.set_requires_gradient_sync(sync)
+        return contextlib.nullcontext()
+    return contextlib.nullcontext() if sync else model.no_sync()
+
+
 def step(model, optimizer, ids, labels, plan, autocast, between=lambda: None):
     for m in range(plan["accumulation"]):
         between()
-        micro_step(model, ids, labels, autocast)
+        with synchronized(model, plan, m == plan["accumulation"] - 1):
+            micro_step(model, ids, labels, autocast)
+    if plan.get("clip"):
+        nn.utils.clip_grad_norm_(model.parameters(), plan["clip"])
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
 
@@ -353,7 +374,7 @@ def run(plan):
 
 
 def plan_of(model, strategy="fsdp", world=8, kernels="torch-sdpa", precision="bf16", batch=1, seq=None,
-            accumulation=1, recompute="none", reshard=True, group=0, view=False):
+            accumulation=1, recompute="none", reshard=True, group=0, view=False, sync=True, clip=None):
     plan = {"dpx_plan": 1, "model": model, "cluster": "%dx8xh100" % (world // 8) if world > 8 else "%dxh100" % world, "strategy": strategy,
             "dialect": "torch", "kernels": kernels, "seq": seq or 512, "micro_batch": batch,
             "accumulation": accumulation, "precision": precision, "recompute": recompute,
@@ -364,6 +385,10 @@ def plan_of(model, strategy="fsdp", world=8, kernels="torch-sdpa", precision="bf
             plan["shard_group"] = group
     else:
         plan["ddp"] = {"gradient_as_bucket_view": view}
+    if not sync:
+        plan["sync_every_micro_step"] = False
+    if clip:
+        plan["clip"] = clip
     return plan
 
 
@@ -376,8 +401,13 @@ def name_of(p):
         parts.append("acc%d" % p["accumulation"])
     if p["recompute"] != "none":
         parts.append("ckpt")
-    if p.get("fsdp", {}).get("reshard_after_forward") is False:
-        parts.append("keep")
+    reshard = p.get("fsdp", {}).get("reshard_after_forward", True)
+    if reshard is not True:
+        parts.append("reshard%d" % reshard if reshard else "keep")
+    if not p.get("sync_every_micro_step", True):
+        parts.append("nosync")
+    if p.get("clip"):
+        parts.append("clip")
     if p.get("ddp", {}).get("gradient_as_bucket_view"):
         parts.append("view")
     return " ".join(parts)
@@ -425,6 +455,17 @@ def cases():
         yield plan_of("llama-10m", "ddp", world=8, kernels=eager, precision=precision, batch=2, seq=256,
                       accumulation=2)
     yield plan_of("llama-1b", "ddp", world=8, batch=1, seq=512)
+    for model in ("gpt2-10m", "llama-10m"):
+        for precision in ("fp32", "bf16"):
+            small = {"precision": precision, "batch": 1, "seq": 64}     # gradients outweigh activations
+            yield plan_of(model, "ddp", world=4, **small, accumulation=2, sync=False)
+            yield plan_of(model, "ddp", world=4, **small, accumulation=3, sync=False, view=True)
+            yield plan_of(model, "ddp", world=4, **small, clip=1.0)
+            yield plan_of(model, world=4, **small, accumulation=2, sync=False)
+            yield plan_of(model, world=4, **small, accumulation=3, sync=False, reshard=False)
+            yield plan_of(model, world=4, **small, clip=1.0)
+            yield plan_of(model, world=8, **small, reshard=2)
+            yield plan_of(model, world=8, **small, reshard=4)
     for family in FAMILIES:
         kernels = eager if family in EAGER_ONLY else sdpa_
         yield plan_of(family, world=4, kernels=eager, precision="fp32", batch=2, seq=256)

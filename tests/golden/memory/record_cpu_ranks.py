@@ -1,0 +1,523 @@
+#!/usr/bin/env python3
+"""Records, storage by storage, the memory of training steps on two real CPU ranks.
+
+    python record_cpu_ranks.py [--only SUBSTRING] [-o cpu_ranks.jsonl]
+
+FSDP1, DDP and ZeroRedundancyOptimizer of PyTorch, DeepSpeed's stages 0 to 3, each on two gloo ranks.
+PyTorch's CPU allocator is interposed (LD_PRELOAD): every storage is counted from its allocation to its
+release, rounded up to 512 bytes as CUDA's allocator rounds it.  No GPU is needed.  README.md says what is
+counted, what is not, and what this script changes.
+"""
+import argparse
+import ctypes
+import gc
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+# c10::alloc_cpu() and c10::free_cpu(), through which every storage of the CPU comes and goes.  Only what
+# threads allocate that asked to be counted is logged: gloo's own threads stage what they send.
+SHIM = r"""
+#include <pthread.h>
+#include <stdlib.h>
+struct event { void *at; long bytes; };            /* bytes < 0: freed */
+static struct event *events;
+static long n, cap;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static __thread int counted;
+static void note(void *at, long bytes)
+{
+    pthread_mutex_lock(&lock);
+    if (n == cap && !(events = realloc(events, (size_t)(cap = 2 * cap + 4096) * sizeof *events)))
+        abort();
+    events[n++] = (struct event){ at, bytes };
+    pthread_mutex_unlock(&lock);
+}
+void *_ZN3c109alloc_cpuEm(size_t bytes)
+{
+    void *at = NULL;
+    if (bytes && posix_memalign(&at, 64, bytes))
+        abort();
+    if (bytes && counted)
+        note(at, (long)bytes);
+    return at;
+}
+void _ZN3c108free_cpuEPv(void *at)
+{
+    if (at)
+        note(at, -1);
+    free(at);
+}
+int dpx_count(int yes) { int was = counted; counted = yes; return was; }
+long dpx_take(struct event *to, long max)          /* the oldest events; returns how many */
+{
+    pthread_mutex_lock(&lock);
+    long k = n < max ? n : max;
+    for (long i = 0; i < k; i++)
+        to[i] = events[i];
+    for (long i = k; i < n; i++)
+        events[i - k] = events[i];
+    n -= k;
+    pthread_mutex_unlock(&lock);
+    return k;
+}
+"""
+
+
+def preload_shim():
+    if os.environ.get("DPX_SHIM"):
+        return
+    folder = tempfile.mkdtemp()
+    source, lib = os.path.join(folder, "shim.c"), os.path.join(folder, "shim.so")
+    with open(source, "w") as f:
+        f.write(SHIM)
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", lib, source, "-lpthread"], check=True)
+    env = dict(os.environ, DPX_SHIM=lib, LD_PRELOAD=lib, HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error",
+               DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false",
+               MASTER_ADDR="127.0.0.1", MASTER_PORT="29533")
+    os.execvpe(sys.executable, [sys.executable] + sys.argv, env)
+
+
+preload_shim()
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import transformers
+import deepspeed
+import torch.distributed.fsdp._init_utils as fsdp_init
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+
+WORLD, SEQ, MICRO_BATCH, STEPS = 2, 16, 1, 3
+
+# Parameters outweigh activations, whose kernels are the CPU's here; no dropout, whose masks are.
+GPT2 = {"model_type": "gpt2", "n_layer": 4, "n_embd": 256, "n_head": 8, "vocab_size": 4096, "n_positions": 256,
+        "activation_function": "gelu_new", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
+        "tie_word_embeddings": True}
+LLAMA = {"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 8,
+         "num_key_value_heads": 4, "intermediate_size": 704, "vocab_size": 4096, "max_position_embeddings": 256,
+         "hidden_act": "silu", "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "attention_bias": False,
+         "mlp_bias": False}
+# Neither the model nor its parameters divide by two.
+GPT2_ODD = dict(GPT2, n_embd=225, n_head=5, vocab_size=4093, n_positions=101)
+MODELS = {"gpt2": GPT2, "llama": LLAMA, "gpt2odd": GPT2_ODD}
+
+# ---- cases ----
+
+
+def plan_of(model, strategy, dialect, precision="fp32", accumulation=1, clip=None, sync=False, **section):
+    plan = {"dpx_plan": 1, "model": model, "cluster": "localhost:%d" % WORLD, "strategy": strategy, "dialect": dialect,
+            "kernels": "torch-eager", "seq": SEQ, "micro_batch": MICRO_BATCH, "accumulation": accumulation,
+            "precision": precision, "clip": clip}
+    if dialect != "deepspeed":
+        plan["sync_every_micro_step"] = sync
+    if dialect == "torch-fsdp1" and precision == "bf16":
+        plan["reduce_dtype"] = "fp32"
+    if dialect == "torch-fsdp1":
+        plan["unit"] = "block"
+    name = {"torch": "ddp", "torch-fsdp1": "fsdp", "deepspeed": "deepspeed"}[dialect]
+    plan[name] = section
+    return plan
+
+
+def ddp(model, **more):
+    return plan_of(model, "ddp", "torch", **more)
+
+
+def zro(model, **more):
+    return plan_of(model, "zero1", "torch", **more)
+
+
+def fsdp1(model, strategy="FULL_SHARD", **more):
+    return plan_of(model, "fsdp", "torch-fsdp1", sharding_strategy=strategy, **more)
+
+
+def ds(model, stage, **more):
+    return plan_of(model, ["ddp", "zero1", "zero2", "zero3"][stage], "deepspeed", **more)
+
+
+SMALL = dict(reduce_bucket_size=300000)     # below gpt2's embedding of 1048576 elements
+LARGE = dict(reduce_bucket_size=2000000)    # above it, below the model
+NONE_KEPT = dict(stage3_param_persistence_threshold=0, stage3_max_reuse_distance=0, stage3_prefetch_bucket_size=200000)
+CASES = {
+    "ddp_gpt2": ddp("gpt2"),
+    "ddp_gpt2_view": ddp("gpt2", gradient_as_bucket_view=True),
+    "ddp_gpt2_nosync": ddp("gpt2", accumulation=2),
+    "ddp_gpt2_view_nosync": ddp("gpt2", accumulation=2, gradient_as_bucket_view=True),
+    "ddp_gpt2_view_nosync3": ddp("gpt2", accumulation=3, gradient_as_bucket_view=True),
+    "ddp_llama_view_nosync_cap1": ddp("llama", accumulation=2, gradient_as_bucket_view=True, bucket_cap_mb=1),
+    "ddp_gpt2_view_sync": ddp("gpt2", accumulation=2, sync=True, gradient_as_bucket_view=True),
+    "ddp_gpt2_clip_nosync": ddp("gpt2", accumulation=2, clip=1.0),
+    "zro_gpt2": zro("gpt2"),
+    "zro_gpt2_params_view": zro("gpt2", parameters_as_bucket_view=True),
+    "zro_llama_params_view": zro("llama", parameters_as_bucket_view=True),
+    "zro_llama_view_nosync": zro("llama", accumulation=2, gradient_as_bucket_view=True),
+    "fsdp1_gpt2": fsdp1("gpt2"),
+    "fsdp1_gpt2odd": fsdp1("gpt2odd"),
+    "fsdp1_llama": fsdp1("llama"),
+    "fsdp1_gpt2_bf16": fsdp1("gpt2", precision="bf16"),
+    "fsdp1_llama_bf16": fsdp1("llama", precision="bf16"),
+    "fsdp1_gpt2_gradop": fsdp1("gpt2", "SHARD_GRAD_OP"),
+    "fsdp1_gpt2_noshard": fsdp1("gpt2", "NO_SHARD"),
+    "fsdp1_gpt2_orig": fsdp1("gpt2", use_orig_params=True),
+    "fsdp1_llama_orig_bf16": fsdp1("llama", precision="bf16", use_orig_params=True),
+    "fsdp1_gpt2odd_orig_bf16": fsdp1("gpt2odd", precision="bf16", use_orig_params=True),
+    "fsdp1_gpt2_nosync": fsdp1("gpt2", accumulation=2),
+    "fsdp1_gpt2_clip": fsdp1("gpt2", clip=1.0),
+    "ds0_gpt2_fp32": ds("gpt2", 0),
+    "ds0_llama_fp32_gas2": ds("llama", 0, accumulation=2),
+}
+for precision in ("fp32", "bf16"):
+    CASES["ds1_gpt2_%s" % precision] = ds("gpt2", 1, precision=precision, **LARGE)
+    CASES["ds1_llama_%s_small_gas2" % precision] = ds("llama", 1, precision=precision, accumulation=2, **SMALL)
+    CASES["ds2_gpt2_%s" % precision] = ds("gpt2", 2, precision=precision, **LARGE)
+    CASES["ds2_gpt2_%s_small" % precision] = ds("gpt2", 2, precision=precision, **SMALL)
+    CASES["ds2_llama_%s" % precision] = ds("llama", 2, precision=precision, **LARGE)
+    CASES["ds2_llama_%s_small_gas2" % precision] = ds("llama", 2, precision=precision, accumulation=2, **SMALL)
+    CASES["ds2_gpt2odd_%s" % precision] = ds("gpt2odd", 2, precision=precision, **SMALL)
+    CASES["ds3_gpt2_%s" % precision] = ds("gpt2", 3, precision=precision, **LARGE)
+    CASES["ds3_gpt2_%s_partitioned" % precision] = ds("gpt2", 3, precision=precision, **NONE_KEPT, **SMALL)
+    CASES["ds3_llama_%s_gas2" % precision] = ds("llama", 3, precision=precision, accumulation=2, **NONE_KEPT, **LARGE)
+    CASES["ds3_gpt2odd_%s" % precision] = ds("gpt2odd", 3, precision=precision, **SMALL)
+CASES["ds1_gpt2_bf16_accum_fp32"] = ds("gpt2", 1, precision="bf16", grad_accum_dtype="fp32")
+CASES["ds1_llama_bf16_accum_fp32_gas2"] = ds("llama", 1, precision="bf16", accumulation=2, grad_accum_dtype="fp32")
+
+# ---- the account of storages ----
+
+
+class Event(ctypes.Structure):
+    _fields_ = [("at", ctypes.c_void_p), ("bytes", ctypes.c_long)]
+
+
+class Account:
+    """What is live, its sum and the peak since mark(); storages can be given a category or set aside."""
+
+    def __init__(self):
+        self.shim = ctypes.CDLL(os.environ["DPX_SHIM"])
+        self.shim.dpx_take.restype = ctypes.c_long
+        self.chunk = (Event * 65536)()
+        self.live, self.category = {}, {}       # address -> bytes; address -> category
+        self.sum = self.peak = 0
+        self.of, self.most = {}, {}             # per category: live now, and the most since mark()
+        self.log, self.at_peak = [], []         # events since mark(); sizes live at the peak
+
+    def counted(self, yes):
+        return self.shim.dpx_count(int(yes))
+
+    def drain(self):
+        n = len(self.chunk)
+        while n == len(self.chunk):
+            n = self.shim.dpx_take(self.chunk, n)
+            for e in self.chunk[:n]:
+                self.event(e.at, e.bytes)
+
+    def event(self, at, size):
+        if size >= 0:
+            self.live[at] = rounded = -(-size // 512) * 512
+            self.sum += rounded
+            if self.sum > self.peak:
+                self.peak, self.at_peak = self.sum, None
+        elif at in self.live:
+            if self.at_peak is None:
+                self.at_peak = sorted(self.live.values(), reverse=True)
+            self.forget(at)
+
+    def forget(self, at):
+        size = self.live.pop(at)
+        self.sum -= size
+        if at in self.category:
+            self.of[self.category.pop(at)] -= size
+
+    def mark(self):
+        self.drain()
+        self.peak, self.at_peak, self.most = self.sum, None, dict(self.of)
+
+    def call_it(self, category, tensor):
+        """From now to its release, the tensor's storage belongs to `category`.  None: it is the host's."""
+        self.drain()
+        at = tensor.untyped_storage().data_ptr()
+        if at not in self.live:
+            return
+        if category is None:
+            return self.forget(at)
+        if at in self.category:
+            self.of[self.category[at]] -= self.live[at]
+        self.category[at] = category
+        self.of[category] = self.of.get(category, 0) + self.live[at]
+        self.most[category] = max(self.most.get(category, 0), self.of[category])
+
+
+    def category_of(self, tensor):
+        self.drain()
+        return self.category.get(tensor.untyped_storage().data_ptr())
+
+
+account = None
+# Position of the full buffer among the arguments; None: what is sent has no category.
+COLLECTIVES = {"all_gather_into_tensor": 0, "all_gather_single": 0, "_all_gather_base": 0, "all_gather": 0,
+               "reduce_scatter_tensor": 1, "reduce_scatter_single": 1, "_reduce_scatter_base": 1, "all_reduce": 0,
+               "broadcast": 0, "reduce": 0, "barrier": None}
+
+
+def kind_of(name):
+    return next(k for k in ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "barrier") if k in name)
+
+
+def listen():
+    """Collectives' buffers get their category; what gloo's front end allocates is not counted."""
+    c10d = dist.distributed_c10d
+    for name, position in COLLECTIVES.items():
+        def heard(*args, real=getattr(c10d, name), kind=kind_of(name), position=position, **kwargs):
+            if position is not None:
+                buffer = args[position] if len(args) > position else list(kwargs.values())[position - len(args)]
+                buffer = buffer[0] if isinstance(buffer, list) else buffer
+                if account.category_of(buffer) is None:
+                    account.call_it(kind, buffer)
+            was = account.counted(False)
+            try:
+                result = real(*args, **kwargs)
+            finally:
+                account.counted(was)
+            if hasattr(result, "wait"):
+                result.wait()
+            time.sleep(0.001)           # gloo's thread lets go of the tensors a moment after they are done
+            return result
+        setattr(c10d, name, heard)
+        if hasattr(dist, name):
+            setattr(dist, name, heard)
+    coalesced = dist._broadcast_coalesced
+
+    def broadcast_coalesced(*args):
+        coalesced(*args)
+        time.sleep(0.01)
+    dist._broadcast_coalesced = broadcast_coalesced
+
+
+# ---- one rank ----
+
+
+def build(plan):
+    shape = dict(MODELS[plan["model"]])
+    kind = shape.pop("model_type")
+    config = {"gpt2": transformers.GPT2Config, "llama": transformers.LlamaConfig}[kind](
+        **shape, attn_implementation="eager", use_cache=False)
+    model = {"gpt2": transformers.GPT2LMHeadModel, "llama": transformers.LlamaForCausalLM}[kind](config)
+    if plan["dialect"] == "deepspeed" and plan["precision"] == "bf16":
+        model = model.to(torch.bfloat16)        # else the engine does it, on the host
+    return model
+
+
+def ds_config(plan):
+    zero = dict(plan["deepspeed"], stage=["ddp", "zero1", "zero2", "zero3"].index(plan["strategy"]))
+    config = {"train_micro_batch_size_per_gpu": MICRO_BATCH, "gradient_accumulation_steps": plan["accumulation"],
+              "gradient_clipping": plan["clip"] or 0.0, "steps_per_print": 1 << 30, "zero_optimization": zero,
+              "zero_allow_untested_optimizer": True}
+    if "grad_accum_dtype" in zero:
+        config["data_types"] = {"grad_accum_dtype": zero.pop("grad_accum_dtype")}
+    if plan["precision"] == "bf16":
+        config["bf16"] = {"enabled": True}
+    return config
+
+
+def to_device(params, buffers=(), device=None):
+    """Copies what was built uncounted, on the "host", into storages that count, as Module.to() does."""
+    with torch.no_grad():
+        for t in [*params, *buffers]:
+            t.data = t.data.clone()
+
+
+def wrap(model, plan):
+    """Returns (what is called, its optimizer)."""
+    options = dict(plan.get("ddp") or plan.get("fsdp") or {})
+    adamw = {"lr": 1e-4, "foreach": True}       # the default on CUDA
+    if plan["dialect"] == "deepspeed":
+        # FusedAdam, which the configuration's "AdamW" means, has no temporaries either.
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+        return deepspeed.initialize(model=model, optimizer=optimizer, config=ds_config(plan))[:2]
+    if plan["dialect"] == "torch-fsdp1":
+        options["sharding_strategy"] = ShardingStrategy[options["sharding_strategy"]]
+        if plan["precision"] == "bf16":
+            options["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        blocks = model.transformer.h if hasattr(model, "transformer") else model.model.layers
+        model = FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({type(blocks[0])}),
+                                         device_id=torch.device("cpu"), **options)
+        return model, torch.optim.AdamW(model.parameters(), **adamw)
+    params_view = options.pop("parameters_as_bucket_view", False)
+    model = DistributedDataParallel(model, **options)
+    if plan["strategy"] == "ddp":
+        return model, torch.optim.AdamW(model.parameters(), **adamw)
+    return model, ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW,
+                                          parameters_as_bucket_view=params_view, **adamw)
+
+
+def micro_step(model, plan, last):
+    """One micro-step; DeepSpeed's step() is left to optimizer_step() if it is the last one."""
+    ids = torch.randint(MODELS[plan["model"]]["vocab_size"], (MICRO_BATCH, SEQ))
+    if plan["dialect"] == "deepspeed":
+        loss = model(input_ids=ids, labels=ids).loss
+        model.backward(loss)
+        if not last:
+            model.step()
+        return
+    if last or plan.get("sync_every_micro_step"):
+        (model(input_ids=ids, labels=ids).loss / plan["accumulation"]).backward()
+        return
+    with model.no_sync():
+        (model(input_ids=ids, labels=ids).loss / plan["accumulation"]).backward()
+
+
+def optimizer_step(model, optimizer, plan):
+    if plan["dialect"] == "deepspeed":
+        return model.step()
+    if plan["clip"]:
+        if plan["dialect"] == "torch-fsdp1":
+            model.clip_grad_norm_(plan["clip"])
+        else:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), plan["clip"])
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def inner_optimizer(optimizer):
+    while hasattr(optimizer, "optimizer") and not isinstance(optimizer, ZeroRedundancyOptimizer):
+        optimizer = optimizer.optimizer
+    return getattr(optimizer, "optim", optimizer)
+
+
+def tensors_in(thing, depth=3):
+    if isinstance(thing, torch.Tensor):
+        yield thing
+    elif depth and isinstance(thing, dict):
+        for value in thing.values():
+            yield from tensors_in(value, depth - 1)
+    elif depth and isinstance(thing, (list, tuple)):
+        for value in thing:
+            yield from tensors_in(value, depth - 1)
+
+
+def name_what_persists(model, optimizer, plan):
+    """Categories for storages that outlive a phase."""
+    inner = inner_optimizer(optimizer)
+    for p in model.parameters():
+        account.call_it("params", p)
+        if getattr(p, "ds_tensor", None) is not None:
+            account.call_it("params", p.ds_tensor)
+        for name in ("_local_shard", "_cpu_grad"):
+            if getattr(p, name, None) is not None:
+                account.call_it("params", getattr(p, name))
+    for group in inner.param_groups:
+        for p in group["params"]:
+            if plan["dialect"] == "deepspeed":
+                account.call_it(account.category_of(p) or "optimizer", p)
+    for state in inner.state.values():
+        for key, value in state.items():
+            if isinstance(value, torch.Tensor):
+                account.call_it(None if key == "step" else "optimizer", value)
+    for p in model.parameters():
+        for name in ("grad", "_saved_grad_shard"):
+            if getattr(p, name, None) is not None:
+                account.call_it("grads", getattr(p, name))
+
+
+def phase(model, optimizer, plan):
+    """What init or a step took, and what it leaves."""
+    account.drain()
+    taken = {"peak": account.peak, "most": {k: v for k, v in account.most.items() if v}}
+    at_peak = account.at_peak or sorted(account.live.values(), reverse=True)
+    name_what_persists(model, optimizer, plan)
+    taken["persistent"] = {k: v for k, v in account.of.items() if v}
+    taken["other"] = sorted((size for at, size in account.live.items() if at not in account.category), reverse=True)
+    if os.environ.get("DPX_DEBUG"):
+        taken["at_peak"] = [(k, at_peak.count(k)) for k in sorted(set(at_peak), reverse=True)][:14]
+    account.mark()
+    return taken
+
+
+def rank_main(rank, name, folder):
+    global account
+    plan = CASES[name]
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(WORLD))
+    torch.set_num_threads(1)
+    torch.backends.mkldnn.enabled = False       # its reordered weights are the CPU's alone
+    quiet = os.open(os.path.join(folder, "log%d" % rank), os.O_CREAT | os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    # DeepSpeed would build its shared-memory and oneCCL all-reduces, if a compiler is there.
+    importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
+    importlib.import_module("deepspeed.comm.ccl").build_ccl_op = lambda: None
+    store = "file://%s/store" % folder
+    if plan["dialect"] == "deepspeed":
+        deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, rank=rank, world_size=WORLD,
+                                   init_method=store)
+    else:
+        dist.init_process_group("gloo", rank=rank, world_size=WORLD, init_method=store)
+    account = Account()
+    torch.manual_seed(7)
+    model = build(plan)
+    account.counted(True)
+    if plan["dialect"] == "torch-fsdp1":        # moves each unit as it wraps it
+        fsdp_init._move_states_to_device = to_device
+    else:
+        to_device(model.parameters(), model.buffers())
+    gc.collect()
+    listen()
+    account.mark()
+    phases = {}
+    model, optimizer = wrap(model, plan)
+    gc.collect()
+    phases["init"] = phase(model, optimizer, plan)
+    for step in range(STEPS):
+        for micro in range(plan["accumulation"]):
+            micro_step(model, plan, micro == plan["accumulation"] - 1)
+        account.drain()
+        before = account.peak
+        optimizer_step(model, optimizer, plan)
+        phases[("first", "second", "steady")[step]] = dict(phase(model, optimizer, plan), peak_before_step=before)
+    phases["optimizer"] = type(optimizer).__name__
+    with open(os.path.join(folder, "out%d" % rank), "w") as f:
+        json.dump(phases, f)
+    os._exit(0)         # gloo's tear-down is not what is recorded
+
+
+def run(name):
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [mp.get_context("fork").Process(target=rank_main, args=(r, name, folder)) for r in range(WORLD)]
+        for p in ranks:
+            p.start()
+        for p in ranks:
+            p.join(240)
+        if any(p.exitcode != 0 for p in ranks):
+            for p in ranks:
+                p.kill()
+            for r in range(WORLD):
+                sys.stderr.write(open(os.path.join(folder, "log%d" % r), errors="replace").read()[-3000:])
+            sys.exit(name + ": failed")
+        return [json.load(open(os.path.join(folder, "out%d" % r))) for r in range(WORLD)]
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__)
+    args.add_argument("--only", default="")
+    args.add_argument("-o", default="cpu_ranks.jsonl")
+    args = args.parse_args()
+    with open(args.o, "w") as out:
+        meta = {"torch": torch.__version__, "deepspeed": deepspeed.__version__, "transformers": transformers.__version__,
+                "models": MODELS}
+        print(json.dumps(meta, separators=(",", ":")), file=out)
+        for name, plan in CASES.items():
+            if args.only not in name:
+                continue
+            print(name, file=sys.stderr, flush=True)
+            ranks = run(name)
+            print(json.dumps({"name": name, "plan": plan, "ranks": ranks}, separators=(",", ":")), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()
