@@ -7,10 +7,11 @@
 #include "exec/executor_internal.h"
 #include "exec/half.h"
 
-/* By the losses of this rank's own samples and by the norm; on a device they come only with the step's end. */
+/* By the losses of this rank's own samples and by the norm; on a device they come only with the step's end.  Entries of
+ * the init schedule (DeepSpeed's first, empty update) belong to no step. */
 bool finite_suspect(const struct executor *x)
 {
-    return !isfinite(x->step->loss_sum) || (x->norm_taken && !isfinite(norm_value(x)));
+    return x->step && (!isfinite(x->step->loss_sum) || (x->norm_taken && !isfinite(norm_value(x))));
 }
 
 static float element(const void *v, enum dtype t, int64_t i)
