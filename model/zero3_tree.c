@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "model/family.h"
+#include "model/torch_model.h"
 
 /* ---- module trees ----
  *
@@ -14,10 +15,11 @@
  * ?  a dropout: where it is active, recomputation must reach its mask
  * *  only where the model has such a module
  * &  only in the eager code with ALiBi
+ * =  called once for each kind of layer, where these rotate by tables of their own
  * Our own kernels norm q and k once both and v are there: "+dpx" is the tree with them. */
 struct tree { const char *families, *outer, *block; };
 
-#define LLAMA_OUTER "model![ embed_tokens! rotary_emb~ @ norm ] lm_head"
+#define LLAMA_OUTER "model![ embed_tokens! rotary_emb~= @ norm ] lm_head"
 #define LLAMA_MLP   "mlp[ gate_proj act_fn up_proj down_proj ]"
 
 static const struct tree trees[] = {
@@ -105,15 +107,16 @@ static int parse_word(struct z3_tree *t, const struct plan *p, const char *word,
                       const char *prefix)
 {
     struct z3_node *x = &t->node[t->n];
-    bool container = false, optional = false, alibi = false;
+    bool container = false, optional = false, alibi = false, twice = false;
 
     *x = (struct z3_node){ .module = -1 };
-    for (; len > 0 && strchr("!~?*&[", word[len - 1]); len--) {
+    for (; len > 0 && strchr("!~?*&=[", word[len - 1]); len--) {
         x->no_release |= word[len - 1] == '!' || word[len - 1] == '~';
         x->no_hook |= word[len - 1] == '~';
         x->dropout |= word[len - 1] == '?';
         optional |= word[len - 1] == '*';
         alibi |= word[len - 1] == '&';
+        twice |= word[len - 1] == '=' && torch_has_two_tables(&p->model);
         container |= word[len - 1] == '[';
     }
     snprintf(x->path, sizeof x->path, "%.56s%.*s", prefix, len < 32 ? (int)len : 32, word);
@@ -123,6 +126,10 @@ static int parse_word(struct z3_tree *t, const struct plan *p, const char *word,
     open_node(t, t->n);
     if (!container)
         close_node(t, t->n);
+    if (twice) {
+        open_node(t, t->n);
+        close_node(t, t->n);
+    }
     t->n++;
     return container ? t->n - 1 : -1;
 }
