@@ -189,7 +189,7 @@ static void parse(struct z3_tree *t, const struct plan *p, const char *text, con
     }
 }
 
-/* ---- the tree of any other family: modules in the order of their roles ---- */
+/* ---- the tree of a model of no family: modules in the order of their roles ---- */
 
 static void add_generic(struct z3_tree *p, const struct model *m, int first, int n, bool last)
 {
