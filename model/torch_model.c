@@ -326,21 +326,21 @@ var torch_embed(struct torch_model *b)
     var x = op_embedding(t, "token embedding", b->ids, width, wte);
     if (b->style->scaled_embed)
         x = tmp(t, x, op_mul_const(t, "embedding scale", x, 0));
-    if (width != h)
-        x = tmp(t, x, linear(b, GEMM("project in"), x, h, width, ROLE_PROJECT_IN));
-    b->held[0] = hold(t, x);            /* inputs_embeds */
     int64_t rows = b->style->positions_per_row ? b->tokens : b->p->seq;
     b->positions = op_new(t, "position ids", KC_EMBEDDING, rows, DT_INT64);
     if (m->position == POS_LEARNED) {
         var wpe = op_param(t, piece_tensor(m, TENSOR_EMBED, ROLE_POSITIONS, false),
                            m->positions * h, b->param_dt);
         t->module = piece_module(m, TENSOR_EMBED, ROLE_POSITIONS);
-        var pos = op_embedding(t, "position embedding", b->positions, h, wpe);
+        b->held[1] = op_embedding(t, "position embedding", b->positions, h, wpe);
         t->module = -1;
-        var sum = rows == b->tokens ? op_add(t, "position add", x, pos) : op_add_rows(b, x, pos);
-        drop(t, x);
-        b->held[1] = pos;
-        x = sum;
+    }
+    if (width != h)                     /* OPT's, behind its positions: backward comes to it first */
+        x = tmp(t, x, linear(b, GEMM("project in"), x, h, width, ROLE_PROJECT_IN));
+    b->held[0] = hold(t, x);            /* inputs_embeds */
+    if (m->position == POS_LEARNED) {
+        var pos = b->held[1];
+        x = tmp(t, x, rows == b->tokens ? op_add(t, "position add", x, pos) : op_add_rows(b, x, pos));
     }
     b->mask = causal_mask(b);
     b->other_mask = b->style->two_masks ? causal_mask(b) : 0;

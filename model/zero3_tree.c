@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "model/family.h"
+#include "model/torch_model.h"
 
 /* ---- module trees ----
  *
@@ -14,10 +15,13 @@
  * ?  a dropout: where it is active, recomputation must reach its mask
  * *  only where the model has such a module
  * &  only in the eager code with ALiBi
+ * #  a list: one module for each of its numbers
+ * =  called once for each kind of layer, where these rotate by tables of their own
  * Our own kernels norm q and k once both and v are there: "+dpx" is the tree with them. */
 struct tree { const char *families, *outer, *block; };
 
-#define LLAMA_OUTER "model![ embed_tokens! rotary_emb~ @ norm ] lm_head"
+#define LLAMA_OUTER "model![ embed_tokens! rotary_emb~= @ norm ] lm_head"
+#define OPT_OUTER   "model.decoder![ embed_tokens! embed_positions! project_in* @ final_layer_norm* project_out* ] lm_head"
 #define LLAMA_MLP   "mlp[ gate_proj act_fn up_proj down_proj ]"
 
 static const struct tree trees[] = {
@@ -55,6 +59,14 @@ static const struct tree trees[] = {
     { " phi ", "model![ embed_tokens! embed_dropout rotary_emb~ @ final_layernorm ] lm_head",
       "input_layernorm self_attn![ q_proj k_proj v_proj dense ] resid_dropout mlp[ fc1 activation_fn fc2 ] "
       "resid_dropout?" },
+    { " stablelm ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm* " LLAMA_MLP " dropout?" },
+    { " stablelm+qk ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj q_layernorm[ norms# ] k_layernorm[ norms# ] o_proj ] "
+      "post_attention_layernorm* " LLAMA_MLP " dropout?" },
+    { " phi+qk ", "model![ embed_tokens! embed_dropout rotary_emb~ @ final_layernorm ] lm_head",
+      "input_layernorm self_attn![ q_proj k_proj v_proj q_layernorm k_layernorm dense ] resid_dropout "
+      "mlp[ fc1 activation_fn fc2 ] resid_dropout?" },
     { " cohere cohere2 ", LLAMA_OUTER,
       "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] " LLAMA_MLP },
     { " cohere+qk ", LLAMA_OUTER,
@@ -71,9 +83,12 @@ static const struct tree trees[] = {
     { " gpt_neox ", "gpt_neox![ embed_in! emb_dropout rotary_emb~ @ final_layer_norm ] lm_head",
       "input_layernorm attention[ query_key_value dense ] post_attention_dropout post_attention_layernorm "
       "mlp[ dense_h_to_4h act dense_4h_to_h ] post_mlp_dropout?" },
-    { " opt ", "model.decoder![ embed_tokens! embed_positions! @ final_layer_norm ] lm_head",
+    { " opt ", OPT_OUTER,
       "self_attn_layer_norm self_attn![ q_proj k_proj v_proj out_proj ] final_layer_norm "
       "fc1 activation_fn fc2" },
+    { " opt+sums ", OPT_OUTER,
+      "self_attn![ q_proj k_proj v_proj out_proj ] self_attn_layer_norm fc1 activation_fn fc2 "
+      "final_layer_norm" },
     { " bloom ", "transformer![ word_embeddings! word_embeddings_layernorm @ ln_f ] lm_head",
       "input_layernorm self_attention[ query_key_value attention_dropout dense ] "
       "post_attention_layernorm mlp[ dense_h_to_4h gelu_impl dense_4h_to_h ]" },
@@ -105,15 +120,16 @@ static int parse_word(struct z3_tree *t, const struct plan *p, const char *word,
                       const char *prefix)
 {
     struct z3_node *x = &t->node[t->n];
-    bool container = false, optional = false, alibi = false;
+    bool container = false, optional = false, alibi = false, twice = false;
 
     *x = (struct z3_node){ .module = -1 };
-    for (; len > 0 && strchr("!~?*&[", word[len - 1]); len--) {
+    for (; len > 0 && strchr("!~?*&=[", word[len - 1]); len--) {
         x->no_release |= word[len - 1] == '!' || word[len - 1] == '~';
         x->no_hook |= word[len - 1] == '~';
         x->dropout |= word[len - 1] == '?';
         optional |= word[len - 1] == '*';
         alibi |= word[len - 1] == '&';
+        twice |= word[len - 1] == '=' && torch_has_two_tables(&p->model);
         container |= word[len - 1] == '[';
     }
     snprintf(x->path, sizeof x->path, "%.56s%.*s", prefix, len < 32 ? (int)len : 32, word);
@@ -123,8 +139,25 @@ static int parse_word(struct z3_tree *t, const struct plan *p, const char *word,
     open_node(t, t->n);
     if (!container)
         close_node(t, t->n);
+    if (twice) {
+        open_node(t, t->n);
+        close_node(t, t->n);
+    }
     t->n++;
     return container ? t->n - 1 : -1;
+}
+
+static void parse_list(struct z3_tree *t, const struct plan *p, const char *word, size_t len,
+                       const char *prefix)
+{
+    char name[48];
+    int before;
+
+    for (int i = 0; i == 0 || t->n > before; i++) {
+        before = t->n;
+        snprintf(name, sizeof name, "%.*s.%d*", len < 32 ? (int)len : 32, word, i);
+        parse_word(t, p, name, strlen(name), prefix);
+    }
 }
 
 static void parse(struct z3_tree *t, const struct plan *p, const char *text, const char *prefix)
@@ -141,6 +174,8 @@ static void parse(struct z3_tree *t, const struct plan *p, const char *text, con
         } else if (*text == ']') {
             close_node(t, stack[--depth]);
             where[length[depth]] = '\0';
+        } else if (len > 0 && text[len - 1] == '#') {
+            parse_list(t, p, text, len - 1, where);
         } else if (len > 0) {
             int k = parse_word(t, p, text, len, where);
             if (k >= 0) {
@@ -154,7 +189,7 @@ static void parse(struct z3_tree *t, const struct plan *p, const char *text, con
     }
 }
 
-/* ---- the tree of any other family: modules in the order of their roles ---- */
+/* ---- the tree of a model of no family: modules in the order of their roles ---- */
 
 static void add_generic(struct z3_tree *p, const struct model *m, int first, int n, bool last)
 {
@@ -213,6 +248,14 @@ static const struct tree *find_tree(const char *family, const char *kernels)
     return NULL;
 }
 
+/* What a model has that its family's others lack: norms of q and k, norms of the sums (OPT-350m). */
+static const char *variant(const struct model *m, const struct family *f)
+{
+    if (m->qk_norm && f && !f->qk_norm)
+        return "+qk";
+    return m->norm_place == NORM_OF_SUM ? "+sums" : "";
+}
+
 void z3_trees(const struct plan *p, struct z3_tree *outer, struct z3_tree *block)
 {
     const struct model *m = &p->model;
@@ -224,7 +267,7 @@ void z3_trees(const struct plan *p, struct z3_tree *outer, struct z3_tree *block
     *outer = *block = (struct z3_tree){ 0 };
     first_block(m, &first, &n);
     if (!t)
-        t = find_tree(m->family, m->qk_norm && f && !f->qk_norm ? "+qk" : "");
+        t = find_tree(m->family, variant(m, f));
     if (!t || !f) {
         generic(m, first, n, outer, block);
         return;

@@ -9,7 +9,8 @@
 #include "model/transformer.h"
 
 /* Nodes, and the order in which they open and close: node+1 opens, -(node+1)
- * closes, 0 stands for the blocks.  A block may have a norm for each head, twice. */
+ * closes, 0 stands for the blocks.  A block may have a norm for each head, twice; one node
+ * outside of the blocks may be called twice. */
 enum { Z3_MAX_NODES = 48 + 2 * MODEL_MAX_LISTED };
 
 struct z3_node {
@@ -23,7 +24,7 @@ struct z3_node {
 struct z3_tree {
     struct z3_node node[Z3_MAX_NODES];
     int n;
-    int order[2 * Z3_MAX_NODES], norder;
+    int order[2 * Z3_MAX_NODES + 2], norder;
 };
 
 /* What is outside of the blocks, and one block. */
