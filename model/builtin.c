@@ -138,7 +138,7 @@ static const struct builtin builtins[] = {
       LLAMA("mistral", 32, 4096, 32, 8, 14336, 32000, 32768, ",'rms_norm_eps':1e-5") },
     { "mistral-nemo-12b", "Mistral Nemo 12B: heads of 128 in 5120",
       LLAMA("mistral", 40, 5120, 32, 8, 14336, 131072, 131072,
-            ",'head_dim':128,'rms_norm_eps':1e-5,'rope_theta':1e6") },
+            ",'head_dim':128,'rms_norm_eps':1e-5,'rope_theta':1e6,'sliding_window':null") },
 
     { "gemma-2b",    "Gemma 2B",    GEMMA("gemma", 18, 2048, 8, 1, 256, 16384, "") },
     { "gemma-7b",    "Gemma 7B",    GEMMA("gemma", 28, 3072, 16, 16, 256, 24576, "") },
@@ -147,7 +147,7 @@ static const struct builtin builtins[] = {
     { "gemma-2-27b", "Gemma 2 27B", GEMMA("gemma2", 46, 4608, 32, 16, 128, 36864,
                                           ",'query_pre_attn_scalar':144") },
 
-    { "phi-3-mini", "Phi-3 mini 4k", "{'model_type':'phi3'}" },
+    { "phi-3-mini", "Phi-3 mini 4k", "{'model_type':'phi3','sliding_window':2047}" },
     { "phi-4",      "Phi-4 14B", LLAMA("phi3", 40, 5120, 40, 10, 17920, 100352, 16384,
                                        ",'rope_theta':250000") },
 
@@ -168,12 +168,13 @@ static const struct builtin builtins[] = {
                                     "'n_head':112}" },
 
     { "starcoder2-3b",  "StarCoder2 3B",
-      LLAMA("starcoder2", 30, 3072, 24, 2, 12288, 49152, 16384, ",'rope_theta':999999.44") },
+      LLAMA("starcoder2", 30, 3072, 24, 2, 12288, 49152, 16384,
+            ",'rope_theta':999999.44,'sliding_window':4096") },
     { "starcoder2-7b",  "StarCoder2 7B",
-      LLAMA("starcoder2", 32, 4608, 36, 4, 18432, 49152, 16384, ",'rope_theta':1e6") },
+      LLAMA("starcoder2", 32, 4608, 36, 4, 18432, 49152, 16384, ",'rope_theta':1e6,'sliding_window':4096") },
     { "starcoder2-15b", "StarCoder2 15B, untied",
       LLAMA("starcoder2", 40, 6144, 48, 4, 24576, 49152, 16384,
-            ",'rope_theta':1e5,'tie_word_embeddings':false") },
+            ",'rope_theta':1e5,'sliding_window':4096,'tie_word_embeddings':false") },
 };
 
 #define NBUILTINS ((int)(sizeof builtins / sizeof *builtins))

@@ -116,6 +116,9 @@ static const struct hf_fixed mpt_fixed[] = {
                         BOOL("attention_bias", out_bias, false)
 #define ATTN_DROPOUT    RATE("attention_dropout", attn_dropout, 0)
 
+/* Of every layer; null or 0: none. */
+#define WINDOW(dflt)    INT_NULL("sliding_window", window, dflt)
+
 static const struct hf_key llama_keys[] = {
     LLAMA_LIKE(32000, 4096, 11008, 32, 32, 2048), TIED(false),
     INT_NULL("num_key_value_heads", kv_heads, HF_DERIVED),
@@ -125,7 +128,7 @@ static const struct hf_key llama_keys[] = {
 };
 static const struct hf_key mistral_keys[] = {
     LLAMA_LIKE(32000, 4096, 14336, 32, 32, 131072), TIED(false),
-    INT("num_key_value_heads", kv_heads, 8),
+    INT("num_key_value_heads", kv_heads, 8), WINDOW(4096),
     INT_NULL("head_dim", head_dim, HF_DERIVED), ACT("hidden_act", ACT_SILU),
     LINEAR_BIASES(false), ATTN_DROPOUT, NORMS("rms_norm_eps", 1e-6), INIT(0.02), END
 };
@@ -165,7 +168,7 @@ static const struct hf_fixed gemma_fixed[] = {
 };
 /* Phi3Config declares embd_pdrop, but its model never applies it. */
 static const struct hf_key phi3_keys[] = {
-    LLAMA_LIKE(32064, 3072, 8192, 32, 32, 4096), TIED(false),
+    LLAMA_LIKE(32064, 3072, 8192, 32, 32, 4096), TIED(false), WINDOW(HF_DERIVED),
     INT_NULL("num_key_value_heads", kv_heads, HF_DERIVED),
     INT_NULL("head_dim", head_dim, HF_DERIVED), ACT("hidden_act", ACT_SILU),
     LINEAR_BIASES(false), RATE("resid_pdrop", dropout, 0), ATTN_DROPOUT,
@@ -173,7 +176,7 @@ static const struct hf_key phi3_keys[] = {
 };
 static const struct hf_key starcoder2_keys[] = {
     LLAMA_LIKE(49152, 3072, 12288, 30, 24, 4096), TIED(true),
-    INT("num_key_value_heads", kv_heads, 2),
+    INT("num_key_value_heads", kv_heads, 2), WINDOW(HF_DERIVED),
     INT_NULL("head_dim", head_dim, HF_DERIVED), ACT("hidden_act", ACT_GELU_TANH),
     BOOL("use_bias", qkv_bias, true), BOOL("use_bias", out_bias, true),
     BOOL("use_bias", mlp_bias, true), ATTN_DROPOUT,
@@ -222,6 +225,55 @@ static int mpt_write(const struct model *m, json_t *config)
     if (m->attn_dropout > 0)
         json_object_set_new(attn, "attn_pdrop", json_real(m->attn_dropout));
     return json_object_set_new(config, "attn_config", attn);
+}
+
+static bool is_sliding(const json_t *types, int64_t layer)
+{
+    const char *type = json_string_value(json_array_get(types, (size_t)layer));
+
+    return type && !strcmp(type, "sliding_attention");
+}
+
+/* Qwen2Config, Qwen3Config: with use_sliding_window, layers from max_window_layers on have it;
+ * layer_types states the same layer by layer. */
+static int qwen_read(const struct hf *c, struct model *m)
+{
+    const json_t *types = json_object_get(c->root, "layer_types");
+    int64_t from = 28, whole = 0;
+    bool use;
+
+    if (hf_bool(c, "use_sliding_window", false, &use) < 0)
+        return -1;
+    if (!use || hf_is_null(c, "sliding_window"))
+        return 0;
+    if (hf_int(c, "sliding_window", 4096, MODEL_MAX_DIM, &m->window) < 0)
+        return -1;
+    if (json_is_integer(json_object_get(c->root, "max_window_layers")))     /* 0: all of them */
+        from = json_integer_value(json_object_get(c->root, "max_window_layers"));
+    if (json_is_array(types)) {
+        while (whole < (int64_t)json_array_size(types) && !is_sliding(types, whole))
+            whole++;
+        for (from = whole; whole < (int64_t)json_array_size(types); whole++)
+            if (!is_sliding(types, whole))
+                return hf_refuse(c, "layer_types", "full attention first, sliding_attention behind it");
+    }
+    if (from < 0)
+        return hf_refuse(c, "max_window_layers", "not negative");
+    m->window_from = from;
+    if (from >= m->layers)
+        m->window = m->window_from = 0;
+    return 0;
+}
+
+static int qwen_write(const struct model *m, json_t *config)
+{
+    json_t *own = json_pack("{s:b,s:o,s:I}", "use_sliding_window", m->window > 0, "sliding_window",
+                            m->window ? json_integer(m->window) : json_null(), "max_window_layers",
+                            (json_int_t)(m->window ? m->window_from : m->layers));
+    int rc = json_object_update(config, own);
+
+    json_decref(own);
+    return rc;
 }
 
 /* The first releases said "gelu" and meant its tanh form (GemmaConfig). */
@@ -294,8 +346,8 @@ static const struct hf_family families[] = {
       .read = mpt_read, .write = mpt_write },
     { .name = "llama", .keys = llama_keys, .heads_divide = true, .theta_key = "rope_theta" },
     { .name = "mistral", .keys = mistral_keys, .theta_key = "rope_theta" },
-    { .name = "qwen2", .keys = qwen2_keys, .theta_key = "rope_theta" },
-    { .name = "qwen3", .keys = qwen3_keys, .theta_key = "rope_theta" },
+    { .name = "qwen2", .keys = qwen2_keys, .theta_key = "rope_theta", .read = qwen_read, .write = qwen_write },
+    { .name = "qwen3", .keys = qwen3_keys, .theta_key = "rope_theta", .read = qwen_read, .write = qwen_write },
     { .name = "gemma", .keys = gemma_keys, .fixed = gemma_fixed, .theta_key = "rope_theta",
       .read = gemma_read },
     { .name = "gemma2", .keys = gemma2_keys, .fixed = gemma_fixed, .heads_divide = true,

@@ -1,6 +1,7 @@
 #include "model/lower_fsdp1.h"
 #include "model/lower_internal.h"
 
+#include "model/attention.h"
 #include "model/fail.h"
 
 void declare_activations(struct schedules *s, const struct plan *p, int acts[NPIECE])
@@ -86,6 +87,8 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
     s->group_size[GROUP_WORLD] = p->cluster.world_size;
     if (f(p, rank, s) < 0)
         return -1;
+    if (attention_note(p))
+        sched_note(s, attention_note(p));
     if (s->overflow)
         return fail("a buffer or a collective of this plan exceeds 2^60 bytes: "
                     "reduce micro_batch, seq or the model");

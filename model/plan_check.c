@@ -137,16 +137,6 @@ static int check_dtypes(const struct plan *p, const char *where)
     return 0;
 }
 
-static int check_kernels(const struct plan *p, const char *where)
-{
-    const char *why = attention_refuses_sdpa(p->model.family);
-
-    if (p->kernels == KERNELS_TORCH_SDPA && why)
-        return fail("%s: kernels: transformers refuses torch-sdpa for %s (%s): it runs torch-eager",
-                    where, p->model.family, why);
-    return 0;
-}
-
 /* What plan_resolve() derives must not have been set to something else. */
 static int check_derived(const struct plan *p, const char *where)
 {
@@ -340,7 +330,7 @@ int plan_check(const struct plan *p, const char *where)
     for (int i = 0; (k = plan_key_at(i)); i++)
         if ((k->cells & cell_of(p)) && check_range(p, k, where) < 0)
             return -1;
-    if (check_version(p, where) < 0 || check_kernels(p, where) < 0 || check_dtypes(p, where) < 0 || check_sizes(p, where) < 0
+    if (check_version(p, where) < 0 || attention_check(p, where) < 0 || check_dtypes(p, where) < 0 || check_sizes(p, where) < 0
         || check_derived(p, where) < 0 || check_common(p, where) < 0
         || check_unit(p, where) < 0 || check_group(p, where) < 0 || check_ddp(p, where) < 0
         || check_model_dtype(p, where) < 0)

@@ -17,12 +17,12 @@ static const struct torch_style styles[] = {
     { .family = "opt", .hidden_dropout = true, .scaled_query = true, .positions_per_row = true },
     { .family = "bloom", .hidden_dropout = true, .gelu_function = true },
     { .family = "gpt_neox", .hidden_dropout = true, .partial_rotary = true },
-    { .family = "falcon", .hidden_dropout = true, .low_softmax = true },
+    { .family = "falcon", .hidden_dropout = true, .low_softmax = true, .falcon = true },
     { .family = "mpt", .hidden_dropout = true },
     { .family = "starcoder2", .hidden_dropout = true },
     { .family = "phi3", .hidden_dropout = true, .partial_rotary = true },
     { .family = "gemma", .attn_dropout = true, .one_plus_weight = true },
-    { .family = "gemma2", .attn_dropout = true, .one_plus_weight = true, .two_masks = true },
+    { .family = "gemma2", .attn_dropout = true, .one_plus_weight = true },
     { .family = "llama", .attn_dropout = true },        /* and whatever is not named here */
 };
 
@@ -53,6 +53,7 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct plan *
     b->style = torch_style_of(p->model.family);
     b->param_dt = r.autocast ? DT_FP32 : r.used;
     b->dt = b->param_dt;
+    b->kernel = attention_choice(p);
     b->tokens = p->micro_batch * p->seq;
     t->tied = piece_tensor(b->m, TENSOR_EMBED, ROLE_TOKENS, false);
 }
@@ -156,16 +157,17 @@ static var parallel_block(struct torch_model *b, var x)
     struct tape *t = b->t;
     var a = norm(b, "norm", x, ROLE_NORM_ATTN);
     bool second = piece_tensor(b->m, 0, ROLE_NORM_MLP, false) >= 0;
-    var n = second ? 0 : hold(t, a);
+    bool early = second && b->style->falcon;            /* both norms, then attention */
+    var n = early ? norm(b, "mlp norm", x, ROLE_NORM_MLP) : second ? 0 : hold(t, a);
     var attn = attention(b, a);
 
     drop(t, a);
-    if (second) {
+    if (second && !early) {
         t->half = 1;
         n = norm(b, "mlp norm", x, ROLE_NORM_MLP);
     }
     var y = tmp(t, n, mlp(b, n));
-    var sum = op_add(t, "parallel add", y, attn);
+    var sum = b->style->falcon ? op_add_to(t, "parallel add", y, attn) : op_add(t, "parallel add", y, attn);
     drop(t, y);
     drop(t, attn);
     var out = op_add(t, "residual add", sum, x);
@@ -219,6 +221,10 @@ static var causal_mask(struct torch_model *b)
 {
     int64_t s = b->p->seq;
 
+    if (b->style->falcon && b->m->position == POS_ALIBI)    /* FalconModel adds it to the mask: every head has its own */
+        return op_new(b->t, "mask", KC_ELEMENTWISE, b->p->micro_batch * b->m->heads * s * s, b->dt);
+    if (b->kernel > ATTENTION_MATH && attention_masked(b->p))
+        return op_new(b->t, "mask", KC_ELEMENTWISE, s * s, DT_UINT8);
     if (b->p->kernels != KERNELS_TORCH_EAGER)
         return 0;
     var allowed = op_new(b->t, "mask", KC_ELEMENTWISE, s * s, DT_UINT8);
@@ -231,9 +237,10 @@ static var causal_mask(struct torch_model *b)
 static void rotary_tables(struct torch_model *b)
 {
     struct tape *t = b->t;
-    int64_t n = b->p->seq * b->m->head_dim;
+    int64_t width = b->m->rotary_dim ? b->m->rotary_dim : b->m->head_dim;   /* 0: falcon with ALiBi */
+    int64_t n = b->p->seq * width;
     for (int i = 0; i < 2; i++)         /* buffers of the model: they persist, and are counted here */
-        b->freqs[i] = op_new(t, "rotary inv_freq", KC_COPY, b->m->head_dim / 2, DT_FP32);
+        b->freqs[i] = op_new(t, "rotary inv_freq", KC_COPY, width / 2, DT_FP32);
     var angle = op_new(t, "rotary angles", KC_ELEMENTWISE, n, DT_FP32);
     var c = op_new(t, "rotary cos", KC_ELEMENTWISE, n, DT_FP32);
     var s = op_new(t, "rotary sin", KC_ELEMENTWISE, n, DT_FP32);
@@ -273,8 +280,8 @@ var torch_embed(struct torch_model *b)
         x = sum;
     }
     b->mask = causal_mask(b);
-    b->other_mask = b->style->two_masks ? causal_mask(b) : 0;
-    if (m->position == POS_ROPE)
+    b->other_mask = attention_masks(b->p) > 1 ? causal_mask(b) : 0;
+    if (m->position == POS_ROPE || b->style->falcon)
         rotary_tables(b);
     if (piece_tensor(m, TENSOR_EMBED, ROLE_EMBED_NORM, false) >= 0)
         x = tmp(t, x, norm(b, "embedding norm", x, ROLE_EMBED_NORM));

@@ -6,6 +6,7 @@
 #ifndef DPX_TORCH_MODEL_H
 #define DPX_TORCH_MODEL_H
 
+#include "model/attention.h"
 #include "model/plan.h"
 #include "model/tape.h"
 
@@ -22,7 +23,7 @@ struct torch_style {
     bool one_plus_weight;       /* RMSNorm in fp32 with weight 1 + w */
     bool gelu_function;         /* GELU as an autograd.Function with elementwise temporaries */
     bool gelu_new;              /* GELU as one kernel per operation */
-    bool two_masks;             /* one for layers with a sliding window, one for the others */
+    bool falcon;                /* modeling_falcon.py: heads split by index, scores and halves added in place */
     bool positions_per_row;     /* position ids and embeddings for every row of the batch */
 };
 const struct torch_style *torch_style_of(const char *family);
@@ -47,6 +48,7 @@ struct torch_model {
     int         block;          /* of the piece being built: 0, TENSOR_EMBED or TENSOR_HEAD */
     int64_t     tokens;         /* micro_batch * seq */
     var         ids, labels, positions, mask, other_mask, cos, sin, freqs[3];
+    enum attention_kernel kernel;   /* of the attention core */
     bool        selective;      /* the attention core is checkpointed */
     struct torch_region core;   /* of the block built last */
     var         weights;        /* attention probabilities: `_` in the block until it returns */

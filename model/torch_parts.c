@@ -1,4 +1,4 @@
-/* torch_parts.c -- linear layers, norms and attention on the tape. */
+/* torch_parts.c -- linear layers and norms on the tape. */
 #include "model/torch_parts.h"
 
 #include <string.h>
@@ -79,7 +79,7 @@ var fp32_if_autocast(struct torch_model *b, var x)
     return b->autocast ? op_cast(b->t, x, DT_FP32) : hold(b->t, x);
 }
 
-static var bf16_if_autocast(struct torch_model *b, var x)
+var bf16_if_autocast(struct torch_model *b, var x)
 {
     return b->autocast ? op_cast(b->t, x, DT_BF16) : hold(b->t, x);
 }
@@ -148,7 +148,7 @@ static var rms_norm(struct torch_model *b, const char *name, var x, int64_t widt
     return out;
 }
 
-static var norm_of(struct torch_model *b, const char *name, var x, int64_t width, enum tensor_role role)
+var norm_of(struct torch_model *b, const char *name, var x, int64_t width, enum tensor_role role)
 {
     struct tape *t = b->t;
 
@@ -169,198 +169,4 @@ static var norm_of(struct torch_model *b, const char *name, var x, int64_t width
 var norm(struct torch_model *b, const char *name, var x, enum tensor_role role)
 {
     return norm_of(b, name, x, b->m->hidden, role);
-}
-
-/* ---- attention ---- */
-
-struct qkv { var q, k, v; };
-
-/* x * cos + cat(-x2, x1) * sin. */
-static var rotate(struct torch_model *b, var x)
-{
-    struct tape *t = b->t;
-    int64_t half = var_numel(t, x) / 2;
-    var a = op_mul_const(t, "rotary cos", x, b->cos);
-    var x1 = op_slice(t, "rotary half", x, half), x2 = op_slice(t, "rotary half", x, half);
-    var neg = op_unary(t, "rotary neg", KC_ELEMENTWISE, x2, SAVE_NONE);
-
-    drop(t, x2);
-    var turned = op_cat2(t, "rotary cat", neg, x1);
-    drop(t, neg);
-    drop(t, x1);
-    turned = tmp(t, turned, op_mul_const(t, "rotary sin", turned, b->sin));
-    var y = op_add(t, "rotary add", a, turned);
-    drop(t, a);
-    drop(t, turned);
-    return b->style->partial_rotary ? tmp(t, y, op_cat2(t, "rotary pass", y, 0)) : y;
-}
-
-/* What projections give, as (batch, heads, seq, head_dim) views.  Their gradients
- * come back in another layout and are copied, unless the attention kernel returns
- * them as they lay. */
-static struct qkv project(struct torch_model *b, var x)
-{
-    struct tape *t = b->t;
-    const struct model *m = b->m;
-    bool eager = b->p->kernels == KERNELS_TORCH_EAGER, rope = m->position == POS_ROPE;
-    int64_t d = m->head_dim, q = m->heads * d, kv = m->kv_heads * d;
-    struct qkv out;
-
-    if (m->fused_qkv) {
-        var all = linear(b, GEMM("qkv"), x, q + 2 * kv, m->hidden, ROLE_QKV), part[3];
-        op_split(t, "qkv split", all, 3,
-                 (int64_t[]){ b->tokens * q, b->tokens * kv, b->tokens * kv }, part);
-        drop(t, all);
-        out.k = tmp(t, part[1], op_view(t, part[1], rope));
-        out.v = tmp(t, part[2], op_view(t, part[2], eager));
-        out.q = tmp(t, part[0], op_view(t, part[0], rope || eager));
-        return out;
-    }
-    static const enum tensor_role role[3] = { ROLE_Q, ROLE_K, ROLE_V };
-    static const enum tensor_role qk_norm[3] = { ROLE_Q_NORM, ROLE_K_NORM };
-    const struct gemm_names *const names[3] = { GEMM("q"), GEMM("k"), GEMM("v") };
-    const int64_t width[3] = { q, kv, kv };
-    const bool copies[3] = { rope || eager, rope, eager };
-    var made[3];
-    for (int i = 0; i < 3; i++) {
-        made[i] = linear(b, names[i], x, width[i], m->hidden, role[i]);
-        if (i == 0 && b->style->scaled_query)
-            made[i] = tmp(t, made[i], op_mul_const(t, "scale q", made[i], 0));
-        if (i < 2 && m->qk_norm)
-            made[i] = tmp(t, made[i], norm_of(b, "qk norm", made[i], d, qk_norm[i]));
-        made[i] = tmp(t, made[i], op_view(t, made[i], copies[i]));
-    }
-    return (struct qkv){ made[0], made[1], made[2] };
-}
-
-/* Scores, softmax and weighted sum, each a kernel; the T x T matrices are saved. */
-static var eager_core(struct torch_model *b, const struct qkv *in)
-{
-    struct tape *t = b->t;
-    const struct model *m = b->m;
-    int64_t s = b->p->seq, d = m->head_dim, batch = b->p->micro_batch * m->heads;
-    int64_t group = m->heads / m->kv_heads;
-    bool strided = b->p->micro_batch > 1;       /* a batch of one can be viewed as it lies */
-    bool upcasts = !b->style->low_softmax;
-    var k = group > 1 ? op_repeat(t, "repeat k", in->k, group) : hold(t, in->k);
-    var v = group > 1 ? op_repeat(t, "repeat v", in->v, group) : hold(t, in->v);
-
-    var qc = op_copy(t, "copy q", in->q, strided);
-    var kc = op_copy(t, "copy k", k, strided && group == 1);
-    var k16 = bf16_if_autocast(b, kc), q16 = bf16_if_autocast(b, qc);
-    drop(t, qc);
-    drop(t, kc);
-    var w = op_matmul(t, "attention scores", q16, k16, batch, s, s, d);
-    drop(t, q16);
-    drop(t, k16);
-    w = tmp(t, w, op_mul_const(t, "scale scores", w, 0));
-    if (m->softcap > 0) {               /* Gemma 2 caps its scores as it does its logits */
-        w = tmp(t, w, op_mul_const(t, "softcap scores", w, 0));
-        w = tmp(t, w, op_unary(t, "softcap tanh", KC_ELEMENTWISE, w, SAVE_OUT));
-        w = tmp(t, w, op_mul_const(t, "softcap scores", w, 0));
-    }
-    w = tmp(t, w, op_add(t, "mask scores", w, b->mask));
-    enum dtype dt = var_dtype(t, upcasts ? in->q : in->v);
-    var w32 = upcasts || b->autocast ? op_cast(t, w, DT_FP32) : hold(t, w);
-    var p = tmp(t, w32, op_unary(t, "softmax", KC_SOFTMAX, w32, SAVE_OUT));
-    p = tmp(t, p, op_cast(t, p, dt));
-    drop(t, w);
-    p = tmp(t, p, op_dropout(t, "attention dropout", p, b->style->attn_dropout ? b->p->dropout : 0));
-    var vc = op_copy(t, "copy v", v, strided && group == 1);
-    var v16 = bf16_if_autocast(b, vc), p16 = bf16_if_autocast(b, p);
-    drop(t, vc);
-    var o = op_matmul(t, "attention values", p16, v16, batch, s, d, s);
-    drop(t, p16);
-    drop(t, v16);
-    b->weights = p;                     /* returned beside the output */
-    o = tmp(t, o, op_view(t, o, strided));
-    o = tmp(t, o, op_copy(t, "merge heads", o, true));
-    drop(t, k);
-    drop(t, v);
-    return o;
-}
-
-/* What flash attention's backward allocates inside its kernel call: dQ in fp32 and a
- * row sum, rows rounded up to 128, heads to 32; with grouped queries dK and dV of all
- * heads.  PyTorch's own trackers, which see operators, do not count it. */
-static int64_t flash_scratch(const struct torch_model *b)
-{
-    const struct model *m = b->m;
-    int64_t heads = b->p->micro_batch * m->heads, rows = round_up(b->p->seq, 128);
-    int64_t dq = 4 * heads * rows * round_up(m->head_dim, 32), sums = 4 * heads * rows;
-    int64_t expanded = m->kv_heads == m->heads ? 0 : 2 * 2 * heads * b->p->seq * m->head_dim;
-
-    return dq + sums + expanded;
-}
-
-/* Flash attention for 16-bit, the memory-efficient kernel for fp32 (its log-sum-exp
- * is padded to 32 rows). */
-static var fused_core(struct torch_model *b, const struct qkv *in)
-{
-    struct tape *t = b->t;
-    const struct model *m = b->m;
-    int64_t s = b->p->seq, heads = b->p->micro_batch * m->heads;
-    bool flash = b->autocast || b->dt != DT_FP32;
-    var q = bf16_if_autocast(b, in->q), k = bf16_if_autocast(b, in->k), v = bf16_if_autocast(b, in->v);
-    double flops = 4.0 * (double)heads * (double)s * (double)s * (double)m->head_dim;
-    var o = op_attention(t, "attention", q, k, v, heads * (flash ? s : round_up(s, 32)),
-                         flash ? flash_scratch(b) : 0, flops);
-
-    drop(t, q);
-    drop(t, k);
-    drop(t, v);
-    /* The output lies as q does: heads are merged by a view, unless q was concatenated. */
-    return tmp(t, o, op_copy(t, "merge heads", o, b->style->partial_rotary));
-}
-
-var attention_core(struct torch_model *b, var q, var k, var v)
-{
-    const struct qkv in = { q, k, v };
-    /* In fp32 no fused kernel takes grouped queries: PyTorch falls back to single ones. */
-    bool fused = b->p->kernels == KERNELS_TORCH_SDPA &&
-                 (b->autocast || b->dt != DT_FP32 || b->m->heads == b->m->kv_heads);
-
-    return fused ? fused_core(b, &in) : eager_core(b, &in);
-}
-
-/* The same under torch.utils.checkpoint: only q, k, v and the mask are held. */
-static var checkpointed_core(struct torch_model *b, const struct qkv *in)
-{
-    struct tape *t = b->t;
-    struct torch_region *r = &b->core;
-    const var args[TORCH_ARGS] = { in->q, in->k, in->v, b->mask };
-    int before = t->nsavers;
-
-    *r = (struct torch_region){ .node0 = t->nnodes };
-    for (int i = 0; i < TORCH_ARGS; i++)
-        r->args[i] = hold(t, args[i]);
-    t->forget = true;
-    r->out = attention_core(b, in->q, in->k, in->v);
-    t->forget = false;
-    r->node1 = t->nnodes;
-    r->savers = t->nsavers - before;
-    return r->out;
-}
-
-var attention(struct torch_model *b, var x)
-{
-    struct tape *t = b->t;
-    const struct model *m = b->m;
-    struct qkv in = project(b, x);
-
-    if (m->position == POS_ROPE) {
-        var q = rotate(b, in.q), k = rotate(b, in.k);
-        drop(t, in.q);
-        drop(t, in.k);
-        in.q = q;
-        in.k = k;
-    }
-    var o = b->selective ? checkpointed_core(b, &in) : attention_core(b, in.q, in.k, in.v);
-    o = tmp(t, o, linear(b, GEMM("attention output"), o, m->hidden, m->heads * m->head_dim, ROLE_ATTN_OUT));
-    if (b->style->keeps_names)
-        o = tmp(t, o, op_dropout(t, "attention output dropout", o, b->p->dropout));
-    drop(t, in.q);
-    drop(t, in.k);
-    drop(t, in.v);
-    return o;
 }

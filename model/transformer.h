@@ -82,6 +82,8 @@ struct model {
     bool    mlp_norm;               /* false: the MLP reads attention's norm (falcon-7b) */
     double  dropout;                /* on what attention and MLP add to the residual stream */
     double  embed_dropout, attn_dropout;        /* on the embeddings; on the probabilities */
+    int64_t window;                 /* keys that a layer with a sliding window sees, 0: no layer has one */
+    int64_t window_from;            /* the first layer that has it: all from there on (qwen2, qwen3), else 0 */
     double  softcap;                /* final logit soft-capping (gemma2), 0 if none */
 
     /* What only the numbers depend on, not sizes or times. */

@@ -3,15 +3,19 @@
  * trackers count).  What persists and what collectives use has to agree to the byte.
  * The peak of GPT-2 and LLaMA, to a part in ten thousand: the trackers keep counting
  * the batch (some kilobytes) after backward has released it here.  The other
- * families are put together from the same pieces; their peaks within 0.2 %. */
+ * families are put together from the same pieces; their peaks within 0.2 %.  What an
+ * attention kernel takes within its call is beyond the trackers: where our peak is
+ * above theirs it may be so by that much, no more. */
 #include "tests/check.h"
 
 #include <string.h>
 
+#include "model/attention.h"
 #include "model/ledger.h"
 #include "model/lower.h"
 
-#define GOLDEN "tests/golden/memory/torch_memory.jsonl"
+static const char *const golden[] = { "tests/golden/memory/torch_memory.jsonl",
+                                      "tests/golden/memory/torch_attention.jsonl" };
 #define FOLLOWED 1e-4
 #define PUT_TOGETHER 2e-3
 
@@ -69,11 +73,10 @@ static void release(struct step *s)
     json_decref(s->line);
 }
 
-/* Every recorded step through `check`; returns how many there were. */
-static int each_step(void (*check)(const struct step *))
+static int each_line(const char *path, void (*check)(const struct step *))
 {
     char text[16384];
-    FILE *f = fopen(GOLDEN, "r");
+    FILE *f = fopen(path, "r");
     int n = 0;
 
     assert_non_null(f);
@@ -88,6 +91,16 @@ static int each_step(void (*check)(const struct step *))
     }
     json_decref(head);
     fclose(f);
+    return n;
+}
+
+/* Every recorded step through `check`; returns how many there were. */
+static int each_step(void (*check)(const struct step *))
+{
+    int n = 0;
+
+    for (size_t i = 0; i < sizeof golden / sizeof *golden; i++)
+        n += each_line(golden[i], check);
     return n;
 }
 
@@ -112,12 +125,13 @@ static void check_peak(const struct step *s)
 {
     int64_t got = s->ledger.phase[SCHED_STEADY].bytes;
     int64_t want = json_integer_value(json_object_get(json_object_get(s->line, "steady"), "peak_total"));
+    int64_t unseen = attention_scratch(&s->plan);
     double error = (double)(got - want) / (double)want;
 
     const char *family = s->plan.model.family;
     bool followed = strcmp(family, "gpt2") == 0 || strcmp(family, "llama") == 0;
 
-    if (fabs(error) <= (followed ? FOLLOWED : PUT_TOGETHER))
+    if (fabs(error) <= (followed ? FOLLOWED : PUT_TOGETHER) || (got > want && got - want <= unseen))
         return;
     print_error("%s: %lld, PyTorch counts %lld (%+.3f %%)\n", s->name, (long long)got, (long long)want, 100 * error);
     print_categories(s);
@@ -127,7 +141,19 @@ static void check_peak(const struct step *s)
 static void peaks_agree(void **state)
 {
     (void)state;
-    assert_true(each_step(check_peak) >= 100);
+    assert_true(each_step(check_peak) >= 130);
+}
+
+/* Bytes of the gradients of a block's tensors, or of the head's. */
+static int64_t gradients(const struct step *s, int block)
+{
+    const struct model *m = &s->plan.model;
+    int64_t bytes = 0;
+
+    for (int i = 0; i < m->ntensors; i++)
+        if (m->tensors[i].block == block)
+            bytes += round_up(m->tensors[i].numel * dtype_bytes(plan_recipe(&s->plan).used), 512);
+    return bytes;
 }
 
 static void compare(const struct step *s, const char *table, const struct pair *pairs, const int64_t ours[NCAT])
@@ -137,8 +163,13 @@ static void compare(const struct step *s, const char *table, const struct pair *
     const struct model *m = &s->plan.model;
     int64_t tied = !m->tied ? 0 : round_up(m->vocab * m->hidden * dtype_bytes(plan_recipe(&s->plan).used), 512);
 
+    /* The root's gradients are "Temp" until its own turn comes, behind the blocks: those of the head wait there. */
+    int64_t waiting = gradients(s, TENSOR_HEAD) + tied + gradients(s, 0);
+
     for (const struct pair *p = pairs; p->torch; p++) {
         int64_t want = recorded(s, table, p->torch) + (p->ours == CAT_UNSHARDED_GRADS ? tied : 0);
+        if (p->ours == CAT_UNSHARDED_GRADS && waiting > want)
+            want = waiting;
         if (ours[p->ours] != want)
             fail_msg("%s: %s %s: %lld, PyTorch counts %lld", s->name, table, category_name(p->ours),
                      (long long)ours[p->ours], (long long)want);

@@ -26,9 +26,14 @@ import tempfile
 # that choice is made (dpx_major is 0 otherwise: no GPU).
 SHIM = r"""
 #include <driver_types.h>
-int dpx_major;
+int dpx_major, dpx_minor;
 static struct cudaDeviceProp properties;
-struct cudaDeviceProp *_ZN2at4cuda26getCurrentDevicePropertiesEv(void) { properties.major = dpx_major; return &properties; }
+struct cudaDeviceProp *_ZN2at4cuda26getCurrentDevicePropertiesEv(void)
+{
+    properties.major = dpx_major;
+    properties.minor = dpx_minor;
+    return &properties;
+}
 signed char _ZN3c104cuda12device_countEv(void) { return dpx_major ? 1 : 0; }
 unsigned short _ZN2at11accelerator14getAcceleratorEb(_Bool checked) { (void)checked; return 0x0100; }
 _Bool _ZN2at11accelerator13isAcceleratorEN3c1010DeviceTypeE(signed char t) { (void)t; return 0; }
@@ -65,6 +70,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
 # ---- models ----
@@ -209,6 +215,7 @@ def without_gpu():
 SDPA = torch.nn.functional.scaled_dot_product_attention
 CAPABILITY = {"a100-80gb": 8, "h100": 9}
 GPU = ctypes.c_int.in_dll(ctypes.CDLL(os.environ["DPX_SHIM"]), "dpx_major")
+MINOR = ctypes.c_int.in_dll(ctypes.CDLL(os.environ["DPX_SHIM"]), "dpx_minor")
 PLANNED = {}        # of the plan that is being recorded: its GPU's capability
 
 
@@ -246,6 +253,9 @@ class Peaks:
                 and all(isinstance(a, torch.Tensor) for a in args)
                 and args[0].shape == args[1].shape and args[0].dtype == args[1].dtype):
             func = torch.ops.aten.add_.Tensor
+        # Back from x[[i]] into zeros: likewise.
+        if IN_PLACE and func is torch.ops.aten.index_put.default and self._mod_tracker.is_bw:
+            func = torch.ops.aten.index_put_.default
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
@@ -476,7 +486,6 @@ def attention_cases():
         yield plan_of("falcon-7b", kernels=default, seq=2048, gpu=gpu)
         yield plan_of("mistral-7b", kernels=default, seq=8192, gpu=gpu)
     yield plan_of("falcon-7b", kernels=default, batch=2, seq=1024, precision="fp32")
-    yield plan_of("falcon-7b", kernels=default, batch=2, seq=2048, recompute="full")
     yield plan_of("falcon-7b", kernels="torch-eager", seq=2048)
     yield plan_of("falcon-7b", kernels="torch-eager", batch=2, seq=1024)
     yield plan_of("falcon-40b", kernels=default, world=16, seq=2048)
@@ -497,9 +506,43 @@ def attention_cases():
     yield plan_of("phi3-mini", kernels=default, seq=2046)
     yield plan_of("phi3-mini", kernels=default, seq=4096)
     yield plan_of("qwen2-7b-window", kernels=default, seq=8192)
-    yield plan_of("qwen2-7b-half", kernels=default, seq=4096)
-    yield plan_of("qwen2-7b-half", kernels=default, seq=8192)
+    yield plan_of("qwen2-7b-half", kernels=default, seq=2048)
     yield plan_of("qwen2-7b-half", kernels="torch-eager", seq=8192)
+
+
+# ---- which kernel, for what sdpa is handed ----
+
+# Compute capability.
+CHOICE_GPUS = {"a100-80gb": (8, 0), "a10g": (8, 6), "l4": (8, 9), "h100": (9, 0), "b200": (10, 0)}
+
+
+class Taken(TorchDispatchMode):
+    """Which fused operator runs, if any."""
+
+    kernel = "math"
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        for kernel in ("cudnn", "flash", "efficient"):
+            if str(func).startswith("aten._scaled_dot_product_%s_attention." % kernel):
+                self.kernel = kernel
+        return func(*args, **(kwargs or {}))
+
+
+def choices(gpu):
+    """Of llama (grouped, no mask), mistral with a window (mask, k and v repeated) and falcon (mask, as they are)."""
+    PLANNED["capability"], MINOR.value = CHOICE_GPUS[gpu]
+    with FakeTensorMode(), torch.device("cuda"):
+        for family in ("llama", "mistral", "falcon"):
+            for dtype, precision in ((torch.float32, "fp32"), (torch.bfloat16, "bf16")):
+                for kv in ((1, 2, 8) if family != "falcon" else (1, 8)):
+                    for dim in (20, 32, 64, 72, 80, 100, 128, 160, 192, 200, 256):
+                        heads = kv if family != "mistral" else 8
+                        q = torch.zeros(2, 8, 64, dim, dtype=dtype, requires_grad=True)
+                        k = torch.zeros(2, heads, 64, dim, dtype=dtype, requires_grad=True)
+                        mask = None if family == "llama" else torch.ones(2, 1, 64, 64, dtype=torch.bool)
+                        with Taken() as taken:
+                            sdpa(q, k, k, mask, 0.0, mask is None, enable_gqa=mask is None and heads != 8)
+                        yield " ".join([gpu, family, precision, str(kv), str(dim), taken.kernel])
 
 
 CASES = {"steps": cases, "attention": attention_cases}
@@ -516,7 +559,7 @@ def record(plans, out):
 
 def main():
     args = argparse.ArgumentParser(description=__doc__)
-    args.add_argument("--cases", choices=sorted(CASES), default="steps")
+    args.add_argument("--cases", choices=sorted(CASES) + ["choices"], default="steps")
     args.add_argument("--only", default="")
     args.add_argument("--raw", action="store_true", help="leave the engine's sums out of place")
     args.add_argument("--gpu", help="only plans for this GPU, appended to the file")
@@ -524,6 +567,12 @@ def main():
     args = args.parse_args()
     global IN_PLACE
     IN_PLACE = not args.raw
+    if args.cases == "choices":
+        with open(args.o, "a" if args.gpu else "w") as out:
+            print(*(choices(args.gpu) if args.gpu else ()), sep="\n", end="\n" if args.gpu else "", file=out)
+        for gpu in () if args.gpu else CHOICE_GPUS:
+            subprocess.run([sys.executable] + sys.argv + ["--gpu", gpu], check=True)
+        return
     without_gpu()
     plans = [p for p in CASES[args.cases]() if args.only in name_of(p)]
     if args.gpu:
