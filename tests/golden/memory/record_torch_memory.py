@@ -332,6 +332,8 @@ def micro_step(model, ids, labels, autocast):
 def step(model, optimizer, ids, labels, plan, autocast, between=lambda: None):
     for m in range(plan["accumulation"]):
         between()
+        if not plan.get("sync_every_micro_step", True):
+            model.set_requires_gradient_sync(m == plan["accumulation"] - 1)
         micro_step(model, ids, labels, autocast)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
@@ -386,12 +388,14 @@ def run(plan):
 
 
 def plan_of(model, strategy="fsdp", world=8, kernels="torch-sdpa", precision="bf16", batch=1, seq=None,
-            accumulation=1, recompute="none", reshard=True, group=0, view=False, gpu="h100"):
+            accumulation=1, recompute="none", reshard=True, group=0, view=False, gpu="h100", sync=True):
     nodes = "%dx8" % (world // 8) if world > 8 else "%d" % world
     plan = {"dpx_plan": 1, "model": model, "cluster": "%sx%s" % (nodes, gpu), "strategy": strategy,
             "dialect": "torch", "kernels": kernels, "seq": seq or 512, "micro_batch": batch,
             "accumulation": accumulation, "precision": precision, "recompute": recompute,
             "dropout": MODELS[model].get("embd_pdrop", MODELS[model].get("dropout", 0.0))}
+    if not sync:
+        plan["sync_every_micro_step"] = False
     if not kernels:             # what transformers takes by itself, and what a plan that does not say means
         del plan["kernels"]
     if strategy == "fsdp":
@@ -416,6 +420,8 @@ def name_of(p):
         parts.append("keep")
     if p.get("ddp", {}).get("gradient_as_bucket_view"):
         parts.append("view")
+    if not p.get("sync_every_micro_step", True):
+        parts.append("nosync")
     if gpu_of(p) != "h100":
         parts.append(gpu_of(p))
     return " ".join(parts)
@@ -472,6 +478,9 @@ def cases():
         yield plan_of(family, "ddp", world=4, kernels=kernels, precision="bf16", batch=2, seq=256)
         if family != "falcon":      # its checkpoint asks a GPU for its random state
             yield plan_of(family, world=4, kernels=kernels, precision="bf16", batch=4, seq=256, recompute="full")
+    for model in ("gpt2-10m", "llama-10m"):
+        yield plan_of(model, batch=2, seq=256, accumulation=2, sync=False)
+        yield plan_of(model, batch=2, seq=256, accumulation=3, sync=False, precision="fp32")
 
 
 def attention_cases():
