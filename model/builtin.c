@@ -152,10 +152,10 @@ static const struct builtin builtins[] = {
       LLAMA("mistral", 32, 4096, 32, 8, 14336, 32000, 32768, ",'rms_norm_eps':1e-5") },
     { "mistral-nemo-12b", "Mistral Nemo 12B: heads of 128 in 5120",
       LLAMA("mistral", 40, 5120, 32, 8, 14336, 131072, 131072,
-            ",'head_dim':128,'rms_norm_eps':1e-5,'rope_theta':1e6") },
+            ",'head_dim':128,'rms_norm_eps':1e-5,'rope_theta':1e6,'sliding_window':null") },
     { "mistral-small-3-24b", "Mistral Small 3 24B: heads of 128 in 5120",
       LLAMA("mistral", 40, 5120, 32, 8, 32768, 131072, 32768,
-            ",'head_dim':128,'rms_norm_eps':1e-5,'rope_theta':1e8") },
+            ",'head_dim':128,'rms_norm_eps':1e-5,'rope_theta':1e8,'sliding_window':null") },
     { "ministral-8b", "Ministral 8B (2410)",
       LLAMA("ministral", 36, 4096, 32, 8, 12288, 131072, 32768,
             ",'head_dim':128,'rms_norm_eps':1e-5,'rope_theta':1e8,'sliding_window':32768") },
@@ -220,7 +220,7 @@ static const struct builtin builtins[] = {
     { "phi-1.5",    "Phi-1.5", "{'model_type':'phi'}" },
     { "phi-2",      "Phi-2 2.7B", LLAMA("phi", 32, 2560, 32, 32, 10240, 51200, 2048,
                                         ",'partial_rotary_factor':0.4,'resid_pdrop':0.1") },
-    { "phi-3-mini", "Phi-3 mini 4k", "{'model_type':'phi3'}" },
+    { "phi-3-mini", "Phi-3 mini 4k", "{'model_type':'phi3','sliding_window':2047}" },
     { "phi-4",      "Phi-4 14B", LLAMA("phi3", 40, 5120, 40, 10, 17920, 100352, 16384,
                                        ",'rope_theta':250000") },
 
@@ -241,12 +241,13 @@ static const struct builtin builtins[] = {
                                     "'n_head':112}" },
 
     { "starcoder2-3b",  "StarCoder2 3B",
-      LLAMA("starcoder2", 30, 3072, 24, 2, 12288, 49152, 16384, ",'rope_theta':999999.44") },
+      LLAMA("starcoder2", 30, 3072, 24, 2, 12288, 49152, 16384,
+            ",'rope_theta':999999.44,'sliding_window':4096") },
     { "starcoder2-7b",  "StarCoder2 7B",
-      LLAMA("starcoder2", 32, 4608, 36, 4, 18432, 49152, 16384, ",'rope_theta':1e6") },
+      LLAMA("starcoder2", 32, 4608, 36, 4, 18432, 49152, 16384, ",'rope_theta':1e6,'sliding_window':4096") },
     { "starcoder2-15b", "StarCoder2 15B, untied",
       LLAMA("starcoder2", 40, 6144, 48, 4, 24576, 49152, 16384,
-            ",'rope_theta':1e5,'tie_word_embeddings':false") },
+            ",'rope_theta':1e5,'sliding_window':4096,'tie_word_embeddings':false") },
 };
 
 #define NBUILTINS ((int)(sizeof builtins / sizeof *builtins))

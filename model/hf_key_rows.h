@@ -29,5 +29,7 @@
 #define ATTENTION_BIAS  BOOL("attention_bias", qkv_bias, false), \
                         BOOL("attention_bias", out_bias, false)
 #define ATTN_DROPOUT    RATE("attention_dropout", attn_dropout, 0)
+/* Of every layer; null or 0: none. */
+#define WINDOW(dflt)    INT_NULL("sliding_window", window, dflt)
 
 #endif

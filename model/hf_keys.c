@@ -98,7 +98,7 @@ static const struct hf_key llama_keys[] = {
 };
 static const struct hf_key mistral_keys[] = {
     LLAMA_LIKE(32000, 4096, 14336, 32, 32, 131072), TIED(false),
-    INT("num_key_value_heads", kv_heads, 8),
+    INT("num_key_value_heads", kv_heads, 8), WINDOW(4096),
     INT_NULL("head_dim", head_dim, HF_DERIVED), ACT("hidden_act", ACT_SILU),
     LINEAR_BIASES(false), ATTN_DROPOUT, NORMS("rms_norm_eps", 1e-6), INIT(0.02), END
 };
@@ -138,7 +138,7 @@ static const struct hf_fixed gemma_fixed[] = {
 };
 /* Phi3Config declares embd_pdrop, but its model never applies it. */
 static const struct hf_key phi3_keys[] = {
-    LLAMA_LIKE(32064, 3072, 8192, 32, 32, 4096), TIED(false),
+    LLAMA_LIKE(32064, 3072, 8192, 32, 32, 4096), TIED(false), WINDOW(HF_DERIVED),
     INT_NULL("num_key_value_heads", kv_heads, HF_DERIVED),
     INT_NULL("head_dim", head_dim, HF_DERIVED), ACT("hidden_act", ACT_SILU),
     LINEAR_BIASES(false), RATE("resid_pdrop", dropout, 0), ATTN_DROPOUT,
@@ -146,7 +146,7 @@ static const struct hf_key phi3_keys[] = {
 };
 static const struct hf_key starcoder2_keys[] = {
     LLAMA_LIKE(49152, 3072, 12288, 30, 24, 4096), TIED(true),
-    INT("num_key_value_heads", kv_heads, 2),
+    INT("num_key_value_heads", kv_heads, 2), WINDOW(HF_DERIVED),
     INT_NULL("head_dim", head_dim, HF_DERIVED), ACT("hidden_act", ACT_GELU_TANH),
     BOOL("use_bias", qkv_bias, true), BOOL("use_bias", out_bias, true),
     BOOL("use_bias", mlp_bias, true), ATTN_DROPOUT,
@@ -269,8 +269,8 @@ static const struct hf_family families[] = {
       .read = mpt_read, .write = mpt_write },
     { .name = "llama", .keys = llama_keys, .heads_divide = true, .theta_key = "rope_theta" },
     { .name = "mistral", .keys = mistral_keys, .theta_key = "rope_theta" },
-    { .name = "qwen2", .keys = qwen2_keys, .theta_key = "rope_theta" },
-    { .name = "qwen3", .keys = qwen3_keys, .theta_key = "rope_theta" },
+    { .name = "qwen2", .keys = qwen2_keys, .theta_key = "rope_theta", .read = hf_qwen_read, .write = hf_qwen_write },
+    { .name = "qwen3", .keys = qwen3_keys, .theta_key = "rope_theta", .read = hf_qwen_read, .write = hf_qwen_write },
     { .name = "gemma", .keys = gemma_keys, .fixed = gemma_fixed, .theta_key = "rope_theta",
       .read = gemma_read },
     { .name = "gemma2", .keys = gemma2_keys, .fixed = gemma_fixed, .heads_divide = true,

@@ -64,6 +64,21 @@ const struct hf_family *hf_family_find(const char *model_type);
 /* The same among the families of hf_keys_recent.c. */
 const struct hf_family *hf_family_recent(const char *model_type);
 
+/* Layers that differ; in hf_windows.c.  Is `key` there and not null? */
+bool hf_given(const struct hf *c, const char *key);
+/* A list with an entry a layer: every how many of them `is` (a string, or an integer as text);
+ * 0: none. */
+int hf_layer_list(const struct hf *c, const char *key, const struct model *m,
+                  bool (*is)(const json_t *v, bool *known), int64_t *every);
+/* "sliding_window", and which layers have none: "layer_types", or every n-th as the
+ * integer `pattern_key` says, `every` by default (0: all layers have the window). */
+int hf_windows_read(const struct hf *c, struct model *m, int64_t window, const char *pattern_key, int64_t every);
+int hf_windows_write(const struct model *m, json_t *config);
+/* Qwen2Config, Qwen3Config: with use_sliding_window, layers from max_window_layers on have it;
+ * layer_types states the same layer by layer. */
+int hf_qwen_read(const struct hf *c, struct model *m);
+int hf_qwen_write(const struct model *m, json_t *config);
+
 /* The rotary fields, once head_dim is known; and back.  In hf_rope.c. */
 int hf_rope_read(const struct hf *c, const struct hf_family *f, struct model *m);
 int hf_rope_write(const struct model *m, const struct hf_family *f, json_t *config);

@@ -36,7 +36,7 @@ static const struct hf_key ministral_keys[] = {
 };
 static const struct hf_key ministral3_keys[] = {
     LLAMA_LIKE(131072, 4096, 14336, 34, 32, 262144), TIED(false),
-    INT_NULL("num_key_value_heads", kv_heads, 8),
+    INT_NULL("num_key_value_heads", kv_heads, 8), WINDOW(HF_DERIVED),
     INT_NULL("head_dim", head_dim, 128), ACT("hidden_act", ACT_SILU),
     LINEAR_BIASES(false), ATTN_DROPOUT, NORMS("rms_norm_eps", 1e-5), INIT(0.02), END
 };
@@ -151,101 +151,22 @@ static const struct hf_key hunyuan_keys[] = {
 
 /* ---- Layers that differ ---- */
 
-/* Of one flag a layer, the n for which every n-th is set and no other; 0 if none is,
- * -1 if there is no such n. */
-static int64_t period_of(const bool *set, int64_t n)
-{
-    int64_t first = 0;
-
-    while (first < n && !set[first])
-        first++;
-    for (int64_t i = 0; i < n; i++)
-        if (set[i] != ((i + 1) % (first + 1) == 0))
-            return -1;
-    return first < n ? first + 1 : 0;
-}
-
-/* A list with an entry a layer: which are `is` (a string, or an integer as text). */
-static int read_list(const struct hf *c, const char *key, const struct model *m,
-                     bool (*is)(const json_t *v, bool *known), int64_t *every)
-{
-    const json_t *list = json_object_get(c->root, key);
-    bool set[MODEL_MAX_LAYERS];
-
-    if (!json_is_array(list) || (int64_t)json_array_size(list) != m->layers)
-        return hf_refuse(c, key, "a list with one entry a layer");
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        bool known = true;
-        set[i] = is(json_array_get(list, i), &known);
-        if (!known)
-            return hf_refuse(c, key, "a list of layers that dpx knows");
-    }
-    *every = period_of(set, m->layers);
-    return *every >= 0 ? 0 : hf_refuse(c, key, "a list in which every n-th layer differs");
-}
-
-static bool is_full(const json_t *v, bool *known)
-{
-    const char *s = json_is_string(v) ? json_string_value(v) : "";
-
-    *known = !strcmp(s, "full_attention") || !strcmp(s, "sliding_attention");
-    return !strcmp(s, "full_attention");
-}
-
 static bool has_no_rope(const json_t *v, bool *known)
 {
     *known = json_is_integer(v) && (json_integer_value(v) == 0 || json_integer_value(v) == 1);
     return *known && json_integer_value(v) == 0;
 }
 
-static bool given(const struct hf *c, const char *key) { return hf_has(c, key) && !hf_is_null(c, key); }
-
-/* "sliding_window", and which layers have none: "layer_types", or every n-th as the
- * integer `pattern_key` says, `every` by default (0: all layers have the window). */
-static int read_windows(const struct hf *c, struct model *m, int64_t window, const char *pattern_key,
-                        int64_t every)
-{
-    m->full_every = every;
-    if (pattern_key && given(c, pattern_key) && !given(c, "layer_types")
-        && hf_int(c, pattern_key, every, MODEL_MAX_LAYERS, &m->full_every) < 0)
-        return -1;
-    if (given(c, "layer_types") && read_list(c, "layer_types", m, is_full, &m->full_every) < 0)
-        return -1;
-    m->window = 0;
-    if (!hf_is_null(c, "sliding_window")
-        && hf_int(c, "sliding_window", window, INT64_MAX, &m->window) < 0)
-        return -1;
-    if (m->window == 0 || m->full_every == 1)   /* no layer has one */
-        m->window = m->full_every = 0;
-    return 0;
-}
-
-static bool layer_is_full(const struct model *m, int64_t layer)
-{
-    return m->window == 0 || (m->full_every > 0 && (layer + 1) % m->full_every == 0);
-}
-
-static int write_windows(const struct model *m, json_t *config)
-{
-    json_t *types = json_array();
-    int rc = 0;
-
-    for (int64_t i = 0; i < m->layers; i++)
-        rc |= json_array_append_new(types, json_string(layer_is_full(m, i) ? "full_attention" : "sliding_attention"));
-    rc |= json_object_set_new(config, "layer_types", types);
-    return rc | json_object_set_new(config, "sliding_window", m->window ? json_integer(m->window) : json_null());
-}
-
-static int gemma3_read(const struct hf *c, struct model *m) { return read_windows(c, m, 4096, "sliding_window_pattern", 6); }
-static int olmo3_read(const struct hf *c, struct model *m)  { return read_windows(c, m, 4096, NULL, 4); }
-static int ministral_read(const struct hf *c, struct model *m) { return read_windows(c, m, 4096, NULL, 0); }
+static int gemma3_read(const struct hf *c, struct model *m) { return hf_windows_read(c, m, 4096, "sliding_window_pattern", 6); }
+static int olmo3_read(const struct hf *c, struct model *m)  { return hf_windows_read(c, m, 4096, NULL, 4); }
+static int ministral_read(const struct hf *c, struct model *m) { return hf_windows_read(c, m, 4096, NULL, 0); }
 
 /* Cohere2Attention rotates where it has a window; without one no layer would be rotated. */
 static int cohere2_read(const struct hf *c, struct model *m)
 {
     if (hf_is_null(c, "sliding_window"))
         return hf_refuse(c, "sliding_window", "an integer: without it no layer has positions");
-    if (read_windows(c, m, 4096, "sliding_window_pattern", 4) < 0)
+    if (hf_windows_read(c, m, 4096, "sliding_window_pattern", 4) < 0)
         return -1;
     if (m->window == 0)
         return hf_refuse(c, "layer_types", "with sliding layers: the others have no positions");
@@ -257,9 +178,9 @@ static int cohere2_read(const struct hf *c, struct model *m)
  * pattern in letters ("LLLG") comes with "layer_types". */
 static int exaone4_read(const struct hf *c, struct model *m)
 {
-    if (!given(c, "layer_types") && hf_is_null(c, "sliding_window"))
+    if (!hf_given(c, "layer_types") && hf_is_null(c, "sliding_window"))
         return hf_refuse(c, "layer_types", "a list, since there is no \"sliding_window\"");
-    if (read_windows(c, m, 4096, "sliding_window_pattern", 4) < 0)
+    if (hf_windows_read(c, m, 4096, "sliding_window_pattern", 4) < 0)
         return -1;
     m->nope_every = m->full_every;
     return 0;
@@ -268,8 +189,8 @@ static int exaone4_read(const struct hf *c, struct model *m)
 /* SmolLM3Config: 1 in "no_rope_layers" is a layer with rotary positions. */
 static int smollm3_read(const struct hf *c, struct model *m)
 {
-    if (given(c, "no_rope_layers"))
-        return read_list(c, "no_rope_layers", m, has_no_rope, &m->nope_every);
+    if (hf_given(c, "no_rope_layers"))
+        return hf_layer_list(c, "no_rope_layers", m, has_no_rope, &m->nope_every);
     return hf_int(c, "no_rope_layer_interval", 4, MODEL_MAX_LAYERS, &m->nope_every);
 }
 
@@ -283,14 +204,10 @@ static int smollm3_write(const struct model *m, json_t *config)
     return rc | json_object_set_new(config, "no_rope_layers", list);
 }
 
-/* Ministral3Config's own scaling, where the config states none; every layer has the window. */
+/* Ministral3Config's own scaling, where the config states none. */
 static int ministral3_read(const struct hf *c, struct model *m)
 {
-    if (!given(c, "sliding_window"))
-        m->window = 0;
-    else if (hf_int(c, "sliding_window", 0, INT64_MAX, &m->window) < 0)
-        return -1;
-    if (given(c, "rope_parameters") || given(c, "rope_scaling"))
+    if (hf_given(c, "rope_parameters") || hf_given(c, "rope_scaling"))
         return 0;
     m->rope_scaling = json_pack("{s:s,s:f,s:i,s:I,s:f,s:f,s:f,s:f,s:f}", "rope_type", "yarn", "factor", 16.0,
                                 "original_max_position_embeddings", 16384,
@@ -298,11 +215,6 @@ static int ministral3_read(const struct hf *c, struct model *m)
                                 "beta_slow", 1.0, "mscale_all_dim", 1.0, "mscale", 1.0,
                                 "llama_4_scaling_beta", 0.1);
     return m->rope_scaling ? 0 : fail("out of memory for %s", c->where);
-}
-
-static int ministral3_write(const struct model *m, json_t *config)
-{
-    return json_object_set_new(config, "sliding_window", m->window ? json_integer(m->window) : json_null());
 }
 
 /* StableLmLayerNormPerHead: a module for every head. */
@@ -322,14 +234,14 @@ static int stablelm_read(const struct hf *c, struct model *m)
 static const struct hf_family families[] = {
     { .name = "gemma3_text", .keys = gemma3_keys, .fixed = gemma3_fixed, .heads_divide = true,
       .theta_key = "rope_theta", .theta = 1e6, .local_theta_key = "rope_local_base_freq", .local_theta = 1e4,
-      .read = gemma3_read, .write = write_windows },
+      .read = gemma3_read, .write = hf_windows_write },
     { .name = "ministral", .keys = ministral_keys, .theta_key = "rope_theta",
-      .read = ministral_read, .write = write_windows },
+      .read = ministral_read, .write = hf_windows_write },
     { .name = "ministral3", .keys = ministral3_keys, .theta_key = "rope_theta", .theta = 1e6,
-      .read = ministral3_read, .write = ministral3_write },
+      .read = ministral3_read },
     { .name = "olmo2", .keys = olmo2_keys, .heads_divide = true, .theta_key = "rope_theta" },
     { .name = "olmo3", .keys = olmo2_keys, .heads_divide = true, .theta_key = "rope_theta", .theta = 5e5,
-      .read = olmo3_read, .write = write_windows },
+      .read = olmo3_read, .write = hf_windows_write },
     { .name = "phi", .keys = phi_keys, .fixed = phi_fixed, .heads_divide = true, HALF_ROTATED },
     { .name = "granite", .keys = granite_keys, .heads_divide = true, .theta_key = "rope_theta" },
     { .name = "smollm3", .keys = smollm3_keys, .fixed = smollm3_fixed, .heads_divide = true,
@@ -338,14 +250,14 @@ static const struct hf_family families[] = {
       .partial_key = "partial_rotary_factor", .partial = 0.25, .read = stablelm_read },
     { .name = "cohere", .keys = cohere_keys, .heads_divide = true, .theta_key = "rope_theta" },
     { .name = "cohere2", .keys = cohere2_keys, .heads_divide = true, .theta_key = "rope_theta",
-      .read = cohere2_read, .write = write_windows },
+      .read = cohere2_read, .write = hf_windows_write },
     { .name = "glm", .keys = glm_keys, HALF_ROTATED },
     { .name = "glm4", .keys = glm_keys, HALF_ROTATED },
     { .name = "nemotron", .keys = nemotron_keys, HALF_ROTATED },
     { .name = "arcee", .keys = arcee_keys, .heads_divide = true, .theta_key = "rope_theta" },
     { .name = "seed_oss", .keys = seed_oss_keys, .theta_key = "rope_theta" },
     { .name = "exaone4", .keys = exaone4_keys, .theta_key = "rope_theta",
-      .read = exaone4_read, .write = write_windows },
+      .read = exaone4_read, .write = hf_windows_write },
     { .name = "ernie4_5", .keys = ernie4_5_keys, .theta_key = "rope_theta", .theta = 5e5 },
     { .name = "hunyuan_v1_dense", .keys = hunyuan_keys, .theta_key = "rope_theta" },
 };

@@ -19,10 +19,11 @@ static json_t *value_of(const struct model *m, const struct hf_key *k)
     return NULL;
 }
 
-/* 0 in a soft-capping field means none, which a config says with null. */
+/* 0 in a soft-capping field or a window means none, which a config says with null. */
 static bool is_null(const struct model *m, const struct hf_key *k)
 {
-    return (k->at == offsetof(struct model, softcap) && m->softcap <= 0)
+    return (k->at == offsetof(struct model, window) && m->window == 0)
+        || (k->at == offsetof(struct model, softcap) && m->softcap <= 0)
         || (k->at == offsetof(struct model, attn_softcap) && m->attn_softcap <= 0);
 }
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "model/attention.h"
 #include "model/fail.h"
 #include "model/torch_model.h"
 
@@ -104,6 +105,8 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
     set_groups(p, s);
     if (f(p, rank, s) < 0)
         return -1;
+    if (attention_note(p))
+        sched_note(s, attention_note(p));
     if (s->overflow)
         return fail("a buffer or a collective of this plan exceeds 2^60 bytes: "
                     "reduce micro_batch, seq or the model");

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/attention.h"
 #include "model/plan_keys.h"
 
 static const char *const strategies[NSTRATEGY + 1] = {
@@ -227,6 +228,8 @@ static void compute_defaults(struct plan *p)
 {
     bool old_deepspeed = p->dialect == DIALECT_DEEPSPEED && plan_version(p) < 19;
 
+    if (p->dialect != DIALECT_PAPER)
+        p->kernels = attention_default(&p->model);
     p->reduce_dtype = default_reduce(p);
     p->sync_every_micro_step = default_sync(p->strategy, p->dialect);
     p->dropout = p->model.dropout;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/attention.h"
 #include "model/fail.h"
 #include "model/plan_keys.h"
 
@@ -346,7 +347,7 @@ int plan_check(const struct plan *p, const char *where)
     for (int i = 0; (k = plan_key_at(i)); i++)
         if ((k->cells & cell_of(p)) && check_range(p, k, where) < 0)
             return -1;
-    if (check_version(p, where) < 0 || check_dtypes(p, where) < 0 || check_sizes(p, where) < 0
+    if (check_version(p, where) < 0 || attention_check(p, where) < 0 || check_dtypes(p, where) < 0 || check_sizes(p, where) < 0
         || check_derived(p, where) < 0 || check_common(p, where) < 0
         || check_unit(p, where) < 0 || check_group(p, where) < 0 || check_ddp(p, where) < 0
         || check_model_dtype(p, where) < 0)

@@ -53,7 +53,7 @@ static const struct plan_key keys[] = {
     { "", "kernels", WORD(kernels, kernel_words, KERNELS_DPX), .cells = PAPER,
       .about = "which kernels: decides activations and compute time" },
     { "", "kernels", WORD(kernels, kernel_words, KERNELS_TORCH_SDPA), .cells = ALL & ~PAPER,
-      .about = "which kernels: decides activations and compute time" },
+      .computed = true, .about = "which kernels; torch-eager where transformers has no sdpa" },
     { "", "seq", INT(seq, 1, 1 << 24, 0), .cells = ALL, .required = true,
       .about = "tokens in a sample" },
     { "", "micro_batch", INT(micro_batch, 1, PLAN_MAX_BATCH, 1), .cells = ALL,

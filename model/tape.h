@@ -146,6 +146,12 @@ var  op_copy(struct tape *t, const char *name, var x, bool copies);
 var  op_mul_rows(struct tape *t, const char *name, var x, var r);
 /* x repeated n times (a copy), summed on the way back. */
 var  op_repeat(struct tape *t, const char *name, var x, int64_t n);
+/* The same as a view: expand(). */
+var  op_expand(struct tape *t, const char *name, var x, int64_t n);
+/* a += b: a's own storage. */
+var  op_add_to(struct tape *t, const char *name, var a, var b);
+/* x[[i]], part of x by an index tensor: a copy, the index saved; back into zeros of x's size. */
+var  op_index(struct tape *t, const char *name, var x, int64_t numel);
 /* n views of x of the given numels; one tensor joins their gradients. */
 void op_split(struct tape *t, const char *name, var x, int n, const int64_t *numel, var *out);
 /* Half of x along the last dimension, a view whose gradient is padded with zeros. */
@@ -170,8 +176,8 @@ var  op_listed(struct tape *t, var x, int first, int64_t n, int64_t numel, enum 
 /* x times a parameter vector. */
 var  op_scale(struct tape *t, const char *name, var x, var w);
 var  op_embedding(struct tape *t, const char *name, var ids, int64_t width, var w);
-/* Fused attention: saves q, k, v, its output and log-sum-exp. */
-var  op_attention(struct tape *t, const char *name, var q, var k, var v, int64_t lse_numel,
+/* Fused attention: saves q, k, v, the additive mask (0: none), its output and log-sum-exp. */
+var  op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_numel,
                   int64_t scratch, double flops);
 /* Mean negative log likelihood of log-probabilities. */
 var  op_nll(struct tape *t, var logp, var labels);

@@ -174,6 +174,34 @@ var op_repeat(struct tape *t, const char *name, var x, int64_t times)
     return fresh(t, var_numel(t, x) * times, var_dtype(t, x));
 }
 
+var op_expand(struct tape *t, const char *name, var x, int64_t times)
+{
+    tape_edge(t, tape_node(t, NODE_COPY, name, KC_COPY), x);
+    t->stores[store_of(t, x)].refs++;
+    return tape_var(t, store_of(t, x), var_numel(t, x) * times, var_dtype(t, x), t->nnodes - 1, 0);
+}
+
+var op_add_to(struct tape *t, const char *name, var a, var b)
+{
+    begin(t, name, KC_ELEMENTWISE, KEEPS_NOTHING)->bytes = 2 * var_bytes(t, a) + var_bytes(t, b);
+    struct node *n = tape_node(t, NODE_PASS, name, KC_ELEMENTWISE);
+    tape_edge(t, n, a);
+    tape_edge(t, n, b);
+    t->stores[store_of(t, a)].refs++;
+    return tape_var(t, store_of(t, a), var_numel(t, a), var_dtype(t, a), t->nnodes - 1, 0);
+}
+
+var op_index(struct tape *t, const char *name, var x, int64_t numel)
+{
+    begin(t, name, KC_COPY, KEEPS_OUTPUT)->bytes = 2 * numel * elem(t, x);
+    int index = alloc(t, 1, DT_INT64);
+    struct node *n = tape_node(t, NODE_COPY, name, KC_COPY);
+    tape_edge(t, n, x);
+    tape_save(t, n, index);
+    tape_unref(t, index);
+    return fresh(t, numel, var_dtype(t, x));
+}
+
 void op_split(struct tape *t, const char *name, var x, int parts, const int64_t *numel, var *out)
 {
     struct node *n = tape_node(t, NODE_JOIN, name, KC_COPY);
@@ -344,22 +372,23 @@ var op_embedding(struct tape *t, const char *name, var ids, int64_t width, var w
     return fresh(t, rows * width, var_dtype(t, w));
 }
 
-var op_attention(struct tape *t, const char *name, var q, var k, var v, int64_t lse_numel,
+var op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_numel,
                  int64_t scratch, double flops)
 {
     struct kernel *kernel = begin(t, name, KC_ATTENTION, KEEPS_OUTPUT);
 
     kernel->flops = flops;
-    kernel->bytes = var_bytes(t, q) * 2 + var_bytes(t, k) + var_bytes(t, v);
+    kernel->bytes = var_bytes(t, in[0]);        /* the output */
     struct node *n = tape_node(t, NODE_EACH, name, KC_ATTENTION);
-    const var in[3] = { q, k, v };
-    for (int i = 0; i < 3; i++) {
-        tape_edge(t, n, in[i]);
+    for (int i = 0; i < 4; i++) {
+        kernel->bytes += var_bytes(t, in[i]);
+        if (i < 3)                              /* a mask has no gradient */
+            tape_edge(t, n, in[i]);
         tape_save(t, n, store_of(t, in[i]));
     }
     n->flops = flops;
     n->work = scratch;
-    var y = fresh(t, var_numel(t, q), var_dtype(t, q));
+    var y = fresh(t, var_numel(t, in[0]), var_dtype(t, in[0]));
     n = &t->nodes[t->nnodes - 1];
     tape_save(t, n, store_of(t, y));
     int lse = alloc(t, lse_numel, DT_FP32);

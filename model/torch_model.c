@@ -17,21 +17,21 @@ static const struct torch_style styles[] = {
     { .family = "opt", .hidden_dropout = true, .scaled_query = true, .positions_per_row = true },
     { .family = "bloom", .hidden_dropout = true, .gelu_function = true },
     { .family = "gpt_neox", .hidden_dropout = true, .partial_rotary = true },
-    { .family = "falcon", .hidden_dropout = true, .low_softmax = true, .norms_first = true },
+    { .family = "falcon", .hidden_dropout = true, .low_softmax = true, .falcon = true },
     { .family = "mpt", .hidden_dropout = true },
     { .family = "starcoder2", .hidden_dropout = true },
     { .family = "phi3", .hidden_dropout = true, .partial_rotary = true },
     { .family = "gemma", .attn_dropout = true, .one_plus_weight = true },
-    { .family = "gemma2", .attn_dropout = true, .one_plus_weight = true, .two_masks = true },
+    { .family = "gemma2", .attn_dropout = true, .one_plus_weight = true },
     { .family = "qwen3", .attn_dropout = true, .qk_norm_first = true },
-    { .family = "gemma3_text", .attn_dropout = true, .one_plus_weight = true, .two_masks = true,
+    { .family = "gemma3_text", .attn_dropout = true, .one_plus_weight = true,
       .two_tables = true },
-    { .family = "ministral", .attn_dropout = true, .two_masks = true },
+    { .family = "ministral", .attn_dropout = true },
     { .family = "ministral3", .attn_dropout = true, .scaled_rotated = true },
     { .family = "olmo2", .attn_dropout = true, .fp32_weight = true, .rotary_fp32 = true,
       .qk_norm_first = true, .qk_norm_whole = true },
     { .family = "olmo3", .attn_dropout = true, .fp32_weight = true, .rotary_fp32 = true,
-      .qk_norm_first = true, .qk_norm_whole = true, .two_masks = true, .two_tables = true },
+      .qk_norm_first = true, .qk_norm_whole = true, .two_tables = true },
     { .family = "phi", .attn_dropout = true, .hidden_dropout = true, .embed_dropout = true,
       .partial_rotary = true, .rotary_names = true, .gelu_new = true },
     { .family = "granite", .attn_dropout = true, .scaled_embed = true, .scaled_residual = true,
@@ -41,12 +41,12 @@ static const struct torch_style styles[] = {
     { .family = "cohere", .attn_dropout = true, .centred_by_hand = true, .rotary_upcast = true,
       .scaled_logits = true },
     { .family = "cohere2", .attn_dropout = true, .centred_by_hand = true, .rotary_upcast = true,
-      .scaled_logits = true, .two_masks = true },
+      .scaled_logits = true },
     { .family = "glm", .attn_dropout = true, .partial_rotary = true, .rotary_interleaved = true },
     { .family = "glm4", .attn_dropout = true, .partial_rotary = true, .rotary_interleaved = true },
     { .family = "nemotron", .attn_dropout = true, .layer_norm_1p = true, .partial_rotary = true },
     { .family = "seed_oss", .attn_dropout = true, .hidden_dropout = true },
-    { .family = "exaone4", .attn_dropout = true, .two_masks = true },
+    { .family = "exaone4", .attn_dropout = true },
     { .family = "ernie4_5", .rotary_upcast = true, .rotary_fp32 = true, .rotary_interleaved = true },
     { .family = "hunyuan_v1_dense", .attn_dropout = true, .qk_norm_rotated = true },
     { .family = "llama", .attn_dropout = true },        /* and whatever is not named here */
@@ -79,6 +79,7 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct plan *
     b->style = torch_style_of(p->model.family);
     b->param_dt = r.autocast ? DT_FP32 : r.used;
     b->dt = b->param_dt;
+    b->kernel = attention_choice(p);
     b->tokens = p->micro_batch * p->seq;
     t->tied = piece_tensor(b->m, TENSOR_EMBED, ROLE_TOKENS, false);
     /* ZeRO-3 puts a linear layer of its own in the place of PyTorch's (zero/linear.py). */
@@ -87,7 +88,9 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct plan *
 
 bool torch_has_two_tables(const struct model *m)
 {
-    return torch_style_of(m->family)->two_tables && m->window > 0 && m->full_every > 0 && m->full_every <= m->layers;
+    int64_t windowed = model_windowed_layers(m);
+
+    return torch_style_of(m->family)->two_tables && windowed > 0 && windowed < m->layers;
 }
 
 bool torch_casts_tables(const struct torch_model *b)
@@ -204,18 +207,19 @@ static var parallel_block(struct torch_model *b, var x)
     struct tape *t = b->t;
     var a = norm(b, "norm", x, ROLE_NORM_ATTN);
     bool second = piece_tensor(b->m, 0, ROLE_NORM_MLP, false) >= 0;
-    bool first = second && b->style->norms_first;
-    var n = first ? norm(b, "mlp norm", x, ROLE_NORM_MLP) : second ? 0 : hold(t, a);
+    bool early = second && b->style->falcon;            /* both norms, then attention */
+    var n = early ? norm(b, "mlp norm", x, ROLE_NORM_MLP) : second ? 0 : hold(t, a);
     var attn = attention(b, a);
 
     drop(t, a);
-    attn = tmp(t, attn, op_dropout(t, "attention output dropout", attn, hidden_dropout(b)));
-    if (second && !first) {
+    if (!b->style->falcon)              /* which drops out once, of the sum */
+        attn = tmp(t, attn, op_dropout(t, "attention output dropout", attn, hidden_dropout(b)));
+    if (second && !early) {
         t->half = 1;
         n = norm(b, "mlp norm", x, ROLE_NORM_MLP);
     }
     var y = tmp(t, n, mlp(b, n));
-    var sum = op_add(t, "parallel add", y, attn);
+    var sum = b->style->falcon ? op_add_to(t, "parallel add", y, attn) : op_add(t, "parallel add", y, attn);
     drop(t, y);
     drop(t, attn);
     var out = op_add(t, "residual add", sum, x);
@@ -284,6 +288,10 @@ static var causal_mask(struct torch_model *b)
 {
     int64_t s = b->p->seq;
 
+    if (b->style->falcon && b->m->position == POS_ALIBI)    /* FalconModel adds it to the mask: every head has its own */
+        return op_new(b->t, "mask", KC_ELEMENTWISE, b->p->micro_batch * b->m->heads * s * s, b->dt);
+    if (b->kernel > ATTENTION_MATH && attention_masked(b->p))
+        return op_new(b->t, "mask", KC_ELEMENTWISE, s * s, DT_UINT8);
     if (b->p->kernels != KERNELS_TORCH_EAGER)
         return 0;
     var allowed = op_new(b->t, "mask", KC_ELEMENTWISE, s * s, DT_UINT8);
@@ -296,10 +304,11 @@ static var causal_mask(struct torch_model *b)
 static void rotary_tables(struct torch_model *b, int first)
 {
     struct tape *t = b->t;
-    int64_t n = b->p->seq * b->m->rotary_dim;
+    int64_t width = b->m->rotary_dim ? b->m->rotary_dim : b->m->head_dim;   /* 0: falcon with ALiBi */
+    int64_t n = b->p->seq * width;
     bool cast = b->dt != DT_FP32 && !b->style->rotary_fp32;
     for (int i = 0; i < 2; i++)         /* buffers of the model: they persist, and are counted here */
-        b->lasting[i + first] = op_new(t, "rotary inv_freq", KC_COPY, b->m->rotary_dim / 2, DT_FP32);
+        b->lasting[i + first] = op_new(t, "rotary inv_freq", KC_COPY, width / 2, DT_FP32);
     var angle = op_new(t, "rotary angles", KC_ELEMENTWISE, n, DT_FP32);
     var c = op_new(t, "rotary cos", KC_ELEMENTWISE, n, DT_FP32);
     var s = op_new(t, "rotary sin", KC_ELEMENTWISE, n, DT_FP32);
@@ -343,8 +352,8 @@ var torch_embed(struct torch_model *b)
         x = tmp(t, x, rows == b->tokens ? op_add(t, "position add", x, pos) : op_add_rows(b, x, pos));
     }
     b->mask = causal_mask(b);
-    b->other_mask = b->style->two_masks ? causal_mask(b) : 0;
-    if (m->position == POS_ROPE)
+    b->other_mask = attention_masks(b->p) > 1 ? causal_mask(b) : 0;
+    if (m->position == POS_ROPE || b->style->falcon)
         rotary_tables(b, 0);
     if (torch_has_two_tables(m)) {
         var other_cos = b->cos, other_sin = b->sin;

@@ -6,6 +6,7 @@
 #ifndef DPX_TORCH_MODEL_H
 #define DPX_TORCH_MODEL_H
 
+#include "model/attention.h"
 #include "model/plan.h"
 #include "model/tape.h"
 
@@ -37,9 +38,9 @@ struct torch_style {
     bool scaled_embed, scaled_residual, scaled_logits;      /* by numbers of the config */
     bool gelu_function;         /* GELU as an autograd.Function with elementwise temporaries */
     bool gelu_new;              /* GELU as one kernel per operation */
-    bool two_masks;             /* one for layers with a sliding window, one for the others */
-    bool two_tables;            /* of cosines and sines, likewise */
-    bool norms_first;           /* of parallel halves: both norms run before attention */
+    bool two_tables;            /* of cosines and sines: for layers with a sliding window, and for the others */
+    bool falcon;                /* modeling_falcon.py: heads split by index, both norms before attention, scores
+                                   and halves added in place */
     bool positions_per_row;     /* position ids and embeddings for every row of the batch */
 };
 const struct torch_style *torch_style_of(const char *family);
@@ -67,6 +68,7 @@ struct torch_model {
     int64_t     tokens;         /* micro_batch * seq */
     var         ids, labels, positions, mask, other_mask, cos, sin;
     var         lasting[TORCH_BUFFERS];
+    enum attention_kernel kernel;   /* of the attention core */
     bool        selective;      /* the attention core is checkpointed */
     struct torch_region core;   /* of the block built last */
     var         weights;        /* attention probabilities: `_` in the block until it returns */

@@ -10,6 +10,8 @@
 var linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k,
            enum tensor_role role);
 var norm(struct torch_model *b, const char *name, var x, enum tensor_role role);
+/* The norm of q or k, whose heads are `width` elements together. */
+var qk_norm(struct torch_model *b, var x, int64_t width, enum tensor_role role);
 /* The attention half between its norm and the residual. */
 var attention(struct torch_model *b, var x);
 
@@ -22,6 +24,8 @@ var op_view_add(struct torch_model *b, var x);
 var op_add_rows(struct torch_model *b, var x, var y);
 /* x in fp32 under autocast, else x itself. */
 var fp32_if_autocast(struct torch_model *b, var x);
+/* x in bf16 under autocast, else x itself. */
+var bf16_if_autocast(struct torch_model *b, var x);
 /* The cached casts of weights go. */
 void leave_autocast(struct torch_model *b);
 

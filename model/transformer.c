@@ -288,6 +288,22 @@ int model_with_layers(const struct model *m, int64_t layers, struct model *out)
     return 0;
 }
 
+bool model_windowed(const struct model *m, int64_t layer)
+{
+    bool full = m->full_every > 0 && (layer + 1) % m->full_every == 0;
+
+    return m->window > 0 && layer >= m->window_from && !full;
+}
+
+int64_t model_windowed_layers(const struct model *m)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < m->layers; i++)
+        n += model_windowed(m, i);
+    return n;
+}
+
 int64_t model_numel(const struct model *m, int first, int n)
 {
     int64_t sum = 0;

@@ -86,8 +86,9 @@ struct model {
     bool    mlp_norm;               /* false: the MLP reads attention's norm (falcon-7b) */
     bool    head_bias;              /* of the language-model head (phi) */
     int64_t token_width;            /* of the token embedding: hidden, or less (opt-350m) */
-    int64_t window;                 /* keys that a query sees in layers with a sliding window, 0 if all */
-    int64_t full_every;             /* every n-th layer has no window; 0: all have it */
+    int64_t window;                 /* keys that a query sees in layers with a sliding window, 0: no layer has one */
+    int64_t window_from;            /* layers before this one have no window (qwen2, qwen3), else 0 */
+    int64_t full_every;             /* nor has every n-th layer; 0: all have it */
     int64_t nope_every;             /* every n-th layer has no rotary positions (smollm3), 0: none */
     double  dropout;                /* on what attention and MLP add to the residual stream */
     double  embed_dropout, attn_dropout;        /* on the embeddings; on the probabilities */
@@ -140,6 +141,10 @@ void model_free(struct model *m);
 
 /* Built-in names with one-line descriptions, NULL after the last. */
 const char *model_builtin(int i, const char **about);
+
+/* Has this layer a sliding window?  How many have? */
+bool model_windowed(const struct model *m, int64_t layer);
+int64_t model_windowed_layers(const struct model *m);
 
 /* Sum of numel over tensors [first, first+n). */
 int64_t model_numel(const struct model *m, int first, int n);

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "model/attention.h"
 #include "model/fail.h"
 #include "model/opts.h"
 #include "model/size.h"
@@ -103,7 +104,7 @@ int cmd_limits(int argc, char **argv)
     static const char *const sets[] = { "dpx", "torch-eager", "torch-sdpa", NULL };
     static const char *const precisions[] = { "fp32", "bf16", "fp16", NULL };
     static const char *const recomputes[] = { "none", "selective", "full", NULL };
-    struct args a = { .dialect = -1, .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16, .recompute = RECOMPUTE_NONE };
+    struct args a = { .dialect = -1, .kernels = -1, .precision = DT_BF16, .recompute = RECOMPUTE_NONE };
     const struct opt opts[] = {
         { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &a.cluster },
         { "memory", "bytes of a rank, instead of the cluster's", .bytes = &a.memory, .min = 1 },
@@ -112,7 +113,7 @@ int cmd_limits(int argc, char **argv)
         { "states-only", "parameters, gradients and optimizer states of one unit of P parameters", .flag = &a.states_only },
         { "model", "the family whose number of blocks is varied", .str = &a.model },
         { "seq", "tokens per sample", .i = &a.seq, .min = 1 },
-        { "kernels", "kernel set", .word = &a.kernels, .words = sets },
+        { "kernels", "kernel set (what transformers picks for the model)", .word = &a.kernels, .words = sets },
         { "precision", "number format", .word = &a.precision, .words = precisions },
         { "recompute", "activation recompute", .word = &a.recompute, .words = recomputes },
         { "json", "print one JSON document", .flag = &a.json },
@@ -126,11 +127,11 @@ int cmd_limits(int argc, char **argv)
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     base.seq = a.seq;
-    base.kernels = (enum kernel_set)a.kernels;
     base.recompute = (enum recompute)a.recompute;
     base.recompute_interval = 1;
     if (complete(&a, &base) < 0)
         return EXIT_MISUSE;
+    base.kernels = a.kernels < 0 ? attention_default(&base.model) : (enum kernel_set)a.kernels;
     if (a.json)
         rows = json_array();
     else if (a.states_only)

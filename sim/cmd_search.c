@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/attention.h"
 #include "model/evaluate.h"
 #include "model/fail.h"
 #include "model/opts.h"
@@ -318,7 +319,7 @@ int cmd_search(int argc, char **argv)
     static const char *const sets[] = { "dpx", "torch-eager", "torch-sdpa", NULL };
     static const char *const precisions[] = { "fp32", "bf16", "fp16", NULL };
     static const char *const recomputes[] = { "none", "selective", "full", "all", NULL };
-    struct args a = { .framework = FRAMEWORK_ANY, .dialect = -1, .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16,
+    struct args a = { .framework = FRAMEWORK_ANY, .dialect = -1, .kernels = -1, .precision = DT_BF16,
                       .recompute = 3, .top = 10, .headroom = -1 };
     const struct opt opts[] = {
         { "model", "a built-in name, a config.json or its folder", .str = &a.model, .required = true },
@@ -328,7 +329,7 @@ int cmd_search(int argc, char **argv)
         { "framework", "what you can run: torch, deepspeed or any", .word = &a.framework, .words = frameworks },
         { "strategy", "only these, such as ddp,fsdp", .set = &a.strategies, .words = strategies },
         { "dialect", "only this dialect", .word = &a.dialect, .words = dialects },
-        { "kernels", "kernel set", .word = &a.kernels, .words = sets },
+        { "kernels", "kernel set (what transformers picks for the model)", .word = &a.kernels, .words = sets },
         { "micro-batch", "only this micro-batch", .i = &a.micro_batch, .min = 1 },
         { "precision", "number format", .word = &a.precision, .words = precisions },
         { "recompute", "activation recompute: none, selective, full or all of them", .word = &a.recompute, .words = recomputes },
@@ -369,7 +370,8 @@ int cmd_search(int argc, char **argv)
         struct search_options o = {
             .model = &m, .cluster = &c, .seq = a.seq, .global_batch = a.global_batch,
             .strategies = a.strategies ? a.strategies : ~0ull, .dialects = dialects_of(&a),
-            .kernels = (enum kernel_set)a.kernels, .precision = (enum dtype)a.precision, .micro_batch = a.micro_batch,
+            .kernels = a.kernels < 0 ? attention_default(&m) : (enum kernel_set)a.kernels,
+            .precision = (enum dtype)a.precision, .micro_batch = a.micro_batch,
             .recompute = a.recompute == 3 ? 7 : 1ull << a.recompute, .threads = a.threads < 1024 ? (int)a.threads : 1024,
         };
         rc = run(&a, &o);

@@ -128,12 +128,13 @@ static bool same_shapes(const struct model *a, const struct model *b)
            && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->ffn == b->ffn
            && a->vocab == b->vocab && a->params == b->params && a->mlp == b->mlp
            && a->norm == b->norm && a->act == b->act && a->position == b->position
-           && a->tied == b->tied && !strcmp(a->name, b->name) && !strcmp(a->family, b->family);
+           && a->tied == b->tied && a->window == b->window && a->window_from == b->window_from && a->full_every == b->full_every
+           && a->rotary_dim == b->rotary_dim && !strcmp(a->name, b->name) && !strcmp(a->family, b->family);
 }
 
 static bool same_gpu(const struct gpu *a, const struct gpu *b)
 {
-    return !strcmp(a->name, b->name) && a->sms == b->sms && a->hbm == b->hbm
+    return !strcmp(a->name, b->name) && a->sms == b->sms && a->sm_arch == b->sm_arch && a->hbm == b->hbm
            && a->fp32 == b->fp32 && a->fp16 == b->fp16 && a->bf16 == b->bf16;
 }
 

@@ -105,6 +105,9 @@ static void a_number_out_of_range_is_refused_with_its_field(void **state)
         { "{'model_type':'gpt_neox','rotary_pct':1.5}", { "\"rotary_pct\"", "up to 1" } },
         { "{'model_type':'falcon','num_ln_in_parallel_attn':3}",
           { "\"num_ln_in_parallel_attn\" is 3" } },
+        { "{'model_type':'mistral','sliding_window':0}", { "\"sliding_window\"" } },
+        { "{'model_type':'qwen3','num_hidden_layers':3,'use_sliding_window':true,'layer_types':"
+          "['full_attention','sliding_attention','full_attention']}", { "\"layer_types\"", "full attention first" } },
         { "{'model_type':'gemma2','query_pre_attn_scalar':0}", { "\"query_pre_attn_scalar\"" } },
     };
 
@@ -531,6 +534,48 @@ static void every_golden_config_reads_back_as_written(void **state)
     json_decref(all);
 }
 
+/* configuration_<family>.py: mistral's default is 4096, the others' none; qwen's needs use_sliding_window, and then
+ * holds from max_window_layers (28 by default) on, which layer_types may state layer by layer. */
+static void windows_are_read_and_written_back(void **state)
+{
+    (void)state;
+    static const struct { const char *text; int window, from, every; } rows[] = {
+        { "{'model_type':'llama','num_hidden_layers':2}", 0, 0, 0 },
+        { "{'model_type':'mistral','num_hidden_layers':2}", 4096, 0, 0 },
+        { "{'model_type':'mistral','num_hidden_layers':2,'sliding_window':null}", 0, 0, 0 },
+        { "{'model_type':'phi3','num_hidden_layers':2}", 0, 0, 0 },
+        { "{'model_type':'phi3','num_hidden_layers':2,'sliding_window':2047}", 2047, 0, 0 },
+        { "{'model_type':'starcoder2','num_hidden_layers':2,'sliding_window':4096}", 4096, 0, 0 },
+        { "{'model_type':'qwen2','num_hidden_layers':30,'sliding_window':512}", 0, 0, 0 },
+        { "{'model_type':'qwen2','num_hidden_layers':30,'use_sliding_window':true}", 4096, 28, 0 },
+        { "{'model_type':'qwen2','num_hidden_layers':28,'use_sliding_window':true}", 0, 0, 0 },
+        { "{'model_type':'qwen3','num_hidden_layers':3,'use_sliding_window':true,'max_window_layers':0}", 4096, 0, 0 },
+        { "{'model_type':'qwen3','num_hidden_layers':3,'use_sliding_window':true,'sliding_window':512,"
+          "'layer_types':['full_attention','sliding_attention','sliding_attention']}", 512, 1, 0 },
+        { "{'model_type':'qwen3','num_hidden_layers':3,'use_sliding_window':true,'sliding_window':512,"
+          "'layer_types':['sliding_attention','full_attention','sliding_attention']}", 512, 0, 2 },
+        { "{'model_type':'ministral3','num_hidden_layers':2}", 0, 0, 0 },
+        { "{'model_type':'ministral3','num_hidden_layers':2,'sliding_window':4096}", 4096, 0, 0 },
+        { "{'model_type':'gemma3_text','num_hidden_layers':12}", 4096, 0, 6 },
+        { "{'model_type':'exaone4','num_hidden_layers':8}", 4096, 0, 4 },
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct model m, back;
+        read_ok(rows[i].text, &m);
+        json_t *config = model_to_config(&m);
+        assert_int_equal(model_from_config(config, "written", &back), 0);
+        if (m.window != rows[i].window || m.window_from != rows[i].from || m.full_every != rows[i].every ||
+            back.window != m.window || back.window_from != m.window_from || back.full_every != m.full_every)
+            fail_msg("%s: a window of %d from layer %d on but every %dth, written back as %d from %d but every %dth",
+                     rows[i].text, (int)m.window, (int)m.window_from, (int)m.full_every, (int)back.window,
+                     (int)back.window_from, (int)back.full_every);
+        json_decref(config);
+        model_free(&m);
+        model_free(&back);
+    }
+}
+
 static void a_synthetic_model_reads_back_as_written(void **state)
 {
     struct model m, back;
@@ -582,6 +627,7 @@ int main(void)
         cmocka_unit_test(multipliers_and_projections_are_read),
         cmocka_unit_test(rotary_positions_are_read_in_both_spellings),
         cmocka_unit_test(every_golden_config_reads_back_as_written),
+        cmocka_unit_test(windows_are_read_and_written_back),
         cmocka_unit_test(a_synthetic_model_reads_back_as_written),
         cmocka_unit_test(a_rotated_share_survives_writing_to_the_element),
     };

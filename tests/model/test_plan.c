@@ -117,6 +117,37 @@ static void a_framework_version_switches_defaults(void **state)
     refuses("'strategy':'ddp','dialect':'paper','framework_version':'1.0'", "framework_version");
 }
 
+#define OF(model) "{'dpx_plan':1,'model':'" model "','cluster':'8xh100','seq':512,'strategy':"
+
+/* What AutoModelForCausalLM.from_config(config).config._attn_implementation is in transformers 5.23. */
+static void the_default_kernels_are_those_that_transformers_picks(void **state)
+{
+    (void)state;
+    static const struct { const char *text; enum kernel_set kernels; } rows[] = {
+        { OF("bloom-560m") "'fsdp'}", KERNELS_TORCH_EAGER },
+        { OF("bloom-560m") "'zero3','dialect':'deepspeed'}", KERNELS_TORCH_EAGER },
+        { OF("gemma-2-2b") "'ddp','dialect':'torch'}", KERNELS_TORCH_EAGER },
+        { OF("gemma-2-2b") "'ddp','dialect':'paper'}", KERNELS_DPX },
+        { "{'dpx_plan':1,'model':{'model_type':'mpt'},'cluster':'8xh100','seq':512,'strategy':'fsdp'}",
+          KERNELS_TORCH_EAGER },
+        { OF("falcon-7b") "'fsdp'}", KERNELS_TORCH_SDPA },
+        { OF("gemma-2b") "'fsdp'}", KERNELS_TORCH_SDPA },
+    };
+    struct plan p;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (read_text(rows[i].text, &p) < 0)
+            fail_msg("%s: refused: %s", rows[i].text, said);
+        if (p.kernels != rows[i].kernels)
+            fail_msg("%s: %s", rows[i].text, kernels_name(p.kernels));
+        plan_free(&p);
+    }
+    assert_int_equal(read_text(OF("bloom-560m") "'fsdp','kernels':'torch-sdpa'}", &p), -1);
+    assert_non_null(strstr(said, "kernels: transformers refuses torch-sdpa for bloom"));
+    assert_int_equal(read_text(OF("bloom-560m") "'fsdp','kernels':'torch-eager'}", &p), 0);
+    plan_free(&p);
+}
+
 static void unknown_keys_are_named_with_the_nearest(void **state)
 {
     (void)state;
@@ -516,6 +547,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_left_out_takes_the_dialects_default),
         cmocka_unit_test(a_framework_version_switches_defaults),
+        cmocka_unit_test(the_default_kernels_are_those_that_transformers_picks),
         cmocka_unit_test(unknown_keys_are_named_with_the_nearest),
         cmocka_unit_test(keys_of_another_cell_say_where_they_belong),
         cmocka_unit_test(empty_cells_of_the_table_are_refused),

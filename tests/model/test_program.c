@@ -397,8 +397,8 @@ static void every_gradient_is_ready_once(void **state)
     each_program(check_ready);
 }
 
-/* Forward runs the attention half, then the MLP's; backward the other way.  A parallel
- * block has no halves. */
+/* Forward runs the attention half, then the MLP's; backward the other way.  Parallel ones are no halves:
+ * falcon norms for both before attention, and plans with unit half-block are refused. */
 static void check_halves(struct built *x)
 {
     if (x->plan.model.parallel)

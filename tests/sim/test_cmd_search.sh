@@ -36,4 +36,24 @@ check 'no less is held than init allocates' "$(
     grep -q '"phase": *"init"' "$tmp/json" || { echo 'the peak is not in init'; cat "$tmp/json"; }
     [ "$(number peak_bytes)" -ge "$(number allocated_peak_bytes)" ] ||
         echo "$(number peak_bytes) held, $(number allocated_peak_bytes) allocated")"
+
+# transformers runs BLOOM with eager attention, whose scores of 2048 x 2048 are kept, and refuses sdpa.
+of_bloom() {
+    command=$1
+    shift
+    "$B/dpxplan" "$command" --model bloom-560m --cluster 8xh100 --seq 2048 "$@" >"$tmp/said" 2>&1
+    echo "exit $?" >>"$tmp/said"
+}
+refused() {
+    of_bloom "$@" --kernels torch-sdpa
+    grep -q 'transformers refuses torch-sdpa for bloom' "$tmp/said" && grep -q 'exit 2' "$tmp/said" || cat "$tmp/said"
+}
+check 'search and limits take the kernels that transformers picks, and refuse those that it refuses' "$(
+    of_bloom search --global-batch 8 --framework torch --json
+    grep -q '"kernels": *"torch-eager"' "$tmp/said" || cat "$tmp/said"
+    ! grep -q '"kernels": *"torch-sdpa"' "$tmp/said" || echo 'plans with torch-sdpa'
+    of_bloom limits --dialect torch
+    grep -q 'exit 0' "$tmp/said" || cat "$tmp/said"
+    refused search --global-batch 8 --framework torch
+    refused limits --dialect torch)"
 finish

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records PyTorch's own account of the memory of a training step.
 
-    python record_torch_memory.py [--only SUBSTRING] [-o torch_memory.jsonl]
+    python record_torch_memory.py [--cases steps|attention|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
 
 FSDP2 and HSDP by torch.distributed._tools.fsdp2_mem_tracker.FSDPMemTracker, DDP by
 MemTracker, both under FakeTensorMode with a fake process group: the modelling code,
@@ -15,12 +15,26 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
 
 # Without a GPU, autograd's engine still asks CUDA for streams of the fake tensors'
 # device, and DDP's reducer wants to time itself with CUDA events and to broadcast the
 # order of its buckets.  Four functions of libtorch_cpu are interposed so that they do not.
+# scaled_dot_product_attention asks the device's properties to choose its kernel: two more,
+# of libtorch_cuda and libc10_cuda, answer with those of the GPU that the plan names while
+# that choice is made (dpx_major is 0 otherwise: no GPU).
 SHIM = r"""
+#include <driver_types.h>
+int dpx_major, dpx_minor;
+static struct cudaDeviceProp properties;
+struct cudaDeviceProp *_ZN2at4cuda26getCurrentDevicePropertiesEv(void)
+{
+    properties.major = dpx_major;
+    properties.minor = dpx_minor;
+    return &properties;
+}
+signed char _ZN3c104cuda12device_countEv(void) { return dpx_major ? 1 : 0; }
 unsigned short _ZN2at11accelerator14getAcceleratorEb(_Bool checked) { (void)checked; return 0x0100; }
 _Bool _ZN2at11accelerator13isAcceleratorEN3c1010DeviceTypeE(signed char t) { (void)t; return 0; }
 _Bool _ZN4c10d7Reducer28should_collect_runtime_statsEv(void *self) { (void)self; return 0; }
@@ -35,8 +49,10 @@ def preload_shim():
     source, lib = os.path.join(folder, "shim.c"), os.path.join(folder, "shim.so")
     with open(source, "w") as f:
         f.write(SHIM)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", lib, source], check=True)
-    env = dict(os.environ, DPX_SHIM="1", LD_PRELOAD=lib, HF_HUB_OFFLINE="1",
+    # The CUDA runtime's headers come with torch, as the package nvidia.cu13.
+    headers = os.path.join(sysconfig.get_paths()["purelib"], "nvidia", "cu13", "include")
+    subprocess.run(["cc", "-shared", "-fPIC", "-I" + headers, "-o", lib, source], check=True)
+    env = dict(os.environ, DPX_SHIM=lib, LD_PRELOAD=lib, HF_HUB_OFFLINE="1",
                TRANSFORMERS_VERBOSITY="error")
     os.execvpe(sys.executable, [sys.executable] + sys.argv, env)
 
@@ -54,6 +70,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
 
 # ---- models ----
@@ -129,6 +146,44 @@ FAMILIES.update({
     "ernie4_5": dict(GROUPED, tie_word_embeddings=True, head_dim=64),
     "hunyuan_v1_dense": dict(GROUPED, tie_word_embeddings=True, head_dim=64),
 })
+# Released shapes, for what shows at real sizes only; some with fewer blocks.
+LLAMA2 = dict(hidden_act="silu", tie_word_embeddings=False, hidden_size=4096, intermediate_size=14336,
+              num_attention_heads=32, num_key_value_heads=8, vocab_size=32000)
+RELEASED = {
+    "bloom-560m": dict(model_type="bloom", hidden_size=1024, n_layer=24, n_head=16, vocab_size=250880,
+                       hidden_dropout=0.0, attention_dropout=0.0),
+    "mpt-7b": dict(model_type="mpt", d_model=4096, n_layers=32, n_heads=32, expansion_ratio=4, max_seq_len=2048,
+                   vocab_size=50432),
+    "gemma2-2b": dict(model_type="gemma2", hidden_size=2304, intermediate_size=9216, num_hidden_layers=26,
+                      num_attention_heads=8, num_key_value_heads=4, head_dim=256, vocab_size=256000,
+                      sliding_window=4096, tie_word_embeddings=True),
+    "gemma-2b": dict(model_type="gemma", hidden_size=2048, intermediate_size=16384, num_hidden_layers=18,
+                     num_attention_heads=8, num_key_value_heads=1, head_dim=256, vocab_size=256000,
+                     tie_word_embeddings=True),
+    "falcon-7b": dict(model_type="falcon", hidden_size=4544, num_hidden_layers=32, num_attention_heads=71,
+                      vocab_size=65024, multi_query=True, parallel_attn=True, bias=False,
+                      new_decoder_architecture=False, alibi=False),
+    "falcon-40b": dict(model_type="falcon", hidden_size=8192, num_hidden_layers=12, num_attention_heads=128,
+                       num_kv_heads=8, vocab_size=65024, parallel_attn=True, bias=False,
+                       new_decoder_architecture=True, alibi=False),
+    "falcon-rw-1b": dict(model_type="falcon", hidden_size=2048, num_hidden_layers=24, num_attention_heads=32,
+                         vocab_size=50304, multi_query=False, parallel_attn=False, bias=True,
+                         new_decoder_architecture=False, alibi=True),
+    "mistral-7b": dict(LLAMA2, model_type="mistral", num_hidden_layers=32, sliding_window=4096),
+    "starcoder2-3b": dict(model_type="starcoder2", hidden_size=3072, intermediate_size=12288, num_hidden_layers=30,
+                          num_attention_heads=24, num_key_value_heads=2, vocab_size=49152, sliding_window=4096,
+                          residual_dropout=0.0, embedding_dropout=0.0, tie_word_embeddings=True),
+    "phi3-mini": dict(model_type="phi3", hidden_size=3072, intermediate_size=8192, num_hidden_layers=32,
+                      num_attention_heads=32, num_key_value_heads=32, vocab_size=32064, sliding_window=2047,
+                      resid_pdrop=0.0, embd_pdrop=0.0, tie_word_embeddings=False),
+    "qwen2-7b-window": dict(model_type="qwen2", hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
+                            num_attention_heads=28, num_key_value_heads=4, vocab_size=152064, sliding_window=4096,
+                            use_sliding_window=True, max_window_layers=0, tie_word_embeddings=False),
+    "qwen2-7b-half": dict(model_type="qwen2", hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
+                          num_attention_heads=28, num_key_value_heads=4, vocab_size=152064, sliding_window=4096,
+                          use_sliding_window=True, max_window_layers=14, tie_word_embeddings=False),
+}
+MODELS.update(RELEASED)
 # Their modelling code has no fused attention, or none that CUDA's fused kernels take.
 EAGER_ONLY = {"gemma2", "bloom", "falcon", "mpt"}
 MODELS.update({name: {"model_type": name, **shape} for name, shape in FAMILIES.items()})
@@ -193,22 +248,20 @@ def without_gpu():
     torch.nn.functional.scaled_dot_product_attention = sdpa
 
 
-UNFUSED = torch.nn.functional.scaled_dot_product_attention      # what it chooses without a GPU
+SDPA = torch.nn.functional.scaled_dot_product_attention
+CAPABILITY = {"a100-80gb": 8, "h100": 9}
+GPU = ctypes.c_int.in_dll(ctypes.CDLL(os.environ["DPX_SHIM"]), "dpx_major")
+MINOR = ctypes.c_int.in_dll(ctypes.CDLL(os.environ["DPX_SHIM"]), "dpx_minor")
+PLANNED = {}        # of the plan that is being recorded: its GPU's capability
 
 
-def sdpa(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    """What CUDA dispatches to: flash attention in 16 bit, else the memory-efficient kernel."""
-    assert attn_mask is None and is_causal
-    if q.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cuda"):
-        if torch.is_autocast_enabled("cuda"):
-            t = torch.get_autocast_dtype("cuda")
-            q, k, v = q.to(t), k.to(t), v.to(t)
-        return torch.ops.aten._scaled_dot_product_flash_attention(
-            q, k, v, dropout_p, True, False, scale=scale)[0]
-    if enable_gqa:      # the memory-efficient kernel knows no grouped queries: unfused
-        return UNFUSED(q, k, v, None, dropout_p, True, scale=scale, enable_gqa=True)
-    return torch.ops.aten._scaled_dot_product_efficient_attention(
-        q, k, v, None, True, dropout_p, True, scale=scale)[0]
+def sdpa(*args, **kwargs):
+    """PyTorch's own choice of kernel (sdp_utils.cpp) for the GPU of the plan, and what it wraps around it."""
+    GPU.value = PLANNED["capability"]
+    try:
+        return SDPA(*args, **kwargs)
+    finally:
+        GPU.value = 0
 
 
 # ---- trackers ----
@@ -237,6 +290,9 @@ class Peaks:
                 and all(isinstance(a, torch.Tensor) for a in args)
                 and args[0].shape == args[1].shape and args[0].dtype == args[1].dtype):
             func = torch.ops.aten.add_.Tensor
+        # Back from x[[i]] into zeros: likewise.
+        if IN_PLACE and func is torch.ops.aten.index_put.default and self._mod_tracker.is_bw:
+            func = torch.ops.aten.index_put_.default
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
@@ -261,6 +317,10 @@ def blocks_of(model):
         if hasattr(body, name):
             return getattr(body, name)
     raise AttributeError("no list of blocks in " + type(body).__name__)
+
+
+def gpu_of(plan):
+    return plan["cluster"].split("x")[-1]
 
 
 def world_of(plan):
@@ -336,12 +396,13 @@ def named(snapshot):
 def run(plan):
     world = world_of(plan)
     fsdp = plan["strategy"] == "fsdp"
+    PLANNED["capability"] = CAPABILITY[gpu_of(plan)]
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
     try:
         mesh = mesh_of(plan) if fsdp else None      # reads ranks: not under fake tensors
         with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"):
             config = dict(MODELS[plan["model"]])
-            attn = {"torch-eager": "eager", "torch-sdpa": "sdpa"}[plan["kernels"]]
+            attn = {"torch-eager": "eager", "torch-sdpa": "sdpa", None: None}[plan.get("kernels")]
             cfg = transformers.AutoConfig.for_model(**config)
             cfg.bos_token_id = cfg.eos_token_id = cfg.pad_token_id = None
             cfg.use_cache = False
@@ -374,11 +435,16 @@ def run(plan):
 
 
 def plan_of(model, strategy="fsdp", world=8, kernels="torch-sdpa", precision="bf16", batch=1, seq=None,
-            accumulation=1, recompute="none", reshard=True, group=0, view=False, sync=True, clip=None):
-    plan = {"dpx_plan": 1, "model": model, "cluster": "%dx8xh100" % (world // 8) if world > 8 else "%dxh100" % world, "strategy": strategy,
+            accumulation=1, recompute="none", reshard=True, group=0, view=False, gpu="h100", sync=True, clip=None):
+    nodes = "%dx8" % (world // 8) if world > 8 else "%d" % world
+    plan = {"dpx_plan": 1, "model": model, "cluster": "%sx%s" % (nodes, gpu), "strategy": strategy,
             "dialect": "torch", "kernels": kernels, "seq": seq or 512, "micro_batch": batch,
             "accumulation": accumulation, "precision": precision, "recompute": recompute,
             "dropout": MODELS[model].get("embd_pdrop", MODELS[model].get("dropout", 0.0))}
+    if not sync:
+        plan["sync_every_micro_step"] = False
+    if not kernels:             # what transformers takes by itself, and what a plan that does not say means
+        del plan["kernels"]
     if strategy == "fsdp":
         plan["fsdp"] = {"reshard_after_forward": reshard}
         if group:
@@ -393,7 +459,7 @@ def plan_of(model, strategy="fsdp", world=8, kernels="torch-sdpa", precision="bf
 
 
 def name_of(p):
-    parts = [p["model"], p["strategy"], "w%d" % world_of(p), p["kernels"][6:], p["precision"],
+    parts = [p["model"], p["strategy"], "w%d" % world_of(p), p.get("kernels", "torch-default")[6:], p["precision"],
              "b%d" % p["micro_batch"], "s%d" % p["seq"]]
     if p.get("shard_group"):
         parts.append("hsdp%d" % p["shard_group"])
@@ -410,6 +476,8 @@ def name_of(p):
         parts.append("clip")
     if p.get("ddp", {}).get("gradient_as_bucket_view"):
         parts.append("view")
+    if gpu_of(p) != "h100":
+        parts.append(gpu_of(p))
     return " ".join(parts)
 
 
@@ -475,31 +543,127 @@ def cases():
         yield plan_of(family, "ddp", world=4, kernels=kernels, precision="bf16", batch=2, seq=256)
         if family != "falcon":      # its checkpoint asks a GPU for its random state
             yield plan_of(family, world=4, kernels=kernels, precision="bf16", batch=4, seq=256, recompute="full")
+    for model in ("gpt2-10m", "llama-10m"):
+        yield plan_of(model, batch=2, seq=256, accumulation=2, sync=False)
+        yield plan_of(model, batch=2, seq=256, accumulation=3, sync=False, precision="fp32")
+
+
+def attention_cases():
+    """What transformers and CUDA choose: defaults, masks, windows, shared keys and values."""
+    default = None
+    for family in FAMILIES:
+        yield plan_of(family, world=4, kernels=default, precision="bf16", batch=1, seq=256)
+    yield plan_of("bloom-560m", kernels=default, seq=2048)
+    yield plan_of("mpt-7b", kernels=default, seq=2048)
+    yield plan_of("gemma2-2b", kernels=default, seq=2048)
+    for gpu in ("h100", "a100-80gb"):
+        yield plan_of("falcon-7b", kernels=default, seq=2048, gpu=gpu)
+        yield plan_of("mistral-7b", kernels=default, seq=8192, gpu=gpu)
+    yield plan_of("falcon-7b", kernels=default, batch=2, seq=1024, precision="fp32")
+    yield plan_of("falcon-7b", kernels="torch-eager", seq=2048)
+    yield plan_of("falcon-7b", kernels="torch-eager", batch=2, seq=1024)
+    yield plan_of("falcon-40b", kernels=default, world=16, seq=2048)
+    yield plan_of("falcon-40b", kernels="torch-eager", world=16, seq=2048)
+    yield plan_of("falcon-rw-1b", kernels=default, seq=2048)
+    yield plan_of("falcon", "ddp", kernels=default, world=4, batch=2, seq=256)
+    yield plan_of("gemma-2b", kernels="torch-eager", seq=2048)
+    yield plan_of("gemma-2b", kernels=default, seq=2048)
+    yield plan_of("mistral-7b", kernels=default, seq=4095)
+    yield plan_of("mistral-7b", kernels=default, seq=4096)
+    yield plan_of("mistral-7b", kernels=default, seq=4100, precision="fp32")
+    yield plan_of("mistral-7b", kernels=default, batch=2, seq=4096, recompute="full")
+    yield plan_of("mistral-7b", "ddp", kernels=default, seq=4096)
+    yield plan_of("mistral-7b", kernels="torch-eager", seq=4096)
+    yield plan_of("starcoder2-3b", kernels=default, seq=4096)
+    yield plan_of("starcoder2-3b", kernels=default, batch=2, seq=2048, recompute="full")
+    yield plan_of("starcoder2-3b", kernels=default, seq=8192, recompute="full")
+    yield plan_of("phi3-mini", kernels=default, seq=2046)
+    yield plan_of("phi3-mini", kernels=default, seq=4096)
+    yield plan_of("qwen2-7b-window", kernels=default, seq=8192)
+    yield plan_of("qwen2-7b-half", kernels=default, seq=2048)
+    yield plan_of("qwen2-7b-half", kernels="torch-eager", seq=8192)
+
+
+# ---- which kernel, for what sdpa is handed ----
+
+# Compute capability.
+CHOICE_GPUS = {"a100-80gb": (8, 0), "a10g": (8, 6), "l4": (8, 9), "h100": (9, 0), "b200": (10, 0)}
+
+
+class Taken(TorchDispatchMode):
+    """Which fused operator runs, if any."""
+
+    kernel = "math"
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        for kernel in ("cudnn", "flash", "efficient"):
+            if str(func).startswith("aten._scaled_dot_product_%s_attention." % kernel):
+                self.kernel = kernel
+        return func(*args, **(kwargs or {}))
+
+
+def choices(gpu):
+    """Of llama (grouped, no mask), mistral with a window (mask, k and v repeated) and falcon (mask, as they are)."""
+    PLANNED["capability"], MINOR.value = CHOICE_GPUS[gpu]
+    with FakeTensorMode(), torch.device("cuda"):
+        for family in ("llama", "mistral", "falcon"):
+            for dtype, precision in ((torch.float32, "fp32"), (torch.bfloat16, "bf16")):
+                for kv in ((1, 2, 8) if family != "falcon" else (1, 8)):
+                    for dim in (20, 32, 64, 72, 80, 100, 128, 160, 192, 200, 256):
+                        heads = kv if family != "mistral" else 8
+                        q = torch.zeros(2, 8, 64, dim, dtype=dtype, requires_grad=True)
+                        k = torch.zeros(2, heads, 64, dim, dtype=dtype, requires_grad=True)
+                        mask = None if family == "llama" else torch.ones(2, 1, 64, 64, dtype=torch.bool)
+                        with Taken() as taken:
+                            sdpa(q, k, k, mask, 0.0, mask is None, enable_gqa=mask is None and heads != 8)
+                        yield " ".join([gpu, family, precision, str(kv), str(dim), taken.kernel])
+
+
+CASES = {"steps": cases, "attention": attention_cases}
+
+
+def record(plans, out):
+    for plan in plans:
+        name = name_of(plan)
+        print(name, end=" ", flush=True, file=sys.stderr)
+        result = run(plan)
+        print(result["peak_total"], file=sys.stderr)
+        print(json.dumps({"name": name, "plan": plan, "steady": result}, separators=(",", ":")), file=out, flush=True)
 
 
 def main():
     args = argparse.ArgumentParser(description=__doc__)
+    args.add_argument("--cases", choices=sorted(CASES) + ["choices"], default="steps")
     args.add_argument("--only", default="")
     args.add_argument("--family", nargs="+", help="steps of these models alone")
     args.add_argument("--raw", action="store_true", help="leave the engine's sums out of place")
+    args.add_argument("--gpu", help="only plans for this GPU, appended to the file")
     args.add_argument("-o", default="torch_memory.jsonl")
     args = args.parse_args()
     global IN_PLACE
     IN_PLACE = not args.raw
+    if args.cases == "choices":
+        with open(args.o, "a" if args.gpu else "w") as out:
+            print(*(choices(args.gpu) if args.gpu else ()), sep="\n", end="\n" if args.gpu else "", file=out)
+        for gpu in () if args.gpu else CHOICE_GPUS:
+            subprocess.run([sys.executable] + sys.argv + ["--gpu", gpu], check=True)
+        return
     without_gpu()
+    plans = [p for p in CASES[args.cases]()
+             if args.only in name_of(p) and (not args.family or p["model"] in args.family)]
+    if args.gpu:
+        with open(args.o, "a") as out:
+            record([p for p in plans if gpu_of(p) == args.gpu], out)
+        return
     with open(args.o, "w") as out:
-        meta = {"torch": torch.__version__, "transformers": transformers.__version__, "models": MODELS,
+        meta = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
+                "transformers": transformers.__version__,
+                "models": {name: MODELS[name] for name in dict.fromkeys(p["model"] for p in plans)},
                 "optimizer": "AdamW(foreach=True), the default on CUDA"}
         print(json.dumps(meta, separators=(",", ":")), file=out)
-        for plan in cases():
-            name = name_of(plan)
-            if args.only not in name or (args.family and plan["model"] not in args.family):
-                continue
-            print(name, end=" ", flush=True, file=sys.stderr)
-            result = run(plan)
-            print(result["peak_total"], file=sys.stderr)
-            print(json.dumps({"name": name, "plan": plan, "steady": result}, separators=(",", ":")),
-                  file=out, flush=True)
+    # PyTorch decides once per process in which order it tries kernels: a process for each GPU.
+    for gpu in dict.fromkeys(gpu_of(p) for p in plans):
+        subprocess.run([sys.executable] + sys.argv + ["--gpu", gpu], check=True)
 
 
 if __name__ == "__main__":
