@@ -156,16 +156,23 @@ static void grads(struct builder *b, int id, enum piece_id piece, int block)
         event(b, Z3_GRAD, id, block)->tensor = order[i];
 }
 
+/* One node's opening (k > 0) or closing in a block's forward. */
+static void forward_node(struct builder *b, int block, int k)
+{
+    int node = abs(k) - 1;
+
+    if (!b->block.node[node].function)
+        event(b, k > 0 ? Z3_FETCH : Z3_RELEASE, block_id(b, block, node), block);
+}
+
 static void forward_block(struct builder *b, int block)
 {
     enum piece_id piece = ds_piece(b->d, block);
 
     border(b, Z3_ENTER, piece, PASS_FORWARD, block);
     event(b, Z3_FETCH, block_id(b, block, -1), block);
-    for (int i = 0; i < b->block.norder; i++) {
-        int k = b->block.order[i];
-        event(b, k > 0 ? Z3_FETCH : Z3_RELEASE, block_id(b, block, abs(k) - 1), block);
-    }
+    for (int i = 0; i < b->block.norder; i++)
+        forward_node(b, block, b->block.order[i]);
     event(b, Z3_RELEASE, block_id(b, block, -1), block);
     border(b, Z3_LEAVE, piece, PASS_FORWARD, block);
 }
@@ -187,9 +194,8 @@ static int first_needed(const struct builder *b)
 static void recompute(struct builder *b, int block, int until)
 {
     for (int i = 0; i < b->block.norder; i++) {
-        int k = b->block.order[i];
-        event(b, k > 0 ? Z3_FETCH : Z3_RELEASE, block_id(b, block, abs(k) - 1), block);
-        if (k == until + 1)
+        forward_node(b, block, b->block.order[i]);
+        if (b->block.order[i] == until + 1)
             return;
     }
 }
@@ -198,7 +204,7 @@ static void backward_fetch(struct builder *b, int id, const struct z3_node *x, i
 {
     struct z3_event *e;
 
-    if (x && x->no_hook)
+    if (x && (x->no_hook || x->function))
         return;
     e = event(b, Z3_FETCH, id, block);
     e->backward = true;
@@ -207,7 +213,7 @@ static void backward_fetch(struct builder *b, int id, const struct z3_node *x, i
 
 static void backward_release(struct builder *b, int id, const struct z3_node *x, int block)
 {
-    if (!x || !x->no_release)
+    if (!x || !(x->no_release || x->function))
         event(b, Z3_RELEASE, id, block)->backward = true;
 }
 

@@ -2,10 +2,9 @@
  * DeepSpeed's stage 3 sees them; for lower_zero3*.c only.
  *
  * Every nn.Module that is called as a module has hooks, containers and modules
- * without parameters too: they advance the coordinator's step count.  The trees of
- * GPT-2, Llama and its relatives are tables; for other families the tree is made
- * from the model's modules in the order of their roles, without containers, which
- * shifts step counts but no parameter's order. */
+ * without parameters too: they advance the coordinator's step count.  The families'
+ * trees are tables (zero3_tree.c); a model of no family has its modules in the order
+ * of their roles, without containers. */
 #ifndef DPX_ZERO3_TRACE_H
 #define DPX_ZERO3_TRACE_H
 

@@ -13,6 +13,7 @@
  *    (parameter_offload.py, _post_backward_module_hook)
  * ~  no hook in backward at all
  * ?  a dropout: where it is active, recomputation must reach its mask
+ * %  a function, not a module: nn.functional.dropout
  * *  only where the model has such a module
  * &  only in the eager code with ALiBi
  * #  a list: one module for each of its numbers
@@ -27,8 +28,11 @@ struct tree { const char *families, *outer, *block; };
 static const struct tree trees[] = {
     { " gpt2 ", "transformer![ wte! wpe! drop @ ln_f ] lm_head",
       "ln_1 attn[ c_attn c_proj resid_dropout ] ln_2 mlp[ c_fc act c_proj dropout? ]" },
-    { " llama mistral qwen2 gemma ministral ministral3 granite smollm3 seed_oss ernie4_5 ", LLAMA_OUTER,
+    { " llama mistral qwen2 gemma ministral ministral3 granite smollm3 ernie4_5 ", LLAMA_OUTER,
       "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm " LLAMA_MLP },
+    { " seed_oss ", LLAMA_OUTER,
+      "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
+      "mlp[ gate_proj act_fn up_proj down_proj dropout%? ]" },
     { " qwen3 ", LLAMA_OUTER,
       "input_layernorm self_attn![ q_proj q_norm k_proj k_norm v_proj o_proj ] "
       "post_attention_layernorm " LLAMA_MLP },
@@ -43,7 +47,7 @@ static const struct tree trees[] = {
       "mlp[ gate_up_proj activation_fn down_proj ] resid_mlp_dropout?" },
     { " starcoder2 ", LLAMA_OUTER,
       "input_layernorm self_attn![ q_proj k_proj v_proj o_proj ] post_attention_layernorm "
-      "mlp[ c_fc act c_proj ]" },
+      "mlp[ c_fc act c_proj dropout%? ]" },
     { " gemma3_text ", LLAMA_OUTER,
       "input_layernorm self_attn![ q_proj k_proj v_proj q_norm k_norm o_proj ] post_attention_layernorm "
       "pre_feedforward_layernorm " LLAMA_MLP " post_feedforward_layernorm" },
@@ -85,18 +89,18 @@ static const struct tree trees[] = {
       "mlp[ dense_h_to_4h act dense_4h_to_h ] post_mlp_dropout?" },
     { " opt ", OPT_OUTER,
       "self_attn_layer_norm self_attn![ q_proj k_proj v_proj out_proj ] final_layer_norm "
-      "fc1 activation_fn fc2" },
+      "fc1 activation_fn fc2 dropout%?" },
     { " opt+sums ", OPT_OUTER,
       "self_attn![ q_proj k_proj v_proj out_proj ] self_attn_layer_norm fc1 activation_fn fc2 "
       "final_layer_norm" },
     { " bloom ", "transformer![ word_embeddings! word_embeddings_layernorm @ ln_f ] lm_head",
       "input_layernorm self_attention[ query_key_value attention_dropout dense ] "
-      "post_attention_layernorm mlp[ dense_h_to_4h gelu_impl dense_4h_to_h ]" },
+      "post_attention_layernorm mlp[ dense_h_to_4h gelu_impl dense_4h_to_h dropout%? ]" },
     { " mpt ", "transformer![ wte! @ norm_f ] lm_head",
       "norm_1 attn[ Wqkv out_proj ] resid_attn_dropout norm_2 ffn[ up_proj act down_proj ]" },
     { " falcon ", "transformer![ word_embeddings! rotary_emb~ @ ln_f ] lm_head",
       "input_layernorm* ln_attn* ln_mlp* self_attention[ query_key_value attention_dropout& dense ] "
-      "post_attention_layernorm* mlp[ dense_h_to_4h act dense_4h_to_h ]" },
+      "post_attention_layernorm* mlp[ dense_h_to_4h act dense_4h_to_h ] dropout%?" },
 };
 
 static void open_node(struct z3_tree *p, int k)  { p->order[p->norder++] = k + 1; }
@@ -123,10 +127,11 @@ static int parse_word(struct z3_tree *t, const struct plan *p, const char *word,
     bool container = false, optional = false, alibi = false, twice = false;
 
     *x = (struct z3_node){ .module = -1 };
-    for (; len > 0 && strchr("!~?*&=[", word[len - 1]); len--) {
+    for (; len > 0 && strchr("!~?%*&=[", word[len - 1]); len--) {
         x->no_release |= word[len - 1] == '!' || word[len - 1] == '~';
         x->no_hook |= word[len - 1] == '~';
         x->dropout |= word[len - 1] == '?';
+        x->function |= word[len - 1] == '%';
         optional |= word[len - 1] == '*';
         alibi |= word[len - 1] == '&';
         twice |= word[len - 1] == '=' && torch_has_two_tables(&p->model);

@@ -19,6 +19,7 @@ struct z3_node {
     bool no_release;                /* no release in backward */
     bool no_hook;                   /* no hook in backward at all */
     bool dropout;
+    bool function;                  /* called, but not a module: no hooks */
 };
 
 struct z3_tree {

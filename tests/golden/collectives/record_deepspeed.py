@@ -80,7 +80,7 @@ MODELS = {"gpt2": GPT2, "llama": LLAMA, "gpt2w": GPT2_WIDE, "llamaw": LLAMA_WIDE
 def config_of(c):
     config = dict(MODELS[c["model"]])
     if c["dropout"]:
-        config.update(resid_pdrop=c["dropout"], embd_pdrop=c["dropout"], attn_pdrop=c["dropout"])
+        config.update({key: c["dropout"] for key in config if "drop" in key})
     return config
 
 
@@ -288,7 +288,7 @@ NEW_VERSION = "s0_gpt2_bf16 s0_llama_bf16_gas3_clip s1_gpt2_bf16_accum_fp32 s1_g
 
 def family_cases(f):
     """What every family is recorded with: all go to one file."""
-    return {
+    cases = {
         "s2_bf16": case(f, 2, "bf16", traces=False, **SMALL),
         "s2_fp32_w3_clip": case(f, 2, "fp32", world=3, clip=1.0, traces=False, reduce_bucket_size=3000),
         "s2_bf16_gas2_recompute": case(f, 2, "bf16", 2, recompute="full", traces=False, **TINY),
@@ -301,6 +301,9 @@ def family_cases(f):
                                      stage3_param_persistence_threshold=200, stage3_prefetch_bucket_size=0,
                                      stage3_max_reuse_distance=20000, **SMALL),
     }
+    if any("drop" in key for key in MODELS[f]):     # a mask behind the block's last module, of a module or a function
+        cases["s3_fp32_w3_recompute_dropout"] = dict(cases["s3_fp32_w3_recompute"], dropout=0.1)
+    return cases
 
 
 def ds_config(c):
