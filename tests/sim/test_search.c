@@ -93,6 +93,15 @@ struct tried {
 
 struct brute { struct tried *t; int64_t n, room; };
 
+/* Groups in which nothing runs make no difference. */
+static bool used(const struct schedules *s, int group)
+{
+    for (int i = 0; i < s->nops; i++)
+        if (s->ops[i].kind == OP_COLL && (int)s->ops[i].u.coll.group == group)
+            return true;
+    return false;
+}
+
 static char *text_of(const struct schedules *s)
 {
     char *text = NULL;
@@ -104,7 +113,7 @@ static char *text_of(const struct schedules *s)
         sched_print(s, (enum sched_id)id, f);
     fprintf(f, "groups");
     for (int g = 0; g < NGROUP; g++)
-        fprintf(f, " %lld", (long long)s->group_size[g]);
+        fprintf(f, " %lld", used(s, g) ? (long long)s->group_size[g] : 0);
     fclose(f);
     return text;
 }
