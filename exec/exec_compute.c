@@ -292,7 +292,7 @@ static int issue_kernel(const struct segment *g, const struct kernel *k)
 int issue_compute(struct executor *x, const struct op *o, int64_t iteration)
 {
     enum piece_id id = (enum piece_id)o->u.compute.piece;
-    bool block = id == PIECE_BLOCK || id == PIECE_BLOCK_RECOMPUTED;
+    bool block = piece_is_block(id);
     int number = o->unit + o->unit_by * (int)iteration;
     struct segment g = { .x = x, .op = o, .piece = &x->s->program.piece[id], .id = id,
                          .pass = (enum pass)o->u.compute.pass,

@@ -51,12 +51,18 @@ enum kernel_set attention_default(const struct model *m)
 /* _ignore_causal_mask_sdpa(): a mask is needed from kv_length >= local_attention_size on. */
 static bool window_matters(const struct plan *p)
 {
-    return model_windowed_layers(&p->model) > 0 && p->seq >= p->model.window;
+    return p->model.window > 0 && p->seq >= p->model.window && model_windowed_layers(&p->model) > 0;
 }
 
 bool attention_masked(const struct plan *p)
 {
     return habits_of(p->model.family)->always_masked || window_matters(p);
+}
+
+bool attention_mixed(const struct plan *p)
+{
+    return p->kernels == KERNELS_TORCH_SDPA && window_matters(p) &&
+           !habits_of(p->model.family)->always_masked && model_windowed_layers(&p->model) < p->model.layers;
 }
 
 /* Under sdpa only that of the layers with a window is a tensor.  Gemma 2's windows are not read, for eager
@@ -168,16 +174,11 @@ const char *attention_note(const struct plan *p)
 int attention_check(const struct plan *p, const char *where)
 {
     const char *why = attention_refuses_sdpa(p->model.family);
-    int64_t windowed = model_windowed_layers(&p->model);
 
     if (p->kernels != KERNELS_TORCH_SDPA)
         return 0;
     if (why)
         return fail("%s: kernels: transformers refuses torch-sdpa for %s (%s): it runs torch-eager",
                     where, p->model.family, why);
-    if (window_matters(p) && windowed < p->model.layers)
-        return fail("%s: seq: torch-sdpa with a window of %" PRId64 " in %" PRId64 " of %" PRId64 " layers, not "
-                    "longer than the sequence, is not supported: their blocks differ; take torch-eager or a "
-                    "shorter seq", where, p->model.window, windowed, p->model.layers);
     return 0;
 }

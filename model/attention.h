@@ -31,6 +31,10 @@ enum kernel_set attention_default(const struct model *m);
  * that always make one; a window that is not longer than the sequence. */
 bool attention_masked(const struct plan *p);
 
+/* Do some layers get a mask under sdpa and others none?  Then what is asked below is answered for the
+ * former; for the others, of the plan without a window. */
+bool attention_mixed(const struct plan *p);
+
 /* Masks that the model makes before its blocks, where it makes them at all: one for the
  * layers with a window and one for the others, or one for all. */
 int attention_masks(const struct plan *p);

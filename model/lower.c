@@ -10,7 +10,7 @@
 void declare_activations(struct schedules *s, const struct plan *p, int acts[NPIECE])
 {
     for (int i = 0; i < NPIECE; i++) {
-        bool block = i == PIECE_BLOCK || i == PIECE_BLOCK_RECOMPUTED;
+        bool block = piece_is_block(i);
         /* Below zero where a piece frees more than it keeps: autocast's cached casts of
          * the blocks' weights go when the head's forward leaves it. */
         int64_t saved = s->program.piece[i].saved > 0 ? s->program.piece[i].saved : 0;

@@ -257,7 +257,7 @@ void ds_whole(const struct ds *d, enum pass pass, enum grad_fate fate, enum piec
 void ds_blocks(const struct ds *d, enum pass pass, enum grad_fate fate, ds_entry *entry, void *arg)
 {
     int step = pass == PASS_FORWARD ? 1 : -1, first = pass == PASS_FORWARD ? 0 : d->layers - 1;
-    bool alike = d->p->recompute == RECOMPUTE_NONE || d->p->recompute_interval == 1;
+    bool alike = program_period(d->p) == 1;
 
     if (alike && d->layers > 1) {
         sched_repeat(d->s, d->layers);

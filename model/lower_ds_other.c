@@ -23,7 +23,7 @@ static void entry(void *arg, enum pass pass, enum piece_id piece, int block, int
 {
     const struct other *o = arg;
     const struct ds *d = &o->d;
-    bool in_block = piece == PIECE_BLOCK || piece == PIECE_BLOCK_RECOMPUTED;
+    bool in_block = piece_is_block(piece);
 
     sched_act(d->s, ACT_R, o->flat, 0, 0);
     if (pass == PASS_FORWARD)

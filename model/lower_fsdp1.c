@@ -32,7 +32,7 @@ void fsdp1_name(struct fsdp1 *f, struct at u)
 static void run(struct fsdp1 *f, struct at u, enum piece_id piece, enum pass pass, int block, int by)
 {
     bool forward = pass == PASS_FORWARD;
-    bool in_block = piece == PIECE_BLOCK || piece == PIECE_BLOCK_RECOMPUTED;
+    bool in_block = piece_is_block(piece);
 
     sched_compute(f->s, forward ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, 0, -1,
                   GRADS_KEEP, CAT_UNSHARDED_GRADS);
@@ -377,7 +377,7 @@ static void declare_parts(struct fsdp1 *f)
     struct span sp;
 
     for (int i = 0; i < NPIECE; i++) {
-        bool block = i == PIECE_BLOCK || i == PIECE_BLOCK_RECOMPUTED;
+        bool block = piece_is_block(i);
         program_span(&s->program, (enum piece_id)i, PASS_BACKWARD, 0,
                      s->program.piece[i].nkernels[PASS_BACKWARD], GRADS_KEEP, &sp);
         f->parts[i] = sched_buf(s, CAT_UNSHARDED_GRADS, "gradients of parameters", block ? "block" : NULL,

@@ -82,7 +82,7 @@ static int64_t append(struct fsdp1 *f, int tensor, int64_t at)
 void fsdp1_describe_part(struct fsdp1 *f, enum piece_id piece)
 {
     const struct model *m = &f->p->model;
-    bool block = piece == PIECE_BLOCK || piece == PIECE_BLOCK_RECOMPUTED;
+    bool block = piece_is_block(piece);
     int layout = sched_layout(f->s, block ? m->per_block : 0), n = program_ntensors(f->p, piece);
     int64_t at = 0;
 

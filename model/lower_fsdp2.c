@@ -166,7 +166,7 @@ static void leave_grads(struct fsdp2 *f, struct at u)
 static bool needs_attention(const struct fsdp2 *f, int block)
 {
     return f->map.kind == UNIT_HALF_BLOCK && f->p->recompute == RECOMPUTE_FULL &&
-           program_piece_of_block(f->p, block) == PIECE_BLOCK_RECOMPUTED;
+           piece_is_recomputed(program_piece_of_block(f->p, block));
 }
 
 /* Kernels of a unit's blocks. */

@@ -123,7 +123,7 @@ static void run(struct paper *z, struct at u, enum piece_id piece, enum pass pas
 static bool needs_attention(const struct paper *z, struct unit_ref ref)
 {
     return z->map.kind == UNIT_HALF_BLOCK && z->p->recompute == RECOMPUTE_FULL &&
-           program_piece_of_block(z->p, ref.block) == PIECE_BLOCK_RECOMPUTED;
+           piece_is_recomputed(program_piece_of_block(z->p, ref.block));
 }
 
 static void run_blocks(struct paper *z, struct at u, struct unit_ref ref, int by_block, enum pass pass)

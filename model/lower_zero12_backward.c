@@ -228,7 +228,7 @@ static void piece(struct z12 *z, enum piece_id id, int block)
 
     assert(n <= MAX_TENSORS);
 
-    w.offset = id == PIECE_BLOCK || id == PIECE_BLOCK_RECOMPUTED ? block * d->per_block : 0;
+    w.offset = piece_is_block(id) ? block * d->per_block : 0;
     for (int i = 0; i < n; ) {
         int t[4], same = 0, k = r[i].kernel;
         for (; i < n && r[i].kernel == k && same < 4; i++) {
@@ -252,7 +252,7 @@ static void whole_entry(void *arg, enum pass pass, enum piece_id id, int block, 
 {
     struct z12 *z = arg;
     const struct ds *d = &z->d;
-    bool in_block = id == PIECE_BLOCK || id == PIECE_BLOCK_RECOMPUTED;
+    bool in_block = piece_is_block(id);
 
     (void)pass;
     sched_act(d->s, ACT_R, z->flat, 0, 0);

@@ -159,7 +159,7 @@ static void enter(struct z3 *z, const struct z3_event *e)
     z->piece = (enum piece_id)e->piece;
     z->pass = (enum pass)e->pass;
     z->block = e->block;
-    z->offset = z->piece == PIECE_BLOCK || z->piece == PIECE_BLOCK_RECOMPUTED ? z->block * z->d.per_block : 0;
+    z->offset = piece_is_block(z->piece) ? z->block * z->d.per_block : 0;
     z->k = z->next_ready = 0;
     z->using = -1;
     z->entered = false;

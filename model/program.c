@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/attention.h"
 #include "model/fail.h"
 #include "model/program_internal.h"
 
@@ -77,9 +78,23 @@ int program_half(const struct program *g, enum piece_id piece, enum pass pass, i
 
 enum piece_id program_piece_of_block(const struct plan *p, int64_t b)
 {
-    if (p->recompute == RECOMPUTE_NONE || b % p->recompute_interval != 0)
-        return PIECE_BLOCK;
-    return PIECE_BLOCK_RECOMPUTED;
+    bool recomputed = p->recompute != RECOMPUTE_NONE && b % p->recompute_interval == 0;
+
+    if (attention_mixed(p) && model_windowed(&p->model, b))
+        return recomputed ? PIECE_WINDOWED_RECOMPUTED : PIECE_WINDOWED;
+    return recomputed ? PIECE_BLOCK_RECOMPUTED : PIECE_BLOCK;
+}
+
+static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
+
+int program_period(const struct plan *p)
+{
+    const struct model *m = &p->model;
+    int64_t every = p->recompute == RECOMPUTE_NONE ? 1 : p->recompute_interval;
+
+    if (attention_mixed(p))
+        every = m->window_from > 0 ? m->layers : every / gcd(every, m->full_every) * m->full_every;
+    return (int)(every < m->layers ? every : m->layers);
 }
 
 static int block_of(enum piece_id piece)

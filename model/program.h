@@ -19,11 +19,14 @@
 #ifndef DPX_PROGRAM_H
 #define DPX_PROGRAM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "model/plan.h"
 
-enum piece_id { PIECE_EMBED, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, PIECE_HEAD, NPIECE };
+/* Where some layers have a mask and others none (attention_mixed()), those that have are PIECE_WINDOWED. */
+enum piece_id { PIECE_EMBED, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, PIECE_WINDOWED, PIECE_WINDOWED_RECOMPUTED,
+                PIECE_HEAD, NPIECE };
 enum pass     { PASS_FORWARD, PASS_BACKWARD, NPASS };
 enum mem      { MEM_ACTIVATIONS, MEM_TEMPORARIES, MEM_GRADS, NMEM };
 
@@ -116,6 +119,13 @@ int  program_half(const struct program *g, enum piece_id piece, enum pass pass, 
 /* Piece of block b under the plan's recompute and recompute_interval: block b is
  * recomputed when b is a multiple of the interval. */
 enum piece_id program_piece_of_block(const struct plan *p, int64_t b);
+/* After so many blocks the pieces repeat; the number of layers if they do not. */
+int program_period(const struct plan *p);
+static inline bool piece_is_block(enum piece_id id) { return id > PIECE_EMBED && id < PIECE_HEAD; }
+static inline bool piece_is_recomputed(enum piece_id id)
+{
+    return id == PIECE_BLOCK_RECOMPUTED || id == PIECE_WINDOWED_RECOMPUTED;
+}
 
 /* Tensors of a piece: index of the first one in model->tensors of the given
  * block (ignored for the embedding and the head) and their number.  The

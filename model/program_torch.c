@@ -21,6 +21,7 @@ struct run {
     struct torch_model b;
     struct part        part[NPART];
     enum recompute     recompute;
+    struct plan        as;              /* its layers all of the kind that is traced */
 };
 
 static void reverse(struct kernel *k, int n)
@@ -62,7 +63,7 @@ static var checkpointed_block(struct run *r, var x, struct torch_region *again)
 {
     struct tape *t = &r->t;
     const var cos = r->b.cos, sin = r->b.sin;
-    const var args[TORCH_ARGS] = { x, r->b.mask, cos, sin, r->b.positions, r->b.other_mask };
+    const var args[TORCH_ARGS] = { x, torch_mask(&r->b), cos, sin, r->b.positions, r->b.other_mask };
 
     *again = (struct torch_region){ .node0 = t->nnodes };
     for (int i = 0; i < TORCH_ARGS; i++)
@@ -109,6 +110,8 @@ static void forward(struct run *r, const struct plan *p, bool autocast)
     tape_reset(&r->t);
     torch_model_init(&r->b, &r->t, p);
     r->b.autocast = autocast;
+    r->b.as = &r->as;
+    r->b.kernel = attention_choice(&r->as);
 
     int store0 = r->t.nstores;
     begin_part(r, EMBED);
@@ -243,6 +246,16 @@ static int take(const struct run *r, int part, struct piece *out)
     return 0;
 }
 
+/* Blocks with a mask, or without, where a plan has both. */
+static void all_of_kind(struct run *r, const struct plan *p, bool windowed)
+{
+    r->as = *p;
+    if (attention_mixed(p) && windowed)
+        r->as.model.window_from = r->as.model.full_every = 0;
+    else if (attention_mixed(p))
+        r->as.model.window = 0;
+}
+
 /* Two passes: the first finds out what outlives its forward. */
 static int trace(struct run *r, const struct plan *p, bool autocast, enum recompute recompute)
 {
@@ -275,18 +288,17 @@ static void settle_head(const struct plan *p, struct program *g, enum piece_id t
 {
     struct piece *h = &g->piece[PIECE_HEAD];
     struct kernel *last = &h->kernels[PASS_FORWARD][h->nkernels[PASS_FORWARD] - 1];
-    int64_t recomputed = p->recompute == RECOMPUTE_NONE ? 0 :
-                         ceil_div(p->model.layers, p->recompute_interval);
-    int64_t blocks[2] = { p->model.layers - recomputed, recomputed };
+    int64_t blocks[NPIECE] = { 0 };
 
-    blocks[traced == PIECE_BLOCK_RECOMPUTED] -= BLOCKS;
-    for (int kind = 0; kind < 2; kind++) {
-        enum piece_id id = kind ? PIECE_BLOCK_RECOMPUTED : PIECE_BLOCK;
+    for (int64_t b = 0; b < p->model.layers; b++)
+        blocks[program_piece_of_block(p, b)]++;
+    blocks[traced] -= BLOCKS;
+    for (int id = PIECE_BLOCK; id < PIECE_HEAD; id++) {
         int64_t net[NMEM];
         left_behind(&g->piece[id], net);
         for (int m = 0; m < MEM_GRADS; m++) {
-            last->net[m] -= blocks[kind] * net[m];
-            h->saved -= m == MEM_ACTIVATIONS ? blocks[kind] * net[m] : 0;
+            last->net[m] -= blocks[id] * net[m];
+            h->saved -= m == MEM_ACTIVATIONS ? blocks[id] * net[m] : 0;
         }
     }
 }
@@ -296,27 +308,41 @@ static int take_ends(const struct run *r, struct program *g)
     return take(r, EMBED, &g->piece[PIECE_EMBED]) < 0 || take(r, HEAD, &g->piece[PIECE_HEAD]) < 0 ? -1 : 0;
 }
 
+/* Blocks of one kind, and the ends if they are asked for. */
+static int build_kind(struct run *r, const struct plan *p, struct program *out, enum piece_id plain,
+                      enum piece_id again, bool ends)
+{
+    bool autocast = plan_recipe(p).autocast, all = p->recompute != RECOMPUTE_NONE && p->recompute_interval == 1;
+
+    all_of_kind(r, p, plain == PIECE_WINDOWED);
+    if (p->recompute != RECOMPUTE_NONE)
+        if (trace(r, p, autocast, p->recompute) < 0 || take(r, HEAD - 1, &out->piece[again]) < 0 ||
+            (ends && all && take_ends(r, out) < 0))
+            return -1;
+    if (trace(r, p, autocast, RECOMPUTE_NONE) < 0 || take(r, HEAD - 1, &out->piece[plain]) < 0 ||
+        (ends && !all && take_ends(r, out) < 0))
+        return -1;
+    return 0;
+}
+
+/* The ends are taken with blocks that hold a mask, where a plan has some. */
 int program_build_torch(const struct plan *p, struct program *out)
 {
-    struct recipe recipe = plan_recipe(p);
-    bool all = p->recompute != RECOMPUTE_NONE && p->recompute_interval == 1;
+    bool all = p->recompute != RECOMPUTE_NONE && p->recompute_interval == 1, mixed = attention_mixed(p);
+    enum piece_id plain = mixed ? PIECE_WINDOWED : PIECE_BLOCK;
+    enum piece_id again = mixed ? PIECE_WINDOWED_RECOMPUTED : PIECE_BLOCK_RECOMPUTED;
     struct run *r = calloc(1, sizeof *r);
     int rc = -1;
 
     if (!r)
         return fail("out of memory for a block program");
     tape_init(&r->t, 512);
-    if (p->recompute != RECOMPUTE_NONE)
-        if (trace(r, p, recipe.autocast, p->recompute) < 0 ||
-            take(r, HEAD - 1, &out->piece[PIECE_BLOCK_RECOMPUTED]) < 0 || (all && take_ends(r, out) < 0))
-            goto out;
-    if (trace(r, p, recipe.autocast, RECOMPUTE_NONE) < 0 || take(r, HEAD - 1, &out->piece[PIECE_BLOCK]) < 0 ||
-        (!all && take_ends(r, out) < 0))
-        goto out;
-    settle_head(p, out, all ? PIECE_BLOCK_RECOMPUTED : PIECE_BLOCK);
-    out->boundary = round_up(p->micro_batch * p->seq * p->model.hidden * dtype_bytes(r->b.dt), 512);
-    rc = 0;
-out:
+    if (build_kind(r, p, out, plain, again, true) == 0 &&
+        (!mixed || build_kind(r, p, out, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, false) == 0)) {
+        settle_head(p, out, all ? again : plain);
+        out->boundary = round_up(p->micro_batch * p->seq * p->model.hidden * dtype_bytes(r->b.dt), 512);
+        rc = 0;
+    }
     tape_free(&r->t);
     free(r);
     return rc;

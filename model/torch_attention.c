@@ -234,7 +234,7 @@ static var additive_mask(struct torch_model *b, enum dtype dt)
 {
     struct tape *t = b->t;
 
-    if (!attention_masked(b->p) || !b->mask)
+    if (!attention_masked(b->as) || !b->mask)
         return 0;
     if (var_dtype(t, b->mask) != DT_UINT8)
         return op_cast(t, b->mask, dt);
@@ -251,14 +251,14 @@ static var fused_core(struct torch_model *b, const struct qkv *in)
     struct tape *t = b->t;
     const struct model *m = b->m;
     int64_t s = b->p->seq, heads = b->p->micro_batch * m->heads, group = m->heads / m->kv_heads;
-    bool repeats = attention_repeats(b->p), efficient = b->kernel == ATTENTION_EFFICIENT;
+    bool repeats = attention_repeats(b->as), efficient = b->kernel == ATTENTION_EFFICIENT;
     var k1 = repeats ? repeat_kv(b, "repeat k", in->k, group) : hold(t, in->k);
     var v1 = repeats ? repeat_kv(b, "repeat v", in->v, group) : hold(t, in->v);
     var q = bf16_if_autocast(b, in->q), k = bf16_if_autocast(b, k1), v = bf16_if_autocast(b, v1);
     var mask = additive_mask(b, var_dtype(t, q));
     double flops = 4.0 * (double)heads * (double)s * (double)s * (double)m->head_dim;
     var o = op_attention(t, "attention", (const var[]){ q, k, v, mask }, heads * (efficient ? round_up(s, 32) : s),
-                         attention_scratch(b->p), flops);
+                         attention_scratch(b->as), flops);
 
     drop(t, mask);
     drop(t, q);
@@ -283,7 +283,7 @@ static var checkpointed_core(struct torch_model *b, const struct qkv *in)
 {
     struct tape *t = b->t;
     struct torch_region *r = &b->core;
-    const var args[TORCH_ARGS] = { in->q, in->k, in->v, b->mask };
+    const var args[TORCH_ARGS] = { in->q, in->k, in->v, torch_mask(b) };
     int before = t->nsavers;
 
     *r = (struct torch_region){ .node0 = t->nnodes };

@@ -79,6 +79,7 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct plan *
     b->style = torch_style_of(p->model.family);
     b->param_dt = r.autocast ? DT_FP32 : r.used;
     b->dt = b->param_dt;
+    b->as = p;
     b->kernel = attention_choice(p);
     b->tokens = p->micro_batch * p->seq;
     t->tied = piece_tensor(b->m, TENSOR_EMBED, ROLE_TOKENS, false);
@@ -298,6 +299,11 @@ static var causal_mask(struct torch_model *b)
     var additive = op_new(b->t, "mask", KC_ELEMENTWISE, b->p->micro_batch * s * s, b->dt);
     drop(b->t, allowed);
     return additive;
+}
+
+var torch_mask(const struct torch_model *b)
+{
+    return b->p->kernels == KERNELS_TORCH_SDPA && !attention_masked(b->as) ? 0 : b->mask;
 }
 
 /* cos and sin of (1, seq, head_dim): angles in fp32, then in the compute dtype. */

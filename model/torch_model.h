@@ -68,6 +68,7 @@ struct torch_model {
     int64_t     tokens;         /* micro_batch * seq */
     var         ids, labels, positions, mask, other_mask, cos, sin;
     var         lasting[TORCH_BUFFERS];
+    const struct plan *as;          /* the plan, its layers all of the kind that is traced */
     enum attention_kernel kernel;   /* of the attention core */
     bool        selective;      /* the attention core is checkpointed */
     struct torch_region core;   /* of the block built last */
@@ -82,6 +83,8 @@ var  torch_embed(struct torch_model *b);
 /* Consumes the name x. */
 var  torch_block(struct torch_model *b, var x);
 var  torch_head(struct torch_model *b, var x);
+/* The mask that a block is handed, 0: none. */
+var  torch_mask(const struct torch_model *b);
 /* FSDP2 hands every block its arguments in the dtype of its parameters, tables in fp32 too. */
 bool torch_casts_tables(const struct torch_model *b);
 /* The module of a role's parameters, counted from the piece's first; -1 if the piece

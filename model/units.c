@@ -1,5 +1,6 @@
 #include "model/units.h"
 
+#include "model/program.h"
 #include "model/schedule.h"
 
 static int gcd(int a, int b) { return b ? gcd(b, a % b) : a; }
@@ -7,7 +8,7 @@ static int gcd(int a, int b) { return b ? gcd(b, a % b) : a; }
 void unit_map_init(struct unit_map *m, const struct plan *p)
 {
     int layers = (int)p->model.layers;
-    int every = p->recompute == RECOMPUTE_NONE ? 1 : (int)p->recompute_interval;
+    int every = program_period(p);
 
     *m = (struct unit_map){ .plan = p, .kind = p->unit, .blocks = 1 };
     m->of_class[UC_ROOT] = 1;
@@ -182,7 +183,7 @@ void blocks_emit(const struct plan *p, struct schedules *s, bool backwards,
                  void (*emit)(void *arg, int block, int by), void *arg)
 {
     int layers = (int)p->model.layers;
-    int period = p->recompute == RECOMPUTE_NONE ? 1 : (int)p->recompute_interval;
+    int period = program_period(p);
     int reps = layers / period, rest = layers % period;
     int step = backwards ? -1 : 1, at = backwards ? layers - 1 : 0;
 

@@ -140,7 +140,7 @@ static bool after(const struct ds *d, int t, int at, int u, int u_at)
 static void grads(struct builder *b, int id, enum piece_id piece, int block)
 {
     const struct z3_module *own = &b->t->modules[id];
-    int offset = piece == PIECE_BLOCK || piece == PIECE_BLOCK_RECOMPUTED ? block * b->d->per_block : 0;
+    int offset = piece_is_block(piece) ? block * b->d->per_block : 0;
     int order[8], at[8], n = 0;
 
     for (int k = 0; own->bit == 1 && k < own->n && n < 8; k++) {
@@ -220,7 +220,7 @@ static void backward_release(struct builder *b, int id, const struct z3_node *x,
 static void backward_block(struct builder *b, int block)
 {
     enum piece_id piece = ds_piece(b->d, block);
-    bool again = piece == PIECE_BLOCK_RECOMPUTED && b->d->p->recompute == RECOMPUTE_FULL;
+    bool again = piece_is_recomputed(piece) && b->d->p->recompute == RECOMPUTE_FULL;
     int until = again ? first_needed(b) : -1;
 
     border(b, Z3_ENTER, piece, PASS_BACKWARD, block);

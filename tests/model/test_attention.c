@@ -7,6 +7,8 @@
 
 #include "model/attention.h"
 #include "model/fail.h"
+#include "model/lower.h"
+#include "model/program.h"
 
 #define CHOICES "tests/golden/memory/attention_choices.txt"
 
@@ -90,24 +92,104 @@ static void a_window_counts_from_its_own_length_on(void **state)
     plan_free(&p);
 }
 
-/* Blocks with and without a mask under one plan: refused; eager masks are alike. */
-static void layers_that_differ_are_refused_under_sdpa(void **state)
+/* ---- layers that differ ---- */
+
+/* Gemma 3's windows of 16 in two of three layers, over 64 tokens. */
+static int mixed(enum strategy strategy, enum dialect dialect, const char *recompute, int interval, struct plan *p)
+{
+    json_t *model = json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "model_type", "gemma3_text", "hidden_size", 64,
+                              "num_attention_heads", 4, "num_key_value_heads", 2, "head_dim", 16, "intermediate_size", 96,
+                              "num_hidden_layers", 13, "vocab_size", 96, "sliding_window", 16,
+                              "sliding_window_pattern", 3);
+    json_t *plan = json_pack("{s:i,s:o,s:s,s:s,s:s,s:i,s:s,s:s}", "dpx_plan", 1, "model", model, "cluster", "4xh100",
+                             "strategy", strategy_name(strategy), "dialect", dialect_name(dialect), "seq", 64,
+                             "kernels", "torch-sdpa", "recompute", recompute);
+    if (interval > 1)
+        json_object_set_new(plan, "recompute_interval", json_integer(interval));
+    int rc = plan_from_json(plan, "plan", p);
+    json_decref(plan);
+    return rc;
+}
+
+struct runs { const struct plan *p; int of[NPIECE]; };
+
+static int check_piece(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct runs *r = arg;
+
+    (void)s;
+    if (o->kind != OP_COMPUTE || !piece_is_block((enum piece_id)o->u.compute.piece))
+        return 0;
+    int64_t block = o->unit + o->unit_by * iteration;
+    if (o->u.compute.piece != program_piece_of_block(r->p, block))
+        fail_msg("%s, %s: block %d runs piece %d", strategy_name(r->p->strategy), dialect_name(r->p->dialect), (int)block,
+                 (int)o->u.compute.piece);
+    r->of[o->u.compute.piece]++;
+    return 0;
+}
+
+/* (layer + 1) % 3 == 0: full attention; of 13 layers 4, so 9 have the window. */
+static void check_runs(const struct plan *p)
+{
+    struct schedules s = { 0 };
+    struct runs r = { .p = p };
+    char why[512];
+
+    assert_int_equal(lower(p, 0, &s), 0);
+    if (!schedules_check(&s, why, sizeof why))
+        fail_msg("%s, %s: %s", strategy_name(p->strategy), dialect_name(p->dialect), why);
+    sched_walk(&s, SCHED_STEADY, check_piece, &r);
+    int full = r.of[PIECE_BLOCK] + r.of[PIECE_BLOCK_RECOMPUTED];
+    int windowed = r.of[PIECE_WINDOWED] + r.of[PIECE_WINDOWED_RECOMPUTED];
+    assert_true(full > 0 && windowed > 0);
+    /* Forward runs each block once, whole: those of both kinds differ by what their layers keep. */
+    assert_true(s.program.piece[PIECE_WINDOWED].saved > s.program.piece[PIECE_BLOCK].saved);
+    schedules_free(&s);
+}
+
+static void layers_that_differ_run_programs_of_their_own(void **state)
+{
+    (void)state;
+    static const struct { const char *recompute; int interval; } rows[] = {
+        { "none", 1 }, { "full", 1 }, { "full", 2 }, { "selective", 1 },
+    };
+    char said[512];
+    int cells = 0;
+
+    for (int i = 0; i < NSTRATEGY; i++)
+        for (int d = 0; d < NDIALECT; d++)
+            for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+                struct plan p;
+                fail_capture(said, sizeof said);
+                int rc = mixed((enum strategy)i, (enum dialect)d, rows[k].recompute, rows[k].interval, &p);
+                fail_capture(NULL, 0);
+                if (rc < 0)
+                    continue;           /* an empty cell of the table */
+                check_runs(&p);
+                plan_free(&p);
+                cells++;
+            }
+    assert_true(cells >= 40);
+}
+
+/* A window that begins with a later layer (qwen2), eager attention, and a sequence that is shorter. */
+static void layers_differ_only_where_some_get_a_mask(void **state)
 {
     (void)state;
     struct plan p;
-    char said[512];
 
     assert_int_equal(plan_of("h100", "mistral", "bf16", 2, 64, NULL, &p), 0);
+    assert_false(attention_mixed(&p));
     p.model.window_from = 1;
-    fail_capture(said, sizeof said);
-    assert_int_equal(attention_check(&p, "p.json"), -1);
-    fail_capture(NULL, 0);
-    assert_non_null(strstr(said, "p.json: seq: torch-sdpa with a window of 16 in 1 of 2 layers"));
+    assert_true(attention_mixed(&p));
+    assert_int_equal(program_piece_of_block(&p, 0), PIECE_BLOCK);
+    assert_int_equal(program_piece_of_block(&p, 1), PIECE_WINDOWED);
     p.kernels = KERNELS_TORCH_EAGER;
-    assert_int_equal(attention_check(&p, "p.json"), 0);
+    assert_false(attention_mixed(&p));
     p.kernels = KERNELS_TORCH_SDPA;
     p.seq = 15;
-    assert_int_equal(attention_check(&p, "p.json"), 0);
+    assert_false(attention_mixed(&p));
+    assert_int_equal(program_piece_of_block(&p, 1), PIECE_BLOCK);
     plan_free(&p);
 }
 
@@ -117,7 +199,8 @@ int main(void)
         cmocka_unit_test(every_recorded_choice_is_made),
         cmocka_unit_test(one_head_of_keys_and_fp32_groups_are_not_fused_before_2_15),
         cmocka_unit_test(a_window_counts_from_its_own_length_on),
-        cmocka_unit_test(layers_that_differ_are_refused_under_sdpa),
+        cmocka_unit_test(layers_that_differ_run_programs_of_their_own),
+        cmocka_unit_test(layers_differ_only_where_some_get_a_mask),
     };
     return cmocka_run_group_tests_name("model/attention", tests, NULL, NULL);
 }

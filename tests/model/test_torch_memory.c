@@ -146,7 +146,7 @@ static void peaks_agree(void **state)
 {
     (void)state;
     beyond = 0;
-    assert_true(each_step(check_peak) >= 268);
+    assert_true(each_step(check_peak) >= 292);
     assert_true(beyond <= BEYOND);
 }
 

@@ -182,6 +182,16 @@ RELEASED = {
     "qwen2-7b-half": dict(model_type="qwen2", hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
                           num_attention_heads=28, num_key_value_heads=4, vocab_size=152064, sliding_window=4096,
                           use_sliding_window=True, max_window_layers=14, tie_word_embeddings=False),
+    # Layers with a window and layers without, both kinds several times over.
+    "gemma3-mixed": dict(FAMILIES["gemma3_text"], model_type="gemma3_text", num_hidden_layers=13, sliding_window=256,
+                         sliding_window_pattern=6),
+    "gemma3-1b": dict(model_type="gemma3_text", hidden_size=1152, intermediate_size=6912, num_hidden_layers=26,
+                      num_attention_heads=4, num_key_value_heads=1, head_dim=256, vocab_size=262144,
+                      sliding_window=512, tie_word_embeddings=True),
+    "olmo3-mixed": dict(FAMILIES["olmo3"], model_type="olmo3", num_hidden_layers=12, sliding_window=256),
+    "cohere2-mixed": dict(FAMILIES["cohere2"], model_type="cohere2", num_hidden_layers=12, sliding_window=256),
+    "exaone4-mixed": dict(FAMILIES["exaone4"], model_type="exaone4", num_hidden_layers=12, sliding_window=256),
+    "ministral-window": dict(FAMILIES["ministral"], model_type="ministral", sliding_window=256),
 }
 MODELS.update(RELEASED)
 # Their modelling code has no fused attention, or none that CUDA's fused kernels take.
@@ -582,6 +592,16 @@ def attention_cases():
     yield plan_of("qwen2-7b-window", kernels=default, seq=8192)
     yield plan_of("qwen2-7b-half", kernels=default, seq=2048)
     yield plan_of("qwen2-7b-half", kernels="torch-eager", seq=8192)
+    yield plan_of("qwen2-7b-half", kernels=default, seq=8192)
+    yield plan_of("ministral-window", kernels=default, world=4, batch=2, seq=512)
+    for model in ("gemma3-mixed", "olmo3-mixed", "cohere2-mixed", "exaone4-mixed"):
+        yield plan_of(model, kernels=default, world=4, batch=2, seq=512)
+        yield plan_of(model, kernels=default, world=4, batch=2, seq=512, precision="fp32")
+        yield plan_of(model, kernels=default, world=4, batch=2, seq=512, recompute="full")
+        yield plan_of(model, "ddp", kernels=default, world=4, batch=2, seq=512)
+        yield plan_of(model, kernels="torch-eager", world=4, batch=2, seq=512)
+    yield plan_of("gemma3-1b", kernels=default, seq=4096)
+    yield plan_of("gemma3-1b", kernels=default, seq=4096, gpu="a100-80gb")
 
 
 # ---- which kernel, for what sdpa is handed ----
