@@ -2,7 +2,8 @@
 #ifndef DPX_LOWER_INTERNAL_H
 #define DPX_LOWER_INTERNAL_H
 
-#include "model/lower.h"
+#include "model/plan.h"
+#include "model/schedule.h"
 #include "model/units.h"
 
 /* One per family.  The schedules are reset, the program built and the world
