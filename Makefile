@@ -118,7 +118,7 @@ REALFLAGS += -fopenmp -pthread $(if $(KERNELS),-DDPX_CUDA $(CUDA_INC))
 
 # ---- what is made ----
 
-MAINS    := $(wildcard sim/dpxplan.c exec/dpxrun.c calib/dpxcal.c reports/dpxreport.c)
+MAINS    := $(wildcard sim/plan/dpxplan.c exec/process/dpxrun.c calib/dpxcal.c reports/dpxreport.c)
 PROGRAMS := $(addprefix $B/,$(basename $(notdir $(MAINS))))
 # These need a launcher, a GPU or several machines.
 ELSEWHERE := tests/gpu/% tests/lab/% tests/emu/%
@@ -146,42 +146,86 @@ MPITESTS :=
 SCRIPTS  := $(filter-out tests/mpi/% tests/accuracy/%,$(SCRIPTS))
 endif
 
-all: $(PROGRAMS) $B/model.a $B/sim.a $(if $(wildcard exec/*.c),$B/exec.a)
+all: $(PROGRAMS) archives
 
-# One archive per library.  The link lines are the architecture: model needs
-# nobody, and only what runs for real needs MPI.  An archive depends on its
-# folder as well, so that a deleted source leaves it.
-objs  = $(patsubst %,$B/%.o,$(filter-out $(MAINS) exec/dpxrun%.c sim/dpxplan%.c,$(wildcard $1/*.c))) $(wildcard $1)
-# With CUDA more of exec/; without MPI or oneDNN files of the same names instead.
-instead := $(if $(filter 0,$(MPI)),$(wildcard exec/nompi/*.c)) $(if $(filter 0,$(DNNL)),$(wildcard exec/nodnnl/*.c))
-more    := $(instead) $(if $(KERNELS),$(wildcard exec/cuda/*.c) $(KERNELS))
-bench = $B/calib/bench%
-$B/model.a:   $(call objs,model)
-$B/sim.a:     $(call objs,sim)
-$B/exec.a:    $(filter-out $(patsubst %,$B/exec/%.o,$(notdir $(instead))),$(call objs,exec)) \
-              $(patsubst %,$B/%.o,$(more)) $(wildcard exec/cuda)
+# ---- rooms ----
+
+# A room is a folder of sources and an archive of its own.  $(call room,NAME,OTHERS): the rooms whose
+# headers and functions it may use, each of them above it, so that there is no circle;
+# tests/test_architecture.sh holds every include and every symbol against these rows.
+room = $(eval ROOMS += $(strip $1))
+$(call room, base,)
+$(call room, model/arch,            base)
+$(call room, model/cluster,         base)
+$(call room, model/plan,            base model/arch model/cluster)
+$(call room, model/program,         base model/arch model/plan)
+$(call room, model/schedule,        base model/arch model/plan model/program)
+$(call room, model/lower/common,    base model/arch model/plan model/program model/schedule)
+$(call room, model/lower/paper,     base model/arch model/cluster model/plan model/program model/schedule model/lower/common)
+$(call room, model/lower/torch,     base model/arch model/cluster model/plan model/program model/schedule model/lower/common)
+$(call room, model/lower/deepspeed, base model/arch model/cluster model/plan model/program model/schedule model/lower/common)
+$(call room, model/lower,           base model/cluster model/plan model/program model/schedule model/lower/common model/lower/paper model/lower/torch model/lower/deepspeed)
+$(call room, model/memory,          base model/cluster model/plan model/program model/schedule model/lower)
+$(call room, model/exchange,        base model/arch model/cluster model/plan)
+$(call room, sim/price,             base model/cluster model/plan model/program model/schedule)
+$(call room, sim/clock,             base model/cluster model/plan model/program model/schedule model/memory sim/price)
+$(call room, sim/search,            base model/arch model/cluster model/plan model/program model/schedule model/memory sim/price sim/clock)
+$(call room, calib/store,           base model/cluster model/plan model/program model/schedule)
+$(call room, calib/import,          base model/cluster model/schedule calib/store)
+$(call room, sim/plan,              base model/arch model/cluster model/plan model/schedule model/memory model/exchange sim/price sim/clock sim/search)
+$(call room, exec/device,           base model/cluster model/schedule)
+$(call room, exec/kernels,          base model/arch model/program model/schedule exec/device)
+$(call room, exec/comm,             base model/schedule exec/device exec/kernels)
+$(call room, exec/cuda,             base model/arch model/schedule exec/device exec/kernels exec/comm)
+$(call room, exec/data,             base model/arch exec/device exec/kernels)
+$(call room, exec/run,              base model/arch model/cluster model/plan model/program model/schedule model/memory exec/device exec/kernels exec/comm exec/cuda exec/data)
+$(call room, exec/train,            base model/arch model/plan model/program model/schedule model/lower model/memory exec/device exec/kernels exec/comm exec/data exec/run)
+$(call room, exec/process,          base model/cluster model/plan model/schedule exec/device exec/kernels exec/cuda exec/data exec/run exec/train)
+$(call room, calib/bench,           base model/arch model/cluster model/plan model/program model/schedule model/lower exec/device exec/kernels exec/comm exec/cuda exec/data exec/run exec/train calib/store)
+$(call room, reports/page,          base calib/store)
+$(call room, reports/kineto,        base model/plan model/schedule model/memory sim/clock calib/store)
+
+# With CUDA exec/cuda; without MPI or oneDNN files of the same names instead.
+instead  := $(if $(filter 0,$(MPI)),$(wildcard exec/nompi/*.c)) $(if $(filter 0,$(DNNL)),$(wildcard exec/nodnnl/*.c))
+replaced := $(foreach f,$(notdir $(instead)),exec/%/$f)
+exec_process_more := $(filter exec/nompi/%,$(instead))
+exec_kernels_more := $(filter exec/nodnnl/%,$(instead))
+BUILT    := $(filter-out $(if $(KERNELS),,exec/cuda),$(ROOMS))
+sources   = $(filter-out $(MAINS) $(replaced) exec/process/dpxrun%.c sim/plan/dpxplan%.c,$(wildcard $1/*.c)) \
+            $(if $(filter exec/cuda,$1),$(KERNELS)) $($(subst /,_,$1)_more)
+# An archive depends on its folder as well, so that a deleted source leaves it.
+$(foreach r,$(BUILT),$(eval $B/$r.a: $(patsubst %,$B/%.o,$(call sources,$r)) $r))
 $B/emu.a:     $(patsubst %,$B/%.o,$(EMULATOR))
-$B/store.a:   $(filter-out $(bench),$(call objs,calib))
-$B/bench.a:   $(filter $(bench) calib,$(call objs,calib))
-$B/reports.a: $(call objs,reports)
 
-$B/dpxplan:   $(patsubst %,$B/%.o,$(wildcard sim/dpxplan*.c)) $B/sim.a $B/store.a $B/model.a
-$B/dpxrun:    $(patsubst %,$B/%.o,$(wildcard exec/dpxrun*.c)) $B/exec.a $B/sim.a $B/store.a $B/model.a
-$B/dpxcal:    $B/calib/dpxcal.c.o      $B/bench.a $B/exec.a $B/store.a $B/model.a
-$B/dpxreport: $B/reports/dpxreport.c.o $B/reports.a $B/sim.a $B/store.a $B/model.a
-$(filter-out $B/tests/emu/%,$(TESTS)): $B/%: $B/%.c.o $(if $(wildcard reports/*.c),$B/reports.a) $B/sim.a $B/store.a $B/model.a
-$B/tests/mpi/mpi_bench: $B/bench.a
-$(MPITESTS) $(GPUTESTS): $B/%: $B/%.c.o $B/exec.a $B/sim.a $B/store.a $B/model.a
-$(BENCHES) $(COMPARE): $B/%: $B/%.c.o   $B/sim.a $B/model.a
-$(FUZZERS):   $B/%: $B/%.c.o           $B/sim.a $B/model.a
+# What programs and tests link, users before what they use.
+archives_of = $(patsubst %,$B/%.a,$(filter $1,$(BUILT)))
+MODEL   := $(call archives_of,base model/%)
+SIM     := $(call archives_of,sim/%)
+STORE   := $(call archives_of,calib/store calib/import)
+EXEC    := $(call archives_of,exec/%)
+BENCH   := $(call archives_of,calib/bench)
+REPORTS := $(call archives_of,reports/%)
+reverse  = $(if $1,$(call reverse,$(wordlist 2,99,$1)) $(firstword $1))
+LINKED  := $(REPORTS) $(BENCH) $(call reverse,$(EXEC)) $B/emu.a $(call reverse,$(SIM)) $(call reverse,$(STORE)) $(call reverse,$(MODEL))
+archives: $(MODEL) $(SIM) $(EXEC)
+
+$B/dpxplan:   $(patsubst %,$B/%.o,$(wildcard sim/plan/dpxplan*.c)) $(SIM) $(STORE) $(MODEL)
+$B/dpxrun:    $(patsubst %,$B/%.o,$(wildcard exec/process/dpxrun*.c)) $(EXEC) $(SIM) $(STORE) $(MODEL)
+$B/dpxcal:    $B/calib/dpxcal.c.o      $(BENCH) $(EXEC) $(STORE) $(MODEL)
+$B/dpxreport: $B/reports/dpxreport.c.o $(REPORTS) $(SIM) $(STORE) $(MODEL)
+$(filter-out $B/tests/emu/%,$(TESTS)): $B/%: $B/%.c.o $(REPORTS) $(SIM) $(STORE) $(MODEL)
+$B/tests/mpi/mpi_bench: $(BENCH)
+$(MPITESTS) $(GPUTESTS): $B/%: $B/%.c.o $(EXEC) $(SIM) $(STORE) $(MODEL)
+$(BENCHES) $(COMPARE): $B/%: $B/%.c.o   $(SIM) $(MODEL)
+$(FUZZERS):   $B/%: $B/%.c.o           $(SIM) $(MODEL)
 # Those that change documents by their structure read traces and logs too.
-$(filter $B/tests/fuzz/fuzz_tree_%,$(FUZZERS)): $B/tests/fuzz/tree.c.o $B/reports.a $B/store.a
+$(filter $B/tests/fuzz/fuzz_tree_%,$(FUZZERS)): $B/tests/fuzz/tree.c.o $(REPORTS) $(STORE)
 
 ACCURACY := $(patsubst %,$B/tests/accuracy/%,$(basename $(notdir $(wildcard tests/accuracy/accuracy_plans.c tests/accuracy/accuracy_table.c))))
-$(ACCURACY):  $B/%: $B/%.c.o           $B/sim.a $B/store.a $B/model.a
+$(ACCURACY):  $B/%: $B/%.c.o           $(SIM) $(STORE) $(MODEL)
 
 $B/tests/accuracy/accuracy_public: $B/tests/accuracy/accuracy_public.c.o \
-    $B/tests/accuracy/public_rows.c.o $B/sim.a $B/store.a $B/model.a
+    $B/tests/accuracy/public_rows.c.o $(SIM) $(STORE) $(MODEL)
 $B/tests/sim/test_accuracy_public: $B/tests/accuracy/public_rows.c.o
 
 $(TESTS): LIBS = -lcmocka
@@ -192,12 +236,12 @@ $(FUZZERS): $B/tests/fuzz/replay.c.o
 endif
 # What runs for real: MPI, oneDNN, CUDA, threads.  Tests of exec/ are told by their folder.
 REAL := $(filter $B/dpxrun $B/dpxcal,$(PROGRAMS)) $(filter $B/tests/exec/% $B/tests/emu/%,$(TESTS)) $(MPITESTS) $(GPUTESTS)
-$(filter $B/tests/exec/%,$(TESTS)): $B/exec.a
-$(foreach t,$(emutests),$(eval $B/$t: $(patsubst %,$B/%.o,$(wildcard $t.c $t.cc)) $B/exec.a $B/sim.a $B/store.a $B/model.a))
+$(filter $B/tests/exec/%,$(TESTS)): $(EXEC)
+$(foreach t,$(emutests),$(eval $B/$t: $(patsubst %,$B/%.o,$(wildcard $t.c $t.cc)) $(EXEC) $(SIM) $(STORE) $(MODEL)))
 $(if $(EMU),$(REAL)): $B/emu.a
 $(REAL): private CC := $(MPICC)
 $(REAL): LIBS += $(DNNL_LIB) $(CUDA_LIBS) -fopenmp -pthread
-REALOBJ := $B/exec/%.c.o $B/calib/dpxcal.c.o $B/calib/bench%.c.o $B/calib/bench.c.o $B/tests/exec/%.c.o \
+REALOBJ := $B/exec/%.c.o $B/calib/dpxcal.c.o $B/calib/bench/%.c.o $B/tests/exec/%.c.o \
            $B/tests/mpi/%.c.o $B/tests/gpu/%.c.o $B/tests/emu/%.c.o $B/tests/bench/exec_%.c.o
 $(REALOBJ): private CC := $(MPICC)
 $(REALOBJ): private FLAGS += $(REALFLAGS)
@@ -207,8 +251,8 @@ Q = $(if $V,,@echo '  $@';)
 
 $(PROGRAMS) $(TESTS) $(MPITESTS) $(GPUTESTS) $(BENCHES) $(COMPARE) $(FUZZERS) $(ACCURACY) $B/tests/accuracy/accuracy_public:
 	$Q$(CC) $(FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) \
-	    $(patsubst %,$B/%.a,$(filter $(patsubst $B/%.a,%,$(filter %.a,$^)),reports bench exec emu sim store model)) \
-	    $(CARRIED) $(if $(wildcard calib/*.c),-lsqlite3) $(if $(wildcard reports/*.c),-lz) -ljansson -lyaml $(LIBS) -lm
+	    $(filter $(filter %.a,$^),$(LINKED)) \
+	    $(CARRIED) -lsqlite3 -lz -ljansson -lyaml $(LIBS) -lm
 # What the compiler says is kept beside the object, where the tests look for it.
 $B/%.c.o: %.c Makefile $B/settings
 	@mkdir -p $(@D)
@@ -236,7 +280,7 @@ $B/%.a:
 	$Qrm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
 # --version: the commit too, where there is one.  Rewritten only on change.
-$B/model/opts.c.o: $B/version.h
+$B/base/opts.c.o: $B/version.h
 $B/version.h: FORCE
 	@mkdir -p $(@D)
 	@git=$$(test -e .git && git describe --always --dirty 2>/dev/null); \
@@ -353,7 +397,7 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu carry
 
-.PHONY: all test test-programs gpu-programs cuda-check gpu-check carry test-matrix test-124m demo bench bench-exec accuracy \
+.PHONY: all archives test test-programs gpu-programs cuda-check gpu-check carry test-matrix test-124m demo bench bench-exec accuracy \
         accuracy-public compare fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

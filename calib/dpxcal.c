@@ -14,19 +14,19 @@
 #include <jansson.h>
 #include <mpi.h>
 
-#include "calib/bench.h"
-#include "calib/import.h"
-#include "calib/nccl_log.h"
-#include "calib/portable.h"
-#include "calib/show.h"
-#include "exec/build_info.h"
-#include "exec/cores.h"
-#include "exec/host_info.h"
-#include "exec/lanes.h"
-#include "exec/launch.h"
-#include "model/cluster.h"
-#include "model/fail.h"
-#include "model/opts.h"
+#include "base/fail.h"
+#include "base/opts.h"
+#include "calib/bench/bench.h"
+#include "calib/import/import.h"
+#include "calib/import/nccl_log.h"
+#include "calib/store/portable.h"
+#include "calib/store/show.h"
+#include "exec/device/cores.h"
+#include "exec/device/host_info.h"
+#include "exec/device/lanes.h"
+#include "exec/process/build_info.h"
+#include "exec/process/launch.h"
+#include "model/cluster/cluster.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2 };
 enum { DEVICE_CPU, DEVICE_CUDA };

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calib/db.h"
-#include "model/fail.h"
-#include "model/opts.h"
-#include "model/size.h"
-#include "reports/kineto.h"
-#include "reports/report.h"
+#include "base/fail.h"
+#include "base/opts.h"
+#include "base/size.h"
+#include "calib/store/db.h"
+#include "reports/kineto/kineto.h"
+#include "reports/page/report.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2 };
 

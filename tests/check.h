@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-/* cmocka's fail() ends a test; ours (model/fail.h) reports an error. */
+/* cmocka's fail() ends a test; ours (base/fail.h) reports an error. */
 #undef fail
 #undef fail_msg
 #define fail_msg(...) \

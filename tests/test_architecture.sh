@@ -12,25 +12,59 @@ sources() {
     done | sed 's,^\./,,' | sort
 }
 
-# includes FOLDERS FILE...: our own headers that the files take from elsewhere.
-includes() {
-    allowed=$1
-    shift
-    [ $# = 0 ] || awk -v allowed=" $allowed " '
-        /^[ \t]*#[ \t]*include[ \t]*"/ {
-            split($0, quoted, "\""); header = quoted[2]
-            if (header == "version.h" && FILENAME == "model/opts.c")
-                next
-            folder = header; sub(/\/.*/, "", folder)
-            if (!index(header, "/") || !index(allowed, " " folder " "))
-                print FILENAME ":" FNR ": includes " header
-        }' "$@"
+# The rooms of the Makefile, a line each: NAME, then the rooms that it may use.
+rooms() {
+    sed -n 's/^\$(call room, *\([a-z/]*\), *\(.*\))$/\1 \2/p' Makefile
 }
 
-# The files of a folder but its main program and what else the pattern names.
+# The files of a room but those of main programs, which may use every room that they link.
 files() {
-    find "$1" -maxdepth 1 -type f \( -name '*.[ch]' -o -name '*.cu' \) 2>/dev/null |
-        grep -vE "/dpx[a-z_]*\.[ch]\$${2:+|$2}" | sort
+    find "$1" -maxdepth 1 -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) | grep -vE '/dpx[a-z_]*\.[ch]$' | sort
+}
+below() {
+    find "$@" -type f \( -name '*.[ch]' -o -name '*.cu' \) | grep -vE '/dpx[a-z_]*\.[ch]$' | sort
+}
+
+# Includes of our own headers from rooms that the room's row does not name.
+includes() {
+    rooms | while read -r room may; do
+        # shellcheck disable=SC2046
+        awk -v room="$room" -v may=" $room $may " '
+            /^[ \t]*#[ \t]*include[ \t]*"/ {
+                split($0, quoted, "\""); header = quoted[2]
+                if (header == "version.h" && FILENAME == "base/opts.c" || header ~ /^tests\/emu\//)
+                    next
+                from = header; sub(/\/[^\/]*$/, "", from)
+                if (!index(may, " " from " "))
+                    print FILENAME ":" FNR ": " room " includes " header
+            }' $(files "$room")
+    done
+}
+
+# Functions and variables that a room uses of rooms that its row does not name.
+symbols() {
+    rooms | while read -r room may; do
+        [ ! -f "$B/$room.a" ] || nm -A -g "$B/$room.a" 2>/dev/null | awk -v room="$room" -v may="$may" '
+            NF == 3 && $2 ~ /^[TDBRCV]$/ { print "D", $3, room }
+            NF == 3 && $2 == "U" { split($1, part, ":"); print "U", $3, room, part[2], may }'
+    done | awk '
+        $1 == "D" { home[$2] = $3 }
+        $1 == "U" { n++; symbol[n] = $2; user[n] = $3; file[n] = $4; $1 = $2 = $3 = $4 = ""; may[n] = " " user[n] " " $0 " " }
+        END {
+            for (i = 1; i <= n; i++)
+                if (symbol[i] in home && !index(may[i], " " home[symbol[i]] " "))
+                    print user[i] "/" file[i] " uses " symbol[i] " of " home[symbol[i]]
+        }'
+}
+
+# Rooms that are not above the room that may use them; rows of folders that are not there; folders without a row.
+order() {
+    rooms | awk '{ for (i = 2; i <= NF; i++) if (!($i in above)) print $1 " may use " $i ", which is not above it"; above[$1] }'
+    rooms | while read -r room may; do [ -d "$room" ] || echo "$room is no folder"; done
+    find base model sim exec calib reports -name '*.c' | sed 's,/[^/]*$,,' | sort -u |
+        grep -vxE 'calib|reports|exec/nompi|exec/nodnnl' | while read -r folder; do
+        rooms | grep -q "^$folder " || echo "$folder is no room of the Makefile"
+    done
 }
 
 # The files without their comments, each line as FILE:LINE:text.
@@ -57,33 +91,26 @@ without_comments() {
 
 # shellcheck disable=SC2046
 {
-check 'model includes model only'            "$(includes 'model' $(files model))"
-check 'sim includes sim and model only'      "$(includes 'sim model' $(files sim))"
-check 'exec includes exec and model only'    "$(includes 'exec model' $(files exec))"
-check 'the store includes calib and model only' "$(includes 'calib model' $(files calib '/bench[^/]*$'))"
-check 'the benchmarks include calib, exec and model only' \
-    "$(includes 'calib exec model' $(find calib -name 'bench*.[ch]' 2>/dev/null))"
-check 'reports include reports, sim, calib and model only' \
-    "$(includes 'reports sim calib model' $(files reports))"
-check 'dpxplan*.c join model, sim and the store' \
-    "$(includes 'model sim calib' $(find sim -name 'dpxplan*.[ch]' 2>/dev/null))"
-
-check 'dpxrun*.c join model, sim, exec and the store' \
-    "$(includes 'model sim exec calib' $(find exec -name 'dpxrun*.[ch]' 2>/dev/null))"
+check 'every folder of sources is a room, and rooms use only rooms above them' "$(order)"
+check 'a room includes headers only of rooms that its row names' "$(includes)"
+check 'a room uses functions only of rooms that its row names' "$(symbols)"
+check 'rooms of model are open to no other library' \
+    "$(rooms | awk '$1 ~ /^(base|model)/' | grep -E ' (sim|exec|calib|reports)/')"
+check 'planning uses nothing that runs' "$(rooms | awk '$1 ~ /^sim/' | grep -E ' (exec|reports)/')"
 
 check 'model knows no clock, thread, MPI, CUDA or SQL' \
-    "$(grep -nE '#[[:space:]]*include <(time|sys/time|pthread|threads|mpi|cuda.*|nccl|sqlite3)\.h>' $(files model) /dev/null)"
+    "$(grep -nE '#[[:space:]]*include <(time|sys/time|pthread|threads|mpi|cuda.*|nccl|sqlite3)\.h>' $(below base model) /dev/null)"
 check 'SQL only in calib' \
-    "$(grep -nE '#[[:space:]]*include <sqlite3' $(files model) $(files sim) $(files exec) $(files reports) /dev/null)"
+    "$(grep -nE '#[[:space:]]*include <sqlite3' $(below base model sim exec reports) /dev/null)"
 check 'no strategy is named in exec outside comments' \
-    "$(without_comments $(files exec) $(find exec -name 'dpx*.c' 2>/dev/null) |
+    "$(without_comments $(below exec) $(find exec -name 'dpx*.c') |
         grep -iE '(^|[^a-z])(strat_|ddp|zero_?-?[123]|fsdp[12]?|hsdp|deepspeed)|"dp"')"
 }
 
 if [ -x "$B/dpxplan" ]; then
     check 'dpxplan links neither MPI nor CUDA' \
         "$(readelf -d "$B/dpxplan" | grep -i 'needed.*\(mpi\|cuda\|nccl\|cublas\)')"
-elif [ -f sim/dpxplan.c ]; then
+elif [ -f sim/plan/dpxplan.c ]; then
     check 'dpxplan links neither MPI nor CUDA' "$B/dpxplan was not built"
 else
     skip 'dpxplan links neither MPI nor CUDA' 'there is no dpxplan yet'
@@ -107,7 +134,7 @@ check 'every header has its own include guard' \
     done; ours | xargs sed -n 's/^#ifndef \(DPX_[A-Z0-9_]*_H\)$/\1: a guard used twice/p' | sort | uniq -d)"
 
 check 'every header compiles by itself' \
-    "$(for h in $(ours | grep -E '^(model|sim|exec|calib|reports|tests)/' | grep -v '_body\.h'); do
+    "$(for h in $(ours | grep -E '^(base|model|sim|exec|calib|reports|tests)/' | grep -v '_body\.h'); do
         case $h in
         tests/emu/fiber.h|tests/emu/internal.h)
             ${CXX:-g++} -std=c++17 -DDPX_EMU -I. -Itests/emu/include -fsyntax-only -x c++ "$h" 2>&1 ;;
@@ -130,7 +157,7 @@ check 'no source of more than 700 lines, unless generated' \
     done)"
 
 check 'every folder with sources has a README.md' \
-    "$(for d in model sim exec calib reports tests; do
+    "$(for d in base model sim exec calib reports tests; do
         [ -z "$(find $d -name '*.c' 2>/dev/null | head -n 1)" ] || [ -f $d/README.md ] || echo "$d/README.md is missing"
     done)"
 

@@ -1,6 +1,6 @@
 /* attention.h -- launchers of rotary positions and of causal attention: attention.cu.
  *
- * The layouts, the log-sum-exp and dropout's bits are those of exec/kernels.h.  Pointers are the
+ * The layouts, the log-sum-exp and dropout's bits are those of exec/kernels/kernels.h.  Pointers are the
  * device's; a launcher queues on the stream and returns a cudaError_t, 0 for success, with
  * nothing queued where it refuses its arguments.
  *

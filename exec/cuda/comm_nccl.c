@@ -15,10 +15,10 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-#include "exec/comm_internal.h"
+#include "exec/comm/comm_internal.h"
 #include "exec/cuda/device_cuda.h"
-#include "exec/half.h"
-#include "exec/lanes.h"
+#include "exec/device/lanes.h"
+#include "exec/kernels/half.h"
 
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 18, 0)
 #error "dpx needs NCCL 2.18 or later (non-blocking communicators that can be aborted)"

@@ -15,8 +15,8 @@
 #ifndef DPX_COMM_NCCL_H
 #define DPX_COMM_NCCL_H
 
-#include "exec/comm.h"
-#include "exec/device.h"
+#include "exec/comm/comm.h"
+#include "exec/device/device.h"
 
 enum {
     COMM_NCCL_ID = 128,                 /* bytes: ncclUniqueId */

@@ -14,7 +14,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-#include "model/fail.h"
+#include "base/fail.h"
 
 static int version(void)
 {

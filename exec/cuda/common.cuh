@@ -330,7 +330,7 @@ template <int N> DEVICE void cp_async_wait()
 #endif
 }
 
-/* ---- dropout: the bits of exec/kernels_simd.h ---- */
+/* ---- dropout: the bits of exec/kernels/kernels_simd.h ---- */
 
 DEVICE uint64_t drop_hash(uint64_t seed, uint64_t i)
 {

@@ -12,10 +12,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include "base/fail.h"
 #include "exec/cuda/kernels_cuda.h"
 #include "exec/cuda/nvml.h"
-#include "exec/lanes.h"
-#include "model/fail.h"
+#include "exec/device/lanes.h"
 
 /* A mark's event is without times, which makes it cheaper to record and to wait for; a task that is
  * timed has two with times instead. */

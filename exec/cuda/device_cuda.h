@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "exec/device.h"
+#include "exec/device/device.h"
 
 /* 0, or -1 with "CALL: reason" reported.  CUDA_OK(cudaFree(p)) < 0 */
 #define CUDA_OK(call) cuda_ok((int)(call), #call)

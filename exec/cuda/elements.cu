@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "model/transformer.h"
+#include "model/arch/transformer.h"
 
 enum { THREADS = 256, MOST_BLOCKS = 1 << 22 };
 

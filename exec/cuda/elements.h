@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "model/dtype.h"
+#include "base/dtype.h"
 
 #ifdef __cplusplus
 extern "C" {

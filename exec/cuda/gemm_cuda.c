@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "exec/cuda/device_cuda.h"
-#include "model/fail.h"
 
 enum {
     BUCKETS = 256,

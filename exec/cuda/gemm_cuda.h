@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "model/dtype.h"
+#include "base/dtype.h"
 
 struct CUstream_st;
 struct gemm_cuda;               /* handle, stream, the algorithms of the shapes seen */

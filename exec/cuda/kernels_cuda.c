@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/fail.h"
 #include "exec/cuda/attention.h"
 #include "exec/cuda/rows.h"
-#include "model/fail.h"
 
 /* ---- rows ---- */
 

@@ -11,8 +11,8 @@
 #ifndef DPX_KERNELS_CUDA_H
 #define DPX_KERNELS_CUDA_H
 
-#include "exec/device.h"
-#include "exec/kernels.h"
+#include "exec/device/device.h"
+#include "exec/kernels/kernels.h"
 
 /* What kernels_cuda_open() needs for plans up to these: 32 MiB for cuBLASLt, and the largest of
  *   casts            2 cast + 2 widest where cast > 0 (each rounded up to 64), and a strip of a product,

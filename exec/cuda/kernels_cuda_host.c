@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <cuda_runtime_api.h>
 
-#include "exec/half.h"
+#include "exec/kernels/half.h"
 
 static_assert(NORM_LIMBS == 21, "the limbs that elements_exact_squares() adds to");
 

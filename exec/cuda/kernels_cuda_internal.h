@@ -10,8 +10,8 @@
 #include "exec/cuda/elements.h"
 #include "exec/cuda/gemm_cuda.h"
 #include "exec/cuda/kernels_cuda.h"
-#include "exec/exact_sum.h"
-#include "exec/kernels_internal.h"
+#include "exec/kernels/exact_sum.h"
+#include "exec/kernels/kernels_internal.h"
 
 enum { SLOTS = 64 };                    /* results that wait for finish() at most */
 

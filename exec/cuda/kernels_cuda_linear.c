@@ -7,8 +7,8 @@
 
 #include <inttypes.h>
 
+#include "base/fail.h"
 #include "exec/cuda/rows.h"
-#include "model/fail.h"
 
 enum { STRIP = 4 << 20, LINE = 64 };    /* bytes of a product that goes through the workspace; of a line */
 

@@ -2,7 +2,7 @@
  * columns and the loss (rows.cu).
  *
  * Each queues on stream `s` and returns its cudaError_t (0: queued).  The operands are those of
- * exec/kernels.h.  Nothing is a sum in the order of arrival, so results are equal on every run of the same
+ * exec/kernels/kernels.h.  Nothing is a sum in the order of arrival, so results are equal on every run of the same
  * device (norms and column sums are cut by its number of multiprocessors).  Rows that start on multiples of
  * 16 bytes are moved 16 bytes a thread, others an element a thread; cross-entropy's any way.
  *

@@ -3,13 +3,13 @@
  * For machines whose GPU computes: the host must be able to, not to be fast.  Operands are copied as
  * fp32 (rounded to bf16 first where they are multiplied as bf16) into tiles, those of b for all threads,
  * those of a for each thread; tiles are multiplied by simd.multiply() and summed in an fp32 tile. */
-#include "exec/kernels_internal.h"
+#include "exec/kernels/kernels_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "model/fail.h"
+#include "base/fail.h"
 
 enum { TILE = 256, STRIP = 32 };        /* of m, n and k; rows of a thread at a time: 32 KiB of a */
 

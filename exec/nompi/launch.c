@@ -1,11 +1,11 @@
 /* launch.c -- launch.h without MPI: this process is the one rank there is. */
-#include "exec/launch.h"
+#include "exec/process/launch.h"
 
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "model/fail.h"
+#include "base/fail.h"
 
 bool launch_needed(void) { return false; }
 

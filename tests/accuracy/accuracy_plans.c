@@ -14,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/can_run.h"
-#include "model/evaluate.h"
-#include "model/fail.h"
-#include "sim/enumerate.h"
+#include "base/fail.h"
+#include "model/memory/evaluate.h"
+#include "model/plan/can_run.h"
+#include "sim/search/enumerate.h"
 
 enum { SEQ = 256, CELLS = NSTRATEGY * NDIALECT };
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/size.h"
+#include "base/size.h"
 #include "tests/accuracy/public_rows.h"
 
 static const char *const gpus[] = { "a100-40gb", "a100-80gb", "h100" };

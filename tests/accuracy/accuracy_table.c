@@ -15,12 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calib/measured_for.h"
-#include "calib/runs.h"
-#include "model/evaluate.h"
-#include "model/fail.h"
-#include "sim/flops.h"
-#include "sim/simulate.h"
+#include "base/fail.h"
+#include "calib/store/measured_for.h"
+#include "calib/store/runs.h"
+#include "model/memory/evaluate.h"
+#include "sim/clock/simulate.h"
+#include "sim/price/flops.h"
 
 enum { MOST = 512, RUNS = 8, PHASES = 4, GROUPS = 32 };
 enum guess { CALIBRATED, PLANNED, NORMALISED, PRIOR, ONE_MFU, PEAKS, NGUESS };

@@ -21,10 +21,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/evaluate.h"
-#include "model/fail.h"
-#include "sim/flops.h"
-#include "sim/jitter.h"
+#include "base/fail.h"
+#include "model/memory/evaluate.h"
+#include "sim/clock/jitter.h"
+#include "sim/price/flops.h"
 
 /* ---- reading ---- */
 

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sim/simulate.h"
+#include "sim/clock/simulate.h"
 
 enum public_source { PUBLIC_LLM_FOUNDRY, PUBLIC_TORCHTITAN };
 

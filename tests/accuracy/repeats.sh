@@ -1,6 +1,6 @@
 #!/bin/sh
 # tests/accuracy/repeats.sh A.db B.db -- how far two calibrations of one machine are apart: what the least
-# errors of an interval rest on (LEAST_ERROR in sim/measured_cost.c, NOISE in sim/coll_cost.c).  Each of the
+# errors of an interval rest on (LEAST_ERROR in sim/price/measured_cost.c, NOISE in sim/price/coll_cost.c).  Each of the
 # two has 1/sqrt 2 of it.  Within a node a series is divided by its quicker probe.  Needs the sqlite3 shell.
 #
 #     tests/accuracy/repeats.sh build/accuracy/accuracy.db build/accuracy/again.db

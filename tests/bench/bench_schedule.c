@@ -8,9 +8,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "model/evaluate.h"
-#include "sim/search.h"
-#include "sim/simulate.h"
+#include "model/memory/evaluate.h"
+#include "sim/clock/simulate.h"
+#include "sim/search/search.h"
 
 static double now(void)
 {

@@ -13,8 +13,8 @@
 #include <dnnl.h>
 #include <omp.h>
 
-#include "exec/train.h"
-#include "model/fail.h"
+#include "base/fail.h"
+#include "exec/train/train.h"
 
 static struct train *open_train(const struct plan *p, int threads, bool no_compute)
 {

@@ -17,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "calib/runs.h"
-#include "model/fail.h"
+#include "base/fail.h"
+#include "calib/store/runs.h"
 
 static char scratch[] = "/tmp/dpx-calib-XXXXXX", said[1024];
 

@@ -3,8 +3,8 @@
 
 #include <sys/mount.h>
 
-#include "calib/query.h"
-#include "calib/schema.h"
+#include "calib/store/query.h"
+#include "calib/store/schema.h"
 
 static void write_file(const char *path, const void *bytes, size_t n)
 {

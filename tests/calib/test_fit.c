@@ -3,11 +3,11 @@
 
 #include <time.h>
 
-#include "calib/fit.h"
-#include "calib/measured_for.h"
-#include "calib/query.h"
-#include "calib/series.h"
-#include "model/cluster.h"
+#include "calib/store/fit.h"
+#include "calib/store/measured_for.h"
+#include "calib/store/query.h"
+#include "calib/store/series.h"
+#include "model/cluster/cluster.h"
 
 /* ---- calibrations made up for the tests ---- */
 

@@ -3,10 +3,10 @@
 
 #include <time.h>
 
-#include "calib/fits.h"
-#include "calib/query.h"
-#include "calib/schema.h"
-#include "calib/series.h"
+#include "calib/store/fits.h"
+#include "calib/store/query.h"
+#include "calib/store/schema.h"
+#include "calib/store/series.h"
 
 /* ---- lines ---- */
 

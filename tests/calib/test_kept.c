@@ -5,16 +5,16 @@
 
 #include <stdlib.h>
 
-#include "calib/kept.h"
-#include "calib/measured_for.h"
-#include "calib/portable.h"
-#include "calib/query.h"
-#include "calib/series.h"
-#include "calib/words.h"
-#include "model/evaluate.h"
-#include "model/plan.h"
-#include "sim/measured_gaps.h"
-#include "sim/simulate.h"
+#include "calib/store/kept.h"
+#include "calib/store/measured_for.h"
+#include "calib/store/portable.h"
+#include "calib/store/query.h"
+#include "calib/store/series.h"
+#include "calib/store/words.h"
+#include "model/memory/evaluate.h"
+#include "model/plan/plan.h"
+#include "sim/clock/simulate.h"
+#include "sim/price/measured_gaps.h"
 
 /* Every kernel at 100 TFLOP/s and 1 TB/s, which no H200 is. */
 static double seconds_of(double flops, double bytes) { return flops / 100e12 + bytes / 1e12 + 5e-6; }

@@ -3,10 +3,10 @@
 #include "tests/check.h"
 #include "tests/calib/scratch.h"
 
-#include "calib/fit.h"
-#include "calib/import.h"
-#include "calib/nccl_log.h"
-#include "calib/query.h"
+#include "calib/import/import.h"
+#include "calib/import/nccl_log.h"
+#include "calib/store/fit.h"
+#include "calib/store/query.h"
 
 enum { FIRST = 1024, LAST = 1 << 20 };
 

@@ -1,9 +1,9 @@
 #include "tests/check.h"
 #include "tests/calib/scratch.h"
 
-#include "calib/portable.h"
-#include "calib/query.h"
-#include "calib/series.h"
+#include "calib/store/portable.h"
+#include "calib/store/query.h"
+#include "calib/store/series.h"
 
 static bool refusal;
 

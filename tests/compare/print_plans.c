@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "model/transformer.h"
+#include "model/arch/transformer.h"
 #include "tests/model/random_plan.h"
 
 static const char *const models[] = { "gpt2", "gpt-lite", "llama-3.2-1b", "llama-3.1-8b", "opt-1.3b",

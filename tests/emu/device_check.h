@@ -4,7 +4,7 @@
 #define DPX_DEVICE_CHECK_H
 
 #include "tests/exec/kernels_check.h"
-#include "exec/device.h"
+#include "exec/device/device.h"
 
 #include <emu.h>
 

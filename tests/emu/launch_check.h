@@ -8,7 +8,7 @@
 
 #include "tests/exec/kernels_check.h"
 #include "exec/cuda/elements.h"
-#include "exec/kernels_internal.h"
+#include "exec/kernels/kernels_internal.h"
 
 #define OK(call) assert_int_equal((int)(call), 0)
 

@@ -1,7 +1,7 @@
 /* test_attention.c -- the launchers of attention.h on the emulator, beside the reference on the host. */
 #include "tests/exec/kernels_check.h"
 #include "exec/cuda/attention.h"
-#include "exec/kernels_internal.h"
+#include "exec/kernels/kernels_internal.h"
 
 #include <cuda_runtime_api.h>
 #include <emu.h>

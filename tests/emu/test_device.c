@@ -1,8 +1,8 @@
 /* test_device.c -- device.h on the emulator: order, waits of the host, times, what is left. */
 #include "tests/check.h"
+#include "base/fail.h"
 #include "exec/cuda/device_cuda.h"
-#include "exec/lanes.h"
-#include "model/fail.h"
+#include "exec/device/lanes.h"
 
 #include <emu.h>
 #include <pthread.h>

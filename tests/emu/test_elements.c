@@ -2,7 +2,7 @@
  * and bf16. */
 #include "tests/emu/launch_check.h"
 
-#include "exec/exact_sum.h"
+#include "exec/kernels/exact_sum.h"
 
 static const int64_t lengths[] = { 1, 7, 8, 31, 1024, 2049, 20011 };
 

@@ -386,7 +386,7 @@ static void bf16_is_rounded_to_the_nearest()
 }
 
 extern "C" {
-struct dropout { double p; uint64_t key; int64_t first; };      /* exec/kernels.h, which is C */
+struct dropout { double p; uint64_t key; int64_t first; };      /* exec/kernels/kernels.h, which is C */
 bool dropout_drops(const struct dropout *d, int64_t i);
 }
 

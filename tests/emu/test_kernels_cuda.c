@@ -3,8 +3,8 @@
 #include "tests/emu/device_check.h"
 
 #include "exec/cuda/kernels_cuda.h"
-#include "exec/exact_sum.h"
-#include "model/workspace.h"
+#include "exec/kernels/exact_sum.h"
+#include "model/program/workspace.h"
 
 /* bf16: neighbours are up to 2^-7 apart. */
 static double tol(enum dtype t, double fp32) { return t == DT_BF16 ? 1.01 * 0x1p-7 : fp32; }

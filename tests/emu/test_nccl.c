@@ -3,10 +3,10 @@
  *
  * Rank r's element i is (r + 1) * (i % 7 + 1): sums of four are small enough to be exact in bf16. */
 #include "tests/check.h"
-#include "exec/comm_internal.h"
+#include "exec/comm/comm_internal.h"
 #include "exec/cuda/comm_nccl.h"
-#include "exec/half.h"
-#include "exec/lanes.h"
+#include "exec/device/lanes.h"
+#include "exec/kernels/half.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 
 #include "tests/exec/fake_streams.h"
 
-#include "exec/exact_sum.h"
-#include "exec/kernels_internal.h"
+#include "exec/kernels/exact_sum.h"
+#include "exec/kernels/kernels_internal.h"
 
 /* A number on its way to the host. */
 struct fake_result {

@@ -12,8 +12,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "exec/device.h"
-#include "exec/lanes.h"
+#include "exec/device/device.h"
+#include "exec/device/lanes.h"
 
 struct fake;
 

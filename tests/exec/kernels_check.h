@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "tests/check.h"
-#include "exec/half.h"
-#include "exec/kernels.h"
-#include "model/fail.h"
+#include "base/fail.h"
+#include "exec/kernels/half.h"
+#include "exec/kernels/kernels.h"
 
 enum { GUARD = 256 };                   /* bytes before and behind */
 #define GUARD_BYTE 0xa5

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "tests/check.h"
-#include "model/fail.h"
+#include "base/fail.h"
 
 static char scratch_folder[64];
 static char said[1024];

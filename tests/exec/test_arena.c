@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exec/arena.h"
+#include "exec/device/arena.h"
 
 static const struct when start;
 

@@ -1,8 +1,8 @@
 /* test_comm.c -- what can be told of the collectives without a second rank: the bytes by
  * counting, the backend that moves nothing, what is refused, and the additions. */
 #include "tests/check.h"
-#include "exec/comm_internal.h"
-#include "exec/half.h"
+#include "exec/comm/comm_internal.h"
+#include "exec/kernels/half.h"
 
 #include <math.h>
 #include <string.h>

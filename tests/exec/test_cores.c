@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "exec/cores.h"
+#include "exec/device/cores.h"
 
 static char root[] = "/tmp/dpx-cores-XXXXXX";
 

@@ -6,8 +6,8 @@
 #include "tests/exec/scratch.h"
 #include "tests/mpi/matrix_plans.h"
 
-#include "exec/half.h"
-#include "exec/train.h"
+#include "exec/kernels/half.h"
+#include "exec/train/train.h"
 
 enum { MANY = 9000 };                   /* more than the marks that are kept */
 

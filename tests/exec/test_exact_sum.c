@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "exec/exact_sum.h"
+#include "exec/kernels/exact_sum.h"
 
 static double sum_of(const float *x, int64_t n)
 {

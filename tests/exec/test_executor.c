@@ -3,8 +3,8 @@
 #include "tests/check.h"
 #include "tests/mpi/matrix_plans.h"
 
-#include "exec/executor.h"
-#include "model/evaluate.h"
+#include "exec/run/executor.h"
+#include "model/memory/evaluate.h"
 
 static struct choices chosen;           /* the covering sets of all cells */
 

@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "exec/host_info.h"
-#include "model/fail.h"
+#include "base/fail.h"
+#include "exec/device/host_info.h"
 
 static char root[] = "/tmp/dpx-host-XXXXXX";
 

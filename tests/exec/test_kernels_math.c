@@ -1,6 +1,6 @@
 /* The functions that the inner loops have of their own, for each CPU they are compiled for. */
 #include "tests/exec/kernels_check.h"
-#include "exec/kernels_simd.h"
+#include "exec/kernels/kernels_simd.h"
 
 enum { N = 4096 };
 

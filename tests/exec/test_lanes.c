@@ -6,8 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "exec/lanes.h"
-#include "model/fail.h"
+#include "base/fail.h"
+#include "exec/device/lanes.h"
 
 enum { MANY = 5000 };
 

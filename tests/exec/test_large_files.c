@@ -3,8 +3,8 @@
 
 #include <fcntl.h>
 
-#include "exec/safetensors.h"
-#include "exec/tokens.h"
+#include "exec/data/safetensors.h"
+#include "exec/data/tokens.h"
 
 static void put_at(const char *path, int64_t at, const void *bytes, size_t n)
 {

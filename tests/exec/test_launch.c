@@ -13,10 +13,10 @@
 
 #include <mpi.h>
 
-#include "exec/host_info.h"
-#include "exec/launch.h"
-#include "exec/mpirun_words.h"
-#include "model/fail.h"
+#include "base/fail.h"
+#include "exec/device/host_info.h"
+#include "exec/process/launch.h"
+#include "exec/process/mpirun_words.h"
 
 static char folder[] = "/tmp/dpx-launch-XXXXXX", said[1024];
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/rng.h"
+#include "exec/kernels/rng.h"
 
 /* Random123's kat_vectors: philox4x32 with 10 rounds. */
 static void philox_gives_the_published_vectors(void **state)

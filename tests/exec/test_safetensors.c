@@ -5,8 +5,8 @@
 #include <sys/resource.h>
 #include <signal.h>
 
-#include "exec/half.h"
-#include "exec/safetensors.h"
+#include "exec/data/safetensors.h"
+#include "exec/kernels/half.h"
 
 static char file[4096];
 

@@ -1,7 +1,7 @@
 /* The data: sources, their order, and who computes which sample. */
 #include "tests/exec/scratch.h"
 
-#include "exec/tokens.h"
+#include "exec/data/tokens.h"
 
 static struct tokens *opened(const char *path, int64_t vocab, int64_t seq, enum tokens_order order)
 {

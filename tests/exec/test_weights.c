@@ -1,8 +1,8 @@
 /* The first values of a model: by a seed, or of a file that must fit the model. */
 #include "tests/exec/scratch.h"
 
-#include "exec/safetensors.h"
-#include "exec/weights.h"
+#include "exec/data/safetensors.h"
+#include "exec/data/weights.h"
 
 #define GPT2  "tests/golden/parity/gpt2"
 #define LLAMA "tests/golden/parity/llama"

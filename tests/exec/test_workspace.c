@@ -1,9 +1,9 @@
 /* What the planner counts for the executor's workspaces is what the executor takes. */
 #include "tests/check.h"
 
-#include "exec/comm.h"
-#include "exec/kernels.h"
-#include "model/workspace.h"
+#include "exec/comm/comm.h"
+#include "exec/kernels/kernels.h"
+#include "model/program/workspace.h"
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 

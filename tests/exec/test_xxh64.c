@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exec/same_run.h"
-#include "exec/xxh64.h"
+#include "exec/data/xxh64.h"
+#include "exec/process/same_run.h"
 #include "tests/check.h"
 
 static void values_are_the_published_ones(void **state)

@@ -1,7 +1,7 @@
 #include "tests/fuzz/fuzz.h"
 
-#include "model/accelerate.h"
-#include "model/yaml.h"
+#include "base/yaml.h"
+#include "model/exchange/accelerate.h"
 
 static struct plan plan;        /* model, cluster and what a command line says */
 

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "model/cluster.h"
+#include "model/cluster/cluster.h"
 
 static void check(const struct cluster *c)
 {

@@ -1,6 +1,6 @@
 #include "tests/fuzz/fuzz.h"
 
-#include "model/ds_config.h"
+#include "model/exchange/ds_config.h"
 
 static struct plan plan;        /* model, cluster and what a command line says */
 

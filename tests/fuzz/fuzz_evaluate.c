@@ -7,9 +7,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "model/dtype.h"
-#include "model/evaluate.h"
-#include "model/plan_keys.h"
+#include "base/dtype.h"
+#include "model/memory/evaluate.h"
+#include "model/plan/plan_keys.h"
 
 struct input {
     const uint8_t *at, *end;

@@ -1,7 +1,7 @@
 #include "tests/fuzz/fuzz.h"
 
-#include "model/dtype.h"
-#include "model/transformer.h"
+#include "base/dtype.h"
+#include "model/arch/transformer.h"
 
 static void check(const struct model *m)
 {

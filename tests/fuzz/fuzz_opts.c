@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "model/opts.h"
+#include "base/opts.h"
 
 static const char *const words[] = { "none", "selective", "full", "all", NULL };
 

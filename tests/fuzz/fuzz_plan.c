@@ -1,6 +1,6 @@
 #include "tests/fuzz/fuzz.h"
 
-#include "model/plan.h"
+#include "model/plan/plan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

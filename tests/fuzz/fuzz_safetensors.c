@@ -1,6 +1,6 @@
 /* The reader of exec/ is compiled into this file: exec.a is built by MPI's compiler, which
  * libFuzzer cannot instrument, and nothing of it is needed here. */
-#include "exec/safetensors.c"
+#include "exec/data/safetensors.c"
 
 #include "tests/fuzz/fuzz.h"
 

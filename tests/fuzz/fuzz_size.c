@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "model/dtype.h"
-#include "model/size.h"
+#include "base/dtype.h"
+#include "base/size.h"
 
 static void one(int (*parse)(const char *, const char *, int64_t *), const char *text)
 {

@@ -6,9 +6,9 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "model/evaluate.h"
-#include "sim/coll_algo.h"
-#include "sim/simulate.h"
+#include "model/memory/evaluate.h"
+#include "sim/clock/simulate.h"
+#include "sim/price/coll_algo.h"
 
 const char *const fuzz_words[] = {
     "\"gpu\": \"h100\"", "\"gpu\": \"a100-80gb\"", "\"gpu\": \"v100\"", "\"gpu\": \"t4\"", "\"gpu\": \"mi300x\"",

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "calib/import.h"
-#include "calib/nccl_log.h"
+#include "calib/import/import.h"
+#include "calib/import/nccl_log.h"
 
 const char *const fuzz_words[] = {
     "float", "half", "bfloat16", "uint8", "uint32", "sum", "none", "avg", "-1", "0", "N/A", "nan", "1e9", "0.00", "inf",

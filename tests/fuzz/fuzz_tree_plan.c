@@ -6,9 +6,9 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "model/evaluate.h"
-#include "model/export.h"
-#include "sim/simulate.h"
+#include "model/exchange/export.h"
+#include "model/memory/evaluate.h"
+#include "sim/clock/simulate.h"
 
 const char *const fuzz_words[] = {
     "\"strategy\": \"ddp\"", "\"strategy\": \"zero1\"", "\"strategy\": \"zero2\"", "\"strategy\": \"zero3\"",

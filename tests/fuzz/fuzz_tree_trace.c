@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "reports/kineto_print.h"
+#include "reports/kineto/kineto_print.h"
 
 const char *const fuzz_words[] = {
     "\"cat\": \"kernel\"", "\"cat\": \"cuda_runtime\"", "\"cat\": \"cpu_op\"", "\"cat\": \"user_annotation\"",

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "model/yaml.h"
+#include "base/yaml.h"
 
 /* A key as configs have them: longer than the words of another type, of which
  * `false` is the longest.  yaml_write() quotes values only. */

@@ -24,8 +24,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "model/fail.h"
-#include "model/lower.h"
+#include "base/fail.h"
+#include "model/lower/lower.h"
 #include "tests/model/dataflow_data.h"
 
 struct df_entry { const struct op *op; int64_t iteration; };

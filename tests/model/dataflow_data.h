@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/schedule.h"
+#include "model/schedule/schedule.h"
 
 /* ---- what elements must be ---- */
 

@@ -36,7 +36,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/schedule.h"
+#include "model/schedule/schedule.h"
 
 struct hb_clock { int64_t done[NSTREAM]; };
 

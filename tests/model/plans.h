@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "tests/check.h"
-#include "model/evaluate.h"
-#include "model/fail.h"
+#include "base/fail.h"
+#include "model/memory/evaluate.h"
 
 /* World sizes for the closed formulas: one, small, odd, a power, large. */
 static const int64_t worlds[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 64, 1000 };

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/fail.h"
-#include "model/plan_keys.h"
+#include "base/fail.h"
+#include "model/plan/plan_keys.h"
 
 static inline uint32_t draw(uint64_t *state, uint32_t below)
 {

@@ -5,10 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/accelerate.h"
-#include "model/export.h"
-#include "model/fail.h"
-#include "model/yaml.h"
+#include "base/fail.h"
+#include "base/yaml.h"
+#include "model/exchange/accelerate.h"
+#include "model/exchange/export.h"
 #include "tests/model/random_plan.h"
 
 static char said[1024];

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/attention.h"
-#include "model/fail.h"
-#include "model/lower.h"
-#include "model/program.h"
+#include "base/fail.h"
+#include "model/lower/lower.h"
+#include "model/plan/attention.h"
+#include "model/program/program.h"
 
 #define CHOICES "tests/golden/memory/attention_choices.txt"
 

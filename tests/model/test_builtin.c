@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/transformer.h"
+#include "model/arch/transformer.h"
 
 static int64_t params_of(const char *name)
 {

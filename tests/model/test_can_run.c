@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "model/can_run.h"
-#include "model/fail.h"
-#include "model/program.h"
+#include "base/fail.h"
+#include "model/plan/can_run.h"
+#include "model/program/program.h"
 
 static char why[1024];
 

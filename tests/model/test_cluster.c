@@ -1,6 +1,6 @@
 #include "tests/check.h"
-#include "model/cluster.h"
-#include "model/fail.h"
+#include "base/fail.h"
+#include "model/cluster/cluster.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/fail.h"
-#include "model/family.h"
-#include "model/lower.h"
+#include "base/fail.h"
+#include "model/arch/family.h"
+#include "model/lower/lower.h"
 
 #define GOLDEN "tests/golden/collectives/"
 

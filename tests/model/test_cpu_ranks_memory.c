@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-#include "model/ledger.h"
-#include "model/lower.h"
+#include "model/lower/lower.h"
+#include "model/schedule/ledger.h"
 
 #define GOLDEN "tests/golden/memory/cpu_ranks.jsonl"
 #define PEAK 1e-3

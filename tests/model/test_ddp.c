@@ -2,9 +2,9 @@
 
 #include <stdlib.h>
 
-#include "model/ddp_buckets.h"
-#include "model/ledger.h"
-#include "model/lower_internal.h"
+#include "model/lower/common/lower_internal.h"
+#include "model/lower/torch/ddp_buckets.h"
+#include "model/schedule/ledger.h"
 
 static struct schedules s;
 

@@ -1,6 +1,6 @@
 #include "tests/model/flows.h"
 
-#include "model/ledger.h"
+#include "model/schedule/ledger.h"
 
 static struct schedules s;
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/ds_config.h"
-#include "model/fail.h"
+#include "base/fail.h"
+#include "model/exchange/ds_config.h"
 #include "tests/model/random_plan.h"
 
 static char said[1024];

@@ -1,6 +1,6 @@
 #include "tests/check.h"
-#include "model/estimators.h"
-#include "model/fail.h"
+#include "base/fail.h"
+#include "model/exchange/estimators.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/export.h"
-#include "model/fail.h"
+#include "base/fail.h"
+#include "model/exchange/export.h"
 
 static char said[1024];
 static char *text;

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/fail.h"
-#include "model/files.h"
+#include "base/fail.h"
+#include "base/files.h"
 
 static char folder[] = "/tmp/dpx-files-XXXXXX", path[64];
 

@@ -1,9 +1,9 @@
 /* FSDP1: sizes, volumes, memory.  Order is tested in test_fsdp1_order.c; lists of
  * collectives recorded from PyTorch are compared in test_collectives.c. */
 #include "tests/model/plans.h"
-#include "model/flat_param.h"
-#include "model/ledger.h"
-#include "model/lower_fsdp1.h"
+#include "model/lower/torch/flat_param.h"
+#include "model/lower/torch/lower_fsdp1.h"
+#include "model/schedule/ledger.h"
 
 static struct schedules s;
 

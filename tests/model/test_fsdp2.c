@@ -1,7 +1,7 @@
 #include "tests/model/plans.h"
 
-#include "model/ledger.h"
-#include "model/program.h"
+#include "model/program/program.h"
+#include "model/schedule/ledger.h"
 
 static struct schedules s;
 

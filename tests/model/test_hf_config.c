@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/fail.h"
-#include "model/transformer.h"
+#include "base/fail.h"
+#include "model/arch/transformer.h"
 
 #define GOLDEN "tests/golden/models"
 

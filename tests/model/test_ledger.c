@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "model/ledger.h"
+#include "model/schedule/ledger.h"
 #include "tests/model/random_plan.h"
 
 /* ---- by hand ---- */

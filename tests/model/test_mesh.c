@@ -1,7 +1,7 @@
 /* Groups of a mesh against enumeration: every rank's coordinates are counted by nested loops, and a
  * group's instances are found by comparing coordinates, which shares nothing with mesh.c. */
 #include "tests/check.h"
-#include "model/mesh.h"
+#include "model/cluster/mesh.h"
 
 #include <stdlib.h>
 #include <string.h>

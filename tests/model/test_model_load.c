@@ -7,8 +7,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "model/fail.h"
-#include "model/transformer.h"
+#include "base/fail.h"
+#include "model/arch/transformer.h"
 
 static char why[1024];
 

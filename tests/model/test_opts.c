@@ -1,6 +1,6 @@
 #include "tests/check.h"
-#include "model/fail.h"
-#include "model/opts.h"
+#include "base/fail.h"
+#include "base/opts.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "model/fail.h"
-#include "model/output.h"
+#include "base/fail.h"
+#include "base/output.h"
 
 static char folder[] = "/tmp/dpx-output-XXXXXX", said[512];
 

@@ -1,6 +1,6 @@
 #include "tests/check.h"
-#include "model/overhead.h"
-#include "model/plan_groups.h"
+#include "model/memory/overhead.h"
+#include "model/plan/plan_groups.h"
 
 #include <string.h>
 

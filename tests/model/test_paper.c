@@ -1,6 +1,6 @@
 #include "tests/model/plans.h"
 
-#include "model/ledger.h"
+#include "model/schedule/ledger.h"
 
 static struct schedules s;
 

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/fail.h"
-#include "model/plan.h"
+#include "base/fail.h"
+#include "model/plan/plan.h"
 #include "tests/model/random_plan.h"
 
 static char said[1024];

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/fail.h"
-#include "model/printable.h"
+#include "base/fail.h"
+#include "base/printable.h"
 
 static void is(const char *from, const char *to)
 {

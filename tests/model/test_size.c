@@ -1,7 +1,7 @@
 #include "tests/check.h"
-#include "model/dtype.h"
-#include "model/fail.h"
-#include "model/size.h"
+#include "base/dtype.h"
+#include "base/fail.h"
+#include "base/size.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
  * wrong for every model of more than 250 MiB. */
 #include "tests/model/flows.h"
 
-#include "model/ledger.h"
-#include "model/plan_keys.h"
+#include "model/plan/plan_keys.h"
+#include "model/schedule/ledger.h"
 
 enum {
     DP = CELL(STRAT_DP, DIALECT_TORCH), DDP = CELL(STRAT_DDP, DIALECT_TORCH), ZRO = CELL(STRAT_ZERO1, DIALECT_TORCH),

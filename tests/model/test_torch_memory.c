@@ -9,10 +9,10 @@
 
 #include <string.h>
 
-#include "model/attention.h"
-#include "model/ledger.h"
-#include "model/lower.h"
-#include "model/torch_model.h"
+#include "model/lower/lower.h"
+#include "model/plan/attention.h"
+#include "model/program/torch_model.h"
+#include "model/schedule/ledger.h"
 
 static const char *const golden[] = { "tests/golden/memory/torch_memory.jsonl",
                                       "tests/golden/memory/torch_attention.jsonl" };

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/fail.h"
-#include "model/family.h"
-#include "model/transformer.h"
+#include "base/fail.h"
+#include "model/arch/family.h"
+#include "model/arch/transformer.h"
 
 #define GOLDEN "tests/golden/models"
 

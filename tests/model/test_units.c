@@ -1,7 +1,7 @@
 #include "tests/model/plans.h"
 
-#include "model/units.h"
-#include "model/program.h"
+#include "model/program/program.h"
+#include "model/schedule/units.h"
 
 /* Two entries for the unit at hand and for each neighbour, as a lowering would
  * name them there: class, blocks and recompute as they are, index and block of

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/fail.h"
-#include "model/yaml.h"
+#include "base/fail.h"
+#include "base/yaml.h"
 
 static char said[512];
 

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/fail.h"
-#include "model/lower.h"
-#include "model/zero3_trace.h"
+#include "base/fail.h"
+#include "model/lower/deepspeed/zero3_trace.h"
+#include "model/lower/lower.h"
 
 struct hooks { char **word; int n, cap; };
 

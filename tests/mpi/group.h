@@ -5,7 +5,7 @@
 #include <mpi.h>
 #include <stdlib.h>
 
-#include "exec/comm.h"
+#include "exec/comm/comm.h"
 
 struct test_group { struct comm *comm; void *staging; };
 

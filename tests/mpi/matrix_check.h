@@ -15,7 +15,7 @@
 
 #include <math.h>
 
-#include "model/evaluate.h"
+#include "model/memory/evaluate.h"
 
 /* ---- losses ---- */
 

@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/can_run.h"
-#include "model/fail.h"
-#include "model/plan_keys.h"
+#include "base/fail.h"
+#include "model/plan/can_run.h"
+#include "model/plan/plan_keys.h"
 
 enum { BATCH = 96, SEQ = 8 };           /* 96: what 4 micro-steps on 1, 2, 3, 4, 6, 8 ranks divide */
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/train.h"
+#include "exec/train/train.h"
 
 enum { MOST_STEPS = 3 };
 

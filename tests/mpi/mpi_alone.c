@@ -3,7 +3,7 @@
  *     DPX_TIMEOUT=3 mpirun -n 2 mpi_alone */
 #include <mpi.h>
 
-#include "exec/watchdog.h"
+#include "exec/run/watchdog.h"
 
 int main(int argc, char **argv)
 {

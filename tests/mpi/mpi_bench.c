@@ -5,9 +5,9 @@
  * Rank 0's share is used up (then sizes are left out and warm-ups not repeated), the others' is not. */
 #include <mpi.h>
 
-#include "calib/bench.h"
-#include "calib/db.h"
-#include "calib/series.h"
+#include "calib/bench/bench.h"
+#include "calib/store/db.h"
+#include "calib/store/series.h"
 
 static int measure(struct bench *b)
 {

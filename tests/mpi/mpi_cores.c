@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/cores.h"
-#include "exec/host_info.h"
+#include "exec/device/cores.h"
+#include "exec/device/host_info.h"
 
 static int rank, ranks, complaints;
 

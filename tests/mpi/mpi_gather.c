@@ -11,9 +11,9 @@
 
 #include <jansson.h>
 
-#include "exec/gather.h"
-#include "exec/safetensors.h"
-#include "model/fail.h"
+#include "base/fail.h"
+#include "exec/data/safetensors.h"
+#include "exec/run/gather.h"
 
 static int rank, world, complaints;
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/safetensors.h"
+#include "exec/data/safetensors.h"
 
 static int wrong;
 

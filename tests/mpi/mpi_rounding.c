@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "exec/half.h"
+#include "exec/kernels/half.h"
 #include "tests/mpi/group.h"
 
 enum { ELEMS = 3001, PIECE = 1024 };

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "model/fail.h"
+#include "base/fail.h"
 #include "tests/mpi/group.h"
 
 enum { ELEMS = 100000 };

@@ -4,7 +4,7 @@
 #include <mpi.h>
 #include <stdio.h>
 
-#include "exec/launch.h"
+#include "exec/process/launch.h"
 
 /* An integer variable of Open MPI's; -1 if there is none of that name. */
 static long value_of(const char *name)

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/half.h"
+#include "exec/kernels/half.h"
 #include "tests/mpi/group.h"
 
 enum { GUARD = 64, PIECE = 1024, MAX_CASES = 20000 };

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/mpi/test_cores.sh -- ranks of one machine keep to cores of their own (exec/cores.h), as the
+# tests/mpi/test_cores.sh -- ranks of one machine keep to cores of their own (exec/device/cores.h), as the
 # kernel says: asked by the ranks themselves (mpi_cores.c), and in /proc while dpxrun runs.
 # Runs from the root of the tree; $B is where it was built.
 # shellcheck source=tests/check.sh

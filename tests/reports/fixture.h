@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "calib/runs.h"
-#include "calib/runs_memory.h"
-#include "calib/series.h"
+#include "calib/store/runs.h"
+#include "calib/store/runs_memory.h"
+#include "calib/store/series.h"
 
 struct made {
     const char *model, *strategy, *dialect, *host;

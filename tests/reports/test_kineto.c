@@ -1,8 +1,8 @@
 #include "tests/check.h"
-#include "model/fail.h"
-#include "reports/kineto.h"
-#include "reports/kineto_print.h"
-#include "reports/kineto_windows.h"
+#include "base/fail.h"
+#include "reports/kineto/kineto.h"
+#include "reports/kineto/kineto_print.h"
+#include "reports/kineto/kineto_windows.h"
 
 #include <math.h>
 #include <stdbool.h>

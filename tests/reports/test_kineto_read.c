@@ -1,6 +1,6 @@
 #include "tests/check.h"
-#include "model/fail.h"
-#include "reports/trace_read.h"
+#include "base/fail.h"
+#include "reports/kineto/trace_read.h"
 
 #include <stdio.h>
 #include <stdlib.h>

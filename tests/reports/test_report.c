@@ -10,8 +10,8 @@
 
 #include <sqlite3.h>
 
-#include "model/fail.h"
-#include "reports/report.h"
+#include "base/fail.h"
+#include "reports/page/report.h"
 #include "tests/reports/fixture.h"
 
 #define NASTY                                                                                                \

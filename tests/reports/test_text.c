@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-#include "reports/table.h"
-#include "reports/text.h"
-#include "reports/unit.h"
+#include "reports/page/table.h"
+#include "reports/page/text.h"
+#include "reports/page/unit.h"
 
 static void becomes(void (*as)(struct text *, const char *), const char *s, const char *want)
 {

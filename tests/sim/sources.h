@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/evaluate.h"
-#include "sim/simulate.h"
+#include "model/memory/evaluate.h"
+#include "sim/clock/simulate.h"
 #include "tests/sim/published.h"
 
 /* ---- full recompute ---- */

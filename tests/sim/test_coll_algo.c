@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "sim/coll_algo.h"
+#include "sim/price/coll_algo.h"
 
 #define US 1e-6
 #define MB 1e6

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#include "model/fail.h"
-#include "sim/coll_cost.h"
+#include "base/fail.h"
+#include "sim/price/coll_cost.h"
 
 #define US 1e-6
 #define MiB (INT64_C(1) << 20)

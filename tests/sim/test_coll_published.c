@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/coll_cost.h"
-#include "sim/nccl_cost.h"
+#include "sim/price/coll_cost.h"
+#include "sim/price/nccl_cost.h"
 
 #define CSV "tests/sim/data/collectives_published.csv"
 

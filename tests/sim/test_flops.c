@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "sim/flops.h"
+#include "sim/price/flops.h"
 
 /* 2 layers, hidden 8 in 2 heads of 4, vocabulary 10: 1000 parameters, 80 of them the embedding. */
 static const struct model small = { .layers = 2, .hidden = 8, .heads = 2, .head_dim = 4, .vocab = 10,

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "sim/gemm_cost.h"
-#include "sim/kernel_cost.h"
+#include "sim/price/gemm_cost.h"
+#include "sim/price/kernel_cost.h"
 #include "tests/sim/published.h"
 
 /* 100 SMs of 1 TFLOP/s with the largest tile; memory, launch and tile overhead cost nothing

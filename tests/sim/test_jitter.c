@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/fail.h"
-#include "sim/jitter.h"
+#include "base/fail.h"
+#include "sim/clock/jitter.h"
 
 /* Means of the largest of n normal draws to two places: E_2 is 1/sqrt(pi), E_3 is
  * 3/(2 sqrt(pi)), the others as order statistics are tabulated. */

@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 
-#include "sim/kernel_cost.h"
+#include "sim/price/kernel_cost.h"
 #include "tests/sim/published.h"
 
 /* 1 TB/s of which an unknown type streams 0.85, and 100 TFLOP/s. */

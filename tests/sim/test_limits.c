@@ -1,5 +1,5 @@
 #include "tests/check.h"
-#include "sim/limits.h"
+#include "sim/search/limits.h"
 
 /* How large a model's states fit 80 GB (8e10 bytes), in the paper's recipe: of
  * each 64 parameters on 64 ranks stage 1 holds 64*4 + 12 = 268 bytes, stage 2

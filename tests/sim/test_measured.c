@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "model/evaluate.h"
-#include "sim/measured_cost.h"
-#include "sim/measured_gaps.h"
-#include "sim/simulate.h"
+#include "model/memory/evaluate.h"
+#include "sim/clock/simulate.h"
+#include "sim/price/measured_cost.h"
+#include "sim/price/measured_gaps.h"
 #include "tests/check.h"
 
 #define MiB ((int64_t)1 << 20)

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "sim/nccl_cost.h"
+#include "sim/price/nccl_cost.h"
 
 #define US 1e-6
 #define GB 1e9

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "sim/overlap.h"
+#include "sim/clock/overlap.h"
 
 static struct cluster of(const char *gpu, int64_t nodes, int64_t gpus)
 {

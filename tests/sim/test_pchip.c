@@ -1,6 +1,6 @@
 #include "tests/check.h"
 
-#include "sim/pchip.h"
+#include "sim/price/pchip.h"
 
 #define N(a) ((int)(sizeof(a) / sizeof *(a)))
 

@@ -3,10 +3,10 @@
 
 #include <stdlib.h>
 
-#include "sim/commands.h"
-#include "sim/enumerate.h"
-#include "sim/search.h"
-#include "sim/simulate.h"
+#include "sim/clock/simulate.h"
+#include "sim/plan/commands.h"
+#include "sim/search/enumerate.h"
+#include "sim/search/search.h"
 
 /* dpxplan.c's main program joins the database; here there is none. */
 int  load_measured(const char *db, enum dtype precision, struct cluster *c) { return (void)db, (void)precision, (void)c, 0; }

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#include "sim/coll_algo.h"
+#include "sim/price/coll_algo.h"
 #include "tests/sim/sources.h"
 
 /* ---- durations by hand ---- */

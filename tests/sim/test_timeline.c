@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/contention.h"
+#include "sim/clock/contention.h"
 
 /* ---- schedules by hand: one entry, one duration ---- */
 

@@ -6,8 +6,8 @@
 
 #include <jansson.h>
 
-#include "sim/simulate.h"
-#include "sim/trace.h"
+#include "sim/clock/simulate.h"
+#include "sim/clock/trace.h"
 
 /* A plan run on the clock with contention; every cell of the table in some form. */
 static const struct { enum strategy s; enum dialect d; int64_t accumulation; } cells[] = {

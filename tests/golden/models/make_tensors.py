@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden truth for the tensor tables of model/transformer.h.
+"""Golden truth for the tensor tables of model/arch/transformer.h.
 
     python3 make_tensors.py          (torch 2.15.0, transformers 5.23.0; no network)
 

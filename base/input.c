@@ -1,0 +1,79 @@
+#include "base/input.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+
+/* What the shell, or whoever started this program, has opened for it. */
+static bool is_handed_over(const char *path)
+{
+    return !strcmp(path, "/dev/stdin") || !strcmp(path, "/dev/tty") || !strncmp(path, "/dev/fd/", 8) ||
+           !strncmp(path, "/proc/self/fd/", 14);
+}
+
+static const char *kind_of(mode_t mode)
+{
+    return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a FIFO" : S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
+static int check(const char *path, const struct stat *st, bool stream)
+{
+    if (S_ISREG(st->st_mode) || (stream && !S_ISDIR(st->st_mode) && is_handed_over(path)))
+        return 0;
+    return fail("%s: is %s, not a regular file", path, kind_of(st->st_mode));
+}
+
+/* O_NONBLOCK: the name may stand for a FIFO between stat() and open().  It is taken off again, for a read must
+ * wait for what a pipe is to bring. */
+static int open_for(const char *path, bool stream, struct stat *st)
+{
+    int fd, flags;
+
+    if (stat(path, st) < 0)
+        return fail("%s: %s", path, strerror(errno));
+    if (check(path, st, stream) < 0)
+        return -1;
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return fail("%s: %s", path, strerror(errno));
+    if (fstat(fd, st) < 0 || (flags = fcntl(fd, F_GETFL)) < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) < 0)
+        fail("%s: %s", path, strerror(errno));
+    else if (check(path, st, stream) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+int input_stream(const char *path)
+{
+    struct stat st;
+
+    return open_for(path, true, &st);
+}
+
+FILE *input_open(const char *path)
+{
+    int fd = input_stream(path);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+
+    if (fd >= 0 && !f) {
+        fail("%s: %s", path, strerror(errno));
+        close(fd);
+    }
+    return f;
+}
+
+int input_file(const char *path, int64_t *size)
+{
+    struct stat st;
+    int fd = open_for(path, false, &st);
+
+    if (fd >= 0 && size)
+        *size = (int64_t)st.st_size;
+    return fd;
+}

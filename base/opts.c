@@ -1,0 +1,442 @@
+#include "base/opts.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/opts_internal.h"
+#include "base/size.h"
+#include "version.h"
+
+const char *dpx_version(void)
+{
+    return DPX_VERSION;
+}
+
+/* ---- words ---- */
+
+#define LONGEST 48
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Insertions, deletions, replacements and swaps of neighbours that turn a into b. */
+static int edits(const char *a, const char *b)
+{
+    size_t m = strlen(a), n = strlen(b);
+    int d[LONGEST + 1][LONGEST + 1];    /* d[i][j]: of the first i and the first j letters */
+
+    if (m > LONGEST || n > LONGEST)
+        return LONGEST;
+    for (size_t i = 0; i <= m; i++)
+        for (size_t j = 0; j <= n; j++) {
+            if (i == 0 || j == 0) {
+                d[i][j] = (int)(i + j);
+                continue;
+            }
+            d[i][j] = smaller(smaller(d[i - 1][j], d[i][j - 1]) + 1,
+                              d[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                d[i][j] = smaller(d[i][j], d[i - 2][j - 2] + 1);
+        }
+    return d[m][n];
+}
+
+const char *nearest_word(const char *typed, const char *const *words)
+{
+    const char *best = NULL;
+    size_t len = strlen(typed);
+    int fewest = 1 + (int)(len < 6 ? 2 : len > LONGEST ? LONGEST / 3 : len / 3);
+
+    for (; *words; words++) {
+        /* Cut short is nearer than any typo. */
+        int e = len >= 2 && strncmp(typed, *words, len) == 0 ? 0 : edits(typed, *words);
+
+        if (e < fewest && e < (int)strlen(*words)) {
+            fewest = e;
+            best = *words;
+        }
+    }
+    return best;
+}
+
+/* Index of the word that the first `len` bytes of s spell, or -1. */
+static int word_index(const char *s, size_t len, const char *const *words)
+{
+    for (int i = 0; words[i]; i++)
+        if (strlen(words[i]) == len && memcmp(words[i], s, len) == 0)
+            return i;
+    return -1;
+}
+
+const char *opts_join(char *buf, size_t size, const char *const *words, const char *with)
+{
+    size_t at = 0;
+
+    buf[0] = '\0';
+    for (int i = 0; words[i] && at < size; i++)
+        at += (size_t)snprintf(buf + at, size - at, "%s%s", i ? with : "", words[i]);
+    return buf;
+}
+
+/* ---- values ---- */
+
+static int bad_word(const char *what, const char *value, const char *const *words)
+{
+    char all[512];
+    const char *near = nearest_word(value, words);
+
+    return fail("%s: '%.60s' is not one of %s%s%s%s", what, value,
+                opts_join(all, sizeof all, words, ", "),
+                near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+static int parse_set(const char *what, const char *value, const struct opt *o)
+{
+    uint64_t set = 0;
+
+    for (const char *s = value;; s++) {
+        size_t len = strcspn(s, ",");
+        int w = word_index(s, len, o->words);
+        char one[64];
+
+        snprintf(one, sizeof one, "%.*s", (int)(len < 60 ? len : 60), s);
+        if (w < 0)
+            return bad_word(what, one, o->words);
+        assert(w < 64);
+        set |= UINT64_C(1) << w;
+        s += len;
+        if (*s == '\0')
+            break;
+    }
+    *o->set = set;
+    return 0;
+}
+
+static int parse_num(const char *what, const char *value, double *out)
+{
+    char *end;
+    double x = strtod(value, &end);
+
+    /* strtod() would also take hexadecimal, "inf" and leading space. */
+    if (end == value || *end || strspn(value, "0123456789.eE+-") != strlen(value))
+        return fail("%s: '%.60s' is not a number", what, value);
+    if (!isfinite(x) || x < 0)
+        return fail("%s: '%.60s' is %s", what, value, x < 0 ? "negative" : "too large");
+    *out = x;
+    return 0;
+}
+
+static int parse_whole(const char *what, const char *value, const struct opt *o)
+{
+    int64_t n;
+
+    if ((o->i ? count_parse : size_parse)(what, value, &n) < 0)
+        return -1;
+    if (n < o->min)
+        return fail("%s: '%.60s' is too small; at least %" PRId64, what, value, o->min);
+    *(o->i ? o->i : o->bytes) = n;
+    return 0;
+}
+
+/* `what` is how messages name the option: "--bucket" or "PLAN.json". */
+static int set_value(const struct opt *o, const char *what, const char *value)
+{
+    if (o->i || o->bytes)
+        return parse_whole(what, value, o);
+    if (o->num)
+        return parse_num(what, value, o->num);
+    if (o->set)
+        return parse_set(what, value, o);
+    if (o->word) {
+        int w = word_index(value, strlen(value), o->words);
+
+        if (w < 0)
+            return bad_word(what, value, o->words);
+        *o->word = w;
+        return 0;
+    }
+    assert(o->str);
+    if (*value == '\0')
+        return fail("%s: is empty", what);
+    *o->str = value;
+    return 0;
+}
+
+/* ---- help ---- */
+
+const char *opts_value_name(const struct opt *o, char *buf, size_t size)
+{
+    if (o->value)
+        return o->value;
+    if (o->word)
+        return opts_join(buf, size, o->words, "|");
+    return o->set ? "LIST" : o->i ? "N" : o->bytes ? "BYTES" : o->num ? "X" : "TEXT";
+}
+
+const char *opts_default_text(const struct opt *o, char *buf, size_t size)
+{
+    buf[0] = '\0';
+    if (o->i && *o->i > 0)
+        snprintf(buf, size, " (default %" PRId64 ")", *o->i);
+    else if (o->bytes && *o->bytes > 0)
+        snprintf(buf, size, " (default %s)", size_text(*o->bytes).s);
+    else if (o->num && *o->num > 0)
+        snprintf(buf, size, " (default %g)", *o->num);
+    else if (o->str && *o->str)
+        snprintf(buf, size, " (default %s)", *o->str);
+    else if (o->word && *o->word >= 0)
+        snprintf(buf, size, " (default %s)", o->words[*o->word]);
+    return buf;
+}
+
+/* "--bucket BYTES", "-o, --output FILE", "PLAN.json". */
+static const char *spelling(const struct opt *o, char *buf, size_t size)
+{
+    char letter[8] = "", words[256];
+
+    if (o->positional)
+        snprintf(buf, size, "%s", o->name);
+    else {
+        if (o->letter)
+            snprintf(letter, sizeof letter, "-%c, ", o->letter);
+        snprintf(buf, size, "%s--%s%s%s", letter, o->name, o->flag ? "" : " ",
+                 o->flag ? "" : opts_value_name(o, words, sizeof words));
+    }
+    return buf;
+}
+
+static void print_row(const char *left, const char *help, const char *extra)
+{
+    if (strlen(left) > 24)
+        printf("  %s\n  %-24s  %s%s\n", left, "", help, extra);
+    else
+        printf("  %-24s  %s%s\n", left, help, extra);
+}
+
+static void print_help(const char *command, const char *about, const struct opt *opts)
+{
+    char left[320], extra[320];
+
+    printf("usage: %s", command);
+    for (const struct opt *o = opts; o->name; o++)
+        if (o->positional || o->required)
+            printf(o->required ? " %s" : " [%s]", spelling(o, left, sizeof left));
+    printf(" [options]\n%s\n\n", about);
+    for (const struct opt *o = opts; o->name; o++)
+        print_row(spelling(o, left, sizeof left), o->help,
+                  o->required ? " (required)" : opts_default_text(o, extra, sizeof extra));
+    print_row("--help", "this text", "");
+    print_row("--version", "the version", "");
+    fputs("\nBytes are written 25MiB, 80GB or 1.5e9, counts 64, 1.5e9 or 8B.\n", stdout);
+}
+
+static const char *version_note;
+
+void opts_version_note(const char *note) { version_note = note; }
+
+static void print_version(const char *command)
+{
+    printf("%.*s %s%s%s\n", (int)strcspn(command, " "), command, dpx_version(), version_note ? ", " : "",
+           version_note ? version_note : "");
+}
+
+/* ---- parsing ---- */
+
+#define MAX_OPTS 64
+
+struct parser {
+    const char       *command, *about;
+    const struct opt *opts;
+    int               argc, at;
+    char            **argv;
+    bool              seen[MAX_OPTS];
+};
+
+static int unknown_option(const struct parser *p, const char *name, size_t len)
+{
+    const char *words[MAX_OPTS + 3], *near;
+    char typed[64];
+    int n = 0;
+
+    for (const struct opt *o = p->opts; o->name; o++)
+        if (!o->positional)
+            words[n++] = o->name;
+    words[n++] = "help";
+    words[n++] = "version";
+    words[n] = NULL;
+    snprintf(typed, sizeof typed, "%.*s", (int)(len < 60 ? len : 60), name);
+    near = nearest_word(typed, words);
+    if (near)
+        return fail("%s: unknown option --%s; did you mean --%s?", p->command, typed, near);
+    return fail("%s: unknown option --%s; %s --help lists them", p->command, typed, p->command);
+}
+
+/* Stores the value of option o: `attached` if not NULL, else the next argument. */
+static int take(struct parser *p, const struct opt *o, const char *what, const char *attached)
+{
+    p->seen[o - p->opts] = true;
+    if (o->flag) {
+        if (attached)
+            return fail("%s: %s takes no value", p->command, what);
+        *o->flag = true;
+        return 0;
+    }
+    if (!attached) {
+        if (p->at >= p->argc || strncmp(p->argv[p->at], "--", 2) == 0) {
+            char words[256];
+
+            return fail("%s: %s needs a value: %s", p->command, what,
+                        opts_value_name(o, words, sizeof words));
+        }
+        attached = p->argv[p->at++];
+    }
+    return set_value(o, what, attached);
+}
+
+/* Not in --help: it is for the build (Makefile, install). */
+#define FORMAT "help-format="
+
+static int long_option(struct parser *p, const char *name)
+{
+    size_t len = strcspn(name, "=");
+    const char *attached = name[len] ? name + len + 1 : NULL;
+
+    for (const struct opt *o = p->opts; o->name; o++) {
+        char what[64];
+
+        if (o->positional || strlen(o->name) != len || memcmp(o->name, name, len) != 0)
+            continue;
+        snprintf(what, sizeof what, "--%s", o->name);
+        return take(p, o, what, attached);
+    }
+    if (strcmp(name, "help") == 0) {
+        print_help(p->command, p->about, p->opts);
+        return OPTS_DONE;
+    }
+    if (strcmp(name, "version") == 0) {
+        print_version(p->command);
+        return OPTS_DONE;
+    }
+    if (attached && strncmp(name, FORMAT, sizeof FORMAT - 1) == 0)
+        return opts_print_as(attached, p->command, p->about, p->opts);
+    return unknown_option(p, name, len);
+}
+
+static int short_option(struct parser *p, const char *arg)
+{
+    char what[3] = { '-', arg[1], '\0' };
+
+    for (const struct opt *o = p->opts; o->name; o++)
+        if (o->letter && o->letter == arg[1])
+            return take(p, o, what, arg[2] ? arg + 2 : NULL);
+    if (strcmp(arg, "-h") == 0)
+        return long_option(p, "help");
+    return fail("%s: unknown option %.60s; %s --help lists them", p->command, arg, p->command);
+}
+
+static int positional(struct parser *p, const char *arg)
+{
+    for (const struct opt *o = p->opts; o->name; o++)
+        if (o->positional && !p->seen[o - p->opts]) {
+            p->seen[o - p->opts] = true;
+            return set_value(o, o->name, arg);
+        }
+    return fail("%s: '%.60s' is one argument too many", p->command, arg);
+}
+
+static int check_required(const struct parser *p)
+{
+    for (const struct opt *o = p->opts; o->name; o++)
+        if (o->required && !p->seen[o - p->opts])
+            return fail("%s: %s%s is missing: %s; %s --help says more", p->command,
+                        o->positional ? "" : "--", o->name, o->help, p->command);
+    return OPTS_OK;
+}
+
+int opts_parse(const char *command, const char *about, const struct opt *opts,
+               int argc, char **argv)
+{
+    struct parser p = { .command = command, .about = about, .opts = opts,
+                        .argc = argc, .at = 1, .argv = argv };
+    bool options = true;
+    int n = 0;
+
+    while (opts[n].name)
+        n++;
+    assert(n <= MAX_OPTS);
+    while (p.at < argc) {
+        const char *arg = argv[p.at++];
+        int rc;
+
+        if (options && strcmp(arg, "--") == 0) {
+            options = false;
+            continue;
+        }
+        if (options && strncmp(arg, "--", 2) == 0)
+            rc = long_option(&p, arg + 2);
+        else if (options && arg[0] == '-' && arg[1])
+            rc = short_option(&p, arg);
+        else
+            rc = positional(&p, arg);
+        if (rc != OPTS_OK)
+            return rc;
+    }
+    return check_required(&p);
+}
+
+/* ---- commands ---- */
+
+static void print_commands(const char *program, const char *about,
+                           const struct command *commands)
+{
+    printf("usage: %s COMMAND [options]\n%s\n\n", program, about);
+    for (const struct command *c = commands; c->name; c++)
+        printf("  %-12s  %s\n", c->name, c->about);
+    printf("\n%s COMMAND --help says more.\n", program);
+}
+
+int command_run(const char *program, const char *about, const struct command *commands,
+                int argc, char **argv)
+{
+    const char *words[MAX_OPTS + 1], *near;
+    char all[512];
+    int n = 0;
+
+    for (const struct command *c = commands; c->name; c++) {
+        assert(n < MAX_OPTS);
+        words[n++] = c->name;
+    }
+    words[n] = NULL;
+    if (argc < 2) {
+        fail("%s: a command is missing: %s", program, opts_join(all, sizeof all, words, ", "));
+        return 2;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        print_commands(program, about, commands);
+        return 0;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        print_version(program);
+        return 0;
+    }
+    if (strncmp(argv[1], "--" FORMAT, sizeof "--" FORMAT - 1) == 0)
+        return commands_print_as(argv[1] + sizeof "--" FORMAT - 1, program, about, commands) < 0 ? 2 : 0;
+    for (const struct command *c = commands; c->name; c++)
+        if (strcmp(argv[1], c->name) == 0)
+            return c->run(argc - 1, argv + 1);
+    near = nearest_word(argv[1], words);
+    if (near)
+        fail("%s: unknown command '%.60s'; did you mean %s?", program, argv[1], near);
+    else
+        fail("%s: unknown command '%.60s'; there are %s", program, argv[1],
+             opts_join(all, sizeof all, words, ", "));
+    return 2;
+}

@@ -1,0 +1,336 @@
+/* yaml.c -- libyaml's events become json_t.  Events, not documents: an alias
+ * would let a few bytes expand to gigabytes, so there are none. */
+#include "base/yaml.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <yaml.h>
+
+#include "base/fail.h"
+#include "base/input.h"
+
+enum { DEEPEST = 64 };
+
+struct reader {
+    yaml_parser_t parser;
+    const char   *where;
+};
+
+static json_t *refuse_at(const struct reader *r, const yaml_mark_t *at, const char *what)
+{
+    fail("%s:%zu:%zu: %s", r->where, at->line + 1, at->column + 1, what);
+    return NULL;
+}
+
+static bool next(struct reader *r, yaml_event_t *e)
+{
+    if (yaml_parser_parse(&r->parser, e))
+        return true;
+    refuse_at(r, &r->parser.problem_mark, r->parser.problem ? r->parser.problem : "not YAML");
+    return false;
+}
+
+/* ---- scalars: the resolver of YAML 1.1, as PyYAML has it ---- */
+
+static bool is_one_of(const char *s, const char *const *words)
+{
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(s, words[i]))
+            return true;
+    return false;
+}
+
+static const char *const nulls[]  = { "", "~", "null", "Null", "NULL", NULL };
+static const char *const truths[] = { "true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON",
+                                      NULL };
+static const char *const lies[]   = { "false", "False", "FALSE", "no", "No", "NO", "off", "Off",
+                                      "OFF", NULL };
+
+/* Digits, one point, one exponent: not strtod()'s "inf", "nan" or hexadecimal. */
+static bool looks_like_number(const char *s, bool *whole)
+{
+    bool digit = false;
+
+    *whole = true;
+    s += *s == '-' || *s == '+';
+    for (; *s >= '0' && *s <= '9'; s++)
+        digit = true;
+    if (*s == '.') {
+        *whole = false;
+        for (s++; *s >= '0' && *s <= '9'; s++)
+            digit = true;
+    }
+    if (!digit)
+        return false;
+    if (*s == 'e' || *s == 'E') {
+        *whole = false;
+        s++;
+        s += *s == '-' || *s == '+';
+        if (*s < '0' || *s > '9')
+            return false;
+        while (*s >= '0' && *s <= '9')
+            s++;
+    }
+    return *s == '\0';
+}
+
+static json_t *resolve(const char *s)
+{
+    bool whole;
+    double real;
+    long long n;
+
+    if (is_one_of(s, nulls))
+        return json_null();
+    if (is_one_of(s, truths))
+        return json_true();
+    if (is_one_of(s, lies))
+        return json_false();
+    if (!looks_like_number(s, &whole))
+        return json_string(s);
+    errno = 0;
+    n = strtoll(s, NULL, 10);
+    if (whole && errno == 0)
+        return json_integer(n);
+    real = strtod(s, NULL);
+    return isfinite(real) ? json_real(real) : json_string(s);
+}
+
+static json_t *scalar(struct reader *r, const yaml_event_t *e)
+{
+    const char *s = (const char *)e->data.scalar.value;
+    json_t *j;
+
+    if (e->data.scalar.anchor || e->data.scalar.tag)
+        return refuse_at(r, &e->start_mark, "anchors and tags are not supported");
+    if (strlen(s) != e->data.scalar.length)
+        return refuse_at(r, &e->start_mark, "a string with a zero byte");
+    j = e->data.scalar.style == YAML_PLAIN_SCALAR_STYLE ? resolve(s) : json_string(s);
+    return j ? j : refuse_at(r, &e->start_mark, "not UTF-8");
+}
+
+/* ---- collections ---- */
+
+static json_t *node(struct reader *r, yaml_event_t *first, int depth);
+
+static json_t *sequence(struct reader *r, int depth)
+{
+    json_t *list = json_array(), *item;
+    yaml_event_t e;
+
+    for (;;) {
+        if (!next(r, &e))
+            break;
+        if (e.type == YAML_SEQUENCE_END_EVENT) {
+            yaml_event_delete(&e);
+            return list;
+        }
+        if (!(item = node(r, &e, depth)))
+            break;
+        json_array_append_new(list, item);
+    }
+    json_decref(list);
+    return NULL;
+}
+
+/* The key of a pair into the object; takes the event. */
+static int pair(struct reader *r, json_t *object, yaml_event_t *key, int depth)
+{
+    const char *name = key->type == YAML_SCALAR_EVENT ? (const char *)key->data.scalar.value : "";
+    yaml_event_t e;
+    json_t *value;
+    int rc = -1;
+
+    if (key->type != YAML_SCALAR_EVENT || key->data.scalar.anchor || key->data.scalar.tag)
+        refuse_at(r, &key->start_mark, "a key must be a plain string");
+    else if (!strcmp(name, "<<"))
+        refuse_at(r, &key->start_mark, "merge keys are not supported");
+    else if (strlen(name) != key->data.scalar.length)
+        refuse_at(r, &key->start_mark, "a key with a zero byte");
+    else if (json_object_get(object, name))
+        refuse_at(r, &key->start_mark, "this key was given before");
+    else if (next(r, &e) && (value = node(r, &e, depth)))
+        rc = json_object_set_new(object, name, value) == 0
+           ? 0 : (refuse_at(r, &key->start_mark, "a key that is not UTF-8"), -1);
+    yaml_event_delete(key);
+    return rc;
+}
+
+static json_t *mapping(struct reader *r, int depth)
+{
+    json_t *object = json_object();
+    yaml_event_t e;
+
+    for (;;) {
+        if (!next(r, &e))
+            break;
+        if (e.type == YAML_MAPPING_END_EVENT) {
+            yaml_event_delete(&e);
+            return object;
+        }
+        if (pair(r, object, &e, depth) < 0)
+            break;
+    }
+    json_decref(object);
+    return NULL;
+}
+
+/* The value that starts with this event; takes the event. */
+static json_t *node(struct reader *r, yaml_event_t *first, int depth)
+{
+    json_t *j = NULL;
+
+    if (depth > DEEPEST)
+        refuse_at(r, &first->start_mark, "nested too deeply");
+    else if (first->type == YAML_SCALAR_EVENT)
+        j = scalar(r, first);
+    else if (first->type == YAML_ALIAS_EVENT)
+        refuse_at(r, &first->start_mark, "aliases are not supported");
+    else if (first->type == YAML_SEQUENCE_START_EVENT
+             && !first->data.sequence_start.anchor && !first->data.sequence_start.tag)
+        j = sequence(r, depth + 1);
+    else if (first->type == YAML_MAPPING_START_EVENT
+             && !first->data.mapping_start.anchor && !first->data.mapping_start.tag)
+        j = mapping(r, depth + 1);
+    else
+        refuse_at(r, &first->start_mark, "anchors and tags are not supported");
+    yaml_event_delete(first);
+    return j;
+}
+
+/* Passes the event of the expected type; a file without a document is empty. */
+static bool expect(struct reader *r, yaml_event_type_t type, const char *what)
+{
+    yaml_event_t e;
+    bool as_expected;
+
+    if (!next(r, &e))
+        return false;
+    as_expected = e.type == type;
+    if (!as_expected)
+        refuse_at(r, &e.start_mark, what);
+    yaml_event_delete(&e);
+    return as_expected;
+}
+
+static json_t *document(struct reader *r)
+{
+    yaml_event_t e;
+    json_t *j;
+
+    if (!expect(r, YAML_STREAM_START_EVENT, "not YAML")
+        || !expect(r, YAML_DOCUMENT_START_EVENT, "the file is empty") || !next(r, &e)
+        || !(j = node(r, &e, 0)))
+        return NULL;
+    if (expect(r, YAML_DOCUMENT_END_EVENT, "expected the end of the document")
+        && expect(r, YAML_STREAM_END_EVENT, "more than one document"))
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
+json_t *yaml_read(const char *text, size_t size, const char *where)
+{
+    struct reader r = { .where = where };
+    json_t *j;
+
+    if (!yaml_parser_initialize(&r.parser)) {
+        fail("%s: out of memory", where);
+        return NULL;
+    }
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, size);
+    j = document(&r);
+    yaml_parser_delete(&r.parser);
+    return j;
+}
+
+json_t *yaml_read_file(const char *path)
+{
+    enum { LARGEST = 1 << 20 };         /* no config is a megabyte */
+    FILE *f = input_open(path);
+    char *text = f ? malloc(LARGEST) : NULL;
+    json_t *j = NULL;
+    size_t n;
+
+    if (f && !text)
+        fail("%s: %s", path, strerror(errno));
+    if (text) {
+        n = fread(text, 1, LARGEST, f);
+        if (ferror(f))
+            fail("%s: %s", path, strerror(errno));
+        else if (n == LARGEST)
+            fail("%s: larger than 1 MiB: not a configuration file", path);
+        else
+            j = yaml_read(text, n, path);
+    }
+    free(text);
+    if (f)
+        fclose(f);
+    return j;
+}
+
+/* ---- writing ---- */
+
+/* A string that must be quoted: one that resolves to another type, or has a
+ * character that YAML takes for syntax. */
+static bool needs_quotes(const char *s)
+{
+    json_t *j = resolve(s);
+    bool other = !json_is_string(j);
+
+    json_decref(j);
+    return other || strpbrk(s, ":#{}[],&*!|>'\"%@`\n\t\\") || s[0] == '-' || s[0] == '?' || s[0] == ' '
+        || s[strlen(s) - 1] == ' ';
+}
+
+/* JSON's escapes are a subset of YAML's double-quoted ones. */
+static void write_scalar(const json_t *j, FILE *to)
+{
+    const char *s = json_string_value(j);
+
+    if (s && !needs_quotes(s))
+        fputs(s, to);
+    else
+        json_dumpf(j, to, JSON_ENCODE_ANY);
+}
+
+static void write_indented(const json_t *j, FILE *to, int depth)
+{
+    const char *name;
+    json_t *v, *item;
+    size_t i;
+
+    json_object_foreach((json_t *)(uintptr_t)j, name, v) {
+        fprintf(to, "%*s%s:", 2 * depth, "", name);
+        if (json_is_object(v) && json_object_size(v)) {
+            fputc('\n', to);
+            write_indented(v, to, depth + 1);
+        } else if (json_is_array(v) && json_array_size(v)) {
+            fputc('\n', to);
+            json_array_foreach(v, i, item) {
+                fprintf(to, "%*s- ", 2 * depth + 2, "");
+                write_scalar(item, to);
+                fputc('\n', to);
+            }
+        } else {
+            fputc(' ', to);
+            write_scalar(v, to);
+            fputc('\n', to);
+        }
+    }
+}
+
+void yaml_write(const json_t *j, FILE *to)
+{
+    if (json_is_object(j) && json_object_size(j)) {
+        write_indented(j, to, 0);
+    } else {
+        write_scalar(j, to);
+        fputc('\n', to);
+    }
+}

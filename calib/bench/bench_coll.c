@@ -1,0 +1,178 @@
+/* bench_coll.c -- collectives by size, queued back to back as in training; of each call the rank
+ * that took longest counts.  NCCL's are timed on the devices, from one call's end to the next one's. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "calib/bench/bench.h"
+#include "exec/device/lanes.h"
+
+enum { MOST = 200, LEAST = 7, LEAST_SLOW = 3, SIZES = 64 };
+
+static const int64_t SMALLEST = 1024, REGION_HOST = 64 << 20, REGION_CUDA = 512 << 20;
+
+/* Full buffers: 2^k and 1.5 * 2^k, or every 2^step. */
+static int sizes(const struct bench_item *item, int64_t out[SIZES])
+{
+    int n = 0;
+
+    for (int64_t s = SMALLEST; s <= item->largest && n + 1 < SIZES; s <<= item->step ? item->step : 1) {
+        out[n++] = s;
+        if (!item->step && s * 3 / 2 <= item->largest)
+            out[n++] = s * 3 / 2;
+    }
+    return n;
+}
+
+struct buffers { char *send, *recv; int64_t region; };
+
+/* Small calls move on through the buffers, as those of training do. */
+static struct coll_call call_of(const struct bench_item *item, const struct buffers *m, int64_t elems, int i)
+{
+    int64_t span = round_up(elems * dtype_bytes(item->dtype), 4096), at = i % (m->region / span) * span;
+    bool reduces = item->op == COLL_ALL_REDUCE || item->op == COLL_REDUCE_SCATTER || item->op == COLL_REDUCE;
+    struct coll_call c = { .op = item->op, .dtype = item->dtype, .red = reduces ? RED_AVG : RED_NONE,
+                           .algo = item->algo, .sum = SUM_EACH_HOP, .elems = elems, .send = m->send + at,
+                           .recv = m->recv + at };
+
+    if (item->op == COLL_ALL_REDUCE || item->op == COLL_BROADCAST || item->op == COLL_REDUCE)
+        c.recv = m->send + at;
+    return c;
+}
+
+/* A call begins when the one before it has ended. */
+static int repeat_queued(struct bench *b, struct comm *comm, const struct bench_item *item, const struct buffers *m,
+                         int64_t elems, int n, double *s)
+{
+    struct bench_span span[MOST];
+
+    if (bench_barrier() < 0)
+        return -1;
+    for (int i = 0; i < n; i++) {
+        struct coll_call c = call_of(item, m, elems, i);
+        c.stream = device_cuda_stream(b->device, STREAM_GATHER);
+        if (bench_begin(b, STREAM_GATHER) < 0 || comm_call(comm, &c) < 0 || bench_end(b, &span[i]) < 0)
+            return -1;
+    }
+    if (bench_settle(b) < 0)
+        return -1;
+    bench_seconds(span, n, s);
+    return 0;
+}
+
+/* Times between the ends of calls. */
+static int repeat(struct bench *b, struct comm *comm, const struct bench_item *item, const struct buffers *m, int64_t elems, int n,
+                  double *s)
+{
+    double from, to;
+
+    if (device_async(b->device))
+        return repeat_queued(b, comm, item, m, elems, n, s);
+    if (bench_barrier() < 0)
+        return -1;
+    from = lanes_now();
+    for (int i = 0; i < n; i++, from = to) {
+        struct coll_call c = call_of(item, m, elems, i);
+        if (comm_call(comm, &c) < 0)
+            return -1;
+        to = lanes_now();
+        s[i] = to - from;
+    }
+    return 0;
+}
+
+/* Ranks of a group that share a machine, machines being filled one after the other. */
+static int64_t per_node(const struct bench *b, const struct bench_item *item, const struct comm *comm)
+{
+    int64_t n = item->strided ? b->per_node / (b->nranks / comm->nranks) : b->per_node;
+
+    return n < 1 ? 1 : n < comm->nranks ? n : comm->nranks;
+}
+
+/* *each: seconds of a call, as all ranks have it; 0 where it was known. */
+static int one(struct bench *b, struct comm *comm, const struct bench_item *item, const struct buffers *m,
+               int64_t bytes, double slice, double *each)
+{
+    int64_t elems = round_up(bytes / dtype_bytes(item->dtype), comm->nranks);
+    struct series s = { .kind = SERIES_COLL, .name = coll_name(item->op), .dtype = item->dtype,
+                        .algorithm = device_async(b->device) ? "nccl" : coll_algo_name(item->algo), .ranks = comm->nranks,
+                        .per_node = per_node(b, item, comm), .threads = b->threads, .bytes = elems * dtype_bytes(item->dtype),
+                        .started = bench_wall_clock() };
+    double seconds[MOST], warm[3];
+    int n, known = bench_known(b, &s);
+
+    *each = 0;
+    if (known)
+        return known < 0 ? -1 : 0;
+    if (repeat(b, comm, item, m, elems, 1, warm) < 0 || isnan(*each = bench_max(warm[0])))
+        return -1;
+    bool slow = *each > slice / LEAST;          /* then the first is as good as any: little of it is start-up */
+    if (!slow && (repeat(b, comm, item, m, elems, 2, warm + 1) < 0 || isnan(*each = bench_max((warm[1] + warm[2]) / 2))))
+        return -1;
+    n = bench_reps(slice, *each, slow ? LEAST_SLOW : LEAST, MOST);
+    if (repeat(b, comm, item, m, elems, n, seconds) < 0)
+        return -1;
+    return bench_keep(b, &s, seconds, n, true);
+}
+
+/* Time by size: what a byte takes and what a call takes, so that all get as many repetitions.  Over a slow
+ * network the largest sizes would take all the time there is: from ENOUGH on, what does not fit is left
+ * out; beyond the points the clock goes on along the last slope. */
+static int sweep(struct bench *b, struct comm *comm, const struct bench_item *item, const struct buffers *m, double seconds)
+{
+    static const double CALL_BYTES = 256 << 10;         /* a call's latency, in bytes of that time */
+    static const int64_t ENOUGH = 64 << 20;
+    static const double LONGER = 1.5;                   /* items after this one have less then */
+    int64_t size[SIZES];
+    int n = sizes(item, size);
+    double sum = 0, begun = lanes_now(), each = 0;
+
+    for (int i = 0; i < n; i++)
+        sum += CALL_BYTES + (double)size[i];
+    for (int i = 0; i < n; i++) {
+        double next = i > 0 ? each * (double)size[i] / (double)size[i - 1] : 0;
+        double end = bench_max(lanes_now() - begun) + (1 + LEAST_SLOW) * next;
+        if (isnan(end))
+            return -1;
+        if (size[i] > ENOUGH && end > LONGER * seconds)
+            break;
+        if (one(b, comm, item, m, size[i], seconds * (CALL_BYTES + (double)size[i]) / sum, &each) < 0)
+            return -1;
+    }
+    return bench_flush(b);
+}
+
+/* This rank's group of the item; *staging is the caller's to free. */
+static struct comm *open_group(struct bench *b, const struct bench_item *item, void **staging)
+{
+    int step = item->strided ? b->nranks / item->group : 1;
+    int first = item->strided ? b->rank % step : b->rank / item->group * item->group;
+    int *ranks = malloc((size_t)item->group * sizeof *ranks);
+    struct comm *c = NULL;
+
+    if (!ranks)
+        abort();
+    for (int i = 0; i < item->group; i++)
+        ranks[i] = first + i * step;
+    c = bench_comm(b, ranks, item->group, "calibrated group", staging);
+    free(ranks);
+    return c;
+}
+
+int bench_coll(struct bench *b, const struct bench_item *item, double seconds)
+{
+    void *staging = NULL;
+    struct comm *group = item->group ? open_group(b, item, &staging) : NULL, *comm = item->group ? group : b->comm;
+    int64_t room = item->largest + 4096 * b->nranks, least = device_async(b->device) ? bench_operand(b, REGION_CUDA) : REGION_HOST;
+    int64_t region = room > least ? room : least;
+    struct buffers m = { bench_map(b, region), bench_map(b, region), region };
+    int rc = -1;
+
+    if (m.send && m.recv && comm && bench_fill_on(b, m.send, item->dtype, region / dtype_bytes(item->dtype), 1, 0) == 0)
+        rc = sweep(b, comm, item, &m, seconds);
+    comm_close(group);
+    free(staging);
+    bench_unmap(b, m.send, region);
+    bench_unmap(b, m.recv, region);
+    return rc;
+}

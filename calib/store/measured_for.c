@@ -1,0 +1,115 @@
+#include "calib/store/measured_for.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "calib/store/db.h"
+#include "calib/store/fit.h"
+#include "calib/store/kept.h"
+
+struct wanted { const char *path; enum dtype precision; int64_t threads; };
+
+/* Kernels that more threads run, or that share the machine with more ranks, take another time. */
+static void warn_if_other(const struct wanted *w, const struct cluster *c, struct measured_device *m)
+{
+    int64_t threads = fit_threads(w->threads, c->gpus_per_node, m->cores);
+
+    if (m->ranks == 0 || (m->threads == threads && m->ranks == c->world_size))
+        return;
+    snprintf(m->warning, sizeof m->warning, "this machine was calibrated with %" PRId64 " rank%s x %" PRId64 " thread%s, "
+             "and this is %" PRId64 " x %" PRId64 ": kernels will take another time; `dpxcal run --ranks %" PRId64
+             " --threads %" PRId64 "` measures it", m->ranks, m->ranks == 1 ? "" : "s", m->threads,
+             m->threads == 1 ? "" : "s", c->world_size, threads, c->world_size, threads);
+    fprintf(stderr, "warning: %s\n", m->warning);
+}
+
+/* A host's calibration is of this very machine, a GPU's of its type. */
+static int read_from(struct db *db, const struct wanted *w, struct cluster *c, struct measured_device *out)
+{
+    struct fit_want want = { .device = c->is_host ? NULL : c->gpu.name, .precision = w->precision,
+                             .ranks = c->world_size, .per_node = c->gpus_per_node, .threads = w->threads };
+    int found = fit_read(db, &want, out);
+
+    if (found > 0)
+        c->measured = out;
+    return found;
+}
+
+static int read_file(const struct wanted *w, struct cluster *c, struct measured_device *out)
+{
+    struct db *db = db_open_reader(w->path);
+    int found = db ? read_from(db, w, c, out) : -1;
+
+    db_close(db);
+    return found;
+}
+
+static int read_if_there(const struct wanted *w, struct cluster *c, struct measured_device *out)
+{
+    char why[512];
+    int found;
+
+    if (access(w->path, F_OK) < 0)
+        return 0;
+    fail_capture(why, sizeof why);
+    found = read_file(w, c, out);
+    fail_capture(NULL, 0);
+    if (found < 0)
+        fprintf(stderr, "warning: calibrations are not used: %s\n", why);
+    return found > 0;
+}
+
+/* What came with dpx, of a GPU of this type. */
+static int read_kept(const struct wanted *w, struct cluster *c, struct measured_device *out)
+{
+    char path[4200], why[512];
+    struct db *db;
+    int found = -1;
+
+    if (c->is_host || !kept_find(c->gpu.name, path, sizeof path))
+        return 0;
+    fail_capture(why, sizeof why);
+    db = kept_open(path);
+    if (db)
+        found = read_from(db, w, c, out);
+    db_close(db);
+    fail_capture(NULL, 0);
+    if (found < 0)
+        fprintf(stderr, "warning: %s is not used: %s\n", path, why);
+    return found > 0;
+}
+
+int measured_for_threads(const char *path, bool must, enum dtype precision, int64_t threads, struct cluster *c,
+                         struct measured_device *out)
+{
+    const char *set = getenv("OMP_NUM_THREADS");        /* as host_threads() of exec/ */
+    struct wanted w = { .path = path, .precision = precision,
+                        .threads = threads > 0 ? threads : set && atoi(set) > 0 ? atoi(set) : 0 };
+    char usual[4096], why[512];
+    int found;
+
+    memset(out, 0, sizeof *out);
+    if (!path) {
+        fail_capture(why, sizeof why);
+        found = db_default_path(usual, sizeof usual);
+        fail_capture(NULL, 0);
+        if (found < 0)
+            return read_kept(&w, c, out);
+        w.path = usual;
+    }
+    found = path && must ? read_file(&w, c, out) : read_if_there(&w, c, out);
+    if (found == 0 && !path)
+        found = read_kept(&w, c, out);
+    if (found > 0 && c->is_host)
+        warn_if_other(&w, c, out);
+    return found;
+}
+
+int measured_for(const char *path, bool must, enum dtype precision, struct cluster *c, struct measured_device *out)
+{
+    return measured_for_threads(path, must, precision, 0, c, out);
+}

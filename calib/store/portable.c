@@ -1,0 +1,401 @@
+#include "calib/store/portable.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/output.h"
+#include "calib/store/fits.h"
+#include "calib/store/query.h"
+#include "calib/store/series.h"
+#include "calib/store/words.h"
+
+enum { FORMAT = 1 };
+
+/* ---- out ---- */
+
+/* The row that a query stands at, by its columns' names. */
+static json_t *row_json(struct query *q)
+{
+    json_t *row = json_object();
+
+    for (int i = 0; row && i < sqlite3_column_count(q->s); i++) {
+        const char *name = sqlite3_column_name(q->s, i);
+        switch (sqlite3_column_type(q->s, i)) {
+        case SQLITE_INTEGER: json_object_set_new(row, name, json_integer(sqlite3_column_int64(q->s, i))); break;
+        case SQLITE_FLOAT:   json_object_set_new(row, name, json_real(sqlite3_column_double(q->s, i))); break;
+        case SQLITE_TEXT:
+            json_object_set_new(row, name, json_string((const char *)sqlite3_column_text(q->s, i)));
+            break;
+        default:             json_object_set_new(row, name, json_null());
+        }
+    }
+    if (!row)
+        abort();
+    return row;
+}
+
+/* Samples in the order of rank and number. */
+static json_t *samples_json(struct db *db, int64_t series, int64_t *of_ranks)
+{
+    json_t *list = json_array();
+    struct query q;
+
+    query_open(&q, db, "SELECT seconds, rank FROM sample WHERE series = ? ORDER BY rank, i");
+    put_int(&q, series);
+    *of_ranks = 0;
+    while (list && query_row(&q)) {
+        json_array_append_new(list, json_real(get_real(&q)));
+        *of_ranks = get_int(&q) + 1;            /* -1: the slowest's, 0 */
+    }
+    if (query_close(&q) == 0)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+static json_t *series_json(struct db *db, int64_t calibration)
+{
+    json_t *list = json_array();
+    struct query q;
+
+    query_open(&q, db, "SELECT id, kind, name, fn, class, dtype, algorithm, ranks, per_node, threads, batch, m, n, k,"
+                       " seq, dim, bytes, flops, dropout, beside, started, probe_before_s, probe_after_s FROM series"
+                       " WHERE calibration = ? ORDER BY id");
+    put_int(&q, calibration);
+    while (list && query_row(&q)) {
+        json_t *row = row_json(&q);
+        int64_t of_ranks;
+        json_t *samples = samples_json(db, json_integer_value(json_object_get(row, "id")), &of_ranks);
+        json_object_del(row, "id");
+        json_object_set_new(row, "of_ranks", json_integer(of_ranks));
+        json_object_set_new(row, "seconds", samples ? samples : json_array());
+        json_array_append_new(list, row);
+        if (!samples)
+            q.rc = SQLITE_ERROR;
+    }
+    if (query_close(&q) == 0)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+static json_t *calibrations_json(struct db *db, int64_t id)
+{
+    json_t *list = json_array();
+    struct query q;
+
+    query_open(&q, db, "SELECT c.id, c.started, c.ended, m.host, m.device, m.cpu, m.cores, m.memory_bytes, c.source,"
+                       " c.ranks, c.threads, c.options, c.dpx_version, c.comm_version, c.kernels_version, c.origin"
+                       " FROM calibration c JOIN machine m ON m.id = c.machine WHERE ?1 IN (0, c.id) ORDER BY c.id");
+    put_int(&q, id);
+    while (list && query_row(&q)) {
+        json_t *row = row_json(&q);
+        json_t *series = series_json(db, json_integer_value(json_object_get(row, "id")));
+        json_object_del(row, "id");
+        json_object_set_new(row, "series", series ? series : json_array());
+        json_array_append_new(list, row);
+        if (!series)
+            q.rc = SQLITE_ERROR;
+    }
+    if (query_close(&q) == 0)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+int portable_export(struct db *db, int64_t id, const char *path, bool *refused)
+{
+    json_t *list = calibrations_json(db, id), *doc;
+    struct output o;
+    int n, rc;
+
+    *refused = list && json_array_size(list) == 0;
+    if (!list)
+        return db_fail(db, "reading calibrations");
+    n = (int)json_array_size(list);
+    if (n == 0) {
+        json_decref(list);
+        return id ? fail("%s: has no calibration %" PRId64, db_path(db), id)
+                  : fail("%s: has no calibration", db_path(db));
+    }
+    doc = json_pack("{s:i, s:o}", "dpx_calibrations", FORMAT, "calibrations", list);
+    rc = doc ? output_open(&o, path) : fail("out of memory");
+    *refused = doc && rc < 0;
+    if (rc == 0) {
+        json_dumpf(doc, o.f, JSON_COMPACT);
+        fputc('\n', o.f);
+        rc = output_close(&o);
+    }
+    json_decref(doc);
+    return rc < 0 ? -1 : n;
+}
+
+/* ---- in ---- */
+
+struct reading { struct db *db; const char *path; char where[64]; bool bad, on_host; int left_out; };
+
+static const char *text_of(struct reading *r, const json_t *j, const char *key, bool needed)
+{
+    const char *v = json_string_value(json_object_get(j, key));
+
+    if (!v && needed && !r->bad) {
+        fail("%s: %s: \"%s\" is missing or not a text", r->path, r->where, key);
+        r->bad = true;
+    }
+    return v;
+}
+
+static int64_t count_of(struct reading *r, const json_t *j, const char *key)
+{
+    const json_t *v = json_object_get(j, key);
+
+    if ((!json_is_integer(v) || json_integer_value(v) < 0) && !r->bad) {
+        fail("%s: %s: \"%s\" is missing or not a whole number", r->path, r->where, key);
+        r->bad = true;
+    }
+    return json_integer_value(v);
+}
+
+static double number_of(struct reading *r, const json_t *j, const char *key, bool needed)
+{
+    const json_t *v = json_object_get(j, key);
+
+    if (!json_is_number(v) && needed && !r->bad) {
+        fail("%s: %s: \"%s\" is missing or not a number", r->path, r->where, key);
+        r->bad = true;
+    }
+    return json_is_number(v) ? json_number_value(v) : (double)NAN;
+}
+
+static int word_of(struct reading *r, const json_t *j, const char *key, const char *const *words)
+{
+    const char *v = text_of(r, j, key, true);
+    int i = v ? word_find(words, v) : -1;
+
+    if (i < 0 && !r->bad) {
+        fail("%s: %s: \"%s\" is \"%s\", which this dpx does not know", r->path, r->where, key, v);
+        r->bad = true;
+    }
+    return i < 0 ? 0 : i;
+}
+
+/* A sample takes no longer than a day; what is there and shorter than this has lost its digits (denormal). */
+static const double LONGEST_S = 86400, SHORTEST_S = 1e-300;
+
+static double *seconds_of(struct reading *r, const json_t *j, int *n)
+{
+    const json_t *list = json_object_get(j, "seconds"), *one;
+    double *s = malloc((json_array_size(list) + 1) * sizeof *s);
+    size_t i;
+
+    if (!s)
+        abort();
+    *n = (int)json_array_size(list);
+    bool fine = *n > 0;
+    json_array_foreach(list, i, one) {
+        s[i] = json_number_value(one);
+        fine &= json_is_number(one) && (s[i] == 0 || s[i] >= SHORTEST_S) && s[i] <= LONGEST_S;
+    }
+    if (!fine && !r->bad) {
+        fail("%s: %s: \"seconds\" is not a list of times (0 to %g s)", r->path, r->where, LONGEST_S);
+        r->bad = true;
+    }
+    return s;
+}
+
+/* Of a group of ranks, `per_node` of them on each node. */
+static void check_group(struct reading *r, const struct series *s)
+{
+    static const int64_t MOST = 1 << 24;                /* ranks of one group */
+
+    if (r->bad || s->kind != SERIES_COLL || (s->ranks >= 1 && s->ranks <= MOST && s->per_node >= 1 && s->per_node <= s->ranks))
+        return;
+    fail("%s: %s: a collective of %" PRId64 " ranks, %" PRId64 " on a node", r->path, r->where, s->ranks, s->per_node);
+    r->bad = true;
+}
+
+/* Texts stay the document's. */
+static struct series series_of(struct reading *r, const json_t *j)
+{
+    struct series s = { .kind = (enum series_kind)word_of(r, j, "kind", series_words) };
+    const char *dtype = text_of(r, j, "dtype", true);
+    struct { const char *key; int64_t *to; } const counts[] = {
+        { "ranks", &s.ranks }, { "per_node", &s.per_node }, { "threads", &s.threads }, { "batch", &s.batch },
+        { "m", &s.m }, { "n", &s.n }, { "k", &s.k }, { "seq", &s.seq }, { "dim", &s.dim }, { "bytes", &s.bytes },
+    };
+
+    s.name = text_of(r, j, "name", true);
+    if (s.kind == SERIES_KERNEL && !r->bad) {
+        s.fn = word_of(r, j, "fn", fn_words);
+        s.class = word_of(r, j, "class", class_words);
+    }
+    if (dtype && dtype_parse(dtype) < 0) {
+        fail("%s: %s: dtype \"%s\" is not known", r->path, r->where, dtype);
+        r->bad = true;
+    }
+    s.dtype = dtype && !r->bad ? (enum dtype)dtype_parse(dtype) : DT_FP32;
+    s.algorithm = text_of(r, j, "algorithm", true);
+    s.beside = text_of(r, j, "beside", true);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        *counts[i].to = count_of(r, j, counts[i].key);
+    s.dropout = count_of(r, j, "dropout") != 0;
+    s.flops = number_of(r, j, "flops", true);
+    s.started = number_of(r, j, "started", true);
+    s.probe_before_s = number_of(r, j, "probe_before_s", false);
+    s.probe_after_s = number_of(r, j, "probe_after_s", false);
+    int64_t of_ranks = count_of(r, j, "of_ranks");
+    if (of_ranks > 1 << 30 && !r->bad) {
+        fail("%s: %s: \"of_ranks\" is %" PRId64, r->path, r->where, of_ranks);
+        r->bad = true;
+    }
+    s.of_ranks = (int)of_ranks;
+    check_group(r, &s);
+    return s;
+}
+
+/* What dpx with a schema before 5 timed (schema.c, version_5): false where it does not count. */
+static bool old_attention(struct reading *r, struct series *s)
+{
+    if (s->kind != SERIES_KERNEL || s->class != KC_ATTENTION || s->m > 0 || s->batch > 0 || s->seq < 1 || s->dim < 1)
+        return true;
+    s->batch = llround(s->flops / ((s->fn == FN_ATTENTION ? 4. : 8.) * (double)s->seq * (double)s->seq * (double)s->dim));
+    r->left_out += r->on_host;
+    return !r->on_host;
+}
+
+static int take_series(struct reading *r, int64_t id, const json_t *list)
+{
+    const json_t *j;
+    size_t i;
+    int rc = 0;
+
+    json_array_foreach(list, i, j) {
+        struct series s;
+        snprintf(r->where, sizeof r->where, "series %zu", i + 1);
+        s = series_of(r, j);
+        double *seconds = seconds_of(r, j, &s.nsamples);
+        s.seconds = seconds;
+        if (!r->bad && s.of_ranks > 0 && s.nsamples % s.of_ranks) {
+            fail("%s: %s: %d samples of %d ranks", r->path, r->where, s.nsamples, s.of_ranks);
+            r->bad = true;
+        }
+        rc = r->bad ? -1 : !old_attention(r, &s) ? 0 : series_add(r->db, id, &s, 1);
+        if (rc < 0 && !r->bad)
+            db_fail(r->db, "recording what was imported");
+        free(seconds);
+        if (rc < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static const json_t *list_of(struct reading *r, const json_t *j, const char *key)
+{
+    const json_t *list = json_object_get(j, key);
+
+    if (!json_is_array(list) && !r->bad) {
+        fail("%s: %s: \"%s\" is missing or not a list", r->path, r->where, key);
+        r->bad = true;
+    }
+    return list;
+}
+
+static void check_options(struct reading *r, const char *options)
+{
+    json_t *j = options ? json_loads(options, 0, NULL) : NULL;
+
+    if (!j && !r->bad) {
+        fail("%s: %s: \"options\" is not the text of a JSON object", r->path, r->where);
+        r->bad = true;
+    }
+    json_decref(j);
+}
+
+/* 1: new, 0: known, -1 reported. */
+static int take_calibration(struct reading *r, const json_t *j)
+{
+    struct calibration c = {
+        .started = number_of(r, j, "started", true), .host = text_of(r, j, "host", true),
+        .device = text_of(r, j, "device", true), .cpu = text_of(r, j, "cpu", true), .cores = count_of(r, j, "cores"),
+        .memory = count_of(r, j, "memory_bytes"), .source = text_of(r, j, "source", true),
+        .ranks = count_of(r, j, "ranks"), .threads = count_of(r, j, "threads"),
+        .options = text_of(r, j, "options", true), .dpx_version = text_of(r, j, "dpx_version", false),
+        .comm_version = text_of(r, j, "comm_version", false),
+        .kernels_version = text_of(r, j, "kernels_version", false), .origin = text_of(r, j, "origin", false),
+    };
+    double ended = number_of(r, j, "ended", false);
+    int64_t id;
+    int known, nseries;
+
+    if (word_of(r, j, "source", calibration_sources) == 0 || !c.origin)
+        c.origin = r->path;             /* a log stays the log that it was read from */
+    check_options(r, c.options);
+    nseries = (int)json_array_size(list_of(r, j, "series"));
+    if (r->bad || calibration_outgrown(r->db, &c, ended, nseries) < 0)
+        return -1;
+    known = calibration_known(r->db, &c);
+    if (known)
+        return known < 0 ? -1 : 0;
+    id = calibration_add(r->db, &c, ended);
+    if (id < 0)
+        return db_fail(r->db, "recording a calibration");
+    r->on_host = c.device && !strcmp(c.device, "cpu");
+    if (take_series(r, id, json_object_get(j, "series")) < 0)
+        return -1;
+    return fits_write(r->db, id, false) < 0 ? db_fail(r->db, "recording fits") : 1;
+}
+
+static int take_all(struct reading *r, const json_t *doc, int *known)
+{
+    const json_t *list, *j;
+    int taken = 0;
+    size_t i;
+
+    snprintf(r->where, sizeof r->where, "the document");
+    list = list_of(r, doc, "calibrations");
+    if (r->bad)
+        return -1;
+    json_array_foreach(list, i, j) {
+        snprintf(r->where, sizeof r->where, "calibration %zu", i + 1);
+        int one = take_calibration(r, j);
+        if (one < 0)
+            return -1;
+        taken += one;
+        *known += !one;
+    }
+    return taken;
+}
+
+int portable_import(struct db *db, const char *path, int *known, bool *refused)
+{
+    json_t *doc = json_read_data(path);
+    struct reading r = { .db = db, .path = path, .bad = !doc };
+    int64_t format = json_integer_value(json_object_get(doc, "dpx_calibrations"));
+    int taken = -1;
+
+    *known = 0;
+    if (doc && format != FORMAT) {
+        fail("%s: not calibrations that `dpxcal export` wrote%s", path, format > FORMAT ? ": a newer dpx made it"
+             : json_is_array(json_object_get(doc, "results")) ? ": `dpxcal import nccl-tests FILE` takes this" : "");
+        r.bad = true;
+    } else if (doc && db_begin(db) < 0) {
+        db_fail(db, "importing");
+    } else if (doc) {
+        taken = take_all(&r, doc, known);
+        if (db_end(db, taken < 0 ? -1 : 0) < 0 && taken >= 0)
+            taken = db_fail(db, "importing");
+    }
+    if (taken >= 0 && r.left_out > 0)
+        fprintf(stderr, "warning: %s: %d series of attention left out: this dpx times it on other values; run dpxcal there again\n",
+                path, r.left_out);
+    json_decref(doc);
+    *refused = r.bad;
+    return taken;
+}

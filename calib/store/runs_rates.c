@@ -1,0 +1,83 @@
+#include "calib/store/runs_rates.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "calib/store/query.h"
+
+static int read_coll(struct db *db, struct rates *r)
+{
+    struct query q;
+
+    query_open(&q, db,
+               "SELECT series, host, device, op, algorithm, dtype, ranks, per_node, bytes, samples, us / 1e6,"
+               " algbw_gbs, busbw_gbs, spread FROM collectives"
+               " ORDER BY host, device, op, algorithm, dtype, ranks, per_node, bytes");
+    while (query_row(&q)) {
+        r->coll = array_grow(r->coll, r->ncoll, sizeof *r->coll);
+        struct coll_rate *c = &r->coll[r->ncoll++];
+        c->series = get_int(&q);
+        c->host = get_text(&q, &r->texts);
+        c->device = get_text(&q, &r->texts);
+        c->op = get_text(&q, &r->texts);
+        c->algorithm = get_text(&q, &r->texts);
+        c->dtype = get_text(&q, &r->texts);
+        c->ranks = get_int(&q);
+        c->per_node = get_int(&q);
+        c->bytes = get_int(&q);
+        c->samples = get_int(&q);
+        c->seconds = get_real(&q);
+        c->algorithm_gbs = get_real(&q);
+        c->bus_gbs = get_real(&q);
+        c->spread = get_real(&q);
+    }
+    return query_close(&q);
+}
+
+static int read_gemm(struct db *db, struct rates *r)
+{
+    struct query q;
+
+    query_open(&q, db,
+               "SELECT series, host, device, name, fn, dtype, ranks, threads, batch, m, n, k, samples,"
+               " median_s, gflops, spread FROM measured WHERE kind = 'kernel' AND m > 0 AND n > 0 AND k > 0"
+               " ORDER BY host, device, dtype, ranks, 1.0 * batch * m * n * k, name, series");
+    while (query_row(&q)) {
+        r->gemm = array_grow(r->gemm, r->ngemm, sizeof *r->gemm);
+        struct gemm_rate *g = &r->gemm[r->ngemm++];
+        g->series = get_int(&q);
+        g->host = get_text(&q, &r->texts);
+        g->device = get_text(&q, &r->texts);
+        g->name = get_text(&q, &r->texts);
+        g->fn = get_text(&q, &r->texts);
+        g->dtype = get_text(&q, &r->texts);
+        g->ranks = get_int(&q);
+        g->threads = get_int(&q);
+        g->batch = get_int(&q);
+        g->m = get_int(&q);
+        g->n = get_int(&q);
+        g->k = get_int(&q);
+        g->samples = get_int(&q);
+        g->seconds = get_real(&q);
+        g->gflops = get_real(&q);
+        g->spread = get_real(&q);
+    }
+    return query_close(&q);
+}
+
+int rates_read(struct db *db, struct rates *out)
+{
+    memset(out, 0, sizeof *out);
+    if (read_coll(db, out) == 0 && read_gemm(db, out) == 0)
+        return 0;
+    rates_free(out);
+    return db_fail(db, "reading the calibrations");
+}
+
+void rates_free(struct rates *r)
+{
+    free(r->coll);
+    free(r->gemm);
+    texts_free(r->texts);
+    memset(r, 0, sizeof *r);
+}

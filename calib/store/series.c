@@ -1,0 +1,300 @@
+/* series.c -- recording what was timed.  Tables and columns are explained in schema.c. */
+#include "calib/store/series.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "calib/store/fits.h"
+#include "calib/store/query.h"
+#include "calib/store/words.h"
+
+const char *const series_words[] = { "kernel", "pass", "collective", "overlap", "own", NULL };
+
+const char *const calibration_sources[] = { "dpxcal", "nccl-tests", NULL };
+
+/* ---- summaries ---- */
+
+static int rising(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The quantile q of sorted samples, between neighbours in proportion. */
+static double quantile(const double *x, int n, double q)
+{
+    double at = q * (n - 1);
+    int i = (int)at;
+
+    return i + 1 < n ? x[i] + (at - i) * (x[i + 1] - x[i]) : x[n - 1];
+}
+
+void summarize(const double *seconds, int n, struct summary *out)
+{
+    double *x = malloc((size_t)n * sizeof *x), sum = 0, half = 0.98 / sqrt((double)n);
+
+    assert(n >= 1);
+    if (!x)
+        abort();
+    memcpy(x, seconds, (size_t)n * sizeof *x);
+    qsort(x, (size_t)n, sizeof *x, rising);
+    for (int i = 0; i < n; i++)
+        sum += x[i];
+    *out = (struct summary){ .median = quantile(x, n, 0.5), .mean = sum / n, .min = x[0],
+                             .p05 = quantile(x, n, 0.05), .p95 = quantile(x, n, 0.95) };
+    /* What is below the clock's resolution takes 0 seconds, and is sure of it. */
+    out->confidence = (quantile(x, n, fmin(0.5 + half, 1)) - quantile(x, n, fmax(0.5 - half, 0))) / 2
+                      / (out->median > 0 ? out->median : 1);
+    free(x);
+}
+
+/* ---- calibrations ---- */
+
+static int machine_of(struct db *db, const struct calibration *c, int64_t *id)
+{
+    static const char *const sql[] = {
+        "INSERT OR IGNORE INTO machine (host, device, cpu, cores, memory_bytes) VALUES (?, ?, ?, ?, ?)",
+        "SELECT id FROM machine WHERE host = ? AND device = ? AND cpu = ? AND cores = ? AND memory_bytes = ?",
+    };
+
+    *id = 0;
+    for (int i = 0; i < 2; i++) {
+        struct query q;
+        query_open(&q, db, sql[i]);
+        put_text(&q, c->host);
+        put_text(&q, c->device);
+        put_text(&q, c->cpu);
+        put_int(&q, c->cores);
+        put_int(&q, c->memory);
+        if (query_row(&q))
+            *id = get_int(&q);
+        if (query_close(&q) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int64_t calibration_add(struct db *db, const struct calibration *c, double ended)
+{
+    int64_t machine, id;
+    struct query q;
+
+    if (machine_of(db, c, &machine) < 0)
+        return -1;
+    query_open(&q, db, "INSERT INTO calibration (started, machine, source, ranks, threads, options, dpx_version,"
+                       " comm_version, kernels_version, origin, ended) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    put_real(&q, c->started);
+    put_int(&q, machine);
+    put_text(&q, c->source);
+    put_int(&q, c->ranks);
+    put_int(&q, c->threads);
+    put_text(&q, c->options);
+    put_text(&q, c->dpx_version);
+    put_text(&q, c->comm_version);
+    put_text(&q, c->kernels_version);
+    put_text(&q, c->origin);
+    put_real(&q, ended);
+    query_done(&q);
+    id = sqlite3_last_insert_rowid(db->sql);
+    return query_close(&q) < 0 ? -1 : id;
+}
+
+int64_t calibration_begin(struct db *db, const struct calibration *c)
+{
+    int64_t id = db_begin(db) < 0 ? -1 : calibration_add(db, c, NAN);
+
+    if (id < 0 || db_end(db, 0) < 0) {
+        db_fail(db, "recording the calibration");
+        db_end(db, -1);
+        return -1;
+    }
+    return id;
+}
+
+/* Of `machine m` and `calibration`: what tells one calibration from another. */
+#define SAME "m.host = ? AND m.device = ? AND m.cpu = ? AND source = ? AND started = ?"
+static void put_same(struct query *q, const struct calibration *c)
+{
+    put_text(q, c->host);
+    put_text(q, c->device);
+    put_text(q, c->cpu);
+    put_text(q, c->source);
+    put_real(q, c->started);
+}
+
+int calibration_known(struct db *db, const struct calibration *c)
+{
+    struct query q;
+    int known;
+
+    query_open(&q, db, "SELECT 1 FROM calibration c JOIN machine m ON m.id = c.machine WHERE " SAME
+                       " AND (c.source <> 'nccl-tests' OR c.origin IS ?)");
+    put_same(&q, c);
+    put_text(&q, c->origin);
+    known = query_row(&q);
+    return query_close(&q) < 0 ? db_fail(db, "looking for a calibration") : known;
+}
+
+int calibration_outgrown(struct db *db, const struct calibration *c, double ended, int nseries)
+{
+    struct query q;
+
+    query_open(&q, db, "DELETE FROM calibration WHERE id IN (SELECT c.id FROM calibration c JOIN machine m ON m.id = c.machine"
+                       " WHERE " SAME " AND ended IS NULL"
+                       " AND (? IS NOT NULL OR ? > (SELECT count(*) FROM series s WHERE s.calibration = c.id)))");
+    put_same(&q, c);
+    put_real(&q, ended);
+    put_int(&q, nseries);
+    query_done(&q);
+    return query_close(&q) < 0 ? db_fail(db, "replacing an interrupted calibration") : 0;
+}
+
+int64_t calibration_open_since(struct db *db, const struct calibration *c, double seconds)
+{
+    struct query q;
+    int64_t id = 0;
+
+    query_open(&q, db, "SELECT c.id FROM calibration c JOIN machine m ON m.id = c.machine WHERE c.ended IS NULL"
+                       " AND c.started >= ? AND m.host = ? AND m.device = ? AND m.cpu = ? AND m.cores = ?"
+                       " AND c.source = ? AND c.ranks = ? AND c.threads = ? AND c.options = ?"
+                       " AND c.dpx_version IS ? AND c.comm_version IS ? AND c.kernels_version IS ?"
+                       " ORDER BY c.id DESC LIMIT 1");
+    put_real(&q, c->started - seconds);
+    put_text(&q, c->host);
+    put_text(&q, c->device);
+    put_text(&q, c->cpu);
+    put_int(&q, c->cores);
+    put_text(&q, c->source);
+    put_int(&q, c->ranks);
+    put_int(&q, c->threads);
+    put_text(&q, c->options);
+    put_text(&q, c->dpx_version);
+    put_text(&q, c->comm_version);
+    put_text(&q, c->kernels_version);
+    if (query_row(&q))
+        id = get_int(&q);
+    return query_close(&q) < 0 ? db_fail(db, "looking for an interrupted calibration") : id;
+}
+
+int calibration_end(struct db *db, int64_t id, double ended)
+{
+    struct query q;
+    int rc;
+
+    if (db_begin(db) < 0)
+        return db_fail(db, "ending calibration %" PRId64, id);
+    query_open(&q, db, "UPDATE calibration SET ended = ? WHERE id = ?");
+    put_real(&q, ended);
+    put_int(&q, id);
+    query_done(&q);
+    rc = query_close(&q) < 0 || fits_write(db, id, false) < 0 ? -1 : 0;
+    return db_end(db, rc) < 0 ? db_fail(db, "ending calibration %" PRId64, id) : 0;
+}
+
+/* ---- series ---- */
+
+static const char *or_none(const char *text) { return text ? text : ""; }
+
+/* In the order of the columns of the key. */
+static void put_key(struct query *q, const struct series *s)
+{
+    put_text(q, series_words[s->kind]);
+    put_text(q, s->name);
+    put_text(q, s->kind == SERIES_KERNEL ? fn_words[s->fn] : "");
+    put_text(q, dtype_name(s->dtype));
+    put_text(q, or_none(s->algorithm));
+    put_int(q, s->ranks);
+    put_int(q, s->per_node);
+    put_int(q, s->threads);
+    put_int(q, s->batch);
+    put_int(q, s->m);
+    put_int(q, s->n);
+    put_int(q, s->k);
+    put_int(q, s->seq);
+    put_int(q, s->dim);
+    put_int(q, s->bytes);
+    put_int(q, s->dropout);
+    put_text(q, or_none(s->beside));
+}
+
+int series_known(struct db *db, int64_t calibration, const struct series *s)
+{
+    struct query q;
+    int known;
+
+    query_open(&q, db, "SELECT 1 FROM series WHERE calibration = ? AND kind = ? AND name = ? AND fn = ? AND dtype = ?"
+                       " AND algorithm = ? AND ranks = ? AND per_node = ? AND threads = ? AND batch = ? AND m = ?"
+                       " AND n = ? AND k = ? AND seq = ? AND dim = ? AND bytes = ? AND dropout = ? AND beside = ?");
+    put_int(&q, calibration);
+    put_key(&q, s);
+    known = query_row(&q);
+    return query_close(&q) < 0 ? db_fail(db, "looking for \"%s\"", s->name) : known;
+}
+
+static void put_series(struct query *q, int64_t calibration, const struct series *s)
+{
+    struct summary of;
+
+    summarize(s->seconds, s->nsamples, &of);
+    put_int(q, calibration);
+    put_key(q, s);
+    put_text(q, s->kind == SERIES_KERNEL ? class_words[s->class] : "");
+    put_real(q, s->flops);
+    put_real(q, s->started);
+    put_real(q, s->probe_before_s);
+    put_real(q, s->probe_after_s);
+    put_int(q, s->nsamples);
+    put_real(q, of.median);
+    put_real(q, of.mean);
+    put_real(q, of.min);
+    put_real(q, of.p05);
+    put_real(q, of.p95);
+    put_real(q, of.confidence);
+    query_done(q);
+}
+
+static void put_samples(struct query *q, int64_t id, const struct series *s)
+{
+    int per = s->of_ranks > 0 ? s->nsamples / s->of_ranks : s->nsamples;
+
+    assert(s->of_ranks == 0 || s->nsamples % s->of_ranks == 0);
+    for (int i = 0; i < s->nsamples; i++) {
+        put_int(q, id);
+        put_int(q, s->of_ranks > 0 ? i / per : -1);
+        put_int(q, i % per);
+        put_real(q, s->seconds[i]);
+        query_done(q);
+    }
+}
+
+int series_add(struct db *db, int64_t calibration, const struct series *s, int n)
+{
+    struct query one, each;
+
+    query_open(&one, db, "INSERT OR REPLACE INTO series (calibration, machine, kind, name, fn, dtype, algorithm, ranks,"
+                         " per_node, threads, batch, m, n, k, seq, dim, bytes, dropout, beside, class, flops, started,"
+                         " probe_before_s, probe_after_s, samples, median_s, mean_s, min_s, p05_s, p95_s, confidence,"
+                         " is_now) VALUES (?1, (SELECT machine FROM calibration WHERE id = ?1), ?, ?, ?, ?, ?, ?, ?, ?,"
+                         " ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)");
+    query_open(&each, db, "INSERT INTO sample (series, rank, i, seconds) VALUES (?, ?, ?, ?)");
+    for (int i = 0; i < n; i++) {
+        put_series(&one, calibration, &s[i]);
+        if (one.rc != SQLITE_OK)        /* else the samples would go to the series before */
+            break;
+        put_samples(&each, sqlite3_last_insert_rowid(db->sql), &s[i]);
+    }
+    query_close(&each);
+    return query_close(&one) < 0 || each.rc != SQLITE_OK ? -1 : 0;
+}
+
+int series_put(struct db *db, int64_t calibration, const struct series *s, int n)
+{
+    if (db_begin(db) < 0 || db_end(db, series_add(db, calibration, s, n)) < 0)
+        return db_fail(db, "recording what was measured");
+    return 0;
+}

@@ -1,0 +1,254 @@
+#include "calib/store/show.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/fail.h"
+#include "calib/store/fit.h"
+#include "calib/store/query.h"
+#include "model/program/program.h"
+
+/* ---- what is known ---- */
+
+static const char *age_text(double seconds, char *to, size_t size)
+{
+    if (seconds < 90 * 60)
+        snprintf(to, size, "%.0f min", seconds / 60);
+    else if (seconds < 48 * 3600)
+        snprintf(to, size, "%.0f h", seconds / 3600);
+    else
+        snprintf(to, size, "%.0f days", seconds / 86400);
+    return to;
+}
+
+static const char *bytes_text(double bytes, char *to, size_t size)
+{
+    static const char *const unit[] = { "B", "KiB", "MiB", "GiB" };
+    int u = 0;
+
+    for (; bytes >= 1024 && u < 3; u++)
+        bytes /= 1024;
+    snprintf(to, size, "%.4g %s", bytes, unit[u]);
+    return to;
+}
+
+/* A line for each kind, class or name, dtype, algorithm and number of ranks. */
+static int show_series(struct db *db, int64_t machine)
+{
+    struct query q;
+    struct texts *t = NULL;
+
+    query_open(&q, db, "SELECT CASE kind WHEN 'kernel' THEN class WHEN 'collective' THEN name || ', ' || algorithm"
+                       " WHEN 'pass' THEN 'passes over memory' WHEN 'own' THEN 'executor''s own' ELSE kind END AS what,"
+                       " dtype, ranks, per_node, threads, count(*), sum(samples), avg((p95_s - p05_s) / 2 / median_s),"
+                       " max(started), min(bytes), max(bytes), kind = 'collective' FROM series"
+                       " WHERE machine = ? AND is_now = 1 GROUP BY kind, what, dtype, ranks, per_node, threads"
+                       " ORDER BY kind = 'collective', kind, what, dtype, ranks");
+    put_int(&q, machine);
+    printf("  %-26s %-6s %5s %7s %7s %8s %7s %9s  %s\n", "", "dtype", "ranks", "threads", "series", "samples", "spread",
+           "age", "bytes");
+    while (query_row(&q)) {
+        char group[48], age[32], low[32], high[32];
+        const char *what = get_shown(&q, &t), *dtype = get_shown(&q, &t);
+        int64_t ranks = get_int(&q), per_node = get_int(&q), threads = get_int(&q), series = get_int(&q);
+        int64_t samples = get_int(&q);
+        double spread = get_real(&q), started = get_real(&q), least = get_real(&q), most = get_real(&q);
+        bool coll = get_int(&q) != 0;
+        snprintf(group, sizeof group, coll && per_node < ranks ? "%" PRId64 "/%" PRId64 : "%" PRId64, ranks, per_node);
+        printf("  %-26s %-6s %5s %7" PRId64 " %7" PRId64 " %8" PRId64 " %5.1f %% %9s", what, dtype, group, threads,
+               series, samples, 100 * spread, age_text((double)time(NULL) - started, age, sizeof age));
+        if (most > 0)
+            printf("  %s to %s", bytes_text(least, low, sizeof low), bytes_text(most, high, sizeof high));
+        putchar('\n');
+    }
+    texts_free(t);
+    return query_close(&q) < 0 ? db_fail(db, "reading calibrations") : 0;
+}
+
+static int show_probe(struct db *db, int64_t machine)
+{
+    struct query q;
+    double low = NAN, high = NAN, mean = NAN;
+
+    query_open(&q, db, "SELECT avg(probe_before_s), min(probe_before_s), max(probe_before_s) FROM series"
+                       " WHERE machine = ? AND is_now = 1");
+    put_int(&q, machine);
+    if (query_row(&q)) {
+        mean = get_real(&q);
+        low = get_real(&q);
+        high = get_real(&q);
+    }
+    if (mean > 0)
+        printf("  the probe product took %.2f ms, from %.2f to %.2f while these were timed\n", 1e3 * mean, 1e3 * low,
+               1e3 * high);
+    return query_close(&q) < 0 ? db_fail(db, "reading calibrations") : 0;
+}
+
+int show_machines(struct db *db)
+{
+    struct query q;
+    struct texts *t = NULL;
+    int rc = 0, n = 0;
+
+    query_open(&q, db, "SELECT m.id, m.host, m.device, m.cpu, m.cores, count(*), sum(c.ended IS NULL),"
+                       " max(c.comm_version), max(c.kernels_version) FROM machine m JOIN calibration c ON c.machine = m.id"
+                       " GROUP BY m.id ORDER BY max(c.started) DESC");
+    while (rc == 0 && query_row(&q)) {
+        int64_t machine = get_int(&q);
+        const char *host = get_shown(&q, &t), *device = get_shown(&q, &t), *cpu = get_shown(&q, &t);
+        int64_t cores = get_int(&q), times = get_int(&q), open = get_int(&q);
+        const char *comm = get_shown(&q, &t), *kernels = get_shown(&q, &t);
+        printf("%s%s: %s", n++ ? "\n" : "", host, strcmp(device, "cpu") ? device : cpu);
+        if (cores > 0)
+            printf(", %" PRId64 " cores", cores);
+        printf("; %s%s%s; calibrated %" PRId64 " time%s", comm ? comm : "", kernels ? ", " : "", kernels ? kernels : "",
+               times, times == 1 ? "" : "s");
+        printf(open ? ", %" PRId64 " of them not ended\n" : "\n", open);
+        rc = show_series(db, machine) < 0 || show_probe(db, machine) < 0 ? -1 : 0;
+    }
+    if (n == 0)
+        printf("%s: no calibration yet; `dpxcal run` makes one\n", db_path(db));
+    texts_free(t);
+    return query_close(&q) < 0 ? db_fail(db, "reading calibrations") : rc;
+}
+
+/* ---- laws ---- */
+
+/* "10.2 us + 4.31 GB/s", "1.42 times", "35 us". */
+static const char *law_text(const char *kind, double fixed_us, double gbs, double gflops, double factor, char *to,
+                            size_t size)
+{
+    double rate = gbs > 0 ? gbs : gflops;
+    int n = 0;
+
+    if (!strcmp(kind, "overlap")) {
+        snprintf(to, size, "%.2f times as long", factor);
+        return to;
+    }
+    if (fixed_us > 0 || !(rate > 0))
+        n = snprintf(to, size, "%.3g us", fixed_us);
+    if (rate > 0)
+        snprintf(to + n, size - (size_t)n, "%s%.3g %s", n ? " + " : "", rate, gbs > 0 ? "GB/s" : "GFLOP/s");
+    return to;
+}
+
+static const char *range_text(const char *x, double from, double to, char *text, size_t size)
+{
+    char low[32], high[32];
+
+    if (!strcmp(x, "bytes"))
+        snprintf(text, size, "%s to %s", bytes_text(from, low, sizeof low), bytes_text(to, high, sizeof high));
+    else
+        snprintf(text, size, "%.3g to %.3g MFLOP", from / 1e6, to / 1e6);
+    if (!strcmp(x, "none"))
+        text[0] = '\0';
+    return text;
+}
+
+int show_fits(struct db *db)
+{
+    struct query q;
+    struct texts *t = NULL;
+    int n = 0;
+
+    query_open(&q, db, "SELECT host || ', ' || device, kind, name || CASE WHEN beside <> '' THEN ' beside ' || beside"
+                       " WHEN algorithm <> '' THEN ', ' || algorithm WHEN dropout THEN ' (dropout)' ELSE '' END, dtype, ranks, threads, x, fixed_us, gbs,"
+                       " gflops, factor, from_x, to_x, residual, worst, left_out, points FROM fits"
+                       " ORDER BY host, device, kind, name, algorithm, beside, dropout, dtype, ranks, threads");
+    while (query_row(&q)) {
+        char law[64], range[80], left[16] = "";
+        const char *host = get_shown(&q, &t), *kind = get_shown(&q, &t), *name = get_shown(&q, &t);
+        const char *dtype = get_shown(&q, &t);
+        int64_t ranks = get_int(&q), threads = get_int(&q);
+        const char *x = get_shown(&q, &t);
+        double v[9];
+        for (int i = 0; i < 9; i++)
+            v[i] = get_real(&q);
+        if (n++ == 0)
+            printf("%-30s %-6s %5s %7s  %-26s %7s %7s %8s %6s  %s\n", "", "dtype", "ranks", "threads", "law", "off by",
+                   "worst", "left out", "points", "range");
+        if (!isnan(v[8]))
+            snprintf(left, sizeof left, "%.1f %%", 100 * v[8]);
+        printf("%-30s %-6s %5" PRId64 " %7" PRId64 "  %-26s %5.1f %% %5.1f %% %8s %6" PRId64 "  %s  (%s)\n", name, dtype,
+               ranks, threads, law_text(kind, v[0], v[1], v[2], v[3], law, sizeof law), 100 * v[6], 100 * v[7], left,
+               get_int(&q), range_text(x, v[4], v[5], range, sizeof range), host);
+    }
+    if (n == 0)
+        printf("%s: no fits yet: they are made when a calibration ends\n", db_path(db));
+    texts_free(t);
+    return query_close(&q) < 0 ? db_fail(db, "reading fits") : 0;
+}
+
+/* ---- what a model misses ---- */
+
+static bool is_measured(const struct measured_device *m, const struct plan *p, const struct kernel *k)
+{
+    for (int i = 0; i < m->nkernel; i++) {
+        const struct measured_kernel *of = &m->kernel[i];
+        if (of->fn == k->fn && of->batch == k->batch && of->m == k->m && of->n == k->n && of->k == k->k
+            && of->bytes == k->bytes && of->dropout == (p->dropout > 0)
+            && (k->kind != KC_ATTENTION || (of->seq == p->seq && of->dim == p->model.head_dim)))
+            return true;
+    }
+    return false;
+}
+
+static void show_kernel(const struct kernel *k)
+{
+    char bytes[32];
+
+    if (k->m > 0)
+        printf("    %-28s %" PRId64 " x %" PRId64 " x %" PRId64 "\n", k->name, k->m, k->n, k->k);
+    else
+        printf("    %-28s %s\n", k->name, bytes_text((double)k->bytes, bytes, sizeof bytes));
+}
+
+/* Counts the kernels that are not measured, and prints them. */
+static int missing(const struct measured_device *m, const struct plan *p, const struct program *g, bool print,
+                   int *all)
+{
+    static const enum piece_id pieces[] = { PIECE_EMBED, PIECE_BLOCK, PIECE_HEAD };
+    int n = 0;
+
+    *all = 0;
+    for (int i = 0; i < 3; i++)
+        for (int pass = 0; pass < NPASS; pass++)
+            for (int k = 0; k < g->piece[pieces[i]].nkernels[pass]; k++) {
+                const struct kernel *of = &g->piece[pieces[i]].kernels[pass][k];
+                if (of->fn == FN_NONE || (of->bytes <= 0 && of->flops <= 0))
+                    continue;
+                ++*all;
+                if (is_measured(m, p, of))
+                    continue;
+                n++;
+                if (print)
+                    show_kernel(of);
+            }
+    return n;
+}
+
+int show_missing(struct db *db, const struct plan *p, int64_t ranks)
+{
+    struct measured_device m;
+    struct program g;
+    int all, n;
+
+    memset(&g, 0, sizeof g);
+    if (fit_read(db, &(struct fit_want){ .precision = p->precision, .ranks = ranks }, &m) < 0)
+        return -1;
+    if (program_build(p, &g) < 0) {
+        measured_device_free(&m);
+        return -1;
+    }
+    n = missing(&m, p, &g, false, &all);
+    printf("%s, %" PRId64 " x %" PRId64 " tokens, %s: ", p->model.name, p->micro_batch, p->seq,
+           dtype_name(p->precision));
+    printf(n ? "%d of %d kernels are not measured\n" : "%.0d%d kernels, all measured\n", n, all);
+    missing(&m, p, &g, true, &all);
+    program_free(&g);
+    measured_device_free(&m);
+    return n;
+}

@@ -1,0 +1,35 @@
+#include "calib/store/words.h"
+
+#include <string.h>
+
+#include "model/schedule/measured.h"
+
+const char *const fn_words[NKERNEL_FN + 1] = {
+    [FN_NONE] = "none", [FN_EMBED] = "embed", [FN_POSITIONS] = "positions", [FN_NORM] = "norm",
+    [FN_LINEAR] = "linear", [FN_ROTARY] = "rotary", [FN_ATTENTION] = "attention",
+    [FN_ACTIVATION] = "activation", [FN_LOSS] = "loss", [FN_EMBED_BACK] = "embed_back",
+    [FN_POSITIONS_BACK] = "positions_back", [FN_NORM_BACK] = "norm_back", [FN_LINEAR_DW] = "linear_dw",
+    [FN_LINEAR_DX] = "linear_dx", [FN_ROTARY_BACK] = "rotary_back", [FN_ATTENTION_BACK] = "attention_back",
+    [FN_ACTIVATION_BACK] = "activation_back", [FN_OUTPUT_BACK] = "output_back", [FN_Q_NORM] = "q_norm",
+    [FN_Q_NORM_BACK] = "q_norm_back",
+};
+
+const char *const class_words[NKERNEL_CLASS + 1] = {
+    [KC_GEMM] = "gemm", [KC_ATTENTION] = "attention", [KC_NORM] = "norm", [KC_ELEMENTWISE] = "elementwise",
+    [KC_SOFTMAX] = "softmax", [KC_EMBEDDING] = "embedding", [KC_LOSS] = "loss", [KC_COPY] = "copy",
+};
+
+const char *const pass_words[NMEASURED_PASS + 1] = {
+    [MP_COPY] = "copy", [MP_SCALE] = "scale", [MP_RESCALE] = "rescale", [MP_ADD] = "add", [MP_CAST] = "cast", [MP_ZERO] = "zero",
+    [MP_ADAMW] = "adamw", [MP_SQUARES] = "squares", [MP_TO_HOST] = "to_host", [MP_FROM_HOST] = "from_host",
+};
+
+const char *const own_words[] = { "issue_kernel", "issue_entry", "handover", "wake", "cold", "step", NULL };
+
+int word_find(const char *const *words, const char *word)
+{
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(words[i], word))
+            return i;
+    return -1;
+}

@@ -1,0 +1,151 @@
+/* comm_staged.c -- collectives of device buffers, carried by a host's comm: the buffers pass through
+ * pinned memory, a piece at a time.
+ *
+ * What is divided among ranks is cut within each rank's chunk: piece [at, at + m) of all n chunks
+ * makes a smaller collective of n m elements.  The pieces are the same on all ranks.  An
+ * all-reduce on a ring starts the sum of an element at another rank then than one call of the whole
+ * would: the same bits on every rank and in every run, but not those of the host. */
+#include "exec/comm/comm_internal.h"
+
+#include <stdlib.h>
+
+#include "exec/device/device.h"
+
+enum { STAGE = 32 << 20 };              /* bytes, both sides */
+
+struct staged {
+    struct comm  base;                  /* its `self` is this */
+    struct comm *inner;
+    struct device *d;
+    const atomic_bool *stop;
+    char *stage;
+};
+
+/* How many chunks this rank reads, and how many it writes. */
+struct sides { int in, out; };
+
+static struct sides sides_of(const struct coll_call *a, int rank, int n)
+{
+    bool root = rank == a->root;
+
+    switch (a->op) {
+    case COLL_ALL_GATHER:     return (struct sides){ 1, n };
+    case COLL_REDUCE_SCATTER: return (struct sides){ n, 1 };
+    case COLL_ALL_REDUCE:     return (struct sides){ 1, 1 };
+    case COLL_BROADCAST:      return (struct sides){ root, !root || a->send != a->recv };
+    case COLL_REDUCE:         return (struct sides){ 1, root };
+    case COLL_SCATTER:        return (struct sides){ root ? n : 0, 1 };
+    case COLL_GATHER:         return (struct sides){ 1, root ? n : 0 };
+    case COLL_BARRIER:
+    case NCOLL:               break;
+    }
+    return (struct sides){ 0, 0 };
+}
+
+/* Where a piece is on the device, and on the host. */
+struct passage {
+    int64_t at, elems, chunk;           /* elements: within each chunk of so many */
+    struct sides sides;
+    char *in, *out;                     /* `sides` times `elems`, one after the other */
+};
+
+static int fetch(struct staged *g, const struct coll_call *a, const struct passage *p)
+{
+    int64_t size = dtype_bytes(a->dtype);
+
+    for (int i = 0; i < p->sides.in; i++)
+        if (device_fetch(g->d, a->stream, p->in + i * p->elems * size,
+                         (const char *)a->send + (i * p->chunk + p->at) * size, p->elems * size) < 0)
+            return -1;
+    return device_drain(g->d, a->stream, g->stop);      /* what was stored before is stored, too */
+}
+
+static int store(struct staged *g, const struct coll_call *a, const struct passage *p)
+{
+    int64_t size = dtype_bytes(a->dtype);
+
+    for (int i = 0; i < p->sides.out; i++)
+        if (device_store(g->d, a->stream, (char *)a->recv + (i * p->chunk + p->at) * size,
+                         p->out + i * p->elems * size, p->elems * size) < 0)
+            return -1;
+    return 0;
+}
+
+static int call_piece(struct staged *g, const struct coll_call *a, const struct passage *p)
+{
+    struct coll_call c = *a;
+
+    c.elems = comm_divides(a->op) ? p->elems * g->base.nranks : p->elems;
+    c.send = p->in;
+    c.recv = p->out;
+    if (fetch(g, a, p) < 0 || comm_call(g->inner, &c) < 0)
+        return -1;
+    return store(g, a, p);
+}
+
+static int call_pieces(struct staged *g, const struct coll_call *a)
+{
+    /* The algorithms divide what is not divided here: all pieces but the last into equal parts, so that
+     * each rank sends as much as in one call. */
+    int n = g->base.nranks, both = comm_divides(a->op) ? n + 1 : 2, unit = comm_divides(a->op) ? 64 : 64 * n;
+    int64_t size = dtype_bytes(a->dtype), most = STAGE / both / size / unit * unit;
+    struct passage p = { .chunk = comm_divides(a->op) ? a->elems / n : a->elems,
+                       .sides = sides_of(a, g->base.rank, n), .in = g->stage };
+
+    if (most < unit)
+        return fail("%s: %d ranks are too many for %d MiB of staging", coll_name(a->op), n, STAGE >> 20);
+    for (p.at = 0; p.at < p.chunk; p.at += most) {
+        p.elems = p.chunk - p.at < most ? p.chunk - p.at : most;
+        p.out = p.in + p.sides.in * p.elems * size;
+        if (call_piece(g, a, &p) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int staged_call(struct comm *c, const struct coll_call *a)
+{
+    struct staged *g = c->self;
+    int rc;
+
+    if (a->host)
+        rc = comm_call(g->inner, a);
+    else if (a->op == COLL_BARRIER)
+        rc = device_drain(g->d, a->stream, g->stop) < 0 ? -1 : comm_call(g->inner, a);
+    else
+        rc = call_pieces(g, a);
+    c->sent = g->inner->sent;
+    c->received = g->inner->received;
+    return rc;
+}
+
+static void staged_close(struct comm *c)
+{
+    struct staged *g = c->self;
+
+    comm_close(g->inner);
+    device_unpin(g->d, g->stage, STAGE);
+    free(g);
+}
+
+static const struct comm_ops staged_ops = { .name = "staged", .call = staged_call, .close = staged_close };
+
+struct comm *comm_staged_open(struct comm *inner, struct device *d, const atomic_bool *stop)
+{
+    struct staged *g = calloc(1, sizeof *g);
+
+    if (!g) {
+        fail("out of memory");
+        comm_close(inner);
+        return NULL;
+    }
+    g->base = (struct comm){ .ops = &staged_ops, .rank = inner->rank, .nranks = inner->nranks, .self = g };
+    g->inner = inner;
+    g->d = d;
+    g->stop = stop;
+    g->stage = device_pin(d, STAGE);
+    if (g->stage)
+        return &g->base;
+    staged_close(&g->base);
+    return NULL;
+}

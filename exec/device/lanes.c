@@ -1,0 +1,486 @@
+/* lanes.c -- see lanes.h.  One mutex and one condition for all lanes: tasks are a millisecond
+ * each, threads a handful.  done[] changes under the mutex only. */
+#include "exec/device/lanes.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/fail.h"
+
+enum { QUEUE = 2048 };
+_Static_assert(DEVICE_MARKS >= 2 * QUEUE, "a mark lives as long as its task is in the queue");
+
+struct lane {
+    struct lanes *all;
+    enum stream   s;
+    pthread_t     thread, reaper;
+    bool          started, reaping; /* a reaper only on an asynchronous device */
+    struct task  *queue;            /* ring */
+    int           waiting[QUEUE];   /* lists of releases: index + 1 of the first */
+    int64_t       put, taken;       /* tasks in all */
+    int64_t       launched;         /* asynchronous: from taken to put */
+    int64_t       marked;           /* the device's number of task 0: other lanes were here before */
+    struct task_time *times;
+    int64_t       ntimes;
+};
+
+/* Hangs at a task that it waits for: lane s, task number c, in list c % QUEUE. */
+struct release { struct when last; int64_t offset, bytes; int next; };
+
+/* The last collective of a process group that was launched. */
+struct launched { int64_t tickets; enum stream s; int64_t number; };
+
+struct lanes {
+    struct device  *d;
+    pthread_mutex_t lock;
+    pthread_cond_t  change;
+    struct lane     lane[NSTREAM];
+    struct when     done;
+    int64_t         ticket[NGROUP];     /* collectives finished */
+    struct when     launched;           /* asynchronous: each is done, or on its way */
+    struct launched last[NGROUP];
+    atomic_bool    *stop;
+    bool            closing;
+    int64_t         held, held_peak;
+    struct release *releases; int nreleases, room, spare;   /* spare: list of unused ones */
+    void          (*on_release)(void *arg, int64_t offset, int64_t bytes);
+    void           *on_release_arg;
+    int64_t         progress, max_times;
+    bool            recording;
+    char            why[512];           /* the first task that failed */
+};
+
+double lanes_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- held bytes ---- */
+
+static void hold(struct lanes *l, int64_t bytes)
+{
+    l->held += bytes;
+    if (l->held > l->held_peak)
+        l->held_peak = l->held;
+}
+
+static void let_go(struct lanes *l, const struct release *r)
+{
+    l->held -= r->bytes;
+    if (l->on_release)
+        l->on_release(l->on_release_arg, r->offset, r->bytes);
+}
+
+/* Goes now, or hangs at one task that is not done. */
+static void place_release(struct lanes *l, int i, const struct when *done)
+{
+    struct release *r = &l->releases[i];
+
+    for (int s = 0; s < NSTREAM; s++)
+        if (r->last.done[s] > done->done[s]) {
+            int *list = &l->lane[s].waiting[r->last.done[s] % QUEUE];
+            r->next = *list;
+            *list = i + 1;
+            return;
+        }
+    let_go(l, r);
+    r->next = l->spare;
+    l->spare = i + 1;
+}
+
+/* Task `number` of lane s is done.  Called before that is published: whoever may take the place
+ * next has not started. */
+static void settle(struct lanes *l, enum stream s, const struct when *done)
+{
+    int *list = &l->lane[s].waiting[done->done[s] % QUEUE], i = *list;
+
+    *list = 0;
+    while (i) {
+        int next = l->releases[i - 1].next;
+        place_release(l, i - 1, done);
+        i = next;
+    }
+}
+
+static int new_release(struct lanes *l)
+{
+    int i = l->spare - 1;
+
+    if (i >= 0) {
+        l->spare = l->releases[i].next;
+        return i;
+    }
+    if (l->nreleases == l->room) {
+        l->room = l->room ? 2 * l->room : 256;
+        l->releases = realloc(l->releases, (size_t)l->room * sizeof *l->releases);
+        if (!l->releases)
+            abort();
+    }
+    return l->nreleases++;
+}
+
+void lanes_release(struct lanes *l, const struct when *last, int64_t offset, int64_t bytes)
+{
+    pthread_mutex_lock(&l->lock);
+    int i = new_release(l);
+    l->releases[i] = (struct release){ .last = *last, .offset = offset, .bytes = bytes };
+    place_release(l, i, &l->done);
+    pthread_mutex_unlock(&l->lock);
+}
+
+void lanes_on_release(struct lanes *l, void (*f)(void *, int64_t, int64_t), void *arg)
+{
+    l->on_release = f;
+    l->on_release_arg = arg;
+}
+
+/* ---- a lane ---- */
+
+static bool ready(const struct lanes *l, const struct task *t)
+{
+    return when_before(&t->need, &l->done) && (t->group < 0 || l->ticket[t->group] == t->ticket);
+}
+
+static void await(struct lane *n, const struct task *t)
+{
+    struct lanes *l = n->all;
+
+    while (!ready(l, t) && !atomic_load(l->stop))
+        pthread_cond_wait(&l->change, &l->lock);
+}
+
+static void finished(struct lane *n, const struct task *t, double start, double end)
+{
+    struct lanes *l = n->all;
+    struct when done = l->done;
+
+    done.done[n->s]++;
+    settle(l, n->s, &done);
+    l->done = done;
+    l->progress++;
+    if (t->group >= 0)
+        l->ticket[t->group]++;
+    if (l->recording && t->position >= 0 && n->ntimes < l->max_times)
+        n->times[n->ntimes++] = (struct task_time){ t->position, start, end };
+    n->taken++;
+    pthread_cond_broadcast(&l->change);
+}
+
+/* The first reason is the one that is told: what fails after it, fails of it. */
+static void failed(struct lanes *l, const char *why)
+{
+    pthread_mutex_lock(&l->lock);
+    if (!atomic_load(l->stop))
+        snprintf(l->why, sizeof l->why, "%s", why);
+    pthread_mutex_unlock(&l->lock);
+    lanes_stop(l);
+}
+
+static void *work(void *arg)
+{
+    struct lane *n = arg;
+    struct lanes *l = n->all;
+    char why[sizeof l->why];
+
+    fail_capture(why, sizeof why);
+    pthread_mutex_lock(&l->lock);
+    for (;;) {
+        while (n->put == n->taken && !l->closing)
+            pthread_cond_wait(&l->change, &l->lock);
+        if (l->closing)
+            break;
+        struct task *t = &n->queue[n->taken % QUEUE];
+        await(n, t);
+        hold(l, t->comes);
+        pthread_mutex_unlock(&l->lock);
+        double start = lanes_now();
+        if (t->run && !atomic_load(l->stop) && t->run(t) < 0)
+            failed(l, why);
+        double end = lanes_now();
+        free(t->self);
+        pthread_mutex_lock(&l->lock);
+        finished(n, t, start, end);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* ---- a lane of an asynchronous device ---- */
+
+static bool launchable(const struct lanes *l, const struct task *t)
+{
+    return when_before(&t->need, &l->launched) && (t->group < 0 || l->last[t->group].tickets == t->ticket);
+}
+
+/* What the device must wait for itself: of other lanes, and not done yet.  Collectives of one group
+ * follow each other whatever their lanes: the arena counts on it. */
+static struct when pending(const struct lane *n, const struct task *t)
+{
+    const struct lanes *l = n->all;
+    struct when need = t->need;
+
+    if (t->group >= 0 && l->last[t->group].number > need.done[l->last[t->group].s])
+        need.done[l->last[t->group].s] = l->last[t->group].number;
+    for (int s = 0; s < NSTREAM; s++)
+        if (s == (int)n->s || need.done[s] <= l->done.done[s])
+            need.done[s] = 0;
+    return need;
+}
+
+static int launch_task(const struct lane *n, struct task *t, const struct when *need, bool timed)
+{
+    struct device *d = n->all->d;
+    int64_t number = n->marked + n->launched + 1;
+
+    for (int s = 0; s < NSTREAM; s++)
+        if (need->done[s] && device_after(d, n->s, (enum stream)s, n->all->lane[s].marked + need->done[s]) < 0)
+            return -1;
+    if (timed && device_begin(d, n->s, number) < 0)
+        return -1;
+    if (t->run && t->run(t) < 0)
+        return -1;
+    return device_mark(d, n->s, number);
+}
+
+static void launched(struct lane *n, const struct task *t)
+{
+    struct lanes *l = n->all;
+
+    l->launched.done[n->s] = ++n->launched;
+    if (t->group >= 0)
+        l->last[t->group] = (struct launched){ t->ticket + 1, n->s, n->launched };
+    pthread_cond_broadcast(&l->change);
+}
+
+static bool is_timed(const struct lanes *l, const struct task *t) { return l->recording && t->position >= 0; }
+
+static void *launch(void *arg)
+{
+    struct lane *n = arg;
+    struct lanes *l = n->all;
+    char why[sizeof l->why];
+
+    fail_capture(why, sizeof why);
+    if (device_enter(l->d) < 0)
+        failed(l, why);
+    pthread_mutex_lock(&l->lock);
+    for (;;) {
+        while (n->put == n->launched && !l->closing)
+            pthread_cond_wait(&l->change, &l->lock);
+        if (l->closing)
+            break;
+        struct task *t = &n->queue[n->launched % QUEUE];
+        while (!launchable(l, t) && !atomic_load(l->stop))
+            pthread_cond_wait(&l->change, &l->lock);
+        struct when need = pending(n, t);
+        bool timed = is_timed(l, t);
+        pthread_mutex_unlock(&l->lock);
+        if (!atomic_load(l->stop) && launch_task(n, t, &need, timed) < 0)
+            failed(l, why);
+        free(t->self);
+        t->self = NULL;
+        pthread_mutex_lock(&l->lock);
+        launched(n, t);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* The task at the head of the queue, which has been launched: waits for it.  Stopped, it may have no mark. */
+static int reap_task(const struct lane *n, bool timed, double *start, double *end)
+{
+    const struct lanes *l = n->all;
+    int64_t number = n->marked + n->taken + 1;
+
+    if (atomic_load(l->stop))
+        return 0;
+    if (device_wait(l->d, n->s, number, l->stop) < 0)
+        return -1;
+    return timed && !atomic_load(l->stop) ? device_times(l->d, n->s, number, start, end) : 0;
+}
+
+static void *reap(void *arg)
+{
+    struct lane *n = arg;
+    struct lanes *l = n->all;
+    char why[sizeof l->why];
+
+    fail_capture(why, sizeof why);
+    if (device_enter(l->d) < 0)
+        failed(l, why);
+    pthread_mutex_lock(&l->lock);
+    for (;;) {
+        double start = 0, end = 0;
+        while (n->launched == n->taken && !l->closing)
+            pthread_cond_wait(&l->change, &l->lock);
+        if (l->closing)
+            break;
+        const struct task *t = &n->queue[n->taken % QUEUE];
+        await(n, t);
+        hold(l, t->comes);
+        bool timed = is_timed(l, t);
+        pthread_mutex_unlock(&l->lock);
+        if (reap_task(n, timed, &start, &end) < 0)
+            failed(l, why);
+        pthread_mutex_lock(&l->lock);
+        finished(n, t, start, end);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* ---- the issuing thread ---- */
+
+static bool start(struct lanes *l, enum stream s)
+{
+    struct lane *n = &l->lane[s];
+    bool async = device_async(l->d);
+
+    *n = (struct lane){ .all = l, .s = s, .queue = calloc(QUEUE, sizeof *n->queue), .marked = l->d->marked[s] };
+    n->started = n->queue && pthread_create(&n->thread, NULL, async ? launch : work, n) == 0;
+    n->reaping = n->started && async && pthread_create(&n->reaper, NULL, reap, n) == 0;
+    return n->started && n->reaping == async;
+}
+
+struct lanes *lanes_open(uint16_t used, atomic_bool *stop) { return lanes_open_on(device_host(), used, stop); }
+
+struct lanes *lanes_open_on(struct device *d, uint16_t used, atomic_bool *stop)
+{
+    struct lanes *l = calloc(1, sizeof *l);
+
+    if (!l) {
+        fail("out of memory for the streams");
+        return NULL;
+    }
+    l->d = d;
+    l->stop = stop;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->change, NULL);
+    for (int s = 0; s < NSTREAM; s++)
+        if (s != STREAM_ISSUE && (used & AFTER(s)) && !start(l, (enum stream)s)) {
+            fail("cannot start a thread for the %s stream", stream_name((enum stream)s));
+            lanes_close(l);
+            return NULL;
+        }
+    return l;
+}
+
+void lanes_close(struct lanes *l)
+{
+    if (!l)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->closing = true;
+    atomic_store(l->stop, true);
+    pthread_cond_broadcast(&l->change);
+    pthread_mutex_unlock(&l->lock);
+    for (int s = 0; s < NSTREAM; s++) {
+        struct lane *n = &l->lane[s];
+        if (n->started)
+            pthread_join(n->thread, NULL);
+        if (n->reaping)
+            pthread_join(n->reaper, NULL);
+        for (; n->taken < n->put; n->taken++)
+            free(n->queue[n->taken % QUEUE].self);
+        free(n->queue);
+        free(n->times);
+    }
+    pthread_cond_destroy(&l->change);
+    pthread_mutex_destroy(&l->lock);
+    free(l->releases);
+    free(l);
+}
+
+void lanes_put(struct lanes *l, enum stream s, const struct task *t)
+{
+    struct lane *n = &l->lane[s];
+
+    assert(n->started);
+    pthread_mutex_lock(&l->lock);
+    while (n->put - n->taken == QUEUE)
+        pthread_cond_wait(&l->change, &l->lock);
+    n->queue[n->put++ % QUEUE] = *t;
+    pthread_cond_broadcast(&l->change);
+    pthread_mutex_unlock(&l->lock);
+}
+
+int lanes_wait(struct lanes *l, const struct when *need)
+{
+    pthread_mutex_lock(&l->lock);
+    while (!when_before(need, &l->done))
+        pthread_cond_wait(&l->change, &l->lock);
+    pthread_mutex_unlock(&l->lock);
+    return atomic_load(l->stop) ? -1 : 0;
+}
+
+void lanes_stop(struct lanes *l)
+{
+    /* Under the lock: a lane that has just found it not set would sleep through this. */
+    pthread_mutex_lock(&l->lock);
+    atomic_store(l->stop, true);
+    pthread_cond_broadcast(&l->change);
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* ---- what was measured ---- */
+
+int64_t lanes_held_peak(const struct lanes *l) { return l->held_peak; }
+void    lanes_held_reset(struct lanes *l)      { l->held_peak = l->held; }
+
+int lanes_record(struct lanes *l, int64_t n)
+{
+    for (int s = 0; s < NSTREAM; s++) {
+        struct lane *a = &l->lane[s];
+        if (!a->started)
+            continue;
+        a->ntimes = 0;
+        if (n > l->max_times || !a->times) {
+            free(a->times);
+            a->times = calloc((size_t)(n + 1), sizeof *a->times);
+            if (!a->times)
+                return fail("out of memory for the times of %lld entries", (long long)n);
+        }
+    }
+    if (n > l->max_times)
+        l->max_times = n;
+    l->recording = n > 0;
+    return n > 0 ? device_anchor(l->d) : 0;
+}
+
+const struct task_time *lanes_recorded(const struct lanes *l, enum stream s, int64_t *n)
+{
+    *n = l->lane[s].ntimes;
+    return l->lane[s].times;
+}
+
+const char *lanes_why(const struct lanes *l) { return l->why; }
+
+int64_t lanes_progress(struct lanes *l)
+{
+    pthread_mutex_lock(&l->lock);
+    int64_t done = l->progress;
+    pthread_mutex_unlock(&l->lock);
+    return done;
+}
+
+const char *lanes_at(struct lanes *l, enum stream s, int32_t *position)
+{
+    const struct lane *n = &l->lane[s];
+    const char *what = NULL;
+
+    pthread_mutex_lock(&l->lock);
+    if (n->started && n->put > n->taken) {
+        const struct task *t = &n->queue[n->taken % QUEUE];
+        *position = t->position;
+        what = t->what;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return what;
+}

@@ -1,0 +1,81 @@
+/* lanes.h -- one thread a stream: FIFOs that run what the issuing thread gives them.
+ *
+ * A task starts when the one before it on its lane is done and every lane has done as many
+ * tasks as `need` says; collectives of one process group go in the order of their tickets.
+ * Tasks are numbered 1, 2, ... on each lane.  STREAM_ISSUE has no thread: what waits there makes
+ * the issuing thread itself wait (lanes_wait).
+ *
+ * The lanes keep the second meter: *held* bytes, from the start of the task that takes
+ * until every task that uses them is done.
+ *
+ * On an asynchronous device (device.h) a task's run() only queues its work, so a lane has two threads.
+ * The launcher runs a task as soon as what it needs has been *launched*, and lets the device wait for
+ * it; run() sees numbers of the host that an earlier task left, for that one has returned.  The reaper
+ * waits until it is *done*: everything else here means that.
+ *
+ * A task that fails stops all lanes: what follows is skipped, lanes_wait() returns -1, and the
+ * reason is kept for lanes_why(). */
+#ifndef DPX_LANES_H
+#define DPX_LANES_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "exec/device/arena.h"
+#include "exec/device/device.h"
+
+struct task {
+    int  (*run)(struct task *t);    /* 0, or -1 reported; NULL: only waits */
+    void  *self;                    /* what run() needs; freed with free() after it */
+    struct when need;
+    int      group;                 /* enum group, -1: none */
+    int64_t  ticket;
+    int64_t  comes;                 /* bytes held from its start on */
+    const char *what;               /* names it in messages: static */
+    int32_t  position;              /* of its entry in the step; -1: not to be recorded */
+};
+
+/* When a task ran: seconds of the clock that lanes_now() reads. */
+struct task_time { int32_t position; double start, end; };
+
+struct lanes;
+
+/* Threads for the streams of `used` (AFTER() bits).  `stop` is the caller's: set, it ends all; a
+ * task that fails sets it.  NULL with the reason reported. */
+struct lanes *lanes_open(uint16_t used, atomic_bool *stop);
+/* Of a device, which outlives them: what `used` names are its streams. */
+struct lanes *lanes_open_on(struct device *d, uint16_t used, atomic_bool *stop);
+/* Waits for nothing: what is queued is dropped.  Accepts NULL. */
+void lanes_close(struct lanes *l);
+
+/* Appends a task; blocks while the lane's queue is full.  The task is copied. */
+void lanes_put(struct lanes *l, enum stream s, const struct task *t);
+/* Held bytes go when the tasks of `last` are done; `poison` (may be NULL) is then called with
+ * offset and bytes. */
+void lanes_release(struct lanes *l, const struct when *last, int64_t offset, int64_t bytes);
+void lanes_on_release(struct lanes *l, void (*f)(void *arg, int64_t offset, int64_t bytes), void *arg);
+
+/* The calling thread waits until `need` is done.  0, or -1 when a task failed. */
+int  lanes_wait(struct lanes *l, const struct when *need);
+/* Sets the stop flag and wakes whoever waits. */
+void lanes_stop(struct lanes *l);
+/* Why the first task failed, "" where none has; after lanes_wait(). */
+const char *lanes_why(const struct lanes *l);
+
+/* The largest number of bytes held since the last call of lanes_held_reset(). */
+int64_t lanes_held_peak(const struct lanes *l);
+void    lanes_held_reset(struct lanes *l);
+
+/* Records times from now on (up to n tasks a lane), or stops; then reads them. */
+int  lanes_record(struct lanes *l, int64_t n);
+const struct task_time *lanes_recorded(const struct lanes *l, enum stream s, int64_t *n);
+
+/* For the watchdog, at any time: how many tasks have been done in all, and what lane s is at
+ * (NULL: nothing). */
+int64_t     lanes_progress(struct lanes *l);
+const char *lanes_at(struct lanes *l, enum stream s, int32_t *position);
+
+double lanes_now(void);             /* seconds, CLOCK_MONOTONIC */
+
+#endif

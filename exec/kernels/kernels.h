@@ -1,0 +1,171 @@
+/* kernels.h -- the compute that dpxrun issues, whichever library carries it.
+ *
+ * kernels_host.c and its neighbours are oneDNN, OpenMP and vectorised loops; kernels_ref.c is
+ * the same in plain C, one loop a formula, which tests compare everything with.  One of them
+ * is behind the table that kernels_open() returns.
+ *
+ * On an asynchronous device (device.h) a call queues on the stream that the kernels were opened for
+ * and returns; arrays are device memory then, unless a comment says host.
+ *
+ * Arrays are row-major.  Activations have dtype `at`, parameters `wt`, gradients of
+ * parameters `gt`: DT_FP32 or DT_BF16 each.  Arithmetic is fp32; bf16 operands of a matrix
+ * product are multiplied as bf16 and accumulated in fp32.  Nothing here allocates:
+ * what a kernel needs beyond its operands comes from the workspace that it was opened
+ * with.  All functions return 0, or -1 with the reason reported.
+ *
+ * Dropout is a function of a counter: element i of a tensor is dropped where
+ * dropout_drops(&d, i), so that backward needs no mask. */
+#ifndef DPX_KERNELS_H
+#define DPX_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+#include "model/arch/transformer.h"
+
+struct kernels;                 /* threads, workspace, cached primitives */
+struct exact_sum;               /* exact_sum.h */
+
+/* What the tensor's element index is hashed with; p = 0: nothing is dropped. */
+struct dropout { double p; uint64_t key; int64_t first; };     /* first: added to every index */
+
+/* How gradients of parameters arrive in their buffer. */
+enum grad_into { GRAD_SET, GRAD_ADD };
+
+/* y[n, out] (rows `ldy` elements apart) = x[n, in] (rows ldx apart) W + b, then
+ * y = residual + dropout(y) if there is a residual (its rows are ldy apart; may be y
+ * itself).  W is [in, out] if in_out, else [out, in].  dropout's index is row*out + col. */
+struct linear {
+    int64_t n, in, out;
+    bool    in_out;
+    enum dtype at, wt, gt;
+    int64_t ldx, ldy;
+};
+
+/* q, k, v of token t of sample s are at qkv + (s*seq + t)*ld, at element offsets 0, q =
+ * heads*dim and q + kv_heads*dim; head h of q uses head h/(heads/kv_heads) of k, v.  Causal.
+ * Output o[n, heads*dim].  lse[n*heads]: log-sum-exp of the scaled scores, index
+ * (s*heads + h)*seq + t.  dropout on probabilities, index ((s*heads + h)*seq + t)*seq + u. */
+struct attention {
+    int64_t batch, seq, heads, kv_heads, dim, ld;
+    double  scale;
+    enum dtype at;
+    struct dropout drop;
+};
+
+/* AdamW with decoupled weight decay (torch.optim.AdamW's order of operations):
+ * p *= 1 - lr*wd;  m += (1-b1)(g-m);  v = b2 v + (1-b2) g g;
+ * p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps),   g scaled by grad_scale first. */
+struct adamw { double lr, beta1, beta2, eps, weight_decay; int64_t step; double grad_scale; };
+
+struct kernel_ops {
+    const char *name;           /* "onednn 2.6.3", "reference" */
+
+    /* x[n, h] = table[ids[i], :] */
+    int (*embed)(struct kernels *k, int64_t n, int64_t h, const int32_t *ids, const void *table,
+                 enum dtype wt, void *x, enum dtype at);
+    /* x[i, :] = dropout(x[i, :] + table[i % seq, :]); table NULL: only dropout */
+    int (*embed_positions)(struct kernels *k, int64_t n, int64_t h, int64_t seq, const void *table,
+                           enum dtype wt, void *x, enum dtype at, const struct dropout *d);
+    /* dx = dropout's gradient in place; dtable[vocab, h] (+)= sums of rows of dx in the order of
+     * the samples: equal on every run. */
+    int (*dropout_back)(struct kernels *k, int64_t count, void *dx, enum dtype at, const struct dropout *d);
+    int (*embed_back)(struct kernels *k, int64_t n, int64_t h, int64_t vocab, const int32_t *ids,
+                      const void *dx, enum dtype at, void *dtable, enum dtype gt, enum grad_into into);
+    /* dtable[rows, h] (+)= sum over samples; rows beyond seq get zero when set */
+    int (*embed_positions_back)(struct kernels *k, int64_t n, int64_t h, int64_t seq, int64_t rows,
+                                const void *dx, enum dtype at, void *dtable, enum dtype gt,
+                                enum grad_into into);
+
+    /* y = norm(x) w + b.  stats: LayerNorm [2n] (means, then 1/sigma), RMSNorm [n] (1/rms).
+     * w, b may be NULL. */
+    int (*norm)(struct kernels *k, enum norm_kind kind, int64_t n, int64_t h, double eps, const void *x,
+                const void *w, const void *b, enum dtype wt, void *y, enum dtype at, float *stats);
+    /* Gradients: dw, db (+)= (NULL: none); dx += if add, else dx = (dx may be dy then). */
+    int (*norm_back)(struct kernels *k, enum norm_kind kind, int64_t n, int64_t h, const void *dy,
+                     const void *x, const void *w, enum dtype wt, const float *stats, enum dtype at,
+                     void *dx, bool add, void *dw, void *db, enum dtype gt, enum grad_into into);
+
+    int (*linear)(struct kernels *k, const struct linear *l, const void *x, const void *w, const void *b,
+                  void *y, const void *residual, const struct dropout *d);
+    /* dw (+)= x^T dy in W's own layout, db (+)= sum of rows of dy (NULL: none); ldy is dy's. */
+    int (*linear_dw)(struct kernels *k, const struct linear *l, const void *x, const void *dy, void *dw,
+                     void *db, enum grad_into into);
+    /* dx[n, in] (rows ldx apart) = dy W^T, or += if add */
+    int (*linear_dx)(struct kernels *k, const struct linear *l, const void *dy, const void *w, void *dx,
+                     bool add);
+
+    /* Rotates q and k of each token in place: pairs (i, i + rotary/2) of a head's first `rotary`
+     * elements by angle pos * inv_freq[i] (Hugging Face's rotate_half); inverse: by its negative. */
+    int (*rotary)(struct kernels *k, const struct attention *a, int64_t rotary, const float *inv_freq,
+                  void *qkv, bool inverse);
+    int (*attention)(struct kernels *k, const struct attention *a, const void *qkv, void *o, float *lse);
+    /* delta[n*heads]: scratch, sum of do*o, index as lse; dqkv has qkv's layout */
+    int (*attention_back)(struct kernels *k, const struct attention *a, const void *qkv, const void *o,
+                          const float *lse, const void *dout, float *delta, void *dqkv);
+
+    /* product = act(gate) * up; gate NULL: act(up) */
+    int (*activation)(struct kernels *k, enum activation act, int64_t count, const void *gate,
+                      const void *up, void *product, enum dtype at);
+    /* du: gradient of the product on entry, of up on return; dgate: of gate (NULL without) */
+    int (*activation_back)(struct kernels *k, enum activation act, int64_t count, const void *gate,
+                           const void *up, void *du, void *dgate, enum dtype at);
+
+    /* losses[i] = -log softmax(logits[i, :])[labels[i]]; logits become scale * their gradient */
+    int (*cross_entropy)(struct kernels *k, int64_t n, int64_t vocab, void *logits, enum dtype at,
+                         const int32_t *labels, float *losses, double scale);
+
+    /* g of dtype gt; out (may be NULL) = p cast to dtype ot */
+    int (*adamw)(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, float *v,
+                 const void *g, enum dtype gt, void *out, enum dtype ot);
+    /* dst = scale * src, or dst += scale * src; any two of the dtypes; may be the same array */
+    int (*copy)(struct kernels *k, int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st,
+                double scale, bool add);
+
+    /* Results that are numbers of the host, there after finish(): until then they must not be read,
+     * and the variable must live. */
+    /* *sum += sum of squares, in fp64, over fixed blocks of 1024 elements whatever the threads */
+    int (*sum_squares)(struct kernels *k, int64_t n, const void *x, enum dtype dt, double *sum);
+    /* *sum += x[0] + x[1] + ..., in fp64 */
+    int (*sum)(struct kernels *k, int64_t n, const float *x, double *sum);
+    /* *count += how many elements are NaN or infinite */
+    int (*not_finite)(struct kernels *k, int64_t n, const void *x, enum dtype dt, double *count);
+    /* exact_add_squares() */
+    int (*exact_squares)(struct kernels *k, int64_t n, const void *x, enum dtype dt, struct exact_sum *sum);
+    /* All that was queued is done, and such results are written. */
+    int (*finish)(struct kernels *k);
+
+    /* Between the host and the device.  `host` may be reused when upload() and load() return, and has
+     * the bytes when download() returns. */
+    int (*zero)(struct kernels *k, int64_t bytes, void *dst);
+    int (*upload)(struct kernels *k, int64_t bytes, void *dst, const void *host);
+    int (*download)(struct kernels *k, int64_t bytes, void *host, const void *src);
+    /* dst = host, cast to dt */
+    int (*load)(struct kernels *k, int64_t n, void *dst, enum dtype dt, const float *host);
+};
+
+/* What kernels_open() needs for shapes up to these; bytes, the same on every machine and for
+ * all dtypes.  Kernels run one at a time, so it is the largest of
+ *   matrix products  7 MiB + threads MiB + 256: tiles, and oneDNN's scratchpads
+ *   attention        4 threads (5 T D + 192 D + 34816) + 64, T and D being seq and dim rounded
+ *                    up to 64 and 16: k and v packed, their gradients, a block of scores
+ *   norms            4 (2 + 5 threads) H + 64, H the widest row rounded up to 16
+ *   embeddings       4 (V + N) + 64, V and N being vocab + 1 and n rounded up to 16
+ * A call that needs more fails and says so. */
+struct kernels_need { int64_t n, widest_in, widest_out, vocab, seq, dim; int threads; enum dtype at, wt; };
+int64_t kernels_workspace(const struct kernels_need *need);
+
+/* `reference`: the plain C.  The workspace stays the caller's.  NULL with the reason reported. */
+struct kernels *kernels_open(int threads, void *workspace, int64_t bytes, bool reference);
+/* kernels_open_on(), for a stream of a device: device.h. */
+const struct kernel_ops *kernels_ops(const struct kernels *k);
+/* A sentence for the user where the machine lacks something, or NULL.  It is about bf16 (whose
+ * products are then widened to fp32 in the workspace); fp32 plans need not say it. */
+const char *kernels_note(const struct kernels *k);
+void kernels_close(struct kernels *k);      /* accepts NULL */
+
+/* Whether element i is dropped, and what the others are multiplied with: 1/(1-p). */
+bool   dropout_drops(const struct dropout *d, int64_t i);
+
+#endif

@@ -1,0 +1,330 @@
+/* Causal attention on the host, without the T x T matrix.
+ *
+ * A thread takes a head of a sample (forward), or a head of k, v with the heads of q that
+ * share it (backward: so that dk and dv are summed by one thread in one order).  It first
+ * packs k and v: widened to fp32, k in panels of 64 columns of k^T, head sizes padded with
+ * zeros to whole registers.  Then, for 64 rows of q at a time, it goes through the keys in
+ * blocks of 256 up to the diagonal: scores, softmax against the largest score so far (what
+ * was summed is scaled down when a larger one comes), and the product with v.  Backward works
+ * the same blocks out again from log-sum-exp. */
+#include "exec/kernels/kernels_internal.h"
+
+#include <math.h>
+#include <omp.h>
+
+enum {
+    ROWS = 64,                  /* of q at a time */
+    KEYS = 256,                 /* in a block of scores */
+    PANEL = 64,                 /* columns of k^T that lie together */
+    GRAIN = 16,                 /* floats of the widest register */
+    PITCH = KEYS + GRAIN,       /* from one row of scores to the next: not a power of two */
+};
+
+/* A thread's scratch, all fp32. */
+struct scratch {
+    int64_t dim, keys;          /* padded: of a head, of a sample */
+    float *kt, *vt;             /* panels [keys/64][dim][64] */
+    float *k, *v;               /* [keys][dim] */
+    float *dk, *dv;
+    float *q, *o, *dq;          /* [ROWS][dim]; forward: o; backward: dO */
+    float *s, *dp;              /* [ROWS][PITCH] */
+    float most[ROWS], sum[ROWS];
+};
+
+static int64_t scratch_floats(int64_t seq, int64_t dim)
+{
+    int64_t d = round_up(dim, GRAIN), t = round_up(seq, PANEL);
+
+    return 5 * t * d + 3 * ROWS * d + 2 * ROWS * PITCH;
+}
+
+int64_t attention_workspace(int64_t seq, int64_t dim, int threads)
+{
+    return 4 * scratch_floats(seq, dim) * threads + 64;
+}
+
+static struct scratch scratch(const struct attention *a, float *all)
+{
+    int64_t d = round_up(a->dim, GRAIN), t = round_up(a->seq, PANEL), one = t * d;
+    struct scratch w = { .dim = d, .keys = t };
+
+    w.kt = all, w.vt = all + one, w.k = all + 2 * one, w.dk = all + 3 * one, w.dv = all + 4 * one;
+    w.v = w.vt;                 /* forward needs v by rows, backward by panels */
+    w.q = all + 5 * one, w.o = w.q + ROWS * d, w.dq = w.o + ROWS * d;
+    w.s = w.dq + ROWS * d, w.dp = w.s + ROWS * PITCH;
+    return w;
+}
+
+static float *take_scratch(struct kernels *k, const struct attention *a)
+{
+    struct cut c = kernels_cut(k);
+
+    return kernels_take(&c, 4 * scratch_floats(a->seq, a->dim) * k->threads, "attention");
+}
+
+static struct scratch my_scratch(const struct attention *a, float *all)
+{
+    return scratch(a, all + omp_get_thread_num() * scratch_floats(a->seq, a->dim));
+}
+
+/* ---- packing ---- */
+
+/* `n` rows of x, `pitch` elements apart from element `at` on, times scale, into rows of
+ * padded size; the rest of `rows` is zero. */
+static void pack_rows(const struct simd *s, const struct attention *a, const void *x, int64_t at,
+                      int64_t pitch, int64_t n, int64_t rows, float scale, int64_t padded, float *to)
+{
+    memset(to, 0, (size_t)(rows * padded) * sizeof *to);
+    for (int64_t i = 0; i < n; i++) {
+        float *row = to + i * padded;
+        const float *from = floats(s, x, a->at, at + i * pitch, a->dim, row);
+        if (from != row || scale != 1)
+            s->scale(a->dim, scale, from, row);
+    }
+}
+
+/* Panels of the transpose, from packed rows. */
+static void pack_panels(const struct scratch *w, const float *rows, float *to)
+{
+    for (int64_t u = 0; u < w->keys; u += PANEL)
+        for (int64_t j = 0; j < w->dim; j++)
+            for (int64_t i = 0; i < PANEL; i++)
+                to[u * w->dim + j * PANEL + i] = rows[(u + i) * w->dim + j];
+}
+
+/* scores[64][keys u ... u+n-1] = x panels */
+static void times_panels(const struct simd *s, const struct scratch *w, const float *x, const float *panels,
+                         int64_t u, int64_t n, float *scores)
+{
+    for (int64_t i = 0; i < n; i += PANEL)
+        s->multiply(ROWS, n - i < PANEL ? n - i : PANEL, w->dim, x, w->dim, 1, panels + (u + i) * w->dim,
+                    PANEL, scores + i, PITCH, false);
+}
+
+/* ---- one block of scores ---- */
+
+/* A block of rows of a head. */
+struct block {
+    const struct attention *a;
+    int64_t sample, head, kv;   /* kv: which head of k and v */
+    int64_t row, rows;
+    struct drop_rule drop;
+};
+
+static int64_t q_at(const struct block *b)
+{
+    return (b->sample * b->a->seq + b->row) * b->a->ld + b->head * b->a->dim;
+}
+
+static int64_t k_at(const struct block *b)
+{
+    return b->sample * b->a->seq * b->a->ld + (b->a->heads + b->kv) * b->a->dim;
+}
+
+static int64_t v_at(const struct block *b) { return k_at(b) + b->a->kv_heads * b->a->dim; }
+
+static int64_t o_pitch(const struct attention *a) { return a->heads * a->dim; }
+
+static int64_t o_at(const struct block *b)
+{
+    return (b->sample * b->a->seq + b->row) * o_pitch(b->a) + b->head * b->a->dim;
+}
+
+/* Of log-sum-exp and delta. */
+static int64_t stat_at(const struct block *b)
+{
+    return (b->sample * b->a->heads + b->head) * b->a->seq + b->row;
+}
+
+/* Keys of block u that row i of the block may see, of n. */
+static int64_t visible(const struct block *b, int64_t i, int64_t u, int64_t n)
+{
+    int64_t upto = b->row + i + 1 - u;
+
+    return i >= b->rows || upto <= 0 ? 0 : upto < n ? upto : n;
+}
+
+/* Where the keys end that the block's last row sees, and the columns of block u, in whole
+ * registers. */
+static int64_t keys_end(const struct block *b) { return b->row + b->rows; }
+
+static int64_t columns(const struct block *b, int64_t u)
+{
+    int64_t left = keys_end(b) - u;
+
+    return left < KEYS ? round_up(left, GRAIN) : KEYS;
+}
+
+static void drop_scores(const struct simd *s, const struct block *b, int64_t i, int64_t u, int64_t n,
+                        float *x)
+{
+    if (b->drop.limit)
+        s->drop(n, x, b->drop.seed, (stat_at(b) + i) * b->a->seq + u, b->drop.limit, b->drop.keep);
+}
+
+/* ---- forward ---- */
+
+/* Scores of row i against keys from u on become probabilities, unnormalised; what the row has
+ * summed so far is brought to the same shift. */
+static void softmax_row(const struct simd *s, struct scratch *w, const struct block *b, int64_t i,
+                        int64_t u, int64_t n)
+{
+    float *x = w->s + i * PITCH;
+    int64_t seen = visible(b, i, u, n);
+
+    if (seen > 0) {
+        float most = fmaxf(w->most[i], s->largest(seen, x));
+        float old = w->most[i] < most ? expf(w->most[i] - most) : 1;
+        if (old < 1)
+            s->scale(w->dim, old, w->o + i * w->dim, w->o + i * w->dim);
+        w->sum[i] = w->sum[i] * old + s->softmax(seen, x, most);
+        w->most[i] = most;
+        drop_scores(s, b, i, u, seen, x);
+    }
+    memset(x + seen, 0, (size_t)(n - seen) * sizeof *x);
+}
+
+static void forward_block(const struct simd *s, struct scratch *w, const struct block *b, const void *qkv,
+                          void *o, float *lse)
+{
+    const struct attention *a = b->a;
+
+    pack_rows(s, a, qkv, q_at(b), a->ld, b->rows, ROWS, (float)a->scale, w->dim, w->q);
+    memset(w->o, 0, (size_t)(ROWS * w->dim) * sizeof *w->o);
+    for (int i = 0; i < ROWS; i++)
+        w->most[i] = -INFINITY, w->sum[i] = 0;
+    for (int64_t u = 0; u < keys_end(b); u += KEYS) {
+        int64_t n = columns(b, u);
+        times_panels(s, w, w->q, w->kt, u, n, w->s);
+        for (int64_t i = 0; i < ROWS; i++)
+            softmax_row(s, w, b, i, u, n);
+        s->multiply(ROWS, w->dim, n, w->s, PITCH, 1, w->v + u * w->dim, w->dim, w->o, w->dim, true);
+    }
+    for (int64_t i = 0; i < b->rows; i++) {
+        float *row = w->o + i * w->dim;
+        s->scale(a->dim, 1 / w->sum[i], row, row);
+        floats_put(s, o, a->at, o_at(b) + i * o_pitch(a), a->dim, row);
+        lse[stat_at(b) + i] = w->most[i] + logf(w->sum[i]);
+    }
+}
+
+int host_attention(struct kernels *k, const struct attention *a, const void *qkv, void *o, float *lse)
+{
+    float *all = take_scratch(k, a);
+    struct drop_rule drop = drop_rule(&a->drop);
+
+    if (!all)
+        return -1;
+#pragma omp parallel for num_threads(k->threads) schedule(dynamic)
+    for (int64_t i = 0; i < a->batch * a->heads; i++) {
+        struct scratch w = my_scratch(a, all);
+        struct block b = { .a = a, .sample = i / a->heads, .head = i % a->heads, .drop = drop };
+        b.kv = b.head / (a->heads / a->kv_heads);
+        pack_rows(k->simd, a, qkv, k_at(&b), a->ld, a->seq, w.keys, 1, w.dim, w.k);
+        pack_panels(&w, w.k, w.kt);
+        pack_rows(k->simd, a, qkv, v_at(&b), a->ld, a->seq, w.keys, 1, w.dim, w.v);
+        for (b.row = 0; b.row < a->seq; b.row += ROWS) {
+            b.rows = a->seq - b.row < ROWS ? a->seq - b.row : ROWS;
+            forward_block(k->simd, &w, &b, qkv, o, lse);
+        }
+    }
+    return 0;
+}
+
+/* ---- backward ---- */
+
+/* w->s: probabilities after dropout; w->dp: gradients of the scores. */
+static void backward_row(const struct simd *s, const struct scratch *w, const struct block *b, int64_t i,
+                         int64_t u, int64_t n, const float *lse, const float *delta)
+{
+    float *x = w->s + i * PITCH, *dp = w->dp + i * PITCH;
+    int64_t seen = visible(b, i, u, n);
+
+    if (seen > 0) {
+        drop_scores(s, b, i, u, seen, dp);
+        s->softmax_back(seen, x, dp, lse[stat_at(b) + i], delta[stat_at(b) + i]);
+        drop_scores(s, b, i, u, seen, x);
+    }
+    memset(x + seen, 0, (size_t)(n - seen) * sizeof *x);
+    memset(dp + seen, 0, (size_t)(n - seen) * sizeof *dp);
+}
+
+/* delta[row] = dO . O */
+static void row_deltas(const struct simd *s, const struct scratch *w, const struct block *b, const void *o,
+                       float *delta)
+{
+    const struct attention *a = b->a;
+
+    pack_rows(s, a, o, o_at(b), o_pitch(a), b->rows, ROWS, 1, w->dim, w->q);
+    for (int64_t i = 0; i < b->rows; i++)
+        delta[stat_at(b) + i] = s->dot(a->dim, w->o + i * w->dim, w->q + i * w->dim);
+}
+
+static void backward_block(const struct simd *s, const struct scratch *w, const struct block *b,
+                           const void *qkv, const void *o, const float *lse, const void *dout, float *delta,
+                           void *dqkv)
+{
+    const struct attention *a = b->a;
+    int64_t d = w->dim;
+
+    pack_rows(s, a, dout, o_at(b), o_pitch(a), b->rows, ROWS, 1, d, w->o);
+    row_deltas(s, w, b, o, delta);
+    pack_rows(s, a, qkv, q_at(b), a->ld, b->rows, ROWS, (float)a->scale, d, w->q);
+    memset(w->dq, 0, (size_t)(ROWS * d) * sizeof *w->dq);
+    for (int64_t u = 0; u < keys_end(b); u += KEYS) {
+        int64_t n = columns(b, u);
+        times_panels(s, w, w->q, w->kt, u, n, w->s);
+        times_panels(s, w, w->o, w->vt, u, n, w->dp);
+        for (int64_t i = 0; i < ROWS; i++)
+            backward_row(s, w, b, i, u, n, lse, delta);
+        s->multiply(n, d, ROWS, w->s, 1, PITCH, w->o, d, w->dv + u * d, d, true);
+        s->multiply(n, d, ROWS, w->dp, 1, PITCH, w->q, d, w->dk + u * d, d, true);
+        s->multiply(ROWS, d, n, w->dp, PITCH, 1, w->k + u * d, d, w->dq, d, true);
+    }
+    for (int64_t i = 0; i < b->rows; i++) {
+        float *row = w->dq + i * d;
+        s->scale(a->dim, (float)a->scale, row, row);
+        floats_put(s, dqkv, a->at, q_at(b) + i * a->ld, a->dim, row);
+    }
+}
+
+/* The heads of q that share k and v, then dk and dv. */
+static void backward_group(struct kernels *k, const struct scratch *w, struct block *b, const void *qkv,
+                           const void *o, const float *lse, const void *dout, float *delta, void *dqkv)
+{
+    const struct attention *a = b->a;
+    const struct simd *s = k->simd;
+    int64_t group = a->heads / a->kv_heads;
+
+    pack_rows(s, a, qkv, v_at(b), a->ld, a->seq, w->keys, 1, w->dim, w->k);
+    pack_panels(w, w->k, w->vt);
+    pack_rows(s, a, qkv, k_at(b), a->ld, a->seq, w->keys, 1, w->dim, w->k);
+    pack_panels(w, w->k, w->kt);
+    memset(w->dk, 0, (size_t)(2 * w->keys * w->dim) * sizeof *w->dk);       /* and dv */
+    for (b->head = b->kv * group; b->head < (b->kv + 1) * group; b->head++)
+        for (b->row = 0; b->row < a->seq; b->row += ROWS) {
+            b->rows = a->seq - b->row < ROWS ? a->seq - b->row : ROWS;
+            backward_block(s, w, b, qkv, o, lse, dout, delta, dqkv);
+        }
+    for (int64_t t = 0; t < a->seq; t++) {
+        floats_put(s, dqkv, a->at, k_at(b) + t * a->ld, a->dim, w->dk + t * w->dim);
+        floats_put(s, dqkv, a->at, v_at(b) + t * a->ld, a->dim, w->dv + t * w->dim);
+    }
+}
+
+int host_attention_back(struct kernels *k, const struct attention *a, const void *qkv, const void *o,
+                        const float *lse, const void *dout, float *delta, void *dqkv)
+{
+    float *all = take_scratch(k, a);
+    struct drop_rule drop = drop_rule(&a->drop);
+
+    if (!all)
+        return -1;
+#pragma omp parallel for num_threads(k->threads) schedule(dynamic)
+    for (int64_t i = 0; i < a->batch * a->kv_heads; i++) {
+        struct scratch w = my_scratch(a, all);
+        struct block b = { .a = a, .sample = i / a->kv_heads, .kv = i % a->kv_heads, .drop = drop };
+        backward_group(k, &w, &b, qkv, o, lse, dout, delta, dqkv);
+    }
+    return 0;
+}

@@ -1,0 +1,439 @@
+/* dpxrun.c -- executes a plan for real, and holds the prediction against what happened. */
+#include "exec/process/dpxrun.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/input.h"
+#include "base/opts.h"
+#include "exec/device/cores.h"
+#include "exec/device/host_info.h"
+#include "exec/process/build_info.h"
+#include "exec/process/launch.h"
+#include "model/plan/can_run.h"
+#include "sim/price/gpu_rates.h"
+
+enum { MOST_STEPS = 100000000 };        /* a report of each is kept */
+
+static const char *const devices[] = { "cpu", "cuda", NULL };
+static const char *const comms[] = { "mpi", "nccl", "null", NULL };
+static const char *const algorithms[] = { "ring", "halving", "direct", "server", "library", NULL };
+static const char *const sums[] = { "each-hop", "once", NULL };
+
+/* ---- options ---- */
+
+static int parse(int argc, char **argv, struct options *o)
+{
+    const struct opt opts[] = {
+        { "PLAN.json", "the plan (dpxplan search -o, or written by hand)", .str = &o->plan, .positional = true,
+          .required = true },
+        { "steps", "optimizer steps", .i = &o->steps, .min = 1 },
+        { "data", "tokens: any file (its bytes), or llm.c's .bin; without it, a source of known entropy",
+          .str = &o->data, .value = "FILE" },
+        { "sequential", "samples of the file in order, not shuffled", .flag = &o->sequential },
+        { "init", "first weights, in Hugging Face's names", .str = &o->init, .value = "F.safetensors" },
+        { "save", "where to write the last weights", .str = &o->save, .value = "F.safetensors" },
+        { "save-grads", "where to write the first step's gradients, as the optimizer reads them",
+          .str = &o->save_grads, .value = "F.safetensors" },
+        { "seed", "of weights, data and dropout", .i = &o->seed },
+        { "lr", "largest learning rate", .num = &o->lr },
+        { "min-lr", "learning rate at the last step", .num = &o->min_lr },
+        { "warmup", "steps in which it rises", .i = &o->warmup },
+        { "betas", "AdamW's", .str = &o->betas, .value = "B1,B2" },
+        { "weight-decay", "decoupled, on all parameters", .num = &o->weight_decay },
+        { "clip", "largest gradient norm; in place of the plan's", .num = &o->clip },
+        { "memory", "bytes a rank may use, in place of this machine's share", .bytes = &o->memory, .min = 1 },
+        { "device", "where it computes", .word = &o->device, .words = devices },
+        { "comm", "who carries collectives (default nccl where each rank has a GPU of its own, else mpi); null: "
+          "moves nothing, one process plays --rank", .word = &o->comm, .words = comms },
+        { "rank", "the rank played with --comm null", .i = &o->rank },
+        { "algorithm", "of collectives", .word = &o->algorithm, .words = algorithms },
+        { "bf16-sum", "16-bit sums: rounded after each hop, as on a ring's wire, or once",
+          .word = &o->sum, .words = sums },
+        { "threads", "of a rank's compute; 0: its share of the cores", .i = &o->threads },
+        { "share-cores", "ranks of a machine run on any of its cores, not each on its part of them, as dpxcal's",
+          .flag = &o->share_cores },
+        { "hostfile", "machines to start ranks on, as Open MPI's", .str = &o->hostfile, .value = "FILE" },
+        { "trace", "write the last step as a Chrome/Perfetto trace", .str = &o->trace, .value = "FILE" },
+        { "db", "the database", .str = &o->db, .value = "FILE" },
+        { "no-db", "record nothing", .flag = &o->no_db },
+        { "no-check-for-nan", "go on when weights, a loss or a gradient norm are NaN or infinite", .flag = &o->allow_nan },
+        { "guarded", "debugging: guard pages behind buffers, NaN in freed ones", .flag = &o->guarded },
+        { "reference", "debugging: kernels in plain C", .flag = &o->reference },
+        { "no-compute", "kernels do nothing: memory of models too large to compute", .flag = &o->no_compute },
+        { "brief", "print one line", .flag = &o->brief },
+        { "json", "print one JSON document", .flag = &o->json },
+        { 0 }
+    };
+
+    return opts_parse("dpxrun", "Executes a plan on real ranks: a real transformer, really trained.  Exits with 3 when "
+                      "it does not fit.", opts, argc, argv);
+}
+
+static int parse_betas(struct options *o)
+{
+    char rest;
+
+    if (!o->betas)
+        return 0;
+    if (sscanf(o->betas, "%lf,%lf%c", &o->beta1, &o->beta2, &rest) != 2 || !(o->beta1 >= 0 && o->beta1 < 1) ||
+        !(o->beta2 >= 0 && o->beta2 < 1))
+        return fail("--betas %s: two numbers from 0 to below 1, such as 0.9,0.95", o->betas);
+    return 0;
+}
+
+/* Recursive halving pairs ranks off. */
+static bool halves(const struct plan *p)
+{
+    int64_t world = p->cluster.world_size, shard = p->shard_group;
+
+    return (world & (world - 1)) == 0 && (shard < 1 || (shard & (shard - 1)) == 0);
+}
+
+/* Said before the first step, not after the last. */
+static int can_write(const struct dpxrun *r)
+{
+    const char *const paths[] = { r->o.save, r->o.save_grads, r->o.trace };
+
+    for (int i = 0; i < 3; i++) {
+        const char *slash = paths[i] ? strrchr(paths[i], '/') : NULL;
+        char folder[4096] = ".";
+        struct stat st;
+        if (paths[i] && stat(paths[i], &st) == 0 && S_ISDIR(st.st_mode))
+            return fail("%s: is a folder: name the file to be written", paths[i]);
+        if (slash)
+            snprintf(folder, sizeof folder, "%.*s", (int)(slash - paths[i]) + 1, paths[i]);
+        if (paths[i] && access(folder, W_OK) < 0)
+            return fail("%s: cannot be written: %s: %s", paths[i], folder, strerror(errno));
+    }
+    return 0;
+}
+
+static int check_device(const struct options *o)
+{
+    bool cuda = o->device == DEVICE_CUDA;
+
+    if ((cuda || o->comm == COMM_NCCL) && !device_cuda_built())
+        return fail("--%s: this dpxrun was built without CUDA", cuda ? "device cuda" : "comm nccl");
+    if (o->comm == COMM_NCCL && !cuda)
+        return fail("--comm nccl: carries buffers of GPUs: add --device cuda");
+    if (cuda && (o->guarded || o->reference))
+        return fail("--%s: is for --device cpu", o->guarded ? "guarded" : "reference");
+    return 0;
+}
+
+/* What this build and this machine cannot do is refused, by name. */
+static int check(struct dpxrun *r)
+{
+    const struct options *o = &r->o;
+
+    if (check_device(o) < 0)
+        return -1;
+    if (o->comm != COMM_NULL && o->rank)
+        return fail("--rank is for --comm null");
+    if (o->rank >= r->plan.cluster.world_size)
+        return fail("--rank %lld: the plan has %lld ranks", (long long)o->rank, (long long)r->plan.cluster.world_size);
+    if (o->steps > MOST_STEPS)
+        return fail("--steps %lld: at most %d", (long long)o->steps, MOST_STEPS);
+    if (o->min_lr > o->lr)
+        return fail("--min-lr %g: above --lr %g", o->min_lr, o->lr);
+    if (o->algorithm == ALGO_HALVING && !halves(&r->plan))
+        return fail("--algorithm halving: needs groups of a power of two ranks");
+    if (can_write(r) < 0 || (o->db && !o->no_db && db_takes(o->db) < 0))
+        return -1;
+    if (o->comm == COMM_NULL && (o->save || o->save_grads))
+        return fail("--%s: with --comm null there are no weights worth keeping", o->save ? "save" : "save-grads");
+    return can_run(&r->plan);
+}
+
+/* The plan on this machine's cores, whatever it was made for; on GPUs as it is. */
+static int plan_for_here(struct dpxrun *r)
+{
+    int fd = input_file(r->o.plan, NULL);       /* every rank reads it anew: no pipe can be it */
+
+    if (fd < 0)
+        return -1;
+    close(fd);
+    if (plan_read(r->o.plan, &r->plan) < 0 || plan_read(r->o.plan, &r->here) < 0)
+        return -1;
+    if (r->o.clip >= 0)
+        r->plan.clip = r->here.clip = r->o.clip;
+    if (on_host(r) && !r->here.cluster.is_host && cluster_of_host(&r->here.cluster, r->plan.cluster.world_size) < 0)
+        return -1;
+    if (r->o.memory > 0) {
+        r->here.cluster.memory = r->o.memory;
+        r->here.cluster.context = 0;
+        r->here.cluster.headroom = 0;
+    }
+    return check(r);
+}
+
+/* ---- the run ---- */
+
+int run_threads(const struct dpxrun *r)
+{
+    const struct cluster *c = &r->here.cluster;
+
+    return r->o.threads ? (int)r->o.threads : host_threads((int)(c->is_host ? c->gpus_per_node : c->world_size));
+}
+
+static struct train_args train_args(const struct dpxrun *r)
+{
+    const struct options *o = &r->o;
+
+    return (struct train_args){
+        .plan = &r->here, .data = o->data, .init = o->init, .sequential = o->sequential, .seed = (uint64_t)o->seed,
+        .steps = o->steps, .warmup = o->warmup, .lr = o->lr, .min_lr = o->min_lr, .beta1 = o->beta1,
+        .beta2 = o->beta2, .eps = o->eps, .weight_decay = o->weight_decay,
+        .limit = cluster_available(&r->here.cluster), .rank = (int)o->rank, .null = o->comm == COMM_NULL,
+        .device = r->device, .shared_device = r->shared_device, .nccl = o->comm == COMM_NCCL,
+        .allow_nan = o->allow_nan, .no_compute = o->no_compute, .guarded = o->guarded, .reference = o->reference,
+        .threads = run_threads(r),
+        .algo = (enum coll_algo)o->algorithm, .sum = (enum coll_sum)o->sum, .save_grads = o->save_grads,
+    };
+}
+
+/* Sampled are the second step, which is the first steady one, and the last. */
+static bool is_sampled(const struct dpxrun *r, int64_t step)
+{
+    return step == r->o.steps || step == 2;
+}
+
+static int one_step(struct dpxrun *r, int64_t step)
+{
+    struct measured *m = &r->measured;
+    bool sampled = is_sampled(r, step);
+    int rc = train_step(r->train, sampled, &m->report[r->rank == 0 ? m->n : 0]);
+
+    if (rc < 0)
+        return -1;
+    m->n++;
+    if (r->rank != 0)
+        return 0;
+    m->seconds += m->report[m->n - 1].seconds;
+    if (sampled && keep_sample(r, step) < 0)
+        return -1;
+    progress_line(r, &m->report[m->n - 1]);
+    return 0;
+}
+
+/* Steps are recorded a second's worth at a time, between timed ones. */
+static int steps(struct dpxrun *r)
+{
+    int64_t recorded = 0;
+    double since = lanes_now();
+    int rc = 0;
+
+    for (int64_t i = 1; i <= r->o.steps && rc == 0; i++) {
+        rc = one_step(r, i);
+        bool due = lanes_now() - since > 1 || i == r->o.steps || rc < 0;
+        if (r->rank == 0 && due) {
+            if (record_steps(r, recorded) < 0)
+                rc = -1;
+            recorded = r->measured.n;
+            since = lanes_now();
+        }
+    }
+    return rc;
+}
+
+static int run(struct dpxrun *r)
+{
+    r->measured.report = calloc(r->rank == 0 ? (size_t)r->o.steps : 1, sizeof *r->measured.report);
+    if (!r->measured.report)
+        return fail("out of memory for %lld steps", (long long)r->o.steps);
+    bool unrecorded = r->rank == 0 && record_begin(r) < 0;
+    r->refused = train_agree(r->train, unrecorded && db_exit_status() == EXIT_MISUSE) < 0;
+    if (r->refused || train_agree(r->train, unrecorded) < 0)
+        return -1;
+    if (r->run_id > 0)
+        train_tell(r->train, record_told, r);
+    if (r->rank == 0 && executor_note(train_executor(r->train)))
+        fprintf(stderr, "dpx: %s\n", executor_note(train_executor(r->train)));
+    if (steps(r) < 0)
+        return -1;
+    if (r->o.save && train_save(r->train, r->o.save) < 0)
+        return -1;
+    if (measure(r) < 0)
+        return -1;
+    train_tell(r->train, NULL, NULL);
+    return train_agree(r->train, r->rank == 0 && ((r->o.trace && write_trace(r) < 0) ||
+                                                  record_end(r, RUN_FINISHED, NULL) < 0));
+}
+
+/* Quietly: one reason has been told, and the database may be it. */
+static void record_failure(struct dpxrun *r)
+{
+    const char *why = train_why(r->train);
+    char unsaid[256];
+
+    train_tell(r->train, NULL, NULL);
+    fail_capture(unsaid, sizeof unsaid);
+    record_end(r, RUN_FAILED, why[0] ? why : "rank 0 could not go on, as it said on stderr");
+    fail_capture(NULL, 0);
+}
+
+static void release(struct dpxrun *r)
+{
+    train_close(r->train);
+    device_close(r->device);
+    db_close(r->db);
+    if (r->rank == 0)
+        predicted_free(&r->predicted);
+    measured_free(&r->measured);
+    plan_free(&r->plan);
+    plan_free(&r->here);
+}
+
+static int all(struct dpxrun *r)
+{
+    struct train_refusal why = { .bad_input = false };
+    int status = open_device(r);
+
+    if (status != EXIT_DONE)
+        return status;
+    if (predict(r) < 0)
+        return EXIT_FAILED;
+    struct train_args a = train_args(r);
+    r->train = train_open(&a, &why);
+    if (!r->train) {
+        r->first_over = why.over;
+        r->over = why.over.over;
+        if (r->over)
+            return r->rank == 0 ? print_result(r) : EXIT_NO;
+        return why.bad_input ? EXIT_MISUSE : EXIT_FAILED;
+    }
+    status = run(r) == 0 ? EXIT_DONE : r->refused ? EXIT_MISUSE : EXIT_FAILED;
+    progress_end();
+    if (r->rank == 0 && status == EXIT_DONE)
+        status = print_result(r);
+    else if (r->rank == 0)
+        record_failure(r);
+    return status;
+}
+
+static int start_mpi(struct dpxrun *r, int *argc, char ***argv)
+{
+    int provided, world;
+
+    watchdog_start();
+    launch_tune_tcp();
+    if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
+        return fail("MPI_Init_thread failed");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_size(MPI_COMM_WORLD, &world);
+    MPI_Comm_rank(MPI_COMM_WORLD, &r->rank);
+    if (provided < MPI_THREAD_MULTIPLE)
+        return fail("this MPI gives no MPI_THREAD_MULTIPLE");
+    if (launch_check(world) < 0 || check_same(r) < 0)
+        return -1;
+    if (world != r->plan.cluster.world_size)
+        return r->rank ? -1 : fail("the plan is for %lld ranks, %d were started",
+                                   (long long)r->plan.cluster.world_size, world);
+    return 0;
+}
+
+/* Which cores are near which GPU nobody has asked. */
+static int keep_apart(const struct dpxrun *r)
+{
+    return r->o.share_cores || r->o.device == DEVICE_CUDA ? 0 : cores_keep_apart();
+}
+
+/* Ranks of several machines meet over a network, whatever cluster the plan was made for; over that of the
+ * plan where it says one for machines such as these.  All ranks together. */
+static int find_machines(struct dpxrun *r)
+{
+    struct cluster *c = &r->here.cluster;
+    const struct cluster *planned = &r->plan.cluster;
+    MPI_Comm node;
+    int here, range[2];
+
+    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) != MPI_SUCCESS)
+        return fail("MPI_Comm_split_type failed");
+    MPI_Comm_size(node, &here);
+    MPI_Comm_free(&node);
+    range[0] = -here;
+    range[1] = here;
+    if (MPI_Allreduce(MPI_IN_PLACE, range, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD) != MPI_SUCCESS)
+        return fail("MPI_Allreduce failed while counting machines");
+    if (!c->is_host)
+        return 0;
+    if (-range[0] != range[1]) {
+        if (r->rank == 0)
+            fprintf(stderr, "warning: %d ranks on one machine and %d on another: what is predicted is for %" PRId64 " machine%s\n",
+                    -range[0], range[1], c->nodes, c->nodes == 1 ? "" : "s");
+        return 0;
+    }
+    cluster_over_machines(c, c->world_size / here);
+    if (r->o.memory > 0)
+        c->memory = r->o.memory;
+    if (planned->nodes == c->nodes && planned->inter > 0 && gpu_is_host(&planned->gpu)) {
+        c->inter = planned->inter;
+        c->alpha_inter = planned->alpha_inter;
+        c->nics = planned->nics;
+    }
+    return 0;
+}
+
+static int as_rank(struct dpxrun *r, int *argc, char ***argv)
+{
+    int status = start_mpi(r, argc, argv) < 0 ? EXIT_MISUSE : keep_apart(r) < 0 || find_machines(r) < 0 ? EXIT_FAILED : all(r);
+
+    fflush(NULL);
+    if (status == EXIT_FAILED) {        /* the others may wait for this rank */
+        if (r->rank != 0)
+            sleep(3);                   /* rank 0 records why and ends the job itself */
+        MPI_Abort(MPI_COMM_WORLD, status);
+    }
+    release(r);
+    MPI_Finalize();
+    return status;
+}
+
+/* A file that is opened next would take the number of a stream that is closed, and what is meant for the stream
+ * would be written into it. */
+static int check_streams(void)
+{
+    bool closed = fcntl(STDOUT_FILENO, F_GETFD) < 0;
+    int fd;
+
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO)
+        ;
+    if (fd >= 0)
+        close(fd);
+    return closed ? fail("standard output is closed: the result has nowhere to go (>/dev/null drops it)") : 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct dpxrun r = { .o = { .steps = 10, .comm = -1, .seed = 1, .lr = 6e-4, .weight_decay = 0.1, .clip = -1,
+                               .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8 } };
+    int rc, status;
+
+    opts_version_note(build_info());
+    rc = parse(argc, argv, &r.o);
+    if (rc != OPTS_OK)
+        return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (check_streams() < 0)
+        status = EXIT_FAILED;
+    else if (parse_betas(&r.o) < 0 || plan_for_here(&r) < 0)
+        status = EXIT_MISUSE;
+    else if (r.o.comm == COMM_NULL)
+        status = all(&r);
+    else if (launch_needed())
+        status = launch_exec(&(struct launch){ .nranks = (int)r.here.cluster.world_size, .threads = (int)r.o.threads,
+                                               .hostfile = r.o.hostfile }, argc, argv);
+    else
+        return as_rank(&r, &argc, &argv);
+    release(&r);
+    return status;
+}

@@ -1,0 +1,136 @@
+/* dpxrun.h -- what the files of the program share; they alone join the executor with the
+ * simulator and the database.
+ *
+ *     dpxrun.c           options, ranks, the run
+ *     dpxrun_same.c      whether all ranks were given the same
+ *     dpxrun_device.c    the device, who carries collectives
+ *     dpxrun_predict.c   the prediction, before; the same figures measured, after
+ *     dpxrun_print.c     progress, the table, JSON, the trace
+ *     dpxrun_record.c    the database */
+#ifndef DPX_DPXRUN_H
+#define DPX_DPXRUN_H
+
+#include <jansson.h>
+
+#include "calib/store/runs.h"
+#include "exec/train/train.h"
+#include "model/memory/evaluate.h"
+#include "model/schedule/measured.h"
+#include "sim/clock/simulate.h"
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2, EXIT_NO = 3 };
+enum { COMM_MPI, COMM_NCCL, COMM_NULL };
+enum { DEVICE_CPU, DEVICE_CUDA };
+
+struct options {
+    const char *plan, *data, *init, *save, *save_grads, *hostfile, *trace, *db, *betas;
+    int64_t steps, seed, warmup, memory, rank, threads;
+    double  lr, min_lr, weight_decay, clip, beta1, beta2, eps;
+    int     device, comm, algorithm, sum;       /* comm: -1 until open_device() where nothing was named */
+    bool    json, brief, sequential, guarded, reference, no_compute, no_db, share_cores, allow_nan;
+};
+
+/* The phases of a steady step, as the simulator's clock has them: work on the compute stream,
+ * waits of it for collectives, and the rest. */
+enum run_phase_id { RP_COMPUTE, RP_EXPOSED, RP_OPTIMIZER, RP_IDLE, NRP };
+extern const char *const run_phase_names[NRP];
+
+struct predicted {
+    struct measured_device known;       /* what the prediction rests on */
+    struct evaluation e;
+    struct timing     t;
+    struct run        run;              /* of a steady step; n = 0: too many entries to keep */
+    double            phase[NRP];
+    int64_t           process_bytes;
+};
+
+/* One sampled step: entries in issue order, as this rank ran them. */
+struct sample { int64_t step; enum sched_id id; struct exec_ran *ran; int64_t n; };
+
+struct measured {
+    struct train_report *report;        /* on rank 0 of each step, for medians and losses; elsewhere the last */
+    int64_t n;                          /* steps done */
+    double  seconds;                    /* of them together */
+    int64_t rank;                       /* whose memory is compared: the fullest predicted */
+    int64_t *held, *allocated, *process;    /* by rank */
+    int64_t *part[NCAT];                /* of what the allocated peak consists: by category, by rank */
+    double  median_s, p10_s, p90_s;     /* steady steps; without one, the first */
+    double  phase[NRP];
+    struct sample sample[3];
+    int     nsamples;
+};
+
+struct dpxrun {
+    struct options o;
+    struct plan    plan;                /* as given */
+    struct plan    here;                /* on this machine's cores */
+    struct predicted predicted;
+    struct measured  measured;
+    struct device *device;
+    bool           shared_device;       /* other ranks use it, too */
+    struct train  *train;
+    struct db     *db;
+    int64_t        run_id;
+    int            rank;
+    bool           over;                /* does not fit */
+    bool           refused;             /* run() failed by what it was given, not by what happened */
+    struct exec_over first_over;
+};
+
+/* ---- dpxrun.c ---- */
+
+/* Threads of a rank's compute. */
+int run_threads(const struct dpxrun *r);
+
+/* ---- dpxrun_same.c ---- */
+
+/* Compares plan, options, version and the files' contents among ranks.  Every rank must call it: 0, or -1 on all of
+ * them with the difference reported by rank 0. */
+int check_same(const struct dpxrun *r);
+
+/* ---- dpxrun_device.c ---- */
+
+/* Opens what --device names, decides on --comm where nothing was named, and says so.  Every rank must
+ * call it; the exit status, EXIT_DONE on all ranks or on none. */
+int open_device(struct dpxrun *r);
+/* As JSON and the database name it: "cpu", "NVIDIA H200". */
+static inline const char *device_label(const struct dpxrun *r)
+{
+    return device_async(r->device) ? device_name(r->device) : "cpu";
+}
+static inline bool on_host(const struct dpxrun *r) { return r->o.device == DEVICE_CPU; }
+
+/* ---- dpxrun_predict.c ---- */
+
+/* 0, or -1 reported.  All ranks, for they take the probe together; rank 0 has the prediction. */
+int  predict(struct dpxrun *r);
+void predicted_free(struct predicted *p);
+/* Allocated at most, by what is to be run: a single step has no steady one. */
+int64_t predicted_allocated(const struct dpxrun *r);
+/* Held by the schedule, as the executor's meter has it: without workspaces and staging. */
+int64_t predicted_held(const struct predicted *p);
+/* Copies what a recorded step left.  0, or -1 reported. */
+int  keep_sample(struct dpxrun *r, int64_t step);
+/* Medians, memory of all ranks, phases.  Every rank must call it. */
+int  measure(struct dpxrun *r);
+void measured_free(struct measured *m);
+
+/* Collectives of the whole run: predicted over init, the first step and the others, and counted. */
+struct comm_pair { enum coll_op op; enum group group; enum dtype dtype;
+                   int64_t count, bytes, predicted_count, predicted_bytes; };
+int comm_pairs(const struct dpxrun *r, struct comm_pair out[COMM_LINES]);
+
+/* ---- dpxrun_print.c ---- */
+void progress_line(const struct dpxrun *r, const struct train_report *s);
+void progress_end(void);
+int  print_result(const struct dpxrun *r);      /* JSON; the exit status */
+int  write_trace(const struct dpxrun *r);
+
+/* ---- dpxrun_record.c: without a database they do nothing ---- */
+int  record_begin(struct dpxrun *r);
+int  record_steps(struct dpxrun *r, int64_t from);
+int  record_end(struct dpxrun *r, enum run_outcome how, const char *why);
+/* For train_tell(): the run ends, from another thread than the one that records. */
+void record_told(void *arg, const char *why, bool by_signal);
+
+#endif

@@ -1,0 +1,277 @@
+#include "exec/process/dpxrun.h"
+
+#include <math.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "calib/store/measured_for.h"
+#include "exec/device/host_info.h"
+#include "exec/train/probe.h"
+
+const char *const run_phase_names[NRP] = { "compute", "exposed communication", "optimizer", "idle" };
+
+/* Long enough for a median that two probes in a row agree upon within a percent or two. */
+#define PROBE_S .1
+/* What else runs on a machine comes and goes within tenths of a second, and a step's median does not see it:
+ * the least of several counts.  A machine that seems slower than it was by more than SLOWER is asked for
+ * longer. */
+#define SLOWER 1.05
+enum { PROBES = 3, PROBES_MOST = 12 };
+
+/* `then`: what it was.  NaN reported. */
+static double probe_least(struct probe *p, double then)
+{
+    double least = INFINITY;
+
+    for (int i = 0; i < PROBES || (i < PROBES_MOST && least > SLOWER * then); i++) {
+        double s = probe_take(p, PROBE_S);
+        if (isnan(s))
+            return s;
+        least = fmin(least, s);
+    }
+    return least;
+}
+
+/* How fast the machine is now, where a calibration says how fast it was then: of as many ranks with as
+ * many threads each, on the device that it is of.  All ranks together; rank 0 knows. */
+static int probe_now(struct dpxrun *r)
+{
+    struct measured_device *known = &r->predicted.known;
+    int threads = on_host(r) ? run_threads(r) : 1;
+    bool same = r->rank == 0 && known->ranks == r->here.cluster.world_size && known->threads == threads &&
+                on_host(r) == r->here.cluster.is_host;
+    double then = same ? known->probe_s : 0;            /* 0: there is nothing to hold it against */
+
+    if (MPI_Bcast(&then, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD) != MPI_SUCCESS)
+        return fail("MPI_Bcast failed before the probe");
+    if (!(then > 0))
+        return 0;
+    struct probe *p = probe_open(r->device, threads);
+    double s = p ? probe_least(p, then) : (double)NAN;
+    probe_close(p);
+    if (isnan(s))
+        return -1;
+    if (r->rank == 0)
+        measured_now(known, s);
+    return 0;
+}
+
+int predict(struct dpxrun *r)
+{
+    struct predicted *p = &r->predicted;
+
+    if (r->rank == 0 && measured_for_threads(r->o.db, false, r->here.precision, run_threads(r), &r->here.cluster,
+                                             &p->known) < 0)
+        return -1;
+    if (r->o.comm != COMM_NULL && on_host(r) && probe_now(r) < 0)
+        return -1;
+    if (r->rank != 0)
+        return 0;
+    if (evaluate(&r->here, &p->e) < 0 || simulate_plan(&r->here, &p->e, &p->t, &p->run) < 0)
+        return -1;
+    p->phase[RP_COMPUTE] = p->t.line.compute_s;
+    p->phase[RP_EXPOSED] = p->t.line.exposed_s;
+    p->phase[RP_OPTIMIZER] = p->t.line.optimizer_s;
+    p->phase[RP_IDLE] = p->t.line.idle_s;
+    return 0;
+}
+
+int64_t predicted_allocated(const struct dpxrun *r)
+{
+    const struct ledger *l = &r->predicted.e.m.ledger;
+    int64_t init = l->phase[SCHED_INIT].bytes, first = l->phase[SCHED_FIRST].bytes;
+
+    return r->o.steps > 1 ? l->peak.bytes : init > first ? init : first;
+}
+
+int64_t predicted_held(const struct predicted *p)
+{
+    const struct overhead *o = &p->e.m.overhead;
+
+    return p->t.held_bytes < 0 ? -1 : p->t.held_bytes - o->by[OVERHEAD_ALLOCATED] - o->by[OVERHEAD_OUTSIDE];
+}
+
+void predicted_free(struct predicted *p)
+{
+    run_free(&p->run);
+    measured_device_free(&p->known);
+    evaluation_free(&p->e);
+}
+
+/* ---- samples ---- */
+
+int keep_sample(struct dpxrun *r, int64_t step)
+{
+    struct measured *m = &r->measured;
+    struct sample *s = &m->sample[m->nsamples];
+    const struct exec_ran *ran = executor_ran(train_executor(r->train), &s->n);
+
+    s->step = step;
+    s->id = step == 1 ? SCHED_FIRST : SCHED_STEADY;
+    s->ran = malloc((size_t)(s->n + 1) * sizeof *s->ran);
+    if (!s->ran)
+        return fail("out of memory for the entries of a step");
+    memcpy(s->ran, ran, (size_t)s->n * sizeof *s->ran);
+    m->nsamples++;
+    return 0;
+}
+
+/* ---- medians ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static double quantile(const double *sorted, int64_t n, double q)
+{
+    double at = q * (double)(n - 1);
+    int64_t i = (int64_t)at;
+
+    return i + 1 < n ? sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i]) : sorted[n - 1];
+}
+
+/* Steady steps; the first one only if there is no other. */
+static int medians(struct measured *m)
+{
+    int64_t first = m->n > 1 ? 1 : 0, n = m->n - first;
+    double *s = malloc((size_t)(n + 1) * sizeof *s);
+
+    if (!s)
+        return fail("out of memory for the steps");
+    for (int64_t i = 0; i < n; i++)
+        s[i] = m->report[first + i].seconds;
+    qsort(s, (size_t)n, sizeof *s, by_value);
+    m->median_s = n ? quantile(s, n, 0.5) : NAN;
+    m->p10_s = n ? quantile(s, n, 0.1) : NAN;
+    m->p90_s = n ? quantile(s, n, 0.9) : NAN;
+    free(s);
+    return 0;
+}
+
+/* ---- phases ---- */
+
+/* As timeline.c accounts: work of the compute stream by phase, and before each of its entries a
+ * gap, which is a collective's if one of another stream ended last before it began. */
+static void phases_of(const struct schedules *s, const struct sample *a, double phase[NRP])
+{
+    double busy_until = 0, end = 0;
+
+    memset(phase, 0, NRP * sizeof *phase);
+    for (int64_t i = 0; i < a->n; i++) {
+        const struct exec_ran *e = &a->ran[i];
+        const struct op *o = &s->ops[e->op];
+        if (isnan(e->start))
+            continue;
+        if (e->end > end)
+            end = e->end;
+        if (o->stream != STREAM_COMPUTE)
+            continue;
+        double gap = e->start - busy_until;
+        bool collective = false;
+        for (int64_t k = i - 1; gap > 0 && k >= 0 && k > i - 256; k--)
+            if (s->ops[a->ran[k].op].kind == OP_COLL && a->ran[k].end > busy_until &&
+                a->ran[k].end <= e->start)
+                collective = true;
+        if (gap > 0)
+            phase[collective ? RP_EXPOSED : RP_IDLE] += gap;
+        phase[o->phase == PHASE_OPTIMIZER ? RP_OPTIMIZER : RP_COMPUTE] += e->end - e->start;
+        busy_until = e->end;
+    }
+    if (end > busy_until)
+        phase[RP_EXPOSED] += end - busy_until;
+}
+
+/* ---- all ranks ---- */
+
+static int gather_memory(struct dpxrun *r)
+{
+    struct measured *m = &r->measured;
+    struct executor *x = train_executor(r->train);
+    size_t world = (size_t)r->here.cluster.world_size + 1;
+
+    m->held = calloc(world, sizeof *m->held);
+    m->allocated = calloc(world, sizeof *m->allocated);
+    m->process = calloc(world, sizeof *m->process);
+    if (!m->held || !m->allocated || !m->process)
+        return fail("out of memory for the ranks' memory");
+    if (train_gather(r->train, executor_held_peak(x), m->held) < 0 ||
+        train_gather(r->train, executor_meter(x)->peak, m->allocated) < 0 ||
+        train_gather(r->train, train_process_peak(r->train), m->process) < 0)
+        return -1;
+    for (int c = 0; c < NCAT; c++) {
+        m->part[c] = calloc(world, sizeof *m->part[c]);
+        if (!m->part[c])
+            return fail("out of memory for the ranks' memory");
+        if (train_gather(r->train, executor_meter(x)->at_peak[c], m->part[c]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int measure(struct dpxrun *r)
+{
+    struct measured *m = &r->measured;
+
+    if (gather_memory(r) < 0)
+        return -1;
+    if (r->rank != 0)
+        return 0;
+    m->rank = r->o.comm != COMM_NULL ? r->predicted.e.m.rank : 0;
+    r->predicted.process_bytes = train_predicted_process(r->train);
+    if (m->nsamples > 0)
+        phases_of(train_schedules(r->train), &m->sample[m->nsamples - 1], m->phase);
+    return medians(m);
+}
+
+void measured_free(struct measured *m)
+{
+    for (int i = 0; i < m->nsamples; i++)
+        free(m->sample[i].ran);
+    free(m->report);
+    free(m->held);
+    free(m->allocated);
+    free(m->process);
+    for (int c = 0; c < NCAT; c++)
+        free(m->part[c]);
+}
+
+/* ---- collectives ---- */
+
+static void add_predicted(const struct schedules *s, enum sched_id id, int64_t times, struct comm_pair *pair, int *n)
+{
+    struct comm_table t;
+
+    comm_count(s, id, &t);
+    for (int i = 0; i < t.n; i++) {
+        int k = 0;
+        while (k < *n && !(pair[k].op == t.line[i].op && pair[k].group == t.line[i].group &&
+                           pair[k].dtype == t.line[i].dtype))
+            k++;
+        if (k == *n)
+            pair[(*n)++] = (struct comm_pair){ .op = t.line[i].op, .group = t.line[i].group,
+                                               .dtype = t.line[i].dtype };
+        pair[k].predicted_count += times * t.line[i].count;
+        pair[k].predicted_bytes += times * t.line[i].bytes;
+    }
+}
+
+int comm_pairs(const struct dpxrun *r, struct comm_pair out[COMM_LINES])
+{
+    const struct schedules *s = train_schedules(r->train);
+    int n = 0;
+
+    add_predicted(s, SCHED_INIT, 1, out, &n);
+    add_predicted(s, SCHED_FIRST, 1, out, &n);
+    add_predicted(s, SCHED_STEADY, r->measured.n - 1, out, &n);
+    for (int i = 0; i < n; i++) {
+        const struct exec_count *c = executor_count(train_executor(r->train), out[i].op, out[i].group, out[i].dtype);
+        out[i].count = c->count;
+        out[i].bytes = c->bytes;
+    }
+    return n;
+}

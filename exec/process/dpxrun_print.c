@@ -1,0 +1,303 @@
+#include "exec/process/dpxrun.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/size.h"
+#include "exec/process/launch.h"
+#include "sim/clock/trace.h"
+
+/* ---- progress: one line, rewritten, on a terminal only ---- */
+
+static bool line_open;
+
+static void left_text(double s, char *to, size_t size)
+{
+    if (s >= 3600)
+        snprintf(to, size, "%.1f h", s / 3600);
+    else if (s >= 120)
+        snprintf(to, size, "%.0f min", s / 60);
+    else
+        snprintf(to, size, "%.0f s", s);
+}
+
+void progress_line(const struct dpxrun *r, const struct train_report *s)
+{
+    int columns = launch_terminal();
+    char line[256], left[24];
+
+    if (columns < 20 || r->o.json)
+        return;
+    left_text(r->measured.seconds / (double)r->measured.n * (double)(r->o.steps - s->step), left, sizeof left);
+    int n = snprintf(line, sizeof line, "step %" PRId64 "/%" PRId64 "  loss %.4f  %.0f tokens/s  %s  %s left", s->step,
+                     r->o.steps, s->loss, (double)s->tokens / s->seconds,
+                     size_text(executor_meter(train_executor(r->train))->peak).s, left);
+    fprintf(stderr, "\r%.*s\033[K", n < columns ? n : columns - 1, line);
+    fflush(stderr);
+    line_open = true;
+}
+
+void progress_end(void)
+{
+    if (line_open)
+        fputs("\r\033[K", stderr);
+    line_open = false;
+}
+
+/* ---- the table ---- */
+
+static const char *ratio(double measured, double predicted)
+{
+    static char text[32];
+
+    if (!(predicted > 0) || isnan(measured))
+        return "";
+    snprintf(text, sizeof text, "%+.1f %%", 100 * (measured / predicted - 1));
+    return text;
+}
+
+static void row_bytes(const char *what, int64_t predicted, int64_t measured)
+{
+    printf("  %-28s %14s %14s %10s\n", what, predicted < 0 ? "-" : size_text(predicted).s,
+           measured < 0 ? "-" : size_text(measured).s,
+           measured < 0 || predicted <= 0 ? "" : ratio((double)measured, (double)predicted));
+}
+
+static void row_seconds(const char *what, double predicted, double measured)
+{
+    printf("  %-28s %12.4f s %12.4f s %10s\n", what, predicted, measured, ratio(measured, predicted));
+}
+
+static void print_memory(const struct dpxrun *r)
+{
+    const struct predicted *p = &r->predicted;
+    const struct measured *m = &r->measured;
+
+    printf("memory, rank %" PRId64 "\n", m->rank);
+    row_bytes("allocated, peak", predicted_allocated(r), m->allocated[m->rank]);
+    row_bytes("held, peak", predicted_held(p), m->held[m->rank]);
+    row_bytes("process, beyond its start", p->process_bytes, m->process[m->rank]);
+}
+
+static void print_comm(const struct dpxrun *r)
+{
+    struct comm_pair pair[COMM_LINES];
+    int n = comm_pairs(r, pair);
+
+    printf("collectives of the whole run\n");
+    for (int i = 0; i < n; i++) {
+        char what[64];
+        snprintf(what, sizeof what, "%s %s %s x%" PRId64, coll_name(pair[i].op), group_name(pair[i].group),
+                 dtype_name(pair[i].dtype), pair[i].count);
+        row_bytes(what, pair[i].predicted_bytes, pair[i].bytes);
+        if (pair[i].count != pair[i].predicted_count)
+            printf("    predicted %" PRId64 " calls, made %" PRId64 "\n", pair[i].predicted_count, pair[i].count);
+    }
+    if (n == 0)
+        printf("  none\n");
+}
+
+static void print_time(const struct dpxrun *r)
+{
+    const struct predicted *p = &r->predicted;
+    const struct measured *m = &r->measured;
+
+    printf("a steady step, %s (predicted 90 %%: %.4g to %.4g s; measured 10 to 90 %%: %.4g to %.4g s)\n",
+           basis_name(p->t.basis), p->t.low_s, p->t.high_s, m->p10_s, m->p90_s);
+    row_seconds("step", p->t.line.step_s, m->median_s);
+    for (int i = 0; i < NRP; i++)
+        row_seconds(run_phase_names[i], p->phase[i], m->phase[i]);
+}
+
+/* One line, for scripts that run several plans. */
+static void print_brief(const struct dpxrun *r)
+{
+    const struct measured *m = &r->measured;
+    int64_t predicted = predicted_allocated(r), allocated = m->allocated[m->rank];
+
+    printf("%-6s %-12s loss %.4f -> %.4f  %8.0f tokens/s  step %.4f s  peak %10s", strategy_name(r->here.strategy),
+           dialect_name(r->here.dialect), m->report[0].loss, m->report[m->n - 1].loss,
+           (double)m->report[m->n - 1].tokens / m->median_s, m->median_s, size_text(allocated).s);
+    if (allocated == predicted)
+        printf(" as predicted\n");
+    else
+        printf(", predicted %s\n", size_text(predicted).s);
+}
+
+static void print_table(const struct dpxrun *r)
+{
+    const struct measured *m = &r->measured;
+    const struct train_report *first = &m->report[0], *last = &m->report[m->n - 1];
+    double entropy = train_entropy(r->train);
+
+    printf("%s (%s), %" PRId64 " rank%s, %" PRId64 " step%s of %" PRId64 " tokens, %s\n",
+           strategy_name(r->here.strategy), dialect_name(r->here.dialect), r->here.cluster.world_size,
+           r->here.cluster.world_size == 1 ? "" : "s", m->n, m->n == 1 ? "" : "s", last->tokens,
+           train_about_data(r->train));
+    printf("loss %.4f at first, %.4f at last", first->loss, last->loss);
+    if (!isnan(entropy))
+        printf(" (the data's entropy, its floor: %.4f)", entropy);
+    printf("; %.0f tokens/s\n\n  %-28s %14s %14s\n", (double)last->tokens / m->median_s, "", "predicted", "measured");
+    print_memory(r);
+    print_comm(r);
+    print_time(r);
+    if (r->run_id > 0)
+        printf("recorded as run %" PRId64 " in %s\n", r->run_id, db_path(r->db));
+}
+
+/* ---- JSON ---- */
+
+static json_t *real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
+
+static json_t *bytes(int64_t v) { return v < 0 ? json_null() : json_integer(v); }
+
+static json_t *comm_json(const struct dpxrun *r)
+{
+    struct comm_pair pair[COMM_LINES];
+    json_t *list = json_array();
+    int n = comm_pairs(r, pair);
+
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "op", coll_name(pair[i].op),
+                                              "group", group_name(pair[i].group), "dtype",
+                                              dtype_name(pair[i].dtype), "count", (json_int_t)pair[i].count,
+                                              "bytes", (json_int_t)pair[i].bytes, "predicted_count",
+                                              (json_int_t)pair[i].predicted_count, "predicted_bytes",
+                                              (json_int_t)pair[i].predicted_bytes));
+    return list;
+}
+
+static json_t *phases_json(const struct dpxrun *r)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < NRP; i++)
+        json_array_append_new(list, json_pack("{s:s, s:o, s:o}", "name", run_phase_names[i], "measured_s",
+                                              real(r->measured.phase[i]), "predicted_s",
+                                              real(r->predicted.phase[i])));
+    return list;
+}
+
+static json_t *losses_json(const struct measured *m)
+{
+    json_t *list = json_array();
+
+    for (int64_t i = 0; i < m->n; i++)
+        json_array_append_new(list, real(m->report[i].loss));
+    return list;
+}
+
+static json_t *memory_json(const struct dpxrun *r)
+{
+    const struct measured *m = &r->measured;
+    const struct predicted *p = &r->predicted;
+    json_t *j = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "rank", (json_int_t)m->rank, "device_peak_bytes",
+                          bytes(m->held[m->rank]), "predicted_peak_bytes", bytes(predicted_held(p)),
+                          "allocated_peak_bytes", bytes(m->allocated[m->rank]), "predicted_allocated_peak_bytes",
+                          bytes(predicted_allocated(r)), "process_peak_bytes", bytes(m->process[m->rank]),
+                          "predicted_process_bytes", bytes(p->process_bytes));
+    if (j && !on_host(r))               /* of rank 0's device, by whomever */
+        json_object_set_new(j, "device_used_bytes", bytes(device_used(r->device)));
+    return j;
+}
+
+static json_t *result_json(const struct dpxrun *r)
+{
+    const struct measured *m = &r->measured;
+    const struct timing *t = &r->predicted.t;
+    json_t *doc = json_object();
+
+    json_object_set_new(doc, "run_id", r->run_id > 0 ? json_integer(r->run_id) : json_null());
+    json_object_set_new(doc, "plan", plan_to_json(&r->plan));
+    json_object_set_new(doc, "device", json_string(device_label(r)));
+    json_object_set_new(doc, "world_size", json_integer(r->here.cluster.world_size));
+    json_object_set_new(doc, "steps", json_integer(m->n));
+    json_object_set_new(doc, "loss", losses_json(m));
+    json_object_set_new(doc, "step_s", json_pack("{s:o, s:o, s:o}", "median", real(m->median_s), "p10",
+                                                 real(m->p10_s), "p90", real(m->p90_s)));
+    json_object_set_new(doc, "predicted_step_s", real(t->line.step_s));
+    json_object_set_new(doc, "predicted_low_s", real(t->low_s));
+    json_object_set_new(doc, "predicted_high_s", real(t->high_s));
+    json_object_set_new(doc, "predicted_basis", json_string(basis_name(t->basis)));
+    json_object_set_new(doc, "warning", r->predicted.known.warning[0] ? json_string(r->predicted.known.warning)
+                                                                       : json_null());
+    json_object_set_new(doc, "tokens_per_s", real((double)m->report[m->n - 1].tokens / m->median_s));
+    json_object_set_new(doc, "memory", memory_json(r));
+    json_object_set_new(doc, "comm", comm_json(r));
+    json_object_set_new(doc, "phases", phases_json(r));
+    return doc;
+}
+
+/* What does not fit: the same document as far as it got, and where it stopped. */
+static json_t *over_json(const struct dpxrun *r)
+{
+    const struct exec_over *v = &r->first_over;
+
+    return json_pack("{s:n, s:o, s:s, s:I, s:b, s:{s:s, s:s, s:s, s:I}}", "run_id", "plan", plan_to_json(&r->plan),
+                     "device", device_label(r), "world_size", (json_int_t)r->here.cluster.world_size, "fits", 0, "first_over",
+                     "phase", sched_name(v->sched), "op", v->where, "buffer", v->buffer, "bytes", (json_int_t)v->bytes);
+}
+
+/* With --no-check-for-nan: NaN propagates to every later step. */
+static void warn_of_divergence(const struct measured *m)
+{
+    for (int64_t i = 0; i < m->n; i++)
+        if (!isfinite(m->report[i].loss)) {
+            fprintf(stderr, "dpx: the loss is NaN or infinite from step %" PRId64 " on\n", i + 1);
+            return;
+        }
+}
+
+int print_result(const struct dpxrun *r)
+{
+    int status = r->over ? EXIT_NO : EXIT_DONE;
+
+    if (!r->over && r->o.comm != COMM_NULL)
+        warn_of_divergence(&r->measured);
+    if (r->o.json) {
+        json_t *doc = r->over ? over_json(r) : result_json(r);
+        int rc = json_dumpf(doc, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17));
+        json_decref(doc);
+        putchar('\n');
+        if (rc < 0)
+            status = EXIT_FAILED;
+    } else if (!r->over && r->o.brief) {
+        print_brief(r);
+    } else if (!r->over) {
+        print_table(r);
+    }
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fail("cannot write to standard output");
+        return EXIT_FAILED;
+    }
+    return status;
+}
+
+/* ---- the trace: the last sampled step, in the rows of the predicted one ---- */
+
+int write_trace(const struct dpxrun *r)
+{
+    const struct measured *m = &r->measured;
+    const struct sample *a = m->nsamples ? &m->sample[m->nsamples - 1] : NULL;
+    struct run run = { .n = 0 };
+    int rc;
+
+    if (!a)
+        return fail("--trace: no step was recorded");
+    run.ran = calloc((size_t)a->n + 1, sizeof *run.ran);
+    if (!run.ran)
+        return fail("out of memory for the trace");
+    for (int64_t i = 0; i < a->n; i++) {
+        const struct exec_ran *e = &a->ran[i];
+        double at = isnan(e->start) ? e->issued : e->start;
+        run.ran[run.n++] = (struct ran){ e->op, e->iteration, e->issued, at, isnan(e->end) ? at : e->end, -1 };
+    }
+    run.total.step_s = m->report[a->step - 1].seconds;
+    rc = trace_write(train_schedules(r->train), &run, executor_meter(train_executor(r->train))->live, r->o.trace);
+    free(run.ran);
+    return rc;
+}

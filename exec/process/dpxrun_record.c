@@ -1,0 +1,283 @@
+#include "exec/process/dpxrun.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "calib/store/runs_memory.h"
+#ifdef DPX_CUDA
+#include "exec/cuda/comm_nccl.h"
+#endif
+#include "base/fail.h"
+#include "base/opts.h"
+#include "exec/device/host_info.h"
+
+static double wall_clock(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static char *options_json(const struct options *o)
+{
+    json_t *j = json_pack("{s:I, s:s?, s:s?, s:b, s:f, s:f, s:I, s:f, s:I, s:b}", "steps", (json_int_t)o->steps, "data",
+                          o->data, "init", o->init, "sequential", o->sequential, "lr", o->lr, "min_lr", o->min_lr,
+                          "warmup", (json_int_t)o->warmup, "weight_decay", o->weight_decay, "memory",
+                          (json_int_t)o->memory, "share_cores", o->share_cores);
+    char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+
+    json_decref(j);
+    return text;
+}
+
+/* ---- the prediction ---- */
+
+/* Bytes entry by entry, of rank 0's steady steps.  What was lowered is the fullest rank, unless kinds of
+ * ranks differ; where it is another rank, there is no such prediction. */
+static struct run_moment *predicted_moments(const struct dpxrun *r, int64_t *n)
+{
+    const struct schedules *s = &r->predicted.e.schedules;
+    int64_t room = r->predicted.run.n;
+    struct point *p = calloc((size_t)room + 1, sizeof *p);
+    struct run_moment *m = calloc((size_t)room + 1, sizeof *m);
+
+    if (p && m && r->predicted.e.m.rank == 0)
+        *n = ledger_curve(s, SCHED_STEADY, p, room);
+    for (int64_t i = 0; i < *n; i++)
+        m[i] = (struct run_moment){ sched_name(SCHED_STEADY), i, p[i].peak, -1 };
+    free(p);
+    return m;
+}
+
+static int record_predicted_memory(struct dpxrun *r)
+{
+    const struct memory_verdict *v = &r->predicted.e.m;
+    struct run_part part[NCAT];
+    /* What schedules allocate must fit beside everything else (model/memory/overhead.h). */
+    struct run_memory_side side = { .available = v->available - (v->needed - v->ledger.peak.bytes), .part = part,
+                                    .nparts = NCAT };
+
+    for (int c = 0; c < NCAT; c++)
+        part[c] = (struct run_part){ .rank = v->rank, .category = category_name((enum category)c),
+                                     .predicted_bytes = v->ledger.peak.by[c], .bytes = -1 };
+    struct run_moment *m = predicted_moments(r, &side.nmoments);
+    side.moment = m;
+    int rc = m ? runs_memory_predicted(r->db, r->run_id, &side) : fail("out of memory for the run's record");
+    free(m);
+    return rc;
+}
+
+static const char *nccl_version(void)
+{
+#ifdef DPX_CUDA
+    return comm_nccl_version();
+#else
+    return "NCCL";
+#endif
+}
+
+static int begin(struct dpxrun *r, const char *plan, const char *options)
+{
+    const struct predicted *p = &r->predicted;
+    struct host_info h;
+    struct run_comm comm[COMM_LINES];
+    struct run_phase phase[NRP];
+    struct comm_pair pair[COMM_LINES];
+
+    if (host_info(&h) < 0)
+        return -1;
+    r->measured.n = r->o.steps;         /* collectives of all steps that are meant to be run */
+    int n = comm_pairs(r, pair);
+    r->measured.n = 0;
+    for (int i = 0; i < NRP; i++)
+        phase[i] = (struct run_phase){ run_phase_names[i], r->predicted.phase[i] };
+    for (int i = 0; i < n; i++)
+        comm[i] = (struct run_comm){ coll_name(pair[i].op), group_name(pair[i].group), dtype_name(pair[i].dtype),
+                                     pair[i].predicted_count, pair[i].predicted_bytes };
+    const char *comms[] = { [COMM_MPI] = h.mpi, [COMM_NCCL] = nccl_version(), [COMM_NULL] = "null" };
+    struct run_start start = { .started = wall_clock(), .host = h.host, .device = device_label(r), .cpu = h.cpu,
+                               .cores = h.cores, .memory = h.memory, .dpx_version = dpx_version(),
+                               .comm_version = comms[r->o.comm],
+                               .kernels_version = on_host(r) ? h.onednn : executor_kernels(train_executor(r->train)),
+                               .plan = plan, .options = options, .world_size = r->here.cluster.world_size,
+                               .seed = r->o.seed };
+    struct run_predicted pred = { .basis = basis_name(p->t.basis), .step_s = p->t.line.step_s, .low_s = p->t.low_s,
+                                  .high_s = p->t.high_s, .rank = p->e.m.rank, .held_bytes = predicted_held(p),
+                                  .allocated_bytes = predicted_allocated(r),
+                                  .process_bytes = train_predicted_process(r->train), .comm = comm, .phase = phase,
+                                  .ncomm = n, .nphase = NRP };
+    r->run_id = runs_begin(r->db, &start, &pred);
+    return r->run_id > 0 ? record_predicted_memory(r) : -1;
+}
+
+int record_begin(struct dpxrun *r)
+{
+    if (r->o.no_db)
+        return 0;
+    r->db = db_open(r->o.db);
+    if (!r->db)
+        return -1;
+    json_t *doc = plan_to_json(&r->plan);
+    char *plan = doc ? json_dumps(doc, JSON_COMPACT | JSON_SORT_KEYS) : NULL, *options = options_json(&r->o);
+    int rc = plan && options ? begin(r, plan, options) : fail("out of memory for the run's record");
+    json_decref(doc);
+    free(plan);
+    free(options);
+    return rc;
+}
+
+/* ---- what happened ---- */
+
+int record_steps(struct dpxrun *r, int64_t from)
+{
+    int64_t n = r->measured.n - from;
+    struct run_step *s;
+    int rc;
+
+    if (!r->db || n <= 0)
+        return 0;
+    s = calloc((size_t)n, sizeof *s);
+    if (!s)
+        return fail("out of memory for the steps' record");
+    for (int64_t i = 0; i < n; i++) {
+        const struct train_report *t = &r->measured.report[from + i];
+        s[i] = (struct run_step){ t->step, sched_name(t->step == 1 ? SCHED_FIRST : SCHED_STEADY), t->loss,
+                                  t->seconds, t->lr, t->grad_norm, t->tokens };
+    }
+    rc = runs_steps(r->db, r->run_id, s, (int)n);
+    free(s);
+    return rc;
+}
+
+static const char *kind_name(const struct op *o)
+{
+    static const char *const names[] = { "compute", "collective", "copy", "optimizer", "wait", "memory" };
+
+    return o->kind <= OP_MEMORY ? names[o->kind] : "";
+}
+
+static int record_sample(struct dpxrun *r, const struct sample *a)
+{
+    const struct schedules *s = train_schedules(r->train);
+    const struct run *p = a->id == SCHED_STEADY ? &r->predicted.run : NULL;
+    struct run_entry *e = calloc((size_t)a->n + 1, sizeof *e);
+    int rc;
+
+    if (!e)
+        return fail("out of memory for the entries' record");
+    for (int64_t i = 0; i < a->n; i++) {
+        const struct exec_ran *x = &a->ran[i];
+        const struct op *o = &s->ops[x->op];
+        bool known = p && p->n == a->n && p->ran[i].op == x->op;
+        e[i] = (struct run_entry){ .step = a->step, .rank = 0, .position = i, .entry = x->op - s->begin[a->id],
+                                   .iteration = x->iteration, .schedule = sched_name(a->id),
+                                   .stream = stream_name((enum stream)o->stream), .kind = kind_name(o),
+                                   .what = o->what, .unit = o->of, .start_s = x->start, .end_s = x->end,
+                                   .predicted_start_s = known ? p->ran[i].start : NAN,
+                                   .predicted_end_s = known ? p->ran[i].end : NAN };
+    }
+    rc = runs_entries(r->db, r->run_id, e, a->n);
+    free(e);
+    return rc;
+}
+
+/* The last sample of a steady step, entry by entry. */
+static struct run_moment *measured_moments(const struct measured *m, int64_t *n)
+{
+    const struct sample *a = m->nsamples > 0 ? &m->sample[m->nsamples - 1] : NULL;
+    struct run_moment *out;
+
+    *n = a && a->id == SCHED_STEADY ? a->n : 0;
+    out = calloc((size_t)*n + 1, sizeof *out);
+    for (int64_t i = 0; out && i < *n; i++)
+        out[i] = (struct run_moment){ sched_name(a->id), i, -1, a->ran[i].bytes };
+    return out;
+}
+
+static int record_measured_memory(struct dpxrun *r, int64_t world)
+{
+    const struct measured *m = &r->measured;
+    struct run_memory_side side = { .available = -1, .nparts = world * NCAT };
+    struct run_part *part = calloc((size_t)side.nparts, sizeof *part);
+    struct run_moment *moment = measured_moments(m, &side.nmoments);
+    int rc = -1;
+
+    for (int64_t i = 0; part && i < side.nparts; i++)
+        part[i] = (struct run_part){ .rank = r->o.comm != COMM_NULL ? i / NCAT : r->o.rank, .predicted_bytes = -1,
+                                     .category = category_name((enum category)(i % NCAT)),
+                                     .bytes = m->part[i % NCAT][i / NCAT] };
+    side.part = part;
+    side.moment = moment;
+    rc = part && moment ? runs_memory_measured(r->db, r->run_id, &side) : fail("out of memory for the ranks' record");
+    free(part);
+    free(moment);
+    return rc;
+}
+
+static int record_measured(struct dpxrun *r)
+{
+    const struct measured *m = &r->measured;
+    int64_t world = r->o.comm != COMM_NULL ? r->here.cluster.world_size : 1;
+    struct run_memory *memory = calloc((size_t)world, sizeof *memory);
+    struct run_comm comm[COMM_LINES];
+    struct run_phase phase[NRP];
+    struct comm_pair pair[COMM_LINES];
+    int n = comm_pairs(r, pair), rc = 0;
+
+    if (!memory)
+        return fail("out of memory for the ranks' record");
+    for (int64_t i = 0; i < world; i++)
+        memory[i] = (struct run_memory){ r->o.comm != COMM_NULL ? i : r->o.rank, NULL, m->held[i], m->allocated[i],
+                                         m->process[i] };
+    for (int i = 0; i < n; i++)
+        comm[i] = (struct run_comm){ coll_name(pair[i].op), group_name(pair[i].group), dtype_name(pair[i].dtype),
+                                     pair[i].count, pair[i].bytes };
+    for (int i = 0; i < NRP; i++)
+        phase[i] = (struct run_phase){ run_phase_names[i], m->phase[i] };
+    for (int i = 0; i < m->nsamples && rc == 0; i++)
+        rc = record_sample(r, &m->sample[i]);
+    if (rc == 0 && (runs_memory(r->db, r->run_id, memory, (int)world) < 0 || runs_comm(r->db, r->run_id, comm, n) < 0 ||
+                    runs_phases(r->db, r->run_id, phase, NRP) < 0 || record_measured_memory(r, world) < 0))
+        rc = -1;
+    free(memory);
+    return rc;
+}
+
+int record_end(struct dpxrun *r, enum run_outcome how, const char *why)
+{
+    const struct measured *m = &r->measured;
+    struct run_end end = { .outcome = how, .reason = why, .ended = wall_clock(), .step_s = NAN, .p10_s = NAN,
+                           .p90_s = NAN, .tokens_per_s = NAN };
+    int rc = 0;
+
+    if (!r->db || r->run_id <= 0)
+        return 0;
+    if (how == RUN_FINISHED) {
+        rc = record_measured(r);
+        end.step_s = m->median_s;
+        end.p10_s = m->p10_s;
+        end.p90_s = m->p90_s;
+        end.tokens_per_s = (double)m->report[m->n - 1].tokens / m->median_s;
+    }
+    return runs_end(r->db, r->run_id, &end) < 0 ? -1 : rc;
+}
+
+/* By a connection of its own: the other thread may be in the middle of a transaction.  Nothing is said
+ * of an error, for one has just been told. */
+void record_told(void *arg, const char *why, bool by_signal)
+{
+    const struct dpxrun *r = arg;
+    struct run_end end = { .outcome = by_signal ? RUN_INTERRUPTED : RUN_FAILED, .reason = why, .ended = wall_clock(),
+                           .step_s = NAN, .p10_s = NAN, .p90_s = NAN, .tokens_per_s = NAN };
+    char unsaid[256];
+
+    fail_capture(unsaid, sizeof unsaid);
+    struct db *db = db_open(r->o.db);
+    if (db)
+        runs_end(db, r->run_id, &end);
+    db_close(db);
+    fail_capture(NULL, 0);
+}

@@ -1,0 +1,49 @@
+/* dpxrun_same.c -- what must be the same on all ranks, before anything is trained. */
+#include "exec/process/dpxrun.h"
+
+#include <mpi.h>
+#include <stdlib.h>
+
+#include "base/files.h"
+#include "base/opts.h"
+#include "exec/process/build_info.h"
+#include "exec/process/same_run.h"
+
+/* All that changes the numbers or the order in which ranks meet.  Not here: what may differ from machine to
+ * machine (memory, threads, cores), and what rank 0 does alone (trace, database, printing). */
+static json_t *options(const struct options *o)
+{
+    return json_pack("{s:I, s:I, s:f, s:f, s:I, s:[f,f], s:f, s:f, s:b, s:b, s:b, s:i, s:i, s:i, s:i, s:b, s:b, s:b}",
+                     "--steps", (json_int_t)o->steps, "--seed", (json_int_t)o->seed, "--lr", o->lr, "--min-lr", o->min_lr,
+                     "--warmup", (json_int_t)o->warmup, "--betas", o->beta1, o->beta2, "--weight-decay", o->weight_decay,
+                     "--clip", o->clip, "--sequential", o->sequential, "--save", o->save != NULL, "--save-grads",
+                     o->save_grads != NULL, "--device", o->device, "--comm", o->comm, "--algorithm", o->algorithm,
+                     "--bf16-sum", o->sum, "--reference", o->reference, "--no-compute", o->no_compute,
+                     "--no-check-for-nan", o->allow_nan);
+}
+
+/* The plan as it is written, and what it names: a model's config may be another file's. */
+static json_t *document(const struct dpxrun *r)
+{
+    json_t *all = json_object(), *opts = options(&r->o);
+
+    json_object_set_new(all, "dpx version", json_string(dpx_version()));
+    json_object_set_new(all, "the plan's", json_read_file(r->o.plan));
+    json_object_set_new(all, "the model's", model_to_config(&r->plan.model));
+    if (!r->plan.cluster.is_host)           /* a host's memory is what it has left */
+        json_object_set_new(all, "the cluster's", cluster_to_json(&r->plan.cluster));
+    json_object_update(all, opts);
+    json_decref(opts);
+    json_object_set_new(all, "--data", same_run_file(r->o.data));
+    json_object_set_new(all, "--init", same_run_file(r->o.init));
+    return all;
+}
+
+int check_same(const struct dpxrun *r)
+{
+    json_t *mine = document(r);
+    int rc = same_run_check(MPI_COMM_WORLD, mine);
+
+    json_decref(mine);
+    return rc;
+}

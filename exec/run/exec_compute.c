@@ -1,0 +1,312 @@
+/* exec_compute.c -- a segment of a block program: for each kernel the places that come, the
+ * parameters it reads, where its gradients go, a task, the places that go. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "exec/run/executor_internal.h"
+
+enum { CTX_EMBED, CTX_HEAD, CTX_BLOCK0 };
+
+/* The segment being issued. */
+struct segment {
+    struct executor *x;
+    const struct op *op;
+    const struct piece *piece;
+    enum piece_id id;
+    enum pass pass;
+    int block;                      /* -1 embedding, -2 head */
+    struct context *ctx;
+};
+
+/* ---- places ---- */
+
+static int64_t *place_of(const struct segment *g, int slot)
+{
+    return slot == SLOT_IDS ? &g->x->ids_at : slot == SLOT_DX ? &g->x->dx_at : &g->ctx->at[slot];
+}
+
+static enum category category_of(uint8_t mem)
+{
+    return mem == MEM_ACTIVATIONS ? CAT_ACTIVATIONS : CAT_TEMPORARIES;
+}
+
+static int places_come(const struct segment *g, const struct kernel *k, uint32_t *fresh)
+{
+    for (int i = 0; i < k->nplaces; i++) {
+        const struct place *p = &g->piece->places[g->pass][k->place0 + i];
+        if (!p->comes)
+            continue;
+        int64_t *at = place_of(g, p->slot);
+        assert(*at < 0);
+        *at = take(g->x, p->bytes, category_of(p->mem));
+        if (*at < 0)
+            return -1;
+        *fresh |= 1u << p->slot;
+    }
+    return 0;
+}
+
+static void places_go(const struct segment *g, const struct kernel *k)
+{
+    for (int i = 0; i < k->nplaces; i++) {
+        const struct place *p = &g->piece->places[g->pass][k->place0 + i];
+        int64_t *at = place_of(g, p->slot);
+        if (p->comes)
+            continue;
+        assert(*at >= 0);
+        give(g->x, *at, &g->x->order.lane[STREAM_COMPUTE]);
+        *at = -1;
+    }
+}
+
+/* What the piece before left is this one's input. */
+static void enter_piece(struct segment *g)
+{
+    if (g->pass == PASS_FORWARD && g->op->u.compute.k0 == 0 && g->id != PIECE_EMBED) {
+        g->ctx->at[SLOT_X] = g->x->handed;
+        g->x->handed = -1;
+    }
+    if (g->pass == PASS_FORWARD && g->op->u.compute.k0 == 0 && g->id == PIECE_EMBED)
+        g->x->micro++;
+}
+
+static void leave_piece(struct segment *g)
+{
+    if (g->pass == PASS_FORWARD && g->op->u.compute.k1 == g->piece->nkernels[PASS_FORWARD] && g->id != PIECE_HEAD) {
+        g->x->handed = g->ctx->at[SLOT_Y];
+        g->ctx->at[SLOT_Y] = -1;
+    }
+}
+
+/* ---- parameters ---- */
+
+/* The tensor of a role in the segment's piece; -1 none.  A tied head's is the token embedding. */
+static int role_tensor(const struct segment *g, enum tensor_role role, bool bias)
+{
+    const struct model *m = &g->x->p->model;
+    int in = g->block == -1 ? TENSOR_EMBED : g->block == -2 ? TENSOR_HEAD : g->block;
+
+    for (int t = 0; t < m->ntensors; t++)
+        if (m->tensors[t].role == role && m->tensors[t].is_bias == bias && m->tensors[t].block == in)
+            return t;
+    if (role == ROLE_HEAD && m->tied && !bias)
+        for (int t = 0; t < m->ntensors; t++)
+            if (m->tensors[t].role == ROLE_TOKENS)
+                return t;
+    return -1;
+}
+
+static bool reads_parameters(const struct kernel *k)
+{
+    switch ((enum kernel_fn)k->fn) {
+    case FN_EMBED: case FN_POSITIONS: case FN_NORM: case FN_LINEAR: case FN_NORM_BACK: case FN_LINEAR_DX:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static const void *parameter(const struct segment *g, int tensor, enum dtype *dt)
+{
+    struct executor *x = g->x;
+
+    for (int i = 0; i < x->reads.n; i++) {
+        const struct view *v = &x->reads.v[i];
+        if (v->tensor == tensor && v->holds == HOLDS_PARAM && v->from == 0 && v->n == tensor_of(x, tensor)->numel) {
+            *dt = v->dtype;
+            return x->lanes ? view_at(x, v, 0) : (void *)x;
+        }
+    }
+    fail("the schedule's entry \"%s\" has no buffer with all of %s", g->op->what, tensor_of(x, tensor)->name);
+    return NULL;
+}
+
+static int find_parameters(const struct segment *g, const struct kernel *k, struct kernel_call *c)
+{
+    for (int b = 0; b < 2 && reads_parameters(k); b++) {
+        int t = role_tensor(g, (enum tensor_role)k->role, b);
+        if (t >= 0 && !(c->param[b] = parameter(g, t, &c->param_dt)))
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- gradients ---- */
+
+/* Bytes of a gradient in memory of its own, as the program counts them. */
+static int64_t grad_bytes(const struct executor *x, int tensor, enum dtype dt)
+{
+    return round_up(tensor_of(x, tensor)->numel * dtype_bytes(dt), 512);
+}
+
+static struct view *destination(const struct segment *g, int tensor)
+{
+    struct executor *x = g->x;
+
+    for (int i = 0; i < x->writes.n; i++) {
+        struct view *v = &x->writes.v[i];
+        if (v->tensor == tensor && v->holds == HOLDS_GRAD && v->from == 0 && v->n == tensor_of(x, tensor)->numel)
+            return v;
+    }
+    return NULL;
+}
+
+static enum dtype grad_dtype(const struct executor *x)
+{
+    return x->recipe.autocast ? DT_FP32 : x->recipe.used;
+}
+
+/* The head's part of a tied weight's gradient, waiting for the embedding's. */
+static int64_t *tied_part(const struct segment *g) { return &g->x->ctx[CTX_HEAD].at[SLOT_NONE]; }
+
+static bool is_tied_head(const struct segment *g, const struct kernel *k)
+{
+    return k->fn == FN_LINEAR_DW && k->role == ROLE_HEAD && g->x->p->model.tied;
+}
+
+static bool is_tied_embedding(const struct segment *g, const struct kernel *k)
+{
+    return k->fn == FN_EMBED_BACK && g->x->p->model.tied;
+}
+
+/* Memory of its own for a gradient that a kernel makes. */
+static int64_t new_grad(const struct segment *g, int tensor)
+{
+    struct executor *x = g->x;
+
+    return take(x, grad_bytes(x, tensor, grad_dtype(x)), (enum category)g->op->u.compute.grads);
+}
+
+/* Where kernel k leaves the gradient of one tensor; *own: memory that is given back after it. */
+static int grad_place(const struct segment *g, const struct kernel *k, int tensor, struct kernel_call *c,
+                      struct grad_out *out, int64_t *own)
+{
+    struct executor *x = g->x;
+    enum grad_fate fate = (enum grad_fate)g->op->u.compute.fate;
+    struct view *to = destination(g, tensor);
+    int64_t at;
+
+    *out = (struct grad_out){ .dt = grad_dtype(x), .into = GRAD_SET, .wanted = true };
+    if (!to && !is_tied_head(g, k))
+        return fail("the schedule's entry \"%s\" has no buffer for the gradient of %s", g->op->what,
+                    tensor_of(x, tensor)->name);
+    if (fate == GRADS_IN_PLACE) {
+        if (!to)
+            return fail("the schedule has no buffer for the gradient of %s", tensor_of(x, tensor)->name);
+        out->p = view_at(x, to, 0);
+        out->dt = to->dtype;
+        out->into = (to->what & ACT_ADD) || is_tied_embedding(g, k) ? GRAD_ADD : GRAD_SET;
+        return 0;
+    }
+    if (is_tied_embedding(g, k)) {          /* the sum of both parts is the gradient */
+        at = *tied_part(g);
+        *tied_part(g) = -1;
+        out->into = GRAD_ADD;
+    } else if ((at = new_grad(g, tensor)) < 0) {
+        return -1;
+    }
+    out->p = arena_at(x->arena, at);
+    if (is_tied_head(g, k)) {
+        *tied_part(g) = at;
+        return 0;
+    }
+    if (fate == GRADS_KEEP && to->inst->granted) {
+        to->inst->piece[to->slice] = at;
+        to->at = at;
+        return 0;
+    }
+    c->hand[c->nhand].to = view_at(x, to, 0);       /* handed out, then gone */
+    c->hand[c->nhand].dt = to->dtype;
+    c->hand[c->nhand].from = out->p;
+    c->hand[c->nhand].st = out->dt;
+    c->hand[c->nhand].n = to->n;
+    c->hand[c->nhand++].add = (to->what & ACT_ADD) != 0;
+    *own = at;
+    return 0;
+}
+
+/* own[]: memory of gradients that goes after the kernel. */
+static int find_gradients(const struct segment *g, const struct kernel *k, struct kernel_call *c, int64_t own[2])
+{
+    own[0] = own[1] = -1;
+    switch ((enum kernel_fn)k->fn) {
+    case FN_LINEAR_DW: case FN_NORM_BACK: case FN_EMBED_BACK: case FN_POSITIONS_BACK:
+        break;
+    default:
+        return 0;
+    }
+    for (int b = 0; b < 2; b++) {
+        int t = role_tensor(g, (enum tensor_role)k->role, b);
+        if (t >= 0 && grad_place(g, k, t, c, &c->grad[b], &own[b]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- one kernel, one segment ---- */
+
+static int run_kernel(struct task *t)
+{
+    const struct kernel_call *c = t->self;
+    struct kernels *k = c->x->kernels[STREAM_COMPUTE];
+
+    if (c->x->a.no_compute)
+        return 0;
+    double began = lanes_now();
+    if (kernel_run(c) < 0)
+        return -1;
+    if (!device_async(c->x->d))
+        c->x->class_s[c->k->kind] += lanes_now() - began;
+    for (int i = 0; i < c->nhand; i++)
+        if (kernels_ops(k)->copy(k, c->hand[i].n, c->hand[i].to, c->hand[i].dt, c->hand[i].from, c->hand[i].st, 1,
+                                 c->hand[i].add) < 0)
+            return -1;
+    return 0;
+}
+
+static int issue_kernel(const struct segment *g, const struct kernel *k)
+{
+    struct executor *x = g->x;
+    struct kernel_call *c = room(1, sizeof *c);
+    int64_t own[2];
+
+    *c = (struct kernel_call){ .x = x, .op = g->op, .k = k, .step = x->step, .block = g->block,
+                               .micro = x->micro - 1, .param_dt = DT_FP32 };
+    if (places_come(g, k, &c->fresh) < 0 || find_parameters(g, k, c) < 0 || find_gradients(g, k, c, own) < 0) {
+        free(c);
+        return -1;
+    }
+    for (int s = 1; s < NSLOT; s++)
+        c->at[s] = *place_of(g, s) >= 0 ? arena_at(x->arena, *place_of(g, s)) : NULL;
+    put(x, g->op, run_kernel, c);
+    memset(&x->need, 0, sizeof x->need);        /* the lane is a FIFO: the first has waited */
+    places_go(g, k);
+    for (int b = 0; b < 2; b++)
+        if (own[b] >= 0)
+            give(x, own[b], &x->order.lane[STREAM_COMPUTE]);
+    return 0;
+}
+
+int issue_compute(struct executor *x, const struct op *o, int64_t iteration)
+{
+    enum piece_id id = (enum piece_id)o->u.compute.piece;
+    bool block = piece_is_block(id);
+    int number = o->unit + o->unit_by * (int)iteration;
+    struct segment g = { .x = x, .op = o, .piece = &x->s->program.piece[id], .id = id,
+                         .pass = (enum pass)o->u.compute.pass,
+                         .block = block ? number : id == PIECE_EMBED ? -1 : -2,
+                         .ctx = &x->ctx[block ? CTX_BLOCK0 + number : id == PIECE_EMBED ? CTX_EMBED : CTX_HEAD] };
+
+    views_clear(&x->reads);
+    views_clear(&x->writes);
+    views_of(x, o, iteration, ACT_READ, &x->reads);
+    views_of(x, o, iteration, ACT_WRITE | ACT_ADD, &x->writes);
+    enter_piece(&g);
+    for (int k = o->u.compute.k0; k < o->u.compute.k1; k++)
+        if (issue_kernel(&g, &g.piece->kernels[g.pass][k]) < 0)
+            return -1;
+    leave_piece(&g);
+    return 0;
+}

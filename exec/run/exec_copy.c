@@ -1,0 +1,313 @@
+/* exec_copy.c -- entries that move or change data in memory: what is read and what is written
+ * is met element by element of the tensors, whatever the buffers look like. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "exec/run/executor_internal.h"
+
+/* n elements, contiguous on both sides. */
+struct run { void *to; const void *from; int64_t n; int32_t tensor; uint8_t dt, st; };
+
+struct copy_task {
+    struct executor *x;
+    const struct op *op;
+    enum copy_fn fn;
+    double scale;
+    int n, room;
+    struct run *run;
+};
+
+/* ---- runs ---- */
+
+static void add_run(struct copy_task *c, const struct run *r)
+{
+    if (c->n == c->room) {
+        c->room = c->room ? 2 * c->room : 16;
+        c->run = realloc(c->run, (size_t)c->room * sizeof *c->run);
+        if (!c->run)
+            abort();
+    }
+    c->run[c->n++] = *r;
+}
+
+/* Where a tensor's element can be read, looking first where the last one was found. */
+static const struct view *source(const struct views *reads, const struct view *w, int64_t at, int *hint)
+{
+    for (int i = 0; i < reads->n; i++) {
+        int k = (*hint + i) % reads->n;
+        const struct view *v = &reads->v[k];
+        if (v->tensor == w->tensor && v->holds == w->holds && at >= v->from && at < v->from + v->n) {
+            *hint = k;
+            return v;
+        }
+    }
+    return NULL;
+}
+
+/* The part of a written view that is read from somewhere, in runs.  `covered` receives elements. */
+static void meet(struct executor *x, const struct views *reads, const struct view *w, struct copy_task *c,
+                 int64_t *covered)
+{
+    int hint = 0;
+
+    for (int64_t at = w->from, end = w->from + w->n; at < end; ) {
+        const struct view *r = source(reads, w, at, &hint);
+        if (!r) {                           /* on to the next element that somebody reads */
+            int64_t next = end;
+            for (int i = 0; i < reads->n; i++)
+                if (reads->v[i].tensor == w->tensor && reads->v[i].holds == w->holds &&
+                    reads->v[i].from > at && reads->v[i].from < next)
+                    next = reads->v[i].from;
+            at = next;
+            continue;
+        }
+        int64_t n = r->from + r->n < end ? r->from + r->n - at : end - at;
+        add_run(c, &(struct run){ view_at(x, w, at), view_at(x, r, at), n, w->tensor, (uint8_t)w->dtype,
+                                  (uint8_t)r->dtype });
+        *covered += n;
+        at += n;
+    }
+}
+
+static struct copy_task *new_task(struct executor *x, const struct op *o, enum copy_fn fn)
+{
+    struct copy_task *c = room(1, sizeof *c);
+
+    *c = (struct copy_task){ .x = x, .op = o, .fn = fn, .scale = (double)o->u.copy.scale };
+    return c;
+}
+
+/* ---- running ---- */
+
+static struct kernels *kernels_of(const struct copy_task *c) { return c->x->kernels[c->op->stream]; }
+
+static int move(const struct copy_task *c, const struct run *r, double scale, bool add)
+{
+    struct kernels *k = kernels_of(c);
+
+    return kernels_ops(k)->copy(k, r->n, r->to, (enum dtype)r->dt, r->from, (enum dtype)r->st, scale, add);
+}
+
+/* ---- what the host is told about gradients: norm, overflow ---- */
+
+static bool is_told(enum copy_fn fn) { return fn == COPY_NORM || fn == COPY_OVERFLOW; }
+
+/* *number is there after finish(). */
+static int ask(const struct copy_task *c, const struct run *r, double *number)
+{
+    struct kernels *k = kernels_of(c);
+
+    if (c->fn == COPY_OVERFLOW)
+        return kernels_ops(k)->not_finite(k, r->n, r->from, (enum dtype)r->st, number);
+    if (c->x->p->deterministic)
+        return kernels_ops(k)->exact_squares(k, r->n, r->from, (enum dtype)r->st, &c->x->exact);
+    return kernels_ops(k)->sum_squares(k, r->n, r->from, (enum dtype)r->st, number);
+}
+
+static void keep(const struct copy_task *c, const struct run *r, double number)
+{
+    struct executor *x = c->x;
+
+    if (c->fn == COPY_OVERFLOW) {
+        x->overflow |= number > 0;
+        return;
+    }
+    x->norm_local += number;
+    x->norm_of[r->tensor] += number;
+}
+
+/* Sums are added in the order of the runs, whenever they were made. */
+static int run_told(const struct copy_task *c)
+{
+    struct kernels *k = kernels_of(c);
+    double *number = room((size_t)c->n, sizeof *number);
+    int rc = 0;
+
+    for (int i = 0; i < c->n && rc == 0; i++)
+        rc = ask(c, &c->run[i], &number[i]);
+    if (kernels_ops(k)->finish(k) < 0)      /* even so: it writes to number[] */
+        rc = -1;
+    for (int i = 0; i < c->n && rc == 0; i++)
+        keep(c, &c->run[i], number[i]);
+    free(number);
+    return rc;
+}
+
+double norm_value(const struct executor *x)
+{
+    return sqrt(x->p->deterministic ? exact_value(&x->exact) : x->norm_sum + x->norm_local);
+}
+
+/* min(1, clip / (norm + 1e-6)): torch.nn.utils.clip_grad_norm_, DeepSpeed's unscale_and_clip_grads. */
+static double clip_factor(const struct executor *x)
+{
+    double norm_all = norm_value(x);
+
+    if (x->p->clip <= 0)
+        return 1;
+    return x->p->clip / (norm_all + 1e-6) < 1 ? x->p->clip / (norm_all + 1e-6) : 1;
+}
+
+static int run_one(const struct copy_task *c, const struct run *r, double factor)
+{
+    struct kernels *k = kernels_of(c);
+
+    switch (c->fn) {
+    case COPY_SET:      return move(c, r, c->scale, false);
+    case COPY_ADD:      return move(c, r, c->scale, true);
+    case COPY_CLIP:     return factor == 1 && r->to == r->from ? 0 : move(c, r, factor, false);
+    case COPY_ZERO:     return kernels_ops(k)->zero(k, r->n, r->to);
+    case COPY_NORM: case COPY_OVERFLOW: case COPY_NOTHING: case COPY_LOSS:
+        break;
+    }
+    return 0;
+}
+
+static int run_copy(struct task *t)
+{
+    struct copy_task *c = t->self;
+    double factor = c->fn == COPY_CLIP ? clip_factor(c->x) : 1;
+    int rc = 0;
+
+    if (c->fn == COPY_NORM)
+        c->x->norm_taken = true;
+    if (guarded_off(c->x, c->op))
+        c->x->guarded++;
+    else if (is_told(c->fn))
+        rc = c->x->a.no_compute ? 0 : run_told(c);
+    else
+        for (int i = 0; i < c->n && rc == 0 && !c->x->a.no_compute; i++)
+            rc = run_one(c, &c->run[i], factor);
+    free(c->run);
+    return rc;
+}
+
+/* ---- issuing ---- */
+
+static int written_from_read(struct executor *x, const struct op *o, struct copy_task *c)
+{
+    int64_t want = 0, covered = 0;
+
+    for (int i = 0; i < x->writes.n; i++) {
+        want += x->writes.v[i].n;
+        meet(x, &x->reads, &x->writes.v[i], c, &covered);
+    }
+    if (covered < want)
+        return fail("the schedule's entry \"%s\" writes %lld elements and reads %lld of them", o->what,
+                    (long long)want, (long long)covered);
+    return 0;
+}
+
+static void each(struct executor *x, struct copy_task *c, const struct views *v)
+{
+    for (int i = 0; i < v->n; i++)
+        add_run(c, &(struct run){ view_at(x, &v->v[i], v->v[i].from), view_at(x, &v->v[i], v->v[i].from),
+                                  v->v[i].n, v->v[i].tensor, (uint8_t)v->v[i].dtype, (uint8_t)v->v[i].dtype });
+}
+
+/* Whole instances, padding too; only elements where an act has a layout of its own or kernels have
+ * made the tensors one by one. */
+static void zero_acts(struct executor *x, const struct op *o, int64_t iteration, struct copy_task *c)
+{
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
+        const struct act *a = &x->s->acts[k];
+        for (int j = 0; (a->what & ACT_WRITE) && j < a->n; j++) {
+            const struct inst *i = inst_of(x, a, iteration, j);
+            if (!a->layout && !i->granted)
+                add_run(c, &(struct run){ arena_at(x->arena, i->at), NULL, x->s->bufs[a->buf].bytes, 0,
+                                          DT_UINT8, DT_UINT8 });
+        }
+    }
+    views_of(x, o, iteration, ACT_WRITE, &x->writes);
+    for (int i = 0; i < x->writes.n; i++) {
+        const struct view *v = &x->writes.v[i];
+        if (v->own || v->inst->granted)
+            add_run(c, &(struct run){ view_at(x, v, v->from), NULL, v->n * dtype_bytes(v->dtype), v->tensor,
+                                      DT_UINT8, DT_UINT8 });
+    }
+}
+
+int issue_copy(struct executor *x, const struct op *o, int64_t iteration)
+{
+    enum copy_fn fn = (enum copy_fn)o->u.copy.fn;
+    struct copy_task *c = new_task(x, o, fn);
+    int rc = 0;
+
+    views_clear(&x->reads);
+    views_clear(&x->writes);
+    if (fn == COPY_ZERO) {
+        zero_acts(x, o, iteration, c);
+        rc = views_there(x, o, &x->writes);
+    } else if (fn != COPY_NOTHING) {
+        views_of(x, o, iteration, ACT_READ, &x->reads);
+        views_of(x, o, iteration, fn == COPY_ADD ? ACT_ADD : ACT_WRITE, &x->writes);
+        rc = views_there(x, o, &x->reads);
+        if (is_told(fn))
+            each(x, c, &x->reads);
+        else if (rc == 0)
+            rc = written_from_read(x, o, c);
+    }
+    if (!x->lanes || rc < 0) {
+        free(c->run);
+        c->run = NULL;
+    }
+    if (rc < 0) {
+        free(c);
+        return -1;
+    }
+    put(x, o, run_copy, c);
+    return 0;
+}
+
+/* ---- first weights ---- */
+
+struct load_task { struct executor *x; const struct op *op; int n; struct view *v; };
+
+enum { LOAD_PIECE = 1 << 16 };
+
+static int load_view(const struct load_task *l, const struct view *v, float *piece)
+{
+    struct kernels *k = kernels_for(l->x, l->op);
+
+    if (v->holds != HOLDS_PARAM && v->holds != HOLDS_MASTER)
+        return kernels_ops(k)->zero(k, v->n * dtype_bytes(v->dtype), view_at(l->x, v, v->from));
+    for (int64_t at = v->from, end = v->from + v->n; at < end; at += LOAD_PIECE) {
+        int64_t n = end - at < LOAD_PIECE ? end - at : LOAD_PIECE;
+        if (weights_fill(l->x->a.weights, v->tensor, at, n, piece) < 0 ||
+            kernels_ops(k)->load(k, n, view_at(l->x, v, at), v->dtype, piece) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int run_load(struct task *t)
+{
+    struct load_task *l = t->self;
+    float *piece = room(LOAD_PIECE, sizeof *piece);
+    int rc = 0;
+
+    for (int i = 0; i < l->n && rc == 0 && !l->x->a.no_compute; i++)
+        rc = load_view(l, &l->v[i], piece);
+    free(piece);
+    free(l->v);
+    return rc;
+}
+
+int issue_load(struct executor *x, const struct op *o, int64_t iteration)
+{
+    struct load_task *l = room(1, sizeof *l);
+
+    views_clear(&x->writes);
+    views_of(x, o, iteration, ACT_WRITE, &x->writes);
+    l->x = x;
+    l->op = o;
+    l->n = x->writes.n;
+    if (x->lanes) {
+        l->v = room((size_t)l->n, sizeof *l->v);
+        memcpy(l->v, x->writes.v, (size_t)l->n * sizeof *l->v);
+    }
+    put(x, o, run_load, l);
+    return 0;
+}

@@ -1,0 +1,581 @@
+/* executor.c -- dry runs, issuing a schedule, and the order that its waits make.
+ *
+ * The order is kept twice.  `need` is what a task really waits for.  `now` is all that is
+ * known to be done when it starts, waits of waits included: where a block of memory goes
+ * next is decided by that, long before anything runs. */
+#include "exec/run/executor_internal.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "exec/device/host_info.h"
+#include "exec/kernels/rope.h"
+#include "model/memory/evaluate.h"
+#include "model/program/workspace.h"
+
+void *room(size_t n, size_t size)
+{
+    void *p = calloc(n ? n : 1, size);
+
+    if (!p)
+        abort();
+    return p;
+}
+
+/* ---- memory ---- */
+
+int64_t take(struct executor *x, int64_t bytes, enum category cat)
+{
+    int64_t at = arena_take(x->arena, bytes, cat, &x->now);
+
+    x->comes += bytes;
+    if (at >= 0 && arena_meter(x->arena)->live > x->a.limit) {
+        x->over.over = true;
+        x->over.total = arena_meter(x->arena)->live;
+        return -1;
+    }
+    return at;
+}
+
+void give(struct executor *x, int64_t at, const struct when *last)
+{
+    int64_t bytes = arena_bytes(x->arena, at);
+
+    arena_give(x->arena, at, last);
+    if (x->lanes)
+        lanes_release(x->lanes, last, at, bytes);
+}
+
+static void poison(void *arg, int64_t offset, int64_t bytes)
+{
+    arena_poison(((struct executor *)arg)->arena, offset, bytes);
+}
+
+/* ---- order ---- */
+
+/* What entry `o` waits for, and what is done when it starts. */
+static void enter(struct executor *x, const struct op *o)
+{
+    struct order *d = &x->order;
+
+    x->now = d->lane[o->stream];
+    when_join(&x->now, &d->issue);
+    memset(&x->need, 0, sizeof x->need);
+    for (int s = 0; s < NSTREAM; s++)
+        if (s != o->stream && (o->after & AFTER(s))) {
+            x->need.done[s] = d->lane[s].done[s];
+            when_join(&x->now, &d->lane[s]);
+        }
+    for (int i = 0; i < 2; i++)
+        if (o->wait[i]) {
+            when_join(&x->need, &d->event_need[o->wait[i]]);
+            when_join(&x->now, &d->event[o->wait[i]]);
+        }
+    if (o->kind == OP_COLL)
+        when_join(&x->now, &d->group[o->u.coll.group]);
+}
+
+/* The entry's tasks are all appended. */
+static void leave(struct executor *x, const struct op *o)
+{
+    struct order *d = &x->order;
+    struct when *lane = &d->lane[o->stream];
+
+    if (o->record) {
+        d->event[o->record] = *lane;
+        memset(&d->event_need[o->record], 0, sizeof *d->event_need);
+        d->event_need[o->record].done[o->stream] = lane->done[o->stream];
+    }
+    if (o->kind == OP_COLL)
+        d->group[o->u.coll.group] = *lane;
+}
+
+void put(struct executor *x, const struct op *o, int (*run)(struct task *), void *self)
+{
+    struct when *lane = &x->order.lane[o->stream];
+    struct task t = { .run = run, .self = self, .need = x->need, .group = -1, .comes = x->comes,
+                      .what = o->what, .position = x->position };
+
+    if (o->kind == OP_COLL) {
+        t.group = o->u.coll.group;
+        t.ticket = x->order.ticket[o->u.coll.group]++;
+    }
+    *lane = x->now;
+    lane->done[o->stream]++;
+    x->now = *lane;
+    x->comes = 0;
+    if (x->lanes)
+        lanes_put(x->lanes, (enum stream)o->stream, &t);
+    else
+        free(self);
+}
+
+/* ---- one entry ---- */
+
+static void touch(struct executor *x, const struct op *o, int64_t iteration)
+{
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
+        const struct act *a = &x->s->acts[k];
+        for (int j = 0; x->s->bufs[a->buf].category != CAT_ACTIVATIONS && j < a->n; j++)
+            when_join(&inst_of(x, a, iteration, j)->last, &x->order.lane[o->stream]);
+    }
+}
+
+static int issue_acts(struct executor *x, const struct op *o, int64_t iteration, int bit)
+{
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
+        const struct act *a = &x->s->acts[k];
+        if (!(a->what & bit))
+            continue;
+        if (bit == ACT_FREE)
+            inst_free(x, a, iteration);
+        else if (inst_alloc(x, o, a, iteration) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The issuing thread waits itself. */
+static int issue_wait(struct executor *x)
+{
+    when_join(&x->order.issue, &x->now);
+    x->order.lane[STREAM_ISSUE] = x->order.issue;
+    arena_settled(x->arena, &x->order.issue);
+    if (x->lanes && lanes_wait(x->lanes, &x->need) < 0)
+        return -1;
+    return 0;
+}
+
+static int issue_work(struct executor *x, const struct op *o, int64_t iteration)
+{
+    switch ((enum op_kind)o->kind) {
+    case OP_COMPUTE:   return issue_compute(x, o, iteration);
+    case OP_COLL:      return issue_coll(x, o, iteration);
+    case OP_COPY:      return (o->flags & OPF_LOAD) ? issue_load(x, o, iteration) : issue_copy(x, o, iteration);
+    case OP_OPTIMIZER: return issue_optimizer(x, o, iteration);
+    case OP_WAIT:      return issue_wait(x);
+    case OP_MEMORY:
+        if (o->stream == STREAM_ISSUE)
+            return issue_wait(x);
+        if (o->flags & OPF_LOAD)
+            return issue_load(x, o, iteration);
+        if (o->after || o->wait[0] || o->record || x->comes)
+            put(x, o, NULL, NULL);
+        return 0;
+    case OP_REPEAT: case OP_END:
+        break;
+    }
+    return fail("entry of unknown kind %d", o->kind);
+}
+
+/* In the planner's words. */
+static void say_over(struct executor *x, const struct op *o, int64_t iteration)
+{
+    struct exec_over *v = &x->over;
+    const char *what;
+
+    v->sched = x->id;
+    v->op = (int)(o - x->s->ops);
+    v->iteration = iteration;
+    op_largest_new(x->s, v->op, &what, &v->bytes);
+    snprintf(v->buffer, sizeof v->buffer, "%s", what);
+    op_in_words(x->s, v->op, iteration, v->where, sizeof v->where);
+}
+
+static int issue(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct executor *x = arg;
+
+    enter(x, o);
+    x->comes = 0;
+    arena_mark(x->arena);
+    if (x->recording)
+        x->ran[x->position] = (struct exec_ran){ x->position, (int)(o - s->ops), iteration,
+                                                 lanes_now() - x->began, NAN, NAN, 0 };
+    if (issue_acts(x, o, iteration, ACT_ALLOC) < 0 || issue_work(x, o, iteration) < 0) {
+        if (x->over.over)
+            say_over(x, o, iteration);
+        return -1;
+    }
+    leave(x, o);
+    touch(x, o, iteration);
+    issue_acts(x, o, iteration, ACT_FREE);
+    if (x->recording)
+        x->ran[x->position].bytes = arena_meter(x->arena)->most;
+    x->position++;
+    return 0;
+}
+
+/* ---- whole schedules ---- */
+
+static int issue_schedule(struct executor *x, enum sched_id id)
+{
+    x->id = id;
+    x->position = 0;
+    x->micro = 0;
+    return sched_walk(x->s, id, issue, x);
+}
+
+static int count_entries(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    (void)s, (void)o, (void)iteration;
+    ++*(int64_t *)arg;
+    return 0;
+}
+
+static int prepare_record(struct executor *x, enum sched_id id)
+{
+    int64_t n = 0;
+
+    sched_walk(x->s, id, count_entries, &n);
+    if (n > x->room_ran) {
+        free(x->ran);
+        x->ran = room((size_t)n, sizeof *x->ran);
+        x->room_ran = n;
+    }
+    x->nran = n;
+    return lanes_record(x->lanes, 64 * n);      /* kernels of an entry are tasks */
+}
+
+/* From tasks to entries: from the start of the first task to the end of the last. */
+static void gather_record(struct executor *x)
+{
+    for (int s = 0; s < NSTREAM; s++) {
+        int64_t n;
+        const struct task_time *t = lanes_recorded(x->lanes, (enum stream)s, &n);
+        for (int64_t i = 0; t && i < n; i++) {
+            struct exec_ran *r = &x->ran[t[i].position];
+            if (isnan(r->start))
+                r->start = t[i].start - x->began;
+            r->end = t[i].end - x->began;
+        }
+    }
+}
+
+static int wait_all(struct executor *x)
+{
+    struct when all = { { 0 } };
+
+    for (int s = 0; s < NSTREAM; s++)
+        if (s != STREAM_ISSUE)
+            all.done[s] = x->order.lane[s].done[s];
+    if (lanes_wait(x->lanes, &all) < 0)
+        return -1;
+    when_join(&x->order.issue, &all);
+    return 0;
+}
+
+static void begin_step(struct executor *x, struct exec_step *step)
+{
+    x->step = step;
+    x->norm_local = x->norm_sum = 0;
+    memset(&x->exact, 0, sizeof x->exact);
+    x->norm_taken = x->overflow = false;
+    x->guarded = 0;
+    memset(x->norm_of, 0, (size_t)x->p->model.ntensors * sizeof *x->norm_of);
+    if (step)
+        step->loss_sum = 0, step->loss_tokens = 0, step->bad.found = false;
+}
+
+int executor_run(struct executor *x, enum sched_id id, struct exec_step *step)
+{
+    int rc;
+
+    begin_step(x, step);
+    if (x->recording && prepare_record(x, id) < 0)
+        return -1;
+    x->began = lanes_now();
+    rc = issue_schedule(x, id);
+    if (rc < 0)
+        lanes_stop(x->lanes);
+    else
+        rc = wait_all(x);
+    if (rc == 0)
+        rc = kernels_ops(x->kernels[STREAM_COMPUTE])->finish(x->kernels[STREAM_COMPUTE]);   /* losses */
+    if (rc < 0 && lanes_why(x->lanes)[0])
+        fail("%s", lanes_why(x->lanes));
+    if (rc < 0)
+        return -1;
+    if (x->recording)
+        gather_record(x);
+    if (step) {
+        step->grad_norm = x->norm_taken ? norm_value(x) : NAN;
+        step->norm_taken = x->norm_taken;
+        step->skipped = x->overflow;
+        step->guarded_taken = x->guarded;
+    }
+    return rc;
+}
+
+static void forget_state(struct executor *x)
+{
+    struct order *d = &x->order;
+    struct when *event = d->event, *need = d->event_need;
+    size_t n = (size_t)x->s->nevents + 1;
+
+    memset(event, 0, n * sizeof *event);
+    memset(need, 0, n * sizeof *need);
+    *d = (struct order){ .event = event, .event_need = need };
+    instances_reset(x);
+    for (int64_t i = 0; i < x->p->model.layers + 2; i++)
+        for (int k = 0; k < NSLOT; k++)
+            x->ctx[i].at[k] = -1;
+    x->ids_at = x->dx_at = x->handed = -1;
+}
+
+/* Addresses do not depend on time: what a dry run finds is what will be.  Steady twice, for it may
+ * leave holes elsewhere than first does. */
+static int dry_run(struct executor *x)
+{
+    static const enum sched_id order[] = { SCHED_INIT, SCHED_FIRST, SCHED_STEADY, SCHED_STEADY };
+
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        begin_step(x, NULL);
+        if (issue_schedule(x, order[i]) < 0)
+            return x->over.over ? 0 : -1;
+    }
+    x->dry_extent = arena_extent(x->arena);
+    x->dry_peak = arena_meter(x->arena)->peak;
+    return 0;
+}
+
+struct executor *executor_new(const struct executor_args *a)
+{
+    struct executor *x = room(1, sizeof *x);
+
+    x->a = *a;
+    x->d = a->device ? a->device : device_host();
+    x->p = a->plan;
+    x->s = a->schedules;
+    x->recipe = plan_recipe(a->plan);
+    x->arena = arena_new(a->guarded);
+    x->ctx = room((size_t)a->plan->model.layers + 2, sizeof *x->ctx);
+    x->norm_of = room((size_t)a->plan->model.ntensors, sizeof *x->norm_of);
+    x->order.event = room((size_t)x->s->nevents + 1, sizeof *x->order.event);
+    x->order.event_need = room((size_t)x->s->nevents + 1, sizeof *x->order.event_need);
+    if (!x->arena || instances_open(x) < 0)
+        goto bad;
+    forget_state(x);
+    if (dry_run(x) < 0)
+        goto bad;
+    return x;
+bad:
+    executor_free(x);
+    return NULL;
+}
+
+/* ---- for real ---- */
+
+static uint16_t streams_used(const struct schedules *s)
+{
+    uint16_t used = AFTER(STREAM_COMPUTE);
+
+    for (int i = 0; i < s->nops; i++)
+        used |= (uint16_t)AFTER(s->ops[i].stream);
+    return used;
+}
+
+static int open_workspace(struct executor *x)
+{
+    bool async = device_async(x->d);
+
+    x->workspace_bytes = async ? workspace_device(x->p) : workspace_kernels(x->p, x->a.threads);
+    x->workspace = device_map(x->d, x->workspace_bytes);
+    if (!x->workspace)
+        return -1;
+    if (!async)                     /* a page fault must not fall into a timed step */
+        memset(x->workspace, 0, (size_t)x->workspace_bytes);
+    return 0;
+}
+
+/* The compute stream has the plan's threads and workspace; the others only copy. */
+static int open_kernels(struct executor *x, uint16_t used)
+{
+    if (open_workspace(x) < 0)
+        return -1;
+    for (int s = 0; s < NSTREAM; s++) {
+        bool compute = s == STREAM_COMPUTE;
+        if (!(used & AFTER(s)) || s == STREAM_ISSUE)
+            continue;
+        x->kernels[s] = kernels_open_on(x->d, (enum stream)s, compute ? x->a.threads : 1,
+                                        compute ? x->workspace : NULL, compute ? x->workspace_bytes : 0,
+                                        x->a.reference);
+        if (!x->kernels[s])
+            return -1;
+    }
+    return 0;
+}
+
+static int64_t frequencies_bytes(const struct executor *x)
+{
+    return (x->p->model.rotary_dim / 2 + 1) * (int64_t)sizeof(float);
+}
+
+/* Of rotary positions: kernels read them where they compute. */
+static int open_frequencies(struct executor *x)
+{
+    struct kernels *k = x->kernels[STREAM_COMPUTE];
+    int64_t bytes = frequencies_bytes(x);
+    float *f = rope_frequencies(&x->p->model, x->p->seq);
+    int rc = -1;
+
+    if (!f)
+        return -1;
+    x->inv_freq = device_map(x->d, bytes);
+    if (x->inv_freq && kernels_ops(k)->upload(k, bytes, x->inv_freq, f) == 0)
+        rc = kernels_ops(k)->finish(k);
+    free(f);
+    return rc;
+}
+
+/* Before anything is mapped on the host.  A device's driver knows for itself. */
+static int has_memory(const struct executor *x)
+{
+    struct host_info h;
+
+    if (!device_async(x->d) && host_info(&h) == 0 && h.available > 0 && x->dry_extent > h.available)
+        return fail("the arena needs %lld bytes, this machine has %lld left", (long long)x->dry_extent,
+                    (long long)h.available);
+    return 0;
+}
+
+int executor_map(struct executor *x)
+{
+    uint16_t used = streams_used(x->s);
+
+    if (has_memory(x) < 0)
+        return -1;
+    forget_state(x);
+    arena_reset(x->arena);
+    if (arena_map_on(x->arena, x->d, x->dry_extent) < 0 || open_kernels(x, used) < 0)
+        return -1;
+    if (x->p->model.position == POS_ROPE && open_frequencies(x) < 0)
+        return -1;
+    x->lanes = lanes_open_on(x->d, used, x->a.stop);
+    if (!x->lanes)
+        return -1;
+    if (x->a.guarded)
+        lanes_on_release(x->lanes, poison, x);
+    return 0;
+}
+
+void executor_free(struct executor *x)
+{
+    if (!x)
+        return;
+    lanes_close(x->lanes);
+    for (int s = 0; s < NSTREAM; s++)
+        kernels_close(x->kernels[s]);
+    instances_close(x);
+    arena_free(x->arena);
+    device_unmap(x->d, x->workspace, x->workspace_bytes);
+    device_unmap(x->d, x->inv_freq, frequencies_bytes(x));
+    free(x->ctx);
+    free(x->norm_of);
+    free(x->order.event);
+    free(x->order.event_need);
+    free(x->reads.v);
+    free(x->writes.v);
+    free(x->ran);
+    free(x);
+}
+
+const struct exec_over *executor_over(const struct executor *x) { return &x->over; }
+int64_t executor_extent(const struct executor *x) { return x->dry_extent; }
+int64_t executor_allocated_peak(const struct executor *x) { return x->dry_peak; }
+int64_t executor_held_peak(const struct executor *x) { return x->lanes ? lanes_held_peak(x->lanes) : -1; }
+const struct arena_meter *executor_meter(const struct executor *x) { return arena_meter(x->arena); }
+struct lanes *executor_lanes(const struct executor *x) { return x->lanes; }
+
+int executor_record(struct executor *x, bool on)
+{
+    x->recording = on;
+    return on ? 0 : lanes_record(x->lanes, 0);
+}
+
+const struct exec_ran *executor_ran(const struct executor *x, int64_t *n)
+{
+    *n = x->nran;
+    return x->ran;
+}
+
+const struct exec_count *executor_count(const struct executor *x, enum coll_op op, enum group g, enum dtype t)
+{
+    return &x->count[op][g][t];
+}
+
+const char *executor_note(const struct executor *x)
+{
+    return x->p->precision == DT_BF16 ? kernels_note(x->kernels[STREAM_COMPUTE]) : NULL;
+}
+
+const char *executor_kernels(const struct executor *x) { return kernels_ops(x->kernels[STREAM_COMPUTE])->name; }
+
+double executor_class_seconds(const struct executor *x, enum kernel_class c) { return x->class_s[c]; }
+
+/* ---- what persists ---- */
+
+static bool holds_master(const struct executor *x)
+{
+    for (int i = 0; i < x->s->nslices; i++)
+        if (x->s->slices[i].holds == HOLDS_MASTER)
+            return true;
+    return false;
+}
+
+enum { SEEN = 4 << 20 };                /* bytes of a piece that the host sees */
+
+int host_sees(struct executor *x, struct kernels *k, int64_t n, const void *p, enum dtype t,
+              int (*f)(void *, int64_t, int64_t, const void *), void *arg)
+{
+    int64_t each = SEEN / dtype_bytes(t);
+    int rc = 0;
+
+    if (n == 0 || !device_async(x->d))
+        return n == 0 ? 0 : f(arg, 0, n, p);
+    char *piece = room(SEEN, 1);
+    for (int64_t at = 0; at < n && rc == 0; at += each) {
+        int64_t m = n - at < each ? n - at : each;
+        rc = kernels_ops(k)->download(k, m * dtype_bytes(t), piece, (const char *)p + at * dtype_bytes(t));
+        if (rc == 0)
+            rc = f(arg, at, m, piece);
+    }
+    free(piece);
+    return rc;
+}
+
+typedef int params_fn(void *arg, int tensor, int64_t from, int64_t n, const void *p, enum dtype t, bool master);
+
+struct params_seen { params_fn *f; void *arg; int tensor; int64_t from; enum dtype t; bool master; };
+
+static int see_params(void *arg, int64_t first, int64_t n, const void *p)
+{
+    const struct params_seen *s = arg;
+
+    return s->f(s->arg, s->tensor, s->from + first, n, p, s->t, s->master);
+}
+
+int executor_params(struct executor *x, params_fn *f, void *arg)
+{
+    enum holds want = holds_master(x) ? HOLDS_MASTER : HOLDS_PARAM;
+    struct kernels *compute = x->kernels[STREAM_COMPUTE];
+
+    for (int b = 0; b < x->s->nbufs; b++) {
+        const struct layout *l = x->s->bufs[b].layout ? &x->s->layouts[x->s->bufs[b].layout] : NULL;
+        for (int i = 0; l && i < x->s->bufs[b].count; i++)
+            for (int k = 0; x->inst[b][i].live && !x->inst[b][i].granted && k < l->nslices; k++) {
+                const struct slice *c = &x->s->slices[l->slice0 + k];
+                struct params_seen seen = { f, arg, c->tensor + i * l->stride, c->from, (enum dtype)c->dtype,
+                                            want == HOLDS_MASTER };
+                if (c->holds == want &&
+                    host_sees(x, compute, c->n, arena_at(x->arena, x->inst[b][i].at + c->at), seen.t, see_params,
+                              &seen) < 0)
+                    return -1;
+            }
+    }
+    return 0;
+}

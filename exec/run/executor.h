@@ -1,0 +1,119 @@
+/* executor.h -- the schedules of a plan on one rank, for real.
+ *
+ *     struct executor *x = executor_new(&args);            (dry: finds addresses and peaks)
+ *     executor_map(x) ... executor_run(x, SCHED_INIT, &step) ...
+ *     executor_run(x, SCHED_FIRST, &step); executor_run(x, SCHED_STEADY, &step) ...
+ *
+ * It reads the entries and nothing else: an operation is dispatched on its kind, a buffer
+ * comes and goes where the schedule says, a wait is a wait.  Which strategy a plan has is
+ * not known here.  The calling thread is the issuing thread; lanes.h has the others. */
+#ifndef DPX_EXECUTOR_H
+#define DPX_EXECUTOR_H
+
+#include "exec/comm/comm.h"
+#include "exec/data/weights.h"
+#include "exec/device/arena.h"
+#include "exec/device/device.h"
+#include "exec/device/lanes.h"
+#include "exec/kernels/kernels.h"
+#include "model/plan/plan.h"
+#include "model/schedule/schedule.h"
+
+struct executor;
+
+struct executor_args {
+    const struct plan *plan;
+    const struct schedules *schedules;      /* lowered with `detailed`; must outlive the executor */
+    struct comm *const *comm;               /* by enum group; NULL where a group has no communicator */
+    struct device *device;                  /* NULL: the host.  It outlives the executor */
+    atomic_bool   *stop;                    /* set: everything ends soon */
+    int            threads;                 /* of the compute stream */
+    bool           guarded, reference;      /* arena_new(), kernels_open() */
+    bool           no_compute;              /* kernels do nothing: memory at any scale */
+    int64_t        limit;                   /* bytes allocated, INT64_MAX: none */
+    const struct weights *weights;
+    uint64_t       seed;                    /* dropout's */
+    enum coll_algo algo[NCOLL];
+    enum coll_sum  sum;
+};
+
+/* The first entry that needs more than the limit: which, in words, the largest buffer that it brings
+ * and its bytes, and what all together would be then. */
+struct exec_over {
+    bool over;
+    enum sched_id sched;
+    int  op;
+    int64_t iteration, bytes, total;
+    char buffer[64], where[96];
+};
+
+/* The first NaN or infinity that the optimizer of a step was given: in the weights before its update, else in the
+ * gradients.  Looked for on the host only (exec_finite.c). */
+struct exec_bad { bool found, weights; int tensor; int64_t element; };
+
+/* One optimizer step: what it is given, and what it leaves. */
+struct exec_step {
+    int64_t number;                 /* 1, 2, ... */
+    const int32_t *ids, *labels;    /* [accumulation][micro_batch * seq] */
+    const int64_t *samples;         /* [accumulation]: number of the first sample of each micro-batch */
+    struct adamw   adamw;
+    /* Called for runs of gradients as the optimizer reads them; g is the host's.  NULL: nobody asks. */
+    void (*on_grad)(void *arg, int tensor, int64_t from, int64_t n, const void *g, enum dtype t);
+    void  *on_grad_arg;
+
+    double  loss_sum;               /* of all tokens of this rank's micro-batches */
+    int64_t loss_tokens;
+    double  grad_norm;              /* NaN where the schedule takes none */
+    bool    norm_taken;
+    bool    skipped;                /* the overflow flag was set: guarded entries did nothing */
+    int64_t guarded_taken;          /* how many */
+    struct exec_bad bad;
+};
+
+/* Runs all schedules dry, steady twice: addresses, extent, the allocated peak, whether the limit
+ * holds.  NULL with the reason reported. */
+struct executor *executor_new(const struct executor_args *a);
+void executor_free(struct executor *x);             /* accepts NULL */
+const struct exec_over *executor_over(const struct executor *x);
+int64_t executor_extent(const struct executor *x);
+/* From the dry run, and of what ran since executor_map(). */
+int64_t executor_allocated_peak(const struct executor *x);
+int64_t executor_held_peak(const struct executor *x);
+const struct arena_meter *executor_meter(const struct executor *x);
+
+/* Maps the arena, starts the streams.  0, or -1 reported. */
+int executor_map(struct executor *x);
+/* Issues a schedule and waits for its end.  0, or -1 reported. */
+int executor_run(struct executor *x, enum sched_id id, struct exec_step *step);
+
+/* All calls of one collective since executor_map(): count, bytes of their full buffers. */
+struct exec_count { int64_t count, bytes; };
+const struct exec_count *executor_count(const struct executor *x, enum coll_op op, enum group g, enum dtype t);
+
+/* One entry as it ran in the last recorded step; position: of the entry in issue order. */
+struct exec_ran {
+    int32_t position;
+    int     op;
+    int64_t iteration;
+    double  issued, start, end;
+    int64_t bytes;                  /* the most that was allocated while it was issued */
+};
+/* Records the next runs; executor_ran() then returns n entries of the last, seconds from its
+ * begin.  The array stays the executor's. */
+int  executor_record(struct executor *x, bool on);
+const struct exec_ran *executor_ran(const struct executor *x, int64_t *n);
+/* What computes: kernel_ops.name. */
+const char *executor_kernels(const struct executor *x);
+/* A sentence for the user where this machine lacks something that the plan uses, or NULL. */
+const char *executor_note(const struct executor *x);
+/* Seconds of compute kernels by class since executor_map(); 0 on an asynchronous device. */
+double executor_class_seconds(const struct executor *x, enum kernel_class c);
+
+/* Persistent parameters of this rank: calls f for each run of elements that it holds (master
+ * weights where there are any), in no particular order; p is the host's.  After a whole step. */
+int  executor_params(struct executor *x, int (*f)(void *arg, int tensor, int64_t from, int64_t n, const void *p,
+                                                  enum dtype t, bool master), void *arg);
+
+struct lanes *executor_lanes(const struct executor *x);     /* for the watchdog */
+
+#endif

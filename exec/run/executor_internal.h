@@ -1,0 +1,181 @@
+/* executor_internal.h -- what the files of the executor share.
+ *
+ *     executor.c      dry runs, issuing a schedule, waits and their order
+ *     instances.c     buffers: where their instances lie, what they hold
+ *     exec_copy.c     copies, the gradient norm, first weights
+ *     exec_coll.c     collectives
+ *     exec_compute.c  segments of block programs: places, parameters, gradients
+ *     exec_kernel.c   one kernel: from places to a call of kernels.h
+ *     exec_optim.c    AdamW */
+#ifndef DPX_EXECUTOR_INTERNAL_H
+#define DPX_EXECUTOR_INTERNAL_H
+
+#include "exec/kernels/exact_sum.h"
+#include "exec/kernels/room.h"
+#include "exec/run/executor.h"
+
+/* An instance of a buffer family.  Granted: its slices are tensors that kernels allocate one by
+ * one; then piece[] has their offsets, -1 where one is not there. */
+struct inst {
+    bool    live, granted;
+    int64_t at;
+    int64_t *piece;
+    struct when last;               /* its uses so far are done then */
+};
+
+/* What the embedding, a block or the head keeps between kernels: offsets, -1 none. */
+struct context { int64_t at[NSLOT]; };
+
+/* Elements [from, from+n) of a tensor as an entry sees them. */
+struct view {
+    int tensor;
+    enum holds holds;
+    enum dtype dtype;
+    int64_t from, n;
+    int64_t at;                     /* offset in the arena; -1: granted, not there yet */
+    struct inst *inst;
+    int slice;                      /* of the layout; granted: of the family's */
+    uint8_t what;                   /* ACT_ bits of its act */
+    bool own;                       /* the act has a layout of its own */
+};
+struct views { struct view *v; int n, room; };
+
+/* The order of what has been issued. */
+struct order {
+    struct when lane[NSTREAM];      /* what is done when the last task of the lane is */
+    struct when group[NGROUP];
+    struct when issue;              /* what the issuing thread has waited for */
+    struct when *event, *event_need;    /* by event: the recorded one's */
+    int64_t ticket[NGROUP];
+};
+
+struct executor {
+    struct executor_args a;
+    const struct plan *p;
+    const struct schedules *s;
+    struct recipe recipe;
+    struct device *d;
+    struct arena *arena;
+    struct lanes *lanes;            /* NULL: dry */
+    struct kernels *kernels[NSTREAM];
+    void *workspace;                /* of the device, as inv_freq is */
+    int64_t workspace_bytes;
+    float *inv_freq;                /* [rotary_dim / 2] */
+    struct exec_over over;
+    int64_t dry_extent, dry_peak;
+
+    struct inst **inst;             /* [family][instance] */
+    struct context *ctx;            /* embedding, head, blocks */
+    int64_t ids_at, dx_at, handed;  /* of the micro-step; what the last piece left */
+    struct order order;
+    struct views reads, writes;     /* scratch of the issuing thread */
+
+    /* The schedule being issued. */
+    enum sched_id id;
+    struct exec_step *step;
+    int64_t micro;                  /* micro-steps begun */
+    int32_t position;
+    struct when now;                /* clock of the entry being issued */
+    struct when need;
+    int64_t comes;                  /* bytes that its first task will hold */
+
+    /* Written by tasks, in the order that their entries' waits give. */
+    double  norm_local, norm_sum, *norm_of;     /* norm_of: [ntensors] */
+    struct exact_sum exact;         /* in place of the three with `deterministic` */
+    bool    norm_taken, overflow;
+    int64_t guarded;
+
+    struct exec_count count[NCOLL][NGROUP][NDTYPE];
+    double  class_s[NKERNEL_CLASS];
+
+    bool    recording;
+    double  began;
+    struct exec_ran *ran; int64_t nran, room_ran;
+};
+
+static inline const struct tensor *tensor_of(const struct executor *x, int t) { return &x->p->model.tensors[t]; }
+
+/* ---- instances.c ---- */
+int  instances_open(struct executor *x);
+void instances_reset(struct executor *x);
+void instances_close(struct executor *x);
+struct inst *inst_of(struct executor *x, const struct act *a, int64_t iteration, int j);
+int  inst_alloc(struct executor *x, const struct op *o, const struct act *a, int64_t iteration);
+void inst_free(struct executor *x, const struct act *a, int64_t iteration);
+/* Appends the views of the entry's acts that have a bit of `bits`. */
+void views_of(struct executor *x, const struct op *o, int64_t iteration, int bits, struct views *out);
+void views_clear(struct views *v);
+/* Does all of it exist?  0, or -1 reported: kernels have not made it yet. */
+int  views_there(const struct executor *x, const struct op *o, const struct views *v);
+/* The view of v that holds element `at` of a tensor; NULL. */
+const struct view *view_find(const struct views *v, enum holds h, int tensor, int64_t at);
+/* Address of element `at` of the tensor in the view. */
+void *view_at(const struct executor *x, const struct view *v, int64_t at);
+/* Begin of the region that an act names, for a collective: offset in the arena. */
+int64_t act_region(struct executor *x, const struct act *a, int64_t iteration);
+
+/* ---- executor.c ---- */
+
+/* A place in the arena for the entry being issued; -1 reported (over the limit, no memory). */
+int64_t take(struct executor *x, int64_t bytes, enum category cat);
+/* Gives it back once the tasks of `last` are done. */
+void give(struct executor *x, int64_t at, const struct when *last);
+/* Appends a task of the entry being issued; self is freed with it. */
+void put(struct executor *x, const struct op *o, int (*run)(struct task *), void *self);
+
+/* ---- one file each ---- */
+int issue_copy(struct executor *x, const struct op *o, int64_t iteration);
+int issue_load(struct executor *x, const struct op *o, int64_t iteration);
+int issue_coll(struct executor *x, const struct op *o, int64_t iteration);
+int issue_compute(struct executor *x, const struct op *o, int64_t iteration);
+int issue_optimizer(struct executor *x, const struct op *o, int64_t iteration);
+
+/* What `o` computes with.  The host's entries that are not compute share its threads, but for copies,
+ * which overlap with it; a device's go by stream. */
+static inline struct kernels *kernels_for(const struct executor *x, const struct op *o)
+{
+    return x->kernels[device_async(x->d) ? o->stream : STREAM_COMPUTE];
+}
+
+/* Shows the host n elements of the arena, at once or piece by piece: f(arg, first, n, elements), the
+ * first counted from 0.  What k was given before is done.  0, or -1: reported, or f's. */
+int host_sees(struct executor *x, struct kernels *k, int64_t n, const void *p, enum dtype t,
+              int (*f)(void *arg, int64_t first, int64_t n, const void *p), void *arg);
+
+/* The gradient norm as far as it is known. */
+double norm_value(const struct executor *x);
+
+/* ---- exec_finite.c ---- */
+
+/* A run of elements as the optimizer meets them, before it updates them; p is fp32. */
+struct finite_run { const void *p, *g; int64_t n, from; int tensor; enum dtype gt; };
+/* Whether the step so far has a loss or norm that is not finite. */
+bool finite_suspect(const struct executor *x);
+/* Notes in x->step->bad what of a run is not finite, if the step is suspect or the first gradient is. */
+void finite_look(struct executor *x, bool suspect, const struct finite_run *r);
+
+/* What run() of a task begins with: the entry is skipped. */
+static inline bool guarded_off(struct executor *x, const struct op *o)
+{
+    return (o->flags & OPF_GUARDED) && x->overflow;
+}
+
+/* ---- exec_kernel.c ---- */
+struct grad_out { void *p; enum dtype dt; enum grad_into into; bool wanted; };
+struct kernel_call {
+    struct executor *x;
+    const struct op *op;
+    const struct kernel *k;
+    struct exec_step *step;
+    int     block;                          /* -1 embedding, -2 head */
+    int64_t micro;
+    void   *at[NSLOT];
+    uint32_t fresh;                         /* bits of slots that came with this kernel */
+    const void *param[2]; enum dtype param_dt;
+    struct grad_out grad[2];                /* weight, bias */
+    struct { void *to; const void *from; enum dtype dt, st; int64_t n; bool add; } hand[4];
+    int     nhand;
+};
+int kernel_run(const struct kernel_call *c);
+
+#endif

@@ -1,0 +1,19 @@
+/* order_check.h -- before the first step: do all ranks mean the same collectives, in the same order?
+ *
+ * A rank that issues another collective than its group waits for ever, or adds gradients to
+ * weights.  So each group's members compare a hash of theirs (op, dtype, elements, root, of
+ * all three schedules) first. */
+#ifndef DPX_ORDER_CHECK_H
+#define DPX_ORDER_CHECK_H
+
+#include <mpi.h>
+
+#include "model/schedule/schedule.h"
+
+/* The hash of a group's collectives, in issue order, repeats unrolled. */
+uint64_t order_hash(const struct schedules *s, enum group g);
+
+/* 0, or -1 on every rank with the ranks that differ reported by rank 0.  MPI_COMM_NULL: 0. */
+int order_check(const struct schedules *s, MPI_Comm control);
+
+#endif

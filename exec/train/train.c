@@ -1,0 +1,446 @@
+/* train.c -- see train.h. */
+#include "exec/train/train.h"
+
+#include <limits.h>
+#include <math.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "exec/device/host_info.h"
+#include "exec/kernels/room.h"
+#include "exec/run/gather.h"
+#include "exec/run/order_check.h"
+#include "exec/run/watchdog.h"
+#include "exec/train/train_finite.h"
+#include "model/lower/lower.h"
+#include "model/memory/overhead.h"
+#include "model/program/workspace.h"
+
+struct train {
+    struct train_args a;
+    struct schedules  s;
+    struct groups     groups;
+    struct executor  *x;
+    struct weights   *weights;
+    struct tokens    *tokens;
+    struct watchdog  *dog;
+    struct grad_file *grads;
+    atomic_bool stop;
+    MPI_Comm control;               /* MPI_COMM_NULL with `null` */
+    bool capturing;
+    char why[512];                  /* of this rank, until it is known whose reason is told */
+    char told[512];                 /* why it failed, on all ranks */
+    int32_t *ids, *labels;          /* of one step */
+    int64_t *samples;
+    int64_t  step, resident;        /* resident: before anything was allocated, on an asynchronous device there */
+    struct device *device;
+};
+
+double train_lr(const struct train_args *a, int64_t step)
+{
+    int64_t i = step - 1;
+
+    if (i < a->warmup)
+        return a->lr * (double)(i + 1) / (double)a->warmup;
+    double along = a->steps > a->warmup ? (double)(i - a->warmup) / (double)(a->steps - a->warmup) : 0;
+    return a->min_lr + 0.5 * (1 + cos(3.14159265358979323846 * along)) * (a->lr - a->min_lr);
+}
+
+/* ---- agreement ---- */
+
+/* An error mostly means that another rank has died: mpirun, which knows which one, then ends this process before
+ * it says something less exact. */
+static int mpi_ok(int status, const char *call)
+{
+    char why[MPI_MAX_ERROR_STRING];
+    int n;
+
+    if (status == MPI_SUCCESS)
+        return 0;
+    sleep(3);
+    MPI_Error_string(status, why, &n);
+    return fail("%s: %s", call, why);
+}
+
+/* From now on what this thread reports goes into why[], or to stderr. */
+static void capture(struct train *t, bool on)
+{
+    t->capturing = on;
+    fail_capture(on ? t->why : NULL, on ? sizeof t->why : 0);
+}
+
+/* What nobody else will say: a failure that ranks had no chance to agree upon. */
+static int end_capture(struct train *t, int rc)
+{
+    capture(t, false);
+    if (rc < 0 && t->why[0]) {
+        fail("%s", t->why);
+        memcpy(t->told, t->why, sizeof t->told);
+    }
+    return rc;
+}
+
+/* The reason of the lowest rank that failed is everybody's: others mostly failed of the same.
+ * Rank 0 reports it. */
+static int share_reason(struct train *t, int rank, int lowest)
+{
+    if (rank == lowest)
+        memcpy(t->told, t->why, sizeof t->told);
+    t->why[0] = '\0';
+    if (t->control != MPI_COMM_NULL &&
+        mpi_ok(MPI_Bcast(t->told, sizeof t->told, MPI_CHAR, lowest, t->control), "MPI_Bcast") < 0)
+        return -1;
+    if (rank == 0 && lowest == 0 && t->told[0])
+        fail("%s", t->told);
+    else if (rank == 0 && t->told[0])
+        fail("rank %d: %s", lowest, t->told);
+    return -1;
+}
+
+int train_agree(struct train *t, bool failed)
+{
+    bool capturing = t->capturing;
+    int rank = 0, lowest, mine, rc = 0;
+
+    if (t->control != MPI_COMM_NULL)
+        MPI_Comm_rank(t->control, &rank);
+    mine = lowest = failed ? rank : INT_MAX;
+    fail_capture(NULL, 0);
+    watchdog_rest(t->dog, false);
+    if (t->control != MPI_COMM_NULL)
+        rc = mpi_ok(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, t->control), "MPI_Allreduce");
+    if (rc == 0 && lowest != INT_MAX)
+        rc = share_reason(t, rank, lowest);
+    watchdog_rest(t->dog, true);
+    capture(t, capturing);
+    return rc;
+}
+
+const char *train_why(const struct train *t) { return t->told; }
+
+void train_tell(struct train *t, watchdog_told *f, void *arg) { watchdog_tell(t->dog, f, arg); }
+
+/* Runs a schedule.  The others may wait for a rank that failed in it: it must end the job. */
+static int run(struct train *t, enum sched_id id, struct exec_step *s)
+{
+    watchdog_rest(t->dog, false);
+    int rc = executor_run(t->x, id, s);
+    watchdog_rest(t->dog, true);
+    if (rc < 0 && t->dog)
+        watchdog_failed(t->dog, t->why);
+    return rc;
+}
+
+/* In the middle of a schedule nobody can be asked: the others wait in a collective for this rank. */
+static int alone(struct train *t)
+{
+    fail_capture(NULL, 0);
+    if (t->why[0])
+        fail("%s", t->why);
+    return -1;
+}
+
+int train_gather(struct train *t, int64_t mine, int64_t *out)
+{
+    out[0] = mine;
+    if (t->control == MPI_COMM_NULL)
+        return 0;
+    return mpi_ok(MPI_Gather(&mine, 1, MPI_INT64_T, out, 1, MPI_INT64_T, 0, t->control), "MPI_Gather");
+}
+
+/* ---- opening ---- */
+
+static int open_data(struct train *t)
+{
+    const struct plan *p = t->a.plan;
+    size_t n = (size_t)(p->accumulation * p->micro_batch * p->seq);
+
+    t->tokens = tokens_open(&(struct tokens_args){ .path = t->a.data, .vocab = p->model.vocab, .seq = p->seq,
+                                                   .seed = t->a.seed,
+                                                   .order = t->a.sequential ? TOKENS_SEQUENTIAL : TOKENS_SHUFFLED });
+    t->weights = t->a.init ? weights_from_file(&p->model, t->a.init) : weights_from_seed(&p->model, t->a.seed);
+    t->ids = room(n, sizeof *t->ids);
+    t->labels = room(n, sizeof *t->labels);
+    t->samples = room((size_t)p->accumulation, sizeof *t->samples);
+    return t->tokens && t->weights ? 0 : -1;
+}
+
+static struct executor_args executor_args(struct train *t)
+{
+    struct executor_args e = { .plan = t->a.plan, .schedules = &t->s, .comm = t->groups.comm, .stop = &t->stop,
+                               .device = t->device, .threads = t->a.threads, .guarded = t->a.guarded, .reference = t->a.reference,
+                               .no_compute = t->a.no_compute, .limit = t->a.limit, .weights = t->weights,
+                               .seed = t->a.seed,
+                               .sum = t->a.plan->deterministic ? SUM_ONCE : t->a.sum };
+
+    for (int op = 0; op < NCOLL; op++)
+        e.algo[op] = t->s.star ? ALGO_SERVER : t->a.plan->deterministic ? ALGO_DIRECT : t->a.algo;
+    return e;
+}
+
+/* Memory, by the dry run, before anything is mapped. */
+static int open_executor(struct train *t)
+{
+    struct executor_args e = executor_args(t);
+    struct overhead beside;
+    int64_t extra = overhead_bytes(t->a.plan, t->s.communicates, &beside);
+
+    if (e.limit < INT64_MAX)            /* the planner's verdict goes by the same sum */
+        e.limit = e.limit > extra ? e.limit - extra : 0;
+    t->x = executor_new(&e);
+    if (!t->x)
+        return -1;
+    if (executor_over(t->x)->over)
+        return fail("out of memory in the %s step, %s: \"%s\" brings it to %lld bytes, %lld are usable "
+                    "beside %lld for workspaces and staging",
+                    sched_name(executor_over(t->x)->sched), executor_over(t->x)->where,
+                    executor_over(t->x)->buffer, (long long)executor_over(t->x)->total, (long long)e.limit, (long long)extra);
+    return 0;
+}
+
+/* The lowest rank that does not fit tells the others where. */
+static int share_over(struct train *t, struct exec_over *over)
+{
+    int mine = INT_MAX, lowest;
+
+    if (t->x)
+        *over = *executor_over(t->x);
+    if (t->control == MPI_COMM_NULL)
+        return -1;
+    if (over->over)
+        MPI_Comm_rank(t->control, &mine);
+    if (mpi_ok(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, t->control), "MPI_Allreduce") == 0 &&
+        lowest != INT_MAX)
+        mpi_ok(MPI_Bcast(over, sizeof *over, MPI_BYTE, lowest, t->control), "MPI_Bcast");
+    return -1;
+}
+
+/* Of a device that others use as well, only what the driver tells of this process. */
+static int64_t resident(const struct train *t, int64_t (*on_host)(void))
+{
+    int64_t mine;
+
+    if (!device_async(t->device))
+        return on_host();
+    mine = device_process_used(t->device);
+    return mine >= 0 ? mine : t->a.shared_device ? -1 : device_used(t->device);
+}
+
+static int open_groups(struct train *t)
+{
+    struct groups_args a = { .kind = t->a.null ? GROUPS_NULL : t->a.nccl ? GROUPS_NCCL : GROUPS_MPI,
+                             .device = t->device, .stop = &t->stop };
+
+    return groups_open(&t->s, &a, &t->groups);
+}
+
+static int open_all(struct train *t, struct train_refusal *why)
+{
+    int rank = t->a.rank;
+
+    if (!t->a.null) {
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        if (mpi_ok(MPI_Comm_dup(MPI_COMM_WORLD, &t->control), "MPI_Comm_dup") < 0)
+            return -1;
+        MPI_Comm_set_name(t->control, "dpx control");
+        MPI_Comm_set_errhandler(t->control, MPI_ERRORS_RETURN);
+        t->dog = watchdog_open(t->control);
+        if (train_agree(t, !t->dog) < 0)
+            return -1;
+    }
+    t->s.detailed = true;
+    why->bad_input = true;
+    if (train_agree(t, lower(t->a.plan, rank, &t->s) < 0) < 0)
+        return -1;
+    if (train_agree(t, order_check(&t->s, t->control) < 0) < 0)
+        return -1;
+    t->resident = resident(t, host_resident);
+    if (train_agree(t, open_data(t) < 0) < 0)
+        return -1;
+    why->bad_input = false;
+    if (train_agree(t, open_groups(t) < 0) < 0)
+        return -1;
+    if (train_agree(t, open_executor(t) < 0 || executor_map(t->x) < 0) < 0)
+        return share_over(t, &why->over);
+    watchdog_follow(t->dog, executor_lanes(t->x));
+    host_reset_peak();
+    if (train_agree(t, run(t, SCHED_INIT, NULL) < 0) < 0)
+        return -1;
+    return train_agree(t, !t->a.allow_nan && weights_check_finite(t->weights) < 0);
+}
+
+struct train *train_open(const struct train_args *a, struct train_refusal *why)
+{
+    struct train *t = room(1, sizeof *t);
+
+    t->a = *a;
+    t->device = a->device ? a->device : device_host();
+    t->control = MPI_COMM_NULL;
+    capture(t, true);
+    if (end_capture(t, open_all(t, why)) == 0)
+        return t;
+    train_close(t);
+    return NULL;
+}
+
+void train_close(struct train *t)
+{
+    if (!t)
+        return;
+    watchdog_follow(t->dog, NULL);
+    watchdog_close(t->dog);
+    executor_free(t->x);
+    groups_close(&t->groups);
+    schedules_free(&t->s);
+    tokens_close(t->tokens);
+    weights_close(t->weights);
+    free(t->ids);
+    free(t->labels);
+    free(t->samples);
+    if (t->control != MPI_COMM_NULL)
+        MPI_Comm_free(&t->control);
+    free(t);
+}
+
+/* ---- a step ---- */
+
+static int fetch(struct train *t)
+{
+    const struct plan *p = t->a.plan;
+    int64_t world = p->cluster.world_size, first = t->step * plan_global_batch(p), at = 0;
+
+    for (int64_t m = 0; m < p->accumulation; m++)
+        for (int64_t b = 0; b < p->micro_batch; b++, at += p->seq) {
+            struct tokens_place place = { .micro_step = m, .rank = t->s.rank, .slot = b };
+            int64_t i = first + tokens_index(&place, p->micro_batch, world);
+            if (b == 0)
+                t->samples[m] = i;
+            if (tokens_sample(t->tokens, i, t->ids + at, t->labels + at) < 0)
+                return -1;
+        }
+    return 0;
+}
+
+/* Sums of losses, and the slowest rank. */
+static int share(struct train *t, const struct exec_step *s, double seconds, struct train_report *out)
+{
+    double sum[2] = { s->loss_sum, (double)s->loss_tokens }, all[2] = { sum[0], sum[1] };
+
+    out->seconds = seconds;
+    if (t->control != MPI_COMM_NULL &&
+        (mpi_ok(MPI_Allreduce(sum, all, 2, MPI_DOUBLE, MPI_SUM, t->control), "MPI_Allreduce") < 0 ||
+         mpi_ok(MPI_Allreduce(&seconds, &out->seconds, 1, MPI_DOUBLE, MPI_MAX, t->control), "MPI_Allreduce") < 0))
+        return -1;
+    out->loss = all[1] > 0 ? all[0] / all[1] : NAN;
+    return 0;
+}
+
+/* A diverged run ends unless told otherwise; the norm may differ from rank to rank where one of them has it. */
+static int check_step(struct train *t, const struct exec_step *s, const struct train_report *out)
+{
+    int mine = train_diverged(out), any = mine;
+
+    if (t->control == MPI_COMM_NULL || t->a.allow_nan || t->a.no_compute)
+        return 0;
+    if (mpi_ok(MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, t->control), "MPI_Allreduce") < 0)
+        return -1;
+    return any ? train_say_divergence(t->control, &t->a.plan->model, s, out) : 0;
+}
+
+static int step(struct train *t, bool record, struct train_report *out)
+{
+    const struct plan *p = t->a.plan;
+    struct exec_step s = { .number = t->step + 1, .ids = t->ids, .labels = t->labels, .samples = t->samples };
+    enum sched_id id = t->step == 0 ? SCHED_FIRST : SCHED_STEADY;
+
+    s.adamw = (struct adamw){ .lr = train_lr(&t->a, s.number), .beta1 = t->a.beta1, .beta2 = t->a.beta2,
+                              .eps = t->a.eps, .weight_decay = t->a.weight_decay, .step = s.number,
+                              .grad_scale = 1 };
+    if (t->step == 0 && t->a.save_grads)
+        t->grads = grad_file_new(&p->model);
+    if (t->grads) {
+        s.on_grad = grad_file_add;
+        s.on_grad_arg = t->grads;
+    }
+    bool bad = fetch(t) < 0 || executor_record(t->x, record) < 0 || (t->step == 0 && t->a.save_grads && !t->grads);
+    if (train_agree(t, bad) < 0)                /* a barrier, too: all begin together */
+        return -1;
+    double began = lanes_now();
+    int rc = run(t, id, &s);
+    double seconds = lanes_now() - began;
+    if (rc < 0)
+        return alone(t);
+    *out = (struct train_report){ .step = s.number, .lr = s.adamw.lr, .grad_norm = s.grad_norm,
+                                  .tokens = plan_global_batch(p) * p->seq, .norm_taken = s.norm_taken,
+                                  .skipped = s.skipped };
+    if (share(t, &s, seconds, out) < 0)
+        return -1;
+    if (t->grads) {
+        rc = grad_file_write(t->grads, t->control, 0, t->a.save_grads);
+        grad_file_free(t->grads);
+        t->grads = NULL;
+    }
+    t->step++;
+    return train_agree(t, rc < 0 || check_step(t, &s, out) < 0);
+}
+
+int train_step(struct train *t, bool record, struct train_report *out)
+{
+    capture(t, true);
+    return end_capture(t, step(t, record, out));
+}
+
+/* ---- afterwards ---- */
+
+static int keep_param(void *arg, int tensor, int64_t from, int64_t n, const void *p, enum dtype dt, bool master)
+{
+    (void)master;
+    grad_file_add(arg, tensor, from, n, p, dt);
+    return 0;
+}
+
+static int save(struct train *t, const char *path)
+{
+    struct grad_file *f = grad_file_new(&t->a.plan->model);
+    int rc = f ? executor_params(t->x, keep_param, f) : -1;
+
+    if (train_agree(t, rc < 0) == 0)
+        rc = grad_file_write(f, t->control, 0, path);
+    grad_file_free(f);
+    return train_agree(t, rc < 0);
+}
+
+int train_save(struct train *t, const char *path)
+{
+    capture(t, true);
+    return end_capture(t, save(t, path));
+}
+
+struct executor *train_executor(const struct train *t)        { return t->x; }
+const struct schedules *train_schedules(const struct train *t) { return &t->s; }
+double train_entropy(const struct train *t)                   { return tokens_entropy(t->tokens); }
+const char *train_about_data(const struct train *t)           { return tokens_about(t->tokens); }
+
+int64_t train_predicted_process(const struct train *t)
+{
+    const struct plan *p = t->a.plan;
+    int64_t tokens = p->accumulation * p->micro_batch * p->seq * 8;
+    struct overhead beside;
+
+    if (device_async(t->device)) {
+        overhead_bytes(p, t->s.communicates, &beside);
+        return executor_extent(t->x) + workspace_device(p) + (t->a.nccl ? beside.by[OVERHEAD_OUTSIDE] : 0);
+    }
+    return executor_extent(t->x) + workspace_kernels(p, t->a.threads) + tokens +
+           (t->a.null ? 0 : groups_staging(&t->s));
+}
+
+int64_t train_process_peak(const struct train *t)
+{
+    int64_t peak = resident(t, host_resident_peak);
+
+    return peak < 0 || t->resident < 0 ? -1 : peak - t->resident;
+}

@@ -1,0 +1,303 @@
+/* The built-in models, as Hugging Face configs with ' for ".  What a row leaves
+ * out is the family's default (hf_keys.c).  Sources: the papers and model cards
+ * named; tests/model/test_builtin.c holds the totals they publish. */
+#include "model/arch/builtin.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/fail.h"
+
+struct builtin { const char *name, *about, *config; };
+
+/* Radford et al. 2019. */
+#define GPT2(l, d, h)   "{'model_type':'gpt2','n_layer':" #l ",'n_embd':" #d ",'n_head':" #h "}"
+
+/* Brown et al. 2020, table 2.1.  Two of its rows contradict themselves: XL has 24
+ * heads of 128 in 2048 (16 are meant), and 13B a width of 5140 (40 heads of 128
+ * are 5120).  GPT-2's vocabulary and tying, no dropout. */
+#define GPT(l, d, h, ctx, v) \
+    "{'model_type':'gpt2','n_layer':" #l ",'n_embd':" #d ",'n_head':" #h ",'n_positions':" #ctx \
+    ",'vocab_size':" #v ",'resid_pdrop':0,'embd_pdrop':0,'attn_pdrop':0}"
+#define GPT3(l, d, h)   GPT(l, d, h, 2048, 50257)
+/* llm-foundry's scripts/train/yamls/pretrain: biases, learned positions. */
+#define MPT(l, d, h)    GPT(l, d, h, 2048, 50368)
+/* Narayanan et al. 2021, table 1: vocabulary 51200, sequences of 2048. */
+#define MEGATRON(l, d, h) GPT(l, d, h, 2048, 51200)
+
+/* Zhang et al. 2022, table 1. */
+#define OPT(l, d, h, f) \
+    "{'model_type':'opt','num_hidden_layers':" #l ",'hidden_size':" #d \
+    ",'num_attention_heads':" #h ",'ffn_dim':" #f "}"
+
+#define LLAMA(type, l, d, h, kv, f, v, ctx, more) \
+    "{'model_type':'" type "','num_hidden_layers':" #l ",'hidden_size':" #d \
+    ",'num_attention_heads':" #h ",'num_key_value_heads':" #kv ",'intermediate_size':" #f \
+    ",'vocab_size':" #v ",'max_position_embeddings':" #ctx more "}"
+#define LLAMA2(l, d, h, kv, f) \
+    LLAMA("llama", l, d, h, kv, f, 32000, 4096, ",'rms_norm_eps':1e-5")
+#define LLAMA31(l, d, h, kv, f, factor, more) \
+    LLAMA("llama", l, d, h, kv, f, 128256, 131072, ",'rms_norm_eps':1e-5," \
+          "'rope_theta':500000.0,'rope_scaling':{'rope_type':'llama3','factor':" #factor "," \
+          "'low_freq_factor':1.0,'high_freq_factor':4.0," \
+          "'original_max_position_embeddings':8192}" more)
+#define QWEN25(l, d, h, kv, f, v, tied) \
+    LLAMA("qwen2", l, d, h, kv, f, v, 32768, ",'rope_theta':1e6,'tie_word_embeddings':" #tied)
+#define QWEN3(l, d, h, kv, f, tied) \
+    LLAMA("qwen3", l, d, h, kv, f, 151936, 40960, \
+          ",'rope_theta':1e6,'head_dim':128,'tie_word_embeddings':" #tied)
+#define GEMMA(type, l, d, h, kv, hd, f, more) \
+    LLAMA(type, l, d, h, kv, f, 256000, 8192, ",'head_dim':" #hd more)
+
+/* The text models of the multimodal ones; 1B has no other. */
+#define GEMMA3(l, d, h, kv, hd, f, more) \
+    LLAMA("gemma3_text", l, d, h, kv, f, 262208, 131072, ",'head_dim':" #hd ",'sliding_window':1024," \
+          "'rope_scaling':{'rope_type':'linear','factor':8.0}" more)
+#define OLMO2(l, d, h, kv, f) \
+    LLAMA("olmo2", l, d, h, kv, f, 100352, 4096, ",'rms_norm_eps':1e-6,'rope_theta':5e5")
+#define OLMO3(l, d, h, kv, f) \
+    LLAMA("olmo3", l, d, h, kv, f, 100278, 65536, ",'rms_norm_eps':1e-6,'rope_theta':5e5," \
+          "'rope_scaling':{'rope_type':'yarn','factor':8.0,'original_max_position_embeddings':8192," \
+          "'attention_factor':1.2079441541679836,'beta_fast':32,'beta_slow':1}")
+
+static const struct builtin builtins[] = {
+    { "gpt2",        "GPT-2 124M",  GPT2(12, 768, 12) },
+    { "gpt2-medium", "GPT-2 355M",  GPT2(24, 1024, 16) },
+    { "gpt2-large",  "GPT-2 774M",  GPT2(36, 1280, 20) },
+    { "gpt2-xl",     "GPT-2 1.5B",  GPT2(48, 1600, 25) },
+
+    { "gpt-lite", "12 layers of 768 for 65 characters, untied head; every GPT-2 bias: 86,728,704",
+      "{'model_type':'gpt2','n_positions':2048,'vocab_size':65,"
+      "'activation_function':'relu','tie_word_embeddings':false}" },
+    { "gpt-lite-matrices", "gpt-lite without biases and norm weights: the 86,607,360 of its tables",
+      "{'model_type':'opt','max_position_embeddings':2046,'vocab_size':65,'enable_bias':false,"
+      "'layer_norm_elementwise_affine':false,'attention_dropout':0.1,"
+      "'tie_word_embeddings':false}" },
+
+    { "gpt3-125m", "GPT-3 Small",  GPT3(12, 768, 12) },
+    { "gpt3-350m", "GPT-3 Medium", GPT3(24, 1024, 16) },
+    { "gpt3-760m", "GPT-3 Large",  GPT3(24, 1536, 16) },
+    { "gpt3-1.3b", "GPT-3 XL, with 16 heads of 128", GPT3(24, 2048, 16) },
+    { "gpt3-2.7b", "GPT-3 2.7B",   GPT3(32, 2560, 32) },
+    { "gpt3-6.7b", "GPT-3 6.7B",   GPT3(32, 4096, 32) },
+    { "gpt3-13b",  "GPT-3 13B, with a width of 5120", GPT3(40, 5120, 40) },
+    { "gpt3-175b", "GPT-3 175B",   GPT3(96, 12288, 96) },
+
+    { "mpt-125m", "llm-foundry's benchmark shape, as a GPT-2: 125,311,488", MPT(12, 768, 12) },
+    { "mpt-350m", "llm-foundry's benchmark shape, as a GPT-2: 355,985,408", MPT(24, 1024, 16) },
+    { "mpt-760m", "llm-foundry's benchmark shape, as a GPT-2: 760,470,528", MPT(24, 1536, 12) },
+    { "mpt-1b",   "llm-foundry's benchmark shape, as a GPT-2: 1,315,950,592", MPT(24, 2048, 16) },
+    { "mpt-3b",   "llm-foundry's benchmark shape, as a GPT-2", MPT(32, 2560, 20) },
+    { "mpt-7b",   "llm-foundry's benchmark shape, as a GPT-2: 6,658,859,008", MPT(32, 4096, 32) },
+    { "mpt-13b",  "llm-foundry's benchmark shape, as a GPT-2", MPT(40, 5120, 40) },
+    { "mpt-30b",  "llm-foundry's benchmark shape, as a GPT-2", MPT(48, 7168, 56) },
+    { "mpt-70b",  "llm-foundry's benchmark shape, as a GPT-2: 64,862,437,376",
+      MPT(80, 8192, 64) },
+
+    { "turing-nlg-17b", "Turing-NLG: 78 layers of 4256", GPT(78, 4256, 28, 1024, 50257) },
+    { "megatron-1.7b", "Megatron-LM 2021",          MEGATRON(24, 2304, 24) },
+    { "megatron-3.6b", "Megatron-LM 2021",          MEGATRON(30, 3072, 32) },
+    { "megatron-7.5b", "Megatron-LM 2021",          MEGATRON(36, 4096, 32) },
+    { "megatron-18b",  "Megatron-LM 2021, 18.4B",   MEGATRON(40, 6144, 48) },
+    { "megatron-39b",  "Megatron-LM 2021, 39.1B",   MEGATRON(48, 8192, 64) },
+    { "megatron-76b",  "Megatron-LM 2021, 76.1B",   MEGATRON(60, 10240, 80) },
+    { "megatron-145b", "Megatron-LM 2021, 145.6B",  MEGATRON(80, 12288, 96) },
+    { "megatron-310b", "Megatron-LM 2021, 310.1B",  MEGATRON(96, 16384, 128) },
+    { "megatron-530b", "Megatron-LM 2021, 529.6B",  MEGATRON(105, 20480, 128) },
+    { "megatron-1t",   "Megatron-LM 2021, 1008.0B", MEGATRON(128, 25600, 160) },
+
+    { "opt-125m", "OPT 125M", OPT(12, 768, 12, 3072) },
+    { "opt-350m", "OPT 350M: norms of the sums, tokens of 512 projected to 1024",
+      "{'model_type':'opt','num_hidden_layers':24,'hidden_size':1024,'num_attention_heads':16,"
+      "'ffn_dim':4096,'word_embed_proj_dim':512,'do_layer_norm_before':false}" },
+    { "opt-1.3b", "OPT 1.3B", OPT(24, 2048, 32, 8192) },
+    { "opt-2.7b", "OPT 2.7B", OPT(32, 2560, 32, 10240) },
+    { "opt-6.7b", "OPT 6.7B", OPT(32, 4096, 32, 16384) },
+    { "opt-13b",  "OPT 13B",  OPT(40, 5120, 40, 20480) },
+    { "opt-30b",  "OPT 30B",  OPT(48, 7168, 56, 28672) },
+    { "opt-66b",  "OPT 66B",  OPT(64, 9216, 72, 36864) },
+    { "opt-175b", "OPT 175B", OPT(96, 12288, 96, 49152) },
+
+    { "llama-2-7b",  "Llama 2 7B",  LLAMA2(32, 4096, 32, 32, 11008) },
+    { "llama-2-13b", "Llama 2 13B", LLAMA2(40, 5120, 40, 40, 13824) },
+    { "llama-2-70b", "Llama 2 70B", LLAMA2(80, 8192, 64, 8, 28672) },
+    { "llama-3.1-8b",   "Llama 3.1 8B",   LLAMA31(32, 4096, 32, 8, 14336, 8.0, "") },
+    { "llama-3.1-70b",  "Llama 3.1 70B",  LLAMA31(80, 8192, 64, 8, 28672, 8.0, "") },
+    { "llama-3.1-405b", "Llama 3.1 405B", LLAMA31(126, 16384, 128, 8, 53248, 8.0, "") },
+    { "llama-3.2-1b",   "Llama 3.2 1B, tied",
+      LLAMA31(16, 2048, 32, 8, 8192, 32.0, ",'tie_word_embeddings':true") },
+    { "llama-3.2-3b",   "Llama 3.2 3B, tied",
+      LLAMA31(28, 3072, 24, 8, 8192, 32.0, ",'tie_word_embeddings':true") },
+    { "llama-3.3-70b",  "Llama 3.3 70B",  LLAMA31(80, 8192, 64, 8, 28672, 8.0, "") },
+
+    { "qwen2.5-0.5b", "Qwen2.5 0.5B, tied", QWEN25(24, 896, 14, 2, 4864, 151936, true) },
+    { "qwen2.5-1.5b", "Qwen2.5 1.5B, tied", QWEN25(28, 1536, 12, 2, 8960, 151936, true) },
+    { "qwen2.5-3b",   "Qwen2.5 3B, tied",   QWEN25(36, 2048, 16, 2, 11008, 151936, true) },
+    { "qwen2.5-7b",   "Qwen2.5 7B",         QWEN25(28, 3584, 28, 4, 18944, 152064, false) },
+    { "qwen2.5-14b",  "Qwen2.5 14B",        QWEN25(48, 5120, 40, 8, 13824, 152064, false) },
+    { "qwen2.5-32b",  "Qwen2.5 32B",        QWEN25(64, 5120, 40, 8, 27648, 152064, false) },
+    { "qwen2.5-72b",  "Qwen2.5 72B",        QWEN25(80, 8192, 64, 8, 29568, 152064, false) },
+    { "qwen3-0.6b",   "Qwen3 0.6B, tied",   QWEN3(28, 1024, 16, 8, 3072, true) },
+    { "qwen3-1.7b",   "Qwen3 1.7B, tied",   QWEN3(28, 2048, 16, 8, 6144, true) },
+    { "qwen3-4b",     "Qwen3 4B, tied",     QWEN3(36, 2560, 32, 8, 9728, true) },
+    { "qwen3-8b",     "Qwen3 8B",           QWEN3(36, 4096, 32, 8, 12288, false) },
+    { "qwen3-14b",    "Qwen3 14B",          QWEN3(40, 5120, 40, 8, 17408, false) },
+    { "qwen3-32b",    "Qwen3 32B",          QWEN3(64, 5120, 64, 8, 25600, false) },
+
+    { "mistral-7b", "Mistral 7B v0.1",
+      LLAMA("mistral", 32, 4096, 32, 8, 14336, 32000, 32768, ",'rms_norm_eps':1e-5") },
+    { "mistral-nemo-12b", "Mistral Nemo 12B: heads of 128 in 5120",
+      LLAMA("mistral", 40, 5120, 32, 8, 14336, 131072, 131072,
+            ",'head_dim':128,'rms_norm_eps':1e-5,'rope_theta':1e6,'sliding_window':null") },
+    { "mistral-small-3-24b", "Mistral Small 3 24B: heads of 128 in 5120",
+      LLAMA("mistral", 40, 5120, 32, 8, 32768, 131072, 32768,
+            ",'head_dim':128,'rms_norm_eps':1e-5,'rope_theta':1e8,'sliding_window':null") },
+    { "ministral-8b", "Ministral 8B (2410)",
+      LLAMA("ministral", 36, 4096, 32, 8, 12288, 131072, 32768,
+            ",'head_dim':128,'rms_norm_eps':1e-5,'rope_theta':1e8,'sliding_window':32768") },
+    { "ministral-3-8b", "Ministral 3 8B, its text model", "{'model_type':'ministral3'}" },
+
+    { "gemma-2b",    "Gemma 2B",    GEMMA("gemma", 18, 2048, 8, 1, 256, 16384, "") },
+    { "gemma-7b",    "Gemma 7B",    GEMMA("gemma", 28, 3072, 16, 16, 256, 24576, "") },
+    { "gemma-2-2b",  "Gemma 2 2B",  GEMMA("gemma2", 26, 2304, 8, 4, 256, 9216, "") },
+    { "gemma-2-9b",  "Gemma 2 9B",  GEMMA("gemma2", 42, 3584, 16, 8, 256, 14336, "") },
+    { "gemma-2-27b", "Gemma 2 27B", GEMMA("gemma2", 46, 4608, 32, 16, 128, 36864,
+                                          ",'query_pre_attn_scalar':144") },
+    { "gemma-3-1b",  "Gemma 3 1B",
+      LLAMA("gemma3_text", 26, 1152, 4, 1, 6912, 262144, 32768, ",'head_dim':256,'sliding_window':512") },
+    { "gemma-3-4b",  "Gemma 3 4B, its text model",  GEMMA3(34, 2560, 8, 4, 256, 10240, "") },
+    { "gemma-3-12b", "Gemma 3 12B, its text model", GEMMA3(48, 3840, 16, 8, 256, 15360, "") },
+    { "gemma-3-27b", "Gemma 3 27B, its text model",
+      GEMMA3(62, 5376, 32, 16, 128, 21504, ",'query_pre_attn_scalar':168") },
+
+    { "olmo-2-1b",  "OLMo 2 1B",  OLMO2(16, 2048, 16, 16, 8192) },
+    { "olmo-2-7b",  "OLMo 2 7B",  OLMO2(32, 4096, 32, 32, 11008) },
+    { "olmo-2-13b", "OLMo 2 13B", OLMO2(40, 5120, 40, 40, 13824) },
+    { "olmo-2-32b", "OLMo 2 32B", OLMO2(64, 5120, 40, 8, 27648) },
+    { "olmo-3-7b",  "Olmo 3 7B",  OLMO3(32, 4096, 32, 32, 11008) },
+    { "olmo-3-32b", "Olmo 3 32B", OLMO3(64, 5120, 40, 8, 27648) },
+
+    { "granite-3.1-8b", "Granite 3.1 8B, tied",
+      LLAMA("granite", 40, 4096, 32, 8, 12800, 49155, 131072,
+            ",'tie_word_embeddings':true,'rms_norm_eps':1e-5,'rope_theta':1e7,"
+            "'embedding_multiplier':12.0,'residual_multiplier':0.22,'logits_scaling':16.0,"
+            "'attention_multiplier':0.0078125") },
+    { "smollm3-3b", "SmolLM3 3B, tied: every fourth layer without positions",
+      LLAMA("smollm3", 36, 2048, 16, 4, 11008, 128256, 65536, ",'rope_theta':5e6") },
+
+    { "stablelm-3b",     "StableLM 3B (4e1t)", "{'model_type':'stablelm'}" },
+    { "stablelm-2-1.6b", "StableLM 2 1.6B",
+      LLAMA("stablelm", 24, 2048, 32, 32, 5632, 100352, 4096, ",'use_qkv_bias':true") },
+    { "stablelm-2-12b",  "StableLM 2 12B: parallel, a norm for each head",
+      LLAMA("stablelm", 40, 5120, 32, 8, 13824, 100352, 4096,
+            ",'qk_layernorm':true,'use_parallel_residual':true") },
+
+    { "command-r-35b", "Command R 35B, tied", LLAMA("cohere", 40, 8192, 64, 64, 22528, 256000, 131072,
+                                                    ",'rope_theta':8e6") },
+    { "command-r-plus-104b", "Command R+ 104B, tied: norms of q and k",
+      LLAMA("cohere", 64, 12288, 96, 8, 33792, 256000, 131072,
+            ",'use_qk_norm':true,'logit_scale':0.8333333333333334,'rope_theta':75e6") },
+    { "command-r7b", "Command R7B, tied: windows and layers without positions",
+      LLAMA("cohere2", 32, 4096, 32, 8, 14336, 256000, 132096, ",'logit_scale':0.25,'rope_theta':50000") },
+
+    { "glm-4-9b",       "GLM-4 9B", "{'model_type':'glm'}" },
+    { "glm-4-9b-0414",  "GLM-4 9B (0414): norms around the halves", "{'model_type':'glm4'}" },
+    { "glm-4-32b-0414", "GLM-4 32B (0414)",
+      LLAMA("glm4", 61, 6144, 48, 2, 23040, 151552, 32768, ",'attention_bias':false,'rms_norm_eps':1e-5") },
+
+    { "minitron-4b",     "Minitron 4B (Nemotron)",
+      LLAMA("nemotron", 32, 3072, 24, 8, 9216, 256000, 4096, ",'head_dim':128") },
+    { "seed-oss-36b",    "Seed-OSS 36B", LLAMA("seed_oss", 64, 5120, 80, 8, 27648, 155136, 524288,
+                                               ",'rope_theta':1e7") },
+    { "exaone-4.0-32b",  "EXAONE 4.0 32B", LLAMA("exaone4", 64, 5120, 40, 8, 27392, 102400, 131072,
+                                                 ",'rope_theta':1e6") },
+    { "ernie-4.5-0.3b",  "ERNIE 4.5 0.3B, tied", "{'model_type':'ernie4_5'}" },
+
+    { "phi-1.5",    "Phi-1.5", "{'model_type':'phi'}" },
+    { "phi-2",      "Phi-2 2.7B", LLAMA("phi", 32, 2560, 32, 32, 10240, 51200, 2048,
+                                        ",'partial_rotary_factor':0.4,'resid_pdrop':0.1") },
+    { "phi-3-mini", "Phi-3 mini 4k", "{'model_type':'phi3','sliding_window':2047}" },
+    { "phi-4",      "Phi-4 14B", LLAMA("phi3", 40, 5120, 40, 10, 17920, 100352, 16384,
+                                       ",'rope_theta':250000") },
+
+    { "falcon-7b",  "Falcon 7B: multi-query, parallel, one norm", "{'model_type':'falcon'}" },
+    { "falcon-40b", "Falcon 40B: new decoder architecture",
+      "{'model_type':'falcon','num_hidden_layers':60,'hidden_size':8192,"
+      "'num_attention_heads':128,'num_kv_heads':8,'new_decoder_architecture':true}" },
+    { "falcon-180b", "Falcon 180B: new decoder architecture",
+      "{'model_type':'falcon','num_hidden_layers':80,'hidden_size':14848,"
+      "'num_attention_heads':232,'num_kv_heads':8,'new_decoder_architecture':true}" },
+
+    { "gpt-neox-20b", "GPT-NeoX 20B", "{'model_type':'gpt_neox'}" },
+    { "bloom-560m",   "BLOOM 560M", "{'model_type':'bloom','n_layer':24,'hidden_size':1024,"
+                                    "'n_head':16}" },
+    { "bloom-7b1",    "BLOOM 7.1B", "{'model_type':'bloom','n_layer':30,'hidden_size':4096,"
+                                    "'n_head':32}" },
+    { "bloom-176b",   "BLOOM 176B", "{'model_type':'bloom','n_layer':70,'hidden_size':14336,"
+                                    "'n_head':112}" },
+
+    { "starcoder2-3b",  "StarCoder2 3B",
+      LLAMA("starcoder2", 30, 3072, 24, 2, 12288, 49152, 16384,
+            ",'rope_theta':999999.44,'sliding_window':4096") },
+    { "starcoder2-7b",  "StarCoder2 7B",
+      LLAMA("starcoder2", 32, 4608, 36, 4, 18432, 49152, 16384, ",'rope_theta':1e6,'sliding_window':4096") },
+    { "starcoder2-15b", "StarCoder2 15B, untied",
+      LLAMA("starcoder2", 40, 6144, 48, 4, 24576, 49152, 16384,
+            ",'rope_theta':1e5,'sliding_window':4096,'tie_word_embeddings':false") },
+};
+
+#define NBUILTINS ((int)(sizeof builtins / sizeof *builtins))
+
+const char *model_builtin(int i, const char **about)
+{
+    if (i < 0 || i >= NBUILTINS)
+        return NULL;
+    if (about)
+        *about = builtins[i].about;
+    return builtins[i].name;
+}
+
+static const struct builtin *find(const char *name)
+{
+    for (int i = 0; i < NBUILTINS; i++)
+        if (!strcmp(builtins[i].name, name))
+            return &builtins[i];
+    return NULL;
+}
+
+bool builtin_exists(const char *name)
+{
+    return find(name) != NULL;
+}
+
+static json_t *parse(const char *config)
+{
+    char text[768];
+    size_t n = strlen(config);
+
+    assert(n < sizeof text);
+    for (size_t i = 0; i <= n; i++)
+        text[i] = config[i] == '\'' ? '"' : config[i];
+    return json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+}
+
+int builtin_load(const char *name, struct model *out)
+{
+    const struct builtin *b = find(name);
+    json_t *config;
+    int rc;
+
+    assert(b);
+    config = parse(b->config);
+    if (!config)
+        return fail("out of memory for the built-in model %s", name);
+    rc = model_from_config(config, name, out);
+    json_decref(config);
+    if (rc == 0)
+        snprintf(out->name, sizeof out->name, "%s", name);
+    return rc;
+}

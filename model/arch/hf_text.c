@@ -1,0 +1,64 @@
+/* The language model of a multimodal config: "text_config", completed by what
+ * transformers takes from around it. */
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/arch/hf_text.h"
+
+/* Of a "text_config" without model_type: configuration_<family>.py of transformers 5.23. */
+static const struct { const char *outer, *text; } defaults[] = {
+    { "gemma3", "gemma3_text" }, { "mistral3", "mistral" }, { "llava", "llama" },
+};
+
+static const char *default_text(const char *outer)
+{
+    for (size_t i = 0; outer && i < sizeof defaults / sizeof *defaults; i++)
+        if (!strcmp(defaults[i].outer, outer))
+            return defaults[i].text;
+    return NULL;
+}
+
+static const char *type_of(const json_t *config)
+{
+    return json_string_value(json_object_get(config, "model_type"));
+}
+
+bool hf_has_text(const json_t *config)
+{
+    const json_t *text = json_object_get(config, "text_config");
+
+    return (text && !json_is_null(text)) || default_text(type_of(config));
+}
+
+/* Where the text model is silent, the whole model's statement holds. */
+static int inherit(json_t *text, const json_t *config, const char *key)
+{
+    json_t *v = json_object_get(config, key);
+
+    return !v || json_is_null(v) || json_object_get(text, key) ? 0 : json_object_set(text, key, v);
+}
+
+json_t *hf_text_config(const struct hf *c)
+{
+    struct hf section;
+    const char *type = default_text(type_of(c->root));
+    json_t *text;
+    int rc;
+
+    if (hf_section(c, "text_config", &section) < 0)
+        return NULL;
+    if (!section.root) {
+        hf_refuse(c, "text_config", "an object: it holds the language model of a multimodal one");
+        return NULL;
+    }
+    text = json_copy((json_t *)(uintptr_t)section.root);
+    rc = inherit(text, c->root, "tie_word_embeddings") | inherit(text, c->root, "_name_or_path")
+        | inherit(text, c->root, "quantization_config");
+    if (type && !json_object_get(text, "model_type"))
+        rc |= json_object_set_new(text, "model_type", json_string(type));
+    if (rc == 0)
+        return text;
+    json_decref(text);
+    fail("out of memory for %s", c->where);
+    return NULL;
+}

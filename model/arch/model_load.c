@@ -1,0 +1,57 @@
+/* A model by what the user typed: a built-in name, a file or a folder. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <jansson.h>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "model/arch/builtin.h"
+#include "model/arch/hf_text.h"
+#include "model/arch/transformer.h"
+
+static int load_file(const char *path, struct model *out)
+{
+    json_t *config = json_read_python(path);
+    int rc;
+
+    if (!config)
+        return -1;
+    rc = model_from_config(config, path, out);
+    if (rc == 0 && hf_has_text(config))
+        fprintf(stderr, "dpx: %s: note: of this multimodal model the text model is taken: %s, %lld parameters\n",
+                path, out->family, (long long)out->params);
+    json_decref(config);
+    return rc;
+}
+
+static int load_folder(const char *path, struct model *out)
+{
+    size_t n = strlen(path), size = n + sizeof "/config.json";
+    char *file = malloc(size);
+    int rc;
+
+    if (!file)
+        return fail("out of memory for %s", path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    snprintf(file, size, "%.*s/config.json", (int)n, path);
+    rc = load_file(file, out);
+    free(file);
+    return rc;
+}
+
+int model_load(const char *spec, struct model *out)
+{
+    struct stat st;
+
+    if (builtin_exists(spec))
+        return builtin_load(spec, out);
+    if (stat(spec, &st) < 0)
+        return fail("%s: no built-in model of this name (dpxplan list models shows them), and as "
+                    "a config.json or a folder with one: %s", spec, strerror(errno));
+    return S_ISDIR(st.st_mode) ? load_folder(spec, out) : load_file(spec, out);
+}

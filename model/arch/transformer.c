@@ -1,0 +1,322 @@
+/* From shape fields to the tensor table: the only place where a tensor's extents
+ * and the number of parameters are computed. */
+#include "model/arch/transformer.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/fail.h"
+#include "model/arch/family.h"
+
+/* ---- One part: is it there, how large, with a bias? ---- */
+
+static bool is_norm(enum tensor_role role)
+{
+    switch (role) {
+    case ROLE_EMBED_NORM: case ROLE_NORM_ATTN: case ROLE_NORM_ATTN_POST:
+    case ROLE_NORM_MLP: case ROLE_NORM_MLP_POST: case ROLE_NORM_FINAL:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool is_there(const struct model *m, const struct part *p)
+{
+    if (is_norm(p->role) && !m->norm_weight)
+        return false;
+    switch (p->when) {
+    case ALWAYS:           return true;
+    case IF_UNTIED:        return !m->tied;
+    case IF_QK_NORM:       return m->qk_norm;
+    case IF_QK_NORM_EACH:  return m->qk_norm;
+    case IF_NORM_FIRST:    return m->norm_place == NORM_FIRST;
+    case IF_NORM_AROUND:   return m->norm_place == NORM_AROUND;
+    case IF_SEQUENTIAL:    return !m->parallel;
+    case IF_PROJECTED:     return m->token_width != m->hidden;
+    case IF_ONE_NORM:      return m->parallel && !m->mlp_norm;
+    case IF_TWO_NORMS:     return m->parallel && m->mlp_norm;
+    }
+    assert(!"unknown condition");
+    return false;
+}
+
+static bool has_bias(const struct model *m, enum tensor_role role)
+{
+    switch (role) {
+    case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV:
+        return m->qkv_bias;
+    case ROLE_ATTN_OUT:
+        return m->out_bias;
+    case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN:
+        return m->mlp_bias;
+    case ROLE_Q_NORM: case ROLE_K_NORM:
+        return m->qk_norm_bias;
+    case ROLE_HEAD:
+        return m->head_bias;
+    default:
+        return is_norm(role) && m->norm_bias;
+    }
+}
+
+static bool in_mlp_half(enum tensor_role role)
+{
+    switch (role) {
+    case ROLE_NORM_MLP: case ROLE_NORM_MLP_POST:
+    case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP: case ROLE_DOWN:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool is_linear(enum tensor_role role)
+{
+    return role == ROLE_QKV || role == ROLE_ATTN_OUT || role == ROLE_UP || role == ROLE_DOWN;
+}
+
+static bool extent(const struct model *m, enum extent e, int64_t *n)
+{
+    int64_t q_and_2kv;
+
+    switch (e) {
+    case EXT_NONE:      *n = 1;            return true;
+    case EXT_VOCAB:     *n = m->vocab;     return true;
+    case EXT_POSITIONS: *n = m->positions; return true;
+    case EXT_HIDDEN:    *n = m->hidden;    return true;
+    case EXT_HEAD_DIM:  *n = m->head_dim;  return true;
+    case EXT_FFN:       *n = m->ffn;       return true;
+    case EXT_HEADS:     *n = m->heads;     return true;
+    case EXT_KV_HEADS:  *n = m->kv_heads;  return true;
+    case EXT_TOKEN:     *n = m->token_width; return true;
+    case EXT_Q:         return checked_mul(m->heads, m->head_dim, n);
+    case EXT_KV:        return checked_mul(m->kv_heads, m->head_dim, n);
+    case EXT_2FFN:      return checked_mul(2, m->ffn, n);
+    case EXT_QKV:       return checked_add(m->heads, 2 * m->kv_heads, &q_and_2kv)
+                            && checked_mul(q_and_2kv, m->head_dim, n);
+    }
+    assert(!"unknown extent");
+    return false;
+}
+
+/* ---- Counting, then filling ---- */
+
+struct count { int modules, tensors; };
+
+/* Of a list of modules at most as many as there are heads, which MODEL_MAX_LISTED bounds. */
+static int copies(const struct model *m, const struct part *p)
+{
+    if (p->when != IF_QK_NORM_EACH)
+        return 1;
+    return (int)(p->role == ROLE_Q_NORM ? m->heads : m->kv_heads);
+}
+
+static struct count count_parts(const struct model *m, const struct part *list)
+{
+    struct count c = { 0, 0 };
+
+    for (const struct part *p = list; p->module; p++) {
+        if (!is_there(m, p))
+            continue;
+        c.modules += copies(m, p);
+        c.tensors += copies(m, p) * (has_bias(m, p->role) ? 2 : 1);
+    }
+    return c;
+}
+
+static int too_large(const struct model *m, const char *where, const char *tensor)
+{
+    return fail("%s: more than 2^60 parameters at tensor \"%s\": the fields for layers (%lld), "
+                "hidden size (%lld), MLP size (%lld), heads (%lld) or vocabulary (%lld) "
+                "are too large together", where, tensor, (long long)m->layers,
+                (long long)m->hidden, (long long)m->ffn, (long long)m->heads,
+                (long long)m->vocab);
+}
+
+/* Appends a tensor to the module being filled, the last of m->modules. */
+static bool add_tensor(struct model *m, const struct family *f, const struct part *p, bool bias)
+{
+    struct tensor *t = &m->tensors[m->ntensors];
+    const struct module *owner = &m->modules[m->nmodules - 1];
+    int64_t out, in;
+
+    snprintf(t->name, sizeof t->name, "%s.%s", owner->name, bias ? "bias" : "weight");
+    if (!extent(m, p->out, &out) || !extent(m, p->in, &in))
+        return false;
+    t->role     = p->role;
+    t->is_bias  = bias;
+    t->module   = m->nmodules - 1;
+    t->block    = owner->block;
+    t->mlp_half = owner->block >= 0 && in_mlp_half(p->role);
+    t->ndim     = bias || p->in == EXT_NONE ? 1 : 2;
+    t->in_out   = t->ndim == 2 && f->in_out && is_linear(p->role);
+    t->shape[0] = t->in_out ? in : out;
+    t->shape[1] = t->ndim == 1 ? 1 : t->in_out ? out : in;
+    m->ntensors++;
+    return checked_mul(t->shape[0], t->shape[1], &t->numel)
+        && checked_add(m->params, t->numel, &m->params);
+}
+
+static int add_part(struct model *m, const struct family *f, const struct part *p,
+                    int block, int copy, const char *where)
+{
+    struct module *owner = &m->modules[m->nmodules++];
+    size_t n;
+
+    if (block >= 0)
+        snprintf(owner->name, sizeof owner->name, "%s.%d.%s", f->blocks, block, p->module);
+    else
+        snprintf(owner->name, sizeof owner->name, "%s", p->module);
+    n = strlen(owner->name);
+    if (p->when == IF_QK_NORM_EACH)
+        snprintf(owner->name + n, sizeof owner->name - n, ".%d", copy);
+    owner->block    = block;
+    owner->first    = m->ntensors;
+    owner->ntensors = has_bias(m, p->role) ? 2 : 1;
+    for (int bias = 0; bias < owner->ntensors; bias++)
+        if (!add_tensor(m, f, p, bias != 0))
+            return too_large(m, where, m->tensors[owner->first].name);
+    return 0;
+}
+
+/* The parts outside the blocks say by their role where they belong: OPT's final
+ * norm is the head's although it is registered before the blocks. */
+static int outside(enum tensor_role role)
+{
+    return role == ROLE_NORM_FINAL || role == ROLE_PROJECT_OUT || role == ROLE_HEAD ? TENSOR_HEAD : TENSOR_EMBED;
+}
+
+static int add_list(struct model *m, const struct family *f, const struct part *list,
+                    int block, const char *where)
+{
+    for (const struct part *p = list; p->module; p++) {
+        int b = block >= 0 ? block : outside(p->role);
+        for (int i = 0; is_there(m, p) && i < copies(m, p); i++)
+            if (add_part(m, f, p, b, i, where) < 0)
+                return -1;
+    }
+    return 0;
+}
+
+static int allocate(struct model *m, const struct family *f)
+{
+    struct count before = count_parts(m, f->before);
+    struct count block  = count_parts(m, f->block);
+    struct count after  = count_parts(m, f->after);
+    size_t nblocks = (size_t)m->layers;
+
+    m->block0    = before.tensors;
+    m->per_block = block.tensors;
+    m->tensors = calloc((size_t)(before.tensors + after.tensors)
+                        + nblocks * (size_t)block.tensors, sizeof *m->tensors);
+    m->modules = calloc((size_t)(before.modules + after.modules)
+                        + nblocks * (size_t)block.modules, sizeof *m->modules);
+    return m->tensors && m->modules ? 0 : fail("out of memory for the tensor table");
+}
+
+static void drop_tables(struct model *m)
+{
+    free(m->tensors);
+    free(m->modules);
+    m->tensors = NULL;
+    m->modules = NULL;
+    m->ntensors = m->nmodules = m->block0 = m->per_block = 0;
+    m->params = 0;
+}
+
+int model_tabulate(struct model *m, const char *where)
+{
+    const struct family *f = family_find(m->family);
+    int rc = -1;
+
+    assert(f && m->layers >= 1 && m->layers <= MODEL_MAX_LAYERS);
+    m->tensors = NULL;
+    m->modules = NULL;
+    m->ntensors = m->nmodules = 0;
+    m->params = 0;
+    if (allocate(m, f) < 0 || add_list(m, f, f->before, -1, where) < 0)
+        goto out;
+    for (int b = 0; b < (int)m->layers; b++)
+        if (add_list(m, f, f->block, b, where) < 0)
+            goto out;
+    rc = add_list(m, f, f->after, -1, where);
+out:
+    if (rc < 0)
+        drop_tables(m);
+    return rc;
+}
+
+/* ---- Models from models, and none ---- */
+
+int model_synthetic(int64_t params, struct model *out)
+{
+    if (params < 1 || params > SIZE_LIMIT)
+        return fail("a synthetic model of %lld parameters: must be from 1 to 2^60",
+                    (long long)params);
+    *out = (struct model){
+        .name = "synthetic", .family = "dpx_synthetic", .layers = 1, .hidden = 1, .heads = 1,
+        .kv_heads = 1, .head_dim = 1, .ffn = params, .vocab = 1, .context = 1, .tied = true, .token_width = 1,
+        .attn_scalar = 1, .ntensors = 1, .nmodules = 1, .per_block = 1, .params = params,
+    };
+    out->tensors = calloc(1, sizeof *out->tensors);
+    out->modules = calloc(1, sizeof *out->modules);
+    if (!out->tensors || !out->modules) {
+        model_free(out);
+        return fail("out of memory for the tensor table");
+    }
+    *out->tensors = (struct tensor){ .name = "unit.weight", .shape = { params, 1 }, .ndim = 1,
+                                     .numel = params, .role = ROLE_UP, .mlp_half = true };
+    *out->modules = (struct module){ .name = "unit", .ntensors = 1 };
+    return 0;
+}
+
+int model_with_layers(const struct model *m, int64_t layers, struct model *out)
+{
+    if (!family_find(m->family))
+        return fail("%s: a %s model has no blocks to vary", m->name, m->family);
+    if (layers < 1 || layers > MODEL_MAX_LAYERS)
+        return fail("%s: %lld layers: must be from 1 to %d", m->name, (long long)layers,
+                    MODEL_MAX_LAYERS);
+    *out = *m;
+    out->layers = layers;
+    if (model_tabulate(out, m->name) < 0)
+        return -1;
+    json_incref(out->rope_scaling);
+    return 0;
+}
+
+bool model_windowed(const struct model *m, int64_t layer)
+{
+    bool full = m->full_every > 0 && (layer + 1) % m->full_every == 0;
+
+    return m->window > 0 && layer >= m->window_from && !full;
+}
+
+int64_t model_windowed_layers(const struct model *m)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < m->layers; i++)
+        n += model_windowed(m, i);
+    return n;
+}
+
+int64_t model_numel(const struct model *m, int first, int n)
+{
+    int64_t sum = 0;
+
+    assert(first >= 0 && n >= 0 && first + n <= m->ntensors);
+    for (int i = first; i < first + n; i++)
+        sum += m->tensors[i].numel;
+    return sum;
+}
+
+void model_free(struct model *m)
+{
+    drop_tables(m);
+    json_decref(m->rope_scaling);       /* accepts NULL */
+    m->rope_scaling = NULL;
+}

@@ -1,0 +1,247 @@
+/* cluster.c -- from a word on the command line to a cluster.
+ *
+ * A spec is tried as: localhost, a built-in cluster, [nodes x] GPUs x type, a GPU, a file.
+ * Names win over files of the same name; `./h100` is the file. */
+#include "model/cluster/cluster.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "base/dtype.h"
+#include "base/fail.h"
+#include "base/files.h"
+
+#define GBIT (1e9 / 8)
+
+/* Nodes whose network is published.  Those of clouds count what an instance has, which
+ * may be less than the same GPUs have in a DGX. */
+static const struct builtin {
+    const char *name, *gpu;
+    int         gpus, nics;
+    double      nic;
+    const char *about;
+} builtins[] = {
+    { "dgx-1", "v100-32gb", 8, 4, 100 * GBIT, "DGX-1: 8 V100, 4 x 100 Gb/s EDR" },
+    { "dgx-2", "v100-32gb", 16, 8, 100 * GBIT, "DGX-2: 16 V100, 8 x 100 Gb/s EDR" },
+    { "dgx-a100", "a100-80gb", 8, 8, 200 * GBIT, "DGX A100 640GB: 8 A100, 8 x 200 Gb/s HDR" },
+    { "dgx-h100", "h100", 8, 8, 400 * GBIT, "DGX H100: 8 H100, 8 x 400 Gb/s NDR" },
+    { "dgx-h200", "h200", 8, 8, 400 * GBIT, "DGX H200: 8 H200, 8 x 400 Gb/s NDR" },
+    { "dgx-b200", "b200", 8, 8, 400 * GBIT, "DGX B200: 8 B200, 8 x 400 Gb/s NDR" },
+    { "gb200-nvl72", "gb200", 72, 72, 400 * GBIT, 
+      "one rack: 72 GPUs in one NVLink domain, 72 x 400 Gb/s" },
+    { "p3dn", "v100-32gb", 8, 1, 100 * GBIT, "AWS p3dn.24xlarge: 8 V100, 100 Gb/s EFA" },
+    { "p4d", "a100-40gb", 8, 4, 100 * GBIT, "AWS p4d.24xlarge: 8 A100 40GB, 4 x 100 Gb/s EFA" },
+    { "p4de", "a100-80gb", 8, 4, 100 * GBIT, "AWS p4de.24xlarge: 8 A100 80GB, 4 x 100 Gb/s EFA" },
+    { "p5", "h100", 8, 32, 100 * GBIT, "AWS p5.48xlarge: 8 H100, 32 x 100 Gb/s EFA" },
+    { "p5e", "h200", 8, 32, 100 * GBIT, "AWS p5e.48xlarge: 8 H200, 32 x 100 Gb/s EFA" },
+    { "p5en", "h200", 8, 16, 200 * GBIT, "AWS p5en.48xlarge: 8 H200, 16 x 200 Gb/s EFA" },
+    { "p6-b200", "b200", 8, 8, 400 * GBIT, "AWS p6-b200.48xlarge: 8 B200, 8 x 400 Gb/s EFA" },
+    { "g5", "a10g", 8, 1, 100 * GBIT, "AWS g5.48xlarge: 8 A10G, 100 Gb/s" },
+    { "a3-high", "h100", 8, 4, 200 * GBIT, "Google a3-highgpu-8g: 8 H100, 4 x 200 Gb/s" },
+    { "a3-mega", "h100", 8, 8, 200 * GBIT, "Google a3-megagpu-8g: 8 H100, 8 x 200 Gb/s" },
+    { "frontier", "mi250x", 8, 4, 200 * GBIT, "Frontier node: 8 GCDs, 4 x 200 Gb/s Slingshot" },
+};
+
+#define NBUILTIN ((int)(sizeof builtins / sizeof builtins[0]))
+
+const char *cluster_builtin(int i, const char **about)
+{
+    if (i < 0 || i >= NBUILTIN)
+        return NULL;
+    if (about)
+        *about = builtins[i].about;
+    return builtins[i].name;
+}
+
+static const struct builtin *builtin_find(const char *name)
+{
+    for (int i = 0; i < NBUILTIN; i++)
+        if (!strcasecmp(name, builtins[i].name))
+            return &builtins[i];
+    return NULL;
+}
+
+int64_t cluster_available(const struct cluster *c)
+{
+    int64_t left = c->memory - c->context - (int64_t)(c->headroom * (double)c->memory);
+
+    return left > 0 ? left : 0;
+}
+
+void cluster_of_gpu(struct cluster *c, const struct gpu *g, int64_t nodes, int64_t gpus)
+{
+    int64_t nics = g->node_gpus ? ceil_div(gpus * g->nics, g->node_gpus) : 0;
+
+    memset(c, 0, sizeof *c);
+    c->gpu = *g;
+    c->nodes = nodes;
+    c->gpus_per_node = gpus;
+    c->world_size = nodes * gpus;
+    c->intra = g->link > 0 ? g->link : g->pcie;
+    /* A node of another size has adapters in proportion, at least one. */
+    c->nics = (int)nics;
+    c->inter = (double)nics * g->nic;
+    c->memory = g->memory;
+    c->context = g->reserved + g->context;
+    c->headroom = CLUSTER_HEADROOM;
+}
+
+static void of_builtin(struct cluster *c, const struct builtin *b, int64_t nodes)
+{
+    cluster_of_gpu(c, gpu_find(b->gpu), nodes, b->gpus);
+    c->nics = b->nics;
+    c->inter = b->nics * b->nic;
+}
+
+/* A copy fit for a one-line message: cut, and nothing unprintable. */
+static const char *shown(const char *spec)
+{
+    static char text[64];
+    size_t n = 0;
+
+    for (; spec[n] && n < sizeof text - 1; n++)
+        text[n] = isprint((unsigned char)spec[n]) ? spec[n] : '?';
+    text[n] = '\0';
+    return text;
+}
+
+/* A leading "<digits>x" of *spec into *n, and *spec moved past it.  1 if there was one,
+ * 0 if not. */
+static int leading_count(const char **spec, int64_t *n)
+{
+    const char *s = *spec;
+    int64_t     value = 0;
+
+    if (!isdigit((unsigned char)*s))
+        return 0;
+    for (; isdigit((unsigned char)*s); s++)
+        if (value <= CLUSTER_MAX_RANKS)
+            value = value * 10 + (*s - '0');
+    if (*s != 'x' && *s != 'X')
+        return 0;
+    *n = value;
+    *spec = s + 1;
+    return 1;
+}
+
+static int count_ok(const char *spec, const char *what, int64_t n, int max)
+{
+    if (n >= 1 && n <= max)
+        return 0;
+    return fail("cluster '%s': %s must be between 1 and %d (nodes x GPUs x type, as in 4x8xh100)",
+                shown(spec), what, max);
+}
+
+static int counts_ok(const char *spec, int64_t nodes, int64_t gpus)
+{
+    if (count_ok(spec, "nodes", nodes, CLUSTER_MAX_RANKS) < 0
+        || count_ok(spec, "GPUs per node", gpus, CLUSTER_MAX_GPUS_PER_NODE) < 0)
+        return -1;
+    return count_ok(spec, "world size", nodes * gpus, CLUSTER_MAX_RANKS);
+}
+
+static int load_host(const char *spec, struct cluster *out)
+{
+    const char *s = spec + strlen("localhost");
+    int64_t     ranks = 1;
+    char        end;
+
+    if (*s == ':' && (!isdigit((unsigned char)s[1]) || strlen(s) > 8
+                      || sscanf(s + 1, "%" SCNd64 "%c", &ranks, &end) != 1))
+        return fail("cluster '%s': a number of ranks must follow the colon, as in localhost:4",
+                    shown(spec));
+    if (ranks < 1 || ranks > CLUSTER_MAX_GPUS_PER_NODE)
+        return fail("cluster '%s': ranks must be between 1 and %d", shown(spec),
+                    CLUSTER_MAX_GPUS_PER_NODE);
+    return cluster_of_host(out, ranks);
+}
+
+static int is_file(const char *spec)
+{
+    size_t      n = strlen(spec);
+    struct stat st;
+
+    if (strchr(spec, '/') || (n > 5 && !strcasecmp(spec + n - 5, ".json")))
+        return 1;
+    return stat(spec, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static int load_file(const char *path, struct cluster *out)
+{
+    json_t     *j = json_read_file(path);
+    const char *slash = strrchr(path, '/');
+    int         rc;
+
+    if (!j)
+        return -1;
+    if (json_is_object(j))
+        rc = cluster_from_json(j, path, out);
+    else
+        rc = fail("%s: a cluster file must hold one JSON object", path);
+    if (rc == 0 && !out->name[0])
+        snprintf(out->name, sizeof out->name, "%s", shown(slash ? slash + 1 : path));
+    json_decref(j);
+    return rc;
+}
+
+/* Counts and a type, or a built-in.  0, -1, or 1: it is neither. */
+static int load_named(const char *spec, struct cluster *out)
+{
+    const char *name = spec;
+    int64_t     n[2] = { 1, 1 };
+    int         counts = leading_count(&name, &n[0]);
+    const struct builtin *b;
+    const struct gpu     *g;
+
+    if (counts)
+        counts += leading_count(&name, &n[1]);
+    if ((b = builtin_find(name)) && counts < 2) {
+        if (counts_ok(spec, n[0], b->gpus) < 0)
+            return -1;
+        of_builtin(out, b, n[0]);
+        return 0;
+    }
+    if (!(g = gpu_find(name)))
+        return 1;
+    if (counts < 2) {
+        n[1] = n[0];
+        n[0] = 1;
+    }
+    if (counts_ok(spec, n[0], n[1]) < 0)
+        return -1;
+    cluster_of_gpu(out, g, n[0], n[1]);
+    return 0;
+}
+
+static int unknown(const char *spec)
+{
+    const char *name = spec;
+    char        nearest[128];
+    int64_t     n;
+
+    if (!*spec)
+        return fail("cluster: an empty name; give 4x8xh100, localhost:4, a file or a name of "
+                    "`dpxplan list clusters`");
+    while (leading_count(&name, &n))
+        ;
+    gpu_nearest(name, nearest, sizeof nearest);
+    return fail("cluster '%s': no such GPU, cluster or file; GPUs with a similar name: %s",
+                shown(spec), nearest);
+}
+
+int cluster_load(const char *spec, struct cluster *out)
+{
+    int rc;
+
+    if (!strcasecmp(spec, "localhost") || !strncasecmp(spec, "localhost:", 10))
+        rc = load_host(spec, out);
+    else if ((rc = load_named(spec, out)) == 1)
+        return is_file(spec) ? load_file(spec, out) : unknown(spec);
+    if (rc == 0)
+        snprintf(out->name, sizeof out->name, "%.63s", spec);
+    return rc;
+}

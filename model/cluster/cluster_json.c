@@ -1,0 +1,347 @@
+/* cluster_json.c -- cluster files, and the cluster inside a plan.json.
+ *
+ *     { "name": "mine", "nodes": 4, "gpus_per_node": 8,
+ *       "gpu": "h100",                    or an object for a type the table lacks
+ *       "intra": { "gb_per_s": 450, "alpha_us": 3 },
+ *       "inter": { "gb_per_s": 400, "alpha_us": 8, "nics": 8 },
+ *       "memory_bytes": 85520809984, "context_bytes": 1219493888, "headroom": 0.05 }
+ *
+ * Bandwidths are per direction; `inter` is what all adapters of a node do together.  What
+ * is left out takes the GPU type's usual node.  Sizes are bytes, as everywhere. */
+#include "model/cluster/cluster.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/fail.h"
+#include "base/printable.h"
+
+#define RATE_MIN   1e-6         /* of any rate in its unit: GB/s, TFLOP/s */
+#define GB_MAX     1e6          /* GB/s, TFLOP/s: a thousand times today's best */
+#define CLUSTER_HEADROOM_MAX 0.9
+
+/* An object being read, and its name for messages: "mine.json: gpu". */
+struct obj {
+    const json_t *j;
+    char          name[128];
+};
+
+static int type_error(const struct obj *o, const char *key, const char *want)
+{
+    return fail("%s: \"%s\" must be %s", o->name, key, want);
+}
+
+/* Opens the object `j`; every key must be among `keys` (NULL at the end). */
+static int obj_open(struct obj *o, const json_t *j, const char *where, const char *sub,
+                    const char *const *keys)
+{
+    const char *key;
+    json_t     *value;
+
+    snprintf(o->name, sizeof o->name, "%.90s%s%s", where, *sub ? ": " : "", sub);
+    o->j = j;
+    if (!json_is_object(j))
+        return fail("%s: must be an object", o->name);
+    json_object_foreach((json_t *)j, key, value) {
+        int i = 0;
+
+        while (keys[i] && strcmp(keys[i], key))
+            i++;
+        if (!keys[i])
+            return fail("%s: unknown key \"%.40s\"", o->name, key);
+    }
+    return 0;
+}
+
+static int get_int(const struct obj *o, const char *key, int64_t lo, int64_t hi, int64_t *out)
+{
+    const json_t *v = json_object_get(o->j, key);
+
+    if (!v)
+        return 0;
+    if (!json_is_integer(v))
+        return type_error(o, key, "an integer");
+    if (json_integer_value(v) < lo || json_integer_value(v) > hi)
+        return fail("%s: \"%s\" is %" PRId64 ", must be between %" PRId64 " and %" PRId64,
+                    o->name, key, (int64_t)json_integer_value(v), lo, hi);
+    *out = json_integer_value(v);
+    return 0;
+}
+
+static int get_small(const struct obj *o, const char *key, int lo, int hi, int *out)
+{
+    int64_t v = *out;
+
+    if (get_int(o, key, lo, hi, &v) < 0)
+        return -1;
+    *out = (int)v;
+    return 0;
+}
+
+/* A number in (0, hi] times `unit`; a NaN fails the comparison. */
+static int get_rate(const struct obj *o, const char *key, double hi, double unit, double *out)
+{
+    const json_t *v = json_object_get(o->j, key);
+    double        x;
+
+    if (!v)
+        return 0;
+    if (!json_is_number(v))
+        return type_error(o, key, "a number");
+    x = json_number_value(v);
+    if (!(x > 0 && x <= hi))
+        return fail("%s: \"%s\" is %g, must be above 0 and at most %g", o->name, key, x, hi);
+    if (x < RATE_MIN)
+        return fail("%s: \"%s\" is %g, must be at least %g: no hardware is that slow", o->name, key, x, RATE_MIN);
+    *out = x * unit;
+    return 0;
+}
+
+static int get_fraction(const struct obj *o, const char *key, double hi, double *out)
+{
+    const json_t *v = json_object_get(o->j, key);
+    double        x;
+
+    if (!v)
+        return 0;
+    if (!json_is_number(v))
+        return type_error(o, key, "a number");
+    x = json_number_value(v);
+    if (!(x >= 0 && x <= hi))
+        return fail("%s: \"%s\" is %g, must be between 0 and %g", o->name, key, x, hi);
+    *out = x;
+    return 0;
+}
+
+static int get_text(const struct obj *o, const char *key, char *out, size_t size)
+{
+    const json_t *v = json_object_get(o->j, key);
+
+    if (!v)
+        return 0;
+    if (!json_is_string(v))
+        return type_error(o, key, "a string");
+    if (json_string_length(v) >= size)
+        return fail("%s: \"%s\" is longer than %zu bytes", o->name, key, size - 1);
+    if (!printable(json_string_value(v)))
+        return fail("%s: \"%s\" has a control character", o->name, key);
+    snprintf(out, size, "%s", json_string_value(v));
+    return 0;
+}
+
+static const struct { const char *key; size_t at; double unit; } gpu_rates[] = {
+    { "hbm_gb_per_s",  offsetof(struct gpu, hbm),  1e9 },
+    { "fp32_tflops",   offsetof(struct gpu, fp32), 1e12 },
+    { "tf32_tflops",   offsetof(struct gpu, tf32), 1e12 },
+    { "fp16_tflops",   offsetof(struct gpu, fp16), 1e12 },
+    { "bf16_tflops",   offsetof(struct gpu, bf16), 1e12 },
+    { "fp8_tflops",    offsetof(struct gpu, fp8),  1e12 },
+    { "link_gb_per_s", offsetof(struct gpu, link), 1e9 },
+    { "pcie_gb_per_s", offsetof(struct gpu, pcie), 1e9 },
+};
+#define NRATES ((int)(sizeof gpu_rates / sizeof gpu_rates[0]))
+
+static double *rate_of(struct gpu *g, int i)
+{
+    return (double *)(void *)((char *)g + gpu_rates[i].at);
+}
+
+static int gpu_from_object(const json_t *j, const char *where, struct gpu *g)
+{
+    static const char *const keys[] = {
+        "name", "title", "source", "memory_bytes", "reserved_bytes", "context_bytes", "sms",
+        "sm_arch", "hbm_gb_per_s", "fp32_tflops", "tf32_tflops", "fp16_tflops", "bf16_tflops",
+        "fp8_tflops", "link_gb_per_s", "pcie_gb_per_s", NULL };
+    struct obj o;
+
+    memset(g, 0, sizeof *g);
+    if (obj_open(&o, j, where, "gpu", keys) < 0
+        || get_text(&o, "name", g->name, sizeof g->name) < 0
+        || get_text(&o, "title", g->title, sizeof g->title) < 0
+        || get_text(&o, "source", g->source, sizeof g->source) < 0
+        || get_int(&o, "memory_bytes", 1, SIZE_LIMIT, &g->memory) < 0
+        || get_int(&o, "reserved_bytes", 0, SIZE_LIMIT, &g->reserved) < 0
+        || get_int(&o, "context_bytes", 0, SIZE_LIMIT, &g->context) < 0
+        || get_small(&o, "sms", 1, 1000000, &g->sms) < 0
+        || get_small(&o, "sm_arch", 0, 1000, &g->sm_arch) < 0)
+        return -1;
+    for (int i = 0; i < NRATES; i++)
+        if (get_rate(&o, gpu_rates[i].key, GB_MAX, gpu_rates[i].unit, rate_of(g, i)) < 0)
+            return -1;
+    if (!g->name[0])
+        return fail("%s: \"name\" is missing", o.name);
+    if (!g->memory)
+        return fail("%s: \"memory_bytes\" is missing", o.name);
+    if (strcmp(g->name, "cpu") != 0) {          /* a rank of a host has no datasheet: calibrated, or assumed */
+        if (!(g->hbm > 0))
+            return fail("%s: \"hbm_gb_per_s\" is missing", o.name);
+        if (!(g->fp32 > 0) && !(g->fp16 > 0) && !(g->bf16 > 0))
+            return fail("%s: \"bf16_tflops\", \"fp16_tflops\" or \"fp32_tflops\" is missing", o.name);
+    }
+    if (!g->title[0])
+        snprintf(g->title, sizeof g->title, "%s", g->name);
+    return 0;
+}
+
+static int gpu_from_json(const json_t *j, const char *where, struct gpu *g)
+{
+    const struct gpu *known;
+    char              nearest[128];
+
+    if (!j)
+        return fail("%s: \"gpu\" is missing: the name of a GPU type, or an object", where);
+    if (json_is_object(j))
+        return gpu_from_object(j, where, g);
+    if (!json_is_string(j))
+        return fail("%s: \"gpu\" must be a name or an object", where);
+    known = gpu_find(json_string_value(j));
+    if (!known) {
+        gpu_nearest(json_string_value(j), nearest, sizeof nearest);
+        return fail("%s: no GPU '%.40s' is known; similar names: %s; or describe it in an object",
+                    where, json_string_value(j), nearest);
+    }
+    *g = *known;
+    return 0;
+}
+
+/* "intra" or "inter".  Absent: what the GPU's usual node has. */
+static int tier(const struct obj *top, const char *key, double *bandwidth, double *alpha, int *nics)
+{
+    static const char *const with_nics[] = { "gb_per_s", "alpha_us", "nics", NULL };
+    static const char *const without[] = { "gb_per_s", "alpha_us", NULL };
+    const json_t *j = json_object_get(top->j, key);
+    struct obj    o;
+    double        us = 0;
+
+    if (!j)
+        return 0;
+    if (obj_open(&o, j, top->name, key, nics ? with_nics : without) < 0
+        || get_rate(&o, "gb_per_s", GB_MAX, 1e9, bandwidth) < 0
+        || get_fraction(&o, "alpha_us", 1e6, &us) < 0
+        || (nics && get_small(&o, "nics", 0, 4096, nics) < 0))
+        return -1;
+    if (json_object_get(o.j, "alpha_us") && !(us > 0))
+        return fail("%s: \"alpha_us\" is 0, must be above 0; leave it out for the usual one", o.name);
+    *alpha = us / 1e6;
+    return 0;
+}
+
+static int shape(const struct obj *o, int64_t *nodes, int64_t *per_node)
+{
+    int64_t world = 0;
+
+    *nodes = *per_node = 1;
+    if (get_int(o, "nodes", 1, CLUSTER_MAX_RANKS, nodes) < 0
+        || get_int(o, "gpus_per_node", 1, CLUSTER_MAX_GPUS_PER_NODE, per_node) < 0
+        || get_int(o, "world_size", 1, CLUSTER_MAX_RANKS, &world) < 0)
+        return -1;
+    if (*nodes * *per_node > CLUSTER_MAX_RANKS)
+        return fail("%s: \"nodes\" * \"gpus_per_node\" is %" PRId64 ", at most %d are planned",
+                    o->name, *nodes * *per_node, CLUSTER_MAX_RANKS);
+    if (world && world != *nodes * *per_node)
+        return fail("%s: \"world_size\" is %" PRId64 ", but \"nodes\" * \"gpus_per_node\" is %"
+                    PRId64, o->name, world, *nodes * *per_node);
+    return 0;
+}
+
+static int finish(const struct obj *o, struct cluster *c)
+{
+    if (!(c->intra > 0) && c->gpus_per_node > 1)
+        return fail("%s: \"intra\": {\"gb_per_s\": ...} is missing, and the GPU states no link",
+                    o->name);
+    if (!(c->inter > 0) && c->nodes > 1)
+        return fail("%s: \"inter\": {\"gb_per_s\": ...} is missing, and the GPU has no usual node",
+                    o->name);
+    if (c->context > c->memory)
+        return fail("%s: \"context_bytes\" (%" PRId64 ") exceeds the memory (%" PRId64 ")",
+                    o->name, c->context, c->memory);
+    return 0;
+}
+
+int cluster_from_json(const json_t *j, const char *where, struct cluster *out)
+{
+    static const char *const keys[] = {
+        "name", "nodes", "gpus_per_node", "world_size", "gpu", "intra", "inter", "memory_bytes",
+        "context_bytes", "headroom", "host", NULL };
+    const json_t *host;
+    struct obj    o;
+    struct gpu    g;
+    int64_t       nodes, per_node;
+
+    if (json_is_string(j))
+        return cluster_load(json_string_value(j), out);
+    if (obj_open(&o, j, where, "", keys) < 0 || shape(&o, &nodes, &per_node) < 0
+        || gpu_from_json(json_object_get(j, "gpu"), where, &g) < 0)
+        return -1;
+    cluster_of_gpu(out, &g, nodes, per_node);
+    host = json_object_get(j, "host");
+    if (host && !json_is_boolean(host))
+        return type_error(&o, "host", "true or false");
+    out->is_host = json_is_true(host);
+    if (get_text(&o, "name", out->name, sizeof out->name) < 0
+        || get_int(&o, "memory_bytes", 1, SIZE_LIMIT, &out->memory) < 0
+        || get_int(&o, "context_bytes", 0, SIZE_LIMIT, &out->context) < 0
+        || get_fraction(&o, "headroom", CLUSTER_HEADROOM_MAX, &out->headroom) < 0
+        || tier(&o, "intra", &out->intra, &out->alpha_intra, NULL) < 0
+        || tier(&o, "inter", &out->inter, &out->alpha_inter, &out->nics) < 0)
+        return -1;
+    return finish(&o, out);
+}
+
+/* The GPU's name when the table has exactly this row, else all that is known of it. */
+static json_t *gpu_to_json(const struct gpu *g)
+{
+    const struct gpu *row = gpu_find(g->name);
+    struct gpu        copy = *g;
+    json_t           *j;
+
+    if (row && !memcmp(row, g, sizeof *g))
+        return json_string(g->name);
+    j = json_pack("{s:s, s:s, s:I, s:I, s:I}", "name", g->name, "title", g->title,
+                  "memory_bytes", (json_int_t)g->memory, "reserved_bytes", (json_int_t)g->reserved,
+                  "context_bytes", (json_int_t)g->context);
+    if (g->source[0])
+        json_object_set_new(j, "source", json_string(g->source));
+    if (g->sms)
+        json_object_set_new(j, "sms", json_integer(g->sms));
+    if (g->sm_arch)
+        json_object_set_new(j, "sm_arch", json_integer(g->sm_arch));
+    for (int i = 0; i < NRATES; i++)
+        if (*rate_of(&copy, i) > 0)     /* 0: not stated */
+            json_object_set_new(j, gpu_rates[i].key,
+                                json_real(*rate_of(&copy, i) / gpu_rates[i].unit));
+    return j;
+}
+
+static json_t *tier_to_json(double bandwidth, double alpha)
+{
+    json_t *j = json_object();
+
+    if (bandwidth > 0)
+        json_object_set_new(j, "gb_per_s", json_real(bandwidth / 1e9));
+    if (alpha > 0)
+        json_object_set_new(j, "alpha_us", json_real(alpha * 1e6));
+    return j;
+}
+
+json_t *cluster_to_json(const struct cluster *c)
+{
+    json_t *inter = tier_to_json(c->inter, c->alpha_inter);
+    json_t *j = json_pack("{s:s, s:I, s:I, s:I, s:o, s:I, s:I, s:f}",
+                          "name", c->name, "nodes", (json_int_t)c->nodes,
+                          "gpus_per_node", (json_int_t)c->gpus_per_node,
+                          "world_size", (json_int_t)c->world_size, "gpu", gpu_to_json(&c->gpu),
+                          "memory_bytes", (json_int_t)c->memory,
+                          "context_bytes", (json_int_t)c->context, "headroom", c->headroom);
+
+    json_object_set_new(inter, "nics", json_integer(c->nics));
+    json_object_set_new(j, "intra", tier_to_json(c->intra, c->alpha_intra));
+    json_object_set_new(j, "inter", inter);
+    if (c->is_host)
+        json_object_set_new(j, "host", json_true());
+    return j;
+}

@@ -1,0 +1,238 @@
+/* gpu.c -- the GPU table.
+ *
+ * Peaks are dense (datasheets print 2:4 sparse figures, twice these, from Ampere on), links
+ * and PCIe are per direction (datasheets print both together).  Memory is what the driver
+ * calls the total, as nvidia-smi and rocm-smi print it.  `reserved` is how much less than
+ * that CUDA offers a process: total less the "total capacity" of PyTorch's out-of-memory
+ * messages, the smaller one where drivers differ.  Sources: README.md. */
+#include "model/cluster/cluster.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define MiB ((int64_t)1 << 20)
+#define T   1e12
+#define G   1e9
+#define GBIT (1e9 / 8)          /* network adapters are named in Gb/s */
+
+/* What a process's context and kernels take, before any allocation; kernels load lazily
+ * since CUDA 11.7, so that it grows with what is used (on A100 from 0.47 to 0.92 GiB when
+ * all is loaded: stas00/ml-engineering).  Measure where it matters. */
+#define CTX_VOLTA     (400 * MiB)   /* "around 400MB": pytorch/pytorch#109888 */
+#define CTX_AMPERE    (482 * MiB)   /* 0.47 GiB, A100, torch 2.1.1: stas00/ml-engineering */
+#define CTX_ADA       (426 * MiB)   /* RTX 6000 Ada, torch 2.10, CUDA 13: unsloth-zoo#1053 */
+#define CTX_HOPPER    (612 * MiB)   /* a process beside the failing one, H200 OOM message */
+#define CTX_BLACKWELL (616 * MiB)   /* 8-GPU node, type not stated: LMCache#4019 */
+#define CTX_AMD       (400 * MiB)   /* not measured: taken as CUDA's */
+
+#define DGX_A100 8, 8, 200 * GBIT, "DGX A100: 8 ConnectX-6 HDR 200 Gb/s (NVIDIA DGX A100 datasheet)"
+#define DGX_H100 8, 8, 400 * GBIT, "DGX H100: 8 ConnectX-7 NDR 400 Gb/s (NVIDIA DGX BasePOD docs)"
+#define DGX_B200 8, 8, 400 * GBIT, "DGX B200: 8 ConnectX-7 NDR 400 Gb/s (NVIDIA DGX BasePOD docs)"
+#define DGX_1    8, 4, 100 * GBIT, "DGX-1: 4 ConnectX-4 EDR 100 Gb/s (NVIDIA DGX-1 datasheet)"
+#define ONE_100  8, 1, 100 * GBIT, "no reference node: one 100 Gb/s adapter assumed, as AWS g5/g6"
+
+static const struct gpu table[] = {
+    { "v100-16gb", "V100 SXM2 16GB", 16160 * MiB, 900 * G,
+      15.7 * T, 0, 125 * T, 0, 0, 80, 150 * G, 16 * G, 70,
+      "NVIDIA V100 datasheet; nvidia-smi 16160MiB (16384 from R510), torch 16130 MiB",
+      30 * MiB, CTX_VOLTA, DGX_1 },
+    { "v100-32gb", "V100 SXM2 32GB", 32510 * MiB, 900 * G,
+      15.7 * T, 0, 125 * T, 0, 0, 80, 150 * G, 16 * G, 70,
+      "NVIDIA V100 datasheet; nvidia-smi 32510MiB, torch 31.73 GiB",
+      19 * MiB, CTX_VOLTA, DGX_1 },
+    { "v100-pcie-16gb", "V100 PCIe 16GB", 16160 * MiB, 900 * G,
+      14 * T, 0, 112 * T, 0, 0, 80, 0, 16 * G, 70,
+      "NVIDIA V100 datasheet; memory as v100-16gb",
+      30 * MiB, CTX_VOLTA, ONE_100 },
+    { "v100-pcie-32gb", "V100 PCIe 32GB", 32510 * MiB, 900 * G,
+      14 * T, 0, 112 * T, 0, 0, 80, 0, 16 * G, 70,
+      "NVIDIA V100 datasheet; nvidia-smi 32510MiB, torch 31.73 GiB",
+      19 * MiB, CTX_VOLTA, ONE_100 },
+    { "a100-40gb", "A100 SXM4 40GB", 40960 * MiB, 1555 * G,
+      19.5 * T, 156 * T, 312 * T, 312 * T, 0, 108, 300 * G, 31 * G, 80,
+      "NVIDIA A100 datasheet; nvidia-smi 40960MiB, torch 39.38 GiB",
+      635 * MiB, CTX_AMPERE, DGX_A100 },
+    { "a100-80gb", "A100 SXM4 80GB", 81920 * MiB, 2039 * G,
+      19.5 * T, 156 * T, 312 * T, 312 * T, 0, 108, 300 * G, 31 * G, 80,
+      "NVIDIA A100 datasheet; nvidia-smi 81920MiB, torch 79.14 GiB",
+      881 * MiB, CTX_AMPERE, DGX_A100 },
+    { "a100-pcie-40gb", "A100 PCIe 40GB", 40960 * MiB, 1555 * G,
+      19.5 * T, 156 * T, 312 * T, 312 * T, 0, 108, 0, 31 * G, 80,
+      "NVIDIA A100 datasheet; nvidia-smi 40960MiB, torch 39.38 GiB; no NVLink bridge",
+      635 * MiB, CTX_AMPERE, ONE_100 },
+    { "a100-pcie-80gb", "A100 PCIe 80GB", 81920 * MiB, 1935 * G,
+      19.5 * T, 156 * T, 312 * T, 312 * T, 0, 108, 0, 31 * G, 80,
+      "NVIDIA A100 datasheet; nvidia-smi 81920MiB, torch 79.14 GiB; no NVLink bridge",
+      881 * MiB, CTX_AMPERE, ONE_100 },
+    /* The export version: NVLink cut from 12 links to 8. */
+    { "a800", "A800 SXM4 80GB", 81920 * MiB, 2039 * G,
+      19.5 * T, 156 * T, 312 * T, 312 * T, 0, 108, 200 * G, 31 * G, 80,
+      "NVIDIA A800 datasheet (A100 with 400 GB/s NVLink); nvidia-smi 81920MiB, reserve as A100",
+      881 * MiB, CTX_AMPERE, DGX_A100 },
+    { "h100", "H100 SXM5 80GB", 81559 * MiB, 3350 * G,
+      67 * T, 494.5 * T, 989 * T, 989 * T, 1979 * T, 132, 450 * G, 63 * G, 90,
+      "NVIDIA H100 datasheet; nvidia-smi 81559MiB, torch 79.11 GiB",
+      551 * MiB, CTX_HOPPER, DGX_H100 },
+    { "h100-pcie", "H100 PCIe 80GB", 81559 * MiB, 2000 * G,
+      51 * T, 378 * T, 756 * T, 756 * T, 1513 * T, 114, 0, 63 * G, 90,
+      "NVIDIA H100 datasheet and PB-11133; nvidia-smi 81559MiB; no NVLink bridge",
+      551 * MiB, CTX_HOPPER, ONE_100 },
+    { "h100-nvl", "H100 NVL 94GB", 95830 * MiB, 3900 * G,
+      60 * T, 417.5 * T, 835 * T, 835 * T, 1670 * T, 132, 0, 63 * G, 90,
+      "NVIDIA H100 NVL datasheet; nvidia-smi 95830MiB, torch 93.00 GiB; bridges join pairs only",
+      598 * MiB, CTX_HOPPER, ONE_100 },
+    { "h20", "H20 96GB", 97871 * MiB, 4000 * G,
+      44 * T, 74 * T, 148 * T, 148 * T, 296 * T, 78, 450 * G, 63 * G, 90,
+      "NVIDIA H20 datasheet as reported in the press; nvidia-smi 97871MiB, torch 95.00 GiB",
+      591 * MiB, CTX_HOPPER, DGX_H100 },
+    { "h200", "H200 SXM 141GB", 143771 * MiB, 4800 * G,
+      67 * T, 494.5 * T, 989 * T, 989 * T, 1979 * T, 132, 450 * G, 63 * G, 90,
+      "NVIDIA H200 datasheet; nvidia-smi 143771MiB, torch 139.72 GiB",
+      698 * MiB, CTX_HOPPER, DGX_H100 },
+    { "b200", "B200 SXM 180GB", 183359 * MiB, 8000 * G,
+      75 * T, 1125 * T, 2250 * T, 2250 * T, 4500 * T, 148, 900 * G, 63 * G, 100,
+      "NVIDIA HGX B200 datasheet; nvidia-smi 183359MiB, torch 178.35 GiB",
+      729 * MiB, CTX_BLACKWELL, DGX_B200 },
+    /* pcie: NVLink-C2C to Grace, 450 GB/s per direction, shared by the two GPUs of a
+     * superchip.  The node is a compute tray; a rack is one NVLink domain of 72. */
+    { "gb200", "GB200 186GB", 189471 * MiB, 8000 * G,
+      80 * T, 1250 * T, 2500 * T, 2500 * T, 5000 * T, 152, 900 * G, 225 * G, 100,
+      "NVIDIA GB200 NVL72 datasheet, per GPU; nvidia-smi 189471MiB, torch 184.31 GiB",
+      738 * MiB, CTX_BLACKWELL,
+      4, 4, 400 * GBIT, "GB200 NVL72 tray: 4 GPUs, 4 ConnectX-7 400 Gb/s (NVIDIA)" },
+    { "l4", "L4 24GB", 23034 * MiB, 300 * G,
+      30.3 * T, 60 * T, 121 * T, 121 * T, 242.5 * T, 58, 0, 31 * G, 89,
+      "NVIDIA L4 datasheet; nvidia-smi 23034MiB, torch 22.03 GiB",
+      476 * MiB, CTX_ADA, ONE_100 },
+    { "l40s", "L40S 48GB", 46068 * MiB, 864 * G,
+      91.6 * T, 183 * T, 362 * T, 362 * T, 733 * T, 142, 0, 31 * G, 89,
+      "NVIDIA L40S datasheet; nvidia-smi 46068MiB, torch 44.39 GiB",
+      613 * MiB, CTX_ADA, ONE_100 },
+    { "a10g", "A10G 24GB", 23028 * MiB, 600 * G,
+      31.5 * T, 35 * T, 70 * T, 70 * T, 0, 80, 0, 31 * G, 86,
+      "NVIDIA A10G datasheet (AWS g5); nvidia-smi 23028MiB, torch 22.05 GiB",
+      449 * MiB, CTX_AMPERE, ONE_100 },
+    /* GeForce: half-precision products with fp32 accumulation, as training has them. */
+    { "rtx3090", "GeForce RTX 3090", 24576 * MiB, 936 * G,
+      35.6 * T, 35.6 * T, 71 * T, 71 * T, 0, 82, 0, 31 * G, 86,
+      "NVIDIA GA102 whitepaper; nvidia-smi 24576MiB, torch 23.68 GiB; its bridge joins pairs only",
+      328 * MiB, CTX_AMPERE, ONE_100 },
+    { "rtx4090", "GeForce RTX 4090", 24564 * MiB, 1008 * G,
+      82.6 * T, 82.6 * T, 165.2 * T, 165.2 * T, 330.3 * T, 128, 0, 31 * G, 89,
+      "NVIDIA Ada whitepaper; nvidia-smi 24564MiB, torch 23.64 GiB",
+      357 * MiB, CTX_ADA, ONE_100 },
+    /* One GCD, half a module: the system shows two devices per MI250X, and each is a rank.
+     * link: one xGMI link between two GCDs; the mesh is not complete. */
+    { "mi250x", "MI250X (one GCD of two) 64GB", 65520 * MiB, 1638 * G,
+      23.95 * T, 0, 191.5 * T, 191.5 * T, 0, 110, 50 * G, 31 * G, 0,
+      "AMD MI250X datasheet, halved; rocm-smi 68702699520 B, torch 63.98 GiB",
+      5 * MiB, CTX_AMD,
+      8, 4, 200 * GBIT, "Frontier: 8 GCDs, 4 Slingshot-11 200 Gb/s (OLCF user guide)" },
+    /* link: seven xGMI links of 64 GB/s together, one to each other GPU of the node. */
+    { "mi300x", "MI300X OAM 192GB", 196592 * MiB, 5300 * G,
+      163.4 * T, 653.7 * T, 1307.4 * T, 1307.4 * T, 2614.9 * T, 304, 448 * G, 63 * G, 0,
+      "AMD MI300X datasheet; rocm-smi 206141652992 B, torch 191.98 GiB",
+      5 * MiB, CTX_AMD,
+      8, 8, 400 * GBIT, "8 GPUs, 8 x 400 Gb/s, as OCI BM.GPU.MI300X and Azure ND MI300X v5" },
+};
+
+#define NGPU ((int)(sizeof table / sizeof table[0]))
+
+/* Other names.  A bare family name means its larger or commoner version. */
+static const struct { const char *alias, *name; } aliases[] = {
+    { "v100", "v100-16gb" }, { "v100-sxm2-16gb", "v100-16gb" }, { "v100-sxm2-32gb", "v100-32gb" },
+    { "v100-pcie", "v100-pcie-16gb" },
+    { "a100", "a100-80gb" }, { "a100-sxm", "a100-80gb" }, { "a100-80", "a100-80gb" },
+    { "a100-sxm4-80gb", "a100-80gb" }, { "a100-sxm-80gb", "a100-80gb" },
+    { "a100-40", "a100-40gb" }, { "a100-sxm4-40gb", "a100-40gb" }, { "a100-sxm-40gb", "a100-40gb" },
+    { "a100-pcie", "a100-pcie-80gb" }, { "a100-80gb-pcie", "a100-pcie-80gb" },
+    { "a100-40gb-pcie", "a100-pcie-40gb" }, { "a800-80gb", "a800" }, { "a800-sxm", "a800" },
+    { "h100-sxm", "h100" }, { "h100-sxm5", "h100" }, { "h100-80gb", "h100" },
+    { "h100-80gb-hbm3", "h100" }, { "h100-pcie-80gb", "h100-pcie" }, { "h100-94gb", "h100-nvl" },
+    { "h20-96gb", "h20" }, { "h200-sxm", "h200" }, { "h200-141gb", "h200" },
+    { "b200-sxm", "b200" }, { "b200-180gb", "b200" }, { "gb200-186gb", "gb200" },
+    { "l4-24gb", "l4" }, { "l40s-48gb", "l40s" }, { "a10g-24gb", "a10g" },
+    { "3090", "rtx3090" }, { "rtx-3090", "rtx3090" }, { "rtx3090-24gb", "rtx3090" },
+    { "4090", "rtx4090" }, { "rtx-4090", "rtx4090" }, { "rtx4090-24gb", "rtx4090" },
+    { "mi250x-gcd", "mi250x" }, { "mi250x-64gb", "mi250x" }, { "mi300x-192gb", "mi300x" },
+};
+
+#define NALIAS ((int)(sizeof aliases / sizeof aliases[0]))
+
+const struct gpu *gpu_at(int i)
+{
+    return i >= 0 && i < NGPU ? &table[i] : NULL;
+}
+
+static const struct gpu *by_name(const char *name)
+{
+    for (int i = 0; i < NGPU; i++)
+        if (!strcasecmp(name, table[i].name))
+            return &table[i];
+    return NULL;
+}
+
+const struct gpu *gpu_find(const char *name)
+{
+    for (int i = 0; i < NALIAS; i++)
+        if (!strcasecmp(name, aliases[i].alias))
+            return by_name(aliases[i].name);
+    return by_name(name);
+}
+
+const char *gpu_aliases(int i)
+{
+    static char text[256];
+    size_t n = 0;
+
+    text[0] = '\0';
+    for (int a = 0; a < NALIAS; a++)
+        if (gpu_at(i) && !strcmp(aliases[a].name, table[i].name))
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? " " : "",
+                                  aliases[a].alias);
+    return text;
+}
+
+/* Insertions, deletions and replacements that turn a into b, case aside. */
+static int distance(const char *a, const char *b)
+{
+    enum { MAX = 32 };
+    int row[MAX + 1] = { 0 }, n = 0;
+
+    for (; n < MAX && b[n]; n++)
+        row[n + 1] = n + 1;
+    for (int i = 0; i < MAX && a[i]; i++) {
+        int diagonal = row[0];
+        row[0] = i + 1;
+        for (int j = 1; j <= n; j++) {
+            int replace = diagonal + !!strncasecmp(a + i, b + j - 1, 1);
+            int least = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = replace < least ? replace : least;
+        }
+    }
+    return row[n];
+}
+
+void gpu_nearest(const char *name, char *out, size_t size)
+{
+    int    best[3] = { -1, -1, -1 }, far[3] = { 99, 99, 99 };
+    size_t n = 0;
+
+    for (int i = 0; i < NGPU; i++) {
+        int d = distance(name, table[i].name), at = 3;
+
+        while (at > 0 && d < far[at - 1])
+            at--;
+        if (at == 3)
+            continue;
+        memmove(&best[at + 1], &best[at], (size_t)(2 - at) * sizeof best[0]);
+        memmove(&far[at + 1], &far[at], (size_t)(2 - at) * sizeof far[0]);
+        best[at] = i;
+        far[at] = d;
+    }
+    out[0] = '\0';
+    for (int k = 0; k < 3 && n < size; k++)
+        n += (size_t)snprintf(out + n, size - n, "%s%s", k ? ", " : "", table[best[k]].name);
+}

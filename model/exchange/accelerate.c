@@ -1,0 +1,432 @@
+/* accelerate.c -- accelerate configs, read as `accelerate launch` 1.15 reads
+ * them: commands/launch.py (defaults of the arguments), utils/dataclasses.py
+ * (FullyShardedDataParallelPlugin, DeepSpeedPlugin), utils/fsdp_utils.py. */
+#include "model/exchange/accelerate.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/fail.h"
+#include "base/yaml.h"
+#include "model/exchange/ds_config.h"
+
+struct import {
+    const char   *where;
+    struct plan  *p;
+    struct notes *notes;
+};
+
+static bool listed(const char *const *list, const char *name)
+{
+    for (int i = 0; list[i]; i++)
+        if (!strcmp(list[i], name))
+            return true;
+    return false;
+}
+
+/* ---- values of a section ---- */
+
+/* accelerate passes everything through the environment, so "true" and true are
+ * the same to it.  `out` keeps its value where the key is absent or null. */
+static int get_bool(const struct import *in, const json_t *section, const char *key, bool *out)
+{
+    const json_t *v = json_object_get(section, key);
+    const char *s = json_string_value(v);
+
+    if (!v || json_is_null(v))
+        return 0;
+    if (json_is_boolean(v))
+        *out = json_is_true(v);
+    else if (s && (!strcasecmp(s, "true") || !strcasecmp(s, "false")))
+        *out = !strcasecmp(s, "true");
+    else
+        return fail("%s: %s: expected true or false", in->where, key);
+    return 0;
+}
+
+static int get_count(const struct import *in, const json_t *section, const char *key, int64_t *out)
+{
+    const json_t *v = json_object_get(section, key);
+
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_integer(v) || json_integer_value(v) < 1)
+        return fail("%s: %s: expected a positive whole number", in->where, key);
+    *out = json_integer_value(v);
+    return 0;
+}
+
+/* The index of a word, or the number minus one, as accelerate takes both. */
+static int get_word(const struct import *in, const json_t *section, const char *key,
+                    const char *const *words, int *out)
+{
+    const json_t *v = json_object_get(section, key);
+    const char *s = json_string_value(v);
+    int64_t number = json_integer_value(v) - 1;
+
+    if (!v || json_is_null(v))
+        return 0;
+    for (int i = 0; words[i]; i++)
+        if ((s && !strcasecmp(s, words[i])) || (json_is_integer(v) && number == i)) {
+            *out = i;
+            return 0;
+        }
+    return fail("%s: %s: \"%s\" is not one of accelerate's values", in->where, key, s ? s : "?");
+}
+
+/* A section may hold only known keys; those for which plans have nothing are
+ * ignored, and `refused` ones are refused when on. */
+static int check_keys(const struct import *in, const json_t *section, const char *const *known,
+                      const char *const *refused, const char *why)
+{
+    const char *name;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)section, name, v) {
+        bool on = json_is_true(v) || (json_is_string(v) && !strcasecmp(json_string_value(v), "true"))
+               || (json_is_string(v) && strstr(name, "device")
+                   && strcasecmp(json_string_value(v), "none"));
+        if (listed(refused, name)) {
+            if (on)
+                return fail("%s: %s: %s", in->where, name, why);
+        } else if (!listed(known, name)) {
+            notes_add(in->notes, "%s is not known and was ignored", name);
+        }
+    }
+    return 0;
+}
+
+/* ---- the cluster and the batch ---- */
+
+static int check_cluster(const struct import *in, const json_t *config)
+{
+    int64_t processes = 0, machines = 0;
+    const struct cluster *c = &in->p->cluster;
+
+    if (get_count(in, config, "num_processes", &processes) < 0
+        || get_count(in, config, "num_machines", &machines) < 0)
+        return -1;
+    if (processes && processes != c->world_size)
+        return fail("%s: num_processes: %" PRId64 ", but the cluster has %" PRId64 " ranks",
+                    in->where, processes, c->world_size);
+    if (machines && machines != c->nodes)
+        return fail("%s: num_machines: %" PRId64 ", but the cluster has %" PRId64 " nodes",
+                    in->where, machines, c->nodes);
+    return 0;
+}
+
+static int read_precision(const struct import *in, const json_t *config, enum dtype *out)
+{
+    const json_t *v = json_object_get(config, "mixed_precision");
+    const char *s = json_string_value(v);
+
+    *out = DT_FP32;
+    if (!v || json_is_null(v) || json_is_false(v) || (s && !strcasecmp(s, "no")))
+        return 0;               /* an unquoted `no` is YAML's false */
+    if (s && !strcasecmp(s, "bf16"))
+        *out = DT_BF16;
+    else if (s && !strcasecmp(s, "fp16"))
+        *out = DT_FP16;
+    else
+        return fail("%s: mixed_precision: \"%s\" is not supported; no, bf16 and fp16 are",
+                    in->where, s ? s : "?");
+    return 0;
+}
+
+/* Batch sizes are the script's, not the file's. */
+static void set_batch(const struct import *in, int64_t micro, int64_t steps)
+{
+    if (micro < 1)
+        notes_add(in->notes, "the batch size is in the training script: taken as 1; give "
+                  "--micro-batch");
+    in->p->micro_batch = micro > 0 ? micro : 1;
+    in->p->accumulation = steps > 0 ? steps : 1;
+    /* Accelerator.accumulate() is no_sync() on all but the last micro-step */
+    if (in->p->dialect != DIALECT_DEEPSPEED && in->p->accumulation > 1)
+        in->p->sync_every_micro_step = false;
+}
+
+/* ---- FSDP ---- */
+
+static const char *const strategies[] = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
+                                          "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", NULL };
+static const char *const prefetches[] = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", NULL };
+static const char *const policies[]   = { "TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP",
+                                          NULL };
+
+static const char *const fsdp_known[] = {
+    "fsdp_version", "fsdp_sharding_strategy", "fsdp_reshard_after_forward", "fsdp_auto_wrap_policy",
+    "fsdp_transformer_layer_cls_to_wrap", "fsdp_min_num_params", "fsdp_backward_prefetch",
+    "fsdp_backward_prefetch_policy", "fsdp_forward_prefetch", "fsdp_state_dict_type",
+    "fsdp_use_orig_params", "fsdp_cpu_ram_efficient_loading", "fsdp_sync_module_states",
+    "fsdp_activation_checkpointing", "fsdp_ignored_modules", NULL
+};
+static const char *const fsdp_refused[] = { "fsdp_offload_params",
+                                            "fsdp_activation_checkpointing_offload", NULL };
+
+static int read_wrap(const struct import *in, const json_t *fsdp)
+{
+    int policy = 2;         /* the plugin's own default is NO_WRAP */
+
+    if (get_word(in, fsdp, "fsdp_auto_wrap_policy", policies, &policy) < 0)
+        return -1;
+    if (policy == 1)
+        return fail("%s: fsdp_auto_wrap_policy: SIZE_BASED_WRAP is not supported; "
+                    "TRANSFORMER_BASED_WRAP and NO_WRAP are", in->where);
+    in->p->unit = policy == 0 ? UNIT_BLOCK : UNIT_MODEL;
+    if (json_object_get(fsdp, "fsdp_ignored_modules")
+        && !json_is_null(json_object_get(fsdp, "fsdp_ignored_modules")))
+        return fail("%s: fsdp_ignored_modules: modules left out of FSDP are not supported",
+                    in->where);
+    return 0;
+}
+
+static int read_fsdp1(const struct import *in, const json_t *fsdp)
+{
+    struct plan *p = in->p;
+    int sharding = FSDP1_FULL_SHARD;
+    int prefetch = PREFETCH_NONE;   /* absent is none here, unlike in PyTorch itself */
+
+    if (json_object_get(fsdp, "fsdp_backward_prefetch_policy")
+        && !json_object_get(fsdp, "fsdp_backward_prefetch"))
+        notes_add(in->notes, "fsdp_backward_prefetch_policy is not read by accelerate launch; "
+                  "fsdp_backward_prefetch is");
+    p->fsdp.use_orig_params = true; /* `accelerate launch` passes "true" where the file is silent */
+    if (get_word(in, fsdp, "fsdp_sharding_strategy", strategies, &sharding) < 0
+        || get_word(in, fsdp, "fsdp_backward_prefetch", prefetches, &prefetch) < 0
+        || get_bool(in, fsdp, "fsdp_forward_prefetch", &p->fsdp.forward_prefetch) < 0
+        || get_bool(in, fsdp, "fsdp_use_orig_params", &p->fsdp.use_orig_params) < 0)
+        return -1;
+    p->fsdp.sharding_strategy = (enum fsdp1_sharding)sharding;
+    p->fsdp.backward_prefetch = (enum prefetch)prefetch;
+    if (sharding >= FSDP1_HYBRID_SHARD)
+        p->shard_group = p->cluster.gpus_per_node;
+    return 0;
+}
+
+/* dp_replicate and dp_shard of FSDP2's device mesh; everything else in the
+ * section is another kind of parallelism. */
+static int read_mesh(const struct import *in, const json_t *mesh)
+{
+    static const char *const sizes[] = { "parallelism_config_tp_size", "parallelism_config_cp_size",
+                                         "parallelism_config_sp_size", NULL };
+    int64_t replicate = 1, shard = 1, other = 1;
+
+    if (!json_object_size(mesh))
+        return 0;
+    for (int i = 0; sizes[i]; i++) {
+        if (get_count(in, mesh, sizes[i], &other) < 0)
+            return -1;
+        if (other > 1)
+            return fail("%s: %s: only data parallelism is supported yet", in->where, sizes[i]);
+    }
+    if (get_count(in, mesh, "parallelism_config_dp_replicate_size", &replicate) < 0
+        || get_count(in, mesh, "parallelism_config_dp_shard_size", &shard) < 0)
+        return -1;
+    if (replicate > in->p->cluster.world_size || shard != in->p->cluster.world_size / replicate
+        || in->p->cluster.world_size % replicate)
+        return fail("%s: parallelism_config_dp_shard_size: %" PRId64 " * %" PRId64
+                    " replicas is not the world size %" PRId64, in->where, shard, replicate,
+                    in->p->cluster.world_size);
+    in->p->shard_group = shard;
+    return 0;
+}
+
+static int read_fsdp2(const struct import *in, const json_t *config, const json_t *fsdp)
+{
+    bool reshard = true, prefetch = false;
+
+    if (get_bool(in, fsdp, "fsdp_reshard_after_forward", &reshard) < 0
+        || get_bool(in, fsdp, "fsdp_forward_prefetch", &prefetch) < 0)
+        return -1;
+    if (prefetch)
+        return fail("%s: fsdp_forward_prefetch: accelerate refuses it for FSDP2", in->where);
+    /* the root is always left at None (fsdp2_prepare_model) */
+    in->p->fsdp.reshard_after_forward = reshard ? -1 : 0;
+    notes_add(in->notes, "accelerate wraps embedding and final norm with head on their own; the plan "
+              "counts them in the root, which is kept gathered");
+    return read_mesh(in, json_object_get(config, "parallelism_config"));
+}
+
+static int read_fsdp(const struct import *in, const json_t *config, enum dtype t)
+{
+    const json_t *fsdp = json_object_get(config, "fsdp_config");
+    int64_t version = 1, micro = in->p->micro_batch, steps = in->p->accumulation;
+    bool checkpointing = false;
+
+    if (get_count(in, fsdp, "fsdp_version", &version) < 0)
+        return -1;
+    if (version > 2)
+        return fail("%s: fsdp_version: expected 1 or 2", in->where);
+    plan_defaults(in->p, STRAT_FSDP, version == 2 ? DIALECT_TORCH : DIALECT_TORCH_FSDP1, t);
+    in->p->reduce_dtype = t;        /* set_mixed_precision() sets param_dtype and reduce_dtype alike */
+    if (check_keys(in, fsdp, fsdp_known, fsdp_refused, "offloading is not supported yet") < 0
+        || read_wrap(in, fsdp) < 0
+        || get_bool(in, fsdp, "fsdp_activation_checkpointing", &checkpointing) < 0
+        || (version == 2 ? read_fsdp2(in, config, fsdp) : read_fsdp1(in, fsdp)) < 0)
+        return -1;
+    in->p->recompute = checkpointing ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+    set_batch(in, micro, steps);
+    return 0;
+}
+
+/* ---- DeepSpeed ---- */
+
+static const char *const deepspeed_known[] = {
+    "zero_stage", "gradient_accumulation_steps", "gradient_clipping", "zero3_init_flag",
+    "zero3_save_16bit_model", "deepspeed_multinode_launcher", "deepspeed_hostfile",
+    "deepspeed_exclusion_filter", "deepspeed_inclusion_filter", "deepspeed_config_file",
+    "deepspeed_moe_layer_cls_names", "offload_optimizer_nvme_path", "offload_param_nvme_path", NULL
+};
+static const char *const deepspeed_refused[] = { "offload_optimizer_device", "offload_param_device",
+                                                 NULL };
+
+/* The DeepSpeed file, relative to this one's folder. */
+static json_t *load_beside(const char *where, const char *name)
+{
+    const char *slash = strrchr(where, '/');
+    size_t folder = slash && name[0] != '/' ? (size_t)(slash - where) + 1 : 0;
+    char *path = malloc(folder + strlen(name) + 1);
+    json_error_t e;
+    json_t *j;
+
+    if (!path)
+        return NULL;
+    memcpy(path, where, folder);
+    strcpy(path + folder, name);
+    j = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
+    if (!j)
+        fail("%s: deepspeed_config_file: %s: %s", where, path, e.text);
+    free(path);
+    return j;
+}
+
+/* What DeepSpeedPlugin.__post_init__ writes when no file is named. */
+static json_t *plugin_config(const struct import *in, const json_t *section)
+{
+    const json_t *clip = json_object_get(section, "gradient_clipping");
+    const json_t *steps = json_object_get(section, "gradient_accumulation_steps");
+    json_t *config = json_object(), *zero = json_object();
+    int64_t stage = 2;
+    const json_t *v = json_object_get(section, "zero_stage");
+
+    if (json_is_integer(v))
+        stage = json_integer_value(v);
+    json_object_set_new(zero, "stage", json_integer(stage));
+    json_object_set_new(config, "zero_optimization", zero);
+    json_object_set_new(config, "train_micro_batch_size_per_gpu", json_string("auto"));
+    json_object_set_new(config, "gradient_accumulation_steps",
+                        steps ? json_incref((json_t *)(uintptr_t)steps) : json_string("auto"));
+    json_object_set_new(config, "gradient_clipping",
+                        clip ? json_incref((json_t *)(uintptr_t)clip) : json_string("auto"));
+    (void)in;
+    return config;
+}
+
+static int read_deepspeed(const struct import *in, const json_t *config, enum dtype t)
+{
+    static const char *const section_of[] = { [DT_BF16] = "bf16", [DT_FP16] = "fp16" };
+    const json_t *section = json_object_get(config, "deepspeed_config");
+    const char *file = json_string_value(json_object_get(section, "deepspeed_config_file"));
+    json_t *ds;
+    int rc;
+
+    if (check_keys(in, section, deepspeed_known, deepspeed_refused,
+                   "offloading is not supported yet") < 0)
+        return -1;
+    ds = file ? load_beside(in->where, file) : plugin_config(in, section);
+    if (!ds)
+        return -1;
+    in->p->precision = t;       /* fills in "auto" */
+    if (t != DT_FP32 && !json_object_get(ds, section_of[t]))
+        json_object_set_new(ds, section_of[t], json_pack("{s:b}", "enabled", 1));
+    rc = ds_config_read(ds, in->where, in->p, in->notes);
+    json_decref(ds);
+    return rc;
+}
+
+/* ---- the file ---- */
+
+/* Fields of ClusterConfig: accelerate refuses every other key. */
+static const char *const top_known[] = {
+    "compute_environment", "distributed_type", "mixed_precision", "use_cpu", "debug", "fp16",
+    "dynamo_backend", "num_processes", "machine_rank", "num_machines", "gpu_ids", "main_process_ip",
+    "main_process_port", "rdzv_backend", "same_network", "main_training_function",
+    "enable_cpu_affinity", "fp8_config", "deepspeed_config", "fsdp_config", "parallelism_config",
+    "megatron_lm_config", "mpirun_config", "downcast_bf16", "tpu_name", "tpu_zone",
+    "tpu_use_cluster", "tpu_use_sudo", "command_file", "commands", "tpu_vm", "tpu_env",
+    "dynamo_config", NULL
+};
+
+static int check_top(const struct import *in, const json_t *config)
+{
+    static const char *const sections[] = { "fsdp_config", "deepspeed_config", "parallelism_config",
+                                            NULL };
+    const char *name;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)config, name, v)
+        if (!listed(top_known, name))
+            return fail("%s: %s: unknown key; accelerate refuses it too", in->where, name);
+    for (int i = 0; sections[i]; i++) {
+        const json_t *section = json_object_get(config, sections[i]);
+        if (section && !json_is_object(section) && !json_is_null(section))
+            return fail("%s: %s: expected a mapping", in->where, sections[i]);
+    }
+    return 0;
+}
+
+int accelerate_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
+{
+    struct import in = { where, p, notes };
+    const char *type = json_string_value(json_object_get(config, "distributed_type"));
+    const json_t *kind = json_object_get(config, "distributed_type");
+    int64_t micro = p->micro_batch, steps = p->accumulation;
+    enum dtype t = DT_FP32;
+    int rc;
+
+    if (!json_is_object(config))
+        return fail("%s: an accelerate config is a mapping", where);
+    if (check_top(&in, config) < 0 || check_cluster(&in, config) < 0
+        || read_precision(&in, config, &t) < 0)
+        return -1;
+    p->framework_version[0] = '\0';
+    if (type && !strcasecmp(type, "FSDP")) {
+        rc = read_fsdp(&in, config, t);
+    } else if (type && !strcasecmp(type, "DEEPSPEED")) {
+        rc = read_deepspeed(&in, config, t);
+    } else if (json_is_false(kind)
+               || (type && (!strcasecmp(type, "MULTI_GPU") || !strcasecmp(type, "NO")))) {
+        plan_defaults(p, STRAT_DDP, DIALECT_TORCH, t);
+        set_batch(&in, micro, steps);
+        rc = 0;
+    } else {
+        return fail("%s: distributed_type: \"%s\" is not supported; FSDP, DEEPSPEED, MULTI_GPU and "
+                    "NO are", where, type ? type : "(missing)");
+    }
+    if (rc < 0)
+        return -1;
+    plan_resolve(p);
+    return plan_check(p, where);
+}
+
+int accelerate_import(const json_t *config, const char *where, struct plan *p)
+{
+    struct notes notes = { 0 };
+    int rc = accelerate_read(config, where, p, &notes);
+
+    if (rc == 0)
+        notes_print(&notes, where);
+    return rc;
+}
+
+int accelerate_import_file(const char *path, struct plan *p)
+{
+    json_t *config = yaml_read_file(path);      /* JSON is YAML too */
+    int rc = config ? accelerate_import(config, path, p) : -1;
+
+    json_decref(config);
+    return rc;
+}

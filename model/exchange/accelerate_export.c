@@ -1,0 +1,169 @@
+/* accelerate_export.c -- a plan as an accelerate config.  What accelerate has no
+ * words for is refused by name; batch sizes, accumulation and clipping belong to
+ * the training script. */
+#include "model/exchange/accelerate.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/exchange/export.h"
+#include "model/plan/plan_keys.h"
+
+static json_t *refuse(const char *key, const char *why)
+{
+    fail("export to accelerate: %s: %s", key, why);
+    return NULL;
+}
+
+static void put(json_t *doc, const char *key, json_t *v)
+{
+    json_object_set_new(doc, key, v);
+}
+
+static json_t *common(const struct plan *p, const char *type)
+{
+    static const char *const precisions[] = { [DT_FP32] = "no", [DT_BF16] = "bf16",
+                                              [DT_FP16] = "fp16" };
+    json_t *doc = json_object();
+
+    put(doc, "compute_environment", json_string("LOCAL_MACHINE"));
+    put(doc, "debug", json_false());
+    put(doc, "distributed_type", json_string(type));
+    put(doc, "machine_rank", json_integer(0));
+    put(doc, "main_training_function", json_string("main"));
+    put(doc, "mixed_precision", json_string(precisions[p->precision]));
+    put(doc, "num_machines", json_integer(p->cluster.nodes));
+    put(doc, "num_processes", json_integer(p->cluster.world_size));
+    put(doc, "rdzv_backend", json_string(p->cluster.nodes > 1 ? "c10d" : "static"));
+    put(doc, "same_network", json_true());
+    put(doc, "use_cpu", json_false());
+    return doc;
+}
+
+/* Options common to FSDP 1 and 2, or NULL when one cannot be expressed. */
+static json_t *fsdp_section(const struct plan *p, int version)
+{
+    const char *layer = export_block_class(p);
+    json_t *fsdp;
+
+    if (p->unit != UNIT_BLOCK && p->unit != UNIT_MODEL)
+        return refuse("unit", "only whole blocks (TRANSFORMER_BASED_WRAP) or the whole model (NO_WRAP)");
+    if (p->unit == UNIT_BLOCK && !layer)
+        return refuse("model", "the block's class in transformers is not known");
+    if (p->reduce_dtype != p->precision)
+        return refuse("reduce_dtype", "accelerate reduces in the precision of compute");
+    if (p->recompute == RECOMPUTE_SELECTIVE || p->recompute_interval > 1)
+        return refuse("recompute", "accelerate recomputes whole blocks, all or none");
+    fsdp = json_object();
+    put(fsdp, "fsdp_version", json_integer(version));
+    put(fsdp, "fsdp_auto_wrap_policy",
+        json_string(p->unit == UNIT_BLOCK ? "TRANSFORMER_BASED_WRAP" : "NO_WRAP"));
+    if (p->unit == UNIT_BLOCK)
+        put(fsdp, "fsdp_transformer_layer_cls_to_wrap", json_string(layer));
+    put(fsdp, "fsdp_activation_checkpointing", json_boolean(p->recompute == RECOMPUTE_FULL));
+    put(fsdp, "fsdp_offload_params", json_false());
+    put(fsdp, "fsdp_cpu_ram_efficient_loading", json_true());
+    put(fsdp, "fsdp_state_dict_type", json_string("SHARDED_STATE_DICT"));
+    return fsdp;
+}
+
+static json_t *export_fsdp1(const struct plan *p)
+{
+    static const char *const strategies[] = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
+                                              "HYBRID_SHARD", "HYBRID_SHARD_ZERO2" };
+    static const char *const prefetches[] = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH" };
+    json_t *doc, *fsdp;
+
+    if (!p->fsdp.limit_all_gathers)
+        return refuse("fsdp.limit_all_gathers", "accelerate's config always limits them");
+    if (p->fsdp.sharding_strategy >= FSDP1_HYBRID_SHARD
+        && p->shard_group != p->cluster.gpus_per_node)
+        return refuse("shard_group", "hybrid sharding takes one node as the group");
+    if (!(fsdp = fsdp_section(p, 1)))
+        return NULL;
+    put(fsdp, "fsdp_sharding_strategy", json_string(strategies[p->fsdp.sharding_strategy]));
+    put(fsdp, "fsdp_backward_prefetch", json_string(prefetches[p->fsdp.backward_prefetch]));
+    put(fsdp, "fsdp_forward_prefetch", json_boolean(p->fsdp.forward_prefetch));
+    put(fsdp, "fsdp_use_orig_params", json_boolean(p->fsdp.use_orig_params));
+    put(fsdp, "fsdp_sync_module_states", json_true());
+    doc = common(p, "FSDP");
+    put(doc, "fsdp_config", fsdp);
+    return doc;
+}
+
+static json_t *export_fsdp2(const struct plan *p)
+{
+    json_t *doc, *fsdp, *mesh;
+
+    if (p->fsdp.root_reshard_after_forward != -1)
+        return refuse("fsdp.root_reshard_after_forward", "accelerate leaves the root at null");
+    if (p->fsdp.reshard_after_forward > 1)
+        return refuse("fsdp.reshard_after_forward", "accelerate takes true or false, not ranks");
+    if (!(fsdp = fsdp_section(p, 2)))
+        return NULL;
+    put(fsdp, "fsdp_reshard_after_forward", json_boolean(p->fsdp.reshard_after_forward != 0));
+    doc = common(p, "FSDP");
+    put(doc, "fsdp_config", fsdp);
+    if (p->shard_group != p->cluster.world_size) {
+        mesh = json_object();
+        put(mesh, "parallelism_config_dp_replicate_size",
+            json_integer(p->cluster.world_size / p->shard_group));
+        put(mesh, "parallelism_config_dp_shard_size", json_integer(p->shard_group));
+        put(doc, "parallelism_config", mesh);
+    }
+    return doc;
+}
+
+/* Without a file of its own, DeepSpeed runs on its defaults: nothing else may
+ * differ from them. */
+static json_t *export_deepspeed(const struct plan *p)
+{
+    static const int stage_of[NSTRATEGY] = { [STRAT_ZERO1] = 1, [STRAT_ZERO2] = 2, [STRAT_ZERO3] = 3 };
+    json_t *doc, *ds;
+    const char *option = export_first_changed(p, "deepspeed");
+
+    if (option)
+        return refuse(option, "accelerate takes it only from a DeepSpeed file: export --to deepspeed "
+                              "and name that file in deepspeed_config_file");
+    if (p->recompute != RECOMPUTE_NONE)
+        return refuse("recompute", "DeepSpeed leaves it to the model (gradient_checkpointing_enable)");
+    doc = common(p, "DEEPSPEED");
+    ds = json_object();
+    put(ds, "zero_stage", json_integer(stage_of[p->strategy]));
+    put(ds, "gradient_accumulation_steps", json_integer(p->accumulation));
+    put(ds, "gradient_clipping", json_real(p->clip));
+    put(ds, "offload_optimizer_device", json_string("none"));
+    put(ds, "offload_param_device", json_string("none"));
+    put(ds, "zero3_init_flag", json_boolean(p->strategy == STRAT_ZERO3));
+    put(ds, "zero3_save_16bit_model", json_false());
+    put(doc, "deepspeed_config", ds);
+    return doc;
+}
+
+static json_t *export_ddp(const struct plan *p)
+{
+    const char *option = export_first_changed(p, "ddp");
+
+    if (option)
+        return refuse(option, "a DistributedDataParallelKwargs of the script, not of the config");
+    if (p->recompute != RECOMPUTE_NONE)
+        return refuse("recompute", "left to the model (gradient_checkpointing_enable)");
+    return common(p, p->cluster.world_size > 1 ? "MULTI_GPU" : "NO");
+}
+
+json_t *accelerate_export(const struct plan *p)
+{
+    if (p->deterministic)
+        return refuse("deterministic", "the frameworks have no such reduction");
+    if (p->dialect == DIALECT_DEEPSPEED)
+        return export_deepspeed(p);
+    if (p->dialect == DIALECT_TORCH_FSDP1)
+        return export_fsdp1(p);
+    if (p->dialect == DIALECT_TORCH && p->strategy == STRAT_FSDP)
+        return export_fsdp2(p);
+    if (p->dialect == DIALECT_TORCH && p->strategy == STRAT_DDP)
+        return export_ddp(p);
+    fail("export to accelerate: strategy: it has no %s of dialect %s", strategy_name(p->strategy),
+         dialect_name(p->dialect));
+    return NULL;
+}

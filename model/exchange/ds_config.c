@@ -1,0 +1,461 @@
+/* ds_config.c -- DeepSpeed configs, read as DeepSpeed 0.19.6 reads them
+ * (runtime/config.py, runtime/zero/config.py, runtime/precision_config.py).
+ *
+ * Every key is one of four kinds: it sets an option of the plan; it is known to
+ * change nothing that a plan describes; it asks for something plans do not have
+ * yet, which is refused by name; or it is not known, which is noted. */
+#include "model/exchange/ds_config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/exchange/ds_removed.h"
+#include "model/plan/plan_keys.h"
+
+struct import {
+    const char   *where;
+    struct plan  *p;
+    struct notes *notes;
+};
+
+static bool is_auto(const json_t *v)
+{
+    const char *s = json_string_value(v);
+
+    return s && !strcmp(s, "auto");
+}
+
+static bool listed(const char *const *list, const char *name)
+{
+    for (int i = 0; list[i]; i++)
+        if (!strcmp(list[i], name))
+            return true;
+    return false;
+}
+
+/* ---- what decides the defaults: stage and precision ---- */
+
+static int read_stage(const json_t *config, const char *where, enum strategy *out)
+{
+    static const enum strategy of[] = { STRAT_DDP, STRAT_ZERO1, STRAT_ZERO2, STRAT_ZERO3 };
+    const json_t *zero = json_object_get(config, "zero_optimization");
+    const json_t *stage = json_object_get(zero, "stage");
+
+    *out = STRAT_DDP;
+    if (!zero || json_is_false(zero))
+        return 0;
+    if (json_is_true(zero)) {               /* the deprecated form: stage 1 */
+        *out = STRAT_ZERO1;
+        return 0;
+    }
+    if (!json_is_object(zero))
+        return fail("%s: zero_optimization: expected an object", where);
+    if (!stage)
+        return 0;
+    if (!json_is_integer(stage) || json_integer_value(stage) < 0 || json_integer_value(stage) > 3)
+        return fail("%s: zero_optimization.stage: expected 0, 1, 2 or 3", where);
+    *out = of[json_integer_value(stage)];
+    return 0;
+}
+
+/* 1 on, 0 off, -1 refused.  "auto" is filled in from the command line's choice. */
+static int enabled(const struct import *in, const json_t *section, const char *name, enum dtype t)
+{
+    const json_t *v = json_object_get(section, "enabled");
+
+    if (!section || (json_is_object(section) && !v))
+        return 0;
+    if (is_auto(v)) {
+        notes_add(in->notes, "%s.enabled is \"auto\": %s, as the command line has it", name,
+                  in->p->precision == t ? "true" : "false");
+        return in->p->precision == t;
+    }
+    if (!json_is_boolean(v))
+        return fail("%s: %s.enabled: expected true, false or \"auto\"", in->where, name);
+    return json_is_true(v);
+}
+
+static const json_t *bf16_section(const json_t *config)
+{
+    const json_t *v = json_object_get(config, "bf16");
+
+    return v ? v : json_object_get(config, "bfloat16");
+}
+
+static int read_precision(const struct import *in, const json_t *config, enum dtype *out)
+{
+    int bf16 = enabled(in, bf16_section(config), "bf16", DT_BF16);
+    int fp16 = enabled(in, json_object_get(config, "fp16"), "fp16", DT_FP16);
+
+    if (bf16 < 0 || fp16 < 0)
+        return -1;
+    if (bf16 && fp16)
+        return fail("%s: fp16.enabled: bf16 and fp16 cannot both be enabled", in->where);
+    *out = bf16 ? DT_BF16 : fp16 ? DT_FP16 : DT_FP32;
+    return 0;
+}
+
+/* ---- batch sizes ---- */
+
+/* A positive count, 0 for absent or "auto". */
+static int read_count(const struct import *in, const json_t *config, const char *key, int64_t *out)
+{
+    const json_t *v = json_object_get(config, key);
+
+    *out = 0;
+    if (!v || json_is_null(v) || is_auto(v))
+        return 0;
+    if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > SIZE_LIMIT)
+        return fail("%s: %s: expected a positive whole number or \"auto\"", in->where, key);
+    *out = json_integer_value(v);
+    return 0;
+}
+
+static void fill_auto(const struct import *in, const json_t *config, const char *key,
+                      const char *option, int64_t given, int64_t *out)
+{
+    bool says_auto = is_auto(json_object_get(config, key));
+
+    if (*out > 0)
+        return;
+    if (given > 0)
+        *out = given;
+    else if (says_auto) {
+        *out = 1;
+        notes_add(in->notes, "%s is \"auto\", which the launcher fills in: taken as 1; give %s",
+                  key, option);
+    }
+}
+
+/* DeepSpeedConfig._set_batch_related_parameters: any two give the third. */
+static int read_batch(const struct import *in, const json_t *config, int64_t given_micro,
+                      int64_t given_accumulation)
+{
+    struct plan *p = in->p;
+    int64_t world = p->cluster.world_size, micro, steps, all, product;
+
+    if (read_count(in, config, "train_micro_batch_size_per_gpu", &micro) < 0
+        || read_count(in, config, "gradient_accumulation_steps", &steps) < 0
+        || read_count(in, config, "train_batch_size", &all) < 0)
+        return -1;
+    if (!(all && steps))
+        fill_auto(in, config, "train_micro_batch_size_per_gpu", "--micro-batch", given_micro, &micro);
+    if (!(all && micro))
+        fill_auto(in, config, "gradient_accumulation_steps", "--accumulation", given_accumulation,
+                  &steps);
+    if (all && !micro && !steps)
+        steps = 1;
+    if (all && !steps && micro <= all / world)
+        steps = all / world / micro;
+    if (all && !micro)          /* too small a batch: the product below will not match */
+        micro = all / world / steps > 0 ? all / world / steps : 1;
+    if (!micro)
+        return fail("%s: train_micro_batch_size_per_gpu: missing, and train_batch_size too",
+                    in->where);
+    if (!steps)
+        steps = 1;
+    if (!checked_mul(micro, steps, &product) || !checked_mul(product, world, &product))
+        return fail("%s: train_micro_batch_size_per_gpu: the global batch exceeds 2^60", in->where);
+    if (all && product != all)
+        return fail("%s: train_batch_size: %" PRId64 " is not micro batch %" PRId64
+                    " * accumulation %" PRId64 " * %" PRId64 " ranks = %" PRId64, in->where,
+                    all, micro, steps, world, product);
+    p->micro_batch = micro;
+    p->accumulation = steps;
+    return 0;
+}
+
+/* ---- one key into the plan ---- */
+
+/* Reads a value by the row of `name`, naming it as DeepSpeed does. */
+static int set(const struct import *in, const char *object, const char *name, const char *row_object,
+               const char *row, const json_t *v)
+{
+    const struct plan_key *k = plan_key_find(row_object, row,
+                                             CELL(in->p->strategy, in->p->dialect));
+    struct plan_key named;
+
+    if (!k)
+        return 0;           /* DeepSpeed ignores at this stage what it reads: so do we */
+    named = *k;
+    named.object = object;
+    named.name = name;
+    return plan_key_read(v, in->where, &named, in->p);
+}
+
+/* transformers' HfTrainerDeepSpeedConfig.trainer_config_finalize() and accelerate
+ * (accelerator.py): sizes from the model's hidden size, cut as Python's int(). */
+static int fill_hidden(const struct import *in, const char *name)
+{
+    struct plan *p = in->p;
+    int64_t h = p->model.hidden, v;
+    int64_t *at;
+
+    if (!strcmp(name, "reduce_bucket_size")) {
+        at = &p->ds.reduce_bucket_size;
+        v = h * h;
+    } else if (!strcmp(name, "stage3_prefetch_bucket_size")) {
+        at = &p->ds.stage3_prefetch_bucket_size;
+        v = (int64_t)(0.9 * (double)h * (double)h);
+    } else if (!strcmp(name, "stage3_param_persistence_threshold")) {
+        at = &p->ds.stage3_param_persistence_threshold;
+        v = 10 * h;
+    } else {
+        return fail("%s: zero_optimization.%s: \"auto\" is not known for this key", in->where, name);
+    }
+    if (plan_key_find("deepspeed", name, CELL(p->strategy, p->dialect))) {
+        *at = v;
+        notes_add(in->notes, "zero_optimization.%s is \"auto\": %" PRId64 " from hidden size %"
+                  PRId64, name, v, h);
+    }
+    return 0;
+}
+
+/* Change nothing that a plan describes. */
+static const char *const zero_harmless[] = {
+    "stage", "load_from_fp32_weights", "elastic_checkpoint", "ignore_unused_parameters",
+    "stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save",
+    "memory_efficient_linear", "override_module_apply", "pipeline_loading_checkpoint",
+    "log_trace_cache_warnings", "enable_sanity_checks", "save_muon_momentum_buffer_in_memory",
+    "cpu_offload_use_pin_memory", NULL
+};
+
+static int read_zero_key(const struct import *in, const char *name, const json_t *v)
+{
+    const char *not_yet = plan_unsupported("deepspeed", name, v);
+
+    if (plan_key_cells("deepspeed", name) && strcmp(name, "grad_accum_dtype"))
+        return is_auto(v) ? fill_hidden(in, name)
+                          : set(in, "zero_optimization", name, "deepspeed", name, v);
+    if (not_yet && not_yet[0])
+        return fail("%s: zero_optimization.%s: %s", in->where, name, not_yet);
+    if (!strcmp(name, "allgather_partitions") && json_is_false(v))
+        return fail("%s: zero_optimization.allgather_partitions: false is not supported", in->where);
+    if (!strcmp(name, "leaf_module"))
+        notes_add(in->notes, "zero_optimization.leaf_module is not followed: modules are fetched "
+                  "one by one");
+    else if (!not_yet && !listed(zero_harmless, name) && strcmp(name, "allgather_partitions"))
+        notes_add(in->notes, "zero_optimization.%s is not known and was ignored", name);
+    return 0;
+}
+
+static int read_zero(const struct import *in, const json_t *zero)
+{
+    const char *name;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)zero, name, v)
+        if (read_zero_key(in, name, v) < 0)
+            return -1;
+    return 0;
+}
+
+static int read_half(const struct import *in, const char *section, const json_t *j)
+{
+    static const char *const refused[] = {
+        "bf16_master_weights_and_grads", "bf16_optimizer_states", "fp16_master_weights_and_grads", NULL
+    };
+    const json_t *check = json_object_get(j, "check_grad_overflow");
+
+    for (int i = 0; refused[i]; i++)
+        if (json_is_true(json_object_get(j, refused[i])))
+            return fail("%s: %s.%s: 16-bit master weights are not supported yet", in->where,
+                        section, refused[i]);
+    if (check && in->p->precision == DT_BF16 && section[0] == 'b')
+        return set(in, section, "check_grad_overflow", "deepspeed", "check_grad_overflow", check);
+    return 0;
+}
+
+static int read_data_types(const struct import *in, const json_t *j)
+{
+    static const char *const fixed[] = { "param_dtype", "buffer_dtype", NULL };
+    const json_t *accum = json_object_get(j, "grad_accum_dtype");
+    const char *word = json_string_value(accum);
+    struct plan *p = in->p;
+
+    for (int i = 0; fixed[i]; i++) {
+        const json_t *v = json_object_get(j, fixed[i]);
+        const char *s = json_string_value(v);
+        if (v && !json_is_null(v) && !is_auto(v) && !(s && !strcmp(s, dtype_name(p->precision))))
+            return fail("%s: data_types.%s: only the model's own dtype is supported", in->where,
+                        fixed[i]);
+    }
+    if (!accum || json_is_null(accum) || is_auto(accum))
+        return 0;
+    if (p->strategy == STRAT_DDP && !(word && !strcmp(word, dtype_name(p->precision))))
+        return fail("%s: data_types.grad_accum_dtype: stage 0 takes only the model's own dtype, %s",
+                    in->where, dtype_name(p->precision));
+    if (p->strategy == STRAT_ZERO2 && plan_has_deepspeed_0_19_8(p) &&
+        !(word && !strcmp(word, dtype_name(p->precision))))
+        return fail("%s: data_types.grad_accum_dtype: stage 2 of DeepSpeed 0.19.8 accumulates in a compact "
+                    "fp32 partition, which is not supported yet", in->where);
+    if (p->strategy == STRAT_ZERO2) {
+        notes_add(in->notes, "data_types.grad_accum_dtype: this stage accumulates in %s all the same",
+                  dtype_name(p->precision));
+        return 0;
+    }
+    return set(in, "data_types", "grad_accum_dtype", "deepspeed", "grad_accum_dtype", accum);
+}
+
+/* DeepSpeed's Adam is AdamW too by default (adam_w_mode) and has the same state. */
+static int read_optimizer(const struct import *in, const json_t *j)
+{
+    const json_t *type = json_object_get(j, "type");
+    const char *s = json_string_value(type);
+
+    if (!type || (s && (!strcmp(s, "AdamW") || !strcmp(s, "Adam") || !strcmp(s, "adamw")
+                        || !strcmp(s, "adam") || !strcmp(s, "FusedAdam"))))
+        return 0;
+    return fail("%s: optimizer.type: \"%s\" is not supported; Adam and AdamW are", in->where,
+                s ? s : "?");
+}
+
+/* ---- the top level ---- */
+
+static const char *const harmless[] = {
+    "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
+    "zero_optimization", "dpx",                             /* read elsewhere */
+    "scheduler", "steps_per_print", "wall_clock_breakdown", "memory_breakdown", "dump_state",
+    "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "tensorboard", "wandb",
+    "csv_monitor", "comet", "monitor_config", "flops_profiler", "comms_logger", "comms_config",
+    "checkpoint", "nebula", "dataloader_drop_last", "aio", "timers", "vocabulary_size",
+    "managed_gradient_accumulation", "use_data_before_expert_parallelism", "graph_harvesting",
+    "seq_parallel_communication_data_type", "hybrid_engine", "inference", "log_level", "seed",
+    "autotuning", "gradient_allreduce_op", "eigenvalue", "compile", NULL
+};
+
+/* Refused when on: `true`, an object with "enabled" true, a size above 1, or
+ * (for sections without such a key) present at all. */
+static const struct { const char *name, *why; } refused[] = {
+    { "amp", "Apex AMP is not supported" },
+    { "torch_autocast", "torch_autocast is not supported yet" },
+    { "sparse_gradients", "sparse gradients are not supported" },
+    { "prescale_gradients", "prescaled gradients are not supported yet" },
+    { "disable_allgather", "training without the all-gather is not supported" },
+    { "sparse_attention", "sparse attention is not supported" },
+    { "progressive_layer_drop", "layer dropping is not supported" },
+    { "curriculum_learning", "a changing sequence length is not supported" },
+    { "data_efficiency", "a changing sequence length is not supported" },
+    { "elasticity", "an elastic world size is not supported" },
+    { "quantize_training", "quantised training is not supported yet" },
+    { "compression_training", "compression is not supported" },
+    { "weight_quantization", "quantised weights are not supported yet" },
+    { "expert_parallel", "expert parallelism is not supported yet" },
+    { "tensor_parallel", "tensor parallelism is not supported yet" },
+    { "sequence_parallel_size", "sequence parallelism is not supported yet" },
+    { "pipeline", "pipeline parallelism is not supported yet" },
+    { "msamp", "MS-AMP is not supported" },
+};
+
+static bool is_on(const json_t *v)
+{
+    const json_t *on = json_object_get(v, "enabled");
+    const json_t *size = json_object_get(v, "autotp_size");
+
+    if (json_is_object(v)) {
+        if (on)
+            return json_is_true(on);
+        if (size)
+            return json_number_value(size) > 1;
+        return json_object_size(v) > 0;
+    }
+    return json_is_true(v) || json_number_value(v) > 1 || json_is_array(v) || json_is_string(v);
+}
+
+static int read_top(const struct import *in, const char *name, const json_t *v)
+{
+    if (!strcmp(name, "gradient_clipping"))
+        return is_auto(v) ? 0 : set(in, "", name, "", "clip", v);
+    if (!strcmp(name, "communication_data_type") || !strcmp(name, "gradient_predivide_factor"))
+        return set(in, "", name, "deepspeed", name, v);
+    if (!strcmp(name, "bf16") || !strcmp(name, "bfloat16") || !strcmp(name, "fp16"))
+        return read_half(in, name, v);
+    if (!strcmp(name, "data_types"))
+        return read_data_types(in, v);
+    if (!strcmp(name, "optimizer"))
+        return read_optimizer(in, v);
+    if (!strcmp(name, "activation_checkpointing")) {
+        if (json_is_true(json_object_get(v, "cpu_checkpointing")))
+            return fail("%s: activation_checkpointing.cpu_checkpointing: offloading is not "
+                        "supported yet", in->where);
+        notes_add(in->notes, "activation_checkpointing only takes effect where the model calls it; "
+                  "the plan's recompute says whether it does");
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (!strcmp(refused[i].name, name))
+            return is_on(v) ? fail("%s: %s: %s", in->where, name, refused[i].why) : 0;
+    if (!listed(harmless, name))
+        notes_add(in->notes, "%s is not known and was ignored", name);
+    return 0;
+}
+
+
+static int read_ours(const struct import *in, const json_t *j)
+{
+    const char *name;
+    json_t *v;
+
+    if (j && !json_is_object(j))
+        return fail("%s: dpx: expected an object", in->where);
+    json_object_foreach((json_t *)(uintptr_t)j, name, v) {
+        if (!listed(ds_config_ours, name))
+            return fail("%s: dpx.%s: unknown key", in->where, name);
+        if (set(in, "dpx", name, "", name, v) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The version decides defaults, so it is read before they are filled in. */
+static int read_version(const struct import *in, const json_t *config)
+{
+    const json_t *v = json_object_get(json_object_get(config, "dpx"), "framework_version");
+
+    in->p->framework_version[0] = '\0';
+    return v ? set(in, "dpx", "framework_version", "", "framework_version", v) : 0;
+}
+
+int ds_config_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
+{
+    struct import in = { where, p, notes };
+    int64_t micro = p->micro_batch, steps = p->accumulation;
+    const char *name;
+    json_t *v;
+    enum dtype t = DT_FP32;
+
+    if (!json_is_object(config))
+        return fail("%s: a DeepSpeed config is a JSON object", where);
+    p->dialect = DIALECT_DEEPSPEED;
+    if (read_stage(config, where, &p->strategy) < 0 || read_precision(&in, config, &t) < 0
+        || read_version(&in, config) < 0 || ds_removed_check(config, where, p) < 0)
+        return -1;
+    plan_defaults(p, p->strategy, DIALECT_DEEPSPEED, t);
+    if (is_auto(json_object_get(config, "gradient_clipping"))) {
+        p->clip = 1;            /* TrainingArguments.max_grad_norm */
+        notes_add(notes, "gradient_clipping is \"auto\": 1.0, the Trainer's max_grad_norm");
+    }
+    if (read_batch(&in, config, micro, steps) < 0)
+        return -1;
+    json_object_foreach((json_t *)(uintptr_t)config, name, v)
+        if (read_top(&in, name, v) < 0)
+            return -1;
+    if (read_zero(&in, json_object_get(config, "zero_optimization")) < 0
+        || read_ours(&in, json_object_get(config, "dpx")) < 0)
+        return -1;
+    plan_resolve(p);
+    return plan_check(p, where);
+}
+
+int ds_config_import(const json_t *config, const char *where, struct plan *p)
+{
+    struct notes notes = { 0 };
+    int rc = ds_config_read(config, where, p, &notes);
+
+    if (rc == 0)
+        notes_print(&notes, where);
+    return rc;
+}

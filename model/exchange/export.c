@@ -1,0 +1,109 @@
+/* export.c -- the targets, and what several of them need. */
+#include "model/exchange/export.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/yaml.h"
+#include "model/exchange/accelerate.h"
+#include "model/exchange/ds_config.h"
+#include "model/plan/plan_keys.h"
+
+/* transformers: models/<family>/modeling_<family>.py. */
+const char *export_block_class(const struct plan *p)
+{
+    static const struct { const char *family, *block; } table[] = {
+        { "gpt2", "GPT2Block" },            { "gpt_neox", "GPTNeoXLayer" },
+        { "opt", "OPTDecoderLayer" },       { "bloom", "BloomBlock" },
+        { "mpt", "MptBlock" },              { "llama", "LlamaDecoderLayer" },
+        { "mistral", "MistralDecoderLayer" }, { "qwen2", "Qwen2DecoderLayer" },
+        { "qwen3", "Qwen3DecoderLayer" },   { "gemma", "GemmaDecoderLayer" },
+        { "gemma2", "Gemma2DecoderLayer" }, { "phi3", "Phi3DecoderLayer" },
+        { "falcon", "FalconDecoderLayer" }, { "starcoder2", "Starcoder2DecoderLayer" },
+        { "gemma3_text", "Gemma3DecoderLayer" }, { "ministral", "MinistralDecoderLayer" },
+        { "ministral3", "Ministral3DecoderLayer" }, { "olmo2", "Olmo2DecoderLayer" },
+        { "olmo3", "Olmo3DecoderLayer" },   { "phi", "PhiDecoderLayer" },
+        { "granite", "GraniteDecoderLayer" }, { "smollm3", "SmolLM3DecoderLayer" },
+        { "stablelm", "StableLmDecoderLayer" }, { "cohere", "CohereDecoderLayer" },
+        { "cohere2", "Cohere2DecoderLayer" }, { "glm", "GlmDecoderLayer" },
+        { "glm4", "Glm4DecoderLayer" },     { "nemotron", "NemotronDecoderLayer" },
+        { "arcee", "ArceeDecoderLayer" },   { "seed_oss", "SeedOssDecoderLayer" },
+        { "exaone4", "Exaone4DecoderLayer" }, { "ernie4_5", "Ernie4_5DecoderLayer" },
+        { "hunyuan_v1_dense", "HunYuanDenseV1DecoderLayer" },
+    };
+
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (!strcmp(table[i].family, p->model.family))
+            return table[i].block;
+    return NULL;
+}
+
+const char *export_first_changed(const struct plan *p, const char *object)
+{
+    static char name[80];
+    struct plan plain = *p;
+    const struct plan_key *k;
+
+    plan_defaults(&plain, p->strategy, p->dialect, p->precision);
+    for (int i = 0; (k = plan_key_at(i)); i++) {
+        json_t *v, *usual;
+        bool same;
+        if (!(k->cells & CELL(p->strategy, p->dialect)) || strcmp(k->object, object))
+            continue;
+        v = plan_key_write(p, k);
+        usual = plan_key_write(&plain, k);
+        same = json_equal(v, usual);
+        json_decref(v);
+        json_decref(usual);
+        if (!same) {
+            snprintf(name, sizeof name, "%s.%s", object, k->name);
+            return name;
+        }
+    }
+    return NULL;
+}
+
+static int export_deepspeed_file(const struct plan *p, FILE *to)
+{
+    json_t *j = ds_config_export(p);
+
+    if (!j)
+        return -1;
+    json_dumpf(j, to, JSON_INDENT(2));
+    fputc('\n', to);
+    json_decref(j);
+    return 0;
+}
+
+static int export_accelerate_file(const struct plan *p, FILE *to)
+{
+    json_t *j = accelerate_export(p);
+
+    if (!j)
+        return -1;
+    fprintf(to, "# Belongs to the training script: sequence %lld, micro batch %lld, accumulation "
+            "%lld,\n# gradient clipping %g.\n", (long long)p->seq, (long long)p->micro_batch,
+            (long long)p->accumulation, p->clip);
+    if (p->accumulation > 1 && p->dialect != DIALECT_DEEPSPEED)
+        fprintf(to, "# GradientAccumulationPlugin(num_steps=%lld, sync_each_batch=%s).\n",
+                (long long)p->accumulation, p->sync_every_micro_step ? "True" : "False");
+    yaml_write(j, to);
+    json_decref(j);
+    return 0;
+}
+
+static const struct { const char *name; int (*write)(const struct plan *, FILE *); } targets[] = {
+    { "deepspeed", export_deepspeed_file },
+    { "accelerate", export_accelerate_file },
+    { "torchtitan", export_torchtitan },
+    { "fsdp", export_torch },
+};
+
+int export_plan(const struct plan *p, const char *target, FILE *to)
+{
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        if (!strcmp(targets[i].name, target))
+            return targets[i].write(p, to);
+    return fail("export: \"%s\" is not a target; deepspeed, accelerate, torchtitan and fsdp are",
+                target);
+}

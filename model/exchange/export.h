@@ -1,0 +1,32 @@
+/* export.h -- a plan in the words of the user's framework.
+ *
+ *     if (export_plan(&p, "deepspeed", stdout) < 0)
+ *         return 2;
+ *
+ * deepspeed: a DeepSpeed config; accelerate: a YAML file; torchtitan: command-line
+ * overrides for TORCHTITAN_VERSION; fsdp: Python that wraps a transformers model
+ * with exactly the plan's options.  What the target cannot express is refused by
+ * name, and then nothing is written. */
+#ifndef DPX_EXPORT_H
+#define DPX_EXPORT_H
+
+#include <stdio.h>
+
+#include "model/plan/plan.h"
+
+#define TORCHTITAN_VERSION "0.3.0"
+
+/* 0, or -1 with the target's missing word reported. */
+int export_plan(const struct plan *p, const char *target, FILE *to);
+
+int export_torchtitan(const struct plan *p, FILE *to);
+int export_torch(const struct plan *p, FILE *to);
+
+/* The class of the model's blocks in transformers; NULL when not known. */
+const char *export_block_class(const struct plan *p);
+
+/* "ddp.static_graph": the first option of that object that differs from its
+ * default; NULL when all are default.  The string is static. */
+const char *export_first_changed(const struct plan *p, const char *object);
+
+#endif

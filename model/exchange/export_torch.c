@@ -1,0 +1,227 @@
+/* export_torch.c -- Python that wraps a transformers model as the plan says,
+ * with PyTorch's own fully_shard, FullyShardedDataParallel,
+ * DistributedDataParallel or ZeroRedundancyOptimizer.
+ *
+ * Module names come from the tensor table, so they are those of transformers. */
+#include "model/exchange/export.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+static int refuse(const char *key, const char *why)
+{
+    return fail("export to fsdp: %s: %s", key, why);
+}
+
+static const char *py(bool b) { return b ? "True" : "False"; }
+
+static const char *torch_dtype(enum dtype t)
+{
+    return t == DT_BF16 ? "torch.bfloat16" : t == DT_FP16 ? "torch.float16" : "torch.float32";
+}
+
+/* "model.layers" of "model.layers.0.self_attn.q_proj". */
+static int blocks_path(const struct model *m, char *out, size_t size)
+{
+    const char *name = m->modules[m->tensors[m->block0].module].name;
+    const char *zero = strstr(name, ".0.");
+
+    if (!zero || (size_t)(zero - name) >= size)
+        return refuse("model", "its blocks are not a list of modules");
+    memcpy(out, name, (size_t)(zero - name));
+    out[zero - name] = '\0';
+    return 0;
+}
+
+/* Prints the children of a block that own tensors of one half:
+ * "block.input_layernorm, block.self_attn". */
+static void print_half(const struct model *m, bool mlp, size_t prefix, FILE *to)
+{
+    char last[64] = "";
+
+    for (int i = m->block0; i < m->block0 + m->per_block; i++) {
+        const char *child = m->modules[m->tensors[i].module].name + prefix;
+        int n = (int)strcspn(child, ".");
+        if (m->tensors[i].mlp_half != mlp
+            || (strlen(last) == (size_t)n && !strncmp(last, child, (size_t)n)))
+            continue;
+        fprintf(to, "%sblock.%.*s", last[0] ? ", " : "", n, child);
+        snprintf(last, sizeof last, "%.*s", n, child);
+    }
+}
+
+/* FSDP1's hybrid strategies want two dimensions even for one replica. */
+static void print_mesh(const struct plan *p, FILE *to)
+{
+    int64_t world = p->cluster.world_size;
+    bool hybrid = p->dialect == DIALECT_TORCH_FSDP1
+               && p->fsdp.sharding_strategy >= FSDP1_HYBRID_SHARD;
+
+    if (p->shard_group == world && !hybrid)
+        fprintf(to, "mesh = init_device_mesh(\"cuda\", (%" PRId64 ",))\n", world);
+    else
+        fprintf(to, "mesh = init_device_mesh(\"cuda\", (%" PRId64 ", %" PRId64
+                "), mesh_dim_names=(\"replicate\", \"shard\"))\n", world / p->shard_group,
+                p->shard_group);
+}
+
+static void print_reshard(int64_t k, FILE *to)
+{
+    if (k < 0)
+        fprintf(to, "None");
+    else if (k < 2)
+        fprintf(to, "%s", py(k == 1));
+    else
+        fprintf(to, "%" PRId64, k);
+}
+
+/* transformers recomputes whole blocks; set before wrapping. */
+static void print_recompute(const struct plan *p, FILE *to)
+{
+    if (p->recompute == RECOMPUTE_FULL)
+        fprintf(to, "model.gradient_checkpointing_enable("
+                "gradient_checkpointing_kwargs={\"use_reentrant\": False})\n");
+}
+
+/* The root has a value of its own: left at None it keeps its parameters, which a
+ * block does not (_fsdp_state.py, _lazy_init). */
+static void print_fsdp2_units(const struct plan *p, const char *blocks, FILE *to)
+{
+    if (p->unit == UNIT_BLOCK) {
+        fprintf(to, "for block in model.%s:\n    fully_shard(block, **options)\n", blocks);
+    } else if (p->unit == UNIT_BLOCKS) {
+        fprintf(to, "blocks = list(model.%s)\n"
+                "for first in range(0, len(blocks), %" PRId64 "):\n"
+                "    fully_shard(blocks[first:first + %" PRId64 "], **options)\n",
+                blocks, p->unit_blocks, p->unit_blocks);
+    } else if (p->unit == UNIT_HALF_BLOCK) {
+        size_t prefix = strlen(blocks) + strlen(".0.");
+        fprintf(to, "for block in model.%s:\n    fully_shard([", blocks);
+        print_half(&p->model, false, prefix, to);
+        fprintf(to, "], **options)\n    fully_shard([");
+        print_half(&p->model, true, prefix, to);
+        fprintf(to, "], **options)\n");
+    }
+    fprintf(to, "fully_shard(model, **options | {\"reshard_after_forward\": ");
+    print_reshard(p->fsdp.root_reshard_after_forward, to);
+    fprintf(to, "})\n");
+}
+
+static void export_fsdp2(const struct plan *p, const char *blocks, FILE *to)
+{
+    fprintf(to, "from torch.distributed.device_mesh import init_device_mesh\n"
+            "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\n\n");
+    print_recompute(p, to);
+    print_mesh(p, to);
+    fprintf(to, "options = dict(\n    mesh=mesh,\n    reshard_after_forward=");
+    print_reshard(p->fsdp.reshard_after_forward, to);
+    fprintf(to, ",\n    mp_policy=MixedPrecisionPolicy(param_dtype=%s, reduce_dtype=%s),\n)\n",
+            torch_dtype(p->precision), torch_dtype(p->reduce_dtype));
+    print_fsdp2_units(p, blocks, to);
+    if (!p->sync_every_micro_step && p->accumulation > 1)
+        fprintf(to, "# before each micro-step: model.set_requires_gradient_sync(last_micro_step)\n");
+}
+
+static void export_fsdp1(const struct plan *p, const char *blocks, FILE *to)
+{
+    static const char *const strategies[] = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
+                                              "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2" };
+    static const char *const prefetches[] = { "BackwardPrefetch.BACKWARD_PRE",
+                                              "BackwardPrefetch.BACKWARD_POST", "None" };
+
+    fprintf(to, "from functools import partial\n"
+            "from torch.distributed.device_mesh import init_device_mesh\n"
+            "from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, "
+            "MixedPrecision, ShardingStrategy\n"
+            "from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy\n\n");
+    print_recompute(p, to);
+    print_mesh(p, to);
+    fprintf(to, "model = FullyShardedDataParallel(\n    model,\n    device_mesh=mesh,\n");
+    fprintf(to, "    sharding_strategy=ShardingStrategy.%s,\n", strategies[p->fsdp.sharding_strategy]);
+    if (p->unit == UNIT_BLOCK)
+        fprintf(to, "    auto_wrap_policy=partial(transformer_auto_wrap_policy, "
+                "transformer_layer_cls={type(model.%s[0])}),\n", blocks);
+    fprintf(to, "    mixed_precision=MixedPrecision(param_dtype=%s, reduce_dtype=%s),\n",
+            torch_dtype(p->precision), torch_dtype(p->reduce_dtype));
+    fprintf(to, "    backward_prefetch=%s,\n    forward_prefetch=%s,\n    limit_all_gathers=%s,\n"
+            "    use_orig_params=%s,\n    device_id=torch.cuda.current_device(),\n)\n",
+            prefetches[p->fsdp.backward_prefetch], py(p->fsdp.forward_prefetch),
+            py(p->fsdp.limit_all_gathers), py(p->fsdp.use_orig_params));
+    if (!p->sync_every_micro_step && p->accumulation > 1)
+        fprintf(to, "# all micro-steps but the last: with model.no_sync(): ...\n");
+}
+
+static void export_ddp(const struct plan *p, FILE *to)
+{
+    fprintf(to, "from torch.nn.parallel import DistributedDataParallel\n");
+    if (p->strategy == STRAT_ZERO1)
+        fprintf(to, "from torch.distributed.optim import ZeroRedundancyOptimizer\n");
+    fputc('\n', to);
+    print_recompute(p, to);
+    if (p->ddp.model_dtype >= 0)
+        fprintf(to, "model = model.to(%s)\n", torch_dtype((enum dtype)p->ddp.model_dtype));
+    fprintf(to, "model = DistributedDataParallel(\n    model,\n"
+            "    device_ids=[torch.cuda.current_device()],\n");
+    if (p->ddp.bucket_cap_mb >= 0)
+        fprintf(to, "    bucket_cap_mb=%.17g,\n", p->ddp.bucket_cap_mb);
+    fprintf(to, "    gradient_as_bucket_view=%s,\n    static_graph=%s,\n"
+            "    find_unused_parameters=%s,\n",
+            py(p->ddp.gradient_as_bucket_view), py(p->ddp.static_graph),
+            py(p->ddp.find_unused_parameters));
+    if (p->ddp.forward_sync_buffers >= 0)
+        fprintf(to, "    forward_sync_buffers=%s,\n", py(p->ddp.forward_sync_buffers > 0));
+    else if (!p->ddp.broadcast_buffers)      /* true is the default; the word is deprecated in 2.15 */
+        fprintf(to, "    broadcast_buffers=False,\n");
+    fprintf(to, ")\n");
+    if (p->strategy == STRAT_ZERO1)
+        fprintf(to, "optimizer = ZeroRedundancyOptimizer(\n    model.parameters(),\n"
+                "    optimizer_class=torch.optim.AdamW,\n    parameters_as_bucket_view=%s,\n)\n",
+                py(p->ddp.parameters_as_bucket_view));
+    if (p->precision != DT_FP32 && p->ddp.model_dtype < 0)
+        fprintf(to, "# forward and loss under torch.autocast(\"cuda\", dtype=%s)\n",
+                torch_dtype(p->precision));
+    if (!p->sync_every_micro_step && p->accumulation > 1)
+        fprintf(to, "# all micro-steps but the last: with model.no_sync(): ...\n");
+}
+
+static void print_rest(const struct plan *p, FILE *to)
+{
+    if (p->strategy != STRAT_ZERO1)
+        fprintf(to, "optimizer = torch.optim.AdamW(model.parameters())\n");
+    fprintf(to, "# a step: %" PRId64 " micro-steps of %" PRId64 " samples of %" PRId64
+            " tokens on each rank\n", p->accumulation, p->micro_batch, p->seq);
+    if (p->clip > 0)
+        fprintf(to, "# then torch.nn.utils.clip_grad_norm_(model.parameters(), %.17g)\n", p->clip);
+}
+
+static void print_wrapping(const struct plan *p, const char *blocks, FILE *to)
+{
+    if (p->strategy != STRAT_FSDP)
+        export_ddp(p, to);
+    else if (p->dialect == DIALECT_TORCH)
+        export_fsdp2(p, blocks, to);
+    else
+        export_fsdp1(p, blocks, to);
+}
+
+int export_torch(const struct plan *p, FILE *to)
+{
+    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
+    char blocks[64];
+
+    if (!torch || p->strategy == STRAT_DP)
+        return fail("export to fsdp: strategy: %s/%s is not PyTorch's DDP, FSDP or "
+                    "ZeroRedundancyOptimizer", strategy_name(p->strategy), dialect_name(p->dialect));
+    if (p->deterministic)
+        return refuse("deterministic", "PyTorch has no such reduction");
+    if (p->recompute == RECOMPUTE_SELECTIVE || p->recompute_interval > 1)
+        return refuse("recompute", "transformers recomputes whole blocks, all or none");
+    if (blocks_path(&p->model, blocks, sizeof blocks) < 0)
+        return -1;
+    fprintf(to, "import torch\n");
+    print_wrapping(p, blocks, to);
+    print_rest(p, to);
+    return 0;
+}

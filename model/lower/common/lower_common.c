@@ -1,0 +1,59 @@
+/* lower_common.c -- entries that lowerings of several families emit. */
+#include "model/lower/common/lower_internal.h"
+
+#include <string.h>
+
+#include "model/program/torch_model.h"
+
+void declare_activations(struct schedules *s, const struct plan *p, int acts[NPIECE])
+{
+    for (int i = 0; i < NPIECE; i++) {
+        bool block = piece_is_block(i);
+        /* Below zero where a piece frees more than it keeps: autocast's cached casts of
+         * the blocks' weights go when the head's forward leaves it. */
+        int64_t saved = s->program.piece[i].saved > 0 ? s->program.piece[i].saved : 0;
+        acts[i] = sched_buf(s, CAT_ACTIVATIONS, i == PIECE_EMBED ? "activations of the embedding" :
+                            i == PIECE_HEAD ? "activations of the head" : "activations",
+                            block ? "block" : NULL, 0, block ? (int)p->model.layers : 1,
+                            saved);
+    }
+}
+
+/* Rotary embeddings register inv_freq and original_inv_freq, each of half the rotated
+ * dimensions, once for each kind of layer, and Falcon builds one even where ALiBi is used;
+ * Gemma's token embedding registers embed_scale, a single number (transformers 5.23). */
+int model_buffer_elems(const struct model *m)
+{
+    bool scaled = torch_style_of(m->family)->one_plus_weight;
+    int64_t rotary = m->position == POS_ROPE ? m->rotary_dim : !strcmp(m->family, "falcon") ? m->head_dim : 0;
+
+    return (int)(torch_has_two_tables(m) ? 2 * rotary : rotary) + scaled;
+}
+
+void clip_by_norm(struct schedules *s, int64_t bytes, enum group g, int64_t elems, bool exact, act_fn *gradients, void *arg)
+{
+    struct op *o;
+
+    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradient norm", bytes, 0);
+    sched_does(s, COPY_NORM, 1);
+    if (s->detailed)
+        gradients(s, ACT_R, arg);
+    if (elems > 0) {
+        o = sched_coll(s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, g, exact ? DT_INT64 : DT_FP32, RED_SUM,
+                       exact ? NORM_LIMBS : elems);
+        o->after = AFTER(STREAM_COMPUTE);
+        sched_moves(s, OF_NORM);
+    }
+    o = sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "scale gradients", bytes, bytes);
+    o->after = elems > 0 ? AFTER(STREAM_GROUP) : 0;
+    sched_does(s, COPY_CLIP, 1);
+    if (s->detailed)
+        gradients(s, ACT_RW, arg);
+}
+
+void read_loss(struct schedules *s)
+{
+    struct op *o = sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read the loss");
+
+    o->after = (uint16_t)~AFTER(STREAM_ISSUE) & ((1u << NSTREAM) - 1);
+}

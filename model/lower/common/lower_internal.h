@@ -1,0 +1,48 @@
+/* lower_internal.h -- what the lowerings share; for lower_*.c only. */
+#ifndef DPX_LOWER_INTERNAL_H
+#define DPX_LOWER_INTERNAL_H
+
+#include "model/plan/plan.h"
+#include "model/schedule/schedule.h"
+#include "model/schedule/units.h"
+
+/* One per family.  The schedules are reset, the program built and the world
+ * group set; a lowering appends buffers and entries. */
+int lower_dp(const struct plan *p, int64_t rank, struct schedules *s);
+int lower_paper(const struct plan *p, int64_t rank, struct schedules *s);
+int lower_ddp(const struct plan *p, int64_t rank, struct schedules *s);     /* torch ddp, zero1 */
+int lower_fsdp1(const struct plan *p, int64_t rank, struct schedules *s);
+int lower_fsdp2(const struct plan *p, int64_t rank, struct schedules *s);
+int lower_zero12(const struct plan *p, int64_t rank, struct schedules *s);  /* DeepSpeed stages 0-2 */
+int lower_zero3(const struct plan *p, int64_t rank, struct schedules *s);   /* DeepSpeed stage 3 */
+
+/* Families for what each piece keeps from forward to backward, by piece:
+ * activations of the embedding and the head have one instance, those of blocks
+ * one per block, numbered by block. */
+void declare_activations(struct schedules *s, const struct plan *p, int acts[NPIECE]);
+
+/* Actions of the last entry on all gradients that this rank will give to its optimizer. */
+typedef void act_fn(struct schedules *s, int what, void *arg);
+
+/* Global gradient norm over `bytes` of local gradients, and scaling, on the
+ * compute stream; in between an all-reduce of `elems` fp32 in group g where the
+ * gradients are sharded (0 elems: they are not).  `exact`: the sum is taken without rounding, in
+ * NORM_LIMBS int64 (exec/kernels/exact_sum.h), and so does not depend on how gradients are sharded. */
+void clip_by_norm(struct schedules *s, int64_t bytes, enum group g, int64_t elems, bool exact,
+                  act_fn *gradients, void *arg);
+
+/* Elements (fp32) of the module's buffers in transformers' modelling code: what
+ * DDP broadcasts before a forward. */
+int model_buffer_elems(const struct model *m);
+
+/* lower_ranks() of torch's ZeroRedundancyOptimizer. */
+int zro_ranks(const struct plan *p, int64_t ranks[4]);
+
+/* lower_ranks() of DeepSpeed's stages 1 and 2: a rank keeps whole the gradients of
+ * all tensors that touch its partition. */
+int zero12_ranks(const struct plan *p, int64_t ranks[4]);
+
+/* The step ends when the issuing thread reads the loss. */
+void read_loss(struct schedules *s);
+
+#endif

@@ -1,0 +1,346 @@
+#include "model/lower/deepspeed/lower_ds.h"
+
+#include <stdlib.h>
+
+#include "base/fail.h"
+
+/* ---- what the program says about gradients ---- */
+
+static int find_ready(struct ds *d, enum piece_id piece)
+{
+    const struct piece *g = &d->s->program.piece[piece];
+    int n = g->nkernels[PASS_BACKWARD];
+    int64_t tensors = program_ntensors(d->p, piece);
+
+    d->ready[piece] = malloc((size_t)(tensors ? tensors : 1) * sizeof *d->ready[piece]);
+    if (!d->ready[piece])
+        return fail("out of memory for the order of gradients");
+    for (int k = 0; k < n; k++)
+        for (int i = 0; i < 4 && g->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++)
+            if (d->nready[piece] < tensors)
+                d->ready[piece][d->nready[piece]++] = (struct ds_ready){
+                    k, program_tensor(d->p, piece, 0, g->kernels[PASS_BACKWARD][k].ready[i]) };
+    return 0;
+}
+
+static void find_tied(struct ds *d)
+{
+    const struct piece *g = &d->s->program.piece[PIECE_HEAD];
+
+    d->tied_kernel = d->tied = -1;
+    for (int i = 0; i < d->m->ntensors && d->m->tied && d->tied < 0; i++)
+        if (d->m->tensors[i].role == ROLE_TOKENS)
+            d->tied = i;
+    for (int k = 0; k < g->nkernels[PASS_BACKWARD] && d->tied >= 0; k++) {
+        const struct kernel *x = &g->kernels[PASS_BACKWARD][k];
+        if (x->net[MEM_GRADS] > x->ready_bytes) {
+            d->tied_kernel = k;
+            break;
+        }
+    }
+    if (d->tied_kernel < 0)
+        d->tied = -1;
+}
+
+int ds_init(struct ds *d, const struct plan *p, int64_t rank, struct schedules *s)
+{
+    struct recipe r = plan_recipe(p);
+
+    *d = (struct ds){ .p = p, .m = &p->model, .s = s, .n = p->cluster.world_size, .rank = rank,
+                      .dt = r.kept, .comm = r.wire_reduce, .e = dtype_bytes(r.kept),
+                      .ce = dtype_bytes(r.wire_reduce), .layers = (int)p->model.layers,
+                      .block0 = p->model.block0, .per_block = p->model.per_block };
+    d->blocks_end = d->block0 + d->layers * d->per_block;
+    s->tied_apart = true;                /* z12_partial and the like */
+    declare_activations(s, p, d->acts);
+    for (int i = 0; i < NPIECE; i++)
+        if (find_ready(d, (enum piece_id)i) < 0)
+            return -1;
+    find_tied(d);
+    return 0;
+}
+
+void ds_free(struct ds *d)
+{
+    for (int i = 0; i < NPIECE; i++) {
+        free(d->ready[i]);
+        d->ready[i] = NULL;
+    }
+    free(d->scratch);
+    d->scratch = NULL;
+}
+
+/* ---- families ---- */
+
+static int slot(const struct ds *d, int tensor)
+{
+    if (tensor < d->block0)
+        return tensor;
+    if (tensor < d->blocks_end)
+        return d->block0 + (tensor - d->block0) % d->per_block;
+    return d->block0 + d->per_block + tensor - d->blocks_end;
+}
+
+static int instance(const struct ds *d, int tensor)
+{
+    return tensor < d->block0 || tensor >= d->blocks_end ? 0 : (tensor - d->block0) / d->per_block;
+}
+
+static int slots(const struct ds *d) { return d->m->ntensors - (d->layers - 1) * d->per_block; }
+
+/* The first tensor of a family: of block 0, or outside of the blocks. */
+static bool first_of_family(const struct ds *d, int t) { return instance(d, t) == 0; }
+
+static bool in_block(const struct ds *d, int t) { return t >= d->block0 && t < d->blocks_end; }
+
+void ds_declare(const struct ds *d, struct ds_families *f, enum category cat, const char *what,
+                int copies, ds_bytes *bytes)
+{
+    f->copies = copies;
+    f->family = malloc((size_t)(copies * slots(d) + 1) * sizeof *f->family);
+    if (!f->family)
+        abort();
+    for (int c = 0; c < copies; c++)
+        for (int t = 0; t < d->m->ntensors; t++)
+            if (first_of_family(d, t))
+                f->family[c * slots(d) + slot(d, t)] =
+                    sched_buf(d->s, cat, what, in_block(d, t) ? "block" : NULL, 0,
+                              in_block(d, t) ? d->layers : 1, bytes(d, &d->m->tensors[t]));
+}
+
+void ds_hold(const struct ds *d, struct ds_families *f, enum holds h, enum dtype dt)
+{
+    f->holds = h;
+    f->dtype = dt;
+    for (int t = 0; t < d->m->ntensors && d->s->detailed; t++) {
+        if (!first_of_family(d, t))
+            continue;
+        int layout = sched_layout(d->s, in_block(d, t) ? d->per_block : 0);
+        sched_slice(d->s, h, dt, t, 0, d->m->tensors[t].numel, 0);
+        for (int c = 0; c < f->copies; c++)
+            sched_holds(d->s, f->family[c * slots(d) + slot(d, t)], layout);
+    }
+}
+
+void ds_undeclare(struct ds_families *f)
+{
+    free(f->family);
+    f->family = NULL;
+}
+
+void ds_act(const struct ds *d, const struct ds_families *f, int what, int tensor, int copy)
+{
+    sched_act(d->s, what, f->family[copy * slots(d) + slot(d, tensor)], instance(d, tensor), 0);
+}
+
+void ds_act_by(const struct ds *d, const struct ds_families *f, int what, int tensor, int by)
+{
+    sched_act(d->s, what, f->family[slot(d, tensor)], instance(d, tensor), by);
+}
+
+void ds_act_as(const struct ds *d, const struct ds_families *f, int what, int tensor, int layout)
+{
+    sched_act_as(d->s, what, f->family[slot(d, tensor)], instance(d, tensor), 0, layout);
+}
+
+void ds_act_part(const struct ds *d, const struct ds_families *f, int what, int tensor, int64_t from,
+                 int64_t n, int64_t at)
+{
+    int layout = sched_layout(d->s, 0);
+
+    sched_slice(d->s, f->holds, f->dtype, tensor, from, n, at);
+    ds_act_as(d, f, what, tensor, layout);
+}
+
+void ds_act_all(const struct ds *d, const struct ds_families *f, int what)
+{
+    for (int i = 0; i < slots(d); i++)
+        sched_act_all(d->s, what, f->family[i]);
+}
+
+int64_t ds_tensor_bytes(const struct ds *d, const struct tensor *t)
+{
+    return round512(t->numel * d->e);
+}
+
+int64_t ds_sum(const struct ds *d, ds_bytes *bytes)
+{
+    int64_t sum = 0;
+
+    for (int t = 0; t < d->m->ntensors; t++)
+        sum += bytes(d, &d->m->tensors[t]);
+    return sum;
+}
+
+/* ---- layouts ---- */
+
+void ds_flat_slices(const struct ds *d, const int64_t *start, enum holds h, enum dtype dt, int64_t from,
+                    int64_t n, int64_t at)
+{
+    int64_t begin = 0;
+
+    for (int t = 0; t < d->m->ntensors && d->s->detailed; t++) {
+        if (start)
+            begin = start[t];
+        int64_t end = begin + d->m->tensors[t].numel;
+        int64_t a = from > begin ? from : begin, b = from + n < end ? from + n : end;
+        if (a < b)
+            sched_slice(d->s, h, dt, t, a - begin, b - a, at + (a - from) * dtype_bytes(dt));
+        begin = end;
+    }
+}
+
+int ds_flat(const struct ds *d, const int64_t *start, enum holds h, enum dtype t, int64_t from, int64_t n,
+            int64_t at)
+{
+    int layout = sched_layout(d->s, 0);
+
+    ds_flat_slices(d, start, h, t, from, n, at);
+    return layout;
+}
+
+int ds_apart(const struct ds *d, enum holds h, enum dtype dt)
+{
+    int layout = sched_layout(d->s, 0);
+    int64_t at = 0;
+
+    for (int t = 0; t < d->m->ntensors && d->s->detailed; t++) {
+        sched_slice(d->s, h, dt, t, 0, d->m->tensors[t].numel, at);
+        at += round512(d->m->tensors[t].numel * dtype_bytes(dt));
+    }
+    return layout;
+}
+
+/* ---- entries ---- */
+
+struct op *ds_coll(const struct ds *d, enum stream st, enum phase ph, enum coll_op op, enum dtype t,
+                   enum red_op red, int64_t elems)
+{
+    return sched_coll(d->s, st, ph, op, GROUP_WORLD, t, red, elems);
+}
+
+void ds_memory(const struct ds *d, enum phase ph, const char *what, int act, int buf)
+{
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, ph, what);
+    sched_act_all(d->s, act, buf);
+}
+
+void ds_synchronize(const struct ds *d, enum phase ph, const char *what)
+{
+    struct op *o = sched_op(d->s, OP_WAIT, STREAM_ISSUE, ph, what);
+
+    o->after = (uint16_t)~AFTER(STREAM_ISSUE) & ((1u << NSTREAM) - 1);
+}
+
+enum piece_id ds_piece(const struct ds *d, int block)
+{
+    return program_piece_of_block(d->p, block);
+}
+
+void ds_name(const struct ds *d, enum piece_id piece, int block, int by)
+{
+    sched_of(d->s, piece == PIECE_EMBED ? "embedding" : piece == PIECE_HEAD ? "head" : "block", block, by);
+}
+
+void ds_whole(const struct ds *d, enum pass pass, enum grad_fate fate, enum piece_id piece,
+              int block, int by, ds_entry *entry, void *arg)
+{
+    bool forward = pass == PASS_FORWARD;
+
+    sched_compute(d->s, forward ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, 0, -1, fate,
+                  CAT_GRADS);
+    ds_name(d, piece, block, by);
+    sched_act(d->s, forward ? ACT_ALLOC : ACT_FREE, d->acts[piece], block, by);
+    entry(arg, pass, piece, block, by);
+}
+
+void ds_blocks(const struct ds *d, enum pass pass, enum grad_fate fate, ds_entry *entry, void *arg)
+{
+    int step = pass == PASS_FORWARD ? 1 : -1, first = pass == PASS_FORWARD ? 0 : d->layers - 1;
+    bool alike = program_period(d->p) == 1;
+
+    if (alike && d->layers > 1) {
+        sched_repeat(d->s, d->layers);
+        ds_whole(d, pass, fate, ds_piece(d, 0), first, step, entry, arg);
+        sched_repeat_end(d->s);
+        return;
+    }
+    for (int i = 0; i < d->layers; i++)
+        ds_whole(d, pass, fate, ds_piece(d, first + i * step), first + i * step, 0, entry, arg);
+}
+
+void ds_pass(const struct ds *d, enum pass pass, enum grad_fate fate, ds_entry *entry, void *arg)
+{
+    bool forward = pass == PASS_FORWARD;
+
+    ds_whole(d, pass, fate, forward ? PIECE_EMBED : PIECE_HEAD, 0, 0, entry, arg);
+    ds_blocks(d, pass, fate, entry, arg);
+    ds_whole(d, pass, fate, forward ? PIECE_HEAD : PIECE_EMBED, 0, 0, entry, arg);
+}
+
+/* ---- passing buffers: an open-addressing table by size and name ---- */
+
+static int scratch_slot(const struct ds *d, const char *what, int64_t bytes)
+{
+    uint64_t h = ((uint64_t)bytes ^ (uint64_t)(uintptr_t)what) * 0x9e3779b97f4a7c15u;
+    int i = (int)(h >> 33) & (d->cap_scratch - 1);
+
+    while (d->scratch[i].what && (d->scratch[i].what != what || d->scratch[i].bytes != bytes))
+        i = (i + 1) & (d->cap_scratch - 1);
+    return i;
+}
+
+static void scratch_grow(struct ds *d)
+{
+    struct ds old = *d;
+
+    d->cap_scratch = old.cap_scratch ? 2 * old.cap_scratch : 64;
+    d->scratch = calloc((size_t)d->cap_scratch, sizeof *d->scratch);
+    if (!d->scratch)
+        abort();
+    for (int i = 0; i < old.cap_scratch; i++)
+        if (old.scratch[i].what)
+            d->scratch[scratch_slot(d, old.scratch[i].what, old.scratch[i].bytes)] = old.scratch[i];
+    free(old.scratch);
+}
+
+int ds_scratch(struct ds *d, enum category cat, const char *what, int64_t bytes)
+{
+    int i;
+
+    if (2 * d->nscratch >= d->cap_scratch)
+        scratch_grow(d);
+    i = scratch_slot(d, what, bytes);
+    if (!d->scratch[i].what) {
+        d->scratch[i].what = what;
+        d->scratch[i].bytes = bytes;
+        d->scratch[i].family = sched_buf(d->s, cat, what, NULL, 0, 1, bytes);
+        d->nscratch++;
+    }
+    return d->scratch[i].family;
+}
+
+/* 0.19.8 views a parameter as bytes first (engine._broadcast_model). */
+void ds_broadcast_tensor(const struct ds *d, int t)
+{
+    bool bytes = plan_has_deepspeed_0_19_8(d->p);
+    int64_t n = d->m->tensors[t].numel;
+
+    ds_coll(d, STREAM_COMPUTE, PHASE_INIT, COLL_BROADCAST, bytes ? DT_UINT8 : d->dt, RED_NONE, bytes ? n * d->e : n);
+    sched_root(d->s, 0);
+}
+
+void ds_load_model(const struct ds *d, int params)
+{
+    int64_t at = 0;
+
+    ds_memory(d, PHASE_INIT, "model to device", ACT_ALLOC | ACT_W, params);
+    d->s->ops[d->s->nops - 1].flags = OPF_LOAD;
+    for (int t = 0; t < d->m->ntensors; t++) {
+        int layout = sched_layout(d->s, 0);
+        sched_slice(d->s, HOLDS_PARAM, d->dt, t, 0, d->m->tensors[t].numel, at);
+        ds_broadcast_tensor(d, t);
+        sched_act_as(d->s, ACT_RW, params, 0, 0, layout);
+        at += ds_tensor_bytes(d, &d->m->tensors[t]);
+    }
+}

@@ -1,0 +1,114 @@
+/* lower_ds.h -- what the DeepSpeed lowerings share; for lower_*.c only.
+ *
+ * A tensor is named by its index in model->tensors, which is registration order
+ * and also DeepSpeed's ds_id.  Buffers that exist once per tensor are families by
+ * tensor of a block, one instance per block. */
+#ifndef DPX_LOWER_DS_H
+#define DPX_LOWER_DS_H
+
+#include "model/lower/common/lower_internal.h"
+
+/* A gradient that becomes ready in the backward pass of a piece. */
+struct ds_ready {
+    int kernel;                     /* after which it is complete */
+    int tensor;                     /* of block 0, or of the embedding or head */
+};
+
+struct ds {
+    const struct plan  *p;
+    const struct model *m;
+    struct schedules   *s;
+    int64_t    n, rank;             /* data-parallel ranks; this one */
+    enum dtype dt, comm;            /* the model's; gradients' on the wire */
+    int64_t    e, ce;               /* their bytes */
+    int        acts[NPIECE];
+    int        layers, block0, per_block, blocks_end;
+    struct ds_ready *ready[NPIECE]; /* in the order in which autograd hands them out */
+    int        nready[NPIECE];
+    int        tied_kernel;         /* of the head's backward: leaves the tied weight's gradient, not
+                                     * complete before the embedding's; -1: none does */
+    int        tied;                /* that tensor, or -1 */
+    struct { const char *what; int64_t bytes; int family; } *scratch;
+    int        nscratch, cap_scratch;
+};
+
+/* 0, or -1 with the reason reported.  ds_free() in any case. */
+int  ds_init(struct ds *d, const struct plan *p, int64_t rank, struct schedules *s);
+void ds_free(struct ds *d);
+
+/* ---- one family per tensor (of a block, of the embedding, of the head) ---- */
+
+struct ds_families {
+    int       *family;              /* by copy, then by tensor of a block */
+    int        copies;
+    enum holds holds;               /* ds_hold() */
+    enum dtype dtype;
+};
+
+typedef int64_t ds_bytes(const struct ds *d, const struct tensor *t);
+void ds_declare(const struct ds *d, struct ds_families *f, enum category cat, const char *what,
+                int copies, ds_bytes *bytes);
+/* Each family holds its tensor, whole, from the buffer's begin; what is beyond is padding. */
+void ds_hold(const struct ds *d, struct ds_families *f, enum holds h, enum dtype t);
+void ds_undeclare(struct ds_families *f);
+/* Action of the last entry on a tensor's instance; copy 0 mostly. */
+void ds_act(const struct ds *d, const struct ds_families *f, int what, int tensor, int copy);
+/* The same inside a repeat over blocks: `by` blocks an iteration. */
+void ds_act_by(const struct ds *d, const struct ds_families *f, int what, int tensor, int by);
+/* Where the tensor's buffer has a layout of its own for this entry (of stride 0); ds_act_part()
+ * makes it: elements [from, from+n) only, `at` bytes from its begin. */
+void ds_act_as(const struct ds *d, const struct ds_families *f, int what, int tensor, int layout);
+void ds_act_part(const struct ds *d, const struct ds_families *f, int what, int tensor, int64_t from,
+                 int64_t n, int64_t at);
+/* On every tensor. */
+void ds_act_all(const struct ds *d, const struct ds_families *f, int what);
+
+ds_bytes ds_tensor_bytes;           /* of the model's dtype, rounded as the allocator does */
+int64_t  ds_sum(const struct ds *d, ds_bytes *bytes);
+
+/* ---- layouts of one buffer for all tensors ---- */
+
+/* Tensors as `start` places them (elements; NULL: end to end in registration order): a layout of
+ * elements [from, from+n) of that, the first of them `at` bytes into the buffer. */
+int  ds_flat(const struct ds *d, const int64_t *start, enum holds h, enum dtype t, int64_t from,
+             int64_t n, int64_t at);
+/* The same, appended to the last layout. */
+void ds_flat_slices(const struct ds *d, const int64_t *start, enum holds h, enum dtype t, int64_t from,
+                    int64_t n, int64_t at);
+/* Whole tensors, each as an allocation of its own, rounded up. */
+int  ds_apart(const struct ds *d, enum holds h, enum dtype t);
+
+/* ---- entries ---- */
+
+/* A collective of the world; DeepSpeed issues it among one rank too. */
+struct op *ds_coll(const struct ds *d, enum stream st, enum phase ph, enum coll_op op, enum dtype t,
+                   enum red_op red, int64_t elems);
+/* One buffer comes, goes or is moved; on the compute stream. */
+void ds_memory(const struct ds *d, enum phase ph, const char *what, int act, int buf);
+/* The issuing thread waits for all streams: torch.cuda.synchronize(). */
+void ds_synchronize(const struct ds *d, enum phase ph, const char *what);
+
+enum piece_id ds_piece(const struct ds *d, int block);
+/* Names the piece of the last entry: "block 3", "embedding", "head". */
+void ds_name(const struct ds *d, enum piece_id piece, int block, int by);
+
+/* Compute entries where nothing happens inside a pass: one a piece.  `entry` adds
+ * actions to each (block and by as in sched_act()).  ds_blocks() folds blocks that
+ * are alike into a repeat; ds_pass() is the whole pass. */
+typedef void ds_entry(void *arg, enum pass pass, enum piece_id piece, int block, int by);
+void ds_whole(const struct ds *d, enum pass pass, enum grad_fate fate, enum piece_id piece,
+              int block, int by, ds_entry *entry, void *arg);
+void ds_blocks(const struct ds *d, enum pass pass, enum grad_fate fate, ds_entry *entry, void *arg);
+void ds_pass(const struct ds *d, enum pass pass, enum grad_fate fate, ds_entry *entry, void *arg);
+
+/* A passing buffer of that size: one family for each size and name. */
+int ds_scratch(struct ds *d, enum category cat, const char *what, int64_t bytes);
+
+/* Rank 0's values of a parameter, at construction; its buffer's action follows. */
+void ds_broadcast_tensor(const struct ds *d, int t);
+
+/* The model comes to the device with its first weights, in `params`, a buffer that holds
+ * ds_apart(); engine._broadcast_model: one broadcast a parameter, registration order. */
+void ds_load_model(const struct ds *d, int params);
+
+#endif

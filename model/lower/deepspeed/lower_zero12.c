@@ -1,0 +1,435 @@
+/* lower_zero12.c -- DeepSpeed's stages 0, 1 and 2; here DeepSpeedZeroOptimizer, which
+ * is stages 1 and 2 (deepspeed/runtime/zero/stage_1_and_2.py of 0.19.6).
+ *
+ * All parameters live in one flat buffer of A = pad(P, 2N) elements; rank r owns
+ * elements [r A/N, (r+1) A/N) whatever tensors they belong to, with an fp32 master
+ * and Adam's states for them.  There is no reduce-scatter: buckets are all-reduced
+ * and each rank keeps what it owns.  model/README.md derives what it costs. */
+#include "model/lower/deepspeed/lower_zero12.h"
+
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "model/lower/deepspeed/lower_ds_other.h"
+
+static int64_t numel(const struct z12 *z, int t) { return z->d.m->tensors[t].numel; }
+
+/* ---- init ---- */
+
+/* single_partition_of_fp32_groups: a clone of the partition, widened; in fp32 the clone itself. */
+static void fp32_partition(struct z12 *z)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+    bool widens = d->dt != DT_FP32;
+
+    if (widens) {
+        sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "clone partition", z->part * d->e, z->part * d->e);
+        sched_does(s, COPY_SET, 1);
+        sched_act_as(s, ACT_R, z->flat, 0, 0, z->flat_part);
+        sched_act_as(s, ACT_ALLOC | ACT_WRITE, z->flat_grad, 0, 0, z->lone_part);
+    }
+    sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "fp32 partition", z->part * d->e, z->part * 4);
+    sched_does(s, COPY_SET, 1);
+    if (!widens)
+        sched_act_as(s, ACT_R, z->flat, 0, 0, z->flat_part);
+    sched_act_as(s, ACT_ALLOC | ACT_WRITE, z->master, 0, 0, z->master_part);
+    if (widens)
+        sched_act_as(s, ACT_READ | ACT_FREE, z->flat_grad, 0, 0, z->lone_part);
+}
+
+/* The constructor: flatten, fp32 partition, and a zero gradient that
+ * initialize_optimizer_states makes and drops. */
+static void init(struct z12 *z)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+    int64_t model = s->bufs[z->params].bytes, flat = s->bufs[z->flat].bytes;
+    bool on_device = cluster_available(&d->p->cluster) - model >= flat;
+    struct op *o;
+
+    sched_begin(s, SCHED_INIT);
+    ds_load_model(d, z->params);
+    if (!on_device)                 /* too full: flattened on the host */
+        ds_memory(d, PHASE_INIT, "parameters to host", ACT_FREE, z->params);
+    o = sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "flatten parameters", d->m->params * d->e,
+                   z->padded * d->e);
+    sched_act(s, ACT_ALLOC | ACT_WRITE, z->flat, 0, 0);
+    if (on_device) {
+        sched_does(s, COPY_SET, 1);
+        sched_act(s, ACT_READ | ACT_FREE, z->params, 0, 0);
+    } else
+        o->flags = OPF_LOAD;        /* what the host has: the same weights */
+    fp32_partition(z);
+    sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "zero gradient", 0, z->part * 4);
+    sched_does(s, COPY_ZERO, 0);
+    sched_act(s, ACT_ALLOC | ACT_WRITE | ACT_FREE, z->wide_grad, 0, 0);
+    sched_end(s, SCHED_INIT);
+}
+
+/* ---- a micro-step ---- */
+
+static void use_flat(void *arg, enum pass pass, enum piece_id piece, int block, int by)
+{
+    const struct z12 *z = arg;
+
+    (void)pass, (void)piece, (void)block, (void)by;
+    sched_act(z->d.s, ACT_R, z->flat, 0, 0);
+}
+
+/* reduce_gradients, stage 1 without overlap_comm: after backward, registration order. */
+static void reduce_after(struct z12 *z)
+{
+    int n = 0;
+
+    for (int t = 0; t < z->d.m->ntensors; t++) {
+        if (z12_acts(z, &t, 1)) {
+            z12_copy_in(z, z->pending, n);
+            n = 0;
+            z12_hook(z, t);
+            continue;
+        }
+        z12_add(z, t);
+        z->pending[n++] = t;
+    }
+    z12_copy_in(z, z->pending, n);
+}
+
+/* independent_gradient_partition_epilogue. */
+static void epilogue(struct z12 *z, bool boundary)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+    int64_t bytes = z->own_numel * d->e;
+
+    z12_flush(z);
+    if (z->overlap)
+        ds_synchronize(d, PHASE_REDUCE, "synchronize");
+    z12_free_late(z);
+    if (z->copy == 1) {             /* all_grad_tensors keeps the sum of earlier micro-steps */
+        sched_copy(s, STREAM_COMPUTE, PHASE_REDUCE, "accumulate own gradients", 2 * bytes, bytes);
+        sched_does(s, COPY_ADD, 1);
+        if (z->contiguous && z->own_numel > 0) {
+            sched_act(s, ACT_A, z->own, 0, 0);
+            sched_act(s, ACT_READ | ACT_FREE, z->own, 1, 0);
+        }
+        for (int t = 0; t < d->m->ntensors && !z->contiguous; t++)
+            if (z12_owns(z, t)) {
+                ds_act(d, &z->grads, ACT_A, t, 0);
+                ds_act(d, &z->grads, ACT_READ | ACT_FREE, t, 1);
+            }
+    }
+    if (boundary && z->own_pad > 0) /* get_flat_partition */
+        ds_memory(d, PHASE_REDUCE, "pad own gradients", ACT_ALLOC, z->pad);
+    if (z->ipg_live)
+        ds_memory(d, PHASE_REDUCE, "release bucket", ACT_FREE, z->ipg);
+    z->ipg_live = false;
+}
+
+static void micro_step(struct z12 *z, bool first, bool boundary)
+{
+    z->first_micro = first;
+    z->hooks = z->stage2 || (boundary && z->overlap);
+    z->copy = z->stage2 && !first;
+    z->grad_copy = z->copy && !z->contiguous;
+    z->own_live = false;
+    z->nth = 0;
+    if (z->wide)                    /* .grad goes into its fp32 sum */
+        z->mode = Z12_KEEP;
+    else if (z->hooks && z->contiguous && (z->stage2 || first))
+        z->mode = Z12_STREAM;
+    else
+        z->mode = first || z->stage2 ? Z12_KEEP : Z12_ADD;
+    if (z->copy)
+        for (int t = 0; t < z->d.m->ntensors; t++)
+            z->live[t] = Z12_GONE;  /* of copy 1 */
+    ds_pass(&z->d, PASS_FORWARD, GRADS_IN_PLACE, use_flat, z);
+    z12_backward(z);
+    if (!z->stage2 && boundary && !z->hooks)
+        reduce_after(z);
+    if (z->stage2 || boundary)
+        epilogue(z, boundary);
+}
+
+/* ---- the step ---- */
+
+static void drop_grads(struct z12 *z, bool own)
+{
+    bool any = false;
+
+    for (int t = 0; t < z->d.m->ntensors; t++) {
+        if (!z->live[t] || z12_owns(z, t) != own)
+            continue;
+        if (!any)
+            sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop gradients");
+        any = true;
+        ds_act(&z->d, &z->grads, ACT_FREE, t, 0);
+        z->live[t] = Z12_GONE;
+    }
+}
+
+static void drop_own(struct z12 *z)
+{
+    drop_grads(z, true);
+    if (z->contiguous && z->own_numel > 0)
+        sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop own gradients");
+    if (z->contiguous && z->own_numel > 0)
+        sched_act(z->d.s, ACT_FREE, z->own, 0, 0);
+    if (z->own_pad > 0)
+        ds_memory(&z->d, PHASE_OPTIMIZER, "drop padding", ACT_FREE, z->pad);
+}
+
+/* check_overflow and scaled_global_norm. */
+static void overflow_and_norm(struct z12 *z)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+    int64_t bytes = z->part * (z->wide ? 4 : d->e);
+    bool guarded = d->dt != DT_FP32 && d->p->ds.check_grad_overflow;
+
+    if (guarded) {
+        sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "look for overflow", bytes, 0);
+        sched_does(s, COPY_OVERFLOW, 1);
+        z12_act_own(z, ACT_R);
+        ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_UINT8, RED_MAX, 1);
+        sched_moves(s, OF_OVERFLOW);
+        struct op *o = sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read overflow");
+        o->after = AFTER(STREAM_COMPUTE);
+    }
+    if (!d->p->ds.compute_grad_norm)
+        return;
+    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradient norm", bytes, 0)->flags =
+        guarded ? OPF_GUARDED : 0;
+    sched_does(s, COPY_NORM, 1);
+    z12_act_own(z, ACT_R);
+    /* One gradient at a time, in fp64. */
+    sched_act(s, ACT_ALLOC | ACT_FREE, ds_scratch(d, CAT_TEMPORARIES, "gradient in fp64",
+                                                  round512(z->own_largest * 8)), 0, 0);
+    ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP32, RED_SUM, 1)->flags =
+        guarded ? OPF_GUARDED : 0;
+    sched_moves(s, OF_NORM);
+}
+
+static uint8_t guard(const struct z12 *z)
+{
+    return z->d.dt != DT_FP32 && z->d.p->ds.check_grad_overflow ? OPF_GUARDED : 0;
+}
+
+/* The averaged gradients as the optimizer gets them, one fp32 tensor.  Returns its family, or -1: they
+ * are that already.  What is freed is freed with overflow as well. */
+static int flat_fp32_gradient(struct z12 *z)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+    int64_t e = z->wide ? 4 : d->e, bytes = z->part * e;
+    bool flattens = z->nown + (z->own_pad > 0) > 1, casts = e != 4;
+
+    if (flattens) {
+        sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "flatten gradients", bytes, bytes)->flags = guard(z);
+        sched_does(s, COPY_SET, 1);
+        sched_act(s, ACT_ALLOC | ACT_WRITE, z->flat_grad, 0, 0);
+        z12_act_own(z, ACT_R);
+    }
+    if (casts) {
+        sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradients to fp32", bytes,
+                   z->part * 4)->flags = guard(z);
+        sched_does(s, COPY_SET, 1);
+        sched_act(s, ACT_ALLOC | ACT_WRITE, z->wide_grad, 0, 0);
+        if (flattens)
+            sched_act(s, ACT_READ | ACT_FREE, z->flat_grad, 0, 0);
+        else
+            z12_act_own(z, ACT_R);
+    }
+    return casts ? z->wide_grad : flattens ? z->flat_grad : -1;
+}
+
+static void act_gradient(const struct z12 *z, int what, int grad)
+{
+    if (grad >= 0)
+        sched_act(z->d.s, what, grad, 0, 0);
+    else
+        z12_act_own(z, what);
+}
+
+/* The new partition into the flat parameters, and everybody's: all_gather_dp_groups, all in one call. */
+static void update_parameters(struct z12 *z)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+
+    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "update parameters", z->part * 4,
+               z->part * d->e)->flags = guard(z);
+    sched_does(s, COPY_SET, 1);
+    sched_act_as(s, ACT_R, z->master, 0, 0, z->master_part);
+    sched_act_as(s, ACT_W, z->flat, 0, 0, z->flat_part);
+    if (d->n < 2)
+        return;
+    ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_GATHER, d->dt, RED_NONE,
+            z->padded)->flags = guard(z);
+    sched_act_as(s, ACT_R, z->flat, 0, 0, z->flat_part);
+    sched_act(s, ACT_W, z->flat, 0, 0);
+}
+
+/* DeepSpeedZeroOptimizer.step. */
+static void step(struct z12 *z, bool first)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+
+    overflow_and_norm(z);
+    drop_grads(z, false);
+    int grad = flat_fp32_gradient(z);
+    if (grad >= 0)
+        drop_own(z);
+    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "unscale and clip", z->part * 4,
+               z->part * 4)->flags = guard(z);
+    sched_does(s, COPY_CLIP, 1);
+    act_gradient(z, ACT_RW, grad);
+    struct op *o = sched_op(s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
+    o->u.optimizer.elems = z->part;
+    o->flags = guard(z);
+    act_gradient(z, ACT_R, grad);
+    sched_act(s, ACT_RW, z->master, 0, 0);
+    sched_act(s, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, z->adam, 0, 0);
+    if (grad >= 0)
+        ds_memory(d, PHASE_OPTIMIZER, "drop fp32 gradients", ACT_FREE, grad);
+    else
+        drop_own(z);
+    update_parameters(z);
+    read_loss(s);
+}
+
+static void optimizer_step(struct z12 *z, enum sched_id id)
+{
+    int64_t m = z->d.p->accumulation, middle = m - (z->stage2 ? 1 : 2);
+
+    sched_begin(z->d.s, id);
+    micro_step(z, true, m == 1);
+    if (z->stage2 && m > 1) {       /* padding comes with the last one only */
+        if (m > 2) {
+            sched_repeat(z->d.s, m - 2);
+            micro_step(z, false, false);
+            sched_repeat_end(z->d.s);
+        }
+        micro_step(z, false, true);
+    } else if (m > 1) {
+        if (middle > 0) {
+            sched_repeat(z->d.s, middle);
+            micro_step(z, false, false);
+            sched_repeat_end(z->d.s);
+        }
+        micro_step(z, false, true);
+    }
+    if (z->stage2 && !z->contiguous)
+        for (int t = 0; t < z->d.m->ntensors; t++)
+            z->live[t] = z12_owns(z, t) ? Z12_THERE : Z12_GONE;
+    step(z, id == SCHED_FIRST);
+    sched_end(z->d.s, id);
+}
+
+/* ---- the whole ---- */
+
+static int setup(struct z12 *z, const struct plan *p, int64_t rank, struct schedules *s)
+{
+    size_t n = (size_t)p->model.ntensors + 1;
+
+    z->start = calloc(n, sizeof *z->start);
+    z->live = calloc(n, 1);
+    z->bucket = calloc(n, sizeof *z->bucket);
+    z->late = calloc(n, sizeof *z->late);
+    z->pending = calloc(n, sizeof *z->pending);
+    z->there = calloc(n, sizeof *z->there);
+    z->at = calloc(n, sizeof *z->at);
+    z->own_at = calloc(n, sizeof *z->own_at);
+    if (!p->ds.use_multi_rank_bucket_allreduce && p->ds.reduce_scatter)
+        z->owner_last = calloc((size_t)p->cluster.world_size, sizeof *z->owner_last);
+    if (ds_init(&z->d, p, rank, s) < 0)
+        return -1;
+    z->stage2 = p->strategy == STRAT_ZERO2;
+    z->overlap = p->ds.overlap_comm;
+    z->contiguous = p->ds.contiguous_gradients;
+    z->wide = p->ds.grad_accum_fp32 && !z->stage2 && z->d.dt != DT_FP32;
+    z->bucket_size = p->ds.reduce_bucket_size;
+    z->padded = round_up(p->model.params, 2 * z->d.n);
+    z->part = z->padded / z->d.n;
+    z->stream = z->overlap ? STREAM_REDUCE : STREAM_COMPUTE;
+    z12_flat_order(z, z->late);
+    z12_measure(z);
+    z12_declare(z);
+    sched_unit(s, "model", 0, p->model.params, z->padded, z->part);
+    return 0;
+}
+
+static void notes(const struct z12 *z)
+{
+    sched_note(z->d.s, "DeepSpeed all-reduces every gradient bucket and gathers all parameters after the "
+                       "step: three times the parameters on the wire, not two");
+    if (z->contiguous)
+        sched_note(z->d.s, "the gradient bucket has reduce_bucket_size elements whatever the model's size");
+    if (z->stage2 && z->d.p->accumulation > 1)
+        sched_note(z->d.s, "stage 2 reduces after every micro-step: accumulation saves no communication");
+}
+
+int lower_zero12(const struct plan *p, int64_t rank, struct schedules *s)
+{
+    struct z12 z = { 0 };
+    int rc = -1;
+
+    if (p->strategy == STRAT_DDP)
+        return lower_ds_stage0(p, rank, s);
+    if (p->strategy == STRAT_ZERO1 && p->ds.grad_accum_fp32 && p->precision == DT_BF16)
+        return lower_ds_bf16(p, rank, s);
+    if (setup(&z, p, rank, s) < 0)
+        goto out;
+    init(&z);
+    optimizer_step(&z, SCHED_FIRST);
+    optimizer_step(&z, SCHED_STEADY);
+    notes(&z);
+    rc = 0;
+out:
+    ds_free(&z.d);
+    ds_undeclare(&z.grads);
+    ds_undeclare(&z.narrow);
+    free(z.start);
+    free(z.live);
+    free(z.bucket);
+    free(z.late);
+    free(z.pending);
+    free(z.there);
+    free(z.at);
+    free(z.own_at);
+    free(z.slices);
+    free(z.owner_last);
+    return rc;
+}
+
+/* Whole tensors stay on every rank whose partition they touch, so the rank with
+ * the most is one next to a large tensor.  Two fingers over tensors and ranks. */
+int zero12_ranks(const struct plan *p, int64_t ranks[4])
+{
+    struct z12 z = { .d = { .p = p, .m = &p->model, .n = p->cluster.world_size } };
+    int64_t part = round_up(p->model.params, 2 * z.d.n) / z.d.n, best = 0, most = -1, inside = 0;
+    int lo = 0, hi = 0, n = p->model.ntensors;
+    int *order = calloc((size_t)n + 1, sizeof *order);
+
+    ranks[0] = 0;
+    z.start = calloc((size_t)n + 1, sizeof *z.start);
+    if (p->strategy == STRAT_DDP || !z.start || !order)
+        goto out;
+    z12_flat_order(&z, order);
+    for (int64_t r = 0; r < z.d.n && r * part < p->model.params; r++) {
+        for (; hi < n && z.start[order[hi]] < (r + 1) * part; hi++)
+            inside += numel(&z, order[hi]);
+        for (; lo < hi && z.start[order[lo]] + numel(&z, order[lo]) <= r * part; lo++)
+            inside -= numel(&z, order[lo]);
+        if (inside > most) {
+            most = inside;
+            best = r;
+        }
+    }
+out:
+    free(z.start);
+    free(order);
+    ranks[1] = best;
+    return best ? 2 : 1;
+}

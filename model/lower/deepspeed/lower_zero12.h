@@ -1,0 +1,112 @@
+/* lower_zero12.h -- DeepSpeedZeroOptimizer, stages 1 and 2; for lower_zero12*.c only.
+ *
+ * Source: deepspeed/runtime/zero/stage_1_and_2.py of DeepSpeed 0.19.6; functions
+ * are named at the entries.  lower_zero12.c is init, micro-steps and the step,
+ * lower_zero12_layout.c the buffers and which elements lie where in them,
+ * lower_zero12_reduce.c the gradient bucket, lower_zero12_backward.c the backward
+ * pass cut where the bucket acts. */
+#ifndef DPX_LOWER_ZERO12_H
+#define DPX_LOWER_ZERO12_H
+
+#include "model/lower/deepspeed/lower_ds.h"
+
+/* What backward does with the gradients it makes. */
+enum z12_mode {
+    Z12_STREAM,                     /* each goes into the bucket and is freed */
+    Z12_KEEP,                       /* each becomes .grad */
+    Z12_ADD,                        /* each is added to the .grad that exists */
+};
+
+/* Elements [at, at+elems) of the bucket belong to one rank; next, later: of that owner. */
+struct z12_slice { int64_t owner, at, elems; int next; bool later; };
+
+/* Of a gradient: the program keeps its first part (a tied weight's), it is there. */
+enum z12_live { Z12_GONE, Z12_PART, Z12_THERE };
+
+struct z12 {
+    struct ds  d;
+    bool       stage2, overlap, contiguous;
+    bool       wide;                /* gradients accumulate in fp32 copies (grad_accum) */
+    int64_t    bucket_size;         /* elements */
+    int64_t    padded, part;        /* A and A/N */
+    int64_t   *start;               /* of each tensor in the flat order */
+    int64_t    own_numel;           /* whole tensors that touch this rank's partition */
+    int64_t   *own_at;              /* where such a tensor begins among them, in bytes */
+    int64_t    own_largest;         /* elements of the largest slice in it */
+    int64_t    own_pad;             /* elements of the partition beyond the last tensor */
+    int        nown;
+    enum stream stream;             /* of the reduction */
+
+    int params, flat, master, adam, ipg, own, pad, flat_grad, wide_grad, partial;
+    struct ds_families grads;       /* .grad of each tensor; copy 1: of a later micro-step that keeps them.
+                                     * `wide`: its fp32 sum, and .grad is `narrow` */
+    struct ds_families narrow;
+
+    /* Layouts: this rank's partition where it lies in `flat`; alone, as parameters in the model's
+     * dtype and in fp32; and of `own`. */
+    int        flat_part, lone_part, master_part, own_part;
+
+    /* The micro-step being emitted. */
+    enum z12_mode mode;
+    int        copy, grad_copy;     /* instance of `own`, copy of `grads` */
+    bool       hooks;               /* gradients enter the bucket as they get ready */
+    bool       first_micro;
+    uint8_t   *live;                /* per tensor: grads instance is live, enum z12_live */
+
+    /* The bucket. */
+    int       *bucket, nbucket, nth;    /* nth of this reduction */
+    int64_t    elements;
+    int64_t   *at;                  /* per tensor: element of the bucket at which it begins */
+    bool       large;               /* it is one gradient larger than a bucket, not copied */
+    bool       ipg_live, own_live;
+    int        index;               /* which of the two buffers */
+    int       *late, nlate;         /* gradients freed at a later moment */
+    int       *pending, *there;     /* to be copied in after backward; of a copy, those that are buffers */
+    struct z12_slice *slices;
+    int        nslices, cap_slices;
+    int32_t   *owner_last;          /* per rank; NULL with use_multi_rank_bucket_allreduce */
+};
+
+/* ---- buffers ---- */
+
+/* Sets part, padded, start and what follows from them. */
+void z12_measure(struct z12 *z);
+void z12_declare(struct z12 *z);
+/* The flat order of parameters: start[] of each tensor. */
+void z12_flat_order(struct z12 *z, int *order);
+/* A layout of those of n tensors (NULL: the model's) that `own` has, whole. */
+int  z12_own_layout(const struct z12 *z, const int *tensors, int n);
+/* Act of the last entry on this rank's averaged gradients: the elements in its partition, wherever
+ * they are. */
+void z12_act_own(const struct z12 *z, int what);
+
+/* The tensor touches this rank's partition. */
+static inline bool z12_owns(const struct z12 *z, int t)
+{
+    int64_t left = z->d.rank * z->part;
+
+    return z->start[t] < left + z->part && z->start[t] + z->d.m->tensors[t].numel > left;
+}
+
+/* ---- the bucket ---- */
+
+/* setup_buckets(): the buffers come at the first hook. */
+void z12_setup_bucket(struct z12 *z);
+/* Would adding these gradients flush, or is one too large to be copied? */
+bool z12_acts(const struct z12 *z, const int *tensors, int n);
+/* Adds a gradient without flushing; the copy is z12_copy_in()'s. */
+void z12_add(struct z12 *z, int tensor);
+/* A layout of gradients that were added, where they lie in the bucket. */
+int  z12_in_bucket(const struct z12 *z, const int *tensors, int n);
+/* One copy of n gradients that were added, and their end where they are live. */
+void z12_copy_in(struct z12 *z, const int *tensors, int n);
+/* A hook in full: set up, flush if it does not fit, add, copy. */
+void z12_hook(struct z12 *z, int tensor);
+void z12_flush(struct z12 *z);
+void z12_free_late(struct z12 *z);
+
+/* ---- backward ---- */
+
+void z12_backward(struct z12 *z);
+
+#endif

@@ -1,0 +1,163 @@
+/* lower_zero12_layout.c -- the buffers of stages 1 and 2: how large they are and which elements lie
+ * where.
+ *
+ *     flat               all parameters in flat order, A elements
+ *     partition          flat [r A/N, (r+1) A/N): master, Adam's states, the gradient of the step
+ *     own                whole tensors that touch the partition, end to end: averaged gradients
+ *     bucket             gradients end to end in the order in which they were added */
+#include "model/lower/deepspeed/lower_zero12.h"
+
+static int64_t numel(const struct z12 *z, int t) { return z->d.m->tensors[t].numel; }
+
+/* ---- sizes ---- */
+
+/* _round_robin_reorder: parameters 0, N, 2N, ...; 1, N+1, ... */
+void z12_flat_order(struct z12 *z, int *order)
+{
+    int n = z->d.m->ntensors, k = 0;
+    int64_t step = z->d.p->ds.round_robin_gradients ? z->d.n : 1, at = 0;
+
+    for (int64_t first = 0; first < step && first < n; first++)
+        for (int64_t t = first; t < n; t += step) {
+            z->start[t] = at;
+            at += numel(z, (int)t);
+            order[k++] = (int)t;
+        }
+}
+
+/* Elements [*from, *to) of a tensor are in this rank's partition. */
+static bool in_partition(const struct z12 *z, int t, int64_t *from, int64_t *to)
+{
+    int64_t left = z->d.rank * z->part - z->start[t], right = left + z->part;
+
+    *from = left > 0 ? left : 0;
+    *to = right < numel(z, t) ? right : numel(z, t);
+    return *from < *to;
+}
+
+void z12_measure(struct z12 *z)
+{
+    int64_t left = z->d.rank * z->part, right = left + z->part;
+    int64_t filled = z->d.m->params < right ? z->d.m->params : right;
+
+    z->own_pad = filled < left ? z->part : right - filled;
+    for (int t = 0; t < z->d.m->ntensors; t++) {
+        int64_t from, to;
+        if (!in_partition(z, t, &from, &to))
+            continue;
+        z->nown++;
+        z->own_at[t] = z->own_numel * z->d.e;
+        z->own_numel += numel(z, t);
+        if (to - from > z->own_largest)
+            z->own_largest = to - from;
+    }
+    if (z->own_pad > z->own_largest)
+        z->own_largest = z->own_pad;
+}
+
+/* ---- what they hold ---- */
+
+/* The buffer `own`: only what is in the partition, where it lies in whole tensors. */
+static int own_part(const struct z12 *z)
+{
+    int layout = sched_layout(z->d.s, 0);
+    int64_t from, to;
+
+    for (int t = 0; t < z->d.m->ntensors; t++)
+        if (in_partition(z, t, &from, &to))
+            sched_slice(z->d.s, HOLDS_GRAD, z->d.dt, t, from, to - from, z->own_at[t] + from * z->d.e);
+    return layout;
+}
+
+int z12_own_layout(const struct z12 *z, const int *tensors, int n)
+{
+    int layout = sched_layout(z->d.s, 0);
+
+    for (int i = 0; i < n && layout; i++) {
+        int t = tensors ? tensors[i] : i;
+        if (z12_owns(z, t))
+            sched_slice(z->d.s, HOLDS_GRAD, z->d.dt, t, 0, numel(z, t), z->own_at[t]);
+    }
+    return layout;
+}
+
+static int partition(const struct z12 *z, enum holds h, enum dtype t)
+{
+    return ds_flat(&z->d, z->start, h, t, z->d.rank * z->part, z->part, 0);
+}
+
+static void describe(struct z12 *z)
+{
+    struct schedules *s = z->d.s;
+    enum dtype dt = z->d.dt;
+    int64_t left = z->d.rank * z->part;
+
+    sched_holds(s, z->params, ds_apart(&z->d, HOLDS_PARAM, dt));
+    sched_holds(s, z->flat, ds_flat(&z->d, z->start, HOLDS_PARAM, dt, 0, z->padded, 0));
+    z->flat_part = ds_flat(&z->d, z->start, HOLDS_PARAM, dt, left, z->part, left * z->d.e);
+    z->lone_part = partition(z, HOLDS_PARAM, dt);
+    z->master_part = partition(z, HOLDS_PARAM, DT_FP32);
+    sched_holds(s, z->master, partition(z, HOLDS_MASTER, DT_FP32));
+    sched_holds(s, z->adam, partition(z, HOLDS_EXP_AVG, DT_FP32));
+    ds_flat_slices(&z->d, z->start, HOLDS_EXP_AVG_SQ, DT_FP32, left, z->part, round512(z->part * 4));
+    sched_holds(s, z->flat_grad, partition(z, HOLDS_GRAD, z->wide ? DT_FP32 : dt));
+    sched_holds(s, z->wide_grad, partition(z, HOLDS_GRAD, DT_FP32));
+    sched_holds(s, z->own, z12_own_layout(z, NULL, z->d.m->ntensors));
+    z->own_part = own_part(z);
+}
+
+void z12_act_own(const struct z12 *z, int what)
+{
+    int64_t from, to;
+
+    if (z->contiguous) {
+        if (z->own_numel > 0)
+            sched_act_as(z->d.s, what, z->own, 0, 0, z->own_part);
+        return;
+    }
+    for (int t = 0; t < z->d.m->ntensors; t++)
+        if (in_partition(z, t, &from, &to))
+            ds_act_part(&z->d, &z->grads, what, t, from, to - from, from * dtype_bytes(z->grads.dtype));
+}
+
+/* ---- declaring them ---- */
+
+static int64_t wide_bytes(const struct ds *d, const struct tensor *t)
+{
+    (void)d;
+    return round512(t->numel * 4);
+}
+
+void z12_declare(struct z12 *z)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+    bool twice = z->stage2 && d->p->accumulation > 1;
+    int64_t e = z->wide ? 4 : d->e;
+
+    z->params = sched_buf(s, CAT_PARAMS, "parameters before flattening", NULL, 0, 1,
+                          ds_sum(d, ds_tensor_bytes));
+    z->flat = sched_buf(s, CAT_PARAMS, "flat parameters", NULL, 0, 1, round512(z->padded * d->e));
+    z->master = sched_buf(s, CAT_OPTIMIZER, "fp32 partition", NULL, 0, 1, round512(z->part * 4));
+    z->adam = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * round512(z->part * 4));
+    z->ipg = sched_buf(s, CAT_BUCKET, "gradient bucket", "bucket", 0, z->overlap ? 2 : 1,
+                       round512(z->bucket_size * d->e));
+    z->own = sched_buf(s, CAT_GRADS, "gradients that touch the partition", NULL, 0, twice ? 2 : 1,
+                       round512(z->own_numel * d->e));
+    z->pad = sched_buf(s, CAT_GRADS, "zeros beyond the last gradient", NULL, 0, 1, round512(z->own_pad * e));
+    z->flat_grad = sched_buf(s, CAT_TEMPORARIES, "flat gradient partition", NULL, 0, 1,
+                             round512(z->part * e));
+    z->wide_grad = sched_buf(s, CAT_TEMPORARIES, "fp32 gradient partition", NULL, 0, 1,
+                             round512(z->part * 4));
+    z->partial = sched_buf(s, CAT_GRADS, "first part of the tied gradient", NULL, 0, 1,
+                           d->tied >= 0 ? ds_tensor_bytes(d, &d->m->tensors[d->tied]) : 0);
+    ds_declare(d, &z->grads, CAT_GRADS, "gradient", twice && !z->contiguous ? 2 : 1,
+               z->wide ? wide_bytes : ds_tensor_bytes);
+    ds_hold(d, &z->grads, HOLDS_GRAD, z->wide ? DT_FP32 : d->dt);
+    if (z->wide) {
+        ds_declare(d, &z->narrow, CAT_GRADS, "gradient before it is added", 1, ds_tensor_bytes);
+        ds_hold(d, &z->narrow, HOLDS_GRAD, d->dt);
+    }
+    if (s->detailed)
+        describe(z);
+}

@@ -1,0 +1,470 @@
+/* lower_zero3.c -- DeepSpeed's stage 3: init, micro-steps, the step.  See
+ * lower_zero3.h for the sources and the other files.
+ *
+ * The first micro-step of a run records the trace of modules: nothing is
+ * prefetched, and even persistent parameters are released after use.  From the
+ * second on the coordinator prefetches. */
+#include "model/lower/deepspeed/lower_zero3.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+static int64_t numel(const struct z3 *z, int t) { return z->d.m->tensors[t].numel; }
+
+/* ---- buffers ---- */
+
+static int64_t part(const struct ds *d, const struct tensor *t) { return ceil_div(t->numel, d->n); }
+
+static int64_t padded_bytes(const struct ds *d, const struct tensor *t)
+{
+    return round512(part(d, t) * d->n * d->e);
+}
+
+static int64_t partition_bytes(const struct ds *d, const struct tensor *t)
+{
+    return round512(part(d, t) * d->e);
+}
+
+/* _create_fp16_sub_groups: cut when the partitions' sum reaches sub_group_size. */
+static void make_groups(struct z3 *z)
+{
+    int64_t limit = z->d.p->ds.sub_group_size, sum = 0;
+    int first = 0, n = z->d.m->ntensors;
+
+    for (int t = 0; t < n; t++) {
+        sum += z->q[t];
+        if (t + 1 < n && sum < limit)
+            continue;
+        struct z3_group *g = &z->groups[z->ngroups++];
+        *g = (struct z3_group){ .first = first, .last = t + 1, .elems = sum };
+        g->master = sched_buf(z->d.s, CAT_OPTIMIZER, "fp32 partition", NULL, 0, 1, round512(sum * 4));
+        g->adam = sched_buf(z->d.s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * round512(sum * 4));
+        first = t + 1;
+        sum = 0;
+    }
+}
+
+static void declare(struct z3 *z)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+
+    z->lp = sched_buf(s, CAT_PARAMS, "partitioned parameters", NULL, 0, 1, round512(z->all_q * d->e));
+    z->ipg = sched_buf(s, CAT_BUCKET, "gradient bucket", NULL, 0, 1,
+                       round512(d->p->ds.reduce_bucket_size * d->ce));
+    z->grad_buffer = sched_buf(s, CAT_GRADS, "partitioned gradients", NULL, 0, 1,
+                               round512(z->all_q * dtype_bytes(z->accum)));
+    ds_declare(d, &z->copy, CAT_UNSHARDED, "parameter", 1, ds_tensor_bytes);
+    ds_declare(d, &z->padded, CAT_UNSHARDED, "gathered parameter", 1, padded_bytes);
+    ds_declare(d, &z->partition, CAT_PARAMS, "partition before flattening", 1, partition_bytes);
+    ds_declare(d, &z->grads, CAT_UNSHARDED_GRADS, "gradient", 1, ds_tensor_bytes);
+    make_groups(z);
+}
+
+/* ---- init ---- */
+
+static void broadcast(struct z3 *z, int t)
+{
+    ds_broadcast_tensor(&z->d, t);
+    ds_act(&z->d, &z->copy, ACT_RW, t, 0);
+}
+
+/* Init._zero_init_param, parameter by parameter: broadcast (again), keep a slice. */
+static void partition_all(struct z3 *z)
+{
+    struct ds *d = &z->d;
+
+    for (int t = 0; t < d->m->ntensors; t++) {
+        int64_t from, part = z3_part(z, t, d->rank, &from);
+        if (z->zero_init) {
+            sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "initialise")->flags = OPF_LOAD;
+            ds_act(d, &z->copy, ACT_ALLOC | ACT_W, t, 0);
+        }
+        broadcast(z, t);
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "partition", z->q[t] * d->e, z->q[t] * d->e);
+        sched_does(d->s, COPY_SET, 1);
+        ds_act_part(d, &z->partition, ACT_ALLOC | ACT_W, t, from, part, 0);
+        ds_act(d, &z->copy, ACT_R | ACT_FREE, t, 0);
+    }
+}
+
+/* create_reduce_and_remove_grad_hooks: gathers each to get at its accumulator. */
+static void gather_each(struct z3 *z)
+{
+    struct ds *d = &z->d;
+
+    for (int t = 0; t < d->m->ntensors && d->n > 1; t++) {
+        struct op *o = ds_coll(d, STREAM_GROUP, PHASE_INIT, COLL_ALL_GATHER, d->dt, RED_NONE, z->q[t] * d->n);
+        o->after = AFTER(STREAM_COMPUTE);
+        z3_fill(z, ACT_ALLOC | ACT_FREE, t);
+    }
+    if (d->n > 1)
+        ds_synchronize(d, PHASE_INIT, "synchronize");
+}
+
+static void barrier(struct z3 *z)
+{
+    ds_coll(&z->d, STREAM_COMPUTE, PHASE_INIT, COLL_BARRIER, DT_FP32, RED_NONE, 0);
+}
+
+/* engine._broadcast_model; not for a model built under zero.Init. */
+static void whole_model(struct z3 *z)
+{
+    struct ds *d = &z->d;
+
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model to device")->flags = OPF_LOAD;
+    ds_act_all(d, &z->copy, ACT_ALLOC | ACT_W);
+    for (int t = 0; t < d->m->ntensors; t++)
+        broadcast(z, t);
+}
+
+/* defragment(): the partitions go to the host and come back as one.  No buffer stands for the
+ * host's copy: what comes back is the initial weights, which the broadcasts made equal. */
+static void flatten_partitions(struct z3 *z)
+{
+    struct ds *d = &z->d;
+
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "partitions to host");
+    ds_act_all(d, &z->partition, ACT_FREE);
+    sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "partitions from host", 0,
+               z->all_q * d->e)->flags = OPF_LOAD;
+    sched_act(d->s, ACT_ALLOC | ACT_W, z->lp, 0, 0);
+}
+
+/* _create_fp32_partitions.  In fp32, too, it is a copy: sharing the slices is meant for that case, but its
+ * condition compares a torch.device with a string, which are never equal. */
+static void make_masters(struct z3 *z)
+{
+    struct ds *d = &z->d;
+
+    for (int i = 0; i < z->ngroups; i++) {
+        const struct z3_group *g = &z->groups[i];
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "fp32 partition", g->elems * d->e, g->elems * 4);
+        sched_does(d->s, COPY_SET, 1);
+        sched_act_as(d->s, ACT_R, z->lp, 0, 0, g->part);
+        sched_act_as(d->s, ACT_ALLOC | ACT_W, g->master, 0, 0, g->new_values);
+    }
+}
+
+/* initialize_optimizer_states: its step on gradients of zero leaves nothing, for they are dropped. */
+static void zero_gradients(struct z3 *z)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+    int64_t largest = 0;
+
+    for (int i = 0; i < z->ngroups; i++)
+        largest = z->groups[i].elems > largest ? z->groups[i].elems : largest;
+    sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "zero gradient", 0, largest * 4);
+    sched_act(s, ACT_ALLOC | ACT_FREE, ds_scratch(d, CAT_TEMPORARIES, "fp32 gradient partition",
+                                                  round512(largest * 4)), 0, 0);
+    barrier(z);
+    sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "zero gradients", 0, z->all_q * dtype_bytes(z->accum));
+    sched_does(s, COPY_ZERO, 0);
+    sched_act(s, ACT_ALLOC | ACT_W, z->grad_buffer, 0, 0);
+    if (d->p->ds.contiguous_gradients)
+        sched_act(s, ACT_ALLOC, z->ipg, 0, 0);
+}
+
+static void init(struct z3 *z)
+{
+    sched_begin(z->d.s, SCHED_INIT);
+    if (!z->zero_init)
+        whole_model(z);
+    partition_all(z);
+    flatten_partitions(z);
+    barrier(z);
+    make_masters(z);
+    barrier(z);
+    zero_gradients(z);
+    gather_each(z);
+    sched_end(z->d.s, SCHED_INIT);
+}
+
+/* ---- micro-steps ---- */
+
+/* assert_ints_same_as_other_ranks: each list's length, then (n) the list, from rank 0. */
+static void compare_lists(struct z3 *z, int64_t n)
+{
+    for (int i = 0; i < 2; i++) {
+        ds_coll(&z->d, STREAM_COMPUTE, PHASE_FORWARD, COLL_BROADCAST, DT_INT64, RED_NONE, i ? n : 1);
+        sched_moves(z->d.s, OF_META);
+    }
+    ds_synchronize(&z->d, PHASE_FORWARD, "compare traces");
+}
+
+static void micro_step(struct z3 *z, bool first_of_step, bool run_begins)
+{
+    enum z3_mode was = z3_coord_begin(&z->coord);
+
+    z->accumulates = !first_of_step;
+    z->nth = 0;
+    z->fetched.n = z->reduced.n = 0;    /* the end of backward waits for all of them */
+    z->pass = PASS_FORWARD;
+    if (was == Z3_INVALID)
+        compare_lists(z, 0);
+    if (was == Z3_RECORD && run_begins) {
+        compare_lists(z, z->trace.nsteps);
+        compare_lists(z, z->trace.nuses);
+        compare_lists(z, z->trace.nuses);
+    }
+    for (int i = 0; i < z->trace.nevents; i++)
+        z3_run_event(z, &z->trace.events[i]);
+    z3_flush(z);                    /* independent_gradient_partition_epilogue */
+    struct op *o = sched_op(z->d.s, OP_WAIT, STREAM_ISSUE, PHASE_REDUCE, "await reductions");
+    o->after = AFTER(z->reduce_stream);
+    z3_coord_end(&z->coord);
+}
+
+/* What a micro-step starts from: which parameters are there and how held. */
+static void snapshot(const struct z3 *z, uint8_t *to)
+{
+    for (int t = 0; t < z->d.m->ntensors; t++)
+        to[t] = z->coord.status[t] == Z3_ABSENT ? 0 : (uint8_t)(1 + z->held[t]);
+}
+
+/* From a micro-step that ends as it began on, all are alike. */
+static int micro_steps(struct z3 *z, bool run_begins)
+{
+    int64_t m = z->d.p->accumulation;
+    size_t n = (size_t)z->d.m->ntensors;
+    uint8_t *before = malloc(2 * n + 1), *after = before + n;
+    bool alike = false;
+
+    if (!before)
+        return fail("out of memory for the micro-steps");
+    for (int64_t i = 0; i < m; i++) {
+        snapshot(z, before);
+        if (alike && m - i > 1) {
+            sched_repeat(z->d.s, m - i);
+            micro_step(z, false, false);
+            sched_repeat_end(z->d.s);
+            break;
+        }
+        bool recorded = z->coord.mode == Z3_COMPLETE;
+        micro_step(z, i == 0, run_begins);
+        snapshot(z, after);
+        alike = recorded && memcmp(before, after, n) == 0;
+    }
+    free(before);
+    return 0;
+}
+
+/* ---- the step ---- */
+
+static void overflow_check(struct z3 *z)
+{
+    struct ds *d = &z->d;
+    int64_t bytes = z->all_q * dtype_bytes(z->accum);
+
+    if (d->dt != DT_FP16)
+        return;
+    /* isinf(...).any() and isnan(...).any(), one after the other: a byte each. */
+    sched_copy(d->s, z->reduce_stream, PHASE_OPTIMIZER, "look for overflow", 2 * bytes, 2 * z->all_q);
+    sched_does(d->s, COPY_OVERFLOW, 1);
+    sched_act(d->s, ACT_R, z->grad_buffer, 0, 0);
+    sched_act(d->s, ACT_ALLOC | ACT_FREE, ds_scratch(d, CAT_TEMPORARIES, "overflow mask", round512(z->all_q)),
+              0, 0);
+    struct op *o = ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_UINT8, RED_MAX, 1);
+    o->after = AFTER(z->reduce_stream);
+    sched_moves(d->s, OF_OVERFLOW);
+    o = sched_op(d->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read overflow");
+    o->after = AFTER(STREAM_COMPUTE);
+}
+
+/* Each sub-group's norm is summed over the ranks.  For the executor the last of these sums carries
+ * what all sub-groups have added; the earlier ones move as many bytes. */
+static void norms(struct z3 *z, uint8_t guard)
+{
+    struct ds *d = &z->d;
+    int64_t ge = dtype_bytes(z->accum);
+
+    for (int i = 0; i < z->ngroups; i++) {
+        const struct z3_group *g = &z->groups[i];
+        int64_t largest = 0;
+        for (int t = g->first; t < g->last; t++)
+            largest = z->q[t] > largest ? z->q[t] : largest;
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradient norm", g->elems * ge, 0)->flags = guard;
+        sched_does(d->s, COPY_NORM, 1);
+        sched_act_as(d->s, ACT_R, z->grad_buffer, 0, 0, g->grads);
+        sched_act(d->s, ACT_ALLOC | ACT_FREE, ds_scratch(d, CAT_TEMPORARIES, "gradient in fp64",
+                                                         round512(largest * 8)), 0, 0);
+        ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP64, RED_SUM, 1)->flags = guard;
+        sched_moves(d->s, i + 1 < z->ngroups ? OF_META : OF_NORM);
+    }
+}
+
+/* What a sub-group's optimizer reads: where it is among all gradients, or a buffer of its own. */
+struct group_grads { int buf, layout; bool passing; };
+
+/* A copy of a sub-group's gradients in a buffer that lives until the update; the one before goes. */
+static void move_grads(struct z3 *z, struct group_grads *from, int to, int layout, const char *what,
+                       int64_t reads, int64_t writes, uint8_t guard)
+{
+    struct schedules *s = z->d.s;
+
+    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, what, reads, writes)->flags = guard;
+    sched_does(s, COPY_SET, 1);
+    sched_act_as(s, ACT_ALLOC | ACT_W, to, 0, 0, layout);
+    sched_act_as(s, from->passing ? ACT_R | ACT_FREE : ACT_R, from->buf, 0, 0, from->layout);
+    *from = (struct group_grads){ to, layout, true };
+}
+
+/* _prepare_sub_group: flattened unless it is one tensor, and in fp32. */
+static struct group_grads prepare_grads(struct z3 *z, const struct z3_group *g, uint8_t guard)
+{
+    struct ds *d = &z->d;
+    int64_t bytes = g->elems * dtype_bytes(z->accum);
+    struct group_grads r = { z->grad_buffer, g->grads, false };
+
+    if (g->last - g->first > 1)
+        move_grads(z, &r, ds_scratch(d, CAT_TEMPORARIES, "flat gradient partition", round512(bytes)), g->flat,
+                   "flatten gradients", bytes, bytes, guard);
+    if (z->accum != DT_FP32)
+        move_grads(z, &r, ds_scratch(d, CAT_TEMPORARIES, "fp32 gradient partition", round512(g->elems * 4)),
+                   g->wide, "gradients to fp32", bytes, g->elems * 4, guard);
+    return r;
+}
+
+/* ... unscale_and_clip_grads, step, _release_sub_group. */
+static void update_group(struct z3 *z, const struct z3_group *g, bool first, uint8_t guard)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+    struct group_grads r = prepare_grads(z, g, guard);
+
+    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "unscale and clip", g->elems * 4,
+               g->elems * 4)->flags = guard;
+    sched_does(s, COPY_CLIP, 1);
+    sched_act_as(s, ACT_RW, r.buf, 0, 0, r.layout);
+    struct op *o = sched_op(s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
+    o->u.optimizer.elems = g->elems;
+    o->flags = guard;
+    sched_act_as(s, ACT_R, r.buf, 0, 0, r.layout);
+    sched_act(s, ACT_RW, g->master, 0, 0);
+    sched_act(s, first ? ACT_ALLOC | ACT_RW : ACT_RW, g->adam, 0, 0);
+    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "update partitions", g->elems * 4,
+               g->elems * d->e)->flags = guard;
+    sched_does(s, COPY_SET, 1);
+    sched_act_as(s, ACT_R, g->master, 0, 0, g->new_values);
+    sched_act_as(s, ACT_W, z->lp, 0, 0, g->part);
+    if (r.passing) {
+        sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop fp32 gradients")->flags = guard;
+        sched_act(s, ACT_FREE, r.buf, 0, 0);
+    }
+}
+
+static int whole_step(struct z3 *z, enum sched_id id)
+{
+    uint8_t guard = z->d.dt == DT_FP16 ? OPF_GUARDED : 0;
+
+    sched_begin(z->d.s, id);
+    if (micro_steps(z, id == SCHED_FIRST) < 0)
+        return -1;
+    z->pass = PASS_BACKWARD;
+    z3_coord_release_all(&z->coord);
+    overflow_check(z);
+    norms(z, guard);
+    for (int i = 0; i < z->ngroups; i++)
+        update_group(z, &z->groups[i], id == SCHED_FIRST, guard);
+    z3_gather_persistent(z);
+    read_loss(z->d.s);
+    sched_end(z->d.s, id);
+    return 0;
+}
+
+/* ---- the whole ---- */
+
+static int allocate(struct z3 *z)
+{
+    size_t n = (size_t)z->d.m->ntensors + 1;
+
+    z->q = calloc(2 * n, sizeof *z->q);
+    z->held = calloc(2 * n, 1);
+    z->grad_live = z->held ? z->held + n : NULL;
+    z->gather_of = calloc(2 * n, sizeof *z->gather_of);
+    z->bucket = z->gather_of ? z->gather_of + n : NULL;
+    z->groups = calloc(n, sizeof *z->groups);
+    z->begin = z->q ? z->q + n : NULL;
+    z->all = calloc(n, sizeof *z->all);
+    return z->q && z->all && z->held && z->gather_of && z->groups ? 0 : fail("out of memory for stage 3");
+}
+
+static int setup(struct z3 *z, const struct plan *p, int64_t rank, struct schedules *s)
+{
+    struct z3_calls calls = { z, z3_gather, z3_await, z3_ready, z3_release };
+
+    z->singles.free = -1;
+    z->release_op = -1;
+    if (ds_init(&z->d, p, rank, s) < 0 || allocate(z) < 0)
+        return -1;
+    z->overlap = p->ds.overlap_comm;
+    z->sequential = p->ds.stage3_allgather_sequential;
+    z->by_all_reduce = p->ds.stage3_use_all_reduce_for_fetch_params && !z->sequential;
+    z->gather_stream = z->overlap ? STREAM_GATHER : STREAM_COMPUTE;
+    z->reduce_stream = z->overlap ? STREAM_REDUCE : STREAM_COMPUTE;
+    if (p->recompute == RECOMPUTE_FULL)
+        z->recomputed = z3_recomputed(&s->program.piece[PIECE_BLOCK_RECOMPUTED]);
+    z->accum = p->ds.grad_accum_fp32 ? DT_FP32 : z->d.dt;
+    for (int t = 0; t < z->d.m->ntensors; t++) {
+        z->all[t] = t;
+        z->begin[t] = z->all_q;
+        z->all_q += z->q[t] = part(&z->d, &z->d.m->tensors[t]);
+    }
+    declare(z);
+    z3_describe(z);
+    /* A model that no device holds whole can only have been built under zero.Init. */
+    z->zero_init = ds_sum(&z->d, ds_tensor_bytes) > cluster_available(&p->cluster);
+    for (int i = 0; i < 8; i++) {
+        z->fetched.event[i] = sched_event(s);
+        z->reduced.event[i] = sched_event(s);
+    }
+    for (int t = 0; t < z->d.m->ntensors; t++)
+        sched_unit(s, "parameter", t, numel(z, t), z->q[t] * z->d.n, z->q[t]);
+    if (z3_trace_build(&z->d, &z->trace) < 0)
+        return -1;
+    return z3_coord_init(&z->coord, p, &z->trace, calls,
+                         z->sequential ? 1 : p->ds.stage3_prefetch_bucket_size);
+}
+
+static void tear_down(struct z3 *z)
+{
+    ds_free(&z->d);
+    ds_undeclare(&z->copy);
+    ds_undeclare(&z->padded);
+    ds_undeclare(&z->partition);
+    ds_undeclare(&z->grads);
+    z3_trace_free(&z->trace);
+    z3_coord_free(&z->coord);
+    for (int i = 0; i < z->ngathers; i++)
+        free(z->gathers[i].tensors);
+    free(z->gathers);
+    free(z->lists);
+    free(z->q);
+    free(z->all);
+    free(z->held);
+    free(z->gather_of);
+    free(z->groups);
+}
+
+int lower_zero3(const struct plan *p, int64_t rank, struct schedules *s)
+{
+    struct z3 z = { 0 };
+    int rc = setup(&z, p, rank, s);
+
+    if (rc == 0) {
+        init(&z);
+        rc = whole_step(&z, SCHED_FIRST) < 0 || whole_step(&z, SCHED_STEADY) < 0 ? -1 : 0;
+        if (z.zero_init)
+            sched_note(s, "the model does not fit whole: taken as built under zero.Init");
+        sched_note(s, "the first micro-step records the order of modules: nothing is prefetched in it");
+        if (p->accumulation == 1)
+            sched_note(s, "the second step also compares that order among the ranks (six small broadcasts, "
+                          "not shown)");
+        sched_note(s, "stage3_max_live_parameters bounds prefetching only: what is needed is gathered");
+    }
+    tear_down(&z);
+    return rc;
+}

@@ -1,0 +1,131 @@
+/* lower_zero3.h -- DeepSpeed's stage 3; for lower_zero3*.c only.
+ *
+ * Sources: deepspeed/runtime/zero/{stage3,partition_parameters,parameter_offload,
+ * partitioned_param_coordinator}.py and runtime/comm/coalesced_collectives.py of
+ * 0.19.6; functions are named at the entries.
+ *
+ * Every parameter is partitioned by itself: q = ceil(numel/N) elements a rank.
+ * lower_zero3.c is init, micro-steps and the step, lower_zero3_pass.c the kernels
+ * between the hooks, lower_zero3_fetch.c gathers and releases, lower_zero3_reduce.c
+ * the gradient bucket, lower_zero3_layout.c what the buffers hold. */
+#ifndef DPX_LOWER_ZERO3_H
+#define DPX_LOWER_ZERO3_H
+
+#include "model/lower/deepspeed/lower_ds.h"
+#include "model/lower/deepspeed/zero3_coordinator.h"
+
+/* How a gathered parameter is held. */
+enum z3_held { Z3_COPY, Z3_PADDED, Z3_VIEW };   /* a copy; the padded buffer; a view of a flat one */
+
+/* One gather: its flat buffer lives until its last parameter was awaited (a view:
+ * until it is released).  Reused for gathers of the same size. */
+struct z3_gather {
+    int      family, instance;      /* of the flat buffer; family -1: none */
+    int     *tensors, n, cap;
+    int      left;
+    int      layout;                /* of the flat buffer, once gathered */
+    bool     done;                  /* awaited once */
+    uint16_t event;
+    int      next_free;
+};
+
+/* Ring of the last events that the issuing thread may have to wait for: pending
+ * are the numbers of their recordings, waited that of the last one waited for. */
+struct z3_ring { uint16_t event[8]; int pending[4], n, recorded, waited; };
+
+struct z3 {
+    struct ds       d;
+    struct z3_trace trace;
+    struct z3_coord coord;
+    int64_t   *q, *begin;           /* per tensor: elements of a part, and of those before it */
+    int64_t    all_q;
+    int       *all;                 /* the tensors: 0, 1, ... */
+    bool       overlap, sequential, by_all_reduce;
+    bool       zero_init;           /* built module by module, never whole */
+    enum stream gather_stream, reduce_stream;
+    enum dtype accum;               /* gradients between micro-steps */
+
+    int lp, master, adam, ipg, grad_buffer;
+    struct ds_families copy, padded, partition, grads;
+
+    uint8_t   *held;                /* per tensor, while it is there */
+    int       *gather_of;
+    struct z3_gather *gathers;
+    int        ngathers, cap_gathers;
+    struct z3_list { int free, made; } *lists, singles;    /* per family of flat buffers; none */
+    int        nlists;
+    bool       gather_dirty;        /* its stream has work that compute did not wait for */
+    int        release_op;          /* the entry that frees parameters, if it is the last one */
+    struct z3_ring fetched, reduced;
+
+    /* The bucket. */
+    int       *bucket, nbucket, nth;    /* nth of this backward */
+    int64_t    elements;
+    uint8_t   *grad_live;
+    bool       accumulates;         /* not the first micro-step */
+
+    /* The pass of a piece being emitted. */
+    enum piece_id piece;
+    enum pass     pass;
+    int        block, offset;       /* of its tensors from block 0's */
+    int        recomputed;          /* of the kernels of a recomputed block's backward */
+    int        k, next_ready, using;    /* kernels before k are issued; module in use, or -1 */
+    bool       entered;             /* its first compute entry is out */
+    int        pending[64], npending;   /* gradients ready, neither issued nor in the bucket */
+
+    /* Sub-groups of the optimizer: tensors [first, last). */
+    struct z3_group {
+        int     first, last;
+        int64_t elems;
+        int     master, adam;       /* families */
+        int     part, grads;        /* layouts: its parameters and gradients where all of them are, */
+        int     flat, wide;         /* its gradients alone, as they are kept and in fp32, */
+        int     new_values;         /* and its master weights as values of the parameters */
+    } *groups;
+    int        ngroups;
+};
+
+/* ---- passes ---- */
+void z3_run_event(struct z3 *z, const struct z3_event *e);
+/* Of a recomputed block's backward: the kernel after those of the forward that is done again, which
+ * come first but perhaps for a cast of the gradient. */
+int  z3_recomputed(const struct piece *p);
+
+/* ---- layouts; all are 0 where nobody asks ---- */
+/* Families, once their tensors and groups are known. */
+void z3_describe(struct z3 *z);
+/* Elements that a rank's part of a tensor has, padding left out, and its first one. */
+int64_t z3_part(const struct z3 *z, int tensor, int64_t rank, int64_t *from);
+/* This rank's parts at their place among the parts of all tensors, counted from element `begin`. */
+int  z3_own(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n, int64_t begin);
+/* Of a buffer with one chunk a rank, each the parts of n tensors end to end: this rank's, or all. */
+int  z3_chunk(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n);
+int  z3_chunks(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n);
+/* Whole tensors from element `from` on, each rounded up to so many bytes. */
+int  z3_whole(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n, int64_t from,
+              int64_t rounded_to);
+/* Of whole tensors end to end, this rank's parts. */
+int  z3_inside(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n);
+
+/* ---- fetch ---- */
+void z3_gather(void *arg, const int *tensors, int n);
+void z3_await(void *arg, int tensor);
+void z3_ready(void *arg, int module);
+void z3_release(void *arg, int tensor);
+/* Action of the last entry on a parameter that is there; the partition itself, on one rank. */
+void z3_use(struct z3 *z, int what, int tensor);
+void z3_gather_persistent(struct z3 *z);
+/* Actions of the last entry, an all-gather of one tensor: from this rank's part to its buffer,
+ * which may also come and go. */
+void z3_fill(struct z3 *z, int what, int tensor);
+
+/* ---- gradients ---- */
+bool z3_flushes(const struct z3 *z, int tensor, int64_t waiting);
+void z3_add_grads(struct z3 *z, const int *tensors, int n);
+void z3_flush(struct z3 *z);
+
+/* An event on the last entry, or the one before once more; the wait for the third last. */
+void z3_ring_record(struct z3 *z, struct z3_ring *r, bool on_last);
+void z3_ring_wait(struct z3 *z, struct z3_ring *r, enum phase ph);
+
+#endif

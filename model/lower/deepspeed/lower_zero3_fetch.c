@@ -1,0 +1,346 @@
+/* lower_zero3_fetch.c -- what gathering, awaiting and releasing parameters costs. */
+#include "model/lower/deepspeed/lower_zero3.h"
+
+#include <stdlib.h>
+
+static int64_t numel(const struct z3 *z, int t) { return z->d.m->tensors[t].numel; }
+
+static enum phase phase(const struct z3 *z)
+{
+    return z->pass == PASS_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD;
+}
+
+/* ---- events that the issuing thread may wait for ---- */
+
+/* __ongoing_fetch_events and param_reduce_events: more than two unfinished ones,
+ * and the oldest is waited for. */
+void z3_ring_wait(struct z3 *z, struct z3_ring *r, enum phase ph)
+{
+    if (r->n < 3)
+        return;
+    if (r->pending[0] > r->waited) {    /* else several waits shared a recording */
+        sched_op(z->d.s, OP_WAIT, STREAM_ISSUE, ph, "at most two in flight")->wait[0] =
+            r->event[r->pending[0] % 8];
+        r->waited = r->pending[0];
+    }
+    r->pending[0] = r->pending[1];
+    r->pending[1] = r->pending[2];
+    r->n = 2;
+}
+
+void z3_ring_record(struct z3 *z, struct z3_ring *r, bool on_last)
+{
+    if (on_last)
+        z->d.s->ops[z->d.s->nops - 1].record = r->event[++r->recorded % 8];
+    r->pending[r->n++] = r->recorded;
+}
+
+/* ---- records of gathers ---- */
+
+/* The free records of a family. */
+static struct z3_list *list_of(struct z3 *z, int family)
+{
+    if (family < 0)
+        return &z->singles;
+    if (family >= z->nlists) {
+        int n = 2 * family + 16;
+        z->lists = realloc(z->lists, (size_t)n * sizeof *z->lists);
+        if (!z->lists)
+            abort();
+        for (int i = z->nlists; i < n; i++)
+            z->lists[i] = (struct z3_list){ .free = -1 };
+        z->nlists = n;
+    }
+    return &z->lists[family];
+}
+
+static int new_record(struct z3 *z, int family)
+{
+    struct z3_gather *g;
+
+    if (z->ngathers == z->cap_gathers) {
+        z->cap_gathers = z->cap_gathers ? 2 * z->cap_gathers : 64;
+        z->gathers = realloc(z->gathers, (size_t)z->cap_gathers * sizeof *z->gathers);
+        if (!z->gathers)
+            abort();
+    }
+    g = &z->gathers[z->ngathers];
+    *g = (struct z3_gather){ .family = family, .event = sched_event(z->d.s), .next_free = -1 };
+    if (family >= 0 && (g->instance = list_of(z, family)->made++) > 0)
+        z->d.s->bufs[family].count++;
+    return z->ngathers++;
+}
+
+static int take_record(struct z3 *z, int family, const int *tensors, int n)
+{
+    struct z3_list *list = list_of(z, family);
+    int r = list->free;
+    struct z3_gather *g;
+
+    if (r >= 0)
+        list->free = z->gathers[r].next_free;
+    else
+        r = new_record(z, family);
+    g = &z->gathers[r];
+    if (n > g->cap) {
+        g->cap = 2 * n;
+        g->tensors = realloc(g->tensors, (size_t)g->cap * sizeof *g->tensors);
+        if (!g->tensors)
+            abort();
+    }
+    for (int i = 0; i < n; i++) {
+        g->tensors[i] = tensors[i];
+        z->gather_of[tensors[i]] = r;
+    }
+    g->n = g->left = n;
+    g->done = false;
+    return r;
+}
+
+static void give_back(struct z3 *z, int r)
+{
+    struct z3_list *list = list_of(z, z->gathers[r].family);
+
+    z->gathers[r].next_free = list->free;
+    list->free = r;
+}
+
+/* ---- gathering ---- */
+
+/* This rank's parts, which are always there: named only to those who move them. */
+static void own(struct z3 *z, int what, const int *tensors, int n)
+{
+    if (z->d.s->detailed)
+        sched_act_as(z->d.s, what, z->lp, 0, 0, z3_own(z, HOLDS_PARAM, z->d.dt, tensors, n, 0));
+}
+
+static struct ds_families *family_of(struct z3 *z, int t)
+{
+    return z->held[t] == Z3_COPY ? &z->copy : &z->padded;
+}
+
+void z3_use(struct z3 *z, int what, int t)
+{
+    const struct z3_gather *g;
+
+    if (z->d.n < 2) {
+        own(z, what, z->all + t, 1);
+        return;
+    }
+    if (z->held[t] != Z3_VIEW) {
+        ds_act(&z->d, family_of(z, t), what, t, 0);
+        return;
+    }
+    g = &z->gathers[z->gather_of[t]];
+    sched_act_as(z->d.s, what, g->family, g->instance, 0, g->layout);
+}
+
+void z3_fill(struct z3 *z, int what, int t)
+{
+    own(z, ACT_R, &t, 1);
+    ds_act(&z->d, &z->padded, what | ACT_W, t, 0);
+}
+
+/* _all_gather_sequential: into the buffer that becomes the parameter. */
+static void gather_one(struct z3 *z, int t)
+{
+    int r = take_record(z, -1, &t, 1);
+    struct op *o = ds_coll(&z->d, STREAM_GROUP, phase(z), COLL_ALL_GATHER, z->d.dt, RED_NONE,
+                           z->q[t] * z->d.n);
+
+    z->held[t] = Z3_PADDED;
+    o->after = AFTER(z->gather_stream);
+    o->record = z->gathers[r].event;
+    sched_of(z->d.s, "parameter", t, 0);
+    z3_fill(z, ACT_ALLOC, t);
+}
+
+/* _all_gather_dtype: this rank's parts into its chunk of a flat buffer, then the others'.  The
+ * record's tensors lie end to end in each chunk. */
+static void gather_chunks(struct z3 *z, const struct z3_gather *g, int64_t mine)
+{
+    struct ds *d = &z->d;
+    int chunk = z3_chunk(z, HOLDS_PARAM, d->dt, g->tensors, g->n);
+
+    sched_copy(d->s, z->gather_stream, phase(z), "copy own", mine * d->e, mine * d->e);
+    sched_does(d->s, COPY_SET, 1);
+    sched_act(d->s, ACT_R, z->lp, 0, 0);
+    sched_act_as(d->s, ACT_ALLOC | ACT_W, g->family, g->instance, 0, chunk);
+    struct op *o = ds_coll(d, STREAM_GROUP, phase(z), COLL_ALL_GATHER, d->dt, RED_NONE, mine * d->n);
+    o->after = AFTER(z->gather_stream);
+    o->record = g->event;
+    if (d->s->detailed)
+        sched_act_as(d->s, ACT_R, g->family, g->instance, 0, chunk);
+    sched_act_as(d->s, ACT_W, g->family, g->instance, 0, g->layout);
+}
+
+/* AllReduceCoalescedHandle: the parameters are views of the flat buffer; each rank puts its parts
+ * between zeros, and the sum is the whole. */
+static void gather_views(struct z3 *z, const struct z3_gather *g, int64_t mine)
+{
+    struct ds *d = &z->d;
+
+    sched_copy(d->s, z->gather_stream, phase(z), "zero flat buffer", 0, mine * d->n * d->e);
+    sched_does(d->s, COPY_ZERO, 0);
+    sched_act_as(d->s, ACT_ALLOC | ACT_W, g->family, g->instance, 0, g->layout);
+    sched_copy(d->s, z->gather_stream, phase(z), "copy own", mine * d->e, mine * d->e);
+    sched_does(d->s, COPY_SET, 1);
+    sched_act(d->s, ACT_R, z->lp, 0, 0);
+    sched_act_as(d->s, ACT_W, g->family, g->instance, 0, z3_inside(z, HOLDS_PARAM, d->dt, g->tensors, g->n));
+    struct op *o = ds_coll(d, STREAM_GROUP, phase(z), COLL_ALL_REDUCE, d->dt, RED_SUM, mine * d->n);
+    o->after = AFTER(z->gather_stream);
+    o->record = g->event;
+    sched_act_as(d->s, ACT_RW, g->family, g->instance, 0, g->layout);
+}
+
+/* _all_gather_coalesced of several. */
+static void gather_flat(struct z3 *z, const int *tensors, int n)
+{
+    struct ds *d = &z->d;
+    int64_t mine = 0;
+
+    for (int i = 0; i < n; i++) {
+        mine += z->q[tensors[i]];
+        z->held[tensors[i]] = z->by_all_reduce ? Z3_VIEW : Z3_COPY;
+    }
+    int r = take_record(z, ds_scratch(d, z->by_all_reduce ? CAT_UNSHARDED : CAT_ALL_GATHER,
+                                      "flat gather buffer", round512(mine * d->n * d->e)), tensors, n);
+    struct z3_gather *g = &z->gathers[r];
+    if (z->by_all_reduce) {
+        g->layout = z3_whole(z, HOLDS_PARAM, d->dt, tensors, n, 0, 1);
+        gather_views(z, g, mine);
+    } else {
+        g->layout = z3_chunks(z, HOLDS_PARAM, d->dt, tensors, n);
+        gather_chunks(z, g, mine);
+    }
+    sched_of(d->s, "parameters from", tensors[0], 0);
+}
+
+void z3_gather(void *arg, const int *tensors, int n)
+{
+    struct z3 *z = arg;
+
+    if (z->d.n < 2)
+        return;
+    if (n > 1 && !z->sequential) {
+        gather_flat(z, tensors, n);
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        gather_one(z, tensors[i]);
+}
+
+/* ---- awaiting: AllGatherHandle.wait, AllGatherCoalescedHandle.wait ---- */
+
+static void first_wait(struct z3 *z, struct z3_gather *g)
+{
+    struct schedules *s = z->d.s;
+    int64_t elems = 0;
+    struct op *o;
+
+    if (g->family < 0 || z->by_all_reduce) {
+        o = sched_op(s, OP_MEMORY, z->gather_stream, phase(z), "await gather");
+        o->wait[0] = g->event;
+        return;
+    }
+    for (int i = 0; i < g->n; i++)
+        elems += numel(z, g->tensors[i]);
+    o = sched_copy(s, z->gather_stream, phase(z), "copy out", elems * z->d.e, elems * z->d.e);
+    o->wait[0] = g->event;
+    sched_does(s, COPY_SET, 1);
+    sched_act_as(s, ACT_R, g->family, g->instance, 0, g->layout);
+    for (int i = 0; i < g->n; i++)
+        ds_act(&z->d, &z->copy, ACT_ALLOC | ACT_W, g->tensors[i], 0);
+}
+
+void z3_await(void *arg, int t)
+{
+    struct z3 *z = arg;
+    bool issued = false;
+
+    if (z->d.n < 2)
+        return;
+    struct z3_gather *g = &z->gathers[z->gather_of[t]];
+    z3_ring_wait(z, &z->fetched, phase(z));
+    if (!g->done) {
+        first_wait(z, g);
+        issued = g->done = true;
+        z->gather_dirty = true;
+    }
+    if (z->held[t] != Z3_VIEW && --g->left == 0) {
+        if (g->family >= 0) {
+            if (!issued)
+                sched_op(z->d.s, OP_MEMORY, z->gather_stream, phase(z), "drop flat buffer");
+            sched_act(z->d.s, ACT_FREE, g->family, g->instance, 0);
+            issued = true;
+        }
+        give_back(z, z->gather_of[t]);
+    }
+    /* An event of a wait that issued nothing is that of the one before. */
+    z3_ring_record(z, &z->fetched, issued);
+}
+
+/* fetch_sub_module: compute waits for what the gather stream was given. */
+void z3_ready(void *arg, int module)
+{
+    struct z3 *z = arg;
+
+    (void)module;
+    if (!z->gather_dirty || z->gather_stream == STREAM_COMPUTE)
+        return;
+    struct op *o = sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, phase(z), "await parameters");
+    o->after = AFTER(z->gather_stream);
+    z->gather_dirty = false;
+}
+
+/* ---- releasing ---- */
+
+void z3_release(void *arg, int t)
+{
+    struct z3 *z = arg;
+    struct schedules *s = z->d.s;
+
+    if (z->d.n < 2)
+        return;
+    if (z->held[t] == Z3_VIEW) {
+        int r = z->gather_of[t];
+        if (--z->gathers[r].left > 0)
+            return;
+        give_back(z, r);
+    }
+    if (z->release_op != s->nops - 1) {
+        sched_op(s, OP_MEMORY, STREAM_COMPUTE, phase(z), "release");
+        z->release_op = s->nops - 1;
+    }
+    z3_use(z, ACT_FREE, t);
+}
+
+/* _post_step: a buffer and a gather for each persistent parameter. */
+void z3_gather_persistent(struct z3 *z)
+{
+    struct ds *d = &z->d;
+    bool any = false;
+
+    for (int t = 0; t < d->m->ntensors; t++)
+        if (z->coord.persistent[t]) {
+            z->coord.status[t] = Z3_AVAILABLE;
+            z->held[t] = Z3_PADDED;
+            if (d->n < 2)
+                continue;
+            if (!any)
+                sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "persistent parameters");
+            any = true;
+            ds_act(d, &z->padded, ACT_ALLOC, t, 0);
+        }
+    if (!any)
+        return;
+    for (int t = 0; t < d->m->ntensors; t++)
+        if (z->coord.persistent[t]) {
+            struct op *o = ds_coll(d, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_GATHER, d->dt, RED_NONE,
+                                   z->q[t] * d->n);
+            o->after = AFTER(STREAM_COMPUTE);
+            sched_of(d->s, "parameter", t, 0);
+            z3_fill(z, 0, t);
+        }
+    ds_synchronize(d, PHASE_OPTIMIZER, "synchronize");
+}

@@ -1,0 +1,127 @@
+/* lower_zero3_layout.c -- which elements of which tensors lie where in stage 3's buffers.
+ *
+ * Rank r's part of a tensor is elements [r*q, (r+1)*q), q = ceil(numel/N); what is beyond the
+ * tensor's end is padding, which may be all of a small tensor's last parts.  Parts without an
+ * element are named all the same: they say where their buffer begins. */
+#include "model/lower/deepspeed/lower_zero3.h"
+
+static const struct tensor *tensor(const struct z3 *z, int t) { return &z->d.m->tensors[t]; }
+
+int64_t z3_part(const struct z3 *z, int t, int64_t rank, int64_t *from)
+{
+    int64_t numel = tensor(z, t)->numel, begin = rank * z->q[t];
+
+    *from = begin < numel ? begin : numel;
+    return numel - *from < z->q[t] ? numel - *from : z->q[t];
+}
+
+/* A rank's part of a tensor. */
+static void slice(const struct z3 *z, enum holds h, enum dtype dt, int t, int64_t rank, int64_t at)
+{
+    int64_t from, n = z3_part(z, t, rank, &from);
+
+    sched_slice(z->d.s, h, dt, t, from, n, at);
+}
+
+int z3_own(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n, int64_t begin)
+{
+    int layout = sched_layout(z->d.s, 0);
+
+    for (int i = 0; i < n && layout; i++)
+        slice(z, h, dt, tensors[i], z->d.rank, (z->begin[tensors[i]] - begin) * dtype_bytes(dt));
+    return layout;
+}
+
+static int64_t slice_chunk(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n,
+                           int64_t rank, int64_t at)
+{
+    for (int i = 0; i < n; i++) {
+        slice(z, h, dt, tensors[i], rank, at);
+        at += z->q[tensors[i]] * dtype_bytes(dt);
+    }
+    return at;
+}
+
+int z3_chunk(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n)
+{
+    int layout = sched_layout(z->d.s, 0);
+    int64_t elems = 0;
+
+    for (int i = 0; i < n; i++)
+        elems += z->q[tensors[i]];
+    if (layout)
+        slice_chunk(z, h, dt, tensors, n, z->d.rank, z->d.rank * elems * dtype_bytes(dt));
+    return layout;
+}
+
+int z3_chunks(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n)
+{
+    int layout = sched_layout(z->d.s, 0);
+    int64_t at = 0;
+
+    for (int64_t r = 0; r < z->d.n && layout; r++)
+        at = slice_chunk(z, h, dt, tensors, n, r, at);
+    return layout;
+}
+
+int z3_whole(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n, int64_t from,
+             int64_t rounded_to)
+{
+    int layout = sched_layout(z->d.s, 0);
+    int64_t at = from * dtype_bytes(dt);
+
+    for (int i = 0; i < n && layout; i++) {
+        int64_t numel = tensor(z, tensors[i])->numel;
+        sched_slice(z->d.s, h, dt, tensors[i], 0, numel, at);
+        at += round_up(numel * dtype_bytes(dt), rounded_to);
+    }
+    return layout;
+}
+
+int z3_inside(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n)
+{
+    int layout = sched_layout(z->d.s, 0);
+    int64_t at = 0;
+
+    for (int i = 0; i < n && layout; i++) {
+        int64_t from, part = z3_part(z, tensors[i], z->d.rank, &from);
+        sched_slice(z->d.s, h, dt, tensors[i], from, part, at + from * dtype_bytes(dt));
+        at += tensor(z, tensors[i])->numel * dtype_bytes(dt);
+    }
+    return layout;
+}
+
+/* ---- what buffers hold for good ---- */
+
+static void describe_group(struct z3 *z, struct z3_group *g)
+{
+    const int *tensors = z->all + g->first;
+    int n = g->last - g->first;
+    int64_t begin = z->begin[g->first];
+
+    g->part = z3_own(z, HOLDS_PARAM, z->d.dt, tensors, n, 0);
+    g->grads = z3_own(z, HOLDS_GRAD, z->accum, tensors, n, 0);
+    g->flat = z3_own(z, HOLDS_GRAD, z->accum, tensors, n, begin);
+    g->wide = z3_own(z, HOLDS_GRAD, DT_FP32, tensors, n, begin);
+    g->new_values = z3_own(z, HOLDS_PARAM, DT_FP32, tensors, n, begin);
+    sched_holds(z->d.s, g->master, z3_own(z, HOLDS_MASTER, DT_FP32, tensors, n, begin));
+    sched_holds(z->d.s, g->adam, z3_own(z, HOLDS_EXP_AVG, DT_FP32, tensors, n, begin));
+    for (int i = 0; i < n; i++)
+        slice(z, HOLDS_EXP_AVG_SQ, DT_FP32, tensors[i], z->d.rank,
+              round512(g->elems * 4) + (z->begin[tensors[i]] - begin) * 4);
+}
+
+void z3_describe(struct z3 *z)
+{
+    struct ds *d = &z->d;
+
+    ds_hold(d, &z->copy, HOLDS_PARAM, d->dt);
+    ds_hold(d, &z->padded, HOLDS_PARAM, d->dt);
+    ds_hold(d, &z->grads, HOLDS_GRAD, d->dt);
+    z->partition.holds = HOLDS_PARAM;   /* parts, not whole tensors: described where they are written */
+    z->partition.dtype = d->dt;
+    sched_holds(d->s, z->lp, z3_own(z, HOLDS_PARAM, d->dt, z->all, d->m->ntensors, 0));
+    sched_holds(d->s, z->grad_buffer, z3_own(z, HOLDS_GRAD, z->accum, z->all, d->m->ntensors, 0));
+    for (int i = 0; i < z->ngroups && d->s->detailed; i++)
+        describe_group(z, &z->groups[i]);
+}

@@ -1,0 +1,186 @@
+/* lower_zero3_pass.c -- stage 3's forward and backward: kernels between the hooks of
+ * modules, cut where a module with parameters begins or ends and where a gradient
+ * meets a full bucket. */
+#include "model/lower/deepspeed/lower_zero3.h"
+
+#include <string.h>
+
+static int64_t numel(const struct z3 *z, int t) { return z->d.m->tensors[t].numel; }
+
+static const struct piece *program_piece(const struct z3 *z) { return &z->d.s->program.piece[z->piece]; }
+
+static int ready_kernel(const struct z3 *z, int t)
+{
+    const struct ds *d = &z->d;
+
+    for (int i = 0; i < d->nready[z->piece]; i++)
+        if (d->ready[z->piece][i].tensor == t - z->offset)
+            return d->ready[z->piece][i].kernel;
+    return -1;
+}
+
+static const struct ds_ready *ready(const struct z3 *z) { return &z->d.ready[z->piece][z->next_ready]; }
+
+/* The last entry makes room for a gradient; `what`: and also leaves it there. */
+static void born(struct z3 *z, int t, int what)
+{
+    if (!z->grad_live[t])
+        what |= ACT_ALLOC;
+    if (what)
+        ds_act(&z->d, &z->grads, what, t, 0);
+    z->grad_live[t] = 1;
+}
+
+/* Kernels up to k1, and the gradients that they complete. */
+static void compute(struct z3 *z, int k1)
+{
+    const struct ds *d = &z->d;
+    const struct z3_module *m = z->using >= 0 ? &z->trace.modules[z->using] : NULL;
+    bool forward = z->pass == PASS_FORWARD;
+    int k0 = z->k;
+
+    if (k1 <= k0)
+        return;
+    sched_compute(d->s, forward ? PHASE_FORWARD : PHASE_BACKWARD, z->piece, z->pass, k0, k1,
+                  forward ? GRADS_IN_PLACE : GRADS_KEEP, CAT_UNSHARDED_GRADS);
+    ds_name(d, z->piece, z->block, 0);
+    for (int i = 0; m && i < m->n; i++)
+        if (z->coord.status[m->first + i] == Z3_AVAILABLE)
+            z3_use(z, ACT_R, m->first + i);
+    if (!forward && z->piece == PIECE_HEAD && d->tied_kernel >= k0 && d->tied_kernel < k1)
+        born(z, d->tied, 0);        /* the embedding's is added before it is handed out */
+    if (!forward)
+        for (; z->next_ready < d->nready[z->piece] && ready(z)->kernel < k1; z->next_ready++)
+            born(z, ready(z)->tensor + z->offset, ACT_W);
+    if (forward && !z->entered)
+        sched_act(d->s, ACT_ALLOC, d->acts[z->piece], z->block, 0);
+    if (!forward && k1 == program_piece(z)->nkernels[z->pass])
+        sched_act(d->s, ACT_FREE, d->acts[z->piece], z->block, 0);
+    z->entered = true;
+    z->k = k1;
+}
+
+/* Gradients that became ready since: their kernels, then into the bucket. */
+static void settle(struct z3 *z)
+{
+    int k = z->k;
+
+    if (z->npending == 0)
+        return;
+    for (int i = 0; i < z->npending; i++)
+        if (ready_kernel(z, z->pending[i]) >= k)
+            k = ready_kernel(z, z->pending[i]) + 1;
+    compute(z, k);
+    z3_add_grads(z, z->pending, z->npending);
+    z->npending = 0;
+}
+
+static void gradient(struct z3 *z, int t)
+{
+    int64_t waiting = 0;
+
+    for (int i = 0; i < z->npending; i++)
+        waiting += numel(z, z->pending[i]);
+    if (!z3_flushes(z, t, waiting)) {
+        z->pending[z->npending++] = t;
+        return;
+    }
+    settle(z);
+    compute(z, ready_kernel(z, t) + 1);      /* it exists while the bucket is reduced */
+    z3_flush(z);
+    z3_add_grads(z, &t, 1);
+}
+
+/* Backward's kernels from `at` on that are named as forward's are, one after the other. */
+static int alike(const struct piece *p, int at)
+{
+    int n = 0;
+
+    while (n < p->nkernels[PASS_FORWARD] && at + n < p->nkernels[PASS_BACKWARD] &&
+           !strcmp(p->kernels[PASS_FORWARD][n].name, p->kernels[PASS_BACKWARD][at + n].name))
+        n++;
+    return n;
+}
+
+int z3_recomputed(const struct piece *p)
+{
+    int longest = 0, end = 0;
+
+    for (int at = 0; at < p->nkernels[PASS_BACKWARD]; at++)
+        if (alike(p, at) > longest) {
+            longest = alike(p, at);
+            end = at + longest;
+        }
+    return end;
+}
+
+/* The first kernel of a module from here on, forward's again or backward's; if there is none, where
+ * we are, or (it is the one that is not needed again) the end of what is done again. */
+static int kernel_of(const struct z3 *z, int module, bool again)
+{
+    const struct piece *p = program_piece(z);
+    int end = again ? z->recomputed : p->nkernels[z->pass];
+
+    for (int k = z->k; module != -1 && k < end; k++)
+        if (p->kernels[z->pass][k].module == module)
+            return k;
+    return again && module != -1 && end > z->k ? end : z->k;
+}
+
+static void fetch(struct z3 *z, const struct z3_event *e)
+{
+    bool again = z->pass == PASS_BACKWARD && !e->backward;
+
+    settle(z);
+    if (!e->late)
+        compute(z, kernel_of(z, z->trace.modules[e->module].kernel_module, again));
+    z3_coord_fetch(&z->coord, e);
+    if (z->trace.modules[e->module].n > 0)
+        z->using = e->module;
+}
+
+static void release(struct z3 *z, const struct z3_event *e)
+{
+    const struct piece *p = program_piece(z);
+    int module = z->trace.modules[e->module].kernel_module, k;
+
+    settle(z);
+    for (k = z->k; module != -1 && k < p->nkernels[z->pass]; k++)
+        if (p->kernels[z->pass][k].module != module)
+            break;
+    compute(z, k);
+    z3_coord_release(&z->coord, e);
+    if (z->using == e->module)
+        z->using = -1;
+}
+
+static void enter(struct z3 *z, const struct z3_event *e)
+{
+    z->piece = (enum piece_id)e->piece;
+    z->pass = (enum pass)e->pass;
+    z->block = e->block;
+    z->offset = piece_is_block(z->piece) ? z->block * z->d.per_block : 0;
+    z->k = z->next_ready = 0;
+    z->using = -1;
+    z->entered = false;
+}
+
+static void leave(struct z3 *z)
+{
+    int n = program_piece(z)->nkernels[z->pass];
+
+    settle(z);
+    z->using = -1;
+    compute(z, n);
+}
+
+void z3_run_event(struct z3 *z, const struct z3_event *e)
+{
+    switch ((enum z3_kind)e->kind) {
+    case Z3_ENTER:   enter(z, e); break;
+    case Z3_LEAVE:   leave(z); break;
+    case Z3_FETCH:   fetch(z, e); break;
+    case Z3_RELEASE: release(z, e); break;
+    case Z3_GRAD:    gradient(z, e->tensor); break;
+    }
+}

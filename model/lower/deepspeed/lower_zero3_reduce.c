@@ -1,0 +1,258 @@
+/* lower_zero3_reduce.c -- stage 3's gradient bucket:
+ * reduce_independent_p_g_buckets_and_remove_grads, __add_grad_to_ipg_bucket,
+ * __avg_scatter_grads, reduce_scatter_coalesced and partition_grads. */
+#include "model/lower/deepspeed/lower_zero3.h"
+
+#include <stdlib.h>
+
+static int64_t numel(const struct z3 *z, int t) { return z->d.m->tensors[t].numel; }
+
+bool z3_flushes(const struct z3 *z, int t, int64_t waiting)
+{
+    int64_t elements = z->elements + waiting;
+
+    return elements > 0 && elements + numel(z, t) > z->d.p->ds.reduce_bucket_size;
+}
+
+static bool is_copied(const struct z3 *z, int64_t elements, int t)
+{
+    return z->d.p->ds.contiguous_gradients && elements + numel(z, t) <= z->d.p->ds.reduce_bucket_size;
+}
+
+/* The bucket with n gradients from element `at` on: all are copied, or none (one that is larger
+ * than the bucket is alone). */
+static int in_bucket(const struct z3 *z, const int *tensors, int n, int64_t at)
+{
+    return z3_whole(z, HOLDS_GRAD, z->d.comm, tensors, n, at, 1);
+}
+
+/* One copy for n gradients that fit; a larger one stays what it is. */
+void z3_add_grads(struct z3 *z, const int *tensors, int n)
+{
+    struct ds *d = &z->d;
+    int64_t elems = 0, at = z->elements;
+    struct op *o;
+
+    for (int i = 0; i < n; i++) {
+        if (is_copied(z, at, tensors[i]))
+            elems += numel(z, tensors[i]);
+        at += numel(z, tensors[i]);
+    }
+    if (elems > 0) {
+        o = sched_copy(d->s, z->reduce_stream, PHASE_BACKWARD, "copy into bucket", elems * d->e,
+                       elems * d->ce);
+        o->after = z->overlap ? AFTER(STREAM_COMPUTE) : 0;
+        sched_does(d->s, COPY_SET, 1);
+        sched_act_as(d->s, ACT_W, z->ipg, 0, 0, in_bucket(z, tensors, n, z->elements));
+    }
+    for (int i = 0; i < n; i++) {
+        int t = tensors[i];
+        if (is_copied(z, z->elements, t) && z->grad_live[t]) {
+            ds_act(d, &z->grads, ACT_R | ACT_FREE, t, 0);
+            z->grad_live[t] = 0;
+        }
+        z->bucket[z->nbucket++] = t;
+        z->elements += numel(z, t);
+    }
+}
+
+/* ---- the flush ---- */
+
+static void copy(struct z3 *z, const char *what, int64_t reads, int64_t writes)
+{
+    sched_copy(z->d.s, z->reduce_stream, PHASE_REDUCE, what, reads, writes);
+}
+
+/* What is reduced: a buffer, or (buf -1) the gradient of the bucket's one tensor itself. */
+struct wire {
+    int  buf;
+    int  all, own;                  /* layouts: before the reduction, and after it where this rank reads */
+    bool passing;                   /* it goes when it was read */
+};
+
+static void act_all(struct z3 *z, int what, const struct wire *w)
+{
+    if (w->buf >= 0)
+        sched_act_as(z->d.s, what, w->buf, 0, 0, w->all);
+    else
+        ds_act(&z->d, &z->grads, what, z->bucket[0], 0);
+}
+
+static void act_own(struct z3 *z, int what, const struct wire *w)
+{
+    int t = z->bucket[0];
+    int64_t from, n = z3_part(z, t, z->d.rank, &from);
+
+    if (w->buf >= 0)
+        sched_act_as(z->d.s, what, w->buf, 0, 0, w->own);
+    else
+        ds_act_part(&z->d, &z->grads, what, t, from, n, from * z->d.ce);
+}
+
+static bool in_buffer(const struct z3 *z) { return !z->grad_live[z->bucket[0]]; }
+
+static void drop_kept(struct z3 *z)
+{
+    for (int i = 0; i < z->nbucket; i++)
+        if (z->grad_live[z->bucket[i]]) {
+            ds_act(&z->d, &z->grads, ACT_FREE, z->bucket[i], 0);
+            z->grad_live[z->bucket[i]] = 0;
+        }
+}
+
+/* partition_grads: this rank's parts become, or are added to, its gradients.  With them goes
+ * `cast`, unless it is what they are read from. */
+static void keep_parts(struct z3 *z, int64_t parts, const struct wire *w, int cast)
+{
+    struct ds *d = &z->d;
+    int64_t ge = dtype_bytes(z->accum);
+
+    copy(z, z->accumulates ? "add to gradients" : "copy to gradients",
+         parts * (z->accumulates ? d->ce + ge : d->ce), parts * ge);
+    sched_does(d->s, z->accumulates ? COPY_ADD : COPY_SET, 1);
+    sched_act_as(d->s, z->accumulates ? ACT_A : ACT_W, z->grad_buffer, 0, 0,
+                 z3_own(z, HOLDS_GRAD, z->accum, z->bucket, z->nbucket, 0));
+    act_own(z, w->passing ? ACT_R | ACT_FREE : ACT_R, w);
+    if (d->comm != z->accum)
+        sched_act(d->s, ACT_ALLOC | ACT_FREE,
+                  ds_scratch(d, CAT_TEMPORARIES, "gradient parts cast", round512(parts * ge)), 0, 0);
+    if (cast >= 0 && cast != w->buf)
+        sched_act(d->s, ACT_FREE, cast, 0, 0);
+    drop_kept(z);
+}
+
+/* Gradients that were not copied into the bucket, in the dtype of the wire; each is an allocation
+ * of its own. */
+static int cast_kept(struct z3 *z)
+{
+    struct ds *d = &z->d;
+    int64_t elems = 0, bytes = 0;
+    int cast;
+
+    if (in_buffer(z) || d->comm == d->dt)
+        return -1;
+    for (int i = 0; i < z->nbucket; i++) {
+        elems += numel(z, z->bucket[i]);
+        bytes += round512(numel(z, z->bucket[i]) * d->ce);
+    }
+    cast = ds_scratch(d, CAT_REDUCE_SCATTER, "gradients on the wire", bytes);
+    copy(z, "cast", elems * d->e, elems * d->ce);
+    sched_does(d->s, COPY_SET, 1);
+    sched_act_as(d->s, ACT_ALLOC | ACT_W, cast, 0, 0,
+                 z3_whole(z, HOLDS_GRAD, d->comm, z->bucket, z->nbucket, 0, 512));
+    for (int i = 0; i < z->nbucket; i++)
+        ds_act(d, &z->grads, ACT_R, z->bucket[i], 0);
+    return cast;
+}
+
+/* The bucket's gradients, wherever they are. */
+static void read_bucket(struct z3 *z, int cast)
+{
+    struct schedules *s = z->d.s;
+
+    if (cast >= 0)
+        sched_act_as(s, ACT_R, cast, 0, 0, z3_whole(z, HOLDS_GRAD, z->d.comm, z->bucket, z->nbucket, 0, 512));
+    else if (in_buffer(z))
+        sched_act_as(s, ACT_R, z->ipg, 0, 0, in_bucket(z, z->bucket, z->nbucket, 0));
+    else
+        for (int i = 0; i < z->nbucket; i++)
+            ds_act(&z->d, &z->grads, ACT_R, z->bucket[i], 0);
+}
+
+/* reduce_scatter_coalesced: concatenated once more, parts of a rank together, unless it is one
+ * tensor that needs no padding.  (The tensors of a chunk are sorted there; here they come as in
+ * the bucket.) */
+static struct wire concatenated(struct z3 *z, int64_t all, int cast)
+{
+    struct ds *d = &z->d;
+    struct wire w = { .buf = cast, .own = z3_chunk(z, HOLDS_GRAD, d->comm, z->bucket, z->nbucket) };
+
+    if (z->nbucket == 1 && numel(z, z->bucket[0]) % d->n == 0) {
+        w.all = in_bucket(z, z->bucket, 1, 0);
+        if (cast < 0 && in_buffer(z))
+            w.buf = z->ipg;
+        w.passing = w.buf >= 0 && w.buf != z->ipg;
+        return w;
+    }
+    copy(z, "concatenate parts", z->elements * d->ce, all * d->ce);
+    sched_does(d->s, COPY_SET, 1);
+    w.buf = ds_scratch(d, CAT_REDUCE_SCATTER, "reduce-scatter buffer", round512(all * d->ce));
+    w.all = z3_chunks(z, HOLDS_GRAD, d->comm, z->bucket, z->nbucket);
+    w.passing = true;
+    read_bucket(z, cast);
+    sched_act_as(d->s, ACT_ALLOC | ACT_W, w.buf, 0, 0, w.all);
+    return w;
+}
+
+/* Averages are taken before the sum. */
+static void divide(struct z3 *z, const struct wire *w, int64_t bytes)
+{
+    copy(z, "divide", bytes, bytes);
+    sched_does(z->d.s, COPY_SET, 1.0 / (double)z->d.n);
+    act_all(z, ACT_RW, w);
+}
+
+static void reduce_scatter(struct z3 *z)
+{
+    struct ds *d = &z->d;
+    int64_t parts = 0;
+    int cast = cast_kept(z);
+
+    for (int i = 0; i < z->nbucket; i++)
+        parts += z->q[z->bucket[i]];
+    struct wire w = concatenated(z, parts * d->n, cast);
+    divide(z, &w, parts * d->n * d->ce);
+    ds_coll(d, z->reduce_stream, PHASE_REDUCE, COLL_REDUCE_SCATTER, d->comm, RED_SUM, parts * d->n);
+    sched_of(d->s, "bucket", z->nth, 0);
+    act_all(z, ACT_R, &w);
+    act_own(z, ACT_W, &w);
+    keep_parts(z, parts, &w, cast);
+}
+
+/* __avg_scatter_contiguous_grads: reduce_scatter false. */
+static void all_reduce(struct z3 *z)
+{
+    struct ds *d = &z->d;
+    int64_t bytes = z->elements * d->ce, parts = 0;
+    struct wire w = { .buf = z->ipg, .all = in_bucket(z, z->bucket, z->nbucket, 0) };
+
+    w.own = w.all;                  /* every rank has all of it and keeps its parts */
+    divide(z, &w, bytes);
+    ds_coll(d, z->reduce_stream, PHASE_REDUCE, COLL_ALL_REDUCE, d->comm, RED_SUM, z->elements);
+    sched_of(d->s, "bucket", z->nth, 0);
+    act_all(z, ACT_RW, &w);
+    if (d->comm != z->accum) {
+        int64_t wide = z->elements * dtype_bytes(z->accum);
+        copy(z, "cast", bytes, wide);
+        sched_does(d->s, COPY_SET, 1);
+        act_all(z, ACT_R, &w);
+        w.buf = ds_scratch(d, CAT_REDUCE_SCATTER, "gradients cast", round512(wide));
+        w.own = z3_whole(z, HOLDS_GRAD, z->accum, z->bucket, z->nbucket, 0, 1);
+        w.passing = true;
+        sched_act_as(d->s, ACT_ALLOC | ACT_W, w.buf, 0, 0, w.own);
+    }
+    for (int i = 0; i < z->nbucket; i++)
+        parts += z->q[z->bucket[i]];
+    keep_parts(z, parts, &w, -1);
+}
+
+/* __reduce_and_partition_ipg_grads. */
+void z3_flush(struct z3 *z)
+{
+    if (z->nbucket == 0)
+        return;
+    z3_ring_wait(z, &z->reduced, PHASE_REDUCE);
+    if (z->overlap) {
+        struct op *o = sched_op(z->d.s, OP_MEMORY, z->reduce_stream, PHASE_REDUCE, "await gradients");
+        o->after = AFTER(STREAM_COMPUTE);
+    }
+    if (z->d.p->ds.contiguous_gradients && !z->d.p->ds.reduce_scatter &&
+        z->elements <= z->d.p->ds.reduce_bucket_size)
+        all_reduce(z);
+    else
+        reduce_scatter(z);
+    z3_ring_record(z, &z->reduced, true);
+    z->nbucket = 0;
+    z->elements = 0;
+    z->nth++;
+}

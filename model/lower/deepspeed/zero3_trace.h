@@ -1,0 +1,51 @@
+/* zero3_trace.h -- the module hooks of one micro-step, in the order in which
+ * DeepSpeed's stage 3 sees them; for lower_zero3*.c only.
+ *
+ * Every nn.Module that is called as a module has hooks, containers and modules
+ * without parameters too: they advance the coordinator's step count.  The families'
+ * trees are tables (zero3_tree.c); a model of no family has its modules in the order
+ * of their roles, without containers. */
+#ifndef DPX_ZERO3_TRACE_H
+#define DPX_ZERO3_TRACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model/lower/deepspeed/lower_ds.h"
+
+enum z3_kind {
+    Z3_ENTER, Z3_LEAVE,             /* a pass of a piece begins, ends (not hooks) */
+    Z3_FETCH,                       /* before a module's forward or backward */
+    Z3_RELEASE,                     /* after it */
+    Z3_GRAD,                        /* a gradient of the module is ready */
+};
+
+struct z3_event {
+    uint8_t kind, piece, pass;
+    bool    backward;               /* FETCH, RELEASE: of backward, not of a recomputed forward */
+    bool    late;                   /* FETCH: its kernels follow a recomputation */
+    int     module;                 /* index into modules[] */
+    int     tensor;                 /* GRAD */
+    int     block;
+};
+
+struct z3_module {
+    int first, n;                   /* its own tensors in model->tensors */
+    int kernel_module;              /* as in struct kernel, or -1 */
+    int bit;                        /* its mark on its tensors: 1, or 2 for a tied head */
+};
+
+struct z3_trace {
+    struct z3_event  *events;
+    int               nevents, cap_events;
+    struct z3_module *modules;
+    int               nmodules;
+    int               nsteps;       /* fetches */
+    int               nuses;        /* their modules' own tensors, added up */
+};
+
+/* 0, or -1 with the reason reported.  z3_trace_free() in any case. */
+int  z3_trace_build(const struct ds *d, struct z3_trace *t);
+void z3_trace_free(struct z3_trace *t);
+
+#endif

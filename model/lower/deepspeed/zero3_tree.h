@@ -1,0 +1,34 @@
+/* zero3_tree.h -- the modules of a model in the order in which they call each other;
+ * for zero3_trace.c only. */
+#ifndef DPX_ZERO3_TREE_H
+#define DPX_ZERO3_TREE_H
+
+#include <stdbool.h>
+
+#include "model/arch/transformer.h"
+#include "model/plan/plan.h"
+
+/* Nodes, and the order in which they open and close: node+1 opens, -(node+1)
+ * closes, 0 stands for the blocks.  A block may have a norm for each head, twice; one node
+ * outside of the blocks may be called twice. */
+enum { Z3_MAX_NODES = 48 + 2 * MODEL_MAX_LISTED };
+
+struct z3_node {
+    char path[96];
+    int  module;                    /* index in model->modules (of block 0), or -1 */
+    bool no_release;                /* no release in backward */
+    bool no_hook;                   /* no hook in backward at all */
+    bool dropout;
+    bool function;                  /* called, but not a module: no hooks */
+};
+
+struct z3_tree {
+    struct z3_node node[Z3_MAX_NODES];
+    int n;
+    int order[2 * Z3_MAX_NODES + 2], norder;
+};
+
+/* What is outside of the blocks, and one block. */
+void z3_trees(const struct plan *p, struct z3_tree *outer, struct z3_tree *block);
+
+#endif

@@ -1,0 +1,92 @@
+#include "model/lower/lower.h"
+
+#include "base/fail.h"
+#include "model/lower/common/lower_internal.h"
+#include "model/lower/torch/lower_fsdp1.h"
+#include "model/plan/attention.h"
+
+typedef int lowering(const struct plan *p, int64_t rank, struct schedules *s);
+
+/* Strategies and dialects: README.md's table. */
+static lowering *const table[NSTRATEGY][NDIALECT] = {
+    [STRAT_DP]    = { [DIALECT_PAPER] = lower_dp,    [DIALECT_TORCH] = lower_dp },
+    [STRAT_DDP]   = { [DIALECT_PAPER] = lower_paper, [DIALECT_TORCH] = lower_ddp,
+                      [DIALECT_DEEPSPEED] = lower_zero12 },
+    [STRAT_ZERO1] = { [DIALECT_PAPER] = lower_paper, [DIALECT_TORCH] = lower_ddp,
+                      [DIALECT_DEEPSPEED] = lower_zero12 },
+    [STRAT_ZERO2] = { [DIALECT_PAPER] = lower_paper, [DIALECT_DEEPSPEED] = lower_zero12 },
+    [STRAT_ZERO3] = { [DIALECT_PAPER] = lower_paper, [DIALECT_DEEPSPEED] = lower_zero3 },
+    [STRAT_FSDP]  = { [DIALECT_PAPER] = lower_paper, [DIALECT_TORCH] = lower_fsdp2,
+                      [DIALECT_TORCH_FSDP1] = lower_fsdp1 },
+};
+
+static void set_groups(const struct plan *p, struct schedules *s)
+{
+    struct plan_groups groups;
+
+    plan_groups(p, &groups);
+    for (int g = 0; g < NGROUP; g++) {
+        s->group[g] = groups.of[g];
+        s->group_size[g] = groups.has[g] ? mesh_ranks(&groups.of[g]) : 0;
+    }
+}
+
+int lower_using(const struct plan *p, int64_t rank, const struct program *g, struct schedules *s)
+{
+    lowering *f = table[p->strategy][p->dialect];
+
+    if (!f)
+        return fail("strategy \"%s\" does not exist in dialect \"%s\"", strategy_name(p->strategy),
+                    dialect_name(p->dialect));
+    if (rank < 0 || rank >= p->cluster.world_size)
+        return fail("rank %lld is not in a world of %lld", (long long)rank,
+                    (long long)p->cluster.world_size);
+    schedules_reset(s);
+    s->program = *g;
+    s->borrowed = true;
+    s->rank = rank;
+    s->world_size = p->cluster.world_size;
+    s->seed = 1.0 / (double)p->accumulation;
+    set_groups(p, s);
+    if (f(p, rank, s) < 0)
+        return -1;
+    if (attention_note(p))
+        sched_note(s, attention_note(p));
+    if (s->overflow)
+        return fail("a buffer or a collective of this plan exceeds 2^60 bytes: "
+                    "reduce micro_batch, seq or the model");
+    return 0;
+}
+
+int lower(const struct plan *p, int64_t rank, struct schedules *s)
+{
+    struct program g = { 0 };
+    int rc;
+
+    if (program_build(p, &g) < 0)
+        return -1;
+    rc = lower_using(p, rank, &g, s);
+    if (s->program.store != g.store)    /* refused before the program was taken */
+        program_free(&g);
+    else
+        s->borrowed = false;
+    return rc;
+}
+
+int lower_ranks(const struct plan *p, int64_t ranks[4])
+{
+    bool whole_tensors = p->strategy == STRAT_ZERO1 || p->strategy == STRAT_ZERO2;
+
+    ranks[0] = 0;
+    if (p->strategy == STRAT_DP && p->cluster.world_size > 1) {
+        ranks[1] = 1;               /* rank 0 serves, the others work */
+        return 2;
+    }
+    if (whole_tensors && p->dialect == DIALECT_DEEPSPEED)
+        return zero12_ranks(p, ranks);
+    if (whole_tensors && p->dialect == DIALECT_TORCH)
+        return zro_ranks(p, ranks);
+    if (p->dialect == DIALECT_TORCH_FSDP1)
+        return fsdp1_ranks(p, ranks);
+    return 1;
+}

@@ -1,0 +1,362 @@
+/* lower_dp.c -- one process drives all: torch.nn.DataParallel, and the parameter
+ * server of the textbooks with rank 0 both serving and working.
+ *
+ * Rank 0 keeps parameters, gradients and optimizer states; the others hold a copy
+ * of the parameters and their own gradients.  Every micro-step sends all
+ * parameters out and all gradients in: accumulation saves nothing.
+ *
+ * Source for `torch`: torch/nn/parallel/data_parallel.py, _functions.py
+ * (Broadcast, ReduceAddCoalesced, Gather, Scatter) and nn/parallel/comm.py, whose
+ * coalescing buffer is 10 MiB.  ReduceAddCoalesced is one autograd node: it runs
+ * once every gradient of every replica exists, so nothing overlaps.
+ *
+ * The mean over replicas is taken of their losses, on rank 0; their gradients are summed. */
+#include "model/lower/common/lower_internal.h"
+
+struct dp {
+    const struct plan *p;
+    struct schedules  *s;
+    struct recipe      r;
+    bool    server, torch;
+    int64_t n, params;
+    int     weights, grads, optimizer, replica_grads, staging, outputs, loss, foreach;
+    int     acts[NPIECE];
+    bool    first_of_step;      /* the micro-step being emitted */
+};
+
+/* ---- pieces ---- */
+
+/* Tensors [first,end) that a coalesced collective moves together: in torch they are packed while
+ * they fit 10 MiB (torch/csrc/utils/tensor_flatten.cpp, take_tensors), so only one alone may be
+ * larger; the server moves one flat buffer. */
+struct part {
+    int     number, first, end;
+    int64_t elems;
+    int64_t packed, apart;      /* bytes before it where parts, or single tensors, are allocations */
+};
+
+static int64_t allocated(const struct dp *d, int64_t bytes)
+{
+    return d->torch ? round512(bytes) : bytes;
+}
+
+/* From a part, or all zero, to the next; false after the last. */
+static bool next_part(const struct dp *d, struct part *q)
+{
+    const struct model *m = &d->p->model;
+    int64_t e = dtype_bytes(d->r.kept), packed = 0;
+    int t = q->end;
+
+    q->packed += allocated(d, q->elems * e);
+    for (int i = q->first; i < q->end; i++)
+        q->apart += allocated(d, m->tensors[i].numel * e);
+    while (t < m->ntensors && (packed == 0 || !d->torch || (packed + m->tensors[t].numel) * e <= d->p->limits.dp_coalesce))
+        packed += m->tensors[t++].numel;
+    q->number += q->end > 0;
+    q->first = q->end;
+    q->end = t;
+    q->elems = packed;
+    return packed > 0;
+}
+
+/* Slices of tensors [first,end), each an allocation of its own or end to end. */
+static void slices(struct dp *d, enum holds h, enum dtype dt, int first, int end, bool apart, int64_t at)
+{
+    for (int t = first; t < end && d->s->detailed; t++) {
+        int64_t n = d->p->model.tensors[t].numel;
+        sched_slice(d->s, h, dt, t, 0, n, at);
+        at += apart ? allocated(d, n * dtype_bytes(dt)) : n * dtype_bytes(dt);
+    }
+}
+
+/* Action of the last entry on a part of a buffer: its tensors from byte `at`. */
+static void act_part(struct dp *d, const struct part *q, int what, int buf, enum holds h, bool apart,
+                     int64_t at)
+{
+    sched_act_as(d->s, what, buf, 0, 0, sched_layout(d->s, 0));
+    slices(d, h, d->r.kept, q->first, q->end, apart, at);
+}
+
+/* A collective on a part, from or to rank 0. */
+static void move_part(struct dp *d, const struct part *q, enum phase phase, enum coll_op op, enum red_op red)
+{
+    sched_coll(d->s, STREAM_COMPUTE, phase, op, GROUP_WORLD, d->r.kept, red, q->elems);
+    sched_of(d->s, "piece", q->number, 0);
+}
+
+static void broadcast(struct dp *d)
+{
+    for (struct part q = { 0 }; next_part(d, &q);) {
+        move_part(d, &q, PHASE_FORWARD, COLL_BROADCAST, RED_NONE);
+        act_part(d, &q, ACT_RW, d->weights, HOLDS_PARAM, false, q.packed);
+    }
+}
+
+/* ---- reduction ---- */
+
+/* A replica's gradients on rank 0, or their sum over replicas, become .grad or are added to it. */
+static void sum_into_grads(struct dp *d, const struct part *q)
+{
+    int64_t bytes = q->elems * dtype_bytes(d->r.kept);
+    bool new = d->first_of_step;
+    int what = !new ? ACT_A : q->first == 0 ? ACT_ALLOC | ACT_WRITE : ACT_W;
+
+    sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "sum into grads", bytes, bytes);
+    sched_of(d->s, "piece", q->number, 0);
+    sched_does(d->s, new ? COPY_SET : COPY_ADD, 1);
+    act_part(d, q, what, d->grads, HOLDS_GRAD, true, q->apart);
+}
+
+/* comm.reduce_add_coalesced: the tensors of a part are made one, unless there is only one. */
+static void reduce_part(struct dp *d, const struct part *q)
+{
+    bool flat = q->end - q->first > 1;
+    int buf = flat ? d->staging : d->replica_grads, done = flat ? ACT_FREE : 0;
+    int64_t bytes = q->elems * dtype_bytes(d->r.kept), at = flat ? 0 : q->apart;
+
+    if (flat) {
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "flatten", bytes, bytes);
+        sched_of(d->s, "piece", q->number, 0);
+        sched_does(d->s, COPY_SET, 1);
+        sched_act(d->s, ACT_R, d->replica_grads, 0, 0);
+        act_part(d, q, ACT_ALLOC | ACT_WRITE, buf, HOLDS_GRAD, false, at);
+    }
+    move_part(d, q, PHASE_REDUCE, COLL_REDUCE, RED_SUM);
+    act_part(d, q, d->server ? ACT_RW : ACT_RW | done, buf, HOLDS_GRAD, false, at);
+    if (d->server) {
+        sum_into_grads(d, q);
+        act_part(d, q, ACT_R | done, buf, HOLDS_GRAD, false, at);
+    }
+}
+
+static void reduce_torch(struct dp *d)
+{
+    const struct part all = { .end = d->p->model.ntensors, .elems = d->params };
+
+    for (struct part q = { 0 }; d->n > 1 && next_part(d, &q);)
+        reduce_part(d, &q);
+    if (d->n == 1) {
+        sum_into_grads(d, &all);
+        sched_act(d->s, ACT_R, d->replica_grads, 0, 0);
+    }
+}
+
+/* The server's own gradients lie where the sum is to be: the reduction, in place, adds up. */
+static void reduce_server(struct dp *d)
+{
+    int64_t bytes = d->params * dtype_bytes(d->r.kept);
+
+    for (struct part q = { 0 }; d->n > 1 && next_part(d, &q);) {
+        move_part(d, &q, PHASE_REDUCE, COLL_REDUCE, RED_SUM);
+        sched_act(d->s, ACT_RW, d->replica_grads, 0, 0);
+    }
+    if (d->server) {
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "sum into grads", bytes, bytes);
+        sched_act(d->s, ACT_ALLOC | ACT_FREE, d->staging, 0, 0);
+        sched_act(d->s, ACT_USE, d->grads, 0, 0);
+    }
+}
+
+/* ---- a micro-step ---- */
+
+static void run(struct dp *d, enum piece_id piece, enum pass pass, int block, int by)
+{
+    bool forward = pass == PASS_FORWARD, head = piece == PIECE_HEAD;
+    bool adds = !d->torch && d->server && !d->first_of_step;
+
+    sched_compute(d->s, forward ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, 0, -1,
+                  d->torch ? GRADS_KEEP : GRADS_IN_PLACE, CAT_UNSHARDED_GRADS);
+    sched_of(d->s, piece == PIECE_EMBED ? "embedding" : head ? "head" : "block", block, by);
+    sched_act(d->s, ACT_R, d->weights, 0, 0);
+    sched_act(d->s, forward ? ACT_ALLOC : ACT_FREE, d->acts[piece], block, by);
+    if (!forward)
+        sched_act(d->s, adds ? ACT_A : d->torch && head ? ACT_ALLOC | ACT_WRITE : ACT_W, d->replica_grads,
+                  0, 0);
+}
+
+static void block_forward(void *arg, int b, int by)
+{
+    struct dp *d = arg;
+    run(d, program_piece_of_block(d->p, b), PASS_FORWARD, b, by);
+}
+
+static void block_backward(void *arg, int b, int by)
+{
+    struct dp *d = arg;
+    run(d, program_piece_of_block(d->p, b), PASS_BACKWARD, b, by);
+}
+
+/* The replicas' losses go to rank 0, the gradient of their mean comes back.  With gather_logits
+ * their logits do: bytes only, for a sample's loss is the same wherever it is computed. */
+static void exchange_loss(struct dp *d)
+{
+    int64_t logits = d->n * d->p->micro_batch * d->p->seq * d->p->model.vocab;
+    int64_t elems = d->p->dp.gather_logits ? logits : d->n;
+
+    sched_coll(d->s, STREAM_COMPUTE, PHASE_FORWARD, COLL_GATHER, GROUP_WORLD, DT_FP32, RED_NONE, elems);
+    sched_moves(d->s, OF_LOSS);
+    sched_act(d->s, ACT_ALLOC, d->outputs, 0, 0);
+    sched_copy(d->s, STREAM_COMPUTE, PHASE_FORWARD, "loss on rank 0", d->server ? 4 * d->n : 0, 4);
+    if (d->server)
+        sched_does(d->s, COPY_LOSS, 1);
+    sched_act(d->s, ACT_ALLOC, d->loss, 0, 0);
+    sched_coll(d->s, STREAM_COMPUTE, PHASE_BACKWARD, COLL_SCATTER, GROUP_WORLD, DT_FP32, RED_NONE, elems);
+    sched_moves(d->s, OF_LOSS);
+    sched_act(d->s, ACT_FREE, d->outputs, 0, 0);
+    sched_act(d->s, ACT_FREE, d->loss, 0, 0);
+}
+
+static void micro_step(struct dp *d, bool first_of_step)
+{
+    const struct plan *p = d->p;
+    int64_t tokens = d->n * p->micro_batch * p->seq;
+
+    d->first_of_step = first_of_step;
+    if (d->n > 1) {
+        sched_coll(d->s, STREAM_COMPUTE, PHASE_FORWARD, COLL_SCATTER, GROUP_WORLD, DT_INT64, RED_NONE, tokens);
+        sched_moves(d->s, OF_TOKENS);
+    }
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "replica");
+    sched_act(d->s, d->server ? ACT_USE : ACT_ALLOC, d->weights, 0, 0);
+    if (d->n > 1)
+        broadcast(d);
+    run(d, PIECE_EMBED, PASS_FORWARD, 0, 0);
+    blocks_emit(p, d->s, false, block_forward, d);
+    run(d, PIECE_HEAD, PASS_FORWARD, 0, 0);
+    if (d->n > 1)
+        exchange_loss(d);
+    run(d, PIECE_HEAD, PASS_BACKWARD, 0, 0);
+    blocks_emit(p, d->s, true, block_backward, d);
+    run(d, PIECE_EMBED, PASS_BACKWARD, 0, 0);
+    if (d->torch)
+        reduce_torch(d);
+    else
+        reduce_server(d);
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "graph freed");
+    if (d->torch)
+        sched_act(d->s, ACT_FREE, d->replica_grads, 0, 0);
+    if (!d->server)
+        sched_act(d->s, ACT_FREE, d->weights, 0, 0);
+}
+
+/* ---- whole steps ---- */
+
+static void own_gradients(struct schedules *s, int what, void *arg)
+{
+    const struct dp *d = arg;
+
+    sched_act(s, what, d->grads, 0, 0);
+}
+
+static void step(struct dp *d, enum sched_id id)
+{
+    int64_t bytes = d->params * dtype_bytes(d->r.kept);
+
+    sched_begin(d->s, id);
+    micro_step(d, true);
+    if (d->p->accumulation > 1) {
+        sched_repeat(d->s, d->p->accumulation - 1);
+        micro_step(d, false);
+        sched_repeat_end(d->s);
+    }
+    if (d->server) {
+        if (d->p->clip > 0)
+            clip_by_norm(d->s, bytes, GROUP_WORLD, 0, false, own_gradients, d);
+        struct op *o = sched_op(d->s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
+        o->u.optimizer.elems = d->params;
+        sched_act(d->s, ACT_R, d->grads, 0, 0);
+        sched_act(d->s, ACT_RW, d->weights, 0, 0);
+        sched_act(d->s, d->torch && id == SCHED_FIRST ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, d->optimizer,
+                  0, 0);
+        sched_act(d->s, ACT_ALLOC | ACT_FREE, d->foreach, 0, 0);
+        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");
+        sched_act(d->s, d->torch ? ACT_FREE : ACT_USE, d->grads, 0, 0);
+    }
+    read_loss(d->s);
+    sched_end(d->s, id);
+}
+
+static int64_t rounded(const struct dp *d, int64_t bytes_per)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < d->p->model.ntensors; i++)
+        sum += allocated(d, d->p->model.tensors[i].numel * bytes_per);
+    return sum;
+}
+
+static void describe(struct dp *d)
+{
+    struct schedules *s = d->s;
+    int n = d->p->model.ntensors;
+
+    sched_holds(s, d->weights, sched_layout(s, 0));
+    for (struct part q = { 0 }; next_part(d, &q);)
+        slices(d, HOLDS_PARAM, d->r.kept, q.first, q.end, false, q.packed);
+    sched_holds(s, d->grads, sched_layout(s, 0));
+    slices(d, HOLDS_GRAD, d->r.grad, 0, n, true, 0);
+    sched_holds(s, d->replica_grads, sched_layout(s, 0));
+    slices(d, HOLDS_GRAD, d->r.grad, 0, n, true, 0);
+    sched_holds(s, d->optimizer, sched_layout(s, 0));
+    slices(d, HOLDS_EXP_AVG, DT_FP32, 0, n, true, 0);
+    slices(d, HOLDS_EXP_AVG_SQ, DT_FP32, 0, n, true, rounded(d, 4));
+    if (!d->torch && d->r.optimizer == 12)
+        slices(d, HOLDS_MASTER, DT_FP32, 0, n, true, 2 * rounded(d, 4));
+}
+
+static void declare(struct dp *d)
+{
+    struct schedules *s = d->s;
+    const struct plan *p = d->p;
+    int64_t weights = rounded(d, dtype_bytes(d->r.kept));
+    int64_t rows = p->dp.gather_logits && d->server ? p->micro_batch * p->seq * p->model.vocab * 4 : 0;
+    int64_t coalesce = p->limits.dp_coalesce;
+    bool own = d->server;
+
+    d->weights = sched_buf(s, own ? CAT_PARAMS : CAT_UNSHARDED, own ? "params" : "replica", NULL, 0, 1, weights);
+    d->grads = sched_buf(s, CAT_GRADS, "grads", NULL, 0, 1, weights);
+    /* The server of the paper adds its own gradients where they lie and the
+     * others' from one staging buffer; torch reduces all replicas' into new ones. */
+    d->replica_grads = d->torch || !own
+                     ? sched_buf(s, CAT_UNSHARDED_GRADS, "replica's grads", NULL, 0, 1, weights) : d->grads;
+    d->staging = sched_buf(s, CAT_BUCKET, d->torch ? "coalescing buffer" : "incoming grads", NULL, 0, 1,
+                           d->n == 1 ? 0 : d->torch && weights > coalesce ? coalesce : weights);
+    d->optimizer = sched_buf(s, CAT_OPTIMIZER, "optimizer states", NULL, 0, 1,
+                             d->torch ? 2 * rounded(d, 4) : d->params * d->r.optimizer);
+    d->foreach = sched_buf(s, CAT_TEMPORARIES, "foreach temporaries", NULL, 0, 1, d->torch ? rounded(d, 4) : 0);
+    d->outputs = sched_buf(s, CAT_TEMPORARIES, "gathered outputs", NULL, 0, 1, own && d->n > 1
+                           ? (p->dp.gather_logits ? d->n * rows : round512(4 * d->n)) : 0);
+    /* The loss of the other ranks' samples: log-softmax and its gradient. */
+    d->loss = sched_buf(s, CAT_TEMPORARIES, "loss of the gathered batch", NULL, 0, 1, 2 * (d->n - 1) * rows);
+    declare_activations(s, p, d->acts);
+    if (s->detailed)
+        describe(d);
+}
+
+static void init(struct dp *d)
+{
+    sched_begin(d->s, SCHED_INIT);
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model")->flags = OPF_LOAD;
+    if (d->server)
+        sched_act(d->s, ACT_ALLOC | ACT_WRITE, d->weights, 0, 0);
+    if (!d->torch)
+        sched_act(d->s, ACT_ALLOC | ACT_WRITE, d->replica_grads, 0, 0);
+    if (!d->torch && d->server)     /* with the fp32 copy of the parameters */
+        sched_act(d->s, ACT_ALLOC | ACT_WRITE, d->optimizer, 0, 0);
+    sched_end(d->s, SCHED_INIT);
+}
+
+int lower_dp(const struct plan *p, int64_t rank, struct schedules *s)
+{
+    struct dp d = { .p = p, .s = s, .r = plan_recipe(p), .server = rank == 0,
+                    .torch = p->dialect == DIALECT_TORCH, .n = p->cluster.world_size,
+                    .params = p->model.params };
+
+    s->star = !d.torch;
+    s->seed /= (double)d.n;
+    declare(&d);
+    init(&d);
+    step(&d, SCHED_FIRST);
+    step(&d, SCHED_STEADY);
+    return 0;
+}

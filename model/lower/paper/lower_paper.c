@@ -1,0 +1,497 @@
+/* lower_paper.c -- the strategies as their papers state them: DDP with one
+ * all-reduce, ZeRO stages 1, 2 and 3 (arXiv 1910.02054), and FSDP as stage 3
+ * with units and one unit of prefetch (arXiv 2304.11277).
+ *
+ * Model states are flat: a unit of T elements is padded to A = N*ceil(T/N), and
+ * a rank's shard is A/N.  Gradients are produced in place in buffers that exist
+ * from the start, which is what "2 bytes of gradient a parameter" means.
+ *
+ *              params      grads       optimizer   per step on the wire
+ *   ddp        e           e           k           all-reduce P
+ *   zero1      e           e           k/N         reduce-scatter P, all-gather P
+ *   zero2      e           e/N         k/N         the same, unit by unit
+ *   zero3,fsdp e/N         e/N         k/N         all-gather P twice, reduce-scatter P
+ *
+ * with e = 2, k = 12 in mixed precision and e = 4, k = 8 in fp32. */
+#include "model/lower/common/lower_internal.h"
+
+struct paper {
+    const struct plan *p;
+    struct schedules  *s;
+    struct unit_map    map;
+    struct recipe      r;
+    int64_t            n;                   /* ranks a shard group has */
+    bool shards_optimizer, shards_grads, shards_params, prefetches;
+    bool fresh_grads;                       /* a micro-step's gradients have a buffer of their own: stages 2
+                                             * and 3, and `deterministic` in all */
+    int64_t            numel[NUC], padded[NUC];
+    int                params[NUC], grads[NUC], optimizer[NUC], gathered[NUC], full_grads[NUC];
+    int                acts[NPIECE];
+    int                own_grads[NUC], own_params[NUC];    /* layouts: this rank's part of a whole unit */
+    int                others_grads;                        /* and of the whole model what is not its part */
+    int64_t            rank_in_group;
+    uint16_t           ev_gather;
+    enum group         group;               /* where states are sharded */
+};
+
+struct at { enum unit_class c; int i, by; };
+
+static const struct at root = { UC_ROOT, 0, 0 };
+
+static struct at unit(const struct paper *z, int position, int by)
+{
+    struct unit_ref r = unit_at(&z->map, position);
+    return (struct at){ r.cls, r.index, r.cls == UC_ROOT ? 0 : by };
+}
+
+static void name(struct paper *z, struct at u)
+{
+    sched_of(z->s, unit_class_name(u.c), u.i, u.by);
+}
+
+/* ---- communication ---- */
+
+static void gather(struct paper *z, struct at u, enum phase phase, uint16_t after)
+{
+    struct op *o = sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, z->group,
+                              z->r.wire_gather, RED_NONE, z->padded[u.c]);
+
+    o->after = after;
+    o->record = z->ev_gather;
+    name(z, u);
+    sched_act(z->s, ACT_R, z->params[u.c], u.i, u.by);
+    sched_act(z->s, ACT_ALLOC | ACT_W, z->gathered[u.c], u.i, u.by);
+}
+
+static void drop(struct paper *z, struct at u, enum phase phase)
+{
+    sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, phase, "drop");
+    name(z, u);
+    sched_act(z->s, ACT_FREE, z->gathered[u.c], u.i, u.by);
+}
+
+/* A unit's gradients are reduced as soon as they are complete and added to those that the rank
+ * keeps.  Deterministic, they are summed only: the average is taken once, in the end. */
+static void reduce_unit(struct paper *z, struct at u)
+{
+    struct op *o;
+    int64_t shard = z->shards_optimizer ? z->padded[u.c] / z->n : z->numel[u.c], e = dtype_bytes(z->r.grad);
+
+    if (z->n > 1) {
+        o = sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE,
+                       z->shards_optimizer ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, z->group, z->r.wire_reduce,
+                       z->p->deterministic ? RED_SUM : RED_AVG,
+                       z->shards_optimizer ? z->padded[u.c] : z->numel[u.c]);
+        o->after = AFTER(STREAM_COMPUTE);
+        name(z, u);
+        sched_act(z->s, ACT_R, z->full_grads[u.c], u.i, u.by);
+        sched_act_as(z->s, ACT_W, z->full_grads[u.c], u.i, u.by, z->own_grads[u.c]);
+    }
+    if (z->s->group_size[GROUP_REPLICA] > 1) {
+        o = sched_coll(z->s, STREAM_ALL_REDUCE, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_REPLICA,
+                       z->r.wire_reduce, RED_AVG, shard);
+        o->after = z->n > 1 ? AFTER(STREAM_REDUCE) : AFTER(STREAM_COMPUTE);
+        name(z, u);
+        sched_act_as(z->s, ACT_RW, z->full_grads[u.c], u.i, u.by, z->own_grads[u.c]);
+    }
+    o = sched_copy(z->s, STREAM_REDUCE, PHASE_REDUCE, "add to shard", 2 * shard * e, shard * e);
+    o->after = AFTER(STREAM_ALL_REDUCE) | (z->n > 1 ? 0 : AFTER(STREAM_COMPUTE));
+    name(z, u);
+    sched_does(z->s, COPY_ADD, 1);
+    sched_act_as(z->s, ACT_A, z->grads[u.c], u.i, u.by, z->shards_grads ? 0 : z->own_grads[u.c]);
+    sched_act_as(z->s, ACT_R | ACT_FREE, z->full_grads[u.c], u.i, u.by, z->own_grads[u.c]);
+}
+
+/* ---- compute ---- */
+
+static void run(struct paper *z, struct at u, enum piece_id piece, enum pass pass, int block, int by,
+                int k0, int k1)
+{
+    bool forward = pass == PASS_FORWARD;
+
+    sched_compute(z->s, forward ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, k0, k1,
+                  GRADS_IN_PLACE, CAT_GRADS);
+    sched_of(z->s, piece == PIECE_EMBED ? "embedding" : piece == PIECE_HEAD ? "head" : "block", block, by);
+    sched_act(z->s, ACT_R, z->shards_params ? z->gathered[u.c] : z->params[u.c], u.i, u.by);
+    if (!forward)                   /* a unit's own buffer is fresh, the model's were zeroed */
+        sched_act(z->s, z->fresh_grads ? ACT_W : ACT_A,
+                  z->fresh_grads ? z->full_grads[u.c] : z->grads[u.c], u.i, u.by);
+}
+
+/* Half-block units, and a block that backward computes anew: its MLP's turn, which comes first,
+ * does so and reads attention's parameters as well. */
+static bool needs_attention(const struct paper *z, struct unit_ref ref)
+{
+    return z->map.kind == UNIT_HALF_BLOCK && z->p->recompute == RECOMPUTE_FULL &&
+           piece_is_recomputed(program_piece_of_block(z->p, ref.block));
+}
+
+static void run_blocks(struct paper *z, struct at u, struct unit_ref ref, int by_block, enum pass pass)
+{
+    bool forward = pass == PASS_FORWARD;
+
+    for (int k = 0; k < ref.nblocks; k++) {
+        int b = forward ? ref.block + k : ref.block + ref.nblocks - 1 - k;
+        enum piece_id piece = program_piece_of_block(z->p, b);
+        bool half = z->map.kind == UNIT_HALF_BLOCK;
+        bool first = !half || (u.c == UC_ATTENTION) == forward;     /* of the block's pass */
+        bool last = !half || !first;
+        int cut = half ? program_half(&z->s->program, piece, pass, forward) : 0;
+        run(z, u, piece, pass, b, by_block, half && !first ? cut : 0, half && first ? cut : -1);
+        if (!forward && first && needs_attention(z, ref))
+            sched_act(z->s, ACT_R, (z->shards_params ? z->gathered : z->params)[UC_ATTENTION], u.i, u.by);
+        if (forward && first)
+            sched_act(z->s, ACT_ALLOC, z->acts[piece], b, by_block);
+        if (!forward && last)
+            sched_act(z->s, ACT_FREE, z->acts[piece], b, by_block);
+    }
+}
+
+static void await_gather(struct paper *z, struct at u, enum phase phase)
+{
+    sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, phase, "await gather")->wait[0] = z->ev_gather;
+    name(z, u);
+}
+
+/* The unit is there for compute; it was asked for just in time, or while the unit before
+ * it was computed, and then the next one is asked for now. */
+static void fetch(struct paper *z, struct at u, enum phase phase, bool ahead, int next, int by)
+{
+    if (!z->shards_params)
+        return;
+    if (!ahead)
+        gather(z, u, phase, AFTER(STREAM_COMPUTE));
+    await_gather(z, u, phase);
+    if (z->prefetches && next >= 0 && next < z->map.n)
+        gather(z, unit(z, next, by), phase, 0);
+}
+
+static void forward_unit(void *arg, struct unit_step st)
+{
+    struct paper *z = arg;
+    struct at u = unit(z, st.position, st.by);
+
+    fetch(z, u, PHASE_FORWARD, z->prefetches, st.position + 1, st.by);
+    run_blocks(z, u, unit_at(&z->map, st.position), st.by_block, PASS_FORWARD);
+    if (z->shards_params)
+        drop(z, u, PHASE_FORWARD);
+}
+
+static void alloc_full_grads(struct paper *z, struct at u)
+{
+    if (!z->fresh_grads)
+        return;
+    struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "gradient buffer");
+    if (u.c == UC_ROOT)             /* first in backward: the last micro-step's have been reduced */
+        o->after = AFTER(STREAM_REDUCE);
+    name(z, u);
+    sched_act(z->s, ACT_ALLOC, z->full_grads[u.c], u.i, u.by);
+}
+
+/* A block's two halves are needed at once where it is computed anew. */
+static void fetch_backward(struct paper *z, struct at u, struct unit_step st, struct unit_ref ref)
+{
+    bool both = z->shards_params && needs_attention(z, ref);
+
+    if (!both || u.c == UC_MLP)
+        fetch(z, u, PHASE_BACKWARD, z->prefetches, st.position - 1, st.by);
+    else if (z->prefetches && st.position > 0)
+        gather(z, unit(z, st.position - 1, st.by), PHASE_BACKWARD, 0);
+    if (!both || u.c != UC_MLP)
+        return;
+    if (!z->prefetches)
+        gather(z, unit(z, st.position - 1, st.by), PHASE_BACKWARD, AFTER(STREAM_COMPUTE));
+    await_gather(z, unit(z, st.position - 1, st.by), PHASE_BACKWARD);
+}
+
+static void backward_unit(void *arg, struct unit_step st)
+{
+    struct paper *z = arg;
+    struct at u = unit(z, st.position, st.by);
+
+    fetch_backward(z, u, st, unit_at(&z->map, st.position));
+    alloc_full_grads(z, u);
+    run_blocks(z, u, unit_at(&z->map, st.position), st.by_block, PASS_BACKWARD);
+    if (z->shards_params)
+        drop(z, u, PHASE_BACKWARD);
+    if (z->fresh_grads)
+        reduce_unit(z, u);
+}
+
+/* A block of a model that is one unit. */
+static void root_block(struct paper *z, enum pass pass, int b, int by)
+{
+    enum piece_id piece = program_piece_of_block(z->p, b);
+
+    run(z, root, piece, pass, b, by, 0, -1);
+    sched_act(z->s, pass == PASS_FORWARD ? ACT_ALLOC : ACT_FREE, z->acts[piece], b, by);
+}
+
+static void root_block_forward(void *z, int b, int by)  { root_block(z, PASS_FORWARD, b, by); }
+static void root_block_backward(void *z, int b, int by) { root_block(z, PASS_BACKWARD, b, by); }
+
+static void all_blocks(struct paper *z, enum pass pass)
+{
+    if (z->map.n == 0)
+        blocks_emit(z->p, z->s, pass == PASS_BACKWARD,
+                    pass == PASS_FORWARD ? root_block_forward : root_block_backward, z);
+}
+
+static void micro_step(struct paper *z)
+{
+    fetch(z, root, PHASE_FORWARD, false, 0, 0);
+    run(z, root, PIECE_EMBED, PASS_FORWARD, 0, 0, 0, -1);
+    sched_act(z->s, ACT_ALLOC, z->acts[PIECE_EMBED], 0, 0);
+    all_blocks(z, PASS_FORWARD);
+    units_emit(&z->map, z->s, false, forward_unit, z);
+    run(z, root, PIECE_HEAD, PASS_FORWARD, 0, 0, 0, -1);
+    sched_act(z->s, ACT_ALLOC, z->acts[PIECE_HEAD], 0, 0);
+    if (z->shards_params)
+        drop(z, root, PHASE_FORWARD);
+
+    fetch(z, root, PHASE_BACKWARD, false, z->map.n - 1, 0);
+    alloc_full_grads(z, root);
+    run(z, root, PIECE_HEAD, PASS_BACKWARD, 0, 0, 0, -1);
+    sched_act(z->s, ACT_FREE, z->acts[PIECE_HEAD], 0, 0);
+    all_blocks(z, PASS_BACKWARD);
+    units_emit(&z->map, z->s, true, backward_unit, z);
+    run(z, root, PIECE_EMBED, PASS_BACKWARD, 0, 0, 0, -1);
+    sched_act(z->s, ACT_FREE, z->acts[PIECE_EMBED], 0, 0);
+    if (z->shards_params)
+        drop(z, root, PHASE_BACKWARD);
+    if (z->fresh_grads)
+        reduce_unit(z, root);
+}
+
+/* ---- whole steps ---- */
+
+/* Stages 0 and 1 are one unit, the whole model: one collective on all of it. */
+static void whole_model(struct paper *z, enum coll_op op, enum dtype t, enum red_op red, int family,
+                        enum phase phase)
+{
+    if (z->n < 2)
+        return;
+    struct op *o = sched_coll(z->s, STREAM_REDUCE, phase, op, z->group, t, red,
+                              op == COLL_ALL_REDUCE ? z->numel[UC_ROOT] : z->padded[UC_ROOT]);
+    o->after = AFTER(STREAM_COMPUTE);
+    sched_act(z->s, ACT_R, family, 0, 0);
+    if (op == COLL_REDUCE_SCATTER)
+        sched_act_as(z->s, ACT_W, family, 0, 0, z->own_grads[UC_ROOT]);
+    else
+        sched_act(z->s, ACT_W, family, 0, 0);
+    struct op *w = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, phase, "await");
+    w->after = AFTER(STREAM_REDUCE);
+}
+
+static void use_all(struct paper *z, int what, const int family[NUC])
+{
+    for (int c = 0; c < NUC; c++)
+        if (z->map.of_class[c] > 0)
+            sched_act_all(z->s, what, family[c]);
+}
+
+/* Gradients that the optimizer of this rank reads. */
+static void own_gradients(struct schedules *s, int what, void *arg)
+{
+    const struct paper *z = arg;
+
+    for (int c = 0; c < NUC; c++)
+        for (int i = 0; i < z->map.of_class[c]; i++)
+            sched_act_as(s, what, z->grads[c], i, 0, z->shards_grads ? 0 : z->own_grads[c]);
+}
+
+static void zero_gradients(struct paper *z, enum phase phase, int64_t bytes)
+{
+    sched_copy(z->s, STREAM_COMPUTE, phase, "zero gradients", 0, bytes);
+    sched_does(z->s, COPY_ZERO, 0);
+    use_all(z, ACT_W, z->grads);
+}
+
+/* Gradients of the whole model: averaged, or only `summed` up to now. */
+static void reduce_model(struct paper *z, bool summed)
+{
+    whole_model(z, z->shards_optimizer ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, z->r.wire_reduce,
+                summed ? RED_SUM : RED_AVG, z->grads[UC_ROOT], PHASE_REDUCE);
+}
+
+/* What was handed to its owners must not be handed over again with the next micro-step's. */
+static void forget_others(struct paper *z)
+{
+    int64_t all = z->padded[UC_ROOT];
+
+    sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "zero others' gradients", 0,
+               (all - all / z->n) * dtype_bytes(z->r.grad));
+    sched_does(z->s, COPY_ZERO, 0);
+    sched_act_as(z->s, ACT_W, z->grads[UC_ROOT], 0, 0, z->others_grads);
+}
+
+/* The sum over all micro-steps becomes the average over ranks. */
+static void average_own(struct paper *z, int64_t bytes)
+{
+    struct op *o = sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "average gradients", bytes, bytes);
+
+    o->after = AFTER(STREAM_REDUCE);
+    sched_does(z->s, COPY_SET, 1.0 / (double)z->n);
+    own_gradients(z->s, ACT_RW, z);
+}
+
+/* Elements that this rank's optimizer updates. */
+static int64_t own_elems(const struct paper *z)
+{
+    int64_t elems = 0;
+
+    for (int c = 0; c < NUC; c++)
+        elems += (z->shards_optimizer ? z->padded[c] / z->n : z->numel[c]) * z->map.of_class[c];
+    return elems;
+}
+
+static void micro_steps(struct paper *z)
+{
+    int64_t m = z->p->accumulation;
+    bool whole = !z->fresh_grads, every = z->p->sync_every_micro_step && whole;
+    bool summed = every && m > 1 && z->shards_optimizer && z->n > 1;
+
+    if (m > 1)
+        sched_repeat(z->s, m);
+    micro_step(z);
+    if (whole && (m == 1 || every))
+        reduce_model(z, summed);
+    if (summed)
+        forget_others(z);
+    if (m > 1)
+        sched_repeat_end(z->s);
+    if (whole && m > 1 && !every)
+        reduce_model(z, false);
+    if (summed || (z->p->deterministic && z->n > 1))
+        average_own(z, own_elems(z) * dtype_bytes(z->r.grad));
+}
+
+static void step(struct paper *z, enum sched_id id)
+{
+    int64_t elems = own_elems(z), e = dtype_bytes(z->r.grad);
+
+    sched_begin(z->s, id);
+    micro_steps(z);
+    struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions");
+    o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
+    if (z->p->clip > 0)
+        clip_by_norm(z->s, elems * e, z->group, z->shards_optimizer && z->n > 1,
+                     z->p->deterministic, own_gradients, z);
+    o = sched_op(z->s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
+    o->u.optimizer.elems = elems;
+    use_all(z, ACT_R, z->grads);
+    use_all(z, ACT_RW, z->optimizer);
+    use_all(z, ACT_RW, z->params);
+    if (z->shards_optimizer && !z->shards_params && z->n > 1) {
+        for (int c = 0; c < NUC; c++)
+            for (int i = 0; i < z->map.of_class[c]; i++) {
+                o = sched_coll(z->s, STREAM_GATHER, PHASE_OPTIMIZER, COLL_ALL_GATHER, z->group,
+                               z->r.wire_gather, RED_NONE, z->padded[c]);
+                o->after = AFTER(STREAM_COMPUTE);
+                sched_of(z->s, unit_class_name((enum unit_class)c), i, 0);
+                sched_act_as(z->s, ACT_R, z->params[c], i, 0, z->own_params[c]);
+                sched_act(z->s, ACT_W, z->params[c], i, 0);
+            }
+    }
+    zero_gradients(z, PHASE_OPTIMIZER, elems * e);
+    read_loss(z->s);
+    sched_end(z->s, id);
+}
+
+/* A layout of elements [from, from+n) of the unit, `at` bytes into the buffer. */
+static int flat(struct paper *z, enum unit_class c, enum holds h, enum dtype t, int64_t from, int64_t n,
+                int64_t at)
+{
+    int layout = sched_layout(z->s, unit_stride(&z->map, c));
+
+    unit_slices(&z->map, z->s, c, h, t, from, n, at);
+    return layout;
+}
+
+static void describe(struct paper *z, enum unit_class c)
+{
+    struct schedules *s = z->s;
+    int64_t all = z->padded[c], shard = all / z->n, mine = z->rank_in_group * shard;
+    int64_t whole_from = z->shards_optimizer ? mine : 0;
+    int64_t whole_n = z->shards_optimizer ? shard : z->numel[c];
+    int64_t e = dtype_bytes(z->r.kept), g = dtype_bytes(z->r.grad), states = whole_n * 4;
+    bool master = z->r.optimizer == 12;
+
+    sched_holds(s, z->params[c], z->shards_params ? flat(z, c, HOLDS_PARAM, z->r.kept, mine, shard, 0)
+                                                  : flat(z, c, HOLDS_PARAM, z->r.kept, 0, all, 0));
+    sched_holds(s, z->grads[c], z->shards_grads ? flat(z, c, HOLDS_GRAD, z->r.grad, mine, shard, 0)
+                                                : flat(z, c, HOLDS_GRAD, z->r.grad, 0, all, 0));
+    sched_holds(s, z->gathered[c], flat(z, c, HOLDS_PARAM, z->r.kept, 0, all, 0));
+    sched_holds(s, z->full_grads[c], flat(z, c, HOLDS_GRAD, z->r.grad, 0, all, 0));
+    z->own_grads[c] = flat(z, c, HOLDS_GRAD, z->r.grad, whole_from, whole_n, whole_from * g);
+    if (c == UC_ROOT) {
+        z->others_grads = flat(z, c, HOLDS_GRAD, z->r.grad, 0, whole_from, 0);
+        unit_slices(&z->map, s, c, HOLDS_GRAD, z->r.grad, mine + shard, all - mine - shard,
+                    (mine + shard) * g);
+    }
+    z->own_params[c] = flat(z, c, HOLDS_PARAM, z->r.kept, whole_from, whole_n, whole_from * e);
+    sched_holds(s, z->optimizer[c], flat(z, c, HOLDS_EXP_AVG, DT_FP32, whole_from, whole_n, 0));
+    unit_slices(&z->map, s, c, HOLDS_EXP_AVG_SQ, DT_FP32, whole_from, whole_n, states);
+    if (master)
+        unit_slices(&z->map, s, c, HOLDS_MASTER, DT_FP32, whole_from, whole_n, 2 * states);
+}
+
+static void declare(struct paper *z, enum unit_class c)
+{
+    struct schedules *s = z->s;
+    const char *of = c == UC_ROOT ? NULL : unit_class_name(c);
+    int n = z->map.of_class[c];
+    int64_t e = dtype_bytes(z->r.kept), g = dtype_bytes(z->r.grad);
+    int64_t whole, shard;
+
+    z->numel[c] = unit_sum(&z->map, c, tensor_numel, NULL);
+    z->padded[c] = round_up(z->numel[c], z->n);
+    shard = z->padded[c] / z->n;
+    whole = z->shards_optimizer && z->n > 1 ? z->padded[c] : z->numel[c];
+    z->params[c] = sched_buf(s, CAT_PARAMS, "params", of, 0, n, e * (z->shards_params ? shard : whole));
+    z->grads[c] = sched_buf(s, CAT_GRADS, "grads", of, 0, n, g * (z->shards_grads ? shard : whole));
+    z->optimizer[c] = sched_buf(s, CAT_OPTIMIZER, "optimizer states", of, 0, n,
+                                z->r.optimizer * (z->shards_optimizer ? shard : whole));
+    z->gathered[c] = sched_buf(s, CAT_UNSHARDED, "gathered params", of, 0, n, e * z->padded[c]);
+    z->full_grads[c] = sched_buf(s, CAT_UNSHARDED_GRADS, "unit's grads", of, 0, n, g * z->padded[c]);
+    for (int i = 0; i < n; i++)
+        sched_unit(s, unit_class_name(c), i, z->numel[c], z->padded[c], shard);
+    if (s->detailed)
+        describe(z, c);
+}
+
+static void init(struct paper *z)
+{
+    sched_begin(z->s, SCHED_INIT);
+    sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model states")->flags = OPF_LOAD;
+    use_all(z, ACT_ALLOC | ACT_WRITE, z->params);
+    use_all(z, ACT_ALLOC | ACT_WRITE, z->grads);
+    use_all(z, ACT_ALLOC | ACT_WRITE, z->optimizer);
+    sched_end(z->s, SCHED_INIT);
+}
+
+int lower_paper(const struct plan *p, int64_t rank, struct schedules *s)
+{
+    struct plan whole = *p;             /* stages 0 and 1 have one unit */
+    struct paper z = { .p = p, .s = s, .r = plan_recipe(p), .n = p->shard_group,
+                       .shards_optimizer = p->strategy != STRAT_DDP,
+                       .shards_grads = p->strategy >= STRAT_ZERO2,
+                       .shards_params = p->strategy >= STRAT_ZERO3 && p->shard_group > 1,
+                       .fresh_grads = p->strategy >= STRAT_ZERO2 || p->deterministic,
+                       .prefetches = p->strategy == STRAT_FSDP };
+
+    z.rank_in_group = rank % z.n;       /* padding is equal on all: so are sizes */
+    if (!z.shards_grads)
+        whole.unit = UNIT_MODEL;
+    unit_map_init(&z.map, z.shards_grads ? p : &whole);
+    z.group = z.n < p->cluster.world_size ? GROUP_SHARD : GROUP_WORLD;
+    for (int c = 0; c < NUC; c++)
+        if (z.map.of_class[c] > 0)
+            declare(&z, (enum unit_class)c);
+    declare_activations(s, p, z.acts);
+    z.ev_gather = sched_event(s);
+    init(&z);
+    step(&z, SCHED_FIRST);
+    step(&z, SCHED_STEADY);
+    return 0;
+}

@@ -1,0 +1,38 @@
+/* ddp_buckets.h -- how DistributedDataParallel puts gradients into buckets, and
+ * how ZeroRedundancyOptimizer gives parameters to ranks. */
+#ifndef DPX_DDP_BUCKETS_H
+#define DPX_DDP_BUCKETS_H
+
+#include <stdint.h>
+
+#include "model/plan/plan.h"
+#include "model/program/program.h"
+
+struct buckets {
+    int      n;
+    int     *of;            /* bucket of each tensor of the model */
+    int     *tensors;       /* number of tensors in each bucket */
+    int64_t *numel;         /* elements in each bucket */
+    int64_t *at;            /* elements of its bucket before each tensor of the model */
+};
+
+/* compute_bucket_assignment_by_size (torch/csrc/distributed/c10d/reducer.cpp) on
+ * tensors of one dtype: in the given order, a bucket is closed by the tensor that
+ * brings it to its limit in bytes: limit[0] for the first, limit[1] for the rest.
+ * Tensors are never split, so buckets overshoot.  `order` has ntensors indices. */
+void buckets_assign(const struct model *m, const int *order, int64_t element, const int64_t limit[2],
+                    struct buckets *out);
+/* Bucket numbers reversed: buckets over registration order are reduced last first. */
+void buckets_reverse(struct buckets *b, int ntensors);
+void buckets_free(struct buckets *b);
+
+/* Fills order[ntensors] with the tensors in the order in which backward hands out
+ * their gradients, by the program's kernels: what DDP records in iteration 1. */
+void ready_order(const struct plan *p, const struct program *g, int *order);
+
+/* ZeroRedundancyOptimizer._partition_parameters: largest first, each to the rank
+ * with the least so far.  owner[i] is the rank of tensor i; sorted[] the tensors
+ * in the order of assignment. */
+void zro_partition(const struct model *m, int64_t world_size, int64_t *owner, int *sorted);
+
+#endif

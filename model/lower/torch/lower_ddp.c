@@ -1,0 +1,699 @@
+/* lower_ddp.c -- torch.nn.parallel.DistributedDataParallel, and on top of it
+ * torch.distributed.optim.ZeroRedundancyOptimizer (zero1).
+ *
+ * Sources (PyTorch 2.15): torch/csrc/distributed/c10d/reducer.cpp,
+ * nn/parallel/distributed.py, optim/zero_redundancy_optimizer.py.
+ *
+ * Gradients exist twice: as .grad and in the buckets, unless they are views.
+ * Iteration 1 has one bucket for the whole model (no overlap); the buckets are
+ * then rebuilt in the order in which gradients became ready.  Buckets are reduced
+ * strictly in order, each as soon as its last gradient is there.  A gradient is
+ * divided by N while it is copied into its bucket.
+ *
+ * Views exist from that copy to zero_grad(set_to_none=True).  What accumulates under
+ * no_sync() therefore has storages of its own in every step, each of which goes when
+ * the last micro-step has copied it and made .grad the view. */
+#include <stdlib.h>
+
+#include "model/lower/common/lower_internal.h"
+#include "model/lower/torch/ddp_buckets.h"
+
+#define MIB (1024.0 * 1024.0)
+
+struct ddp {
+    const struct plan *p;
+    struct schedules  *s;
+    struct recipe      r;
+    bool     view, sharded_optimizer, keeps_first_buckets;
+    bool     packed;                /* parameters_as_bucket_view: those of a rank share a storage */
+    bool     apart;                 /* backward leaves gradients in .grad's own storages */
+    int      ntensors;
+    int     *order;                 /* tensors as their gradients become ready */
+    struct buckets  first, steady;
+    const struct buckets *now;      /* the ones in use */
+    int      bucket0_first, bucket0_steady; /* buffer families of the buckets */
+    int      params, optimizer, foreach, module_buffers;
+    int     *grad_family;           /* per tensor; tensors of blocks share one per role */
+    int      acts[NPIECE];
+    int     *pending;               /* per bucket: gradients not ready in this backward */
+    int      next;                  /* the bucket to be reduced next */
+    int64_t  rank;
+    int64_t *owner;                 /* ZeroRedundancyOptimizer: rank of each tensor */
+    int     *sorted;
+    int64_t  own_numel, own_bytes;
+    bool     marks_used;            /* static_graph: the int32 all-reduce of iteration 1 is due */
+    int64_t *param_at;              /* where each tensor lies among the parameters, in bytes */
+};
+
+/* ---- gradients and buckets ---- */
+
+static int instance_of(const struct ddp *d, int tensor)
+{
+    int block = d->p->model.tensors[tensor].block;
+    return block < 0 ? 0 : block;
+}
+
+/* Does this rank update the tensor? */
+static bool owns(const struct ddp *d, int tensor)
+{
+    return !d->sharded_optimizer || d->owner[tensor] == d->rank;
+}
+
+static int64_t bytes_of(const struct ddp *d, int tensor)
+{
+    return d->p->model.tensors[tensor].numel * dtype_bytes(d->r.grad);
+}
+
+static int bucket_buf(const struct ddp *d, int bucket)
+{
+    return (d->now == &d->first ? d->bucket0_first : d->bucket0_steady) + bucket;
+}
+
+/* Actions of the last entry on all buckets and, where they are not views, on all .grad; 0: none. */
+static void use_all(struct ddp *d, int on_buckets, int on_grads)
+{
+    for (int b = 0; b < d->now->n && on_buckets; b++)
+        sched_act(d->s, on_buckets, bucket_buf(d, b), 0, 0);
+    for (int t = 0; t < d->ntensors && on_grads && !d->view; t++)
+        if (instance_of(d, t) == 0)
+            sched_act_all(d->s, on_grads, d->grad_family[t]);
+}
+
+static void gradient_slice(struct ddp *d, int tensor, int64_t at)
+{
+    sched_slice(d->s, HOLDS_GRAD, d->r.grad, tensor, 0, d->p->model.tensors[tensor].numel, at);
+}
+
+/* A collective of all ranks on what is neither parameters nor gradients. */
+static struct op *tell(struct ddp *d, enum phase phase, enum coll_op op, enum dtype t, enum red_op red,
+                       int64_t elems)
+{
+    struct op *o = sched_coll(d->s, STREAM_GROUP, phase, op, GROUP_WORLD, t, red, elems);
+
+    sched_moves(d->s, OF_META);
+    return o;
+}
+
+/* Reducer::delay_all_reduce: in the first iteration of a static graph the map of used
+ * parameters is reduced at the end of backward, before the one bucket. */
+static void mark_used(struct ddp *d)
+{
+    if (!d->marks_used)
+        return;
+    tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->ntensors)->after = AFTER(STREAM_COMPUTE);
+    d->marks_used = false;
+}
+
+static void launch(struct ddp *d)
+{
+    while (d->next < d->now->n && d->pending[d->next] == 0) {
+        mark_used(d);
+        struct op *o = sched_coll(d->s, STREAM_GROUP, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_WORLD,
+                                  d->r.wire_reduce, RED_SUM, d->now->numel[d->next]);
+        o->after = AFTER(STREAM_COMPUTE);
+        sched_of(d->s, "bucket", d->next, 0);
+        sched_act(d->s, ACT_RW, bucket_buf(d, d->next), 0, 0);
+        d->next++;
+    }
+}
+
+/* Actions of the last entry on the gradients that kernels [k0,k1) hand out: on .grad, and on
+ * their places in the buckets; 0: none. */
+static void use_ready(struct ddp *d, enum piece_id piece, int block, int k0, int k1, int on_grads,
+                      int on_buckets)
+{
+    const struct piece *q = &d->s->program.piece[piece];
+    int last = -1;
+
+    for (int k = k0; k < k1; k++)
+        for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
+            int t = program_tensor(d->p, piece, block, q->kernels[PASS_BACKWARD][k].ready[i]);
+            if (on_grads)
+                sched_act(d->s, on_grads, d->grad_family[t], instance_of(d, t), 0);
+            if (!on_buckets)
+                continue;
+            if (d->now->of[t] != last) {
+                last = d->now->of[t];
+                sched_act_as(d->s, on_buckets, bucket_buf(d, last), 0, 0, sched_layout(d->s, 0));
+            }
+            gradient_slice(d, t, d->now->at[t] * dtype_bytes(d->r.grad));
+        }
+}
+
+/* Where autograd leaves the gradients of the last entry: as new tensors that become .grad, added
+ * to what earlier micro-steps left, or in the buckets that .grad is a view of. */
+static void leave_grads(struct ddp *d, enum piece_id piece, int block, int k0, int k1, bool fresh)
+{
+    if (fresh && d->apart)
+        use_ready(d, piece, block, k0, k1, ACT_ALLOC | ACT_WRITE, 0);
+    else if (d->s->detailed)
+        use_ready(d, piece, block, k0, k1, d->apart ? ACT_A : 0, d->apart ? 0 : fresh ? ACT_W : ACT_A);
+}
+
+/* One compute segment, the gradients that it makes, their copies into buckets. */
+static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k1, bool fresh, bool sync,
+                    bool last)
+{
+    const struct piece *q = &d->s->program.piece[piece];
+    bool keep = fresh && d->apart;
+    int64_t copied = 0;
+
+    sched_compute(d->s, PHASE_BACKWARD, piece, PASS_BACKWARD, k0, k1, keep ? GRADS_KEEP : GRADS_DROP, CAT_GRADS);
+    sched_of(d->s, piece == PIECE_EMBED ? "embedding" : piece == PIECE_HEAD ? "head" : "block", block, 0);
+    sched_act(d->s, ACT_R, d->params, 0, 0);
+    leave_grads(d, piece, block, k0, k1, fresh);
+    for (int k = k0; k < k1; k++)
+        for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
+            int t = program_tensor(d->p, piece, block, q->kernels[PASS_BACKWARD][k].ready[i]);
+            copied += bytes_of(d, t);
+            d->pending[d->now->of[t]]--;
+        }
+    if (last)
+        sched_act(d->s, ACT_FREE, d->acts[piece], block, 0);
+    if (!sync || copied == 0)
+        return;
+    sched_copy(d->s, STREAM_COMPUTE, PHASE_BACKWARD, "divide into buckets", copied, copied);
+    sched_does(d->s, COPY_SET, 1.0 / (double)d->p->cluster.world_size);
+    use_ready(d, piece, block, k0, k1, !d->apart ? 0 : d->view ? ACT_R | ACT_FREE : ACT_R, d->apart ? ACT_W : ACT_RW);
+    launch(d);
+}
+
+/* Backward of a piece, cut after every kernel that completes the bucket whose
+ * turn it is. */
+static void backward_piece(struct ddp *d, enum piece_id piece, int block, bool fresh, bool sync)
+{
+    const struct piece *q = &d->s->program.piece[piece];
+    int n = q->nkernels[PASS_BACKWARD], from = 0;
+
+    for (int k = 0; k < n; k++) {
+        bool cut = k == n - 1;
+        if (sync && d->next < d->now->n && !cut) {
+            /* How many of the next bucket's gradients come up to kernel k? */
+            int due = d->pending[d->next];
+            for (int j = from; j <= k; j++)
+                for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][j].ready[i] >= 0; i++)
+                    due -= d->now->of[program_tensor(d->p, piece, block,
+                                                     q->kernels[PASS_BACKWARD][j].ready[i])] == d->next;
+            cut = due == 0 && q->kernels[PASS_BACKWARD][k].ready[0] >= 0;
+        }
+        if (cut) {
+            segment(d, piece, block, from, k + 1, fresh, sync, k == n - 1);
+            from = k + 1;
+        }
+    }
+}
+
+/* ---- a micro-step ---- */
+
+static void forward_piece(struct ddp *d, enum piece_id piece, int block, int by)
+{
+    sched_compute(d->s, PHASE_FORWARD, piece, PASS_FORWARD, 0, -1, GRADS_DROP, CAT_GRADS);
+    sched_of(d->s, piece == PIECE_EMBED ? "embedding" : piece == PIECE_HEAD ? "head" : "block", block, by);
+    sched_act(d->s, ACT_R, d->params, 0, 0);
+    sched_act(d->s, ACT_ALLOC, d->acts[piece], block, by);
+}
+
+static void forward_block(void *arg, int block, int by)
+{
+    struct ddp *d = arg;
+
+    forward_piece(d, program_piece_of_block(d->p, block), block, by);
+}
+
+static void forward(struct ddp *d, bool sync)
+{
+    const struct plan *p = d->p;
+
+    if (d->module_buffers > 0 && plan_syncs_buffers(p) && sync) {
+        /* _sync_buffers, only if the previous iteration was synchronised; model.to(bfloat16)
+         * converted buffers as well */
+        tell(d, PHASE_FORWARD, COLL_BROADCAST, d->r.kept, RED_NONE, d->module_buffers)->after =
+            AFTER(STREAM_COMPUTE);
+        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await buffers")->after = AFTER(STREAM_GROUP);
+    }
+    forward_piece(d, PIECE_EMBED, 0, 0);
+    blocks_emit(p, d->s, false, forward_block, d);
+    forward_piece(d, PIECE_HEAD, 0, 0);
+}
+
+static void finalize(struct ddp *d)
+{
+    int64_t all = d->p->model.params * dtype_bytes(d->r.grad);
+
+    if (d->p->ddp.find_unused_parameters && !d->p->ddp.static_graph)
+        tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->ntensors)->after = AFTER(STREAM_COMPUTE);
+    if (d->view) {
+        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await buckets")->after = AFTER(STREAM_GROUP);
+    } else {
+        struct op *o = sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "copy out of buckets", all, all);
+        o->after = AFTER(STREAM_GROUP);
+        sched_does(d->s, COPY_SET, 1);
+        use_all(d, ACT_R, ACT_W);
+    }
+}
+
+static void backward(struct ddp *d, bool fresh, bool sync)
+{
+    for (int b = 0; b < d->now->n; b++)
+        d->pending[b] = d->now->tensors[b];
+    d->next = 0;
+    backward_piece(d, PIECE_HEAD, 0, fresh, sync);
+    for (int b = (int)d->p->model.layers - 1; b >= 0; b--)
+        backward_piece(d, program_piece_of_block(d->p, b), b, fresh, sync);
+    backward_piece(d, PIECE_EMBED, 0, fresh, sync);
+    if (sync)
+        finalize(d);
+}
+
+static void micro_step(struct ddp *d, bool fresh, bool after_sync, bool sync)
+{
+    forward(d, after_sync);
+    backward(d, fresh, sync);
+}
+
+/* Reducer::rebuild_buckets, at the start of iteration 2 (3 with static_graph): rank 0's order
+ * is broadcast, the old buckets go before the new ones come.  Between micro-steps of one step
+ * their views are .grad, and initialize_bucket_views() copies what they hold first. */
+static void rebuild(struct ddp *d, bool within_step)
+{
+    bool copies = within_step && d->view;
+    int64_t all = d->p->model.params * dtype_bytes(d->r.grad);
+
+    if (d->keeps_first_buckets)
+        return;
+    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->ntensors + 1)->after = AFTER(STREAM_COMPUTE);
+    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->steady.n);
+    sched_op(d->s, OP_WAIT, STREAM_ISSUE, PHASE_INIT, "bucket sizes")->after = AFTER(STREAM_GROUP);
+    if (copies) {
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets", all, all);
+        sched_does(d->s, COPY_SET, 1);
+    } else {
+        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets: free the old");
+    }
+    use_all(d, copies ? ACT_R | ACT_FREE : ACT_FREE, 0);
+    if (!copies)
+        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets");
+    d->now = &d->steady;
+    use_all(d, copies ? ACT_ALLOC | ACT_WRITE : ACT_ALLOC, 0);
+}
+
+/* The first step rebuilds buckets between its micro-steps where enough of them reduce. */
+static void micro_steps(struct ddp *d, bool first_step)
+{
+    int64_t m = d->p->accumulation, done = 1;
+    bool every = d->p->sync_every_micro_step || m == 1;
+
+    d->marks_used = d->p->ddp.static_graph && first_step;
+    micro_step(d, true, true, every);
+    if (m > 1 && every && first_step && d->p->ddp.static_graph) {
+        micro_step(d, false, true, true);
+        done = 2;
+    }
+    if (m > done && every && first_step)
+        rebuild(d, true);
+    int64_t alike = m - done - !every;          /* without every: the last one differs */
+    if (alike > 0) {
+        sched_repeat(d->s, alike);
+        micro_step(d, false, every, every);
+        sched_repeat_end(d->s);
+    }
+    if (m > 1 && !every)
+        micro_step(d, false, false, true);
+}
+
+/* ---- the optimizer ---- */
+
+static void param_slice(struct ddp *d, int tensor)
+{
+    sched_slice(d->s, HOLDS_PARAM, d->r.kept, tensor, 0, d->p->model.tensors[tensor].numel,
+                d->param_at[tensor]);
+}
+
+/* Of the parameters whose slices are appended next. */
+static void broadcast_from(struct ddp *d, int64_t rank, int64_t elems)
+{
+    sched_coll(d->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_BROADCAST, GROUP_WORLD, d->r.kept, RED_NONE,
+               elems)->after = AFTER(STREAM_COMPUTE);
+    sched_root(d->s, (int)rank);
+    sched_of(d->s, "rank", (int)rank, 0);
+    sched_act_as(d->s, ACT_RW, d->params, 0, 0, sched_layout(d->s, 0));
+}
+
+static int64_t owned_by(const struct ddp *d, int64_t rank)
+{
+    int64_t sum = 0;
+
+    for (int t = 0; t < d->ntensors; t++)
+        sum += d->owner[t] == rank ? d->p->model.tensors[t].numel : 0;
+    return sum;
+}
+
+/* _sync_params: every rank's updated parameters, one broadcast each or, with
+ * parameters_as_bucket_view, one a rank. */
+static void broadcast_params(struct ddp *d)
+{
+    for (int64_t r = 0; r < d->p->cluster.world_size && r < d->ntensors; r++) {
+        if (d->packed)
+            broadcast_from(d, r, owned_by(d, r));
+        for (int i = 0; i < d->ntensors; i++) {
+            int t = d->sorted[i];
+            if (d->owner[t] != r)
+                continue;
+            if (!d->packed)
+                broadcast_from(d, r, d->p->model.tensors[t].numel);
+            param_slice(d, t);
+        }
+    }
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "await parameters")->after = AFTER(STREAM_GROUP);
+}
+
+static void free_grads(struct ddp *d)
+{
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");
+    if (d->view)
+        return;                     /* only the views go */
+    for (int t = 0; t < d->ntensors; t++)
+        if (instance_of(d, t) == 0)
+            sched_act_all(d->s, ACT_FREE, d->grad_family[t]);
+}
+
+static void own_gradients(struct schedules *s, int what, void *arg)
+{
+    struct ddp *d = arg;
+
+    (void)s;
+    use_all(d, d->view ? what : 0, what);
+}
+
+static void step(struct ddp *d, enum sched_id id)
+{
+    struct op *o;
+
+    sched_begin(d->s, id);
+    micro_steps(d, id == SCHED_FIRST);
+    if (d->p->clip > 0)
+        clip_by_norm(d->s, d->p->model.params * dtype_bytes(d->r.grad), GROUP_WORLD, 0, false, own_gradients, d);
+    o = sched_op(d->s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
+    o->u.optimizer.elems = d->own_numel;
+    sched_act(d->s, ACT_RW, d->params, 0, 0);
+    use_all(d, d->view ? ACT_R : ACT_USE, ACT_R);
+    sched_act(d->s, id == SCHED_FIRST ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, d->optimizer, 0, 0);
+    sched_act(d->s, ACT_ALLOC | ACT_FREE, d->foreach, 0, 0);
+    if (d->sharded_optimizer)
+        broadcast_params(d);
+    free_grads(d);
+    read_loss(d->s);
+    if (id == SCHED_FIRST && d->now == &d->first)
+        rebuild(d, false);          /* opens the second step, and only that */
+    sched_end(d->s, id);
+}
+
+/* ---- construction ---- */
+
+/* What buffers bucket0, bucket0 + 1 ... hold: the tensors of buckets b, which were assigned in
+ * `order` (NULL: that of registration). */
+static void describe_buckets(struct ddp *d, const struct buckets *b, const int *order, int bucket0,
+                             enum holds h, enum dtype dt)
+{
+    int last = -1;
+
+    for (int i = 0; i < d->ntensors && d->s->detailed; i++) {
+        int t = order ? order[i] : i;
+        if (b->of[t] != last) {
+            last = b->of[t];
+            sched_holds(d->s, bucket0 + last, sched_layout(d->s, 0));
+        }
+        sched_slice(d->s, h, dt, t, 0, d->p->model.tensors[t].numel, b->at[t] * dtype_bytes(dt));
+    }
+}
+
+/* The parameters of one chunk where the model has them. */
+static void chunk_of_params(struct ddp *d, int what, const struct buckets *b, int chunk)
+{
+    sched_act_as(d->s, what, d->params, 0, 0, sched_layout(d->s, 0));
+    for (int t = 0; t < d->ntensors; t++)
+        if (b->of[t] == chunk)
+            param_slice(d, t);
+}
+
+/* Made flat, broadcast by rank 0 and copied back: the chunk lies in buffer chunk0 + i. */
+static void broadcast_chunk(struct ddp *d, const struct buckets *b, int chunk0, int i)
+{
+    int64_t bytes = b->numel[i] * dtype_bytes(d->r.kept);
+
+    sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "flatten", bytes, bytes);
+    sched_does(d->s, COPY_SET, 1);
+    chunk_of_params(d, ACT_R, b, i);
+    sched_act(d->s, ACT_ALLOC | ACT_WRITE, chunk0 + i, 0, 0);
+    sched_coll(d->s, STREAM_GROUP, PHASE_INIT, COLL_BROADCAST, GROUP_WORLD, d->r.kept, RED_NONE,
+               b->numel[i])->after = AFTER(STREAM_COMPUTE);
+    sched_act(d->s, ACT_RW, chunk0 + i, 0, 0);
+    sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "copy back", bytes, bytes)->after = AFTER(STREAM_GROUP);
+    sched_does(d->s, COPY_SET, 1);
+    sched_act(d->s, ACT_R | ACT_FREE, chunk0 + i, 0, 0);
+    chunk_of_params(d, ACT_W, b, i);
+}
+
+/* _sync_module_states: parameters, then buffers, in chunks of 250 MiB. */
+static void broadcast_model(struct ddp *d)
+{
+    int64_t limit[2] = { d->p->limits.ddp_broadcast, d->p->limits.ddp_broadcast };
+    int64_t e = dtype_bytes(d->r.kept);
+    int *registered = calloc((size_t)d->ntensors + 1, sizeof *registered), chunk0 = d->s->nbufs;
+    /* broadcast_buffers=False leaves them out, unless forward_sync_buffers replaces it. */
+    int64_t buffers = d->p->ddp.broadcast_buffers || d->p->ddp.forward_sync_buffers >= 0 ? d->module_buffers : 0;
+    struct buckets b;
+
+    if (!registered)
+        abort();
+    for (int t = 0; t < d->ntensors; t++)
+        registered[t] = t;
+    buckets_assign(&d->p->model, registered, e, limit, &b);
+    if (buffers > 0 && b.numel[b.n - 1] * e >= limit[0])
+        b.n++;                      /* the parameters closed their last chunk */
+    b.numel[b.n - 1] += buffers;
+    for (int i = 0; i < b.n; i++)
+        sched_holds(d->s, sched_buf(d->s, CAT_BUCKET, "broadcast chunk", NULL, 0, 1, round512(b.numel[i] * e)),
+                    sched_layout(d->s, 0));
+    describe_buckets(d, &b, NULL, chunk0, HOLDS_PARAM, d->r.kept);
+    for (int i = 0; i < b.n; i++)
+        broadcast_chunk(d, &b, chunk0, i);
+    buckets_free(&b);
+    free(registered);
+}
+
+/* _build_param_buckets: a rank's parameters are copied into one tensor, and each goes once it is a view of
+ * it.  The buffer `params` stands for both. */
+static void pack_params(struct ddp *d)
+{
+    int64_t e = dtype_bytes(d->r.kept);
+
+    for (int64_t r = 0; r < d->p->cluster.world_size && r < d->ntensors; r++) {
+        int64_t bytes = owned_by(d, r) * e;
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "pack parameters", bytes, bytes);
+        sched_of(d->s, "rank", (int)r, 0);
+        sched_act(d->s, ACT_ALLOC | ACT_FREE, sched_buf(d->s, CAT_PARAMS, "packed parameters", NULL, 0, 1,
+                                                        round512(bytes)), 0, 0);
+    }
+}
+
+/* _verify_param_shape_across_processes, _sync_module_states, the first buckets. */
+static void init(struct ddp *d)
+{
+    const struct model *m = &d->p->model;
+    int64_t dims = 0;
+
+    for (int t = 0; t < d->ntensors; t++)
+        dims += 2 * m->tensors[t].ndim;     /* sizes and strides */
+    sched_begin(d->s, SCHED_INIT);
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model")->flags = OPF_LOAD;
+    sched_act(d->s, ACT_ALLOC | ACT_WRITE, d->params, 0, 0);
+    tell(d, PHASE_INIT, COLL_ALL_GATHER, DT_INT64, RED_NONE, d->p->cluster.world_size);
+    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT64, RED_NONE, dims);
+    broadcast_model(d);
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "buckets")->after = AFTER(STREAM_GROUP);
+    use_all(d, ACT_ALLOC, 0);
+    if (d->packed)
+        pack_params(d);
+    sched_end(d->s, SCHED_INIT);
+}
+
+static int declare_buckets(struct ddp *d, const struct buckets *b, const int *order)
+{
+    int first = d->s->nbufs;
+
+    for (int i = 0; i < b->n; i++) {
+        sched_buf(d->s, CAT_BUCKET, "bucket", "bucket", i, 1, round512(b->numel[i] * dtype_bytes(d->r.grad)));
+        sched_unit(d->s, "bucket", i, b->numel[i], b->numel[i], b->numel[i]);
+    }
+    describe_buckets(d, b, order, first, HOLDS_GRAD, d->r.grad);
+    return first;
+}
+
+/* Every parameter is an allocation of its own; with parameters_as_bucket_view those of a rank
+ * share one, in the order in which they were given to it.  Returns the bytes of all. */
+static int64_t place_params(struct ddp *d)
+{
+    const struct model *m = &d->p->model;
+    int64_t at = 0, e = dtype_bytes(d->r.kept);
+
+    for (int64_t r = 0; d->packed && r < d->p->cluster.world_size && r < d->ntensors; r++, at = round512(at))
+        for (int i = 0; i < d->ntensors; i++)
+            if (d->owner[d->sorted[i]] == r) {
+                d->param_at[d->sorted[i]] = at;
+                at += m->tensors[d->sorted[i]].numel * e;
+            }
+    for (int t = 0; t < d->ntensors && !d->packed; t++) {
+        d->param_at[t] = at;
+        at += round512(m->tensors[t].numel * e);
+    }
+    return at;
+}
+
+/* exp_avg or exp_avg_sq of this rank's tensors. */
+static void moment_slices(struct ddp *d, enum holds h, int64_t at)
+{
+    const struct tensor *x = d->p->model.tensors;
+
+    for (int t = 0; t < d->ntensors; t++)
+        if (owns(d, t)) {
+            sched_slice(d->s, h, d->r.kept, t, 0, x[t].numel, at);
+            at += round512(x[t].numel * dtype_bytes(d->r.kept));
+        }
+}
+
+/* Layouts of all but buckets. */
+static void describe(struct ddp *d)
+{
+    struct schedules *s = d->s;
+    const struct model *m = &d->p->model;
+
+    sched_holds(s, d->params, sched_layout(s, 0));
+    for (int t = 0; t < d->ntensors; t++)
+        param_slice(d, t);
+    sched_holds(s, d->optimizer, sched_layout(s, 0));
+    moment_slices(d, HOLDS_EXP_AVG, 0);
+    moment_slices(d, HOLDS_EXP_AVG_SQ, d->own_bytes);
+    for (int t = 0; t < d->ntensors; t++)
+        if (instance_of(d, t) == 0) {
+            sched_holds(s, d->grad_family[t], sched_layout(s, m->tensors[t].block < 0 ? 0 : m->per_block));
+            gradient_slice(d, t, 0);
+        }
+}
+
+static void declare(struct ddp *d)
+{
+    const struct model *m = &d->p->model;
+
+    for (int t = 0; t < d->ntensors; t++) {
+        if (instance_of(d, t) == 0)
+            d->grad_family[t] = sched_buf(d->s, CAT_GRADS, "grad", m->tensors[t].block < 0 ? NULL : "block", 0,
+                                          m->tensors[t].block < 0 ? 1 : (int)m->layers, round512(bytes_of(d, t)));
+        else
+            d->grad_family[t] = d->grad_family[t - m->tensors[t].block * m->per_block];
+    }
+    d->params = sched_buf(d->s, CAT_PARAMS, "params", NULL, 0, 1, place_params(d));
+    d->optimizer = sched_buf(d->s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * d->own_bytes);
+    d->foreach = sched_buf(d->s, CAT_TEMPORARIES, "foreach temporaries", NULL, 0, 1, d->own_bytes);
+    if (d->s->detailed)
+        describe(d);
+    d->bucket0_first = declare_buckets(d, &d->first, NULL);
+    d->bucket0_steady = d->keeps_first_buckets ? d->bucket0_first : declare_buckets(d, &d->steady, d->order);
+    declare_activations(d->s, d->p, d->acts);
+}
+
+static void assign_buckets(struct ddp *d)
+{
+    const struct ddp_options *o = &d->p->ddp;
+    bool given = o->bucket_cap_mb >= 0;
+    int64_t cap = given ? (int64_t)(o->bucket_cap_mb * MIB) : d->p->limits.ddp_bucket;
+    bool always_small = plan_version(d->p) < 2005;      /* until then, with a cap given too */
+    int64_t limits[2] = { given && !always_small ? cap : d->p->limits.ddp_first_bucket, cap };
+    int64_t one[2] = { INT64_MAX, INT64_MAX };
+    bool unused = o->find_unused_parameters && !o->static_graph;
+    int *registered = calloc((size_t)d->ntensors + 1, sizeof *registered);
+
+    if (!registered)
+        abort();
+    for (int t = 0; t < d->ntensors; t++)
+        registered[t] = t;
+    /* _ddp_init_helper: one bucket when no parameter can be unused, else by size
+     * over registration order, the last first; those are never rebuilt. */
+    buckets_assign(&d->p->model, registered, dtype_bytes(d->r.grad), unused ? limits : one, &d->first);
+    buckets_reverse(&d->first, d->ntensors);
+    ready_order(d->p, &d->s->program, d->order);
+    buckets_assign(&d->p->model, d->order, dtype_bytes(d->r.grad), limits, &d->steady);
+    d->keeps_first_buckets = unused;
+    d->now = &d->first;
+    free(registered);
+}
+
+static void own(struct ddp *d)
+{
+    const struct model *m = &d->p->model;
+
+    if (d->sharded_optimizer)
+        zro_partition(m, d->p->cluster.world_size, d->owner, d->sorted);
+    for (int t = 0; t < d->ntensors; t++)
+        if (owns(d, t)) {
+            d->own_numel += m->tensors[t].numel;
+            d->own_bytes += round512(m->tensors[t].numel * dtype_bytes(d->r.kept));
+        }
+}
+
+int lower_ddp(const struct plan *p, int64_t rank, struct schedules *s)
+{
+    size_t n = (size_t)p->model.ntensors + 1;
+    struct ddp d = { .p = p, .s = s, .r = plan_recipe(p), .view = p->ddp.gradient_as_bucket_view,
+                     .sharded_optimizer = p->strategy == STRAT_ZERO1, .ntensors = p->model.ntensors,
+                     .rank = rank, .order = calloc(n, sizeof *d.order),
+                     .grad_family = calloc(n, sizeof *d.grad_family),
+                     .pending = calloc(n, sizeof *d.pending), .owner = calloc(n, sizeof *d.owner),
+                     .sorted = calloc(n, sizeof *d.sorted), .param_at = calloc(n, sizeof *d.param_at),
+                     .module_buffers = model_buffer_elems(&p->model) };
+
+    d.packed = d.sharded_optimizer && p->ddp.parameters_as_bucket_view;
+    d.apart = !d.view || (p->accumulation > 1 && !p->sync_every_micro_step);
+    if (!d.order || !d.grad_family || !d.pending || !d.owner || !d.sorted || !d.param_at)
+        abort();
+    assign_buckets(&d);
+    own(&d);
+    declare(&d);
+    init(&d);
+    step(&d, SCHED_FIRST);
+    d.now = d.keeps_first_buckets ? &d.first : &d.steady;
+    if (d.keeps_first_buckets)
+        d.bucket0_steady = d.bucket0_first;
+    step(&d, SCHED_STEADY);
+    buckets_free(&d.first);
+    buckets_free(&d.steady);
+    free(d.order);
+    free(d.grad_family);
+    free(d.pending);
+    free(d.owner);
+    free(d.sorted);
+    free(d.param_at);
+    return 0;
+}
+
+int zro_ranks(const struct plan *p, int64_t ranks[4])
+{
+    size_t n = (size_t)p->model.ntensors + 1;
+    int64_t *owner = calloc(n, sizeof *owner), *load = calloc(n, sizeof *load), most = 0;
+    int *sorted = calloc(n, sizeof *sorted);
+
+    if (!owner || !load || !sorted)
+        abort();
+    zro_partition(&p->model, p->cluster.world_size, owner, sorted);
+    for (int t = 0; t < p->model.ntensors; t++)
+        load[owner[t]] += p->model.tensors[t].numel;
+    for (int r = 1; r < p->model.ntensors; r++)
+        if (load[r] > load[most])
+            most = r;
+    free(owner);
+    free(load);
+    free(sorted);
+    ranks[0] = 0;
+    ranks[1] = most;
+    return most > 0 ? 2 : 1;
+}

@@ -1,0 +1,509 @@
+/* lower_fsdp1.c -- torch.distributed.fsdp.FullyShardedDataParallel (FSDP1).
+ *
+ * Every wrapped module is a unit: its parameters are one FlatParameter, of which a
+ * rank keeps 1/N (flat_param.h).  Order, streams and lifetimes are those of
+ * _runtime_utils.py of PyTorch 2.15.
+ *
+ * Two orders follow from autograd rather than from FSDP.  A unit's gradient is
+ * finished when SplitWithSizesBackward has run, and that node is as old as the
+ * unit's views: with forward_prefetch these are made before the forward of the unit
+ * before it, so that its gradient is reduced, and its parameters are freed, only
+ * after the backward of that unit (`views_early`). */
+#include <assert.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "model/lower/torch/lower_fsdp1.h"
+
+struct at fsdp1_at(const struct fsdp1 *f, int position, int by)
+{
+    struct unit_ref r = unit_at(&f->map, position);
+    return (struct at){ r.cls, r.index, r.cls == UC_ROOT ? 0 : by };
+}
+
+void fsdp1_name(struct fsdp1 *f, struct at u)
+{
+    sched_of(f->s, unit_class_name(u.c), u.i, u.by);
+}
+
+/* ---- compute ---- */
+
+/* Gradients of parameters are pieces until the unit's are concatenated. */
+static void run(struct fsdp1 *f, struct at u, enum piece_id piece, enum pass pass, int block, int by)
+{
+    bool forward = pass == PASS_FORWARD;
+    bool in_block = piece_is_block(piece);
+
+    sched_compute(f->s, forward ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, 0, -1,
+                  GRADS_KEEP, CAT_UNSHARDED_GRADS);
+    sched_of(f->s, in_block ? "block" : piece == PIECE_EMBED ? "embedding" : "head", block, by);
+    sched_act(f->s, ACT_R, fsdp1_params(f, u.c, forward ? PHASE_FORWARD : PHASE_BACKWARD), u.i, u.by);
+    sched_act(f->s, forward ? ACT_ALLOC : ACT_FREE, f->acts[piece], block, by);
+    if (!forward)
+        sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->parts[piece], block, by);
+    if (!forward && piece == PIECE_EMBED && f->p->model.tied)
+        sched_act(f->s, ACT_W, f->parts[PIECE_HEAD], 0, 0);     /* fsdp1_describe_part() */
+}
+
+static void run_root(struct fsdp1 *f, enum piece_id piece, enum pass pass)
+{
+    run(f, fsdp1_root, piece, pass, 0, 0);
+}
+
+/* Blocks of a model that is one unit. */
+static void root_block_forward(void *arg, int b, int by)
+{
+    struct fsdp1 *f = arg;
+    run(f, fsdp1_root, program_piece_of_block(f->p, b), PASS_FORWARD, b, by);
+}
+
+static void root_block_backward(void *arg, int b, int by)
+{
+    struct fsdp1 *f = arg;
+    run(f, fsdp1_root, program_piece_of_block(f->p, b), PASS_BACKWARD, b, by);
+}
+
+static void run_root_blocks(struct fsdp1 *f, enum pass pass)
+{
+    if (f->map.n == 0)
+        blocks_emit(f->p, f->s, pass == PASS_BACKWARD,
+                    pass == PASS_FORWARD ? root_block_forward : root_block_backward, f);
+}
+
+static void run_unit(struct fsdp1 *f, struct at u, struct unit_step st, enum pass pass)
+{
+    int block = unit_at(&f->map, st.position).block;
+    run(f, u, program_piece_of_block(f->p, block), pass, block, st.by_block);
+}
+
+/* ---- forward ---- */
+
+/* _pre_forward_unshard() prefetches the next unit of the order that the first
+ * micro-step of all recorded. */
+static void prefetch_forward(struct fsdp1 *f, int position, int by)
+{
+    if (f->views_early && position < f->map.n)
+        fsdp1_unshard(f, fsdp1_at(f, position, by), PHASE_FORWARD, false);
+}
+
+static void forward_unit(void *arg, struct unit_step st)
+{
+    struct fsdp1 *f = arg;
+    struct at u = fsdp1_at(f, st.position, st.by);
+
+    if (!f->views_early)
+        fsdp1_unshard(f, u, PHASE_FORWARD, false);
+    fsdp1_await(f, u, PHASE_FORWARD);
+    prefetch_forward(f, st.position + 1, st.by);
+    run_unit(f, u, st, PASS_FORWARD);
+    fsdp1_reshard(f, u, st.position, PHASE_FORWARD);
+}
+
+static void forward(struct fsdp1 *f)
+{
+    fsdp1_unshard(f, fsdp1_root, PHASE_FORWARD, true);
+    fsdp1_await(f, fsdp1_root, PHASE_FORWARD);
+    prefetch_forward(f, 0, 0);
+    run_root(f, PIECE_EMBED, PASS_FORWARD);
+    run_root_blocks(f, PASS_FORWARD);
+    units_emit(&f->map, f->s, false, forward_unit, f);
+    run_root(f, PIECE_HEAD, PASS_FORWARD);
+    fsdp1_reshard(f, fsdp1_root, f->map.n, PHASE_FORWARD);
+}
+
+/* ---- backward ---- */
+
+/* _prefetch_handle() in the reverse of the order in which forward ended. */
+static void prefetch_backward(struct fsdp1 *f, int position, int by)
+{
+    if (position >= 0 && position < f->map.n)
+        fsdp1_unshard(f, fsdp1_at(f, position, by), PHASE_BACKWARD, false);
+}
+
+/* _post_backward_hook() */
+static void post_backward(struct fsdp1 *f, struct at u, int position, int by)
+{
+    fsdp1_concatenate(f, u, position);
+    fsdp1_reshard(f, u, position, PHASE_BACKWARD);
+    /* With early views the unit before has been unsharded by its own hook. */
+    if (f->p->fsdp.backward_prefetch == PREFETCH_POST && u.c != UC_ROOT && !f->views_early)
+        prefetch_backward(f, position - 1, by);
+    if (f->reduce)
+        fsdp1_reduce(f, u);
+}
+
+/* Does a unit's own _pre_backward_hook() find it prefetched? */
+static bool prefetched(const struct fsdp1 *f, int position)
+{
+    switch (f->p->fsdp.backward_prefetch) {
+    case PREFETCH_PRE:  return true;
+    case PREFETCH_POST: return position + 1 < f->map.n && !f->views_early;
+    case PREFETCH_NONE: break;
+    }
+    return false;
+}
+
+static void backward_unit(void *arg, struct unit_step st)
+{
+    struct fsdp1 *f = arg;
+    struct at u = fsdp1_at(f, st.position, st.by), next = fsdp1_at(f, st.position + 1, st.by);
+
+    if (!prefetched(f, st.position))
+        fsdp1_unshard(f, u, PHASE_BACKWARD, false);
+    fsdp1_await(f, u, PHASE_BACKWARD);
+    if (f->p->fsdp.backward_prefetch == PREFETCH_PRE)
+        prefetch_backward(f, st.position - 1, st.by);
+    run_unit(f, u, st, PASS_BACKWARD);
+    if (!f->views_early)
+        post_backward(f, u, st.position, st.by);
+    else if (next.c != UC_ROOT)
+        post_backward(f, next, st.position + 1, st.by);
+}
+
+static void backward(struct fsdp1 *f)
+{
+    fsdp1_unshard(f, fsdp1_root, PHASE_BACKWARD, false);
+    fsdp1_await(f, fsdp1_root, PHASE_BACKWARD);
+    if (f->p->fsdp.backward_prefetch == PREFETCH_PRE)
+        prefetch_backward(f, f->map.n - 1, 0);
+    run_root(f, PIECE_HEAD, PASS_BACKWARD);
+    run_root_blocks(f, PASS_BACKWARD);
+    units_emit(&f->map, f->s, true, backward_unit, f);
+    run_root(f, PIECE_EMBED, PASS_BACKWARD);
+    if (f->views_early && f->map.n > 0)
+        post_backward(f, fsdp1_at(f, 0, 0), 0, 0);
+    post_backward(f, fsdp1_root, f->map.n, 0);
+    if (f->reduce) {                /* _post_backward_final_callback() */
+        struct op *o = sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions");
+        o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
+    }
+}
+
+/* ---- micro-steps ---- */
+
+static void micro_step(struct fsdp1 *f)
+{
+    forward(f);
+    backward(f);
+    f->has_reduced |= f->reduce;
+    f->has_unsharded = !f->reduce;
+    /* no_sync leaves what SHARD_GRAD_OP gathered: _should_free_in_backward() */
+    f->gathered = f->sharded && !f->reduce && !f->frees_after_forward;
+    f->views_early = f->p->fsdp.forward_prefetch;
+}
+
+static bool same_queue(const struct limiter *a, const struct limiter *b)
+{
+    return a->n == b->n && !memcmp(a->queue, b->queue, (size_t)a->n * sizeof *a->queue);
+}
+
+/* Emits entries that are run again and again: from a queue of the rate limiter that
+ * they leave as they found it.  Attempts until then only fill the queue. */
+static void emit_settled(struct fsdp1 *f, void (*emit)(struct fsdp1 *f))
+{
+    int nops = f->s->nops, nacts = f->s->nacts;
+
+    for (int attempt = 0; ; attempt++) {
+        struct fsdp1 before = *f;
+        assert(attempt < 8);
+        emit(f);
+        if (same_queue(&before.limiter, &f->limiter))
+            return;
+        before.limiter = f->limiter;
+        *f = before;
+        f->s->nops = nops;
+        f->s->nacts = nacts;
+    }
+}
+
+static void micro_steps(struct fsdp1 *f)
+{
+    int64_t m = f->p->accumulation;
+    bool every = f->p->sync_every_micro_step;
+    int64_t middle = every ? m - 1 : m - 2;
+
+    f->has_reduced = f->has_unsharded = f->gathered = false;
+    f->reduce = every || m == 1;
+    micro_step(f);
+    if (middle > 0) {
+        sched_repeat(f->s, middle);
+        emit_settled(f, micro_step);
+        sched_repeat_end(f->s);
+    }
+    f->reduce = true;
+    if (m > 1 && !every)
+        micro_step(f);
+}
+
+/* ---- the optimizer, and whole steps ---- */
+
+static void for_all(struct fsdp1 *f, int act, size_t family)
+{
+    for (int c = 0; c < NUC; c++)
+        if (f->map.of_class[c] > 0)
+            sched_act_all(f->s, act, *(const int *)((const char *)&f->fam[c] + family));
+}
+
+static void own_gradients(struct schedules *s, int what, void *arg)
+{
+    (void)s;
+    for_all(arg, what, offsetof(struct fsdp1_families, grads));
+}
+
+static void optimizer(struct fsdp1 *f, bool first)
+{
+    int64_t elems = 0;
+
+    for (int c = 0; c < NUC; c++)
+        elems += f->size[c].optim_numel * f->map.of_class[c];
+    if (f->p->clip > 0)             /* FSDP's own clip_grad_norm_(): one sum of squares */
+        clip_by_norm(f->s, elems * dtype_bytes(f->r.kept), f->group, f->sharded ? 1 : 0, false, own_gradients, f);
+    sched_op(f->s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW")->u.optimizer.elems = elems;
+    sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
+    for_all(f, ACT_RW, offsetof(struct fsdp1_families, shard));
+    for_all(f, ACT_R, offsetof(struct fsdp1_families, grads));
+    for_all(f, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, offsetof(struct fsdp1_families, optimizer));
+}
+
+/* zero_grad(set_to_none=True) drops what the optimizer knows.  With use_orig_params
+ * those are views: the FlatParameter keeps the gradient until the next forward
+ * notices (_reset_flat_param_grad_info_if_needed). */
+static void zero_grad(struct fsdp1 *f, const char *what)
+{
+    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, what);
+    for_all(f, ACT_FREE, offsetof(struct fsdp1_families, grads));
+}
+
+static void step(struct fsdp1 *f, bool first)
+{
+    bool late = f->p->fsdp.use_orig_params;
+
+    if (late && !first)
+        zero_grad(f, "forward drops .grad");
+    micro_steps(f);
+    optimizer(f, first);
+    if (!late)
+        zero_grad(f, "zero_grad");
+    read_loss(f->s);
+}
+
+static void first_step(struct fsdp1 *f)  { step(f, true); }
+static void steady_step(struct fsdp1 *f) { step(f, false); }
+
+/* FullyShardedDataParallel(model, device_id=...): the module moves to the device, its
+ * parameters are copied into one tensor, this rank's shard is cloned out of that. */
+static void flatten(struct fsdp1 *f, struct at u)
+{
+    struct schedules *s = f->s;
+    const struct fsdp1_families *m = &f->fam[u.c];
+    int64_t e = dtype_bytes(f->r.kept), whole = f->size[u.c].flat * e, shard = f->size[u.c].shard * e;
+    struct op *o = sched_copy(s, STREAM_H2D, PHASE_INIT, "move to device", f->size[u.c].numel * e,
+                              f->size[u.c].numel * e);
+
+    o->after = AFTER(STREAM_COMPUTE);
+    o->flags = OPF_LOAD;
+    fsdp1_name(f, u);
+    sched_act(s, ACT_ALLOC | ACT_WRITE, m->init_params, u.i, u.by);
+    o = sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "flatten", f->size[u.c].numel * e, whole);
+    o->after = AFTER(STREAM_H2D);
+    fsdp1_name(f, u);
+    sched_does(s, COPY_SET, 1);
+    sched_act(s, ACT_ALLOC | ACT_WRITE, f->sharded ? m->init_flat : m->shard, u.i, u.by);
+    if (f->sharded) {
+        sched_act(s, ACT_R, m->init_params, u.i, u.by);
+        sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "shard", shard, shard);
+        fsdp1_name(f, u);
+        sched_does(s, COPY_SET, 1);
+        sched_act(s, ACT_ALLOC | ACT_WRITE, m->shard, u.i, u.by);
+        sched_act(s, ACT_R | ACT_FREE, m->init_flat, u.i, u.by);
+        sched_act(s, ACT_USE | ACT_FREE, m->init_params, u.i, u.by);
+    } else {
+        sched_act(s, ACT_R | ACT_FREE, m->init_params, u.i, u.by);
+    }
+}
+
+static void init(struct fsdp1 *f)
+{
+    sched_begin(f->s, SCHED_INIT);
+    if (f->map.n > 0) {             /* children are wrapped before the root */
+        sched_repeat(f->s, f->map.n);
+        flatten(f, (struct at){ UC_FULL, 0, 1 });
+        sched_repeat_end(f->s);
+    }
+    flatten(f, fsdp1_root);
+    sched_end(f->s, SCHED_INIT);
+}
+
+/* ---- setup ---- */
+
+static void declare(struct fsdp1 *f, enum unit_class c)
+{
+    struct schedules *s = f->s;
+    const struct flat_param *z = &f->size[c];
+    struct fsdp1_families *m = &f->fam[c];
+    const char *of = c == UC_ROOT ? NULL : unit_class_name(c);
+    int n = f->map.of_class[c];
+    int64_t kept = dtype_bytes(f->r.kept), used = dtype_bytes(f->r.used);
+    int64_t wire = dtype_bytes(f->r.wire_reduce), grads = round512(z->shard * kept);
+
+    m->shard     = sched_buf(s, CAT_PARAMS, "flat params", of, 0, n, round512(z->shard * kept));
+    m->optimizer = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", of, 0, n, 2 * z->optim_bytes);
+    for (int i = 0; i < 2; i++) {
+        bool again = i == 1 && (f->sharded ? f->frees_after_forward && c != UC_ROOT : f->casts);
+        m->mp_shard[i] = sched_buf(s, CAT_ALL_GATHER, "cast shard", of, 0, n, round512(z->shard * used));
+        m->full[i] = i == 1 && !again ? m->full[0] :
+                     sched_buf(s, CAT_UNSHARDED, f->sharded ? "unsharded params" : "cast params", of, 0, n,
+                               round512(z->padded * used));
+    }
+    m->flat      = sched_buf(s, CAT_UNSHARDED_GRADS, "flat grads", of, 0, n, round512(z->flat * used));
+    m->flat_new  = sched_buf(s, CAT_UNSHARDED_GRADS, "new flat grads", of, 0, n, round512(z->flat * used));
+    m->wide      = sched_buf(s, CAT_REDUCE_SCATTER, "grads in reduce_dtype", of, 0, n,
+                             round512(z->flat * wire));
+    m->rs_in     = sched_buf(s, CAT_REDUCE_SCATTER, "padded grads", of, 0, n, round512(z->padded * wire));
+    m->rs_out    = sched_buf(s, CAT_REDUCE_SCATTER, "reduce-scatter output", of, 0, n,
+                             round512(z->shard * wire));
+    m->grads     = sched_buf(s, CAT_GRADS, "flat grads for the optimizer", of, 0, n, grads);
+    m->grads_new = sched_buf(s, CAT_GRADS, "new flat grads for the optimizer", of, 0, n, grads);
+    m->init_params = sched_buf(s, CAT_TEMPORARIES, "params as built", of, 0, n, z->original_bytes);
+    m->init_flat = sched_buf(s, CAT_TEMPORARIES, "flattened params", of, 0, n, round512(z->flat * kept));
+    for (int i = 0; i < n; i++)
+        sched_unit(s, unit_class_name(c), i, z->numel, z->padded, z->shard);
+}
+
+/* Gradients of a piece's parameters, as the program hands them out. */
+static void declare_parts(struct fsdp1 *f)
+{
+    struct schedules *s = f->s;
+    struct span sp;
+
+    for (int i = 0; i < NPIECE; i++) {
+        bool block = piece_is_block(i);
+        program_span(&s->program, (enum piece_id)i, PASS_BACKWARD, 0,
+                     s->program.piece[i].nkernels[PASS_BACKWARD], GRADS_KEEP, &sp);
+        f->parts[i] = sched_buf(s, CAT_UNSHARDED_GRADS, "gradients of parameters", block ? "block" : NULL,
+                                0, block ? (int)f->p->model.layers : 1, sp.net[MEM_GRADS]);
+        if (s->detailed && sp.net[MEM_GRADS] > 0)       /* else the plan has no such piece */
+            fsdp1_describe_part(f, (enum piece_id)i);
+    }
+}
+
+/* DefaultState._get_gradient_predivide_factor(): a power of two near sqrt(n). */
+static double predivide_factor(int64_t n)
+{
+    int64_t factor = 1;
+
+    while (n % factor == 0 && n / factor > factor)
+        factor *= 2;
+    return (double)factor;
+}
+
+static int gcd(int a, int b) { return b ? gcd(b, a % b) : a; }
+
+/* Groups and strategy: _init_core_state() turns whatever has a process group of one
+ * rank into NO_SHARD. */
+static void set_groups(struct fsdp1 *f, int64_t rank)
+{
+    const struct plan *p = f->p;
+    enum fsdp1_sharding how = p->fsdp.sharding_strategy;
+    bool two = how == FSDP1_HYBRID_SHARD || how == FSDP1_HYBRID_SHARD_ZERO2;
+    int64_t n = two ? p->shard_group : p->cluster.world_size;
+
+    f->sharded = how != FSDP1_NO_SHARD && n > 1;
+    f->hybrid = two && f->sharded;
+    f->frees_after_forward = f->sharded && (how == FSDP1_FULL_SHARD || how == FSDP1_HYBRID_SHARD);
+    f->group = two ? GROUP_SHARD : GROUP_WORLD;
+    f->predivide = predivide_factor(p->cluster.world_size);
+    f->postdivide = (double)p->cluster.world_size / f->predivide;
+    f->rule = (struct flat_rule){ .orig_params = p->fsdp.use_orig_params, .used = f->r.used,
+                                  .nranks = n, .sharded = f->sharded, .rank = rank % n };
+    if (two && n == 1 && p->cluster.world_size > 1)
+        sched_note(f->s, "a shard group of one rank makes FSDP1 fall back to NO_SHARD inside of it: "
+                   "gradients are never averaged between replicas");
+}
+
+static void setup(struct fsdp1 *f, int64_t rank)
+{
+    struct schedules *s = f->s;
+    int64_t foreach = 0;
+
+    f->r = plan_recipe(f->p);
+    f->casts = f->r.used != f->r.kept;
+    set_groups(f, rank);
+    unit_map_init(&f->map, f->p);
+    /* The events of the rate limiter must differ inside of a repeat. */
+    if (f->sharded && f->p->fsdp.limit_all_gathers && f->map.n > 0)
+        f->map.period *= RING / gcd(f->map.period, RING);
+    for (int c = 0; c < NUC; c++)
+        if (f->map.of_class[c] > 0) {
+            f->size[c] = flat_param(&f->map, (enum unit_class)c, &f->rule);
+            declare(f, (enum unit_class)c);
+            if (s->detailed)
+                fsdp1_describe(f, (enum unit_class)c);
+            foreach += f->size[c].optim_bytes * f->map.of_class[c];
+        }
+    declare_activations(s, f->p, f->acts);
+    declare_parts(f);
+    f->foreach_temp = sched_buf(s, CAT_TEMPORARIES, "foreach temporaries", NULL, 0, 1, foreach);
+    for (int i = 0; i < RING; i++) {
+        f->ev_forward[i] = sched_event(s);
+        f->ev_backward[i] = sched_event(s);
+    }
+    f->ev_root = sched_event(s);
+    if (f->p->fsdp.forward_prefetch)
+        sched_note(s, "forward_prefetch makes a unit's views one unit early, so autograd finishes its "
+                   "gradient one unit late: three units are live in backward, not two");
+    if (f->frees_after_forward && f->p->fsdp.limit_all_gathers &&
+        f->p->fsdp.backward_prefetch == PREFETCH_PRE)
+        sched_note(s, "backward's prefetch leaves four freed units in the rate limiter's queue: from the "
+                   "second step on three units, not two, may be unfinished in forward");
+}
+
+/* Bytes of the optimizer's tensors on a rank: what ranks can differ in. */
+static int64_t optimizer_bytes(const struct fsdp1 *f, int64_t rank)
+{
+    struct flat_rule r = f->rule;
+    int64_t sum = 0;
+
+    r.rank = rank % r.nranks;
+    for (int c = 0; c < NUC; c++)
+        if (f->map.of_class[c] > 0)
+            sum += flat_param(&f->map, (enum unit_class)c, &r).optim_bytes * f->map.of_class[c];
+    return sum;
+}
+
+int fsdp1_ranks(const struct plan *p, int64_t ranks[4])
+{
+    struct schedules none = { .nnotes = 0 };
+    struct fsdp1 f = { .p = p, .s = &none, .r = plan_recipe(p) };
+
+    ranks[0] = 0;
+    if (!p->fsdp.use_orig_params)
+        return 1;                       /* equal shards, zeros included */
+    set_groups(&f, 0);
+    unit_map_init(&f.map, p);
+    int64_t fullest = 0, most = optimizer_bytes(&f, 0);
+    for (int64_t rank = 1; f.sharded && rank < f.rule.nranks; rank++) {
+        int64_t bytes = optimizer_bytes(&f, rank);
+        if (bytes > most) {
+            most = bytes;
+            fullest = rank;
+        }
+    }
+    ranks[1] = fullest;
+    return fullest > 0 ? 2 : 1;
+}
+
+int lower_fsdp1(const struct plan *p, int64_t rank, struct schedules *s)
+{
+    struct fsdp1 f = { .p = p, .s = s };
+
+    setup(&f, rank);
+    init(&f);
+    sched_begin(s, SCHED_FIRST);
+    first_step(&f);
+    sched_end(s, SCHED_FIRST);
+    sched_begin(s, SCHED_STEADY);
+    emit_settled(&f, steady_step);
+    sched_end(s, SCHED_STEADY);
+    return 0;
+}

@@ -1,0 +1,98 @@
+/* lower_fsdp1.h -- what the files of FSDP1's lowering share.
+ *
+ *     lower_fsdp1.c          buffers, forward and backward of units, whole steps
+ *     lower_fsdp1_unshard.c  gathering and freeing a unit, the rate limiter
+ *     lower_fsdp1_grads.c    a unit's gradient: concatenated, reduced, accumulated
+ *     lower_fsdp1_layout.c   which elements of which parameters buffers hold
+ *
+ * Function names in comments are those of torch/distributed/fsdp/_runtime_utils.py
+ * and _flat_param.py, PyTorch 2.15. */
+#ifndef DPX_LOWER_FSDP1_H
+#define DPX_LOWER_FSDP1_H
+
+#include "model/lower/common/lower_internal.h"
+#include "model/lower/torch/flat_param.h"
+
+/* Buffer families of one class of units. */
+struct fsdp1_families {
+    int shard, optimizer;       /* the FlatParameter that persists; its AdamW states */
+    /* One for forward and one for backward: what backward gathers does not wait for
+     * the last use in forward, so it cannot take the same bytes (record_stream). */
+    int mp_shard[2];            /* _mp_shard: the shard in the compute dtype, while it is gathered */
+    int full[2];                /* _full_param_padded (NO_SHARD: _mp_shard, which is whole);
+                                 * the same where backward finds what forward left */
+    int flat, flat_new;         /* unsharded gradient; a second one that is added to it */
+    int wide, rs_in, rs_out;    /* in reduce_dtype; padded to equal chunks; reduce-scatter's output */
+    int grads, grads_new;       /* what the optimizer reads; a second one that is added to it */
+    int init_params, init_flat; /* while the unit is flattened */
+};
+
+/* An instance of a class's families: a unit, and its step inside a repeat. */
+struct at { enum unit_class c; int i, by; };
+
+/* Free events are reused after so many units: more than are ever waited for. */
+enum { RING = 4 };
+
+/* _FreeEventQueue: one event per freed unit; with two or more of them, whoever
+ * unshards takes the oldest and makes the issuing thread wait for it. */
+struct limiter { uint16_t queue[16]; int n; };
+
+struct fsdp1 {
+    const struct plan *p;
+    struct schedules  *s;
+    struct unit_map    map;
+    struct recipe      r;
+    struct flat_rule   rule;
+    struct flat_param  size[NUC];
+    struct fsdp1_families fam[NUC];
+    int                acts[NPIECE], parts[NPIECE], foreach_temp;
+    enum group         group;           /* where parameters are sharded, or all of them reduced */
+    bool               sharded;         /* false: NO_SHARD */
+    bool               hybrid;          /* a second reduction, between replicas */
+    bool               frees_after_forward;     /* FULL_SHARD, HYBRID_SHARD: all units but the root */
+    bool               casts;           /* compute in another dtype than is kept */
+    double             predivide, postdivide;
+    uint16_t           ev_forward[RING], ev_backward[RING], ev_root;
+    struct limiter     limiter;
+    /* The micro-step being emitted: does it reduce; do an unsharded gradient and a
+     * reduced one of earlier micro-steps exist; are all units gathered already; are
+     * their views made one unit early (forward_prefetch)? */
+    bool               reduce, has_unsharded, has_reduced, gathered, views_early;
+};
+
+static const struct at fsdp1_root = { UC_ROOT, 0, 0 };
+
+/* Unit at a position; positions outside of [0, n) are the root. */
+struct at fsdp1_at(const struct fsdp1 *f, int position, int by);
+void fsdp1_name(struct fsdp1 *f, struct at u);
+
+/* lower_ranks() of FSDP1: with use_orig_params the optimizer's tensors are the pieces
+ * that lie in a rank's shard, and some ranks have more of them. */
+int  fsdp1_ranks(const struct plan *p, int64_t ranks[4]);
+
+/* ---- lower_fsdp1_unshard.c ---- */
+
+/* The family that compute reads. */
+int  fsdp1_params(const struct fsdp1 *f, enum unit_class c, enum phase phase);
+/* _unshard(): cast, rate limiter, all-gather.  `waits`: root's pre-forward, behind
+ * everything that was issued (_root_pre_forward). */
+void fsdp1_unshard(struct fsdp1 *f, struct at u, enum phase phase, bool waits);
+/* Compute waits for all gathers issued so far. */
+void fsdp1_await(struct fsdp1 *f, struct at u, enum phase phase);
+/* _reshard() after forward and after backward of the unit at a position. */
+void fsdp1_reshard(struct fsdp1 *f, struct at u, int position, enum phase phase);
+
+/* ---- lower_fsdp1_grads.c ---- */
+
+/* Autograd's last step: the gradients of a unit's parameters become one. */
+void fsdp1_concatenate(struct fsdp1 *f, struct at u, int position);
+/* The rest of _post_backward_hook(): reduce and accumulate. */
+void fsdp1_reduce(struct fsdp1 *f, struct at u);
+
+/* ---- lower_fsdp1_layout.c: where layouts are asked for ---- */
+
+/* Of the families of a class of units, and of a piece's gradients. */
+void fsdp1_describe(struct fsdp1 *f, enum unit_class c);
+void fsdp1_describe_part(struct fsdp1 *f, enum piece_id piece);
+
+#endif

@@ -1,0 +1,550 @@
+/* lower_fsdp2.c -- torch.distributed.fsdp.fully_shard (FSDP2), and HSDP.
+ *
+ * Source: torch/distributed/fsdp/_fully_shard/ of PyTorch 2.15: what is allocated,
+ * copied, waited for and freed, in the order in which _fsdp_state.py and
+ * _fsdp_param_group.py issue it.  The names of its functions stand at the entries.
+ *
+ * Parameters are sharded one by one on dimension 0: every rank keeps
+ * ceil(rows/N) rows of each, padding included, so a unit of padded size A holds
+ * A/N elements a rank, gathers A and reduces A. */
+#include <stddef.h>
+
+#include "model/lower/torch/lower_fsdp2.h"
+
+static const struct at the_root = { UC_ROOT, 0, 0 };
+
+static int64_t kept_ranks(const struct fsdp2 *f, enum unit_class c) { return fsdp2_kept_ranks(f, c); }
+
+/* The ranks that share what a unit keeps after forward; the root's may be others. */
+static enum group kept_group(const struct fsdp2 *f, enum unit_class c)
+{
+    return c == UC_ROOT && f->reshard_ranks && f->root_ranks && f->root_ranks != f->reshard_ranks
+         ? GROUP_ROOT_RESHARD : GROUP_RESHARD;
+}
+
+/* ---- buffers ---- */
+
+static void declare(struct fsdp2 *f, enum unit_class c)
+{
+    struct schedules *s = f->s;
+    const struct sizes *z = &f->size[c];
+    struct families *m = &f->fam[c];
+    const char *of = c == UC_ROOT ? NULL : unit_class_name(c);
+    int n = f->map.of_class[c];
+    int64_t shard = z->padded / f->nshard;
+    int64_t rs_out = round512(shard * dtype_bytes(f->r.wire_reduce));
+    int64_t grads = round512(shard * dtype_bytes(f->r.kept));
+
+    m->shard      = sched_buf(s, CAT_PARAMS, "sharded params", of, 0, n, z->shard_bytes);
+    m->optimizer  = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", of, 0, n, z->optimizer_bytes);
+    m->cast       = sched_buf(s, CAT_TEMPORARIES, "cast shard", of, 0, n,
+                              f->r.used != f->r.kept ? round512(shard * dtype_bytes(f->r.used)) : 0);
+    m->gathered   = sched_buf(s, CAT_ALL_GATHER, "all-gather output", of, 0, n,
+                              f->nshard > 1 ? round512(z->padded * dtype_bytes(f->r.used)) : 0);
+    m->unsharded  = sched_buf(s, CAT_UNSHARDED, "unsharded params", of, 0, n, z->unsharded_bytes);
+    m->post_forward = sched_buf(s, CAT_PARAMS, "post-forward shard", of, 0, n, z->kept_bytes);
+    m->grads_full = sched_buf(s, CAT_UNSHARDED_GRADS, "unsharded grads", of, 0, n, z->grads_bytes);
+    m->grads_wide = sched_buf(s, CAT_UNSHARDED_GRADS, "accumulated unsharded grads", of, 0, n,
+                              z->grads_wide_bytes);
+    m->rs_in      = sched_buf(s, CAT_REDUCE_SCATTER, "reduce-scatter input", of, 0, n,
+                              round512(z->padded * dtype_bytes(f->r.wire_reduce)));
+    m->rs_out     = sched_buf(s, CAT_REDUCE_SCATTER, "reduce-scatter output", of, 0, n, rs_out);
+    m->grads      = sched_buf(s, CAT_GRADS, "sharded grads", of, 0, n, grads);
+    m->grads_new  = sched_buf(s, CAT_GRADS, "new sharded grads", of, 0, n, grads);
+    for (int i = 0; i < n; i++)
+        sched_unit(s, unit_class_name(c), i, z->numel, z->padded, shard);
+}
+
+static void name(struct fsdp2 *f, struct at u)
+{
+    if (u.c != UC_ROOT)
+        sched_of(f->s, unit_class_name(u.c), u.i, u.by);
+    else
+        sched_of(f->s, "root", 0, 0);
+}
+
+/* ---- one unit's entries ---- */
+
+/* FSDPParamGroup.unshard -> foreach_all_gather: cast and copy into this rank's
+ * slot, then gather. */
+static void unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of_forward, bool again)
+{
+    struct schedules *s = f->s;
+    const struct families *m = &f->fam[u.c];
+    const struct sizes *z = &f->size[u.c];
+    /* After a reshard to k ranks the second gather runs among those. */
+    bool small = again && kept_ranks(f, u.c);
+    int64_t n = small ? kept_ranks(f, u.c) : f->nshard;
+    int64_t bytes = z->padded / n * dtype_bytes(f->r.used);
+
+    if (f->nshard == 1)
+        return;                     /* nothing to gather: see wait_for_unshard() */
+    struct op *o = sched_copy(s, STREAM_COPY_IN, phase, "copy-in",
+                              small ? bytes : z->shard_bytes, bytes);
+    if (root_of_forward)
+        o->after = AFTER(STREAM_COMPUTE);   /* _root_pre_forward: after the optimizer */
+    if (small)
+        o->wait[0] = u.c == UC_ROOT ? f->ev_root_kept : f->ev_kept;
+    name(f, u);
+    sched_does(s, COPY_SET, 1);
+    sched_act(s, ACT_R, small ? m->post_forward : m->shard, u.i, u.by);
+    sched_act(s, ACT_ALLOC, m->cast, u.i, u.by);
+    sched_act_as(s, ACT_ALLOC | ACT_WRITE, m->gathered, u.i, u.by, small ? m->own_kept : m->own);
+    o = sched_coll(s, STREAM_GATHER, phase, COLL_ALL_GATHER, small ? kept_group(f, u.c) : f->group,
+                   f->r.wire_gather, RED_NONE, z->padded);
+    o->after = AFTER(STREAM_COPY_IN);
+    o->record = f->ev_gather;
+    name(f, u);
+    sched_act_as(s, ACT_R, m->gathered, u.i, u.by, small ? m->own_kept : m->own);
+    sched_act_as(s, ACT_W, m->gathered, u.i, u.by, small ? m->gathered_kept : 0);
+    sched_act(s, ACT_FREE, m->cast, u.i, u.by);     /* foreach_all_gather returns */
+}
+
+/* CommContext.release_all_gather_state_for_comm_reuse: the previous unit's
+ * all-gather output goes once the gather streams wait for its copy-out. */
+static void release(struct fsdp2 *f, struct at prev)
+{
+    struct op *o = sched_op(f->s, OP_MEMORY, STREAM_COPY_IN, PHASE_FORWARD, "release");
+
+    o->wait[0] = f->ev_copy_out;
+    name(f, prev);
+    sched_act(f->s, ACT_FREE, f->fam[prev.c].gathered, prev.i, prev.by);
+}
+
+/* foreach_all_gather_copy_out: a second full copy, into the parameters. */
+static void copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again)
+{
+    const struct families *m = &f->fam[u.c];
+    int64_t bytes = f->size[u.c].padded * dtype_bytes(f->r.used);
+    struct op *o = sched_copy(f->s, STREAM_COMPUTE, phase, "copy-out",
+                              f->nshard > 1 ? bytes : f->size[u.c].shard_bytes, bytes);
+
+    if (f->nshard > 1)
+        o->wait[0] = f->ev_gather;
+    o->record = f->ev_copy_out;
+    name(f, u);
+    sched_does(f->s, COPY_SET, 1);
+    sched_act_as(f->s, ACT_R, f->nshard > 1 ? m->gathered : m->shard, u.i, u.by,
+                 again && f->nshard > 1 && kept_ranks(f, u.c) ? m->gathered_kept : 0);
+    sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->unsharded, u.i, u.by);
+}
+
+/* FSDPParamGroup.reshard after forward. */
+static void reshard(struct fsdp2 *f, struct at u)
+{
+    const struct families *m = &f->fam[u.c];
+
+    if (kept_ranks(f, u.c)) {       /* to_sharded_post_forward: keep 1/k of it */
+        int64_t kept = f->size[u.c].padded / kept_ranks(f, u.c) * dtype_bytes(f->r.used);
+        sched_copy(f->s, STREAM_COMPUTE, PHASE_FORWARD, "keep 1/k", kept, kept)->record =
+            u.c == UC_ROOT ? f->ev_root_kept : f->ev_kept;
+        name(f, u);
+        sched_does(f->s, COPY_SET, 1);
+        sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->post_forward, u.i, u.by);
+        sched_act(f->s, ACT_R, m->unsharded, u.i, u.by);
+    } else {
+        sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "reshard");
+        name(f, u);
+    }
+    sched_act(f->s, ACT_FREE, m->unsharded, u.i, u.by);
+}
+
+/* Where autograd leaves the gradients of the last entry: in new tensors, or added to what earlier
+ * micro-steps left. */
+static void leave_grads(struct fsdp2 *f, struct at u)
+{
+    const struct families *m = &f->fam[u.c];
+
+    if (f->has_unsharded)
+        sched_act(f->s, ACT_A, f->wide_grads ? m->grads_wide : m->grads_full, u.i, u.by);
+    else
+        sched_act(f->s, ACT_W, m->grads_full, u.i, u.by);
+}
+
+/* Half-block units, and a block that backward computes anew: its MLP's turn, which comes first,
+ * does so and reads attention's parameters as well. */
+static bool needs_attention(const struct fsdp2 *f, int block)
+{
+    return f->map.kind == UNIT_HALF_BLOCK && f->p->recompute == RECOMPUTE_FULL &&
+           piece_is_recomputed(program_piece_of_block(f->p, block));
+}
+
+/* Kernels of a unit's blocks. */
+static void compute(struct fsdp2 *f, struct at u, int position, int by_block, enum pass pass)
+{
+    struct unit_ref ref = unit_at(&f->map, position);
+    struct schedules *s = f->s;
+
+    for (int k = 0; k < ref.nblocks; k++) {
+        int b = pass == PASS_FORWARD ? ref.block + k : ref.block + ref.nblocks - 1 - k;
+        enum piece_id piece = program_piece_of_block(f->p, b);
+        int k0 = 0, k1 = -1;
+        bool first = true, last = true;     /* segment of the block's pass */
+        if (f->map.kind == UNIT_HALF_BLOCK) {
+            first = (u.c == UC_ATTENTION) == (pass == PASS_FORWARD);
+            last = !first;
+            int cut = program_half(&s->program, piece, pass, pass == PASS_FORWARD);
+            *(first ? &k1 : &k0) = cut;
+        }
+        sched_compute(s, pass == PASS_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, k0, k1,
+                      f->has_unsharded ? GRADS_DROP : GRADS_KEEP, CAT_UNSHARDED_GRADS);
+        sched_of(s, "block", b, by_block);
+        sched_act(s, ACT_R, f->fam[u.c].unsharded, u.i, u.by);
+        if (pass == PASS_BACKWARD && first && needs_attention(f, b))
+            sched_act(s, ACT_R, f->fam[UC_ATTENTION].unsharded, u.i, u.by);
+        if (pass == PASS_FORWARD && first)
+            sched_act(s, ACT_ALLOC, f->acts[piece], b, by_block);
+        if (pass == PASS_BACKWARD && !f->has_unsharded && k == 0)
+            sched_act(s, ACT_ALLOC, f->fam[u.c].grads_full, u.i, u.by);
+        if (pass == PASS_BACKWARD)
+            leave_grads(f, u);
+        if (pass == PASS_BACKWARD && last)
+            sched_act(s, ACT_FREE, f->acts[piece], b, by_block);
+    }
+}
+
+/* Reduce-scatter, HSDP's all-reduce, cast, accumulate: foreach_reduce. */
+static void reduce(struct fsdp2 *f, struct at u)
+{
+    struct schedules *s = f->s;
+    const struct families *m = &f->fam[u.c];
+    int64_t padded_elems = f->size[u.c].padded, shard = padded_elems / f->nshard;
+    int64_t wire = dtype_bytes(f->r.wire_reduce), kept = shard * dtype_bytes(f->r.kept);
+    enum red_op red = f->r.wire_reduce == DT_FP16 ? RED_SUM : RED_AVG;
+    /* The output becomes the sharded gradient itself, unless it must be cast or
+     * added to one that exists. */
+    int out = f->cast_grads || f->has_sharded ? m->rs_out : m->grads;
+    enum stream st = STREAM_REDUCE;
+    struct op *o;
+
+    if (f->nshard > 1)
+        o = sched_coll(s, st, PHASE_REDUCE, COLL_REDUCE_SCATTER, f->group, f->r.wire_reduce,
+                       red, padded_elems);
+    else
+        o = sched_copy(s, st, PHASE_REDUCE, "copy (one rank)", padded_elems * wire, shard * wire);
+    o->after = AFTER(STREAM_COMPUTE);
+    o->record = f->ev_reduce;
+    name(f, u);
+    if (f->nshard == 1)
+        sched_does(s, COPY_SET, 1);
+    sched_act(s, ACT_R, m->rs_in, u.i, u.by);
+    sched_act(s, ACT_ALLOC | ACT_WRITE, out, u.i, u.by);
+    if (f->hybrid) {
+        st = STREAM_ALL_REDUCE;
+        o = sched_coll(s, st, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_REPLICA, f->r.wire_reduce, red, shard);
+        o->after = AFTER(STREAM_REDUCE);
+        name(f, u);
+        sched_act(s, ACT_RW, out, u.i, u.by);
+    }
+    if (f->cast_grads) {            /* to the dtype of the sharded parameter */
+        sched_copy(s, st, PHASE_REDUCE, "cast grads", shard * wire, kept);
+        name(f, u);
+        sched_does(s, COPY_SET, 1);
+        sched_act(s, ACT_ALLOC | ACT_WRITE, f->has_sharded ? m->grads_new : m->grads, u.i, u.by);
+        sched_act(s, f->hybrid ? ACT_R : ACT_R | ACT_FREE, out, u.i, u.by);
+        out = m->grads_new;
+    }
+    if (f->has_sharded) {
+        sched_copy(s, st, PHASE_REDUCE, "add to grads", 2 * kept, kept);
+        name(f, u);
+        sched_does(s, COPY_ADD, 1);
+        sched_act(s, ACT_A, m->grads, u.i, u.by);
+        sched_act(s, f->hybrid && out == m->rs_out ? ACT_R : ACT_R | ACT_FREE, out, u.i, u.by);
+    }
+}
+
+/* RegisterPostBackwardFunction -> FSDPParamGroup.post_backward. */
+static void post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
+{
+    struct schedules *s = f->s;
+    const struct families *m = &f->fam[u.c];
+    const struct sizes *z = &f->size[u.c];
+
+    sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "reshard");
+    name(f, u);
+    sched_act(s, ACT_FREE, m->unsharded, u.i, u.by);
+    if (!f->reduce) {
+        /* set_requires_gradient_sync(False): the unsharded gradient stays, in
+         * the wider of the two dtypes (_set_unsharded_grad_dtypes). */
+        if (f->wide_grads && !f->has_unsharded) {
+            sched_copy(s, STREAM_COMPUTE, PHASE_BACKWARD, "upcast grads",
+                       z->grads_bytes, z->grads_wide_bytes);
+            name(f, u);
+            sched_does(s, COPY_SET, 1);
+            sched_act(s, ACT_ALLOC | ACT_WRITE, m->grads_wide, u.i, u.by);
+            sched_act(s, ACT_R | ACT_FREE, m->grads_full, u.i, u.by);
+        }
+        return;
+    }
+    if (prev) {                     /* at most one reduce-scatter input in flight */
+        struct op *o = sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "await reduce-scatter");
+        o->wait[0] = f->ev_reduce;
+        name(f, *prev);
+        sched_act(s, ACT_FREE, f->fam[prev->c].rs_in, prev->i, prev->by);
+    }
+    sched_copy(s, STREAM_COMPUTE, PHASE_REDUCE, "copy-in grads", z->numel * dtype_bytes(f->r.used),
+               z->padded * dtype_bytes(f->r.wire_reduce));
+    name(f, u);
+    sched_does(s, COPY_SET, 1);
+    sched_act(s, ACT_ALLOC | ACT_WRITE, m->rs_in, u.i, u.by);
+    sched_act(s, ACT_R | ACT_FREE, f->wide_grads && f->has_unsharded ? m->grads_wide : m->grads_full,
+              u.i, u.by);
+    reduce(f, u);
+}
+
+/* ---- a micro-step ---- */
+
+static struct at at_position(const struct fsdp2 *f, int position, int by)
+{
+    struct unit_ref r = unit_at(&f->map, position);
+    return (struct at){ r.cls, r.index, r.cls == UC_ROOT ? 0 : by };
+}
+
+static void forward_unit(void *arg, struct unit_step st)
+{
+    struct fsdp2 *f = arg;
+    struct at u = at_position(f, st.position, st.by);
+    struct at prev = at_position(f, st.position - 1, st.by);
+
+    unshard(f, u, PHASE_FORWARD, false, false);
+    if (f->nshard > 1)
+        release(f, prev);
+    copy_out(f, u, PHASE_FORWARD, false);
+    compute(f, u, st.position, st.by_block, PASS_FORWARD);
+    if (f->reshard)
+        reshard(f, u);
+}
+
+/* In backward the copy of the gathered unit goes at once, and the gather streams
+ * wait for the copy-out before the next gather. */
+static void regather(struct fsdp2 *f, struct at u)
+{
+    copy_out(f, u, PHASE_BACKWARD, true);
+    if (f->nshard == 1)
+        return;
+    struct op *o = sched_op(f->s, OP_MEMORY, STREAM_COPY_IN, PHASE_BACKWARD, "release");
+    o->after = AFTER(STREAM_COMPUTE);
+    name(f, u);
+    sched_act(f->s, ACT_FREE, f->fam[u.c].gathered, u.i, u.by);
+    if (kept_ranks(f, u.c))
+        sched_act(f->s, ACT_FREE, f->fam[u.c].post_forward, u.i, u.by);
+}
+
+static void backward_unit(void *arg, struct unit_step st)
+{
+    struct fsdp2 *f = arg;
+    struct at u = at_position(f, st.position, st.by);
+    struct at prev = at_position(f, st.position + 1, st.by), next = at_position(f, st.position - 1, st.by);
+    bool both = needs_attention(f, unit_at(&f->map, st.position).block);
+
+    if (f->reshard) {
+        if (!both || u.c == UC_MLP)
+            regather(f, u);
+        if (st.position > 0)        /* one unit of backward prefetch */
+            unshard(f, next, PHASE_BACKWARD, false, true);
+        if (both && u.c == UC_MLP)
+            regather(f, next);
+    }
+    compute(f, u, st.position, st.by_block, PASS_BACKWARD);
+    post_backward(f, u, st.position + 1 < f->map.n ? &prev : NULL);
+}
+
+static void root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass)
+{
+    bool backward = pass == PASS_BACKWARD;
+
+    sched_compute(f->s, backward ? PHASE_BACKWARD : PHASE_FORWARD, piece, pass, 0, -1,
+                  f->has_unsharded ? GRADS_DROP : GRADS_KEEP, CAT_UNSHARDED_GRADS);
+    sched_act(f->s, ACT_R, f->fam[UC_ROOT].unsharded, 0, 0);
+    sched_of(f->s, piece == PIECE_EMBED ? "embedding" : "head", 0, 0);
+    if (!backward)
+        sched_act(f->s, ACT_ALLOC, f->acts[piece], 0, 0);
+    else
+        sched_act(f->s, ACT_FREE, f->acts[piece], 0, 0);
+    if (piece == PIECE_HEAD && backward && !f->has_unsharded)
+        sched_act(f->s, ACT_ALLOC, f->fam[UC_ROOT].grads_full, 0, 0);
+    if (backward)
+        leave_grads(f, the_root);
+}
+
+/* A block of a model that is one unit: the root's parameters. */
+static void root_block(struct fsdp2 *f, enum pass pass, int block, int by)
+{
+    enum piece_id piece = program_piece_of_block(f->p, block);
+
+    sched_compute(f->s, pass == PASS_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, 0, -1,
+                  f->has_unsharded ? GRADS_DROP : GRADS_KEEP, CAT_UNSHARDED_GRADS);
+    sched_of(f->s, "block", block, by);
+    sched_act(f->s, ACT_R, f->fam[UC_ROOT].unsharded, 0, 0);
+    sched_act(f->s, pass == PASS_FORWARD ? ACT_ALLOC : ACT_FREE, f->acts[piece], block, by);
+    if (pass == PASS_BACKWARD)
+        leave_grads(f, the_root);
+}
+
+static void root_block_forward(void *f, int block, int by)  { root_block(f, PASS_FORWARD, block, by); }
+static void root_block_backward(void *f, int block, int by) { root_block(f, PASS_BACKWARD, block, by); }
+
+static void forward(struct fsdp2 *f)
+{
+    unshard(f, the_root, PHASE_FORWARD, true, false);
+    copy_out(f, the_root, PHASE_FORWARD, false);
+    root_compute(f, PIECE_EMBED, PASS_FORWARD);
+    if (f->map.n == 0)
+        blocks_emit(f->p, f->s, false, root_block_forward, f);
+    units_emit(&f->map, f->s, false, forward_unit, f);
+    root_compute(f, PIECE_HEAD, PASS_FORWARD);
+    if (f->nshard > 1)              /* FSDPState._post_forward of the root */
+        release(f, at_position(f, f->map.n - 1, 0));
+    if (f->root_reshard)
+        reshard(f, the_root);
+}
+
+static void backward(struct fsdp2 *f)
+{
+    struct op *o;
+    struct at first = at_position(f, 0, 0);
+
+    if (f->root_reshard) {
+        unshard(f, the_root, PHASE_BACKWARD, false, true);
+        regather(f, the_root);
+    }
+    if (f->reshard && f->map.n > 0) /* the root's pre_backward prefetches the last unit */
+        unshard(f, at_position(f, f->map.n - 1, 0), PHASE_BACKWARD, false, true);
+    root_compute(f, PIECE_HEAD, PASS_BACKWARD);
+    if (f->map.n == 0)
+        blocks_emit(f->p, f->s, true, root_block_backward, f);
+    units_emit(&f->map, f->s, true, backward_unit, f);
+    root_compute(f, PIECE_EMBED, PASS_BACKWARD);
+    /* The root's inputs need no gradient: its turn comes in the final callback,
+     * after all of backward (_root_post_backward_final_callback). */
+    post_backward(f, the_root, f->map.n > 0 ? &first : NULL);
+    if (!f->reduce)
+        return;
+    o = sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions");
+    o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
+    sched_act(f->s, ACT_FREE, f->fam[UC_ROOT].rs_in, 0, 0);
+    if (f->hybrid && (f->cast_grads || f->has_sharded))
+        for (int c = 0; c < NUC; c++)       /* AllReduceState holds these until now */
+            if (f->map.of_class[c] > 0)
+                sched_act_all(f->s, ACT_FREE, f->fam[c].rs_out);
+}
+
+static void micro_step(struct fsdp2 *f, bool reduce_now, bool has_unsharded, bool has_sharded)
+{
+    f->reduce = reduce_now;
+    f->has_unsharded = has_unsharded;
+    f->has_sharded = has_sharded;
+    forward(f);
+    backward(f);
+}
+
+static void micro_steps(struct fsdp2 *f)
+{
+    int64_t m = f->p->accumulation;
+    bool every = f->p->sync_every_micro_step;
+
+    micro_step(f, every || m == 1, false, false);
+    if (m > 2 || (m == 2 && every)) {
+        sched_repeat(f->s, every ? m - 1 : m - 2);
+        micro_step(f, every, !every, every);
+        sched_repeat_end(f->s);
+    }
+    if (m > 1 && !every)
+        micro_step(f, true, true, false);
+}
+
+/* ---- the optimizer, and whole steps ---- */
+
+static void for_all(struct fsdp2 *f, int act, size_t family)
+{
+    for (int c = 0; c < NUC; c++)
+        if (f->map.of_class[c] > 0)
+            sched_act_all(f->s, act, *(const int *)((const char *)&f->fam[c] + family));
+}
+
+static void own_gradients(struct schedules *s, int what, void *arg)
+{
+    (void)s;
+    for_all(arg, what, offsetof(struct families, grads));
+}
+
+static void optimizer(struct fsdp2 *f, bool first)
+{
+    int64_t elems = 0;
+    struct op *o;
+
+    for (int c = 0; c < NUC; c++)
+        elems += f->size[c].local * f->map.of_class[c];
+    if (f->p->clip > 0)
+        clip_by_norm(f->s, elems * dtype_bytes(f->r.kept), f->group,
+                     f->nshard > 1 ? f->p->model.ntensors : 0,  /* the norms of all, stacked */
+                     false, own_gradients, f);
+    o = sched_op(f->s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
+    o->u.optimizer.elems = elems;
+    sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
+    for_all(f, ACT_R, offsetof(struct families, grads));
+    for_all(f, ACT_RW, offsetof(struct families, shard));
+    for_all(f, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, offsetof(struct families, optimizer));
+    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");
+    for_all(f, ACT_FREE, offsetof(struct families, grads));
+    read_loss(f->s);
+}
+
+static void init(struct fsdp2 *f)
+{
+    sched_begin(f->s, SCHED_INIT);
+    /* Built on the meta device, sharded, then materialised: only shards exist. */
+    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "materialise shards")->flags = OPF_LOAD;
+    for_all(f, ACT_ALLOC | ACT_WRITE, offsetof(struct families, shard));
+    sched_end(f->s, SCHED_INIT);
+}
+
+static void setup(struct fsdp2 *f, int64_t rank)
+{
+    const struct plan *p = f->p;
+    int64_t reshard_arg = p->fsdp.reshard_after_forward, foreach = 0;
+
+    f->r = plan_recipe(p);
+    f->nshard = p->shard_group;
+    f->rank_in_group = rank % p->shard_group;
+    f->hybrid = p->shard_group < p->cluster.world_size;
+    f->reshard = reshard_arg != 0;
+    /* Before 2.9 the root kept its parameters whatever it was given. */
+    f->root_reshard = p->fsdp.root_reshard_after_forward > 0 && plan_version(p) >= 2009;
+    f->group = f->hybrid ? GROUP_SHARD : GROUP_WORLD;
+    f->reshard_ranks = reshard_arg > 1 ? reshard_arg : 0;
+    f->wide_grads = f->r.wire_reduce != f->r.used;
+    f->cast_grads = f->r.wire_reduce != f->r.kept;
+    f->root_ranks = p->fsdp.root_reshard_after_forward > 1 ? p->fsdp.root_reshard_after_forward : 0;
+    unit_map_init(&f->map, p);
+    for (int c = 0; c < NUC; c++)
+        if (f->map.of_class[c] > 0) {
+            fsdp2_measure(f, (enum unit_class)c);
+            declare(f, (enum unit_class)c);
+            if (f->s->detailed)
+                fsdp2_describe(f, (enum unit_class)c);
+            foreach += f->size[c].foreach_bytes * f->map.of_class[c];
+        }
+    declare_activations(f->s, p, f->acts);
+    f->foreach_temp = sched_buf(f->s, CAT_TEMPORARIES, "foreach temporaries", NULL, 0, 1, foreach);
+    f->ev_gather = sched_event(f->s);
+    f->ev_copy_out = sched_event(f->s);
+    f->ev_reduce = sched_event(f->s);
+    f->ev_kept = sched_event(f->s);
+    f->ev_root_kept = sched_event(f->s);
+}
+
+int lower_fsdp2(const struct plan *p, int64_t rank, struct schedules *s)
+{
+    struct fsdp2 f = { .p = p, .s = s };
+
+    setup(&f, rank);
+    init(&f);
+    for (int id = SCHED_FIRST; id <= SCHED_STEADY; id++) {
+        sched_begin(s, (enum sched_id)id);
+        micro_steps(&f);
+        optimizer(&f, id == SCHED_FIRST);
+        sched_end(s, (enum sched_id)id);
+    }
+    return 0;
+}

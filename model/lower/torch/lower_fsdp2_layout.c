@@ -1,0 +1,174 @@
+/* lower_fsdp2_layout.c -- shards of FSDP2: dimension 0 of every tensor is cut in ceil(rows/N)
+ * rows a rank, and a unit's buffers hold those of all its tensors end to end. */
+#include "model/lower/torch/lower_fsdp2.h"
+
+/* ---- sizes ---- */
+
+struct shard_arg { int64_t n, rank, bytes; };
+
+static int64_t rows_per_rank(const struct tensor *t, int64_t n)
+{
+    return ceil_div(t->shape[0], n);
+}
+
+static int64_t padded(const struct tensor *t, const void *arg)
+{
+    const struct shard_arg *a = arg;
+    return rows_per_rank(t, a->n) * a->n * (t->numel / t->shape[0]);
+}
+
+static int64_t local_numel(const struct tensor *t, const struct shard_arg *a)
+{
+    int64_t c = rows_per_rank(t, a->n), left = t->shape[0] - a->rank * c;
+    int64_t rows = left < 0 ? 0 : left < c ? left : c;
+
+    return rows * (t->numel / t->shape[0]);
+}
+
+static int64_t local_elems(const struct tensor *t, const void *arg)  { return local_numel(t, arg); }
+
+static int64_t local_bytes(const struct tensor *t, const void *arg)
+{
+    return round512(local_numel(t, arg) * ((const struct shard_arg *)arg)->bytes);
+}
+
+static int64_t padded_bytes(const struct tensor *t, const void *arg)
+{
+    return round512(padded(t, arg) * ((const struct shard_arg *)arg)->bytes);
+}
+
+static int64_t shard_bytes(const struct tensor *t, const void *arg)
+{
+    const struct shard_arg *a = arg;
+    return round512(padded(t, arg) / a->n * a->bytes);
+}
+
+/* to_sharded_post_forward() clones 1/k of each parameter by itself; `rank` is k here. */
+static int64_t kept_bytes(const struct tensor *t, const void *arg)
+{
+    const struct shard_arg *a = arg;
+    return round512(padded(t, arg) / a->rank * a->bytes);
+}
+
+static int64_t whole_bytes(const struct tensor *t, const void *arg)
+{
+    return round512(t->numel * ((const struct shard_arg *)arg)->bytes);
+}
+
+void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
+{
+    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept) };
+    struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used) };
+    struct shard_arg wire = { f->nshard, f->rank_in_group, dtype_bytes(f->r.wire_reduce) };
+    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used) };
+    struct sizes *z = &f->size[c];
+
+    z->numel = unit_sum(&f->map, c, tensor_numel, NULL);
+    z->padded = unit_sum(&f->map, c, padded, &kept);
+    z->local = unit_sum(&f->map, c, local_elems, &kept);
+    z->shard_bytes = unit_sum(&f->map, c, shard_bytes, &kept);
+    z->foreach_bytes = unit_sum(&f->map, c, local_bytes, &kept);
+    z->optimizer_bytes = 2 * z->foreach_bytes;              /* exp_avg and exp_avg_sq */
+    z->unsharded_bytes = unit_sum(&f->map, c, padded_bytes, &used);
+    z->kept_bytes = again.rank ? unit_sum(&f->map, c, kept_bytes, &again) : 0;
+    z->grads_bytes = unit_sum(&f->map, c, whole_bytes, &used);
+    z->grads_wide_bytes = unit_sum(&f->map, c, whole_bytes, &wire);
+}
+
+/* ---- what buffers hold ---- */
+
+/* Slices of one rank's rows of every tensor of the unit: laid end to end (each tensor's share
+ * `bytes` long, as all ranks have it) or, `apart`, each rounded up as an allocation of its own. */
+static void rows_of_rank(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, int64_t rank,
+                         bool apart, int64_t at)
+{
+    struct shard_arg a = { f->nshard, rank, dtype_bytes(dt) };
+
+    /* Where they begin, should the first tensors have no rows on this rank. */
+    sched_slice(f->s, h, dt, unit_tensor(&f->map, c, 0), 0, 0, at);
+    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
+        const struct tensor *x = &f->p->model.tensors[t];
+        int64_t share = padded(x, &a) / f->nshard;
+        sched_slice(f->s, h, dt, t, rank * share, local_numel(x, &a), at);
+        at += apart && h == HOLDS_PARAM ? round512(share * a.bytes) :
+              apart ? round512(local_numel(x, &a) * a.bytes) : share * a.bytes;
+    }
+}
+
+/* Slices of the k-th part of every tensor cut in k, padding at the tensor's end. */
+static void kth_part(struct fsdp2 *f, enum unit_class c, int64_t part, int64_t at)
+{
+    int64_t k = fsdp2_kept_ranks(f, c), e = dtype_bytes(f->r.used);
+    struct shard_arg a = { f->nshard, 0, e };
+
+    sched_slice(f->s, HOLDS_PARAM, f->r.used, unit_tensor(&f->map, c, 0), 0, 0, at);
+    for (int i = 0, t; k && (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
+        const struct tensor *x = &f->p->model.tensors[t];
+        int64_t share = padded(x, &a) / k, from = part * share, left = x->numel - from;
+        sched_slice(f->s, HOLDS_PARAM, f->r.used, t, from, left < share ? left : share, at);
+        at += share * e;
+    }
+}
+
+/* Whole tensors, each an allocation of its own. */
+static int whole_tensors(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, bool with_padding)
+{
+    struct shard_arg a = { f->nshard, 0, dtype_bytes(dt) };
+    int layout = sched_layout(f->s, unit_stride(&f->map, c));
+    int64_t at = 0;
+
+    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
+        const struct tensor *x = &f->p->model.tensors[t];
+        sched_slice(f->s, h, dt, t, 0, x->numel, at);
+        at += with_padding ? padded_bytes(x, &a) : whole_bytes(x, &a);
+    }
+    return layout;
+}
+
+static int rank_rows(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, bool apart, int64_t at)
+{
+    int layout = sched_layout(f->s, unit_stride(&f->map, c));
+
+    rows_of_rank(f, c, h, dt, f->rank_in_group, apart, at);
+    return layout;
+}
+
+/* An all-gather's output, a reduce-scatter's input: one chunk a rank. */
+static int chunks(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt)
+{
+    int layout = sched_layout(f->s, unit_stride(&f->map, c));
+
+    for (int64_t r = 0; r < f->nshard; r++)
+        rows_of_rank(f, c, h, dt, r, false, r * (f->size[c].padded / f->nshard) * dtype_bytes(dt));
+    return layout;
+}
+
+void fsdp2_describe(struct fsdp2 *f, enum unit_class c)
+{
+    struct schedules *s = f->s;
+    struct families *m = &f->fam[c];
+    enum dtype kept = f->r.kept, used = f->r.used, wire = f->r.wire_reduce;
+    int64_t k = fsdp2_kept_ranks(f, c), part = f->size[c].padded * dtype_bytes(used);
+    int64_t mine = k ? f->rank_in_group % k : 0;
+
+    m->own = rank_rows(f, c, HOLDS_PARAM, used, false, f->rank_in_group * (part / f->nshard));
+    m->own_kept = sched_layout(s, unit_stride(&f->map, c));
+    kth_part(f, c, mine, k ? mine * (part / k) : 0);
+    m->gathered_kept = sched_layout(s, unit_stride(&f->map, c));
+    for (int64_t r = 0; r < k; r++)
+        kth_part(f, c, r, r * (part / k));
+    sched_holds(s, m->post_forward, sched_layout(s, unit_stride(&f->map, c)));
+    kth_part(f, c, mine, 0);
+    sched_holds(s, m->shard, rank_rows(f, c, HOLDS_PARAM, kept, true, 0));
+    sched_holds(s, m->optimizer, rank_rows(f, c, HOLDS_EXP_AVG, kept, true, 0));
+    rows_of_rank(f, c, HOLDS_EXP_AVG_SQ, kept, f->rank_in_group, true, f->size[c].foreach_bytes);
+    if (f->nshard > 1)
+        sched_holds(s, m->gathered, chunks(f, c, HOLDS_PARAM, used));
+    sched_holds(s, m->unsharded, whole_tensors(f, c, HOLDS_PARAM, used, true));
+    sched_holds(s, m->grads_full, whole_tensors(f, c, HOLDS_GRAD, used, false));
+    sched_holds(s, m->grads_wide, whole_tensors(f, c, HOLDS_GRAD, wire, false));
+    sched_holds(s, m->rs_in, chunks(f, c, HOLDS_GRAD, wire));
+    sched_holds(s, m->rs_out, rank_rows(f, c, HOLDS_GRAD, wire, false, 0));
+    sched_holds(s, m->grads, rank_rows(f, c, HOLDS_GRAD, kept, false, 0));
+    sched_holds(s, m->grads_new, rank_rows(f, c, HOLDS_GRAD, kept, false, 0));
+}

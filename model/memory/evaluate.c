@@ -1,0 +1,238 @@
+#include "model/memory/evaluate.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/size.h"
+
+/* ---- collectives ---- */
+
+static void count_one(const struct schedules *s, const struct op *o, int64_t times, struct comm_table *t)
+{
+    int64_t bytes = o->u.coll.elems * dtype_bytes(o->u.coll.dtype);
+    int i = 0;
+
+    while (i < t->n && !(t->line[i].op == o->u.coll.op && t->line[i].group == o->u.coll.group &&
+                         t->line[i].dtype == o->u.coll.dtype))
+        i++;
+    if (i == t->n)
+        t->line[t->n++] = (struct comm_line){ o->u.coll.op, o->u.coll.group, o->u.coll.dtype, 0, 0 };
+    t->line[i].count += times;
+    t->line[i].bytes += times * bytes;
+    t->sent_bytes += times * sched_sent_bytes(s, o);
+}
+
+static void count_range(const struct schedules *s, int from, int to, int64_t times, struct comm_table *t)
+{
+    for (int i = from; i < to; i++) {
+        const struct op *o = &s->ops[i];
+        if (o->kind == OP_REPEAT) {
+            count_range(s, i + 1, o->u.repeat.other, times * o->u.repeat.n, t);
+            i = o->u.repeat.other;
+        } else if (o->kind == OP_COLL && times > 0) {
+            count_one(s, o, times, t);
+        }
+    }
+}
+
+void comm_count(const struct schedules *s, enum sched_id id, struct comm_table *out)
+{
+    memset(out, 0, sizeof *out);
+    count_range(s, s->begin[id], s->end[id], 1, out);
+}
+
+/* ---- words ---- */
+
+void op_in_words(const struct schedules *s, int i, int64_t iteration, char *to, int size)
+{
+    const struct op *o = &s->ops[i];
+    const char *phase = o->kind == OP_COMPUTE || o->phase == PHASE_INIT ? "" : phase_name(o->phase);
+    int n = snprintf(to, (size_t)size, "%s%s%s", phase, *phase ? " " : "", o->what);
+
+    if (n < 0 || n >= size || !o->of)
+        return;
+    if (o->unit_by == 0 && o->unit == 0 &&
+        (!strcmp(o->of, "root") || !strcmp(o->of, "head") || !strcmp(o->of, "embedding")))
+        snprintf(to + n, (size_t)(size - n), " %s", o->of);
+    else
+        snprintf(to + n, (size_t)(size - n), " %s %" PRId64, o->of, o->unit + o->unit_by * iteration);
+}
+
+void op_largest_new(const struct schedules *s, int i, const char **what, int64_t *bytes)
+{
+    const struct op *o = &s->ops[i];
+
+    *what = "working set of its kernels";
+    *bytes = 0;
+    if (o->kind == OP_COMPUTE) {
+        const struct span *sp = &s->spans[o->u.compute.span];
+        *bytes = sp->peak[MEM_ACTIVATIONS] + sp->peak[MEM_TEMPORARIES];
+    }
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
+        const struct buf *b = &s->bufs[s->acts[k].buf];
+        if ((s->acts[k].what & ACT_ALLOC) && b->category != CAT_ACTIVATIONS &&
+            b->bytes * s->acts[k].n > *bytes) {
+            *what = b->what;
+            *bytes = b->bytes * s->acts[k].n;
+        }
+    }
+}
+
+/* ---- evaluation ---- */
+
+int evaluate_memory(const struct plan *p, const struct program *g, struct schedules *s,
+                    struct memory_verdict *out)
+{
+    int64_t ranks[LOWER_KINDS], lowered = -1;
+    int n = lower_ranks(p, ranks);
+    struct ledger l;
+
+    memset(out, 0, sizeof *out);
+    out->rank = -1;
+    for (int i = 0; i < n; i++) {
+        if (lower_using(p, ranks[i], g, s) < 0)
+            return -1;
+        lowered = ranks[i];
+        ledger_run(s, &l);
+        out->kind[out->nkinds].rank = ranks[i];
+        out->kind[out->nkinds++].peak = l.peak.bytes;
+        if (out->rank < 0 || l.peak.bytes > out->ledger.peak.bytes) {
+            out->ledger = l;
+            out->rank = ranks[i];
+        }
+    }
+    if (lowered != out->rank && lower_using(p, out->rank, g, s) < 0)
+        return -1;
+    out->needed = out->ledger.peak.bytes + overhead_bytes(p, s->communicates, &out->overhead);
+    out->available = cluster_available(&p->cluster);
+    out->fits = out->needed <= out->available;
+    return 0;
+}
+
+static void in_words(struct evaluation *e)
+{
+    const struct memory_verdict *m = &e->m;
+    const struct peak *p = &m->ledger.peak;
+
+    op_in_words(&e->schedules, p->op, p->iteration, e->peak_at, sizeof e->peak_at);
+    e->first_over.op = -1;
+    if (m->fits)
+        return;
+    if (ledger_first_over(&e->schedules, m->available - (m->needed - p->bytes), &e->first_over) >= 0)
+        op_in_words(&e->schedules, e->first_over.op, e->first_over.iteration, e->over_at, sizeof e->over_at);
+    snprintf(e->why_not, sizeof e->why_not, "needs %s of %s on rank %" PRId64 ": %s too much, at %s of the %s step",
+             size_text(m->needed).s, size_text(m->available).s, m->rank,
+             size_text(m->needed - m->available).s, e->peak_at, sched_name(p->sched));
+}
+
+int evaluate(const struct plan *p, struct evaluation *e)
+{
+    struct program g = { 0 };
+
+    memset(e, 0, sizeof *e);
+    if (program_build(p, &g) < 0)
+        return -1;
+    if (evaluate_memory(p, &g, &e->schedules, &e->m) < 0) {
+        program_free(&g);
+        e->schedules.borrowed = true;
+        evaluation_free(e);
+        return -1;
+    }
+    e->schedules.borrowed = false;          /* from now on they own the program */
+    e->allocated_peak = e->m.ledger.peak.bytes + e->m.overhead.by[OVERHEAD_ALLOCATED];
+    comm_count(&e->schedules, SCHED_STEADY, &e->comm);
+    in_words(e);
+    return 0;
+}
+
+void evaluation_free(struct evaluation *e)
+{
+    schedules_free(&e->schedules);
+}
+
+/* ---- JSON ---- */
+
+json_t *model_summary_json(const struct model *m)
+{
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "name", m->name,
+                     "family", m->family, "params", (json_int_t)m->params,
+                     "layers", (json_int_t)m->layers, "hidden", (json_int_t)m->hidden,
+                     "heads", (json_int_t)m->heads, "kv_heads", (json_int_t)m->kv_heads,
+                     "ffn", (json_int_t)m->ffn, "vocab", (json_int_t)m->vocab, "tied", m->tied);
+}
+
+json_t *cluster_summary_json(const struct cluster *c)
+{
+    return json_pack("{s:I, s:I, s:I, s:s, s:I}", "world_size", (json_int_t)c->world_size,
+                     "nodes", (json_int_t)c->nodes, "gpus_per_node", (json_int_t)c->gpus_per_node,
+                     "gpu", c->gpu.name, "memory_bytes", (json_int_t)c->memory);
+}
+
+static json_t *comm_json(const struct comm_table *t)
+{
+    json_t *ops = json_array();
+
+    for (int i = 0; i < t->n; i++)
+        json_array_append_new(ops, json_pack("{s:s, s:s, s:s, s:I, s:I}",
+            "op", coll_name(t->line[i].op), "group", group_name(t->line[i].group),
+            "dtype", dtype_name(t->line[i].dtype), "count", (json_int_t)t->line[i].count,
+            "bytes", (json_int_t)t->line[i].bytes));
+    return json_pack("{s:I, s:o}", "sent_bytes_per_rank", (json_int_t)t->sent_bytes, "ops", ops);
+}
+
+/* One rank of each kind, as the fullest one's allocated peak counts it. */
+static json_t *kinds_json(const struct evaluation *e)
+{
+    const struct memory_verdict *m = &e->m;
+    int64_t extra = e->allocated_peak - m->ledger.peak.bytes;
+    json_t *kinds = json_array();
+
+    for (int i = 0; i < m->nkinds; i++)
+        json_array_append_new(kinds, json_pack("{s:I, s:I}", "rank", (json_int_t)m->kind[i].rank,
+                                               "allocated_peak_bytes", (json_int_t)(m->kind[i].peak + extra)));
+    return kinds;
+}
+
+static json_t *memory_json(const struct evaluation *e)
+{
+    const struct ledger *l = &e->m.ledger;
+    const int64_t *by = l->peak.by;
+    int64_t extra = e->m.needed - l->peak.bytes;
+    json_t *cats = json_object();
+
+    for (int c = 0; c < NCAT; c++)
+        json_object_set_new(cats, category_name((enum category)c), json_integer(by[c]));
+    return json_pack("{s:n, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
+        "peak_bytes", "allocated_peak_bytes", (json_int_t)e->allocated_peak,
+        "available_bytes", (json_int_t)e->m.available, "rank", (json_int_t)e->m.rank,
+        "phase", sched_name(l->peak.sched), "peak_at", e->peak_at,
+        "params_bytes", (json_int_t)l->most[CAT_PARAMS], "grads_bytes", (json_int_t)l->most[CAT_GRADS],
+        "optimizer_bytes", (json_int_t)l->most[CAT_OPTIMIZER],
+        "activations_bytes", (json_int_t)by[CAT_ACTIVATIONS],
+        "temporaries_bytes", (json_int_t)by[CAT_TEMPORARIES],
+        "buffers_bytes", (json_int_t)(by[CAT_UNSHARDED] + by[CAT_UNSHARDED_GRADS] + by[CAT_ALL_GATHER] +
+                                      by[CAT_REDUCE_SCATTER] + by[CAT_BUCKET]),
+        "overhead_bytes", (json_int_t)(by[CAT_OVERHEAD] + extra),
+        "at_peak", cats, "kinds_of_rank", kinds_json(e));
+}
+
+static json_t *first_over_json(const struct evaluation *e)
+{
+    const char *what;
+    int64_t bytes;
+
+    if (e->m.fits || e->first_over.op < 0)
+        return json_null();
+    op_largest_new(&e->schedules, e->first_over.op, &what, &bytes);
+    return json_pack("{s:s, s:s, s:s, s:I}", "phase", sched_name(e->first_over.sched), "op", e->over_at,
+                     "buffer", what, "bytes", (json_int_t)bytes);
+}
+
+json_t *evaluation_json(const struct plan *p, const struct evaluation *e)
+{
+    return json_pack("{s:o, s:b, s:o, s:o, s:o, s:o, s:n}", "plan", plan_to_json(p), "fits", e->m.fits,
+                     "why_not", e->m.fits ? json_null() : json_string(e->why_not),
+                     "first_over", first_over_json(e), "memory", memory_json(e),
+                     "comm", comm_json(&e->comm), "time");
+}

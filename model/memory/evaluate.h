@@ -1,0 +1,80 @@
+/* evaluate.h -- every figure about bytes of one plan: its schedules are lowered
+ * for each kind of rank, the ledger is run, and the fullest rank counts.
+ *
+ *     struct evaluation e;
+ *     if (evaluate(&plan, &e) < 0)
+ *         return 2;
+ *     ... e.m.fits, e.m.ledger.peak.bytes ...
+ *     evaluation_free(&e);                 (e.schedules stay usable until then) */
+#ifndef DPX_EVALUATE_H
+#define DPX_EVALUATE_H
+
+#include "model/lower/lower.h"
+#include "model/memory/overhead.h"
+#include "model/schedule/ledger.h"
+
+/* All calls of one collective with one group and dtype in one schedule. */
+struct comm_line {
+    enum coll_op op;
+    enum group   group;
+    enum dtype   dtype;
+    int64_t      count, bytes;      /* calls; their full buffers added up */
+};
+enum { COMM_LINES = NCOLL * NGROUP * NDTYPE };
+
+struct comm_table {
+    struct comm_line line[COMM_LINES];
+    int              n;             /* lines in use, in order of first appearance */
+    int64_t          sent_bytes;    /* what the rank puts on the wire, ring (or star) */
+};
+
+/* What a plan holds, and the verdict: all that a search needs. */
+struct memory_verdict {
+    int64_t         rank;               /* the fullest */
+    struct ledger   ledger;             /* of that rank */
+    struct overhead overhead;
+    int64_t         needed;             /* ledger's peak and all overhead */
+    int64_t         available;
+    bool            fits;
+    int             nkinds;             /* kinds of rank: one of each, and its ledger's peak */
+    struct { int64_t rank, peak; } kind[LOWER_KINDS];
+};
+
+struct evaluation {
+    struct schedules schedules;         /* of the fullest rank */
+    struct memory_verdict m;
+    int64_t          allocated_peak;    /* ledger's peak plus workspaces from the same allocator */
+    struct peak      first_over;        /* op < 0 when it fits */
+    char             peak_at[96];       /* "backward block 31" */
+    char             over_at[96];
+    char             why_not[256];
+    struct comm_table comm;             /* one steady step */
+};
+
+/* 0, or -1 with the reason reported and nothing to free. */
+int  evaluate(const struct plan *p, struct evaluation *out);
+void evaluation_free(struct evaluation *e);
+
+/* Lowers the plan for each kind of rank with a program that fits it (see lower_using)
+ * and leaves the fullest rank's schedules in `s`. */
+int evaluate_memory(const struct plan *p, const struct program *g, struct schedules *s,
+                    struct memory_verdict *out);
+
+/* Collectives of one schedule, repeats multiplied out. */
+void comm_count(const struct schedules *s, enum sched_id id, struct comm_table *out);
+
+/* The largest buffer that entry i allocates, and its bytes: what an allocator would have
+ * refused.  A compute entry's own working set if it allocates none. */
+void op_largest_new(const struct schedules *s, int i, const char **what, int64_t *bytes);
+
+/* "backward block 31", "all_gather unit 4": the entry in words. */
+void op_in_words(const struct schedules *s, int op, int64_t iteration, char *to, int size);
+
+/* One element of search's `plans`; `time` is null until
+ * the simulator fills it in.  New reference. */
+json_t *evaluation_json(const struct plan *p, const struct evaluation *e);
+/* The `model` and `cluster` objects of the same document. */
+json_t *model_summary_json(const struct model *m);
+json_t *cluster_summary_json(const struct cluster *c);
+
+#endif

@@ -1,0 +1,168 @@
+#include "model/memory/overhead.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/plan/plan_groups.h"
+#include "model/program/workspace.h"
+#include "model/schedule/schedule.h"
+
+#define KiB ((int64_t)1 << 10)
+#define MiB ((int64_t)1 << 20)
+
+/* A connection's buffers: LL + LL128 + Simple (NCCL_BUFFSIZE), and what is allocated for
+ * them, rounded up to the 2 MiB that CUDA maps between processes. */
+#define NCCL_LL          (512 * KiB)
+#define NCCL_LL128       (4800 * KiB)
+#define NCCL_SIMPLE      (4 * MiB)
+#define NCCL_GRAIN       (2 * MiB)
+
+#define SOURCE_NCCL      "NCCL 2.30 src/init.cc, src/transport; channels as its logs show"
+#define SOURCE_WORKSPACE "PyTorch CublasHandlePool.cpp: one per handle, a handle per thread"
+
+static void add(struct overhead *o, enum overhead_kind kind, int64_t bytes, const char *source,
+                const char *name)
+{
+    struct overhead_item *item;
+
+    if (bytes <= 0 || o->n == OVERHEAD_ITEMS)
+        return;
+    item = &o->item[o->n++];
+    snprintf(item->name, sizeof item->name, "%s", name);
+    item->bytes = bytes;
+    item->kind = kind;
+    item->source = source;
+    o->by[kind] += bytes;
+}
+
+/* Ring channels, "N coll channels" in public logs of NCCL_DEBUG=INFO: 12 on V100 with six
+ * links, 24 on one node of 8xA100 or 8xH100, 16 across nodes of 8xH100, 32 on Blackwell, 4
+ * over PCIe.  Not seen, so assumed: 16 across nodes of A100, 32 for RCCL on AMD. */
+static int64_t channels(const struct gpu *g, int crosses_nodes)
+{
+    if (!(g->link > 0))
+        return 4;
+    if (g->sm_arch == 0 || g->sm_arch >= 100)
+        return 32;
+    if (g->sm_arch < 80)
+        return 12;
+    return crosses_nodes ? 16 : 24;
+}
+
+/* NVLink SHARP: every channel has a send and a receive buffer of 8 steps of 128 KiB for
+ * each head, the heads being the node's ranks (at most 32); 256 MiB on 8xH100.  16
+ * channels on SM90, 24 seen on Blackwell; none where the node has no more than two GPUs
+ * (ncclNvlsInit). */
+static int64_t nvls(const struct gpu *g, int64_t local)
+{
+    int64_t heads = local < 32 ? local : 32;
+
+    if (g->sm_arch < 90 || !(g->link > 0) || local <= 2)
+        return 0;
+    return (g->sm_arch >= 100 ? 24 : 16) * 2 * (8 * 128 * KiB) * heads;
+}
+
+int64_t overhead_nccl(const struct gpu *g, int64_t ranks, int64_t local)
+{
+    int64_t receive = round_up(NCCL_LL + NCCL_LL128 + NCCL_SIMPLE, NCCL_GRAIN);
+    int64_t net_send = round_up(NCCL_LL128 + NCCL_SIMPLE, NCCL_GRAIN);   /* LL stays on the host */
+    int64_t n, bytes;
+
+    if (ranks < 2)
+        return 0;
+    n = channels(g, ranks > local);
+    /* In a ring a rank receives once a channel. */
+    bytes = n * receive;
+    /* Every channel leaves each node once, from one of its GPUs, and a send through the
+     * network has a device buffer too (GPUDirect RDMA). */
+    if (ranks > local)
+        bytes += ceil_div(n, local) * net_send;
+    return bytes + nvls(g, local);
+}
+
+int64_t overhead_workspace(const struct gpu *g)
+{
+    if (g->sm_arch >= 90)
+        return 32 * MiB;
+    if (g->sm_arch > 0)
+        return 2 * 4096 * KiB + 8 * 16 * KiB;       /* ":4096:2:16:8" */
+    return (strncmp(g->name, "mi3", 3) ? 32 : 128) * MiB;     /* gfx94x: 128 MiB */
+}
+
+/* Of the fullest rank: on the fullest node of the group, or on its emptiest. */
+static void communicator(struct overhead *o, const struct gpu *g, const char *group,
+                         const struct mesh_lie *l)
+{
+    int64_t full = overhead_nccl(g, l->ranks, l->most), thin = overhead_nccl(g, l->ranks, l->least);
+    char name[64];
+
+    snprintf(name, sizeof name, "NCCL buffers, %s of %" PRId64, group, l->ranks);
+    add(o, OVERHEAD_OUTSIDE, full > thin ? full : thin, SOURCE_NCCL, name);
+}
+
+/* A communicator for every process group that the plan communicates in (bits of `groups`).  DeepSpeed
+ * and torch create more groups than they use; one without a collective has no buffers. */
+static void communicators(const struct plan *p, unsigned groups, struct overhead *o)
+{
+    struct plan_groups of;
+    char name[32];
+
+    plan_groups(p, &of);
+    for (int g = 0; g < NGROUP; g++)
+        if (groups & of.has[g] << g) {
+            struct mesh_lie l = plan_group_slowest(p, &of, (enum group)g);
+            snprintf(name, sizeof name, "%s%s", group_name((enum group)g), g == GROUP_WORLD ? "" : " group");
+            communicator(o, &p->cluster.gpu, name, &l);
+        }
+}
+
+static void staging(struct overhead *o, const char *group, int64_t ranks)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "staging, %s of %" PRId64, group, ranks);
+    add(o, OVERHEAD_ALLOCATED, workspace_staging(ranks), "exec/comm/comm.h", name);
+}
+
+/* Ranks on the host, run by our own executor; of PyTorch's there nothing is known.  One thread is
+ * assumed: each further one takes a MiB more of workspace. */
+static int64_t on_host(const struct plan *p, unsigned groups, struct overhead *o)
+{
+    struct plan_groups of;
+    char name[32];
+
+    if (p->kernels != KERNELS_DPX)
+        return 0;
+    add(o, OVERHEAD_ALLOCATED, workspace_kernels(p, 1), "exec/kernels/kernels.h", "kernels' workspace");
+    plan_groups(p, &of);
+    for (int g = 0; g < NGROUP; g++)
+        if (groups & of.has[g] << g) {
+            snprintf(name, sizeof name, "%s%s", group_name((enum group)g), g == GROUP_WORLD ? "" : " group");
+            staging(o, name, mesh_ranks(&of.of[g]));
+        }
+    return o->by[OVERHEAD_ALLOCATED];
+}
+
+int64_t overhead_bytes(const struct plan *p, unsigned groups, struct overhead *out)
+{
+    const struct cluster *c = &p->cluster;
+
+    memset(out, 0, sizeof *out);
+    if (c->is_host)
+        return on_host(p, groups, out);
+    /* PyTorch's backward runs in a thread of its own, which has its own cuBLAS handle. */
+    if (p->kernels == KERNELS_DPX)
+        add(out, OVERHEAD_ALLOCATED, workspace_device(p), "exec/cuda/kernels_cuda.h", "workspace of the kernels");
+    else
+        add(out, OVERHEAD_ALLOCATED, 2 * overhead_workspace(&c->gpu), SOURCE_WORKSPACE, "BLAS workspaces, 2 handles");
+    communicators(p, groups, out);
+    if (c->context == c->gpu.reserved + c->gpu.context) {
+        add(out, OVERHEAD_CONTEXT, c->gpu.reserved, c->gpu.source, "reserved by the driver");
+        add(out, OVERHEAD_CONTEXT, c->gpu.context, "measured elsewhere: model/README.md",
+            "context and loaded kernels");
+    } else {
+        add(out, OVERHEAD_CONTEXT, c->context, "the cluster's context_bytes", "context");
+    }
+    return out->by[OVERHEAD_ALLOCATED] + out->by[OVERHEAD_OUTSIDE];
+}

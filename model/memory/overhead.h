@@ -1,0 +1,53 @@
+/* overhead.h -- what a rank holds that no schedule allocates.
+ *
+ *     struct overhead o;
+ *     int64_t extra = overhead_bytes(&plan, schedules.communicates, &o);
+ *     for (int i = 0; i < o.n; i++)
+ *         ... o.item[i].name, o.item[i].bytes, o.item[i].source ...
+ *
+ * Three kinds, kept apart because they are seen by different meters:
+ * - allocated: by the framework's own allocator (cuBLAS workspaces), so counted by
+ *   torch.cuda.max_memory_allocated;
+ * - outside: by libraries that call the driver themselves (NCCL), so counted by
+ *   nvidia-smi only, but taken from the same memory;
+ * - context: already subtracted in cluster_available(); listed to explain it.
+ *
+ * Counted from constants of the libraries' sources for an assumed number of channels;
+ * README.md has the derivation.  Where it matters, NCCL_DEBUG=INFO knows better. */
+#ifndef DPX_OVERHEAD_H
+#define DPX_OVERHEAD_H
+
+#include <stdint.h>
+
+#include "model/plan/plan.h"
+
+enum overhead_kind { OVERHEAD_ALLOCATED, OVERHEAD_OUTSIDE, OVERHEAD_CONTEXT, NOVERHEAD };
+
+struct overhead_item {
+    char               name[64];    /* "NCCL buffers, world of 32" */
+    int64_t            bytes;
+    enum overhead_kind kind;
+    const char        *source;      /* static */
+};
+
+#define OVERHEAD_ITEMS 12
+
+struct overhead {
+    struct overhead_item item[OVERHEAD_ITEMS];
+    int                  n;
+    int64_t              by[NOVERHEAD];
+};
+
+/* Fills `out` and returns by[OVERHEAD_ALLOCATED] + by[OVERHEAD_OUTSIDE]: what must fit
+ * into cluster_available() beside the schedule's own bytes.  Bit g of `groups`: the schedules have a
+ * collective of group g (struct schedules, `communicates`). */
+int64_t overhead_bytes(const struct plan *p, unsigned groups, struct overhead *out);
+
+/* Device memory NCCL holds for one communicator of `ranks` ranks, `local` of them in each
+ * node; 0 for a communicator of one. */
+int64_t overhead_nccl(const struct gpu *g, int64_t ranks, int64_t local);
+
+/* Workspace of one cuBLAS (hipBLAS) handle in PyTorch. */
+int64_t overhead_workspace(const struct gpu *g);
+
+#endif

@@ -1,0 +1,184 @@
+/* attention.c -- one row for each family whose attention is not the common one: that
+ * is sdpa through sdpa_attention_forward(), with a mask only where a window needs it. */
+#include "model/plan/attention.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+struct habits {
+    const char *family;
+    const char *no_sdpa;        /* why its class has no _supports_sdpa */
+    bool        always_masked;  /* create_causal_mask(allow_is_causal_skip=False) */
+    bool        both_masks;     /* one for layers with a window and one for the others, whatever it has */
+    bool        typed_masks;    /* the former only if it has such layers */
+    bool        own_groups;     /* calls sdpa by itself: one head of keys, or a copy for each query head */
+};
+
+static const struct habits habits[] = {
+    { .family = "bloom", .no_sdpa = "its modelling code has no fused attention" },
+    { .family = "mpt", .no_sdpa = "its modelling code has no fused attention" },
+    { .family = "gemma2", .no_sdpa = "sdpa cannot cap scores", .both_masks = true },
+    { .family = "gemma3_text", .both_masks = true },
+    { .family = "ministral", .both_masks = true },
+    { .family = "olmo3", .both_masks = true },
+    { .family = "cohere2", .both_masks = true },
+    { .family = "qwen2", .typed_masks = true },
+    { .family = "qwen3", .typed_masks = true },
+    { .family = "exaone4", .typed_masks = true },
+    { .family = "falcon", .always_masked = true, .own_groups = true },
+};
+
+static const struct habits *habits_of(const char *family)
+{
+    static const struct habits common = { 0 };
+
+    for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
+        if (!strcmp(habits[i].family, family))
+            return &habits[i];
+    return &common;
+}
+
+const char *attention_refuses_sdpa(const char *family) { return habits_of(family)->no_sdpa; }
+
+enum kernel_set attention_default(const struct model *m)
+{
+    return attention_refuses_sdpa(m->family) ? KERNELS_TORCH_EAGER : KERNELS_TORCH_SDPA;
+}
+
+/* _ignore_causal_mask_sdpa(): a mask is needed from kv_length >= local_attention_size on. */
+static bool window_matters(const struct plan *p)
+{
+    return p->model.window > 0 && p->seq >= p->model.window && model_windowed_layers(&p->model) > 0;
+}
+
+bool attention_masked(const struct plan *p)
+{
+    return habits_of(p->model.family)->always_masked || window_matters(p);
+}
+
+bool attention_mixed(const struct plan *p)
+{
+    return p->kernels == KERNELS_TORCH_SDPA && window_matters(p) &&
+           !habits_of(p->model.family)->always_masked && model_windowed_layers(&p->model) < p->model.layers;
+}
+
+/* Under sdpa only that of the layers with a window is a tensor.  Gemma 2's windows are not read, for eager
+ * masks are alike. */
+int attention_masks(const struct plan *p)
+{
+    const struct habits *h = habits_of(p->model.family);
+    bool both = h->both_masks || (h->typed_masks && model_windowed_layers(&p->model) > 0);
+
+    return p->kernels == KERNELS_TORCH_EAGER && both ? 2 : 1;
+}
+
+/* use_gqa_in_sdpa(). */
+bool attention_repeats(const struct plan *p)
+{
+    const struct model *m = &p->model;
+
+    return m->heads != m->kv_heads && !habits_of(m->family)->own_groups &&
+           (attention_masked(p) || m->head_dim > 256);
+}
+
+/* 2.15 taught the dense checks that one head of keys and values is broadcast, and the
+ * memory-efficient kernel grouped queries (pytorch#191085). */
+static bool takes_groups(const struct plan *p)
+{
+    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
+
+    return !torch || plan_version(p) >= 2015;
+}
+
+/* can_use_cudnn_attention() of cuDNN 9.26, first in order on compute capability 9 and 10.
+ * Which older releases put it first depends on the cuDNN beside them: taken as none. */
+static bool cudnn(const struct plan *p, int arch)
+{
+    int64_t d = p->model.head_dim;
+    double steps = p->model.attn_dropout > 0 ? p->dropout * 16 : 0;
+
+    return takes_groups(p) && arch >= 90 && arch < 110 && d % 8 == 0 && (d <= 128 || d == 256) &&
+           steps - floor(steps) <= 0;
+}
+
+/* check_requires_grad_and_head_dim_gt192_constraints_on_sm86_89_or_120(). */
+static bool flash(const struct plan *p, int arch)
+{
+    bool small = (arch >= 86 && arch <= 89) || arch == 120 || arch == 121;
+    bool drops = p->model.attn_dropout > 0 && p->dropout > 0;
+    int64_t d = p->model.head_dim;
+
+    if (arch < 80 || d > 256 || attention_masked(p))
+        return false;
+    return !small || d <= 192 || (d > 224 && !drops);
+}
+
+enum attention_kernel attention_choice(const struct plan *p)
+{
+    const struct model *m = &p->model;
+    int arch = p->cluster.gpu.sm_arch ? p->cluster.gpu.sm_arch : 80;
+    bool half = p->precision != DT_FP32, singleton = m->kv_heads == 1 && m->heads > 1;
+    bool grouped = m->heads != m->kv_heads && !attention_repeats(p) && !habits_of(m->family)->own_groups;
+    bool unknown_heads = habits_of(m->family)->own_groups && singleton && !takes_groups(p);
+
+    if (p->kernels == KERNELS_TORCH_EAGER)
+        return ATTENTION_EAGER;
+    if (half && cudnn(p, arch))
+        return ATTENTION_CUDNN;
+    if (half && flash(p, arch) && !unknown_heads)
+        return ATTENTION_FLASH;
+    if (m->head_dim % (half ? 8 : 4) == 0 && !unknown_heads && (!grouped || takes_groups(p)) &&
+        (arch >= 80 || p->precision != DT_BF16))
+        return ATTENTION_EFFICIENT;
+    return ATTENTION_MATH;
+}
+
+/* FlashAttention-2, mha_bwd(): dQ in fp32 and a row sum, rows rounded up to 128, heads to 32;
+ * with grouped queries dK and dV of all heads.  cuDNN says what it takes on a GPU only: taken
+ * as much.  The memory-efficient kernel's is not counted. */
+int64_t attention_scratch(const struct plan *p)
+{
+    const struct model *m = &p->model;
+    enum attention_kernel k = attention_choice(p);
+    int64_t heads = p->micro_batch * m->heads, rows = round_up(p->seq, 128);
+    int64_t dq = 4 * heads * rows * round_up(m->head_dim, 32), sums = 4 * heads * rows;
+    bool grouped = m->kv_heads != m->heads && !attention_repeats(p) &&
+                   !(habits_of(m->family)->own_groups && m->kv_heads > 1);
+
+    if (k != ATTENTION_FLASH && k != ATTENTION_CUDNN)
+        return 0;
+    return dq + sums + (grouped ? 2 * 2 * heads * p->seq * m->head_dim : 0);
+}
+
+const char *attention_note(const struct plan *p)
+{
+    const struct model *m = &p->model;
+    enum attention_kernel k = attention_choice(p);
+
+    if (k == ATTENTION_MATH)
+        return "attention: no fused kernel takes what transformers passes, so scores are kept as with torch-eager; "
+               "this follows PyTorch's dispatch code and has not been observed on a GPU";
+    if (k > ATTENTION_MATH && attention_masked(p))
+        return "attention: transformers passes a mask, so PyTorch takes cuDNN's or the memory-efficient kernel and "
+               "every layer keeps an additive mask; this follows PyTorch's dispatch code and has not been "
+               "observed on a GPU";
+    if (k == ATTENTION_EFFICIENT && m->heads != m->kv_heads)
+        return "attention: in fp32 with grouped queries PyTorch takes the memory-efficient kernel; this follows "
+               "PyTorch's dispatch code and has not been observed on a GPU";
+    return NULL;
+}
+
+int attention_check(const struct plan *p, const char *where)
+{
+    const char *why = attention_refuses_sdpa(p->model.family);
+
+    if (p->kernels != KERNELS_TORCH_SDPA)
+        return 0;
+    if (why)
+        return fail("%s: kernels: transformers refuses torch-sdpa for %s (%s): it runs torch-eager",
+                    where, p->model.family, why);
+    return 0;
+}

@@ -1,0 +1,59 @@
+/* attention.h -- which attention runs: the implementation that transformers picks
+ * for a model, and the kernel that PyTorch picks for what it is handed.
+ *
+ * Sources: transformers 5.23.0, PreTrainedModel (a class without _supports_sdpa runs
+ * eager, and refuses sdpa where it is asked for), masking_utils.sdpa_mask(),
+ * integrations/sdpa_attention.py, modeling_falcon.py; PyTorch 2.15.0,
+ * aten/src/ATen/native/transformers/cuda/sdp_utils.cpp.  tests/golden/memory holds
+ * PyTorch's own choices; that a GPU makes the same has not been observed. */
+#ifndef DPX_ATTENTION_H
+#define DPX_ATTENTION_H
+
+#include <stdbool.h>
+
+#include "model/plan/plan.h"
+
+enum attention_kernel {
+    ATTENTION_EAGER,            /* the modelling code's own products and softmax */
+    ATTENTION_MATH,             /* sdpa's fallback: the same inside of one call */
+    ATTENTION_EFFICIENT,        /* CUTLASS, "memory-efficient": takes fp32 and masks */
+    ATTENTION_FLASH,            /* FlashAttention-2: 16 bit, no mask */
+    ATTENTION_CUDNN             /* Hopper and Blackwell: 16 bit, masks too */
+};
+
+/* Why transformers refuses attn_implementation="sdpa" for a family; NULL: it does not. */
+const char *attention_refuses_sdpa(const char *family);
+
+/* What `attn_implementation=None` becomes. */
+enum kernel_set attention_default(const struct model *m);
+
+/* Does sdpa get a mask?  Without one it is told that attention is causal.  Families
+ * that always make one; a window that is not longer than the sequence. */
+bool attention_masked(const struct plan *p);
+
+/* Do some layers get a mask under sdpa and others none?  Then what is asked below is answered for the
+ * former; for the others, of the plan without a window. */
+bool attention_mixed(const struct plan *p);
+
+/* Masks that the model makes before its blocks, where it makes them at all: one for the
+ * layers with a window and one for the others, or one for all. */
+int attention_masks(const struct plan *p);
+
+/* Keys and values of a masked group are repeated for each of its queries, since the
+ * fused kernels did not take both; without a mask the kernel is told of the groups. */
+bool attention_repeats(const struct plan *p);
+
+enum attention_kernel attention_choice(const struct plan *p);
+
+/* What a plan's memory rests on where that is PyTorch's choice of a kernel, which was read from its
+ * dispatch code and not observed on a GPU; NULL: nothing of the kind. */
+const char *attention_note(const struct plan *p);
+
+/* Bytes that the fused kernel's backward takes and gives back within its call.  PyTorch's
+ * own trackers, which see operators, do not count them. */
+int64_t attention_scratch(const struct plan *p);
+
+/* Refuses, by key, what cannot be planned: 0, or -1 reported. */
+int attention_check(const struct plan *p, const char *where);
+
+#endif

@@ -1,0 +1,73 @@
+#include "model/plan/can_run.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+
+static int refuse(const struct plan *p, const char *what)
+{
+    return fail("%s: dpxrun has no kernels for %s", p->model.name, what);
+}
+
+/* Arithmetic of one family that the shape does not tell. */
+static const struct { const char *family, *what; } own[] = {
+    { "granite", "granite's multipliers of embeddings, residuals, scores and logits" },
+    { "nemotron", "norms of 1 + w (nemotron)" },
+    { "ministral3", "queries scaled by their positions (ministral 3)" },
+    { "ernie4_5", "rotary pairs that lie side by side (ernie 4.5)" },
+    { "stablelm", "gated MLPs behind norms with biases (stablelm)" },
+    { "seed_oss", "seed_oss's dropout behind attention and MLP" },
+};
+
+static int check_model(const struct plan *p)
+{
+    const struct model *m = &p->model;
+
+    if (m->position == POS_ALIBI)
+        return refuse(p, "ALiBi positions");
+    if (m->parallel)
+        return refuse(p, "attention and MLP in parallel");
+    if (m->qk_norm)
+        return refuse(p, "norms of q and k");
+    if (m->norm_place != NORM_FIRST || m->softcap > 0 || m->attn_softcap > 0)
+        return refuse(p, "norms after attention and MLP, or soft-capping (gemma 2)");
+    if (m->act == ACT_RELU2)
+        return refuse(p, "squared ReLU");
+    if (m->nope_every > 0)
+        return refuse(p, "layers without positions");
+    if (m->window > 0 && m->window < p->seq)
+        return refuse(p, "a sliding window shorter than the sequence");
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (!strcmp(m->family, own[i].family))
+            return refuse(p, own[i].what);
+    if (m->fused_gate_up || m->qkv_grouped)
+        return refuse(p, m->qkv_grouped ? "q, k and v interleaved by group" : "gate and up in one matrix");
+    for (int t = 0; t < m->ntensors; t++)
+        if (m->tensors[t].role == ROLE_EMBED_NORM)
+            return refuse(p, "a norm after the embedding");
+    if (m->family[0] == 'g' && m->family[1] == 'e')
+        return refuse(p, "gemma's scaled embeddings and norms of 1 + w");
+    if (m->family[0] == 'o')
+        return refuse(p, "OPT's positions, which begin at 2");
+    return 0;
+}
+
+int can_run(const struct plan *p)
+{
+    if (p->kernels != KERNELS_DPX)
+        return fail("kernels \"%s\" are PyTorch's: dpxrun runs plans with \"kernels\": \"dpx\"",
+                    kernels_name(p->kernels));
+    if (p->precision == DT_FP16)
+        return fail("precision fp16: dpxrun runs fp32 and bf16");
+    if (p->reduce_dtype == DT_FP16)
+        return fail("reduce_dtype fp16: dpxrun reduces in fp32 and bf16");
+    if (p->ddp.model_dtype == DT_BF16 && p->dialect == DIALECT_TORCH && plan_recipe(p).kept == DT_BF16)
+        return fail("model_dtype bf16: dpxrun updates weights in fp32 only");
+    if (p->dialect == DIALECT_TORCH_FSDP1 && p->shard_group == 1 && p->cluster.world_size > 1 &&
+        p->fsdp.sharding_strategy >= FSDP1_HYBRID_SHARD)
+        return fail("a shard group of one rank: FSDP1 never averages gradients between replicas then, so they would "
+                    "train apart");
+    if (p->strategy == STRAT_DP && p->dp.gather_logits)
+        return fail("gather \"logits\": dpxrun gathers losses");
+    return check_model(p);
+}

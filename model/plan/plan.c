@@ -1,0 +1,303 @@
+/* plan.c -- names, the strategy x dialect table, defaults and recipes. */
+#include "model/plan/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/plan/attention.h"
+#include "model/plan/plan_keys.h"
+
+static const char *const strategies[NSTRATEGY + 1] = {
+    [STRAT_DP] = "dp", [STRAT_DDP] = "ddp", [STRAT_ZERO1] = "zero1",
+    [STRAT_ZERO2] = "zero2", [STRAT_ZERO3] = "zero3", [STRAT_FSDP] = "fsdp",
+};
+static const char *const dialects[NDIALECT + 1] = {
+    [DIALECT_PAPER] = "paper", [DIALECT_TORCH] = "torch",
+    [DIALECT_TORCH_FSDP1] = "torch-fsdp1", [DIALECT_DEEPSPEED] = "deepspeed",
+};
+static const char *const kernel_sets[NKERNELS + 1] = {
+    [KERNELS_DPX] = "dpx", [KERNELS_TORCH_EAGER] = "torch-eager", [KERNELS_TORCH_SDPA] = "torch-sdpa",
+};
+static const char *const recomputes[NRECOMPUTE] = {
+    [RECOMPUTE_NONE] = "none", [RECOMPUTE_SELECTIVE] = "selective", [RECOMPUTE_FULL] = "full",
+};
+
+const char *strategy_name(enum strategy s)    { return strategies[s]; }
+const char *dialect_name(enum dialect d)      { return dialects[d]; }
+const char *kernels_name(enum kernel_set k)      { return kernel_sets[k]; }
+const char *recompute_name(enum recompute r)  { return recomputes[r]; }
+
+static const struct framework_limits limits = {
+    .ddp_broadcast = (int64_t)250 << 20, .ddp_first_bucket = (int64_t)1 << 20, .ddp_bucket = (int64_t)25 << 20,
+    .dp_coalesce = (int64_t)10 << 20, .ds_allreduce = 500000000,
+};
+
+static int parse(const char *const *words, const char *s)
+{
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(words[i], s))
+            return i;
+    return -1;
+}
+
+int strategy_parse(const char *s) { return parse(strategies, s); }
+int dialect_parse(const char *s)  { return parse(dialects, s); }
+
+bool dialect_has(enum dialect d, enum strategy s)
+{
+    static const bool table[NSTRATEGY][NDIALECT] = {
+        /*                paper torch fsdp1  deepspeed */
+        [STRAT_DP]    = { true, true, false, false },
+        [STRAT_DDP]   = { true, true, false, true },
+        [STRAT_ZERO1] = { true, true, false, true },
+        [STRAT_ZERO2] = { true, false, false, true },
+        [STRAT_ZERO3] = { true, false, false, true },
+        [STRAT_FSDP]  = { true, true, true, false },
+    };
+
+    return table[s][d];
+}
+
+/* What each step of framework_version changes, by the packages' own sources at
+ * these versions. */
+static const struct { enum dialect dialect; const char *version, *about; } versions[] = {
+    { DIALECT_DEEPSPEED, "0.19.8", "parameters are broadcast as bytes at construction; compute_grad_norm" },
+    { DIALECT_TORCH, "2.15", "FSDP2 reduces gradients in the parameters' own dtype (fp32)" },
+    { DIALECT_TORCH, "2.9",  "FSDP2 keeps the root only where reshard_after_forward is null" },
+    { DIALECT_TORCH, "2.5",  "an explicit bucket_cap_mb holds for DDP's first bucket too" },
+    { DIALECT_TORCH, "2.4",  "DDP's first bucket is always 1 MiB" },
+    { DIALECT_TORCH_FSDP1, "2.15", "as 2.2" },
+    { DIALECT_TORCH_FSDP1, "2.2",  "scaled_dot_product_attention runs FlashAttention-2" },
+    { DIALECT_TORCH_FSDP1, "2.1",  "hybrid sharding all-reduces on a stream of its own" },
+    { DIALECT_TORCH_FSDP1, "2.0",  "hybrid sharding all-reduces on the reduce-scatter's stream; "
+      "checkpoints run whole blocks again" },
+    { DIALECT_DEEPSPEED, "0.19.6", "gradient_clipping 1.0 and bf16 check_grad_overflow by default" },
+    { DIALECT_DEEPSPEED, "0.16",   "gradient_clipping 0.0, no bf16 overflow check by default" },
+};
+
+const char *plan_version_at(enum dialect d, int i, const char **about)
+{
+    for (size_t v = 0; v < sizeof versions / sizeof *versions; v++)
+        if (versions[v].dialect == d && i-- == 0) {
+            if (about)
+                *about = versions[v].about;
+            return versions[v].version;
+        }
+    return NULL;
+}
+
+/* What a plan that names no version takes: the newest, but DeepSpeed's 0.19.6, from which
+ * memory and most lists were recorded. */
+static const char *usual_version(enum dialect d)
+{
+    return plan_version_at(d, d == DIALECT_DEEPSPEED, NULL);
+}
+
+bool plan_has_deepspeed_0_19_8(const struct plan *p)
+{
+    return p->dialect == DIALECT_DEEPSPEED && !strcmp(p->framework_version, "0.19.8");
+}
+
+int plan_version(const struct plan *p)
+{
+    const char *v = p->framework_version[0] ? p->framework_version : usual_version(p->dialect);
+    int major = 0, minor = 0;
+
+    if (!v || sscanf(v, "%4d.%3d", &major, &minor) != 2)
+        return 0;
+    return major * 1000 + minor;
+}
+
+bool plan_syncs_buffers(const struct plan *p)
+{
+    return p->ddp.forward_sync_buffers >= 0 ? p->ddp.forward_sync_buffers > 0 : p->ddp.broadcast_buffers;
+}
+
+void plan_unit_text(const struct plan *p, char *out, size_t size)
+{
+    static const char *const words[] = {
+        [UNIT_MODEL] = "model", [UNIT_BLOCKS] = "blocks", [UNIT_BLOCK] = "block",
+        [UNIT_HALF_BLOCK] = "half-block", [UNIT_TENSOR] = "tensor", [UNIT_MODULE] = "module",
+    };
+
+    if (p->unit == UNIT_BLOCKS)
+        snprintf(out, size, "%lld blocks", (long long)p->unit_blocks);
+    else
+        snprintf(out, size, "%s", words[p->unit]);
+}
+
+bool plan_sync_is_choice(enum strategy s, enum dialect d)
+{
+    if (d == DIALECT_TORCH || d == DIALECT_TORCH_FSDP1)
+        return s != STRAT_DP;
+    return d == DIALECT_PAPER && (s == STRAT_DDP || s == STRAT_ZERO1);
+}
+
+bool plan_group_is_choice(enum strategy s, enum dialect d)
+{
+    return s == STRAT_FSDP && d != DIALECT_DEEPSPEED;
+}
+
+/* PyTorch synchronises unless told otherwise.  Where there is no choice:
+ * DeepSpeed's stages 2 and 3 reduce each micro-step and 0 and 1 the last
+ * (engine.allreduce_gradients), sharded gradients of the papers and both forms
+ * of `dp` each. */
+static bool default_sync(enum strategy s, enum dialect d)
+{
+    if (d == DIALECT_TORCH || d == DIALECT_TORCH_FSDP1 || s == STRAT_DP)
+        return true;
+    return s != STRAT_DDP && s != STRAT_ZERO1;
+}
+
+static enum unit_kind default_unit(enum strategy s, enum dialect d)
+{
+    if (d == DIALECT_DEEPSPEED)
+        return s == STRAT_ZERO3 ? UNIT_MODULE : UNIT_MODEL;
+    if (s == STRAT_FSDP || s == STRAT_ZERO3 || s == STRAT_ZERO2)
+        return UNIT_BLOCK;
+    return UNIT_MODEL;
+}
+
+/* FSDP1 fills MixedPrecision.reduce_dtype from param_dtype; FSDP2 did so up to
+ * 2.14 and since then reduces in the parameters' own dtype, which is fp32.
+ * Autocast leaves DDP's gradients in fp32. */
+static enum dtype default_reduce(const struct plan *p)
+{
+    if (p->dialect == DIALECT_TORCH)
+        return p->strategy == STRAT_FSDP && plan_version(p) < 2015 ? p->precision : DT_FP32;
+    return p->precision;
+}
+
+static void set_default(struct plan *p, const struct plan_key *k)
+{
+    void *at = (char *)p + k->offset;
+
+    switch (k->type) {
+    case KEY_INT: case KEY_RESHARD: {
+        /* (double)INT64_MAX is 2^63, one too many for the cast */
+        int64_t v = k->def >= (double)INT64_MAX ? INT64_MAX : (int64_t)k->def;
+        memcpy(at, &v, sizeof v);
+        break;
+    }
+    case KEY_REAL:
+        memcpy(at, &k->def, sizeof k->def);
+        break;
+    case KEY_BOOL: case KEY_WORD_BOOL: case KEY_GRAD_ACCUM: {
+        bool v = k->def > 0;
+        memcpy(at, &v, sizeof v);
+        break;
+    }
+    case KEY_FLAG: case KEY_WORD: {
+        int v = (int)k->def;
+        memcpy(at, &v, sizeof v);
+        break;
+    }
+    case KEY_TEXT:
+        *(char *)at = '\0';
+        break;
+    case KEY_UNIT: case KEY_FIXED:
+        break;
+    }
+}
+
+void plan_resolve(struct plan *p)
+{
+    if (p->dialect == DIALECT_DEEPSPEED)
+        p->reduce_dtype = p->ds.communication_dtype >= 0 ? (enum dtype)p->ds.communication_dtype
+                                                         : p->precision;
+    if (p->dialect == DIALECT_TORCH && p->strategy != STRAT_FSDP)
+        p->reduce_dtype = p->ddp.model_dtype >= 0 ? (enum dtype)p->ddp.model_dtype : DT_FP32;
+    if (!plan_sync_is_choice(p->strategy, p->dialect))
+        p->sync_every_micro_step = p->deterministic || default_sync(p->strategy, p->dialect);
+}
+
+/* engine._configure_zero_optimizer: fp16 always looks for overflow, fp32 never,
+ * bf16 by an option that stages 1 and 2 alone read. */
+static bool checks_overflow(const struct plan *p)
+{
+    bool reads_option = p->strategy == STRAT_ZERO1 || p->strategy == STRAT_ZERO2;
+
+    if (p->precision == DT_BF16)
+        return reads_option && plan_version(p) >= 19;
+    return p->precision == DT_FP16;
+}
+
+/* Defaults that depend on more than the cell. */
+static void compute_defaults(struct plan *p)
+{
+    bool old_deepspeed = p->dialect == DIALECT_DEEPSPEED && plan_version(p) < 19;
+
+    if (p->dialect != DIALECT_PAPER)
+        p->kernels = attention_default(&p->model);
+    p->reduce_dtype = default_reduce(p);
+    p->sync_every_micro_step = default_sync(p->strategy, p->dialect);
+    p->dropout = p->model.dropout;
+    p->unit = default_unit(p->strategy, p->dialect);
+    p->unit_blocks = 1;
+    p->shard_group = p->cluster.world_size;
+    p->ds.check_grad_overflow = p->dialect == DIALECT_DEEPSPEED && checks_overflow(p);
+    if (p->dialect == DIALECT_DEEPSPEED)
+        p->clip = old_deepspeed ? 0 : 1;
+    plan_resolve(p);
+}
+
+void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype precision)
+{
+    int64_t seq = p->seq, micro_batch = p->micro_batch;
+    char version[sizeof p->framework_version];
+    const struct plan_key *k;
+
+    memcpy(version, p->framework_version, sizeof version);
+    p->strategy = s;
+    p->dialect = d;
+    memset(&p->ddp, 0, sizeof p->ddp);
+    memset(&p->fsdp, 0, sizeof p->fsdp);
+    memset(&p->ds, 0, sizeof p->ds);
+    memset(&p->dp, 0, sizeof p->dp);
+    p->ddp.model_dtype = p->ds.communication_dtype = -1;
+    p->limits = limits;
+    for (int i = 0; (k = plan_key_at(i)); i++)
+        if (k->cells & CELL(s, d))
+            set_default(p, k);
+    p->seq = seq;
+    p->micro_batch = micro_batch > 0 ? micro_batch : 1;
+    p->precision = precision;
+    memcpy(p->framework_version, version, sizeof version);
+    if (d == DIALECT_PAPER)
+        p->framework_version[0] = '\0';
+    compute_defaults(p);
+}
+
+struct recipe plan_recipe(const struct plan *p)
+{
+    enum dtype t = p->precision;
+    struct recipe r = { .kept = t, .used = t, .grad = t, .wire_gather = t,
+                        .wire_reduce = p->reduce_dtype, .optimizer = t == DT_FP32 ? 8 : 12 };
+
+    if (p->dialect == DIALECT_PAPER || p->dialect == DIALECT_DEEPSPEED)
+        return r;
+    r.kept = r.grad = DT_FP32;
+    r.optimizer = 8;
+    if (p->strategy != STRAT_FSDP) {
+        r.wire_gather = DT_FP32;
+        r.autocast = t != DT_FP32;
+        if (p->ddp.model_dtype >= 0) {
+            r.kept = r.used = r.grad = r.wire_gather = (enum dtype)p->ddp.model_dtype;
+            r.optimizer = 2 * (int)dtype_bytes(r.kept);
+            r.autocast = false;
+        }
+    }
+    return r;
+}
+
+int64_t plan_global_batch(const struct plan *p)
+{
+    return p->micro_batch * p->accumulation * p->cluster.world_size;
+}
+
+void plan_free(struct plan *p)
+{
+    model_free(&p->model);
+    memset(p, 0, sizeof *p);
+}

@@ -1,0 +1,183 @@
+/* plan.h -- one candidate: a model, a cluster, a strategy and all its options.
+ *
+ *     struct plan p;
+ *     if (plan_read("plan.json", &p) < 0)
+ *         return 2;
+ *     ... lower(&p, rank, &schedules) ...
+ *     plan_free(&p);
+ *
+ * A plan that plan_read() or plan_check() accepted is complete: every option
+ * has a value, the dialect's default where the file said nothing, and the
+ * lowering need not check again.  Options keep their framework's names and
+ * units. */
+#ifndef DPX_PLAN_H
+#define DPX_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "base/dtype.h"
+#include "model/arch/transformer.h"
+#include "model/cluster/cluster.h"
+
+enum strategy { STRAT_DP, STRAT_DDP, STRAT_ZERO1, STRAT_ZERO2, STRAT_ZERO3, STRAT_FSDP, NSTRATEGY };
+enum dialect  { DIALECT_PAPER, DIALECT_TORCH, DIALECT_TORCH_FSDP1, DIALECT_DEEPSPEED, NDIALECT };
+enum kernel_set  { KERNELS_DPX, KERNELS_TORCH_EAGER, KERNELS_TORCH_SDPA, NKERNELS };
+enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, NRECOMPUTE };
+enum unit_kind { UNIT_MODEL, UNIT_BLOCKS, UNIT_BLOCK, UNIT_HALF_BLOCK, UNIT_TENSOR, UNIT_MODULE };
+enum prefetch  { PREFETCH_PRE, PREFETCH_POST, PREFETCH_NONE };      /* FSDP backward_prefetch */
+enum fsdp1_sharding { FSDP1_FULL_SHARD, FSDP1_SHARD_GRAD_OP, FSDP1_NO_SHARD,
+                      FSDP1_HYBRID_SHARD, FSDP1_HYBRID_SHARD_ZERO2 };
+
+struct ddp_options {                /* torch.nn.parallel.DistributedDataParallel */
+    double bucket_cap_mb;           /* MiB; < 0: not given, 25 with a first bucket of 1 MiB */
+    bool   gradient_as_bucket_view, static_graph, find_unused_parameters, broadcast_buffers;
+    bool   parameters_as_bucket_view;   /* ZeroRedundancyOptimizer (zero1) */
+    int    forward_sync_buffers;    /* 0, 1; -1: not given, and broadcast_buffers decides */
+    int    model_dtype;             /* DT_BF16: model.to(bfloat16), no autocast; -1: fp32 parameters */
+};
+
+struct fsdp_options {
+    int64_t reshard_after_forward;  /* FSDP2: -1 None (root kept), 0 false, 1 true, k: ranks of the smaller group */
+    int64_t root_reshard_after_forward; /* FSDP2, the root's own: -1 None (kept), 0, 1, or ranks */
+    enum prefetch backward_prefetch;    /* FSDP1 */
+    bool    forward_prefetch;           /* FSDP1 */
+    bool    limit_all_gathers;          /* FSDP1 */
+    bool    use_orig_params;            /* FSDP1 */
+    enum fsdp1_sharding sharding_strategy;  /* FSDP1 */
+};
+
+struct deepspeed_options {          /* zero_optimization and neighbours; element counts */
+    int64_t reduce_bucket_size, allgather_bucket_size;
+    int     overlap_comm;           /* resolved: 0 or 1 */
+    bool    reduce_scatter, use_multi_rank_bucket_allreduce, contiguous_gradients, round_robin_gradients;
+    int64_t sub_group_size;
+    int64_t stage3_prefetch_bucket_size, stage3_param_persistence_threshold,
+            stage3_model_persistence_threshold, stage3_max_live_parameters,
+            stage3_max_reuse_distance;
+    bool    stage3_use_all_reduce_for_fetch_params, stage3_allgather_sequential;
+    bool    grad_accum_fp32;        /* data_types.grad_accum_dtype "fp32": stage 1 bf16 becomes BF16_Optimizer */
+    bool    compute_grad_norm;      /* stages 1 and 2; false only in 0.19.8 */
+    bool    check_grad_overflow;    /* resolved: fp16 true, fp32 false, bf16 in stages 1 and 2 as
+                                     * bf16.check_grad_overflow says */
+    int     communication_dtype;    /* enum dtype, or -1: the model's */
+    double  prescale;               /* gradient_predivide_factor */
+};
+
+struct dp_options {
+    bool gather_logits;             /* "gather": the model returns logits (else the loss) */
+};
+
+/* Where frameworks cut what they move, by constants of theirs that no option changes: no key of a plan
+ * either.  plan_defaults() sets them; tests lower them, so that tiny models lie on both sides. */
+struct framework_limits {
+    int64_t ddp_broadcast;          /* bytes: DDP's broadcast_bucket_size, 250 MiB */
+    int64_t ddp_first_bucket;       /* bytes: dist._DEFAULT_FIRST_BUCKET_BYTES, 1 MiB */
+    int64_t ddp_bucket;             /* bytes where bucket_cap_mb is not given, 25 MiB */
+    int64_t dp_coalesce;            /* bytes: comm.broadcast_coalesced, reduce_add_coalesced, 10 MiB */
+    int64_t ds_allreduce;           /* elements: engine.buffered_allreduce_fallback, 5e8 */
+};
+
+/* Most samples in a micro-batch, most micro-batches in a step. */
+enum { PLAN_MAX_BATCH = 1 << 20 };
+
+struct plan {
+    struct model   model;
+    struct cluster cluster;
+    enum strategy  strategy;
+    enum dialect   dialect;
+    enum kernel_set   kernels;
+    int64_t        seq, micro_batch, accumulation;      /* tokens, samples per rank, micro-steps per step */
+    enum dtype     precision;       /* compute: fp32, bf16, fp16 */
+    enum dtype     reduce_dtype;    /* gradients on the wire, resolved to the dialect's default */
+    double         clip;            /* global gradient norm, 0: no clipping */
+    double         dropout;
+    enum recompute recompute;
+    int64_t        recompute_interval;  /* every k-th block is recomputed; 1: all */
+    enum unit_kind unit;
+    int64_t        unit_blocks;     /* blocks per unit for UNIT_BLOCKS, else 1 */
+    int64_t        shard_group;     /* ranks that share one copy; world_size: flat */
+    bool           sync_every_micro_step;
+    bool           deterministic;
+    char           framework_version[24];   /* "" : the newest known; see plan_version() */
+    struct ddp_options       ddp;
+    struct fsdp_options      fsdp;
+    struct deepspeed_options ds;
+    struct dp_options        dp;
+    struct framework_limits  limits;
+};
+
+/* Bytes per element of each copy that the dialect keeps. */
+struct recipe {
+    enum dtype kept;        /* the parameter that persists (sharded or not) */
+    enum dtype used;        /* what compute reads */
+    enum dtype grad;        /* the gradient as it is kept (FSDP: the shard; autograd gives `used`) */
+    enum dtype wire_gather; /* all-gather */
+    enum dtype wire_reduce; /* gradient reduction */
+    int        optimizer;   /* bytes per parameter of optimizer state: 8, or 12 with an fp32 master
+                             * (DeepSpeed fp32: 8, its clone of the partition not among them) */
+    bool       autocast;    /* torch DDP in bf16: fp32 parameters, casts cached while in use */
+};
+
+/* Reads plan.json (model and cluster embedded or named; a path in it is relative
+ * to the folder of the file, which `where` names).  0, or -1 with one line that
+ * names file and key, and nothing to free. */
+int plan_read(const char *path, struct plan *out);
+int plan_from_json(const json_t *j, const char *where, struct plan *out);
+/* The complete plan.json document, model and cluster embedded (new reference). */
+json_t *plan_to_json(const struct plan *p);
+
+/* Fills the dialect's defaults for strategy, dialect and precision into a plan
+ * whose model, cluster, seq and micro_batch are set. */
+void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype precision);
+
+/* Sets what follows from other options, after some were changed: DeepSpeed's
+ * reduce_dtype from communication_dtype; syncing where `deterministic` asks for
+ * it and the dialect leaves no choice. */
+void plan_resolve(struct plan *p);
+
+/* Refuses what the dialect does not have, with the key named. */
+int  plan_check(const struct plan *p, const char *where);
+void plan_free(struct plan *p);
+
+struct recipe plan_recipe(const struct plan *p);
+int64_t       plan_global_batch(const struct plan *p);  /* micro_batch * accumulation * world_size */
+
+/* The version as one number, major*1000 + minor (torch 2.9: 2009, DeepSpeed
+ * 0.19.6: 19): what a lowering compares to follow a framework's changes. */
+int plan_version(const struct plan *p);
+
+/* DeepSpeed 0.19.8, which plan_version() does not tell from 0.19.6, the default. */
+bool plan_has_deepspeed_0_19_8(const struct plan *p);
+
+/* Whether DistributedDataParallel broadcasts buffers at every forward:
+ * forward_sync_buffers, or broadcast_buffers where it is not given. */
+bool plan_syncs_buffers(const struct plan *p);
+
+/* Versions that `framework_version` may name for a dialect, newest first, with
+ * what differs from the one before; NULL after the last. */
+const char *plan_version_at(enum dialect d, int i, const char **about);
+
+/* The unit's word ("block", "4 blocks") for messages and plan.json. */
+void plan_unit_text(const struct plan *p, char *out, size_t size);
+
+/* The words of plan.json for each enum, and back (-1: not known). */
+const char *strategy_name(enum strategy s);
+const char *dialect_name(enum dialect d);
+const char *kernels_name(enum kernel_set k);
+const char *recompute_name(enum recompute r);
+int strategy_parse(const char *s);
+int dialect_parse(const char *s);
+
+/* Can the user choose whether each micro-step reduces, and over how many ranks
+ * states are sharded?  Elsewhere the plan says what the framework does. */
+bool plan_sync_is_choice(enum strategy s, enum dialect d);
+bool plan_group_is_choice(enum strategy s, enum dialect d);
+
+/* Does this cell of the table of strategies and dialects exist? */
+bool dialect_has(enum dialect d, enum strategy s);
+
+#endif

@@ -1,0 +1,356 @@
+/* plan_check.c -- what a dialect refuses, with the key named.
+ *
+ * Ranges come from the rows of plan_keys.c; here are the rules that join two
+ * options, or an option and the model or cluster.  A plan that passes needs no
+ * further check by a lowering. */
+#include "model/plan/plan.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/plan/attention.h"
+#include "model/plan/plan_keys.h"
+
+static uint32_t cell_of(const struct plan *p)
+{
+    return CELL(p->strategy, p->dialect);
+}
+
+static bool has_key(const struct plan *p, const char *object, const char *name)
+{
+    return plan_key_find(object, name, cell_of(p)) != NULL;
+}
+
+/* ---- ranges ---- */
+
+static int out_of_range(const char *where, const struct plan_key *k, double v)
+{
+    return fail("%s: %s%s%s: %.15g is out of range (%s%" PRId64 " to %" PRId64 ")", where,
+                k->object, k->object[0] ? "." : "", k->name, v, k->above ? "above " : "",
+                k->lo, k->hi);
+}
+
+static int check_range(const struct plan *p, const struct plan_key *k, const char *where)
+{
+    const char *at = (const char *)p + k->offset;
+    int64_t whole;
+    double real;
+    int word, nwords = 0;
+
+    if (k->type == KEY_INT) {
+        memcpy(&whole, at, sizeof whole);
+        if (whole < k->lo || whole > k->hi)
+            return out_of_range(where, k, (double)whole);
+    }
+    if (k->type == KEY_WORD) {
+        memcpy(&word, at, sizeof word);
+        while (k->words[nwords])
+            nwords++;
+        if (word >= nwords || word < (k->null == NULL_VALUE ? -1 : 0))
+            return fail("%s: %s: no such word", where, k->name);
+    }
+    if (k->type == KEY_REAL) {
+        memcpy(&real, at, sizeof real);
+        if (k->null == NULL_VALUE && real <= k->null_value && isfinite(real))
+            return 0;
+        if (!isfinite(real) || real < (double)k->lo || real > (double)k->hi
+            || (k->above && real <= (double)k->lo))
+            return out_of_range(where, k, real);
+    }
+    return 0;
+}
+
+/* ---- sizes ---- */
+
+/* a*b*c without overflow, or -1: the key that makes the product too large. */
+static int check_product(const char *where, const char *key, const char *what,
+                         int64_t a, int64_t b, int64_t c)
+{
+    int64_t ab, abc;
+
+    if (checked_mul(a, b, &ab) && checked_mul(ab, c, &abc))
+        return 0;
+    return fail("%s: %s: %s exceeds 2^60", where, key, what);
+}
+
+/* The largest activation of a block or the head, in elements of 8 bytes: what a
+ * lowering multiplies first. */
+static int check_sizes(const struct plan *p, const char *where)
+{
+    const struct model *m = &p->model;
+    int64_t widest = m->vocab > m->ffn ? m->vocab : m->ffn;
+    int64_t tokens = p->micro_batch * p->seq;       /* at most 2^44: ranges were checked */
+
+    if (widest < m->hidden)
+        widest = m->hidden;
+    if (check_product(where, "seq", "micro_batch * seq * the model's widest layer * 8 bytes",
+                      tokens, widest, 8) < 0
+        || check_product(where, "seq", "micro_batch * heads * seq^2 * 8 bytes",
+                         tokens, p->seq * 8, m->heads > 0 ? m->heads : 1) < 0
+        || check_product(where, "accumulation", "tokens in a global batch",
+                         tokens, p->accumulation, p->cluster.world_size) < 0
+        || check_product(where, "cluster", "parameters * 16 bytes * world_size",
+                         m->params, 16, p->cluster.world_size) < 0)
+        return -1;
+    if (m->position == POS_LEARNED && m->positions > 0 && p->seq > m->positions)
+        return fail("%s: seq: %" PRId64 " is beyond the %" PRId64 " learned positions of %s",
+                    where, p->seq, m->positions, m->name);
+    return 0;
+}
+
+/* ---- common options ---- */
+
+static int check_version(const struct plan *p, const char *where)
+{
+    char known[128] = "";
+    const char *v;
+    size_t n = 0;
+
+    if (!p->framework_version[0])
+        return 0;
+    for (int i = 0; (v = plan_version_at(p->dialect, i, NULL)) && n < sizeof known; i++) {
+        if (!strcmp(v, p->framework_version))
+            return 0;
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", v);
+    }
+    return fail("%s: framework_version: \"%s\" is not known for %s; known: %s", where,
+                p->framework_version, dialect_name(p->dialect), known[0] ? known : "none");
+}
+
+static int check_dtypes(const struct plan *p, const char *where)
+{
+    bool wire_follows = p->dialect == DIALECT_PAPER
+                     || (p->dialect == DIALECT_TORCH && p->strategy != STRAT_FSDP);
+    enum dtype only = p->dialect == DIALECT_PAPER ? p->precision
+                    : p->ddp.model_dtype >= 0 ? (enum dtype)p->ddp.model_dtype : DT_FP32;
+
+    if (p->precision > DT_FP16)
+        return fail("%s: precision: expected fp32, bf16 or fp16", where);
+    if (p->reduce_dtype > DT_FP16)
+        return fail("%s: reduce_dtype: expected fp32, bf16 or fp16", where);
+    /* 16-bit types take each other's rate, or fp32's; nothing else has fp32's.  A host states none. */
+    if (p->precision == DT_FP32 && !(p->cluster.gpu.fp32 > 0)
+        && (p->cluster.gpu.fp16 > 0 || p->cluster.gpu.bf16 > 0))
+        return fail("%s: cluster: gpu: \"fp32_tflops\" is missing: a plan in fp32 needs it", where);
+    if (wire_follows && p->reduce_dtype != only)
+        return fail("%s: reduce_dtype: %s/%s reduces in the gradients' own dtype, %s", where,
+                    strategy_name(p->strategy), dialect_name(p->dialect), dtype_name(only));
+    return 0;
+}
+
+/* What plan_resolve() derives must not have been set to something else. */
+static int check_derived(const struct plan *p, const char *where)
+{
+    struct plan as_it_is = *p;
+
+    plan_resolve(&as_it_is);
+    if (as_it_is.sync_every_micro_step != p->sync_every_micro_step)
+        return fail("%s: sync_every_micro_step: %s/%s reduces %s", where,
+                    strategy_name(p->strategy), dialect_name(p->dialect),
+                    as_it_is.sync_every_micro_step ? "after every micro-step"
+                                                   : "after the last micro-step only");
+    if (as_it_is.reduce_dtype != p->reduce_dtype)
+        return fail("%s: reduce_dtype: deepspeed.communication_data_type says %s", where,
+                    dtype_name(as_it_is.reduce_dtype));
+    return 0;
+}
+
+static int check_common(const struct plan *p, const char *where)
+{
+    if (p->recompute == RECOMPUTE_NONE && p->recompute_interval != 1)
+        return fail("%s: recompute_interval: nothing is recomputed; set recompute or leave it out",
+                    where);
+    if (p->recompute_interval > p->model.layers)
+        return fail("%s: recompute_interval: the model has %" PRId64 " blocks", where,
+                    p->model.layers);
+    if (p->dropout >= 1)
+        return fail("%s: dropout: must be below 1", where);
+    if (p->deterministic && (p->dialect != DIALECT_PAPER || p->strategy == STRAT_DP))
+        return fail("%s: deterministic: no framework sums in rank order: dialect \"paper\" does, but for strategy \"dp\"",
+                    where);
+    if (p->deterministic && p->shard_group != p->cluster.world_size && p->strategy != STRAT_DDP)
+        return fail("%s: deterministic: not with shard_group: sums within groups round in another order", where);
+    return 0;
+}
+
+/* ---- units and groups ---- */
+
+/* Which units a cell can have. */
+static bool unit_exists(const struct plan *p)
+{
+    bool fsdp = p->strategy == STRAT_FSDP;
+
+    switch (p->unit) {
+    case UNIT_MODEL:      return p->dialect != DIALECT_DEEPSPEED;
+    case UNIT_BLOCKS:     return p->dialect == DIALECT_PAPER || (fsdp && p->dialect == DIALECT_TORCH);
+    case UNIT_BLOCK:      return p->dialect != DIALECT_DEEPSPEED;
+    case UNIT_HALF_BLOCK: return p->dialect == DIALECT_PAPER || (fsdp && p->dialect == DIALECT_TORCH);
+    case UNIT_TENSOR:     return false;     /* no lowering gathers tensor by tensor yet */
+    case UNIT_MODULE:     return p->dialect == DIALECT_DEEPSPEED;
+    }
+    return false;
+}
+
+static const char *units_of(enum dialect d)
+{
+    switch (d) {
+    case DIALECT_PAPER:       return "model, <n> blocks, block, half-block";
+    case DIALECT_TORCH:       return "model, <n> blocks, block, half-block";
+    case DIALECT_TORCH_FSDP1: return "model, block (it wraps one module, so not several blocks)";
+    case DIALECT_DEEPSPEED:   return "module";
+    case NDIALECT:            break;
+    }
+    return "";
+}
+
+static int check_unit(const struct plan *p, const char *where)
+{
+    char unit[32];
+
+    if (!has_key(p, "", "unit"))
+        return 0;
+    plan_unit_text(p, unit, sizeof unit);
+    if (!unit_exists(p))
+        return fail("%s: unit: %s has no unit \"%s\"; it has: %s", where,
+                    dialect_name(p->dialect), unit, units_of(p->dialect));
+    if (p->unit == UNIT_HALF_BLOCK && p->model.parallel)
+        return fail("%s: unit: the blocks of %s compute attention and MLP from one input: "
+                    "they have no halves", where, p->model.family);
+    if (p->unit == UNIT_BLOCKS && (p->unit_blocks < 2 || p->unit_blocks > p->model.layers))
+        return fail("%s: unit: \"%s\": the model has %" PRId64 " blocks", where, unit,
+                    p->model.layers);
+    return 0;
+}
+
+static int check_reshard_key(const struct plan *p, const char *where, const char *key, int64_t k)
+{
+    if (k < -1)
+        return fail("%s: fsdp.%s: expected null, true, false or ranks", where, key);
+    if (k < 2)
+        return 0;
+    if (k == p->shard_group)
+        return fail("%s: fsdp.%s: %" PRId64 " is the whole shard group: write true", where, key, k);
+    if (p->shard_group % k)
+        return fail("%s: fsdp.%s: %" PRId64 " does not divide the shard group of %" PRId64 " ranks",
+                    where, key, k, p->shard_group);
+    return 0;
+}
+
+static int check_reshard(const struct plan *p, const char *where)
+{
+    if (check_reshard_key(p, where, "reshard_after_forward", p->fsdp.reshard_after_forward) < 0)
+        return -1;
+    return check_reshard_key(p, where, "root_reshard_after_forward",
+                             p->fsdp.root_reshard_after_forward);
+}
+
+static int check_model_dtype(const struct plan *p, const char *where)
+{
+    if (p->ddp.model_dtype < 0 || p->dialect != DIALECT_TORCH || p->strategy == STRAT_FSDP)
+        return 0;
+    if (p->ddp.model_dtype != (int)p->precision || p->precision == DT_FP32)
+        return fail("%s: ddp.model_dtype: must be \"precision\", bf16 or fp16", where);
+    return 0;
+}
+
+static int check_fsdp1_group(const struct plan *p, const char *where)
+{
+    bool hybrid = p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD
+               || p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD_ZERO2;
+
+    if (!hybrid && p->shard_group != p->cluster.world_size)
+        return fail("%s: shard_group: %" PRId64 " of %" PRId64 " ranks needs "
+                    "fsdp.sharding_strategy HYBRID_SHARD or _HYBRID_SHARD_ZERO2", where,
+                    p->shard_group, p->cluster.world_size);
+    return 0;
+}
+
+static int check_group(const struct plan *p, const char *where)
+{
+    if (!plan_group_is_choice(p->strategy, p->dialect))
+        return p->shard_group == p->cluster.world_size ? 0
+             : fail("%s: shard_group: %s/%s has one group of all %" PRId64 " ranks", where,
+                    strategy_name(p->strategy), dialect_name(p->dialect), p->cluster.world_size);
+    if (p->shard_group < 1 || p->cluster.world_size % p->shard_group)
+        return fail("%s: shard_group: %" PRId64 " does not divide the world size %" PRId64, where,
+                    p->shard_group, p->cluster.world_size);
+    return p->dialect == DIALECT_TORCH_FSDP1 ? check_fsdp1_group(p, where)
+                                             : check_reshard(p, where);
+}
+
+/* ---- one framework's own rules ---- */
+
+/* DistributedDataParallel.__init__ and zero_redundancy_optimizer.py. */
+static int check_ddp(const struct plan *p, const char *where)
+{
+    if (p->strategy == STRAT_DP && p->dialect == DIALECT_TORCH && p->cluster.nodes > 1)
+        return fail("%s: cluster: DataParallel is one process: it cannot span %" PRId64 " nodes",
+                    where, p->cluster.nodes);
+    if (!has_key(p, "ddp", "static_graph"))
+        return 0;
+    if (p->ddp.static_graph && p->accumulation > 1 && !p->sync_every_micro_step)
+        return fail("%s: ddp.static_graph: PyTorch aborts in backward under no_sync() (reducer.cpp: "
+                    "\"expect_autograd_hooks_ INTERNAL ASSERT FAILED\"): set sync_every_micro_step, or "
+                    "static_graph to false", where);
+    if (p->ddp.forward_sync_buffers >= 0 && plan_version(p) < 2013)
+        return fail("%s: ddp.forward_sync_buffers: torch has it from 2.13 on, framework_version is \"%s\"",
+                    where, p->framework_version);
+    if (p->ddp.bucket_cap_mb >= 0 && p->ddp.bucket_cap_mb * 1048576 < 1)
+        return fail("%s: ddp.bucket_cap_mb: %g MiB is less than a byte", where,
+                    p->ddp.bucket_cap_mb);
+    return 0;
+}
+
+/* Asserts of stage_1_and_2.py and stage3.py (__init__, 0.19.6) and of
+ * engine._do_optimizer_sanity_check. */
+static int check_deepspeed(const struct plan *p, const char *where)
+{
+    bool zero = p->strategy != STRAT_DDP;
+
+    if (p->dialect != DIALECT_DEEPSPEED)
+        return 0;
+    if (zero && p->ds.reduce_scatter && (p->ds.prescale < 1 || p->ds.prescale > 1))
+        return fail("%s: deepspeed.gradient_predivide_factor: DeepSpeed takes only 1 together "
+                    "with reduce_scatter", where);
+    if (p->ds.communication_dtype < -1 || p->ds.communication_dtype > DT_FP16)
+        return fail("%s: deepspeed.communication_data_type: expected fp32, bf16, fp16 or null",
+                    where);
+    if (p->ds.grad_accum_fp32 && p->precision == DT_FP32)
+        return fail("%s: deepspeed.grad_accum_dtype: fp32 is the model's own dtype already", where);
+    if (has_key(p, "deepspeed", "compute_grad_norm") && !p->ds.compute_grad_norm) {
+        if (!plan_has_deepspeed_0_19_8(p))
+            return fail("%s: deepspeed.compute_grad_norm: DeepSpeed has it from 0.19.8 on: set "
+                        "framework_version to \"0.19.8\"", where);
+        if (p->clip > 0)
+            return fail("%s: deepspeed.compute_grad_norm: false requires clip 0", where);
+        if (p->strategy == STRAT_ZERO1 && p->precision == DT_BF16 && p->ds.grad_accum_fp32)
+            return fail("%s: deepspeed.compute_grad_norm: false does not support BF16_Optimizer, which "
+                        "stage 1 takes where grad_accum_dtype is fp32", where);
+    }
+    if (p->ds.check_grad_overflow != (p->precision == DT_FP16) && p->precision != DT_BF16)
+        return fail("%s: deepspeed.check_grad_overflow: fp16 always looks for overflow, fp32 never",
+                    where);
+    return 0;
+}
+
+int plan_check(const struct plan *p, const char *where)
+{
+    const struct plan_key *k;
+
+    if (p->strategy >= NSTRATEGY || p->dialect >= NDIALECT || !dialect_has(p->dialect, p->strategy))
+        return fail("%s: dialect: has no such strategy", where);
+    if (p->cluster.world_size < 1 || p->model.params < 1)
+        return fail("%s: model and cluster must be set", where);
+    for (int i = 0; (k = plan_key_at(i)); i++)
+        if ((k->cells & cell_of(p)) && check_range(p, k, where) < 0)
+            return -1;
+    if (check_version(p, where) < 0 || attention_check(p, where) < 0 || check_dtypes(p, where) < 0 || check_sizes(p, where) < 0
+        || check_derived(p, where) < 0 || check_common(p, where) < 0
+        || check_unit(p, where) < 0 || check_group(p, where) < 0 || check_ddp(p, where) < 0
+        || check_model_dtype(p, where) < 0)
+        return -1;
+    return check_deepspeed(p, where);
+}

@@ -1,0 +1,342 @@
+/* plan_json.c -- plan.json in and out, by the rows of plan_keys.c.
+ *
+ * The order of reading matters: strategy, dialect, precision and
+ * framework_version decide the defaults, the defaults are filled in, then every
+ * key of the file overwrites one.  A key that no row claims is refused with the
+ * cells that have it, or with the nearest key. */
+#include "model/plan/plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "model/plan/plan_keys.h"
+
+static uint32_t cell_of(const struct plan *p)
+{
+    return CELL(p->strategy, p->dialect);
+}
+
+static int refuse_unknown(const char *where, const char *object, const char *name,
+                          const struct plan *p)
+{
+    const char *dot = object[0] ? "." : "";
+    uint32_t others = plan_key_cells(object, name);
+    const char *near = plan_key_nearest(object, name, cell_of(p));
+    char cells[512];
+
+    if (others) {
+        plan_cells_text(others, cells, sizeof cells);
+        return fail("%s: %s%s%s: not an option of strategy \"%s\" in dialect \"%s\"; it belongs to %s",
+                    where, object, dot, name, strategy_name(p->strategy),
+                    dialect_name(p->dialect), cells);
+    }
+    if (near)
+        return fail("%s: %s%s%s: unknown key; did you mean \"%s\"?", where, object, dot, name, near);
+    return fail("%s: %s%s%s: unknown key", where, object, dot, name);
+}
+
+static int read_key(const char *where, const char *object, const char *name, const json_t *v,
+                    struct plan *p)
+{
+    const char *not_yet = plan_unsupported(object, name, v);
+    const struct plan_key *k = plan_key_find(object, name, cell_of(p));
+
+    if (k)
+        return plan_key_read(v, where, k, p);
+    if (not_yet && not_yet[0])
+        return fail("%s: %s%s%s: %s", where, object, object[0] ? "." : "", name, not_yet);
+    return not_yet ? 0 : refuse_unknown(where, object, name, p);
+}
+
+static bool is_head(const char *name)
+{
+    static const char *const heads[] = { "dpx_plan", "model", "cluster", "strategy", "dialect" };
+
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        if (!strcmp(heads[i], name))
+            return true;
+    return false;
+}
+
+static bool is_object_name(const char *name)
+{
+    return !strcmp(name, "dp") || !strcmp(name, "ddp") || !strcmp(name, "fsdp")
+        || !strcmp(name, "deepspeed");
+}
+
+/* An empty object of another framework says nothing and is let through. */
+static int read_object(const char *where, const char *object, const json_t *j, struct plan *p)
+{
+    const char *name;
+    json_t *v;
+
+    if (json_is_null(j))
+        return 0;
+    if (!json_is_object(j))
+        return fail("%s: %s: expected an object", where, object);
+    json_object_foreach((json_t *)(uintptr_t)j, name, v)
+        if (read_key(where, object, name, v, p) < 0)
+            return -1;
+    return 0;
+}
+
+static int read_keys(const char *where, const json_t *j, struct plan *p)
+{
+    const struct plan_key *k;
+    const char *name;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)j, name, v) {
+        if (is_head(name))
+            continue;
+        if ((is_object_name(name) ? read_object(where, name, v, p)
+                                  : read_key(where, "", name, v, p)) < 0)
+            return -1;
+    }
+    for (int i = 0; (k = plan_key_at(i)); i++)
+        if (k->required && !json_object_get(j, k->name))
+            return fail("%s: %s: missing", where, k->name);
+    return 0;
+}
+
+/* ---- model and cluster, embedded or named ---- */
+
+static bool is_builtin(const char *name, const char *(*at)(int, const char **))
+{
+    const char *about, *s;
+
+    for (int i = 0; (s = at(i, &about)); i++)
+        if (!strcmp(s, name))
+            return true;
+    return false;
+}
+
+/* A name that is a file beside the plan becomes its path; every other name is
+ * left to the loader, which knows what names there are. */
+static char *beside(const char *where, const char *name)
+{
+    const char *slash = strrchr(where, '/');
+    size_t folder = slash && name[0] != '/' ? (size_t)(slash - where) + 1 : 0;
+    char *path = malloc(folder + strlen(name) + 1);
+
+    if (!path)
+        return NULL;
+    memcpy(path, where, folder);
+    strcpy(path + folder, name);
+    if (access(path, F_OK) != 0)
+        strcpy(path, name);
+    return path;
+}
+
+static int read_model(const char *where, const json_t *j, struct model *out)
+{
+    const char *name = json_string_value(j);
+    char *path;
+    int rc;
+
+    if (!j)
+        return fail("%s: model: missing; a name, a path or a config object", where);
+    if (json_is_object(j)) {
+        char *label = malloc(strlen(where) + sizeof ": model");
+        if (!label)
+            return fail("out of memory");
+        sprintf(label, "%s: model", where);
+        rc = model_from_config(j, label, out);
+        free(label);
+        return rc;
+    }
+    if (!name)
+        return fail("%s: model: expected a name, a path or a config object", where);
+    path = is_builtin(name, model_builtin) ? strdup(name) : beside(where, name);
+    if (!path)
+        return fail("out of memory");
+    rc = model_load(path, out);
+    free(path);
+    return rc;
+}
+
+static int read_cluster(const char *where, const json_t *j, struct cluster *out)
+{
+    const char *name = json_string_value(j);
+    char *path;
+    int rc;
+
+    if (!j)
+        return fail("%s: cluster: missing; a name such as 8xh100, a path or an object", where);
+    if (json_is_object(j)) {
+        char *label = malloc(strlen(where) + sizeof ": cluster");
+        if (!label)
+            return fail("out of memory");
+        sprintf(label, "%s: cluster", where);
+        rc = cluster_from_json(j, label, out);
+        free(label);
+        return rc;
+    }
+    if (!name)
+        return fail("%s: cluster: expected a name, a path or an object", where);
+    path = is_builtin(name, cluster_builtin) ? strdup(name) : beside(where, name);
+    if (!path)
+        return fail("out of memory");
+    rc = cluster_load(path, out);
+    free(path);
+    return rc;
+}
+
+/* ---- what decides the defaults ---- */
+
+static int read_name(const char *where, const json_t *j, const char *key, int (*parse)(const char *),
+                     const char *expected, int missing)
+{
+    const json_t *v = json_object_get(j, key);
+    int i = json_is_string(v) ? parse(json_string_value(v)) : -1;
+
+    if (!v && missing >= 0)
+        return missing;
+    if (i < 0)
+        return fail("%s: %s: %s%s", where, key, v ? "expected one of " : "missing; one of ", expected);
+    return i;
+}
+
+/* The framework people mean by a strategy's name when they name none. */
+static enum dialect usual_dialect(enum strategy s)
+{
+    bool zero = s == STRAT_ZERO1 || s == STRAT_ZERO2 || s == STRAT_ZERO3;
+
+    return zero ? DIALECT_DEEPSPEED : DIALECT_TORCH;
+}
+
+static int refuse_cell(const char *where, enum strategy s, enum dialect d)
+{
+    char have[96] = "";
+    size_t n = 0;
+
+    for (int i = 0; i < NDIALECT; i++)
+        if (dialect_has((enum dialect)i, s))
+            n += (size_t)snprintf(have + n, sizeof have - n, "%s%s", n ? ", " : "",
+                                  dialect_name((enum dialect)i));
+    return fail("%s: dialect: \"%s\" has no strategy \"%s\"; these have it: %s", where,
+                dialect_name(d), strategy_name(s), have);
+}
+
+static int read_head(const char *where, const json_t *j, struct plan *p)
+{
+    const json_t *one = json_object_get(j, "dpx_plan");
+    const json_t *precision = json_object_get(j, "precision");
+    const json_t *version = json_object_get(j, "framework_version");
+    int s, d;
+
+    if (!json_is_integer(one) || json_integer_value(one) != 1)
+        return fail("%s: dpx_plan: %s", where, one ? "only 1 is known" : "missing; must be 1");
+    s = read_name(where, j, "strategy", strategy_parse, "dp, ddp, zero1, zero2, zero3, fsdp", -1);
+    if (s < 0)
+        return -1;
+    d = read_name(where, j, "dialect", dialect_parse, "paper, torch, torch-fsdp1, deepspeed",
+                  (int)usual_dialect((enum strategy)s));
+    if (d < 0)
+        return -1;
+    if (!dialect_has((enum dialect)d, (enum strategy)s))
+        return refuse_cell(where, (enum strategy)s, (enum dialect)d);
+    p->strategy = (enum strategy)s;
+    p->dialect = (enum dialect)d;
+    p->precision = DT_FP32;
+    if (precision && read_key(where, "", "precision", precision, p) < 0)
+        return -1;
+    if (json_is_string(version) && d != DIALECT_PAPER
+        && read_key(where, "", "framework_version", version, p) < 0)
+        return -1;
+    plan_defaults(p, (enum strategy)s, (enum dialect)d, p->precision);
+    return 0;
+}
+
+static bool given(const json_t *j, const char *key)
+{
+    const json_t *v = json_object_get(j, key);
+
+    return v && !json_is_null(v);
+}
+
+/* Defaults that other keys of the file decide. */
+static void late_defaults(const json_t *j, struct plan *p)
+{
+    bool hybrid = p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD
+               || p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD_ZERO2;
+    bool deepspeed = p->dialect == DIALECT_DEEPSPEED;
+    struct plan resolved;
+
+    /* FSDP1 without a device mesh shards within a node */
+    if (p->dialect == DIALECT_TORCH_FSDP1 && hybrid && !given(j, "shard_group"))
+        p->shard_group = p->cluster.gpus_per_node;
+    /* In DeepSpeed's words reduce_dtype is communication_data_type */
+    if (deepspeed && given(j, "reduce_dtype") && p->ds.communication_dtype < 0
+        && p->reduce_dtype != p->precision)
+        p->ds.communication_dtype = (int)p->reduce_dtype;
+    resolved = *p;
+    plan_resolve(&resolved);
+    if (!given(j, "reduce_dtype"))
+        p->reduce_dtype = resolved.reduce_dtype;
+    if (p->deterministic && !given(j, "sync_every_micro_step"))
+        p->sync_every_micro_step = true;
+}
+
+int plan_from_json(const json_t *j, const char *where, struct plan *out)
+{
+    struct plan p = { 0 };
+
+    if (!json_is_object(j))
+        return fail("%s: a plan is a JSON object", where);
+    if (read_model(where, json_object_get(j, "model"), &p.model) < 0)
+        return -1;
+    if (read_cluster(where, json_object_get(j, "cluster"), &p.cluster) < 0
+        || read_head(where, j, &p) < 0 || read_keys(where, j, &p) < 0)
+        goto refused;
+    late_defaults(j, &p);
+    if (plan_check(&p, where) < 0)
+        goto refused;
+    *out = p;
+    return 0;
+refused:
+    plan_free(&p);
+    return -1;
+}
+
+int plan_read(const char *path, struct plan *out)
+{
+    json_t *j = json_read_file(path);
+    int rc;
+
+    if (!j)
+        return -1;
+    rc = plan_from_json(j, path, out);
+    json_decref(j);
+    return rc;
+}
+
+/* ---- writing ---- */
+
+json_t *plan_to_json(const struct plan *p)
+{
+    const struct plan_key *k;
+    json_t *doc = json_object(), *into;
+
+    json_object_set_new(doc, "dpx_plan", json_integer(1));
+    json_object_set_new(doc, "model", model_to_config(&p->model));
+    json_object_set_new(doc, "cluster", cluster_to_json(&p->cluster));
+    json_object_set_new(doc, "strategy", json_string(strategy_name(p->strategy)));
+    json_object_set_new(doc, "dialect", json_string(dialect_name(p->dialect)));
+    for (int i = 0; (k = plan_key_at(i)); i++) {
+        if (!(k->cells & cell_of(p)))
+            continue;
+        into = k->object[0] ? json_object_get(doc, k->object) : doc;
+        if (!into) {
+            into = json_object();
+            json_object_set_new(doc, k->object, into);
+        }
+        json_object_set_new(into, k->name, plan_key_write(p, k));
+    }
+    return doc;
+}

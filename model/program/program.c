@@ -1,0 +1,224 @@
+/* program.c -- building block programs, and adding up segments of them.
+ *
+ * The torch programs come from running a model of two blocks on a tape: the second
+ * block stands for every block, since the first one's input is special.  What the
+ * first block does differently is moved to the embedding, so that the pieces add up
+ * to zero over a whole step for any number of blocks. */
+#include "model/program/program.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/plan/attention.h"
+#include "model/program/program_internal.h"
+
+/* ---- segments ---- */
+
+/* What a kernel leaves of the gradients it made, under a fate. */
+static int64_t grads_left(const struct kernel *k, enum grad_fate fate)
+{
+    switch (fate) {
+    case GRADS_KEEP:     return k->net[MEM_GRADS];
+    case GRADS_DROP:     return k->net[MEM_GRADS] - k->ready_bytes;
+    case GRADS_IN_PLACE: break;
+    }
+    return 0;
+}
+
+static void measure(const struct program *g, enum piece_id piece, enum pass pass, int k0, int k1,
+                    enum grad_fate fate, struct span *out)
+{
+    const struct piece *p = &g->piece[piece];
+    int64_t top = 0;
+
+    memset(out, 0, sizeof *out);
+    assert(0 <= k0 && k0 <= k1 && k1 <= p->nkernels[pass]);
+    for (int i = k0; i < k1; i++) {
+        const struct kernel *k = &p->kernels[pass][i];
+        int64_t at[NMEM], total = 0;
+        for (int m = 0; m < NMEM; m++) {
+            bool none = m == MEM_GRADS && fate == GRADS_IN_PLACE;
+            at[m] = out->net[m] + (none ? 0 : k->peak[m]);
+            total += at[m];
+        }
+        if (total > top) {
+            top = total;
+            memcpy(out->peak, at, sizeof at);
+        }
+        out->net[MEM_ACTIVATIONS] += k->net[MEM_ACTIVATIONS];
+        out->net[MEM_TEMPORARIES] += k->net[MEM_TEMPORARIES];
+        out->net[MEM_GRADS] += grads_left(k, fate);
+        out->flops += k->flops;
+        out->bytes += k->bytes;
+    }
+}
+
+void program_span(const struct program *g, enum piece_id piece, enum pass pass,
+                  int k0, int k1, enum grad_fate fate, struct span *out)
+{
+    if (k0 == 0 && k1 == g->piece[piece].nkernels[pass])
+        *out = g->whole[piece][pass][fate];
+    else
+        measure(g, piece, pass, k0, k1, fate, out);
+}
+
+int program_half(const struct program *g, enum piece_id piece, enum pass pass, int half)
+{
+    const struct piece *p = &g->piece[piece];
+
+    for (int i = 0; i < p->nkernels[pass]; i++)
+        if (p->kernels[pass][i].half == half)
+            return i;
+    return p->nkernels[pass];
+}
+
+/* ---- tensors ---- */
+
+enum piece_id program_piece_of_block(const struct plan *p, int64_t b)
+{
+    bool recomputed = p->recompute != RECOMPUTE_NONE && b % p->recompute_interval == 0;
+
+    if (attention_mixed(p) && model_windowed(&p->model, b))
+        return recomputed ? PIECE_WINDOWED_RECOMPUTED : PIECE_WINDOWED;
+    return recomputed ? PIECE_BLOCK_RECOMPUTED : PIECE_BLOCK;
+}
+
+static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
+
+int program_period(const struct plan *p)
+{
+    const struct model *m = &p->model;
+    int64_t every = p->recompute == RECOMPUTE_NONE ? 1 : p->recompute_interval;
+
+    if (attention_mixed(p))
+        every = m->window_from > 0 ? m->layers : every / gcd(every, m->full_every) * m->full_every;
+    return (int)(every < m->layers ? every : m->layers);
+}
+
+static int block_of(enum piece_id piece)
+{
+    return piece == PIECE_EMBED ? TENSOR_EMBED : piece == PIECE_HEAD ? TENSOR_HEAD : 0;
+}
+
+int program_ntensors(const struct plan *p, enum piece_id piece)
+{
+    int block = block_of(piece), n = 0;
+
+    if (block >= 0)
+        return p->model.per_block;
+    for (int i = 0; i < p->model.ntensors; i++)
+        n += p->model.tensors[i].block == block;
+    return n;
+}
+
+int program_tensor(const struct plan *p, enum piece_id piece, int64_t block, int i)
+{
+    const struct model *m = &p->model;
+
+    if (block_of(piece) >= 0)
+        return m->block0 + (int)block * m->per_block + i;
+    for (int j = 0; j < m->ntensors; j++)
+        if (m->tensors[j].block == block_of(piece) && i-- == 0)
+            return j;
+    assert(!"no such tensor in this piece");
+    return -1;
+}
+
+/* ---- building ---- */
+
+int piece_take(struct piece *out, enum pass pass, const struct kernel *k, int n)
+{
+    out->kernels[pass] = malloc((size_t)(n ? n : 1) * sizeof *k);
+    if (!out->kernels[pass])
+        return fail("out of memory for a block program");
+    if (n)
+        memcpy(out->kernels[pass], k, (size_t)n * sizeof *k);
+    out->nkernels[pass] = n;
+    out->flops[pass] = 0;
+    if (pass == PASS_FORWARD)
+        out->saved = 0;
+    for (int i = 0; i < n; i++) {
+        out->flops[pass] += k[i].flops;
+        if (pass == PASS_FORWARD)
+            out->saved += k[i].net[MEM_ACTIVATIONS];
+    }
+    return 0;
+}
+
+int piece_places(struct piece *out, enum pass pass, const struct place *places)
+{
+    int n = out->nkernels[pass], first = n ? out->kernels[pass][0].place0 : 0, all = 0;
+
+    for (int i = 0; i < n; i++) {
+        out->kernels[pass][i].place0 -= first;
+        all += out->kernels[pass][i].nplaces;
+    }
+    out->places[pass] = malloc((size_t)(all + 1) * sizeof *places);
+    if (!out->places[pass])
+        return fail("out of memory for a block program");
+    memcpy(out->places[pass], places + first, (size_t)all * sizeof *places);
+    return 0;
+}
+
+void program_free(struct program *g)
+{
+    for (int i = 0; i < NPIECE; i++)
+        for (int pass = 0; pass < NPASS; pass++) {
+            free(g->piece[i].kernels[pass]);
+            free(g->piece[i].places[pass]);
+        }
+    memset(g, 0, sizeof *g);
+}
+
+/* The largest products of sizes that a program forms. */
+static bool fits_64_bits(const struct plan *p)
+{
+    const struct model *m = &p->model;
+    const int64_t width[] = { m->hidden, m->vocab, m->ffn, m->heads * m->head_dim, m->positions };
+    int64_t tokens, scores;
+
+    if (!checked_mul(p->micro_batch, p->seq, &tokens) || !checked_mul(tokens, m->heads, &scores) ||
+        !checked_mul(scores, p->seq, &scores))
+        return false;
+    for (size_t i = 0; i < sizeof width / sizeof *width; i++) {
+        int64_t n;
+        if (!checked_mul(tokens, 4 * width[i], &n))
+            return false;
+    }
+    return true;
+}
+
+int program_build(const struct plan *p, struct program *out)
+{
+    program_free(out);
+    if (!fits_64_bits(p))
+        return fail("the activations of this plan exceed 2^60 elements: reduce micro_batch, seq or the model");
+    int rc = p->kernels == KERNELS_DPX ? program_build_dpx(p, out) : program_build_torch(p, out);
+    if (rc < 0) {
+        program_free(out);
+        return rc;
+    }
+    for (int i = 0; i < NPIECE; i++)
+        for (int pass = 0; pass < NPASS; pass++)
+            for (int fate = GRADS_KEEP; fate <= GRADS_IN_PLACE; fate++)
+                measure(out, (enum piece_id)i, (enum pass)pass, 0, out->piece[i].nkernels[pass],
+                        (enum grad_fate)fate, &out->whole[i][pass][fate]);
+    return 0;
+}
+
+double program_flops(const struct program *g, const struct plan *p, bool causal)
+{
+    double total = 0;
+
+    for (int64_t b = -2; b < p->model.layers; b++) {
+        enum piece_id id = b == -2 ? PIECE_EMBED : b == -1 ? PIECE_HEAD : PIECE_BLOCK;
+        for (int pass = 0; pass < NPASS; pass++)
+            for (int i = 0; i < g->piece[id].nkernels[pass]; i++) {
+                const struct kernel *k = &g->piece[id].kernels[pass][i];
+                total += causal && k->kind == KC_ATTENTION ? k->flops / 2 : k->flops;
+            }
+    }
+    return total;
+}

@@ -1,0 +1,144 @@
+/* program.h -- the block programs: which kernels run in one pass over the
+ * embedding, over a block, over the head, and what memory each needs.
+ *
+ * A program has four pieces.  Identical blocks share one piece; a block whose
+ * activations are recomputed has a piece of its own.  Every piece has a forward
+ * and a backward list of kernels, in the order in which they are issued.
+ * Compute entries of a schedule are segments [k0,k1) of such a list.
+ *
+ * Memory is counted relative to the moment before the segment:
+ *   activations   what autograd keeps for backward (forward adds, backward frees)
+ *   temporaries   what lives only while kernels run, gradients of activations too
+ *   grads         gradients of parameters as they are produced
+ * `peak` is taken at the one moment at which the three together are largest.
+ *
+ * Which tensors a kernel set saves is that of the named implementation:
+ * `torch-eager` and `torch-sdpa` are the transformers modelling code under
+ * autograd (sizes rounded up to 512 bytes per storage, as PyTorch's allocator
+ * does), `dpx` is exec/'s own kernels.  Sources in README.md. */
+#ifndef DPX_PROGRAM_H
+#define DPX_PROGRAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model/plan/plan.h"
+
+/* Where some layers have a mask and others none (attention_mixed()), those that have are PIECE_WINDOWED. */
+enum piece_id { PIECE_EMBED, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, PIECE_WINDOWED, PIECE_WINDOWED_RECOMPUTED,
+                PIECE_HEAD, NPIECE };
+enum pass     { PASS_FORWARD, PASS_BACKWARD, NPASS };
+enum mem      { MEM_ACTIVATIONS, MEM_TEMPORARIES, MEM_GRADS, NMEM };
+
+enum kernel_class { KC_GEMM, KC_ATTENTION, KC_NORM, KC_ELEMENTWISE, KC_SOFTMAX, KC_EMBEDDING,
+                    KC_LOSS, KC_COPY, NKERNEL_CLASS };
+
+/* Kernels of our own executor: what runs, on whose parameters, and where its operands lie. */
+enum kernel_fn {
+    FN_NONE,                        /* frees only; or a kernel of another implementation */
+    FN_EMBED, FN_POSITIONS, FN_NORM, FN_LINEAR, FN_ROTARY, FN_ATTENTION, FN_ACTIVATION, FN_LOSS,
+    FN_EMBED_BACK, FN_POSITIONS_BACK, FN_NORM_BACK, FN_LINEAR_DW, FN_LINEAR_DX, FN_ROTARY_BACK,
+    FN_ATTENTION_BACK, FN_ACTIVATION_BACK, FN_OUTPUT_BACK, FN_Q_NORM, FN_Q_NORM_BACK, NKERNEL_FN
+};
+
+/* The tensors that pass between kernels of a block.  IDS and DX belong to the micro-step, the
+ * others to a block; Y, what a block leaves, is the X of the next. */
+enum slot {
+    SLOT_NONE, SLOT_IDS, SLOT_X, SLOT_NORM1, SLOT_QKV, SLOT_QK_NORMED, SLOT_ATTN, SLOT_LSE, SLOT_MID,
+    SLOT_NORM2, SLOT_GATE, SLOT_UP, SLOT_PRODUCT, SLOT_POST1, SLOT_POST2, SLOT_Y, SLOT_STATS1,
+    SLOT_STATS2, SLOT_STATS3, SLOT_STATS4, SLOT_STATS5, SLOT_LOGITS, SLOT_LOSSES, SLOT_DX, SLOT_DN,
+    SLOT_DY, SLOT_DU, SLOT_DG, SLOT_DA, SLOT_DELTA, SLOT_DQKV, NSLOT
+};
+
+/* A tensor comes (before the kernel runs) or goes (after it). */
+struct place { uint8_t slot, mem; bool comes; int64_t bytes; };
+
+struct kernel {
+    const char       *name;         /* "qkv", "attention", "mlp down dW" ... */
+    enum kernel_class kind;
+    double            flops;        /* multiply and add count two; causal attention counted full */
+    int64_t           bytes;        /* read and written, each operand once */
+    int64_t           m, n, k, batch;   /* GEMM: batch times C[m,n] += A[m,k] B[k,n]; else 0, but for
+                                         * `dpx` attention: batch, its heads times samples */
+    int               module;       /* whose parameters it reads, as an index of the piece's modules
+                                     * (0 = the piece's first); -1 none, MODULE_TIED */
+    int               half;         /* 0 attention half of a block, 1 MLP half */
+    uint8_t           fn, role;     /* enum kernel_fn; enum tensor_role of its parameters.  `dpx` only */
+    int               place0, nplaces;  /* its piece's places; gradients of parameters are not among
+                                     * them: ready[] tells */
+    int64_t           peak[NMEM];   /* above the live bytes before this kernel, at the fullest moment in it */
+    int64_t           net[NMEM];    /* change of the live bytes once it is done; grads: KEEP convention */
+    int64_t           ready_bytes;  /* of the gradients in ready[] */
+    int               ready[4];     /* tensors (piece-relative index) whose gradient is complete after it,
+                                     * in the order in which autograd hands them out; -1: none */
+};
+
+struct piece {
+    struct kernel *kernels[NPASS];
+    int            nkernels[NPASS];
+    struct place  *places[NPASS];   /* `dpx` only */
+    int64_t        saved;           /* bytes of activations that forward leaves */
+    double         flops[NPASS];
+};
+
+/* How long the gradient of a parameter lives once it is produced. */
+enum grad_fate {
+    GRADS_KEEP,                     /* becomes .grad: stays (first micro-step; FSDP's unsharded gradients) */
+    GRADS_DROP,                     /* is added or copied elsewhere and freed at once */
+    GRADS_IN_PLACE,                 /* kernels add into a buffer that exists: no memory of its own */
+};
+
+struct span {
+    int64_t peak[NMEM];             /* above the live bytes before the segment, at its fullest moment */
+    int64_t net[NMEM];              /* change over the segment */
+    double  flops;
+    int64_t bytes;
+};
+
+struct program {
+    struct piece piece[NPIECE];
+    struct span  whole[NPIECE][NPASS][3];   /* of whole passes, by enum grad_fate: asked for most */
+    int64_t      boundary;          /* bytes of the activation handed from block to block */
+    void        *store;             /* owned */
+};
+
+/* Builds the program of a plan (its model, kernels, seq, micro_batch, precision,
+ * dropout, recompute) into `out`, which is zeroed or holds an earlier program.  0, or -1
+ * with the reason reported. */
+int  program_build(const struct plan *p, struct program *out);
+void program_free(struct program *g);
+
+/* Memory and work of the segment [k0,k1) of one pass of a piece. */
+void program_span(const struct program *g, enum piece_id piece, enum pass pass,
+                  int k0, int k1, enum grad_fate fate, struct span *out);
+
+/* The first kernel of the given half of a block's pass (0 attention, 1 MLP):
+ * where half-block units are cut.  Forward runs 0 then 1, backward 1 then 0. */
+int  program_half(const struct program *g, enum piece_id piece, enum pass pass, int half);
+
+/* Piece of block b under the plan's recompute and recompute_interval: block b is
+ * recomputed when b is a multiple of the interval. */
+enum piece_id program_piece_of_block(const struct plan *p, int64_t b);
+/* After so many blocks the pieces repeat; the number of layers if they do not. */
+int program_period(const struct plan *p);
+static inline bool piece_is_block(enum piece_id id) { return id > PIECE_EMBED && id < PIECE_HEAD; }
+static inline bool piece_is_recomputed(enum piece_id id)
+{
+    return id == PIECE_BLOCK_RECOMPUTED || id == PIECE_WINDOWED_RECOMPUTED;
+}
+
+/* Tensors of a piece: index of the first one in model->tensors of the given
+ * block (ignored for the embedding and the head) and their number.  The
+ * embedding's and head's tensors are listed by program_tensor(). */
+int  program_ntensors(const struct plan *p, enum piece_id piece);
+int  program_tensor(const struct plan *p, enum piece_id piece, int64_t block, int i);
+
+/* FLOPs of forward and backward over one micro-batch, recompute left out: the model
+ * FLOPs of MFU.  Attention's two products are counted in full (6 N + 12 L h s a token)
+ * or, causal, by half (6 N + 6 L h s). */
+double program_flops(const struct program *g, const struct plan *p, bool causal);
+
+/* kernel.module of a tied head: the token embedding, which is in the embedding's piece. */
+enum { MODULE_TIED = -2 };
+
+#endif

@@ -1,0 +1,293 @@
+/* program_dpx.c -- the block programs of our own executor (exec/kernels/kernels.h).
+ *
+ * Buffers are rounded up to 64 bytes.  With N tokens, e bytes an element, h hidden,
+ * q = heads * head_dim, kv = kv_heads * head_dim, f the MLP's width, a block keeps
+ *
+ *     x, norm(x), q k v, attention output, mid, norm(mid)  e*N*(4h + 2q + 2kv)
+ *     log-sum-exp of the scores                            4*N*heads
+ *     mean and 1/sigma of both norms (RMS: 1/sigma)        16*N (8*N)
+ *     MLP: pre-activation and product                      e*N*2f, gated e*N*3f
+ *
+ * with one h each per post norm, and q and k a second time where they are normed.  Dropout keeps no mask (its random
+ * numbers are a function of a counter), bias, residual and dropout are part of the
+ * kernel that produces their input, and backward adds into the gradient of the
+ * residual in place.  Cross-entropy overwrites the logits (N*V*e, not cut into chunks)
+ * with their gradient. */
+#include "model/program/program_dpx.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/program/program_internal.h"
+
+static int store(struct dpx *d, enum slot slot, int64_t numel, int64_t e, enum mem mem)
+{
+    int s = tape_alloc(&d->t, numel, e, mem);
+
+    tape_name(&d->t, s, slot);
+    return s;
+}
+
+int dpx_keep(struct dpx *d, enum slot slot, int64_t numel, int64_t e)
+{
+    return store(d, slot, numel, e, d->recompute ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
+}
+
+int dpx_temp(struct dpx *d, enum slot slot, int64_t numel, int64_t e)
+{
+    return store(d, slot, numel, e, MEM_TEMPORARIES);
+}
+
+int dpx_hand_on(struct dpx *d, enum slot slot, int64_t numel, int64_t e)
+{
+    return store(d, slot, numel, e, MEM_ACTIVATIONS);
+}
+
+void dpx_gone(struct dpx *d, int *store)
+{
+    tape_unref(&d->t, *store);
+    *store = 0;
+}
+
+void dpx_param_grad(struct dpx *d, enum tensor_role role, bool bias, int64_t numel)
+{
+    int tensor = piece_tensor(d->m, d->block, role, bias);
+    struct recipe r = plan_recipe(d->p);
+    enum dtype dt = r.autocast ? DT_FP32 : r.used;
+
+    if (role == ROLE_HEAD && tensor < 0 && !bias)
+        tensor = TAPE_TIED;
+    if (role == ROLE_TOKENS && d->m->tied) {    /* adds into what the head left */
+        struct kernel *k = &d->t.out[d->t.nout - 1];
+        k->ready[0] = tensor;
+        k->ready_bytes = d->t.stores[d->t.tied_grad].bytes;
+        return;
+    }
+    if (tensor < 0)
+        return;
+    /* As large as the buffers that lowerings keep gradients in. */
+    int64_t e = dtype_bytes(dt);
+    int g = tape_alloc(&d->t, round_up(numel * e, 512) / e, e, MEM_GRADS);
+    tape_grad_arrived(&d->t, &(struct edge){ .tensor = tensor, .numel = numel, .dt = dt }, g);
+}
+
+struct kernel *dpx_kernel(struct dpx *d, enum kernel_fn fn, const char *name, enum kernel_class kc, int64_t bytes)
+{
+    struct kernel *k = tape_kernel(&d->t, name, kc);
+
+    k->bytes = bytes;
+    k->fn = (uint8_t)fn;
+    k->role = (uint8_t)d->role;
+    d->t.module = -1;                   /* dpx_use() is for one kernel */
+    return k;
+}
+
+void dpx_use(struct dpx *d, enum tensor_role role)
+{
+    d->role = role;
+    d->t.module = piece_module(d->m, d->block, role);
+    if (role == ROLE_HEAD && d->t.module < 0)
+        d->t.module = MODULE_TIED;
+}
+
+struct kernel *dpx_gemm(struct dpx *d, enum kernel_fn fn, const char *name, int64_t m, int64_t n, int64_t k)
+{
+    struct kernel *kn = dpx_kernel(d, fn, name, KC_GEMM, (m * k + n * k + m * n) * d->e);
+
+    kn->m = m, kn->n = n, kn->k = k, kn->batch = 1;
+    kn->flops = 2.0 * (double)m * (double)n * (double)k;
+    return kn;
+}
+
+static enum slot stats_slot(int which) { return (enum slot)(SLOT_STATS1 + which); }
+
+int dpx_norm(struct dpx *d, const char *name, enum tensor_role role, int which, enum slot out)
+{
+    dpx_use(d, role);
+    dpx_kernel(d, FN_NORM, name, KC_NORM, 2 * d->n * d->h * d->e);
+    d->k.stats[which] = dpx_keep(d, stats_slot(which), d->n * (d->m->norm == NORM_LAYER ? 2 : 1), 4);
+    return dpx_keep(d, out, d->n * d->h, d->e);
+}
+
+void dpx_norm_back(struct dpx *d, const char *name, enum tensor_role role, int which)
+{
+    dpx_use(d, role);
+    dpx_kernel(d, FN_NORM_BACK, name, KC_NORM, 5 * d->n * d->h * d->e);
+    dpx_param_grad(d, role, false, d->h);
+    dpx_param_grad(d, role, true, d->h);
+    dpx_gone(d, &d->k.stats[which]);
+}
+
+void dpx_linear_back(struct dpx *d, const struct gemm_names *names, enum tensor_role role, int64_t n,
+                     int64_t k, int *x, int *dx, enum slot dx_slot)
+{
+    dpx_use(d, role);
+    dpx_gemm(d, FN_LINEAR_DW, names->dw, k, n, d->n);
+    dpx_param_grad(d, role, true, n);
+    dpx_param_grad(d, role, false, n * k);
+    if (x)
+        dpx_gone(d, x);
+    dpx_use(d, role);
+    dpx_gemm(d, FN_LINEAR_DX, names->dx, d->n, k, n);
+    if (!*dx)
+        *dx = dpx_temp(d, dx_slot, d->n * k, d->e);
+}
+
+/* ---- pieces ---- */
+
+static int take(struct dpx *d, struct piece *out, enum pass pass, int from)
+{
+    int to = tape_cut(&d->t);
+
+    if (d->t.bad)
+        return fail("the activations of this plan exceed 2^60 bytes: reduce micro_batch, seq or the model");
+    if (piece_take(out, pass, d->t.out + from, to - from) < 0)
+        return -1;
+    return piece_places(out, pass, d->t.places);
+}
+
+static int build_block(struct dpx *d, struct piece *out, bool recomputed)
+{
+    bool full = recomputed && d->p->recompute == RECOMPUTE_FULL;
+    int from = tape_cut(&d->t);
+
+    d->block = 0;
+    memset(&d->k, 0, sizeof d->k);
+    tape_cut(&d->t);
+    d->k.x = dpx_hand_on(d, SLOT_X, d->n * d->h, d->e);     /* by the piece before */
+    from = d->t.nout;
+    d->recompute = full;
+    int y = dpx_block_forward(d);
+    d->recompute = false;
+    if (recomputed && !full)
+        dpx_forget_attention(d);
+    if (take(d, out, PASS_FORWARD, from) < 0)
+        return -1;
+
+    tape_cut(&d->t);
+    d->dx = dpx_temp(d, SLOT_DX, d->n * d->h, d->e);
+    from = d->t.nout;
+    if (full)
+        dpx_block_recompute(d);         /* up to the last GEMM's input */
+    dpx_block_backward(d);
+    if (take(d, out, PASS_BACKWARD, from) < 0)
+        return -1;
+    dpx_gone(d, &d->dx);
+    dpx_gone(d, &y);
+    return 0;
+}
+
+static int build_ends(struct dpx *d, struct program *out)
+{
+    const struct model *m = d->m;
+    int from = tape_cut(&d->t);
+
+    d->block = TENSOR_EMBED;
+    memset(&d->k, 0, sizeof d->k);
+    dpx_use(d, ROLE_TOKENS);
+    dpx_kernel(d, FN_EMBED, "token embedding", KC_EMBEDDING, 2 * d->n * d->h * d->e);
+    int ids = dpx_keep(d, SLOT_IDS, 2 * d->n, 4);       /* tokens and labels, int32 */
+    int x = dpx_keep(d, SLOT_Y, d->n * d->h, d->e), raw = 0;
+    if (m->position == POS_LEARNED) {
+        dpx_use(d, ROLE_POSITIONS);
+        dpx_kernel(d, FN_POSITIONS, "position embedding", KC_EMBEDDING, 3 * d->n * d->h * d->e);
+    }
+    if (piece_tensor(m, TENSOR_EMBED, ROLE_EMBED_NORM, false) >= 0) {
+        raw = x;
+        x = dpx_norm(d, "embedding norm", ROLE_EMBED_NORM, 0, SLOT_Y);
+    }
+    d->t.stores[x].slot = SLOT_X;           /* of the head, which frees it */
+    if (take(d, &out->piece[PIECE_EMBED], PASS_FORWARD, from) < 0)
+        return -1;
+
+    from = d->t.nout;
+    d->block = TENSOR_HEAD;
+    int stats = d->k.stats[0];
+    int y = dpx_norm(d, "final norm", ROLE_NORM_FINAL, 0, SLOT_NORM1);
+    dpx_use(d, ROLE_HEAD);
+    dpx_gemm(d, FN_LINEAR, "logits", d->n, m->vocab, d->h);
+    int logits = dpx_keep(d, SLOT_LOGITS, d->n * m->vocab, d->e);
+    dpx_kernel(d, FN_LOSS, "cross-entropy", KC_LOSS, 2 * d->n * m->vocab * d->e);
+    int losses = dpx_keep(d, SLOT_LOSSES, d->n, 4);
+    if (take(d, &out->piece[PIECE_HEAD], PASS_FORWARD, from) < 0)
+        return -1;
+
+    from = d->t.nout;
+    d->dx = 0;
+    dpx_linear_back(d, GEMM("logits"), ROLE_HEAD, m->vocab, d->h, NULL, &d->dx, SLOT_DX);
+    dpx_gone(d, &logits);
+    dpx_gone(d, &losses);
+    dpx_gone(d, &y);
+    dpx_norm_back(d, "final norm backward", ROLE_NORM_FINAL, 0);     /* in place */
+    dpx_gone(d, &x);
+    if (take(d, &out->piece[PIECE_HEAD], PASS_BACKWARD, from) < 0)
+        return -1;
+
+    from = d->t.nout;
+    d->block = TENSOR_EMBED;
+    d->k.stats[0] = stats;
+    if (raw) {
+        dpx_norm_back(d, "embedding norm backward", ROLE_EMBED_NORM, 0);
+        dpx_gone(d, &raw);
+    }
+    if (m->position == POS_LEARNED) {
+        dpx_use(d, ROLE_POSITIONS);
+        dpx_kernel(d, FN_POSITIONS_BACK, "position embedding backward", KC_EMBEDDING, d->n * d->h * d->e);
+        dpx_param_grad(d, ROLE_POSITIONS, false, m->positions * d->h);
+    }
+    dpx_use(d, ROLE_TOKENS);
+    dpx_kernel(d, FN_EMBED_BACK, "token embedding backward", KC_EMBEDDING, 2 * d->n * d->h * d->e);
+    dpx_param_grad(d, ROLE_TOKENS, false, m->vocab * d->h);
+    dpx_gone(d, &d->dx);
+    dpx_gone(d, &ids);
+    return take(d, &out->piece[PIECE_EMBED], PASS_BACKWARD, from);
+}
+
+/* What these kernels have no form of. */
+static int check_described(const struct model *m)
+{
+    int norm = piece_tensor(m, 0, ROLE_Q_NORM, false);
+    const char *what = m->norm_place == NORM_BEHIND ? "norms only behind attention and MLP"
+                     : m->norm_place == NORM_OF_SUM ? "norms of the residual stream"
+                     : m->token_width != m->hidden ? "token embeddings of another width than the blocks"
+                     : norm >= 0 && (m->norm != NORM_RMS || m->tensors[m->block0 + norm].numel != m->head_dim)
+                       ? "norms of q and k other than one RMSNorm for all heads" : NULL;
+
+    return what ? fail("%s: kernels \"dpx\" have no %s: plan with \"torch-eager\" or \"torch-sdpa\"",
+                       m->name, what) : 0;
+}
+
+int program_build_dpx(const struct plan *p, struct program *out)
+{
+    const struct model *m = &p->model;
+    struct dpx *d;
+    int rc = -1;
+
+    if (check_described(m) < 0)
+        return -1;
+    d = calloc(1, sizeof *d);
+    if (!d)
+        return fail("out of memory for a block program");
+    d->p = p;
+    d->m = m;
+    d->e = dtype_bytes(plan_recipe(p).autocast ? p->precision : plan_recipe(p).used);
+    d->n = p->micro_batch * p->seq;
+    d->h = m->hidden;
+    d->q = m->heads * m->head_dim;
+    d->kv = m->kv_heads * m->head_dim;
+    d->f = m->ffn;
+    tape_init(&d->t, 64);
+    d->t.learning = true;               /* categories as given */
+    d->t.tied = piece_tensor(m, TENSOR_EMBED, ROLE_TOKENS, false);
+    if (build_ends(d, out) < 0 || build_block(d, &out->piece[PIECE_BLOCK], false) < 0)
+        goto out;
+    if (p->recompute != RECOMPUTE_NONE && build_block(d, &out->piece[PIECE_BLOCK_RECOMPUTED], true) < 0)
+        goto out;
+    out->boundary = round_up(d->n * d->h * d->e, 64);
+    rc = 0;
+out:
+    tape_free(&d->t);
+    free(d);
+    return rc;
+}

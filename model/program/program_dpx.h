@@ -1,0 +1,59 @@
+/* program_dpx.h -- what program_dpx.c (embedding, head, building) and
+ * program_dpx_block.c (the block's kernels) share. */
+#ifndef DPX_PROGRAM_DPX_H
+#define DPX_PROGRAM_DPX_H
+
+#include "model/program/tape_internal.h"
+#include "model/program/torch_model.h"
+
+enum { MAX_NORMS = 5 };        /* the last: of q and k */
+
+/* Stores that one pass leaves for the other. */
+struct kept {
+    int x, norm1, qkv, qk_normed, attn, lse, mid, norm2, gate, up, product, post1, post2;
+    int stats[MAX_NORMS];
+};
+
+struct dpx {
+    struct tape         t;
+    const struct plan  *p;
+    const struct model *m;
+    int64_t n, e, h, q, kv, f;
+    int     block;              /* TENSOR_EMBED, 0, TENSOR_HEAD */
+    bool    recompute;
+    int     dx;                 /* gradient of the residual stream */
+    int     dn;                 /* of a norm's output that attention and MLP share */
+    enum tensor_role role;      /* of the next kernel */
+    struct kept k;
+};
+
+
+/* A tensor of the piece that backward needs; while `recompute`, of forward only. */
+int  dpx_keep(struct dpx *d, enum slot slot, int64_t numel, int64_t e);
+int  dpx_temp(struct dpx *d, enum slot slot, int64_t numel, int64_t e);
+/* What a later piece will free: an activation whatever `recompute` says. */
+int  dpx_hand_on(struct dpx *d, enum slot slot, int64_t numel, int64_t e);
+void dpx_gone(struct dpx *d, int *store);
+/* A parameter's gradient, complete after the last kernel. */
+void dpx_param_grad(struct dpx *d, enum tensor_role role, bool bias, int64_t numel);
+struct kernel *dpx_kernel(struct dpx *d, enum kernel_fn fn, const char *name, enum kernel_class kc, int64_t bytes);
+struct kernel *dpx_gemm(struct dpx *d, enum kernel_fn fn, const char *name, int64_t m, int64_t n, int64_t k);
+/* The next kernel reads the parameters of this role's module. */
+void dpx_use(struct dpx *d, enum tensor_role role);
+/* Statistics and output of a norm; which of the block's (0: first). */
+int  dpx_norm(struct dpx *d, const char *name, enum tensor_role role, int which, enum slot out);
+/* A norm's backward: gradients of its parameters; its statistics go. */
+void dpx_norm_back(struct dpx *d, const char *name, enum tensor_role role, int which);
+/* Backward of y[N, n] = x[N, k] W: dW and db, then x goes (0: it stays), then dX is
+ * allocated, or added to if it exists. */
+void dpx_linear_back(struct dpx *d, const struct gemm_names *names, enum tensor_role role, int64_t n,
+                     int64_t k, int *x, int *dx, enum slot dx_slot);
+
+/* The block: forward returns the store of its output; backward starts from d->dx. */
+int  dpx_block_forward(struct dpx *d);
+void dpx_block_recompute(struct dpx *d);
+void dpx_block_backward(struct dpx *d);
+/* Selective recompute: the attention's output and log-sum-exp are not kept. */
+void dpx_forget_attention(struct dpx *d);
+
+#endif

@@ -1,0 +1,304 @@
+/* program_dpx_block.c -- one block of our own executor: kernels, what each keeps and
+ * what each frees.  Bias, residual and dropout belong to the kernel that produces their
+ * input; the gradient of the residual stream is one buffer, added to in place. */
+#include "model/program/program_dpx.h"
+
+/* Attention and MLP read the output of one norm (Falcon 7B). */
+static bool one_norm(const struct dpx *d)
+{
+    return d->m->parallel && piece_tensor(d->m, 0, ROLE_NORM_MLP, false) < 0;
+}
+
+/* ---- forward ---- */
+
+static double attention_flops(const struct dpx *d)
+{
+    return 4.0 * (double)d->n * (double)d->p->seq * (double)d->q;
+}
+
+/* Both passes: `passes` times the forward's work.  Heads of fewer keys and values read less, and so models
+ * of different numbers of heads may read as many bytes: the batch tells them apart. */
+static void attention_kernel(struct dpx *d, enum kernel_fn fn, const char *name, int64_t bytes, double passes)
+{
+    struct kernel *k = dpx_kernel(d, fn, name, KC_ATTENTION, bytes);
+
+    k->flops = passes * attention_flops(d);
+    k->batch = d->n / d->p->seq * d->m->heads;
+}
+
+static void attention_core(struct dpx *d)
+{
+    attention_kernel(d, FN_ATTENTION, "attention", d->n * (2 * d->q + 2 * d->kv) * d->e, 1);
+    d->k.attn = dpx_keep(d, SLOT_ATTN, d->n * d->q, d->e);
+    d->k.lse = dpx_keep(d, SLOT_LSE, d->n * d->m->heads, 4);
+}
+
+/* One buffer for q, k and v; a kernel for each module that makes part of it. */
+static void project(struct dpx *d)
+{
+    static const enum tensor_role role[] = { ROLE_Q, ROLE_K, ROLE_V };
+    static const char *const name[] = { "q", "k", "v" };
+    const int64_t width[] = { d->q, d->kv, d->kv };
+
+    if (d->m->fused_qkv) {
+        dpx_use(d, ROLE_QKV);
+        dpx_gemm(d, FN_LINEAR, "qkv", d->n, d->q + 2 * d->kv, d->h);
+        d->k.qkv = dpx_keep(d, SLOT_QKV, d->n * (d->q + 2 * d->kv), d->e);
+        return;
+    }
+    for (int i = 0; i < 3; i++) {
+        dpx_use(d, role[i]);
+        dpx_gemm(d, FN_LINEAR, name[i], d->n, width[i], d->h);
+        if (i == 0)
+            d->k.qkv = dpx_keep(d, SLOT_QKV, d->n * (d->q + 2 * d->kv), d->e);
+    }
+}
+
+static void norm_qk(struct dpx *d)
+{
+    dpx_use(d, ROLE_Q_NORM);
+    dpx_kernel(d, FN_Q_NORM, "q norm", KC_NORM, 2 * d->n * d->q * d->e);
+    d->k.qk_normed = dpx_keep(d, SLOT_QK_NORMED, d->n * (d->q + d->kv), d->e);
+    d->k.stats[4] = dpx_keep(d, SLOT_STATS5, d->n * (d->m->heads + d->m->kv_heads), 4);
+    dpx_use(d, ROLE_K_NORM);
+    dpx_kernel(d, FN_Q_NORM, "k norm", KC_NORM, 2 * d->n * d->kv * d->e);
+}
+
+static void attention_half(struct dpx *d)
+{
+    d->t.half = 0;
+    d->k.norm1 = dpx_norm(d, "norm", ROLE_NORM_ATTN, 0, SLOT_NORM1);
+    project(d);
+    if (d->recompute) {
+        dpx_gone(d, &d->k.stats[0]);
+        if (!one_norm(d))
+            dpx_gone(d, &d->k.norm1);
+    }
+    if (d->m->qk_norm)
+        norm_qk(d);
+    if (d->m->position == POS_ROPE)
+        dpx_kernel(d, FN_ROTARY, "rotary", KC_ELEMENTWISE, 2 * d->n * (d->q + d->kv) * d->e);
+    attention_core(d);
+    if (d->recompute) {
+        dpx_gone(d, &d->k.qkv), dpx_gone(d, &d->k.qk_normed);
+        dpx_gone(d, &d->k.lse), dpx_gone(d, &d->k.stats[4]);
+    }
+    dpx_use(d, ROLE_ATTN_OUT);
+    dpx_gemm(d, FN_LINEAR, "attention output", d->n, d->h, d->q);
+    d->k.mid = d->m->parallel ? dpx_hand_on(d, SLOT_MID, d->n * d->h, d->e) :
+                                dpx_keep(d, SLOT_MID, d->n * d->h, d->e);
+    if (d->recompute)
+        dpx_gone(d, &d->k.attn);
+    if (d->m->norm_place == NORM_AROUND) {
+        d->k.post1 = d->k.mid;
+        d->k.mid = dpx_norm(d, "post norm", ROLE_NORM_ATTN_POST, 2, SLOT_MID);
+        if (d->recompute)
+            dpx_gone(d, &d->k.post1), dpx_gone(d, &d->k.stats[2]);
+    }
+}
+
+static void mlp_half(struct dpx *d)
+{
+    bool gated = d->m->mlp == MLP_GATED;
+
+    d->t.half = 1;
+    if (one_norm(d)) {
+        d->k.norm2 = d->k.norm1;
+        d->t.stores[d->k.norm1].refs++;
+    } else {
+        d->k.norm2 = dpx_norm(d, "mlp norm", ROLE_NORM_MLP, 1, SLOT_NORM2);
+    }
+    if (gated) {
+        dpx_use(d, d->m->fused_gate_up ? ROLE_GATE_UP : ROLE_GATE);
+        dpx_gemm(d, FN_LINEAR, "mlp gate", d->n, d->f, d->h);
+        d->k.gate = dpx_keep(d, SLOT_GATE, d->n * d->f, d->e);
+    }
+    dpx_use(d, d->m->fused_gate_up ? ROLE_GATE_UP : ROLE_UP);
+    dpx_gemm(d, FN_LINEAR, "mlp up", d->n, d->f, d->h);
+    d->k.up = dpx_keep(d, SLOT_UP, d->n * d->f, d->e);
+    if (d->recompute)
+        dpx_gone(d, &d->k.norm1), dpx_gone(d, &d->k.norm2), dpx_gone(d, &d->k.stats[1]);
+    dpx_kernel(d, FN_ACTIVATION, "activation", KC_ELEMENTWISE, (gated ? 3 : 2) * d->n * d->f * d->e);
+    d->k.product = dpx_keep(d, SLOT_PRODUCT, d->n * d->f, d->e);
+    if (d->recompute)
+        dpx_gone(d, &d->k.gate), dpx_gone(d, &d->k.up);
+    dpx_use(d, ROLE_DOWN);
+    dpx_gemm(d, FN_LINEAR, "mlp down", d->n, d->h, d->f);
+}
+
+/* The block's output is kept by whoever reads it: the next block or the head. */
+static int block_output(struct dpx *d)
+{
+    if (d->m->parallel) {               /* added to what attention left */
+        int sum = d->k.mid;
+        d->k.mid = 0;
+        return sum;
+    }
+    int out = dpx_hand_on(d, d->m->norm_place == NORM_AROUND ? SLOT_POST2 : SLOT_Y, d->n * d->h, d->e);
+    if (d->m->norm_place == NORM_AROUND) {
+        d->k.post2 = out;
+        dpx_use(d, ROLE_NORM_MLP_POST);
+        dpx_kernel(d, FN_NORM, "mlp post norm", KC_NORM, 2 * d->n * d->h * d->e);
+        d->k.stats[3] = dpx_keep(d, SLOT_STATS4, d->n, 4);
+        out = dpx_hand_on(d, SLOT_Y, d->n * d->h, d->e);
+        if (d->recompute)
+            dpx_gone(d, &d->k.post2), dpx_gone(d, &d->k.stats[3]);
+    }
+    return out;
+}
+
+int dpx_block_forward(struct dpx *d)
+{
+    attention_half(d);
+    mlp_half(d);
+    int out = block_output(d);
+    if (d->recompute)
+        dpx_gone(d, &d->k.product), dpx_gone(d, &d->k.mid);
+    return out;
+}
+
+/* ---- backward ---- */
+
+/* The gradient of what a half added to the residual: through its post norm or its
+ * dropout into a buffer of its own, else the residual's itself (0). */
+static int output_grad(struct dpx *d, const char *name, enum tensor_role post, int which, int *kept)
+{
+    int dy = 0;
+
+    if (d->m->norm_place != NORM_AROUND && d->p->dropout <= 0)
+        return 0;
+    if (d->m->norm_place == NORM_AROUND)
+        dpx_use(d, post);
+    dpx_kernel(d, FN_OUTPUT_BACK, name, KC_NORM, 3 * d->n * d->h * d->e);
+    dy = dpx_temp(d, SLOT_DY, d->n * d->h, d->e);
+    if (d->m->norm_place == NORM_AROUND) {
+        dpx_param_grad(d, post, false, d->h);
+        dpx_gone(d, kept);
+        dpx_gone(d, &d->k.stats[which]);
+    }
+    return dy;
+}
+
+/* The gradient of a norm's input is added to the residual's in place; `dy` goes. */
+static void norm_back(struct dpx *d, const char *name, enum tensor_role role, int which, int *dy, int *x)
+{
+    dpx_norm_back(d, name, role, which);
+    dpx_gone(d, dy);
+    dpx_gone(d, x);
+}
+
+static void gate_up_back(struct dpx *d, int *du, int *dg, int *dn)
+{
+    if (d->m->mlp == MLP_GATED && d->m->fused_gate_up) {
+        dpx_linear_back(d, GEMM("mlp gate up"), ROLE_GATE_UP, 2 * d->f, d->h, &d->k.norm2, dn, SLOT_DN);
+    } else {
+        bool gated = d->m->mlp == MLP_GATED;
+        dpx_linear_back(d, GEMM("mlp up"), ROLE_UP, d->f, d->h, gated ? NULL : &d->k.norm2, dn, SLOT_DN);
+        dpx_gone(d, du);
+        if (gated)
+            dpx_linear_back(d, GEMM("mlp gate"), ROLE_GATE, d->f, d->h, &d->k.norm2, dn, SLOT_DN);
+    }
+    dpx_gone(d, du);
+    dpx_gone(d, dg);
+}
+
+static void mlp_back(struct dpx *d)
+{
+    bool gated = d->m->mlp == MLP_GATED;
+    int du = 0, dg = 0, dn = 0;
+
+    d->t.half = 1;
+    int dy = output_grad(d, "mlp output dY", ROLE_NORM_MLP_POST, 3, &d->k.post2);
+    dpx_linear_back(d, GEMM("mlp down"), ROLE_DOWN, d->h, d->f, &d->k.product, &du, SLOT_DU);
+    dpx_gone(d, &dy);
+    dpx_kernel(d, FN_ACTIVATION_BACK, "activation backward", KC_ELEMENTWISE, (gated ? 5 : 3) * d->n * d->f * d->e);
+    if (gated)
+        dg = dpx_temp(d, SLOT_DG, d->n * d->f, d->e);
+    dpx_gone(d, &d->k.gate);
+    dpx_gone(d, &d->k.up);
+    gate_up_back(d, &du, &dg, &dn);
+    if (one_norm(d))
+        d->dn = dn;                     /* attention's is added to it */
+    else
+        norm_back(d, "mlp norm backward", ROLE_NORM_MLP, 1, &dn, &d->k.mid);
+}
+
+static void qkv_back(struct dpx *d, int *dn)
+{
+    if (d->m->fused_qkv) {
+        dpx_linear_back(d, GEMM("qkv"), ROLE_QKV, d->q + 2 * d->kv, d->h, &d->k.norm1, dn, SLOT_DN);
+        return;
+    }
+    dpx_linear_back(d, GEMM("v"), ROLE_V, d->kv, d->h, NULL, dn, SLOT_DN);
+    dpx_linear_back(d, GEMM("k"), ROLE_K, d->kv, d->h, NULL, dn, SLOT_DN);
+    dpx_linear_back(d, GEMM("q"), ROLE_Q, d->q, d->h, &d->k.norm1, dn, SLOT_DN);
+}
+
+static void qk_norm_back(struct dpx *d)
+{
+    dpx_use(d, ROLE_K_NORM);
+    dpx_kernel(d, FN_Q_NORM_BACK, "k norm backward", KC_NORM, 3 * d->n * d->kv * d->e);
+    dpx_param_grad(d, ROLE_K_NORM, false, d->m->head_dim);
+    dpx_use(d, ROLE_Q_NORM);
+    dpx_kernel(d, FN_Q_NORM_BACK, "q norm backward", KC_NORM, 3 * d->n * d->q * d->e);
+    dpx_param_grad(d, ROLE_Q_NORM, false, d->m->head_dim);
+    dpx_gone(d, &d->k.stats[4]);
+}
+
+static void attention_back(struct dpx *d)
+{
+    int da = 0;
+
+    d->t.half = 0;
+    int dy = output_grad(d, "attention output dY", ROLE_NORM_ATTN_POST, 2, &d->k.post1);
+    if (d->p->recompute == RECOMPUTE_SELECTIVE && !d->k.attn)
+        attention_core(d);
+    dpx_linear_back(d, GEMM("attention output"), ROLE_ATTN_OUT, d->h, d->q, NULL, &da, SLOT_DA);
+    dpx_gone(d, &dy);
+    attention_kernel(d, FN_ATTENTION_BACK, "attention backward", d->n * (5 * d->q + 4 * d->kv) * d->e, 2);
+    int delta = dpx_temp(d, SLOT_DELTA, d->n * d->m->heads, 4);
+    int dqkv = dpx_temp(d, SLOT_DQKV, d->n * (d->q + 2 * d->kv), d->e);
+    int *done[] = { &delta, &da, &d->k.attn, &d->k.lse, &d->k.qk_normed };
+    for (int i = 0; i < 5; i++)
+        dpx_gone(d, done[i]);
+    if (d->m->position == POS_ROPE)
+        dpx_kernel(d, FN_ROTARY_BACK, "rotary backward", KC_ELEMENTWISE, 2 * d->n * (d->q + d->kv) * d->e);
+    if (d->m->qk_norm)
+        qk_norm_back(d);
+    dpx_gone(d, &d->k.qkv);
+    int dn = d->dn;
+    d->dn = 0;
+    qkv_back(d, &dn);
+    dpx_gone(d, &dqkv);
+    norm_back(d, "norm backward", ROLE_NORM_ATTN, 0, &dn, &d->k.x);
+}
+
+/* ---- recompute ---- */
+
+void dpx_forget_attention(struct dpx *d)
+{
+    d->t.half = 1;
+    dpx_kernel(d, FN_NONE, "attention not kept", KC_COPY, 0);
+    dpx_gone(d, &d->k.attn);
+    dpx_gone(d, &d->k.lse);
+}
+
+void dpx_block_recompute(struct dpx *d)
+{
+    int k0 = tape_cut(&d->t);
+
+    attention_half(d);
+    if (d->m->parallel)
+        dpx_gone(d, &d->k.mid);         /* part of the output only */
+    mlp_half(d);
+    d->t.nout--;                        /* the last GEMM's result is not needed */
+    d->t.open = false;
+    for (int i = k0; i < d->t.nout; i++)
+        d->t.out[i].half = 1;           /* part of backward's first half */
+}
+
+void dpx_block_backward(struct dpx *d)
+{
+    mlp_back(d);
+    attention_back(d);
+}

@@ -1,0 +1,349 @@
+/* program_torch.c -- pieces from the transformers modelling code run on a tape. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/program/program_internal.h"
+#include "model/program/torch_parts.h"
+
+enum { BLOCKS = 2 };                    /* the last one stands for all */
+enum { EMBED, BLOCK0, HEAD = BLOCK0 + BLOCKS, NPART };
+
+struct part {
+    int node0, node1;                   /* nodes of its forward */
+    int kernel0[NPASS], kernel1[NPASS];
+    var out;
+    struct torch_region again;          /* what backward runs again, if anything */
+};
+
+struct run {
+    struct tape        t;
+    struct torch_model b;
+    struct part        part[NPART];
+    enum recompute     recompute;
+    struct plan        as;              /* its layers all of the kind that is traced */
+};
+
+static void reverse(struct kernel *k, int n)
+{
+    for (int i = 0; i < n / 2; i++) {
+        struct kernel swap = k[i];
+        k[i] = k[n - 1 - i];
+        k[n - 1 - i] = swap;
+    }
+}
+
+/* [a][b] -> [b][a]. */
+static void rotate(struct kernel *k, int a, int b)
+{
+    reverse(k, a);
+    reverse(k + a, b);
+    reverse(k, a + b);
+}
+
+static void begin_part(struct run *r, int id)
+{
+    struct part *p = &r->part[id];
+
+    r->b.block = id == EMBED ? TENSOR_EMBED : id == HEAD ? TENSOR_HEAD : 0;
+    p->kernel0[PASS_FORWARD] = tape_cut(&r->t);
+    p->node0 = r->t.nnodes;
+}
+
+static void end_part(struct run *r, int id, int store0)
+{
+    struct part *p = &r->part[id];
+
+    p->kernel1[PASS_FORWARD] = tape_cut(&r->t);
+    p->node1 = r->t.nnodes;
+    tape_keep(&r->t, store0);
+}
+
+static var checkpointed_block(struct run *r, var x, struct torch_region *again)
+{
+    struct tape *t = &r->t;
+    const var cos = r->b.cos, sin = r->b.sin;
+    const var args[TORCH_ARGS] = { x, torch_mask(&r->b), cos, sin, r->b.positions, r->b.other_mask };
+
+    *again = (struct torch_region){ .node0 = t->nnodes };
+    for (int i = 0; i < TORCH_ARGS; i++)
+        again->args[i] = hold(t, args[i]);
+    if (torch_casts_tables(&r->b)) {            /* FSDP's hook runs before the checkpoint */
+        for (int i = 2; i < 4; i++) {
+            drop(t, again->args[i]);
+            again->args[i] = op_cast(t, args[i], r->b.dt);
+        }
+        r->b.cos = again->args[2];
+        r->b.sin = again->args[3];
+        again->node0 = t->nnodes;
+    }
+    t->nsavers = 0;
+    t->forget = true;
+    again->out = torch_block(&r->b, x);
+    t->forget = false;
+    r->b.cos = cos;
+    r->b.sin = sin;
+    again->node1 = t->nnodes;
+    again->savers = t->nsavers;
+    return again->out;
+}
+
+static var forward_block(struct run *r, int id, var x)
+{
+    struct part *p = &r->part[id];
+    int store0 = r->t.nstores;
+
+    begin_part(r, id);
+    if (r->recompute == RECOMPUTE_FULL) {
+        x = checkpointed_block(r, x, &p->again);
+    } else {
+        r->b.selective = r->recompute == RECOMPUTE_SELECTIVE;
+        x = torch_block(&r->b, x);
+        p->again = r->b.core;
+    }
+    end_part(r, id, store0);
+    return x;
+}
+
+static void forward(struct run *r, const struct plan *p, bool autocast)
+{
+    tape_reset(&r->t);
+    torch_model_init(&r->b, &r->t, p);
+    r->b.autocast = autocast;
+    r->b.as = &r->as;
+    r->b.kernel = attention_choice(&r->as);
+
+    int store0 = r->t.nstores;
+    begin_part(r, EMBED);
+    var x = torch_embed(&r->b);
+    end_part(r, EMBED, store0);
+    for (int i = BLOCK0; i < HEAD; i++)
+        x = forward_block(r, i, x);
+    store0 = r->t.nstores;
+    begin_part(r, HEAD);
+    x = torch_head(&r->b, x);
+    end_part(r, HEAD, store0);
+    r->part[HEAD].out = x;
+}
+
+static var run_again(struct run *r, const struct torch_region *g)
+{
+    struct torch_model *b = &r->b;
+
+    if (r->recompute == RECOMPUTE_SELECTIVE) {
+        b->mask = g->args[3];
+        return attention_core(b, g->args[0], g->args[1], g->args[2]);
+    }
+    b->mask = g->args[1];
+    b->cos = g->args[2];
+    b->sin = g->args[3];
+    return torch_block(b, hold(&r->t, g->args[0]));
+}
+
+/* Up to torch 2.0 the whole region ran again. */
+static bool stops_early(const struct plan *p)
+{
+    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
+
+    return !torch || plan_version(p) >= 2001;
+}
+
+/* torch.utils.checkpoint, not reentrant: the first node that needs a saved tensor
+ * runs the region again, up to the last tensor that is saved; nodes before it that
+ * saved nothing run first. */
+static void backward_again(struct run *r, const struct torch_region *g)
+{
+    struct tape *t = &r->t;
+    int node0 = t->nnodes, store0 = t->nstores, k0 = tape_cut(t);
+
+    t->nsavers = 0;
+    t->stop_after = stops_early(r->b.p) ? g->savers : 0;
+    var out = run_again(r, g);
+    leave_autocast(&r->b);
+    drop(t, r->b.weights);
+    r->b.weights = 0;
+    t->stop_after = 0;
+    t->stopped = t->stopping = false;
+    tape_keep(t, store0);
+    tape_graft(t, g->out, out);
+    drop(t, out);
+    int k1 = tape_cut(t);
+    t->unpacked = true;
+    tape_backward_unsaved(t, node0);
+    int k2 = tape_cut(t);
+    if (!t->bad)
+        rotate(t->out + k0, k1 - k0, k2 - k1);
+    /* Running a whole block again is part of backward's first half, the MLP's. */
+    for (int i = k0; i < k2 && r->recompute == RECOMPUTE_FULL; i++)
+        t->out[i].half = 1;
+    tape_backward(t, node0, t->nnodes);
+    t->unpacked = false;
+    for (int i = 0; i < TORCH_ARGS; i++)
+        drop(t, g->args[i]);
+}
+
+static void backward(struct run *r)
+{
+    struct tape *t = &r->t;
+
+    for (int i = NPART - 1; i >= 0; i--) {
+        struct part *p = &r->part[i];
+        p->kernel0[PASS_BACKWARD] = tape_cut(t);
+        r->b.block = i == EMBED ? TENSOR_EMBED : i == HEAD ? TENSOR_HEAD : 0;
+        if (i == HEAD)
+            tape_seed(t, p->out);
+        if (r->recompute == RECOMPUTE_NONE || i < BLOCK0 || i >= HEAD) {
+            tape_backward(t, p->node0, p->node1);
+        } else {
+            tape_backward(t, p->again.node1, p->node1);
+            backward_again(r, &p->again);
+            tape_backward(t, p->node0, p->again.node0);
+        }
+        if (i == EMBED) {
+            drop(t, r->b.ids);
+            drop(t, r->b.labels);
+            for (int f = 0; f < TORCH_BUFFERS; f++)
+                drop(t, r->b.lasting[f]);
+            drop(t, r->part[HEAD].out);
+            tape_finish(t);
+        }
+        p->kernel1[PASS_BACKWARD] = tape_cut(t);
+    }
+}
+
+static void net_of(const struct run *r, int part, int pass, int64_t net[NMEM])
+{
+    const struct part *p = &r->part[part];
+
+    memset(net, 0, NMEM * sizeof *net);
+    for (int i = p->kernel0[pass]; i < p->kernel1[pass]; i++)
+        for (int m = 0; m < NMEM; m++)
+            net[m] += r->t.out[i].net[m];
+}
+
+/* What the first block frees (or keeps) that the others do not: the model's input to
+ * the blocks has more names than what blocks hand on.  Counted with the embedding. */
+static void settle(struct run *r, int pass)
+{
+    struct part *e = &r->part[EMBED];
+    struct kernel *at = &r->t.out[pass == PASS_FORWARD ? e->kernel1[pass] - 1 : e->kernel0[pass]];
+    int64_t first[NMEM], other[NMEM];
+
+    net_of(r, BLOCK0, pass, first);
+    net_of(r, HEAD - 1, pass, other);
+    for (int m = 0; m < MEM_GRADS; m++)
+        at->net[m] += first[m] - other[m];
+}
+
+static int take(const struct run *r, int part, struct piece *out)
+{
+    const struct part *p = &r->part[part];
+
+    for (int pass = 0; pass < NPASS; pass++)
+        if (piece_take(out, (enum pass)pass, r->t.out + p->kernel0[pass],
+                       p->kernel1[pass] - p->kernel0[pass]) < 0)
+            return -1;
+    return 0;
+}
+
+/* Blocks with a mask, or without, where a plan has both. */
+static void all_of_kind(struct run *r, const struct plan *p, bool windowed)
+{
+    r->as = *p;
+    if (attention_mixed(p) && windowed)
+        r->as.model.window_from = r->as.model.full_every = 0;
+    else if (attention_mixed(p))
+        r->as.model.window = 0;
+}
+
+/* Two passes: the first finds out what outlives its forward. */
+static int trace(struct run *r, const struct plan *p, bool autocast, enum recompute recompute)
+{
+    r->recompute = recompute;
+    for (int pass = 0; pass < 2; pass++) {
+        r->t.learning = pass == 0;
+        forward(r, p, autocast);
+        backward(r);
+        if (r->t.bad)
+            return fail("the activations of this plan exceed 2^60 bytes: reduce micro_batch, seq or the model");
+    }
+    settle(r, PASS_FORWARD);
+    settle(r, PASS_BACKWARD);
+    return 0;
+}
+
+/* What one block leaves behind over both passes: autocast's copies of its weights,
+ * which go when autocast is left, in the head's forward. */
+static void left_behind(const struct piece *b, int64_t net[NMEM])
+{
+    memset(net, 0, NMEM * sizeof *net);
+    for (int pass = 0; pass < NPASS; pass++)
+        for (int i = 0; i < b->nkernels[pass]; i++)
+            for (int m = 0; m < MEM_GRADS; m++)
+                net[m] += b->kernels[pass][i].net[m];
+}
+
+/* The head was traced behind BLOCKS blocks of one kind; the plan has others. */
+static void settle_head(const struct plan *p, struct program *g, enum piece_id traced)
+{
+    struct piece *h = &g->piece[PIECE_HEAD];
+    struct kernel *last = &h->kernels[PASS_FORWARD][h->nkernels[PASS_FORWARD] - 1];
+    int64_t blocks[NPIECE] = { 0 };
+
+    for (int64_t b = 0; b < p->model.layers; b++)
+        blocks[program_piece_of_block(p, b)]++;
+    blocks[traced] -= BLOCKS;
+    for (int id = PIECE_BLOCK; id < PIECE_HEAD; id++) {
+        int64_t net[NMEM];
+        left_behind(&g->piece[id], net);
+        for (int m = 0; m < MEM_GRADS; m++) {
+            last->net[m] -= blocks[id] * net[m];
+            h->saved -= m == MEM_ACTIVATIONS ? blocks[id] * net[m] : 0;
+        }
+    }
+}
+
+static int take_ends(const struct run *r, struct program *g)
+{
+    return take(r, EMBED, &g->piece[PIECE_EMBED]) < 0 || take(r, HEAD, &g->piece[PIECE_HEAD]) < 0 ? -1 : 0;
+}
+
+/* Blocks of one kind, and the ends if they are asked for. */
+static int build_kind(struct run *r, const struct plan *p, struct program *out, enum piece_id plain,
+                      enum piece_id again, bool ends)
+{
+    bool autocast = plan_recipe(p).autocast, all = p->recompute != RECOMPUTE_NONE && p->recompute_interval == 1;
+
+    all_of_kind(r, p, plain == PIECE_WINDOWED);
+    if (p->recompute != RECOMPUTE_NONE)
+        if (trace(r, p, autocast, p->recompute) < 0 || take(r, HEAD - 1, &out->piece[again]) < 0 ||
+            (ends && all && take_ends(r, out) < 0))
+            return -1;
+    if (trace(r, p, autocast, RECOMPUTE_NONE) < 0 || take(r, HEAD - 1, &out->piece[plain]) < 0 ||
+        (ends && !all && take_ends(r, out) < 0))
+        return -1;
+    return 0;
+}
+
+/* The ends are taken with blocks that hold a mask, where a plan has some. */
+int program_build_torch(const struct plan *p, struct program *out)
+{
+    bool all = p->recompute != RECOMPUTE_NONE && p->recompute_interval == 1, mixed = attention_mixed(p);
+    enum piece_id plain = mixed ? PIECE_WINDOWED : PIECE_BLOCK;
+    enum piece_id again = mixed ? PIECE_WINDOWED_RECOMPUTED : PIECE_BLOCK_RECOMPUTED;
+    struct run *r = calloc(1, sizeof *r);
+    int rc = -1;
+
+    if (!r)
+        return fail("out of memory for a block program");
+    tape_init(&r->t, 512);
+    if (build_kind(r, p, out, plain, again, true) == 0 &&
+        (!mixed || build_kind(r, p, out, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, false) == 0)) {
+        settle_head(p, out, all ? again : plain);
+        out->boundary = round_up(p->micro_batch * p->seq * p->model.hidden * dtype_bytes(r->b.dt), 512);
+        rc = 0;
+    }
+    tape_free(&r->t);
+    free(r);
+    return rc;
+}

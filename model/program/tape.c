@@ -1,0 +1,363 @@
+/* tape.c -- stores, kernels and the backward engine.  The operations that record
+ * nodes are in tape_ops.c.
+ *
+ * A kernel stays open after its work: what is released before the next one begins
+ * belongs to it.  Its peak is taken relative to the live bytes when it began. */
+#include "model/program/tape.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/program/tape_internal.h"
+
+/* Room for one more element; element 0 of nodes and vars stays unused. */
+static bool grow(struct tape *t, void *array, int n, int *cap, size_t size)
+{
+    void **p = array;
+
+    if (n < *cap)
+        return true;
+    int room = *cap ? 2 * *cap : 128;
+    void *more = realloc(*p, (size_t)room * size);
+    if (!more) {
+        t->bad = true;
+        return false;
+    }
+    memset((char *)more + (size_t)*cap * size, 0, (size_t)(room - *cap) * size);
+    *p = more;
+    *cap = room;
+    return true;
+}
+
+void tape_init(struct tape *t, int64_t rounding)
+{
+    memset(t, 0, sizeof *t);
+    t->rounding = rounding;
+    tape_reset(t);
+}
+
+void tape_reset(struct tape *t)
+{
+    t->nstores = t->nvars = t->nnodes = 1;      /* 0 is "none" in all three */
+    t->nout = t->nplaces = 0;
+    memset(t->live, 0, sizeof t->live);
+    t->open = t->backward = t->forget = t->autocast = t->stopped = t->stopping = false;
+    t->stop_after = t->nsavers = t->tied_grad = 0;
+    t->module = -1;
+    t->half = 0;
+    if (!grow(t, &t->stores, 1, &t->cap_stores, sizeof *t->stores) ||
+        !grow(t, &t->vars, 1, &t->cap_vars, sizeof *t->vars) ||
+        !grow(t, &t->nodes, 1, &t->cap_nodes, sizeof *t->nodes) ||
+        !grow(t, &t->out, 1, &t->cap_out, sizeof *t->out) ||
+        !grow(t, &t->kept, 1, &t->cap_kept, sizeof *t->kept))
+        return;
+    memset(&t->vars[0], 0, sizeof t->vars[0]);
+    t->vars[0].edge.tensor = -1;
+}
+
+void tape_free(struct tape *t)
+{
+    free(t->stores);
+    free(t->vars);
+    free(t->nodes);
+    free(t->out);
+    free(t->places);
+    free(t->kept);
+    memset(t, 0, sizeof *t);
+}
+
+/* ---- kernels ---- */
+
+static void close_kernel(struct tape *t)
+{
+    if (!t->open)
+        return;
+    struct kernel *k = &t->out[t->nout - 1];
+    for (int m = 0; m < NMEM; m++)
+        k->net[m] = t->live[m] - t->base[m];
+    t->open = false;
+}
+
+struct kernel *tape_kernel(struct tape *t, const char *name, enum kernel_class kc)
+{
+    if (t->stopped && !t->backward)             /* what a recompute skips */
+        return &t->skipped;
+    close_kernel(t);
+    if (!grow(t, &t->out, t->nout, &t->cap_out, sizeof *t->out))
+        return &t->out[t->nout - 1];
+    struct kernel *k = &t->out[t->nout++];
+    memset(k, 0, sizeof *k);
+    k->name = name;
+    k->kind = kc;
+    k->module = t->module;
+    k->half = t->half;
+    k->place0 = t->nplaces;
+    for (int i = 0; i < 4; i++)
+        k->ready[i] = -1;
+    memcpy(t->base, t->live, sizeof t->base);
+    t->open = true;
+    return k;
+}
+
+int tape_cut(struct tape *t)
+{
+    close_kernel(t);
+    return t->nout;
+}
+
+static void note_peak(struct tape *t)
+{
+    if (!t->open)
+        return;
+    struct kernel *k = &t->out[t->nout - 1];
+    int64_t now = 0, top = 0;
+    for (int m = 0; m < NMEM; m++) {
+        now += t->live[m] - t->base[m];
+        top += k->peak[m];
+    }
+    if (now > top)
+        for (int m = 0; m < NMEM; m++)
+            k->peak[m] = t->live[m] - t->base[m];
+}
+
+/* ---- stores ---- */
+
+int tape_alloc(struct tape *t, int64_t numel, int64_t elem, int cat)
+{
+    int64_t bytes;
+
+    if (!grow(t, &t->stores, t->nstores, &t->cap_stores, sizeof *t->stores) ||
+        !grow(t, &t->kept, t->nstores, &t->cap_kept, sizeof *t->kept))
+        return 0;
+    if (!checked_mul(numel, elem, &bytes) || !checked_add(bytes, t->live[cat], &bytes)) {
+        t->bad = true;
+        return 0;
+    }
+    int i = t->nstores++;
+    if (cat == MEM_ACTIVATIONS && !t->kept[i] && !t->learning)
+        cat = MEM_TEMPORARIES;
+    bytes = t->stopped && !t->backward ? 0 : round_up(numel * elem, t->rounding);
+    t->stores[i] = (struct store){ .bytes = bytes, .refs = 1, .cat = (uint8_t)cat };
+    t->live[cat] += bytes;
+    note_peak(t);
+    return i;
+}
+
+static void place(struct tape *t, const struct store *st, bool comes)
+{
+    if (!t->open || !st->slot ||
+        !grow(t, &t->places, t->nplaces, &t->cap_places, sizeof *t->places))
+        return;
+    t->places[t->nplaces++] = (struct place){ st->slot, st->cat, comes, st->bytes };
+    t->out[t->nout - 1].nplaces++;
+}
+
+void tape_name(struct tape *t, int s, enum slot slot)
+{
+    t->stores[s].slot = (uint8_t)slot;
+    place(t, &t->stores[s], true);
+}
+
+void tape_unref(struct tape *t, int s)
+{
+    if (!s)
+        return;
+    struct store *st = &t->stores[s];
+    assert(st->refs > 0);
+    if (--st->refs > 0)
+        return;
+    t->live[st->cat] -= st->bytes;
+    place(t, st, false);
+}
+
+void tape_keep(struct tape *t, int first)
+{
+    if (t->learning)
+        for (int i = first; i < t->nstores; i++)
+            t->kept[i] = t->stores[i].refs > 0;
+}
+
+/* ---- variables ---- */
+
+var tape_var(struct tape *t, int store, int64_t numel, enum dtype dt, int node, int slot)
+{
+    if (!grow(t, &t->vars, t->nvars, &t->cap_vars, sizeof *t->vars))
+        return 0;
+    t->vars[t->nvars] = (struct vari){
+        .store = store,
+        .edge = { .node = node, .slot = slot, .tensor = -1, .numel = numel, .dt = dt },
+    };
+    return t->nvars++;
+}
+
+var hold(struct tape *t, var v)
+{
+    struct vari x = t->vars[v];
+
+    if (!v)
+        return 0;
+    t->stores[x.store].refs++;
+    var same = tape_var(t, x.store, x.edge.numel, x.edge.dt, x.edge.node, x.edge.slot);
+    t->vars[same].edge.tensor = x.edge.tensor;
+    return same;
+}
+
+void drop(struct tape *t, var v)
+{
+    if (v) {
+        tape_unref(t, t->vars[v].store);
+        t->vars[v].store = 0;
+    }
+}
+
+int64_t    var_bytes(const struct tape *t, var v) { return t->stores[t->vars[v].store].bytes; }
+int64_t    var_numel(const struct tape *t, var v) { return t->vars[v].edge.numel; }
+enum dtype var_dtype(const struct tape *t, var v) { return t->vars[v].edge.dt; }
+
+/* ---- nodes ---- */
+
+struct node *tape_node(struct tape *t, enum node_kind kind, const char *name, enum kernel_class kc)
+{
+    if (!grow(t, &t->nodes, t->nnodes, &t->cap_nodes, sizeof *t->nodes))
+        return &t->nodes[0];
+    struct node *n = &t->nodes[t->nnodes++];
+    memset(n, 0, sizeof *n);
+    n->kind = kind;
+    n->name = name;
+    n->kc = kc;
+    n->nslots = 1;
+    n->module = t->module;
+    n->half = t->half;
+    return n;
+}
+
+void tape_save(struct tape *t, struct node *n, int store)
+{
+    if (t->forget || !store)
+        return;
+    assert(n->nsaved < TAPE_SAVED);
+    n->saved[n->nsaved++] = store;
+    t->stores[store].refs++;
+}
+
+void tape_edge(const struct tape *t, struct node *n, var v)
+{
+    assert(n->nedges < TAPE_EDGES);
+    if (n->nedges == 0)
+        n->dt = t->vars[v].edge.dt;
+    n->edges[n->nedges++] = t->vars[v].edge;
+}
+
+void tape_seed(struct tape *t, var v)
+{
+    const struct edge *e = &t->vars[v].edge;
+
+    tape_kernel(t, "seed", KC_LOSS);
+    t->seed = tape_alloc(t, e->numel, dtype_bytes(e->dt), MEM_TEMPORARIES);
+    t->nodes[e->node].grad[e->slot] = t->seed;
+    t->stores[t->seed].refs++;          /* backward()'s own name for it */
+}
+
+void tape_finish(struct tape *t)
+{
+    tape_unref(t, t->seed);
+    t->seed = 0;
+}
+
+void tape_graft(struct tape *t, var from, var to)
+{
+    const struct edge *f = &t->vars[from].edge, *g = &t->vars[to].edge;
+
+    t->nodes[g->node].grad[g->slot] = t->nodes[f->node].grad[f->slot];
+    t->nodes[f->node].grad[f->slot] = 0;
+}
+
+/* ---- backward ---- */
+
+/* Hands gradient `g` (one reference, ours) to where the edge leads. */
+static void deliver(struct tape *t, const struct edge *e, int g)
+{
+    if (!g)
+        return;
+    if (e->tensor >= 0) {
+        tape_grad_arrived(t, e, g);
+        return;
+    }
+    if (!e->node) {
+        tape_unref(t, g);
+        return;
+    }
+    int *at = &t->nodes[e->node].grad[e->slot];
+    if (!*at) {
+        *at = g;
+        return;
+    }
+    tape_kernel(t, "grad add", KC_ELEMENTWISE)->bytes = 3 * t->stores[g].bytes;
+    if (t->stores[*at].refs > 1) {      /* somebody else holds it: not in place */
+        int sum = tape_alloc(t, e->numel, dtype_bytes(e->dt), MEM_TEMPORARIES);
+        tape_unref(t, *at);
+        *at = sum;
+    }
+    tape_unref(t, g);
+}
+
+static void forget_saved(struct tape *t, struct node *n)
+{
+    for (int i = 0; i < n->nsaved; i++)
+        tape_unref(t, n->saved[i]);
+    n->nsaved = 0;
+}
+
+static void run_node(struct tape *t, struct node *n)
+{
+    int out[TAPE_EDGES] = { 0 };
+    enum dtype got[TAPE_EDGES];
+
+    t->module = n->module;
+    t->half = n->half;
+    tape_run(t, n, out, got);
+    /* A saved tensor stays until the engine has looked at the results; one that a
+     * checkpoint recomputed is gone when the node's own function returns. */
+    if (t->unpacked)
+        forget_saved(t, n);
+    tape_validate(t, n, out, got);
+    for (int i = 0; i < n->nslots; i++) {
+        tape_unref(t, n->grad[i]);
+        n->grad[i] = 0;
+    }
+    forget_saved(t, n);
+    /* The bias is addmm's first operand; the weight may be behind a transpose. */
+    int first = n->kind == NODE_LINEAR ? n->nedges - 1 : 0;
+    for (int i = 0; i < n->nedges; i++) {
+        int at = (i + first) % n->nedges;
+        deliver(t, &n->edges[at], out[at]);
+    }
+}
+
+static bool has_gradient(const struct node *n)
+{
+    for (int i = 0; i < n->nslots; i++)
+        if (n->grad[i])
+            return true;
+    return false;
+}
+
+static int run_nodes(struct tape *t, int first, int end, bool stop_at_saved)
+{
+    t->backward = true;
+    int i = end - 1;
+    for (; i >= first && !t->bad; i--) {
+        struct node *n = &t->nodes[i];
+        if (!has_gradient(n))
+            continue;
+        if (stop_at_saved && n->nsaved)
+            break;
+        run_node(t, n);
+    }
+    t->backward = false;
+    return i;
+}
+
+void tape_backward(struct tape *t, int first, int end) { run_nodes(t, first, end, false); }
+int  tape_backward_unsaved(struct tape *t, int first) { return run_nodes(t, first, t->nnodes, true); }

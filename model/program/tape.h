@@ -1,0 +1,185 @@
+/* tape.h -- which bytes are live while PyTorch's autograd runs a piece of a model.
+ *
+ * Modelling code is replayed as a sequence of op_ calls.  Every call appends a
+ * kernel, makes its outputs, and remembers what autograd would: the tensors saved
+ * for backward and where gradients go.  tape_backward() then runs the nodes as the
+ * engine does, last created first.  Bytes follow from reference counts alone: of
+ * the caller's variables (a Python name holds a tensor until it is rebound or the
+ * function returns: drop()), of what is saved, and of gradients on their way.
+ *
+ * Views share the storage of what they view; only storages have bytes, rounded up
+ * to `rounding`.  Gradients that meet are added in place when nobody else holds the
+ * first, as the engine does.  A failed allocation or a size above SIZE_LIMIT sets
+ * `bad`, and everything after is harmless. */
+#ifndef DPX_TAPE_H
+#define DPX_TAPE_H
+
+#include "model/program/program.h"
+
+typedef int var;                        /* index into vars[]; 0 is "none" */
+
+enum { TAPE_SAVED = 8, TAPE_EDGES = 6, TAPE_SLOTS = 4 };
+
+struct store { int64_t bytes; int refs; uint8_t cat, slot; };   /* slot: enum slot, of `dpx` */
+
+struct edge {                           /* where the gradient of an operand goes */
+    int        node, slot;              /* node 0: nowhere */
+    int        tensor;                  /* >= 0: a parameter of the piece, or TAPE_TIED */
+    int64_t    numel;
+    enum dtype dt;
+};
+
+struct vari { int store; struct edge edge; };
+
+enum node_kind {
+    NODE_PASS,          /* the gradient goes on as it is, to every edge: add, views */
+    NODE_COPY,          /* one new tensor of the operand's size: most elementwise ops */
+    NODE_EACH,          /* one new tensor per operand: mul, cat */
+    NODE_MUL,           /* two operands, each needing the other */
+    NODE_MUL_ROWS,      /* the second operand is one number a row */
+    NODE_LINEAR, NODE_MATMUL, NODE_LAYER_NORM, NODE_SCALE, NODE_RMS, NODE_POWER,
+    NODE_EMBEDDING, NODE_JOIN,
+    NODE_LISTED,        /* the gradient goes on; `batch` parameters from tensor `m` on get theirs, of k elements */
+};
+
+/* What a linear layer's kernels are called: GEMM("mlp down") also names its dX, dW and db. */
+struct gemm_names { const char *forward, *dx, *dw, *db; };
+#define GEMM(x) (&(const struct gemm_names){ x, x " dX", x " dW", x " db" })
+
+struct node {
+    enum node_kind kind;
+    const char    *name;
+    enum kernel_class kc;
+    int         saved[TAPE_SAVED], nsaved;
+    struct edge edges[TAPE_EDGES];
+    int         nedges;
+    enum dtype  dt;                         /* of its output, hence of its gradient */
+    int         grad[TAPE_SLOTS], nslots;   /* stores of arrived gradients */
+    int64_t     work;                       /* bytes of scratch that backward needs while it runs */
+    int64_t     m, n, k, batch;
+    double      flops;                      /* of forward */
+    int         module, half;
+    bool        weight_first;               /* dW before dX */
+    struct gemm_names names;                /* of a linear layer */
+};
+
+struct tape {
+    int64_t        rounding;
+    struct store  *stores; int nstores, cap_stores;
+    struct vari   *vars;   int nvars, cap_vars;
+    struct node   *nodes;  int nnodes, cap_nodes;
+    struct kernel *out;    int nout, cap_out;   /* kernels appended so far */
+    uint8_t       *kept;   int cap_kept;        /* stores that outlive their forward: activations */
+    struct place  *places; int nplaces, cap_places;     /* of the kernels in out[] */
+    bool           learning;                    /* first pass: kept[] is being found out */
+    struct kernel  skipped;
+    int64_t        live[NMEM], base[NMEM];
+    bool           open;                        /* the last kernel still collects frees */
+    bool           backward;
+    bool           unpacked;                    /* saved tensors come from a checkpoint */
+    bool           forget;                      /* checkpointed forward: nothing is saved */
+    int            stop_after;                  /* checkpointed recompute ends with this saver; 0: never */
+    int            nsavers;                     /* ops that saved something since tape_mark() */
+    bool           stopped, stopping;           /* the last saver is reached; after it has run */
+    int            module, half;                /* of the ops that follow */
+    bool           autocast;                    /* torch.autocast(bfloat16) is active */
+    int            tied;                        /* the piece's tensor that TAPE_TIED stands for */
+    int            seed;                        /* the loss's gradient */
+    int            tied_grad;                   /* its first gradient, waiting for the second */
+    bool           linear_views;                /* linear layers hand out their weight's gradient as a view */
+    bool           tied_is_view;                /* tied_grad is one */
+    bool           bad;
+};
+
+enum { TAPE_TIED = 1 << 20 };           /* a parameter used by the embedding and by the head */
+
+void tape_init(struct tape *t, int64_t rounding);
+void tape_free(struct tape *t);
+/* Forgets everything but kept[] and the memory itself. */
+void tape_reset(struct tape *t);
+
+/* From here on kernels are those of a new list; returns how many there are. */
+int  tape_cut(struct tape *t);
+/* Stores made since `first` that are still live are activations. */
+void tape_keep(struct tape *t, int first);
+
+/* Runs nodes [first, end) last to first.  A node whose gradient nobody produced is
+ * skipped. */
+void tape_backward(struct tape *t, int first, int end);
+/* The same for nodes that saved nothing at the end: what backward runs before a
+ * checkpoint has to recompute.  Returns the node after which it stopped. */
+int  tape_backward_unsaved(struct tape *t, int first);
+/* The gradient of v, from nowhere: where backward starts. */
+void tape_seed(struct tape *t, var v);
+/* backward() returns. */
+void tape_finish(struct tape *t);
+/* What flows into the node of `from` flows into that of `to` instead. */
+void tape_graft(struct tape *t, var from, var to);
+
+int64_t var_bytes(const struct tape *t, var v);
+int64_t var_numel(const struct tape *t, var v);
+enum dtype var_dtype(const struct tape *t, var v);
+
+/* A parameter: lives elsewhere, its gradient is the piece's tensor `tensor`. */
+var  op_param(struct tape *t, int tensor, int64_t numel, enum dtype dt);
+/* A tensor with no history: a model input or a constant. */
+var  op_new(struct tape *t, const char *name, enum kernel_class kc, int64_t numel, enum dtype dt);
+var  hold(struct tape *t, var v);       /* one more name for the same tensor */
+void drop(struct tape *t, var v);       /* a name is gone; 0 is allowed */
+
+/* A scratch tensor of a kernel that is gone when it is done. */
+void op_scratch(struct tape *t, const char *name, int64_t bytes);
+
+enum op_saves { SAVE_NONE, SAVE_IN, SAVE_OUT };
+var  op_unary(struct tape *t, const char *name, enum kernel_class kc, var x, enum op_saves s);
+/* An autograd.Function that saves its input and needs `scratch` bytes in backward. */
+var  op_function(struct tape *t, const char *name, var x, int64_t scratch);
+var  op_cast(struct tape *t, var x, enum dtype to);         /* x itself (held) when it has it */
+var  op_add(struct tape *t, const char *name, var a, var b);
+var  op_mul(struct tape *t, const char *name, var a, var b);
+/* a times a tensor without gradient. */
+var  op_mul_const(struct tape *t, const char *name, var a, var c);
+/* A view whose gradient has to be copied (or not) to be viewed back. */
+var  op_view(struct tape *t, var x, bool copies_back);
+var  op_copy(struct tape *t, const char *name, var x, bool copies);
+/* x times one number a row (rows elements). */
+var  op_mul_rows(struct tape *t, const char *name, var x, var r);
+/* x repeated n times (a copy), summed on the way back. */
+var  op_repeat(struct tape *t, const char *name, var x, int64_t n);
+/* The same as a view: expand(). */
+var  op_expand(struct tape *t, const char *name, var x, int64_t n);
+/* a += b: a's own storage. */
+var  op_add_to(struct tape *t, const char *name, var a, var b);
+/* x[[i]], part of x by an index tensor: a copy, the index saved; back into zeros of x's size. */
+var  op_index(struct tape *t, const char *name, var x, int64_t numel);
+/* n views of x of the given numels; one tensor joins their gradients. */
+void op_split(struct tape *t, const char *name, var x, int n, const int64_t *numel, var *out);
+/* Half of x along the last dimension, a view whose gradient is padded with zeros. */
+var  op_slice(struct tape *t, const char *name, var x, int64_t numel);
+/* b 0: a alone, copied. */
+var  op_cat2(struct tape *t, const char *name, var a, var b);
+var  op_pow(struct tape *t, const char *name, var x);
+/* mean(x^2) over rows, then its reciprocal root: rows elements. */
+var  op_rms(struct tape *t, var x, int64_t rows);
+var  op_dropout(struct tape *t, const char *name, var x, double p);
+var  op_softmax(struct tape *t, const char *name, var x);
+/* y[rows, n] = x[rows, k] W + b; b 0: none.  weight_first: backward computes dW
+ * before dX, as mm does and addmm does not. */
+var  op_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, var w, var b,
+               bool weight_first);
+/* batch times C[m,n] = A[m,k] B[k,n] of activations. */
+var  op_matmul(struct tape *t, const char *name, var a, var b, int64_t batch, int64_t m, int64_t n,
+               int64_t k);
+var  op_layer_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b);
+/* x, made with n parameters of `numel` elements: the piece's tensors from `first` on. */
+var  op_listed(struct tape *t, var x, int first, int64_t n, int64_t numel, enum dtype dt);
+/* x times a parameter vector. */
+var  op_scale(struct tape *t, const char *name, var x, var w);
+var  op_embedding(struct tape *t, const char *name, var ids, int64_t width, var w);
+/* Fused attention: saves q, k, v, the additive mask (0: none), its output and log-sum-exp. */
+var  op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_numel,
+                  int64_t scratch, double flops);
+/* Mean negative log likelihood of log-probabilities. */
+var  op_nll(struct tape *t, var logp, var labels);
+
+#endif

@@ -1,0 +1,283 @@
+/* tape_grad.c -- what the backward of each kind of node allocates, in the order in
+ * which PyTorch's derivative formulas do, and where gradients of parameters end. */
+#include <assert.h>
+
+#include "model/program/tape_internal.h"
+
+static struct kernel *back(struct tape *t, const struct node *n, const char *name)
+{
+    struct kernel *k = tape_kernel(t, name, n->kc);
+
+    k->module = n->module;
+    k->half = n->half;
+    return k;
+}
+
+/* A gradient of operand i, in dtype dt. */
+static int grad(struct tape *t, const struct node *n, int i, enum dtype dt)
+{
+    const struct edge *e = &n->edges[i];
+
+    if (e->tensor < 0 && !e->node)
+        return 0;                               /* nobody wants it */
+    return tape_alloc(t, e->numel, dtype_bytes(dt), e->tensor >= 0 ? MEM_GRADS : MEM_TEMPORARIES);
+}
+
+static int temp(struct tape *t, int64_t numel, enum dtype dt)
+{
+    return tape_alloc(t, numel, dtype_bytes(dt), MEM_TEMPORARIES);
+}
+
+static enum dtype dt_of(const struct node *n, int i) { return n->edges[i].dt; }
+
+static int64_t bytes_of(const struct node *n, int i)
+{
+    return n->edges[i].numel * dtype_bytes(dt_of(n, i));
+}
+
+static int share(struct tape *t, int store)
+{
+    t->stores[store].refs++;
+    return store;
+}
+
+/* The same gradient for every operand. */
+static void run_pass(struct tape *t, const struct node *n, int out[], enum dtype got[])
+{
+    for (int i = 0; i < n->nedges; i++) {
+        if (n->edges[i].tensor < 0 && !n->edges[i].node)
+            continue;
+        out[i] = share(t, n->grad[0]);
+        got[i] = n->dt;
+    }
+}
+
+/* Bytes of the largest tensor that forward saved for this node, up to its operand's. */
+static int64_t saved_bytes(const struct tape *t, const struct node *n)
+{
+    int64_t most = 0;
+
+    for (int i = 0; i < n->nsaved; i++)
+        if (n->saved[i] && t->stores[n->saved[i]].bytes > most)
+            most = t->stores[n->saved[i]].bytes;
+    return most < bytes_of(n, 0) ? most : bytes_of(n, 0);
+}
+
+static void run_each(struct tape *t, const struct node *n, int out[])
+{
+    struct kernel *k = back(t, n, n->name);
+
+    k->flops = 2 * n->flops;
+    for (int i = 0; i < n->nedges; i++) {
+        out[i] = grad(t, n, i, dt_of(n, i));
+        k->bytes += 2 * bytes_of(n, i);
+    }
+    /* The gradient comes in and goes out; what forward saved is read beside it.  A layer norm's
+     * weights get theirs in a second kernel that reads gradient and input again. */
+    if (n->kind == NODE_COPY)
+        k->bytes += saved_bytes(t, n);
+    else if (n->kind == NODE_LAYER_NORM)
+        k->bytes += bytes_of(n, 0) * (n->nedges > 1 ? 3 : 1);
+    if (n->work)
+        tape_unref(t, temp(t, n->work, DT_UINT8));
+}
+
+static enum dtype wider(const struct node *n)
+{
+    return dtype_bytes(dt_of(n, 0)) >= dtype_bytes(dt_of(n, 1)) ? dt_of(n, 0) : dt_of(n, 1);
+}
+
+/* a*b: each gradient is the incoming one times the other, in the wider dtype. */
+static void run_mul(struct tape *t, const struct node *n, int out[], enum dtype got[])
+{
+    back(t, n, n->name)->bytes = 3 * (bytes_of(n, 0) + bytes_of(n, 1));
+    for (int i = 0; i < 2; i++) {
+        got[i] = wider(n);
+        out[i] = grad(t, n, i, got[i]);
+    }
+}
+
+/* x[rows, w] times one number a row, or times a vector of w numbers: the second
+ * gradient is a product of x's size, then summed. */
+static void run_mul_reduced(struct tape *t, const struct node *n, int out[], enum dtype got[])
+{
+    back(t, n, n->name)->bytes = 5 * bytes_of(n, 0);
+    got[0] = wider(n);
+    out[0] = grad(t, n, 0, got[0]);
+    int product = temp(t, n->edges[0].numel, got[0]);
+    out[1] = grad(t, n, 1, dt_of(n, 1));
+    tape_unref(t, product);
+}
+
+/* grad * (e * x^(e-1)). */
+static int power(struct tape *t, const struct node *n)
+{
+    int raised = temp(t, n->edges[0].numel, dt_of(n, 0));
+    int scaled = temp(t, n->edges[0].numel, dt_of(n, 0));
+    int out = grad(t, n, 0, dt_of(n, 0));
+
+    tape_unref(t, raised);
+    tape_unref(t, scaled);
+    return out;
+}
+
+static void run_power(struct tape *t, const struct node *n, int out[])
+{
+    back(t, n, n->name)->bytes = 7 * bytes_of(n, 0);
+    out[0] = power(t, n);
+}
+
+static void run_rms(struct tape *t, const struct node *n, int out[])
+{
+    back(t, n, n->name)->bytes = 8 * bytes_of(n, 0);
+    int spread = temp(t, n->edges[0].numel, dt_of(n, 0));       /* of the mean */
+    out[0] = power(t, n);
+    tape_unref(t, spread);
+}
+
+static void gemm(struct kernel *k, const struct node *n, int64_t rows, int64_t cols, int64_t inner,
+                 enum dtype dt)
+{
+    k->m = rows, k->n = cols, k->k = inner, k->batch = n->batch;
+    k->flops = n->flops;
+    k->bytes = n->batch * (rows * inner + cols * inner + rows * cols) * dtype_bytes(dt);
+}
+
+static void run_linear(struct tape *t, const struct node *n, int out[])
+{
+    bool wants_x = n->edges[0].node || n->edges[0].tensor >= 0;
+
+    for (int i = 0; i < 2; i++) {
+        bool weight = (i == 0) == n->weight_first;
+        if (weight) {
+            gemm(back(t, n, n->names.dw), n, n->k, n->n, n->m, dt_of(n, 1));
+            out[1] = grad(t, n, 1, dt_of(n, 1));
+        } else if (wants_x) {
+            gemm(back(t, n, n->names.dx), n, n->m, n->k, n->n, dt_of(n, 0));
+            out[0] = grad(t, n, 0, dt_of(n, 0));
+        }
+    }
+    if (n->nedges > 2) {
+        struct kernel *k = back(t, n, n->names.db);
+        k->kind = KC_ELEMENTWISE;
+        k->bytes = n->m * n->n * dtype_bytes(dt_of(n, 2));
+        out[2] = grad(t, n, 2, dt_of(n, 2));
+    }
+}
+
+static void run_matmul(struct tape *t, const struct node *n, int out[])
+{
+    gemm(back(t, n, "attention dB"), n, n->k, n->n, n->m, dt_of(n, 1));
+    out[1] = grad(t, n, 1, dt_of(n, 1));
+    gemm(back(t, n, "attention dA"), n, n->m, n->k, n->n, dt_of(n, 0));
+    out[0] = grad(t, n, 0, dt_of(n, 0));
+}
+
+/* A kernel for each parameter's gradient. */
+static void run_listed(struct tape *t, const struct node *n, int out[])
+{
+    for (int i = 0; i < (int)n->batch; i++) {
+        const struct edge e = { .tensor = (int)n->m + i, .numel = n->k, .dt = n->dt };
+        struct kernel *k = back(t, n, n->name);
+        k->module += i;
+        k->bytes = 2 * e.numel * dtype_bytes(e.dt);
+        tape_grad_arrived(t, &e, tape_alloc(t, e.numel, dtype_bytes(e.dt), MEM_GRADS));
+    }
+    if (n->edges[0].node)
+        out[0] = share(t, n->grad[0]);
+}
+
+void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dtype got[TAPE_EDGES])
+{
+    for (int i = 0; i < n->nedges; i++)
+        got[i] = dt_of(n, i);
+    switch (n->kind) {
+    case NODE_PASS:
+        run_pass(t, n, out, got);
+        break;
+    case NODE_MUL:
+        run_mul(t, n, out, got);
+        break;
+    case NODE_MUL_ROWS:
+    case NODE_SCALE:
+        run_mul_reduced(t, n, out, got);
+        break;
+    case NODE_LINEAR:
+        run_linear(t, n, out);
+        break;
+    case NODE_MATMUL:
+        run_matmul(t, n, out);
+        break;
+    case NODE_RMS:
+        run_rms(t, n, out);
+        break;
+    case NODE_POWER:
+        run_power(t, n, out);
+        break;
+    case NODE_LISTED:
+        run_listed(t, n, out);
+        break;
+    case NODE_COPY:
+    case NODE_EACH:
+    case NODE_LAYER_NORM:
+    case NODE_EMBEDDING:
+    case NODE_JOIN:
+        run_each(t, n, out);
+        break;
+    }
+}
+
+void tape_validate(struct tape *t, const struct node *n, int out[TAPE_EDGES],
+                   const enum dtype got[TAPE_EDGES])
+{
+    for (int i = 0; i < n->nedges; i++) {
+        if (!out[i] || got[i] == dt_of(n, i))
+            continue;
+        back(t, n, "cast")->bytes = n->edges[i].numel * (dtype_bytes(got[i]) + dtype_bytes(dt_of(n, i)));
+        int cast = grad(t, n, i, dt_of(n, i));
+        tape_unref(t, out[i]);
+        out[i] = cast;
+    }
+}
+
+/* InputBuffer::accumulate() adds in place only into a tensor whose storage nobody else refers to.  What a
+ * linear layer of PyTorch's hands out for its weight is a view (the transpose of a transpose), whose base
+ * refers to it too: the sum is a third tensor.  A cast's gradient is a tensor of its own and takes the sum. */
+static int tied_sum(struct tape *t, int64_t bytes, int g)
+{
+    tape_kernel(t, "tied grad add", KC_ELEMENTWISE)->bytes = 3 * bytes;
+    int sum = t->tied_is_view ? tape_alloc(t, bytes, 1, MEM_GRADS) : g;
+    if (t->tied_is_view)
+        tape_unref(t, g);
+    tape_unref(t, t->tied_grad);
+    return sum;
+}
+
+void tape_grad_arrived(struct tape *t, const struct edge *e, int g)
+{
+    struct store *st = &t->stores[g];
+    int tensor = e->tensor;
+
+    if (st->cat != MEM_GRADS) {                 /* handed on as it was */
+        t->live[st->cat] -= st->bytes;
+        t->live[MEM_GRADS] += st->bytes;
+        st->cat = MEM_GRADS;
+    }
+    if (tensor == TAPE_TIED) {
+        if (!t->tied_grad) {
+            t->tied_grad = g;                   /* waits for the other use */
+            t->tied_is_view = t->linear_views && t->out[t->nout - 1].kind == KC_GEMM;
+            return;
+        }
+        g = tied_sum(t, t->stores[g].bytes, g);
+        tensor = t->tied;
+    }
+    struct kernel *k = &t->out[t->nout - 1];
+    k->ready_bytes += t->stores[g].bytes;
+    for (int i = 0; i < 4; i++)
+        if (k->ready[i] < 0) {
+            k->ready[i] = tensor;
+            return;
+        }
+    assert(!"more than four gradients from one kernel");
+}

@@ -1,0 +1,26 @@
+/* tape_internal.h -- what tape.c (stores, engine) and tape_ops.c (operations) share. */
+#ifndef DPX_TAPE_INTERNAL_H
+#define DPX_TAPE_INTERNAL_H
+
+#include "model/program/tape.h"
+
+struct kernel *tape_kernel(struct tape *t, const char *name, enum kernel_class kc);
+int   tape_alloc(struct tape *t, int64_t numel, int64_t elem, int cat);
+void  tape_unref(struct tape *t, int store);
+/* Names a store that has just been made: its coming and going is recorded as places. */
+void  tape_name(struct tape *t, int store, enum slot slot);
+var   tape_var(struct tape *t, int store, int64_t numel, enum dtype dt, int node, int slot);
+struct node *tape_node(struct tape *t, enum node_kind kind, const char *name, enum kernel_class kc);
+void  tape_save(struct tape *t, struct node *n, int store);
+void  tape_edge(const struct tape *t, struct node *n, var v);
+
+/* A node's backward: gradients in n->grad[], its kernels appended, the gradient of
+ * every edge in out[] (0: none), each with one reference, and its dtype in got[]. */
+void  tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dtype got[TAPE_EDGES]);
+/* Casts what is not of its operand's dtype, as the engine does with what a node returns. */
+void  tape_validate(struct tape *t, const struct node *n, int out[TAPE_EDGES],
+                    const enum dtype got[TAPE_EDGES]);
+/* The gradient of a parameter is there (category MEM_GRADS already). */
+void  tape_grad_arrived(struct tape *t, const struct edge *e, int g);
+
+#endif

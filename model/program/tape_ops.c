@@ -1,0 +1,417 @@
+/* tape_ops.c -- the operations that modelling code is made of, each with what it
+ * saves and what its backward allocates.  What is written here was read off
+ * PyTorch's derivatives.yaml and checked against traces (README.md). */
+#include <assert.h>
+
+#include "model/program/tape.h"
+#include "model/program/tape_internal.h"
+
+enum saves { KEEPS_NOTHING, KEEPS_INPUT, KEEPS_OUTPUT };
+
+/* Opens the kernel of a forward operation.  A checkpointed recompute ends with the
+ * last operation that saves something: before its kernel when it only saves inputs. */
+static struct kernel *begin(struct tape *t, const char *name, enum kernel_class kc, enum saves s)
+{
+    if (t->stopping)
+        t->stopped = true;
+    if (s != KEEPS_NOTHING && ++t->nsavers == t->stop_after) {
+        if (s == KEEPS_INPUT)
+            t->stopped = true;
+        else
+            t->stopping = true;
+    }
+    return tape_kernel(t, name, kc);
+}
+
+static int store_of(const struct tape *t, var v) { return t->vars[v].store; }
+
+static int64_t elem(const struct tape *t, var v) { return dtype_bytes(var_dtype(t, v)); }
+
+static int alloc(struct tape *t, int64_t numel, enum dtype dt)
+{
+    return tape_alloc(t, numel, dtype_bytes(dt), MEM_ACTIVATIONS);
+}
+
+/* A fresh tensor with gradient at the last node, slot 0. */
+static var fresh(struct tape *t, int64_t numel, enum dtype dt)
+{
+    return tape_var(t, alloc(t, numel, dt), numel, dt, t->nnodes - 1, 0);
+}
+
+static enum dtype wider(enum dtype a, enum dtype b)
+{
+    return dtype_bytes(a) >= dtype_bytes(b) ? a : b;
+}
+
+var op_param(struct tape *t, int tensor, int64_t numel, enum dtype dt)
+{
+    var v = tape_var(t, 0, numel, dt, 0, 0);
+
+    t->vars[v].edge.tensor = tensor;
+    return v;
+}
+
+var op_new(struct tape *t, const char *name, enum kernel_class kc, int64_t numel, enum dtype dt)
+{
+    begin(t, name, kc, KEEPS_NOTHING);
+    return tape_var(t, alloc(t, numel, dt), numel, dt, 0, 0);
+}
+
+void op_scratch(struct tape *t, const char *name, int64_t bytes)
+{
+    begin(t, name, KC_COPY, KEEPS_NOTHING);
+    tape_unref(t, tape_alloc(t, bytes, 1, MEM_TEMPORARIES));
+}
+
+var op_unary(struct tape *t, const char *name, enum kernel_class kc, var x, enum op_saves s)
+{
+    struct kernel *k = begin(t, name, kc, s == SAVE_NONE ? KEEPS_NOTHING :
+                             s == SAVE_IN ? KEEPS_INPUT : KEEPS_OUTPUT);
+    k->bytes = 2 * var_bytes(t, x);
+    struct node *n = tape_node(t, NODE_COPY, name, kc);
+    tape_edge(t, n, x);
+    if (s == SAVE_IN)
+        tape_save(t, n, store_of(t, x));
+    var y = fresh(t, var_numel(t, x), var_dtype(t, x));
+    if (s == SAVE_OUT)
+        tape_save(t, &t->nodes[t->nnodes - 1], store_of(t, y));
+    return y;
+}
+
+var op_function(struct tape *t, const char *name, var x, int64_t scratch)
+{
+    var y = op_unary(t, name, KC_ELEMENTWISE, x, SAVE_IN);
+
+    t->nodes[t->nnodes - 1].kind = NODE_EACH;
+    t->nodes[t->nnodes - 1].work = scratch;
+    return y;
+}
+
+var op_cast(struct tape *t, var x, enum dtype to)
+{
+    if (var_dtype(t, x) == to)
+        return hold(t, x);
+    struct kernel *k = begin(t, "cast", KC_COPY, KEEPS_NOTHING);
+    k->bytes = var_numel(t, x) * (elem(t, x) + dtype_bytes(to));
+    tape_edge(t, tape_node(t, NODE_COPY, "cast", KC_COPY), x);
+    return fresh(t, var_numel(t, x), to);
+}
+
+var op_add(struct tape *t, const char *name, var a, var b)
+{
+    enum dtype dt = b ? wider(var_dtype(t, a), var_dtype(t, b)) : var_dtype(t, a);
+    struct kernel *k = begin(t, name, KC_ELEMENTWISE, KEEPS_NOTHING);
+
+    k->bytes = var_bytes(t, a) + var_bytes(t, b) + var_numel(t, a) * dtype_bytes(dt);
+    struct node *n = tape_node(t, NODE_PASS, name, KC_ELEMENTWISE);
+    tape_edge(t, n, a);
+    tape_edge(t, n, b);
+    n->dt = dt;
+    return fresh(t, var_numel(t, a), dt);
+}
+
+var op_mul(struct tape *t, const char *name, var a, var b)
+{
+    enum dtype dt = wider(var_dtype(t, a), var_dtype(t, b));
+    struct kernel *k = begin(t, name, KC_ELEMENTWISE, KEEPS_INPUT);
+
+    k->bytes = var_bytes(t, a) + var_bytes(t, b) + var_numel(t, a) * dtype_bytes(dt);
+    struct node *n = tape_node(t, NODE_MUL, name, KC_ELEMENTWISE);
+    tape_edge(t, n, a);
+    tape_edge(t, n, b);
+    tape_save(t, n, store_of(t, a));
+    tape_save(t, n, store_of(t, b));
+    return fresh(t, var_numel(t, a), dt);
+}
+
+var op_mul_const(struct tape *t, const char *name, var a, var c)
+{
+    struct kernel *k = begin(t, name, KC_ELEMENTWISE, c ? KEEPS_INPUT : KEEPS_NOTHING);
+
+    k->bytes = 2 * var_bytes(t, a);
+    struct node *n = tape_node(t, NODE_COPY, name, KC_ELEMENTWISE);
+    tape_edge(t, n, a);
+    tape_save(t, n, store_of(t, c));
+    return fresh(t, var_numel(t, a), c ? wider(var_dtype(t, a), var_dtype(t, c)) : var_dtype(t, a));
+}
+
+var op_mul_rows(struct tape *t, const char *name, var x, var r)
+{
+    struct kernel *k = begin(t, name, KC_NORM, KEEPS_INPUT);
+
+    k->bytes = 2 * var_bytes(t, x);
+    struct node *n = tape_node(t, NODE_MUL_ROWS, name, KC_NORM);
+    tape_edge(t, n, x);
+    tape_edge(t, n, r);
+    tape_save(t, n, store_of(t, x));
+    tape_save(t, n, store_of(t, r));
+    return fresh(t, var_numel(t, x), var_dtype(t, x));
+}
+
+var op_view(struct tape *t, var x, bool copies_back)
+{
+    struct node *n = tape_node(t, copies_back ? NODE_COPY : NODE_PASS, "copy", KC_COPY);
+
+    tape_edge(t, n, x);
+    t->stores[store_of(t, x)].refs++;
+    return tape_var(t, store_of(t, x), var_numel(t, x), var_dtype(t, x), t->nnodes - 1, 0);
+}
+
+var op_copy(struct tape *t, const char *name, var x, bool copies)
+{
+    if (!copies)
+        return hold(t, x);
+    begin(t, name, KC_COPY, KEEPS_NOTHING)->bytes = 2 * var_bytes(t, x);
+    tape_edge(t, tape_node(t, NODE_PASS, name, KC_COPY), x);
+    return fresh(t, var_numel(t, x), var_dtype(t, x));
+}
+
+var op_repeat(struct tape *t, const char *name, var x, int64_t times)
+{
+    begin(t, name, KC_COPY, KEEPS_NOTHING)->bytes = (1 + times) * var_bytes(t, x);
+    struct node *n = tape_node(t, NODE_COPY, name, KC_COPY);
+    tape_edge(t, n, x);
+    return fresh(t, var_numel(t, x) * times, var_dtype(t, x));
+}
+
+var op_expand(struct tape *t, const char *name, var x, int64_t times)
+{
+    tape_edge(t, tape_node(t, NODE_COPY, name, KC_COPY), x);
+    t->stores[store_of(t, x)].refs++;
+    return tape_var(t, store_of(t, x), var_numel(t, x) * times, var_dtype(t, x), t->nnodes - 1, 0);
+}
+
+var op_add_to(struct tape *t, const char *name, var a, var b)
+{
+    begin(t, name, KC_ELEMENTWISE, KEEPS_NOTHING)->bytes = 2 * var_bytes(t, a) + var_bytes(t, b);
+    struct node *n = tape_node(t, NODE_PASS, name, KC_ELEMENTWISE);
+    tape_edge(t, n, a);
+    tape_edge(t, n, b);
+    t->stores[store_of(t, a)].refs++;
+    return tape_var(t, store_of(t, a), var_numel(t, a), var_dtype(t, a), t->nnodes - 1, 0);
+}
+
+var op_index(struct tape *t, const char *name, var x, int64_t numel)
+{
+    begin(t, name, KC_COPY, KEEPS_OUTPUT)->bytes = 2 * numel * elem(t, x);
+    int index = alloc(t, 1, DT_INT64);
+    struct node *n = tape_node(t, NODE_COPY, name, KC_COPY);
+    tape_edge(t, n, x);
+    tape_save(t, n, index);
+    tape_unref(t, index);
+    return fresh(t, numel, var_dtype(t, x));
+}
+
+void op_split(struct tape *t, const char *name, var x, int parts, const int64_t *numel, var *out)
+{
+    struct node *n = tape_node(t, NODE_JOIN, name, KC_COPY);
+    int node = t->nnodes - 1;
+
+    tape_edge(t, n, x);
+    n->nslots = parts;
+    for (int i = 0; i < parts; i++) {
+        t->stores[store_of(t, x)].refs++;
+        out[i] = tape_var(t, store_of(t, x), numel[i], var_dtype(t, x), node, i);
+    }
+}
+
+var op_slice(struct tape *t, const char *name, var x, int64_t numel)
+{
+    struct node *n = tape_node(t, NODE_COPY, name, KC_COPY);
+
+    tape_edge(t, n, x);
+    t->stores[store_of(t, x)].refs++;
+    return tape_var(t, store_of(t, x), numel, var_dtype(t, x), t->nnodes - 1, 0);
+}
+
+var op_cat2(struct tape *t, const char *name, var a, var b)
+{
+    int64_t numel = var_numel(t, a) + (b ? var_numel(t, b) : 0);
+
+    begin(t, name, KC_COPY, KEEPS_NOTHING)->bytes = 2 * numel * elem(t, a);
+    struct node *n = tape_node(t, NODE_PASS, name, KC_COPY);    /* narrow(): views */
+    tape_edge(t, n, a);
+    if (b)
+        tape_edge(t, n, b);
+    return fresh(t, numel, var_dtype(t, a));
+}
+
+var op_pow(struct tape *t, const char *name, var x)
+{
+    begin(t, name, KC_ELEMENTWISE, KEEPS_INPUT)->bytes = 2 * var_bytes(t, x);
+    struct node *n = tape_node(t, NODE_POWER, name, KC_ELEMENTWISE);
+    tape_edge(t, n, x);
+    tape_save(t, n, store_of(t, x));
+    return fresh(t, var_numel(t, x), var_dtype(t, x));
+}
+
+var op_rms(struct tape *t, var x, int64_t rows)
+{
+    begin(t, "rms", KC_NORM, KEEPS_OUTPUT)->bytes = 3 * var_bytes(t, x);
+    struct node *n = tape_node(t, NODE_RMS, "rms", KC_NORM);
+    tape_edge(t, n, x);
+    tape_save(t, n, store_of(t, x));
+    int square = alloc(t, var_numel(t, x), var_dtype(t, x));
+    int mean = alloc(t, rows, var_dtype(t, x));
+    tape_unref(t, square);
+    var r = fresh(t, rows, var_dtype(t, x));
+    tape_unref(t, mean);
+    tape_save(t, &t->nodes[t->nnodes - 1], store_of(t, r));
+    return r;
+}
+
+var op_dropout(struct tape *t, const char *name, var x, double p)
+{
+    if (p <= 0)
+        return hold(t, x);
+    begin(t, name, KC_ELEMENTWISE, KEEPS_OUTPUT)->bytes = 2 * var_bytes(t, x) + var_numel(t, x);
+    struct node *n = tape_node(t, NODE_COPY, name, KC_ELEMENTWISE);
+    tape_edge(t, n, x);
+    var y = fresh(t, var_numel(t, x), var_dtype(t, x));
+    int mask = alloc(t, var_numel(t, x), DT_UINT8);
+    tape_save(t, &t->nodes[t->nnodes - 1], mask);
+    tape_unref(t, mask);
+    return y;
+}
+
+var op_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, var w, var b,
+              bool weight_first)
+{
+    int64_t rows = var_numel(t, x) / k;
+    struct kernel *kernel = begin(t, names->forward, KC_GEMM, KEEPS_INPUT);
+
+    kernel->m = rows, kernel->n = n, kernel->k = k, kernel->batch = 1;
+    kernel->flops = 2.0 * (double)rows * (double)n * (double)k;
+    kernel->bytes = (rows * k + n * k + rows * n) * elem(t, x);
+    struct node *node = tape_node(t, NODE_LINEAR, names->forward, KC_GEMM);
+    node->names = *names;
+    node->m = rows, node->n = n, node->k = k, node->batch = 1;
+    node->flops = kernel->flops;
+    node->weight_first = weight_first;
+    tape_edge(t, node, x);
+    tape_edge(t, node, w);
+    if (b)
+        tape_edge(t, node, b);
+    tape_save(t, node, store_of(t, x));
+    tape_save(t, node, store_of(t, w));         /* counted only when it is a cast copy */
+    return fresh(t, rows * n, var_dtype(t, x));
+}
+
+var op_matmul(struct tape *t, const char *name, var a, var b, int64_t batch, int64_t m, int64_t n,
+              int64_t k)
+{
+    struct kernel *kernel = begin(t, name, KC_ATTENTION, KEEPS_INPUT);
+
+    kernel->m = m, kernel->n = n, kernel->k = k, kernel->batch = batch;
+    kernel->flops = 2.0 * (double)batch * (double)m * (double)n * (double)k;
+    kernel->bytes = batch * (m * k + n * k + m * n) * elem(t, a);
+    struct node *node = tape_node(t, NODE_MATMUL, name, KC_ATTENTION);
+    node->m = m, node->n = n, node->k = k, node->batch = batch;
+    node->flops = kernel->flops;
+    tape_edge(t, node, a);
+    tape_edge(t, node, b);
+    tape_save(t, node, store_of(t, a));
+    tape_save(t, node, store_of(t, b));
+    return fresh(t, batch * m * n, var_dtype(t, a));
+}
+
+var op_layer_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b)
+{
+    begin(t, name, KC_NORM, KEEPS_OUTPUT)->bytes = 2 * var_bytes(t, x);
+    struct node *n = tape_node(t, NODE_LAYER_NORM, name, KC_NORM);
+    tape_edge(t, n, x);
+    if (w)
+        tape_edge(t, n, w);
+    if (b)
+        tape_edge(t, n, b);
+    tape_save(t, n, store_of(t, x));
+    if (w)
+        tape_save(t, n, store_of(t, w));        /* counted only when it is computed (1 + w) */
+    var y = fresh(t, var_numel(t, x), var_dtype(t, x));
+    for (int i = 0; i < 2; i++) {               /* mean and 1/sigma, fp32 */
+        int s = alloc(t, rows, DT_FP32);
+        tape_save(t, &t->nodes[t->nnodes - 1], s);
+        tape_unref(t, s);
+    }
+    return y;
+}
+
+var op_scale(struct tape *t, const char *name, var x, var w)
+{
+    begin(t, name, KC_NORM, KEEPS_INPUT)->bytes = 2 * var_bytes(t, x);
+    struct node *n = tape_node(t, NODE_SCALE, name, KC_NORM);
+    tape_edge(t, n, x);
+    tape_edge(t, n, w);
+    tape_save(t, n, store_of(t, x));
+    tape_save(t, n, store_of(t, w));
+    return fresh(t, var_numel(t, x), wider(var_dtype(t, x), var_dtype(t, w)));
+}
+
+var op_listed(struct tape *t, var x, int first, int64_t n, int64_t numel, enum dtype dt)
+{
+    for (int64_t i = 0; i < n; i++, t->module++)
+        begin(t, "norm of a head", KC_NORM, KEEPS_NOTHING);
+    t->module -= (int)n;
+    struct node *node = tape_node(t, NODE_LISTED, "norm of a head", KC_NORM);
+    node->m = first, node->batch = n, node->k = numel;
+    tape_edge(t, node, x);
+    t->stores[store_of(t, x)].refs++;
+    var y = tape_var(t, store_of(t, x), var_numel(t, x), var_dtype(t, x), t->nnodes - 1, 0);
+    t->nodes[t->nnodes - 1].dt = dt;
+    return y;
+}
+
+var op_embedding(struct tape *t, const char *name, var ids, int64_t width, var w)
+{
+    int64_t rows = var_numel(t, ids);
+
+    begin(t, name, KC_EMBEDDING, KEEPS_INPUT)->bytes = 2 * rows * width * elem(t, w);
+    struct node *n = tape_node(t, NODE_EMBEDDING, name, KC_EMBEDDING);
+    tape_edge(t, n, w);
+    tape_save(t, n, store_of(t, ids));
+    return fresh(t, rows * width, var_dtype(t, w));
+}
+
+var op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_numel,
+                 int64_t scratch, double flops)
+{
+    struct kernel *kernel = begin(t, name, KC_ATTENTION, KEEPS_OUTPUT);
+
+    kernel->flops = flops;
+    kernel->bytes = var_bytes(t, in[0]);        /* the output */
+    struct node *n = tape_node(t, NODE_EACH, name, KC_ATTENTION);
+    for (int i = 0; i < 4; i++) {
+        kernel->bytes += var_bytes(t, in[i]);
+        if (i < 3)                              /* a mask has no gradient */
+            tape_edge(t, n, in[i]);
+        tape_save(t, n, store_of(t, in[i]));
+    }
+    n->flops = flops;
+    n->work = scratch;
+    var y = fresh(t, var_numel(t, in[0]), var_dtype(t, in[0]));
+    n = &t->nodes[t->nnodes - 1];
+    tape_save(t, n, store_of(t, y));
+    int lse = alloc(t, lse_numel, DT_FP32);
+    tape_save(t, n, lse);
+    tape_unref(t, lse);
+    for (int i = 0; i < 2; i++) {               /* state of the random generator */
+        int s = alloc(t, 1, DT_INT64);
+        tape_save(t, n, s);
+        tape_unref(t, s);
+    }
+    return y;
+}
+
+var op_nll(struct tape *t, var logp, var labels)
+{
+    begin(t, "nll loss", KC_LOSS, KEEPS_OUTPUT)->bytes = var_numel(t, labels) * 12;
+    struct node *n = tape_node(t, NODE_COPY, "nll loss", KC_LOSS);
+    tape_edge(t, n, logp);
+    tape_save(t, n, store_of(t, logp));
+    tape_save(t, n, store_of(t, labels));
+    var loss = fresh(t, 1, DT_FP32);
+    int weight = alloc(t, 1, DT_FP32);          /* total weight */
+    tape_save(t, &t->nodes[t->nnodes - 1], weight);
+    tape_unref(t, weight);
+    return loss;
+}

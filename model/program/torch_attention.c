@@ -1,0 +1,326 @@
+/* torch_attention.c -- the attention half of a block on the tape: projections, rotary
+ * positions, and the scores by single operations (eager) or a fused kernel (sdpa). */
+#include "model/program/torch_parts.h"
+
+#include "model/plan/attention.h"
+
+static var tmp(struct tape *t, var used, var result)
+{
+    drop(t, used);
+    return result;
+}
+
+struct qkv { var q, k, v, all; };     /* all: a fused projection that keeps its name */
+
+/* x * cos + cat(-x2, x1) * sin. */
+static var rotate(struct torch_model *b, var x, var cos, var sin)
+{
+    struct tape *t = b->t;
+    int64_t half = var_numel(t, x) / 2;
+    var a = op_mul_const(t, "rotary cos", x, cos);
+    var x1 = op_slice(t, "rotary half", x, half), x2 = op_slice(t, "rotary half", x, half);
+    var neg = op_unary(t, "rotary neg", KC_ELEMENTWISE, x2, SAVE_NONE);
+
+    drop(t, x2);
+    var turned = op_cat2(t, "rotary cat", neg, x1);
+    drop(t, neg);
+    drop(t, x1);
+    turned = tmp(t, turned, op_mul_const(t, "rotary sin", turned, sin));
+    var y = op_add(t, "rotary add", a, turned);
+    drop(t, a);
+    drop(t, turned);
+    return y;
+}
+
+/* What blocks are handed, cast by FSDP2, or a block's own, of halves of the model's. */
+static void tables(struct torch_model *b, var *cos, var *sin)
+{
+    struct tape *t = b->t;
+
+    *cos = hold(t, b->cos), *sin = hold(t, b->sin);
+    if (torch_casts_tables(b)) {
+        *cos = tmp(t, *cos, op_cast(t, *cos, b->dt));
+        *sin = tmp(t, *sin, op_cast(t, *sin, b->dt));
+    }
+    if (b->style->rotary_interleaved) {
+        int64_t n = b->p->seq * b->m->rotary_dim;
+        enum dtype dt = var_dtype(t, *cos);
+        *cos = tmp(t, *cos, op_new(t, "rotary cos", KC_COPY, n, dt));
+        *sin = tmp(t, *sin, op_new(t, "rotary sin", KC_COPY, n, dt));
+    }
+}
+
+/* Queries and keys, rotated in place of what they were: their rotated part, in fp32 where the family
+ * does so, then what is not rotated.  Names that last until attention returns go to `kept`. */
+static void rotate_both(struct torch_model *b, var *const x[2], var kept[4])
+{
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+    const struct torch_style *style = b->style;
+    enum dtype dt[2] = { var_dtype(t, *x[0]), var_dtype(t, *x[1]) };
+    bool splits = style->partial_rotary && m->rotary_dim < m->head_dim;
+    var turned[2], pass[2] = { 0 }, cos, sin;
+
+    tables(b, &cos, &sin);
+    for (int i = 0; i < 2; i++) {
+        int64_t n = var_numel(t, *x[i]), r = n / m->head_dim * m->rotary_dim;
+        turned[i] = splits ? op_slice(t, "rotary part", *x[i], r) : hold(t, *x[i]);
+        pass[i] = splits ? op_slice(t, "rotary rest", *x[i], n - r) : 0;
+    }
+    for (int i = 0; i < 2 && style->rotary_upcast; i++)
+        turned[i] = tmp(t, turned[i], op_cast(t, turned[i], DT_FP32));
+    for (int i = 0; i < 2; i++)
+        turned[i] = tmp(t, turned[i], rotate(b, turned[i], cos, sin));
+    for (int i = 0; i < 2 && (style->rotary_upcast || style->rotary_fp32); i++)
+        turned[i] = tmp(t, turned[i], op_cast(t, turned[i], dt[i]));
+    for (int i = 0; i < 2; i++) {
+        var y = style->partial_rotary ? op_cat2(t, "rotary pass", turned[i], pass[i]) : hold(t, turned[i]);
+        if (style->rotary_names) {
+            kept[2 * i] = turned[i], kept[2 * i + 1] = pass[i];
+        } else {
+            drop(t, turned[i]);
+            drop(t, pass[i]);
+        }
+        turned[i] = y;
+    }
+    for (int i = 0; i < 2; i++) {
+        drop(t, *x[i]);
+        *x[i] = turned[i];
+    }
+    drop(t, cos);
+    drop(t, sin);
+}
+
+/* ministral3: q times a number for each position. */
+static void scale_rotated(struct torch_model *b, var *q)
+{
+    var scale = op_new(b->t, "position scale", KC_ELEMENTWISE, b->p->seq, b->dt);
+
+    *q = tmp(b->t, *q, op_mul_const(b->t, "scale q", *q, scale));
+    drop(b->t, scale);
+}
+
+/* FalconAttention._split_heads(): keys and values are picked by index, which copies, and in the
+ * new architecture broadcast to every query head, which copies again. */
+static struct qkv split_falcon(struct torch_model *b, var all)
+{
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+    int64_t q = b->tokens * m->heads * m->head_dim, kv = b->tokens * m->kv_heads * m->head_dim;
+    int64_t group = m->heads / m->kv_heads;
+    bool grouped = m->kv_heads > 1 && group > 1;
+    struct qkv out = { .q = op_slice(t, "q of qkv", all, q), .all = all };
+
+    out.k = group > 1 ? op_index(t, "k of qkv", all, kv) : op_slice(t, "k of qkv", all, kv);
+    out.v = group > 1 ? op_index(t, "v of qkv", all, kv) : op_slice(t, "v of qkv", all, kv);
+    if (grouped) {
+        var k = op_expand(t, "broadcast k", out.k, group), v = op_expand(t, "broadcast v", out.v, group);
+        out.q = tmp(t, out.q, op_copy(t, "flatten q", out.q, true));
+        drop(t, out.k);
+        drop(t, out.v);
+        out.k = tmp(t, k, op_copy(t, "flatten k", k, true));
+        out.v = tmp(t, v, op_copy(t, "flatten v", v, true));
+    }
+    return out;
+}
+
+/* What projections give, as (batch, heads, seq, head_dim) views.  Their gradients
+ * come back in another layout and are copied, unless the attention kernel returns
+ * them as they lay. */
+static struct qkv project(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+    bool eager = b->p->kernels == KERNELS_TORCH_EAGER, rope = m->position == POS_ROPE;
+    int64_t d = m->head_dim, q = m->heads * d, kv = m->kv_heads * d;
+    struct qkv out;
+
+    if (m->fused_qkv) {
+        var all = linear(b, GEMM("qkv"), x, q + 2 * kv, m->hidden, ROLE_QKV), part[3];
+        if (b->style->falcon)
+            return split_falcon(b, all);
+        op_split(t, "qkv split", all, 3,
+                 (int64_t[]){ b->tokens * q, b->tokens * kv, b->tokens * kv }, part);
+        drop(t, all);
+        out.k = tmp(t, part[1], op_view(t, part[1], rope));
+        out.v = tmp(t, part[2], op_view(t, part[2], eager));
+        out.q = tmp(t, part[0], op_view(t, part[0], rope || eager));
+        return out;
+    }
+    static const enum tensor_role role[3] = { ROLE_Q, ROLE_K, ROLE_V };
+    static const enum tensor_role norms[3] = { ROLE_Q_NORM, ROLE_K_NORM };
+    const struct gemm_names *const names[3] = { GEMM("q"), GEMM("k"), GEMM("v") };
+    const int64_t width[3] = { q, kv, kv };
+    const bool copies[3] = { rope || eager, rope, eager };
+    var made[3];
+    for (int i = 0; i < 3; i++) {
+        made[i] = linear(b, names[i], x, width[i], m->hidden, role[i]);
+        if (i == 0 && b->style->scaled_query)
+            made[i] = tmp(t, made[i], op_mul_const(t, "scale q", made[i], 0));
+        if (i < 2 && m->qk_norm && b->style->qk_norm_first)
+            made[i] = tmp(t, made[i], qk_norm(b, made[i], width[i], norms[i]));
+        if (!m->qk_norm || b->style->qk_norm_first)
+            made[i] = tmp(t, made[i], op_view(t, made[i], copies[i]));
+    }
+    for (int i = 0; i < 3 && m->qk_norm && !b->style->qk_norm_first; i++) {
+        if (i < 2 && !b->style->qk_norm_rotated)
+            made[i] = tmp(t, made[i], qk_norm(b, made[i], width[i], norms[i]));
+        made[i] = tmp(t, made[i], op_view(t, made[i], copies[i]));
+    }
+    return (struct qkv){ .q = made[0], .k = made[1], .v = made[2] };
+}
+
+/* repeat_kv(): one head of keys or values is repeated by a view. */
+static var repeat_kv(struct torch_model *b, const char *name, var x, int64_t group)
+{
+    if (group == 1 || (b->style->falcon && b->m->kv_heads > 1))     /* falcon has broadcast them */
+        return hold(b->t, x);
+    return b->m->kv_heads == 1 ? op_expand(b->t, name, x, group) : op_repeat(b->t, name, x, group);
+}
+
+/* Scores, softmax and weighted sum, each a kernel; the T x T matrices are saved. */
+static var eager_core(struct torch_model *b, const struct qkv *in)
+{
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+    int64_t s = b->p->seq, d = m->head_dim, batch = b->p->micro_batch * m->heads;
+    int64_t group = m->heads / m->kv_heads;
+    bool strided = b->p->micro_batch > 1;       /* a batch of one can be viewed as it lies */
+    bool upcasts = !b->style->low_softmax;
+    bool views = group == 1 || m->kv_heads == 1;        /* not copied by repeat_kv() */
+    bool in_place = b->style->falcon;           /* scores /= sqrt(d) */
+    bool late = b->style->falcon && m->kv_heads == 1;   /* matmul itself broadcasts */
+    var k = repeat_kv(b, "repeat k", in->k, group), v = late ? 0 : repeat_kv(b, "repeat v", in->v, group);
+
+    var qc = op_copy(t, "copy q", in->q, strided);
+    var kc = op_copy(t, "copy k", k, strided && views);
+    var k16 = bf16_if_autocast(b, kc), q16 = bf16_if_autocast(b, qc);
+    drop(t, qc);
+    drop(t, kc);
+    var w = op_matmul(t, "attention scores", q16, k16, batch, s, s, d);
+    drop(t, q16);
+    drop(t, k16);
+    w = tmp(t, w, in_place ? op_view(t, w, true) : op_mul_const(t, "scale scores", w, 0));
+    if (m->softcap > 0) {               /* Gemma 2 caps its scores as it does its logits */
+        w = tmp(t, w, op_mul_const(t, "softcap scores", w, 0));
+        w = tmp(t, w, op_unary(t, "softcap tanh", KC_ELEMENTWISE, w, SAVE_OUT));
+        w = tmp(t, w, op_mul_const(t, "softcap scores", w, 0));
+    }
+    w = tmp(t, w, op_add(t, "mask scores", w, b->mask));
+    enum dtype dt = var_dtype(t, upcasts ? in->q : in->v);
+    var w32 = upcasts || b->autocast ? op_cast(t, w, DT_FP32) : hold(t, w);
+    var p = tmp(t, w32, op_unary(t, "softmax", KC_SOFTMAX, w32, SAVE_OUT));
+    p = tmp(t, p, op_cast(t, p, dt));
+    drop(t, w);
+    p = tmp(t, p, op_dropout(t, "attention dropout", p, b->style->attn_dropout ? b->p->dropout : 0));
+    v = late ? repeat_kv(b, "repeat v", in->v, group) : v;
+    var vc = op_copy(t, "copy v", v, strided && views);
+    var v16 = bf16_if_autocast(b, vc), p16 = bf16_if_autocast(b, p);
+    drop(t, vc);
+    var o = op_matmul(t, "attention values", p16, v16, batch, s, d, s);
+    drop(t, p16);
+    drop(t, v16);
+    b->weights = p;                     /* returned beside the output */
+    o = tmp(t, o, op_view(t, o, strided));
+    o = tmp(t, o, op_copy(t, "merge heads", o, true));
+    drop(t, k);
+    drop(t, v);
+    return o;
+}
+
+/* convert_boolean_attn_mask(): a bool mask becomes an additive one, in every layer anew, and is kept
+ * for backward.  An additive one (ALiBi) is taken as it is. */
+static var additive_mask(struct torch_model *b, enum dtype dt)
+{
+    struct tape *t = b->t;
+
+    if (!attention_masked(b->as) || !b->mask)
+        return 0;
+    if (var_dtype(t, b->mask) != DT_UINT8)
+        return op_cast(t, b->mask, dt);
+    var low = op_new(t, "mask constant", KC_COPY, 1, dt), zero = op_new(t, "mask constant", KC_COPY, 1, dt);
+    var mask = op_new(t, "attention mask", KC_ELEMENTWISE, b->p->micro_batch * b->p->seq * b->p->seq, dt);
+    drop(t, low);
+    drop(t, zero);
+    return mask;
+}
+
+/* PyTorch's fused kernels.  The memory-efficient one pads its log-sum-exp to 32 rows. */
+static var fused_core(struct torch_model *b, const struct qkv *in)
+{
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+    int64_t s = b->p->seq, heads = b->p->micro_batch * m->heads, group = m->heads / m->kv_heads;
+    bool repeats = attention_repeats(b->as), efficient = b->kernel == ATTENTION_EFFICIENT;
+    var k1 = repeats ? repeat_kv(b, "repeat k", in->k, group) : hold(t, in->k);
+    var v1 = repeats ? repeat_kv(b, "repeat v", in->v, group) : hold(t, in->v);
+    var q = bf16_if_autocast(b, in->q), k = bf16_if_autocast(b, k1), v = bf16_if_autocast(b, v1);
+    var mask = additive_mask(b, var_dtype(t, q));
+    double flops = 4.0 * (double)heads * (double)s * (double)s * (double)m->head_dim;
+    var o = op_attention(t, "attention", (const var[]){ q, k, v, mask }, heads * (efficient ? round_up(s, 32) : s),
+                         attention_scratch(b->as), flops);
+
+    drop(t, mask);
+    drop(t, q);
+    drop(t, k);
+    drop(t, v);
+    /* The output lies as q does: heads are merged by a view, unless q was concatenated. */
+    o = tmp(t, o, op_copy(t, "merge heads", o, b->style->partial_rotary));
+    drop(t, k1);
+    drop(t, v1);
+    return o;
+}
+
+var attention_core(struct torch_model *b, var q, var k, var v)
+{
+    const struct qkv in = { .q = q, .k = k, .v = v };
+
+    return b->kernel > ATTENTION_MATH ? fused_core(b, &in) : eager_core(b, &in);
+}
+
+/* The same under torch.utils.checkpoint: only q, k, v and the mask are held. */
+static var checkpointed_core(struct torch_model *b, const struct qkv *in)
+{
+    struct tape *t = b->t;
+    struct torch_region *r = &b->core;
+    const var args[TORCH_ARGS] = { in->q, in->k, in->v, torch_mask(b) };
+    int before = t->nsavers;
+
+    *r = (struct torch_region){ .node0 = t->nnodes };
+    for (int i = 0; i < TORCH_ARGS; i++)
+        r->args[i] = hold(t, args[i]);
+    t->forget = true;
+    r->out = attention_core(b, in->q, in->k, in->v);
+    t->forget = false;
+    r->node1 = t->nnodes;
+    r->savers = t->nsavers - before;
+    return r->out;
+}
+
+var attention(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+    struct qkv in = project(b, x);
+    var kept[4] = { 0 };
+
+    if (m->position == POS_ROPE)
+        rotate_both(b, (var *const[]){ &in.q, &in.k }, kept);
+    if (b->style->scaled_rotated)
+        scale_rotated(b, &in.q);
+    if (m->qk_norm && b->style->qk_norm_rotated) {
+        in.q = tmp(t, in.q, qk_norm(b, in.q, m->heads * m->head_dim, ROLE_Q_NORM));
+        in.k = tmp(t, in.k, qk_norm(b, in.k, m->kv_heads * m->head_dim, ROLE_K_NORM));
+    }
+    var o = b->selective ? checkpointed_core(b, &in) : attention_core(b, in.q, in.k, in.v);
+    o = tmp(t, o, linear(b, GEMM("attention output"), o, m->hidden, m->heads * m->head_dim, ROLE_ATTN_OUT));
+    if (b->style->keeps_names)
+        o = tmp(t, o, op_dropout(t, "attention output dropout", o, b->p->dropout));
+    drop(t, in.q);
+    drop(t, in.k);
+    drop(t, in.v);
+    drop(t, in.all);
+    for (int i = 0; i < 4; i++)
+        drop(t, kept[i]);
+    return o;
+}

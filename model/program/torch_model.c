@@ -1,0 +1,441 @@
+/* torch_model.c -- blocks, embedding and head as transformers 5.23 computes them.
+ *
+ * GPT-2 and LLaMA are followed line by line; the other families are put together
+ * from the same pieces by what distinguishes them in memory: the kind of norm,
+ * fused or separate projections, gated or plain MLP, rotary, ALiBi or learned
+ * positions, parallel residual, norms after the halves.  A var that a Python name
+ * holds is dropped where the name is rebound or its function returns. */
+#include "model/program/torch_model.h"
+
+#include <string.h>
+
+#include "model/program/torch_parts.h"
+
+static const struct torch_style styles[] = {
+    { .family = "gpt2", .conv1d = true, .keeps_names = true, .low_softmax = true,
+      .attn_dropout = true, .hidden_dropout = true, .embed_dropout = true, .gelu_new = true },
+    { .family = "opt", .hidden_dropout = true, .scaled_query = true, .positions_per_row = true },
+    { .family = "bloom", .hidden_dropout = true, .gelu_function = true },
+    { .family = "gpt_neox", .hidden_dropout = true, .partial_rotary = true },
+    { .family = "falcon", .hidden_dropout = true, .low_softmax = true, .falcon = true },
+    { .family = "mpt", .hidden_dropout = true },
+    { .family = "starcoder2", .hidden_dropout = true },
+    { .family = "phi3", .hidden_dropout = true, .partial_rotary = true },
+    { .family = "gemma", .attn_dropout = true, .one_plus_weight = true },
+    { .family = "gemma2", .attn_dropout = true, .one_plus_weight = true },
+    { .family = "qwen3", .attn_dropout = true, .qk_norm_first = true },
+    { .family = "gemma3_text", .attn_dropout = true, .one_plus_weight = true,
+      .two_tables = true },
+    { .family = "ministral", .attn_dropout = true },
+    { .family = "ministral3", .attn_dropout = true, .scaled_rotated = true },
+    { .family = "olmo2", .attn_dropout = true, .fp32_weight = true, .rotary_fp32 = true,
+      .qk_norm_first = true, .qk_norm_whole = true },
+    { .family = "olmo3", .attn_dropout = true, .fp32_weight = true, .rotary_fp32 = true,
+      .qk_norm_first = true, .qk_norm_whole = true, .two_tables = true },
+    { .family = "phi", .attn_dropout = true, .hidden_dropout = true, .embed_dropout = true,
+      .partial_rotary = true, .rotary_names = true, .gelu_new = true },
+    { .family = "granite", .attn_dropout = true, .scaled_embed = true, .scaled_residual = true,
+      .scaled_logits = true },
+    { .family = "stablelm", .attn_dropout = true, .mlp_dropout = true, .partial_rotary = true,
+      .rotary_names = true, .qk_norm_listed = true },
+    { .family = "cohere", .attn_dropout = true, .centred_by_hand = true, .rotary_upcast = true,
+      .scaled_logits = true },
+    { .family = "cohere2", .attn_dropout = true, .centred_by_hand = true, .rotary_upcast = true,
+      .scaled_logits = true },
+    { .family = "glm", .attn_dropout = true, .partial_rotary = true, .rotary_interleaved = true },
+    { .family = "glm4", .attn_dropout = true, .partial_rotary = true, .rotary_interleaved = true },
+    { .family = "nemotron", .attn_dropout = true, .layer_norm_1p = true, .partial_rotary = true },
+    { .family = "seed_oss", .attn_dropout = true, .hidden_dropout = true },
+    { .family = "exaone4", .attn_dropout = true },
+    { .family = "ernie4_5", .rotary_upcast = true, .rotary_fp32 = true, .rotary_interleaved = true },
+    { .family = "hunyuan_v1_dense", .attn_dropout = true, .qk_norm_rotated = true },
+    { .family = "llama", .attn_dropout = true },        /* and whatever is not named here */
+};
+
+const struct torch_style *torch_style_of(const char *family)
+{
+    const struct torch_style *last = styles + sizeof styles / sizeof styles[0] - 1;
+
+    for (const struct torch_style *s = styles; s < last; s++)
+        if (strcmp(s->family, family) == 0)
+            return s;
+    return last;
+}
+
+static var tmp(struct tape *t, var used, var result)
+{
+    drop(t, used);
+    return result;
+}
+
+void torch_model_init(struct torch_model *b, struct tape *t, const struct plan *p)
+{
+    struct recipe r = plan_recipe(p);
+
+    memset(b, 0, sizeof *b);
+    b->t = t;
+    b->p = p;
+    b->m = &p->model;
+    b->style = torch_style_of(p->model.family);
+    b->param_dt = r.autocast ? DT_FP32 : r.used;
+    b->dt = b->param_dt;
+    b->as = p;
+    b->kernel = attention_choice(p);
+    b->tokens = p->micro_batch * p->seq;
+    t->tied = piece_tensor(b->m, TENSOR_EMBED, ROLE_TOKENS, false);
+    /* ZeRO-3 puts a linear layer of its own in the place of PyTorch's (zero/linear.py). */
+    t->linear_views = p->strategy != STRAT_ZERO3 || p->dialect != DIALECT_DEEPSPEED;
+}
+
+bool torch_has_two_tables(const struct model *m)
+{
+    int64_t windowed = model_windowed_layers(m);
+
+    return torch_style_of(m->family)->two_tables && windowed > 0 && windowed < m->layers;
+}
+
+bool torch_casts_tables(const struct torch_model *b)
+{
+    return b->style->rotary_fp32 && b->p->strategy == STRAT_FSDP && b->p->dialect == DIALECT_TORCH &&
+           !b->autocast && b->dt != DT_FP32;
+}
+
+/* ---- MLP ---- */
+
+/* 0.5 * x * (1 + tanh(c * (x + 0.044715 * x^3))), one kernel per operation: transformers' "gelu_new". */
+static var gelu_new(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    var half = op_mul_const(t, "gelu 0.5x", x, 0);
+    var x32 = fp32_if_autocast(b, x);
+    var cube = op_pow(t, "gelu x^3", x32);
+    drop(t, x32);
+    cube = tmp(t, cube, op_mul_const(t, "gelu scale", cube, 0));
+    var sum = tmp(t, cube, op_add(t, "gelu sum", x, cube));
+    var scaled = tmp(t, sum, op_mul_const(t, "gelu scale", sum, 0));
+    var tanh = tmp(t, scaled, op_unary(t, "gelu tanh", KC_ELEMENTWISE, scaled, SAVE_OUT));
+    var one = op_view_add(b, tanh);
+    drop(t, tanh);
+    var y = op_mul(t, "gelu product", half, one);
+    drop(t, half);
+    drop(t, one);
+    return y;
+}
+
+static var activation(struct torch_model *b, var x)
+{
+    switch (b->m->act) {
+    case ACT_GELU_TANH:
+        if (b->style->gelu_new)
+            return gelu_new(b, x);
+        break;
+    case ACT_RELU:
+        return op_unary(b->t, "relu", KC_ELEMENTWISE, x, SAVE_OUT);
+    case ACT_RELU2: {
+        var y = op_unary(b->t, "relu", KC_ELEMENTWISE, x, SAVE_OUT);
+        return tmp(b->t, y, op_pow(b->t, "square", y));
+    }
+    case ACT_SILU:
+        return op_unary(b->t, "silu", KC_ELEMENTWISE, x, SAVE_IN);
+    case ACT_GELU:
+        break;
+    }
+    if (b->style->gelu_function) {
+        op_scratch(b->t, "gelu temporaries", 3 * var_bytes(b->t, x));
+        return op_function(b->t, "gelu", x, 4 * var_bytes(b->t, x));
+    }
+    return op_unary(b->t, "gelu", KC_ELEMENTWISE, x, SAVE_IN);
+}
+
+static double hidden_dropout(const struct torch_model *b)
+{
+    return b->style->hidden_dropout ? b->p->dropout : 0;
+}
+
+static double mlp_dropout(const struct torch_model *b)
+{
+    return b->style->mlp_dropout ? b->p->dropout : hidden_dropout(b);
+}
+
+static var gated_mlp(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    int64_t h = b->m->hidden, f = b->m->ffn;
+    var gate, up, act;
+
+    if (b->m->fused_gate_up) {
+        var both = linear(b, GEMM("mlp gate up"), x, 2 * f, h, ROLE_GATE_UP), part[2];
+        op_split(t, "gate up split", both, 2, (int64_t[]){ b->tokens * f, b->tokens * f }, part);
+        drop(t, both);
+        gate = part[0], up = part[1];
+        act = activation(b, gate);
+    } else {
+        gate = linear(b, GEMM("mlp gate"), x, f, h, ROLE_GATE);
+        act = tmp(t, gate, activation(b, gate));
+        gate = 0;
+        up = linear(b, GEMM("mlp up"), x, f, h, ROLE_UP);
+    }
+    var y = op_mul(t, "mlp product", act, up);
+    drop(t, act);
+    drop(t, up);
+    drop(t, gate);
+    y = tmp(t, y, linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
+    return tmp(t, y, op_dropout(t, "mlp dropout", y, mlp_dropout(b)));
+}
+
+static var plain_mlp(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    int64_t h = b->m->hidden, f = b->m->ffn;
+    var y = linear(b, GEMM("mlp up"), x, f, h, ROLE_UP);
+
+    y = tmp(t, y, activation(b, y));
+    y = tmp(t, y, linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
+    return tmp(t, y, op_dropout(t, "mlp dropout", y, mlp_dropout(b)));
+}
+
+static var mlp(struct torch_model *b, var x)
+{
+    b->t->half = 1;
+    return b->m->mlp == MLP_GATED ? gated_mlp(b, x) : plain_mlp(b, x);
+}
+
+/* ---- blocks ---- */
+
+/* Attention and MLP read the same input: GPT-NeoX, Falcon, Phi, Cohere. */
+static var parallel_block(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    var a = norm(b, "norm", x, ROLE_NORM_ATTN);
+    bool second = piece_tensor(b->m, 0, ROLE_NORM_MLP, false) >= 0;
+    bool early = second && b->style->falcon;            /* both norms, then attention */
+    var n = early ? norm(b, "mlp norm", x, ROLE_NORM_MLP) : second ? 0 : hold(t, a);
+    var attn = attention(b, a);
+
+    drop(t, a);
+    if (!b->style->falcon)              /* which drops out once, of the sum */
+        attn = tmp(t, attn, op_dropout(t, "attention output dropout", attn, hidden_dropout(b)));
+    if (second && !early) {
+        t->half = 1;
+        n = norm(b, "mlp norm", x, ROLE_NORM_MLP);
+    }
+    var y = tmp(t, n, mlp(b, n));
+    var sum = b->style->falcon ? op_add_to(t, "parallel add", y, attn) : op_add(t, "parallel add", y, attn);
+    drop(t, y);
+    drop(t, attn);
+    var out = op_add(t, "residual add", sum, x);
+    drop(t, sum);
+    drop(t, x);
+    drop(t, b->weights);
+    b->weights = 0;
+    return out;
+}
+
+/* Granite's multiplier of what a half adds. */
+static var scale_residual(struct torch_model *b, var x)
+{
+    return b->style->scaled_residual ? op_mul_const(b->t, "residual scale", x, 0) : hold(b->t, x);
+}
+
+var torch_block(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+
+    t->half = 0;
+    if (b->m->parallel)
+        return parallel_block(b, x);
+
+    /* GPT-2's hidden_states names the norm's output until the residual is added, and
+     * attn_output lives as long as the block; elsewhere one name serves for all. */
+    bool named = b->style->keeps_names;
+    enum norm_place place = b->m->norm_place;
+    bool first = place == NORM_FIRST || place == NORM_AROUND;
+    bool behind = place == NORM_AROUND || place == NORM_BEHIND;
+    var n = first ? norm(b, "norm", x, ROLE_NORM_ATTN) : hold(t, x);
+    var attn = attention(b, n);
+    n = named ? n : tmp(t, n, 0);
+    if (behind)
+        attn = tmp(t, attn, norm(b, "post norm", attn, ROLE_NORM_ATTN_POST));
+    if (!named)                         /* GPT-2's attention ends with it */
+        attn = tmp(t, attn, op_dropout(t, "attention output dropout", attn, hidden_dropout(b)));
+    attn = tmp(t, attn, scale_residual(b, attn));
+    var mid = op_add(t, "residual add", attn, x);
+    drop(t, n);
+    attn = named ? attn : tmp(t, attn, 0);
+    if (place == NORM_OF_SUM)
+        mid = tmp(t, mid, norm(b, "norm", mid, ROLE_NORM_ATTN));
+
+    t->half = 1;
+    n = first ? norm(b, "mlp norm", mid, ROLE_NORM_MLP) : hold(t, mid);
+    var y = mlp(b, n);
+    n = named ? n : tmp(t, n, 0);
+    if (behind)
+        y = tmp(t, y, norm(b, "mlp post norm", y, ROLE_NORM_MLP_POST));
+    y = tmp(t, y, scale_residual(b, y));
+    var out = op_add(t, "mlp residual add", mid, y);
+    if (place == NORM_OF_SUM)
+        out = tmp(t, out, norm(b, "mlp norm", out, ROLE_NORM_MLP));
+    const var names[] = { mid, y, n, attn, x, b->weights };
+    for (int i = 0; i < 6; i++)
+        drop(t, names[i]);
+    b->weights = 0;
+    return out;
+}
+
+/* ---- embedding ---- */
+
+/* create_causal_mask(): bool over (seq, seq), then additive over (batch, 1, seq, seq). */
+static var causal_mask(struct torch_model *b)
+{
+    int64_t s = b->p->seq;
+
+    if (b->style->falcon && b->m->position == POS_ALIBI)    /* FalconModel adds it to the mask: every head has its own */
+        return op_new(b->t, "mask", KC_ELEMENTWISE, b->p->micro_batch * b->m->heads * s * s, b->dt);
+    if (b->kernel > ATTENTION_MATH && attention_masked(b->p))
+        return op_new(b->t, "mask", KC_ELEMENTWISE, s * s, DT_UINT8);
+    if (b->p->kernels != KERNELS_TORCH_EAGER)
+        return 0;
+    var allowed = op_new(b->t, "mask", KC_ELEMENTWISE, s * s, DT_UINT8);
+    var additive = op_new(b->t, "mask", KC_ELEMENTWISE, b->p->micro_batch * s * s, b->dt);
+    drop(b->t, allowed);
+    return additive;
+}
+
+var torch_mask(const struct torch_model *b)
+{
+    return b->p->kernels == KERNELS_TORCH_SDPA && !attention_masked(b->as) ? 0 : b->mask;
+}
+
+/* cos and sin of (1, seq, head_dim): angles in fp32, then in the compute dtype. */
+static void rotary_tables(struct torch_model *b, int first)
+{
+    struct tape *t = b->t;
+    int64_t width = b->m->rotary_dim ? b->m->rotary_dim : b->m->head_dim;   /* 0: falcon with ALiBi */
+    int64_t n = b->p->seq * width;
+    bool cast = b->dt != DT_FP32 && !b->style->rotary_fp32;
+    for (int i = 0; i < 2; i++)         /* buffers of the model: they persist, and are counted here */
+        b->lasting[i + first] = op_new(t, "rotary inv_freq", KC_COPY, width / 2, DT_FP32);
+    var angle = op_new(t, "rotary angles", KC_ELEMENTWISE, n, DT_FP32);
+    var c = op_new(t, "rotary cos", KC_ELEMENTWISE, n, DT_FP32);
+    var s = op_new(t, "rotary sin", KC_ELEMENTWISE, n, DT_FP32);
+
+    b->cos = cast ? op_new(t, "rotary cos", KC_COPY, n, b->dt) : hold(t, c);
+    b->sin = cast ? op_new(t, "rotary sin", KC_COPY, n, b->dt) : hold(t, s);
+    drop(t, angle);
+    drop(t, c);
+    drop(t, s);
+}
+
+var torch_embed(struct torch_model *b)
+{
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+    int64_t h = m->hidden, width = m->token_width;
+    var wte = op_param(t, m->tied ? TAPE_TIED : piece_tensor(m, TENSOR_EMBED, ROLE_TOKENS, false),
+                       m->vocab * width, b->param_dt);
+
+    t->module = 0;
+    t->half = 0;
+    b->ids = op_new(t, "input ids", KC_COPY, b->tokens, DT_INT64);
+    b->labels = op_new(t, "labels", KC_COPY, b->tokens, DT_INT64);
+    var x = op_embedding(t, "token embedding", b->ids, width, wte);
+    if (b->style->scaled_embed)
+        x = tmp(t, x, op_mul_const(t, "embedding scale", x, 0));
+    int64_t rows = b->style->positions_per_row ? b->tokens : b->p->seq;
+    b->positions = op_new(t, "position ids", KC_EMBEDDING, rows, DT_INT64);
+    if (m->position == POS_LEARNED) {
+        var wpe = op_param(t, piece_tensor(m, TENSOR_EMBED, ROLE_POSITIONS, false),
+                           m->positions * h, b->param_dt);
+        t->module = piece_module(m, TENSOR_EMBED, ROLE_POSITIONS);
+        b->held[1] = op_embedding(t, "position embedding", b->positions, h, wpe);
+        t->module = -1;
+    }
+    if (width != h)                     /* OPT's, behind its positions: backward comes to it first */
+        x = tmp(t, x, linear(b, GEMM("project in"), x, h, width, ROLE_PROJECT_IN));
+    b->held[0] = hold(t, x);            /* inputs_embeds */
+    if (m->position == POS_LEARNED) {
+        var pos = b->held[1];
+        x = tmp(t, x, rows == b->tokens ? op_add(t, "position add", x, pos) : op_add_rows(b, x, pos));
+    }
+    b->mask = causal_mask(b);
+    b->other_mask = attention_masks(b->p) > 1 ? causal_mask(b) : 0;
+    if (m->position == POS_ROPE || b->style->falcon)
+        rotary_tables(b, 0);
+    if (torch_has_two_tables(m)) {
+        var other_cos = b->cos, other_sin = b->sin;
+        rotary_tables(b, 3);
+        if (torch_casts_tables(b))
+            b->held[2] = other_cos, b->held[3] = other_sin;
+        else                            /* blocks that use them keep them for their backward */
+            b->lasting[5] = other_cos, b->lasting[6] = other_sin;
+    }
+    if (piece_tensor(m, TENSOR_EMBED, ROLE_EMBED_NORM, false) >= 0)
+        x = tmp(t, x, norm(b, "embedding norm", x, ROLE_EMBED_NORM));
+    if (b->style->one_plus_weight) {    /* Gemma's, scaled by sqrt(hidden), a buffer */
+        b->lasting[2] = op_new(t, "embedding scale", KC_COPY, 1, DT_FP32);
+        x = tmp(t, x, op_mul_const(t, "embedding scale", x, 0));
+    }
+    if (b->style->embed_dropout)
+        x = tmp(t, x, op_dropout(t, "embedding dropout", x, b->p->dropout));
+    return x;
+}
+
+/* ---- head ---- */
+
+/* ForCausalLMLoss: logits.float(), labels padded and shifted, mean cross-entropy. */
+static var loss(struct torch_model *b, var logits)
+{
+    struct tape *t = b->t;
+    var l32 = op_cast(t, logits, DT_FP32);
+    var padded = op_new(t, "pad labels", KC_COPY, b->tokens + b->p->micro_batch, DT_INT64);
+    /* With one row the shifted view is contiguous, hence no copy. */
+    var shifted = b->p->micro_batch == 1 ? hold(t, padded) :
+                  op_new(t, "shift labels", KC_COPY, b->tokens, DT_INT64);
+    var logp = op_unary(t, "log-softmax", KC_LOSS, l32, SAVE_OUT);
+    var nll = op_nll(t, logp, shifted);
+
+    drop(t, logp);
+    drop(t, l32);
+    drop(t, padded);
+    drop(t, shifted);
+    return nll;
+}
+
+var torch_head(struct torch_model *b, var x)
+{
+    struct tape *t = b->t;
+    const struct model *m = b->m;
+
+    t->half = 0;
+    b->block = TENSOR_HEAD;
+    var n = m->norm_place == NORM_OF_SUM ? hold(t, x) : norm(b, "final norm", x, ROLE_NORM_FINAL);
+    drop(t, x);
+    if (m->token_width != m->hidden)
+        n = tmp(t, n, linear(b, GEMM("project out"), n, m->token_width, m->hidden, ROLE_PROJECT_OUT));
+    for (int i = 0; i < 4; i++) {
+        drop(t, b->held[i]);
+        b->held[i] = 0;
+    }
+    drop(t, b->mask);
+    drop(t, b->other_mask);
+    drop(t, b->cos);
+    drop(t, b->sin);
+    drop(t, b->positions);
+    b->mask = b->other_mask = b->cos = b->sin = b->positions = 0;
+
+    var logits = linear(b, GEMM("logits"), n, m->vocab, m->token_width, ROLE_HEAD);
+    if (b->style->scaled_logits)
+        logits = tmp(t, logits, op_mul_const(t, "logit scale", logits, 0));
+    if (m->softcap > 0) {
+        var s = op_mul_const(t, "softcap", logits, 0);
+        s = tmp(t, s, op_unary(t, "softcap tanh", KC_ELEMENTWISE, s, SAVE_OUT));
+        drop(t, logits);
+        logits = tmp(t, s, op_mul_const(t, "softcap", s, 0));
+    }
+    t->module = -1;
+    var l = loss(b, logits);
+    drop(t, n);                         /* last_hidden_state, until forward returns */
+    drop(t, logits);                    /* with the output object */
+    leave_autocast(b);
+    return l;
+}

@@ -1,0 +1,97 @@
+/* torch_model.h -- the transformers modelling code as operations on a tape.
+ *
+ * Three functions, run in this order, on one tape: torch_embed(), torch_block()
+ * once per block, torch_head().  What the Python code keeps a name for across
+ * them (input ids, masks, rotary tables) is in struct torch_model. */
+#ifndef DPX_TORCH_MODEL_H
+#define DPX_TORCH_MODEL_H
+
+#include "model/plan/attention.h"
+#include "model/plan/plan.h"
+#include "model/program/tape.h"
+
+/* What the modelling code of a family does beside what the model's shapes say. */
+struct torch_style {
+    const char *family;
+    bool conv1d;                /* Conv1D (x W + b) instead of nn.Linear */
+    bool keeps_names;           /* the block holds its norm's and attention's output to its end */
+    bool low_softmax;           /* softmax in the compute dtype, not in fp32 */
+    bool attn_dropout;          /* the config's dropout acts on attention probabilities */
+    bool hidden_dropout;        /* ... and on what the halves add to the residual */
+    bool mlp_dropout;           /* ... and on what the MLP adds (stablelm) */
+    bool embed_dropout;         /* ... and on the embeddings */
+    bool partial_rotary;        /* rotated and passed-through parts are concatenated */
+    bool rotary_names;          /* ... and have names until attention returns */
+    bool rotary_upcast;         /* q and k are rotated in fp32 */
+    bool rotary_fp32;           /* by tables in fp32 */
+    bool rotary_interleaved;    /* every block makes its tables from halves of the model's */
+    bool scaled_rotated;        /* q times a number for each position, behind the rotation (ministral3) */
+    bool qk_norm_first;         /* q is normed before k is projected, k before v */
+    bool qk_norm_rotated;       /* q and k are normed behind the rotation */
+    bool qk_norm_whole;         /* ... all heads at once */
+    bool qk_norm_listed;        /* ... each head by a module of its own */
+    bool scaled_query;          /* q is scaled before the scores, which are scaled as well */
+    bool one_plus_weight;       /* RMSNorm in fp32 with weight 1 + w */
+    bool fp32_weight;           /* RMSNorm that multiplies by its weight in fp32 */
+    bool centred_by_hand;       /* LayerNorm as single operations in fp32 (cohere) */
+    bool layer_norm_1p;         /* LayerNorm with weight 1 + w (nemotron) */
+    bool scaled_embed, scaled_residual, scaled_logits;      /* by numbers of the config */
+    bool gelu_function;         /* GELU as an autograd.Function with elementwise temporaries */
+    bool gelu_new;              /* GELU as one kernel per operation */
+    bool two_tables;            /* of cosines and sines: for layers with a sliding window, and for the others */
+    bool falcon;                /* modeling_falcon.py: heads split by index, both norms before attention, scores
+                                   and halves added in place */
+    bool positions_per_row;     /* position ids and embeddings for every row of the batch */
+};
+const struct torch_style *torch_style_of(const char *family);
+/* Layers with a window and layers without are rotated by tables of their own. */
+bool torch_has_two_tables(const struct model *m);
+
+enum { TORCH_ARGS = 6, TORCH_BUFFERS = 7 };     /* of what is checkpointed; what lasts until backward ends */
+
+/* Operations that a checkpoint runs again in backward. */
+struct torch_region {
+    int node0, node1;           /* nodes of the first run: they saved nothing */
+    int savers;
+    var args[TORCH_ARGS], out;           /* what the checkpoint holds, and what it returned */
+};
+
+struct torch_model {
+    struct tape       *t;
+    const struct plan *p;
+    const struct model *m;
+    const struct torch_style *style;
+    enum dtype  dt;             /* of activations outside autocast */
+    enum dtype  param_dt;       /* of the parameters that compute reads */
+    bool        autocast;
+    int         block;          /* of the piece being built: 0, TENSOR_EMBED or TENSOR_HEAD */
+    int64_t     tokens;         /* micro_batch * seq */
+    var         ids, labels, positions, mask, other_mask, cos, sin;
+    var         lasting[TORCH_BUFFERS];
+    const struct plan *as;          /* the plan, its layers all of the kind that is traced */
+    enum attention_kernel kernel;   /* of the attention core */
+    bool        selective;      /* the attention core is checkpointed */
+    struct torch_region core;   /* of the block built last */
+    var         weights;        /* attention probabilities: `_` in the block until it returns */
+    var         held[4];        /* what the model's forward has names for until it returns */
+    var         casts[64];      /* autocast's cache of weights (names), in order of creation */
+    int         ncasts;
+};
+
+void torch_model_init(struct torch_model *b, struct tape *t, const struct plan *p);
+var  torch_embed(struct torch_model *b);
+/* Consumes the name x. */
+var  torch_block(struct torch_model *b, var x);
+var  torch_head(struct torch_model *b, var x);
+/* The mask that a block is handed, 0: none. */
+var  torch_mask(const struct torch_model *b);
+/* FSDP2 hands every block its arguments in the dtype of its parameters, tables in fp32 too. */
+bool torch_casts_tables(const struct torch_model *b);
+/* The module of a role's parameters, counted from the piece's first; -1 if the piece
+ * has none. */
+int  piece_module(const struct model *m, int block, enum tensor_role role);
+/* The piece-relative tensor of a role, or -1. */
+int  piece_tensor(const struct model *m, int block, enum tensor_role role, bool bias);
+
+
+#endif

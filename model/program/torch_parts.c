@@ -1,0 +1,244 @@
+/* torch_parts.c -- linear layers and norms on the tape. */
+#include "model/program/torch_parts.h"
+
+#include <string.h>
+
+static var tmp(struct tape *t, var used, var result)
+{
+    drop(t, used);
+    return result;
+}
+
+/* ---- parameters ---- */
+
+static int first_tensor(const struct model *m, int block)
+{
+    return block >= 0 ? m->block0 : 0;
+}
+
+int piece_tensor(const struct model *m, int block, enum tensor_role role, bool bias)
+{
+    int at = 0;
+
+    for (int i = first_tensor(m, block); i < m->ntensors; i++) {
+        const struct tensor *x = &m->tensors[i];
+        if (block >= 0 ? i >= m->block0 + m->per_block : x->block != block)
+            continue;
+        if (x->role == role && x->is_bias == bias)
+            return at;
+        at++;
+    }
+    return -1;
+}
+
+int piece_module(const struct model *m, int block, enum tensor_role role)
+{
+    int at = -1, last = -1;
+
+    for (int i = first_tensor(m, block); i < m->ntensors; i++) {
+        const struct tensor *x = &m->tensors[i];
+        if (block >= 0 ? i >= m->block0 + m->per_block : x->block != block)
+            continue;
+        if (x->module != last)
+            at++;
+        last = x->module;
+        if (x->role == role)
+            return at;
+    }
+    return -1;
+}
+
+/* A parameter as an operation reads it: under autocast a bf16 copy, made once. */
+static var param(struct torch_model *b, enum tensor_role role, bool bias, int64_t numel, bool casts)
+{
+    struct tape *t = b->t;
+    int tensor = piece_tensor(b->m, b->block, role, bias);
+
+    if (role == ROLE_HEAD && tensor < 0 && !bias)
+        tensor = TAPE_TIED;
+    if (tensor < 0)
+        return 0;
+    var w = op_param(t, tensor, numel, b->param_dt);
+    if (!b->autocast || !casts)
+        return w;
+    w = op_cast(t, w, DT_BF16);
+    if (b->ncasts < (int)(sizeof b->casts / sizeof b->casts[0]))
+        b->casts[b->ncasts++] = hold(t, w);
+    return w;
+}
+
+void leave_autocast(struct torch_model *b)
+{
+    for (int i = 0; i < b->ncasts; i++)
+        drop(b->t, b->casts[i]);
+    b->ncasts = 0;
+}
+
+var fp32_if_autocast(struct torch_model *b, var x)
+{
+    return b->autocast ? op_cast(b->t, x, DT_FP32) : hold(b->t, x);
+}
+
+var bf16_if_autocast(struct torch_model *b, var x)
+{
+    return b->autocast ? op_cast(b->t, x, DT_BF16) : hold(b->t, x);
+}
+
+var op_view_add(struct torch_model *b, var x) { return op_add(b->t, "add one", x, 0); }
+
+var op_add_rows(struct torch_model *b, var x, var y)
+{
+    var rows = op_view(b->t, y, b->p->micro_batch > 1);     /* back: summed over the batch */
+    var sum = op_add(b->t, "position add", x, rows);
+
+    drop(b->t, rows);
+    return sum;
+}
+
+var linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k,
+           enum tensor_role role)
+{
+    struct tape *t = b->t;
+
+    t->module = piece_module(b->m, b->block, role);
+    if (role == ROLE_HEAD && t->module < 0)
+        t->module = MODULE_TIED;
+    /* Autocast's arguments are cast last to first: addmm(b, x, W), linear(x, W, b). */
+    bool conv1d = b->style->conv1d && role != ROLE_HEAD;
+    var bias = conv1d ? 0 : param(b, role, true, n, true);
+    var w = param(b, role, false, n * k, true);
+    var in = bf16_if_autocast(b, x);
+    if (conv1d)
+        bias = param(b, role, true, n, true);
+    var y = op_linear(t, names, in, n, k, w, bias, !bias);
+    drop(t, bias);
+    drop(t, in);
+    drop(t, w);
+    t->module = -1;
+    return y;
+}
+
+/* ---- norms ---- */
+
+/* x32 = x.float(); y = x32 * rsqrt(mean(x32^2)); weight * y.to(x.dtype).  Gemma and OLMo
+ * multiply in fp32 and cast last. */
+static var rms_norm(struct torch_model *b, const char *name, var x, int64_t width, var w)
+{
+    struct tape *t = b->t;
+    enum dtype dt = var_dtype(t, x);
+    var x32 = op_cast(t, x, DT_FP32);
+    var r = op_rms(t, x32, var_numel(t, x) / width);
+    var y = op_mul_rows(t, name, x32, r);
+
+    drop(t, x32);
+    drop(t, r);
+    if (b->style->one_plus_weight) {
+        var w32 = op_cast(t, w, DT_FP32);
+        var one = op_view_add(b, w32);
+        var z = op_scale(t, name, y, one);
+        drop(t, w32);
+        drop(t, one);
+        drop(t, y);
+        return tmp(t, z, op_cast(t, z, dt));
+    }
+    if (b->style->fp32_weight) {
+        y = tmp(t, y, op_scale(t, name, y, w));
+        return tmp(t, y, op_cast(t, y, dt));
+    }
+    var z = op_cast(t, y, dt);
+    var out = op_scale(t, name, z, w);
+    drop(t, y);
+    drop(t, z);
+    return out;
+}
+
+/* x32 = x.float(); (x32 - mean) * rsqrt(mean((x32 - mean)^2)): the difference is taken twice. */
+static var centred_norm(struct torch_model *b, const char *name, var x, int64_t width, var w)
+{
+    struct tape *t = b->t;
+    enum dtype dt = var_dtype(t, x);
+    var x32 = op_cast(t, x, DT_FP32);
+    var squared = op_add(t, name, x32, 0);
+    var r = op_rms(t, squared, var_numel(t, x) / width);
+    var centred = op_add(t, name, x32, 0);
+    var y = op_mul_rows(t, name, centred, r);
+    const var names[] = { x32, squared, r, centred };
+
+    for (int i = 0; i < 4; i++)
+        drop(t, names[i]);
+    var w32 = op_cast(t, w, DT_FP32);
+    y = tmp(t, y, op_scale(t, name, y, w32));
+    drop(t, w32);
+    return tmp(t, y, op_cast(t, y, dt));
+}
+
+/* LayerNorm with weight 1 + w.  Under autocast it casts its arguments itself. */
+static var layer_norm_1p(struct torch_model *b, const char *name, var x, int64_t width, var w, var bias)
+{
+    struct tape *t = b->t;
+    var one = op_view_add(b, w);
+
+    one = tmp(t, one, bf16_if_autocast(b, one));
+    var bias16 = bf16_if_autocast(b, bias), in = bf16_if_autocast(b, x);
+    var out = op_layer_norm(t, name, in, var_numel(t, x) / width, one, bias16);
+    drop(t, one);
+    drop(t, bias16);
+    drop(t, in);
+    return out;
+}
+
+/* Over rows of `width`, with so many weights: more where every head has its own. */
+static var norm_of(struct torch_model *b, const char *name, var x, int64_t width, int64_t weights,
+                   enum tensor_role role)
+{
+    struct tape *t = b->t;
+
+    t->module = piece_module(b->m, b->block, role);
+    var w = param(b, role, false, weights, false), out;
+    if (b->m->norm == NORM_RMS) {
+        out = rms_norm(b, name, x, width, w);
+    } else if (b->style->centred_by_hand) {
+        out = centred_norm(b, name, x, width, w);
+    } else if (b->style->layer_norm_1p) {
+        out = layer_norm_1p(b, name, x, width, w, param(b, role, true, width, false));
+    } else {
+        var x32 = fp32_if_autocast(b, x);
+        var bias = param(b, role, true, width, false);
+        out = op_layer_norm(t, name, x32, var_numel(t, x) / width, w, bias);
+        drop(t, x32);
+    }
+    t->module = -1;
+    return out;
+}
+
+var norm(struct torch_model *b, const char *name, var x, enum tensor_role role)
+{
+    return norm_of(b, name, x, b->m->hidden, b->m->hidden, role);
+}
+
+/* A LayerNorm for each head, of a view of it; then the heads are put together again.  Here as
+ * one norm, whose weights are many. */
+static var listed_norm(struct torch_model *b, var x, int64_t width, enum tensor_role role)
+{
+    struct tape *t = b->t;
+    int64_t d = b->m->head_dim;
+
+    t->module = piece_module(b->m, b->block, role);
+    var in = op_view(t, x, true);               /* back: the heads' gradients are put together */
+    var x32 = fp32_if_autocast(b, in);
+    var y = op_layer_norm(t, "qk norm", x32, var_numel(t, x) / d, 0, 0);
+    drop(t, in);
+    drop(t, x32);
+    y = tmp(t, y, op_listed(t, y, piece_tensor(b->m, b->block, role, false), width / d, d, b->param_dt));
+    t->module = -1;
+    return tmp(t, y, op_cat2(t, "qk norm heads", y, 0));
+}
+
+var qk_norm(struct torch_model *b, var x, int64_t width, enum tensor_role role)
+{
+    int64_t row = b->style->qk_norm_whole ? width : b->m->head_dim;
+
+    if (b->style->qk_norm_listed)
+        return listed_norm(b, x, width, role);
+    return norm_of(b, "qk norm", x, row, b->style->centred_by_hand ? width : row, role);
+}

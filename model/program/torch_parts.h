@@ -1,0 +1,32 @@
+/* torch_parts.h -- what the blocks of all families share: linear layers, norms and
+ * attention, with autocast where it applies. */
+#ifndef DPX_TORCH_PARTS_H
+#define DPX_TORCH_PARTS_H
+
+#include "model/program/torch_model.h"
+
+/* A linear layer of the current piece by role; role ROLE_HEAD of a tied model reads the
+ * token embedding. */
+var linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k,
+           enum tensor_role role);
+var norm(struct torch_model *b, const char *name, var x, enum tensor_role role);
+/* The norm of q or k, whose heads are `width` elements together. */
+var qk_norm(struct torch_model *b, var x, int64_t width, enum tensor_role role);
+/* The attention half between its norm and the residual. */
+var attention(struct torch_model *b, var x);
+
+/* Scores, softmax and values (or the fused kernel) of q, k, v. */
+var attention_core(struct torch_model *b, var q, var k, var v);
+
+/* x + 1: a new tensor, nothing saved. */
+var op_view_add(struct torch_model *b, var x);
+/* x[rows, h] + y[seq, h], broadcast over the micro-batch. */
+var op_add_rows(struct torch_model *b, var x, var y);
+/* x in fp32 under autocast, else x itself. */
+var fp32_if_autocast(struct torch_model *b, var x);
+/* x in bf16 under autocast, else x itself. */
+var bf16_if_autocast(struct torch_model *b, var x);
+/* The cached casts of weights go. */
+void leave_autocast(struct torch_model *b);
+
+#endif

@@ -1,0 +1,23 @@
+#include "model/schedule/measured.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void measured_now(struct measured_device *m, double probe_s)
+{
+    size_t n = strlen(m->basis);
+
+    if (!(m->probe_s > 0) || !(probe_s > 0))
+        return;
+    m->now_s = probe_s;
+    m->drift = m->unsteady;
+    snprintf(m->basis + n, sizeof m->basis - n, "; the probe takes %.2f ms now, %.2f ms then", 1e3 * probe_s,
+             1e3 * m->probe_s);
+}
+
+void measured_device_free(struct measured_device *m)
+{
+    free(m->store);
+    memset(m, 0, sizeof *m);
+}

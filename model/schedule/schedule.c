@@ -1,0 +1,434 @@
+#include "model/schedule/schedule.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- building ---- */
+
+/* Makes room for one more element of `size` bytes.  Running out of memory is
+ * the end: no caller could say anything better. */
+static void *grown(void *array, int n, int *cap, size_t size)
+{
+    if (n < *cap)
+        return array;
+    *cap = *cap ? 2 * *cap : 256;
+    array = realloc(array, (size_t)*cap * size);
+    if (!array)
+        abort();
+    return array;
+}
+
+void schedules_reset(struct schedules *s)
+{
+    struct schedules kept = *s;
+
+    if (!s->borrowed)
+        program_free(&s->program);
+    memset(s, 0, sizeof *s);
+    s->bufs  = kept.bufs;   s->cap_bufs  = kept.cap_bufs;
+    s->ops   = kept.ops;    s->cap_ops   = kept.cap_ops;
+    s->acts  = kept.acts;   s->cap_acts  = kept.cap_acts;
+    s->units = kept.units;  s->cap_units = kept.cap_units;
+    s->spans = kept.spans;  s->cap_spans = kept.cap_spans;
+    s->slices  = kept.slices;  s->cap_slices  = kept.cap_slices;
+    s->layouts = kept.layouts; s->cap_layouts = kept.cap_layouts;
+    s->detailed = kept.detailed;
+}
+
+void schedules_free(struct schedules *s)
+{
+    schedules_reset(s);
+    free(s->bufs);
+    free(s->ops);
+    free(s->acts);
+    free(s->units);
+    free(s->spans);
+    free(s->slices);
+    free(s->layouts);
+    memset(s, 0, sizeof *s);
+}
+
+int sched_buf(struct schedules *s, enum category cat, const char *what, const char *of,
+              int first, int count, int64_t bytes)
+{
+    int64_t all;
+
+    s->bufs = grown(s->bufs, s->nbufs, &s->cap_bufs, sizeof *s->bufs);
+    if (!checked_mul(bytes, count, &all))
+        s->overflow = true;
+    s->bufs[s->nbufs] = (struct buf){ .what = what, .of = of, .first = first, .count = count,
+                                      .bytes = bytes, .category = cat };
+    return s->nbufs++;
+}
+
+void sched_begin(struct schedules *s, enum sched_id id) { s->begin[id] = s->nops; }
+void sched_end(struct schedules *s, enum sched_id id)   { s->end[id] = s->nops; }
+
+struct op *sched_op(struct schedules *s, enum op_kind kind, enum stream stream,
+                    enum phase phase, const char *what)
+{
+    s->ops = grown(s->ops, s->nops, &s->cap_ops, sizeof *s->ops);
+    s->ops[s->nops] = (struct op){ .kind = (uint8_t)kind, .stream = (uint8_t)stream,
+                                   .phase = (uint8_t)phase, .what = what,
+                                   .act0 = (uint32_t)s->nacts, .unit = -1 };
+    return &s->ops[s->nops++];
+}
+
+static struct op *last(struct schedules *s)
+{
+    assert(s->nops > 0);
+    return &s->ops[s->nops - 1];
+}
+
+void sched_of(struct schedules *s, const char *of, int unit, int by)
+{
+    struct op *o = last(s);
+
+    o->of = of;
+    o->unit = unit;
+    o->unit_by = by;
+}
+
+static void act(struct schedules *s, int what, int buf, int at, int by, int n, int layout)
+{
+    struct op *o = last(s);
+    const struct buf *b = &s->bufs[buf];
+
+    assert(o->act0 + o->nacts == (uint32_t)s->nacts);
+    s->acts = grown(s->acts, s->nacts, &s->cap_acts, sizeof *s->acts);
+    s->acts[s->nacts++] = (struct act){ .buf = buf, .at = at, .by = by, .n = n, .layout = layout,
+                                        .what = (uint8_t)what };
+    o->nacts++;
+    if (o->kind == OP_COMPUTE && (what & ACT_ALLOC) && b->category == (enum category)o->u.compute.grads)
+        o->u.compute.granted += b->bytes * n;
+}
+
+void sched_act(struct schedules *s, int what, int buf, int at, int by)
+{
+    act(s, what, buf, at, by, 1, 0);
+}
+
+void sched_act_as(struct schedules *s, int what, int buf, int at, int by, int layout)
+{
+    act(s, what, buf, at, by, 1, layout);
+}
+
+void sched_act_all(struct schedules *s, int what, int buf)
+{
+    act(s, what, buf, 0, 0, s->bufs[buf].count, 0);
+}
+
+int sched_layout(struct schedules *s, int stride)
+{
+    if (!s->detailed)
+        return 0;
+    if (s->nlayouts == 0)               /* 0 is "none" */
+        s->nlayouts = 1;
+    s->layouts = grown(s->layouts, s->nlayouts, &s->cap_layouts, sizeof *s->layouts);
+    s->layouts[s->nlayouts] = (struct layout){ s->nslices, 0, stride };
+    return s->nlayouts++;
+}
+
+void sched_slice(struct schedules *s, enum holds h, enum dtype t, int tensor, int64_t from, int64_t n,
+                 int64_t at)
+{
+    if (!s->detailed || n < 0)
+        return;
+    s->slices = grown(s->slices, s->nslices, &s->cap_slices, sizeof *s->slices);
+    s->slices[s->nslices++] = (struct slice){ tensor, (uint8_t)h, (uint8_t)t, from, n, at };
+    s->layouts[s->nlayouts - 1].nslices++;
+}
+
+void sched_holds(struct schedules *s, int buf, int layout)
+{
+    s->bufs[buf].layout = layout;
+}
+
+void sched_does(struct schedules *s, enum copy_fn fn, double scale)
+{
+    struct op *o = last(s);
+
+    assert(o->kind == OP_COPY);
+    o->u.copy.fn = (uint8_t)fn;
+    o->u.copy.scale = (float)scale;
+}
+
+void sched_moves(struct schedules *s, enum coll_of of)
+{
+    assert(last(s)->kind == OP_COLL);
+    last(s)->u.coll.of = (uint8_t)of;
+}
+
+void sched_root(struct schedules *s, int root)
+{
+    assert(last(s)->kind == OP_COLL);
+    last(s)->u.coll.root = root;
+}
+
+struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase, enum coll_op op,
+                      enum group g, enum dtype t, enum red_op red, int64_t elems)
+{
+    struct op *o = sched_op(s, OP_COLL, stream, phase, coll_name(op));
+    int64_t bytes;
+
+    if (!checked_mul(elems, dtype_bytes(t), &bytes))
+        s->overflow = true;
+    o->u.coll.op = (uint8_t)op;
+    o->u.coll.group = (uint8_t)g;
+    o->u.coll.dtype = (uint8_t)t;
+    o->u.coll.red = (uint8_t)red;
+    o->u.coll.elems = elems;
+    s->communicates |= 1u << g;
+    return o;
+}
+
+struct op *sched_copy(struct schedules *s, enum stream stream, enum phase phase, const char *what,
+                      int64_t reads, int64_t writes)
+{
+    struct op *o = sched_op(s, OP_COPY, stream, phase, what);
+
+    if (reads < 0 || reads > SIZE_LIMIT || writes < 0 || writes > SIZE_LIMIT)
+        s->overflow = true;
+    o->u.copy.reads = reads;
+    o->u.copy.writes = writes;
+    return o;
+}
+
+static bool same_segment(const struct op *a, const struct op *b)
+{
+    return a->kind == OP_COMPUTE && a->u.compute.piece == b->u.compute.piece &&
+           a->u.compute.pass == b->u.compute.pass && a->u.compute.k0 == b->u.compute.k0 &&
+           a->u.compute.k1 == b->u.compute.k1 && a->u.compute.fate == b->u.compute.fate;
+}
+
+/* The span of a segment, computed once however often blocks repeat it. */
+static int span_of(struct schedules *s, const struct op *o)
+{
+    unsigned h = (o->u.compute.k0 * 31u + o->u.compute.k1 * 7u + o->u.compute.piece * 3u +
+                  o->u.compute.pass * 2u + o->u.compute.fate) % 256;
+    struct span sp;
+
+    /* An entry before this one: what a caller took back may point at this very place. */
+    if (s->span_at[h] && s->span_at[h] <= o - s->ops && same_segment(&s->ops[s->span_at[h] - 1], o))
+        return s->ops[s->span_at[h] - 1].u.compute.span;
+    program_span(&s->program, o->u.compute.piece, o->u.compute.pass, o->u.compute.k0,
+                 o->u.compute.k1, o->u.compute.fate, &sp);
+    s->spans = grown(s->spans, s->nspans, &s->cap_spans, sizeof *s->spans);
+    s->spans[s->nspans] = sp;
+    s->span_at[h] = (int)(o - s->ops) + 1;
+    return s->nspans++;
+}
+
+struct op *sched_compute(struct schedules *s, enum phase phase, enum piece_id piece, enum pass pass,
+                         int k0, int k1, enum grad_fate fate, enum category grads)
+{
+    struct op *o = sched_op(s, OP_COMPUTE, STREAM_COMPUTE, phase,
+                            pass == PASS_FORWARD ? "forward" : "backward");
+
+    if (k1 < 0)
+        k1 = s->program.piece[piece].nkernels[pass];
+    o->u.compute.piece = (uint8_t)piece;
+    o->u.compute.pass = (uint8_t)pass;
+    o->u.compute.fate = (uint8_t)fate;
+    o->u.compute.grads = (uint8_t)grads;
+    o->u.compute.k0 = (uint16_t)k0;
+    o->u.compute.k1 = (uint16_t)k1;
+    o->u.compute.span = span_of(s, o);
+    return o;
+}
+
+void sched_repeat(struct schedules *s, int64_t n)
+{
+    struct op *o = sched_op(s, OP_REPEAT, STREAM_ISSUE, PHASE_INIT, "repeat");
+
+    assert(n >= 0);
+    o->u.repeat.n = n;
+    o->u.repeat.other = -1;             /* open until sched_repeat_end() */
+}
+
+void sched_repeat_end(struct schedules *s)
+{
+    int open = s->nops - 1;
+
+    while (open >= 0 && !(s->ops[open].kind == OP_REPEAT && s->ops[open].u.repeat.other < 0))
+        open--;
+    assert(open >= 0);
+    struct op *end = sched_op(s, OP_END, STREAM_ISSUE, PHASE_INIT, "end");
+    end->u.repeat.n = s->ops[open].u.repeat.n;
+    end->u.repeat.other = open;
+    s->ops[open].u.repeat.other = s->nops - 1;
+}
+
+uint16_t sched_event(struct schedules *s)
+{
+    assert(s->nevents < UINT16_MAX);
+    return (uint16_t)++s->nevents;
+}
+
+void sched_note(struct schedules *s, const char *sentence)
+{
+    if (s->nnotes < (int)(sizeof s->notes / sizeof *s->notes))
+        s->notes[s->nnotes++] = sentence;
+}
+
+int sched_unit(struct schedules *s, const char *kind, int index, int64_t numel,
+               int64_t padded, int64_t shard)
+{
+    s->units = grown(s->units, s->nunits, &s->cap_units, sizeof *s->units);
+    s->units[s->nunits] = (struct unit){ .kind = kind, .index = index, .numel = numel,
+                                         .padded = padded, .shard = shard };
+    return s->nunits++;
+}
+
+/* ---- names ---- */
+
+const char *category_name(enum category c)
+{
+    static const char *const names[NCAT] = {
+        "params", "grads", "optimizer", "activations", "temporaries", "unsharded params",
+        "unsharded grads", "all-gather", "reduce-scatter", "bucket", "overhead",
+    };
+    return names[c];
+}
+
+const char *stream_name(enum stream s)
+{
+    static const char *const names[NSTREAM] = {
+        "issue", "compute", "copy-in", "gather", "reduce", "all-reduce", "group", "h2d", "d2h",
+    };
+    return names[s];
+}
+
+const char *group_name(enum group g)
+{
+    static const char *const names[NGROUP] = { "world", "shard", "replica", "reshard", "root_reshard" };
+    return names[g];
+}
+
+const char *coll_name(enum coll_op op)
+{
+    static const char *const names[NCOLL] = {
+        "all_reduce", "all_gather", "reduce_scatter", "broadcast",
+        "reduce", "scatter", "gather", "barrier",
+    };
+    return names[op];
+}
+
+const char *red_name(enum red_op r)
+{
+    static const char *const names[] = { "", "sum", "avg", "premul_sum", "max" };
+    return names[r];
+}
+
+const char *phase_name(enum phase p)
+{
+    static const char *const names[NPHASE] = { "init", "forward", "backward", "reduce", "optimizer" };
+    return names[p];
+}
+
+const char *sched_name(enum sched_id id)
+{
+    static const char *const names[NSCHED] = { "init", "first", "steady" };
+    return names[id];
+}
+
+/* ---- reading ---- */
+
+static int walk_range(const struct schedules *s, int from, int to, int64_t iteration,
+                      int (*f)(const struct schedules *, const struct op *, int64_t, void *),
+                      void *arg)
+{
+    for (int i = from; i < to; i++) {
+        const struct op *o = &s->ops[i];
+        if (o->kind == OP_REPEAT) {
+            for (int64_t n = 0; n < o->u.repeat.n; n++) {
+                int rc = walk_range(s, i + 1, o->u.repeat.other, n, f, arg);
+                if (rc)
+                    return rc;
+            }
+            i = o->u.repeat.other;
+            continue;
+        }
+        int rc = f(s, o, iteration, arg);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+int sched_walk(const struct schedules *s, enum sched_id id,
+               int (*f)(const struct schedules *s, const struct op *op, int64_t iteration, void *arg),
+               void *arg)
+{
+    return walk_range(s, s->begin[id], s->end[id], 0, f, arg);
+}
+
+int64_t coll_sent_bytes(enum coll_op op, int64_t n, int64_t bytes)
+{
+    double share = n > 0 ? (double)bytes * (double)(n - 1) / (double)n : 0;
+
+    if (n <= 1)
+        return 0;
+    switch (op) {
+    case COLL_ALL_REDUCE:     return llround(2 * share);
+    case COLL_ALL_GATHER:
+    case COLL_REDUCE_SCATTER: return llround(share);
+    case COLL_BROADCAST:
+    case COLL_REDUCE:         return bytes;
+    /* A root deals out (or takes in) all but its own part; the busiest rank
+     * counts, and for gather that is what the root receives. */
+    case COLL_SCATTER:
+    case COLL_GATHER:         return llround(share);
+    case COLL_BARRIER:
+    case NCOLL:               break;
+    }
+    return 0;
+}
+
+int64_t sched_sent_bytes(const struct schedules *s, const struct op *o)
+{
+    enum coll_op op = o->u.coll.op;
+    int64_t n = s->group_size[o->u.coll.group];
+    int64_t bytes = o->u.coll.elems * dtype_bytes(o->u.coll.dtype);
+    bool from_root = op == COLL_BROADCAST || op == COLL_SCATTER;
+
+    if (!s->star || n < 2)
+        return coll_sent_bytes(op, n, bytes);
+    if ((s->rank == 0) != from_root)
+        return 0;
+    if (op == COLL_BROADCAST)
+        return (n - 1) * bytes;
+    return op == COLL_REDUCE ? bytes : from_root ? bytes - bytes / n : bytes / n;
+}
+
+/* ---- inside compute entries ---- */
+
+void sched_inner(const struct schedules *s, const struct op *o, int64_t net[NMEM])
+{
+    const struct span *sp = &s->spans[o->u.compute.span];
+
+    memcpy(net, sp->net, sizeof sp->net);
+    if (o->u.compute.fate == GRADS_KEEP)
+        net[MEM_GRADS] -= o->u.compute.granted;
+    else if (s->tied_apart)
+        net[MEM_GRADS] = 0;
+}
+
+void sched_inner_peak(const struct schedules *s, const struct op *o, int64_t peak[NMEM])
+{
+    const struct span *sp = &s->spans[o->u.compute.span];
+    int64_t net[NMEM], inside = 0, after = 0;
+
+    memcpy(peak, sp->peak, sizeof sp->peak);
+    if (o->u.compute.fate == GRADS_KEEP)
+        peak[MEM_GRADS] -= o->u.compute.granted;
+    sched_inner(s, o, net);
+    for (int i = 0; i < NMEM; i++) {
+        inside += peak[i];
+        after += net[i];
+    }
+    if (after > inside)             /* fullest when done */
+        memcpy(peak, net, sizeof net);
+}

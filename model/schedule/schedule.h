@@ -1,0 +1,301 @@
+/* schedule.h -- what one rank does, in issue order: the one description that the
+ * simulator and the executor both read.
+ *
+ * A plan is lowered to three schedules over one table of buffers: `init`,
+ * `first` (the first optimizer step) and `steady` (every later one).  Steady
+ * leaves live exactly what it found live.
+ *
+ * Entries are issued in order by one thread.  An entry starts when it has been
+ * issued, the stream it is on and (for a collective) its process group are free,
+ * every stream in `after` has finished what had been issued on it before this
+ * entry, and the events in `wait` were recorded.  An entry on STREAM_ISSUE that
+ * waits blocks the issuing thread itself.
+ *
+ * Activations and temporaries inside a compute entry are the program's (struct
+ * span); the family "activations" names, for the executor, what a block keeps
+ * from forward to backward.
+ *
+ * A buffer is a family of `count` equal instances (one per unit or block).
+ * Entries act on instances: allocate when the entry is issued, use, free once
+ * it is issued.  All allocations of an entry come before its work, all frees
+ * after it.
+ *
+ * What the executor needs beyond that, which elements of which tensors a buffer holds, is in
+ * layouts: they are described only when asked for (`detailed`), for planning does not read
+ * them.  A copy or a collective moves, between the buffers that its entry reads and those
+ * it writes, the elements that both hold; nothing else is said about where data goes.
+ *
+ * REPEAT n ... END issues its body n times.  An index inside the body (a unit,
+ * a buffer instance) is `at + by * iteration` of the innermost repeat. */
+#ifndef DPX_SCHEDULE_H
+#define DPX_SCHEDULE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/dtype.h"
+#include "model/plan/plan_groups.h"
+#include "model/program/program.h"
+
+enum sched_id { SCHED_INIT, SCHED_FIRST, SCHED_STEADY, NSCHED };
+
+enum category {
+    CAT_PARAMS, CAT_GRADS, CAT_OPTIMIZER,           /* persistent: sharded or whole, as the strategy has it */
+    CAT_ACTIVATIONS, CAT_TEMPORARIES,
+    CAT_UNSHARDED, CAT_UNSHARDED_GRADS,             /* gathered parameters; full gradients of a unit */
+    CAT_ALL_GATHER, CAT_REDUCE_SCATTER, CAT_BUCKET, /* collective buffers */
+    CAT_OVERHEAD,                                   /* workspaces, staging */
+    NCAT
+};
+
+enum stream {
+    STREAM_ISSUE, STREAM_COMPUTE,
+    STREAM_COPY_IN,         /* casts and copies before an all-gather */
+    STREAM_GATHER,          /* all-gather's own stream */
+    STREAM_REDUCE,          /* reduce-scatter, or a framework's reduction stream */
+    STREAM_ALL_REDUCE,      /* hybrid sharding's second reduction */
+    STREAM_GROUP,           /* the process group's internal stream (async collectives) */
+    STREAM_H2D, STREAM_D2H,
+    NSTREAM
+};
+#define AFTER(s) ((uint16_t)(1u << (s)))
+
+enum coll_op { COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_BROADCAST,
+               COLL_REDUCE, COLL_SCATTER, COLL_GATHER, COLL_BARRIER, NCOLL };
+enum red_op  { RED_NONE, RED_SUM, RED_AVG, RED_PREMUL_SUM, RED_MAX };
+
+/* What a collective moves where it is not buffers. */
+enum coll_of {
+    OF_BUFFERS,
+    OF_NORM,                /* the squared gradient norm; with more than one element, one of each tensor */
+    OF_OVERFLOW,            /* whether a gradient is not finite */
+    OF_TOKENS,              /* token ids of the batch, and labels */
+    OF_LOSS,                /* losses, or their gradient */
+    OF_META,                /* sizes, orders: what ranks tell or check with each other */
+};
+
+/* An exact sum of squares of fp32 numbers, on the wire: 20 limbs of 32 bits, each an int64 with
+ * room for carries, and one that counts what is not finite. */
+enum { NORM_LIMBS = 21 };
+
+/* What a copy does with what it reads (README.md, "Data"). */
+enum copy_fn {
+    COPY_NOTHING,           /* its work is part of another entry: only bytes */
+    COPY_SET,               /* written = scale * read, where both hold the same elements */
+    COPY_ADD,               /* written += scale * read */
+    COPY_ZERO,              /* written = 0 */
+    COPY_NORM,              /* the sum of squares of what is read is added to the gradient norm */
+    COPY_CLIP,              /* what is read and written is scaled to the norm that the plan allows */
+    COPY_OVERFLOW,          /* the overflow flag is set where what is read is not finite */
+    COPY_LOSS,              /* the losses that were gathered: their mean */
+};
+
+enum op_kind {
+    OP_COMPUTE,             /* kernels [k0,k1) of a pass of a piece */
+    OP_COLL,                /* a collective */
+    OP_COPY,                /* a memory-bound pass: cast, copy-in, copy-out, scale, add, zero */
+    OP_OPTIMIZER,           /* AdamW on `elems` elements */
+    OP_WAIT,                /* the issuing thread waits (on STREAM_ISSUE) */
+    OP_MEMORY,              /* buffers come or go, nothing runs */
+    OP_REPEAT, OP_END,
+};
+
+enum phase { PHASE_INIT, PHASE_FORWARD, PHASE_BACKWARD, PHASE_REDUCE, PHASE_OPTIMIZER, NPHASE };
+
+struct buf {
+    const char   *what;     /* "unsharded parameters", "bucket" ... static */
+    const char   *of;       /* what an instance is one of: "block", "unit", "bucket"; NULL: only one */
+    int32_t       first;    /* number of instance 0 in those words */
+    int32_t       count;
+    int64_t       bytes;    /* of one instance, rounded as the framework's allocator does */
+    enum category category;
+    int32_t       layout;   /* what an instance holds; 0: nobody asked, or nothing */
+};
+
+/* Elements [from, from+n) of a tensor, `at` bytes from the buffer's begin. */
+enum holds { HOLDS_PARAM, HOLDS_GRAD, HOLDS_MASTER, HOLDS_EXP_AVG, HOLDS_EXP_AVG_SQ };
+struct slice {
+    int32_t tensor;         /* of model->tensors */
+    uint8_t holds, dtype;
+    int64_t from, n, at;
+};
+
+/* Instance i of a family holds tensors `stride` * i further on. */
+struct layout { int32_t slice0, nslices, stride; };
+
+/* READ, WRITE and ADD (added to what is there) say what an entry does with the data; USE, that it
+ * needs the buffer. */
+enum { ACT_ALLOC = 1, ACT_USE = 2, ACT_FREE = 4, ACT_READ = 8, ACT_WRITE = 16, ACT_ADD = 32 };
+enum { ACT_R = ACT_USE | ACT_READ, ACT_W = ACT_USE | ACT_WRITE, ACT_RW = ACT_R | ACT_W, ACT_A = ACT_USE | ACT_ADD };
+
+struct act {
+    int32_t buf;            /* index of the family */
+    int32_t at, by;         /* instance: at + by * iteration */
+    int32_t n;              /* and the n-1 after it */
+    int32_t layout;         /* what it holds for this entry; 0: the family's */
+    uint8_t what;           /* ACT_ bits */
+};
+
+enum {
+    OPF_GUARDED = 1,        /* skipped when the gradient overflowed */
+    OPF_LOAD = 2,           /* initial weights appear in the parameters that it writes */
+};
+
+struct op {
+    uint8_t     kind, stream, phase, flags;
+    uint16_t    after;          /* AFTER() bits */
+    uint16_t    record;         /* event recorded when it is done, 0: none */
+    uint16_t    wait[2];        /* events waited for, 0: none */
+    uint32_t    nacts;
+    uint32_t    act0;           /* its buffer actions: acts[act0 .. act0+nacts) */
+    const char *what;           /* "all-gather", "copy-out", "forward" ... static */
+    int32_t     unit, unit_by;  /* which unit, block or bucket; -1: none */
+    const char *of;             /* "unit", "block", "bucket", "rank"; NULL: none */
+    union {
+        struct { uint8_t piece, pass, fate, grads; uint16_t k0, k1; int32_t span;
+                 int64_t granted; } compute;    /* bytes it allocates of category `grads` */
+        struct { uint8_t op, group, dtype, red; uint8_t of; int32_t root;   /* rank in the group */
+                 int64_t elems; } coll;                                 /* elements of the full buffer */
+        struct { int64_t reads, writes; uint8_t fn; float scale; } copy;    /* bytes */
+        struct { int64_t elems; } optimizer;
+        struct { int64_t n; int32_t other; } repeat;  /* other: index of the matching END (REPEAT) */
+    } u;
+};
+
+/* A unit: what is gathered, reduced or bucketed together. */
+struct unit {
+    const char *kind;           /* "root", "block", "attention", "mlp", "bucket", "model" ... static */
+    int32_t     index;          /* among its kind */
+    int64_t     numel, padded;  /* elements, and with the strategy's padding */
+    int64_t     shard;          /* elements a rank keeps */
+};
+
+struct schedules {
+    struct buf  *bufs;   int nbufs, cap_bufs;
+    struct op   *ops;    int nops, cap_ops;
+    struct act  *acts;   int nacts, cap_acts;
+    struct unit *units;  int nunits, cap_units;
+    int          begin[NSCHED], end[NSCHED];    /* entries of each schedule in ops[] */
+    int64_t      group_size[NGROUP];            /* ranks in each process group; 0: the plan has none */
+    struct mesh_group group[NGROUP];            /* which ranks, where group_size is not 0 */
+    unsigned     communicates;                  /* bit g: some entry is a collective of group g */
+    int64_t      rank, world_size;
+    int          nevents;
+    struct program program;     /* the kernels that compute entries run */
+    bool         borrowed;      /* the program belongs to somebody else */
+    struct span *spans;  int nspans, cap_spans; /* memory and work of the segments used */
+    int          span_at[256];                  /* hash of a segment: an entry that has it, plus 1 */
+    bool         detailed;      /* layouts are asked for */
+    struct slice  *slices;  int nslices, cap_slices;
+    struct layout *layouts; int nlayouts, cap_layouts;
+    bool         tied_apart;    /* a buffer of the schedule stands for the head's part of a tied gradient
+                                 * that is dropped; else the program's own store is counted */
+    double       seed;          /* a micro-step's mean loss is multiplied with this before backward */
+    bool         star;          /* collectives go through rank 0's own link, to or from each rank */
+    bool         overflow;      /* a size exceeded SIZE_LIMIT: lower() refuses */
+    const char  *notes[8]; int nnotes;          /* sentences for `explain`: what this dialect does here */
+};
+
+/* ---- building: used by the lowerings only ---- */
+
+/* Clears for reuse without giving memory back; schedules_free() gives it back. */
+void schedules_reset(struct schedules *s);
+void schedules_free(struct schedules *s);
+
+/* A buffer family; returns its index. */
+int  sched_buf(struct schedules *s, enum category cat, const char *what, const char *of,
+               int first, int count, int64_t bytes);
+
+/* Opens and closes one of the three schedules. */
+void sched_begin(struct schedules *s, enum sched_id id);
+void sched_end(struct schedules *s, enum sched_id id);
+
+/* Appends an entry and returns it, valid until the next one is appended. */
+struct op *sched_op(struct schedules *s, enum op_kind kind, enum stream stream,
+                    enum phase phase, const char *what);
+/* Names the unit/block/bucket of the last entry. */
+void sched_of(struct schedules *s, const char *of, int unit, int by);
+/* Buffer action of the last entry. */
+void sched_act(struct schedules *s, int what, int buf, int at, int by);
+/* The same on every instance of the family. */
+void sched_act_all(struct schedules *s, int what, int buf);
+
+/* An act with a layout of its own: what the buffer holds for this entry. */
+void sched_act_as(struct schedules *s, int what, int buf, int at, int by, int layout);
+
+/* A layout, to which sched_slice() appends; 0 where nobody asks (then slices are ignored).
+ * sched_holds() gives it to a family. */
+int  sched_layout(struct schedules *s, int stride);
+void sched_slice(struct schedules *s, enum holds h, enum dtype t, int tensor, int64_t from, int64_t n,
+                 int64_t at);
+void sched_holds(struct schedules *s, int buf, int layout);
+
+/* What the last entry, a copy, does; what the last entry, a collective, moves or where its
+ * root is. */
+void sched_does(struct schedules *s, enum copy_fn fn, double scale);
+void sched_moves(struct schedules *s, enum coll_of of);
+void sched_root(struct schedules *s, int root);
+
+struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase, enum coll_op op,
+                      enum group g, enum dtype t, enum red_op red, int64_t elems);
+struct op *sched_copy(struct schedules *s, enum stream stream, enum phase phase, const char *what,
+                      int64_t reads, int64_t writes);
+/* Kernels [k0,k1) of a pass; k1 < 0: to its end.  With GRADS_KEEP the entry also
+ * allocates buffers of category `grads` for the gradients that it hands out; the
+ * ledger knows from the program that they come one by one, and that a tied
+ * embedding's first half is there before the gradient is handed out. */
+struct op *sched_compute(struct schedules *s, enum phase phase, enum piece_id piece, enum pass pass,
+                         int k0, int k1, enum grad_fate fate, enum category grads);
+/* n >= 0 iterations of what is appended until sched_repeat_end(). */
+void sched_repeat(struct schedules *s, int64_t n);
+void sched_repeat_end(struct schedules *s);
+/* A fresh event number (1, 2, ...). */
+uint16_t sched_event(struct schedules *s);
+void sched_note(struct schedules *s, const char *sentence);
+int  sched_unit(struct schedules *s, const char *kind, int index, int64_t numel,
+                int64_t padded, int64_t shard);
+
+/* ---- reading ---- */
+
+/* What a compute entry changes beyond its buffer actions, by MEM_: activations and
+ * temporaries as the program has them, gradients less the buffers it allocates for
+ * them.  Zero, summed over a micro-step. */
+void sched_inner(const struct schedules *s, const struct op *o, int64_t net[NMEM]);
+/* The same at the fullest moment inside of it, on top of its allocations. */
+void sched_inner_peak(const struct schedules *s, const struct op *o, int64_t peak[NMEM]);
+
+const char *category_name(enum category c);
+const char *stream_name(enum stream s);
+const char *group_name(enum group g);
+const char *coll_name(enum coll_op op);
+const char *red_name(enum red_op r);
+const char *phase_name(enum phase p);
+const char *sched_name(enum sched_id id);
+
+/* Calls f for every entry of a schedule in issue order, repeats unrolled;
+ * iteration is that of the innermost repeat.  Stops early when f returns non-zero
+ * and returns that. */
+int sched_walk(const struct schedules *s, enum sched_id id,
+               int (*f)(const struct schedules *s, const struct op *op, int64_t iteration, void *arg),
+               void *arg);
+
+/* The schedule as text, one line an entry. */
+void sched_print(const struct schedules *s, enum sched_id id, FILE *to);
+
+/* Bytes this rank puts on the wire for one collective of `bytes` (full buffer)
+ * in a group of n, by ring: nccl-tests doc/PERFORMANCE.md.  Rounded to the
+ * nearest byte; tree-less broadcast and reduce count one full buffer. */
+int64_t coll_sent_bytes(enum coll_op op, int64_t n, int64_t bytes);
+
+/* The same for an entry of these schedules: what their rank sends.  In a star rank
+ * 0 sends a broadcast to each other rank and the others send their part to it. */
+int64_t sched_sent_bytes(const struct schedules *s, const struct op *o);
+
+/* Every broken invariant of a finished set of schedules, as a sentence into
+ * `why`: an act outside its family, a buffer freed twice or used while dead,
+ * an unbalanced repeat, steady not leaving what it found, a wait on an event
+ * nobody records.  true when sound. */
+bool schedules_check(const struct schedules *s, char *why, int size);
+
+#endif

@@ -1,0 +1,204 @@
+#include "model/schedule/units.h"
+
+#include "model/program/program.h"
+#include "model/schedule/schedule.h"
+
+static int gcd(int a, int b) { return b ? gcd(b, a % b) : a; }
+
+void unit_map_init(struct unit_map *m, const struct plan *p)
+{
+    int layers = (int)p->model.layers;
+    int every = program_period(p);
+
+    *m = (struct unit_map){ .plan = p, .kind = p->unit, .blocks = 1 };
+    m->of_class[UC_ROOT] = 1;
+    switch (p->unit) {
+    case UNIT_MODEL:
+        break;
+    case UNIT_HALF_BLOCK:
+        m->of_class[UC_ATTENTION] = m->of_class[UC_MLP] = layers;
+        m->n = 2 * layers;
+        m->period = 2 * every;
+        break;
+    default:
+        m->blocks = p->unit == UNIT_BLOCKS ? (int)p->unit_blocks : 1;
+        m->of_class[UC_FULL] = layers / m->blocks;
+        m->of_class[UC_TAIL] = layers % m->blocks != 0;
+        m->n = m->of_class[UC_FULL] + m->of_class[UC_TAIL];
+        m->period = every / gcd(every, m->blocks);
+    }
+}
+
+struct unit_ref unit_at(const struct unit_map *m, int position)
+{
+    if (position < 0 || position >= m->n)
+        return (struct unit_ref){ .cls = UC_ROOT };
+    if (m->kind == UNIT_HALF_BLOCK)
+        return (struct unit_ref){ position % 2 ? UC_MLP : UC_ATTENTION, position / 2, position / 2, 1 };
+    if (position < m->of_class[UC_FULL])
+        return (struct unit_ref){ UC_FULL, position, position * m->blocks, m->blocks };
+    return (struct unit_ref){ UC_TAIL, 0, position * m->blocks,
+                              (int)m->plan->model.layers - position * m->blocks };
+}
+
+const char *unit_class_name(enum unit_class c)
+{
+    static const char *const names[NUC] = { "root", "unit", "last unit", "attention", "mlp" };
+    return names[c];
+}
+
+int64_t tensor_numel(const struct tensor *t, const void *unused)
+{
+    (void)unused;
+    return t->numel;
+}
+
+static int64_t sum_range(const struct model *m, int first, int n, int half, tensor_fn *f, const void *arg)
+{
+    int64_t sum = 0;
+
+    for (int i = first; i < first + n; i++)
+        if (half < 0 || m->tensors[i].mlp_half == half)
+            sum += f(&m->tensors[i], arg);
+    return sum;
+}
+
+int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, const void *arg)
+{
+    const struct model *model = &m->plan->model;
+    int blocks_end = model->block0 + (int)model->layers * model->per_block;
+    int tail = (int)model->layers % m->blocks;
+
+    switch (c) {
+    case UC_ROOT:
+        if (m->kind == UNIT_MODEL)
+            return sum_range(model, 0, model->ntensors, -1, f, arg);
+        return sum_range(model, 0, model->block0, -1, f, arg) +
+               sum_range(model, blocks_end, model->ntensors - blocks_end, -1, f, arg);
+    case UC_FULL:
+        return m->blocks * sum_range(model, model->block0, model->per_block, -1, f, arg);
+    case UC_TAIL:
+        return tail * sum_range(model, model->block0, model->per_block, -1, f, arg);
+    case UC_ATTENTION:
+        return sum_range(model, model->block0, model->per_block, 0, f, arg);
+    case UC_MLP:
+        return sum_range(model, model->block0, model->per_block, 1, f, arg);
+    case NUC:
+        break;
+    }
+    return 0;
+}
+
+/* ---- which tensors a unit holds ---- */
+
+int unit_tensor(const struct unit_map *m, enum unit_class c, int i)
+{
+    const struct model *model = &m->plan->model;
+    int blocks_end = model->block0 + (int)model->layers * model->per_block;
+
+    if (c == UC_ROOT) {                 /* all, or what is before and after the blocks */
+        if (m->kind != UNIT_MODEL && i >= model->block0)
+            i += blocks_end - model->block0;
+        return i < model->ntensors ? i : -1;
+    }
+    if (c == UC_FULL || c == UC_TAIL) {
+        int blocks = c == UC_FULL ? m->blocks : (int)model->layers % m->blocks;
+        int first = c == UC_FULL ? 0 : m->of_class[UC_FULL] * m->blocks;
+        return i < blocks * model->per_block ? model->block0 + first * model->per_block + i : -1;
+    }
+    for (int t = model->block0; t < model->block0 + model->per_block; t++)
+        if (model->tensors[t].mlp_half == (c == UC_MLP) && i-- == 0)
+            return t;
+    return -1;
+}
+
+int unit_stride(const struct unit_map *m, enum unit_class c)
+{
+    int per_block = m->plan->model.per_block;
+
+    return c == UC_FULL ? m->blocks * per_block : c == UC_ATTENTION || c == UC_MLP ? per_block : 0;
+}
+
+void unit_slices(const struct unit_map *m, struct schedules *s, enum unit_class c, int holds,
+                 enum dtype dt, int64_t from, int64_t n, int64_t at)
+{
+    int64_t begin = 0;
+
+    /* Where the part begins, should it hold nothing but padding. */
+    sched_slice(s, (enum holds)holds, dt, unit_tensor(m, c, 0), 0, 0, at);
+    for (int i = 0, t; s->detailed && (t = unit_tensor(m, c, i)) >= 0; i++) {
+        int64_t end = begin + m->plan->model.tensors[t].numel;
+        int64_t a = from > begin ? from : begin, b = from + n < end ? from + n : end;
+        sched_slice(s, (enum holds)holds, dt, t, a - begin, b - a, at + (a - from) * dtype_bytes(dt));
+        begin = end;
+    }
+}
+
+/* ---- emission ---- */
+
+/* Position in forward order of the k-th unit that is emitted. */
+static int emitted(const struct unit_map *m, bool backwards, int k)
+{
+    return backwards ? m->n - 1 - k : k;
+}
+
+static void emit_at(const struct unit_map *m, bool backwards, int k, bool repeated,
+                    void (*emit)(void *arg, struct unit_step at), void *arg)
+{
+    struct unit_step at = { .position = emitted(m, backwards, k) };
+
+    if (repeated) {
+        int here = emitted(m, backwards, k), next = emitted(m, backwards, k + m->period);
+        at.by = unit_at(m, next).index - unit_at(m, here).index;
+        at.by_block = unit_at(m, next).block - unit_at(m, here).block;
+    }
+    emit(arg, at);
+}
+
+void units_emit(const struct unit_map *m, struct schedules *s, bool backwards,
+                void (*emit)(void *arg, struct unit_step at), void *arg)
+{
+    int tail = m->of_class[UC_TAIL];
+    /* The first and the last period stand alone: their neighbours differ.  So
+     * does the shorter last unit, and the unit next to it. */
+    int lead = m->period + (backwards && tail ? 1 : 0);
+    int rest = m->period + (!backwards && tail ? 1 : 0);
+    int reps = m->period > 0 && m->n > lead + rest ? (m->n - lead - rest) / m->period : 0;
+    int k = 0;
+
+    if (reps > 1) {
+        for (; k < lead; k++)
+            emit_at(m, backwards, k, false, emit, arg);
+        sched_repeat(s, reps);
+        for (; k < lead + m->period; k++)
+            emit_at(m, backwards, k, true, emit, arg);
+        sched_repeat_end(s);
+        k = lead + reps * m->period;
+    }
+    for (; k < m->n; k++)
+        emit_at(m, backwards, k, false, emit, arg);
+}
+
+void blocks_emit(const struct plan *p, struct schedules *s, bool backwards,
+                 void (*emit)(void *arg, int block, int by), void *arg)
+{
+    int layers = (int)p->model.layers;
+    int period = program_period(p);
+    int reps = layers / period, rest = layers % period;
+    int step = backwards ? -1 : 1, at = backwards ? layers - 1 : 0;
+
+    /* What does not fill a period are the last blocks. */
+    for (int k = 0; backwards && k < rest; k++, at--)
+        emit(arg, at, 0);
+    if (reps > 1) {
+        sched_repeat(s, reps);
+        for (int k = 0; k < period; k++)
+            emit(arg, at + k * step, period * step);
+        sched_repeat_end(s);
+        at += reps * period * step;
+    }
+    for (int k = 0; k < (reps > 1 ? 0 : reps * period); k++, at += step)
+        emit(arg, at, 0);
+    for (int k = 0; !backwards && k < rest; k++, at++)
+        emit(arg, at, 0);
+}

@@ -1,0 +1,70 @@
+/* units.h -- the model cut into units: what is gathered and reduced together.
+ *
+ * The root unit holds what no other unit holds (embedding and head, or the whole
+ * model).  The others follow in forward order; equal ones form a class, so that
+ * their buffers are families and their entries can be repeated. */
+#ifndef DPX_UNITS_H
+#define DPX_UNITS_H
+
+#include "model/plan/plan.h"
+
+enum unit_class { UC_ROOT, UC_FULL, UC_TAIL, UC_ATTENTION, UC_MLP, NUC };
+
+struct unit_map {
+    const struct plan *plan;
+    enum unit_kind kind;
+    int     n;                  /* units besides the root, in forward order */
+    int     blocks;             /* blocks per full unit */
+    int     of_class[NUC];      /* how many of each class */
+    int     period;             /* after so many units the pattern of classes and recompute repeats */
+};
+
+/* One unit of the sequence: its class, its number in the class, and the blocks
+ * [block, block+nblocks) it covers (none for the root). */
+struct unit_ref {
+    enum unit_class cls;
+    int index, block, nblocks;
+};
+
+void            unit_map_init(struct unit_map *m, const struct plan *p);
+struct unit_ref unit_at(const struct unit_map *m, int position);    /* 0 .. n-1; -1 or n: the root */
+const char     *unit_class_name(enum unit_class c);
+
+/* Sum of f over the tensors of one unit of a class. */
+typedef int64_t tensor_fn(const struct tensor *t, const void *arg);
+int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, const void *arg);
+
+/* Index in model->tensors of the i-th tensor of unit 0 of a class, in registration order; -1 after
+ * the last.  Unit j's are unit_stride() * j further on. */
+int unit_tensor(const struct unit_map *m, enum unit_class c, int i);
+int unit_stride(const struct unit_map *m, enum unit_class c);
+
+struct schedules;
+/* Slices of elements [from, from+n) of the unit's tensors laid end to end, the first of them `at`
+ * bytes into the buffer; what is beyond the last tensor is padding. */
+void unit_slices(const struct unit_map *m, struct schedules *s, enum unit_class c, int holds,
+                 enum dtype t, int64_t from, int64_t n, int64_t at);
+
+/* A stock tensor_fn: elements. */
+int64_t tensor_numel(const struct tensor *t, const void *unused);
+
+/* PyTorch's caching allocator rounds every request up to 512 bytes
+ * (CUDACachingAllocator.cpp, kMinBlockSize). */
+static inline int64_t round512(int64_t bytes) { return round_up(bytes, 512); }
+
+/* Calls emit(arg, position, by) for the units in order (backwards: from the last
+ * to the first), folding the equal middle part into one repeat: `by` is then the
+ * step per iteration of unit numbers of this position's class and `by_block`
+ * that of blocks; both 0 outside of repeats.  Emission at a position may refer
+ * to the neighbours of that position with the same steps. */
+struct unit_step { int position, by, by_block; };
+void units_emit(const struct unit_map *m, struct schedules *s, bool backwards,
+                void (*emit)(void *arg, struct unit_step at), void *arg);
+
+/* The same for all blocks in one go (a model that is one unit, or strategies without
+ * units): emit(arg, block, by) once for each block of a period of the recompute pattern,
+ * folded into one repeat. */
+void blocks_emit(const struct plan *p, struct schedules *s, bool backwards,
+                 void (*emit)(void *arg, int block, int by), void *arg);
+
+#endif

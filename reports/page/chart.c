@@ -1,0 +1,232 @@
+#include "reports/page/chart.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Okabe and Ito's palette, told apart with every common kind of colour blindness, and four of Tol's
+ * muted one; on a dark page lighter where contrast asks for it. */
+static const char *const light[NCOLOURS] = {
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
+    "#882255", "#999933", "#332288", "#777777", "#117733", "#aa4499"
+};
+static const char *const dark[NCOLOURS] = {
+    "#3d9fdc", "#f07b2c", "#20bd8f", "#dd93bb", "#f0b429", "#7cc8f2",
+    "#c9628f", "#bdbd55", "#8a80d8", "#a0a0a0", "#4fae70", "#d07cc2"
+};
+
+const char *chart_colour(int colour, bool on_dark)
+{
+    return (on_dark ? dark : light)[colour % NCOLOURS];
+}
+
+static void *more(void *p, int64_t n, size_t size)
+{
+    p = realloc(p, (size_t)(n + 1) * size);
+    if (!p)
+        abort();
+    memset((char *)p + (size_t)n * size, 0, size);
+    return p;
+}
+
+static const char *keep(struct chart *c, const char *s) { return s ? text_keep(&c->kept, s) : NULL; }
+
+struct chart *chart_new(enum chart_kind k, const char *id, const char *title, const char *caption)
+{
+    struct chart *c = more(NULL, 0, sizeof *c);
+
+    c->kind = k;
+    c->id = keep(c, id);
+    c->title = keep(c, title);
+    c->caption = keep(c, caption);
+    c->axis[AXIS_X].label = c->axis[AXIS_Y].label = "";
+    return c;
+}
+
+void chart_free(struct chart *c)
+{
+    if (!c)
+        return;
+    for (int i = 0; i < c->nseries; i++)
+        free(c->series[i].spot);
+    free(c->series);
+    free(c->bar);
+    free(c->row);
+    free(c->span);
+    text_kept_free(c->kept);
+    free(c);
+}
+
+void chart_axis(struct chart *c, enum axis a, const char *label, enum measure u, bool logarithmic)
+{
+    c->axis[a].label = keep(c, label);
+    c->axis[a].unit = u;
+    c->axis[a].log = logarithmic;
+}
+
+int chart_series(struct chart *c, const char *name, int colour, enum mark m)
+{
+    c->series = more(c->series, c->nseries, sizeof *c->series);
+    c->series[c->nseries].name = keep(c, name);
+    c->series[c->nseries].colour = colour;
+    c->series[c->nseries].mark = m;
+    return c->nseries++;
+}
+
+struct spot *chart_spot(struct chart *c, int series, double x, double y)
+{
+    struct curve *s = &c->series[series];
+
+    if (s->n == s->room) {
+        s->room = 2 * s->room + 16;
+        s->spot = realloc(s->spot, (size_t)s->room * sizeof *s->spot);
+        if (!s->spot)
+            abort();
+    }
+    s->spot[s->n] = (struct spot){ x, y, NAN, NAN, NULL };
+    return &s->spot[s->n++];
+}
+
+int chart_part(struct chart *c, const char *name, int colour)
+{
+    assert(c->nparts < MAX_PARTS);
+    c->part[c->nparts] = keep(c, name);
+    c->part_colour[c->nparts] = colour;
+    return c->nparts++;
+}
+
+struct bar *chart_bar(struct chart *c, const char *label, const char *side, bool hatched)
+{
+    struct bar *b;
+
+    c->bar = more(c->bar, c->nbars, sizeof *c->bar);
+    b = &c->bar[c->nbars++];
+    b->label = keep(c, label);
+    b->side = keep(c, side);
+    b->hatched = hatched;
+    b->value = b->low = b->high = b->middle = b->limit = NAN;
+    return b;
+}
+
+int chart_row(struct chart *c, const char *name)
+{
+    c->row = more(c->row, c->nrows, sizeof *c->row);
+    c->row[c->nrows] = keep(c, name);
+    return c->nrows++;
+}
+
+void chart_span(struct chart *c, int row, int colour, double from, double to, const char *what)
+{
+    if (c->nspans == c->room_spans) {
+        c->room_spans = 2 * c->room_spans + 256;
+        c->span = realloc(c->span, (size_t)c->room_spans * sizeof *c->span);
+        if (!c->span)
+            abort();
+    }
+    c->span[c->nspans++] = (struct stripe){ row, colour, from, to, keep(c, what) };
+}
+
+double bar_sum(const struct chart *c, const struct bar *b)
+{
+    double sum = 0;
+
+    for (int i = 0; i < c->nparts; i++)
+        sum += b->part[i];
+    return sum;
+}
+
+/* ---- scales ---- */
+
+static void widen(struct scale_of *s, double v)
+{
+    if (!isfinite(v))
+        return;
+    s->from = fmin(s->from, v);
+    s->to = fmax(s->to, v);
+}
+
+static struct scale_of extent(const struct chart *c, enum axis a)
+{
+    struct scale_of s = { INFINITY, -INFINITY, 0 };
+
+    for (int i = 0; i < c->nseries; i++)
+        for (int64_t k = 0; k < c->series[i].n; k++) {
+            const struct spot *p = &c->series[i].spot[k];
+            if (c->axis[a].log && (a == AXIS_X ? p->x : p->y) <= 0)
+                continue;
+            widen(&s, a == AXIS_X ? p->x : p->y);
+            if (a == AXIS_Y && !c->axis[a].log) {
+                widen(&s, p->low);
+                widen(&s, p->high);
+            }
+        }
+    for (int i = 0; i < c->nbars; i++) {
+        widen(&s, bar_sum(c, &c->bar[i]));
+        widen(&s, c->bar[i].high);
+        widen(&s, c->bar[i].middle);
+        widen(&s, c->bar[i].limit);
+    }
+    for (int64_t i = 0; i < c->nspans; i++)
+        widen(&s, c->span[i].to);
+    if (s.from > s.to)
+        s.from = s.to = c->axis[a].log ? 1 : 0;
+    return s;
+}
+
+/* 1, 2 or 5 times a power of the base that people count in. */
+static double round_step(double raw, enum measure u)
+{
+    double power = u == UNIT_BYTES && raw >= 1 ? exp2(10 * floor(log2(raw) / 10)) : 1;
+    double rest = raw / power, ten = pow(10, floor(log10(rest)));
+    double m = rest / ten;
+
+    if (u == UNIT_BYTES)
+        return exp2(ceil(log2(rest))) * power;
+    if (u == UNIT_COUNT && raw < 1)
+        return 1;
+    return (m <= 1 ? 1 : m <= 2 ? 2 : m <= 5 ? 5 : 10) * ten;
+}
+
+/* Powers of two for bytes, of ten for the rest: at most seven ticks. */
+static struct scale_of log_scale(struct scale_of s, enum measure u)
+{
+    double decades;
+
+    if (u == UNIT_BYTES) {
+        s.from = exp2(2 * floor(log2(s.from) / 2 + 1e-9));
+        s.to = exp2(2 * ceil(log2(s.to) / 2 - 1e-9));
+        s.to = s.to > s.from ? s.to : 4 * s.from;
+        s.step = exp2(2 * ceil(log2(s.to / s.from) / 12));
+        return s;
+    }
+
+    s.from = pow(10, floor(log10(s.from) + 1e-9));
+    s.to = pow(10, ceil(log10(s.to) - 1e-9));
+    if (s.to <= s.from)
+        s.to = 10 * s.from;
+    decades = log10(s.to / s.from);
+    s.step = pow(10, ceil(decades / 6));
+    return s;
+}
+
+struct scale_of chart_scale(const struct chart *c, enum axis a)
+{
+    struct scale_of s = extent(c, a);
+
+    if (c->diagonal) {              /* both axes alike */
+        struct scale_of other = extent(c, a == AXIS_X ? AXIS_Y : AXIS_X);
+        widen(&s, other.from);
+        widen(&s, other.to);
+    }
+    if (c->axis[a].log)
+        return log_scale(s, c->axis[a].unit);
+    if (s.from > 0 && (c->kind != CHART_XY || s.from < 0.5 * s.to || c->axis[a].unit != UNIT_LOSS))
+        s.from = 0;
+    if (s.to <= s.from)
+        s.to = s.from + 1;
+    s.step = round_step((s.to - s.from) / 5, c->axis[a].unit);
+    s.from = s.step * floor(s.from / s.step + 1e-9);
+    s.to = s.step * ceil(s.to / s.step - 1e-9);
+    return s;
+}

@@ -1,0 +1,98 @@
+/* chart.h -- a figure as data: drawn as SVG into the page, and by gnuplot into files.
+ *
+ *     struct chart *c = chart_new(CHART_XY, "loss", "Loss", "Every run on its own line.");
+ *     chart_axis(c, AXIS_X, "step", UNIT_COUNT, false);
+ *     int s = chart_series(c, name, 0, MARK_LINE);
+ *     chart_spot(c, s, x, y);
+ *
+ * Three kinds: points and lines over two axes, stacked horizontal bars, spans of time on rows.
+ * Texts are copied.  Colours are numbers of the page's palette: the same thing has the same
+ * colour in every figure. */
+#ifndef DPX_CHART_H
+#define DPX_CHART_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "reports/page/text.h"
+#include "reports/page/unit.h"
+
+enum chart_kind { CHART_XY, CHART_BARS, CHART_SPANS };
+enum mark { MARK_POINTS, MARK_LINE, MARK_BOTH, MARK_STEPS };
+enum axis { AXIS_X, AXIS_Y };
+enum { NCOLOURS = 12 };
+
+/* low..high: an interval around y (bars: around the bar's end); NaN: none.  key: where the value
+ * is in the tables, "phases/7.compute/measured_s"; NULL: not shown as a number. */
+struct spot { double x, y, low, high; const char *label; };
+/* name NULL: it belongs to the series before it, and has no name of its own. */
+struct curve {
+    const char *name;
+    int colour;
+    enum mark mark;
+    bool dashed;
+    struct spot *spot;
+    int64_t n, room;
+};
+
+enum { MAX_PARTS = 16 };
+struct bar {
+    const char *label;              /* beside the first bar of a group; NULL: the same group */
+    const char *side;               /* "predicted" */
+    bool   hatched;                 /* predicted */
+    double part[MAX_PARTS];
+    double low, high, middle, limit;    /* NaN: none; middle: a dot; limit: a line across the bar */
+    double value;                   /* written beside it; NaN: the sum of its parts */
+    const char *key;                /* where that is in the tables */
+};
+
+struct stripe { int row, colour; double from, to; const char *what; };
+
+struct chart {
+    enum chart_kind kind;
+    const char *id, *title, *caption;
+    struct { const char *label; enum measure unit; bool log; } axis[2];
+    bool diagonal;                  /* and the band of 10 % beside it */
+    bool nested;                    /* lines that lie on each other: the first ones are wider */
+    struct curve *series; int nseries;
+    const char *part[MAX_PARTS];
+    int part_colour[MAX_PARTS];
+    int nparts; /* bars, spans: what colours mean */
+    struct bar *bar; int nbars;
+    const char *limit_name;
+    const char **row; int nrows;    /* spans; a name that begins with '#' heads those below it */
+    struct stripe *span; int64_t nspans, room_spans;
+    struct kept *kept;
+};
+
+struct chart *chart_new(enum chart_kind k, const char *id, const char *title, const char *caption);
+void          chart_free(struct chart *c);
+
+void chart_axis(struct chart *c, enum axis a, const char *label, enum measure u, bool logarithmic);
+int  chart_series(struct chart *c, const char *name, int colour, enum mark m);
+struct spot *chart_spot(struct chart *c, int series, double x, double y);
+int  chart_part(struct chart *c, const char *name, int colour);
+struct bar *chart_bar(struct chart *c, const char *label, const char *side, bool hatched);
+int  chart_row(struct chart *c, const char *name);
+void chart_span(struct chart *c, int row, int colour, double from, double to, const char *what);
+
+double bar_sum(const struct chart *c, const struct bar *b);
+
+/* Least and greatest of what is drawn along an axis, widened to round numbers; *step between
+ * ticks (of a logarithmic axis: a factor). */
+struct scale_of { double from, to, step; };
+struct scale_of chart_scale(const struct chart *c, enum axis a);
+
+/* An <svg> element of `width` units, a unit a CSS pixel; `class` for the page's style.
+ * `alone`: a file of its own, with namespace and colours. */
+void chart_svg(const struct chart *c, int width, const char *class, bool alone, struct text *to);
+
+/* The sRGB colour of the light page, "#0072b2". */
+const char *chart_colour(int colour, bool dark);
+
+/* Statements that draw it to ID.svg and ID.png in gnuplot's folder. */
+void chart_gnuplot(const struct chart *c, struct text *script);
+/* Runs gnuplot on `script` in a folder.  0; 1: there is no gnuplot; -1 reported. */
+int gnuplot_run(const char *folder, const char *script);
+
+#endif

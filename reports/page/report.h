@@ -1,0 +1,84 @@
+/* report.h -- a report: its words, tables and figures.
+ *
+ *     struct report r;
+ *     report_make(&comparison, &r);
+ *     report_write(&r, database, folder);
+ *     report_free(&r);
+ *
+ *     report_tables.c    every number of a report, by run, rank, phase, collective
+ *     report_figures.c   what one picture shows: by run       report_curves.c   over sizes and worlds
+ *     report_words.c     which plan, where prediction and run differ, what is not known
+ *     report_page.c      index.html, summary.md, csv/, figures/ */
+#ifndef DPX_REPORT_H
+#define DPX_REPORT_H
+
+#include "reports/page/chart.h"
+#include "reports/page/compare.h"
+#include "reports/page/prose.h"
+#include "reports/page/table.h"
+
+enum report_table {
+    TABLE_PLANS,
+    TABLE_RUNS,
+    TABLE_MEMORY,
+    TABLE_COMM,
+    TABLE_PHASES,
+    TABLE_USE,
+    TABLE_STEPS,
+    TABLE_ENTRIES,
+    TABLE_MOMENTS,
+    TABLE_SCALING,
+    TABLE_COLLECTIVES,
+    TABLE_FITS,
+    TABLE_GEMM,
+    TABLE_FACTS,
+    NTABLE
+};
+enum report_words {
+    WORDS_VERDICT,
+    WORDS_DIFFERENCES,
+    WORDS_COMMUNICATION,
+    WORDS_UNCALIBRATED,
+    WORDS_MISSING,
+    NWORDS
+};
+
+enum { MAX_CHARTS = 48 };
+
+struct report {
+    const struct comparison *c;
+    struct table *table[NTABLE];
+    struct prose *words[NWORDS];
+    struct chart *chart[MAX_CHARTS];
+    int ncharts;
+};
+
+void report_make(const struct comparison *c, struct report *out);
+void report_free(struct report *r);
+/* Into a folder, which is made if need be.  0, or -1 reported. */
+int  report_write(const struct report *r, const char *database, const char *folder);
+
+/* ---- its parts ---- */
+void report_tables(struct report *r);
+void report_scaling_table(struct report *r);
+void report_figures(struct report *r);
+void report_curves(struct report *r);
+void report_words(struct report *r);
+
+/* An empty figure of the report. */
+struct chart *report_chart(struct report *r, enum chart_kind k, const char *id, const char *title,
+                           const char *caption);
+/* Says that a figure is left out, and why. */
+void report_missing(struct report *r, const char *what, const char *why);
+
+/* time = alpha + beta * bytes, least squares of the relative error, of rates.coll[from .. to). */
+struct line_fit { double alpha_s, beta_s; };
+struct line_fit fit_line(const struct coll_rate *c, int64_t n);
+/* The end of the sweep that begins at `from`: same machine, operation, algorithm, dtype, ranks. */
+int64_t sweep_end(const struct rates *r, int64_t from);
+
+/* Colours that a thing has in every figure. */
+int colour_of_category(const char *category), colour_of_op(const char *op),
+    colour_of_phase(const char *phase), colour_of_strategy(const char *strategy);
+
+#endif

@@ -1,0 +1,325 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fail.h"
+#include "base/output.h"
+#include "reports/page/report.h"
+
+/* Rows of a table on the page; its CSV has all. */
+enum { MOST_ROWS = 200, WIDE = 1000, NARROW = 350 };
+
+/* ---- a report ---- */
+
+struct chart *report_chart(struct report *r, enum chart_kind k, const char *id, const char *title,
+                           const char *caption)
+{
+    if (r->ncharts == MAX_CHARTS)
+        abort();
+    return r->chart[r->ncharts++] = chart_new(k, id, title, caption);
+}
+
+void report_missing(struct report *r, const char *what, const char *why)
+{
+    struct prose *p = r->words[WORDS_MISSING];
+
+    prose_put(p, what);
+    prose_put(p, ": ");
+    prose_put(p, why);
+    prose_put(p, ".");
+    prose_end(p);
+}
+
+void report_make(const struct comparison *c, struct report *out)
+{
+    memset(out, 0, sizeof *out);
+    out->c = c;
+    for (int i = 0; i < NWORDS; i++)
+        out->words[i] = prose_new();
+    report_tables(out);
+    report_figures(out);
+    report_curves(out);
+    report_words(out);
+}
+
+void report_free(struct report *r)
+{
+    for (int i = 0; i < NTABLE; i++)
+        table_free(r->table[i]);
+    for (int i = 0; i < NWORDS; i++)
+        prose_free(r->words[i]);
+    for (int i = 0; i < r->ncharts; i++)
+        chart_free(r->chart[i]);
+    memset(r, 0, sizeof *r);
+}
+
+/* ---- files ---- */
+
+/* The folder itself, and those above it that are not there yet. */
+static int make_folder(const char *path)
+{
+    char part[4096];
+    size_t n = strlen(path);
+
+    if (n == 0 || n >= sizeof part)
+        return fail("-o: the path of a folder has 1 to %zu bytes", sizeof part - 1);
+    memcpy(part, path, n + 1);
+    for (size_t i = 1; i <= n; i++) {
+        if (part[i] != '/' && part[i] != '\0')
+            continue;
+        char was = part[i];
+        part[i] = '\0';
+        if (mkdir(part, 0777) < 0 && errno != EEXIST && errno != EROFS && errno != EISDIR)
+            return fail("%s: cannot make the folder: %s", part, strerror(errno));
+        part[i] = was;
+    }
+    return 0;
+}
+
+static int in_folder(char *to, size_t size, const char *folder, const char *name, const char *suffix)
+{
+    int n = snprintf(to, size, "%s/%s%s", folder, name, suffix);
+
+    return n > 0 && (size_t)n < size ? 0 : fail("%s: the path is too long", folder);
+}
+
+static int write_text(const char *folder, const char *name, const char *suffix, const struct text *t)
+{
+    char path[4096];
+    struct output o;
+
+    if (in_folder(path, sizeof path, folder, name, suffix) < 0 || output_open(&o, path) < 0)
+        return -1;
+    fwrite(t->s ? t->s : "", 1, t->n, o.f);
+    return output_close(&o);
+}
+
+static int write_tables(const struct report *r, const char *folder)
+{
+    struct text t = { 0 };
+    int rc = 0;
+
+    for (int i = 0; i < NTABLE && rc == 0; i++) {
+        t.n = 0;
+        table_csv(r->table[i], &t);
+        rc = write_text(folder, table_id(r->table[i]), ".csv", &t);
+    }
+    text_free(&t);
+    return rc;
+}
+
+/* ---- figures/ ---- */
+
+static int draw_by_hand(const struct report *r, const char *folder)
+{
+    struct text t = { 0 };
+    int rc = 0;
+
+    for (int i = 0; i < r->ncharts && rc == 0; i++) {
+        t.n = 0;
+        chart_svg(r->chart[i], WIDE, "alone", true, &t);
+        rc = write_text(folder, r->chart[i]->id, ".svg", &t);
+    }
+    text_free(&t);
+    return rc;
+}
+
+/* 0: drawn; 1: there is no gnuplot, SVG drawn by ourselves and no PNG; -1 reported. */
+static int write_figures(const struct report *r, const char *folder)
+{
+    struct text script = { 0 };
+    int rc;
+
+    for (int i = 0; i < r->ncharts; i++)
+        chart_gnuplot(r->chart[i], &script);
+    rc = r->ncharts > 0 ? write_text(folder, "figures", ".gp", &script) : 0;
+    if (rc == 0 && r->ncharts > 0)
+        rc = gnuplot_run(folder, script.s);
+    text_free(&script);
+    if (rc == 1) {
+        fprintf(
+            stderr,
+            "dpx: gnuplot is not installed (Debian: gnuplot-nox): figures are written as SVG, not as PNG\n");
+        return draw_by_hand(r, folder) < 0 ? -1 : 1;
+    }
+    return rc;
+}
+
+/* ---- the page ---- */
+
+static const char style[] =
+    ":root{color-scheme:light dark;--bg:#fff;--fg:#1a1a1a;--dim:#555;--line:#ddd;--soft:#f5f5f3}\n"
+    "@media(prefers-color-scheme:dark){:root{--bg:#15181c;--fg:#e6e6e6;--dim:#a8adb3;--line:#363b42;--soft:#"
+    "1e2227}}\n"
+    "*{box-sizing:border-box}\n"
+    "body{margin:0 auto;padding:24px 20px 60px;max-width:1040px;background:var(--bg);color:var(--fg);"
+    "font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu "
+    "Sans',sans-serif;overflow-wrap:anywhere}\n"
+    "h1{font-size:1.6rem;line-height:1.25;margin:0 0 .3em}h2{font-size:1.2rem;margin:2em 0 .5em;"
+    "border-bottom:1px solid var(--line);padding-bottom:.2em}h3{font-size:1rem;margin:0 0 .2em}\n"
+    "p,ul{margin:.5em 0}ul{padding-left:1.3em}li{margin:.3em "
+    "0}.dim,figcaption{color:var(--dim);font-size:.9rem}\n"
+    ".verdict{background:var(--soft);border-left:4px solid #0072b2;padding:.6em 1em;margin:1em 0}\n"
+    "b[data-q]{font-variant-numeric:tabular-nums;white-space:nowrap}\n"
+    "figure{margin:1.8em 0;break-inside:avoid}figure "
+    "svg{display:block;max-width:100%;height:auto;margin-top:.5em;"
+    "font:12px system-ui,'DejaVu Sans',sans-serif}figure svg.narrow{display:none}\n"
+    "@media screen and (max-width:760px){body{padding:16px 20px 40px}figure svg.wide{display:none}"
+    "figure svg.narrow{display:block}}\n"
+    ".scroll{overflow-x:auto;margin:1em 0}table{border-collapse:collapse;font-size:.82rem;"
+    "font-variant-numeric:tabular-nums}caption{text-align:left;font-weight:600;padding:.3em "
+    "0;font-size:.95rem}\n"
+    "th,td{padding:.25em .6em;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}"
+    "th.name,td.name{text-align:left}td.name{max-width:22em;overflow:hidden;text-overflow:ellipsis}"
+    "thead "
+    "th{color:var(--dim);font-weight:600;white-space:normal;vertical-align:bottom;overflow-wrap:normal}\n"
+    ".grid{stroke:var(--line)}.tick,.axis,.legend,.side{fill:var(--dim)}.tip,.dot{fill:var(--fg)}.head{font-"
+    "weight:600}"
+    ".frame,.error{stroke:var(--fg)}.limit{stroke:var(--fg);stroke-width:2}.dash{stroke-dasharray:5 4}"
+    ".band{fill:var(--dim);fill-opacity:.18}.curve{fill:none;stroke-width:2}.hatched{fill-opacity:.5}\n"
+    "@media print{body{max-width:none;padding:0}.scroll{overflow:visible}h2{break-after:avoid}}\n";
+
+static void put_colours(struct text *t)
+{
+    for (int dark = 0; dark < 2; dark++) {
+        text_put(t, dark ? "@media screen and (prefers-color-scheme:dark){" : "");
+        for (int i = 0; i < NCOLOURS; i++)
+            text_add(t, ".c%d{fill:%s}.s%d{stroke:%s}", i, chart_colour(i, dark), i, chart_colour(i, dark));
+        text_put(t, dark ? "}\n" : ".curve{fill:none}\n");
+    }
+}
+
+static void put_head(const struct report *r, const char *database, struct text *t)
+{
+    const struct comparison *c = r->c;
+
+    /* Nothing may be loaded and nothing may run, whatever stands in the page. */
+    text_put(t, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+                "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+                "'unsafe-inline'; "
+                "img-src data:\">\n"
+                "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+                "<link rel=\"icon\" href=\"data:,\">\n<title>dpx: predicted and measured</title>\n<style>\n");
+    text_put(t, style);
+    put_colours(t);
+    text_put(t, "</style>\n</head>\n<body>\n<header>\n<h1>Data-parallel training: what was predicted, what "
+                "happened</h1>\n");
+    text_put(t, "<p class=\"dim\">");
+    if (c->n > 0) {
+        const struct run_row *first = &c->run[0].rec.row;
+        text_put(t, "Model <bdi class=\"name\">");
+        text_html(t, c->together ? model_words(first) : "several kinds of work");
+        text_put(t, "</bdi> on <bdi class=\"name\">");
+        text_html(t, first->start.host);
+        text_put(t, "</bdi>, <bdi class=\"name\">");
+        text_html(t, first->start.cpu);
+        text_add(t, "</bdi>, <b data-q=\"runs/%" PRId64 "/world_size\">%" PRId64 "</b> ranks. ", first->id,
+                 first->start.world_size);
+    }
+    text_put(t, "From the database <bdi class=\"name\">");
+    text_html(t, database);
+    text_put(t, "</bdi>.</p>\n</header>\n");
+}
+
+static void put_words(const struct report *r, enum report_words w, const char *title, struct text *t)
+{
+    if (prose_paragraphs(r->words[w]) == 0)
+        return;
+    text_add(t, "<section><h2>%s</h2>\n<ul>\n", title);
+    prose_html(r->words[w], "<li>", "</li>\n", t);
+    text_put(t, "</ul></section>\n");
+}
+
+static void put_chart(const struct chart *c, struct text *t)
+{
+    text_add(t, "<figure id=\"%s\"><h3 class=\"name\">", c->id);
+    text_html(t, c->title);
+    text_put(t, "</h3><figcaption class=\"name\">");
+    text_html(t, c->caption);
+    text_put(t, "</figcaption>\n");
+    chart_svg(c, WIDE, "wide", false, t);
+    chart_svg(c, NARROW, "narrow", false, t);
+    text_put(t, "</figure>\n");
+}
+
+/* What a reader wants first, then the evidence. */
+static void put_page(const struct report *r, const char *database, bool png, struct text *t)
+{
+    put_head(r, database, t);
+    text_put(t, "<main>\n<section class=\"verdict\" aria-label=\"Which plan to use\">\n");
+    prose_html(r->words[WORDS_VERDICT], "<p>", "</p>\n", t);
+    text_put(t, "</section>\n");
+    if (r->c->n > 0)
+        table_html(r->table[TABLE_PLANS], t, MOST_ROWS);
+    put_words(r, WORDS_DIFFERENCES, "Where prediction and run differ", t);
+    put_words(r, WORDS_COMMUNICATION, "Communication in a step", t);
+    put_words(r, WORDS_UNCALIBRATED, "What was not calibrated", t);
+    text_put(t, "<section><h2>Figures</h2>\n");
+    for (int i = 0; i < r->ncharts; i++)
+        put_chart(r->chart[i], t);
+    text_put(t, "</section>\n");
+    put_words(r, WORDS_MISSING, "Left out, for want of data", t);
+    text_put(t, "<section><h2>Tables</h2>\n");
+    for (int i = 0; i < NTABLE; i++)
+        if (i != TABLE_PLANS && i != TABLE_FACTS && i != TABLE_ENTRIES && i != TABLE_MOMENTS &&
+            table_rows(r->table[i]) > 0)
+            table_html(r->table[i], t, MOST_ROWS);
+    text_put(t, "</section>\n</main>\n<footer class=\"dim\"><p>Beside this page: csv/ has every table in "
+                "full precision, "
+                "summary.md a summary for a pull request, figures/ the figures as SVG");
+    text_put(t, png ? " and PNG.</p>" : "; not as PNG, since gnuplot was not there.</p>");
+    text_put(t, "<p>Every number here is read from the database or computed from it; where it stands in the "
+                "CSV files is "
+                "written beside it in the page's source.</p></footer>\n</body>\n</html>\n");
+}
+
+static void put_summary(const struct report *r, bool png, struct text *t)
+{
+    static const char *const titles[NWORDS] = { "", "Where prediction and run differ",
+                                                "Communication in a step", "What was not calibrated",
+                                                "Left out, for want of data" };
+
+    text_put(t, "# dpx: predicted and measured\n\n");
+    prose_markdown(r->words[WORDS_VERDICT], "", t);
+    text_put(t, "\n");
+    table_markdown(r->table[TABLE_PLANS], t, MOST_ROWS);
+    for (int w = WORDS_DIFFERENCES; w < NWORDS; w++) {
+        if (prose_paragraphs(r->words[w]) == 0)
+            continue;
+        text_add(t, "\n## %s\n\n", titles[w]);
+        prose_markdown(r->words[w], "- ", t);
+    }
+    if (r->ncharts > 0)
+        text_put(t, "\n## Figures\n\n");
+    for (int i = 0; i < r->ncharts; i++) {
+        text_put(t, "- [");
+        text_markdown(t, r->chart[i]->title);
+        text_add(t, "](figures/%s.%s)\n", r->chart[i]->id, png ? "png" : "svg");
+    }
+}
+
+int report_write(const struct report *r, const char *database, const char *folder)
+{
+    char csv[4096], figures[4096];
+    struct text page = { 0 }, summary = { 0 };
+    int rc = -1, drawn;
+
+    if (in_folder(csv, sizeof csv, folder, "csv", "") < 0 ||
+        in_folder(figures, sizeof figures, folder, "figures", "") < 0 || make_folder(folder) < 0 ||
+        make_folder(csv) < 0 || make_folder(figures) < 0 || write_tables(r, csv) < 0)
+        return -1;
+    drawn = write_figures(r, figures);
+    if (drawn < 0)
+        return -1;
+    put_page(r, database, drawn == 0, &page);
+    put_summary(r, drawn == 0, &summary);
+    if (write_text(folder, "summary", ".md", &summary) == 0 &&
+        write_text(folder, "index", ".html", &page) == 0)
+        rc = 0;
+    text_free(&page);
+    text_free(&summary);
+    return rc;
+}

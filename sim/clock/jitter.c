@@ -1,0 +1,128 @@
+#include "sim/clock/jitter.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/fail.h"
+
+int jitter_parse(const char *text, struct jitter *out)
+{
+    double v[4] = { 0 };
+    const char *at = text;
+    int n = 0;
+
+    for (; n < 4; n++) {
+        char *end;
+        v[n] = strtod(at, &end);
+        if (end == at || !isfinite(v[n]) || v[n] < 0 || (*end && *end != ',') || (*end == ',' && n == 3))
+            return fail("--jitter \"%s\": must be SIGMA_P[,SIGMA_T[,LAMBDA,D]], numbers of at least 0: a share of "
+                        "the step, seconds, events per rank and step, seconds; such as 0.03,20e-6,1e-6,0.5", text);
+        if (!*end)
+            break;
+        at = end + 1;
+    }
+    if (n == 2)
+        return fail("--jitter \"%s\": LAMBDA needs D, the seconds that an event takes", text);
+    if (v[0] >= 1 || v[2] > 1)
+        return fail("--jitter \"%s\": %s", text, v[0] >= 1 ? "SIGMA_P is a share of the step, below 1"
+                                                           : "LAMBDA is a probability, at most 1");
+    *out = (struct jitter){ v[0], v[1], v[2], v[3] };
+    return 0;
+}
+
+/* P(max <= x) = Phi(x)^n, and the mean of what has distribution F is
+ * int_0^inf (1 - F) - int_-inf^0 F: Simpson's rule. */
+double jitter_largest(int64_t n)
+{
+    enum { STEPS = 2000 };
+    const double reach = 10, h = reach / STEPS;
+    double sum = 0;
+
+    if (n < 2)
+        return 0;
+    for (int i = 0; i <= STEPS; i++) {
+        double x = h * i, weight = i == 0 || i == STEPS ? 1 : i % 2 ? 4 : 2;
+        double above = erfc(x / sqrt(2)) / 2;           /* 1 - Phi(x) = Phi(-x) */
+        sum += weight * (-expm1((double)n * log1p(-above)) - exp((double)n * log(above)));
+    }
+    return sum * h / 3;
+}
+
+/* ---- where compute waits for collectives ---- */
+
+/* Position of the latest collective behind each stream and event that nobody who runs
+ * kernels has waited for yet, -1: none. */
+struct pending { int64_t stream[NSTREAM], *event; };
+
+static void latest(int64_t *at, int64_t other)
+{
+    if (other > *at)
+        *at = other;
+}
+
+/* The latest collective that the entry waits for. */
+static int64_t awaited(const struct pending *w, const struct op *o)
+{
+    int64_t at = w->stream[o->stream];
+
+    for (unsigned st = 0; st < NSTREAM; st++)
+        if (o->after & AFTER(st))
+            latest(&at, w->stream[st]);
+    for (int k = 0; k < 2; k++)
+        if (o->wait[k])
+            latest(&at, w->event[o->wait[k]]);
+    return at;
+}
+
+static double transient(const struct jitter *j, double largest, const struct schedules *s, const struct run *r)
+{
+    struct pending w;
+    int64_t joined = -1;            /* collectives up to here have been waited for */
+    double late = 0, entries = 0;
+
+    w.event = calloc((size_t)s->nevents + 1, sizeof *w.event);
+    if (!w.event)
+        abort();
+    for (int st = 0; st < NSTREAM; st++)
+        w.stream[st] = -1;
+    for (int e = 0; e <= s->nevents; e++)
+        w.event[e] = -1;
+    for (int64_t i = 0; i < r->n; i++) {
+        const struct op *o = &s->ops[r->ran[i].op];
+        int64_t at = o->kind == OP_COLL ? i : awaited(&w, o);
+        w.stream[o->stream] = at;
+        if (o->record)
+            w.event[o->record] = at;
+        if (o->stream != STREAM_COMPUTE && o->stream != STREAM_ISSUE)
+            continue;
+        if (at > joined) {
+            double slack = fmax(r->ran[i].start - r->ran[at].end, 0);
+            late += fmax(sqrt(entries) * j->sigma_t * largest - slack, 0);
+            joined = at;
+            entries = 0;
+        }
+        entries += r->ran[i].end > r->ran[i].start && (o->kind == OP_COMPUTE || o->kind == OP_OPTIMIZER);
+    }
+    free(w.event);
+    return late;
+}
+
+void jitter_of(const struct jitter *j, int64_t n, const struct schedules *s, const struct run *r,
+               struct jitter_added *out)
+{
+    double largest = jitter_largest(n);
+
+    *out = (struct jitter_added){
+        .persistent_s = r->total.step_s * j->sigma_p * largest,
+        .transient_s = transient(j, largest, s, r),
+        .events_s = (double)n * j->lambda * j->delay,
+    };
+}
+
+json_t *jitter_json(const struct jitter *j, const struct jitter_added *a, double step_s)
+{
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "sigma_p", j->sigma_p, "sigma_t", j->sigma_t,
+                     "lambda", j->lambda, "delay_s", j->delay, "persistent_s", a->persistent_s, "transient_s",
+                     a->transient_s, "events_s", a->events_s, "step_s",
+                     step_s + a->persistent_s + a->transient_s + a->events_s);
+}

@@ -1,0 +1,382 @@
+#include "sim/clock/simulate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/memory/evaluate.h"
+#include "sim/clock/jitter.h"
+#include "sim/clock/overlap.h"
+#include "sim/price/coll_cost.h"
+#include "sim/price/flops.h"
+#include "sim/price/measured_cost.h"
+
+/* ---- durations ---- */
+
+struct shape { int64_t ranks, per_node; double latest; };      /* latest: jitter_largest(ranks) */
+
+/* As it was timed on these machines, if it was; ranks that meet for it and sleepers that wake
+ * (slept()) are not in a sweep. */
+static bool own_coll(const struct plan *p, const struct schedules *s, const struct op *o, const struct shape *g,
+                     int64_t bytes, struct cost *c)
+{
+    struct coll_query q = { .op = (enum coll_op)o->u.coll.op, .dtype = (enum dtype)o->u.coll.dtype, .star = s->star,
+                            .ranks = g->ranks, .per_node = g->per_node, .bytes = bytes };
+    struct estimate e;
+
+    if (!p->cluster.measured || g->ranks < 2 || !measured_coll(&p->cluster, &q, &e))
+        return false;
+    *c = (struct cost){ e.s, e.s * (1 - e.error), e.s * (1 + e.error), BASIS_MEASURED, e.outside, 0 };
+    return true;
+}
+
+/* What either loses while both run. */
+static struct beside beside_of(const struct plan *p, const struct schedules *s, const struct op *o,
+                               const struct shape *g, double alone_s)
+{
+    static const enum kernel_class of[2] = { KC_GEMM, KC_ELEMENTWISE };
+    struct coll_query q = { .op = (enum coll_op)o->u.coll.op, .dtype = (enum dtype)o->u.coll.dtype, .star = s->star,
+                            .ranks = g->ranks, .per_node = g->per_node,
+                            .bytes = o->u.coll.elems * dtype_bytes(o->u.coll.dtype) };
+    struct beside b;
+
+    for (int i = 0; i < 2; i++)
+        if (g->ranks < 2 || !measured_beside(&p->cluster, &q, of[i], alone_s, &b.compute[i], &b.comm[i])) {
+            b.compute[i] = overlap_compute(&p->cluster, of[i], q.op);
+            b.comm[i] = overlap_comm(&p->cluster, of[i], q.op);
+        }
+    return b;
+}
+
+static int coll_price(const struct plan *p, const struct schedules *s, const struct op *o,
+                      const struct shape shapes[NGROUP], struct coll_memo *m, struct cost *c)
+{
+    const struct shape *g = &shapes[o->u.coll.group];
+    int op = (o->u.coll.op + (s->star ? NCOLL : 0)) * NDTYPE + o->u.coll.dtype + 1;     /* 0: an empty place */
+    int64_t bytes = o->u.coll.elems * dtype_bytes(o->u.coll.dtype);
+    uint64_t h = ((uint64_t)bytes * 0x9e3779b97f4a7c15u >> 40) +
+                 (uint64_t)op * 31 + (uint64_t)g->ranks * 7 + (uint64_t)g->per_node;
+    size_t at = h % (sizeof m->met / sizeof *m->met);
+
+    if (m->met[at].op == op && m->met[at].bytes == bytes && m->met[at].ranks == g->ranks &&
+        m->met[at].per_node == g->per_node) {
+        *c = m->met[at].cost;
+        return 0;
+    }
+    if (!own_coll(p, s, o, g, bytes, c) &&
+        (s->star ? coll_star_cost : coll_cost)(&p->cluster, o->u.coll.op, g->ranks, g->per_node, bytes, c) < 0)
+        return -1;
+    m->met[at].op = op;
+    m->met[at].bytes = bytes;
+    m->met[at].ranks = g->ranks;
+    m->met[at].per_node = g->per_node;
+    m->met[at].cost = *c;
+    return 0;
+}
+
+/* A thread that sleeps until another stream is done has to wake up first. */
+static bool waits_for_others(const struct op *o)
+{
+    return o->stream != STREAM_ISSUE && (o->after || o->wait[0]) && o->kind != OP_MEMORY;
+}
+
+/* A collective that waited for another stream finds all its ranks asleep.  One that its own stream came to
+ * (the next of a row; all on the compute stream, as DataParallel's) does not. */
+static void slept(const struct measured_time *cold, struct cost *c)
+{
+    c->s += cold->s;
+    c->low_s += cold->s * (1 - fmin(1, cold->spread));
+    c->high_s += cold->s * (1 + cold->spread);
+}
+
+static void later(struct cost *c, double s)
+{
+    c->s += s;
+    c->low_s += s;
+    c->high_s += s;
+}
+
+/* Ranks meet at a collective: the last of n is late by so many standard deviations of what each did on
+ * its own since they met before.  `variance` is that, and begins anew. */
+static double skew(const struct shape *g, double *variance)
+{
+    double s = g->latest * sqrt(*variance);
+
+    if (g->ranks > 1)
+        *variance = 0;
+    return s;
+}
+
+int price(const struct plan *p, const struct schedules *s, enum sched_id id, struct cost_cache *cache,
+          struct coll_memo *memo, struct priced *out)
+{
+    size_t n = (size_t)s->end[id];      /* what comes before this schedule stays unset */
+    const struct measured_device *own = p->kernels == KERNELS_DPX ? p->cluster.measured : NULL;
+    bool overlaps = p->cluster.measured && p->cluster.measured->noverlap > 0;
+    double apart = 0;
+    double *store = malloc(((own ? 5 : 4) * n + 1) * sizeof *store);
+    struct beside *beside = overlaps ? calloc(n + 1, sizeof *beside) : NULL;
+    struct shape shapes[NGROUP];
+
+    if (!store || (overlaps && !beside))
+        abort();
+    for (int g = 0; g < NGROUP; g++)
+        if (s->group_size[g] > 0) {
+            coll_group_shape(p, (enum group)g, &shapes[g].ranks, &shapes[g].per_node);
+            shapes[g].latest = own ? jitter_largest(shapes[g].ranks) : 0;
+        }
+    double *middle = store, *low = middle + n, *high = low + n, *issue = high + n, *streams = own ? issue + n : NULL;
+    *out = (struct priced){ { middle, issue }, { low, issue }, { high, issue }, store, beside, streams,
+                            BASIS_MEASURED, false };
+    for (int i = s->begin[id]; i < s->end[id]; i++) {
+        const struct op *o = &s->ops[i];
+        struct cost c = { .basis = BASIS_MEASURED };
+        issue[i] = 0;
+        if (streams)
+            streams[i] = op_streams(cache, s, o);
+        if (o->kind != OP_REPEAT && o->kind != OP_END) {
+            if (o->kind != OP_COLL)
+                op_cost(cache, s, o, &c);
+            else if (coll_price(p, s, o, shapes, memo, &c) < 0) {
+                priced_free(out);
+                return -1;
+            }
+            issue[i] = issue_cost(cache, s, o);
+            if (own && waits_for_others(o) && o->kind != OP_COLL)
+                later(&c, own->own.wake.s);
+            if (p->cluster.measured && o->kind == OP_COLL && waits_for_others(o) && shapes[o->u.coll.group].ranks > 1 &&
+                c.basis == BASIS_MEASURED)
+                slept(&p->cluster.measured->own.cold, &c);
+        }
+        if (own && o->stream == STREAM_COMPUTE)
+            apart += c.variance;
+        if (own && o->kind == OP_COLL)
+            later(&c, skew(&shapes[o->u.coll.group], &apart));
+        if (beside && o->kind == OP_COLL)
+            beside[i] = beside_of(p, s, o, &shapes[o->u.coll.group], c.s);
+        out->outside |= c.outside;
+        middle[i] = c.s;
+        low[i] = c.low_s;
+        high[i] = c.high_s;
+        if (c.s > 0)
+            out->basis = basis_worst(out->basis, c.basis);
+    }
+    return 0;
+}
+
+void priced_free(struct priced *p)
+{
+    free(p->store);
+    free(p->beside);
+    p->store = NULL;
+    p->beside = NULL;
+}
+
+/* ---- contention ---- */
+
+/* Groups whose ranks are all in one node share its links; groups that span nodes share
+ * the adapters; one of each do not meet. */
+static void shared_links(const struct plan *p, bool shares[NGROUP][NGROUP])
+{
+    bool crosses[NGROUP], used[NGROUP];
+
+    for (int g = 0; g < NGROUP; g++) {
+        int64_t ranks, per_node;
+        coll_group_shape(p, (enum group)g, &ranks, &per_node);
+        crosses[g] = ranks > per_node;
+        used[g] = ranks > 1;
+    }
+    for (int g = 0; g < NGROUP; g++)
+        for (int h = 0; h < NGROUP; h++)
+            shares[g][h] = g != h && used[g] && used[h] && crosses[g] == crosses[h];
+}
+
+void contention_of(const struct plan *p, const struct priced *prices, struct contention *out)
+{
+    memset(out, 0, sizeof *out);
+    for (int op = 0; op < NCOLL; op++) {
+        out->compute_slow[op] = overlap_compute(&p->cluster, KC_GEMM, (enum coll_op)op);
+        out->comm_slow[op] = overlap_comm(&p->cluster, KC_GEMM, (enum coll_op)op);
+    }
+    /* A copy on a side stream takes memory bandwidth that GEMMs have to spare. */
+    out->copy_slow = 1;
+    shared_links(p, out->shares_link);
+    if (prices && prices->beside) {
+        double both[2];
+        out->beside = prices->beside;
+        out->streams = prices->streams;
+        out->adds = p->cluster.is_host;
+        if (measured_beside_copy(p->cluster.measured, KC_GEMM, &both[0], &both[1]))
+            out->copy_slow = sqrt(both[0] * both[1]);
+    }
+}
+
+/* ---- the step ---- */
+
+/* Every entry at its own end at once: what is published or assumed is wrong everywhere alike. */
+static void interval_as_one(const struct schedules *s, const struct priced *prices, const struct contention *slow,
+                            struct timing *out)
+{
+    struct timeline t;
+
+    contention_run(s, SCHED_STEADY, &prices->low, slow, &t, NULL);
+    out->low_s = t.step_s;
+    contention_run(s, SCHED_STEADY, &prices->high, slow, &t, NULL);
+    out->high_s = t.step_s;
+}
+
+/* The step with either collectives or all other entries at one of their ends. */
+static double step_with(const struct schedules *s, const struct priced *prices, const struct contention *slow,
+                        const double *ends, bool collectives)
+{
+    size_t n = (size_t)s->end[SCHED_STEADY];
+    double *work = malloc((n + 1) * sizeof *work);
+    struct durations d = prices->middle;
+    struct timeline t;
+
+    if (!work)
+        abort();
+    for (int i = s->begin[SCHED_STEADY]; i < s->end[SCHED_STEADY]; i++)
+        work[i] = ((s->ops[i].kind == OP_COLL) == collectives ? ends : prices->middle.work)[i];
+    d.work = work;
+    contention_run(s, SCHED_STEADY, &d, slow, &t, NULL);
+    free(work);
+    return t.step_s;
+}
+
+/* Of what streams lose to each other this share is not known: it is measured with a few kernels and sizes
+ * in the place of all. */
+#define ERROR_OF_LOSS .5
+
+/* Seconds of a step that go at the machine's pace: all but waiting for a link between nodes. */
+static double paced(const struct plan *p, const struct timeline *line)
+{
+    double s = line->step_s;
+
+    for (int g = 0; g < NGROUP; g++) {
+        int64_t ranks, per_node;
+        coll_group_shape(p, (enum group)g, &ranks, &per_node);
+        for (int op = 0; op < NCOLL && ranks > per_node; op++)
+            s -= line->exposed_by[op][g];
+    }
+    return s;
+}
+
+/* Measured on one machine, work, collectives and what they lose to each other err apart, as does the machine
+ * itself between then and now: squares add. */
+static void interval_apart(const struct plan *p, const struct schedules *s, const struct priced *prices,
+                           const struct contention *slow, struct timing *out)
+{
+    double step = out->line.step_s, loss = ERROR_OF_LOSS * (step - out->free_s);
+    double machine = p->cluster.measured->drift * paced(p, &out->line);
+    double less = machine * machine + loss * loss, more = less;
+
+    for (int c = 0; c < 2; c++) {
+        double down = step - step_with(s, prices, slow, prices->low.work, c);
+        double up = step_with(s, prices, slow, prices->high.work, c) - step;
+        less += down * down;
+        more += up * up;
+    }
+    out->low_s = fmax(0, step - sqrt(less));
+    out->high_s = step + sqrt(more);
+}
+
+int simulate(const struct plan *p, const struct schedules *s, struct cost_cache *cache, struct timing *out)
+{
+    struct coll_memo memo = { 0 };
+    struct contention slow;
+    struct timeline t;
+    struct priced prices;
+
+    memset(out, 0, sizeof *out);
+    out->held_bytes = -1;
+    if (price(p, s, SCHED_STEADY, cache, &memo, &prices) < 0)
+        return -1;
+    contention_of(p, &prices, &slow);
+    timeline_run(s, SCHED_STEADY, &prices.middle, &t);
+    out->free_s = t.step_s;
+    contention_run(s, SCHED_STEADY, &prices.middle, &slow, &out->line, NULL);
+    if (p->cluster.measured && prices.basis == BASIS_MEASURED)
+        interval_apart(p, s, &prices, &slow, out);
+    else
+        interval_as_one(s, &prices, &slow, out);
+    out->basis = prices.basis;
+    out->outside = prices.outside;
+    priced_free(&prices);
+    out->tokens_per_s = (double)(plan_global_batch(p) * p->seq) / out->line.step_s;
+    double each = out->tokens_per_s / (double)p->cluster.world_size;
+    out->tflops_per_gpu = each * flops_per_token(&p->model, p->seq, FLOPS_PALM) / 1e12;
+    out->mfu = flops_mfu(p, FLOPS_PALM, each);
+    out->hfu = flops_hfu(p, FLOPS_PALM, each);
+    return 0;
+}
+
+int simulate_plan(const struct plan *p, const struct evaluation *e, struct timing *out, struct run *kept)
+{
+    struct coll_memo memo = { 0 };
+    const struct schedules *s = &e->schedules;
+    struct cost_cache *cache = cost_cache_new(p);
+    struct contention slow;
+    struct priced prices;
+    struct timeline t;
+    struct run r;
+    int64_t at;
+    int rc = simulate(p, s, cache, out);
+
+    if (rc == 0)
+        rc = price(p, s, SCHED_STEADY, cache, &memo, &prices);
+    cost_cache_free(cache);
+    if (rc < 0)
+        return rc;
+    contention_of(p, &prices, &slow);
+    out->held_bytes = e->m.ledger.peak.sched == SCHED_STEADY ? 0 : e->m.needed;
+    if (contention_run(s, SCHED_STEADY, &prices.middle, &slow, &t, &r)) {
+        int64_t held = held_peak(s, &r, &at) + e->m.needed - e->m.ledger.peak.bytes;
+        for (int c = 0; c < NCAT; c++)
+            held += e->m.ledger.persistent[c];
+        if (held > out->held_bytes)
+            out->held_bytes = held;
+    } else {
+        out->held_bytes = e->m.needed;
+    }
+    priced_free(&prices);
+    if (kept)
+        *kept = r;
+    else
+        run_free(&r);
+    return 0;
+}
+
+void timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t)
+{
+    json_t *memory = json_object_get(doc, "memory");
+
+    json_object_set_new(doc, "time", timing_json(p, t));
+    json_object_set_new(memory, "peak_bytes", json_integer(t->held_bytes));
+    json_object_set_new(memory, "waits_for_memory", json_boolean(waits_for_memory(e, t)));
+}
+
+bool waits_for_memory(const struct evaluation *e, const struct timing *t)
+{
+    return e->m.fits && t->held_bytes > e->m.available;
+}
+
+json_t *timing_json(const struct plan *p, const struct timing *t)
+{
+    json_t *by = json_object();
+
+    for (int op = 0; op < NCOLL; op++)
+        for (int g = 0; g < NGROUP; g++)
+            if (t->line.exposed_by[op][g] > 0) {
+                char key[64];
+                snprintf(key, sizeof key, "%s %s", coll_name((enum coll_op)op), group_name((enum group)g));
+                json_object_set_new(by, key, json_real(t->line.exposed_by[op][g]));
+            }
+    return json_pack("{s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:s, s:b, s:s}",
+        "step_s", t->line.step_s, "compute_s", t->line.compute_s, "exposed_comm_s", t->line.exposed_s,
+        "exposed_by", by, "optimizer_s", t->line.optimizer_s, "idle_s", t->line.idle_s,
+        "no_contention_s", t->free_s, "tokens_per_s", t->tokens_per_s, "tflops_per_gpu", t->tflops_per_gpu,
+        "mfu", t->mfu, "hfu", t->hfu, "flop_convention", flop_convention_name(FLOPS_PALM),
+        "low_s", t->low_s, "high_s", t->high_s, "basis", basis_name(t->basis),
+        "outside_calibrated_range", t->outside, "kernels", kernels_name(p->kernels));
+}

@@ -1,0 +1,89 @@
+/* simulate.h -- seconds of a plan: its schedules' entries costed, put on the clock,
+ * with contention, and the usual ratios.
+ *
+ *     struct timing t;
+ *     simulate(&plan, &evaluation.schedules, cache, &t);
+ *     ... t.line.step_s, t.mfu ...
+ *
+ * Low and high bound a 90 % interval: the same schedule with every entry at its own
+ * low or high end at once, as if entries had one cause of error (within one entry,
+ * products, attention and memory err apart).  Where all was measured on the machine itself, work,
+ * collectives and what streams lose to each other err apart, and what the machine drifts by is added. */
+#ifndef DPX_SIMULATE_H
+#define DPX_SIMULATE_H
+
+#include <jansson.h>
+
+#include "model/memory/evaluate.h"
+#include "model/plan/plan.h"
+#include "sim/clock/contention.h"
+#include "sim/price/kernel_cost.h"
+
+struct timing {
+    struct timeline line;           /* with contention */
+    double free_s;                  /* step time if nothing slowed anything down */
+    double low_s, high_s;
+    enum basis basis;
+    bool   outside;                 /* an entry is beyond what was measured */
+    double tokens_per_s;            /* of the whole world */
+    double tflops_per_gpu, mfu, hfu;
+    int64_t held_bytes;             /* most held: by the clock in a steady step, as allocated in init and
+                                     * first, and in a step of too many entries to keep; -1: not asked for */
+};
+
+/* Costs of collectives already met on one cluster: a search meets the same again and
+ * again.  Start with { 0 }. */
+struct coll_memo {
+    struct { int64_t bytes, ranks, per_node; int op; struct cost cost; } met[256];
+};
+
+/* Durations of the entries of one schedule, indexed like ops[]; they belong to it. */
+struct priced {
+    struct durations middle, low, high;
+    double    *store;
+    struct beside *beside;          /* contention.h's; NULL where nothing was measured */
+    const double *streams;
+    enum basis basis;
+    bool       outside;
+};
+
+/* 0, or -1 with the reason reported.  `cache` fits the plan (cost_cache_use), `memo` its
+ * cluster. */
+int  price(const struct plan *p, const struct schedules *s, enum sched_id id, struct cost_cache *cache,
+           struct coll_memo *memo, struct priced *out);
+void priced_free(struct priced *p);
+
+/* Slow-downs of this cluster and these groups; those that were measured are in `prices` (may be NULL), to
+ * which *out then points. */
+void contention_of(const struct plan *p, const struct priced *prices, struct contention *out);
+
+/* Time of one steady step. */
+int simulate(const struct plan *p, const struct schedules *s, struct cost_cache *cache, struct timing *out);
+
+/* The same for an evaluated plan, with a cost cache of its own and held memory (all
+ * overhead included); `kept` (may be NULL) receives every entry, for run_free(). */
+int simulate_plan(const struct plan *p, const struct evaluation *e, struct timing *out, struct run *kept);
+
+/* Puts time and held memory into a document of evaluation_json(). */
+void timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t);
+
+/* Whether streams that run ahead would hold more than there is, though what is allocated in
+ * order of issue fits.  PyTorch's allocator does not fail then: before it gives up it waits for
+ * the events of blocks that other streams still use, and tries again (CUDACachingAllocator.cpp,
+ * release_cached_blocks, synchronize_and_free_events).  The step time leaves that wait out. */
+bool waits_for_memory(const struct evaluation *e, const struct timing *t);
+
+/* The `time` object of eval and search (new reference). */
+json_t *timing_json(const struct plan *p, const struct timing *t);
+
+/* Held memory, by the clock: from the moment an entry that allocates starts on its
+ * stream until the last use is done.  The most bytes that a steady step holds on top of
+ * what it finds, and the position in `r` of the entry at which it does. */
+int64_t held_peak(const struct schedules *s, const struct run *r, int64_t *at);
+
+/* The whole curve: bytes on top of what the step finds, after each change.  *out is
+ * the caller's to free(); returns the number of points. */
+struct held_point { double t; int64_t bytes, at; };
+int64_t held_curve(const struct schedules *s, const struct run *r, struct held_point **out);
+
+#endif

@@ -1,0 +1,65 @@
+/* timeline.h -- a schedule on a simulated clock.
+ *
+ *     struct timeline t;
+ *     timeline_run(&schedules, SCHED_STEADY, &durations, &t);
+ *     ... t.step_s, t.exposed_s ...
+ *
+ * One pass in issue order: start = max(issue, tail of the stream, tail of the
+ * process group, ends of what is waited for).  Since streams are FIFOs and the
+ * issuing thread issues in order, that is exact list scheduling: no heap.  A
+ * repeat whose iterations have become equal is skipped ahead exactly (the
+ * recurrences are max-plus linear: equal differences stay equal).
+ *
+ * step = compute + optimizer + exposed + idle, always: the compute stream works,
+ * waits for a collective (exposed, charged to that collective), or waits for the
+ * issuing thread or a copy (idle). */
+#ifndef DPX_TIMELINE_H
+#define DPX_TIMELINE_H
+
+#include "model/schedule/schedule.h"
+
+/* Seconds of every entry, by its index in ops[]; repeats have none. */
+struct durations {
+    const double *work;             /* on its stream */
+    const double *issue;            /* on the issuing thread, before it is issued */
+};
+
+struct timeline {
+    double step_s;                  /* until the issuing thread has read the loss */
+    double compute_s, optimizer_s;  /* work on the compute stream */
+    double exposed_s;               /* the compute stream waited for collectives */
+    double exposed_by[NCOLL][NGROUP];
+    double idle_s;                  /* the rest */
+    double busy_s[NSTREAM];         /* work on each stream */
+    double comm_s;                  /* work of collectives, all streams */
+};
+
+void timeline_run(const struct schedules *s, enum sched_id id, const struct durations *d,
+                  struct timeline *out);
+
+/* One entry as it ran.  `cause` is the position of the entry that its start waited
+ * for last, -1 when it was its own issue: walking back gives the critical path, up to where
+ * the issuing thread was the bottleneck. */
+struct ran {
+    int     op;
+    int64_t iteration;
+    double  issued, start, end;
+    int     cause;
+};
+
+struct run {
+    struct ran *ran;
+    int64_t     n;
+    struct timeline total;
+};
+
+/* The same with every entry kept, repeats unrolled.  Free with run_free(). */
+void timeline_keep(const struct schedules *s, enum sched_id id, const struct durations *d,
+                   struct run *out);
+void run_free(struct run *r);
+
+/* Positions of the critical path, from the end to the start; returns how many were
+ * written, at most n. */
+int64_t run_critical(const struct run *r, int64_t *out, int64_t n);
+
+#endif

@@ -1,0 +1,205 @@
+#include "sim/clock/trace.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/output.h"
+#include "model/memory/evaluate.h"
+#include "sim/clock/simulate.h"
+
+enum { PID = 1 };
+
+/* `"key":"value"`, escaped: names come from files too. */
+static void put_string(FILE *f, const char *s)
+{
+    fputc('"', f);
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\')
+            fprintf(f, "\\%c", c);
+        else if (c < 0x20)
+            fprintf(f, "\\u%04x", c);
+        else
+            fputc(c, f);
+    }
+    fputc('"', f);
+}
+
+static void put_rows(FILE *f)
+{
+    fprintf(f, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"one rank\"}}", PID);
+    for (int st = 0; st < NSTREAM; st++) {
+        fprintf(f, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":", PID, st);
+        put_string(f, stream_name((enum stream)st));
+        fprintf(f, "}},\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%d}}",
+                PID, st, st);
+    }
+}
+
+static void put_args(FILE *f, const struct schedules *s, const struct op *o)
+{
+    switch ((enum op_kind)o->kind) {
+    case OP_COMPUTE:
+        fprintf(f, ",\"flops\":%.17g", s->spans[o->u.compute.span].flops);
+        break;
+    case OP_COLL:
+        fprintf(f, ",\"group\":\"%s\",\"dtype\":\"%s\",\"bytes\":%" PRId64, group_name(o->u.coll.group),
+                dtype_name(o->u.coll.dtype), o->u.coll.elems * dtype_bytes(o->u.coll.dtype));
+        break;
+    case OP_COPY:
+        fprintf(f, ",\"bytes_read\":%" PRId64 ",\"bytes_written\":%" PRId64, o->u.copy.reads, o->u.copy.writes);
+        break;
+    case OP_OPTIMIZER:
+        fprintf(f, ",\"elements\":%" PRId64, o->u.optimizer.elems);
+        break;
+    case OP_WAIT: case OP_MEMORY: case OP_REPEAT: case OP_END:
+        break;
+    }
+}
+
+static void put_slice(FILE *f, const struct schedules *s, const struct ran *ran, bool critical)
+{
+    const struct op *o = &s->ops[ran->op];
+    char words[96];
+
+    op_in_words(s, ran->op, ran->iteration, words, sizeof words);
+    fprintf(f, ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":", PID, o->stream,
+            1e6 * ran->start, 1e6 * (ran->end - ran->start));
+    put_string(f, words);
+    fprintf(f, ",\"cat\":\"%s\"%s,\"args\":{\"issued_us\":%.3f,\"critical\":%s", phase_name(o->phase),
+            critical ? ",\"cname\":\"terrible\"" : "", 1e6 * ran->issued, critical ? "true" : "false");
+    put_args(f, s, o);
+    fputs("}}", f);
+}
+
+static void put_counter(FILE *f, const char *name, double t, int64_t bytes)
+{
+    fprintf(f, ",\n{\"ph\":\"C\",\"pid\":%d,\"ts\":%.3f,\"name\":\"%s\",\"args\":{\"bytes\":%" PRId64 "}}", PID,
+            1e6 * t, name, bytes);
+}
+
+static void put_memory(FILE *f, const struct schedules *s, const struct run *r, int64_t before)
+{
+    struct point *p = calloc((size_t)r->n + 1, sizeof *p);
+    struct held_point *h;
+    int64_t n, m;
+
+    if (!p)
+        abort();
+    n = ledger_curve(s, SCHED_STEADY, p, r->n);
+    for (int64_t i = 0; i < n && i < r->n; i++)     /* the most, inside the entry */
+        put_counter(f, "allocated", r->ran[i].issued, p[i].peak);
+    free(p);
+    m = held_curve(s, r, &h);
+    for (int64_t i = 0; i < m; i++)
+        put_counter(f, "held", h[i].t, before + h[i].bytes);
+    free(h);
+}
+
+static void put_critical(FILE *f, const struct schedules *s, const struct run *r, const int64_t *path, int64_t n)
+{
+    for (int64_t i = n - 1; i >= 0; i--) {
+        const struct ran *ran = &r->ran[path[i]];
+        fprintf(f, ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"id\":1,\"name\":\"critical path\",\"cat\":\"critical\"%s}",
+                i == n - 1 ? "s" : i ? "t" : "f", PID, s->ops[ran->op].stream, 1e6 * ran->start,
+                i ? "" : ",\"bp\":\"e\"");
+    }
+}
+
+int trace_write(const struct schedules *s, const struct run *r, int64_t before, const char *path)
+{
+    int64_t *critical = calloc((size_t)r->n + 1, sizeof *critical);
+    bool *on_path = calloc((size_t)r->n + 1, sizeof *on_path);
+    struct output o;
+    int rc = -1;
+
+    if (!critical || !on_path)
+        abort();
+    int64_t n = run_critical(r, critical, r->n);
+    for (int64_t i = 0; i < n; i++)
+        on_path[critical[i]] = true;
+    if (output_open(&o, path) < 0)
+        goto out;
+    FILE *f = o.f;
+    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", f);
+    put_rows(f);
+    for (int64_t i = 0; i < r->n; i++)
+        if (r->ran[i].end > r->ran[i].start)
+            put_slice(f, s, &r->ran[i], on_path[i]);
+    put_memory(f, s, r, before);
+    put_critical(f, s, r, critical, n);
+    fputs("\n]}\n", f);
+    rc = output_close(&o);
+out:
+    free(critical);
+    free(on_path);
+    return rc;
+}
+
+/* ---- the chart ---- */
+
+static char letter(const struct op *o)
+{
+    switch ((enum op_kind)o->kind) {
+    case OP_COMPUTE:   return o->u.compute.pass == PASS_FORWARD ? 'F' : 'B';
+    case OP_OPTIMIZER: return 'O';
+    case OP_COPY:      return 'c';
+    case OP_COLL:      break;
+    default:           return ' ';
+    }
+    switch ((enum coll_op)o->u.coll.op) {
+    case COLL_ALL_GATHER:     return 'G';
+    case COLL_REDUCE_SCATTER: return 'S';
+    case COLL_ALL_REDUCE:     return 'R';
+    default:                  return 'b';
+    }
+}
+
+/* The longest entry in each cell of one stream's row; '.' where little of it is filled. */
+static void gantt_row(const struct schedules *s, const struct run *r, enum stream st, int width, char *row)
+{
+    double cell = r->total.step_s / width;
+    double *most = calloc((size_t)width, sizeof *most), *filled = calloc((size_t)width, sizeof *filled);
+
+    if (!most || !filled)
+        abort();
+    memset(row, '.', (size_t)width);
+    for (int64_t i = 0; i < r->n; i++) {
+        const struct ran *ran = &r->ran[i];
+        if (s->ops[ran->op].stream != st || ran->end <= ran->start)
+            continue;
+        for (int c = (int)(ran->start / cell); c < width && c * cell < ran->end; c++) {
+            double from = ran->start > c * cell ? ran->start : c * cell;
+            double to = ran->end < (c + 1) * cell ? ran->end : (c + 1) * cell;
+            filled[c] += to - from;
+            if (to - from > most[c]) {
+                most[c] = to - from;
+                row[c] = letter(&s->ops[ran->op]);
+            }
+        }
+    }
+    for (int c = 0; c < width; c++)
+        if (filled[c] < cell / 16)
+            row[c] = '.';
+    free(most);
+    free(filled);
+}
+
+void gantt_print(const struct schedules *s, const struct run *r, int width, FILE *to)
+{
+    char *row = calloc((size_t)width + 1, 1);
+
+    if (!row)
+        abort();
+    for (int st = 1; st < NSTREAM; st++) {
+        gantt_row(s, r, (enum stream)st, width, row);
+        if (strspn(row, ".") < (size_t)width)
+            fprintf(to, "%10s |%s| %.4g s\n", stream_name((enum stream)st), row, r->total.busy_s[st]);
+    }
+    fprintf(to, "%10s  0%*.4g s\n%11s F forward, B backward, O optimizer, G all-gather, S reduce-scatter, R all-reduce, c copy\n",
+            "", width + 1, r->total.step_s, "");
+    free(row);
+}

@@ -1,0 +1,20 @@
+/* trace.h -- one simulated step as a Chrome/Perfetto trace, and as a chart in the
+ * terminal. */
+#ifndef DPX_TRACE_H
+#define DPX_TRACE_H
+
+#include <stdio.h>
+
+#include "sim/clock/timeline.h"
+
+/* Streams as rows, entries as slices (microseconds) with their unit, bytes and FLOPs as
+ * arguments, two counters (`allocated`: in issue order; `held`: by the clock) and the
+ * critical path as a flow.  Loads in Perfetto and chrome://tracing.  `before` are the
+ * bytes live when the step begins.  0, or -1 with the reason reported; what stood in
+ * `path` is replaced only by a whole file. */
+int trace_write(const struct schedules *s, const struct run *r, int64_t before, const char *path);
+
+/* Streams as rows, time to the right: what runs in each 1/width of the step. */
+void gantt_print(const struct schedules *s, const struct run *r, int width, FILE *to);
+
+#endif

@@ -1,0 +1,186 @@
+/* cmd_collectives.c -- dpxplan collectives: the algorithms of one operation side by side. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/fail.h"
+#include "base/opts.h"
+#include "base/size.h"
+#include "sim/plan/commands.h"
+#include "sim/price/coll_algo.h"
+#include "sim/price/coll_cost.h"
+#include "sim/price/nccl_cost.h"
+
+static const char *seconds(double s, char out[24])
+{
+    if (s < 1e-3)
+        snprintf(out, 24, "%.2f us", s * 1e6);
+    else if (s < 1)
+        snprintf(out, 24, "%.3f ms", s * 1e3);
+    else
+        snprintf(out, 24, "%.3f s", s);
+    return out;
+}
+
+static struct size_text bytes_text(double bytes)
+{
+    return size_text(bytes < (double)SIZE_LIMIT ? llround(bytes) : SIZE_LIMIT);
+}
+
+/* Bytes/s, 0 where nothing was moved. */
+static double rate(double bytes, double time)
+{
+    return time > 0 ? bytes / time : 0;
+}
+
+static void print_head(const struct coll_net *net, enum coll_op op, int64_t bytes)
+{
+    printf("%s of %s over %.0f ranks", coll_name(op), size_text(bytes).s, net->ranks);
+    if (net->nodes > 1)
+        printf(", %.0f a node on %.0f nodes", net->per_node, net->nodes);
+    printf("\nalpha %.2f us, beta 1/%.1f GB/s", net->alpha_intra * 1e6,
+           net->beta_intra > 0 ? 1e-9 / net->beta_intra : 0);
+    if (net->nodes > 1)
+        printf("; between nodes %.2f us, %.1f GB/s a node", net->alpha_inter * 1e6, net->nic * net->nics / 1e9);
+    printf("; gamma %.1f ps/B\n\n", net->gamma * 1e12);
+    printf("%-25s %11s %8s %12s %12s %12s %9s %9s  %-8s %-8s %s\n", "algorithm", "time", "steps", "sent/rank",
+           "peak node", "total", "algbw", "busbw", "latency", "bytes", "");
+    printf("%-25s %11s %8s %12s %12s %12s %9s %9s  %-17s\n", "", "", "", "", "", "", "GB/s", "GB/s", "growth with N");
+}
+
+static void print_row(const struct coll_algo *a, const struct coll_figures *f, double bytes, double factor)
+{
+    char t[24];
+
+    printf("%-25s %11s %8.0f %12s %12s %12s %9.2f %9.2f  %-8s %-8s %s\n", a->name, seconds(f->time_s, t), f->steps,
+           bytes_text(f->sent).s, bytes_text(f->peak).s, bytes_text(f->total).s, rate(bytes, f->time_s) / 1e9,
+           factor * rate(bytes, f->time_s) / 1e9, a->latency, a->bandwidth, a->about);
+}
+
+static json_t *row_json(const struct coll_algo *a, const struct coll_figures *f, double bytes, double factor)
+{
+    return json_pack("{s:s, s:f, s:I, s:I, s:I, s:I, s:f, s:f, s:s, s:s}", "name", a->name, "time_s", f->time_s,
+                     "steps", (json_int_t)llround(f->steps), "sent_bytes_per_rank", (json_int_t)llround(f->sent),
+                     "peak_node_bytes", (json_int_t)llround(f->peak), "total_bytes", (json_int_t)llround(f->total),
+                     "algbw", rate(bytes, f->time_s), "busbw", factor * rate(bytes, f->time_s),
+                     "latency_growth", a->latency, "bandwidth_growth", a->bandwidth);
+}
+
+/* What the library on this cluster would run, and how long coll_cost() expects it to take. */
+static void print_choice(const struct cluster *c, const struct nccl_choice *nccl, enum coll_op op,
+                         int64_t ranks, const struct cost *cost)
+{
+    char t[24], low[24], high[24];
+
+    if (ranks < 2) {
+        puts("\nOne rank: nothing moves.");
+        return;
+    }
+    if (!c->is_host)
+        printf("\n%s would run %s with protocol %s here.  ", c->gpu.sm_arch ? "NCCL" : "RCCL",
+               nccl_algo_name(nccl->algo), nccl_proto_name(nccl->proto));
+    else
+        printf("\n");
+    printf("Expected: %s (90%% between %s and %s; %s).\n", seconds(cost->s, t), seconds(cost->low_s, low),
+           seconds(cost->high_s, high), basis_name(cost->basis));
+    if (op == COLL_ALL_REDUCE)
+        puts("O(1) in bytes: each rank moves about 2S however many ranks there are.  A server's port moves S for each\n"
+             "worker, O(N).  A ring is O(1) while bandwidth binds and O(N) once 2(N-1) latencies do.");
+}
+
+/* "all_reduce" as the schedules print it, or "all-reduce". */
+static int parse_op(const char *text)
+{
+    char word[32];
+    size_t n = strlen(text);
+
+    if (n >= sizeof word)
+        return -1;
+    for (size_t i = 0; i <= n; i++)
+        word[i] = text[i] == '-' ? '_' : text[i];
+    for (int op = 0; op < NCOLL; op++)
+        if (!strcmp(word, coll_name((enum coll_op)op)))
+            return op;
+    return -1;
+}
+
+struct args { const char *op, *cluster; int64_t ranks, bytes; bool json; };
+
+static int compare(const struct args *a, const struct cluster *c, enum coll_op op)
+{
+    int64_t per_node = a->ranks < c->gpus_per_node ? a->ranks : c->gpus_per_node;
+    double  factor = coll_bus_factor(op, a->ranks);
+    json_t *rows = a->json ? json_array() : NULL;
+    const struct coll_algo *algo;
+    struct nccl_choice nccl = { 0 };
+    struct nccl_net    net;
+    struct coll_net    wires;
+    struct coll_figures f;
+    struct cost cost;
+
+    if (coll_cost(c, op, a->ranks, per_node, a->bytes, &cost) < 0)
+        return EXIT_MISUSE;
+    coll_net_of(c, a->ranks, per_node, &wires);
+    if (!c->is_host) {
+        nccl_net_of(c, a->ranks, per_node, &net);
+        nccl_choose(&net, op, a->bytes, &nccl);
+    }
+    if (!a->json)
+        print_head(&wires, op, a->bytes);
+    for (int i = 0; (algo = coll_algo_at(i)); i++) {
+        if (algo->op != op || !coll_algo_cost(algo, &wires, (double)a->bytes, &f))
+            continue;
+        if (a->json)
+            json_array_append_new(rows, row_json(algo, &f, (double)a->bytes, factor));
+        else
+            print_row(algo, &f, (double)a->bytes, factor);
+    }
+    if (!a->json) {
+        print_choice(c, &nccl, op, a->ranks, &cost);
+        return EXIT_DONE;
+    }
+    return print_json(json_pack("{s:s, s:I, s:I, s:I, s:o, s:s?, s:s?, s:{s:f, s:f, s:f, s:s}}", "op", a->op,
+                                "ranks", (json_int_t)a->ranks, "per_node", (json_int_t)per_node,
+                                "bytes", (json_int_t)a->bytes, "algorithms", rows,
+                                "library_algorithm", c->is_host || a->ranks < 2 ? NULL : nccl_algo_name(nccl.algo),
+                                "library_protocol", c->is_host || a->ranks < 2 ? NULL : nccl_proto_name(nccl.proto),
+                                "expected", "time_s", cost.s, "low_s", cost.low_s, "high_s", cost.high_s,
+                                "basis", basis_name(cost.basis)), EXIT_DONE);
+}
+
+int cmd_collectives(int argc, char **argv)
+{
+    struct args a = { .op = "all_reduce" };
+    struct cluster c;
+    const struct opt opts[] = {
+        { "op",      "all_reduce, all_gather, reduce_scatter, broadcast, reduce, scatter, gather, barrier",
+                                                             .str = &a.op },
+        { "ranks",   "ranks that take part (default: all of the cluster)", .i = &a.ranks, .min = 1 },
+        { "bytes",   "the full buffer, such as 25MiB",       .bytes = &a.bytes, .required = true },
+        { "cluster", "such as 4x8xh100, a file, localhost:4", .str = &a.cluster, .required = true },
+        { "json",    "print one JSON document",              .flag = &a.json },
+        { 0 }
+    };
+    int rc = opts_parse("dpxplan collectives", "The algorithms of one collective side by side: time, traffic of the "
+                        "busiest rank, total traffic.", opts, argc, argv), op;
+
+    if (rc != OPTS_OK)
+        return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    op = parse_op(a.op);
+    if (op < 0) {
+        fail("--op \"%s\": expected all_reduce, all_gather, reduce_scatter, broadcast, reduce, scatter, gather or "
+             "barrier", a.op);
+        return EXIT_MISUSE;
+    }
+    if (cluster_load(a.cluster, &c) < 0)
+        return EXIT_MISUSE;
+    if (!a.ranks)
+        a.ranks = c.world_size;
+    if (a.ranks > c.world_size) {
+        fail("--ranks %" PRId64 ": the cluster '%s' has %" PRId64, a.ranks, a.cluster, c.world_size);
+        return EXIT_MISUSE;
+    }
+    return compare(&a, &c, (enum coll_op)op);
+}

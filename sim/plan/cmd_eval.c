@@ -1,0 +1,170 @@
+/* cmd_eval.c -- dpxplan eval: every figure of one plan. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/fail.h"
+#include "base/opts.h"
+#include "base/size.h"
+#include "model/memory/evaluate.h"
+#include "sim/clock/jitter.h"
+#include "sim/clock/simulate.h"
+#include "sim/plan/commands.h"
+#include "sim/price/flops.h"
+#include "sim/price/measured_gaps.h"
+
+static void print_model(const struct plan *p)
+{
+    const struct model *m = &p->model;
+    const struct cluster *c = &p->cluster;
+
+    printf("%s: %s parameters, %" PRId64 " blocks of %" PRId64 "\n", m->name, count_text(m->params).s,
+           m->layers, m->hidden);
+    printf("%" PRId64 " x %" PRId64 " x %s, %s each, %s of it usable\n", c->nodes, c->gpus_per_node,
+           c->gpu.name, size_text(c->memory).s, size_text(cluster_available(c)).s);
+    printf("%s (%s, %s kernels), %s, micro-batch %" PRId64 " x %" PRId64 " tokens, accumulation %" PRId64
+           ", global batch %" PRId64 "\n\n", strategy_name(p->strategy), dialect_name(p->dialect),
+           kernels_name(p->kernels), dtype_name(p->precision), p->micro_batch, p->seq,
+           p->accumulation, plan_global_batch(p));
+}
+
+static void row(const char *what, int64_t bytes)
+{
+    if (bytes)
+        printf("  %-28s %12s\n", what, size_text(bytes).s);
+}
+
+static void print_memory(const struct evaluation *e, const struct timing *t)
+{
+    const struct peak *p = &e->m.ledger.peak;
+    int64_t extra = e->m.overhead.by[OVERHEAD_ALLOCATED] + e->m.overhead.by[OVERHEAD_OUTSIDE];
+
+    printf("memory at the peak: rank %" PRId64 ", %s step, %s\n", e->m.rank, sched_name(p->sched), e->peak_at);
+    for (int c = 0; c < NCAT; c++)
+        row(category_name((enum category)c), p->by[c]);
+    for (int i = 0; i < e->m.overhead.n; i++)
+        if (e->m.overhead.item[i].kind != OVERHEAD_CONTEXT)
+            row(e->m.overhead.item[i].name, e->m.overhead.item[i].bytes);
+    row("together", p->bytes + extra);
+    row("available", e->m.available);
+    row("held at most, by the clock", t->held_bytes);
+    for (int i = 0; e->m.nkinds > 1 && i < e->m.nkinds; i++)
+        printf("  %s%-*" PRId64 " %12s\n", "together on rank ", 11, e->m.kind[i].rank,
+               size_text(e->m.kind[i].peak + extra).s);
+    puts(!e->m.fits ? e->why_not : waits_for_memory(e, t)
+         ? "fits, but streams that run ahead would hold more than there is: the allocator makes them wait,"
+           " which the step time leaves out" : "fits");
+    if (!e->m.fits && e->first_over.op >= 0)
+        printf("first over at: %s step, %s\n", sched_name(e->first_over.sched), e->over_at);
+}
+
+static void print_comm(const struct comm_table *t)
+{
+    printf("\ncollectives of one optimizer step (%s sent by each rank)\n", size_text(t->sent_bytes).s);
+    for (int i = 0; i < t->n; i++)
+        printf("  %-15s %-8s %-5s %8" PRId64 " calls %12s\n", coll_name(t->line[i].op),
+               group_name(t->line[i].group), dtype_name(t->line[i].dtype), t->line[i].count,
+               size_text(t->line[i].bytes).s);
+    if (t->n == 0)
+        printf("  none\n");
+}
+
+static void print_time(const struct plan *p, const struct schedules *s, const struct timing *t)
+{
+    const struct timeline *l = &t->line;
+    double step = l->step_s;
+
+    printf("\nstep %.4g s (90 %%: %.4g to %.4g; %s), %.4g tokens/s, MFU %.1f %%, HFU %.1f %% (%s)\n", step, t->low_s,
+           t->high_s, basis_name(t->basis), t->tokens_per_s, 100 * t->mfu, 100 * t->hfu,
+           flop_convention_name(FLOPS_PALM));
+    printf("  %-28s %10.4f s %5.1f %%\n", "compute", l->compute_s, 100 * l->compute_s / step);
+    for (int op = 0; op < NCOLL; op++)
+        for (int g = 0; g < NGROUP; g++)
+            if (l->exposed_by[op][g] > 0.0005 * step)
+                printf("  exposed %-12s %-7s %10.4f s %5.1f %%\n", coll_name((enum coll_op)op),
+                       group_name((enum group)g), l->exposed_by[op][g], 100 * l->exposed_by[op][g] / step);
+    printf("  %-28s %10.4f s %5.1f %%\n", "optimizer", l->optimizer_s, 100 * l->optimizer_s / step);
+    printf("  %-28s %10.4f s %5.1f %%\n", "idle (waiting to be issued)", l->idle_s, 100 * l->idle_s / step);
+    printf("  communication in all %.4f s; without contention the step would take %.4g s\n", l->comm_s, t->free_s);
+    measured_print(p, s);
+}
+
+static void print_jitter(const struct jitter_added *a, double step)
+{
+    printf("  noise would add %.4g s: %.4g waiting for the slowest rank, %.4g for late ones, %.4g for rare events; "
+           "%.4g s with it\n", a->persistent_s + a->transient_s + a->events_s, a->persistent_s, a->transient_s,
+           a->events_s, step + a->persistent_s + a->transient_s + a->events_s);
+}
+
+static json_t *eval_json(const struct plan *p, const struct evaluation *e, const struct timing *t)
+{
+    json_t *doc = evaluation_json(p, e);
+
+    timing_into(doc, p, e, t);
+    json_object_set_new(json_object_get(doc, "time"), "measured", measured_json(p, &e->schedules));
+    json_object_set_new(doc, "dpx", json_integer(1));
+    json_object_set_new(doc, "model", model_summary_json(&p->model));
+    json_object_set_new(doc, "cluster", cluster_summary_json(&p->cluster));
+    return doc;
+}
+
+int cmd_eval(int argc, char **argv)
+{
+    const char *path = NULL, *noise = NULL, *db = NULL;
+    bool json = false;
+    struct jitter jitter;
+    struct jitter_added added;
+    const struct opt opts[] = {
+        { "PLAN.json", "the plan", .str = &path, .positional = true, .required = true },
+        { "jitter", "what noise would add: shares and seconds, such as 0.03,20e-6,1e-6,0.5", .str = &noise,
+          .value = "SIGMA_P[,SIGMA_T[,LAMBDA,D]]" },
+        { "db", "the database of calibrations", .str = &db, .value = "FILE" },
+        { "json", "print one JSON document", .flag = &json },
+        { 0 }
+    };
+    struct plan p;
+    struct evaluation e;
+    struct timing t;
+    struct run run;
+    int rc = opts_parse("dpxplan eval", "Every figure of one plan.  Exits with 3 when it does not fit.",
+                        opts, argc, argv);
+
+    if (rc != OPTS_OK)
+        return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (noise && jitter_parse(noise, &jitter) < 0)
+        return EXIT_MISUSE;
+    if (plan_read(path, &p) < 0)
+        return EXIT_MISUSE;
+    rc = load_measured(db, p.precision, &p.cluster) < 0 ? measured_status() : evaluate(&p, &e) < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (rc != EXIT_DONE) {
+        plan_free(&p);
+        return rc;
+    }
+    if (simulate_plan(&p, &e, &t, &run) < 0 ||
+        (noise && run.n == 0 && fail("--jitter: this step has too many entries to look at each of them") < 0)) {
+        evaluation_free(&e);
+        plan_free(&p);
+        return EXIT_MISUSE;
+    }
+    if (noise)                      /* what noise adds to the step as it ran, with contention */
+        jitter_of(&jitter, p.cluster.world_size, &e.schedules, &run, &added);
+    run_free(&run);
+    rc = e.m.fits ? EXIT_DONE : EXIT_NO;
+    if (json) {
+        json_t *doc = eval_json(&p, &e, &t);
+        if (noise)
+            json_object_set_new(json_object_get(doc, "time"), "jitter",
+                                jitter_json(&jitter, &added, t.line.step_s));
+        rc = print_json(doc, rc);
+    } else {
+        print_model(&p);
+        print_memory(&e, &t);
+        print_comm(&e.comm);
+        print_time(&p, &e.schedules, &t);
+        if (noise)
+            print_jitter(&added, t.line.step_s);
+    }
+    evaluation_free(&e);
+    plan_free(&p);
+    unload_measured();
+    return rc;
+}

@@ -1,0 +1,147 @@
+/* cmd_limits.c -- dpxplan limits: how large a model, how large a micro-batch, how
+ * few GPUs, strategy by strategy. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/fail.h"
+#include "base/opts.h"
+#include "base/size.h"
+#include "model/plan/attention.h"
+#include "sim/plan/commands.h"
+#include "sim/search/limits.h"
+
+struct args {
+    const char *cluster, *model;
+    int64_t memory, world, seq;
+    int dialect, kernels, precision, recompute;
+    bool states_only, json;
+};
+
+static void print_row(const struct args *a, const struct limit *l)
+{
+    printf("%-8s %-12s %9.4f B/param  largest model %9s", strategy_name(l->strategy), dialect_name(l->dialect),
+           l->bytes_per_param, count_text(l->max_params).s);
+    if (!a->states_only) {
+        printf(" (%" PRId64 " blocks)", l->max_layers);
+        if (l->max_micro_batch)
+            printf("  micro-batch up to %-5" PRId64, l->max_micro_batch);
+        else
+            printf("  does not fit here    ");
+        if (l->min_gpus)
+            printf("  from %" PRId64 " GPU%s", l->min_gpus, l->min_gpus > 1 ? "s" : "");
+        else
+            printf("  on no number of GPUs");
+    }
+    putchar('\n');
+}
+
+static json_t *row_json(const struct args *a, const struct limit *l)
+{
+    json_t *o = json_pack("{s:s, s:s, s:f, s:I}", "strategy", strategy_name(l->strategy), "dialect",
+                          dialect_name(l->dialect), "bytes_per_param", l->bytes_per_param, "max_params",
+                          (json_int_t)l->max_params);
+    if (!a->states_only) {
+        json_object_set_new(o, "max_layers", json_integer(l->max_layers));
+        json_object_set_new(o, "max_micro_batch", json_integer(l->max_micro_batch));
+        json_object_set_new(o, "min_gpus", json_integer(l->min_gpus));
+    }
+    return o;
+}
+
+/* Cells that hold any model at all, or -1. */
+static int each_cell(const struct args *a, struct plan *base, json_t *rows)
+{
+    int some = 0;
+
+    for (int s = 0; s < NSTRATEGY; s++)
+        for (int d = 0; d < NDIALECT; d++) {
+            struct limit l;
+            if ((a->dialect >= 0 ? d != a->dialect : a->states_only && d != DIALECT_PAPER) ||
+                !dialect_has((enum dialect)d, (enum strategy)s))
+                continue;
+            int rc = a->states_only ? limit_states(a->memory, a->world, (enum strategy)s, (enum dialect)d,
+                                                   (enum dtype)a->precision, &l)
+                                    : limit_real(base, (enum strategy)s, (enum dialect)d,
+                                                 (enum dtype)a->precision, &l);
+            if (rc < 0)
+                return -1;
+            some += l.max_params > 0;
+            if (rows)
+                json_array_append_new(rows, row_json(a, &l));
+            else
+                print_row(a, &l);
+        }
+    return some;
+}
+
+/* What the arguments leave open, from the cluster or refused. */
+static int complete(struct args *a, struct plan *base)
+{
+    if (!a->cluster && !a->states_only)
+        return fail("limits: give --cluster and --model, or --memory, --world and --states-only");
+    if (a->world && !a->states_only)
+        return fail("limits: --world goes with --states-only; otherwise the cluster says how many ranks there are");
+    if (a->cluster) {
+        if (cluster_load(a->cluster, &base->cluster) < 0)
+            return -1;
+        if (a->memory == 0)
+            a->memory = cluster_available(&base->cluster);
+        else
+            base->cluster.memory = a->memory;
+        if (a->world == 0)
+            a->world = base->cluster.world_size;
+    }
+    if (a->states_only)
+        return a->memory > 0 && a->world > 0 ? 0 : fail("limits --states-only: give --memory and --world, or --cluster");
+    if (!a->model || a->seq == 0)
+        return fail("limits: give --model and --seq, or --states-only");
+    return model_load(a->model, &base->model);
+}
+
+int cmd_limits(int argc, char **argv)
+{
+    static const char *const dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", NULL };
+    static const char *const sets[] = { "dpx", "torch-eager", "torch-sdpa", NULL };
+    static const char *const precisions[] = { "fp32", "bf16", "fp16", NULL };
+    static const char *const recomputes[] = { "none", "selective", "full", NULL };
+    struct args a = { .dialect = -1, .kernels = -1, .precision = DT_BF16, .recompute = RECOMPUTE_NONE };
+    const struct opt opts[] = {
+        { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &a.cluster },
+        { "memory", "bytes of a rank, instead of the cluster's", .bytes = &a.memory, .min = 1 },
+        { "world", "ranks, with --memory", .i = &a.world, .min = 1 },
+        { "dialect", "only this dialect (with --states-only: paper)", .word = &a.dialect, .words = dialects },
+        { "states-only", "parameters, gradients and optimizer states of one unit of P parameters", .flag = &a.states_only },
+        { "model", "the family whose number of blocks is varied", .str = &a.model },
+        { "seq", "tokens per sample", .i = &a.seq, .min = 1 },
+        { "kernels", "kernel set (what transformers picks for the model)", .word = &a.kernels, .words = sets },
+        { "precision", "number format", .word = &a.precision, .words = precisions },
+        { "recompute", "activation recompute", .word = &a.recompute, .words = recomputes },
+        { "json", "print one JSON document", .flag = &a.json },
+        { 0 }
+    };
+    struct plan base = { .micro_batch = 1, .accumulation = 1 };
+    json_t *rows = NULL;
+    int rc = opts_parse("dpxplan limits", "Per strategy: the largest model, the largest micro-batch, the fewest GPUs.  "
+                        "Exits with 3 when\nno strategy holds any model.", opts, argc, argv);
+
+    if (rc != OPTS_OK)
+        return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    base.seq = a.seq;
+    base.recompute = (enum recompute)a.recompute;
+    base.recompute_interval = 1;
+    if (complete(&a, &base) < 0)
+        return EXIT_MISUSE;
+    base.kernels = a.kernels < 0 ? attention_default(&base.model) : (enum kernel_set)a.kernels;
+    if (a.json)
+        rows = json_array();
+    else if (a.states_only)
+        printf("model states alone in %s on %" PRId64 " rank%s: no activations, no buffers\n", size_text(a.memory).s,
+               a.world, a.world > 1 ? "s" : "");
+    int some = each_cell(&a, &base, rows);
+    rc = some < 0 ? EXIT_MISUSE : some ? EXIT_DONE : EXIT_NO;
+    if (a.json && some >= 0)
+        rc = print_json(json_pack("{s:O}", "limits", rows), rc);
+    json_decref(rows);
+    plan_free(&base);
+    return rc;
+}

@@ -1,0 +1,382 @@
+/* cmd_search.c -- dpxplan search: which plan is fastest among those that fit, and
+ * what would be lost with the next. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/opts.h"
+#include "base/size.h"
+#include "model/memory/evaluate.h"
+#include "model/plan/attention.h"
+#include "sim/clock/simulate.h"
+#include "sim/plan/commands.h"
+#include "sim/search/advice.h"
+#include "sim/search/search.h"
+
+struct args {
+    const char *model, *cluster, *output, *db;
+    int64_t  seq, global_batch, micro_batch, memory, top, threads;
+    double   headroom;
+    int      framework, dialect, kernels, precision, recompute;
+    uint64_t strategies;
+    bool     json;
+};
+
+/* ---- words ---- */
+
+/* What a person would say to tell one plan from another. */
+static void describe(const struct plan *p, char *to, size_t size)
+{
+    size_t n = (size_t)snprintf(to, size, "%s %s b%" PRId64 "x%" PRId64, strategy_name(p->strategy),
+                                dialect_name(p->dialect), p->micro_batch, p->accumulation);
+
+#define SAY(cond, ...) do { if ((cond) && n < size) n += (size_t)snprintf(to + n, size - n, __VA_ARGS__); } while (0)
+    SAY(p->recompute != RECOMPUTE_NONE, ", recompute %s", recompute_name(p->recompute));
+    SAY(p->recompute != RECOMPUTE_NONE && p->recompute_interval > 1, "/%" PRId64, p->recompute_interval);
+    SAY(p->strategy == STRAT_FSDP && p->unit == UNIT_MODEL, ", unit model");
+    SAY(p->strategy == STRAT_FSDP && p->unit == UNIT_BLOCKS, ", unit %" PRId64 " blocks", p->unit_blocks);
+    SAY(p->strategy == STRAT_FSDP && p->unit == UNIT_HALF_BLOCK, ", unit half-block");
+    SAY(p->shard_group < p->cluster.world_size, ", shard group %" PRId64, p->shard_group);
+    SAY(p->dialect == DIALECT_TORCH && p->strategy == STRAT_FSDP && p->fsdp.reshard_after_forward == 0, ", no reshard");
+    SAY(p->dialect == DIALECT_TORCH && p->strategy == STRAT_FSDP && p->fsdp.reshard_after_forward > 1,
+        ", reshard to %" PRId64, p->fsdp.reshard_after_forward);
+    SAY(p->dialect == DIALECT_TORCH_FSDP1 && (p->fsdp.sharding_strategy == FSDP1_SHARD_GRAD_OP ||
+        p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD_ZERO2), ", SHARD_GRAD_OP");
+    SAY(p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.forward_prefetch, ", forward prefetch");
+    SAY(p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.backward_prefetch == PREFETCH_NONE, ", no prefetch");
+    SAY(p->ddp.gradient_as_bucket_view && p->strategy <= STRAT_ZERO1 && p->dialect == DIALECT_TORCH, ", bucket view");
+    SAY(p->ddp.bucket_cap_mb > 0 && p->strategy <= STRAT_ZERO1 && p->dialect == DIALECT_TORCH, ", buckets %g MiB",
+        p->ddp.bucket_cap_mb);
+    SAY(p->dialect == DIALECT_DEEPSPEED && p->strategy != STRAT_DDP && p->ds.reduce_bucket_size != 500000000,
+        ", bucket %g", (double)p->ds.reduce_bucket_size);
+    SAY(p->dialect == DIALECT_DEEPSPEED && (p->strategy == STRAT_ZERO1 || p->strategy == STRAT_ZERO2) && p->ds.overlap_comm,
+        ", overlap_comm");
+    SAY(p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_ZERO3 && p->ds.stage3_max_reuse_distance == 0, ", reuse 0");
+    SAY(p->accumulation > 1 && plan_sync_is_choice(p->strategy, p->dialect) && !p->sync_every_micro_step, ", no_sync");
+#undef SAY
+}
+
+struct part { char words[64]; double s; };
+
+static int by_size(const void *a, const void *b)
+{
+    double x = ((const struct part *)a)->s, y = ((const struct part *)b)->s;
+    x = x < 0 ? -x : x;
+    y = y < 0 ? -y : y;
+    return x > y ? -1 : x < y;
+}
+
+/* Where the time between two plans goes, largest part first: all that matters to the sum. */
+static void difference(const struct found *best, const struct found *other, char *to, size_t size)
+{
+    struct part parts[NCOLL + 3];
+    int n = 0;
+    size_t at = 0;
+
+    parts[n] = (struct part){ "compute", other->compute_s - best->compute_s };
+    if (other->plan.recompute != best->plan.recompute ||
+        other->plan.recompute_interval != best->plan.recompute_interval)
+        snprintf(parts[n].words, sizeof parts[n].words, "compute (recompute %s instead of %s)",
+                 recompute_name(other->plan.recompute), recompute_name(best->plan.recompute));
+    n++;
+    parts[n++] = (struct part){ "optimizer", other->optimizer_s - best->optimizer_s };
+    parts[n++] = (struct part){ "waiting for the issuing thread", other->idle_s - best->idle_s };
+    for (int op = 0; op < NCOLL; op++) {
+        snprintf(parts[n].words, sizeof parts[n].words, "exposed %s", coll_name((enum coll_op)op));
+        parts[n++].s = other->exposed_by[op] - best->exposed_by[op];
+    }
+    qsort(parts, (size_t)n, sizeof *parts, by_size);
+    to[0] = '\0';
+    for (int i = 0; i < 5 && at < size; i++)
+        if (fabs(parts[i].s) > 0.02 * (other->step_s - best->step_s))
+            at += (size_t)snprintf(to + at, size - at, "%s%+.3g ms %s", at ? ", " : "", 1e3 * parts[i].s, parts[i].words);
+}
+
+/* The fastest fitting plan of each cell but the winner's own. */
+static int64_t best_of(const struct search_result *r, enum strategy s, enum dialect d)
+{
+    for (int64_t i = 0; i < r->nfit; i++)
+        if (r->found[i].plan.strategy == s && r->found[i].plan.dialect == d)
+            return i;
+    return -1;
+}
+
+static void why_sentence(const struct search_result *r, char *to, size_t size)
+{
+    char mine[160], other[160], parts[300];
+    int64_t next = -1;
+
+    to[0] = '\0';
+    if (r->nfit == 0)
+        return;
+    describe(&r->found[0].plan, mine, sizeof mine);
+    for (int64_t i = 1; i < r->nfit && next < 0; i++)
+        if (r->found[i].plan.strategy != r->found[0].plan.strategy || r->found[i].plan.dialect != r->found[0].plan.dialect)
+            next = i;
+    if (next < 0) {
+        snprintf(to, size, "%s is the fastest of %" PRId64 " plans that fit; no other strategy does.", mine, r->nfit);
+        return;
+    }
+    describe(&r->found[next].plan, other, sizeof other);
+    if (r->found[next].step_s < 1.0005 * r->found[0].step_s) {
+        snprintf(to, size, "%s and the best of another strategy or dialect, %s, are equally fast, to a thousandth.", mine, other);
+        return;
+    }
+    difference(&r->found[0], &r->found[next], parts, sizeof parts);
+    snprintf(to, size, "%s is %.1f %% faster than the best of another strategy or dialect, %s: that one has %s.", mine,
+             100 * (r->found[next].step_s / r->found[0].step_s - 1), other, parts);
+}
+
+/* ---- what would make the nearest one fit ---- */
+
+/* Headroom is a share of the memory: more memory, more headroom. */
+static void how_to_fit(const struct found *f, char *to, size_t size)
+{
+    char change[160];
+    int64_t more = (int64_t)ceil((double)(f->needed - f->available) / (1 - f->plan.cluster.headroom));
+    bool fits = advice_that_fits(&f->plan, change, sizeof change);
+
+    snprintf(to, size, "%s, or %s more memory a GPU", fits ? change : "no change of one option is enough: more GPUs",
+             size_text(more).s);
+}
+
+static bool waits(const struct plan *p)
+{
+    struct evaluation e;
+    struct timing t;
+    bool yes = false;
+
+    if (evaluate(p, &e) == 0) {
+        yes = simulate_plan(p, &e, &t, NULL) == 0 && waits_for_memory(&e, &t);
+        evaluation_free(&e);
+    }
+    return yes;
+}
+
+/* ---- output ---- */
+
+static void print_found(const struct search_result *r, int64_t i, const char *label)
+{
+    const struct found *f = &r->found[i];
+    char words[160], slower[16] = "";
+
+    describe(&f->plan, words, sizeof words);
+    if (f->step_s > r->found[0].step_s)
+        snprintf(slower, sizeof slower, "+%.1f %%", 100 * (f->step_s / r->found[0].step_s - 1));
+    printf("%-10s %9.4g s %8s %11s  %5.1f %% exposed  %s%s\n", label, f->step_s, slower, size_text(f->needed).s,
+           100 * f->exposed_s / f->step_s, words, waits(&f->plan) ? ", waits for memory (not in its time)" : "");
+}
+
+static void print_result(const struct args *a, const struct search_result *r)
+{
+    char words[160], text[720];
+    bool *front = calloc((size_t)r->nfit + 1, sizeof *front);
+
+    if (!front)
+        abort();
+    printf("%" PRId64 " plans considered, %" PRId64 " different, %" PRId64 " fit; %.2f s\n\n", r->considered, r->n,
+           r->nfit, r->seconds);
+    if (r->nfit > 0)
+        printf("%-10s %11s %8s %11s  %15s\n", "", "step", "", "memory", "");
+    for (int64_t i = 0; i < r->nfit && i < a->top; i++)
+        print_found(r, i, i == 0 ? "best" : "");
+    if (r->nfit > 0)
+        printf("\nthe best of each strategy\n");
+    for (int s = 0; s < NSTRATEGY; s++)
+        for (int d = 0; d < NDIALECT; d++) {
+            int64_t i = best_of(r, (enum strategy)s, (enum dialect)d);
+            if (i >= 0)
+                print_found(r, i, strategy_name((enum strategy)s));
+        }
+    search_pareto(r, front);
+    if (r->nfit > 0)
+        printf("\nmemory against time: no plan is both smaller and faster than these\n");
+    for (int64_t i = 0, told = 0; i < r->nfit && told < 8; i++)
+        if (front[i]) {
+            print_found(r, i, "");
+            told++;
+        }
+    if (r->nfit < r->n) {
+        const struct found *f = &r->found[r->nfit];
+        describe(&f->plan, words, sizeof words);
+        how_to_fit(f, text, sizeof text);
+        printf("\nthe nearest that does not fit: %s needs %s of %s, %s too much: %s\n", words, size_text(f->needed).s,
+               size_text(f->available).s, size_text(f->needed - f->available).s, text);
+    }
+    why_sentence(r, text, sizeof text);
+    printf("\n%s\n", r->nfit ? text : "nothing fits");
+    free(front);
+}
+
+/* One element of `plans`: the full evaluation and timing. */
+static json_t *full_json(const struct plan *p)
+{
+    struct evaluation e;
+    struct timing t;
+    json_t *j = NULL;
+
+    if (evaluate(p, &e) < 0)
+        return NULL;
+    j = evaluation_json(p, &e);
+    if (e.m.fits && simulate_plan(p, &e, &t, NULL) == 0)
+        timing_into(j, p, &e, &t);
+    else
+        json_object_set_new(json_object_get(j, "memory"), "peak_bytes", json_integer(e.m.needed));
+    evaluation_free(&e);
+    return j;
+}
+
+static json_t *brief_json(const struct found *f)
+{
+    char words[160];
+
+    describe(&f->plan, words, sizeof words);
+    return json_pack("{s:s, s:s, s:s, s:f, s:I, s:o}", "what", words, "strategy", strategy_name(f->plan.strategy),
+                     "dialect", dialect_name(f->plan.dialect), "step_s", f->step_s, "needed_bytes",
+                     (json_int_t)f->needed, "plan", plan_to_json(&f->plan));
+}
+
+static json_t *result_json(const struct args *a, const struct search_options *o, const struct search_result *r)
+{
+    json_t *plans = json_array(), *runners = json_array(), *pareto = json_array(), *nearest = json_null();
+    bool *front = calloc((size_t)r->nfit + 1, sizeof *front);
+    char text[720];
+
+    if (!front)
+        abort();
+    for (int64_t i = 0; i < r->nfit && i < a->top; i++)
+        json_array_append_new(plans, full_json(&r->found[i].plan));
+    if (r->nfit == 0 && r->n > 0)               /* the answer is no; show the nearest */
+        json_array_append_new(plans, full_json(&r->found[0].plan));
+    for (int s = 0; s < NSTRATEGY; s++)
+        for (int d = 0; d < NDIALECT; d++) {
+            int64_t i = best_of(r, (enum strategy)s, (enum dialect)d);
+            if (i > 0)
+                json_array_append_new(runners, brief_json(&r->found[i]));
+        }
+    search_pareto(r, front);
+    for (int64_t i = 0; i < r->nfit; i++)
+        if (front[i])
+            json_array_append_new(pareto, brief_json(&r->found[i]));
+    if (r->nfit < r->n) {
+        how_to_fit(&r->found[r->nfit], text, sizeof text);
+        nearest = brief_json(&r->found[r->nfit]);
+        json_object_set_new(nearest, "over_bytes",
+                            json_integer(r->found[r->nfit].needed - r->found[r->nfit].available));
+        json_object_set_new(nearest, "to_fit", json_string(text));
+        json_object_set_new(nearest, "step_s", json_null());
+    }
+    why_sentence(r, text, sizeof text);
+    free(front);
+    return json_pack("{s:i, s:o, s:o, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:s}", "dpx", 1, "model",
+                     model_summary_json(o->model), "cluster", cluster_summary_json(o->cluster), "searched",
+                     (json_int_t)r->considered, "distinct", (json_int_t)r->n, "fitting", (json_int_t)r->nfit,
+                     "search_s", r->seconds, "plans", plans, "runners_up", runners, "pareto", pareto,
+                     "nearest_that_does_not_fit", nearest, "why", text);
+}
+
+/* ---- the command ---- */
+
+enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY };
+
+/* What runs in each; `any` is what runs in one of them, unless a dialect is named. */
+static const uint64_t framework_dialects[] = {
+    1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1, 1u << DIALECT_DEEPSPEED,
+    1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1 | 1u << DIALECT_DEEPSPEED,
+};
+
+static uint64_t dialects_of(const struct args *a)
+{
+    return a->dialect >= 0 ? 1ull << a->dialect : framework_dialects[a->framework];
+}
+
+static int run(const struct args *a, const struct search_options *o)
+{
+    struct search_result r;
+    int rc;
+
+    if (search(o, &r) < 0)
+        return EXIT_MISUSE;
+    rc = r.nfit > 0 ? EXIT_DONE : EXIT_NO;
+    if (a->output && r.nfit > 0 && write_plan(&r.found[0].plan, a->output) < 0)
+        rc = EXIT_FAILED;
+    if (a->json)
+        rc = print_json(result_json(a, o, &r), rc);
+    else
+        print_result(a, &r);
+    search_free(&r);
+    return rc;
+}
+
+int cmd_search(int argc, char **argv)
+{
+    static const char *const frameworks[] = { "torch", "deepspeed", "any", NULL };
+    static const char *const strategies[] = { "dp", "ddp", "zero1", "zero2", "zero3", "fsdp", NULL };
+    static const char *const dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", NULL };
+    static const char *const sets[] = { "dpx", "torch-eager", "torch-sdpa", NULL };
+    static const char *const precisions[] = { "fp32", "bf16", "fp16", NULL };
+    static const char *const recomputes[] = { "none", "selective", "full", "all", NULL };
+    struct args a = { .framework = FRAMEWORK_ANY, .dialect = -1, .kernels = -1, .precision = DT_BF16,
+                      .recompute = 3, .top = 10, .headroom = -1 };
+    const struct opt opts[] = {
+        { "model", "a built-in name, a config.json or its folder", .str = &a.model, .required = true },
+        { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &a.cluster, .required = true },
+        { "seq", "tokens per sample", .i = &a.seq, .min = 1, .required = true },
+        { "global-batch", "samples per optimizer step", .i = &a.global_batch, .min = 1, .required = true },
+        { "framework", "what you can run: torch, deepspeed or any", .word = &a.framework, .words = frameworks },
+        { "strategy", "only these, such as ddp,fsdp", .set = &a.strategies, .words = strategies },
+        { "dialect", "only this dialect", .word = &a.dialect, .words = dialects },
+        { "kernels", "kernel set (what transformers picks for the model)", .word = &a.kernels, .words = sets },
+        { "micro-batch", "only this micro-batch", .i = &a.micro_batch, .min = 1 },
+        { "precision", "number format", .word = &a.precision, .words = precisions },
+        { "recompute", "activation recompute: none, selective, full or all of them", .word = &a.recompute, .words = recomputes },
+        { "memory", "bytes of a rank, instead of the cluster's", .bytes = &a.memory, .min = 1 },
+        { "headroom", "share of memory kept free", .num = &a.headroom },
+        { "top", "plans to show", .i = &a.top, .min = 1 },
+        { "threads", "threads (all cores)", .i = &a.threads, .min = 1 },
+        { "db", "the database of calibrations", .str = &a.db, .value = "FILE" },
+        { "json", "print one JSON document", .flag = &a.json },
+        { "output", "write the best plan here", .str = &a.output, .letter = 'o', .value = "FILE" },
+        { 0 }
+    };
+    struct model m;
+    struct cluster c;
+    int rc = opts_parse("dpxplan search", "The fastest plan that fits.  Exits with 3 when none does.", opts, argc, argv);
+
+    if (rc != OPTS_OK)
+        return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (a.headroom >= 1) {
+        fail("--headroom %g: must be below 1", a.headroom);
+        return EXIT_MISUSE;
+    }
+    if (a.framework != FRAMEWORK_ANY && a.dialect >= 0 && !(framework_dialects[a.framework] >> a.dialect & 1)) {
+        fail("--dialect %s: not one of --framework %s", dialects[a.dialect], frameworks[a.framework]);
+        return EXIT_MISUSE;
+    }
+    if (model_load(a.model, &m) < 0)
+        return EXIT_MISUSE;
+    if (cluster_load(a.cluster, &c) < 0)
+        rc = EXIT_MISUSE;
+    else if (load_measured(a.db, (enum dtype)a.precision, &c) < 0)
+        rc = measured_status();
+    else {
+        if (a.memory > 0)
+            c.memory = a.memory;
+        if (a.headroom >= 0)
+            c.headroom = a.headroom;
+        struct search_options o = {
+            .model = &m, .cluster = &c, .seq = a.seq, .global_batch = a.global_batch,
+            .strategies = a.strategies ? a.strategies : ~0ull, .dialects = dialects_of(&a),
+            .kernels = a.kernels < 0 ? attention_default(&m) : (enum kernel_set)a.kernels,
+            .precision = (enum dtype)a.precision, .micro_batch = a.micro_batch,
+            .recompute = a.recompute == 3 ? 7 : 1ull << a.recompute, .threads = a.threads < 1024 ? (int)a.threads : 1024,
+        };
+        rc = run(&a, &o);
+    }
+    unload_measured();
+    model_free(&m);
+    return rc;
+}

@@ -1,0 +1,39 @@
+/* commands.h -- the commands of dpxplan; each returns the exit status. */
+#ifndef DPX_COMMANDS_H
+#define DPX_COMMANDS_H
+
+#include <jansson.h>
+
+#include "base/dtype.h"
+#include "model/cluster/cluster.h"
+
+int cmd_search(int argc, char **argv);
+int cmd_eval(int argc, char **argv);
+int cmd_explain(int argc, char **argv);
+int cmd_limits(int argc, char **argv);
+int cmd_estimators(int argc, char **argv);
+int cmd_import(int argc, char **argv);
+int cmd_export(int argc, char **argv);
+int cmd_collectives(int argc, char **argv);
+int cmd_list(int argc, char **argv);
+
+/* Writes plan.json beside `path` and renames, so that a failure leaves what was
+ * there; NULL: standard output.  0, or -1 reported. */
+struct plan;
+int write_plan(const struct plan *p, const char *path);
+
+/* What was measured on a cluster's machines, from this database or (NULL) the usual one; one cluster at
+ * a time.  1 found, 0 not, -1 reported.  dpxplan_measured.c. */
+int  load_measured(const char *db, enum dtype precision, struct cluster *c);
+void unload_measured(void);
+/* The exit status after load_measured() gave -1: whether the file or the machine is at fault. */
+int  measured_status(void);
+
+/* Exit statuses. */
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2, EXIT_NO = 3 };
+
+/* Prints one JSON document on stdout, gives the reference back, and returns
+ * `status`, or EXIT_FAILED when stdout cannot be written. */
+int print_json(json_t *doc, int status);
+
+#endif

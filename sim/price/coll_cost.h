@@ -1,0 +1,67 @@
+/* coll_cost.h -- how long a collective of a schedule takes.
+ *
+ *     coll_group_shape(plan, GROUP_SHARD, &ranks, &per_node);
+ *     if (coll_cost(&plan->cluster, COLL_ALL_GATHER, ranks, per_node, bytes, &cost) < 0)
+ *         ...
+ *
+ * The best basis there is: points measured on the machine (coll_cost_measured); NCCL's model
+ * corrected by published measurements of the same type of machine; NCCL's model on the
+ * datasheet's links; for processes on one host the algorithms of coll_algo.h.
+ *
+ * A function of its arguments alone, in well under a microsecond for the model: callers may
+ * keep results by (op, ranks, per_node, bytes).  Launching the kernel is not in it: that is
+ * the issuing stream's. */
+#ifndef DPX_COLL_COST_H
+#define DPX_COLL_COST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model/cluster/cluster.h"
+#include "model/plan/plan.h"
+#include "model/schedule/schedule.h"
+#include "sim/price/cost.h"
+
+/* `bytes` is the full buffer; `per_node` the ranks of the group in one node.  The group's
+ * share of a node's adapters is per_node / gpus_per_node: every GPU of a node is in such a
+ * group, and they communicate at the same time (hybrid sharding's replica groups).
+ * 0, or -1 for a group that the cluster cannot hold or negative bytes, reported. */
+int coll_cost(const struct cluster *c, enum coll_op op, int64_t ranks, int64_t per_node,
+              int64_t bytes, struct cost *out);
+
+/* The same where every transfer goes through rank 0's own link, to or from one rank after
+ * the other (struct schedules, `star`). */
+int coll_star_cost(const struct cluster *c, enum coll_op op, int64_t ranks, int64_t per_node,
+                   int64_t bytes, struct cost *out);
+
+/* Ranks of a plan's process group, and the most of them that share a node in its slowest instance
+ * (model/plan/plan_groups.h). */
+void coll_group_shape(const struct plan *p, enum group g, int64_t *ranks, int64_t *per_node);
+
+/* ---- measured points ---- */
+
+#define COLL_POINTS_MAX 64
+
+/* One sweep over sizes, as dpxcal measured it: fill op .. seconds, sizes rising, then
+ * coll_points_prepare(). */
+struct coll_points {
+    enum coll_op op;
+    int64_t ranks, per_node;
+    int     n;
+    double  bytes[COLL_POINTS_MAX], seconds[COLL_POINTS_MAX];
+    double  spread[COLL_POINTS_MAX];    /* half of a 90 % interval, as a share of seconds; 0: not known */
+    double  x[COLL_POINTS_MAX], y[COLL_POINTS_MAX], slope[COLL_POINTS_MAX];     /* prepared */
+};
+
+/* Times that fall with the size are levelled first (a protocol switch, or noise).  0, or -1
+ * where there is no point, or one is not positive, or sizes do not rise; reported. */
+int coll_points_prepare(struct coll_points *p);
+
+/* As coll_cost(), by the measured sweeps of this cluster where one is near: of the same group
+ * by monotone log-log interpolation; of groups of other sizes on the same tier by the ratio of
+ * the models; else coll_cost(). */
+int coll_cost_measured(const struct cluster *c, const struct coll_points *points, int npoints,
+                       enum coll_op op, int64_t ranks, int64_t per_node, int64_t bytes,
+                       struct cost *out);
+
+#endif

@@ -1,0 +1,76 @@
+#include "sim/price/flops.h"
+
+#include "sim/price/gpu_rates.h"
+
+const char *flop_convention_name(enum flop_convention f)
+{
+    switch (f) {
+    case FLOPS_PALM:   return "6N + 12LHQT: all parameters, full attention";
+    case FLOPS_CAUSAL: return "6N + 6LHQT: all parameters, causal attention";
+    case FLOPS_MATMUL: return "6N + 12LHQT: N without the token embedding, full attention";
+    case NFLOP_CONVENTION: break;
+    }
+    return "?";
+}
+
+/* Scores and values: two products of s x d against d x s, per head and token. */
+static double attention_forward(const struct model *m, int64_t seq, enum flop_convention f)
+{
+    double full = 4.0 * (double)m->layers * (double)(m->heads * m->head_dim) * (double)seq;
+
+    return f == FLOPS_CAUSAL ? full / 2 : full;
+}
+
+/* A tied embedding is a matrix product too, once. */
+static double weights(const struct model *m, enum flop_convention f)
+{
+    double embedding = m->tied ? 0 : (double)m->vocab * (double)m->token_width;
+
+    return (double)m->params - (f == FLOPS_MATMUL ? embedding : 0);
+}
+
+double flops_per_token(const struct model *m, int64_t seq, enum flop_convention f)
+{
+    return 3 * (2 * weights(m, f) + attention_forward(m, seq, f));
+}
+
+double flops_hardware_per_token(const struct plan *p, enum flop_convention f)
+{
+    const struct model *m = &p->model;
+    double done = flops_per_token(m, p->seq, f), attention = attention_forward(m, p->seq, f);
+    double tables = f == FLOPS_MATMUL || m->tied ? 1 : 2;
+    double outside = (double)m->vocab * (double)m->token_width * tables;
+    double blocks = 2 * (weights(m, f) - outside) + attention;
+    int64_t every = p->recompute_interval > 0 ? p->recompute_interval : 1;
+    double share = m->layers > 0 ? (double)ceil_div(m->layers, every) / (double)m->layers : 0;
+
+    switch (p->recompute) {
+    case RECOMPUTE_FULL:      return done + blocks * share;
+    case RECOMPUTE_SELECTIVE: return done + attention * share;
+    case RECOMPUTE_NONE:
+    case NRECOMPUTE:          break;
+    }
+    return done;
+}
+
+double flops_peak(const struct cluster *c, enum dtype precision)
+{
+    return c->is_host || gpu_is_host(&c->gpu) ? 0 : gpu_peak(&c->gpu, precision);
+}
+
+static double share_of_peak(const struct plan *p, double flops_per_s)
+{
+    double peak = flops_peak(&p->cluster, p->precision);
+
+    return peak > 0 ? flops_per_s / peak : 0;
+}
+
+double flops_mfu(const struct plan *p, enum flop_convention f, double tokens_per_s_per_gpu)
+{
+    return share_of_peak(p, flops_per_token(&p->model, p->seq, f) * tokens_per_s_per_gpu);
+}
+
+double flops_hfu(const struct plan *p, enum flop_convention f, double tokens_per_s_per_gpu)
+{
+    return share_of_peak(p, flops_hardware_per_token(p, f) * tokens_per_s_per_gpu);
+}

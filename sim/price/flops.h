@@ -1,0 +1,35 @@
+/* flops.h -- model FLOPs per token, by the conventions that published MFUs use.
+ *
+ * MFU = model FLOPs a second / datasheet peak; HFU counts what is computed twice as well.
+ * Two MFUs compare only under one convention, which is therefore named everywhere.
+ * Backward is twice forward; causal masks, dropout, norms and softmax count nothing. */
+#ifndef DPX_FLOPS_H
+#define DPX_FLOPS_H
+
+#include "model/plan/plan.h"
+
+enum flop_convention {
+    FLOPS_PALM,         /* 6N + 12 L h_q s: all parameters, full attention (PaLM; llm-foundry) */
+    FLOPS_CAUSAL,       /* 6N + 6 L h_q s: attention's lower half (llm.c) */
+    FLOPS_MATMUL,       /* 6(N - token embedding) + 12 L h_q s: products only (torchtitan) */
+    NFLOP_CONVENTION
+};
+
+/* "6N + 12LHQT" and so on, with what N is. */
+const char *flop_convention_name(enum flop_convention f);
+
+/* Forward and backward, FLOPs per token at sequence length seq; h_q = heads * head_dim. */
+double flops_per_token(const struct model *m, int64_t seq, enum flop_convention f);
+
+/* With what recomputation repeats: one forward of the blocks' share (`full`), attention's
+ * core (`selective`), over every recompute_interval-th block. */
+double flops_hardware_per_token(const struct plan *p, enum flop_convention f);
+
+/* The dense datasheet peak that a precision is held against, FLOP/s; 0 on hosts. */
+double flops_peak(const struct cluster *c, enum dtype precision);
+
+/* Shares of the peak, by tokens per second of one GPU.  0 where there is no peak. */
+double flops_mfu(const struct plan *p, enum flop_convention f, double tokens_per_s_per_gpu);
+double flops_hfu(const struct plan *p, enum flop_convention f, double tokens_per_s_per_gpu);
+
+#endif

@@ -1,0 +1,136 @@
+#include "sim/price/gemm_cost.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "sim/price/gpu_rates.h"
+
+/* The tiles and splits that cuBLAS and CUTLASS offer: NVIDIA, "Matrix Multiplication
+ * Background User's Guide" (DU-09799), section "Tile quantization". */
+static const int tiles[][2] = {
+    { 256, 128 }, { 128, 256 }, { 128, 128 }, { 256, 64 }, { 64, 256 },
+    { 128, 64 }, { 64, 128 }, { 64, 64 },
+};
+#define NTILES ((int)(sizeof tiles / sizeof tiles[0]))
+#define MAX_SPLIT 8
+
+/* Structure common to all types, by least absolute log error over the published points of
+ * A100, H100 and B200 (the minimum is flat: 40 to 120, 1 to 2 us).
+ * Feeding a tile m x n costs m+n operands per step of k against m*n products, so small tiles
+ * lose: 128x128 reaches 0.86, 64x64 0.55 of what 256x128 does. */
+#define FEED 80.0
+/* Filling the pipeline and writing the result, for a tile of 256x128. */
+#define BLOCK_S 1e-6
+/* From the first block's launch to the last one's end, kernels queued back to back. */
+#define LAUNCH_S 2e-6
+
+/* A dimension that leaves rows off the 16-byte boundary: 272.7 against 395 TFLOP/s on H100 at
+ * d_ff 10922 against 10912 and 10944 (stas00/ml-engineering, training/performance). */
+#define MISALIGNED 0.69
+
+/* The residual's reach in ln m, ln n, ln k, and the weight of "no measurement nearby", by
+ * leaving out whole weight matrices of the published sets. */
+#define REACH 0.7
+#define NOWHERE 0.5
+
+struct gemm_device gemm_device(const struct gpu *g, enum dtype t)
+{
+    bool is_host = gpu_is_host(g);
+
+    return (struct gemm_device){
+        .sms    = is_host || g->sms < 1 ? 1 : g->sms,
+        .flops  = gpu_peak(g, t) * gpu_rates(g)->gemm,
+        .bytes  = gpu_stream(g),
+        .launch = LAUNCH_S,
+        .block  = is_host ? 0 : BLOCK_S,
+    };
+}
+
+static double feed_cost(int m, int n)
+{
+    return 1 + FEED * (1.0 / m + 1.0 / n);
+}
+
+/* A host has neither tiles nor waves. */
+static double host_prior(const struct gemm_device *d, const struct gemm *g)
+{
+    double work = 2.0 * (double)g->batch * (double)g->m * (double)g->n * (double)g->k / d->flops;
+
+    return d->launch + fmax(work, (double)g->bytes / d->bytes);
+}
+
+double gemm_prior(const struct gemm_device *d, const struct gemm *g, struct gemm_choice *how)
+{
+    double best = INFINITY, memory = (double)g->bytes / d->bytes;
+    double sm = d->flops / d->sms * (g->misaligned ? MISALIGNED : 1);
+
+    assert(d->sms >= 1 && d->flops > 0 && d->bytes > 0);
+    if (how)
+        *how = (struct gemm_choice){ 0 };
+    if (g->batch < 1 || g->m < 1 || g->n < 1 || g->k < 1)
+        return 0;
+    if (d->sms == 1)
+        return host_prior(d, g);
+    for (int i = 0; i < NTILES; i++) {
+        int    tm = tiles[i][0], tn = tiles[i][1];
+        double area = (double)tm * tn, reach = feed_cost(256, 128) / feed_cost(tm, tn);
+        double grid = (double)g->batch * (double)ceil_div(g->m, tm) * (double)ceil_div(g->n, tn);
+
+        for (int split = 1; split <= MAX_SPLIT; split *= 2) {
+            double blocks = grid * split, waves = ceil(blocks / d->sms);
+            double work = waves * (d->block * area / (256 * 128)
+                                   + 2 * area * ((double)g->k / split) / (sm * reach));
+            /* Partial results in fp32, written and read once. */
+            double partial = split == 1 ? 0 : 8.0 * split * (double)g->batch * (double)g->m
+                                              * (double)g->n / d->bytes;
+            double t = d->launch + fmax(work, memory + partial);
+
+            if (t < best) {
+                best = t;
+                if (how)
+                    *how = (struct gemm_choice){ tm, tn, split, (int64_t)blocks, (int64_t)waves,
+                                                 memory + partial > work };
+            }
+        }
+    }
+    return best;
+}
+
+static double square(double x)
+{
+    return x * x;
+}
+
+void gemm_residuals(const struct gemm_device *d, const struct gemm_point *points, int n,
+                    struct gemm_residuals *out)
+{
+    out->n = n < GEMM_MAX_POINTS ? n : GEMM_MAX_POINTS;
+    out->mean = 0;
+    for (int i = 0; i < out->n; i++) {
+        const struct gemm_point *p = &points[i];
+        struct gemm g = { .batch = 1, .m = p->m, .n = p->n, .k = p->k };
+
+        g.bytes = 2 * (p->m * p->k + p->n * p->k + p->m * p->n);
+        out->at[i][0] = log((double)p->m);
+        out->at[i][1] = log((double)p->n);
+        out->at[i][2] = log((double)p->k);
+        out->r[i] = log(p->s / gemm_prior(d, &g, NULL));
+        out->mean += out->r[i] / out->n;
+    }
+}
+
+double gemm_residual(const struct gemm_residuals *all, const struct gemm *g)
+{
+    double weights = NOWHERE, sum = 0;
+    double m = log((double)g->m * (double)g->batch), n = log((double)g->n), k = log((double)g->k);
+
+    for (int i = 0; i < all->n; i++) {
+        const double *at = all->at[i];
+        double w = exp(-(square(m - at[0]) + square(n - at[1]) + square(k - at[2]))
+                       / (2 * REACH * REACH));
+        weights += w;
+        sum += w * (all->r[i] - all->mean);
+    }
+    return exp(all->mean + sum / weights);
+}

@@ -1,0 +1,73 @@
+/* gemm_cost.h -- how long one matrix product takes.
+ *
+ *     t = t_prior(m,n,k) * residual(m,n,k)
+ *
+ * The prior counts: the result is cut into tiles, a tile is one thread block, the SMs work
+ * them off in waves, and all the while memory must keep up.  The library is assumed to pick
+ * the best of its tiles and of its ways to split k.  The residual is what measurements say
+ * on top, smooth where times are not: a weighted mean of ln(measured/prior) over the points
+ * nearby in ln m, ln n, ln k, drawn to the mean of all where there are none.
+ *
+ * The prior never falls when m, n or k grows; neither does it rise within a wave. */
+#ifndef DPX_GEMM_COST_H
+#define DPX_GEMM_COST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+#include "model/cluster/cluster.h"
+
+/* batch products C[m,n] += A[m,k] B[k,n]. */
+struct gemm {
+    int64_t batch, m, n, k;
+    int64_t bytes;          /* read and written, each operand once */
+    bool    misaligned;     /* rows of an operand do not start on 16 bytes */
+};
+
+/* What it runs on: rates as they are reached, not those of the datasheet. */
+struct gemm_device {
+    int    sms;             /* 1: a host's core */
+    double flops;           /* of all SMs with a 256x128 tile and endless k */
+    double bytes;           /* per second, memory */
+    double launch;          /* seconds per kernel, first to last block */
+    double block;           /* seconds a 256x128 tile takes beyond its products */
+};
+
+struct gemm_choice {
+    int     tile_m, tile_n, split;
+    int64_t blocks, waves;
+    bool    memory_bound;
+};
+
+struct gemm_point {         /* one measurement: median seconds */
+    int64_t m, n, k;
+    double  s;
+};
+
+/* A GPU type as the table of gpu_rates.h has it. */
+struct gemm_device gemm_device(const struct gpu *g, enum dtype t);
+
+/* Seconds by counting; `how` may be NULL. */
+double gemm_prior(const struct gemm_device *d, const struct gemm *g, struct gemm_choice *how);
+
+/* ln(measured/prior) of points taken on a machine like d, at ln m, ln n, ln k. */
+#define GEMM_MAX_POINTS 512
+struct gemm_residuals {
+    int    n;
+    double mean;
+    double at[GEMM_MAX_POINTS][3], r[GEMM_MAX_POINTS];
+};
+
+/* What lies beyond GEMM_MAX_POINTS is left out. */
+void gemm_residuals(const struct gemm_device *d, const struct gemm_point *points, int n,
+                    struct gemm_residuals *out);
+
+/* measured / prior where g is; 1 without points. */
+double gemm_residual(const struct gemm_residuals *all, const struct gemm *g);
+
+/* Published 16-bit points of a GPU type, and the share of the peak that their machine
+ * reached: residuals taken against that one carry shape, not level.  0 where there are none. */
+int gemm_published(const struct gpu *g, const struct gemm_point **points, double *level);
+
+#endif

@@ -1,0 +1,124 @@
+/* gpu_rates.c -- the table of gpu_rates.h, with its sources.
+ *
+ * gemm: one vote per publication (median over its shapes of measured time over that of
+ * gemm_prior() at the full peak), then the median of the votes; best-of-a-search figures
+ * (ml-engineering's MAMF) bound it from above and do not vote.  tests/sim/test_gemm_cost.c
+ * prints the votes' errors.
+ * attention: asymptote of the published curves in the sequence length, causal FLOPs, head
+ * dimension 128; see attention_s() in kernel_cost.c. */
+#include "sim/price/gpu_rates.h"
+
+#include <string.h>
+
+/* Votes, large products (m*n*k above 1e11).  A100: vidur 0.753, cookbook 0.79, napkin-math
+ * 0.925.  A100 PCIe: SimuMax 0.757.  H100: vidur 0.758, napkin-math 0.744, marin 0.758.  B200:
+ * SimuMax 0.51, sustained (a search for the best shape found 0.85). */
+#define VIDUR    "microsoft/vidur data/profiling/compute"
+#define COOKBOOK "EleutherAI/cookbook benchmarks/sizing"
+#define NAPKIN   "tusharhqq/napkin-math-gpu results"
+#define MARIN    "marin-community/marin logbook"
+#define SIMUMAX  "MooreThreads/SimuMax configs/system"
+#define MLENG    "stas00/ml-engineering"
+#define FA3      "FlashAttention-3, arXiv 2407.08608, figures 5 and 6"
+
+/* sustained: power.  A Hopper in a benchmark of a few products runs at 1980 MHz, one that multiplies
+ * and communicates for minutes at 1575 (deepseek-ai/DeepGEMM#120: "the power consumption exceeded
+ * the limit ... from 1980MHz to 1575MHz").  H100's three votes are of such short runs, vidur's
+ * with weights that draw little.  A100's median is of long runs on random data already, as is
+ * 257 TFLOP/s against 295 on zeros (H. He, thonking.ai), and so is B200's.  Others: not known. */
+static const struct { const char *names; struct gpu_rates r; } table[] = {
+    /* hbm: napkin-math hbm_copy 1750 and elementwise_add 1783 of 2039 GB/s.  attention:
+     * SimuMax, TransformerEngine, causal, 4096 tokens. */
+    { " a100-40gb a100-80gb a800 ",
+      { 0.79, 1.35, 1, 0.86, 1.25, { 0.64, 0.64 }, 1.3, BASIS_PUBLISHED,
+        VIDUR ", " COOKBOOK ", " NAPKIN "; " SIMUMAX } },
+    { " a100-pcie-40gb a100-pcie-80gb ",
+      { 0.757, 1.25, 1, 0.86, 1.3, { 0.64, 0.64 }, 1.3, BASIS_PUBLISHED,
+        SIMUMAX "; memory as the SXM version" } },
+    /* hbm: napkin-math hbm_copy 3000 and elementwise_add 3058 of 3350 GB/s. */
+    { " h100 h200 ",
+      { 0.758, 1.35, 0.795, 0.90, 1.25, { 0.35, 0.55 }, 1.35, BASIS_PUBLISHED,
+        VIDUR ", " NAPKIN ", " MARIN "; " FA3 } },
+    { " h100-pcie h100-nvl ",
+      { 0.65, 1.5, 1, 0.88, 1.35, { 0.35, 0.55 }, 1.5, BASIS_DATASHEET,
+        "as H100, less for 350-400 W" } },
+    /* A seventh of H100's units behind the same memory and power: close to its peak. */
+    { " h20 ",
+      { 0.90, 1.4, 1, 0.90, 1.3, { 0.60, 0.75 }, 1.6, BASIS_DATASHEET,
+        "as H100; nothing holds its few units back" } },
+    /* hbm: GB200 copies 5715, B300 streams 6420 of 8000 GB/s. */
+    { " b200 gb200 ",
+      { 0.51, 1.6, 1, 0.76, 1.3, { 0.17, 0.50 }, 1.5, BASIS_PUBLISHED,
+        SIMUMAX ", " MLENG " network/README.md, " MARIN "; FlashAttention-2: "
+        "Dao-AILab/flash-attention#1589" } },
+    /* MAMF 668 of 1307 TFLOP/s is the best shape. */
+    { " mi300x ",
+      { 0.45, 1.6, 1, 0.80, 1.4, { 0.25, 0.25 }, 2, BASIS_DATASHEET,
+        MLENG " compute/accelerator, best shape 668 TFLOP/s" } },
+    { " mi250x ",
+      { 0.55, 1.6, 1, 0.80, 1.4, { 0.25, 0.25 }, 2, BASIS_DATASHEET,
+        "assumed" } },
+    { " v100-16gb v100-32gb v100-pcie-16gb v100-pcie-32gb ",
+      { 0.70, 1.5, 1, 0.85, 1.3, { 0.35, 0.35 }, 2, BASIS_DATASHEET,
+        "assumed" } },
+};
+
+static const struct gpu_rates other = {
+    0.70, 1.6, 1, 0.85, 1.4, { 0.45, 0.45 }, 1.8, BASIS_DATASHEET, "assumed",
+};
+
+/* A rank of a host is taken as one core, and what it does is anybody's guess until dpxcal
+ * has run: 80 GFLOP/s in fp32 (eight fused multiply-adds by two units at 2.5 GHz), half of
+ * that in 16 bits, which few cores multiply natively, 10 GB/s. */
+static const struct gpu_rates host = {
+    1, 4, 1, 1, 4, { 0.5, 0.5 }, 4, BASIS_DATASHEET, "assumed, per core",
+};
+#define HOST_FLOPS  80e9
+#define HOST_STREAM 10e9
+
+bool gpu_is_host(const struct gpu *g)
+{
+    return !(g->fp32 > 0) && !(g->fp16 > 0) && !(g->bf16 > 0);
+}
+
+static const struct gpu_rates *named(const char *name)
+{
+    size_t n = strlen(name);
+
+    for (size_t i = 0; n && i < sizeof table / sizeof table[0]; i++) {
+        const char *at = strstr(table[i].names, name);
+        if (at > table[i].names && at[-1] == ' ' && at[n] == ' ')
+            return &table[i].r;
+    }
+    return &other;
+}
+
+/* Asked for every copy of every plan of a search, always of the same type. */
+const struct gpu_rates *gpu_rates(const struct gpu *g)
+{
+    static _Thread_local struct { char name[sizeof g->name]; const struct gpu_rates *r; } last;
+
+    if (gpu_is_host(g))
+        return &host;
+    if (!last.r || strcmp(last.name, g->name) != 0) {
+        memcpy(last.name, g->name, sizeof last.name);
+        last.r = named(g->name);
+    }
+    return last.r;
+}
+
+double gpu_peak(const struct gpu *g, enum dtype t)
+{
+    double peak = t == DT_BF16 ? g->bf16 : t == DT_FP16 ? g->fp16 : g->fp32;
+
+    if (gpu_is_host(g))
+        return t == DT_FP32 ? HOST_FLOPS : HOST_FLOPS / 2;
+    if (t == DT_FP16 && !(peak > 0))
+        peak = g->bf16;                 /* what has both has them at one rate */
+    return peak > 0 ? peak : g->fp32 > 0 ? g->fp32 : g->fp16 > 0 ? g->fp16 : g->bf16;
+}
+
+double gpu_stream(const struct gpu *g)
+{
+    return gpu_is_host(g) || !(g->hbm > 0) ? HOST_STREAM : g->hbm * gpu_rates(g)->hbm;
+}

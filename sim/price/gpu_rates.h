@@ -1,0 +1,60 @@
+/* gpu_rates.h -- how much of its datasheet a GPU type delivers.
+ *
+ * Four numbers per type, each the median of published micro-measurements of single
+ * kernels, never of training steps: the share of the matrix peak that a large GEMM
+ * reaches, what is left of it once the power limit is reached, the share of the memory
+ * bandwidth that a streaming kernel reaches, and the share of the matrix peak that fused
+ * attention reaches.  Where nobody published any, the usual share of the family, marked
+ * `datasheet`.
+ *
+ * A spread of f means: nine in ten kernels of this kind take between 1/f and f times
+ * the predicted time. */
+#ifndef DPX_GPU_RATES_H
+#define DPX_GPU_RATES_H
+
+#include <stdbool.h>
+
+#include "base/dtype.h"
+#include "model/cluster/cluster.h"
+#include "sim/price/cost.h"
+
+/* Which fused attention runs: FlashAttention-2, which PyTorch carries since 2.2; the first
+ * FlashAttention, which it carried before; or cuDNN's, which it prefers on Hopper and Blackwell
+ * since 2.13.  The first has no rates of its own: a share of FlashAttention-2's. */
+enum flash { FLASH_2, FLASH_CUDNN, NFLASH, FLASH_1 = NFLASH };
+
+/* Backward's rate over forward's, all kernels and types: FlashAttention-2 297 of 346 TFLOP/s on
+ * H100, cuDNN 485 of 544, TransformerEngine 168 of 200 on A100, 970 of 1125 on B200. */
+#define FLASH_BACKWARD 0.86
+
+/* What the first FlashAttention reaches of the second's rate, forward and backward: 30 to 50 and
+ * 25 to 35 % of A100's peak ("the forward pass only reaches ...", FlashAttention-2, arXiv
+ * 2307.08691, section 1; the middles, 0.40 and 0.30), over the second's there.
+ * Both feed the tensor cores by the same instructions, on Hopper too. */
+#define FLASH_1_FORWARD  (0.40 / 0.64)
+#define FLASH_1_BACKWARD (0.30 / (0.64 * FLASH_BACKWARD))
+
+struct gpu_rates {
+    double gemm, gemm_spread;       /* share of the matrix peak: 256x128 tile, endless k */
+    double sustained;               /* of that share, what is left in minutes of training */
+    double hbm, hbm_spread;         /* share of the memory bandwidth */
+    double attention[NFLASH];       /* share of the matrix peak, forward */
+    double attention_spread;
+    enum basis basis;
+    const char *source;
+};
+
+/* Never NULL; a host and an unknown GPU have rows of their own. */
+const struct gpu_rates *gpu_rates(const struct gpu *g);
+
+/* Nothing is known of this processor (a host): its figures are assumptions per core. */
+bool gpu_is_host(const struct gpu *g);
+
+/* Matrix peak in a precision, FLOP/s.  fp32 is true fp32, as PyTorch multiplies unless told
+ * to use TF32; a type without bf16 units computes it at the fp32 rate. */
+double gpu_peak(const struct gpu *g, enum dtype t);
+
+/* Memory bandwidth as streaming kernels see it, bytes/s. */
+double gpu_stream(const struct gpu *g);
+
+#endif

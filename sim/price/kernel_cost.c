@@ -1,0 +1,195 @@
+#include "sim/price/kernel_cost.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "sim/price/measured_cost.h"
+
+/* Launch to end of an empty kernel, kernels queued back to back: as gemm_cost.c. */
+#define LAUNCH_S 2e-6
+
+/* Fused attention climbs to its rate as rate / (1 + HALF/s) over sequences of s tokens: half of
+ * it at 300.  FlashAttention-2 forward on H100, causal, d = 128: 191 260 298 319 333 335 TFLOP/s
+ * at 512 ... 16384; with rate 346 the form gives 218 268 302 322 334 340.  cuDNN's: 315 410 484
+ * 518 529 539; with 544: 343 421 474 507 525 534 (arXiv 2407.08608, figure 5). */
+#define HALF 300.0
+/* Heads narrower than 128: 299 of 335 TFLOP/s forward, 291 of 322 backward at d = 64 (same). */
+#define NARROW 0.89
+/* Five products backward for two forward, since the scores are computed again. */
+#define BACKWARD_PRODUCTS 2.5
+/* Half of the scores are above the diagonal and skipped; struct kernel counts them all. */
+#define CAUSAL 0.5
+
+/* What the executor's own kernels make of the rates of the best ones is not known yet. */
+#define OWN_SPREAD 1.5
+
+static void within(struct cost *out, double s, double spread, enum basis basis)
+{
+    *out = (struct cost){ s, s / spread, s * spread, basis, false, 0 };
+}
+
+static double alternatives(enum kernel_set set)
+{
+    return set == KERNELS_DPX ? OWN_SPREAD : 1;
+}
+
+static void stream_cost(const struct gpu *g, double bytes, int launches, struct cost *out)
+{
+    const struct gpu_rates *r = gpu_rates(g);
+
+    within(out, launches * LAUNCH_S + bytes / gpu_stream(g), r->hbm_spread, r->basis);
+}
+
+/* Rows of 16 bytes: m is the number of tokens in forward and dX, k is in dW. */
+static bool misaligned(const struct gpu *g, enum dtype t, const struct kernel *k)
+{
+    int64_t unit = 16 / dtype_bytes(t);
+    bool weight = strstr(k->name ? k->name : "", "dW") != NULL;
+
+    return !gpu_is_host(g) && (k->n % unit || (weight ? k->m : k->k) % unit);
+}
+
+static bool half(enum dtype t)
+{
+    return t == DT_BF16 || t == DT_FP16;
+}
+
+void kernel_residuals(const struct gpu *g, enum dtype precision, struct gemm_residuals *out)
+{
+    struct gemm_device d = gemm_device(g, precision);
+    const struct gemm_point *published;
+    double level;
+    int n = half(precision) ? gemm_published(g, &published, &level) : 0;
+
+    out->n = 0;
+    out->mean = 0;
+    if (n > 0) {
+        d.flops *= level / gpu_rates(g)->gemm;
+        gemm_residuals(&d, published, n, out);
+    }
+}
+
+static void gemm_cost(const struct gpu *g, enum kernel_set set, enum dtype t,
+                      const struct kernel_context *in, const struct kernel *k, struct cost *out)
+{
+    const struct gpu_rates *r = gpu_rates(g);
+    struct gemm_device d = gemm_device(g, t);
+    struct gemm what = { k->batch, k->m, k->n, k->k, k->bytes, misaligned(g, t, k) };
+    struct gemm_residuals made;
+
+    if (in->sustained && half(t))
+        d.flops *= r->sustained;
+    double s = gemm_prior(&d, &what, NULL);
+
+    if (!in->gemm)
+        kernel_residuals(g, t, &made);
+    s *= gemm_residual(in->gemm ? in->gemm : &made, &what);
+    within(out, s, r->gemm_spread * alternatives(set), half(t) ? r->basis : BASIS_DATASHEET);
+}
+
+static double fused_share(const struct gpu_rates *r, enum flash flash, enum pass pass)
+{
+    double backward = pass == PASS_BACKWARD ? FLASH_BACKWARD : 1;
+
+    if (flash != FLASH_1)
+        return r->attention[flash] * backward;
+    return r->attention[FLASH_2] * backward * (pass == PASS_FORWARD ? FLASH_1_FORWARD : FLASH_1_BACKWARD);
+}
+
+static void attention_cost(const struct gpu *g, enum kernel_set set, enum dtype t,
+                           const struct kernel_context *in, const struct kernel *k,
+                           struct cost *out)
+{
+    const struct gpu_rates *r = gpu_rates(g);
+    enum pass pass = in->attention_forward > 0 && k->flops > 1.5 * in->attention_forward
+                     ? PASS_BACKWARD : PASS_FORWARD;
+    /* q, k, v and output once each, s*d elements a head: flops/bytes = s/elem when every
+     * query head has its own keys, up to twice that when they are shared. */
+    double bytes = k->bytes > 0 ? (double)k->bytes : 1;
+    double s = in->seq > 0 ? (double)in->seq : k->flops / bytes * (double)dtype_bytes(t);
+    double own = pass == PASS_BACKWARD ? in->attention_forward * BACKWARD_PRODUCTS : k->flops;
+    double rate = gpu_peak(g, t) * fused_share(r, in->flash, pass) / (1 + HALF / fmax(s, 1));
+
+    if (in->head_dim > 0 && in->head_dim < 128 && in->flash != FLASH_1)
+        rate *= NARROW;             /* the first's range is over both widths */
+    within(out, LAUNCH_S * kernel_launches(set, pass, k)
+                + fmax(own * CAUSAL / rate, (double)k->bytes / gpu_stream(g)),
+           r->attention_spread * alternatives(set), half(t) ? r->basis : BASIS_DATASHEET);
+}
+
+int kernel_launches(enum kernel_set set, enum pass pass, const struct kernel *k)
+{
+    if (k->flops <= 0 && k->bytes <= 0)
+        return 0;
+    if (set == KERNELS_DPX || k->kind == KC_GEMM)
+        return 1;
+    /* pow, mean, add, rsqrt; and their derivatives */
+    if (k->name && !strcmp(k->name, "rms"))
+        return pass == PASS_FORWARD ? 4 : 5;
+    if (pass == PASS_FORWARD)
+        return 1;
+    switch (k->kind) {
+    case KC_ATTENTION: return k->m ? 1 : 3;     /* dot of dO and O; dQ dK dV; conversion of dQ */
+    case KC_NORM:      return 2;                /* input; weight */
+    case KC_EMBEDDING: return 4;                /* sort, segments, sums, zeroing */
+    default:           return 1;
+    }
+}
+
+/* As it was timed on this machine, if it was. */
+static bool own_cost(const struct gpu *g, enum dtype t, const struct kernel_context *in, const struct kernel *k,
+                     struct cost *out)
+{
+    struct kernel_query q = { .k = k, .seq = in->seq, .dim = in->head_dim, .dropout = in->dropout };
+    struct gemm_device on = gemm_device(g, t);
+    struct estimate e;
+
+    if (!in->measured || !measured_kernel(in->measured, &on, &q, &e))
+        return false;
+    *out = (struct cost){ e.s, e.s * (1 - e.error), e.s * (1 + e.error), BASIS_MEASURED, e.outside, estimate_variance(&e) };
+    return true;
+}
+
+void kernel_cost_in(const struct gpu *g, enum kernel_set set, enum dtype precision,
+                    const struct kernel_context *in, const struct kernel *k, struct cost *out)
+{
+    if (k->flops <= 0 && k->bytes <= 0)
+        *out = (struct cost){ .basis = BASIS_MEASURED };        /* nothing runs */
+    else if (own_cost(g, precision, in, k, out))
+        return;
+    else if (k->m > 0)
+        gemm_cost(g, set, precision, in, k, out);
+    else if (k->kind == KC_ATTENTION)
+        attention_cost(g, set, precision, in, k, out);
+    else
+        stream_cost(g, (double)k->bytes, kernel_launches(set, PASS_FORWARD, k), out);
+}
+
+void kernel_cost(const struct gpu *g, enum kernel_set set, enum dtype precision,
+                 const struct kernel *k, struct cost *out)
+{
+    kernel_cost_in(g, set, precision, &(struct kernel_context){ .flash = FLASH_CUDNN }, k, out);
+}
+
+double optimizer_bytes(const struct plan *p, int *passes)
+{
+    struct recipe r = plan_recipe(p);
+    double own = 4 * 6 + (double)dtype_bytes(r.optimizer > 8 ? DT_FP32 : r.grad);
+
+    /* One kernel: reads p, m, v and the gradient, writes p, m, v. */
+    *passes = 1;
+    /* torch.optim.AdamW runs as foreach by default, a pass per operation
+     * (torch/optim/adamw.py, _multi_tensor_adamw): p*=, lerp m, v*=, addcmul v, sqrt, /=, +=,
+     * addcdiv p: 8 + 12 + 8 + 12 + 8 + 8 + 8 + 16 bytes in fp32. */
+    if (p->kernels != KERNELS_DPX
+        && (p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1)) {
+        *passes = 8;
+        return 20.0 * (double)dtype_bytes(r.kept);
+    }
+    /* The 16-bit copy is written with the fp32 one, or by a pass of its own that reads that. */
+    if (r.optimizer > 8) {
+        *passes = p->dialect == DIALECT_DEEPSPEED ? 2 : 1;
+        own += p->dialect == DIALECT_DEEPSPEED ? 6 : 2;
+    }
+    return own;
+}

@@ -1,0 +1,70 @@
+/* kernel_cost.h -- how long anything takes that is not a collective.
+ *
+ *     struct cost_cache *c = cost_cache_new(&plan);
+ *     struct cost t;
+ *     op_cost(c, &schedules, op, &t);             its time on its stream
+ *     double cpu = issue_cost(c, &schedules, op);     and on the issuing thread
+ *     cost_cache_free(c);
+ *
+ * GEMMs and unfused attention go by tiles and waves (gemm_cost.h), fused attention by FLOPs
+ * at the rate published for its kernel, everything else by bytes over the bandwidth that
+ * streaming kernels reach.  Measurements of the machine itself replace each of these where
+ * there are any (measured_cost.h), for the executor's own kernels.  Derivation, sources and errors: README.md. */
+#ifndef DPX_KERNEL_COST_H
+#define DPX_KERNEL_COST_H
+
+#include "model/schedule/schedule.h"
+#include "sim/price/cost.h"
+#include "sim/price/gemm_cost.h"
+#include "sim/price/gpu_rates.h"
+
+/* What a kernel alone does not say. */
+struct kernel_context {
+    const struct measured_device *measured; /* NULL: nothing */
+    const struct gemm_residuals *gemm;      /* of kernel_residuals(); NULL: made anew */
+    int64_t    seq, head_dim;               /* 0: taken from the kernel's own bytes, 128 */
+    bool       dropout;
+    double     attention_forward;           /* FLOPs of forward's fused attention; 0: not known */
+    enum flash flash;
+    bool       sustained;                   /* minutes of it, at the power limit: a training step */
+};
+
+/* The time of one kernel as published figures have it, with nothing else known. */
+void kernel_cost(const struct gpu *g, enum kernel_set set, enum dtype precision,
+                 const struct kernel *k, struct cost *out);
+void kernel_cost_in(const struct gpu *g, enum kernel_set set, enum dtype precision,
+                    const struct kernel_context *in, const struct kernel *k, struct cost *out);
+
+/* Published residuals of products in this precision. */
+void kernel_residuals(const struct gpu *g, enum dtype precision, struct gemm_residuals *out);
+
+/* GPU kernels that one listed kernel is in reality, and hence is launched as. */
+int kernel_launches(enum kernel_set set, enum pass pass, const struct kernel *k);
+
+/* Bytes AdamW moves per element it owns, and the passes over memory in which it does. */
+double optimizer_bytes(const struct plan *p, int *passes);
+
+/* What the entries of one plan's schedules cost.  The kernels of a pass are costed once,
+ * when first met, and kept as running sums: a segment is one subtraction.  `p` and what its
+ * cluster was measured to be are kept by reference.  Not for use by two threads at once. */
+struct cost_cache;
+struct cost_cache *cost_cache_new(const struct plan *p);
+void cost_cache_free(struct cost_cache *c);
+
+/* Whether the kernels already costed are also those of another plan: same model, GPU,
+ * kernels, precision, sequence, micro-batch, dropout, recompute.  cost_cache_use() then
+ * turns to that plan and keeps them; else it drops them. */
+bool cost_cache_fits(const struct cost_cache *c, const struct plan *p);
+void cost_cache_use(struct cost_cache *c, const struct plan *p);
+
+/* Time on its stream of an entry that is not OP_COLL: zero for waits, memory and repeats. */
+void op_cost(struct cost_cache *c, const struct schedules *s, const struct op *o,
+             struct cost *out);
+
+/* Of that time, the share in which memory sets the pace: 0 to 1. */
+double op_streams(struct cost_cache *c, const struct schedules *s, const struct op *o);
+
+/* Seconds the issuing thread is busy with any entry, collectives included. */
+double issue_cost(struct cost_cache *c, const struct schedules *s, const struct op *o);
+
+#endif

@@ -1,0 +1,438 @@
+/* op_cost.c -- what a schedule's entries cost, and what issuing them costs.
+ *
+ * Running sums: cost of kernels [k0,k1) = at[k1] - at[k0]. */
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/price/kernel_cost.h"
+#include "sim/price/measured_cost.h"
+
+/* Seconds on the issuing thread; all but the first are assumed: no public measurement of them
+ * was found.
+ *
+ * An operator called from Python: 4.7 us for a bare add_ on H100's host, 5.2 on A100's
+ * (tusharhqq/napkin-math-gpu, tiny_kernel); with the modules of transformers around it 12.8,
+ * since Llama-3.2-1B's forward of 512 tokens takes 8.1 ms eagerly and 1.9 as a graph, in 633
+ * kernels by our count (stas00/ml-engineering, training/performance, B200).  Taken: the
+ * geometric mean, since code varies between the two. */
+#define ISSUE_FORWARD  8e-6
+/* The same called by autograd's engine, without Python. */
+#define ISSUE_BACKWARD 5e-6
+/* An entry of the executor: one message to a thread. */
+#define ISSUE_OWN      1e-6
+/* A collective called from C++ (DistributedDataParallel's reducer, an executor). */
+#define ISSUE_COLL     15e-6
+/* And with the Python of a hook around it, which picks the unit, its streams and buffers:
+ * 1 ms each has been seen (pytorch/pytorch#173680, many small modules). */
+#define ISSUE_HOOK     120e-6
+/* A wait or an allocation. */
+#define ISSUE_EVENT    2e-6
+/* A tensor in an optimizer's list. */
+#define ISSUE_TENSOR   4e-6
+
+/* PCIe as copied: 55.4 of 63 GB/s (H200, nvbandwidth), 26.4 of 31 (A100, napkin-math). */
+#define PCIE 0.87
+
+/* What a kernel's error comes from: the rate of products, of attention, of memory.  Kernels of one
+ * source are off together, so their half-intervals add; sources are unrelated, so theirs add as
+ * squares do. */
+enum source { SOURCE_GEMM, SOURCE_ATTENTION, SOURCE_MEMORY, NSOURCE };
+
+struct running {
+    double s, less[NSOURCE], more[NSOURCE];     /* s - low_s, high_s - s */
+    double streams;                             /* of s, in kernels that live off memory */
+    double ready;                               /* bytes of gradients that are complete */
+    enum basis basis;
+    bool   outside;
+    double variance;
+};
+
+struct sums {
+    struct running *at;         /* at[i]: kernels 0 .. i-1 */
+    int         *launches;
+    int          n;
+    struct cost  all;           /* the whole pass, as most entries are */
+};
+
+struct cost_cache {
+    const struct plan          *p;
+    const struct measured_device *measured;     /* of the executor's own kernels; NULL: nothing */
+    struct kernel_context       in;
+    struct gemm_residuals       gemm;
+    struct sums                 pass[NPIECE][NPASS];
+    struct plan                 of;     /* what the sums are of; no pointer is followed */
+};
+
+static enum flash flash_of(const struct plan *p)
+{
+    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
+
+    /* PyTorch 2.2's release notes: "now supports FlashAttention-2, yielding around 2x speedups". */
+    if (p->kernels != KERNELS_DPX && torch && plan_version(p) > 0 && plan_version(p) < 2002)
+        return FLASH_1;
+    /* sdp_utils.cpp, check_prefer_cudnn_attention(): Hopper and datacenter Blackwell. */
+    if (p->kernels == KERNELS_DPX || (torch && plan_version(p) > 0 && plan_version(p) < 2013))
+        return FLASH_2;
+    return FLASH_CUDNN;
+}
+
+static void describe(struct cost_cache *c, const struct plan *p)
+{
+    const struct model *m = &p->model;
+    double pairs = (double)p->micro_batch * (double)p->seq * (double)p->seq;
+
+    c->p = p;
+    c->of = *p;
+    c->measured = p->kernels == KERNELS_DPX ? p->cluster.measured : NULL;
+    kernel_residuals(&p->cluster.gpu, p->precision, &c->gemm);
+    c->in = (struct kernel_context){
+        .measured = c->measured, .gemm = &c->gemm, .seq = p->seq, .head_dim = m->head_dim, .dropout = p->dropout > 0,
+        .attention_forward = 4 * pairs * (double)m->heads * (double)m->head_dim,
+        .flash = flash_of(p), .sustained = true,
+    };
+}
+
+static void forget(struct cost_cache *c)
+{
+    for (int piece = 0; piece < NPIECE; piece++)
+        for (int pass = 0; pass < NPASS; pass++) {
+            free(c->pass[piece][pass].at);
+            free(c->pass[piece][pass].launches);
+        }
+    memset(c->pass, 0, sizeof c->pass);
+}
+
+struct cost_cache *cost_cache_new(const struct plan *p)
+{
+    struct cost_cache *c = calloc(1, sizeof *c);
+
+    if (!c)
+        abort();
+    describe(c, p);
+    return c;
+}
+
+void cost_cache_free(struct cost_cache *c)
+{
+    if (!c)
+        return;
+    forget(c);
+    free(c);
+}
+
+static bool same_shapes(const struct model *a, const struct model *b)
+{
+    return a->layers == b->layers && a->hidden == b->hidden && a->heads == b->heads
+           && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->ffn == b->ffn
+           && a->vocab == b->vocab && a->params == b->params && a->mlp == b->mlp
+           && a->norm == b->norm && a->act == b->act && a->position == b->position
+           && a->tied == b->tied && a->window == b->window && a->window_from == b->window_from && a->full_every == b->full_every
+           && a->rotary_dim == b->rotary_dim && !strcmp(a->name, b->name) && !strcmp(a->family, b->family);
+}
+
+static bool same_gpu(const struct gpu *a, const struct gpu *b)
+{
+    return !strcmp(a->name, b->name) && a->sms == b->sms && a->sm_arch == b->sm_arch && a->hbm == b->hbm
+           && a->fp32 == b->fp32 && a->fp16 == b->fp16 && a->bf16 == b->bf16;
+}
+
+/* The dialect decides what autograd runs (autocast or not), as the precision does; its version
+ * which attention, and how much a checkpoint runs again. */
+bool cost_cache_fits(const struct cost_cache *c, const struct plan *p)
+{
+    const struct plan *o = &c->of;
+
+    return same_shapes(&o->model, &p->model) && same_gpu(&o->cluster.gpu, &p->cluster.gpu)
+           && o->kernels == p->kernels && o->precision == p->precision && o->seq == p->seq
+           && o->micro_batch == p->micro_batch && o->dropout == p->dropout
+           && o->cluster.measured == p->cluster.measured
+           && o->recompute == p->recompute && o->dialect == p->dialect
+           && o->strategy == p->strategy && !strcmp(o->framework_version, p->framework_version);
+}
+
+void cost_cache_use(struct cost_cache *c, const struct plan *p)
+{
+    if (cost_cache_fits(c, p)) {
+        c->p = p;
+        return;
+    }
+    forget(c);
+    describe(c, p);
+}
+
+static enum source source_of(const struct kernel *k)
+{
+    return k->m > 0 ? SOURCE_GEMM : k->kind == KC_ATTENTION ? SOURCE_ATTENTION : SOURCE_MEMORY;
+}
+
+static void between(const struct sums *of, int k0, int k1, struct cost *out)
+{
+    const struct running *a = &of->at[k0], *b = &of->at[k1];
+    double t = b->s - a->s, less = 0, more = 0;
+
+    for (int i = 0; i < NSOURCE; i++) {
+        less += (b->less[i] - a->less[i]) * (b->less[i] - a->less[i]);
+        more += (b->more[i] - a->more[i]) * (b->more[i] - a->more[i]);
+    }
+    *out = (struct cost){ t, t - sqrt(less), t + sqrt(more), b->basis, b->outside, b->variance - a->variance };
+}
+
+/* The lane takes one task a kernel, which the issuing thread has made on the same core: where ranks
+ * compute on all cores of a machine, every thread's time is the computing thread's.  A GPU's is not. */
+static double kernel_overhead(const struct cost_cache *c, const struct kernel *k)
+{
+    if (!c->measured || kernel_launches(c->p->kernels, PASS_FORWARD, k) == 0)
+        return 0;
+    return c->measured->own.handover.s + (c->p->cluster.is_host ? c->measured->own.issue_kernel.s : 0);
+}
+
+static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pass,
+                   struct sums *out)
+{
+    int n = piece->nkernels[pass];
+    const struct kernel *k = piece->kernels[pass];
+
+    out->at = calloc((size_t)n + 1, sizeof *out->at);
+    out->launches = calloc((size_t)n + 1, sizeof *out->launches);
+    if (!out->at || !out->launches)
+        abort();
+    out->n = n;
+    for (int i = 0; i < n; i++) {
+        enum source source = source_of(&k[i]);
+        struct running *sum = &out->at[i + 1];
+        struct cost one;
+
+        kernel_cost_in(&c->p->cluster.gpu, c->p->kernels, c->p->precision, &c->in, &k[i], &one);
+        *sum = out->at[i];
+        sum->s += one.s;
+        sum->less[source] += one.s - one.low_s;
+        sum->more[source] += one.high_s - one.s;
+        sum->s += kernel_overhead(c, &k[i]);
+        sum->streams += source == SOURCE_MEMORY ? one.s : 0;
+        sum->ready += (double)k[i].ready_bytes;
+        sum->basis = basis_worst(sum->basis, one.basis);
+        sum->outside |= one.outside;
+        sum->variance += one.variance;
+        out->launches[i + 1] = out->launches[i] + kernel_launches(c->p->kernels, pass, &k[i]);
+    }
+    between(out, 0, n, &out->all);
+}
+
+static const struct sums *sums_of(struct cost_cache *c, const struct schedules *s,
+                                  const struct op *o)
+{
+    enum piece_id piece = (enum piece_id)o->u.compute.piece;
+    enum pass     pass = (enum pass)o->u.compute.pass;
+    struct sums  *of = &c->pass[piece][pass];
+
+    if (!of->at)
+        sum_up(c, &s->program.piece[piece], pass, of);
+    assert(of->n == s->program.piece[piece].nkernels[pass]);
+    assert(o->u.compute.k0 <= o->u.compute.k1 && o->u.compute.k1 <= of->n);
+    return of;
+}
+
+static void add_estimate(const struct estimate *e, struct cost *out)
+{
+    out->s += e->s;
+    out->low_s += e->s * (1 - e->error);
+    out->high_s += e->s * (1 + e->error);
+    out->outside |= e->outside;
+    out->variance += estimate_variance(e);
+}
+
+/* Gradients that are not written where they belong are copied or added there, and dropped. */
+static void hand_out(const struct cost_cache *c, const struct schedules *s, const struct op *o, double bytes,
+                     struct cost *out)
+{
+    struct estimate e;
+    bool adds = false;
+
+    if (!c->measured || o->u.compute.fate != GRADS_DROP || !(bytes > 0))
+        return;
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++)
+        adds |= (s->acts[k].what & ACT_ADD) != 0;
+    if (measured_pass(c->measured, adds ? MP_ADD : MP_COPY, (adds ? 3 : 2) * bytes, &e))
+        add_estimate(&e, out);
+}
+
+static void compute(struct cost_cache *c, const struct schedules *s, const struct op *o,
+                    struct cost *out)
+{
+    const struct sums *of = sums_of(c, s, o);
+    int k0 = o->u.compute.k0, k1 = o->u.compute.k1;
+
+    if (k0 == 0 && k1 == of->n)
+        *out = of->all;
+    else
+        between(of, k0, k1, out);
+    hand_out(c, s, o, of->at[k1].ready - of->at[k0].ready, out);
+}
+
+double op_streams(struct cost_cache *c, const struct schedules *s, const struct op *o)
+{
+    const struct sums *of;
+    double all;
+
+    if (o->kind != OP_COMPUTE)
+        return 1;
+    of = sums_of(c, s, o);
+    all = of->at[o->u.compute.k1].s - of->at[o->u.compute.k0].s;
+    return all > 0 ? (of->at[o->u.compute.k1].streams - of->at[o->u.compute.k0].streams) / all : 0;
+}
+
+/* What is read is also what is written. */
+static bool in_place(const struct schedules *s, const struct op *o)
+{
+    bool other = false;
+
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
+        int what = s->acts[k].what & (ACT_READ | ACT_WRITE);
+        other |= what && what != (ACT_READ | ACT_WRITE);
+    }
+    return !other;
+}
+
+/* Between a GPU's memory and the host's.  Ranks of the host itself have only that. */
+static bool crosses(const struct cost_cache *c, const struct op *o)
+{
+    return !c->p->cluster.is_host && (o->stream == STREAM_H2D || o->stream == STREAM_D2H);
+}
+
+/* An entry does not say dtypes: half or twice as many bytes out as in, where there are 16-bit copies, is a
+ * cast. */
+static enum measured_pass pass_of(const struct cost_cache *c, const struct schedules *s, const struct op *o)
+{
+    if (crosses(c, o))
+        return o->stream == STREAM_D2H ? MP_TO_HOST : MP_FROM_HOST;
+    switch ((enum copy_fn)o->u.copy.fn) {
+    case COPY_ADD:  return MP_ADD;
+    case COPY_ZERO: return MP_ZERO;
+    case COPY_NORM: case COPY_OVERFLOW: return MP_SQUARES;
+    case COPY_CLIP: return in_place(s, o) ? MP_RESCALE : MP_SCALE;
+    default:        break;
+    }
+    if (c->p->precision != DT_FP32 &&
+        (o->u.copy.reads == 2 * o->u.copy.writes || o->u.copy.writes == 2 * o->u.copy.reads))
+        return MP_CAST;
+    if (o->u.copy.scale == 1)
+        return MP_COPY;
+    return in_place(s, o) ? MP_RESCALE : MP_SCALE;
+}
+
+/* As it was timed on this machine, if it was. */
+static bool own_copy(const struct cost_cache *c, const struct schedules *s, const struct op *o, struct cost *out)
+{
+    double bytes = (double)(o->u.copy.reads + o->u.copy.writes);
+    enum measured_pass pass;
+    struct estimate e;
+
+    if (!c->measured)
+        return false;
+    *out = (struct cost){ .basis = BASIS_MEASURED };
+    if (o->u.copy.fn == COPY_NOTHING || o->u.copy.fn == COPY_LOSS || !(bytes > 0))
+        return true;
+    pass = pass_of(c, s, o);
+    if (crosses(c, o))
+        bytes = fmax((double)o->u.copy.reads, (double)o->u.copy.writes);
+    if (!measured_pass(c->measured, pass, bytes, &e) &&
+        (pass != MP_RESCALE || !measured_pass(c->measured, MP_SCALE, bytes, &e)))
+        return false;
+    add_estimate(&e, out);
+    return true;
+}
+
+static void copy(const struct cost_cache *c, const struct schedules *s, const struct op *o, struct cost *out)
+{
+    const struct gpu *g = &c->p->cluster.gpu;
+    double reads = (double)o->u.copy.reads, writes = (double)o->u.copy.writes;
+    struct kernel k = { .kind = KC_COPY, .bytes = o->u.copy.reads + o->u.copy.writes };
+
+    if (own_copy(c, s, o, out))
+        return;
+    if ((o->stream == STREAM_H2D || o->stream == STREAM_D2H) && g->pcie > 0) {
+        double t = (reads > writes ? reads : writes) / (g->pcie * PCIE);
+        *out = (struct cost){ t, t / 1.2, t * 1.5, BASIS_PUBLISHED, false, 0 };
+    } else {
+        kernel_cost_in(g, c->p->kernels, c->p->precision, &(struct kernel_context){ 0 }, &k, out);
+    }
+}
+
+static void optimizer(const struct cost_cache *c, const struct op *o, struct cost *out)
+{
+    int passes;
+    double bytes = optimizer_bytes(c->p, &passes) * (double)o->u.optimizer.elems;
+    struct kernel k = { .kind = KC_ELEMENTWISE, .bytes = (int64_t)bytes };
+    struct estimate e;
+
+    if (c->measured && bytes > 0 && measured_pass(c->measured, MP_ADAMW, bytes, &e)) {
+        *out = (struct cost){ .basis = BASIS_MEASURED };
+        add_estimate(&e, out);
+        return;
+    }
+    kernel_cost_in(&c->p->cluster.gpu, c->p->kernels, c->p->precision, &(struct kernel_context){ 0 }, &k, out);
+}
+
+void op_cost(struct cost_cache *c, const struct schedules *s, const struct op *o,
+             struct cost *out)
+{
+    *out = (struct cost){ .basis = BASIS_MEASURED };
+    switch ((enum op_kind)o->kind) {
+    case OP_COMPUTE:
+        compute(c, s, o, out);
+        break;
+    case OP_COPY:
+        copy(c, s, o, out);
+        break;
+    case OP_OPTIMIZER:
+        optimizer(c, o, out);
+        break;
+    case OP_COLL:
+    case OP_WAIT:
+    case OP_MEMORY:
+    case OP_REPEAT:
+    case OP_END:
+        break;
+    }
+}
+
+/* Units are gathered and reduced by Python hooks there. */
+static bool has_hooks(const struct plan *p)
+{
+    return p->strategy == STRAT_FSDP
+           || (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED);
+}
+
+double issue_cost(struct cost_cache *c, const struct schedules *s, const struct op *o)
+{
+    const struct plan *p = c->p;
+    bool   own = p->kernels == KERNELS_DPX;
+    double entry = c->measured && c->measured->own.issue_entry.s > 0 ? c->measured->own.issue_entry.s : ISSUE_OWN;
+    int    passes;
+
+    switch ((enum op_kind)o->kind) {
+    case OP_COMPUTE: {
+        const struct sums *of = sums_of(c, s, o);
+        int launches = of->launches[o->u.compute.k1] - of->launches[o->u.compute.k0];
+        if (own)
+            return entry + (c->measured ? launches * c->measured->own.issue_kernel.s : 0);
+        return launches * (o->u.compute.pass == PASS_FORWARD ? ISSUE_FORWARD : ISSUE_BACKWARD);
+    }
+    case OP_COLL:
+        return own ? entry : has_hooks(p) ? ISSUE_HOOK : ISSUE_COLL;
+    case OP_COPY:
+        return own ? entry : ISSUE_FORWARD;
+    case OP_OPTIMIZER:
+        optimizer_bytes(p, &passes);
+        return own ? entry : passes * ISSUE_FORWARD + p->model.ntensors * ISSUE_TENSOR;
+    case OP_WAIT:
+    case OP_MEMORY:
+        return own ? entry : ISSUE_EVENT;
+    case OP_REPEAT:
+    case OP_END:
+        break;
+    }
+    return 0;
+}

@@ -1,0 +1,12 @@
+/* enumerate.h -- the candidates of a search, one after the other. */
+#ifndef DPX_ENUMERATE_H
+#define DPX_ENUMERATE_H
+
+#include "sim/search/search.h"
+
+/* Calls take() for every plan that the options allow and its dialect accepts.  The
+ * plan shares the options' model and is gone after the call.  0, or what take()
+ * returned when it was not 0, or -1 reported when every plan was refused. */
+int enumerate(const struct search_options *o, int (*take)(const struct plan *p, void *arg), void *arg);
+
+#endif

@@ -1,0 +1,235 @@
+#include "sim/search/limits.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/memory/evaluate.h"
+
+/* ---- model states of one synthetic unit ---- */
+
+/* Bytes of parameters, gradients and optimizer states of the fullest rank. */
+static int states(const struct plan *p, int64_t *bytes)
+{
+    struct evaluation e;
+
+    if (evaluate(p, &e) < 0)
+        return -1;
+    *bytes = e.m.ledger.most[CAT_PARAMS] + e.m.ledger.most[CAT_GRADS] + e.m.ledger.most[CAT_OPTIMIZER];
+    evaluation_free(&e);
+    return 0;
+}
+
+static int synthetic_states(int64_t params, int64_t world, enum strategy s, enum dialect d,
+                            enum dtype precision, int64_t *bytes)
+{
+    struct plan p = { .seq = 1, .micro_batch = 1, .accumulation = 1 };
+    int rc = -1;
+
+    if (model_synthetic(params, &p.model) < 0)
+        return -1;
+    if (cluster_load("h100", &p.cluster) == 0) {
+        p.cluster.nodes = p.cluster.world_size = world;     /* only the count matters */
+        plan_defaults(&p, s, d, precision);
+        p.clip = 0;
+        rc = states(&p, bytes);
+    }
+    plan_free(&p);
+    return rc;
+}
+
+int limit_states(int64_t memory, int64_t world, enum strategy s, enum dialect d, enum dtype precision,
+                 struct limit *out)
+{
+    int64_t low = 0, high = 1, bytes;
+
+    *out = (struct limit){ .strategy = s, .dialect = d };
+    for (;;) {                          /* low fits (or is 0), high does not */
+        if (synthetic_states(high, world, s, d, precision, &bytes) < 0)
+            return -1;
+        if (bytes > memory)
+            break;
+        low = high;
+        high *= 2;
+    }
+    while (high - low > 1) {
+        int64_t mid = low + (high - low) / 2;
+        if (synthetic_states(mid, world, s, d, precision, &bytes) < 0)
+            return -1;
+        *(bytes <= memory ? &low : &high) = mid;
+    }
+    out->max_params = low;
+    if (low > 0 && synthetic_states(low, world, s, d, precision, &bytes) < 0)
+        return -1;
+    out->bytes_per_param = low > 0 ? (double)bytes / (double)low : 0;
+    return 0;
+}
+
+/* ---- a real family on a real cluster ---- */
+
+static int prepare(const struct plan *base, enum strategy s, enum dialect d, enum dtype precision,
+                   struct plan *p)
+{
+    *p = *base;                         /* shares the model */
+    plan_defaults(p, s, d, precision);
+    p->kernels = base->kernels;
+    p->recompute = base->recompute;
+    p->recompute_interval = base->recompute_interval;
+    return plan_check(p, "limits");
+}
+
+/* 1 fits, 0 does not, -1 cannot be asked. */
+static int fits(const struct plan *p, double *bytes_per_param)
+{
+    struct evaluation e;
+
+    if (evaluate(p, &e) < 0)
+        return -1;
+    int yes = e.m.fits;
+    if (bytes_per_param)
+        *bytes_per_param = (double)(e.m.ledger.most[CAT_PARAMS] + e.m.ledger.most[CAT_GRADS] +
+                                    e.m.ledger.most[CAT_OPTIMIZER]) / (double)p->model.params;
+    evaluation_free(&e);
+    return yes;
+}
+
+/* Each question: does it fit at n?  Monotone, so the largest n is bisected. */
+struct question {
+    const struct plan *base;
+    enum strategy s;
+    enum dialect d;
+    enum dtype precision;
+};
+
+static int fits_layers(const struct question *q, int64_t layers, int64_t *params, double *per)
+{
+    struct plan p = *q->base;
+    struct model m;
+    int rc = -1;
+
+    if (model_with_layers(&q->base->model, layers, &m) < 0)
+        return -1;
+    p.model = m;
+    p.micro_batch = 1;
+    struct plan ready;
+    if (prepare(&p, q->s, q->d, q->precision, &ready) == 0)
+        rc = fits(&ready, per);
+    *params = m.params;
+    model_free(&m);
+    return rc;
+}
+
+static int fits_micro_batch(const struct question *q, int64_t b)
+{
+    struct plan p = *q->base, ready;
+
+    p.micro_batch = b;
+    return prepare(&p, q->s, q->d, q->precision, &ready) < 0 ? -1 : fits(&ready, NULL);
+}
+
+static int fits_gpus(const struct question *q, int64_t gpus)
+{
+    struct plan p = *q->base, ready;
+    int64_t per = q->base->cluster.gpus_per_node;
+
+    p.micro_batch = 1;
+    p.cluster.nodes = gpus <= per ? 1 : gpus / per;
+    p.cluster.gpus_per_node = gpus <= per ? gpus : per;
+    p.cluster.world_size = p.cluster.nodes * p.cluster.gpus_per_node;
+    p.shard_group = p.cluster.world_size;
+    return prepare(&p, q->s, q->d, q->precision, &ready) < 0 ? -1 : fits(&ready, NULL);
+}
+
+static int largest_model(const struct question *q, struct limit *out)
+{
+    int64_t low = 0, high = 1, params;
+    double per;
+    int fits_high = 1;
+
+    /* Doubled first: what is far too large is also slow to ask about. */
+    while (high <= MODEL_MAX_LAYERS && (fits_high = fits_layers(q, high, &params, &per)) == 1) {
+        low = high;
+        high *= 2;
+    }
+    if (fits_high < 0)
+        return -1;
+    if (high > MODEL_MAX_LAYERS)
+        high = MODEL_MAX_LAYERS + 1;
+    while (high - low > 1) {
+        int64_t mid = low + (high - low) / 2;
+        int yes = fits_layers(q, mid, &params, &per);
+        if (yes < 0)
+            return -1;
+        *(yes ? &low : &high) = mid;
+    }
+    out->max_layers = low;
+    if (low > 0 && fits_layers(q, low, &out->max_params, &out->bytes_per_param) < 0)
+        return -1;
+    return 0;
+}
+
+static int largest_micro_batch(const struct question *q, struct limit *out)
+{
+    int64_t low = 0, high = 1;
+    int yes;
+
+    while ((yes = fits_micro_batch(q, high)) == 1 && high < 1 << 20) {
+        low = high;
+        high *= 2;
+    }
+    while (yes >= 0 && high - low > 1) {
+        int64_t mid = low + (high - low) / 2;
+        yes = fits_micro_batch(q, mid);
+        if (yes >= 0)
+            *(yes ? &low : &high) = mid;
+    }
+    out->max_micro_batch = low;
+    return yes < 0 && low == 0 ? -1 : 0;
+}
+
+static bool is_data_parallel(enum strategy s, enum dialect d)
+{
+    return s == STRAT_DP && d == DIALECT_TORCH;
+}
+
+/* Powers of two up to a node, then doubling nodes, then bisected between. */
+static int fewest_gpus(const struct question *q, struct limit *out)
+{
+    int64_t per = q->base->cluster.gpus_per_node, no = 0, yes_at = 0;
+    int64_t most = is_data_parallel(q->s, q->d) ? per : 65536;
+
+    for (int64_t n = 1; n <= most; n = n < per ? (2 * n < per ? 2 * n : per) : 2 * n) {
+        int yes = fits_gpus(q, n);
+        if (yes < 0)
+            return -1;
+        if (yes) {
+            yes_at = n;
+            break;
+        }
+        no = n;
+    }
+    int64_t grain = no >= per ? per : 1;
+    while (yes_at - no > grain) {
+        int64_t mid = no + (yes_at - no) / 2 / grain * grain;
+        int yes = fits_gpus(q, mid);
+        if (yes < 0)
+            return -1;
+        *(yes ? &yes_at : &no) = mid;
+    }
+    out->min_gpus = yes_at;
+    return 0;
+}
+
+int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dtype precision,
+               struct limit *out)
+{
+    struct plan one_node = *base;
+    struct question q = { base, s, d, precision };
+
+    if (is_data_parallel(s, d)) {
+        one_node.cluster.nodes = 1;
+        one_node.cluster.world_size = one_node.cluster.gpus_per_node;
+        q.base = &one_node;
+    }
+    *out = (struct limit){ .strategy = s, .dialect = d };
+    return largest_model(&q, out) < 0 || largest_micro_batch(&q, out) < 0 || fewest_gpus(&q, out) < 0 ? -1 : 0;
+}

@@ -1,0 +1,30 @@
+/* limits.h -- how far a strategy reaches: the largest model, the largest
+ * micro-batch, the fewest GPUs.  Every answer comes from lowering plans and
+ * reading the ledger; nothing is a formula. */
+#ifndef DPX_LIMITS_H
+#define DPX_LIMITS_H
+
+#include "model/plan/plan.h"
+
+struct limit {
+    enum strategy strategy;
+    enum dialect  dialect;
+    double  bytes_per_param;    /* model states of a rank per parameter of the model */
+    int64_t max_params;         /* largest model that fits; 0: none */
+    int64_t max_layers;         /* with a family: its blocks (0 with states only) */
+    int64_t max_micro_batch;    /* of the model as given; 0: it does not fit */
+    int64_t min_gpus;           /* fewest GPUs that hold the model as given; 0: not found up to 65,536 */
+};
+
+/* Model states only: one synthetic unit of P parameters in `memory` bytes over
+ * `world` ranks. */
+int limit_states(int64_t memory, int64_t world, enum strategy s, enum dialect d, enum dtype precision,
+                 struct limit *out);
+
+/* With activations, buffers and workspaces: `base` has model, cluster, seq,
+ * kernels and recompute set; micro-batch 1 for the first and last question.
+ * DataParallel is one process: it is asked about one node of the cluster. */
+int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dtype precision,
+               struct limit *out);
+
+#endif

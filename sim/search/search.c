@@ -1,0 +1,390 @@
+#include "sim/search/search.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "model/memory/evaluate.h"
+#include "sim/clock/simulate.h"
+#include "sim/search/enumerate.h"
+
+/* ---- programs: what candidates with equal kernels share ---- */
+
+struct shared_program {
+    struct plan    plan;            /* the first candidate with these kernels */
+    struct program program;
+};
+
+struct work {
+    const struct search_options *o;
+    struct found *found;
+    int64_t n, room, lowered;
+    int    *program_of;             /* per candidate */
+    struct shared_program *programs;
+    int     nprograms, cap_programs;
+    atomic_llong next;              /* the candidate that the next free thread takes */
+    atomic_int   failed;
+    char         why[256];      /* of the thread that failed first */
+};
+
+static bool same_kernels(const struct plan *a, const struct plan *b)
+{
+    struct recipe x = plan_recipe(a), y = plan_recipe(b);
+
+    return a->micro_batch == b->micro_batch && a->recompute == b->recompute &&
+           a->recompute_interval == b->recompute_interval && a->kernels == b->kernels &&
+           a->dropout == b->dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
+           x.used == y.used && x.kept == y.kept && a->strategy == b->strategy;
+}
+
+static int program_for(struct work *w, const struct plan *p)
+{
+    for (int i = w->nprograms - 1; i >= 0; i--)
+        if (same_kernels(&w->programs[i].plan, p))
+            return i;
+    if (w->nprograms == w->cap_programs) {
+        w->cap_programs = w->cap_programs ? 2 * w->cap_programs : 64;
+        w->programs = realloc(w->programs, (size_t)w->cap_programs * sizeof *w->programs);
+        if (!w->programs)
+            abort();
+    }
+    struct shared_program *g = &w->programs[w->nprograms];
+    *g = (struct shared_program){ .plan = *p };
+    if (program_build(p, &g->program) < 0)
+        return -1;
+    return w->nprograms++;
+}
+
+static int take(const struct plan *p, void *arg)
+{
+    struct work *w = arg;
+
+    if (w->n == w->room) {
+        w->room = w->room ? 2 * w->room : 1024;
+        w->found = realloc(w->found, (size_t)w->room * sizeof *w->found);
+        w->program_of = realloc(w->program_of, (size_t)w->room * sizeof *w->program_of);
+        if (!w->found || !w->program_of)
+            abort();
+    }
+    memset(&w->found[w->n], 0, sizeof w->found[w->n]);
+    w->found[w->n].plan = *p;
+    w->found[w->n].order = w->n;
+    w->program_of[w->n] = program_for(w, p);
+    if (w->program_of[w->n] < 0)
+        return -1;
+    w->n++;
+    return 0;
+}
+
+/* ---- one candidate ---- */
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+    h ^= v;
+    h *= 0x9e3779b97f4a7c15u;
+    return h ^ h >> 29;
+}
+
+/* A hash of everything in the schedules that decides bytes, order or time. */
+static uint64_t schedules_key(const struct schedules *s, int program)
+{
+    uint64_t h = mix(1469598103934665603u, (uint64_t)program);
+
+    for (int i = 0; i < s->nops; i++) {
+        const struct op *o = &s->ops[i];
+        h = mix(h, (uint64_t)o->kind | (uint64_t)o->stream << 8 | (uint64_t)o->phase << 16 |
+                   (uint64_t)o->after << 24 | (uint64_t)o->flags << 40);
+        h = mix(h, (uint64_t)o->wait[0] | (uint64_t)o->wait[1] << 16 | (uint64_t)o->record << 32);
+        h = mix(h, (uint64_t)(uint32_t)o->unit | (uint64_t)(uint32_t)o->unit_by << 32);
+        switch ((enum op_kind)o->kind) {
+        case OP_COMPUTE:
+            h = mix(h, (uint64_t)o->u.compute.piece | (uint64_t)o->u.compute.pass << 8 | (uint64_t)o->u.compute.fate << 16 |
+                       (uint64_t)o->u.compute.k0 << 24 | (uint64_t)o->u.compute.k1 << 40);
+            break;
+        case OP_COLL:
+            h = mix(mix(h, (uint64_t)o->u.coll.elems), (uint64_t)o->u.coll.op | (uint64_t)o->u.coll.group << 8 |
+                       (uint64_t)s->group_size[o->u.coll.group] << 16 | (uint64_t)o->u.coll.dtype << 52 |
+                       (uint64_t)o->u.coll.red << 58);
+            break;
+        case OP_COPY:
+            h = mix(mix(h, (uint64_t)o->u.copy.reads), (uint64_t)o->u.copy.writes);
+            break;
+        case OP_OPTIMIZER:
+            h = mix(h, (uint64_t)o->u.optimizer.elems);
+            break;
+        case OP_REPEAT: case OP_END:
+            h = mix(h, (uint64_t)o->u.repeat.n);
+            break;
+        case OP_WAIT: case OP_MEMORY:
+            break;
+        }
+    }
+    for (int i = 0; i < s->nacts; i++) {
+        const struct act *a = &s->acts[i];
+        h = mix(h, (uint64_t)s->bufs[a->buf].bytes | (uint64_t)s->bufs[a->buf].category << 60);
+        h = mix(h, (uint64_t)(uint32_t)a->at | (uint64_t)(uint32_t)a->by << 32);
+        h = mix(h, (uint64_t)(uint32_t)a->n | (uint64_t)a->what << 32);
+    }
+    return h;
+}
+
+static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_cache *cache,
+                  struct coll_memo *memo)
+{
+    struct found *f = &w->found[i];
+    struct memory_verdict m;
+    struct priced prices;
+    struct contention slow;
+    struct timeline t;
+
+    if (evaluate_memory(&f->plan, &w->programs[w->program_of[i]].program, s, &m) < 0)
+        return -1;
+    f->needed = m.needed;
+    f->available = m.available;
+    f->fits = m.fits;
+    f->key = schedules_key(s, w->program_of[i]);
+    if (!f->fits)
+        return 0;
+    cost_cache_use(cache, &f->plan);
+    if (price(&f->plan, s, SCHED_STEADY, cache, memo, &prices) < 0)
+        return -1;
+    contention_of(&f->plan, &prices, &slow);
+    contention_run(s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
+    priced_free(&prices);
+    f->step_s = t.step_s;
+    f->compute_s = t.compute_s;
+    f->exposed_s = t.exposed_s;
+    f->optimizer_s = t.optimizer_s;
+    f->idle_s = t.idle_s;
+    for (int op = 0; op < NCOLL; op++)
+        for (int g = 0; g < NGROUP; g++)
+            f->exposed_by[op] += t.exposed_by[op][g];
+    return 0;
+}
+
+/* In these cells every rank keeps whole parameters, and the optimizer states of every
+ * candidate are the same: if one candidate's do not fit, no other's will. */
+static bool keeps_whole_params(const struct plan *p)
+{
+    return p->strategy != STRAT_ZERO3 && p->strategy != STRAT_FSDP;
+}
+
+/* Looks at the first candidate of each such cell and marks the cell's others when its
+ * parameters and optimizer states alone are too much. */
+static int drop_hopeless(struct work *w)
+{
+    struct schedules s = { 0 };
+    struct memory_verdict m;
+    int64_t bound = 0;
+    int rc = 0;
+
+    for (int64_t i = 0; i < w->n && !rc; i++) {
+        struct found *f = &w->found[i];
+        const struct plan *before = i ? &w->found[i - 1].plan : NULL;
+        if (!keeps_whole_params(&f->plan))
+            continue;
+        if (!before || before->strategy != f->plan.strategy || before->dialect != f->plan.dialect) {
+            rc = evaluate_memory(&f->plan, &w->programs[w->program_of[i]].program, &s, &m);
+            bound = m.ledger.persistent[CAT_PARAMS] + m.ledger.persistent[CAT_OPTIMIZER];
+            w->lowered++;
+        }
+        if (!rc && bound > m.available) {
+            f->needed = bound;
+            f->available = m.available;
+            f->at_least = true;
+            f->key = mix(0, (uint64_t)i);
+        }
+    }
+    schedules_free(&s);
+    return rc;
+}
+
+/* The nearest of those that do not fit is shown with what it needs: of the dropped ones,
+ * those whose bound is below the least that any other needs are looked at after all. */
+static int find_nearest(struct work *w)
+{
+    struct schedules s = { 0 };
+    int64_t least = INT64_MAX;
+    int rc = 0;
+
+    for (int64_t i = 0; i < w->n; i++)
+        if (!w->found[i].at_least && !w->found[i].fits && w->found[i].needed < least)
+            least = w->found[i].needed;
+    for (int64_t i = 0; i < w->n && !rc; i++) {
+        struct found *f = &w->found[i];
+        if (!f->at_least || f->needed >= least)
+            continue;
+        f->at_least = false;
+        rc = assess(w, i, &s, NULL, NULL);            /* does not fit, hence no time */
+        if (f->needed < least)
+            least = f->needed;
+    }
+    schedules_free(&s);
+    return rc;
+}
+
+enum { RUN = 16 };                      /* candidates that a thread takes at a time */
+
+/* Candidates are taken in runs, so that neighbours with equal kernels meet the same
+ * thread's cost cache. */
+static void *worker(void *arg)
+{
+    struct work *w = arg;
+    struct schedules s = { 0 };
+    struct cost_cache *cache = NULL;
+    struct coll_memo memo = { 0 };
+    char why[256];
+
+    fail_capture(why, sizeof why);
+    for (;;) {
+        int64_t from = atomic_fetch_add(&w->next, RUN);
+        if (from >= w->n || w->failed)
+            break;
+        if (!cache)
+            cache = cost_cache_new(&w->found[from].plan);
+        for (int64_t i = from; i < from + RUN && i < w->n; i++)
+            if (!w->found[i].at_least && assess(w, i, &s, cache, &memo) < 0 && atomic_fetch_add(&w->failed, 1) == 0)
+                memcpy(w->why, why, sizeof why);
+    }
+    cost_cache_free(cache);
+    schedules_free(&s);
+    fail_capture(NULL, 0);
+    return NULL;
+}
+
+static void run_all(struct work *w)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int n = w->o->threads > 0 ? w->o->threads : cores > 0 ? (int)cores : 1;
+    if (n > (w->n + RUN - 1) / RUN)             /* no more than there is work for */
+        n = (int)((w->n + RUN - 1) / RUN);
+    pthread_t *threads = calloc((size_t)n, sizeof *threads);
+    int started = 0;
+
+    if (!threads)
+        abort();
+    while (started < n - 1 && pthread_create(&threads[started], NULL, worker, w) == 0)
+        started++;
+    worker(w);                          /* this thread works too: fewer threads change nothing */
+    for (int i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    free(threads);
+}
+
+/* ---- order ---- */
+
+static int by_rank(const void *a, const void *b)
+{
+    const struct found *x = a, *y = b;
+
+    if (x->fits != y->fits)
+        return x->fits ? -1 : 1;
+    if (x->fits && x->step_s != y->step_s)
+        return x->step_s < y->step_s ? -1 : 1;
+    if (x->needed != y->needed)
+        return x->needed < y->needed ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct found *x = a, *y = b;
+
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+static int64_t drop_duplicates(struct found *f, int64_t n)
+{
+    int64_t kept = 0;
+
+    qsort(f, (size_t)n, sizeof *f, by_key);
+    for (int64_t i = 0; i < n; i++)
+        if (kept == 0 || f[i].key != f[kept - 1].key || f[i].needed != f[kept - 1].needed)
+            f[kept++] = f[i];
+    return kept;
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int search(const struct search_options *o, struct search_result *out)
+{
+    struct work w = { .o = o };
+    double start = now();
+    int rc = -1;
+
+    memset(out, 0, sizeof *out);
+    if (o->global_batch % o->cluster->world_size)
+        return fail("--global-batch %lld is not a multiple of the %lld ranks of %s", (long long)o->global_batch,
+                    (long long)o->cluster->world_size, o->cluster->name);
+    int64_t each = o->global_batch / o->cluster->world_size, most = PLAN_MAX_BATCH;
+    if (o->micro_batch && each % o->micro_batch)
+        return fail("--micro-batch %lld does not divide the %lld samples of each rank", (long long)o->micro_batch,
+                    (long long)each);
+    if (each > most * (o->micro_batch ? o->micro_batch : most))
+        return fail("--global-batch %lld is more than %lld micro-batches on each of %lld ranks",
+                    (long long)o->global_batch, (long long)most, (long long)o->cluster->world_size);
+    if (enumerate(o, take, &w) < 0)
+        goto out;
+    if (w.n == 0) {
+        fail("nothing to search: no strategy of the chosen frameworks and dialects accepts this model, "
+             "batch and precision");
+        goto out;
+    }
+    if (drop_hopeless(&w) < 0)
+        goto out;
+    run_all(&w);
+    if (w.failed) {
+        fail("a candidate that passed the checks could not be planned: %s", w.why);
+        goto out;
+    }
+    if (find_nearest(&w) < 0)
+        goto out;
+    out->considered = w.n;
+    out->lowered = w.lowered;
+    for (int64_t i = 0; i < w.n; i++)
+        out->lowered += !w.found[i].at_least;
+    out->n = drop_duplicates(w.found, w.n);
+    qsort(w.found, (size_t)out->n, sizeof *w.found, by_rank);
+    out->found = w.found;
+    w.found = NULL;
+    while (out->nfit < out->n && out->found[out->nfit].fits)
+        out->nfit++;
+    out->seconds = now() - start;
+    rc = 0;
+out:
+    for (int i = 0; i < w.nprograms; i++)
+        program_free(&w.programs[i].program);
+    free(w.programs);
+    free(w.program_of);
+    free(w.found);
+    return rc;
+}
+
+void search_free(struct search_result *r)
+{
+    free(r->found);
+    memset(r, 0, sizeof *r);
+}
+
+void search_pareto(const struct search_result *r, bool *out)
+{
+    int64_t least = INT64_MAX;
+
+    for (int64_t i = 0; i < r->nfit; i++) {     /* by time: each must be smaller than all before */
+        out[i] = r->found[i].needed < least;
+        if (out[i])
+            least = r->found[i].needed;
+    }
+}

@@ -1,0 +1,61 @@
+/* search.h -- the best plan: enumerate, drop what does not fit, rank the rest.
+ *
+ *     struct search_result r;
+ *     if (search(&options, &r) < 0)
+ *         return 2;
+ *     for (int64_t i = 0; i < r.nfit; i++)
+ *         ... r.found[i].plan, r.found[i].step_s ...      (fastest first)
+ *     search_free(&r);
+ *
+ * The order is that of step time, then of memory, then of enumeration: the same
+ * for any number of threads.  Two plans whose schedules are equal, entry for entry
+ * and byte for byte, count once. */
+#ifndef DPX_SEARCH_H
+#define DPX_SEARCH_H
+
+#include <stdint.h>
+
+#include "model/plan/plan.h"
+
+struct search_options {
+    const struct model   *model;
+    const struct cluster *cluster;
+    int64_t      seq, global_batch;
+    uint64_t     strategies, dialects;      /* bit sets */
+    enum kernel_set kernels;
+    enum dtype   precision;
+    int64_t      micro_batch;               /* 0: any that divides */
+    uint64_t     recompute;                 /* bit set of enum recompute */
+    int          threads;                   /* 0: as many as cores */
+};
+
+struct found {
+    struct plan plan;           /* shares the model of the options */
+    int64_t needed, available;  /* bytes of the fullest rank */
+    bool    fits;
+    bool    at_least;           /* not lowered: `needed` is only what its whole cell holds all the time */
+    double  step_s;             /* with contention; only of plans that fit */
+    double  compute_s, exposed_s, optimizer_s, idle_s;
+    double  exposed_by[8];      /* by collective (enum coll_op) */
+    uint64_t key;               /* of its schedules */
+    int64_t order;              /* of enumeration */
+};
+
+struct search_result {
+    struct found *found;        /* nfit fitting plans by time, then the others by bytes needed */
+    int64_t n, nfit;
+    int64_t considered;         /* plans enumerated, duplicates included */
+    int64_t lowered;            /* of these, lowered and put on the ledger */
+    double  seconds;
+};
+
+/* 0, or -1 with the reason reported: nothing to search (the global batch does not
+ * divide, no cell of the table is left). */
+int  search(const struct search_options *o, struct search_result *out);
+void search_free(struct search_result *r);
+
+/* Marks on the front of memory against time, among the fitting: out[i] true when no
+ * other plan is both faster and smaller. */
+void search_pareto(const struct search_result *r, bool *out);
+
+#endif
