@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/room.h"
 #include "exec/device/lanes.h"
-#include "exec/kernels/room.h"
 #ifdef DPX_CUDA
 #include "exec/cuda/comm_nccl.h"
 #include "exec/cuda/device_cuda.h"
@@ -232,7 +232,7 @@ void bench_timer_close(struct bench *b)
 
 int bench_apart(struct bench *b)
 {
-    struct seat { char host[256], id[64]; } mine = { "", "" }, *all = room((size_t)b->nranks, sizeof *all);
+    struct seat { char host[256], id[64]; } mine = { "", "" }, *all = room_new((size_t)b->nranks, sizeof *all);
     int apart = 1;
 
     gethostname(mine.host, sizeof mine.host - 1);
@@ -250,7 +250,7 @@ int bench_apart(struct bench *b)
 /* The lowest rank of each group makes an id.  All ranks of the world are in one group each. */
 static struct comm *open_nccl(struct bench *b, const struct comm_args *a)
 {
-    struct told { uint8_t id[COMM_NCCL_ID]; bool bad; } mine = { .bad = false }, *all = room((size_t)b->nranks, sizeof *all);
+    struct told { uint8_t id[COMM_NCCL_ID]; bool bad; } mine = { .bad = false }, *all = room_new((size_t)b->nranks, sizeof *all);
     struct comm *c = NULL;
     bool bad = false;
 

@@ -16,10 +16,10 @@
 #include <time.h>
 
 #include "base/fail.h"
+#include "base/room.h"
 #include "calib/bench/bench.h"
 #include "calib/store/words.h"
 #include "exec/device/lanes.h"
-#include "exec/kernels/room.h"
 
 /* Shapes of a small model's block: operands and results of a few megabytes; on a device, of LARGER times
  * as many tokens. */
@@ -387,10 +387,10 @@ static int open_operands(struct overlap *o)
 {
     int32_t ids[LARGER * TOKENS];
 
-    o->call_s = room(BENCH_BATCH, sizeof *o->call_s);
-    o->kernel_s = room(MOST, sizeof *o->kernel_s);
-    o->call = room(BENCH_BATCH, sizeof *o->call);
-    o->kernel = room(BENCH_BATCH, sizeof *o->kernel);
+    o->call_s = room_new(BENCH_BATCH, sizeof *o->call_s);
+    o->kernel_s = room_new(MOST, sizeof *o->kernel_s);
+    o->call = room_new(BENCH_BATCH, sizeof *o->call);
+    o->kernel = room_new(BENCH_BATCH, sizeof *o->kernel);
     for (int i = 0; i < LARGER * TOKENS; i++)
         ids[i] = i % TOKENS * 7;
     if (open_memory(o, BYTES * o->larger) < 0 || bench_put(o->b, o->ids, ids, sizeof ids) < 0)

@@ -12,10 +12,10 @@
 #include <jansson.h>
 
 #include "base/fail.h"
+#include "base/room.h"
 #include "calib/bench/bench.h"
 #include "calib/store/words.h"
 #include "exec/device/lanes.h"
-#include "exec/kernels/room.h"
 #include "exec/run/executor.h"
 #include "model/lower/lower.h"
 
@@ -69,7 +69,7 @@ static void put(struct bench *b, struct lanes *l, enum stream s, struct kernels 
     struct task t = *of;
 
     if (device_async(b->device)) {
-        struct work *w = room(1, sizeof *w);
+        struct work *w = room_new(1, sizeof *w);
         *w = (struct work){ b, k, long_one };
         t.self = w;
         t.run = queued;
@@ -246,7 +246,7 @@ static int open_issuing(struct issuing *w, struct bench *b, enum strategy strate
         if (w->s.group_size[g] > 0 && !(w->comm[g] = comm_null_open(0, (int)w->s.group_size[g])))
             return -1;
     w->weights = weights_from_seed(&w->p.model, 1);
-    w->ids = room((size_t)(accumulation * w->p.seq), sizeof *w->ids);
+    w->ids = room_new((size_t)(accumulation * w->p.seq), sizeof *w->ids);
     a.weights = w->weights;
     if (!w->weights || !(w->x = executor_new(&a)) || executor_map(w->x) < 0)
         return -1;
@@ -277,7 +277,7 @@ static int step(struct issuing *w, enum sched_id id, int64_t number)
 static int empty_steps(struct bench *b, enum strategy strategy, int64_t accumulation, int n, double *seconds,
                        int64_t counts[2])
 {
-    struct issuing *w = room(1, sizeof *w);
+    struct issuing *w = room_new(1, sizeof *w);
     int rc = open_issuing(w, b, strategy, accumulation);
 
     counts[0] = counts[1] = 0;

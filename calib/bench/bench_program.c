@@ -126,7 +126,7 @@ static int fill_tensor(struct bench_block_program *w, const struct weights *from
     enum { MADE = 1 << 22 };
     int64_t n = w->p.model.tensors[t].numel, made = n < MADE ? n : MADE;
     enum dtype dt = w->x.recipe.used;
-    float *host = room((size_t)made, sizeof *host);
+    float *host = room_new((size_t)made, sizeof *host);
     int rc = weights_fill(from, t, 0, made, host);
 
     for (int64_t i = 0; i < n && rc == 0; i += made)
@@ -144,8 +144,8 @@ static int allocate_tensors(struct bench_block_program *w)
     struct weights *from = weights_from_seed(m, 1);
     int rc = from ? 0 : -1;
 
-    w->param = room((size_t)m->ntensors, sizeof *w->param);
-    w->grad = room((size_t)m->ntensors, sizeof *w->grad);
+    w->param = room_new((size_t)m->ntensors, sizeof *w->param);
+    w->grad = room_new((size_t)m->ntensors, sizeof *w->grad);
     for (int t = 0; t < m->ntensors && rc == 0; t++) {
         const struct tensor *of = &m->tensors[t];
         if (of->block >= w->nblocks)
@@ -162,7 +162,7 @@ static int allocate_tokens(struct bench_block_program *w)
 {
     int64_t n = w->p.micro_batch * w->p.seq;
 
-    w->ids = room((size_t)(2 * n), sizeof *w->ids);
+    w->ids = room_new((size_t)(2 * n), sizeof *w->ids);
     for (int64_t i = 0; i < 2 * n; i++)
         w->ids[i] = (int32_t)(i * 7919 % w->p.model.vocab);
     w->step = (struct exec_step){ .number = 1, .ids = w->ids, .labels = w->ids + n, .samples = w->samples };
@@ -226,7 +226,7 @@ static struct timed *timed_of(struct bench_block_program *w, const struct kernel
         if (w->timed[i].k == k)
             return &w->timed[i];
     assert(w->ntimed < MOST_KERNELS);
-    w->timed[w->ntimed] = (struct timed){ k, room((size_t)MOST_REPS * MOST_BLOCKS, sizeof(struct bench_span)), 0 };
+    w->timed[w->ntimed] = (struct timed){ k, room_new((size_t)MOST_REPS * MOST_BLOCKS, sizeof(struct bench_span)), 0 };
     return &w->timed[w->ntimed++];
 }
 
@@ -433,7 +433,7 @@ static int keep(struct bench_block_program *w, double started)
 
 int bench_program(struct bench *b, const struct plan *p, double seconds)
 {
-    struct bench_block_program *w = room(1, sizeof *w);
+    struct bench_block_program *w = room_new(1, sizeof *w);
     double started = bench_wall_clock();
     int rc;
 

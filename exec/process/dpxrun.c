@@ -263,7 +263,7 @@ static int run(struct dpxrun *r)
         return -1;
     if (r->o.save && train_save(r->train, r->o.save) < 0)
         return -1;
-    if (measure(r) < 0)
+    if (dpxrun_measure(r) < 0)
         return -1;
     train_tell(r->train, NULL, NULL);
     return train_agree(r->train, r->rank == 0 && ((r->o.trace && write_trace(r) < 0) ||
@@ -301,7 +301,7 @@ static int all(struct dpxrun *r)
 
     if (status != EXIT_DONE)
         return status;
-    if (predict(r) < 0)
+    if (dpxrun_predict(r) < 0)
         return EXIT_FAILED;
     struct train_args a = train_args(r);
     r->train = train_open(&a, &why);

@@ -103,7 +103,7 @@ static inline bool on_host(const struct dpxrun *r) { return r->o.device == DEVIC
 /* ---- dpxrun_predict.c ---- */
 
 /* 0, or -1 reported.  All ranks, for they take the probe together; rank 0 has the prediction. */
-int  predict(struct dpxrun *r);
+int  dpxrun_predict(struct dpxrun *r);
 void predicted_free(struct predicted *p);
 /* Allocated at most, by what is to be run: a single step has no steady one. */
 int64_t predicted_allocated(const struct dpxrun *r);
@@ -112,7 +112,7 @@ int64_t predicted_held(const struct predicted *p);
 /* Copies what a recorded step left.  0, or -1 reported. */
 int  keep_sample(struct dpxrun *r, int64_t step);
 /* Medians, memory of all ranks, phases.  Every rank must call it. */
-int  measure(struct dpxrun *r);
+int  dpxrun_measure(struct dpxrun *r);
 void measured_free(struct measured *m);
 
 /* Collectives of the whole run: predicted over init, the first step and the others, and counted. */

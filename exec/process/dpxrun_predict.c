@@ -58,7 +58,7 @@ static int probe_now(struct dpxrun *r)
     return 0;
 }
 
-int predict(struct dpxrun *r)
+int dpxrun_predict(struct dpxrun *r)
 {
     struct predicted *p = &r->predicted;
 
@@ -213,7 +213,7 @@ static int gather_memory(struct dpxrun *r)
     return 0;
 }
 
-int measure(struct dpxrun *r)
+int dpxrun_measure(struct dpxrun *r)
 {
     struct measured *m = &r->measured;
 

@@ -10,8 +10,8 @@
 
 #include "base/fail.h"
 #include "base/input.h"
+#include "base/room.h"
 #include "exec/data/xxh64.h"
-#include "exec/kernels/room.h"
 
 enum { BLOCK = 256 << 10, BLOCKS = 257 };
 #define WHOLE ((int64_t)(BLOCKS - 1) * BLOCK)           /* 64 MiB: a file up to this size is read whole */
@@ -34,7 +34,7 @@ static int read_block(const char *path, int fd, int64_t at, int64_t n, unsigned 
 /* The hash of the blocks' hashes. */
 static int hash_file(const char *path, int fd, int64_t size, uint64_t *hash)
 {
-    unsigned char *bytes = room(BLOCK, 1);
+    unsigned char *bytes = room_new(BLOCK, 1);
     uint64_t of[BLOCKS] = { 0 };
     int64_t n = size <= WHOLE ? (size + BLOCK - 1) / BLOCK : BLOCKS;
     int rc = 0;
@@ -158,7 +158,7 @@ static int exchange(MPI_Comm comm, const json_t *mine, const char *text, uint64_
         MPI_Send(text, (int)my[1], MPI_CHAR, 0, 0, comm);
     if (other && rank == 0) {
         int n = (int)all[2 * other + 1];
-        char *theirs = room((size_t)n + 1, 1);
+        char *theirs = room_new((size_t)n + 1, 1);
         if (MPI_Recv(theirs, n, MPI_CHAR, other, 0, comm, MPI_STATUS_IGNORE) == MPI_SUCCESS)
             report(mine, theirs, other);
         free(theirs);
@@ -175,7 +175,7 @@ int same_run_check(MPI_Comm comm, const json_t *mine)
     if (!text)
         abort();                        /* out of memory */
     MPI_Comm_size(comm, &world);
-    all = room((size_t)world, 2 * sizeof *all);
+    all = room_new((size_t)world, 2 * sizeof *all);
     rc = exchange(comm, mine, text, all);
     free(all);
     free(text);

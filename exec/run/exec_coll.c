@@ -23,7 +23,7 @@ static int run_norm(struct coll_task *c)
     struct executor *x = c->x;
     int64_t n = c->call.elems;
     double wide[1];
-    float *narrow = room((size_t)n, sizeof *narrow);
+    float *narrow = room_new((size_t)n, sizeof *narrow);
     bool fp64 = c->call.dtype == DT_FP64;
     int rc;
 
@@ -68,7 +68,7 @@ static int run_overflow(struct coll_task *c)
 static int run_meta(struct coll_task *c)
 {
     int64_t bytes = c->call.elems * dtype_bytes(c->call.dtype);
-    char *scratch = room(2 * (size_t)bytes, 1);
+    char *scratch = room_new(2 * (size_t)bytes, 1);
     int rc;
 
     c->call.send = c->call.recv = scratch;
@@ -150,7 +150,7 @@ static int find_buffers(struct coll_task *c, int64_t iteration)
 
 int issue_coll(struct executor *x, const struct op *o, int64_t iteration)
 {
-    struct coll_task *c = room(1, sizeof *c);
+    struct coll_task *c = room_new(1, sizeof *c);
     enum coll_op op = (enum coll_op)o->u.coll.op;
 
     *c = (struct coll_task){ .x = x, .op = o, .comm = x->a.comm[o->u.coll.group],
@@ -167,6 +167,6 @@ int issue_coll(struct executor *x, const struct op *o, int64_t iteration)
         free(c);
         return fail("no communicator for the %s group", group_name((enum group)o->u.coll.group));
     }
-    put(x, o, run_coll, c);
+    executor_put(x, o, run_coll, c);
     return 0;
 }

@@ -40,7 +40,7 @@ static int places_come(const struct segment *g, const struct kernel *k, uint32_t
             continue;
         int64_t *at = place_of(g, p->slot);
         assert(*at < 0);
-        *at = take(g->x, p->bytes, category_of(p->mem));
+        *at = executor_take(g->x, p->bytes, category_of(p->mem));
         if (*at < 0)
             return -1;
         *fresh |= 1u << p->slot;
@@ -56,7 +56,7 @@ static void places_go(const struct segment *g, const struct kernel *k)
         if (p->comes)
             continue;
         assert(*at >= 0);
-        give(g->x, *at, &g->x->order.lane[STREAM_COMPUTE]);
+        executor_give(g->x, *at, &g->x->order.lane[STREAM_COMPUTE]);
         *at = -1;
     }
 }
@@ -176,7 +176,7 @@ static int64_t new_grad(const struct segment *g, int tensor)
 {
     struct executor *x = g->x;
 
-    return take(x, grad_bytes(x, tensor, grad_dtype(x)), (enum category)g->op->u.compute.grads);
+    return executor_take(x, grad_bytes(x, tensor, grad_dtype(x)), (enum category)g->op->u.compute.grads);
 }
 
 /* Where kernel k leaves the gradient of one tensor; *own: memory that is given back after it. */
@@ -269,7 +269,7 @@ static int run_kernel(struct task *t)
 static int issue_kernel(const struct segment *g, const struct kernel *k)
 {
     struct executor *x = g->x;
-    struct kernel_call *c = room(1, sizeof *c);
+    struct kernel_call *c = room_new(1, sizeof *c);
     int64_t own[2];
 
     *c = (struct kernel_call){ .x = x, .op = g->op, .k = k, .step = x->step, .block = g->block,
@@ -280,12 +280,12 @@ static int issue_kernel(const struct segment *g, const struct kernel *k)
     }
     for (int s = 1; s < NSLOT; s++)
         c->at[s] = *place_of(g, s) >= 0 ? arena_at(x->arena, *place_of(g, s)) : NULL;
-    put(x, g->op, run_kernel, c);
+    executor_put(x, g->op, run_kernel, c);
     memset(&x->need, 0, sizeof x->need);        /* the lane is a FIFO: the first has waited */
     places_go(g, k);
     for (int b = 0; b < 2; b++)
         if (own[b] >= 0)
-            give(x, own[b], &x->order.lane[STREAM_COMPUTE]);
+            executor_give(x, own[b], &x->order.lane[STREAM_COMPUTE]);
     return 0;
 }
 

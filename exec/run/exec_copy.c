@@ -73,7 +73,7 @@ static void meet(struct executor *x, const struct views *reads, const struct vie
 
 static struct copy_task *new_task(struct executor *x, const struct op *o, enum copy_fn fn)
 {
-    struct copy_task *c = room(1, sizeof *c);
+    struct copy_task *c = room_new(1, sizeof *c);
 
     *c = (struct copy_task){ .x = x, .op = o, .fn = fn, .scale = (double)o->u.copy.scale };
     return c;
@@ -122,7 +122,7 @@ static void keep(const struct copy_task *c, const struct run *r, double number)
 static int run_told(const struct copy_task *c)
 {
     struct kernels *k = kernels_of(c);
-    double *number = room((size_t)c->n, sizeof *number);
+    double *number = room_new((size_t)c->n, sizeof *number);
     int rc = 0;
 
     for (int i = 0; i < c->n && rc == 0; i++)
@@ -257,7 +257,7 @@ int issue_copy(struct executor *x, const struct op *o, int64_t iteration)
         free(c);
         return -1;
     }
-    put(x, o, run_copy, c);
+    executor_put(x, o, run_copy, c);
     return 0;
 }
 
@@ -285,7 +285,7 @@ static int load_view(const struct load_task *l, const struct view *v, float *pie
 static int run_load(struct task *t)
 {
     struct load_task *l = t->self;
-    float *piece = room(LOAD_PIECE, sizeof *piece);
+    float *piece = room_new(LOAD_PIECE, sizeof *piece);
     int rc = 0;
 
     for (int i = 0; i < l->n && rc == 0 && !l->x->a.no_compute; i++)
@@ -297,7 +297,7 @@ static int run_load(struct task *t)
 
 int issue_load(struct executor *x, const struct op *o, int64_t iteration)
 {
-    struct load_task *l = room(1, sizeof *l);
+    struct load_task *l = room_new(1, sizeof *l);
 
     views_clear(&x->writes);
     views_of(x, o, iteration, ACT_WRITE, &x->writes);
@@ -305,9 +305,9 @@ int issue_load(struct executor *x, const struct op *o, int64_t iteration)
     l->op = o;
     l->n = x->writes.n;
     if (x->lanes) {
-        l->v = room((size_t)l->n, sizeof *l->v);
+        l->v = room_new((size_t)l->n, sizeof *l->v);
         memcpy(l->v, x->writes.v, (size_t)l->n * sizeof *l->v);
     }
-    put(x, o, run_load, l);
+    executor_put(x, o, run_load, l);
     return 0;
 }

@@ -45,7 +45,7 @@ static int run_one(const struct adam_task *a, struct kernels *k, const struct ad
         finite_look(a->x, suspect, &(struct finite_run){ r->p, r->g, r->n, r->from, r->tensor, (enum dtype)r->gt });
     if (off)
         return 0;
-    if (a->step->on_grad && host_sees(a->x, k, r->n, r->g, (enum dtype)r->gt, see_grad, &seen) < 0)
+    if (a->step->on_grad && executor_host_sees(a->x, k, r->n, r->g, (enum dtype)r->gt, see_grad, &seen) < 0)
         return -1;
     return kernels_ops(k)->adamw(k, &a->step->adamw, r->n, r->p, r->m, r->v, r->g, (enum dtype)r->gt, r->out,
                                  (enum dtype)r->ot);
@@ -109,7 +109,7 @@ static int meet(struct executor *x, struct adam_task *a, const struct view *m)
 
 int issue_optimizer(struct executor *x, const struct op *o, int64_t iteration)
 {
-    struct adam_task *a = room(1, sizeof *a);
+    struct adam_task *a = room_new(1, sizeof *a);
     int rc;
 
     a->x = x;
@@ -134,6 +134,6 @@ int issue_optimizer(struct executor *x, const struct op *o, int64_t iteration)
         free(a);
         return -1;
     }
-    put(x, o, run_adam, a);
+    executor_put(x, o, run_adam, a);
     return 0;
 }

@@ -17,18 +17,9 @@
 #include "model/memory/evaluate.h"
 #include "model/program/workspace.h"
 
-void *room(size_t n, size_t size)
-{
-    void *p = calloc(n ? n : 1, size);
-
-    if (!p)
-        abort();
-    return p;
-}
-
 /* ---- memory ---- */
 
-int64_t take(struct executor *x, int64_t bytes, enum category cat)
+int64_t executor_take(struct executor *x, int64_t bytes, enum category cat)
 {
     int64_t at = arena_take(x->arena, bytes, cat, &x->now);
 
@@ -41,7 +32,7 @@ int64_t take(struct executor *x, int64_t bytes, enum category cat)
     return at;
 }
 
-void give(struct executor *x, int64_t at, const struct when *last)
+void executor_give(struct executor *x, int64_t at, const struct when *last)
 {
     int64_t bytes = arena_bytes(x->arena, at);
 
@@ -94,7 +85,7 @@ static void leave(struct executor *x, const struct op *o)
         d->group[o->u.coll.group] = *lane;
 }
 
-void put(struct executor *x, const struct op *o, int (*run)(struct task *), void *self)
+void executor_put(struct executor *x, const struct op *o, int (*run)(struct task *), void *self)
 {
     struct when *lane = &x->order.lane[o->stream];
     struct task t = { .run = run, .self = self, .need = x->need, .group = -1, .comes = x->comes,
@@ -164,7 +155,7 @@ static int issue_work(struct executor *x, const struct op *o, int64_t iteration)
         if (o->flags & OPF_LOAD)
             return issue_load(x, o, iteration);
         if (o->after || o->wait[0] || o->record || x->comes)
-            put(x, o, NULL, NULL);
+            executor_put(x, o, NULL, NULL);
         return 0;
     case OP_REPEAT: case OP_END:
         break;
@@ -234,7 +225,7 @@ static int prepare_record(struct executor *x, enum sched_id id)
     sched_walk(x->s, id, count_entries, &n);
     if (n > x->room_ran) {
         free(x->ran);
-        x->ran = room((size_t)n, sizeof *x->ran);
+        x->ran = room_new((size_t)n, sizeof *x->ran);
         x->room_ran = n;
     }
     x->nran = n;
@@ -345,7 +336,7 @@ static int dry_run(struct executor *x)
 
 struct executor *executor_new(const struct executor_args *a)
 {
-    struct executor *x = room(1, sizeof *x);
+    struct executor *x = room_new(1, sizeof *x);
 
     x->a = *a;
     x->d = a->device ? a->device : device_host();
@@ -353,10 +344,10 @@ struct executor *executor_new(const struct executor_args *a)
     x->s = a->schedules;
     x->recipe = plan_recipe(a->plan);
     x->arena = arena_new(a->guarded);
-    x->ctx = room((size_t)a->plan->model.layers + 2, sizeof *x->ctx);
-    x->norm_of = room((size_t)a->plan->model.ntensors, sizeof *x->norm_of);
-    x->order.event = room((size_t)x->s->nevents + 1, sizeof *x->order.event);
-    x->order.event_need = room((size_t)x->s->nevents + 1, sizeof *x->order.event_need);
+    x->ctx = room_new((size_t)a->plan->model.layers + 2, sizeof *x->ctx);
+    x->norm_of = room_new((size_t)a->plan->model.ntensors, sizeof *x->norm_of);
+    x->order.event = room_new((size_t)x->s->nevents + 1, sizeof *x->order.event);
+    x->order.event_need = room_new((size_t)x->s->nevents + 1, sizeof *x->order.event_need);
     if (!x->arena || instances_open(x) < 0)
         goto bad;
     forget_state(x);
@@ -529,7 +520,7 @@ static bool holds_master(const struct executor *x)
 
 enum { SEEN = 4 << 20 };                /* bytes of a piece that the host sees */
 
-int host_sees(struct executor *x, struct kernels *k, int64_t n, const void *p, enum dtype t,
+int executor_host_sees(struct executor *x, struct kernels *k, int64_t n, const void *p, enum dtype t,
               int (*f)(void *, int64_t, int64_t, const void *), void *arg)
 {
     int64_t each = SEEN / dtype_bytes(t);
@@ -537,7 +528,7 @@ int host_sees(struct executor *x, struct kernels *k, int64_t n, const void *p, e
 
     if (n == 0 || !device_async(x->d))
         return n == 0 ? 0 : f(arg, 0, n, p);
-    char *piece = room(SEEN, 1);
+    char *piece = room_new(SEEN, 1);
     for (int64_t at = 0; at < n && rc == 0; at += each) {
         int64_t m = n - at < each ? n - at : each;
         rc = kernels_ops(k)->download(k, m * dtype_bytes(t), piece, (const char *)p + at * dtype_bytes(t));
@@ -572,7 +563,7 @@ int executor_params(struct executor *x, params_fn *f, void *arg)
                 struct params_seen seen = { f, arg, c->tensor + i * l->stride, c->from, (enum dtype)c->dtype,
                                             want == HOLDS_MASTER };
                 if (c->holds == want &&
-                    host_sees(x, compute, c->n, arena_at(x->arena, x->inst[b][i].at + c->at), seen.t, see_params,
+                    executor_host_sees(x, compute, c->n, arena_at(x->arena, x->inst[b][i].at + c->at), seen.t, see_params,
                               &seen) < 0)
                     return -1;
             }

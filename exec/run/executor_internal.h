@@ -10,8 +10,8 @@
 #ifndef DPX_EXECUTOR_INTERNAL_H
 #define DPX_EXECUTOR_INTERNAL_H
 
+#include "base/room.h"
 #include "exec/kernels/exact_sum.h"
-#include "exec/kernels/room.h"
 #include "exec/run/executor.h"
 
 /* An instance of a buffer family.  Granted: its slices are tensors that kernels allocate one by
@@ -117,11 +117,11 @@ int64_t act_region(struct executor *x, const struct act *a, int64_t iteration);
 /* ---- executor.c ---- */
 
 /* A place in the arena for the entry being issued; -1 reported (over the limit, no memory). */
-int64_t take(struct executor *x, int64_t bytes, enum category cat);
+int64_t executor_take(struct executor *x, int64_t bytes, enum category cat);
 /* Gives it back once the tasks of `last` are done. */
-void give(struct executor *x, int64_t at, const struct when *last);
+void executor_give(struct executor *x, int64_t at, const struct when *last);
 /* Appends a task of the entry being issued; self is freed with it. */
-void put(struct executor *x, const struct op *o, int (*run)(struct task *), void *self);
+void executor_put(struct executor *x, const struct op *o, int (*run)(struct task *), void *self);
 
 /* ---- one file each ---- */
 int issue_copy(struct executor *x, const struct op *o, int64_t iteration);
@@ -139,7 +139,7 @@ static inline struct kernels *kernels_for(const struct executor *x, const struct
 
 /* Shows the host n elements of the arena, at once or piece by piece: f(arg, first, n, elements), the
  * first counted from 0.  What k was given before is done.  0, or -1: reported, or f's. */
-int host_sees(struct executor *x, struct kernels *k, int64_t n, const void *p, enum dtype t,
+int executor_host_sees(struct executor *x, struct kernels *k, int64_t n, const void *p, enum dtype t,
               int (*f)(void *arg, int64_t first, int64_t n, const void *p), void *arg);
 
 /* The gradient norm as far as it is known. */

@@ -6,8 +6,8 @@
 #ifdef DPX_CUDA
 #include <mpi.h>
 
+#include "base/room.h"
 #include "exec/cuda/comm_nccl.h"
-#include "exec/kernels/room.h"
 #endif
 #include "base/fail.h"
 
@@ -61,7 +61,7 @@ struct told { uint8_t id[COMM_NCCL_ID]; bool bad; };
  * world tells all; and if one rank could not, none begins to wait in NCCL for the others. */
 static int group_id(int rank, int world, int lowest, uint8_t id[COMM_NCCL_ID])
 {
-    struct told mine = { .bad = false }, *all = room((size_t)world, sizeof *all);
+    struct told mine = { .bad = false }, *all = room_new((size_t)world, sizeof *all);
     int rc = 0;
 
     if (rank == lowest)

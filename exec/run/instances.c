@@ -17,9 +17,9 @@ static const struct layout *layout_of(const struct executor *x, int buf, int own
 
 int instances_open(struct executor *x)
 {
-    x->inst = room((size_t)x->s->nbufs, sizeof *x->inst);
+    x->inst = room_new((size_t)x->s->nbufs, sizeof *x->inst);
     for (int b = 0; b < x->s->nbufs; b++)
-        x->inst[b] = room((size_t)x->s->bufs[b].count, sizeof **x->inst);
+        x->inst[b] = room_new((size_t)x->s->bufs[b].count, sizeof **x->inst);
     return 0;
 }
 
@@ -69,10 +69,10 @@ static int alloc_one(struct executor *x, const struct op *o, const struct act *a
     assert(!i->live);
     *i = (struct inst){ .live = true, .granted = is_granted(o, b) };
     if (!i->granted) {
-        i->at = take(x, b->bytes, b->category);
+        i->at = executor_take(x, b->bytes, b->category);
         return i->at < 0 ? -1 : 0;
     }
-    i->piece = room((size_t)slices, sizeof *i->piece);
+    i->piece = room_new((size_t)slices, sizeof *i->piece);
     for (int k = 0; k < slices; k++)
         i->piece[k] = -1;
     return 0;
@@ -96,10 +96,10 @@ void inst_free(struct executor *x, const struct act *a, int64_t iteration)
         struct inst *i = inst_of(x, a, iteration, j);
         assert(i->live);
         if (!i->granted)
-            give(x, i->at, &i->last);
+            executor_give(x, i->at, &i->last);
         for (int k = 0; i->granted && k < layout_of(x, a->buf, 0)->nslices; k++)
             if (i->piece[k] >= 0)
-                give(x, i->piece[k], &i->last);
+                executor_give(x, i->piece[k], &i->last);
         forget(i);
     }
 }

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "base/room.h"
 #include "exec/device/lanes.h"
-#include "exec/kernels/room.h"
 
 enum { PROBES = 5, PROBES_MOST = 1000 };
 
@@ -34,7 +34,7 @@ static float value(int64_t i) { return 0.1f * (float)(i * 7919 % 4099 - 2049) / 
 static int fill(struct probe *p)
 {
     int64_t n = 2 * (int64_t)p->of.p * p->of.p;
-    float *v = room((size_t)n, sizeof *v);
+    float *v = room_new((size_t)n, sizeof *v);
     int rc;
 
     for (int64_t i = 0; i < n; i++)
@@ -54,7 +54,7 @@ static int64_t workspace_bytes(const struct probe *p, int threads)
 
 struct probe *probe_open(struct device *d, int threads)
 {
-    struct probe *p = room(1, sizeof *p);
+    struct probe *p = room_new(1, sizeof *p);
 
     p->d = d;
     p->of = !device_async(d) ? on_host : device_memory(d) >= 0 && device_memory(d) < LITTLE ? on_little : on_cuda;

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/room.h"
 #include "exec/device/host_info.h"
-#include "exec/kernels/room.h"
 #include "exec/run/gather.h"
 #include "exec/run/order_check.h"
 #include "exec/run/watchdog.h"
@@ -162,9 +162,9 @@ static int open_data(struct train *t)
                                                    .seed = t->a.seed,
                                                    .order = t->a.sequential ? TOKENS_SEQUENTIAL : TOKENS_SHUFFLED });
     t->weights = t->a.init ? weights_from_file(&p->model, t->a.init) : weights_from_seed(&p->model, t->a.seed);
-    t->ids = room(n, sizeof *t->ids);
-    t->labels = room(n, sizeof *t->labels);
-    t->samples = room((size_t)p->accumulation, sizeof *t->samples);
+    t->ids = room_new(n, sizeof *t->ids);
+    t->labels = room_new(n, sizeof *t->labels);
+    t->samples = room_new((size_t)p->accumulation, sizeof *t->samples);
     return t->tokens && t->weights ? 0 : -1;
 }
 
@@ -274,7 +274,7 @@ static int open_all(struct train *t, struct train_refusal *why)
 
 struct train *train_open(const struct train_args *a, struct train_refusal *why)
 {
-    struct train *t = room(1, sizeof *t);
+    struct train *t = room_new(1, sizeof *t);
 
     t->a = *a;
     t->device = a->device ? a->device : device_host();

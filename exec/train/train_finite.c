@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
-#include "exec/kernels/room.h"
+#include "base/room.h"
 
 /* What each rank found; kinds in the order in which they count. */
 enum { FOUND_WEIGHTS, FOUND_GRADIENT, FOUND_LOSS, FOUND_NOTHING };
@@ -65,7 +65,7 @@ int train_say_divergence(MPI_Comm control, const struct model *m, const struct e
 
     MPI_Comm_rank(control, &rank);
     MPI_Comm_size(control, &world);
-    of = room((size_t)world, sizeof *of);
+    of = room_new((size_t)world, sizeof *of);
     if (MPI_Allgather(&my, 4, MPI_INT64_T, of, 4, MPI_INT64_T, control) != MPI_SUCCESS)
         rc = fail("step %" PRId64 ": the loss is %s", all->step, kind_of(all->loss));
     for (int r = world - 1; r >= 0 && rc == 0; r--)

@@ -67,10 +67,10 @@ static var checkpointed_block(struct run *r, var x, struct torch_region *again)
 
     *again = (struct torch_region){ .node0 = t->nnodes };
     for (int i = 0; i < TORCH_ARGS; i++)
-        again->args[i] = hold(t, args[i]);
+        again->args[i] = tape_hold(t, args[i]);
     if (torch_casts_tables(&r->b)) {            /* FSDP's hook runs before the checkpoint */
         for (int i = 2; i < 4; i++) {
-            drop(t, again->args[i]);
+            tape_drop(t, again->args[i]);
             again->args[i] = op_cast(t, args[i], r->b.dt);
         }
         r->b.cos = again->args[2];
@@ -132,12 +132,12 @@ static var run_again(struct run *r, const struct torch_region *g)
 
     if (r->recompute == RECOMPUTE_SELECTIVE) {
         b->mask = g->args[3];
-        return attention_core(b, g->args[0], g->args[1], g->args[2]);
+        return torch_attention_core(b, g->args[0], g->args[1], g->args[2]);
     }
     b->mask = g->args[1];
     b->cos = g->args[2];
     b->sin = g->args[3];
-    return torch_block(b, hold(&r->t, g->args[0]));
+    return torch_block(b, tape_hold(&r->t, g->args[0]));
 }
 
 /* Up to torch 2.0 the whole region ran again. */
@@ -160,13 +160,13 @@ static void backward_again(struct run *r, const struct torch_region *g)
     t->stop_after = stops_early(r->b.p) ? g->savers : 0;
     var out = run_again(r, g);
     leave_autocast(&r->b);
-    drop(t, r->b.weights);
+    tape_drop(t, r->b.weights);
     r->b.weights = 0;
     t->stop_after = 0;
     t->stopped = t->stopping = false;
     tape_keep(t, store0);
     tape_graft(t, g->out, out);
-    drop(t, out);
+    tape_drop(t, out);
     int k1 = tape_cut(t);
     t->unpacked = true;
     tape_backward_unsaved(t, node0);
@@ -179,7 +179,7 @@ static void backward_again(struct run *r, const struct torch_region *g)
     tape_backward(t, node0, t->nnodes);
     t->unpacked = false;
     for (int i = 0; i < TORCH_ARGS; i++)
-        drop(t, g->args[i]);
+        tape_drop(t, g->args[i]);
 }
 
 static void backward(struct run *r)
@@ -200,11 +200,11 @@ static void backward(struct run *r)
             tape_backward(t, p->node0, p->again.node0);
         }
         if (i == EMBED) {
-            drop(t, r->b.ids);
-            drop(t, r->b.labels);
+            tape_drop(t, r->b.ids);
+            tape_drop(t, r->b.labels);
             for (int f = 0; f < TORCH_BUFFERS; f++)
-                drop(t, r->b.lasting[f]);
-            drop(t, r->part[HEAD].out);
+                tape_drop(t, r->b.lasting[f]);
+            tape_drop(t, r->part[HEAD].out);
             tape_finish(t);
         }
         p->kernel1[PASS_BACKWARD] = tape_cut(t);

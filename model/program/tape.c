@@ -191,7 +191,7 @@ var tape_var(struct tape *t, int store, int64_t numel, enum dtype dt, int node, 
     return t->nvars++;
 }
 
-var hold(struct tape *t, var v)
+var tape_hold(struct tape *t, var v)
 {
     struct vari x = t->vars[v];
 
@@ -203,7 +203,7 @@ var hold(struct tape *t, var v)
     return same;
 }
 
-void drop(struct tape *t, var v)
+void tape_drop(struct tape *t, var v)
 {
     if (v) {
         tape_unref(t, t->vars[v].store);

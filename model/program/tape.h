@@ -5,7 +5,7 @@
  * for backward and where gradients go.  tape_backward() then runs the nodes as the
  * engine does, last created first.  Bytes follow from reference counts alone: of
  * the caller's variables (a Python name holds a tensor until it is rebound or the
- * function returns: drop()), of what is saved, and of gradients on their way.
+ * function returns: tape_drop()), of what is saved, and of gradients on their way.
  *
  * Views share the storage of what they view; only storages have bytes, rounded up
  * to `rounding`.  Gradients that meet are added in place when nobody else holds the
@@ -124,8 +124,8 @@ enum dtype var_dtype(const struct tape *t, var v);
 var  op_param(struct tape *t, int tensor, int64_t numel, enum dtype dt);
 /* A tensor with no history: a model input or a constant. */
 var  op_new(struct tape *t, const char *name, enum kernel_class kc, int64_t numel, enum dtype dt);
-var  hold(struct tape *t, var v);       /* one more name for the same tensor */
-void drop(struct tape *t, var v);       /* a name is gone; 0 is allowed */
+var  tape_hold(struct tape *t, var v);       /* one more name for the same tensor */
+void tape_drop(struct tape *t, var v);       /* a name is gone; 0 is allowed */
 
 /* A scratch tensor of a kernel that is gone when it is done. */
 void op_scratch(struct tape *t, const char *name, int64_t bytes);

@@ -90,7 +90,7 @@ var op_function(struct tape *t, const char *name, var x, int64_t scratch)
 var op_cast(struct tape *t, var x, enum dtype to)
 {
     if (var_dtype(t, x) == to)
-        return hold(t, x);
+        return tape_hold(t, x);
     struct kernel *k = begin(t, "cast", KC_COPY, KEEPS_NOTHING);
     k->bytes = var_numel(t, x) * (elem(t, x) + dtype_bytes(to));
     tape_edge(t, tape_node(t, NODE_COPY, "cast", KC_COPY), x);
@@ -160,7 +160,7 @@ var op_view(struct tape *t, var x, bool copies_back)
 var op_copy(struct tape *t, const char *name, var x, bool copies)
 {
     if (!copies)
-        return hold(t, x);
+        return tape_hold(t, x);
     begin(t, name, KC_COPY, KEEPS_NOTHING)->bytes = 2 * var_bytes(t, x);
     tape_edge(t, tape_node(t, NODE_PASS, name, KC_COPY), x);
     return fresh(t, var_numel(t, x), var_dtype(t, x));
@@ -263,7 +263,7 @@ var op_rms(struct tape *t, var x, int64_t rows)
 var op_dropout(struct tape *t, const char *name, var x, double p)
 {
     if (p <= 0)
-        return hold(t, x);
+        return tape_hold(t, x);
     begin(t, name, KC_ELEMENTWISE, KEEPS_OUTPUT)->bytes = 2 * var_bytes(t, x) + var_numel(t, x);
     struct node *n = tape_node(t, NODE_COPY, name, KC_ELEMENTWISE);
     tape_edge(t, n, x);

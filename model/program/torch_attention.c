@@ -6,7 +6,7 @@
 
 static var tmp(struct tape *t, var used, var result)
 {
-    drop(t, used);
+    tape_drop(t, used);
     return result;
 }
 
@@ -21,14 +21,14 @@ static var rotate(struct torch_model *b, var x, var cos, var sin)
     var x1 = op_slice(t, "rotary half", x, half), x2 = op_slice(t, "rotary half", x, half);
     var neg = op_unary(t, "rotary neg", KC_ELEMENTWISE, x2, SAVE_NONE);
 
-    drop(t, x2);
+    tape_drop(t, x2);
     var turned = op_cat2(t, "rotary cat", neg, x1);
-    drop(t, neg);
-    drop(t, x1);
+    tape_drop(t, neg);
+    tape_drop(t, x1);
     turned = tmp(t, turned, op_mul_const(t, "rotary sin", turned, sin));
     var y = op_add(t, "rotary add", a, turned);
-    drop(t, a);
-    drop(t, turned);
+    tape_drop(t, a);
+    tape_drop(t, turned);
     return y;
 }
 
@@ -37,7 +37,7 @@ static void tables(struct torch_model *b, var *cos, var *sin)
 {
     struct tape *t = b->t;
 
-    *cos = hold(t, b->cos), *sin = hold(t, b->sin);
+    *cos = tape_hold(t, b->cos), *sin = tape_hold(t, b->sin);
     if (torch_casts_tables(b)) {
         *cos = tmp(t, *cos, op_cast(t, *cos, b->dt));
         *sin = tmp(t, *sin, op_cast(t, *sin, b->dt));
@@ -64,7 +64,7 @@ static void rotate_both(struct torch_model *b, var *const x[2], var kept[4])
     tables(b, &cos, &sin);
     for (int i = 0; i < 2; i++) {
         int64_t n = var_numel(t, *x[i]), r = n / m->head_dim * m->rotary_dim;
-        turned[i] = splits ? op_slice(t, "rotary part", *x[i], r) : hold(t, *x[i]);
+        turned[i] = splits ? op_slice(t, "rotary part", *x[i], r) : tape_hold(t, *x[i]);
         pass[i] = splits ? op_slice(t, "rotary rest", *x[i], n - r) : 0;
     }
     for (int i = 0; i < 2 && style->rotary_upcast; i++)
@@ -74,21 +74,21 @@ static void rotate_both(struct torch_model *b, var *const x[2], var kept[4])
     for (int i = 0; i < 2 && (style->rotary_upcast || style->rotary_fp32); i++)
         turned[i] = tmp(t, turned[i], op_cast(t, turned[i], dt[i]));
     for (int i = 0; i < 2; i++) {
-        var y = style->partial_rotary ? op_cat2(t, "rotary pass", turned[i], pass[i]) : hold(t, turned[i]);
+        var y = style->partial_rotary ? op_cat2(t, "rotary pass", turned[i], pass[i]) : tape_hold(t, turned[i]);
         if (style->rotary_names) {
             kept[2 * i] = turned[i], kept[2 * i + 1] = pass[i];
         } else {
-            drop(t, turned[i]);
-            drop(t, pass[i]);
+            tape_drop(t, turned[i]);
+            tape_drop(t, pass[i]);
         }
         turned[i] = y;
     }
     for (int i = 0; i < 2; i++) {
-        drop(t, *x[i]);
+        tape_drop(t, *x[i]);
         *x[i] = turned[i];
     }
-    drop(t, cos);
-    drop(t, sin);
+    tape_drop(t, cos);
+    tape_drop(t, sin);
 }
 
 /* ministral3: q times a number for each position. */
@@ -97,7 +97,7 @@ static void scale_rotated(struct torch_model *b, var *q)
     var scale = op_new(b->t, "position scale", KC_ELEMENTWISE, b->p->seq, b->dt);
 
     *q = tmp(b->t, *q, op_mul_const(b->t, "scale q", *q, scale));
-    drop(b->t, scale);
+    tape_drop(b->t, scale);
 }
 
 /* FalconAttention._split_heads(): keys and values are picked by index, which copies, and in the
@@ -116,8 +116,8 @@ static struct qkv split_falcon(struct torch_model *b, var all)
     if (grouped) {
         var k = op_expand(t, "broadcast k", out.k, group), v = op_expand(t, "broadcast v", out.v, group);
         out.q = tmp(t, out.q, op_copy(t, "flatten q", out.q, true));
-        drop(t, out.k);
-        drop(t, out.v);
+        tape_drop(t, out.k);
+        tape_drop(t, out.v);
         out.k = tmp(t, k, op_copy(t, "flatten k", k, true));
         out.v = tmp(t, v, op_copy(t, "flatten v", v, true));
     }
@@ -136,12 +136,12 @@ static struct qkv project(struct torch_model *b, var x)
     struct qkv out;
 
     if (m->fused_qkv) {
-        var all = linear(b, GEMM("qkv"), x, q + 2 * kv, m->hidden, ROLE_QKV), part[3];
+        var all = torch_linear(b, GEMM("qkv"), x, q + 2 * kv, m->hidden, ROLE_QKV), part[3];
         if (b->style->falcon)
             return split_falcon(b, all);
         op_split(t, "qkv split", all, 3,
                  (int64_t[]){ b->tokens * q, b->tokens * kv, b->tokens * kv }, part);
-        drop(t, all);
+        tape_drop(t, all);
         out.k = tmp(t, part[1], op_view(t, part[1], rope));
         out.v = tmp(t, part[2], op_view(t, part[2], eager));
         out.q = tmp(t, part[0], op_view(t, part[0], rope || eager));
@@ -154,7 +154,7 @@ static struct qkv project(struct torch_model *b, var x)
     const bool copies[3] = { rope || eager, rope, eager };
     var made[3];
     for (int i = 0; i < 3; i++) {
-        made[i] = linear(b, names[i], x, width[i], m->hidden, role[i]);
+        made[i] = torch_linear(b, names[i], x, width[i], m->hidden, role[i]);
         if (i == 0 && b->style->scaled_query)
             made[i] = tmp(t, made[i], op_mul_const(t, "scale q", made[i], 0));
         if (i < 2 && m->qk_norm && b->style->qk_norm_first)
@@ -174,7 +174,7 @@ static struct qkv project(struct torch_model *b, var x)
 static var repeat_kv(struct torch_model *b, const char *name, var x, int64_t group)
 {
     if (group == 1 || (b->style->falcon && b->m->kv_heads > 1))     /* falcon has broadcast them */
-        return hold(b->t, x);
+        return tape_hold(b->t, x);
     return b->m->kv_heads == 1 ? op_expand(b->t, name, x, group) : op_repeat(b->t, name, x, group);
 }
 
@@ -195,11 +195,11 @@ static var eager_core(struct torch_model *b, const struct qkv *in)
     var qc = op_copy(t, "copy q", in->q, strided);
     var kc = op_copy(t, "copy k", k, strided && views);
     var k16 = bf16_if_autocast(b, kc), q16 = bf16_if_autocast(b, qc);
-    drop(t, qc);
-    drop(t, kc);
+    tape_drop(t, qc);
+    tape_drop(t, kc);
     var w = op_matmul(t, "attention scores", q16, k16, batch, s, s, d);
-    drop(t, q16);
-    drop(t, k16);
+    tape_drop(t, q16);
+    tape_drop(t, k16);
     w = tmp(t, w, in_place ? op_view(t, w, true) : op_mul_const(t, "scale scores", w, 0));
     if (m->softcap > 0) {               /* Gemma 2 caps its scores as it does its logits */
         w = tmp(t, w, op_mul_const(t, "softcap scores", w, 0));
@@ -208,23 +208,23 @@ static var eager_core(struct torch_model *b, const struct qkv *in)
     }
     w = tmp(t, w, op_add(t, "mask scores", w, b->mask));
     enum dtype dt = var_dtype(t, upcasts ? in->q : in->v);
-    var w32 = upcasts || b->autocast ? op_cast(t, w, DT_FP32) : hold(t, w);
+    var w32 = upcasts || b->autocast ? op_cast(t, w, DT_FP32) : tape_hold(t, w);
     var p = tmp(t, w32, op_unary(t, "softmax", KC_SOFTMAX, w32, SAVE_OUT));
     p = tmp(t, p, op_cast(t, p, dt));
-    drop(t, w);
+    tape_drop(t, w);
     p = tmp(t, p, op_dropout(t, "attention dropout", p, b->style->attn_dropout ? b->p->dropout : 0));
     v = late ? repeat_kv(b, "repeat v", in->v, group) : v;
     var vc = op_copy(t, "copy v", v, strided && views);
     var v16 = bf16_if_autocast(b, vc), p16 = bf16_if_autocast(b, p);
-    drop(t, vc);
+    tape_drop(t, vc);
     var o = op_matmul(t, "attention values", p16, v16, batch, s, d, s);
-    drop(t, p16);
-    drop(t, v16);
+    tape_drop(t, p16);
+    tape_drop(t, v16);
     b->weights = p;                     /* returned beside the output */
     o = tmp(t, o, op_view(t, o, strided));
     o = tmp(t, o, op_copy(t, "merge heads", o, true));
-    drop(t, k);
-    drop(t, v);
+    tape_drop(t, k);
+    tape_drop(t, v);
     return o;
 }
 
@@ -240,8 +240,8 @@ static var additive_mask(struct torch_model *b, enum dtype dt)
         return op_cast(t, b->mask, dt);
     var low = op_new(t, "mask constant", KC_COPY, 1, dt), zero = op_new(t, "mask constant", KC_COPY, 1, dt);
     var mask = op_new(t, "attention mask", KC_ELEMENTWISE, b->p->micro_batch * b->p->seq * b->p->seq, dt);
-    drop(t, low);
-    drop(t, zero);
+    tape_drop(t, low);
+    tape_drop(t, zero);
     return mask;
 }
 
@@ -252,26 +252,26 @@ static var fused_core(struct torch_model *b, const struct qkv *in)
     const struct model *m = b->m;
     int64_t s = b->p->seq, heads = b->p->micro_batch * m->heads, group = m->heads / m->kv_heads;
     bool repeats = attention_repeats(b->as), efficient = b->kernel == ATTENTION_EFFICIENT;
-    var k1 = repeats ? repeat_kv(b, "repeat k", in->k, group) : hold(t, in->k);
-    var v1 = repeats ? repeat_kv(b, "repeat v", in->v, group) : hold(t, in->v);
+    var k1 = repeats ? repeat_kv(b, "repeat k", in->k, group) : tape_hold(t, in->k);
+    var v1 = repeats ? repeat_kv(b, "repeat v", in->v, group) : tape_hold(t, in->v);
     var q = bf16_if_autocast(b, in->q), k = bf16_if_autocast(b, k1), v = bf16_if_autocast(b, v1);
     var mask = additive_mask(b, var_dtype(t, q));
     double flops = 4.0 * (double)heads * (double)s * (double)s * (double)m->head_dim;
     var o = op_attention(t, "attention", (const var[]){ q, k, v, mask }, heads * (efficient ? round_up(s, 32) : s),
                          attention_scratch(b->as), flops);
 
-    drop(t, mask);
-    drop(t, q);
-    drop(t, k);
-    drop(t, v);
+    tape_drop(t, mask);
+    tape_drop(t, q);
+    tape_drop(t, k);
+    tape_drop(t, v);
     /* The output lies as q does: heads are merged by a view, unless q was concatenated. */
     o = tmp(t, o, op_copy(t, "merge heads", o, b->style->partial_rotary));
-    drop(t, k1);
-    drop(t, v1);
+    tape_drop(t, k1);
+    tape_drop(t, v1);
     return o;
 }
 
-var attention_core(struct torch_model *b, var q, var k, var v)
+var torch_attention_core(struct torch_model *b, var q, var k, var v)
 {
     const struct qkv in = { .q = q, .k = k, .v = v };
 
@@ -288,16 +288,16 @@ static var checkpointed_core(struct torch_model *b, const struct qkv *in)
 
     *r = (struct torch_region){ .node0 = t->nnodes };
     for (int i = 0; i < TORCH_ARGS; i++)
-        r->args[i] = hold(t, args[i]);
+        r->args[i] = tape_hold(t, args[i]);
     t->forget = true;
-    r->out = attention_core(b, in->q, in->k, in->v);
+    r->out = torch_attention_core(b, in->q, in->k, in->v);
     t->forget = false;
     r->node1 = t->nnodes;
     r->savers = t->nsavers - before;
     return r->out;
 }
 
-var attention(struct torch_model *b, var x)
+var torch_attention(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
     const struct model *m = b->m;
@@ -312,15 +312,15 @@ var attention(struct torch_model *b, var x)
         in.q = tmp(t, in.q, qk_norm(b, in.q, m->heads * m->head_dim, ROLE_Q_NORM));
         in.k = tmp(t, in.k, qk_norm(b, in.k, m->kv_heads * m->head_dim, ROLE_K_NORM));
     }
-    var o = b->selective ? checkpointed_core(b, &in) : attention_core(b, in.q, in.k, in.v);
-    o = tmp(t, o, linear(b, GEMM("attention output"), o, m->hidden, m->heads * m->head_dim, ROLE_ATTN_OUT));
+    var o = b->selective ? checkpointed_core(b, &in) : torch_attention_core(b, in.q, in.k, in.v);
+    o = tmp(t, o, torch_linear(b, GEMM("attention output"), o, m->hidden, m->heads * m->head_dim, ROLE_ATTN_OUT));
     if (b->style->keeps_names)
         o = tmp(t, o, op_dropout(t, "attention output dropout", o, b->p->dropout));
-    drop(t, in.q);
-    drop(t, in.k);
-    drop(t, in.v);
-    drop(t, in.all);
+    tape_drop(t, in.q);
+    tape_drop(t, in.k);
+    tape_drop(t, in.v);
+    tape_drop(t, in.all);
     for (int i = 0; i < 4; i++)
-        drop(t, kept[i]);
+        tape_drop(t, kept[i]);
     return o;
 }

@@ -64,7 +64,7 @@ const struct torch_style *torch_style_of(const char *family)
 
 static var tmp(struct tape *t, var used, var result)
 {
-    drop(t, used);
+    tape_drop(t, used);
     return result;
 }
 
@@ -109,16 +109,16 @@ static var gelu_new(struct torch_model *b, var x)
     var half = op_mul_const(t, "gelu 0.5x", x, 0);
     var x32 = fp32_if_autocast(b, x);
     var cube = op_pow(t, "gelu x^3", x32);
-    drop(t, x32);
+    tape_drop(t, x32);
     cube = tmp(t, cube, op_mul_const(t, "gelu scale", cube, 0));
     var sum = tmp(t, cube, op_add(t, "gelu sum", x, cube));
     var scaled = tmp(t, sum, op_mul_const(t, "gelu scale", sum, 0));
     var tanh = tmp(t, scaled, op_unary(t, "gelu tanh", KC_ELEMENTWISE, scaled, SAVE_OUT));
     var one = op_view_add(b, tanh);
-    drop(t, tanh);
+    tape_drop(t, tanh);
     var y = op_mul(t, "gelu product", half, one);
-    drop(t, half);
-    drop(t, one);
+    tape_drop(t, half);
+    tape_drop(t, one);
     return y;
 }
 
@@ -164,22 +164,22 @@ static var gated_mlp(struct torch_model *b, var x)
     var gate, up, act;
 
     if (b->m->fused_gate_up) {
-        var both = linear(b, GEMM("mlp gate up"), x, 2 * f, h, ROLE_GATE_UP), part[2];
+        var both = torch_linear(b, GEMM("mlp gate up"), x, 2 * f, h, ROLE_GATE_UP), part[2];
         op_split(t, "gate up split", both, 2, (int64_t[]){ b->tokens * f, b->tokens * f }, part);
-        drop(t, both);
+        tape_drop(t, both);
         gate = part[0], up = part[1];
         act = activation(b, gate);
     } else {
-        gate = linear(b, GEMM("mlp gate"), x, f, h, ROLE_GATE);
+        gate = torch_linear(b, GEMM("mlp gate"), x, f, h, ROLE_GATE);
         act = tmp(t, gate, activation(b, gate));
         gate = 0;
-        up = linear(b, GEMM("mlp up"), x, f, h, ROLE_UP);
+        up = torch_linear(b, GEMM("mlp up"), x, f, h, ROLE_UP);
     }
     var y = op_mul(t, "mlp product", act, up);
-    drop(t, act);
-    drop(t, up);
-    drop(t, gate);
-    y = tmp(t, y, linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
+    tape_drop(t, act);
+    tape_drop(t, up);
+    tape_drop(t, gate);
+    y = tmp(t, y, torch_linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
     return tmp(t, y, op_dropout(t, "mlp dropout", y, mlp_dropout(b)));
 }
 
@@ -187,10 +187,10 @@ static var plain_mlp(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
     int64_t h = b->m->hidden, f = b->m->ffn;
-    var y = linear(b, GEMM("mlp up"), x, f, h, ROLE_UP);
+    var y = torch_linear(b, GEMM("mlp up"), x, f, h, ROLE_UP);
 
     y = tmp(t, y, activation(b, y));
-    y = tmp(t, y, linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
+    y = tmp(t, y, torch_linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
     return tmp(t, y, op_dropout(t, "mlp dropout", y, mlp_dropout(b)));
 }
 
@@ -206,27 +206,27 @@ static var mlp(struct torch_model *b, var x)
 static var parallel_block(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
-    var a = norm(b, "norm", x, ROLE_NORM_ATTN);
+    var a = torch_norm(b, "norm", x, ROLE_NORM_ATTN);
     bool second = piece_tensor(b->m, 0, ROLE_NORM_MLP, false) >= 0;
     bool early = second && b->style->falcon;            /* both norms, then attention */
-    var n = early ? norm(b, "mlp norm", x, ROLE_NORM_MLP) : second ? 0 : hold(t, a);
-    var attn = attention(b, a);
+    var n = early ? torch_norm(b, "mlp norm", x, ROLE_NORM_MLP) : second ? 0 : tape_hold(t, a);
+    var attn = torch_attention(b, a);
 
-    drop(t, a);
+    tape_drop(t, a);
     if (!b->style->falcon)              /* which drops out once, of the sum */
         attn = tmp(t, attn, op_dropout(t, "attention output dropout", attn, hidden_dropout(b)));
     if (second && !early) {
         t->half = 1;
-        n = norm(b, "mlp norm", x, ROLE_NORM_MLP);
+        n = torch_norm(b, "mlp norm", x, ROLE_NORM_MLP);
     }
     var y = tmp(t, n, mlp(b, n));
     var sum = b->style->falcon ? op_add_to(t, "parallel add", y, attn) : op_add(t, "parallel add", y, attn);
-    drop(t, y);
-    drop(t, attn);
+    tape_drop(t, y);
+    tape_drop(t, attn);
     var out = op_add(t, "residual add", sum, x);
-    drop(t, sum);
-    drop(t, x);
-    drop(t, b->weights);
+    tape_drop(t, sum);
+    tape_drop(t, x);
+    tape_drop(t, b->weights);
     b->weights = 0;
     return out;
 }
@@ -234,7 +234,7 @@ static var parallel_block(struct torch_model *b, var x)
 /* Granite's multiplier of what a half adds. */
 static var scale_residual(struct torch_model *b, var x)
 {
-    return b->style->scaled_residual ? op_mul_const(b->t, "residual scale", x, 0) : hold(b->t, x);
+    return b->style->scaled_residual ? op_mul_const(b->t, "residual scale", x, 0) : tape_hold(b->t, x);
 }
 
 var torch_block(struct torch_model *b, var x)
@@ -251,33 +251,33 @@ var torch_block(struct torch_model *b, var x)
     enum norm_place place = b->m->norm_place;
     bool first = place == NORM_FIRST || place == NORM_AROUND;
     bool behind = place == NORM_AROUND || place == NORM_BEHIND;
-    var n = first ? norm(b, "norm", x, ROLE_NORM_ATTN) : hold(t, x);
-    var attn = attention(b, n);
+    var n = first ? torch_norm(b, "norm", x, ROLE_NORM_ATTN) : tape_hold(t, x);
+    var attn = torch_attention(b, n);
     n = named ? n : tmp(t, n, 0);
     if (behind)
-        attn = tmp(t, attn, norm(b, "post norm", attn, ROLE_NORM_ATTN_POST));
+        attn = tmp(t, attn, torch_norm(b, "post norm", attn, ROLE_NORM_ATTN_POST));
     if (!named)                         /* GPT-2's attention ends with it */
         attn = tmp(t, attn, op_dropout(t, "attention output dropout", attn, hidden_dropout(b)));
     attn = tmp(t, attn, scale_residual(b, attn));
     var mid = op_add(t, "residual add", attn, x);
-    drop(t, n);
+    tape_drop(t, n);
     attn = named ? attn : tmp(t, attn, 0);
     if (place == NORM_OF_SUM)
-        mid = tmp(t, mid, norm(b, "norm", mid, ROLE_NORM_ATTN));
+        mid = tmp(t, mid, torch_norm(b, "norm", mid, ROLE_NORM_ATTN));
 
     t->half = 1;
-    n = first ? norm(b, "mlp norm", mid, ROLE_NORM_MLP) : hold(t, mid);
+    n = first ? torch_norm(b, "mlp norm", mid, ROLE_NORM_MLP) : tape_hold(t, mid);
     var y = mlp(b, n);
     n = named ? n : tmp(t, n, 0);
     if (behind)
-        y = tmp(t, y, norm(b, "mlp post norm", y, ROLE_NORM_MLP_POST));
+        y = tmp(t, y, torch_norm(b, "mlp post norm", y, ROLE_NORM_MLP_POST));
     y = tmp(t, y, scale_residual(b, y));
     var out = op_add(t, "mlp residual add", mid, y);
     if (place == NORM_OF_SUM)
-        out = tmp(t, out, norm(b, "mlp norm", out, ROLE_NORM_MLP));
+        out = tmp(t, out, torch_norm(b, "mlp norm", out, ROLE_NORM_MLP));
     const var names[] = { mid, y, n, attn, x, b->weights };
     for (int i = 0; i < 6; i++)
-        drop(t, names[i]);
+        tape_drop(t, names[i]);
     b->weights = 0;
     return out;
 }
@@ -297,7 +297,7 @@ static var causal_mask(struct torch_model *b)
         return 0;
     var allowed = op_new(b->t, "mask", KC_ELEMENTWISE, s * s, DT_UINT8);
     var additive = op_new(b->t, "mask", KC_ELEMENTWISE, b->p->micro_batch * s * s, b->dt);
-    drop(b->t, allowed);
+    tape_drop(b->t, allowed);
     return additive;
 }
 
@@ -319,11 +319,11 @@ static void rotary_tables(struct torch_model *b, int first)
     var c = op_new(t, "rotary cos", KC_ELEMENTWISE, n, DT_FP32);
     var s = op_new(t, "rotary sin", KC_ELEMENTWISE, n, DT_FP32);
 
-    b->cos = cast ? op_new(t, "rotary cos", KC_COPY, n, b->dt) : hold(t, c);
-    b->sin = cast ? op_new(t, "rotary sin", KC_COPY, n, b->dt) : hold(t, s);
-    drop(t, angle);
-    drop(t, c);
-    drop(t, s);
+    b->cos = cast ? op_new(t, "rotary cos", KC_COPY, n, b->dt) : tape_hold(t, c);
+    b->sin = cast ? op_new(t, "rotary sin", KC_COPY, n, b->dt) : tape_hold(t, s);
+    tape_drop(t, angle);
+    tape_drop(t, c);
+    tape_drop(t, s);
 }
 
 var torch_embed(struct torch_model *b)
@@ -351,8 +351,8 @@ var torch_embed(struct torch_model *b)
         t->module = -1;
     }
     if (width != h)                     /* OPT's, behind its positions: backward comes to it first */
-        x = tmp(t, x, linear(b, GEMM("project in"), x, h, width, ROLE_PROJECT_IN));
-    b->held[0] = hold(t, x);            /* inputs_embeds */
+        x = tmp(t, x, torch_linear(b, GEMM("project in"), x, h, width, ROLE_PROJECT_IN));
+    b->held[0] = tape_hold(t, x);            /* inputs_embeds */
     if (m->position == POS_LEARNED) {
         var pos = b->held[1];
         x = tmp(t, x, rows == b->tokens ? op_add(t, "position add", x, pos) : op_add_rows(b, x, pos));
@@ -370,7 +370,7 @@ var torch_embed(struct torch_model *b)
             b->lasting[5] = other_cos, b->lasting[6] = other_sin;
     }
     if (piece_tensor(m, TENSOR_EMBED, ROLE_EMBED_NORM, false) >= 0)
-        x = tmp(t, x, norm(b, "embedding norm", x, ROLE_EMBED_NORM));
+        x = tmp(t, x, torch_norm(b, "embedding norm", x, ROLE_EMBED_NORM));
     if (b->style->one_plus_weight) {    /* Gemma's, scaled by sqrt(hidden), a buffer */
         b->lasting[2] = op_new(t, "embedding scale", KC_COPY, 1, DT_FP32);
         x = tmp(t, x, op_mul_const(t, "embedding scale", x, 0));
@@ -389,15 +389,15 @@ static var loss(struct torch_model *b, var logits)
     var l32 = op_cast(t, logits, DT_FP32);
     var padded = op_new(t, "pad labels", KC_COPY, b->tokens + b->p->micro_batch, DT_INT64);
     /* With one row the shifted view is contiguous, hence no copy. */
-    var shifted = b->p->micro_batch == 1 ? hold(t, padded) :
+    var shifted = b->p->micro_batch == 1 ? tape_hold(t, padded) :
                   op_new(t, "shift labels", KC_COPY, b->tokens, DT_INT64);
     var logp = op_unary(t, "log-softmax", KC_LOSS, l32, SAVE_OUT);
     var nll = op_nll(t, logp, shifted);
 
-    drop(t, logp);
-    drop(t, l32);
-    drop(t, padded);
-    drop(t, shifted);
+    tape_drop(t, logp);
+    tape_drop(t, l32);
+    tape_drop(t, padded);
+    tape_drop(t, shifted);
     return nll;
 }
 
@@ -408,34 +408,34 @@ var torch_head(struct torch_model *b, var x)
 
     t->half = 0;
     b->block = TENSOR_HEAD;
-    var n = m->norm_place == NORM_OF_SUM ? hold(t, x) : norm(b, "final norm", x, ROLE_NORM_FINAL);
-    drop(t, x);
+    var n = m->norm_place == NORM_OF_SUM ? tape_hold(t, x) : torch_norm(b, "final norm", x, ROLE_NORM_FINAL);
+    tape_drop(t, x);
     if (m->token_width != m->hidden)
-        n = tmp(t, n, linear(b, GEMM("project out"), n, m->token_width, m->hidden, ROLE_PROJECT_OUT));
+        n = tmp(t, n, torch_linear(b, GEMM("project out"), n, m->token_width, m->hidden, ROLE_PROJECT_OUT));
     for (int i = 0; i < 4; i++) {
-        drop(t, b->held[i]);
+        tape_drop(t, b->held[i]);
         b->held[i] = 0;
     }
-    drop(t, b->mask);
-    drop(t, b->other_mask);
-    drop(t, b->cos);
-    drop(t, b->sin);
-    drop(t, b->positions);
+    tape_drop(t, b->mask);
+    tape_drop(t, b->other_mask);
+    tape_drop(t, b->cos);
+    tape_drop(t, b->sin);
+    tape_drop(t, b->positions);
     b->mask = b->other_mask = b->cos = b->sin = b->positions = 0;
 
-    var logits = linear(b, GEMM("logits"), n, m->vocab, m->token_width, ROLE_HEAD);
+    var logits = torch_linear(b, GEMM("logits"), n, m->vocab, m->token_width, ROLE_HEAD);
     if (b->style->scaled_logits)
         logits = tmp(t, logits, op_mul_const(t, "logit scale", logits, 0));
     if (m->softcap > 0) {
         var s = op_mul_const(t, "softcap", logits, 0);
         s = tmp(t, s, op_unary(t, "softcap tanh", KC_ELEMENTWISE, s, SAVE_OUT));
-        drop(t, logits);
+        tape_drop(t, logits);
         logits = tmp(t, s, op_mul_const(t, "softcap", s, 0));
     }
     t->module = -1;
     var l = loss(b, logits);
-    drop(t, n);                         /* last_hidden_state, until forward returns */
-    drop(t, logits);                    /* with the output object */
+    tape_drop(t, n);                         /* last_hidden_state, until forward returns */
+    tape_drop(t, logits);                    /* with the output object */
     leave_autocast(b);
     return l;
 }

@@ -5,7 +5,7 @@
 
 static var tmp(struct tape *t, var used, var result)
 {
-    drop(t, used);
+    tape_drop(t, used);
     return result;
 }
 
@@ -63,25 +63,25 @@ static var param(struct torch_model *b, enum tensor_role role, bool bias, int64_
         return w;
     w = op_cast(t, w, DT_BF16);
     if (b->ncasts < (int)(sizeof b->casts / sizeof b->casts[0]))
-        b->casts[b->ncasts++] = hold(t, w);
+        b->casts[b->ncasts++] = tape_hold(t, w);
     return w;
 }
 
 void leave_autocast(struct torch_model *b)
 {
     for (int i = 0; i < b->ncasts; i++)
-        drop(b->t, b->casts[i]);
+        tape_drop(b->t, b->casts[i]);
     b->ncasts = 0;
 }
 
 var fp32_if_autocast(struct torch_model *b, var x)
 {
-    return b->autocast ? op_cast(b->t, x, DT_FP32) : hold(b->t, x);
+    return b->autocast ? op_cast(b->t, x, DT_FP32) : tape_hold(b->t, x);
 }
 
 var bf16_if_autocast(struct torch_model *b, var x)
 {
-    return b->autocast ? op_cast(b->t, x, DT_BF16) : hold(b->t, x);
+    return b->autocast ? op_cast(b->t, x, DT_BF16) : tape_hold(b->t, x);
 }
 
 var op_view_add(struct torch_model *b, var x) { return op_add(b->t, "add one", x, 0); }
@@ -91,11 +91,11 @@ var op_add_rows(struct torch_model *b, var x, var y)
     var rows = op_view(b->t, y, b->p->micro_batch > 1);     /* back: summed over the batch */
     var sum = op_add(b->t, "position add", x, rows);
 
-    drop(b->t, rows);
+    tape_drop(b->t, rows);
     return sum;
 }
 
-var linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k,
+var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k,
            enum tensor_role role)
 {
     struct tape *t = b->t;
@@ -103,7 +103,7 @@ var linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t
     t->module = piece_module(b->m, b->block, role);
     if (role == ROLE_HEAD && t->module < 0)
         t->module = MODULE_TIED;
-    /* Autocast's arguments are cast last to first: addmm(b, x, W), linear(x, W, b). */
+    /* Autocast's arguments are cast last to first: addmm(b, x, W), torch_linear(x, W, b). */
     bool conv1d = b->style->conv1d && role != ROLE_HEAD;
     var bias = conv1d ? 0 : param(b, role, true, n, true);
     var w = param(b, role, false, n * k, true);
@@ -111,9 +111,9 @@ var linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t
     if (conv1d)
         bias = param(b, role, true, n, true);
     var y = op_linear(t, names, in, n, k, w, bias, !bias);
-    drop(t, bias);
-    drop(t, in);
-    drop(t, w);
+    tape_drop(t, bias);
+    tape_drop(t, in);
+    tape_drop(t, w);
     t->module = -1;
     return y;
 }
@@ -130,15 +130,15 @@ static var rms_norm(struct torch_model *b, const char *name, var x, int64_t widt
     var r = op_rms(t, x32, var_numel(t, x) / width);
     var y = op_mul_rows(t, name, x32, r);
 
-    drop(t, x32);
-    drop(t, r);
+    tape_drop(t, x32);
+    tape_drop(t, r);
     if (b->style->one_plus_weight) {
         var w32 = op_cast(t, w, DT_FP32);
         var one = op_view_add(b, w32);
         var z = op_scale(t, name, y, one);
-        drop(t, w32);
-        drop(t, one);
-        drop(t, y);
+        tape_drop(t, w32);
+        tape_drop(t, one);
+        tape_drop(t, y);
         return tmp(t, z, op_cast(t, z, dt));
     }
     if (b->style->fp32_weight) {
@@ -147,8 +147,8 @@ static var rms_norm(struct torch_model *b, const char *name, var x, int64_t widt
     }
     var z = op_cast(t, y, dt);
     var out = op_scale(t, name, z, w);
-    drop(t, y);
-    drop(t, z);
+    tape_drop(t, y);
+    tape_drop(t, z);
     return out;
 }
 
@@ -165,10 +165,10 @@ static var centred_norm(struct torch_model *b, const char *name, var x, int64_t 
     const var names[] = { x32, squared, r, centred };
 
     for (int i = 0; i < 4; i++)
-        drop(t, names[i]);
+        tape_drop(t, names[i]);
     var w32 = op_cast(t, w, DT_FP32);
     y = tmp(t, y, op_scale(t, name, y, w32));
-    drop(t, w32);
+    tape_drop(t, w32);
     return tmp(t, y, op_cast(t, y, dt));
 }
 
@@ -181,9 +181,9 @@ static var layer_norm_1p(struct torch_model *b, const char *name, var x, int64_t
     one = tmp(t, one, bf16_if_autocast(b, one));
     var bias16 = bf16_if_autocast(b, bias), in = bf16_if_autocast(b, x);
     var out = op_layer_norm(t, name, in, var_numel(t, x) / width, one, bias16);
-    drop(t, one);
-    drop(t, bias16);
-    drop(t, in);
+    tape_drop(t, one);
+    tape_drop(t, bias16);
+    tape_drop(t, in);
     return out;
 }
 
@@ -205,13 +205,13 @@ static var norm_of(struct torch_model *b, const char *name, var x, int64_t width
         var x32 = fp32_if_autocast(b, x);
         var bias = param(b, role, true, width, false);
         out = op_layer_norm(t, name, x32, var_numel(t, x) / width, w, bias);
-        drop(t, x32);
+        tape_drop(t, x32);
     }
     t->module = -1;
     return out;
 }
 
-var norm(struct torch_model *b, const char *name, var x, enum tensor_role role)
+var torch_norm(struct torch_model *b, const char *name, var x, enum tensor_role role)
 {
     return norm_of(b, name, x, b->m->hidden, b->m->hidden, role);
 }
@@ -227,8 +227,8 @@ static var listed_norm(struct torch_model *b, var x, int64_t width, enum tensor_
     var in = op_view(t, x, true);               /* back: the heads' gradients are put together */
     var x32 = fp32_if_autocast(b, in);
     var y = op_layer_norm(t, "qk norm", x32, var_numel(t, x) / d, 0, 0);
-    drop(t, in);
-    drop(t, x32);
+    tape_drop(t, in);
+    tape_drop(t, x32);
     y = tmp(t, y, op_listed(t, y, piece_tensor(b->m, b->block, role, false), width / d, d, b->param_dt));
     t->module = -1;
     return tmp(t, y, op_cat2(t, "qk norm heads", y, 0));

@@ -7,16 +7,16 @@
 
 /* A linear layer of the current piece by role; role ROLE_HEAD of a tied model reads the
  * token embedding. */
-var linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k,
+var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k,
            enum tensor_role role);
-var norm(struct torch_model *b, const char *name, var x, enum tensor_role role);
+var torch_norm(struct torch_model *b, const char *name, var x, enum tensor_role role);
 /* The norm of q or k, whose heads are `width` elements together. */
 var qk_norm(struct torch_model *b, var x, int64_t width, enum tensor_role role);
 /* The attention half between its norm and the residual. */
-var attention(struct torch_model *b, var x);
+var torch_attention(struct torch_model *b, var x);
 
 /* Scores, softmax and values (or the fused kernel) of q, k, v. */
-var attention_core(struct torch_model *b, var q, var k, var v);
+var torch_attention_core(struct torch_model *b, var q, var k, var v);
 
 /* x + 1: a new tensor, nothing saved. */
 var op_view_add(struct torch_model *b, var x);

@@ -566,7 +566,7 @@ static int measure_steps(struct loader *l, const char *path)
     k->step = calloc((size_t)k->nsteps, sizeof *k->step);
     if (!k->step)
         abort();
-    measure(&k->work, k->window, k->nsteps, k->phases, k->step);
+    kineto_measure(&k->work, k->window, k->nsteps, k->phases, k->step);
     k->median = measures_median(k->step, k->nsteps);
     list_kernels(l);
     return 0;

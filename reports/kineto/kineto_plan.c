@@ -69,7 +69,7 @@ static void measure_run(const struct evaluation *e, const struct run *r, struct 
         if (is_kernel(o))
             add_entry(&l, o, &r->ran[i]);
     }
-    measure(&l, &step, 1, true, &out->m);
+    kineto_measure(&l, &step, 1, true, &out->m);
     free(l.at);
 }
 

@@ -279,7 +279,7 @@ static void forget_phases(struct measures *m)
     m->v[M_GATHERS] = m->v[M_ISSUED_AHEAD] = m->v[M_STARTED_AHEAD] = NAN;
 }
 
-void measure(struct work_list *l, const struct window *w, int n, bool phases, struct measures *out)
+void kineto_measure(struct work_list *l, const struct window *w, int n, bool phases, struct measures *out)
 {
     struct unions *u = array(n, sizeof *u);
     struct cover c;

@@ -3,7 +3,7 @@
  *
  *     struct work_list l = { 0 };
  *     work_add(&l, &(struct work){ ... });
- *     measure(&l, windows, nwindows, out);     one struct measures for each window
+ *     kineto_measure(&l, windows, nwindows, out);     one struct measures for each window
  *
  * A collective is hidden as long as any compute runs beside it on the same rank; the rest of it
  * is exposed.  Its time includes waiting for the slowest rank. */
@@ -61,7 +61,7 @@ static inline int m_coll(int op, int which)
 void work_add(struct work_list *l, const struct work *s);
 
 /* They are put in order of start.  With `phases` false nobody knows what belongs to backward. */
-void measure(struct work_list *l, const struct window *w, int n, bool phases, struct measures *out);
+void kineto_measure(struct work_list *l, const struct window *w, int n, bool phases, struct measures *out);
 
 /* Each figure's median over n steps. */
 struct measures measures_median(const struct measures *m, int n);

@@ -107,7 +107,7 @@ static double skew(const struct shape *g, double *variance)
     return s;
 }
 
-int price(const struct plan *p, const struct schedules *s, enum sched_id id, struct cost_cache *cache,
+int simulate_price(const struct plan *p, const struct schedules *s, enum sched_id id, struct cost_cache *cache,
           struct coll_memo *memo, struct priced *out)
 {
     size_t n = (size_t)s->end[id];      /* what comes before this schedule stays unset */
@@ -138,7 +138,7 @@ int price(const struct plan *p, const struct schedules *s, enum sched_id id, str
             if (o->kind != OP_COLL)
                 op_cost(cache, s, o, &c);
             else if (coll_price(p, s, o, shapes, memo, &c) < 0) {
-                priced_free(out);
+                simulate_priced_free(out);
                 return -1;
             }
             issue[i] = issue_cost(cache, s, o);
@@ -164,7 +164,7 @@ int price(const struct plan *p, const struct schedules *s, enum sched_id id, str
     return 0;
 }
 
-void priced_free(struct priced *p)
+void simulate_priced_free(struct priced *p)
 {
     free(p->store);
     free(p->beside);
@@ -290,7 +290,7 @@ int simulate(const struct plan *p, const struct schedules *s, struct cost_cache 
 
     memset(out, 0, sizeof *out);
     out->held_bytes = -1;
-    if (price(p, s, SCHED_STEADY, cache, &memo, &prices) < 0)
+    if (simulate_price(p, s, SCHED_STEADY, cache, &memo, &prices) < 0)
         return -1;
     contention_of(p, &prices, &slow);
     timeline_run(s, SCHED_STEADY, &prices.middle, &t);
@@ -302,7 +302,7 @@ int simulate(const struct plan *p, const struct schedules *s, struct cost_cache 
         interval_as_one(s, &prices, &slow, out);
     out->basis = prices.basis;
     out->outside = prices.outside;
-    priced_free(&prices);
+    simulate_priced_free(&prices);
     out->tokens_per_s = (double)(plan_global_batch(p) * p->seq) / out->line.step_s;
     double each = out->tokens_per_s / (double)p->cluster.world_size;
     out->tflops_per_gpu = each * flops_per_token(&p->model, p->seq, FLOPS_PALM) / 1e12;
@@ -324,7 +324,7 @@ int simulate_plan(const struct plan *p, const struct evaluation *e, struct timin
     int rc = simulate(p, s, cache, out);
 
     if (rc == 0)
-        rc = price(p, s, SCHED_STEADY, cache, &memo, &prices);
+        rc = simulate_price(p, s, SCHED_STEADY, cache, &memo, &prices);
     cost_cache_free(cache);
     if (rc < 0)
         return rc;
@@ -339,7 +339,7 @@ int simulate_plan(const struct plan *p, const struct evaluation *e, struct timin
     } else {
         out->held_bytes = e->m.needed;
     }
-    priced_free(&prices);
+    simulate_priced_free(&prices);
     if (kept)
         *kept = r;
     else

@@ -49,9 +49,9 @@ struct priced {
 
 /* 0, or -1 with the reason reported.  `cache` fits the plan (cost_cache_use), `memo` its
  * cluster. */
-int  price(const struct plan *p, const struct schedules *s, enum sched_id id, struct cost_cache *cache,
+int  simulate_price(const struct plan *p, const struct schedules *s, enum sched_id id, struct cost_cache *cache,
            struct coll_memo *memo, struct priced *out);
-void priced_free(struct priced *p);
+void simulate_priced_free(struct priced *p);
 
 /* Slow-downs of this cluster and these groups; those that were measured are in `prices` (may be NULL), to
  * which *out then points. */

@@ -150,11 +150,11 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     if (!f->fits)
         return 0;
     cost_cache_use(cache, &f->plan);
-    if (price(&f->plan, s, SCHED_STEADY, cache, memo, &prices) < 0)
+    if (simulate_price(&f->plan, s, SCHED_STEADY, cache, memo, &prices) < 0)
         return -1;
     contention_of(&f->plan, &prices, &slow);
     contention_run(s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
-    priced_free(&prices);
+    simulate_priced_free(&prices);
     f->step_s = t.step_s;
     f->compute_s = t.compute_s;
     f->exposed_s = t.exposed_s;

@@ -64,10 +64,10 @@ static void and_clock(struct bench *b)
     struct timeline t;
 
     lower_and_ledger(b);
-    if (price(&b->p, &b->s, SCHED_STEADY, b->cache, &b->memo, &prices) < 0)
+    if (simulate_price(&b->p, &b->s, SCHED_STEADY, b->cache, &b->memo, &prices) < 0)
         exit(1);
     timeline_run(&b->s, SCHED_STEADY, &prices.middle, &t);
-    priced_free(&prices);
+    simulate_priced_free(&prices);
 }
 
 static void and_contention(struct bench *b)
@@ -77,11 +77,11 @@ static void and_contention(struct bench *b)
     struct timeline t;
 
     lower_and_ledger(b);
-    if (price(&b->p, &b->s, SCHED_STEADY, b->cache, &b->memo, &prices) < 0)
+    if (simulate_price(&b->p, &b->s, SCHED_STEADY, b->cache, &b->memo, &prices) < 0)
         exit(1);
     contention_of(&b->p, &prices, &slow);
     contention_run(&b->s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
-    priced_free(&prices);
+    simulate_priced_free(&prices);
 }
 
 /* Seconds of one call. */

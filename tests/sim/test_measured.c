@@ -450,14 +450,14 @@ static void on_shared_cores_a_step_is_the_sum_of_its_parts(void **state)
     struct cost_cache *cache = cost_cache_new(&p);
     struct coll_memo memo = { 0 };
     struct priced prices;
-    assert_int_equal(price(&p, &e.schedules, SCHED_STEADY, cache, &memo, &prices), 0);
+    assert_int_equal(simulate_price(&p, &e.schedules, SCHED_STEADY, cache, &memo, &prices), 0);
     for (int i = e.schedules.begin[SCHED_STEADY]; i < e.schedules.end[SCHED_STEADY]; i++)
         if (e.schedules.ops[i].kind == OP_REPEAT)
             fail_msg("the test's model is small enough not to have repeats");
         else
             sum += prices.middle.work[i];
     assert_true(t.line.step_s > 0.98 * sum);
-    priced_free(&prices);
+    simulate_priced_free(&prices);
     cost_cache_free(cache);
     evaluation_free(&e);
     plan_free(&p);
