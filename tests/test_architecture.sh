@@ -4,6 +4,9 @@
 # Runs from the root of the tree; $B is where it was built.
 . tests/check.sh
 B=${B:-build}
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+named=$scratch/named
 
 # Text files of the tree, of the names given.
 sources() {
@@ -160,5 +163,20 @@ check 'every folder with sources has a README.md' \
     "$(for d in base model sim exec calib reports tests; do
         [ -z "$(find $d -name '*.c' 2>/dev/null | head -n 1)" ] || [ -f $d/README.md ] || echo "$d/README.md is missing"
     done)"
+
+# Rows of tests/README.md's last table as SOURCE TEST..., a line each.
+source_tests() {
+    sed -n '/^## Sources and their tests/,$p' tests/README.md | awk -F ' *[|] *' '
+        $2 != "room" && $2 !~ /^-/ && NF == 5 { n = split($3, f, " "); for (i = 1; i <= n; i++) print $2 "/" f[i], $4 }'
+}
+check 'tests/README.md names the tests of every source' \
+    "$(source_tests | while read -r source tests; do
+        echo "$source" >&3
+        [ -n "$tests" ] || echo "$source: no test"
+        for t in $tests; do [ -f "tests/$t" ] || echo "$source: there is no tests/$t"; done
+    done 3>"$named"
+    sort "$named" | uniq -d | sed 's/$/: twice/'
+    find base model sim exec calib reports \( -name '*.c' -o -name '*.cu' \) | grep -v '^exec/no' | sort >"$named.all"
+    sort -u "$named" | diff "$named.all" - | sed -n 's/^< \(.*\)/\1: not in the table/p; s/^> \(.*\)/\1: no such source/p')"
 
 finish
