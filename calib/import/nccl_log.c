@@ -144,8 +144,10 @@ void nccl_leave_type(struct nccl_log *l, const char *type)
     char word[sizeof l->types];
 
     printable_copy(word, sizeof word, type);
-    if (!strstr(l->types, word) && n + strlen(word) + 3 < sizeof l->types)
-        snprintf(l->types + n, sizeof l->types - n, "%s%s", n ? ", " : "", word);
+    if (!strstr(l->types, word) && n + strlen(word) + 3 < sizeof l->types) {
+        strcat(l->types, n ? ", " : "");
+        strcat(l->types, word);
+    }
     l->nuntyped++;
 }
 

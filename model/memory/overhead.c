@@ -110,7 +110,7 @@ static void communicators(const struct plan *p, unsigned groups, struct overhead
 
     plan_groups(p, &of);
     for (int g = 0; g < NGROUP; g++)
-        if (groups & of.has[g] << g) {
+        if (of.has[g] && groups >> g & 1) {
             struct mesh_lie l = plan_group_slowest(p, &of, (enum group)g);
             snprintf(name, sizeof name, "%s%s", group_name((enum group)g), g == GROUP_WORLD ? "" : " group");
             communicator(o, &p->cluster.gpu, name, &l);
@@ -137,7 +137,7 @@ static int64_t on_host(const struct plan *p, unsigned groups, struct overhead *o
     add(o, OVERHEAD_ALLOCATED, workspace_kernels(p, 1), "exec/kernels/kernels.h", "kernels' workspace");
     plan_groups(p, &of);
     for (int g = 0; g < NGROUP; g++)
-        if (groups & of.has[g] << g) {
+        if (of.has[g] && groups >> g & 1) {
             snprintf(name, sizeof name, "%s%s", group_name((enum group)g), g == GROUP_WORLD ? "" : " group");
             staging(o, name, mesh_ranks(&of.of[g]));
         }
