@@ -9,7 +9,7 @@
 
 #include "base/fail.h"
 
-/* What the shell, or whoever started this program, has opened for it. */
+/* A file that the parent process opened for this program. */
 static bool is_handed_over(const char *path)
 {
     return !strcmp(path, "/dev/stdin") || !strcmp(path, "/dev/tty") || !strncmp(path, "/dev/fd/", 8) ||

@@ -131,7 +131,7 @@ static int find_target(struct output *o)
 
 /* ---- where it lies until then ---- */
 
-/* What a process left that was killed: ours, and nobody holds it any more. */
+/* Left by a killed process: our file, and its lock is free. */
 static bool remove_stale(const char *beside)
 {
     struct stat st;

@@ -128,7 +128,7 @@ static int column_type(const struct coll_call *a, int n, int64_t each, MPI_Datat
     return rc;
 }
 
-/* How a rank's part of the whole buffer is told to MPI: as elements, or as a column of them. */
+/* MPI's description of a rank's part of the whole buffer: elements, or a column of them. */
 struct column { MPI_Datatype type; int count; bool made; };
 
 static int column_of(const struct mpi_comm *m, const struct coll_call *a, int n, struct column *c)

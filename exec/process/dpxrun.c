@@ -342,7 +342,7 @@ static int start_mpi(struct dpxrun *r, int *argc, char ***argv)
     return 0;
 }
 
-/* Which cores are near which GPU nobody has asked. */
+/* Which cores are near which GPU is not queried. */
 static int keep_apart(const struct dpxrun *r)
 {
     return r->o.share_cores || r->o.device == DEVICE_CUDA ? 0 : cores_keep_apart();

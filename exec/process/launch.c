@@ -380,7 +380,7 @@ static int make_pipes(int out[2], int err[2])
     return 0;
 }
 
-/* Ranks of this machine alone have folders of their own: on others nobody would make and remove them. */
+/* Only for ranks of this machine: on others no process would make and remove the folders. */
 static int run(char **args, bool alone)
 {
     struct heard h = { .words = { .to = 2 } };

@@ -244,7 +244,7 @@ static void judge_first(struct watchdog *w)
     end_job(w, why);
 }
 
-/* Rank 0 has closed its watchdog and judges nobody any more: this rank's own progress is what is left. */
+/* Rank 0 has closed its watchdog and no longer judges this rank, which judges its own progress. */
 static void judge_itself(struct watchdog *w)
 {
     char why[600];
@@ -432,7 +432,7 @@ static int begin(struct watchdog *w, MPI_Comm control)
     for (int r = 0; r < w->world; r++)
         w->peer[r] = (struct peer){ .heard = w->now, .owed = -1, .sent = MPI_REQUEST_NULL };
     if (pthread_create(&w->thread, NULL, watch, w) != 0)
-        return fail("no thread for the watchdog: nobody would notice if the run hangs");
+        return fail("cannot start the watchdog: a hang would go undetected");
     take_signals(w);
     return 0;
 }

@@ -31,7 +31,7 @@ struct watchdog *watchdog_open(MPI_Comm control);
 /* Waits, briefly, for the other ranks' to be closed.  Accepts NULL. */
 void watchdog_close(struct watchdog *w);
 
-/* What this rank's progress is told by; NULL: nothing any more. */
+/* Lanes whose progress is monitored; NULL stops the watchdog. */
 void watchdog_follow(struct watchdog *w, struct lanes *lanes);
 /* While one rank rests (a disk may be slow), that nothing finishes is no fault.  Accepts NULL. */
 void watchdog_rest(struct watchdog *w, bool resting);

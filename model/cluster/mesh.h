@@ -1,6 +1,6 @@
 /* mesh.h -- how ranks are laid out over axes, and which ranks form each process group.
  *
- *     struct mesh m = mesh_of(order, sizes);
+ *     struct mesh m = { .order = { ... }, .size = { ... } };
  *     struct mesh_group g = mesh_group(&m, MESH_AXIS(AXIS_SHARD) | MESH_AXIS(AXIS_CONTEXT));
  *     for (int64_t i = 0; i < mesh_ranks(&g); i++)
  *         mesh_member(&g, rank, i) ...             the ranks of `rank`'s instance, in group order

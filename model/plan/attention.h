@@ -27,7 +27,7 @@ const char *attention_refuses_sdpa(const char *family);
 /* What `attn_implementation=None` becomes. */
 enum kernel_set attention_default(const struct model *m);
 
-/* Does sdpa get a mask?  Without one it is told that attention is causal.  Families
+/* Does sdpa get a mask?  Without one sdpa is called with is_causal.  Families
  * that always make one; a window that is not longer than the sequence. */
 bool attention_masked(const struct plan *p);
 
@@ -40,7 +40,7 @@ bool attention_mixed(const struct plan *p);
 int attention_masks(const struct plan *p);
 
 /* Keys and values of a masked group are repeated for each of its queries, since the
- * fused kernels did not take both; without a mask the kernel is told of the groups. */
+ * fused kernels did not take both; without a mask transformers passes enable_gqa. */
 bool attention_repeats(const struct plan *p);
 
 enum attention_kernel attention_choice(const struct plan *p);

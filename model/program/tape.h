@@ -8,7 +8,7 @@
  * function returns: tape_drop()), of what is saved, and of gradients on their way.
  *
  * Views share the storage of what they view; only storages have bytes, rounded up
- * to `rounding`.  Gradients that meet are added in place when nobody else holds the
+ * to `rounding`.  Gradients that meet are added in place when no other name holds the
  * first, as the engine does.  A failed allocation or a size above SIZE_LIMIT sets
  * `bad`, and everything after is harmless. */
 #ifndef DPX_TAPE_H

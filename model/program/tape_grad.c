@@ -240,7 +240,7 @@ void tape_validate(struct tape *t, const struct node *n, int out[TAPE_EDGES],
     }
 }
 
-/* InputBuffer::accumulate() adds in place only into a tensor whose storage nobody else refers to.  What a
+/* InputBuffer::accumulate() adds in place only into a tensor whose storage has no other reference.  What a
  * linear layer of PyTorch's hands out for its weight is a view (the transpose of a transpose), whose base
  * refers to it too: the sum is a third tensor.  A cast's gradient is a tensor of its own and takes the sum. */
 static int tied_sum(struct tape *t, int64_t bytes, int g)

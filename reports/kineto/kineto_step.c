@@ -203,7 +203,7 @@ static void sort_by_launch(const struct work **at, int64_t n)
         qsort(at, (size_t)n, sizeof *at, by_launch);
 }
 
-/* What prefetching is told by: of backward, or reductions of gradients. */
+/* The evidence of prefetching: of backward, or reductions of gradients. */
 static bool tells_prefetch(const struct work *s)
 {
     if (s->window < 0)

@@ -27,23 +27,17 @@ git worktree add -q --detach "$work/tree" "$base" || exit 1
 export XDG_DATA_HOME="$work/none"
 "$B/tests/compare/print_plans" "$plans" >"$work/plans" || exit 1
 
-# One line a plan: its JSON on one line, or the message.
+# evaluate PROGRAM NAME: one line a plan, its JSON on one line or the message, to $work/NAME.
 evaluate() {
     while IFS= read -r plan; do
-        printf '%s\n' "$plan" >"$work/plan.json"
-        "$1" eval --json "$work/plan.json" 2>&1 | sed 's/^ *//' | tr '\n' ' '
+        printf '%s\n' "$plan" >"$work/$2.json"
+        "$1" eval --json "$work/$2.json" 2>&1 | sed "s/^ *//; s,$work/$2.json,plan.json,g" | tr '\n' ' '
         echo
-    done <"$work/plans"
+    done <"$work/plans" >"$work/$2"
 }
-evaluate "$work/tree/build/dpxplan" >"$work/before" &
-B_before=$!
-mkdir "$work/after.d"
-( work_plan=$work; work=$work/after.d; cp "$work_plan/plans" "$work/plans"; evaluate "$B/dpxplan" ) \
-    >"$work/after"
-wait $B_before
-# Messages name the plan's file.
-sed -i "s,$work/plan.json,plan.json,g" "$work/before"
-sed -i "s,$work/after.d/plan.json,plan.json,g" "$work/after"
+evaluate "$work/tree/build/dpxplan" before &
+evaluate "$B/dpxplan" after
+wait
 
 count=$(wc -l <"$work/plans")
 answered=$(grep -c '^{' "$work/after")
