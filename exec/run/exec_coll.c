@@ -165,7 +165,7 @@ int issue_coll(struct executor *x, const struct op *o, int64_t iteration)
     }
     if (x->lanes && !c->comm) {
         free(c);
-        return fail("no communicator for the %s group", group_name((enum group)o->u.coll.group));
+        return fail("no communicator for the %s group", sched_group(x->s, o)->name);
     }
     executor_put(x, o, run_coll, c);
     return 0;

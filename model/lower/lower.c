@@ -20,17 +20,6 @@ static lowering *const table[NSTRATEGY][NDIALECT] = {
                       [DIALECT_TORCH_FSDP1] = lower_fsdp1 },
 };
 
-static void set_groups(const struct plan *p, struct schedules *s)
-{
-    struct plan_groups groups;
-
-    plan_groups(p, &groups);
-    for (int g = 0; g < NGROUP; g++) {
-        s->group[g] = groups.of[g];
-        s->group_size[g] = groups.has[g] ? mesh_ranks(&groups.of[g]) : 0;
-    }
-}
-
 int lower_using(const struct plan *p, int64_t rank, const struct program *g, struct schedules *s)
 {
     lowering *f = table[p->strategy][p->dialect];
@@ -47,7 +36,7 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
     s->rank = rank;
     s->world_size = p->cluster.world_size;
     s->seed = 1.0 / (double)p->accumulation;
-    set_groups(p, s);
+    plan_groups(p, &s->groups);
     if (f(p, rank, s) < 0)
         return -1;
     if (attention_note(p))

@@ -155,7 +155,7 @@ struct op {
     union {
         struct { uint8_t piece, pass, fate, grads; uint16_t k0, k1; int32_t span;
                  int64_t granted; } compute;    /* bytes it allocates of category `grads` */
-        struct { uint8_t op, group, dtype, red; uint8_t of; int32_t root;   /* rank in the group */
+        struct { uint8_t op, group, dtype, red; uint8_t of; int32_t root;   /* group: of groups.group[]; rank in it */
                  int64_t elems; } coll;                                 /* elements of the full buffer */
         struct { int64_t reads, writes; uint8_t fn; float scale; } copy;    /* bytes */
         struct { int64_t elems; } optimizer;
@@ -177,9 +177,8 @@ struct schedules {
     struct act  *acts;   int nacts, cap_acts;
     struct unit *units;  int nunits, cap_units;
     int          begin[NSCHED], end[NSCHED];    /* entries of each schedule in ops[] */
-    int64_t      group_size[NGROUP];            /* ranks in each process group; 0: the plan has none */
-    struct mesh_group group[NGROUP];            /* which ranks, where group_size is not 0 */
-    unsigned     communicates;                  /* bit g: some entry is a collective of group g */
+    struct plan_groups groups;                  /* the process groups of the plan */
+    uint32_t     communicates;                  /* bit g: some entry is a collective of groups.group[g] */
     int64_t      rank, world_size;
     int          nevents;
     struct program program;     /* the kernels that compute entries run */
@@ -237,6 +236,7 @@ void sched_does(struct schedules *s, enum copy_fn fn, double scale);
 void sched_moves(struct schedules *s, enum coll_of of);
 void sched_root(struct schedules *s, int root);
 
+/* A collective of the group that is for `g`, which the plan has. */
 struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase, enum coll_op op,
                       enum group g, enum dtype t, enum red_op red, int64_t elems);
 struct op *sched_copy(struct schedules *s, enum stream stream, enum phase phase, const char *what,
@@ -256,7 +256,13 @@ void sched_note(struct schedules *s, const char *sentence);
 int  sched_unit(struct schedules *s, const char *kind, int index, int64_t numel,
                 int64_t padded, int64_t shard);
 
+/* Ranks of the group that is for `g`; 0: the plan has none. */
+int64_t sched_group_ranks(const struct schedules *s, enum group g);
+
 /* ---- reading ---- */
+
+/* The group of a collective. */
+const struct plan_group *sched_group(const struct schedules *s, const struct op *o);
 
 /* What a compute entry changes beyond its buffer actions, by MEM_: activations and
  * temporaries as the program has them, gradients less the buffers it allocates for
@@ -267,7 +273,6 @@ void sched_inner_peak(const struct schedules *s, const struct op *o, int64_t pea
 
 const char *category_name(enum category c);
 const char *stream_name(enum stream s);
-const char *group_name(enum group g);
 const char *coll_name(enum coll_op op);
 const char *red_name(enum red_op r);
 const char *phase_name(enum phase p);

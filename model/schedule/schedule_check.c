@@ -65,7 +65,7 @@ static int check_op(const struct schedules *s, const struct op *o, int64_t itera
     for (int w = 0; w < 2; w++)
         if (o->wait[w] && (o->wait[w] > s->nevents || !c->recorded[o->wait[w]]))
             return broken(c, o, "waits for event %d, which nothing has recorded", o->wait[w]);
-    if (o->kind == OP_COLL && s->group_size[o->u.coll.group] < 1)
+    if (o->kind == OP_COLL && o->u.coll.group >= s->groups.n)
         return broken(c, o, "a collective in a group that does not exist");
     for (int bit = ACT_ALLOC; bit <= ACT_FREE; bit *= 2)
         for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++)

@@ -114,7 +114,7 @@ static inline bool df_move(struct df *d, int64_t rank, int64_t size, double *who
         whole[i] = o->u.coll.red == RED_NONE ? NAN : o->u.coll.red == RED_MAX ? -INFINITY : 0;
     for (int pass = 0; pass < 2; pass++)
         for (int64_t j = 0; j < size; j++) {
-            int64_t r = df_member(d, rank, o->u.coll.group, size, j);
+            int64_t r = df_member(d, rank, sched_group(&d->rank[rank].s, o)->is, size, j);
             const struct df_entry *mine = &d->rank[r].entries[d->rank[r].at];
             df_part(o, size, j, pass == 0, &from, &n);
             from /= per;
@@ -149,9 +149,9 @@ static inline bool df_collective(struct df *d, int64_t rank, int64_t size)
     bool good;
 
     for (int64_t j = 0; j < size; j++)
-        sum += d->rank[df_member(d, rank, o->u.coll.group, size, j)].norm;
+        sum += d->rank[df_member(d, rank, sched_group(&d->rank[rank].s, o)->is, size, j)].norm;
     for (int64_t j = 0; o->u.coll.of == OF_NORM && j < size; j++)
-        d->rank[df_member(d, rank, o->u.coll.group, size, j)].norm = sum;
+        d->rank[df_member(d, rank, sched_group(&d->rank[rank].s, o)->is, size, j)].norm = sum;
     if (o->u.coll.of != OF_BUFFERS || o->u.coll.op == COLL_BARRIER)
         return true;
     enum dtype dt = df_element(&d->rank[rank], o);
@@ -181,7 +181,7 @@ static inline int df_met(struct df *d, int64_t rank, int64_t size)
     const struct op *o = e->op;
 
     for (int64_t j = 0; j < size; j++) {
-        int64_t r = df_member(d, rank, o->u.coll.group, size, j);
+        int64_t r = df_member(d, rank, sched_group(&d->rank[rank].s, o)->is, size, j);
         const struct df_rank *k = &d->rank[r];
         const struct op *q = k->at < k->n ? k->entries[k->at].op : NULL;
         if (!q || q->u.coll.group != o->u.coll.group)
@@ -261,7 +261,7 @@ static inline int df_meet(struct df *d, int64_t rank)
 {
     struct df_rank *k = &d->rank[rank];
     const struct op *o = k->entries[k->at].op;
-    int64_t size = k->s.group_size[o->u.coll.group];
+    int64_t size = sched_group(&k->s, o)->ranks;
     int met = df_met(d, rank, size);
 
     if (met <= 0)
@@ -269,7 +269,7 @@ static inline int df_meet(struct df *d, int64_t rank)
     if (!df_collective(d, rank, size))
         return -1;
     for (int64_t j = 0; j < size; j++) {
-        int64_t r = df_member(d, rank, o->u.coll.group, size, j);
+        int64_t r = df_member(d, rank, sched_group(&d->rank[rank].s, o)->is, size, j);
         if (!df_live(d, r, &d->rank[r].entries[d->rank[r].at], true))
             return -1;
         d->rank[r].at++;

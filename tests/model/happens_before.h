@@ -46,7 +46,7 @@ struct hb_uses { int64_t number[NSTREAM]; int what[NSTREAM]; };
 
 struct hb {
     const struct schedules *s;
-    struct hb_clock tail[NSTREAM], group[NGROUP], *event;
+    struct hb_clock tail[NSTREAM], group[PLAN_GROUPS], *event;
     int64_t         issued[NSTREAM];
     int64_t        *base;               /* instance 0 of each family in the arrays below */
     struct hb_uses *writes, *reads;     /* of the present life */

@@ -8,6 +8,7 @@
 #include "tests/check.h"
 #include "base/fail.h"
 #include "model/memory/evaluate.h"
+#include "tests/hand_group.h"
 
 /* World sizes for the closed formulas: one, small, odd, a power, large. */
 static const int64_t worlds[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 64, 1000 };
@@ -97,7 +98,8 @@ static inline int64_t sent(const struct schedules *s, enum sched_id id)
 static inline void hand_begin(struct schedules *s)
 {
     schedules_reset(s);
-    s->world_size = s->group_size[GROUP_WORLD] = 4;
+    s->world_size = 4;
+    hand_group(s, GROUP_WORLD, 4);
 }
 
 static inline void empty(struct schedules *s, enum sched_id id)

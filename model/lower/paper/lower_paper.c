@@ -87,7 +87,7 @@ static void reduce_unit(struct paper *z, struct at u)
         sched_act(z->s, ACT_R, z->full_grads[u.c], u.i, u.by);
         sched_act_as(z->s, ACT_W, z->full_grads[u.c], u.i, u.by, z->own_grads[u.c]);
     }
-    if (z->s->group_size[GROUP_REPLICA] > 1) {
+    if (sched_group_ranks(z->s, GROUP_REPLICA) > 1) {
         o = sched_coll(z->s, STREAM_ALL_REDUCE, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_REPLICA,
                        z->r.wire_reduce, RED_AVG, shard);
         o->after = z->n > 1 ? AFTER(STREAM_REDUCE) : AFTER(STREAM_COMPUTE);
