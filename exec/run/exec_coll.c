@@ -116,9 +116,9 @@ static const struct act *act_with(const struct executor *x, const struct op *o, 
     return NULL;
 }
 
-static bool same_instance(const struct act *a, const struct act *b, int64_t iteration)
+static bool same_instance(const struct executor *x, const struct act *a, const struct act *b, int64_t iteration)
 {
-    return a->buf == b->buf && a->at + a->by * iteration == b->at + b->by * iteration;
+    return a->buf == b->buf && sched_instance(x->s, a, iteration) == sched_instance(x->s, b, iteration);
 }
 
 /* Chunk r of the full buffer is rank r's: in place it is enough to know where that begins. */
@@ -137,9 +137,9 @@ static int find_buffers(struct coll_task *c, int64_t iteration)
         return fail("the schedule's %s \"%s\" names no buffer", coll_name(c->call.op), c->op->of ? c->op->of : "");
     from = act_region(x, in, iteration);
     to = act_region(x, out, iteration);
-    if (same_instance(in, out, iteration) && c->call.op == COLL_ALL_GATHER)
+    if (same_instance(c->x, in, out, iteration) && c->call.op == COLL_ALL_GATHER)
         from = to + mine;
-    else if (same_instance(in, out, iteration) && c->call.op == COLL_REDUCE_SCATTER)
+    else if (same_instance(c->x, in, out, iteration) && c->call.op == COLL_REDUCE_SCATTER)
         to = from + mine;
     if (from < 0 || to < 0)
         return fail("the schedule's %s moves gradients that do not lie together", coll_name(c->call.op));

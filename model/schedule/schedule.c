@@ -63,6 +63,8 @@ int sched_buf(struct schedules *s, enum category cat, const char *what, const ch
     return s->nbufs++;
 }
 
+void sched_cyclic(struct schedules *s, int buf) { s->bufs[buf].cyclic = true; }
+
 void sched_begin(struct schedules *s, enum sched_id id) { s->begin[id] = s->nops; }
 void sched_end(struct schedules *s, enum sched_id id)   { s->end[id] = s->nops; }
 

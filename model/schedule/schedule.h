@@ -111,6 +111,7 @@ struct buf {
     int64_t       bytes;    /* of one instance, rounded as the framework's allocator does */
     enum category category;
     int32_t       layout;   /* what an instance holds; 0: nobody asked, or nothing */
+    bool          cyclic;   /* instances are numbered modulo count: of micro-steps, as many as are in flight */
 };
 
 /* Elements [from, from+n) of a tensor, `at` bytes from the buffer's begin. */
@@ -131,7 +132,7 @@ enum { ACT_R = ACT_USE | ACT_READ, ACT_W = ACT_USE | ACT_WRITE, ACT_RW = ACT_R |
 
 struct act {
     int32_t buf;            /* index of the family */
-    int32_t at, by;         /* instance: at + by * iteration */
+    int32_t at, by;         /* instance: at + by * iteration (sched_instance) */
     int32_t n;              /* and the n-1 after it */
     int32_t layout;         /* what it holds for this entry; 0: the family's */
     uint8_t what;           /* ACT_ bits */
@@ -210,6 +211,9 @@ int  sched_buf(struct schedules *s, enum category cat, const char *what, const c
 void sched_begin(struct schedules *s, enum sched_id id);
 void sched_end(struct schedules *s, enum sched_id id);
 
+/* Instances of the family are numbered modulo its count: at + by * iteration may be any number from 0. */
+void sched_cyclic(struct schedules *s, int buf);
+
 /* Appends an entry and returns it, valid until the next one is appended. */
 struct op *sched_op(struct schedules *s, enum op_kind kind, enum stream stream,
                     enum phase phase, const char *what);
@@ -260,6 +264,14 @@ int  sched_unit(struct schedules *s, const char *kind, int index, int64_t numel,
 int64_t sched_group_ranks(const struct schedules *s, enum group g);
 
 /* ---- reading ---- */
+
+/* The instance of its family that an act is about, the first of its n. */
+static inline int64_t sched_instance(const struct schedules *s, const struct act *a, int64_t iteration)
+{
+    int64_t i = a->at + a->by * iteration;
+
+    return s->bufs[a->buf].cyclic ? i % s->bufs[a->buf].count : i;
+}
 
 /* The group of a collective. */
 const struct plan_group *sched_group(const struct schedules *s, const struct op *o);

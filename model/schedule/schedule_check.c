@@ -37,7 +37,7 @@ static int one_act(struct check *c, const struct op *o, const struct act *a, int
     if (a->buf < 0 || a->buf >= c->s->nbufs)
         return broken(c, o, "buffer %d of %d", a->buf, c->s->nbufs);
     const struct buf *b = &c->s->bufs[a->buf];
-    int64_t at = a->at + a->by * iteration;
+    int64_t at = sched_instance(c->s, a, iteration);
 
     if (at < 0 || at + a->n > b->count)
         return broken(c, o, "%s: instance %" PRId64 " of a family of %d", b->what, at, b->count);

@@ -41,7 +41,7 @@ static inline bool df_one_region(struct df *d, int64_t rank, const struct df_ent
         return df_fail(d, rank, e, "a collective with two inputs or two outputs");
     if (a->n != 1)
         return df_fail(d, rank, e, "a collective on %d instances of %s", a->n, k->s.bufs[a->buf].what);
-    out->inst = &k->inst[k->base[a->buf] + a->at + a->by * e->iteration];
+    out->inst = &k->inst[k->base[a->buf] + sched_instance(&k->s, a, e->iteration)];
     out->bytes = k->s.bufs[a->buf].bytes;
     out->at = a->layout && l->nslices ? INT64_MAX : 0;
     for (int i = 0; a->layout && i < l->nslices; i++)
@@ -204,7 +204,7 @@ static inline bool df_live(struct df *d, int64_t rank, const struct df_entry *e,
 
     for (uint32_t i = e->op->act0; i < e->op->act0 + e->op->nacts; i++) {
         const struct act *a = &k->s.acts[i];
-        for (int64_t at = a->at + a->by * e->iteration, end = at + a->n; at < end; at++) {
+        for (int64_t at = sched_instance(&k->s, a, e->iteration), end = at + a->n; at < end; at++) {
             struct df_inst *x = &k->inst[k->base[a->buf] + at];
             if (!frees && !x->live)
                 return df_fail(d, rank, e, "%s %" PRId64 " is dead", k->s.bufs[a->buf].what, at);
@@ -221,7 +221,7 @@ static inline bool df_before(struct df *d, int64_t rank, const struct df_entry *
 
     for (uint32_t i = e->op->act0; i < e->op->act0 + e->op->nacts; i++) {
         const struct act *a = &k->s.acts[i];
-        int64_t first = a->at + a->by * e->iteration;
+        int64_t first = sched_instance(&k->s, a, e->iteration);
         for (int64_t at = first; (a->what & ACT_ALLOC) && at < first + a->n; at++)
             df_alloc(&k->inst[k->base[a->buf] + at]);
     }

@@ -1,6 +1,7 @@
 /* lower_common.c -- entries that lowerings of several families emit. */
 #include "model/lower/common/lower_internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "model/program/torch_model.h"
@@ -49,6 +50,22 @@ void clip_by_norm(struct schedules *s, int64_t bytes, enum group g, int64_t elem
     sched_does(s, COPY_CLIP, 1);
     if (s->detailed)
         gradients(s, ACT_RW, arg);
+}
+
+void emit_settled(struct schedules *s, void (*emit)(void *arg), settled_fn *settled, void *arg)
+{
+    int nops = s->nops, nacts = s->nacts;
+
+    for (int attempt = 0; ; attempt++) {
+        assert(attempt < 8);
+        if (settled)
+            settled(arg, true);
+        emit(arg);
+        if (!settled || settled(arg, false))
+            return;
+        s->nops = nops;
+        s->nacts = nacts;
+    }
 }
 
 void read_loss(struct schedules *s)

@@ -42,6 +42,12 @@ int zro_ranks(const struct plan *p, int64_t ranks[4]);
  * all tensors that touch its partition. */
 int zero12_ranks(const struct plan *p, int64_t ranks[4]);
 
+/* Appends entries that are run again and again.  settled(arg, true) is called before they are emitted and
+ * settled(arg, false) after; it says whether they leave what they found, and where they do not they are
+ * taken back and emitted again from what they left.  NULL: they always do. */
+typedef bool settled_fn(void *arg, bool begins);
+void emit_settled(struct schedules *s, void (*emit)(void *arg), settled_fn *settled, void *arg);
+
 /* The step ends when the issuing thread reads the loss. */
 void read_loss(struct schedules *s);
 

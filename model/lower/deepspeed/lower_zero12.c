@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "model/lower/common/micro_steps.h"
 #include "model/lower/deepspeed/lower_ds_other.h"
 
 static int64_t numel(const struct z12 *z, int t) { return z->d.m->tensors[t].numel; }
@@ -126,7 +127,7 @@ static void epilogue(struct z12 *z, bool boundary)
     z->ipg_live = false;
 }
 
-static void micro_step(struct z12 *z, bool first, bool boundary)
+static void forward(struct z12 *z, bool first, bool boundary)
 {
     z->first_micro = first;
     z->hooks = z->stage2 || (boundary && z->overlap);
@@ -144,11 +145,23 @@ static void micro_step(struct z12 *z, bool first, bool boundary)
         for (int t = 0; t < z->d.m->ntensors; t++)
             z->live[t] = Z12_GONE;  /* of copy 1 */
     ds_pass(&z->d, PASS_FORWARD, GRADS_IN_PLACE, use_flat, z);
+}
+
+static void backward(struct z12 *z, bool boundary)
+{
     z12_backward(z);
     if (!z->stage2 && boundary && !z->hooks)
         reduce_after(z);
     if (z->stage2 || boundary)
         epilogue(z, boundary);
+}
+
+static void micro_pass(void *arg, const struct micro *m)
+{
+    if (m->pass == MICRO_FORWARD)
+        forward(arg, m->first, m->last);
+    else
+        backward(arg, m->last);
 }
 
 /* ---- the step ---- */
@@ -301,25 +314,11 @@ static void step(struct z12 *z, bool first)
 
 static void optimizer_step(struct z12 *z, enum sched_id id)
 {
-    int64_t m = z->d.p->accumulation, middle = m - (z->stage2 ? 1 : 2);
+    /* The last reduces; stage 2 always does, but adds the padding with the last one only. */
+    struct micro_order order = { z->d.p->accumulation, true, true };
 
     sched_begin(z->d.s, id);
-    micro_step(z, true, m == 1);
-    if (z->stage2 && m > 1) {       /* padding comes with the last one only */
-        if (m > 2) {
-            sched_repeat(z->d.s, m - 2);
-            micro_step(z, false, false);
-            sched_repeat_end(z->d.s);
-        }
-        micro_step(z, false, true);
-    } else if (m > 1) {
-        if (middle > 0) {
-            sched_repeat(z->d.s, middle);
-            micro_step(z, false, false);
-            sched_repeat_end(z->d.s);
-        }
-        micro_step(z, false, true);
-    }
+    micro_steps_emit(z->d.s, &order, &(struct micro_calls){ .emit = micro_pass }, z);
     if (z->stage2 && !z->contiguous)
         for (int t = 0; t < z->d.m->ntensors; t++)
             z->live[t] = z12_owns(z, t) ? Z12_THERE : Z12_GONE;

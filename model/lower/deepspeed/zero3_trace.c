@@ -299,6 +299,7 @@ int z3_trace_build(const struct ds *d, struct z3_trace *t)
         return -1;
     }
     forward(b);
+    t->backward = t->nevents;
     backward(b);
     free(b);
     return 0;

@@ -12,6 +12,7 @@
  *
  * The mean over replicas is taken of their losses, on rank 0; their gradients are summed. */
 #include "model/lower/common/lower_internal.h"
+#include "model/lower/common/micro_steps.h"
 
 struct dp {
     const struct plan *p;
@@ -206,12 +207,11 @@ static void exchange_loss(struct dp *d)
     sched_act(d->s, ACT_FREE, d->loss, 0, 0);
 }
 
-static void micro_step(struct dp *d, bool first_of_step)
+static void forward(struct dp *d)
 {
     const struct plan *p = d->p;
     int64_t tokens = d->n * p->micro_batch * p->seq;
 
-    d->first_of_step = first_of_step;
     if (d->n > 1) {
         sched_coll(d->s, STREAM_COMPUTE, PHASE_FORWARD, COLL_SCATTER, GROUP_WORLD, DT_INT64, RED_NONE, tokens);
         sched_moves(d->s, OF_TOKENS);
@@ -225,8 +225,12 @@ static void micro_step(struct dp *d, bool first_of_step)
     run(d, PIECE_HEAD, PASS_FORWARD, 0, 0);
     if (d->n > 1)
         exchange_loss(d);
+}
+
+static void backward(struct dp *d)
+{
     run(d, PIECE_HEAD, PASS_BACKWARD, 0, 0);
-    blocks_emit(p, d->s, true, block_backward, d);
+    blocks_emit(d->p, d->s, true, block_backward, d);
     run(d, PIECE_EMBED, PASS_BACKWARD, 0, 0);
     if (d->torch)
         reduce_torch(d);
@@ -237,6 +241,17 @@ static void micro_step(struct dp *d, bool first_of_step)
         sched_act(d->s, ACT_FREE, d->replica_grads, 0, 0);
     if (!d->server)
         sched_act(d->s, ACT_FREE, d->weights, 0, 0);
+}
+
+static void micro_pass(void *arg, const struct micro *m)
+{
+    struct dp *d = arg;
+
+    d->first_of_step = m->first;
+    if (m->pass == MICRO_FORWARD)
+        forward(d);
+    else
+        backward(d);
 }
 
 /* ---- whole steps ---- */
@@ -251,14 +266,10 @@ static void own_gradients(struct schedules *s, int what, void *arg)
 static void step(struct dp *d, enum sched_id id)
 {
     int64_t bytes = d->params * dtype_bytes(d->r.kept);
+    struct micro_order order = { .steps = d->p->accumulation, .first_differs = true };
 
     sched_begin(d->s, id);
-    micro_step(d, true);
-    if (d->p->accumulation > 1) {
-        sched_repeat(d->s, d->p->accumulation - 1);
-        micro_step(d, false);
-        sched_repeat_end(d->s);
-    }
+    micro_steps_emit(d->s, &order, &(struct micro_calls){ .emit = micro_pass }, d);
     if (d->server) {
         if (d->p->clip > 0)
             clip_by_norm(d->s, bytes, GROUP_WORLD, 0, false, own_gradients, d);

@@ -14,6 +14,7 @@
  *
  * with e = 2, k = 12 in mixed precision and e = 4, k = 8 in fp32. */
 #include "model/lower/common/lower_internal.h"
+#include "model/lower/common/micro_steps.h"
 
 struct paper {
     const struct plan *p;
@@ -237,7 +238,7 @@ static void all_blocks(struct paper *z, enum pass pass)
                     pass == PASS_FORWARD ? root_block_forward : root_block_backward, z);
 }
 
-static void micro_step(struct paper *z)
+static void forward(struct paper *z)
 {
     fetch(z, root, PHASE_FORWARD, false, 0, 0);
     run(z, root, PIECE_EMBED, PASS_FORWARD, 0, 0, 0, -1);
@@ -248,7 +249,10 @@ static void micro_step(struct paper *z)
     sched_act(z->s, ACT_ALLOC, z->acts[PIECE_HEAD], 0, 0);
     if (z->shards_params)
         drop(z, root, PHASE_FORWARD);
+}
 
+static void backward(struct paper *z)
+{
     fetch(z, root, PHASE_BACKWARD, false, z->map.n - 1, 0);
     alloc_full_grads(z, root);
     run(z, root, PIECE_HEAD, PASS_BACKWARD, 0, 0, 0, -1);
@@ -345,24 +349,38 @@ static int64_t own_elems(const struct paper *z)
     return elems;
 }
 
+/* Where a model is reduced as a whole: after every micro-step, or once after the last. */
+struct passes {
+    struct paper *z;
+    bool each;                      /* the model is reduced within every micro-step */
+    bool summed;                    /* each is added to what the owners have of those before */
+};
+
+static void micro_pass(void *arg, const struct micro *m)
+{
+    const struct passes *e = arg;
+
+    if (m->pass == MICRO_FORWARD) {
+        forward(e->z);
+        return;
+    }
+    backward(e->z);
+    if (e->each)
+        reduce_model(e->z, e->summed);
+    if (e->summed)
+        forget_others(e->z);
+}
+
 static void micro_steps(struct paper *z)
 {
     int64_t m = z->p->accumulation;
     bool whole = !z->fresh_grads, every = z->p->sync_every_micro_step && whole;
-    bool summed = every && m > 1 && z->shards_optimizer && z->n > 1;
+    struct passes e = { z, whole && (m == 1 || every), every && m > 1 && z->shards_optimizer && z->n > 1 };
 
-    if (m > 1)
-        sched_repeat(z->s, m);
-    micro_step(z);
-    if (whole && (m == 1 || every))
-        reduce_model(z, summed);
-    if (summed)
-        forget_others(z);
-    if (m > 1)
-        sched_repeat_end(z->s);
-    if (whole && m > 1 && !every)
+    micro_steps_emit(z->s, &(struct micro_order){ .steps = m }, &(struct micro_calls){ .emit = micro_pass }, &e);
+    if (whole && !e.each)
         reduce_model(z, false);
-    if (summed || (z->p->deterministic && z->n > 1))
+    if (e.summed || (z->p->deterministic && z->n > 1))
         average_own(z, own_elems(z) * dtype_bytes(z->r.grad));
 }
 

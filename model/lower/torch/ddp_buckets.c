@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "model/lower/common/lower_internal.h"
+
 static void *room(size_t n, size_t size)
 {
     void *p = calloc(n + 1, size);
@@ -112,4 +114,26 @@ void zro_partition(const struct model *m, int64_t world_size, int64_t *owner, in
     }
     free(by);
     free(load);
+}
+
+int zro_ranks(const struct plan *p, int64_t ranks[4])
+{
+    size_t n = (size_t)p->model.ntensors + 1;
+    int64_t *owner = calloc(n, sizeof *owner), *load = calloc(n, sizeof *load), most = 0;
+    int *sorted = calloc(n, sizeof *sorted);
+
+    if (!owner || !load || !sorted)
+        abort();
+    zro_partition(&p->model, p->cluster.world_size, owner, sorted);
+    for (int t = 0; t < p->model.ntensors; t++)
+        load[owner[t]] += p->model.tensors[t].numel;
+    for (int r = 1; r < p->model.ntensors; r++)
+        if (load[r] > load[most])
+            most = r;
+    free(owner);
+    free(load);
+    free(sorted);
+    ranks[0] = 0;
+    ranks[1] = most;
+    return most > 0 ? 2 : 1;
 }

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #include "model/lower/common/lower_internal.h"
+#include "model/lower/common/micro_steps.h"
 #include "model/lower/torch/ddp_buckets.h"
 
 #define MIB (1024.0 * 1024.0)
@@ -265,12 +266,6 @@ static void backward(struct ddp *d, bool fresh, bool sync)
         finalize(d);
 }
 
-static void micro_step(struct ddp *d, bool fresh, bool after_sync, bool sync)
-{
-    forward(d, after_sync);
-    backward(d, fresh, sync);
-}
-
 /* Reducer::rebuild_buckets, at the start of iteration 2 (3 with static_graph): rank 0's order
  * is broadcast, the old buckets go before the new ones come.  Between micro-steps of one step
  * their views are .grad, and initialize_bucket_views() copies what they hold first. */
@@ -297,28 +292,43 @@ static void rebuild(struct ddp *d, bool within_step)
     use_all(d, copies ? ACT_ALLOC | ACT_WRITE : ACT_ALLOC, 0);
 }
 
-/* The first step rebuilds buckets between its micro-steps where enough of them reduce. */
+/* The micro-steps of one step; the first step rebuilds buckets between them where enough reduce. */
+struct passes {
+    struct ddp *d;
+    bool    every;                  /* each micro-step reduces */
+    int64_t apart;                  /* so many come before buckets are rebuilt, and differ from those after */
+    bool    rebuilds;
+};
+
+static void micro_pass(void *arg, const struct micro *m)
+{
+    const struct passes *e = arg;
+
+    if (m->pass == MICRO_FORWARD) {
+        forward(e->d, e->every || m->first);
+        return;
+    }
+    backward(e->d, m->first, e->every || m->last);
+    if (e->rebuilds && !m->by && m->at + 1 == e->apart)
+        rebuild(e->d, true);
+}
+
+static bool alike(void *arg, int64_t at)
+{
+    return at >= ((const struct passes *)arg)->apart;
+}
+
 static void micro_steps(struct ddp *d, bool first_step)
 {
-    int64_t m = d->p->accumulation, done = 1;
-    bool every = d->p->sync_every_micro_step || m == 1;
+    int64_t m = d->p->accumulation;
+    struct passes e = { .d = d, .every = d->p->sync_every_micro_step || m == 1, .apart = 1 };
+    struct micro_order order = { m, true, !e.every };
 
+    if (e.every && first_step && d->p->ddp.static_graph)
+        e.apart = 2;
+    e.rebuilds = e.every && first_step && m > e.apart;
     d->marks_used = d->p->ddp.static_graph && first_step;
-    micro_step(d, true, true, every);
-    if (m > 1 && every && first_step && d->p->ddp.static_graph) {
-        micro_step(d, false, true, true);
-        done = 2;
-    }
-    if (m > done && every && first_step)
-        rebuild(d, true);
-    int64_t alike = m - done - !every;          /* without every: the last one differs */
-    if (alike > 0) {
-        sched_repeat(d->s, alike);
-        micro_step(d, false, every, every);
-        sched_repeat_end(d->s);
-    }
-    if (m > 1 && !every)
-        micro_step(d, false, false, true);
+    micro_steps_emit(d->s, &order, &(struct micro_calls){ .emit = micro_pass, .alike = alike }, &e);
 }
 
 /* ---- the optimizer ---- */
@@ -674,26 +684,4 @@ int lower_ddp(const struct plan *p, int64_t rank, struct schedules *s)
     free(d.sorted);
     free(d.param_at);
     return 0;
-}
-
-int zro_ranks(const struct plan *p, int64_t ranks[4])
-{
-    size_t n = (size_t)p->model.ntensors + 1;
-    int64_t *owner = calloc(n, sizeof *owner), *load = calloc(n, sizeof *load), most = 0;
-    int *sorted = calloc(n, sizeof *sorted);
-
-    if (!owner || !load || !sorted)
-        abort();
-    zro_partition(&p->model, p->cluster.world_size, owner, sorted);
-    for (int t = 0; t < p->model.ntensors; t++)
-        load[owner[t]] += p->model.tensors[t].numel;
-    for (int r = 1; r < p->model.ntensors; r++)
-        if (load[r] > load[most])
-            most = r;
-    free(owner);
-    free(load);
-    free(sorted);
-    ranks[0] = 0;
-    ranks[1] = most;
-    return most > 0 ? 2 : 1;
 }

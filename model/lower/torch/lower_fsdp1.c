@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "model/lower/common/micro_steps.h"
 #include "model/lower/torch/lower_fsdp1.h"
 
 struct at fsdp1_at(const struct fsdp1 *f, int position, int by)
@@ -181,9 +182,18 @@ static void backward(struct fsdp1 *f)
 
 /* ---- micro-steps ---- */
 
-static void micro_step(struct fsdp1 *f)
+/* `begin`: the state at the begin of a repeat's body. */
+struct passes { struct fsdp1 *f, begin; };
+
+static void micro_pass(void *arg, const struct micro *m)
 {
-    forward(f);
+    struct fsdp1 *f = ((struct passes *)arg)->f;
+
+    f->reduce = f->p->sync_every_micro_step || m->last;
+    if (m->pass == MICRO_FORWARD) {
+        forward(f);
+        return;
+    }
     backward(f);
     f->has_reduced |= f->reduce;
     f->has_unsharded = !f->reduce;
@@ -197,42 +207,30 @@ static bool same_queue(const struct limiter *a, const struct limiter *b)
     return a->n == b->n && !memcmp(a->queue, b->queue, (size_t)a->n * sizeof *a->queue);
 }
 
-/* Emits entries that are run again and again: from a queue of the rate limiter that
- * they leave as they found it.  Attempts until then only fill the queue. */
-static void emit_settled(struct fsdp1 *f, void (*emit)(struct fsdp1 *f))
+/* What is run again and again begins with the queue of the rate limiter that it leaves: what was
+ * emitted before only filled it. */
+static bool settled(void *arg, bool begins)
 {
-    int nops = f->s->nops, nacts = f->s->nacts;
+    struct passes *e = arg;
 
-    for (int attempt = 0; ; attempt++) {
-        struct fsdp1 before = *f;
-        assert(attempt < 8);
-        emit(f);
-        if (same_queue(&before.limiter, &f->limiter))
-            return;
-        before.limiter = f->limiter;
-        *f = before;
-        f->s->nops = nops;
-        f->s->nacts = nacts;
+    if (begins) {
+        e->begin = *e->f;
+        return true;
     }
+    if (same_queue(&e->begin.limiter, &e->f->limiter))
+        return true;
+    e->begin.limiter = e->f->limiter;
+    *e->f = e->begin;
+    return false;
 }
 
 static void micro_steps(struct fsdp1 *f)
 {
-    int64_t m = f->p->accumulation;
-    bool every = f->p->sync_every_micro_step;
-    int64_t middle = every ? m - 1 : m - 2;
+    struct micro_order order = { f->p->accumulation, true, !f->p->sync_every_micro_step };
+    struct passes e = { .f = f };
 
     f->has_reduced = f->has_unsharded = f->gathered = false;
-    f->reduce = every || m == 1;
-    micro_step(f);
-    if (middle > 0) {
-        sched_repeat(f->s, middle);
-        emit_settled(f, micro_step);
-        sched_repeat_end(f->s);
-    }
-    f->reduce = true;
-    if (m > 1 && !every)
-        micro_step(f);
+    micro_steps_emit(f->s, &order, &(struct micro_calls){ .emit = micro_pass, .settled = settled }, &e);
 }
 
 /* ---- the optimizer, and whole steps ---- */
@@ -287,8 +285,7 @@ static void step(struct fsdp1 *f, bool first)
     read_loss(f->s);
 }
 
-static void first_step(struct fsdp1 *f)  { step(f, true); }
-static void steady_step(struct fsdp1 *f) { step(f, false); }
+static void steady_step(void *passes) { step(((struct passes *)passes)->f, false); }
 
 /* FullyShardedDataParallel(model, device_id=...): the module moves to the device, its
  * parameters are copied into one tensor, this rank's shard is cloned out of that. */
@@ -500,10 +497,10 @@ int lower_fsdp1(const struct plan *p, int64_t rank, struct schedules *s)
     setup(&f, rank);
     init(&f);
     sched_begin(s, SCHED_FIRST);
-    first_step(&f);
+    step(&f, true);
     sched_end(s, SCHED_FIRST);
     sched_begin(s, SCHED_STEADY);
-    emit_settled(&f, steady_step);
+    emit_settled(s, steady_step, settled, &(struct passes){ .f = &f });
     sched_end(s, SCHED_STEADY);
     return 0;
 }

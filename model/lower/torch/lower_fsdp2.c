@@ -9,6 +9,7 @@
  * A/N elements a rank, gathers A and reduces A. */
 #include <stddef.h>
 
+#include "model/lower/common/micro_steps.h"
 #include "model/lower/torch/lower_fsdp2.h"
 
 static const struct at the_root = { UC_ROOT, 0, 0 };
@@ -429,28 +430,25 @@ static void backward(struct fsdp2 *f)
                 sched_act_all(f->s, ACT_FREE, f->fam[c].rs_out);
 }
 
-static void micro_step(struct fsdp2 *f, bool reduce_now, bool has_unsharded, bool has_sharded)
+static void micro_pass(void *arg, const struct micro *m)
 {
-    f->reduce = reduce_now;
-    f->has_unsharded = has_unsharded;
-    f->has_sharded = has_sharded;
-    forward(f);
-    backward(f);
+    struct fsdp2 *f = arg;
+    bool every = f->p->sync_every_micro_step;
+
+    f->reduce = every || m->last;
+    f->has_unsharded = !every && !m->first;
+    f->has_sharded = every && !m->first;
+    if (m->pass == MICRO_FORWARD)
+        forward(f);
+    else
+        backward(f);
 }
 
 static void micro_steps(struct fsdp2 *f)
 {
-    int64_t m = f->p->accumulation;
-    bool every = f->p->sync_every_micro_step;
+    struct micro_order order = { f->p->accumulation, true, !f->p->sync_every_micro_step };
 
-    micro_step(f, every || m == 1, false, false);
-    if (m > 2 || (m == 2 && every)) {
-        sched_repeat(f->s, every ? m - 1 : m - 2);
-        micro_step(f, every, !every, every);
-        sched_repeat_end(f->s);
-    }
-    if (m > 1 && !every)
-        micro_step(f, true, true, false);
+    micro_steps_emit(f->s, &order, &(struct micro_calls){ .emit = micro_pass }, f);
 }
 
 /* ---- the optimizer, and whole steps ---- */
