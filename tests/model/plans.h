@@ -8,6 +8,7 @@
 #include "tests/check.h"
 #include "base/fail.h"
 #include "model/memory/evaluate.h"
+#include "model/schedule/units.h"
 #include "tests/hand_group.h"
 
 /* World sizes for the closed formulas: one, small, odd, a power, large. */
@@ -90,6 +91,14 @@ static inline int64_t sent(const struct schedules *s, enum sched_id id)
 
     comm_count(s, id, &t);
     return t.sent_bytes;
+}
+
+static inline void unit_map_of(struct unit_map *m, const struct plan *p)
+{
+    struct local_model local;
+
+    local_model_of(p, 0, &local);
+    unit_map_init(m, &local);
 }
 
 /* ---- schedules by hand ---- */

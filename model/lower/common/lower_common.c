@@ -6,7 +6,7 @@
 
 #include "model/program/torch_model.h"
 
-void declare_activations(struct schedules *s, const struct plan *p, int acts[NPIECE])
+void declare_activations(struct schedules *s, const struct local_model *local, int acts[NPIECE])
 {
     for (int i = 0; i < NPIECE; i++) {
         bool block = piece_is_block(i);
@@ -15,7 +15,7 @@ void declare_activations(struct schedules *s, const struct plan *p, int acts[NPI
         int64_t saved = s->program.piece[i].saved > 0 ? s->program.piece[i].saved : 0;
         acts[i] = sched_buf(s, CAT_ACTIVATIONS, i == PIECE_EMBED ? "activations of the embedding" :
                             i == PIECE_HEAD ? "activations of the head" : "activations",
-                            block ? "block" : NULL, 0, block ? (int)p->model.layers : 1,
+                            block ? "block" : NULL, 0, block ? (int)local->model->layers : 1,
                             saved);
     }
 }

@@ -533,15 +533,15 @@ static void declare(struct other *o)
         describe(o, fp32);
 }
 
-static int lower_other(struct other *o, const struct plan *p, int64_t rank, struct schedules *s)
+static int lower_other(struct other *o, const struct local_model *local, struct schedules *s)
 {
-    int rc = ds_init(&o->d, p, rank, s);
+    int rc = ds_init(&o->d, local, s);
 
     if (rc == 0) {
-        o->padded = o->bf16 ? round_up(p->model.params, 2 * o->d.n) : p->model.params;
+        o->padded = o->bf16 ? round_up(o->d.m->params, 2 * o->d.n) : o->d.m->params;
         o->part = o->bf16 ? o->padded / o->d.n : o->padded;
         declare(o);
-        sched_unit(s, "model", 0, p->model.params, o->padded, o->part);
+        sched_unit(s, "model", 0, o->d.m->params, o->padded, o->part);
         if (o->bf16)
             init_bf16(o);
         else
@@ -554,17 +554,17 @@ static int lower_other(struct other *o, const struct plan *p, int64_t rank, stru
     return rc;
 }
 
-int lower_ds_stage0(const struct plan *p, int64_t rank, struct schedules *s)
+int lower_ds_stage0(const struct local_model *local, struct schedules *s)
 {
     struct other o = { .bf16 = false };
 
-    return lower_other(&o, p, rank, s);
+    return lower_other(&o, local, s);
 }
 
-int lower_ds_bf16(const struct plan *p, int64_t rank, struct schedules *s)
+int lower_ds_bf16(const struct local_model *local, struct schedules *s)
 {
     struct other o = { .bf16 = true };
 
     sched_note(s, "BF16_Optimizer keeps the fp32 gradients of the whole model on every rank");
-    return lower_other(&o, p, rank, s);
+    return lower_other(&o, local, s);
 }

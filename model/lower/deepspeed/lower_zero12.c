@@ -328,9 +328,10 @@ static void optimizer_step(struct z12 *z, enum sched_id id)
 
 /* ---- the whole ---- */
 
-static int setup(struct z12 *z, const struct plan *p, int64_t rank, struct schedules *s)
+static int setup(struct z12 *z, const struct local_model *local, struct schedules *s)
 {
-    size_t n = (size_t)p->model.ntensors + 1;
+    const struct plan *p = local->plan;
+    size_t n = (size_t)local->model->ntensors + 1;
 
     z->start = calloc(n, sizeof *z->start);
     z->live = calloc(n, 1);
@@ -341,21 +342,21 @@ static int setup(struct z12 *z, const struct plan *p, int64_t rank, struct sched
     z->at = calloc(n, sizeof *z->at);
     z->own_at = calloc(n, sizeof *z->own_at);
     if (!p->ds.use_multi_rank_bucket_allreduce && p->ds.reduce_scatter)
-        z->owner_last = calloc((size_t)p->cluster.world_size, sizeof *z->owner_last);
-    if (ds_init(&z->d, p, rank, s) < 0)
+        z->owner_last = calloc((size_t)local->data_ranks, sizeof *z->owner_last);
+    if (ds_init(&z->d, local, s) < 0)
         return -1;
     z->stage2 = p->strategy == STRAT_ZERO2;
     z->overlap = p->ds.overlap_comm;
     z->contiguous = p->ds.contiguous_gradients;
     z->wide = p->ds.grad_accum_fp32 && !z->stage2 && z->d.dt != DT_FP32;
     z->bucket_size = p->ds.reduce_bucket_size;
-    z->padded = round_up(p->model.params, 2 * z->d.n);
+    z->padded = round_up(z->d.m->params, 2 * z->d.n);
     z->part = z->padded / z->d.n;
     z->stream = z->overlap ? STREAM_REDUCE : STREAM_COMPUTE;
     z12_flat_order(z, z->late);
     z12_measure(z);
     z12_declare(z);
-    sched_unit(s, "model", 0, p->model.params, z->padded, z->part);
+    sched_unit(s, "model", 0, z->d.m->params, z->padded, z->part);
     return 0;
 }
 
@@ -369,16 +370,17 @@ static void notes(const struct z12 *z)
         sched_note(z->d.s, "stage 2 reduces after every micro-step: accumulation saves no communication");
 }
 
-int lower_zero12(const struct plan *p, int64_t rank, struct schedules *s)
+int lower_zero12(const struct local_model *local, struct schedules *s)
 {
+    const struct plan *p = local->plan;
     struct z12 z = { 0 };
     int rc = -1;
 
     if (p->strategy == STRAT_DDP)
-        return lower_ds_stage0(p, rank, s);
+        return lower_ds_stage0(local, s);
     if (p->strategy == STRAT_ZERO1 && p->ds.grad_accum_fp32 && p->precision == DT_BF16)
-        return lower_ds_bf16(p, rank, s);
-    if (setup(&z, p, rank, s) < 0)
+        return lower_ds_bf16(local, s);
+    if (setup(&z, local, s) < 0)
         goto out;
     init(&z);
     optimizer_step(&z, SCHED_FIRST);
@@ -404,11 +406,13 @@ out:
 
 /* Whole tensors stay on every rank whose partition they touch, so the rank with
  * the most is one next to a large tensor.  Two fingers over tensors and ranks. */
-int zero12_ranks(const struct plan *p, int64_t ranks[4])
+int zero12_ranks(const struct local_model *local, int64_t ranks[4])
 {
-    struct z12 z = { .d = { .p = p, .m = &p->model, .n = p->cluster.world_size } };
-    int64_t part = round_up(p->model.params, 2 * z.d.n) / z.d.n, best = 0, most = -1, inside = 0;
-    int lo = 0, hi = 0, n = p->model.ntensors;
+    const struct plan *p = local->plan;
+    const struct model *m = local->model;
+    struct z12 z = { .d = { .p = p, .m = m, .n = local->data_ranks } };
+    int64_t part = round_up(m->params, 2 * z.d.n) / z.d.n, best = 0, most = -1, inside = 0;
+    int lo = 0, hi = 0, n = m->ntensors;
     int *order = calloc((size_t)n + 1, sizeof *order);
 
     ranks[0] = 0;
@@ -416,7 +420,7 @@ int zero12_ranks(const struct plan *p, int64_t ranks[4])
     if (p->strategy == STRAT_DDP || !z.start || !order)
         goto out;
     z12_flat_order(&z, order);
-    for (int64_t r = 0; r < z.d.n && r * part < p->model.params; r++) {
+    for (int64_t r = 0; r < z.d.n && r * part < m->params; r++) {
         for (; hi < n && z.start[order[hi]] < (r + 1) * part; hi++)
             inside += numel(&z, order[hi]);
         for (; lo < hi && z.start[order[lo]] + numel(&z, order[lo]) <= r * part; lo++)

@@ -416,13 +416,14 @@ static int allocate(struct z3 *z)
     return z->q && z->all && z->held && z->gather_of && z->groups ? 0 : fail("out of memory for stage 3");
 }
 
-static int setup(struct z3 *z, const struct plan *p, int64_t rank, struct schedules *s)
+static int setup(struct z3 *z, const struct local_model *local, struct schedules *s)
 {
+    const struct plan *p = local->plan;
     struct z3_calls calls = { z, z3_gather, z3_await, z3_ready, z3_release };
 
     z->singles.free = -1;
     z->release_op = -1;
-    if (ds_init(&z->d, p, rank, s) < 0 || allocate(z) < 0)
+    if (ds_init(&z->d, local, s) < 0 || allocate(z) < 0)
         return -1;
     z->overlap = p->ds.overlap_comm;
     z->sequential = p->ds.stage3_allgather_sequential;
@@ -449,7 +450,7 @@ static int setup(struct z3 *z, const struct plan *p, int64_t rank, struct schedu
         sched_unit(s, "parameter", t, numel(z, t), z->q[t] * z->d.n, z->q[t]);
     if (z3_trace_build(&z->d, &z->trace) < 0)
         return -1;
-    return z3_coord_init(&z->coord, p, &z->trace, calls,
+    return z3_coord_init(&z->coord, local, &z->trace, calls,
                          z->sequential ? 1 : p->ds.stage3_prefetch_bucket_size);
 }
 
@@ -473,10 +474,10 @@ static void tear_down(struct z3 *z)
     free(z->groups);
 }
 
-int lower_zero3(const struct plan *p, int64_t rank, struct schedules *s)
+int lower_zero3(const struct local_model *local, struct schedules *s)
 {
     struct z3 z = { 0 };
-    int rc = setup(&z, p, rank, s);
+    int rc = setup(&z, local, s);
 
     if (rc == 0) {
         init(&z);
@@ -484,7 +485,7 @@ int lower_zero3(const struct plan *p, int64_t rank, struct schedules *s)
         if (z.zero_init)
             sched_note(s, "the model does not fit whole: taken as built under zero.Init");
         sched_note(s, "the first micro-step records the order of modules: nothing is prefetched in it");
-        if (p->accumulation == 1)
+        if (local->plan->accumulation == 1)
             sched_note(s, "the second step also compares that order among the ranks (six small broadcasts, "
                           "not shown)");
         sched_note(s, "stage3_max_live_parameters bounds prefetching only: what is needed is gathered");

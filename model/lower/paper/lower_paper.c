@@ -18,6 +18,7 @@
 
 struct paper {
     const struct plan *p;
+    const struct local_model *local;
     struct schedules  *s;
     struct unit_map    map;
     struct recipe      r;
@@ -234,7 +235,7 @@ static void root_block_backward(void *z, int b, int by) { root_block(z, PASS_BAC
 static void all_blocks(struct paper *z, enum pass pass)
 {
     if (z->map.n == 0)
-        blocks_emit(z->p, z->s, pass == PASS_BACKWARD,
+        blocks_emit(z->local, z->s, pass == PASS_BACKWARD,
                     pass == PASS_FORWARD ? root_block_forward : root_block_backward, z);
 }
 
@@ -488,25 +489,28 @@ static void init(struct paper *z)
     sched_end(z->s, SCHED_INIT);
 }
 
-int lower_paper(const struct plan *p, int64_t rank, struct schedules *s)
+int lower_paper(const struct local_model *local, struct schedules *s)
 {
+    const struct plan *p = local->plan;
     struct plan whole = *p;             /* stages 0 and 1 have one unit */
-    struct paper z = { .p = p, .s = s, .r = plan_recipe(p), .n = p->shard_group,
+    struct local_model units = *local;
+    struct paper z = { .p = p, .local = local, .s = s, .r = plan_recipe(p), .n = local->shard_ranks,
                        .shards_optimizer = p->strategy != STRAT_DDP,
                        .shards_grads = p->strategy >= STRAT_ZERO2,
-                       .shards_params = p->strategy >= STRAT_ZERO3 && p->shard_group > 1,
+                       .shards_params = p->strategy >= STRAT_ZERO3 && local->shard_ranks > 1,
                        .fresh_grads = p->strategy >= STRAT_ZERO2 || p->deterministic,
                        .prefetches = p->strategy == STRAT_FSDP };
 
-    z.rank_in_group = rank % z.n;       /* padding is equal on all: so are sizes */
+    z.rank_in_group = local->shard_rank;        /* padding is equal on all: so are sizes */
+    whole.unit = UNIT_MODEL;
     if (!z.shards_grads)
-        whole.unit = UNIT_MODEL;
-    unit_map_init(&z.map, z.shards_grads ? p : &whole);
-    z.group = z.n < p->cluster.world_size ? GROUP_SHARD : GROUP_WORLD;
+        units.plan = &whole;
+    unit_map_init(&z.map, &units);
+    z.group = z.n < local->data_ranks ? GROUP_SHARD : GROUP_WORLD;
     for (int c = 0; c < NUC; c++)
         if (z.map.of_class[c] > 0)
             declare(&z, (enum unit_class)c);
-    declare_activations(s, p, z.acts);
+    declare_activations(s, local, z.acts);
     z.ev_gather = sched_event(s);
     init(&z);
     step(&z, SCHED_FIRST);

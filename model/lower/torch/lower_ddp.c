@@ -23,6 +23,8 @@
 
 struct ddp {
     const struct plan *p;
+    const struct local_model *local;
+    const struct model *m;
     struct schedules  *s;
     struct recipe      r;
     bool     view, sharded_optimizer, keeps_first_buckets;
@@ -50,7 +52,7 @@ struct ddp {
 
 static int instance_of(const struct ddp *d, int tensor)
 {
-    int block = d->p->model.tensors[tensor].block;
+    int block = d->m->tensors[tensor].block;
     return block < 0 ? 0 : block;
 }
 
@@ -62,7 +64,7 @@ static bool owns(const struct ddp *d, int tensor)
 
 static int64_t bytes_of(const struct ddp *d, int tensor)
 {
-    return d->p->model.tensors[tensor].numel * dtype_bytes(d->r.grad);
+    return d->m->tensors[tensor].numel * dtype_bytes(d->r.grad);
 }
 
 static int bucket_buf(const struct ddp *d, int bucket)
@@ -82,7 +84,7 @@ static void use_all(struct ddp *d, int on_buckets, int on_grads)
 
 static void gradient_slice(struct ddp *d, int tensor, int64_t at)
 {
-    sched_slice(d->s, HOLDS_GRAD, d->r.grad, tensor, 0, d->p->model.tensors[tensor].numel, at);
+    sched_slice(d->s, HOLDS_GRAD, d->r.grad, tensor, 0, d->m->tensors[tensor].numel, at);
 }
 
 /* A collective of all ranks on what is neither parameters nor gradients. */
@@ -174,7 +176,7 @@ static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k
     if (!sync || copied == 0)
         return;
     sched_copy(d->s, STREAM_COMPUTE, PHASE_BACKWARD, "divide into buckets", copied, copied);
-    sched_does(d->s, COPY_SET, 1.0 / (double)d->p->cluster.world_size);
+    sched_does(d->s, COPY_SET, 1.0 / (double)d->local->data_ranks);
     use_ready(d, piece, block, k0, k1, !d->apart ? 0 : d->view ? ACT_R | ACT_FREE : ACT_R, d->apart ? ACT_W : ACT_RW);
     launch(d);
 }
@@ -233,13 +235,13 @@ static void forward(struct ddp *d, bool sync)
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await buffers")->after = AFTER(STREAM_GROUP);
     }
     forward_piece(d, PIECE_EMBED, 0, 0);
-    blocks_emit(p, d->s, false, forward_block, d);
+    blocks_emit(d->local, d->s, false, forward_block, d);
     forward_piece(d, PIECE_HEAD, 0, 0);
 }
 
 static void finalize(struct ddp *d)
 {
-    int64_t all = d->p->model.params * dtype_bytes(d->r.grad);
+    int64_t all = d->m->params * dtype_bytes(d->r.grad);
 
     if (d->p->ddp.find_unused_parameters && !d->p->ddp.static_graph)
         tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->ntensors)->after = AFTER(STREAM_COMPUTE);
@@ -259,7 +261,7 @@ static void backward(struct ddp *d, bool fresh, bool sync)
         d->pending[b] = d->now->tensors[b];
     d->next = 0;
     backward_piece(d, PIECE_HEAD, 0, fresh, sync);
-    for (int b = (int)d->p->model.layers - 1; b >= 0; b--)
+    for (int b = (int)d->m->layers - 1; b >= 0; b--)
         backward_piece(d, program_piece_of_block(d->p, b), b, fresh, sync);
     backward_piece(d, PIECE_EMBED, 0, fresh, sync);
     if (sync)
@@ -272,7 +274,7 @@ static void backward(struct ddp *d, bool fresh, bool sync)
 static void rebuild(struct ddp *d, bool within_step)
 {
     bool copies = within_step && d->view;
-    int64_t all = d->p->model.params * dtype_bytes(d->r.grad);
+    int64_t all = d->m->params * dtype_bytes(d->r.grad);
 
     if (d->keeps_first_buckets)
         return;
@@ -335,7 +337,7 @@ static void micro_steps(struct ddp *d, bool first_step)
 
 static void param_slice(struct ddp *d, int tensor)
 {
-    sched_slice(d->s, HOLDS_PARAM, d->r.kept, tensor, 0, d->p->model.tensors[tensor].numel,
+    sched_slice(d->s, HOLDS_PARAM, d->r.kept, tensor, 0, d->m->tensors[tensor].numel,
                 d->param_at[tensor]);
 }
 
@@ -354,7 +356,7 @@ static int64_t owned_by(const struct ddp *d, int64_t rank)
     int64_t sum = 0;
 
     for (int t = 0; t < d->ntensors; t++)
-        sum += d->owner[t] == rank ? d->p->model.tensors[t].numel : 0;
+        sum += d->owner[t] == rank ? d->m->tensors[t].numel : 0;
     return sum;
 }
 
@@ -362,7 +364,7 @@ static int64_t owned_by(const struct ddp *d, int64_t rank)
  * parameters_as_bucket_view, one a rank. */
 static void broadcast_params(struct ddp *d)
 {
-    for (int64_t r = 0; r < d->p->cluster.world_size && r < d->ntensors; r++) {
+    for (int64_t r = 0; r < d->local->data_ranks && r < d->ntensors; r++) {
         if (d->packed)
             broadcast_from(d, r, owned_by(d, r));
         for (int i = 0; i < d->ntensors; i++) {
@@ -370,7 +372,7 @@ static void broadcast_params(struct ddp *d)
             if (d->owner[t] != r)
                 continue;
             if (!d->packed)
-                broadcast_from(d, r, d->p->model.tensors[t].numel);
+                broadcast_from(d, r, d->m->tensors[t].numel);
             param_slice(d, t);
         }
     }
@@ -402,7 +404,7 @@ static void step(struct ddp *d, enum sched_id id)
     sched_begin(d->s, id);
     micro_steps(d, id == SCHED_FIRST);
     if (d->p->clip > 0)
-        clip_by_norm(d->s, d->p->model.params * dtype_bytes(d->r.grad), GROUP_WORLD, 0, false, own_gradients, d);
+        clip_by_norm(d->s, d->m->params * dtype_bytes(d->r.grad), GROUP_WORLD, 0, false, own_gradients, d);
     o = sched_op(d->s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
     o->u.optimizer.elems = d->own_numel;
     sched_act(d->s, ACT_RW, d->params, 0, 0);
@@ -433,7 +435,7 @@ static void describe_buckets(struct ddp *d, const struct buckets *b, const int *
             last = b->of[t];
             sched_holds(d->s, bucket0 + last, sched_layout(d->s, 0));
         }
-        sched_slice(d->s, h, dt, t, 0, d->p->model.tensors[t].numel, b->at[t] * dtype_bytes(dt));
+        sched_slice(d->s, h, dt, t, 0, d->m->tensors[t].numel, b->at[t] * dtype_bytes(dt));
     }
 }
 
@@ -478,7 +480,7 @@ static void broadcast_model(struct ddp *d)
         abort();
     for (int t = 0; t < d->ntensors; t++)
         registered[t] = t;
-    buckets_assign(&d->p->model, registered, e, limit, &b);
+    buckets_assign(d->m, registered, e, limit, &b);
     if (buffers > 0 && b.numel[b.n - 1] * e >= limit[0])
         b.n++;                      /* the parameters closed their last chunk */
     b.numel[b.n - 1] += buffers;
@@ -498,7 +500,7 @@ static void pack_params(struct ddp *d)
 {
     int64_t e = dtype_bytes(d->r.kept);
 
-    for (int64_t r = 0; r < d->p->cluster.world_size && r < d->ntensors; r++) {
+    for (int64_t r = 0; r < d->local->data_ranks && r < d->ntensors; r++) {
         int64_t bytes = owned_by(d, r) * e;
         sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "pack parameters", bytes, bytes);
         sched_of(d->s, "rank", (int)r, 0);
@@ -510,7 +512,7 @@ static void pack_params(struct ddp *d)
 /* _verify_param_shape_across_processes, _sync_module_states, the first buckets. */
 static void init(struct ddp *d)
 {
-    const struct model *m = &d->p->model;
+    const struct model *m = d->m;
     int64_t dims = 0;
 
     for (int t = 0; t < d->ntensors; t++)
@@ -518,7 +520,7 @@ static void init(struct ddp *d)
     sched_begin(d->s, SCHED_INIT);
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model")->flags = OPF_LOAD;
     sched_act(d->s, ACT_ALLOC | ACT_WRITE, d->params, 0, 0);
-    tell(d, PHASE_INIT, COLL_ALL_GATHER, DT_INT64, RED_NONE, d->p->cluster.world_size);
+    tell(d, PHASE_INIT, COLL_ALL_GATHER, DT_INT64, RED_NONE, d->local->data_ranks);
     tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT64, RED_NONE, dims);
     broadcast_model(d);
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "buckets")->after = AFTER(STREAM_GROUP);
@@ -544,10 +546,10 @@ static int declare_buckets(struct ddp *d, const struct buckets *b, const int *or
  * share one, in the order in which they were given to it.  Returns the bytes of all. */
 static int64_t place_params(struct ddp *d)
 {
-    const struct model *m = &d->p->model;
+    const struct model *m = d->m;
     int64_t at = 0, e = dtype_bytes(d->r.kept);
 
-    for (int64_t r = 0; d->packed && r < d->p->cluster.world_size && r < d->ntensors; r++, at = round512(at))
+    for (int64_t r = 0; d->packed && r < d->local->data_ranks && r < d->ntensors; r++, at = round512(at))
         for (int i = 0; i < d->ntensors; i++)
             if (d->owner[d->sorted[i]] == r) {
                 d->param_at[d->sorted[i]] = at;
@@ -563,7 +565,7 @@ static int64_t place_params(struct ddp *d)
 /* exp_avg or exp_avg_sq of this rank's tensors. */
 static void moment_slices(struct ddp *d, enum holds h, int64_t at)
 {
-    const struct tensor *x = d->p->model.tensors;
+    const struct tensor *x = d->m->tensors;
 
     for (int t = 0; t < d->ntensors; t++)
         if (owns(d, t)) {
@@ -576,7 +578,7 @@ static void moment_slices(struct ddp *d, enum holds h, int64_t at)
 static void describe(struct ddp *d)
 {
     struct schedules *s = d->s;
-    const struct model *m = &d->p->model;
+    const struct model *m = d->m;
 
     sched_holds(s, d->params, sched_layout(s, 0));
     for (int t = 0; t < d->ntensors; t++)
@@ -593,7 +595,7 @@ static void describe(struct ddp *d)
 
 static void declare(struct ddp *d)
 {
-    const struct model *m = &d->p->model;
+    const struct model *m = d->m;
 
     for (int t = 0; t < d->ntensors; t++) {
         if (instance_of(d, t) == 0)
@@ -609,7 +611,7 @@ static void declare(struct ddp *d)
         describe(d);
     d->bucket0_first = declare_buckets(d, &d->first, NULL);
     d->bucket0_steady = d->keeps_first_buckets ? d->bucket0_first : declare_buckets(d, &d->steady, d->order);
-    declare_activations(d->s, d->p, d->acts);
+    declare_activations(d->s, d->local, d->acts);
 }
 
 static void assign_buckets(struct ddp *d)
@@ -629,10 +631,10 @@ static void assign_buckets(struct ddp *d)
         registered[t] = t;
     /* _ddp_init_helper: one bucket when no parameter can be unused, else by size
      * over registration order, the last first; those are never rebuilt. */
-    buckets_assign(&d->p->model, registered, dtype_bytes(d->r.grad), unused ? limits : one, &d->first);
+    buckets_assign(d->m, registered, dtype_bytes(d->r.grad), unused ? limits : one, &d->first);
     buckets_reverse(&d->first, d->ntensors);
-    ready_order(d->p, &d->s->program, d->order);
-    buckets_assign(&d->p->model, d->order, dtype_bytes(d->r.grad), limits, &d->steady);
+    ready_order(d->local, &d->s->program, d->order);
+    buckets_assign(d->m, d->order, dtype_bytes(d->r.grad), limits, &d->steady);
     d->keeps_first_buckets = unused;
     d->now = &d->first;
     free(registered);
@@ -640,10 +642,10 @@ static void assign_buckets(struct ddp *d)
 
 static void own(struct ddp *d)
 {
-    const struct model *m = &d->p->model;
+    const struct model *m = d->m;
 
     if (d->sharded_optimizer)
-        zro_partition(m, d->p->cluster.world_size, d->owner, d->sorted);
+        zro_partition(m, d->local->data_ranks, d->owner, d->sorted);
     for (int t = 0; t < d->ntensors; t++)
         if (owns(d, t)) {
             d->own_numel += m->tensors[t].numel;
@@ -651,16 +653,17 @@ static void own(struct ddp *d)
         }
 }
 
-int lower_ddp(const struct plan *p, int64_t rank, struct schedules *s)
+int lower_ddp(const struct local_model *local, struct schedules *s)
 {
-    size_t n = (size_t)p->model.ntensors + 1;
-    struct ddp d = { .p = p, .s = s, .r = plan_recipe(p), .view = p->ddp.gradient_as_bucket_view,
-                     .sharded_optimizer = p->strategy == STRAT_ZERO1, .ntensors = p->model.ntensors,
-                     .rank = rank, .order = calloc(n, sizeof *d.order),
+    const struct plan *p = local->plan;
+    size_t n = (size_t)local->model->ntensors + 1;
+    struct ddp d = { .p = p, .local = local, .m = local->model, .s = s, .r = plan_recipe(p), .view = p->ddp.gradient_as_bucket_view,
+                     .sharded_optimizer = p->strategy == STRAT_ZERO1, .ntensors = local->model->ntensors,
+                     .rank = local->data_rank, .order = calloc(n, sizeof *d.order),
                      .grad_family = calloc(n, sizeof *d.grad_family),
                      .pending = calloc(n, sizeof *d.pending), .owner = calloc(n, sizeof *d.owner),
                      .sorted = calloc(n, sizeof *d.sorted), .param_at = calloc(n, sizeof *d.param_at),
-                     .module_buffers = model_buffer_elems(&p->model) };
+                     .module_buffers = model_buffer_elems(local->model) };
 
     d.packed = d.sharded_optimizer && p->ddp.parameters_as_bucket_view;
     d.apart = !d.view || (p->accumulation > 1 && !p->sync_every_micro_step);
