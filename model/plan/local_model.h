@@ -19,7 +19,8 @@ struct local_model {
     int64_t shard_ranks, shard_rank;
 };
 
-/* Every rank of today's plans has the whole model.  What it points to belongs to the plan. */
+/* Every rank of today's plans has the whole model; where one has not, local_share.h cuts it.  What it points to
+ * belongs to the plan. */
 void local_model_of(const struct plan *p, int64_t rank, struct local_model *out);
 
 #endif

@@ -1,0 +1,177 @@
+#include "model/plan/local_share.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/fail.h"
+
+enum cut { CUT_NOT, CUT_OUT, CUT_IN };
+
+static enum cut cut_of(const struct tensor *t)
+{
+    switch (t->role) {
+    case ROLE_TOKENS: case ROLE_HEAD:
+    case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV:
+    case ROLE_GATE: case ROLE_UP: case ROLE_GATE_UP:
+        return CUT_OUT;
+    case ROLE_ATTN_OUT: case ROLE_DOWN:
+        return t->is_bias ? CUT_NOT : CUT_IN;
+    case ROLE_POSITIONS: case ROLE_PROJECT_IN: case ROLE_PROJECT_OUT: case ROLE_EMBED_NORM:
+    case ROLE_NORM_ATTN: case ROLE_NORM_ATTN_POST: case ROLE_NORM_MLP: case ROLE_NORM_MLP_POST:
+    case ROLE_NORM_FINAL: case ROLE_Q_NORM: case ROLE_K_NORM:
+        return CUT_NOT;
+    }
+    assert(!"unknown role");
+    return CUT_NOT;
+}
+
+struct local_share local_share_whole(const struct model *m)
+{
+    return (struct local_share){ .tensor_ranks = 1, .blocks = m->layers, .embeds = true, .heads = true };
+}
+
+const char *local_share_refused(const struct model *m, int64_t ranks)
+{
+    int norms = 0;
+
+    if (ranks == 1)
+        return NULL;
+    if (m->heads % ranks)
+        return "its attention heads do not divide by the tensor-parallel ranks";
+    if (m->kv_heads % ranks)
+        return "its key/value heads do not divide by the tensor-parallel ranks";
+    if (m->ffn % ranks)
+        return "the width of its MLP does not divide by the tensor-parallel ranks";
+    if ((m->vocab + ranks - 1) / ranks * (ranks - 1) >= m->vocab)
+        return "its vocabulary leaves a tensor-parallel rank without a row";
+    for (int t = m->block0; t < m->block0 + m->per_block; t++) {
+        const struct tensor *x = &m->tensors[t];
+        norms += x->role == ROLE_Q_NORM && !x->is_bias;
+        if (x->role == ROLE_Q_NORM && x->numel != m->head_dim)
+            return "it norms all heads of q together";
+        if (norms > 1)
+            return "its heads have a norm each";
+    }
+    return NULL;
+}
+
+/* Of n rows or columns: as torch.chunk() deals them out. */
+static int64_t part_of(int64_t n, const struct local_share *s)
+{
+    int64_t most = (n + s->tensor_ranks - 1) / s->tensor_ranks, left = n - s->tensor_rank * most;
+
+    return left < most ? left : most;
+}
+
+/* Over which axes a rank's gradient of a tensor is a part of a sum.  A norm of q or k sees this rank's heads
+ * only; what runs on a share of the positions sees those only.  Learned positions do not: they are added
+ * before the sequence is dealt out. */
+static uint8_t partial_of(const struct tensor *t, const struct local_share *s)
+{
+    bool of_heads = t->role == ROLE_Q_NORM || t->role == ROLE_K_NORM;
+
+    if (s->tensor_ranks == 1 || cut_of(t) != CUT_NOT || t->role == ROLE_POSITIONS)
+        return 0;
+    return of_heads || s->sequence ? MESH_AXIS(AXIS_TENSOR) : 0;
+}
+
+static bool is_there(const struct tensor *t, const struct local_share *s)
+{
+    if (t->block == TENSOR_EMBED)
+        return s->embeds;
+    if (t->block == TENSOR_HEAD)
+        return s->heads;
+    return t->block >= s->first_block && t->block < s->first_block + s->blocks;
+}
+
+/* Appends a tensor's share, and its module before its first one. */
+static void add(const struct model *m, int index, const struct local_share *s, struct model *out, uint8_t *partial)
+{
+    struct tensor *t = &out->tensors[out->ntensors];
+    const struct module *owner = &m->modules[m->tensors[index].module];
+    int cut;
+
+    *t = m->tensors[index];
+    cut = cut_of(t) == CUT_OUT ? t->in_out : cut_of(t) == CUT_IN ? !t->in_out : -1;
+    if (cut >= 0) {
+        int64_t whole = t->shape[cut];
+        t->shape[cut] = part_of(whole, s);
+        t->numel = t->numel / whole * t->shape[cut];
+    }
+    if (t->block >= 0)
+        t->block -= (int)s->first_block;
+    if (index == owner->first || out->nmodules == 0) {
+        struct module *mine = &out->modules[out->nmodules++];
+        *mine = *owner;
+        mine->first = out->ntensors;
+        mine->block = t->block;
+    }
+    t->module = out->nmodules - 1;
+    partial[out->ntensors++] = partial_of(t, s);
+    out->params += t->numel;
+}
+
+/* The last stage's copy of a tied embedding is its head. */
+static void add_copy(const struct model *m, int tokens, const struct local_share *s, struct model *out, uint8_t *partial)
+{
+    struct tensor *t;
+
+    add(m, tokens, s, out, partial);
+    t = &out->tensors[out->ntensors - 1];
+    t->role = ROLE_HEAD;
+    t->block = out->modules[out->nmodules - 1].block = TENSOR_HEAD;
+    partial[out->ntensors - 1] |= MESH_AXIS(AXIS_PIPE);
+}
+
+int local_share_model(const struct model *m, const struct local_share *s, struct model *out, uint8_t *partial)
+{
+    const char *why = local_share_refused(m, s->tensor_ranks);
+
+    if (why)
+        return fail("%s cannot be cut over %lld tensor-parallel ranks: %s", m->name, (long long)s->tensor_ranks, why);
+    assert(s->first_block >= 0 && s->blocks >= 0 && s->first_block + s->blocks <= m->layers);
+    *out = *m;
+    out->layers = s->blocks;
+    out->heads = part_of(m->heads, s);
+    out->kv_heads = part_of(m->kv_heads, s);
+    out->ffn = part_of(m->ffn, s);
+    out->vocab = part_of(m->vocab, s);
+    out->tied = m->tied && s->embeds && s->heads;
+    out->ntensors = out->nmodules = out->block0 = 0;
+    out->params = 0;
+    out->tensors = calloc((size_t)m->ntensors + 1, sizeof *out->tensors);
+    out->modules = calloc((size_t)m->nmodules + 1, sizeof *out->modules);
+    json_incref(out->rope_scaling);
+    if (!out->tensors || !out->modules) {
+        model_free(out);
+        return fail("out of memory for a rank's tensor table");
+    }
+    for (int t = 0; t < m->ntensors; t++) {
+        const struct tensor *x = &m->tensors[t];
+        if (is_there(x, s)) {
+            add(m, t, s, out, partial);
+            out->block0 += t < m->block0;
+        }
+        if (m->tied && x->role == ROLE_TOKENS && s->embeds && !s->heads)
+            partial[out->ntensors - 1] |= MESH_AXIS(AXIS_PIPE);
+    }
+    for (int t = 0; m->tied && s->heads && !s->embeds && t < m->ntensors; t++)
+        if (m->tensors[t].role == ROLE_TOKENS)
+            add_copy(m, t, s, out, partial);
+    return 0;
+}
+
+struct local_stage local_share_stage(int64_t layers, int64_t stages, int64_t stage, int64_t first_less, int64_t last_less)
+{
+    int64_t all = layers + first_less + last_less, base = all / stages, extra = all % stages;
+    struct local_stage s = { stage * base + (stage < extra ? stage : extra) - (stage > 0 ? first_less : 0),
+                             base + (stage < extra) };
+
+    if (stage == 0)
+        s.blocks -= first_less;
+    if (stage == stages - 1)
+        s.blocks -= last_less;
+    if (s.blocks < 0)
+        s.blocks = -1;
+    return s;
+}

@@ -1,0 +1,42 @@
+/* local_share.h -- which rows, columns and blocks of a model are one rank's, by tensor and by pipeline
+ * parallelism.
+ *
+ *     struct local_share s = local_share_whole(&model);
+ *     s.tensor_ranks = 8;
+ *     if (local_share_model(&model, &s, &mine, partial) < 0) ...
+ *     model_free(&mine); */
+#ifndef DPX_LOCAL_SHARE_H
+#define DPX_LOCAL_SHARE_H
+
+#include "model/arch/transformer.h"
+#include "model/cluster/mesh.h"
+
+/* One rank's share of a model. */
+struct local_share {
+    int64_t tensor_ranks, tensor_rank;
+    int64_t first_block, blocks;        /* of the pipeline's stage */
+    bool    embeds, heads;              /* it has the embedding; the final norm and the head */
+    bool    sequence;                   /* what is not cut by tensors runs on a share of the positions */
+};
+
+/* All of it. */
+struct local_share local_share_whole(const struct model *m);
+
+/* Why a model cannot be cut over so many tensor-parallel ranks: static; NULL: it can. */
+const char *local_share_refused(const struct model *m, int64_t tensor_ranks);
+
+/* The model that a share is.  Column parallel, by output features: q, k, v, gate and up, with their biases, and
+ * the head; row parallel, by input features: attention's output and down, whose biases every rank has; tokens
+ * by rows of the vocabulary, ceil(V/T) a rank and the last one fewer; all else is whole on every rank
+ * (Megatron-LM core/tensor_parallel/layers.py; torchtitan's plans).  Of a tied pair that two stages share the
+ * last has a copy.  Bit MESH_AXIS(a) of partial[t] (room for m->ntensors + 1): the gradient of out's tensor t
+ * that a rank computes is a part of a sum over axis a.  0, or -1 reported; model_free(out). */
+int local_share_model(const struct model *m, const struct local_share *share, struct model *out, uint8_t *partial);
+
+/* Blocks of one of `stages` stages, where the first and the last have so many fewer than their even part for
+ * the embedding and the head (torchtitan's pipeline_parallel_first_stage_less_layers; with 1 Megatron's
+ * account_for_embedding_in_pipeline_split).  -1 blocks: the stage has fewer than are to be taken from it. */
+struct local_stage { int64_t first, blocks; };
+struct local_stage local_share_stage(int64_t layers, int64_t stages, int64_t stage, int64_t first_less, int64_t last_less);
+
+#endif
