@@ -173,6 +173,7 @@ struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase,
     struct op *o = sched_op(s, OP_COLL, stream, phase, coll_name(op));
     int64_t bytes;
 
+    o->flags = s->hooks ? OPF_HOOK : 0;
     if (!checked_mul(elems, dtype_bytes(t), &bytes))
         s->overflow = true;
     o->u.coll.op = (uint8_t)op;

@@ -377,8 +377,7 @@ static void step(struct paper *z, enum sched_id id)
     if (z->p->clip > 0)
         clip_by_norm(z->s, elems * e, z->group, z->shards_optimizer && z->n > 1,
                      z->p->deterministic, own_gradients, z);
-    o = sched_op(z->s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
-    o->u.optimizer.elems = elems;
+    lower_adamw(z->s, z->p, ADAMW_ONE_KERNEL, elems);
     use_all(z, ACT_R, z->grads);
     use_all(z, ACT_RW, z->optimizer);
     use_all(z, ACT_RW, z->params);
@@ -480,6 +479,7 @@ int lower_paper(const struct plan *p, int64_t rank, struct schedules *s)
                        .fresh_grads = p->strategy >= STRAT_ZERO2 || p->deterministic,
                        .prefetches = p->strategy == STRAT_FSDP };
 
+    s->hooks = p->strategy == STRAT_FSDP;
     z.rank_in_group = rank % z.n;       /* padding is equal on all: so are sizes */
     if (!z.shards_grads)
         whole.unit = UNIT_MODEL;
