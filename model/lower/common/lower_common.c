@@ -1,6 +1,7 @@
 /* lower_common.c -- entries that lowerings of several families emit. */
 #include "model/lower/common/lower_internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "model/program/torch_model.h"
@@ -68,6 +69,7 @@ static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
         passes = form == ADAMW_THEN_CAST ? 2 : 1;
         bytes += form == ADAMW_THEN_CAST ? 6 : 2;
     }
+    assert(bytes <= UINT8_MAX);
     o->u.optimizer.bytes = (uint8_t)bytes;
     o->u.optimizer.passes = (uint8_t)passes;
 }
