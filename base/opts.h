@@ -37,7 +37,7 @@ struct opt {
     const char **str;
     int         *word;          /* index into `words`; start it with -1 for no default */
     uint64_t    *set;           /* comma-separated: bit k is words[k]; 0 for no default */
-    const char *const *words;   /* ended by NULL */
+    const char *const *words;   /* ended by NULL; of a string: what completion offers */
     int64_t      min;
     const char  *value;         /* what help calls the value; a name for the type if NULL */
     char         letter;        /* -o, if not 0 */
@@ -63,6 +63,15 @@ struct command {
  * --version and an unknown command (2) are dealt with here. */
 int command_run(const char *program, const char *about, const struct command *commands,
                 int argc, char **argv);
+
+/* A section of the manual page after the commands: the i-th entry's name and text (valid until the next
+ * call), false after the last. */
+struct opts_section {
+    const char *title, *about;
+    bool (*entry)(int i, const char **name, const char **text);
+};
+/* The program's own one; kept by reference. */
+void opts_manual_section(const struct opts_section *s);
 
 /* The one of `words` (ended by NULL) that `typed` was probably meant to be, or
  * NULL when none is near.  For messages about keys and names, too. */

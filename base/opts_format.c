@@ -121,8 +121,31 @@ static void man_options(const struct opt *opts)
     }
 }
 
+static const struct opts_section *section;
+
+void opts_manual_section(const struct opts_section *s) { section = s; }
+
+static void man_section(void)
+{
+    const char *name, *text;
+
+    if (!section)
+        return;
+    printf(".SH %s\n", section->title);
+    man_text(section->about);
+    putchar('\n');
+    for (int i = 0; section->entry(i, &name, &text); i++) {
+        fputs(".TP\n\\fB", stdout);
+        man_text(name);
+        fputs("\\fR\n", stdout);
+        man_text(text);
+        putchar('\n');
+    }
+}
+
 static void man_ending(const char *program)
 {
+    man_section();
     puts(".SH OPTIONS OF EVERY COMMAND");
     man_row("help", 'h', NULL, "what there is, shortly", "");
     man_row("version", 0, NULL, "the version", "");
@@ -169,7 +192,7 @@ static void bash_cases(const char *command, const struct opt *opts)
     char words[512];
 
     for (const struct opt *o = opts; o->name; o++) {
-        if (!o->words)
+        if (!o->words || o->positional)
             continue;
         printf("    '%.*s --%s')%s", n, word, o->name, o->set ? " list=1" : "");
         printf(" words='%s' ;;\n", opts_join(words, sizeof words, o->words, " "));
@@ -185,6 +208,8 @@ static void bash_cases(const char *command, const struct opt *opts)
     for (const struct opt *o = opts; o->name; o++)
         if (!o->positional)
             printf("--%s ", o->name);
+        else if (o->words)
+            printf("%s ", opts_join(words, sizeof words, o->words, " "));
     puts("--help --version' ;;");
 }
 

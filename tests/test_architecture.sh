@@ -105,6 +105,9 @@ check 'model knows no clock, thread, MPI, CUDA or SQL' \
     "$(grep -nE '#[[:space:]]*include <(time|sys/time|pthread|threads|mpi|cuda.*|nccl|sqlite3)\.h>' $(below base model) /dev/null)"
 check 'SQL only in calib' \
     "$(grep -nE '#[[:space:]]*include <sqlite3' $(below base model sim exec reports) /dev/null)"
+check 'neither clock, prices nor executor ask for strategy, dialect or version' \
+    "$(without_comments $(below sim/clock sim/price exec) |
+        grep -E '(->|[.])(strategy|dialect)([^a-z_]|$)|(^|[^A-Z_])(STRAT|DIALECT)_|plan_version|plan_has_deepspeed|framework_version')"
 check 'no strategy is named in exec outside comments' \
     "$(without_comments $(below exec) $(find exec -name 'dpx*.c') |
         grep -iE '(^|[^a-z])(strat_|ddp|zero_?-?[123]|fsdp[12]?|hsdp|deepspeed)|"dp"')"

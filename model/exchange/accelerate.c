@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/yaml.h"
 #include "model/exchange/ds_config.h"
+#include "model/plan/knob.h"
 
 struct import {
     const char   *where;
@@ -76,9 +77,24 @@ static int get_word(const struct import *in, const json_t *section, const char *
     return fail("%s: %s: \"%s\" is not one of accelerate's values", in->where, key, s ? s : "?");
 }
 
-/* A section may hold only known keys; those for which plans have nothing are
+/* The value of a knob by its own name in accelerate. */
+static int get_knob(const struct import *in, const json_t *section, const struct knob *k)
+{
+    const struct knob_name *n = &k->accelerate;
+    const char *key = knob_spelt(k, n);
+    int word = (int)(n->silent ? n->absent : knob_get(in->p, k));
+    bool truth = word > 0;
+
+    if ((k->type == KNOB_WORD ? get_word(in, section, key, n->words ? n->words : k->words, &word)
+                              : get_bool(in, section, key, &truth)) < 0)
+        return -1;
+    knob_set(in->p, k, k->type == KNOB_WORD ? word : truth);
+    return 0;
+}
+
+/* A section may hold only known keys, and those of knobs; those for which plans have nothing are
  * ignored, and `refused` ones are refused when on. */
-static int check_keys(const struct import *in, const json_t *section, const char *const *known,
+static int check_keys(const struct import *in, const json_t *section, const char *of, const char *const *known,
                       const char *const *refused, const char *why)
 {
     const char *name;
@@ -91,7 +107,7 @@ static int check_keys(const struct import *in, const json_t *section, const char
         if (listed(refused, name)) {
             if (on)
                 return fail("%s: %s: %s", in->where, name, why);
-        } else if (!listed(known, name)) {
+        } else if (!listed(known, name) && !knob_named_cells(KNOB_ACCELERATE, of, name)) {
             notes_add(in->notes, "%s is not known and was ignored", name);
         }
     }
@@ -150,18 +166,14 @@ static void set_batch(const struct import *in, int64_t micro, int64_t steps)
 
 /* ---- FSDP ---- */
 
-static const char *const strategies[] = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
-                                          "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", NULL };
-static const char *const prefetches[] = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", NULL };
 static const char *const policies[]   = { "TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP",
                                           NULL };
 
+/* But those of knobs. */
 static const char *const fsdp_known[] = {
-    "fsdp_version", "fsdp_sharding_strategy", "fsdp_reshard_after_forward", "fsdp_auto_wrap_policy",
-    "fsdp_transformer_layer_cls_to_wrap", "fsdp_min_num_params", "fsdp_backward_prefetch",
-    "fsdp_backward_prefetch_policy", "fsdp_forward_prefetch", "fsdp_state_dict_type",
-    "fsdp_use_orig_params", "fsdp_cpu_ram_efficient_loading", "fsdp_sync_module_states",
-    "fsdp_activation_checkpointing", "fsdp_ignored_modules", NULL
+    "fsdp_version", "fsdp_transformer_layer_cls_to_wrap", "fsdp_min_num_params",
+    "fsdp_backward_prefetch_policy", "fsdp_state_dict_type", "fsdp_cpu_ram_efficient_loading",
+    "fsdp_sync_module_states", "fsdp_ignored_modules", NULL
 };
 static const char *const fsdp_refused[] = { "fsdp_offload_params",
                                             "fsdp_activation_checkpointing_offload", NULL };
@@ -183,25 +195,30 @@ static int read_wrap(const struct import *in, const json_t *fsdp)
     return 0;
 }
 
+/* The knobs of the plan's object "fsdp". */
+static int read_fsdp_knobs(const struct import *in, const json_t *fsdp)
+{
+    uint32_t cell = CELL(in->p->strategy, in->p->dialect);
+    const struct knob *k;
+
+    for (int i = 0; (k = knob_at(i)); i++)
+        if (knob_concerns(k, &k->accelerate, cell) && !strcmp(k->object, "fsdp") && k->accelerate.section &&
+            k->type != KNOB_RESHARD && get_knob(in, fsdp, k) < 0)
+            return -1;
+    return 0;
+}
+
 static int read_fsdp1(const struct import *in, const json_t *fsdp)
 {
     struct plan *p = in->p;
-    int sharding = FSDP1_FULL_SHARD;
-    int prefetch = PREFETCH_NONE;   /* absent is none here, unlike in PyTorch itself */
 
     if (json_object_get(fsdp, "fsdp_backward_prefetch_policy")
         && !json_object_get(fsdp, "fsdp_backward_prefetch"))
         notes_add(in->notes, "fsdp_backward_prefetch_policy is not read by accelerate launch; "
                   "fsdp_backward_prefetch is");
-    p->fsdp.use_orig_params = true; /* `accelerate launch` passes "true" where the file is silent */
-    if (get_word(in, fsdp, "fsdp_sharding_strategy", strategies, &sharding) < 0
-        || get_word(in, fsdp, "fsdp_backward_prefetch", prefetches, &prefetch) < 0
-        || get_bool(in, fsdp, "fsdp_forward_prefetch", &p->fsdp.forward_prefetch) < 0
-        || get_bool(in, fsdp, "fsdp_use_orig_params", &p->fsdp.use_orig_params) < 0)
+    if (read_fsdp_knobs(in, fsdp) < 0)
         return -1;
-    p->fsdp.sharding_strategy = (enum fsdp1_sharding)sharding;
-    p->fsdp.backward_prefetch = (enum prefetch)prefetch;
-    if (sharding >= FSDP1_HYBRID_SHARD)
+    if (p->fsdp.sharding_strategy >= FSDP1_HYBRID_SHARD)
         p->shard_group = p->cluster.gpus_per_node;
     return 0;
 }
@@ -262,7 +279,7 @@ static int read_fsdp(const struct import *in, const json_t *config, enum dtype t
         return fail("%s: fsdp_version: expected 1 or 2", in->where);
     plan_defaults(in->p, STRAT_FSDP, version == 2 ? DIALECT_TORCH : DIALECT_TORCH_FSDP1, t);
     in->p->reduce_dtype = t;        /* set_mixed_precision() sets param_dtype and reduce_dtype alike */
-    if (check_keys(in, fsdp, fsdp_known, fsdp_refused, "offloading is not supported yet") < 0
+    if (check_keys(in, fsdp, "fsdp_config", fsdp_known, fsdp_refused, "offloading is not supported yet") < 0
         || read_wrap(in, fsdp) < 0
         || get_bool(in, fsdp, "fsdp_activation_checkpointing", &checkpointing) < 0
         || (version == 2 ? read_fsdp2(in, config, fsdp) : read_fsdp1(in, fsdp)) < 0)
@@ -275,7 +292,7 @@ static int read_fsdp(const struct import *in, const json_t *config, enum dtype t
 /* ---- DeepSpeed ---- */
 
 static const char *const deepspeed_known[] = {
-    "zero_stage", "gradient_accumulation_steps", "gradient_clipping", "zero3_init_flag",
+    "zero_stage", "zero3_init_flag",
     "zero3_save_16bit_model", "deepspeed_multinode_launcher", "deepspeed_hostfile",
     "deepspeed_exclusion_filter", "deepspeed_inclusion_filter", "deepspeed_config_file",
     "deepspeed_moe_layer_cls_names", "offload_optimizer_nvme_path", "offload_param_nvme_path", NULL
@@ -333,7 +350,7 @@ static int read_deepspeed(const struct import *in, const json_t *config, enum dt
     json_t *ds;
     int rc;
 
-    if (check_keys(in, section, deepspeed_known, deepspeed_refused,
+    if (check_keys(in, section, "deepspeed_config", deepspeed_known, deepspeed_refused,
                    "offloading is not supported yet") < 0)
         return -1;
     ds = file ? load_beside(in->where, file) : plugin_config(in, section);

@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "model/exchange/export.h"
-#include "model/plan/plan_keys.h"
+#include "model/plan/knob.h"
 
 static json_t *refuse(const char *key, const char *why)
 {
@@ -20,10 +20,49 @@ static void put(json_t *doc, const char *key, json_t *v)
     json_object_set_new(doc, key, v);
 }
 
+/* A knob's value in accelerate's words. */
+static json_t *value(const struct plan *p, const struct knob *k)
+{
+    const struct knob_name *n = &k->accelerate;
+
+    if (k->type == KNOB_WORD)
+        return json_string((n->words ? n->words : k->words)[(int)knob_get(p, k)]);
+    if (k->type == KNOB_RESHARD)
+        return json_boolean(p->fsdp.reshard_after_forward != 0);
+    return k->type == KNOB_REAL ? json_real(knob_get(p, k)) : knob_write(p, k);
+}
+
+/* Writes a knob of the plan itself into accelerate's section, where that has it. */
+static void put_knob(json_t *section, const struct plan *p, const char *name)
+{
+    const struct knob *k = knob_find("", name, CELL(p->strategy, p->dialect));
+
+    put(section, knob_spelt(k, &k->accelerate), value(p, k));
+}
+
+/* The options of one object that accelerate has, into its section; the first one that it cannot say is
+ * refused: 0, or -1. */
+static int put_options(json_t *section, const struct plan *p, const char *object)
+{
+    const struct knob *k;
+
+    for (int i = 0; (k = knob_at(i)); i++) {
+        if (!knob_concerns(k, &k->accelerate, CELL(p->strategy, p->dialect)) || strcmp(k->object, object))
+            continue;
+        if (!knob_sayable(p, k, &k->accelerate)) {
+            char key[96];
+            knob_key_text(k, key, sizeof key);
+            refuse(key, k->accelerate.lacks);
+            return -1;
+        }
+        if (k->accelerate.section)
+            put(section, knob_spelt(k, &k->accelerate), value(p, k));
+    }
+    return 0;
+}
+
 static json_t *common(const struct plan *p, const char *type)
 {
-    static const char *const precisions[] = { [DT_FP32] = "no", [DT_BF16] = "bf16",
-                                              [DT_FP16] = "fp16" };
     json_t *doc = json_object();
 
     put(doc, "compute_environment", json_string("LOCAL_MACHINE"));
@@ -31,7 +70,7 @@ static json_t *common(const struct plan *p, const char *type)
     put(doc, "distributed_type", json_string(type));
     put(doc, "machine_rank", json_integer(0));
     put(doc, "main_training_function", json_string("main"));
-    put(doc, "mixed_precision", json_string(precisions[p->precision]));
+    put_knob(doc, p, "precision");
     put(doc, "num_machines", json_integer(p->cluster.nodes));
     put(doc, "num_processes", json_integer(p->cluster.world_size));
     put(doc, "rdzv_backend", json_string(p->cluster.nodes > 1 ? "c10d" : "static"));
@@ -64,27 +103,22 @@ static json_t *fsdp_section(const struct plan *p, int version)
     put(fsdp, "fsdp_offload_params", json_false());
     put(fsdp, "fsdp_cpu_ram_efficient_loading", json_true());
     put(fsdp, "fsdp_state_dict_type", json_string("SHARDED_STATE_DICT"));
+    if (put_options(fsdp, p, "fsdp") < 0) {
+        json_decref(fsdp);
+        return NULL;
+    }
     return fsdp;
 }
 
 static json_t *export_fsdp1(const struct plan *p)
 {
-    static const char *const strategies[] = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
-                                              "HYBRID_SHARD", "HYBRID_SHARD_ZERO2" };
-    static const char *const prefetches[] = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH" };
     json_t *doc, *fsdp;
 
-    if (!p->fsdp.limit_all_gathers)
-        return refuse("fsdp.limit_all_gathers", "accelerate's config always limits them");
     if (p->fsdp.sharding_strategy >= FSDP1_HYBRID_SHARD
         && p->shard_group != p->cluster.gpus_per_node)
         return refuse("shard_group", "hybrid sharding takes one node as the group");
     if (!(fsdp = fsdp_section(p, 1)))
         return NULL;
-    put(fsdp, "fsdp_sharding_strategy", json_string(strategies[p->fsdp.sharding_strategy]));
-    put(fsdp, "fsdp_backward_prefetch", json_string(prefetches[p->fsdp.backward_prefetch]));
-    put(fsdp, "fsdp_forward_prefetch", json_boolean(p->fsdp.forward_prefetch));
-    put(fsdp, "fsdp_use_orig_params", json_boolean(p->fsdp.use_orig_params));
     put(fsdp, "fsdp_sync_module_states", json_true());
     doc = common(p, "FSDP");
     put(doc, "fsdp_config", fsdp);
@@ -95,20 +129,15 @@ static json_t *export_fsdp2(const struct plan *p)
 {
     json_t *doc, *fsdp, *mesh;
 
-    if (p->fsdp.root_reshard_after_forward != -1)
-        return refuse("fsdp.root_reshard_after_forward", "accelerate leaves the root at null");
-    if (p->fsdp.reshard_after_forward > 1)
-        return refuse("fsdp.reshard_after_forward", "accelerate takes true or false, not ranks");
     if (!(fsdp = fsdp_section(p, 2)))
         return NULL;
-    put(fsdp, "fsdp_reshard_after_forward", json_boolean(p->fsdp.reshard_after_forward != 0));
     doc = common(p, "FSDP");
     put(doc, "fsdp_config", fsdp);
     if (p->shard_group != p->cluster.world_size) {
         mesh = json_object();
         put(mesh, "parallelism_config_dp_replicate_size",
             json_integer(p->cluster.world_size / p->shard_group));
-        put(mesh, "parallelism_config_dp_shard_size", json_integer(p->shard_group));
+        put_knob(mesh, p, "shard_group");
         put(doc, "parallelism_config", mesh);
     }
     return doc;
@@ -130,8 +159,8 @@ static json_t *export_deepspeed(const struct plan *p)
     doc = common(p, "DEEPSPEED");
     ds = json_object();
     put(ds, "zero_stage", json_integer(stage_of[p->strategy]));
-    put(ds, "gradient_accumulation_steps", json_integer(p->accumulation));
-    put(ds, "gradient_clipping", json_real(p->clip));
+    put_knob(ds, p, "accumulation");
+    put_knob(ds, p, "clip");
     put(ds, "offload_optimizer_device", json_string("none"));
     put(ds, "offload_param_device", json_string("none"));
     put(ds, "zero3_init_flag", json_boolean(p->strategy == STRAT_ZERO3));

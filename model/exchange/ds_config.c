@@ -13,7 +13,7 @@
 
 #include "base/fail.h"
 #include "model/exchange/ds_removed.h"
-#include "model/plan/plan_keys.h"
+#include "model/plan/knob.h"
 
 struct import {
     const char   *where;
@@ -170,47 +170,39 @@ static int read_batch(const struct import *in, const json_t *config, int64_t giv
 
 /* ---- one key into the plan ---- */
 
-/* Reads a value by the row of `name`, naming it as DeepSpeed does. */
-static int set(const struct import *in, const char *object, const char *name, const char *row_object,
-               const char *row, const json_t *v)
+static const struct knob *row_of(const struct import *in, const char *section, const char *name)
 {
-    const struct plan_key *k = plan_key_find(row_object, row,
-                                             CELL(in->p->strategy, in->p->dialect));
-    struct plan_key named;
+    return knob_named(KNOB_DS, section, name, CELL(in->p->strategy, in->p->dialect));
+}
+
+/* Reads a value by the row of DeepSpeed's key, naming it as DeepSpeed does. */
+static int set(const struct import *in, const char *section, const char *name, const json_t *v)
+{
+    const struct knob *k = row_of(in, section, name);
+    struct knob named;
 
     if (!k)
         return 0;           /* DeepSpeed ignores at this stage what it reads: so do we */
     named = *k;
-    named.object = object;
+    named.object = section;
     named.name = name;
-    return plan_key_read(v, in->where, &named, in->p);
+    return knob_read(v, in->where, &named, in->p);
 }
 
-/* transformers' HfTrainerDeepSpeedConfig.trainer_config_finalize() and accelerate
- * (accelerator.py): sizes from the model's hidden size, cut as Python's int(). */
+/* "auto", which the Trainer fills in from the model's hidden size. */
 static int fill_hidden(const struct import *in, const char *name)
 {
-    struct plan *p = in->p;
-    int64_t h = p->model.hidden, v;
-    int64_t *at;
+    const struct knob *any = knob_named(KNOB_DS, "zero_optimization", name, ~UINT32_C(0));
+    const struct knob *k = row_of(in, "zero_optimization", name);
+    int64_t h = in->p->model.hidden, v;
 
-    if (!strcmp(name, "reduce_bucket_size")) {
-        at = &p->ds.reduce_bucket_size;
-        v = h * h;
-    } else if (!strcmp(name, "stage3_prefetch_bucket_size")) {
-        at = &p->ds.stage3_prefetch_bucket_size;
-        v = (int64_t)(0.9 * (double)h * (double)h);
-    } else if (!strcmp(name, "stage3_param_persistence_threshold")) {
-        at = &p->ds.stage3_param_persistence_threshold;
-        v = 10 * h;
-    } else {
+    if (!any->ds_auto)
         return fail("%s: zero_optimization.%s: \"auto\" is not known for this key", in->where, name);
-    }
-    if (plan_key_find("deepspeed", name, CELL(p->strategy, p->dialect))) {
-        *at = v;
-        notes_add(in->notes, "zero_optimization.%s is \"auto\": %" PRId64 " from hidden size %"
-                  PRId64, name, v, h);
-    }
+    if (!k)
+        return 0;
+    v = k->ds_auto(h);
+    knob_set(in->p, k, (double)v);
+    notes_add(in->notes, "zero_optimization.%s is \"auto\": %" PRId64 " from hidden size %" PRId64, name, v, h);
     return 0;
 }
 
@@ -225,11 +217,10 @@ static const char *const zero_harmless[] = {
 
 static int read_zero_key(const struct import *in, const char *name, const json_t *v)
 {
-    const char *not_yet = plan_unsupported("deepspeed", name, v);
+    const char *not_yet = knob_not_yet("deepspeed", name, v);
 
-    if (plan_key_cells("deepspeed", name) && strcmp(name, "grad_accum_dtype"))
-        return is_auto(v) ? fill_hidden(in, name)
-                          : set(in, "zero_optimization", name, "deepspeed", name, v);
+    if (knob_named_cells(KNOB_DS, "zero_optimization", name))
+        return is_auto(v) ? fill_hidden(in, name) : set(in, "zero_optimization", name, v);
     if (not_yet && not_yet[0])
         return fail("%s: zero_optimization.%s: %s", in->where, name, not_yet);
     if (!strcmp(name, "allgather_partitions") && json_is_false(v))
@@ -265,7 +256,7 @@ static int read_half(const struct import *in, const char *section, const json_t 
             return fail("%s: %s.%s: 16-bit master weights are not supported yet", in->where,
                         section, refused[i]);
     if (check && in->p->precision == DT_BF16 && section[0] == 'b')
-        return set(in, section, "check_grad_overflow", "deepspeed", "check_grad_overflow", check);
+        return set(in, "bf16", "check_grad_overflow", check);
     return 0;
 }
 
@@ -297,7 +288,7 @@ static int read_data_types(const struct import *in, const json_t *j)
                   dtype_name(p->precision));
         return 0;
     }
-    return set(in, "data_types", "grad_accum_dtype", "deepspeed", "grad_accum_dtype", accum);
+    return set(in, "data_types", "grad_accum_dtype", accum);
 }
 
 /* DeepSpeed's Adam is AdamW too by default (adam_w_mode) and has the same state. */
@@ -316,8 +307,8 @@ static int read_optimizer(const struct import *in, const json_t *j)
 /* ---- the top level ---- */
 
 static const char *const harmless[] = {
-    "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
-    "zero_optimization", "dpx",                             /* read elsewhere */
+    "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",    /* read_batch() */
+    "zero_optimization", "dpx",                                                             /* read elsewhere */
     "scheduler", "steps_per_print", "wall_clock_breakdown", "memory_breakdown", "dump_state",
     "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "tensorboard", "wandb",
     "csv_monitor", "comet", "monitor_config", "flops_profiler", "comms_logger", "comms_config",
@@ -365,12 +356,14 @@ static bool is_on(const json_t *v)
     return json_is_true(v) || json_number_value(v) > 1 || json_is_array(v) || json_is_string(v);
 }
 
+static const char *const batch_keys[] = { "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", NULL };
+
 static int read_top(const struct import *in, const char *name, const json_t *v)
 {
-    if (!strcmp(name, "gradient_clipping"))
-        return is_auto(v) ? 0 : set(in, "", name, "", "clip", v);
-    if (!strcmp(name, "communication_data_type") || !strcmp(name, "gradient_predivide_factor"))
-        return set(in, "", name, "deepspeed", name, v);
+    if (!strcmp(name, "gradient_clipping") && is_auto(v))
+        return 0;               /* filled in with the defaults */
+    if (knob_named_cells(KNOB_DS, "", name) && !listed(batch_keys, name))
+        return set(in, "", name, v);
     if (!strcmp(name, "bf16") || !strcmp(name, "bfloat16") || !strcmp(name, "fp16"))
         return read_half(in, name, v);
     if (!strcmp(name, "data_types"))
@@ -402,9 +395,9 @@ static int read_ours(const struct import *in, const json_t *j)
     if (j && !json_is_object(j))
         return fail("%s: dpx: expected an object", in->where);
     json_object_foreach((json_t *)(uintptr_t)j, name, v) {
-        if (!listed(ds_config_ours, name))
+        if (!knob_named_cells(KNOB_DS, "dpx", name))
             return fail("%s: dpx.%s: unknown key", in->where, name);
-        if (set(in, "dpx", name, "", name, v) < 0)
+        if (set(in, "dpx", name, v) < 0)
             return -1;
     }
     return 0;
@@ -416,7 +409,7 @@ static int read_version(const struct import *in, const json_t *config)
     const json_t *v = json_object_get(json_object_get(config, "dpx"), "framework_version");
 
     in->p->framework_version[0] = '\0';
-    return v ? set(in, "dpx", "framework_version", "", "framework_version", v) : 0;
+    return v ? set(in, "dpx", "framework_version", v) : 0;
 }
 
 int ds_config_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)

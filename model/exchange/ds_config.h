@@ -24,9 +24,6 @@ int ds_config_import(const json_t *config, const char *where, struct plan *p);
 /* The same; notes are added to `notes`, which may be NULL. */
 int ds_config_read(const json_t *config, const char *where, struct plan *p, struct notes *notes);
 
-/* Keys of a plan that go into the object "dpx"; NULL after the last. */
-extern const char *const ds_config_ours[];
-
 /* New reference; NULL when DeepSpeed cannot express the plan, with the option
  * that it lacks reported. */
 json_t *ds_config_export(const struct plan *p);

@@ -7,7 +7,7 @@
 #include "base/yaml.h"
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
-#include "model/plan/plan_keys.h"
+#include "model/plan/knob.h"
 
 /* transformers: models/<family>/modeling_<family>.py. */
 const char *export_block_class(const struct plan *p)
@@ -42,16 +42,16 @@ const char *export_first_changed(const struct plan *p, const char *object)
 {
     static char name[80];
     struct plan plain = *p;
-    const struct plan_key *k;
+    const struct knob *k;
 
     plan_defaults(&plain, p->strategy, p->dialect, p->precision);
-    for (int i = 0; (k = plan_key_at(i)); i++) {
+    for (int i = 0; (k = knob_at(i)); i++) {
         json_t *v, *usual;
         bool same;
         if (!(k->cells & CELL(p->strategy, p->dialect)) || strcmp(k->object, object))
             continue;
-        v = plan_key_write(p, k);
-        usual = plan_key_write(&plain, k);
+        v = knob_write(p, k);
+        usual = knob_write(&plain, k);
         same = json_equal(v, usual);
         json_decref(v);
         json_decref(usual);

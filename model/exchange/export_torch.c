@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/plan/knob.h"
 
 static int refuse(const char *key, const char *why)
 {
@@ -124,13 +125,16 @@ static void export_fsdp2(const struct plan *p, const char *blocks, FILE *to)
         fprintf(to, "# before each micro-step: model.set_requires_gradient_sync(last_micro_step)\n");
 }
 
+/* The word of an option of FSDP1: PyTorch's own. */
+static const char *word_of(const struct plan *p, const char *name)
+{
+    const struct knob *k = knob_find("fsdp", name, CELL(p->strategy, p->dialect));
+
+    return k->words[(int)knob_get(p, k)];
+}
+
 static void export_fsdp1(const struct plan *p, const char *blocks, FILE *to)
 {
-    static const char *const strategies[] = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
-                                              "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2" };
-    static const char *const prefetches[] = { "BackwardPrefetch.BACKWARD_PRE",
-                                              "BackwardPrefetch.BACKWARD_POST", "None" };
-
     fprintf(to, "from functools import partial\n"
             "from torch.distributed.device_mesh import init_device_mesh\n"
             "from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, "
@@ -139,15 +143,16 @@ static void export_fsdp1(const struct plan *p, const char *blocks, FILE *to)
     print_recompute(p, to);
     print_mesh(p, to);
     fprintf(to, "model = FullyShardedDataParallel(\n    model,\n    device_mesh=mesh,\n");
-    fprintf(to, "    sharding_strategy=ShardingStrategy.%s,\n", strategies[p->fsdp.sharding_strategy]);
+    fprintf(to, "    sharding_strategy=ShardingStrategy.%s,\n", word_of(p, "sharding_strategy"));
     if (p->unit == UNIT_BLOCK)
         fprintf(to, "    auto_wrap_policy=partial(transformer_auto_wrap_policy, "
                 "transformer_layer_cls={type(model.%s[0])}),\n", blocks);
     fprintf(to, "    mixed_precision=MixedPrecision(param_dtype=%s, reduce_dtype=%s),\n",
             torch_dtype(p->precision), torch_dtype(p->reduce_dtype));
-    fprintf(to, "    backward_prefetch=%s,\n    forward_prefetch=%s,\n    limit_all_gathers=%s,\n"
+    fprintf(to, "    backward_prefetch=%s%s,\n    forward_prefetch=%s,\n    limit_all_gathers=%s,\n"
             "    use_orig_params=%s,\n    device_id=torch.cuda.current_device(),\n)\n",
-            prefetches[p->fsdp.backward_prefetch], py(p->fsdp.forward_prefetch),
+            p->fsdp.backward_prefetch == PREFETCH_NONE ? "" : "BackwardPrefetch.",
+            p->fsdp.backward_prefetch == PREFETCH_NONE ? "None" : word_of(p, "backward_prefetch"), py(p->fsdp.forward_prefetch),
             py(p->fsdp.limit_all_gathers), py(p->fsdp.use_orig_params));
     if (!p->sync_every_micro_step && p->accumulation > 1)
         fprintf(to, "# all micro-steps but the last: with model.no_sync(): ...\n");

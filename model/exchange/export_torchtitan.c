@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/plan/knob.h"
 
 static int refuse(const char *key, const char *why)
 {
@@ -43,42 +44,71 @@ static int check_strategy(const struct plan *p)
     if (p->dialect != DIALECT_TORCH || p->strategy != STRAT_FSDP)
         return fail("export to torchtitan " TORCHTITAN_VERSION ": strategy: it shards with FSDP2 only "
                     "(fsdp/torch), not %s/%s", strategy_name(p->strategy), dialect_name(p->dialect));
-    if (p->unit != UNIT_BLOCK)
-        return refuse("unit", "it wraps one block at a time");
     if (p->fsdp.reshard_after_forward > 1 || p->fsdp.root_reshard_after_forward > 1)
         return refuse("fsdp.reshard_after_forward", "it has default, always and never, not ranks");
     if (p->fsdp.reshard_after_forward == 0 && p->fsdp.root_reshard_after_forward == 1)
         return refuse("fsdp.root_reshard_after_forward", "never holds for its last layers too");
-    if (p->deterministic)
-        return refuse("deterministic", "its debug.deterministic is another thing");
     if (!p->sync_every_micro_step && p->accumulation > 1)
         return refuse("sync_every_micro_step", "it reduces after every micro-step");
     return 0;
 }
 
-static int check_numbers(const struct plan *p)
+static int check_knobs(const struct plan *p)
 {
-    if (p->precision == DT_FP16)
-        return refuse("precision", "it computes in bfloat16 or float32");
-    if (p->reduce_dtype != DT_FP32)
-        return refuse("reduce_dtype", "mixed_precision_reduce is float32 only");
-    if (p->dropout > 0)
-        return refuse("dropout", "its models have none");
-    if (p->recompute == RECOMPUTE_SELECTIVE)
-        return refuse("recompute", "its selective checkpointing recomputes every other matmul, "
-                                   "not attention");
-    if (p->recompute_interval > 1)
-        return refuse("recompute_interval", "it recomputes all blocks or none");
+    const struct knob *k;
+    char key[96];
+
+    for (int i = 0; (k = knob_at(i)); i++) {
+        if (!knob_concerns(k, &k->titan, CELL(p->strategy, p->dialect)) || !k->titan.lacks || knob_sayable(p, k, &k->titan))
+            continue;
+        knob_key_text(k, key, sizeof key);
+        return refuse(key, k->titan.lacks);
+    }
     return 0;
+}
+
+/* Always, default and never are of units and root together. */
+static const char *reshard(const struct plan *p)
+{
+    return p->fsdp.reshard_after_forward == 0 ? "never" : p->fsdp.root_reshard_after_forward == 1 ? "always" : "default";
+}
+
+/* One override: a word, a count, or a norm; no clipping is a norm that nothing exceeds.  A name that ends
+ * in ':' is a subcommand of tyro's. */
+static void print_knob(const struct plan *p, const struct knob *k, FILE *to)
+{
+    const char *name = knob_spelt(k, &k->titan);
+    double v = knob_get(p, k);
+
+    fprintf(to, "%s%s", name, strchr(name, ':') ? "" : " ");
+    if (k->type == KNOB_RESHARD)
+        fprintf(to, "%s\n", reshard(p));
+    else if (k->titan.words)
+        fprintf(to, "%s\n", k->titan.words[(int)v]);
+    else if (k->type == KNOB_INT)
+        fprintf(to, "%" PRId64 "\n", (int64_t)v);
+    else if (v > 0)
+        fprintf(to, "%.17g\n", v);
+    else
+        fprintf(to, "inf\n");
+}
+
+/* The knobs that torchtitan has; the subcommand comes last. */
+static void print_knobs(const struct plan *p, bool subcommand, FILE *to)
+{
+    const struct knob *k;
+
+    for (int i = 0; (k = knob_at(i)); i++)
+        if (knob_concerns(k, &k->titan, CELL(p->strategy, p->dialect)) && k->titan.section &&
+            (strchr(knob_spelt(k, &k->titan), ':') != NULL) == subcommand)
+            print_knob(p, k, to);
 }
 
 int export_torchtitan(const struct plan *p, FILE *to)
 {
-    const char *policy = p->fsdp.reshard_after_forward == 0 ? "never"
-                       : p->fsdp.root_reshard_after_forward == 1 ? "always" : "default";
     int known = find(&p->model);
 
-    if (check_strategy(p) < 0 || check_numbers(p) < 0)
+    if (check_strategy(p) < 0 || check_knobs(p) < 0)
         return -1;
     fprintf(to, "# torchtitan %s, on %" PRId64 " nodes of %" PRId64 " GPUs\n", TORCHTITAN_VERSION,
             p->cluster.nodes, p->cluster.gpus_per_node);
@@ -95,27 +125,15 @@ int export_torchtitan(const struct plan *p, FILE *to)
                 p->model.name);
     fprintf(to, "# its configs compute head and loss in chunks of the sequence (ChunkedLossWrapper): less memory at "
                 "the head than the plan counts, and its gradients are reduced once a chunk\n");
-    fprintf(to, "--training.seq-len %" PRId64 "\n", p->seq);
-    fprintf(to, "--training.local-batch-size %" PRId64 "\n", p->micro_batch);
+    print_knobs(p, false, to);
     fprintf(to, "--training.global-batch-size %" PRId64 "\n", plan_global_batch(p));
-    /* no clipping is a norm that nothing exceeds */
-    if (p->clip > 0)
-        fprintf(to, "--training.max-norm %.17g\n", p->clip);
-    else
-        fprintf(to, "--training.max-norm inf\n");
     fprintf(to, "--training.dtype float32\n");
-    fprintf(to, "--training.mixed-precision-param %s\n",
-            p->precision == DT_BF16 ? "bfloat16" : "float32");
-    fprintf(to, "--training.mixed-precision-reduce float32\n");
-    fprintf(to, "--parallelism.data-parallel-shard-degree %" PRId64 "\n", p->shard_group);
     fprintf(to, "--parallelism.data-parallel-replicate-degree %" PRId64 "\n",
             p->cluster.world_size / p->shard_group);
     /* some configs of the registry switch these on */
     fprintf(to, "--parallelism.tensor-parallel-degree 1\n--parallelism.context-parallel-degree 1\n"
                 "--parallelism.pipeline-parallel-degree 1\n");
     fprintf(to, "--compile.no-enable\n--compile.no-enable-async-tensor-parallel\n");
-    fprintf(to, "--parallelism.fsdp-reshard-after-forward %s\n", policy);
-    /* tyro's subcommand comes last */
-    fprintf(to, "activation-checkpoint:%s\n", p->recompute == RECOMPUTE_FULL ? "full" : "none");
+    print_knobs(p, true, to);
     return 0;
 }

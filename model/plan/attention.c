@@ -136,6 +136,19 @@ enum attention_kernel attention_choice(const struct plan *p)
     return ATTENTION_MATH;
 }
 
+enum flash attention_flash(const struct plan *p)
+{
+    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
+
+    /* PyTorch 2.2's release notes: "now supports FlashAttention-2, yielding around 2x speedups". */
+    if (p->kernels != KERNELS_DPX && torch && plan_version(p) > 0 && plan_version(p) < 2002)
+        return FLASH_1;
+    /* sdp_utils.cpp, check_prefer_cudnn_attention(): Hopper and datacenter Blackwell. */
+    if (p->kernels == KERNELS_DPX || (torch && plan_version(p) > 0 && plan_version(p) < 2013))
+        return FLASH_2;
+    return FLASH_CUDNN;
+}
+
 /* FlashAttention-2, mha_bwd(): dQ in fp32 and a row sum, rows rounded up to 128, heads to 32;
  * with grouped queries dK and dV of all heads.  cuDNN says what it takes on a GPU only: taken
  * as much.  The memory-efficient kernel's is not counted. */

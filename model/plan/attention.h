@@ -21,6 +21,15 @@ enum attention_kernel {
     ATTENTION_CUDNN             /* Hopper and Blackwell: 16 bit, masks too */
 };
 
+/* Which fused attention runs, as far as its rate goes: FlashAttention-2, which PyTorch carries since
+ * 2.2 and the executor's own kernels are priced as; cuDNN's, which PyTorch prefers on Hopper and
+ * Blackwell since 2.13; the first FlashAttention, which PyTorch carried before, and which has no rates
+ * of its own (sim/price/gpu_rates.h). */
+enum flash { FLASH_2, FLASH_CUDNN, NFLASH, FLASH_1 = NFLASH };
+
+/* By the kernel set and the framework's version. */
+enum flash attention_flash(const struct plan *p);
+
 /* Why transformers refuses attn_implementation="sdpa" for a family; NULL: it does not. */
 const char *attention_refuses_sdpa(const char *family);
 

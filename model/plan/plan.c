@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "model/plan/attention.h"
-#include "model/plan/plan_keys.h"
+#include "model/plan/knob_rules.h"
 
 static const char *const strategies[NSTRATEGY + 1] = {
     [STRAT_DP] = "dp", [STRAT_DDP] = "ddp", [STRAT_ZERO1] = "zero1",
@@ -139,68 +139,6 @@ bool plan_group_is_choice(enum strategy s, enum dialect d)
     return s == STRAT_FSDP && d != DIALECT_DEEPSPEED;
 }
 
-/* PyTorch synchronises unless told otherwise.  Where there is no choice:
- * DeepSpeed's stages 2 and 3 reduce each micro-step and 0 and 1 the last
- * (engine.allreduce_gradients), sharded gradients of the papers and both forms
- * of `dp` each. */
-static bool default_sync(enum strategy s, enum dialect d)
-{
-    if (d == DIALECT_TORCH || d == DIALECT_TORCH_FSDP1 || s == STRAT_DP)
-        return true;
-    return s != STRAT_DDP && s != STRAT_ZERO1;
-}
-
-static enum unit_kind default_unit(enum strategy s, enum dialect d)
-{
-    if (d == DIALECT_DEEPSPEED)
-        return s == STRAT_ZERO3 ? UNIT_MODULE : UNIT_MODEL;
-    if (s == STRAT_FSDP || s == STRAT_ZERO3 || s == STRAT_ZERO2)
-        return UNIT_BLOCK;
-    return UNIT_MODEL;
-}
-
-/* FSDP1 fills MixedPrecision.reduce_dtype from param_dtype; FSDP2 did so up to
- * 2.14 and since then reduces in the parameters' own dtype, which is fp32.
- * Autocast leaves DDP's gradients in fp32. */
-static enum dtype default_reduce(const struct plan *p)
-{
-    if (p->dialect == DIALECT_TORCH)
-        return p->strategy == STRAT_FSDP && plan_version(p) < 2015 ? p->precision : DT_FP32;
-    return p->precision;
-}
-
-static void set_default(struct plan *p, const struct plan_key *k)
-{
-    void *at = (char *)p + k->offset;
-
-    switch (k->type) {
-    case KEY_INT: case KEY_RESHARD: {
-        /* (double)INT64_MAX is 2^63, one too many for the cast */
-        int64_t v = k->def >= (double)INT64_MAX ? INT64_MAX : (int64_t)k->def;
-        memcpy(at, &v, sizeof v);
-        break;
-    }
-    case KEY_REAL:
-        memcpy(at, &k->def, sizeof k->def);
-        break;
-    case KEY_BOOL: case KEY_WORD_BOOL: case KEY_GRAD_ACCUM: {
-        bool v = k->def > 0;
-        memcpy(at, &v, sizeof v);
-        break;
-    }
-    case KEY_FLAG: case KEY_WORD: {
-        int v = (int)k->def;
-        memcpy(at, &v, sizeof v);
-        break;
-    }
-    case KEY_TEXT:
-        *(char *)at = '\0';
-        break;
-    case KEY_UNIT: case KEY_FIXED:
-        break;
-    }
-}
-
 void plan_resolve(struct plan *p)
 {
     if (p->dialect == DIALECT_DEEPSPEED)
@@ -209,44 +147,24 @@ void plan_resolve(struct plan *p)
     if (p->dialect == DIALECT_TORCH && p->strategy != STRAT_FSDP)
         p->reduce_dtype = p->ddp.model_dtype >= 0 ? (enum dtype)p->ddp.model_dtype : DT_FP32;
     if (!plan_sync_is_choice(p->strategy, p->dialect))
-        p->sync_every_micro_step = p->deterministic || default_sync(p->strategy, p->dialect);
+        p->sync_every_micro_step = p->deterministic || knob_usual_sync(p) > 0;
 }
 
-/* engine._configure_zero_optimizer: fp16 always looks for overflow, fp32 never,
- * bf16 by an option that stages 1 and 2 alone read. */
-static bool checks_overflow(const struct plan *p)
+/* The defaults of a cell: of all its rows without a rule, or with one; a rule may ask for the values of the
+ * former. */
+static void set_defaults(struct plan *p, bool rules)
 {
-    bool reads_option = p->strategy == STRAT_ZERO1 || p->strategy == STRAT_ZERO2;
+    const struct knob *k;
 
-    if (p->precision == DT_BF16)
-        return reads_option && plan_version(p) >= 19;
-    return p->precision == DT_FP16;
-}
-
-/* Defaults that depend on more than the cell. */
-static void compute_defaults(struct plan *p)
-{
-    bool old_deepspeed = p->dialect == DIALECT_DEEPSPEED && plan_version(p) < 19;
-
-    if (p->dialect != DIALECT_PAPER)
-        p->kernels = attention_default(&p->model);
-    p->reduce_dtype = default_reduce(p);
-    p->sync_every_micro_step = default_sync(p->strategy, p->dialect);
-    p->dropout = p->model.dropout;
-    p->unit = default_unit(p->strategy, p->dialect);
-    p->unit_blocks = 1;
-    p->shard_group = p->cluster.world_size;
-    p->ds.check_grad_overflow = p->dialect == DIALECT_DEEPSPEED && checks_overflow(p);
-    if (p->dialect == DIALECT_DEEPSPEED)
-        p->clip = old_deepspeed ? 0 : 1;
-    plan_resolve(p);
+    for (int i = 0; (k = knob_at(i)); i++)
+        if ((k->everywhere || (k->cells & CELL(p->strategy, p->dialect))) && (k->usual != NULL) == rules)
+            knob_set(p, k, knob_default(p, k));
 }
 
 void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype precision)
 {
     int64_t seq = p->seq, micro_batch = p->micro_batch;
     char version[sizeof p->framework_version];
-    const struct plan_key *k;
 
     memcpy(version, p->framework_version, sizeof version);
     p->strategy = s;
@@ -257,16 +175,15 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
     memset(&p->dp, 0, sizeof p->dp);
     p->ddp.model_dtype = p->ds.communication_dtype = -1;
     p->limits = limits;
-    for (int i = 0; (k = plan_key_at(i)); i++)
-        if (k->cells & CELL(s, d))
-            set_default(p, k);
+    set_defaults(p, false);
     p->seq = seq;
     p->micro_batch = micro_batch > 0 ? micro_batch : 1;
     p->precision = precision;
     memcpy(p->framework_version, version, sizeof version);
     if (d == DIALECT_PAPER)
         p->framework_version[0] = '\0';
-    compute_defaults(p);
+    set_defaults(p, true);
+    plan_resolve(p);
 }
 
 struct recipe plan_recipe(const struct plan *p)

@@ -1,18 +1,17 @@
 /* plan_check.c -- what a dialect refuses, with the key named.
  *
- * Ranges come from the rows of plan_keys.c; here are the rules that join two
+ * Ranges come from the rows of the table of knobs; here are the rules that join two
  * options, or an option and the model or cluster.  A plan that passes needs no
  * further check by a lowering. */
 #include "model/plan/plan.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "model/plan/attention.h"
-#include "model/plan/plan_keys.h"
+#include "model/plan/knob.h"
 
 static uint32_t cell_of(const struct plan *p)
 {
@@ -21,46 +20,7 @@ static uint32_t cell_of(const struct plan *p)
 
 static bool has_key(const struct plan *p, const char *object, const char *name)
 {
-    return plan_key_find(object, name, cell_of(p)) != NULL;
-}
-
-/* ---- ranges ---- */
-
-static int out_of_range(const char *where, const struct plan_key *k, double v)
-{
-    return fail("%s: %s%s%s: %.15g is out of range (%s%" PRId64 " to %" PRId64 ")", where,
-                k->object, k->object[0] ? "." : "", k->name, v, k->above ? "above " : "",
-                k->lo, k->hi);
-}
-
-static int check_range(const struct plan *p, const struct plan_key *k, const char *where)
-{
-    const char *at = (const char *)p + k->offset;
-    int64_t whole;
-    double real;
-    int word, nwords = 0;
-
-    if (k->type == KEY_INT) {
-        memcpy(&whole, at, sizeof whole);
-        if (whole < k->lo || whole > k->hi)
-            return out_of_range(where, k, (double)whole);
-    }
-    if (k->type == KEY_WORD) {
-        memcpy(&word, at, sizeof word);
-        while (k->words[nwords])
-            nwords++;
-        if (word >= nwords || word < (k->null == NULL_VALUE ? -1 : 0))
-            return fail("%s: %s: no such word", where, k->name);
-    }
-    if (k->type == KEY_REAL) {
-        memcpy(&real, at, sizeof real);
-        if (k->null == NULL_VALUE && real <= k->null_value && isfinite(real))
-            return 0;
-        if (!isfinite(real) || real < (double)k->lo || real > (double)k->hi
-            || (k->above && real <= (double)k->lo))
-            return out_of_range(where, k, real);
-    }
-    return 0;
+    return knob_find(object, name, cell_of(p)) != NULL;
 }
 
 /* ---- sizes ---- */
@@ -338,14 +298,14 @@ static int check_deepspeed(const struct plan *p, const char *where)
 
 int plan_check(const struct plan *p, const char *where)
 {
-    const struct plan_key *k;
+    const struct knob *k;
 
     if (p->strategy >= NSTRATEGY || p->dialect >= NDIALECT || !dialect_has(p->dialect, p->strategy))
         return fail("%s: dialect: has no such strategy", where);
     if (p->cluster.world_size < 1 || p->model.params < 1)
         return fail("%s: model and cluster must be set", where);
-    for (int i = 0; (k = plan_key_at(i)); i++)
-        if ((k->cells & cell_of(p)) && check_range(p, k, where) < 0)
+    for (int i = 0; (k = knob_at(i)); i++)
+        if ((k->cells & cell_of(p)) && knob_check(p, k, where) < 0)
             return -1;
     if (check_version(p, where) < 0 || attention_check(p, where) < 0 || check_dtypes(p, where) < 0 || check_sizes(p, where) < 0
         || check_derived(p, where) < 0 || check_common(p, where) < 0

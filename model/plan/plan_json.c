@@ -1,4 +1,4 @@
-/* plan_json.c -- plan.json in and out, by the rows of plan_keys.c.
+/* plan_json.c -- plan.json in and out, by the rows of the table of knobs.
  *
  * The order of reading matters: strategy, dialect, precision and
  * framework_version decide the defaults, the defaults are filled in, then every
@@ -14,7 +14,7 @@
 
 #include "base/fail.h"
 #include "base/files.h"
-#include "model/plan/plan_keys.h"
+#include "model/plan/knob.h"
 
 static uint32_t cell_of(const struct plan *p)
 {
@@ -25,12 +25,12 @@ static int refuse_unknown(const char *where, const char *object, const char *nam
                           const struct plan *p)
 {
     const char *dot = object[0] ? "." : "";
-    uint32_t others = plan_key_cells(object, name);
-    const char *near = plan_key_nearest(object, name, cell_of(p));
+    uint32_t others = knob_cells(object, name);
+    const char *near = knob_nearest(object, name, cell_of(p));
     char cells[512];
 
     if (others) {
-        plan_cells_text(others, cells, sizeof cells);
+        knob_cells_text(others, cells, sizeof cells);
         return fail("%s: %s%s%s: not an option of strategy \"%s\" in dialect \"%s\"; it belongs to %s",
                     where, object, dot, name, strategy_name(p->strategy),
                     dialect_name(p->dialect), cells);
@@ -43,11 +43,11 @@ static int refuse_unknown(const char *where, const char *object, const char *nam
 static int read_key(const char *where, const char *object, const char *name, const json_t *v,
                     struct plan *p)
 {
-    const char *not_yet = plan_unsupported(object, name, v);
-    const struct plan_key *k = plan_key_find(object, name, cell_of(p));
+    const char *not_yet = knob_not_yet(object, name, v);
+    const struct knob *k = knob_find(object, name, cell_of(p));
 
     if (k)
-        return plan_key_read(v, where, k, p);
+        return knob_read(v, where, k, p);
     if (not_yet && not_yet[0])
         return fail("%s: %s%s%s: %s", where, object, object[0] ? "." : "", name, not_yet);
     return not_yet ? 0 : refuse_unknown(where, object, name, p);
@@ -61,12 +61,6 @@ static bool is_head(const char *name)
         if (!strcmp(heads[i], name))
             return true;
     return false;
-}
-
-static bool is_object_name(const char *name)
-{
-    return !strcmp(name, "dp") || !strcmp(name, "ddp") || !strcmp(name, "fsdp")
-        || !strcmp(name, "deepspeed");
 }
 
 /* An empty object of another framework says nothing and is let through. */
@@ -87,18 +81,18 @@ static int read_object(const char *where, const char *object, const json_t *j, s
 
 static int read_keys(const char *where, const json_t *j, struct plan *p)
 {
-    const struct plan_key *k;
+    const struct knob *k;
     const char *name;
     json_t *v;
 
     json_object_foreach((json_t *)(uintptr_t)j, name, v) {
         if (is_head(name))
             continue;
-        if ((is_object_name(name) ? read_object(where, name, v, p)
+        if ((knob_is_object(name) ? read_object(where, name, v, p)
                                   : read_key(where, "", name, v, p)) < 0)
             return -1;
     }
-    for (int i = 0; (k = plan_key_at(i)); i++)
+    for (int i = 0; (k = knob_at(i)); i++)
         if (k->required && !json_object_get(j, k->name))
             return fail("%s: %s: missing", where, k->name);
     return 0;
@@ -320,7 +314,7 @@ int plan_read(const char *path, struct plan *out)
 
 json_t *plan_to_json(const struct plan *p)
 {
-    const struct plan_key *k;
+    const struct knob *k;
     json_t *doc = json_object(), *into;
 
     json_object_set_new(doc, "dpx_plan", json_integer(1));
@@ -328,7 +322,7 @@ json_t *plan_to_json(const struct plan *p)
     json_object_set_new(doc, "cluster", cluster_to_json(&p->cluster));
     json_object_set_new(doc, "strategy", json_string(strategy_name(p->strategy)));
     json_object_set_new(doc, "dialect", json_string(dialect_name(p->dialect)));
-    for (int i = 0; (k = plan_key_at(i)); i++) {
+    for (int i = 0; (k = knob_at(i)); i++) {
         if (!(k->cells & cell_of(p)))
             continue;
         into = k->object[0] ? json_object_get(doc, k->object) : doc;
@@ -336,7 +330,7 @@ json_t *plan_to_json(const struct plan *p)
             into = json_object();
             json_object_set_new(doc, k->object, into);
         }
-        json_object_set_new(into, k->name, plan_key_write(p, k));
+        json_object_set_new(into, k->name, knob_write(p, k));
     }
     return doc;
 }

@@ -22,7 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "model/plan/plan.h"
+#include "model/plan/attention.h"
 
 /* Where some layers have a mask and others none (attention_mixed()), those that have are PIECE_WINDOWED. */
 enum piece_id { PIECE_EMBED, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, PIECE_WINDOWED, PIECE_WINDOWED_RECOMPUTED,
@@ -79,6 +79,7 @@ struct piece {
     struct place  *places[NPASS];   /* `dpx` only */
     int64_t        saved;           /* bytes of activations that forward leaves */
     double         flops[NPASS];
+    uint64_t       key[NPASS];      /* equal where the kernels are: what they take on one device is then equal too */
 };
 
 /* How long the gradient of a parameter lives once it is produced. */
@@ -99,6 +100,7 @@ struct program {
     struct piece piece[NPIECE];
     struct span  whole[NPIECE][NPASS][3];   /* of whole passes, by enum grad_fate: asked for most */
     int64_t      boundary;          /* bytes of the activation handed from block to block */
+    enum flash   flash;             /* what its fused attention is */
     void        *store;             /* owned */
 };
 

@@ -177,7 +177,7 @@ struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase,
     int64_t bytes;
 
     assert(group >= 0);
-
+    o->flags = s->hooks ? OPF_HOOK : 0;
     if (!checked_mul(elems, dtype_bytes(t), &bytes))
         s->overflow = true;
     o->u.coll.op = (uint8_t)op;

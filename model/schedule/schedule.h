@@ -95,7 +95,7 @@ enum op_kind {
     OP_COMPUTE,             /* kernels [k0,k1) of a pass of a piece */
     OP_COLL,                /* a collective */
     OP_COPY,                /* a memory-bound pass: cast, copy-in, copy-out, scale, add, zero */
-    OP_OPTIMIZER,           /* AdamW on `elems` elements */
+    OP_OPTIMIZER,           /* AdamW on `elems` elements: `passes` over memory, `bytes` an element in all */
     OP_WAIT,                /* the issuing thread waits (on STREAM_ISSUE) */
     OP_MEMORY,              /* buffers come or go, nothing runs */
     OP_REPEAT, OP_END,
@@ -141,6 +141,7 @@ struct act {
 enum {
     OPF_GUARDED = 1,        /* skipped when the gradient overflowed */
     OPF_LOAD = 2,           /* initial weights appear in the parameters that it writes */
+    OPF_HOOK = 4,           /* a collective that a Python hook issues, not C++ (a reducer, an executor) */
 };
 
 struct op {
@@ -159,7 +160,7 @@ struct op {
         struct { uint8_t op, group, dtype, red; uint8_t of; int32_t root;   /* group: of groups.group[]; rank in it */
                  int64_t elems; } coll;                                 /* elements of the full buffer */
         struct { int64_t reads, writes; uint8_t fn; float scale; } copy;    /* bytes */
-        struct { int64_t elems; } optimizer;
+        struct { int64_t elems; int32_t tensors; uint8_t bytes, passes; } optimizer;    /* tensors in its list */
         struct { int64_t n; int32_t other; } repeat;  /* other: index of the matching END (REPEAT) */
     } u;
 };
@@ -192,6 +193,7 @@ struct schedules {
     bool         tied_apart;    /* a buffer of the schedule stands for the head's part of a tied gradient
                                  * that is dropped; else the program's own store is counted */
     double       seed;          /* a micro-step's mean loss is multiplied with this before backward */
+    bool         hooks;         /* Python hooks issue its collectives: sched_coll() marks them OPF_HOOK */
     bool         star;          /* collectives go through rank 0's own link, to or from each rank */
     bool         overflow;      /* a size exceeded SIZE_LIMIT: lower() refuses */
     const char  *notes[8]; int nnotes;          /* sentences for `explain`: what this dialect does here */

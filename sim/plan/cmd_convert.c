@@ -9,6 +9,7 @@
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
 #include "model/exchange/export.h"
+#include "model/plan/knob.h"
 #include "sim/plan/commands.h"
 
 int write_plan(const struct plan *p, const char *path)
@@ -41,7 +42,6 @@ static int import_deepspeed(const char *path, struct plan *p)
 
 int cmd_import(int argc, char **argv)
 {
-    static const char *const precisions[] = { "fp32", "bf16", "fp16", NULL };
     const char *ds = NULL, *accelerate = NULL, *model = NULL, *cluster = NULL, *out = NULL;
     int precision = -1, rc;
     struct plan p = { 0 };
@@ -53,7 +53,7 @@ int cmd_import(int argc, char **argv)
         { "seq", "tokens per sample", .i = &p.seq, .min = 1, .required = true },
         { "micro-batch", "samples per rank, where the config says \"auto\" or nothing", .i = &p.micro_batch, .min = 1 },
         { "accumulation", "micro-steps per optimizer step, likewise", .i = &p.accumulation, .min = 1 },
-        { "precision", "fp32, bf16 or fp16, likewise", .word = &precision, .words = precisions },
+        { "precision", "fp32, bf16 or fp16, likewise", .word = &precision, .words = knob_words("precision") },
         { "output", "where to write plan.json (standard output)", .str = &out, .letter = 'o', .value = "FILE" },
         { 0 }
     };
@@ -66,7 +66,7 @@ int cmd_import(int argc, char **argv)
         return EXIT_MISUSE;
     }
     if (precision >= 0)
-        p.precision = (enum dtype)dtype_parse(precisions[precision]);
+        p.precision = (enum dtype)precision;
     if (model_load(model, &p.model) < 0)
         return EXIT_MISUSE;
     rc = EXIT_MISUSE;

@@ -7,6 +7,7 @@
 #include "base/opts.h"
 #include "base/size.h"
 #include "model/plan/attention.h"
+#include "model/plan/knob.h"
 #include "sim/plan/commands.h"
 #include "sim/search/limits.h"
 
@@ -101,9 +102,6 @@ static int complete(struct args *a, struct plan *base)
 int cmd_limits(int argc, char **argv)
 {
     static const char *const dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", NULL };
-    static const char *const sets[] = { "dpx", "torch-eager", "torch-sdpa", NULL };
-    static const char *const precisions[] = { "fp32", "bf16", "fp16", NULL };
-    static const char *const recomputes[] = { "none", "selective", "full", NULL };
     struct args a = { .dialect = -1, .kernels = -1, .precision = DT_BF16, .recompute = RECOMPUTE_NONE };
     const struct opt opts[] = {
         { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &a.cluster },
@@ -113,9 +111,9 @@ int cmd_limits(int argc, char **argv)
         { "states-only", "parameters, gradients and optimizer states of one unit of P parameters", .flag = &a.states_only },
         { "model", "the family whose number of blocks is varied", .str = &a.model },
         { "seq", "tokens per sample", .i = &a.seq, .min = 1 },
-        { "kernels", "kernel set (what transformers picks for the model)", .word = &a.kernels, .words = sets },
-        { "precision", "number format", .word = &a.precision, .words = precisions },
-        { "recompute", "activation recompute", .word = &a.recompute, .words = recomputes },
+        { "kernels", "kernel set (what transformers picks for the model)", .word = &a.kernels, .words = knob_words("kernels") },
+        { "precision", "number format", .word = &a.precision, .words = knob_words("precision") },
+        { "recompute", "activation recompute", .word = &a.recompute, .words = knob_words("recompute") },
         { "json", "print one JSON document", .flag = &a.json },
         { 0 }
     };

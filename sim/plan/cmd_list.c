@@ -5,7 +5,7 @@
 #include "base/fail.h"
 #include "base/opts.h"
 #include "base/size.h"
-#include "model/plan/plan.h"
+#include "model/plan/knob.h"
 #include "sim/plan/commands.h"
 
 static int list_models(json_t *to)
@@ -70,16 +70,72 @@ static int list_strategies(json_t *to)
     return 0;
 }
 
+static json_t *cells_json(uint32_t cells)
+{
+    json_t *all = json_array();
+
+    for (int s = 0; s < NSTRATEGY; s++)
+        for (int d = 0; d < NDIALECT; d++)
+            if (cells & CELL(s, d))
+                json_array_append_new(all, json_pack("{s:s, s:s}", "strategy", strategy_name((enum strategy)s),
+                                                     "dialect", dialect_name((enum dialect)d)));
+    return all;
+}
+
+/* A row where a person reads it: "B. Values: V. Default: D. In: C." */
+struct key_text { char key[64], values[256], usual[96], cells[512]; };
+
+static void key_text(const struct knob *k, struct key_text *t)
+{
+    knob_key_text(k, t->key, sizeof t->key);
+    knob_range_text(k, t->values, sizeof t->values);
+    knob_default_text(k, t->usual, sizeof t->usual);
+    knob_cells_short(k->cells, t->cells, sizeof t->cells);
+}
+
+static int list_keys(json_t *to)
+{
+    const struct knob *k;
+    struct key_text t;
+
+    for (int i = 0; (k = knob_at(i)); i++) {
+        key_text(k, &t);
+        if (to)
+            json_array_append_new(to, json_pack("{s:s, s:s, s:s, s:s, s:o}", "key", t.key, "about", k->about,
+                                                "values", t.values, "default", t.usual, "cells", cells_json(k->cells)));
+        else
+            printf("%s: %s\n    values %s; default %s\n    %s\n", t.key, k->about, t.values, t.usual, t.cells);
+    }
+    return 0;
+}
+
+bool plan_key_entry(int i, const char **name, const char **text)
+{
+    static struct key_text t;
+    static char line[1024];
+    const struct knob *k = knob_at(i);
+
+    if (!k)
+        return false;
+    key_text(k, &t);
+    snprintf(line, sizeof line, "%s.  Values: %s.  Default: %s.  In %s.", k->about, t.values, t.usual, t.cells);
+    *name = t.key;
+    *text = line;
+    return true;
+}
+
 int cmd_list(int argc, char **argv)
 {
     static const struct { const char *name; int (*list)(json_t *to); } lists[] = {
         { "models", list_models }, { "clusters", list_clusters },
-        { "gpus", list_gpus }, { "strategies", list_strategies },
+        { "gpus", list_gpus }, { "strategies", list_strategies }, { "keys", list_keys },
     };
+    static const char *const words[] = { "models", "clusters", "gpus", "strategies", "keys", NULL };
     const char *what = NULL;
     bool json = false;
     const struct opt opts[] = {
-        { "WHAT", "models, clusters, gpus or strategies", .str = &what, .positional = true, .required = true },
+        { "WHAT", "models, clusters, gpus, strategies, or the keys of plan.json", .str = &what, .words = words,
+          .positional = true, .required = true },
         { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
@@ -94,6 +150,6 @@ int cmd_list(int argc, char **argv)
                 return EXIT_FAILED;
             return json ? print_json(json_pack("{s:o}", what, array), EXIT_DONE) : EXIT_DONE;
         }
-    fail("list \"%s\": expected models, clusters, gpus or strategies", what);
+    fail("list \"%s\": expected models, clusters, gpus, strategies or keys", what);
     return EXIT_MISUSE;
 }

@@ -11,6 +11,7 @@
 #include "base/size.h"
 #include "model/memory/evaluate.h"
 #include "model/plan/attention.h"
+#include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
 #include "sim/search/advice.h"
@@ -26,38 +27,6 @@ struct args {
 };
 
 /* ---- words ---- */
-
-/* What a person would say to tell one plan from another. */
-static void describe(const struct plan *p, char *to, size_t size)
-{
-    size_t n = (size_t)snprintf(to, size, "%s %s b%" PRId64 "x%" PRId64, strategy_name(p->strategy),
-                                dialect_name(p->dialect), p->micro_batch, p->accumulation);
-
-#define SAY(cond, ...) do { if ((cond) && n < size) n += (size_t)snprintf(to + n, size - n, __VA_ARGS__); } while (0)
-    SAY(p->recompute != RECOMPUTE_NONE, ", recompute %s", recompute_name(p->recompute));
-    SAY(p->recompute != RECOMPUTE_NONE && p->recompute_interval > 1, "/%" PRId64, p->recompute_interval);
-    SAY(p->strategy == STRAT_FSDP && p->unit == UNIT_MODEL, ", unit model");
-    SAY(p->strategy == STRAT_FSDP && p->unit == UNIT_BLOCKS, ", unit %" PRId64 " blocks", p->unit_blocks);
-    SAY(p->strategy == STRAT_FSDP && p->unit == UNIT_HALF_BLOCK, ", unit half-block");
-    SAY(p->shard_group < p->cluster.world_size, ", shard group %" PRId64, p->shard_group);
-    SAY(p->dialect == DIALECT_TORCH && p->strategy == STRAT_FSDP && p->fsdp.reshard_after_forward == 0, ", no reshard");
-    SAY(p->dialect == DIALECT_TORCH && p->strategy == STRAT_FSDP && p->fsdp.reshard_after_forward > 1,
-        ", reshard to %" PRId64, p->fsdp.reshard_after_forward);
-    SAY(p->dialect == DIALECT_TORCH_FSDP1 && (p->fsdp.sharding_strategy == FSDP1_SHARD_GRAD_OP ||
-        p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD_ZERO2), ", SHARD_GRAD_OP");
-    SAY(p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.forward_prefetch, ", forward prefetch");
-    SAY(p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.backward_prefetch == PREFETCH_NONE, ", no prefetch");
-    SAY(p->ddp.gradient_as_bucket_view && p->strategy <= STRAT_ZERO1 && p->dialect == DIALECT_TORCH, ", bucket view");
-    SAY(p->ddp.bucket_cap_mb > 0 && p->strategy <= STRAT_ZERO1 && p->dialect == DIALECT_TORCH, ", buckets %g MiB",
-        p->ddp.bucket_cap_mb);
-    SAY(p->dialect == DIALECT_DEEPSPEED && p->strategy != STRAT_DDP && p->ds.reduce_bucket_size != 500000000,
-        ", bucket %g", (double)p->ds.reduce_bucket_size);
-    SAY(p->dialect == DIALECT_DEEPSPEED && (p->strategy == STRAT_ZERO1 || p->strategy == STRAT_ZERO2) && p->ds.overlap_comm,
-        ", overlap_comm");
-    SAY(p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_ZERO3 && p->ds.stage3_max_reuse_distance == 0, ", reuse 0");
-    SAY(p->accumulation > 1 && plan_sync_is_choice(p->strategy, p->dialect) && !p->sync_every_micro_step, ", no_sync");
-#undef SAY
-}
 
 struct part { char words[64]; double s; };
 
@@ -112,7 +81,7 @@ static void why_sentence(const struct search_result *r, char *to, size_t size)
     to[0] = '\0';
     if (r->nfit == 0)
         return;
-    describe(&r->found[0].plan, mine, sizeof mine);
+    knob_label(&r->found[0].plan, mine, sizeof mine);
     for (int64_t i = 1; i < r->nfit && next < 0; i++)
         if (r->found[i].plan.strategy != r->found[0].plan.strategy || r->found[i].plan.dialect != r->found[0].plan.dialect)
             next = i;
@@ -120,7 +89,7 @@ static void why_sentence(const struct search_result *r, char *to, size_t size)
         snprintf(to, size, "%s is the fastest of %" PRId64 " plans that fit; no other strategy does.", mine, r->nfit);
         return;
     }
-    describe(&r->found[next].plan, other, sizeof other);
+    knob_label(&r->found[next].plan, other, sizeof other);
     if (r->found[next].step_s < 1.0005 * r->found[0].step_s) {
         snprintf(to, size, "%s and the best of another strategy or dialect, %s, are equally fast, to a thousandth.", mine, other);
         return;
@@ -163,7 +132,7 @@ static void print_found(const struct search_result *r, int64_t i, const char *la
     const struct found *f = &r->found[i];
     char words[160], slower[16] = "";
 
-    describe(&f->plan, words, sizeof words);
+    knob_label(&f->plan, words, sizeof words);
     if (f->step_s > r->found[0].step_s)
         snprintf(slower, sizeof slower, "+%.1f %%", 100 * (f->step_s / r->found[0].step_s - 1));
     printf("%-10s %9.4g s %8s %11s  %5.1f %% exposed  %s%s\n", label, f->step_s, slower, size_text(f->needed).s,
@@ -201,7 +170,7 @@ static void print_result(const struct args *a, const struct search_result *r)
         }
     if (r->nfit < r->n) {
         const struct found *f = &r->found[r->nfit];
-        describe(&f->plan, words, sizeof words);
+        knob_label(&f->plan, words, sizeof words);
         how_to_fit(f, text, sizeof text);
         printf("\nthe nearest that does not fit: %s needs %s of %s, %s too much: %s\n", words, size_text(f->needed).s,
                size_text(f->available).s, size_text(f->needed - f->available).s, text);
@@ -233,7 +202,7 @@ static json_t *brief_json(const struct found *f)
 {
     char words[160];
 
-    describe(&f->plan, words, sizeof words);
+    knob_label(&f->plan, words, sizeof words);
     return json_pack("{s:s, s:s, s:s, s:f, s:I, s:o}", "what", words, "strategy", strategy_name(f->plan.strategy),
                      "dialect", dialect_name(f->plan.dialect), "step_s", f->step_s, "needed_bytes",
                      (json_int_t)f->needed, "plan", plan_to_json(&f->plan));
@@ -316,9 +285,7 @@ int cmd_search(int argc, char **argv)
     static const char *const frameworks[] = { "torch", "deepspeed", "any", NULL };
     static const char *const strategies[] = { "dp", "ddp", "zero1", "zero2", "zero3", "fsdp", NULL };
     static const char *const dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", NULL };
-    static const char *const sets[] = { "dpx", "torch-eager", "torch-sdpa", NULL };
-    static const char *const precisions[] = { "fp32", "bf16", "fp16", NULL };
-    static const char *const recomputes[] = { "none", "selective", "full", "all", NULL };
+    const char *recomputes[NRECOMPUTE + 2] = { [NRECOMPUTE] = "all" };
     struct args a = { .framework = FRAMEWORK_ANY, .dialect = -1, .kernels = -1, .precision = DT_BF16,
                       .recompute = 3, .top = 10, .headroom = -1 };
     const struct opt opts[] = {
@@ -329,9 +296,9 @@ int cmd_search(int argc, char **argv)
         { "framework", "what you can run: torch, deepspeed or any", .word = &a.framework, .words = frameworks },
         { "strategy", "only these, such as ddp,fsdp", .set = &a.strategies, .words = strategies },
         { "dialect", "only this dialect", .word = &a.dialect, .words = dialects },
-        { "kernels", "kernel set (what transformers picks for the model)", .word = &a.kernels, .words = sets },
+        { "kernels", "kernel set (what transformers picks for the model)", .word = &a.kernels, .words = knob_words("kernels") },
         { "micro-batch", "only this micro-batch", .i = &a.micro_batch, .min = 1 },
-        { "precision", "number format", .word = &a.precision, .words = precisions },
+        { "precision", "number format", .word = &a.precision, .words = knob_words("precision") },
         { "recompute", "activation recompute: none, selective, full or all of them", .word = &a.recompute, .words = recomputes },
         { "memory", "bytes of a rank, instead of the cluster's", .bytes = &a.memory, .min = 1 },
         { "headroom", "share of memory kept free", .num = &a.headroom },
@@ -344,7 +311,11 @@ int cmd_search(int argc, char **argv)
     };
     struct model m;
     struct cluster c;
-    int rc = opts_parse("dpxplan search", "The fastest plan that fits.  Exits with 3 when none does.", opts, argc, argv);
+    int rc;
+
+    for (int i = 0; i < NRECOMPUTE; i++)
+        recomputes[i] = knob_words("recompute")[i];
+    rc = opts_parse("dpxplan search", "The fastest plan that fits.  Exits with 3 when none does.", opts, argc, argv);
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;

@@ -20,6 +20,9 @@ int cmd_list(int argc, char **argv);
 /* Writes plan.json beside `path` and renames, so that a failure leaves what was
  * there; NULL: standard output.  0, or -1 reported. */
 struct plan;
+/* The manual page's entry for the i-th key of plan.json; false after the last. */
+bool plan_key_entry(int i, const char **name, const char **text);
+
 int write_plan(const struct plan *p, const char *path);
 
 /* What was measured on a cluster's machines, from this database or (NULL) the usual one; one cluster at

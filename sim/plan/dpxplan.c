@@ -30,10 +30,15 @@ int main(int argc, char **argv)
         { "import",     "a plan from a DeepSpeed or accelerate config",                 cmd_import },
         { "export",     "a plan as the config of a framework",                          cmd_export },
         { "collectives", "the algorithms of one collective side by side",               cmd_collectives },
-        { "list",       "what dpx knows: models, clusters, gpus, strategies",           cmd_list },
+        { "list",       "what dpx knows: models, clusters, gpus, strategies, keys of plans", cmd_list },
         { 0 }
     };
 
+    static const struct opts_section keys = {
+        "KEYS OF PLAN.JSON", "What is left out takes its default; dpx_plan, model, cluster and strategy must be there.",
+        plan_key_entry,
+    };
+    opts_manual_section(&keys);
     int rc = command_run("dpxplan", "plans how to spread the training of a model over GPUs",
                          commands, argc, argv);
     /* A full disk shows only now; an answer that nobody can read is a failure. */

@@ -16,12 +16,8 @@
 
 #include "base/dtype.h"
 #include "model/cluster/cluster.h"
+#include "model/plan/attention.h"
 #include "sim/price/cost.h"
-
-/* Which fused attention runs: FlashAttention-2, which PyTorch carries since 2.2; the first
- * FlashAttention, which it carried before; or cuDNN's, which it prefers on Hopper and Blackwell
- * since 2.13.  The first has no rates of its own: a share of FlashAttention-2's. */
-enum flash { FLASH_2, FLASH_CUDNN, NFLASH, FLASH_1 = NFLASH };
 
 /* Backward's rate over forward's, all kernels and types: FlashAttention-2 297 of 346 TFLOP/s on
  * H100, cuDNN 485 of 544, TransformerEngine 168 of 200 on A100, 970 of 1125 on B200. */

@@ -170,26 +170,3 @@ void kernel_cost(const struct gpu *g, enum kernel_set set, enum dtype precision,
 {
     kernel_cost_in(g, set, precision, &(struct kernel_context){ .flash = FLASH_CUDNN }, k, out);
 }
-
-double optimizer_bytes(const struct plan *p, int *passes)
-{
-    struct recipe r = plan_recipe(p);
-    double own = 4 * 6 + (double)dtype_bytes(r.optimizer > 8 ? DT_FP32 : r.grad);
-
-    /* One kernel: reads p, m, v and the gradient, writes p, m, v. */
-    *passes = 1;
-    /* torch.optim.AdamW runs as foreach by default, a pass per operation
-     * (torch/optim/adamw.py, _multi_tensor_adamw): p*=, lerp m, v*=, addcmul v, sqrt, /=, +=,
-     * addcdiv p: 8 + 12 + 8 + 12 + 8 + 8 + 8 + 16 bytes in fp32. */
-    if (p->kernels != KERNELS_DPX
-        && (p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1)) {
-        *passes = 8;
-        return 20.0 * (double)dtype_bytes(r.kept);
-    }
-    /* The 16-bit copy is written with the fp32 one, or by a pass of its own that reads that. */
-    if (r.optimizer > 8) {
-        *passes = p->dialect == DIALECT_DEEPSPEED ? 2 : 1;
-        own += p->dialect == DIALECT_DEEPSPEED ? 6 : 2;
-    }
-    return own;
-}

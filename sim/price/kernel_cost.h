@@ -41,19 +41,17 @@ void kernel_residuals(const struct gpu *g, enum dtype precision, struct gemm_res
 /* GPU kernels that one listed kernel is in reality, and hence is launched as. */
 int kernel_launches(enum kernel_set set, enum pass pass, const struct kernel *k);
 
-/* Bytes AdamW moves per element it owns, and the passes over memory in which it does. */
-double optimizer_bytes(const struct plan *p, int *passes);
-
 /* What the entries of one plan's schedules cost.  The kernels of a pass are costed once,
- * when first met, and kept as running sums: a segment is one subtraction.  `p` and what its
- * cluster was measured to be are kept by reference.  Not for use by two threads at once. */
+ * when first met (a pass's key tells), and kept as running sums: a segment is one subtraction.
+ * `p` and what its cluster was measured to be are kept by reference.  Not for use by two threads
+ * at once. */
 struct cost_cache;
 struct cost_cache *cost_cache_new(const struct plan *p);
 void cost_cache_free(struct cost_cache *c);
 
-/* Whether the kernels already costed are also those of another plan: same model, GPU,
- * kernels, precision, sequence, micro-batch, dropout, recompute.  cost_cache_use() then
- * turns to that plan and keeps them; else it drops them. */
+/* Whether kernels already costed cost the same in another plan: same GPU, kernel set, precision,
+ * sequence, micro-batch, heads, dropout.  cost_cache_use() then turns to that plan and keeps them;
+ * else it drops them. */
 bool cost_cache_fits(const struct cost_cache *c, const struct plan *p);
 void cost_cache_use(struct cost_cache *c, const struct plan *p);
 

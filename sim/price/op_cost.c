@@ -53,6 +53,8 @@ struct sums {
     struct running *at;         /* at[i]: kernels 0 .. i-1 */
     int         *launches;
     int          n;
+    uint64_t     key;           /* of the kernels (struct piece), */
+    enum flash   flash;         /* and what their fused attention is */
     struct cost  all;           /* the whole pass, as most entries are */
 };
 
@@ -64,19 +66,6 @@ struct cost_cache {
     struct sums                 pass[NPIECE][NPASS];
     struct plan                 of;     /* what the sums are of; no pointer is followed */
 };
-
-static enum flash flash_of(const struct plan *p)
-{
-    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
-
-    /* PyTorch 2.2's release notes: "now supports FlashAttention-2, yielding around 2x speedups". */
-    if (p->kernels != KERNELS_DPX && torch && plan_version(p) > 0 && plan_version(p) < 2002)
-        return FLASH_1;
-    /* sdp_utils.cpp, check_prefer_cudnn_attention(): Hopper and datacenter Blackwell. */
-    if (p->kernels == KERNELS_DPX || (torch && plan_version(p) > 0 && plan_version(p) < 2013))
-        return FLASH_2;
-    return FLASH_CUDNN;
-}
 
 static void describe(struct cost_cache *c, const struct plan *p)
 {
@@ -90,18 +79,22 @@ static void describe(struct cost_cache *c, const struct plan *p)
     c->in = (struct kernel_context){
         .measured = c->measured, .gemm = &c->gemm, .seq = p->seq, .head_dim = m->head_dim, .dropout = p->dropout > 0,
         .attention_forward = 4 * pairs * (double)m->heads * (double)m->head_dim,
-        .flash = flash_of(p), .sustained = true,
+        .sustained = true,
     };
+}
+
+static void drop(struct sums *of)
+{
+    free(of->at);
+    free(of->launches);
+    memset(of, 0, sizeof *of);
 }
 
 static void forget(struct cost_cache *c)
 {
     for (int piece = 0; piece < NPIECE; piece++)
-        for (int pass = 0; pass < NPASS; pass++) {
-            free(c->pass[piece][pass].at);
-            free(c->pass[piece][pass].launches);
-        }
-    memset(c->pass, 0, sizeof c->pass);
+        for (int pass = 0; pass < NPASS; pass++)
+            drop(&c->pass[piece][pass]);
 }
 
 struct cost_cache *cost_cache_new(const struct plan *p)
@@ -122,34 +115,22 @@ void cost_cache_free(struct cost_cache *c)
     free(c);
 }
 
-static bool same_shapes(const struct model *a, const struct model *b)
-{
-    return a->layers == b->layers && a->hidden == b->hidden && a->heads == b->heads
-           && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->ffn == b->ffn
-           && a->vocab == b->vocab && a->params == b->params && a->mlp == b->mlp
-           && a->norm == b->norm && a->act == b->act && a->position == b->position
-           && a->tied == b->tied && a->window == b->window && a->window_from == b->window_from && a->full_every == b->full_every
-           && a->rotary_dim == b->rotary_dim && !strcmp(a->name, b->name) && !strcmp(a->family, b->family);
-}
-
 static bool same_gpu(const struct gpu *a, const struct gpu *b)
 {
     return !strcmp(a->name, b->name) && a->sms == b->sms && a->sm_arch == b->sm_arch && a->hbm == b->hbm
            && a->fp32 == b->fp32 && a->fp16 == b->fp16 && a->bf16 == b->bf16;
 }
 
-/* The dialect decides what autograd runs (autocast or not), as the precision does; its version
- * which attention, and how much a checkpoint runs again. */
+/* Which kernels there are is in the keys of their passes. */
 bool cost_cache_fits(const struct cost_cache *c, const struct plan *p)
 {
     const struct plan *o = &c->of;
 
-    return same_shapes(&o->model, &p->model) && same_gpu(&o->cluster.gpu, &p->cluster.gpu)
+    return same_gpu(&o->cluster.gpu, &p->cluster.gpu)
            && o->kernels == p->kernels && o->precision == p->precision && o->seq == p->seq
-           && o->micro_batch == p->micro_batch && o->dropout == p->dropout
-           && o->cluster.measured == p->cluster.measured
-           && o->recompute == p->recompute && o->dialect == p->dialect
-           && o->strategy == p->strategy && !strcmp(o->framework_version, p->framework_version);
+           && o->micro_batch == p->micro_batch && (o->dropout > 0) == (p->dropout > 0)
+           && o->model.heads == p->model.heads && o->model.head_dim == p->model.head_dim
+           && o->cluster.measured == p->cluster.measured && o->cluster.is_host == p->cluster.is_host;
 }
 
 void cost_cache_use(struct cost_cache *c, const struct plan *p)
@@ -188,12 +169,15 @@ static double kernel_overhead(const struct cost_cache *c, const struct kernel *k
     return c->measured->own.handover.s + (c->p->cluster.is_host ? c->measured->own.issue_kernel.s : 0);
 }
 
-static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pass,
+static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pass, enum flash flash,
                    struct sums *out)
 {
     int n = piece->nkernels[pass];
     const struct kernel *k = piece->kernels[pass];
 
+    drop(out);
+    out->key = piece->key[pass];
+    out->flash = c->in.flash = flash;
     out->at = calloc((size_t)n + 1, sizeof *out->at);
     out->launches = calloc((size_t)n + 1, sizeof *out->launches);
     if (!out->at || !out->launches)
@@ -223,13 +207,13 @@ static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pa
 static const struct sums *sums_of(struct cost_cache *c, const struct schedules *s,
                                   const struct op *o)
 {
-    enum piece_id piece = (enum piece_id)o->u.compute.piece;
-    enum pass     pass = (enum pass)o->u.compute.pass;
-    struct sums  *of = &c->pass[piece][pass];
+    enum pass pass = (enum pass)o->u.compute.pass;
+    const struct piece *piece = &s->program.piece[o->u.compute.piece];
+    struct sums *of = &c->pass[o->u.compute.piece][pass];
 
-    if (!of->at)
-        sum_up(c, &s->program.piece[piece], pass, of);
-    assert(of->n == s->program.piece[piece].nkernels[pass]);
+    if (!of->at || of->key != piece->key[pass] || of->flash != s->program.flash)
+        sum_up(c, piece, pass, s->program.flash, of);
+    assert(of->n == piece->nkernels[pass]);
     assert(o->u.compute.k0 <= o->u.compute.k1 && o->u.compute.k1 <= of->n);
     return of;
 }
@@ -362,8 +346,7 @@ static void copy(const struct cost_cache *c, const struct schedules *s, const st
 
 static void optimizer(const struct cost_cache *c, const struct op *o, struct cost *out)
 {
-    int passes;
-    double bytes = optimizer_bytes(c->p, &passes) * (double)o->u.optimizer.elems;
+    double bytes = (double)o->u.optimizer.bytes * (double)o->u.optimizer.elems;
     struct kernel k = { .kind = KC_ELEMENTWISE, .bytes = (int64_t)bytes };
     struct estimate e;
 
@@ -398,19 +381,10 @@ void op_cost(struct cost_cache *c, const struct schedules *s, const struct op *o
     }
 }
 
-/* Units are gathered and reduced by Python hooks there. */
-static bool has_hooks(const struct plan *p)
-{
-    return p->strategy == STRAT_FSDP
-           || (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED);
-}
-
 double issue_cost(struct cost_cache *c, const struct schedules *s, const struct op *o)
 {
-    const struct plan *p = c->p;
-    bool   own = p->kernels == KERNELS_DPX;
+    bool   own = c->p->kernels == KERNELS_DPX;
     double entry = c->measured && c->measured->own.issue_entry.s > 0 ? c->measured->own.issue_entry.s : ISSUE_OWN;
-    int    passes;
 
     switch ((enum op_kind)o->kind) {
     case OP_COMPUTE: {
@@ -421,12 +395,11 @@ double issue_cost(struct cost_cache *c, const struct schedules *s, const struct 
         return launches * (o->u.compute.pass == PASS_FORWARD ? ISSUE_FORWARD : ISSUE_BACKWARD);
     }
     case OP_COLL:
-        return own ? entry : has_hooks(p) ? ISSUE_HOOK : ISSUE_COLL;
+        return own ? entry : o->flags & OPF_HOOK ? ISSUE_HOOK : ISSUE_COLL;
     case OP_COPY:
         return own ? entry : ISSUE_FORWARD;
     case OP_OPTIMIZER:
-        optimizer_bytes(p, &passes);
-        return own ? entry : passes * ISSUE_FORWARD + p->model.ntensors * ISSUE_TENSOR;
+        return own ? entry : o->u.optimizer.passes * ISSUE_FORWARD + o->u.optimizer.tensors * ISSUE_TENSOR;
     case OP_WAIT:
     case OP_MEMORY:
         return own ? entry : ISSUE_EVENT;

@@ -1,11 +1,14 @@
-/* enumerate.c -- nested choices, outermost first: cell, micro-batch, recompute, then
- * the options of the dialect.  Each choice is a function that tries its values and
- * hands on; what a dialect refuses is dropped at the end by plan_check(). */
+/* enumerate.c -- nested choices, outermost first: cell, micro-batch, then the knobs that the cell has
+ * and whose rows name values worth searching, in their turns.  What a dialect refuses is dropped at the
+ * end by plan_check(). */
 #include "sim/search/enumerate.h"
 
+#include <assert.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/plan/knob.h"
 
 struct walk {
     const struct search_options *o;
@@ -33,176 +36,46 @@ static int offer(struct walk *w, const struct plan *p)
     return w->take(&q, w->arg);
 }
 
-/* ---- torch ---- */
+/* ---- knobs ---- */
 
-static int torch_ddp(struct walk *w, struct plan *p)
+/* Every knob of a cell that is searched, the outermost first; ended by NULL. */
+enum { MOST_VARIED = 15 };
+static void varied(uint32_t of, const struct knob *out[MOST_VARIED + 1])
 {
-    static const double caps[] = { -1, 50, 100, 200 };
-    int rc = 0;
+    const struct knob *k;
+    int n = 0;
 
-    for (int view = 0; view <= 1 && !rc; view++)
-        for (size_t c = 0; c < sizeof caps / sizeof *caps && !rc; c++) {
-            p->ddp.gradient_as_bucket_view = view;
-            p->ddp.bucket_cap_mb = caps[c];
-            rc = offer(w, p);
-        }
-    return rc;
-}
-
-/* fully_shard: units, what is kept after forward, flat or hybrid. */
-static int fsdp2_units(struct walk *w, struct plan *p)
-{
-    static const struct { enum unit_kind kind; int64_t blocks; } units[] = {
-        { UNIT_BLOCK, 1 }, { UNIT_BLOCKS, 2 }, { UNIT_BLOCKS, 4 }, { UNIT_BLOCKS, 8 },
-        { UNIT_HALF_BLOCK, 1 }, { UNIT_MODEL, 1 },
-    };
-    int64_t per_node = p->cluster.gpus_per_node;
-    int rc = 0;
-
-    for (size_t u = 0; u < sizeof units / sizeof *units && !rc; u++) {
-        if (units[u].kind == UNIT_BLOCKS && units[u].blocks >= p->model.layers)
+    for (int i = 0; (k = knob_at(i)); i++) {
+        int at = n;
+        if (!k->turn || !(k->cells & of))
             continue;
-        p->unit = units[u].kind;
-        p->unit_blocks = units[u].blocks;
-        for (int keep = 0; keep <= 2 && !rc; keep++) {
-            p->fsdp.reshard_after_forward = keep == 0 ? -1 : keep == 1 ? 0 : per_node;
-            if (keep == 2 && (per_node < 2 || per_node >= p->shard_group || p->shard_group % per_node))
-                continue;
-            rc = offer(w, p);
-        }
+        assert(n < MOST_VARIED);
+        for (; at > 0 && out[at - 1]->turn > k->turn; at--)
+            out[at] = out[at - 1];
+        out[at] = k;
+        n++;
     }
-    return rc;
+    out[n] = NULL;
 }
 
-static int fsdp1_options(struct walk *w, struct plan *p)
+/* The command line narrows recompute. */
+static bool wanted(const struct walk *w, const struct knob *k, const struct plan *p)
 {
-    bool hybrid = p->shard_group < p->cluster.world_size;
-    int rc = 0;
-
-    for (int grad_op = 0; grad_op <= 1 && !rc; grad_op++)
-        for (int unit = 0; unit <= 1 && !rc; unit++)
-            for (int prefetch = 0; prefetch <= 2 && !rc; prefetch++) {
-                p->fsdp.sharding_strategy = hybrid ? (grad_op ? FSDP1_HYBRID_SHARD_ZERO2 : FSDP1_HYBRID_SHARD)
-                                                   : (grad_op ? FSDP1_SHARD_GRAD_OP : FSDP1_FULL_SHARD);
-                p->unit = unit ? UNIT_MODEL : UNIT_BLOCK;
-                /* Nothing ahead, the default, or forward as well. */
-                p->fsdp.backward_prefetch = prefetch ? PREFETCH_PRE : PREFETCH_NONE;
-                p->fsdp.forward_prefetch = prefetch == 2;
-                rc = offer(w, p);
-            }
-    return rc;
+    return k->offset != offsetof(struct plan, recompute) || (w->o->recompute >> p->recompute & 1);
 }
 
-static int sharded(struct walk *w, struct plan *p)
+/* All values of the first knob, with all of the others for each. */
+static int vary(struct walk *w, const struct knob *const *knobs, struct plan *p)
 {
-    int64_t world = p->cluster.world_size, per_node = p->cluster.gpus_per_node;
-    int rc = 0;
+    enum knob_tried tried;
+    int rc = 0, i;
 
-    for (int64_t group = world; group >= 1 && !rc; ) {
-        p->shard_group = group;
-        rc = p->dialect == DIALECT_TORCH_FSDP1 ? fsdp1_options(w, p) : fsdp2_units(w, p);
-        /* All ranks, then nodes by halves down to one node. */
-        if (group % (2 * per_node) == 0)
-            group /= 2;
-        else if (group > per_node && per_node > 1 && world % per_node == 0)
-            group = per_node;
-        else
-            break;
-    }
-    return rc;
-}
-
-/* ---- DeepSpeed ---- */
-
-/* Stage 3's schedules are the longest by far: two corners of its throttles, what the
- * defaults do and what saves memory. */
-static int deepspeed_3(struct walk *w, struct plan *p)
-{
-    int rc = 0;
-
-    for (int frugal = 0; frugal <= 1 && !rc; frugal++) {
-        p->ds.stage3_max_live_parameters = frugal ? 300000000 : 1000000000;
-        p->ds.stage3_max_reuse_distance = frugal ? 0 : 1000000000;
-        rc = offer(w, p);
-    }
-    return rc;
-}
-
-static int deepspeed(struct walk *w, struct plan *p)
-{
-    static const int64_t buckets[] = { 500000000, 50000000 };
-    int rc = 0;
-
-    if (p->strategy == STRAT_DDP)
+    if (!*knobs)
         return offer(w, p);
-    for (size_t b = 0; b < sizeof buckets / sizeof *buckets && !rc; b++) {
-        p->ds.reduce_bucket_size = buckets[b];
-        if (p->strategy == STRAT_ZERO3)
-            rc = deepspeed_3(w, p);
-        for (int overlap = 0; overlap <= 1 && !rc && p->strategy != STRAT_ZERO3; overlap++) {
-            p->ds.overlap_comm = overlap;
-            rc = offer(w, p);
-        }
-    }
-    return rc;
-}
-
-static int paper_units(struct walk *w, struct plan *p)
-{
-    static const enum unit_kind units[] = { UNIT_BLOCK, UNIT_HALF_BLOCK, UNIT_MODEL };
-    int rc = 0;
-
-    for (size_t u = 0; u < sizeof units / sizeof *units && !rc; u++) {
-        p->unit = units[u];
-        p->unit_blocks = 1;
-        rc = offer(w, p);
-    }
-    return rc;
-}
-
-/* ---- what every dialect has ---- */
-
-static int options(struct walk *w, struct plan *p)
-{
-    if (p->dialect == DIALECT_DEEPSPEED)
-        return deepspeed(w, p);
-    if (p->dialect == DIALECT_PAPER)
-        return p->strategy >= STRAT_ZERO2 ? paper_units(w, p) : offer(w, p);
-    if (p->strategy == STRAT_FSDP)
-        return sharded(w, p);
-    return p->strategy == STRAT_DP ? offer(w, p) : torch_ddp(w, p);
-}
-
-static int synchronised(struct walk *w, struct plan *p)
-{
-    int rc = 0;
-
-    if (p->accumulation == 1 || !plan_sync_is_choice(p->strategy, p->dialect))
-        return options(w, p);
-    for (int every = 0; every <= 1 && !rc; every++) {
-        p->sync_every_micro_step = every;
-        rc = options(w, p);
-    }
-    return rc;
-}
-
-static int recomputed(struct walk *w, struct plan *p)
-{
-    static const int64_t intervals[] = { 1, 2, 4 };
-    int rc = 0;
-
-    for (int r = 0; r < NRECOMPUTE && !rc; r++) {
-        if (!(w->o->recompute >> r & 1))
-            continue;
-        for (size_t i = 0; i < (r == RECOMPUTE_NONE ? 1 : 3) && !rc; i++) {
-            if (intervals[i] > p->model.layers)
-                break;
-            p->recompute = (enum recompute)r;
-            p->recompute_interval = intervals[i];
-            rc = synchronised(w, p);
-        }
-    }
-    return rc;
+    for (i = 0; !rc && (tried = knob_try(p, *knobs, i)) != KNOB_NO_MORE; i++)
+        if (tried == KNOB_TRIED && wanted(w, *knobs, p))
+            rc = vary(w, knobs + 1, p);
+    return i || rc ? rc : vary(w, knobs + 1, p);
 }
 
 static int cell(struct walk *w, enum strategy s, enum dialect d)
@@ -210,8 +83,10 @@ static int cell(struct walk *w, enum strategy s, enum dialect d)
     const struct search_options *o = w->o;
     int64_t each = o->global_batch / o->cluster->world_size;
     int64_t least = (each + PLAN_MAX_BATCH - 1) / PLAN_MAX_BATCH;
+    const struct knob *knobs[MOST_VARIED + 1];
     int rc = 0;
 
+    varied(CELL(s, d), knobs);
     for (int64_t b = least; b <= each && b <= PLAN_MAX_BATCH && !rc; b++) {
         struct plan p = { .model = *o->model, .cluster = *o->cluster, .seq = o->seq, .micro_batch = b };
         if (each % b || (o->micro_batch && b != o->micro_batch))
@@ -219,7 +94,7 @@ static int cell(struct walk *w, enum strategy s, enum dialect d)
         plan_defaults(&p, s, d, o->precision);
         p.accumulation = each / b;
         p.kernels = o->kernels;
-        rc = recomputed(w, &p);
+        rc = vary(w, knobs, &p);
     }
     return rc;
 }

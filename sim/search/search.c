@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/hash.h"
 #include "model/memory/evaluate.h"
 #include "sim/clock/simulate.h"
 #include "sim/search/enumerate.h"
@@ -82,42 +83,36 @@ static int take(const struct plan *p, void *arg)
 
 /* ---- one candidate ---- */
 
-static uint64_t mix(uint64_t h, uint64_t v)
-{
-    h ^= v;
-    h *= 0x9e3779b97f4a7c15u;
-    return h ^ h >> 29;
-}
-
 /* A hash of everything in the schedules that decides bytes, order or time. */
 static uint64_t schedules_key(const struct schedules *s, int program)
 {
-    uint64_t h = mix(1469598103934665603u, (uint64_t)program);
+    uint64_t h = hash_mix(HASH_BEGIN, (uint64_t)program);
 
     for (int i = 0; i < s->nops; i++) {
         const struct op *o = &s->ops[i];
-        h = mix(h, (uint64_t)o->kind | (uint64_t)o->stream << 8 | (uint64_t)o->phase << 16 |
+        h = hash_mix(h, (uint64_t)o->kind | (uint64_t)o->stream << 8 | (uint64_t)o->phase << 16 |
                    (uint64_t)o->after << 24 | (uint64_t)o->flags << 40);
-        h = mix(h, (uint64_t)o->wait[0] | (uint64_t)o->wait[1] << 16 | (uint64_t)o->record << 32);
-        h = mix(h, (uint64_t)(uint32_t)o->unit | (uint64_t)(uint32_t)o->unit_by << 32);
+        h = hash_mix(h, (uint64_t)o->wait[0] | (uint64_t)o->wait[1] << 16 | (uint64_t)o->record << 32);
+        h = hash_mix(h, (uint64_t)(uint32_t)o->unit | (uint64_t)(uint32_t)o->unit_by << 32);
         switch ((enum op_kind)o->kind) {
         case OP_COMPUTE:
-            h = mix(h, (uint64_t)o->u.compute.piece | (uint64_t)o->u.compute.pass << 8 | (uint64_t)o->u.compute.fate << 16 |
+            h = hash_mix(h, (uint64_t)o->u.compute.piece | (uint64_t)o->u.compute.pass << 8 | (uint64_t)o->u.compute.fate << 16 |
                        (uint64_t)o->u.compute.k0 << 24 | (uint64_t)o->u.compute.k1 << 40);
             break;
         case OP_COLL:
-            h = mix(mix(h, (uint64_t)o->u.coll.elems), (uint64_t)o->u.coll.op | (uint64_t)sched_group(s, o)->is << 8 |
+            h = hash_mix(hash_mix(h, (uint64_t)o->u.coll.elems), (uint64_t)o->u.coll.op | (uint64_t)sched_group(s, o)->is << 8 |
                        (uint64_t)sched_group(s, o)->ranks << 16 | (uint64_t)o->u.coll.dtype << 52 |
                        (uint64_t)o->u.coll.red << 58);
             break;
         case OP_COPY:
-            h = mix(mix(h, (uint64_t)o->u.copy.reads), (uint64_t)o->u.copy.writes);
+            h = hash_mix(hash_mix(h, (uint64_t)o->u.copy.reads), (uint64_t)o->u.copy.writes);
             break;
         case OP_OPTIMIZER:
-            h = mix(h, (uint64_t)o->u.optimizer.elems);
+            h = hash_mix(hash_mix(h, (uint64_t)o->u.optimizer.elems), (uint64_t)o->u.optimizer.tensors |
+                         (uint64_t)o->u.optimizer.bytes << 32 | (uint64_t)o->u.optimizer.passes << 40);
             break;
         case OP_REPEAT: case OP_END:
-            h = mix(h, (uint64_t)o->u.repeat.n);
+            h = hash_mix(h, (uint64_t)o->u.repeat.n);
             break;
         case OP_WAIT: case OP_MEMORY:
             break;
@@ -125,9 +120,9 @@ static uint64_t schedules_key(const struct schedules *s, int program)
     }
     for (int i = 0; i < s->nacts; i++) {
         const struct act *a = &s->acts[i];
-        h = mix(h, (uint64_t)s->bufs[a->buf].bytes | (uint64_t)s->bufs[a->buf].category << 60);
-        h = mix(h, (uint64_t)(uint32_t)a->at | (uint64_t)(uint32_t)a->by << 32);
-        h = mix(h, (uint64_t)(uint32_t)a->n | (uint64_t)a->what << 32);
+        h = hash_mix(h, (uint64_t)s->bufs[a->buf].bytes | (uint64_t)s->bufs[a->buf].category << 60);
+        h = hash_mix(h, (uint64_t)(uint32_t)a->at | (uint64_t)(uint32_t)a->by << 32);
+        h = hash_mix(h, (uint64_t)(uint32_t)a->n | (uint64_t)a->what << 32);
     }
     return h;
 }
@@ -196,7 +191,7 @@ static int drop_hopeless(struct work *w)
             f->needed = bound;
             f->available = m.available;
             f->at_least = true;
-            f->key = mix(0, (uint64_t)i);
+            f->key = hash_mix(0, (uint64_t)i);
         }
     }
     schedules_free(&s);

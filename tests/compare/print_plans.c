@@ -73,14 +73,14 @@ static bool print_one(const char *model, const char *cluster, enum strategy s, e
     char why[512];
     struct plan p = { 0 };
     bool good;
-    const struct plan_key *k;
+    const struct knob *k;
 
     if (model_load(model, &p.model) < 0 || load_cluster(cluster, &p.cluster) < 0)
         exit(1);
     p.seq = seqs[draw(rng, 4)];
     p.micro_batch = 1 + draw(rng, 4);
     plan_defaults(&p, s, d, t);
-    for (int i = 0; !plain && (k = plan_key_at(i)); i++)
+    for (int i = 0; !plain && (k = knob_at(i)); i++)
         if ((k->cells & CELL(s, d)) && strcmp(k->name, "precision") && strcmp(k->name, "seq"))
             draw_key(&p, k, rng);
     if (p.ddp.model_dtype >= 0)

@@ -9,7 +9,7 @@
 
 #include "base/dtype.h"
 #include "model/memory/evaluate.h"
-#include "model/plan/plan_keys.h"
+#include "model/plan/knob.h"
 
 struct input {
     const uint8_t *at, *end;
@@ -21,7 +21,7 @@ static int choose(struct input *in, int n)
     return in->at < in->end ? *in->at++ % n : 0;
 }
 
-static json_t *whole(struct input *in, const struct plan_key *k)
+static json_t *whole(struct input *in, const struct knob *k)
 {
     int64_t small = choose(in, 24), big = INT64_C(1) << choose(in, 60);
     int64_t value[] = { k->lo + small, big, big - 1, k->lo, k->hi };
@@ -29,7 +29,7 @@ static json_t *whole(struct input *in, const struct plan_key *k)
     return json_integer(value[choose(in, 5)]);
 }
 
-static json_t *word(struct input *in, const struct plan_key *k)
+static json_t *word(struct input *in, const struct knob *k)
 {
     int n = 0;
 
@@ -38,23 +38,23 @@ static json_t *word(struct input *in, const struct plan_key *k)
     return json_string(k->words[choose(in, n)]);
 }
 
-static json_t *value(struct input *in, const struct plan_key *k)
+static json_t *value(struct input *in, const struct knob *k)
 {
     static const char *const units[] = { "model", "block", "2 blocks", "3 blocks", "half-block",
                                          "tensor", "module" };
 
     switch (k->type) {
-    case KEY_INT:        return whole(in, k);
-    case KEY_REAL:       return json_real(choose(in, 2) ? choose(in, 256) : choose(in, 256) / 4096.0);
-    case KEY_BOOL:
-    case KEY_FLAG:       return json_boolean(choose(in, 2));
-    case KEY_UNIT:       return json_string(units[choose(in, 7)]);
-    case KEY_RESHARD:    return choose(in, 2) ? json_boolean(choose(in, 2)) : whole(in, k);
-    case KEY_GRAD_ACCUM: return json_string("fp32");
-    case KEY_TEXT:       return json_null();
-    case KEY_FIXED:
-    case KEY_WORD:
-    case KEY_WORD_BOOL:  return word(in, k);
+    case KNOB_INT:        return whole(in, k);
+    case KNOB_REAL:       return json_real(choose(in, 2) ? choose(in, 256) : choose(in, 256) / 4096.0);
+    case KNOB_BOOL:
+    case KNOB_FLAG:       return json_boolean(choose(in, 2));
+    case KNOB_UNIT:       return json_string(units[choose(in, 7)]);
+    case KNOB_RESHARD:    return choose(in, 2) ? json_boolean(choose(in, 2)) : whole(in, k);
+    case KNOB_GRAD_ACCUM: return json_string("fp32");
+    case KNOB_TEXT:       return json_null();
+    case KNOB_FIXED:
+    case KNOB_WORD:
+    case KNOB_WORD_BOOL:  return word(in, k);
     }
     return json_null();
 }
@@ -62,9 +62,9 @@ static json_t *value(struct input *in, const struct plan_key *k)
 /* One byte in two leaves a key at its default. */
 static void choose_keys(struct input *in, json_t *plan, uint32_t cell)
 {
-    const struct plan_key *k;
+    const struct knob *k;
 
-    for (int i = 0; (k = plan_key_at(i)); i++) {
+    for (int i = 0; (k = knob_at(i)); i++) {
         json_t *into = plan;
 
         if (!(k->cells & cell) || (!k->required && choose(in, 2) == 0))

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "model/plan/plan_keys.h"
+#include "model/plan/knob.h"
 
 static inline uint32_t draw(uint64_t *state, uint32_t below)
 {
@@ -16,7 +16,7 @@ static inline uint32_t draw(uint64_t *state, uint32_t below)
     return (uint32_t)(*state >> 33) % below;
 }
 
-static inline void draw_key(struct plan *p, const struct plan_key *k, uint64_t *rng)
+static inline void draw_key(struct plan *p, const struct knob *k, uint64_t *rng)
 {
     char *at = (char *)p + k->offset;
     const char *version;
@@ -27,42 +27,42 @@ static inline void draw_key(struct plan *p, const struct plan_key *k, uint64_t *
     if (draw(rng, 2))
         return;                         /* half keep their default */
     switch (k->type) {
-    case KEY_INT:
+    case KNOB_INT:
         whole = k->lo + (int64_t)draw(rng, 64);
         if (!strcmp(k->object, "deepspeed"))
             whole = (int64_t)1 << draw(rng, 40);
         memcpy(at, &whole, sizeof whole);
         break;
-    case KEY_REAL:
+    case KNOB_REAL:
         real = draw(rng, 1000) / 1001.0;
         memcpy(at, &real, sizeof real);
         break;
-    case KEY_BOOL: case KEY_WORD_BOOL: case KEY_GRAD_ACCUM:
+    case KNOB_BOOL: case KNOB_WORD_BOOL: case KNOB_GRAD_ACCUM:
         *(bool *)at = draw(rng, 2);
         break;
-    case KEY_FLAG:
+    case KNOB_FLAG:
         word = (int)draw(rng, 2);
         memcpy(at, &word, sizeof word);
         break;
-    case KEY_WORD:
+    case KNOB_WORD:
         while (k->words[word])
             word++;
         word = (int)draw(rng, (uint32_t)word);
         memcpy(at, &word, sizeof word);
         break;
-    case KEY_UNIT:
+    case KNOB_UNIT:
         p->unit = (enum unit_kind)draw(rng, UNIT_MODULE + 1);
         p->unit_blocks = p->unit == UNIT_BLOCKS ? 2 + (int64_t)draw(rng, 6) : 1;
         break;
-    case KEY_RESHARD:
+    case KNOB_RESHARD:
         whole = (int64_t)draw(rng, 10) - 1;
         memcpy(at, &whole, sizeof whole);
         break;
-    case KEY_TEXT:
+    case KNOB_TEXT:
         if ((version = plan_version_at(p->dialect, (int)draw(rng, 3), NULL)))
             snprintf(at, sizeof p->framework_version, "%s", version);
         break;
-    case KEY_FIXED:
+    case KNOB_FIXED:
         break;
     }
 }
@@ -82,7 +82,7 @@ static inline void draw_plan(const struct model *m, const struct cluster *c, uin
                              struct plan *out)
 {
     char why[512];
-    const struct plan_key *k;
+    const struct knob *k;
 
     fail_capture(why, sizeof why);
     do {
@@ -95,7 +95,7 @@ static inline void draw_plan(const struct model *m, const struct cluster *c, uin
         if (!dialect_has(d, s))
             continue;
         plan_defaults(out, s, d, (enum dtype)draw(rng, 3));
-        for (int i = 0; (k = plan_key_at(i)); i++)
+        for (int i = 0; (k = knob_at(i)); i++)
             if ((k->cells & CELL(s, d)) && strcmp(k->name, "precision"))
                 draw_key(out, k, rng);
         if (out->ddp.model_dtype >= 0)

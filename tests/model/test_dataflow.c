@@ -232,7 +232,7 @@ static void grid_of_units(struct plan *p)
     for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
         p->unit = units[u];
         p->unit_blocks = units[u] == UNIT_BLOCKS ? 2 : 1;
-        if (units[u] != own && !plan_key_find("", "unit", CELL(p->strategy, p->dialect)))
+        if (units[u] != own && !knob_find("", "unit", CELL(p->strategy, p->dialect)))
             continue;
         if (allowed(p))
             flows(p);
@@ -280,13 +280,13 @@ static bool diverges(const struct plan *p)
 static void draw_cell(enum strategy s, enum dialect d, int plans)
 {
     uint64_t rng = 0x9E37 + (uint64_t)s * 8 + d;
-    const struct plan_key *k;
+    const struct knob *k;
     struct plan p;
 
     while (plans > 0) {
         enum dtype t = draw(&rng, 2) ? DT_FP32 : DT_BF16;
         start(&p, &model[draw(&rng, NCONFIGS)], sizes[draw(&rng, NSIZES)], s, d, t);
-        for (int i = 0; (k = plan_key_at(i)); i++)
+        for (int i = 0; (k = knob_at(i)); i++)
             if (k->cells & CELL(s, d))
                 draw_key(&p, k, &rng);
         draw_limits(&p, &rng);

@@ -70,6 +70,12 @@ for program in dpxplan dpxcal dpxrun dpxreport; do
     fi
 done
 
+check 'the manual page of dpxplan has every key of a plan' \
+    "$(sed 's/\\-/-/g; s/\\f[BIR]//g' "$tmp/dpxplan.man" >"$tmp/plain"
+       "$B/dpxplan" list keys | sed -n 's/^\([a-z][a-z0-9_.]*\): .*/\1/p' | sort -u >"$tmp/keys"
+       [ "$(wc -l <"$tmp/keys")" -ge 45 ] || echo "only $(wc -l <"$tmp/keys") keys are listed"
+       while read -r key; do grep -qx "$key" "$tmp/plain" || echo "$key"; done <"$tmp/keys")"
+
 check 'a format that there is not is refused' \
     "$("$B/dpxplan" --help-format=html >/dev/null 2>"$tmp/err"; [ $? = 2 ] || echo 'not 2'
        grep -q "'html' is not one of man, bash, zsh" "$tmp/err" || cat "$tmp/err")"
@@ -79,6 +85,7 @@ check 'bash completes options'            "$(bash_completes dpxplan --strategy s
 check 'bash completes words'              "$(bash_completes dpxplan bf16 search --precision b)"
 check 'bash completes words after a sign' "$(bash_completes dpxplan bf16 search --precision = b)"
 check 'bash completes words in a list'    "$(bash_completes dpxplan ddp,fsdp search --strategy ddp,fs)"
+check 'bash completes what is listed'    "$(bash_completes dpxplan keys list k)"
 check 'bash leaves files to bash'         "$(bash_completes dpxplan '' eval plan)"
 
 if [ -z "$(command -v make)" ]; then

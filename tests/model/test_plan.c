@@ -440,11 +440,11 @@ static void plans_survive_writing_and_reading(void **state)
 static void the_table_of_keys_is_sound(void **state)
 {
     (void)state;
-    const struct plan_key *a, *b;
+    const struct knob *a, *b;
 
-    for (int i = 0; (a = plan_key_at(i)); i++) {
+    for (int i = 0; (a = knob_at(i)); i++) {
         assert_true(a->cells != 0);
-        for (int j = i + 1; (b = plan_key_at(j)); j++)
+        for (int j = i + 1; (b = knob_at(j)); j++)
             if (!strcmp(a->object, b->object) && !strcmp(a->name, b->name))
                 assert_int_equal(a->cells & b->cells, 0);
         for (int s = 0; s < NSTRATEGY; s++)

@@ -3,7 +3,7 @@
  * wrong for every model of more than 250 MiB. */
 #include "tests/model/flows.h"
 
-#include "model/plan/plan_keys.h"
+#include "model/plan/knob.h"
 #include "model/schedule/ledger.h"
 
 enum {

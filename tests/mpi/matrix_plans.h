@@ -15,7 +15,7 @@
 
 #include "base/fail.h"
 #include "model/plan/can_run.h"
-#include "model/plan/plan_keys.h"
+#include "model/plan/knob.h"
 
 enum { BATCH = 96, SEQ = 8 };           /* 96: what 4 micro-steps on 1, 2, 3, 4, 6, 8 ranks divide */
 
@@ -259,7 +259,7 @@ static bool matrix_plan(const struct choice *c, struct plan *p)
     p->recompute_interval = recomputes[c->at[AXIS_RECOMPUTE]].interval;
     if (p->ds.reduce_bucket_size > 1 << 16)
         p->ds.reduce_bucket_size = 1 << 16;             /* all of the model, and memory to spare */
-    if (!plan_key_find("", "unit", CELL(c->s, c->d)) || c->d == DIALECT_DEEPSPEED) {
+    if (!knob_find("", "unit", CELL(c->s, c->d)) || c->d == DIALECT_DEEPSPEED) {
         if (c->at[AXIS_UNIT] != 0)
             return false;
     } else {
@@ -285,7 +285,7 @@ static inline void matrix_words(const struct choice *c, const struct plan *p, ch
 {
     char unit[32] = "";
 
-    if (plan_key_find("", "unit", CELL(c->s, c->d)))
+    if (knob_find("", "unit", CELL(c->s, c->d)))
         plan_unit_text(p, unit, sizeof unit);
     snprintf(to, size, "%s/%s on %d, %s, accumulation %d%s%s%s%s%s%s", strategy_name(c->s),
              dialect_name(c->d), (int)p->cluster.world_size, subjects[c->at[AXIS_SUBJECT]].name,

@@ -88,7 +88,7 @@ int munmap(void *p, size_t n)
 
 #include "tests/mpi/matrix_ranks.h"
 
-#include "model/plan/plan_keys.h"
+#include "model/plan/knob.h"
 
 enum { WARM_UP = 3, STEPS = 6, ALLOWED = 1 << 20 };
 

@@ -3,7 +3,7 @@
  * predicted.  Says what mpi_matrix says. */
 #include "tests/mpi/matrix_check.h"
 
-#include "model/plan/plan_keys.h"
+#include "model/plan/knob.h"
 
 /* dpxplan's gpt-lite, 12 layers for 65 characters, at a quarter of its width. */
 static const char config[] =

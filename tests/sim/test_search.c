@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
 #include "sim/search/enumerate.h"
@@ -399,6 +400,41 @@ static void has(const json_t *j, const char *keys)
             fail_msg("no \"%s\"", k);
 }
 
+struct labels { char (*of)[160]; int n, cap; };
+
+static int take_label(const struct plan *p, void *arg)
+{
+    struct labels *l = arg;
+
+    if (l->n == l->cap) {
+        l->cap = l->cap ? 2 * l->cap : 1024;
+        l->of = realloc(l->of, (size_t)l->cap * sizeof *l->of);
+        assert_non_null(l->of);
+    }
+    knob_label(p, l->of[l->n++], sizeof *l->of);
+    return 0;
+}
+
+static int by_text(const void *a, const void *b) { return strcmp(a, b); }
+
+/* Every knob that is varied has its word. */
+static void labels_tell_all_candidates_apart(void **state)
+{
+    struct labels l = { 0 };
+    struct space s;
+
+    (void)state;
+    space_init(&s);
+    assert_int_equal(enumerate(&s.o, take_label, &l), 0);
+    assert_true(l.n > 500);
+    qsort(l.of, (size_t)l.n, sizeof *l.of, by_text);
+    for (int i = 1; i < l.n; i++)
+        if (!strcmp(l.of[i - 1], l.of[i]))
+            fail_msg("two candidates are called \"%s\"", l.of[i]);
+    free(l.of);
+    space_free(&s);
+}
+
 static void the_document_has_the_promised_keys(void **state)
 {
     int status;
@@ -476,6 +512,7 @@ int main(void)
         cmocka_unit_test(options_narrow_the_search),
         cmocka_unit_test(the_nearest_is_the_nearest),
         cmocka_unit_test(what_cannot_be_searched_is_said),
+        cmocka_unit_test(labels_tell_all_candidates_apart),
         cmocka_unit_test(the_document_has_the_promised_keys),
         cmocka_unit_test(a_framework_keeps_to_its_dialects),
         cmocka_unit_test(when_nothing_fits_the_answer_is_no_and_the_nearest),

@@ -68,6 +68,38 @@ void emit_settled(struct schedules *s, void (*emit)(void *arg), settled_fn *sett
     }
 }
 
+/* Bytes an element and passes over memory.  One kernel reads p, m, v and the gradient and writes p, m, v.
+ * torch/optim/adamw.py, _multi_tensor_adamw: p*=, lerp m, v*=, addcmul v, sqrt, /=, +=, addcdiv p: 8 + 12
+ * + 8 + 12 + 8 + 8 + 8 + 16 bytes in fp32, 20 elements.  The 16-bit copy costs 2, and 4 more to read the
+ * master where that is another pass. */
+static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
+{
+    struct recipe r = plan_recipe(p);
+    bool   master = r.optimizer > 8;
+    int    bytes = 4 * 6 + (int)dtype_bytes(master ? DT_FP32 : r.grad), passes = 1;
+
+    if (form == ADAMW_FOREACH && p->kernels != KERNELS_DPX) {
+        passes = 8;
+        bytes = 20 * (int)dtype_bytes(r.kept);
+    } else if (master) {
+        passes = form == ADAMW_THEN_CAST ? 2 : 1;
+        bytes += form == ADAMW_THEN_CAST ? 6 : 2;
+    }
+    assert(bytes <= UINT8_MAX);
+    o->u.optimizer.bytes = (uint8_t)bytes;
+    o->u.optimizer.passes = (uint8_t)passes;
+}
+
+struct op *lower_adamw(struct schedules *s, const struct plan *p, enum adamw_form form, int64_t elems)
+{
+    struct op *o = sched_op(s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
+
+    o->u.optimizer.elems = elems;
+    o->u.optimizer.tensors = p->model.ntensors;
+    set_bytes(o, p, form);
+    return o;
+}
+
 void read_loss(struct schedules *s)
 {
     struct op *o = sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read the loss");

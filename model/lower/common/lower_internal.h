@@ -48,6 +48,16 @@ int zero12_ranks(const struct local_model *local, int64_t ranks[4]);
 typedef bool settled_fn(void *arg, bool begins);
 void emit_settled(struct schedules *s, void (*emit)(void *arg), settled_fn *settled, void *arg);
 
+/* How a framework runs AdamW where dpx's own kernels do not. */
+enum adamw_form {
+    ADAMW_ONE_KERNEL,       /* and it writes the 16-bit copy too, where weights have an fp32 master */
+    ADAMW_FOREACH,          /* torch.optim's default: a pass for each operation */
+    ADAMW_THEN_CAST,        /* DeepSpeed: one kernel, and a pass that makes the 16-bit copy */
+};
+
+/* The optimizer's entry, on `elems` elements of this rank. */
+struct op *lower_adamw(struct schedules *s, const struct plan *p, enum adamw_form form, int64_t elems);
+
 /* The step ends when the issuing thread reads the loss. */
 void read_loss(struct schedules *s);
 

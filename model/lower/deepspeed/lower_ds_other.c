@@ -236,10 +236,7 @@ static void reduce(struct other *o)
 
 static struct op *adam(struct other *o, int64_t elems)
 {
-    struct op *a = sched_op(o->d.s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
-
-    a->u.optimizer.elems = elems;
-    return a;
+    return lower_adamw(o->d.s, o->d.p, ADAMW_THEN_CAST, elems);
 }
 
 static struct op *pass_over(struct other *o, const char *what, int64_t reads, int64_t writes,

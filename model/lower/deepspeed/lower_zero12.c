@@ -298,9 +298,7 @@ static void step(struct z12 *z, bool first)
                z->part * 4)->flags = guard(z);
     sched_does(s, COPY_CLIP, 1);
     act_gradient(z, ACT_RW, grad);
-    struct op *o = sched_op(s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
-    o->u.optimizer.elems = z->part;
-    o->flags = guard(z);
+    lower_adamw(s, d->p, ADAMW_THEN_CAST, z->part)->flags = guard(z);
     act_gradient(z, ACT_R, grad);
     sched_act(s, ACT_RW, z->master, 0, 0);
     sched_act(s, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, z->adam, 0, 0);

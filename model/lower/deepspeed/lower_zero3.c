@@ -315,7 +315,7 @@ static void norms(struct z3 *z, uint8_t guard)
         sched_act_as(d->s, ACT_R, z->grad_buffer, 0, 0, g->grads);
         sched_act(d->s, ACT_ALLOC | ACT_FREE, ds_scratch(d, CAT_TEMPORARIES, "gradient in fp64",
                                                          round512(largest * 8)), 0, 0);
-        ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP64, RED_SUM, 1)->flags = guard;
+        ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP64, RED_SUM, 1)->flags |= guard;
         sched_moves(d->s, i + 1 < z->ngroups ? OF_META : OF_NORM);
     }
 }
@@ -363,9 +363,7 @@ static void update_group(struct z3 *z, const struct z3_group *g, bool first, uin
                g->elems * 4)->flags = guard;
     sched_does(s, COPY_CLIP, 1);
     sched_act_as(s, ACT_RW, r.buf, 0, 0, r.layout);
-    struct op *o = sched_op(s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
-    o->u.optimizer.elems = g->elems;
-    o->flags = guard;
+    lower_adamw(s, d->p, ADAMW_THEN_CAST, g->elems)->flags = guard;
     sched_act_as(s, ACT_R, r.buf, 0, 0, r.layout);
     sched_act(s, ACT_RW, g->master, 0, 0);
     sched_act(s, first ? ACT_ALLOC | ACT_RW : ACT_RW, g->adam, 0, 0);
@@ -477,8 +475,10 @@ static void tear_down(struct z3 *z)
 int lower_zero3(const struct local_model *local, struct schedules *s)
 {
     struct z3 z = { 0 };
-    int rc = setup(&z, local, s);
+    int rc;
 
+    s->hooks = true;
+    rc = setup(&z, local, s);
     if (rc == 0) {
         init(&z);
         rc = whole_step(&z, SCHED_FIRST) < 0 || whole_step(&z, SCHED_STEADY) < 0 ? -1 : 0;

@@ -275,8 +275,7 @@ static void step(struct dp *d, enum sched_id id)
     if (d->server) {
         if (d->p->clip > 0)
             clip_by_norm(d->s, bytes, GROUP_WORLD, 0, false, own_gradients, d);
-        struct op *o = sched_op(d->s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
-        o->u.optimizer.elems = d->params;
+        lower_adamw(d->s, d->p, d->torch ? ADAMW_FOREACH : ADAMW_ONE_KERNEL, d->params);
         sched_act(d->s, ACT_R, d->grads, 0, 0);
         sched_act(d->s, ACT_RW, d->weights, 0, 0);
         sched_act(d->s, d->torch && id == SCHED_FIRST ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, d->optimizer,

@@ -396,8 +396,7 @@ static void step(struct paper *z, enum sched_id id)
     if (z->p->clip > 0)
         clip_by_norm(z->s, elems * e, z->group, z->shards_optimizer && z->n > 1,
                      z->p->deterministic, own_gradients, z);
-    o = sched_op(z->s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
-    o->u.optimizer.elems = elems;
+    lower_adamw(z->s, z->p, ADAMW_ONE_KERNEL, elems);
     use_all(z, ACT_R, z->grads);
     use_all(z, ACT_RW, z->optimizer);
     use_all(z, ACT_RW, z->params);
@@ -501,6 +500,7 @@ int lower_paper(const struct local_model *local, struct schedules *s)
                        .fresh_grads = p->strategy >= STRAT_ZERO2 || p->deterministic,
                        .prefetches = p->strategy == STRAT_FSDP };
 
+    s->hooks = p->strategy == STRAT_FSDP;
     z.rank_in_group = local->shard_rank;        /* padding is equal on all: so are sizes */
     whole.unit = UNIT_MODEL;
     if (!z.shards_grads)

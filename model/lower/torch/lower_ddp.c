@@ -399,14 +399,11 @@ static void own_gradients(struct schedules *s, int what, void *arg)
 
 static void step(struct ddp *d, enum sched_id id)
 {
-    struct op *o;
-
     sched_begin(d->s, id);
     micro_steps(d, id == SCHED_FIRST);
     if (d->p->clip > 0)
         clip_by_norm(d->s, d->m->params * dtype_bytes(d->r.grad), GROUP_WORLD, 0, false, own_gradients, d);
-    o = sched_op(d->s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
-    o->u.optimizer.elems = d->own_numel;
+    lower_adamw(d->s, d->p, ADAMW_FOREACH, d->own_numel);
     sched_act(d->s, ACT_RW, d->params, 0, 0);
     use_all(d, d->view ? ACT_R : ACT_USE, ACT_R);
     sched_act(d->s, id == SCHED_FIRST ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, d->optimizer, 0, 0);

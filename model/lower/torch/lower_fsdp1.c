@@ -256,7 +256,7 @@ static void optimizer(struct fsdp1 *f, bool first)
         elems += f->size[c].optim_numel * f->map.of_class[c];
     if (f->p->clip > 0)             /* FSDP's own clip_grad_norm_(): one sum of squares */
         clip_by_norm(f->s, elems * dtype_bytes(f->r.kept), f->group, f->sharded ? 1 : 0, false, own_gradients, f);
-    sched_op(f->s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW")->u.optimizer.elems = elems;
+    lower_adamw(f->s, f->p, ADAMW_FOREACH, elems);
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
     for_all(f, ACT_RW, offsetof(struct fsdp1_families, shard));
     for_all(f, ACT_R, offsetof(struct fsdp1_families, grads));
@@ -496,6 +496,7 @@ int lower_fsdp1(const struct local_model *local, struct schedules *s)
 {
     struct fsdp1 f = { .p = local->plan, .local = local, .m = local->model, .s = s };
 
+    s->hooks = true;
     setup(&f);
     init(&f);
     sched_begin(s, SCHED_FIRST);

@@ -469,7 +469,6 @@ static void own_gradients(struct schedules *s, int what, void *arg)
 static void optimizer(struct fsdp2 *f, bool first)
 {
     int64_t elems = 0;
-    struct op *o;
 
     for (int c = 0; c < NUC; c++)
         elems += f->size[c].local * f->map.of_class[c];
@@ -477,8 +476,7 @@ static void optimizer(struct fsdp2 *f, bool first)
         clip_by_norm(f->s, elems * dtype_bytes(f->r.kept), f->group,
                      f->nshard > 1 ? f->m->ntensors : 0,  /* the norms of all, stacked */
                      false, own_gradients, f);
-    o = sched_op(f->s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
-    o->u.optimizer.elems = elems;
+    lower_adamw(f->s, f->p, ADAMW_FOREACH, elems);
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
     for_all(f, ACT_R, offsetof(struct families, grads));
     for_all(f, ACT_RW, offsetof(struct families, shard));
@@ -536,6 +534,7 @@ int lower_fsdp2(const struct local_model *local, struct schedules *s)
 {
     struct fsdp2 f = { .p = local->plan, .local = local, .m = local->model, .s = s };
 
+    s->hooks = true;
     setup(&f);
     init(&f);
     for (int id = SCHED_FIRST; id <= SCHED_STEADY; id++) {

@@ -1,0 +1,341 @@
+/* knob.c -- asking the table of knobs. */
+#include "model/plan/knob.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool is_key(const struct knob *k, const char *object, const char *name)
+{
+    return !strcmp(k->object, object) && !strcmp(k->name, name);
+}
+
+const struct knob *knob_find(const char *object, const char *name, uint32_t cell)
+{
+    const struct knob *k;
+
+    for (int i = 0; (k = knob_at(i)); i++)
+        if ((k->cells & cell) && is_key(k, object, name))
+            return k;
+    return NULL;
+}
+
+uint32_t knob_cells(const char *object, const char *name)
+{
+    const struct knob *k;
+    uint32_t cells = 0;
+
+    for (int i = 0; (k = knob_at(i)); i++)
+        if (is_key(k, object, name))
+            cells |= k->cells;
+    return cells;
+}
+
+bool knob_is_object(const char *name)
+{
+    const struct knob *k;
+
+    for (int i = 0; (k = knob_at(i)); i++)
+        if (k->object[0] && !strcmp(k->object, name))
+            return true;
+    return false;
+}
+
+const char *const *knob_words(const char *name)
+{
+    const struct knob *k = knob_find("", name, knob_cells("", name));
+
+    assert(k && k->words);
+    return k->words;
+}
+
+/* ---- other tools ---- */
+
+static bool is_named(const struct knob *k, size_t tool, const char *section, const char *name)
+{
+    const struct knob_name *n = knob_name_in(k, tool);
+
+    return n->section && !strcmp(n->section, section) && !strcmp(knob_spelt(k, n), name);
+}
+
+const struct knob *knob_named(size_t tool, const char *section, const char *name, uint32_t cell)
+{
+    const struct knob *k;
+
+    for (int i = 0; (k = knob_at(i)); i++)
+        if (knob_concerns(k, knob_name_in(k, tool), cell) && is_named(k, tool, section, name))
+            return k;
+    return NULL;
+}
+
+uint32_t knob_named_cells(size_t tool, const char *section, const char *name)
+{
+    const struct knob *k;
+    uint32_t cells = 0;
+
+    for (int i = 0; (k = knob_at(i)); i++)
+        if (is_named(k, tool, section, name))
+            cells |= k->cells & knob_name_in(k, tool)->cells;
+    return cells;
+}
+
+static bool same(double a, double b) { return !(a < b) && !(a > b); }
+
+bool knob_sayable(const struct plan *p, const struct knob *k, const struct knob_name *n)
+{
+    double v = knob_get(p, k);
+
+    if (!n->section)
+        return same(v, n->only);
+    if (k->type == KNOB_RESHARD)
+        return v < 2;
+    return !n->words || v < 0 || n->words[(int)v][0] != '\0';
+}
+
+/* ---- search and labels ---- */
+
+enum knob_tried knob_try(struct plan *p, const struct knob *k, int i)
+{
+    if (k->try_with)
+        return k->try_with(p, i);
+    if (i >= k->ntries)
+        return KNOB_NO_MORE;
+    knob_set(p, k, k->tries[i]);
+    return KNOB_TRIED;
+}
+
+static int say(const struct plan *p, const struct knob *k, char *to, size_t size)
+{
+    double v = knob_get(p, k);
+    char unit[32];
+
+    if (k->say)
+        return k->say(p, to, size);
+    if (!k->label || same(v, knob_default(p, k)))
+        return 0;
+    if (!strstr(k->label, "%s"))
+        return snprintf(to, size, k->label, v);
+    plan_unit_text(p, unit, sizeof unit);
+    return snprintf(to, size, k->label, k->type == KNOB_UNIT ? unit : k->words[(int)v]);
+}
+
+void knob_label(const struct plan *p, char *to, size_t size)
+{
+    size_t n = (size_t)snprintf(to, size, "%s %s b%" PRId64 "x%" PRId64, strategy_name(p->strategy),
+                                dialect_name(p->dialect), p->micro_batch, p->accumulation);
+    const struct knob *k;
+
+    for (int i = 0; (k = knob_at(i)) && n < size; i++)
+        if (k->cells & CELL(p->strategy, p->dialect))
+            n += (size_t)say(p, k, to + n, size - n);
+}
+
+/* ---- for people ---- */
+
+void knob_key_text(const struct knob *k, char *out, size_t size)
+{
+    snprintf(out, size, "%s%s%s", k->object, k->object[0] ? "." : "", k->name);
+}
+
+static void bounds_text(const struct knob *k, char *out, size_t size)
+{
+    const char *above = k->above ? "above " : "";
+
+    if (k->hi == INT64_MAX)
+        snprintf(out, size, "%s%" PRId64 " or more", above, k->lo);
+    else
+        snprintf(out, size, "%s%" PRId64 " to %" PRId64, above, k->lo, k->hi);
+}
+
+void knob_range_text(const struct knob *k, char *out, size_t size)
+{
+    size_t n = 0;
+
+    switch (k->type) {
+    case KNOB_INT: case KNOB_REAL: bounds_text(k, out, size); break;
+    case KNOB_BOOL: case KNOB_FLAG: snprintf(out, size, "true, false"); break;
+    case KNOB_UNIT:    snprintf(out, size, "model, <n> blocks, block, half-block, module"); break;
+    case KNOB_RESHARD: snprintf(out, size, "true, false, ranks"); break;
+    case KNOB_TEXT:    snprintf(out, size, "a version"); break;
+    case KNOB_WORD: case KNOB_WORD_BOOL: case KNOB_GRAD_ACCUM: case KNOB_FIXED:
+        for (int i = 0; k->words[i] && n < size; i++)
+            n += (size_t)snprintf(out + n, size - n, "%s%s", i ? ", " : "", k->words[i]);
+        break;
+    }
+    n = strlen(out);
+    if (k->null == KNOB_NULL_VALUE && n < size)
+        snprintf(out + n, size - n, ", null");
+}
+
+void knob_default_text(const struct knob *k, char *out, size_t size)
+{
+    bool null = k->null == KNOB_NULL_VALUE && same(k->def, k->null_value);
+
+    if (k->required)
+        snprintf(out, size, "none: required");
+    else if (k->usually)
+        snprintf(out, size, "%s", k->usually);
+    else if (k->type == KNOB_FIXED)
+        snprintf(out, size, "%s", k->words[0]);
+    else if (null)
+        snprintf(out, size, "null");
+    else if (k->type == KNOB_BOOL || k->type == KNOB_FLAG)
+        snprintf(out, size, "%s", k->def > 0 ? "true" : "false");
+    else if (k->words)
+        snprintf(out, size, "%s", k->words[(int)k->def]);
+    else if (k->def >= (double)INT64_MAX)
+        snprintf(out, size, "%" PRId64, INT64_MAX);
+    else
+        snprintf(out, size, "%.15g", k->def);
+}
+
+/* ---- spelling ---- */
+
+void knob_cells_text(uint32_t cells, char *out, size_t size)
+{
+    size_t at = 0;
+
+    if (size)
+        out[0] = '\0';
+    for (int s = 0; s < NSTRATEGY; s++)
+        for (int d = 0; d < NDIALECT; d++)
+            if ((cells & CELL(s, d)) && at < size) {
+                int n = snprintf(out + at, size - at, "%s%s/%s", at ? ", " : "",
+                                 strategy_name((enum strategy)s), dialect_name((enum dialect)d));
+                at += (size_t)n;
+            }
+}
+
+static uint32_t cells_of(int dialect)
+{
+    uint32_t all = 0;
+
+    for (int s = 0; s < NSTRATEGY; s++)
+        if (dialect_has((enum dialect)dialect, (enum strategy)s))
+            all |= CELL(s, dialect);
+    return all;
+}
+
+void knob_cells_short(uint32_t cells, char *out, size_t size)
+{
+    uint32_t every = 0, rest = cells;
+    size_t at = 0;
+
+    out[0] = '\0';
+    for (int d = 0; d < NDIALECT; d++) {
+        uint32_t all = cells_of(d);
+        every |= all;
+        if ((cells & all) == all && at < size) {
+            at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "", dialect_name((enum dialect)d));
+            rest &= ~all;
+        }
+    }
+    if (cells == every)
+        snprintf(out, size, "every cell");
+    else if (rest && at + 2 < size) {
+        at += (size_t)snprintf(out + at, size - at, "%s", at ? ", " : "");
+        knob_cells_text(rest, out + at, size - at);
+    }
+}
+
+static int min3(int a, int b, int c)
+{
+    int m = a < b ? a : b;
+
+    return m < c ? m : c;
+}
+
+/* Words longer than a row of the table are cut: no key is that long. */
+int knob_distance(const char *a, const char *b)
+{
+    enum { LONGEST = 63 };
+    int row[LONGEST + 1];
+    int nb = (int)strnlen(b, LONGEST), na = (int)strnlen(a, LONGEST);
+
+    for (int j = 0; j <= nb; j++)
+        row[j] = j;
+    for (int i = 1; i <= na; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= nb; j++) {
+            int above = row[j];
+            row[j] = min3(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+            diagonal = above;
+        }
+    }
+    return row[nb];
+}
+
+const char *knob_nearest(const char *object, const char *name, uint32_t cell)
+{
+    static const char *const fixed[] = { "dpx_plan", "model", "cluster", "strategy", "dialect" };
+    const struct knob *k;
+    const char *best = NULL;
+    int least = 1 + (int)strnlen(name, 60) / 3;     /* a third of its letters may be wrong */
+
+    for (int i = 0; (k = knob_at(i)); i++)
+        if ((k->cells & cell) && !strcmp(k->object, object) && knob_distance(name, k->name) <= least) {
+            least = knob_distance(name, k->name) - 1;
+            best = k->name;
+        }
+    for (size_t i = 0; !object[0] && i < sizeof fixed / sizeof *fixed; i++)
+        if (knob_distance(name, fixed[i]) <= least) {
+            least = knob_distance(name, fixed[i]) - 1;
+            best = fixed[i];
+        }
+    return best;
+}
+
+/* What frameworks have and plans do not yet.  `none` is the number that asks for
+ * nothing (a partition over one rank, a threshold of 0). */
+static const struct { const char *object, *name, *why; double none; } unsupported[] = {
+    { "", "offload", "offloading is not supported yet", 0 },
+    { "", "quantize", "quantised communication is not supported yet", 0 },
+    { "", "tensor_parallel", "tensor parallelism is not supported yet", 1 },
+    { "", "pipeline", "pipeline parallelism is not supported yet", 1 },
+    { "", "pipeline_parallel", "pipeline parallelism is not supported yet", 1 },
+    { "", "sequence_parallel", "sequence parallelism is not supported yet", 1 },
+    { "", "context_parallel", "context parallelism is not supported yet", 1 },
+    { "", "expert_parallel", "expert parallelism is not supported yet", 1 },
+    { "ddp", "lazy_bucket_allocation", "buckets that are allocated during backward and freed after it "
+      "are not supported yet", 0 },
+    { "fsdp", "cpu_offload", "offloading is not supported yet", 0 },
+    { "deepspeed", "offload_param", "offloading is not supported yet", 0 },
+    { "deepspeed", "offload_optimizer", "offloading is not supported yet", 0 },
+    { "deepspeed", "cpu_offload", "offloading is not supported yet", 0 },
+    { "deepspeed", "cpu_offload_param", "offloading is not supported yet", 0 },
+    { "deepspeed", "zenflow", "ZenFlow is not supported yet", 0 },
+    { "deepspeed", "zero_quantized_weights", "ZeRO++ is not supported yet", 0 },
+    { "deepspeed", "zero_quantized_nontrainable_weights", "ZeRO++ is not supported yet", 0 },
+    { "deepspeed", "zero_quantized_gradients", "ZeRO++ is not supported yet", 0 },
+    { "deepspeed", "zero_hpz_partition_size", "ZeRO++ is not supported yet", 1 },
+    { "deepspeed", "zeropp_loco_param", "ZeRO++ is not supported yet", 0 },
+    { "deepspeed", "mics_shard_size", "MiCS is not supported yet", -1 },
+    { "deepspeed", "mics_hierarchical_params_gather", "MiCS is not supported yet", 0 },
+    { "deepspeed", "stage3_module_granularity_threshold",
+      "fetching whole subtrees is not supported yet", 0 },
+    { "deepspeed", "parameter_alignment", "padding between the parameters of a flat buffer is not "
+      "supported yet", 0 },
+    { "deepspeed", "legacy_stage1", "the old stage 1 is not supported", 0 },
+};
+
+static bool asks_for_nothing(const json_t *v, double none)
+{
+    const char *device = json_string_value(json_object_get(v, "device"));
+
+    if (json_is_null(v) || json_is_false(v))
+        return true;
+    if (json_is_number(v))
+        return fabs(json_number_value(v) - none) < 0.5;
+    return json_is_object(v) && ((device && !strcmp(device, "none")) || json_object_size(v) == 0);
+}
+
+const char *knob_not_yet(const char *object, const char *name, const json_t *value)
+{
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
+        if (!strcmp(unsupported[i].object, object) && !strcmp(unsupported[i].name, name))
+            return asks_for_nothing(value, unsupported[i].none) ? "" : unsupported[i].why;
+    return NULL;
+}

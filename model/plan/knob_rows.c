@@ -1,0 +1,233 @@
+/* knob_rows.c -- the table of knobs: README.md, "A new knob".
+ *
+ * Defaults are the frameworks' own: DistributedDataParallel.__init__,
+ * FullyShardedDataParallel.__init__ (torch 2.15), fully_shard(), and DeepSpeed
+ * 0.19.6's runtime/zero/config.py, runtime/constants.py, precision_config.py. */
+#include "model/plan/knob_rules.h"
+
+#include <stddef.h>
+
+#define DP_TORCH  CELL(STRAT_DP, DIALECT_TORCH)
+#define DDP_TORCH CELL(STRAT_DDP, DIALECT_TORCH)
+#define ZRO       CELL(STRAT_ZERO1, DIALECT_TORCH)
+#define FSDP2     CELL(STRAT_FSDP, DIALECT_TORCH)
+#define FSDP1     CELL(STRAT_FSDP, DIALECT_TORCH_FSDP1)
+#define DS0       CELL(STRAT_DDP, DIALECT_DEEPSPEED)
+#define DS1       CELL(STRAT_ZERO1, DIALECT_DEEPSPEED)
+#define DS2       CELL(STRAT_ZERO2, DIALECT_DEEPSPEED)
+#define DS3       CELL(STRAT_ZERO3, DIALECT_DEEPSPEED)
+#define DS12      (DS1 | DS2)
+#define DS123     (DS1 | DS2 | DS3)
+#define DS        (DS0 | DS123)
+#define P_DP      CELL(STRAT_DP, DIALECT_PAPER)
+#define P_DDP     CELL(STRAT_DDP, DIALECT_PAPER)
+#define P_ZERO1   CELL(STRAT_ZERO1, DIALECT_PAPER)
+#define P_ZERO2   CELL(STRAT_ZERO2, DIALECT_PAPER)
+#define P_ZERO3   CELL(STRAT_ZERO3, DIALECT_PAPER)
+#define P_FSDP    CELL(STRAT_FSDP, DIALECT_PAPER)
+#define PAPER     (P_DP | P_DDP | P_ZERO1 | P_ZERO2 | P_ZERO3 | P_FSDP)
+#define TORCH     (DP_TORCH | DDP_TORCH | ZRO | FSDP2)
+#define ALL       (PAPER | TORCH | FSDP1 | DS)
+
+/* Element counts and distances: anything up to the largest int64. */
+#define ANY INT64_MAX
+
+static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa", NULL };
+static const char *const dtype_words[]     = { "fp32", "bf16", "fp16", NULL };
+static const char *const recompute_words[] = { "none", "selective", "full", NULL };
+static const char *const prefetch_words[]  = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", NULL };
+static const char *const sharding_words[]  = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
+                                               "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", NULL };
+static const char *const gather_words[]    = { "loss", "logits", NULL };
+static const char *const optimizer_words[] = { "adamw", NULL };
+
+/* accelerate 1.15: utils/dataclasses.py; torchtitan 0.3.0: config/configs.py. */
+static const char *const accelerate_precision[] = { "no", "bf16", "fp16", NULL };
+static const char *const accelerate_sharding[]  = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
+                                                    "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", NULL };
+static const char *const titan_precision[]      = { "float32", "bfloat16", "", NULL };
+static const char *const titan_reduce[]         = { "float32", "", "", NULL };
+static const char *const titan_recompute[]      = { "none", "", "full", NULL };
+
+#define AT(member) .offset = offsetof(struct plan, member)
+#define INT(member, low, high, d)  .type = KNOB_INT, AT(member), .lo = (low), .hi = (high), .def = (d)
+#define REAL(member, low, high, d) .type = KNOB_REAL, AT(member), .lo = (low), .hi = (high), .def = (d)
+#define BOOL(member, d)            .type = KNOB_BOOL, AT(member), .def = (d)
+#define WORD(member, w, d)         .type = KNOB_WORD, AT(member), .words = w, .def = (d)
+
+#define USUAL(f, in_words)  .usual = knob_usual_##f, .usually = (in_words)
+#define NULL_IS(v)          .null = KNOB_NULL_VALUE, .null_value = (v)
+#define TRY(t, f)           .turn = (t), .try_with = knob_try_##f
+#define TRIES(t, ...)       .turn = (t), .tries = (const double[]){ __VA_ARGS__ }, \
+                            .ntries = (int)(sizeof (const double[]){ __VA_ARGS__ } / sizeof(double))
+
+/* DeepSpeed's sections; "dpx" holds what DeepSpeed takes from the model or from its own version. */
+#define ZERO        .ds = { .cells = DS, "zero_optimization" }
+#define DS_TOP(key) .ds = { .cells = DS, "", key }
+#define OURS        .ds = { .cells = DS, "dpx" }
+/* accelerate's, and what it cannot say. */
+#define FSDP_KEY(key, ...)  .accelerate = { .cells = FSDP1 | FSDP2, "fsdp_config", key, __VA_ARGS__ }
+#define ACCELERATE_DS(key)  .accelerate = { .cells = DS, "deepspeed_config", key }
+#define ACCELERATE_HAS(value, why) .accelerate = { .cells = FSDP1 | FSDP2, .only = (value), .lacks = (why) }
+#define TITAN(option, ...)  .titan = { .cells = FSDP2, "", option, __VA_ARGS__ }
+#define TITAN_HAS(value, why)      .titan = { .cells = FSDP2, .only = (value), .lacks = (why) }
+
+static const struct knob rows[] = {
+    { "", "kernels", WORD(kernels, kernel_words, KERNELS_DPX), .cells = PAPER,
+      .about = "which kernels: decides activations and compute time" },
+    { "", "kernels", WORD(kernels, kernel_words, KERNELS_TORCH_SDPA), .cells = ALL & ~PAPER, OURS,
+      USUAL(kernels, "what transformers picks"),
+      .about = "which kernels; torch-eager where transformers has no sdpa" },
+    { "", "seq", INT(seq, 1, 1 << 24, 0), .cells = ALL, .required = true, TITAN("--training.seq-len"),
+      .about = "tokens in a sample" },
+    { "", "micro_batch", INT(micro_batch, 1, PLAN_MAX_BATCH, 1), .cells = ALL,
+      DS_TOP("train_micro_batch_size_per_gpu"), TITAN("--training.local-batch-size"),
+      .about = "samples per rank and micro-step" },
+    { "", "accumulation", INT(accumulation, 1, PLAN_MAX_BATCH, 1), .cells = ALL,
+      DS_TOP("gradient_accumulation_steps"), ACCELERATE_DS("gradient_accumulation_steps"),
+      .about = "micro-steps per optimizer step" },
+    { "", "precision", WORD(precision, dtype_words, DT_FP32), .cells = ALL,
+      .accelerate = { .cells = DDP_TORCH | FSDP1 | FSDP2 | DS, "", "mixed_precision", accelerate_precision },
+      TITAN("--training.mixed-precision-param", titan_precision, "it computes in bfloat16 or float32"),
+      .about = "what compute runs in" },
+    { "", "reduce_dtype", WORD(reduce_dtype, dtype_words, 0), .cells = ALL, .null = KNOB_NULL_DEFAULT,
+      USUAL(reduce_dtype, "what the framework reduces in"),
+      TITAN("--training.mixed-precision-reduce", titan_reduce, "mixed_precision_reduce is float32 only"),
+      .about = "gradients on the wire" },
+    { "", "optimizer", .type = KNOB_FIXED, .words = optimizer_words, .cells = ALL,
+      .about = "the only optimizer so far" },
+    { "", "clip", REAL(clip, 0, 1 << 30, 0), .cells = ALL & ~DS, NULL_IS(0), TITAN("--training.max-norm"),
+      .about = "largest global gradient norm, null: no clipping" },
+    { "", "clip", REAL(clip, 0, 1 << 30, 1), .cells = DS, NULL_IS(0), USUAL(clip, "1; null up to DeepSpeed 0.16"),
+      DS_TOP("gradient_clipping"), ACCELERATE_DS("gradient_clipping"),
+      .about = "largest global gradient norm, null: no clipping" },
+    { "", "dropout", REAL(dropout, 0, 1, 0), .cells = ALL, USUAL(dropout, "the model config's"), OURS,
+      TITAN_HAS(0, "its models have none"),
+      .about = "probability; the model config's own by default" },
+    { "", "recompute", WORD(recompute, recompute_words, RECOMPUTE_NONE), .cells = ALL, OURS,
+      TRIES(1, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL), .label = ", recompute %s",
+      FSDP_KEY("fsdp_activation_checkpointing"),
+      TITAN("activation-checkpoint:", titan_recompute,
+            "its selective checkpointing recomputes every other matmul, not attention"),
+      .about = "activations recomputed in backward" },
+    { "", "recompute_interval", INT(recompute_interval, 1, MODEL_MAX_LAYERS, 1), .cells = ALL, OURS,
+      TRY(2, interval), .label = "/%.0f", TITAN_HAS(1, "it recomputes all blocks or none"),
+      .about = "every k-th block is recomputed" },
+    { "", "unit", .type = KNOB_UNIT, .cells = FSDP1 | FSDP2 | P_ZERO2 | P_ZERO3 | P_FSDP | DS3,
+      USUAL(unit, "block; DeepSpeed's module"), .everywhere = true, TRY(6, unit), .label = ", unit %s",
+      FSDP_KEY("fsdp_auto_wrap_policy"), TITAN_HAS(UNIT_BLOCK, "it wraps one block at a time"),
+      .about = "what is gathered, reduced and freed together" },
+    { "", "shard_group", INT(shard_group, 1, SIZE_LIMIT, 0), .cells = ALL, .null = KNOB_NULL_DEFAULT,
+      USUAL(shard_group, "all ranks; FSDP1's hybrid strategies: a node's"), TRY(4, shard_group),
+      .label = ", shard group %.0f", .accelerate = { .cells = FSDP2, "parallelism_config", "parallelism_config_dp_shard_size" },
+      TITAN("--parallelism.data-parallel-shard-degree"), .about = "ranks that share one copy" },
+    { "", "sync_every_micro_step", BOOL(sync_every_micro_step, true), .cells = ALL,
+      USUAL(sync, "what the framework does; PyTorch: true"), TRY(3, sync), .say = knob_say_no_sync,
+      .about = "false: reduce after the last micro-step only (no_sync)" },
+    { "", "deterministic", BOOL(deterministic, false), .cells = ALL,
+      TITAN_HAS(false, "its debug.deterministic is another thing"),
+      .about = "sums in rank order, then micro-step order" },
+    { "", "framework_version", .type = KNOB_TEXT, AT(framework_version), .cells = ALL & ~PAPER,
+      NULL_IS(0), OURS, .about = "null: the newest known, of DeepSpeed 0.19.6" },
+
+    { "dp", "gather", .type = KNOB_WORD_BOOL, AT(dp.gather_logits), .words = gather_words,
+      .cells = DP_TORCH, .about = "what the model returns to device 0" },
+
+    { "ddp", "bucket_cap_mb", REAL(ddp.bucket_cap_mb, 0, 1 << 30, -1), .above = true,
+      .cells = DDP_TORCH | ZRO, NULL_IS(-1), TRIES(9, -1, 50, 100, 200), .label = ", buckets %g MiB",
+      .about = "MiB; null: 25 with a first bucket of 1" },
+    { "ddp", "gradient_as_bucket_view", BOOL(ddp.gradient_as_bucket_view, false),
+      .cells = DDP_TORCH | ZRO, TRIES(8, false, true), .label = ", bucket view",
+      .about = ".grad is a view of its bucket" },
+    { "ddp", "static_graph", BOOL(ddp.static_graph, false), .cells = DDP_TORCH | ZRO,
+      .about = "the graph never changes" },
+    { "ddp", "find_unused_parameters", BOOL(ddp.find_unused_parameters, false),
+      .cells = DDP_TORCH | ZRO, .about = "one more all-reduce; buckets are not rebuilt" },
+    { "ddp", "broadcast_buffers", BOOL(ddp.broadcast_buffers, true), .cells = DDP_TORCH | ZRO,
+      .about = "buffers from rank 0 at construction and at every forward" },
+    { "ddp", "forward_sync_buffers", .type = KNOB_FLAG, AT(ddp.forward_sync_buffers), .def = -1,
+      .cells = DDP_TORCH | ZRO, NULL_IS(-1),
+      .about = "at every forward only, replaces broadcast_buffers; null: as that one says" },
+    { "ddp", "parameters_as_bucket_view", BOOL(ddp.parameters_as_bucket_view, false), .cells = ZRO,
+      .about = "ZeroRedundancyOptimizer broadcasts one bucket per rank" },
+    { "ddp", "model_dtype", WORD(ddp.model_dtype, dtype_words, -1), .cells = DDP_TORCH | ZRO,
+      NULL_IS(-1), .about = "\"bf16\": model.to(bfloat16), without autocast; null: fp32 parameters" },
+
+    { "fsdp", "reshard_after_forward", .type = KNOB_RESHARD, AT(fsdp.reshard_after_forward),
+      .lo = 2, .hi = SIZE_LIMIT, .def = -1, .cells = FSDP2, NULL_IS(-1), TRY(7, reshard), .say = knob_say_reshard,
+      FSDP_KEY("fsdp_reshard_after_forward", .lacks = "accelerate takes true or false, not ranks"),
+      TITAN("--parallelism.fsdp-reshard-after-forward"),
+      .about = "null or true: units are freed after forward; false, or ranks to reshard to" },
+    { "fsdp", "root_reshard_after_forward", .type = KNOB_RESHARD, AT(fsdp.root_reshard_after_forward),
+      .lo = 2, .hi = SIZE_LIMIT, .def = -1, .cells = FSDP2, NULL_IS(-1),
+      ACCELERATE_HAS(-1, "accelerate leaves the root at null"),
+      .about = "the same for the root's own call; null: it keeps its parameters" },
+    { "fsdp", "sharding_strategy", WORD(fsdp.sharding_strategy, sharding_words, FSDP1_FULL_SHARD),
+      .cells = FSDP1, TRY(5, sharding), .say = knob_say_sharding,
+      FSDP_KEY("fsdp_sharding_strategy", accelerate_sharding), .about = "FSDP1's ShardingStrategy" },
+    /* accelerate launch passes none where the file is silent, and use_orig_params. */
+    { "fsdp", "backward_prefetch", WORD(fsdp.backward_prefetch, prefetch_words, PREFETCH_PRE),
+      .cells = FSDP1, NULL_IS(PREFETCH_NONE), TRY(7, prefetch), .say = knob_say_no_prefetch,
+      FSDP_KEY("fsdp_backward_prefetch", .silent = true, .absent = PREFETCH_NONE),
+      .about = "BackwardPrefetch; null: none" },
+    { "fsdp", "forward_prefetch", BOOL(fsdp.forward_prefetch, false), .cells = FSDP1, .label = ", forward prefetch",
+      FSDP_KEY("fsdp_forward_prefetch"), .about = "gather the next unit before computing this one" },
+    { "fsdp", "limit_all_gathers", BOOL(fsdp.limit_all_gathers, true), .cells = FSDP1,
+      ACCELERATE_HAS(true, "accelerate's config always limits them"),
+      .about = "the issuing thread waits: at most two units in flight" },
+    { "fsdp", "use_orig_params", BOOL(fsdp.use_orig_params, false), .cells = FSDP1,
+      FSDP_KEY("fsdp_use_orig_params", .silent = true, .absent = true),
+      .about = "aligns every parameter in its FlatParameter" },
+
+    { "deepspeed", "reduce_bucket_size", INT(ds.reduce_bucket_size, 1, (int64_t)1 << 50, 5e8), .cells = DS123, ZERO,
+      .ds_auto = knob_auto_reduce_bucket, TRIES(8, 5e8, 5e7), .label = ", bucket %g",
+      .about = "elements of the gradient bucket" },
+    { "deepspeed", "allgather_bucket_size", INT(ds.allgather_bucket_size, 0, ANY, 5e8), .cells = DS12, ZERO,
+      .about = "elements; used only where torch lacks all_gather_into_tensor" },
+    { "deepspeed", "overlap_comm", .type = KNOB_FLAG, AT(ds.overlap_comm), .def = 0, .cells = DS12, ZERO,
+      .null = KNOB_NULL_DEFAULT, TRIES(9, false, true), .label = ", overlap_comm",
+      .about = "reduce on a stream of its own" },
+    { "deepspeed", "overlap_comm", .type = KNOB_FLAG, AT(ds.overlap_comm), .def = 1, .cells = DS3, ZERO,
+      .null = KNOB_NULL_DEFAULT, .about = "reduce on a stream of its own" },
+    { "deepspeed", "reduce_scatter", BOOL(ds.reduce_scatter, true), .cells = DS123, ZERO,
+      .about = "each rank keeps its slices" },
+    { "deepspeed", "use_multi_rank_bucket_allreduce", BOOL(ds.use_multi_rank_bucket_allreduce, true),
+      .cells = DS12, ZERO, .about = "one all-reduce a bucket instead of a reduce per owner" },
+    { "deepspeed", "contiguous_gradients", BOOL(ds.contiguous_gradients, true), .cells = DS123, ZERO,
+      .about = "gradients are copied into one buffer" },
+    { "deepspeed", "round_robin_gradients", BOOL(ds.round_robin_gradients, false), .cells = DS12, ZERO,
+      .about = "spreads gradients over the ranks" },
+    { "deepspeed", "sub_group_size", INT(ds.sub_group_size, 0, ANY, 1e9), .cells = DS3, ZERO,
+      .about = "partition elements the optimizer takes at a time" },
+    { "deepspeed", "stage3_prefetch_bucket_size", INT(ds.stage3_prefetch_bucket_size, 0, ANY, 5e7),
+      .cells = DS3, ZERO, .ds_auto = knob_auto_prefetch_bucket, .about = "elements fetched ahead at a time" },
+    { "deepspeed", "stage3_param_persistence_threshold", INT(ds.stage3_param_persistence_threshold, 0, ANY, 1e5),
+      .cells = DS3, ZERO, .ds_auto = knob_auto_persistence, .about = "smaller parameters stay gathered" },
+    { "deepspeed", "stage3_model_persistence_threshold",
+      INT(ds.stage3_model_persistence_threshold, 0, ANY, (double)INT64_MAX), .cells = DS3, ZERO,
+      .about = "elements that may stay gathered in all" },
+    { "deepspeed", "stage3_max_live_parameters", INT(ds.stage3_max_live_parameters, 0, ANY, 1e9), .cells = DS3, ZERO,
+      TRY(9, live), .about = "elements beyond which nothing is prefetched" },
+    { "deepspeed", "stage3_max_reuse_distance", INT(ds.stage3_max_reuse_distance, 0, ANY, 1e9), .cells = DS3, ZERO,
+      .label = ", reuse %g", .about = "elements: a parameter used again sooner is kept" },
+    { "deepspeed", "stage3_use_all_reduce_for_fetch_params", BOOL(ds.stage3_use_all_reduce_for_fetch_params, false),
+      .cells = DS3, ZERO, .about = "several parameters are fetched by all-reduce of a zeroed buffer" },
+    { "deepspeed", "stage3_allgather_sequential", BOOL(ds.stage3_allgather_sequential, false), .cells = DS3, ZERO,
+      .about = "parameters are gathered one by one" },
+    { "deepspeed", "grad_accum_dtype", .type = KNOB_GRAD_ACCUM, AT(ds.grad_accum_fp32), .words = dtype_words,
+      .cells = DS1 | DS3, NULL_IS(0), .ds = { .cells = DS, "data_types" }, .about = "null: the model's" },
+    { "deepspeed", "check_grad_overflow", BOOL(ds.check_grad_overflow, true), .cells = DS12, .ds = { .cells = DS, "bf16" },
+      USUAL(check_overflow, "true; of bf16 false up to DeepSpeed 0.16"), .everywhere = true,
+      .about = "bf16: look for overflow before the step" },
+    { "deepspeed", "compute_grad_norm", BOOL(ds.compute_grad_norm, true), .cells = DS12, ZERO,
+      .about = "0.19.8: false: no gradient norm, which clipping needs" },
+    { "deepspeed", "communication_data_type", WORD(ds.communication_dtype, dtype_words, -1),
+      .cells = DS, NULL_IS(-1), .ds = { .cells = DS, "" }, .about = "null: the model's" },
+    { "deepspeed", "gradient_predivide_factor", REAL(ds.prescale, 0, 1 << 30, 1), .above = true,
+      .cells = DS, .ds = { .cells = DS, "" }, .about = "gradients are divided by it before the reduction" },
+};
+
+const struct knob *knob_at(int i)
+{
+    return i >= 0 && (size_t)i < sizeof rows / sizeof *rows ? &rows[i] : NULL;
+}

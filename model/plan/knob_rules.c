@@ -1,0 +1,227 @@
+/* knob_rules.c -- what a row of the table of knobs points to where a number does not do. */
+#include "model/plan/knob_rules.h"
+
+#include <stdio.h>
+
+#include "model/plan/attention.h"
+
+/* ---- defaults ---- */
+
+double knob_usual_kernels(const struct plan *p)
+{
+    return attention_default(&p->model);
+}
+
+/* FSDP1 fills MixedPrecision.reduce_dtype from param_dtype; FSDP2 did so up to
+ * 2.14 and since then reduces in the parameters' own dtype, which is fp32.
+ * Autocast leaves DDP's gradients in fp32. */
+double knob_usual_reduce_dtype(const struct plan *p)
+{
+    if (p->dialect == DIALECT_TORCH)
+        return p->strategy == STRAT_FSDP && plan_version(p) < 2015 ? p->precision : DT_FP32;
+    return p->precision;
+}
+
+double knob_usual_clip(const struct plan *p)
+{
+    return plan_version(p) < 19 ? 0 : 1;
+}
+
+double knob_usual_dropout(const struct plan *p)
+{
+    return p->model.dropout;
+}
+
+double knob_usual_unit(const struct plan *p)
+{
+    enum strategy s = p->strategy;
+
+    if (p->dialect == DIALECT_DEEPSPEED)
+        return s == STRAT_ZERO3 ? UNIT_MODULE : UNIT_MODEL;
+    return s == STRAT_FSDP || s == STRAT_ZERO3 || s == STRAT_ZERO2 ? UNIT_BLOCK : UNIT_MODEL;
+}
+
+double knob_usual_shard_group(const struct plan *p)
+{
+    return (double)p->cluster.world_size;
+}
+
+/* PyTorch synchronises unless told otherwise.  Where there is no choice:
+ * DeepSpeed's stages 2 and 3 reduce each micro-step and 0 and 1 the last
+ * (engine.allreduce_gradients), sharded gradients of the papers and both forms
+ * of `dp` each. */
+double knob_usual_sync(const struct plan *p)
+{
+    if (p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1 || p->strategy == STRAT_DP)
+        return true;
+    return p->strategy != STRAT_DDP && p->strategy != STRAT_ZERO1;
+}
+
+/* engine._configure_zero_optimizer: fp16 always looks for overflow, fp32 never,
+ * bf16 by an option that stages 1 and 2 alone read. */
+double knob_usual_check_overflow(const struct plan *p)
+{
+    bool reads_option = p->strategy == STRAT_ZERO1 || p->strategy == STRAT_ZERO2;
+
+    if (p->dialect != DIALECT_DEEPSPEED)
+        return false;
+    if (p->precision == DT_BF16)
+        return reads_option && plan_version(p) >= 19;
+    return p->precision == DT_FP16;
+}
+
+/* ---- search ---- */
+
+/* Every block, every second, every fourth. */
+enum knob_tried knob_try_interval(struct plan *p, int i)
+{
+    int64_t every = (int64_t)1 << i;
+
+    if (i >= (p->recompute == RECOMPUTE_NONE ? 1 : 3) || every > p->model.layers)
+        return KNOB_NO_MORE;
+    p->recompute_interval = every;
+    return KNOB_TRIED;
+}
+
+enum knob_tried knob_try_sync(struct plan *p, int i)
+{
+    if (i > 1 || p->accumulation == 1 || !plan_sync_is_choice(p->strategy, p->dialect))
+        return KNOB_NO_MORE;
+    p->sync_every_micro_step = i;
+    return KNOB_TRIED;
+}
+
+/* All ranks, then nodes by halves down to one node. */
+enum knob_tried knob_try_shard_group(struct plan *p, int i)
+{
+    int64_t world = p->cluster.world_size, per_node = p->cluster.gpus_per_node, group = world;
+
+    if (p->dialect == DIALECT_PAPER || !plan_group_is_choice(p->strategy, p->dialect))
+        return KNOB_NO_MORE;
+    for (; i > 0; i--)
+        if (group % (2 * per_node) == 0)
+            group /= 2;
+        else if (group > per_node && per_node > 1 && world % per_node == 0)
+            group = per_node;
+        else
+            return KNOB_NO_MORE;
+    p->shard_group = group;
+    return KNOB_TRIED;
+}
+
+enum knob_tried knob_try_sharding(struct plan *p, int i)
+{
+    bool hybrid = p->shard_group < p->cluster.world_size;
+
+    if (i > 1)
+        return KNOB_NO_MORE;
+    p->fsdp.sharding_strategy = hybrid ? (i ? FSDP1_HYBRID_SHARD_ZERO2 : FSDP1_HYBRID_SHARD)
+                                       : (i ? FSDP1_SHARD_GRAD_OP : FSDP1_FULL_SHARD);
+    return KNOB_TRIED;
+}
+
+struct unit_tried { enum unit_kind kind; int64_t blocks; };
+
+enum knob_tried knob_try_unit(struct plan *p, int i)
+{
+    static const struct unit_tried paper[] = { { UNIT_BLOCK, 1 }, { UNIT_HALF_BLOCK, 1 }, { UNIT_MODEL, 1 } };
+    static const struct unit_tried fsdp1[] = { { UNIT_BLOCK, 1 }, { UNIT_MODEL, 1 } };
+    static const struct unit_tried fsdp2[] = {
+        { UNIT_BLOCK, 1 }, { UNIT_BLOCKS, 2 }, { UNIT_BLOCKS, 4 }, { UNIT_BLOCKS, 8 },
+        { UNIT_HALF_BLOCK, 1 }, { UNIT_MODEL, 1 },
+    };
+    static const struct { const struct unit_tried *of; int n; } all[NDIALECT] = {
+        [DIALECT_PAPER] = { paper, 3 }, [DIALECT_TORCH] = { fsdp2, 6 }, [DIALECT_TORCH_FSDP1] = { fsdp1, 2 },
+    };
+
+    if (i >= all[p->dialect].n)
+        return KNOB_NO_MORE;
+    if (all[p->dialect].of[i].kind == UNIT_BLOCKS && all[p->dialect].of[i].blocks >= p->model.layers)
+        return KNOB_SKIPPED;
+    p->unit = all[p->dialect].of[i].kind;
+    p->unit_blocks = all[p->dialect].of[i].blocks;
+    return KNOB_TRIED;
+}
+
+/* Freed after forward, kept, or kept on the node. */
+enum knob_tried knob_try_reshard(struct plan *p, int i)
+{
+    int64_t per_node = p->cluster.gpus_per_node;
+
+    if (i > 2)
+        return KNOB_NO_MORE;
+    if (i == 2 && (per_node < 2 || per_node >= p->shard_group || p->shard_group % per_node))
+        return KNOB_SKIPPED;
+    p->fsdp.reshard_after_forward = i == 0 ? -1 : i == 1 ? 0 : per_node;
+    return KNOB_TRIED;
+}
+
+/* Nothing ahead, the default, or forward as well. */
+enum knob_tried knob_try_prefetch(struct plan *p, int i)
+{
+    if (i > 2)
+        return KNOB_NO_MORE;
+    p->fsdp.backward_prefetch = i ? PREFETCH_PRE : PREFETCH_NONE;
+    p->fsdp.forward_prefetch = i == 2;
+    return KNOB_TRIED;
+}
+
+/* Stage 3's schedules are the longest by far: two corners of its throttles, what the
+ * defaults do and what saves memory. */
+enum knob_tried knob_try_live(struct plan *p, int i)
+{
+    if (i > 1)
+        return KNOB_NO_MORE;
+    p->ds.stage3_max_live_parameters = i ? 300000000 : 1000000000;
+    p->ds.stage3_max_reuse_distance = i ? 0 : 1000000000;
+    return KNOB_TRIED;
+}
+
+/* ---- words ---- */
+
+int knob_say_reshard(const struct plan *p, char *to, size_t size)
+{
+    int64_t k = p->fsdp.reshard_after_forward;
+
+    if (k == 0)
+        return snprintf(to, size, ", no reshard");
+    return k > 1 ? snprintf(to, size, ", reshard to %lld", (long long)k) : 0;
+}
+
+/* The shard group tells a hybrid one apart. */
+int knob_say_sharding(const struct plan *p, char *to, size_t size)
+{
+    bool keeps = p->fsdp.sharding_strategy == FSDP1_SHARD_GRAD_OP
+              || p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD_ZERO2;
+
+    return keeps ? snprintf(to, size, ", SHARD_GRAD_OP") : 0;
+}
+
+int knob_say_no_prefetch(const struct plan *p, char *to, size_t size)
+{
+    return p->fsdp.backward_prefetch == PREFETCH_NONE ? snprintf(to, size, ", no prefetch") : 0;
+}
+
+int knob_say_no_sync(const struct plan *p, char *to, size_t size)
+{
+    bool choice = p->accumulation > 1 && plan_sync_is_choice(p->strategy, p->dialect);
+
+    return choice && !p->sync_every_micro_step ? snprintf(to, size, ", no_sync") : 0;
+}
+
+/* ---- "auto" ---- */
+
+int64_t knob_auto_reduce_bucket(int64_t hidden)
+{
+    return hidden * hidden;
+}
+
+int64_t knob_auto_prefetch_bucket(int64_t hidden)
+{
+    return (int64_t)(0.9 * (double)hidden * (double)hidden);
+}
+
+int64_t knob_auto_persistence(int64_t hidden)
+{
+    return 10 * hidden;
+}

@@ -1,0 +1,39 @@
+/* knob_rules.h -- what rows of the table need a function for; for knob_rows.c and plan.c only. */
+#ifndef DPX_KNOB_RULES_H
+#define DPX_KNOB_RULES_H
+
+#include "model/plan/knob.h"
+
+/* Defaults that depend on more than the cell. */
+double knob_usual_kernels(const struct plan *p);
+double knob_usual_reduce_dtype(const struct plan *p);
+double knob_usual_clip(const struct plan *p);
+double knob_usual_dropout(const struct plan *p);
+double knob_usual_unit(const struct plan *p);
+double knob_usual_shard_group(const struct plan *p);
+double knob_usual_sync(const struct plan *p);
+double knob_usual_check_overflow(const struct plan *p);
+
+/* Values worth searching that depend on others, or that come in pairs. */
+enum knob_tried knob_try_interval(struct plan *p, int i);
+enum knob_tried knob_try_sync(struct plan *p, int i);
+enum knob_tried knob_try_shard_group(struct plan *p, int i);
+enum knob_tried knob_try_sharding(struct plan *p, int i);
+enum knob_tried knob_try_unit(struct plan *p, int i);
+enum knob_tried knob_try_reshard(struct plan *p, int i);
+enum knob_tried knob_try_prefetch(struct plan *p, int i);
+enum knob_tried knob_try_live(struct plan *p, int i);
+
+/* Words that tell plans apart. */
+int knob_say_reshard(const struct plan *p, char *to, size_t size);
+int knob_say_sharding(const struct plan *p, char *to, size_t size);
+int knob_say_no_prefetch(const struct plan *p, char *to, size_t size);
+int knob_say_no_sync(const struct plan *p, char *to, size_t size);
+
+/* transformers' HfTrainerDeepSpeedConfig.trainer_config_finalize() and accelerate (accelerator.py): sizes
+ * from the model's hidden size, cut as Python's int(). */
+int64_t knob_auto_reduce_bucket(int64_t hidden);
+int64_t knob_auto_prefetch_bucket(int64_t hidden);
+int64_t knob_auto_persistence(int64_t hidden);
+
+#endif

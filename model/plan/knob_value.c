@@ -1,0 +1,319 @@
+/* knob_value.c -- one value of a plan: as a number, in and out of JSON, against its row's range. */
+#include "model/plan/knob.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+/* ---- as a number ---- */
+
+double knob_get(const struct plan *p, const struct knob *k)
+{
+    const char *at = (const char *)p + k->offset;
+    int64_t whole = 0;
+    double real = 0;
+    int word = 0;
+
+    switch (k->type) {
+    case KNOB_INT: case KNOB_RESHARD:
+        memcpy(&whole, at, sizeof whole);
+        return (double)whole;
+    case KNOB_REAL:
+        memcpy(&real, at, sizeof real);
+        return real;
+    case KNOB_FLAG: case KNOB_WORD:
+        memcpy(&word, at, sizeof word);
+        return word;
+    case KNOB_BOOL: case KNOB_WORD_BOOL: case KNOB_GRAD_ACCUM:
+        return *(const bool *)at;
+    case KNOB_UNIT:
+        return p->unit;
+    case KNOB_TEXT: case KNOB_FIXED:
+        break;
+    }
+    return 0;
+}
+
+/* 2^63 as a double: the first real that no int64_t holds. */
+#define TWO_63 9223372036854775808.0
+
+void knob_set(struct plan *p, const struct knob *k, double v)
+{
+    char *at = (char *)p + k->offset;
+    int64_t whole = v >= TWO_63 ? INT64_MAX : (int64_t)v;   /* (double)INT64_MAX is 2^63 */
+    int word = (int)whole;
+
+    switch (k->type) {
+    case KNOB_INT: case KNOB_RESHARD: memcpy(at, &whole, sizeof whole); break;
+    case KNOB_REAL:                   memcpy(at, &v, sizeof v); break;
+    case KNOB_FLAG: case KNOB_WORD:   memcpy(at, &word, sizeof word); break;
+    case KNOB_BOOL: case KNOB_WORD_BOOL: case KNOB_GRAD_ACCUM:
+                                      *(bool *)at = v > 0; break;
+    case KNOB_UNIT:
+        p->unit = (enum unit_kind)word;
+        p->unit_blocks = 1;
+        break;
+    case KNOB_TEXT:                   *at = '\0'; break;
+    case KNOB_FIXED:                  break;
+    }
+}
+
+double knob_default(const struct plan *p, const struct knob *k)
+{
+    return k->usual ? k->usual(p) : k->def;
+}
+
+/* ---- ranges ---- */
+
+static int out_of_range(const char *where, const struct knob *k, double v)
+{
+    return fail("%s: %s%s%s: %.15g is out of range (%s%" PRId64 " to %" PRId64 ")", where,
+                k->object, k->object[0] ? "." : "", k->name, v, k->above ? "above " : "",
+                k->lo, k->hi);
+}
+
+int knob_check(const struct plan *p, const struct knob *k, const char *where)
+{
+    const char *at = (const char *)p + k->offset;
+    int64_t whole;
+    double real;
+    int word, nwords = 0;
+
+    if (k->type == KNOB_INT) {
+        memcpy(&whole, at, sizeof whole);
+        if (whole < k->lo || whole > k->hi)
+            return out_of_range(where, k, (double)whole);
+    }
+    if (k->type == KNOB_WORD) {
+        memcpy(&word, at, sizeof word);
+        while (k->words[nwords])
+            nwords++;
+        if (word >= nwords || word < (k->null == KNOB_NULL_VALUE ? -1 : 0))
+            return fail("%s: %s: no such word", where, k->name);
+    }
+    if (k->type == KNOB_REAL) {
+        memcpy(&real, at, sizeof real);
+        if (k->null == KNOB_NULL_VALUE && real <= k->null_value && isfinite(real))
+            return 0;
+        if (!isfinite(real) || real < (double)k->lo || real > (double)k->hi
+            || (k->above && real <= (double)k->lo))
+            return out_of_range(where, k, real);
+    }
+    return 0;
+}
+
+/* ---- JSON ---- */
+
+/* "plan.json: fsdp.forward_prefetch" */
+static int refuse(const char *where, const struct knob *k, const char *what)
+{
+    return fail("%s: %s%s%s: %s", where, k->object, k->object[0] ? "." : "", k->name, what);
+}
+
+static void word_list(const struct knob *k, char *out, size_t size)
+{
+    int n = snprintf(out, size, "expected");
+
+    for (int i = 0; k->words[i] && n > 0 && (size_t)n < size; i++)
+        n += snprintf(out + n, size - (size_t)n, "%s \"%s\"", i ? " or" : "", k->words[i]);
+    if (k->null == KNOB_NULL_VALUE && n > 0 && (size_t)n < size)
+        snprintf(out + n, size - (size_t)n, " or null");
+}
+
+static int read_word(const json_t *v, const char *where, const struct knob *k, int *out)
+{
+    const char *s = json_string_value(v);
+    char expected[256];
+
+    for (int i = 0; s && k->words[i]; i++)
+        if (!strcmp(k->words[i], s)) {
+            *out = i;
+            return 0;
+        }
+    word_list(k, expected, sizeof expected);
+    return refuse(where, k, expected);
+}
+
+static int read_int(const json_t *v, const char *where, const struct knob *k, int64_t *out)
+{
+    char why[96];
+    double r = json_real_value(v);
+
+    if (json_is_integer(v)) {
+        *out = json_integer_value(v);
+    } else if (json_is_real(v) && r >= 0 && r < TWO_63 && r == (double)(int64_t)r) {
+        *out = (int64_t)r;
+    } else {
+        return refuse(where, k, "expected a whole number, not negative");
+    }
+    if (*out >= k->lo && *out <= k->hi)
+        return 0;
+    snprintf(why, sizeof why, "%" PRId64 " is not in %" PRId64 " .. %" PRId64, *out, k->lo, k->hi);
+    return refuse(where, k, why);
+}
+
+static int read_real(const json_t *v, const char *where, const struct knob *k, double *out)
+{
+    char why[96];
+
+    if (!json_is_number(v))
+        return refuse(where, k, "expected a number");
+    *out = json_number_value(v);
+    if (*out >= (double)k->lo && *out <= (double)k->hi && !(k->above && *out <= (double)k->lo))
+        return 0;
+    snprintf(why, sizeof why, "%g is not %s %" PRId64 " and at most %" PRId64, *out,
+             k->above ? "above" : "at least", k->lo, k->hi);
+    return refuse(where, k, why);
+}
+
+static int read_reshard(const json_t *v, const char *where, const struct knob *k, int64_t *out)
+{
+    if (json_is_boolean(v)) {
+        *out = json_is_true(v);
+        return 0;
+    }
+    if (json_is_integer(v) && json_integer_value(v) == 1)
+        return refuse(where, k, "1 rank means false: write false");
+    return read_int(v, where, k, out);
+}
+
+static int read_grad_accum(const json_t *v, const char *where, const struct knob *k, struct plan *p)
+{
+    int t;
+
+    if (read_word(v, where, k, &t) < 0)
+        return -1;
+    if (t != (int)p->precision && t != DT_FP32)
+        return refuse(where, k, "expected \"fp32\", the plan's precision, or null");
+    p->ds.grad_accum_fp32 = t != (int)p->precision;
+    return 0;
+}
+
+static int read_unit(const json_t *v, const char *where, const struct knob *k, struct plan *p)
+{
+    static const struct { const char *word; enum unit_kind unit; } words[] = {
+        { "model", UNIT_MODEL }, { "block", UNIT_BLOCK }, { "half-block", UNIT_HALF_BLOCK },
+        { "tensor", UNIT_TENSOR }, { "module", UNIT_MODULE },
+    };
+    const char *s = json_string_value(v);
+    int64_t n = 0;
+    int end = 0;
+
+    p->unit_blocks = 1;
+    for (size_t i = 0; s && i < sizeof words / sizeof *words; i++)
+        if (!strcmp(s, words[i].word)) {
+            p->unit = words[i].unit;
+            return 0;
+        }
+    if (!s || s[0] < '1' || s[0] > '9' || sscanf(s, "%5" SCNd64 " blocks%n", &n, &end) != 1
+        || end == 0 || s[end] != '\0')
+        return refuse(where, k, "expected \"model\", \"<n> blocks\", \"block\", \"half-block\", "
+                                "\"tensor\" or \"module\"");
+    p->unit = n == 1 ? UNIT_BLOCK : UNIT_BLOCKS;
+    p->unit_blocks = n;
+    return 0;
+}
+
+static int read_text(const json_t *v, const char *where, const struct knob *k, char *out, size_t size)
+{
+    const char *s = json_string_value(v);
+
+    if (!s || strlen(s) >= size)
+        return refuse(where, k, "expected a short string, such as \"2.15\"");
+    strcpy(out, s);
+    return 0;
+}
+
+static int read_bool(const json_t *v, const char *where, const struct knob *k, bool *out)
+{
+    if (!json_is_boolean(v))
+        return refuse(where, k, "expected true or false");
+    *out = json_is_true(v);
+    return 0;
+}
+
+static int read_null(const char *where, const struct knob *k, struct plan *p)
+{
+    if (k->null == KNOB_NULL_REFUSED)
+        return refuse(where, k, "null is not a value of this key");
+    if (k->null == KNOB_NULL_VALUE)
+        knob_set(p, k, k->null_value);
+    return 0;
+}
+
+int knob_read(const json_t *v, const char *where, const struct knob *k, struct plan *p)
+{
+    void *at = (char *)p + k->offset;
+    bool truth = false;
+    int word = 0;
+
+    if (json_is_null(v))
+        return read_null(where, k, p);
+    switch (k->type) {
+    case KNOB_INT:        return read_int(v, where, k, at);
+    case KNOB_REAL:       return read_real(v, where, k, at);
+    case KNOB_BOOL:       return read_bool(v, where, k, at);
+    case KNOB_WORD:       return read_word(v, where, k, at);
+    case KNOB_UNIT:       return read_unit(v, where, k, p);
+    case KNOB_RESHARD:    return read_reshard(v, where, k, at);
+    case KNOB_GRAD_ACCUM: return read_grad_accum(v, where, k, p);
+    case KNOB_TEXT:       return read_text(v, where, k, at, sizeof p->framework_version);
+    case KNOB_FIXED:      return read_word(v, where, k, &word);
+    case KNOB_FLAG:
+        if (read_bool(v, where, k, &truth) < 0)
+            return -1;
+        *(int *)at = truth;
+        return 0;
+    case KNOB_WORD_BOOL:
+        if (read_word(v, where, k, &word) < 0)
+            return -1;
+        *(bool *)at = word == 1;
+        return 0;
+    }
+    return -1;
+}
+
+json_t *knob_write(const struct plan *p, const struct knob *k)
+{
+    const char *at = (const char *)p + k->offset;
+    int64_t whole = 0;
+    double real = 0;
+    int word = 0;
+    char unit[32];
+
+    switch (k->type) {
+    case KNOB_INT:
+        memcpy(&whole, at, sizeof whole);
+        return json_integer(whole);
+    case KNOB_REAL:
+        memcpy(&real, at, sizeof real);
+        return k->null == KNOB_NULL_VALUE && real <= k->null_value ? json_null() : json_real(real);
+    case KNOB_BOOL:
+        return json_boolean(*(const bool *)at);
+    case KNOB_FLAG:
+        memcpy(&word, at, sizeof word);
+        return word < 0 ? json_null() : json_boolean(word);
+    case KNOB_WORD:
+        memcpy(&word, at, sizeof word);
+        return word < 0 || (k->null == KNOB_NULL_VALUE && word == (int)k->null_value && word < 0)
+             ? json_null() : json_string(k->words[word]);
+    case KNOB_WORD_BOOL:
+        return json_string(k->words[*(const bool *)at]);
+    case KNOB_UNIT:
+        plan_unit_text(p, unit, sizeof unit);
+        return json_string(unit);
+    case KNOB_RESHARD:
+        memcpy(&whole, at, sizeof whole);
+        return whole < 0 ? json_null() : whole < 2 ? json_boolean(whole) : json_integer(whole);
+    case KNOB_GRAD_ACCUM:
+        return *(const bool *)at ? json_string("fp32") : json_null();
+    case KNOB_TEXT:
+        return *at ? json_string(at) : json_null();
+    case KNOB_FIXED:
+        return json_string(k->words[0]);
+    }
+    return json_null();
+}
