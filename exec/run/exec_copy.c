@@ -7,14 +7,16 @@
 #include "base/fail.h"
 #include "exec/run/executor_internal.h"
 
-/* n elements, contiguous on both sides. */
-struct run { void *to; const void *from; int64_t n; int32_t tensor; uint8_t dt, st; };
+/* n elements, contiguous on both sides.  A side on disk has no address: it begins at `file`. */
+struct run { void *to; const void *from; int64_t n, file; int32_t tensor; uint8_t dt, st; };
 
 struct copy_task {
     struct executor *x;
     const struct op *op;
     enum copy_fn fn;
     double scale;
+    bool crosses;                   /* from one memory to another: */
+    enum space from, to;
     int n, room;
     struct run *run;
 };
@@ -30,6 +32,12 @@ static void add_run(struct copy_task *c, const struct run *r)
             abort();
     }
     c->run[c->n++] = *r;
+}
+
+/* Where in its file a view on disk has an element; 0 elsewhere. */
+static int64_t file_at(const struct view *v, int64_t at)
+{
+    return v->space == SPACE_DISK ? v->at + (at - v->from) * dtype_bytes(v->dtype) : 0;
 }
 
 /* Where a tensor's element can be read, looking first where the last one was found. */
@@ -64,8 +72,8 @@ static void meet(struct executor *x, const struct views *reads, const struct vie
             continue;
         }
         int64_t n = r->from + r->n < end ? r->from + r->n - at : end - at;
-        add_run(c, &(struct run){ view_at(x, w, at), view_at(x, r, at), n, w->tensor, (uint8_t)w->dtype,
-                                  (uint8_t)r->dtype });
+        add_run(c, &(struct run){ view_at(x, w, at), view_at(x, r, at), n, file_at(w, at) + file_at(r, at), w->tensor,
+                                  (uint8_t)w->dtype, (uint8_t)r->dtype });
         *covered += n;
         at += n;
     }
@@ -76,6 +84,7 @@ static struct copy_task *new_task(struct executor *x, const struct op *o, enum c
     struct copy_task *c = room_new(1, sizeof *c);
 
     *c = (struct copy_task){ .x = x, .op = o, .fn = fn, .scale = (double)o->u.copy.scale };
+    c->crosses = sched_crosses(x->s, o, &c->from, &c->to);
     return c;
 }
 
@@ -83,10 +92,26 @@ static struct copy_task *new_task(struct executor *x, const struct op *o, enum c
 
 static struct kernels *kernels_of(const struct copy_task *c) { return c->x->kernels[c->op->stream]; }
 
+/* Bytes as they are, between disk and host memory or between that and a device. */
+static int cross(const struct copy_task *c, const struct run *r)
+{
+    struct device *d = c->x->d;
+    struct CUstream_st *s = device_cuda_stream(d, (enum stream)c->op->stream);
+    int64_t bytes = r->n * dtype_bytes((enum dtype)r->dt);
+
+    if (c->from == SPACE_DISK)
+        return store_read(c->x->store, r->file, r->to, bytes);
+    if (c->to == SPACE_DISK)
+        return store_write(c->x->store, r->file, r->from, bytes);
+    return c->from == SPACE_DEVICE ? device_fetch(d, s, r->to, r->from, bytes) : device_store(d, s, r->to, r->from, bytes);
+}
+
 static int move(const struct copy_task *c, const struct run *r, double scale, bool add)
 {
     struct kernels *k = kernels_of(c);
 
+    if (c->crosses && (!host_works(c->x, c->op) || c->from == SPACE_DISK || c->to == SPACE_DISK))
+        return cross(c, r);
     return kernels_ops(k)->copy(k, r->n, r->to, (enum dtype)r->dt, r->from, (enum dtype)r->st, scale, add);
 }
 
@@ -186,6 +211,12 @@ static int run_copy(struct task *t)
 
 /* ---- issuing ---- */
 
+/* Both memories are the host's own: its kernels work there. */
+static bool stays_host(const struct copy_task *c)
+{
+    return (IN(c->from) & IN_HOST) && (IN(c->to) & IN_HOST);
+}
+
 static int written_from_read(struct executor *x, const struct op *o, struct copy_task *c)
 {
     int64_t want = 0, covered = 0;
@@ -197,6 +228,10 @@ static int written_from_read(struct executor *x, const struct op *o, struct copy
     if (covered < want)
         return fail("the schedule's entry \"%s\" writes %lld elements and reads %lld of them", o->what,
                     (long long)want, (long long)covered);
+    for (int i = 0; i < c->n && c->crosses && !stays_host(c); i++)
+        if (c->run[i].dt != c->run[i].st)
+            return fail("the schedule's entry \"%s\" casts %s on its way from %s to %s memory", o->what,
+                        tensor_of(x, c->run[i].tensor)->name, space_name(c->from), space_name(c->to));
     return 0;
 }
 
@@ -204,7 +239,7 @@ static void each(struct executor *x, struct copy_task *c, const struct views *v)
 {
     for (int i = 0; i < v->n; i++)
         add_run(c, &(struct run){ view_at(x, &v->v[i], v->v[i].from), view_at(x, &v->v[i], v->v[i].from),
-                                  v->v[i].n, v->v[i].tensor, (uint8_t)v->v[i].dtype, (uint8_t)v->v[i].dtype });
+                                  v->v[i].n, 0, v->v[i].tensor, (uint8_t)v->v[i].dtype, (uint8_t)v->v[i].dtype });
 }
 
 /* Whole instances, padding too; only elements where an act has a layout of its own or kernels have
@@ -216,15 +251,15 @@ static void zero_acts(struct executor *x, const struct op *o, int64_t iteration,
         for (int j = 0; (a->what & ACT_WRITE) && j < a->n; j++) {
             const struct inst *i = inst_of(x, a, iteration, j);
             if (!a->layout && !i->granted)
-                add_run(c, &(struct run){ arena_at(x->arena, i->at), NULL, x->s->bufs[a->buf].bytes, 0,
-                                          DT_UINT8, DT_UINT8 });
+                add_run(c, &(struct run){ arena_at(x->in[x->s->bufs[a->buf].space], i->at), NULL,
+                                          x->s->bufs[a->buf].bytes, 0, 0, DT_UINT8, DT_UINT8 });
         }
     }
     views_of(x, o, iteration, ACT_WRITE, &x->writes);
     for (int i = 0; i < x->writes.n; i++) {
         const struct view *v = &x->writes.v[i];
         if (v->own || v->inst->granted)
-            add_run(c, &(struct run){ view_at(x, v, v->from), NULL, v->n * dtype_bytes(v->dtype), v->tensor,
+            add_run(c, &(struct run){ view_at(x, v, v->from), NULL, v->n * dtype_bytes(v->dtype), 0, v->tensor,
                                       DT_UINT8, DT_UINT8 });
     }
 }
