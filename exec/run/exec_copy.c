@@ -92,7 +92,7 @@ static struct copy_task *new_task(struct executor *x, const struct op *o, enum c
 
 static struct kernels *kernels_of(const struct copy_task *c) { return c->x->kernels[c->op->stream]; }
 
-/* Bytes as they are, between disk and host memory or between that and a device. */
+/* Bytes as they are, from one memory to another. */
 static int cross(const struct copy_task *c, const struct run *r)
 {
     struct device *d = c->x->d;
@@ -103,14 +103,23 @@ static int cross(const struct copy_task *c, const struct run *r)
         return store_read(c->x->store, r->file, r->to, bytes);
     if (c->to == SPACE_DISK)
         return store_write(c->x->store, r->file, r->from, bytes);
-    return c->from == SPACE_DEVICE ? device_fetch(d, s, r->to, r->from, bytes) : device_store(d, s, r->to, r->from, bytes);
+    if (device_async(d))
+        return c->from == SPACE_DEVICE ? device_fetch(d, s, r->to, r->from, bytes) : device_store(d, s, r->to, r->from, bytes);
+    memcpy(r->to, r->from, (size_t)bytes);
+    return 0;
+}
+
+/* Both memories are the host's own: its kernels work there. */
+static bool stays_host(const struct copy_task *c)
+{
+    return (IN(c->from) & IN_HOST) && (IN(c->to) & IN_HOST);
 }
 
 static int move(const struct copy_task *c, const struct run *r, double scale, bool add)
 {
     struct kernels *k = kernels_of(c);
 
-    if (c->crosses && (!host_works(c->x, c->op) || c->from == SPACE_DISK || c->to == SPACE_DISK))
+    if (c->crosses && !stays_host(c))
         return cross(c, r);
     return kernels_ops(k)->copy(k, r->n, r->to, (enum dtype)r->dt, r->from, (enum dtype)r->st, scale, add);
 }
@@ -211,12 +220,6 @@ static int run_copy(struct task *t)
 
 /* ---- issuing ---- */
 
-/* Both memories are the host's own: its kernels work there. */
-static bool stays_host(const struct copy_task *c)
-{
-    return (IN(c->from) & IN_HOST) && (IN(c->to) & IN_HOST);
-}
-
 static int written_from_read(struct executor *x, const struct op *o, struct copy_task *c)
 {
     int64_t want = 0, covered = 0;
@@ -264,15 +267,99 @@ static void zero_acts(struct executor *x, const struct op *o, int64_t iteration,
     }
 }
 
+/* ---- what a block keeps, to another memory and back ---- */
+
+/* The act on device memory's "activations", or on their place elsewhere; NULL. */
+static const struct act *kept_act(const struct executor *x, const struct op *o, bool device)
+{
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
+        const struct buf *b = &x->s->bufs[x->s->acts[k].buf];
+        if (b->category == CAT_ACTIVATIONS && buf_is_place(b) != device)
+            return &x->s->acts[k];
+    }
+    return NULL;
+}
+
+/* All that block has at hand, one after the other into the instance. */
+static int64_t leave_device(struct executor *x, struct context *block, struct inst *to, enum space in, struct copy_task *c)
+{
+    int64_t at = 0;
+
+    to->kept = room_new(1, sizeof *to->kept);
+    for (int s = 0; s < NSLOT; s++) {
+        int64_t bytes = block->at[s] >= 0 ? arena_bytes(x->arena, block->at[s]) : -1;
+        to->kept->bytes[s] = bytes;
+        if (bytes < 0)
+            continue;
+        add_run(c, &(struct run){ .to = x->lanes ? (char *)arena_at(x->in[in], to->at) + at : NULL,
+                                  .from = arena_at(x->arena, block->at[s]), .n = bytes, .dt = DT_UINT8, .st = DT_UINT8 });
+        at += bytes;
+    }
+    return at;
+}
+
+static int64_t come_back(struct executor *x, struct context *block, const struct inst *from, enum space in, struct copy_task *c)
+{
+    int64_t at = 0;
+
+    for (int s = 0; s < NSLOT; s++) {
+        int64_t bytes = from->kept->bytes[s];
+        if (bytes < 0)
+            continue;
+        if ((block->at[s] = executor_take(x, bytes, CAT_ACTIVATIONS)) < 0)
+            return -1;
+        add_run(c, &(struct run){ .to = arena_at(x->arena, block->at[s]),
+                                  .from = x->lanes ? (char *)arena_at(x->in[in], from->at) + at : NULL, .n = bytes,
+                                  .dt = DT_UINT8, .st = DT_UINT8 });
+        at += bytes;
+    }
+    return at;
+}
+
+static int issue_kept(struct executor *x, const struct op *o, int64_t iteration, struct copy_task *c)
+{
+    const struct act *d = kept_act(x, o, true), *p = kept_act(x, o, false);
+    const struct buf *kept = &x->s->bufs[d->buf];
+    int64_t block = d->at + d->by * iteration, moved;
+
+    if (!p || d->n != 1 || p->n != 1 || !kept->of || strcmp(kept->of, "block") || x->s->bufs[p->buf].space == SPACE_DISK)
+        return fail("the schedule's entry \"%s\" moves activations other than one block's between device and host memory",
+                    o->what);
+    struct context *ctx = &x->ctx[CTX_BLOCK0 + block];
+    struct inst *i = inst_of(x, p, iteration, 0);
+    enum space in = x->s->bufs[p->buf].space;
+    moved = c->from == SPACE_DEVICE ? leave_device(x, ctx, i, in, c) : come_back(x, ctx, i, in, c);
+    if (moved >= 0 && moved != kept->bytes)
+        return fail("block %lld keeps %lld bytes, and the schedule's entry \"%s\" moves %lld", (long long)block,
+                    (long long)moved, o->what, (long long)kept->bytes);
+    return moved < 0 ? -1 : 0;
+}
+
+/* The copy is on its way: its places on the device are free when it is done. */
+static void give_kept(struct executor *x, const struct op *o, int64_t iteration)
+{
+    const struct act *d = kept_act(x, o, true);
+    struct context *ctx = &x->ctx[CTX_BLOCK0 + d->at + d->by * iteration];
+
+    for (int s = 0; s < NSLOT && (d->what & ACT_FREE); s++)
+        if (ctx->at[s] >= 0) {
+            executor_give(x, ctx->at[s], &x->order.lane[o->stream]);
+            ctx->at[s] = -1;
+        }
+}
+
 int issue_copy(struct executor *x, const struct op *o, int64_t iteration)
 {
     enum copy_fn fn = (enum copy_fn)o->u.copy.fn;
     struct copy_task *c = new_task(x, o, fn);
+    bool kept = fn == COPY_SET && kept_act(x, o, true);
     int rc = 0;
 
     views_clear(&x->reads);
     views_clear(&x->writes);
-    if (fn == COPY_ZERO) {
+    if (kept) {
+        rc = issue_kept(x, o, iteration, c);
+    } else if (fn == COPY_ZERO) {
         zero_acts(x, o, iteration, c);
         rc = views_there(x, o, &x->writes);
     } else if (fn != COPY_NOTHING) {
@@ -293,6 +380,8 @@ int issue_copy(struct executor *x, const struct op *o, int64_t iteration)
         return -1;
     }
     executor_put(x, o, run_copy, c);
+    if (kept)
+        give_kept(x, o, iteration);
     return 0;
 }
 

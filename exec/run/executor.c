@@ -82,7 +82,7 @@ static void touch(struct executor *x, const struct op *o, int64_t iteration)
 {
     for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
         const struct act *a = &x->s->acts[k];
-        for (int j = 0; buf_moves(&x->s->bufs[a->buf]) && j < a->n; j++)
+        for (int j = 0; buf_is_place(&x->s->bufs[a->buf]) && j < a->n; j++)
             when_join(&inst_of(x, a, iteration, j)->last, &x->order.lane[o->stream]);
     }
 }

@@ -22,11 +22,16 @@ struct inst {
     bool    live, granted;
     int64_t at;
     int64_t *piece;
+    struct kept *kept;              /* a block's activations lie in it; NULL */
     struct when last;               /* its uses so far are done then */
 };
 
 /* What the embedding, a block or the head keeps between kernels: offsets, -1 none. */
 struct context { int64_t at[NSLOT]; };
+enum { CTX_EMBED, CTX_HEAD, CTX_BLOCK0 };
+
+/* Of a context that has left device memory: how many bytes of each slot, one after the other; -1 none. */
+struct kept { int64_t bytes[NSLOT]; };
 
 /* Elements [from, from+n) of a tensor as an entry sees them. */
 struct view {

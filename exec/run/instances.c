@@ -26,6 +26,7 @@ int instances_open(struct executor *x)
 static void forget(struct inst *i)
 {
     free(i->piece);
+    free(i->kept);
     *i = (struct inst){ 0 };
 }
 
@@ -80,7 +81,7 @@ static int alloc_one(struct executor *x, const struct op *o, const struct act *a
 
 int inst_alloc(struct executor *x, const struct op *o, const struct act *a, int64_t iteration)
 {
-    if (!buf_moves(&x->s->bufs[a->buf]))
+    if (!buf_is_place(&x->s->bufs[a->buf]))
         return 0;                   /* they come kernel by kernel */
     for (int j = 0; j < a->n; j++)
         if (alloc_one(x, o, a, inst_of(x, a, iteration, j)) < 0)
@@ -92,7 +93,7 @@ void inst_free(struct executor *x, const struct act *a, int64_t iteration)
 {
     enum space in = x->s->bufs[a->buf].space;
 
-    if (!buf_moves(&x->s->bufs[a->buf]))
+    if (!buf_is_place(&x->s->bufs[a->buf]))
         return;
     for (int j = 0; j < a->n; j++) {
         struct inst *i = inst_of(x, a, iteration, j);

@@ -71,7 +71,7 @@ void op_largest_new(const struct schedules *s, int i, const char **what, int64_t
     }
     for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
         const struct buf *b = &s->bufs[s->acts[k].buf];
-        if ((s->acts[k].what & ACT_ALLOC) && buf_moves(b) &&
+        if ((s->acts[k].what & ACT_ALLOC) && op_moves(o, b) &&
             b->bytes * s->acts[k].n > *bytes) {
             *what = b->what;
             *bytes = b->bytes * s->acts[k].n;

@@ -36,7 +36,7 @@ static void move(struct meter *m, const struct op *o, int bit, int sign)
     for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++) {
         const struct act *a = &m->s->acts[i];
         const struct buf *b = &m->s->bufs[a->buf];
-        if ((a->what & bit) && (m->in & IN(b->space)) && buf_moves(b))
+        if ((a->what & bit) && (m->in & IN(b->space)) && op_moves(o, b))
             add(m, (int)b->category, sign * b->bytes * a->n);
     }
 }

@@ -30,6 +30,10 @@
  * host memory on STREAM_DISK_READ, from host memory to disk on STREAM_DISK_WRITE.
  * schedules_check() holds schedules to all of it.
  *
+ * What a block keeps for backward leaves device memory by a copy that reads and frees an instance of its family
+ * "activations" there and allocates and writes one of the same size elsewhere, after the block's forward; the
+ * copy back, before its backward, does the opposite.
+ *
  * What the executor needs beyond that, which elements of which tensors a buffer holds, is in
  * layouts: they are described only when asked for (`detailed`), for planning does not read
  * them.  A copy or a collective moves, between the buffers that its entry reads and those
@@ -141,9 +145,9 @@ struct buf {
     enum space    space;
 };
 
-/* Whether its acts move bytes.  What a block keeps from forward to backward comes and goes kernel by kernel:
- * spans have it, and acts on its family only name it. */
-static inline bool buf_moves(const struct buf *b)
+/* Whether an instance is memory of its own.  What a block keeps from forward to backward is not, in device memory: it comes
+ * and goes kernel by kernel, spans have it, and acts on its family only name it. */
+static inline bool buf_is_place(const struct buf *b)
 {
     return b->category != CAT_ACTIVATIONS || b->space != SPACE_DEVICE;
 }
@@ -197,6 +201,10 @@ struct op {
         struct { int64_t n; int32_t other; } repeat;  /* other: index of the matching END (REPEAT) */
     } u;
 };
+
+/* Whether the acts of `o` on a buffer move bytes.  A copy takes what a block keeps to another memory, or brings it back:
+ * all of it, `bytes` of the family. */
+static inline bool op_moves(const struct op *o, const struct buf *b) { return buf_is_place(b) || o->kind == OP_COPY; }
 
 /* A unit: what is gathered, reduced or bucketed together. */
 struct unit {

@@ -47,7 +47,7 @@ static void acts_of(const struct schedules *s, unsigned in, const struct ran *ra
     for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
         const struct act *a = &s->acts[k];
         const struct buf *b = &s->bufs[a->buf];
-        if (!(in & IN(b->space)) || !buf_moves(b))
+        if (!(in & IN(b->space)) || !op_moves(o, b))
             continue;
         for (int j = 0; j < a->n; j++) {
             struct life *f = &life[base[a->buf] + a->at + a->by * ran->iteration + j];

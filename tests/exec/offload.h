@@ -1,6 +1,6 @@
 /* offload.h -- a lowered plan with its optimizer states elsewhere: sent to pinned memory and back beside compute, through
- * a file as well, or kept in host memory where the host's threads update them; and runs of it, with what each memory
- * allocated held against its ledger.
+ * a file as well, or kept in host memory where the host's threads update them, or with its blocks' activations in pinned
+ * memory between forward and backward; and runs of it, with what each memory allocated held against its ledger.
  *
  *     struct schedules s;
  *     struct outcome o;
@@ -247,6 +247,65 @@ static void keep_on_host(struct schedules *s)
     rewrite(s, on_host);
 }
 
+/* ---- what blocks keep, away between forward and backward ---- */
+
+static int kept_at(const struct schedules *s, const struct op *o, const struct act *acts, int bit)
+{
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
+        const struct buf *b = &s->bufs[acts[k].buf];
+        if ((acts[k].what & bit) && b->category == CAT_ACTIVATIONS && b->of)
+            return (int)k;
+    }
+    return -1;
+}
+
+static int kept_away[MOST_CLASSES + 64];        /* by family */
+static int64_t kept_bytes;
+
+static void moves_kept(struct schedules *s, bool down, struct act at)
+{
+    int here = at.buf, there = kept_away[at.buf];
+    int64_t bytes = s->bufs[here].bytes;
+
+    sched_copy(s, down ? STREAM_D2H : STREAM_H2D, down ? PHASE_FORWARD : PHASE_BACKWARD, down ? "kept down" : "kept up",
+               bytes, bytes)->after = down ? AFTER(STREAM_COMPUTE) : AFTER(STREAM_D2H) | AFTER(STREAM_COMPUTE);
+    sched_does(s, COPY_SET, 1);
+    sched_act(s, ACT_R | ACT_FREE, down ? here : there, at.at, at.by);
+    sched_act(s, ACT_ALLOC | ACT_W, down ? there : here, at.at, at.by);
+}
+
+static bool keep_away(struct schedules *s, enum sched_id id, const struct op *o, const struct act *acts)
+{
+    int comes = o && o->kind == OP_COMPUTE ? kept_at(s, o, acts, ACT_ALLOC) : -1;
+    int goes = o && o->kind == OP_COMPUTE ? kept_at(s, o, acts, ACT_FREE) : -1;
+
+    (void)id;
+    if (comes < 0 && goes < 0)
+        return !o;
+    if (goes >= 0)
+        moves_kept(s, false, acts[goes]);
+    again(s, o, acts);
+    if (goes >= 0)
+        s->ops[s->nops - 1].after |= AFTER(STREAM_H2D);
+    if (comes >= 0)
+        moves_kept(s, true, acts[comes]);
+    return true;
+}
+
+static void send_kept(struct schedules *s)
+{
+    int families = s->nbufs;
+
+    assert_true(families < MOST_CLASSES + 64);
+    kept_bytes = 0;
+    for (int b = 0; b < families; b++)
+        if (s->bufs[b].category == CAT_ACTIVATIONS && s->bufs[b].of) {
+            kept_away[b] = like(s, b, SPACE_PINNED);
+            kept_bytes = s->bufs[b].bytes > kept_bytes ? s->bufs[b].bytes : kept_bytes;
+        }
+    rewrite(s, keep_away);
+}
+
 /* ---- runs ---- */
 
 struct outcome { double loss[STEPS]; uint64_t weights; };
@@ -352,14 +411,16 @@ static void lowered(const struct plan *p, struct schedules *s)
         fail_msg("not lowered");
 }
 
-enum { AS_IT_IS, AWAY, BY_FILE, ON_HOST, NWAYS };
-static const char *const ways[NWAYS] = { "as it is", "away and back", "through a file", "on the host" };
+enum { AS_IT_IS, AWAY, BY_FILE, KEPT, ON_HOST, NWAYS };
+static const char *const ways[NWAYS] = { "as it is", "away and back", "through a file", "activations away", "on the host" };
 
 static void lowered_as(const struct plan *p, int way, struct schedules *s)
 {
     lowered(p, s);
     if (way == ON_HOST)
         keep_on_host(s);
+    else if (way == KEPT)
+        send_kept(s);
     else if (way != AS_IT_IS)
         send_away(s, way == BY_FILE);
 }

@@ -93,6 +93,31 @@ static void each_memory_has_what_paper_says(void **state)
     schedules_free(&s);
 }
 
+/* What blocks keep.  On paper: 4 blocks have theirs in pinned memory when the head computes, where they were on the device
+ * before; at the moment that was fullest there, all four, or all but that of the block that computes. */
+static void activations_away_leave_the_device(void **state)
+{
+    (void)state;
+    struct ledger was, device, away_;
+    struct schedules s;
+    struct plan p;
+
+    tiny(&p);
+    lowered(&p, &s);
+    ledger_run(&s, &was);
+    schedules_free(&s);
+    lowered_as(&p, KEPT, &s);
+    ledger_run(&s, &device);
+    ledger_run_in(&s, IN(SPACE_PINNED), &away_);
+    assert_true(kept_bytes > 0);
+    assert_int_equal(away_.peak.bytes, p.model.layers * kept_bytes);
+    assert_int_equal(away_.peak.by[CAT_ACTIVATIONS], p.model.layers * kept_bytes);
+    assert_int_equal(away_.persistent[CAT_ACTIVATIONS], 0);
+    assert_true(was.peak.bytes - device.peak.bytes <= p.model.layers * kept_bytes);
+    assert_true(was.peak.by[CAT_ACTIVATIONS] - device.peak.by[CAT_ACTIVATIONS] >= (p.model.layers - 1) * kept_bytes);
+    schedules_free(&s);
+}
+
 /* ---- what is refused ---- */
 
 static void says(const char *words)
@@ -148,6 +173,7 @@ int main(void)
         cmocka_unit_test(where_states_are_changes_no_bit),
         cmocka_unit_test(nor_does_it_on_an_asynchronous_device),
         cmocka_unit_test(each_memory_has_what_paper_says),
+        cmocka_unit_test(activations_away_leave_the_device),
         cmocka_unit_test(a_schedule_that_works_in_the_wrong_memory_does_not_begin),
         cmocka_unit_test(files_need_a_folder),
     };
