@@ -89,6 +89,11 @@ int runs_memory_measured(struct db *db, int64_t run, const struct run_memory_sid
 
 /* ---- reading ---- */
 
+bool runs_part_elsewhere(const struct run_part *p)
+{
+    return !strcmp(p->category, RUNS_PINNED) || !strcmp(p->category, RUNS_HOST) || !strcmp(p->category, RUNS_DISK);
+}
+
 int runs_parts(struct db *db, int64_t run, struct run_parts *out)
 {
     struct query q;

@@ -9,12 +9,18 @@
 #ifndef DPX_RUNS_MEMORY_H
 #define DPX_RUNS_MEMORY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "calib/store/db.h"
 
-/* Bytes of one category that were live at the peak of a rank.  -1: that side is not known. */
+/* Bytes of one category that were live at the peak of a rank's device memory; or, by these names, the peak of another
+ * memory by itself.  -1: that side is not known. */
 struct run_part { int64_t run, rank; const char *category; int64_t predicted_bytes, bytes; };
+#define RUNS_PINNED "pinned memory"
+#define RUNS_HOST   "pageable host memory"
+#define RUNS_DISK   "disk"
+bool runs_part_elsewhere(const struct run_part *p);
 
 /* The most that was live while one entry of a schedule was issued, on rank 0; position as in
  * struct run_entry.  -1: not known. */

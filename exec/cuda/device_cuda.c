@@ -29,7 +29,7 @@ struct cuda {
     struct device base;                 /* its `self` is this */
     int           ordinal;
     int           sm;                   /* 90: compute capability 9.0 */
-    cudaStream_t  stream[NSTREAM];
+    cudaStream_t  stream[NSTREAM];      /* NULL: the host's own streams have none */
     struct mark  *mark[NSTREAM];        /* DEVICE_MARKS of them: number % DEVICE_MARKS */
     cudaEvent_t   anchor;
     double        anchored;             /* lanes_now() when `anchor` was passed */
@@ -380,6 +380,8 @@ static int open_streams(struct cuda *c)
         return -1;
     for (int s = 0; s < NSTREAM; s++) {
         int priority = is_urgent((enum stream)s) ? greatest : least;
+        if (stream_is_host((enum stream)s))
+            continue;
         c->mark[s] = calloc(DEVICE_MARKS, sizeof *c->mark[s]);
         if (!c->mark[s])
             return fail("out of memory for the marks of a stream");

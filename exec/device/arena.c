@@ -30,7 +30,8 @@ struct arena {
     int    n, room;
     int64_t extent, mapped, reserved;
     char  *base;
-    struct device *device;          /* base is its memory; NULL: the host's */
+    struct device *device;          /* base is its memory, or pinned for it; NULL: the host's */
+    bool   pinned;
     struct arena_meter meter;
 };
 
@@ -49,7 +50,9 @@ void arena_free(struct arena *a)
 {
     if (!a)
         return;
-    if (a->device)
+    if (a->device && a->pinned)
+        device_unpin(a->device, a->base, a->mapped);
+    else if (a->device)
         device_unmap(a->device, a->base, a->mapped);
     else if (a->base)
         munmap(a->base, (size_t)a->reserved);
@@ -181,8 +184,8 @@ static void cut_run(struct arena *a, int i, int64_t size)
 static int map_more(struct arena *a, int64_t more)
 {
     if (a->device)
-        return fail("the arena on %s has the %lld bytes that a dry run found, and %lld more are needed",
-                    device_name(a->device), (long long)a->mapped, (long long)more);
+        return fail("the arena %s %s has the %lld bytes that a dry run found, and %lld more are needed",
+                    a->pinned ? "pinned for" : "on", device_name(a->device), (long long)a->mapped, (long long)more);
     more = round_up(more, page());
     if (a->mapped + more > a->reserved)
         return fail("the arena needs more than %lld bytes, four times what a dry run found",
@@ -301,6 +304,17 @@ int arena_map_on(struct arena *a, struct device *d, int64_t extent)
     return a->base ? 0 : -1;
 }
 
+int arena_map_pinned(struct arena *a, struct device *d, int64_t extent)
+{
+    if (!device_async(d))
+        return arena_map(a, extent);
+    a->mapped = extent > 0 ? extent : ALIGN;
+    a->base = device_pin(d, a->mapped);
+    a->device = a->base ? d : NULL;
+    a->pinned = true;
+    return a->base ? 0 : -1;
+}
+
 void *arena_at(const struct arena *a, int64_t offset)
 {
     return a->base ? a->base + offset : NULL;
@@ -308,6 +322,6 @@ void *arena_at(const struct arena *a, int64_t offset)
 
 void arena_poison(const struct arena *a, int64_t offset, int64_t bytes)
 {
-    if (a->guarded && a->base)
+    if (a->guarded && a->base && !a->device)
         memset(a->base + offset, 0xff, (size_t)bytes);
 }

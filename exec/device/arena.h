@@ -1,4 +1,5 @@
-/* arena.h -- the memory of a rank: one region, every byte of it accounted.
+/* arena.h -- one memory of a rank: one region, every byte of it accounted.  A rank has an arena for each space
+ * (schedule.h) in which its buffers lie; that of the disk is never mapped: its offsets are a file's (store.h).
  *
  * Addresses are decided when an entry is issued, long before it runs.  A block that was given
  * back can be taken again at once where the schedule's own waits put the new user behind the
@@ -74,6 +75,9 @@ int   arena_map(struct arena *a, int64_t extent);
  * outlives the arena, which is not guarded. */
 struct device;
 int   arena_map_on(struct arena *a, struct device *d, int64_t extent);
+/* Host memory that an asynchronous device copies from and to without the host: exactly `extent` bytes.  On the host
+ * it is memory like any other. */
+int   arena_map_pinned(struct arena *a, struct device *d, int64_t extent);
 void *arena_at(const struct arena *a, int64_t offset);
 
 /* For a debug run: block `offset`, whose bytes are NaN from now on. */

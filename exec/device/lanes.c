@@ -29,7 +29,7 @@ struct lane {
 };
 
 /* Hangs at a task that it waits for: lane s, task number c, in list c % QUEUE. */
-struct release { struct when last; int64_t offset, bytes; int next; };
+struct release { struct when last; int64_t offset, bytes; enum space in; int next; };
 
 /* The last collective of a process group that was launched. */
 struct launched { int64_t tickets; enum stream s; int64_t number; };
@@ -45,9 +45,9 @@ struct lanes {
     struct launched last[PLAN_GROUPS];
     atomic_bool    *stop;
     bool            closing;
-    int64_t         held, held_peak;
+    int64_t         held[NSPACE], held_peak[NSPACE];
     struct release *releases; int nreleases, room, spare;   /* spare: list of unused ones */
-    void          (*on_release)(void *arg, int64_t offset, int64_t bytes);
+    void          (*on_release)(void *arg, enum space in, int64_t offset, int64_t bytes);
     void           *on_release_arg;
     int64_t         progress, max_times;
     bool            recording;
@@ -64,18 +64,20 @@ double lanes_now(void)
 
 /* ---- held bytes ---- */
 
-static void hold(struct lanes *l, int64_t bytes)
+static void hold(struct lanes *l, const int64_t comes[NSPACE])
 {
-    l->held += bytes;
-    if (l->held > l->held_peak)
-        l->held_peak = l->held;
+    for (int m = 0; m < NSPACE; m++) {
+        l->held[m] += comes[m];
+        if (l->held[m] > l->held_peak[m])
+            l->held_peak[m] = l->held[m];
+    }
 }
 
 static void let_go(struct lanes *l, const struct release *r)
 {
-    l->held -= r->bytes;
+    l->held[r->in] -= r->bytes;
     if (l->on_release)
-        l->on_release(l->on_release_arg, r->offset, r->bytes);
+        l->on_release(l->on_release_arg, r->in, r->offset, r->bytes);
 }
 
 /* Goes now, or hangs at one task that is not done. */
@@ -126,16 +128,16 @@ static int new_release(struct lanes *l)
     return l->nreleases++;
 }
 
-void lanes_release(struct lanes *l, const struct when *last, int64_t offset, int64_t bytes)
+void lanes_release(struct lanes *l, enum space in, const struct when *last, int64_t offset, int64_t bytes)
 {
     pthread_mutex_lock(&l->lock);
     int i = new_release(l);
-    l->releases[i] = (struct release){ .last = *last, .offset = offset, .bytes = bytes };
+    l->releases[i] = (struct release){ .last = *last, .offset = offset, .bytes = bytes, .in = in };
     place_release(l, i, &l->done);
     pthread_mutex_unlock(&l->lock);
 }
 
-void lanes_on_release(struct lanes *l, void (*f)(void *, int64_t, int64_t), void *arg)
+void lanes_on_release(struct lanes *l, void (*f)(void *, enum space, int64_t, int64_t), void *arg)
 {
     l->on_release = f;
     l->on_release_arg = arg;
@@ -164,6 +166,8 @@ static void finished(struct lane *n, const struct task *t, double start, double 
     done.done[n->s]++;
     settle(l, n->s, &done);
     l->done = done;
+    if (stream_is_host(n->s))           /* never on its way without being done */
+        l->launched.done[n->s] = done.done[n->s];
     l->progress++;
     if (t->group >= 0)
         l->ticket[t->group]++;
@@ -341,7 +345,7 @@ static void *reap(void *arg)
 static bool start(struct lanes *l, enum stream s)
 {
     struct lane *n = &l->lane[s];
-    bool async = device_async(l->d);
+    bool async = device_async(l->d) && !stream_is_host(s);
 
     *n = (struct lane){ .all = l, .s = s, .queue = calloc(QUEUE, sizeof *n->queue), .marked = l->d->marked[s] };
     n->started = n->queue && pthread_create(&n->thread, NULL, async ? launch : work, n) == 0;
@@ -431,8 +435,8 @@ void lanes_stop(struct lanes *l)
 
 /* ---- what was measured ---- */
 
-int64_t lanes_held_peak(const struct lanes *l) { return l->held_peak; }
-void    lanes_held_reset(struct lanes *l)      { l->held_peak = l->held; }
+int64_t lanes_held_peak(const struct lanes *l, enum space in) { return l->held_peak[in]; }
+void    lanes_held_reset(struct lanes *l) { memcpy(l->held_peak, l->held, sizeof l->held); }
 
 int lanes_record(struct lanes *l, int64_t n)
 {

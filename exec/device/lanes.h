@@ -5,13 +5,15 @@
  * Tasks are numbered 1, 2, ... on each lane.  STREAM_ISSUE has no thread: what waits there makes
  * the issuing thread itself wait (lanes_wait).
  *
- * The lanes keep the second meter: *held* bytes, from the start of the task that takes
+ * The lanes keep the second meter: *held* bytes of each memory, from the start of the task that takes
  * until every task that uses them is done.
  *
  * On an asynchronous device (device.h) a task's run() only queues its work, so a lane has two threads.
  * The launcher runs a task as soon as what it needs has been *launched*, and lets the device wait for
  * it; run() sees numbers of the host that an earlier task left, for that one has returned.  The reaper
- * waits until it is *done*: everything else here means that.
+ * waits until it is *done*: everything else here means that.  The streams of the host itself (stream_is_host():
+ * its threads, its files) are the same there as on the host: a task starts when what it needs is done, and is done
+ * when its run() returns.
  *
  * A task that fails stops all lanes: what follows is skipped, lanes_wait() returns -1, and the
  * reason is kept for lanes_why(). */
@@ -31,7 +33,7 @@ struct task {
     struct when need;
     int      group;                 /* of struct schedules' groups; -1: none */
     int64_t  ticket;
-    int64_t  comes;                 /* bytes held from its start on */
+    int64_t  comes[NSPACE];         /* bytes held from its start on, in each memory */
     const char *what;               /* names it in messages: static */
     int32_t  position;              /* of its entry in the step; -1: not to be recorded */
 };
@@ -51,10 +53,9 @@ void lanes_close(struct lanes *l);
 
 /* Appends a task; blocks while the lane's queue is full.  The task is copied. */
 void lanes_put(struct lanes *l, enum stream s, const struct task *t);
-/* Held bytes go when the tasks of `last` are done; `poison` (may be NULL) is then called with
- * offset and bytes. */
-void lanes_release(struct lanes *l, const struct when *last, int64_t offset, int64_t bytes);
-void lanes_on_release(struct lanes *l, void (*f)(void *arg, int64_t offset, int64_t bytes), void *arg);
+/* Held bytes go when the tasks of `last` are done; what lanes_on_release() was given is then called. */
+void lanes_release(struct lanes *l, enum space in, const struct when *last, int64_t offset, int64_t bytes);
+void lanes_on_release(struct lanes *l, void (*f)(void *arg, enum space in, int64_t offset, int64_t bytes), void *arg);
 
 /* The calling thread waits until `need` is done.  0, or -1 when a task failed. */
 int  lanes_wait(struct lanes *l, const struct when *need);
@@ -64,7 +65,7 @@ void lanes_stop(struct lanes *l);
 const char *lanes_why(const struct lanes *l);
 
 /* The largest number of bytes held since the last call of lanes_held_reset(). */
-int64_t lanes_held_peak(const struct lanes *l);
+int64_t lanes_held_peak(const struct lanes *l, enum space in);
 void    lanes_held_reset(struct lanes *l);
 
 /* Records times from now on (up to n tasks a lane), or stops; then reads them. */

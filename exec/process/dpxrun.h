@@ -53,6 +53,7 @@ struct measured {
     double  seconds;                    /* of them together */
     int64_t rank;                       /* whose memory is compared: the fullest predicted */
     int64_t *held, *allocated, *process;    /* by rank */
+    int64_t *elsewhere[NSPACE], *elsewhere_held[NSPACE];   /* by rank, the same beyond device memory */
     int64_t *part[NCAT];                /* of what the allocated peak consists: by category, by rank */
     double  median_s, p10_s, p90_s;     /* steady steps; without one, the first */
     double  phase[NRP];
@@ -107,6 +108,8 @@ int  dpxrun_predict(struct dpxrun *r);
 void predicted_free(struct predicted *p);
 /* Allocated at most, by what is to be run: a single step has no steady one. */
 int64_t predicted_allocated(const struct dpxrun *r);
+/* The same of another memory: pinned, host, disk. */
+int64_t predicted_elsewhere(const struct dpxrun *r, enum space in);
 /* Held by the schedule, as the executor's meter has it: without workspaces and staging. */
 int64_t predicted_held(const struct predicted *p);
 /* Copies what a recorded step left.  0, or -1 reported. */

@@ -86,6 +86,17 @@ int64_t predicted_allocated(const struct dpxrun *r)
     return r->o.steps > 1 ? l->peak.bytes : init > first ? init : first;
 }
 
+int64_t predicted_elsewhere(const struct dpxrun *r, enum space in)
+{
+    struct ledger l;
+    int64_t init, first;
+
+    ledger_run_in(&r->predicted.e.schedules, IN(in), &l);
+    init = l.phase[SCHED_INIT].bytes;
+    first = l.phase[SCHED_FIRST].bytes;
+    return r->o.steps > 1 ? l.peak.bytes : init > first ? init : first;
+}
+
 int64_t predicted_held(const struct predicted *p)
 {
     const struct overhead *o = &p->e.m.overhead;
@@ -188,6 +199,23 @@ static void phases_of(const struct schedules *s, const struct sample *a, double 
 
 /* ---- all ranks ---- */
 
+static int gather_elsewhere(struct dpxrun *r, size_t world)
+{
+    struct measured *m = &r->measured;
+    struct executor *x = train_executor(r->train);
+
+    for (enum space in = SPACE_PINNED; in < NSPACE; in++) {
+        m->elsewhere[in] = calloc(world, sizeof *m->elsewhere[in]);
+        m->elsewhere_held[in] = calloc(world, sizeof *m->elsewhere_held[in]);
+        if (!m->elsewhere[in] || !m->elsewhere_held[in])
+            return fail("out of memory for the ranks' memory");
+        if (train_gather(r->train, executor_meter_in(x, in)->peak, m->elsewhere[in]) < 0 ||
+            train_gather(r->train, executor_held_peak_in(x, in), m->elsewhere_held[in]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int gather_memory(struct dpxrun *r)
 {
     struct measured *m = &r->measured;
@@ -210,7 +238,7 @@ static int gather_memory(struct dpxrun *r)
         if (train_gather(r->train, executor_meter(x)->at_peak[c], m->part[c]) < 0)
             return -1;
     }
-    return 0;
+    return gather_elsewhere(r, world);
 }
 
 int dpxrun_measure(struct dpxrun *r)
@@ -238,6 +266,10 @@ void measured_free(struct measured *m)
     free(m->process);
     for (int c = 0; c < NCAT; c++)
         free(m->part[c]);
+    for (int in = 0; in < NSPACE; in++) {
+        free(m->elsewhere[in]);
+        free(m->elsewhere_held[in]);
+    }
 }
 
 /* ---- collectives ---- */

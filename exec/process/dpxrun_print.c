@@ -80,6 +80,12 @@ static void print_memory(const struct dpxrun *r)
     printf("memory, rank %" PRId64 "\n", m->rank);
     row_bytes("allocated, peak", predicted_allocated(r), m->allocated[m->rank]);
     row_bytes("held, peak", predicted_held(p), m->held[m->rank]);
+    for (enum space in = SPACE_PINNED; in < NSPACE; in++) {
+        char what[40];
+        snprintf(what, sizeof what, "%s, allocated, peak", space_name(in));
+        if (r->predicted.e.schedules.spaces & IN(in))
+            row_bytes(what, predicted_elsewhere(r, in), m->elsewhere[in][m->rank]);
+    }
     row_bytes("process, beyond its start", p->process_bytes, m->process[m->rank]);
 }
 
@@ -191,6 +197,21 @@ static json_t *losses_json(const struct measured *m)
     return list;
 }
 
+/* What there is beyond device memory; NULL: nothing. */
+static json_t *elsewhere_json(const struct dpxrun *r)
+{
+    const struct measured *m = &r->measured;
+    json_t *list = r->predicted.e.schedules.spaces ? json_array() : NULL;
+
+    for (enum space in = SPACE_PINNED; in < NSPACE && list; in++)
+        if (r->predicted.e.schedules.spaces & IN(in))
+            json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:o}", "space", space_name(in), "allocated_peak_bytes",
+                                                  bytes(m->elsewhere[in][m->rank]), "predicted_allocated_peak_bytes",
+                                                  bytes(predicted_elsewhere(r, in)), "held_peak_bytes",
+                                                  bytes(m->elsewhere_held[in][m->rank])));
+    return list;
+}
+
 static json_t *memory_json(const struct dpxrun *r)
 {
     const struct measured *m = &r->measured;
@@ -202,6 +223,9 @@ static json_t *memory_json(const struct dpxrun *r)
                           "predicted_process_bytes", bytes(p->process_bytes));
     if (j && !on_host(r))               /* of rank 0's device, by whomever */
         json_object_set_new(j, "device_used_bytes", bytes(device_used(r->device)));
+    json_t *spaces = elsewhere_json(r);
+    if (j && spaces)
+        json_object_set_new(j, "spaces", spaces);
     return j;
 }
 

@@ -52,10 +52,16 @@ static struct run_moment *predicted_moments(const struct dpxrun *r, int64_t *n)
     return m;
 }
 
+/* The names of memories beyond the device's; of each that the plan uses a part. */
+static const char *const elsewhere[NSPACE] = { [SPACE_PINNED] = RUNS_PINNED, [SPACE_HOST] = RUNS_HOST,
+                                               [SPACE_DISK] = RUNS_DISK };
+
+static bool uses(const struct dpxrun *r, enum space in) { return r->predicted.e.schedules.spaces & IN(in); }
+
 static int record_predicted_memory(struct dpxrun *r)
 {
     const struct memory_verdict *v = &r->predicted.e.m;
-    struct run_part part[NCAT];
+    struct run_part part[NCAT + NSPACE];
     /* What schedules allocate must fit beside everything else (model/memory/overhead.h). */
     struct run_memory_side side = { .available = v->available - (v->needed - v->ledger.peak.bytes), .part = part,
                                     .nparts = NCAT };
@@ -63,6 +69,10 @@ static int record_predicted_memory(struct dpxrun *r)
     for (int c = 0; c < NCAT; c++)
         part[c] = (struct run_part){ .rank = v->rank, .category = category_name((enum category)c),
                                      .predicted_bytes = v->ledger.peak.by[c], .bytes = -1 };
+    for (enum space in = SPACE_PINNED; in < NSPACE; in++)
+        if (uses(r, in))
+            part[side.nparts++] = (struct run_part){ .rank = v->rank, .category = elsewhere[in],
+                                                     .predicted_bytes = predicted_elsewhere(r, in), .bytes = -1 };
     struct run_moment *m = predicted_moments(r, &side.nmoments);
     side.moment = m;
     int rc = m ? runs_memory_predicted(r->db, r->run_id, &side) : fail("out of memory for the run's record");
@@ -201,7 +211,7 @@ static int record_measured_memory(struct dpxrun *r, int64_t world)
 {
     const struct measured *m = &r->measured;
     struct run_memory_side side = { .available = -1, .nparts = world * NCAT };
-    struct run_part *part = calloc((size_t)side.nparts, sizeof *part);
+    struct run_part *part = calloc((size_t)(world * (NCAT + NSPACE)), sizeof *part);
     struct run_moment *moment = measured_moments(m, &side.nmoments);
     int rc = -1;
 
@@ -209,6 +219,13 @@ static int record_measured_memory(struct dpxrun *r, int64_t world)
         part[i] = (struct run_part){ .rank = r->o.comm != COMM_NULL ? i / NCAT : r->o.rank, .predicted_bytes = -1,
                                      .category = category_name((enum category)(i % NCAT)),
                                      .bytes = m->part[i % NCAT][i / NCAT] };
+    for (int64_t i = 0; part && i < world * NSPACE; i++) {
+        enum space in = (enum space)(i % NSPACE);
+        if (in != SPACE_DEVICE && uses(r, in))
+            part[side.nparts++] = (struct run_part){ .rank = r->o.comm != COMM_NULL ? i / NSPACE : r->o.rank,
+                                                     .predicted_bytes = -1, .category = elsewhere[in],
+                                                     .bytes = m->elsewhere[in][i / NSPACE] };
+    }
     side.part = part;
     side.moment = moment;
     rc = part && moment ? runs_memory_measured(r->db, r->run_id, &side) : fail("out of memory for the ranks' record");

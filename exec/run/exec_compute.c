@@ -7,8 +7,6 @@
 #include "base/fail.h"
 #include "exec/run/executor_internal.h"
 
-enum { CTX_EMBED, CTX_HEAD, CTX_BLOCK0 };
-
 /* The segment being issued. */
 struct segment {
     struct executor *x;

@@ -7,14 +7,16 @@
 #include "base/fail.h"
 #include "exec/run/executor_internal.h"
 
-/* n elements, contiguous on both sides. */
-struct run { void *to; const void *from; int64_t n; int32_t tensor; uint8_t dt, st; };
+/* n elements, contiguous on both sides.  A side on disk has no address: it begins at `file`. */
+struct run { void *to; const void *from; int64_t n, file; int32_t tensor; uint8_t dt, st; };
 
 struct copy_task {
     struct executor *x;
     const struct op *op;
     enum copy_fn fn;
     double scale;
+    bool crosses;                   /* from one memory to another: */
+    enum space from, to;
     int n, room;
     struct run *run;
 };
@@ -30,6 +32,12 @@ static void add_run(struct copy_task *c, const struct run *r)
             abort();
     }
     c->run[c->n++] = *r;
+}
+
+/* Where in its file a view on disk has an element; 0 elsewhere. */
+static int64_t file_at(const struct view *v, int64_t at)
+{
+    return v->space == SPACE_DISK ? v->at + (at - v->from) * dtype_bytes(v->dtype) : 0;
 }
 
 /* Where a tensor's element can be read, looking first where the last one was found. */
@@ -64,8 +72,8 @@ static void meet(struct executor *x, const struct views *reads, const struct vie
             continue;
         }
         int64_t n = r->from + r->n < end ? r->from + r->n - at : end - at;
-        add_run(c, &(struct run){ view_at(x, w, at), view_at(x, r, at), n, w->tensor, (uint8_t)w->dtype,
-                                  (uint8_t)r->dtype });
+        add_run(c, &(struct run){ view_at(x, w, at), view_at(x, r, at), n, file_at(w, at) + file_at(r, at), w->tensor,
+                                  (uint8_t)w->dtype, (uint8_t)r->dtype });
         *covered += n;
         at += n;
     }
@@ -76,6 +84,7 @@ static struct copy_task *new_task(struct executor *x, const struct op *o, enum c
     struct copy_task *c = room_new(1, sizeof *c);
 
     *c = (struct copy_task){ .x = x, .op = o, .fn = fn, .scale = (double)o->u.copy.scale };
+    c->crosses = sched_crosses(x->s, o, &c->from, &c->to);
     return c;
 }
 
@@ -83,10 +92,35 @@ static struct copy_task *new_task(struct executor *x, const struct op *o, enum c
 
 static struct kernels *kernels_of(const struct copy_task *c) { return c->x->kernels[c->op->stream]; }
 
+/* Bytes as they are, from one memory to another. */
+static int cross(const struct copy_task *c, const struct run *r)
+{
+    struct device *d = c->x->d;
+    struct CUstream_st *s = device_cuda_stream(d, (enum stream)c->op->stream);
+    int64_t bytes = r->n * dtype_bytes((enum dtype)r->dt);
+
+    if (c->from == SPACE_DISK)
+        return store_read(c->x->store, r->file, r->to, bytes);
+    if (c->to == SPACE_DISK)
+        return store_write(c->x->store, r->file, r->from, bytes);
+    if (device_async(d))
+        return c->from == SPACE_DEVICE ? device_fetch(d, s, r->to, r->from, bytes) : device_store(d, s, r->to, r->from, bytes);
+    memcpy(r->to, r->from, (size_t)bytes);
+    return 0;
+}
+
+/* Both memories are the host's own: its kernels work there. */
+static bool stays_host(const struct copy_task *c)
+{
+    return (IN(c->from) & IN_HOST) && (IN(c->to) & IN_HOST);
+}
+
 static int move(const struct copy_task *c, const struct run *r, double scale, bool add)
 {
     struct kernels *k = kernels_of(c);
 
+    if (c->crosses && !stays_host(c))
+        return cross(c, r);
     return kernels_ops(k)->copy(k, r->n, r->to, (enum dtype)r->dt, r->from, (enum dtype)r->st, scale, add);
 }
 
@@ -197,6 +231,10 @@ static int written_from_read(struct executor *x, const struct op *o, struct copy
     if (covered < want)
         return fail("the schedule's entry \"%s\" writes %lld elements and reads %lld of them", o->what,
                     (long long)want, (long long)covered);
+    for (int i = 0; i < c->n && c->crosses && !stays_host(c); i++)
+        if (c->run[i].dt != c->run[i].st)
+            return fail("the schedule's entry \"%s\" casts %s on its way from %s to %s memory", o->what,
+                        tensor_of(x, c->run[i].tensor)->name, space_name(c->from), space_name(c->to));
     return 0;
 }
 
@@ -204,7 +242,7 @@ static void each(struct executor *x, struct copy_task *c, const struct views *v)
 {
     for (int i = 0; i < v->n; i++)
         add_run(c, &(struct run){ view_at(x, &v->v[i], v->v[i].from), view_at(x, &v->v[i], v->v[i].from),
-                                  v->v[i].n, v->v[i].tensor, (uint8_t)v->v[i].dtype, (uint8_t)v->v[i].dtype });
+                                  v->v[i].n, 0, v->v[i].tensor, (uint8_t)v->v[i].dtype, (uint8_t)v->v[i].dtype });
 }
 
 /* Whole instances, padding too; only elements where an act has a layout of its own or kernels have
@@ -216,28 +254,112 @@ static void zero_acts(struct executor *x, const struct op *o, int64_t iteration,
         for (int j = 0; (a->what & ACT_WRITE) && j < a->n; j++) {
             const struct inst *i = inst_of(x, a, iteration, j);
             if (!a->layout && !i->granted)
-                add_run(c, &(struct run){ arena_at(x->arena, i->at), NULL, x->s->bufs[a->buf].bytes, 0,
-                                          DT_UINT8, DT_UINT8 });
+                add_run(c, &(struct run){ arena_at(x->in[x->s->bufs[a->buf].space], i->at), NULL,
+                                          x->s->bufs[a->buf].bytes, 0, 0, DT_UINT8, DT_UINT8 });
         }
     }
     views_of(x, o, iteration, ACT_WRITE, &x->writes);
     for (int i = 0; i < x->writes.n; i++) {
         const struct view *v = &x->writes.v[i];
         if (v->own || v->inst->granted)
-            add_run(c, &(struct run){ view_at(x, v, v->from), NULL, v->n * dtype_bytes(v->dtype), v->tensor,
+            add_run(c, &(struct run){ view_at(x, v, v->from), NULL, v->n * dtype_bytes(v->dtype), 0, v->tensor,
                                       DT_UINT8, DT_UINT8 });
     }
+}
+
+/* ---- what a block keeps, to another memory and back ---- */
+
+/* The act on device memory's "activations", or on their place elsewhere; NULL. */
+static const struct act *kept_act(const struct executor *x, const struct op *o, bool device)
+{
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
+        const struct buf *b = &x->s->bufs[x->s->acts[k].buf];
+        if (b->category == CAT_ACTIVATIONS && buf_is_place(b) != device)
+            return &x->s->acts[k];
+    }
+    return NULL;
+}
+
+/* All that block has at hand, one after the other into the instance. */
+static int64_t leave_device(struct executor *x, struct context *block, struct inst *to, enum space in, struct copy_task *c)
+{
+    int64_t at = 0;
+
+    to->kept = room_new(1, sizeof *to->kept);
+    for (int s = 0; s < NSLOT; s++) {
+        int64_t bytes = block->at[s] >= 0 ? arena_bytes(x->arena, block->at[s]) : -1;
+        to->kept->bytes[s] = bytes;
+        if (bytes < 0)
+            continue;
+        add_run(c, &(struct run){ .to = x->lanes ? (char *)arena_at(x->in[in], to->at) + at : NULL,
+                                  .from = arena_at(x->arena, block->at[s]), .n = bytes, .dt = DT_UINT8, .st = DT_UINT8 });
+        at += bytes;
+    }
+    return at;
+}
+
+static int64_t come_back(struct executor *x, struct context *block, const struct inst *from, enum space in, struct copy_task *c)
+{
+    int64_t at = 0;
+
+    for (int s = 0; s < NSLOT; s++) {
+        int64_t bytes = from->kept->bytes[s];
+        if (bytes < 0)
+            continue;
+        if ((block->at[s] = executor_take(x, bytes, CAT_ACTIVATIONS)) < 0)
+            return -1;
+        add_run(c, &(struct run){ .to = arena_at(x->arena, block->at[s]),
+                                  .from = x->lanes ? (char *)arena_at(x->in[in], from->at) + at : NULL, .n = bytes,
+                                  .dt = DT_UINT8, .st = DT_UINT8 });
+        at += bytes;
+    }
+    return at;
+}
+
+static int issue_kept(struct executor *x, const struct op *o, int64_t iteration, struct copy_task *c)
+{
+    const struct act *d = kept_act(x, o, true), *p = kept_act(x, o, false);
+    const struct buf *kept = &x->s->bufs[d->buf];
+    int64_t block = d->at + d->by * iteration, moved;
+
+    if (!p || d->n != 1 || p->n != 1 || !kept->of || strcmp(kept->of, "block") || x->s->bufs[p->buf].space == SPACE_DISK)
+        return fail("the schedule's entry \"%s\" moves activations other than one block's between device and host memory",
+                    o->what);
+    struct context *ctx = &x->ctx[CTX_BLOCK0 + block];
+    struct inst *i = inst_of(x, p, iteration, 0);
+    enum space in = x->s->bufs[p->buf].space;
+    moved = c->from == SPACE_DEVICE ? leave_device(x, ctx, i, in, c) : come_back(x, ctx, i, in, c);
+    if (moved >= 0 && moved != kept->bytes)
+        return fail("block %lld keeps %lld bytes, and the schedule's entry \"%s\" moves %lld", (long long)block,
+                    (long long)moved, o->what, (long long)kept->bytes);
+    return moved < 0 ? -1 : 0;
+}
+
+/* The copy is on its way: its places on the device are free when it is done. */
+static void give_kept(struct executor *x, const struct op *o, int64_t iteration)
+{
+    const struct act *d = kept_act(x, o, true);
+    struct context *ctx = &x->ctx[CTX_BLOCK0 + d->at + d->by * iteration];
+
+    for (int s = 0; s < NSLOT && (d->what & ACT_FREE); s++)
+        if (ctx->at[s] >= 0) {
+            executor_give(x, ctx->at[s], &x->order.lane[o->stream]);
+            ctx->at[s] = -1;
+        }
 }
 
 int issue_copy(struct executor *x, const struct op *o, int64_t iteration)
 {
     enum copy_fn fn = (enum copy_fn)o->u.copy.fn;
     struct copy_task *c = new_task(x, o, fn);
+    bool kept = fn == COPY_SET && kept_act(x, o, true);
     int rc = 0;
 
     views_clear(&x->reads);
     views_clear(&x->writes);
-    if (fn == COPY_ZERO) {
+    if (kept) {
+        rc = issue_kept(x, o, iteration, c);
+    } else if (fn == COPY_ZERO) {
         zero_acts(x, o, iteration, c);
         rc = views_there(x, o, &x->writes);
     } else if (fn != COPY_NOTHING) {
@@ -258,6 +380,8 @@ int issue_copy(struct executor *x, const struct op *o, int64_t iteration)
         return -1;
     }
     executor_put(x, o, run_copy, c);
+    if (kept)
+        give_kept(x, o, iteration);
     return 0;
 }
 

@@ -41,11 +41,13 @@ static int run_one(const struct adam_task *a, struct kernels *k, const struct ad
     if (a->fresh && (kernels_ops(k)->zero(k, bytes, r->m) < 0 || kernels_ops(k)->zero(k, bytes, r->v) < 0))
         return -1;
     /* A step that is skipped for overflow is looked at as well where its loss is not finite. */
-    if (suspect || (!off && !device_async(a->x->d)))
+    if (suspect || (!off && host_works(a->x, a->op)))
         finite_look(a->x, suspect, &(struct finite_run){ r->p, r->g, r->n, r->from, r->tensor, (enum dtype)r->gt });
     if (off)
         return 0;
-    if (a->step->on_grad && executor_host_sees(a->x, k, r->n, r->g, (enum dtype)r->gt, see_grad, &seen) < 0)
+    if (a->step->on_grad && host_works(a->x, a->op))
+        see_grad(&seen, 0, r->n, r->g);
+    else if (a->step->on_grad && executor_host_sees(a->x, k, r->n, r->g, (enum dtype)r->gt, see_grad, &seen) < 0)
         return -1;
     return kernels_ops(k)->adamw(k, &a->step->adamw, r->n, r->p, r->m, r->v, r->g, (enum dtype)r->gt, r->out,
                                  (enum dtype)r->ot);
@@ -55,7 +57,7 @@ static int run_adam(struct task *t)
 {
     struct adam_task *a = t->self;
     struct executor *x = a->x;
-    bool off = guarded_off(x, a->op), suspect = !device_async(x->d) && finite_suspect(x);
+    bool off = guarded_off(x, a->op), suspect = host_works(x, a->op) && finite_suspect(x);
     int rc = 0;
 
     x->guarded += off;

@@ -12,39 +12,9 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "exec/device/host_info.h"
 #include "exec/kernels/rope.h"
 #include "model/memory/evaluate.h"
 #include "model/program/workspace.h"
-
-/* ---- memory ---- */
-
-int64_t executor_take(struct executor *x, int64_t bytes, enum category cat)
-{
-    int64_t at = arena_take(x->arena, bytes, cat, &x->now);
-
-    x->comes += bytes;
-    if (at >= 0 && arena_meter(x->arena)->live > x->a.limit) {
-        x->over.over = true;
-        x->over.total = arena_meter(x->arena)->live;
-        return -1;
-    }
-    return at;
-}
-
-void executor_give(struct executor *x, int64_t at, const struct when *last)
-{
-    int64_t bytes = arena_bytes(x->arena, at);
-
-    arena_give(x->arena, at, last);
-    if (x->lanes)
-        lanes_release(x->lanes, last, at, bytes);
-}
-
-static void poison(void *arg, int64_t offset, int64_t bytes)
-{
-    arena_poison(((struct executor *)arg)->arena, offset, bytes);
-}
 
 /* ---- order ---- */
 
@@ -88,9 +58,10 @@ static void leave(struct executor *x, const struct op *o)
 void executor_put(struct executor *x, const struct op *o, int (*run)(struct task *), void *self)
 {
     struct when *lane = &x->order.lane[o->stream];
-    struct task t = { .run = run, .self = self, .need = x->need, .group = -1, .comes = x->comes,
-                      .what = o->what, .position = x->position };
+    struct task t = { .run = run, .self = self, .need = x->need, .group = -1, .what = o->what,
+                      .position = x->position };
 
+    memcpy(t.comes, x->comes, sizeof t.comes);
     if (o->kind == OP_COLL) {
         t.group = o->u.coll.group;
         t.ticket = x->order.ticket[o->u.coll.group]++;
@@ -98,7 +69,7 @@ void executor_put(struct executor *x, const struct op *o, int (*run)(struct task
     *lane = x->now;
     lane->done[o->stream]++;
     x->now = *lane;
-    x->comes = 0;
+    memset(x->comes, 0, sizeof x->comes);
     if (x->lanes)
         lanes_put(x->lanes, (enum stream)o->stream, &t);
     else
@@ -111,7 +82,7 @@ static void touch(struct executor *x, const struct op *o, int64_t iteration)
 {
     for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
         const struct act *a = &x->s->acts[k];
-        for (int j = 0; x->s->bufs[a->buf].category != CAT_ACTIVATIONS && j < a->n; j++)
+        for (int j = 0; buf_is_place(&x->s->bufs[a->buf]) && j < a->n; j++)
             when_join(&inst_of(x, a, iteration, j)->last, &x->order.lane[o->stream]);
     }
 }
@@ -130,12 +101,21 @@ static int issue_acts(struct executor *x, const struct op *o, int64_t iteration,
     return 0;
 }
 
+static bool comes_any(const struct executor *x)
+{
+    for (int m = 0; m < NSPACE; m++)
+        if (x->comes[m])
+            return true;
+    return false;
+}
+
 /* The issuing thread waits itself. */
 static int issue_wait(struct executor *x)
 {
     when_join(&x->order.issue, &x->now);
     x->order.lane[STREAM_ISSUE] = x->order.issue;
-    arena_settled(x->arena, &x->order.issue);
+    for (int m = 0; m < NSPACE; m++)
+        arena_settled(x->in[m], &x->order.issue);
     if (x->lanes && lanes_wait(x->lanes, &x->need) < 0)
         return -1;
     return 0;
@@ -154,7 +134,7 @@ static int issue_work(struct executor *x, const struct op *o, int64_t iteration)
             return issue_wait(x);
         if (o->flags & OPF_LOAD)
             return issue_load(x, o, iteration);
-        if (o->after || o->wait[0] || o->record || x->comes)
+        if (o->after || o->wait[0] || o->record || comes_any(x))
             executor_put(x, o, NULL, NULL);
         return 0;
     case OP_REPEAT: case OP_END:
@@ -182,7 +162,7 @@ static int issue(const struct schedules *s, const struct op *o, int64_t iteratio
     struct executor *x = arg;
 
     enter(x, o);
-    x->comes = 0;
+    memset(x->comes, 0, sizeof x->comes);
     arena_mark(x->arena);
     if (x->recording)
         x->ran[x->position] = (struct exec_ran){ x->position, (int)(o - s->ops), iteration,
@@ -329,9 +309,19 @@ static int dry_run(struct executor *x)
         if (issue_schedule(x, order[i]) < 0)
             return x->over.over ? 0 : -1;
     }
-    x->dry_extent = arena_extent(x->arena);
-    x->dry_peak = arena_meter(x->arena)->peak;
+    for (int m = 0; m < NSPACE; m++) {
+        x->dry_extent[m] = arena_extent(x->in[m]);
+        x->dry_peak[m] = arena_meter(x->in[m])->peak;
+    }
     return 0;
+}
+
+/* Entries that work where they cannot would write to the wrong memory. */
+static int check_spaces(const struct schedules *s)
+{
+    char why[256];
+
+    return s->spaces == 0 || schedules_check(s, why, sizeof why) ? 0 : fail("the schedule is broken: %s", why);
 }
 
 struct executor *executor_new(const struct executor_args *a)
@@ -343,12 +333,11 @@ struct executor *executor_new(const struct executor_args *a)
     x->p = a->plan;
     x->s = a->schedules;
     x->recipe = plan_recipe(a->plan);
-    x->arena = arena_new(a->guarded);
     x->ctx = room_new((size_t)a->plan->model.layers + 2, sizeof *x->ctx);
     x->norm_of = room_new((size_t)a->plan->model.ntensors, sizeof *x->norm_of);
     x->order.event = room_new((size_t)x->s->nevents + 1, sizeof *x->order.event);
     x->order.event_need = room_new((size_t)x->s->nevents + 1, sizeof *x->order.event_need);
-    if (!x->arena || instances_open(x) < 0)
+    if (check_spaces(x->s) < 0 || exec_memory_open(x) < 0 || instances_open(x) < 0)
         goto bad;
     forget_state(x);
     if (dry_run(x) < 0)
@@ -390,9 +379,10 @@ static int open_kernels(struct executor *x, uint16_t used)
         return -1;
     for (int s = 0; s < NSTREAM; s++) {
         bool compute = s == STREAM_COMPUTE;
-        if (!(used & AFTER(s)) || s == STREAM_ISSUE)
+        if (!(used & AFTER(s)) || s == STREAM_ISSUE || s == STREAM_DISK_READ || s == STREAM_DISK_WRITE)
             continue;
-        x->kernels[s] = kernels_open_on(x->d, (enum stream)s, compute ? x->a.threads : 1,
+        x->kernels[s] = s == STREAM_HOST ? kernels_open(x->a.threads, NULL, 0, x->a.reference) :
+                        kernels_open_on(x->d, (enum stream)s, compute ? x->a.threads : 1,
                                         compute ? x->workspace : NULL, compute ? x->workspace_bytes : 0,
                                         x->a.reference);
         if (!x->kernels[s])
@@ -423,26 +413,12 @@ static int open_frequencies(struct executor *x)
     return rc;
 }
 
-/* Before anything is mapped on the host.  A device's driver knows for itself. */
-static int has_memory(const struct executor *x)
-{
-    struct host_info h;
-
-    if (!device_async(x->d) && host_info(&h) == 0 && h.available > 0 && x->dry_extent > h.available)
-        return fail("the arena needs %lld bytes, this machine has %lld left", (long long)x->dry_extent,
-                    (long long)h.available);
-    return 0;
-}
-
 int executor_map(struct executor *x)
 {
     uint16_t used = streams_used(x->s);
 
-    if (has_memory(x) < 0)
-        return -1;
     forget_state(x);
-    arena_reset(x->arena);
-    if (arena_map_on(x->arena, x->d, x->dry_extent) < 0 || open_kernels(x, used) < 0)
+    if (exec_memory_map(x) < 0 || open_kernels(x, used) < 0)
         return -1;
     if (x->p->model.position == POS_ROPE && open_frequencies(x) < 0)
         return -1;
@@ -450,7 +426,7 @@ int executor_map(struct executor *x)
     if (!x->lanes)
         return -1;
     if (x->a.guarded)
-        lanes_on_release(x->lanes, poison, x);
+        lanes_on_release(x->lanes, exec_memory_poison, x);
     return 0;
 }
 
@@ -462,7 +438,7 @@ void executor_free(struct executor *x)
     for (int s = 0; s < NSTREAM; s++)
         kernels_close(x->kernels[s]);
     instances_close(x);
-    arena_free(x->arena);
+    exec_memory_close(x);
     device_unmap(x->d, x->workspace, x->workspace_bytes);
     device_unmap(x->d, x->inv_freq, frequencies_bytes(x));
     free(x->ctx);
@@ -476,10 +452,10 @@ void executor_free(struct executor *x)
 }
 
 const struct exec_over *executor_over(const struct executor *x) { return &x->over; }
-int64_t executor_extent(const struct executor *x) { return x->dry_extent; }
-int64_t executor_allocated_peak(const struct executor *x) { return x->dry_peak; }
-int64_t executor_held_peak(const struct executor *x) { return x->lanes ? lanes_held_peak(x->lanes) : -1; }
-const struct arena_meter *executor_meter(const struct executor *x) { return arena_meter(x->arena); }
+int64_t executor_extent(const struct executor *x) { return executor_extent_in(x, SPACE_DEVICE); }
+int64_t executor_allocated_peak(const struct executor *x) { return executor_allocated_peak_in(x, SPACE_DEVICE); }
+int64_t executor_held_peak(const struct executor *x) { return executor_held_peak_in(x, SPACE_DEVICE); }
+const struct arena_meter *executor_meter(const struct executor *x) { return executor_meter_in(x, SPACE_DEVICE); }
 struct lanes *executor_lanes(const struct executor *x) { return x->lanes; }
 
 int executor_record(struct executor *x, bool on)
@@ -507,66 +483,3 @@ const char *executor_note(const struct executor *x)
 const char *executor_kernels(const struct executor *x) { return kernels_ops(x->kernels[STREAM_COMPUTE])->name; }
 
 double executor_class_seconds(const struct executor *x, enum kernel_class c) { return x->class_s[c]; }
-
-/* ---- what persists ---- */
-
-static bool holds_master(const struct executor *x)
-{
-    for (int i = 0; i < x->s->nslices; i++)
-        if (x->s->slices[i].holds == HOLDS_MASTER)
-            return true;
-    return false;
-}
-
-enum { SEEN = 4 << 20 };                /* bytes of a piece that the host sees */
-
-int executor_host_sees(struct executor *x, struct kernels *k, int64_t n, const void *p, enum dtype t,
-              int (*f)(void *, int64_t, int64_t, const void *), void *arg)
-{
-    int64_t each = SEEN / dtype_bytes(t);
-    int rc = 0;
-
-    if (n == 0 || !device_async(x->d))
-        return n == 0 ? 0 : f(arg, 0, n, p);
-    char *piece = room_new(SEEN, 1);
-    for (int64_t at = 0; at < n && rc == 0; at += each) {
-        int64_t m = n - at < each ? n - at : each;
-        rc = kernels_ops(k)->download(k, m * dtype_bytes(t), piece, (const char *)p + at * dtype_bytes(t));
-        if (rc == 0)
-            rc = f(arg, at, m, piece);
-    }
-    free(piece);
-    return rc;
-}
-
-typedef int params_fn(void *arg, int tensor, int64_t from, int64_t n, const void *p, enum dtype t, bool master);
-
-struct params_seen { params_fn *f; void *arg; int tensor; int64_t from; enum dtype t; bool master; };
-
-static int see_params(void *arg, int64_t first, int64_t n, const void *p)
-{
-    const struct params_seen *s = arg;
-
-    return s->f(s->arg, s->tensor, s->from + first, n, p, s->t, s->master);
-}
-
-int executor_params(struct executor *x, params_fn *f, void *arg)
-{
-    enum holds want = holds_master(x) ? HOLDS_MASTER : HOLDS_PARAM;
-    struct kernels *compute = x->kernels[STREAM_COMPUTE];
-
-    for (int b = 0; b < x->s->nbufs; b++) {
-        const struct layout *l = x->s->bufs[b].layout ? &x->s->layouts[x->s->bufs[b].layout] : NULL;
-        for (int i = 0; l && i < x->s->bufs[b].count; i++)
-            for (int k = 0; x->inst[b][i].live && !x->inst[b][i].granted && k < l->nslices; k++) {
-                const struct slice *c = &x->s->slices[l->slice0 + k];
-                struct params_seen seen = { f, arg, c->tensor + i * l->stride, c->from, (enum dtype)c->dtype,
-                                            want == HOLDS_MASTER };
-                if (c->holds == want &&
-                    executor_host_sees(x, compute, c->n, arena_at(x->arena, x->inst[b][i].at + c->at), seen.t, see_params,
-                              &seen) < 0)
-                    return -1;
-            }
-    }
-    return 0;
-}

@@ -30,7 +30,8 @@ struct executor_args {
     int            threads;                 /* of the compute stream */
     bool           guarded, reference;      /* arena_new(), kernels_open() */
     bool           no_compute;              /* kernels do nothing: memory at any scale */
-    int64_t        limit;                   /* bytes allocated, INT64_MAX: none */
+    int64_t        limit;                   /* bytes allocated in device memory, INT64_MAX: none */
+    const char    *folder;                  /* for the file that SPACE_DISK is; NULL: a schedule that has one is refused */
     const struct weights *weights;
     uint64_t       seed;                    /* dropout's */
     enum coll_algo algo[NCOLL];
@@ -80,8 +81,13 @@ int64_t executor_extent(const struct executor *x);
 int64_t executor_allocated_peak(const struct executor *x);
 int64_t executor_held_peak(const struct executor *x);
 const struct arena_meter *executor_meter(const struct executor *x);
+/* The four above are of device memory; each memory has its own. */
+int64_t executor_extent_in(const struct executor *x, enum space in);
+int64_t executor_allocated_peak_in(const struct executor *x, enum space in);
+int64_t executor_held_peak_in(const struct executor *x, enum space in);
+const struct arena_meter *executor_meter_in(const struct executor *x, enum space in);
 
-/* Maps the arena, starts the streams.  0, or -1 reported. */
+/* Maps the arenas, starts the streams.  0, or -1 reported. */
 int executor_map(struct executor *x);
 /* Issues a schedule and waits for its end.  0, or -1 reported. */
 int executor_run(struct executor *x, enum sched_id id, struct exec_step *step);

@@ -1,6 +1,7 @@
 /* executor_internal.h -- what the files of the executor share.
  *
  *     executor.c      dry runs, issuing a schedule, waits and their order
+ *     exec_memory.c   an arena for each memory: taking, giving, mapping; what the host sees of it
  *     instances.c     buffers: where their instances lie, what they hold
  *     exec_copy.c     copies, the gradient norm, first weights
  *     exec_coll.c     collectives
@@ -11,6 +12,7 @@
 #define DPX_EXECUTOR_INTERNAL_H
 
 #include "base/room.h"
+#include "exec/device/store.h"
 #include "exec/kernels/exact_sum.h"
 #include "exec/run/executor.h"
 
@@ -20,11 +22,16 @@ struct inst {
     bool    live, granted;
     int64_t at;
     int64_t *piece;
+    struct kept *kept;              /* a block's activations lie in it; NULL */
     struct when last;               /* its uses so far are done then */
 };
 
 /* What the embedding, a block or the head keeps between kernels: offsets, -1 none. */
 struct context { int64_t at[NSLOT]; };
+enum { CTX_EMBED, CTX_HEAD, CTX_BLOCK0 };
+
+/* Of a context that has left device memory: how many bytes of each slot, one after the other; -1 none. */
+struct kept { int64_t bytes[NSLOT]; };
 
 /* Elements [from, from+n) of a tensor as an entry sees them. */
 struct view {
@@ -32,7 +39,8 @@ struct view {
     enum holds holds;
     enum dtype dtype;
     int64_t from, n;
-    int64_t at;                     /* offset in the arena; -1: granted, not there yet */
+    int64_t at;                     /* offset in its memory's arena; -1: granted, not there yet */
+    enum space space;
     struct inst *inst;
     int slice;                      /* of the layout; granted: of the family's */
     uint8_t what;                   /* ACT_ bits of its act */
@@ -55,14 +63,16 @@ struct executor {
     const struct schedules *s;
     struct recipe recipe;
     struct device *d;
-    struct arena *arena;
+    struct arena *arena;            /* of device memory: in[SPACE_DEVICE] */
+    struct arena *in[NSPACE];
+    struct store *store;            /* the bytes of SPACE_DISK; NULL: none is used, or dry */
     struct lanes *lanes;            /* NULL: dry */
     struct kernels *kernels[NSTREAM];
     void *workspace;                /* of the device, as inv_freq is */
     int64_t workspace_bytes;
     float *inv_freq;                /* [rotary_dim / 2] */
     struct exec_over over;
-    int64_t dry_extent, dry_peak;
+    int64_t dry_extent[NSPACE], dry_peak[NSPACE];
 
     struct inst **inst;             /* [family][instance] */
     struct context *ctx;            /* embedding, head, blocks */
@@ -77,7 +87,7 @@ struct executor {
     int32_t position;
     struct when now;                /* clock of the entry being issued */
     struct when need;
-    int64_t comes;                  /* bytes that its first task will hold */
+    int64_t comes[NSPACE];          /* bytes that its first task will hold */
 
     /* Written by tasks, in the order that their entries' waits give. */
     double  norm_local, norm_sum, *norm_of;     /* norm_of: [ntensors] */
@@ -114,12 +124,25 @@ void *view_at(const struct executor *x, const struct view *v, int64_t at);
 /* Begin of the region that an act names, for a collective: offset in the arena. */
 int64_t act_region(struct executor *x, const struct act *a, int64_t iteration);
 
+/* ---- exec_memory.c ---- */
+
+int  exec_memory_open(struct executor *x);           /* arenas, nothing mapped.  0, or -1 reported */
+void exec_memory_close(struct executor *x);
+/* After the dry run: what it took is mapped, and everything free again.  0, or -1 reported. */
+int  exec_memory_map(struct executor *x);
+/* For debug runs: what is given back becomes NaN.  lanes_on_release()'s. */
+void exec_memory_poison(void *arg, enum space in, int64_t offset, int64_t bytes);
+/* A place for the entry being issued; -1 reported (over the limit, no memory). */
+int64_t executor_take_in(struct executor *x, enum space in, int64_t bytes, enum category cat);
+/* Gives it back once the tasks of `last` are done. */
+void executor_give_in(struct executor *x, enum space in, int64_t at, const struct when *last);
+/* In device memory. */
+int64_t executor_take(struct executor *x, int64_t bytes, enum category cat);
+void executor_give(struct executor *x, int64_t at, const struct when *last);
+
 /* ---- executor.c ---- */
 
-/* A place in the arena for the entry being issued; -1 reported (over the limit, no memory). */
-int64_t executor_take(struct executor *x, int64_t bytes, enum category cat);
-/* Gives it back once the tasks of `last` are done. */
-void executor_give(struct executor *x, int64_t at, const struct when *last);
+
 /* Appends a task of the entry being issued; self is freed with it. */
 void executor_put(struct executor *x, const struct op *o, int (*run)(struct task *), void *self);
 
@@ -130,14 +153,20 @@ int issue_coll(struct executor *x, const struct op *o, int64_t iteration);
 int issue_compute(struct executor *x, const struct op *o, int64_t iteration);
 int issue_optimizer(struct executor *x, const struct op *o, int64_t iteration);
 
-/* What `o` computes with.  The host's entries that are not compute share its threads, but for copies,
- * which overlap with it; a device's go by stream. */
+/* What `o` computes with.  The host's entries that are not compute share its threads, but for copies and the host
+ * stream, which overlap with it; a device's go by stream. */
 static inline struct kernels *kernels_for(const struct executor *x, const struct op *o)
 {
-    return x->kernels[device_async(x->d) ? o->stream : STREAM_COMPUTE];
+    return x->kernels[device_async(x->d) || stream_is_host(o->stream) ? o->stream : STREAM_COMPUTE];
 }
 
-/* Shows the host n elements of the arena, at once or piece by piece: f(arg, first, n, elements), the
+/* Does the host itself read and write what `o` works on? */
+static inline bool host_works(const struct executor *x, const struct op *o)
+{
+    return !device_async(x->d) || stream_is_host(o->stream);
+}
+
+/* Shows the host n elements of device memory, at once or piece by piece: f(arg, first, n, elements), the
  * first counted from 0.  What k was given before is done.  0, or -1: reported, or f's. */
 int executor_host_sees(struct executor *x, struct kernels *k, int64_t n, const void *p, enum dtype t,
               int (*f)(void *arg, int64_t first, int64_t n, const void *p), void *arg);

@@ -26,6 +26,7 @@ int instances_open(struct executor *x)
 static void forget(struct inst *i)
 {
     free(i->piece);
+    free(i->kept);
     *i = (struct inst){ 0 };
 }
 
@@ -69,7 +70,7 @@ static int alloc_one(struct executor *x, const struct op *o, const struct act *a
     assert(!i->live);
     *i = (struct inst){ .live = true, .granted = is_granted(o, b) };
     if (!i->granted) {
-        i->at = executor_take(x, b->bytes, b->category);
+        i->at = executor_take_in(x, b->space, b->bytes, b->category);
         return i->at < 0 ? -1 : 0;
     }
     i->piece = room_new((size_t)slices, sizeof *i->piece);
@@ -80,7 +81,7 @@ static int alloc_one(struct executor *x, const struct op *o, const struct act *a
 
 int inst_alloc(struct executor *x, const struct op *o, const struct act *a, int64_t iteration)
 {
-    if (x->s->bufs[a->buf].category == CAT_ACTIVATIONS)
+    if (!buf_is_place(&x->s->bufs[a->buf]))
         return 0;                   /* they come kernel by kernel */
     for (int j = 0; j < a->n; j++)
         if (alloc_one(x, o, a, inst_of(x, a, iteration, j)) < 0)
@@ -90,16 +91,18 @@ int inst_alloc(struct executor *x, const struct op *o, const struct act *a, int6
 
 void inst_free(struct executor *x, const struct act *a, int64_t iteration)
 {
-    if (x->s->bufs[a->buf].category == CAT_ACTIVATIONS)
+    enum space in = x->s->bufs[a->buf].space;
+
+    if (!buf_is_place(&x->s->bufs[a->buf]))
         return;
     for (int j = 0; j < a->n; j++) {
         struct inst *i = inst_of(x, a, iteration, j);
         assert(i->live);
         if (!i->granted)
-            executor_give(x, i->at, &i->last);
+            executor_give_in(x, in, i->at, &i->last);
         for (int k = 0; i->granted && k < layout_of(x, a->buf, 0)->nslices; k++)
             if (i->piece[k] >= 0)
-                executor_give(x, i->piece[k], &i->last);
+                executor_give_in(x, in, i->piece[k], &i->last);
         forget(i);
     }
 }
@@ -155,7 +158,7 @@ static void views_of_instance(struct executor *x, const struct act *a, int64_t i
         int slice = i->granted ? family_slice(x, a->buf, index, c, tensor) : k;
         add(out, &(struct view){ .tensor = tensor, .holds = (enum holds)c->holds,
                                  .dtype = (enum dtype)c->dtype, .from = c->from, .n = c->n, .inst = i,
-                                 .slice = slice, .what = a->what,
+                                 .slice = slice, .what = a->what, .space = x->s->bufs[a->buf].space,
                                  .at = i->granted ? piece_at(x, a->buf, i, slice, c) : i->at + c->at,
                                  .own = a->layout != 0 });
     }
@@ -190,7 +193,7 @@ const struct view *view_find(const struct views *v, enum holds h, int tensor, in
 
 void *view_at(const struct executor *x, const struct view *v, int64_t at)
 {
-    char *p = arena_at(x->arena, v->at);
+    char *p = arena_at(x->in[v->space], v->at);
 
     return p ? p + (at - v->from) * dtype_bytes(v->dtype) : NULL;
 }

@@ -434,8 +434,8 @@ int64_t train_predicted_process(const struct train *t)
         overhead_bytes(p, &t->s.groups, t->s.communicates, &beside);
         return executor_extent(t->x) + workspace_device(p) + (t->a.nccl ? beside.by[OVERHEAD_OUTSIDE] : 0);
     }
-    return executor_extent(t->x) + workspace_kernels(p, t->a.threads) + tokens +
-           (t->a.null ? 0 : groups_staging(&t->s));
+    return executor_extent(t->x) + executor_extent_in(t->x, SPACE_PINNED) + executor_extent_in(t->x, SPACE_HOST) +
+           workspace_kernels(p, t->a.threads) + tokens + (t->a.null ? 0 : groups_staging(&t->s));
 }
 
 int64_t train_process_peak(const struct train *t)

@@ -16,34 +16,57 @@
 #include "base/files.h"
 
 #define GBIT (1e9 / 8)
+#define G    1e9
+#define GB   ((int64_t)1000000000)
+#define GiB  ((int64_t)1 << 30)
+#define USUAL { 0, 0, 0, 0, 0, 0 }      /* the node of its GPUs in gpu.c */
 
 /* Nodes whose network is published.  Those of clouds count what an instance has, which
- * may be less than the same GPUs have in a DGX. */
+ * may be less than the same GPUs have in a DGX.
+ *
+ * Host memory, and disks for files: NVIDIA's datasheets of DGX-1 (512 GB), DGX-2 (1.5 TB; 8 x 3.84 TB NVMe), DGX A100
+ * (2 TB; 8 x 3.84 TB), DGX H100 and H200 (2 TB; 8 x 3.84 TB), DGX B200 (2 TB; 8 x 3.84 TB), GB200 NVL72 (480 GB of
+ * LPDDR5X for each of 36 Grace); AWS's instance types (memory in GiB, local NVMe); Google's accelerator-optimized
+ * machines (1872 GB of 2^30, 16 local SSDs of 375 GiB); OLCF's Frontier user guide (512 GB, 205 GB/s, 2 x 1.92 TB).
+ * What a source does not say is 0: nobody publishes rates of the disks of these nodes. */
 static const struct builtin {
     const char *name, *gpu;
     int         gpus, nics;
     double      nic;
     const char *about;
+    struct cluster_node node;
 } builtins[] = {
-    { "dgx-1", "v100-32gb", 8, 4, 100 * GBIT, "DGX-1: 8 V100, 4 x 100 Gb/s EDR" },
-    { "dgx-2", "v100-32gb", 16, 8, 100 * GBIT, "DGX-2: 16 V100, 8 x 100 Gb/s EDR" },
-    { "dgx-a100", "a100-80gb", 8, 8, 200 * GBIT, "DGX A100 640GB: 8 A100, 8 x 200 Gb/s HDR" },
-    { "dgx-h100", "h100", 8, 8, 400 * GBIT, "DGX H100: 8 H100, 8 x 400 Gb/s NDR" },
-    { "dgx-h200", "h200", 8, 8, 400 * GBIT, "DGX H200: 8 H200, 8 x 400 Gb/s NDR" },
-    { "dgx-b200", "b200", 8, 8, 400 * GBIT, "DGX B200: 8 B200, 8 x 400 Gb/s NDR" },
+    { "dgx-1", "v100-32gb", 8, 4, 100 * GBIT, "DGX-1: 8 V100, 4 x 100 Gb/s EDR", USUAL },
+    { "dgx-2", "v100-32gb", 16, 8, 100 * GBIT, "DGX-2: 16 V100, 8 x 100 Gb/s EDR",
+      { 1536 * GiB, 2 * 6 * 8 * 2.666 * G, 2, 8 * 3840 * GB, 0, 0 } },
+    { "dgx-a100", "a100-80gb", 8, 8, 200 * GBIT, "DGX A100 640GB: 8 A100, 8 x 200 Gb/s HDR", USUAL },
+    { "dgx-h100", "h100", 8, 8, 400 * GBIT, "DGX H100: 8 H100, 8 x 400 Gb/s NDR", USUAL },
+    { "dgx-h200", "h200", 8, 8, 400 * GBIT, "DGX H200: 8 H200, 8 x 400 Gb/s NDR", USUAL },
+    { "dgx-b200", "b200", 8, 8, 400 * GBIT, "DGX B200: 8 B200, 8 x 400 Gb/s NDR", USUAL },
     { "gb200-nvl72", "gb200", 72, 72, 400 * GBIT, 
-      "one rack: 72 GPUs in one NVLink domain, 72 x 400 Gb/s" },
-    { "p3dn", "v100-32gb", 8, 1, 100 * GBIT, "AWS p3dn.24xlarge: 8 V100, 100 Gb/s EFA" },
-    { "p4d", "a100-40gb", 8, 4, 100 * GBIT, "AWS p4d.24xlarge: 8 A100 40GB, 4 x 100 Gb/s EFA" },
-    { "p4de", "a100-80gb", 8, 4, 100 * GBIT, "AWS p4de.24xlarge: 8 A100 80GB, 4 x 100 Gb/s EFA" },
-    { "p5", "h100", 8, 32, 100 * GBIT, "AWS p5.48xlarge: 8 H100, 32 x 100 Gb/s EFA" },
-    { "p5e", "h200", 8, 32, 100 * GBIT, "AWS p5e.48xlarge: 8 H200, 32 x 100 Gb/s EFA" },
-    { "p5en", "h200", 8, 16, 200 * GBIT, "AWS p5en.48xlarge: 8 H200, 16 x 200 Gb/s EFA" },
-    { "p6-b200", "b200", 8, 8, 400 * GBIT, "AWS p6-b200.48xlarge: 8 B200, 8 x 400 Gb/s EFA" },
-    { "g5", "a10g", 8, 1, 100 * GBIT, "AWS g5.48xlarge: 8 A10G, 100 Gb/s" },
-    { "a3-high", "h100", 8, 4, 200 * GBIT, "Google a3-highgpu-8g: 8 H100, 4 x 200 Gb/s" },
-    { "a3-mega", "h100", 8, 8, 200 * GBIT, "Google a3-megagpu-8g: 8 H100, 8 x 200 Gb/s" },
-    { "frontier", "mi250x", 8, 4, 200 * GBIT, "Frontier node: 8 GCDs, 4 x 200 Gb/s Slingshot" },
+      "one rack: 72 GPUs in one NVLink domain, 72 x 400 Gb/s",
+      { 36 * 480 * GB, 0, 36, 0, 0, 0 } },
+    { "p3dn", "v100-32gb", 8, 1, 100 * GBIT, "AWS p3dn.24xlarge: 8 V100, 100 Gb/s EFA",
+      { 768 * GiB, 0, 0, 2 * 900 * GB, 0, 0 } },
+    { "p4d", "a100-40gb", 8, 4, 100 * GBIT, "AWS p4d.24xlarge: 8 A100 40GB, 4 x 100 Gb/s EFA",
+      { 1152 * GiB, 0, 0, 8 * 1000 * GB, 0, 0 } },
+    { "p4de", "a100-80gb", 8, 4, 100 * GBIT, "AWS p4de.24xlarge: 8 A100 80GB, 4 x 100 Gb/s EFA",
+      { 1152 * GiB, 0, 0, 8 * 1000 * GB, 0, 0 } },
+    { "p5", "h100", 8, 32, 100 * GBIT, "AWS p5.48xlarge: 8 H100, 32 x 100 Gb/s EFA",
+      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0 } },
+    { "p5e", "h200", 8, 32, 100 * GBIT, "AWS p5e.48xlarge: 8 H200, 32 x 100 Gb/s EFA",
+      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0 } },
+    { "p5en", "h200", 8, 16, 200 * GBIT, "AWS p5en.48xlarge: 8 H200, 16 x 200 Gb/s EFA",
+      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0 } },
+    { "p6-b200", "b200", 8, 8, 400 * GBIT, "AWS p6-b200.48xlarge: 8 B200, 8 x 400 Gb/s EFA",
+      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0 } },
+    { "g5", "a10g", 8, 1, 100 * GBIT, "AWS g5.48xlarge: 8 A10G, 100 Gb/s",
+      { 768 * GiB, 0, 0, 2 * 3800 * GB, 0, 0 } },
+    { "a3-high", "h100", 8, 4, 200 * GBIT, "Google a3-highgpu-8g: 8 H100, 4 x 200 Gb/s",
+      { 1872 * GiB, 0, 0, 16 * 375 * GiB, 0, 0 } },
+    { "a3-mega", "h100", 8, 8, 200 * GBIT, "Google a3-megagpu-8g: 8 H100, 8 x 200 Gb/s",
+      { 1872 * GiB, 0, 0, 16 * 375 * GiB, 0, 0 } },
+    { "frontier", "mi250x", 8, 4, 200 * GBIT, "Frontier node: 8 GCDs, 4 x 200 Gb/s Slingshot", USUAL },
 };
 
 #define NBUILTIN ((int)(sizeof builtins / sizeof builtins[0]))
@@ -72,6 +95,42 @@ int64_t cluster_available(const struct cluster *c)
     return left > 0 ? left : 0;
 }
 
+int cluster_host_memory(const struct cluster *c, int64_t *bytes)
+{
+    int64_t all = c->is_host && !c->node.memory ? c->memory * c->gpus_per_node : c->node.memory;
+
+    *bytes = all - (int64_t)(c->headroom * (double)all);
+    if (all > 0)
+        return 0;
+    return fail("cluster '%s': the host memory of a node is not known: give \"node\": {\"memory_bytes\": ...} in a "
+                "cluster file", c->name);
+}
+
+int cluster_disk(const struct cluster *c, int64_t *bytes)
+{
+    *bytes = c->node.disk;
+    if (c->node.disk > 0)
+        return 0;
+    return fail("cluster '%s': the disk space of a node is not known: give \"node\": {\"disk_bytes\": ...} in a "
+                "cluster file", c->name);
+}
+
+struct cluster_node cluster_usual_node(const struct gpu *g, int64_t gpus)
+{
+    struct cluster_node n = g->node;
+
+    if (!g->node_gpus || gpus == g->node_gpus)
+        return n;
+    double share = (double)gpus / (double)g->node_gpus;
+    n.memory = (int64_t)(share * (double)n.memory);
+    n.disk = (int64_t)(share * (double)n.disk);
+    n.dram *= share;
+    n.disk_read *= share;
+    n.disk_write *= share;
+    n.sockets = n.sockets ? (int)ceil_div(gpus * n.sockets, g->node_gpus) : 0;
+    return n;
+}
+
 void cluster_of_gpu(struct cluster *c, const struct gpu *g, int64_t nodes, int64_t gpus)
 {
     int64_t nics = g->node_gpus ? ceil_div(gpus * g->nics, g->node_gpus) : 0;
@@ -88,6 +147,7 @@ void cluster_of_gpu(struct cluster *c, const struct gpu *g, int64_t nodes, int64
     c->memory = g->memory;
     c->context = g->reserved + g->context;
     c->headroom = CLUSTER_HEADROOM;
+    c->node = cluster_usual_node(g, gpus);
 }
 
 static void of_builtin(struct cluster *c, const struct builtin *b, int64_t nodes)
@@ -95,6 +155,8 @@ static void of_builtin(struct cluster *c, const struct builtin *b, int64_t nodes
     cluster_of_gpu(c, gpu_find(b->gpu), nodes, b->gpus);
     c->nics = b->nics;
     c->inter = b->nics * b->nic;
+    if (b->node.memory > 0)
+        c->node = b->node;
 }
 
 /* A copy fit for a one-line message: cut, and nothing unprintable. */

@@ -13,6 +13,16 @@
 
 #include <jansson.h>
 
+/* What the GPUs of a node share: its processors, their memory and its own disks.  0: not known, and a plan that
+ * needs the figure is refused by the name of its key. */
+struct cluster_node {
+    int64_t     memory;             /* DRAM, bytes */
+    double      dram;               /* bandwidth of that, all sockets together */
+    int         sockets;
+    int64_t     disk;               /* bytes for files */
+    double      disk_read, disk_write;      /* of all its disks together */
+};
+
 /* A GPU type, from its datasheet.  0 means that the datasheet has no such
  * figure (V100 has no bf16 tensor cores). */
 struct gpu {
@@ -35,6 +45,7 @@ struct gpu {
     int     node_gpus, nics;
     double  nic;
     char    fabric[96];             /* that node, in words, with its source */
+    struct cluster_node node;               /* of node_gpus GPUs; sources: gpu.c */
 };
 
 /* What is larger is refused as a mistake.  The largest NVLink domains announced have 576
@@ -55,6 +66,7 @@ struct cluster {
     int64_t    memory;              /* per rank, as the driver reports */
     int64_t    context;             /* outside every allocator: gpu.reserved + gpu.context */
     double     headroom;            /* share of memory kept free, 0.05 */
+    struct cluster_node node;               /* each */
     int        is_host;             /* ranks are processes on CPU cores: of this machine (localhost), or of
                                      * several like it; "host": true in a file */
 
@@ -79,6 +91,14 @@ json_t *cluster_to_json(const struct cluster *c);
 
 /* memory - context - headroom*memory, at least 0: what a plan may use. */
 int64_t cluster_available(const struct cluster *c);
+
+/* What the ranks of one node may use together of its DRAM and of its disks, bytes.  0, or -1 with the key to give reported.  Of DRAM the same share is kept free as of device memory;
+ * where ranks are processes on cores, device memory is part of it. */
+int cluster_host_memory(const struct cluster *c, int64_t *bytes);
+int cluster_disk(const struct cluster *c, int64_t *bytes);
+
+/* The usual node of a GPU type, in proportion for another number of GPUs. */
+struct cluster_node cluster_usual_node(const struct gpu *g, int64_t gpus);
 
 /* The GPU table; NULL after the last. */
 const struct gpu *gpu_at(int i);

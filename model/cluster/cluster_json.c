@@ -4,10 +4,13 @@
  *       "gpu": "h100",                    or an object for a type the table lacks
  *       "intra": { "gb_per_s": 450, "alpha_us": 3 },
  *       "inter": { "gb_per_s": 400, "alpha_us": 8, "nics": 8 },
- *       "memory_bytes": 85520809984, "context_bytes": 1219493888, "headroom": 0.05 }
+ *       "memory_bytes": 85520809984, "context_bytes": 1219493888, "headroom": 0.05,
+ *       "node": { "memory_bytes": 2199023255552, "dram_gb_per_s": 614.4, "sockets": 2,
+ *                 "disk_bytes": 30720000000000, "disk_read_gb_per_s": 48, "disk_write_gb_per_s": 26 } }
  *
  * Bandwidths are per direction; `inter` is what all adapters of a node do together.  What
- * is left out takes the GPU type's usual node.  Sizes are bytes, as everywhere. */
+ * is left out takes the GPU type's usual node; null in "node" means that it is not known.  Sizes are bytes, as
+ * everywhere. */
 #include "model/cluster/cluster.h"
 
 #include <ctype.h>
@@ -230,6 +233,47 @@ static int tier(const struct obj *top, const char *key, double *bandwidth, doubl
     return 0;
 }
 
+static const struct { const char *key; size_t at; bool rate; } node_keys[] = {
+    { "memory_bytes",         offsetof(struct cluster_node, memory),     false },
+    { "dram_gb_per_s",        offsetof(struct cluster_node, dram),       true },
+    { "disk_bytes",           offsetof(struct cluster_node, disk),       false },
+    { "disk_read_gb_per_s",   offsetof(struct cluster_node, disk_read),  true },
+    { "disk_write_gb_per_s",  offsetof(struct cluster_node, disk_write), true },
+};
+#define NNODEKEYS ((int)(sizeof node_keys / sizeof node_keys[0]))
+
+static int64_t *node_bytes(struct cluster_node *n, int i) { return (int64_t *)(void *)((char *)n + node_keys[i].at); }
+static double  *node_rate(struct cluster_node *n, int i)  { return (double *)(void *)((char *)n + node_keys[i].at); }
+
+/* "node".  Absent: that of the GPU's usual node. */
+static int node_from_json(const struct obj *top, struct cluster_node *n)
+{
+    static const char *const keys[] = { "memory_bytes", "dram_gb_per_s", "sockets", "disk_bytes", "disk_read_gb_per_s",
+                                        "disk_write_gb_per_s", NULL };
+    const json_t *j = json_object_get(top->j, "node");
+    struct obj    o;
+
+    if (!j)
+        return 0;
+    if (obj_open(&o, j, top->name, "node", keys) < 0)
+        return -1;
+    for (int i = 0; i < NNODEKEYS; i++) {
+        bool null = json_is_null(json_object_get(j, node_keys[i].key));
+        if (null && node_keys[i].rate)
+            *node_rate(n, i) = 0;
+        else if (null)
+            *node_bytes(n, i) = 0;
+        else if (node_keys[i].rate ? get_rate(&o, node_keys[i].key, GB_MAX, 1e9, node_rate(n, i)) < 0
+                                   : get_int(&o, node_keys[i].key, 1, SIZE_LIMIT, node_bytes(n, i)) < 0)
+            return -1;
+    }
+    if (json_is_null(json_object_get(j, "sockets")))
+        n->sockets = 0;
+    else if (get_small(&o, "sockets", 1, 4096, &n->sockets) < 0)
+        return -1;
+    return 0;
+}
+
 static int shape(const struct obj *o, int64_t *nodes, int64_t *per_node)
 {
     int64_t world = 0;
@@ -266,7 +310,7 @@ int cluster_from_json(const json_t *j, const char *where, struct cluster *out)
 {
     static const char *const keys[] = {
         "name", "nodes", "gpus_per_node", "world_size", "gpu", "intra", "inter", "memory_bytes",
-        "context_bytes", "headroom", "host", NULL };
+        "context_bytes", "headroom", "host", "node", NULL };
     const json_t *host;
     struct obj    o;
     struct gpu    g;
@@ -287,19 +331,27 @@ int cluster_from_json(const json_t *j, const char *where, struct cluster *out)
         || get_int(&o, "context_bytes", 0, SIZE_LIMIT, &out->context) < 0
         || get_fraction(&o, "headroom", CLUSTER_HEADROOM_MAX, &out->headroom) < 0
         || tier(&o, "intra", &out->intra, &out->alpha_intra, NULL) < 0
-        || tier(&o, "inter", &out->inter, &out->alpha_inter, &out->nics) < 0)
+        || tier(&o, "inter", &out->inter, &out->alpha_inter, &out->nics) < 0
+        || node_from_json(&o, &out->node) < 0)
         return -1;
     return finish(&o, out);
 }
 
-/* The GPU's name when the table has exactly this row, else all that is known of it. */
-static json_t *gpu_to_json(const struct gpu *g)
+/* Does the table have exactly this row? */
+static bool in_table(const struct gpu *g)
 {
     const struct gpu *row = gpu_find(g->name);
-    struct gpu        copy = *g;
-    json_t           *j;
 
-    if (row && !memcmp(row, g, sizeof *g))
+    return row && !memcmp(row, g, sizeof *g);
+}
+
+/* The GPU's name when the table has it, else all that is known of it. */
+static json_t *gpu_to_json(const struct gpu *g)
+{
+    struct gpu copy = *g;
+    json_t    *j;
+
+    if (in_table(g))
         return json_string(g->name);
     j = json_pack("{s:s, s:s, s:I, s:I, s:I}", "name", g->name, "title", g->title,
                   "memory_bytes", (json_int_t)g->memory, "reserved_bytes", (json_int_t)g->reserved,
@@ -328,6 +380,30 @@ static json_t *tier_to_json(double bandwidth, double alpha)
     return j;
 }
 
+static json_t *rate_json(double bytes_per_s) { return bytes_per_s > 0 ? json_real(bytes_per_s / 1e9) : json_null(); }
+static json_t *bytes_json(int64_t bytes)     { return bytes > 0 ? json_integer(bytes) : json_null(); }
+
+/* In what it differs from the usual node of its GPUs, which one that is described here has not; NULL: in nothing. */
+static json_t *node_to_json(const struct cluster *c)
+{
+    struct cluster_node n = c->node, usual = { 0 };
+    json_t *j = json_object();
+
+    if (in_table(&c->gpu))
+        usual = cluster_usual_node(&c->gpu, c->gpus_per_node);
+    for (int i = 0; i < NNODEKEYS; i++)
+        if (node_keys[i].rate && (*node_rate(&n, i) > *node_rate(&usual, i) || *node_rate(&n, i) < *node_rate(&usual, i)))
+            json_object_set_new(j, node_keys[i].key, rate_json(*node_rate(&n, i)));
+        else if (!node_keys[i].rate && *node_bytes(&n, i) != *node_bytes(&usual, i))
+            json_object_set_new(j, node_keys[i].key, bytes_json(*node_bytes(&n, i)));
+    if (n.sockets != usual.sockets)
+        json_object_set_new(j, "sockets", bytes_json(n.sockets));
+    if (json_object_size(j) > 0)
+        return j;
+    json_decref(j);
+    return NULL;
+}
+
 json_t *cluster_to_json(const struct cluster *c)
 {
     json_t *inter = tier_to_json(c->inter, c->alpha_inter);
@@ -343,5 +419,8 @@ json_t *cluster_to_json(const struct cluster *c)
     json_object_set_new(j, "inter", inter);
     if (c->is_host)
         json_object_set_new(j, "host", json_true());
+    json_t *node = node_to_json(c);
+    if (node)
+        json_object_set_new(j, "node", node);
     return j;
 }

@@ -14,6 +14,8 @@
 #define MiB ((int64_t)1 << 20)
 #define T   1e12
 #define G   1e9
+#define GiB ((int64_t)1 << 30)
+#define GB  ((int64_t)1000000000)
 #define GBIT (1e9 / 8)          /* network adapters are named in Gb/s */
 
 /* What a process's context and kernels take, before any allocation; kernels load lazily
@@ -26,11 +28,22 @@
 #define CTX_BLACKWELL (616 * MiB)   /* 8-GPU node, type not stated: LMCache#4019 */
 #define CTX_AMD       (400 * MiB)   /* not measured: taken as CUDA's */
 
-#define DGX_A100 8, 8, 200 * GBIT, "DGX A100: 8 ConnectX-6 HDR 200 Gb/s (NVIDIA DGX A100 datasheet)"
-#define DGX_H100 8, 8, 400 * GBIT, "DGX H100: 8 ConnectX-7 NDR 400 Gb/s (NVIDIA DGX BasePOD docs)"
-#define DGX_B200 8, 8, 400 * GBIT, "DGX B200: 8 ConnectX-7 NDR 400 Gb/s (NVIDIA DGX BasePOD docs)"
-#define DGX_1    8, 4, 100 * GBIT, "DGX-1: 4 ConnectX-4 EDR 100 Gb/s (NVIDIA DGX-1 datasheet)"
-#define ONE_100  8, 1, 100 * GBIT, "no reference node: one 100 Gb/s adapter assumed, as AWS g5/g6"
+/* The host side of a node: DRAM, its bandwidth (sockets x channels x 8 bytes x transfers/s of the processor's
+ * datasheet), sockets, disks for files.  Memory and disks are those of NVIDIA's DGX datasheets; DIMMs count in GiB.
+ * Nobody publishes the rates of these disks. */
+#define HOST_DGX_A100_40 { 1024 * GiB, 2 * 8 * 8 * 3.2 * G,   2, 4 * 3840 * GB, 0, 0 }  /* 2 EPYC 7742, DDR4-3200 */
+#define HOST_DGX_A100    { 2048 * GiB, 2 * 8 * 8 * 3.2 * G,   2, 8 * 3840 * GB, 0, 0 }
+#define HOST_DGX_H100    { 2048 * GiB, 2 * 8 * 8 * 4.8 * G,   2, 8 * 3840 * GB, 0, 0 }  /* 2 Xeon 8480C, DDR5-4800 */
+#define HOST_DGX_B200    { 2048 * GiB, 2 * 8 * 8 * 5.6 * G,   2, 8 * 3840 * GB, 0, 0 }  /* 2 Xeon 8570, DDR5-5600 */
+#define HOST_DGX_1       { 512 * GiB,  2 * 4 * 8 * 2.133 * G, 2, 4 * 1920 * GB, 0, 0 }  /* 2 E5-2698 v4, DDR4-2133 */
+#define HOST_UNKNOWN     { 0, 0, 0, 0, 0, 0 }
+
+#define DGX_A100_40 8, 8, 200 * GBIT, "DGX A100: 8 ConnectX-6 HDR 200 Gb/s (NVIDIA DGX A100 datasheet)", HOST_DGX_A100_40
+#define DGX_A100 8, 8, 200 * GBIT, "DGX A100: 8 ConnectX-6 HDR 200 Gb/s (NVIDIA DGX A100 datasheet)", HOST_DGX_A100
+#define DGX_H100 8, 8, 400 * GBIT, "DGX H100: 8 ConnectX-7 NDR 400 Gb/s (NVIDIA DGX BasePOD docs)", HOST_DGX_H100
+#define DGX_B200 8, 8, 400 * GBIT, "DGX B200: 8 ConnectX-7 NDR 400 Gb/s (NVIDIA DGX BasePOD docs)", HOST_DGX_B200
+#define DGX_1    8, 4, 100 * GBIT, "DGX-1: 4 ConnectX-4 EDR 100 Gb/s (NVIDIA DGX-1 datasheet)", HOST_DGX_1
+#define ONE_100  8, 1, 100 * GBIT, "no reference node: one 100 Gb/s adapter assumed, as AWS g5/g6", HOST_UNKNOWN
 
 static const struct gpu table[] = {
     { "v100-16gb", "V100 SXM2 16GB", 16160 * MiB, 900 * G,
@@ -52,7 +65,7 @@ static const struct gpu table[] = {
     { "a100-40gb", "A100 SXM4 40GB", 40960 * MiB, 1555 * G,
       19.5 * T, 156 * T, 312 * T, 312 * T, 0, 108, 300 * G, 31 * G, 80,
       "NVIDIA A100 datasheet; nvidia-smi 40960MiB, torch 39.38 GiB",
-      635 * MiB, CTX_AMPERE, DGX_A100 },
+      635 * MiB, CTX_AMPERE, DGX_A100_40 },
     { "a100-80gb", "A100 SXM4 80GB", 81920 * MiB, 2039 * G,
       19.5 * T, 156 * T, 312 * T, 312 * T, 0, 108, 300 * G, 31 * G, 80,
       "NVIDIA A100 datasheet; nvidia-smi 81920MiB, torch 79.14 GiB",
@@ -100,7 +113,8 @@ static const struct gpu table[] = {
       80 * T, 1250 * T, 2500 * T, 2500 * T, 5000 * T, 152, 900 * G, 225 * G, 100,
       "NVIDIA GB200 NVL72 datasheet, per GPU; nvidia-smi 189471MiB, torch 184.31 GiB",
       738 * MiB, CTX_BLACKWELL,
-      4, 4, 400 * GBIT, "GB200 NVL72 tray: 4 GPUs, 4 ConnectX-7 400 Gb/s (NVIDIA)" },
+      4, 4, 400 * GBIT, "GB200 NVL72 tray: 4 GPUs, 4 ConnectX-7 400 Gb/s (NVIDIA)",
+      { 2 * 480 * GB, 0, 2, 0, 0, 0 } },     /* 2 Grace with 480 GB of LPDDR5X (NVIDIA GB200 NVL72 datasheet) */
     { "l4", "L4 24GB", 23034 * MiB, 300 * G,
       30.3 * T, 60 * T, 121 * T, 121 * T, 242.5 * T, 58, 0, 31 * G, 89,
       "NVIDIA L4 datasheet; nvidia-smi 23034MiB, torch 22.03 GiB",
@@ -128,13 +142,14 @@ static const struct gpu table[] = {
       23.95 * T, 0, 191.5 * T, 191.5 * T, 0, 110, 50 * G, 31 * G, 0,
       "AMD MI250X datasheet, halved; rocm-smi 68702699520 B, torch 63.98 GiB",
       5 * MiB, CTX_AMD,
-      8, 4, 200 * GBIT, "Frontier: 8 GCDs, 4 Slingshot-11 200 Gb/s (OLCF user guide)" },
+      8, 4, 200 * GBIT, "Frontier: 8 GCDs, 4 Slingshot-11 200 Gb/s (OLCF user guide)",
+      { 512 * GiB, 205 * G, 1, 2 * 1920 * GB, 0, 0 } },      /* OLCF user guide */
     /* link: seven xGMI links of 64 GB/s together, one to each other GPU of the node. */
     { "mi300x", "MI300X OAM 192GB", 196592 * MiB, 5300 * G,
       163.4 * T, 653.7 * T, 1307.4 * T, 1307.4 * T, 2614.9 * T, 304, 448 * G, 63 * G, 0,
       "AMD MI300X datasheet; rocm-smi 206141652992 B, torch 191.98 GiB",
       5 * MiB, CTX_AMD,
-      8, 8, 400 * GBIT, "8 GPUs, 8 x 400 Gb/s, as OCI BM.GPU.MI300X and Azure ND MI300X v5" },
+      8, 8, 400 * GBIT, "8 GPUs, 8 x 400 Gb/s, as OCI BM.GPU.MI300X and Azure ND MI300X v5", HOST_UNKNOWN },
 };
 
 #define NGPU ((int)(sizeof table / sizeof table[0]))

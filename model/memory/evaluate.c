@@ -72,7 +72,7 @@ void op_largest_new(const struct schedules *s, int i, const char **what, int64_t
     }
     for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
         const struct buf *b = &s->bufs[s->acts[k].buf];
-        if ((s->acts[k].what & ACT_ALLOC) && b->category != CAT_ACTIVATIONS &&
+        if ((s->acts[k].what & ACT_ALLOC) && op_moves(o, b) &&
             b->bytes * s->acts[k].n > *bytes) {
             *what = b->what;
             *bytes = b->bytes * s->acts[k].n;
@@ -95,6 +95,7 @@ int evaluate_memory(const struct plan *p, const struct program *g, struct schedu
         if (lower_using(p, ranks[i], g, s) < 0)
             return -1;
         lowered = ranks[i];
+        out->elsewhere |= s->spaces != 0;
         ledger_run(s, &l);
         out->kind[out->nkinds].rank = ranks[i];
         out->kind[out->nkinds++].peak = l.peak.bytes;
@@ -108,23 +109,53 @@ int evaluate_memory(const struct plan *p, const struct program *g, struct schedu
     out->needed = out->ledger.peak.bytes + overhead_bytes(p, &s->groups, s->communicates, &out->overhead);
     out->available = cluster_available(&p->cluster);
     out->fits = out->needed <= out->available;
+    if (!out->elsewhere)
+        return 0;
+    if (spaces_account(p, g, s, ranks, n, out->needed, &out->spaces) < 0 || lower_using(p, out->rank, g, s) < 0)
+        return -1;
+    out->fits &= spaces_short(&out->spaces) < 0;
     return 0;
 }
 
-static void in_words(struct evaluation *e)
+/* Device memory is short. */
+static void device_in_words(struct evaluation *e)
 {
     const struct memory_verdict *m = &e->m;
     const struct peak *p = &m->ledger.peak;
 
-    op_in_words(&e->schedules, p->op, p->iteration, e->peak_at, sizeof e->peak_at);
-    e->first_over.op = -1;
-    if (m->fits)
-        return;
     if (ledger_first_over(&e->schedules, m->available - (m->needed - p->bytes), &e->first_over) >= 0)
         op_in_words(&e->schedules, e->first_over.op, e->first_over.iteration, e->over_at, sizeof e->over_at);
     snprintf(e->why_not, sizeof e->why_not, "needs %s of %s on rank %" PRId64 ": %s too much, at %s of the %s step",
              size_text(m->needed).s, size_text(m->available).s, m->rank,
              size_text(m->needed - m->available).s, e->peak_at, sched_name(p->sched));
+}
+
+/* Host memory or disk is: where this rank goes over its share of the node's. */
+static void node_in_words(const struct plan *p, struct evaluation *e)
+{
+    enum space s = (enum space)spaces_short(&e->m.spaces);
+    const struct space_account *a = &e->m.spaces.of[s];
+    int64_t share = a->available / p->cluster.gpus_per_node - (p->cluster.is_host && s == SPACE_HOST ? e->m.needed : 0);
+
+    spaces_why_not(&e->m.spaces, e->why_not, sizeof e->why_not);
+    if (ledger_first_over_in(&e->schedules, s == SPACE_HOST ? (unsigned)IN_HOST : IN(s), share, &e->first_over) >= 0)
+        op_in_words(&e->schedules, e->first_over.op, e->first_over.iteration, e->over_at, sizeof e->over_at);
+    else
+        e->first_over.op = -1;
+}
+
+static void in_words(const struct plan *p, struct evaluation *e)
+{
+    const struct peak *at = &e->m.ledger.peak;
+
+    op_in_words(&e->schedules, at->op, at->iteration, e->peak_at, sizeof e->peak_at);
+    e->first_over.op = -1;
+    if (e->m.fits)
+        return;
+    if (e->m.needed > e->m.available)
+        device_in_words(e);
+    else
+        node_in_words(p, e);
 }
 
 int evaluate(const struct plan *p, struct evaluation *e)
@@ -143,7 +174,7 @@ int evaluate(const struct plan *p, struct evaluation *e)
     e->schedules.borrowed = false;          /* from now on they own the program */
     e->allocated_peak = e->m.ledger.peak.bytes + e->m.overhead.by[OVERHEAD_ALLOCATED];
     comm_count(&e->schedules, SCHED_STEADY, &e->comm);
-    in_words(e);
+    in_words(p, e);
     return 0;
 }
 
@@ -200,11 +231,11 @@ static json_t *memory_json(const struct evaluation *e)
     const struct ledger *l = &e->m.ledger;
     const int64_t *by = l->peak.by;
     int64_t extra = e->m.needed - l->peak.bytes;
-    json_t *cats = json_object();
+    json_t *cats = json_object(), *doc;
 
     for (int c = 0; c < NCAT; c++)
         json_object_set_new(cats, category_name((enum category)c), json_integer(by[c]));
-    return json_pack("{s:n, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
+    doc = json_pack("{s:n, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
         "peak_bytes", "allocated_peak_bytes", (json_int_t)e->allocated_peak,
         "available_bytes", (json_int_t)e->m.available, "rank", (json_int_t)e->m.rank,
         "phase", sched_name(l->peak.sched), "peak_at", e->peak_at,
@@ -216,6 +247,9 @@ static json_t *memory_json(const struct evaluation *e)
                                       by[CAT_REDUCE_SCATTER] + by[CAT_BUCKET]),
         "overhead_bytes", (json_int_t)(by[CAT_OVERHEAD] + extra),
         "at_peak", cats, "kinds_of_rank", kinds_json(e));
+    if (e->m.elsewhere)
+        json_object_set_new(doc, "spaces", spaces_json(&e->m.spaces, e->m.needed, e->m.available));
+    return doc;
 }
 
 static json_t *first_over_json(const struct evaluation *e)

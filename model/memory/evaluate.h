@@ -11,6 +11,7 @@
 
 #include "model/lower/lower.h"
 #include "model/memory/overhead.h"
+#include "model/memory/spaces.h"
 #include "model/schedule/ledger.h"
 
 /* All calls of one collective with one group and dtype in one schedule. */
@@ -35,7 +36,9 @@ struct memory_verdict {
     struct overhead overhead;
     int64_t         needed;             /* ledger's peak and all overhead */
     int64_t         available;
-    bool            fits;
+    bool            elsewhere;          /* it holds something outside of device memory: */
+    struct space_accounts spaces;
+    bool            fits;               /* in device memory and in every other */
     int             nkinds;             /* kinds of rank: one of each, and its ledger's peak */
     struct { int64_t rank, peak; } kind[LOWER_KINDS];
 };
@@ -47,7 +50,7 @@ struct evaluation {
     struct peak      first_over;        /* op < 0 when it fits */
     char             peak_at[96];       /* "backward block 31" */
     char             over_at[96];
-    char             why_not[256];
+    char             why_not[320];
     struct comm_table comm;             /* one steady step */
 };
 

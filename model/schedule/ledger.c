@@ -9,6 +9,7 @@
 
 struct meter {
     const struct schedules *s;
+    unsigned in;                    /* spaces of this account */
     enum sched_id sched;
     int64_t live[NCAT], total;
     struct peak *peak;              /* of the running schedule */
@@ -24,14 +25,18 @@ static void add(struct meter *m, int cat, int64_t bytes)
     m->total += bytes;
 }
 
+/* Does the entry hold memory of this account beyond its buffers? */
+static bool has_inner(const struct meter *m, const struct op *o)
+{
+    return o->kind == OP_COMPUTE && (m->in & IN(SPACE_DEVICE));
+}
+
 static void move(struct meter *m, const struct op *o, int bit, int sign)
 {
     for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++) {
         const struct act *a = &m->s->acts[i];
         const struct buf *b = &m->s->bufs[a->buf];
-        /* What a block keeps from forward to backward comes and goes kernel by
-         * kernel: the spans count it. */
-        if ((a->what & bit) && b->category != CAT_ACTIVATIONS)
+        if ((a->what & bit) && (m->in & IN(b->space)) && op_moves(o, b))
             add(m, (int)b->category, sign * b->bytes * a->n);
     }
 }
@@ -41,7 +46,7 @@ static void move(struct meter *m, const struct op *o, int bit, int sign)
 static int64_t fullest(const struct meter *m, const struct op *o, int64_t inner[NMEM])
 {
     memset(inner, 0, NMEM * sizeof *inner);
-    if (o->kind != OP_COMPUTE)
+    if (!has_inner(m, o))
         return m->total;
     sched_inner_peak(m->s, o, inner);
     return m->total + inner[MEM_ACTIVATIONS] + inner[MEM_TEMPORARIES] + inner[MEM_GRADS];
@@ -50,7 +55,7 @@ static int64_t fullest(const struct meter *m, const struct op *o, int64_t inner[
 static void by_category(const struct meter *m, const struct op *o, const int64_t inner[NMEM], int64_t by[NCAT])
 {
     memcpy(by, m->live, sizeof m->live);
-    if (o->kind != OP_COMPUTE)
+    if (!has_inner(m, o))
         return;
     by[CAT_ACTIVATIONS] += inner[MEM_ACTIVATIONS];
     by[CAT_TEMPORARIES] += inner[MEM_TEMPORARIES];
@@ -91,7 +96,7 @@ static void step(struct meter *m, int i, int64_t iteration)
         return;
     move(m, o, ACT_ALLOC, 1);
     note_peak(m, i, iteration);
-    if (o->kind == OP_COMPUTE) {
+    if (has_inner(m, o)) {
         int64_t net[NMEM];
         sched_inner(m->s, o, net);
         add(m, CAT_ACTIVATIONS, net[MEM_ACTIVATIONS]);
@@ -149,20 +154,22 @@ static void run_all(struct meter *m, struct peak phase[NSCHED])
     for (int id = 0; id < NSCHED && !m->over; id++) {
         m->sched = (enum sched_id)id;
         m->peak = &phase[id];
-        m->peak->op = -1;
+        *m->peak = (struct peak){ .in = m->in, .op = -1 };
         run(m, m->s->begin[id], m->s->end[id], 0);
     }
 }
 
-void ledger_run(const struct schedules *s, struct ledger *out)
+void ledger_run(const struct schedules *s, struct ledger *out) { ledger_run_in(s, IN(SPACE_DEVICE), out); }
+
+void ledger_run_in(const struct schedules *s, unsigned in, struct ledger *out)
 {
-    struct meter m = { .s = s, .limit = INT64_MAX };
+    struct meter m = { .s = s, .in = in, .limit = INT64_MAX };
 
     memset(out, 0, sizeof *out);
     for (int id = 0; id < NSCHED; id++) {
         m.sched = (enum sched_id)id;
         m.peak = &out->phase[id];
-        m.peak->op = -1;
+        *m.peak = (struct peak){ .in = in, .op = -1 };
         m.most = id == SCHED_STEADY ? out->most : NULL;
         run(&m, s->begin[id], s->end[id], 0);
         if (id == 0 || out->phase[id].bytes > out->peak.bytes)
@@ -173,8 +180,13 @@ void ledger_run(const struct schedules *s, struct ledger *out)
 
 int ledger_first_over(const struct schedules *s, int64_t limit, struct peak *at)
 {
-    struct peak phase[NSCHED] = { 0 };
-    struct meter m = { .s = s, .limit = limit };
+    return ledger_first_over_in(s, IN(SPACE_DEVICE), limit, at);
+}
+
+int ledger_first_over_in(const struct schedules *s, unsigned in, int64_t limit, struct peak *at)
+{
+    struct peak phase[NSCHED];
+    struct meter m = { .s = s, .in = in, .limit = limit };
 
     run_all(&m, phase);
     if (!m.over)
@@ -299,7 +311,8 @@ static int by_bytes(const void *a, const void *b)
 
 int ledger_live(const struct schedules *s, const struct peak *at, struct live *out, int n)
 {
-    struct seek k = { .m = { .s = s, .limit = INT64_MAX }, .until = at, .ignored = { .op = -1 } };
+    struct seek k = { .m = { .s = s, .in = at->in ? at->in : IN(SPACE_DEVICE), .limit = INT64_MAX }, .until = at,
+                      .ignored = { .op = -1 } };
     struct live *all = calloc((size_t)s->nbufs + 1, sizeof *all);
     int found = 0;
 
@@ -313,7 +326,7 @@ int ledger_live(const struct schedules *s, const struct peak *at, struct live *o
             break;
     }
     for (int b = 0; b < s->nbufs; b++)
-        if (k.instances[b] > 0 && s->bufs[b].bytes > 0)
+        if (k.instances[b] > 0 && s->bufs[b].bytes > 0 && (k.m.in & IN(s->bufs[b].space)))
             all[found++] = (struct live){ b, k.instances[b], k.instances[b] * s->bufs[b].bytes };
     qsort(all, (size_t)found, sizeof *all, by_bytes);
     if (found > n)
@@ -348,7 +361,12 @@ static int curve_op(const struct schedules *s, const struct op *o, int64_t itera
 
 int64_t ledger_curve(const struct schedules *s, enum sched_id id, struct point *out, int64_t n)
 {
-    struct curve c = { .m = { .s = s, .limit = INT64_MAX }, .points = out, .room = n };
+    return ledger_curve_in(s, IN(SPACE_DEVICE), id, out, n);
+}
+
+int64_t ledger_curve_in(const struct schedules *s, unsigned in, enum sched_id id, struct point *out, int64_t n)
+{
+    struct curve c = { .m = { .s = s, .in = in, .limit = INT64_MAX }, .points = out, .room = n };
 
     c.m.peak = &c.ignored;
     c.ignored.op = -1;

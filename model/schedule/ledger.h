@@ -1,4 +1,8 @@
-/* ledger.h -- the bytes a rank holds while schedules run.
+/* ledger.h -- the bytes a rank holds while schedules run: one account for each memory.
+ *
+ * An account is of the spaces that `in` names, IN() bits: IN(SPACE_DEVICE), which the calls without `in` mean;
+ * IN(SPACE_PINNED); IN_HOST for all of a node's DRAM.  Ranks of a node share all but device memory: what they hold
+ * there adds up.  What compute entries hold beyond their buffers is device memory.
  *
  * *allocated*: in issue order, what torch.cuda.max_memory_allocated means.
  * *held*, from the start of the work that allocates until the last use is done, needs
@@ -14,6 +18,7 @@
 #include "model/schedule/schedule.h"
 
 struct peak {
+    unsigned      in;               /* the account's spaces; 0: device memory */
     int64_t       bytes;
     int64_t       by[NCAT];         /* what was live, by category; sums to bytes */
     enum sched_id sched;
@@ -30,11 +35,13 @@ struct ledger {
 
 /* Runs all three schedules.  O(entries), whatever the repeat counts. */
 void ledger_run(const struct schedules *s, struct ledger *out);
+void ledger_run_in(const struct schedules *s, unsigned in, struct ledger *out);
 
 /* The first entry at which more than `limit` bytes are live; -1 if none. */
 int ledger_first_over(const struct schedules *s, int64_t limit, struct peak *at);
+int ledger_first_over_in(const struct schedules *s, unsigned in, int64_t limit, struct peak *at);
 
-/* Families live at `at`, largest first: bytes and number of instances.  Returns
+/* Families live at `at` in its account, largest first: bytes and number of instances.  Returns
  * how many were written, at most n.  The entry's own working set (activations,
  * temporaries and gradients inside a compute segment) is not a family. */
 struct live { int buf; int64_t instances, bytes; };
@@ -44,5 +51,6 @@ int ledger_live(const struct schedules *s, const struct peak *at, struct live *o
  * points; for plots.  Returns the number of points. */
 struct point { int op; int64_t iteration, bytes, peak; };
 int64_t ledger_curve(const struct schedules *s, enum sched_id id, struct point *out, int64_t n);
+int64_t ledger_curve_in(const struct schedules *s, unsigned in, enum sched_id id, struct point *out, int64_t n);
 
 #endif

@@ -65,6 +65,17 @@ int sched_buf(struct schedules *s, enum category cat, const char *what, const ch
 
 void sched_cyclic(struct schedules *s, int buf) { s->bufs[buf].cyclic = true; }
 
+int sched_buf_in(struct schedules *s, enum space in, enum category cat, const char *what, const char *of,
+                 int first, int count, int64_t bytes)
+{
+    int b = sched_buf(s, cat, what, of, first, count, bytes);
+
+    s->bufs[b].space = in;
+    if (in != SPACE_DEVICE)
+        s->spaces |= IN(in);
+    return b;
+}
+
 void sched_begin(struct schedules *s, enum sched_id id) { s->begin[id] = s->nops; }
 void sched_end(struct schedules *s, enum sched_id id)   { s->end[id] = s->nops; }
 
@@ -309,7 +320,14 @@ const char *stream_name(enum stream s)
 {
     static const char *const names[NSTREAM] = {
         "issue", "compute", "copy-in", "gather", "reduce", "all-reduce", "group", "h2d", "d2h",
+        "host", "disk-read", "disk-write",
     };
+    return names[s];
+}
+
+const char *space_name(enum space s)
+{
+    static const char *const names[NSPACE] = { "device", "pinned", "host", "disk" };
     return names[s];
 }
 
@@ -374,6 +392,25 @@ int sched_walk(const struct schedules *s, enum sched_id id,
                void *arg)
 {
     return walk_range(s, s->begin[id], s->end[id], 0, f, arg);
+}
+
+bool sched_crosses(const struct schedules *s, const struct op *o, enum space *from, enum space *to)
+{
+    int reads = -1, writes = -1;
+
+    if (o->kind != OP_COPY)
+        return false;
+    for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++) {
+        const struct act *a = &s->acts[i];
+        if (a->what & ACT_READ)
+            reads = (int)s->bufs[a->buf].space;
+        if (a->what & (ACT_WRITE | ACT_ADD))
+            writes = (int)s->bufs[a->buf].space;
+    }
+    bool up = o->stream == STREAM_H2D, down = o->stream == STREAM_D2H;
+    *from = reads >= 0 ? (enum space)reads : up ? SPACE_PINNED : down || writes < 0 ? SPACE_DEVICE : (enum space)writes;
+    *to = writes >= 0 ? (enum space)writes : down ? SPACE_PINNED : up || reads < 0 ? SPACE_DEVICE : (enum space)reads;
+    return *from != *to;
 }
 
 int64_t coll_sent_bytes(enum coll_op op, int64_t n, int64_t bytes)

@@ -12,13 +12,27 @@
  * waits blocks the issuing thread itself.
  *
  * Activations and temporaries inside a compute entry are the program's (struct
- * span); the family "activations" names, for the executor, what a block keeps
- * from forward to backward.
+ * span); the family "activations" of device memory names, for the executor, what
+ * a block keeps from forward to backward.
  *
  * A buffer is a family of `count` equal instances (one per unit or block).
  * Entries act on instances: allocate when the entry is issued, use, free once
  * it is issued.  All allocations of an entry come before its work, all frees
  * after it.
+ *
+ * A buffer lies in one space.  Compute, collectives and the optimizer on the
+ * compute stream work in device memory.  STREAM_HOST is the host's threads: they
+ * work in pinned and pageable host memory alone (the CPU's Adam, its casts, norms
+ * and first weights).  A copy that reads one space and writes another moves bytes
+ * as they are (COPY_SET by 1, or COPY_NOTHING), on any stream between device and
+ * host: frameworks have copies on their reduction or gather streams as well as on
+ * STREAM_H2D and STREAM_D2H.  Files are bytes of SPACE_DISK: a copy from disk to
+ * host memory on STREAM_DISK_READ, from host memory to disk on STREAM_DISK_WRITE.
+ * schedules_check() holds schedules to all of it.
+ *
+ * What a block keeps for backward leaves device memory by a copy that reads and frees an instance of its family
+ * "activations" there and allocates and writes one of the same size elsewhere, after the block's forward; the
+ * copy back, before its backward, does the opposite.
  *
  * What the executor needs beyond that, which elements of which tensors a buffer holds, is in
  * layouts: they are described only when asked for (`detailed`), for planning does not read
@@ -57,9 +71,26 @@ enum stream {
     STREAM_ALL_REDUCE,      /* hybrid sharding's second reduction */
     STREAM_GROUP,           /* the process group's internal stream (async collectives) */
     STREAM_H2D, STREAM_D2H,
+    STREAM_HOST,            /* the host's threads: its optimizer, casts and sums */
+    STREAM_DISK_READ, STREAM_DISK_WRITE,
     NSTREAM
 };
 #define AFTER(s) ((uint16_t)(1u << (s)))
+_Static_assert(NSTREAM <= 16, "`after` of struct op has a bit for each stream");
+
+/* Its entries run on the host whatever the device is. */
+static inline bool stream_is_host(enum stream s) { return s >= STREAM_HOST; }
+
+/* Where a buffer lies.  Device memory is a rank's own; the ranks of a node share the rest. */
+enum space {
+    SPACE_DEVICE,
+    SPACE_PINNED,           /* host memory that is page-locked and known to the device */
+    SPACE_HOST,             /* pageable host memory */
+    SPACE_DISK,             /* files on the node's own disks */
+    NSPACE
+};
+#define IN(s) (1u << (s))
+enum { IN_HOST = IN(SPACE_PINNED) | IN(SPACE_HOST) };   /* all of a node's DRAM */
 
 enum coll_op { COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_BROADCAST,
                COLL_REDUCE, COLL_SCATTER, COLL_GATHER, COLL_BARRIER, NCOLL };
@@ -112,7 +143,15 @@ struct buf {
     enum category category;
     int32_t       layout;   /* what an instance holds; 0: nobody asked, or nothing */
     bool          cyclic;   /* instances are numbered modulo count: of micro-steps, as many as are in flight */
+    enum space    space;
 };
+
+/* Whether an instance is memory of its own.  What a block keeps from forward to backward is not, in device memory: it comes
+ * and goes kernel by kernel, spans have it, and acts on its family only name it. */
+static inline bool buf_is_place(const struct buf *b)
+{
+    return b->category != CAT_ACTIVATIONS || b->space != SPACE_DEVICE;
+}
 
 /* Elements [from, from+n) of a tensor, `at` bytes from the buffer's begin. */
 enum holds { HOLDS_PARAM, HOLDS_GRAD, HOLDS_MASTER, HOLDS_EXP_AVG, HOLDS_EXP_AVG_SQ };
@@ -165,6 +204,10 @@ struct op {
     } u;
 };
 
+/* Whether the acts of `o` on a buffer move bytes.  A copy takes what a block keeps to another memory, or brings it back:
+ * all of it, `bytes` of the family. */
+static inline bool op_moves(const struct op *o, const struct buf *b) { return buf_is_place(b) || o->kind == OP_COPY; }
+
 /* A unit: what is gathered, reduced or bucketed together. */
 struct unit {
     const char *kind;           /* "root", "block", "attention", "mlp", "bucket", "model" ... static */
@@ -181,6 +224,7 @@ struct schedules {
     int          begin[NSCHED], end[NSCHED];    /* entries of each schedule in ops[] */
     struct plan_groups groups;                  /* the process groups of the plan */
     uint32_t     communicates;                  /* bit g: some entry is a collective of groups.group[g] */
+    unsigned     spaces;                        /* IN(): where buffers lie, device memory aside */
     int64_t      rank, world_size;
     int          nevents;
     struct program program;     /* the kernels that compute entries run */
@@ -208,6 +252,9 @@ void schedules_free(struct schedules *s);
 /* A buffer family; returns its index. */
 int  sched_buf(struct schedules *s, enum category cat, const char *what, const char *of,
                int first, int count, int64_t bytes);
+/* The same elsewhere than in device memory. */
+int  sched_buf_in(struct schedules *s, enum space in, enum category cat, const char *what, const char *of,
+                  int first, int count, int64_t bytes);
 
 /* Opens and closes one of the three schedules. */
 void sched_begin(struct schedules *s, enum sched_id id);
@@ -278,6 +325,11 @@ static inline int64_t sched_instance(const struct schedules *s, const struct act
 /* The group of a collective. */
 const struct plan_group *sched_group(const struct schedules *s, const struct op *o);
 
+/* Whether a copy goes from one space to another, and between which.  A side without a buffer is host memory
+ * that counts as pinned where the stream is STREAM_H2D or STREAM_D2H (a module that moves to the device); else it
+ * is where the other side is.  A copy between two buffers' spaces has its acts whether `detailed` or not. */
+bool sched_crosses(const struct schedules *s, const struct op *o, enum space *from, enum space *to);
+
 /* What a compute entry changes beyond its buffer actions, by MEM_: activations and
  * temporaries as the program has them, gradients less the buffers it allocates for
  * them.  Zero, summed over a micro-step. */
@@ -287,6 +339,7 @@ void sched_inner_peak(const struct schedules *s, const struct op *o, int64_t pea
 
 const char *category_name(enum category c);
 const char *stream_name(enum stream s);
+const char *space_name(enum space s);
 const char *coll_name(enum coll_op op);
 const char *red_name(enum red_op r);
 const char *phase_name(enum phase p);

@@ -58,6 +58,83 @@ static int one_act(struct check *c, const struct op *o, const struct act *a, int
     return 0;
 }
 
+/* ---- where buffers lie ---- */
+
+/* The spaces in which an entry reads, writes or uses buffers, and in which kernels make gradients: IN() bits. */
+static unsigned spaces_of(const struct schedules *s, const struct op *o)
+{
+    unsigned in = 0;
+
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
+        const struct act *a = &s->acts[k];
+        const struct buf *b = &s->bufs[a->buf];
+        bool granted = o->kind == OP_COMPUTE && (a->what & ACT_ALLOC) && b->category == (enum category)o->u.compute.grads;
+        if ((a->what & ~(ACT_ALLOC | ACT_FREE)) || granted)
+            in |= IN(b->space);
+    }
+    return in;
+}
+
+/* Both sides of a copy are of one space each. */
+static bool one_side_each(const struct schedules *s, const struct op *o)
+{
+    unsigned in[2] = { 0, 0 };
+
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++)
+        for (int w = 0; w < 2; w++)
+            if (s->acts[k].what & (w ? ACT_WRITE | ACT_ADD : ACT_READ))
+                in[w] |= IN(s->bufs[s->acts[k].buf].space);
+    return !(in[0] & (in[0] - 1)) && !(in[1] & (in[1] - 1));
+}
+
+/* Bytes move as they are: PCIe and files neither cast nor add. */
+static int check_crossing(struct check *c, const struct op *o, enum space from, enum space to)
+{
+    enum copy_fn fn = (enum copy_fn)o->u.copy.fn;
+    bool device = from == SPACE_DEVICE || to == SPACE_DEVICE, disk = from == SPACE_DISK || to == SPACE_DISK;
+    enum stream needs = from == SPACE_DISK ? STREAM_DISK_READ : disk ? STREAM_DISK_WRITE : STREAM_HOST;
+
+    if (disk && device)
+        return broken(c, o, "a copy between disk and device memory: it goes through host memory");
+    if (device ? stream_is_host(o->stream) : o->stream != needs)
+        return broken(c, o, "a copy from %s to %s memory on the %s stream", space_name(from), space_name(to),
+                      stream_name(o->stream));
+    if (fn != COPY_NOTHING && (fn != COPY_SET || o->u.copy.scale != 1 || o->u.copy.reads != o->u.copy.writes))
+        return broken(c, o, "a copy from %s to %s memory that changes what it copies: cast or scale on one side",
+                      space_name(from), space_name(to));
+    return 0;
+}
+
+/* In which memory the entries of a stream work, copies to another aside. */
+static unsigned works_in(const struct op *o)
+{
+    if (o->stream == STREAM_HOST)
+        return o->kind == OP_COMPUTE || o->kind == OP_COLL ? 0 : IN_HOST;
+    return stream_is_host(o->stream) ? 0 : IN(SPACE_DEVICE);
+}
+
+static int check_place(struct check *c, const struct op *o)
+{
+    static const char *const work[] = { [OP_COMPUTE] = "compute", [OP_COLL] = "a collective", [OP_COPY] = "a copy",
+                                        [OP_OPTIMIZER] = "the optimizer", [OP_MEMORY] = "loading weights" };
+    unsigned in = spaces_of(c->s, o), wrong = in & ~works_in(o);
+    enum space from, to, at = SPACE_DEVICE;
+
+    if (o->kind == OP_WAIT || (o->kind == OP_MEMORY && !(o->flags & OPF_LOAD)))
+        return 0;
+    if (o->kind == OP_COPY && !one_side_each(c->s, o))
+        return broken(c, o, "a copy that reads or writes several memories at once");
+    if (wrong && sched_crosses(c->s, o, &from, &to))
+        return check_crossing(c, o, from, to);
+    while (wrong && !(wrong & IN(at)))
+        at++;
+    if (wrong)
+        return broken(c, o, "%s in %s memory on the %s stream", work[o->kind], space_name(at), stream_name(o->stream));
+    if (stream_is_host(o->stream) && !works_in(o))
+        return broken(c, o, "%s on the %s stream", work[o->kind], stream_name(o->stream));
+    return 0;
+}
+
 static int check_op(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
 {
     struct check *c = arg;
@@ -71,6 +148,8 @@ static int check_op(const struct schedules *s, const struct op *o, int64_t itera
         for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++)
             if (one_act(c, o, &s->acts[k], iteration, bit))
                 return 1;
+    if (check_place(c, o))
+        return 1;
     if (o->kind == OP_COMPUTE) {
         int64_t net[NMEM];
         sched_inner(s, o, net);

@@ -48,8 +48,13 @@ static void print_work(const struct schedules *s, const struct op *o, FILE *to)
 static void print_waits(const struct op *o, FILE *to)
 {
     const char *lead = "  after ";
+    bool all = o->after == (((1u << NSTREAM) - 1) & (unsigned)~AFTER(STREAM_ISSUE));
 
-    for (enum stream st = 0; st < NSTREAM; st++)
+    if (all) {
+        fprintf(to, "%severy stream", lead);
+        lead = ", ";
+    }
+    for (enum stream st = 0; st < NSTREAM && !all; st++)
         if (o->after & AFTER(st)) {
             fprintf(to, "%s%s", lead, stream_name(st));
             lead = ", ";
@@ -78,7 +83,8 @@ static void print_acts(const struct schedules *s, const struct op *o, FILE *to)
                 print_index(to, b->of, b->first + a->at, a->by);
             if (a->n > 1)
                 fprintf(to, "..%d", b->first + a->at + a->n - 1);
-            fprintf(to, " (%" PRId64 ")", b->bytes);
+            fprintf(to, " (%" PRId64 "%s%s)", b->bytes, b->space == SPACE_DEVICE ? "" : ", ",
+                    b->space == SPACE_DEVICE ? "" : space_name(b->space));
         }
 }
 

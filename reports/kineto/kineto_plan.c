@@ -17,11 +17,11 @@ static enum work_phase phase_of(const struct op *o)
     }
 }
 
-/* What the profiler would see as a kernel: copies over the bus it lists apart, and waiting and
- * memory are none. */
+/* What the profiler would see as a kernel: copies over the bus it lists apart, and waiting, memory and what the
+ * host does are none. */
 static bool is_kernel(const struct op *o)
 {
-    if (o->stream == STREAM_ISSUE || o->stream == STREAM_H2D || o->stream == STREAM_D2H)
+    if (o->stream == STREAM_ISSUE || o->stream == STREAM_H2D || o->stream == STREAM_D2H || stream_is_host(o->stream))
         return false;
     return o->kind == OP_COMPUTE || o->kind == OP_COLL || o->kind == OP_COPY || o->kind == OP_OPTIMIZER;
 }

@@ -65,6 +65,8 @@ static int64_t drawn_rank(const struct run_parts *p)
     for (int64_t i = 0; i < p->n; i++) {
         if (p->part[i].predicted_bytes >= 0)
             return p->part[i].rank;
+        if (runs_part_elsewhere(&p->part[i]))
+            continue;
         sum = i > 0 && p->part[i - 1].rank == p->part[i].rank ? sum + p->part[i].bytes : p->part[i].bytes;
         if (sum > most) {
             most = sum;
@@ -94,7 +96,7 @@ static void memory_bar(struct chart *c, const struct chosen *r, int64_t rank, bo
     for (int64_t i = 0; i < r->parts.n; i++) {
         const struct run_part *p = &r->parts.part[i];
         int64_t bytes = predicted ? p->predicted_bytes : p->bytes;
-        if (p->rank == rank && bytes > 0)
+        if (p->rank == rank && bytes > 0 && !runs_part_elsewhere(p))
             b->part[part_named(c, p->category, colour_of_category(p->category))] += (double)bytes;
     }
     if (r->available > 0)

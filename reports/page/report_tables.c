@@ -143,16 +143,15 @@ static void start_row(struct table *t, const struct chosen *r)
     table_text(t, r->label);
 }
 
-static void memory_row(struct table *t, const struct chosen *r, int64_t rank, const char *category,
-                       int64_t predicted, int64_t measured)
+static void memory_row(struct table *t, const struct chosen *r, const struct run_part *p, int64_t available)
 {
-    table_row(t, "%" PRId64 ".%" PRId64 ".%s", r->rec.row.id, rank, category);
+    table_row(t, "%" PRId64 ".%" PRId64 ".%s", r->rec.row.id, p->rank, p->category);
     start_row(t, r);
-    table_number(t, (double)rank);
-    table_text(t, category);
-    table_bytes(t, predicted);
-    table_bytes(t, measured);
-    table_bytes(t, r->available);
+    table_number(t, (double)p->rank);
+    table_text(t, p->category);
+    table_bytes(t, p->predicted_bytes);
+    table_bytes(t, p->bytes);
+    table_bytes(t, available);
 }
 
 /* -1 stays "not known" only where no part is.  What a database says may be anything: at most the largest. */
@@ -163,19 +162,33 @@ static int64_t sum_known(int64_t sum, int64_t v)
     return sum <= INT64_MAX - v ? sum + v : INT64_MAX;
 }
 
+/* Parts [from,to) are one rank's: those of device memory with their sum, then the other memories. */
+static void memory_of_rank(struct table *t, const struct chosen *r, const struct run_part *part, int64_t n)
+{
+    int64_t predicted = -1, measured = -1;
+
+    for (int64_t i = 0; i < n; i++) {
+        if (runs_part_elsewhere(&part[i]))
+            continue;
+        predicted = sum_known(predicted, part[i].predicted_bytes);
+        measured = sum_known(measured, part[i].bytes);
+        if (part[i].predicted_bytes > 0 || part[i].bytes > 0)
+            memory_row(t, r, &part[i], r->available);
+    }
+    memory_row(t, r, &(struct run_part){ 0, part->rank, "together", predicted, measured }, r->available);
+    for (int64_t i = 0; i < n; i++)
+        if (runs_part_elsewhere(&part[i]))
+            memory_row(t, r, &part[i], -1);
+}
+
 static void memory_of(struct table *t, const struct chosen *r)
 {
     const struct run_parts *p = &r->parts;
 
-    for (int64_t i = 0; i < p->n; ) {
-        int64_t rank = p->part[i].rank, predicted = -1, measured = -1;
-        for (; i < p->n && p->part[i].rank == rank; i++) {
-            predicted = sum_known(predicted, p->part[i].predicted_bytes);
-            measured = sum_known(measured, p->part[i].bytes);
-            if (p->part[i].predicted_bytes > 0 || p->part[i].bytes > 0)
-                memory_row(t, r, rank, p->part[i].category, p->part[i].predicted_bytes, p->part[i].bytes);
-        }
-        memory_row(t, r, rank, "together", predicted, measured);
+    for (int64_t i = 0, n; i < p->n; i += n) {
+        for (n = 1; i + n < p->n && p->part[i + n].rank == p->part[i].rank; n++)
+            ;
+        memory_of_rank(t, r, &p->part[i], n);
     }
 }
 

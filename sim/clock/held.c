@@ -39,7 +39,7 @@ static int by_time(const void *a, const void *b)
 
 struct life { double last_use; };
 
-static void acts_of(const struct schedules *s, const struct ran *ran, int64_t at, const int64_t *base,
+static void acts_of(const struct schedules *s, unsigned in, const struct ran *ran, int64_t at, const int64_t *base,
                     struct life *life, struct changes *l)
 {
     const struct op *o = &s->ops[ran->op];
@@ -47,7 +47,7 @@ static void acts_of(const struct schedules *s, const struct ran *ran, int64_t at
     for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
         const struct act *a = &s->acts[k];
         const struct buf *b = &s->bufs[a->buf];
-        if (b->category == CAT_ACTIVATIONS)
+        if (!(in & IN(b->space)) || !op_moves(o, b))
             continue;
         for (int j = 0; j < a->n; j++) {
             struct life *f = &life[base[a->buf] + sched_instance(s, a, ran->iteration) + j];
@@ -61,7 +61,7 @@ static void acts_of(const struct schedules *s, const struct ran *ran, int64_t at
                 push(l, f->last_use, -b->bytes, at);
         }
     }
-    if (o->kind == OP_COMPUTE) {
+    if (o->kind == OP_COMPUTE && (in & IN(SPACE_DEVICE))) {
         int64_t peak[NMEM], net[NMEM], up, after;
         sched_inner_peak(s, o, peak);
         sched_inner(s, o, net);
@@ -73,6 +73,11 @@ static void acts_of(const struct schedules *s, const struct ran *ran, int64_t at
 }
 
 int64_t held_curve(const struct schedules *s, const struct run *r, struct held_point **out)
+{
+    return held_curve_in(s, IN(SPACE_DEVICE), r, out);
+}
+
+int64_t held_curve_in(const struct schedules *s, unsigned in, const struct run *r, struct held_point **out)
 {
     int64_t *base = calloc((size_t)s->nbufs + 1, sizeof *base), n = 0, live = 0;
     struct changes l = { 0 };
@@ -88,7 +93,7 @@ int64_t held_curve(const struct schedules *s, const struct run *r, struct held_p
     if (!life)
         abort();
     for (int64_t i = 0; i < r->n; i++)
-        acts_of(s, &r->ran[i], i, base, life, &l);
+        acts_of(s, in, &r->ran[i], i, base, life, &l);
     if (l.n > 0)                    /* qsort() takes no NULL */
         qsort(l.c, (size_t)l.n, sizeof *l.c, by_time);
     *out = calloc((size_t)l.n + 1, sizeof **out);
@@ -106,8 +111,13 @@ int64_t held_curve(const struct schedules *s, const struct run *r, struct held_p
 
 int64_t held_peak(const struct schedules *s, const struct run *r, int64_t *at)
 {
+    return held_peak_in(s, IN(SPACE_DEVICE), r, at);
+}
+
+int64_t held_peak_in(const struct schedules *s, unsigned in, const struct run *r, int64_t *at)
+{
     struct held_point *p;
-    int64_t n = held_curve(s, r, &p), most = 0;
+    int64_t n = held_curve_in(s, in, r, &p), most = 0;
 
     *at = -1;
     for (int64_t i = 0; i < n; i++)

@@ -10,6 +10,7 @@
 #include "sim/price/coll_cost.h"
 #include "sim/price/flops.h"
 #include "sim/price/measured_cost.h"
+#include "sim/price/space_cost.h"
 
 /* ---- durations ---- */
 
@@ -114,6 +115,9 @@ int simulate_price(const struct plan *p, const struct schedules *s, enum sched_i
     const struct measured_device *own = p->kernels == KERNELS_DPX ? p->cluster.measured : NULL;
     bool overlaps = p->cluster.measured && p->cluster.measured->noverlap > 0;
     double apart = 0;
+
+    if (space_cost_known(p, s, id) < 0)
+        return -1;
     double *store = malloc(((own ? 5 : 4) * n + 1) * sizeof *store);
     struct beside *beside = overlaps ? calloc(n + 1, sizeof *beside) : NULL;
     struct shape shapes[PLAN_GROUPS];

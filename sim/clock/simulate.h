@@ -80,10 +80,13 @@ json_t *timing_json(const struct plan *p, const struct schedules *s, const struc
  * stream until the last use is done.  The most bytes that a steady step holds on top of
  * what it finds, and the position in `r` of the entry at which it does. */
 int64_t held_peak(const struct schedules *s, const struct run *r, int64_t *at);
+/* In an account of ledger.h's: `in`, the spaces. */
+int64_t held_peak_in(const struct schedules *s, unsigned in, const struct run *r, int64_t *at);
 
 /* The whole curve: bytes on top of what the step finds, after each change.  *out is
  * the caller's to free(); returns the number of points. */
 struct held_point { double t; int64_t bytes, at; };
 int64_t held_curve(const struct schedules *s, const struct run *r, struct held_point **out);
+int64_t held_curve_in(const struct schedules *s, unsigned in, const struct run *r, struct held_point **out);
 
 #endif

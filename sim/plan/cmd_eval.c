@@ -33,6 +33,16 @@ static void row(const char *what, int64_t bytes)
         printf("  %-28s %12s\n", what, size_text(bytes).s);
 }
 
+/* One line for each memory beyond the device's. */
+static void print_spaces(const struct space_accounts *a)
+{
+    for (int m = SPACE_PINNED; m < NSPACE; m++)
+        if (a->of[m].used)
+            printf("  %-28s %12s of %s\n", m == SPACE_PINNED ? "pinned memory of a node" :
+                   m == SPACE_HOST ? "host memory of a node" : "disk space of a node", size_text(a->of[m].peak).s,
+                   size_text(a->of[m].available).s);
+}
+
 static void print_memory(const struct evaluation *e, const struct timing *t)
 {
     const struct peak *p = &e->m.ledger.peak;
@@ -47,6 +57,8 @@ static void print_memory(const struct evaluation *e, const struct timing *t)
     row("together", p->bytes + extra);
     row("available", e->m.available);
     row("held at most, by the clock", t->held_bytes);
+    if (e->m.elsewhere)
+        print_spaces(&e->m.spaces);
     for (int i = 0; e->m.nkinds > 1 && i < e->m.nkinds; i++)
         printf("  %s%-*" PRId64 " %12s\n", "together on rank ", 11, e->m.kind[i].rank,
                size_text(e->m.kind[i].peak + extra).s);

@@ -37,18 +37,35 @@ static void unload(struct planned *p)
     plan_free(&p->plan);
 }
 
-static void print_live(const struct evaluation *e)
+static void print_families(const struct schedules *s, const struct peak *at)
 {
-    const struct schedules *s = &e->schedules;
     struct live live[12];
-    int n = ledger_live(s, &e->m.ledger.peak, live, 12);
+    int n = ledger_live(s, at, live, 12);
 
-    printf("\nlive at the peak (%s step, %s), largest first:\n", sched_name(e->m.ledger.peak.sched), e->peak_at);
     for (int i = 0; i < n; i++)
         printf("  %12s  %s%s%s  (%" PRId64 " x %" PRId64 " B, %s)\n", size_text(live[i].bytes).s,
                s->bufs[live[i].buf].what, s->bufs[live[i].buf].of ? ", each " : "",
                s->bufs[live[i].buf].of ? s->bufs[live[i].buf].of : "", live[i].instances,
                s->bufs[live[i].buf].bytes, category_name(s->bufs[live[i].buf].category));
+}
+
+static void print_live(const struct evaluation *e)
+{
+    const struct schedules *s = &e->schedules;
+    struct ledger l;
+    char where[96];
+
+    printf("\nlive at the peak (%s step, %s), largest first:\n", sched_name(e->m.ledger.peak.sched), e->peak_at);
+    print_families(s, &e->m.ledger.peak);
+    for (enum space in = SPACE_PINNED; in < NSPACE; in++) {
+        if (!(s->spaces & IN(in)))
+            continue;
+        ledger_run_in(s, IN(in), &l);
+        op_in_words(s, l.peak.op, l.peak.iteration, where, sizeof where);
+        printf("live in %s memory at its peak, %s (%s step, %s):\n", space_name(in), size_text(l.peak.bytes).s,
+               sched_name(l.peak.sched), where);
+        print_families(s, &l.peak);
+    }
 }
 
 /* The steady step on the clock: a chart, or a trace file. */

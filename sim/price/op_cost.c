@@ -8,6 +8,7 @@
 
 #include "sim/price/kernel_cost.h"
 #include "sim/price/measured_cost.h"
+#include "sim/price/space_cost.h"
 
 /* Seconds on the issuing thread; all but the first are assumed: no public measurement of them
  * was found.
@@ -31,9 +32,6 @@
 #define ISSUE_EVENT    2e-6
 /* A tensor in an optimizer's list. */
 #define ISSUE_TENSOR   4e-6
-
-/* PCIe as copied: 55.4 of 63 GB/s (H200, nvbandwidth), 26.4 of 31 (A100, napkin-math). */
-#define PCIE 0.87
 
 /* What a kernel's error comes from: the rate of products, of attention, of memory.  Kernels of one
  * source are off together, so their half-intervals add; sources are unrelated, so theirs add as
@@ -279,18 +277,28 @@ static bool in_place(const struct schedules *s, const struct op *o)
     return !other;
 }
 
-/* Between a GPU's memory and the host's.  Ranks of the host itself have only that. */
-static bool crosses(const struct cost_cache *c, const struct op *o)
+/* Did what was measured run on what runs this?  Measurements of a GPU say nothing of the host's threads, and none are
+ * of files. */
+static bool measured_there(const struct cost_cache *c, const struct op *o)
 {
-    return !c->p->cluster.is_host && (o->stream == STREAM_H2D || o->stream == STREAM_D2H);
+    if (!c->measured || o->stream == STREAM_DISK_READ || o->stream == STREAM_DISK_WRITE)
+        return false;
+    return c->p->cluster.is_host || o->stream != STREAM_HOST;
+}
+
+static bool to_host(const struct schedules *s, const struct op *o)
+{
+    enum space from, to;
+
+    return sched_crosses(s, o, &from, &to) && from == SPACE_DEVICE;
 }
 
 /* An entry does not say dtypes: half or twice as many bytes out as in, where there are 16-bit copies, is a
  * cast. */
 static enum measured_pass pass_of(const struct cost_cache *c, const struct schedules *s, const struct op *o)
 {
-    if (crosses(c, o))
-        return o->stream == STREAM_D2H ? MP_TO_HOST : MP_FROM_HOST;
+    if (space_cost_over_link(c->p, s, o))
+        return to_host(s, o) ? MP_TO_HOST : MP_FROM_HOST;
     switch ((enum copy_fn)o->u.copy.fn) {
     case COPY_ADD:  return MP_ADD;
     case COPY_ZERO: return MP_ZERO;
@@ -313,13 +321,13 @@ static bool own_copy(const struct cost_cache *c, const struct schedules *s, cons
     enum measured_pass pass;
     struct estimate e;
 
-    if (!c->measured)
+    if (!measured_there(c, o))
         return false;
     *out = (struct cost){ .basis = BASIS_MEASURED };
     if (o->u.copy.fn == COPY_NOTHING || o->u.copy.fn == COPY_LOSS || !(bytes > 0))
         return true;
     pass = pass_of(c, s, o);
-    if (crosses(c, o))
+    if (space_cost_over_link(c->p, s, o))
         bytes = fmax((double)o->u.copy.reads, (double)o->u.copy.writes);
     if (!measured_pass(c->measured, pass, bytes, &e) &&
         (pass != MP_RESCALE || !measured_pass(c->measured, MP_SCALE, bytes, &e)))
@@ -331,30 +339,25 @@ static bool own_copy(const struct cost_cache *c, const struct schedules *s, cons
 static void copy(const struct cost_cache *c, const struct schedules *s, const struct op *o, struct cost *out)
 {
     const struct gpu *g = &c->p->cluster.gpu;
-    double reads = (double)o->u.copy.reads, writes = (double)o->u.copy.writes;
     struct kernel k = { .kind = KC_COPY, .bytes = o->u.copy.reads + o->u.copy.writes };
 
-    if (own_copy(c, s, o, out))
-        return;
-    if ((o->stream == STREAM_H2D || o->stream == STREAM_D2H) && g->pcie > 0) {
-        double t = (reads > writes ? reads : writes) / (g->pcie * PCIE);
-        *out = (struct cost){ t, t / 1.2, t * 1.5, BASIS_PUBLISHED, false, 0 };
-    } else {
+    if (!own_copy(c, s, o, out) && !space_cost(c->p, s, o, out))
         kernel_cost_in(g, c->p->kernels, c->p->precision, &(struct kernel_context){ 0 }, &k, out);
-    }
 }
 
-static void optimizer(const struct cost_cache *c, const struct op *o, struct cost *out)
+static void optimizer(const struct cost_cache *c, const struct schedules *s, const struct op *o, struct cost *out)
 {
     double bytes = (double)o->u.optimizer.bytes * (double)o->u.optimizer.elems;
     struct kernel k = { .kind = KC_ELEMENTWISE, .bytes = (int64_t)bytes };
     struct estimate e;
 
-    if (c->measured && bytes > 0 && measured_pass(c->measured, MP_ADAMW, bytes, &e)) {
+    if (measured_there(c, o) && bytes > 0 && measured_pass(c->measured, MP_ADAMW, bytes, &e)) {
         *out = (struct cost){ .basis = BASIS_MEASURED };
         add_estimate(&e, out);
         return;
     }
+    if (space_cost(c->p, s, o, out))
+        return;
     kernel_cost_in(&c->p->cluster.gpu, c->p->kernels, c->p->precision, &(struct kernel_context){ 0 }, &k, out);
 }
 
@@ -370,7 +373,7 @@ void op_cost(struct cost_cache *c, const struct schedules *s, const struct op *o
         copy(c, s, o, out);
         break;
     case OP_OPTIMIZER:
-        optimizer(c, o, out);
+        optimizer(c, s, o, out);
         break;
     case OP_COLL:
     case OP_WAIT:

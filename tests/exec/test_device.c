@@ -171,12 +171,12 @@ static void bytes_are_held_until_the_device_is_done_with_them(void **state)
     for (int i = 0; i < 100; i++) {
         struct task t = task_of((struct note){ STREAM_COMPUTE, i, 0, -1, false });
         struct when last = done(STREAM_COMPUTE, i + 1);
-        t.comes = 10;
+        t.comes[SPACE_DEVICE] = 10;
         put(l, STREAM_COMPUTE, t);
-        lanes_release(l, &last, 0, 10);
+        lanes_release(l, SPACE_DEVICE, &last, 0, 10);
     }
     assert_int_equal(wait_for(l, STREAM_COMPUTE, 100), 0);
-    assert_int_equal(lanes_held_peak(l), 10);
+    assert_int_equal(lanes_held_peak(l, SPACE_DEVICE), 10);
     lanes_close(l);
 }
 

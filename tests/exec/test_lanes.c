@@ -154,29 +154,30 @@ static void bytes_are_held_from_the_start_until_the_last_use(void **state)
     struct task takes = task_of(0, 0), more = task_of(1, 0), again = task_of(2, 0);
     struct when first = done(STREAM_COMPUTE, 1), both = done(STREAM_COMPUTE, 2);
 
-    takes.comes = 100;
-    more.comes = 30;
-    again.comes = 60;
+    takes.comes[SPACE_DEVICE] = 100;
+    more.comes[SPACE_DEVICE] = 30;
+    again.comes[SPACE_DEVICE] = 60;
     put(l, STREAM_COMPUTE, takes);
-    lanes_release(l, &both, 0, 100);            /* used by the second as well */
+    lanes_release(l, SPACE_DEVICE, &both, 0, 100);      /* used by the second as well */
     put(l, STREAM_COMPUTE, more);
-    lanes_release(l, &both, 100, 30);
+    lanes_release(l, SPACE_DEVICE, &both, 100, 30);
     put(l, STREAM_COMPUTE, again);
     assert_int_equal(wait_for(l, STREAM_COMPUTE, 3), 0);
-    assert_int_equal(lanes_held_peak(l), 130);
+    assert_int_equal(lanes_held_peak(l, SPACE_DEVICE), 130);
     lanes_held_reset(l);
-    assert_int_equal(lanes_held_peak(l), 60);
-    lanes_release(l, &first, 0, 60);            /* done long ago: goes at once */
+    assert_int_equal(lanes_held_peak(l, SPACE_DEVICE), 60);
+    lanes_release(l, SPACE_DEVICE, &first, 0, 60);      /* done long ago: goes at once */
     lanes_held_reset(l);
-    assert_int_equal(lanes_held_peak(l), 0);
+    assert_int_equal(lanes_held_peak(l, SPACE_DEVICE), 0);
     lanes_close(l);
 }
 
 static atomic_int gone_when;
 
-static void note_release(void *arg, int64_t offset, int64_t bytes)
+static void note_release(void *arg, enum space in, int64_t offset, int64_t bytes)
 {
     (void)arg;
+    assert_int_equal(in, SPACE_DEVICE);
     assert_int_equal(offset, 4096);
     assert_int_equal(bytes, 10);
     atomic_store(&gone_when, atomic_load(&ran));
@@ -195,7 +196,7 @@ static void what_goes_is_gone_before_who_waits_for_it_starts(void **state)
     next.need = first;
     put(l, STREAM_REDUCE, next);
     put(l, STREAM_COMPUTE, task_of(0, 10));
-    lanes_release(l, &first, 4096, 10);
+    lanes_release(l, SPACE_DEVICE, &first, 4096, 10);
     assert_int_equal(wait_for(l, STREAM_REDUCE, 1), 0);
     assert_int_equal(atomic_load(&gone_when), 1);
     lanes_close(l);

@@ -3,6 +3,7 @@
 #include "model/cluster/cluster.h"
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -340,6 +341,10 @@ static void same(const struct cluster *a, const struct cluster *b)
     assert_int_equal(a->gpu.reserved, b->gpu.reserved);
     assert_close(a->gpu.bf16, b->gpu.bf16, 1e-15);
     assert_close(a->gpu.hbm, b->gpu.hbm, 1e-15);
+    assert_true(a->node.memory == b->node.memory && a->node.disk == b->node.disk && a->node.sockets == b->node.sockets);
+    assert_close(a->node.dram, b->node.dram, 1e-15);
+    assert_close(a->node.disk_read, b->node.disk_read, 1e-15);
+    assert_close(a->node.disk_write, b->node.disk_write, 1e-15);
 }
 
 static void round_trip(const struct cluster *c)
@@ -372,6 +377,83 @@ static void what_is_written_reads_back(void **state)
     }
     c = load("localhost:3");
     round_trip(&c);
+}
+
+/* DGX H100: 32 x 64 GiB, 2 x 8 channels of 8 bytes at 4.8 GT/s, 8 x 3.84 TB. */
+static void nodes_have_memory_and_disks(void **state)
+{
+    struct cluster c = load("4x8xh100");
+    int64_t bytes;
+
+    (void)state;
+    assert_int_equal(c.node.memory, (int64_t)32 * 64 << 30);
+    assert_close(c.node.dram, 614.4e9, 1e-12);
+    assert_int_equal(c.node.disk, 30720000000000);
+    assert_int_equal(c.node.sockets, 2);
+    assert_true(c.node.disk_read <= 0 && c.node.disk_write <= 0);        /* nobody publishes them */
+    c.headroom = 0;
+    assert_int_equal(cluster_host_memory(&c, &bytes), 0);
+    assert_int_equal(bytes, (int64_t)32 * 64 << 30);
+    c.headroom = 0.25;
+    assert_int_equal(cluster_host_memory(&c, &bytes), 0);
+    assert_int_equal(bytes, (int64_t)24 * 64 << 30);
+    c = load("4xh100");                                 /* half a node */
+    assert_int_equal(c.node.memory, (int64_t)16 * 64 << 30);
+    assert_close(c.node.dram, 307.2e9, 1e-12);
+    assert_int_equal(c.node.sockets, 1);
+    assert_int_equal(load("p4d").node.memory, (int64_t)1152 << 30);
+    assert_int_equal(load("dgx-2").node.memory, (int64_t)1536 << 30);
+    assert_int_equal(load("dgx-1").node.memory, (int64_t)512 << 30);
+    assert_true(load("p5").node.dram <= 0);
+    for (int i = 0; gpu_at(i); i++) {
+        assert_true(gpu_at(i)->node.memory == 0 || gpu_at(i)->node.memory >= gpu_at(i)->node_gpus * ((int64_t)32 << 30));
+        assert_true(gpu_at(i)->node.dram < 2e12 && gpu_at(i)->node.disk < (int64_t)100 << 40);
+    }
+}
+
+static void ranks_on_cores_have_the_nodes_memory(void **state)
+{
+    struct cluster c = load("localhost:4");
+    int64_t bytes;
+
+    (void)state;
+    c.headroom = 0;
+    assert_int_equal(cluster_host_memory(&c, &bytes), 0);
+    assert_int_equal(bytes, 4 * c.memory);
+    says((fail_capture(said, sizeof said), cluster_disk(&c, &bytes)), "\"disk_bytes\"");
+}
+
+static void a_file_states_its_nodes(void **state)
+{
+    struct cluster c;
+
+    (void)state;
+    assert_int_equal(parse("{\"gpu\": \"h100\", \"gpus_per_node\": 8, \"node\": {\"memory_bytes\": 1000, \"disk_read_gb_per_s\": 48,"
+                           " \"dram_gb_per_s\": null}}", &c), 0);
+    assert_int_equal(c.node.memory, 1000);
+    assert_close(c.node.disk_read, 48e9, 1e-15);
+    assert_true(c.node.dram <= 0);                      /* null: not known */
+    assert_int_equal(c.node.disk, 30720000000000);      /* left out: the usual node's */
+    round_trip(&c);
+    json_refused("{\"gpu\": \"h100\", \"node\": {\"ram\": 5}}", "node: unknown key \"ram\"");
+    json_refused("{\"gpu\": \"h100\", \"node\": 5}", "node: must be an object");
+    json_refused("{\"gpu\": \"h100\", \"node\": {\"memory_bytes\": 0}}", "\"memory_bytes\"");
+    json_refused("{\"gpu\": \"h100\", \"node\": {\"disk_write_gb_per_s\": -1}}", "\"disk_write_gb_per_s\"");
+}
+
+/* What the usual node has need not be written: documents are what they were. */
+static void the_usual_node_is_not_written(void **state)
+{
+    static const struct { const char *spec; bool written; } want[] = { { "8xh100", false }, { "3x4xa100", false },
+                                                                       { "8xl4", false }, { "p5", true }, { "dgx-h200", false } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        struct cluster c = load(want[i].spec);
+        json_t *j = cluster_to_json(&c);
+        assert_int_equal(json_object_get(j, "node") != NULL, want[i].written);
+        json_decref(j);
+    }
 }
 
 static void a_file_is_read_and_its_errors_have_lines(void **state)
@@ -416,6 +498,10 @@ int main(void)
         cmocka_unit_test(bad_fields_are_refused_by_name),
         cmocka_unit_test(a_nan_is_refused),
         cmocka_unit_test(what_is_written_reads_back),
+        cmocka_unit_test(nodes_have_memory_and_disks),
+        cmocka_unit_test(ranks_on_cores_have_the_nodes_memory),
+        cmocka_unit_test(a_file_states_its_nodes),
+        cmocka_unit_test(the_usual_node_is_not_written),
         cmocka_unit_test(a_file_is_read_and_its_errors_have_lines),
     };
     return cmocka_run_group_tests_name("model/cluster", tests, NULL, NULL);

@@ -534,6 +534,41 @@ static void ten_thousand_runs_take_seconds(void **state)
     assert_true(s < 5);
 }
 
+/* Pinned memory of 1000 bytes, predicted and measured: a row of its own, which the device's sum leaves out. */
+static void other_memories_have_rows_of_their_own(void **state)
+{
+    const struct made one = { "gpt2", "ddp", "torch", "node7", 2, 4, true, true };
+    char *csv[2];
+    sqlite3 *s;
+
+    (void)state;
+    for (int with = 0; with < 2; with++) {
+        if (with == 0) {
+            struct db *db = db_open(in_scratch("elsewhere.db"));
+            assert_int_equal(made_run(db, &one), 1);
+            db_close(db);
+        } else {
+            assert_int_equal(sqlite3_open(in_scratch("elsewhere.db"), &s), SQLITE_OK);
+            assert_int_equal(sqlite3_exec(s, "INSERT INTO part VALUES (1, 0, 'pinned memory', 99, 1000, 1000)", NULL, NULL,
+                                          NULL), SQLITE_OK);
+            sqlite3_close(s);
+        }
+        assert_int_equal(report_of("elsewhere.db", with ? "elsewhere" : "before", NULL, 0), 0);
+        csv[with] = slurp(in_scratch(with ? "elsewhere/csv/memory.csv" : "before/csv/memory.csv"));
+    }
+    char *was = strstr(csv[0], "1.0.together,"), *is = strstr(csv[1], "1.0.together,");
+    assert_non_null(was);
+    assert_non_null(is);
+    assert_memory_equal(was, is, strcspn(was, "\r\n"));
+    assert_null(strstr(csv[0], "pinned"));
+    char *row = strstr(csv[1], "1.0.pinned_memory,");
+    assert_non_null(row);
+    /* And no bound: what a rank may use is of device memory. */
+    assert_memory_equal(row + strcspn(row, "\r\n") - strlen(",1000,1000,"), ",1000,1000,", strlen(",1000,1000,"));
+    free(csv[0]);
+    free(csv[1]);
+}
+
 static void a_place_that_cannot_be_written_is_said(void **state)
 {
     (void)state;
@@ -563,6 +598,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_largest_counts_do_not_overflow),
         cmocka_unit_test(runs_can_be_asked_for),
         cmocka_unit_test(ten_thousand_runs_take_seconds),
+        cmocka_unit_test(other_memories_have_rows_of_their_own),
         cmocka_unit_test(a_place_that_cannot_be_written_is_said),
     };
 

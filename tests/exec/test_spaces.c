@@ -1,0 +1,181 @@
+/* Buffers beyond device memory, really moved (offload.h): on the host and on an asynchronous device (fake_device.h)
+ * losses and weights are those of the plan as it was, bit by bit, and what each memory allocated is what its ledger
+ * says. */
+#define _GNU_SOURCE
+#include "tests/exec/fake_device.h"
+
+#include "tests/exec/offload.h"
+
+static void same(const struct outcome *a, const struct outcome *b, const char *what)
+{
+    for (int i = 0; i < STEPS; i++)
+        if (memcmp(&a->loss[i], &b->loss[i], sizeof a->loss[i]) != 0)
+            fail_msg("%s: loss %.17g in step %d, as it was %.17g", what, b->loss[i], i + 1, a->loss[i]);
+    if (a->weights != b->weights)
+        fail_msg("%s: other weights", what);
+    assert_true(a->weights != 0 && a->loss[0] > a->loss[STEPS - 1]);
+}
+
+static void run_all(struct device *(*device)(int way))
+{
+    struct outcome want, got;
+    struct schedules s;
+    struct plan p;
+
+    tiny(&p);
+    lowered(&p, &s);
+    run_on(&p, &s, NULL, &want);
+    schedules_free(&s);
+    for (int way = 0; way < NWAYS; way++) {
+        struct device *d = device(way);
+        lowered_as(&p, way, &s);
+        run_on(&p, &s, d, &got);
+        same(&want, &got, ways[way]);
+        schedules_free(&s);
+        device_close(d);
+    }
+}
+
+static struct device *the_host(int way) { (void)way; return NULL; }
+static struct device *a_device(int way) { return fake_open(100 + (unsigned)way); }
+
+static void where_states_are_changes_no_bit(void **state)
+{
+    (void)state;
+    run_all(the_host);
+}
+
+static void nor_does_it_on_an_asynchronous_device(void **state)
+{
+    (void)state;
+    run_all(a_device);
+}
+
+/* On paper.  Away: pinned memory has all states and nothing else; the device's peak does not grow.  Through a file: when
+ * they come from disk, those that went there are gone class by class: as much on disk, and no more than all states
+ * twice in pinned memory.  On the host: 12 bytes an element in host memory, parameters and gradients (2 + 2) pinned, and
+ * 12 fewer on the device. */
+static void each_memory_has_what_paper_says(void **state)
+{
+    (void)state;
+    struct ledger was, device, away_, disk, host;
+    struct schedules s;
+    struct plan p;
+
+    tiny(&p);
+    lowered(&p, &s);
+    ledger_run(&s, &was);
+    schedules_free(&s);
+    lowered_as(&p, AWAY, &s);
+    ledger_run(&s, &device);
+    ledger_run_in(&s, IN(SPACE_PINNED), &away_);
+    assert_int_equal(away_.peak.bytes, state_bytes);
+    assert_int_equal(away_.persistent[CAT_OPTIMIZER], 0);
+    assert_true(device.peak.bytes <= was.peak.bytes);
+    schedules_free(&s);
+    lowered_as(&p, BY_FILE, &s);
+    ledger_run_in(&s, IN(SPACE_DISK), &disk);
+    ledger_run_in(&s, IN(SPACE_PINNED), &away_);
+    assert_true(disk.peak.bytes > 0 && disk.peak.bytes <= state_bytes);
+    assert_true(away_.peak.bytes >= state_bytes && away_.peak.bytes <= 2 * state_bytes);
+    schedules_free(&s);
+    lowered_as(&p, ON_HOST, &s);
+    ledger_run(&s, &device);
+    ledger_run_in(&s, IN(SPACE_HOST), &host);
+    ledger_run_in(&s, IN(SPACE_PINNED), &away_);
+    assert_int_equal(state_bytes, 12 * (param_bytes / 2));
+    assert_int_equal(host.peak.bytes, state_bytes);
+    assert_int_equal(host.persistent[CAT_OPTIMIZER], state_bytes);
+    assert_int_equal(away_.peak.bytes, param_bytes + grad_bytes);
+    assert_int_equal(was.persistent[CAT_OPTIMIZER], state_bytes);
+    assert_int_equal(device.persistent[CAT_OPTIMIZER], 0);
+    assert_int_equal(device.peak.bytes, was.peak.bytes - state_bytes);
+    schedules_free(&s);
+}
+
+/* What blocks keep.  On paper: 4 blocks have theirs in pinned memory when the head computes, where they were on the device
+ * before; at the moment that was fullest there, all four, or all but that of the block that computes. */
+static void activations_away_leave_the_device(void **state)
+{
+    (void)state;
+    struct ledger was, device, away_;
+    struct schedules s;
+    struct plan p;
+
+    tiny(&p);
+    lowered(&p, &s);
+    ledger_run(&s, &was);
+    schedules_free(&s);
+    lowered_as(&p, KEPT, &s);
+    ledger_run(&s, &device);
+    ledger_run_in(&s, IN(SPACE_PINNED), &away_);
+    assert_true(kept_bytes > 0);
+    assert_int_equal(away_.peak.bytes, p.model.layers * kept_bytes);
+    assert_int_equal(away_.peak.by[CAT_ACTIVATIONS], p.model.layers * kept_bytes);
+    assert_int_equal(away_.persistent[CAT_ACTIVATIONS], 0);
+    assert_true(was.peak.bytes - device.peak.bytes <= p.model.layers * kept_bytes);
+    assert_true(was.peak.by[CAT_ACTIVATIONS] - device.peak.by[CAT_ACTIVATIONS] >= (p.model.layers - 1) * kept_bytes);
+    schedules_free(&s);
+}
+
+/* ---- what is refused ---- */
+
+static void says(const char *words)
+{
+    fail_capture(NULL, 0);
+    if (!strstr(why, words))
+        fail_msg("says \"%s\", which lacks \"%s\"", why, words);
+}
+
+static void a_schedule_that_works_in_the_wrong_memory_does_not_begin(void **state)
+{
+    (void)state;
+    struct schedules s;
+    struct plan p;
+
+    tiny(&p);
+    lowered(&p, &s);
+    find_families(&s);
+    s.bufs[params[0]].space = SPACE_PINNED;
+    s.spaces = IN(SPACE_PINNED);
+    fail_capture(why, sizeof why);
+    assert_null(open_on(&p, &s, NULL, NULL));
+    says("in pinned memory on the compute stream");
+    schedules_free(&s);
+}
+
+static void files_need_a_folder(void **state)
+{
+    (void)state;
+    static struct comm *const nobody[NGROUP];
+    atomic_bool stop = false;
+    struct schedules s;
+    struct plan p;
+
+    tiny(&p);
+    lowered_as(&p, BY_FILE, &s);
+    struct executor *x = executor_new(&(struct executor_args){ .plan = &p, .schedules = &s, .comm = nobody, .stop = &stop,
+                                                               .threads = 1, .limit = INT64_MAX });
+    assert_non_null(x);
+    fail_capture(why, sizeof why);
+    assert_int_equal(executor_map(x), -1);
+    says("no folder");
+    executor_free(x);
+    schedules_free(&s);
+}
+
+static int load(void **state) { (void)state; models_load(); return 0; }
+static int unload(void **state) { (void)state; models_free(); return 0; }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(where_states_are_changes_no_bit),
+        cmocka_unit_test(nor_does_it_on_an_asynchronous_device),
+        cmocka_unit_test(each_memory_has_what_paper_says),
+        cmocka_unit_test(activations_away_leave_the_device),
+        cmocka_unit_test(a_schedule_that_works_in_the_wrong_memory_does_not_begin),
+        cmocka_unit_test(files_need_a_folder),
+    };
+    return cmocka_run_group_tests_name("exec/spaces", tests, load, unload);
+}
