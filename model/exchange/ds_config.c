@@ -279,11 +279,7 @@ static int read_data_types(const struct import *in, const json_t *j)
     if (p->strategy == STRAT_DDP && !(word && !strcmp(word, dtype_name(p->precision))))
         return fail("%s: data_types.grad_accum_dtype: stage 0 takes only the model's own dtype, %s",
                     in->where, dtype_name(p->precision));
-    if (p->strategy == STRAT_ZERO2 && plan_has_deepspeed_0_19_8(p) &&
-        !(word && !strcmp(word, dtype_name(p->precision))))
-        return fail("%s: data_types.grad_accum_dtype: stage 2 of DeepSpeed 0.19.8 accumulates in a compact "
-                    "fp32 partition, which is not supported yet", in->where);
-    if (p->strategy == STRAT_ZERO2) {
+    if (p->strategy == STRAT_ZERO2 && !plan_has_deepspeed_0_19_8(p)) {
         notes_add(in->notes, "data_types.grad_accum_dtype: this stage accumulates in %s all the same",
                   dtype_name(p->precision));
         return 0;
@@ -403,6 +399,18 @@ static int read_ours(const struct import *in, const json_t *j)
     return 0;
 }
 
+/* BF16_Optimizer alone reads it: then each gradient is added to its fp32 sum inside of backward. */
+static int check_immediate(const struct import *in, const json_t *config)
+{
+    const struct plan *p = in->p;
+
+    if (p->strategy == STRAT_ZERO1 && p->precision == DT_BF16 && p->ds.grad_accum_fp32 &&
+        json_is_true(json_object_get(bf16_section(config), "immediate_grad_update")))
+        return fail("%s: bf16.immediate_grad_update: not supported yet: gradients are added to their fp32 sums "
+                    "after backward", in->where);
+    return 0;
+}
+
 /* The version decides defaults, so it is read before they are filled in. */
 static int read_version(const struct import *in, const json_t *config)
 {
@@ -437,7 +445,7 @@ int ds_config_read(const json_t *config, const char *where, struct plan *p, stru
         if (read_top(&in, name, v) < 0)
             return -1;
     if (read_zero(&in, json_object_get(config, "zero_optimization")) < 0
-        || read_ours(&in, json_object_get(config, "dpx")) < 0)
+        || read_ours(&in, json_object_get(config, "dpx")) < 0 || check_immediate(&in, config) < 0)
         return -1;
     plan_resolve(p);
     return plan_check(p, where);

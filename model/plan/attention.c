@@ -181,6 +181,9 @@ const char *attention_note(const struct plan *p)
     if (k == ATTENTION_EFFICIENT && m->heads != m->kv_heads)
         return "attention: in fp32 with grouped queries PyTorch takes the memory-efficient kernel; this follows "
                "PyTorch's dispatch code and has not been observed on a GPU";
+    if (k == ATTENTION_CUDNN)
+        return "attention: on this GPU PyTorch prefers cuDNN's kernel to FlashAttention's, and its scratch is taken to be "
+               "the same; this follows PyTorch's dispatch code and has not been observed on a GPU";
     return NULL;
 }
 

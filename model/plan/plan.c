@@ -62,7 +62,8 @@ bool dialect_has(enum dialect d, enum strategy s)
 /* What each step of framework_version changes, by the packages' own sources at
  * these versions. */
 static const struct { enum dialect dialect; const char *version, *about; } versions[] = {
-    { DIALECT_DEEPSPEED, "0.19.8", "parameters are broadcast as bytes at construction; compute_grad_norm" },
+    { DIALECT_DEEPSPEED, "0.19.8", "parameters are broadcast as bytes at construction; compute_grad_norm; stages 1 and "
+      "2 accumulate fp32 gradients in the partition" },
     { DIALECT_TORCH, "2.15", "FSDP2 reduces gradients in the parameters' own dtype (fp32)" },
     { DIALECT_TORCH, "2.9",  "FSDP2 keeps the root only where reshard_after_forward is null" },
     { DIALECT_TORCH, "2.5",  "an explicit bucket_cap_mb holds for DDP's first bucket too" },

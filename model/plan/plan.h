@@ -59,7 +59,8 @@ struct deepspeed_options {          /* zero_optimization and neighbours; element
             stage3_model_persistence_threshold, stage3_max_live_parameters,
             stage3_max_reuse_distance;
     bool    stage3_use_all_reduce_for_fetch_params, stage3_allgather_sequential;
-    bool    grad_accum_fp32;        /* data_types.grad_accum_dtype "fp32": stage 1 bf16 becomes BF16_Optimizer */
+    bool    grad_accum_fp32;        /* data_types.grad_accum_dtype "fp32": stage 1 bf16 becomes BF16_Optimizer;
+                                     * stage 2 only in 0.19.8 */
     bool    compute_grad_norm;      /* stages 1 and 2; false only in 0.19.8 */
     bool    check_grad_overflow;    /* resolved: fp16 true, fp32 false, bf16 in stages 1 and 2 as
                                      * bf16.check_grad_overflow says */

@@ -280,6 +280,9 @@ static int check_deepspeed(const struct plan *p, const char *where)
                     where);
     if (p->ds.grad_accum_fp32 && p->precision == DT_FP32)
         return fail("%s: deepspeed.grad_accum_dtype: fp32 is the model's own dtype already", where);
+    if (p->ds.grad_accum_fp32 && p->strategy == STRAT_ZERO2 && !plan_has_deepspeed_0_19_8(p))
+        return fail("%s: deepspeed.grad_accum_dtype: before DeepSpeed 0.19.8 stage 2 accumulates in the model's "
+                    "dtype all the same: set framework_version to \"0.19.8\"", where);
     if (has_key(p, "deepspeed", "compute_grad_norm") && !p->ds.compute_grad_norm) {
         if (!plan_has_deepspeed_0_19_8(p))
             return fail("%s: deepspeed.compute_grad_norm: DeepSpeed has it from 0.19.8 on: set "

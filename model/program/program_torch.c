@@ -62,19 +62,22 @@ static void end_part(struct run *r, int id, int store0)
 static var checkpointed_block(struct run *r, var x, struct torch_region *again)
 {
     struct tape *t = &r->t;
-    const var cos = r->b.cos, sin = r->b.sin;
-    const var args[TORCH_ARGS] = { x, torch_mask(&r->b), cos, sin, r->b.positions, r->b.other_mask };
+    const var cos = r->b.cos, sin = r->b.sin, bias = r->b.bias;
+    const var args[TORCH_ARGS] = { x, torch_mask(&r->b), cos, sin, r->b.positions, r->b.other_mask, bias };
 
     *again = (struct torch_region){ .node0 = t->nnodes };
     for (int i = 0; i < TORCH_ARGS; i++)
         again->args[i] = tape_hold(t, args[i]);
     if (torch_casts_tables(&r->b)) {            /* FSDP's hook runs before the checkpoint */
-        for (int i = 2; i < 4; i++) {
-            tape_drop(t, again->args[i]);
-            again->args[i] = op_cast(t, args[i], r->b.dt);
+        static const int cast[] = { 2, 3, 6 };
+        t->half = 0;
+        for (int i = 0; i < 3; i++) {
+            tape_drop(t, again->args[cast[i]]);
+            again->args[cast[i]] = args[cast[i]] ? op_cast(t, args[cast[i]], r->b.dt) : 0;
         }
         r->b.cos = again->args[2];
         r->b.sin = again->args[3];
+        r->b.bias = again->args[6];
         again->node0 = t->nnodes;
     }
     t->nsavers = 0;
@@ -83,6 +86,7 @@ static var checkpointed_block(struct run *r, var x, struct torch_region *again)
     t->forget = false;
     r->b.cos = cos;
     r->b.sin = sin;
+    r->b.bias = bias;
     again->node1 = t->nnodes;
     again->savers = t->nsavers;
     return again->out;
@@ -132,11 +136,13 @@ static var run_again(struct run *r, const struct torch_region *g)
 
     if (r->recompute == RECOMPUTE_SELECTIVE) {
         b->mask = g->args[3];
+        b->bias = g->args[4];
         return torch_attention_core(b, g->args[0], g->args[1], g->args[2]);
     }
     b->mask = g->args[1];
     b->cos = g->args[2];
     b->sin = g->args[3];
+    b->bias = g->args[6];
     return torch_block(b, tape_hold(&r->t, g->args[0]));
 }
 

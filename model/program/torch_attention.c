@@ -178,6 +178,20 @@ static var repeat_kv(struct torch_model *b, const char *name, var x, int64_t gro
     return b->m->kv_heads == 1 ? op_expand(b->t, name, x, group) : op_repeat(b->t, name, x, group);
 }
 
+/* The mask added to scores; of mpt the bias, handed to blocks as tables are, then masked_fill(). */
+static var mask_scores(struct torch_model *b, var w)
+{
+    struct tape *t = b->t;
+
+    if (!b->bias)
+        return tmp(t, w, op_add(t, "mask scores", w, b->mask));
+    var bias = torch_casts_tables(b) ? op_cast(t, b->bias, b->dt) : tape_hold(t, b->bias);
+    w = tmp(t, w, op_add(t, "position bias", w, bias));
+    w = tmp(t, w, op_mul_const(t, "mask scores", w, b->mask));
+    tape_drop(t, bias);
+    return w;
+}
+
 /* Scores, softmax and weighted sum, each a kernel; the T x T matrices are saved. */
 static var eager_core(struct torch_model *b, const struct qkv *in)
 {
@@ -206,7 +220,7 @@ static var eager_core(struct torch_model *b, const struct qkv *in)
         w = tmp(t, w, op_unary(t, "softcap tanh", KC_ELEMENTWISE, w, SAVE_OUT));
         w = tmp(t, w, op_mul_const(t, "softcap scores", w, 0));
     }
-    w = tmp(t, w, op_add(t, "mask scores", w, b->mask));
+    w = mask_scores(b, w);
     enum dtype dt = var_dtype(t, upcasts ? in->q : in->v);
     var w32 = upcasts || b->autocast ? op_cast(t, w, DT_FP32) : tape_hold(t, w);
     var p = tmp(t, w32, op_unary(t, "softmax", KC_SOFTMAX, w32, SAVE_OUT));
@@ -283,7 +297,7 @@ static var checkpointed_core(struct torch_model *b, const struct qkv *in)
 {
     struct tape *t = b->t;
     struct torch_region *r = &b->core;
-    const var args[TORCH_ARGS] = { in->q, in->k, in->v, torch_mask(b) };
+    const var args[TORCH_ARGS] = { in->q, in->k, in->v, torch_mask(b), b->bias };
     int before = t->nsavers;
 
     *r = (struct torch_region){ .node0 = t->nnodes };

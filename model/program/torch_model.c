@@ -18,7 +18,7 @@ static const struct torch_style styles[] = {
     { .family = "bloom", .hidden_dropout = true, .gelu_function = true },
     { .family = "gpt_neox", .hidden_dropout = true, .partial_rotary = true },
     { .family = "falcon", .hidden_dropout = true, .low_softmax = true, .falcon = true },
-    { .family = "mpt", .hidden_dropout = true },
+    { .family = "mpt", .hidden_dropout = true, .biased_scores = true },
     { .family = "starcoder2", .hidden_dropout = true },
     { .family = "phi3", .hidden_dropout = true, .partial_rotary = true },
     { .family = "gemma", .attn_dropout = true, .one_plus_weight = true },
@@ -96,7 +96,7 @@ bool torch_has_two_tables(const struct model *m)
 
 bool torch_casts_tables(const struct torch_model *b)
 {
-    return b->style->rotary_fp32 && b->p->strategy == STRAT_FSDP && b->p->dialect == DIALECT_TORCH &&
+    return (b->style->rotary_fp32 || b->style->biased_scores) && b->p->strategy == STRAT_FSDP && b->p->dialect == DIALECT_TORCH &&
            !b->autocast && b->dt != DT_FP32;
 }
 
@@ -298,7 +298,16 @@ static var causal_mask(struct torch_model *b)
     var allowed = op_new(b->t, "mask", KC_ELEMENTWISE, s * s, DT_UINT8);
     var additive = op_new(b->t, "mask", KC_ELEMENTWISE, b->p->micro_batch * s * s, b->dt);
     tape_drop(b->t, allowed);
-    return additive;
+    if (!b->style->biased_scores)
+        return additive;
+    return tmp(b->t, additive, op_new(b->t, "mask", KC_COPY, b->p->micro_batch * s * s, DT_UINT8)); /* .to(bool) */
+}
+
+/* build_mpt_alibi_tensor(): (heads, 1, max_seq_len), whatever the sequence. */
+static var score_bias(struct torch_model *b)
+{
+    return b->style->biased_scores ? op_new(b->t, "position bias", KC_ELEMENTWISE, b->m->heads * b->m->context, DT_FP32)
+                                   : 0;
 }
 
 var torch_mask(const struct torch_model *b)
@@ -357,6 +366,7 @@ var torch_embed(struct torch_model *b)
         var pos = b->held[1];
         x = tmp(t, x, rows == b->tokens ? op_add(t, "position add", x, pos) : op_add_rows(b, x, pos));
     }
+    b->bias = score_bias(b);
     b->mask = causal_mask(b);
     b->other_mask = attention_masks(b->p) > 1 ? causal_mask(b) : 0;
     if (m->position == POS_ROPE || b->style->falcon)
@@ -421,7 +431,8 @@ var torch_head(struct torch_model *b, var x)
     tape_drop(t, b->cos);
     tape_drop(t, b->sin);
     tape_drop(t, b->positions);
-    b->mask = b->other_mask = b->cos = b->sin = b->positions = 0;
+    tape_drop(t, b->bias);
+    b->mask = b->other_mask = b->cos = b->sin = b->positions = b->bias = 0;
 
     var logits = torch_linear(b, GEMM("logits"), n, m->vocab, m->token_width, ROLE_HEAD);
     if (b->style->scaled_logits)

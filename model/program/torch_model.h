@@ -15,6 +15,7 @@ struct torch_style {
     const char *family;
     bool conv1d;                /* Conv1D (x W + b) instead of nn.Linear */
     bool keeps_names;           /* the block holds its norm's and attention's output to its end */
+    bool biased_scores;         /* a bias in fp32 is added to scores, then a mask of bools fills them */
     bool low_softmax;           /* softmax in the compute dtype, not in fp32 */
     bool attn_dropout;          /* the config's dropout acts on attention probabilities */
     bool hidden_dropout;        /* ... and on what the halves add to the residual */
@@ -47,7 +48,7 @@ const struct torch_style *torch_style_of(const char *family);
 /* Layers with a window and layers without are rotated by tables of their own. */
 bool torch_has_two_tables(const struct model *m);
 
-enum { TORCH_ARGS = 6, TORCH_BUFFERS = 7 };     /* of what is checkpointed; what lasts until backward ends */
+enum { TORCH_ARGS = 7, TORCH_BUFFERS = 7 };     /* of what is checkpointed; what lasts until backward ends */
 
 /* Operations that a checkpoint runs again in backward. */
 struct torch_region {
@@ -66,7 +67,7 @@ struct torch_model {
     bool        autocast;
     int         block;          /* of the piece being built: 0, TENSOR_EMBED or TENSOR_HEAD */
     int64_t     tokens;         /* micro_batch * seq */
-    var         ids, labels, positions, mask, other_mask, cos, sin;
+    var         ids, labels, positions, mask, other_mask, cos, sin, bias;    /* bias: of every score (mpt) */
     var         lasting[TORCH_BUFFERS];
     const struct plan *as;          /* the plan, its layers all of the kind that is traced */
     enum attention_kernel kernel;   /* of the attention core */
@@ -85,7 +86,7 @@ var  torch_block(struct torch_model *b, var x);
 var  torch_head(struct torch_model *b, var x);
 /* The mask that a block is handed, 0: none. */
 var  torch_mask(const struct torch_model *b);
-/* FSDP2 hands every block its arguments in the dtype of its parameters, tables in fp32 too. */
+/* FSDP2 hands every block its arguments in the dtype of its parameters, tables (and mpt's bias) in fp32 too. */
 bool torch_casts_tables(const struct torch_model *b);
 /* The module of a role's parameters, counted from the piece's first; -1 if the piece
  * has none. */

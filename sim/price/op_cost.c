@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/plan/attention.h"
 #include "sim/price/kernel_cost.h"
 #include "sim/price/measured_cost.h"
 #include "sim/price/space_cost.h"
@@ -167,6 +168,15 @@ static double kernel_overhead(const struct cost_cache *c, const struct kernel *k
     return c->measured->own.handover.s + (c->p->cluster.is_host ? c->measured->own.issue_kernel.s : 0);
 }
 
+/* Do the blocks of a piece hand sdpa a mask?  Where some do and some do not, the former have pieces of
+ * their own. */
+static bool piece_masked(const struct plan *p, enum piece_id id)
+{
+    bool windowed = id == PIECE_WINDOWED || id == PIECE_WINDOWED_RECOMPUTED;
+
+    return p->kernels == KERNELS_TORCH_SDPA && attention_masked(p) && (windowed || !attention_mixed(p));
+}
+
 static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pass, enum flash flash,
                    struct sums *out)
 {
@@ -209,8 +219,10 @@ static const struct sums *sums_of(struct cost_cache *c, const struct schedules *
     const struct piece *piece = &s->program.piece[o->u.compute.piece];
     struct sums *of = &c->pass[o->u.compute.piece][pass];
 
-    if (!of->at || of->key != piece->key[pass] || of->flash != s->program.flash)
+    if (!of->at || of->key != piece->key[pass] || of->flash != s->program.flash) {
+        c->in.masked = piece_masked(c->p, (enum piece_id)o->u.compute.piece);
         sum_up(c, piece, pass, s->program.flash, of);
+    }
     assert(of->n == piece->nkernels[pass]);
     assert(o->u.compute.k0 <= o->u.compute.k1 && o->u.compute.k1 <= of->n);
     return of;

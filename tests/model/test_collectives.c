@@ -81,7 +81,7 @@ static void add_line(struct list *l, char *line)
 }
 
 /* Options that DeepSpeed takes and ignores, a plan refuses: ZeRO's at stage 0, and
- * grad_accum_dtype at stage 2, which accumulates in the model's dtype all the same. */
+ * grad_accum_dtype at stage 2, which before 0.19.8 accumulates in the model's dtype all the same. */
 static void drop_ignored(json_t *plan)
 {
     json_t *options = json_object_get(plan, "deepspeed");
@@ -91,7 +91,7 @@ static void drop_ignored(json_t *plan)
         json_object_del(options, "reduce_bucket_size");
         json_object_del(options, "overlap_comm");
     }
-    if (options && !strcmp(strategy, "zero2"))
+    if (options && !strcmp(strategy, "zero2") && !json_object_get(plan, "framework_version"))
         json_object_del(options, "grad_accum_dtype");
 }
 
@@ -380,7 +380,7 @@ static void every_family_has_golden_lists(void **state)
 int main(int argc, char **argv)
 {
     static const struct { const char *folder; size_t least; } all[] = {
-        { "deepspeed", 84 }, { "deepspeed-0.19.8", 21 }, { "torch", 118 }, { "deepspeed/families", 240 },
+        { "deepspeed", 84 }, { "deepspeed-0.19.8", 28 }, { "torch", 118 }, { "deepspeed/families", 240 },
         { "torch/families", 380 },
     };
     const struct CMUnitTest whole[] = { cmocka_unit_test(every_family_has_golden_lists) };

@@ -110,6 +110,10 @@ static void stages_and_their_defaults(void **state)
     accepts("{'train_batch_size':8,'zero_optimization':{'stage':1},'bf16':{'enabled':true},"
             "'data_types':{'grad_accum_dtype':'fp32'}}", &p);
     assert_true(p.ds.grad_accum_fp32);              /* BF16_Optimizer */
+    refuses("{'train_batch_size':8,'zero_optimization':{'stage':1},'bf16':{'enabled':true,"
+            "'immediate_grad_update':true},'data_types':{'grad_accum_dtype':'fp32'}}", "bf16.immediate_grad_update");
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':1},'bf16':{'enabled':true,"
+            "'immediate_grad_update':true}}", &p);  /* nobody reads it */
     refuses("{'train_batch_size':8,'zero_optimization':{'stage':4}}", "zero_optimization.stage");
     refuses("{'train_batch_size':8,'bf16':{'enabled':true},'data_types':{'grad_accum_dtype':'fp32'}}",
             "grad_accum_dtype");
@@ -303,7 +307,7 @@ static void deepspeed_0_19_8_refuses_the_keys_that_it_removed(void **state)
     }
 }
 
-static void compute_grad_norm_is_read_under_0_19_8(void **state)
+static void what_0_19_8_brought_is_read(void **state)
 {
     (void)state;
     struct plan p;
@@ -315,8 +319,12 @@ static void compute_grad_norm_is_read_under_0_19_8(void **state)
             "'zero_optimization':{'stage':2,'compute_grad_norm':false}}", "requires clip 0");
     refuses("{'train_batch_size':8,'gradient_clipping':0,"
             "'zero_optimization':{'stage':2,'compute_grad_norm':false}}", "from 0.19.8 on");
-    refuses("{'train_batch_size':8,'bf16':{'enabled':true},'dpx':{'framework_version':'0.19.8'},"
-            "'zero_optimization':{'stage':2},'data_types':{'grad_accum_dtype':'fp32'}}", "compact fp32 partition");
+    accepts("{'train_batch_size':8,'bf16':{'enabled':true},'dpx':{'framework_version':'0.19.8'},"
+            "'zero_optimization':{'stage':2},'data_types':{'grad_accum_dtype':'fp32'}}", &p);
+    assert_true(p.ds.grad_accum_fp32);
+    accepts("{'train_batch_size':8,'bf16':{'enabled':true},"   /* 0.19.6: in bf16 all the same */
+            "'zero_optimization':{'stage':2},'data_types':{'grad_accum_dtype':'fp32'}}", &p);
+    assert_false(p.ds.grad_accum_fp32);
     refuses("{'train_batch_size':8,'zero_optimization':{'stage':2,'parameter_alignment':true}}",
             "parameter_alignment");
 }
@@ -334,7 +342,7 @@ int main(void)
         cmocka_unit_test(export_then_import_is_the_same_plan),
         cmocka_unit_test(only_deepspeeds_plans_are_exported),
         cmocka_unit_test(deepspeed_0_19_8_refuses_the_keys_that_it_removed),
-        cmocka_unit_test(compute_grad_norm_is_read_under_0_19_8),
+        cmocka_unit_test(what_0_19_8_brought_is_read),
     };
     int rc;
 

@@ -358,6 +358,11 @@ static void what_joins_two_options_is_checked(void **state)
     accepts("'strategy':'zero1','precision':'bf16','deepspeed':{'grad_accum_dtype':'fp32'}", &p);
     assert_true(p.ds.grad_accum_fp32);
     plan_free(&p);
+    refuses("'strategy':'zero2','precision':'bf16','deepspeed':{'grad_accum_dtype':'fp32'}",
+            "deepspeed.grad_accum_dtype: before DeepSpeed 0.19.8");
+    accepts("'strategy':'zero2','precision':'bf16','framework_version':'0.19.8',"
+            "'deepspeed':{'grad_accum_dtype':'fp32'}", &p);
+    plan_free(&p);
     accepts("'strategy':'zero2','precision':'bf16','deepspeed':{'communication_data_type':'fp32'}", &p);
     assert_int_equal(p.reduce_dtype, DT_FP32);
     plan_free(&p);

@@ -2,7 +2,7 @@
  * by tests/golden/memory/record_torch_memory.py (README.md there says what the
  * trackers count).  What persists and what collectives use has to agree to the byte.
  * The peak, to a part in ten thousand: the trackers keep counting the batch (some
- * kilobytes) after backward has released it here.  MPT's, within 0.12 %.  What an
+ * kilobytes) after backward has released it here.  What an
  * attention kernel takes within its call is beyond the trackers: where our peak is
  * above theirs it may be so by that much, no more. */
 #include "tests/check.h"
@@ -17,7 +17,6 @@
 static const char *const golden[] = { "tests/golden/memory/torch_memory.jsonl",
                                       "tests/golden/memory/torch_attention.jsonl" };
 #define FOLLOWED 1e-4
-#define MPT 1.2e-3          /* its bias of every score is not followed */
 #define BEYOND 9            /* steps whose peak here is that of the kernel's own scratch */
 
 /* A tracker's category and ours. */
@@ -131,7 +130,7 @@ static void check_peak(const struct step *s)
     int64_t unseen = attention_scratch(&s->plan);
     double error = (double)(got - want) / (double)want;
 
-    if (fabs(error) <= (strcmp(s->plan.model.family, "mpt") == 0 ? MPT : FOLLOWED))
+    if (fabs(error) <= FOLLOWED)
         return;
     if (got > want && got - want <= unseen) {
         beyond++;

@@ -196,6 +196,67 @@ static void the_other_copies_of_gradients(void **state)
     everywhere(STRAT_ZERO3, DT_BF16, thrice, bucket_in_parts);
 }
 
+/* 0.19.8 adds what it reduces to the partition in fp32, 4A/N, from the first bucket on until the step is over; there
+ * is no other copy of the gradients in it but the slice that is added, in fp32. */
+static void sum_in_the_partition(struct plan *p)
+{
+    strcpy(p->framework_version, "0.19.8");
+    accumulate_in_fp32(p);
+}
+
+static void one_fp32_partition(const struct plan *p)
+{
+    int64_t part = up(p->model.params, 2 * p->cluster.world_size) / p->cluster.world_size, slice = 0, n = 0;
+
+    assert_int_equal(named("fp32 gradients of the partition")->bytes, r512(4 * part));
+    for (int i = s.begin[SCHED_STEADY]; i < s.end[SCHED_STEADY]; i++)
+        for (uint32_t k = s.ops[i].act0; k < s.ops[i].act0 + s.ops[i].nacts; k++) {
+            const struct buf *b = &s.bufs[s.acts[k].buf];
+            if (s.acts[k].what & ACT_ALLOC) {
+                assert_string_not_equal(b->what, "flat gradient partition");
+                assert_string_not_equal(b->what, "gradients that touch the partition");
+                n += !strcmp(b->what, "fp32 gradients of the partition");
+                if (!strcmp(b->what, "one slice in fp32") && b->bytes > slice)
+                    slice = b->bytes;
+            }
+        }
+    assert_int_equal(n, 1);         /* though there are two micro-steps */
+    assert_true(slice > 0 && slice <= r512(4 * part));
+}
+
+static void version_0_19_8_sums_gradients_in_the_partition(void **state)
+{
+    (void)state;
+    everywhere(STRAT_ZERO2, DT_BF16, sum_in_the_partition, persistent_1_2);
+    everywhere(STRAT_ZERO2, DT_BF16, sum_in_the_partition, one_fp32_partition);
+    everywhere(STRAT_ZERO2, DT_FP16, sum_in_the_partition, one_fp32_partition);
+    everywhere(STRAT_ZERO1, DT_FP16, sum_in_the_partition, one_fp32_partition);
+}
+
+static bool says(const char *word)
+{
+    for (int i = 0; i < s.nnotes; i++)
+        if (strstr(s.notes[i], word))
+            return true;
+    return false;
+}
+
+/* Gradients 1 and 2 of two ranks stay 1 and 2 in 0.19.6, and become 1.5 in 0.19.8. */
+static void a_plan_that_0_19_6_does_not_average_says_so(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    deepspeed(&p, "gpt2", 2, 4, STRAT_ZERO1, DT_FP16);
+    accumulate_in_fp32(&p);
+    lowered(&p, 0, &s);
+    assert_true(says("each rank's own"));
+    sum_in_the_partition(&p);
+    lowered(&p, 0, &s);
+    assert_false(says("each rank's own"));
+    plan_free(&p);
+}
+
 /* Before the optimizer: 2A/N flattened and 4A/N in fp32, of which the first is gone
  * when the optimizer runs; the norm takes one gradient at a time in fp64. */
 static void gradients_for_the_step(const struct plan *p)
@@ -325,6 +386,8 @@ int main(void)
         cmocka_unit_test(a_sub_group_ends_where_its_size_is_reached),
         cmocka_unit_test(the_other_copies_of_gradients),
         cmocka_unit_test(the_step_copies_the_partition_twice),
+        cmocka_unit_test(a_plan_that_0_19_6_does_not_average_says_so),
+        cmocka_unit_test(version_0_19_8_sums_gradients_in_the_partition),
         cmocka_unit_test(optimizer_states_are_born_at_the_first_step),
         cmocka_unit_test(a_model_too_large_is_built_in_pieces),
         cmocka_unit_test(each_reduce_to_an_owner_synchronizes),

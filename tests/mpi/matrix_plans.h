@@ -122,6 +122,13 @@ static void round_robin(struct plan *p)     { p->ds.round_robin_gradients = true
 static void wire_fp32(struct plan *p)       { p->ds.communication_dtype = DT_FP32; }
 static void predivided(struct plan *p)      { p->ds.prescale = 2; p->ds.reduce_scatter = false; }
 static void grads_fp32(struct plan *p)      { p->ds.grad_accum_fp32 = true; }
+static void compact(struct plan *p)         { grads_fp32(p); strcpy(p->framework_version, "0.19.8"); }
+static void compact_small(struct plan *p)   { compact(p); small_buckets(p); }
+static void compact_wire_fp32(struct plan *p)   { compact(p); wire_fp32(p); small_overlapped(p); }
+static void compact_scattered(struct plan *p)   { compact(p); scattered_small(p); overlapped(p); }
+static void compact_all_reduced(struct plan *p) { compact(p); all_reduced_small(p); }
+static void compact_per_owner(struct plan *p)   { compact(p); per_owner_small(p); }
+static void compact_round_robin(struct plan *p) { compact(p); round_robin(p); overlapped(p); }
 static void overflow_unseen(struct plan *p) { p->ds.check_grad_overflow = false; }
 static void nothing_stays(struct plan *p)   { p->ds.stage3_param_persistence_threshold = 0; }
 static void all_stays(struct plan *p)       { p->ds.stage3_param_persistence_threshold = 1 << 20; }
@@ -206,6 +213,13 @@ static const struct variant { const char *name; void (*set)(struct plan *p); uin
     { "fp32 on the wire", wire_fp32, DS0 | DS123 },
     { "predivided", predivided, DS0 | DS123 },
     { "gradients summed in fp32", grads_fp32, DS1 | DS3 },
+    { "gradients summed in the fp32 partition", compact, DS12 },
+    { "in the fp32 partition, small buckets", compact_small, DS2 },
+    { "in the fp32 partition, fp32 on the wire, overlapped", compact_wire_fp32, DS2 },
+    { "in the fp32 partition, not contiguous, overlapped", compact_scattered, DS2 },
+    { "in the fp32 partition, no reduce_scatter", compact_all_reduced, DS2 },
+    { "in the fp32 partition, a reduce per owner", compact_per_owner, DS2 },
+    { "in the fp32 partition, round robin, overlapped", compact_round_robin, DS2 },
     { "overflow not looked for", overflow_unseen, DS12 },
     { "no parameter stays", nothing_stays, DS3 },
     { "all parameters stay", all_stays, DS3 },

@@ -1,5 +1,5 @@
 /* lower_zero12.c -- DeepSpeed's stages 0, 1 and 2; here DeepSpeedZeroOptimizer, which
- * is stages 1 and 2 (deepspeed/runtime/zero/stage_1_and_2.py of 0.19.6).
+ * is stages 1 and 2 (deepspeed/runtime/zero/stage_1_and_2.py of 0.19.6 and 0.19.8).
  *
  * All parameters live in one flat buffer of A = pad(P, 2N) elements; rank r owns
  * elements [r A/N, (r+1) A/N) whatever tensors they belong to, with an fp32 master
@@ -96,44 +96,87 @@ static void reduce_after(struct z12 *z)
     z12_copy_in(z, z->pending, n);
 }
 
-/* independent_gradient_partition_epilogue. */
-static void epilogue(struct z12 *z, bool boundary)
+/* all_grad_tensors keeps the sum of earlier micro-steps. */
+static void accumulate_own(struct z12 *z)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
     int64_t bytes = z->own_numel * d->e;
 
+    sched_copy(s, STREAM_COMPUTE, PHASE_REDUCE, "accumulate own gradients", 2 * bytes, bytes);
+    sched_does(s, COPY_ADD, 1);
+    if (z->contiguous && z->own_numel > 0) {
+        sched_act(s, ACT_A, z->own, 0, 0);
+        sched_act(s, ACT_READ | ACT_FREE, z->own, 1, 0);
+    }
+    for (int t = 0; t < d->m->ntensors && !z->contiguous; t++)
+        if (z12_owns(z, t)) {
+            ds_act(d, &z->grads, ACT_A, t, 0);
+            ds_act(d, &z->grads, ACT_READ | ACT_FREE, t, 1);
+        }
+}
+
+/* The bucket's buffers in which gradients lie (`viewed`), or those in which none does. */
+static void release_bucket(struct z12 *z, enum phase ph, bool viewed)
+{
+    bool any = false;
+
+    for (int i = 0; i <= z->overlap; i++) {
+        if (z->viewed[i] != viewed)
+            continue;
+        if (!any)
+            sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, ph, "release bucket");
+        any = true;
+        sched_act(z->d.s, ACT_FREE, z->ipg, i, 0);
+    }
+}
+
+static void drop_grads(struct z12 *z, enum phase ph, bool own)
+{
+    bool any = false;
+
+    for (int t = 0; t < z->d.m->ntensors; t++) {
+        if (!z->live[t] || z12_owns(z, t) != own)
+            continue;
+        if (!any)
+            sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, ph, "drop gradients");
+        any = true;
+        ds_act(&z->d, &z->grads, ACT_FREE, t, 0);
+        z->live[t] = Z12_GONE;
+    }
+}
+
+/* independent_gradient_partition_epilogue. */
+static void epilogue(struct z12 *z, bool boundary)
+{
+    struct ds *d = &z->d;
+
     z12_flush(z);
     if (z->overlap)
         ds_synchronize(d, PHASE_REDUCE, "synchronize");
     z12_free_late(z);
-    if (z->copy == 1) {             /* all_grad_tensors keeps the sum of earlier micro-steps */
-        sched_copy(s, STREAM_COMPUTE, PHASE_REDUCE, "accumulate own gradients", 2 * bytes, bytes);
-        sched_does(s, COPY_ADD, 1);
-        if (z->contiguous && z->own_numel > 0) {
-            sched_act(s, ACT_A, z->own, 0, 0);
-            sched_act(s, ACT_READ | ACT_FREE, z->own, 1, 0);
-        }
-        for (int t = 0; t < d->m->ntensors && !z->contiguous; t++)
-            if (z12_owns(z, t)) {
-                ds_act(d, &z->grads, ACT_A, t, 0);
-                ds_act(d, &z->grads, ACT_READ | ACT_FREE, t, 1);
-            }
-    }
-    if (boundary && z->own_pad > 0) /* get_flat_partition */
+    if (z->copy == 1)
+        accumulate_own(z);
+    if (boundary && z->compact && !z->own_live)
+        z12_build_partition(z, STREAM_COMPUTE);
+    if (boundary && z->own_pad > 0 && !z->compact)  /* get_flat_partition */
         ds_memory(d, PHASE_REDUCE, "pad own gradients", ACT_ALLOC, z->pad);
     if (z->ipg_live)
-        ds_memory(d, PHASE_REDUCE, "release bucket", ACT_FREE, z->ipg);
+        release_bucket(z, PHASE_REDUCE, false);
     z->ipg_live = false;
+    if (z->compact && z->stage2)    /* _clear_param_grad_only */
+        drop_grads(z, PHASE_REDUCE, true);
 }
 
 static void forward(struct z12 *z, bool first, bool boundary)
 {
     z->first_micro = first;
     z->hooks = z->stage2 || (boundary && z->overlap);
-    z->copy = z->stage2 && !first;
+    z->copy = z->stage2 && !first && !z->compact;
     z->grad_copy = z->copy && !z->contiguous;
-    z->own_live = false;
+    if (first || !z->compact)
+        z->own_live = false;
+    z->viewed[0] = z->viewed[1] = false;
     z->nth = 0;
     if (z->wide)                    /* .grad goes into its fp32 sum */
         z->mode = Z12_KEEP;
@@ -166,29 +209,16 @@ static void micro_pass(void *arg, const struct micro *m)
 
 /* ---- the step ---- */
 
-static void drop_grads(struct z12 *z, bool own)
-{
-    bool any = false;
-
-    for (int t = 0; t < z->d.m->ntensors; t++) {
-        if (!z->live[t] || z12_owns(z, t) != own)
-            continue;
-        if (!any)
-            sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop gradients");
-        any = true;
-        ds_act(&z->d, &z->grads, ACT_FREE, t, 0);
-        z->live[t] = Z12_GONE;
-    }
-}
-
 static void drop_own(struct z12 *z)
 {
-    drop_grads(z, true);
-    if (z->contiguous && z->own_numel > 0)
+    bool buffer = z->compact || (z->contiguous && z->own_numel > 0);
+
+    drop_grads(z, PHASE_OPTIMIZER, true);
+    if (buffer) {
         sched_op(z->d.s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop own gradients");
-    if (z->contiguous && z->own_numel > 0)
         sched_act(z->d.s, ACT_FREE, z->own, 0, 0);
-    if (z->own_pad > 0)
+    }
+    if (z->own_pad > 0 && !z->compact)
         ds_memory(&z->d, PHASE_OPTIMIZER, "drop padding", ACT_FREE, z->pad);
 }
 
@@ -197,7 +227,7 @@ static void overflow_and_norm(struct z12 *z)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
-    int64_t bytes = z->part * (z->wide ? 4 : d->e);
+    int64_t bytes = z->part * (z->wide || z->compact ? 4 : d->e);
     bool guarded = d->dt != DT_FP32 && d->p->ds.check_grad_overflow;
 
     if (guarded) {
@@ -234,8 +264,8 @@ static int flat_fp32_gradient(struct z12 *z)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
-    int64_t e = z->wide ? 4 : d->e, bytes = z->part * e;
-    bool flattens = z->nown + (z->own_pad > 0) > 1, casts = e != 4;
+    int64_t e = z->wide || z->compact ? 4 : d->e, bytes = z->part * e;
+    bool flattens = z->nown + (z->own_pad > 0) > 1 && !z->compact, casts = e != 4;
 
     if (flattens) {
         sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "flatten gradients", bytes, bytes)->flags = guard(z);
@@ -290,10 +320,13 @@ static void step(struct z12 *z, bool first)
     struct schedules *s = d->s;
 
     overflow_and_norm(z);
-    drop_grads(z, false);
+    drop_grads(z, PHASE_OPTIMIZER, false);
+    release_bucket(z, PHASE_OPTIMIZER, true);
     int grad = flat_fp32_gradient(z);
     if (grad >= 0)
         drop_own(z);
+    else if (z->compact)
+        drop_grads(z, PHASE_OPTIMIZER, true);
     sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "unscale and clip", z->part * 4,
                z->part * 4)->flags = guard(z);
     sched_does(s, COPY_CLIP, 1);
@@ -317,7 +350,7 @@ static void optimizer_step(struct z12 *z, enum sched_id id)
 
     sched_begin(z->d.s, id);
     micro_steps_emit(z->d.s, &order, &(struct micro_calls){ .emit = micro_pass }, z);
-    if (z->stage2 && !z->contiguous)
+    if (z->stage2 && !z->contiguous && !z->compact)
         for (int t = 0; t < z->d.m->ntensors; t++)
             z->live[t] = z12_owns(z, t) ? Z12_THERE : Z12_GONE;
     step(z, id == SCHED_FIRST);
@@ -346,7 +379,11 @@ static int setup(struct z12 *z, const struct local_model *local, struct schedule
     z->stage2 = p->strategy == STRAT_ZERO2;
     z->overlap = p->ds.overlap_comm;
     z->contiguous = p->ds.contiguous_gradients;
+    z->newer = plan_has_deepspeed_0_19_8(p);
     z->wide = p->ds.grad_accum_fp32 && !z->stage2 && z->d.dt != DT_FP32;
+    z->compact = p->ds.grad_accum_fp32 && z->newer && z->d.dt != DT_FP32;
+    z->bt = z->wide && z->compact ? DT_FP32 : z->d.dt;
+    z->be = dtype_bytes(z->bt);
     z->bucket_size = p->ds.reduce_bucket_size;
     z->padded = round_up(z->d.m->params, 2 * z->d.n);
     z->part = z->padded / z->d.n;
@@ -364,6 +401,9 @@ static void notes(const struct z12 *z)
                        "step: three times the parameters on the wire, not two");
     if (z->contiguous)
         sched_note(z->d.s, "the gradient bucket has reduce_bucket_size elements whatever the model's size");
+    if (z->wide && !z->compact)     /* copy_grads_in_partition: the average replaces a copy that nobody reads */
+        sched_note(z->d.s, "DeepSpeed 0.19.6 averages gradients here and then trains on each rank's own, since they "
+                           "accumulate in fp32 at stage 1 (mended in 0.19.8); its memory was not compared in this case");
     if (z->stage2 && z->d.p->accumulation > 1)
         sched_note(z->d.s, "stage 2 reduces after every micro-step: accumulation saves no communication");
 }

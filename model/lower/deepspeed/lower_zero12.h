@@ -1,7 +1,7 @@
 /* lower_zero12.h -- DeepSpeedZeroOptimizer, stages 1 and 2; for lower_zero12*.c only.
  *
- * Source: deepspeed/runtime/zero/stage_1_and_2.py of DeepSpeed 0.19.6; functions
- * are named at the entries.  lower_zero12.c is init, micro-steps and the step,
+ * Source: deepspeed/runtime/zero/stage_1_and_2.py of DeepSpeed 0.19.6, and of 0.19.8
+ * where a plan names it; functions are named at the entries.  lower_zero12.c is init, micro-steps and the step,
  * lower_zero12_layout.c the buffers and which elements lie where in them,
  * lower_zero12_reduce.c the gradient bucket, lower_zero12_backward.c the backward
  * pass cut where the bucket acts. */
@@ -26,7 +26,12 @@ enum z12_live { Z12_GONE, Z12_PART, Z12_THERE };
 struct z12 {
     struct ds  d;
     bool       stage2, overlap, contiguous;
+    bool       newer;               /* 0.19.8 */
     bool       wide;                /* gradients accumulate in fp32 copies (grad_accum) */
+    bool       compact;             /* reduced gradients accumulate in `own`, which then is this rank's
+                                     * partition in fp32: grad_accum_dtype fp32 of 0.19.8 */
+    enum dtype bt;                  /* the bucket's; be: its bytes */
+    int64_t    be;
     int64_t    bucket_size;         /* elements */
     int64_t    padded, part;        /* A and A/N */
     int64_t   *start;               /* of each tensor in the flat order */
@@ -60,6 +65,7 @@ struct z12 {
     bool       large;               /* it is one gradient larger than a bucket, not copied */
     bool       ipg_live, own_live;
     int        index;               /* which of the two buffers */
+    bool       viewed[2];           /* gradients that are not dropped before the step lie in that buffer */
     int       *late, nlate;         /* gradients freed at a later moment */
     int       *pending, *there;     /* to be copied in after backward; of a copy, those that are buffers */
     struct z12_slice *slices;
@@ -76,6 +82,8 @@ void z12_declare(struct z12 *z);
 void z12_flat_order(struct z12 *z, int *order);
 /* A layout of those of n tensors (NULL: the model's) that `own` has, whole. */
 int  z12_own_layout(const struct z12 *z, const int *tensors, int n);
+/* Elements of a tensor that are in this rank's partition: [*from, *to); false: none. */
+bool z12_in_partition(const struct z12 *z, int t, int64_t *from, int64_t *to);
 /* Act of the last entry on this rank's averaged gradients: the elements in its partition, wherever
  * they are. */
 void z12_act_own(const struct z12 *z, int what);
@@ -104,6 +112,9 @@ void z12_copy_in(struct z12 *z, const int *tensors, int n);
 void z12_hook(struct z12 *z, int tensor);
 void z12_flush(struct z12 *z);
 void z12_free_late(struct z12 *z);
+/* `compact`: the partition, zeros.  On the first use of it, or where nothing is in it at the last
+ * micro-step's end. */
+void z12_build_partition(struct z12 *z, enum stream stream);
 
 /* ---- backward ---- */
 

@@ -110,6 +110,9 @@ static void widen(struct walk *w, const int *t, int n)
         sched_does(d->s, first ? COPY_SET : COPY_ADD, 1);
         ds_act(d, &z->grads, first ? ACT_ALLOC | ACT_WRITE : ACT_A, t[i], 0);
         ds_act(d, &z->narrow, ACT_READ | ACT_FREE, t[i], 0);
+        if (!first)                 /* add_(grad.to(fp32)) */
+            sched_act(d->s, ACT_ALLOC | ACT_FREE, ds_scratch(&z->d, CAT_TEMPORARIES, "one gradient in fp32",
+                                                             round512(elems * 4)), 0, 0);
         z->live[t[i]] = Z12_THERE;
     }
 }
@@ -214,6 +217,8 @@ static void later(struct walk *w, int k, const int *t, int n)
 
 static bool acts(const struct walk *w, const int *t, int n)
 {
+    if (w->z->hooks && w->z->wide && w->z->compact)     /* its sum goes into the bucket at once */
+        return true;
     if (w->z->hooks)                /* half made at a cut: is kept like those before the cut */
         return z12_acts(w->z, t, n) || (w->z->mode == Z12_STREAM && w->k > 0 && unfinished(w, w->k) != 0);
     return w->z->contiguous && !w->z->ipg_live;

@@ -3,7 +3,8 @@
  *
  *     flat               all parameters in flat order, A elements
  *     partition          flat [r A/N, (r+1) A/N): master, Adam's states, the gradient of the step
- *     own                whole tensors that touch the partition, end to end: averaged gradients
+ *     own                averaged gradients: whole tensors that touch the partition, end to end; where they are
+ *                        accumulated in fp32 by 0.19.8, the partition (_build_compact_grad_partition_buffer)
  *     bucket             gradients end to end in the order in which they were added */
 #include "model/lower/deepspeed/lower_zero12.h"
 
@@ -25,8 +26,7 @@ void z12_flat_order(struct z12 *z, int *order)
         }
 }
 
-/* Elements [*from, *to) of a tensor are in this rank's partition. */
-static bool in_partition(const struct z12 *z, int t, int64_t *from, int64_t *to)
+bool z12_in_partition(const struct z12 *z, int t, int64_t *from, int64_t *to)
 {
     int64_t left = z->d.rank * z->part - z->start[t], right = left + z->part;
 
@@ -43,7 +43,7 @@ void z12_measure(struct z12 *z)
     z->own_pad = filled < left ? z->part : right - filled;
     for (int t = 0; t < z->d.m->ntensors; t++) {
         int64_t from, to;
-        if (!in_partition(z, t, &from, &to))
+        if (!z12_in_partition(z, t, &from, &to))
             continue;
         z->nown++;
         z->own_at[t] = z->own_numel * z->d.e;
@@ -51,7 +51,7 @@ void z12_measure(struct z12 *z)
         if (to - from > z->own_largest)
             z->own_largest = to - from;
     }
-    if (z->own_pad > z->own_largest)
+    if (z->own_pad > z->own_largest && !z->compact)     /* there it is marked, and the norm leaves it out */
         z->own_largest = z->own_pad;
 }
 
@@ -64,7 +64,7 @@ static int own_part(const struct z12 *z)
     int64_t from, to;
 
     for (int t = 0; t < z->d.m->ntensors; t++)
-        if (in_partition(z, t, &from, &to))
+        if (z12_in_partition(z, t, &from, &to))
             sched_slice(z->d.s, HOLDS_GRAD, z->d.dt, t, from, to - from, z->own_at[t] + from * z->d.e);
     return layout;
 }
@@ -102,6 +102,11 @@ static void describe(struct z12 *z)
     ds_flat_slices(&z->d, z->start, HOLDS_EXP_AVG_SQ, DT_FP32, left, z->part, round512(z->part * 4));
     sched_holds(s, z->flat_grad, partition(z, HOLDS_GRAD, z->wide ? DT_FP32 : dt));
     sched_holds(s, z->wide_grad, partition(z, HOLDS_GRAD, DT_FP32));
+    if (z->compact) {
+        z->own_part = partition(z, HOLDS_GRAD, DT_FP32);
+        sched_holds(s, z->own, z->own_part);
+        return;
+    }
     sched_holds(s, z->own, z12_own_layout(z, NULL, z->d.m->ntensors));
     z->own_part = own_part(z);
 }
@@ -110,13 +115,13 @@ void z12_act_own(const struct z12 *z, int what)
 {
     int64_t from, to;
 
-    if (z->contiguous) {
-        if (z->own_numel > 0)
+    if (z->contiguous || z->compact) {
+        if (z->own_numel > 0 || z->compact)
             sched_act_as(z->d.s, what, z->own, 0, 0, z->own_part);
         return;
     }
     for (int t = 0; t < z->d.m->ntensors; t++)
-        if (in_partition(z, t, &from, &to))
+        if (z12_in_partition(z, t, &from, &to))
             ds_act_part(&z->d, &z->grads, what, t, from, to - from, from * dtype_bytes(z->grads.dtype));
 }
 
@@ -132,7 +137,7 @@ void z12_declare(struct z12 *z)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
-    bool twice = z->stage2 && d->p->accumulation > 1;
+    bool twice = z->stage2 && d->p->accumulation > 1 && !z->compact;
     int64_t e = z->wide ? 4 : d->e;
 
     z->params = sched_buf(s, CAT_PARAMS, "parameters before flattening", NULL, 0, 1,
@@ -141,9 +146,11 @@ void z12_declare(struct z12 *z)
     z->master = sched_buf(s, CAT_OPTIMIZER, "fp32 partition", NULL, 0, 1, round512(z->part * 4));
     z->adam = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * round512(z->part * 4));
     z->ipg = sched_buf(s, CAT_BUCKET, "gradient bucket", "bucket", 0, z->overlap ? 2 : 1,
-                       round512(z->bucket_size * d->e));
-    z->own = sched_buf(s, CAT_GRADS, "gradients that touch the partition", NULL, 0, twice ? 2 : 1,
-                       round512(z->own_numel * d->e));
+                       round512(z->bucket_size * z->be));
+    z->own = z->compact ? sched_buf(s, CAT_GRADS, "fp32 gradients of the partition", NULL, 0, 1,
+                                    round512(z->part * 4))
+                        : sched_buf(s, CAT_GRADS, "gradients that touch the partition", NULL, 0, twice ? 2 : 1,
+                                    round512(z->own_numel * d->e));
     z->pad = sched_buf(s, CAT_GRADS, "zeros beyond the last gradient", NULL, 0, 1, round512(z->own_pad * e));
     z->flat_grad = sched_buf(s, CAT_TEMPORARIES, "flat gradient partition", NULL, 0, 1,
                              round512(z->part * e));

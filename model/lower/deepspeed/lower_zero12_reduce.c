@@ -51,8 +51,8 @@ int z12_in_bucket(const struct z12 *z, const int *tensors, int n)
     int layout = sched_layout(z->d.s, 0);
 
     for (int i = 0; i < n && layout; i++)
-        sched_slice(z->d.s, HOLDS_GRAD, z->d.dt, tensors[i], 0, numel(z, tensors[i]),
-                    z->at[tensors[i]] * z->d.e);
+        sched_slice(z->d.s, HOLDS_GRAD, z->bt, tensors[i], 0, numel(z, tensors[i]),
+                    z->at[tensors[i]] * z->be);
     return layout;
 }
 
@@ -67,7 +67,7 @@ void z12_copy_in(struct z12 *z, const int *tensors, int n)
     if (!z->contiguous || n == 0)
         return;
     for (int i = 0; i < n; i++) {
-        bytes += numel(z, tensors[i]) * z->d.e;
+        bytes += numel(z, tensors[i]) * z->be;
         if (z->live[tensors[i]] == Z12_THERE)
             z->there[m++] = tensors[i];
     }
@@ -76,7 +76,7 @@ void z12_copy_in(struct z12 *z, const int *tensors, int n)
     sched_act_as(s, m ? ACT_W : ACT_USE, z->ipg, z->index, 0, z12_in_bucket(z, z->there, m));
     for (int i = 0; i < n; i++) {
         bool read = z->live[tensors[i]] == Z12_THERE;
-        if (!z->wide)               /* its storage is the bucket's from here on */
+        if (!z->wide || z->compact) /* its storage is the bucket's from here on */
             free_grad(z, tensors[i], read ? ACT_R : 0);
         else if (read)
             ds_act(&z->d, &z->grads, ACT_R, tensors[i], z->grad_copy);
@@ -99,8 +99,9 @@ void z12_hook(struct z12 *z, int t)
 /* ---- one collective of a bucket ---- */
 
 /* Slices of the bucket that are reduced together: from `first` on, one after the other or those of one
- * owner; `own` elements of them are this rank's. */
-struct chunk { int first, slices; bool by_owner; int64_t elems, own; };
+ * owner; `own` elements of them return to where they came from; `kept` are in this rank's partition, in
+ * slices of one tensor of which the largest is largest_kept. */
+struct chunk { int first, slices; bool by_owner; int64_t elems, own, kept, largest_kept; };
 
 static int next_slice(const struct z12 *z, const struct chunk *c, int k)
 {
@@ -142,7 +143,7 @@ static void act_source(struct z12 *z, int what, const struct chunk *c, bool only
     const struct ds *d = &z->d;
 
     if (z->contiguous) {
-        int layout = chunk_layout(z, c, z->large ? z->grads.dtype : d->dt, false, only_own);
+        int layout = chunk_layout(z, c, z->large ? z->grads.dtype : z->bt, false, only_own);
         if (z->large)
             ds_act_as(d, &z->grads, what, z->bucket[0], layout);
         else
@@ -198,17 +199,15 @@ static void reduce_in(struct z12 *z, const struct journey *j, int buf)
     scale(z, j->c, buf, j->after);
 }
 
-/* This rank's elements return to where they came from. */
-static void copy_back(struct z12 *z, const struct chunk *c, int flat)
+/* This rank's elements return to where they came from, out of passing buffer `buf`. */
+static void copy_back(struct z12 *z, const struct chunk *c, int buf, enum dtype dt)
 {
-    int64_t bytes = c->own * z->d.e;
-
     if (c->own == 0)
         return;
-    copy(z, "copy back", bytes, bytes, 1);
-    if (flat >= 0) {
+    copy(z, "copy back", c->own * dtype_bytes(dt), c->own * z->be, 1);
+    if (buf >= 0) {
         act_source(z, ACT_W, c, true);
-        act_chunk(z, ACT_R, c, flat, z->d.dt);
+        act_chunk(z, ACT_R, c, buf, dt);
     } else {                        /* DeepSpeed copies it onto itself */
         sched_does(z->d.s, COPY_NOTHING, 1);
         act_source(z, ACT_USE, c, true);
@@ -218,40 +217,101 @@ static void copy_back(struct z12 *z, const struct chunk *c, int flat)
 /* get_gradient_for_reduction: an fp32 sum is not reduced itself, but a copy in the model's dtype. */
 static bool reduces_copy(const struct z12 *z)
 {
-    return z->wide && (z->large || !z->contiguous);
+    return z->wide && !z->compact && (z->large || !z->contiguous);
 }
 
-/* flatten (torch.cat, unless it is one tensor), cast, reduce, cast back, copy back. */
+/* ---- accumulation in this rank's fp32 partition (0.19.8) ---- */
+
+void z12_build_partition(struct z12 *z, enum stream stream)
+{
+    sched_copy(z->d.s, stream, PHASE_REDUCE, "zero fp32 partition", 0, z->part * 4);
+    sched_does(z->d.s, COPY_ZERO, 0);
+    sched_act(z->d.s, ACT_ALLOC | ACT_WRITE, z->own, 0, 0);
+    z->own_live = true;
+}
+
+/* What a chunk's kept elements are in `own`. */
+static int kept_layout(struct z12 *z, const struct chunk *c)
+{
+    int layout = sched_layout(z->d.s, 0);
+    int64_t left = z->d.rank * z->part, from, to;
+
+    for (int i = 0, k = c->first; i < c->slices && layout; i++, k = next_slice(z, c, k))
+        for (int b = 0; b < z->nbucket && z->slices[k].owner == z->d.rank; b++) {
+            const struct z12_slice *x = &z->slices[k];
+            int t = z->bucket[b];
+            if (!z12_in_partition(z, t, &from, &to))
+                continue;
+            from = x->at - z->at[t] > from ? x->at - z->at[t] : from;
+            to = x->at + x->elems - z->at[t] < to ? x->at + x->elems - z->at[t] : to;
+            if (from < to)
+                sched_slice(z->d.s, HOLDS_GRAD, DT_FP32, t, from, to - from, (z->start[t] + from - left) * 4);
+        }
+    return layout;
+}
+
+/* _add_to_grad_partition_buffer: what was reduced in `buf` (below 0: where backward left it), one slice
+ * after the other through an fp32 copy. */
+static void add_to_partition(struct z12 *z, const struct chunk *c, int buf)
+{
+    bool widens = z->d.comm != DT_FP32;
+    int64_t wide = c->kept * 4;
+
+    if (!z->compact || c->kept == 0)
+        return;
+    if (!z->own_live)
+        z12_build_partition(z, z->stream);
+    copy(z, "add to fp32 partition", c->kept * z->d.ce + wide * (1 + widens), wide * (1 + widens), 1);
+    sched_does(z->d.s, COPY_ADD, 1);
+    if (widens)
+        sched_act(z->d.s, ACT_ALLOC | ACT_FREE, ds_scratch(&z->d, CAT_TEMPORARIES, "one slice in fp32",
+                                                           round512(c->largest_kept * 4)), 0, 0);
+    act_chunk(z, ACT_R, c, buf, z->d.comm);
+    sched_act_as(z->d.s, ACT_A, z->own, 0, 0, kept_layout(z, c));
+}
+
+/* ---- the journey ---- */
+
+static void drop_copy(struct z12 *z, int buf)
+{
+    sched_op(z->d.s, OP_MEMORY, z->stream, PHASE_REDUCE, "drop copy");
+    sched_act(z->d.s, ACT_FREE, buf, 0, 0);
+}
+
+/* flatten (torch.cat, unless it is one tensor), cast, reduce, cast back, copy back.  0.19.8 returns what
+ * was reduced, so that fp32 on the wire reaches the partition; before, it was what the result was cast
+ * back to. */
 static void reduce_once(struct z12 *z, struct journey j, bool one_tensor)
 {
     struct ds *d = &z->d;
     const struct chunk *c = j.c;
-    int64_t bytes = c->elems * d->e, wire = c->elems * d->ce;
-    int flat = -1, cast = -1;
+    int64_t bytes = c->elems * z->be, wire = c->elems * d->ce;
+    int flat = -1, cast = -1, from;
 
     if (!one_tensor || reduces_copy(z)) {
         flat = ds_scratch(d, CAT_BUCKET, "flattened gradients", round512(bytes));
         copy(z, "flatten", bytes, bytes, 1);
         act_source(z, ACT_R, c, false);
-        act_chunk(z, ACT_ALLOC | ACT_WRITE, c, flat, d->dt);
+        act_chunk(z, ACT_ALLOC | ACT_WRITE, c, flat, z->bt);
     }
-    if (d->comm != d->dt) {
+    if (d->comm != z->bt) {
         cast = ds_scratch(d, CAT_BUCKET, "gradients on the wire", round512(wire));
         copy(z, "cast", bytes, wire, 1);
-        act_chunk(z, ACT_R, c, flat, d->dt);
+        act_chunk(z, ACT_R, c, flat, z->bt);
         act_chunk(z, ACT_ALLOC | ACT_WRITE, c, cast, d->comm);
     }
-    reduce_in(z, &j, cast >= 0 ? cast : flat);
+    from = cast >= 0 ? cast : flat;
+    reduce_in(z, &j, from);
     if (cast >= 0) {
         copy(z, "cast back", wire, bytes, 1);
-        act_chunk(z, ACT_W, c, flat, d->dt);
-        act_chunk(z, ACT_READ | ACT_FREE, c, cast, d->comm);
+        act_chunk(z, ACT_W | (z->newer && flat >= 0 ? ACT_FREE : 0), c, flat, z->bt);
+        act_chunk(z, z->newer ? ACT_R : ACT_READ | ACT_FREE, c, cast, d->comm);
+        from = z->newer ? cast : flat;
     }
-    copy_back(z, c, flat);
-    if (flat >= 0) {                /* returned by allreduce_bucket, gone with its caller */
-        sched_op(d->s, OP_MEMORY, z->stream, PHASE_REDUCE, "drop copy");
-        sched_act(d->s, ACT_FREE, flat, 0, 0);
-    }
+    add_to_partition(z, c, from);
+    copy_back(z, c, from, from == cast && cast >= 0 ? d->comm : z->bt);
+    if (from >= 0)                  /* returned by allreduce_bucket, gone with its caller */
+        drop_copy(z, from);
 }
 
 /* ---- slices: who owns what of a bucket ---- */
@@ -275,14 +335,20 @@ static void add_slice(struct z12 *z, struct chunk *c, int k)
     if (c->slices++ == 0)
         c->first = k;
     c->elems += s->elems;
-    c->own += s->owner == z->d.rank ? s->elems : 0;
+    if (s->owner == z->d.rank) {
+        c->own += s->elems;
+        c->kept += s->elems;
+        c->largest_kept = s->elems > c->largest_kept ? s->elems : c->largest_kept;
+    }
     if (c->elems > z->bucket_size)
         send(z, c);
 }
 
 static void push_slice(struct z12 *z, int64_t owner, int64_t at, int64_t elems)
 {
-    if (z->nslices > 0 && z->slices[z->nslices - 1].owner == owner) {
+    bool apart = z->compact && owner == z->d.rank;
+
+    if (z->nslices > 0 && z->slices[z->nslices - 1].owner == owner && !apart) {
         z->slices[z->nslices - 1].elems += elems;
         return;
     }
@@ -295,8 +361,8 @@ static void push_slice(struct z12 *z, int64_t owner, int64_t at, int64_t elems)
     z->slices[z->nslices++] = (struct z12_slice){ .owner = owner, .at = at, .elems = elems, .next = -1 };
 }
 
-/* The bucket's gradients cut at the partition boundaries; neighbours in the bucket
- * that have one owner are merged. */
+/* The bucket's gradients cut at the partition boundaries; neighbours in the bucket that have one owner
+ * are merged, but for those that are added to this rank's fp32 partition. */
 static void find_slices(struct z12 *z)
 {
     z->nslices = 0;
@@ -314,9 +380,17 @@ static void find_slices(struct z12 *z)
 /* The whole bucket as one slice; `own`: all of it is to be copied back. */
 static struct chunk whole_bucket(struct z12 *z, bool own)
 {
+    struct chunk c = { .slices = 1, .elems = z->elements, .own = own ? z->elements : 0 };
+    int64_t from, to;
+
     z->nslices = 0;
     push_slice(z, z->d.rank, 0, z->elements);
-    return (struct chunk){ .slices = 1, .elems = z->elements, .own = own ? z->elements : 0 };
+    for (int i = 0; i < z->nbucket && z->compact; i++)
+        if (z12_in_partition(z, z->bucket[i], &from, &to)) {
+            c.kept += to - from;
+            c.largest_kept = to - from > c.largest_kept ? to - from : c.largest_kept;
+        }
+    return c;
 }
 
 /* Owners in the order of their first appearance, each with all its slices. */
@@ -344,9 +418,11 @@ static void reduce_by_owner(struct z12 *z)
  * slices go by all-reduce together, or by reduces to their owners. */
 static void reduce_slices(struct z12 *z)
 {
-    int64_t bytes = z->elements * z->d.e;
+    int64_t bytes = z->elements * z->be;
     struct chunk whole = whole_bucket(z, false), c = { 0 };
 
+    if (z->compact && whole.kept > 0 && !z->own_live)
+        z12_build_partition(z, z->stream);
     copy(z, "divide", bytes, bytes, 1 / (double)z->d.n);
     act_source(z, ACT_RW, &whole, false);
     find_slices(z);
@@ -361,6 +437,33 @@ static void reduce_slices(struct z12 *z)
 
 /* ---- the flush ---- */
 
+static void drop_grad(struct z12 *z, int t)
+{
+    if (!z->live[t])
+        return;
+    sched_op(z->d.s, OP_MEMORY, z->stream, PHASE_REDUCE, "drop gradient");
+    free_grad(z, t, 0);
+}
+
+/* The same where what this rank keeps is in its fp32 partition: at stage 2 own gradients stay until the
+ * epilogue, those of others go; at stage 1 it is the other way round, and those of others stay in the
+ * bucket until the step. */
+static void keep_none(struct z12 *z)
+{
+    for (int i = 0; i < z->nbucket; i++) {
+        int t = z->bucket[i];
+        bool own = z12_owns(z, t);
+        if (!z->stage2 && z->contiguous && !own)
+            z->viewed[z->index] |= !z->large;
+        else if (!z->stage2 && z->contiguous)
+            drop_grad(z, t);
+        else if (z->stage2 && !own && z->overlap && !z->contiguous && z->live[t])
+            z->late[z->nlate++] = t;
+        else if (z->stage2 && !own)
+            drop_grad(z, t);
+    }
+}
+
 /* reduce_ipg_grads: what this rank keeps leaves the bucket, the rest is dropped. */
 static void keep_own(struct z12 *z)
 {
@@ -368,6 +471,10 @@ static void keep_own(struct z12 *z)
     struct chunk whole = whole_bucket(z, false);
     int64_t bytes = 0;
 
+    if (z->compact) {
+        keep_none(z);
+        return;
+    }
     for (int i = 0; i < z->nbucket; i++)
         if (z->contiguous && z12_owns(z, z->bucket[i]))
             bytes += numel(z, z->bucket[i]) * z->d.e;
@@ -389,8 +496,7 @@ static void keep_own(struct z12 *z)
             z->late[z->nlate++] = t;
             continue;
         }
-        sched_op(s, OP_MEMORY, z->stream, PHASE_REDUCE, "drop gradient");
-        free_grad(z, t, 0);
+        drop_grad(z, t);
     }
 }
 

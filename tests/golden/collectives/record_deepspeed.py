@@ -279,11 +279,26 @@ CASES = {
 if deepspeed.__version__ == "0.19.8":
     CASES["s1_gpt2_bf16_nonorm"] = case("gpt2", 1, "bf16", compute_grad_norm=False, **SMALL)
     CASES["s2_gpt2_fp16_nonorm"] = case("gpt2", 2, "fp16", 2, compute_grad_norm=False, **SMALL)
+    # Gradients accumulate in the fp32 partition: which slices are apart depends on the rank, what is sent must not.
+    FP32 = dict(grad_accum_dtype="fp32")
+    CASES["s2_gpt2_bf16_accum_fp32"] = case("gpt2", 2, "bf16", 3, clip=1.0, **FP32, **SMALL)
+    CASES["s2_gpt2odd_bf16_accum_fp32_w3"] = case("gpt2odd", 2, "bf16", 2, world=3, round_robin_gradients=True,
+                                                  reduce_bucket_size=700, **FP32)
+    CASES["s2_gpt2odd_bf16_accum_fp32_owners_w3"] = case("gpt2odd", 2, "bf16", world=3, reduce_bucket_size=1000,
+                                                         use_multi_rank_bucket_allreduce=False, **FP32)
+    CASES["s2_gpt2_bf16_accum_fp32_noncontiguous"] = case("gpt2", 2, "bf16", 2, contiguous_gradients=False,
+                                                          overlap_comm=True, **FP32, **SMALL)
+    CASES["s2_llama_bf16_accum_fp32_wire"] = case("llama", 2, "bf16", 2, communication_data_type="fp32",
+                                                  overlap_comm=True, **FP32, **SMALL)
+    CASES["s2_llama_fp16_accum_fp32_noscatter"] = case("llama", 2, "fp16", 2, reduce_scatter=False, **FP32, **TINY)
+    CASES["s1_llama_fp16_accum_fp32_gas2"] = case("llama", 1, "fp16", 2, **FP32, **SMALL)
 NEW_VERSION = "s0_gpt2_bf16 s0_llama_bf16_gas3_clip s1_gpt2_bf16_accum_fp32 s1_gpt2_fp32_gas3 s1_llama_bf16_w3 " \
               "s1_gpt2_bf16_nonorm s2_gpt2_bf16_tiny_gas3 s2_gpt2_bf16_noncontiguous s2_gpt2_fp16 s2_gpt2odd_bf16 " \
               "s2_gpt2_fp16_nonorm s2_llama_bf16_noscatter s2_gpt2_bf16_recompute s3_gpt2_bf16 s3_gpt2_bf16_live " \
               "s3_gpt2_fp32_w3 s3_gpt2w_bf16_subgroups_w3 s3_gpt2odd_bf16_w3_sequential s3_gpt2_bf16_recompute " \
-              "s3_gpt2_fp16 s3_gpt2odd_bf16_noncontiguous"
+              "s3_gpt2_fp16 s3_gpt2odd_bf16_noncontiguous s2_gpt2_bf16_accum_fp32 s2_gpt2odd_bf16_accum_fp32_w3 " \
+              "s2_gpt2odd_bf16_accum_fp32_owners_w3 s2_gpt2_bf16_accum_fp32_noncontiguous " \
+              "s2_llama_bf16_accum_fp32_wire s2_llama_fp16_accum_fp32_noscatter s1_llama_fp16_accum_fp32_gas2"
 
 
 def family_cases(f):

@@ -2,6 +2,7 @@
 """Records, storage by storage, the memory of training steps on two real CPU ranks.
 
     python record_cpu_ranks.py [--only SUBSTRING] [-o cpu_ranks.jsonl]
+    python record_cpu_ranks.py -o cpu_ranks_0.19.8.jsonl        with deepspeed 0.19.8 installed: its own cases
 
 FSDP1, DDP and ZeroRedundancyOptimizer of PyTorch, DeepSpeed's stages 0 to 3, each on two gloo ranks.
 PyTorch's CPU allocator is interposed (LD_PRELOAD): every storage is counted from its allocation to its
@@ -116,6 +117,8 @@ def plan_of(model, strategy, dialect, precision="fp32", accumulation=1, clip=Non
     plan = {"dpx_plan": 1, "model": model, "cluster": "localhost:%d" % WORLD, "strategy": strategy, "dialect": dialect,
             "kernels": "torch-eager", "seq": SEQ, "micro_batch": MICRO_BATCH, "accumulation": accumulation,
             "precision": precision, "clip": clip}
+    if dialect == "deepspeed" and deepspeed.__version__ != "0.19.6":
+        plan["framework_version"] = deepspeed.__version__
     if dialect != "deepspeed":
         plan["sync_every_micro_step"] = sync
     if dialect == "torch-fsdp1" and precision == "bf16":
@@ -186,8 +189,43 @@ for precision in ("fp32", "bf16"):
     CASES["ds3_gpt2_%s_partitioned" % precision] = ds("gpt2", 3, precision=precision, **NONE_KEPT, **SMALL)
     CASES["ds3_llama_%s_gas2" % precision] = ds("llama", 3, precision=precision, accumulation=2, **NONE_KEPT, **LARGE)
     CASES["ds3_gpt2odd_%s" % precision] = ds("gpt2odd", 3, precision=precision, **SMALL)
-CASES["ds1_gpt2_bf16_accum_fp32"] = ds("gpt2", 1, precision="bf16", grad_accum_dtype="fp32")
-CASES["ds1_llama_bf16_accum_fp32_gas2"] = ds("llama", 1, precision="bf16", accumulation=2, grad_accum_dtype="fp32")
+FP32 = dict(grad_accum_dtype="fp32")
+BF16 = {
+    "ds1_gpt2_bf16_accum_fp32": ds("gpt2", 1, precision="bf16", **FP32),
+    "ds1_llama_bf16_accum_fp32_gas2": ds("llama", 1, precision="bf16", accumulation=2, **FP32),
+}
+FP16 = {        # under 0.19.8 alone: README.md of model/ says what 0.19.6 does there
+    "ds1_gpt2_fp16_accum_fp32": ds("gpt2", 1, precision="fp16", **FP32, **LARGE),
+    "ds1_llama_fp16_accum_fp32_small_gas2": ds("llama", 1, precision="fp16", accumulation=2, **FP32, **SMALL),
+}
+CASES.update(BF16)
+# What 0.19.8 does otherwise than 0.19.6: fp32 accumulation at stages 1 and 2, and what it returns from a reduction in
+# another dtype.
+if deepspeed.__version__ == "0.19.8":
+    def accum(model, **more):
+        return ds(model, 2, **dict({"precision": "bf16"}, **more), **FP32)
+    CASES = dict(BF16, **FP16)
+    CASES.update({
+        "ds1_gpt2odd_fp16_accum_fp32_small_overlap": ds("gpt2odd", 1, precision="fp16", overlap_comm=True, **FP32,
+                                                        **SMALL),
+        "ds1_gpt2_fp16_accum_fp32_noncontiguous": ds("gpt2", 1, precision="fp16", contiguous_gradients=False, **FP32,
+                                                     **LARGE),
+        "ds2_gpt2_bf16_comm_fp32": ds("gpt2", 2, precision="bf16", communication_data_type="fp32", **LARGE),
+        "ds2_llama_bf16_small_gas2": ds("llama", 2, precision="bf16", accumulation=2, **SMALL),
+        "ds2_gpt2_bf16_accum_fp32": accum("gpt2", **LARGE),
+        "ds2_gpt2_bf16_accum_fp32_small_gas3": accum("gpt2", accumulation=3, **SMALL),
+        "ds2_llama_bf16_accum_fp32_small_gas2": accum("llama", accumulation=2, **SMALL),
+        "ds2_llama_bf16_accum_fp32_overlap": accum("llama", overlap_comm=True, **LARGE),
+        "ds2_gpt2_bf16_accum_fp32_comm_fp32_gas2": accum("gpt2", accumulation=2, communication_data_type="fp32", **LARGE),
+        "ds2_gpt2_bf16_accum_fp32_noncontiguous_gas2": accum("gpt2", accumulation=2, contiguous_gradients=False, **SMALL),
+        "ds2_llama_bf16_accum_fp32_noncontiguous_overlap": accum("llama", contiguous_gradients=False, overlap_comm=True,
+                                                                 **SMALL),
+        "ds2_gpt2_bf16_accum_fp32_noscatter_gas2": accum("gpt2", accumulation=2, reduce_scatter=False, **SMALL),
+        "ds2_llama_bf16_accum_fp32_owners": accum("llama", use_multi_rank_bucket_allreduce=False, **LARGE),
+        "ds2_gpt2odd_bf16_accum_fp32_roundrobin_gas2": accum("gpt2odd", accumulation=2, round_robin_gradients=True,
+                                                             **SMALL),
+        "ds2_llama_fp16_accum_fp32_gas2_clip": accum("llama", precision="fp16", accumulation=2, clip=1.0, **LARGE),
+    })
 
 # ---- the account of storages ----
 
@@ -309,8 +347,8 @@ def build(plan):
     config = {"gpt2": transformers.GPT2Config, "llama": transformers.LlamaConfig}[kind](
         **shape, attn_implementation="eager", use_cache=False)
     model = {"gpt2": transformers.GPT2LMHeadModel, "llama": transformers.LlamaForCausalLM}[kind](config)
-    if plan["dialect"] == "deepspeed" and plan["precision"] == "bf16":
-        model = model.to(torch.bfloat16)        # else the engine does it, on the host
+    if plan["dialect"] == "deepspeed" and plan["precision"] != "fp32":
+        model = model.to(torch.bfloat16 if plan["precision"] == "bf16" else torch.float16)  # else the engine does it
     return model
 
 
@@ -321,8 +359,12 @@ def ds_config(plan):
               "zero_allow_untested_optimizer": True}
     if "grad_accum_dtype" in zero:
         config["data_types"] = {"grad_accum_dtype": zero.pop("grad_accum_dtype")}
+    if "communication_data_type" in zero:
+        config["communication_data_type"] = zero.pop("communication_data_type")
     if plan["precision"] == "bf16":
         config["bf16"] = {"enabled": True}
+    if plan["precision"] == "fp16":
+        config["fp16"] = {"enabled": True, "initial_scale_power": 4}    # no overflow in three steps
     return config
 
 
@@ -452,6 +494,8 @@ def rank_main(rank, name, folder):
     # DeepSpeed would build its shared-memory and oneCCL all-reduces, if a compiler is there.
     importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
     importlib.import_module("deepspeed.comm.ccl").build_ccl_op = lambda: None
+    # Without AMX or AVX512-FP16 DeepSpeed refuses fp16, which PyTorch computes all the same.
+    importlib.import_module("deepspeed.accelerator").get_accelerator().is_fp16_supported = lambda: True
     store = "file://%s/store" % folder
     if plan["dialect"] == "deepspeed":
         deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, rank=rank, world_size=WORLD,
@@ -480,6 +524,7 @@ def rank_main(rank, name, folder):
         before = account.peak
         optimizer_step(model, optimizer, plan)
         phases[("first", "second", "steady")[step]] = dict(phase(model, optimizer, plan), peak_before_step=before)
+    assert getattr(model, "skipped_steps", 0) == 0, "a step overflowed"
     phases["optimizer"] = type(optimizer).__name__
     with open(os.path.join(folder, "out%d" % rank), "w") as f:
         json.dump(phases, f)
