@@ -100,13 +100,13 @@ static int run_coll(struct task *t)
     case OF_OVERFLOW: return run_overflow(c);
     case OF_META: case OF_TOKENS: case OF_LOSS:
         return run_meta(c);
-    case OF_BUFFERS:
+    case OF_BUFFERS: case OF_PLACES:
         break;
     }
     return comm_call(c->comm, &c->call);
 }
 
-/* ---- buffers ---- */
+/* ---- buffers, and what kernels hand to each other ---- */
 
 static const struct act *act_with(const struct executor *x, const struct op *o, int bit)
 {
@@ -122,12 +122,24 @@ static bool same_instance(const struct act *a, const struct act *b, int64_t iter
 }
 
 /* Chunk r of the full buffer is rank r's: in place it is enough to know where that begins. */
+static void set_buffers(struct coll_task *c, int64_t from, int64_t to, bool in_place)
+{
+    int64_t bytes = c->call.elems * dtype_bytes(c->call.dtype);
+    int64_t mine = c->comm ? c->comm->rank * (bytes / c->comm->nranks) : 0;
+
+    if (in_place && c->call.op == COLL_ALL_GATHER)
+        from = to + mine;
+    else if (in_place && c->call.op == COLL_REDUCE_SCATTER)
+        to = from + mine;
+    c->call.send = arena_at(c->x->arena, from);
+    c->call.recv = arena_at(c->x->arena, to);
+}
+
 static int find_buffers(struct coll_task *c, int64_t iteration)
 {
     struct executor *x = c->x;
     const struct act *in = act_with(x, c->op, ACT_READ), *out = act_with(x, c->op, ACT_WRITE);
-    int64_t bytes = c->call.elems * dtype_bytes(c->call.dtype), from, to;
-    int64_t mine = c->comm ? c->comm->rank * (bytes / c->comm->nranks) : 0;
+    int64_t from, to;
 
     if (!in)
         in = out;
@@ -137,15 +149,32 @@ static int find_buffers(struct coll_task *c, int64_t iteration)
         return fail("the schedule's %s \"%s\" names no buffer", coll_name(c->call.op), c->op->of ? c->op->of : "");
     from = act_region(x, in, iteration);
     to = act_region(x, out, iteration);
-    if (same_instance(in, out, iteration) && c->call.op == COLL_ALL_GATHER)
-        from = to + mine;
-    else if (same_instance(in, out, iteration) && c->call.op == COLL_REDUCE_SCATTER)
-        to = from + mine;
     if (from < 0 || to < 0)
         return fail("the schedule's %s moves gradients that do not lie together", coll_name(c->call.op));
-    c->call.send = arena_at(x->arena, from);
-    c->call.recv = arena_at(x->arena, to);
+    set_buffers(c, from, to, same_instance(in, out, iteration));
     return 0;
+}
+
+static int find_places(struct coll_task *c, int64_t iteration)
+{
+    const struct op *o = c->op;
+    enum piece_id piece = (enum piece_id)o->u.coll.piece;
+    int block = o->unit + o->unit_by * (int)iteration;
+    int64_t from = compute_place(c->x, piece, block, (enum slot)o->u.coll.from);
+    int64_t to = compute_place(c->x, piece, block, (enum slot)o->u.coll.into);
+
+    if (from < 0 || to < 0)
+        return fail("the schedule's %s of %s %d moves what is not there", coll_name(c->call.op),
+                    o->of ? o->of : "block", block);
+    set_buffers(c, from, to, o->u.coll.from == o->u.coll.into);
+    return 0;
+}
+
+static int find(struct coll_task *c, int64_t iteration)
+{
+    if (c->of == OF_PLACES)
+        return find_places(c, iteration);
+    return c->of == OF_BUFFERS && c->call.op != COLL_BARRIER ? find_buffers(c, iteration) : 0;
 }
 
 int issue_coll(struct executor *x, const struct op *o, int64_t iteration)
@@ -159,7 +188,7 @@ int issue_coll(struct executor *x, const struct op *o, int64_t iteration)
                                   .red = (enum red_op)o->u.coll.red, .algo = x->a.algo[op], .sum = x->a.sum,
                                   .elems = o->u.coll.elems, .root = o->u.coll.root,
                                   .stream = device_cuda_stream(x->d, (enum stream)o->stream) };
-    if (c->of == OF_BUFFERS && op != COLL_BARRIER && find_buffers(c, iteration) < 0) {
+    if (find(c, iteration) < 0) {
         free(c);
         return -1;
     }

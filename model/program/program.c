@@ -64,6 +64,15 @@ void program_span(const struct program *g, enum piece_id piece, enum pass pass,
         measure(g, piece, pass, k0, k1, fate, out);
 }
 
+void program_measure(struct program *g)
+{
+    for (int i = 0; i < NPIECE; i++)
+        for (int pass = 0; pass < NPASS; pass++)
+            for (int fate = GRADS_KEEP; fate <= GRADS_IN_PLACE; fate++)
+                measure(g, (enum piece_id)i, (enum pass)pass, 0, g->piece[i].nkernels[pass], (enum grad_fate)fate,
+                        &g->whole[i][pass][fate]);
+}
+
 int program_half(const struct program *g, enum piece_id piece, enum pass pass, int half)
 {
     const struct piece *p = &g->piece[piece];
@@ -168,6 +177,7 @@ void program_free(struct program *g)
         for (int pass = 0; pass < NPASS; pass++) {
             free(g->piece[i].kernels[pass]);
             free(g->piece[i].places[pass]);
+            free(g->piece[i].collectives[pass]);
         }
     memset(g, 0, sizeof *g);
 }
@@ -200,11 +210,7 @@ int program_build(const struct plan *p, struct program *out)
         program_free(out);
         return rc;
     }
-    for (int i = 0; i < NPIECE; i++)
-        for (int pass = 0; pass < NPASS; pass++)
-            for (int fate = GRADS_KEEP; fate <= GRADS_IN_PLACE; fate++)
-                measure(out, (enum piece_id)i, (enum pass)pass, 0, out->piece[i].nkernels[pass],
-                        (enum grad_fate)fate, &out->whole[i][pass][fate]);
+    program_measure(out);
     return 0;
 }
 

@@ -120,6 +120,12 @@ void sched_act_all(struct schedules *s, int what, int buf)
     act(s, what, buf, 0, 0, s->bufs[buf].count, 0);
 }
 
+void sched_act_like(struct schedules *s, const struct act *a, int what)
+{
+    if (what)
+        act(s, what, a->buf, a->at, a->by, a->n, a->layout);
+}
+
 int sched_layout(struct schedules *s, int stride)
 {
     if (!s->detailed)
@@ -165,6 +171,14 @@ void sched_root(struct schedules *s, int root)
 {
     assert(last(s)->kind == OP_COLL);
     last(s)->u.coll.root = root;
+}
+
+void sched_moves_places(struct schedules *s, enum piece_id piece, enum slot from, enum slot into)
+{
+    sched_moves(s, OF_PLACES);
+    last(s)->u.coll.piece = (uint8_t)piece;
+    last(s)->u.coll.from = (uint8_t)from;
+    last(s)->u.coll.into = (uint8_t)into;
 }
 
 struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase, enum coll_op op,
@@ -297,6 +311,7 @@ const char *stream_name(enum stream s)
 {
     static const char *const names[NSTREAM] = {
         "issue", "compute", "copy-in", "gather", "reduce", "all-reduce", "group", "h2d", "d2h",
+        "tensor",
     };
     return names[s];
 }

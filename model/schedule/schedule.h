@@ -57,9 +57,11 @@ enum stream {
     STREAM_ALL_REDUCE,      /* hybrid sharding's second reduction */
     STREAM_GROUP,           /* the process group's internal stream (async collectives) */
     STREAM_H2D, STREAM_D2H,
+    STREAM_TENSOR,          /* collectives inside blocks, of the ranks that share a block's tensors */
     NSTREAM
 };
 #define AFTER(s) ((uint16_t)(1u << (s)))
+_Static_assert(NSTREAM <= 16, "op.after has a bit for each stream");
 
 enum coll_op { COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_BROADCAST,
                COLL_REDUCE, COLL_SCATTER, COLL_GATHER, COLL_BARRIER, NCOLL };
@@ -73,6 +75,7 @@ enum coll_of {
     OF_TOKENS,              /* token ids of the batch, and labels */
     OF_LOSS,                /* losses, or their gradient */
     OF_META,                /* sizes, orders: what ranks tell or check with each other */
+    OF_PLACES,              /* what kernels of a block program hand to each other: slots of the entry's piece */
 };
 
 /* An exact sum of squares of fp32 numbers, on the wire: 20 limbs of 32 bits, each an int64 with
@@ -155,7 +158,9 @@ struct op {
     union {
         struct { uint8_t piece, pass, fate, grads; uint16_t k0, k1; int32_t span;
                  int64_t granted; } compute;    /* bytes it allocates of category `grads` */
-        struct { uint8_t op, group, dtype, red; uint8_t of; int32_t root;   /* rank in the group */
+        struct { uint8_t op, group, dtype, red;
+                 uint8_t of, piece, from, into;                         /* the last three: OF_PLACES */
+                 int32_t root;                                          /* rank in the group */
                  int64_t elems; } coll;                                 /* elements of the full buffer */
         struct { int64_t reads, writes; uint8_t fn; float scale; } copy;    /* bytes */
         struct { int64_t elems; } optimizer;
@@ -221,6 +226,9 @@ void sched_act(struct schedules *s, int what, int buf, int at, int by);
 /* The same on every instance of the family. */
 void sched_act_all(struct schedules *s, int what, int buf);
 
+/* Act `a` of another entry, with these bits; nothing where there are none. */
+void sched_act_like(struct schedules *s, const struct act *a, int what);
+
 /* An act with a layout of its own: what the buffer holds for this entry. */
 void sched_act_as(struct schedules *s, int what, int buf, int at, int by, int layout);
 
@@ -236,6 +244,8 @@ void sched_holds(struct schedules *s, int buf, int layout);
 void sched_does(struct schedules *s, enum copy_fn fn, double scale);
 void sched_moves(struct schedules *s, enum coll_of of);
 void sched_root(struct schedules *s, int root);
+/* It moves slot `from` of a piece into slot `into`; the entry names the block. */
+void sched_moves_places(struct schedules *s, enum piece_id piece, enum slot from, enum slot into);
 
 struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase, enum coll_op op,
                       enum group g, enum dtype t, enum red_op red, int64_t elems);
