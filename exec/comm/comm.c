@@ -149,6 +149,9 @@ static struct comm_traffic traffic_elems(const struct coll_call *a, int r, int n
     case COLL_REDUCE:         return reduce_traffic(algo, e, r, a->root, n);
     case COLL_SCATTER:        return scatter_traffic(algo, p, r, a->root, n);
     case COLL_GATHER:         return backwards(scatter_traffic(algo, p, r, a->root, n));
+    case COLL_ALL_TO_ALL:
+    case COLL_SEND:
+    case COLL_RECV:           /* check() refuses them */
     case COLL_BARRIER:
     case NCOLL:               break;
     }
@@ -187,6 +190,8 @@ static int check(const struct comm *c, const struct coll_call *a)
     assert(a->op >= 0 && a->op < NCOLL && a->algo >= 0 && a->algo < NCOLL_ALGO);
     if (a->op == COLL_BARRIER)
         return 0;
+    if (a->op == COLL_ALL_TO_ALL || coll_is_message(a->op))
+        return fail("%s: the executor has none", coll_name(a->op));
     assert(a->elems >= 0 && a->elems <= SIZE_LIMIT && a->root >= 0 && a->root < c->nranks);
     if (a->dtype == DT_FP16)
         return fail("%s of fp16: fp32, bf16, fp64 and integers can be sent, fp16 cannot", coll_name(a->op));

@@ -287,6 +287,9 @@ static int call(struct mpi_comm *m, const struct coll_call *a)
     case COLL_ALL_GATHER:     return in_pieces(m, a, all_gather);
     case COLL_SCATTER:        return in_pieces(m, a, scatter);
     case COLL_GATHER:         return in_pieces(m, a, gather);
+    case COLL_ALL_TO_ALL:
+    case COLL_SEND:
+    case COLL_RECV:           /* comm.c refuses them */
     case COLL_BARRIER:
     case NCOLL:               break;
     }

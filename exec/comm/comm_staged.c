@@ -36,6 +36,9 @@ static struct sides sides_of(const struct coll_call *a, int rank, int n)
     case COLL_REDUCE:         return (struct sides){ 1, root };
     case COLL_SCATTER:        return (struct sides){ root ? n : 0, 1 };
     case COLL_GATHER:         return (struct sides){ 1, root ? n : 0 };
+    case COLL_ALL_TO_ALL:
+    case COLL_SEND:
+    case COLL_RECV:           /* comm.c refuses them */
     case COLL_BARRIER:
     case NCOLL:               break;
     }

@@ -216,6 +216,9 @@ static ncclResult_t launch(struct nccl_comm *c, const struct coll_call *a, ncclR
     case COLL_REDUCE:         return ncclReduce(a->send, a->recv, all, t, op, a->root, c->nccl, a->stream);
     case COLL_SCATTER:
     case COLL_GATHER:         return star(c, a);
+    case COLL_ALL_TO_ALL:
+    case COLL_SEND:
+    case COLL_RECV:           /* comm.c refuses them */
     case COLL_BARRIER:
     case NCOLL:               break;
     }

@@ -34,6 +34,7 @@ void schedules_reset(struct schedules *s)
     s->spans = kept.spans;  s->cap_spans = kept.cap_spans;
     s->slices  = kept.slices;  s->cap_slices  = kept.cap_slices;
     s->layouts = kept.layouts; s->cap_layouts = kept.cap_layouts;
+    s->coll_parts = kept.coll_parts; s->cap_coll_parts = kept.cap_coll_parts;
     s->detailed = kept.detailed;
 }
 
@@ -47,6 +48,7 @@ void schedules_free(struct schedules *s)
     free(s->spans);
     free(s->slices);
     free(s->layouts);
+    free(s->coll_parts);
     memset(s, 0, sizeof *s);
 }
 
@@ -198,6 +200,37 @@ struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase,
     return o;
 }
 
+struct op *sched_message(struct schedules *s, enum stream stream, enum phase phase, enum coll_op op,
+                         enum group g, int peer, int tag, enum dtype t, int64_t elems)
+{
+    struct op *o = sched_coll(s, stream, phase, op, g, t, RED_NONE, elems);
+
+    assert(coll_is_message(op));
+    o->u.coll.peer = peer;
+    o->u.coll.tag = tag;
+    return o;
+}
+
+void sched_parts(struct schedules *s, const struct coll_part *parts, int n)
+{
+    struct op *o = last(s);
+    int64_t bytes;
+
+    assert(o->kind == OP_COLL && o->u.coll.op == COLL_ALL_TO_ALL);
+    if (s->ncoll_parts == 0)            /* 0 is "equal" */
+        s->ncoll_parts = 1;
+    o->u.coll.parts = s->ncoll_parts;
+    o->u.coll.elems = 0;
+    for (int i = 0; i < n; i++) {
+        while (s->ncoll_parts >= s->cap_coll_parts)
+            s->coll_parts = grown(s->coll_parts, s->cap_coll_parts, &s->cap_coll_parts, sizeof *s->coll_parts);
+        s->coll_parts[s->ncoll_parts++] = parts[i];
+        o->u.coll.elems += parts[i].sent;
+    }
+    if (!checked_mul(o->u.coll.elems, dtype_bytes(o->u.coll.dtype), &bytes))
+        s->overflow = true;
+}
+
 struct op *sched_copy(struct schedules *s, enum stream stream, enum phase phase, const char *what,
                       int64_t reads, int64_t writes)
 {
@@ -326,9 +359,14 @@ const char *coll_name(enum coll_op op)
 {
     static const char *const names[NCOLL] = {
         "all_reduce", "all_gather", "reduce_scatter", "broadcast",
-        "reduce", "scatter", "gather", "barrier",
+        "reduce", "scatter", "gather", "barrier", "all_to_all", "send", "recv",
     };
     return names[op];
+}
+
+bool coll_is_message(enum coll_op op)
+{
+    return op == COLL_SEND || op == COLL_RECV;
 }
 
 const char *red_name(enum red_op r)
@@ -389,17 +427,31 @@ int64_t coll_sent_bytes(enum coll_op op, int64_t n, int64_t bytes)
     switch (op) {
     case COLL_ALL_REDUCE:     return llround(2 * share);
     case COLL_ALL_GATHER:
-    case COLL_REDUCE_SCATTER: return llround(share);
+    case COLL_REDUCE_SCATTER:
+    case COLL_ALL_TO_ALL:     return llround(share);
     case COLL_BROADCAST:
-    case COLL_REDUCE:         return bytes;
+    case COLL_REDUCE:
+    case COLL_SEND:           return bytes;
     /* A root deals out (or takes in) all but its own part; the busiest rank
      * counts, and for gather that is what the root receives. */
     case COLL_SCATTER:
     case COLL_GATHER:         return llround(share);
+    case COLL_RECV:
     case COLL_BARRIER:
     case NCOLL:               break;
     }
     return 0;
+}
+
+/* All parts but the rank's own. */
+static int64_t sent_in_parts(const struct schedules *s, const struct op *o, int64_t n)
+{
+    int64_t place = mesh_place(&s->group[o->u.coll.group], s->rank), elems = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        if (i != place)
+            elems += s->coll_parts[o->u.coll.parts + i].sent;
+    return elems * dtype_bytes(o->u.coll.dtype);
 }
 
 int64_t sched_sent_bytes(const struct schedules *s, const struct op *o)
@@ -409,6 +461,8 @@ int64_t sched_sent_bytes(const struct schedules *s, const struct op *o)
     int64_t bytes = o->u.coll.elems * dtype_bytes(o->u.coll.dtype);
     bool from_root = op == COLL_BROADCAST || op == COLL_SCATTER;
 
+    if (op == COLL_ALL_TO_ALL && o->u.coll.parts && n > 1)
+        return sent_in_parts(s, o, n);
     if (!s->star || n < 2)
         return coll_sent_bytes(op, n, bytes);
     if ((s->rank == 0) != from_root)

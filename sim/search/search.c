@@ -109,6 +109,7 @@ static uint64_t schedules_key(const struct schedules *s, int program)
             h = mix(mix(h, (uint64_t)o->u.coll.elems), (uint64_t)o->u.coll.op | (uint64_t)o->u.coll.group << 8 |
                        (uint64_t)s->group_size[o->u.coll.group] << 16 | (uint64_t)o->u.coll.dtype << 52 |
                        (uint64_t)o->u.coll.red << 58);
+            h = mix(h, (uint64_t)(uint32_t)o->u.coll.peer | (uint64_t)(uint32_t)o->u.coll.tag << 32);
             break;
         case OP_COPY:
             h = mix(mix(h, (uint64_t)o->u.copy.reads), (uint64_t)o->u.copy.writes);

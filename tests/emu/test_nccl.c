@@ -201,7 +201,7 @@ static bool all_ops(struct rank *r, enum dtype t, int64_t elems, bool host)
 {
     static const enum red_op reds[] = { RED_NONE, RED_SUM, RED_AVG, RED_MAX, RED_PREMUL_SUM };
 
-    for (int op = 0; op < NCOLL; op++)
+    for (int op = 0; op <= COLL_BARRIER; op++)
         for (int k = 0; k < 5; k++)
             for (int root = 0; root < r->n; root++)
                 for (int in_place = 0; in_place < 2; in_place++) {

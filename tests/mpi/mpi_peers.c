@@ -111,7 +111,7 @@ static void print_expected(enum coll_algo algo)
 {
     int64_t least = 0;
 
-    for (int op = 0; op < NCOLL; op++)
+    for (int op = 0; op <= COLL_BARRIER; op++)
         if (op != COLL_BARRIER)
             least += (n - 1) * part_of(op) * 4
                      * (op == COLL_ALL_REDUCE ? 2 : op == COLL_SCATTER || op == COLL_GATHER ? 1 : n);
@@ -121,7 +121,7 @@ static void print_expected(enum coll_algo algo)
         for (int b = 0; b < n; b++) {
             int64_t bytes = 0;
 
-            for (int op = 0; op < NCOLL; op++)
+            for (int op = 0; op <= COLL_BARRIER; op++)
                 bytes += a == b ? 0 : from_to(algo, op, a, b, 4 * part_of(op));
             if (bytes > 0)
                 printf("%d %d %" PRId64 "\n", a, b, bytes);
@@ -152,7 +152,7 @@ int main(int argc, char **argv)
     float *recv = calloc((size_t)(n * part_of(NCOLL)), sizeof *recv);
     if (!send || !recv)
         MPI_Abort(MPI_COMM_WORLD, 1);
-    for (int op = 0; op < NCOLL && algo < NCOLL_ALGO; op++)
+    for (int op = 0; op <= COLL_BARRIER && algo < NCOLL_ALGO; op++)
         failed |= comm_call(g.comm, &(struct coll_call){
             .op = op, .dtype = DT_FP32, .red = RED_SUM, .algo = algo, .elems = n * part_of(op), .root = ROOT,
             .send = send, .recv = recv });

@@ -320,7 +320,7 @@ static void all_calls(struct comm *c, enum coll_algo algo)
 {
     static const enum dtype formats[] = { DT_FP32, DT_BF16, DT_FP64, DT_INT32, DT_INT64, DT_UINT8 };
 
-    for (int op = 0; op < NCOLL; op++)
+    for (int op = 0; op <= COLL_BARRIER; op++)
         for (size_t t = 0; t < sizeof formats / sizeof *formats; t++) {
             struct coll_call a = { .op = op, .algo = algo, .dtype = formats[t], .root = (int)t % n };
 
@@ -336,7 +336,7 @@ static void all_calls(struct comm *c, enum coll_algo algo)
 /* Pieces as long as they may be, more than one each. */
 static void long_calls(struct comm *c, enum coll_algo algo)
 {
-    for (int op = 0; op < NCOLL; op++) {
+    for (int op = 0; op <= COLL_BARRIER; op++) {
         struct coll_call a = { .op = op, .algo = algo, .dtype = DT_FP64, .red = RED_SUM, .root = n - 1 };
 
         a.elems = 3 * (COMM_PIECE / 8) + 1;
