@@ -77,7 +77,7 @@ static int run_meta(struct coll_task *c)
         c->call.send = scratch + c->comm->rank * (bytes / c->comm->nranks);
     else if (c->call.op == COLL_REDUCE_SCATTER)
         c->call.recv = scratch + c->comm->rank * (bytes / c->comm->nranks);
-    else if (c->call.op == COLL_SCATTER || c->call.op == COLL_GATHER)
+    else if (c->call.op == COLL_SCATTER || c->call.op == COLL_GATHER || c->call.op == COLL_ALL_TO_ALL)
         c->call.recv = scratch + bytes;
     rc = comm_call(c->comm, &c->call);
     free(scratch);
@@ -93,7 +93,7 @@ static int run_coll(struct task *t)
         return 0;
     }
     struct exec_count *n = &c->x->count[c->call.op][c->op->u.coll.group][c->call.dtype];
-    n->count++;
+    n->count++;                         /* messages of several lanes count at once: they are atomic */
     n->bytes += c->call.elems * dtype_bytes(c->call.dtype);
     switch (c->of) {
     case OF_NORM:     return c->call.dtype == DT_INT64 ? run_exact_norm(c) : run_norm(c);
@@ -177,6 +177,11 @@ static int find(struct coll_task *c, int64_t iteration)
     return c->of == OF_BUFFERS && c->call.op != COLL_BARRIER ? find_buffers(c, iteration) : 0;
 }
 
+static const struct coll_part *parts_of(const struct schedules *s, const struct op *o)
+{
+    return o->u.coll.op == COLL_ALL_TO_ALL && o->u.coll.parts ? &s->coll_parts[o->u.coll.parts] : NULL;
+}
+
 int issue_coll(struct executor *x, const struct op *o, int64_t iteration)
 {
     struct coll_task *c = room_new(1, sizeof *c);
@@ -187,6 +192,7 @@ int issue_coll(struct executor *x, const struct op *o, int64_t iteration)
     c->call = (struct coll_call){ .op = op, .dtype = (enum dtype)o->u.coll.dtype,
                                   .red = (enum red_op)o->u.coll.red, .algo = x->a.algo[op], .sum = x->a.sum,
                                   .elems = o->u.coll.elems, .root = o->u.coll.root,
+                                  .tag = coll_is_message(op) ? o->u.coll.tag : 0, .parts = parts_of(x->s, o),
                                   .stream = device_cuda_stream(x->d, (enum stream)o->stream) };
     if (find(c, iteration) < 0) {
         free(c);
