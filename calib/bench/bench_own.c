@@ -209,7 +209,7 @@ static int count(const struct schedules *s, const struct op *o, int64_t iteratio
 struct issuing {
     struct plan p;
     struct schedules s;
-    struct comm *comm[NGROUP];
+    struct comm *comm[PLAN_GROUPS];
     struct weights *weights;
     struct executor *x;
     atomic_bool stop;
@@ -242,8 +242,8 @@ static int open_issuing(struct issuing *w, struct bench *b, enum strategy strate
     w->s.detailed = true;
     if (plan_check(&w->p, "calibration") < 0 || lower(&w->p, 0, &w->s) < 0)
         return -1;
-    for (int g = 0; g < NGROUP; g++)
-        if (w->s.group_size[g] > 0 && !(w->comm[g] = comm_null_open(0, (int)w->s.group_size[g])))
+    for (int g = 0; g < w->s.groups.n; g++)
+        if (!(w->comm[g] = comm_null_open(0, (int)w->s.groups.group[g].ranks)))
             return -1;
     w->weights = weights_from_seed(&w->p.model, 1);
     w->ids = room_new((size_t)(accumulation * w->p.seq), sizeof *w->ids);
@@ -257,7 +257,7 @@ static void close_issuing(struct issuing *w)
 {
     executor_free(w->x);
     weights_close(w->weights);
-    for (int g = 0; g < NGROUP; g++)
+    for (int g = 0; g < PLAN_GROUPS; g++)
         comm_close(w->comm[g]);
     schedules_free(&w->s);
     plan_free(&w->p);

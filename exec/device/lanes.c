@@ -40,9 +40,9 @@ struct lanes {
     pthread_cond_t  change;
     struct lane     lane[NSTREAM];
     struct when     done;
-    int64_t         ticket[NGROUP];     /* collectives finished */
+    int64_t         ticket[PLAN_GROUPS];     /* collectives finished */
     struct when     launched;           /* asynchronous: each is done, or on its way */
-    struct launched last[NGROUP];
+    struct launched last[PLAN_GROUPS];
     atomic_bool    *stop;
     bool            closing;
     int64_t         held, held_peak;

@@ -29,7 +29,7 @@ struct task {
     int  (*run)(struct task *t);    /* 0, or -1 reported; NULL: only waits */
     void  *self;                    /* what run() needs; freed with free() after it */
     struct when need;
-    int      group;                 /* enum group, -1: none */
+    int      group;                 /* of struct schedules' groups; -1: none */
     int64_t  ticket;
     int64_t  comes;                 /* bytes held from its start on */
     const char *what;               /* names it in messages: static */

@@ -116,7 +116,7 @@ int  dpxrun_measure(struct dpxrun *r);
 void measured_free(struct measured *m);
 
 /* Collectives of the whole run: predicted over init, the first step and the others, and counted. */
-struct comm_pair { enum coll_op op; enum group group; enum dtype dtype;
+struct comm_pair { enum coll_op op; int group; enum dtype dtype; const char *group_name;
                    int64_t count, bytes, predicted_count, predicted_bytes; };
 int comm_pairs(const struct dpxrun *r, struct comm_pair out[COMM_LINES]);
 

@@ -254,6 +254,7 @@ static void add_predicted(const struct schedules *s, enum sched_id id, int64_t t
             k++;
         if (k == *n)
             pair[(*n)++] = (struct comm_pair){ .op = t.line[i].op, .group = t.line[i].group,
+                                               .group_name = s->groups.group[t.line[i].group].name,
                                                .dtype = t.line[i].dtype };
         pair[k].predicted_count += times * t.line[i].count;
         pair[k].predicted_bytes += times * t.line[i].bytes;

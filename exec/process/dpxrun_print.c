@@ -91,7 +91,7 @@ static void print_comm(const struct dpxrun *r)
     printf("collectives of the whole run\n");
     for (int i = 0; i < n; i++) {
         char what[64];
-        snprintf(what, sizeof what, "%s %s %s x%" PRId64, coll_name(pair[i].op), group_name(pair[i].group),
+        snprintf(what, sizeof what, "%s %s %s x%" PRId64, coll_name(pair[i].op), pair[i].group_name,
                  dtype_name(pair[i].dtype), pair[i].count);
         row_bytes(what, pair[i].predicted_bytes, pair[i].bytes);
         if (pair[i].count != pair[i].predicted_count)
@@ -163,7 +163,7 @@ static json_t *comm_json(const struct dpxrun *r)
 
     for (int i = 0; i < n; i++)
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "op", coll_name(pair[i].op),
-                                              "group", group_name(pair[i].group), "dtype",
+                                              "group", pair[i].group_name, "dtype",
                                               dtype_name(pair[i].dtype), "count", (json_int_t)pair[i].count,
                                               "bytes", (json_int_t)pair[i].bytes, "predicted_count",
                                               (json_int_t)pair[i].predicted_count, "predicted_bytes",

@@ -95,7 +95,7 @@ static int begin(struct dpxrun *r, const char *plan, const char *options)
     for (int i = 0; i < NRP; i++)
         phase[i] = (struct run_phase){ run_phase_names[i], r->predicted.phase[i] };
     for (int i = 0; i < n; i++)
-        comm[i] = (struct run_comm){ coll_name(pair[i].op), group_name(pair[i].group), dtype_name(pair[i].dtype),
+        comm[i] = (struct run_comm){ coll_name(pair[i].op), pair[i].group_name, dtype_name(pair[i].dtype),
                                      pair[i].predicted_count, pair[i].predicted_bytes };
     const char *comms[] = { [COMM_MPI] = h.mpi, [COMM_NCCL] = nccl_version(), [COMM_NULL] = "null" };
     struct run_start start = { .started = wall_clock(), .host = h.host, .device = device_label(r), .cpu = h.cpu,
@@ -233,7 +233,7 @@ static int record_measured(struct dpxrun *r)
         memory[i] = (struct run_memory){ r->o.comm != COMM_NULL ? i : r->o.rank, NULL, m->held[i], m->allocated[i],
                                          m->process[i] };
     for (int i = 0; i < n; i++)
-        comm[i] = (struct run_comm){ coll_name(pair[i].op), group_name(pair[i].group), dtype_name(pair[i].dtype),
+        comm[i] = (struct run_comm){ coll_name(pair[i].op), pair[i].group_name, dtype_name(pair[i].dtype),
                                      pair[i].count, pair[i].bytes };
     for (int i = 0; i < NRP; i++)
         phase[i] = (struct run_phase){ run_phase_names[i], m->phase[i] };

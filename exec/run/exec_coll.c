@@ -116,9 +116,9 @@ static const struct act *act_with(const struct executor *x, const struct op *o, 
     return NULL;
 }
 
-static bool same_instance(const struct act *a, const struct act *b, int64_t iteration)
+static bool same_instance(const struct executor *x, const struct act *a, const struct act *b, int64_t iteration)
 {
-    return a->buf == b->buf && a->at + a->by * iteration == b->at + b->by * iteration;
+    return a->buf == b->buf && sched_instance(x->s, a, iteration) == sched_instance(x->s, b, iteration);
 }
 
 /* Chunk r of the full buffer is rank r's: in place it is enough to know where that begins. */
@@ -151,7 +151,7 @@ static int find_buffers(struct coll_task *c, int64_t iteration)
     to = act_region(x, out, iteration);
     if (from < 0 || to < 0)
         return fail("the schedule's %s moves gradients that do not lie together", coll_name(c->call.op));
-    set_buffers(c, from, to, same_instance(in, out, iteration));
+    set_buffers(c, from, to, same_instance(x, in, out, iteration));
     return 0;
 }
 
@@ -200,7 +200,7 @@ int issue_coll(struct executor *x, const struct op *o, int64_t iteration)
     }
     if (x->lanes && !c->comm) {
         free(c);
-        return fail("no communicator for the %s group", group_name((enum group)o->u.coll.group));
+        return fail("no communicator for the %s group", sched_group(x->s, o)->name);
     }
     executor_put(x, o, run_coll, c);
     return 0;

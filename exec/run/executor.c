@@ -500,9 +500,9 @@ const struct exec_ran *executor_ran(const struct executor *x, int64_t *n)
     return x->ran;
 }
 
-const struct exec_count *executor_count(const struct executor *x, enum coll_op op, enum group g, enum dtype t)
+const struct exec_count *executor_count(const struct executor *x, enum coll_op op, int group, enum dtype t)
 {
-    return &x->count[op][g][t];
+    return &x->count[op][group][t];
 }
 
 const char *executor_note(const struct executor *x)

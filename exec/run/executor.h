@@ -24,7 +24,7 @@ struct executor;
 struct executor_args {
     const struct plan *plan;
     const struct schedules *schedules;      /* lowered with `detailed`; must outlive the executor */
-    struct comm *const *comm;               /* by enum group; NULL where a group has no communicator */
+    struct comm *const *comm;               /* by group (schedules->groups); NULL where one has no communicator */
     struct device *device;                  /* NULL: the host.  It outlives the executor */
     atomic_bool   *stop;                    /* set: everything ends soon */
     int            threads;                 /* of the compute stream */
@@ -88,7 +88,7 @@ int executor_run(struct executor *x, enum sched_id id, struct exec_step *step);
 
 /* All calls of one collective since executor_map(): count, bytes of their full buffers. */
 struct exec_count { _Atomic int64_t count, bytes; };
-const struct exec_count *executor_count(const struct executor *x, enum coll_op op, enum group g, enum dtype t);
+const struct exec_count *executor_count(const struct executor *x, enum coll_op op, int group, enum dtype t);
 
 /* One entry as it ran in the last recorded step; position: of the entry in issue order. */
 struct exec_ran {

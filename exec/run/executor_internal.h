@@ -43,10 +43,10 @@ struct views { struct view *v; int n, room; };
 /* The order of what has been issued. */
 struct order {
     struct when lane[NSTREAM];      /* what is done when the last task of the lane is */
-    struct when group[NGROUP];
+    struct when group[PLAN_GROUPS];
     struct when issue;              /* what the issuing thread has waited for */
     struct when *event, *event_need;    /* by event: the recorded one's */
-    int64_t ticket[NGROUP];
+    int64_t ticket[PLAN_GROUPS];
 };
 
 struct executor {
@@ -85,7 +85,7 @@ struct executor {
     bool    norm_taken, overflow;
     int64_t guarded;
 
-    struct exec_count count[NCOLL][NGROUP][NDTYPE];
+    struct exec_count count[NCOLL][PLAN_GROUPS][NDTYPE];
     double  class_s[NKERNEL_CLASS];
 
     bool    recording;

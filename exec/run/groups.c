@@ -11,12 +11,13 @@
 #endif
 #include "base/fail.h"
 
-int groups_members(const struct schedules *s, enum group g, int rank, int *out)
+int groups_members(const struct schedules *s, int g, int rank, int *out)
 {
-    int n = (int)s->group_size[g];
+    const struct plan_group *of = &s->groups.group[g];
+    int n = mesh_place(&of->of, rank) < 0 ? 0 : (int)of->ranks;
 
     for (int i = 0; i < n; i++)
-        out[i] = (int)mesh_member(&s->group[g], rank, i);
+        out[i] = (int)mesh_member(&of->of, rank, i);
     return n;
 }
 
@@ -24,9 +25,9 @@ int64_t groups_staging(const struct schedules *s)
 {
     int64_t bytes = 0;
 
-    for (int g = 0; g < NGROUP; g++)
+    for (int g = 0; g < s->groups.n; g++)
         if (s->communicates & 1u << g)
-            bytes += comm_staging((int)s->group_size[g]);
+            bytes += comm_staging((int)s->groups.group[g].ranks);
     return bytes;
 }
 
@@ -94,7 +95,7 @@ static int pair_id(bool sends, int peer, struct told *told)
 }
 
 /* Whom this rank of group g sends to (which[i]) and receives from (which[n + i]); false: nobody. */
-static bool messages_of(const struct schedules *s, enum group g, int n, bool *which)
+static bool messages_of(const struct schedules *s, int g, int n, bool *which)
 {
     bool any = false;
 
@@ -131,7 +132,7 @@ static int open_pairs(const struct groups_args *a, const struct comm_args *c, co
     return 0;
 }
 
-static struct comm *open_nccl(const struct schedules *s, enum group g, const struct groups_args *a,
+static struct comm *open_nccl(const struct schedules *s, int g, const struct groups_args *a,
                               const struct comm_args *c)
 {
     uint8_t id[COMM_NCCL_ID];
@@ -152,7 +153,7 @@ static struct comm *open_nccl(const struct schedules *s, enum group g, const str
     return comm;
 }
 #else
-static struct comm *open_nccl(const struct schedules *s, enum group g, const struct groups_args *a,
+static struct comm *open_nccl(const struct schedules *s, int g, const struct groups_args *a,
                               const struct comm_args *c)
 {
     (void)s, (void)g, (void)a, (void)c;
@@ -161,11 +162,11 @@ static struct comm *open_nccl(const struct schedules *s, enum group g, const str
 }
 #endif
 
-static int open_one(const struct schedules *s, enum group g, const struct groups_args *a, int *ranks,
+static int open_one(const struct schedules *s, int g, const struct groups_args *a, int *ranks,
                     struct groups *out)
 {
     int n = groups_members(s, g, (int)s->rank, ranks);
-    struct comm_args c = { .ranks = ranks, .nranks = n, .stop = a->stop, .name = group_name(g) };
+    struct comm_args c = { .ranks = ranks, .nranks = n, .stop = a->stop, .name = s->groups.group[g].name };
 
     switch (a->kind) {
     case GROUPS_NULL: out->comm[g] = open_null((int)s->rank, ranks, n); break;
@@ -181,9 +182,9 @@ int groups_open(const struct schedules *s, const struct groups_args *a, struct g
     int rc = ranks ? 0 : fail("out of memory for process groups");
 
     memset(out, 0, sizeof *out);
-    for (int g = 0; g < NGROUP && rc == 0; g++)
+    for (int g = 0; g < s->groups.n && rc == 0; g++)
         if (s->communicates & 1u << g)
-            rc = open_one(s, (enum group)g, a, ranks, out);
+            rc = open_one(s, g, a, ranks, out);
     free(ranks);
     if (rc < 0)
         groups_close(out);
@@ -192,7 +193,7 @@ int groups_open(const struct schedules *s, const struct groups_args *a, struct g
 
 void groups_close(struct groups *g)
 {
-    for (int i = 0; i < NGROUP; i++) {
+    for (int i = 0; i < PLAN_GROUPS; i++) {
         comm_close(g->comm[i]);
         free(g->staging[i]);
     }

@@ -7,13 +7,13 @@
 #include "exec/device/device.h"
 
 struct groups {
-    struct comm *comm[NGROUP];          /* NULL: the plan has no such group */
-    void        *staging[NGROUP];
+    struct comm *comm[PLAN_GROUPS];          /* by group; NULL: nothing uses it */
+    void        *staging[PLAN_GROUPS];
 };
 
-/* The ranks of the world that are in `rank`'s group, in group order; returns how many, 0 where the
- * plan has no such group.  `out` has room for world_size. */
-int groups_members(const struct schedules *s, enum group g, int rank, int *out);
+/* The ranks of the world that are in `rank`'s instance of groups.group[g], in group order; returns how
+ * many, 0 where it is in none.  `out` has room for world_size. */
+int groups_members(const struct schedules *s, int g, int rank, int *out);
 
 /* Who carries the collectives.  null: nobody, they move nothing.  mpi: Open MPI; buffers of an
  * asynchronous device pass through the host.  nccl: NCCL, on a CUDA device. */

@@ -48,7 +48,7 @@ void instances_close(struct executor *x)
 
 struct inst *inst_of(struct executor *x, const struct act *a, int64_t iteration, int j)
 {
-    int64_t i = a->at + a->by * iteration + j;
+    int64_t i = sched_instance(x->s, a, iteration) + j;
 
     assert(i >= 0 && i < x->s->bufs[a->buf].count);
     return &x->inst[a->buf][i];
@@ -166,7 +166,7 @@ void views_of(struct executor *x, const struct op *o, int64_t iteration, int bit
     for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
         const struct act *a = &x->s->acts[k];
         for (int j = 0; (a->what & bits) && j < a->n; j++)
-            views_of_instance(x, a, a->at + a->by * iteration + j, inst_of(x, a, iteration, j), out);
+            views_of_instance(x, a, sched_instance(x->s, a, iteration) + j, inst_of(x, a, iteration, j), out);
     }
 }
 
@@ -202,7 +202,7 @@ int64_t act_region(struct executor *x, const struct act *a, int64_t iteration)
     int64_t first = INT64_MAX;
 
     if (i->granted && l->nslices == 1) {
-        int64_t index = a->at + a->by * iteration;
+        int64_t index = sched_instance(x->s, a, iteration);
         const struct slice *c = &x->s->slices[l->slice0];
         int k = family_slice(x, a->buf, index, c, c->tensor + (int)index * l->stride);
         return piece_at(x, a->buf, i, k, c);

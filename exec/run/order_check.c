@@ -5,7 +5,7 @@
 #include "base/fail.h"
 #include "exec/run/groups.h"
 
-struct hash { enum group group; uint64_t h; };
+struct hash { int group; uint64_t h; };
 
 /* FNV-1a, 64 bits. */
 static void mix(struct hash *h, uint64_t v)
@@ -31,7 +31,7 @@ static int add(const struct schedules *s, const struct op *o, int64_t iteration,
     return 0;
 }
 
-uint64_t order_hash(const struct schedules *s, enum group g)
+uint64_t order_hash(const struct schedules *s, int g)
 {
     struct hash h = { g, 0xcbf29ce484222325u };
 
@@ -44,11 +44,11 @@ uint64_t order_hash(const struct schedules *s, enum group g)
 static int compare(const struct schedules *s, const uint64_t *all, int *ranks)
 {
     for (int r = 0; r < (int)s->world_size; r++)
-        for (int g = 0; g < NGROUP; g++) {
-            int n = groups_members(s, (enum group)g, r, ranks);
-            if (n > 0 && all[r * NGROUP + g] != all[ranks[0] * NGROUP + g])
+        for (int g = 0; g < s->groups.n; g++) {
+            int n = groups_members(s, g, r, ranks);
+            if (n > 0 && all[r * PLAN_GROUPS + g] != all[ranks[0] * PLAN_GROUPS + g])
                 return fail("ranks %d and %d disagree about the order of the %s group's collectives: do they "
-                            "have the same plan and the same dpx?", ranks[0], r, group_name((enum group)g));
+                            "have the same plan and the same dpx?", ranks[0], r, s->groups.group[g].name);
         }
     return 0;
 }
@@ -75,14 +75,13 @@ static void push(struct messages *l, const struct op *o, bool received, int64_t 
 
 static int collect(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
 {
-    const struct mesh_group *g = &s->group[o->kind == OP_COLL ? o->u.coll.group : 0];
-
     (void)iteration;
     if (o->kind != OP_COLL)
         return 0;
+    const struct mesh_group *g = &sched_group(s, o)->of;
     if (coll_is_message((enum coll_op)o->u.coll.op))
         push(arg, o, o->u.coll.op == COLL_RECV, mesh_member(g, s->rank, o->u.coll.peer), o->u.coll.tag, o->u.coll.elems);
-    for (int64_t i = 0; has_parts(o) && i < s->group_size[o->u.coll.group]; i++) {
+    for (int64_t i = 0; has_parts(o) && i < sched_group(s, o)->ranks; i++) {
         push(arg, o, false, mesh_member(g, s->rank, i), OF_PARTS, s->coll_parts[o->u.coll.parts + i].sent);
         push(arg, o, true, mesh_member(g, s->rank, i), OF_PARTS, s->coll_parts[o->u.coll.parts + i].received);
     }
@@ -163,19 +162,19 @@ static int check_messages(const struct schedules *s, MPI_Comm control)
 
 int order_check(const struct schedules *s, MPI_Comm control)
 {
-    uint64_t mine[NGROUP], *all;
+    uint64_t mine[PLAN_GROUPS] = { 0 }, *all;
     int *ranks, rank, rc = 0;
 
     if (control == MPI_COMM_NULL)
         return 0;
-    for (int g = 0; g < NGROUP; g++)
-        mine[g] = order_hash(s, (enum group)g);
+    for (int g = 0; g < s->groups.n; g++)
+        mine[g] = order_hash(s, g);
     all = malloc((size_t)s->world_size * sizeof mine);
     ranks = malloc((size_t)s->world_size * sizeof *ranks);
     MPI_Comm_rank(control, &rank);
     if (!all || !ranks)
         rc = fail("out of memory to compare ranks");
-    else if (MPI_Gather(mine, NGROUP, MPI_UINT64_T, all, NGROUP, MPI_UINT64_T, 0, control) != MPI_SUCCESS)
+    else if (MPI_Gather(mine, PLAN_GROUPS, MPI_UINT64_T, all, PLAN_GROUPS, MPI_UINT64_T, 0, control) != MPI_SUCCESS)
         rc = fail("MPI_Gather failed");
     else if (rank == 0)
         rc = compare(s, all, ranks);

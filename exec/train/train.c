@@ -186,7 +186,7 @@ static int open_executor(struct train *t)
 {
     struct executor_args e = executor_args(t);
     struct overhead beside;
-    int64_t extra = overhead_bytes(t->a.plan, t->s.communicates, &beside);
+    int64_t extra = overhead_bytes(t->a.plan, &t->s.groups, t->s.communicates, &beside);
 
     if (e.limit < INT64_MAX)            /* the planner's verdict goes by the same sum */
         e.limit = e.limit > extra ? e.limit - extra : 0;
@@ -431,7 +431,7 @@ int64_t train_predicted_process(const struct train *t)
     struct overhead beside;
 
     if (device_async(t->device)) {
-        overhead_bytes(p, t->s.communicates, &beside);
+        overhead_bytes(p, &t->s.groups, t->s.communicates, &beside);
         return executor_extent(t->x) + workspace_device(p) + (t->a.nccl ? beside.by[OVERHEAD_OUTSIDE] : 0);
     }
     return executor_extent(t->x) + workspace_kernels(p, t->a.threads) + tokens +

@@ -12,6 +12,15 @@ int64_t mesh_world(const struct mesh *m)
     return n;
 }
 
+int64_t mesh_digit(const struct mesh *m, int64_t rank, enum mesh_axis a)
+{
+    int64_t stride = 1;
+
+    for (int i = NAXIS - 1; m->order[i] != a; i--)
+        stride *= m->size[m->order[i]];
+    return rank / stride % m->size[a];
+}
+
 /* Appends a faster digit; one that continues the last as a run is merged with it. */
 static void append(struct mesh_group *g, struct mesh_digit d)
 {
@@ -45,6 +54,7 @@ struct mesh_group mesh_inner(const struct mesh_group *g, int64_t k)
     int from = g->ndigits;
     int64_t have = 1;
 
+    assert(g->nplaces == 0);
     while (from > 0 && have * g->digit[from - 1].size <= k)
         have *= g->digit[--from].size;
     assert(k % have == 0);
@@ -57,7 +67,8 @@ struct mesh_group mesh_inner(const struct mesh_group *g, int64_t k)
     return inner;
 }
 
-int64_t mesh_ranks(const struct mesh_group *g)
+/* Ranks that agree in all digits but the group's, whether a list has them or not. */
+static int64_t all_ranks(const struct mesh_group *g)
 {
     int64_t n = 1;
 
@@ -66,13 +77,34 @@ int64_t mesh_ranks(const struct mesh_group *g)
     return n;
 }
 
+struct mesh_group mesh_some(const struct mesh_group *g, int n, const int64_t *places)
+{
+    struct mesh_group some = *g;
+
+    assert(g->nplaces == 0 && n > 0 && n <= MESH_PLACES);
+    for (int i = 0; i < n; i++) {
+        assert(places[i] > (i ? places[i - 1] : -1) && places[i] < all_ranks(g));
+        some.place[i] = places[i];
+    }
+    some.nplaces = n;
+    return some;
+}
+
+int64_t mesh_ranks(const struct mesh_group *g)
+{
+    return g->nplaces ? g->nplaces : all_ranks(g);
+}
+
 int64_t mesh_place(const struct mesh_group *g, int64_t rank)
 {
     int64_t place = 0;
 
     for (int i = 0; i < g->ndigits; i++)
         place = place * g->digit[i].size + rank / g->digit[i].stride % g->digit[i].size;
-    return place;
+    for (int i = 0; i < g->nplaces; i++)
+        if (g->place[i] == place)
+            return i;
+    return g->nplaces ? -1 : place;
 }
 
 /* Rank of place 0 in the instance of `rank`. */
@@ -89,6 +121,8 @@ int64_t mesh_member(const struct mesh_group *g, int64_t rank, int64_t i)
 {
     int64_t member = first_of(g, rank);
 
+    if (g->nplaces)
+        i = g->place[i];
     for (int d = g->ndigits - 1; d >= 0; d--) {
         member += i % g->digit[d].size * g->digit[d].stride;
         i /= g->digit[d].size;
@@ -148,6 +182,8 @@ struct mesh_lie mesh_slowest(const struct mesh_group *g, int64_t world, int64_t 
     int64_t within = 1;
 
     if (is_aligned(g, per_node)) {
+        if (g->nplaces)
+            return mesh_lie(g, 0, per_node);
         for (int i = 0; i < g->ndigits; i++) {
             int64_t room = per_node / g->digit[i].stride;       /* values of the digit on one node */
             within *= room < 1 ? 1 : room < g->digit[i].size ? room : g->digit[i].size;
@@ -172,6 +208,8 @@ int64_t mesh_sisters(const struct mesh_group *g, int64_t world, int64_t rank, in
 
     for (int64_t r = node * per_node; r < (node + 1) * per_node && r < world; r++) {
         int64_t place = mesh_place(g, r), last = mesh_ranks(g) - 1;
+        if (place < 0)
+            continue;
         bool first_here = place == 0 || mesh_member(g, r, place - 1) / per_node != node;
         bool leaves = mesh_member(g, r, 0) / per_node != node || mesh_member(g, r, last) / per_node != node;
         n += first_here && leaves;

@@ -29,13 +29,20 @@ struct mesh {
 /* Digits that vary within an instance: `size` values, neighbours `stride` ranks apart. */
 struct mesh_digit { int64_t size, stride; };
 
+enum { MESH_PLACES = 8 };
+
 struct mesh_group {
     int ndigits;                        /* 0: every rank is alone */
     struct mesh_digit digit[NAXIS];     /* slowest first; sizes from 2, never two that are one run */
+    int nplaces;                        /* of those ranks only some are in it (mesh_some); 0: all */
+    int64_t place[MESH_PLACES];         /* their places among all, rising */
 };
 
 /* Ranks of the world: the product of all sizes. */
 int64_t mesh_world(const struct mesh *m);
+
+/* The digit of `rank` on an axis: its stage, its tensor-parallel rank ... */
+int64_t mesh_digit(const struct mesh *m, int64_t rank, enum mesh_axis a);
 
 /* The partition that varies along `axes` (MESH_AXIS bits). */
 struct mesh_group mesh_group(const struct mesh *m, unsigned axes);
@@ -44,11 +51,17 @@ struct mesh_group mesh_group(const struct mesh *m, unsigned axes);
  * secondary partition.  k divides mesh_ranks(g), and cuts at most one digit (asserted). */
 struct mesh_group mesh_inner(const struct mesh_group *g, int64_t k);
 
+/* A list: of each instance of g the ranks at these n places, rising, and no others.  Of the stages of a
+ * pipeline the first and the last share a tied embedding: places 0 and P-1 along the pipe. */
+struct mesh_group mesh_some(const struct mesh_group *g, int n, const int64_t *places);
+
 /* Ranks of an instance. */
 int64_t mesh_ranks(const struct mesh_group *g);
 
-/* The i-th rank of the instance that has `rank`; where `rank` itself stands in it. */
+/* The i-th rank of the instance that has `rank` (of a list: that `rank` would be in, were all in it). */
 int64_t mesh_member(const struct mesh_group *g, int64_t rank, int64_t i);
+
+/* Where `rank` itself stands in its instance; -1: a list leaves it out. */
 int64_t mesh_place(const struct mesh_group *g, int64_t rank);
 
 /* How an instance lies on nodes. */

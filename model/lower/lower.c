@@ -6,7 +6,7 @@
 #include "model/plan/attention.h"
 #include "model/schedule/schedule_cut.h"
 
-typedef int lowering(const struct plan *p, int64_t rank, struct schedules *s);
+typedef int lowering(const struct local_model *local, struct schedules *s);
 
 /* Strategies and dialects: README.md's table. */
 static lowering *const table[NSTRATEGY][NDIALECT] = {
@@ -21,20 +21,10 @@ static lowering *const table[NSTRATEGY][NDIALECT] = {
                       [DIALECT_TORCH_FSDP1] = lower_fsdp1 },
 };
 
-static void set_groups(const struct plan *p, struct schedules *s)
-{
-    struct plan_groups groups;
-
-    plan_groups(p, &groups);
-    for (int g = 0; g < NGROUP; g++) {
-        s->group[g] = groups.of[g];
-        s->group_size[g] = groups.has[g] ? mesh_ranks(&groups.of[g]) : 0;
-    }
-}
-
 int lower_using(const struct plan *p, int64_t rank, const struct program *g, struct schedules *s)
 {
     lowering *f = table[p->strategy][p->dialect];
+    struct local_model local;
 
     if (!f)
         return fail("strategy \"%s\" does not exist in dialect \"%s\"", strategy_name(p->strategy),
@@ -48,8 +38,9 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
     s->rank = rank;
     s->world_size = p->cluster.world_size;
     s->seed = 1.0 / (double)p->accumulation;
-    set_groups(p, s);
-    if (f(p, rank, s) < 0)
+    plan_groups(p, &s->groups);
+    local_model_of(p, rank, &local);
+    if (f(&local, s) < 0)
         return -1;
     schedules_cut(s);
     if (attention_note(p))
@@ -75,20 +66,36 @@ int lower(const struct plan *p, int64_t rank, struct schedules *s)
     return rc;
 }
 
-int lower_ranks(const struct plan *p, int64_t ranks[4])
+/* Data ranks of every kind that can differ. */
+static int data_ranks(const struct local_model *local, int64_t ranks[LOWER_KINDS])
 {
+    const struct plan *p = local->plan;
     bool whole_tensors = p->strategy == STRAT_ZERO1 || p->strategy == STRAT_ZERO2;
 
     ranks[0] = 0;
-    if (p->strategy == STRAT_DP && p->cluster.world_size > 1) {
+    if (p->strategy == STRAT_DP && local->data_ranks > 1) {
         ranks[1] = 1;               /* rank 0 serves, the others work */
         return 2;
     }
     if (whole_tensors && p->dialect == DIALECT_DEEPSPEED)
-        return zero12_ranks(p, ranks);
+        return zero12_ranks(local, ranks);
     if (whole_tensors && p->dialect == DIALECT_TORCH)
-        return zro_ranks(p, ranks);
+        return zro_ranks(local, ranks);
     if (p->dialect == DIALECT_TORCH_FSDP1)
-        return fsdp1_ranks(p, ranks);
+        return fsdp1_ranks(local, ranks);
     return 1;
+}
+
+int lower_ranks(const struct plan *p, int64_t ranks[LOWER_KINDS])
+{
+    struct plan_groups groups;
+    struct local_model first;
+    int n;
+
+    local_model_of(p, 0, &first);
+    plan_groups(p, &groups);
+    n = data_ranks(&first, ranks);
+    for (int i = 0; i < n; i++)
+        ranks[i] = mesh_member(&groups.group[plan_groups_find(&groups, GROUP_WORLD)].of, 0, ranks[i]);
+    return n;
 }

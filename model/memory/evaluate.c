@@ -38,7 +38,8 @@ static void count_range(const struct schedules *s, int from, int to, int64_t tim
 
 void comm_count(const struct schedules *s, enum sched_id id, struct comm_table *out)
 {
-    memset(out, 0, sizeof *out);
+    out->n = 0;
+    out->sent_bytes = 0;
     count_range(s, s->begin[id], s->end[id], 1, out);
 }
 
@@ -104,7 +105,7 @@ int evaluate_memory(const struct plan *p, const struct program *g, struct schedu
     }
     if (lowered != out->rank && lower_using(p, out->rank, g, s) < 0)
         return -1;
-    out->needed = out->ledger.peak.bytes + overhead_bytes(p, s->communicates, &out->overhead);
+    out->needed = out->ledger.peak.bytes + overhead_bytes(p, &s->groups, s->communicates, &out->overhead);
     out->available = cluster_available(&p->cluster);
     out->fits = out->needed <= out->available;
     return 0;
@@ -169,13 +170,13 @@ json_t *cluster_summary_json(const struct cluster *c)
                      "gpu", c->gpu.name, "memory_bytes", (json_int_t)c->memory);
 }
 
-static json_t *comm_json(const struct comm_table *t)
+static json_t *comm_json(const struct schedules *s, const struct comm_table *t)
 {
     json_t *ops = json_array();
 
     for (int i = 0; i < t->n; i++)
         json_array_append_new(ops, json_pack("{s:s, s:s, s:s, s:I, s:I}",
-            "op", coll_name(t->line[i].op), "group", group_name(t->line[i].group),
+            "op", coll_name(t->line[i].op), "group", s->groups.group[t->line[i].group].name,
             "dtype", dtype_name(t->line[i].dtype), "count", (json_int_t)t->line[i].count,
             "bytes", (json_int_t)t->line[i].bytes));
     return json_pack("{s:I, s:o}", "sent_bytes_per_rank", (json_int_t)t->sent_bytes, "ops", ops);
@@ -234,5 +235,5 @@ json_t *evaluation_json(const struct plan *p, const struct evaluation *e)
     return json_pack("{s:o, s:b, s:o, s:o, s:o, s:o, s:n}", "plan", plan_to_json(p), "fits", e->m.fits,
                      "why_not", e->m.fits ? json_null() : json_string(e->why_not),
                      "first_over", first_over_json(e), "memory", memory_json(e),
-                     "comm", comm_json(&e->comm), "time");
+                     "comm", comm_json(&e->schedules, &e->comm), "time");
 }

@@ -16,11 +16,11 @@
 /* All calls of one collective with one group and dtype in one schedule. */
 struct comm_line {
     enum coll_op op;
-    enum group   group;
+    int          group;             /* of groups.group[] of the schedules */
     enum dtype   dtype;
     int64_t      count, bytes;      /* calls; their full buffers added up */
 };
-enum { COMM_LINES = NCOLL * NGROUP * NDTYPE };
+enum { COMM_LINES = NCOLL * PLAN_GROUPS * NDTYPE };
 
 struct comm_table {
     struct comm_line line[COMM_LINES];

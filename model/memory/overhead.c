@@ -1,10 +1,10 @@
 #include "model/memory/overhead.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "model/plan/plan_groups.h"
 #include "model/program/workspace.h"
 #include "model/schedule/schedule.h"
 
@@ -26,8 +26,9 @@ static void add(struct overhead *o, enum overhead_kind kind, int64_t bytes, cons
 {
     struct overhead_item *item;
 
-    if (bytes <= 0 || o->n == OVERHEAD_ITEMS)
+    if (bytes <= 0)
         return;
+    assert(o->n < OVERHEAD_ITEMS);
     item = &o->item[o->n++];
     snprintf(item->name, sizeof item->name, "%s", name);
     item->bytes = bytes;
@@ -101,18 +102,22 @@ static void communicator(struct overhead *o, const struct gpu *g, const char *gr
     add(o, OVERHEAD_OUTSIDE, full > thin ? full : thin, SOURCE_NCCL, name);
 }
 
-/* A communicator for every process group that the plan communicates in (bits of `groups`).  DeepSpeed
- * and torch create more groups than they use; one without a collective has no buffers. */
-static void communicators(const struct plan *p, unsigned groups, struct overhead *o)
+static void group_text(const struct plan_group *g, char *to, size_t size)
 {
-    struct plan_groups of;
+    snprintf(to, size, "%s%s", g->name, g->is == GROUP_WORLD ? "" : " group");
+}
+
+/* A communicator for every process group that the plan communicates in.  DeepSpeed and torch create more
+ * groups than they use; one without a collective has no buffers. */
+static void communicators(const struct plan *p, const struct plan_groups *groups, uint32_t communicates,
+                          struct overhead *o)
+{
     char name[32];
 
-    plan_groups(p, &of);
-    for (int g = 0; g < NGROUP; g++)
-        if (of.has[g] && groups >> g & 1) {
-            struct mesh_lie l = plan_group_slowest(p, &of, (enum group)g);
-            snprintf(name, sizeof name, "%s%s", group_name((enum group)g), g == GROUP_WORLD ? "" : " group");
+    for (int g = 0; g < groups->n; g++)
+        if (communicates >> g & 1) {
+            struct mesh_lie l = plan_groups_slowest(p, groups, g);
+            group_text(&groups->group[g], name, sizeof name);
             communicator(o, &p->cluster.gpu, name, &l);
         }
 }
@@ -127,36 +132,36 @@ static void staging(struct overhead *o, const char *group, int64_t ranks)
 
 /* Ranks on the host, run by our own executor; of PyTorch's there nothing is known.  One thread is
  * assumed: each further one takes a MiB more of workspace. */
-static int64_t on_host(const struct plan *p, unsigned groups, struct overhead *o)
+static int64_t on_host(const struct plan *p, const struct plan_groups *groups, uint32_t communicates,
+                       struct overhead *o)
 {
-    struct plan_groups of;
     char name[32];
 
     if (p->kernels != KERNELS_DPX)
         return 0;
     add(o, OVERHEAD_ALLOCATED, workspace_kernels(p, 1), "exec/kernels/kernels.h", "kernels' workspace");
-    plan_groups(p, &of);
-    for (int g = 0; g < NGROUP; g++)
-        if (of.has[g] && groups >> g & 1) {
-            snprintf(name, sizeof name, "%s%s", group_name((enum group)g), g == GROUP_WORLD ? "" : " group");
-            staging(o, name, mesh_ranks(&of.of[g]));
+    for (int g = 0; g < groups->n; g++)
+        if (communicates >> g & 1) {
+            group_text(&groups->group[g], name, sizeof name);
+            staging(o, name, groups->group[g].ranks);
         }
     return o->by[OVERHEAD_ALLOCATED];
 }
 
-int64_t overhead_bytes(const struct plan *p, unsigned groups, struct overhead *out)
+int64_t overhead_bytes(const struct plan *p, const struct plan_groups *groups, uint32_t communicates,
+                       struct overhead *out)
 {
     const struct cluster *c = &p->cluster;
 
     memset(out, 0, sizeof *out);
     if (c->is_host)
-        return on_host(p, groups, out);
+        return on_host(p, groups, communicates, out);
     /* PyTorch's backward runs in a thread of its own, which has its own cuBLAS handle. */
     if (p->kernels == KERNELS_DPX)
         add(out, OVERHEAD_ALLOCATED, workspace_device(p), "exec/cuda/kernels_cuda.h", "workspace of the kernels");
     else
         add(out, OVERHEAD_ALLOCATED, 2 * overhead_workspace(&c->gpu), SOURCE_WORKSPACE, "BLAS workspaces, 2 handles");
-    communicators(p, groups, out);
+    communicators(p, groups, communicates, out);
     if (c->context == c->gpu.reserved + c->gpu.context) {
         add(out, OVERHEAD_CONTEXT, c->gpu.reserved, c->gpu.source, "reserved by the driver");
         add(out, OVERHEAD_CONTEXT, c->gpu.context, "measured elsewhere: model/README.md",

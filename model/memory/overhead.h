@@ -1,7 +1,7 @@
 /* overhead.h -- what a rank holds that no schedule allocates.
  *
  *     struct overhead o;
- *     int64_t extra = overhead_bytes(&plan, schedules.communicates, &o);
+ *     int64_t extra = overhead_bytes(&plan, &schedules.groups, schedules.communicates, &o);
  *     for (int i = 0; i < o.n; i++)
  *         ... o.item[i].name, o.item[i].bytes, o.item[i].source ...
  *
@@ -19,7 +19,7 @@
 
 #include <stdint.h>
 
-#include "model/plan/plan.h"
+#include "model/plan/plan_groups.h"
 
 enum overhead_kind { OVERHEAD_ALLOCATED, OVERHEAD_OUTSIDE, OVERHEAD_CONTEXT, NOVERHEAD };
 
@@ -30,7 +30,8 @@ struct overhead_item {
     const char        *source;      /* static */
 };
 
-#define OVERHEAD_ITEMS 12
+/* A communicator a group, the workspaces, and two parts of the context. */
+enum { OVERHEAD_ITEMS = PLAN_GROUPS + 4 };
 
 struct overhead {
     struct overhead_item item[OVERHEAD_ITEMS];
@@ -39,9 +40,10 @@ struct overhead {
 };
 
 /* Fills `out` and returns by[OVERHEAD_ALLOCATED] + by[OVERHEAD_OUTSIDE]: what must fit
- * into cluster_available() beside the schedule's own bytes.  Bit g of `groups`: the schedules have a
- * collective of group g (struct schedules, `communicates`). */
-int64_t overhead_bytes(const struct plan *p, unsigned groups, struct overhead *out);
+ * into cluster_available() beside the schedule's own bytes.  Bit g of `communicates`: the schedules have a
+ * collective of groups->group[g] (struct schedules). */
+int64_t overhead_bytes(const struct plan *p, const struct plan_groups *groups, uint32_t communicates,
+                       struct overhead *out);
 
 /* Device memory NCCL holds for one communicator of `ranks` ranks, `local` of them in each
  * node; 0 for a communicator of one. */

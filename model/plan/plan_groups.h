@@ -10,19 +10,45 @@
 #include "model/cluster/mesh.h"
 #include "model/plan/plan.h"
 
-/* GROUP_ROOT_RESHARD: of FSDP2's root, where it reshards to another number of ranks than its units. */
+/* What a group is for: lowerings ask for it by this; everybody else reads the table.
+ * GROUP_ROOT_RESHARD: of FSDP2's root, where it reshards to another number of ranks than its units. */
 enum group { GROUP_WORLD, GROUP_SHARD, GROUP_REPLICA, GROUP_RESHARD, GROUP_ROOT_RESHARD, NGROUP };
 
-struct plan_groups {
-    bool              has[NGROUP];      /* does the plan's framework make such a group? */
-    struct mesh_group of[NGROUP];
+/* Which ranks form an instance, in terms of the mesh. */
+struct group_rule {
+    unsigned axes;              /* MESH_AXIS bits: those that vary within it */
+    int64_t  run;               /* of those, runs of so many ranks (mesh_inner); 0: all */
+    int      nplaces;           /* of those, the ranks at these places (mesh_some); 0: all */
+    int64_t  place[MESH_PLACES];
 };
 
-/* A group that the plan does not have (`has`) is filled in all the same: a shard group of all, replicas
- * of one, a reshard group as the shard group. */
+struct plan_group {
+    enum group        is;
+    const char       *name;     /* in JSON, databases and reports; static */
+    int64_t           ranks;    /* of an instance */
+    struct mesh_group of;
+};
+
+/* The groups that a plan's framework makes.  An entry's `u.coll.group` is an index of `group`. */
+enum { PLAN_GROUPS = 16 };
+struct plan_groups {
+    int               n;
+    struct plan_group group[PLAN_GROUPS];
+};
+
+/* The axes of the plan's ranks: replica outside shard, the others of size 1. */
+struct mesh plan_mesh(const struct plan *p);
+
+/* The table of a plan; GROUP_WORLD is the first. */
 void plan_groups(const struct plan *p, struct plan_groups *out);
 
-/* How the slowest instance of a group lies on the cluster's nodes: what a synchronous step waits for. */
-struct mesh_lie plan_group_slowest(const struct plan *p, const struct plan_groups *groups, enum group g);
+/* Appends a group of a mesh to a table, for schedules written by hand; returns its index. */
+int plan_groups_add(struct plan_groups *groups, const struct mesh *m, enum group is, struct group_rule rule);
+
+/* Index of the group that is for this; -1: the plan has none. */
+int plan_groups_find(const struct plan_groups *groups, enum group is);
+
+/* How the slowest instance of group[g] lies on the plan's nodes: what a synchronous step waits for. */
+struct mesh_lie plan_groups_slowest(const struct plan *p, const struct plan_groups *groups, int g);
 
 #endif

@@ -80,7 +80,7 @@ struct collective {
     int     kernel;                 /* its index in the list */
     int     needed;                 /* the first kernel that needs its result; the length of the list: the first
                                      * of whatever is computed next */
-    uint8_t op, group, dtype, red;  /* enum coll_op, group, dtype, red_op of schedule.h */
+    uint8_t op, group, dtype, red;  /* enum coll_op, group, dtype, red_op (schedule.h) */
     uint8_t stream;                 /* enum stream: where it runs */
     uint8_t from, into;             /* enum slot: what it moves, and to where; the same: in place.  `dpx` only */
     int64_t elems;                  /* of the full buffer */

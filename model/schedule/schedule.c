@@ -65,6 +65,8 @@ int sched_buf(struct schedules *s, enum category cat, const char *what, const ch
     return s->nbufs++;
 }
 
+void sched_cyclic(struct schedules *s, int buf) { s->bufs[buf].cyclic = true; }
+
 void sched_begin(struct schedules *s, enum sched_id id) { s->begin[id] = s->nops; }
 void sched_end(struct schedules *s, enum sched_id id)   { s->end[id] = s->nops; }
 
@@ -187,16 +189,19 @@ struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase,
                       enum group g, enum dtype t, enum red_op red, int64_t elems)
 {
     struct op *o = sched_op(s, OP_COLL, stream, phase, coll_name(op));
+    int group = plan_groups_find(&s->groups, g);
     int64_t bytes;
+
+    assert(group >= 0);
 
     if (!checked_mul(elems, dtype_bytes(t), &bytes))
         s->overflow = true;
     o->u.coll.op = (uint8_t)op;
-    o->u.coll.group = (uint8_t)g;
+    o->u.coll.group = (uint8_t)group;
     o->u.coll.dtype = (uint8_t)t;
     o->u.coll.red = (uint8_t)red;
     o->u.coll.elems = elems;
-    s->communicates |= 1u << g;
+    s->communicates |= 1u << group;
     return o;
 }
 
@@ -329,6 +334,13 @@ int sched_unit(struct schedules *s, const char *kind, int index, int64_t numel,
     return s->nunits++;
 }
 
+int64_t sched_group_ranks(const struct schedules *s, enum group g)
+{
+    int at = plan_groups_find(&s->groups, g);
+
+    return at < 0 ? 0 : s->groups.group[at].ranks;
+}
+
 /* ---- names ---- */
 
 const char *category_name(enum category c)
@@ -347,12 +359,6 @@ const char *stream_name(enum stream s)
         "tensor",
     };
     return names[s];
-}
-
-const char *group_name(enum group g)
-{
-    static const char *const names[NGROUP] = { "world", "shard", "replica", "reshard", "root_reshard" };
-    return names[g];
 }
 
 const char *coll_name(enum coll_op op)
@@ -388,6 +394,11 @@ const char *sched_name(enum sched_id id)
 }
 
 /* ---- reading ---- */
+
+const struct plan_group *sched_group(const struct schedules *s, const struct op *o)
+{
+    return &s->groups.group[o->u.coll.group];
+}
 
 static int walk_range(const struct schedules *s, int from, int to, int64_t iteration,
                       int (*f)(const struct schedules *, const struct op *, int64_t, void *),
@@ -446,7 +457,7 @@ int64_t coll_sent_bytes(enum coll_op op, int64_t n, int64_t bytes)
 /* All parts but the rank's own. */
 static int64_t sent_in_parts(const struct schedules *s, const struct op *o, int64_t n)
 {
-    int64_t place = mesh_place(&s->group[o->u.coll.group], s->rank), elems = 0;
+    int64_t place = mesh_place(&sched_group(s, o)->of, s->rank), elems = 0;
 
     for (int64_t i = 0; i < n; i++)
         if (i != place)
@@ -457,7 +468,7 @@ static int64_t sent_in_parts(const struct schedules *s, const struct op *o, int6
 int64_t sched_sent_bytes(const struct schedules *s, const struct op *o)
 {
     enum coll_op op = o->u.coll.op;
-    int64_t n = s->group_size[o->u.coll.group];
+    int64_t n = sched_group(s, o)->ranks;
     int64_t bytes = o->u.coll.elems * dtype_bytes(o->u.coll.dtype);
     bool from_root = op == COLL_BROADCAST || op == COLL_SCATTER;
 

@@ -127,6 +127,7 @@ struct buf {
     int64_t       bytes;    /* of one instance, rounded as the framework's allocator does */
     enum category category;
     int32_t       layout;   /* what an instance holds; 0: nobody asked, or nothing */
+    bool          cyclic;   /* instances are numbered modulo count: of micro-steps, as many as are in flight */
 };
 
 /* Elements [from, from+n) of a tensor, `at` bytes from the buffer's begin. */
@@ -147,7 +148,7 @@ enum { ACT_R = ACT_USE | ACT_READ, ACT_W = ACT_USE | ACT_WRITE, ACT_RW = ACT_R |
 
 struct act {
     int32_t buf;            /* index of the family */
-    int32_t at, by;         /* instance: at + by * iteration */
+    int32_t at, by;         /* instance: at + by * iteration (sched_instance) */
     int32_t n;              /* and the n-1 after it */
     int32_t layout;         /* what it holds for this entry; 0: the family's */
     uint8_t what;           /* ACT_ bits */
@@ -171,7 +172,7 @@ struct op {
     union {
         struct { uint8_t piece, pass, fate, grads; uint16_t k0, k1; int32_t span;
                  int64_t granted; } compute;    /* bytes it allocates of category `grads` */
-        struct { uint8_t op, group, dtype, red;
+        struct { uint8_t op, group, dtype, red;     /* group: of groups.group[] */
                  uint8_t of, piece, from, into;     /* the last three: OF_PLACES */
                  union { int32_t root, peer; };     /* place in the group; peer: of a send or receive */
                  union { int32_t tag, parts; };     /* tag: of a send or receive; parts: of an all-to-all */
@@ -196,9 +197,8 @@ struct schedules {
     struct act  *acts;   int nacts, cap_acts;
     struct unit *units;  int nunits, cap_units;
     int          begin[NSCHED], end[NSCHED];    /* entries of each schedule in ops[] */
-    int64_t      group_size[NGROUP];            /* ranks in each process group; 0: the plan has none */
-    struct mesh_group group[NGROUP];            /* which ranks, where group_size is not 0 */
-    unsigned     communicates;                  /* bit g: some entry is a collective of group g */
+    struct plan_groups groups;                  /* the process groups of the plan */
+    uint32_t     communicates;                  /* bit g: some entry is a collective of groups.group[g] */
     int64_t      rank, world_size;
     int          nevents;
     struct program program;     /* the kernels that compute entries run */
@@ -231,6 +231,9 @@ int  sched_buf(struct schedules *s, enum category cat, const char *what, const c
 void sched_begin(struct schedules *s, enum sched_id id);
 void sched_end(struct schedules *s, enum sched_id id);
 
+/* Instances of the family are numbered modulo its count: at + by * iteration may be any number from 0. */
+void sched_cyclic(struct schedules *s, int buf);
+
 /* Appends an entry and returns it, valid until the next one is appended. */
 struct op *sched_op(struct schedules *s, enum op_kind kind, enum stream stream,
                     enum phase phase, const char *what);
@@ -262,6 +265,7 @@ void sched_root(struct schedules *s, int root);
 /* It moves slot `from` of a piece into slot `into`; the entry names the block. */
 void sched_moves_places(struct schedules *s, enum piece_id piece, enum slot from, enum slot into);
 
+/* A collective of the group that is for `g`, which the plan has. */
 struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase, enum coll_op op,
                       enum group g, enum dtype t, enum red_op red, int64_t elems);
 /* COLL_SEND to, or COLL_RECV from, the rank at place `peer` of the group. */
@@ -287,7 +291,21 @@ void sched_note(struct schedules *s, const char *sentence);
 int  sched_unit(struct schedules *s, const char *kind, int index, int64_t numel,
                 int64_t padded, int64_t shard);
 
+/* Ranks of the group that is for `g`; 0: the plan has none. */
+int64_t sched_group_ranks(const struct schedules *s, enum group g);
+
 /* ---- reading ---- */
+
+/* The instance of its family that an act is about, the first of its n. */
+static inline int64_t sched_instance(const struct schedules *s, const struct act *a, int64_t iteration)
+{
+    int64_t i = a->at + a->by * iteration;
+
+    return s->bufs[a->buf].cyclic ? i % s->bufs[a->buf].count : i;
+}
+
+/* The group of a collective. */
+const struct plan_group *sched_group(const struct schedules *s, const struct op *o);
 
 /* What a compute entry changes beyond its buffer actions, by MEM_: activations and
  * temporaries as the program has them, gradients less the buffers it allocates for
@@ -298,7 +316,6 @@ void sched_inner_peak(const struct schedules *s, const struct op *o, int64_t pea
 
 const char *category_name(enum category c);
 const char *stream_name(enum stream s);
-const char *group_name(enum group g);
 const char *coll_name(enum coll_op op);
 /* A send or a receive: between two ranks of a group. */
 bool coll_is_message(enum coll_op op);

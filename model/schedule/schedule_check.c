@@ -37,7 +37,7 @@ static int one_act(struct check *c, const struct op *o, const struct act *a, int
     if (a->buf < 0 || a->buf >= c->s->nbufs)
         return broken(c, o, "buffer %d of %d", a->buf, c->s->nbufs);
     const struct buf *b = &c->s->bufs[a->buf];
-    int64_t at = a->at + a->by * iteration;
+    int64_t at = sched_instance(c->s, a, iteration);
 
     if (at < 0 || at + a->n > b->count)
         return broken(c, o, "%s: instance %" PRId64 " of a family of %d", b->what, at, b->count);
@@ -63,12 +63,12 @@ static int check_exchange(struct check *c, const struct op *o)
 {
     const struct schedules *s = c->s;
     enum coll_op op = (enum coll_op)o->u.coll.op;
-    int64_t n = s->group_size[o->u.coll.group], sum = 0;
+    int64_t n = sched_group(s, o)->ranks, sum = 0;
 
     if (coll_is_message(op)) {
         if (o->u.coll.peer < 0 || o->u.coll.peer >= n)
             return broken(c, o, "place %d of a group of %" PRId64, o->u.coll.peer, n);
-        if (o->u.coll.peer == mesh_place(&s->group[o->u.coll.group], s->rank))
+        if (o->u.coll.peer == mesh_place(&sched_group(s, o)->of, s->rank))
             return broken(c, o, "between a rank and itself");
         return 0;
     }
@@ -95,7 +95,7 @@ static int check_op(const struct schedules *s, const struct op *o, int64_t itera
     for (int w = 0; w < 2; w++)
         if (o->wait[w] && (o->wait[w] > s->nevents || !c->recorded[o->wait[w]]))
             return broken(c, o, "waits for event %d, which nothing has recorded", o->wait[w]);
-    if (o->kind == OP_COLL && s->group_size[o->u.coll.group] < 1)
+    if (o->kind == OP_COLL && o->u.coll.group >= s->groups.n)
         return broken(c, o, "a collective in a group that does not exist");
     if (o->kind == OP_COLL && check_exchange(c, o))
         return 1;

@@ -28,7 +28,7 @@ static void print_work(const struct schedules *s, const struct op *o, FILE *to)
         fprintf(to, " kernels %d..%d, %.3g FLOP", o->u.compute.k0, o->u.compute.k1 - 1, sp->flops);
         break;
     case OP_COLL:
-        fprintf(to, " %s %" PRId64 " %s = %" PRId64 " B", group_name(o->u.coll.group),
+        fprintf(to, " %s %" PRId64 " %s = %" PRId64 " B", sched_group(s, o)->name,
                 o->u.coll.elems, dtype_name(o->u.coll.dtype),
                 o->u.coll.elems * dtype_bytes(o->u.coll.dtype));
         if (o->u.coll.red != RED_NONE)

@@ -5,12 +5,13 @@
 
 static int gcd(int a, int b) { return b ? gcd(b, a % b) : a; }
 
-void unit_map_init(struct unit_map *m, const struct plan *p)
+void unit_map_init(struct unit_map *m, const struct local_model *local)
 {
-    int layers = (int)p->model.layers;
+    const struct plan *p = local->plan;
+    int layers = (int)local->model->layers;
     int every = program_period(p);
 
-    *m = (struct unit_map){ .plan = p, .kind = p->unit, .blocks = 1 };
+    *m = (struct unit_map){ .plan = p, .model = local->model, .kind = p->unit, .blocks = 1 };
     m->of_class[UC_ROOT] = 1;
     switch (p->unit) {
     case UNIT_MODEL:
@@ -38,7 +39,7 @@ struct unit_ref unit_at(const struct unit_map *m, int position)
     if (position < m->of_class[UC_FULL])
         return (struct unit_ref){ UC_FULL, position, position * m->blocks, m->blocks };
     return (struct unit_ref){ UC_TAIL, 0, position * m->blocks,
-                              (int)m->plan->model.layers - position * m->blocks };
+                              (int)m->model->layers - position * m->blocks };
 }
 
 const char *unit_class_name(enum unit_class c)
@@ -65,7 +66,7 @@ static int64_t sum_range(const struct model *m, int first, int n, int half, tens
 
 int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, const void *arg)
 {
-    const struct model *model = &m->plan->model;
+    const struct model *model = m->model;
     int blocks_end = model->block0 + (int)model->layers * model->per_block;
     int tail = (int)model->layers % m->blocks;
 
@@ -93,7 +94,7 @@ int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, cons
 
 int unit_tensor(const struct unit_map *m, enum unit_class c, int i)
 {
-    const struct model *model = &m->plan->model;
+    const struct model *model = m->model;
     int blocks_end = model->block0 + (int)model->layers * model->per_block;
 
     if (c == UC_ROOT) {                 /* all, or what is before and after the blocks */
@@ -114,7 +115,7 @@ int unit_tensor(const struct unit_map *m, enum unit_class c, int i)
 
 int unit_stride(const struct unit_map *m, enum unit_class c)
 {
-    int per_block = m->plan->model.per_block;
+    int per_block = m->model->per_block;
 
     return c == UC_FULL ? m->blocks * per_block : c == UC_ATTENTION || c == UC_MLP ? per_block : 0;
 }
@@ -127,7 +128,7 @@ void unit_slices(const struct unit_map *m, struct schedules *s, enum unit_class 
     /* Where the part begins, should it hold nothing but padding. */
     sched_slice(s, (enum holds)holds, dt, unit_tensor(m, c, 0), 0, 0, at);
     for (int i = 0, t; s->detailed && (t = unit_tensor(m, c, i)) >= 0; i++) {
-        int64_t end = begin + m->plan->model.tensors[t].numel;
+        int64_t end = begin + m->model->tensors[t].numel;
         int64_t a = from > begin ? from : begin, b = from + n < end ? from + n : end;
         sched_slice(s, (enum holds)holds, dt, t, a - begin, b - a, at + (a - from) * dtype_bytes(dt));
         begin = end;
@@ -179,11 +180,11 @@ void units_emit(const struct unit_map *m, struct schedules *s, bool backwards,
         emit_at(m, backwards, k, false, emit, arg);
 }
 
-void blocks_emit(const struct plan *p, struct schedules *s, bool backwards,
+void blocks_emit(const struct local_model *local, struct schedules *s, bool backwards,
                  void (*emit)(void *arg, int block, int by), void *arg)
 {
-    int layers = (int)p->model.layers;
-    int period = program_period(p);
+    int layers = (int)local->model->layers;
+    int period = program_period(local->plan);
     int reps = layers / period, rest = layers % period;
     int step = backwards ? -1 : 1, at = backwards ? layers - 1 : 0;
 

@@ -6,12 +6,13 @@
 #ifndef DPX_UNITS_H
 #define DPX_UNITS_H
 
-#include "model/plan/plan.h"
+#include "model/plan/local_model.h"
 
 enum unit_class { UC_ROOT, UC_FULL, UC_TAIL, UC_ATTENTION, UC_MLP, NUC };
 
 struct unit_map {
     const struct plan *plan;
+    const struct model *model;  /* the rank's own */
     enum unit_kind kind;
     int     n;                  /* units besides the root, in forward order */
     int     blocks;             /* blocks per full unit */
@@ -26,7 +27,7 @@ struct unit_ref {
     int index, block, nblocks;
 };
 
-void            unit_map_init(struct unit_map *m, const struct plan *p);
+void            unit_map_init(struct unit_map *m, const struct local_model *local);
 struct unit_ref unit_at(const struct unit_map *m, int position);    /* 0 .. n-1; -1 or n: the root */
 const char     *unit_class_name(enum unit_class c);
 
@@ -64,7 +65,7 @@ void units_emit(const struct unit_map *m, struct schedules *s, bool backwards,
 /* The same for all blocks in one go (a model that is one unit, or strategies without
  * units): emit(arg, block, by) once for each block of a period of the recompute pattern,
  * folded into one repeat. */
-void blocks_emit(const struct plan *p, struct schedules *s, bool backwards,
+void blocks_emit(const struct local_model *local, struct schedules *s, bool backwards,
                  void (*emit)(void *arg, int block, int by), void *arg);
 
 #endif

@@ -64,7 +64,7 @@ struct fluid {
     bool whole;                     /* unroll everything */
     double issue_more;              /* issuing of what was left out, before the next entry */
     /* while unrolling: the last entry of each kind so far */
-    int last_on[NSTREAM], last_in[NGROUP], *recorded;     /* ... each event */
+    int last_on[NSTREAM], last_in[PLAN_GROUPS], *recorded;     /* ... each event */
     /* while running */
     double t, compute_end;
     int head[NSTREAM];              /* first entry of each stream that is not done, -1 */
@@ -124,7 +124,7 @@ static void unroll(struct fluid *f, int op, int64_t iteration)
     if (o->kind == OP_COLL) {
         depend(f, it, f->last_in[o->u.coll.group]);
         f->last_in[o->u.coll.group] = i;
-        it->coll = o->u.coll.op * NGROUP + o->u.coll.group;
+        it->coll = o->u.coll.op * PLAN_GROUPS + o->u.coll.group;
     }
     for (unsigned st = 0, mask = o->after; mask; st++, mask >>= 1)
         if (mask & 1)
@@ -215,7 +215,7 @@ static void account_gap(struct fluid *f, int coll, double since)
     if (gap <= 0)
         return;
     if (coll >= 0) {
-        f->out->exposed_by[coll / NGROUP][coll % NGROUP] += gap;
+        f->out->exposed_by[coll / PLAN_GROUPS][coll % PLAN_GROUPS] += gap;
         f->out->exposed_s += gap;
     } else {
         f->out->idle_s += gap;
@@ -413,7 +413,7 @@ static void add_times(struct timeline *to, const struct timeline *now, const str
     for (int st = 0; st < NSTREAM; st++)
         to->busy_s[st] += k * (now->busy_s[st] - then->busy_s[st]);
     for (int op = 0; op < NCOLL; op++)
-        for (int g = 0; g < NGROUP; g++)
+        for (int g = 0; g < PLAN_GROUPS; g++)
             to->exposed_by[op][g] += k * (now->exposed_by[op][g] - then->exposed_by[op][g]);
 }
 
@@ -530,7 +530,7 @@ static bool run(const struct schedules *s, enum sched_id id, const struct durati
     memset(out, 0, sizeof *out);
     for (int k = 0; k < NSTREAM; k++)
         f.last_on[k] = f.head[k] = -1;
-    for (int k = 0; k < NGROUP; k++)
+    for (int k = 0; k < PLAN_GROUPS; k++)
         f.last_in[k] = -1;
     f.recorded = malloc(((size_t)s->nevents + 1) * sizeof *f.recorded);
     if (!f.recorded)

@@ -26,7 +26,7 @@ struct contention {
     const double *streams;
     bool   adds;                    /* streams are threads that share cores: each that runs adds its part,
                                      * and copies slow down whatever runs beside them */
-    bool   shares_link[NGROUP][NGROUP];     /* collectives of the two groups halve each other's rate */
+    bool   shares_link[PLAN_GROUPS][PLAN_GROUPS];     /* collectives of the two groups halve each other's rate */
 };
 
 /* Runs the schedule; `kept` (may be NULL) receives every entry as it ran.  False when it

@@ -50,7 +50,7 @@ static void acts_of(const struct schedules *s, const struct ran *ran, int64_t at
         if (b->category == CAT_ACTIVATIONS)
             continue;
         for (int j = 0; j < a->n; j++) {
-            struct life *f = &life[base[a->buf] + a->at + a->by * ran->iteration + j];
+            struct life *f = &life[base[a->buf] + sched_instance(s, a, ran->iteration) + j];
             if (a->what & ACT_ALLOC) {
                 push(l, ran->start, b->bytes, at);
                 f->last_use = ran->end;

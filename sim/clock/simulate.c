@@ -17,9 +17,9 @@ struct shape { int64_t ranks, per_node; double latest; };      /* latest: jitter
 
 /* The ranks that an entry is among: its group's, or the two of a send or receive. */
 static struct shape shape_of(const struct plan *p, const struct schedules *s, const struct op *o,
-                             const struct shape shapes[NGROUP])
+                             const struct shape shapes[PLAN_GROUPS])
 {
-    const struct mesh_group *g = &s->group[o->u.coll.group];
+    const struct mesh_group *g = &sched_group(s, o)->of;
     struct shape of = shapes[o->u.coll.group];
 
     if (coll_is_message((enum coll_op)o->u.coll.op)) {
@@ -34,7 +34,7 @@ static struct shape shape_of(const struct plan *p, const struct schedules *s, co
 /* The full buffer.  Of unequal parts, that of equal ones which take as long. */
 static int64_t coll_bytes(const struct plan *p, const struct schedules *s, const struct op *o, const struct shape *g)
 {
-    const struct mesh_group *group = &s->group[o->u.coll.group];
+    const struct mesh_group *group = &sched_group(s, o)->of;
     int64_t size = dtype_bytes(o->u.coll.dtype), sent[2] = { 0, 0 }, received[2] = { 0, 0 };
 
     if (o->u.coll.op != COLL_ALL_TO_ALL || !o->u.coll.parts)
@@ -150,15 +150,14 @@ int simulate_price(const struct plan *p, const struct schedules *s, enum sched_i
     double apart = 0;
     double *store = malloc(((own ? 5 : 4) * n + 1) * sizeof *store);
     struct beside *beside = overlaps ? calloc(n + 1, sizeof *beside) : NULL;
-    struct shape shapes[NGROUP];
+    struct shape shapes[PLAN_GROUPS];
 
     if (!store || (overlaps && !beside))
         abort();
-    for (int g = 0; g < NGROUP; g++)
-        if (s->group_size[g] > 0) {
-            coll_group_shape(p, (enum group)g, &shapes[g].ranks, &shapes[g].per_node);
-            shapes[g].latest = own ? jitter_largest(shapes[g].ranks) : 0;
-        }
+    for (int g = 0; g < s->groups.n; g++) {
+        coll_group_shape(p, &s->groups, g, &shapes[g].ranks, &shapes[g].per_node);
+        shapes[g].latest = own ? jitter_largest(shapes[g].ranks) : 0;
+    }
     double *middle = store, *low = middle + n, *high = low + n, *issue = high + n, *streams = own ? issue + n : NULL;
     *out = (struct priced){ { middle, issue }, { low, issue }, { high, issue }, store, beside, streams,
                             BASIS_MEASURED, false };
@@ -216,22 +215,22 @@ void simulate_priced_free(struct priced *p)
 
 /* Groups whose ranks are all in one node share its links; groups that span nodes share
  * the adapters; one of each do not meet. */
-static void shared_links(const struct plan *p, bool shares[NGROUP][NGROUP])
+static void shared_links(const struct plan *p, const struct plan_groups *groups, bool shares[PLAN_GROUPS][PLAN_GROUPS])
 {
-    bool crosses[NGROUP], used[NGROUP];
+    bool crosses[PLAN_GROUPS], used[PLAN_GROUPS];
 
-    for (int g = 0; g < NGROUP; g++) {
+    for (int g = 0; g < groups->n; g++) {
         int64_t ranks, per_node;
-        coll_group_shape(p, (enum group)g, &ranks, &per_node);
+        coll_group_shape(p, groups, g, &ranks, &per_node);
         crosses[g] = ranks > per_node;
         used[g] = ranks > 1;
     }
-    for (int g = 0; g < NGROUP; g++)
-        for (int h = 0; h < NGROUP; h++)
+    for (int g = 0; g < groups->n; g++)
+        for (int h = 0; h < groups->n; h++)
             shares[g][h] = g != h && used[g] && used[h] && crosses[g] == crosses[h];
 }
 
-void contention_of(const struct plan *p, const struct priced *prices, struct contention *out)
+void contention_of(const struct plan *p, const struct schedules *s, const struct priced *prices, struct contention *out)
 {
     memset(out, 0, sizeof *out);
     for (int op = 0; op < NCOLL; op++) {
@@ -240,7 +239,7 @@ void contention_of(const struct plan *p, const struct priced *prices, struct con
     }
     /* A copy on a side stream takes memory bandwidth that GEMMs have to spare. */
     out->copy_slow = 1;
-    shared_links(p, out->shares_link);
+    shared_links(p, &s->groups, out->shares_link);
     if (prices && prices->beside) {
         double both[2];
         out->beside = prices->beside;
@@ -289,13 +288,13 @@ static double step_with(const struct schedules *s, const struct priced *prices, 
 #define ERROR_OF_LOSS .5
 
 /* Seconds of a step that go at the machine's pace: all but waiting for a link between nodes. */
-static double paced(const struct plan *p, const struct timeline *line)
+static double paced(const struct plan *p, const struct plan_groups *groups, const struct timeline *line)
 {
     double s = line->step_s;
 
-    for (int g = 0; g < NGROUP; g++) {
+    for (int g = 0; g < groups->n; g++) {
         int64_t ranks, per_node;
-        coll_group_shape(p, (enum group)g, &ranks, &per_node);
+        coll_group_shape(p, groups, g, &ranks, &per_node);
         for (int op = 0; op < NCOLL && ranks > per_node; op++)
             s -= line->exposed_by[op][g];
     }
@@ -308,7 +307,7 @@ static void interval_apart(const struct plan *p, const struct schedules *s, cons
                            const struct contention *slow, struct timing *out)
 {
     double step = out->line.step_s, loss = ERROR_OF_LOSS * (step - out->free_s);
-    double machine = p->cluster.measured->drift * paced(p, &out->line);
+    double machine = p->cluster.measured->drift * paced(p, &s->groups, &out->line);
     double less = machine * machine + loss * loss, more = less;
 
     for (int c = 0; c < 2; c++) {
@@ -332,7 +331,7 @@ int simulate(const struct plan *p, const struct schedules *s, struct cost_cache 
     out->held_bytes = -1;
     if (simulate_price(p, s, SCHED_STEADY, cache, &memo, &prices) < 0)
         return -1;
-    contention_of(p, &prices, &slow);
+    contention_of(p, s, &prices, &slow);
     timeline_run(s, SCHED_STEADY, &prices.middle, &t);
     out->free_s = t.step_s;
     contention_run(s, SCHED_STEADY, &prices.middle, &slow, &out->line, NULL);
@@ -368,7 +367,7 @@ int simulate_plan(const struct plan *p, const struct evaluation *e, struct timin
     cost_cache_free(cache);
     if (rc < 0)
         return rc;
-    contention_of(p, &prices, &slow);
+    contention_of(p, s, &prices, &slow);
     out->held_bytes = e->m.ledger.peak.sched == SCHED_STEADY ? 0 : e->m.needed;
     if (contention_run(s, SCHED_STEADY, &prices.middle, &slow, &t, &r)) {
         int64_t held = held_peak(s, &r, &at) + e->m.needed - e->m.ledger.peak.bytes;
@@ -391,7 +390,7 @@ void timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, 
 {
     json_t *memory = json_object_get(doc, "memory");
 
-    json_object_set_new(doc, "time", timing_json(p, t));
+    json_object_set_new(doc, "time", timing_json(p, &e->schedules, t));
     json_object_set_new(memory, "peak_bytes", json_integer(t->held_bytes));
     json_object_set_new(memory, "waits_for_memory", json_boolean(waits_for_memory(e, t)));
 }
@@ -401,15 +400,15 @@ bool waits_for_memory(const struct evaluation *e, const struct timing *t)
     return e->m.fits && t->held_bytes > e->m.available;
 }
 
-json_t *timing_json(const struct plan *p, const struct timing *t)
+json_t *timing_json(const struct plan *p, const struct schedules *s, const struct timing *t)
 {
     json_t *by = json_object();
 
     for (int op = 0; op < NCOLL; op++)
-        for (int g = 0; g < NGROUP; g++)
+        for (int g = 0; g < s->groups.n; g++)
             if (t->line.exposed_by[op][g] > 0) {
                 char key[64];
-                snprintf(key, sizeof key, "%s %s", coll_name((enum coll_op)op), group_name((enum group)g));
+                snprintf(key, sizeof key, "%s %s", coll_name((enum coll_op)op), s->groups.group[g].name);
                 json_object_set_new(by, key, json_real(t->line.exposed_by[op][g]));
             }
     return json_pack("{s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:s, s:b, s:s}",

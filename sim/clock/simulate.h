@@ -55,7 +55,7 @@ void simulate_priced_free(struct priced *p);
 
 /* Slow-downs of this cluster and these groups; those that were measured are in `prices` (may be NULL), to
  * which *out then points. */
-void contention_of(const struct plan *p, const struct priced *prices, struct contention *out);
+void contention_of(const struct plan *p, const struct schedules *s, const struct priced *prices, struct contention *out);
 
 /* Time of one steady step. */
 int simulate(const struct plan *p, const struct schedules *s, struct cost_cache *cache, struct timing *out);
@@ -74,7 +74,7 @@ void timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, 
 bool waits_for_memory(const struct evaluation *e, const struct timing *t);
 
 /* The `time` object of eval and search (new reference). */
-json_t *timing_json(const struct plan *p, const struct timing *t);
+json_t *timing_json(const struct plan *p, const struct schedules *s, const struct timing *t);
 
 /* Held memory, by the clock: from the moment an entry that allocates starts on its
  * stream until the last use is done.  The most bytes that a steady step holds on top of

@@ -8,17 +8,17 @@
  * position of the entry. */
 struct tail {
     double t;
-    int    coll;                    /* op * NGROUP + group of the collective, -1: none */
+    int    coll;                    /* op * PLAN_GROUPS + group of the collective, -1: none */
     int    ran;                     /* position in run.ran, -1: none */
 };
 
 struct clock {
     const struct schedules *s;
     const struct durations *d;
-    struct tail issue, stream[NSTREAM], group[NGROUP];
+    struct tail issue, stream[NSTREAM], group[PLAN_GROUPS];
     struct tail *event;             /* by number; owned by whoever started the clock */
     double  compute, optimizer, idle, comm;
-    double  exposed[NCOLL * NGROUP], busy[NSTREAM];
+    double  exposed[NCOLL * PLAN_GROUPS], busy[NSTREAM];
     bool    issue_won;              /* the issuing thread decided a start since last cleared */
     struct run *run;                /* where entries are kept, or NULL */
     int64_t room;
@@ -104,7 +104,7 @@ static void step(struct clock *c, int i, int64_t iteration)
         end.coll = c->stream[o->stream].coll;
     }
     if (o->kind == OP_COLL) {
-        end.coll = o->u.coll.op * NGROUP + o->u.coll.group;
+        end.coll = o->u.coll.op * PLAN_GROUPS + o->u.coll.group;
         c->group[o->u.coll.group] = end;
         c->comm += work;
     }
@@ -120,9 +120,9 @@ static struct tail *state_at(struct clock *c, int k)
 {
     if (k < NSTREAM)
         return &c->stream[k];
-    if (k < NSTREAM + NGROUP)
+    if (k < NSTREAM + PLAN_GROUPS)
         return &c->group[k - NSTREAM];
-    return &c->event[k - NSTREAM - NGROUP];
+    return &c->event[k - NSTREAM - PLAN_GROUPS];
 }
 
 /* Have all times that can still matter moved by the same amount since `before`?
@@ -131,7 +131,7 @@ static bool moved_together(struct clock *c, struct clock *before, double *by)
 {
     double tolerance = 1e-12 * (c->issue.t + c->stream[STREAM_COMPUTE].t);
     bool found = false;
-    int n = NSTREAM + NGROUP + 1 + c->s->nevents;
+    int n = NSTREAM + PLAN_GROUPS + 1 + c->s->nevents;
 
     for (int k = 0; k < n; k++) {
         double now = state_at(c, k)->t, then = state_at(before, k)->t;
@@ -157,14 +157,14 @@ static void jump(struct clock *c, struct clock *before, int64_t n)
     double k = (double)n;
     double issued = c->issue.t - before->issue.t;
 
-    for (int i = 0; i < NSTREAM + NGROUP + 1 + c->s->nevents; i++)
+    for (int i = 0; i < NSTREAM + PLAN_GROUPS + 1 + c->s->nevents; i++)
         state_at(c, i)->t += k * (state_at(c, i)->t - state_at(before, i)->t);
     c->issue.t += k * issued;
     c->compute += k * (c->compute - before->compute);
     c->optimizer += k * (c->optimizer - before->optimizer);
     c->idle += k * (c->idle - before->idle);
     c->comm += k * (c->comm - before->comm);
-    for (int i = 0; i < NCOLL * NGROUP; i++)
+    for (int i = 0; i < NCOLL * PLAN_GROUPS; i++)
         c->exposed[i] += k * (c->exposed[i] - before->exposed[i]);
     for (int i = 0; i < NSTREAM; i++)
         c->busy[i] += k * (c->busy[i] - before->busy[i]);
@@ -231,7 +231,7 @@ static void start_clock(struct clock *c, const struct schedules *s, const struct
     c->event = malloc(((size_t)s->nevents + 1) * sizeof *c->event);
     if (!c->event)
         abort();
-    for (int k = 0; k < NSTREAM + NGROUP + 1 + s->nevents; k++)
+    for (int k = 0; k < NSTREAM + PLAN_GROUPS + 1 + s->nevents; k++)
         *state_at(c, k) = (struct tail){ 0, -1, -1 };
 }
 
@@ -252,8 +252,8 @@ static void finish(struct clock *c, struct timeline *out)
     for (int st = 0; st < NSTREAM; st++)
         later(&last, &c->stream[st]);
     account_gap(c, &last);
-    for (int i = 0; i < NCOLL * NGROUP; i++) {
-        out->exposed_by[i / NGROUP][i % NGROUP] = c->exposed[i];
+    for (int i = 0; i < NCOLL * PLAN_GROUPS; i++) {
+        out->exposed_by[i / PLAN_GROUPS][i % PLAN_GROUPS] = c->exposed[i];
         out->exposed_s += c->exposed[i];
     }
     out->idle_s = c->idle;

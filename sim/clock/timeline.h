@@ -28,7 +28,7 @@ struct timeline {
     double step_s;                  /* until the issuing thread has read the loss */
     double compute_s, optimizer_s;  /* work on the compute stream */
     double exposed_s;               /* the compute stream waited for collectives */
-    double exposed_by[NCOLL][NGROUP];
+    double exposed_by[NCOLL][PLAN_GROUPS];
     double idle_s;                  /* the rest */
     double busy_s[NSTREAM];         /* work on each stream */
     double comm_s;                  /* work of collectives, all streams */

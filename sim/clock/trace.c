@@ -46,7 +46,7 @@ static void put_args(FILE *f, const struct schedules *s, const struct op *o)
         fprintf(f, ",\"flops\":%.17g", s->spans[o->u.compute.span].flops);
         break;
     case OP_COLL:
-        fprintf(f, ",\"group\":\"%s\",\"dtype\":\"%s\",\"bytes\":%" PRId64, group_name(o->u.coll.group),
+        fprintf(f, ",\"group\":\"%s\",\"dtype\":\"%s\",\"bytes\":%" PRId64, sched_group(s, o)->name,
                 dtype_name(o->u.coll.dtype), o->u.coll.elems * dtype_bytes(o->u.coll.dtype));
         break;
     case OP_COPY:

@@ -57,12 +57,12 @@ static void print_memory(const struct evaluation *e, const struct timing *t)
         printf("first over at: %s step, %s\n", sched_name(e->first_over.sched), e->over_at);
 }
 
-static void print_comm(const struct comm_table *t)
+static void print_comm(const struct schedules *s, const struct comm_table *t)
 {
     printf("\ncollectives of one optimizer step (%s sent by each rank)\n", size_text(t->sent_bytes).s);
     for (int i = 0; i < t->n; i++)
         printf("  %-15s %-8s %-5s %8" PRId64 " calls %12s\n", coll_name(t->line[i].op),
-               group_name(t->line[i].group), dtype_name(t->line[i].dtype), t->line[i].count,
+               s->groups.group[t->line[i].group].name, dtype_name(t->line[i].dtype), t->line[i].count,
                size_text(t->line[i].bytes).s);
     if (t->n == 0)
         printf("  none\n");
@@ -78,10 +78,10 @@ static void print_time(const struct plan *p, const struct schedules *s, const st
            flop_convention_name(FLOPS_PALM));
     printf("  %-28s %10.4f s %5.1f %%\n", "compute", l->compute_s, 100 * l->compute_s / step);
     for (int op = 0; op < NCOLL; op++)
-        for (int g = 0; g < NGROUP; g++)
+        for (int g = 0; g < s->groups.n; g++)
             if (l->exposed_by[op][g] > 0.0005 * step)
                 printf("  exposed %-12s %-7s %10.4f s %5.1f %%\n", coll_name((enum coll_op)op),
-                       group_name((enum group)g), l->exposed_by[op][g], 100 * l->exposed_by[op][g] / step);
+                       s->groups.group[g].name, l->exposed_by[op][g], 100 * l->exposed_by[op][g] / step);
     printf("  %-28s %10.4f s %5.1f %%\n", "optimizer", l->optimizer_s, 100 * l->optimizer_s / step);
     printf("  %-28s %10.4f s %5.1f %%\n", "idle (waiting to be issued)", l->idle_s, 100 * l->idle_s / step);
     printf("  communication in all %.4f s; without contention the step would take %.4g s\n", l->comm_s, t->free_s);
@@ -158,7 +158,7 @@ int cmd_eval(int argc, char **argv)
     } else {
         print_model(&p);
         print_memory(&e, &t);
-        print_comm(&e.comm);
+        print_comm(&e.schedules, &e.comm);
         print_time(&p, &e.schedules, &t);
         if (noise)
             print_jitter(&added, t.line.step_s);

@@ -248,13 +248,10 @@ int64_t coll_equal_bytes(int64_t ranks, int64_t per_node, int64_t within, int64_
 
 /* ---- groups ---- */
 
-void coll_group_shape(const struct plan *p, enum group group, int64_t *ranks, int64_t *per_node)
+void coll_group_shape(const struct plan *p, const struct plan_groups *groups, int g, int64_t *ranks, int64_t *per_node)
 {
-    struct plan_groups groups;
-    struct mesh_lie slowest;
+    struct mesh_lie slowest = plan_groups_slowest(p, groups, g);
 
-    plan_groups(p, &groups);
-    slowest = plan_group_slowest(p, &groups, group);
     *ranks = slowest.ranks;
     *per_node = slowest.most;
 }

@@ -1,6 +1,6 @@
 /* coll_cost.h -- how long a collective of a schedule takes.
  *
- *     coll_group_shape(plan, GROUP_SHARD, &ranks, &per_node);
+ *     coll_group_shape(plan, &schedules.groups, op->u.coll.group, &ranks, &per_node);
  *     if (coll_cost(&plan->cluster, COLL_ALL_GATHER, ranks, per_node, bytes, &cost) < 0)
  *         ...
  *
@@ -41,9 +41,9 @@ int64_t coll_equal_bytes(int64_t ranks, int64_t per_node, int64_t within, int64_
 int coll_star_cost(const struct cluster *c, enum coll_op op, int64_t ranks, int64_t per_node,
                    int64_t bytes, struct cost *out);
 
-/* Ranks of a plan's process group, and the most of them that share a node in its slowest instance
+/* Ranks of groups->group[g], and the most of them that share a node in its slowest instance
  * (model/plan/plan_groups.h). */
-void coll_group_shape(const struct plan *p, enum group g, int64_t *ranks, int64_t *per_node);
+void coll_group_shape(const struct plan *p, const struct plan_groups *groups, int g, int64_t *ranks, int64_t *per_node);
 
 /* ---- measured points ---- */
 

@@ -61,7 +61,7 @@ static void look_at_coll(struct list *l, const struct plan *p, const struct sche
     char what[96];
     struct estimate e;
 
-    coll_group_shape(p, (enum group)o->u.coll.group, &q.ranks, &q.per_node);
+    coll_group_shape(p, &s->groups, o->u.coll.group, &q.ranks, &q.per_node);
     if (q.ranks < 2)
         return;
     bool known = measured_coll(&p->cluster, &q, &e);

@@ -106,8 +106,8 @@ static uint64_t schedules_key(const struct schedules *s, int program)
                        (uint64_t)o->u.compute.k0 << 24 | (uint64_t)o->u.compute.k1 << 40);
             break;
         case OP_COLL:
-            h = mix(mix(h, (uint64_t)o->u.coll.elems), (uint64_t)o->u.coll.op | (uint64_t)o->u.coll.group << 8 |
-                       (uint64_t)s->group_size[o->u.coll.group] << 16 | (uint64_t)o->u.coll.dtype << 52 |
+            h = mix(mix(h, (uint64_t)o->u.coll.elems), (uint64_t)o->u.coll.op | (uint64_t)sched_group(s, o)->is << 8 |
+                       (uint64_t)sched_group(s, o)->ranks << 16 | (uint64_t)o->u.coll.dtype << 52 |
                        (uint64_t)o->u.coll.red << 58);
             h = mix(h, (uint64_t)(uint32_t)o->u.coll.peer | (uint64_t)(uint32_t)o->u.coll.tag << 32);
             break;
@@ -153,7 +153,7 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     cost_cache_use(cache, &f->plan);
     if (simulate_price(&f->plan, s, SCHED_STEADY, cache, memo, &prices) < 0)
         return -1;
-    contention_of(&f->plan, &prices, &slow);
+    contention_of(&f->plan, s, &prices, &slow);
     contention_run(s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
     simulate_priced_free(&prices);
     f->step_s = t.step_s;
@@ -162,7 +162,7 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     f->optimizer_s = t.optimizer_s;
     f->idle_s = t.idle_s;
     for (int op = 0; op < NCOLL; op++)
-        for (int g = 0; g < NGROUP; g++)
+        for (int g = 0; g < s->groups.n; g++)
             f->exposed_by[op] += t.exposed_by[op][g];
     return 0;
 }

@@ -37,7 +37,7 @@ static void lowered(const struct plan *p, int64_t rank, struct schedules *s)
 
 static struct executor *executor_under(const struct plan *p, const struct schedules *s, int64_t limit)
 {
-    static struct comm *const nobody[NGROUP];
+    static struct comm *const nobody[PLAN_GROUPS];
     struct executor *x = executor_new(&(struct executor_args){ .plan = p, .schedules = s, .comm = nobody,
                                                                .threads = 1, .limit = limit });
 

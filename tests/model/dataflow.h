@@ -165,7 +165,7 @@ static inline bool df_collect(struct df *d, int64_t rank, const struct df_entry 
             continue;
         if (!l)
             return df_fail(d, rank, e, "nobody says what %s holds", k->s.bufs[a->buf].what);
-        for (int64_t at = a->at + a->by * e->iteration, end = at + a->n; at < end; at++)
+        for (int64_t at = sched_instance(&k->s, a, e->iteration), end = at + a->n; at < end; at++)
             for (int j = 0; j < l->nslices; j++) {
                 struct df_piece x = { &k->inst[k->base[a->buf] + at], k->s.slices[l->slice0 + j], (int)i,
                                       a->what };
@@ -318,7 +318,7 @@ static inline bool df_compute(struct df *d, int64_t rank, const struct df_entry 
         const struct act *a = &k->s.acts[i];
         bool grants = (a->what & ACT_ALLOC) && o->u.compute.fate == GRADS_KEEP &&
                       k->s.bufs[a->buf].category == (enum category)o->u.compute.grads;
-        for (int64_t at = a->at + a->by * e->iteration, end = at + a->n; grants && at < end; at++)
+        for (int64_t at = sched_instance(&k->s, a, e->iteration), end = at + a->n; grants && at < end; at++)
             k->inst[k->base[a->buf] + at].granted = true;
     }
     if (!df_collect(d, rank, e, ACT_READ | ACT_WRITE | ACT_ADD))

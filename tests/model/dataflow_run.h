@@ -41,7 +41,7 @@ static inline bool df_one_region(struct df *d, int64_t rank, const struct df_ent
         return df_fail(d, rank, e, "a collective with two inputs or two outputs");
     if (a->n != 1)
         return df_fail(d, rank, e, "a collective on %d instances of %s", a->n, k->s.bufs[a->buf].what);
-    out->inst = &k->inst[k->base[a->buf] + a->at + a->by * e->iteration];
+    out->inst = &k->inst[k->base[a->buf] + sched_instance(&k->s, a, e->iteration)];
     out->bytes = k->s.bufs[a->buf].bytes;
     out->at = a->layout && l->nslices ? INT64_MAX : 0;
     for (int i = 0; a->layout && i < l->nslices; i++)
@@ -117,7 +117,7 @@ static inline bool df_move(struct df *d, int64_t rank, int64_t size, double *who
         whole[i] = o->u.coll.red == RED_NONE ? NAN : o->u.coll.red == RED_MAX ? -INFINITY : 0;
     for (int pass = 0; pass < 2; pass++)
         for (int64_t j = 0; j < size; j++) {
-            int64_t r = df_member(d, rank, o->u.coll.group, size, j);
+            int64_t r = df_member(d, rank, sched_group(&d->rank[rank].s, o)->is, size, j);
             const struct df_entry *mine = &d->rank[r].entries[d->rank[r].at];
             df_part(o, size, j, pass == 0, &from, &n);
             from /= per;
@@ -152,9 +152,9 @@ static inline bool df_collective(struct df *d, int64_t rank, int64_t size)
     bool good;
 
     for (int64_t j = 0; j < size; j++)
-        sum += d->rank[df_member(d, rank, o->u.coll.group, size, j)].norm;
+        sum += d->rank[df_member(d, rank, sched_group(&d->rank[rank].s, o)->is, size, j)].norm;
     for (int64_t j = 0; o->u.coll.of == OF_NORM && j < size; j++)
-        d->rank[df_member(d, rank, o->u.coll.group, size, j)].norm = sum;
+        d->rank[df_member(d, rank, sched_group(&d->rank[rank].s, o)->is, size, j)].norm = sum;
     if (o->u.coll.of != OF_BUFFERS || o->u.coll.op == COLL_BARRIER)
         return true;
     enum dtype dt = df_element(&d->rank[rank], o);
@@ -184,7 +184,7 @@ static inline int df_met(struct df *d, int64_t rank, int64_t size)
     const struct op *o = e->op;
 
     for (int64_t j = 0; j < size; j++) {
-        int64_t r = df_member(d, rank, o->u.coll.group, size, j);
+        int64_t r = df_member(d, rank, sched_group(&d->rank[rank].s, o)->is, size, j);
         const struct df_rank *k = &d->rank[r];
         const struct op *q = k->at < k->n ? k->entries[k->at].op : NULL;
         if (!q || q->u.coll.group != o->u.coll.group)
@@ -207,7 +207,7 @@ static inline bool df_live(struct df *d, int64_t rank, const struct df_entry *e,
 
     for (uint32_t i = e->op->act0; i < e->op->act0 + e->op->nacts; i++) {
         const struct act *a = &k->s.acts[i];
-        for (int64_t at = a->at + a->by * e->iteration, end = at + a->n; at < end; at++) {
+        for (int64_t at = sched_instance(&k->s, a, e->iteration), end = at + a->n; at < end; at++) {
             struct df_inst *x = &k->inst[k->base[a->buf] + at];
             if (!frees && !x->live)
                 return df_fail(d, rank, e, "%s %" PRId64 " is dead", k->s.bufs[a->buf].what, at);
@@ -224,7 +224,7 @@ static inline bool df_before(struct df *d, int64_t rank, const struct df_entry *
 
     for (uint32_t i = e->op->act0; i < e->op->act0 + e->op->nacts; i++) {
         const struct act *a = &k->s.acts[i];
-        int64_t first = a->at + a->by * e->iteration;
+        int64_t first = sched_instance(&k->s, a, e->iteration);
         for (int64_t at = first; (a->what & ACT_ALLOC) && at < first + a->n; at++)
             df_alloc(&k->inst[k->base[a->buf] + at]);
     }
@@ -264,7 +264,7 @@ static inline int df_meet(struct df *d, int64_t rank)
 {
     struct df_rank *k = &d->rank[rank];
     const struct op *o = k->entries[k->at].op;
-    int64_t size = k->s.group_size[o->u.coll.group];
+    int64_t size = sched_group(&k->s, o)->ranks;
     int met = df_met(d, rank, size);
 
     if (met <= 0)
@@ -272,7 +272,7 @@ static inline int df_meet(struct df *d, int64_t rank)
     if (!df_collective(d, rank, size))
         return -1;
     for (int64_t j = 0; j < size; j++) {
-        int64_t r = df_member(d, rank, o->u.coll.group, size, j);
+        int64_t r = df_member(d, rank, sched_group(&d->rank[rank].s, o)->is, size, j);
         if (!df_live(d, r, &d->rank[r].entries[d->rank[r].at], true))
             return -1;
         d->rank[r].at++;

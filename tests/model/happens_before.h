@@ -46,7 +46,7 @@ struct hb_uses { int64_t number[NSTREAM]; int what[NSTREAM]; };
 
 struct hb {
     const struct schedules *s;
-    struct hb_clock tail[NSTREAM], group[NGROUP], *event;
+    struct hb_clock tail[NSTREAM], group[PLAN_GROUPS], *event;
     int64_t         issued[NSTREAM];
     int64_t        *base;               /* instance 0 of each family in the arrays below */
     struct hb_uses *writes, *reads;     /* of the present life */
@@ -150,7 +150,7 @@ static inline void hb_use(struct hb *h, const struct op *o, int64_t iteration, c
     const struct buf *b = &h->s->bufs[a->buf];
     bool reads = h->reads_only(h->s, o, b) && !(a->what & ACT_ALLOC);
 
-    for (int64_t at = a->at + a->by * iteration, end = at + a->n; at < end; at++) {
+    for (int64_t at = sched_instance(h->s, a, iteration), end = at + a->n; at < end; at++) {
         int64_t i = h->base[a->buf] + at;
         if (!hb_works(o) || !(a->what & (ACT_ALLOC | ACT_USE)))
             continue;
@@ -170,7 +170,7 @@ static inline void hb_let_go(struct hb *h, const struct op *o, int64_t iteration
 {
     const struct buf *b = &h->s->bufs[a->buf];
 
-    for (int64_t at = a->at + a->by * iteration, last = at + a->n; at < last; at++) {
+    for (int64_t at = sched_instance(h->s, a, iteration), last = at + a->n; at < last; at++) {
         int64_t i = h->base[a->buf] + at;
         hb_after(h, o, iteration, end, &h->writes[i], "frees", b, at);
         hb_after(h, o, iteration, end, &h->reads[i], "frees", b, at);

@@ -8,6 +8,8 @@
 #include "tests/check.h"
 #include "base/fail.h"
 #include "model/memory/evaluate.h"
+#include "model/schedule/units.h"
+#include "tests/hand_group.h"
 
 /* World sizes for the closed formulas: one, small, odd, a power, large. */
 static const int64_t worlds[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 64, 1000 };
@@ -91,13 +93,22 @@ static inline int64_t sent(const struct schedules *s, enum sched_id id)
     return t.sent_bytes;
 }
 
+static inline void unit_map_of(struct unit_map *m, const struct plan *p)
+{
+    struct local_model local;
+
+    local_model_of(p, 0, &local);
+    unit_map_init(m, &local);
+}
+
 /* ---- schedules by hand ---- */
 
 /* Three empty schedules in a world of 4. */
 static inline void hand_begin(struct schedules *s)
 {
     schedules_reset(s);
-    s->world_size = s->group_size[GROUP_WORLD] = 4;
+    s->world_size = 4;
+    hand_group(s, GROUP_WORLD, 4);
 }
 
 static inline void empty(struct schedules *s, enum sched_id id)

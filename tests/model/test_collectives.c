@@ -172,13 +172,13 @@ static int note_op(const struct schedules *s, const struct op *o, int64_t iterat
     (void)iteration;
     if (o->kind != OP_COLL)
         return 0;
-    int64_t size = s->group_size[o->u.coll.group];
+    const struct plan_group *g = sched_group(s, o);
+    int64_t size = g->ranks;
     bool none = o->u.coll.op == COLL_BARRIER, world = size == s->world_size;
     if (rooted[o->u.coll.op])
         snprintf(root, sizeof root, " root %" PRId32, o->u.coll.root);
-    enum group g = o->u.coll.group == GROUP_ROOT_RESHARD ? GROUP_RESHARD : o->u.coll.group;
     snprintf(line, sizeof line, "%s %s/%" PRId64 " %s %" PRId64 "%s%s%s", coll_name(o->u.coll.op),
-             world ? "world" : group_name(g), size, none ? "-" : dtype_name(o->u.coll.dtype),
+             world ? "world" : g->is == GROUP_ROOT_RESHARD ? "reshard" : g->name, size, none ? "-" : dtype_name(o->u.coll.dtype),
              o->u.coll.elems, o->u.coll.red ? " " : "", red_name(o->u.coll.red), root);
     push(arg, line);
     return 0;

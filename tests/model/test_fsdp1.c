@@ -69,7 +69,7 @@ static void original_parameters_are_aligned_and_partitioned(void **state)
         struct unit_map m;
         int64_t n = worlds[w], sum = 0;
         plan_move(&p, n);
-        unit_map_init(&m, &p);
+        unit_map_of(&m, &p);
         for (int64_t rank = 0; rank < n; rank++) {
             struct flat_rule r = { .orig_params = true, .used = DT_BF16, .nranks = n,
                                    .sharded = n > 1, .rank = rank };
@@ -96,7 +96,7 @@ static void a_parameter_starts_at_16_bytes_of_the_compute_dtype(void **state)
     (void)state;
     fsdp1(&p, "gpt2", 2, 1, DT_BF16, FSDP1_FULL_SHARD);
     p.unit = UNIT_MODEL;
-    unit_map_init(&m, &p);
+    unit_map_of(&m, &p);
     struct model real = p.model;
     p.model.tensors = t;
     p.model.ntensors = 2;
@@ -309,9 +309,9 @@ static void the_fullest_rank_is_named(void **state)
 
     (void)state;
     fsdp1(&p, "gpt2", 3, 8, DT_BF16, FSDP1_FULL_SHARD);
-    assert_int_equal(fsdp1_ranks(&p, ranks), 1);
+    assert_int_equal(lower_ranks(&p, ranks), 1);
     p.fsdp.use_orig_params = true;
-    assert_int_equal(fsdp1_ranks(&p, ranks), 2);
+    assert_int_equal(lower_ranks(&p, ranks), 2);
     lowered(&p, ranks[1], &s);
     ledger_run(&s, &named);
     for (int64_t rank = 0; rank < 8; rank++) {

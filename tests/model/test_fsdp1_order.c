@@ -342,8 +342,8 @@ static void hybrid_sharding_has_a_stream_of_its_own_since_2_1(void **state)
     p.shard_group = 4;
     lowered(&p, 0, &s);
     assert_int_equal(entries("all_reduce", STREAM_ALL_REDUCE), 4);
-    assert_int_equal(s.group_size[GROUP_SHARD], 4);
-    assert_int_equal(s.group_size[GROUP_REPLICA], 2);
+    assert_int_equal(sched_group_ranks(&s, GROUP_SHARD), 4);
+    assert_int_equal(sched_group_ranks(&s, GROUP_REPLICA), 2);
     snprintf(p.framework_version, sizeof p.framework_version, "2.0");
     lowered(&p, 0, &s);
     assert_int_equal(entries("all_reduce", STREAM_REDUCE), 4);

@@ -125,7 +125,7 @@ static void collectives_of_one_group_never_overlap(void **state)
     (void)state;
     for (int same = 0; same < 2; same++) {
         hand_begin(&s);
-        s.group_size[GROUP_SHARD] = 4;
+        hand_group(&s, GROUP_SHARD, 4);
         int b = sched_buf(&s, CAT_UNSHARDED, "b", NULL, 0, 1, 100);
         sched_begin(&s, SCHED_INIT);
         sched_coll(&s, STREAM_GATHER, PHASE_INIT, COLL_ALL_GATHER, GROUP_WORLD, DT_FP32, RED_NONE, 25);

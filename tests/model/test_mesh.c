@@ -211,6 +211,102 @@ static void an_inner_group_is_a_run_of_its_group(void **state)
     assert_int_equal(mesh_member(&replica, 13, 0), 5);
 }
 
+static void a_digit_is_the_coordinate_on_its_axis(void **state)
+{
+    uint64_t rng = 17;
+
+    (void)state;
+    for (int i = 0; i < 500; i++) {
+        struct mesh m = drawn(&rng, 300);
+        count_ranks(&m);
+        for (int64_t r = 0; r < mesh_world(&m); r++)
+            for (int a = 0; a < NAXIS; a++)
+                assert_int_equal(mesh_digit(&m, r, (enum mesh_axis)a), coordinate[r][a]);
+    }
+}
+
+/* The instance of `rank` that a list of places leaves, by enumeration: the ranks together with it are
+ * numbered as they come. */
+static int64_t listed(const struct mesh *m, unsigned axes, int64_t rank, int n, const int64_t *places, int64_t *out)
+{
+    int64_t place = 0, found = 0;
+
+    for (int64_t r = 0; r < mesh_world(m); r++)
+        if (together(r, rank, axes)) {
+            for (int i = 0; i < n; i++)
+                if (places[i] == place)
+                    out[found++] = r;
+            place++;
+        }
+    return found;
+}
+
+static void a_list_has_the_ranks_at_its_places_and_no_others(void **state)
+{
+    uint64_t rng = 19;
+
+    (void)state;
+    for (int i = 0; i < 2000; i++) {
+        struct mesh m = drawn(&rng, 200);
+        unsigned axes = draw(&rng, 1u << NAXIS);
+        struct mesh_group g = mesh_group(&m, axes);
+        int64_t per_node = 1 + (int64_t)draw(&rng, 12), places[MESH_PLACES], want[MESH_PLACES];
+        int64_t nodes_most = 0, least_then = 0, world = mesh_world(&m);
+        int n = 0;
+        for (int64_t k = 0; k < mesh_ranks(&g) && n < MESH_PLACES; k++)
+            if (draw(&rng, 2) || (n == 0 && k + 1 == mesh_ranks(&g)))
+                places[n++] = k;
+        struct mesh_group some = mesh_some(&g, n, places);
+        count_ranks(&m);
+        assert_int_equal(mesh_ranks(&some), n);
+        for (int64_t r = 0; r < world; r++) {
+            int64_t place = -1, node = -1, nodes = 0, here = 0, least = n, most = 0;
+            assert_int_equal(listed(&m, axes, r, n, places, want), n);
+            for (int k = 0; k < n; k++) {
+                assert_int_equal(mesh_member(&some, r, k), want[k]);
+                place = want[k] == r ? k : place;
+                nodes += want[k] / per_node != node;
+                here = want[k] / per_node != node ? 1 : here + 1;
+                node = want[k] / per_node;
+                most = here > most ? here : most;
+                if (k + 1 == n || want[k + 1] / per_node != node)
+                    least = here < least ? here : least;
+            }
+            assert_int_equal(mesh_place(&some, r), place);
+            struct mesh_lie l = mesh_lie(&some, r, per_node);
+            assert_int_equal(l.nodes, nodes);
+            assert_int_equal(l.most, most);
+            assert_int_equal(l.least, least);
+            if (nodes > nodes_most || (nodes == nodes_most && least < least_then)) {
+                nodes_most = nodes;
+                least_then = least;
+            }
+        }
+        struct mesh_lie slowest = mesh_slowest(&some, world, per_node);
+        assert_int_equal(slowest.nodes, nodes_most);
+        assert_int_equal(slowest.least, least_then);
+    }
+}
+
+/* A pipeline of 4 stages over 2 tensor-parallel ranks: stage 0 is ranks 0 and 1, stage 3 ranks 6 and 7.
+ * They share a tied embedding: 0 with 6, 1 with 7; the stages between are in no instance. */
+static void the_first_and_the_last_stage_are_a_list(void **state)
+{
+    struct mesh m = mesh_from(titan, (int64_t[NAXIS]){ [AXIS_PIPE] = 4, [AXIS_REPLICA] = 1, [AXIS_SHARD] = 1,
+                                                       [AXIS_CONTEXT] = 1, [AXIS_EXPERT] = 1, [AXIS_TENSOR] = 2 });
+    struct mesh_group pipe = mesh_group(&m, MESH_AXIS(AXIS_PIPE));
+    struct mesh_group tied = mesh_some(&pipe, 2, (int64_t[]){ 0, 3 });
+
+    (void)state;
+    assert_int_equal(mesh_ranks(&tied), 2);
+    assert_int_equal(mesh_member(&tied, 1, 0), 1);
+    assert_int_equal(mesh_member(&tied, 1, 1), 7);
+    assert_int_equal(mesh_place(&tied, 6), 1);
+    assert_int_equal(mesh_place(&tied, 2), -1);
+    assert_int_equal(mesh_slowest(&tied, 8, 4).nodes, 2);
+    assert_int_equal(mesh_sisters(&tied, 8, 7, 4), 2);
+}
+
 /* Enumerating 16,384 ranks a hundred thousand times would take minutes. */
 static void a_large_world_costs_nothing_where_nodes_are_aligned(void **state)
 {
@@ -231,6 +327,9 @@ int main(void)
         cmocka_unit_test(groups_of_six_on_nodes_of_eight_straddle_two_of_them),
         cmocka_unit_test(replicas_across_nodes_share_the_adapters),
         cmocka_unit_test(an_inner_group_is_a_run_of_its_group),
+        cmocka_unit_test(a_digit_is_the_coordinate_on_its_axis),
+        cmocka_unit_test(a_list_has_the_ranks_at_its_places_and_no_others),
+        cmocka_unit_test(the_first_and_the_last_stage_are_a_list),
         cmocka_unit_test(a_large_world_costs_nothing_where_nodes_are_aligned),
     };
     return cmocka_run_group_tests_name("model/mesh", tests, NULL, NULL);

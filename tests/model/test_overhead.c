@@ -1,13 +1,23 @@
 #include "tests/check.h"
 #include "model/memory/overhead.h"
-#include "model/plan/plan_groups.h"
 
 #include <string.h>
 
 #define MiB ((int64_t)1 << 20)
 
-/* Groups that a schedule communicates in. */
+/* Groups that a schedule communicates in, by what they are for. */
 static const unsigned world = 1u << GROUP_WORLD, hybrid = 1u << GROUP_SHARD | 1u << GROUP_REPLICA;
+
+static int64_t overhead_in(const struct plan *p, unsigned purposes, struct overhead *o)
+{
+    struct plan_groups groups;
+    uint32_t communicates = 0;
+
+    plan_groups(p, &groups);
+    for (int g = 0; g < groups.n; g++)
+        communicates |= (purposes >> groups.group[g].is & 1) << g;
+    return overhead_bytes(p, &groups, communicates, o);
+}
 
 static struct plan plan_on(const char *cluster, enum strategy s, int64_t shard)
 {
@@ -28,7 +38,7 @@ static void one_hopper_node(void **state)
     struct overhead o;
 
     (void)state;
-    assert_int_equal(overhead_bytes(&p, world, &o), 64 * MiB + 240 * MiB + 256 * MiB);
+    assert_int_equal(overhead_in(&p, world, &o), 64 * MiB + 240 * MiB + 256 * MiB);
     assert_int_equal(o.by[OVERHEAD_ALLOCATED], 2 * 32 * MiB);
     assert_int_equal(o.by[OVERHEAD_OUTSIDE], 496 * MiB);
     assert_int_equal(o.by[OVERHEAD_CONTEXT], p.cluster.context);
@@ -41,7 +51,7 @@ static void one_ampere_node(void **state)
     struct overhead o;
 
     (void)state;
-    assert_int_equal(overhead_bytes(&p, world, &o), 2 * 8519680 + 240 * MiB);
+    assert_int_equal(overhead_in(&p, world, &o), 2 * 8519680 + 240 * MiB);
 }
 
 /* Across nodes 16 channels; each leaves a node through one of its 8 GPUs, so two of them
@@ -69,7 +79,7 @@ static void our_kernels_on_a_gpu_have_their_own_workspace(void **state)
     p.micro_batch = 1;
     p.model = (struct model){ .hidden = 768, .ffn = 3072, .heads = 12, .kv_heads = 12, .head_dim = 64,
                               .vocab = 50257 };
-    overhead_bytes(&p, world, &o);
+    overhead_in(&p, world, &o);
     assert_int_equal(o.by[OVERHEAD_ALLOCATED], 36 * MiB);
 }
 
@@ -80,7 +90,7 @@ static void a_communicator_of_one_has_no_buffers(void **state)
 
     (void)state;
     assert_int_equal(overhead_nccl(&p.cluster.gpu, 1, 1), 0);
-    assert_int_equal(overhead_bytes(&p, world, &o), 64 * MiB);
+    assert_int_equal(overhead_in(&p, world, &o), 64 * MiB);
 }
 
 /* Hybrid sharding: the shard group inside a node, the replica group across, one rank each. */
@@ -91,11 +101,11 @@ static void hybrid_sharding_has_two_communicators(void **state)
 
     (void)state;
     p.dialect = DIALECT_TORCH;
-    overhead_bytes(&p, hybrid, &o);
+    overhead_in(&p, hybrid, &o);
     assert_int_equal(o.by[OVERHEAD_OUTSIDE],
                      overhead_nccl(&p.cluster.gpu, 8, 8) + overhead_nccl(&p.cluster.gpu, 4, 1));
     p.fsdp.reshard_after_forward = 4;
-    overhead_bytes(&p, hybrid | 1u << GROUP_RESHARD, &o);
+    overhead_in(&p, hybrid | 1u << GROUP_RESHARD, &o);
     assert_int_equal(o.by[OVERHEAD_OUTSIDE],
                      overhead_nccl(&p.cluster.gpu, 8, 8) + overhead_nccl(&p.cluster.gpu, 4, 1)
                      + overhead_nccl(&p.cluster.gpu, 4, 4));
@@ -112,7 +122,7 @@ static void shards_that_straddle_nodes_have_network_buffers(void **state)
 
     (void)state;
     p.dialect = DIALECT_TORCH;
-    overhead_bytes(&p, hybrid, &o);
+    overhead_in(&p, hybrid, &o);
     assert_int_equal(o.item[1].bytes, overhead_nccl(&p.cluster.gpu, 6, 4));
     assert_int_equal(overhead_nccl(&p.cluster.gpu, 6, 4), 160 * MiB + 4 * 10 * MiB + 16 * 2 * 4 * MiB);
     assert_int_equal(o.item[2].bytes, (160 + 160) * MiB);
@@ -128,7 +138,7 @@ static void the_items_add_up_and_name_their_source(void **state)
     for (size_t i = 0; i < sizeof clusters / sizeof clusters[0]; i++) {
         struct plan p = plan_on(clusters[i], STRAT_ZERO3, 0);
         int64_t     by[NOVERHEAD] = { 0 };
-        int64_t     sum = overhead_bytes(&p, world, &o);
+        int64_t     sum = overhead_in(&p, world, &o);
 
         for (int k = 0; k < o.n; k++) {
             assert_true(o.item[k].bytes > 0 && o.item[k].source[0] && o.item[k].name[0]);
@@ -149,13 +159,13 @@ static void host_ranks_have_what_our_executor_takes(void **state)
 
     (void)state;
     p.kernels = KERNELS_TORCH_SDPA;
-    assert_int_equal(overhead_bytes(&p, world, &o), 0);
+    assert_int_equal(overhead_in(&p, world, &o), 0);
     p.kernels = KERNELS_DPX;
     p.seq = 128;
     p.micro_batch = 1;
-    assert_int_equal(overhead_bytes(&p, world, &o), 2 * (4 << 20) + (8 << 20) + 256);
+    assert_int_equal(overhead_in(&p, world, &o), 2 * (4 << 20) + (8 << 20) + 256);
     assert_int_equal(o.n, 2);
-    assert_int_equal(o.by[OVERHEAD_ALLOCATED], overhead_bytes(&p, world, &o));
+    assert_int_equal(o.by[OVERHEAD_ALLOCATED], overhead_in(&p, world, &o));
 }
 
 int main(void)

@@ -148,7 +148,7 @@ static void a_collective_waits_for_another_whose_result_it_moves(void **state)
 {
     (void)state;
     block_of(4);
-    s.group_size[GROUP_SHARD] = 2;
+    hand_group(&s, GROUP_SHARD, 2);
     static const struct { int kernel, needed; enum stream stream; enum group group; } c[3] = {
         { 1, 4, STREAM_TENSOR, GROUP_WORLD }, { 3, 7, STREAM_GATHER, GROUP_SHARD }, { 4, 6, STREAM_REDUCE, GROUP_WORLD },
     };
@@ -265,12 +265,18 @@ static void schedules_without_collectives_are_left_alone(void **state)
 /* ---- Megatron's column-then-row pattern in real plans ---- */
 
 /* A group that none of the plans here has: what is inside blocks waits for no collective of the strategy. */
-enum { INSIDE = GROUP_ROOT_RESHARD };
+#define INSIDE GROUP_ROOT_RESHARD
 
+/* The lowering takes the program for one without collectives, until there is such a group. */
 static void lower_seeded(const struct plan *p, const struct program *g, struct schedules *of)
 {
-    assert_int_equal(lower_using(p, 0, g, of), 0);
-    of->group_size[INSIDE] = 4;
+    struct program plain = *g;
+
+    plain.ncollectives = 0;
+    assert_int_equal(lower_using(p, 0, &plain, of), 0);
+    of->program.ncollectives = g->ncollectives;
+    hand_group(of, INSIDE, 4);
+    schedules_cut(of);
 }
 
 /* The last kernel of a pass that is called so; -1. */

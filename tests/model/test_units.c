@@ -72,7 +72,7 @@ static void both(const struct plan *p, bool backwards)
     struct unit_map m;
     struct emit e = { &s, &m, 0 };
 
-    unit_map_init(&m, p);
+    unit_map_of(&m, p);
     for (int fold = 0; fold < 2; fold++) {
         struct lines *l = fold ? &folded : &flat;
         hand_begin(&s);
@@ -128,7 +128,7 @@ static void covers(const struct plan *p)
     struct unit_map m;
     int next = 0, seen[NUC] = { 1 };
 
-    unit_map_init(&m, p);
+    unit_map_of(&m, p);
     for (int k = 0; k < m.n; k++) {
         struct unit_ref u = unit_at(&m, k);
         assert_int_not_equal(u.cls, UC_ROOT);
@@ -159,7 +159,7 @@ static void adds_up(const struct plan *p)
     struct unit_map m;
     int64_t sum = 0;
 
-    unit_map_init(&m, p);
+    unit_map_of(&m, p);
     for (int c = 0; c < NUC; c++)
         if (m.of_class[c] > 0)
             sum += m.of_class[c] * unit_sum(&m, (enum unit_class)c, tensor_numel, NULL);
@@ -184,7 +184,7 @@ static void deep_models_fold_into_few_entries(void **state)
         struct unit_map m;
         struct emit e = { &s, &m, 0 };
         plan_of(&p, "gpt2", deep ? 4000 : 40, 2, STRAT_FSDP, DIALECT_TORCH, DT_FP32);
-        unit_map_init(&m, &p);
+        unit_map_of(&m, &p);
         hand_begin(&s);
         sched_begin(&s, SCHED_STEADY);
         units_emit(&m, &s, true, write_neighbours, &e);

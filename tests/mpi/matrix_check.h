@@ -57,7 +57,8 @@ static int64_t runs_of(enum sched_id id)
 
 static void check_counts(struct train *t)
 {
-    struct exec_count want[NCOLL][NGROUP][NDTYPE] = { 0 };
+    struct exec_count want[NCOLL][PLAN_GROUPS][NDTYPE] = { 0 };
+    const struct plan_groups *groups = &train_schedules(t)->groups;
     struct comm_table table;
 
     for (int id = 0; id < NSCHED; id++) {
@@ -69,24 +70,24 @@ static void check_counts(struct train *t)
         }
     }
     for (int op = 0; op < NCOLL; op++)
-        for (int g = 0; g < NGROUP; g++)
+        for (int g = 0; g < groups->n; g++)
             for (int d = 0; d < NDTYPE; d++) {
                 const struct exec_count *w = &want[op][g][d];
-                const struct exec_count *got = executor_count(train_executor(t), (enum coll_op)op,
-                                                              (enum group)g, (enum dtype)d);
+                const struct exec_count *got = executor_count(train_executor(t), (enum coll_op)op, g,
+                                                              (enum dtype)d);
                 if (got->count != w->count || got->bytes != w->bytes)
                     complain("%s of the %s group: %d calls of %lld bytes in all, predicted %d of %lld\n",
-                             coll_name((enum coll_op)op), group_name((enum group)g), (int)got->count,
+                             coll_name((enum coll_op)op), groups->group[g].name, (int)got->count,
                              (long long)got->bytes, (int)w->count, (long long)w->bytes);
             }
 }
 
-struct sending { int64_t bytes[NGROUP], times; int place[NGROUP]; };
+struct sending { int64_t bytes[PLAN_GROUPS], times; int place[PLAN_GROUPS]; };
 
 static int send_of(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
 {
     struct sending *n = arg;
-    enum group g = (enum group)o->u.coll.group;
+    int g = o->u.coll.group;
 
     (void)iteration;
     if (o->kind != OP_COLL)
@@ -94,7 +95,7 @@ static int send_of(const struct schedules *s, const struct op *o, int64_t iterat
     struct coll_call call = { .op = (enum coll_op)o->u.coll.op, .dtype = (enum dtype)o->u.coll.dtype,
                               .red = (enum red_op)o->u.coll.red, .elems = o->u.coll.elems,
                               .root = o->u.coll.root, .algo = s->star ? ALGO_SERVER : ALGO_RING };
-    n->bytes[g] += n->times * comm_traffic(&call, n->place[g], (int)s->group_size[g]).sent;
+    n->bytes[g] += n->times * comm_traffic(&call, n->place[g], (int)sched_group(s, o)->ranks).sent;
     return 0;
 }
 
@@ -104,8 +105,8 @@ static void predict_sent(const struct schedules *s, struct sending *n)
     int members[64];
 
     memset(n, 0, sizeof *n);
-    for (int g = 0; g < NGROUP; g++)
-        for (int k = groups_members(s, (enum group)g, rank, members); k-- > 0; )
+    for (int g = 0; g < s->groups.n; g++)
+        for (int k = groups_members(s, g, rank, members); k-- > 0; )
             if (members[k] == rank)
                 n->place[g] = k;
     for (int id = 0; id < NSCHED; id++) {
@@ -114,27 +115,28 @@ static void predict_sent(const struct schedules *s, struct sending *n)
     }
 }
 
-static void witness_all(int64_t sent[NGROUP])
+static void witness_all(const struct plan_groups *groups, int64_t sent[PLAN_GROUPS])
 {
     char name[64];
 
-    for (int g = 0; g < NGROUP; g++) {
-        snprintf(name, sizeof name, "dpx %s", group_name((enum group)g));
+    for (int g = 0; g < groups->n; g++) {
+        snprintf(name, sizeof name, "dpx %s", groups->group[g].name);
         sent[g] = witness_sent(name);
     }
 }
 
-static void check_sent(struct train *t, const int64_t before[NGROUP])
+static void check_sent(struct train *t, const int64_t before[PLAN_GROUPS])
 {
+    const struct plan_groups *groups = &train_schedules(t)->groups;
     struct sending want;
-    int64_t after[NGROUP];
+    int64_t after[PLAN_GROUPS];
 
     predict_sent(train_schedules(t), &want);
-    witness_all(after);
-    for (int g = 0; g < NGROUP; g++)
+    witness_all(groups, after);
+    for (int g = 0; g < groups->n; g++)
         if (after[g] - before[g] != want.bytes[g])
             complain("rank %d gave MPI %lld bytes for the %s group, predicted %lld\n", rank,
-                     (long long)(after[g] - before[g]), group_name((enum group)g), (long long)want.bytes[g]);
+                     (long long)(after[g] - before[g]), groups->group[g].name, (long long)want.bytes[g]);
 }
 
 /* ---- memory ---- */
@@ -177,9 +179,11 @@ static void check_memory(struct train *t)
 static inline void run_plan(const struct plan *p, const double loss[MOST_STEPS])
 {
     struct train_report r;
-    int64_t sent[NGROUP];
+    struct plan_groups groups;
+    int64_t sent[PLAN_GROUPS];
 
-    witness_all(sent);
+    plan_groups(p, &groups);
+    witness_all(&groups, sent);
     struct train_args a = args_of(p, false);
     struct train *t = train_open(&a, &(struct train_refusal){ 0 });
     if (!t) {

@@ -16,13 +16,15 @@
 
 #include "exec/run/executor_internal.h"
 #include "model/lower/lower.h"
+#include "model/schedule/schedule_cut.h"
 #include "tests/mpi/group.h"
 
 static const char config[] =
     "{\"model_type\": \"gpt2\", \"n_layer\": 3, \"n_embd\": 48, \"n_head\": 4, \"n_positions\": 32,"
     " \"vocab_size\": 101, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}";
 
-enum { INSIDE = GROUP_ROOT_RESHARD, SEQ = 24, BATCH = 2 };
+enum { SEQ = 24, BATCH = 2 };
+#define INSIDE GROUP_ROOT_RESHARD       /* none of the plans has it */
 
 static int rank, complaints;
 static atomic_bool stop;
@@ -123,8 +125,7 @@ static void see(void *arg, int tensor, int64_t from, int64_t n, const void *g, e
 
 static void run(const struct plan *p, bool splits, struct made *out)
 {
-    struct comm *comm[NGROUP] = { [GROUP_WORLD] = alone.comm, [GROUP_SHARD] = alone.comm, [GROUP_REPLICA] = alone.comm,
-                                  [INSIDE] = both.comm };
+    struct comm *comm[PLAN_GROUPS];
     struct schedules s = { .detailed = true };
     struct weights *w = weights_from_seed(&p->model, 3);
     struct executor_args a = { .plan = p, .schedules = &s, .comm = comm, .stop = &stop, .threads = 1,
@@ -144,8 +145,18 @@ static void run(const struct plan *p, bool splits, struct made *out)
     must(program_build(p, &g) == 0, "no program");
     if (splits)
         split(&g, p);
+    /* The lowering takes the program for one without collectives, until there is a group of both ranks. */
+    int collectives = g.ncollectives;
+    g.ncollectives = 0;
     must(lower_using(p, 0, &g, &s) == 0, "not lowered");
-    s.group_size[INSIDE] = 2;
+    s.program.ncollectives = collectives;
+    int inside = plan_groups_add(&s.groups, &(struct mesh){ .order = { AXIS_PIPE, AXIS_REPLICA, AXIS_SHARD, AXIS_CONTEXT,
+                                                                       AXIS_EXPERT, AXIS_TENSOR },
+                                                            .size = { 1, 1, 1, 1, 1, 2 } },
+                                 INSIDE, (struct group_rule){ .axes = MESH_AXIS(AXIS_TENSOR) });
+    schedules_cut(&s);
+    for (int i = 0; i < PLAN_GROUPS; i++)
+        comm[i] = i == inside ? both.comm : alone.comm;
     atomic_store(&stop, false);         /* the executor before set it when it closed */
     struct executor *x = executor_new(&a);
     must(x && executor_map(x) == 0, "no executor");
@@ -154,7 +165,7 @@ static void run(const struct plan *p, bool splits, struct made *out)
         halve(x);
     must(executor_run(x, SCHED_FIRST, &step) == 0, "the step failed");
     out->loss = step.loss_sum / (double)step.loss_tokens;
-    out->inside = executor_count(x, COLL_ALL_REDUCE, (enum group)INSIDE, DT_FP32)->count;
+    out->inside = executor_count(x, COLL_ALL_REDUCE, inside, DT_FP32)->count;
     executor_free(x);
     schedules_free(&s);
     program_free(&g);

@@ -51,19 +51,16 @@ static void must(bool yes, const char *what)
 
 static void begin(int of)
 {
-    struct plan_groups g;
-
     world = of;
     must(model_load("gpt2", &p.model) == 0 && cluster_load("localhost", &p.cluster) == 0, "no plan");
     p.cluster.world_size = p.cluster.gpus_per_node = of;
     p.seq = p.micro_batch = 1;
     plan_defaults(&p, STRAT_DDP, DIALECT_TORCH, DT_FP32);
     p.kernels = KERNELS_DPX;
-    plan_groups(&p, &g);
     s.detailed = true;
     s.rank = rank;
-    s.world_size = s.group_size[GROUP_WORLD] = of;
-    s.group[GROUP_WORLD] = g.of[GROUP_WORLD];
+    s.world_size = of;
+    plan_groups(&p, &s.groups);         /* GROUP_WORLD is the first */
 }
 
 /* A family of instances that all have ELEMS elements of one tensor's gradient. */

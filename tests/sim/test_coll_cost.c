@@ -157,16 +157,23 @@ static void a_star_grows_with_its_ranks(void **state)
     assert_close(part.s, eight.s, 1e-12);
 }
 
+/* 0 ranks: there is no such group. */
 static void shape(const char *spec, int64_t shard, enum group g, int64_t ranks, int64_t per_node)
 {
     struct plan p = { .shard_group = shard };
+    struct plan_groups groups;
     int64_t r, n;
 
     p.cluster = cluster(spec);
     p.strategy = STRAT_FSDP;
     p.dialect = DIALECT_TORCH;
     p.fsdp.reshard_after_forward = 4;
-    coll_group_shape(&p, g, &r, &n);
+    plan_groups(&p, &groups);
+    if (ranks == 0) {
+        assert_int_equal(plan_groups_find(&groups, g), -1);
+        return;
+    }
+    coll_group_shape(&p, &groups, plan_groups_find(&groups, g), &r, &n);
     assert_int_equal(r, ranks);
     assert_int_equal(n, per_node);
 }
@@ -175,9 +182,9 @@ static void groups_lie_on_nodes_as_ranks_are_numbered(void **state)
 {
     (void)state;
     shape("4x8xh100", 32, GROUP_WORLD, 32, 8);
-    shape("4x8xh100", 32, GROUP_SHARD, 32, 8);
-    shape("4x8xh100", 0, GROUP_SHARD, 32, 8);       /* flat */
-    shape("4x8xh100", 32, GROUP_REPLICA, 1, 1);
+    shape("4x8xh100", 32, GROUP_SHARD, 0, 0);       /* flat: the world's */
+    shape("4x8xh100", 0, GROUP_SHARD, 0, 0);
+    shape("4x8xh100", 32, GROUP_REPLICA, 0, 0);
     shape("4x8xh100", 8, GROUP_SHARD, 8, 8);
     shape("4x8xh100", 8, GROUP_REPLICA, 4, 1);      /* ranks 0, 8, 16, 24 */
     shape("4x8xh100", 16, GROUP_SHARD, 16, 8);
@@ -192,7 +199,7 @@ static void groups_lie_on_nodes_as_ranks_are_numbered(void **state)
     shape("2x6xh100", 4, GROUP_SHARD, 4, 2);        /* ranks 4, 5 | 6, 7 straddle two nodes */
     shape("3x8xh100", 6, GROUP_SHARD, 6, 4);        /* 6 | 2+4 | 4+2 | 6 */
     shape("2x6xh100", 4, GROUP_REPLICA, 3, 2);      /* ranks 0, 4 | 8 */
-    shape("2x6xh100", 12, GROUP_SHARD, 12, 6);
+    shape("2x6xh100", 12, GROUP_WORLD, 12, 6);
 }
 
 static void impossible_groups_are_refused(void **state)

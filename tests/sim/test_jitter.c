@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "sim/clock/jitter.h"
+#include "tests/hand_group.h"
 
 /* Means of the largest of n normal draws to two places: E_2 is 1/sqrt(pi), E_3 is
  * 3/(2 sqrt(pi)), the others as order statistics are tabulated. */
@@ -40,7 +41,8 @@ struct bed {
 static void bed_init(struct bed *b)
 {
     memset(b, 0, sizeof *b);
-    b->s.group_size[GROUP_WORLD] = b->s.world_size = 8;
+    b->s.world_size = 8;
+    hand_group(&b->s, GROUP_WORLD, 8);
     sched_begin(&b->s, SCHED_STEADY);
 }
 

@@ -103,8 +103,9 @@ static char *text_of(const struct schedules *s)
     for (int id = 0; id < NSCHED; id++)
         sched_print(s, (enum sched_id)id, f);
     fprintf(f, "groups");
-    for (int g = 0; g < NGROUP; g++)
-        fprintf(f, " %lld", s->communicates >> g & 1 ? (long long)s->group_size[g] : 0);
+    for (int g = 0; g < s->groups.n; g++)
+        if (s->communicates >> g & 1)
+            fprintf(f, " %s %lld", s->groups.group[g].name, (long long)s->groups.group[g].ranks);
     fclose(f);
     return text;
 }

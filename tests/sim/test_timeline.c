@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/clock/contention.h"
+#include "tests/hand_group.h"
 
 /* ---- schedules by hand: one entry, one duration ---- */
 
@@ -19,7 +20,8 @@ struct bed {
 static void bed_init(struct bed *b)
 {
     memset(b, 0, sizeof *b);
-    b->s.group_size[GROUP_WORLD] = b->s.group_size[GROUP_REPLICA] = 8;
+    hand_group(&b->s, GROUP_WORLD, 8);
+    hand_group(&b->s, GROUP_REPLICA, 8);
     b->d = (struct durations){ b->work, b->issue };
     sched_begin(&b->s, SCHED_STEADY);
 }
@@ -76,7 +78,7 @@ static void gathers_one_ahead_hide_behind_compute(void **state)
     }
     struct timeline t = finish(&b);
     assert_close(t.step_s, want, 1e-15);
-    assert_close(t.exposed_by[COLL_ALL_GATHER][GROUP_WORLD], want - (3 + 1 + 4 + 1.5 + 5), 1e-12);
+    assert_close(t.exposed_by[COLL_ALL_GATHER][0], want - (3 + 1 + 4 + 1.5 + 5), 1e-12);
     assert_close(parts(&t), t.step_s, 1e-12);
     schedules_free(&b.s);
 }
@@ -144,7 +146,7 @@ static void a_blocked_issuing_thread_is_charged_to_what_it_waits_for(void **stat
     work(&b, STREAM_COMPUTE, 2);
     struct timeline t = finish(&b);
     assert_close(t.step_s, 9, 1e-15);
-    assert_close(t.exposed_by[COLL_ALL_REDUCE][GROUP_WORLD], 7, 1e-15);
+    assert_close(t.exposed_by[COLL_ALL_REDUCE][0], 7, 1e-15);
     schedules_free(&b.s);
 }
 

@@ -1,11 +1,12 @@
 /* lower_common.c -- entries that lowerings of several families emit. */
 #include "model/lower/common/lower_internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "model/program/torch_model.h"
 
-void declare_activations(struct schedules *s, const struct plan *p, int acts[NPIECE])
+void declare_activations(struct schedules *s, const struct local_model *local, int acts[NPIECE])
 {
     for (int i = 0; i < NPIECE; i++) {
         bool block = piece_is_block(i);
@@ -14,7 +15,7 @@ void declare_activations(struct schedules *s, const struct plan *p, int acts[NPI
         int64_t saved = s->program.piece[i].saved > 0 ? s->program.piece[i].saved : 0;
         acts[i] = sched_buf(s, CAT_ACTIVATIONS, i == PIECE_EMBED ? "activations of the embedding" :
                             i == PIECE_HEAD ? "activations of the head" : "activations",
-                            block ? "block" : NULL, 0, block ? (int)p->model.layers : 1,
+                            block ? "block" : NULL, 0, block ? (int)local->model->layers : 1,
                             saved);
     }
 }
@@ -49,6 +50,22 @@ void clip_by_norm(struct schedules *s, int64_t bytes, enum group g, int64_t elem
     sched_does(s, COPY_CLIP, 1);
     if (s->detailed)
         gradients(s, ACT_RW, arg);
+}
+
+void emit_settled(struct schedules *s, void (*emit)(void *arg), settled_fn *settled, void *arg)
+{
+    int nops = s->nops, nacts = s->nacts;
+
+    for (int attempt = 0; ; attempt++) {
+        assert(attempt < 8);
+        if (settled)
+            settled(arg, true);
+        emit(arg);
+        if (!settled || settled(arg, false))
+            return;
+        s->nops = nops;
+        s->nacts = nacts;
+    }
 }
 
 void read_loss(struct schedules *s)

@@ -2,24 +2,24 @@
 #ifndef DPX_LOWER_INTERNAL_H
 #define DPX_LOWER_INTERNAL_H
 
-#include "model/plan/plan.h"
+#include "model/plan/local_model.h"
 #include "model/schedule/schedule.h"
 #include "model/schedule/units.h"
 
-/* One per family.  The schedules are reset, the program built and the world
- * group set; a lowering appends buffers and entries. */
-int lower_dp(const struct plan *p, int64_t rank, struct schedules *s);
-int lower_paper(const struct plan *p, int64_t rank, struct schedules *s);
-int lower_ddp(const struct plan *p, int64_t rank, struct schedules *s);     /* torch ddp, zero1 */
-int lower_fsdp1(const struct plan *p, int64_t rank, struct schedules *s);
-int lower_fsdp2(const struct plan *p, int64_t rank, struct schedules *s);
-int lower_zero12(const struct plan *p, int64_t rank, struct schedules *s);  /* DeepSpeed stages 0-2 */
-int lower_zero3(const struct plan *p, int64_t rank, struct schedules *s);   /* DeepSpeed stage 3 */
+/* One per family.  The schedules are reset, the program built and the groups
+ * set; a lowering appends buffers and entries. */
+int lower_dp(const struct local_model *local, struct schedules *s);
+int lower_paper(const struct local_model *local, struct schedules *s);
+int lower_ddp(const struct local_model *local, struct schedules *s);     /* torch ddp, zero1 */
+int lower_fsdp1(const struct local_model *local, struct schedules *s);
+int lower_fsdp2(const struct local_model *local, struct schedules *s);
+int lower_zero12(const struct local_model *local, struct schedules *s);  /* DeepSpeed stages 0-2 */
+int lower_zero3(const struct local_model *local, struct schedules *s);   /* DeepSpeed stage 3 */
 
 /* Families for what each piece keeps from forward to backward, by piece:
  * activations of the embedding and the head have one instance, those of blocks
  * one per block, numbered by block. */
-void declare_activations(struct schedules *s, const struct plan *p, int acts[NPIECE]);
+void declare_activations(struct schedules *s, const struct local_model *local, int acts[NPIECE]);
 
 /* Actions of the last entry on all gradients that this rank will give to its optimizer. */
 typedef void act_fn(struct schedules *s, int what, void *arg);
@@ -35,12 +35,18 @@ void clip_by_norm(struct schedules *s, int64_t bytes, enum group g, int64_t elem
  * DDP broadcasts before a forward. */
 int model_buffer_elems(const struct model *m);
 
-/* lower_ranks() of torch's ZeroRedundancyOptimizer. */
-int zro_ranks(const struct plan *p, int64_t ranks[4]);
+/* lower_ranks(), as data ranks, of torch's ZeroRedundancyOptimizer. */
+int zro_ranks(const struct local_model *local, int64_t ranks[4]);
 
-/* lower_ranks() of DeepSpeed's stages 1 and 2: a rank keeps whole the gradients of
+/* The same of DeepSpeed's stages 1 and 2: a rank keeps whole the gradients of
  * all tensors that touch its partition. */
-int zero12_ranks(const struct plan *p, int64_t ranks[4]);
+int zero12_ranks(const struct local_model *local, int64_t ranks[4]);
+
+/* Appends entries that are run again and again.  settled(arg, true) is called before they are emitted and
+ * settled(arg, false) after; it says whether they leave what they found, and where they do not they are
+ * taken back and emitted again from what they left.  NULL: they always do. */
+typedef bool settled_fn(void *arg, bool begins);
+void emit_settled(struct schedules *s, void (*emit)(void *arg), settled_fn *settled, void *arg);
 
 /* The step ends when the issuing thread reads the loss. */
 void read_loss(struct schedules *s);

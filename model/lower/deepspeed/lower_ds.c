@@ -42,17 +42,19 @@ static void find_tied(struct ds *d)
         d->tied = -1;
 }
 
-int ds_init(struct ds *d, const struct plan *p, int64_t rank, struct schedules *s)
+int ds_init(struct ds *d, const struct local_model *local, struct schedules *s)
 {
+    const struct plan *p = local->plan;
+    const struct model *m = local->model;
     struct recipe r = plan_recipe(p);
 
-    *d = (struct ds){ .p = p, .m = &p->model, .s = s, .n = p->cluster.world_size, .rank = rank,
+    *d = (struct ds){ .p = p, .local = local, .m = m, .s = s, .n = local->data_ranks, .rank = local->data_rank,
                       .dt = r.kept, .comm = r.wire_reduce, .e = dtype_bytes(r.kept),
-                      .ce = dtype_bytes(r.wire_reduce), .layers = (int)p->model.layers,
-                      .block0 = p->model.block0, .per_block = p->model.per_block };
+                      .ce = dtype_bytes(r.wire_reduce), .layers = (int)m->layers,
+                      .block0 = m->block0, .per_block = m->per_block };
     d->blocks_end = d->block0 + d->layers * d->per_block;
     s->tied_apart = true;                /* z12_partial and the like */
-    declare_activations(s, p, d->acts);
+    declare_activations(s, local, d->acts);
     for (int i = 0; i < NPIECE; i++)
         if (find_ready(d, (enum piece_id)i) < 0)
             return -1;

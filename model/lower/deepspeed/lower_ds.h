@@ -16,6 +16,7 @@ struct ds_ready {
 
 struct ds {
     const struct plan  *p;
+    const struct local_model *local;
     const struct model *m;
     struct schedules   *s;
     int64_t    n, rank;             /* data-parallel ranks; this one */
@@ -33,7 +34,7 @@ struct ds {
 };
 
 /* 0, or -1 with the reason reported.  ds_free() in any case. */
-int  ds_init(struct ds *d, const struct plan *p, int64_t rank, struct schedules *s);
+int  ds_init(struct ds *d, const struct local_model *local, struct schedules *s);
 void ds_free(struct ds *d);
 
 /* ---- one family per tensor (of a block, of the embedding, of the head) ---- */

@@ -4,6 +4,7 @@
  * Stage 0 in 16 bits is FP16_Optimizer (runtime/fp16/fused_optimizer.py), since the
  * configuration's "AdamW" is FusedAdam; in fp32 it is FusedAdam alone.
  * BF16_Optimizer is runtime/bf16_optimizer.py.  All of DeepSpeed 0.19.6. */
+#include "model/lower/common/micro_steps.h"
 #include "model/lower/deepspeed/lower_ds_other.h"
 
 struct other {
@@ -72,18 +73,16 @@ static void backward_add(struct other *o)
 
 static int64_t grad_bytes(const struct other *o) { return o->d.m->params * o->d.e; }
 
-static void micro_step(struct other *o, bool add)
+static void backward(struct other *o)
 {
     struct schedules *s = o->d.s;
 
-    o->add = add;
-    ds_pass(&o->d, PASS_FORWARD, GRADS_IN_PLACE, entry, o);
-    if (o->bf16 && add) {           /* backward_prologue: clear_lp_grads zeroes */
+    if (o->bf16 && o->add) {           /* backward_prologue: clear_lp_grads zeroes */
         sched_copy(s, STREAM_COMPUTE, PHASE_BACKWARD, "zero gradients", 0, grad_bytes(o));
         sched_does(s, COPY_ZERO, 0);
         ds_act_all(&o->d, &o->grads, ACT_W);
     }
-    if (add)
+    if (o->add)
         backward_add(o);
     else
         ds_pass(&o->d, PASS_BACKWARD, GRADS_KEEP, entry, o);
@@ -98,16 +97,22 @@ static void micro_step(struct other *o, bool add)
     ds_act_all(&o->d, &o->grads, ACT_R);
 }
 
+static void micro_pass(void *arg, const struct micro *m)
+{
+    struct other *o = arg;
+
+    o->add = !m->first;
+    if (m->pass == MICRO_FORWARD)
+        ds_pass(&o->d, PASS_FORWARD, GRADS_IN_PLACE, entry, o);
+    else
+        backward(o);
+}
+
 static void micro_steps(struct other *o)
 {
-    int64_t m = o->d.p->accumulation;
+    struct micro_order order = { .steps = o->d.p->accumulation, .first_differs = true };
 
-    micro_step(o, false);
-    if (m > 1) {
-        sched_repeat(o->d.s, m - 1);
-        micro_step(o, true);
-        sched_repeat_end(o->d.s);
-    }
+    micro_steps_emit(o->d.s, &order, &(struct micro_calls){ .emit = micro_pass }, o);
 }
 
 /* ---- reduction: engine.allreduce_bucket ---- */
@@ -528,15 +533,15 @@ static void declare(struct other *o)
         describe(o, fp32);
 }
 
-static int lower_other(struct other *o, const struct plan *p, int64_t rank, struct schedules *s)
+static int lower_other(struct other *o, const struct local_model *local, struct schedules *s)
 {
-    int rc = ds_init(&o->d, p, rank, s);
+    int rc = ds_init(&o->d, local, s);
 
     if (rc == 0) {
-        o->padded = o->bf16 ? round_up(p->model.params, 2 * o->d.n) : p->model.params;
+        o->padded = o->bf16 ? round_up(o->d.m->params, 2 * o->d.n) : o->d.m->params;
         o->part = o->bf16 ? o->padded / o->d.n : o->padded;
         declare(o);
-        sched_unit(s, "model", 0, p->model.params, o->padded, o->part);
+        sched_unit(s, "model", 0, o->d.m->params, o->padded, o->part);
         if (o->bf16)
             init_bf16(o);
         else
@@ -549,17 +554,17 @@ static int lower_other(struct other *o, const struct plan *p, int64_t rank, stru
     return rc;
 }
 
-int lower_ds_stage0(const struct plan *p, int64_t rank, struct schedules *s)
+int lower_ds_stage0(const struct local_model *local, struct schedules *s)
 {
     struct other o = { .bf16 = false };
 
-    return lower_other(&o, p, rank, s);
+    return lower_other(&o, local, s);
 }
 
-int lower_ds_bf16(const struct plan *p, int64_t rank, struct schedules *s)
+int lower_ds_bf16(const struct local_model *local, struct schedules *s)
 {
     struct other o = { .bf16 = true };
 
     sched_note(s, "BF16_Optimizer keeps the fp32 gradients of the whole model on every rank");
-    return lower_other(&o, p, rank, s);
+    return lower_other(&o, local, s);
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "model/lower/common/micro_steps.h"
 #include "model/lower/deepspeed/lower_ds_other.h"
 
 static int64_t numel(const struct z12 *z, int t) { return z->d.m->tensors[t].numel; }
@@ -126,7 +127,7 @@ static void epilogue(struct z12 *z, bool boundary)
     z->ipg_live = false;
 }
 
-static void micro_step(struct z12 *z, bool first, bool boundary)
+static void forward(struct z12 *z, bool first, bool boundary)
 {
     z->first_micro = first;
     z->hooks = z->stage2 || (boundary && z->overlap);
@@ -144,11 +145,23 @@ static void micro_step(struct z12 *z, bool first, bool boundary)
         for (int t = 0; t < z->d.m->ntensors; t++)
             z->live[t] = Z12_GONE;  /* of copy 1 */
     ds_pass(&z->d, PASS_FORWARD, GRADS_IN_PLACE, use_flat, z);
+}
+
+static void backward(struct z12 *z, bool boundary)
+{
     z12_backward(z);
     if (!z->stage2 && boundary && !z->hooks)
         reduce_after(z);
     if (z->stage2 || boundary)
         epilogue(z, boundary);
+}
+
+static void micro_pass(void *arg, const struct micro *m)
+{
+    if (m->pass == MICRO_FORWARD)
+        forward(arg, m->first, m->last);
+    else
+        backward(arg, m->last);
 }
 
 /* ---- the step ---- */
@@ -301,25 +314,11 @@ static void step(struct z12 *z, bool first)
 
 static void optimizer_step(struct z12 *z, enum sched_id id)
 {
-    int64_t m = z->d.p->accumulation, middle = m - (z->stage2 ? 1 : 2);
+    /* The last reduces; stage 2 always does, but adds the padding with the last one only. */
+    struct micro_order order = { z->d.p->accumulation, true, true };
 
     sched_begin(z->d.s, id);
-    micro_step(z, true, m == 1);
-    if (z->stage2 && m > 1) {       /* padding comes with the last one only */
-        if (m > 2) {
-            sched_repeat(z->d.s, m - 2);
-            micro_step(z, false, false);
-            sched_repeat_end(z->d.s);
-        }
-        micro_step(z, false, true);
-    } else if (m > 1) {
-        if (middle > 0) {
-            sched_repeat(z->d.s, middle);
-            micro_step(z, false, false);
-            sched_repeat_end(z->d.s);
-        }
-        micro_step(z, false, true);
-    }
+    micro_steps_emit(z->d.s, &order, &(struct micro_calls){ .emit = micro_pass }, z);
     if (z->stage2 && !z->contiguous)
         for (int t = 0; t < z->d.m->ntensors; t++)
             z->live[t] = z12_owns(z, t) ? Z12_THERE : Z12_GONE;
@@ -329,9 +328,10 @@ static void optimizer_step(struct z12 *z, enum sched_id id)
 
 /* ---- the whole ---- */
 
-static int setup(struct z12 *z, const struct plan *p, int64_t rank, struct schedules *s)
+static int setup(struct z12 *z, const struct local_model *local, struct schedules *s)
 {
-    size_t n = (size_t)p->model.ntensors + 1;
+    const struct plan *p = local->plan;
+    size_t n = (size_t)local->model->ntensors + 1;
 
     z->start = calloc(n, sizeof *z->start);
     z->live = calloc(n, 1);
@@ -342,21 +342,21 @@ static int setup(struct z12 *z, const struct plan *p, int64_t rank, struct sched
     z->at = calloc(n, sizeof *z->at);
     z->own_at = calloc(n, sizeof *z->own_at);
     if (!p->ds.use_multi_rank_bucket_allreduce && p->ds.reduce_scatter)
-        z->owner_last = calloc((size_t)p->cluster.world_size, sizeof *z->owner_last);
-    if (ds_init(&z->d, p, rank, s) < 0)
+        z->owner_last = calloc((size_t)local->data_ranks, sizeof *z->owner_last);
+    if (ds_init(&z->d, local, s) < 0)
         return -1;
     z->stage2 = p->strategy == STRAT_ZERO2;
     z->overlap = p->ds.overlap_comm;
     z->contiguous = p->ds.contiguous_gradients;
     z->wide = p->ds.grad_accum_fp32 && !z->stage2 && z->d.dt != DT_FP32;
     z->bucket_size = p->ds.reduce_bucket_size;
-    z->padded = round_up(p->model.params, 2 * z->d.n);
+    z->padded = round_up(z->d.m->params, 2 * z->d.n);
     z->part = z->padded / z->d.n;
     z->stream = z->overlap ? STREAM_REDUCE : STREAM_COMPUTE;
     z12_flat_order(z, z->late);
     z12_measure(z);
     z12_declare(z);
-    sched_unit(s, "model", 0, p->model.params, z->padded, z->part);
+    sched_unit(s, "model", 0, z->d.m->params, z->padded, z->part);
     return 0;
 }
 
@@ -370,16 +370,17 @@ static void notes(const struct z12 *z)
         sched_note(z->d.s, "stage 2 reduces after every micro-step: accumulation saves no communication");
 }
 
-int lower_zero12(const struct plan *p, int64_t rank, struct schedules *s)
+int lower_zero12(const struct local_model *local, struct schedules *s)
 {
+    const struct plan *p = local->plan;
     struct z12 z = { 0 };
     int rc = -1;
 
     if (p->strategy == STRAT_DDP)
-        return lower_ds_stage0(p, rank, s);
+        return lower_ds_stage0(local, s);
     if (p->strategy == STRAT_ZERO1 && p->ds.grad_accum_fp32 && p->precision == DT_BF16)
-        return lower_ds_bf16(p, rank, s);
-    if (setup(&z, p, rank, s) < 0)
+        return lower_ds_bf16(local, s);
+    if (setup(&z, local, s) < 0)
         goto out;
     init(&z);
     optimizer_step(&z, SCHED_FIRST);
@@ -405,11 +406,13 @@ out:
 
 /* Whole tensors stay on every rank whose partition they touch, so the rank with
  * the most is one next to a large tensor.  Two fingers over tensors and ranks. */
-int zero12_ranks(const struct plan *p, int64_t ranks[4])
+int zero12_ranks(const struct local_model *local, int64_t ranks[4])
 {
-    struct z12 z = { .d = { .p = p, .m = &p->model, .n = p->cluster.world_size } };
-    int64_t part = round_up(p->model.params, 2 * z.d.n) / z.d.n, best = 0, most = -1, inside = 0;
-    int lo = 0, hi = 0, n = p->model.ntensors;
+    const struct plan *p = local->plan;
+    const struct model *m = local->model;
+    struct z12 z = { .d = { .p = p, .m = m, .n = local->data_ranks } };
+    int64_t part = round_up(m->params, 2 * z.d.n) / z.d.n, best = 0, most = -1, inside = 0;
+    int lo = 0, hi = 0, n = m->ntensors;
     int *order = calloc((size_t)n + 1, sizeof *order);
 
     ranks[0] = 0;
@@ -417,7 +420,7 @@ int zero12_ranks(const struct plan *p, int64_t ranks[4])
     if (p->strategy == STRAT_DDP || !z.start || !order)
         goto out;
     z12_flat_order(&z, order);
-    for (int64_t r = 0; r < z.d.n && r * part < p->model.params; r++) {
+    for (int64_t r = 0; r < z.d.n && r * part < m->params; r++) {
         for (; hi < n && z.start[order[hi]] < (r + 1) * part; hi++)
             inside += numel(&z, order[hi]);
         for (; lo < hi && z.start[order[lo]] + numel(&z, order[lo]) <= r * part; lo++)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/lower/common/micro_steps.h"
 
 static int64_t numel(const struct z3 *z, int t) { return z->d.m->tensors[t].numel; }
 
@@ -195,7 +196,7 @@ static void compare_lists(struct z3 *z, int64_t n)
     ds_synchronize(&z->d, PHASE_FORWARD, "compare traces");
 }
 
-static void micro_step(struct z3 *z, bool first_of_step, bool run_begins)
+static void forward(struct z3 *z, bool first_of_step, bool run_begins)
 {
     enum z3_mode was = z3_coord_begin(&z->coord);
 
@@ -210,7 +211,13 @@ static void micro_step(struct z3 *z, bool first_of_step, bool run_begins)
         compare_lists(z, z->trace.nuses);
         compare_lists(z, z->trace.nuses);
     }
-    for (int i = 0; i < z->trace.nevents; i++)
+    for (int i = 0; i < z->trace.backward; i++)
+        z3_run_event(z, &z->trace.events[i]);
+}
+
+static void backward(struct z3 *z)
+{
+    for (int i = z->trace.backward; i < z->trace.nevents; i++)
         z3_run_event(z, &z->trace.events[i]);
     z3_flush(z);                    /* independent_gradient_partition_epilogue */
     struct op *o = sched_op(z->d.s, OP_WAIT, STREAM_ISSUE, PHASE_REDUCE, "await reductions");
@@ -226,29 +233,46 @@ static void snapshot(const struct z3 *z, uint8_t *to)
 }
 
 /* From a micro-step that ends as it began on, all are alike. */
+struct passes {
+    struct z3 *z;
+    bool run_begins, recorded, alike;
+    uint8_t *before, *after;
+};
+
+static void micro_pass(void *arg, const struct micro *m)
+{
+    struct passes *e = arg;
+    struct z3 *z = e->z;
+
+    if (m->pass == MICRO_FORWARD) {
+        snapshot(z, e->before);
+        e->recorded = z->coord.mode == Z3_COMPLETE;
+        forward(z, m->first, e->run_begins && !m->by);
+    } else {
+        backward(z);
+        snapshot(z, e->after);
+        e->alike = e->recorded && memcmp(e->before, e->after, (size_t)z->d.m->ntensors) == 0;
+    }
+}
+
+static bool alike(void *arg, int64_t at)
+{
+    const struct passes *e = arg;
+
+    return e->alike && e->z->d.p->accumulation - at > 1;
+}
+
 static int micro_steps(struct z3 *z, bool run_begins)
 {
-    int64_t m = z->d.p->accumulation;
-    size_t n = (size_t)z->d.m->ntensors;
-    uint8_t *before = malloc(2 * n + 1), *after = before + n;
-    bool alike = false;
+    struct micro_order order = { .steps = z->d.p->accumulation, .first_differs = true };
+    struct passes e = { .z = z, .run_begins = run_begins };
 
-    if (!before)
+    e.before = malloc(2 * (size_t)z->d.m->ntensors + 1);
+    if (!e.before)
         return fail("out of memory for the micro-steps");
-    for (int64_t i = 0; i < m; i++) {
-        snapshot(z, before);
-        if (alike && m - i > 1) {
-            sched_repeat(z->d.s, m - i);
-            micro_step(z, false, false);
-            sched_repeat_end(z->d.s);
-            break;
-        }
-        bool recorded = z->coord.mode == Z3_COMPLETE;
-        micro_step(z, i == 0, run_begins);
-        snapshot(z, after);
-        alike = recorded && memcmp(before, after, n) == 0;
-    }
-    free(before);
+    e.after = e.before + z->d.m->ntensors;
+    micro_steps_emit(z->d.s, &order, &(struct micro_calls){ .emit = micro_pass, .alike = alike }, &e);
+    free(e.before);
     return 0;
 }
 
@@ -392,13 +416,14 @@ static int allocate(struct z3 *z)
     return z->q && z->all && z->held && z->gather_of && z->groups ? 0 : fail("out of memory for stage 3");
 }
 
-static int setup(struct z3 *z, const struct plan *p, int64_t rank, struct schedules *s)
+static int setup(struct z3 *z, const struct local_model *local, struct schedules *s)
 {
+    const struct plan *p = local->plan;
     struct z3_calls calls = { z, z3_gather, z3_await, z3_ready, z3_release };
 
     z->singles.free = -1;
     z->release_op = -1;
-    if (ds_init(&z->d, p, rank, s) < 0 || allocate(z) < 0)
+    if (ds_init(&z->d, local, s) < 0 || allocate(z) < 0)
         return -1;
     z->overlap = p->ds.overlap_comm;
     z->sequential = p->ds.stage3_allgather_sequential;
@@ -425,7 +450,7 @@ static int setup(struct z3 *z, const struct plan *p, int64_t rank, struct schedu
         sched_unit(s, "parameter", t, numel(z, t), z->q[t] * z->d.n, z->q[t]);
     if (z3_trace_build(&z->d, &z->trace) < 0)
         return -1;
-    return z3_coord_init(&z->coord, p, &z->trace, calls,
+    return z3_coord_init(&z->coord, local, &z->trace, calls,
                          z->sequential ? 1 : p->ds.stage3_prefetch_bucket_size);
 }
 
@@ -449,10 +474,10 @@ static void tear_down(struct z3 *z)
     free(z->groups);
 }
 
-int lower_zero3(const struct plan *p, int64_t rank, struct schedules *s)
+int lower_zero3(const struct local_model *local, struct schedules *s)
 {
     struct z3 z = { 0 };
-    int rc = setup(&z, p, rank, s);
+    int rc = setup(&z, local, s);
 
     if (rc == 0) {
         init(&z);
@@ -460,7 +485,7 @@ int lower_zero3(const struct plan *p, int64_t rank, struct schedules *s)
         if (z.zero_init)
             sched_note(s, "the model does not fit whole: taken as built under zero.Init");
         sched_note(s, "the first micro-step records the order of modules: nothing is prefetched in it");
-        if (p->accumulation == 1)
+        if (local->plan->accumulation == 1)
             sched_note(s, "the second step also compares that order among the ranks (six small broadcasts, "
                           "not shown)");
         sched_note(s, "stage3_max_live_parameters bounds prefetching only: what is needed is gathered");

@@ -53,12 +53,13 @@ static void index_uses(struct z3_coord *c)
         c->uses[c->use_next[c->queue_tensor[i]]++] = c->queue_step[i];
 }
 
-int z3_coord_init(struct z3_coord *c, const struct plan *p, const struct z3_trace *t,
+int z3_coord_init(struct z3_coord *c, const struct local_model *local, const struct z3_trace *t,
                   struct z3_calls calls, int64_t prefetch)
 {
-    size_t n = (size_t)p->model.ntensors + 1, uses = (size_t)t->nuses + 1;
+    const struct plan *p = local->plan;
+    size_t n = (size_t)local->model->ntensors + 1, uses = (size_t)t->nuses + 1;
 
-    *c = (struct z3_coord){ .m = &p->model, .t = t, .calls = calls, .prefetch = prefetch,
+    *c = (struct z3_coord){ .m = local->model, .t = t, .calls = calls, .prefetch = prefetch,
                             .max_live = p->ds.stage3_max_live_parameters < SIZE_LIMIT
                                       ? p->ds.stage3_max_live_parameters : SIZE_LIMIT,
                             .max_reuse = p->ds.stage3_max_reuse_distance };

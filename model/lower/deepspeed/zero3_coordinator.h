@@ -41,7 +41,7 @@ struct z3_coord {
 };
 
 /* 0, or -1 with the reason reported.  z3_coord_free() in any case. */
-int  z3_coord_init(struct z3_coord *c, const struct plan *p, const struct z3_trace *t,
+int  z3_coord_init(struct z3_coord *c, const struct local_model *local, const struct z3_trace *t,
                    struct z3_calls calls, int64_t prefetch);
 void z3_coord_free(struct z3_coord *c);
 

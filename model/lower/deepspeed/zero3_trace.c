@@ -293,12 +293,13 @@ int z3_trace_build(const struct ds *d, struct z3_trace *t)
         return fail("out of memory for the module trace");
     b->d = d;
     b->t = t;
-    z3_trees(d->p, &b->outer, &b->block);
+    z3_trees(d->local, &b->outer, &b->block);
     if (make_modules(b) < 0) {
         free(b);
         return -1;
     }
     forward(b);
+    t->backward = t->nevents;
     backward(b);
     free(b);
     return 0;

@@ -38,6 +38,7 @@ struct z3_module {
 struct z3_trace {
     struct z3_event  *events;
     int               nevents, cap_events;
+    int               backward;     /* the first event of backward */
     struct z3_module *modules;
     int               nmodules;
     int               nsteps;       /* fetches */

@@ -114,13 +114,13 @@ static int find_module(const struct model *m, const char *path)
     return -1;
 }
 
-static bool eager_alibi(const struct plan *p)
+static bool eager_alibi(const struct local_model *local)
 {
-    return p->kernels != KERNELS_TORCH_SDPA && p->model.position == POS_ALIBI;
+    return local->plan->kernels != KERNELS_TORCH_SDPA && local->model->position == POS_ALIBI;
 }
 
 /* One word of a tree below `prefix`; returns the node if it is a container. */
-static int parse_word(struct z3_tree *t, const struct plan *p, const char *word, size_t len,
+static int parse_word(struct z3_tree *t, const struct local_model *local, const char *word, size_t len,
                       const char *prefix)
 {
     struct z3_node *x = &t->node[t->n];
@@ -134,12 +134,12 @@ static int parse_word(struct z3_tree *t, const struct plan *p, const char *word,
         x->function |= word[len - 1] == '%';
         optional |= word[len - 1] == '*';
         alibi |= word[len - 1] == '&';
-        twice |= word[len - 1] == '=' && torch_has_two_tables(&p->model);
+        twice |= word[len - 1] == '=' && torch_has_two_tables(local->model);
         container |= word[len - 1] == '[';
     }
     snprintf(x->path, sizeof x->path, "%.56s%.*s", prefix, len < 32 ? (int)len : 32, word);
-    x->module = find_module(&p->model, x->path);
-    if ((optional && x->module < 0) || (alibi && !eager_alibi(p)))
+    x->module = find_module(local->model, x->path);
+    if ((optional && x->module < 0) || (alibi && !eager_alibi(local)))
         return -1;
     open_node(t, t->n);
     if (!container)
@@ -152,7 +152,7 @@ static int parse_word(struct z3_tree *t, const struct plan *p, const char *word,
     return container ? t->n - 1 : -1;
 }
 
-static void parse_list(struct z3_tree *t, const struct plan *p, const char *word, size_t len,
+static void parse_list(struct z3_tree *t, const struct local_model *local, const char *word, size_t len,
                        const char *prefix)
 {
     char name[48];
@@ -161,11 +161,11 @@ static void parse_list(struct z3_tree *t, const struct plan *p, const char *word
     for (int i = 0; i == 0 || t->n > before; i++) {
         before = t->n;
         snprintf(name, sizeof name, "%.*s.%d*", len < 32 ? (int)len : 32, word, i);
-        parse_word(t, p, name, strlen(name), prefix);
+        parse_word(t, local, name, strlen(name), prefix);
     }
 }
 
-static void parse(struct z3_tree *t, const struct plan *p, const char *text, const char *prefix)
+static void parse(struct z3_tree *t, const struct local_model *local, const char *text, const char *prefix)
 {
     int stack[8], depth = 0;
     size_t length[8];               /* of the prefix outside of each open container */
@@ -180,9 +180,9 @@ static void parse(struct z3_tree *t, const struct plan *p, const char *text, con
             close_node(t, stack[--depth]);
             where[length[depth]] = '\0';
         } else if (len > 0 && text[len - 1] == '#') {
-            parse_list(t, p, text, len - 1, where);
+            parse_list(t, local, text, len - 1, where);
         } else if (len > 0) {
-            int k = parse_word(t, p, text, len, where);
+            int k = parse_word(t, local, text, len, where);
             if (k >= 0) {
                 length[depth] = strlen(where);
                 stack[depth++] = k;
@@ -261,9 +261,10 @@ static const char *variant(const struct model *m, const struct family *f)
     return m->norm_place == NORM_OF_SUM ? "+sums" : "";
 }
 
-void z3_trees(const struct plan *p, struct z3_tree *outer, struct z3_tree *block)
+void z3_trees(const struct local_model *local, struct z3_tree *outer, struct z3_tree *block)
 {
-    const struct model *m = &p->model;
+    const struct plan *p = local->plan;
+    const struct model *m = local->model;
     const struct family *f = family_find(m->family);
     const struct tree *t = p->kernels == KERNELS_DPX ? find_tree(m->family, "+dpx") : NULL;
     char prefix[96];
@@ -277,7 +278,7 @@ void z3_trees(const struct plan *p, struct z3_tree *outer, struct z3_tree *block
         generic(m, first, n, outer, block);
         return;
     }
-    parse(outer, p, t->outer, "");
+    parse(outer, local, t->outer, "");
     snprintf(prefix, sizeof prefix, "%s.0.", f->blocks);
-    parse(block, p, t->block, prefix);
+    parse(block, local, t->block, prefix);
 }

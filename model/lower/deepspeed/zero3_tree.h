@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "model/arch/transformer.h"
-#include "model/plan/plan.h"
+#include "model/plan/local_model.h"
 
 /* Nodes, and the order in which they open and close: node+1 opens, -(node+1)
  * closes, 0 stands for the blocks.  A block may have a norm for each head, twice; one node
@@ -29,6 +29,6 @@ struct z3_tree {
 };
 
 /* What is outside of the blocks, and one block. */
-void z3_trees(const struct plan *p, struct z3_tree *outer, struct z3_tree *block);
+void z3_trees(const struct local_model *local, struct z3_tree *outer, struct z3_tree *block);
 
 #endif

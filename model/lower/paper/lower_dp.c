@@ -12,9 +12,12 @@
  *
  * The mean over replicas is taken of their losses, on rank 0; their gradients are summed. */
 #include "model/lower/common/lower_internal.h"
+#include "model/lower/common/micro_steps.h"
 
 struct dp {
     const struct plan *p;
+    const struct local_model *local;
+    const struct model *m;
     struct schedules  *s;
     struct recipe      r;
     bool    server, torch;
@@ -43,7 +46,7 @@ static int64_t allocated(const struct dp *d, int64_t bytes)
 /* From a part, or all zero, to the next; false after the last. */
 static bool next_part(const struct dp *d, struct part *q)
 {
-    const struct model *m = &d->p->model;
+    const struct model *m = d->m;
     int64_t e = dtype_bytes(d->r.kept), packed = 0;
     int t = q->end;
 
@@ -63,7 +66,7 @@ static bool next_part(const struct dp *d, struct part *q)
 static void slices(struct dp *d, enum holds h, enum dtype dt, int first, int end, bool apart, int64_t at)
 {
     for (int t = first; t < end && d->s->detailed; t++) {
-        int64_t n = d->p->model.tensors[t].numel;
+        int64_t n = d->m->tensors[t].numel;
         sched_slice(d->s, h, dt, t, 0, n, at);
         at += apart ? allocated(d, n * dtype_bytes(dt)) : n * dtype_bytes(dt);
     }
@@ -131,7 +134,7 @@ static void reduce_part(struct dp *d, const struct part *q)
 
 static void reduce_torch(struct dp *d)
 {
-    const struct part all = { .end = d->p->model.ntensors, .elems = d->params };
+    const struct part all = { .end = d->m->ntensors, .elems = d->params };
 
     for (struct part q = { 0 }; d->n > 1 && next_part(d, &q);)
         reduce_part(d, &q);
@@ -190,7 +193,7 @@ static void block_backward(void *arg, int b, int by)
  * their logits do: bytes only, for a sample's loss is the same wherever it is computed. */
 static void exchange_loss(struct dp *d)
 {
-    int64_t logits = d->n * d->p->micro_batch * d->p->seq * d->p->model.vocab;
+    int64_t logits = d->n * d->p->micro_batch * d->p->seq * d->m->vocab;
     int64_t elems = d->p->dp.gather_logits ? logits : d->n;
 
     sched_coll(d->s, STREAM_COMPUTE, PHASE_FORWARD, COLL_GATHER, GROUP_WORLD, DT_FP32, RED_NONE, elems);
@@ -206,12 +209,11 @@ static void exchange_loss(struct dp *d)
     sched_act(d->s, ACT_FREE, d->loss, 0, 0);
 }
 
-static void micro_step(struct dp *d, bool first_of_step)
+static void forward(struct dp *d)
 {
     const struct plan *p = d->p;
     int64_t tokens = d->n * p->micro_batch * p->seq;
 
-    d->first_of_step = first_of_step;
     if (d->n > 1) {
         sched_coll(d->s, STREAM_COMPUTE, PHASE_FORWARD, COLL_SCATTER, GROUP_WORLD, DT_INT64, RED_NONE, tokens);
         sched_moves(d->s, OF_TOKENS);
@@ -221,12 +223,16 @@ static void micro_step(struct dp *d, bool first_of_step)
     if (d->n > 1)
         broadcast(d);
     run(d, PIECE_EMBED, PASS_FORWARD, 0, 0);
-    blocks_emit(p, d->s, false, block_forward, d);
+    blocks_emit(d->local, d->s, false, block_forward, d);
     run(d, PIECE_HEAD, PASS_FORWARD, 0, 0);
     if (d->n > 1)
         exchange_loss(d);
+}
+
+static void backward(struct dp *d)
+{
     run(d, PIECE_HEAD, PASS_BACKWARD, 0, 0);
-    blocks_emit(p, d->s, true, block_backward, d);
+    blocks_emit(d->local, d->s, true, block_backward, d);
     run(d, PIECE_EMBED, PASS_BACKWARD, 0, 0);
     if (d->torch)
         reduce_torch(d);
@@ -237,6 +243,17 @@ static void micro_step(struct dp *d, bool first_of_step)
         sched_act(d->s, ACT_FREE, d->replica_grads, 0, 0);
     if (!d->server)
         sched_act(d->s, ACT_FREE, d->weights, 0, 0);
+}
+
+static void micro_pass(void *arg, const struct micro *m)
+{
+    struct dp *d = arg;
+
+    d->first_of_step = m->first;
+    if (m->pass == MICRO_FORWARD)
+        forward(d);
+    else
+        backward(d);
 }
 
 /* ---- whole steps ---- */
@@ -251,14 +268,10 @@ static void own_gradients(struct schedules *s, int what, void *arg)
 static void step(struct dp *d, enum sched_id id)
 {
     int64_t bytes = d->params * dtype_bytes(d->r.kept);
+    struct micro_order order = { .steps = d->p->accumulation, .first_differs = true };
 
     sched_begin(d->s, id);
-    micro_step(d, true);
-    if (d->p->accumulation > 1) {
-        sched_repeat(d->s, d->p->accumulation - 1);
-        micro_step(d, false);
-        sched_repeat_end(d->s);
-    }
+    micro_steps_emit(d->s, &order, &(struct micro_calls){ .emit = micro_pass }, d);
     if (d->server) {
         if (d->p->clip > 0)
             clip_by_norm(d->s, bytes, GROUP_WORLD, 0, false, own_gradients, d);
@@ -280,15 +293,15 @@ static int64_t rounded(const struct dp *d, int64_t bytes_per)
 {
     int64_t sum = 0;
 
-    for (int i = 0; i < d->p->model.ntensors; i++)
-        sum += allocated(d, d->p->model.tensors[i].numel * bytes_per);
+    for (int i = 0; i < d->m->ntensors; i++)
+        sum += allocated(d, d->m->tensors[i].numel * bytes_per);
     return sum;
 }
 
 static void describe(struct dp *d)
 {
     struct schedules *s = d->s;
-    int n = d->p->model.ntensors;
+    int n = d->m->ntensors;
 
     sched_holds(s, d->weights, sched_layout(s, 0));
     for (struct part q = { 0 }; next_part(d, &q);)
@@ -309,7 +322,7 @@ static void declare(struct dp *d)
     struct schedules *s = d->s;
     const struct plan *p = d->p;
     int64_t weights = rounded(d, dtype_bytes(d->r.kept));
-    int64_t rows = p->dp.gather_logits && d->server ? p->micro_batch * p->seq * p->model.vocab * 4 : 0;
+    int64_t rows = p->dp.gather_logits && d->server ? p->micro_batch * p->seq * d->m->vocab * 4 : 0;
     int64_t coalesce = p->limits.dp_coalesce;
     bool own = d->server;
 
@@ -328,7 +341,7 @@ static void declare(struct dp *d)
                            ? (p->dp.gather_logits ? d->n * rows : round512(4 * d->n)) : 0);
     /* The loss of the other ranks' samples: log-softmax and its gradient. */
     d->loss = sched_buf(s, CAT_TEMPORARIES, "loss of the gathered batch", NULL, 0, 1, 2 * (d->n - 1) * rows);
-    declare_activations(s, p, d->acts);
+    declare_activations(s, d->local, d->acts);
     if (s->detailed)
         describe(d);
 }
@@ -346,11 +359,12 @@ static void init(struct dp *d)
     sched_end(d->s, SCHED_INIT);
 }
 
-int lower_dp(const struct plan *p, int64_t rank, struct schedules *s)
+int lower_dp(const struct local_model *local, struct schedules *s)
 {
-    struct dp d = { .p = p, .s = s, .r = plan_recipe(p), .server = rank == 0,
-                    .torch = p->dialect == DIALECT_TORCH, .n = p->cluster.world_size,
-                    .params = p->model.params };
+    const struct plan *p = local->plan;
+    struct dp d = { .p = p, .local = local, .m = local->model, .s = s, .r = plan_recipe(p), .server = local->data_rank == 0,
+                    .torch = p->dialect == DIALECT_TORCH, .n = local->data_ranks,
+                    .params = local->model->params };
 
     s->star = !d.torch;
     s->seed /= (double)d.n;

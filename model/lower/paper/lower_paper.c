@@ -14,9 +14,11 @@
  *
  * with e = 2, k = 12 in mixed precision and e = 4, k = 8 in fp32. */
 #include "model/lower/common/lower_internal.h"
+#include "model/lower/common/micro_steps.h"
 
 struct paper {
     const struct plan *p;
+    const struct local_model *local;
     struct schedules  *s;
     struct unit_map    map;
     struct recipe      r;
@@ -87,7 +89,7 @@ static void reduce_unit(struct paper *z, struct at u)
         sched_act(z->s, ACT_R, z->full_grads[u.c], u.i, u.by);
         sched_act_as(z->s, ACT_W, z->full_grads[u.c], u.i, u.by, z->own_grads[u.c]);
     }
-    if (z->s->group_size[GROUP_REPLICA] > 1) {
+    if (sched_group_ranks(z->s, GROUP_REPLICA) > 1) {
         o = sched_coll(z->s, STREAM_ALL_REDUCE, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_REPLICA,
                        z->r.wire_reduce, RED_AVG, shard);
         o->after = z->n > 1 ? AFTER(STREAM_REDUCE) : AFTER(STREAM_COMPUTE);
@@ -233,11 +235,11 @@ static void root_block_backward(void *z, int b, int by) { root_block(z, PASS_BAC
 static void all_blocks(struct paper *z, enum pass pass)
 {
     if (z->map.n == 0)
-        blocks_emit(z->p, z->s, pass == PASS_BACKWARD,
+        blocks_emit(z->local, z->s, pass == PASS_BACKWARD,
                     pass == PASS_FORWARD ? root_block_forward : root_block_backward, z);
 }
 
-static void micro_step(struct paper *z)
+static void forward(struct paper *z)
 {
     fetch(z, root, PHASE_FORWARD, false, 0, 0);
     run(z, root, PIECE_EMBED, PASS_FORWARD, 0, 0, 0, -1);
@@ -248,7 +250,10 @@ static void micro_step(struct paper *z)
     sched_act(z->s, ACT_ALLOC, z->acts[PIECE_HEAD], 0, 0);
     if (z->shards_params)
         drop(z, root, PHASE_FORWARD);
+}
 
+static void backward(struct paper *z)
+{
     fetch(z, root, PHASE_BACKWARD, false, z->map.n - 1, 0);
     alloc_full_grads(z, root);
     run(z, root, PIECE_HEAD, PASS_BACKWARD, 0, 0, 0, -1);
@@ -345,24 +350,38 @@ static int64_t own_elems(const struct paper *z)
     return elems;
 }
 
+/* Where a model is reduced as a whole: after every micro-step, or once after the last. */
+struct passes {
+    struct paper *z;
+    bool each;                      /* the model is reduced within every micro-step */
+    bool summed;                    /* each is added to what the owners have of those before */
+};
+
+static void micro_pass(void *arg, const struct micro *m)
+{
+    const struct passes *e = arg;
+
+    if (m->pass == MICRO_FORWARD) {
+        forward(e->z);
+        return;
+    }
+    backward(e->z);
+    if (e->each)
+        reduce_model(e->z, e->summed);
+    if (e->summed)
+        forget_others(e->z);
+}
+
 static void micro_steps(struct paper *z)
 {
     int64_t m = z->p->accumulation;
     bool whole = !z->fresh_grads, every = z->p->sync_every_micro_step && whole;
-    bool summed = every && m > 1 && z->shards_optimizer && z->n > 1;
+    struct passes e = { z, whole && (m == 1 || every), every && m > 1 && z->shards_optimizer && z->n > 1 };
 
-    if (m > 1)
-        sched_repeat(z->s, m);
-    micro_step(z);
-    if (whole && (m == 1 || every))
-        reduce_model(z, summed);
-    if (summed)
-        forget_others(z);
-    if (m > 1)
-        sched_repeat_end(z->s);
-    if (whole && m > 1 && !every)
+    micro_steps_emit(z->s, &(struct micro_order){ .steps = m }, &(struct micro_calls){ .emit = micro_pass }, &e);
+    if (whole && !e.each)
         reduce_model(z, false);
-    if (summed || (z->p->deterministic && z->n > 1))
+    if (e.summed || (z->p->deterministic && z->n > 1))
         average_own(z, own_elems(z) * dtype_bytes(z->r.grad));
 }
 
@@ -470,25 +489,28 @@ static void init(struct paper *z)
     sched_end(z->s, SCHED_INIT);
 }
 
-int lower_paper(const struct plan *p, int64_t rank, struct schedules *s)
+int lower_paper(const struct local_model *local, struct schedules *s)
 {
+    const struct plan *p = local->plan;
     struct plan whole = *p;             /* stages 0 and 1 have one unit */
-    struct paper z = { .p = p, .s = s, .r = plan_recipe(p), .n = p->shard_group,
+    struct local_model units = *local;
+    struct paper z = { .p = p, .local = local, .s = s, .r = plan_recipe(p), .n = local->shard_ranks,
                        .shards_optimizer = p->strategy != STRAT_DDP,
                        .shards_grads = p->strategy >= STRAT_ZERO2,
-                       .shards_params = p->strategy >= STRAT_ZERO3 && p->shard_group > 1,
+                       .shards_params = p->strategy >= STRAT_ZERO3 && local->shard_ranks > 1,
                        .fresh_grads = p->strategy >= STRAT_ZERO2 || p->deterministic,
                        .prefetches = p->strategy == STRAT_FSDP };
 
-    z.rank_in_group = rank % z.n;       /* padding is equal on all: so are sizes */
+    z.rank_in_group = local->shard_rank;        /* padding is equal on all: so are sizes */
+    whole.unit = UNIT_MODEL;
     if (!z.shards_grads)
-        whole.unit = UNIT_MODEL;
-    unit_map_init(&z.map, z.shards_grads ? p : &whole);
-    z.group = z.n < p->cluster.world_size ? GROUP_SHARD : GROUP_WORLD;
+        units.plan = &whole;
+    unit_map_init(&z.map, &units);
+    z.group = z.n < local->data_ranks ? GROUP_SHARD : GROUP_WORLD;
     for (int c = 0; c < NUC; c++)
         if (z.map.of_class[c] > 0)
             declare(&z, (enum unit_class)c);
-    declare_activations(s, p, z.acts);
+    declare_activations(s, local, z.acts);
     z.ev_gather = sched_event(s);
     init(&z);
     step(&z, SCHED_FIRST);

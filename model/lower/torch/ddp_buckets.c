@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "model/lower/common/lower_internal.h"
+
 static void *room(size_t n, size_t size)
 {
     void *p = calloc(n + 1, size);
@@ -70,11 +72,12 @@ static int add_ready(const struct plan *p, const struct program *g, enum piece_i
     return n;
 }
 
-void ready_order(const struct plan *p, const struct program *g, int *order)
+void ready_order(const struct local_model *local, const struct program *g, int *order)
 {
+    const struct plan *p = local->plan;
     int n = add_ready(p, g, PIECE_HEAD, 0, order, 0);
 
-    for (int64_t b = p->model.layers - 1; b >= 0; b--)
+    for (int64_t b = local->model->layers - 1; b >= 0; b--)
         n = add_ready(p, g, program_piece_of_block(p, b), b, order, n);
     add_ready(p, g, PIECE_EMBED, 0, order, n);
 }
@@ -91,10 +94,10 @@ static int by_size(const void *a, const void *b)
     return x->index - y->index;
 }
 
-void zro_partition(const struct model *m, int64_t world_size, int64_t *owner, int *sorted)
+void zro_partition(const struct model *m, int64_t nranks, int64_t *owner, int *sorted)
 {
     /* No more ranks than tensors ever get one. */
-    int64_t ranks = world_size < m->ntensors ? world_size : m->ntensors;
+    int64_t ranks = nranks < m->ntensors ? nranks : m->ntensors;
     struct sized *by = room((size_t)m->ntensors, sizeof *by);
     int64_t *load = room((size_t)ranks, sizeof *load);
 
@@ -112,4 +115,27 @@ void zro_partition(const struct model *m, int64_t world_size, int64_t *owner, in
     }
     free(by);
     free(load);
+}
+
+int zro_ranks(const struct local_model *local, int64_t ranks[4])
+{
+    const struct model *m = local->model;
+    size_t n = (size_t)m->ntensors + 1;
+    int64_t *owner = calloc(n, sizeof *owner), *load = calloc(n, sizeof *load), most = 0;
+    int *sorted = calloc(n, sizeof *sorted);
+
+    if (!owner || !load || !sorted)
+        abort();
+    zro_partition(m, local->data_ranks, owner, sorted);
+    for (int t = 0; t < m->ntensors; t++)
+        load[owner[t]] += m->tensors[t].numel;
+    for (int r = 1; r < m->ntensors; r++)
+        if (load[r] > load[most])
+            most = r;
+    free(owner);
+    free(load);
+    free(sorted);
+    ranks[0] = 0;
+    ranks[1] = most;
+    return most > 0 ? 2 : 1;
 }

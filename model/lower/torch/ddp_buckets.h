@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "model/plan/plan.h"
+#include "model/plan/local_model.h"
 #include "model/program/program.h"
 
 struct buckets {
@@ -28,11 +28,11 @@ void buckets_free(struct buckets *b);
 
 /* Fills order[ntensors] with the tensors in the order in which backward hands out
  * their gradients, by the program's kernels: what DDP records in iteration 1. */
-void ready_order(const struct plan *p, const struct program *g, int *order);
+void ready_order(const struct local_model *local, const struct program *g, int *order);
 
 /* ZeroRedundancyOptimizer._partition_parameters: largest first, each to the rank
  * with the least so far.  owner[i] is the rank of tensor i; sorted[] the tensors
  * in the order of assignment. */
-void zro_partition(const struct model *m, int64_t world_size, int64_t *owner, int *sorted);
+void zro_partition(const struct model *m, int64_t nranks, int64_t *owner, int *sorted);
 
 #endif

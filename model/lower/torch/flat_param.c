@@ -78,7 +78,7 @@ void flat_slices(const struct unit_map *m, struct schedules *s, enum unit_class 
     sched_slice(s, (enum holds)holds, dt, unit_tensor(m, c, 0), 0, 0, at);
     for (int i = 0, t; s->detailed && (t = unit_tensor(m, c, i)) >= 0; i++) {
         int64_t begin = round_up(end, alignment(r));
-        end = begin + m->plan->model.tensors[t].numel;
+        end = begin + m->model->tensors[t].numel;
         int64_t a = from > begin ? from : begin, b = from + n < end ? from + n : end;
         if (b <= a)
             continue;

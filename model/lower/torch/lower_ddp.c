@@ -16,12 +16,15 @@
 #include <stdlib.h>
 
 #include "model/lower/common/lower_internal.h"
+#include "model/lower/common/micro_steps.h"
 #include "model/lower/torch/ddp_buckets.h"
 
 #define MIB (1024.0 * 1024.0)
 
 struct ddp {
     const struct plan *p;
+    const struct local_model *local;
+    const struct model *m;
     struct schedules  *s;
     struct recipe      r;
     bool     view, sharded_optimizer, keeps_first_buckets;
@@ -49,7 +52,7 @@ struct ddp {
 
 static int instance_of(const struct ddp *d, int tensor)
 {
-    int block = d->p->model.tensors[tensor].block;
+    int block = d->m->tensors[tensor].block;
     return block < 0 ? 0 : block;
 }
 
@@ -61,7 +64,7 @@ static bool owns(const struct ddp *d, int tensor)
 
 static int64_t bytes_of(const struct ddp *d, int tensor)
 {
-    return d->p->model.tensors[tensor].numel * dtype_bytes(d->r.grad);
+    return d->m->tensors[tensor].numel * dtype_bytes(d->r.grad);
 }
 
 static int bucket_buf(const struct ddp *d, int bucket)
@@ -81,7 +84,7 @@ static void use_all(struct ddp *d, int on_buckets, int on_grads)
 
 static void gradient_slice(struct ddp *d, int tensor, int64_t at)
 {
-    sched_slice(d->s, HOLDS_GRAD, d->r.grad, tensor, 0, d->p->model.tensors[tensor].numel, at);
+    sched_slice(d->s, HOLDS_GRAD, d->r.grad, tensor, 0, d->m->tensors[tensor].numel, at);
 }
 
 /* A collective of all ranks on what is neither parameters nor gradients. */
@@ -173,7 +176,7 @@ static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k
     if (!sync || copied == 0)
         return;
     sched_copy(d->s, STREAM_COMPUTE, PHASE_BACKWARD, "divide into buckets", copied, copied);
-    sched_does(d->s, COPY_SET, 1.0 / (double)d->p->cluster.world_size);
+    sched_does(d->s, COPY_SET, 1.0 / (double)d->local->data_ranks);
     use_ready(d, piece, block, k0, k1, !d->apart ? 0 : d->view ? ACT_R | ACT_FREE : ACT_R, d->apart ? ACT_W : ACT_RW);
     launch(d);
 }
@@ -232,13 +235,13 @@ static void forward(struct ddp *d, bool sync)
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await buffers")->after = AFTER(STREAM_GROUP);
     }
     forward_piece(d, PIECE_EMBED, 0, 0);
-    blocks_emit(p, d->s, false, forward_block, d);
+    blocks_emit(d->local, d->s, false, forward_block, d);
     forward_piece(d, PIECE_HEAD, 0, 0);
 }
 
 static void finalize(struct ddp *d)
 {
-    int64_t all = d->p->model.params * dtype_bytes(d->r.grad);
+    int64_t all = d->m->params * dtype_bytes(d->r.grad);
 
     if (d->p->ddp.find_unused_parameters && !d->p->ddp.static_graph)
         tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->ntensors)->after = AFTER(STREAM_COMPUTE);
@@ -258,17 +261,11 @@ static void backward(struct ddp *d, bool fresh, bool sync)
         d->pending[b] = d->now->tensors[b];
     d->next = 0;
     backward_piece(d, PIECE_HEAD, 0, fresh, sync);
-    for (int b = (int)d->p->model.layers - 1; b >= 0; b--)
+    for (int b = (int)d->m->layers - 1; b >= 0; b--)
         backward_piece(d, program_piece_of_block(d->p, b), b, fresh, sync);
     backward_piece(d, PIECE_EMBED, 0, fresh, sync);
     if (sync)
         finalize(d);
-}
-
-static void micro_step(struct ddp *d, bool fresh, bool after_sync, bool sync)
-{
-    forward(d, after_sync);
-    backward(d, fresh, sync);
 }
 
 /* Reducer::rebuild_buckets, at the start of iteration 2 (3 with static_graph): rank 0's order
@@ -277,7 +274,7 @@ static void micro_step(struct ddp *d, bool fresh, bool after_sync, bool sync)
 static void rebuild(struct ddp *d, bool within_step)
 {
     bool copies = within_step && d->view;
-    int64_t all = d->p->model.params * dtype_bytes(d->r.grad);
+    int64_t all = d->m->params * dtype_bytes(d->r.grad);
 
     if (d->keeps_first_buckets)
         return;
@@ -297,35 +294,50 @@ static void rebuild(struct ddp *d, bool within_step)
     use_all(d, copies ? ACT_ALLOC | ACT_WRITE : ACT_ALLOC, 0);
 }
 
-/* The first step rebuilds buckets between its micro-steps where enough of them reduce. */
+/* The micro-steps of one step; the first step rebuilds buckets between them where enough reduce. */
+struct passes {
+    struct ddp *d;
+    bool    every;                  /* each micro-step reduces */
+    int64_t apart;                  /* so many come before buckets are rebuilt, and differ from those after */
+    bool    rebuilds;
+};
+
+static void micro_pass(void *arg, const struct micro *m)
+{
+    const struct passes *e = arg;
+
+    if (m->pass == MICRO_FORWARD) {
+        forward(e->d, e->every || m->first);
+        return;
+    }
+    backward(e->d, m->first, e->every || m->last);
+    if (e->rebuilds && !m->by && m->at + 1 == e->apart)
+        rebuild(e->d, true);
+}
+
+static bool alike(void *arg, int64_t at)
+{
+    return at >= ((const struct passes *)arg)->apart;
+}
+
 static void micro_steps(struct ddp *d, bool first_step)
 {
-    int64_t m = d->p->accumulation, done = 1;
-    bool every = d->p->sync_every_micro_step || m == 1;
+    int64_t m = d->p->accumulation;
+    struct passes e = { .d = d, .every = d->p->sync_every_micro_step || m == 1, .apart = 1 };
+    struct micro_order order = { m, true, !e.every };
 
+    if (e.every && first_step && d->p->ddp.static_graph)
+        e.apart = 2;
+    e.rebuilds = e.every && first_step && m > e.apart;
     d->marks_used = d->p->ddp.static_graph && first_step;
-    micro_step(d, true, true, every);
-    if (m > 1 && every && first_step && d->p->ddp.static_graph) {
-        micro_step(d, false, true, true);
-        done = 2;
-    }
-    if (m > done && every && first_step)
-        rebuild(d, true);
-    int64_t alike = m - done - !every;          /* without every: the last one differs */
-    if (alike > 0) {
-        sched_repeat(d->s, alike);
-        micro_step(d, false, every, every);
-        sched_repeat_end(d->s);
-    }
-    if (m > 1 && !every)
-        micro_step(d, false, false, true);
+    micro_steps_emit(d->s, &order, &(struct micro_calls){ .emit = micro_pass, .alike = alike }, &e);
 }
 
 /* ---- the optimizer ---- */
 
 static void param_slice(struct ddp *d, int tensor)
 {
-    sched_slice(d->s, HOLDS_PARAM, d->r.kept, tensor, 0, d->p->model.tensors[tensor].numel,
+    sched_slice(d->s, HOLDS_PARAM, d->r.kept, tensor, 0, d->m->tensors[tensor].numel,
                 d->param_at[tensor]);
 }
 
@@ -344,7 +356,7 @@ static int64_t owned_by(const struct ddp *d, int64_t rank)
     int64_t sum = 0;
 
     for (int t = 0; t < d->ntensors; t++)
-        sum += d->owner[t] == rank ? d->p->model.tensors[t].numel : 0;
+        sum += d->owner[t] == rank ? d->m->tensors[t].numel : 0;
     return sum;
 }
 
@@ -352,7 +364,7 @@ static int64_t owned_by(const struct ddp *d, int64_t rank)
  * parameters_as_bucket_view, one a rank. */
 static void broadcast_params(struct ddp *d)
 {
-    for (int64_t r = 0; r < d->p->cluster.world_size && r < d->ntensors; r++) {
+    for (int64_t r = 0; r < d->local->data_ranks && r < d->ntensors; r++) {
         if (d->packed)
             broadcast_from(d, r, owned_by(d, r));
         for (int i = 0; i < d->ntensors; i++) {
@@ -360,7 +372,7 @@ static void broadcast_params(struct ddp *d)
             if (d->owner[t] != r)
                 continue;
             if (!d->packed)
-                broadcast_from(d, r, d->p->model.tensors[t].numel);
+                broadcast_from(d, r, d->m->tensors[t].numel);
             param_slice(d, t);
         }
     }
@@ -392,7 +404,7 @@ static void step(struct ddp *d, enum sched_id id)
     sched_begin(d->s, id);
     micro_steps(d, id == SCHED_FIRST);
     if (d->p->clip > 0)
-        clip_by_norm(d->s, d->p->model.params * dtype_bytes(d->r.grad), GROUP_WORLD, 0, false, own_gradients, d);
+        clip_by_norm(d->s, d->m->params * dtype_bytes(d->r.grad), GROUP_WORLD, 0, false, own_gradients, d);
     o = sched_op(d->s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
     o->u.optimizer.elems = d->own_numel;
     sched_act(d->s, ACT_RW, d->params, 0, 0);
@@ -423,7 +435,7 @@ static void describe_buckets(struct ddp *d, const struct buckets *b, const int *
             last = b->of[t];
             sched_holds(d->s, bucket0 + last, sched_layout(d->s, 0));
         }
-        sched_slice(d->s, h, dt, t, 0, d->p->model.tensors[t].numel, b->at[t] * dtype_bytes(dt));
+        sched_slice(d->s, h, dt, t, 0, d->m->tensors[t].numel, b->at[t] * dtype_bytes(dt));
     }
 }
 
@@ -468,7 +480,7 @@ static void broadcast_model(struct ddp *d)
         abort();
     for (int t = 0; t < d->ntensors; t++)
         registered[t] = t;
-    buckets_assign(&d->p->model, registered, e, limit, &b);
+    buckets_assign(d->m, registered, e, limit, &b);
     if (buffers > 0 && b.numel[b.n - 1] * e >= limit[0])
         b.n++;                      /* the parameters closed their last chunk */
     b.numel[b.n - 1] += buffers;
@@ -488,7 +500,7 @@ static void pack_params(struct ddp *d)
 {
     int64_t e = dtype_bytes(d->r.kept);
 
-    for (int64_t r = 0; r < d->p->cluster.world_size && r < d->ntensors; r++) {
+    for (int64_t r = 0; r < d->local->data_ranks && r < d->ntensors; r++) {
         int64_t bytes = owned_by(d, r) * e;
         sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "pack parameters", bytes, bytes);
         sched_of(d->s, "rank", (int)r, 0);
@@ -500,7 +512,7 @@ static void pack_params(struct ddp *d)
 /* _verify_param_shape_across_processes, _sync_module_states, the first buckets. */
 static void init(struct ddp *d)
 {
-    const struct model *m = &d->p->model;
+    const struct model *m = d->m;
     int64_t dims = 0;
 
     for (int t = 0; t < d->ntensors; t++)
@@ -508,7 +520,7 @@ static void init(struct ddp *d)
     sched_begin(d->s, SCHED_INIT);
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model")->flags = OPF_LOAD;
     sched_act(d->s, ACT_ALLOC | ACT_WRITE, d->params, 0, 0);
-    tell(d, PHASE_INIT, COLL_ALL_GATHER, DT_INT64, RED_NONE, d->p->cluster.world_size);
+    tell(d, PHASE_INIT, COLL_ALL_GATHER, DT_INT64, RED_NONE, d->local->data_ranks);
     tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT64, RED_NONE, dims);
     broadcast_model(d);
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "buckets")->after = AFTER(STREAM_GROUP);
@@ -534,10 +546,10 @@ static int declare_buckets(struct ddp *d, const struct buckets *b, const int *or
  * share one, in the order in which they were given to it.  Returns the bytes of all. */
 static int64_t place_params(struct ddp *d)
 {
-    const struct model *m = &d->p->model;
+    const struct model *m = d->m;
     int64_t at = 0, e = dtype_bytes(d->r.kept);
 
-    for (int64_t r = 0; d->packed && r < d->p->cluster.world_size && r < d->ntensors; r++, at = round512(at))
+    for (int64_t r = 0; d->packed && r < d->local->data_ranks && r < d->ntensors; r++, at = round512(at))
         for (int i = 0; i < d->ntensors; i++)
             if (d->owner[d->sorted[i]] == r) {
                 d->param_at[d->sorted[i]] = at;
@@ -553,7 +565,7 @@ static int64_t place_params(struct ddp *d)
 /* exp_avg or exp_avg_sq of this rank's tensors. */
 static void moment_slices(struct ddp *d, enum holds h, int64_t at)
 {
-    const struct tensor *x = d->p->model.tensors;
+    const struct tensor *x = d->m->tensors;
 
     for (int t = 0; t < d->ntensors; t++)
         if (owns(d, t)) {
@@ -566,7 +578,7 @@ static void moment_slices(struct ddp *d, enum holds h, int64_t at)
 static void describe(struct ddp *d)
 {
     struct schedules *s = d->s;
-    const struct model *m = &d->p->model;
+    const struct model *m = d->m;
 
     sched_holds(s, d->params, sched_layout(s, 0));
     for (int t = 0; t < d->ntensors; t++)
@@ -583,7 +595,7 @@ static void describe(struct ddp *d)
 
 static void declare(struct ddp *d)
 {
-    const struct model *m = &d->p->model;
+    const struct model *m = d->m;
 
     for (int t = 0; t < d->ntensors; t++) {
         if (instance_of(d, t) == 0)
@@ -599,7 +611,7 @@ static void declare(struct ddp *d)
         describe(d);
     d->bucket0_first = declare_buckets(d, &d->first, NULL);
     d->bucket0_steady = d->keeps_first_buckets ? d->bucket0_first : declare_buckets(d, &d->steady, d->order);
-    declare_activations(d->s, d->p, d->acts);
+    declare_activations(d->s, d->local, d->acts);
 }
 
 static void assign_buckets(struct ddp *d)
@@ -619,10 +631,10 @@ static void assign_buckets(struct ddp *d)
         registered[t] = t;
     /* _ddp_init_helper: one bucket when no parameter can be unused, else by size
      * over registration order, the last first; those are never rebuilt. */
-    buckets_assign(&d->p->model, registered, dtype_bytes(d->r.grad), unused ? limits : one, &d->first);
+    buckets_assign(d->m, registered, dtype_bytes(d->r.grad), unused ? limits : one, &d->first);
     buckets_reverse(&d->first, d->ntensors);
-    ready_order(d->p, &d->s->program, d->order);
-    buckets_assign(&d->p->model, d->order, dtype_bytes(d->r.grad), limits, &d->steady);
+    ready_order(d->local, &d->s->program, d->order);
+    buckets_assign(d->m, d->order, dtype_bytes(d->r.grad), limits, &d->steady);
     d->keeps_first_buckets = unused;
     d->now = &d->first;
     free(registered);
@@ -630,10 +642,10 @@ static void assign_buckets(struct ddp *d)
 
 static void own(struct ddp *d)
 {
-    const struct model *m = &d->p->model;
+    const struct model *m = d->m;
 
     if (d->sharded_optimizer)
-        zro_partition(m, d->p->cluster.world_size, d->owner, d->sorted);
+        zro_partition(m, d->local->data_ranks, d->owner, d->sorted);
     for (int t = 0; t < d->ntensors; t++)
         if (owns(d, t)) {
             d->own_numel += m->tensors[t].numel;
@@ -641,16 +653,17 @@ static void own(struct ddp *d)
         }
 }
 
-int lower_ddp(const struct plan *p, int64_t rank, struct schedules *s)
+int lower_ddp(const struct local_model *local, struct schedules *s)
 {
-    size_t n = (size_t)p->model.ntensors + 1;
-    struct ddp d = { .p = p, .s = s, .r = plan_recipe(p), .view = p->ddp.gradient_as_bucket_view,
-                     .sharded_optimizer = p->strategy == STRAT_ZERO1, .ntensors = p->model.ntensors,
-                     .rank = rank, .order = calloc(n, sizeof *d.order),
+    const struct plan *p = local->plan;
+    size_t n = (size_t)local->model->ntensors + 1;
+    struct ddp d = { .p = p, .local = local, .m = local->model, .s = s, .r = plan_recipe(p), .view = p->ddp.gradient_as_bucket_view,
+                     .sharded_optimizer = p->strategy == STRAT_ZERO1, .ntensors = local->model->ntensors,
+                     .rank = local->data_rank, .order = calloc(n, sizeof *d.order),
                      .grad_family = calloc(n, sizeof *d.grad_family),
                      .pending = calloc(n, sizeof *d.pending), .owner = calloc(n, sizeof *d.owner),
                      .sorted = calloc(n, sizeof *d.sorted), .param_at = calloc(n, sizeof *d.param_at),
-                     .module_buffers = model_buffer_elems(&p->model) };
+                     .module_buffers = model_buffer_elems(local->model) };
 
     d.packed = d.sharded_optimizer && p->ddp.parameters_as_bucket_view;
     d.apart = !d.view || (p->accumulation > 1 && !p->sync_every_micro_step);
@@ -674,26 +687,4 @@ int lower_ddp(const struct plan *p, int64_t rank, struct schedules *s)
     free(d.sorted);
     free(d.param_at);
     return 0;
-}
-
-int zro_ranks(const struct plan *p, int64_t ranks[4])
-{
-    size_t n = (size_t)p->model.ntensors + 1;
-    int64_t *owner = calloc(n, sizeof *owner), *load = calloc(n, sizeof *load), most = 0;
-    int *sorted = calloc(n, sizeof *sorted);
-
-    if (!owner || !load || !sorted)
-        abort();
-    zro_partition(&p->model, p->cluster.world_size, owner, sorted);
-    for (int t = 0; t < p->model.ntensors; t++)
-        load[owner[t]] += p->model.tensors[t].numel;
-    for (int r = 1; r < p->model.ntensors; r++)
-        if (load[r] > load[most])
-            most = r;
-    free(owner);
-    free(load);
-    free(sorted);
-    ranks[0] = 0;
-    ranks[1] = most;
-    return most > 0 ? 2 : 1;
 }

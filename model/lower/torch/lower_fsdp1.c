@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "model/lower/common/micro_steps.h"
 #include "model/lower/torch/lower_fsdp1.h"
 
 struct at fsdp1_at(const struct fsdp1 *f, int position, int by)
@@ -41,7 +42,7 @@ static void run(struct fsdp1 *f, struct at u, enum piece_id piece, enum pass pas
     sched_act(f->s, forward ? ACT_ALLOC : ACT_FREE, f->acts[piece], block, by);
     if (!forward)
         sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->parts[piece], block, by);
-    if (!forward && piece == PIECE_EMBED && f->p->model.tied)
+    if (!forward && piece == PIECE_EMBED && f->m->tied)
         sched_act(f->s, ACT_W, f->parts[PIECE_HEAD], 0, 0);     /* fsdp1_describe_part() */
 }
 
@@ -66,7 +67,7 @@ static void root_block_backward(void *arg, int b, int by)
 static void run_root_blocks(struct fsdp1 *f, enum pass pass)
 {
     if (f->map.n == 0)
-        blocks_emit(f->p, f->s, pass == PASS_BACKWARD,
+        blocks_emit(f->local, f->s, pass == PASS_BACKWARD,
                     pass == PASS_FORWARD ? root_block_forward : root_block_backward, f);
 }
 
@@ -181,9 +182,18 @@ static void backward(struct fsdp1 *f)
 
 /* ---- micro-steps ---- */
 
-static void micro_step(struct fsdp1 *f)
+/* `begin`: the state at the begin of a repeat's body. */
+struct passes { struct fsdp1 *f, begin; };
+
+static void micro_pass(void *arg, const struct micro *m)
 {
-    forward(f);
+    struct fsdp1 *f = ((struct passes *)arg)->f;
+
+    f->reduce = f->p->sync_every_micro_step || m->last;
+    if (m->pass == MICRO_FORWARD) {
+        forward(f);
+        return;
+    }
     backward(f);
     f->has_reduced |= f->reduce;
     f->has_unsharded = !f->reduce;
@@ -197,42 +207,30 @@ static bool same_queue(const struct limiter *a, const struct limiter *b)
     return a->n == b->n && !memcmp(a->queue, b->queue, (size_t)a->n * sizeof *a->queue);
 }
 
-/* Emits entries that are run again and again: from a queue of the rate limiter that
- * they leave as they found it.  Attempts until then only fill the queue. */
-static void emit_settled(struct fsdp1 *f, void (*emit)(struct fsdp1 *f))
+/* What is run again and again begins with the queue of the rate limiter that it leaves: what was
+ * emitted before only filled it. */
+static bool settled(void *arg, bool begins)
 {
-    int nops = f->s->nops, nacts = f->s->nacts;
+    struct passes *e = arg;
 
-    for (int attempt = 0; ; attempt++) {
-        struct fsdp1 before = *f;
-        assert(attempt < 8);
-        emit(f);
-        if (same_queue(&before.limiter, &f->limiter))
-            return;
-        before.limiter = f->limiter;
-        *f = before;
-        f->s->nops = nops;
-        f->s->nacts = nacts;
+    if (begins) {
+        e->begin = *e->f;
+        return true;
     }
+    if (same_queue(&e->begin.limiter, &e->f->limiter))
+        return true;
+    e->begin.limiter = e->f->limiter;
+    *e->f = e->begin;
+    return false;
 }
 
 static void micro_steps(struct fsdp1 *f)
 {
-    int64_t m = f->p->accumulation;
-    bool every = f->p->sync_every_micro_step;
-    int64_t middle = every ? m - 1 : m - 2;
+    struct micro_order order = { f->p->accumulation, true, !f->p->sync_every_micro_step };
+    struct passes e = { .f = f };
 
     f->has_reduced = f->has_unsharded = f->gathered = false;
-    f->reduce = every || m == 1;
-    micro_step(f);
-    if (middle > 0) {
-        sched_repeat(f->s, middle);
-        emit_settled(f, micro_step);
-        sched_repeat_end(f->s);
-    }
-    f->reduce = true;
-    if (m > 1 && !every)
-        micro_step(f);
+    micro_steps_emit(f->s, &order, &(struct micro_calls){ .emit = micro_pass, .settled = settled }, &e);
 }
 
 /* ---- the optimizer, and whole steps ---- */
@@ -287,8 +285,7 @@ static void step(struct fsdp1 *f, bool first)
     read_loss(f->s);
 }
 
-static void first_step(struct fsdp1 *f)  { step(f, true); }
-static void steady_step(struct fsdp1 *f) { step(f, false); }
+static void steady_step(void *passes) { step(((struct passes *)passes)->f, false); }
 
 /* FullyShardedDataParallel(model, device_id=...): the module moves to the device, its
  * parameters are copied into one tensor, this rank's shard is cloned out of that. */
@@ -381,7 +378,7 @@ static void declare_parts(struct fsdp1 *f)
         program_span(&s->program, (enum piece_id)i, PASS_BACKWARD, 0,
                      s->program.piece[i].nkernels[PASS_BACKWARD], GRADS_KEEP, &sp);
         f->parts[i] = sched_buf(s, CAT_UNSHARDED_GRADS, "gradients of parameters", block ? "block" : NULL,
-                                0, block ? (int)f->p->model.layers : 1, sp.net[MEM_GRADS]);
+                                0, block ? (int)f->m->layers : 1, sp.net[MEM_GRADS]);
         if (s->detailed && sp.net[MEM_GRADS] > 0)       /* else the plan has no such piece */
             fsdp1_describe_part(f, (enum piece_id)i);
     }
@@ -401,35 +398,36 @@ static int gcd(int a, int b) { return b ? gcd(b, a % b) : a; }
 
 /* Groups and strategy: _init_core_state() turns whatever has a process group of one
  * rank into NO_SHARD. */
-static void set_groups(struct fsdp1 *f, int64_t rank)
+static void set_groups(struct fsdp1 *f)
 {
     const struct plan *p = f->p;
+    const struct local_model *own = f->local;
     enum fsdp1_sharding how = p->fsdp.sharding_strategy;
     bool two = how == FSDP1_HYBRID_SHARD || how == FSDP1_HYBRID_SHARD_ZERO2;
-    int64_t n = two ? p->shard_group : p->cluster.world_size;
+    int64_t n = two ? own->shard_ranks : own->data_ranks;
 
     f->sharded = how != FSDP1_NO_SHARD && n > 1;
     f->hybrid = two && f->sharded;
     f->frees_after_forward = f->sharded && (how == FSDP1_FULL_SHARD || how == FSDP1_HYBRID_SHARD);
     f->group = two ? GROUP_SHARD : GROUP_WORLD;
-    f->predivide = predivide_factor(p->cluster.world_size);
-    f->postdivide = (double)p->cluster.world_size / f->predivide;
+    f->predivide = predivide_factor(own->data_ranks);
+    f->postdivide = (double)own->data_ranks / f->predivide;
     f->rule = (struct flat_rule){ .orig_params = p->fsdp.use_orig_params, .used = f->r.used,
-                                  .nranks = n, .sharded = f->sharded, .rank = rank % n };
-    if (two && n == 1 && p->cluster.world_size > 1)
+                                  .nranks = n, .sharded = f->sharded, .rank = two ? own->shard_rank : own->data_rank };
+    if (two && n == 1 && own->data_ranks > 1)
         sched_note(f->s, "a shard group of one rank makes FSDP1 fall back to NO_SHARD inside of it: "
                    "gradients are never averaged between replicas");
 }
 
-static void setup(struct fsdp1 *f, int64_t rank)
+static void setup(struct fsdp1 *f)
 {
     struct schedules *s = f->s;
     int64_t foreach = 0;
 
     f->r = plan_recipe(f->p);
     f->casts = f->r.used != f->r.kept;
-    set_groups(f, rank);
-    unit_map_init(&f->map, f->p);
+    set_groups(f);
+    unit_map_init(&f->map, f->local);
     /* The events of the rate limiter must differ inside of a repeat. */
     if (f->sharded && f->p->fsdp.limit_all_gathers && f->map.n > 0)
         f->map.period *= RING / gcd(f->map.period, RING);
@@ -441,7 +439,7 @@ static void setup(struct fsdp1 *f, int64_t rank)
                 fsdp1_describe(f, (enum unit_class)c);
             foreach += f->size[c].optim_bytes * f->map.of_class[c];
         }
-    declare_activations(s, f->p, f->acts);
+    declare_activations(s, f->local, f->acts);
     declare_parts(f);
     f->foreach_temp = sched_buf(s, CAT_TEMPORARIES, "foreach temporaries", NULL, 0, 1, foreach);
     for (int i = 0; i < RING; i++) {
@@ -471,16 +469,17 @@ static int64_t optimizer_bytes(const struct fsdp1 *f, int64_t rank)
     return sum;
 }
 
-int fsdp1_ranks(const struct plan *p, int64_t ranks[4])
+int fsdp1_ranks(const struct local_model *local, int64_t ranks[4])
 {
+    const struct plan *p = local->plan;
     struct schedules none = { .nnotes = 0 };
-    struct fsdp1 f = { .p = p, .s = &none, .r = plan_recipe(p) };
+    struct fsdp1 f = { .p = p, .local = local, .m = local->model, .s = &none, .r = plan_recipe(p) };
 
     ranks[0] = 0;
     if (!p->fsdp.use_orig_params)
         return 1;                       /* equal shards, zeros included */
-    set_groups(&f, 0);
-    unit_map_init(&f.map, p);
+    set_groups(&f);
+    unit_map_init(&f.map, local);
     int64_t fullest = 0, most = optimizer_bytes(&f, 0);
     for (int64_t rank = 1; f.sharded && rank < f.rule.nranks; rank++) {
         int64_t bytes = optimizer_bytes(&f, rank);
@@ -493,17 +492,17 @@ int fsdp1_ranks(const struct plan *p, int64_t ranks[4])
     return fullest > 0 ? 2 : 1;
 }
 
-int lower_fsdp1(const struct plan *p, int64_t rank, struct schedules *s)
+int lower_fsdp1(const struct local_model *local, struct schedules *s)
 {
-    struct fsdp1 f = { .p = p, .s = s };
+    struct fsdp1 f = { .p = local->plan, .local = local, .m = local->model, .s = s };
 
-    setup(&f, rank);
+    setup(&f);
     init(&f);
     sched_begin(s, SCHED_FIRST);
-    first_step(&f);
+    step(&f, true);
     sched_end(s, SCHED_FIRST);
     sched_begin(s, SCHED_STEADY);
-    emit_settled(&f, steady_step);
+    emit_settled(s, steady_step, settled, &(struct passes){ .f = &f });
     sched_end(s, SCHED_STEADY);
     return 0;
 }

@@ -39,6 +39,8 @@ struct limiter { uint16_t queue[16]; int n; };
 
 struct fsdp1 {
     const struct plan *p;
+    const struct local_model *local;
+    const struct model *m;
     struct schedules  *s;
     struct unit_map    map;
     struct recipe      r;
@@ -68,7 +70,7 @@ void fsdp1_name(struct fsdp1 *f, struct at u);
 
 /* lower_ranks() of FSDP1: with use_orig_params the optimizer's tensors are the pieces
  * that lie in a rank's shard, and some ranks have more of them. */
-int  fsdp1_ranks(const struct plan *p, int64_t ranks[4]);
+int  fsdp1_ranks(const struct local_model *local, int64_t ranks[4]);
 
 /* ---- lower_fsdp1_unshard.c ---- */
 

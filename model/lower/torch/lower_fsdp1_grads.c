@@ -74,7 +74,7 @@ static int64_t free_root(struct fsdp1 *f)
 
     sched_act(f->s, ACT_R | ACT_FREE, f->parts[PIECE_EMBED], 0, 0);
     sched_act(f->s, ACT_R | ACT_FREE, f->parts[PIECE_HEAD], 0, 0);
-    for (int b = 0; f->map.n == 0 && b < (int)f->p->model.layers; b++)
+    for (int b = 0; f->map.n == 0 && b < (int)f->m->layers; b++)
         bytes += free_block(f, b, 0);
     return bytes;
 }

@@ -72,7 +72,7 @@ void fsdp1_describe(struct fsdp1 *f, enum unit_class c)
 
 static int64_t append(struct fsdp1 *f, int tensor, int64_t at)
 {
-    int64_t n = f->p->model.tensors[tensor].numel;
+    int64_t n = f->m->tensors[tensor].numel;
 
     sched_slice(f->s, HOLDS_GRAD, f->r.used, tensor, 0, n, at);
     return at + round512(n * dtype_bytes(f->r.used));
@@ -81,7 +81,7 @@ static int64_t append(struct fsdp1 *f, int tensor, int64_t at)
 /* A tied embedding's gradient has the memory of the head's part, which is there first. */
 void fsdp1_describe_part(struct fsdp1 *f, enum piece_id piece)
 {
-    const struct model *m = &f->p->model;
+    const struct model *m = f->m;
     bool block = piece_is_block(piece);
     int layout = sched_layout(f->s, block ? m->per_block : 0), n = program_ntensors(f->p, piece);
     int64_t at = 0;

@@ -9,6 +9,7 @@
  * A/N elements a rank, gathers A and reduces A. */
 #include <stddef.h>
 
+#include "model/lower/common/micro_steps.h"
 #include "model/lower/torch/lower_fsdp2.h"
 
 static const struct at the_root = { UC_ROOT, 0, 0 };
@@ -390,7 +391,7 @@ static void forward(struct fsdp2 *f)
     copy_out(f, the_root, PHASE_FORWARD, false);
     root_compute(f, PIECE_EMBED, PASS_FORWARD);
     if (f->map.n == 0)
-        blocks_emit(f->p, f->s, false, root_block_forward, f);
+        blocks_emit(f->local, f->s, false, root_block_forward, f);
     units_emit(&f->map, f->s, false, forward_unit, f);
     root_compute(f, PIECE_HEAD, PASS_FORWARD);
     if (f->nshard > 1)              /* FSDPState._post_forward of the root */
@@ -412,7 +413,7 @@ static void backward(struct fsdp2 *f)
         unshard(f, at_position(f, f->map.n - 1, 0), PHASE_BACKWARD, false, true);
     root_compute(f, PIECE_HEAD, PASS_BACKWARD);
     if (f->map.n == 0)
-        blocks_emit(f->p, f->s, true, root_block_backward, f);
+        blocks_emit(f->local, f->s, true, root_block_backward, f);
     units_emit(&f->map, f->s, true, backward_unit, f);
     root_compute(f, PIECE_EMBED, PASS_BACKWARD);
     /* The root's inputs need no gradient: its turn comes in the final callback,
@@ -429,28 +430,25 @@ static void backward(struct fsdp2 *f)
                 sched_act_all(f->s, ACT_FREE, f->fam[c].rs_out);
 }
 
-static void micro_step(struct fsdp2 *f, bool reduce_now, bool has_unsharded, bool has_sharded)
+static void micro_pass(void *arg, const struct micro *m)
 {
-    f->reduce = reduce_now;
-    f->has_unsharded = has_unsharded;
-    f->has_sharded = has_sharded;
-    forward(f);
-    backward(f);
+    struct fsdp2 *f = arg;
+    bool every = f->p->sync_every_micro_step;
+
+    f->reduce = every || m->last;
+    f->has_unsharded = !every && !m->first;
+    f->has_sharded = every && !m->first;
+    if (m->pass == MICRO_FORWARD)
+        forward(f);
+    else
+        backward(f);
 }
 
 static void micro_steps(struct fsdp2 *f)
 {
-    int64_t m = f->p->accumulation;
-    bool every = f->p->sync_every_micro_step;
+    struct micro_order order = { f->p->accumulation, true, !f->p->sync_every_micro_step };
 
-    micro_step(f, every || m == 1, false, false);
-    if (m > 2 || (m == 2 && every)) {
-        sched_repeat(f->s, every ? m - 1 : m - 2);
-        micro_step(f, every, !every, every);
-        sched_repeat_end(f->s);
-    }
-    if (m > 1 && !every)
-        micro_step(f, true, true, false);
+    micro_steps_emit(f->s, &order, &(struct micro_calls){ .emit = micro_pass }, f);
 }
 
 /* ---- the optimizer, and whole steps ---- */
@@ -477,7 +475,7 @@ static void optimizer(struct fsdp2 *f, bool first)
         elems += f->size[c].local * f->map.of_class[c];
     if (f->p->clip > 0)
         clip_by_norm(f->s, elems * dtype_bytes(f->r.kept), f->group,
-                     f->nshard > 1 ? f->p->model.ntensors : 0,  /* the norms of all, stacked */
+                     f->nshard > 1 ? f->m->ntensors : 0,  /* the norms of all, stacked */
                      false, own_gradients, f);
     o = sched_op(f->s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
     o->u.optimizer.elems = elems;
@@ -499,15 +497,15 @@ static void init(struct fsdp2 *f)
     sched_end(f->s, SCHED_INIT);
 }
 
-static void setup(struct fsdp2 *f, int64_t rank)
+static void setup(struct fsdp2 *f)
 {
     const struct plan *p = f->p;
     int64_t reshard_arg = p->fsdp.reshard_after_forward, foreach = 0;
 
     f->r = plan_recipe(p);
-    f->nshard = p->shard_group;
-    f->rank_in_group = rank % p->shard_group;
-    f->hybrid = p->shard_group < p->cluster.world_size;
+    f->nshard = f->local->shard_ranks;
+    f->rank_in_group = f->local->shard_rank;
+    f->hybrid = f->nshard < f->local->data_ranks;
     f->reshard = reshard_arg != 0;
     /* Before 2.9 the root kept its parameters whatever it was given. */
     f->root_reshard = p->fsdp.root_reshard_after_forward > 0 && plan_version(p) >= 2009;
@@ -516,7 +514,7 @@ static void setup(struct fsdp2 *f, int64_t rank)
     f->wide_grads = f->r.wire_reduce != f->r.used;
     f->cast_grads = f->r.wire_reduce != f->r.kept;
     f->root_ranks = p->fsdp.root_reshard_after_forward > 1 ? p->fsdp.root_reshard_after_forward : 0;
-    unit_map_init(&f->map, p);
+    unit_map_init(&f->map, f->local);
     for (int c = 0; c < NUC; c++)
         if (f->map.of_class[c] > 0) {
             fsdp2_measure(f, (enum unit_class)c);
@@ -525,7 +523,7 @@ static void setup(struct fsdp2 *f, int64_t rank)
                 fsdp2_describe(f, (enum unit_class)c);
             foreach += f->size[c].foreach_bytes * f->map.of_class[c];
         }
-    declare_activations(f->s, p, f->acts);
+    declare_activations(f->s, f->local, f->acts);
     f->foreach_temp = sched_buf(f->s, CAT_TEMPORARIES, "foreach temporaries", NULL, 0, 1, foreach);
     f->ev_gather = sched_event(f->s);
     f->ev_copy_out = sched_event(f->s);
@@ -534,11 +532,11 @@ static void setup(struct fsdp2 *f, int64_t rank)
     f->ev_root_kept = sched_event(f->s);
 }
 
-int lower_fsdp2(const struct plan *p, int64_t rank, struct schedules *s)
+int lower_fsdp2(const struct local_model *local, struct schedules *s)
 {
-    struct fsdp2 f = { .p = p, .s = s };
+    struct fsdp2 f = { .p = local->plan, .local = local, .m = local->model, .s = s };
 
-    setup(&f, rank);
+    setup(&f);
     init(&f);
     for (int id = SCHED_FIRST; id <= SCHED_STEADY; id++) {
         sched_begin(s, (enum sched_id)id);

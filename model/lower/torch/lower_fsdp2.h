@@ -25,6 +25,8 @@ struct families {
 
 struct fsdp2 {
     const struct plan *p;
+    const struct local_model *local;
+    const struct model *m;
     struct schedules  *s;
     struct unit_map    map;
     struct recipe      r;

@@ -87,7 +87,7 @@ static void rows_of_rank(struct fsdp2 *f, enum unit_class c, enum holds h, enum 
     /* Where they begin, should the first tensors have no rows on this rank. */
     sched_slice(f->s, h, dt, unit_tensor(&f->map, c, 0), 0, 0, at);
     for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
-        const struct tensor *x = &f->p->model.tensors[t];
+        const struct tensor *x = &f->m->tensors[t];
         int64_t share = padded(x, &a) / f->nshard;
         sched_slice(f->s, h, dt, t, rank * share, local_numel(x, &a), at);
         at += apart && h == HOLDS_PARAM ? round512(share * a.bytes) :
@@ -103,7 +103,7 @@ static void kth_part(struct fsdp2 *f, enum unit_class c, int64_t part, int64_t a
 
     sched_slice(f->s, HOLDS_PARAM, f->r.used, unit_tensor(&f->map, c, 0), 0, 0, at);
     for (int i = 0, t; k && (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
-        const struct tensor *x = &f->p->model.tensors[t];
+        const struct tensor *x = &f->m->tensors[t];
         int64_t share = padded(x, &a) / k, from = part * share, left = x->numel - from;
         sched_slice(f->s, HOLDS_PARAM, f->r.used, t, from, left < share ? left : share, at);
         at += share * e;
@@ -118,7 +118,7 @@ static int whole_tensors(struct fsdp2 *f, enum unit_class c, enum holds h, enum 
     int64_t at = 0;
 
     for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
-        const struct tensor *x = &f->p->model.tensors[t];
+        const struct tensor *x = &f->m->tensors[t];
         sched_slice(f->s, h, dt, t, 0, x->numel, at);
         at += with_padding ? padded_bytes(x, &a) : whole_bytes(x, &a);
     }

@@ -1,0 +1,205 @@
+#include "model/lower/common/pipeline_order.h"
+
+/* Each kind of pass of a chunk counts its own micro-steps from 0. */
+struct list {
+    const struct pipeline *p;
+    struct pipeline_pass *out;
+    int n;
+    int done[NPIPELINE_PASS][2];        /* of the V's two chunks */
+};
+
+static void put(struct list *l, enum pipeline_pass_kind kind, int chunk, int step)
+{
+    l->out[l->n++] = (struct pipeline_pass){ (uint8_t)kind, (int16_t)chunk, step };
+}
+
+static int least(int a, int b) { return a < b ? a : b; }
+
+static void gpipe(struct list *l)
+{
+    for (int i = 0; i < l->p->steps; i++)
+        put(l, PIPELINE_FORWARD, 0, i);
+    for (int i = 0; i < l->p->steps; i++)
+        put(l, PIPELINE_BACKWARD, 0, i);
+}
+
+static void one_f_one_b(struct list *l)
+{
+    int m = l->p->steps, forwards = least(m, l->p->ranks - l->p->rank);
+
+    for (int i = 0; i < forwards; i++)
+        put(l, PIPELINE_FORWARD, 0, i);
+    for (int i = 0; i < m; i++) {
+        put(l, PIPELINE_BACKWARD, 0, i);
+        if (forwards < m)
+            put(l, PIPELINE_FORWARD, 0, forwards++);
+    }
+}
+
+/* Micro-steps that go through a chunk before the next chunk's turn. */
+static int per_round(const struct pipeline *p)
+{
+    int rounds = p->steps / p->ranks;
+
+    return p->steps / (rounds < 1 ? 1 : rounds);
+}
+
+/* The k-th forward, or backward where chunks come in reverse: its chunk and micro-step. */
+static int chunk_of(const struct pipeline *p, int k, bool backward)
+{
+    int chunk = k / per_round(p) % p->chunks;
+
+    return backward ? p->chunks - 1 - chunk : chunk;
+}
+
+static int step_of(const struct pipeline *p, int k)
+{
+    int q = per_round(p);
+
+    return k / (q * p->chunks) * q + k % q;
+}
+
+/* _get_1f1b_rank_ops(): forwards first; then one of each in turn. */
+static void interleaved(struct list *l, bool zero_bubble)
+{
+    const struct pipeline *p = l->p;
+    int n = p->steps * p->chunks, weights = 0, behind = p->ranks - 1 - p->rank;
+    int warm_up = least((p->chunks - 1) * per_round(p) + (zero_bubble ? 1 : 2) * behind, n);
+
+    for (int k = 0; k < n + warm_up; k++) {
+        int b = k - warm_up;
+        if (k < n)
+            put(l, PIPELINE_FORWARD, chunk_of(p, k, false), step_of(p, k));
+        if (b < 0)
+            continue;
+        put(l, zero_bubble ? PIPELINE_INPUT : PIPELINE_BACKWARD, chunk_of(p, b, true), step_of(p, b));
+        if (zero_bubble && b >= p->rank) {
+            put(l, PIPELINE_WEIGHT, chunk_of(p, weights, true), step_of(p, weights));
+            weights++;
+        }
+    }
+    for (; zero_bubble && weights < n; weights++)
+        put(l, PIPELINE_WEIGHT, chunk_of(p, weights, true), step_of(p, weights));
+}
+
+static void looped_bfs(struct list *l)
+{
+    for (int c = 0; c < l->p->chunks; c++)
+        for (int i = 0; i < l->p->steps; i++)
+            put(l, PIPELINE_FORWARD, c, i);
+    for (int c = l->p->chunks - 1; c >= 0; c--)
+        for (int i = l->p->steps - 1; i >= 0; i--)
+            put(l, PIPELINE_BACKWARD, c, i);
+}
+
+/* The next of its kind; it is counted, but not run, beyond the last micro-step. */
+static void next(struct list *l, enum pipeline_pass_kind kind, int chunk)
+{
+    int step = l->done[kind][chunk]++;
+
+    if (step < l->p->steps)
+        put(l, kind, chunk, step);
+}
+
+static void next_of_each(struct list *l, int chunk, bool forward)
+{
+    if (forward)
+        next(l, PIPELINE_FORWARD, chunk);
+    next(l, PIPELINE_INPUT, chunk);
+    next(l, PIPELINE_WEIGHT, chunk);
+}
+
+/* Made for at least 2 ranks - 1 micro-steps; those that there are not are left out. */
+static void zbv(struct list *l)
+{
+    int p = l->p->ranks, r = l->p->rank, n = l->p->steps > 2 * p - 1 ? l->p->steps : 2 * p - 1;
+    const int *forwards = l->done[PIPELINE_FORWARD], *inputs = l->done[PIPELINE_INPUT], *weights = l->done[PIPELINE_WEIGHT];
+
+    for (int i = 0; i < 2 * (p - r) - 1; i++)
+        next(l, PIPELINE_FORWARD, 0);
+    for (int i = 0; i < r; i++) {
+        next(l, PIPELINE_FORWARD, 1);
+        next(l, PIPELINE_FORWARD, 0);
+    }
+    for (int i = 0; i < p - r; i++)
+        next_of_each(l, 1, true);
+    while (forwards[1] < forwards[0] || forwards[0] < n) {
+        if (forwards[0] < n)
+            next(l, PIPELINE_FORWARD, 0);
+        next_of_each(l, 0, false);
+        next_of_each(l, 1, true);
+    }
+    for (int i = 0; i < r; i++) {
+        next(l, PIPELINE_INPUT, 0);
+        next(l, PIPELINE_INPUT, 1);
+    }
+    for (int i = 0; i < p - r; i++)
+        next_of_each(l, 0, false);
+    for (int chunk = 1; chunk >= 0; chunk--)
+        while (weights[chunk] < inputs[chunk])
+            next(l, PIPELINE_WEIGHT, chunk);
+}
+
+const char *pipeline_refused(const struct pipeline *p)
+{
+    bool one = p->kind == PIPELINE_GPIPE || p->kind == PIPELINE_1F1B;
+    int rounds = p->steps / p->ranks;
+
+    if (one && p->chunks != 1)
+        return "it has one chunk a rank: virtual_stages 1";
+    if (p->kind == PIPELINE_ZBV && p->chunks != 2)
+        return "it has two chunks a rank: virtual_stages 2";
+    if ((p->kind == PIPELINE_INTERLEAVED || p->kind == PIPELINE_ZB1P) && rounds > 1 && p->steps % rounds)
+        return "the micro-steps must divide into rounds of equal length";
+    return NULL;
+}
+
+int pipeline_stage(const struct pipeline *p, int rank, int chunk)
+{
+    if (p->kind == PIPELINE_ZBV && chunk == 1)
+        return 2 * p->ranks - 1 - rank;
+    return chunk * p->ranks + rank;
+}
+
+size_t pipeline_room(const struct pipeline *p)
+{
+    return (size_t)3 * (size_t)p->steps * (size_t)p->chunks;
+}
+
+int pipeline_order(const struct pipeline *p, struct pipeline_pass *out)
+{
+    struct list l = { .p = p, .out = out };
+
+    switch (p->kind) {
+    case PIPELINE_GPIPE:       gpipe(&l); break;
+    case PIPELINE_1F1B:        one_f_one_b(&l); break;
+    case PIPELINE_INTERLEAVED: interleaved(&l, false); break;
+    case PIPELINE_LOOPED_BFS:  looped_bfs(&l); break;
+    case PIPELINE_ZB1P:        interleaved(&l, true); break;
+    case PIPELINE_ZBV:         zbv(&l); break;
+    case NPIPELINE:            break;
+    }
+    return l.n;
+}
+
+int pipeline_in_flight(const struct pipeline_pass *pass, int n, int chunk)
+{
+    int now = 0, most = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (chunk >= 0 && pass[i].chunk != chunk)
+            continue;
+        now += pass[i].kind == PIPELINE_FORWARD;
+        most = now > most ? now : most;
+        now -= pass[i].kind == PIPELINE_BACKWARD || pass[i].kind == PIPELINE_WEIGHT;
+    }
+    return most;
+}
+
+const char *pipeline_name(enum pipeline_kind k)
+{
+    static const char *const names[NPIPELINE] = {
+        "GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble",
+    };
+    return names[k];
+}
