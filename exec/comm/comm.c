@@ -20,7 +20,8 @@ bool comm_reduces(enum coll_op op)
 /* Each rank's part stands by itself, so that the buffer must divide. */
 bool comm_divides(enum coll_op op)
 {
-    return op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER || op == COLL_SCATTER || op == COLL_GATHER;
+    return op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER || op == COLL_SCATTER || op == COLL_GATHER ||
+           op == COLL_ALL_TO_ALL;
 }
 
 /* A server adds in fp32 as it is: it sees every contribution. */
@@ -135,6 +136,24 @@ static struct comm_traffic all_gather_traffic(enum coll_algo algo, int64_t p, bo
     return root ? (struct comm_traffic){ (n - 1) * n * p, (n - 1) * p } : (struct comm_traffic){ p, n * p };
 }
 
+struct coll_part comm_part(const struct coll_call *a, int n, int i)
+{
+    return a->parts ? a->parts[i] : (struct coll_part){ a->elems / n, a->elems / n };
+}
+
+/* All parts but the rank's own. */
+static struct comm_traffic all_to_all_traffic(const struct coll_call *a, int r, int n)
+{
+    struct comm_traffic t = { 0, 0 };
+
+    for (int i = 0; i < n; i++)
+        if (i != r) {
+            t.sent += comm_part(a, n, i).sent;
+            t.received += comm_part(a, n, i).received;
+        }
+    return t;
+}
+
 /* In elements. */
 static struct comm_traffic traffic_elems(const struct coll_call *a, int r, int n)
 {
@@ -149,6 +168,9 @@ static struct comm_traffic traffic_elems(const struct coll_call *a, int r, int n
     case COLL_REDUCE:         return reduce_traffic(algo, e, r, a->root, n);
     case COLL_SCATTER:        return scatter_traffic(algo, p, r, a->root, n);
     case COLL_GATHER:         return backwards(scatter_traffic(algo, p, r, a->root, n));
+    case COLL_ALL_TO_ALL:     return all_to_all_traffic(a, r, n);
+    case COLL_SEND:           return (struct comm_traffic){ e, 0 };
+    case COLL_RECV:           return (struct comm_traffic){ 0, e };
     case COLL_BARRIER:
     case NCOLL:               break;
     }
@@ -162,7 +184,7 @@ struct comm_traffic comm_traffic(const struct coll_call *a, int rank, int nranks
 
     if (nranks < 2 || a->op == COLL_BARRIER)
         return t;
-    if (comm_algo(a) == ALGO_LIBRARY)
+    if (comm_algo(a) == ALGO_LIBRARY && !coll_is_message(a->op))
         return (struct comm_traffic){ -1, -1 };
     t = traffic_elems(a, rank, nranks);
     return (struct comm_traffic){ t.sent * size, t.received * size };
@@ -182,6 +204,28 @@ static int check_reduction(const struct coll_call *a)
     return 0;
 }
 
+static int check_message(const struct comm *c, const struct coll_call *a)
+{
+    if (a->root == c->rank)
+        return fail("%s: rank %d of the group is this rank itself", coll_name(a->op), a->root);
+    return a->tag < 0 ? fail("%s: the tag %d is negative", coll_name(a->op), a->tag) : 0;
+}
+
+static int check_parts(const struct comm *c, const struct coll_call *a)
+{
+    int64_t sum = 0;
+
+    assert(a->send != a->recv || a->elems == 0);
+    if (a->algo == ALGO_SERVER)
+        return fail("all_to_all through a server: expected ring, halving, direct or library");
+    for (int i = 0; a->parts && i < c->nranks; i++) {
+        assert(a->parts[i].sent >= 0 && a->parts[i].received >= 0);
+        sum += a->parts[i].sent;
+    }
+    assert(!a->parts || sum == a->elems);
+    return 0;
+}
+
 static int check(const struct comm *c, const struct coll_call *a)
 {
     assert(a->op >= 0 && a->op < NCOLL && a->algo >= 0 && a->algo < NCOLL_ALGO);
@@ -190,11 +234,15 @@ static int check(const struct comm *c, const struct coll_call *a)
     assert(a->elems >= 0 && a->elems <= SIZE_LIMIT && a->root >= 0 && a->root < c->nranks);
     if (a->dtype == DT_FP16)
         return fail("%s of fp16: fp32, bf16, fp64 and integers can be sent, fp16 cannot", coll_name(a->op));
-    if (comm_divides(a->op) && a->elems % c->nranks != 0)
+    if (coll_is_message(a->op))
+        return check_message(c, a);
+    if (comm_divides(a->op) && !a->parts && a->elems % c->nranks != 0)
         return fail("%s of %" PRId64 " elements: %d ranks have equal parts, so they must divide",
                     coll_name(a->op), a->elems, c->nranks);
     if (a->algo == ALGO_HALVING && (c->nranks & (c->nranks - 1)) != 0)
         return fail("%s by halving: %d ranks are not a power of two", coll_name(a->op), c->nranks);
+    if (a->op == COLL_ALL_TO_ALL)
+        return check_parts(c, a);
     return comm_reduces(a->op) ? check_reduction(a) : 0;
 }
 

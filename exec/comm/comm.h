@@ -4,9 +4,10 @@
  *     comm_call(c, &(struct coll_call){ .op = COLL_ALL_GATHER, .dtype = DT_FP32, ... });
  *     comm_close(c);
  *
- * A comm is one process group as one of its ranks sees it.  Calls on one comm are made
+ * A comm is one process group as one of its ranks sees it.  Collectives on one comm are made
  * in the same order by all its ranks, one at a time, from one thread; different comms
- * may be in use at once.  A backend is a file that ends in a table. */
+ * may be in use at once.  Sends and receives (COLL_SEND, COLL_RECV) may be made on it at any time from
+ * any thread, each in a thread of its own while it lasts.  A backend is a file that ends in a table. */
 #ifndef DPX_COMM_H
 #define DPX_COMM_H
 
@@ -40,7 +41,10 @@ enum coll_sum { SUM_EACH_HOP, SUM_ONCE };
  * and writes elems at recv (in place: send == recv + rank*elems/n elements); reduce_scatter
  * reads elems and writes elems/n (in place: recv == send + rank*elems/n); all_reduce, broadcast,
  * reduce may have send == recv; scatter reads elems on the root, writes elems/n; gather the
- * reverse.  elems need not divide by n for all_reduce, broadcast and reduce; for the others it
+ * reverse.  all_to_all reads elems and writes what comes, not in place: part i to and from rank i, equal
+ * or as `parts` has them.  A send reads, a receive writes elems; a send and the receive that has its pair
+ * of ranks and its tag match, in order, and neither returns before the other is called (two of
+ * one pair and one tag are not made at once).  elems need not divide by n for all_reduce, broadcast and reduce; for the others it
  * must.  RED_AVG divides the sum by n, RED_PREMUL_SUM multiplies each contribution by
  * premul first (ranks may differ in it; the product is rounded to the dtype).  dtypes: FP32,
  * BF16, FP64, INT32, INT64, UINT8 (reductions of integers: RED_SUM, RED_MAX).
@@ -48,7 +52,9 @@ enum coll_sum { SUM_EACH_HOP, SUM_ONCE };
  * Each sum is made along one path (but for the library's, which do not say) and then copied, so
  * that all ranks see the same bits, in every run.  An average is divided where its sum is
  * complete, before it is passed on.  With a root, direct and server are one star; scatter and
- * gather of a ring are that as well. */
+ * gather of a ring are that as well.  An all-to-all goes in rounds (ring: to the one i behind, from the one i
+ * before; halving: with the one whose number differs in the bits of i), or at once (direct); a server
+ * has none. */
 struct coll_call {
     enum coll_op   op;
     enum dtype     dtype;
@@ -57,7 +63,10 @@ struct coll_call {
     enum coll_sum  sum;
     double         premul;
     int64_t        elems;
-    int            root;            /* rank in the group; of any op with ALGO_SERVER the server */
+    int            root;            /* rank in the group; of any op with ALGO_SERVER the server; of a send or
+                                     * receive the other rank */
+    int            tag;             /* of a send or receive, from 0 */
+    const struct coll_part *parts;  /* of an all-to-all: nranks rows; NULL: equal */
     const void    *send;
     void          *recv;
     /* Of a comm of a device: send and recv are device memory, written by what is queued on `stream`
@@ -77,7 +86,7 @@ struct comm {
     const struct comm_ops *ops;
     int rank, nranks;               /* in the group */
     void *self;                     /* the backend's */
-    int64_t sent, received;         /* payload bytes since it was opened */
+    _Atomic int64_t sent, received; /* payload bytes since it was opened */
 };
 
 enum { COMM_PIECE = 4 << 20 };      /* messages are cut into pieces of at most so many bytes */

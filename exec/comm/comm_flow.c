@@ -134,19 +134,32 @@ int64_t flow_area_bytes(int64_t piece, int nranks)
     return round_up(piece > least ? piece : least, 64);
 }
 
-int flow_run(struct flow *f, step_fn *step, int64_t elems, int parts)
+int64_t flow_longest(const struct flow *f)
 {
-    int64_t longest = f->m->piece / f->size, fit = flow_area_bytes(f->m->piece, f->n) / (parts * f->size);
+    int64_t longest = f->m->piece / f->size;
 
-    assert(parts <= 2 * f->n);
-    longest = longest < fit ? longest : fit;
-    longest = longest > 1 ? longest : 1;
-    f->npieces = ceil_div(elems, longest);
-    f->q = f->npieces ? ceil_div(elems, f->npieces) : 0;
+    return longest > 1 ? longest : 1;
+}
+
+int flow_run_pieces(struct flow *f, step_fn *step, int64_t q, int64_t npieces)
+{
+    f->q = q;
+    f->npieces = npieces;
     f->step = step;
     start(f);
     finish(f);
     return f->rc;
+}
+
+int flow_run(struct flow *f, step_fn *step, int64_t elems, int parts)
+{
+    int64_t longest = flow_longest(f), fit = flow_area_bytes(f->m->piece, f->n) / (parts * f->size), n;
+
+    assert(parts <= 2 * f->n);
+    longest = longest < fit ? longest : fit;
+    longest = longest > 1 ? longest : 1;
+    n = ceil_div(elems, longest);
+    return flow_run_pieces(f, step, n ? ceil_div(elems, n) : 0, n);
 }
 
 /* ---- what step functions call ---- */

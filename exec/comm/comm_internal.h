@@ -3,6 +3,8 @@
  * comm_mpi.c     opens a group, dispatches on the algorithm
  * comm_flow.c    messages in pieces, several on the way at once; waiting
  * comm_ring.c, comm_halving.c, comm_direct.c, comm_server.c     who sends what to whom, when
+ * comm_exchange.c all-to-all
+ * comm_message.c one rank to another
  * comm_library.c Open MPI's own calls
  * comm_reduce.c  the additions
  *
@@ -28,6 +30,8 @@ bool comm_reduces(enum coll_op op);
 bool comm_divides(enum coll_op op);
 /* The algorithm that really runs: sums that are rounded once go direct. */
 enum coll_algo comm_algo(const struct coll_call *a);
+/* What goes to and comes from rank i in an all-to-all. */
+struct coll_part comm_part(const struct coll_call *a, int n, int i);
 /* Chunk c modulo n of n chunks, whose lengths differ by at most one. */
 struct part comm_chunk(int64_t elems, int n, int c);
 
@@ -58,7 +62,8 @@ struct mpi_comm {
     const void  **x;                    /* nranks: operands of reduce_ranks() */
     int          *counts;               /* nranks: for the library */
     MPI_Op  add_bf16, max_bf16;         /* for the library, which lacks them */
-    bool    broken;                     /* a call failed half way: its requests are still open */
+    int     tags;                       /* the highest that MPI has */
+    atomic_bool broken;                 /* a call failed half way: its requests are still open */
 };
 
 struct lane {
@@ -94,6 +99,10 @@ int64_t flow_area_bytes(int64_t piece, int nranks);
  * the ranks; 1: the area is not used).  0, or -1 with the reason reported. */
 int flow_run(struct flow *f, step_fn *step, int64_t elems, int parts);
 
+/* The same for so many pieces of q elements: ranks that exchange no message in a piece need not agree on their
+ * number. */
+int flow_run_pieces(struct flow *f, step_fn *step, int64_t q, int64_t npieces);
+
 /* The lane's piece of [p.at, p.at + p.elems); of chunk c. */
 struct part flow_piece(const struct flow *f, const struct lane *l, struct part p);
 struct part flow_chunk(const struct flow *f, const struct lane *l, int c);
@@ -115,6 +124,8 @@ void flow_add(const struct flow *f, void *dst, const void *received, struct part
 void flow_average(const struct flow *f, void *sum, int64_t elems);
 void flow_copy(const struct flow *f, void *to, const void *from, int64_t elems);
 
+/* Elements that a message may have. */
+int64_t flow_longest(const struct flow *f);
 /* Whether the caller wants calls to end. */
 bool flow_stopped(const struct mpi_comm *m);
 /* Waits for one request; 0, or -1 when stopped or failed. */
@@ -131,6 +142,9 @@ algorithm_fn direct_all_reduce, direct_all_gather, direct_reduce_scatter;
 algorithm_fn server_all_reduce, server_all_gather, server_reduce_scatter, server_broadcast,
              server_reduce, server_scatter, server_gather;
 algorithm_fn flow_barrier;
+algorithm_fn exchange_in_rounds, exchange_in_pairs, exchange_at_once;
+/* A send or a receive, whatever the algorithm; beside any other call. */
+int message_call(struct mpi_comm *m, const struct coll_call *a);
 
 int library_call(struct mpi_comm *m, const struct coll_call *a);
 int library_open(struct mpi_comm *m);

@@ -277,6 +277,50 @@ static int gather(struct mpi_comm *m, const struct coll_call *a, int64_t from, i
     return rc;
 }
 
+/* Equal parts: a column is the same piece of every rank's. */
+static int exchange_equal(struct mpi_comm *m, const struct coll_call *a, int64_t from, int n)
+{
+    struct column c;
+    int rc = column_of(m, a, n, &c);
+
+    if (rc == 0)
+        rc = MPI_OK(MPI_Alltoall(at(a, a->send, from), c.count, c.type, at(a, a->recv, from), c.count, c.type, m->comm));
+    done_with(&c);
+    return rc;
+}
+
+/* Ranks know their own parts only, so that they could not agree on pieces. */
+static int exchange(struct mpi_comm *m, const struct coll_call *a)
+{
+    int n = m->base.nranks, *counts, rc = 0;
+    int64_t sent = 0, received = 0;
+
+    if (!a->parts)
+        return in_pieces(m, a, exchange_equal);
+    counts = malloc(4 * (size_t)n * sizeof *counts);
+    if (!counts)
+        return fail("out of memory");
+    for (int i = 0; i < n && rc == 0; i++) {
+        struct coll_part p = a->parts[i];
+        if (sent + p.sent > most_elems(m, a) || received + p.received > most_elems(m, a)) {
+            rc = fail("all_to_all of unequal parts by Open MPI's own call: more than %" PRId64 " elements on a rank; "
+                      "expected another algorithm", most_elems(m, a));
+            break;
+        }
+        counts[i] = (int)p.sent;
+        counts[n + i] = (int)sent;
+        counts[2 * n + i] = (int)p.received;
+        counts[3 * n + i] = (int)received;
+        sent += p.sent;
+        received += p.received;
+    }
+    if (rc == 0)
+        rc = MPI_OK(MPI_Alltoallv(a->send, counts, counts + n, type_of(a->dtype), a->recv, counts + 2 * n,
+                                  counts + 3 * n, type_of(a->dtype), m->comm));
+    free(counts);
+    return rc;
+}
+
 static int call(struct mpi_comm *m, const struct coll_call *a)
 {
     switch (a->op) {
@@ -287,6 +331,9 @@ static int call(struct mpi_comm *m, const struct coll_call *a)
     case COLL_ALL_GATHER:     return in_pieces(m, a, all_gather);
     case COLL_SCATTER:        return in_pieces(m, a, scatter);
     case COLL_GATHER:         return in_pieces(m, a, gather);
+    case COLL_ALL_TO_ALL:     return exchange(m, a);
+    case COLL_SEND:
+    case COLL_RECV:           /* messages are MPI's own by any algorithm */
     case COLL_BARRIER:
     case NCOLL:               break;
     }

@@ -14,18 +14,21 @@ static algorithm_fn *const algorithms[NCOLL_ALGO][NCOLL] = {
         [COLL_REDUCE_SCATTER] = ring_reduce_scatter,
         [COLL_BROADCAST] = ring_broadcast,       [COLL_REDUCE] = ring_reduce,
         [COLL_SCATTER] = server_scatter,         [COLL_GATHER] = server_gather,
+        [COLL_ALL_TO_ALL] = exchange_in_rounds,
     },
     [ALGO_HALVING] = {
         [COLL_ALL_REDUCE] = halving_all_reduce,  [COLL_ALL_GATHER] = halving_all_gather,
         [COLL_REDUCE_SCATTER] = halving_reduce_scatter,
         [COLL_BROADCAST] = halving_broadcast,    [COLL_REDUCE] = halving_reduce,
         [COLL_SCATTER] = halving_scatter,        [COLL_GATHER] = halving_gather,
+        [COLL_ALL_TO_ALL] = exchange_in_pairs,
     },
     [ALGO_DIRECT] = {
         [COLL_ALL_REDUCE] = direct_all_reduce,   [COLL_ALL_GATHER] = direct_all_gather,
         [COLL_REDUCE_SCATTER] = direct_reduce_scatter,
         [COLL_BROADCAST] = server_broadcast,     [COLL_REDUCE] = server_reduce,
         [COLL_SCATTER] = server_scatter,         [COLL_GATHER] = server_gather,
+        [COLL_ALL_TO_ALL] = exchange_at_once,
     },
     [ALGO_SERVER] = {
         [COLL_ALL_REDUCE] = server_all_reduce,   [COLL_ALL_GATHER] = server_all_gather,
@@ -49,6 +52,8 @@ static int run(struct mpi_comm *m, struct flow *f)
 {
     enum coll_algo algo = comm_algo(f->a);
 
+    if (coll_is_message(f->a->op))
+        return message_call(m, f->a);
     if (f->n == 1) {
         alone(f);
         return 0;
@@ -104,6 +109,14 @@ static int tag_of(const struct comm_args *a, const char *name)
     return (int)(hash & 0x7fff);                        /* MPI_TAG_UB is at least 32767 */
 }
 
+/* The standard promises 32767. */
+static int highest_tag(void)
+{
+    int *tags, has = 0;
+
+    return MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tags, &has) == MPI_SUCCESS && has ? *tags : 32767;
+}
+
 static int create(struct mpi_comm *m, const struct comm_args *a, const char *name)
 {
     MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
@@ -144,7 +157,7 @@ static struct mpi_comm *allocate(const struct comm_args *a)
         return NULL;
     *m = (struct mpi_comm){
         .base = { .ops = &mpi_ops, .nranks = a->nranks, .self = m },
-        .comm = MPI_COMM_NULL, .stop = a->stop, .staging = a->staging,
+        .comm = MPI_COMM_NULL, .tags = highest_tag(), .stop = a->stop, .staging = a->staging,
         .piece = a->piece > 0 ? a->piece : COMM_PIECE,
         .library_most = a->library_most > 0 ? a->library_most : INT_MAX,
         .requests = malloc(LANES * 2 * n * sizeof *m->requests),

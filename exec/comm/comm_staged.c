@@ -7,11 +7,13 @@
  * would: the same bits on every rank and in every run, but not those of the host. */
 #include "exec/comm/comm_internal.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "exec/device/device.h"
 
 enum { STAGE = 32 << 20 };              /* bytes, both sides */
+enum { MESSAGE_STAGE = 4 << 20, MOST_MESSAGES = 16 };   /* of each message under way */
 
 struct staged {
     struct comm  base;                  /* its `self` is this */
@@ -19,6 +21,9 @@ struct staged {
     struct device *d;
     const atomic_bool *stop;
     char *stage;
+    pthread_mutex_t lock;               /* of what follows */
+    char *spare[MOST_MESSAGES], *all[MOST_MESSAGES];
+    int   nspare, nall;
 };
 
 /* How many chunks this rank reads, and how many it writes. */
@@ -36,6 +41,9 @@ static struct sides sides_of(const struct coll_call *a, int rank, int n)
     case COLL_REDUCE:         return (struct sides){ 1, root };
     case COLL_SCATTER:        return (struct sides){ root ? n : 0, 1 };
     case COLL_GATHER:         return (struct sides){ 1, root ? n : 0 };
+    case COLL_ALL_TO_ALL:     /* exchange(), message() */
+    case COLL_SEND:
+    case COLL_RECV:
     case COLL_BARRIER:
     case NCOLL:               break;
     }
@@ -103,6 +111,119 @@ static int call_pieces(struct staged *g, const struct coll_call *a)
     return 0;
 }
 
+/* ---- all-to-all ---- */
+
+/* Elements [at, at + most) of each part, packed on the host: `rows` receives how many those are. */
+static int exchange_piece(struct staged *g, const struct coll_call *a, int64_t at, int64_t most, struct coll_part *rows)
+{
+    struct coll_call piece = *a;
+    int64_t size = dtype_bytes(a->dtype), sent = 0, received = 0, n = g->base.nranks;
+    char *in = g->stage, *out = in + n * most * size;
+
+    piece.elems = 0;
+    for (int i = 0; i < n; i++) {
+        struct coll_part part = comm_part(a, (int)n, i), *row = &rows[i];
+        row->sent = part.sent - at < most ? part.sent - at : most;
+        row->received = part.received - at < most ? part.received - at : most;
+        row->sent = row->sent > 0 ? row->sent : 0;
+        row->received = row->received > 0 ? row->received : 0;
+        if (device_fetch(g->d, a->stream, in + piece.elems * size, (const char *)a->send + (sent + at) * size,
+                         row->sent * size) < 0)
+            return -1;
+        piece.elems += row->sent;
+        sent += part.sent;
+    }
+    piece.send = in;
+    piece.recv = out;
+    piece.parts = a->parts ? rows : NULL;
+    if (device_drain(g->d, a->stream, g->stop) < 0 || comm_call(g->inner, &piece) < 0)
+        return -1;
+    for (int i = 0; i < n; i++) {
+        if (device_store(g->d, a->stream, (char *)a->recv + (received + at) * size, out, rows[i].received * size) < 0)
+            return -1;
+        out += rows[i].received * size;
+        received += comm_part(a, (int)n, i).received;
+    }
+    return 0;
+}
+
+/* As many pieces as this rank's longest part needs: another has more of them with others only. */
+static int exchange(struct staged *g, const struct coll_call *a)
+{
+    int64_t n = g->base.nranks, most = STAGE / 2 / n / dtype_bytes(a->dtype), longest = 0;
+    struct coll_part *rows;
+    int rc = 0;
+
+    if (most < 1)
+        return fail("all_to_all: %d ranks are too many for %d MiB of staging", (int)n, STAGE >> 20);
+    if (a->parts && a->algo == ALGO_LIBRARY)
+        return fail("all_to_all of unequal parts of device memory by Open MPI's own call: expected another algorithm");
+    rows = calloc((size_t)n, sizeof *rows);
+    if (!rows)
+        return fail("out of memory");
+    for (int i = 0; i < n; i++) {
+        struct coll_part part = comm_part(a, (int)n, i);
+        longest = part.sent > longest ? part.sent : longest;
+        longest = part.received > longest ? part.received : longest;
+    }
+    for (int64_t at = 0; at < longest && rc == 0; at += most)
+        rc = exchange_piece(g, a, at, most, rows);
+    free(rows);
+    return rc;
+}
+
+/* ---- messages ---- */
+
+static char *take_stage(struct staged *g)
+{
+    char *stage = NULL;
+
+    pthread_mutex_lock(&g->lock);
+    if (g->nspare > 0)
+        stage = g->spare[--g->nspare];
+    else if (g->nall == MOST_MESSAGES)
+        fail("more than %d messages of a group at once", MOST_MESSAGES);
+    else if ((stage = device_pin(g->d, MESSAGE_STAGE)))
+        g->all[g->nall++] = stage;
+    pthread_mutex_unlock(&g->lock);
+    return stage;
+}
+
+static void give_stage(struct staged *g, char *stage)
+{
+    pthread_mutex_lock(&g->lock);
+    g->spare[g->nspare++] = stage;
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* Pieces are messages of the same tag, which match in order. */
+static int message(struct staged *g, const struct coll_call *a)
+{
+    int64_t size = dtype_bytes(a->dtype), most = MESSAGE_STAGE / size;
+    bool sends = a->op == COLL_SEND;
+    struct coll_call piece = *a;
+    char *stage = take_stage(g);
+    int rc = stage ? 0 : -1;
+
+    piece.send = piece.recv = stage;
+    for (int64_t at = 0; at < a->elems && rc == 0; at += most) {
+        piece.elems = a->elems - at < most ? a->elems - at : most;
+        if (sends)
+            rc = device_fetch(g->d, a->stream, stage, (const char *)a->send + at * size, piece.elems * size);
+        if (rc == 0 && (sends || at == 0))      /* what is overwritten may be read until now */
+            rc = device_drain(g->d, a->stream, g->stop);
+        if (rc == 0)
+            rc = comm_call(g->inner, &piece);
+        if (rc == 0 && !sends)
+            rc = device_store(g->d, a->stream, (char *)a->recv + at * size, stage, piece.elems * size);
+        if (rc == 0 && !sends)
+            rc = device_drain(g->d, a->stream, g->stop);
+    }
+    if (stage)
+        give_stage(g, stage);
+    return rc;
+}
+
 static int staged_call(struct comm *c, const struct coll_call *a)
 {
     struct staged *g = c->self;
@@ -112,10 +233,14 @@ static int staged_call(struct comm *c, const struct coll_call *a)
         rc = comm_call(g->inner, a);
     else if (a->op == COLL_BARRIER)
         rc = device_drain(g->d, a->stream, g->stop) < 0 ? -1 : comm_call(g->inner, a);
+    else if (coll_is_message(a->op))
+        rc = message(g, a);
+    else if (a->op == COLL_ALL_TO_ALL)
+        rc = exchange(g, a);
     else
         rc = call_pieces(g, a);
-    c->sent = g->inner->sent;
-    c->received = g->inner->received;
+    atomic_store(&c->sent, atomic_load(&g->inner->sent));
+    atomic_store(&c->received, atomic_load(&g->inner->received));
     return rc;
 }
 
@@ -125,6 +250,9 @@ static void staged_close(struct comm *c)
 
     comm_close(g->inner);
     device_unpin(g->d, g->stage, STAGE);
+    for (int i = 0; i < g->nall; i++)
+        device_unpin(g->d, g->all[i], MESSAGE_STAGE);
+    pthread_mutex_destroy(&g->lock);
     free(g);
 }
 
@@ -143,6 +271,7 @@ struct comm *comm_staged_open(struct comm *inner, struct device *d, const atomic
     g->inner = inner;
     g->d = d;
     g->stop = stop;
+    pthread_mutex_init(&g->lock, NULL);
     g->stage = device_pin(d, STAGE);
     if (g->stage)
         return &g->base;

@@ -203,6 +203,33 @@ static ncclResult_t star(struct nccl_comm *c, const struct coll_call *a)
     return is_error(r) ? r : ended;
 }
 
+/* A rank's own part does not go through NCCL; those of the others are launched as one. */
+static ncclResult_t exchange(struct nccl_comm *c, const struct coll_call *a)
+{
+    ncclDataType_t t = type_of(a->dtype);
+    int64_t size = dtype_bytes(a->dtype), sent = 0, received = 0;
+    ncclResult_t r = ncclGroupStart(), ended;
+
+    if (r != ncclSuccess)
+        return r;
+    for (int i = 0; i < c->base.nranks && !is_error(r); i++) {
+        struct coll_part p = comm_part(a, c->base.nranks, i);
+        const char *from = (const char *)a->send + sent * size;
+        char *to = (char *)a->recv + received * size;
+        if (i == c->base.rank && p.sent > 0)
+            r = cudaMemcpyAsync(to, from, (size_t)(p.sent * size), cudaMemcpyDeviceToDevice, a->stream) == cudaSuccess
+                ? ncclSuccess : ncclUnhandledCudaError;
+        if (i != c->base.rank && p.sent > 0)
+            r = ncclSend(from, (size_t)p.sent, t, i, c->nccl, a->stream);
+        if (i != c->base.rank && p.received > 0 && !is_error(r))
+            r = ncclRecv(to, (size_t)p.received, t, i, c->nccl, a->stream);
+        sent += p.sent;
+        received += p.received;
+    }
+    ended = ncclGroupEnd();
+    return is_error(r) ? r : ended;
+}
+
 static ncclResult_t launch(struct nccl_comm *c, const struct coll_call *a, ncclRedOp_t op)
 {
     size_t all = (size_t)a->elems, each = (size_t)(a->elems / c->base.nranks);
@@ -216,6 +243,9 @@ static ncclResult_t launch(struct nccl_comm *c, const struct coll_call *a, ncclR
     case COLL_REDUCE:         return ncclReduce(a->send, a->recv, all, t, op, a->root, c->nccl, a->stream);
     case COLL_SCATTER:
     case COLL_GATHER:         return star(c, a);
+    case COLL_ALL_TO_ALL:     return exchange(c, a);
+    case COLL_SEND:           return ncclSend(a->send, all, t, a->root, c->nccl, a->stream);
+    case COLL_RECV:           return ncclRecv(a->recv, all, t, a->root, c->nccl, a->stream);
     case COLL_BARRIER:
     case NCOLL:               break;
     }
@@ -261,6 +291,7 @@ static struct parts parts_of(const struct nccl_comm *c, const struct coll_call *
     case COLL_ALL_GATHER:     return (struct parts){ 1, n, each };
     case COLL_REDUCE_SCATTER: return (struct parts){ n, 1, each };
     case COLL_SCATTER:        return (struct parts){ root ? n : 0, 1, each };
+    case COLL_ALL_TO_ALL:     return (struct parts){ n, n, each };
     case COLL_GATHER:         return (struct parts){ 1, root ? n : 0, each };
     case COLL_BROADCAST:      return (struct parts){ root ? 1 : 0, 1, each };
     case COLL_REDUCE:         return (struct parts){ 1, root ? 1 : 0, each };
@@ -294,6 +325,8 @@ static int staged(struct nccl_comm *c, const struct coll_call *a)
     struct parts p = parts_of(c, a);
     int64_t most = AREA / dtype_bytes(a->dtype) / (comm_divides(a->op) ? c->base.nranks : 1);
 
+    if (coll_is_message(a->op) || a->parts)
+        return fail("%s of host memory by NCCL: expected a collective of equal parts", coll_name(a->op));
     if (most < 1)
         return fail("%s of host memory: %d ranks are too many for the scratch", coll_name(a->op), c->base.nranks);
     for (int64_t at = 0; at < p.each; at += most)
@@ -319,7 +352,7 @@ static int nccl_call(struct comm *base, const struct coll_call *a)
         call.stream = device_cuda_stream(c->device, STREAM_ISSUE);
     if (device_enter(c->device) < 0)
         return -1;
-    if (call.elems == 0)
+    if (call.elems == 0 && !call.parts)
         return 0;
     if (call.host)
         return staged(c, &call);

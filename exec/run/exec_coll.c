@@ -77,7 +77,7 @@ static int run_meta(struct coll_task *c)
         c->call.send = scratch + c->comm->rank * (bytes / c->comm->nranks);
     else if (c->call.op == COLL_REDUCE_SCATTER)
         c->call.recv = scratch + c->comm->rank * (bytes / c->comm->nranks);
-    else if (c->call.op == COLL_SCATTER || c->call.op == COLL_GATHER)
+    else if (c->call.op == COLL_SCATTER || c->call.op == COLL_GATHER || c->call.op == COLL_ALL_TO_ALL)
         c->call.recv = scratch + bytes;
     rc = comm_call(c->comm, &c->call);
     free(scratch);
@@ -93,20 +93,20 @@ static int run_coll(struct task *t)
         return 0;
     }
     struct exec_count *n = &c->x->count[c->call.op][c->op->u.coll.group][c->call.dtype];
-    n->count++;
+    n->count++;                         /* messages of several lanes count at once: they are atomic */
     n->bytes += c->call.elems * dtype_bytes(c->call.dtype);
     switch (c->of) {
     case OF_NORM:     return c->call.dtype == DT_INT64 ? run_exact_norm(c) : run_norm(c);
     case OF_OVERFLOW: return run_overflow(c);
     case OF_META: case OF_TOKENS: case OF_LOSS:
         return run_meta(c);
-    case OF_BUFFERS:
+    case OF_BUFFERS: case OF_PLACES:
         break;
     }
     return comm_call(c->comm, &c->call);
 }
 
-/* ---- buffers ---- */
+/* ---- buffers, and what kernels hand to each other ---- */
 
 static const struct act *act_with(const struct executor *x, const struct op *o, int bit)
 {
@@ -122,12 +122,24 @@ static bool same_instance(const struct executor *x, const struct act *a, const s
 }
 
 /* Chunk r of the full buffer is rank r's: in place it is enough to know where that begins. */
+static void set_buffers(struct coll_task *c, int64_t from, int64_t to, bool in_place)
+{
+    int64_t bytes = c->call.elems * dtype_bytes(c->call.dtype);
+    int64_t mine = c->comm ? c->comm->rank * (bytes / c->comm->nranks) : 0;
+
+    if (in_place && c->call.op == COLL_ALL_GATHER)
+        from = to + mine;
+    else if (in_place && c->call.op == COLL_REDUCE_SCATTER)
+        to = from + mine;
+    c->call.send = arena_at(c->x->arena, from);
+    c->call.recv = arena_at(c->x->arena, to);
+}
+
 static int find_buffers(struct coll_task *c, int64_t iteration)
 {
     struct executor *x = c->x;
     const struct act *in = act_with(x, c->op, ACT_READ), *out = act_with(x, c->op, ACT_WRITE);
-    int64_t bytes = c->call.elems * dtype_bytes(c->call.dtype), from, to;
-    int64_t mine = c->comm ? c->comm->rank * (bytes / c->comm->nranks) : 0;
+    int64_t from, to;
 
     if (!in)
         in = out;
@@ -137,15 +149,37 @@ static int find_buffers(struct coll_task *c, int64_t iteration)
         return fail("the schedule's %s \"%s\" names no buffer", coll_name(c->call.op), c->op->of ? c->op->of : "");
     from = act_region(x, in, iteration);
     to = act_region(x, out, iteration);
-    if (same_instance(c->x, in, out, iteration) && c->call.op == COLL_ALL_GATHER)
-        from = to + mine;
-    else if (same_instance(c->x, in, out, iteration) && c->call.op == COLL_REDUCE_SCATTER)
-        to = from + mine;
     if (from < 0 || to < 0)
         return fail("the schedule's %s moves gradients that do not lie together", coll_name(c->call.op));
-    c->call.send = arena_at(x->arena, from);
-    c->call.recv = arena_at(x->arena, to);
+    set_buffers(c, from, to, same_instance(x, in, out, iteration));
     return 0;
+}
+
+static int find_places(struct coll_task *c, int64_t iteration)
+{
+    const struct op *o = c->op;
+    enum piece_id piece = (enum piece_id)o->u.coll.piece;
+    int block = o->unit + o->unit_by * (int)iteration;
+    int64_t from = compute_place(c->x, piece, block, (enum slot)o->u.coll.from);
+    int64_t to = compute_place(c->x, piece, block, (enum slot)o->u.coll.into);
+
+    if (from < 0 || to < 0)
+        return fail("the schedule's %s of %s %d moves what is not there", coll_name(c->call.op),
+                    o->of ? o->of : "block", block);
+    set_buffers(c, from, to, o->u.coll.from == o->u.coll.into);
+    return 0;
+}
+
+static int find(struct coll_task *c, int64_t iteration)
+{
+    if (c->of == OF_PLACES)
+        return find_places(c, iteration);
+    return c->of == OF_BUFFERS && c->call.op != COLL_BARRIER ? find_buffers(c, iteration) : 0;
+}
+
+static const struct coll_part *parts_of(const struct schedules *s, const struct op *o)
+{
+    return o->u.coll.op == COLL_ALL_TO_ALL && o->u.coll.parts ? &s->coll_parts[o->u.coll.parts] : NULL;
 }
 
 int issue_coll(struct executor *x, const struct op *o, int64_t iteration)
@@ -158,8 +192,9 @@ int issue_coll(struct executor *x, const struct op *o, int64_t iteration)
     c->call = (struct coll_call){ .op = op, .dtype = (enum dtype)o->u.coll.dtype,
                                   .red = (enum red_op)o->u.coll.red, .algo = x->a.algo[op], .sum = x->a.sum,
                                   .elems = o->u.coll.elems, .root = o->u.coll.root,
+                                  .tag = coll_is_message(op) ? o->u.coll.tag : 0, .parts = parts_of(x->s, o),
                                   .stream = device_cuda_stream(x->d, (enum stream)o->stream) };
-    if (c->of == OF_BUFFERS && op != COLL_BARRIER && find_buffers(c, iteration) < 0) {
+    if (find(c, iteration) < 0) {
         free(c);
         return -1;
     }

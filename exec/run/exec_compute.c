@@ -25,6 +25,19 @@ static int64_t *place_of(const struct segment *g, int slot)
     return slot == SLOT_IDS ? &g->x->ids_at : slot == SLOT_DX ? &g->x->dx_at : &g->ctx->at[slot];
 }
 
+static struct context *context_of(const struct executor *x, enum piece_id id, int block)
+{
+    return &x->ctx[piece_is_block(id) ? CTX_BLOCK0 + block : id == PIECE_EMBED ? CTX_EMBED : CTX_HEAD];
+}
+
+/* What a piece hands on is no longer its own when its last kernel is issued. */
+int64_t compute_place(const struct executor *x, enum piece_id id, int block, enum slot slot)
+{
+    int64_t at = slot == SLOT_IDS ? x->ids_at : slot == SLOT_DX ? x->dx_at : context_of(x, id, block)->at[slot];
+
+    return at < 0 && slot == SLOT_Y ? x->handed : at;
+}
+
 static enum category category_of(uint8_t mem)
 {
     return mem == MEM_ACTIVATIONS ? CAT_ACTIVATIONS : CAT_TEMPORARIES;
@@ -295,7 +308,7 @@ int issue_compute(struct executor *x, const struct op *o, int64_t iteration)
     struct segment g = { .x = x, .op = o, .piece = &x->s->program.piece[id], .id = id,
                          .pass = (enum pass)o->u.compute.pass,
                          .block = block ? number : id == PIECE_EMBED ? -1 : -2,
-                         .ctx = &x->ctx[block ? CTX_BLOCK0 + number : id == PIECE_EMBED ? CTX_EMBED : CTX_HEAD] };
+                         .ctx = context_of(x, id, number) };
 
     views_clear(&x->reads);
     views_clear(&x->writes);

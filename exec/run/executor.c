@@ -18,6 +18,12 @@
 
 /* ---- order ---- */
 
+/* Collectives of a group follow each other; sends and receives have their stream's order alone. */
+static bool takes_turns(const struct op *o)
+{
+    return o->kind == OP_COLL && !coll_is_message((enum coll_op)o->u.coll.op);
+}
+
 /* What entry `o` waits for, and what is done when it starts. */
 static void enter(struct executor *x, const struct op *o)
 {
@@ -36,7 +42,7 @@ static void enter(struct executor *x, const struct op *o)
             when_join(&x->need, &d->event_need[o->wait[i]]);
             when_join(&x->now, &d->event[o->wait[i]]);
         }
-    if (o->kind == OP_COLL)
+    if (takes_turns(o))
         when_join(&x->now, &d->group[o->u.coll.group]);
 }
 
@@ -51,7 +57,7 @@ static void leave(struct executor *x, const struct op *o)
         memset(&d->event_need[o->record], 0, sizeof *d->event_need);
         d->event_need[o->record].done[o->stream] = lane->done[o->stream];
     }
-    if (o->kind == OP_COLL)
+    if (takes_turns(o))
         d->group[o->u.coll.group] = *lane;
 }
 
@@ -62,7 +68,7 @@ void executor_put(struct executor *x, const struct op *o, int (*run)(struct task
                       .position = x->position };
 
     memcpy(t.comes, x->comes, sizeof t.comes);
-    if (o->kind == OP_COLL) {
+    if (takes_turns(o)) {
         t.group = o->u.coll.group;
         t.ticket = x->order.ticket[o->u.coll.group]++;
     }

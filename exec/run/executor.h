@@ -93,7 +93,7 @@ int executor_map(struct executor *x);
 int executor_run(struct executor *x, enum sched_id id, struct exec_step *step);
 
 /* All calls of one collective since executor_map(): count, bytes of their full buffers. */
-struct exec_count { int64_t count, bytes; };
+struct exec_count { _Atomic int64_t count, bytes; };
 const struct exec_count *executor_count(const struct executor *x, enum coll_op op, int group, enum dtype t);
 
 /* One entry as it ran in the last recorded step; position: of the entry in issue order. */

@@ -146,6 +146,11 @@ void executor_give(struct executor *x, int64_t at, const struct when *last);
 /* Appends a task of the entry being issued; self is freed with it. */
 void executor_put(struct executor *x, const struct op *o, int (*run)(struct task *), void *self);
 
+/* ---- exec_compute.c ---- */
+
+/* Where a slot of a piece lies after what has been issued: offset in the arena, -1 nowhere. */
+int64_t compute_place(const struct executor *x, enum piece_id id, int block, enum slot slot);
+
 /* ---- one file each ---- */
 int issue_copy(struct executor *x, const struct op *o, int64_t iteration);
 int issue_load(struct executor *x, const struct op *o, int64_t iteration);

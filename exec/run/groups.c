@@ -78,18 +78,85 @@ static int group_id(int rank, int world, int lowest, uint8_t id[COMM_NCCL_ID])
     return rc;
 }
 
-static struct comm *open_nccl(const struct schedules *s, const struct groups_args *a, const struct comm_args *c)
+/* The sender makes the id of a pair. */
+static int pair_id(bool sends, int peer, struct told *told)
+{
+    int rc = MPI_SUCCESS;
+
+    if (sends)
+        told->bad = comm_nccl_id(told->id) < 0;
+    if (sends)
+        rc = MPI_Send(told, sizeof *told, MPI_BYTE, peer, 0, MPI_COMM_WORLD);
+    else
+        rc = MPI_Recv(told, sizeof *told, MPI_BYTE, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (rc != MPI_SUCCESS)
+        return fail("MPI failed while NCCL's id of a pair of ranks was told");
+    return told->bad ? fail("rank %d has no id for NCCL", peer) : 0;
+}
+
+/* Whom this rank of group g sends to (which[i]) and receives from (which[n + i]); false: nobody. */
+static bool messages_of(const struct schedules *s, int g, int n, bool *which)
+{
+    bool any = false;
+
+    for (int i = 0; i < s->nops; i++) {
+        const struct op *o = &s->ops[i];
+        if (o->kind != OP_COLL || o->u.coll.group != g || !coll_is_message((enum coll_op)o->u.coll.op))
+            continue;
+        which[(o->u.coll.op == COLL_RECV ? n : 0) + o->u.coll.peer] = true;
+        any = true;
+    }
+    return any;
+}
+
+/* Pairs in one order on all ranks, so that none waits for one that waits. */
+static int open_pairs(const struct groups_args *a, const struct comm_args *c, const bool *which, struct comm *pairs)
+{
+    int me = pairs->rank, n = c->nranks;
+
+    for (int from = 0; from < n; from++)
+        for (int to = 0; to < n; to++) {
+            bool sends = from == me, mine = (sends && which[to]) || (to == me && which[n + from]);
+            int peer = sends ? to : from, ranks[2] = { c->ranks[from], c->ranks[to] };
+            struct comm_args pair = { .ranks = ranks, .nranks = 2, .stop = c->stop, .name = c->name };
+            struct told told = { .bad = false };
+            if (!mine || from == to)
+                continue;
+            if (pair_id(sends, c->ranks[peer], &told) < 0)
+                return -1;
+            struct comm *one = comm_nccl_open(&pair, a->device, told.id);
+            if (!one)
+                return -1;
+            comm_nccl_pair(pairs, sends, peer, one);
+        }
+    return 0;
+}
+
+static struct comm *open_nccl(const struct schedules *s, int g, const struct groups_args *a,
+                              const struct comm_args *c)
 {
     uint8_t id[COMM_NCCL_ID];
+    struct comm *comm;
 
     if (group_id((int)s->rank, (int)s->world_size, c->ranks[0], id) < 0)
         return NULL;
-    return comm_nccl_open(c, a->device, id);
+    comm = comm_nccl_open(c, a->device, id);
+    bool *which = room_new(2 * (size_t)c->nranks, sizeof *which);
+    if (comm && messages_of(s, g, c->nranks, which)) {
+        comm = comm_nccl_pairs(comm);
+        if (open_pairs(a, c, which, comm) < 0) {
+            comm_close(comm);
+            comm = NULL;
+        }
+    }
+    free(which);
+    return comm;
 }
 #else
-static struct comm *open_nccl(const struct schedules *s, const struct groups_args *a, const struct comm_args *c)
+static struct comm *open_nccl(const struct schedules *s, int g, const struct groups_args *a,
+                              const struct comm_args *c)
 {
-    (void)s, (void)a, (void)c;
+    (void)s, (void)g, (void)a, (void)c;
     fail("this dpxrun was built without NCCL");
     return NULL;
 }
@@ -104,7 +171,7 @@ static int open_one(const struct schedules *s, int g, const struct groups_args *
     switch (a->kind) {
     case GROUPS_NULL: out->comm[g] = open_null((int)s->rank, ranks, n); break;
     case GROUPS_MPI:  out->comm[g] = open_mpi(a, &c, &out->staging[g]); break;
-    case GROUPS_NCCL: out->comm[g] = open_nccl(s, a, &c); break;
+    case GROUPS_NCCL: out->comm[g] = open_nccl(s, g, a, &c); break;
     }
     return out->comm[g] ? 0 : -1;
 }

@@ -2,7 +2,8 @@
  *
  * A rank that issues another collective than its group waits for ever, or adds gradients to
  * weights.  So each group's members compare a hash of theirs (op, dtype, elements, root, of
- * all three schedules) first. */
+ * all three schedules) first; and each pair of ranks what one sends and the other receives, by tag and in order,
+ * in messages and in all-to-alls of unequal parts. */
 #ifndef DPX_ORDER_CHECK_H
 #define DPX_ORDER_CHECK_H
 

@@ -4,6 +4,7 @@
 #include "model/lower/common/lower_internal.h"
 #include "model/lower/torch/lower_fsdp1.h"
 #include "model/plan/attention.h"
+#include "model/schedule/schedule_cut.h"
 
 typedef int lowering(const struct local_model *local, struct schedules *s);
 
@@ -41,6 +42,7 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
     local_model_of(p, rank, &local);
     if (f(&local, s) < 0)
         return -1;
+    schedules_cut(s);
     if (attention_note(p))
         sched_note(s, attention_note(p));
     if (s->overflow)

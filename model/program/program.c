@@ -65,6 +65,34 @@ void program_span(const struct program *g, enum piece_id piece, enum pass pass,
         measure(g, piece, pass, k0, k1, fate, out);
 }
 
+/* Of all that decides a kernel's time; names are static, so their addresses do. */
+static uint64_t key_of(const struct kernel *k, int n)
+{
+    uint64_t h = hash_mix(HASH_BEGIN, (uint64_t)n);
+
+    for (int i = 0; i < n; i++) {
+        uint64_t flops;
+        memcpy(&flops, &k[i].flops, sizeof flops);
+        h = hash_mix(hash_mix(h, (uint64_t)(uintptr_t)k[i].name), (uint64_t)k[i].kind | (uint64_t)k[i].fn << 8);
+        h = hash_mix(hash_mix(h, flops), (uint64_t)k[i].bytes);
+        h = hash_mix(hash_mix(hash_mix(h, (uint64_t)k[i].m), (uint64_t)k[i].n), (uint64_t)k[i].k);
+        h = hash_mix(hash_mix(h, (uint64_t)k[i].batch), (uint64_t)k[i].ready_bytes);
+    }
+    return h;
+}
+
+void program_measure(struct program *g)
+{
+    for (int i = 0; i < NPIECE; i++)
+        for (int pass = 0; pass < NPASS; pass++) {
+            struct piece *piece = &g->piece[i];
+            piece->key[pass] = key_of(piece->kernels[pass], piece->nkernels[pass]);
+            for (int fate = GRADS_KEEP; fate <= GRADS_IN_PLACE; fate++)
+                measure(g, (enum piece_id)i, (enum pass)pass, 0, piece->nkernels[pass], (enum grad_fate)fate,
+                        &g->whole[i][pass][fate]);
+        }
+}
+
 int program_half(const struct program *g, enum piece_id piece, enum pass pass, int half)
 {
     const struct piece *p = &g->piece[piece];
@@ -169,6 +197,7 @@ void program_free(struct program *g)
         for (int pass = 0; pass < NPASS; pass++) {
             free(g->piece[i].kernels[pass]);
             free(g->piece[i].places[pass]);
+            free(g->piece[i].collectives[pass]);
         }
     memset(g, 0, sizeof *g);
 }
@@ -191,22 +220,6 @@ static bool fits_64_bits(const struct plan *p)
     return true;
 }
 
-/* Of all that decides a kernel's time; names are static, so their addresses do. */
-static uint64_t key_of(const struct kernel *k, int n)
-{
-    uint64_t h = hash_mix(HASH_BEGIN, (uint64_t)n);
-
-    for (int i = 0; i < n; i++) {
-        uint64_t flops;
-        memcpy(&flops, &k[i].flops, sizeof flops);
-        h = hash_mix(hash_mix(h, (uint64_t)(uintptr_t)k[i].name), (uint64_t)k[i].kind | (uint64_t)k[i].fn << 8);
-        h = hash_mix(hash_mix(h, flops), (uint64_t)k[i].bytes);
-        h = hash_mix(hash_mix(hash_mix(h, (uint64_t)k[i].m), (uint64_t)k[i].n), (uint64_t)k[i].k);
-        h = hash_mix(hash_mix(h, (uint64_t)k[i].batch), (uint64_t)k[i].ready_bytes);
-    }
-    return h;
-}
-
 int program_build(const struct plan *p, struct program *out)
 {
     program_free(out);
@@ -218,14 +231,7 @@ int program_build(const struct plan *p, struct program *out)
         return rc;
     }
     out->flash = attention_flash(p);
-    for (int i = 0; i < NPIECE; i++)
-        for (int pass = 0; pass < NPASS; pass++) {
-            struct piece *piece = &out->piece[i];
-            piece->key[pass] = key_of(piece->kernels[pass], piece->nkernels[pass]);
-            for (int fate = GRADS_KEEP; fate <= GRADS_IN_PLACE; fate++)
-                measure(out, (enum piece_id)i, (enum pass)pass, 0, piece->nkernels[pass],
-                        (enum grad_fate)fate, &out->whole[i][pass][fate]);
-        }
+    program_measure(out);
     return 0;
 }
 

@@ -73,10 +73,27 @@ struct kernel {
                                      * in the order in which autograd hands them out; -1: none */
 };
 
+/* A kernel that is a collective.  It stands in its list where it is issued: behind the kernel after which
+ * that is, whose work it waits for.  It computes nothing; what it allocates is that kernel's, as with
+ * any other.  model/schedule/schedule_cut.h makes an entry of it. */
+struct collective {
+    int     kernel;                 /* its index in the list */
+    int     needed;                 /* the first kernel that needs its result; the length of the list: the first
+                                     * of whatever is computed next */
+    uint8_t op, group, dtype, red;  /* enum coll_op, group, dtype, red_op (schedule.h) */
+    uint8_t stream;                 /* enum stream: where it runs */
+    uint8_t from, into;             /* enum slot: what it moves, and to where; the same: in place.  `dpx` only */
+    int64_t elems;                  /* of the full buffer */
+    int64_t own;                    /* bytes of a buffer of its own for the result: a temporary from its issue until
+                                     * kernel `needed` is done; 0: in place */
+};
+
 struct piece {
     struct kernel *kernels[NPASS];
     int            nkernels[NPASS];
     struct place  *places[NPASS];   /* `dpx` only */
+    struct collective *collectives[NPASS];  /* in the order of the list */
+    int            ncollectives[NPASS];
     int64_t        saved;           /* bytes of activations that forward leaves */
     double         flops[NPASS];
     uint64_t       key[NPASS];      /* equal where the kernels are: what they take on one device is then equal too */
@@ -101,6 +118,7 @@ struct program {
     struct span  whole[NPIECE][NPASS][3];   /* of whole passes, by enum grad_fate: asked for most */
     int64_t      boundary;          /* bytes of the activation handed from block to block */
     enum flash   flash;             /* what its fused attention is */
+    int          ncollectives;      /* of all pieces */
     void        *store;             /* owned */
 };
 
@@ -109,6 +127,12 @@ struct program {
  * with the reason reported. */
 int  program_build(const struct plan *p, struct program *out);
 void program_free(struct program *g);
+
+/* Puts collective *c into a pass of a piece as kernel c->kernel; what stood there and behind it moves up by one,
+ * and c->needed counts it already.  With places its buffer of its own, if it has one, is the slot c->into,
+ * which nothing else of the pass may use.  0, or -1 reported. */
+int  program_add_collective(struct program *g, enum piece_id piece, enum pass pass, const char *name,
+                            const struct collective *c);
 
 /* Memory and work of the segment [k0,k1) of one pass of a piece. */
 void program_span(const struct program *g, enum piece_id piece, enum pass pass,

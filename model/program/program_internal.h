@@ -12,4 +12,7 @@ int piece_take(struct piece *out, enum pass pass, const struct kernel *k, int n)
 /* And the places of these kernels, which begin at the first one's place0; after piece_take(). */
 int piece_places(struct piece *out, enum pass pass, const struct place *places);
 
+/* The spans of whole passes, once the kernels are all there. */
+void program_measure(struct program *g);
+
 #endif

@@ -34,6 +34,7 @@ void schedules_reset(struct schedules *s)
     s->spans = kept.spans;  s->cap_spans = kept.cap_spans;
     s->slices  = kept.slices;  s->cap_slices  = kept.cap_slices;
     s->layouts = kept.layouts; s->cap_layouts = kept.cap_layouts;
+    s->coll_parts = kept.coll_parts; s->cap_coll_parts = kept.cap_coll_parts;
     s->detailed = kept.detailed;
 }
 
@@ -47,6 +48,7 @@ void schedules_free(struct schedules *s)
     free(s->spans);
     free(s->slices);
     free(s->layouts);
+    free(s->coll_parts);
     memset(s, 0, sizeof *s);
 }
 
@@ -133,6 +135,12 @@ void sched_act_all(struct schedules *s, int what, int buf)
     act(s, what, buf, 0, 0, s->bufs[buf].count, 0);
 }
 
+void sched_act_like(struct schedules *s, const struct act *a, int what)
+{
+    if (what)
+        act(s, what, a->buf, a->at, a->by, a->n, a->layout);
+}
+
 int sched_layout(struct schedules *s, int stride)
 {
     if (!s->detailed)
@@ -180,6 +188,14 @@ void sched_root(struct schedules *s, int root)
     last(s)->u.coll.root = root;
 }
 
+void sched_moves_places(struct schedules *s, enum piece_id piece, enum slot from, enum slot into)
+{
+    sched_moves(s, OF_PLACES);
+    last(s)->u.coll.piece = (uint8_t)piece;
+    last(s)->u.coll.from = (uint8_t)from;
+    last(s)->u.coll.into = (uint8_t)into;
+}
+
 struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase, enum coll_op op,
                       enum group g, enum dtype t, enum red_op red, int64_t elems)
 {
@@ -198,6 +214,37 @@ struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase,
     o->u.coll.elems = elems;
     s->communicates |= 1u << group;
     return o;
+}
+
+struct op *sched_message(struct schedules *s, enum stream stream, enum phase phase, enum coll_op op,
+                         enum group g, int peer, int tag, enum dtype t, int64_t elems)
+{
+    struct op *o = sched_coll(s, stream, phase, op, g, t, RED_NONE, elems);
+
+    assert(coll_is_message(op));
+    o->u.coll.peer = peer;
+    o->u.coll.tag = tag;
+    return o;
+}
+
+void sched_parts(struct schedules *s, const struct coll_part *parts, int n)
+{
+    struct op *o = last(s);
+    int64_t bytes;
+
+    assert(o->kind == OP_COLL && o->u.coll.op == COLL_ALL_TO_ALL);
+    if (s->ncoll_parts == 0)            /* 0 is "equal" */
+        s->ncoll_parts = 1;
+    o->u.coll.parts = s->ncoll_parts;
+    o->u.coll.elems = 0;
+    for (int i = 0; i < n; i++) {
+        while (s->ncoll_parts >= s->cap_coll_parts)
+            s->coll_parts = grown(s->coll_parts, s->cap_coll_parts, &s->cap_coll_parts, sizeof *s->coll_parts);
+        s->coll_parts[s->ncoll_parts++] = parts[i];
+        o->u.coll.elems += parts[i].sent;
+    }
+    if (!checked_mul(o->u.coll.elems, dtype_bytes(o->u.coll.dtype), &bytes))
+        s->overflow = true;
 }
 
 struct op *sched_copy(struct schedules *s, enum stream stream, enum phase phase, const char *what,
@@ -320,7 +367,7 @@ const char *stream_name(enum stream s)
 {
     static const char *const names[NSTREAM] = {
         "issue", "compute", "copy-in", "gather", "reduce", "all-reduce", "group", "h2d", "d2h",
-        "host", "disk-read", "disk-write",
+        "tensor", "host", "disk-read", "disk-write",
     };
     return names[s];
 }
@@ -335,9 +382,14 @@ const char *coll_name(enum coll_op op)
 {
     static const char *const names[NCOLL] = {
         "all_reduce", "all_gather", "reduce_scatter", "broadcast",
-        "reduce", "scatter", "gather", "barrier",
+        "reduce", "scatter", "gather", "barrier", "all_to_all", "send", "recv",
     };
     return names[op];
+}
+
+bool coll_is_message(enum coll_op op)
+{
+    return op == COLL_SEND || op == COLL_RECV;
 }
 
 const char *red_name(enum red_op r)
@@ -422,17 +474,31 @@ int64_t coll_sent_bytes(enum coll_op op, int64_t n, int64_t bytes)
     switch (op) {
     case COLL_ALL_REDUCE:     return llround(2 * share);
     case COLL_ALL_GATHER:
-    case COLL_REDUCE_SCATTER: return llround(share);
+    case COLL_REDUCE_SCATTER:
+    case COLL_ALL_TO_ALL:     return llround(share);
     case COLL_BROADCAST:
-    case COLL_REDUCE:         return bytes;
+    case COLL_REDUCE:
+    case COLL_SEND:           return bytes;
     /* A root deals out (or takes in) all but its own part; the busiest rank
      * counts, and for gather that is what the root receives. */
     case COLL_SCATTER:
     case COLL_GATHER:         return llround(share);
+    case COLL_RECV:
     case COLL_BARRIER:
     case NCOLL:               break;
     }
     return 0;
+}
+
+/* All parts but the rank's own. */
+static int64_t sent_in_parts(const struct schedules *s, const struct op *o, int64_t n)
+{
+    int64_t place = mesh_place(&sched_group(s, o)->of, s->rank), elems = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        if (i != place)
+            elems += s->coll_parts[o->u.coll.parts + i].sent;
+    return elems * dtype_bytes(o->u.coll.dtype);
 }
 
 int64_t sched_sent_bytes(const struct schedules *s, const struct op *o)
@@ -442,6 +508,8 @@ int64_t sched_sent_bytes(const struct schedules *s, const struct op *o)
     int64_t bytes = o->u.coll.elems * dtype_bytes(o->u.coll.dtype);
     bool from_root = op == COLL_BROADCAST || op == COLL_SCATTER;
 
+    if (op == COLL_ALL_TO_ALL && o->u.coll.parts && n > 1)
+        return sent_in_parts(s, o, n);
     if (!s->star || n < 2)
         return coll_sent_bytes(op, n, bytes);
     if ((s->rank == 0) != from_root)

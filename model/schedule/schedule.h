@@ -39,6 +39,15 @@
  * them.  A copy or a collective moves, between the buffers that its entry reads and those
  * it writes, the elements that both hold; nothing else is said about where data goes.
  *
+ * A send and a receive match by the pair of ranks and the tag, in order: the first send with the
+ * first receive, and so on.  Neither is done before the other rank's is issued and its stream free
+ * (a rendezvous, as NCCL's).  They are ordered by the stream they are on alone; a process group's
+ * collectives follow each other, sends and receives do not wait for them.
+ *
+ * An all-to-all sends part i of what is read to rank i of the group, and writes what rank i
+ * sent as part i.  Parts are equal, or as a table has them (`parts`: its first of group_size rows
+ * in coll_parts; 0: equal); `elems` is all that the rank sends, its own part included.
+ *
  * REPEAT n ... END issues its body n times.  An index inside the body (a unit,
  * a buffer instance) is `at + by * iteration` of the innermost repeat. */
 #ifndef DPX_SCHEDULE_H
@@ -71,6 +80,7 @@ enum stream {
     STREAM_ALL_REDUCE,      /* hybrid sharding's second reduction */
     STREAM_GROUP,           /* the process group's internal stream (async collectives) */
     STREAM_H2D, STREAM_D2H,
+    STREAM_TENSOR,          /* collectives inside blocks, of the ranks that share a block's tensors */
     STREAM_HOST,            /* the host's threads: its optimizer, casts and sums */
     STREAM_DISK_READ, STREAM_DISK_WRITE,
     NSTREAM
@@ -93,8 +103,12 @@ enum space {
 enum { IN_HOST = IN(SPACE_PINNED) | IN(SPACE_HOST) };   /* all of a node's DRAM */
 
 enum coll_op { COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_BROADCAST,
-               COLL_REDUCE, COLL_SCATTER, COLL_GATHER, COLL_BARRIER, NCOLL };
+               COLL_REDUCE, COLL_SCATTER, COLL_GATHER, COLL_BARRIER,
+               COLL_ALL_TO_ALL, COLL_SEND, COLL_RECV, NCOLL };
 enum red_op  { RED_NONE, RED_SUM, RED_AVG, RED_PREMUL_SUM, RED_MAX };
+
+/* What one rank of an all-to-all sends to, and receives from, one rank of the group: elements. */
+struct coll_part { int64_t sent, received; };
 
 /* What a collective moves where it is not buffers. */
 enum coll_of {
@@ -104,6 +118,7 @@ enum coll_of {
     OF_TOKENS,              /* token ids of the batch, and labels */
     OF_LOSS,                /* losses, or their gradient */
     OF_META,                /* sizes, orders: what ranks tell or check with each other */
+    OF_PLACES,              /* what kernels of a block program hand to each other: slots of the entry's piece */
 };
 
 /* An exact sum of squares of fp32 numbers, on the wire: 20 limbs of 32 bits, each an int64 with
@@ -196,8 +211,11 @@ struct op {
     union {
         struct { uint8_t piece, pass, fate, grads; uint16_t k0, k1; int32_t span;
                  int64_t granted; } compute;    /* bytes it allocates of category `grads` */
-        struct { uint8_t op, group, dtype, red; uint8_t of; int32_t root;   /* group: of groups.group[]; rank in it */
-                 int64_t elems; } coll;                                 /* elements of the full buffer */
+        struct { uint8_t op, group, dtype, red;     /* group: of groups.group[] */
+                 uint8_t of, piece, from, into;     /* the last three: OF_PLACES */
+                 union { int32_t root, peer; };     /* place in the group; peer: of a send or receive */
+                 union { int32_t tag, parts; };     /* tag: of a send or receive; parts: of an all-to-all */
+                 int64_t elems; } coll;             /* elements of the full buffer */
         struct { int64_t reads, writes; uint8_t fn; float scale; } copy;    /* bytes */
         struct { int64_t elems; int32_t tensors; uint8_t bytes, passes; } optimizer;    /* tensors in its list */
         struct { int64_t n; int32_t other; } repeat;  /* other: index of the matching END (REPEAT) */
@@ -231,6 +249,7 @@ struct schedules {
     bool         borrowed;      /* the program belongs to somebody else */
     struct span *spans;  int nspans, cap_spans; /* memory and work of the segments used */
     int          span_at[256];                  /* hash of a segment: an entry that has it, plus 1 */
+    struct coll_part *coll_parts; int ncoll_parts, cap_coll_parts;  /* of unequal all-to-alls; [0] is unused */
     bool         detailed;      /* layouts are asked for */
     struct slice  *slices;  int nslices, cap_slices;
     struct layout *layouts; int nlayouts, cap_layouts;
@@ -273,6 +292,9 @@ void sched_act(struct schedules *s, int what, int buf, int at, int by);
 /* The same on every instance of the family. */
 void sched_act_all(struct schedules *s, int what, int buf);
 
+/* Act `a` of another entry, with these bits; nothing where there are none. */
+void sched_act_like(struct schedules *s, const struct act *a, int what);
+
 /* An act with a layout of its own: what the buffer holds for this entry. */
 void sched_act_as(struct schedules *s, int what, int buf, int at, int by, int layout);
 
@@ -288,10 +310,18 @@ void sched_holds(struct schedules *s, int buf, int layout);
 void sched_does(struct schedules *s, enum copy_fn fn, double scale);
 void sched_moves(struct schedules *s, enum coll_of of);
 void sched_root(struct schedules *s, int root);
+/* It moves slot `from` of a piece into slot `into`; the entry names the block. */
+void sched_moves_places(struct schedules *s, enum piece_id piece, enum slot from, enum slot into);
 
 /* A collective of the group that is for `g`, which the plan has. */
 struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase, enum coll_op op,
                       enum group g, enum dtype t, enum red_op red, int64_t elems);
+/* COLL_SEND to, or COLL_RECV from, the rank at place `peer` of the group. */
+struct op *sched_message(struct schedules *s, enum stream stream, enum phase phase, enum coll_op op,
+                         enum group g, int peer, int tag, enum dtype t, int64_t elems);
+/* The last entry, an all-to-all, has unequal parts: n rows, one for each rank of its group.  Its
+ * `elems` becomes their sum. */
+void sched_parts(struct schedules *s, const struct coll_part *parts, int n);
 struct op *sched_copy(struct schedules *s, enum stream stream, enum phase phase, const char *what,
                       int64_t reads, int64_t writes);
 /* Kernels [k0,k1) of a pass; k1 < 0: to its end.  With GRADS_KEEP the entry also
@@ -341,6 +371,8 @@ const char *category_name(enum category c);
 const char *stream_name(enum stream s);
 const char *space_name(enum space s);
 const char *coll_name(enum coll_op op);
+/* A send or a receive: between two ranks of a group. */
+bool coll_is_message(enum coll_op op);
 const char *red_name(enum red_op r);
 const char *phase_name(enum phase p);
 const char *sched_name(enum sched_id id);
@@ -357,7 +389,8 @@ void sched_print(const struct schedules *s, enum sched_id id, FILE *to);
 
 /* Bytes this rank puts on the wire for one collective of `bytes` (full buffer)
  * in a group of n, by ring: nccl-tests doc/PERFORMANCE.md.  Rounded to the
- * nearest byte; tree-less broadcast and reduce count one full buffer. */
+ * nearest byte; tree-less broadcast and reduce count one full buffer.  An all-to-all of equal parts
+ * sends all but its own (nccl-tests alltoall.cu), a send all, a receive nothing. */
 int64_t coll_sent_bytes(enum coll_op op, int64_t n, int64_t bytes);
 
 /* The same for an entry of these schedules: what their rank sends.  In a star rank

@@ -135,6 +135,36 @@ static int check_place(struct check *c, const struct op *o)
     return 0;
 }
 
+/* What only all-to-alls, sends and receives have. */
+static int check_exchange(struct check *c, const struct op *o)
+{
+    const struct schedules *s = c->s;
+    enum coll_op op = (enum coll_op)o->u.coll.op;
+    int64_t n = sched_group(s, o)->ranks, sum = 0;
+
+    if (coll_is_message(op)) {
+        if (o->u.coll.peer < 0 || o->u.coll.peer >= n)
+            return broken(c, o, "place %d of a group of %" PRId64, o->u.coll.peer, n);
+        if (o->u.coll.peer == mesh_place(&sched_group(s, o)->of, s->rank))
+            return broken(c, o, "between a rank and itself");
+        return 0;
+    }
+    if (op != COLL_ALL_TO_ALL)
+        return 0;
+    if (!o->u.coll.parts)
+        return o->u.coll.elems % n ? broken(c, o, "%" PRId64 " elements in %" PRId64 " equal parts", o->u.coll.elems, n)
+                                   : 0;
+    if (o->u.coll.parts < 0 || o->u.coll.parts + n > s->ncoll_parts)
+        return broken(c, o, "parts %d to %" PRId64 " of %d", o->u.coll.parts, o->u.coll.parts + n, s->ncoll_parts);
+    for (int64_t i = 0; i < n; i++) {
+        const struct coll_part *part = &s->coll_parts[o->u.coll.parts + i];
+        if (part->sent < 0 || part->received < 0)
+            return broken(c, o, "part %" PRId64 " is negative", i);
+        sum += part->sent;
+    }
+    return sum != o->u.coll.elems ? broken(c, o, "parts of %" PRId64 " elements, %" PRId64 " sent", sum, o->u.coll.elems) : 0;
+}
+
 static int check_op(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
 {
     struct check *c = arg;
@@ -144,6 +174,8 @@ static int check_op(const struct schedules *s, const struct op *o, int64_t itera
             return broken(c, o, "waits for event %d, which nothing has recorded", o->wait[w]);
     if (o->kind == OP_COLL && o->u.coll.group >= s->groups.n)
         return broken(c, o, "a collective in a group that does not exist");
+    if (o->kind == OP_COLL && check_exchange(c, o))
+        return 1;
     for (int bit = ACT_ALLOC; bit <= ACT_FREE; bit *= 2)
         for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++)
             if (one_act(c, o, &s->acts[k], iteration, bit))

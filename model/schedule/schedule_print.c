@@ -33,6 +33,11 @@ static void print_work(const struct schedules *s, const struct op *o, FILE *to)
                 o->u.coll.elems * dtype_bytes(o->u.coll.dtype));
         if (o->u.coll.red != RED_NONE)
             fprintf(to, " %s", red_name(o->u.coll.red));
+        if (coll_is_message(o->u.coll.op))
+            fprintf(to, " %s place %d, tag %d", o->u.coll.op == COLL_SEND ? "to" : "from", o->u.coll.peer,
+                    o->u.coll.tag);
+        if (o->u.coll.op == COLL_ALL_TO_ALL && o->u.coll.parts)
+            fprintf(to, " in unequal parts");
         break;
     case OP_COPY:
         fprintf(to, " reads %" PRId64 " B, writes %" PRId64 " B", o->u.copy.reads, o->u.copy.writes);

@@ -16,6 +16,43 @@
 
 struct shape { int64_t ranks, per_node; double latest; };      /* latest: jitter_largest(ranks) */
 
+/* The ranks that an entry is among: its group's, or the two of a send or receive. */
+static struct shape shape_of(const struct plan *p, const struct schedules *s, const struct op *o,
+                             const struct shape shapes[PLAN_GROUPS])
+{
+    const struct mesh_group *g = &sched_group(s, o)->of;
+    struct shape of = shapes[o->u.coll.group];
+
+    if (coll_is_message((enum coll_op)o->u.coll.op)) {
+        int64_t peer = mesh_member(g, s->rank, o->u.coll.peer), per_node = p->cluster.gpus_per_node;
+        of.per_node = peer / per_node == s->rank / per_node ? 2 : 1;
+        of.ranks = 2;
+        of.latest = of.latest > 0 ? jitter_largest(2) : 0;
+    }
+    return of;
+}
+
+/* The full buffer.  Of unequal parts, that of equal ones which take as long. */
+static int64_t coll_bytes(const struct plan *p, const struct schedules *s, const struct op *o, const struct shape *g)
+{
+    const struct mesh_group *group = &sched_group(s, o)->of;
+    int64_t size = dtype_bytes(o->u.coll.dtype), sent[2] = { 0, 0 }, received[2] = { 0, 0 };
+
+    if (o->u.coll.op != COLL_ALL_TO_ALL || !o->u.coll.parts)
+        return o->u.coll.elems * size;
+    for (int64_t i = 0; i < g->ranks; i++) {
+        const struct coll_part *part = &s->coll_parts[o->u.coll.parts + i];
+        int64_t peer = mesh_member(group, s->rank, i);
+        int away = peer / p->cluster.gpus_per_node != s->rank / p->cluster.gpus_per_node;
+        if (peer != s->rank) {
+            sent[away] += part->sent * size;
+            received[away] += part->received * size;
+        }
+    }
+    return coll_equal_bytes(g->ranks, g->per_node, sent[0] > received[0] ? sent[0] : received[0],
+                            sent[1] > received[1] ? sent[1] : received[1]);
+}
+
 /* As it was timed on these machines, if it was; ranks that meet for it and sleepers that wake
  * (slept()) are not in a sweep. */
 static bool own_coll(const struct plan *p, const struct schedules *s, const struct op *o, const struct shape *g,
@@ -33,12 +70,11 @@ static bool own_coll(const struct plan *p, const struct schedules *s, const stru
 
 /* What either loses while both run. */
 static struct beside beside_of(const struct plan *p, const struct schedules *s, const struct op *o,
-                               const struct shape *g, double alone_s)
+                               const struct shape *g, int64_t bytes, double alone_s)
 {
     static const enum kernel_class of[2] = { KC_GEMM, KC_ELEMENTWISE };
     struct coll_query q = { .op = (enum coll_op)o->u.coll.op, .dtype = (enum dtype)o->u.coll.dtype, .star = s->star,
-                            .ranks = g->ranks, .per_node = g->per_node,
-                            .bytes = o->u.coll.elems * dtype_bytes(o->u.coll.dtype) };
+                            .ranks = g->ranks, .per_node = g->per_node, .bytes = bytes };
     struct beside b;
 
     for (int i = 0; i < 2; i++)
@@ -50,11 +86,9 @@ static struct beside beside_of(const struct plan *p, const struct schedules *s, 
 }
 
 static int coll_price(const struct plan *p, const struct schedules *s, const struct op *o,
-                      const struct shape shapes[PLAN_GROUPS], struct coll_memo *m, struct cost *c)
+                      const struct shape *g, int64_t bytes, struct coll_memo *m, struct cost *c)
 {
-    const struct shape *g = &shapes[o->u.coll.group];
     int op = (o->u.coll.op + (s->star ? NCOLL : 0)) * NDTYPE + o->u.coll.dtype + 1;     /* 0: an empty place */
-    int64_t bytes = o->u.coll.elems * dtype_bytes(o->u.coll.dtype);
     uint64_t h = ((uint64_t)bytes * 0x9e3779b97f4a7c15u >> 40) +
                  (uint64_t)op * 31 + (uint64_t)g->ranks * 7 + (uint64_t)g->per_node;
     size_t at = h % (sizeof m->met / sizeof *m->met);
@@ -134,29 +168,35 @@ int simulate_price(const struct plan *p, const struct schedules *s, enum sched_i
     for (int i = s->begin[id]; i < s->end[id]; i++) {
         const struct op *o = &s->ops[i];
         struct cost c = { .basis = BASIS_MEASURED };
+        struct shape g = { 0 };
+        int64_t bytes = 0;
         issue[i] = 0;
+        if (o->kind == OP_COLL) {
+            g = shape_of(p, s, o, shapes);
+            bytes = coll_bytes(p, s, o, &g);
+        }
         if (streams)
             streams[i] = op_streams(cache, s, o);
         if (o->kind != OP_REPEAT && o->kind != OP_END) {
             if (o->kind != OP_COLL)
                 op_cost(cache, s, o, &c);
-            else if (coll_price(p, s, o, shapes, memo, &c) < 0) {
+            else if (coll_price(p, s, o, &g, bytes, memo, &c) < 0) {
                 simulate_priced_free(out);
                 return -1;
             }
             issue[i] = issue_cost(cache, s, o);
             if (own && waits_for_others(o) && o->kind != OP_COLL)
                 later(&c, own->own.wake.s);
-            if (p->cluster.measured && o->kind == OP_COLL && waits_for_others(o) && shapes[o->u.coll.group].ranks > 1 &&
+            if (p->cluster.measured && o->kind == OP_COLL && waits_for_others(o) && g.ranks > 1 &&
                 c.basis == BASIS_MEASURED)
                 slept(&p->cluster.measured->own.cold, &c);
         }
         if (own && o->stream == STREAM_COMPUTE)
             apart += c.variance;
         if (own && o->kind == OP_COLL)
-            later(&c, skew(&shapes[o->u.coll.group], &apart));
+            later(&c, skew(&g, &apart));
         if (beside && o->kind == OP_COLL)
-            beside[i] = beside_of(p, s, o, &shapes[o->u.coll.group], c.s);
+            beside[i] = beside_of(p, s, o, &g, bytes, c.s);
         out->outside |= c.outside;
         middle[i] = c.s;
         low[i] = c.low_s;

@@ -154,6 +154,9 @@ static char letter(const struct op *o)
     case COLL_ALL_GATHER:     return 'G';
     case COLL_REDUCE_SCATTER: return 'S';
     case COLL_ALL_REDUCE:     return 'R';
+    case COLL_ALL_TO_ALL:     return 'A';
+    case COLL_SEND:           return '>';
+    case COLL_RECV:           return '<';
     default:                  return 'b';
     }
 }

@@ -155,8 +155,8 @@ int cmd_collectives(int argc, char **argv)
     struct args a = { .op = "all_reduce" };
     struct cluster c;
     const struct opt opts[] = {
-        { "op",      "all_reduce, all_gather, reduce_scatter, broadcast, reduce, scatter, gather, barrier",
-                                                             .str = &a.op },
+        { "op",      "all_reduce, all_gather, reduce_scatter, broadcast, reduce, scatter, gather, barrier, "
+                     "all_to_all, send, recv",               .str = &a.op },
         { "ranks",   "ranks that take part (default: all of the cluster)", .i = &a.ranks, .min = 1 },
         { "bytes",   "the full buffer, such as 25MiB",       .bytes = &a.bytes, .required = true },
         { "cluster", "such as 4x8xh100, a file, localhost:4", .str = &a.cluster, .required = true },
@@ -170,8 +170,8 @@ int cmd_collectives(int argc, char **argv)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     op = parse_op(a.op);
     if (op < 0) {
-        fail("--op \"%s\": expected all_reduce, all_gather, reduce_scatter, broadcast, reduce, scatter, gather or "
-             "barrier", a.op);
+        fail("--op \"%s\": expected all_reduce, all_gather, reduce_scatter, broadcast, reduce, scatter, gather, "
+             "barrier, all_to_all, send or recv", a.op);
         return EXIT_MISUSE;
     }
     if (cluster_load(a.cluster, &c) < 0)

@@ -141,7 +141,7 @@ void coll_halving(const struct coll_net *n, double s, struct coll_figures *f)
 const struct coll_algo *coll_algo_at(int i)
 {
     static const struct coll_algo *const parts[] = { coll_all_reduce_algos, coll_shard_algos,
-                                                     coll_rooted_algos };
+                                                     coll_rooted_algos, coll_exchange_algos };
 
     for (size_t k = 0; i >= 0 && k < sizeof parts / sizeof *parts; k++)
         for (const struct coll_algo *a = parts[k]; a->name; a++)
@@ -181,6 +181,13 @@ void coll_net_of(const struct cluster *c, int64_t ranks, int64_t per_node, struc
     };
 }
 
+double coll_leaving(int64_t ranks, int64_t per_node)
+{
+    int64_t nodes = (ranks + per_node - 1) / per_node, last = ranks - (nodes - 1) * per_node;
+
+    return nodes > 1 ? (double)(ranks - last) / (double)ranks : 0;
+}
+
 double coll_bus_factor(enum coll_op op, int64_t ranks)
 {
     double others = ranks > 1 ? (double)(ranks - 1) / (double)ranks : 0;
@@ -190,9 +197,12 @@ double coll_bus_factor(enum coll_op op, int64_t ranks)
     case COLL_ALL_GATHER:
     case COLL_REDUCE_SCATTER:
     case COLL_SCATTER:
-    case COLL_GATHER:         return others;
+    case COLL_GATHER:
+    case COLL_ALL_TO_ALL:     return others;
     case COLL_BROADCAST:
-    case COLL_REDUCE:         return ranks > 1 ? 1 : 0;
+    case COLL_REDUCE:
+    case COLL_SEND:
+    case COLL_RECV:           return ranks > 1 ? 1 : 0;
     case COLL_BARRIER:
     case NCOLL:               break;
     }

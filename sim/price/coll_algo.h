@@ -60,6 +60,10 @@ bool coll_algo_cost(const struct coll_algo *a, const struct coll_net *n, double 
 /* Alpha, beta and gamma of a cluster, as stated or from its datasheets. */
 void coll_net_of(const struct cluster *c, int64_t ranks, int64_t per_node, struct coll_net *out);
 
+/* Share of an all-to-all's buffer that a rank sends to other nodes: of those in the emptiest node, which
+ * have most to send there (nodes of `per_node` ranks, full but perhaps the last).  0 in one node. */
+double coll_leaving(int64_t ranks, int64_t per_node);
+
 /* nccl-tests' factor from algbw = bytes/time to busbw: the bytes that every rank must at
  * least send, as a share of the buffer. */
 double coll_bus_factor(enum coll_op op, int64_t ranks);

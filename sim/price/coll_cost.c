@@ -141,7 +141,8 @@ static void gpu_cost(const struct cluster *c, enum coll_op op, int64_t ranks, in
 static bool mpi_runs(const struct coll_algo *a)
 {
     static const char *const names[] = { "ring", "recursive-doubling", "recursive-halving", "rabenseifner",
-        "binomial-tree", "chain", "scatter-all-gather", "linear", "dissemination", NULL };
+        "binomial-tree", "chain", "scatter-all-gather", "linear", "dissemination", "pairwise", "bruck",
+        "message", NULL };
 
     for (int i = 0; names[i]; i++)
         if (!strcmp(a->name, names[i]))
@@ -209,6 +210,8 @@ int coll_star_cost(const struct cluster *c, enum coll_op op, int64_t ranks, int6
     *out = (struct cost){ .basis = BASIS_DATASHEET };
     if (check(c, op, ranks, per_node, bytes) < 0)
         return -1;
+    if (op == COLL_ALL_TO_ALL || coll_is_message(op))
+        return fail("%s through rank 0's link: expected a collective with a root, or a reduction", coll_name(op));
     if (per_node > ranks)
         per_node = ranks;
     if (ranks == 1) {
@@ -231,6 +234,16 @@ int coll_star_cost(const struct cluster *c, enum coll_op op, int64_t ranks, int6
     spread_out(out, s, late, BASIS_DATASHEET, c->is_host ? &datasheet_host : net.nodes > 1 ? &datasheet_nodes
                : c->gpu.sm_arch == 0 ? &datasheet_other : c->gpu.link > 0 ? &datasheet_nvlink : &datasheet_pcie);
     return 0;
+}
+
+int64_t coll_equal_bytes(int64_t ranks, int64_t per_node, int64_t within, int64_t across)
+{
+    double g = (double)(per_node < ranks ? per_node : ranks), leaving = coll_leaving(ranks, per_node);
+    double in = g > 1 ? (double)within * (double)ranks / (g - 1) : 0;
+    double out = leaving > 0 ? (double)across / leaving : 0;
+
+    assert((within == 0 || g > 1) && (across == 0 || leaving > 0));
+    return llround(fmax(in, out));
 }
 
 /* ---- groups ---- */

@@ -25,9 +25,16 @@
 /* `bytes` is the full buffer; `per_node` the ranks of the group in one node.  The group's
  * share of a node's adapters is per_node / gpus_per_node: every GPU of a node is in such a
  * group, and they communicate at the same time (hybrid sharding's replica groups).
+ * A send or receive is between two ranks, in one node or (ranks > per_node) not.
  * 0, or -1 for a group that the cluster cannot hold or negative bytes, reported. */
 int coll_cost(const struct cluster *c, enum coll_op op, int64_t ranks, int64_t per_node,
               int64_t bytes, struct cost *out);
+
+/* The full buffer of an all-to-all of equal parts that takes as long as one of unequal parts: in
+ * which the busier wire carries as much.  `within` and `across` are the larger of what a rank
+ * sends and receives in its node, and to and from other nodes, in bytes (nccl-tests alltoall.cu counts
+ * (n-1)/n of the buffer; a peer that sends or receives more than the others is what all wait for). */
+int64_t coll_equal_bytes(int64_t ranks, int64_t per_node, int64_t within, int64_t across);
 
 /* The same where every transfer goes through rank 0's own link, to or from one rank after
  * the other (struct schedules, `star`). */

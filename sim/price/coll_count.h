@@ -38,6 +38,7 @@ double coll_binomial(const struct coll_net *n, double s);
 double coll_binary_tree(const struct coll_net *n, double s, double *steps);
 
 /* The table's parts, each ended by a row without a name. */
-extern const struct coll_algo coll_all_reduce_algos[], coll_shard_algos[], coll_rooted_algos[];
+extern const struct coll_algo coll_all_reduce_algos[], coll_shard_algos[], coll_rooted_algos[],
+                              coll_exchange_algos[];
 
 #endif

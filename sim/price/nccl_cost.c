@@ -8,6 +8,8 @@
 #include <assert.h>
 #include <math.h>
 
+#include "sim/price/coll_algo.h"
+
 #define US 1e-6
 #define GB 1e9
 
@@ -152,6 +154,7 @@ void nccl_net_of(const struct cluster *c, int64_t ranks, int64_t per_node, struc
     out->port_intra = rate;
     out->port_inter = c->inter > 0 ? .96 * c->inter / (c->nics > 0 ? c->nics : 1) : rate;
 
+    out->out_each = least(out->port_inter, nics / (double)g);
     if (out->nodes == 1) {
         out->ring = out->tree = ring_intra(out, rate);
         if (out->nvswitch && out->arch >= ARCH_HOPPER)
@@ -190,7 +193,7 @@ static bool may_run(const struct nccl_net *n, enum coll_op op, enum nccl_algo a,
 {
     bool shards = op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER;
 
-    if (op == COLL_SCATTER || op == COLL_GATHER)
+    if (op == COLL_SCATTER || op == COLL_GATHER || op == COLL_ALL_TO_ALL || coll_is_message(op))
         return a == NCCL_SEND && p == NCCL_SIMPLE;
     /* LL128 relies on 128-byte stores staying whole, which only NVLink promises. */
     if (p == NCCL_LL128 && (!n->nvlink || n->sm_arch == 0 || (n->nodes > 1 && n->sm_arch < 80)))
@@ -282,6 +285,24 @@ static double latency_of(const struct nccl_net *n, enum coll_op op, enum nccl_al
     return base_us[a][proto] + (ring_steps(op, p) - crossings) * fmax(intra, host) + crossings * inter;
 }
 
+/* Bytes/s of what is sent from rank to rank, of the full buffer.  A message has its sender's port, and
+ * out of a node the sender's share of the adapters, for the other GPUs send as well.  An all-to-all
+ * sends to all ranks at once (nccl-tests alltoall.cu), to those of the node and to the others on
+ * different wires: the slower counts.  A scatter or gather goes through the root's own link, for all
+ * but its own part. */
+static double sending(const struct nccl_net *n, enum coll_op op)
+{
+    double p = (double)n->ranks, others = (double)(n->ranks - 1) / p;
+
+    if (op == COLL_ALL_TO_ALL) {
+        double out = coll_leaving(n->ranks, n->per_node), in = ((double)n->per_node - 1) / p;
+        return 1 / fmax(in / n->port_intra, out > 0 ? out / n->out_each : 0);
+    }
+    if (coll_is_message(op))
+        return n->nodes > 1 ? n->out_each : n->port_intra;
+    return (n->nodes > 1 ? least(n->port_intra, n->port_inter) : n->port_intra) / others;
+}
+
 bool nccl_option(const struct nccl_net *n, enum coll_op op, enum nccl_algo a, enum nccl_proto p,
                  int64_t bytes, struct nccl_choice *out)
 {
@@ -294,12 +315,7 @@ bool nccl_option(const struct nccl_net *n, enum coll_op op, enum nccl_algo a, en
     if (n->ranks < 2 || !may_run(n, op, a, p))
         return false;
     lat = latency_of(n, op, a, p) * US;
-    if (a == NCCL_SEND) {               /* the root's own link, for all but its own part */
-        double others = (double)(n->ranks - 1) / (double)n->ranks;
-        rate = (n->nodes > 1 ? least(n->port_intra, n->port_inter) : n->port_intra) / others;
-    } else {
-        rate = rate_of(n, op, a, p);
-    }
+    rate = a == NCCL_SEND ? sending(n, op) : rate_of(n, op, a, p);
     if (a == NCCL_TREE || (a == NCCL_NVLS_TREE && n->arch == ARCH_BLACKWELL))
         rate *= correction(p, (double)bytes);
     /* A ring between nodes does not stay in step (tuning.cc: 1.4, before Ampere 1.9). */

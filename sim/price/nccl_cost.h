@@ -38,6 +38,7 @@ struct nccl_net {
     struct nccl_graph ring, tree, nvls;
     double  nvls_inter;         /* bytes/s per channel between nodes */
     double  port_intra, port_inter;     /* one rank alone to one other: bytes/s */
+    double  out_each;           /* bytes/s of each rank out of its node when all of it send */
     double  hop_intra, hop_inter;       /* factors on NCCL's hop latencies, 1 unless the cluster states its own */
 };
 

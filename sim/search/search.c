@@ -103,6 +103,7 @@ static uint64_t schedules_key(const struct schedules *s, int program)
             h = hash_mix(hash_mix(h, (uint64_t)o->u.coll.elems), (uint64_t)o->u.coll.op | (uint64_t)sched_group(s, o)->is << 8 |
                        (uint64_t)sched_group(s, o)->ranks << 16 | (uint64_t)o->u.coll.dtype << 52 |
                        (uint64_t)o->u.coll.red << 58);
+            h = hash_mix(h, (uint64_t)(uint32_t)o->u.coll.peer | (uint64_t)(uint32_t)o->u.coll.tag << 32);
             break;
         case OP_COPY:
             h = hash_mix(hash_mix(h, (uint64_t)o->u.copy.reads), (uint64_t)o->u.copy.writes);

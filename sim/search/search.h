@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "model/plan/plan.h"
+#include "model/schedule/schedule.h"
 
 struct search_options {
     const struct model   *model;
@@ -36,7 +37,7 @@ struct found {
     bool    at_least;           /* not lowered: `needed` is only what its whole cell holds all the time */
     double  step_s;             /* with contention; only of plans that fit */
     double  compute_s, exposed_s, optimizer_s, idle_s;
-    double  exposed_by[8];      /* by collective (enum coll_op) */
+    double  exposed_by[NCOLL];  /* by collective (enum coll_op) */
     uint64_t key;               /* of its schedules */
     int64_t order;              /* of enumeration */
 };

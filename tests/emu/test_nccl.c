@@ -18,7 +18,7 @@
 
 /* ---- ranks ---- */
 
-struct rank { int rank, n; struct device *d; struct comm *c; uint8_t id[COMM_NCCL_ID]; atomic_bool stop; };
+struct rank { int rank, n; struct device *d; struct comm *c; uint8_t id[COMM_NCCL_ID], more[2][COMM_NCCL_ID]; atomic_bool stop; };
 
 /* In a process of its own, which ends with the status; cmocka's assertions belong to the parent's. */
 typedef bool body(struct rank *r);
@@ -54,7 +54,7 @@ static bool on_ranks(int n, body *f)
     int status, bad = 0;
 
     r = (struct rank){ .n = n };
-    if (comm_nccl_id(r.id) < 0)
+    if (comm_nccl_id(r.id) < 0 || comm_nccl_id(r.more[0]) < 0 || comm_nccl_id(r.more[1]) < 0)
         return false;
     fflush(NULL);
     for (r.rank = 0; r.rank < n; r.rank++)
@@ -201,7 +201,7 @@ static bool all_ops(struct rank *r, enum dtype t, int64_t elems, bool host)
 {
     static const enum red_op reds[] = { RED_NONE, RED_SUM, RED_AVG, RED_MAX, RED_PREMUL_SUM };
 
-    for (int op = 0; op < NCOLL; op++)
+    for (int op = 0; op <= COLL_BARRIER; op++)
         for (int k = 0; k < 5; k++)
             for (int root = 0; root < r->n; root++)
                 for (int in_place = 0; in_place < 2; in_place++) {
@@ -267,6 +267,117 @@ static void no_elements_are_no_call(void **state)
 {
     (void)state;
     assert_true(on_ranks(2, nothing_at_all));
+}
+
+/* ---- all-to-all and messages: part (a, b) has 10 a + b + i % 10 at index i ---- */
+
+static int64_t length(int a, int b) { return a == 1 && b == 0 ? 0 : 1000 * (a + 2 * b + 1); }
+
+static void fill(float *x, int a, int b)
+{
+    for (int64_t i = 0; i < length(a, b); i++)
+        x[i] = (float)(10 * a + b + i % 10);
+}
+
+static bool is_part(const float *x, int a, int b)
+{
+    for (int64_t i = 0; i < length(a, b); i++)
+        if (x[i] < (float)(10 * a + b + i % 10) || x[i] > (float)(10 * a + b + i % 10)) {
+            printf("part from %d to %d, element %lld: %g\n", a, b, (long long)i, (double)x[i]);
+            return false;
+        }
+    return true;
+}
+
+enum { ROOM = 1 << 18 };                /* bytes: the parts of three ranks are fewer */
+
+/* What is in `host` goes through the call on the device, and what comes is behind it. */
+static bool call_between(struct rank *r, struct coll_call a, char *host, char *there)
+{
+    struct CUstream_st *s = device_cuda_stream(r->d, STREAM_GATHER);
+
+    a.dtype = DT_FP32;
+    a.stream = s;
+    a.send = there;
+    a.recv = there + ROOM;
+    return device_store(r->d, s, there, host, 2 * ROOM) == 0 && comm_call(r->c, &a) == 0 &&
+           device_fetch(r->d, s, host, there, 2 * ROOM) == 0 && device_drain(r->d, s, NULL) == 0;
+}
+
+static bool exchanges(struct rank *r)
+{
+    char *host = device_pin(r->d, 2 * ROOM), *there = device_map(r->d, 2 * ROOM);
+    struct coll_part parts[3];
+    struct coll_call a = { .op = COLL_ALL_TO_ALL, .parts = parts };
+    float *x = (float *)host, *y = (float *)(host + ROOM);
+    bool good;
+
+    for (int i = 0; i < r->n; i++) {
+        parts[i] = (struct coll_part){ length(r->rank, i), length(i, r->rank) };
+        fill(x + a.elems, r->rank, i);
+        a.elems += parts[i].sent;
+    }
+    good = call_between(r, a, host, there);
+    for (int i = 0; i < r->n && good; y += parts[i++].received)
+        good = is_part(y, i, r->rank);
+    /* Round the ranks; the first sends before it receives, the others after. */
+    for (int turn = 0; turn < 2 && good; turn++) {
+        bool sends = (turn == 0) == (r->rank == 0);
+        int peer = (r->rank + (sends ? 1 : r->n - 1)) % r->n;
+        fill(x, r->rank, peer);
+        good = call_between(r, (struct coll_call){ .op = sends ? COLL_SEND : COLL_RECV, .root = peer, .tag = 5,
+                                                   .elems = sends ? length(r->rank, peer) : length(peer, r->rank) },
+                            host, there) &&
+               (sends || is_part((float *)(host + ROOM), peer, r->rank));
+    }
+    device_unmap(r->d, there, 2 * ROOM);
+    device_unpin(r->d, host, 2 * ROOM);
+    return good;
+}
+
+static void parts_and_messages_reach_whom_they_are_for(void **state)
+{
+    (void)state;
+    assert_true(on_ranks(2, exchanges));
+    assert_true(on_ranks(3, exchanges));
+}
+
+/* Both ranks begin with a send, each direction on a communicator and a stream of its own. */
+static bool send_first(struct rank *r)
+{
+    struct comm *c = comm_nccl_pairs(r->c), *pair;
+    char *host = device_pin(r->d, 2 * ROOM), *there = device_map(r->d, 2 * ROOM);
+    struct CUstream_st *out = device_cuda_stream(r->d, STREAM_GATHER), *in = device_cuda_stream(r->d, STREAM_REDUCE);
+    int peer = 1 - r->rank;
+    bool good = true;
+
+    r->c = c;                           /* closed with what it owns */
+    for (int from = 0; from < 2; from++) {
+        struct comm_args a = { .nranks = 2, .stop = &r->stop, .name = "pair" };
+        pair = comm_nccl_open_as(&a, r->rank == from ? 0 : 1, r->d, r->more[from]);
+        good = good && pair;
+        comm_nccl_pair(c, r->rank == from, peer, pair);
+    }
+    fill((float *)host, 0, 2);          /* of another rank's numbers where it is rank 1's */
+    if (r->rank == 1)
+        fill((float *)host, 2, 1);
+    int64_t mine = r->rank ? length(2, 1) : length(0, 2), its = r->rank ? length(0, 2) : length(2, 1);
+    struct coll_call a = { .op = COLL_SEND, .dtype = DT_FP32, .root = peer, .elems = mine, .send = there, .stream = out };
+    struct coll_call b = { .op = COLL_RECV, .dtype = DT_FP32, .root = peer, .elems = its, .recv = there + ROOM,
+                           .stream = in };
+    good = good && device_store(r->d, out, there, host, ROOM) == 0 && comm_call(c, &a) == 0 && comm_call(c, &b) == 0 &&
+           device_fetch(r->d, in, host + ROOM, there + ROOM, ROOM) == 0 && device_drain(r->d, in, NULL) == 0 &&
+           device_drain(r->d, out, NULL) == 0;
+    good = good && is_part((float *)(host + ROOM), r->rank ? 0 : 2, r->rank ? 2 : 1);
+    device_unmap(r->d, there, 2 * ROOM);
+    device_unpin(r->d, host, 2 * ROOM);
+    return good;
+}
+
+static void two_ranks_may_both_send_first(void **state)
+{
+    (void)state;
+    assert_true(on_ranks(2, send_first));
 }
 
 /* ---- order ---- */
@@ -460,6 +571,8 @@ int main(void)
         cmocka_unit_test(large_buffers_too),
         cmocka_unit_test(host_memory_goes_through_the_scratch),
         cmocka_unit_test(no_elements_are_no_call),
+        cmocka_unit_test(parts_and_messages_reach_whom_they_are_for),
+        cmocka_unit_test(two_ranks_may_both_send_first),
         cmocka_unit_test(calls_queue_and_barriers_of_the_host_wait),
         cmocka_unit_test(groups_run_side_by_side),
         cmocka_unit_test(a_rank_that_is_lost_ends_the_others_waits),

@@ -90,6 +90,9 @@ static inline void df_part(const struct op *o, int64_t size, int64_t j, bool rea
     case COLL_REDUCE:         none = !reads && !root; break;
     case COLL_SCATTER:        none = reads && !root; chunk = !reads; break;
     case COLL_GATHER:         none = !reads && !root; chunk = reads; break;
+    case COLL_ALL_TO_ALL:
+    case COLL_SEND:
+    case COLL_RECV:           /* no lowering has them */
     case COLL_BARRIER:
     case NCOLL:               none = true; break;
     }

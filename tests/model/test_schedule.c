@@ -242,6 +242,9 @@ static void rings_send_what_nccl_tests_counts(void **state)
         assert_int_equal(coll_sent_bytes(COLL_SCATTER, n, b), (n - 1) * chunk);
         assert_int_equal(coll_sent_bytes(COLL_GATHER, n, b), (n - 1) * chunk);
         assert_int_equal(coll_sent_bytes(COLL_BARRIER, n, b), 0);
+        assert_int_equal(coll_sent_bytes(COLL_ALL_TO_ALL, n, b), (n - 1) * chunk);
+        assert_int_equal(coll_sent_bytes(COLL_SEND, n, b), b);
+        assert_int_equal(coll_sent_bytes(COLL_RECV, n, b), 0);
     }
 }
 

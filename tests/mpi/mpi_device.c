@@ -142,6 +142,19 @@ static void compare_call(struct coll_call call, int32_t *send, int32_t *want, in
     device_unmap(d, to, bytes);
 }
 
+/* From a to b so much more or less than equal parts that all a rank sends, and receives, is as much. */
+static void compare_parts(int32_t *send, int32_t *want, int32_t *got, struct comm *host, struct comm *staged,
+                          struct device *d)
+{
+    struct coll_part *parts = calloc((size_t)world, sizeof *parts);
+
+    for (int i = 0; i < world; i++)
+        parts[i].sent = parts[i].received = ELEMS / world + (i == rank ? -1000 * (world - 1) : 1000);
+    compare_call((struct coll_call){ .op = COLL_ALL_TO_ALL, .dtype = DT_INT32, .parts = parts }, send, want, got, host,
+                 staged, d);
+    free(parts);
+}
+
 static void compare_calls(int number)
 {
     struct device *d = fake_open(1);
@@ -151,12 +164,20 @@ static void compare_calls(int number)
 
     for (int i = 0; i < 3; i++)
         x[i] = malloc(ELEMS * sizeof *x[i]);
-    for (int op = 0; op < NCOLL; op++) {
+    for (int op = 0; op <= COLL_SEND; op++) {
         struct coll_call call = { .op = (enum coll_op)op, .dtype = DT_INT32, .red = RED_SUM, .root = world - 1 };
         plan_begins(number + op, coll_name((enum coll_op)op));
-        compare_call(call, x[0], x[1], x[2], host, staged, d);
+        if (op == COLL_SEND) {
+            call.op = rank == 0 ? COLL_SEND : COLL_RECV;
+            call.root = 1 - rank;
+        }
+        if (op != COLL_SEND || (rank < 2 && world > 1))
+            compare_call(call, x[0], x[1], x[2], host, staged, d);
         plan_ends();
     }
+    plan_begins(number + COLL_SEND + 1, "all_to_all of unequal parts");
+    compare_parts(x[0], x[1], x[2], host, staged, d);
+    plan_ends();
     for (int i = 0; i < 3; i++)
         free(x[i]);
     comm_close(host);

@@ -57,7 +57,8 @@ static bool reduces(enum coll_op op)
 
 static bool divides(enum coll_op op)
 {
-    return op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER || op == COLL_SCATTER || op == COLL_GATHER;
+    return op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER || op == COLL_SCATTER || op == COLL_GATHER ||
+           op == COLL_ALL_TO_ALL;
 }
 
 static void store(enum dtype t, void *base, int64_t i, double v)
@@ -154,6 +155,7 @@ static double output(const struct coll_call *a, int64_t i)
     case COLL_REDUCE:         return reduced(a, i);
     case COLL_REDUCE_SCATTER: return reduced(a, i + rank * each);
     case COLL_BROADCAST:      return value(a, a->root, i);
+    case COLL_ALL_TO_ALL:     return value(a, (int)(i / each), i % each + rank * each);
     case COLL_SCATTER:        return value(a, a->root, i + rank * each);
     default:                  return value(a, (int)(i / each), i);
     }
@@ -236,7 +238,8 @@ static int64_t moved(const struct coll_call *a)
     case COLL_ALL_GATHER:
     case COLL_REDUCE_SCATTER: return algo == ALGO_SERVER ? others * (full + part) : others * full;
     case COLL_BROADCAST:
-    case COLL_REDUCE:         return others * full;
+    case COLL_REDUCE:
+    case COLL_ALL_TO_ALL:     return others * full;
     case COLL_SCATTER:
     case COLL_GATHER:         return algo == ALGO_HALVING ? log2_of(n) * (full / 2) : others * part;
     default:                  return 0;
@@ -296,7 +299,8 @@ static void sizes(struct comm *c, struct coll_call a, int64_t piece)
         a.elems = divides(a.op) ? round_up(elems[i], n) : elems[i];
         a.root = (a.root + 1) % n;
         try_call(c, a, false);
-        try_call(c, a, true);
+        if (a.op != COLL_ALL_TO_ALL)
+            try_call(c, a, true);
     }
 }
 
@@ -320,10 +324,12 @@ static void all_calls(struct comm *c, enum coll_algo algo)
 {
     static const enum dtype formats[] = { DT_FP32, DT_BF16, DT_FP64, DT_INT32, DT_INT64, DT_UINT8 };
 
-    for (int op = 0; op < NCOLL; op++)
+    for (int op = 0; op <= COLL_ALL_TO_ALL; op++)
         for (size_t t = 0; t < sizeof formats / sizeof *formats; t++) {
             struct coll_call a = { .op = op, .algo = algo, .dtype = formats[t], .root = (int)t % n };
 
+            if (op == COLL_ALL_TO_ALL && algo == ALGO_SERVER)
+                continue;                       /* it has none */
             if (op == COLL_BARRIER)
                 try_call(c, a, false);
             else if (reduces(op))
@@ -336,13 +342,13 @@ static void all_calls(struct comm *c, enum coll_algo algo)
 /* Pieces as long as they may be, more than one each. */
 static void long_calls(struct comm *c, enum coll_algo algo)
 {
-    for (int op = 0; op < NCOLL; op++) {
+    for (int op = 0; op <= COLL_ALL_TO_ALL; op++) {
         struct coll_call a = { .op = op, .algo = algo, .dtype = DT_FP64, .red = RED_SUM, .root = n - 1 };
 
         a.elems = 3 * (COMM_PIECE / 8) + 1;
         if (divides(op))
             a.elems = round_up(a.elems, n);
-        if (op != COLL_BARRIER)
+        if (op != COLL_BARRIER && (op != COLL_ALL_TO_ALL || algo != ALGO_SERVER))
             try_call(c, a, false);
     }
 }

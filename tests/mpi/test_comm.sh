@@ -55,6 +55,41 @@ for n in 1 2 3 4 8; do
 done
 check 'groups that overlap work side by side in threads' "$(complaints 4 mpi_groups)"
 
+check 'messages find their receives, whoever comes first and whatever else goes on' "$(complaints 2 mpi_messages)"
+
+check 'a layer whose rows are split over two ranks is summed inside its block' "$(complaints 2 mpi_inside)"
+
+# ---- schedules by hand ----
+
+# What a program complains of; what it says to stdout is left in $dir/said.
+complaints_only() {
+    ranks "$@" >"$dir/said" 2>"$dir/complaints" </dev/null || echo "exit status $?" >>"$dir/complaints"
+    head -n 20 "$dir/complaints"
+}
+check 'two stages send each other micro-steps, and both begin with a send' "$(complaints_only 2 mpi_schedule pipeline)"
+for algo in ring halving direct library; do
+    check "an all-to-all of unequal parts by $algo" "$(complaints_only 4 mpi_schedule exchange $algo)"
+done
+check 'one process can play a stage, and counts as if the other were there' "$(complaints_only 1 mpi_schedule null)"
+check 'ranks that mean other messages are told apart before the first step' "$(complaints_only 2 mpi_schedule differ)"
+
+# ends SECONDS PATTERN: what is wrong with how $dir/said ended.
+ends() {
+    awk -v took=$(($(date +%s) - began)) -v most="$1" 'BEGIN { if (took > most) print "it took " took " seconds" }'
+    [ "$status" != 0 ] || echo 'exit status 0'
+    grep -qE "$2" "$dir/said" || { echo "nothing of \"$2\":"; head -n 20 "$dir/said"; }
+}
+failing() {
+    began=$(date +%s) status=0
+    ranks "$@" >"$dir/said" 2>&1 </dev/null || status=$?
+}
+failing 2 mpi_schedule die
+check 'a rank killed before it sends ends the one that receives' "$(ends 20 'signal 9|Killed')"
+export DPX_TIMEOUT=3
+failing 2 mpi_schedule stall
+unset DPX_TIMEOUT
+check 'one that never sends is found by the watchdog' "$(ends 30 'recv \(reduce stream')"
+
 # It ends by MPI_Abort, which mpirun remarks upon.
 ranks 2 mpi_stop >"$dir/said" 2>&1 </dev/null
 check 'a call whose peer never comes can be stopped' "$(grep -qx stopped "$dir/said" || cat "$dir/said")"
@@ -76,15 +111,17 @@ check 'unless the user wants them otherwise' \
 
 preload=$B/tests/mpi/pmpi_count.so
 
-# witnessed ALGORITHM: runs one call of each collective; what must be sent to whom into
+# witnessed N PROGRAM ARGUMENT...: what must be sent to whom, as the program says, into
 # $dir/expected, what pmpi_count.so saw into $dir/counts, monitoring into $dir/monitored.*
 witnessed() {
+    n=$1 program=$B/tests/mpi/$2
+    shift 2
     rm -f "$dir"/counts "$dir"/monitored.*
     # shellcheck disable=SC2086
     OMPI_MCA_pml_monitoring_enable=2 OMPI_MCA_pml_monitoring_enable_output=3 \
     OMPI_MCA_pml_monitoring_filename=$dir/monitored DPX_MPI_COUNTS=$dir/counts \
-        mpirun $more_ranks_than_cores --timeout 120 -x LD_PRELOAD="$preload" -x DPX_MPI_COUNTS -n 4 \
-        "$B/tests/mpi/mpi_peers" "$1" >"$dir/said" 2>&1 </dev/null || echo "exit status $?" >>"$dir/said"
+        mpirun $more_ranks_than_cores --timeout 120 -x LD_PRELOAD="$preload" -x DPX_MPI_COUNTS -n "$n" \
+        "$program" "$@" >"$dir/said" 2>&1 </dev/null || echo "exit status $?" >>"$dir/said"
     sort "$dir/said" >"$dir/expected"
 }
 
@@ -117,11 +154,11 @@ if [ -f "$preload" ]; then
     if ompi_info 2>/dev/null | grep -q 'pml: monitoring'; then
         monitoring=yes
     fi
-    witnessed none
+    witnessed 4 mpi_peers none
     monitored E >"$dir/opening"
     check 'opening a group sends next to nothing' "$(awk '$3 > 1000' "$dir/opening")"
     for algo in ring halving direct server; do
-        witnessed $algo
+        witnessed 4 mpi_peers $algo
         check "at the MPI calls each rank sends each other what $algo must" "$(counted | differ)"
         if [ "$monitoring" ]; then
             check "Open MPI's monitoring sees the same of $algo" "$(monitored_less_opening | differ)"
@@ -129,9 +166,15 @@ if [ -f "$preload" ]; then
             skip "Open MPI's monitoring sees the same of $algo" "$lacking"
         fi
     done
-    witnessed library
+    witnessed 2 mpi_schedule pipeline
+    check 'at the MPI calls two stages send each other what their schedules say' "$(counted | differ)"
+    for algo in ring halving direct; do
+        witnessed 4 mpi_schedule exchange $algo
+        check "so do ranks with unequal parts by $algo" "$(counted | differ)"
+    done
+    witnessed 4 mpi_peers library
     check "Open MPI's own calls are one each, and we send nothing beside them" "$(counted
-        for call in Allreduce Allgather Reduce_scatter Bcast Reduce Scatter Gather; do
+        for call in Allreduce Allgather Reduce_scatter Bcast Reduce Scatter Gather Alltoall; do
             [ "$(grep -c "\"dpx world\" MPI_$call 1 " "$dir/counts")" = 4 ] ||
                 echo "MPI_$call: not one on each rank"
         done)"

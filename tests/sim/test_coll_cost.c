@@ -45,6 +45,8 @@ static void every_cost_is_sound_on_every_machine(void **state)
                 c.alpha_intra = c.alpha_inter = 1;
                 slow = cost_of(&c, (enum coll_op)op, c.world_size, c.gpus_per_node, (int64_t)1e11);
                 assert_true(slow.s > before.s);
+                if (op == COLL_ALL_TO_ALL || coll_is_message((enum coll_op)op))
+                    continue;               /* have no root */
                 assert_int_equal(coll_star_cost(&c, (enum coll_op)op, c.world_size, c.gpus_per_node, 1, &star), 0);
                 assert_true(star.s >= (double)(c.world_size - 1) && star.low_s <= star.s && star.s <= star.high_s);
             }
