@@ -110,6 +110,9 @@ struct program {
 int  program_build(const struct plan *p, struct program *out);
 void program_free(struct program *g);
 
+/* Whether plans of one model, sequence, cluster and version have the same program. */
+bool program_is_shared(const struct plan *a, const struct plan *b);
+
 /* Memory and work of the segment [k0,k1) of one pass of a piece. */
 void program_span(const struct program *g, enum piece_id piece, enum pass pass,
                   int k0, int k1, enum grad_fate fate, struct span *out);
