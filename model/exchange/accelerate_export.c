@@ -35,7 +35,7 @@ static json_t *value(const struct plan *p, const struct knob *k)
 /* Writes a knob of the plan itself into accelerate's section, where that has it. */
 static void put_knob(json_t *section, const struct plan *p, const char *name)
 {
-    const struct knob *k = knob_find("", name, CELL(p->strategy, p->dialect));
+    const struct knob *k = knob_find("", name, knob_cell(p));
 
     put(section, knob_spelt(k, &k->accelerate), value(p, k));
 }
@@ -47,7 +47,7 @@ static int put_options(json_t *section, const struct plan *p, const char *object
     const struct knob *k;
 
     for (int i = 0; (k = knob_at(i)); i++) {
-        if (!knob_concerns(k, &k->accelerate, CELL(p->strategy, p->dialect)) || strcmp(k->object, object))
+        if (!knob_concerns(k, &k->accelerate, knob_cell(p)) || strcmp(k->object, object))
             continue;
         if (!knob_sayable(p, k, &k->accelerate)) {
             char key[96];

@@ -172,7 +172,7 @@ static int read_batch(const struct import *in, const json_t *config, int64_t giv
 
 static const struct knob *row_of(const struct import *in, const char *section, const char *name)
 {
-    return knob_named(KNOB_DS, section, name, CELL(in->p->strategy, in->p->dialect));
+    return knob_named(KNOB_DS, section, name, knob_cell(in->p));
 }
 
 /* Reads a value by the row of DeepSpeed's key, naming it as DeepSpeed does. */

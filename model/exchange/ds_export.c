@@ -34,7 +34,7 @@ static void export_rows(const struct plan *p, const char *object, json_t *doc)
     const struct knob *k;
 
     for (int i = 0; (k = knob_at(i)); i++)
-        if (knob_concerns(k, &k->ds, CELL(p->strategy, p->dialect)) && strcmp(k->ds.section, OURS) &&
+        if (knob_concerns(k, &k->ds, knob_cell(p)) && strcmp(k->ds.section, OURS) &&
             !strcmp(k->object, object) && has_now(p, k))
             put(doc, k->ds.section, knob_spelt(k, &k->ds), k->type == KNOB_REAL ? json_real(knob_get(p, k)) : knob_write(p, k));
 }
@@ -49,7 +49,7 @@ static void export_ours(const struct plan *p, json_t *doc)
     plain.framework_version[0] = '\0';
     for (int i = 0; (k = knob_at(i)); i++) {
         json_t *v, *usual;
-        if (!knob_concerns(k, &k->ds, CELL(p->strategy, p->dialect)) || strcmp(k->ds.section, OURS))
+        if (!knob_concerns(k, &k->ds, knob_cell(p)) || strcmp(k->ds.section, OURS))
             continue;
         v = knob_write(p, k);
         usual = knob_write(&plain, k);

@@ -48,7 +48,7 @@ const char *export_first_changed(const struct plan *p, const char *object)
     for (int i = 0; (k = knob_at(i)); i++) {
         json_t *v, *usual;
         bool same;
-        if (!(k->cells & CELL(p->strategy, p->dialect)) || strcmp(k->object, object))
+        if (!(k->cells & knob_cell(p)) || strcmp(k->object, object))
             continue;
         v = knob_write(p, k);
         usual = knob_write(&plain, k);

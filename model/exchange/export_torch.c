@@ -128,7 +128,7 @@ static void export_fsdp2(const struct plan *p, const char *blocks, FILE *to)
 /* The word of an option of FSDP1: PyTorch's own. */
 static const char *word_of(const struct plan *p, const char *name)
 {
-    const struct knob *k = knob_find("fsdp", name, CELL(p->strategy, p->dialect));
+    const struct knob *k = knob_find("fsdp", name, knob_cell(p));
 
     return k->words[(int)knob_get(p, k)];
 }

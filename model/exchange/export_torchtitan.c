@@ -59,7 +59,7 @@ static int check_knobs(const struct plan *p)
     char key[96];
 
     for (int i = 0; (k = knob_at(i)); i++) {
-        if (!knob_concerns(k, &k->titan, CELL(p->strategy, p->dialect)) || !k->titan.lacks || knob_sayable(p, k, &k->titan))
+        if (!knob_concerns(k, &k->titan, knob_cell(p)) || !k->titan.lacks || knob_sayable(p, k, &k->titan))
             continue;
         knob_key_text(k, key, sizeof key);
         return refuse(key, k->titan.lacks);
@@ -99,7 +99,7 @@ static void print_knobs(const struct plan *p, bool subcommand, FILE *to)
     const struct knob *k;
 
     for (int i = 0; (k = knob_at(i)); i++)
-        if (knob_concerns(k, &k->titan, CELL(p->strategy, p->dialect)) && k->titan.section &&
+        if (knob_concerns(k, &k->titan, knob_cell(p)) && k->titan.section &&
             (strchr(knob_spelt(k, &k->titan), ':') != NULL) == subcommand)
             print_knob(p, k, to);
 }

@@ -128,7 +128,7 @@ void knob_label(const struct plan *p, char *to, size_t size)
     const struct knob *k;
 
     for (int i = 0; (k = knob_at(i)) && n < size; i++)
-        if (k->cells & CELL(p->strategy, p->dialect))
+        if (k->cells & knob_cell(p))
             n += (size_t)say(p, k, to + n, size - n);
 }
 

@@ -91,6 +91,9 @@ struct knob {
 #define CELL(s, d) (UINT32_C(1) << ((s) * NDIALECT + (d)))
 _Static_assert(NSTRATEGY * NDIALECT <= 32, "the cells of the strategy x dialect table fit a mask");
 
+/* The cell of a plan. */
+static inline uint32_t knob_cell(const struct plan *p) { return CELL(p->strategy, p->dialect); }
+
 /* ---- the table ---- */
 
 /* Row i, NULL after the last. */

@@ -140,6 +140,11 @@ bool plan_group_is_choice(enum strategy s, enum dialect d)
     return s == STRAT_FSDP && d != DIALECT_DEEPSPEED;
 }
 
+bool plan_keeps_whole(enum strategy s)
+{
+    return s != STRAT_ZERO3 && s != STRAT_FSDP;
+}
+
 void plan_resolve(struct plan *p)
 {
     if (p->dialect == DIALECT_DEEPSPEED)
@@ -158,7 +163,7 @@ static void set_defaults(struct plan *p, bool rules)
     const struct knob *k;
 
     for (int i = 0; (k = knob_at(i)); i++)
-        if ((k->everywhere || (k->cells & CELL(p->strategy, p->dialect))) && (k->usual != NULL) == rules)
+        if ((k->everywhere || (k->cells & knob_cell(p))) && (k->usual != NULL) == rules)
             knob_set(p, k, knob_default(p, k));
 }
 

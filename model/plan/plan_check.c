@@ -13,14 +13,9 @@
 #include "model/plan/attention.h"
 #include "model/plan/knob.h"
 
-static uint32_t cell_of(const struct plan *p)
-{
-    return CELL(p->strategy, p->dialect);
-}
-
 static bool has_key(const struct plan *p, const char *object, const char *name)
 {
-    return knob_find(object, name, cell_of(p)) != NULL;
+    return knob_find(object, name, knob_cell(p)) != NULL;
 }
 
 /* ---- sizes ---- */
@@ -308,7 +303,7 @@ int plan_check(const struct plan *p, const char *where)
     if (p->cluster.world_size < 1 || p->model.params < 1)
         return fail("%s: model and cluster must be set", where);
     for (int i = 0; (k = knob_at(i)); i++)
-        if ((k->cells & cell_of(p)) && knob_check(p, k, where) < 0)
+        if ((k->cells & knob_cell(p)) && knob_check(p, k, where) < 0)
             return -1;
     if (check_version(p, where) < 0 || attention_check(p, where) < 0 || check_dtypes(p, where) < 0 || check_sizes(p, where) < 0
         || check_derived(p, where) < 0 || check_common(p, where) < 0

@@ -16,17 +16,12 @@
 #include "base/files.h"
 #include "model/plan/knob.h"
 
-static uint32_t cell_of(const struct plan *p)
-{
-    return CELL(p->strategy, p->dialect);
-}
-
 static int refuse_unknown(const char *where, const char *object, const char *name,
                           const struct plan *p)
 {
     const char *dot = object[0] ? "." : "";
     uint32_t others = knob_cells(object, name);
-    const char *near = knob_nearest(object, name, cell_of(p));
+    const char *near = knob_nearest(object, name, knob_cell(p));
     char cells[512];
 
     if (others) {
@@ -44,7 +39,7 @@ static int read_key(const char *where, const char *object, const char *name, con
                     struct plan *p)
 {
     const char *not_yet = knob_not_yet(object, name, v);
-    const struct knob *k = knob_find(object, name, cell_of(p));
+    const struct knob *k = knob_find(object, name, knob_cell(p));
 
     if (k)
         return knob_read(v, where, k, p);
@@ -323,7 +318,7 @@ json_t *plan_to_json(const struct plan *p)
     json_object_set_new(doc, "strategy", json_string(strategy_name(p->strategy)));
     json_object_set_new(doc, "dialect", json_string(dialect_name(p->dialect)));
     for (int i = 0; (k = knob_at(i)); i++) {
-        if (!(k->cells & cell_of(p)))
+        if (!(k->cells & knob_cell(p)))
             continue;
         into = k->object[0] ? json_object_get(doc, k->object) : doc;
         if (!into) {

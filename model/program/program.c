@@ -235,6 +235,18 @@ int program_build(const struct plan *p, struct program *out)
     return 0;
 }
 
+/* The dialect decides what autograd runs, as the precision does, and so does the strategy: DeepSpeed's
+ * ZeRO-3 has a linear layer of its own, FSDP2 casts the tables of some models. */
+bool program_is_shared(const struct plan *a, const struct plan *b)
+{
+    struct recipe x = plan_recipe(a), y = plan_recipe(b);
+
+    return a->micro_batch == b->micro_batch && a->recompute == b->recompute &&
+           a->recompute_interval == b->recompute_interval && a->kernels == b->kernels &&
+           a->dropout == b->dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
+           x.used == y.used && x.kept == y.kept && a->strategy == b->strategy;
+}
+
 double program_flops(const struct program *g, const struct plan *p, bool causal)
 {
     double total = 0;

@@ -134,6 +134,9 @@ void program_free(struct program *g);
 int  program_add_collective(struct program *g, enum piece_id piece, enum pass pass, const char *name,
                             const struct collective *c);
 
+/* Whether plans of one model, sequence, cluster and version have the same program. */
+bool program_is_shared(const struct plan *a, const struct plan *b);
+
 /* Memory and work of the segment [k0,k1) of one pass of a piece. */
 void program_span(const struct program *g, enum piece_id piece, enum pass pass,
                   int k0, int k1, enum grad_fate fate, struct span *out);

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/hash.h"
 #include "model/memory/evaluate.h"
+#include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
 #include "sim/search/enumerate.h"
 
@@ -32,20 +33,10 @@ struct work {
     char         why[256];      /* of the thread that failed first */
 };
 
-static bool same_kernels(const struct plan *a, const struct plan *b)
-{
-    struct recipe x = plan_recipe(a), y = plan_recipe(b);
-
-    return a->micro_batch == b->micro_batch && a->recompute == b->recompute &&
-           a->recompute_interval == b->recompute_interval && a->kernels == b->kernels &&
-           a->dropout == b->dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
-           x.used == y.used && x.kept == y.kept && a->strategy == b->strategy;
-}
-
 static int program_for(struct work *w, const struct plan *p)
 {
     for (int i = w->nprograms - 1; i >= 0; i--)
-        if (same_kernels(&w->programs[i].plan, p))
+        if (program_is_shared(&w->programs[i].plan, p))
             return i;
     if (w->nprograms == w->cap_programs) {
         w->cap_programs = w->cap_programs ? 2 * w->cap_programs : 64;
@@ -162,15 +153,8 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     return 0;
 }
 
-/* In these cells every rank keeps whole parameters, and the optimizer states of every
- * candidate are the same: if one candidate's do not fit, no other's will. */
-static bool keeps_whole_params(const struct plan *p)
-{
-    return p->strategy != STRAT_ZERO3 && p->strategy != STRAT_FSDP;
-}
-
-/* Looks at the first candidate of each such cell and marks the cell's others when its
- * parameters and optimizer states alone are too much. */
+/* Looks at the first candidate of each cell whose ranks keep whole parameters, and marks the cell's
+ * others when its parameters and optimizer states alone are too much: theirs are the same. */
 static int drop_hopeless(struct work *w)
 {
     struct schedules s = { 0 };
@@ -181,9 +165,9 @@ static int drop_hopeless(struct work *w)
     for (int64_t i = 0; i < w->n && !rc; i++) {
         struct found *f = &w->found[i];
         const struct plan *before = i ? &w->found[i - 1].plan : NULL;
-        if (!keeps_whole_params(&f->plan))
+        if (!plan_keeps_whole(f->plan.strategy))
             continue;
-        if (!before || before->strategy != f->plan.strategy || before->dialect != f->plan.dialect) {
+        if (!before || knob_cell(before) != knob_cell(&f->plan)) {
             rc = evaluate_memory(&f->plan, &w->programs[w->program_of[i]].program, &s, &m);
             bound = m.ledger.persistent[CAT_PARAMS] + m.ledger.persistent[CAT_OPTIMIZER];
             w->lowered++;
