@@ -5,6 +5,8 @@
 
 #include "base/fail.h"
 
+_Static_assert((int)NAXIS <= 8, "partial[] has a bit for every axis");
+
 enum cut { CUT_NOT, CUT_OUT, CUT_IN };
 
 static enum cut cut_of(const struct tensor *t)
