@@ -5,6 +5,8 @@
 
 #include "base/fail.h"
 
+_Static_assert((int)NAXIS <= 8, "partial[] has a bit for every axis");
+
 enum cut { CUT_NOT, CUT_OUT, CUT_IN };
 
 static enum cut cut_of(const struct tensor *t)
@@ -112,7 +114,8 @@ static void add(const struct model *m, int index, const struct local_share *s, s
 }
 
 /* The last stage's copy of a tied embedding is its head. */
-static void add_copy(const struct model *m, int tokens, const struct local_share *s, struct model *out, uint8_t *partial)
+static void add_copy(const struct model *m, int tokens, const struct local_share *s, struct model *out,
+                     uint8_t *partial)
 {
     struct tensor *t;
 
@@ -161,7 +164,8 @@ int local_share_model(const struct model *m, const struct local_share *s, struct
     return 0;
 }
 
-struct local_stage local_share_stage(int64_t layers, int64_t stages, int64_t stage, int64_t first_less, int64_t last_less)
+struct local_stage local_share_stage(int64_t layers, int64_t stages, int64_t stage, int64_t first_less,
+                                     int64_t last_less)
 {
     int64_t all = layers + first_less + last_less, base = all / stages, extra = all % stages;
     struct local_stage s = { stage * base + (stage < extra ? stage : extra) - (stage > 0 ? first_less : 0),

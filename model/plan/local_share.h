@@ -37,6 +37,7 @@ int local_share_model(const struct model *m, const struct local_share *share, st
  * the embedding and the head (torchtitan's pipeline_parallel_first_stage_less_layers; with 1 Megatron's
  * account_for_embedding_in_pipeline_split).  -1 blocks: the stage has fewer than are to be taken from it. */
 struct local_stage { int64_t first, blocks; };
-struct local_stage local_share_stage(int64_t layers, int64_t stages, int64_t stage, int64_t first_less, int64_t last_less);
+struct local_stage local_share_stage(int64_t layers, int64_t stages, int64_t stage, int64_t first_less,
+                                     int64_t last_less);
 
 #endif

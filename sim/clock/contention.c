@@ -403,7 +403,7 @@ static bool same_issuing(const struct fluid *f, const struct region *r, const st
     return (f->items[until].issued <= f->t && r->issue <= by) || fabs(r->issue - by) <= tolerance;
 }
 
-static void add_times(struct timeline *to, const struct timeline *now, const struct timeline *then, double k)
+static void add_times(struct timeline *to, const struct timeline *now, const struct timeline *then, double k, int groups)
 {
     to->compute_s += k * (now->compute_s - then->compute_s);
     to->optimizer_s += k * (now->optimizer_s - then->optimizer_s);
@@ -413,7 +413,7 @@ static void add_times(struct timeline *to, const struct timeline *now, const str
     for (int st = 0; st < NSTREAM; st++)
         to->busy_s[st] += k * (now->busy_s[st] - then->busy_s[st]);
     for (int op = 0; op < NCOLL; op++)
-        for (int g = 0; g < PLAN_GROUPS; g++)
+        for (int g = 0; g < groups; g++)
             to->exposed_by[op][g] += k * (now->exposed_by[op][g] - then->exposed_by[op][g]);
 }
 
@@ -431,7 +431,7 @@ static void at_boundary(struct fluid *f, struct region *r)
     if (r->seen++ > 0 && same_state(f, r, &now, &r->last) && same_issuing(f, r, &now, &r->last, base)) {
         struct timeline was = *f->out;
         int end = r->first + UNROLLED * r->length;
-        add_times(f->out, &was, &r->last.sums, k);
+        add_times(f->out, &was, &r->last.sums, k, f->s->groups.n);
         /* What has a time of issue to come keeps its distance to the clock. */
         for (int i = r->first; i < end && i < f->next_issue; i++)
             if (f->items[i].state == WAITING && f->items[i].issued > f->t)
@@ -530,7 +530,7 @@ static bool run(const struct schedules *s, enum sched_id id, const struct durati
     memset(out, 0, sizeof *out);
     for (int k = 0; k < NSTREAM; k++)
         f.last_on[k] = f.head[k] = -1;
-    for (int k = 0; k < PLAN_GROUPS; k++)
+    for (int k = 0; k < s->groups.n; k++)
         f.last_in[k] = -1;
     f.recorded = malloc(((size_t)s->nevents + 1) * sizeof *f.recorded);
     if (!f.recorded)

@@ -8,7 +8,7 @@
  * position of the entry. */
 struct tail {
     double t;
-    int    coll;                    /* op * PLAN_GROUPS + group of the collective, -1: none */
+    int    coll;                    /* op * groups + group of the collective, -1: none */
     int    ran;                     /* position in run.ran, -1: none */
 };
 
@@ -104,7 +104,7 @@ static void step(struct clock *c, int i, int64_t iteration)
         end.coll = c->stream[o->stream].coll;
     }
     if (o->kind == OP_COLL) {
-        end.coll = o->u.coll.op * PLAN_GROUPS + o->u.coll.group;
+        end.coll = o->u.coll.op * c->s->groups.n + o->u.coll.group;
         c->group[o->u.coll.group] = end;
         c->comm += work;
     }
@@ -118,11 +118,13 @@ static void step(struct clock *c, int i, int64_t iteration)
 
 static struct tail *state_at(struct clock *c, int k)
 {
+    int groups = c->s->groups.n;
+
     if (k < NSTREAM)
         return &c->stream[k];
-    if (k < NSTREAM + PLAN_GROUPS)
+    if (k < NSTREAM + groups)
         return &c->group[k - NSTREAM];
-    return &c->event[k - NSTREAM - PLAN_GROUPS];
+    return &c->event[k - NSTREAM - groups];
 }
 
 /* Have all times that can still matter moved by the same amount since `before`?
@@ -131,7 +133,7 @@ static bool moved_together(struct clock *c, struct clock *before, double *by)
 {
     double tolerance = 1e-12 * (c->issue.t + c->stream[STREAM_COMPUTE].t);
     bool found = false;
-    int n = NSTREAM + PLAN_GROUPS + 1 + c->s->nevents;
+    int n = NSTREAM + c->s->groups.n + 1 + c->s->nevents;
 
     for (int k = 0; k < n; k++) {
         double now = state_at(c, k)->t, then = state_at(before, k)->t;
@@ -157,14 +159,14 @@ static void jump(struct clock *c, struct clock *before, int64_t n)
     double k = (double)n;
     double issued = c->issue.t - before->issue.t;
 
-    for (int i = 0; i < NSTREAM + PLAN_GROUPS + 1 + c->s->nevents; i++)
+    for (int i = 0; i < NSTREAM + c->s->groups.n + 1 + c->s->nevents; i++)
         state_at(c, i)->t += k * (state_at(c, i)->t - state_at(before, i)->t);
     c->issue.t += k * issued;
     c->compute += k * (c->compute - before->compute);
     c->optimizer += k * (c->optimizer - before->optimizer);
     c->idle += k * (c->idle - before->idle);
     c->comm += k * (c->comm - before->comm);
-    for (int i = 0; i < NCOLL * PLAN_GROUPS; i++)
+    for (int i = 0; i < NCOLL * c->s->groups.n; i++)
         c->exposed[i] += k * (c->exposed[i] - before->exposed[i]);
     for (int i = 0; i < NSTREAM; i++)
         c->busy[i] += k * (c->busy[i] - before->busy[i]);
@@ -231,7 +233,7 @@ static void start_clock(struct clock *c, const struct schedules *s, const struct
     c->event = malloc(((size_t)s->nevents + 1) * sizeof *c->event);
     if (!c->event)
         abort();
-    for (int k = 0; k < NSTREAM + PLAN_GROUPS + 1 + s->nevents; k++)
+    for (int k = 0; k < NSTREAM + s->groups.n + 1 + s->nevents; k++)
         *state_at(c, k) = (struct tail){ 0, -1, -1 };
 }
 
@@ -252,8 +254,8 @@ static void finish(struct clock *c, struct timeline *out)
     for (int st = 0; st < NSTREAM; st++)
         later(&last, &c->stream[st]);
     account_gap(c, &last);
-    for (int i = 0; i < NCOLL * PLAN_GROUPS; i++) {
-        out->exposed_by[i / PLAN_GROUPS][i % PLAN_GROUPS] = c->exposed[i];
+    for (int i = 0; i < NCOLL * c->s->groups.n; i++) {
+        out->exposed_by[i / c->s->groups.n][i % c->s->groups.n] = c->exposed[i];
         out->exposed_s += c->exposed[i];
     }
     out->idle_s = c->idle;

@@ -82,9 +82,9 @@ static void every_pass_comes_once_and_in_order(void **state)
                             char need[] = { 0, 1, 1, 2 }, then[] = { 1, 3, 2, 3 };
                             assert_int_equal(seen[a.chunk][a.step], need[a.kind]);
                             seen[a.chunk][a.step] = then[a.kind];
-                            forward += a.kind == PIPELINE_FORWARD;
-                            input += a.kind == PIPELINE_INPUT || a.kind == PIPELINE_BACKWARD;
-                            weight += a.kind == PIPELINE_WEIGHT || a.kind == PIPELINE_BACKWARD;
+                            forward += a.kind == MICRO_FORWARD;
+                            input += a.kind == MICRO_INPUT || a.kind == MICRO_BACKWARD;
+                            weight += a.kind == MICRO_WEIGHT || a.kind == MICRO_BACKWARD;
                         }
                         assert_int_equal(forward, steps * chunks);
                         assert_int_equal(input, steps * chunks);
@@ -148,14 +148,14 @@ static int makespan(enum pipeline_kind kind, int ranks, int steps, int chunks, i
             for (; at[r] < n[r]; at[r]++, moved = true) {
                 struct pipeline_pass a = list[r][at[r]];
                 int s = pipeline_stage(&p, r, a.chunk), ready = 0;
-                bool backward = a.kind == PIPELINE_BACKWARD || a.kind == PIPELINE_INPUT;
-                if (a.kind == PIPELINE_FORWARD && s > 0 && !(ready = end[0][s - 1][a.step]))
+                bool backward = a.kind == MICRO_BACKWARD || a.kind == MICRO_INPUT;
+                if (a.kind == MICRO_FORWARD && s > 0 && !(ready = end[0][s - 1][a.step]))
                     break;
                 if (backward && s + 1 < stages && !(ready = end[1][s + 1][a.step]))
                     break;
-                free_at[r] = (ready > free_at[r] ? ready : free_at[r]) + (a.kind == PIPELINE_WEIGHT ? weight :
-                             a.kind == PIPELINE_BACKWARD ? 2 + weight : 2);
-                if (a.kind == PIPELINE_FORWARD)
+                free_at[r] = (ready > free_at[r] ? ready : free_at[r]) + (a.kind == MICRO_WEIGHT ? weight :
+                             a.kind == MICRO_BACKWARD ? 2 + weight : 2);
+                if (a.kind == MICRO_FORWARD)
                     end[0][s][a.step] = free_at[r];
                 if (backward)
                     end[1][s][a.step] = free_at[r];

@@ -84,6 +84,7 @@ static void hooks_fire_as_recorded(void **state)
     struct hooks h = { 0 };
     struct schedules s = { 0 };
     struct z3_trace t;
+    struct local_model local;
     struct plan p;
     struct ds d;
     int at = 0;
@@ -91,7 +92,8 @@ static void hooks_fire_as_recorded(void **state)
     read_file(path, &p, &h);
     assert_true(h.n > 0);
     assert_int_equal(lower(&p, 0, &s), 0);
-    assert_int_equal(ds_init(&d, &p, 0, &s), 0);
+    local_model_of(&p, 0, &local);
+    assert_int_equal(ds_init(&d, &local, &s), 0);
     assert_int_equal(z3_trace_build(&d, &t), 0);
     for (int i = 0; i < t.nevents; i++) {
         char ours[128];

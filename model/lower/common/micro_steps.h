@@ -11,22 +11,20 @@
 #define DPX_MICRO_STEPS_H
 
 #include "model/lower/common/lower_internal.h"
-
-enum micro_pass {
-    MICRO_FORWARD,
-    MICRO_BACKWARD,
-};
+#include "model/lower/common/pipeline_order.h"
 
 struct micro {
     enum micro_pass pass;
     int64_t at;                 /* number of the micro-step in the optimizer step, plus by * iteration */
     int     by;
-    bool    first, last;        /* of the step; neither in a repeat */
+    int     chunk;              /* of a pipeline's rank */
+    bool    first, last;        /* pass of its kind over this chunk in the step; neither in a repeat */
 };
 
 struct micro_order {
     int64_t steps;              /* micro-steps, at least 1 */
     bool    first_differs, last_differs;    /* the first and the last are not like those between */
+    const struct pipeline *pipeline;        /* the order of its rank; NULL: one micro-step after the other */
 };
 
 struct micro_calls {

@@ -5,10 +5,10 @@ struct list {
     const struct pipeline *p;
     struct pipeline_pass *out;
     int n;
-    int done[NPIPELINE_PASS][2];        /* of the V's two chunks */
+    int done[NMICRO][2];        /* of the V's two chunks */
 };
 
-static void put(struct list *l, enum pipeline_pass_kind kind, int chunk, int step)
+static void put(struct list *l, enum micro_pass kind, int chunk, int step)
 {
     l->out[l->n++] = (struct pipeline_pass){ (uint8_t)kind, (int16_t)chunk, step };
 }
@@ -18,9 +18,9 @@ static int least(int a, int b) { return a < b ? a : b; }
 static void gpipe(struct list *l)
 {
     for (int i = 0; i < l->p->steps; i++)
-        put(l, PIPELINE_FORWARD, 0, i);
+        put(l, MICRO_FORWARD, 0, i);
     for (int i = 0; i < l->p->steps; i++)
-        put(l, PIPELINE_BACKWARD, 0, i);
+        put(l, MICRO_BACKWARD, 0, i);
 }
 
 static void one_f_one_b(struct list *l)
@@ -28,11 +28,11 @@ static void one_f_one_b(struct list *l)
     int m = l->p->steps, forwards = least(m, l->p->ranks - l->p->rank);
 
     for (int i = 0; i < forwards; i++)
-        put(l, PIPELINE_FORWARD, 0, i);
+        put(l, MICRO_FORWARD, 0, i);
     for (int i = 0; i < m; i++) {
-        put(l, PIPELINE_BACKWARD, 0, i);
+        put(l, MICRO_BACKWARD, 0, i);
         if (forwards < m)
-            put(l, PIPELINE_FORWARD, 0, forwards++);
+            put(l, MICRO_FORWARD, 0, forwards++);
     }
 }
 
@@ -69,31 +69,31 @@ static void interleaved(struct list *l, bool zero_bubble)
     for (int k = 0; k < n + warm_up; k++) {
         int b = k - warm_up;
         if (k < n)
-            put(l, PIPELINE_FORWARD, chunk_of(p, k, false), step_of(p, k));
+            put(l, MICRO_FORWARD, chunk_of(p, k, false), step_of(p, k));
         if (b < 0)
             continue;
-        put(l, zero_bubble ? PIPELINE_INPUT : PIPELINE_BACKWARD, chunk_of(p, b, true), step_of(p, b));
+        put(l, zero_bubble ? MICRO_INPUT : MICRO_BACKWARD, chunk_of(p, b, true), step_of(p, b));
         if (zero_bubble && b >= p->rank) {
-            put(l, PIPELINE_WEIGHT, chunk_of(p, weights, true), step_of(p, weights));
+            put(l, MICRO_WEIGHT, chunk_of(p, weights, true), step_of(p, weights));
             weights++;
         }
     }
     for (; zero_bubble && weights < n; weights++)
-        put(l, PIPELINE_WEIGHT, chunk_of(p, weights, true), step_of(p, weights));
+        put(l, MICRO_WEIGHT, chunk_of(p, weights, true), step_of(p, weights));
 }
 
 static void looped_bfs(struct list *l)
 {
     for (int c = 0; c < l->p->chunks; c++)
         for (int i = 0; i < l->p->steps; i++)
-            put(l, PIPELINE_FORWARD, c, i);
+            put(l, MICRO_FORWARD, c, i);
     for (int c = l->p->chunks - 1; c >= 0; c--)
         for (int i = l->p->steps - 1; i >= 0; i--)
-            put(l, PIPELINE_BACKWARD, c, i);
+            put(l, MICRO_BACKWARD, c, i);
 }
 
 /* The next of its kind; it is counted, but not run, beyond the last micro-step. */
-static void next(struct list *l, enum pipeline_pass_kind kind, int chunk)
+static void next(struct list *l, enum micro_pass kind, int chunk)
 {
     int step = l->done[kind][chunk]++;
 
@@ -104,40 +104,40 @@ static void next(struct list *l, enum pipeline_pass_kind kind, int chunk)
 static void next_of_each(struct list *l, int chunk, bool forward)
 {
     if (forward)
-        next(l, PIPELINE_FORWARD, chunk);
-    next(l, PIPELINE_INPUT, chunk);
-    next(l, PIPELINE_WEIGHT, chunk);
+        next(l, MICRO_FORWARD, chunk);
+    next(l, MICRO_INPUT, chunk);
+    next(l, MICRO_WEIGHT, chunk);
 }
 
 /* Made for at least 2 ranks - 1 micro-steps; those that there are not are left out. */
 static void zbv(struct list *l)
 {
     int p = l->p->ranks, r = l->p->rank, n = l->p->steps > 2 * p - 1 ? l->p->steps : 2 * p - 1;
-    const int *forwards = l->done[PIPELINE_FORWARD], *inputs = l->done[PIPELINE_INPUT], *weights = l->done[PIPELINE_WEIGHT];
+    const int *forwards = l->done[MICRO_FORWARD], *inputs = l->done[MICRO_INPUT], *weights = l->done[MICRO_WEIGHT];
 
     for (int i = 0; i < 2 * (p - r) - 1; i++)
-        next(l, PIPELINE_FORWARD, 0);
+        next(l, MICRO_FORWARD, 0);
     for (int i = 0; i < r; i++) {
-        next(l, PIPELINE_FORWARD, 1);
-        next(l, PIPELINE_FORWARD, 0);
+        next(l, MICRO_FORWARD, 1);
+        next(l, MICRO_FORWARD, 0);
     }
     for (int i = 0; i < p - r; i++)
         next_of_each(l, 1, true);
     while (forwards[1] < forwards[0] || forwards[0] < n) {
         if (forwards[0] < n)
-            next(l, PIPELINE_FORWARD, 0);
+            next(l, MICRO_FORWARD, 0);
         next_of_each(l, 0, false);
         next_of_each(l, 1, true);
     }
     for (int i = 0; i < r; i++) {
-        next(l, PIPELINE_INPUT, 0);
-        next(l, PIPELINE_INPUT, 1);
+        next(l, MICRO_INPUT, 0);
+        next(l, MICRO_INPUT, 1);
     }
     for (int i = 0; i < p - r; i++)
         next_of_each(l, 0, false);
     for (int chunk = 1; chunk >= 0; chunk--)
         while (weights[chunk] < inputs[chunk])
-            next(l, PIPELINE_WEIGHT, chunk);
+            next(l, MICRO_WEIGHT, chunk);
 }
 
 const char *pipeline_refused(const struct pipeline *p)
@@ -189,9 +189,9 @@ int pipeline_in_flight(const struct pipeline_pass *pass, int n, int chunk)
     for (int i = 0; i < n; i++) {
         if (chunk >= 0 && pass[i].chunk != chunk)
             continue;
-        now += pass[i].kind == PIPELINE_FORWARD;
+        now += pass[i].kind == MICRO_FORWARD;
         most = now > most ? now : most;
-        now -= pass[i].kind == PIPELINE_BACKWARD || pass[i].kind == PIPELINE_WEIGHT;
+        now -= pass[i].kind == MICRO_BACKWARD || pass[i].kind == MICRO_WEIGHT;
     }
     return most;
 }

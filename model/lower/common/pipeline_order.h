@@ -23,8 +23,8 @@ enum pipeline_kind {
     NPIPELINE
 };
 
-/* BACKWARD is both parts; INPUT the gradients of inputs alone, WEIGHT those of weights. */
-enum pipeline_pass_kind { PIPELINE_FORWARD, PIPELINE_BACKWARD, PIPELINE_INPUT, PIPELINE_WEIGHT, NPIPELINE_PASS };
+/* A pass of a micro-step: BACKWARD is both its parts, INPUT the gradients of inputs alone, WEIGHT those of weights. */
+enum micro_pass { MICRO_FORWARD, MICRO_BACKWARD, MICRO_INPUT, MICRO_WEIGHT, NMICRO };
 
 struct pipeline {
     enum pipeline_kind kind;

@@ -346,7 +346,7 @@ static void step(struct z12 *z, bool first)
 static void optimizer_step(struct z12 *z, enum sched_id id)
 {
     /* The last reduces; stage 2 always does, but adds the padding with the last one only. */
-    struct micro_order order = { z->d.p->accumulation, true, true };
+    struct micro_order order = { .steps = z->d.p->accumulation, .first_differs = true, .last_differs = true };
 
     sched_begin(z->d.s, id);
     micro_steps_emit(z->d.s, &order, &(struct micro_calls){ .emit = micro_pass }, z);

@@ -324,7 +324,7 @@ static void micro_steps(struct ddp *d, bool first_step)
 {
     int64_t m = d->p->accumulation;
     struct passes e = { .d = d, .every = d->p->sync_every_micro_step || m == 1, .apart = 1 };
-    struct micro_order order = { m, true, !e.every };
+    struct micro_order order = { .steps = m, .first_differs = true, .last_differs = !e.every };
 
     if (e.every && first_step && d->p->ddp.static_graph)
         e.apart = 2;

@@ -226,7 +226,8 @@ static bool settled(void *arg, bool begins)
 
 static void micro_steps(struct fsdp1 *f)
 {
-    struct micro_order order = { f->p->accumulation, true, !f->p->sync_every_micro_step };
+    struct micro_order order = { .steps = f->p->accumulation, .first_differs = true,
+                                 .last_differs = !f->p->sync_every_micro_step };
     struct passes e = { .f = f };
 
     f->has_reduced = f->has_unsharded = f->gathered = false;

@@ -446,7 +446,8 @@ static void micro_pass(void *arg, const struct micro *m)
 
 static void micro_steps(struct fsdp2 *f)
 {
-    struct micro_order order = { f->p->accumulation, true, !f->p->sync_every_micro_step };
+    struct micro_order order = { .steps = f->p->accumulation, .first_differs = true,
+                                 .last_differs = !f->p->sync_every_micro_step };
 
     micro_steps_emit(f->s, &order, &(struct micro_calls){ .emit = micro_pass }, f);
 }
