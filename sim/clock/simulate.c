@@ -213,15 +213,26 @@ void contention_of(const struct plan *p, const struct priced *prices, struct con
 
 /* ---- the step ---- */
 
+/* What was measured on the machine itself was measured on all its ranks, the slowest among them. */
+void simulate_slowest(const struct plan *p, struct timeline *t)
+{
+    if (p->cluster.measured && p->kernels == KERNELS_DPX)
+        return;
+    t->slowest_s = jitter_slowest_s(&p->cluster, t->compute_s + t->optimizer_s);
+    t->step_s += t->slowest_s;
+}
+
 /* Every entry at its own end at once: what is published or assumed is wrong everywhere alike. */
-static void interval_as_one(const struct schedules *s, const struct priced *prices, const struct contention *slow,
-                            struct timing *out)
+static void interval_as_one(const struct plan *p, const struct schedules *s, const struct priced *prices,
+                            const struct contention *slow, struct timing *out)
 {
     struct timeline t;
 
     contention_run(s, SCHED_STEADY, &prices->low, slow, &t, NULL);
+    simulate_slowest(p, &t);
     out->low_s = t.step_s;
     contention_run(s, SCHED_STEADY, &prices->high, slow, &t, NULL);
+    simulate_slowest(p, &t);
     out->high_s = t.step_s;
 }
 
@@ -296,10 +307,11 @@ int simulate(const struct plan *p, const struct schedules *s, struct cost_cache 
     timeline_run(s, SCHED_STEADY, &prices.middle, &t);
     out->free_s = t.step_s;
     contention_run(s, SCHED_STEADY, &prices.middle, &slow, &out->line, NULL);
+    simulate_slowest(p, &out->line);
     if (p->cluster.measured && prices.basis == BASIS_MEASURED)
         interval_apart(p, s, &prices, &slow, out);
     else
-        interval_as_one(s, &prices, &slow, out);
+        interval_as_one(p, s, &prices, &slow, out);
     out->basis = prices.basis;
     out->outside = prices.outside;
     simulate_priced_free(&prices);
@@ -372,9 +384,9 @@ json_t *timing_json(const struct plan *p, const struct timing *t)
                 snprintf(key, sizeof key, "%s %s", coll_name((enum coll_op)op), group_name((enum group)g));
                 json_object_set_new(by, key, json_real(t->line.exposed_by[op][g]));
             }
-    return json_pack("{s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:s, s:b, s:s}",
+    return json_pack("{s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:s, s:b, s:s}",
         "step_s", t->line.step_s, "compute_s", t->line.compute_s, "exposed_comm_s", t->line.exposed_s,
-        "exposed_by", by, "optimizer_s", t->line.optimizer_s, "idle_s", t->line.idle_s,
+        "exposed_by", by, "optimizer_s", t->line.optimizer_s, "idle_s", t->line.idle_s, "slowest_rank_s", t->line.slowest_s,
         "no_contention_s", t->free_s, "tokens_per_s", t->tokens_per_s, "tflops_per_gpu", t->tflops_per_gpu,
         "mfu", t->mfu, "hfu", t->hfu, "flop_convention", flop_convention_name(FLOPS_PALM),
         "low_s", t->low_s, "high_s", t->high_s, "basis", basis_name(t->basis),

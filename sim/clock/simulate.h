@@ -53,6 +53,9 @@ int  simulate_price(const struct plan *p, const struct schedules *s, enum sched_
            struct coll_memo *memo, struct priced *out);
 void simulate_priced_free(struct priced *p);
 
+/* Adds to a step as the clock has it what the slowest rank takes longer (jitter_slowest_s). */
+void simulate_slowest(const struct plan *p, struct timeline *t);
+
 /* Slow-downs of this cluster and these groups; those that were measured are in `prices` (may be NULL), to
  * which *out then points. */
 void contention_of(const struct plan *p, const struct priced *prices, struct contention *out);

@@ -38,8 +38,7 @@ static void print_set(const struct public_set *set)
             char what[64];
             if (!s.n || (guess == PUBLIC_BASELINE && set->source == PUBLIC_TORCHTITAN))
                 continue;
-            snprintf(what, sizeof what, "%s%s", gpus[g], guess == PUBLIC_BASELINE ? ", one median MFU"
-                     : guess == PUBLIC_SLOWEST ? ", slowest rank" : "");
+            snprintf(what, sizeof what, "%s%s", gpus[g], guess == PUBLIC_BASELINE ? ", one median MFU" : "");
             print_score(what, &s, guess == PUBLIC_STEP);
         }
 }

@@ -23,7 +23,6 @@
 
 #include "base/fail.h"
 #include "model/memory/evaluate.h"
-#include "sim/clock/jitter.h"
 #include "sim/price/flops.h"
 
 /* ---- reading ---- */
@@ -269,7 +268,6 @@ static int predict(const struct public_set *set, struct public_row *r)
     }
     double world = (double)p.cluster.world_size, batch = (double)(plan_global_batch(&p) * p.seq);
     r->predicted = r->t.tokens_per_s / world;
-    r->slowest = r->predicted / (1 + PUBLIC_SIGMA * jitter_largest(p.cluster.world_size));
     r->low = batch / r->t.high_s / world;
     r->high = batch / r->t.low_s / world;
     r->flops = flops_per_token(&p.model, p.seq, FLOPS_PALM);
@@ -334,7 +332,7 @@ void public_baseline(struct public_set *set)
 
 static double guess_of(const struct public_row *r, enum public_guess guess)
 {
-    return guess == PUBLIC_BASELINE ? r->baseline : guess == PUBLIC_SLOWEST ? r->slowest : r->predicted;
+    return guess == PUBLIC_BASELINE ? r->baseline : r->predicted;
 }
 
 double public_error(const struct public_row *r, enum public_guess guess)

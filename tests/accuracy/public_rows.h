@@ -20,13 +20,8 @@
 
 enum public_source { PUBLIC_LLM_FOUNDRY, PUBLIC_TORCHTITAN };
 
-/* Predicted; predicted for the slowest of its ranks (jitter.h, which keeps that out of the step
- * time); one MFU for all. */
-enum public_guess { PUBLIC_STEP, PUBLIC_SLOWEST, PUBLIC_BASELINE };
-
-/* Spread of the speed of GPUs of one type: those of one node of eight differ by 5 % and more
- * (stas00/ml-engineering, compute/accelerator); the range of eight normal draws is 2.85 sigma. */
-#define PUBLIC_SIGMA (0.05 / 2.85)
+/* Predicted; one MFU for all. */
+enum public_guess { PUBLIC_STEP, PUBLIC_BASELINE };
 
 #define PUBLIC_ROWS 256
 
@@ -43,7 +38,6 @@ struct public_row {
 
     bool    done;                       /* predicted */
     double  predicted, low, high;       /* tokens per second and GPU */
-    double  slowest;                    /* predicted, waiting for the slowest rank */
     double  flops, peak;                /* of the usual MFU */
     double  baseline;
     struct timing t;
