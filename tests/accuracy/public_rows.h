@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "sim/clock/simulate.h"
+#include "sim/search/ties.h"
 
 enum public_source { PUBLIC_LLM_FOUNDRY, PUBLIC_TORCHTITAN };
 
@@ -41,6 +42,7 @@ struct public_row {
     double  flops, peak;                /* of the usual MFU */
     double  baseline;
     struct timing t;
+    double  view[TIES_VIEWS];           /* ties.h, seconds for a token of each GPU */
     int64_t predicted_allocated, predicted_needed;
 };
 
@@ -69,6 +71,15 @@ struct public_score {
 /* Of the rows that `of` says yes to (NULL: all) on one GPU type (NULL: all). */
 struct public_score public_score(const struct public_set *set, const char *gpu, enum public_guess guess,
                                  bool (*of)(const struct public_row *r, void *arg), void *arg);
+
+/* Pairs of rows that differ in one choice and nothing else. */
+enum public_choice { CHOICE_RECOMPUTE, CHOICE_STRATEGY, CHOICE_MICRO_BATCH, CHOICE_GPUS, NCHOICE };
+const char *public_choice_name(enum public_choice c);
+
+/* Of the pairs of a set: how many there are, in how many the faster one is the one predicted to be, or a tie was
+ * predicted and the published difference lies within what it leaves open; how many were predicted as ties. */
+struct public_pairs { int n, right, ties; };
+void public_pairs(const struct public_set *set, struct public_pairs out[NCHOICE]);
 
 double public_error(const struct public_row *r, enum public_guess guess);
 
