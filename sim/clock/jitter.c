@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "sim/price/gpu_rates.h"
 
 int jitter_parse(const char *text, struct jitter *out)
 {
@@ -46,6 +47,22 @@ double jitter_largest(int64_t n)
         sum += weight * (-expm1((double)n * log1p(-above)) - exp((double)n * log(above)));
     }
     return sum * h / 3;
+}
+
+#define SIGMA (0.05 / 2.85)
+
+/* A search asks for one world again and again. */
+double jitter_slowest_s(const struct cluster *c, double compute_s)
+{
+    static _Thread_local struct { int64_t n; double largest; } last;
+
+    if (c->is_host || gpu_is_host(&c->gpu))
+        return 0;
+    if (last.n != c->world_size) {
+        last.n = c->world_size;
+        last.largest = jitter_largest(c->world_size);
+    }
+    return compute_s * SIGMA * last.largest;
 }
 
 /* ---- where compute waits for collectives ---- */

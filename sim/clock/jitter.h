@@ -1,5 +1,7 @@
-/* jitter.h -- what noise adds to a step, as an estimate of its own: never part of the
- * predicted step time.
+/* jitter.h -- ranks differ: what waiting for the slowest of them adds to a step.
+ *
+ * GPUs of one type differ in speed, so the slowest of N is part of every predicted step
+ * (jitter_slowest_s).  What --jitter gives takes its place, in an estimate of its own.
  *
  *     struct jitter j;
  *     if (jitter_parse("0.03,20e-6", &j) < 0)
@@ -23,6 +25,7 @@
 
 #include <jansson.h>
 
+#include "model/cluster/cluster.h"
 #include "sim/clock/timeline.h"
 
 struct jitter { double sigma_p, sigma_t, lambda, delay; };
@@ -34,6 +37,13 @@ int jitter_parse(const char *text, struct jitter *out);
 
 /* Mean of the largest of n standard normal draws; 0 for one. */
 double jitter_largest(int64_t n);
+
+/* Seconds for which the ranks of a cluster wait for the slowest of them in a step that computes for
+ * compute_s: compute_s * sigma * E_N, N the world size.  sigma: GPUs of one node of eight differ by 5 % and
+ * more (stas00/ml-engineering, compute/accelerator), the range of eight normal draws is 2.85 sigma.
+ * Larger figures are known: 8 % on average, 22 % at most within a type (arXiv 2208.11035).  0 on one rank and
+ * on hosts, whose ranks share the cores. */
+double jitter_slowest_s(const struct cluster *c, double compute_s);
 
 /* Seconds that noise adds to the step that ran as `r`, on n ranks. */
 void jitter_of(const struct jitter *j, int64_t n, const struct schedules *s, const struct run *r,

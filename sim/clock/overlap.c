@@ -21,6 +21,14 @@ static bool on_host(const struct cluster *c) { return c->is_host || gpu_is_host(
  * H200, all-reduce 235 of 300 on A100 (stas00/ml-engineering, network). */
 #define LINK 0.8
 
+/* What a product takes beside a collective over NVLink, one vote a publication, the median: 1.14 Galvatron's
+ * measured files (1.126, 1.153); 1.19 on average, 1.40 at most (arXiv 2507.03114, A100 and H100); 1.70 a product of
+ * exactly 132 blocks on H100, 80 to 47 % of peak beside an all-gather of 24 (forums.developer.nvidia.com/t/337991); 1.76
+ * on A100, 1.18 to 2.08 ms (NVIDIA/nccl#1428; attention 1.83).  By SMs alone it would be SMs / (SMs - channels), 1.14 to
+ * 1.29; but a kernel with a block for each SM runs a second wave for those that had to wait, and clocks and
+ * memory are shared as well. */
+#define PRODUCTS_BESIDE_NVLINK 1.445
+
 /* Share of the SMs or of the memory bandwidth that is left, at worst. */
 #define LEAST_LEFT 0.5
 
@@ -69,6 +77,8 @@ double overlap_compute(const struct cluster *c, enum kernel_class kind, enum col
         return AMD_SLOWDOWN;
     if (products(kind)) {
         double sms = c->gpu.sms, left = sms - overlap_sms(c, op);
+        if (c->gpu.link > 0)
+            return PRODUCTS_BESIDE_NVLINK;
         return left > sms * LEAST_LEFT ? sms / left : 1 / LEAST_LEFT;
     }
     double left = 1 - wire(c) * traffic(op) / gpu_stream(&c->gpu);
@@ -92,6 +102,6 @@ const char *overlap_source(const struct cluster *c)
         return "assumed: communication threads share the cores, 1.3 both ways";
     if (c->gpu.sm_arch == 0)
         return "assumed: 21 % of the ideal overlap, as on MI300X (arXiv 2412.14335)";
-    return "assumed: SMs left beside NCCL's channels, memory bandwidth left beside its traffic; "
-           "measured means are 1.19 (arXiv 2507.03114) and 1.13-1.15 (Galvatron)";
+    return "products: the median of four publications over NVLink, SMs left beside NCCL's channels over PCIe; "
+           "the rest: memory bandwidth left beside its traffic";
 }

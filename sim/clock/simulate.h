@@ -5,10 +5,9 @@
  *     simulate(&plan, &evaluation.schedules, cache, &t);
  *     ... t.line.step_s, t.mfu ...
  *
- * Low and high bound a 90 % interval: the same schedule with every entry at its own
- * low or high end at once, as if entries had one cause of error (within one entry,
- * products, attention and memory err apart).  Where all was measured on the machine itself, work,
- * collectives and what streams lose to each other err apart, and what the machine drifts by is added. */
+ * Low and high bound a 90 % interval.  Work, collectives, what streams lose to each other and the wait for the
+ * slowest rank err apart, and squares add; of the first two every entry is at its own end at once, as entries
+ * repeat one another (within one, op_cost.c).  What a measured machine drifts by is added. */
 #ifndef DPX_SIMULATE_H
 #define DPX_SIMULATE_H
 
@@ -52,6 +51,9 @@ struct priced {
 int  simulate_price(const struct plan *p, const struct schedules *s, enum sched_id id, struct cost_cache *cache,
            struct coll_memo *memo, struct priced *out);
 void simulate_priced_free(struct priced *p);
+
+/* Adds to a step as the clock has it what the slowest rank takes longer (jitter_slowest_s). */
+void simulate_slowest(const struct plan *p, struct timeline *t);
 
 /* Slow-downs of this cluster and these groups; those that were measured are in `prices` (may be NULL), to
  * which *out then points. */

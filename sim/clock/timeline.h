@@ -10,7 +10,7 @@
  * repeat whose iterations have become equal is skipped ahead exactly (the
  * recurrences are max-plus linear: equal differences stay equal).
  *
- * step = compute + optimizer + exposed + idle, always: the compute stream works,
+ * step = compute + optimizer + exposed + idle (+ slowest, in a predicted step), always: the compute stream works,
  * waits for a collective (exposed, charged to that collective), or waits for the
  * issuing thread or a copy (idle). */
 #ifndef DPX_TIMELINE_H
@@ -30,6 +30,7 @@ struct timeline {
     double exposed_s;               /* the compute stream waited for collectives */
     double exposed_by[NCOLL][PLAN_GROUPS];
     double idle_s;                  /* the rest */
+    double slowest_s;               /* all wait for the slowest of them (jitter.h); 0 but in a predicted step */
     double busy_s[NSTREAM];         /* work on each stream */
     double comm_s;                  /* work of collectives, all streams */
 };

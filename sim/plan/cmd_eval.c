@@ -96,6 +96,8 @@ static void print_time(const struct plan *p, const struct schedules *s, const st
                        s->groups.group[g].name, l->exposed_by[op][g], 100 * l->exposed_by[op][g] / step);
     printf("  %-28s %10.4f s %5.1f %%\n", "optimizer", l->optimizer_s, 100 * l->optimizer_s / step);
     printf("  %-28s %10.4f s %5.1f %%\n", "idle (waiting to be issued)", l->idle_s, 100 * l->idle_s / step);
+    if (l->slowest_s > 0)
+        printf("  %-28s %10.4f s %5.1f %%\n", "waiting for the slowest rank", l->slowest_s, 100 * l->slowest_s / step);
     printf("  communication in all %.4f s; without contention the step would take %.4g s\n", l->comm_s, t->free_s);
     measured_print(p, s);
 }
@@ -165,7 +167,7 @@ int cmd_eval(int argc, char **argv)
         json_t *doc = eval_json(&p, &e, &t);
         if (noise)
             json_object_set_new(json_object_get(doc, "time"), "jitter",
-                                jitter_json(&jitter, &added, t.line.step_s));
+                                jitter_json(&jitter, &added, t.line.step_s - t.line.slowest_s));
         rc = print_json(doc, rc);
     } else {
         print_model(&p);
@@ -173,7 +175,7 @@ int cmd_eval(int argc, char **argv)
         print_comm(&e.schedules, &e.comm);
         print_time(&p, &e.schedules, &t);
         if (noise)
-            print_jitter(&added, t.line.step_s);
+            print_jitter(&added, t.line.step_s - t.line.slowest_s);
     }
     evaluation_free(&e);
     plan_free(&p);

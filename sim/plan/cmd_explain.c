@@ -81,7 +81,10 @@ static int explain_time(const struct planned *p, const char *trace)
         return -1;
     for (int c = 0; c < NCAT; c++)
         before += p->e.m.ledger.persistent[c];
-    printf("\none steady step on the clock: %.4g s\n", t.line.step_s);
+    printf("\none steady step: %.4g s (90 %%: %.4g to %.4g; %s)", t.line.step_s, t.low_s, t.high_s, basis_name(t.basis));
+    if (t.line.slowest_s > 0)
+        printf(", of which %.2g s waiting for the slowest rank; the others on the clock:", t.line.slowest_s);
+    putchar('\n');
     if (r.n == 0)
         printf("(too many entries to draw or trace them one by one)\n");
     else if (trace)

@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/opts.h"
+#include "base/room.h"
 #include "base/size.h"
 #include "model/memory/evaluate.h"
 #include "model/plan/attention.h"
@@ -15,6 +16,7 @@
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
 #include "sim/search/advice.h"
+#include "sim/search/ranking.h"
 #include "sim/search/search.h"
 
 struct args {
@@ -73,30 +75,37 @@ static int64_t best_of(const struct search_result *r, enum strategy s, enum dial
     return -1;
 }
 
-static void why_sentence(const struct search_result *r, char *to, size_t size)
+/* The best of another strategy or dialect than the answer's, among the ranked; -1. */
+static int64_t best_other(const struct ranked *of, int64_t n)
 {
+    for (int64_t i = 1; i < n; i++)
+        if (of[i].found->plan.strategy != of[0].found->plan.strategy || of[i].found->plan.dialect != of[0].found->plan.dialect)
+            return i;
+    return -1;
+}
+
+static void why_sentence(const struct search_result *r, const struct ranked *of, int64_t n, char *to, size_t size)
+{
+    int64_t next = best_other(of, n), tied = 0;
     char mine[160], other[160], parts[300];
-    int64_t next = -1;
 
     to[0] = '\0';
-    if (r->nfit == 0)
+    if (n == 0)
         return;
-    knob_label(&r->found[0].plan, mine, sizeof mine);
-    for (int64_t i = 1; i < r->nfit && next < 0; i++)
-        if (r->found[i].plan.strategy != r->found[0].plan.strategy || r->found[i].plan.dialect != r->found[0].plan.dialect)
-            next = i;
-    if (next < 0) {
-        snprintf(to, size, "%s is the fastest of %" PRId64 " plans that fit; no other strategy does.", mine, r->nfit);
+    for (int64_t i = 0; i < n; i++)
+        tied += of[i].tied && !of[i].waits;
+    knob_label(&of[0].found->plan, mine, sizeof mine);
+    if (tied > 1)
+        snprintf(to, size, "%s comes first of %" PRId64 " that are a tie: their steps differ by less than the prediction can "
+                 "tell; it departs least from its framework's defaults (%d options).", mine, tied, of[0].departures);
+    else if (next < 0)
+        snprintf(to, size, "%s is the fastest of %" PRId64 " plans that fit; no other strategy is among the first.", mine, r->nfit);
+    if (tied > 1 || next < 0)
         return;
-    }
-    knob_label(&r->found[next].plan, other, sizeof other);
-    if (r->found[next].step_s < 1.0005 * r->found[0].step_s) {
-        snprintf(to, size, "%s and the best of another strategy or dialect, %s, are equally fast, to a thousandth.", mine, other);
-        return;
-    }
-    difference(&r->found[0], &r->found[next], parts, sizeof parts);
-    snprintf(to, size, "%s is %.1f %% faster than the best of another strategy or dialect, %s: that one has %s.", mine,
-             100 * (r->found[next].step_s / r->found[0].step_s - 1), other, parts);
+    knob_label(&of[next].found->plan, other, sizeof other);
+    difference(of[0].found, of[next].found, parts, sizeof parts);
+    snprintf(to, size, "%s is %.1f %% faster (+- %.1f) than the best of another strategy or dialect, %s: that one has %s.", mine,
+             100 * (of[next].found->step_s / of[0].found->step_s - 1), 100 * of[next].unsure_s / of[0].found->step_s, other, parts);
 }
 
 /* ---- what would make the nearest one fit ---- */
@@ -130,16 +139,55 @@ static bool waits(const struct plan *p)
 static void print_found(const struct search_result *r, int64_t i, const char *label)
 {
     const struct found *f = &r->found[i];
-    char words[160], slower[16] = "";
+    char words[160];
 
     knob_label(&f->plan, words, sizeof words);
-    if (f->step_s > r->found[0].step_s)
-        snprintf(slower, sizeof slower, "+%.1f %%", 100 * (f->step_s / r->found[0].step_s - 1));
-    printf("%-10s %9.4g s %8s %11s  %5.1f %% exposed  %s%s\n", label, f->step_s, slower, size_text(f->needed).s,
+    printf("%-10s %9.4g s %11s  %5.1f %% exposed  %s%s\n", label, f->step_s, size_text(f->needed).s,
            100 * f->exposed_s / f->step_s, words, waits(&f->plan) ? ", waits for memory (not in its time)" : "");
 }
 
-static void print_result(const struct args *a, const struct search_result *r)
+/* A line of the answer: the difference from the first, and how sure it is. */
+static void print_ranked(const struct ranked *first, const struct ranked *k)
+{
+    const struct found *f = k->found;
+    const char *old = ranking_deprecated(&f->plan);
+    char words[160], interval[48], slower[48] = "";
+
+    knob_label(&f->plan, words, sizeof words);
+    snprintf(interval, sizeof interval, "%.4g to %.4g", k->low_s, k->high_s);
+    if (k != first)
+        snprintf(slower, sizeof slower, "%+.1f %% (+- %.1f)", 100 * (f->step_s / first->found->step_s - 1),
+                 100 * k->unsure_s / first->found->step_s);
+    printf("%9.4g s %20s  %-18s %11s  %5.1f %% exposed  %s", f->step_s, interval, slower, size_text(f->needed).s,
+           100 * f->exposed_s / f->step_s, words);
+    if (k->variants > 0)
+        printf(" and %" PRId64 " variants", k->variants);
+    if (old)
+        printf("; %s", old);
+    puts(k->waits ? "; waits for memory (not in its time)" : "");
+}
+
+static void print_answer(const struct ranked *of, int64_t n)
+{
+    int64_t tied = 0;
+
+    while (tied < n && of[tied].tied && !of[tied].waits)
+        tied++;
+    if (tied > 1)
+        printf("a tie: the clock cannot tell these from the fastest; those nearest to their framework's defaults first\n");
+    printf("%11s %20s  %-18s %11s\n", "step", "90 % interval", "from the first", "memory");
+    for (int64_t i = 0; i < n; i++) {
+        if (i == tied && tied > 1)
+            printf("slower\n");
+        print_ranked(&of[0], &of[i]);
+    }
+    printf("times are %s\n", basis_name(of[0].basis));
+}
+
+/* A plan that saves less memory than this against a faster one is not worth a line. */
+#define WORTH .98
+
+static void print_result(const struct search_result *r, const struct ranked *of, int64_t n)
 {
     char words[160], text[720];
     bool *front = calloc((size_t)r->nfit + 1, sizeof *front);
@@ -148,12 +196,10 @@ static void print_result(const struct args *a, const struct search_result *r)
         abort();
     printf("%" PRId64 " plans considered, %" PRId64 " different, %" PRId64 " fit; %.2f s\n\n", r->considered, r->n,
            r->nfit, r->seconds);
-    if (r->nfit > 0)
-        printf("%-10s %11s %8s %11s  %15s\n", "", "step", "", "memory", "");
-    for (int64_t i = 0; i < r->nfit && i < a->top; i++)
-        print_found(r, i, i == 0 ? "best" : "");
-    if (r->nfit > 0)
+    if (n > 0) {
+        print_answer(of, n);
         printf("\nthe best of each strategy\n");
+    }
     for (int s = 0; s < NSTRATEGY; s++)
         for (int d = 0; d < NDIALECT; d++) {
             int64_t i = best_of(r, (enum strategy)s, (enum dialect)d);
@@ -163,9 +209,10 @@ static void print_result(const struct args *a, const struct search_result *r)
     search_pareto(r, front);
     if (r->nfit > 0)
         printf("\nmemory against time: no plan is both smaller and faster than these\n");
-    for (int64_t i = 0, told = 0; i < r->nfit && told < 8; i++)
-        if (front[i]) {
+    for (int64_t i = 0, told = 0, last = INT64_MAX; i < r->nfit && told < 8; i++)
+        if (front[i] && (double)r->found[i].needed < WORTH * (double)last) {
             print_found(r, i, "");
+            last = r->found[i].needed;
             told++;
         }
     if (r->nfit < r->n) {
@@ -175,7 +222,7 @@ static void print_result(const struct args *a, const struct search_result *r)
         printf("\nthe nearest that does not fit: %s needs %s of %s, %s too much: %s\n", words, size_text(f->needed).s,
                size_text(f->available).s, size_text(f->needed - f->available).s, text);
     }
-    why_sentence(r, text, sizeof text);
+    why_sentence(r, of, n, text, sizeof text);
     printf("\n%s\n", r->nfit ? text : "nothing fits");
     free(front);
 }
@@ -208,7 +255,26 @@ static json_t *brief_json(const struct found *f)
                      (json_int_t)f->needed, "plan", plan_to_json(&f->plan));
 }
 
-static json_t *result_json(const struct args *a, const struct search_options *o, const struct search_result *r)
+/* The same, and what the ranking says of it. */
+static json_t *ranked_json(const struct ranked *k)
+{
+    json_t *j = full_json(&k->found->plan);
+    const char *old = ranking_deprecated(&k->found->plan);
+    char words[160];
+
+    if (!j)
+        return NULL;
+    knob_label(&k->found->plan, words, sizeof words);
+    json_object_set_new(j, "label", json_string(words));
+    json_object_set_new(j, "tie", json_boolean(k->tied && !k->waits));
+    json_object_set_new(j, "unsure_s", json_real(k->unsure_s));
+    json_object_set_new(j, "departures", json_integer(k->departures));
+    json_object_set_new(j, "variants", json_integer(k->variants));
+    json_object_set_new(j, "deprecated", old ? json_string(old) : json_null());
+    return j;
+}
+
+static json_t *result_json(const struct search_options *o, const struct search_result *r, const struct ranked *of, int64_t n)
 {
     json_t *plans = json_array(), *runners = json_array(), *pareto = json_array(), *nearest = json_null();
     bool *front = calloc((size_t)r->nfit + 1, sizeof *front);
@@ -216,8 +282,8 @@ static json_t *result_json(const struct args *a, const struct search_options *o,
 
     if (!front)
         abort();
-    for (int64_t i = 0; i < r->nfit && i < a->top; i++)
-        json_array_append_new(plans, full_json(&r->found[i].plan));
+    for (int64_t i = 0; i < n; i++)
+        json_array_append_new(plans, ranked_json(&of[i]));
     if (r->nfit == 0 && r->n > 0)               /* the answer is no; show the nearest */
         json_array_append_new(plans, full_json(&r->found[0].plan));
     for (int s = 0; s < NSTRATEGY; s++)
@@ -238,7 +304,7 @@ static json_t *result_json(const struct args *a, const struct search_options *o,
         json_object_set_new(nearest, "to_fit", json_string(text));
         json_object_set_new(nearest, "step_s", json_null());
     }
-    why_sentence(r, text, sizeof text);
+    why_sentence(r, of, n, text, sizeof text);
     free(front);
     return json_pack("{s:i, s:o, s:o, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:s}", "dpx", 1, "model",
                      model_summary_json(o->model), "cluster", cluster_summary_json(o->cluster), "searched",
@@ -265,17 +331,23 @@ static uint64_t dialects_of(const struct args *a)
 static int run(const struct args *a, const struct search_options *o)
 {
     struct search_result r;
+    struct ranked *ideas;
+    int64_t n;
     int rc;
 
     if (search(o, &r) < 0)
         return EXIT_MISUSE;
-    rc = r.nfit > 0 ? EXIT_DONE : EXIT_NO;
-    if (a->output && r.nfit > 0 && write_plan(&r.found[0].plan, a->output) < 0)
+    int64_t most = a->top < r.nfit ? a->top : r.nfit;
+    ideas = room_new((size_t)most, sizeof *ideas);
+    n = ranking(&r, ideas, most);
+    rc = n < 0 ? EXIT_FAILED : r.nfit > 0 ? EXIT_DONE : EXIT_NO;
+    if (a->output && n > 0 && write_plan(&ideas[0].found->plan, a->output) < 0)
         rc = EXIT_FAILED;
-    if (a->json)
-        rc = print_json(result_json(a, o, &r), rc);
-    else
-        print_result(a, &r);
+    if (a->json && n >= 0)
+        rc = print_json(result_json(o, &r, ideas, n), rc);
+    else if (n >= 0)
+        print_result(&r, ideas, n);
+    free(ideas);
     search_free(&r);
     return rc;
 }
@@ -302,7 +374,7 @@ int cmd_search(int argc, char **argv)
         { "recompute", "activation recompute: none, selective, full or all of them", .word = &a.recompute, .words = recomputes },
         { "memory", "bytes of a rank, instead of the cluster's", .bytes = &a.memory, .min = 1 },
         { "headroom", "share of memory kept free", .num = &a.headroom },
-        { "top", "plans to show", .i = &a.top, .min = 1 },
+        { "top", "ideas to show", .i = &a.top, .min = 1 },
         { "threads", "threads (all cores)", .i = &a.threads, .min = 1 },
         { "db", "the database of calibrations", .str = &a.db, .value = "FILE" },
         { "json", "print one JSON document", .flag = &a.json },

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/price/measured_cost.h"
+#include "sim/price/stream_rates.h"
 
 /* Launch to end of an empty kernel, kernels queued back to back: as gemm_cost.c. */
 #define LAUNCH_S 2e-6
@@ -33,11 +34,12 @@ static double alternatives(enum kernel_set set)
     return set == KERNELS_DPX ? OWN_SPREAD : 1;
 }
 
-static void stream_cost(const struct gpu *g, double bytes, int launches, struct cost *out)
+static void stream_cost(const struct gpu *g, enum kernel_set set, const struct kernel *k, struct cost *out)
 {
     const struct gpu_rates *r = gpu_rates(g);
 
-    within(out, launches * LAUNCH_S + bytes / gpu_stream(g), r->hbm_spread, r->basis);
+    within(out, kernel_launches(set, PASS_FORWARD, k) * LAUNCH_S +
+           (double)k->bytes / (gpu_stream(g) * stream_share(g, set, k)), r->hbm_spread, r->basis);
 }
 
 /* Rows of 16 bytes: m is the number of tokens in forward and dX, k is in dW. */
@@ -162,7 +164,7 @@ void kernel_cost_in(const struct gpu *g, enum kernel_set set, enum dtype precisi
     else if (k->kind == KC_ATTENTION)
         attention_cost(g, set, precision, in, k, out);
     else
-        stream_cost(g, (double)k->bytes, kernel_launches(set, PASS_FORWARD, k), out);
+        stream_cost(g, set, k, out);
 }
 
 void kernel_cost(const struct gpu *g, enum kernel_set set, enum dtype precision,

@@ -78,6 +78,16 @@ static int vary(struct walk *w, const struct knob *const *knobs, struct plan *p)
     return i || rc ? rc : vary(w, knobs + 1, p);
 }
 
+/* FSDP1 would reduce in param_dtype, FSDP2 in fp32 (plan.c): as candidates they reduce alike, else half of what
+ * sets them apart is that one of them sends half as much. */
+static enum dtype as_fsdp2(const struct plan *p)
+{
+    struct plan q = *p;
+
+    plan_defaults(&q, STRAT_FSDP, DIALECT_TORCH, p->precision);
+    return q.reduce_dtype;
+}
+
 static int cell(struct walk *w, enum strategy s, enum dialect d)
 {
     const struct search_options *o = w->o;
@@ -94,6 +104,8 @@ static int cell(struct walk *w, enum strategy s, enum dialect d)
         plan_defaults(&p, s, d, o->precision);
         p.accumulation = each / b;
         p.kernels = o->kernels;
+        if (d == DIALECT_TORCH_FSDP1)
+            p.reduce_dtype = as_fsdp2(&p);
         rc = vary(w, knobs, &p);
     }
     return rc;

@@ -142,6 +142,8 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     contention_of(&f->plan, s, &prices, &slow);
     contention_run(s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
     simulate_priced_free(&prices);
+    simulate_slowest(&f->plan, &t);
+    f->slowest_s = t.slowest_s;
     f->step_s = t.step_s;
     f->compute_s = t.compute_s;
     f->exposed_s = t.exposed_s;

@@ -36,7 +36,7 @@ struct found {
     bool    fits;
     bool    at_least;           /* not lowered: `needed` is only what its whole cell holds all the time */
     double  step_s;             /* with contention; only of plans that fit */
-    double  compute_s, exposed_s, optimizer_s, idle_s;
+    double  compute_s, exposed_s, optimizer_s, idle_s, slowest_s;
     double  exposed_by[NCOLL];  /* by collective (enum coll_op) */
     uint64_t key;               /* of its schedules */
     int64_t order;              /* of enumeration */

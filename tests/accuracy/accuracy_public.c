@@ -38,8 +38,7 @@ static void print_set(const struct public_set *set)
             char what[64];
             if (!s.n || (guess == PUBLIC_BASELINE && set->source == PUBLIC_TORCHTITAN))
                 continue;
-            snprintf(what, sizeof what, "%s%s", gpus[g], guess == PUBLIC_BASELINE ? ", one median MFU"
-                     : guess == PUBLIC_SLOWEST ? ", slowest rank" : "");
+            snprintf(what, sizeof what, "%s%s", gpus[g], guess == PUBLIC_BASELINE ? ", one median MFU" : "");
             print_score(what, &s, guess == PUBLIC_STEP);
         }
 }
@@ -156,6 +155,21 @@ static void print_worst(const struct public_set *set, int most)
         print_row(&set->row[at[i]]);
 }
 
+static void print_pairs(const struct public_set *const sets[2])
+{
+    struct public_pairs p[2][NCHOICE], all = { 0 };
+
+    for (int s = 0; s < 2; s++)
+        public_pairs(sets[s], p[s]);
+    printf("\npairs of rows that differ in one choice: order right, or a tie that was one\n");
+    for (int c = 0; c < NCHOICE; c++) {
+        struct public_pairs x = { p[0][c].n + p[1][c].n, p[0][c].right + p[1][c].right, p[0][c].ties + p[1][c].ties };
+        printf("  %-16s %3d pairs  %3d right  %3d ties\n", public_choice_name((enum public_choice)c), x.n, x.right, x.ties);
+        all.n += x.n, all.right += x.right, all.ties += x.ties;
+    }
+    printf("  %-16s %3d pairs  %3d right (%.0f %%)  %3d ties\n", "together", all.n, all.right, 100.0 * all.right / all.n, all.ties);
+}
+
 /* ---- torchtitan's memory ---- */
 
 /* max_reserved counts the caching allocator's segments, peak_active what is in use: ours are
@@ -210,5 +224,6 @@ int main(int argc, char **argv)
     print_skipped(&titan);
     print_worst(&titan, PUBLIC_ROWS);
     print_memory(&titan);
+    print_pairs((const struct public_set *const[]){ &foundry, &titan });
     return 0;
 }

@@ -23,7 +23,6 @@
 
 #include "base/fail.h"
 #include "model/memory/evaluate.h"
-#include "sim/clock/jitter.h"
 #include "sim/price/flops.h"
 
 /* ---- reading ---- */
@@ -267,19 +266,24 @@ static int predict(const struct public_set *set, struct public_row *r)
         plan_free(&p);
         return -1;
     }
+    struct cost_cache *cache = cost_cache_new(&p);
+    struct coll_memo memo = { 0 };
+    int rc = ties_views(&p, &e.schedules, cache, &memo, r->view);
     double world = (double)p.cluster.world_size, batch = (double)(plan_global_batch(&p) * p.seq);
     r->predicted = r->t.tokens_per_s / world;
-    r->slowest = r->predicted / (1 + PUBLIC_SIGMA * jitter_largest(p.cluster.world_size));
     r->low = batch / r->t.high_s / world;
     r->high = batch / r->t.low_s / world;
     r->flops = flops_per_token(&p.model, p.seq, FLOPS_PALM);
     r->peak = flops_peak(&p.cluster, p.precision);
     r->predicted_allocated = e.allocated_peak;
     r->predicted_needed = e.m.needed;
+    for (int v = 0; v < TIES_VIEWS; v++)
+        r->view[v] *= world / batch;
     r->done = true;
+    cost_cache_free(cache);
     evaluation_free(&e);
     plan_free(&p);
-    return 0;
+    return rc;
 }
 
 int public_predict(struct public_set *set)
@@ -288,6 +292,49 @@ int public_predict(struct public_set *set)
         if (!set->row[i].skipped[0] && predict(set, &set->row[i]) < 0)
             return -1;
     return 0;
+}
+
+/* ---- pairs ---- */
+
+const char *public_choice_name(enum public_choice c)
+{
+    static const char *const names[NCHOICE] = { "recompute", "strategy", "micro-batch", "number of GPUs" };
+    return names[c];
+}
+
+/* The one choice in which two rows differ; -1: none or more. */
+static int one_choice(const struct public_row *a, const struct public_row *b)
+{
+    const bool differ[NCHOICE] = {
+        a->recompute != b->recompute || a->recompute_interval != b->recompute_interval,
+        a->sharding != b->sharding || a->fsdp1 != b->fsdp1 || a->reshard != b->reshard,
+        a->micro_batch != b->micro_batch || a->accumulation != b->accumulation, a->gpus != b->gpus,
+    };
+    int n = 0, which = -1;
+
+    for (int c = 0; c < NCHOICE; c++)
+        if (differ[c])
+            which = c, n++;
+    return n == 1 && !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && !strcmp(a->table, b->table) &&
+           a->seq == b->seq && a->pure == b->pure ? which : -1;
+}
+
+void public_pairs(const struct public_set *set, struct public_pairs out[NCHOICE])
+{
+    memset(out, 0, NCHOICE * sizeof *out);
+    for (int i = 0; i < set->n; i++)
+        for (int j = 0; j < i; j++) {
+            const struct public_row *a = &set->row[i], *b = &set->row[j];
+            int c = a->done && b->done ? one_choice(a, b) : -1;
+            if (c < 0)
+                continue;
+            double said = b->view[0] - a->view[0], was = 1 / b->tokens - 1 / a->tokens;
+            double unsure = ties_unsure_s(a->view, b->view);
+            bool tie = fabs(said) <= unsure;
+            out[c].n++;
+            out[c].ties += tie;
+            out[c].right += (said > 0) == (was > 0) || (tie && fabs(was) <= unsure);
+        }
 }
 
 /* ---- scores ---- */
@@ -334,7 +381,7 @@ void public_baseline(struct public_set *set)
 
 static double guess_of(const struct public_row *r, enum public_guess guess)
 {
-    return guess == PUBLIC_BASELINE ? r->baseline : guess == PUBLIC_SLOWEST ? r->slowest : r->predicted;
+    return guess == PUBLIC_BASELINE ? r->baseline : r->predicted;
 }
 
 double public_error(const struct public_row *r, enum public_guess guess)

@@ -17,16 +17,12 @@
 #include <stdint.h>
 
 #include "sim/clock/simulate.h"
+#include "sim/search/ties.h"
 
 enum public_source { PUBLIC_LLM_FOUNDRY, PUBLIC_TORCHTITAN };
 
-/* Predicted; predicted for the slowest of its ranks (jitter.h, which keeps that out of the step
- * time); one MFU for all. */
-enum public_guess { PUBLIC_STEP, PUBLIC_SLOWEST, PUBLIC_BASELINE };
-
-/* Spread of the speed of GPUs of one type: those of one node of eight differ by 5 % and more
- * (stas00/ml-engineering, compute/accelerator); the range of eight normal draws is 2.85 sigma. */
-#define PUBLIC_SIGMA (0.05 / 2.85)
+/* Predicted; one MFU for all. */
+enum public_guess { PUBLIC_STEP, PUBLIC_BASELINE };
 
 #define PUBLIC_ROWS 256
 
@@ -43,10 +39,10 @@ struct public_row {
 
     bool    done;                       /* predicted */
     double  predicted, low, high;       /* tokens per second and GPU */
-    double  slowest;                    /* predicted, waiting for the slowest rank */
     double  flops, peak;                /* of the usual MFU */
     double  baseline;
     struct timing t;
+    double  view[TIES_VIEWS];           /* ties.h, seconds for a token of each GPU */
     int64_t predicted_allocated, predicted_needed;
 };
 
@@ -75,6 +71,15 @@ struct public_score {
 /* Of the rows that `of` says yes to (NULL: all) on one GPU type (NULL: all). */
 struct public_score public_score(const struct public_set *set, const char *gpu, enum public_guess guess,
                                  bool (*of)(const struct public_row *r, void *arg), void *arg);
+
+/* Pairs of rows that differ in one choice and nothing else. */
+enum public_choice { CHOICE_RECOMPUTE, CHOICE_STRATEGY, CHOICE_MICRO_BATCH, CHOICE_GPUS, NCHOICE };
+const char *public_choice_name(enum public_choice c);
+
+/* Of the pairs of a set: how many there are, in how many the faster one is the one predicted to be, or a tie was
+ * predicted and the published difference lies within what it leaves open; how many were predicted as ties. */
+struct public_pairs { int n, right, ties; };
+void public_pairs(const struct public_set *set, struct public_pairs out[NCHOICE]);
 
 double public_error(const struct public_row *r, enum public_guess guess);
 

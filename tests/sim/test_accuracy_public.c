@@ -2,6 +2,7 @@
  * that needs no simulator, one MFU per GPU type. */
 #include "tests/check.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,19 +45,34 @@ static void predictions_beat_one_mfu_per_gpu_type(void **state)
                100 * base.mape);
         assert_true(ours.n > 30);
         assert_true(ours.mape < base.mape);
+        assert_true(ours.mape < .045 && fabs(ours.bias) < .02);
         assert_true(ours.median < base.median);
         assert_true(ours.tau > 0.9);
         assert_true(ours.tau_mfu > 0.5);        /* the baseline has only one MFU to give */
     }
 }
 
-static void nine_in_ten_lie_in_the_interval(void **state)
+static void most_lie_in_an_interval_that_says_something(void **state)
 {
     (void)state;
     for (int g = 0; g < NGPUS; g++) {
         struct public_score s = public_score(&foundry, gpus[g], PUBLIC_STEP, NULL, NULL);
-        assert_true(s.inside >= 0.9 * s.n);
+        assert_true(s.inside >= 0.85 * s.n);
+        assert_true(s.width < 0.25);            /* wide enough for everything is no interval */
     }
+}
+
+/* Of pairs that differ in one choice the order is right, or a tie that was one. */
+static void the_faster_of_two_is_told(void **state)
+{
+    struct public_pairs p[NCHOICE];
+    int n = 0, right = 0;
+
+    (void)state;
+    public_pairs(&foundry, p);
+    for (int c = 0; c < NCHOICE; c++)
+        n += p[c].n, right += p[c].right;
+    assert_true(n >= 20 && right >= .85 * n);
 }
 
 /* (1,1) (2,2) (3,2): two concordant pairs, one tied in y; tau-b = 2/sqrt(3*2).  The error is of
@@ -84,7 +100,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_is_a_plan_or_says_why_not),
         cmocka_unit_test(predictions_beat_one_mfu_per_gpu_type),
-        cmocka_unit_test(nine_in_ten_lie_in_the_interval),
+        cmocka_unit_test(most_lie_in_an_interval_that_says_something),
+        cmocka_unit_test(the_faster_of_two_is_told),
         cmocka_unit_test(scores_are_what_they_are_called),
     };
     return cmocka_run_group_tests_name("sim/accuracy_public", tests, predict_all, NULL);

@@ -210,7 +210,8 @@ static void a_mask_as_a_tensor_skips_nothing(void **state)
     }
 }
 
-/* Two kernels bound by memory are late together; the product errs on its own. */
+/* The product errs on its own.  Of what the two kernels bound by memory err by, 12 % of the variance is one cause:
+ * 0.12 (a + b)^2 + 0.88 (a^2 + b^2). */
 static void unrelated_errors_add_as_squares(void **state)
 {
     (void)state;
@@ -226,8 +227,10 @@ static void unrelated_errors_add_as_squares(void **state)
     s.program.piece[PIECE_BLOCK] = (struct piece){ .kernels = { three, three }, .nkernels = { 3, 3 } };
     op_cost(c, &s, &o, &t);
     cost_cache_free(c);
-    assert_close(t.high_s - t.s, hypot(norm.high_s - norm.s + add.high_s - add.s, up.high_s - up.s), 1e-6);
-    assert_close(t.s - t.low_s, hypot(norm.s - norm.low_s + add.s - add.low_s, up.s - up.low_s), 1e-6);
+    double a = norm.high_s - norm.s, b = add.high_s - add.s;
+    assert_close(t.high_s - t.s, hypot(sqrt(.12 * (a + b) * (a + b) + .88 * (a * a + b * b)), up.high_s - up.s), 1e-6);
+    a = norm.s - norm.low_s, b = add.s - add.low_s;
+    assert_close(t.s - t.low_s, hypot(sqrt(.12 * (a + b) * (a + b) + .88 * (a * a + b * b)), up.s - up.low_s), 1e-6);
 }
 
 static struct cost entry(const struct plan *p, const struct op *o)

@@ -13,15 +13,17 @@ static struct cluster of(const char *gpu, int64_t nodes, int64_t gpus)
     return c;
 }
 
-/* 24 channels on 132 SMs leave 108; 16 leave 116. */
-static void products_slow_down_by_the_sms_that_are_gone(void **state)
+/* Over NVLink the median of the four publications that overlap.c names; over PCIe 4 channels of an L40S's 142
+ * multiprocessors are gone. */
+static void products_slow_down_as_published_or_by_the_sms_that_are_gone(void **state)
 {
-    (void)state;
-    struct cluster c = of("h100", 1, 8), many = of("h100", 4, 8);
+    const double votes[] = { 1.14, 1.19, 1.70, 1.76 };
 
-    assert_close(overlap_compute(&c, KC_GEMM, COLL_ALL_GATHER), 132.0 / 108, 1e-12);
-    assert_close(overlap_compute(&c, KC_GEMM, COLL_ALL_REDUCE), 132.0 / 116, 1e-12);
-    assert_close(overlap_compute(&many, KC_ATTENTION, COLL_ALL_GATHER), 132.0 / 116, 1e-12);
+    (void)state;
+    struct cluster c = of("h100", 1, 8), many = of("a100-80gb", 4, 8), pcie = of("l40s", 1, 8);
+    assert_close(overlap_compute(&c, KC_GEMM, COLL_ALL_GATHER), (votes[1] + votes[2]) / 2, 1e-12);
+    assert_close(overlap_compute(&many, KC_ATTENTION, COLL_ALL_REDUCE), (votes[1] + votes[2]) / 2, 1e-12);
+    assert_close(overlap_compute(&pcie, KC_GEMM, COLL_ALL_GATHER), 142.0 / 138, 1e-12);
 }
 
 /* 240 GB/s read and written take 480 of A100's 0.86 * 2039 GB/s; a reduction takes 720. */
@@ -61,28 +63,6 @@ static void no_slowdown_is_below_one_or_above_two(void **state)
                 }
 }
 
-/* arXiv 2507.03114 measures 18.9 % on average and 40 % at most over 4 A100, 4 H100, MI250 and
- * MI210.  Ours for products on the two NVIDIA types: each below the greatest, on average near
- * the mean. */
-static void products_slow_down_about_as_published(void **state)
-{
-    (void)state;
-    const enum coll_op ops[] = { COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_ALL_REDUCE };
-    const char *gpus[] = { "a100-80gb", "h100" };
-    double sum = 0;
-
-    for (int g = 0; g < 2; g++)
-        for (int i = 0; i < 3; i++) {
-            struct cluster c = of(gpus[g], 1, 4);
-            double phi = overlap_compute(&c, KC_GEMM, ops[i]);
-            assert_true(phi <= 1.40);
-            sum += phi / 6;
-        }
-    print_message("  products beside a collective: %.1f %% slower on average, 18.9 %% published\n",
-                  100 * (sum - 1));
-    assert_true(sum > 1.12 && sum < 1.30);
-}
-
 static void a_host_and_an_amd_gpu_have_their_own(void **state)
 {
     (void)state;
@@ -100,11 +80,10 @@ static void a_host_and_an_amd_gpu_have_their_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_slow_down_by_the_sms_that_are_gone),
+        cmocka_unit_test(products_slow_down_as_published_or_by_the_sms_that_are_gone),
         cmocka_unit_test(streams_slow_down_by_the_bandwidth_that_is_gone),
         cmocka_unit_test(one_rank_is_not_slowed),
         cmocka_unit_test(no_slowdown_is_below_one_or_above_two),
-        cmocka_unit_test(products_slow_down_about_as_published),
         cmocka_unit_test(a_host_and_an_amd_gpu_have_their_own),
     };
     return cmocka_run_group_tests_name("sim/overlap", tests, NULL, NULL);

@@ -253,7 +253,7 @@ static void the_parts_of_a_step_add_up(void **state)
         double by = 0;
         for (int op = 0; op < NCOLL; op++)
             by += f->exposed_by[op];
-        assert_close(f->compute_s + f->optimizer_s + f->exposed_s + f->idle_s, f->step_s, 1e-9);
+        assert_close(f->compute_s + f->optimizer_s + f->exposed_s + f->idle_s + f->slowest_s, f->step_s, 1e-9);
         assert_true(fabs(by - f->exposed_s) <= 1e-9 * f->step_s);
     }
     search_free(&r);

@@ -1,0 +1,33 @@
+/* stream_rates.c -- the table of stream_rates.h. */
+#include "sim/price/stream_rates.h"
+
+#include <string.h>
+
+/* Timed on A100 and H100; other types take H100's share from Hopper on, else A100's. */
+struct share { double a100, h100; };
+
+/* One row a family of kernels.  Where only one type was timed, both have its share. */
+static const struct share
+    layer_norm = { .65, .65 },      /* 4096 x 2048..16384, fp32 */
+    rms        = { .45, .85 },      /* pow and mean of RMSNorm, rows of 4096..32768; A100 bf16, H100 fp32 */
+    rotary     = { .51, .51 },      /* A100: 1024..16384 tokens of 8192, bf16 */
+    loss       = { .65, .65 },      /* A100: log_softmax and nll of 16384 rows, 32768..131072 wide, fp32 */
+    embedding  = { .26, .26 };      /* A100: 16384 rows of 4096, vocabularies of 16384 to 131072 */
+
+static double of(const struct gpu *g, struct share s)
+{
+    return g->sm_arch >= 90 ? s.h100 : s.a100;
+}
+
+double stream_share(const struct gpu *g, enum kernel_set set, const struct kernel *k)
+{
+    if (set == KERNELS_DPX || gpu_is_host(g))
+        return 1;
+    switch (k->kind) {
+    case KC_NORM:       return of(g, k->name && !strcmp(k->name, "rms") ? rms : layer_norm);
+    case KC_LOSS:       return of(g, loss);
+    case KC_EMBEDDING:  return of(g, embedding);
+    default:            break;
+    }
+    return k->name && !strncmp(k->name, "rotary", 6) ? of(g, rotary) : 1;
+}
