@@ -29,8 +29,8 @@
 #define CTX_AMD       (400 * MiB)   /* not measured: taken as CUDA's */
 
 /* The host side of a node: DRAM, its bandwidth (sockets x channels x 8 bytes x transfers/s of the processor's
- * datasheet), sockets, disks for files.  Memory and disks are those of NVIDIA's DGX datasheets; DIMMs count in GiB.
- * Nobody publishes the rates of these disks. */
+ * datasheet), sockets, disks for files.  Memory and disks are those of NVIDIA's DGX datasheets and user guides; DIMMs
+ * count in GiB.  They do not say how fast these disks are. */
 #define HOST_DGX_A100_40 { 1024 * GiB, 2 * 8 * 8 * 3.2 * G,   2, 4 * 3840 * GB, 0, 0 }  /* 2 EPYC 7742, DDR4-3200 */
 #define HOST_DGX_A100    { 2048 * GiB, 2 * 8 * 8 * 3.2 * G,   2, 8 * 3840 * GB, 0, 0 }
 #define HOST_DGX_H100    { 2048 * GiB, 2 * 8 * 8 * 4.8 * G,   2, 8 * 3840 * GB, 0, 0 }  /* 2 Xeon 8480C, DDR5-4800 */

@@ -28,10 +28,21 @@ static void put_string(FILE *f, const char *s)
     fputc('"', f);
 }
 
-static void put_rows(FILE *f)
+static bool has_entries(const struct schedules *s, enum stream st)
+{
+    for (int i = s->begin[SCHED_STEADY]; i < s->end[SCHED_STEADY]; i++)
+        if (s->ops[i].stream == st)
+            return true;
+    return false;
+}
+
+/* The host's own streams only where there are any. */
+static void put_rows(FILE *f, const struct schedules *s)
 {
     fprintf(f, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"one rank\"}}", PID);
     for (int st = 0; st < NSTREAM; st++) {
+        if (stream_is_host((enum stream)st) && !has_entries(s, (enum stream)st))
+            continue;
         fprintf(f, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":", PID, st);
         put_string(f, stream_name((enum stream)st));
         fprintf(f, "}},\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%d}}",
@@ -92,6 +103,13 @@ static void put_memory(FILE *f, const struct schedules *s, const struct run *r, 
     n = ledger_curve(s, SCHED_STEADY, p, r->n);
     for (int64_t i = 0; i < n && i < r->n; i++)     /* the most, inside the entry */
         put_counter(f, "allocated", r->ran[i].issued, p[i].peak);
+    for (enum space in = SPACE_PINNED; in < NSPACE; in++) {
+        char name[32];
+        snprintf(name, sizeof name, "allocated, %s", space_name(in));
+        n = s->spaces & IN(in) ? ledger_curve_in(s, IN(in), SCHED_STEADY, p, r->n) : 0;
+        for (int64_t i = 0; i < n && i < r->n; i++)
+            put_counter(f, name, r->ran[i].issued, p[i].peak);
+    }
     free(p);
     m = held_curve(s, r, &h);
     for (int64_t i = 0; i < m; i++)
@@ -125,7 +143,7 @@ int trace_write(const struct schedules *s, const struct run *r, int64_t before, 
         goto out;
     FILE *f = o.f;
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", f);
-    put_rows(f);
+    put_rows(f, s);
     for (int64_t i = 0; i < r->n; i++)
         if (r->ran[i].end > r->ran[i].start)
             put_slice(f, s, &r->ran[i], on_path[i]);

@@ -8,8 +8,8 @@
 #include "sim/clock/timeline.h"
 
 /* Streams as rows, entries as slices (microseconds) with their unit, bytes and FLOPs as
- * arguments, two counters (`allocated`: in issue order; `held`: by the clock) and the
- * critical path as a flow.  Loads in Perfetto and chrome://tracing.  `before` are the
+ * arguments, counters (`allocated`: in issue order, for each memory that is used; `held`: by the
+ * clock) and the critical path as a flow.  Loads in Perfetto and chrome://tracing.  `before` are the
  * bytes live when the step begins.  0, or -1 with the reason reported; what stood in
  * `path` is replaced only by a whole file. */
 int trace_write(const struct schedules *s, const struct run *r, int64_t before, const char *path);

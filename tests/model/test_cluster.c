@@ -390,7 +390,7 @@ static void nodes_have_memory_and_disks(void **state)
     assert_close(c.node.dram, 614.4e9, 1e-12);
     assert_int_equal(c.node.disk, 30720000000000);
     assert_int_equal(c.node.sockets, 2);
-    assert_true(c.node.disk_read <= 0 && c.node.disk_write <= 0);        /* nobody publishes them */
+    assert_true(c.node.disk_read <= 0 && c.node.disk_write <= 0);        /* in no datasheet */
     c.headroom = 0;
     assert_int_equal(cluster_host_memory(&c, &bytes), 0);
     assert_int_equal(bytes, (int64_t)32 * 64 << 30);
@@ -402,6 +402,7 @@ static void nodes_have_memory_and_disks(void **state)
     assert_close(c.node.dram, 307.2e9, 1e-12);
     assert_int_equal(c.node.sockets, 1);
     assert_int_equal(load("p4d").node.memory, (int64_t)1152 << 30);
+    assert_close(load("p4d").node.disk_read, 16e9, 0);
     assert_int_equal(load("dgx-2").node.memory, (int64_t)1536 << 30);
     assert_int_equal(load("dgx-1").node.memory, (int64_t)512 << 30);
     assert_true(load("p5").node.dram <= 0);

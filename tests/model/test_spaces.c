@@ -392,6 +392,38 @@ static void what_a_cluster_does_not_say_is_asked_for(void **state)
     schedules_free(&s);
 }
 
+/* The document has the other memories where there are any, and is what it was where there are none. */
+static void json_has_spaces_only_where_they_are_used(void **state)
+{
+    (void)state;
+    struct evaluation e;
+    struct schedules s = { 0 };
+    struct plan p;
+    int fam[NFAM];
+
+    plan_of(&p, "gpt2", 1, 2, STRAT_DDP, DIALECT_PAPER, DT_FP32);
+    assert_int_equal(evaluate(&p, &e), 0);
+    assert_false(e.m.elsewhere);
+    json_t *without = evaluation_json(&p, &e);
+    assert_null(json_object_get(json_object_get(without, "memory"), "spaces"));
+    round_trip(&s, fam);
+    spaces_add(&s, 2, &e.m.spaces);
+    assert_int_equal(spaces_judge(&p.cluster, e.m.needed, &e.m.spaces), 0);
+    e.m.elsewhere = true;
+    json_t *with = evaluation_json(&p, &e), *spaces = json_object_get(json_object_get(with, "memory"), "spaces");
+    assert_int_equal(json_array_size(spaces), 4);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(spaces, 0), "peak_bytes")), e.m.needed);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(spaces, 1), "peak_bytes")), 2 * 1024);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(spaces, 1), "per")), "node");
+    json_object_del(json_object_get(with, "memory"), "spaces");
+    assert_true(json_equal(with, without));
+    json_decref(with);
+    json_decref(without);
+    schedules_free(&s);
+    evaluation_free(&e);
+    plan_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -406,6 +438,7 @@ int main(void)
         cmocka_unit_test(a_node_has_what_its_ranks_hold),
         cmocka_unit_test(on_cores_device_memory_counts_as_the_hosts),
         cmocka_unit_test(what_a_cluster_does_not_say_is_asked_for),
+        cmocka_unit_test(json_has_spaces_only_where_they_are_used),
     };
     return cmocka_run_group_tests_name("model/spaces", tests, NULL, NULL);
 }

@@ -16,13 +16,13 @@ int  measured_status(void) { return EXIT_MISUSE; }
 
 /* ---- a small space: four blocks, four GPUs in two nodes, eight samples a step ---- */
 
-struct space {
+struct search_space {
     struct model   m;
     struct cluster c;
     struct search_options o;
 };
 
-static void space_init(struct space *s)
+static void space_init(struct search_space *s)
 {
     struct model whole;
 
@@ -37,12 +37,12 @@ static void space_init(struct space *s)
     };
 }
 
-static void space_free(struct space *s)
+static void space_free(struct search_space *s)
 {
     model_free(&s->m);
 }
 
-static struct search_result searched(struct space *s)
+static struct search_result searched(struct search_space *s)
 {
     struct search_result r;
 
@@ -55,7 +55,7 @@ static struct search_result searched(struct space *s)
 
 static void threads_change_nothing(void **state)
 {
-    struct space s;
+    struct search_space s;
 
     (void)state;
     space_init(&s);
@@ -139,7 +139,7 @@ static void brute_free(struct brute *b)
 }
 
 /* A corner of the space, so that each candidate can be printed. */
-static void corner_init(struct space *s)
+static void corner_init(struct search_space *s)
 {
     space_init(s);
     s->o.recompute = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_FULL;
@@ -151,7 +151,7 @@ static void corner_init(struct space *s)
 static void the_winner_is_the_minimum_over_everything(void **state)
 {
     struct brute b = { 0 };
-    struct space s;
+    struct search_space s;
     int64_t best = -1, fits = 0;
 
     (void)state;
@@ -184,7 +184,7 @@ static void the_winner_is_the_minimum_over_everything(void **state)
 static void only_equal_schedules_count_once(void **state)
 {
     struct brute b = { 0 };
-    struct space s;
+    struct search_space s;
     int64_t dropped = 0;
 
     (void)state;
@@ -216,7 +216,7 @@ static void only_equal_schedules_count_once(void **state)
 
 static void every_answer_is_a_plan_that_keeps_the_global_batch(void **state)
 {
-    struct space s;
+    struct search_space s;
 
     (void)state;
     space_init(&s);
@@ -243,7 +243,7 @@ static void every_answer_is_a_plan_that_keeps_the_global_batch(void **state)
 
 static void the_parts_of_a_step_add_up(void **state)
 {
-    struct space s;
+    struct search_space s;
 
     (void)state;
     space_init(&s);
@@ -262,7 +262,7 @@ static void the_parts_of_a_step_add_up(void **state)
 
 static void the_pareto_front_is_a_front(void **state)
 {
-    struct space s;
+    struct search_space s;
     int64_t marked = 0;
 
     (void)state;
@@ -291,7 +291,7 @@ static void the_pareto_front_is_a_front(void **state)
 
 static void options_narrow_the_search(void **state)
 {
-    struct space s;
+    struct search_space s;
 
     (void)state;
     space_init(&s);
@@ -314,7 +314,7 @@ static void options_narrow_the_search(void **state)
 static void the_nearest_is_the_nearest(void **state)
 {
     struct brute b = { 0 };
-    struct space s;
+    struct search_space s;
     int64_t least = INT64_MAX;
 
     (void)state;
@@ -337,7 +337,7 @@ static void the_nearest_is_the_nearest(void **state)
 static void what_cannot_be_searched_is_said(void **state)
 {
     struct search_result r;
-    struct space s;
+    struct search_space s;
     char why[256] = "";
 
     (void)state;
