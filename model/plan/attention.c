@@ -168,6 +168,9 @@ const char *attention_note(const struct plan *p)
     if (k == ATTENTION_EFFICIENT && m->heads != m->kv_heads)
         return "attention: in fp32 with grouped queries PyTorch takes the memory-efficient kernel; this follows "
                "PyTorch's dispatch code and has not been observed on a GPU";
+    if (k == ATTENTION_CUDNN)
+        return "attention: PyTorch takes cuDNN's kernel here, whose scratch is assumed to be FlashAttention's; this follows "
+               "PyTorch's dispatch code and has not been observed on a GPU";
     return NULL;
 }
 
