@@ -233,6 +233,30 @@ static void version_0_19_8_sums_gradients_in_the_partition(void **state)
     everywhere(STRAT_ZERO1, DT_FP16, sum_in_the_partition, one_fp32_partition);
 }
 
+static bool says(const char *word)
+{
+    for (int i = 0; i < s.nnotes; i++)
+        if (strstr(s.notes[i], word))
+            return true;
+    return false;
+}
+
+/* Gradients 1 and 2 of two ranks stay 1 and 2 in 0.19.6, and become 1.5 in 0.19.8. */
+static void a_plan_that_0_19_6_does_not_average_says_so(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    deepspeed(&p, "gpt2", 2, 4, STRAT_ZERO1, DT_FP16);
+    accumulate_in_fp32(&p);
+    lowered(&p, 0, &s);
+    assert_true(says("each rank's own"));
+    sum_in_the_partition(&p);
+    lowered(&p, 0, &s);
+    assert_false(says("each rank's own"));
+    plan_free(&p);
+}
+
 /* Before the optimizer: 2A/N flattened and 4A/N in fp32, of which the first is gone
  * when the optimizer runs; the norm takes one gradient at a time in fp64. */
 static void gradients_for_the_step(const struct plan *p)
@@ -362,6 +386,7 @@ int main(void)
         cmocka_unit_test(a_sub_group_ends_where_its_size_is_reached),
         cmocka_unit_test(the_other_copies_of_gradients),
         cmocka_unit_test(the_step_copies_the_partition_twice),
+        cmocka_unit_test(a_plan_that_0_19_6_does_not_average_says_so),
         cmocka_unit_test(version_0_19_8_sums_gradients_in_the_partition),
         cmocka_unit_test(optimizer_states_are_born_at_the_first_step),
         cmocka_unit_test(a_model_too_large_is_built_in_pieces),

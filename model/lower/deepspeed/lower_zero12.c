@@ -403,6 +403,9 @@ static void notes(const struct z12 *z)
                        "step: three times the parameters on the wire, not two");
     if (z->contiguous)
         sched_note(z->d.s, "the gradient bucket has reduce_bucket_size elements whatever the model's size");
+    if (z->wide && !z->compact)     /* copy_grads_in_partition: the average replaces a copy that nobody reads */
+        sched_note(z->d.s, "DeepSpeed 0.19.6 averages gradients here and then trains on each rank's own, since they "
+                           "accumulate in fp32 at stage 1 (mended in 0.19.8); its memory was not compared in this case");
     if (z->stage2 && z->d.p->accumulation > 1)
         sched_note(z->d.s, "stage 2 reduces after every micro-step: accumulation saves no communication");
 }
