@@ -113,7 +113,7 @@ static void attention_cost(const struct gpu *g, enum kernel_set set, enum dtype 
     if (in->head_dim > 0 && in->head_dim < 128 && in->flash != FLASH_1)
         rate *= NARROW;             /* the first's range is over both widths */
     within(out, LAUNCH_S * kernel_launches(set, pass, k)
-                + fmax(own * CAUSAL / rate, (double)k->bytes / gpu_stream(g)),
+                + fmax(own * (in->masked ? 1 : CAUSAL) / rate, (double)k->bytes / gpu_stream(g)),
            r->attention_spread * alternatives(set), half(t) ? r->basis : BASIS_DATASHEET);
 }
 

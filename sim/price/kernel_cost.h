@@ -26,6 +26,7 @@ struct kernel_context {
     bool       dropout;
     double     attention_forward;           /* FLOPs of forward's fused attention; 0: not known */
     enum flash flash;
+    bool       masked;                      /* an additive mask: the kernel computes every score, half of them for nothing */
     bool       sustained;                   /* minutes of it, at the power limit: a training step */
 };
 

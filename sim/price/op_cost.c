@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/plan/attention.h"
 #include "sim/price/kernel_cost.h"
 #include "sim/price/measured_cost.h"
 
@@ -188,6 +189,15 @@ static double kernel_overhead(const struct cost_cache *c, const struct kernel *k
     return c->measured->own.handover.s + (c->p->cluster.is_host ? c->measured->own.issue_kernel.s : 0);
 }
 
+/* Do the blocks of a piece hand sdpa a mask?  Where some do and some do not, the former have pieces of
+ * their own. */
+static bool piece_masked(const struct plan *p, enum piece_id id)
+{
+    bool windowed = id == PIECE_WINDOWED || id == PIECE_WINDOWED_RECOMPUTED;
+
+    return p->kernels == KERNELS_TORCH_SDPA && attention_masked(p) && (windowed || !attention_mixed(p));
+}
+
 static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pass,
                    struct sums *out)
 {
@@ -227,8 +237,10 @@ static const struct sums *sums_of(struct cost_cache *c, const struct schedules *
     enum pass     pass = (enum pass)o->u.compute.pass;
     struct sums  *of = &c->pass[piece][pass];
 
-    if (!of->at)
+    if (!of->at) {
+        c->in.masked = piece_masked(c->p, piece);
         sum_up(c, &s->program.piece[piece], pass, of);
+    }
     assert(of->n == s->program.piece[piece].nkernels[pass]);
     assert(o->u.compute.k0 <= o->u.compute.k1 && o->u.compute.k1 <= of->n);
     return of;

@@ -180,6 +180,36 @@ static void a_segment_is_the_sum_of_its_kernels(void **state)
     cost_cache_free(c);
 }
 
+/* 2048 tokens with a window of 1024: transformers hands sdpa a mask, so all scores are computed, twice what
+ * is_causal leaves.  Of Gemma 3's blocks only those with a window. */
+static void a_mask_as_a_tensor_skips_nothing(void **state)
+{
+    (void)state;
+    struct kernel k = { .name = "attention", .kind = KC_ATTENTION, .flops = 4.0 * 2048 * 2048 * 64 * 8, .bytes = 1 };
+    struct schedules s = { 0 };
+    struct op o = { .kind = OP_COMPUTE, .u.compute = { .k0 = 0, .k1 = 1 } };
+    static const struct { const char *family; int64_t window, full_every; enum piece_id piece; double times; } cases[] = {
+        { "mistral", 0, 0, PIECE_BLOCK, 1 }, { "mistral", 4096, 0, PIECE_BLOCK, 1 }, { "mistral", 1024, 0, PIECE_BLOCK, 2 },
+        { "gemma3_text", 1024, 2, PIECE_BLOCK, 1 }, { "gemma3_text", 1024, 2, PIECE_WINDOWED, 2 },
+    };
+    double causal = 0;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan p = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_FSDP, DT_BF16);
+        struct cost t;
+        p.seq = 2048, p.micro_batch = 1;
+        strcpy(p.model.family, cases[i].family);
+        p.model.window = cases[i].window, p.model.full_every = cases[i].full_every;
+        s.program.piece[cases[i].piece] = (struct piece){ .kernels = { &k, &k }, .nkernels = { 1, 1 } };
+        o.u.compute.piece = (uint8_t)cases[i].piece;
+        struct cost_cache *c = cost_cache_new(&p);
+        op_cost(c, &s, &o, &t);
+        cost_cache_free(c);
+        causal = i == 0 ? t.s - 2e-6 : causal;          /* less the launch */
+        assert_close(t.s - 2e-6, cases[i].times * causal, 1e-9);
+    }
+}
+
 /* Two kernels bound by memory are late together; the product errs on its own. */
 static void unrelated_errors_add_as_squares(void **state)
 {
@@ -454,6 +484,7 @@ int main(void)
         cmocka_unit_test(a_view_takes_no_time),
         cmocka_unit_test(fused_attention_skips_what_the_mask_hides),
         cmocka_unit_test(fused_attention_computes_scores_twice_backward),
+        cmocka_unit_test(a_mask_as_a_tensor_skips_nothing),
         cmocka_unit_test(the_first_flash_attention_is_slower),
         cmocka_unit_test(products_slow_down_at_the_power_limit),
         cmocka_unit_test(unfused_attention_is_a_batch_of_products),
