@@ -182,8 +182,8 @@ const char *attention_note(const struct plan *p)
         return "attention: in fp32 with grouped queries PyTorch takes the memory-efficient kernel; this follows "
                "PyTorch's dispatch code and has not been observed on a GPU";
     if (k == ATTENTION_CUDNN)
-        return "attention: on this GPU PyTorch prefers cuDNN's kernel to FlashAttention's, and its scratch is taken to be "
-               "the same; this follows PyTorch's dispatch code and has not been observed on a GPU";
+        return "attention: PyTorch takes cuDNN's kernel here, whose scratch is assumed to be FlashAttention's; this follows "
+               "PyTorch's dispatch code and has not been observed on a GPU";
     return NULL;
 }
 

@@ -286,7 +286,8 @@ static void reduce_once(struct z12 *z, struct journey j, bool one_tensor)
     struct ds *d = &z->d;
     const struct chunk *c = j.c;
     int64_t bytes = c->elems * z->be, wire = c->elems * d->ce;
-    int flat = -1, cast = -1, from;
+    int flat = -1, cast = -1, reduced;      /* buffers; below 0: none */
+    enum dtype dt = z->bt;                  /* of what was reduced */
 
     if (!one_tensor || reduces_copy(z)) {
         flat = ds_scratch(d, CAT_BUCKET, "flattened gradients", round512(bytes));
@@ -300,18 +301,19 @@ static void reduce_once(struct z12 *z, struct journey j, bool one_tensor)
         act_chunk(z, ACT_R, c, flat, z->bt);
         act_chunk(z, ACT_ALLOC | ACT_WRITE, c, cast, d->comm);
     }
-    from = cast >= 0 ? cast : flat;
-    reduce_in(z, &j, from);
+    reduced = cast >= 0 ? cast : flat;
+    reduce_in(z, &j, reduced);
     if (cast >= 0) {
         copy(z, "cast back", wire, bytes, 1);
         act_chunk(z, ACT_W | (z->newer && flat >= 0 ? ACT_FREE : 0), c, flat, z->bt);
         act_chunk(z, z->newer ? ACT_R : ACT_READ | ACT_FREE, c, cast, d->comm);
-        from = z->newer ? cast : flat;
+        reduced = z->newer ? cast : flat;
+        dt = z->newer ? d->comm : z->bt;
     }
-    add_to_partition(z, c, from);
-    copy_back(z, c, from, from == cast && cast >= 0 ? d->comm : z->bt);
-    if (from >= 0)                  /* returned by allreduce_bucket, gone with its caller */
-        drop_copy(z, from);
+    add_to_partition(z, c, reduced);
+    copy_back(z, c, reduced, dt);
+    if (reduced >= 0)               /* returned by allreduce_bucket, gone with its caller */
+        drop_copy(z, reduced);
 }
 
 /* ---- slices: who owns what of a bucket ---- */
