@@ -259,9 +259,9 @@ static void interval_as_one(const struct schedules *s, const struct priced *pric
 {
     struct timeline t;
 
-    contention_run(s, SCHED_STEADY, &prices->low, slow, &t, NULL);
+    clock_one(s, SCHED_STEADY, &prices->low, slow, &t, NULL);
     out->low_s = t.step_s;
-    contention_run(s, SCHED_STEADY, &prices->high, slow, &t, NULL);
+    clock_one(s, SCHED_STEADY, &prices->high, slow, &t, NULL);
     out->high_s = t.step_s;
 }
 
@@ -279,7 +279,7 @@ static double step_with(const struct schedules *s, const struct priced *prices, 
     for (int i = s->begin[SCHED_STEADY]; i < s->end[SCHED_STEADY]; i++)
         work[i] = ((s->ops[i].kind == OP_COLL) == collectives ? ends : prices->middle.work)[i];
     d.work = work;
-    contention_run(s, SCHED_STEADY, &d, slow, &t, NULL);
+    clock_one(s, SCHED_STEADY, &d, slow, &t, NULL);
     free(work);
     return t.step_s;
 }
@@ -333,9 +333,9 @@ int simulate(const struct plan *p, const struct schedules *s, struct cost_cache 
     if (simulate_price(p, s, SCHED_STEADY, cache, &memo, &prices) < 0)
         return -1;
     contention_of(p, &prices, &slow);
-    timeline_run(s, SCHED_STEADY, &prices.middle, &t);
+    clock_one(s, SCHED_STEADY, &prices.middle, NULL, &t, NULL);
     out->free_s = t.step_s;
-    contention_run(s, SCHED_STEADY, &prices.middle, &slow, &out->line, NULL);
+    clock_one(s, SCHED_STEADY, &prices.middle, &slow, &out->line, NULL);
     if (p->cluster.measured && prices.basis == BASIS_MEASURED)
         interval_apart(p, s, &prices, &slow, out);
     else
@@ -370,7 +370,7 @@ int simulate_plan(const struct plan *p, const struct evaluation *e, struct timin
         return rc;
     contention_of(p, &prices, &slow);
     out->held_bytes = e->m.ledger.peak.sched == SCHED_STEADY ? 0 : e->m.needed;
-    if (contention_run(s, SCHED_STEADY, &prices.middle, &slow, &t, &r)) {
+    if (clock_one(s, SCHED_STEADY, &prices.middle, &slow, &t, &r)) {
         int64_t held = held_peak(s, &r, &at) + e->m.needed - e->m.ledger.peak.bytes;
         for (int c = 0; c < NCAT; c++)
             held += e->m.ledger.persistent[c];

@@ -154,7 +154,7 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     if (simulate_price(&f->plan, s, SCHED_STEADY, cache, memo, &prices) < 0)
         return -1;
     contention_of(&f->plan, &prices, &slow);
-    contention_run(s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
+    clock_one(s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
     simulate_priced_free(&prices);
     f->step_s = t.step_s;
     f->compute_s = t.compute_s;
