@@ -110,6 +110,10 @@ static uint64_t schedules_key(const struct schedules *s, int program)
                        (uint64_t)s->group_size[o->u.coll.group] << 16 | (uint64_t)o->u.coll.dtype << 52 |
                        (uint64_t)o->u.coll.red << 58);
             h = mix(h, (uint64_t)(uint32_t)o->u.coll.peer | (uint64_t)(uint32_t)o->u.coll.tag << 32);
+            for (int64_t k = 0; o->u.coll.op == COLL_ALL_TO_ALL && o->u.coll.parts && k < s->group_size[o->u.coll.group]; k++) {
+                const struct coll_part *part = &s->coll_parts[o->u.coll.parts + k];
+                h = mix(mix(h, (uint64_t)part->sent), (uint64_t)part->received);
+            }
             break;
         case OP_COPY:
             h = mix(mix(h, (uint64_t)o->u.copy.reads), (uint64_t)o->u.copy.writes);

@@ -2,6 +2,7 @@
 #include "tests/check.h"
 
 #include "model/schedule/ledger.h"
+#include "sim/clock/simulate.h"
 #include "tests/sim/pipeline_beds.h"
 
 static struct clock_result run(struct pipe *b, struct timeline lines[STAGES])
@@ -77,7 +78,8 @@ static void the_share_of_time_that_stages_work(void **state)
     }
 }
 
-/* In flight: GPipe all m, 1F1B p - stage (Narayanan 2021, section 2.2). */
+/* In flight: GPipe all m, 1F1B p - stage (Narayanan 2021, section 2.2); as allocated in order of issue, and as
+ * held by the clock. */
 static void activations_in_flight(void **state)
 {
     enum { P = 4, M = 8, BYTES = 1000 };
@@ -90,9 +92,16 @@ static void activations_in_flight(void **state)
             b.stage[r].act = sched_buf(&b.stage[r].s, CAT_BUCKET, "activations", "micro-step", 0, M, BYTES);
         (kind ? pipe_1f1b : pipe_gpipe)(&b, even, M);
         pipe_end(&b);
+        struct timeline t[STAGES];
+        struct run kept[STAGES];
+        struct clock_result result;
+        assert_true(clock_run(b.role, P, SCHED_STEADY, t, kept, &result));
         for (int r = 0; r < P; r++) {
             struct ledger l;
             char why[256] = "";
+            int64_t at;
+            assert_int_equal(held_peak(&b.stage[r].s, &kept[r], &at), BYTES * (kind ? P - r : M));
+            run_free(&kept[r]);
             ledger_run(&b.stage[r].s, &l);
             assert_int_equal(l.peak.bytes, BYTES * (kind ? P - r : M));
             if (!schedules_check(&b.stage[r].s, why, sizeof why))
