@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(NGROUP <= 32, "`communicates` has 32 bits");
+_Static_assert(NSTREAM <= 16, "AFTER() has 16");
+
 /* ---- building ---- */
 
 /* Makes room for one more element of `size` bytes.  Running out of memory is

@@ -1,15 +1,12 @@
-/* contention.h -- the same schedule when work on different streams slows each other
- * down.
+/* contention.h -- how much work on different streams slows each other down.
  *
- * While compute and a collective overlap, both run slower: the collective takes
- * SMs and memory bandwidth from the kernels, and the kernels from it.  Groups whose
- * collectives share a link share its bandwidth.  Each entry then has a rate that
- * changes whenever another begins or ends: a fluid simulation, from event to event.
- * With every slow-down equal to 1 it gives timeline_run()'s times. */
+ * While compute and a collective overlap, both run slower: the collective takes SMs and memory
+ * bandwidth from the kernels, and the kernels from it.  Groups whose collectives share a link share its
+ * bandwidth.  The clock (clock.h) asks for each set of entries that run at once. */
 #ifndef DPX_CONTENTION_H
 #define DPX_CONTENTION_H
 
-#include "sim/clock/timeline.h"
+#include "model/schedule/schedule.h"
 
 /* How many times longer compute and a collective take while both run: beside products, and beside
  * kernels that live off memory. */
@@ -29,10 +26,8 @@ struct contention {
     bool   shares_link[PLAN_GROUPS][PLAN_GROUPS];     /* collectives of the two groups halve each other's rate */
 };
 
-/* Runs the schedule; `kept` (may be NULL) receives every entry as it ran.  False when it
- * has more than a million entries that never settle into a pattern (or are to be
- * kept): then `out` is timeline_run()'s, without contention, and nothing is kept. */
-bool contention_run(const struct schedules *s, enum sched_id id, const struct durations *d,
-                    const struct contention *c, struct timeline *out, struct run *kept);
+/* How many times longer the entry running[me] takes while all n of `running` (indices into ops[], each
+ * on a stream of its own) run; >= 1. */
+double contention_slow(const struct contention *c, const struct schedules *s, const int *running, int n, int me);
 
 #endif

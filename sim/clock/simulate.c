@@ -296,7 +296,7 @@ static double step_with(const struct plan *p, const struct schedules *s, const s
     for (int i = s->begin[SCHED_STEADY]; i < s->end[SCHED_STEADY]; i++)
         work[i] = (part_of(&s->ops[i], measured) == part ? ends : prices->middle.work)[i];
     d.work = work;
-    contention_run(s, SCHED_STEADY, &d, slow, &t, NULL);
+    clock_one(s, SCHED_STEADY, &d, slow, &t, NULL);
     simulate_slowest(p, &t);
     free(work);
     return t.step_s;
@@ -357,9 +357,9 @@ int simulate(const struct plan *p, const struct schedules *s, struct cost_cache 
     if (simulate_price(p, s, SCHED_STEADY, cache, &memo, &prices) < 0)
         return -1;
     contention_of(p, s, &prices, &slow);
-    timeline_run(s, SCHED_STEADY, &prices.middle, &t);
+    clock_one(s, SCHED_STEADY, &prices.middle, NULL, &t, NULL);
     out->free_s = t.step_s;
-    contention_run(s, SCHED_STEADY, &prices.middle, &slow, &out->line, NULL);
+    clock_one(s, SCHED_STEADY, &prices.middle, &slow, &out->line, NULL);
     simulate_slowest(p, &out->line);
     interval(p, s, &prices, &slow, out);
     out->basis = prices.basis;
@@ -392,7 +392,7 @@ int simulate_plan(const struct plan *p, const struct evaluation *e, struct timin
         return rc;
     contention_of(p, s, &prices, &slow);
     out->held_bytes = e->m.ledger.peak.sched == SCHED_STEADY ? 0 : e->m.needed;
-    if (contention_run(s, SCHED_STEADY, &prices.middle, &slow, &t, &r)) {
+    if (clock_one(s, SCHED_STEADY, &prices.middle, &slow, &t, &r)) {
         int64_t held = held_peak(s, &r, &at) + e->m.needed - e->m.ledger.peak.bytes;
         for (int c = 0; c < NCAT; c++)
             held += e->m.ledger.persistent[c];

@@ -15,7 +15,7 @@
 
 #include "model/memory/evaluate.h"
 #include "model/plan/plan.h"
-#include "sim/clock/contention.h"
+#include "sim/clock/clock.h"
 #include "sim/price/kernel_cost.h"
 
 struct timing {

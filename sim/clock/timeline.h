@@ -1,14 +1,5 @@
-/* timeline.h -- a schedule on a simulated clock.
- *
- *     struct timeline t;
- *     timeline_run(&schedules, SCHED_STEADY, &durations, &t);
- *     ... t.step_s, t.exposed_s ...
- *
- * One pass in issue order: start = max(issue, tail of the stream, tail of the
- * process group, ends of what is waited for).  Since streams are FIFOs and the
- * issuing thread issues in order, that is exact list scheduling: no heap.  A
- * repeat whose iterations have become equal is skipped ahead exactly (the
- * recurrences are max-plus linear: equal differences stay equal).
+/* timeline.h -- what goes into the clock (clock.h) and what comes out: durations, where a step's time
+ * goes, every entry as it ran.
  *
  * step = compute + optimizer + exposed + idle (+ slowest, in a predicted step), always: the compute stream works,
  * waits for a collective (exposed, charged to that collective), or waits for the
@@ -35,9 +26,6 @@ struct timeline {
     double comm_s;                  /* work of collectives, all streams */
 };
 
-void timeline_run(const struct schedules *s, enum sched_id id, const struct durations *d,
-                  struct timeline *out);
-
 /* One entry as it ran.  `cause` is the position of the entry that its start waited
  * for last, -1 when it was its own issue: walking back gives the critical path, up to where
  * the issuing thread was the bottleneck. */
@@ -54,9 +42,7 @@ struct run {
     struct timeline total;
 };
 
-/* The same with every entry kept, repeats unrolled.  Free with run_free(). */
-void timeline_keep(const struct schedules *s, enum sched_id id, const struct durations *d,
-                   struct run *out);
+/* What a run keeps, repeats unrolled. */
 void run_free(struct run *r);
 
 /* Positions of the critical path, from the end to the start; returns how many were

@@ -95,6 +95,10 @@ static uint64_t schedules_key(const struct schedules *s, int program)
                        (uint64_t)sched_group(s, o)->ranks << 16 | (uint64_t)o->u.coll.dtype << 52 |
                        (uint64_t)o->u.coll.red << 58);
             h = hash_mix(h, (uint64_t)(uint32_t)o->u.coll.peer | (uint64_t)(uint32_t)o->u.coll.tag << 32);
+            for (int64_t k = 0; o->u.coll.op == COLL_ALL_TO_ALL && o->u.coll.parts && k < sched_group(s, o)->ranks; k++) {
+                const struct coll_part *part = &s->coll_parts[o->u.coll.parts + k];
+                h = hash_mix(hash_mix(h, (uint64_t)part->sent), (uint64_t)part->received);
+            }
             break;
         case OP_COPY:
             h = hash_mix(hash_mix(h, (uint64_t)o->u.copy.reads), (uint64_t)o->u.copy.writes);
@@ -140,7 +144,7 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     if (simulate_price(&f->plan, s, SCHED_STEADY, cache, memo, &prices) < 0)
         return -1;
     contention_of(&f->plan, s, &prices, &slow);
-    contention_run(s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
+    clock_one(s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
     simulate_priced_free(&prices);
     simulate_slowest(&f->plan, &t);
     f->slowest_s = t.slowest_s;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/room.h"
+#include "sim/clock/clock.h"
 
 #define REPEATS .01
 
@@ -19,7 +20,7 @@ static double step_at(const struct plan *p, const struct schedules *s, const str
 
     for (int i = from; i < to; i++)
         work[i] = ((s->ops[i].kind == OP_COLL) == collectives ? ends : prices->middle.work)[i];
-    contention_run(s, SCHED_STEADY, &d, slow, &t, NULL);
+    clock_one(s, SCHED_STEADY, &d, slow, &t, NULL);
     simulate_slowest(p, &t);
     free(work);
     return t.step_s;
@@ -35,7 +36,7 @@ static double issued_at(const struct plan *p, const struct schedules *s, const s
 
     for (int i = from; i < to; i++)
         issue[i] = factor * prices->middle.issue[i];
-    contention_run(s, SCHED_STEADY, &d, slow, &t, NULL);
+    clock_one(s, SCHED_STEADY, &d, slow, &t, NULL);
     simulate_slowest(p, &t);
     free(issue);
     return t.step_s;
@@ -68,7 +69,7 @@ static double slowed_at(const struct plan *p, const struct schedules *s, const s
         }
     }
     c.beside = beside;
-    contention_run(s, SCHED_STEADY, &prices->middle, &c, &t, NULL);
+    clock_one(s, SCHED_STEADY, &prices->middle, &c, &t, NULL);
     simulate_slowest(p, &t);
     free(beside);
     return t.step_s;

@@ -66,7 +66,7 @@ static void and_clock(struct bench *b)
     lower_and_ledger(b);
     if (simulate_price(&b->p, &b->s, SCHED_STEADY, b->cache, &b->memo, &prices) < 0)
         exit(1);
-    timeline_run(&b->s, SCHED_STEADY, &prices.middle, &t);
+    clock_one(&b->s, SCHED_STEADY, &prices.middle, NULL, &t, NULL);
     simulate_priced_free(&prices);
 }
 
@@ -80,7 +80,7 @@ static void and_contention(struct bench *b)
     if (simulate_price(&b->p, &b->s, SCHED_STEADY, b->cache, &b->memo, &prices) < 0)
         exit(1);
     contention_of(&b->p, &b->s, &prices, &slow);
-    contention_run(&b->s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
+    clock_one(&b->s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
     simulate_priced_free(&prices);
 }
 

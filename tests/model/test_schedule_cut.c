@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "model/schedule/schedule_cut.h"
-#include "sim/clock/contention.h"
+#include "sim/clock/clock.h"
 #include "tests/model/happens_before.h"
 #include "tests/model/plans.h"
 #include "tests/model/random_plan.h"
@@ -60,7 +60,7 @@ static double step_of(double collective_s)
     for (int i = 0; i < s.nops; i++)
         work[i] = s.ops[i].kind == OP_COMPUTE ? s.spans[s.ops[i].u.compute.span].flops
                 : s.ops[i].kind == OP_COLL ? collective_s : 0;
-    timeline_run(&s, SCHED_STEADY, &d, &t);
+    clock_one(&s, SCHED_STEADY, &d, NULL, &t, NULL);
     return t.step_s;
 }
 
@@ -364,9 +364,9 @@ static double clock_of(const struct schedules *of, bool contended)
             t[i] = 1e-11 * (double)o->u.optimizer.elems;
     }
     if (contended)
-        contention_run(of, SCHED_STEADY, &d, &c, &line, NULL);
+        clock_one(of, SCHED_STEADY, &d, &c, &line, NULL);
     else
-        timeline_run(of, SCHED_STEADY, &d, &line);
+        clock_one(of, SCHED_STEADY, &d, NULL, &line, NULL);
     free(t);
     return line.step_s;
 }

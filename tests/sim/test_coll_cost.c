@@ -332,11 +332,59 @@ static void bad_sweeps_are_refused(void **state)
     assert_close(exp(falls.y[1]), 2, 1e-12);
 }
 
+/* A message has its sender's port, out of a node its share of the adapters: 8 GPUs send at once.  The
+ * rate alone: 4 GiB less 2 GiB. */
+static double rate(const struct cluster *c, enum coll_op op, int64_t ranks, int64_t per_node)
+{
+    return 2 * GiB / (cost_of(c, op, ranks, per_node, 4 * GiB).s - cost_of(c, op, ranks, per_node, 2 * GiB).s);
+}
+
+static void a_message_takes_the_wire_between_its_two_ranks(void **state)
+{
+    struct cluster c = cluster("2x8xh100"), host = cluster("localhost:4");
+
+    (void)state;
+    for (int op = COLL_SEND; op <= COLL_RECV; op++) {
+        double within = rate(&c, op, 2, 2), across = rate(&c, op, 2, 1);
+        assert_true(within > 0.7 * c.intra && within < c.intra);
+        assert_true(across > 0.85 * c.inter / 8 && across < c.inter / 8);
+        /* On a host alpha + S beta, as stated or assumed there. */
+        assert_close(rate(&host, op, 2, 2), host.intra, 1e-9);
+    }
+    assert_close(cost_of(&c, COLL_SEND, 2, 1, GiB).s, cost_of(&c, COLL_RECV, 2, 1, GiB).s, 0);
+}
+
+/* All parts but its own: (p-1)/p of the buffer in one node; over two nodes half of it leaves, through an
+ * eighth of the adapters, and takes longer than the rest. */
+static void an_all_to_all_takes_the_slower_wire(void **state)
+{
+    struct cluster c = cluster("2x8xh100");
+
+    (void)state;
+    assert_close(rate(&c, COLL_ALL_TO_ALL, 8, 8), rate(&c, COLL_SEND, 2, 2) * 8 / 7, 0.05);
+    assert_close(rate(&c, COLL_ALL_TO_ALL, 16, 8), rate(&c, COLL_SEND, 2, 1) * 2, 0.05);
+}
+
+/* Equal parts of S: 7 S/8 within a node of 8, S/2 across two of them; and back. */
+static void unequal_parts_cost_as_the_busier_wire(void **state)
+{
+    (void)state;
+    assert_int_equal(coll_equal_bytes(8, 8, 7000, 0), 8000);
+    assert_int_equal(coll_equal_bytes(16, 8, 7000, 8000), 16000);
+    assert_int_equal(coll_equal_bytes(16, 8, 14000, 8000), 32000);
+    /* 5 ranks, 4 in a node: the fifth sends 4/5 of its buffer away. */
+    assert_int_equal(coll_equal_bytes(5, 4, 0, 4000), 5000);
+    assert_int_equal(coll_equal_bytes(4, 1, 0, 3000), 4000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_cost_is_sound_on_every_machine),
         cmocka_unit_test(one_rank_costs_nothing),
+        cmocka_unit_test(a_message_takes_the_wire_between_its_two_ranks),
+        cmocka_unit_test(an_all_to_all_takes_the_slower_wire),
+        cmocka_unit_test(unequal_parts_cost_as_the_busier_wire),
         cmocka_unit_test(well_known_measurements_are_met),
         cmocka_unit_test(what_nobody_measured_is_marked_and_wide),
         cmocka_unit_test(the_interval_narrows_as_messages_grow),

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "sim/clock/clock.h"
 #include "sim/clock/jitter.h"
 #include "tests/hand_group.h"
 
@@ -60,9 +61,10 @@ static struct jitter_added added(struct bed *b, struct jitter j)
 {
     struct durations d = { b->work, b->issue };
     struct jitter_added a;
+    struct timeline t;
 
     sched_end(&b->s, SCHED_STEADY);
-    timeline_keep(&b->s, SCHED_STEADY, &d, &b->r);
+    clock_one(&b->s, SCHED_STEADY, &d, NULL, &t, &b->r);
     jitter_of(&j, 8, &b->s, &b->r, &a);
     run_free(&b->r);
     schedules_free(&b->s);

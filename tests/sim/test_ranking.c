@@ -35,9 +35,9 @@ static void errors_of_one_alone_add_as_squares(void **state)
 
 /* ---- ideas ---- */
 
-struct space { struct model m; struct cluster c; struct search_options o; struct search_result r; };
+struct search_space { struct model m; struct cluster c; struct search_options o; struct search_result r; };
 
-static void space_init(struct space *s, const char *cluster)
+static void space_init(struct search_space *s, const char *cluster)
 {
     struct model whole;
 
@@ -53,7 +53,7 @@ static void space_init(struct space *s, const char *cluster)
     assert_int_equal(search(&s->o, &s->r), 0);
 }
 
-static void space_free(struct space *s)
+static void space_free(struct search_space *s)
 {
     search_free(&s->r);
     model_free(&s->m);
@@ -69,7 +69,7 @@ static void ideas_are_distinct_and_ties_come_first(void **state)
 {
     enum { MOST = 12 };
     struct ranked of[MOST];
-    struct space s;
+    struct search_space s;
 
     (void)state;
     space_init(&s, "2x2xa100-40gb");
@@ -97,7 +97,7 @@ static void ideas_are_distinct_and_ties_come_first(void **state)
 static void variants_are_counted(void **state)
 {
     struct ranked of[4];
-    struct space s;
+    struct search_space s;
 
     (void)state;
     space_init(&s, "2x2xa100-40gb");
@@ -137,7 +137,7 @@ static void a_default_plan_departs_from_nothing(void **state)
 static void both_fsdps_reduce_alike(void **state)
 {
     int seen[2] = { 0 };
-    struct space s;
+    struct search_space s;
 
     (void)state;
     space_init(&s, "2x2xa100-40gb");

@@ -421,7 +421,7 @@ static int by_text(const void *a, const void *b) { return strcmp(a, b); }
 static void labels_tell_all_candidates_apart(void **state)
 {
     struct labels l = { 0 };
-    struct space s;
+    struct search_space s;
 
     (void)state;
     space_init(&s);

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include "sim/clock/clock.h"
 #include "sim/price/coll_algo.h"
 #include "tests/sim/sources.h"
 
@@ -39,7 +40,7 @@ static double step_of(const struct plan *p, const struct rates *r)
     struct durations d = { work, work + s.nops };       /* issuing takes no time */
     for (int i = 0; i < s.nops; i++)
         work[i] = seconds(&s, &s.ops[i], r);
-    timeline_run(&s, SCHED_STEADY, &d, &t);
+    clock_one(&s, SCHED_STEADY, &d, NULL, &t, NULL);
     free(work);
     schedules_free(&s);
     return t.step_s;

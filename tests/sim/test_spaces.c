@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "sim/clock/clock.h"
 #include "sim/clock/simulate.h"
 #include "sim/price/space_cost.h"
 
@@ -79,12 +80,12 @@ static void copies_beside_compute_cost_only_what_is_longer(void **state)
         struct bed b;
         struct timeline t;
         away_and_back(&b, copies[i][0], copies[i][1]);
-        timeline_run(&b.s, SCHED_STEADY, &b.d, &t);
+        clock_one(&b.s, SCHED_STEADY, &b.d, NULL, &t, NULL);
         assert_close(t.step_s, want, 1e-15);
         assert_close(t.idle_s, want - 12, 1e-12);
         assert_close(t.busy_s[STREAM_D2H], copies[i][0], 0);
         assert_close(t.busy_s[STREAM_H2D], copies[i][1], 0);
-        assert_true(contention_run(&b.s, SCHED_STEADY, &b.d, &free_of, &t, NULL));
+        assert_true(clock_one(&b.s, SCHED_STEADY, &b.d, &free_of, &t, NULL));
         assert_close(t.step_s, want, 1e-12);
         schedules_free(&b.s);
     }
@@ -101,7 +102,8 @@ static void each_memory_is_held_by_its_own_uses(void **state)
     int64_t at;
 
     away_and_back(&b, 4, 3);
-    timeline_keep(&b.s, SCHED_STEADY, &b.d, &r);
+    struct timeline t;
+    assert_true(clock_one(&b.s, SCHED_STEADY, &b.d, NULL, &t, &r));
     assert_int_equal(held_curve_in(&b.s, IN(SPACE_PINNED), &r, &p), 2);
     assert_close(p[0].t, 2, 0);
     assert_int_equal(p[0].bytes, 1024);

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/clock/contention.h"
+#include "sim/clock/clock.h"
 #include "tests/hand_group.h"
+#include "tests/sim/simple_clock.h"
 
 /* ---- schedules by hand: one entry, one duration ---- */
 
@@ -40,10 +41,13 @@ static struct op *collective(struct bed *b, enum stream st, enum coll_op op, enu
 
 static struct timeline finish(struct bed *b)
 {
-    struct timeline t;
+    struct timeline t, oracle;
 
     sched_end(&b->s, SCHED_STEADY);
-    timeline_run(&b->s, SCHED_STEADY, &b->d, &t);
+    clock_one(&b->s, SCHED_STEADY, &b->d, NULL, &t, NULL);
+    simple_clock(&b->s, SCHED_STEADY, &b->d, &oracle);
+    assert_close(oracle.step_s, t.step_s, 1e-15);
+    assert_close(oracle.exposed_s, t.exposed_s, 1e-12);
     return t;
 }
 
@@ -78,7 +82,7 @@ static void gathers_one_ahead_hide_behind_compute(void **state)
     }
     struct timeline t = finish(&b);
     assert_close(t.step_s, want, 1e-15);
-    assert_close(t.exposed_by[COLL_ALL_GATHER][0], want - (3 + 1 + 4 + 1.5 + 5), 1e-12);
+    assert_close(t.exposed_by[COLL_ALL_GATHER][GROUP_WORLD], want - (3 + 1 + 4 + 1.5 + 5), 1e-12);
     assert_close(parts(&t), t.step_s, 1e-12);
     schedules_free(&b.s);
 }
@@ -146,7 +150,7 @@ static void a_blocked_issuing_thread_is_charged_to_what_it_waits_for(void **stat
     work(&b, STREAM_COMPUTE, 2);
     struct timeline t = finish(&b);
     assert_close(t.step_s, 9, 1e-15);
-    assert_close(t.exposed_by[COLL_ALL_REDUCE][0], 7, 1e-15);
+    assert_close(t.exposed_by[COLL_ALL_REDUCE][GROUP_WORLD], 7, 1e-15);
     schedules_free(&b.s);
 }
 
@@ -243,15 +247,15 @@ static void skipping_nested_repeats_is_exact(void **state)
         struct timeline t, u;
         nested_bed(&a, seed, true);
         nested_bed(&b, seed, false);
-        timeline_run(&a.s, SCHED_STEADY, &a.d, &t);
-        timeline_run(&b.s, SCHED_STEADY, &b.d, &u);
-        assert_close(t.step_s, u.step_s, 1e-11);
-        assert_close(t.exposed_s + 1, u.exposed_s + 1, 1e-9);
-        assert_true(contention_run(&a.s, SCHED_STEADY, &a.d, &c, &t, NULL));
-        assert_true(contention_run(&b.s, SCHED_STEADY, &b.d, &c, &u, NULL));
-        assert_close(t.step_s, u.step_s, 1e-10);
-        assert_close(t.exposed_s + 1, u.exposed_s + 1, 1e-8);
-        assert_close(t.comm_s, u.comm_s, 1e-9);
+        clock_one(&a.s, SCHED_STEADY, &a.d, NULL, &t, NULL);
+        simple_clock(&b.s, SCHED_STEADY, &b.d, &u);
+        assert_close(t.step_s, u.step_s, 1e-12);
+        assert_close(t.exposed_s + 1, u.exposed_s + 1, 1e-12);
+        assert_true(clock_one(&a.s, SCHED_STEADY, &a.d, &c, &t, NULL));
+        assert_true(clock_one(&b.s, SCHED_STEADY, &b.d, &c, &u, NULL));
+        assert_close(t.step_s, u.step_s, 1e-12);
+        assert_close(t.exposed_s + 1, u.exposed_s + 1, 1e-12);
+        assert_close(t.comm_s, u.comm_s, 1e-12);
         schedules_free(&a.s);
         schedules_free(&b.s);
     }
@@ -265,12 +269,12 @@ static void skipping_repeats_is_exact(void **state)
         struct timeline t, u;
         random_bed(&a, seed, 40, true);
         random_bed(&b, seed, 40, false);
-        timeline_run(&a.s, SCHED_STEADY, &a.d, &t);
-        timeline_run(&b.s, SCHED_STEADY, &b.d, &u);
-        assert_close(t.step_s, u.step_s, 1e-11);
-        assert_close(t.exposed_s + 1, u.exposed_s + 1, 1e-9);
-        assert_close(t.idle_s + 1, u.idle_s + 1, 1e-9);
-        assert_close(parts(&t), t.step_s, 1e-11);
+        clock_one(&a.s, SCHED_STEADY, &a.d, NULL, &t, NULL);
+        simple_clock(&b.s, SCHED_STEADY, &b.d, &u);
+        assert_close(t.step_s, u.step_s, 1e-12);
+        assert_close(t.exposed_s + 1, u.exposed_s + 1, 1e-12);
+        assert_close(t.idle_s + 1, u.idle_s + 1, 1e-12);
+        assert_close(parts(&t), t.step_s, 1e-12);
         schedules_free(&a.s);
         schedules_free(&b.s);
     }
@@ -284,7 +288,7 @@ static void no_stream_is_busier_than_the_step_and_the_step_no_longer_than_all_of
         struct timeline t;
         double all = 0, issued = 0;
         random_bed(&b, seed, 5, true);
-        timeline_run(&b.s, SCHED_STEADY, &b.d, &t);
+        clock_one(&b.s, SCHED_STEADY, &b.d, NULL, &t, NULL);
         for (int st = 0; st < NSTREAM; st++) {
             assert_true(t.busy_s[st] <= t.step_s * (1 + 1e-12));
             all += t.busy_s[st];
@@ -303,10 +307,10 @@ static void longer_work_never_makes_the_step_shorter(void **state)
         struct bed b;
         struct timeline t, u;
         random_bed(&b, seed, 6, true);
-        timeline_run(&b.s, SCHED_STEADY, &b.d, &t);
+        clock_one(&b.s, SCHED_STEADY, &b.d, NULL, &t, NULL);
         unsigned pick = seed;
         b.work[(int)(uniform(&pick) * b.s.nops)] *= 1.5;
-        timeline_run(&b.s, SCHED_STEADY, &b.d, &u);
+        clock_one(&b.s, SCHED_STEADY, &b.d, NULL, &u, NULL);
         assert_true(u.step_s >= t.step_s * (1 - 1e-12));
         schedules_free(&b.s);
     }
@@ -334,11 +338,11 @@ static void without_slow_downs_contention_changes_nothing(void **state)
         struct bed b;
         struct timeline t, u;
         random_bed(&b, seed, 6, true);
-        timeline_run(&b.s, SCHED_STEADY, &b.d, &t);
-        contention_run(&b.s, SCHED_STEADY, &b.d, &one, &u, NULL);
-        assert_close(u.step_s, t.step_s, 1e-11);
-        assert_close(u.exposed_s + 1, t.exposed_s + 1, 1e-9);
-        assert_close(parts(&u), u.step_s, 1e-9);
+        simple_clock(&b.s, SCHED_STEADY, &b.d, &t);
+        clock_one(&b.s, SCHED_STEADY, &b.d, &one, &u, NULL);
+        assert_close(u.step_s, t.step_s, 1e-12);
+        assert_close(u.exposed_s + 1, t.exposed_s + 1, 1e-12);
+        assert_close(parts(&u), u.step_s, 1e-12);
         schedules_free(&b.s);
     }
 }
@@ -355,11 +359,11 @@ static void skipping_repeats_is_exact_with_contention(void **state)
         struct timeline t, u;
         random_bed(&a, seed, 60, true);
         random_bed(&b, seed, 60, false);
-        contention_run(&a.s, SCHED_STEADY, &a.d, &c, &t, NULL);
-        contention_run(&b.s, SCHED_STEADY, &b.d, &c, &u, NULL);
-        assert_close(t.step_s, u.step_s, 1e-9);
-        assert_close(t.exposed_s + 1, u.exposed_s + 1, 1e-8);
-        assert_close(parts(&t), t.step_s, 1e-9);
+        clock_one(&a.s, SCHED_STEADY, &a.d, &c, &t, NULL);
+        clock_one(&b.s, SCHED_STEADY, &b.d, &c, &u, NULL);
+        assert_close(t.step_s, u.step_s, 1e-12);
+        assert_close(t.exposed_s + 1, u.exposed_s + 1, 1e-12);
+        assert_close(parts(&t), t.step_s, 1e-12);
         schedules_free(&a.s);
         schedules_free(&b.s);
     }
@@ -374,11 +378,11 @@ static void contention_lies_between_never_and_always(void **state)
         struct bed b;
         struct timeline never, t, always;
         random_bed(&b, seed, 6, true);
-        timeline_run(&b.s, SCHED_STEADY, &b.d, &never);
-        contention_run(&b.s, SCHED_STEADY, &b.d, &c, &t, NULL);
+        clock_one(&b.s, SCHED_STEADY, &b.d, NULL, &never, NULL);
+        clock_one(&b.s, SCHED_STEADY, &b.d, &c, &t, NULL);
         for (int i = 0; i < b.s.nops; i++)
             b.work[i] *= 1.6;
-        timeline_run(&b.s, SCHED_STEADY, &b.d, &always);
+        clock_one(&b.s, SCHED_STEADY, &b.d, NULL, &always, NULL);
         assert_true(t.step_s >= never.step_s * (1 - 1e-12));
         assert_true(t.step_s <= always.step_s * (1 + 1e-12));
         schedules_free(&b.s);
@@ -399,7 +403,7 @@ static void two_streams_slow_each_other_down(void **state)
         work(&b, STREAM_COMPUTE, c);
         collective(&b, STREAM_GROUP, COLL_ALL_REDUCE, GROUP_WORLD, m);
         sched_end(&b.s, SCHED_STEADY);
-        contention_run(&b.s, SCHED_STEADY, &b.d, &slow, &t, NULL);
+        clock_one(&b.s, SCHED_STEADY, &b.d, &slow, &t, NULL);
         assert_close(t.step_s, m * fm <= c * fc ? c + m * fm * (1 - 1 / fc) : m + c * fc * (1 - 1 / fm), 1e-12);
         schedules_free(&b.s);
     }
@@ -411,9 +415,10 @@ static void the_critical_path_ends_with_the_step_and_has_no_gaps(void **state)
     for (unsigned seed = 1; seed <= 200; seed++) {
         struct bed b;
         struct run r;
+        struct timeline t;
         int64_t path[4096];
         random_bed(&b, seed, 5, true);
-        timeline_keep(&b.s, SCHED_STEADY, &b.d, &r);
+        clock_one(&b.s, SCHED_STEADY, &b.d, NULL, &t, &r);
         int64_t n = run_critical(&r, path, 4096);
         assert_true(n > 0);
         for (int64_t i = 0; i + 1 < n; i++) {       /* but for the time of issuing itself */

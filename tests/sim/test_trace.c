@@ -189,6 +189,7 @@ static void names_from_anywhere_stay_json(void **state)
     struct shown h = { 0 };
     double work[8] = { 1, 1, 1 }, issue[8] = { 0 };
     struct durations d = { work, issue };
+    struct timeline t;
     size_t i, found = 0;
     json_t *e;
 
@@ -199,7 +200,7 @@ static void names_from_anywhere_stay_json(void **state)
     sched_copy(&h.e.schedules, STREAM_COMPUTE, PHASE_FORWARD, "\xc3\xa9t\xc3\xa9", 1, 1);
     sched_copy(&h.e.schedules, STREAM_COMPUTE, PHASE_FORWARD, "", 1, 1);
     sched_end(&h.e.schedules, SCHED_STEADY);
-    timeline_keep(&h.e.schedules, SCHED_STEADY, &d, &h.r);
+    clock_one(&h.e.schedules, SCHED_STEADY, &d, NULL, &t, &h.r);
     show_run(&h, 0);
     json_array_foreach(h.events, i, e)
         found += !strcmp(text(e, "ph"), "X") && strstr(text(e, "name"), "a \"quote\", a \\ and\n\ta\x01 control");

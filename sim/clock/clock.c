@@ -1,0 +1,426 @@
+/* clock.c -- from event to event: see clock.h. */
+#include "sim/clock/clock.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/clock/clock_internal.h"
+
+/* A rest of so much of the time is a rounding error, no work. */
+#define REST 1e-15
+/* Entries of a schedule that can be kept. */
+#define KEPT_MOST 1e6
+
+/* ---- what a start or an end changes ---- */
+
+/* Are all dependencies done?  If so, *last is the one that ended last, or -1. */
+static bool free_to_go(const struct actor *a, struct item *it, int *last)
+{
+    if (it->blocked_by >= 0 && a->items[it->blocked_by].state != DONE)
+        return false;
+    *last = -1;
+    for (int d = it->dep0; d < it->dep0 + it->ndeps; d++) {
+        const struct item *dep = &a->items[a->deps[d]];
+        if (dep->state != DONE) {
+            it->blocked_by = a->deps[d];
+            return false;
+        }
+        if (*last < 0 || dep->end > a->items[*last].end)
+            *last = a->deps[d];
+    }
+    return true;
+}
+
+/* The compute stream had nothing to do until `until`: by whose fault. */
+static void account_gap(struct actor *a, int coll, double until)
+{
+    double gap = until - a->compute_end;
+
+    if (gap <= 0)
+        return;
+    if (coll >= 0) {
+        a->out->exposed_by[coll / PLAN_GROUPS][coll % PLAN_GROUPS] += gap;
+        a->out->exposed_s += gap;
+    } else {
+        a->out->idle_s += gap;
+    }
+}
+
+static void finish(struct actor *a, struct item *it, double t)
+{
+    const struct op *o = &a->s->ops[it->op];
+    double took = t - it->start;
+
+    it->state = DONE;
+    it->end = t;
+    a->dirty = true;
+    a->head[it->stream] = it->next;
+    if (it->next < 0)
+        a->pending &= ~(1u << it->stream);
+    a->out->busy_s[it->stream] += took;
+    if (o->kind == OP_COLL)
+        a->out->comm_s += took;
+    if (it->stream == STREAM_COMPUTE) {
+        *(o->phase == PHASE_OPTIMIZER ? &a->out->optimizer_s : &a->out->compute_s) += took;
+        a->compute_end = t;
+    }
+}
+
+/* The issuing thread's wait. */
+static bool pass_wait(struct actor *a)
+{
+    struct item *it = &a->items[a->blocked];
+    int last;
+
+    if (!free_to_go(a, it, &last))
+        return false;
+    it->start = a->issue_at;
+    if (last >= 0 && a->items[last].end >= a->issue_at) {
+        it->start = a->items[last].end;
+        it->cause = last;
+        a->issue_coll = a->items[last].coll;
+    }
+    it->state = DONE;
+    it->end = it->issued = a->issue_at = it->start;
+    a->blocked = -1;
+    return true;
+}
+
+/* Unrolls what streams need next. */
+static void issue(struct clock *k, struct actor *a)
+{
+    while (a->blocked >= 0 ? pass_wait(a) : (a->want & ~a->pending) && clock_pull_next(k, a))
+        ;
+}
+
+/* ---- meets ---- */
+
+/* Something changes for the role now. */
+static void touch(struct actor *a)
+{
+    a->dirty = a->touched = true;
+}
+
+static void meet_end(struct clock *k, int m)
+{
+    struct meet *meet = &k->meets[m];
+
+    for (int i = 0; i < meet->nmembers; i++) {
+        struct actor *a = &k->actors[meet->who[i].actor];
+        touch(a);
+        finish(a, &a->items[meet->who[i].item], k->t);
+    }
+    clock_meet_free(k, m);
+}
+
+static void meet_begin(struct clock *k, int m)
+{
+    struct meet *meet = &k->meets[m];
+
+    meet->since = k->t;
+    meet->slow = 1;
+    meet->end = k->t + meet->left;
+    for (int i = 0; i < meet->nmembers; i++) {
+        struct actor *a = &k->actors[meet->who[i].actor];
+        struct item *it = &a->items[meet->who[i].item];
+        touch(a);
+        if (it->stream == STREAM_COMPUTE)
+            account_gap(a, it->coll, k->t);     /* since it arrived */
+        it->state = RUNNING;
+        it->start = k->t;
+    }
+    if (!(meet->left > 0)) {
+        meet_end(k, m);
+        return;
+    }
+    k->active = clock_pull_grown(k->active, k->nactive, &k->room_active, sizeof *k->active);
+    k->active[k->nactive++] = m;
+}
+
+/* ---- rates ---- */
+
+/* From now on the rest of the work takes `slow` times as long. */
+static void change_rate(double t, double *left, double *since, double *slow, double *end, double to)
+{
+    if (*slow == to)
+        return;
+    *left -= (t - *since) / *slow;
+    *left = *left > 0 ? *left : 0;
+    *since = t;
+    *slow = to;
+    *end = t + *left * to;
+}
+
+/* How much longer the part of `a` makes it take: the slowest part counts. */
+static void meet_slow(struct clock *k, const struct actor *a, int m, double slow)
+{
+    struct meet *meet = &k->meets[m];
+    double most = 1;
+
+    for (int i = 0; i < meet->nmembers; i++) {
+        if (meet->who[i].actor == a->index)
+            meet->who[i].slow = slow;
+        most = meet->who[i].slow > most ? meet->who[i].slow : most;
+    }
+    change_rate(k->t, &meet->left, &meet->since, &meet->slow, &meet->end, most);
+}
+
+/* ---- one role ---- */
+
+/* Starts the head of a stream if it can.  False where it cannot. */
+static bool start(struct clock *k, struct actor *a, int head)
+{
+    struct item *it = &a->items[head];
+    int last;
+
+    if (it->issued > k->t || !free_to_go(a, it, &last))
+        return false;
+    bool by_issue = last < 0 || a->items[last].end < it->issued;
+    a->wins += by_issue;
+    it->start = it->since = k->t;
+    it->cause = by_issue ? -1 : last;
+    if (it->stream == STREAM_COMPUTE) {
+        account_gap(a, by_issue ? it->issue_coll : a->items[last].coll, k->t);
+        if (it->meet >= 0 && a->compute_end < k->t)
+            a->compute_end = k->t;              /* what follows is waiting for others */
+    }
+    if (it->meet >= 0) {
+        it->state = ARRIVED;
+        if (++k->meets[it->meet].arrived == k->meets[it->meet].nmembers)
+            meet_begin(k, it->meet);
+        return true;
+    }
+    it->state = RUNNING;
+    it->slow = 1;
+    it->end = k->t + it->left;
+    if (!(it->left > 0))
+        finish(a, it, k->t);                    /* nothing to do: the next may start at once */
+    return true;
+}
+
+static void start_heads(struct clock *k, struct actor *a)
+{
+    for (int u = 0; u < a->nused; u++) {
+        int st = a->used[u];
+        while (a->head[st] >= 0 && a->items[a->head[st]].state == WAITING && start(k, a, a->head[st]))
+            ;
+    }
+}
+
+/* What has come to its end: what ends together ends now. */
+static void end_due(struct clock *k, struct actor *a)
+{
+    for (int u = 0; u < a->nused; u++) {
+        int head = a->head[a->used[u]];
+        struct item *it = head < 0 ? NULL : &a->items[head];
+        if (it && it->state == RUNNING && it->meet < 0 && it->end - k->t <= REST * k->t)
+            finish(a, it, k->t);
+    }
+    touch(a);
+}
+
+/* Rates from now on, and the next event. */
+static void look_forward(struct clock *k, struct actor *a)
+{
+    struct item *running[NSTREAM];
+    int ops[NSTREAM], n = 0;
+
+    a->next = -1;
+    for (int u = 0; u < a->nused; u++) {
+        int head = a->head[a->used[u]];
+        struct item *it = head < 0 ? NULL : &a->items[head];
+        if (it && it->state == RUNNING) {
+            ops[n] = it->op;
+            running[n++] = it;
+        } else if (it && it->state == WAITING && it->issued > k->t && (a->next < 0 || it->issued < a->next)) {
+            a->next = it->issued;
+        }
+    }
+    for (int r = 0; r < n; r++) {
+        struct item *it = running[r];
+        double slow = n > 1 && a->role->slow ? contention_slow(a->role->slow, a->s, ops, n, r) : 1;
+        if (it->meet >= 0) {
+            meet_slow(k, a, it->meet, slow);
+            continue;
+        }
+        change_rate(k->t, &it->left, &it->since, &it->slow, &it->end, slow);
+        if (a->next < 0 || it->end < a->next)
+            a->next = it->end;
+    }
+}
+
+/* ---- all roles ---- */
+
+/* Everything that can happen at this moment. */
+static void settle(struct clock *k)
+{
+    bool again;
+
+    do {
+        again = false;
+        for (int i = 0; i < k->n; i++) {
+            struct actor *a = &k->actors[i];
+            while (a->dirty && !k->failed) {
+                a->dirty = false;
+                issue(k, a);
+                start_heads(k, a);
+                again = true;
+            }
+        }
+    } while (again && k->n > 1 && !k->failed);
+    for (int i = 0; i < k->n; i++)
+        if (k->actors[i].touched && k->actors[i].passed >= 0)
+            clock_skip_boundary(k, &k->actors[i]);
+    for (int i = 0; i < k->n; i++)
+        if (k->actors[i].touched) {
+            look_forward(k, &k->actors[i]);
+            k->actors[i].touched = false;
+            if (k->actors[i].n > k->actors[i].most && !k->actors[i].whole)
+                clock_pull_forget(k, &k->actors[i]);
+        }
+}
+
+/* Lets time pass until something ends or is issued; false where nothing will. */
+static bool pass_time(struct clock *k)
+{
+    double t = -1;
+
+    for (int i = 0; i < k->n; i++)
+        if (k->actors[i].next >= 0 && (t < 0 || k->actors[i].next < t))
+            t = k->actors[i].next;
+    for (int i = 0; i < k->nactive; i++)
+        if (t < 0 || k->meets[k->active[i]].end < t)
+            t = k->meets[k->active[i]].end;
+    if (t < 0)
+        return false;
+    k->t = t;
+    for (int i = 0; i < k->n; i++)
+        if (k->actors[i].next >= 0 && k->actors[i].next - t <= REST * t)
+            end_due(k, &k->actors[i]);
+    for (int i = k->nactive - 1; i >= 0; i--)
+        if (k->meets[k->active[i]].end - t <= REST * t) {
+            int m = k->active[i];
+            k->active[i] = k->active[--k->nactive];
+            meet_end(k, m);
+        }
+    return true;
+}
+
+/* ---- results ---- */
+
+static void keep(const struct actor *a, struct run *r)
+{
+    r->ran = calloc((size_t)a->n + 1, sizeof *r->ran);
+    if (!r->ran)
+        abort();
+    r->n = a->n;
+    for (int i = 0; i < a->n; i++) {
+        const struct item *it = &a->items[i];
+        r->ran[i] = (struct ran){ it->op, it->iteration, it->issued, it->start, it->end, it->cause };
+    }
+    r->total = *a->out;
+}
+
+static bool done(const struct actor *a)
+{
+    return a->pc >= a->end && !a->pending && a->blocked < 0;
+}
+
+/* What came last after the last work on the compute stream; the issuing thread wins ties. */
+static void conclude(struct actor *a)
+{
+    double end = a->issue_at;
+    int coll = a->issue_coll;
+
+    for (int st = 0; st < NSTREAM; st++)
+        if (a->last_on[st] >= 0 && a->items[a->last_on[st]].end > end) {
+            end = a->items[a->last_on[st]].end;
+            coll = a->items[a->last_on[st]].coll;
+        }
+    account_gap(a, coll, end);
+    a->out->step_s = end;
+}
+
+static void clock_open(struct clock *k, const struct role *roles, int n, enum sched_id id, struct timeline *lines,
+                       bool whole)
+{
+    k->n = n;
+    k->free_meet = -1;
+    memset(k->buckets, -1, sizeof k->buckets);
+    k->actors = calloc((size_t)n, sizeof *k->actors);
+    k->ranks = malloc((size_t)n * sizeof *k->ranks);
+    if (!k->actors || !k->ranks)
+        abort();
+    for (int i = 0; i < n; i++) {
+        k->ranks[i] = roles[i].s->rank;
+        for (int j = 0; j < i; j++)
+            assert(k->ranks[j] != k->ranks[i]);
+        memset(&lines[i], 0, sizeof lines[i]);
+        k->actors[i].index = i;
+        k->actors[i].out = &lines[i];
+        k->actors[i].whole = whole;
+        clock_pull_open(&k->actors[i], &roles[i], id);
+    }
+}
+
+bool clock_run(const struct role *roles, int n, enum sched_id id, struct timeline *lines, struct run *kept,
+               struct clock_result *out)
+{
+    struct clock k = { .why = out->why, .why_size = sizeof out->why };
+    bool all = true;
+
+    memset(out, 0, sizeof *out);
+    clock_open(&k, roles, n, id, lines, kept != NULL);
+    do
+        settle(&k);
+    while (!k.failed && pass_time(&k));
+    for (int i = 0; i < n; i++)
+        all &= done(&k.actors[i]);
+    if (!all && !k.failed)
+        clock_meet_deadlock(&k);
+    for (int i = 0; i < n; i++) {
+        conclude(&k.actors[i]);
+        if (kept)
+            keep(&k.actors[i], &kept[i]);
+        if (lines[i].step_s > out->makespan_s)
+            out->makespan_s = lines[i].step_s;
+        clock_pull_close(&k.actors[i]);
+    }
+    clock_meet_close(&k);
+    clock_skip_close(&k);
+    free(k.actors);
+    free(k.ranks);
+    return all && !k.failed;
+}
+
+static double entries(const struct schedules *s, int from, int to)
+{
+    double n = 0;
+
+    for (int i = from; i < to; i++) {
+        const struct op *o = &s->ops[i];
+        if (o->kind == OP_REPEAT) {
+            n += (double)o->u.repeat.n * entries(s, i + 1, o->u.repeat.other);
+            i = o->u.repeat.other;
+        } else {
+            n++;
+        }
+    }
+    return n;
+}
+
+bool clock_one(const struct schedules *s, enum sched_id id, const struct durations *d, const struct contention *c,
+               struct timeline *out, struct run *kept)
+{
+    struct role role = { s, d, c, NULL };
+    bool fits = !kept || entries(s, s->begin[id], s->end[id]) <= KEPT_MOST;
+    struct clock_result result;
+
+    if (kept)
+        memset(kept, 0, sizeof *kept);
+    bool ran = clock_run(&role, 1, id, out, fits ? kept : NULL, &result);
+    assert(ran);                    /* one role waits for nobody */
+    (void)ran;
+    return fits;
+}

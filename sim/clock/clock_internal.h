@@ -1,0 +1,129 @@
+/* clock_internal.h -- what the files of the clock share (clock*.c). */
+#ifndef DPX_CLOCK_INTERNAL_H
+#define DPX_CLOCK_INTERNAL_H
+
+#include "sim/clock/clock.h"
+
+/* Repeats within repeats; states of one that are compared; items of a role before those that are done
+ * are dropped. */
+enum { DEPTH = 8, SNAPS = 4, ITEMS = 1 << 16 };
+
+/* ARRIVED: it could start, but another role has not come yet. */
+enum item_state { WAITING, ARRIVED, RUNNING, DONE };
+
+/* One entry, unrolled. */
+struct item {
+    int     op;
+    int64_t iteration;
+    double  left, since, slow;      /* seconds of undisturbed work that remained then; how much longer they take */
+    double  issued, start, end;     /* end: while it runs, when it will if nothing changes */
+    int     next;                   /* on its stream, in issue order; -1 */
+    int     dep0;                   /* its dependencies: deps[dep0 .. dep0+ndeps) */
+    uint8_t ndeps, stream, state;
+    int     cause;                  /* the item that its start waited for last; -1: its own issue */
+    int     coll;                   /* op * PLAN_GROUPS + group of the collective to blame for it, -1 */
+    int     blocked_by;             /* a dependency that was not done when last asked, -1 */
+    int     issue_coll;             /* what the issuing thread had waited for before it, -1 */
+    int     meet;                   /* what it does together with other roles; -1 */
+};
+
+/* A repeat of a schedule. */
+struct loop {
+    int      open;
+    unsigned streams;               /* that its body uses, one bit each */
+    bool     closed;                /* nothing after it can start before its streams are through */
+};
+
+struct actor {
+    const struct role *role;
+    const struct schedules *s;
+    const struct durations *d;
+    struct timeline *out;
+    int index;
+    bool whole;                     /* all items are to be kept */
+    struct item *items; int n, room, most;      /* most: before some are dropped */
+    int *deps; int ndeps, deps_room;
+    /* unrolling: the last item of each kind so far, and where it goes on */
+    int last_on[NSTREAM], last_in[PLAN_GROUPS], *recorded;
+    struct loop *loops; int nloops;
+    int pc, end, depth;
+    struct { int open, loop, first; int64_t i, n; } at[DEPTH];     /* first: item */
+    unsigned want;                  /* streams that must not be without a head */
+    int passed;                     /* level of the outermost repeat that began another iteration, -1 */
+    int blocked;                    /* the item for which the issuing thread waits, -1 */
+    double issue_at;                /* when the issuing thread is through with what was unrolled */
+    int issue_coll;                 /* the collective that blocked it last, until charged; -1 */
+    int64_t wins;                   /* starts that it decided */
+    /* running */
+    int head[NSTREAM];              /* first item of each stream that is not done, -1 */
+    unsigned pending;               /* streams that have a head */
+    uint8_t used[NSTREAM]; int nused;
+    double next;                    /* its next event; < 0: none */
+    double compute_end;
+    bool touched, dirty;            /* at this event; something ended since it was settled */
+};
+
+/* Roles that do something together: a message, a collective of several. */
+struct member { int actor, item; double slow; };
+struct meet {
+    int channel, nmembers, arrived;
+    int64_t seq;
+    double left, since, slow, end;  /* as an item's */
+    struct member *who;             /* by place in the channel; item -1: not unrolled yet */
+    int next;                       /* of its channel, or of the free ones */
+};
+
+/* What matches in order: the messages of a pair with one tag, the collectives of one instance. */
+struct channel {
+    bool message;
+    int64_t from, to;               /* ranks; a collective: its group, and the instance's first rank */
+    int32_t tag;
+    int nmembers, open, next;       /* meets that are not done; next of the same hash */
+    int *actors;                    /* of the members */
+    int64_t *pulled;                /* entries of each that were unrolled */
+};
+
+struct state;                       /* clock_skip.c */
+
+struct clock {
+    struct actor *actors; int n;
+    double t;
+    struct meet *meets; int nmeets, room_meets, free_meet;
+    int *active, nactive, room_active;          /* meets that run */
+    struct channel *channels; int nchannels, room_channels;
+    int buckets[256];
+    int64_t *ranks;                 /* of the roles */
+    int lead, silent;               /* whose iterations are watched; how many others' since its last */
+    struct state *states;
+    bool failed;
+    char *why; size_t why_size;
+};
+
+/* ---- clock_pull.c ---- */
+void clock_pull_open(struct actor *a, const struct role *r, enum sched_id id);
+void clock_pull_close(struct actor *a);
+/* Unrolls the next entry; false at the end.  The item, or the issuing thread's wait, is items[n-1]. */
+bool clock_pull_next(struct clock *k, struct actor *a);
+/* Drops what no item refers to any more. */
+void clock_pull_forget(struct clock *k, struct actor *a);
+
+/* ---- clock_meet.c ---- */
+/* Joins a new item to the meet of its channel, if its op is done together with another role. */
+void clock_meet_join(struct clock *k, struct actor *a, int item);
+void clock_meet_free(struct clock *k, int meet);
+void clock_meet_deadlock(struct clock *k);
+void clock_meet_close(struct clock *k);
+
+/* ---- clock_skip.c ---- */
+/* Actor a has begun another iteration of the repeat at a->passed: notes the state, and jumps if it is an
+ * earlier one. */
+void clock_skip_boundary(struct clock *k, struct actor *a);
+/* What was noted of a role's repeats from this level on no longer holds; of any role's. */
+void clock_skip_forget(struct clock *k, const struct actor *a, int level);
+void clock_skip_forget_all(struct clock *k);
+void clock_skip_close(struct clock *k);
+
+/* `array` with room for one more than n elements. */
+void *clock_pull_grown(void *array, int n, int *room, size_t size);
+
+#endif

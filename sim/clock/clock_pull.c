@@ -1,0 +1,372 @@
+/* clock_pull.c -- a role's entries, unrolled one by one in issue order. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/clock/clock_internal.h"
+
+_Static_assert(NSTREAM < 32, "a set of streams is 32 bits");
+
+void *clock_pull_grown(void *array, int n, int *room, size_t size)
+{
+    if (n < *room)
+        return array;
+    *room = *room ? 2 * *room : 256;
+    array = realloc(array, (size_t)*room * size);
+    if (!array)
+        abort();
+    return array;
+}
+
+/* ---- repeats ---- */
+
+/* Collectives of a process group follow each other; messages do not. */
+static bool in_line(const struct op *o)
+{
+    return o->kind == OP_COLL && !coll_is_message((enum coll_op)o->u.coll.op);
+}
+
+/* What cannot start before a repeat is through: everything on its streams, and what waits for that. */
+struct held {
+    unsigned streams, groups;
+    uint8_t *events;
+};
+
+/* Notes what an entry holds back once it is held itself.  False for one that is not held: on a stream of
+ * its own it might start while the repeat still runs. */
+static bool hold(struct held *h, const struct op *o)
+{
+    bool held = (h->streams >> o->stream & 1) || (o->after & h->streams) ||
+                (in_line(o) && (h->groups >> o->u.coll.group & 1)) ||
+                (o->wait[0] && h->events[o->wait[0]]) || (o->wait[1] && h->events[o->wait[1]]);
+
+    if (!held)
+        return o->stream == STREAM_ISSUE;
+    h->streams |= 1u << o->stream;
+    if (in_line(o))
+        h->groups |= 1u << o->u.coll.group;
+    if (o->record)
+        h->events[o->record] = 1;
+    return true;
+}
+
+/* Entries of ops[from, to).  0: one is not held; 1: all are; 2: the issuing thread is held there. */
+static int hold_range(const struct actor *a, struct held *h, int from, int to)
+{
+    for (int i = from; i < to; i++) {
+        const struct op *o = &a->s->ops[i];
+        if (o->kind == OP_REPEAT || o->kind == OP_END)
+            continue;
+        if (!hold(h, o))
+            return 0;
+        if (h->streams >> STREAM_ISSUE & 1)
+            return 2;
+    }
+    return 1;
+}
+
+/* Is nothing after the repeat able to start before its streams are through?  What comes after is the
+ * rest of the repeats around it, their next iteration, and what follows them. */
+static bool closes(const struct actor *a, const struct loop *l, int begin, struct held *h)
+{
+    int at = a->s->ops[l->open].u.repeat.other + 1, open = l->open;
+
+    memset(h->events, 0, (size_t)a->s->nevents + 1);
+    h->streams = h->groups = 0;
+    for (int i = l->open + 1; i < at - 1; i++) {
+        const struct op *o = &a->s->ops[i];
+        if (o->kind == OP_REPEAT || o->kind == OP_END || o->stream == STREAM_ISSUE)
+            continue;
+        h->streams |= 1u << o->stream;
+        if (in_line(o))
+            h->groups |= 1u << o->u.coll.group;
+        if (o->record)
+            h->events[o->record] = 1;
+    }
+    if (!h->streams)
+        return false;
+    for (;;) {
+        int outer = open - 1, depth = 0;
+        while (outer >= begin && !(a->s->ops[outer].kind == OP_REPEAT && depth == 0)) {
+            depth += a->s->ops[outer].kind == OP_END ? 1 : a->s->ops[outer].kind == OP_REPEAT ? -1 : 0;
+            outer--;
+        }
+        int to = outer >= begin ? a->s->ops[outer].u.repeat.other : a->end;
+        int all = hold_range(a, h, at, to);
+        if (all != 1 || outer < begin)
+            return all > 0;
+        all = hold_range(a, h, outer + 1, open);
+        if (all != 1)
+            return all > 0;
+        open = outer;
+        at = to + 1;
+    }
+}
+
+static void find_loops(struct actor *a, int begin)
+{
+    struct held h = { 0 };
+    int room = 0;
+
+    for (int i = begin; i < a->end; i++)
+        if (a->s->ops[i].kind == OP_REPEAT) {
+            a->loops = clock_pull_grown(a->loops, a->nloops, &room, sizeof *a->loops);
+            struct loop *l = &a->loops[a->nloops++];
+            *l = (struct loop){ .open = i };
+            for (int j = i + 1; j < a->s->ops[i].u.repeat.other; j++)
+                if (a->s->ops[j].kind != OP_REPEAT && a->s->ops[j].kind != OP_END && a->s->ops[j].stream != STREAM_ISSUE)
+                    l->streams |= 1u << a->s->ops[j].stream;
+        }
+    if (!a->nloops)
+        return;
+    h.events = malloc((size_t)a->s->nevents + 1);
+    if (!h.events)
+        abort();
+    for (int i = 0; i < a->nloops; i++)
+        a->loops[i].closed = closes(a, &a->loops[i], begin, &h);
+    free(h.events);
+}
+
+/* Streams that have to have a head: those of the repeats around the next entry, up to one that
+ * lets nothing behind it start early.  Outside of such a repeat, whatever comes. */
+static void look_ahead(struct actor *a)
+{
+    a->want = 0;
+    for (int level = a->depth - 1; level >= 0; level--) {
+        const struct loop *l = &a->loops[a->at[level].loop];
+        a->want |= l->streams;
+        if (l->closed)
+            return;
+    }
+    a->want = ~0u;
+}
+
+static void enter(struct clock *k, struct actor *a)
+{
+    const struct op *o = &a->s->ops[a->pc];
+    int loop = 0;
+
+    if (o->u.repeat.n == 0) {
+        a->pc = o->u.repeat.other + 1;
+        return;
+    }
+    assert(a->depth < DEPTH);
+    while (a->loops[loop].open != a->pc)
+        loop++;
+    a->at[a->depth].open = a->pc;
+    a->at[a->depth].loop = loop;
+    a->at[a->depth].i = 0;
+    a->at[a->depth].first = a->n;
+    a->at[a->depth].n = o->u.repeat.n;
+    clock_skip_forget(k, a, a->depth);
+    a->depth++;
+    a->pc++;
+    look_ahead(a);
+}
+
+static void leave(struct actor *a)
+{
+    int level = a->depth - 1;
+
+    if (++a->at[level].i < a->at[level].n) {
+        a->pc = a->at[level].open + 1;
+        if (a->passed < 0 || level < a->passed)
+            a->passed = level;
+        return;
+    }
+    a->pc++;
+    a->depth = level;
+    look_ahead(a);
+}
+
+/* ---- items ---- */
+
+static void depend(struct actor *a, struct item *it, int on)
+{
+    if (on < 0)
+        return;
+    a->deps = clock_pull_grown(a->deps, a->ndeps, &a->deps_room, sizeof *a->deps);
+    a->deps[a->ndeps++] = on;
+    it->ndeps++;
+}
+
+static void unroll(struct clock *k, struct actor *a, int op, int64_t iteration)
+{
+    const struct op *o = &a->s->ops[op];
+    int i = a->n;
+
+    a->items = clock_pull_grown(a->items, a->n, &a->room, sizeof *a->items);
+    struct item *it = &a->items[a->n++];
+    a->issue_at += a->d->issue[op];
+    *it = (struct item){ .op = op, .iteration = iteration, .left = a->d->work[op], .issued = a->issue_at, .next = -1,
+                         .dep0 = a->ndeps, .stream = o->stream, .cause = -1, .coll = -1, .blocked_by = -1,
+                         .issue_coll = -1, .meet = -1 };
+    if (o->stream != STREAM_ISSUE) {
+        int before = a->last_on[o->stream];
+        if (a->pending >> o->stream & 1) {
+            a->items[before].next = i;
+        } else {
+            if (before < 0)
+                a->used[a->nused++] = o->stream;
+            a->head[o->stream] = i;
+            a->pending |= 1u << o->stream;
+        }
+        it->coll = before >= 0 && o->stream != STREAM_COMPUTE ? a->items[before].coll : -1;
+        depend(a, it, before);
+        it->issue_coll = a->issue_coll;
+        if (o->stream == STREAM_COMPUTE)
+            a->issue_coll = -1;
+    }
+    if (in_line(o)) {
+        depend(a, it, a->last_in[o->u.coll.group]);
+        a->last_in[o->u.coll.group] = i;
+    }
+    if (o->kind == OP_COLL)
+        it->coll = o->u.coll.op * PLAN_GROUPS + o->u.coll.group;
+    for (unsigned st = 0, mask = o->after; mask; st++, mask >>= 1)
+        if (mask & 1)
+            depend(a, it, a->last_on[st]);
+    for (int w = 0; w < 2; w++)
+        if (o->wait[w])
+            depend(a, it, a->recorded[o->wait[w]]);
+    if (o->stream != STREAM_ISSUE)
+        a->last_on[o->stream] = i;
+    else
+        a->blocked = i;
+    if (o->record)
+        a->recorded[o->record] = i;
+    if (o->kind == OP_COLL && k->n > 1)
+        clock_meet_join(k, a, i);
+}
+
+bool clock_pull_next(struct clock *k, struct actor *a)
+{
+    while (a->pc < a->end) {
+        const struct op *o = &a->s->ops[a->pc];
+        if (o->kind == OP_REPEAT) {
+            enter(k, a);
+        } else if (o->kind == OP_END) {
+            leave(a);
+        } else {
+            unroll(k, a, a->pc, a->depth ? a->at[a->depth - 1].i : 0);
+            a->pc++;
+            return true;
+        }
+        /* What has just been left may have asked for more than is needed now. */
+        if (!(a->want & ~a->pending))
+            return true;
+    }
+    a->want = 0;
+    return false;
+}
+
+/* ---- storage ---- */
+
+void clock_pull_open(struct actor *a, const struct role *r, enum sched_id id)
+{
+    a->role = r;
+    a->s = r->s;
+    a->d = r->d;
+    a->pc = r->s->begin[id];
+    a->end = r->s->end[id];
+    a->want = ~0u;
+    a->passed = a->blocked = a->issue_coll = -1;
+    a->next = -1;
+    a->most = ITEMS;
+    a->dirty = a->touched = true;
+    for (int st = 0; st < NSTREAM; st++)
+        a->last_on[st] = a->head[st] = -1;
+    for (int g = 0; g < PLAN_GROUPS; g++)
+        a->last_in[g] = -1;
+    a->room = a->end - a->pc + 1;
+    a->deps_room = 4 * a->room;
+    a->items = malloc((size_t)a->room * sizeof *a->items);
+    a->deps = malloc((size_t)a->deps_room * sizeof *a->deps);
+    a->recorded = malloc(((size_t)r->s->nevents + 1) * sizeof *a->recorded);
+    if (!a->recorded || !a->items || !a->deps)
+        abort();
+    for (int e = 0; e <= r->s->nevents; e++)
+        a->recorded[e] = -1;
+    find_loops(a, a->pc);
+}
+
+void clock_pull_close(struct actor *a)
+{
+    free(a->items);
+    free(a->deps);
+    free(a->recorded);
+    free(a->loops);
+}
+
+static void mark(int *map, int item)
+{
+    if (item >= 0)
+        map[item] = 1;
+}
+
+static void renumber(const int *map, int *item)
+{
+    if (*item >= 0)
+        *item = map[*item];
+}
+
+void clock_pull_forget(struct clock *k, struct actor *a)
+{
+    int oldest = a->blocked >= 0 ? a->blocked : a->n, kept = 0, ndeps = 0;
+    int *map = calloc((size_t)a->n + 1, sizeof *map), *deps = malloc(((size_t)a->ndeps + 1) * sizeof *deps);
+
+    if (!map || !deps)
+        abort();
+    for (int u = 0; u < a->nused; u++)
+        if (a->head[a->used[u]] >= 0 && a->head[a->used[u]] < oldest)
+            oldest = a->head[a->used[u]];
+    for (int i = oldest; i < a->n; i++) {
+        map[i] = 1;
+        for (int d = 0; d < a->items[i].ndeps; d++)
+            mark(map, a->deps[a->items[i].dep0 + d]);
+    }
+    for (int st = 0; st < NSTREAM; st++)
+        mark(map, a->last_on[st]);
+    for (int g = 0; g < a->s->groups.n; g++)
+        mark(map, a->last_in[g]);
+    for (int e = 0; e <= a->s->nevents; e++)
+        mark(map, a->recorded[e]);
+    for (int i = 0; i < a->n; i++)
+        map[i] = map[i] ? kept++ : -1;
+    for (int i = 0; i < a->n; i++) {
+        struct item *it = &a->items[i];
+        if (map[i] < 0)
+            continue;
+        int first = ndeps;
+        for (int d = 0; d < it->ndeps && i >= oldest; d++)
+            deps[ndeps++] = map[a->deps[it->dep0 + d]];
+        it->dep0 = first;
+        it->ndeps = (uint8_t)(ndeps - first);
+        renumber(map, &it->next);
+        renumber(map, &it->cause);
+        renumber(map, &it->blocked_by);
+        if (it->meet >= 0 && it->state != DONE)
+            for (int m = 0; m < k->meets[it->meet].nmembers; m++)
+                if (k->meets[it->meet].who[m].actor == a->index)
+                    k->meets[it->meet].who[m].item = map[i];
+        a->items[map[i]] = *it;
+    }
+    for (int st = 0; st < NSTREAM; st++) {
+        renumber(map, &a->last_on[st]);
+        renumber(map, &a->head[st]);
+    }
+    for (int g = 0; g < a->s->groups.n; g++)
+        renumber(map, &a->last_in[g]);
+    for (int e = 0; e <= a->s->nevents; e++)
+        renumber(map, &a->recorded[e]);
+    renumber(map, &a->blocked);
+    for (int level = 0; level < a->depth; level++)
+        a->at[level].first = kept;
+    memcpy(a->deps, deps, (size_t)ndeps * sizeof *deps);
+    a->n = kept;
+    a->most = 2 * kept > ITEMS ? 2 * kept : ITEMS;
+    a->ndeps = ndeps;
+    free(map);
+    free(deps);
+    clock_skip_forget_all(k);
+}

@@ -1,0 +1,308 @@
+/* clock_skip.c -- a state that comes back: the rest of a repeat is one jump.
+ *
+ * A state is what decides all that follows: where each role goes on, its entries under way with the work
+ * that they have left, whose partners have come.  The discrete part of it is a hash, the rest is compared
+ * number by number, relative to the clock. */
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/clock/clock_internal.h"
+
+/* Of times: what rounding may leave between two states that are one. */
+#define ROUNDING 2e-14
+/* Entries under way, of one role: more are not looked at. */
+enum { WINDOW = 4096 };
+
+struct actor_state {
+    int      depth;
+    int64_t  at[DEPTH];             /* iterations of the repeats around the next entry */
+    double   rest[NSTREAM];         /* until what runs ends at its rate */
+    double   issue_at, compute_end;
+    int64_t  wins;
+    int      oldest, n;             /* item under way; items */
+    struct timeline sums;
+};
+
+struct snap {
+    double   t;
+    uint64_t hash;
+    struct actor_state *of;         /* of each role */
+};
+
+/* The last few, of each level of the lead's repeats. */
+struct state {
+    struct { struct snap snap[SNAPS]; int n; } level[DEPTH];
+    struct actor_state *store;
+};
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 29;
+}
+
+/* What the item does together with others: how far their parts have come. */
+static uint64_t partners(const struct clock *k, const struct item *it, uint64_t h)
+{
+    const struct meet *m = &k->meets[it->meet];
+
+    h = mix(h, (uint64_t)m->arrived);
+    for (int i = 0; i < m->nmembers; i++) {
+        const struct actor *b = &k->actors[m->who[i].actor];
+        h = mix(h, m->who[i].item < 0 ? UINT64_MAX : (uint64_t)(b->n - m->who[i].item));
+    }
+    return h;
+}
+
+static int oldest_of(const struct actor *a)
+{
+    int oldest = a->blocked >= 0 ? a->blocked : a->n;
+
+    for (int u = 0; u < a->nused; u++) {
+        int head = a->head[a->used[u]];
+        if (head >= 0 && head < oldest)
+            oldest = head;
+    }
+    return oldest;
+}
+
+/* The entries of a role that are under way, and those since `from`, which later ones may blame for
+ * waiting.  False where there are too many. */
+static bool under_way(const struct clock *k, const struct actor *a, int from, uint64_t *hash)
+{
+    int oldest = oldest_of(a);
+    uint64_t h = mix(mix(*hash, (uint64_t)a->pc), (uint64_t)a->depth << 32 | a->pending);
+
+    h = mix(h, (uint64_t)(unsigned)a->issue_coll);
+    if (from < oldest)
+        oldest = from;
+    if (a->n - oldest > WINDOW)
+        return false;
+    for (int i = oldest; i < a->n; i++) {
+        const struct item *it = &a->items[i];
+        h = mix(h, (uint64_t)it->op << 32 | (uint64_t)(unsigned)(it->coll + 1) << 16 | (uint64_t)(unsigned)(it->issue_coll + 1) << 2 |
+                   it->state);
+        if (it->meet >= 0 && it->state != DONE)
+            h = partners(k, it, h);
+    }
+    *hash = h;
+    return true;
+}
+
+static void note_actor(const struct clock *k, const struct actor *a, struct actor_state *to)
+{
+    to->depth = a->depth;
+    for (int level = 0; level < a->depth; level++)
+        to->at[level] = a->at[level].i;
+    for (int u = 0; u < a->nused; u++) {
+        int st = a->used[u], head = a->head[st];
+        const struct item *it = head < 0 ? NULL : &a->items[head];
+        bool runs = it && it->state == RUNNING;
+        to->rest[st] = !runs ? 0 : (it->meet >= 0 ? k->meets[it->meet].end : it->end) - k->t;
+    }
+    to->issue_at = a->issue_at;
+    to->compute_end = a->compute_end;
+    to->wins = a->wins;
+    to->oldest = oldest_of(a);
+    to->n = a->n;
+    to->sums = *a->out;
+}
+
+/* Does the issuing thread do again what it did?  It is as far ahead as it was; or it decided no
+ * start, and is further ahead. */
+static bool same_issuing(const struct actor *a, const struct actor_state *then, double now, double before)
+{
+    double ahead = a->issue_at - now, was = then->issue_at - before;
+
+    return fabs(ahead - was) <= ROUNDING * now || (a->wins == then->wins && ahead < was) ||
+           (a->pc >= a->end && a->blocked < 0);
+}
+
+/* Iterations that the role can jump over if it goes on as between the two states; -1: they are not the
+ * same.  *moves: it did something. */
+static int64_t repeats(const struct actor *a, const struct actor_state *now, const struct actor_state *then, double t,
+                       double before, bool *moves)
+{
+    int64_t times = -1;
+
+    double worked = now->compute_end - then->compute_end;
+
+    if (now->depth != then->depth || !same_issuing(a, then, t, before) ||
+        (worked > 0 && fabs(worked - (t - before)) > ROUNDING * t))
+        return -1;
+    for (int u = 0; u < a->nused; u++)
+        if (fabs(now->rest[a->used[u]] - then->rest[a->used[u]]) > ROUNDING * t)
+            return -1;
+    *moves = false;
+    for (int level = 0; level < now->depth; level++) {
+        int64_t by = now->at[level] - then->at[level];
+        if (by == 0)
+            continue;
+        if (by < 0 || *moves)
+            return -1;
+        *moves = true;
+        times = (a->at[level].n - 1 - a->at[level].i) / by;
+    }
+    return *moves ? times : INT64_MAX;
+}
+
+static void add_times(struct timeline *to, const struct timeline *now, const struct timeline *then, double k,
+                      int groups)
+{
+    to->compute_s += k * (now->compute_s - then->compute_s);
+    to->optimizer_s += k * (now->optimizer_s - then->optimizer_s);
+    to->exposed_s += k * (now->exposed_s - then->exposed_s);
+    to->idle_s += k * (now->idle_s - then->idle_s);
+    to->comm_s += k * (now->comm_s - then->comm_s);
+    for (int st = 0; st < NSTREAM; st++)
+        to->busy_s[st] += k * (now->busy_s[st] - then->busy_s[st]);
+    for (int op = 0; op < NCOLL; op++)
+        for (int g = 0; g < groups; g++)
+            if (now->exposed_by[op][g] > then->exposed_by[op][g])
+                to->exposed_by[op][g] += k * (now->exposed_by[op][g] - then->exposed_by[op][g]);
+}
+
+static void jump_actor(struct clock *k, struct actor *a, const struct actor_state *now, const struct actor_state *then,
+                       double before, double by, int64_t times)
+{
+    double n = (double)times, issued = n * (now->issue_at - then->issue_at);
+
+    add_times(a->out, &now->sums, &then->sums, n, a->s->groups.n);
+    for (int level = 0; level < a->depth; level++)
+        a->at[level].i += times * (now->at[level] - then->at[level]);
+    for (int u = 0; u < a->nused; u++) {
+        int head = a->head[a->used[u]];
+        struct item *it = head < 0 ? NULL : &a->items[head];
+        if (it && it->state == RUNNING) {
+            it->start += n * by;
+            it->since += n * by;
+            it->end += n * by;
+        }
+    }
+    /* What has a time of issue to come keeps its distance to the clock, as does what has ended. */
+    for (int i = then->oldest; i < a->n; i++) {
+        struct item *it = &a->items[i];
+        if (it->state == WAITING && it->issued > k->t)
+            it->issued += issued;
+        if (it->state == DONE && it->end > before)
+            it->end += it->stream == STREAM_ISSUE ? issued : n * by;
+    }
+    a->issue_at += issued;
+    a->compute_end += n * (now->compute_end - then->compute_end);
+    if (a->next >= 0)
+        a->next += n * by;
+}
+
+static void jump(struct clock *k, const struct snap *now, const struct snap *then, int64_t times)
+{
+    double by = now->t - then->t;
+
+    for (int r = 0; r < k->n; r++)
+        jump_actor(k, &k->actors[r], &now->of[r], &then->of[r], then->t, by, times);
+    for (int i = 0; i < k->nactive; i++) {
+        k->meets[k->active[i]].since += (double)times * by;
+        k->meets[k->active[i]].end += (double)times * by;
+    }
+    k->t += (double)times * by;
+}
+
+/* Jumps if `then` is the state of `now`. */
+static bool again(struct clock *k, const struct snap *now, const struct snap *then)
+{
+    int64_t times = INT64_MAX;
+    bool any = false;
+
+    if (now->hash != then->hash)
+        return false;
+    for (int r = 0; r < k->n; r++) {
+        bool moves = false;
+        int64_t mine = repeats(&k->actors[r], &now->of[r], &then->of[r], now->t, then->t, &moves);
+        if (mine < 0)
+            return false;
+        any |= moves;
+        times = mine < times ? mine : times;
+    }
+    if (!any || times < 1)
+        return false;
+    jump(k, now, then, times);
+    return true;
+}
+
+static struct state *states_of(struct clock *k)
+{
+    struct state *s;
+
+    if (k->states)
+        return k->states;
+    s = k->states = calloc(1, sizeof *s);
+    if (!s || !(s->store = malloc((size_t)(DEPTH * SNAPS * k->n) * sizeof *s->store)))
+        abort();
+    for (int i = 0; i < DEPTH * SNAPS; i++)
+        s->level[i / SNAPS].snap[i % SNAPS].of = &s->store[(size_t)i * (size_t)k->n];
+    return s;
+}
+
+void clock_skip_forget_all(struct clock *k)
+{
+    for (int level = 0; k->states && level < DEPTH; level++)
+        k->states->level[level].n = 0;
+}
+
+/* Iterations of one role are watched: the first that has any, until it has few left or is behind. */
+static bool leads(struct clock *k, const struct actor *a)
+{
+    const struct actor *lead = &k->actors[k->lead];
+
+    if (a == lead) {
+        k->silent = 0;
+        return true;
+    }
+    if (lead->depth > 0 && lead->at[0].n - lead->at[0].i > 2 && ++k->silent <= 4 * k->n)
+        return false;
+    k->lead = a->index;
+    k->silent = 0;
+    clock_skip_forget_all(k);
+    return true;
+}
+
+void clock_skip_boundary(struct clock *k, struct actor *a)
+{
+    int level = a->passed;
+
+    a->passed = -1;
+    if (a->whole || level >= a->depth || a->at[level].n - a->at[level].i < 2 || !leads(k, a))
+        return;
+    struct state *s = states_of(k);
+    int n = s->level[level].n++;
+    struct snap *now = &s->level[level].snap[n % SNAPS];
+    now->t = k->t;
+    now->hash = 0;
+    for (int r = 0; r < k->n; r++)
+        if (!under_way(k, &k->actors[r], n ? s->level[level].snap[(n - 1) % SNAPS].of[r].n
+                                           : r == a->index ? a->at[level].first : INT_MAX, &now->hash)) {
+            s->level[level].n = 0;
+            return;
+        }
+    for (int r = 0; r < k->n; r++)
+        note_actor(k, &k->actors[r], &now->of[r]);
+    for (int i = n - 1; i >= 0 && i > n - SNAPS; i--)
+        if (again(k, now, &s->level[level].snap[i % SNAPS])) {
+            s->level[level].n = 0;
+            return;
+        }
+}
+
+void clock_skip_forget(struct clock *k, const struct actor *a, int level)
+{
+    for (; k->states && a->index == k->lead && level < DEPTH; level++)
+        k->states->level[level].n = 0;
+}
+
+void clock_skip_close(struct clock *k)
+{
+    if (k->states)
+        free(k->states->store);
+    free(k->states);
+}
