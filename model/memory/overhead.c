@@ -17,6 +17,7 @@
 #define NCCL_LL128       (4800 * KiB)
 #define NCCL_SIMPLE      (4 * MiB)
 #define NCCL_GRAIN       (2 * MiB)
+#define NCCL_HEADER      NCCL_GRAIN     /* of a sender that writes into its receiver's buffers */
 
 #define SOURCE_NCCL      "NCCL 2.30 src/init.cc, src/transport; channels as its logs show"
 #define SOURCE_WORKSPACE "PyTorch CublasHandlePool.cpp: one per handle, a handle per thread"
@@ -72,12 +73,12 @@ int64_t overhead_nccl(const struct gpu *g, int64_t ranks, int64_t local)
     if (ranks < 2)
         return 0;
     n = channels(g, ranks > local);
-    /* In a ring a rank receives once a channel. */
-    bytes = n * receive;
+    /* In a ring a rank receives once a channel and sends once. */
+    bytes = n * (receive + NCCL_HEADER);
     /* Every channel leaves each node once, from one of its GPUs, and a send through the
-     * network has a device buffer too (GPUDirect RDMA). */
+     * network has a whole buffer of its own (GPUDirect RDMA). */
     if (ranks > local)
-        bytes += ceil_div(n, local) * net_send;
+        bytes += ceil_div(n, local) * (net_send - NCCL_HEADER);
     return bytes + nvls(g, local);
 }
 
