@@ -20,6 +20,7 @@
 #define NCCL_HEADER      NCCL_GRAIN     /* of a sender that writes into its receiver's buffers */
 
 #define SOURCE_NCCL      "NCCL 2.30 src/init.cc, src/transport; channels as its logs show"
+#define SOURCE_TRANSIENT "PyTorch 2.15, CublasHandlePool.cpp: allocated around every product"
 #define SOURCE_WORKSPACE "PyTorch CublasHandlePool.cpp: one per handle, a handle per thread"
 
 static void add(struct overhead *o, enum overhead_kind kind, int64_t bytes, const char *source,
@@ -91,6 +92,15 @@ int64_t overhead_workspace(const struct gpu *g)
     return (strncmp(g->name, "mi3", 3) ? 32 : 128) * MiB;     /* gfx94x: 128 MiB */
 }
 
+/* TORCH_CUBLAS_WORKSPACE_CACHE, off by default, is a name that 2.14.1 does not know.  Other dialects run on the
+ * newest PyTorch. */
+bool overhead_keeps_workspaces(const struct plan *p)
+{
+    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
+
+    return torch && plan_version(p) < 2015;
+}
+
 /* Of the fullest rank: on the fullest node of the group, or on its emptiest. */
 static void communicator(struct overhead *o, const struct gpu *g, const char *group,
                          const struct mesh_lie *l)
@@ -155,8 +165,10 @@ int64_t overhead_bytes(const struct plan *p, unsigned groups, struct overhead *o
     /* PyTorch's backward runs in a thread of its own, which has its own cuBLAS handle. */
     if (p->kernels == KERNELS_DPX)
         add(out, OVERHEAD_ALLOCATED, workspace_device(p), "exec/cuda/kernels_cuda.h", "workspace of the kernels");
-    else
+    else if (overhead_keeps_workspaces(p))
         add(out, OVERHEAD_ALLOCATED, 2 * overhead_workspace(&c->gpu), SOURCE_WORKSPACE, "BLAS workspaces, 2 handles");
+    else
+        add(out, OVERHEAD_ALLOCATED, overhead_workspace(&c->gpu), SOURCE_TRANSIENT, "BLAS workspace of one product");
     communicators(p, groups, out);
     if (c->context == c->gpu.reserved + c->gpu.context) {
         add(out, OVERHEAD_CONTEXT, c->gpu.reserved, c->gpu.source, "reserved by the driver");

@@ -28,20 +28,20 @@ static void one_hopper_node(void **state)
     struct overhead o;
 
     (void)state;
-    assert_int_equal(overhead_bytes(&p, world, &o), 64 * MiB + 288 * MiB + 256 * MiB);
-    assert_int_equal(o.by[OVERHEAD_ALLOCATED], 2 * 32 * MiB);
+    assert_int_equal(overhead_bytes(&p, world, &o), 32 * MiB + 288 * MiB + 256 * MiB);
+    assert_int_equal(o.by[OVERHEAD_ALLOCATED], 32 * MiB);
     assert_int_equal(o.by[OVERHEAD_OUTSIDE], 544 * MiB);
     assert_int_equal(o.by[OVERHEAD_CONTEXT], p.cluster.context);
 }
 
-/* Before SM90: two workspaces of 8,519,680 B and no NVLS. */
+/* Before SM90: a workspace of 8,519,680 B and no NVLS. */
 static void one_ampere_node(void **state)
 {
     struct plan     p = plan_on("8xa100", STRAT_FSDP, 0);
     struct overhead o;
 
     (void)state;
-    assert_int_equal(overhead_bytes(&p, world, &o), 2 * 8519680 + 288 * MiB);
+    assert_int_equal(overhead_bytes(&p, world, &o), 8519680 + 288 * MiB);
 }
 
 /* Across nodes 16 channels; each leaves a node through one of its 8 GPUs, so two of them
@@ -80,7 +80,26 @@ static void a_communicator_of_one_has_no_buffers(void **state)
 
     (void)state;
     assert_int_equal(overhead_nccl(&p.cluster.gpu, 1, 1), 0);
-    assert_int_equal(overhead_bytes(&p, world, &o), 64 * MiB);
+    assert_int_equal(overhead_bytes(&p, world, &o), 32 * MiB);
+}
+
+/* Up to 2.14 forward's thread and backward's keep one each; 2.15 has one while a product runs. */
+static void workspaces_are_kept_before_torch_2_15(void **state)
+{
+    struct plan     p = plan_on("h100", STRAT_FSDP, 0);
+    struct overhead o;
+
+    (void)state;
+    p.dialect = DIALECT_TORCH;
+    overhead_bytes(&p, 0, &o);
+    assert_int_equal(o.by[OVERHEAD_ALLOCATED], 32 * MiB);
+    strcpy(p.framework_version, "2.14.1");
+    overhead_bytes(&p, 0, &o);
+    assert_int_equal(o.by[OVERHEAD_ALLOCATED], 2 * 32 * MiB);
+    p.dialect = DIALECT_DEEPSPEED;          /* the version is DeepSpeed's then */
+    strcpy(p.framework_version, "0.19.8");
+    overhead_bytes(&p, 0, &o);
+    assert_int_equal(o.by[OVERHEAD_ALLOCATED], 32 * MiB);
 }
 
 /* Hybrid sharding: the shard group inside a node, the replica group across, one rank each. */
@@ -166,6 +185,7 @@ int main(void)
         cmocka_unit_test(several_nodes),
         cmocka_unit_test(our_kernels_on_a_gpu_have_their_own_workspace),
         cmocka_unit_test(a_communicator_of_one_has_no_buffers),
+        cmocka_unit_test(workspaces_are_kept_before_torch_2_15),
         cmocka_unit_test(hybrid_sharding_has_two_communicators),
         cmocka_unit_test(shards_that_straddle_nodes_have_network_buffers),
         cmocka_unit_test(the_items_add_up_and_name_their_source),
