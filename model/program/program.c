@@ -168,6 +168,7 @@ void program_free(struct program *g)
         for (int pass = 0; pass < NPASS; pass++) {
             free(g->piece[i].kernels[pass]);
             free(g->piece[i].places[pass]);
+            free(g->piece[i].moves[pass]);
         }
     memset(g, 0, sizeof *g);
 }

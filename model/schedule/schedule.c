@@ -34,6 +34,7 @@ void schedules_reset(struct schedules *s)
     s->spans = kept.spans;  s->cap_spans = kept.cap_spans;
     s->slices  = kept.slices;  s->cap_slices  = kept.cap_slices;
     s->layouts = kept.layouts; s->cap_layouts = kept.cap_layouts;
+    s->parts = kept.parts;  s->cap_parts = kept.cap_parts;
     s->detailed = kept.detailed;
 }
 
@@ -47,6 +48,7 @@ void schedules_free(struct schedules *s)
     free(s->spans);
     free(s->slices);
     free(s->layouts);
+    free(s->parts);
     memset(s, 0, sizeof *s);
 }
 
@@ -61,6 +63,19 @@ int sched_buf(struct schedules *s, enum category cat, const char *what, const ch
     s->bufs[s->nbufs] = (struct buf){ .what = what, .of = of, .first = first, .count = count,
                                       .bytes = bytes, .category = cat };
     return s->nbufs++;
+}
+
+void sched_part(struct schedules *s, int buf, int64_t bytes)
+{
+    struct buf *b = &s->bufs[buf];
+
+    if (bytes == 0)
+        return;
+    s->parts = grown(s->parts, s->nparts, &s->cap_parts, sizeof *s->parts);
+    if (b->nparts++ == 0)
+        b->part0 = s->nparts;
+    assert(b->part0 + b->nparts == s->nparts + 1);
+    s->parts[s->nparts++] = bytes;
 }
 
 void sched_begin(struct schedules *s, enum sched_id id) { s->begin[id] = s->nops; }

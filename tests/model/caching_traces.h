@@ -1,14 +1,18 @@
 /* caching_traces.h -- a seed's trace (tests/golden/allocator/trace.h) through the replay. */
+#ifndef DPX_TEST_CACHING_TRACES_H
+#define DPX_TEST_CACHING_TRACES_H
+
+#include "tests/check.h"
 #include "model/allocator/caching_allocator.h"
 #include "tests/golden/allocator/trace.h"
 
-static int traced_allocate(void *of, int64_t bytes, int stream) { return caching_allocator_malloc(of, bytes, stream); }
-static void traced_release(void *of, int block) { caching_allocator_free(of, block); }
-static void traced_record(void *of, int block, int stream) { caching_allocator_record_stream(of, block, stream); }
-static void traced_complete(void *of, int stream) { caching_allocator_complete(of, stream); }
-static void traced_empty(void *of) { caching_allocator_empty_cache(of); }
+static inline int traced_allocate(void *of, int64_t bytes, int stream) { return caching_allocator_malloc(of, bytes, stream); }
+static inline void traced_release(void *of, int block) { caching_allocator_free(of, block); }
+static inline void traced_record(void *of, int block, int stream) { caching_allocator_record_stream(of, block, stream); }
+static inline void traced_complete(void *of, int stream) { caching_allocator_complete(of, stream); }
+static inline void traced_empty(void *of) { caching_allocator_empty_cache(of); }
 
-static void traced_count(void *of, struct trace_counters *c)
+static inline void traced_count(void *of, struct trace_counters *c)
 {
     const struct caching_stats *s = caching_allocator_stats(of);
 
@@ -17,13 +21,13 @@ static void traced_count(void *of, struct trace_counters *c)
                                   s->allocated.peak, s->active.peak, s->reserved.peak };
 }
 
-static void traced_count_and_check(void *of, struct trace_counters *c)
+static inline void traced_count_and_check(void *of, struct trace_counters *c)
 {
     assert_true(caching_allocator_check(of));
     traced_count(of, c);
 }
 
-static uint64_t trace_through_replay(uint64_t seed, bool checked, struct trace_counters *c)
+static inline uint64_t trace_through_replay(uint64_t seed, bool checked, struct trace_counters *c)
 {
     struct trace_options with = trace_options_of(seed);
     struct caching_options o = caching_allocator_defaults();
@@ -43,3 +47,5 @@ static uint64_t trace_through_replay(uint64_t seed, bool checked, struct trace_c
     caching_allocator_delete(t.of);
     return hash;
 }
+
+#endif

@@ -4,6 +4,12 @@
  * Events: `a x N` allocates N bytes as x, `a x N@S` on stream S; `f x y` frees; `r x@S` records stream S;
  * `done S`: the work of stream S is done; `empty`: empty_cache().  M is MiB.  Numbers are bytes; a peak of 0 is that of
  * the current figure. */
+#ifndef DPX_TEST_CACHING_VECTORS_H
+#define DPX_TEST_CACHING_VECTORS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
 struct vector {
     const char *name;
     struct { bool exp; int64_t max_split, divisions, large, capacity; double gc, fraction; } with;   /* MiB; 0: default */
@@ -71,3 +77,5 @@ static const struct vector vectors[] = {
 { "56: FSDP2's prefetch has two buffers on each stream", {0}, "a i 100M@1; a u 100M; a j 100M@1; f i; a v 100M; f u; a k 100M@1; f j; a w 100M; f v; f k; f w", 0, 0, 419430400, 314572800, 0, 4, 0, 0 },
 { "57: a workspace that is not kept is split", {0}, "a w 32M; f w; a t 10M; a v 32M; f v; a u 30M", 41943040, 41943040, 67108864, 44040192, 0, 2, 0, 0 },
 };
+
+#endif

@@ -68,7 +68,7 @@ def plans(witness, folder, out):
         for path in sorted(glob.glob(os.path.join(folder, "*.events"))):
             with open(path) as events:
                 words = events.readline().split()           # NAME HASH
-                got = run(witness, "events", stdin=events, stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL)
+                got = run(witness, "events", input=events.read(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
             f.write(" ".join(words) + " " + got.stdout)
 
 

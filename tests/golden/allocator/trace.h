@@ -3,8 +3,8 @@
  *
  * A seed decides the options, the device's size and 400 operations.  After each operation the counters go into a
  * hash: equal hashes mean equal counters all the way. */
-#ifndef DPX_TRACE_H
-#define DPX_TRACE_H
+#ifndef DPX_ALLOCATOR_TRACE_H
+#define DPX_ALLOCATOR_TRACE_H
 
 #include <stdbool.h>
 #include <stdint.h>
