@@ -50,6 +50,9 @@ struct caching_stats {
 struct caching_allocator;
 
 struct caching_options caching_allocator_defaults(void);
+/* Sets options from text such as "expandable_segments:True,max_split_size_mb:64".  0, or -1 with the reason reported:
+ * an unknown key or value, or a key that is not replayed. */
+int caching_allocator_configure(struct caching_options *o, const char *conf);
 
 /* A device of `capacity` bytes beside what others hold on it; NULL: the defaults. */
 struct caching_allocator *caching_allocator_new(int64_t capacity, const struct caching_options *o);

@@ -6,6 +6,7 @@
 #include "base/opts.h"
 #include "base/size.h"
 #include "model/memory/evaluate.h"
+#include "model/memory/reserved.h"
 #include "sim/clock/jitter.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
@@ -31,6 +32,21 @@ static void row(const char *what, int64_t bytes)
 {
     if (bytes)
         printf("  %-28s %12s\n", what, size_text(bytes).s);
+}
+
+/* What PyTorch's allocator makes of it. */
+static void print_reserved(const struct reserved *r, const struct memory_verdict *m)
+{
+    if (!r->known)
+        return;
+    row("active (PyTorch's allocator)", r->active_peak);
+    row("reserved", r->reserved_peak);
+    row("nvidia-smi will show", r->driver);
+    printf("with what is reserved: %s", verdict_name(reserved_verdict(r, m)));
+    if (r->retries)
+        printf("; the allocator gives its cache back to the device %" PRId64 " times in init and three steps, and waits"
+               " for the device each time, which the step time leaves out", r->retries);
+    puts("");
 }
 
 static void print_memory(const struct evaluation *e, const struct timing *t)
@@ -95,11 +111,13 @@ static void print_jitter(const struct jitter_added *a, double step)
            a->events_s, step + a->persistent_s + a->transient_s + a->events_s);
 }
 
-static json_t *eval_json(const struct plan *p, const struct evaluation *e, const struct timing *t)
+static json_t *eval_json(const struct plan *p, const struct evaluation *e, const struct reserved *r,
+                         const struct timing *t)
 {
     json_t *doc = evaluation_json(p, e);
 
     timing_into(doc, p, e, t);
+    reserved_into(json_object_get(doc, "memory"), r, &e->m);
     json_object_set_new(json_object_get(doc, "time"), "measured", measured_json(p, &e->schedules));
     json_object_set_new(doc, "dpx", json_integer(1));
     json_object_set_new(doc, "model", model_summary_json(&p->model));
@@ -109,7 +127,7 @@ static json_t *eval_json(const struct plan *p, const struct evaluation *e, const
 
 int cmd_eval(int argc, char **argv)
 {
-    const char *path = NULL, *noise = NULL, *db = NULL;
+    const char *path = NULL, *noise = NULL, *db = NULL, *conf = NULL;
     bool json = false;
     struct jitter jitter;
     struct jitter_added added;
@@ -117,6 +135,8 @@ int cmd_eval(int argc, char **argv)
         { "PLAN.json", "the plan", .str = &path, .positional = true, .required = true },
         { "jitter", "what noise would add: shares and seconds, such as 0.03,20e-6,1e-6,0.5", .str = &noise,
           .value = "SIGMA_P[,SIGMA_T[,LAMBDA,D]]" },
+        { "alloc-conf", "options of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them", .str = &conf,
+          .value = "KEY:VALUE,..." },
         { "db", "the database of calibrations", .str = &db, .value = "FILE" },
         { "json", "print one JSON document", .flag = &json },
         { 0 }
@@ -125,12 +145,16 @@ int cmd_eval(int argc, char **argv)
     struct evaluation e;
     struct timing t;
     struct run run;
+    struct caching_options allocator = caching_allocator_defaults();
+    struct reserved reserved;
     int rc = opts_parse("dpxplan eval", "Every figure of one plan.  Exits with 3 when it does not fit.",
                         opts, argc, argv);
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     if (noise && jitter_parse(noise, &jitter) < 0)
+        return EXIT_MISUSE;
+    if (conf && caching_allocator_configure(&allocator, conf) < 0)
         return EXIT_MISUSE;
     if (plan_read(path, &p) < 0)
         return EXIT_MISUSE;
@@ -148,9 +172,10 @@ int cmd_eval(int argc, char **argv)
     if (noise)                      /* what noise adds to the step as it ran, with contention */
         jitter_of(&jitter, p.cluster.world_size, &e.schedules, &run, &added);
     run_free(&run);
+    reserved_of(&p, &e.schedules, &e.m.overhead, &allocator, &reserved);
     rc = e.m.fits ? EXIT_DONE : EXIT_NO;
     if (json) {
-        json_t *doc = eval_json(&p, &e, &t);
+        json_t *doc = eval_json(&p, &e, &reserved, &t);
         if (noise)
             json_object_set_new(json_object_get(doc, "time"), "jitter",
                                 jitter_json(&jitter, &added, t.line.step_s));
@@ -158,6 +183,7 @@ int cmd_eval(int argc, char **argv)
     } else {
         print_model(&p);
         print_memory(&e, &t);
+        print_reserved(&reserved, &e.m);
         print_comm(&e.comm);
         print_time(&p, &e.schedules, &t);
         if (noise)

@@ -10,6 +10,7 @@
 #include "base/opts.h"
 #include "base/size.h"
 #include "model/memory/evaluate.h"
+#include "model/memory/reserved.h"
 #include "model/plan/attention.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
@@ -216,6 +217,7 @@ static json_t *full_json(const struct plan *p)
 {
     struct evaluation e;
     struct timing t;
+    struct reserved r;
     json_t *j = NULL;
 
     if (evaluate(p, &e) < 0)
@@ -225,6 +227,8 @@ static json_t *full_json(const struct plan *p)
         timing_into(j, p, &e, &t);
     else
         json_object_set_new(json_object_get(j, "memory"), "peak_bytes", json_integer(e.m.needed));
+    reserved_of(p, &e.schedules, &e.m.overhead, NULL, &r);
+    reserved_into(json_object_get(j, "memory"), &r, &e.m);
     evaluation_free(&e);
     return j;
 }

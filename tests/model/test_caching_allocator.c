@@ -1,6 +1,7 @@
 /* The replay of PyTorch's allocator against that allocator: the vectors by name, and random traces whose results
  * released wheels have recorded. */
 #include "tests/check.h"
+#include "base/fail.h"
 #include "model/allocator/caching_allocator.h"
 
 #include <inttypes.h>
@@ -155,12 +156,37 @@ static void what_is_idle_at_the_peak(void **state)
     caching_allocator_delete(a);
 }
 
+static void options_are_written_as_pytorch_has_them(void **state)
+{
+    static const char *const wrong[] = { "expandable_segments", "expandable_segments:yes", "max_split_size_mb:19",
+                                         "max_split_size_mb:20.5", "roundup_power2_divisions:3", "backend:cudaMallocAsync",
+                                         "garbage_collection_threshold:2", "max_split_size_mb:" };
+    struct caching_options o = caching_allocator_defaults();
+    char why[512];
+
+    (void)state;
+    assert_false(o.expandable_segments);
+    assert_int_equal(caching_allocator_configure(&o, "expandable_segments:True,max_split_size_mb:64,roundup_power2_divisions:8,"
+                     "garbage_collection_threshold:0.5,per_process_memory_fraction:0.9,large_segment_size_mb:32"), 0);
+    assert_true(o.expandable_segments);
+    assert_int_equal(o.max_split_size, 64 * MiB);
+    assert_int_equal(o.large_segment_size, 32 * MiB);
+    assert_int_equal(o.roundup_power2_divisions, 8);
+    assert_close(o.garbage_collection_threshold, 0.5, 0);
+    assert_close(o.fraction, 0.9, 0);
+    fail_capture(why, sizeof why);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(caching_allocator_configure(&o, wrong[i]), -1);
+    fail_capture(NULL, 0);
+}
+
 int main(void)
 {
     static const struct CMUnitTest others[] = {
         cmocka_unit_test(random_traces_are_those_of_torch),
         cmocka_unit_test(the_invariants_hold_after_every_operation),
         cmocka_unit_test(what_is_idle_at_the_peak),
+        cmocka_unit_test(options_are_written_as_pytorch_has_them),
     };
     enum { NOTHERS = sizeof others / sizeof *others };
     struct CMUnitTest tests[NVECTORS + NOTHERS] = { 0 };

@@ -105,6 +105,67 @@ static void so_do_those_of_random_plans(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* ---- verdicts ---- */
+
+/* Plan 10, fsdp2-gpt2, on a device of so many bytes. */
+static enum verdict verdict_with(int64_t memory, double headroom, struct reserved *r)
+{
+    struct plan p;
+    struct evaluation e;
+
+    request_plan(10, &p);
+    p.cluster.memory = memory;
+    p.cluster.headroom = headroom;
+    assert_int_equal(evaluate(&p, &e), 0);
+    reserved_of(&p, &e.schedules, &e.m.overhead, NULL, r);
+    enum verdict v = reserved_verdict(r, &e.m);
+    assert_int_equal(r->limit, memory - p.cluster.context - e.m.overhead.by[OVERHEAD_OUTSIDE]);
+    assert_int_equal(r->driver, r->reserved_peak + e.m.overhead.by[OVERHEAD_OUTSIDE] + p.cluster.gpu.context);
+    evaluation_free(&e);
+    plan_free(&p);
+    return v;
+}
+
+/* The limit is what the device has beside context and NCCL: just what is reserved at most fits without headroom and is
+ * tight with one; a little less makes the allocator give its cache back; less than is active at most cannot do. */
+static void verdicts_go_by_what_is_reserved(void **state)
+{
+    struct reserved room, r;
+    int64_t gib = (int64_t)1 << 30;
+
+    (void)state;
+    assert_int_equal(verdict_with(80 * gib, 0.05, &room), VERDICT_FITS);
+    assert_true(room.known && room.retries == 0 && !room.out_of_memory);
+    assert_true(room.allocated_peak <= room.active_peak && room.active_peak <= room.reserved_peak);
+    int64_t beside = 80 * gib - room.limit;
+    assert_int_equal(verdict_with(room.reserved_peak + beside, 0, &r), VERDICT_FITS);
+    assert_int_equal(r.reserved_peak, room.reserved_peak);
+    assert_int_equal(verdict_with(room.reserved_peak + beside, 0.01, &r), VERDICT_TIGHT);
+    assert_int_equal(r.retries, 0);
+    assert_int_equal(verdict_with(room.reserved_peak + beside - (2 << 20), 0, &r), VERDICT_TIGHT);
+    assert_true(r.retries > 0 && r.reserved_peak < room.reserved_peak);
+    assert_int_equal(verdict_with(room.active_peak + beside - (2 << 20), 0, &r), VERDICT_DOES_NOT_FIT);
+    assert_true(r.out_of_memory);
+    assert_int_equal(r.reserved_peak, room.reserved_peak);
+}
+
+static void kernels_of_dpx_have_an_arena(void **state)
+{
+    struct reserved r;
+    struct plan p;
+    struct evaluation e;
+
+    (void)state;
+    request_plan(NREQUEST_PLANS - 5, &p);           /* paper: it has dpx's kernels */
+    p.kernels = KERNELS_DPX;
+    assert_int_equal(evaluate(&p, &e), 0);
+    reserved_of(&p, &e.schedules, &e.m.overhead, NULL, &r);
+    assert_false(r.known);
+    assert_int_equal(reserved_verdict(&r, &e.m), e.m.fits ? VERDICT_FITS : VERDICT_DOES_NOT_FIT);
+    evaluation_free(&e);
+    plan_free(&p);
+}
+
 /* ---- the same requests through PyTorch's allocator ---- */
 
 /* Takes requests for a replay, as lines too: a hash of them, and a file if one is wanted. */
@@ -272,6 +333,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_requests_add_up_to_the_ledger),
         cmocka_unit_test(so_do_those_of_random_plans),
+        cmocka_unit_test(verdicts_go_by_what_is_reserved),
+        cmocka_unit_test(kernels_of_dpx_have_an_arena),
         cmocka_unit_test(requests_reserve_what_torch_reserved_for_them),
     };
     return cmocka_run_group_tests_name("model/reserved", tests, NULL, NULL);
