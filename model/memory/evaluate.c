@@ -110,20 +110,42 @@ int evaluate_memory(const struct plan *p, const struct program *g, struct schedu
     return 0;
 }
 
-static void in_words(struct evaluation *e)
+/* PyTorch's allocator fails though what is allocated would fit. */
+static void fails_reserved(struct evaluation *e)
+{
+    const struct reserved *r = &e->reserved;
+
+    e->first_over = (struct peak){ .op = r->op, .sched = r->sched, .iteration = r->iteration };
+    op_in_words(&e->schedules, r->op, r->iteration, e->over_at, sizeof e->over_at);
+    snprintf(e->why_not, sizeof e->why_not, "PyTorch's allocator would reserve %s of %s on rank %" PRId64
+             " (%s allocated): it fails at %s of the %s step", size_text(r->reserved_peak).s, size_text(r->limit).s,
+             e->m.rank, size_text(r->allocated_peak).s, e->over_at, sched_name(r->sched));
+}
+
+static void fails_allocated(struct evaluation *e)
 {
     const struct memory_verdict *m = &e->m;
     const struct peak *p = &m->ledger.peak;
 
-    op_in_words(&e->schedules, p->op, p->iteration, e->peak_at, sizeof e->peak_at);
-    e->first_over.op = -1;
-    if (m->fits)
-        return;
     if (ledger_first_over(&e->schedules, m->available - (m->needed - p->bytes), &e->first_over) >= 0)
         op_in_words(&e->schedules, e->first_over.op, e->first_over.iteration, e->over_at, sizeof e->over_at);
     snprintf(e->why_not, sizeof e->why_not, "needs %s of %s on rank %" PRId64 ": %s too much, at %s of the %s step",
              size_text(m->needed).s, size_text(m->available).s, m->rank,
              size_text(m->needed - m->available).s, e->peak_at, sched_name(p->sched));
+}
+
+void evaluation_reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf)
+{
+    bool allocated_fits = e->m.needed <= e->m.available;
+
+    reserved_of(p, &e->schedules, &e->m.overhead, conf, &e->reserved);
+    e->verdict = reserved_verdict(&e->reserved, allocated_fits);
+    e->m.fits = e->verdict != VERDICT_DOES_NOT_FIT;
+    e->first_over.op = -1;
+    if (!e->m.fits && allocated_fits)
+        fails_reserved(e);
+    else if (!e->m.fits)
+        fails_allocated(e);
 }
 
 int evaluate(const struct plan *p, struct evaluation *e)
@@ -142,7 +164,8 @@ int evaluate(const struct plan *p, struct evaluation *e)
     e->schedules.borrowed = false;          /* from now on they own the program */
     e->allocated_peak = e->m.ledger.peak.bytes + e->m.overhead.by[OVERHEAD_ALLOCATED];
     comm_count(&e->schedules, SCHED_STEADY, &e->comm);
-    in_words(e);
+    op_in_words(&e->schedules, e->m.ledger.peak.op, e->m.ledger.peak.iteration, e->peak_at, sizeof e->peak_at);
+    evaluation_reserve(p, e, NULL);
     return 0;
 }
 
@@ -203,7 +226,7 @@ static json_t *memory_json(const struct evaluation *e)
 
     for (int c = 0; c < NCAT; c++)
         json_object_set_new(cats, category_name((enum category)c), json_integer(by[c]));
-    return json_pack("{s:n, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
+    json_t *j = json_pack("{s:n, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
         "peak_bytes", "allocated_peak_bytes", (json_int_t)e->allocated_peak,
         "available_bytes", (json_int_t)e->m.available, "rank", (json_int_t)e->m.rank,
         "phase", sched_name(l->peak.sched), "peak_at", e->peak_at,
@@ -215,6 +238,9 @@ static json_t *memory_json(const struct evaluation *e)
                                       by[CAT_REDUCE_SCATTER] + by[CAT_BUCKET]),
         "overhead_bytes", (json_int_t)(by[CAT_OVERHEAD] + extra),
         "at_peak", cats, "kinds_of_rank", kinds_json(e));
+    reserved_into(j, &e->reserved);
+    json_object_set_new(j, "verdict", json_string(verdict_name(e->verdict)));
+    return j;
 }
 
 static json_t *first_over_json(const struct evaluation *e)

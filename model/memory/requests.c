@@ -456,7 +456,7 @@ static void record(struct walk *w, const struct op *o)
 
 static void step(struct walk *w, const struct op *o, int64_t iteration)
 {
-    w->iteration = iteration;
+    w->iteration = w->out->iteration = iteration;
     if (w->records)
         wait_for(w, o);
     act_on(w, o, ACT_ALLOC, iteration);

@@ -39,6 +39,7 @@ struct request_report {
     bool    out_of_memory;          /* at entry `op` of schedule `sched` */
     enum sched_id sched;
     int     op;
+    int64_t iteration;              /* of the innermost repeat around the entry */
 };
 
 /* Bytes of cuBLAS's workspace, `workspace`: allocated once for forward and once for backward (the autograd

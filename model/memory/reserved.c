@@ -39,9 +39,16 @@ static bool replay(const struct plan *p, const struct schedules *s, int64_t capa
     out->inactive_split = c->inactive_split.peak;
     out->retries = c->retries;
     out->requests = r.requests;
+    if (r.out_of_memory) {
+        out->sched = r.sched;
+        out->op = r.op;
+        out->iteration = r.iteration;
+    }
     caching_allocator_delete(a);
     return !r.out_of_memory;
 }
+
+bool reserved_is_known(const struct plan *p) { return p->kernels != KERNELS_DPX && !p->cluster.is_host; }
 
 void reserved_of(const struct plan *p, const struct schedules *s, const struct overhead *o,
                  const struct caching_options *conf, struct reserved *out)
@@ -49,10 +56,11 @@ void reserved_of(const struct plan *p, const struct schedules *s, const struct o
     const struct cluster *c = &p->cluster;
 
     memset(out, 0, sizeof *out);
-    if (p->kernels == KERNELS_DPX || c->is_host)
+    out->known = reserved_is_known(p);
+    if (!out->known)
         return;
-    out->known = true;
     out->limit = c->memory - c->context - o->by[OVERHEAD_OUTSIDE];
+    out->without_headroom = cluster_available(c) - o->by[OVERHEAD_OUTSIDE];
     out->out_of_memory = out->limit <= 0 || !replay(p, s, out->limit, conf, out);
     if (out->out_of_memory)
         replay(p, s, A_DEVICE_WITH_ROOM, conf, out);
@@ -61,14 +69,13 @@ void reserved_of(const struct plan *p, const struct schedules *s, const struct o
                   (c->context >= c->gpu.reserved ? c->gpu.reserved : 0);
 }
 
-enum verdict reserved_verdict(const struct reserved *r, const struct memory_verdict *m)
+enum verdict reserved_verdict(const struct reserved *r, bool fits)
 {
     if (!r->known)
-        return m->fits ? VERDICT_FITS : VERDICT_DOES_NOT_FIT;
+        return fits ? VERDICT_FITS : VERDICT_DOES_NOT_FIT;
     if (r->out_of_memory)
         return VERDICT_DOES_NOT_FIT;
-    int64_t outside = m->overhead.by[OVERHEAD_OUTSIDE];
-    return r->retries > 0 || r->reserved_peak + outside > m->available ? VERDICT_TIGHT : VERDICT_FITS;
+    return r->retries > 0 || r->reserved_peak > r->without_headroom ? VERDICT_TIGHT : VERDICT_FITS;
 }
 
 const char *verdict_name(enum verdict v)
@@ -80,7 +87,7 @@ const char *verdict_name(enum verdict v)
 
 static json_t *bytes_or_null(bool known, int64_t bytes) { return known ? json_integer(bytes) : json_null(); }
 
-void reserved_into(json_t *memory, const struct reserved *r, const struct memory_verdict *m)
+void reserved_into(json_t *memory, const struct reserved *r)
 {
     json_object_set_new(memory, "active_peak_bytes", bytes_or_null(r->known, r->active_peak));
     json_object_set_new(memory, "reserved_peak_bytes", bytes_or_null(r->known, r->reserved_peak));
@@ -89,5 +96,4 @@ void reserved_into(json_t *memory, const struct reserved *r, const struct memory
         json_pack("{s:I, s:I, s:I, s:I, s:I}", "allocated_peak_bytes", (json_int_t)r->allocated_peak,
                   "idle_bytes", (json_int_t)r->idle, "inactive_split_bytes", (json_int_t)r->inactive_split,
                   "retries", (json_int_t)r->retries, "limit_bytes", (json_int_t)r->limit));
-    json_object_set_new(memory, "verdict", json_string(verdict_name(reserved_verdict(r, m))));
 }

@@ -13,13 +13,17 @@
 
 #include <jansson.h>
 
-#include "model/memory/evaluate.h"
+#include "model/memory/overhead.h"
 #include "model/memory/requests.h"
 
 struct reserved {
     bool    known;
     int64_t limit;              /* bytes the allocator may reserve: memory less context and NCCL */
+    int64_t without_headroom;   /* the same less the headroom */
     bool    out_of_memory;      /* within the limit; the figures below are then those of a device with room */
+    enum sched_id sched;        /* where: at entry `op` */
+    int     op;
+    int64_t iteration;
     int64_t allocated_peak, active_peak, reserved_peak;
     int64_t idle;               /* of reserved_peak, what was not active then */
     int64_t inactive_split;     /* most bytes free in segments that are in use */
@@ -29,18 +33,21 @@ struct reserved {
 };
 
 /* `conf`: the allocator's options; NULL: those of torch by default. */
+/* Kernels of PyTorch on GPUs? */
+bool reserved_is_known(const struct plan *p);
+
 void reserved_of(const struct plan *p, const struct schedules *s, const struct overhead *o,
                  const struct caching_options *conf, struct reserved *out);
 
 /* fits; tight: only within the headroom, or with the cache given back to the device on the way; does not fit.
- * Where nothing is known of reserved memory, what is allocated decides. */
+ * Where nothing is known of reserved memory `fits`, what is allocated, decides. */
 enum verdict { VERDICT_FITS, VERDICT_TIGHT, VERDICT_DOES_NOT_FIT };
-enum verdict reserved_verdict(const struct reserved *r, const struct memory_verdict *m);
+enum verdict reserved_verdict(const struct reserved *r, bool fits);
 const char  *verdict_name(enum verdict v);
 
-/* Adds active_peak_bytes, reserved_peak_bytes, driver_bytes (null where not known), allocator and verdict to the
- * `memory` object of a plan. */
-void reserved_into(json_t *memory, const struct reserved *r, const struct memory_verdict *m);
+/* Adds active_peak_bytes, reserved_peak_bytes, driver_bytes and allocator (null where not known) to the `memory`
+ * object of a plan. */
+void reserved_into(json_t *memory, const struct reserved *r);
 
 /* The workspace of cuBLAS that the plan's PyTorch takes from the allocator. */
 struct request_options reserved_options(const struct plan *p);

@@ -6,7 +6,6 @@
 #include "base/opts.h"
 #include "base/size.h"
 #include "model/memory/evaluate.h"
-#include "model/memory/reserved.h"
 #include "sim/clock/jitter.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
@@ -35,18 +34,25 @@ static void row(const char *what, int64_t bytes)
 }
 
 /* What PyTorch's allocator makes of it. */
-static void print_reserved(const struct reserved *r, const struct memory_verdict *m)
+static void print_reserved(const struct reserved *r)
 {
-    if (!r->known)
-        return;
     row("active (PyTorch's allocator)", r->active_peak);
     row("reserved", r->reserved_peak);
     row("nvidia-smi will show", r->driver);
-    printf("with what is reserved: %s", verdict_name(reserved_verdict(r, m)));
-    if (r->retries)
-        printf("; the allocator gives its cache back to the device %" PRId64 " times in init and three steps, and waits"
-               " for the device each time, which the step time leaves out", r->retries);
-    puts("");
+}
+
+static void print_verdict(const struct evaluation *e, const struct timing *t)
+{
+    if (!e->m.fits) {
+        puts(e->why_not);
+        return;
+    }
+    printf("%s%s\n", verdict_name(e->verdict), waits_for_memory(e, t)
+           ? ", but streams that run ahead would hold more than there is: the allocator makes them wait,"
+             " which the step time leaves out" : "");
+    if (e->reserved.retries)
+        printf("the allocator gives its cache back to the device %" PRId64 " times in init and three steps and waits for"
+               " the device each time, which the step time leaves out\n", e->reserved.retries);
 }
 
 static void print_memory(const struct evaluation *e, const struct timing *t)
@@ -66,9 +72,8 @@ static void print_memory(const struct evaluation *e, const struct timing *t)
     for (int i = 0; e->m.nkinds > 1 && i < e->m.nkinds; i++)
         printf("  %s%-*" PRId64 " %12s\n", "together on rank ", 11, e->m.kind[i].rank,
                size_text(e->m.kind[i].peak + extra).s);
-    puts(!e->m.fits ? e->why_not : waits_for_memory(e, t)
-         ? "fits, but streams that run ahead would hold more than there is: the allocator makes them wait,"
-           " which the step time leaves out" : "fits");
+    print_reserved(&e->reserved);
+    print_verdict(e, t);
     if (!e->m.fits && e->first_over.op >= 0)
         printf("first over at: %s step, %s\n", sched_name(e->first_over.sched), e->over_at);
 }
@@ -111,13 +116,11 @@ static void print_jitter(const struct jitter_added *a, double step)
            a->events_s, step + a->persistent_s + a->transient_s + a->events_s);
 }
 
-static json_t *eval_json(const struct plan *p, const struct evaluation *e, const struct reserved *r,
-                         const struct timing *t)
+static json_t *eval_json(const struct plan *p, const struct evaluation *e, const struct timing *t)
 {
     json_t *doc = evaluation_json(p, e);
 
     timing_into(doc, p, e, t);
-    reserved_into(json_object_get(doc, "memory"), r, &e->m);
     json_object_set_new(json_object_get(doc, "time"), "measured", measured_json(p, &e->schedules));
     json_object_set_new(doc, "dpx", json_integer(1));
     json_object_set_new(doc, "model", model_summary_json(&p->model));
@@ -146,7 +149,6 @@ int cmd_eval(int argc, char **argv)
     struct timing t;
     struct run run;
     struct caching_options allocator = caching_allocator_defaults();
-    struct reserved reserved;
     int rc = opts_parse("dpxplan eval", "Every figure of one plan.  Exits with 3 when it does not fit.",
                         opts, argc, argv);
 
@@ -163,6 +165,8 @@ int cmd_eval(int argc, char **argv)
         plan_free(&p);
         return rc;
     }
+    if (conf)
+        evaluation_reserve(&p, &e, &allocator);
     if (simulate_plan(&p, &e, &t, &run) < 0 ||
         (noise && run.n == 0 && fail("--jitter: this step has too many entries to look at each of them") < 0)) {
         evaluation_free(&e);
@@ -172,10 +176,9 @@ int cmd_eval(int argc, char **argv)
     if (noise)                      /* what noise adds to the step as it ran, with contention */
         jitter_of(&jitter, p.cluster.world_size, &e.schedules, &run, &added);
     run_free(&run);
-    reserved_of(&p, &e.schedules, &e.m.overhead, &allocator, &reserved);
     rc = e.m.fits ? EXIT_DONE : EXIT_NO;
     if (json) {
-        json_t *doc = eval_json(&p, &e, &reserved, &t);
+        json_t *doc = eval_json(&p, &e, &t);
         if (noise)
             json_object_set_new(json_object_get(doc, "time"), "jitter",
                                 jitter_json(&jitter, &added, t.line.step_s));
@@ -183,7 +186,6 @@ int cmd_eval(int argc, char **argv)
     } else {
         print_model(&p);
         print_memory(&e, &t);
-        print_reserved(&reserved, &e.m);
         print_comm(&e.comm);
         print_time(&p, &e.schedules, &t);
         if (noise)

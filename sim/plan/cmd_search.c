@@ -10,7 +10,6 @@
 #include "base/opts.h"
 #include "base/size.h"
 #include "model/memory/evaluate.h"
-#include "model/memory/reserved.h"
 #include "model/plan/attention.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
@@ -168,7 +167,7 @@ static void print_found(const struct search_result *r, int64_t i, const char *la
     if (f->step_s > r->found[0].step_s)
         snprintf(slower, sizeof slower, "+%.1f %%", 100 * (f->step_s / r->found[0].step_s - 1));
     printf("%-10s %9.4g s %8s %11s  %5.1f %% exposed  %s%s\n", label, f->step_s, slower, size_text(f->needed).s,
-           100 * f->exposed_s / f->step_s, words, waits(&f->plan) ? ", waits for memory (not in its time)" : "");
+           100 * f->exposed_s / f->step_s, words, f->tight ? ", tight" : waits(&f->plan) ? ", waits for memory (not in its time)" : "");
 }
 
 static void print_result(const struct args *a, const struct search_result *r)
@@ -217,7 +216,6 @@ static json_t *full_json(const struct plan *p)
 {
     struct evaluation e;
     struct timing t;
-    struct reserved r;
     json_t *j = NULL;
 
     if (evaluate(p, &e) < 0)
@@ -227,8 +225,6 @@ static json_t *full_json(const struct plan *p)
         timing_into(j, p, &e, &t);
     else
         json_object_set_new(json_object_get(j, "memory"), "peak_bytes", json_integer(e.m.needed));
-    reserved_of(p, &e.schedules, &e.m.overhead, NULL, &r);
-    reserved_into(json_object_get(j, "memory"), &r, &e.m);
     evaluation_free(&e);
     return j;
 }

@@ -117,8 +117,10 @@ static enum verdict verdict_with(int64_t memory, double headroom, struct reserve
     p.cluster.memory = memory;
     p.cluster.headroom = headroom;
     assert_int_equal(evaluate(&p, &e), 0);
-    reserved_of(&p, &e.schedules, &e.m.overhead, NULL, r);
-    enum verdict v = reserved_verdict(r, &e.m);
+    *r = e.reserved;
+    enum verdict v = e.verdict;
+    assert_int_equal(e.m.fits, v != VERDICT_DOES_NOT_FIT);
+    assert_int_equal(v == VERDICT_DOES_NOT_FIT, e.why_not[0] != 0 && e.first_over.op >= 0);
     assert_int_equal(r->limit, memory - p.cluster.context - e.m.overhead.by[OVERHEAD_OUTSIDE]);
     assert_int_equal(r->driver, r->reserved_peak + e.m.overhead.by[OVERHEAD_OUTSIDE] + p.cluster.gpu.context);
     evaluation_free(&e);
@@ -151,7 +153,6 @@ static void verdicts_go_by_what_is_reserved(void **state)
 
 static void kernels_of_dpx_have_an_arena(void **state)
 {
-    struct reserved r;
     struct plan p;
     struct evaluation e;
 
@@ -159,9 +160,9 @@ static void kernels_of_dpx_have_an_arena(void **state)
     request_plan(NREQUEST_PLANS - 5, &p);           /* paper: it has dpx's kernels */
     p.kernels = KERNELS_DPX;
     assert_int_equal(evaluate(&p, &e), 0);
-    reserved_of(&p, &e.schedules, &e.m.overhead, NULL, &r);
-    assert_false(r.known);
-    assert_int_equal(reserved_verdict(&r, &e.m), e.m.fits ? VERDICT_FITS : VERDICT_DOES_NOT_FIT);
+    assert_false(e.reserved.known);
+    assert_int_equal(e.m.fits, e.m.needed <= e.m.available);
+    assert_int_equal(e.verdict, e.m.fits ? VERDICT_FITS : VERDICT_DOES_NOT_FIT);
     evaluation_free(&e);
     plan_free(&p);
 }
