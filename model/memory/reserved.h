@@ -2,7 +2,7 @@
  * replay of the allocator (model/allocator), on a device with the plan's memory.
  *
  *     struct reserved r;
- *     reserved_of(&plan, &schedules, &overhead, &r);
+ *     reserved_of(&plan, &schedules, &overhead, NULL, &r);
  *     if (r.known)
  *         ... r.reserved_peak, r.retries ...
  *

@@ -276,6 +276,8 @@ static int predict(const struct public_set *set, struct public_row *r)
     r->peak = flops_peak(&p.cluster, p.precision);
     r->predicted_allocated = e.allocated_peak;
     r->predicted_needed = e.m.needed;
+    r->predicted_active = e.reserved.active_peak;
+    r->predicted_reserved = e.reserved.reserved_peak;
     r->done = true;
     evaluation_free(&e);
     plan_free(&p);

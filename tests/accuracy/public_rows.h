@@ -47,7 +47,7 @@ struct public_row {
     double  flops, peak;                /* of the usual MFU */
     double  baseline;
     struct timing t;
-    int64_t predicted_allocated, predicted_needed;
+    int64_t predicted_allocated, predicted_needed, predicted_active, predicted_reserved;
 };
 
 struct public_set {
