@@ -334,7 +334,7 @@ static int new_block(struct caching_allocator *a, int stream, bool small, int64_
         return NO_BLOCK;
     if (a->o.expandable_segments)
         return caching_expand(a, stream, small, size);
-    if (!caching_take(a, bytes))
+    if (a->next_addr > CACHING_LAST_ADDR || !caching_take(a, bytes))
         return NO_BLOCK;
     int b = caching_block_new(a, stream, small, a->next_addr, bytes);
     a->next_addr += round_up(bytes, ROUND_LARGE);

@@ -9,6 +9,9 @@
 
 enum { NO_BLOCK = -1, NO_RANGE = -1 };
 
+/* Addresses rise for ever; none above it begins a segment, so that none wraps on a device of up to 2^60 bytes. */
+#define CACHING_LAST_ADDR ((int64_t)1 << 62)
+
 struct block {
     int64_t  addr, size, requested;
     int64_t  inserted;                  /* the pool's `lookups` when it became free */

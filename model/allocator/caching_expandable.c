@@ -22,8 +22,11 @@ static bool has_room(const struct caching_allocator *a, int block, int64_t size)
     return bytes >= size;
 }
 
+/* NO_BLOCK: no addresses are left. */
 static int reserve_range(struct caching_allocator *a, int stream, bool small)
 {
+    if (a->next_addr > CACHING_LAST_ADDR)
+        return NO_BLOCK;
     int64_t page = small ? SMALL_PAGE : a->o.large_segment_size;
     int64_t size = round_up(a->capacity + a->capacity / 8, page);
     int b = caching_block_new(a, stream, small, a->next_addr, size);
@@ -83,6 +86,8 @@ int caching_expand(struct caching_allocator *a, int stream, bool small, int64_t 
 {
     int b = find_place(a, stream, small, size);
 
+    if (b == NO_BLOCK)
+        return NO_BLOCK;
     if (!a->blocks[b].mapped && !map(a, b, least(a->blocks[b].size, size)))
         return NO_BLOCK;
     while (a->blocks[b].size < size) {

@@ -496,6 +496,9 @@ static bool same(const struct caching_stats *a, const struct caching_stats *b)
 
 static void run(struct walk *w, int from, int to, int64_t iteration);
 
+/* Of so many micro-steps that go on changing a counter the rest is left out: the allocator retries in each. */
+enum { MOST_MICRO_STEPS = 64 };
+
 /* Micro-steps that change no counter any more are left out. */
 static void run_repeat(struct walk *w, int open)
 {
@@ -505,7 +508,7 @@ static void run_repeat(struct walk *w, int open)
     for (int64_t i = 0; i < o->u.repeat.n && !w->over; i++) {
         struct caching_stats before = *w->t->stats;
         run(w, open + 1, o->u.repeat.other, i);
-        if (micro && i > 0 && same(&before, w->t->stats))
+        if (micro && i > 0 && (i + 1 == MOST_MICRO_STEPS || same(&before, w->t->stats)))
             return;
     }
 }

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define A_DEVICE_WITH_ROOM ((int64_t)1 << 50)
+#define A_DEVICE_WITH_ROOM ((int64_t)1 << 48)
 
 static int  allocate(void *of, int64_t bytes, int stream)        { return caching_allocator_malloc(of, bytes, stream); }
 static void release(void *of, int block)                         { caching_allocator_free(of, block); }

@@ -32,10 +32,10 @@ struct reserved {
     int64_t driver;             /* what nvidia-smi shows for the process: reserved, NCCL, context */
 };
 
-/* `conf`: the allocator's options; NULL: those of torch by default. */
 /* Kernels of PyTorch on GPUs? */
 bool reserved_is_known(const struct plan *p);
 
+/* `conf`: the allocator's options; NULL: those of torch by default. */
 void reserved_of(const struct plan *p, const struct schedules *s, const struct overhead *o,
                  const struct caching_options *conf, struct reserved *out);
 
