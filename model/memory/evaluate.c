@@ -117,6 +117,18 @@ int evaluate_memory(const struct plan *p, const struct program *g, struct schedu
     return 0;
 }
 
+/* PyTorch's allocator fails though what is allocated would fit. */
+static void fails_reserved(struct evaluation *e)
+{
+    const struct reserved *r = &e->reserved;
+
+    e->first_over = (struct peak){ .op = r->op, .sched = r->sched, .iteration = r->iteration };
+    op_in_words(&e->schedules, r->op, r->iteration, e->over_at, sizeof e->over_at);
+    snprintf(e->why_not, sizeof e->why_not, "PyTorch's allocator would reserve %s of %s on rank %" PRId64
+             " (%s allocated): it fails at %s of the %s step", size_text(r->reserved_peak).s, size_text(r->limit).s,
+             e->m.rank, size_text(r->allocated_peak).s, e->over_at, sched_name(r->sched));
+}
+
 /* Device memory is short. */
 static void device_in_words(struct evaluation *e)
 {
@@ -144,18 +156,23 @@ static void node_in_words(const struct plan *p, struct evaluation *e)
         e->first_over.op = -1;
 }
 
-static void in_words(const struct plan *p, struct evaluation *e)
+void evaluation_reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf)
 {
-    const struct peak *at = &e->m.ledger.peak;
+    bool allocated_fits = e->m.needed <= e->m.available;
+    bool others_fit = !e->m.elsewhere || spaces_short(&e->m.spaces) < 0;
 
-    op_in_words(&e->schedules, at->op, at->iteration, e->peak_at, sizeof e->peak_at);
+    reserved_of(p, &e->schedules, &e->m.overhead, conf, &e->reserved);
+    e->verdict = others_fit ? reserved_verdict(&e->reserved, allocated_fits) : VERDICT_DOES_NOT_FIT;
+    e->m.fits = e->verdict != VERDICT_DOES_NOT_FIT;
     e->first_over.op = -1;
     if (e->m.fits)
         return;
-    if (e->m.needed > e->m.available)
+    if (!allocated_fits)
         device_in_words(e);
-    else
+    else if (!others_fit)
         node_in_words(p, e);
+    else
+        fails_reserved(e);
 }
 
 int evaluate(const struct plan *p, struct evaluation *e)
@@ -174,7 +191,8 @@ int evaluate(const struct plan *p, struct evaluation *e)
     e->schedules.borrowed = false;          /* from now on they own the program */
     e->allocated_peak = e->m.ledger.peak.bytes + e->m.overhead.by[OVERHEAD_ALLOCATED];
     comm_count(&e->schedules, SCHED_STEADY, &e->comm);
-    in_words(p, e);
+    op_in_words(&e->schedules, e->m.ledger.peak.op, e->m.ledger.peak.iteration, e->peak_at, sizeof e->peak_at);
+    evaluation_reserve(p, e, NULL);
     return 0;
 }
 
@@ -247,6 +265,8 @@ static json_t *memory_json(const struct evaluation *e)
                                       by[CAT_REDUCE_SCATTER] + by[CAT_BUCKET]),
         "overhead_bytes", (json_int_t)(by[CAT_OVERHEAD] + extra),
         "at_peak", cats, "kinds_of_rank", kinds_json(e));
+    reserved_into(doc, &e->reserved);
+    json_object_set_new(doc, "verdict", json_string(verdict_name(e->verdict)));
     if (e->m.elsewhere)
         json_object_set_new(doc, "spaces", spaces_json(&e->m.spaces, e->m.needed, e->m.available));
     return doc;

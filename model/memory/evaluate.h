@@ -11,6 +11,7 @@
 
 #include "model/lower/lower.h"
 #include "model/memory/overhead.h"
+#include "model/memory/reserved.h"
 #include "model/memory/spaces.h"
 #include "model/schedule/ledger.h"
 
@@ -38,7 +39,7 @@ struct memory_verdict {
     int64_t         available;
     bool            elsewhere;          /* it holds something outside of device memory: */
     struct space_accounts spaces;
-    bool            fits;               /* in device memory and in every other */
+    bool            fits;               /* everywhere; in device memory by what is allocated, in an evaluation by the verdict */
     int             nkinds;             /* kinds of rank: one of each, and its ledger's peak */
     struct { int64_t rank, peak; } kind[LOWER_KINDS];
 };
@@ -46,6 +47,8 @@ struct memory_verdict {
 struct evaluation {
     struct schedules schedules;         /* of the fullest rank */
     struct memory_verdict m;
+    struct reserved  reserved;          /* for kernels of PyTorch: its allocator decides whether the plan fits */
+    enum verdict     verdict;
     int64_t          allocated_peak;    /* ledger's peak plus workspaces from the same allocator */
     struct peak      first_over;        /* op < 0 when it fits */
     char             peak_at[96];       /* "backward block 31" */
@@ -57,6 +60,10 @@ struct evaluation {
 /* 0, or -1 with the reason reported and nothing to free. */
 int  evaluate(const struct plan *p, struct evaluation *out);
 void evaluation_free(struct evaluation *e);
+
+/* What the allocator with options `conf` (NULL: torch's defaults) makes of an evaluated plan: reserved, verdict, fits,
+ * and why not. */
+void evaluation_reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf);
 
 /* Lowers the plan for each kind of rank with a program that fits it (see lower_using)
  * and leaves the fullest rank's schedules in `s`. */

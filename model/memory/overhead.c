@@ -17,8 +17,10 @@
 #define NCCL_LL128       (4800 * KiB)
 #define NCCL_SIMPLE      (4 * MiB)
 #define NCCL_GRAIN       (2 * MiB)
+#define NCCL_HEADER      NCCL_GRAIN     /* of a sender that writes into its receiver's buffers */
 
 #define SOURCE_NCCL      "NCCL 2.30 src/init.cc, src/transport; channels as its logs show"
+#define SOURCE_TRANSIENT "PyTorch 2.15, CublasHandlePool.cpp: allocated around every product"
 #define SOURCE_WORKSPACE "PyTorch CublasHandlePool.cpp: one per handle, a handle per thread"
 
 static void add(struct overhead *o, enum overhead_kind kind, int64_t bytes, const char *source,
@@ -73,12 +75,12 @@ int64_t overhead_nccl(const struct gpu *g, int64_t ranks, int64_t local)
     if (ranks < 2)
         return 0;
     n = channels(g, ranks > local);
-    /* In a ring a rank receives once a channel. */
-    bytes = n * receive;
+    /* In a ring a rank receives once a channel and sends once. */
+    bytes = n * (receive + NCCL_HEADER);
     /* Every channel leaves each node once, from one of its GPUs, and a send through the
-     * network has a device buffer too (GPUDirect RDMA). */
+     * network has a whole buffer of its own (GPUDirect RDMA). */
     if (ranks > local)
-        bytes += ceil_div(n, local) * net_send;
+        bytes += ceil_div(n, local) * (net_send - NCCL_HEADER);
     return bytes + nvls(g, local);
 }
 
@@ -89,6 +91,15 @@ int64_t overhead_workspace(const struct gpu *g)
     if (g->sm_arch > 0)
         return 2 * 4096 * KiB + 8 * 16 * KiB;       /* ":4096:2:16:8" */
     return (strncmp(g->name, "mi3", 3) ? 32 : 128) * MiB;     /* gfx94x: 128 MiB */
+}
+
+/* TORCH_CUBLAS_WORKSPACE_CACHE, off by default, is a name that 2.14.1 does not know.  Other dialects run on the
+ * newest PyTorch. */
+bool overhead_keeps_workspaces(const struct plan *p)
+{
+    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
+
+    return torch && plan_version(p) < 2015;
 }
 
 /* Of the fullest rank: on the fullest node of the group, or on its emptiest. */
@@ -159,8 +170,10 @@ int64_t overhead_bytes(const struct plan *p, const struct plan_groups *groups, u
     /* PyTorch's backward runs in a thread of its own, which has its own cuBLAS handle. */
     if (p->kernels == KERNELS_DPX)
         add(out, OVERHEAD_ALLOCATED, workspace_device(p), "exec/cuda/kernels_cuda.h", "workspace of the kernels");
-    else
+    else if (overhead_keeps_workspaces(p))
         add(out, OVERHEAD_ALLOCATED, 2 * overhead_workspace(&c->gpu), SOURCE_WORKSPACE, "BLAS workspaces, 2 handles");
+    else
+        add(out, OVERHEAD_ALLOCATED, overhead_workspace(&c->gpu), SOURCE_TRANSIENT, "BLAS workspace of one product");
     communicators(p, groups, communicates, out);
     if (c->context == c->gpu.reserved + c->gpu.context) {
         add(out, OVERHEAD_CONTEXT, c->gpu.reserved, c->gpu.source, "reserved by the driver");

@@ -17,6 +17,7 @@
 #ifndef DPX_OVERHEAD_H
 #define DPX_OVERHEAD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "model/plan/plan_groups.h"
@@ -51,5 +52,7 @@ int64_t overhead_nccl(const struct gpu *g, int64_t ranks, int64_t local);
 
 /* Workspace of one cuBLAS (hipBLAS) handle in PyTorch. */
 int64_t overhead_workspace(const struct gpu *g);
+/* Does the plan's PyTorch keep it?  From 2.15 on it is allocated around every product. */
+bool overhead_keeps_workspaces(const struct plan *p);
 
 #endif

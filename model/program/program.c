@@ -198,6 +198,7 @@ void program_free(struct program *g)
             free(g->piece[i].kernels[pass]);
             free(g->piece[i].places[pass]);
             free(g->piece[i].collectives[pass]);
+            free(g->piece[i].moves[pass]);
         }
     memset(g, 0, sizeof *g);
 }

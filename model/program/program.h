@@ -53,6 +53,19 @@ enum slot {
 /* A tensor comes (before the kernel runs) or goes (after it). */
 struct place { uint8_t slot, mem; bool comes; int64_t bytes; };
 
+/* What a kernel does with memory, in order, as PyTorch's allocator sees it: for kernels of PyTorch.  A tensor's
+ * name holds within its piece, forward and backward.  One that no pass of its piece frees (what a block hands
+ * on) is freed by another piece, which knows it by its size and the pass that made it. */
+enum move_kind {
+    MOVE_ALLOC,
+    MOVE_FREE,
+    MOVE_FREE_OTHERS,               /* a tensor of another piece, made in pass `pass` */
+    MOVE_FREE_LEFT,                 /* all tensors marked `left` of all blocks */
+    MOVE_GRAD,                      /* a temporary becomes a gradient of a parameter */
+    MOVE_READY,                     /* a gradient is handed out */
+};
+struct move { int64_t bytes; int32_t tensor; uint8_t kind, mem, pass; bool handed_on, left; };
+
 struct kernel {
     const char       *name;         /* "qkv", "attention", "mlp down dW" ... */
     enum kernel_class kind;
@@ -66,6 +79,7 @@ struct kernel {
     uint8_t           fn, role;     /* enum kernel_fn; enum tensor_role of its parameters.  `dpx` only */
     int               place0, nplaces;  /* its piece's places; gradients of parameters are not among
                                      * them: ready[] tells */
+    int               move0, nmoves;    /* its piece's moves */
     int64_t           peak[NMEM];   /* above the live bytes before this kernel, at the fullest moment in it */
     int64_t           net[NMEM];    /* change of the live bytes once it is done; grads: KEEP convention */
     int64_t           ready_bytes;  /* of the gradients in ready[] */
@@ -94,6 +108,7 @@ struct piece {
     struct place  *places[NPASS];   /* `dpx` only */
     struct collective *collectives[NPASS];  /* in the order of the list */
     int            ncollectives[NPASS];
+    struct move   *moves[NPASS];    /* not `dpx` */
     int64_t        saved;           /* bytes of activations that forward leaves */
     double         flops[NPASS];
     uint64_t       key[NPASS];      /* equal where the kernels are: what they take on one device is then equal too */

@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "model/program/program_internal.h"
+#include "model/program/torch_moves.h"
 #include "model/program/torch_parts.h"
 
 enum { BLOCKS = 2 };                    /* the last one stands for all */
@@ -41,11 +42,15 @@ static void rotate(struct kernel *k, int a, int b)
     reverse(k, a + b);
 }
 
+/* The tape's number of a pass over a part. */
+static int section(int id, enum pass pass) { return id * NPASS + (int)pass; }
+
 static void begin_part(struct run *r, int id)
 {
     struct part *p = &r->part[id];
 
     r->b.block = id == EMBED ? TENSOR_EMBED : id == HEAD ? TENSOR_HEAD : 0;
+    r->t.part = section(id, PASS_FORWARD);
     p->kernel0[PASS_FORWARD] = tape_cut(&r->t);
     p->node0 = r->t.nnodes;
 }
@@ -195,6 +200,7 @@ static void backward(struct run *r)
     for (int i = NPART - 1; i >= 0; i--) {
         struct part *p = &r->part[i];
         p->kernel0[PASS_BACKWARD] = tape_cut(t);
+        t->part = section(i, PASS_BACKWARD);
         r->b.block = i == EMBED ? TENSOR_EMBED : i == HEAD ? TENSOR_HEAD : 0;
         if (i == HEAD)
             tape_seed(t, p->out);
@@ -247,7 +253,8 @@ static int take(const struct run *r, int part, struct piece *out)
 
     for (int pass = 0; pass < NPASS; pass++)
         if (piece_take(out, (enum pass)pass, r->t.out + p->kernel0[pass],
-                       p->kernel1[pass] - p->kernel0[pass]) < 0)
+                       p->kernel1[pass] - p->kernel0[pass]) < 0 ||
+            torch_moves(&r->t, part * NPASS, HEAD * NPASS, out, (enum pass)pass) < 0)
             return -1;
     return 0;
 }

@@ -40,7 +40,7 @@ void tape_init(struct tape *t, int64_t rounding)
 void tape_reset(struct tape *t)
 {
     t->nstores = t->nvars = t->nnodes = 1;      /* 0 is "none" in all three */
-    t->nout = t->nplaces = 0;
+    t->nout = t->nplaces = t->nmoves = 0;
     memset(t->live, 0, sizeof t->live);
     t->open = t->backward = t->forget = t->autocast = t->stopped = t->stopping = false;
     t->stop_after = t->nsavers = t->tied_grad = 0;
@@ -63,6 +63,7 @@ void tape_free(struct tape *t)
     free(t->nodes);
     free(t->out);
     free(t->places);
+    free(t->moves);
     free(t->kept);
     memset(t, 0, sizeof *t);
 }
@@ -93,6 +94,7 @@ struct kernel *tape_kernel(struct tape *t, const char *name, enum kernel_class k
     k->module = t->module;
     k->half = t->half;
     k->place0 = t->nplaces;
+    k->move0 = t->nmoves;
     for (int i = 0; i < 4; i++)
         k->ready[i] = -1;
     memcpy(t->base, t->live, sizeof t->base);
@@ -123,6 +125,16 @@ static void note_peak(struct tape *t)
 
 /* ---- stores ---- */
 
+void tape_move(struct tape *t, enum move_kind kind, int store)
+{
+    const struct store *st = &t->stores[store];
+
+    if (!t->open || st->bytes == 0 || !grow(t, &t->moves, t->nmoves, &t->cap_moves, sizeof *t->moves))
+        return;
+    t->moves[t->nmoves++] = (struct move){ st->bytes, store, (uint8_t)kind, st->cat, 0, false, false };
+    t->out[t->nout - 1].nmoves++;
+}
+
 int tape_alloc(struct tape *t, int64_t numel, int64_t elem, int cat)
 {
     int64_t bytes;
@@ -138,9 +150,11 @@ int tape_alloc(struct tape *t, int64_t numel, int64_t elem, int cat)
     if (cat == MEM_ACTIVATIONS && !t->kept[i] && !t->learning)
         cat = MEM_TEMPORARIES;
     bytes = t->stopped && !t->backward ? 0 : round_up(numel * elem, t->rounding);
-    t->stores[i] = (struct store){ .bytes = bytes, .refs = 1, .cat = (uint8_t)cat };
+    t->stores[i] = (struct store){ .bytes = bytes, .refs = 1, .part = (int16_t)t->part, .freed_by = -1,
+                                   .cat = (uint8_t)cat };
     t->live[cat] += bytes;
     note_peak(t);
+    tape_move(t, MOVE_ALLOC, i);
     return i;
 }
 
@@ -168,7 +182,9 @@ void tape_unref(struct tape *t, int s)
     if (--st->refs > 0)
         return;
     t->live[st->cat] -= st->bytes;
+    st->freed_by = (int16_t)t->part;
     place(t, st, false);
+    tape_move(t, MOVE_FREE, s);
 }
 
 void tape_keep(struct tape *t, int first)

@@ -20,7 +20,12 @@ typedef int var;                        /* index into vars[]; 0 is "none" */
 
 enum { TAPE_SAVED = 8, TAPE_EDGES = 6, TAPE_SLOTS = 4 };
 
-struct store { int64_t bytes; int refs; uint8_t cat, slot; };   /* slot: enum slot, of `dpx` */
+struct store {
+    int64_t bytes;
+    int     refs;
+    int16_t part, freed_by;             /* t->part when it was made and when it went; -1: it is there */
+    uint8_t cat, slot;                  /* slot: enum slot, of `dpx` */
+};
 
 struct edge {                           /* where the gradient of an operand goes */
     int        node, slot;              /* node 0: nowhere */
@@ -71,6 +76,8 @@ struct tape {
     struct kernel *out;    int nout, cap_out;   /* kernels appended so far */
     uint8_t       *kept;   int cap_kept;        /* stores that outlive their forward: activations */
     struct place  *places; int nplaces, cap_places;     /* of the kernels in out[] */
+    struct move   *moves;  int nmoves, cap_moves;       /* the same; `tensor` is a store */
+    int            part;                        /* the caller's number for what it replays */
     bool           learning;                    /* first pass: kept[] is being found out */
     struct kernel  skipped;
     int64_t        live[NMEM], base[NMEM];

@@ -262,6 +262,7 @@ void tape_grad_arrived(struct tape *t, const struct edge *e, int g)
         t->live[st->cat] -= st->bytes;
         t->live[MEM_GRADS] += st->bytes;
         st->cat = MEM_GRADS;
+        tape_move(t, MOVE_GRAD, g);
     }
     if (tensor == TAPE_TIED) {
         if (!t->tied_grad) {
@@ -274,6 +275,7 @@ void tape_grad_arrived(struct tape *t, const struct edge *e, int g)
     }
     struct kernel *k = &t->out[t->nout - 1];
     k->ready_bytes += t->stores[g].bytes;
+    tape_move(t, MOVE_READY, g);
     for (int i = 0; i < 4; i++)
         if (k->ready[i] < 0) {
             k->ready[i] = tensor;

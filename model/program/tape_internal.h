@@ -9,6 +9,8 @@ int   tape_alloc(struct tape *t, int64_t numel, int64_t elem, int cat);
 void  tape_unref(struct tape *t, int store);
 /* Names a store that has just been made: its coming and going is recorded as places. */
 void  tape_name(struct tape *t, int store, enum slot slot);
+/* What becomes of a store, among the moves of the kernel that is open. */
+void  tape_move(struct tape *t, enum move_kind kind, int store);
 var   tape_var(struct tape *t, int store, int64_t numel, enum dtype dt, int node, int slot);
 struct node *tape_node(struct tape *t, enum node_kind kind, const char *name, enum kernel_class kc);
 void  tape_save(struct tape *t, struct node *n, int store);

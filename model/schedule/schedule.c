@@ -38,6 +38,7 @@ void schedules_reset(struct schedules *s)
     s->slices  = kept.slices;  s->cap_slices  = kept.cap_slices;
     s->layouts = kept.layouts; s->cap_layouts = kept.cap_layouts;
     s->coll_parts = kept.coll_parts; s->cap_coll_parts = kept.cap_coll_parts;
+    s->parts = kept.parts;  s->cap_parts = kept.cap_parts;
     s->detailed = kept.detailed;
 }
 
@@ -52,6 +53,7 @@ void schedules_free(struct schedules *s)
     free(s->slices);
     free(s->layouts);
     free(s->coll_parts);
+    free(s->parts);
     memset(s, 0, sizeof *s);
 }
 
@@ -79,6 +81,19 @@ int sched_buf_in(struct schedules *s, enum space in, enum category cat, const ch
     if (in != SPACE_DEVICE)
         s->spaces |= IN(in);
     return b;
+}
+
+void sched_part(struct schedules *s, int buf, int64_t bytes)
+{
+    struct buf *b = &s->bufs[buf];
+
+    if (bytes == 0)
+        return;
+    s->parts = grown(s->parts, s->nparts, &s->cap_parts, sizeof *s->parts);
+    if (b->nparts++ == 0)
+        b->part0 = s->nparts;
+    assert(b->part0 + b->nparts == s->nparts + 1);
+    s->parts[s->nparts++] = bytes;
 }
 
 void sched_begin(struct schedules *s, enum sched_id id) { s->begin[id] = s->nops; }

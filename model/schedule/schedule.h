@@ -159,6 +159,7 @@ struct buf {
     int32_t       layout;   /* what an instance holds; 0: nobody asked, or nothing */
     bool          cyclic;   /* instances are numbered modulo count: of micro-steps, as many as are in flight */
     enum space    space;
+    int32_t       part0, nparts;    /* its allocations, where it is several: parts[part0 ..], bytes in all */
 };
 
 /* Whether an instance is memory of its own.  What a block keeps from forward to backward is not, in device memory: it comes
@@ -253,6 +254,7 @@ struct schedules {
     bool         detailed;      /* layouts are asked for */
     struct slice  *slices;  int nslices, cap_slices;
     struct layout *layouts; int nlayouts, cap_layouts;
+    int64_t       *parts;   int nparts, cap_parts;      /* bytes of single allocations */
     bool         tied_apart;    /* a buffer of the schedule stands for the head's part of a tied gradient
                                  * that is dropped; else the program's own store is counted */
     double       seed;          /* a micro-step's mean loss is multiplied with this before backward */
@@ -287,6 +289,9 @@ struct op *sched_op(struct schedules *s, enum op_kind kind, enum stream stream,
                     enum phase phase, const char *what);
 /* Names the unit/block/bucket of the last entry. */
 void sched_of(struct schedules *s, const char *of, int unit, int by);
+/* An instance of the family is several allocations: the next one of them.  Those of a family are given one
+ * after another; they add up to its bytes. */
+void sched_part(struct schedules *s, int buf, int64_t bytes);
 /* Buffer action of the last entry. */
 void sched_act(struct schedules *s, int what, int buf, int at, int by);
 /* The same on every instance of the family. */

@@ -278,11 +278,28 @@ static bool repeats_balanced(struct check *c)
     return true;
 }
 
+/* A family's parts are its bytes. */
+static bool parts_add_up(struct check *c)
+{
+    for (int b = 0; b < c->s->nbufs; b++) {
+        const struct buf *buf = &c->s->bufs[b];
+        int64_t bytes = 0;
+        for (int i = 0; i < buf->nparts; i++)
+            bytes += c->s->parts[buf->part0 + i];
+        if (buf->nparts && bytes != buf->bytes) {
+            snprintf(c->why, (size_t)c->size, "%s: parts of %" PRId64 " bytes in a buffer of %" PRId64, buf->what, bytes,
+                     buf->bytes);
+            return false;
+        }
+    }
+    return true;
+}
+
 bool schedules_check(const struct schedules *s, char *why, int size)
 {
     struct check c = { .s = s, .why = why, .size = size };
     int64_t n = 0;
-    bool sound = repeats_balanced(&c);
+    bool sound = repeats_balanced(&c) && parts_add_up(&c);
     unsigned char *before = NULL;
 
     c.base = calloc((size_t)s->nbufs + 1, sizeof *c.base);

@@ -43,6 +43,28 @@ static void print_spaces(const struct space_accounts *a)
                    size_text(a->of[m].available).s);
 }
 
+/* What PyTorch's allocator makes of it. */
+static void print_reserved(const struct reserved *r)
+{
+    row("active (PyTorch's allocator)", r->active_peak);
+    row("reserved", r->reserved_peak);
+    row("nvidia-smi will show", r->driver);
+}
+
+static void print_verdict(const struct evaluation *e, const struct timing *t)
+{
+    if (!e->m.fits) {
+        puts(e->why_not);
+        return;
+    }
+    printf("%s%s\n", verdict_name(e->verdict), waits_for_memory(e, t)
+           ? ", but streams that run ahead would hold more than there is: the allocator makes them wait,"
+             " which the step time leaves out" : "");
+    if (e->reserved.retries)
+        printf("the allocator gives its cache back to the device %" PRId64 " times in init and three steps and waits for"
+               " the device each time, which the step time leaves out\n", e->reserved.retries);
+}
+
 static void print_memory(const struct evaluation *e, const struct timing *t)
 {
     const struct peak *p = &e->m.ledger.peak;
@@ -62,9 +84,8 @@ static void print_memory(const struct evaluation *e, const struct timing *t)
     for (int i = 0; e->m.nkinds > 1 && i < e->m.nkinds; i++)
         printf("  %s%-*" PRId64 " %12s\n", "together on rank ", 11, e->m.kind[i].rank,
                size_text(e->m.kind[i].peak + extra).s);
-    puts(!e->m.fits ? e->why_not : waits_for_memory(e, t)
-         ? "fits, but streams that run ahead would hold more than there is: the allocator makes them wait,"
-           " which the step time leaves out" : "fits");
+    print_reserved(&e->reserved);
+    print_verdict(e, t);
     if (!e->m.fits && e->first_over.op >= 0)
         printf("first over at: %s step, %s\n", sched_name(e->first_over.sched), e->over_at);
 }
@@ -123,7 +144,7 @@ static json_t *eval_json(const struct plan *p, const struct evaluation *e, const
 
 int cmd_eval(int argc, char **argv)
 {
-    const char *path = NULL, *noise = NULL, *db = NULL;
+    const char *path = NULL, *noise = NULL, *db = NULL, *conf = NULL;
     bool json = false;
     struct jitter jitter;
     struct jitter_added added;
@@ -131,6 +152,8 @@ int cmd_eval(int argc, char **argv)
         { "PLAN.json", "the plan", .str = &path, .positional = true, .required = true },
         { "jitter", "what noise would add: shares and seconds, such as 0.03,20e-6,1e-6,0.5", .str = &noise,
           .value = "SIGMA_P[,SIGMA_T[,LAMBDA,D]]" },
+        { "alloc-conf", "options of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them", .str = &conf,
+          .value = "KEY:VALUE,..." },
         { "db", "the database of calibrations", .str = &db, .value = "FILE" },
         { "json", "print one JSON document", .flag = &json },
         { 0 }
@@ -139,12 +162,15 @@ int cmd_eval(int argc, char **argv)
     struct evaluation e;
     struct timing t;
     struct run run;
+    struct caching_options allocator = caching_allocator_defaults();
     int rc = opts_parse("dpxplan eval", "Every figure of one plan.  Exits with 3 when it does not fit.",
                         opts, argc, argv);
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     if (noise && jitter_parse(noise, &jitter) < 0)
+        return EXIT_MISUSE;
+    if (conf && caching_allocator_configure(&allocator, conf) < 0)
         return EXIT_MISUSE;
     if (plan_read(path, &p) < 0)
         return EXIT_MISUSE;
@@ -153,6 +179,8 @@ int cmd_eval(int argc, char **argv)
         plan_free(&p);
         return rc;
     }
+    if (conf)
+        evaluation_reserve(&p, &e, &allocator);
     if (simulate_plan(&p, &e, &t, &run) < 0 ||
         (noise && run.n == 0 && fail("--jitter: this step has too many entries to look at each of them") < 0)) {
         evaluation_free(&e);

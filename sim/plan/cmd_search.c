@@ -143,7 +143,7 @@ static void print_found(const struct search_result *r, int64_t i, const char *la
 
     knob_label(&f->plan, words, sizeof words);
     printf("%-10s %9.4g s %11s  %5.1f %% exposed  %s%s\n", label, f->step_s, size_text(f->needed).s,
-           100 * f->exposed_s / f->step_s, words, waits(&f->plan) ? ", waits for memory (not in its time)" : "");
+           100 * f->exposed_s / f->step_s, words, f->tight ? ", tight" : waits(&f->plan) ? ", waits for memory (not in its time)" : "");
 }
 
 /* A line of the answer: the difference from the first, and how sure it is. */
@@ -164,7 +164,7 @@ static void print_ranked(const struct ranked *first, const struct ranked *k)
         printf(" and %" PRId64 " variants", k->variants);
     if (old)
         printf("; %s", old);
-    puts(k->waits ? "; waits for memory (not in its time)" : "");
+    puts(f->tight ? "; tight" : k->waits ? "; waits for memory (not in its time)" : "");
 }
 
 static void print_answer(const struct ranked *of, int64_t n)

@@ -136,7 +136,9 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
         return -1;
     f->needed = m.needed;
     f->available = m.available;
-    f->fits = m.fits;
+    /* The headroom is for what is not modelled: what PyTorch reserves may need it. */
+    f->looked_at = !reserved_is_known(&f->plan);
+    f->fits = f->looked_at ? m.fits : m.needed <= f->plan.cluster.memory - f->plan.cluster.context;
     f->key = schedules_key(s, w->program_of[i]);
     if (!f->fits)
         return 0;
@@ -271,6 +273,8 @@ static int by_rank(const void *a, const void *b)
         return x->fits ? -1 : 1;
     if (x->fits && x->step_s != y->step_s)
         return x->step_s < y->step_s ? -1 : 1;
+    if (x->tight != y->tight)
+        return x->tight ? 1 : -1;
     if (x->needed != y->needed)
         return x->needed < y->needed ? -1 : 1;
     return x->order < y->order ? -1 : x->order > y->order;
@@ -294,6 +298,58 @@ static int64_t drop_duplicates(struct found *f, int64_t n)
         if (kept == 0 || f[i].key != f[kept - 1].key || f[i].needed != f[kept - 1].needed)
             f[kept++] = f[i];
     return kept;
+}
+
+/* ---- PyTorch's allocator ---- */
+
+static int look_at(struct work *w, struct found *f, struct schedules *s)
+{
+    struct memory_verdict m;
+    struct reserved r;
+
+    if (evaluate_memory(&f->plan, &w->programs[w->program_of[f->order]].program, s, &m) < 0)
+        return -1;
+    reserved_of(&f->plan, s, &m.overhead, NULL, &r);
+    enum verdict v = reserved_verdict(&r, m.fits);
+    f->looked_at = true;
+    f->fits = v != VERDICT_DOES_NOT_FIT;
+    f->tight = v == VERDICT_TIGHT;
+    if (!f->fits) {
+        f->needed = r.reserved_peak + m.overhead.by[OVERHEAD_OUTSIDE];
+        f->available = r.limit + m.overhead.by[OVERHEAD_OUTSIDE];
+    }
+    return 0;
+}
+
+/* Ranks n plans, with the allocator's word on those at the top.  Those that it refuses make room for others. */
+static int rank(struct work *w, int64_t n)
+{
+    struct schedules s = { 0 };
+    bool changed = true;
+    int rc = 0;
+
+    while (changed && !rc) {
+        bool seen[NSTRATEGY][NDIALECT] = { 0 };
+        int64_t top = 0, least = INT64_MAX;
+        changed = false;
+        qsort(w->found, (size_t)n, sizeof *w->found, by_rank);
+        for (int64_t i = 0; i < n && w->found[i].fits && !rc; i++) {
+            struct found *f = &w->found[i];
+            bool *cell = &seen[f->plan.strategy][f->plan.dialect];
+            bool shown = top < SEARCH_LOOKS || !*cell || f->needed < least;
+            if (shown && !f->looked_at) {
+                rc = look_at(w, f, &s);
+                changed |= !f->fits || f->tight;
+            }
+            if (f->fits) {
+                top++;
+                *cell = true;
+                least = f->needed < least ? f->needed : least;
+            }
+        }
+    }
+    schedules_free(&s);
+    return rc;
 }
 
 static double now(void)
@@ -342,7 +398,8 @@ int search(const struct search_options *o, struct search_result *out)
     for (int64_t i = 0; i < w.n; i++)
         out->lowered += !w.found[i].at_least;
     out->n = drop_duplicates(w.found, w.n);
-    qsort(w.found, (size_t)out->n, sizeof *w.found, by_rank);
+    if (rank(&w, out->n) < 0)
+        goto out;
     out->found = w.found;
     w.found = NULL;
     while (out->nfit < out->n && out->found[out->nfit].fits)

@@ -7,6 +7,10 @@
  *         ... r.found[i].plan, r.found[i].step_s ...      (fastest first)
  *     search_free(&r);
  *
+ * Where PyTorch's allocator decides (model/memory/reserved.h), what is allocated drops plans first; the allocator is
+ * replayed for those that come to the top: the fastest SEARCH_LOOKS, the fastest of each strategy and
+ * dialect, and those on the front of memory against time.
+ *
  * The order is that of step time, then of memory, then of enumeration: the same
  * for any number of threads.  Two plans whose schedules are equal, entry for entry
  * and byte for byte, count once. */
@@ -32,8 +36,10 @@ struct search_options {
 
 struct found {
     struct plan plan;           /* shares the model of the options */
-    int64_t needed, available;  /* bytes of the fullest rank */
+    int64_t needed, available;  /* bytes of the fullest rank; reserved, of all memory, where the allocator refused */
     bool    fits;
+    bool    looked_at;          /* PyTorch's allocator was replayed, or does not decide */
+    bool    tight;              /* it needs the headroom, or gives its cache back (model/memory/reserved.h) */
     bool    at_least;           /* not lowered: `needed` is only what its whole cell holds all the time */
     double  step_s;             /* with contention; only of plans that fit */
     double  compute_s, exposed_s, optimizer_s, idle_s, slowest_s;
@@ -41,6 +47,8 @@ struct found {
     uint64_t key;               /* of its schedules */
     int64_t order;              /* of enumeration */
 };
+
+enum { SEARCH_LOOKS = 16 };
 
 struct search_result {
     struct found *found;        /* nfit fitting plans by time, then the others by bytes needed */

@@ -172,25 +172,28 @@ static void print_pairs(const struct public_set *const sets[2])
 
 /* ---- torchtitan's memory ---- */
 
-/* max_reserved counts the caching allocator's segments, peak_active what is in use: ours are
- * the allocated peak (workspaces included) and, since reserved is never less, only a bound. */
+/* One meter: predicted, then published and the error; blanks where nothing is published. */
+static void print_meter(const char *what, int64_t ours, double theirs)
+{
+    printf("  %s %5.1f", what, (double)ours / 0x1p30);
+    if (theirs > 0)
+        printf(" of %5.1f (%+5.1f %%)", theirs / 0x1p30, 100 * ((double)ours / theirs - 1));
+    else
+        printf(" %-19s", "");
+}
+
+/* peak_active is what is in use, max_reserved the caching allocator's segments: each beside the replay's. */
 static void print_memory(const struct public_set *set)
 {
-    printf("\n  memory, GiB: allocated is ours; active and reserved are torch's\n");
+    printf("\n  memory, GiB: ours of torch's\n");
     for (int i = 0; i < set->n; i++) {
         const struct public_row *r = &set->row[i];
-        double ours = (double)r->predicted_allocated / 0x1p30;
-
         if (!r->done || !(r->reserved > 0))
             continue;
-        printf("  %-12s %d x %d %-5s allocated %5.1f", r->model, (int)r->seq, (int)r->micro_batch,
-               r->fsdp1 ? "fsdp1" : "fsdp2", ours);
-        if (r->allocated > 0)
-            printf("  active %5.1f (%+5.1f %%)", r->allocated / 0x1p30, 100 * (ours / (r->allocated / 0x1p30) - 1));
-        else
-            printf("  %-23s", "");
-        printf("  reserved %5.1f (%+5.1f %%)  %s\n", r->reserved / 0x1p30,
-               100 * (ours / (r->reserved / 0x1p30) - 1), r->how);
+        printf("  %-12s %d x %d %-5s", r->model, (int)r->seq, (int)r->micro_batch, r->fsdp1 ? "fsdp1" : "fsdp2");
+        print_meter("active", r->predicted_active, r->allocated);
+        print_meter("reserved", r->predicted_reserved, r->reserved);
+        printf("  %s\n", r->how);
     }
 }
 

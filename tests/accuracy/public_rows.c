@@ -279,6 +279,8 @@ static int predict(const struct public_set *set, struct public_row *r)
     r->predicted_needed = e.m.needed;
     for (int v = 0; v < TIES_VIEWS; v++)
         r->view[v] *= world / batch;
+    r->predicted_active = e.reserved.active_peak;
+    r->predicted_reserved = e.reserved.reserved_peak;
     r->done = true;
     cost_cache_free(cache);
     evaluation_free(&e);

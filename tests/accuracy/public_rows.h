@@ -43,7 +43,7 @@ struct public_row {
     double  baseline;
     struct timing t;
     double  view[TIES_VIEWS];           /* ties.h, seconds for a token of each GPU */
-    int64_t predicted_allocated, predicted_needed;
+    int64_t predicted_allocated, predicted_needed, predicted_active, predicted_reserved;
 };
 
 struct public_set {

@@ -31,39 +31,39 @@ static struct plan plan_on(const char *cluster, enum strategy s, int64_t shard)
     return p;
 }
 
-/* 8xH100: 24 channels of 10 MiB, and 16 NVLS channels of 2*1 MiB for each of 8 heads. */
+/* 8xH100: 24 channels of 12 MiB (10 to receive, 2 to send: nccl#1685 traces allocations of just these), and 16 NVLS channels of 2*1 MiB for each of 8 heads. */
 static void one_hopper_node(void **state)
 {
     struct plan     p = plan_on("8xh100", STRAT_DDP, 0);
     struct overhead o;
 
     (void)state;
-    assert_int_equal(overhead_in(&p, world, &o), 64 * MiB + 240 * MiB + 256 * MiB);
-    assert_int_equal(o.by[OVERHEAD_ALLOCATED], 2 * 32 * MiB);
-    assert_int_equal(o.by[OVERHEAD_OUTSIDE], 496 * MiB);
+    assert_int_equal(overhead_in(&p, world, &o), 32 * MiB + 288 * MiB + 256 * MiB);
+    assert_int_equal(o.by[OVERHEAD_ALLOCATED], 32 * MiB);
+    assert_int_equal(o.by[OVERHEAD_OUTSIDE], 544 * MiB);
     assert_int_equal(o.by[OVERHEAD_CONTEXT], p.cluster.context);
 }
 
-/* Before SM90: two workspaces of 8,519,680 B and no NVLS. */
+/* Before SM90: a workspace of 8,519,680 B and no NVLS. */
 static void one_ampere_node(void **state)
 {
     struct plan     p = plan_on("8xa100", STRAT_FSDP, 0);
     struct overhead o;
 
     (void)state;
-    assert_int_equal(overhead_in(&p, world, &o), 2 * 8519680 + 240 * MiB);
+    assert_int_equal(overhead_in(&p, world, &o), 8519680 + 288 * MiB);
 }
 
 /* Across nodes 16 channels; each leaves a node through one of its 8 GPUs, so two of them
- * through this one, with a send buffer more each. */
+ * through this one, with a send buffer of 10 MiB instead of 2. */
 static void several_nodes(void **state)
 {
     struct cluster c;
 
     (void)state;
     assert_int_equal(cluster_load("4x8xh100", &c), 0);
-    assert_int_equal(overhead_nccl(&c.gpu, 32, 8), (160 + 20 + 256) * MiB);
-    assert_int_equal(overhead_nccl(&c.gpu, 4, 1), (160 + 160) * MiB);
+    assert_int_equal(overhead_nccl(&c.gpu, 32, 8), (192 + 16 + 256) * MiB);
+    assert_int_equal(overhead_nccl(&c.gpu, 4, 1), 16 * (10 + 10) * MiB);
 }
 
 /* Our own kernels work in 32 MiB of cuBLASLt's and what they cut themselves; for GPT-2's widths and 1024
@@ -90,7 +90,26 @@ static void a_communicator_of_one_has_no_buffers(void **state)
 
     (void)state;
     assert_int_equal(overhead_nccl(&p.cluster.gpu, 1, 1), 0);
-    assert_int_equal(overhead_in(&p, world, &o), 64 * MiB);
+    assert_int_equal(overhead_in(&p, world, &o), 32 * MiB);
+}
+
+/* Up to 2.14 forward's thread and backward's keep one each; 2.15 has one while a product runs. */
+static void workspaces_are_kept_before_torch_2_15(void **state)
+{
+    struct plan     p = plan_on("h100", STRAT_FSDP, 0);
+    struct overhead o;
+
+    (void)state;
+    p.dialect = DIALECT_TORCH;
+    overhead_in(&p, 0, &o);
+    assert_int_equal(o.by[OVERHEAD_ALLOCATED], 32 * MiB);
+    strcpy(p.framework_version, "2.14.1");
+    overhead_in(&p, 0, &o);
+    assert_int_equal(o.by[OVERHEAD_ALLOCATED], 2 * 32 * MiB);
+    p.dialect = DIALECT_DEEPSPEED;          /* the version is DeepSpeed's then */
+    strcpy(p.framework_version, "0.19.8");
+    overhead_in(&p, 0, &o);
+    assert_int_equal(o.by[OVERHEAD_ALLOCATED], 32 * MiB);
 }
 
 /* Hybrid sharding: the shard group inside a node, the replica group across, one rank each. */
@@ -112,7 +131,7 @@ static void hybrid_sharding_has_two_communicators(void **state)
 }
 
 /* 3 nodes of 8, shards of 6: 6 | 2+4 | 4+2 | 6.  Two of the four leave their node, and a rank of those has
- * buffers for the network: where 4 are on a node, 16 channels of 10 MiB, 16/4 sends of 10 MiB and NVLS
+ * buffers for the network: where 4 are on a node, 16 channels of 12 MiB, 16/4 sends with 8 MiB more and NVLS
  * for 4 heads; where 2 are, twice the sends and no NVLS, which is less.  Replicas are 0 6 | 12 | 18: all
  * 16 channels leave the emptiest node through one GPU. */
 static void shards_that_straddle_nodes_have_network_buffers(void **state)
@@ -124,7 +143,7 @@ static void shards_that_straddle_nodes_have_network_buffers(void **state)
     p.dialect = DIALECT_TORCH;
     overhead_in(&p, hybrid, &o);
     assert_int_equal(o.item[1].bytes, overhead_nccl(&p.cluster.gpu, 6, 4));
-    assert_int_equal(overhead_nccl(&p.cluster.gpu, 6, 4), 160 * MiB + 4 * 10 * MiB + 16 * 2 * 4 * MiB);
+    assert_int_equal(overhead_nccl(&p.cluster.gpu, 6, 4), 192 * MiB + 4 * 8 * MiB + 16 * 2 * 4 * MiB);
     assert_int_equal(o.item[2].bytes, (160 + 160) * MiB);
 }
 
@@ -176,6 +195,7 @@ int main(void)
         cmocka_unit_test(several_nodes),
         cmocka_unit_test(our_kernels_on_a_gpu_have_their_own_workspace),
         cmocka_unit_test(a_communicator_of_one_has_no_buffers),
+        cmocka_unit_test(workspaces_are_kept_before_torch_2_15),
         cmocka_unit_test(hybrid_sharding_has_two_communicators),
         cmocka_unit_test(shards_that_straddle_nodes_have_network_buffers),
         cmocka_unit_test(the_items_add_up_and_name_their_source),

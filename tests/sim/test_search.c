@@ -170,8 +170,10 @@ static void the_winner_is_the_minimum_over_everything(void **state)
     for (int64_t i = 0; i < r.n; i++) {         /* and each has the figures that eval would give it */
         const struct found *f = &r.found[i];
         const struct tried *t = &b.t[f->order];
-        assert_true(f->at_least ? f->needed <= t->needed : f->needed == t->needed);
-        assert_int_equal(f->fits, t->fits);
+        bool refused = !f->fits && f->looked_at && !t->fits && f->needed != t->needed;
+        assert_true(f->at_least ? f->needed <= t->needed : refused ? f->needed > t->needed : f->needed == t->needed);
+        /* PyTorch's allocator may still refuse one that nothing has brought to the top. */
+        assert_true(f->fits == t->fits || (f->fits && !f->looked_at && i >= SEARCH_LOOKS));
         if (f->fits)
             assert_close(f->step_s, t->step_s, 1e-12);
     }
@@ -226,14 +228,16 @@ static void every_answer_is_a_plan_that_keeps_the_global_batch(void **state)
         const struct found *f = &r.found[i];
         assert_int_equal(plan_check(&f->plan, "test"), 0);
         assert_int_equal(plan_global_batch(&f->plan), 8);
-        assert_int_equal(f->fits, f->needed <= f->available);
+        /* With kernels of PyTorch the headroom may be used. */
+        assert_true(!f->fits || f->needed <= f->plan.cluster.memory - f->plan.cluster.context);
+        assert_true(f->fits || f->needed > f->available);
         assert_int_equal(f->fits, i < r.nfit);
         if (i == 0 || i == r.nfit)
             continue;
         const struct found *before = f - 1;
         if (f->fits)
             assert_true(before->step_s < f->step_s ||
-                        (before->step_s == f->step_s && before->needed <= f->needed));
+                        (before->step_s == f->step_s && (before->tight < f->tight || before->needed <= f->needed)));
         else
             assert_true(before->needed <= f->needed);
     }

@@ -20,6 +20,14 @@ void declare_activations(struct schedules *s, const struct local_model *local, i
     }
 }
 
+void tensor_parts(struct schedules *s, const struct model *m, int buf, int times, enum dtype dt,
+                  const int64_t *owner, int64_t rank)
+{
+    for (int t = 0; t < m->ntensors; t++)
+        for (int i = 0; i < times && (!owner || owner[t] == rank); i++)
+            sched_part(s, buf, round512(m->tensors[t].numel * dtype_bytes(dt)));
+}
+
 /* Rotary embeddings register inv_freq and original_inv_freq, each of half the rotated
  * dimensions, once for each kind of layer, and Falcon builds one even where ALiBi is used;
  * Gemma's token embedding registers embed_scale, a single number (transformers 5.23). */

@@ -21,6 +21,10 @@ int lower_zero3(const struct local_model *local, struct schedules *s);   /* Deep
  * one per block, numbered by block. */
 void declare_activations(struct schedules *s, const struct local_model *local, int acts[NPIECE]);
 
+/* The family has `times` allocations for each tensor, of those that `owner` gives to `rank` (NULL: of all). */
+void tensor_parts(struct schedules *s, const struct model *m, int buf, int times, enum dtype dt,
+                  const int64_t *owner, int64_t rank);
+
 /* Actions of the last entry on all gradients that this rank will give to its optimizer. */
 typedef void act_fn(struct schedules *s, int what, void *arg);
 

@@ -4,15 +4,12 @@
  * Sources (PyTorch 2.15): torch/csrc/distributed/c10d/reducer.cpp,
  * nn/parallel/distributed.py, optim/zero_redundancy_optimizer.py.
  *
- * Gradients exist twice: as .grad and in the buckets, unless they are views.
- * Iteration 1 has one bucket for the whole model (no overlap); the buckets are
- * then rebuilt in the order in which gradients became ready.  Buckets are reduced
- * strictly in order, each as soon as its last gradient is there.  A gradient is
- * divided by N while it is copied into its bucket.
- *
- * Views exist from that copy to zero_grad(set_to_none=True).  What accumulates under
- * no_sync() therefore has storages of its own in every step, each of which goes when
- * the last micro-step has copied it and made .grad the view. */
+ * Gradients exist twice: as .grad and in the buckets, unless they are views.  Iteration 1 has one bucket
+ * for the whole model (no overlap); the buckets are then rebuilt in the order in which gradients became ready.
+ * Buckets are reduced strictly in order, each as soon as its last gradient is there.  A gradient is divided by
+ * N while it is copied into its bucket.  Views exist from that copy to zero_grad(set_to_none=True).  What
+ * accumulates under no_sync() therefore has storages of its own in every step, each of which goes when the last
+ * micro-step has copied it and made .grad the view. */
 #include <stdlib.h>
 
 #include "model/lower/common/lower_internal.h"
@@ -604,6 +601,9 @@ static void declare(struct ddp *d)
     d->params = sched_buf(d->s, CAT_PARAMS, "params", NULL, 0, 1, place_params(d));
     d->optimizer = sched_buf(d->s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * d->own_bytes);
     d->foreach = sched_buf(d->s, CAT_TEMPORARIES, "foreach temporaries", NULL, 0, 1, d->own_bytes);
+    tensor_parts(d->s, m, d->params, !d->packed, d->r.kept, NULL, 0);
+    tensor_parts(d->s, m, d->optimizer, 2, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
+    tensor_parts(d->s, m, d->foreach, 1, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
     if (d->s->detailed)
         describe(d);
     d->bucket0_first = declare_buckets(d, &d->first, NULL);

@@ -362,6 +362,8 @@ static void declare(struct fsdp1 *f, enum unit_class c)
                              round512(z->shard * wire));
     m->grads     = sched_buf(s, CAT_GRADS, "flat grads for the optimizer", of, 0, n, grads);
     m->grads_new = sched_buf(s, CAT_GRADS, "new flat grads for the optimizer", of, 0, n, grads);
+    for (int i = 0; i < 2; i++)
+        sched_part(s, m->optimizer, z->optim_bytes);
     m->init_params = sched_buf(s, CAT_TEMPORARIES, "params as built", of, 0, n, z->original_bytes);
     m->init_flat = sched_buf(s, CAT_TEMPORARIES, "flattened params", of, 0, n, round512(z->flat * kept));
     for (int i = 0; i < n; i++)

@@ -518,12 +518,14 @@ static void setup(struct fsdp2 *f)
         if (f->map.of_class[c] > 0) {
             fsdp2_measure(f, (enum unit_class)c);
             declare(f, (enum unit_class)c);
+            fsdp2_parts(f, (enum unit_class)c);
             if (f->s->detailed)
                 fsdp2_describe(f, (enum unit_class)c);
             foreach += f->size[c].foreach_bytes * f->map.of_class[c];
         }
     declare_activations(f->s, f->local, f->acts);
     f->foreach_temp = sched_buf(f->s, CAT_TEMPORARIES, "foreach temporaries", NULL, 0, 1, foreach);
+    fsdp2_foreach_parts(f);
     f->ev_gather = sched_event(f->s);
     f->ev_copy_out = sched_event(f->s);
     f->ev_reduce = sched_event(f->s);

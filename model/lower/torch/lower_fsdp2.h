@@ -55,6 +55,9 @@ static inline int64_t fsdp2_kept_ranks(const struct fsdp2 *f, enum unit_class c)
 
 /* Of unit 0 of a class: f->size[c], then (where layouts are asked for) what its buffers hold. */
 void fsdp2_measure(struct fsdp2 *f, enum unit_class c);
+/* The single allocations that a class's buffers are, and the optimizer's temporaries. */
+void fsdp2_parts(struct fsdp2 *f, enum unit_class c);
+void fsdp2_foreach_parts(struct fsdp2 *f);
 void fsdp2_describe(struct fsdp2 *f, enum unit_class c);
 
 #endif

@@ -75,6 +75,41 @@ void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
     z->grads_wide_bytes = unit_sum(&f->map, c, whole_bytes, &wire);
 }
 
+/* ---- single allocations ---- */
+
+static void parts_of(struct fsdp2 *f, enum unit_class c, int buf, int times, tensor_fn *bytes,
+                     const struct shard_arg *a)
+{
+    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
+        for (int k = 0; k < times; k++)
+            sched_part(f->s, buf, bytes(&f->p->model.tensors[t], a));
+}
+
+void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
+{
+    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept) };
+    struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used) };
+    struct shard_arg wire = { f->nshard, f->rank_in_group, dtype_bytes(f->r.wire_reduce) };
+    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used) };
+    const struct families *m = &f->fam[c];
+
+    parts_of(f, c, m->shard, 1, shard_bytes, &kept);
+    parts_of(f, c, m->optimizer, 2, local_bytes, &kept);
+    parts_of(f, c, m->unsharded, 1, padded_bytes, &used);
+    if (again.rank)
+        parts_of(f, c, m->post_forward, 1, kept_bytes, &again);
+    parts_of(f, c, m->grads_wide, 1, whole_bytes, &wire);
+}
+
+void fsdp2_foreach_parts(struct fsdp2 *f)
+{
+    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept) };
+
+    for (int c = 0; c < NUC; c++)
+        for (int i = 0; i < f->map.of_class[c]; i++)
+            parts_of(f, (enum unit_class)c, f->foreach_temp, 1, local_bytes, &kept);
+}
+
 /* ---- what buffers hold ---- */
 
 /* Slices of one rank's rows of every tensor of the unit: laid end to end (each tensor's share

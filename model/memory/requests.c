@@ -1,0 +1,582 @@
+/* requests.c -- see requests.h.  Buffers are struct instance, what kernels allocate struct made. */
+#include "model/memory/requests.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/room.h"
+
+enum { NONE = -1, EMBEDDING = -2, HEAD = -1, NOBODY = -3 };      /* "blocks" of the ends */
+
+_Static_assert((int)NSTREAM <= (int)CACHING_STREAMS, "each stream has a pool of its own");
+
+struct instance {
+    int    *block, n, cap;          /* what it consists of */
+    int64_t pending;                /* bytes of gradients that are yet to come */
+    uint8_t stream;
+    uint16_t uses;                  /* AFTER() bits of other streams that used it */
+};
+
+struct made {
+    int64_t key, bytes;             /* of a block and a tensor's name */
+    int     block, owner;           /* its request, NONE: it has no memory; which block of the model made it */
+    uint8_t mem, pass;
+    bool    handed_on, left, kept, there;   /* kept: its gradients become .grad */
+};
+
+struct walk {
+    const struct plan *p;
+    const struct schedules *s;
+    const struct request_target *t;
+    struct request_options o;
+    struct request_report *out;
+    struct instance *instances; int *first;     /* of each family */
+    struct made *tensors; int ntensors, cap_tensors;
+    int    *pending; int npending, cap_pending; /* instances that wait for gradients, oldest first */
+    int    *dropped; int ndropped, cap_dropped; /* requests that end with the kernel */
+    int     workspace[NPASS];
+    bool    records, over;
+    int64_t iteration;                  /* of the entry that runs */
+    int64_t known[NSTREAM][NSTREAM];    /* [a][b]: events of b that are done when stream a gets here */
+    int64_t (*at_event)[NSTREAM];       /* the same where an event was recorded */
+    int64_t (*issued)[NSTREAM];         /* events of each stream that had been issued then */
+    int64_t pace[NSTREAM];              /* the same at the event that the issuing thread last waited for */
+};
+
+static void *grown(void *array, int n, int *cap, size_t size)
+{
+    if (n < *cap)
+        return array;
+    *cap = *cap ? 2 * *cap : 16;
+    array = realloc(array, (size_t)*cap * size);
+    if (!array)
+        abort();
+    return array;
+}
+
+/* ---- requests ---- */
+
+static int request(struct walk *w, int64_t bytes, int stream)
+{
+    int block;
+
+    if (w->over)
+        return NONE;
+    block = w->t->allocate(w->t->of, bytes, stream);
+    w->out->requests++;
+    w->over = block < 0;
+    return block;
+}
+
+static void give_back(struct walk *w, int block)
+{
+    if (block != NONE && !w->over)
+        w->t->release(w->t->of, block);
+}
+
+/* The allocator's stream: what a model is built of, moved and flattened comes from the current one. */
+static enum stream pool_of(const struct walk *w, const struct op *o)
+{
+    bool current = o->stream == STREAM_ISSUE || o->stream == STREAM_GROUP || w->out->sched == SCHED_INIT;
+
+    return current ? STREAM_COMPUTE : (enum stream)o->stream;
+}
+
+/* ---- buffers ---- */
+
+static void add_block(struct instance *x, int block)
+{
+    x->block = grown(x->block, x->n, &x->cap, sizeof *x->block);
+    x->block[x->n++] = block;
+}
+
+static void allocate_instance(struct walk *w, const struct buf *b, struct instance *x, const struct op *o)
+{
+    x->stream = (uint8_t)pool_of(w, o);
+    x->uses = 0;
+    for (int i = 0; i < b->nparts; i++)
+        add_block(x, request(w, w->s->parts[b->part0 + i], x->stream));
+    if (b->nparts == 0 && b->bytes > 0)
+        add_block(x, request(w, b->bytes, x->stream));
+}
+
+/* A buffer of gradients that the kernels of this and later entries bring. */
+static void await_gradients(struct walk *w, const struct buf *b, int instance)
+{
+    struct instance *x = &w->instances[instance];
+
+    x->stream = STREAM_COMPUTE;
+    x->uses = 0;
+    x->pending = b->bytes;
+    w->pending = grown(w->pending, w->npending, &w->cap_pending, sizeof *w->pending);
+    w->pending[w->npending++] = instance;
+}
+
+static void stop_awaiting(struct walk *w, int i)
+{
+    w->npending--;
+    memmove(w->pending + i, w->pending + i + 1, (size_t)(w->npending - i) * sizeof *w->pending);
+}
+
+/* A buffer that stands for the head's part of a tied gradient: the tensor that waits for the embedding's. */
+static void free_waiting(struct walk *w, int64_t bytes);
+
+static void free_instance(struct walk *w, int instance)
+{
+    struct instance *x = &w->instances[instance];
+
+    for (int i = 0; i < x->n; i++) {
+        for (int s = 0; w->records && s < NSTREAM; s++)
+            if (x->uses >> s & 1 && !w->over)
+                w->t->record(w->t->of, x->block[i], s);
+        give_back(w, x->block[i]);
+    }
+    x->n = 0;
+    if (x->pending == 0)
+        return;
+    free_waiting(w, x->pending);
+    x->pending = 0;
+    for (int i = 0; i < w->npending; i++)
+        if (w->pending[i] == instance)
+            stop_awaiting(w, i);
+}
+
+/* What one stream makes for another: gathered parameters, what is reduced, and the buffers of both. */
+static bool is_recorded(const struct buf *b)
+{
+    return b->category >= CAT_UNSHARDED && b->category <= CAT_BUCKET;
+}
+
+_Static_assert(CAT_UNSHARDED < CAT_UNSHARDED_GRADS && CAT_UNSHARDED_GRADS < CAT_ALL_GATHER &&
+               CAT_ALL_GATHER < CAT_REDUCE_SCATTER && CAT_REDUCE_SCATTER < CAT_BUCKET, "is_recorded()");
+
+static bool is_granted(const struct op *o, const struct buf *b)
+{
+    return o->kind == OP_COMPUTE && o->u.compute.fate == GRADS_KEEP && b->category == (enum category)o->u.compute.grads;
+}
+
+static void act_on(struct walk *w, const struct op *o, int what, int64_t iteration)
+{
+    for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++) {
+        const struct act *a = &w->s->acts[i];
+        const struct buf *b = &w->s->bufs[a->buf];
+        if (!(a->what & what) || b->category == CAT_ACTIVATIONS)
+            continue;
+        for (int k = 0; k < a->n; k++) {
+            int instance = w->first[a->buf] + a->at + (int)(a->by * iteration) + k;
+            struct instance *x = &w->instances[instance];
+            if (what == ACT_FREE)
+                free_instance(w, instance);
+            else if (what == ACT_USE && is_recorded(b) && pool_of(w, o) != x->stream)
+                x->uses |= AFTER(pool_of(w, o));
+            else if (what == ACT_ALLOC && is_granted(o, b))
+                await_gradients(w, b, instance);
+            else if (what == ACT_ALLOC)
+                allocate_instance(w, b, x, o);
+        }
+    }
+}
+
+/* ---- what kernels allocate ---- */
+
+static int64_t key_of(int owner, int32_t tensor) { return ((int64_t)owner << 32) + tensor; }
+
+/* The newest with that key. */
+static int find_tensor(const struct walk *w, int64_t key)
+{
+    for (int i = w->ntensors - 1; i >= 0; i--)
+        if (w->tensors[i].there && w->tensors[i].key == key)
+            return i;
+    return NONE;
+}
+
+/* A tensor that another piece handed on: of these bytes and that pass, the newest.  The embedding and the head know
+ * each other's by name. */
+static int find_other(const struct walk *w, const struct move *m, int owner)
+{
+    int any = owner == HEAD ? find_tensor(w, key_of(EMBEDDING, m->tensor)) :
+              owner == EMBEDDING ? find_tensor(w, key_of(HEAD, m->tensor)) : NONE;
+
+    if (any != NONE)
+        return any;
+    for (int i = w->ntensors - 1; i >= 0; i--) {
+        const struct made *t = &w->tensors[i];
+        if (!t->there || !t->handed_on || t->left || t->owner == owner || t->bytes != m->bytes)
+            continue;
+        if (t->pass == m->pass && t->mem == m->mem)
+            return i;
+        if (any == NONE)
+            any = i;
+    }
+    return any;
+}
+
+static void forget(struct walk *w, int i)
+{
+    w->tensors[i].there = false;
+    while (w->ntensors > 0 && !w->tensors[w->ntensors - 1].there)
+        w->ntensors--;
+}
+
+static void free_tensor(struct walk *w, int i)
+{
+    if (i == NONE) {
+        w->out->unmatched++;
+        return;
+    }
+    give_back(w, w->tensors[i].block);
+    forget(w, i);
+}
+
+static void free_waiting(struct walk *w, int64_t bytes)
+{
+    for (int i = w->ntensors - 1; i >= 0; i--)
+        if (w->tensors[i].there && w->tensors[i].mem == MEM_GRADS && w->tensors[i].handed_on &&
+            w->tensors[i].bytes == bytes) {
+            free_tensor(w, i);
+            return;
+        }
+    free_tensor(w, NONE);
+}
+
+static void make_tensor(struct walk *w, const struct op *o, const struct move *m, int owner)
+{
+    bool none = m->mem == MEM_GRADS && o->u.compute.fate == GRADS_IN_PLACE;
+
+    w->tensors = grown(w->tensors, w->ntensors, &w->cap_tensors, sizeof *w->tensors);
+    w->tensors[w->ntensors++] = (struct made){
+        .key = key_of(owner, m->tensor), .bytes = m->bytes, .owner = owner, .mem = m->mem,
+        .block = none ? NONE : request(w, m->bytes, STREAM_COMPUTE), .pass = o->u.compute.pass,
+        .handed_on = m->handed_on, .left = m->left,
+        .kept = o->u.compute.fate == GRADS_KEEP, .there = true };
+}
+
+static void free_left(struct walk *w)
+{
+    for (int i = w->ntensors - 1; i >= 0; i--)
+        if (i < w->ntensors && w->tensors[i].there && w->tensors[i].left)
+            free_tensor(w, i);
+}
+
+/* 2: the entry allocates the buffer, 1: it names it, 0: neither. */
+static int names(const struct walk *w, const struct op *o, int64_t iteration, int instance)
+{
+    for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++) {
+        const struct act *a = &w->s->acts[i];
+        int first = w->first[a->buf] + a->at + (int)(a->by * iteration);
+        if (instance >= first && instance < first + a->n)
+            return a->what & ACT_ALLOC ? 2 : 1;
+    }
+    return 0;
+}
+
+/* The buffer that waits for so many bytes: rather one that the entry allocates or names, then one of just these
+ * bytes, then the oldest. */
+static int awaiting(const struct walk *w, const struct op *o, int64_t bytes)
+{
+    int best = NONE, score = -1;
+
+    for (int i = 0; i < w->npending; i++) {
+        int64_t room = w->instances[w->pending[i]].pending;
+        int s = 2 * names(w, o, w->iteration, w->pending[i]) + (room == bytes);
+        if (room >= bytes && s > score) {
+            best = i;
+            score = s;
+        }
+    }
+    return best;
+}
+
+static void to_buffer(struct walk *w, const struct op *o, const struct made *t)
+{
+    int to = awaiting(w, o, t->bytes);
+
+    if (to == NONE) {
+        w->out->unmatched++;
+        give_back(w, t->block);
+        return;
+    }
+    struct instance *x = &w->instances[w->pending[to]];
+    add_block(x, t->block);
+    x->pending -= t->bytes;
+    if (x->pending == 0)
+        stop_awaiting(w, to);
+}
+
+static void hand_out(struct walk *w, const struct op *o, int i)
+{
+    if (i == NONE) {
+        w->out->unmatched++;
+        return;
+    }
+    if (o->u.compute.fate == GRADS_KEEP) {
+        to_buffer(w, o, &w->tensors[i]);
+    } else {
+        w->dropped = grown(w->dropped, w->ndropped, &w->cap_dropped, sizeof *w->dropped);
+        w->dropped[w->ndropped++] = w->tensors[i].block;
+    }
+    forget(w, i);
+}
+
+static void become_gradient(struct walk *w, const struct op *o, int i)
+{
+    if (i == NONE) {
+        w->out->unmatched++;
+        return;
+    }
+    w->tensors[i].mem = MEM_GRADS;
+    if (o->u.compute.fate == GRADS_IN_PLACE) {
+        give_back(w, w->tensors[i].block);
+        w->tensors[i].block = NONE;
+    }
+}
+
+/* The head's part of a tied gradient for which a buffer of the schedule stands. */
+static bool stands_apart(const struct walk *w, const struct op *o, int mem)
+{
+    return mem == MEM_GRADS && w->s->tied_apart && o->u.compute.fate != GRADS_KEEP;
+}
+
+/* Where blocks of several kinds meet, one may have freed a tensor of the embedding's for another one of its size. */
+static void move(struct walk *w, const struct op *o, const struct move *m, int owner)
+{
+    int at;
+
+    switch ((enum move_kind)m->kind) {
+    case MOVE_ALLOC:
+        make_tensor(w, o, m, owner);
+        break;
+    case MOVE_FREE:
+        at = find_tensor(w, key_of(owner, m->tensor));
+        free_tensor(w, at == NONE ? find_other(w, m, NOBODY) : at);
+        break;
+    case MOVE_FREE_OTHERS:
+        if (!stands_apart(w, o, m->mem))
+            free_tensor(w, find_other(w, m, owner));
+        break;
+    case MOVE_FREE_LEFT:
+        free_left(w);
+        break;
+    case MOVE_GRAD:
+        become_gradient(w, o, find_tensor(w, key_of(owner, m->tensor)));
+        break;
+    case MOVE_READY:
+        hand_out(w, o, find_tensor(w, key_of(owner, m->tensor)));
+        break;
+    }
+}
+
+static bool is_product(const struct kernel *k) { return k->kind == KC_GEMM || (k->kind == KC_ATTENTION && k->m > 0); }
+
+static void workspace(struct walk *w, enum pass pass)
+{
+    if (w->o.workspace == 0)
+        return;
+    if (!w->o.workspace_kept)
+        give_back(w, request(w, w->o.workspace, STREAM_COMPUTE));
+    else if (w->workspace[pass] == NONE)
+        w->workspace[pass] = request(w, w->o.workspace, STREAM_COMPUTE);
+}
+
+static void run_kernel(struct walk *w, const struct op *o, const struct kernel *k, const struct move *moves, int owner)
+{
+    int outputs = 0;
+
+    for (int i = 0; i < k->nmoves; i++)
+        if (moves[i].kind == MOVE_ALLOC)
+            outputs = i + 1;
+    for (int i = 0; i < k->nmoves; i++) {
+        if (i == outputs && is_product(k))
+            workspace(w, (enum pass)o->u.compute.pass);
+        move(w, o, &moves[i], owner);
+    }
+    if (outputs == k->nmoves && is_product(k))
+        workspace(w, (enum pass)o->u.compute.pass);
+    while (w->ndropped > 0)
+        give_back(w, w->dropped[--w->ndropped]);
+}
+
+static void run_kernels(struct walk *w, const struct op *o, int64_t iteration)
+{
+    const struct piece *p = &w->s->program.piece[o->u.compute.piece];
+    enum pass pass = (enum pass)o->u.compute.pass;
+    int owner = o->u.compute.piece == PIECE_EMBED ? EMBEDDING : o->u.compute.piece == PIECE_HEAD ? HEAD :
+                (int)(o->unit + o->unit_by * iteration);
+
+    for (int i = o->u.compute.k0; i < o->u.compute.k1; i++)
+        run_kernel(w, o, &p->kernels[pass][i], p->moves[pass] + p->kernels[pass][i].move0, owner);
+    for (int i = w->ntensors - 1; w->s->tied_apart && i >= 0; i--)
+        if (i < w->ntensors && w->tensors[i].there && w->tensors[i].owner == owner &&
+            !w->tensors[i].kept && stands_apart(w, o, w->tensors[i].mem))
+            free_tensor(w, i);
+}
+
+/* ---- how far streams are ---- */
+
+static void learn(int64_t to[NSTREAM], const int64_t from[NSTREAM])
+{
+    for (int s = 0; s < NSTREAM; s++)
+        if (from[s] > to[s])
+            to[s] = from[s];
+}
+
+static void wait_for(struct walk *w, const struct op *o)
+{
+    int64_t *mine = w->known[o->stream];
+
+    for (int s = 0; s < NSTREAM; s++)
+        if (o->after >> s & 1) {
+            w->known[s][s] = w->t->events(w->t->of, s);
+            learn(mine, w->known[s]);
+        }
+    for (int i = 0; i < 2; i++)
+        if (o->wait[i])
+            learn(mine, w->at_event[o->wait[i]]);
+    if (o->stream != STREAM_ISSUE || !(o->after || o->wait[0]))
+        return;
+    learn(mine, w->pace);
+    if (o->wait[0])
+        memcpy(w->pace, w->issued[o->wait[0]], sizeof w->pace);
+    for (int s = 0; s < NSTREAM; s++)
+        w->t->complete(w->t->of, s, mine[s]);
+}
+
+static void record(struct walk *w, const struct op *o)
+{
+    int64_t *issued = w->issued[o->record];
+
+    for (int s = 0; s < NSTREAM; s++)
+        issued[s] = w->t->events(w->t->of, s);
+    w->known[o->stream][o->stream] = issued[o->stream];
+    memcpy(w->at_event[o->record], w->known[o->stream], sizeof w->known[o->stream]);
+}
+
+/* ---- entries ---- */
+
+static void step(struct walk *w, const struct op *o, int64_t iteration)
+{
+    w->iteration = w->out->iteration = iteration;
+    if (w->records)
+        wait_for(w, o);
+    act_on(w, o, ACT_ALLOC, iteration);
+    if (w->records)
+        act_on(w, o, ACT_USE, iteration);
+    if (o->kind == OP_COMPUTE)
+        run_kernels(w, o, iteration);
+    if (w->records && o->record)
+        record(w, o);
+    act_on(w, o, ACT_FREE, iteration);
+}
+
+/* Every iteration names the same instances: a micro-step. */
+static bool is_micro_step(const struct schedules *s, int from, int to)
+{
+    for (int i = from; i < to; i++) {
+        const struct op *o = &s->ops[i];
+        if (o->kind == OP_REPEAT) {
+            i = o->u.repeat.other;
+            continue;
+        }
+        if (o->unit_by)
+            return false;
+        for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++)
+            if (s->acts[k].by)
+                return false;
+    }
+    return true;
+}
+
+static bool same(const struct caching_stats *a, const struct caching_stats *b)
+{
+    return a->allocated.now == b->allocated.now && a->active.now == b->active.now &&
+           a->reserved.now == b->reserved.now && a->retries == b->retries &&
+           a->reserved.peak == b->reserved.peak && a->active.peak == b->active.peak;
+}
+
+static void run(struct walk *w, int from, int to, int64_t iteration);
+
+/* Of so many micro-steps that go on changing a counter the rest is left out: the allocator retries in each. */
+enum { MOST_MICRO_STEPS = 64 };
+
+/* Micro-steps that change no counter any more are left out. */
+static void run_repeat(struct walk *w, int open)
+{
+    const struct op *o = &w->s->ops[open];
+    bool micro = is_micro_step(w->s, open + 1, o->u.repeat.other);
+
+    for (int64_t i = 0; i < o->u.repeat.n && !w->over; i++) {
+        struct caching_stats before = *w->t->stats;
+        run(w, open + 1, o->u.repeat.other, i);
+        if (micro && i > 0 && (i + 1 == MOST_MICRO_STEPS || same(&before, w->t->stats)))
+            return;
+    }
+}
+
+static void run(struct walk *w, int from, int to, int64_t iteration)
+{
+    for (int i = from; i < to && !w->over; i++) {
+        const struct op *o = &w->s->ops[i];
+        if (o->kind == OP_REPEAT) {
+            run_repeat(w, i);
+            i = o->u.repeat.other;
+        } else if (o->kind != OP_END) {
+            w->out->op = i;
+            step(w, o, iteration);
+        }
+    }
+}
+
+/* ---- a plan ---- */
+
+/* torch.distributed.fsdp, and DeepSpeed's coordinator and its reduction stream: tensor.record_stream(). */
+static bool records_streams(const struct plan *p)
+{
+    return p->dialect == DIALECT_TORCH_FSDP1 || (p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_ZERO3);
+}
+
+static void begin(struct walk *w)
+{
+    int n = 0;
+
+    w->first = room_new((size_t)w->s->nbufs + 1, sizeof *w->first);
+    for (int b = 0; b < w->s->nbufs; b++) {
+        w->first[b] = n;
+        n += w->s->bufs[b].count;
+    }
+    w->first[w->s->nbufs] = n;
+    w->instances = room_new((size_t)n, sizeof *w->instances);
+    w->at_event = room_new((size_t)w->s->nevents + 1, sizeof *w->at_event);
+    w->issued = room_new((size_t)w->s->nevents + 1, sizeof *w->issued);
+    w->workspace[PASS_FORWARD] = w->workspace[PASS_BACKWARD] = NONE;
+}
+
+static void end(struct walk *w)
+{
+    for (int i = 0; i < w->first[w->s->nbufs]; i++)
+        free(w->instances[i].block);
+    free(w->instances);
+    free(w->first);
+    free(w->tensors);
+    free(w->pending);
+    free(w->dropped);
+    free(w->at_event);
+    free(w->issued);
+}
+
+void requests_walk(const struct plan *p, const struct schedules *s, struct request_options o,
+                   const struct request_target *t, struct request_report *out)
+{
+    static const enum sched_id order[] = { SCHED_INIT, SCHED_FIRST, SCHED_STEADY, SCHED_STEADY };
+    struct walk w = { .p = p, .s = s, .t = t, .o = o, .out = out, .records = records_streams(p) };
+
+    assert(p->kernels != KERNELS_DPX);
+    memset(out, 0, sizeof *out);
+    begin(&w);
+    for (int i = 0; i < 4 && !w.over; i++) {
+        out->sched = order[i];
+        run(&w, s->begin[order[i]], s->end[order[i]], 0);
+    }
+    out->out_of_memory = w.over;
+    end(&w);
+}

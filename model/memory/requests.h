@@ -1,0 +1,52 @@
+/* requests.h -- a plan's schedules as requests to PyTorch's allocator, in the order in which the issuing thread
+ * makes them.
+ *
+ * Init, the first and two steady steps.  A buffer is one request, or one for each of its parts; inside compute
+ * entries come the kernels' own (struct move), with a workspace of cuBLAS around each product.  A request is
+ * made on the stream of its entry; the issuing thread and process groups' streams allocate on compute's.
+ *
+ * FSDP1 and DeepSpeed's stage 3 record the streams that use a buffer when they free it (record_stream()).  Its
+ * memory comes back once those streams are that far, which the issuing thread sees at a later request.  The
+ * issuing thread is taken to be as far ahead as the schedule lets it, as wherever the device is the bottleneck:
+ * a stream is known to be where the issuing thread has waited for it, or for another stream that had.  Of
+ * streams that a wait says nothing of, what was issued before the wait before it is taken as done.
+ *
+ * Only for kernels of PyTorch: those of dpx live in an arena. */
+#ifndef DPX_REQUESTS_H
+#define DPX_REQUESTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model/allocator/caching_allocator.h"
+#include "model/plan/plan.h"
+#include "model/schedule/schedule.h"
+
+/* Who takes the requests.  allocate() returns a handle >= 0, or -1: the walk ends there. */
+struct request_target {
+    void *of;
+    int  (*allocate)(void *of, int64_t bytes, int stream);
+    void (*release)(void *of, int block);
+    void (*record)(void *of, int block, int stream);
+    void (*complete)(void *of, int stream, int64_t event);  /* caching_allocator_complete_until() */
+    int64_t (*events)(void *of, int stream);                /* recorded on the stream so far */
+    const struct caching_stats *stats;
+};
+
+struct request_report {
+    int64_t requests;
+    int64_t unmatched;              /* frees of tensors that are not there: 0, or the walk is wrong */
+    bool    out_of_memory;          /* at entry `op` of schedule `sched` */
+    enum sched_id sched;
+    int     op;
+    int64_t iteration;              /* of the innermost repeat around the entry */
+};
+
+/* Bytes of cuBLAS's workspace, `workspace`: allocated once for forward and once for backward (the autograd
+ * engine has a thread and a handle of its own) where `kept`, else around each product.  0: none. */
+struct request_options { int64_t workspace; bool workspace_kept; };
+
+void requests_walk(const struct plan *p, const struct schedules *s, struct request_options o,
+                   const struct request_target *t, struct request_report *out);
+
+#endif

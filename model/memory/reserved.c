@@ -1,0 +1,99 @@
+/* reserved.c -- see reserved.h. */
+#include "model/memory/reserved.h"
+
+#include <string.h>
+
+#define A_DEVICE_WITH_ROOM ((int64_t)1 << 48)
+
+static int  allocate(void *of, int64_t bytes, int stream)        { return caching_allocator_malloc(of, bytes, stream); }
+static void release(void *of, int block)                         { caching_allocator_free(of, block); }
+static void record(void *of, int block, int stream)              { caching_allocator_record_stream(of, block, stream); }
+static void complete(void *of, int stream, int64_t event)        { caching_allocator_complete_until(of, stream, event); }
+static int64_t events(void *of, int stream)                      { return caching_allocator_events(of, stream); }
+
+struct request_target reserved_target(struct caching_allocator *a)
+{
+    return (struct request_target){ a, allocate, release, record, complete, events, caching_allocator_stats(a) };
+}
+
+struct request_options reserved_options(const struct plan *p)
+{
+    return (struct request_options){ .workspace = overhead_workspace(&p->cluster.gpu),
+                                     .workspace_kept = overhead_keeps_workspaces(p) };
+}
+
+/* true where all requests were served. */
+static bool replay(const struct plan *p, const struct schedules *s, int64_t capacity,
+                   const struct caching_options *conf, struct reserved *out)
+{
+    struct caching_allocator *a = caching_allocator_new(capacity, conf);
+    const struct caching_stats *c = caching_allocator_stats(a);
+    struct request_target t = reserved_target(a);
+    struct request_report r;
+
+    requests_walk(p, s, reserved_options(p), &t, &r);
+    out->allocated_peak = c->allocated.peak;
+    out->active_peak = c->active.peak;
+    out->reserved_peak = c->reserved.peak;
+    out->idle = c->idle_at_peak;
+    out->inactive_split = c->inactive_split.peak;
+    out->retries = c->retries;
+    out->requests = r.requests;
+    if (r.out_of_memory) {
+        out->sched = r.sched;
+        out->op = r.op;
+        out->iteration = r.iteration;
+    }
+    caching_allocator_delete(a);
+    return !r.out_of_memory;
+}
+
+bool reserved_is_known(const struct plan *p) { return p->kernels != KERNELS_DPX && !p->cluster.is_host; }
+
+void reserved_of(const struct plan *p, const struct schedules *s, const struct overhead *o,
+                 const struct caching_options *conf, struct reserved *out)
+{
+    const struct cluster *c = &p->cluster;
+
+    memset(out, 0, sizeof *out);
+    out->known = reserved_is_known(p);
+    if (!out->known)
+        return;
+    out->limit = c->memory - c->context - o->by[OVERHEAD_OUTSIDE];
+    out->without_headroom = cluster_available(c) - o->by[OVERHEAD_OUTSIDE];
+    out->out_of_memory = out->limit <= 0 || !replay(p, s, out->limit, conf, out);
+    if (out->out_of_memory)
+        replay(p, s, A_DEVICE_WITH_ROOM, conf, out);
+    /* The driver's own reserve is in no process. */
+    out->driver = out->reserved_peak + o->by[OVERHEAD_OUTSIDE] + c->context -
+                  (c->context >= c->gpu.reserved ? c->gpu.reserved : 0);
+}
+
+enum verdict reserved_verdict(const struct reserved *r, bool fits)
+{
+    if (!r->known)
+        return fits ? VERDICT_FITS : VERDICT_DOES_NOT_FIT;
+    if (r->out_of_memory)
+        return VERDICT_DOES_NOT_FIT;
+    return r->retries > 0 || r->reserved_peak > r->without_headroom ? VERDICT_TIGHT : VERDICT_FITS;
+}
+
+const char *verdict_name(enum verdict v)
+{
+    static const char *const names[] = { "fits", "tight", "does not fit" };
+
+    return names[v];
+}
+
+static json_t *bytes_or_null(bool known, int64_t bytes) { return known ? json_integer(bytes) : json_null(); }
+
+void reserved_into(json_t *memory, const struct reserved *r)
+{
+    json_object_set_new(memory, "active_peak_bytes", bytes_or_null(r->known, r->active_peak));
+    json_object_set_new(memory, "reserved_peak_bytes", bytes_or_null(r->known, r->reserved_peak));
+    json_object_set_new(memory, "driver_bytes", bytes_or_null(r->known, r->driver));
+    json_object_set_new(memory, "allocator", !r->known ? json_null() :
+        json_pack("{s:I, s:I, s:I, s:I, s:I}", "allocated_peak_bytes", (json_int_t)r->allocated_peak,
+                  "idle_bytes", (json_int_t)r->idle, "inactive_split_bytes", (json_int_t)r->inactive_split,
+                  "retries", (json_int_t)r->retries, "limit_bytes", (json_int_t)r->limit));
+}

@@ -1,0 +1,199 @@
+/* The replay of PyTorch's allocator against that allocator: the vectors by name, and random traces whose results
+ * released wheels have recorded. */
+#include "tests/check.h"
+#include "base/fail.h"
+#include "model/allocator/caching_allocator.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "caching_vectors.h"
+#include "caching_traces.h"
+
+#define MiB ((int64_t)1 << 20)
+
+enum { NVECTORS = sizeof vectors / sizeof *vectors };
+_Static_assert(NVECTORS == 57, "one test for each vector");
+
+static struct caching_allocator *made(const struct vector *v)
+{
+    struct caching_options o = caching_allocator_defaults();
+
+    o.expandable_segments = v->with.exp;
+    if (v->with.max_split)
+        o.max_split_size = v->with.max_split * MiB;
+    if (v->with.large)
+        o.large_segment_size = v->with.large * MiB;
+    if (v->with.fraction > 0)
+        o.fraction = v->with.fraction;
+    o.roundup_power2_divisions = v->with.divisions;
+    o.garbage_collection_threshold = v->with.gc;
+    return caching_allocator_new((v->with.capacity ? v->with.capacity : 80 << 10) * MiB, &o);
+}
+
+/* "30M@1": bytes, and the stream behind the @. */
+static int64_t size_of(const char *text, int *stream)
+{
+    char *end;
+    double n = strtod(text, &end);
+
+    if (*end == 'M')
+        n *= (double)MiB, end++;
+    *stream = *end == '@' ? atoi(end + 1) : 0;
+    return (int64_t)n;
+}
+
+static void play(struct caching_allocator *a, const char *events)
+{
+    char text[256], *rest = NULL;
+    int block[128], stream;
+
+    snprintf(text, sizeof text, "%s", events);
+    for (char *e = strtok_r(text, ";", &rest); e; e = strtok_r(NULL, ";", &rest)) {
+        char *words = NULL, *verb = strtok_r(e, " ", &words), *x = strtok_r(NULL, " ", &words);
+        char *n = strtok_r(NULL, " ", &words);
+        if (!strcmp(verb, "empty"))
+            caching_allocator_empty_cache(a);
+        else if (!strcmp(verb, "done"))
+            caching_allocator_complete(a, atoi(x));
+        else if (!strcmp(verb, "r"))
+            caching_allocator_record_stream(a, block[(int)*x], atoi(x + 2));
+        else if (!strcmp(verb, "many"))
+            for (int i = 0; i < atoi(x); i++)
+                caching_allocator_malloc(a, atoi(n), 0);
+        else if (!strcmp(verb, "f"))
+            for (; x; x = n, n = strtok_r(NULL, " ", &words))
+                caching_allocator_free(a, block[(int)*x]);
+        else {
+            int64_t bytes = size_of(n, &stream);
+            block[(int)*x] = caching_allocator_malloc(a, bytes, stream);
+        }
+        assert_true(caching_allocator_check(a));
+    }
+}
+
+static void a_vector(void **state)
+{
+    const struct vector *v = *state;
+    struct caching_allocator *a = made(v);
+    const struct caching_stats *s = caching_allocator_stats(a);
+
+    play(a, v->events);
+    assert_int_equal(s->allocated.now, v->allocated);
+    assert_int_equal(s->active.now, v->active);
+    assert_int_equal(s->reserved.now, v->reserved);
+    assert_int_equal(s->allocated.peak, v->allocated_peak ? v->allocated_peak : v->allocated);
+    assert_int_equal(s->reserved.peak, v->reserved_peak ? v->reserved_peak : v->reserved);
+    assert_int_equal(s->segments, v->segments);
+    assert_int_equal(s->ooms, v->ooms);
+    assert_int_equal(s->retries, v->retries);
+    caching_allocator_delete(a);
+}
+
+/* ---- recorded traces ---- */
+
+/* "SEED HASH ALLOCATED ACTIVE RESERVED REQUESTED RETRIES OOMS" a line. */
+static int same_as_recorded(const char *line)
+{
+    unsigned long long seed, hash, got;
+    struct trace_counters w, c;
+
+    if (*line == '#')
+        return 0;
+    assert_int_equal(sscanf(line, "%llu %llx %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64,
+                            &seed, &hash, &w.allocated, &w.active, &w.reserved, &w.requested, &w.retries, &w.ooms), 8);
+    got = trace_through_replay(seed, false, &c);
+    if (got != hash)
+        print_error("trace %llu differs from the recorded one\n", seed);
+    assert_int_equal(c.allocated, w.allocated);
+    assert_int_equal(c.active, w.active);
+    assert_int_equal(c.reserved, w.reserved);
+    assert_int_equal(c.requested, w.requested);
+    assert_int_equal(c.retries, w.retries);
+    assert_int_equal(c.ooms, w.ooms);
+    assert_true(got == hash);               /* after each operation, with segments, splits and peaks */
+    return 1;
+}
+
+static void random_traces_are_those_of_torch(void **state)
+{
+    FILE *f = fopen("tests/golden/allocator/traces.txt", "r");
+    char line[512];
+    int n = 0;
+
+    (void)state;
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        n += same_as_recorded(line);
+    fclose(f);
+    assert_true(n >= 1000);
+}
+
+static void the_invariants_hold_after_every_operation(void **state)
+{
+    struct trace_counters c;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++)
+        trace_through_replay(seed, true, &c);
+}
+
+/* 64 + 10 of 100 MiB: the first 64 are active when the rest is reserved. */
+static void what_is_idle_at_the_peak(void **state)
+{
+    struct caching_allocator *a = caching_allocator_new(1024 * MiB, NULL);
+    int x = caching_allocator_malloc(a, 64 * MiB, 0);
+
+    (void)state;
+    caching_allocator_malloc(a, 10 * MiB, 0);
+    caching_allocator_free(a, x);
+    assert_int_equal(caching_allocator_stats(a)->idle_at_peak, 0);
+    caching_allocator_malloc(a, 80 * MiB, 0);
+    assert_int_equal(caching_allocator_stats(a)->reserved.peak, 154 * MiB);
+    assert_int_equal(caching_allocator_stats(a)->idle_at_peak, 64 * MiB);
+    caching_allocator_delete(a);
+}
+
+static void options_are_written_as_pytorch_has_them(void **state)
+{
+    static const char *const wrong[] = { "expandable_segments", "expandable_segments:yes", "max_split_size_mb:19",
+                                         "max_split_size_mb:20.5", "roundup_power2_divisions:3", "backend:cudaMallocAsync",
+                                         "garbage_collection_threshold:2", "max_split_size_mb:" };
+    struct caching_options o = caching_allocator_defaults();
+    char why[512];
+
+    (void)state;
+    assert_false(o.expandable_segments);
+    assert_int_equal(caching_allocator_configure(&o, "expandable_segments:True,max_split_size_mb:64,roundup_power2_divisions:8,"
+                     "garbage_collection_threshold:0.5,per_process_memory_fraction:0.9,large_segment_size_mb:32"), 0);
+    assert_true(o.expandable_segments);
+    assert_int_equal(o.max_split_size, 64 * MiB);
+    assert_int_equal(o.large_segment_size, 32 * MiB);
+    assert_int_equal(o.roundup_power2_divisions, 8);
+    assert_close(o.garbage_collection_threshold, 0.5, 0);
+    assert_close(o.fraction, 0.9, 0);
+    fail_capture(why, sizeof why);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(caching_allocator_configure(&o, wrong[i]), -1);
+    fail_capture(NULL, 0);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest others[] = {
+        cmocka_unit_test(random_traces_are_those_of_torch),
+        cmocka_unit_test(the_invariants_hold_after_every_operation),
+        cmocka_unit_test(what_is_idle_at_the_peak),
+        cmocka_unit_test(options_are_written_as_pytorch_has_them),
+    };
+    enum { NOTHERS = sizeof others / sizeof *others };
+    struct CMUnitTest tests[NVECTORS + NOTHERS] = { 0 };
+
+    for (int i = 0; i < NVECTORS; i++)
+        tests[i] = (struct CMUnitTest){ .name = vectors[i].name, .test_func = a_vector,
+                                        .initial_state = (void *)(uintptr_t)&vectors[i] };
+    memcpy(tests + NVECTORS, others, sizeof others);
+    return cmocka_run_group_tests_name("model/caching_allocator", tests, NULL, NULL);
+}

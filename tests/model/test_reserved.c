@@ -1,0 +1,342 @@
+/* A plan's schedules as requests to PyTorch's allocator: the bytes are the ledger's, and what the allocator of a
+ * released wheel makes of them is what the replay makes of them. */
+#include "tests/model/plans.h"
+#include "model/memory/reserved.h"
+#include "tests/model/random_plan.h"
+#include "tests/model/request_plans.h"
+
+#include <inttypes.h>
+
+#define MiB ((int64_t)1 << 20)
+
+static const struct request_options no_workspace = { 0 };
+
+/* A device that hands out every request in multiples of 512 bytes and nothing more: what is allocated is what
+ * the ledger counts. */
+static struct caching_allocator *exact(void)
+{
+    struct caching_options o = caching_allocator_defaults();
+
+    o.expandable_segments = true;
+    return caching_allocator_new((int64_t)1 << 48, &o);
+}
+
+static bool walked_like_the_ledger(const struct plan *p, const struct schedules *s, char *why, int size)
+{
+    struct caching_allocator *a = exact();
+    const struct caching_stats *c = caching_allocator_stats(a);
+    struct request_target t = reserved_target(a);
+    struct request_report r;
+    struct ledger l;
+    int64_t persistent = 0;
+
+    ledger_run(s, &l);
+    for (int i = 0; i < NCAT; i++)
+        persistent += l.persistent[i];
+    requests_walk(p, s, no_workspace, &t, &r);
+    /* Where no stream is recorded what is requested is what is allocated, before rounding: the paper's buffers and
+     * DataParallel's are not multiples of 512 bytes. */
+    bool records = p->dialect == DIALECT_TORCH_FSDP1 || p->dialect == DIALECT_DEEPSPEED;
+    const struct caching_meter *m = records ? &c->allocated : &c->requested;
+    bool same = r.unmatched == 0 && !r.out_of_memory && m->peak == l.peak.bytes &&
+                m->now == persistent;
+    if (!same)
+        snprintf(why, (size_t)size, "%s %s: %" PRId64 " unmatched; peak %" PRId64 ", ledger %" PRId64
+                 " (%+" PRId64 "); then %" PRId64 ", ledger %" PRId64 " (%+" PRId64 ")", strategy_name(p->strategy),
+                 dialect_name(p->dialect), r.unmatched, m->peak, l.peak.bytes, m->peak - l.peak.bytes,
+                 m->now, persistent, m->now - persistent);
+    caching_allocator_delete(a);
+    return same;
+}
+
+static void the_requests_add_up_to_the_ledger(void **state)
+{
+    char why[512];
+    int wrong = 0;
+
+    (void)state;
+    for (int i = 0; i < NREQUEST_PLANS; i++) {
+        struct plan p;
+        struct schedules s = { 0 };
+        request_plan(i, &p);
+        lowered(&p, 0, &s);
+        if (!walked_like_the_ledger(&p, &s, why, sizeof why)) {
+            print_error("%s: %s\n", request_plans[i].name, why);
+            wrong++;
+        }
+        schedules_free(&s);
+        plan_free(&p);
+    }
+    assert_int_equal(wrong, 0);
+}
+
+/* Plans of every cell with kernels of PyTorch, options drawn from the table. */
+static void so_do_those_of_random_plans(void **state)
+{
+    static const char *const models[] = { "gpt2", "llama-3.2-1b", "qwen3-0.6b", "opt-350m", "gemma-3-1b", "falcon-7b" };
+    uint64_t rng = 20261122;
+    char why[512];
+    int wrong = 0, n = 0;
+
+    (void)state;
+    for (int i = 0; i < 3000; i++) {
+        struct plan p, whole;
+        struct schedules s = { 0 };
+        struct model m;
+        struct cluster c;
+        plan_of(&whole, models[i % 6], 1 + i % 5, 4, STRAT_DDP, DIALECT_TORCH, DT_FP32);
+        m = whole.model;
+        world_of(&c, 1 + i % 8);
+        draw_plan(&m, &c, &rng, &p);
+        if (p.kernels == KERNELS_DPX)
+            p.kernels = KERNELS_TORCH_EAGER;
+        if (plan_check(&p, "random") == 0 && p.accumulation < 8) {
+            lowered(&p, 0, &s);
+            if (!walked_like_the_ledger(&p, &s, why, sizeof why)) {
+                print_error("random plan %d, %s: %s\n", i, models[i % 6], why);
+                wrong++;
+            }
+            n++;
+        }
+        schedules_free(&s);
+        plan_free(&whole);
+    }
+    assert_true(n > 1000);
+    assert_int_equal(wrong, 0);
+}
+
+/* ---- verdicts ---- */
+
+/* Plan 10, fsdp2-gpt2, on a device of so many bytes. */
+static enum verdict verdict_with(int64_t memory, double headroom, struct reserved *r)
+{
+    struct plan p;
+    struct evaluation e;
+
+    request_plan(10, &p);
+    p.cluster.memory = memory;
+    p.cluster.headroom = headroom;
+    assert_int_equal(evaluate(&p, &e), 0);
+    *r = e.reserved;
+    enum verdict v = e.verdict;
+    assert_int_equal(e.m.fits, v != VERDICT_DOES_NOT_FIT);
+    assert_int_equal(v == VERDICT_DOES_NOT_FIT, e.why_not[0] != 0 && e.first_over.op >= 0);
+    assert_int_equal(r->limit, memory - p.cluster.context - e.m.overhead.by[OVERHEAD_OUTSIDE]);
+    assert_int_equal(r->driver, r->reserved_peak + e.m.overhead.by[OVERHEAD_OUTSIDE] + p.cluster.gpu.context);
+    evaluation_free(&e);
+    plan_free(&p);
+    return v;
+}
+
+/* The limit is what the device has beside context and NCCL: just what is reserved at most fits without headroom and is
+ * tight with one; a little less makes the allocator give its cache back; less than is active at most cannot do. */
+static void verdicts_go_by_what_is_reserved(void **state)
+{
+    struct reserved room, r;
+    int64_t gib = (int64_t)1 << 30;
+
+    (void)state;
+    assert_int_equal(verdict_with(80 * gib, 0.05, &room), VERDICT_FITS);
+    assert_true(room.known && room.retries == 0 && !room.out_of_memory);
+    assert_true(room.allocated_peak <= room.active_peak && room.active_peak <= room.reserved_peak);
+    int64_t beside = 80 * gib - room.limit;
+    assert_int_equal(verdict_with(room.reserved_peak + beside, 0, &r), VERDICT_FITS);
+    assert_int_equal(r.reserved_peak, room.reserved_peak);
+    assert_int_equal(verdict_with(room.reserved_peak + beside, 0.01, &r), VERDICT_TIGHT);
+    assert_int_equal(r.retries, 0);
+    assert_int_equal(verdict_with(room.reserved_peak + beside - (2 << 20), 0, &r), VERDICT_TIGHT);
+    assert_true(r.retries > 0 && r.reserved_peak < room.reserved_peak);
+    assert_int_equal(verdict_with(room.active_peak + beside - (2 << 20), 0, &r), VERDICT_DOES_NOT_FIT);
+    assert_true(r.out_of_memory);
+    assert_int_equal(r.reserved_peak, room.reserved_peak);
+}
+
+static void kernels_of_dpx_have_an_arena(void **state)
+{
+    struct plan p;
+    struct evaluation e;
+
+    (void)state;
+    request_plan(NREQUEST_PLANS - 5, &p);           /* paper: it has dpx's kernels */
+    p.kernels = KERNELS_DPX;
+    assert_int_equal(evaluate(&p, &e), 0);
+    assert_false(e.reserved.known);
+    assert_int_equal(e.m.fits, e.m.needed <= e.m.available);
+    assert_int_equal(e.verdict, e.m.fits ? VERDICT_FITS : VERDICT_DOES_NOT_FIT);
+    evaluation_free(&e);
+    plan_free(&p);
+}
+
+/* ---- the same requests through PyTorch's allocator ---- */
+
+/* Takes requests for a replay, as lines too: a hash of them, and a file if one is wanted. */
+struct listed {
+    struct request_target replay;
+    uint64_t hash;
+    FILE    *to;
+};
+
+static void list(struct listed *l, const char *line)
+{
+    for (; *line; line++)
+        l->hash = (l->hash ^ (uint8_t)*line) * 1099511628211u;
+}
+
+#define LIST(l, ...) \
+    do { \
+        char line_[96]; \
+        snprintf(line_, sizeof line_, __VA_ARGS__); \
+        list(l, line_); \
+        if ((l)->to) \
+            fputs(line_, (l)->to); \
+    } while (0)
+
+static int listed_allocate(void *of, int64_t bytes, int stream)
+{
+    struct listed *l = of;
+    int block = l->replay.allocate(l->replay.of, bytes, stream);
+
+    LIST(l, "a %d %" PRId64 " %d\n", block, bytes, stream);
+    return block;
+}
+
+static void listed_release(void *of, int block)
+{
+    struct listed *l = of;
+
+    LIST(l, "f %d\n", block);
+    l->replay.release(l->replay.of, block);
+}
+
+static void listed_record(void *of, int block, int stream)
+{
+    struct listed *l = of;
+
+    LIST(l, "r %d %d\n", block, stream);
+    l->replay.record(l->replay.of, block, stream);
+}
+
+static void listed_complete(void *of, int stream, int64_t event)
+{
+    struct listed *l = of;
+
+    LIST(l, "d %d %" PRId64 "\n", stream, event);
+    l->replay.complete(l->replay.of, stream, event);
+}
+
+static int64_t listed_events(void *of, int stream)
+{
+    struct listed *l = of;
+
+    return l->replay.events(l->replay.of, stream);
+}
+
+/* Every third plan with expandable segments; every fourth on a device that has 3 % less than it would reserve. */
+static struct caching_allocator *device_of(int i, const struct plan *p, const struct schedules *s, int64_t *capacity)
+{
+    struct caching_options o = caching_allocator_defaults();
+    struct request_report r;
+
+    o.expandable_segments = i % 3 == 2;
+    *capacity = (int64_t)1 << 40;
+    struct caching_allocator *a = caching_allocator_new(*capacity, &o);
+    if (i % 4 != 3)
+        return a;
+    struct request_target t = reserved_target(a);
+    requests_walk(p, s, reserved_options(p), &t, &r);
+    *capacity = caching_allocator_stats(a)->reserved.peak / 100 * 97;
+    caching_allocator_delete(a);
+    return caching_allocator_new(*capacity, &o);
+}
+
+/* The list of a plan's requests, and the counters after them as plans.txt has them. */
+static uint64_t listed_plan(int i, FILE *to, char *counters, size_t size)
+{
+    struct plan p;
+    struct schedules s = { 0 };
+    struct request_report r;
+    int64_t capacity;
+
+    request_plan(i, &p);
+    lowered(&p, 0, &s);
+    struct caching_allocator *a = device_of(i, &p, &s, &capacity);
+    const struct caching_stats *c = caching_allocator_stats(a);
+    struct listed l = { .replay = reserved_target(a), .hash = 14695981039346656037u, .to = to };
+    struct request_target t = { &l, listed_allocate, listed_release, listed_record, listed_complete, listed_events, c };
+    LIST(&l, "%" PRId64 " %d\n", capacity, i % 3 == 2);
+    requests_walk(&p, &s, reserved_options(&p), &t, &r);
+    snprintf(counters, size, "%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
+             c->allocated.now, c->active.now, c->reserved.now, c->allocated.peak, c->active.peak, c->reserved.peak,
+             c->retries, c->ooms);
+    caching_allocator_delete(a);
+    schedules_free(&s);
+    plan_free(&p);
+    return l.hash;
+}
+
+/* DUMP=FOLDER writes the lists there, for tests/golden/allocator/record.py --plans FOLDER. */
+static void dump(const char *folder)
+{
+    for (int i = 0; i < NREQUEST_PLANS; i++) {
+        char path[512], counters[256];
+        snprintf(path, sizeof path, "%s/%s.events", folder, request_plans[i].name);
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fprintf(f, "%s %016" PRIx64 "\n", request_plans[i].name, listed_plan(i, NULL, counters, sizeof counters));
+        listed_plan(i, f, counters, sizeof counters);
+        fclose(f);
+    }
+}
+
+static int index_of(const char *name)
+{
+    for (int i = 0; i < NREQUEST_PLANS; i++)
+        if (!strcmp(request_plans[i].name, name))
+            return i;
+    return -1;
+}
+
+/* A list that is not the recorded one any more cannot be compared: skipped, and said. */
+static void requests_reserve_what_torch_reserved_for_them(void **state)
+{
+    FILE *f = fopen("tests/golden/allocator/plans.txt", "r");
+    char line[512], name[64], counters[256];
+    uint64_t hash;
+    int at, same = 0, changed = 0;
+
+    (void)state;
+    if (getenv("DUMP"))
+        dump(getenv("DUMP"));
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        if (*line == '#')
+            continue;
+        assert_int_equal(sscanf(line, "%63s %" SCNx64 " %n", name, &hash, &at), 2);
+        line[strcspn(line, "\n")] = '\0';
+        int i = index_of(name);
+        assert_true(i >= 0);
+        if (listed_plan(i, NULL, counters, sizeof counters) != hash) {
+            print_message("the requests of %s are not the recorded ones\n", name);
+            changed++;
+            continue;
+        }
+        assert_string_equal(counters, line + at);
+        same++;
+    }
+    fclose(f);
+    assert_true(same + changed >= 40);
+    if (changed)
+        skip();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_requests_add_up_to_the_ledger),
+        cmocka_unit_test(so_do_those_of_random_plans),
+        cmocka_unit_test(verdicts_go_by_what_is_reserved),
+        cmocka_unit_test(kernels_of_dpx_have_an_arena),
+        cmocka_unit_test(requests_reserve_what_torch_reserved_for_them),
+    };
+    return cmocka_run_group_tests_name("model/reserved", tests, NULL, NULL);
+}
