@@ -50,19 +50,47 @@ static bool hold(struct held *h, const struct op *o)
     return true;
 }
 
+/* The next entry on a stream or of the issuing thread from ops[i] on; repeats of no iterations are passed by. */
+static int next_entry(const struct schedules *s, int i, int to)
+{
+    while (i < to && (s->ops[i].kind == OP_REPEAT || s->ops[i].kind == OP_END))
+        i = s->ops[i].kind == OP_REPEAT && s->ops[i].u.repeat.n == 0 ? s->ops[i].u.repeat.other + 1 : i + 1;
+    return i;
+}
+
 /* Entries of ops[from, to).  0: one is not held; 1: all are; 2: the issuing thread is held there. */
 static int hold_range(const struct actor *a, struct held *h, int from, int to)
 {
-    for (int i = from; i < to; i++) {
-        const struct op *o = &a->s->ops[i];
-        if (o->kind == OP_REPEAT || o->kind == OP_END)
-            continue;
-        if (!hold(h, o))
+    for (int i = next_entry(a->s, from, to); i < to; i = next_entry(a->s, i + 1, to)) {
+        if (!hold(h, &a->s->ops[i]))
             return 0;
         if (h->streams >> STREAM_ISSUE & 1)
             return 2;
     }
     return 1;
+}
+
+/* A repeat's own entries.  An event or a group holds back what waits for it if the last entry that has
+ * it is the last on its stream: before that is done, the next entry is not asked for. */
+static void hold_body(const struct actor *a, struct held *h, int from, int to)
+{
+    int last[NSTREAM];
+
+    memset(h->events, 0, (size_t)a->s->nevents + 1);
+    h->streams = h->groups = 0;
+    for (int i = next_entry(a->s, from, to); i < to; i = next_entry(a->s, i + 1, to)) {
+        h->streams |= 1u << a->s->ops[i].stream;
+        last[a->s->ops[i].stream] = i;
+    }
+    h->streams &= ~(1u << STREAM_ISSUE);
+    for (int i = next_entry(a->s, from, to); i < to; i = next_entry(a->s, i + 1, to)) {
+        const struct op *o = &a->s->ops[i];
+        bool is_last = o->stream != STREAM_ISSUE && last[o->stream] == i;
+        if (in_line(o))
+            h->groups = (h->groups & ~(1u << o->u.coll.group)) | (unsigned)is_last << o->u.coll.group;
+        if (o->record)
+            h->events[o->record] = is_last;
+    }
 }
 
 /* Is nothing after the repeat able to start before its streams are through?  What comes after is the
@@ -71,18 +99,7 @@ static bool closes(const struct actor *a, const struct loop *l, int begin, struc
 {
     int at = a->s->ops[l->open].u.repeat.other + 1, open = l->open;
 
-    memset(h->events, 0, (size_t)a->s->nevents + 1);
-    h->streams = h->groups = 0;
-    for (int i = l->open + 1; i < at - 1; i++) {
-        const struct op *o = &a->s->ops[i];
-        if (o->kind == OP_REPEAT || o->kind == OP_END || o->stream == STREAM_ISSUE)
-            continue;
-        h->streams |= 1u << o->stream;
-        if (in_line(o))
-            h->groups |= 1u << o->u.coll.group;
-        if (o->record)
-            h->events[o->record] = 1;
-    }
+    hold_body(a, h, open + 1, at - 1);
     if (!h->streams)
         return false;
     for (;;) {
@@ -95,9 +112,12 @@ static bool closes(const struct actor *a, const struct loop *l, int begin, struc
         int all = hold_range(a, h, at, to);
         if (all != 1 || outer < begin)
             return all > 0;
-        all = hold_range(a, h, outer + 1, open);
-        if (all != 1)
-            return all > 0;
+        /* Another iteration of the repeat around it, or what follows that: what the first holds back
+         * is not held on the way to the second. */
+        struct held again = { h->streams, h->groups, h->events + a->s->nevents + 1 };
+        memcpy(again.events, h->events, (size_t)a->s->nevents + 1);
+        if (!hold_range(a, &again, outer + 1, open))
+            return false;
         open = outer;
         at = to + 1;
     }
@@ -113,13 +133,14 @@ static void find_loops(struct actor *a, int begin)
             a->loops = clock_pull_grown(a->loops, a->nloops, &room, sizeof *a->loops);
             struct loop *l = &a->loops[a->nloops++];
             *l = (struct loop){ .open = i };
-            for (int j = i + 1; j < a->s->ops[i].u.repeat.other; j++)
-                if (a->s->ops[j].kind != OP_REPEAT && a->s->ops[j].kind != OP_END && a->s->ops[j].stream != STREAM_ISSUE)
-                    l->streams |= 1u << a->s->ops[j].stream;
+            int to = a->s->ops[i].u.repeat.other;
+            for (int j = next_entry(a->s, i + 1, to); j < to; j = next_entry(a->s, j + 1, to))
+                l->streams |= 1u << a->s->ops[j].stream;
+            l->streams &= ~(1u << STREAM_ISSUE);
         }
     if (!a->nloops)
         return;
-    h.events = malloc((size_t)a->s->nevents + 1);
+    h.events = malloc(2 * ((size_t)a->s->nevents + 1));     /* and a copy */
     if (!h.events)
         abort();
     for (int i = 0; i < a->nloops; i++)

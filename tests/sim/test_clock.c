@@ -251,6 +251,26 @@ static void a_message_has_the_slower_rate_of_its_two_ends(void **state)
     pipe_close(&b);
 }
 
+/* The check of a schedule names a peer that is not in the group, and the rank itself. */
+static void a_message_is_between_two_ranks_of_its_group(void **state)
+{
+    static const struct { int peer; const char *why; } cases[] = {
+        { 2, "place 2 of a group of 2" }, { -1, "place -1 of a group of 2" }, { 0, "between a rank and itself" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct pipe b;
+        char why[256] = "";
+        pipe_open(&b, 2);
+        stage_message(&b.stage[0], STREAM_GATHER, COLL_SEND, cases[i].peer, 0, 1);
+        pipe_end(&b);
+        assert_false(schedules_check(&b.stage[0].s, why, sizeof why));
+        assert_non_null(strstr(why, cases[i].why));
+        pipe_close(&b);
+    }
+}
+
 /* ---- deadlocks ---- */
 
 static void stuck(struct pipe *b, const char *why)
@@ -461,6 +481,7 @@ int main(void)
         cmocka_unit_test(a_collective_of_several_roles_begins_when_the_last_arrives),
         cmocka_unit_test(an_unequal_all_to_all),
         cmocka_unit_test(a_message_has_the_slower_rate_of_its_two_ends),
+        cmocka_unit_test(a_message_is_between_two_ranks_of_its_group),
         cmocka_unit_test(both_send_first),
         cmocka_unit_test(both_receive_first),
         cmocka_unit_test(a_receive_without_a_send),

@@ -31,7 +31,7 @@ check 'an unknown cluster'                "$(says 2 8xh10 --bytes 1 --cluster 8x
 json='--json is one document with the promised keys'
 if command -v python3 >/dev/null; then
 check "$json" "$(
-    for op in all_reduce all_gather reduce_scatter broadcast reduce scatter gather barrier; do
+    for op in all_reduce all_gather reduce_scatter broadcast reduce scatter gather barrier all_to_all send recv; do
         $plan --op $op --bytes 25MiB --cluster 2x8xa100 --json | python3 -c '
 import json, sys
 keys = {"name", "time_s", "steps", "sent_bytes_per_rank", "peak_node_bytes", "total_bytes", "algbw", "busbw"}

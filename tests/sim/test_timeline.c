@@ -10,7 +10,7 @@
 
 /* ---- schedules by hand: one entry, one duration ---- */
 
-enum { MAX = 4096 };
+enum { MAX = 16384 };
 
 struct bed {
     struct schedules s;
@@ -369,6 +369,89 @@ static void skipping_repeats_is_exact_with_contention(void **state)
     }
 }
 
+/* Entries and repeats within repeats at random, on streams of which each uses a few: what comes after a
+ * repeat may or may not have to wait for it. */
+static void random_range(struct bed *b, unsigned *seed, const uint16_t ev[4], int depth, bool folded)
+{
+    unsigned streams = (unsigned)(*seed >> 9);
+    int n = 1 + (int)(5 * uniform(seed));
+
+    for (int i = 0; i < n && b->s.nops < MAX - 1; i++) {
+        if (depth < 3 && uniform(seed) < 0.45) {
+            int times = (int)(depth == 0 ? 25 * uniform(seed) : 9 * uniform(seed));
+            unsigned body = *seed, end = *seed;
+            if (folded)
+                sched_repeat(&b->s, times);
+            for (int k = 0; k < (folded ? 1 : times); k++) {
+                end = body;
+                random_range(b, &end, ev, depth + 1, folded);
+            }
+            if (folded)
+                sched_repeat_end(&b->s);
+            *seed = body * 2654435761u + 1;
+            continue;
+        }
+        enum stream st = (enum stream)(1 + (int)(6 * uniform(seed)));
+        if (!(streams >> st & 1))
+            st = STREAM_COMPUTE;
+        bool coll = uniform(seed) < 0.3 && st != STREAM_COMPUTE;
+        double seconds = uniform(seed) < 0.2 ? 0 : uniform(seed);
+        b->issue[b->s.nops] = uniform(seed) < 0.5 ? 0 : 0.3 * uniform(seed);
+        struct op *o = uniform(seed) < 0.08 ? sched_op(&b->s, OP_WAIT, STREAM_ISSUE, PHASE_REDUCE, "wait")
+                     : coll ? collective(b, st, COLL_ALL_GATHER, st == STREAM_GROUP ? GROUP_REPLICA : GROUP_WORLD, seconds)
+                     : work(b, st, seconds);
+        if (uniform(seed) < 0.5)
+            o->after = AFTER(1 + (int)(6 * uniform(seed)));
+        if (uniform(seed) < 0.3)
+            o->wait[0] = ev[(int)(4 * uniform(seed))];
+        if (uniform(seed) < 0.3 && o->stream != STREAM_ISSUE)
+            o->record = ev[(int)(4 * uniform(seed))];
+    }
+}
+
+static void random_nest(struct bed *b, unsigned seed, bool folded)
+{
+    uint16_t ev[4];
+
+    bed_init(b);
+    for (int i = 0; i < 4; i++)
+        ev[i] = sched_event(&b->s);
+    for (int i = 0; i < 3; i++) {
+        unsigned part = seed + 77u * (unsigned)i;
+        uniform(&part);
+        random_range(b, &part, ev, 0, folded);
+    }
+    sched_end(&b->s, SCHED_STEADY);
+}
+
+/* The oracle unrolls repeats; with contention, a schedule without any is the clock unrolled. */
+static void any_nest_of_repeats_is_exact(void **state)
+{
+    struct contention c = slow_by(1.3, 1.6);
+
+    (void)state;
+    for (unsigned seed = 1; seed <= 4000; seed++) {
+        struct bed a, b;
+        struct timeline t, u;
+        random_nest(&a, seed * 2654435761u, true);
+        clock_one(&a.s, SCHED_STEADY, &a.d, NULL, &t, NULL);
+        simple_clock(&a.s, SCHED_STEADY, &a.d, &u);
+        assert_close(t.step_s, u.step_s, 1e-12);
+        assert_close(t.compute_s, u.compute_s, 1e-12);
+        assert_close(t.exposed_s + u.step_s, u.exposed_s + u.step_s, 1e-12);
+        assert_close(t.comm_s, u.comm_s, 1e-12);
+        random_nest(&b, seed * 2654435761u, false);
+        if (b.s.nops < MAX - 1) {
+            clock_one(&a.s, SCHED_STEADY, &a.d, &c, &t, NULL);
+            clock_one(&b.s, SCHED_STEADY, &b.d, &c, &u, NULL);
+            assert_close(t.step_s, u.step_s, 1e-12);
+            assert_close(t.exposed_s + u.step_s, u.exposed_s + u.step_s, 1e-12);
+        }
+        schedules_free(&a.s);
+        schedules_free(&b.s);
+    }
+}
+
 static void contention_lies_between_never_and_always(void **state)
 {
     struct contention c = slow_by(1.3, 1.6);
@@ -444,6 +527,7 @@ int main(void)
         cmocka_unit_test(no_stream_is_busier_than_the_step_and_the_step_no_longer_than_all_of_them),
         cmocka_unit_test(longer_work_never_makes_the_step_shorter),
         cmocka_unit_test(without_slow_downs_contention_changes_nothing),
+        cmocka_unit_test(any_nest_of_repeats_is_exact),
         cmocka_unit_test(contention_lies_between_never_and_always),
         cmocka_unit_test(skipping_repeats_is_exact_with_contention),
         cmocka_unit_test(two_streams_slow_each_other_down),
