@@ -332,8 +332,8 @@ static void a_cache_costs_the_kernels_of_another_program_anew(void **state)
     (void)state;
     struct plan p = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_FSDP, DT_BF16);
     struct cost_cache *c = cost_cache_new(&p);
-    struct kernel one = { .name = "norm", .kind = KC_NORM, .bytes = 850000000 };
-    struct kernel two = { .name = "norm", .kind = KC_NORM, .bytes = 1700000000 };
+    struct kernel one = { .name = "add", .kind = KC_ELEMENTWISE, .bytes = 850000000 };
+    struct kernel two = { .name = "add", .kind = KC_ELEMENTWISE, .bytes = 1700000000 };
     struct schedules s = { 0 };
     struct op o = { .kind = OP_COMPUTE, .u.compute = { .piece = PIECE_BLOCK, .k1 = 1 } };
     struct cost t;
