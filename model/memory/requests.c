@@ -66,6 +66,7 @@ static int request(struct walk *w, int64_t bytes, int stream)
     block = w->t->allocate(w->t->of, bytes, stream);
     w->out->requests++;
     w->over = block < 0;
+    w->out->refused = w->over ? bytes : 0;
     return block;
 }
 
