@@ -181,7 +181,7 @@ static void act_on(struct walk *w, const struct op *o, int what, int64_t iterati
 
 /* ---- what kernels allocate ---- */
 
-static int64_t key_of(int owner, int32_t tensor) { return ((int64_t)owner << 32) + tensor; }
+static int64_t key_of(int owner, int32_t tensor) { return owner * ((int64_t)1 << 32) + tensor; }
 
 /* The newest with that key. */
 static int find_tensor(const struct walk *w, int64_t key)
