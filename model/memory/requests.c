@@ -66,6 +66,7 @@ static int request(struct walk *w, int64_t bytes, int stream)
     block = w->t->allocate(w->t->of, bytes, stream);
     w->out->requests++;
     w->over = block < 0;
+    w->out->refused = w->over ? bytes : 0;
     return block;
 }
 
@@ -180,7 +181,7 @@ static void act_on(struct walk *w, const struct op *o, int what, int64_t iterati
 
 /* ---- what kernels allocate ---- */
 
-static int64_t key_of(int owner, int32_t tensor) { return ((int64_t)owner << 32) + tensor; }
+static int64_t key_of(int owner, int32_t tensor) { return owner * ((int64_t)1 << 32) + tensor; }
 
 /* The newest with that key. */
 static int find_tensor(const struct walk *w, int64_t key)

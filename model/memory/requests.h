@@ -36,6 +36,7 @@ struct request_target {
 struct request_report {
     int64_t requests;
     int64_t unmatched;              /* frees of tensors that are not there: 0, or the walk is wrong */
+    int64_t refused;                /* bytes of the request that failed; 0: none did */
     bool    out_of_memory;          /* at entry `op` of schedule `sched` */
     enum sched_id sched;
     int     op;

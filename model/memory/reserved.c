@@ -40,6 +40,7 @@ static bool replay(const struct plan *p, const struct schedules *s, int64_t capa
     out->retries = c->retries;
     out->requests = r.requests;
     if (r.out_of_memory) {
+        out->refused = r.refused;
         out->sched = r.sched;
         out->op = r.op;
         out->iteration = r.iteration;
@@ -50,8 +51,17 @@ static bool replay(const struct plan *p, const struct schedules *s, int64_t capa
 
 bool reserved_is_known(const struct plan *p) { return p->kernels != KERNELS_DPX && !p->cluster.is_host; }
 
-void reserved_of(const struct plan *p, const struct schedules *s, const struct overhead *o,
-                 const struct caching_options *conf, struct reserved *out)
+static void see_driver(const struct plan *p, const struct overhead *o, struct reserved *out)
+{
+    const struct cluster *c = &p->cluster;
+
+    /* The driver's own reserve is in no process. */
+    out->driver = out->reserved_peak + o->by[OVERHEAD_OUTSIDE] + c->context -
+                  (c->context >= c->gpu.reserved ? c->gpu.reserved : 0);
+}
+
+void reserved_within(const struct plan *p, const struct schedules *s, const struct overhead *o,
+                     const struct caching_options *conf, struct reserved *out)
 {
     const struct cluster *c = &p->cluster;
 
@@ -62,11 +72,17 @@ void reserved_of(const struct plan *p, const struct schedules *s, const struct o
     out->limit = c->memory - c->context - o->by[OVERHEAD_OUTSIDE];
     out->without_headroom = cluster_available(c) - o->by[OVERHEAD_OUTSIDE];
     out->out_of_memory = out->limit <= 0 || !replay(p, s, out->limit, conf, out);
-    if (out->out_of_memory)
-        replay(p, s, A_DEVICE_WITH_ROOM, conf, out);
-    /* The driver's own reserve is in no process. */
-    out->driver = out->reserved_peak + o->by[OVERHEAD_OUTSIDE] + c->context -
-                  (c->context >= c->gpu.reserved ? c->gpu.reserved : 0);
+    see_driver(p, o, out);
+}
+
+void reserved_of(const struct plan *p, const struct schedules *s, const struct overhead *o,
+                 const struct caching_options *conf, struct reserved *out)
+{
+    reserved_within(p, s, o, conf, out);
+    if (!out->out_of_memory)
+        return;
+    replay(p, s, A_DEVICE_WITH_ROOM, conf, out);
+    see_driver(p, o, out);
 }
 
 enum verdict reserved_verdict(const struct reserved *r, bool fits)

@@ -21,6 +21,7 @@ struct reserved {
     int64_t limit;              /* bytes the allocator may reserve: memory less context and NCCL */
     int64_t without_headroom;   /* the same less the headroom */
     bool    out_of_memory;      /* within the limit; the figures below are then those of a device with room */
+    int64_t refused;            /* bytes of the request that failed */
     enum sched_id sched;        /* where: at entry `op` */
     int     op;
     int64_t iteration;
@@ -38,6 +39,10 @@ bool reserved_is_known(const struct plan *p);
 /* `conf`: the allocator's options; NULL: those of torch by default. */
 void reserved_of(const struct plan *p, const struct schedules *s, const struct overhead *o,
                  const struct caching_options *conf, struct reserved *out);
+/* The same without a second look on a device with room, where the first request fails: the figures are then those
+ * until it did. */
+void reserved_within(const struct plan *p, const struct schedules *s, const struct overhead *o,
+                     const struct caching_options *conf, struct reserved *out);
 
 /* fits; tight: only within the headroom, or with the cache given back to the device on the way; does not fit.
  * Where nothing is known of reserved memory `fits`, what is allocated, decides. */

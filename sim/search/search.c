@@ -137,8 +137,9 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     f->needed = m.needed;
     f->available = m.available;
     /* The headroom is for what is not modelled: what PyTorch reserves may need it. */
-    f->looked_at = !reserved_is_known(&f->plan);
-    f->fits = f->looked_at ? m.fits : m.needed <= f->plan.cluster.memory - f->plan.cluster.context;
+    bool decides = reserved_is_known(&f->plan);
+    f->looked_at = !decides || 2 * m.needed <= m.available;
+    f->fits = decides ? m.needed <= f->plan.cluster.memory - f->plan.cluster.context : m.fits;
     f->key = schedules_key(s, w->program_of[i]);
     if (!f->fits)
         return 0;
@@ -309,13 +310,13 @@ static int look_at(struct work *w, struct found *f, struct schedules *s)
 
     if (evaluate_memory(&f->plan, &w->programs[w->program_of[f->order]].program, s, &m) < 0)
         return -1;
-    reserved_of(&f->plan, s, &m.overhead, NULL, &r);
+    reserved_within(&f->plan, s, &m.overhead, NULL, &r);
     enum verdict v = reserved_verdict(&r, m.fits);
     f->looked_at = true;
     f->fits = v != VERDICT_DOES_NOT_FIT;
     f->tight = v == VERDICT_TIGHT;
     if (!f->fits) {
-        f->needed = r.reserved_peak + m.overhead.by[OVERHEAD_OUTSIDE];
+        f->needed = r.limit + r.refused + m.overhead.by[OVERHEAD_OUTSIDE];
         f->available = r.limit + m.overhead.by[OVERHEAD_OUTSIDE];
     }
     return 0;
@@ -330,13 +331,13 @@ static int rank(struct work *w, int64_t n)
 
     while (changed && !rc) {
         bool seen[NSTRATEGY][NDIALECT] = { 0 };
-        int64_t top = 0, least = INT64_MAX;
+        int64_t top = 0;
         changed = false;
         qsort(w->found, (size_t)n, sizeof *w->found, by_rank);
         for (int64_t i = 0; i < n && w->found[i].fits && !rc; i++) {
             struct found *f = &w->found[i];
             bool *cell = &seen[f->plan.strategy][f->plan.dialect];
-            bool shown = top < SEARCH_LOOKS || !*cell || f->needed < least;
+            bool shown = top < SEARCH_LOOKS || !*cell;
             if (shown && !f->looked_at) {
                 rc = look_at(w, f, &s);
                 changed |= !f->fits || f->tight;
@@ -344,7 +345,6 @@ static int rank(struct work *w, int64_t n)
             if (f->fits) {
                 top++;
                 *cell = true;
-                least = f->needed < least ? f->needed : least;
             }
         }
     }

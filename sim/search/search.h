@@ -8,8 +8,8 @@
  *     search_free(&r);
  *
  * Where PyTorch's allocator decides (model/memory/reserved.h), what is allocated drops plans first; the allocator is
- * replayed for those that come to the top: the fastest SEARCH_LOOKS, the fastest of each strategy and
- * dialect, and those on the front of memory against time.
+ * replayed for those that come to the top: the fastest SEARCH_LOOKS and the fastest of each strategy and
+ * dialect.  Twice what is allocated has been enough in all plans seen: one with that much room is not replayed.
  *
  * The order is that of step time, then of memory, then of enumeration: the same
  * for any number of threads.  Two plans whose schedules are equal, entry for entry
@@ -36,7 +36,8 @@ struct search_options {
 
 struct found {
     struct plan plan;           /* shares the model of the options */
-    int64_t needed, available;  /* bytes of the fullest rank; reserved, of all memory, where the allocator refused */
+    int64_t needed, available;  /* bytes of the fullest rank; where the allocator refused, of all
+                                 * memory with the request that failed */
     bool    fits;
     bool    looked_at;          /* PyTorch's allocator was replayed, or does not decide */
     bool    tight;              /* it needs the headroom, or gives its cache back (model/memory/reserved.h) */
@@ -48,7 +49,7 @@ struct found {
     int64_t order;              /* of enumeration */
 };
 
-enum { SEARCH_LOOKS = 16 };
+enum { SEARCH_LOOKS = 8 };
 
 struct search_result {
     struct found *found;        /* nfit fitting plans by time, then the others by bytes needed */
