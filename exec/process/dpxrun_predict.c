@@ -190,7 +190,7 @@ static void phases_of(const struct schedules *s, const struct sample *a, double 
                 collective = true;
         if (gap > 0)
             phase[collective ? RP_EXPOSED : RP_IDLE] += gap;
-        phase[o->phase == PHASE_OPTIMIZER ? RP_OPTIMIZER : RP_COMPUTE] += e->end - e->start;
+        phase[o->kind == OP_COLL ? RP_EXPOSED : o->phase == PHASE_OPTIMIZER ? RP_OPTIMIZER : RP_COMPUTE] += e->end - e->start;
         busy_until = e->end;
     }
     if (end > busy_until)

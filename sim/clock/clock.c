@@ -32,6 +32,12 @@ static bool free_to_go(const struct actor *a, struct item *it, int *last)
     return true;
 }
 
+static void expose(struct timeline *out, int coll, double s)
+{
+    out->exposed_by[coll / PLAN_GROUPS][coll % PLAN_GROUPS] += s;
+    out->exposed_s += s;
+}
+
 /* The compute stream had nothing to do until `until`: by whose fault. */
 static void account_gap(struct actor *a, int coll, double until)
 {
@@ -39,12 +45,10 @@ static void account_gap(struct actor *a, int coll, double until)
 
     if (gap <= 0)
         return;
-    if (coll >= 0) {
-        a->out->exposed_by[coll / PLAN_GROUPS][coll % PLAN_GROUPS] += gap;
-        a->out->exposed_s += gap;
-    } else {
+    if (coll >= 0)
+        expose(a->out, coll, gap);
+    else
         a->out->idle_s += gap;
-    }
 }
 
 static void finish(struct actor *a, struct item *it, double t)
@@ -61,10 +65,13 @@ static void finish(struct actor *a, struct item *it, double t)
     a->out->busy_s[it->stream] += took;
     if (o->kind == OP_COLL)
         a->out->comm_s += took;
-    if (it->stream == STREAM_COMPUTE) {
+    if (it->stream != STREAM_COMPUTE)
+        return;
+    if (o->kind == OP_COLL)             /* nothing computes meanwhile */
+        expose(a->out, it->coll, took);
+    else
         *(o->phase == PHASE_OPTIMIZER ? &a->out->optimizer_s : &a->out->compute_s) += took;
-        a->compute_end = t;
-    }
+    a->compute_end = t;
 }
 
 /* The issuing thread's wait. */

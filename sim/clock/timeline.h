@@ -2,7 +2,7 @@
  * goes, every entry as it ran.
  *
  * step = compute + optimizer + exposed + idle (+ slowest, in a predicted step), always: the compute stream works,
- * waits for a collective (exposed, charged to that collective), or waits for the
+ * runs a collective or waits for one (exposed, charged to that collective), or waits for the
  * issuing thread or a copy (idle). */
 #ifndef DPX_TIMELINE_H
 #define DPX_TIMELINE_H
@@ -17,8 +17,8 @@ struct durations {
 
 struct timeline {
     double step_s;                  /* until the issuing thread has read the loss */
-    double compute_s, optimizer_s;  /* work on the compute stream */
-    double exposed_s;               /* the compute stream waited for collectives */
+    double compute_s, optimizer_s;  /* work on the compute stream, collectives aside */
+    double exposed_s;               /* the compute stream ran collectives or waited for them */
     double exposed_by[NCOLL][PLAN_GROUPS];
     double idle_s;                  /* the rest */
     double slowest_s;               /* all wait for the slowest of them (jitter.h); 0 but in a predicted step */

@@ -81,7 +81,8 @@ static inline void simple_step(struct simple *c, int i)
     struct simple_tail end = { start.t + work, -1 };
     if (o->stream == STREAM_COMPUTE) {
         simple_account_gap(c, &start);
-        *(o->phase == PHASE_OPTIMIZER ? &c->optimizer : &c->compute) += work;
+        *(o->kind == OP_COLL ? &c->exposed[o->u.coll.op * PLAN_GROUPS + o->u.coll.group] :
+          o->phase == PHASE_OPTIMIZER ? &c->optimizer : &c->compute) += work;
         c->issue.coll = -1;             /* what the issuing thread waited for is charged */
     } else {
         /* A copy on a communication stream serves the collective before it. */

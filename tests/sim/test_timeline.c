@@ -514,9 +514,28 @@ static void the_critical_path_ends_with_the_step_and_has_no_gaps(void **state)
     }
 }
 
+/* DeepSpeed's stages 1 and 2 without overlap_comm, DataParallel: a reduction of 3 s on the compute stream itself. */
+static void a_collective_on_the_compute_stream_is_exposed(void **state)
+{
+    struct bed b;
+
+    (void)state;
+    bed_init(&b);
+    work(&b, STREAM_COMPUTE, 1);
+    collective(&b, STREAM_COMPUTE, COLL_ALL_REDUCE, GROUP_WORLD, 3);
+    work(&b, STREAM_COMPUTE, 2);
+    struct timeline t = finish(&b);
+    assert_close(t.step_s, 6, 1e-15);
+    assert_close(t.compute_s, 3, 1e-15);
+    assert_close(t.exposed_s, 3, 1e-15);
+    assert_close(t.exposed_by[COLL_ALL_REDUCE][0], 3, 1e-15);
+    schedules_free(&b.s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_collective_on_the_compute_stream_is_exposed),
         cmocka_unit_test(gathers_one_ahead_hide_behind_compute),
         cmocka_unit_test(buckets_queue_when_the_network_is_slower),
         cmocka_unit_test(one_process_group_is_one_queue),
