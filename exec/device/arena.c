@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/room.h"
 #include "exec/device/device.h"
 #include "exec/device/pages.h"
 
@@ -27,7 +28,8 @@ struct block {
 struct arena {
     bool   guarded;
     struct block *blocks;
-    int    n, room;
+    int     n;
+    int64_t room;
     int64_t extent, mapped, reserved;
     char  *base;
     struct device *device;          /* base is its memory, or pinned for it; NULL: the host's */
@@ -71,12 +73,7 @@ void arena_reset(struct arena *a)
 
 static struct block *insert(struct arena *a, int i)
 {
-    if (a->n == a->room) {
-        a->room = a->room ? 2 * a->room : 256;
-        a->blocks = realloc(a->blocks, (size_t)a->room * sizeof *a->blocks);
-        if (!a->blocks)
-            abort();
-    }
+    a->blocks = room_for(a->blocks, a->n, &a->room, sizeof *a->blocks);
     memmove(a->blocks + i + 1, a->blocks + i, (size_t)(a->n - i) * sizeof *a->blocks);
     a->n++;
     return &a->blocks[i];

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/fail.h"
+#include "base/room.h"
 
 enum { QUEUE = 2048 };
 _Static_assert(DEVICE_MARKS >= 2 * QUEUE, "a mark lives as long as its task is in the queue");
@@ -46,7 +47,7 @@ struct lanes {
     atomic_bool    *stop;
     bool            closing;
     int64_t         held[NSPACE], held_peak[NSPACE];
-    struct release *releases; int nreleases, room, spare;   /* spare: list of unused ones */
+    struct release *releases; int nreleases, spare; int64_t room;   /* spare: list of unused ones */
     void          (*on_release)(void *arg, enum space in, int64_t offset, int64_t bytes);
     void           *on_release_arg;
     int64_t         progress, max_times;
@@ -119,12 +120,7 @@ static int new_release(struct lanes *l)
         l->spare = l->releases[i].next;
         return i;
     }
-    if (l->nreleases == l->room) {
-        l->room = l->room ? 2 * l->room : 256;
-        l->releases = realloc(l->releases, (size_t)l->room * sizeof *l->releases);
-        if (!l->releases)
-            abort();
-    }
+    l->releases = room_for(l->releases, l->nreleases, &l->room, sizeof *l->releases);
     return l->nreleases++;
 }
 

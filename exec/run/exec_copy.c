@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/room.h"
 #include "exec/run/executor_internal.h"
 
 /* n elements, contiguous on both sides.  A side on disk has no address: it begins at `file`. */
@@ -17,7 +18,8 @@ struct copy_task {
     double scale;
     bool crosses;                   /* from one memory to another: */
     enum space from, to;
-    int n, room;
+    int n;
+    int64_t room;
     struct run *run;
 };
 
@@ -25,12 +27,7 @@ struct copy_task {
 
 static void add_run(struct copy_task *c, const struct run *r)
 {
-    if (c->n == c->room) {
-        c->room = c->room ? 2 * c->room : 16;
-        c->run = realloc(c->run, (size_t)c->room * sizeof *c->run);
-        if (!c->run)
-            abort();
-    }
+    c->run = room_for(c->run, c->n, &c->room, sizeof *c->run);
     c->run[c->n++] = *r;
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/room.h"
 #include "exec/run/executor_internal.h"
 
 struct adam_run {
@@ -19,7 +20,8 @@ struct adam_task {
     const struct op *op;
     struct exec_step *step;
     struct adam_run *run;
-    int n, room;
+    int n;
+    int64_t room;
     bool fresh;                     /* the states came with this entry: they start at zero */
 };
 
@@ -69,12 +71,7 @@ static int run_adam(struct task *t)
 
 static void add(struct adam_task *a, const struct adam_run *r)
 {
-    if (a->n == a->room) {
-        a->room = a->room ? 2 * a->room : 64;
-        a->run = realloc(a->run, (size_t)a->room * sizeof *a->run);
-        if (!a->run)
-            abort();
-    }
+    a->run = room_for(a->run, a->n, &a->room, sizeof *a->run);
     a->run[a->n++] = *r;
 }
 

@@ -46,7 +46,7 @@ struct view {
     uint8_t what;                   /* ACT_ bits of its act */
     bool own;                       /* the act has a layout of its own */
 };
-struct views { struct view *v; int n, room; };
+struct views { struct view *v; int n; int64_t room; };
 
 /* The order of what has been issued. */
 struct order {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/room.h"
 #include "exec/run/executor_internal.h"
 
 static const struct layout no_layout;
@@ -113,12 +114,7 @@ void views_clear(struct views *v) { v->n = 0; }
 
 static void add(struct views *out, const struct view *v)
 {
-    if (out->n == out->room) {
-        out->room = out->room ? 2 * out->room : 256;
-        out->v = realloc(out->v, (size_t)out->room * sizeof *out->v);
-        if (!out->v)
-            abort();
-    }
+    out->v = room_for(out->v, out->n, &out->room, sizeof *out->v);
     out->v[out->n++] = *v;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "base/room.h"
 #include "exec/run/groups.h"
 
 struct hash { int group; uint64_t h; };
@@ -63,12 +64,7 @@ struct messages { struct message *m; int64_t n, room; };
 
 static void push(struct messages *l, const struct op *o, bool received, int64_t peer, int tag, int64_t elems)
 {
-    if (l->n == l->room) {
-        l->room = l->room ? 2 * l->room : 256;
-        l->m = realloc(l->m, (size_t)l->room * sizeof *l->m);
-        if (!l->m)
-            abort();
-    }
+    l->m = room_for(l->m, l->n, &l->room, sizeof *l->m);
     l->m[l->n] = (struct message){ received, (int)peer, o->u.coll.group, tag, l->n, elems, o->u.coll.dtype };
     l->n++;
 }

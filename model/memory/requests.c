@@ -12,7 +12,8 @@ enum { NONE = -1, EMBEDDING = -2, HEAD = -1, NOBODY = -3 };      /* "blocks" of 
 _Static_assert((int)NSTREAM <= (int)CACHING_STREAMS, "each stream has a pool of its own");
 
 struct instance {
-    int    *block, n, cap;          /* what it consists of */
+    int    *block, n;               /* what it consists of */
+    int64_t cap;
     int64_t pending;                /* bytes of gradients that are yet to come */
     uint8_t stream;
     uint16_t uses;                  /* AFTER() bits of other streams that used it */
@@ -32,9 +33,9 @@ struct walk {
     struct request_options o;
     struct request_report *out;
     struct instance *instances; int *first;     /* of each family */
-    struct made *tensors; int ntensors, cap_tensors;
-    int    *pending; int npending, cap_pending; /* instances that wait for gradients, oldest first */
-    int    *dropped; int ndropped, cap_dropped; /* requests that end with the kernel */
+    struct made *tensors; int ntensors; int64_t cap_tensors;
+    int    *pending; int npending; int64_t cap_pending; /* instances that wait for gradients, oldest first */
+    int    *dropped; int ndropped; int64_t cap_dropped; /* requests that end with the kernel */
     int     workspace[NPASS];
     bool    records, over;
     int64_t iteration;                  /* of the entry that runs */
@@ -43,17 +44,6 @@ struct walk {
     int64_t (*issued)[NSTREAM];         /* events of each stream that had been issued then */
     int64_t pace[NSTREAM];              /* the same at the event that the issuing thread last waited for */
 };
-
-static void *grown(void *array, int n, int *cap, size_t size)
-{
-    if (n < *cap)
-        return array;
-    *cap = *cap ? 2 * *cap : 16;
-    array = realloc(array, (size_t)*cap * size);
-    if (!array)
-        abort();
-    return array;
-}
 
 /* ---- requests ---- */
 
@@ -88,7 +78,7 @@ static enum stream pool_of(const struct walk *w, const struct op *o)
 
 static void add_block(struct instance *x, int block)
 {
-    x->block = grown(x->block, x->n, &x->cap, sizeof *x->block);
+    x->block = room_for(x->block, x->n, &x->cap, sizeof *x->block);
     x->block[x->n++] = block;
 }
 
@@ -110,7 +100,7 @@ static void await_gradients(struct walk *w, const struct buf *b, int instance)
     x->stream = STREAM_COMPUTE;
     x->uses = 0;
     x->pending = b->bytes;
-    w->pending = grown(w->pending, w->npending, &w->cap_pending, sizeof *w->pending);
+    w->pending = room_for(w->pending, w->npending, &w->cap_pending, sizeof *w->pending);
     w->pending[w->npending++] = instance;
 }
 
@@ -245,7 +235,7 @@ static void make_tensor(struct walk *w, const struct op *o, const struct move *m
 {
     bool none = m->mem == MEM_GRADS && o->u.compute.fate == GRADS_IN_PLACE;
 
-    w->tensors = grown(w->tensors, w->ntensors, &w->cap_tensors, sizeof *w->tensors);
+    w->tensors = room_for(w->tensors, w->ntensors, &w->cap_tensors, sizeof *w->tensors);
     w->tensors[w->ntensors++] = (struct made){
         .key = key_of(owner, m->tensor), .bytes = m->bytes, .owner = owner, .mem = m->mem,
         .block = none ? NONE : request(w, m->bytes, STREAM_COMPUTE), .pass = o->u.compute.pass,
@@ -314,7 +304,7 @@ static void hand_out(struct walk *w, const struct op *o, int i)
     if (o->u.compute.fate == GRADS_KEEP) {
         to_buffer(w, o, &w->tensors[i]);
     } else {
-        w->dropped = grown(w->dropped, w->ndropped, &w->cap_dropped, sizeof *w->dropped);
+        w->dropped = room_for(w->dropped, w->ndropped, &w->cap_dropped, sizeof *w->dropped);
         w->dropped[w->ndropped++] = w->tensors[i].block;
     }
     forget(w, i);

@@ -5,23 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/room.h"
+
 _Static_assert(NGROUP <= 32, "`communicates` has 32 bits");
 _Static_assert(NSTREAM <= 16, "AFTER() has 16");
 
 /* ---- building ---- */
-
-/* Makes room for one more element of `size` bytes.  Running out of memory is
- * the end: no caller could say anything better. */
-static void *grown(void *array, int n, int *cap, size_t size)
-{
-    if (n < *cap)
-        return array;
-    *cap = *cap ? 2 * *cap : 256;
-    array = realloc(array, (size_t)*cap * size);
-    if (!array)
-        abort();
-    return array;
-}
 
 void schedules_reset(struct schedules *s)
 {
@@ -62,7 +51,7 @@ int sched_buf(struct schedules *s, enum category cat, const char *what, const ch
 {
     int64_t all;
 
-    s->bufs = grown(s->bufs, s->nbufs, &s->cap_bufs, sizeof *s->bufs);
+    s->bufs = room_for(s->bufs, s->nbufs, &s->cap_bufs, sizeof *s->bufs);
     if (!checked_mul(bytes, count, &all))
         s->overflow = true;
     s->bufs[s->nbufs] = (struct buf){ .what = what, .of = of, .first = first, .count = count,
@@ -89,7 +78,7 @@ void sched_part(struct schedules *s, int buf, int64_t bytes)
 
     if (bytes == 0)
         return;
-    s->parts = grown(s->parts, s->nparts, &s->cap_parts, sizeof *s->parts);
+    s->parts = room_for(s->parts, s->nparts, &s->cap_parts, sizeof *s->parts);
     if (b->nparts++ == 0)
         b->part0 = s->nparts;
     assert(b->part0 + b->nparts == s->nparts + 1);
@@ -102,7 +91,7 @@ void sched_end(struct schedules *s, enum sched_id id)   { s->end[id] = s->nops; 
 struct op *sched_op(struct schedules *s, enum op_kind kind, enum stream stream,
                     enum phase phase, const char *what)
 {
-    s->ops = grown(s->ops, s->nops, &s->cap_ops, sizeof *s->ops);
+    s->ops = room_for(s->ops, s->nops, &s->cap_ops, sizeof *s->ops);
     s->ops[s->nops] = (struct op){ .kind = (uint8_t)kind, .stream = (uint8_t)stream,
                                    .phase = (uint8_t)phase, .what = what,
                                    .act0 = (uint32_t)s->nacts, .unit = -1 };
@@ -130,7 +119,7 @@ static void act(struct schedules *s, int what, int buf, int at, int by, int n, i
     const struct buf *b = &s->bufs[buf];
 
     assert(o->act0 + o->nacts == (uint32_t)s->nacts);
-    s->acts = grown(s->acts, s->nacts, &s->cap_acts, sizeof *s->acts);
+    s->acts = room_for(s->acts, s->nacts, &s->cap_acts, sizeof *s->acts);
     s->acts[s->nacts++] = (struct act){ .buf = buf, .at = at, .by = by, .n = n, .layout = layout,
                                         .what = (uint8_t)what };
     o->nacts++;
@@ -165,7 +154,7 @@ int sched_layout(struct schedules *s, int stride)
         return 0;
     if (s->nlayouts == 0)               /* 0 is "none" */
         s->nlayouts = 1;
-    s->layouts = grown(s->layouts, s->nlayouts, &s->cap_layouts, sizeof *s->layouts);
+    s->layouts = room_for(s->layouts, s->nlayouts, &s->cap_layouts, sizeof *s->layouts);
     s->layouts[s->nlayouts] = (struct layout){ s->nslices, 0, stride };
     return s->nlayouts++;
 }
@@ -175,7 +164,7 @@ void sched_slice(struct schedules *s, enum holds h, enum dtype t, int tensor, in
 {
     if (!s->detailed || n < 0)
         return;
-    s->slices = grown(s->slices, s->nslices, &s->cap_slices, sizeof *s->slices);
+    s->slices = room_for(s->slices, s->nslices, &s->cap_slices, sizeof *s->slices);
     s->slices[s->nslices++] = (struct slice){ tensor, (uint8_t)h, (uint8_t)t, from, n, at };
     s->layouts[s->nlayouts - 1].nslices++;
 }
@@ -257,7 +246,7 @@ void sched_parts(struct schedules *s, const struct coll_part *parts, int n)
     o->u.coll.elems = 0;
     for (int i = 0; i < n; i++) {
         while (s->ncoll_parts >= s->cap_coll_parts)
-            s->coll_parts = grown(s->coll_parts, s->cap_coll_parts, &s->cap_coll_parts, sizeof *s->coll_parts);
+            s->coll_parts = room_for(s->coll_parts, s->cap_coll_parts, &s->cap_coll_parts, sizeof *s->coll_parts);
         s->coll_parts[s->ncoll_parts++] = parts[i];
         o->u.coll.elems += parts[i].sent;
     }
@@ -296,7 +285,7 @@ static int span_of(struct schedules *s, const struct op *o)
         return s->ops[s->span_at[h] - 1].u.compute.span;
     program_span(&s->program, o->u.compute.piece, o->u.compute.pass, o->u.compute.k0,
                  o->u.compute.k1, o->u.compute.fate, &sp);
-    s->spans = grown(s->spans, s->nspans, &s->cap_spans, sizeof *s->spans);
+    s->spans = room_for(s->spans, s->nspans, &s->cap_spans, sizeof *s->spans);
     s->spans[s->nspans] = sp;
     s->span_at[h] = (int)(o - s->ops) + 1;
     return s->nspans++;
@@ -357,7 +346,7 @@ void sched_note(struct schedules *s, const char *sentence)
 int sched_unit(struct schedules *s, const char *kind, int index, int64_t numel,
                int64_t padded, int64_t shard)
 {
-    s->units = grown(s->units, s->nunits, &s->cap_units, sizeof *s->units);
+    s->units = room_for(s->units, s->nunits, &s->cap_units, sizeof *s->units);
     s->units[s->nunits] = (struct unit){ .kind = kind, .index = index, .numel = numel,
                                          .padded = padded, .shard = shard };
     return s->nunits++;

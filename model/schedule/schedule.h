@@ -236,10 +236,10 @@ struct unit {
 };
 
 struct schedules {
-    struct buf  *bufs;   int nbufs, cap_bufs;
-    struct op   *ops;    int nops, cap_ops;
-    struct act  *acts;   int nacts, cap_acts;
-    struct unit *units;  int nunits, cap_units;
+    struct buf  *bufs;   int nbufs; int64_t cap_bufs;
+    struct op   *ops;    int nops; int64_t cap_ops;
+    struct act  *acts;   int nacts; int64_t cap_acts;
+    struct unit *units;  int nunits; int64_t cap_units;
     int          begin[NSCHED], end[NSCHED];    /* entries of each schedule in ops[] */
     struct plan_groups groups;                  /* the process groups of the plan */
     uint32_t     communicates;                  /* bit g: some entry is a collective of groups.group[g] */
@@ -248,13 +248,13 @@ struct schedules {
     int          nevents;
     struct program program;     /* the kernels that compute entries run */
     bool         borrowed;      /* the program belongs to somebody else */
-    struct span *spans;  int nspans, cap_spans; /* memory and work of the segments used */
+    struct span *spans;  int nspans; int64_t cap_spans; /* memory and work of the segments used */
     int          span_at[256];                  /* hash of a segment: an entry that has it, plus 1 */
-    struct coll_part *coll_parts; int ncoll_parts, cap_coll_parts;  /* of unequal all-to-alls; [0] is unused */
+    struct coll_part *coll_parts; int ncoll_parts; int64_t cap_coll_parts;  /* of unequal all-to-alls; [0] is unused */
     bool         detailed;      /* layouts are asked for */
-    struct slice  *slices;  int nslices, cap_slices;
-    struct layout *layouts; int nlayouts, cap_layouts;
-    int64_t       *parts;   int nparts, cap_parts;      /* bytes of single allocations */
+    struct slice  *slices;  int nslices; int64_t cap_slices;
+    struct layout *layouts; int nlayouts; int64_t cap_layouts;
+    int64_t       *parts;   int nparts; int64_t cap_parts;      /* bytes of single allocations */
     bool         tied_apart;    /* a buffer of the schedule stands for the head's part of a tied gradient
                                  * that is dropped; else the program's own store is counted */
     double       seed;          /* a micro-step's mean loss is multiplied with this before backward */

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/fail.h"
+#include "base/room.h"
 #include "reports/kineto/kineto_windows.h"
 
 /* ---- names ---- */
@@ -106,24 +107,14 @@ struct loader {
 
 static struct call *call_add(struct calls *c)
 {
-    if (c->n == c->cap) {
-        c->cap = c->cap ? 2 * c->cap : 1024;
-        c->at = realloc(c->at, (size_t)c->cap * sizeof *c->at);
-        if (!c->at)
-            abort();
-    }
+    c->at = room_for(c->at, c->n, &c->cap, sizeof *c->at);
     memset(&c->at[c->n], 0, sizeof *c->at);
     return &c->at[c->n++];
 }
 
 static void launch_add(struct launches *l, int64_t correlation, int64_t ts)
 {
-    if (l->n == l->cap) {
-        l->cap = l->cap ? 2 * l->cap : 1024;
-        l->at = realloc(l->at, (size_t)l->cap * sizeof *l->at);
-        if (!l->at)
-            abort();
-    }
+    l->at = room_for(l->at, l->n, &l->cap, sizeof *l->at);
     l->at[l->n++] = (struct launch){ correlation, ts };
 }
 
@@ -218,12 +209,7 @@ static void add_kernel(struct loader *l, const struct trace_event *e)
         w.group_size = group_size(e->args.group_size);
     }
     work_add(&l->k->work, &w);
-    if (l->k->work.n > l->cap_keys) {
-        l->cap_keys = l->k->work.cap;
-        l->keys = realloc(l->keys, (size_t)l->cap_keys * sizeof *l->keys);
-        if (!l->keys)
-            abort();
-    }
+    l->keys = room_for(l->keys, l->k->work.n - 1, &l->cap_keys, sizeof *l->keys);
     l->keys[l->k->work.n - 1] = (struct call_key){ e->args.correlation,
                                                    e->args.stream >= 0 ? e->args.stream : e->tid };
 }

@@ -4,14 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/room.h"
+
 void work_add(struct work_list *l, const struct work *s)
 {
-    if (l->n == l->cap) {
-        l->cap = l->cap ? 2 * l->cap : 1024;
-        l->at = realloc(l->at, (size_t)l->cap * sizeof *l->at);
-        if (!l->at)
-            abort();
-    }
+    l->at = room_for(l->at, l->n, &l->cap, sizeof *l->at);
     l->at[l->n++] = *s;
 }
 

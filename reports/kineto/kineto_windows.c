@@ -3,14 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/room.h"
+
 static void window_add(struct window **at, int64_t *n, int64_t *cap, int64_t start, int64_t end)
 {
-    if (*n == *cap) {
-        *cap = *cap ? 2 * *cap : 256;
-        *at = realloc(*at, (size_t)*cap * sizeof **at);
-        if (!*at)
-            abort();
-    }
+    *at = room_for(*at, *n, cap, sizeof **at);
     (*at)[(*n)++] = (struct window){ start, end };
 }
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/room.h"
+
 /* Okabe and Ito's palette, told apart with every common kind of colour blindness, and four of Tol's
  * muted one; on a dark page lighter where contrast asks for it. */
 static const char *const light[NCOLOURS] = {
@@ -78,12 +80,7 @@ struct spot *chart_spot(struct chart *c, int series, double x, double y)
 {
     struct curve *s = &c->series[series];
 
-    if (s->n == s->room) {
-        s->room = 2 * s->room + 16;
-        s->spot = realloc(s->spot, (size_t)s->room * sizeof *s->spot);
-        if (!s->spot)
-            abort();
-    }
+    s->spot = room_for(s->spot, s->n, &s->room, sizeof *s->spot);
     s->spot[s->n] = (struct spot){ x, y, NAN, NAN, NULL };
     return &s->spot[s->n++];
 }
@@ -118,12 +115,7 @@ int chart_row(struct chart *c, const char *name)
 
 void chart_span(struct chart *c, int row, int colour, double from, double to, const char *what)
 {
-    if (c->nspans == c->room_spans) {
-        c->room_spans = 2 * c->room_spans + 256;
-        c->span = realloc(c->span, (size_t)c->room_spans * sizeof *c->span);
-        if (!c->span)
-            abort();
-    }
+    c->span = room_for(c->span, c->nspans, &c->room_spans, sizeof *c->span);
     c->span[c->nspans++] = (struct stripe){ row, colour, from, to, keep(c, what) };
 }
 

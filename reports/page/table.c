@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/room.h"
+
 enum { MAX_COLUMNS = 32 };
 
 struct column { const char *name, *title; enum measure unit; bool shown; };
@@ -53,17 +55,6 @@ void table_column(struct table *t, const char *name, const char *title, enum mea
     t->column[t->ncolumns++] = (struct column){ name, title, u, is_shown == SHOWN };
 }
 
-static void *larger(void *p, int64_t n, int64_t *room, size_t size)
-{
-    if (n < *room)
-        return p;
-    *room = 2 * n + 64;
-    p = realloc(p, (size_t)*room * size);
-    if (!p)
-        abort();
-    return p;
-}
-
 void table_row(struct table *t, const char *key, ...)
 {
     char words[160];
@@ -77,14 +68,14 @@ void table_row(struct table *t, const char *key, ...)
         if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') ||
               strchr("_.-", *c)))
             *c = '_';
-    t->key = larger(t->key, t->nrows, &t->room_rows, sizeof *t->key);
+    t->key = room_for(t->key, t->nrows, &t->room_rows, sizeof *t->key);
     t->key[t->nrows++] = text_keep(&t->kept, words);
 }
 
 static void put(struct table *t, const char *s, double v)
 {
     assert(t->ncells < t->nrows * t->ncolumns);
-    t->cell = larger(t->cell, t->ncells, &t->room_cells, sizeof *t->cell);
+    t->cell = room_for(t->cell, t->ncells, &t->room_cells, sizeof *t->cell);
     t->cell[t->ncells++] = (struct cell){ s, v };
 }
 

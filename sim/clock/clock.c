@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/room.h"
 #include "sim/clock/clock_internal.h"
 
 /* A rest of so much of the time is a rounding error, no work. */
@@ -141,7 +142,7 @@ static void meet_begin(struct clock *k, int m)
         meet_end(k, m);
         return;
     }
-    k->active = clock_pull_grown(k->active, k->nactive, &k->room_active, sizeof *k->active);
+    k->active = room_for(k->active, k->nactive, &k->room_active, sizeof *k->active);
     k->active[k->nactive++] = m;
 }
 

@@ -41,8 +41,8 @@ struct actor {
     struct timeline *out;
     int index;
     bool whole;                     /* all items are to be kept */
-    struct item *items; int n, room, most;      /* most: before some are dropped */
-    int *deps; int ndeps, deps_room;
+    struct item *items; int n, most; int64_t room;      /* most: before some are dropped */
+    int *deps; int ndeps; int64_t deps_room;
     /* unrolling: the last item of each kind so far, and where it goes on */
     int last_on[NSTREAM], last_in[PLAN_GROUPS], *recorded;
     struct loop *loops; int nloops;
@@ -88,9 +88,9 @@ struct state;                       /* clock_skip.c */
 struct clock {
     struct actor *actors; int n;
     double t;
-    struct meet *meets; int nmeets, room_meets, free_meet;
-    int *active, nactive, room_active;          /* meets that run */
-    struct channel *channels; int nchannels, room_channels;
+    struct meet *meets; int nmeets, free_meet; int64_t room_meets;
+    int *active, nactive; int64_t room_active;          /* meets that run */
+    struct channel *channels; int nchannels; int64_t room_channels;
     int buckets[256];
     int64_t *ranks;                 /* of the roles */
     int lead, silent;               /* whose iterations are watched; how many others' since its last */
@@ -122,8 +122,5 @@ void clock_skip_boundary(struct clock *k, struct actor *a);
 void clock_skip_forget(struct clock *k, const struct actor *a, int level);
 void clock_skip_forget_all(struct clock *k);
 void clock_skip_close(struct clock *k);
-
-/* `array` with room for one more than n elements. */
-void *clock_pull_grown(void *array, int n, int *room, size_t size);
 
 #endif

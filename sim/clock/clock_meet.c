@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/room.h"
 #include "model/memory/evaluate.h"
 #include "sim/clock/clock_internal.h"
 
@@ -45,7 +46,7 @@ static int channel_new(struct clock *k, bool message, int64_t from, int64_t to, 
 {
     unsigned b = bucket_of(message, from, to, tag);
 
-    k->channels = clock_pull_grown(k->channels, k->nchannels, &k->room_channels, sizeof *k->channels);
+    k->channels = room_for(k->channels, k->nchannels, &k->room_channels, sizeof *k->channels);
     struct channel *c = &k->channels[k->nchannels];
     *c = (struct channel){ .message = message, .from = from, .to = to, .tag = tag, .nmembers = nmembers,
                            .open = -1, .next = k->buckets[b] };
@@ -109,10 +110,10 @@ static int meet_new(struct clock *k, int channel, int64_t seq)
     if (m >= 0) {
         k->free_meet = k->meets[m].next;
     } else {
-        int room = k->room_meets;
-        k->meets = clock_pull_grown(k->meets, k->nmeets, &k->room_meets, sizeof *k->meets);
+        int64_t room = k->room_meets;
+        k->meets = room_for(k->meets, k->nmeets, &k->room_meets, sizeof *k->meets);
         m = k->nmeets++;
-        for (int i = room; i < k->room_meets; i++)
+        for (int64_t i = room; i < k->room_meets; i++)
             k->meets[i].who = NULL;
     }
     struct meet *new = &k->meets[m];

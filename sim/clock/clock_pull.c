@@ -3,20 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/room.h"
 #include "sim/clock/clock_internal.h"
 
 _Static_assert(NSTREAM < 32, "a set of streams is 32 bits");
-
-void *clock_pull_grown(void *array, int n, int *room, size_t size)
-{
-    if (n < *room)
-        return array;
-    *room = *room ? 2 * *room : 256;
-    array = realloc(array, (size_t)*room * size);
-    if (!array)
-        abort();
-    return array;
-}
 
 /* ---- repeats ---- */
 
@@ -126,11 +116,11 @@ static bool closes(const struct actor *a, const struct loop *l, int begin, struc
 static void find_loops(struct actor *a, int begin)
 {
     struct held h = { 0 };
-    int room = 0;
+    int64_t room = 0;
 
     for (int i = begin; i < a->end; i++)
         if (a->s->ops[i].kind == OP_REPEAT) {
-            a->loops = clock_pull_grown(a->loops, a->nloops, &room, sizeof *a->loops);
+            a->loops = room_for(a->loops, a->nloops, &room, sizeof *a->loops);
             struct loop *l = &a->loops[a->nloops++];
             *l = (struct loop){ .open = i };
             int to = a->s->ops[i].u.repeat.other;
@@ -206,7 +196,7 @@ static void depend(struct actor *a, struct item *it, int on)
 {
     if (on < 0)
         return;
-    a->deps = clock_pull_grown(a->deps, a->ndeps, &a->deps_room, sizeof *a->deps);
+    a->deps = room_for(a->deps, a->ndeps, &a->deps_room, sizeof *a->deps);
     a->deps[a->ndeps++] = on;
     it->ndeps++;
 }
@@ -216,7 +206,7 @@ static void unroll(struct clock *k, struct actor *a, int op, int64_t iteration)
     const struct op *o = &a->s->ops[op];
     int i = a->n;
 
-    a->items = clock_pull_grown(a->items, a->n, &a->room, sizeof *a->items);
+    a->items = room_for(a->items, a->n, &a->room, sizeof *a->items);
     struct item *it = &a->items[a->n++];
     a->issue_at += a->d->issue[op];
     *it = (struct item){ .op = op, .iteration = iteration, .left = a->d->work[op], .issued = a->issue_at, .next = -1,

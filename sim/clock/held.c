@@ -6,6 +6,7 @@
  * any stream is done. */
 #include <stdlib.h>
 
+#include "base/room.h"
 #include "sim/clock/simulate.h"
 
 struct change { double t; int64_t bytes; int64_t at; };
@@ -16,12 +17,7 @@ static void push(struct changes *l, double t, int64_t bytes, int64_t at)
 {
     if (bytes == 0)
         return;
-    if (l->n == l->room) {
-        l->room = l->room ? 2 * l->room : 4096;
-        l->c = realloc(l->c, (size_t)l->room * sizeof *l->c);
-        if (!l->c)
-            abort();
-    }
+    l->c = room_for(l->c, l->n, &l->room, sizeof *l->c);
     l->c[l->n++] = (struct change){ t, bytes, at };
 }
 

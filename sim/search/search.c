@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/hash.h"
+#include "base/room.h"
 #include "model/memory/evaluate.h"
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
@@ -27,7 +28,8 @@ struct work {
     int64_t n, room, lowered;
     int    *program_of;             /* per candidate */
     struct shared_program *programs;
-    int     nprograms, cap_programs;
+    int     nprograms;
+    int64_t cap_programs;
     atomic_llong next;              /* the candidate that the next free thread takes */
     atomic_int   failed;
     char         why[256];      /* of the thread that failed first */
@@ -38,12 +40,7 @@ static int program_for(struct work *w, const struct plan *p)
     for (int i = w->nprograms - 1; i >= 0; i--)
         if (program_is_shared(&w->programs[i].plan, p))
             return i;
-    if (w->nprograms == w->cap_programs) {
-        w->cap_programs = w->cap_programs ? 2 * w->cap_programs : 64;
-        w->programs = realloc(w->programs, (size_t)w->cap_programs * sizeof *w->programs);
-        if (!w->programs)
-            abort();
-    }
+    w->programs = room_for(w->programs, w->nprograms, &w->cap_programs, sizeof *w->programs);
     struct shared_program *g = &w->programs[w->nprograms];
     *g = (struct shared_program){ .plan = *p };
     if (program_build(p, &g->program) < 0)
@@ -54,14 +51,10 @@ static int program_for(struct work *w, const struct plan *p)
 static int take(const struct plan *p, void *arg)
 {
     struct work *w = arg;
+    int64_t room = w->room;
 
-    if (w->n == w->room) {
-        w->room = w->room ? 2 * w->room : 1024;
-        w->found = realloc(w->found, (size_t)w->room * sizeof *w->found);
-        w->program_of = realloc(w->program_of, (size_t)w->room * sizeof *w->program_of);
-        if (!w->found || !w->program_of)
-            abort();
-    }
+    w->found = room_for(w->found, w->n, &w->room, sizeof *w->found);
+    w->program_of = room_for(w->program_of, w->n, &room, sizeof *w->program_of);
     memset(&w->found[w->n], 0, sizeof w->found[w->n]);
     w->found[w->n].plan = *p;
     w->found[w->n].order = w->n;

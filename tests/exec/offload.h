@@ -46,8 +46,8 @@ static void rewrite(struct schedules *s, put_fn *before)
 {
     struct schedules old = *s;
 
-    s->ops = NULL, s->nops = s->cap_ops = 0;
-    s->acts = NULL, s->nacts = s->cap_acts = 0;
+    s->ops = NULL, s->nops = 0, s->cap_ops = 0;
+    s->acts = NULL, s->nacts = 0, s->cap_acts = 0;
     memset(s->span_at, 0, sizeof s->span_at);
     for (int id = 0; id < NSCHED; id++) {
         sched_begin(s, (enum sched_id)id);

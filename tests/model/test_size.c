@@ -1,6 +1,9 @@
 #include "tests/check.h"
+
+#include <stdlib.h>
 #include "base/dtype.h"
 #include "base/fail.h"
+#include "base/room.h"
 #include "base/size.h"
 
 #include <string.h>
@@ -147,9 +150,30 @@ static void counts_print_in_thousands(void **state)
     assert_string_equal(count_text(INT64_C(1000000000000)).s, "1.00T");
 }
 
+/* Ten thousand numbers, one by one: each is where it was put, and room at least doubles, so that it moves 14 times at most. */
+static void an_array_grows_and_keeps_what_it_has(void **state)
+{
+    int64_t *a = NULL, room = 0, moves = 0;
+
+    (void)state;
+    for (int64_t n = 0; n < 10000; n++) {
+        int64_t before = room;
+        a = room_for(a, n, &room, sizeof *a);
+        assert_true(n < room && (room == before || room >= 2 * before));
+        moves += room != before;
+        a[n] = n * n;
+    }
+    for (int64_t n = 0; n < 10000; n++)
+        assert_int_equal(a[n], n * n);
+    assert_true(moves <= 14);
+    assert_ptr_equal(room_for(a, room - 1, &room, sizeof *a), a);
+    free(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_array_grows_and_keeps_what_it_has),
         cmocka_unit_test(units_are_powers_of_1000_and_of_1024),
         cmocka_unit_test(numbers_may_have_points_and_exponents),
         cmocka_unit_test(whole_numbers_stay_exact),

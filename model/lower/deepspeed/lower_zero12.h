@@ -69,7 +69,8 @@ struct z12 {
     int       *late, nlate;         /* gradients freed at a later moment */
     int       *pending, *there;     /* to be copied in after backward; of a copy, those that are buffers */
     struct z12_slice *slices;
-    int        nslices, cap_slices;
+    int        nslices;
+    int64_t    cap_slices;
     int32_t   *owner_last;          /* per rank; NULL with use_multi_rank_bucket_allreduce */
 };
 

@@ -1,6 +1,7 @@
 /* lower_zero12_reduce.c -- the gradient bucket of stages 1 and 2: what
  * reduce_independent_p_g_buckets_and_remove_grads, average_tensor and
  * reduce_ipg_grads of stage_1_and_2.py do. */
+#include "base/room.h"
 #include "model/lower/deepspeed/lower_zero12.h"
 
 #include <stdlib.h>
@@ -354,12 +355,7 @@ static void push_slice(struct z12 *z, int64_t owner, int64_t at, int64_t elems)
         z->slices[z->nslices - 1].elems += elems;
         return;
     }
-    if (z->nslices == z->cap_slices) {
-        z->cap_slices = z->cap_slices ? 2 * z->cap_slices : 256;
-        z->slices = realloc(z->slices, (size_t)z->cap_slices * sizeof *z->slices);
-        if (!z->slices)
-            abort();
-    }
+    z->slices = room_for(z->slices, z->nslices, &z->cap_slices, sizeof *z->slices);
     z->slices[z->nslices++] = (struct z12_slice){ .owner = owner, .at = at, .elems = elems, .next = -1 };
 }
 

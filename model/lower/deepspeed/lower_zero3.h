@@ -21,7 +21,8 @@ enum z3_held { Z3_COPY, Z3_PADDED, Z3_VIEW };   /* a copy; the padded buffer; a 
  * until it is released).  Reused for gathers of the same size. */
 struct z3_gather {
     int      family, instance;      /* of the flat buffer; family -1: none */
-    int     *tensors, n, cap;
+    int     *tensors, n;
+    int64_t  cap;
     int      left;
     int      layout;                /* of the flat buffer, once gathered */
     bool     done;                  /* awaited once */
@@ -51,7 +52,8 @@ struct z3 {
     uint8_t   *held;                /* per tensor, while it is there */
     int       *gather_of;
     struct z3_gather *gathers;
-    int        ngathers, cap_gathers;
+    int        ngathers;
+    int64_t    cap_gathers;
     struct z3_list { int free, made; } *lists, singles;    /* per family of flat buffers; none */
     int        nlists;
     bool       gather_dirty;        /* its stream has work that compute did not wait for */

@@ -1,4 +1,5 @@
 /* lower_zero3_fetch.c -- what gathering, awaiting and releasing parameters costs. */
+#include "base/room.h"
 #include "model/lower/deepspeed/lower_zero3.h"
 
 #include <stdlib.h>
@@ -58,12 +59,7 @@ static int new_record(struct z3 *z, int family)
 {
     struct z3_gather *g;
 
-    if (z->ngathers == z->cap_gathers) {
-        z->cap_gathers = z->cap_gathers ? 2 * z->cap_gathers : 64;
-        z->gathers = realloc(z->gathers, (size_t)z->cap_gathers * sizeof *z->gathers);
-        if (!z->gathers)
-            abort();
-    }
+    z->gathers = room_for(z->gathers, z->ngathers, &z->cap_gathers, sizeof *z->gathers);
     g = &z->gathers[z->ngathers];
     *g = (struct z3_gather){ .family = family, .event = sched_event(z->d.s), .next_free = -1 };
     if (family >= 0 && (g->instance = list_of(z, family)->made++) > 0)
@@ -82,12 +78,7 @@ static int take_record(struct z3 *z, int family, const int *tensors, int n)
     else
         r = new_record(z, family);
     g = &z->gathers[r];
-    if (n > g->cap) {
-        g->cap = 2 * n;
-        g->tensors = realloc(g->tensors, (size_t)g->cap * sizeof *g->tensors);
-        if (!g->tensors)
-            abort();
-    }
+    g->tensors = room_for(g->tensors, n - 1, &g->cap, sizeof *g->tensors);
     for (int i = 0; i < n; i++) {
         g->tensors[i] = tensors[i];
         z->gather_of[tensors[i]] = r;

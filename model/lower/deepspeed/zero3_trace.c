@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/room.h"
 #include "model/lower/deepspeed/zero3_tree.h"
 #include "model/program/torch_model.h"
 
@@ -82,12 +83,7 @@ static struct z3_event *event(struct builder *b, enum z3_kind kind, int module, 
 {
     struct z3_trace *t = b->t;
 
-    if (t->nevents == t->cap_events) {
-        t->cap_events = t->cap_events ? 2 * t->cap_events : 4096;
-        t->events = realloc(t->events, (size_t)t->cap_events * sizeof *t->events);
-        if (!t->events)
-            abort();
-    }
+    t->events = room_for(t->events, t->nevents, &t->cap_events, sizeof *t->events);
     t->events[t->nevents] = (struct z3_event){ .kind = (uint8_t)kind, .module = module, .block = block };
     if (kind == Z3_FETCH) {
         t->nsteps++;

@@ -37,7 +37,8 @@ struct z3_module {
 
 struct z3_trace {
     struct z3_event  *events;
-    int               nevents, cap_events;
+    int               nevents;
+    int64_t           cap_events;
     int               backward;     /* the first event of backward */
     struct z3_module *modules;
     int               nmodules;
