@@ -1,4 +1,4 @@
-/* clock.c -- from event to event: see clock.h. */
+/* clock.c -- the event loop of clock.h. */
 #include "sim/clock/clock.h"
 
 #include <assert.h>
@@ -7,7 +7,7 @@
 
 #include "sim/clock/clock_internal.h"
 
-/* A rest of so much of the time is a rounding error, no work. */
+/* A remainder below this share of the time is a rounding error, not work. */
 #define REST 1e-15
 /* Entries of a schedule that can be kept. */
 #define KEPT_MOST 1e6
@@ -32,7 +32,7 @@ static bool free_to_go(const struct actor *a, struct item *it, int *last)
     return true;
 }
 
-/* The compute stream had nothing to do until `until`: by whose fault. */
+/* The compute stream had nothing to do until `until`: charges the gap to a collective, or counts it as idle. */
 static void account_gap(struct actor *a, int coll, double until)
 {
     double gap = until - a->compute_end;
@@ -208,7 +208,7 @@ static void start_heads(struct clock *k, struct actor *a)
     }
 }
 
-/* What has come to its end: what ends together ends now. */
+/* Finishes the entries and meets whose end is now. */
 static void end_due(struct clock *k, struct actor *a)
 {
     for (int u = 0; u < a->nused; u++) {
@@ -281,7 +281,7 @@ static void settle(struct clock *k)
         }
 }
 
-/* Lets time pass until something ends or is issued; false where nothing will. */
+/* Advances to the next end or issue; false where there is none. */
 static bool pass_time(struct clock *k)
 {
     double t = -1;
@@ -420,7 +420,7 @@ bool clock_one(const struct schedules *s, enum sched_id id, const struct duratio
     if (kept)
         memset(kept, 0, sizeof *kept);
     bool ran = clock_run(&role, 1, id, out, fits ? kept : NULL, &result);
-    assert(ran);                    /* one role waits for nobody */
+    assert(ran);                    /* one role waits for no other */
     (void)ran;
     return fits;
 }
