@@ -45,16 +45,15 @@ enum coll_sum { SUM_EACH_HOP, SUM_ONCE };
  * rank i, equal or as `parts` has them.  A send reads, a receive writes elems.  They match by the pair of
  * ranks and the tag, in order; neither returns before the other is called, and two of one pair and one
  * tag are not made at once.  all_gather, reduce_scatter, scatter, gather and an all_to_all of equal parts
- * need elems to divide by n; the other operations do not.  RED_AVG divides the sum by n, RED_PREMUL_SUM multiplies each contribution by
- * premul first (ranks may differ in it; the product is rounded to the dtype).  dtypes: FP32,
+ * need elems to divide by n; the other operations do not.  RED_AVG divides the sum by n,
+ * RED_PREMUL_SUM multiplies each contribution by premul first (ranks may differ in it; the product is rounded to the dtype).  dtypes: FP32,
  * BF16, FP64, INT32, INT64, UINT8 (reductions of integers: RED_SUM, RED_MAX).
  *
  * Each sum is made along one path (but for the library's, which do not say) and then copied, so
  * that all ranks see the same bits, in every run.  An average is divided where its sum is
  * complete, before it is passed on.  With a root, direct and server are one star; scatter and
- * gather of a ring are that as well.  An all-to-all goes in rounds (ring: to the one i behind, from the one i
- * before; halving: with the one whose number differs in the bits of i), or at once (direct); a server
- * has none. */
+ * gather of a ring are that as well.  An all-to-all goes in rounds (ring, round i: to
+ * rank + i, from rank - i; halving: with rank XOR i), or all at once (direct); a server has none. */
 struct coll_call {
     enum coll_op   op;
     enum dtype     dtype;

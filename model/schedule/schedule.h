@@ -125,7 +125,7 @@ enum coll_of {
  * room for carries, and one that counts what is not finite. */
 enum { NORM_LIMBS = 21 };
 
-/* What a copy does with what it reads (README.md, "Data"). */
+/* What a copy does with what it reads (exec/README.md, "Data"). */
 enum copy_fn {
     COPY_NOTHING,           /* its work is part of another entry: only bytes */
     COPY_SET,               /* written = scale * read, where both hold the same elements */
