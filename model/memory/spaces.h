@@ -34,7 +34,7 @@ int  spaces_judge(const struct cluster *c, int64_t device, struct space_accounts
 /* The first space that is short (enum space), or -1. */
 int spaces_short(const struct space_accounts *a);
 
-/* "host memory of a node: 412 GiB of 384 GiB, pinned buffers are 96 GiB of it". */
+/* "host memory of a node: needs 412 GiB of 384 GiB, pinned buffers are 96 GiB of it"; empty when none is short. */
 void spaces_why_not(const struct space_accounts *a, char *to, int size);
 
 /* [{"space", "peak_bytes", "available_bytes", "per"}], the device's row first (new reference). */
