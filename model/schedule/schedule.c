@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(PLAN_GROUPS <= 32, "`communicates` has 32 bits");
+_Static_assert(NGROUP <= 32, "`communicates` has 32 bits");
 _Static_assert(NSTREAM <= 16, "AFTER() has 16");
 
 /* ---- building ---- */

@@ -32,7 +32,7 @@ static bool free_to_go(const struct actor *a, struct item *it, int *last)
     return true;
 }
 
-/* The compute stream had nothing to do until `until`: charges the gap to a collective, or counts it as idle. */
+/* The compute stream had nothing to do until `until`: by whose fault. */
 static void account_gap(struct actor *a, int coll, double until)
 {
     double gap = until - a->compute_end;

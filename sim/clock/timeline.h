@@ -1,9 +1,9 @@
-/* timeline.h -- the clock's input and output (clock.h): durations, where a step's time goes, every entry as
- * it ran.
+/* timeline.h -- what goes into the clock (clock.h) and what comes out: durations, where a step's time
+ * goes, every entry as it ran.
  *
  * step = compute + optimizer + exposed + idle (+ slowest, in a predicted step), always: the compute stream works,
- * waits for a collective (exposed, charged to that collective), or waits for the issuing thread or a copy
- * (idle). */
+ * waits for a collective (exposed, charged to that collective), or waits for the
+ * issuing thread or a copy (idle). */
 #ifndef DPX_TIMELINE_H
 #define DPX_TIMELINE_H
 

@@ -96,8 +96,8 @@ static void why_sentence(const struct search_result *r, const struct ranked *of,
         tied += of[i].tied && !of[i].waits;
     knob_label(&of[0].found->plan, mine, sizeof mine);
     if (tied > 1)
-        snprintf(to, size, "%s comes first of %" PRId64 " that are a tie: their steps differ by less than the prediction's "
-                 "error; it departs least from its framework's defaults (%d options).", mine, tied, of[0].departures);
+        snprintf(to, size, "%s comes first of %" PRId64 " that are a tie: their steps differ by less than the prediction can "
+                 "tell; it departs least from its framework's defaults (%d options).", mine, tied, of[0].departures);
     else if (next < 0)
         snprintf(to, size, "%s is the fastest of %" PRId64 " plans that fit; no other strategy is among the first.", mine, r->nfit);
     if (tied > 1 || next < 0)
@@ -174,7 +174,7 @@ static void print_answer(const struct ranked *of, int64_t n)
     while (tied < n && of[tied].tied && !of[tied].waits)
         tied++;
     if (tied > 1)
-        printf("a tie with the fastest, within the prediction's error; those nearest to their framework's defaults first\n");
+        printf("a tie: the clock cannot tell these from the fastest; those nearest to their framework's defaults first\n");
     printf("%11s %20s  %-18s %11s\n", "step", "90 % interval", "from the first", "memory");
     for (int64_t i = 0; i < n; i++) {
         if (i == tied && tied > 1)

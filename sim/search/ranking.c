@@ -10,8 +10,8 @@
 #include "sim/clock/simulate.h"
 #include "sim/search/ties.h"
 
-/* Most variants of an idea that are compared for one nearer to the defaults, and how much slower than the
- * fastest they may be: beyond that there is no tie. */
+/* Variants of an idea that are looked at for one nearer to the defaults, and how much slower they may be
+ * for that: what is further away is no tie. */
 enum { VARIANTS = 24 };
 #define NEAR 1.05
 
@@ -126,7 +126,8 @@ static void fill(struct ranked *r, const struct found *f, const struct look *l, 
     r->basis = l->t.basis;
 }
 
-/* The idea's fastest plan, or a variant that ties with it and has fewer departures. */
+/* The idea's fastest plan, or a variant that is as fast for all that the clock can tell and has fewer
+ * departures. */
 static int settle(const struct search_result *r, int64_t head, struct desk *d, struct ranked *out, struct look *best)
 {
     const struct found *fastest = &r->found[head];

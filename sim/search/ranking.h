@@ -4,9 +4,9 @@
  *     int64_t n = ranking(&result, ideas, 10);
  *
  * An idea is a strategy in a dialect with its micro-batch, recompute and shard group; plans that differ only in
- * buckets, units, prefetch and such are its variants.  Ideas that tie with the fastest (ties.h) come
- * first, those with the fewest departures from their framework's defaults ahead; then the others by time.  A
- * plan that waits for memory, which its step time leaves out, comes after all that do not. */
+ * buckets, units, prefetch and such are its variants.  The ideas that the clock cannot tell from the fastest
+ * (ties.h) come first, those with the fewest departures from their framework's defaults ahead; then the others
+ * by time.  A plan that waits for memory, which its step time leaves out, comes after all that do not. */
 #ifndef DPX_RANKING_H
 #define DPX_RANKING_H
 
@@ -27,11 +27,11 @@ struct ranked {
 /* At most n ideas of the fitting plans; returns how many, or -1 with the reason reported. */
 int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n);
 
-/* Options of a plan that are not its framework's defaults.  Recompute and sharding within a part of the ranks
- * count; the split of the batch and the precision of reductions do not. */
+/* Options of a plan that are not what its framework does when asked for nothing; recompute and sharing
+ * states within a part of the ranks count, the split of the batch and the reduction's precision do not. */
 int ranking_departures(const struct plan *p);
 
-/* A note where the framework has deprecated the plan's choice; NULL: it has not.  Static. */
+/* What the framework says of a choice that it has deprecated, as words; NULL. */
 const char *ranking_deprecated(const struct plan *p);
 
 #endif

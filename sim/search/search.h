@@ -7,10 +7,9 @@
  *         ... r.found[i].plan, r.found[i].step_s ...      (fastest first)
  *     search_free(&r);
  *
- * Where PyTorch's allocator decides (model/memory/reserved.h), plans whose allocated memory does not fit are dropped
- * first.  The allocator is replayed for those that come to the top: the fastest SEARCH_LOOKS and the fastest of
- * each strategy and dialect.  A plan with room for twice its allocated memory is not replayed: no plan has been
- * seen to need more.
+ * Where PyTorch's allocator decides (model/memory/reserved.h), what is allocated drops plans first; the allocator is
+ * replayed for those that come to the top: the fastest SEARCH_LOOKS and the fastest of each strategy and
+ * dialect.  Twice what is allocated has been enough in all plans seen: one with that much room is not replayed.
  *
  * The order is that of step time, then of memory, then of enumeration: the same
  * for any number of threads.  Two plans whose schedules are equal, entry for entry
