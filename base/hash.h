@@ -3,7 +3,7 @@
  *     uint64_t h = hash_mix(HASH_BEGIN, a);
  *     h = hash_mix(h, b);
  *
- * Not for what other people choose: the multiplier is public (2^64 over the golden ratio). */
+ * Not for keys that an attacker chooses: the multiplier is public (2^64 over the golden ratio). */
 #ifndef DPX_HASH_H
 #define DPX_HASH_H
 

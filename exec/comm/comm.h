@@ -41,20 +41,19 @@ enum coll_sum { SUM_EACH_HOP, SUM_ONCE };
  * and writes elems at recv (in place: send == recv + rank*elems/n elements); reduce_scatter
  * reads elems and writes elems/n (in place: recv == send + rank*elems/n); all_reduce, broadcast,
  * reduce may have send == recv; scatter reads elems on the root, writes elems/n; gather the
- * reverse.  all_to_all reads elems and writes what comes, not in place: part i to and from rank i, equal
- * or as `parts` has them.  A send reads, a receive writes elems; a send and the receive that has its pair
- * of ranks and its tag match, in order, and neither returns before the other is called (two of
- * one pair and one tag are not made at once).  elems need not divide by n for all_reduce, broadcast and reduce; for the others it
- * must.  RED_AVG divides the sum by n, RED_PREMUL_SUM multiplies each contribution by
- * premul first (ranks may differ in it; the product is rounded to the dtype).  dtypes: FP32,
+ * reverse.  all_to_all reads elems and writes the parts of the others, not in place: part i to and from
+ * rank i, equal or as `parts` has them.  A send reads, a receive writes elems.  They match by the pair of
+ * ranks and the tag, in order; neither returns before the other is called, and two of one pair and one
+ * tag are not made at once.  all_gather, reduce_scatter, scatter, gather and an all_to_all of equal parts
+ * need elems to divide by n; the other operations do not.  RED_AVG divides the sum by n,
+ * RED_PREMUL_SUM multiplies each contribution by premul first (ranks may differ in it; the product is rounded to the dtype).  dtypes: FP32,
  * BF16, FP64, INT32, INT64, UINT8 (reductions of integers: RED_SUM, RED_MAX).
  *
  * Each sum is made along one path (but for the library's, which do not say) and then copied, so
  * that all ranks see the same bits, in every run.  An average is divided where its sum is
  * complete, before it is passed on.  With a root, direct and server are one star; scatter and
- * gather of a ring are that as well.  An all-to-all goes in rounds (ring: to the one i behind, from the one i
- * before; halving: with the one whose number differs in the bits of i), or at once (direct); a server
- * has none. */
+ * gather of a ring are that as well.  An all-to-all goes in rounds (ring, round i: to
+ * rank + i, from rank - i; halving: with rank XOR i), or all at once (direct); a server has none. */
 struct coll_call {
     enum coll_op   op;
     enum dtype     dtype;
@@ -121,7 +120,7 @@ struct comm *comm_null_open(int rank, int nranks);
  * NULL reported, and `inner` is closed. */
 struct comm *comm_staged_open(struct comm *inner, struct device *d, const atomic_bool *stop);
 
-/* 0, or -1 with the reason reported; whoever sets `stop` has the reason.  After a call that
+/* 0, or -1 with the reason reported (when `stop` was set: by the code that set it).  After a call that
  * failed half way the comm refuses every other, and MPI may still write to its buffers and to
  * the staging until the process ends. */
 int  comm_call(struct comm *c, const struct coll_call *a);

@@ -1,7 +1,7 @@
 /* comm_exchange.c -- all-to-all: part i of what a rank sends goes to rank i.
  *
  * Piece i of every part moves at once.  Ranks may have different numbers of pieces where parts are
- * unequal: both sides of a part know its length, and where it has no more nothing is sent. */
+ * unequal: both sides of a part know its length and stop at its end. */
 #include "exec/comm/comm_internal.h"
 
 /* The part for, or from, rank i. */

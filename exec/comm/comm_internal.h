@@ -1,4 +1,4 @@
-/* comm_internal.h -- what the files of the collectives share; nobody else includes it.
+/* comm_internal.h -- shared by the files of the collectives (comm_*.c).
  *
  * comm_mpi.c     opens a group, dispatches on the algorithm
  * comm_flow.c    messages in pieces, several on the way at once; waiting

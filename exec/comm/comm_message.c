@@ -1,8 +1,8 @@
 /* comm_message.c -- a send and the receive that matches it.
  *
- * A message has MPI's tags above those of the collectives, hence meets nothing but its like; its pieces
- * follow each other on that tag, two on their way at once.  It uses nothing of the comm that another
- * call changes, so that any number of messages go side by side, each in its thread.  Sends are
+ * A message has a tag of MPI's above those of the collectives, so it matches messages only; its pieces
+ * follow each other on that tag, two in flight at once.  It uses no state of the comm that another call
+ * changes, so any number of messages run at once, each in its own thread.  Sends are
  * synchronous: as with NCCL, none is done before the other rank receives. */
 #include "exec/comm/comm_internal.h"
 

@@ -42,10 +42,10 @@ struct comm *comm_nccl_open(const struct comm_args *a, struct device *d, const u
 /* Where MPI does not know the ranks: as rank `rank` of the group; a->ranks is not read. */
 struct comm *comm_nccl_open_as(const struct comm_args *a, int rank, struct device *d, const uint8_t id[COMM_NCCL_ID]);
 
-/* Messages of `group`, which becomes its own, go by communicators of their own, one for each direction
- * of each pair of ranks (comm_nccl_pairs.c): comm_nccl_pair() names the one on which this rank sends to, or receives
- * from, the peer; the sender is rank 0 of it, and it becomes theirs.  Without any of them each message would wait for
- * all that the group launched before it. */
+/* A comm that owns `group` and carries its messages on communicators of their own, one for each direction of each
+ * pair of ranks (comm_nccl_pairs.c).  comm_nccl_pair() gives it the communicator on which this rank sends to, or
+ * receives from, the peer; the sender is its rank 0, and the comm owns it.  On the group's own communicator each
+ * message would wait for all collectives launched before it. */
 struct comm *comm_nccl_pairs(struct comm *group);
 void comm_nccl_pair(struct comm *pairs, bool sends, int peer, struct comm *pair);
 

@@ -3,9 +3,9 @@
  *
  * Addresses are decided when an entry is issued, long before it runs.  A block that was given
  * back can be taken again at once where the schedule's own waits put the new user behind the
- * last use of the old one; otherwise another place is found.  So nobody ever waits for
- * memory, and the same schedule gets the same addresses on every run: a dry run beforehand
- * tells how large the region must be.
+ * last use of the old one; otherwise another place is found.  So no task waits for memory,
+ * and the same schedule gets the same addresses on every run: a dry run beforehand finds how
+ * large the region must be.
  *
  *     struct arena *a = arena_new(false);
  *     int64_t at = arena_take(a, bytes, CAT_BUCKET, &when);    offsets into the region
@@ -75,8 +75,8 @@ int   arena_map(struct arena *a, int64_t extent);
  * outlives the arena, which is not guarded. */
 struct device;
 int   arena_map_on(struct arena *a, struct device *d, int64_t extent);
-/* Host memory that an asynchronous device copies from and to without the host: exactly `extent` bytes.  On the host
- * it is memory like any other. */
+/* Pinned host memory, which an asynchronous device copies from and to without the host: exactly `extent` bytes.  On
+ * the host it is ordinary memory. */
 int   arena_map_pinned(struct arena *a, struct device *d, int64_t extent);
 void *arena_at(const struct arena *a, int64_t offset);
 

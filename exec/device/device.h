@@ -12,8 +12,8 @@
  * stream: kernels, copies and collectives are queued there and calls return at once.  Order between
  * streams, and between a stream and the host, is made by marks alone: task `number` (1, 2, ... on each
  * stream, as lanes.h counts) is what was queued up to its mark.  The last DEVICE_MARKS marks of a
- * stream are kept, mark n in place n % DEVICE_MARKS: whoever asks for an older one waits for the
- * one that replaced it, which is later and was made already.  Numbers of a stream only grow, also from
+ * stream are kept, mark n in place n % DEVICE_MARKS: a wait for an older one waits for the
+ * mark that replaced it, which is later and already made.  Numbers of a stream only grow, also from
  * lanes to the next that are opened on the device (marked[]); some may be left out.
  *
  * Each stream is given work by one thread at a time; other threads may wait for it.  A device is a

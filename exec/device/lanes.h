@@ -11,9 +11,9 @@
  * On an asynchronous device (device.h) a task's run() only queues its work, so a lane has two threads.
  * The launcher runs a task as soon as what it needs has been *launched*, and lets the device wait for
  * it; run() sees numbers of the host that an earlier task left, for that one has returned.  The reaper
- * waits until it is *done*: everything else here means that.  The streams of the host itself (stream_is_host():
- * its threads, its files) are the same there as on the host: a task starts when what it needs is done, and is done
- * when its run() returns.
+ * waits until it is *done*, which is what all else here refers to.  The streams of the host itself (stream_is_host():
+ * its threads, its files) work there as on the host: a task starts when what it needs is done, and is done when its
+ * run() returns.
  *
  * A task that fails stops all lanes: what follows is skipped, lanes_wait() returns -1, and the
  * reason is kept for lanes_why(). */

@@ -5,8 +5,8 @@
  *     store_close(f);
  *
  * The file has no name from its first moment on: however the process ends, nothing is left.  Its bytes are
- * reserved when it is opened, so that a full disk is found out then.  Calls may come from several threads, for
- * ranges that do not meet. */
+ * reserved when it is opened, so a full disk is reported then.  Several threads may call at once, for ranges that do
+ * not overlap.  Offsets and lengths in bytes. */
 #ifndef DPX_STORE_H
 #define DPX_STORE_H
 

@@ -150,7 +150,7 @@ static int find_buffers(struct coll_task *c, int64_t iteration)
     from = act_region(x, in, iteration);
     to = act_region(x, out, iteration);
     if (from < 0 || to < 0)
-        return fail("the schedule's %s moves gradients that do not lie together", coll_name(c->call.op));
+        return fail("the schedule's %s moves gradients that are not contiguous", coll_name(c->call.op));
     set_buffers(c, from, to, same_instance(x, in, out, iteration));
     return 0;
 }
@@ -164,7 +164,7 @@ static int find_places(struct coll_task *c, int64_t iteration)
     int64_t to = compute_place(c->x, piece, block, (enum slot)o->u.coll.into);
 
     if (from < 0 || to < 0)
-        return fail("the schedule's %s of %s %d moves what is not there", coll_name(c->call.op),
+        return fail("the schedule's %s of %s %d moves a slot that no kernel has filled", coll_name(c->call.op),
                     o->of ? o->of : "block", block);
     set_buffers(c, from, to, o->u.coll.from == o->u.coll.into);
     return 0;

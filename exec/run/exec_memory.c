@@ -24,7 +24,7 @@ void exec_memory_close(struct executor *x)
     store_close(x->store);
 }
 
-/* Before anything is mapped on the host.  A device's driver knows for itself. */
+/* Checked on the host before anything is mapped; a device's driver checks its own memory. */
 static int has_memory(const struct executor *x)
 {
     int64_t need = x->dry_extent[SPACE_PINNED] + x->dry_extent[SPACE_HOST];
@@ -37,7 +37,7 @@ static int has_memory(const struct executor *x)
     return 0;
 }
 
-/* Device memory even where nothing was taken; the others only where they are used. */
+/* Device memory is mapped always, the others where a buffer lies in them. */
 static int map_one(struct executor *x, enum space in)
 {
     arena_reset(x->in[in]);
@@ -116,9 +116,9 @@ int64_t executor_held_peak_in(const struct executor *x, enum space in)
     return x->lanes ? lanes_held_peak(x->lanes, in) : -1;
 }
 
-/* ---- what the host sees of them ---- */
+/* ---- windows through which the host reads and writes ---- */
 
-enum { SEEN = 4 << 20 };                /* bytes of a piece that the host sees */
+enum { SEEN = 4 << 20 };                /* bytes of a window */
 
 int executor_host_sees(struct executor *x, struct kernels *k, int64_t n, const void *p, enum dtype t,
               int (*f)(void *, int64_t, int64_t, const void *), void *arg)

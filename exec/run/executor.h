@@ -81,7 +81,7 @@ int64_t executor_extent(const struct executor *x);
 int64_t executor_allocated_peak(const struct executor *x);
 int64_t executor_held_peak(const struct executor *x);
 const struct arena_meter *executor_meter(const struct executor *x);
-/* The four above are of device memory; each memory has its own. */
+/* The same for any memory; the four above are those of device memory. */
 int64_t executor_extent_in(const struct executor *x, enum space in);
 int64_t executor_allocated_peak_in(const struct executor *x, enum space in);
 int64_t executor_held_peak_in(const struct executor *x, enum space in);

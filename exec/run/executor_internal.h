@@ -1,7 +1,7 @@
 /* executor_internal.h -- what the files of the executor share.
  *
  *     executor.c      dry runs, issuing a schedule, waits and their order
- *     exec_memory.c   an arena for each memory: taking, giving, mapping; what the host sees of it
+ *     exec_memory.c   an arena for each memory: places in it, mapping; windows for the host
  *     instances.c     buffers: where their instances lie, what they hold
  *     exec_copy.c     copies, the gradient norm, first weights
  *     exec_coll.c     collectives

@@ -25,7 +25,7 @@ struct grad_file *grad_file_new(const struct model *m)
     if (f)
         f->m = m;
     else
-        fail("out of memory to put tensors together");
+        fail("out of memory to gather tensors");
     return f;
 }
 
@@ -100,7 +100,7 @@ static int mpi_ok(int status, const char *call)
     if (status == MPI_SUCCESS)
         return 0;
     sleep(3);
-    return fail("%s failed while tensors were put together", call);
+    return fail("%s failed while tensors were gathered", call);
 }
 
 /* Rank r's piece goes to rank 0, which takes what it lacks. */
@@ -221,7 +221,7 @@ int grad_file_write(struct grad_file *f, MPI_Comm control, int64_t piece, const 
     if (control != MPI_COMM_NULL)
         MPI_Comm_rank(control, &rank);
     rc = f->bad || !whole_new(&w, piece) || (rank == 0 && !whole_new(&theirs, piece))
-       ? fail("out of memory to put tensors together") : 0;
+       ? fail("out of memory to gather tensors") : 0;
     if (rank == 0 && rc == 0 && !(out = create(f->m, path)))
         rc = -1;
     rc = agree(control, rc);

@@ -58,8 +58,8 @@ static struct comm *open_mpi(const struct groups_args *a, struct comm_args *c, v
 #ifdef DPX_CUDA
 struct told { uint8_t id[COMM_NCCL_ID]; bool bad; };
 
-/* The lowest rank of each group makes an id.  Groups of one kind are disjoint, so that one exchange of the
- * world tells all; and if one rank could not, none begins to wait in NCCL for the others. */
+/* The lowest rank of each group makes an id.  Groups of one kind are disjoint, so one exchange of the world
+ * distributes all ids; if one rank has none, no rank begins to wait in NCCL for the others. */
 static int group_id(int rank, int world, int lowest, uint8_t id[COMM_NCCL_ID])
 {
     struct told mine = { .bad = false }, *all = room_new((size_t)world, sizeof *all);
@@ -68,7 +68,7 @@ static int group_id(int rank, int world, int lowest, uint8_t id[COMM_NCCL_ID])
     if (rank == lowest)
         mine.bad = comm_nccl_id(mine.id) < 0;
     if (MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS)
-        rc = fail("MPI_Allgather failed while NCCL's ids were told");
+        rc = fail("MPI_Allgather failed while ranks exchanged NCCL's ids");
     for (int r = 0; r < world && rc == 0; r++)
         if (all[r].bad)
             rc = r == rank ? -1 : fail("rank %d has no id for its NCCL group", r);
@@ -90,11 +90,11 @@ static int pair_id(bool sends, int peer, struct told *told)
     else
         rc = MPI_Recv(told, sizeof *told, MPI_BYTE, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     if (rc != MPI_SUCCESS)
-        return fail("MPI failed while NCCL's id of a pair of ranks was told");
+        return fail("MPI failed while two ranks exchanged NCCL's id for their messages");
     return told->bad ? fail("rank %d has no id for NCCL", peer) : 0;
 }
 
-/* Whom this rank of group g sends to (which[i]) and receives from (which[n + i]); false: nobody. */
+/* The ranks of group g that this one sends to (which[i]) and receives from (which[n + i]); false: none. */
 static bool messages_of(const struct schedules *s, int g, int n, bool *which)
 {
     bool any = false;
@@ -109,7 +109,7 @@ static bool messages_of(const struct schedules *s, int g, int n, bool *which)
     return any;
 }
 
-/* Pairs in one order on all ranks, so that none waits for one that waits. */
+/* Opens pairs in one order on all ranks, which excludes cycles of waiting ranks. */
 static int open_pairs(const struct groups_args *a, const struct comm_args *c, const bool *which, struct comm *pairs)
 {
     int me = pairs->rank, n = c->nranks;

@@ -1,5 +1,4 @@
-/* groups.h -- a communicator for each process group of a plan (model/plan/plan_groups.h) that it uses.
- */
+/* groups.h -- a communicator for each process group that a plan's schedules use (model/plan/plan_groups.h). */
 #ifndef DPX_GROUPS_H
 #define DPX_GROUPS_H
 
@@ -7,7 +6,7 @@
 #include "exec/device/device.h"
 
 struct groups {
-    struct comm *comm[PLAN_GROUPS];          /* by group; NULL: nothing uses it */
+    struct comm *comm[PLAN_GROUPS];          /* by group; NULL: no entry uses it */
     void        *staging[PLAN_GROUPS];
 };
 
@@ -15,7 +14,7 @@ struct groups {
  * many, 0 where it is in none.  `out` has room for world_size. */
 int groups_members(const struct schedules *s, int g, int rank, int *out);
 
-/* Who carries the collectives.  null: nobody, they move nothing.  mpi: Open MPI; buffers of an
+/* The library that carries the collectives.  null: none, they move nothing.  mpi: Open MPI; buffers of an
  * asynchronous device pass through the host.  nccl: NCCL, on a CUDA device. */
 enum groups_kind { GROUPS_NULL, GROUPS_MPI, GROUPS_NCCL };
 

@@ -1,9 +1,9 @@
-/* order_check.h -- before the first step: do all ranks mean the same collectives, in the same order?
+/* order_check.h -- before the first step: do all ranks issue the same collectives, in the same order?
  *
- * A rank that issues another collective than its group waits for ever, or adds gradients to
- * weights.  So each group's members compare a hash of theirs (op, dtype, elements, root, of
- * all three schedules) first; and each pair of ranks what one sends and the other receives, by tag and in order,
- * in messages and in all-to-alls of unequal parts. */
+ * A rank that issues another collective than its group waits for ever, or adds gradients to weights.  So the
+ * members of each group compare a hash of their collectives (op, dtype, elements, root, of all three schedules),
+ * and each pair of ranks compares what one sends with what the other receives, by tag and in order, in messages
+ * and in all-to-alls of unequal parts. */
 #ifndef DPX_ORDER_CHECK_H
 #define DPX_ORDER_CHECK_H
 

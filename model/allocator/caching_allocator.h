@@ -10,8 +10,8 @@
  * multiples of 512 bytes; a pool for requests up to 1 MiB and one above; segments of 2 MiB, 20 MiB or the
  * request in multiples of 2 MiB; best fit among the free blocks of the request's own stream; splits and
  * merges within a segment; a block that another stream uses stays active until a later request finds its
- * events completed; when the device is full, everything unsplit is given back once and the request tried
- * again.  tests/golden/allocator has traces recorded from the allocator of released wheels.
+ * events completed; when the device is full, every unsplit free segment is given back once and the request
+ * tried again.  tests/golden/allocator has traces recorded from the allocator of released wheels.
  *
  * Bytes throughout.  Not here: private pools (CUDA graphs, MemPool). */
 #ifndef DPX_CACHING_ALLOCATOR_H
@@ -61,7 +61,7 @@ void caching_allocator_delete(struct caching_allocator *a);     /* accepts NULL 
 /* A block of at least `bytes` > 0 for `stream`: its handle, valid until it is freed.  -1: out of memory. */
 int  caching_allocator_malloc(struct caching_allocator *a, int64_t bytes, int stream);
 void caching_allocator_free(struct caching_allocator *a, int block);
-/* record_stream(): what `stream` has been given so far has to be done before the block is used again. */
+/* record_stream(): the block is used again only after the work issued on `stream` until it is freed. */
 void caching_allocator_record_stream(struct caching_allocator *a, int block, int stream);
 /* Work of `stream` is done: all that was issued so far, or what was before its event number `event`
  * (counted from 1 as frees record them: caching_allocator_events()). */

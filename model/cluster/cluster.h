@@ -13,8 +13,8 @@
 
 #include <jansson.h>
 
-/* What the GPUs of a node share: its processors, their memory and its own disks.  0: not known, and a plan that
- * needs the figure is refused by the name of its key. */
+/* Shared by the GPUs of a node: its processors, their memory and its own disks.  0: not known; a plan that needs
+ * the figure is refused with the name of its key. */
 struct cluster_node {
     int64_t     memory;             /* DRAM, bytes */
     double      dram;               /* bandwidth of that, all sockets together */
@@ -92,8 +92,9 @@ json_t *cluster_to_json(const struct cluster *c);
 /* memory - context - headroom*memory, at least 0: what a plan may use. */
 int64_t cluster_available(const struct cluster *c);
 
-/* What the ranks of one node may use together of its DRAM and of its disks, bytes.  0, or -1 with the key to give reported.  Of DRAM the same share is kept free as of device memory;
- * where ranks are processes on cores, device memory is part of it. */
+/* Bytes of a node's DRAM and of its disks that its ranks may use together.  0, or -1 with the missing key
+ * reported.  The share of DRAM kept free is that of device memory; where ranks are processes on cores, device
+ * memory is part of DRAM. */
 int cluster_host_memory(const struct cluster *c, int64_t *bytes);
 int cluster_disk(const struct cluster *c, int64_t *bytes);
 

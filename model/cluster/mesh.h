@@ -51,17 +51,17 @@ struct mesh_group mesh_group(const struct mesh *m, unsigned axes);
  * secondary partition.  k divides mesh_ranks(g), and cuts at most one digit (asserted). */
 struct mesh_group mesh_inner(const struct mesh_group *g, int64_t k);
 
-/* A list: of each instance of g the ranks at these n places, rising, and no others.  Of the stages of a
- * pipeline the first and the last share a tied embedding: places 0 and P-1 along the pipe. */
+/* A list: of each instance of g the ranks at these n places, rising, and no others.  Example: the first and the
+ * last of P pipeline stages share a tied embedding, places 0 and P-1 along the pipe. */
 struct mesh_group mesh_some(const struct mesh_group *g, int n, const int64_t *places);
 
 /* Ranks of an instance. */
 int64_t mesh_ranks(const struct mesh_group *g);
 
-/* The i-th rank of the instance that has `rank` (of a list: that `rank` would be in, were all in it). */
+/* The i-th rank of the instance that has `rank`; of a list, of the instance in which the list takes its places. */
 int64_t mesh_member(const struct mesh_group *g, int64_t rank, int64_t i);
 
-/* Where `rank` itself stands in its instance; -1: a list leaves it out. */
+/* The place of `rank` in its instance; -1: a list does not include it. */
 int64_t mesh_place(const struct mesh_group *g, int64_t rank);
 
 /* How an instance lies on nodes. */

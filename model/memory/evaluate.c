@@ -142,7 +142,7 @@ static void device_in_words(struct evaluation *e)
              size_text(m->needed - m->available).s, e->peak_at, sched_name(p->sched));
 }
 
-/* Host memory or disk is: where this rank goes over its share of the node's. */
+/* Host memory or disk is short: where this rank exceeds its share of the node's. */
 static void node_in_words(const struct plan *p, struct evaluation *e)
 {
     enum space s = (enum space)spaces_short(&e->m.spaces);

@@ -37,9 +37,9 @@ struct memory_verdict {
     struct overhead overhead;
     int64_t         needed;             /* ledger's peak and all overhead */
     int64_t         available;
-    bool            elsewhere;          /* it holds something outside of device memory: */
+    bool            elsewhere;          /* it holds bytes outside of device memory: */
     struct space_accounts spaces;
-    bool            fits;               /* everywhere; in device memory by what is allocated, in an evaluation by the verdict */
+    bool            fits;               /* in every memory; in device memory by allocated bytes, in an evaluation by the verdict */
     int             nkinds;             /* kinds of rank: one of each, and its ledger's peak */
     struct { int64_t rank, peak; } kind[LOWER_KINDS];
 };
@@ -61,8 +61,8 @@ struct evaluation {
 int  evaluate(const struct plan *p, struct evaluation *out);
 void evaluation_free(struct evaluation *e);
 
-/* What the allocator with options `conf` (NULL: torch's defaults) makes of an evaluated plan: reserved, verdict, fits,
- * and why not. */
+/* Replays the allocator with options `conf` (NULL: torch's defaults) for an evaluated plan and sets reserved, verdict,
+ * fits and why_not. */
 void evaluation_reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf);
 
 /* Lowers the plan for each kind of rank with a program that fits it (see lower_using)

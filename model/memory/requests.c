@@ -133,7 +133,7 @@ static void free_instance(struct walk *w, int instance)
             stop_awaiting(w, i);
 }
 
-/* What one stream makes for another: gathered parameters, what is reduced, and the buffers of both. */
+/* Buffers that one stream fills for another: gathered parameters, gradients to be reduced, and collective buffers. */
 static bool is_recorded(const struct buf *b)
 {
     return b->category >= CAT_UNSHARDED && b->category <= CAT_BUCKET;
@@ -262,8 +262,8 @@ static int names(const struct walk *w, const struct op *o, int64_t iteration, in
     return 0;
 }
 
-/* The buffer that waits for so many bytes: rather one that the entry allocates or names, then one of just these
- * bytes, then the oldest. */
+/* The buffer that waits for so many bytes: first choice is one that the entry allocates or names, then one of exactly
+ * these bytes, then the oldest. */
 static int awaiting(const struct walk *w, const struct op *o, int64_t bytes)
 {
     int best = NONE, score = -1;
@@ -487,10 +487,10 @@ static bool same(const struct caching_stats *a, const struct caching_stats *b)
 
 static void run(struct walk *w, int from, int to, int64_t iteration);
 
-/* Of so many micro-steps that go on changing a counter the rest is left out: the allocator retries in each. */
+/* Most micro-steps walked while a counter still changes: the allocator then retries in each one. */
 enum { MOST_MICRO_STEPS = 64 };
 
-/* Micro-steps that change no counter any more are left out. */
+/* Stops at the first micro-step that changes no counter: later ones change none either. */
 static void run_repeat(struct walk *w, int open)
 {
     const struct op *o = &w->s->ops[open];

@@ -6,10 +6,10 @@
  * made on the stream of its entry; the issuing thread and process groups' streams allocate on compute's.
  *
  * FSDP1 and DeepSpeed's stage 3 record the streams that use a buffer when they free it (record_stream()).  Its
- * memory comes back once those streams are that far, which the issuing thread sees at a later request.  The
- * issuing thread is taken to be as far ahead as the schedule lets it, as wherever the device is the bottleneck:
- * a stream is known to be where the issuing thread has waited for it, or for another stream that had.  Of
- * streams that a wait says nothing of, what was issued before the wait before it is taken as done.
+ * memory is free once those streams have reached the free, which the issuing thread sees at a later request.  The
+ * issuing thread is taken to be as far ahead as the schedule allows, as where the device is the bottleneck: it
+ * knows a stream to be where it last waited for that stream, or for another one that had waited for it.  On
+ * streams that a wait does not name, work issued before the previous wait is taken as done.
  *
  * Only for kernels of PyTorch: those of dpx live in an arena. */
 #ifndef DPX_REQUESTS_H
@@ -22,7 +22,7 @@
 #include "model/plan/plan.h"
 #include "model/schedule/schedule.h"
 
-/* Who takes the requests.  allocate() returns a handle >= 0, or -1: the walk ends there. */
+/* The target of the requests.  allocate() returns a handle >= 0, or -1: the walk ends there. */
 struct request_target {
     void *of;
     int  (*allocate)(void *of, int64_t bytes, int stream);
@@ -35,7 +35,7 @@ struct request_target {
 
 struct request_report {
     int64_t requests;
-    int64_t unmatched;              /* frees of tensors that are not there: 0, or the walk is wrong */
+    int64_t unmatched;              /* frees of tensors that do not exist: 0 in a correct walk */
     int64_t refused;                /* bytes of the request that failed; 0: none did */
     bool    out_of_memory;          /* at entry `op` of schedule `sched` */
     enum sched_id sched;

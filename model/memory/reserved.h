@@ -39,8 +39,8 @@ bool reserved_is_known(const struct plan *p);
 /* `conf`: the allocator's options; NULL: those of torch by default. */
 void reserved_of(const struct plan *p, const struct schedules *s, const struct overhead *o,
                  const struct caching_options *conf, struct reserved *out);
-/* The same without a second look on a device with room, where the first request fails: the figures are then those
- * until it did. */
+/* The same without a second replay on a device with room: where a request fails, the figures are those up to
+ * that request. */
 void reserved_within(const struct plan *p, const struct schedules *s, const struct overhead *o,
                      const struct caching_options *conf, struct reserved *out);
 
@@ -57,7 +57,7 @@ void reserved_into(json_t *memory, const struct reserved *r);
 /* The workspace of cuBLAS that the plan's PyTorch takes from the allocator. */
 struct request_options reserved_options(const struct plan *p);
 
-/* The replay as who takes requests. */
+/* The replay as the target of a walk. */
 struct request_target reserved_target(struct caching_allocator *a);
 
 #endif

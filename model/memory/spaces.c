@@ -1,3 +1,4 @@
+/* spaces.c -- accounts of host memory and disks, by node. */
 #include "model/memory/spaces.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* spaces.h -- what a plan holds outside of device memory, and whether the nodes have it.
+/* spaces.h -- bytes that a plan holds outside of device memory, and whether its nodes have that much.
  *
  * Ranks of a node share its DRAM and its disks.  Host memory is counted by nodes: the sum over the ranks of the
  * fullest node, each at the most that it allocates at once.  SPACE_HOST is all of a node's DRAM here, pinned buffers
@@ -27,14 +27,14 @@ struct space_accounts { struct space_account of[NSPACE]; };     /* SPACE_DEVICE:
 int spaces_account(const struct plan *p, const struct program *g, struct schedules *s, const int64_t *ranks, int n,
                    int64_t device, struct space_accounts *out);
 
-/* The two parts of it.  Adds `ranks` ranks with these schedules to their node; then the verdict. */
+/* The two halves of spaces_account().  Adds `ranks` ranks with these schedules to their node; then the verdict. */
 void spaces_add(const struct schedules *s, int64_t ranks, struct space_accounts *node);
 int  spaces_judge(const struct cluster *c, int64_t device, struct space_accounts *a);
 
-/* Which of them is short, or -1. */
+/* The first space that is short (enum space), or -1. */
 int spaces_short(const struct space_accounts *a);
 
-/* "host memory of a node: 412 GiB of 384 GiB, pinned buffers are 96 GiB of it". */
+/* "host memory of a node: needs 412 GiB of 384 GiB, pinned buffers are 96 GiB of it"; empty when none is short. */
 void spaces_why_not(const struct space_accounts *a, char *to, int size);
 
 /* [{"space", "peak_bytes", "available_bytes", "per"}], the device's row first (new reference). */

@@ -21,8 +21,8 @@ enum attention_kernel {
     ATTENTION_CUDNN             /* Hopper and Blackwell: 16 bit, masks too */
 };
 
-/* Which fused attention runs, as far as its rate goes: FlashAttention-2, which PyTorch carries since
- * 2.2 and the executor's own kernels are priced as; cuDNN's, which PyTorch prefers on Hopper and
+/* Which fused attention runs, for its rate: FlashAttention-2, which PyTorch carries since 2.2 and as which the
+ * executor's own kernels are priced; cuDNN's, which PyTorch prefers on Hopper and
  * Blackwell since 2.13; the first FlashAttention, which PyTorch carried before, and which has no rates
  * of its own (sim/price/gpu_rates.h). */
 enum flash { FLASH_2, FLASH_CUDNN, NFLASH, FLASH_1 = NFLASH };

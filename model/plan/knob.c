@@ -1,4 +1,4 @@
-/* knob.c -- asking the table of knobs. */
+/* knob.c -- looking rows up in the table of knobs, and words about them. */
 #include "model/plan/knob.h"
 
 #include <assert.h>

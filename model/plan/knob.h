@@ -2,8 +2,8 @@
  *
  * A row says which object of plan.json the key is in, its type and range, which cells of the
  * strategy x dialect table have it, its default, where it lives in struct plan, one sentence for
- * people, which values are worth searching, its word where plans are told apart, and what other
- * tools call it.  Parsing, checking, defaults, the complete document, search, labels, import,
+ * people, which values are worth searching, its word in a plan's label, and its names in other
+ * tools.  Parsing, checking, defaults, the complete document, search, labels, import,
  * export, manual pages and completion all go by these rows: a new knob is one more.
  *
  * What a row cannot say with a number or a word is a function that it points to (knob_rules.c).  A key
@@ -46,7 +46,7 @@ struct knob_name {
     const char        *name;        /* NULL: as the row's */
     const char *const *words;       /* its words, by index of the row's; "": it has none for that one.  NULL: the
                                      * row's */
-    const char        *lacks;       /* why a value that it has no word for is refused; NULL: nobody asks */
+    const char        *lacks;       /* why a value that it has no word for is refused; NULL: not checked */
     double             only;        /* without a section: the one value that the tool has */
     bool               silent;      /* a config without the key does not mean the row's default, */
     double             absent;      /* but this */
@@ -73,13 +73,13 @@ struct knob {
     const char         *usually;    /* and then in words */
     bool                everywhere; /* cells without the key have that value, too */
 
-    int                 turn;       /* search: 1 varies outermost, higher ones inside; 0: not varied */
+    int                 turn;       /* search: 1 varies outermost, higher turns inside; 0: not varied */
     const double       *tries;      /* the values worth searching, */
     int                 ntries;
     enum knob_tried   (*try_with)(struct plan *p, int i);   /* or what writes the i-th of them */
 
-    const char         *label;      /* how a plan is told apart where it is not the default: a format for the number,
-                                     * or (%s) the word; NULL: not told */
+    const char         *label;      /* in a plan's label where the value is not the default: a format for the number,
+                                     * or (%s) the word; NULL: not in the label */
     int               (*say)(const struct plan *p, char *to, size_t size);      /* or what prints it, as snprintf() */
 
     struct knob_name    ds;         /* DeepSpeed's JSON; section "dpx": what only we say there */
@@ -151,7 +151,7 @@ int knob_check(const struct plan *p, const struct knob *k, const char *where);
  * KNOB_NO_MORE after the last (at once where the plan has no choice). */
 enum knob_tried knob_try(struct plan *p, const struct knob *k, int i);
 
-/* "zero3 deepspeed b1x4, recompute full, reuse 0": what tells a plan from others of a search. */
+/* "zero3 deepspeed b1x4, recompute full, reuse 0": a plan's label among others of a search. */
 void knob_label(const struct plan *p, char *to, size_t size);
 
 /* ---- for people ---- */

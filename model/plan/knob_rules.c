@@ -1,4 +1,4 @@
-/* knob_rules.c -- what a row of the table of knobs points to where a number does not do. */
+/* knob_rules.c -- functions that rows of the table of knobs point to: see knob_rules.h. */
 #include "model/plan/knob_rules.h"
 
 #include <stdio.h>
@@ -46,7 +46,7 @@ double knob_usual_shard_group(const struct plan *p)
     return (double)p->cluster.world_size;
 }
 
-/* PyTorch synchronises unless told otherwise.  Where there is no choice:
+/* PyTorch synchronises by default.  Where there is no choice:
  * DeepSpeed's stages 2 and 3 reduce each micro-step and 0 and 1 the last
  * (engine.allreduce_gradients), sharded gradients of the papers and both forms
  * of `dp` each. */
@@ -188,7 +188,7 @@ int knob_say_reshard(const struct plan *p, char *to, size_t size)
     return k > 1 ? snprintf(to, size, ", reshard to %lld", (long long)k) : 0;
 }
 
-/* The shard group tells a hybrid one apart. */
+/* The shard group in the label marks a hybrid one. */
 int knob_say_sharding(const struct plan *p, char *to, size_t size)
 {
     bool keeps = p->fsdp.sharding_strategy == FSDP1_SHARD_GRAD_OP

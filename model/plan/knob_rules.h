@@ -1,4 +1,5 @@
-/* knob_rules.h -- what rows of the table need a function for; for knob_rows.c and plan.c only. */
+/* knob_rules.h -- functions that rows of the table of knobs point to: defaults, values to search and labels that
+ * a constant cannot express.  For knob_rows.c and plan.c only. */
 #ifndef DPX_KNOB_RULES_H
 #define DPX_KNOB_RULES_H
 
@@ -24,7 +25,7 @@ enum knob_tried knob_try_reshard(struct plan *p, int i);
 enum knob_tried knob_try_prefetch(struct plan *p, int i);
 enum knob_tried knob_try_live(struct plan *p, int i);
 
-/* Words that tell plans apart. */
+/* Words of a plan's label. */
 int knob_say_reshard(const struct plan *p, char *to, size_t size);
 int knob_say_sharding(const struct plan *p, char *to, size_t size);
 int knob_say_no_prefetch(const struct plan *p, char *to, size_t size);

@@ -1,3 +1,4 @@
+/* local_model.c -- the whole model on every rank of the mesh: see local_model.h. */
 #include "model/plan/local_model.h"
 
 void local_model_of(const struct plan *p, int64_t rank, struct local_model *out)

@@ -1,5 +1,5 @@
-/* local_model.h -- what one rank has of a plan's model, and with whom it shares the rest: what lowerings
- * read in place of the plan's model and its world size.
+/* local_model.h -- which tensors of a plan's model one rank has, and which ranks have the same: lowerings
+ * read it in place of the plan's model and its world size.
  *
  *     struct local_model local;
  *     local_model_of(plan, rank, &local);
@@ -19,8 +19,7 @@ struct local_model {
     int64_t shard_ranks, shard_rank;
 };
 
-/* Every rank of today's plans has the whole model; where one has not, local_share.h cuts it.  What it points to
- * belongs to the plan. */
+/* In today's plans every rank has the whole model; local_share.h can cut it.  The plan owns what `out` points to. */
 void local_model_of(const struct plan *p, int64_t rank, struct local_model *out);
 
 #endif

@@ -1,3 +1,4 @@
+/* local_share.c -- a model cut by tensor parallelism and by blocks: see local_share.h. */
 #include "model/plan/local_share.h"
 
 #include <assert.h>

@@ -25,17 +25,17 @@ struct local_share local_share_whole(const struct model *m);
 /* Why a model cannot be cut over so many tensor-parallel ranks: static; NULL: it can. */
 const char *local_share_refused(const struct model *m, int64_t tensor_ranks);
 
-/* The model that a share is.  Column parallel, by output features: q, k, v, gate and up, with their biases, and
+/* The model that one rank computes.  Column parallel, by output features: q, k, v, gate and up, with their biases, and
  * the head; row parallel, by input features: attention's output and down, whose biases every rank has; tokens
  * by rows of the vocabulary, ceil(V/T) a rank and the last one fewer; all else is whole on every rank
- * (Megatron-LM core/tensor_parallel/layers.py; torchtitan's plans).  Of a tied pair that two stages share the
- * last has a copy.  Bit MESH_AXIS(a) of partial[t] (room for m->ntensors + 1): the gradient of out's tensor t
- * that a rank computes is a part of a sum over axis a.  0, or -1 reported; model_free(out). */
+ * (Megatron-LM core/tensor_parallel/layers.py; torchtitan's plans).  Where two stages share a tied pair, the
+ * last has a copy.  Bit MESH_AXIS(a) of partial[t] (room for m->ntensors + 1): a rank's gradient of out's
+ * tensor t is a part of a sum over axis a.  0, or -1 reported; model_free(out). */
 int local_share_model(const struct model *m, const struct local_share *share, struct model *out, uint8_t *partial);
 
-/* Blocks of one of `stages` stages, where the first and the last have so many fewer than their even part for
- * the embedding and the head (torchtitan's pipeline_parallel_first_stage_less_layers; with 1 Megatron's
- * account_for_embedding_in_pipeline_split).  -1 blocks: the stage has fewer than are to be taken from it. */
+/* Blocks of one of `stages` stages.  The first and the last have first_less and last_less fewer than an even part,
+ * in place of the embedding and the head (torchtitan's pipeline_parallel_first_stage_less_layers; with 1
+ * Megatron's account_for_embedding_in_pipeline_split).  -1 blocks: the stage has fewer than that. */
 struct local_stage { int64_t first, blocks; };
 struct local_stage local_share_stage(int64_t layers, int64_t stages, int64_t stage, int64_t first_less,
                                      int64_t last_less);

@@ -156,7 +156,7 @@ void plan_resolve(struct plan *p)
         p->sync_every_micro_step = p->deterministic || knob_usual_sync(p) > 0;
 }
 
-/* The defaults of a cell: of all its rows without a rule, or with one; a rule may ask for the values of the
+/* The defaults of a cell: of its rows without a rule, or of those with one.  A rule may read values of the
  * former. */
 static void set_defaults(struct plan *p, bool rules)
 {

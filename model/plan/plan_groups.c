@@ -1,3 +1,4 @@
+/* plan_groups.c -- the axes of a plan's ranks and the table of its groups. */
 #include "model/plan/plan_groups.h"
 
 #include <assert.h>

@@ -3,15 +3,15 @@
  * The data-parallel ranks lie on two axes, replica outside shard: a shard group is a run of
  * neighbours, a replica group has the ranks that hold the same shard, a reshard group is a run inside
  * a shard group (PyTorch's init_device_mesh() and DeepSpeed's groups.py place ranks the same way).
- * The schedules, the clock, the overheads and the communicators all ask here. */
+ * Schedules carry the table; ledger, clock, overheads and communicators read it. */
 #ifndef DPX_PLAN_GROUPS_H
 #define DPX_PLAN_GROUPS_H
 
 #include "model/cluster/mesh.h"
 #include "model/plan/plan.h"
 
-/* What a group is for: lowerings ask for it by this; everybody else reads the table.
- * GROUP_ROOT_RESHARD: of FSDP2's root, where it reshards to another number of ranks than its units. */
+/* The purpose of a group, by which lowerings ask for it; all other code reads the table.
+ * GROUP_ROOT_RESHARD: FSDP2's root, where it reshards to another number of ranks than its units. */
 enum group { GROUP_WORLD, GROUP_SHARD, GROUP_REPLICA, GROUP_RESHARD, GROUP_ROOT_RESHARD, NGROUP };
 
 /* Which ranks form an instance, in terms of the mesh. */

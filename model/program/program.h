@@ -53,9 +53,9 @@ enum slot {
 /* A tensor comes (before the kernel runs) or goes (after it). */
 struct place { uint8_t slot, mem; bool comes; int64_t bytes; };
 
-/* What a kernel does with memory, in order, as PyTorch's allocator sees it: for kernels of PyTorch.  A tensor's
- * name holds within its piece, forward and backward.  One that no pass of its piece frees (what a block hands
- * on) is freed by another piece, which knows it by its size and the pass that made it. */
+/* A kernel's requests to PyTorch's allocator, in order; for kernels of PyTorch.  A tensor's name holds within its
+ * piece, forward and backward.  A tensor that no pass of its piece frees (a block's output) is freed by another
+ * piece, which finds it by its size and the pass that made it. */
 enum move_kind {
     MOVE_ALLOC,
     MOVE_FREE,
@@ -87,9 +87,9 @@ struct kernel {
                                      * in the order in which autograd hands them out; -1: none */
 };
 
-/* A kernel that is a collective.  It stands in its list where it is issued: behind the kernel after which
- * that is, whose work it waits for.  It computes nothing; what it allocates is that kernel's, as with
- * any other.  model/schedule/schedule_cut.h makes an entry of it. */
+/* A kernel that is a collective.  Its place in the list is where it is issued: it waits for the kernel before
+ * it.  It computes nothing; its memory is counted with the kernel, as for any other.
+ * model/schedule/schedule_cut.h makes an entry of it. */
 struct collective {
     int     kernel;                 /* its index in the list */
     int     needed;                 /* the first kernel that needs its result; the length of the list: the first

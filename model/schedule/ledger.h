@@ -1,8 +1,8 @@
 /* ledger.h -- the bytes a rank holds while schedules run: one account for each memory.
  *
- * An account is of the spaces that `in` names, IN() bits: IN(SPACE_DEVICE), which the calls without `in` mean;
- * IN(SPACE_PINNED); IN_HOST for all of a node's DRAM.  Ranks of a node share all but device memory: what they hold
- * there adds up.  What compute entries hold beyond their buffers is device memory.
+ * An account counts the spaces of `in`, IN() bits: IN(SPACE_DEVICE), which calls without `in` use; IN(SPACE_PINNED);
+ * IN_HOST for all of a node's DRAM.  Ranks of a node share all but device memory: there their bytes add up.  What
+ * compute entries hold beyond their buffers is device memory.
  *
  * *allocated*: in issue order, what torch.cuda.max_memory_allocated means.
  * *held*, from the start of the work that allocates until the last use is done, needs

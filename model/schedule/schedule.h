@@ -35,7 +35,7 @@
  * copy back, before its backward, does the opposite.
  *
  * What the executor needs beyond that, which elements of which tensors a buffer holds, is in
- * layouts: they are described only when asked for (`detailed`), for planning does not read
+ * layouts: they are described only when asked for (`detailed`), since planning does not read
  * them.  A copy or a collective moves, between the buffers that its entry reads and those
  * it writes, the elements that both hold; nothing else is said about where data goes.
  *
@@ -117,7 +117,7 @@ enum coll_of {
     OF_OVERFLOW,            /* whether a gradient is not finite */
     OF_TOKENS,              /* token ids of the batch, and labels */
     OF_LOSS,                /* losses, or their gradient */
-    OF_META,                /* sizes, orders: what ranks tell or check with each other */
+    OF_META,                /* sizes, orders: what ranks exchange or compare */
     OF_PLACES,              /* what kernels of a block program hand to each other: slots of the entry's piece */
 };
 
@@ -125,7 +125,7 @@ enum coll_of {
  * room for carries, and one that counts what is not finite. */
 enum { NORM_LIMBS = 21 };
 
-/* What a copy does with what it reads (README.md, "Data"). */
+/* What a copy does with what it reads (exec/README.md, "Data"). */
 enum copy_fn {
     COPY_NOTHING,           /* its work is part of another entry: only bytes */
     COPY_SET,               /* written = scale * read, where both hold the same elements */
@@ -156,7 +156,7 @@ struct buf {
     int32_t       count;
     int64_t       bytes;    /* of one instance, rounded as the framework's allocator does */
     enum category category;
-    int32_t       layout;   /* what an instance holds; 0: nobody asked, or nothing */
+    int32_t       layout;   /* what an instance holds; 0: not described, or nothing */
     bool          cyclic;   /* instances are numbered modulo count: of micro-steps, as many as are in flight */
     enum space    space;
     int32_t       part0, nparts;    /* its allocations, where it is several: parts[part0 ..], bytes in all */
@@ -303,7 +303,7 @@ void sched_act_like(struct schedules *s, const struct act *a, int what);
 /* An act with a layout of its own: what the buffer holds for this entry. */
 void sched_act_as(struct schedules *s, int what, int buf, int at, int by, int layout);
 
-/* A layout, to which sched_slice() appends; 0 where nobody asks (then slices are ignored).
+/* A layout, to which sched_slice() appends; 0 unless `detailed` (then slices are ignored).
  * sched_holds() gives it to a family. */
 int  sched_layout(struct schedules *s, int stride);
 void sched_slice(struct schedules *s, enum holds h, enum dtype t, int tensor, int64_t from, int64_t n,
@@ -318,7 +318,7 @@ void sched_root(struct schedules *s, int root);
 /* It moves slot `from` of a piece into slot `into`; the entry names the block. */
 void sched_moves_places(struct schedules *s, enum piece_id piece, enum slot from, enum slot into);
 
-/* A collective of the group that is for `g`, which the plan has. */
+/* A collective of the group with purpose `g`, which the plan has. */
 struct op *sched_coll(struct schedules *s, enum stream stream, enum phase phase, enum coll_op op,
                       enum group g, enum dtype t, enum red_op red, int64_t elems);
 /* COLL_SEND to, or COLL_RECV from, the rank at place `peer` of the group. */
@@ -344,7 +344,7 @@ void sched_note(struct schedules *s, const char *sentence);
 int  sched_unit(struct schedules *s, const char *kind, int index, int64_t numel,
                 int64_t padded, int64_t shard);
 
-/* Ranks of the group that is for `g`; 0: the plan has none. */
+/* Ranks of the group with purpose `g`; 0: the plan has none. */
 int64_t sched_group_ranks(const struct schedules *s, enum group g);
 
 /* ---- reading ---- */
@@ -405,7 +405,7 @@ int64_t sched_sent_bytes(const struct schedules *s, const struct op *o);
 /* Every broken invariant of a finished set of schedules, as a sentence into
  * `why`: an act outside its family, a buffer freed twice or used while dead,
  * an unbalanced repeat, steady not leaving what it found, a wait on an event
- * nobody records.  true when sound. */
+ * that no entry records.  true when sound. */
 bool schedules_check(const struct schedules *s, char *why, int size);
 
 #endif

@@ -8,7 +8,7 @@
 
 enum { MOST_DUE = 32 };
 
-/* A collective whose result nobody has waited for. */
+/* A collective whose result no entry has waited for yet. */
 struct due {
     uint16_t event;
     uint8_t  piece, pass;
@@ -61,7 +61,7 @@ static bool waits_now(const struct cut *c, const struct op *o, int k, bool colle
     return own ? (d->needed == k && !collective_at(c, o, k)) || (opens && d->needed < k) : opens;
 }
 
-/* The events of these into `out`; they are due no longer. */
+/* Moves the events of these to `out`. */
 static int take_due(struct cut *c, const struct op *o, int k, bool collective, uint16_t out[MOST_DUE])
 {
     int n = 0, kept = 0;
@@ -296,7 +296,7 @@ static void number_events(struct cut *c)
             }
 }
 
-/* What a collective moves stays where it is until somebody has waited for it. */
+/* A collective's slots stay in place until an entry has waited for it. */
 static void check_places(const struct program *g)
 {
     for (int i = 0; i < NPIECE; i++)

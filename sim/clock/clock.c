@@ -1,4 +1,4 @@
-/* clock.c -- from event to event: see clock.h. */
+/* clock.c -- the event loop of clock.h. */
 #include "sim/clock/clock.h"
 
 #include <assert.h>
@@ -8,7 +8,7 @@
 #include "base/room.h"
 #include "sim/clock/clock_internal.h"
 
-/* A rest of so much of the time is a rounding error, no work. */
+/* A remainder below this share of the time is a rounding error, not work. */
 #define REST 1e-15
 /* Entries of a schedule that can be kept. */
 #define KEPT_MOST 1e6
@@ -216,7 +216,7 @@ static void start_heads(struct clock *k, struct actor *a)
     }
 }
 
-/* What has come to its end: what ends together ends now. */
+/* Finishes the entries and meets whose end is now. */
 static void end_due(struct clock *k, struct actor *a)
 {
     for (int u = 0; u < a->nused; u++) {
@@ -289,7 +289,7 @@ static void settle(struct clock *k)
         }
 }
 
-/* Lets time pass until something ends or is issued; false where nothing will. */
+/* Advances to the next end or issue; false where there is none. */
 static bool pass_time(struct clock *k)
 {
     double t = -1;
@@ -428,7 +428,7 @@ bool clock_one(const struct schedules *s, enum sched_id id, const struct duratio
     if (kept)
         memset(kept, 0, sizeof *kept);
     bool ran = clock_run(&role, 1, id, out, fits ? kept : NULL, &result);
-    assert(ran);                    /* one role waits for nobody */
+    assert(ran);                    /* one role waits for no other */
     (void)ran;
     return fits;
 }

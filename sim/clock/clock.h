@@ -10,19 +10,19 @@
  * own issuing thread and streams; start = max(issue, tail of the stream, tail of the process group,
  * ends of what is waited for).
  *
- * A send and the receive that matches it (schedule.h) begin when both have come and end together: a
- * rendezvous, as NCCL's.  A collective of a group instance that has several of the roles begins when
- * the last of them arrives.  A peer that is no role is taken to be there; so are the ranks of a group
- * within one role.
+ * A send and the receive that matches it (schedule.h) begin when both have been reached and end together:
+ * a rendezvous, as NCCL's.  A collective of a group instance that has several of the roles begins when
+ * the last of them arrives.  A peer that is no role, and the ranks of a group within one role, are taken to
+ * have arrived already.
  *
  * Work on different streams of a role slows each other down (contention.h): each running entry then has a
- * rate that changes whenever another begins or ends, a fluid simulation from event to event.  What two
- * roles do together has the lowest of their rates.
+ * rate that changes whenever another begins or ends, a fluid simulation from event to event.  A message or
+ * collective of several roles runs at the lowest of their rates.  Seconds throughout.
  *
- * Entries are unrolled as streams come to need them.  Once all roles are in a state in which they were
+ * Entries are unrolled when a stream has none left.  Once all roles are in a state in which they were
  * before (the same entries under way in each, with the same work left, the same messages
- * unmatched), all later iterations repeat what came between, and the rest of the repeat is one jump of
- * the clock.  Repeats that never settle are run to their end. */
+ * unmatched), later iterations repeat the time between the two, and the clock jumps over the rest of the
+ * repeat.  Repeats that never settle are run to their end. */
 #ifndef DPX_CLOCK_H
 #define DPX_CLOCK_H
 
@@ -48,8 +48,8 @@ struct clock_result {
 bool clock_run(const struct role *roles, int n, enum sched_id id, struct timeline *lines, struct run *kept,
                struct clock_result *out);
 
-/* One role, which waits for no other.  `c` may be NULL, `kept` as well.  False when entries were to
- * be kept and are more than a million: then nothing is kept. */
+/* One role, which waits for no other.  `c` and `kept` may be NULL.  False when more than a million entries
+ * were to be kept: then none is. */
 bool clock_one(const struct schedules *s, enum sched_id id, const struct durations *d, const struct contention *c,
                struct timeline *out, struct run *kept);
 

@@ -4,8 +4,7 @@
 
 #include "sim/clock/clock.h"
 
-/* Repeats within repeats; states of one that are compared; items of a role before those that are done
- * are dropped. */
+/* Depth of repeats; states of one repeat that are compared; items of a role before finished ones are dropped. */
 enum { DEPTH = 8, SNAPS = 4, ITEMS = 1 << 16 };
 
 /* ARRIVED: it could start, but another role has not come yet. */
@@ -21,10 +20,10 @@ struct item {
     int     dep0;                   /* its dependencies: deps[dep0 .. dep0+ndeps) */
     uint8_t ndeps, stream, state;
     int     cause;                  /* the item that its start waited for last; -1: its own issue */
-    int     coll;                   /* op * PLAN_GROUPS + group of the collective to blame for it, -1 */
-    int     blocked_by;             /* a dependency that was not done when last asked, -1 */
-    int     issue_coll;             /* what the issuing thread had waited for before it, -1 */
-    int     meet;                   /* what it does together with other roles; -1 */
+    int     coll;                   /* op * PLAN_GROUPS + group of the collective that the start waited for, -1 */
+    int     blocked_by;             /* a dependency that was not done at the last test, -1 */
+    int     issue_coll;             /* the collective that the issuing thread waited for before it, -1 */
+    int     meet;                   /* index of the meet that it is part of; -1 */
 };
 
 /* A repeat of a schedule. */
@@ -48,10 +47,10 @@ struct actor {
     struct loop *loops; int nloops;
     int pc, end, depth;
     struct { int open, loop, first; int64_t i, n; } at[DEPTH];     /* first: item */
-    unsigned want;                  /* streams that must not be without a head */
+    unsigned want;                  /* streams that must have a head */
     int passed;                     /* level of the outermost repeat that began another iteration, -1 */
     int blocked;                    /* the item for which the issuing thread waits, -1 */
-    double issue_at;                /* when the issuing thread is through with what was unrolled */
+    double issue_at;                /* when the issuing thread has issued all that was unrolled */
     int issue_coll;                 /* the collective that blocked it last, until charged; -1 */
     int64_t wins;                   /* starts that it decided */
     /* running */
@@ -63,7 +62,7 @@ struct actor {
     bool touched, dirty;            /* at this event; something ended since it was settled */
 };
 
-/* Roles that do something together: a message, a collective of several. */
+/* One communication of several roles: a message or a collective. */
 struct member { int actor, item; double slow; };
 struct meet {
     int channel, nmembers, arrived;
@@ -73,7 +72,7 @@ struct meet {
     int next;                       /* of its channel, or of the free ones */
 };
 
-/* What matches in order: the messages of a pair with one tag, the collectives of one instance. */
+/* Communications that match in order: messages of a pair with one tag, collectives of one instance. */
 struct channel {
     bool message;
     int64_t from, to;               /* ranks; a collective: its group, and the instance's first rank */
@@ -104,21 +103,21 @@ void clock_pull_open(struct actor *a, const struct role *r, enum sched_id id);
 void clock_pull_close(struct actor *a);
 /* Unrolls the next entry; false at the end.  The item, or the issuing thread's wait, is items[n-1]. */
 bool clock_pull_next(struct clock *k, struct actor *a);
-/* Drops what no item refers to any more. */
+/* Drops items and dependencies that no item refers to any more. */
 void clock_pull_forget(struct clock *k, struct actor *a);
 
 /* ---- clock_meet.c ---- */
-/* Joins a new item to the meet of its channel, if its op is done together with another role. */
+/* Joins a new item to the meet of its channel, if another role takes part in its op. */
 void clock_meet_join(struct clock *k, struct actor *a, int item);
 void clock_meet_free(struct clock *k, int meet);
 void clock_meet_deadlock(struct clock *k);
 void clock_meet_close(struct clock *k);
 
 /* ---- clock_skip.c ---- */
-/* Actor a has begun another iteration of the repeat at a->passed: notes the state, and jumps if it is an
+/* Actor a has begun another iteration of the repeat at a->passed: records the state, and jumps if it equals an
  * earlier one. */
 void clock_skip_boundary(struct clock *k, struct actor *a);
-/* What was noted of a role's repeats from this level on no longer holds; of any role's. */
+/* Forgets the states recorded for a role's repeats from this level on; for all roles. */
 void clock_skip_forget(struct clock *k, const struct actor *a, int level);
 void clock_skip_forget_all(struct clock *k);
 void clock_skip_close(struct clock *k);

@@ -1,4 +1,4 @@
-/* clock_meet.c -- what several roles do together: messages and collectives that span roles. */
+/* clock_meet.c -- messages and collectives that span roles: matching, arrival, deadlocks. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -16,7 +16,7 @@ static bool in_line(const struct op *o)
     return o->kind == OP_COLL && !coll_is_message((enum coll_op)o->u.coll.op);
 }
 
-/* What cannot start before a repeat is through: everything on its streams, and what waits for that. */
+/* Entries that cannot start before a repeat is through: all on its streams, and those that wait for them. */
 struct held {
     unsigned streams, groups;
     uint8_t *events;
@@ -61,7 +61,7 @@ static int hold_range(const struct actor *a, struct held *h, int from, int to)
 }
 
 /* A repeat's own entries.  An event or a group holds back what waits for it if the last entry that has
- * it is the last on its stream: before that is done, the next entry is not asked for. */
+ * it is the last on its stream: the next entry is unrolled only after it is done. */
 static void hold_body(const struct actor *a, struct held *h, int from, int to)
 {
     int last[NSTREAM];
@@ -263,7 +263,7 @@ bool clock_pull_next(struct clock *k, struct actor *a)
             a->pc++;
             return true;
         }
-        /* What has just been left may have asked for more than is needed now. */
+        /* The repeat just left may have needed more streams than are needed now. */
         if (!(a->want & ~a->pending))
             return true;
     }

@@ -1,8 +1,8 @@
 /* clock_skip.c -- a state that comes back: the rest of a repeat is one jump.
  *
- * A state is what decides all that follows: where each role goes on, its entries under way with the work
- * that they have left, whose partners have come.  The discrete part of it is a hash, the rest is compared
- * number by number, relative to the clock. */
+ * A state decides all that follows: the next entry of each role, its entries under way with the work that
+ * they have left, which partners have arrived.  Its discrete part is a hash; the rest is compared number
+ * by number, relative to the clock. */
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,9 +10,9 @@
 
 #include "sim/clock/clock_internal.h"
 
-/* Of times: what rounding may leave between two states that are one. */
+/* Relative difference of two equal times that rounding may cause. */
 #define ROUNDING 2e-14
-/* Entries under way, of one role: more are not looked at. */
+/* Most entries under way of one role that are compared. */
 enum { WINDOW = 4096 };
 
 struct actor_state {
@@ -43,7 +43,7 @@ static uint64_t mix(uint64_t h, uint64_t v)
     return h ^ h >> 29;
 }
 
-/* What the item does together with others: how far their parts have come. */
+/* The item's meet: which members have arrived, and the work left. */
 static uint64_t partners(const struct clock *k, const struct item *it, uint64_t h)
 {
     const struct meet *m = &k->meets[it->meet];
@@ -110,8 +110,8 @@ static void note_actor(const struct clock *k, const struct actor *a, struct acto
     to->sums = *a->out;
 }
 
-/* Does the issuing thread do again what it did?  It is as far ahead as it was; or it decided no
- * start, and is further ahead. */
+/* Does the issuing thread repeat itself?  Yes where it is as far ahead as it was, or where it decided no
+ * start and is further ahead. */
 static bool same_issuing(const struct actor *a, const struct actor_state *then, double now, double before)
 {
     double ahead = a->issue_at - now, was = then->issue_at - before;

@@ -29,8 +29,8 @@ static double slow_beside(const struct contention *c, const struct schedules *s,
     return mine != its || c->adds ? c->copy_slow : 1;
 }
 
-/* Of several collectives beside compute the worst counts, since they hold the same SMs; threads on cores
- * add up, but a collective waits for its turn, whoever has it. */
+/* Of several collectives beside compute the worst counts, since they hold the same SMs.  Threads on cores
+ * add up, but a collective waits for its turn only once, whether compute or a copy has the core. */
 double contention_slow(const struct contention *c, const struct schedules *s, const int *running, int n, int me)
 {
     const struct op *mine = &s->ops[running[me]];

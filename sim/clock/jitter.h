@@ -1,7 +1,7 @@
 /* jitter.h -- ranks differ: what waiting for the slowest of them adds to a step.
  *
- * GPUs of one type differ in speed, so the slowest of N is part of every predicted step
- * (jitter_slowest_s).  What --jitter gives takes its place, in an estimate of its own.
+ * GPUs of one type differ in speed, so every predicted step includes the wait for the slowest of N
+ * (jitter_slowest_s).  --jitter replaces that wait in an estimate of its own.  Seconds throughout.
  *
  *     struct jitter j;
  *     if (jitter_parse("0.03,20e-6", &j) < 0)

@@ -1,5 +1,5 @@
-/* simulate.h -- seconds of a plan: its schedules' entries costed, put on the clock,
- * with contention, and the usual ratios.
+/* simulate.h -- seconds of a plan: its schedule's entries priced and run on the clock with contention,
+ * the wait for the slowest rank added; and the usual ratios.
  *
  *     struct timing t;
  *     simulate(&plan, &evaluation.schedules, cache, &t);
@@ -52,7 +52,7 @@ int  simulate_price(const struct plan *p, const struct schedules *s, enum sched_
            struct coll_memo *memo, struct priced *out);
 void simulate_priced_free(struct priced *p);
 
-/* Adds to a step as the clock has it what the slowest rank takes longer (jitter_slowest_s). */
+/* Adds to the clock's step the wait for the slowest rank (jitter_slowest_s). */
 void simulate_slowest(const struct plan *p, struct timeline *t);
 
 /* Slow-downs of this cluster and these groups; those that were measured are in `prices` (may be NULL), to
@@ -82,7 +82,7 @@ json_t *timing_json(const struct plan *p, const struct schedules *s, const struc
  * stream until the last use is done.  The most bytes that a steady step holds on top of
  * what it finds, and the position in `r` of the entry at which it does. */
 int64_t held_peak(const struct schedules *s, const struct run *r, int64_t *at);
-/* In an account of ledger.h's: `in`, the spaces. */
+/* The same in the spaces `in` (ledger.h). */
 int64_t held_peak_in(const struct schedules *s, unsigned in, const struct run *r, int64_t *at);
 
 /* The whole curve: bytes on top of what the step finds, after each change.  *out is

@@ -1,7 +1,7 @@
 /* coll_exchange.c -- all-to-all, and one message from rank to rank. */
 #include "sim/price/coll_count.h"
 
-/* Bytes that leave the node whose ranks have most to send out, and how many ranks those are. */
+/* Bytes that leave the node that sends most to others, and its number of ranks. */
 static double leaving(const struct coll_net *n, double s, double *flows)
 {
     *flows = n->nodes > 1 ? n->ranks - (n->nodes - 1) * n->per_node : n->per_node;
@@ -14,7 +14,7 @@ static void all_parts(const struct coll_net *n, double s, struct coll_figures *f
     f->total = (n->ranks - 1) * s;
 }
 
-/* In round i a rank sends to the one i behind it and receives from the one i before:
+/* In round i a rank sends to rank + i and receives from rank - i:
  * (p-1)(alpha + S/p beta) [MPICH, Open MPI: pairwise]. */
 static bool aa_pairwise(const struct coll_net *n, double s, struct coll_figures *f)
 {

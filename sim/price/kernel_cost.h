@@ -1,4 +1,4 @@
-/* kernel_cost.h -- how long anything takes that is not a collective.
+/* kernel_cost.h -- seconds of every entry but collectives, and of issuing any entry.
  *
  *     struct cost_cache *c = cost_cache_new(&plan);
  *     struct cost t;

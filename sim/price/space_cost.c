@@ -1,3 +1,4 @@
+/* space_cost.c -- prices of copies, host threads and files; constants with their sources. */
 #include "sim/price/space_cost.h"
 
 #include <string.h>
@@ -49,7 +50,7 @@ static void over_link(const struct plan *p, const struct schedules *s, const str
         *out = (struct cost){ t, t / 1.2, t * 1.5, BASIS_PUBLISHED, false, 0 };
 }
 
-/* Disks and DRAM are a datasheet's, and what a node's ranks do to each other is not known: half to twice. */
+/* Rates of disks and DRAM are datasheets', and the ranks' effect on each other is not known: half to twice. */
 static void of_node(double bytes, double rate, const struct plan *p, struct cost *out)
 {
     double t = bytes * (double)p->cluster.gpus_per_node / rate;

@@ -1,7 +1,7 @@
-/* space_cost.h -- what entries cost outside of device memory: copies over PCIe, work of the host's threads, files.
+/* space_cost.h -- seconds of entries outside of device memory: copies over PCIe, work of the host's threads, files.
  *
- * All ranks of a node do the same at the same time: each has its share of the node's DRAM and disks, and a PCIe link
- * of its own (gpu.pcie, one direction). */
+ * All ranks of a node are taken to do the same at the same time: each has its share of the node's DRAM and disks, and
+ * a PCIe link of its own (gpu.pcie, one direction). */
 #ifndef DPX_SPACE_COST_H
 #define DPX_SPACE_COST_H
 
@@ -12,8 +12,8 @@
 /* Copies between device and host memory; on ranks that are processes on cores both are the same memory. */
 bool space_cost_over_link(const struct plan *p, const struct schedules *s, const struct op *o);
 
-/* Does the entry have a price here?  If so, *out is it.  Work of the host stream and copies over a link that are on
- * ranks of cores have none: they cost what they cost on any stream there. */
+/* True, with *out set, where the entry has a price here.  On ranks that are processes on cores, the host stream and
+ * copies over a link have none: they are priced as on any other stream. */
 bool space_cost(const struct plan *p, const struct schedules *s, const struct op *o, struct cost *out);
 
 /* Whether the cluster says all that the entries of a schedule need.  0, or -1 with the missing key reported. */

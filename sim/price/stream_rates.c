@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Timed on A100 and H100; other types take H100's share from Hopper on, else A100's. */
+/* Timed on A100 and H100; other types have H100's share from Hopper on, else A100's. */
 struct share { double a100, h100; };
 
 /* One row a family of kernels.  Where only one type was timed, both have its share. */

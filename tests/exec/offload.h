@@ -329,7 +329,7 @@ static int hash_param(void *arg, int tensor, int64_t from, int64_t n, const void
 
 static struct executor *open_on(const struct plan *p, const struct schedules *s, struct device *d, struct weights *w)
 {
-    static struct comm *const nobody[NGROUP];
+    static struct comm *const nobody[PLAN_GROUPS];
     static atomic_bool stop;
 
     atomic_store(&stop, false);

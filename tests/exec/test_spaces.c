@@ -147,7 +147,7 @@ static void a_schedule_that_works_in_the_wrong_memory_does_not_begin(void **stat
 static void files_need_a_folder(void **state)
 {
     (void)state;
-    static struct comm *const nobody[NGROUP];
+    static struct comm *const nobody[PLAN_GROUPS];
     atomic_bool stop = false;
     struct schedules s;
     struct plan p;

@@ -1,6 +1,5 @@
-/* What an entry says of itself, so that neither the clock nor the executor asks which framework it is:
- * an optimizer's bytes and passes, who issues a collective; and of a program, which attention it runs and
- * which kernels. */
+/* Facts in entries, so that neither clock nor executor tests for a framework: an optimizer's bytes and
+ * passes, whether a Python hook issues a collective; and in programs: which attention and which kernels run. */
 #include "tests/model/plans.h"
 
 /* Calls `see` for every entry of the steady step. */

@@ -1,5 +1,5 @@
-/* The table of knobs, walked: whatever row is added must read and write its values, refuse others by
- * name, survive plan.json, say what it is, and come back from each config that has a key for it. */
+/* The table of knobs, walked: every row must read and write its values, refuse others by name, survive
+ * plan.json, describe itself, and survive each framework's config that has a key for it. */
 #include "tests/model/plans.h"
 
 #include <stdlib.h>

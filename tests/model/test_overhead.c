@@ -31,7 +31,8 @@ static struct plan plan_on(const char *cluster, enum strategy s, int64_t shard)
     return p;
 }
 
-/* 8xH100: 24 channels of 12 MiB (10 to receive, 2 to send: nccl#1685 traces allocations of just these), and 16 NVLS channels of 2*1 MiB for each of 8 heads. */
+/* 8xH100: 24 channels of 12 MiB (10 to receive, 2 to send: nccl#1685 traces allocations of just these), and 16 NVLS
+ * channels of 2*1 MiB for each of 8 heads. */
 static void one_hopper_node(void **state)
 {
     struct plan     p = plan_on("8xh100", STRAT_DDP, 0);

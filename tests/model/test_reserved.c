@@ -1,5 +1,5 @@
-/* A plan's schedules as requests to PyTorch's allocator: the bytes are the ledger's, and what the allocator of a
- * released wheel makes of them is what the replay makes of them. */
+/* A plan's schedules as requests to PyTorch's allocator: the bytes equal the ledger's, and the replay's counters
+ * equal those of the allocator of a released wheel. */
 #include "tests/model/plans.h"
 #include "model/memory/reserved.h"
 #include "tests/model/random_plan.h"

@@ -1,5 +1,5 @@
 /* Communication inside blocks: by hand, with times that a reader adds up; and Megatron's two all-reduces of a
- * block's forward and two of its backward, put into the schedules of three strategies that know nothing of it. */
+ * block's forward and two of its backward, put into the schedules of three unchanged strategies. */
 #include <stdlib.h>
 
 #include "model/schedule/schedule_cut.h"

@@ -2,7 +2,7 @@
  *
  *     mpirun -n 2 mpi_schedule pipeline             two stages, four micro-steps
  *     mpirun -n 4 mpi_schedule exchange ALGORITHM   an all-to-all of unequal parts
- *     mpirun -n 2 mpi_schedule differ               ranks that do not mean the same messages
+ *     mpirun -n 2 mpi_schedule differ               ranks whose messages do not match
  *     mpirun -n 2 mpi_schedule die                  rank 1 is killed where rank 0 waits for its message
  *     mpirun -n 2 mpi_schedule stall                rank 1 never sends it
  *     mpi_schedule null                             one process plays rank 1 of the pipeline

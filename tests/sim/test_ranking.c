@@ -1,4 +1,4 @@
-/* What may be called a tie, and in which order ideas are told. */
+/* Which plans are a tie, and the order in which ideas are printed. */
 #include "tests/check.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* lower_internal.h -- what the lowerings share; for lower_*.c only. */
+/* lower_internal.h -- functions that all lowerings share; for lower_*.c only. */
 #ifndef DPX_LOWER_INTERNAL_H
 #define DPX_LOWER_INTERNAL_H
 
@@ -47,8 +47,8 @@ int zro_ranks(const struct local_model *local, int64_t ranks[4]);
 int zero12_ranks(const struct local_model *local, int64_t ranks[4]);
 
 /* Appends entries that are run again and again.  settled(arg, true) is called before they are emitted and
- * settled(arg, false) after; it says whether they leave what they found, and where they do not they are
- * taken back and emitted again from what they left.  NULL: they always do. */
+ * settled(arg, false) after; it returns whether they leave the state that they found.  Where they do not,
+ * they are removed and emitted again from the state that they left.  NULL: they always do. */
 typedef bool settled_fn(void *arg, bool begins);
 void emit_settled(struct schedules *s, void (*emit)(void *arg), settled_fn *settled, void *arg);
 

@@ -1,3 +1,4 @@
+/* micro_steps.c -- passes in order, equal ones folded into a repeat. */
 #include "model/lower/common/micro_steps.h"
 
 #include <stdlib.h>

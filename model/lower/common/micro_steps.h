@@ -4,9 +4,9 @@
  *     struct micro_order order = { .steps = plan->accumulation, .first_differs = true, .last_differs = !every };
  *     micro_steps_emit(s, &order, &(struct micro_calls){ .emit = emit }, arg);
  *
- * A lowering says what happens in and around each pass and asks the facts that it needs: is this the
- * first of the step (no gradient of an earlier one exists), the last (gradients are reduced), which
- * instance of a buffer is it.  Passes that are alike become one repeat. */
+ * A lowering emits the entries in and around each pass and reads what it needs: whether this is the first
+ * of the step (no gradient of an earlier one exists) or the last (gradients are reduced), and which
+ * instance of a buffer it uses.  Equal passes become one repeat. */
 #ifndef DPX_MICRO_STEPS_H
 #define DPX_MICRO_STEPS_H
 
@@ -30,7 +30,7 @@ struct micro_order {
 struct micro_calls {
     void (*emit)(void *arg, const struct micro *m);
     /* Are the micro-steps from `at` on alike, but for the last where that differs?  false: this one is
-     * emitted by itself and the next asked for.  NULL: they are. */
+     * emitted by itself, then the next is tested.  NULL: they are. */
     bool (*alike)(void *arg, int64_t at);
     settled_fn *settled;        /* of a repeat's body, as emit_settled() has it; may be NULL */
 };

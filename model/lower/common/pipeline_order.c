@@ -1,3 +1,4 @@
+/* pipeline_order.c -- the generators of pipeline_order.h. */
 #include "model/lower/common/pipeline_order.h"
 
 /* Each kind of pass of a chunk counts its own micro-steps from 0. */
