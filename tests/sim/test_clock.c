@@ -485,6 +485,8 @@ static void random_exchange(struct pipe *b, unsigned seed, bool folded)
         int from = (int)(p * uniform(&seed)), to = (int)(p * uniform(&seed)), tag = (int)(2 * uniform(&seed));
         double seconds = uniform(&seed);
         bool message = uniform(&seed) < .6 && from != to;
+        if (message)                    /* one end of a spoiled one may meet that of another, which takes as long */
+            seconds = .4 + .3 * tag;
         int drop = spoiled && uniform(&seed) < .1 ? (int)(2 * uniform(&seed)) : -1;
         for (int end = 0; end < (message ? 2 : 1); end++) {
             int r = end ? to : from, at = (int)(4 * uniform(&seed)), on = narrow ? 1 : at;
