@@ -327,7 +327,8 @@ void schedules_cut(struct schedules *s)
     if (!c.ops || !c.acts || !c.to)
         abort();
     memcpy(c.ops, s->ops, (size_t)n * sizeof *c.ops);
-    memcpy(c.acts, s->acts, (size_t)s->nacts * sizeof *c.acts);
+    if (s->nacts)                   /* memcpy takes no NULL */
+        memcpy(c.acts, s->acts, (size_t)s->nacts * sizeof *c.acts);
     memcpy(begin, s->begin, sizeof begin);
     memcpy(end, s->end, sizeof end);
     s->nops = s->nacts = s->nspans = 0;

@@ -84,20 +84,20 @@ static int64_t best_other(const struct ranked *of, int64_t n)
     return -1;
 }
 
-static void why_sentence(const struct search_result *r, const struct ranked *of, int64_t n, char *to, size_t size)
+static void why_sentence(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied, char *to, size_t size)
 {
-    int64_t next = best_other(of, n), tied = 0;
+    int64_t next = best_other(of, n);
     char mine[160], other[160], parts[300];
 
     to[0] = '\0';
     if (n == 0)
         return;
-    for (int64_t i = 0; i < n; i++)
-        tied += of[i].tied && !of[i].waits;
     knob_label(&of[0].found->plan, mine, sizeof mine);
     if (tied > 1)
         snprintf(to, size, "%s comes first of %" PRId64 " that are a tie: their steps differ by less than the prediction can "
-                 "tell; it departs least from its framework's defaults (%d options).", mine, tied, of[0].departures);
+                 "tell; %sit departs least from its framework's defaults (%d option%s).", mine, tied,
+                 of[0].tight || ranking_deprecated(&of[0].found->plan) ? "" : "of those neither tight nor deprecated ",
+                 of[0].departures, of[0].departures == 1 ? "" : "s");
     else if (next < 0)
         snprintf(to, size, "%s is the fastest of %" PRId64 " plans that fit; no other strategy is among the first.", mine, r->nfit);
     if (tied > 1 || next < 0)
@@ -142,8 +142,9 @@ static void print_found(const struct search_result *r, int64_t i, const char *la
     char words[160];
 
     knob_label(&f->plan, words, sizeof words);
-    printf("%-10s %9.4g s %11s  %5.1f %% exposed  %s%s\n", label, f->step_s, size_text(f->needed).s,
-           100 * f->exposed_s / f->step_s, words, f->tight ? ", tight" : waits(&f->plan) ? ", waits for memory (not in its time)" : "");
+    printf("%-10s %9.4g s %11s  %5.1f %% exposed  %s%s%s\n", label, f->step_s, size_text(f->needed).s,
+           100 * f->exposed_s / f->step_s, words, f->tight ? ", tight" : "",
+           waits(&f->plan) ? ", waits for memory (not in its time)" : "");
 }
 
 /* A line of the answer: the difference from the first, and how sure it is. */
@@ -161,23 +162,25 @@ static void print_ranked(const struct ranked *first, const struct ranked *k)
     printf("%9.4g s %20s  %-18s %11s  %5.1f %% exposed  %s", f->step_s, interval, slower, size_text(f->needed).s,
            100 * f->exposed_s / f->step_s, words);
     if (k->variants > 0)
-        printf(" and %" PRId64 " variants", k->variants);
+        printf(" and %" PRId64 " variant%s", k->variants, k->variants == 1 ? "" : "s");
     if (old)
         printf("; %s", old);
-    puts(f->tight ? "; tight" : k->waits ? "; waits for memory (not in its time)" : "");
+    printf("%s%s\n", k->tight ? "; tight" : "", k->waits ? "; waits for memory (not in its time)" : "");
 }
 
 static void print_answer(const struct ranked *of, int64_t n)
 {
     int64_t tied = 0;
 
-    while (tied < n && of[tied].tied && !of[tied].waits)
+    while (tied < n && of[tied].tied)
         tied++;
     if (tied > 1)
-        printf("a tie: the clock cannot tell these from the fastest; those nearest to their framework's defaults first\n");
+        printf("a tie: the clock cannot tell these from the fastest; tight ones behind, then deprecated ones, those nearest to their framework's defaults ahead\n");
     printf("%11s %20s  %-18s %11s\n", "step", "90 % interval", "from the first", "memory");
     for (int64_t i = 0; i < n; i++) {
-        if (i == tied && tied > 1)
+        if (i > 0 && of[i].waits && !of[i - 1].waits)
+            printf("waiting for memory\n");
+        else if (i == tied && tied > 1)
             printf("slower\n");
         print_ranked(&of[0], &of[i]);
     }
@@ -187,7 +190,7 @@ static void print_answer(const struct ranked *of, int64_t n)
 /* A plan that saves less memory than this against a faster one is not worth a line. */
 #define WORTH .98
 
-static void print_result(const struct search_result *r, const struct ranked *of, int64_t n)
+static void print_result(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied)
 {
     char words[160], text[720];
     bool *front = calloc((size_t)r->nfit + 1, sizeof *front);
@@ -222,7 +225,7 @@ static void print_result(const struct search_result *r, const struct ranked *of,
         printf("\nthe nearest that does not fit: %s needs %s of %s, %s too much: %s\n", words, size_text(f->needed).s,
                size_text(f->available).s, size_text(f->needed - f->available).s, text);
     }
-    why_sentence(r, of, n, text, sizeof text);
+    why_sentence(r, of, n, tied, text, sizeof text);
     printf("\n%s\n", r->nfit ? text : "nothing fits");
     free(front);
 }
@@ -266,7 +269,7 @@ static json_t *ranked_json(const struct ranked *k)
         return NULL;
     knob_label(&k->found->plan, words, sizeof words);
     json_object_set_new(j, "label", json_string(words));
-    json_object_set_new(j, "tie", json_boolean(k->tied && !k->waits));
+    json_object_set_new(j, "tie", json_boolean(k->tied));
     json_object_set_new(j, "unsure_s", json_real(k->unsure_s));
     json_object_set_new(j, "departures", json_integer(k->departures));
     json_object_set_new(j, "variants", json_integer(k->variants));
@@ -274,7 +277,8 @@ static json_t *ranked_json(const struct ranked *k)
     return j;
 }
 
-static json_t *result_json(const struct search_options *o, const struct search_result *r, const struct ranked *of, int64_t n)
+static json_t *result_json(const struct search_options *o, const struct search_result *r, const struct ranked *of, int64_t n,
+                           int64_t tied)
 {
     json_t *plans = json_array(), *runners = json_array(), *pareto = json_array(), *nearest = json_null();
     bool *front = calloc((size_t)r->nfit + 1, sizeof *front);
@@ -304,7 +308,7 @@ static json_t *result_json(const struct search_options *o, const struct search_r
         json_object_set_new(nearest, "to_fit", json_string(text));
         json_object_set_new(nearest, "step_s", json_null());
     }
-    why_sentence(r, of, n, text, sizeof text);
+    why_sentence(r, of, n, tied, text, sizeof text);
     free(front);
     return json_pack("{s:i, s:o, s:o, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:s}", "dpx", 1, "model",
                      model_summary_json(o->model), "cluster", cluster_summary_json(o->cluster), "searched",
@@ -332,21 +336,21 @@ static int run(const struct args *a, const struct search_options *o)
 {
     struct search_result r;
     struct ranked *ideas;
-    int64_t n;
+    int64_t n, tied;
     int rc;
 
     if (search(o, &r) < 0)
         return EXIT_MISUSE;
     int64_t most = a->top < r.nfit ? a->top : r.nfit;
     ideas = room_new((size_t)most, sizeof *ideas);
-    n = ranking(&r, ideas, most);
+    n = ranking(&r, ideas, most, &tied);
     rc = n < 0 ? EXIT_FAILED : r.nfit > 0 ? EXIT_DONE : EXIT_NO;
     if (a->output && n > 0 && write_plan(&ideas[0].found->plan, a->output) < 0)
         rc = EXIT_FAILED;
     if (a->json && n >= 0)
-        rc = print_json(result_json(o, &r, ideas, n), rc);
+        rc = print_json(result_json(o, &r, ideas, n, tied), rc);
     else if (n >= 0)
-        print_result(&r, ideas, n);
+        print_result(&r, ideas, n, tied);
     free(ideas);
     search_free(&r);
     return rc;

@@ -10,8 +10,8 @@
 #include "sim/clock/simulate.h"
 #include "sim/search/ties.h"
 
-/* Variants of an idea that are looked at for one nearer to the defaults, and how much slower they may be
- * for that: what is further away is no tie. */
+/* Variants of an idea that are looked at for one nearer to the defaults, and how much slower than the fastest
+ * a variant or an idea may be for that: nobody gives more for fewer departures, however unsure the clock. */
 enum { VARIANTS = 24 };
 #define NEAR 1.05
 
@@ -93,7 +93,7 @@ static bool same_idea(const struct plan *a, const struct plan *b)
 struct look {
     double step_s[TIES_VIEWS];
     struct timing t;
-    bool waits;
+    bool fits, tight, waits;        /* `fits` as `eval` says it: PyTorch's allocator was replayed */
 };
 
 struct desk { struct cost_cache *cache; struct coll_memo memo; };
@@ -105,6 +105,12 @@ static int look_at(struct desk *d, const struct found *f, struct look *out)
 
     if (evaluate(&f->plan, &e) < 0)
         return -1;
+    out->fits = e.m.fits;
+    out->tight = e.verdict == VERDICT_TIGHT;
+    if (!out->fits) {
+        evaluation_free(&e);
+        return 0;
+    }
     if (!d->cache)
         d->cache = cost_cache_new(&f->plan);
     if (simulate_plan(&f->plan, &e, &out->t, NULL) == 0 &&
@@ -120,44 +126,61 @@ static void fill(struct ranked *r, const struct found *f, const struct look *l, 
 {
     r->found = f;
     r->departures = departures;
+    r->tight = l->tight;
     r->waits = l->waits;
     r->low_s = l->t.low_s;
     r->high_s = l->t.high_s;
     r->basis = l->t.basis;
 }
 
-/* The idea's fastest plan, or a variant that is as fast for all that the clock can tell and has fewer
- * departures. */
+/* Of two plans that are a tie: which to tell.  < 0 where the first is. */
+static int preferred(const struct ranked *x, const struct ranked *y)
+{
+    bool old[2] = { ranking_deprecated(&x->found->plan), ranking_deprecated(&y->found->plan) };
+
+    return x->waits != y->waits ? x->waits - y->waits : x->tight != y->tight ? x->tight - y->tight :
+           old[0] != old[1] ? old[0] - old[1] : x->departures - y->departures;
+}
+
+/* The idea's fastest plan that fits, or a variant that is as fast for all that the clock can tell and preferred.
+ * 1, 0 when none fits after all, -1. */
 static int settle(const struct search_result *r, int64_t head, struct desk *d, struct ranked *out, struct look *best)
 {
-    const struct found *fastest = &r->found[head];
-    struct look first, other;
-    int tried = 0, fewest = ranking_departures(&fastest->plan);
+    struct look first = { 0 }, other;
+    int tried = 0;
 
-    if (look_at(d, fastest, &first) < 0)
-        return -1;
-    *best = first;
-    fill(out, fastest, best, fewest);
-    for (int64_t i = head + 1; i < r->nfit; i++) {
+    *out = (struct ranked){ 0 };
+    for (int64_t i = head; i < r->nfit; i++) {
         const struct found *f = &r->found[i];
-        if (!same_idea(&f->plan, &fastest->plan))
+        struct ranked candidate = { .found = f };
+        if (!same_idea(&f->plan, &r->found[head].plan))
             continue;
-        out->variants++;
-        if (f->step_s > NEAR * fastest->step_s || tried == VARIANTS)
+        if (out->found) {
+            out->variants++;
+            if (f->step_s > NEAR * first.step_s[0] || tried == VARIANTS)
+                continue;
+        }
+        candidate.departures = ranking_departures(&f->plan);
+        if (out->found && candidate.departures >= out->departures && !out->waits && !out->tight)
             continue;
-        int departures = ranking_departures(&f->plan);
-        if (departures >= fewest && !out->waits)
-            continue;
-        tried++;
+        tried += out->found != NULL;
         if (look_at(d, f, &other) < 0)
             return -1;
-        if (other.waits || other.step_s[0] - first.step_s[0] > ties_unsure_s(first.step_s, other.step_s))
+        if (!other.fits) {
+            out->variants -= out->found != NULL;
+            continue;
+        }
+        fill(&candidate, f, &other, candidate.departures);
+        if (!out->found)
+            first = other;
+        else if (preferred(&candidate, out) >= 0 ||
+                 other.step_s[0] - first.step_s[0] > ties_unsure_s(first.step_s, other.step_s))
             continue;
         *best = other;
-        fewest = departures;
-        fill(out, f, best, departures);
+        candidate.variants = out->variants;
+        *out = candidate;
     }
-    return 0;
+    return out->found != NULL;
 }
 
 static int by_answer(const void *a, const void *b)
@@ -168,43 +191,55 @@ static int by_answer(const void *a, const void *b)
         return x->waits ? 1 : -1;
     if (x->tied != y->tied)
         return x->tied ? -1 : 1;
-    if (x->tied && x->departures != y->departures)
-        return x->departures < y->departures ? -1 : 1;
+    if (x->tied && preferred(x, y))
+        return preferred(x, y);
     if (x->found->step_s != y->found->step_s)
         return x->found->step_s < y->found->step_s ? -1 : 1;
     return x->found->order < y->found->order ? -1 : 1;
 }
 
-int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n)
+int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, int64_t *tied)
 {
-    struct look *looks = room_new((size_t)n + 1, sizeof *looks);
+    struct ranked *all = room_new((size_t)r->nfit + 1, sizeof *all);
+    struct look *looks = room_new((size_t)r->nfit + 1, sizeof *looks);
+    const struct found **heads = room_new((size_t)r->nfit + 1, sizeof *heads);
     struct desk d = { 0 };
-    int64_t ideas = 0, fastest = -1;
+    int64_t nheads = 0, ideas = 0, fastest = -1;
+    int rc = 0;
 
-    for (int64_t i = 0; i < r->nfit && ideas < n; i++) {
+    *tied = 0;
+    for (int64_t i = 0; i < r->nfit && rc >= 0; i++) {
         bool known = false;
-        for (int64_t k = 0; k < ideas && !known; k++)
-            known = same_idea(&out[k].found->plan, &r->found[i].plan);
+        if (ideas >= n && fastest >= 0 && r->found[i].step_s > NEAR * looks[fastest].step_s[0])
+            break;
+        for (int64_t k = 0; k < nheads && !known; k++)
+            known = same_idea(&heads[k]->plan, &r->found[i].plan);
         if (known)
             continue;
-        out[ideas] = (struct ranked){ 0 };
-        if (settle(r, i, &d, &out[ideas], &looks[ideas]) < 0) {
-            ideas = -1;
-            break;
-        }
-        if (!out[ideas].waits && (fastest < 0 || looks[ideas].step_s[0] < looks[fastest].step_s[0]))
+        heads[nheads++] = &r->found[i];
+        rc = settle(r, i, &d, &all[ideas], &looks[ideas]);
+        if (rc <= 0)
+            continue;
+        if (!all[ideas].waits && (fastest < 0 || looks[ideas].step_s[0] < looks[fastest].step_s[0]))
             fastest = ideas;
         ideas++;
     }
     if (fastest < 0)
         fastest = 0;                    /* all wait */
     for (int64_t i = 0; i < ideas; i++) {
-        out[i].unsure_s = i == fastest ? 0 : ties_unsure_s(looks[fastest].step_s, looks[i].step_s);
-        out[i].tied = fabs(looks[i].step_s[0] - looks[fastest].step_s[0]) <= out[i].unsure_s;
+        all[i].unsure_s = i == fastest ? 0 : ties_unsure_s(looks[fastest].step_s, looks[i].step_s);
+        all[i].tied = fabs(looks[i].step_s[0] - looks[fastest].step_s[0]) <= all[i].unsure_s &&
+                      looks[i].step_s[0] <= NEAR * looks[fastest].step_s[0] && !all[i].waits;
+        *tied += all[i].tied;
     }
-    cost_cache_free(d.cache);
-    free(looks);
     if (ideas > 1)
-        qsort(out, (size_t)ideas, sizeof *out, by_answer);
-    return ideas;
+        qsort(all, (size_t)ideas, sizeof *all, by_answer);
+    n = rc < 0 ? -1 : ideas < n ? ideas : n;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = all[i];
+    cost_cache_free(d.cache);
+    free(heads);
+    free(looks);
+    free(all);
+    return n;
 }

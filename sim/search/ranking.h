@@ -1,12 +1,15 @@
 /* ranking.h -- from plans by time to an answer: distinct ideas, and which of them are a tie.
  *
  *     struct ranked ideas[10];
- *     int64_t n = ranking(&result, ideas, 10);
+ *     int64_t tied, n = ranking(&result, ideas, 10, &tied);
  *
  * An idea is a strategy in a dialect with its micro-batch, recompute and shard group; plans that differ only in
  * buckets, units, prefetch and such are its variants.  The ideas that the clock cannot tell from the fastest
- * (ties.h) come first, those with the fewest departures from their framework's defaults ahead; then the others
- * by time.  A plan that waits for memory, which its step time leaves out, comes after all that do not. */
+ * (ties.h) and that are within 5 % of it come first: those that fit ahead of those that are tight, deprecated
+ * wrappers behind, then those with the fewest departures from their framework's defaults; then the others
+ * by time.  A plan that waits for memory, which its step time leaves out, comes after all that do not.  PyTorch's
+ * allocator is replayed for every plan told, and none is told that it refuses.  All ideas within the 5 % are looked
+ * at, so that which comes first does not depend on how many are asked for. */
 #ifndef DPX_RANKING_H
 #define DPX_RANKING_H
 
@@ -15,17 +18,19 @@
 
 struct ranked {
     const struct found *found;  /* of the idea's variants that are a tie, the one nearest to the defaults */
-    int64_t variants;           /* other plans of this idea that fit */
+    int64_t variants;           /* other plans of this idea that fit, where not replayed by what is allocated */
     int     departures;         /* options that are not their framework's default */
-    bool    tied;               /* with the fastest; the fastest itself is */
+    bool    tied;               /* with the fastest; the fastest itself is.  None that waits is */
+    bool    tight;              /* as `eval` says it */
     bool    waits;              /* for memory */
     double  low_s, high_s;      /* 90 % interval of the step */
     double  unsure_s;           /* half of the 90 % interval of this step less the fastest's */
     enum basis basis;
 };
 
-/* At most n ideas of the fitting plans; returns how many, or -1 with the reason reported. */
-int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n);
+/* At most n ideas of the fitting plans; returns how many, or -1 with the reason reported.  `tied`: how many of all
+ * ideas are a tie. */
+int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, int64_t *tied);
 
 /* Options of a plan that are not what its framework does when asked for nothing; recompute and sharing
  * states within a part of the ranks count, the split of the batch and the reduction's precision do not. */

@@ -324,13 +324,13 @@ static int rank(struct work *w, int64_t n)
 
     while (changed && !rc) {
         bool seen[NSTRATEGY][NDIALECT] = { 0 };
-        int64_t top = 0;
+        int64_t top = 0, least = INT64_MAX;
         changed = false;
         qsort(w->found, (size_t)n, sizeof *w->found, by_rank);
         for (int64_t i = 0; i < n && w->found[i].fits && !rc; i++) {
             struct found *f = &w->found[i];
             bool *cell = &seen[f->plan.strategy][f->plan.dialect];
-            bool shown = top < SEARCH_LOOKS || !*cell;
+            bool shown = top < SEARCH_LOOKS || !*cell || f->needed < least;
             if (shown && !f->looked_at) {
                 rc = look_at(w, f, &s);
                 changed |= !f->fits || f->tight;
@@ -338,6 +338,7 @@ static int rank(struct work *w, int64_t n)
             if (f->fits) {
                 top++;
                 *cell = true;
+                least = f->needed < least ? f->needed : least;
             }
         }
     }

@@ -8,8 +8,8 @@
  *     search_free(&r);
  *
  * Where PyTorch's allocator decides (model/memory/reserved.h), what is allocated drops plans first; the allocator is
- * replayed for those that come to the top: the fastest SEARCH_LOOKS and the fastest of each strategy and
- * dialect.  Twice what is allocated has been enough in all plans seen: one with that much room is not replayed.
+ * replayed for those that come to the top: the fastest SEARCH_LOOKS, the fastest of each strategy and
+ * dialect, and the front of memory against time.  Twice what is allocated has been enough in all plans seen: one with that much room is not replayed.
  *
  * The order is that of step time, then of memory, then of enumeration: the same
  * for any number of threads.  Two plans whose schedules are equal, entry for entry

@@ -18,7 +18,7 @@ struct stage {
     struct schedules s;
     double *work, *issue;
     struct durations d;
-    char name[16];
+    char name[24];
     int act;                        /* its family of activations, one for each micro-step; -1: none */
     int live;
 };

@@ -468,6 +468,90 @@ static void a_long_pipeline_is_skipped(void **state)
     pipe_close(&b);
 }
 
+/* ---- random exchanges ---- */
+
+/* Roles that send, receive and compute in any order on any stream; `spoiled`: some
+ * messages have one end only.  Each role's entries come twice or more, as a repeat or written out. */
+static void random_exchange(struct pipe *b, unsigned seed, bool folded)
+{
+    static const enum stream streams[] = { STREAM_COMPUTE, STREAM_GATHER, STREAM_REDUCE, STREAM_COPY_IN };
+    enum { MOST = 24 };
+    struct { enum stream st; int kind, peer, tag; double s; uint16_t after; } e[STAGES][MOST];
+    int n[STAGES] = { 0 }, p = 1 + (int)(4.99 * uniform(&seed)), times = 1 + (int)(6 * uniform(&seed));
+    bool spoiled = uniform(&seed) < .3, narrow = uniform(&seed) < .3;
+
+    pipe_open(b, p);
+    for (int i = 0; i < 14; i++) {
+        int from = (int)(p * uniform(&seed)), to = (int)(p * uniform(&seed)), tag = (int)(2 * uniform(&seed));
+        double seconds = uniform(&seed);
+        bool message = uniform(&seed) < .6 && from != to;
+        if (message)                    /* one end of a spoiled one may meet that of another, which takes as long */
+            seconds = .4 + .3 * tag;
+        int drop = spoiled && uniform(&seed) < .1 ? (int)(2 * uniform(&seed)) : -1;
+        for (int end = 0; end < (message ? 2 : 1); end++) {
+            int r = end ? to : from, at = (int)(4 * uniform(&seed)), on = narrow ? 1 : at;
+            uint16_t after = (uint16_t)(uniform(&seed) < .3 ? AFTER(streams[(int)(4 * uniform(&seed))]) : 0);
+            if (message && drop == end)
+                continue;
+            e[r][n[r]].st = streams[on];
+            e[r][n[r]].kind = message ? end : 2;
+            e[r][n[r]].peer = end ? from : to;
+            e[r][n[r]].tag = tag;
+            e[r][n[r]].after = after;
+            e[r][n[r]++].s = seconds;
+        }
+    }
+    for (int r = 0; r < p; r++) {
+        struct stage *g = &b->stage[r];
+        double issue = uniform(&seed) < .4 ? .2 * uniform(&seed) : 0;
+        if (folded)
+            sched_repeat(&g->s, times);
+        for (int t = 0; t < (folded ? 1 : times); t++)
+            for (int i = 0; i < n[r]; i++) {
+                struct op *o = e[r][i].kind == 2 ? stage_work(g, e[r][i].st, PHASE_FORWARD, e[r][i].s) :
+                               stage_message(g, e[r][i].st, e[r][i].kind ? COLL_RECV : COLL_SEND, e[r][i].peer, e[r][i].tag,
+                                             e[r][i].s);
+                o->after = e[r][i].after;
+                g->issue[g->s.nops - 1] = issue;
+            }
+        if (folded)
+            sched_repeat_end(&g->s);
+    }
+    pipe_end(b);
+}
+
+/* The clock ends, with the oracle's makespan or, where some wait for ever, with words; a repeat as written out. */
+static void random_exchanges_end_as_the_oracle_says(void **state)
+{
+    int done = 0, stopped = 0;
+
+    (void)state;
+    for (unsigned seed = 1; seed <= 3000; seed++) {
+        struct timeline t[STAGES];
+        struct clock_result flat, folded;
+        struct pipe b;
+        random_exchange(&b, seed, false);
+        double want = pipe_oracle(&b);
+        bool ran = clock_run(b.role, b.p, SCHED_STEADY, t, NULL, &flat);
+        pipe_close(&b);
+        if (ran != !isnan(want))
+            fail_msg("seed %u: the oracle says %g, the clock %g (%s)", seed, want, flat.makespan_s, ran ? "done" : flat.why);
+        if (ran)
+            close_to_each_other(flat.makespan_s, want, want + 1);
+        else
+            assert_non_null(strstr(flat.why, "waits"));
+        random_exchange(&b, seed, true);
+        if (clock_run(b.role, b.p, SCHED_STEADY, t, NULL, &folded) != ran)
+            fail_msg("seed %u: written out %s, as a repeat %s", seed, ran ? "done" : flat.why, ran ? folded.why : "done");
+        if (ran)
+            close_to_each_other(folded.makespan_s, flat.makespan_s, want + 1);
+        pipe_close(&b);
+        done += ran;
+        stopped += !ran;
+    }
+    assert_true(done > 300 && stopped > 300);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -489,6 +573,7 @@ int main(void)
         cmocka_unit_test(messages_of_different_sizes_do_not_fit),
         cmocka_unit_test(skipping_ahead_is_exact),
         cmocka_unit_test(a_long_pipeline_is_skipped),
+        cmocka_unit_test(random_exchanges_end_as_the_oracle_says),
     };
     return cmocka_run_group_tests_name("sim/clock", tests, NULL, NULL);
 }

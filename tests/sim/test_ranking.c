@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/room.h"
+#include "model/memory/evaluate.h"
 #include "sim/search/ranking.h"
 #include "sim/search/ties.h"
 
@@ -37,7 +38,7 @@ static void errors_of_one_alone_add_as_squares(void **state)
 
 struct search_space { struct model m; struct cluster c; struct search_options o; struct search_result r; };
 
-static void space_init(struct search_space *s, const char *cluster)
+static void space_init_batch(struct search_space *s, const char *cluster, int64_t batch)
 {
     struct model whole;
 
@@ -47,10 +48,15 @@ static void space_init(struct search_space *s, const char *cluster)
     model_free(&whole);
     assert_int_equal(cluster_load(cluster, &s->c), 0);
     s->o = (struct search_options){
-        .model = &s->m, .cluster = &s->c, .seq = 1024, .global_batch = 64, .strategies = ~0ull, .dialects = ~0ull,
+        .model = &s->m, .cluster = &s->c, .seq = 1024, .global_batch = batch, .strategies = ~0ull, .dialects = ~0ull,
         .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16, .recompute = 7, .threads = 1,
     };
     assert_int_equal(search(&s->o, &s->r), 0);
+}
+
+static void space_init(struct search_space *s, const char *cluster)
+{
+    space_init_batch(s, cluster, 64);
 }
 
 static void space_free(struct search_space *s)
@@ -65,15 +71,21 @@ static bool same_idea(const struct plan *a, const struct plan *b)
            a->recompute == b->recompute && a->recompute_interval == b->recompute_interval && a->shard_group == b->shard_group;
 }
 
+/* With room, then by a wrapper that is not deprecated, then near the defaults. */
+static int64_t order(const struct ranked *k)
+{
+    return (k->tight ? 1 << 20 : 0) + (ranking_deprecated(&k->found->plan) ? 1 << 10 : 0) + k->departures;
+}
+
 static void ideas_are_distinct_and_ties_come_first(void **state)
 {
-    enum { MOST = 12 };
+    enum { MOST = 40 };
     struct ranked of[MOST];
     struct search_space s;
 
     (void)state;
     space_init(&s, "2x2xa100-40gb");
-    int64_t n = ranking(&s.r, of, MOST), tied = 0;
+    int64_t all, n = ranking(&s.r, of, MOST, &all), tied = 0;
     assert_int_equal(n, MOST);
     assert_true(of[0].tied);
     for (int64_t i = 0; i < n; i++) {
@@ -86,10 +98,12 @@ static void ideas_are_distinct_and_ties_come_first(void **state)
         if (i == 0)
             continue;
         assert_true(k[-1].tied >= k->tied || k[-1].waits < k->waits);
-        if (k->tied && k[-1].tied && !k->waits && !k[-1].waits)
-            assert_true(k[-1].departures <= k->departures);
+        if (k->tied) {
+            int64_t before = order(&k[-1]), mine = order(k);
+            assert_true(before <= mine);
+        }
     }
-    assert_true(tied >= 1 && tied < n);
+    assert_true(tied >= 1 && tied < n && all == tied);
     space_free(&s);
 }
 
@@ -101,7 +115,7 @@ static void variants_are_counted(void **state)
 
     (void)state;
     space_init(&s, "2x2xa100-40gb");
-    int64_t n = ranking(&s.r, of, 4);
+    int64_t tied, n = ranking(&s.r, of, 4, &tied);
     for (int64_t i = 0; i < n; i++) {
         int64_t all = 0;
         for (int64_t k = 0; k < s.r.nfit; k++)
@@ -109,6 +123,57 @@ static void variants_are_counted(void **state)
         assert_int_equal(of[i].variants, all - 1);
     }
     space_free(&s);
+}
+
+/* What is told of a plan is what eval says of it, where PyTorch's allocator refuses some that the ledger lets pass. */
+static void the_verdict_is_that_of_an_evaluation(void **state)
+{
+    enum { MOST = 24 };
+    struct ranked of[MOST];
+    struct search_space s;
+    int64_t tied, tight = 0;
+
+    (void)state;
+    space_init(&s, "8xv100-16gb");
+    search_free(&s.r);
+    s.c.memory = (int64_t)5 << 30;
+    s.o.precision = DT_FP32;
+    assert_int_equal(search(&s.o, &s.r), 0);
+    int64_t n = ranking(&s.r, of, MOST, &tied);
+    assert_true(n > SEARCH_LOOKS);
+    for (int64_t i = 0; i < n; i++) {
+        struct evaluation e;
+        assert_int_equal(evaluate(&of[i].found->plan, &e), 0);
+        assert_true(e.m.fits);
+        assert_int_equal(of[i].tight, e.verdict == VERDICT_TIGHT);
+        tight += of[i].tight;
+        evaluation_free(&e);
+    }
+    assert_true(tight > 0 && tight < n);
+    space_free(&s);
+}
+
+/* Which plan comes first, and how many are a tie with it, does not depend on how many are asked for. */
+static void fewer_are_the_first_of_more(void **state)
+{
+    enum { MOST = 30 };
+    static const char *const clusters[] = { "3x8xh100", "2x2xa100-40gb" };
+    struct ranked many[MOST], few[MOST];
+
+    (void)state;
+    for (int c = 0; c < 2; c++) {
+        struct search_space s;
+        int64_t tied, again;
+        space_init_batch(&s, clusters[c], 48);
+        int64_t n = ranking(&s.r, many, MOST, &tied);
+        for (int64_t k = 1; k < n; k += 5) {
+            assert_int_equal(ranking(&s.r, few, k, &again), k);
+            assert_int_equal(again, tied);
+            for (int64_t i = 0; i < k && i < tied; i++)
+                assert_ptr_equal(few[i].found, many[i].found);
+        }
+        space_free(&s);
+    }
 }
 
 static void a_default_plan_departs_from_nothing(void **state)
@@ -159,6 +224,8 @@ int main(void)
         cmocka_unit_test(errors_of_one_alone_add_as_squares),
         cmocka_unit_test(ideas_are_distinct_and_ties_come_first),
         cmocka_unit_test(variants_are_counted),
+        cmocka_unit_test(the_verdict_is_that_of_an_evaluation),
+        cmocka_unit_test(fewer_are_the_first_of_more),
         cmocka_unit_test(a_default_plan_departs_from_nothing),
         cmocka_unit_test(both_fsdps_reduce_alike),
     };
