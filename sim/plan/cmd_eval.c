@@ -9,6 +9,7 @@
 #include "sim/clock/jitter.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
+#include "sim/price/gpu_rates.h"
 #include "sim/price/flops.h"
 #include "sim/price/measured_gaps.h"
 
@@ -120,6 +121,8 @@ static void print_time(const struct plan *p, const struct schedules *s, const st
     if (l->slowest_s > 0)
         printf("  %-28s %10.4f s %5.1f %%\n", "waiting for the slowest rank", l->slowest_s, 100 * l->slowest_s / step);
     printf("  communication in all %.4f s; without contention the step would take %.4g s\n", l->comm_s, t->free_s);
+    if (gpu_lacks(&p->cluster.gpu, p->precision))
+        printf("  %s\n", gpu_lacks(&p->cluster.gpu, p->precision));
     measured_print(p, s);
 }
 

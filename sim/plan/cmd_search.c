@@ -15,6 +15,7 @@
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
+#include "sim/price/gpu_rates.h"
 #include "sim/search/advice.h"
 #include "sim/search/ranking.h"
 #include "sim/search/search.h"
@@ -185,6 +186,8 @@ static void print_answer(const struct ranked *of, int64_t n)
         print_ranked(&of[0], &of[i]);
     }
     printf("times are %s\n", basis_name(of[0].basis));
+    if (gpu_lacks(&of[0].found->plan.cluster.gpu, of[0].found->plan.precision))
+        puts(gpu_lacks(&of[0].found->plan.cluster.gpu, of[0].found->plan.precision));
 }
 
 /* A plan that saves less memory than this against a faster one is not worth a line. */

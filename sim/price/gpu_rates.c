@@ -118,6 +118,14 @@ double gpu_peak(const struct gpu *g, enum dtype t)
     return peak > 0 ? peak : g->fp32 > 0 ? g->fp32 : g->fp16 > 0 ? g->fp16 : g->bf16;
 }
 
+const char *gpu_lacks(const struct gpu *g, enum dtype t)
+{
+    if (gpu_is_host(g) || t == DT_FP32 || g->bf16 > 0 || (t == DT_FP16 && g->fp16 > 0))
+        return NULL;
+    return t == DT_BF16 ? "these GPUs have no units for bf16: it is taken to run at the fp32 rate"
+                        : "these GPUs have no units for 16 bits: they are taken to run at the fp32 rate";
+}
+
 double gpu_stream(const struct gpu *g)
 {
     return gpu_is_host(g) || !(g->hbm > 0) ? HOST_STREAM : g->hbm * gpu_rates(g)->hbm;

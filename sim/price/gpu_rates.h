@@ -50,6 +50,9 @@ bool gpu_is_host(const struct gpu *g);
  * to use TF32; a type without bf16 units computes it at the fp32 rate. */
 double gpu_peak(const struct gpu *g, enum dtype t);
 
+/* The sentence that a type has no units for this precision, which then runs at the fp32 rate; NULL where it has. */
+const char *gpu_lacks(const struct gpu *g, enum dtype t);
+
 /* Memory bandwidth as streaming kernels see it, bytes/s. */
 double gpu_stream(const struct gpu *g);
 

@@ -58,4 +58,14 @@ check 'search and limits take the kernels that transformers picks, and refuse th
     grep -q 'exit 0' "$tmp/said" || cat "$tmp/said"
     refused search --global-batch 8 --framework torch
     refused limits --dialect torch)"
+
+# A V100 multiplies fp16 on tensor cores, bf16 not; the default is bf16.
+on_v100() {
+    "$B/dpxplan" search --model gpt2 --cluster 8xv100-16gb --seq 128 --global-batch 8 --strategy ddp --precision "$1" \
+        -o "$tmp/plan.json" >"$tmp/said" 2>&1
+    "$B/dpxplan" eval "$tmp/plan.json" >>"$tmp/said" 2>&1
+    grep -c 'these GPUs have no units for bf16' "$tmp/said"
+}
+check 'search and eval say that GPUs have no units for a precision' "$(
+    [ "$(on_v100 bf16)" = 2 ] && [ "$(on_v100 fp16)" = 0 ] && [ "$(on_v100 fp32)" = 0 ] || cat "$tmp/said")"
 finish
