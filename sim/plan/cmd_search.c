@@ -121,14 +121,17 @@ static void how_to_fit(const struct found *f, char *to, size_t size)
              size_text(more).s);
 }
 
-static bool waits(const struct plan *p)
+static bool waits(const struct found *f, const struct ranked *of, int64_t n)
 {
     struct evaluation e;
     struct timing t;
     bool yes = false;
 
-    if (evaluate(p, &e) == 0) {
-        yes = simulate_plan(p, &e, &t, NULL) == 0 && waits_for_memory(&e, &t);
+    for (int64_t i = 0; i < n; i++)
+        if (of[i].found == f)
+            return of[i].waits;
+    if (search_evaluate(f, &e) == 0) {
+        yes = simulate_plan(&f->plan, &e, &t, NULL) == 0 && waits_for_memory(&e, &t);
         evaluation_free(&e);
     }
     return yes;
@@ -136,14 +139,14 @@ static bool waits(const struct plan *p)
 
 /* ---- output ---- */
 
-static void print_found(const struct search_result *r, int64_t i, const char *label)
+static void print_found(const struct search_result *r, int64_t i, const struct ranked *of, int64_t n, const char *label)
 {
     const struct found *f = &r->found[i];
     char words[160];
 
     knob_label(&f->plan, words, sizeof words);
     printf("%-10s %9.4g s %11s  %5.1f %% exposed  %s%s\n", label, f->step_s, size_text(f->needed).s,
-           100 * f->exposed_s / f->step_s, words, f->tight ? ", tight" : waits(&f->plan) ? ", waits for memory (not in its time)" : "");
+           100 * f->exposed_s / f->step_s, words, f->tight ? ", tight" : waits(f, of, n) ? ", waits for memory (not in its time)" : "");
 }
 
 /* A line of the answer: the difference from the first, and how sure it is. */
@@ -164,7 +167,7 @@ static void print_ranked(const struct ranked *first, const struct ranked *k)
         printf(" and %" PRId64 " variants", k->variants);
     if (old)
         printf("; %s", old);
-    puts(f->tight ? "; tight" : k->waits ? "; waits for memory (not in its time)" : "");
+    puts(k->tight ? "; tight" : k->waits ? "; waits for memory (not in its time)" : "");
 }
 
 static void print_answer(const struct ranked *of, int64_t n)
@@ -184,9 +187,6 @@ static void print_answer(const struct ranked *of, int64_t n)
     printf("times are %s\n", basis_name(of[0].basis));
 }
 
-/* A plan that saves less memory than this against a faster one is not worth a line. */
-#define WORTH .98
-
 static void print_result(const struct search_result *r, const struct ranked *of, int64_t n)
 {
     char words[160], text[720];
@@ -204,14 +204,14 @@ static void print_result(const struct search_result *r, const struct ranked *of,
         for (int d = 0; d < NDIALECT; d++) {
             int64_t i = best_of(r, (enum strategy)s, (enum dialect)d);
             if (i >= 0)
-                print_found(r, i, strategy_name((enum strategy)s));
+                print_found(r, i, of, n, strategy_name((enum strategy)s));
         }
     search_pareto(r, front);
     if (r->nfit > 0)
         printf("\nmemory against time: no plan is both smaller and faster than these\n");
-    for (int64_t i = 0, told = 0, last = INT64_MAX; i < r->nfit && told < 8; i++)
-        if (front[i] && (double)r->found[i].needed < WORTH * (double)last) {
-            print_found(r, i, "");
+    for (int64_t i = 0, told = 0, last = INT64_MAX; i < r->nfit && told < SEARCH_FRONT; i++)
+        if (front[i] && (double)r->found[i].needed < SEARCH_WORTH * (double)last) {
+            print_found(r, i, of, n, "");
             last = r->found[i].needed;
             told++;
         }

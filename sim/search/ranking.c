@@ -93,7 +93,7 @@ static bool same_idea(const struct plan *a, const struct plan *b)
 struct look {
     double step_s[TIES_VIEWS];
     struct timing t;
-    bool waits;
+    bool waits, tight, fits;
 };
 
 struct desk { struct cost_cache *cache; struct coll_memo memo; };
@@ -103,8 +103,14 @@ static int look_at(struct desk *d, const struct found *f, struct look *out)
     struct evaluation e;
     int rc = -1;
 
-    if (evaluate(&f->plan, &e) < 0)
+    if (search_evaluate(f, &e) < 0)
         return -1;
+    out->fits = e.m.fits;
+    out->tight = e.verdict == VERDICT_TIGHT;
+    if (!out->fits) {
+        evaluation_free(&e);
+        return 0;
+    }
     if (!d->cache)
         d->cache = cost_cache_new(&f->plan);
     if (simulate_plan(&f->plan, &e, &out->t, NULL) == 0 &&
@@ -121,13 +127,14 @@ static void fill(struct ranked *r, const struct found *f, const struct look *l, 
     r->found = f;
     r->departures = departures;
     r->waits = l->waits;
+    r->tight = l->tight;
     r->low_s = l->t.low_s;
     r->high_s = l->t.high_s;
     r->basis = l->t.basis;
 }
 
 /* The idea's fastest plan, or a variant that is as fast for all that the clock can tell and has fewer
- * departures. */
+ * departures.  1, or 0 where the allocator refuses the fastest. */
 static int settle(const struct search_result *r, int64_t head, struct desk *d, struct ranked *out, struct look *best)
 {
     const struct found *fastest = &r->found[head];
@@ -136,6 +143,8 @@ static int settle(const struct search_result *r, int64_t head, struct desk *d, s
 
     if (look_at(d, fastest, &first) < 0)
         return -1;
+    if (!first.fits)
+        return 0;
     *best = first;
     fill(out, fastest, best, fewest);
     for (int64_t i = head + 1; i < r->nfit; i++) {
@@ -151,13 +160,14 @@ static int settle(const struct search_result *r, int64_t head, struct desk *d, s
         tried++;
         if (look_at(d, f, &other) < 0)
             return -1;
-        if (other.waits || other.step_s[0] - first.step_s[0] > ties_unsure_s(first.step_s, other.step_s))
+        if (!other.fits || other.waits || (other.tight && !out->tight) ||
+            other.step_s[0] - first.step_s[0] > ties_unsure_s(first.step_s, other.step_s))
             continue;
         *best = other;
         fewest = departures;
         fill(out, f, best, departures);
     }
-    return 0;
+    return 1;
 }
 
 static int by_answer(const void *a, const void *b)
@@ -188,10 +198,13 @@ int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n)
         if (known)
             continue;
         out[ideas] = (struct ranked){ 0 };
-        if (settle(r, i, &d, &out[ideas], &looks[ideas]) < 0) {
+        int rc = settle(r, i, &d, &out[ideas], &looks[ideas]);
+        if (rc < 0) {
             ideas = -1;
             break;
         }
+        if (rc == 0)
+            continue;                   /* the idea's next plan may fit */
         if (!out[ideas].waits && (fastest < 0 || looks[ideas].step_s[0] < looks[fastest].step_s[0]))
             fastest = ideas;
         ideas++;

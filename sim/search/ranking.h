@@ -19,6 +19,7 @@ struct ranked {
     int     departures;         /* options that are not their framework's default */
     bool    tied;               /* with the fastest; the fastest itself is */
     bool    waits;              /* for memory */
+    bool    tight;              /* it needs the headroom, or the allocator gives its cache back */
     double  low_s, high_s;      /* 90 % interval of the step */
     double  unsure_s;           /* half of the 90 % interval of this step less the fastest's */
     enum basis basis;

@@ -331,13 +331,14 @@ static int rank(struct work *w, int64_t n)
 
     while (changed && !rc) {
         bool seen[NSTRATEGY][NDIALECT] = { 0 };
-        int64_t top = 0;
+        int64_t top = 0, front = 0, least = INT64_MAX;
         changed = false;
         qsort(w->found, (size_t)n, sizeof *w->found, by_rank);
         for (int64_t i = 0; i < n && w->found[i].fits && !rc; i++) {
             struct found *f = &w->found[i];
             bool *cell = &seen[f->plan.strategy][f->plan.dialect];
-            bool shown = top < SEARCH_LOOKS || !*cell;
+            bool saves = front < SEARCH_FRONT && (double)f->needed < SEARCH_WORTH * (double)least;
+            bool shown = top < SEARCH_LOOKS || !*cell || saves;
             if (shown && !f->looked_at) {
                 rc = look_at(w, f, &s);
                 changed |= !f->fits || f->tight;
@@ -345,6 +346,8 @@ static int rank(struct work *w, int64_t n)
             if (f->fits) {
                 top++;
                 *cell = true;
+                front += saves;
+                least = saves ? f->needed : least;
             }
         }
     }
@@ -413,6 +416,19 @@ out:
     free(w.program_of);
     free(w.found);
     return rc;
+}
+
+int search_evaluate(const struct found *f, struct evaluation *out)
+{
+    if (evaluate_allocated(&f->plan, out) < 0)
+        return -1;
+    if (!f->looked_at) {
+        evaluation_reserve(&f->plan, out, NULL);
+        return 0;
+    }
+    out->verdict = !f->fits ? VERDICT_DOES_NOT_FIT : f->tight ? VERDICT_TIGHT : VERDICT_FITS;
+    out->m.fits = f->fits;
+    return 0;
 }
 
 void search_free(struct search_result *r)

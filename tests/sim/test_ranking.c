@@ -37,7 +37,7 @@ static void errors_of_one_alone_add_as_squares(void **state)
 
 struct search_space { struct model m; struct cluster c; struct search_options o; struct search_result r; };
 
-static void space_init(struct search_space *s, const char *cluster)
+static void space_with(struct search_space *s, const char *cluster, int64_t memory)
 {
     struct model whole;
 
@@ -46,12 +46,15 @@ static void space_init(struct search_space *s, const char *cluster)
     assert_int_equal(model_with_layers(&whole, 4, &s->m), 0);
     model_free(&whole);
     assert_int_equal(cluster_load(cluster, &s->c), 0);
+    s->c.memory = memory ? memory : s->c.memory;
     s->o = (struct search_options){
         .model = &s->m, .cluster = &s->c, .seq = 1024, .global_batch = 64, .strategies = ~0ull, .dialects = ~0ull,
         .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16, .recompute = 7, .threads = 1,
     };
     assert_int_equal(search(&s->o, &s->r), 0);
 }
+
+static void space_init(struct search_space *s, const char *cluster) { space_with(s, cluster, 0); }
 
 static void space_free(struct search_space *s)
 {
@@ -111,6 +114,32 @@ static void variants_are_counted(void **state)
     space_free(&s);
 }
 
+/* Where the allocator decides: what is told fits, tight where it is, whatever the search has replayed.  Memories from
+ * one where most plans fit down to one where few do. */
+static void what_is_told_has_the_allocators_verdict(void **state)
+{
+    enum { MOST = 12 };
+    int64_t tight = 0;
+
+    (void)state;
+    for (int64_t mib = 12 << 10; mib >= 3 << 10; mib -= 1536) {
+        struct ranked of[MOST];
+        struct search_space s;
+        space_with(&s, "2x2xa100-40gb", mib << 20);
+        int64_t n = ranking(&s.r, of, MOST);
+        for (int64_t i = 0; i < n; i++) {
+            struct evaluation e;
+            assert_int_equal(evaluate(&of[i].found->plan, &e), 0);
+            assert_true(e.m.fits);
+            assert_int_equal(of[i].tight, e.verdict == VERDICT_TIGHT);
+            tight += of[i].tight;
+            evaluation_free(&e);
+        }
+        space_free(&s);
+    }
+    assert_true(tight > 0);
+}
+
 static void a_default_plan_departs_from_nothing(void **state)
 {
     struct plan p = { 0 };
@@ -159,6 +188,7 @@ int main(void)
         cmocka_unit_test(errors_of_one_alone_add_as_squares),
         cmocka_unit_test(ideas_are_distinct_and_ties_come_first),
         cmocka_unit_test(variants_are_counted),
+        cmocka_unit_test(what_is_told_has_the_allocators_verdict),
         cmocka_unit_test(a_default_plan_departs_from_nothing),
         cmocka_unit_test(both_fsdps_reduce_alike),
     };
