@@ -155,12 +155,13 @@ static int settle(const struct search_result *r, int64_t head, struct desk *d, s
         if (f->step_s > NEAR * fastest->step_s || tried == VARIANTS)
             continue;
         int departures = ranking_departures(&f->plan);
-        if (departures >= fewest && !out->waits)
+        if (departures >= fewest && !out->waits && !out->tight)
             continue;
         tried++;
         if (look_at(d, f, &other) < 0)
             return -1;
-        if (!other.fits || other.waits || (other.tight && !out->tight) ||
+        bool better = departures < fewest || out->waits || (out->tight && !other.tight);
+        if (!better || !other.fits || other.waits || (other.tight && !out->tight) ||
             other.step_s[0] - first.step_s[0] > ties_unsure_s(first.step_s, other.step_s))
             continue;
         *best = other;
@@ -170,14 +171,19 @@ static int settle(const struct search_result *r, int64_t head, struct desk *d, s
     return 1;
 }
 
+/* An idea while it is put in order. */
+struct idea { struct ranked r; struct look l; };
+
 static int by_answer(const void *a, const void *b)
 {
-    const struct ranked *x = a, *y = b;
+    const struct ranked *x = &((const struct idea *)a)->r, *y = &((const struct idea *)b)->r;
 
     if (x->waits != y->waits)
         return x->waits ? 1 : -1;
     if (x->tied != y->tied)
         return x->tied ? -1 : 1;
+    if (x->tied && x->tight != y->tight)
+        return x->tight ? 1 : -1;
     if (x->tied && x->departures != y->departures)
         return x->departures < y->departures ? -1 : 1;
     if (x->found->step_s != y->found->step_s)
@@ -185,39 +191,65 @@ static int by_answer(const void *a, const void *b)
     return x->found->order < y->found->order ? -1 : 1;
 }
 
+static bool tie(const struct look *a, const struct look *b)
+{
+    return fabs(a->step_s[0] - b->step_s[0]) <= ties_unsure_s(a->step_s, b->step_s);
+}
+
+/* Of the ideas that are slower than the fastest, a tight one comes after those that fit and are a tie with it. */
+static void let_fitting_pass(struct idea *of, int64_t n)
+{
+    for (int64_t i = n - 2; i >= 0; i--)
+        for (int64_t k = i; k + 1 < n; k++) {
+            struct idea *x = &of[k], *y = &of[k + 1], swap = *x;
+            if (x->r.tied || x->r.waits != y->r.waits || !x->r.tight || y->r.tight || !tie(&x->l, &y->l))
+                break;
+            *x = *y;
+            *y = swap;
+        }
+}
+
+static void compare_with_fastest(struct idea *of, int64_t n, int64_t fastest)
+{
+    for (int64_t i = 0; i < n; i++) {
+        of[i].r.unsure_s = i == fastest ? 0 : ties_unsure_s(of[fastest].l.step_s, of[i].l.step_s);
+        of[i].r.tied = i == fastest || tie(&of[i].l, &of[fastest].l);
+    }
+}
+
 int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n)
 {
-    struct look *looks = room_new((size_t)n + 1, sizeof *looks);
+    struct idea *ideas = room_new((size_t)n + 1, sizeof *ideas);
     struct desk d = { 0 };
-    int64_t ideas = 0, fastest = -1;
+    int64_t nideas = 0, fastest = -1;
 
-    for (int64_t i = 0; i < r->nfit && ideas < n; i++) {
+    for (int64_t i = 0; i < r->nfit && nideas < n; i++) {
+        struct idea *x = &ideas[nideas];
         bool known = false;
-        for (int64_t k = 0; k < ideas && !known; k++)
-            known = same_idea(&out[k].found->plan, &r->found[i].plan);
+        for (int64_t k = 0; k < nideas && !known; k++)
+            known = same_idea(&ideas[k].r.found->plan, &r->found[i].plan);
         if (known)
             continue;
-        out[ideas] = (struct ranked){ 0 };
-        int rc = settle(r, i, &d, &out[ideas], &looks[ideas]);
+        x->r = (struct ranked){ 0 };
+        int rc = settle(r, i, &d, &x->r, &x->l);
         if (rc < 0) {
-            ideas = -1;
+            nideas = -1;
             break;
         }
         if (rc == 0)
             continue;                   /* the idea's next plan may fit */
-        if (!out[ideas].waits && (fastest < 0 || looks[ideas].step_s[0] < looks[fastest].step_s[0]))
-            fastest = ideas;
-        ideas++;
-    }
-    if (fastest < 0)
-        fastest = 0;                    /* all wait */
-    for (int64_t i = 0; i < ideas; i++) {
-        out[i].unsure_s = i == fastest ? 0 : ties_unsure_s(looks[fastest].step_s, looks[i].step_s);
-        out[i].tied = fabs(looks[i].step_s[0] - looks[fastest].step_s[0]) <= out[i].unsure_s;
+        if (!x->r.waits && (fastest < 0 || x->l.step_s[0] < ideas[fastest].l.step_s[0]))
+            fastest = nideas;
+        nideas++;
     }
     cost_cache_free(d.cache);
-    free(looks);
-    if (ideas > 1)
-        qsort(out, (size_t)ideas, sizeof *out, by_answer);
-    return ideas;
+    if (nideas > 0) {
+        compare_with_fastest(ideas, nideas, fastest < 0 ? 0 : fastest);     /* < 0: all wait */
+        qsort(ideas, (size_t)nideas, sizeof *ideas, by_answer);
+        let_fitting_pass(ideas, nideas);
+    }
+    for (int64_t i = 0; i < nideas; i++)
+        out[i] = ideas[i].r;
+    free(ideas);
+    return nideas;
 }

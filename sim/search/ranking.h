@@ -6,7 +6,9 @@
  * An idea is a strategy in a dialect with its micro-batch, recompute and shard group; plans that differ only in
  * buckets, units, prefetch and such are its variants.  The ideas that the clock cannot tell from the fastest
  * (ties.h) come first, those with the fewest departures from their framework's defaults ahead; then the others
- * by time.  A plan that waits for memory, which its step time leaves out, comes after all that do not. */
+ * by time.  A plan that waits for memory, which its step time leaves out, comes after all that do not.  A tight one
+ * comes after those that fit and are a tie with it: what a retry of PyTorch's allocator costs, a synchronisation
+ * with cudaFree and cudaMalloc, is not in its step, for want of published times of them. */
 #ifndef DPX_RANKING_H
 #define DPX_RANKING_H
 

@@ -89,7 +89,7 @@ static void ideas_are_distinct_and_ties_come_first(void **state)
         if (i == 0)
             continue;
         assert_true(k[-1].tied >= k->tied || k[-1].waits < k->waits);
-        if (k->tied && k[-1].tied && !k->waits && !k[-1].waits)
+        if (k->tied && k[-1].tied && !k->waits && !k[-1].waits && k->tight == k[-1].tight)
             assert_true(k[-1].departures <= k->departures);
     }
     assert_true(tied >= 1 && tied < n);
@@ -133,6 +133,8 @@ static void what_is_told_has_the_allocators_verdict(void **state)
             assert_true(e.m.fits);
             assert_int_equal(of[i].tight, e.verdict == VERDICT_TIGHT);
             tight += of[i].tight;
+            if (i > 0 && of[i].tied && !of[i].waits)
+                assert_true(of[i - 1].tight <= of[i].tight);
             evaluation_free(&e);
         }
         space_free(&s);
