@@ -130,7 +130,8 @@ static bool waits(const struct found *f, const struct ranked *of, int64_t n)
     for (int64_t i = 0; i < n; i++)
         if (of[i].found == f)
             return of[i].waits;
-    if (search_evaluate(f, &e) == 0) {
+    if (evaluate_allocated(&f->plan, &e) == 0) {
+        search_verdict(f, &e);
         yes = simulate_plan(&f->plan, &e, &t, NULL) == 0 && waits_for_memory(&e, &t);
         evaluation_free(&e);
     }

@@ -93,31 +93,38 @@ static bool same_idea(const struct plan *a, const struct plan *b)
 struct look {
     double step_s[TIES_VIEWS];
     struct timing t;
-    bool waits, tight, fits;
+    bool waits, tight;
 };
 
 struct desk { struct cost_cache *cache; struct coll_memo memo; };
 
-static int look_at(struct desk *d, const struct found *f, struct look *out)
+static bool slower(const struct look *than, const struct look *l)
+{
+    return l->step_s[0] - than->step_s[0] > ties_unsure_s(than->step_s, l->step_s);
+}
+
+/* 1; 0 where the plan is slower than `than` (NULL: none) or the allocator refuses it; -1. */
+static int look_at(struct desk *d, const struct found *f, const struct look *than, struct look *out)
 {
     struct evaluation e;
-    int rc = -1;
+    int rc;
 
-    if (search_evaluate(f, &e) < 0)
+    if (evaluate_allocated(&f->plan, &e) < 0)
         return -1;
-    out->fits = e.m.fits;
-    out->tight = e.verdict == VERDICT_TIGHT;
-    if (!out->fits) {
-        evaluation_free(&e);
-        return 0;
-    }
     if (!d->cache)
         d->cache = cost_cache_new(&f->plan);
-    if (simulate_plan(&f->plan, &e, &out->t, NULL) == 0 &&
-        ties_views(&f->plan, &e.schedules, d->cache, &d->memo, out->step_s) == 0) {
-        out->waits = waits_for_memory(&e, &out->t);
-        rc = 0;
-    }
+    rc = ties_views(&f->plan, &e.schedules, d->cache, &d->memo, out->step_s);
+    if (rc < 0 || (than && slower(than, out)))
+        goto out;
+    search_verdict(f, &e);
+    if (!e.m.fits)
+        goto out;
+    rc = simulate_plan(&f->plan, &e, &out->t, NULL) < 0 ? -1 : 1;
+    if (rc < 0)
+        goto out;
+    out->waits = waits_for_memory(&e, &out->t);
+    out->tight = e.verdict == VERDICT_TIGHT;
+out:
     evaluation_free(&e);
     return rc;
 }
@@ -141,10 +148,9 @@ static int settle(const struct search_result *r, int64_t head, struct desk *d, s
     struct look first, other;
     int tried = 0, fewest = ranking_departures(&fastest->plan);
 
-    if (look_at(d, fastest, &first) < 0)
-        return -1;
-    if (!first.fits)
-        return 0;
+    int rc = look_at(d, fastest, NULL, &first);
+    if (rc <= 0)
+        return rc;
     *best = first;
     fill(out, fastest, best, fewest);
     for (int64_t i = head + 1; i < r->nfit; i++) {
@@ -158,11 +164,11 @@ static int settle(const struct search_result *r, int64_t head, struct desk *d, s
         if (departures >= fewest && !out->waits && !out->tight)
             continue;
         tried++;
-        if (look_at(d, f, &other) < 0)
+        rc = look_at(d, f, &first, &other);
+        if (rc < 0)
             return -1;
         bool better = departures < fewest || out->waits || (out->tight && !other.tight);
-        if (!better || !other.fits || other.waits || (other.tight && !out->tight) ||
-            other.step_s[0] - first.step_s[0] > ties_unsure_s(first.step_s, other.step_s))
+        if (rc == 0 || !better || other.waits || (other.tight && !out->tight))
             continue;
         *best = other;
         fewest = departures;

@@ -418,17 +418,14 @@ out:
     return rc;
 }
 
-int search_evaluate(const struct found *f, struct evaluation *out)
+void search_verdict(const struct found *f, struct evaluation *e)
 {
-    if (evaluate_allocated(&f->plan, out) < 0)
-        return -1;
     if (!f->looked_at) {
-        evaluation_reserve(&f->plan, out, NULL);
-        return 0;
+        evaluation_reserve(&f->plan, e, NULL);
+        return;
     }
-    out->verdict = !f->fits ? VERDICT_DOES_NOT_FIT : f->tight ? VERDICT_TIGHT : VERDICT_FITS;
-    out->m.fits = f->fits;
-    return 0;
+    e->verdict = !f->fits ? VERDICT_DOES_NOT_FIT : f->tight ? VERDICT_TIGHT : VERDICT_FITS;
+    e->m.fits = f->fits;
 }
 
 void search_free(struct search_result *r)

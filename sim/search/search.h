@@ -66,9 +66,9 @@ struct search_result {
 int  search(const struct search_options *o, struct search_result *out);
 void search_free(struct search_result *r);
 
-/* evaluate() of a plan found, with the verdict that the search came to where it replayed the allocator: `reserved` is
- * then not known. */
-int  search_evaluate(const struct found *f, struct evaluation *out);
+/* The verdict on a plan found, evaluated by evaluate_allocated(): the search's where it has replayed the allocator
+ * (`reserved` is then not known), else the replay's. */
+void search_verdict(const struct found *f, struct evaluation *e);
 
 /* Marks on the front of memory against time, among the fitting: out[i] true when no
  * other plan is both faster and smaller. */
