@@ -156,12 +156,11 @@ static void node_in_words(const struct plan *p, struct evaluation *e)
         e->first_over.op = -1;
 }
 
-void evaluation_reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf)
+static void judge(const struct plan *p, struct evaluation *e)
 {
     bool allocated_fits = e->m.needed <= e->m.available;
     bool others_fit = !e->m.elsewhere || spaces_short(&e->m.spaces) < 0;
 
-    reserved_of(p, &e->schedules, &e->m.overhead, conf, &e->reserved);
     e->verdict = others_fit ? reserved_verdict(&e->reserved, allocated_fits) : VERDICT_DOES_NOT_FIT;
     e->m.fits = e->verdict != VERDICT_DOES_NOT_FIT;
     e->first_over.op = -1;
@@ -175,7 +174,21 @@ void evaluation_reserve(const struct plan *p, struct evaluation *e, const struct
         fails_reserved(e);
 }
 
+void evaluation_reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf)
+{
+    reserved_of(p, &e->schedules, &e->m.overhead, conf, &e->reserved);
+    judge(p, e);
+}
+
 int evaluate(const struct plan *p, struct evaluation *e)
+{
+    if (evaluate_allocated(p, e) < 0)
+        return -1;
+    evaluation_reserve(p, e, NULL);
+    return 0;
+}
+
+int evaluate_allocated(const struct plan *p, struct evaluation *e)
 {
     struct program g = { 0 };
 
@@ -192,7 +205,7 @@ int evaluate(const struct plan *p, struct evaluation *e)
     e->allocated_peak = e->m.ledger.peak.bytes + e->m.overhead.by[OVERHEAD_ALLOCATED];
     comm_count(&e->schedules, SCHED_STEADY, &e->comm);
     op_in_words(&e->schedules, e->m.ledger.peak.op, e->m.ledger.peak.iteration, e->peak_at, sizeof e->peak_at);
-    evaluation_reserve(p, e, NULL);
+    judge(p, e);
     return 0;
 }
 

@@ -59,6 +59,9 @@ struct evaluation {
 
 /* 0, or -1 with the reason reported and nothing to free. */
 int  evaluate(const struct plan *p, struct evaluation *out);
+/* The same without PyTorch's allocator: nothing is known of what it reserves, and the verdict is that of what is
+ * allocated. */
+int  evaluate_allocated(const struct plan *p, struct evaluation *out);
 void evaluation_free(struct evaluation *e);
 
 /* Replays the allocator with options `conf` (NULL: torch's defaults) for an evaluated plan and sets reserved, verdict,

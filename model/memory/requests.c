@@ -34,6 +34,7 @@ struct walk {
     struct request_report *out;
     struct instance *instances; int *first;     /* of each family */
     struct made *tensors; int ntensors; int64_t cap_tensors;
+    int     ngrads;                             /* of these, there and MEM_GRADS */
     int    *pending; int npending; int64_t cap_pending; /* instances that wait for gradients, oldest first */
     int    *dropped; int ndropped; int64_t cap_dropped; /* requests that end with the kernel */
     int     workspace[NPASS];
@@ -206,6 +207,7 @@ static int find_other(const struct walk *w, const struct move *m, int owner)
 static void forget(struct walk *w, int i)
 {
     w->tensors[i].there = false;
+    w->ngrads -= w->tensors[i].mem == MEM_GRADS;
     while (w->ntensors > 0 && !w->tensors[w->ntensors - 1].there)
         w->ntensors--;
 }
@@ -241,6 +243,7 @@ static void make_tensor(struct walk *w, const struct op *o, const struct move *m
         .block = none ? NONE : request(w, m->bytes, STREAM_COMPUTE), .pass = o->u.compute.pass,
         .handed_on = m->handed_on, .left = m->left,
         .kept = o->u.compute.fate == GRADS_KEEP, .there = true };
+    w->ngrads += m->mem == MEM_GRADS;
 }
 
 static void free_left(struct walk *w)
@@ -316,6 +319,7 @@ static void become_gradient(struct walk *w, const struct op *o, int i)
         w->out->unmatched++;
         return;
     }
+    w->ngrads += w->tensors[i].mem != MEM_GRADS;
     w->tensors[i].mem = MEM_GRADS;
     if (o->u.compute.fate == GRADS_IN_PLACE) {
         give_back(w, w->tensors[i].block);
@@ -397,7 +401,7 @@ static void run_kernels(struct walk *w, const struct op *o, int64_t iteration)
 
     for (int i = o->u.compute.k0; i < o->u.compute.k1; i++)
         run_kernel(w, o, &p->kernels[pass][i], p->moves[pass] + p->kernels[pass][i].move0, owner);
-    for (int i = w->ntensors - 1; w->s->tied_apart && i >= 0; i--)
+    for (int i = w->ntensors - 1; w->s->tied_apart && w->ngrads > 0 && i >= 0; i--)
         if (i < w->ntensors && w->tensors[i].there && w->tensors[i].owner == owner &&
             !w->tensors[i].kept && stands_apart(w, o, w->tensors[i].mem))
             free_tensor(w, i);

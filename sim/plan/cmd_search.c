@@ -190,9 +190,6 @@ static void print_answer(const struct ranked *of, int64_t n)
         puts(gpu_lacks(&of[0].found->plan.cluster.gpu, of[0].found->plan.precision));
 }
 
-/* A plan that saves less memory than this against a faster one is not worth a line. */
-#define WORTH .98
-
 static void print_result(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied)
 {
     char words[160], text[720];
@@ -215,8 +212,8 @@ static void print_result(const struct search_result *r, const struct ranked *of,
     search_pareto(r, front);
     if (r->nfit > 0)
         printf("\nmemory against time: no plan is both smaller and faster than these\n");
-    for (int64_t i = 0, told = 0, last = INT64_MAX; i < r->nfit && told < 8; i++)
-        if (front[i] && (double)r->found[i].needed < WORTH * (double)last) {
+    for (int64_t i = 0, told = 0, last = INT64_MAX; i < r->nfit && told < SEARCH_FRONT; i++)
+        if (front[i] && (double)r->found[i].needed < SEARCH_WORTH * (double)last) {
             print_found(r, i, "");
             last = r->found[i].needed;
             told++;

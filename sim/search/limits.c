@@ -12,7 +12,7 @@ static int states(const struct plan *p, int64_t *bytes)
 {
     struct evaluation e;
 
-    if (evaluate(p, &e) < 0)
+    if (evaluate_allocated(p, &e) < 0)
         return -1;
     *bytes = e.m.ledger.most[CAT_PARAMS] + e.m.ledger.most[CAT_GRADS] + e.m.ledger.most[CAT_OPTIMIZER];
     evaluation_free(&e);

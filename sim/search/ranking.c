@@ -93,31 +93,32 @@ static bool same_idea(const struct plan *a, const struct plan *b)
 struct look {
     double step_s[TIES_VIEWS];
     struct timing t;
+    bool slower;                    /* than what it was compared with: then nothing else is known */
     bool fits, tight, waits;        /* `fits` as `eval` says it: PyTorch's allocator was replayed */
 };
 
 struct desk { struct cost_cache *cache; struct coll_memo memo; };
 
-static int look_at(struct desk *d, const struct found *f, struct look *out)
+/* `than`: only a plan that is as fast is of interest; NULL: any. */
+static int look_at(struct desk *d, const struct found *f, const struct look *than, struct look *out)
 {
     struct evaluation e;
-    int rc = -1;
+    int rc;
 
-    if (evaluate(&f->plan, &e) < 0)
+    *out = (struct look){ 0 };
+    if (evaluate_allocated(&f->plan, &e) < 0)
         return -1;
-    out->fits = e.m.fits;
-    out->tight = e.verdict == VERDICT_TIGHT;
-    if (!out->fits) {
-        evaluation_free(&e);
-        return 0;
-    }
     if (!d->cache)
         d->cache = cost_cache_new(&f->plan);
-    if (simulate_plan(&f->plan, &e, &out->t, NULL) == 0 &&
-        ties_views(&f->plan, &e.schedules, d->cache, &d->memo, out->step_s) == 0) {
-        out->waits = waits_for_memory(&e, &out->t);
-        rc = 0;
+    rc = ties_views(&f->plan, &e.schedules, d->cache, &d->memo, out->step_s);
+    out->slower = rc == 0 && than && out->step_s[0] - than->step_s[0] > ties_unsure_s(than->step_s, out->step_s);
+    if (rc == 0 && !out->slower) {
+        search_verdict(f, &e);
+        out->fits = e.m.fits;
+        out->tight = e.verdict == VERDICT_TIGHT;
     }
+    if (out->fits && (rc = simulate_plan(&f->plan, &e, &out->t, NULL)) == 0)
+        out->waits = waits_for_memory(&e, &out->t);
     evaluation_free(&e);
     return rc;
 }
@@ -164,8 +165,10 @@ static int settle(const struct search_result *r, int64_t head, struct desk *d, s
         if (out->found && candidate.departures >= out->departures && !out->waits && !out->tight)
             continue;
         tried += out->found != NULL;
-        if (look_at(d, f, &other) < 0)
+        if (look_at(d, f, out->found ? &first : NULL, &other) < 0)
             return -1;
+        if (other.slower)
+            continue;
         if (!other.fits) {
             out->variants -= out->found != NULL;
             continue;
@@ -173,8 +176,7 @@ static int settle(const struct search_result *r, int64_t head, struct desk *d, s
         fill(&candidate, f, &other, candidate.departures);
         if (!out->found)
             first = other;
-        else if (preferred(&candidate, out) >= 0 ||
-                 other.step_s[0] - first.step_s[0] > ties_unsure_s(first.step_s, other.step_s))
+        else if (preferred(&candidate, out) >= 0)
             continue;
         *best = other;
         candidate.variants = out->variants;

@@ -324,13 +324,14 @@ static int rank(struct work *w, int64_t n)
 
     while (changed && !rc) {
         bool seen[NSTRATEGY][NDIALECT] = { 0 };
-        int64_t top = 0, least = INT64_MAX;
+        int64_t top = 0, front = 0, least = INT64_MAX;
         changed = false;
         qsort(w->found, (size_t)n, sizeof *w->found, by_rank);
         for (int64_t i = 0; i < n && w->found[i].fits && !rc; i++) {
             struct found *f = &w->found[i];
             bool *cell = &seen[f->plan.strategy][f->plan.dialect];
-            bool shown = top < SEARCH_LOOKS || !*cell || f->needed < least;
+            bool saves = front < SEARCH_FRONT && (double)f->needed < SEARCH_WORTH * (double)least;
+            bool shown = top < SEARCH_LOOKS || !*cell || saves;
             if (shown && !f->looked_at) {
                 rc = look_at(w, f, &s);
                 changed |= !f->fits || f->tight;
@@ -338,7 +339,8 @@ static int rank(struct work *w, int64_t n)
             if (f->fits) {
                 top++;
                 *cell = true;
-                least = f->needed < least ? f->needed : least;
+                front += saves;
+                least = saves ? f->needed : least;
             }
         }
     }
@@ -407,6 +409,16 @@ out:
     free(w.program_of);
     free(w.found);
     return rc;
+}
+
+void search_verdict(const struct found *f, struct evaluation *e)
+{
+    if (!f->looked_at) {
+        evaluation_reserve(&f->plan, e, NULL);
+        return;
+    }
+    e->verdict = !f->fits ? VERDICT_DOES_NOT_FIT : f->tight ? VERDICT_TIGHT : VERDICT_FITS;
+    e->m.fits = f->fits;
 }
 
 void search_free(struct search_result *r)

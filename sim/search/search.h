@@ -8,8 +8,8 @@
  *     search_free(&r);
  *
  * Where PyTorch's allocator decides (model/memory/reserved.h), what is allocated drops plans first; the allocator is
- * replayed for those that come to the top: the fastest SEARCH_LOOKS, the fastest of each strategy and
- * dialect, and the front of memory against time.  Twice what is allocated has been enough in all plans seen: one with that much room is not replayed.
+ * replayed for those that are shown: the fastest SEARCH_LOOKS, the fastest of each strategy and dialect, and the
+ * first SEARCH_FRONT that are worth a line for their memory.  Twice what is allocated has been enough in all plans seen: one with that much room is not replayed.
  *
  * The order is that of step time, then of memory, then of enumeration: the same
  * for any number of threads.  Two plans whose schedules are equal, entry for entry
@@ -19,8 +19,8 @@
 
 #include <stdint.h>
 
+#include "model/memory/evaluate.h"
 #include "model/plan/plan.h"
-#include "model/schedule/schedule.h"
 
 struct search_options {
     const struct model   *model;
@@ -49,7 +49,9 @@ struct found {
     int64_t order;              /* of enumeration */
 };
 
-enum { SEARCH_LOOKS = 8 };
+enum { SEARCH_LOOKS = 8, SEARCH_FRONT = 8 };
+/* A plan that saves less memory than this against a faster one is not worth a line. */
+#define SEARCH_WORTH .98
 
 struct search_result {
     struct found *found;        /* nfit fitting plans by time, then the others by bytes needed */
@@ -63,6 +65,10 @@ struct search_result {
  * divide, no cell of the table is left). */
 int  search(const struct search_options *o, struct search_result *out);
 void search_free(struct search_result *r);
+
+/* The verdict on a plan found, evaluated by evaluate_allocated(): the search's where it has replayed the allocator
+ * (`reserved` is then not known), else the replay's. */
+void search_verdict(const struct found *f, struct evaluation *e);
 
 /* Marks on the front of memory against time, among the fitting: out[i] true when no
  * other plan is both faster and smaller. */

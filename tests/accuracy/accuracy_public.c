@@ -197,6 +197,66 @@ static void print_memory(const struct public_set *set)
     }
 }
 
+static int count(const struct public_set *set, const char *gpu, enum public_memory m)
+{
+    int n = 0;
+
+    for (int i = 0; i < set->n; i++)
+        n += set->row[i].done && set->row[i].memory == m && !strcmp(set->row[i].gpu, gpu);
+    return n;
+}
+
+/* Why rows of llm-foundry that ran are refused. */
+static void print_refused(const struct public_set *set, const char *gpu)
+{
+    int refused = 0, head = 0, fits = 0;
+    double logit = 0, most = -1;
+
+    for (int i = 0; i < set->n; i++) {
+        const struct public_row *r = &set->row[i];
+        if (!r->done || r->memory < MEMORY_ALLOCATED || strcmp(r->gpu, gpu))
+            continue;
+        refused++;
+        head += r->peak_in_head;
+        fits += r->fused < MEMORY_ALLOCATED;
+        logit = fmax(logit, r->logit_bytes);
+        most = fmax(most, r->over);
+    }
+    if (refused)
+        printf("  %-10s %d refused, %d with their peak in the loss, which takes up to %.0f bytes a logit; active memory up"
+               " to %+.1f %% of the limit; with the 4 of the fused kernel that ran, %d fit\n", gpu, refused, head, logit,
+               100 * most, fits);
+}
+
+/* Every row ran. */
+static void print_verdicts(const struct public_set *set)
+{
+    static const char *const over[NMEMORY] = { "", "", "", "allocated", "with context", "reserved" };
+
+    printf("\n  memory of rows, which all ran\n  %-10s %5s %6s %9s %8s  %8s", "", "fit", "tight:", "headroom", "retries",
+           "refused:");
+    for (int m = MEMORY_ALLOCATED; m < NMEMORY; m++)
+        printf(" %12s", over[m]);
+    printf("\n");
+    for (int g = 0; g < NGPUS; g++) {
+        int headroom = count(set, gpus[g], MEMORY_HEADROOM), retries = count(set, gpus[g], MEMORY_RETRIES), refused = 0;
+        for (int m = MEMORY_ALLOCATED; m < NMEMORY; m++)
+            refused += count(set, gpus[g], (enum public_memory)m);
+        printf("  %-10s %5d %6d %9d %8d  %8d", gpus[g], count(set, gpus[g], MEMORY_FITS), headroom + retries, headroom,
+               retries, refused);
+        for (int m = MEMORY_ALLOCATED; m < NMEMORY; m++)
+            printf(" %12d", count(set, gpus[g], (enum public_memory)m));
+        printf("\n");
+    }
+    for (int i = 0; i < set->n && set->source == PUBLIC_TORCHTITAN; i++) {
+        const struct public_row *r = &set->row[i];
+        if (r->done && r->memory >= MEMORY_ALLOCATED)
+            printf("  refused: %s %d x %d on %s, %s\n", r->model, (int)r->seq, (int)r->micro_batch, r->gpu, r->how);
+    }
+    for (int g = 0; g < NGPUS && set->source == PUBLIC_LLM_FOUNDRY; g++)
+        print_refused(set, gpus[g]);
+}
+
 static int set_of(const char *dir, const char *file, enum public_source source, struct public_set *set)
 {
     char path[512];
@@ -220,6 +280,7 @@ int main(int argc, char **argv)
     printf("llm-foundry: FSDP1, MPT, 2023 (mosaicml/llm-foundry scripts/train/benchmarking)\n");
     print_set(&foundry);
     print_skipped(&foundry);
+    print_verdicts(&foundry);
     print_parts(&foundry);
     print_worst(&foundry, rows ? PUBLIC_ROWS : 10);
     printf("\ntorchtitan: FSDP2, Llama (pytorch/torchtitan)\n");
@@ -227,6 +288,7 @@ int main(int argc, char **argv)
     print_skipped(&titan);
     print_worst(&titan, PUBLIC_ROWS);
     print_memory(&titan);
+    print_verdicts(&titan);
     print_pairs((const struct public_set *const[]){ &foundry, &titan });
     return 0;
 }

@@ -183,8 +183,8 @@ int public_read(const char *path, enum public_source source, struct public_set *
 
 /* ---- plans ---- */
 
-/* The built-in's shape; transformers' GPT-2 with what MPT does otherwise. */
-static int mpt(const struct public_row *r, struct model *out)
+/* The built-in's shape; transformers' GPT-2 with what MPT does otherwise; `share` of its vocabulary. */
+static int mpt(const struct public_row *r, double share, struct model *out)
 {
     struct model shape;
     json_t *config;
@@ -194,7 +194,7 @@ static int mpt(const struct public_row *r, struct model *out)
     config = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f}", "model_type", "gpt2",
                        "n_layer", (json_int_t)shape.layers, "n_embd", (json_int_t)shape.hidden,
                        "n_head", (json_int_t)shape.heads, "n_positions", (json_int_t)r->seq,
-                       "vocab_size", (json_int_t)shape.vocab, "activation_function", "gelu",
+                       "vocab_size", (json_int_t)(share * (double)shape.vocab), "activation_function", "gelu",
                        "resid_pdrop", 0.0, "embd_pdrop", 0.0, "attn_pdrop", 0.0);
     model_free(&shape);
     int rc = config ? model_from_config(config, r->model, out) : fail("out of memory");
@@ -202,13 +202,13 @@ static int mpt(const struct public_row *r, struct model *out)
     return rc;
 }
 
-int public_plan(const struct public_set *set, const struct public_row *r, struct plan *out)
+static int plan_with(const struct public_set *set, const struct public_row *r, double share, struct plan *out)
 {
     bool foundry = set->source == PUBLIC_LLM_FOUNDRY;
     char spec[48];
 
     memset(out, 0, sizeof *out);
-    if ((foundry ? mpt(r, &out->model) : model_load(r->model, &out->model)) < 0)
+    if ((foundry ? mpt(r, share, &out->model) : model_load(r->model, &out->model)) < 0)
         return -1;
     if (r->gpus > 8)
         snprintf(spec, sizeof spec, "%dx8x%s", (int)(r->gpus / 8), r->gpu);
@@ -252,7 +252,64 @@ int public_plan(const struct public_set *set, const struct public_row *r, struct
     return 0;
 }
 
+int public_plan(const struct public_set *set, const struct public_row *r, struct plan *out)
+{
+    return plan_with(set, r, 1, out);
+}
+
 /* ---- prediction ---- */
+
+static enum public_memory memory_of(const struct plan *p, const struct evaluation *e)
+{
+    if (e->verdict == VERDICT_FITS)
+        return MEMORY_FITS;
+    if (e->verdict == VERDICT_TIGHT)
+        return e->reserved.retries > 0 ? MEMORY_RETRIES : MEMORY_HEADROOM;
+    if (e->allocated_peak > p->cluster.memory)
+        return MEMORY_ALLOCATED;
+    return e->m.needed > p->cluster.memory - p->cluster.context ? MEMORY_CONTEXT : MEMORY_RESERVED;
+}
+
+static int evaluate_with(const struct public_set *set, const struct public_row *r, double share, struct plan *p,
+                         struct evaluation *e)
+{
+    if (plan_with(set, r, share, p) < 0)
+        return -1;
+    if (evaluate(p, e) == 0)
+        return 0;
+    plan_free(p);
+    return -1;
+}
+
+/* llm-foundry's fused cross-entropy keeps logits in bf16 and makes their gradient in bf16 (flash-attn's
+ * CrossEntropyLoss without inplace_backward): 4 bytes a logit, where transformers' loss upcasts to fp32. */
+#define FUSED_LOSS 4.0
+
+/* What the row would be with that loss.  dpx has no such kernel: the vocabulary is cut until logits take as much.
+ * Embedding and head shrink with it, which leaves out a few bytes a parameter of theirs. */
+static int with_fused_loss(const struct public_set *set, struct public_row *r)
+{
+    struct plan p;
+    struct evaluation e;
+    double cut = 15.0 / 16;
+
+    if (evaluate_with(set, r, cut, &p, &e) < 0)
+        return -1;
+    double logits = (double)(p.micro_batch * p.seq * p.model.vocab) * (1 / cut - 1);
+    r->logit_bytes = round((double)(r->predicted_allocated - e.allocated_peak) / logits);
+    evaluation_free(&e);
+    plan_free(&p);
+    if (r->logit_bytes <= FUSED_LOSS) {
+        r->fused = r->memory;
+        return 0;
+    }
+    if (evaluate_with(set, r, FUSED_LOSS / r->logit_bytes, &p, &e) < 0)
+        return -1;
+    r->fused = memory_of(&p, &e);
+    evaluation_free(&e);
+    plan_free(&p);
+    return 0;
+}
 
 static int predict(const struct public_set *set, struct public_row *r)
 {
@@ -281,10 +338,15 @@ static int predict(const struct public_set *set, struct public_row *r)
         r->view[v] *= world / batch;
     r->predicted_active = e.reserved.active_peak;
     r->predicted_reserved = e.reserved.reserved_peak;
+    r->memory = memory_of(&p, &e);
+    r->over = (double)e.reserved.active_peak / (double)e.reserved.limit - 1;
+    r->peak_in_head = strstr(e.peak_at, "head") != NULL;
     r->done = true;
     cost_cache_free(cache);
     evaluation_free(&e);
     plan_free(&p);
+    if (rc == 0 && set->source == PUBLIC_LLM_FOUNDRY && r->memory >= MEMORY_ALLOCATED)
+        rc = with_fused_loss(set, r);
     return rc;
 }
 

@@ -24,6 +24,12 @@ enum public_source { PUBLIC_LLM_FOUNDRY, PUBLIC_TORCHTITAN };
 /* Predicted; one MFU for all. */
 enum public_guess { PUBLIC_STEP, PUBLIC_BASELINE };
 
+/* What dpx says of the memory of a run that was published, hence ran: fits; tight, in the headroom alone or with
+ * the cache given back; refused, since these alone are more than the device has: what is allocated, that and the
+ * context and NCCL, or what the allocator reserves. */
+enum public_memory { MEMORY_FITS, MEMORY_HEADROOM, MEMORY_RETRIES, MEMORY_ALLOCATED, MEMORY_CONTEXT, MEMORY_RESERVED,
+                     NMEMORY };
+
 #define PUBLIC_ROWS 256
 
 struct public_row {
@@ -44,6 +50,11 @@ struct public_row {
     struct timing t;
     double  view[TIES_VIEWS];           /* ties.h, seconds for a token of each GPU */
     int64_t predicted_allocated, predicted_needed, predicted_active, predicted_reserved;
+    enum public_memory memory;
+    double  over;                       /* what is active by the allocator's limit, less 1 */
+    bool    peak_in_head;
+    enum public_memory fused;           /* llm-foundry, where refused: with the loss that it ran */
+    double  logit_bytes;                /* what a logit costs at the peak */
 };
 
 struct public_set {
