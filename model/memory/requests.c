@@ -148,15 +148,25 @@ static bool is_granted(const struct op *o, const struct buf *b)
     return o->kind == OP_COMPUTE && o->u.compute.fate == GRADS_KEEP && b->category == (enum category)o->u.compute.grads;
 }
 
+/* The k-th instance that an act is about. */
+static int instance_of(const struct walk *w, const struct act *a, int64_t iteration, int k)
+{
+    const struct buf *b = &w->s->bufs[a->buf];
+    int64_t i = sched_instance(w->s, a, iteration) + k;
+
+    return w->first[a->buf] + (int)(b->cyclic ? i % b->count : i);
+}
+
+/* Only what lies in device memory is PyTorch's allocator's. */
 static void act_on(struct walk *w, const struct op *o, int what, int64_t iteration)
 {
     for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++) {
         const struct act *a = &w->s->acts[i];
         const struct buf *b = &w->s->bufs[a->buf];
-        if (!(a->what & what) || b->category == CAT_ACTIVATIONS)
+        if (!(a->what & what) || b->category == CAT_ACTIVATIONS || b->space != SPACE_DEVICE)
             continue;
         for (int k = 0; k < a->n; k++) {
-            int instance = w->first[a->buf] + a->at + (int)(a->by * iteration) + k;
+            int instance = instance_of(w, a, iteration, k);
             struct instance *x = &w->instances[instance];
             if (what == ACT_FREE)
                 free_instance(w, instance);
@@ -258,9 +268,9 @@ static int names(const struct walk *w, const struct op *o, int64_t iteration, in
 {
     for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++) {
         const struct act *a = &w->s->acts[i];
-        int first = w->first[a->buf] + a->at + (int)(a->by * iteration);
-        if (instance >= first && instance < first + a->n)
-            return a->what & ACT_ALLOC ? 2 : 1;
+        for (int k = 0; k < a->n; k++)
+            if (instance == instance_of(w, a, iteration, k))
+                return a->what & ACT_ALLOC ? 2 : 1;
     }
     return 0;
 }

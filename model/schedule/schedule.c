@@ -7,7 +7,6 @@
 
 #include "base/room.h"
 
-_Static_assert(NGROUP <= 32, "`communicates` has 32 bits");
 _Static_assert(NSTREAM <= 16, "AFTER() has 16");
 
 /* ---- building ---- */

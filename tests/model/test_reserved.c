@@ -70,6 +70,32 @@ static void the_requests_add_up_to_the_ledger(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* The same with the optimizer's states in pinned host memory: neither the ledger of device memory nor PyTorch's allocator
+ * has them. */
+static void what_lies_in_other_memories_is_not_its(void **state)
+{
+    char why[512];
+    int wrong = 0;
+
+    (void)state;
+    for (int i = 0; i < NREQUEST_PLANS; i++) {
+        struct plan p;
+        struct schedules s = { 0 };
+        request_plan(i, &p);
+        lowered(&p, 0, &s);
+        for (int b = 0; b < s.nbufs; b++)
+            if (s.bufs[b].category == CAT_OPTIMIZER)
+                s.bufs[b].space = SPACE_PINNED;
+        if (!walked_like_the_ledger(&p, &s, why, sizeof why)) {
+            print_error("%s: %s\n", request_plans[i].name, why);
+            wrong++;
+        }
+        schedules_free(&s);
+        plan_free(&p);
+    }
+    assert_int_equal(wrong, 0);
+}
+
 /* Plans of every cell with kernels of PyTorch, options drawn from the table. */
 static void so_do_those_of_random_plans(void **state)
 {
@@ -333,6 +359,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_requests_add_up_to_the_ledger),
+        cmocka_unit_test(what_lies_in_other_memories_is_not_its),
         cmocka_unit_test(so_do_those_of_random_plans),
         cmocka_unit_test(verdicts_go_by_what_is_reserved),
         cmocka_unit_test(kernels_of_dpx_have_an_arena),
