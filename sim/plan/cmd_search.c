@@ -95,8 +95,8 @@ static void why_sentence(const struct search_result *r, const struct ranked *of,
         return;
     knob_label(&of[0].found->plan, mine, sizeof mine);
     if (tied > 1)
-        snprintf(to, size, "%s comes first of %" PRId64 " that are a tie: their steps differ by less than the prediction can "
-                 "tell; %sit departs least from its framework's defaults (%d option%s).", mine, tied,
+        snprintf(to, size, "%s comes first of %" PRId64 " that are a tie: their steps differ by less than the error of the prediction; "
+                 "%sit departs least from its framework's defaults (%d option%s).", mine, tied,
                  of[0].tight || ranking_deprecated(&of[0].found->plan) ? "" : "of those neither tight nor deprecated ",
                  of[0].departures, of[0].departures == 1 ? "" : "s");
     else if (next < 0)
@@ -176,7 +176,7 @@ static void print_answer(const struct ranked *of, int64_t n)
     while (tied < n && of[tied].tied)
         tied++;
     if (tied > 1)
-        printf("a tie: the clock cannot tell these from the fastest; tight ones behind, then deprecated ones, those nearest to their framework's defaults ahead\n");
+        printf("ties with the fastest, within the error of the prediction: tight ones behind, then deprecated ones, those nearest to their framework's defaults ahead\n");
     printf("%11s %20s  %-18s %11s\n", "step", "90 % interval", "from the first", "memory");
     for (int64_t i = 0; i < n; i++) {
         if (i > 0 && of[i].waits && !of[i - 1].waits)
@@ -212,11 +212,11 @@ static void print_result(const struct search_result *r, const struct ranked *of,
     search_pareto(r, front);
     if (r->nfit > 0)
         printf("\nmemory against time: no plan is both smaller and faster than these\n");
-    for (int64_t i = 0, told = 0, last = INT64_MAX; i < r->nfit && told < SEARCH_FRONT; i++)
+    for (int64_t i = 0, shown = 0, last = INT64_MAX; i < r->nfit && shown < SEARCH_FRONT; i++)
         if (front[i] && (double)r->found[i].needed < SEARCH_WORTH * (double)last) {
             print_found(r, i, "");
             last = r->found[i].needed;
-            told++;
+            shown++;
         }
     if (r->nfit < r->n) {
         const struct found *f = &r->found[r->nfit];

@@ -11,7 +11,7 @@
 #include "sim/search/ties.h"
 
 /* Variants of an idea that are looked at for one nearer to the defaults, and how much slower than the fastest
- * a variant or an idea may be for that: nobody gives more for fewer departures, however unsure the clock. */
+ * a variant or an idea may be for that, however wide the prediction's error. */
 enum { VARIANTS = 24 };
 #define NEAR 1.05
 

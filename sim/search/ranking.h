@@ -4,12 +4,12 @@
  *     int64_t tied, n = ranking(&result, ideas, 10, &tied);
  *
  * An idea is a strategy in a dialect with its micro-batch, recompute and shard group; plans that differ only in
- * buckets, units, prefetch and such are its variants.  The ideas that the clock cannot tell from the fastest
- * (ties.h) and that are within 5 % of it come first: those that fit ahead of those that are tight, deprecated
- * wrappers behind, then those with the fewest departures from their framework's defaults; then the others
- * by time.  A plan that waits for memory, which its step time leaves out, comes after all that do not.  PyTorch's
- * allocator is replayed for every plan told, and none is told that it refuses.  All ideas within the 5 % are looked
- * at, so that which comes first does not depend on how many are asked for. */
+ * buckets, units, prefetch and such are its variants.  An idea is a tie with the fastest where their difference is within
+ * the prediction's error (ties.h) and below 5 %.  Ties come first: those with room before tight ones, deprecated
+ * wrappers behind, then by the number of departures from their framework's defaults; then the others by time.  A plan
+ * that waits for memory, which its step time leaves out, comes after all that do not.  PyTorch's allocator is
+ * replayed for every idea of the answer; a plan that it refuses is not in it.  All ideas within the 5 % are looked
+ * at, so that the first does not depend on how many are asked for. */
 #ifndef DPX_RANKING_H
 #define DPX_RANKING_H
 

@@ -107,7 +107,7 @@ static void ideas_are_distinct_and_ties_come_first(void **state)
     space_free(&s);
 }
 
-/* Every fitting plan of an idea is the one told or one of its variants. */
+/* Every fitting plan of an idea is the one in the answer or one of its variants. */
 static void variants_are_counted(void **state)
 {
     struct ranked of[4];
@@ -125,7 +125,7 @@ static void variants_are_counted(void **state)
     space_free(&s);
 }
 
-/* What is told of a plan is what eval says of it, where PyTorch's allocator refuses some that the ledger lets pass. */
+/* The answer says of a plan what eval says of it, where PyTorch's allocator refuses some that the ledger lets pass. */
 static void the_verdict_is_that_of_an_evaluation(void **state)
 {
     enum { MOST = 24 };
