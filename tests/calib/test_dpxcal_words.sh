@@ -56,7 +56,7 @@ check 'a name that SQLite has a meaning for is a file like any other' "$(
 check 'an export does not write over a database' "$(refused 'is an SQLite database' export "$db" --db "$db"
     taken show --db "$db")"
 head -c 300 "$dir/good.json" >"$dir/half.json"
-head -c 3000 /dev/urandom >"$dir/noise"
+{ printf x; head -c 2999 /dev/urandom; } >"$dir/noise"         # a log that began with a brace would be read as JSON
 echo 'step,loss' >"$dir/loss.csv"
 echo '{"dpx_calibrations": 2, "calibrations": []}' >"$dir/newer.json"
 sed 's/"fp32"/"fp12"/' "$dir/good.json" >"$dir/dtype.json"
