@@ -202,6 +202,22 @@ failed:
     return NULL;
 }
 
+struct db *db_open_memory(void)
+{
+    struct db *db = db_new("memory");
+
+    exit_status = FINE;
+    if (!db)
+        return NULL;
+    if (connect(db, ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_MEMORY) == 0 &&
+        schema_upgrade(db, &schema_now) == 0)
+        return db;
+    db_fail(db, "a database in memory");
+    db_blame(db);
+    db_close(db);
+    return NULL;
+}
+
 /* A path as a URI that promises that nobody writes. */
 static void immutable_uri(const char *path, char *to, size_t size)
 {

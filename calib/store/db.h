@@ -24,6 +24,8 @@ int db_default_path(char *to, int size);
  * older schema is brought up to date in one transaction, a newer one refused.  NULL with the
  * reason reported. */
 struct db *db_open(const char *path);
+/* One that lies in memory alone and is gone when it is closed; NULL with the reason reported. */
+struct db *db_open_memory(void);
 /* Opens what is there for reading, on read-only media too.  An older schema is brought up to date
  * first where the file may be written. */
 struct db *db_open_reader(const char *path);

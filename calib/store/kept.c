@@ -45,7 +45,7 @@ bool kept_find(const char *gpu, char *path, size_t size)
 
 struct db *kept_open(const char *path)
 {
-    struct db *db = db_open(":memory:");
+    struct db *db = db_open_memory();
     bool refused;
     int known;
 

@@ -44,7 +44,7 @@ static const struct builtin {
     { "dgx-h100", "h100", 8, 8, 400 * GBIT, "DGX H100: 8 H100, 8 x 400 Gb/s NDR", USUAL },
     { "dgx-h200", "h200", 8, 8, 400 * GBIT, "DGX H200: 8 H200, 8 x 400 Gb/s NDR", USUAL },
     { "dgx-b200", "b200", 8, 8, 400 * GBIT, "DGX B200: 8 B200, 8 x 400 Gb/s NDR", USUAL },
-    { "gb200-nvl72", "gb200", 72, 72, 400 * GBIT, 
+    { "gb200-nvl72", "gb200", 72, 72, 400 * GBIT,
       "one rack: 72 GPUs in one NVLink domain, 72 x 400 Gb/s",
       { 36 * 480 * GB, 0, 36, 0, 0, 0 } },
     { "p3dn", "v100-32gb", 8, 1, 100 * GBIT, "AWS p3dn.24xlarge: 8 V100, 100 Gb/s EFA",

@@ -9,6 +9,12 @@ static double mixed(const struct contention *c, const double of[2], int compute)
     return of[0] + share * (of[1] - of[0]);
 }
 
+/* Copies over PCIe have engines of their own; what the host and its disks do is not on the device at all. */
+static bool on_multiprocessors(const struct op *o)
+{
+    return o->stream != STREAM_H2D && o->stream != STREAM_D2H && !stream_is_host(o->stream);
+}
+
 /* How much longer entry `me` takes while `other` runs. */
 static double slow_beside(const struct contention *c, const struct schedules *s, int me, int other)
 {
@@ -26,7 +32,7 @@ static double slow_beside(const struct contention *c, const struct schedules *s,
         return c->beside[me].comm[1];
     if (m->kind == OP_COLL && o->kind == OP_COLL)
         return c->shares_link[m->u.coll.group][o->u.coll.group] ? 2 : 1;
-    return mine != its || c->adds ? c->copy_slow : 1;
+    return c->adds || (mine != its && on_multiprocessors(m) && on_multiprocessors(o)) ? c->copy_slow : 1;
 }
 
 /* Of several collectives beside compute the worst counts, since they hold the same SMs.  Threads on cores

@@ -16,7 +16,7 @@ struct contention {
     /* How many times longer an entry takes while the other kind runs; >= 1. */
     double compute_slow[NCOLL];     /* compute, while this collective runs */
     double comm_slow[NCOLL];        /* this collective, while compute runs */
-    double copy_slow;               /* memory-bound copies on side streams and compute, both ways */
+    double copy_slow;               /* copies by kernels on side streams and compute, both ways */
     /* Of each collective by itself, indexed like ops[], in place of the first two; NULL: those count.
      * `streams`: the share of a compute entry's time in which memory sets the pace. */
     const struct beside *beside;

@@ -273,20 +273,15 @@ void simulate_slowest(const struct plan *p, struct timeline *t)
     t->step_s += t->slowest_s;
 }
 
-/* Entries whose times err apart: collectives; backward, whose kernels have shapes of their own; the rest.  Of one
- * calibration all work errs together. */
-enum part { PART_COLLECTIVES, PART_BACKWARD, PART_REST, NPARTS };
-
-static enum part part_of(const struct op *o, bool measured)
+static unsigned part_of(const struct op *o)
 {
     if (o->kind == OP_COLL)
-        return PART_COLLECTIVES;
-    return o->kind == OP_COMPUTE && o->u.compute.pass == PASS_BACKWARD && !measured ? PART_BACKWARD : PART_REST;
+        return SIMULATE_COLLECTIVES;
+    return o->kind == OP_COMPUTE && o->u.compute.pass == PASS_BACKWARD ? SIMULATE_BACKWARD : SIMULATE_REST;
 }
 
-/* The step with one part at one of its ends. */
-static double step_with(const struct plan *p, const struct schedules *s, const struct priced *prices,
-                        const struct contention *slow, const double *ends, enum part part, bool measured)
+double simulate_step_with(const struct plan *p, const struct schedules *s, const struct priced *prices,
+                          const struct contention *slow, const double *ends, unsigned parts)
 {
     size_t n = (size_t)s->end[SCHED_STEADY];
     double *work = room_new(n + 1, sizeof *work);
@@ -294,7 +289,7 @@ static double step_with(const struct plan *p, const struct schedules *s, const s
     struct timeline t;
 
     for (int i = s->begin[SCHED_STEADY]; i < s->end[SCHED_STEADY]; i++)
-        work[i] = (part_of(&s->ops[i], measured) == part ? ends : prices->middle.work)[i];
+        work[i] = (part_of(&s->ops[i]) & parts ? ends : prices->middle.work)[i];
     d.work = work;
     clock_one(s, SCHED_STEADY, &d, slow, &t, NULL);
     simulate_slowest(p, &t);
@@ -327,17 +322,18 @@ static double paced(const struct plan *p, const struct plan_groups *groups, cons
 static void interval(const struct plan *p, const struct schedules *s, const struct priced *prices,
                      const struct contention *slow, struct timing *out)
 {
+    /* Backward's kernels have shapes of their own; of one calibration all work errs together. */
+    static const unsigned parts[2][4] = { { SIMULATE_COLLECTIVES, SIMULATE_BACKWARD, SIMULATE_REST },
+                                          { SIMULATE_COLLECTIVES, SIMULATE_WORK } };
     double step = out->line.step_s, late = ERROR_OF_SLOWEST * out->line.slowest_s;
     double loss = ERROR_OF_LOSS * (step - out->line.slowest_s - out->free_s);
     bool measured = p->cluster.measured && prices->basis == BASIS_MEASURED;
     double machine = measured ? p->cluster.measured->drift * paced(p, &s->groups, &out->line) : 0;
     double less = machine * machine + loss * loss + late * late, more = less;
 
-    for (enum part part = 0; part < NPARTS; part++) {
-        if (part == PART_BACKWARD && measured)
-            continue;
-        double down = step - step_with(p, s, prices, slow, prices->low.work, part, measured);
-        double up = step_with(p, s, prices, slow, prices->high.work, part, measured) - step;
+    for (int i = 0; parts[measured][i]; i++) {
+        double down = step - simulate_step_with(p, s, prices, slow, prices->low.work, parts[measured][i]);
+        double up = simulate_step_with(p, s, prices, slow, prices->high.work, parts[measured][i]) - step;
         less += down * down;
         more += up * up;
     }

@@ -55,6 +55,14 @@ void simulate_priced_free(struct priced *p);
 /* Adds to the clock's step the wait for the slowest rank (jitter_slowest_s). */
 void simulate_slowest(const struct plan *p, struct timeline *t);
 
+/* Entries whose times err apart: collectives, backward's kernels, everything else. */
+enum { SIMULATE_COLLECTIVES = 1, SIMULATE_BACKWARD = 2, SIMULATE_REST = 4, SIMULATE_WORK = SIMULATE_BACKWARD | SIMULATE_REST };
+
+/* Seconds of a steady step in which the entries of `parts` take `ends` (indexed like ops[]: prices->low.work or
+ * high.work) and the others their middle. */
+double simulate_step_with(const struct plan *p, const struct schedules *s, const struct priced *prices,
+                          const struct contention *slow, const double *ends, unsigned parts);
+
 /* Slow-downs of this cluster and these groups; those that were measured are in `prices` (may be NULL), to
  * which *out then points. */
 void contention_of(const struct plan *p, const struct schedules *s, const struct priced *prices, struct contention *out);

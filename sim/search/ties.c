@@ -9,23 +9,6 @@
 
 #define REPEATS .01
 
-/* Durations of the schedule with one kind of entry at one of its ends. */
-static double step_at(const struct plan *p, const struct schedules *s, const struct priced *prices,
-                      const struct contention *slow, const double *ends, bool collectives)
-{
-    int from = s->begin[SCHED_STEADY], to = s->end[SCHED_STEADY];
-    double *work = room_new((size_t)to + 1, sizeof *work);
-    struct durations d = { work, prices->middle.issue };
-    struct timeline t;
-
-    for (int i = from; i < to; i++)
-        work[i] = ((s->ops[i].kind == OP_COLL) == collectives ? ends : prices->middle.work)[i];
-    clock_one(s, SCHED_STEADY, &d, slow, &t, NULL);
-    simulate_slowest(p, &t);
-    free(work);
-    return t.step_s;
-}
-
 static double issued_at(const struct plan *p, const struct schedules *s, const struct priced *prices,
                         const struct contention *slow, double factor)
 {
@@ -86,10 +69,10 @@ int ties_views(const struct plan *p, const struct schedules *s, struct cost_cach
         return -1;
     contention_of(p, s, &prices, &slow);
     step_s[0] = slowed_at(p, s, &prices, &slow, 1);
-    step_s[1] = step_at(p, s, &prices, &slow, prices.low.work, true);
-    step_s[2] = step_at(p, s, &prices, &slow, prices.high.work, true);
-    step_s[3] = step_at(p, s, &prices, &slow, prices.low.work, false);
-    step_s[4] = step_at(p, s, &prices, &slow, prices.high.work, false);
+    step_s[1] = simulate_step_with(p, s, &prices, &slow, prices.low.work, SIMULATE_COLLECTIVES);
+    step_s[2] = simulate_step_with(p, s, &prices, &slow, prices.high.work, SIMULATE_COLLECTIVES);
+    step_s[3] = simulate_step_with(p, s, &prices, &slow, prices.low.work, SIMULATE_WORK);
+    step_s[4] = simulate_step_with(p, s, &prices, &slow, prices.high.work, SIMULATE_WORK);
     step_s[5] = slowed_at(p, s, &prices, &slow, .5);
     step_s[6] = slowed_at(p, s, &prices, &slow, 1.5);
     step_s[7] = issued_at(p, s, &prices, &slow, .5);

@@ -4,6 +4,7 @@
 #include "tests/calib/scratch.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "calib/store/kept.h"
 #include "calib/store/measured_for.h"
@@ -227,6 +228,7 @@ static void what_is_kept_stands_in_for_a_database(void **state)
     assert_true(kept.measured);
     assert_false(other.measured);
     assert_close(kept.t.line.step_s, own.t.line.step_s, 1e-12);
+    assert_int_equal(access(":memory:", F_OK), -1);         /* nothing is left in the folder where it ran */
 }
 
 static void a_kept_file_that_is_none_costs_a_warning(void **state)

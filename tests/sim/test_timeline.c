@@ -329,6 +329,31 @@ static struct contention slow_by(double compute, double comm)
     return c;
 }
 
+/* 10 s of compute and a copy of 4 s, which slow each other down by 2 while both run: the copy takes 8, in which compute
+ * does 4, and 6 are left.  Over PCIe, on the host's threads or with its disks nothing is lost. */
+static void only_copies_by_kernels_slow_compute_down(void **state)
+{
+    static const struct { enum stream on; double step; } cases[] = {
+        { STREAM_REDUCE, 14 }, { STREAM_COPY_IN, 14 }, { STREAM_H2D, 10 }, { STREAM_D2H, 10 }, { STREAM_HOST, 10 },
+        { STREAM_DISK_READ, 10 }, { STREAM_DISK_WRITE, 10 },
+    };
+    struct contention c = slow_by(1, 1);
+
+    (void)state;
+    c.copy_slow = 2;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct timeline t;
+        struct bed b;
+        bed_init(&b);
+        work(&b, STREAM_COMPUTE, 10);
+        work(&b, cases[i].on, 4);
+        sched_end(&b.s, SCHED_STEADY);
+        clock_one(&b.s, SCHED_STEADY, &b.d, &c, &t, NULL);
+        assert_close(t.step_s, cases[i].step, 1e-12);
+        schedules_free(&b.s);
+    }
+}
+
 static void without_slow_downs_contention_changes_nothing(void **state)
 {
     struct contention one = slow_by(1, 1);
@@ -535,6 +560,7 @@ static void a_collective_on_the_compute_stream_is_exposed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_copies_by_kernels_slow_compute_down),
         cmocka_unit_test(a_collective_on_the_compute_stream_is_exposed),
         cmocka_unit_test(gathers_one_ahead_hide_behind_compute),
         cmocka_unit_test(buckets_queue_when_the_network_is_slower),
