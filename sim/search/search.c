@@ -132,7 +132,8 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     /* The headroom is for what is not modelled: what PyTorch reserves may need it. */
     bool decides = reserved_is_known(&f->plan);
     f->looked_at = !decides || 2 * m.needed <= m.available;
-    f->fits = decides ? m.needed <= f->plan.cluster.memory - f->plan.cluster.context : m.fits;
+    f->fits = (decides ? m.needed <= f->plan.cluster.memory - f->plan.cluster.context : m.fits) &&
+              (!m.elsewhere || spaces_short(&m.spaces) < 0);
     f->key = schedules_key(s, w->program_of[i]);
     if (!f->fits)
         return 0;
@@ -304,7 +305,7 @@ static int look_at(struct work *w, struct found *f, struct schedules *s)
     if (evaluate_memory(&f->plan, &w->programs[w->program_of[f->order]].program, s, &m) < 0)
         return -1;
     reserved_within(&f->plan, s, &m.overhead, NULL, &r);
-    enum verdict v = reserved_verdict(&r, m.fits);
+    enum verdict v = reserved_verdict(&r, m.fits);      /* other memories were asked before */
     f->looked_at = true;
     f->fits = v != VERDICT_DOES_NOT_FIT;
     f->tight = v == VERDICT_TIGHT;
