@@ -70,6 +70,33 @@ double knob_usual_check_overflow(const struct plan *p)
     return p->precision == DT_FP16;
 }
 
+/* ---- idle ---- */
+
+bool knob_idle_optimizer(const struct plan *p)
+{
+    return p->ds.offload_optimizer.device == OFFLOAD_NONE;
+}
+
+bool knob_idle_optimizer_disk(const struct plan *p)
+{
+    return p->ds.offload_optimizer.device != OFFLOAD_NVME;
+}
+
+bool knob_idle_param(const struct plan *p)
+{
+    return p->ds.offload_param.device == OFFLOAD_NONE;
+}
+
+bool knob_idle_param_disk(const struct plan *p)
+{
+    return p->ds.offload_param.device != OFFLOAD_NVME;
+}
+
+bool knob_idle_disk(const struct plan *p)
+{
+    return knob_idle_optimizer_disk(p) && knob_idle_param_disk(p);
+}
+
 /* ---- search ---- */
 
 /* Every block, every second, every fourth. */
