@@ -105,6 +105,14 @@ static const struct gpu table[] = {
       67 * T, 494.5 * T, 989 * T, 989 * T, 1979 * T, 132, 450 * G, 63 * G, 90,
       "NVIDIA H200 datasheet; nvidia-smi 143771MiB, torch 139.72 GiB",
       698 * MiB, CTX_HOPPER, DGX_H100 },
+    /* pcie: NVLink-C2C to its own Grace; copies reach what the LPDDR5X gives (512 GB/s for up to 120 GB: NVIDIA GH200
+     * datasheet; measured 346 GB/s of a 480 GB module's 384, NVIDIA/nvbandwidth#23). */
+    { "gh200", "GH200 96GB", 97871 * MiB, 4000 * G,
+      67 * T, 494.5 * T, 989 * T, 989 * T, 1979 * T, 132, 450 * G, 450 * G, 90,
+      "NVIDIA GH200 datasheet; nvidia-smi 97871MiB, torch 94.50 GiB",
+      1103 * MiB, CTX_HOPPER,
+      4, 4, 200 * GBIT, "Alps: 4 GH200, 4 x Slingshot-11 200 Gb/s (CSCS user guide)",
+      { 4 * 120 * GB, 4 * 512 * G, 4, 0, 0, 0, 4 * 72, 4 } },
     { "b200", "B200 SXM 180GB", 183359 * MiB, 8000 * G,
       75 * T, 1125 * T, 2250 * T, 2250 * T, 4500 * T, 148, 900 * G, 63 * G, 100,
       "NVIDIA HGX B200 datasheet; nvidia-smi 183359MiB, torch 178.35 GiB",
@@ -168,7 +176,7 @@ static const struct { const char *alias, *name; } aliases[] = {
     { "a100-40gb-pcie", "a100-pcie-40gb" }, { "a800-80gb", "a800" }, { "a800-sxm", "a800" },
     { "h100-sxm", "h100" }, { "h100-sxm5", "h100" }, { "h100-80gb", "h100" },
     { "h100-80gb-hbm3", "h100" }, { "h100-pcie-80gb", "h100-pcie" }, { "h100-94gb", "h100-nvl" },
-    { "h20-96gb", "h20" }, { "h200-sxm", "h200" }, { "h200-141gb", "h200" },
+    { "h20-96gb", "h20" }, { "h200-sxm", "h200" }, { "h200-141gb", "h200" }, { "gh200-96gb", "gh200" },
     { "b200-sxm", "b200" }, { "b200-180gb", "b200" }, { "gb200-186gb", "gb200" },
     { "l4-24gb", "l4" }, { "l40s-48gb", "l40s" }, { "a10g-24gb", "a10g" },
     { "3090", "rtx3090" }, { "rtx-3090", "rtx3090" }, { "rtx3090-24gb", "rtx3090" },
