@@ -273,6 +273,17 @@ static void the_hosts_threads_share_its_memory(void **state)
     assert_close(seconds(&p, entry(OP_COPY, STREAM_HOST, SPACE_PINNED, SPACE_HOST, 1000000)), 2e6 / rate, 1e-12);
 }
 
+/* One rank on the two sockets of a DGX-2 has the DRAM of one: 6 channels of 8 bytes at 2.666 GT/s. */
+static void a_rank_alone_has_one_sockets_memory(void **state)
+{
+    (void)state;
+    struct plan p = on("dgx-2");
+
+    p.cluster.gpus_per_node = p.cluster.world_size = 1;
+    assert_close(seconds(&p, entry(OP_OPTIMIZER, STREAM_HOST, SPACE_PINNED, SPACE_HOST, 1000000)),
+                 28e6 / (0.57 * 6 * 8 * 2.666e9), 1e-12);
+}
+
 /* One thread of AdamW takes 1.93 s for 536.9e6 elements; eight ranks with a core each are not faster than that. */
 static void few_threads_are_slower_than_memory(void **state)
 {
@@ -374,6 +385,7 @@ int main(void)
         cmocka_unit_test(threads_and_copies_share_dram),
         cmocka_unit_test(the_link_has_one_rate_whatever_the_stream),
         cmocka_unit_test(the_hosts_threads_share_its_memory),
+        cmocka_unit_test(a_rank_alone_has_one_sockets_memory),
         cmocka_unit_test(few_threads_are_slower_than_memory),
         cmocka_unit_test(gpus_share_links),
         cmocka_unit_test(ranks_share_the_disks),
