@@ -177,7 +177,10 @@ static void elsewhere_sentence(const struct search_result *r, const struct found
     to[0] = '\0';
     if (!f || !f->elsewhere || cost_elsewhere(f, &c) < 0)
         return;
-    if (other)
+    if (other && other->step_s <= f->step_s)
+        at += (size_t)snprintf(to, size, "Without offload only plans that wait for memory fit: %.4g s, that wait not in it. ",
+                               other->step_s);
+    else if (other)
         at += (size_t)snprintf(to, size, "Offload wins: without it the fastest takes %.4g s. ", other->step_s);
     else
         at += (size_t)snprintf(to, size, "Nothing fits without offload. ");
