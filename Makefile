@@ -228,6 +228,7 @@ $(ACCURACY):  $B/%: $B/%.c.o           $(SIM) $(STORE) $(MODEL)
 $B/tests/accuracy/accuracy_public: $B/tests/accuracy/accuracy_public.c.o \
     $B/tests/accuracy/public_rows.c.o $(SIM) $(STORE) $(MODEL)
 $B/tests/sim/test_accuracy_public: $B/tests/accuracy/public_rows.c.o
+$B/tests/accuracy/accuracy_offload: $B/tests/accuracy/accuracy_offload.c.o $(SIM) $(STORE) $(MODEL)
 
 $(TESTS): LIBS = -lcmocka
 ifdef FUZZER
@@ -250,7 +251,7 @@ $(REALOBJ): private FLAGS += $(REALFLAGS)
 # V=1 shows the commands.
 Q = $(if $V,,@echo '  $@';)
 
-$(PROGRAMS) $(TESTS) $(MPITESTS) $(GPUTESTS) $(BENCHES) $(COMPARE) $(FUZZERS) $(ACCURACY) $B/tests/accuracy/accuracy_public:
+$(PROGRAMS) $(TESTS) $(MPITESTS) $(GPUTESTS) $(BENCHES) $(COMPARE) $(FUZZERS) $(ACCURACY) $B/tests/accuracy/accuracy_public $B/tests/accuracy/accuracy_offload:
 	$Q$(CC) $(FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) \
 	    $(filter $(filter %.a,$^),$(LINKED)) \
 	    $(CARRIED) -lsqlite3 -lz -ljansson -lyaml $(LIBS) -lm
@@ -354,8 +355,9 @@ accuracy:
 
 accuracy-public:
 	@tools/install-deps.sh build
-	@$(MAKE) --no-print-directory $B/tests/accuracy/accuracy_public
+	@$(MAKE) --no-print-directory $B/tests/accuracy/accuracy_public $B/tests/accuracy/accuracy_offload
 	@$B/tests/accuracy/accuracy_public
+	@$B/tests/accuracy/accuracy_offload
 
 compare:
 	@tools/install-deps.sh build

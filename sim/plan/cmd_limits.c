@@ -14,7 +14,7 @@
 struct args {
     const char *cluster, *model;
     int64_t memory, world, seq;
-    int dialect, kernels, precision, recompute;
+    int dialect, kernels, precision, recompute, elsewhere;
     bool states_only, json;
 };
 
@@ -58,12 +58,13 @@ static int each_cell(const struct args *a, struct plan *base, json_t *rows)
         for (int d = 0; d < NDIALECT; d++) {
             struct limit l;
             if ((a->dialect >= 0 ? d != a->dialect : a->states_only && d != DIALECT_PAPER) ||
-                !dialect_has((enum dialect)d, (enum strategy)s))
+                !dialect_has((enum dialect)d, (enum strategy)s) ||
+                !elsewhere_has((enum strategy)s, (enum dialect)d, (enum elsewhere)a->elsewhere))
                 continue;
             int rc = a->states_only ? limit_states(a->memory, a->world, (enum strategy)s, (enum dialect)d,
                                                    (enum dtype)a->precision, &l)
                                     : limit_real(base, (enum strategy)s, (enum dialect)d,
-                                                 (enum dtype)a->precision, &l);
+                                                 (enum dtype)a->precision, (enum elsewhere)a->elsewhere, &l);
             if (rc < 0)
                 return -1;
             some += l.max_params > 0;
@@ -92,6 +93,8 @@ static int complete(struct args *a, struct plan *base)
         if (a->world == 0)
             a->world = base->cluster.world_size;
     }
+    if (a->states_only && a->elsewhere != ELSEWHERE_NOTHING)
+        return fail("limits --offload: goes with --model, whose hosts and disks the cluster describes");
     if (a->states_only)
         return a->memory > 0 && a->world > 0 ? 0 : fail("limits --states-only: give --memory and --world, or --cluster");
     if (!a->model || a->seq == 0)
@@ -114,6 +117,8 @@ int cmd_limits(int argc, char **argv)
         { "kernels", "kernel set (what transformers picks for the model)", .word = &a.kernels, .words = knob_words("kernels") },
         { "precision", "number format", .word = &a.precision, .words = knob_words("precision") },
         { "recompute", "activation recompute", .word = &a.recompute, .words = knob_words("recompute") },
+        { "offload", "what is kept elsewhere: optimizer states, parameters too, both in files", .word = &a.elsewhere,
+          .words = elsewhere_words },
         { "json", "print one JSON document", .flag = &a.json },
         { 0 }
     };

@@ -36,7 +36,7 @@ static const struct { const char *names; struct gpu_rates r; } table[] = {
       { 0.757, 1.25, 1, 0.86, 1.3, { 0.64, 0.64 }, 1.3, BASIS_PUBLISHED,
         SIMUMAX "; memory as the SXM version" } },
     /* hbm: napkin-math hbm_copy 3000 and elementwise_add 3058 of 3350 GB/s. */
-    { " h100 h200 ",
+    { " h100 h200 gh200 ",
       { 0.758, 1.35, 0.795, 0.90, 1.25, { 0.35, 0.55 }, 1.35, BASIS_PUBLISHED,
         VIDUR ", " NAPKIN ", " MARIN "; " FA3 } },
     { " h100-pcie h100-nvl ",

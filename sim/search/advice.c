@@ -6,6 +6,8 @@
 
 #include "base/fail.h"
 #include "base/size.h"
+#include "model/plan/elsewhere.h"
+#include "sim/search/enumerate.h"
 
 /* ---- why ---- */
 
@@ -141,6 +143,22 @@ static bool shard_more(struct plan *p)
     return true;
 }
 
+/* FSDP takes parameters along. */
+static bool optimizer_elsewhere(struct plan *p)
+{
+    struct plan was = *p;
+
+    return elsewhere_set(p, ELSEWHERE_OPTIMIZER) && !enumerate_same_place(p, &was);
+}
+
+static bool all_elsewhere(struct plan *p)
+{
+    struct plan was = *p;
+
+    return elsewhere_has(p->strategy, p->dialect, ELSEWHERE_DISK) && elsewhere_set(p, ELSEWHERE_ALL) &&
+           !enumerate_same_place(p, &was);
+}
+
 struct tried { const char *words; char what[48]; int64_t peak, needed; bool fits; };
 
 static int by_peak(const void *a, const void *b)
@@ -158,6 +176,8 @@ static const struct change changes[] = {
     { "reshard after forward", reshard },
     { "make every block a unit", unit_block },
     { "shard more", shard_more },
+    { "offload optimizer states to the CPU", optimizer_elsewhere },
+    { "offload optimizer states and parameters to the CPU", all_elsewhere },
 };
 #define NCHANGES (sizeof changes / sizeof *changes)
 

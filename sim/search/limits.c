@@ -66,16 +66,26 @@ int limit_states(int64_t memory, int64_t world, enum strategy s, enum dialect d,
 
 /* ---- a real family on a real cluster ---- */
 
-static int prepare(const struct plan *base, enum strategy s, enum dialect d, enum dtype precision,
-                   struct plan *p)
+/* Each question: does it fit at n?  Monotone, so the largest n is bisected. */
+struct question {
+    const struct plan *base;
+    enum strategy s;
+    enum dialect d;
+    enum dtype precision;
+    enum elsewhere how;
+};
+
+static int prepare(const struct plan *base, const struct question *q, struct plan *p)
 {
     *p = *base;                         /* shares the model */
-    plan_defaults(p, s, d, precision);
+    plan_defaults(p, q->s, q->d, q->precision);
     p->kernels = base->kernels;
     p->recompute = base->recompute;
     p->recompute_interval = base->recompute_interval;
+    elsewhere_set(p, q->how);
     return plan_check(p, "limits");
 }
+
 
 /* 1 fits, 0 does not, -1 cannot be asked. */
 static int fits(const struct plan *p, double *bytes_per_param)
@@ -92,14 +102,6 @@ static int fits(const struct plan *p, double *bytes_per_param)
     return yes;
 }
 
-/* Each question: does it fit at n?  Monotone, so the largest n is bisected. */
-struct question {
-    const struct plan *base;
-    enum strategy s;
-    enum dialect d;
-    enum dtype precision;
-};
-
 static int fits_layers(const struct question *q, int64_t layers, int64_t *params, double *per)
 {
     struct plan p = *q->base;
@@ -111,7 +113,7 @@ static int fits_layers(const struct question *q, int64_t layers, int64_t *params
     p.model = m;
     p.micro_batch = 1;
     struct plan ready;
-    if (prepare(&p, q->s, q->d, q->precision, &ready) == 0)
+    if (prepare(&p, q, &ready) == 0)
         rc = fits(&ready, per);
     *params = m.params;
     model_free(&m);
@@ -123,7 +125,7 @@ static int fits_micro_batch(const struct question *q, int64_t b)
     struct plan p = *q->base, ready;
 
     p.micro_batch = b;
-    return prepare(&p, q->s, q->d, q->precision, &ready) < 0 ? -1 : fits(&ready, NULL);
+    return prepare(&p, q, &ready) < 0 ? -1 : fits(&ready, NULL);
 }
 
 static int fits_gpus(const struct question *q, int64_t gpus)
@@ -136,7 +138,7 @@ static int fits_gpus(const struct question *q, int64_t gpus)
     p.cluster.gpus_per_node = gpus <= per ? gpus : per;
     p.cluster.world_size = p.cluster.nodes * p.cluster.gpus_per_node;
     p.shard_group = p.cluster.world_size;
-    return prepare(&p, q->s, q->d, q->precision, &ready) < 0 ? -1 : fits(&ready, NULL);
+    return prepare(&p, q, &ready) < 0 ? -1 : fits(&ready, NULL);
 }
 
 static int largest_model(const struct question *q, struct limit *out)
@@ -219,11 +221,11 @@ static int fewest_gpus(const struct question *q, struct limit *out)
     return 0;
 }
 
-int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dtype precision,
+int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dtype precision, enum elsewhere how,
                struct limit *out)
 {
     struct plan one_node = *base;
-    struct question q = { base, s, d, precision };
+    struct question q = { base, s, d, precision, how };
 
     if (is_data_parallel(s, d)) {
         one_node.cluster.nodes = 1;

@@ -4,6 +4,7 @@
 #ifndef DPX_LIMITS_H
 #define DPX_LIMITS_H
 
+#include "model/plan/elsewhere.h"
 #include "model/plan/plan.h"
 
 struct limit {
@@ -23,8 +24,9 @@ int limit_states(int64_t memory, int64_t world, enum strategy s, enum dialect d,
 
 /* With activations, buffers and workspaces: `base` has model, cluster, seq,
  * kernels and recompute set; micro-batch 1 for the first and last question.
- * DataParallel is one process: it is asked about one node of the cluster. */
-int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dtype precision,
+ * DataParallel is one process: it is asked about one node of the cluster.  States are kept as `how` says, which the
+ * cell has to have (elsewhere.h); host memory and disks are limits then, too. */
+int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dtype precision, enum elsewhere how,
                struct limit *out);
 
 #endif

@@ -86,20 +86,25 @@ static inline double gptlite_with_hooks(double samples_per_s)
     return 8 / (micro_step > hooks ? micro_step : hooks);
 }
 
+#define GPTLITE_ZERO3   ",\"stage3_prefetch_bucket_size\":400000"
+#define GPTLITE_OFFLOAD "\"offload_optimizer\":{\"device\":\"cpu\"},\"offload_param\":{\"device\":\"cpu\"}"
+
 /* 0, or -1 with the reason reported.  train_batch_size 256 on 8 GPUs: 32 micro-steps. */
 static inline int gptlite_plan(const struct gptlite *g, const char *cluster, struct plan *p)
 {
-    char text[512];
+    char text[640];
     bool ddp = !strcmp(g->strategy, "ddp");
     json_error_t why;
+    /* Offload is known of DeepSpeed 0.19. */
+    const char *version = g->offload ? "" : ",\"framework_version\":\"0.16\"";
 
     snprintf(text, sizeof text,
              "{\"dpx_plan\":1,\"model\":\"gpt-lite\",\"cluster\":\"%s\",\"strategy\":\"%s\",\"dialect\":\"deepspeed\","
              "\"kernels\":\"torch-eager\",\"seq\":2048,\"micro_batch\":1,\"accumulation\":32,\"precision\":\"%s\","
-             "\"recompute\":\"%s\",\"dropout\":0.1,\"framework_version\":\"0.16\"%s%s}",
-             cluster, g->strategy, g->precision, g->recompute,
+             "\"recompute\":\"%s\",\"dropout\":0.1%s%s%s}",
+             cluster, g->strategy, g->precision, g->recompute, version,
              ddp ? "" : ",\"deepspeed\":{\"reduce_bucket_size\":400000,\"overlap_comm\":true",
-             ddp ? "" : !strcmp(g->strategy, "zero3") ? ",\"stage3_prefetch_bucket_size\":400000}" : "}");
+             ddp ? "" : g->offload ? GPTLITE_ZERO3 "," GPTLITE_OFFLOAD "}" : !strcmp(g->strategy, "zero3") ? GPTLITE_ZERO3 "}" : "}");
     json_t *j = json_loads(text, 0, &why);
     int rc = plan_from_json(j, "gpt-lite", p);
     json_decref(j);

@@ -70,9 +70,9 @@ static void data_parallel_is_asked_on_one_node(void **state)
 
     assert_int_equal(model_load("gpt2", &p.model), 0);
     assert_int_equal(cluster_load("8xl4", &p.cluster), 0);
-    assert_int_equal(limit_real(&p, STRAT_DP, DIALECT_TORCH, DT_BF16, &one), 0);
+    assert_int_equal(limit_real(&p, STRAT_DP, DIALECT_TORCH, DT_BF16, ELSEWHERE_NOTHING, &one), 0);
     assert_int_equal(cluster_load("2x8xl4", &p.cluster), 0);
-    assert_int_equal(limit_real(&p, STRAT_DP, DIALECT_TORCH, DT_BF16, &two), 0);
+    assert_int_equal(limit_real(&p, STRAT_DP, DIALECT_TORCH, DT_BF16, ELSEWHERE_NOTHING, &two), 0);
     assert_int_equal(one.max_layers, two.max_layers);
     assert_int_equal(one.max_micro_batch, two.max_micro_batch);
     assert_int_equal(one.min_gpus, 1);

@@ -185,7 +185,7 @@ static void full_recompute_adds_the_forward_of_the_blocks(void **state)
 
 /* ---- (d) GPTlite on 8 GPUs ---- */
 
-struct judged { struct gptlite row[4]; int n; };
+struct judged { struct gptlite row[5]; int n; };
 
 static void judge(const char *line, void *arg)
 {
@@ -193,14 +193,14 @@ static void judge(const char *line, void *arg)
     struct gptlite g;
 
     assert_int_equal(gptlite_parse(line, &g), 0);
-    if (!g.offload && !strcmp(g.recompute, "none"))
+    if (!strcmp(g.recompute, "none"))
         j->row[j->n++] = g;
 }
 
 static const struct gptlite *row_of(const struct judged *j, const char *strategy)
 {
     for (int i = 0; i < j->n; i++)
-        if (!strcmp(j->row[i].strategy, strategy))
+        if (!j->row[i].offload && !strcmp(j->row[i].strategy, strategy))
             return &j->row[i];
     fail_msg("no row of %s", strategy);
     return NULL;
@@ -211,7 +211,7 @@ static struct judged published(void)
     struct judged j = { .n = 0 };
 
     assert_int_equal(each_row("tests/sim/data/gptlite_published.csv", judge, &j), 20);
-    assert_int_equal(j.n, 4);
+    assert_int_equal(j.n, 5);
     return j;
 }
 
@@ -225,6 +225,25 @@ static void memory_of_the_experiment_is_met(void **state)
         assert_int_equal(gptlite_predict(&j.row[i], "8xa100-40gb", &f), 0);
         assert_close(f.peak + gptlite_tril + gptlite_masks, j.row[i].peak, 0.10);
         assert_close(f.after_step + gptlite_tril, j.row[i].after_step, 0.10);
+    }
+}
+
+/* Offload saves 0.2 GiB of 9.4 here and 0.2 of what stays after a step, and costs time: measured and predicted. */
+static void offload_saves_little_and_costs_time(void **state)
+{
+    struct judged j = published();
+
+    (void)state;
+    for (int i = 0; i < j.n; i++) {
+        struct gptlite_figures with = { 0 }, without = { 0 };
+        const struct gptlite *zero3 = row_of(&j, "zero3"), *g = &j.row[i];
+        if (!g->offload)
+            continue;
+        assert_int_equal(gptlite_predict(g, "8xa100-40gb", &with), 0);
+        assert_int_equal(gptlite_predict(zero3, "8xa100-40gb", &without), 0);
+        assert_close(without.peak - with.peak, zero3->peak - g->peak, 0.1);
+        assert_close(without.after_step - with.after_step, zero3->after_step - g->after_step, 0.1);
+        assert_true(with.samples_per_s < without.samples_per_s && g->samples_per_s < zero3->samples_per_s);
     }
 }
 
@@ -330,6 +349,7 @@ int main(void)
         cmocka_unit_test(backward_prefetch_gains_2c_of_3f_and_2c),
         cmocka_unit_test(full_recompute_adds_the_forward_of_the_blocks),
         cmocka_unit_test(memory_of_the_experiment_is_met),
+        cmocka_unit_test(offload_saves_little_and_costs_time),
         cmocka_unit_test(speed_of_the_experiment_is_in_order),
         cmocka_unit_test(zero3_and_deepspeeds_zero12_move_half_as_much_again_as_ddp),
         cmocka_unit_test(a_parameter_server_grows_with_the_workers_a_ring_only_in_latency),

@@ -1,0 +1,105 @@
+/* offload_rows.h -- published runs with offload, and steps of AdamW on hosts, against what dpx predicts.
+ *
+ * tests/accuracy/offload.jsonl: one JSON object a line with `what`, `step_s` as published, `source`, `note`, and either
+ * `plan`, or `cluster`, `elements` of one rank and `bytes` of traffic an element.  Shared by accuracy_offload.c, which
+ * prints, and tests/sim/test_offload_published.c, which asserts. */
+#ifndef DPX_OFFLOAD_ROWS_H
+#define DPX_OFFLOAD_ROWS_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/fail.h"
+#include "model/memory/evaluate.h"
+#include "sim/clock/simulate.h"
+#include "sim/price/space_cost.h"
+
+#define OFFLOAD_ROWS "tests/accuracy/offload.jsonl"
+
+struct offload_row {
+    const char *what, *source, *note;   /* of the document */
+    double published, step_s, low_s, high_s;
+    double away_s[NAWAY];
+    bool   plan, fits;
+    int64_t device, host;               /* bytes of a rank, of a node */
+};
+
+static inline int offload_adamw(const json_t *j, struct offload_row *r)
+{
+    struct schedules s = { 0 };
+    struct plan p = { 0 };
+    struct cost c;
+
+    if (cluster_from_json(json_object_get(j, "cluster"), r->what, &p.cluster) < 0)
+        return -1;
+    sched_begin(&s, SCHED_STEADY);
+    struct op *o = sched_op(&s, OP_OPTIMIZER, STREAM_HOST, PHASE_OPTIMIZER, "AdamW");
+    o->u.optimizer.elems = json_integer_value(json_object_get(j, "elements"));
+    o->u.optimizer.bytes = (uint8_t)json_integer_value(json_object_get(j, "bytes"));
+    sched_end(&s, SCHED_STEADY);
+    int rc = space_cost(&p, &s, o, &c) ? 0 : -1;
+    r->step_s = c.s;
+    r->low_s = c.low_s;
+    r->high_s = c.high_s;
+    schedules_free(&s);
+    return rc;
+}
+
+static inline int offload_plan(const json_t *j, struct offload_row *r)
+{
+    struct evaluation e;
+    struct timing t;
+    struct plan p;
+    int rc = -1;
+
+    if (plan_from_json(json_object_get(j, "plan"), r->what, &p) < 0)
+        return -1;
+    if (evaluate(&p, &e) == 0) {
+        rc = simulate_plan(&p, &e, &t, NULL);
+        r->plan = true;
+        r->fits = e.m.fits;
+        r->device = e.m.needed;
+        r->host = e.m.spaces.of[SPACE_HOST].peak;
+        r->step_s = t.line.step_s;
+        r->low_s = t.low_s;
+        r->high_s = t.high_s;
+        memcpy(r->away_s, t.line.away_s, sizeof r->away_s);
+        evaluation_free(&e);
+    }
+    plan_free(&p);
+    return rc;
+}
+
+/* Calls take() for every row, predicted.  How many, or -1 with the reason reported. */
+static inline int offload_each_row(void (*take)(const struct offload_row *r, void *arg), void *arg)
+{
+    char line[4096];
+    FILE *in = fopen(OFFLOAD_ROWS, "r");
+    int n = 0;
+
+    if (!in)
+        return fail("%s: cannot be read; run from the top of the source tree", OFFLOAD_ROWS);
+    while (n >= 0 && fgets(line, sizeof line, in)) {
+        json_error_t why;
+        json_t *j = json_loads(line, 0, &why);
+        struct offload_row r = { .what = json_string_value(json_object_get(j, "what")),
+                                 .source = json_string_value(json_object_get(j, "source")),
+                                 .note = json_string_value(json_object_get(j, "note")),
+                                 .published = json_number_value(json_object_get(j, "step_s")) };
+        if (!j || !r.what || !r.source || !r.note)
+            n = fail("%s:%d: no row", OFFLOAD_ROWS, n + 1);
+        else if ((json_object_get(j, "plan") ? offload_plan : offload_adamw)(j, &r) < 0)
+            n = -1;
+        else {
+            take(&r, arg);
+            n++;
+        }
+        json_decref(j);
+    }
+    fclose(in);
+    return n;
+}
+
+#endif
