@@ -21,6 +21,8 @@ struct cluster_node {
     int         sockets;
     int64_t     disk;               /* bytes for files */
     double      disk_read, disk_write;      /* of all its disks together */
+    int         cores;              /* of all its processors */
+    int         links;              /* from its GPUs to host memory, gpu.pcie each; 0: as many as GPUs */
 };
 
 /* A GPU type, from its datasheet.  0 means that the datasheet has no such

@@ -21,6 +21,16 @@ static lowering *const table[NSTRATEGY][NDIALECT] = {
                       [DIALECT_TORCH_FSDP1] = lower_fsdp1 },
 };
 
+int lower_check(const struct plan *p)
+{
+    if (p->ds.offload_optimizer.device != OFFLOAD_NONE)
+        return fail("deepspeed.offload_optimizer.device: %s of DeepSpeed has no schedule with an offloaded optimizer yet",
+                    strategy_name(p->strategy));
+    if (p->ds.offload_param.device != OFFLOAD_NONE)
+        return fail("deepspeed.offload_param.device: there is no schedule with offloaded parameters yet");
+    return 0;
+}
+
 int lower_using(const struct plan *p, int64_t rank, const struct program *g, struct schedules *s)
 {
     lowering *f = table[p->strategy][p->dialect];
@@ -32,6 +42,8 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
     if (rank < 0 || rank >= p->cluster.world_size)
         return fail("rank %lld is not in a world of %lld", (long long)rank,
                     (long long)p->cluster.world_size);
+    if (lower_check(p) < 0)
+        return -1;
     schedules_reset(s);
     s->program = *g;
     s->borrowed = true;

@@ -154,6 +154,7 @@ void plan_resolve(struct plan *p)
         p->reduce_dtype = p->ddp.model_dtype >= 0 ? (enum dtype)p->ddp.model_dtype : DT_FP32;
     if (!plan_sync_is_choice(p->strategy, p->dialect))
         p->sync_every_micro_step = p->deterministic || knob_usual_sync(p) > 0;
+    knob_reset_idle(p);
 }
 
 /* The defaults of a cell: of its rows without a rule, or of those with one.  A rule may read values of the

@@ -7,14 +7,20 @@
 
 /* PCIe as copied from pinned memory: 55.4 of 63 GB/s (H200, nvbandwidth), 26.4 of 31 (A100, napkin-math). */
 #define PCIE 0.87
-/* Pageable memory goes through the driver's staging buffer, in half the time at best: "about half", and no measurement
- * was found. */
+/* Pageable memory goes through the driver's staging buffer: 5-6 GB/s on DGX-1 where pinned memory has 11-12
+ * (rapidsai/dask-cuda#98).  The staging buffer is taken to stay in the CPU's cache. */
 #define PAGEABLE 2
-/* Of the DRAM's bandwidth, what the host's threads reach: DeepSpeed's CPU Adam does 8e9 parameters in 0.769 s on GH200,
- * 28 bytes each, where Grace has 512 GB/s: 291 of them. */
-#define DRAM 0.57
-/* The CPU's AdamW reads p, g, m, v and writes p, m, v, all fp32. */
-#define ADAMW_BYTES 28
+/* Of the DRAM's bandwidth, the most that is reached, whoever reads and writes: four GPUs of two Grace copy 740 of 1024
+ * GB/s to host memory at once, and half as much each way in both directions (nvbandwidth all_to_host_memcpy_ce on a
+ * GB300 tray, Oracle's GPU guide); GraceAdam (SuperOffload) streams 368 of 512. */
+#define DRAM 0.72
+/* What of it optimizers on the host's threads reach: DeepSpeed's CPU Adam does 8e9 parameters in 0.769 s on GH200, 28
+ * bytes each, where Grace has 512 GB/s: 291 of them; a native AdamW 171e9 in 12.8 s on 8 H200, 374 of 614
+ * (PrimeIntellect-ai/prime-rl#3248). */
+#define DRAM_THREADS 0.57
+/* Bytes/s of one such thread: 536.9e6 elements of AdamW in 1.93 s on a node of H100 (ISEEKYAN/Megatron-LM#188), 28 bytes
+ * each. */
+#define THREAD 7.8e9
 
 bool space_cost_over_link(const struct plan *p, const struct schedules *s, const struct op *o)
 {
@@ -38,40 +44,98 @@ static double copied(const struct op *o)
     return (double)(o->u.copy.reads > o->u.copy.writes ? o->u.copy.reads : o->u.copy.writes);
 }
 
-static void over_link(const struct plan *p, const struct schedules *s, const struct op *o, struct cost *out)
+static double ranks(const struct plan *p) { return (double)p->cluster.gpus_per_node; }
+
+static bool is_staged(const struct schedules *s, const struct op *o)
 {
     enum space from, to;
-    double t = copied(o) / (p->cluster.gpu.pcie * PCIE);
 
-    sched_crosses(s, o, &from, &to);
-    if (from == SPACE_HOST || to == SPACE_HOST)
-        *out = (struct cost){ PAGEABLE * t, t, 2 * PAGEABLE * t, BASIS_DATASHEET, false, 0 };
+    return sched_crosses(s, o, &from, &to) && (from == SPACE_HOST || to == SPACE_HOST);
+}
+
+/* Of a GPU's link to host memory, what is this GPU's while the node's others copy as well. */
+static double link_rate(const struct plan *p)
+{
+    const struct cluster *c = &p->cluster;
+    double share = c->node.links > 0 ? (double)c->node.links / ranks(p) : 1;
+
+    return PCIE * c->gpu.pcie * (share < 1 ? share : 1);
+}
+
+/* Bytes that the entry of one rank reads and writes in DRAM. */
+static double in_dram(const struct plan *p, const struct op *o)
+{
+    if (o->kind == OP_OPTIMIZER)
+        return (double)o->u.optimizer.bytes * (double)o->u.optimizer.elems;
+    return is_host_work(p, o) ? (double)(o->u.copy.reads + o->u.copy.writes) : copied(o);
+}
+
+/* Rates of DRAM and of its threads are of other machines: half to twice. */
+static struct cost half_to_twice(double t) { return (struct cost){ t, t / 2, 2 * t, BASIS_DATASHEET, false, 0 }; }
+
+/* The ranks divide the node's cores and its DRAM. */
+static void by_threads(const struct plan *p, const struct op *o, struct cost *out)
+{
+    const struct cluster_node *n = &p->cluster.node;
+    double rate = DRAM_THREADS * n->dram / ranks(p), threads = THREAD * n->cores / ranks(p);
+
+    *out = half_to_twice(in_dram(p, o) / (n->cores && threads < rate ? threads : rate));
+}
+
+static void over_link(const struct plan *p, const struct schedules *s, const struct op *o, struct cost *out)
+{
+    double t = copied(o) / link_rate(p);
+
+    if (is_staged(s, o))
+        *out = (struct cost){ PAGEABLE * t, t, 2 * PAGEABLE * t, BASIS_PUBLISHED, false, 0 };
     else
         *out = (struct cost){ t, t / 1.2, t * 1.5, BASIS_PUBLISHED, false, 0 };
 }
 
-/* Rates of disks and DRAM are datasheets', and the ranks' effect on each other is not known: half to twice. */
-static void of_node(double bytes, double rate, const struct plan *p, struct cost *out)
+/* Files, and copies of all GPUs together, are no faster than DRAM. */
+static void within_dram(const struct plan *p, const struct op *o, struct cost *out)
 {
-    double t = bytes * (double)p->cluster.gpus_per_node / rate;
+    double least = p->cluster.node.dram > 0 ? in_dram(p, o) * ranks(p) / (DRAM * p->cluster.node.dram) : 0;
 
-    *out = (struct cost){ t, t / 2, 2 * t, BASIS_DATASHEET, false, 0 };
+    if (least > out->s)
+        *out = half_to_twice(least);
 }
 
 bool space_cost(const struct plan *p, const struct schedules *s, const struct op *o, struct cost *out)
 {
     const struct cluster_node *n = &p->cluster.node;
 
+    if (is_host_work(p, o)) {
+        by_threads(p, o, out);
+        return true;
+    }
     if (is_file(o))
-        of_node(copied(o), o->stream == STREAM_DISK_READ ? n->disk_read : n->disk_write, p, out);
-    else if (is_host_work(p, o))
-        of_node(o->kind == OP_OPTIMIZER ? ADAMW_BYTES * (double)o->u.optimizer.elems :
-                (double)(o->u.copy.reads + o->u.copy.writes), DRAM * n->dram, p, out);
+        *out = half_to_twice(copied(o) * ranks(p) / (o->stream == STREAM_DISK_READ ? n->disk_read : n->disk_write));
     else if (p->cluster.gpu.pcie > 0 && space_cost_over_link(p, s, o))
         over_link(p, s, o, out);
     else
         return false;
+    within_dram(p, o, out);
     return true;
+}
+
+struct shares space_cost_shares(const struct plan *p, const struct schedules *s, const struct op *o, double seconds)
+{
+    struct shares of = { { 0 } };
+    bool link = space_cost_over_link(p, s, o);
+    enum space from, to;
+
+    if (p->cluster.is_host || !(seconds > 0) || !(link || is_file(o) || is_host_work(p, o)))
+        return of;
+    if (link && p->cluster.gpu.pcie > 0) {
+        sched_crosses(s, o, &from, &to);
+        of.of[from == SPACE_DEVICE ? SHARED_DOWN : SHARED_UP] = copied(o) / link_rate(p) / seconds;
+    }
+    if (p->cluster.node.dram > 0)
+        of.of[SHARED_DRAM] = in_dram(p, o) * ranks(p) / (DRAM * p->cluster.node.dram) / seconds;
+    for (int i = 0; i < NSHARED; i++)       /* a measured time may be shorter than the datasheet's */
+        of.of[i] = of.of[i] < 1 ? of.of[i] : 1;
+    return of;
 }
 
 static int needs(const struct plan *p, double rate, const char *what, const char *key)
