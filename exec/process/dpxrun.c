@@ -84,14 +84,6 @@ static int parse(int argc, char **argv, struct options *o)
                       "it does not fit.", opts, argc, argv);
 }
 
-static void default_folder(struct options *o)
-{
-    const char *tmp = getenv("TMPDIR");
-
-    if (!o->offload_dir)
-        o->offload_dir = tmp && *tmp ? tmp : "/var/tmp";
-}
-
 static int parse_betas(struct options *o)
 {
     char rest;
@@ -447,7 +439,8 @@ int main(int argc, char **argv)
     rc = parse(argc, argv, &r.o);
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    default_folder(&r.o);
+    if (!r.o.offload_dir)
+        r.o.offload_dir = cluster_host_folder();
     if (check_streams() < 0)
         status = EXIT_FAILED;
     else if (parse_betas(&r.o) < 0 || plan_for_here(&r) < 0)
