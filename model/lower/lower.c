@@ -23,6 +23,8 @@ static lowering *const table[NSTRATEGY][NDIALECT] = {
 
 int lower_check(const struct plan *p)
 {
+    if (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED)
+        return lower_zero3_check(p);
     if (p->ds.offload_optimizer.device != OFFLOAD_NONE)
         return fail("deepspeed.offload_optimizer.device: %s of DeepSpeed has no schedule with an offloaded optimizer yet",
                     strategy_name(p->strategy));

@@ -59,6 +59,20 @@ static int free_models(void **state)
 
 static int64_t up_to(uint64_t *rng, int bits) { return (int64_t)1 << draw(rng, (uint32_t)bits); }
 
+/* Half of the plans leave everything on the device. */
+static void draw_offload(struct deepspeed_options *o, uint64_t *rng)
+{
+    static const double ratios[] = { 1, 1, 0.7, 0.5, 0 };
+
+    if (draw(rng, 2))
+        return;
+    o->offload_optimizer.device = draw(rng, 4) ? OFFLOAD_CPU : OFFLOAD_NONE;
+    o->offload_optimizer.pin_memory = draw(rng, 2);
+    o->offload_optimizer.ratio = ratios[draw(rng, 5)];
+    o->offload_param.device = draw(rng, 3) ? OFFLOAD_CPU : OFFLOAD_NONE;
+    o->offload_param.pin_memory = draw(rng, 2);
+}
+
 static void draw_options(struct plan *p, uint64_t *rng)
 {
     struct deepspeed_options *o = &p->ds;
@@ -78,6 +92,7 @@ static void draw_options(struct plan *p, uint64_t *rng)
     o->grad_accum_fp32 = draw(rng, 2);
     if (draw(rng, 3) == 0)
         o->communication_dtype = draw(rng, 2) ? DT_FP32 : DT_BF16;
+    draw_offload(o, rng);
 }
 
 static void draw_stage3(struct plan *p, uint64_t *rng)

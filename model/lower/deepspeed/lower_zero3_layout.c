@@ -78,6 +78,18 @@ int z3_whole(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors
     return layout;
 }
 
+int z3_parts(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n)
+{
+    int layout = sched_layout(z->d.s, 0);
+    int64_t at = 0;
+
+    for (int i = 0; i < n && layout; i++) {
+        slice(z, h, dt, tensors[i], z->d.rank, at);
+        at += round512(z->q[tensors[i]] * dtype_bytes(dt));
+    }
+    return layout;
+}
+
 int z3_inside(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n)
 {
     int layout = sched_layout(z->d.s, 0);
@@ -104,8 +116,15 @@ static void describe_group(struct z3 *z, struct z3_group *g)
     g->flat = z3_own(z, HOLDS_GRAD, z->accum, tensors, n, begin);
     g->wide = z3_own(z, HOLDS_GRAD, DT_FP32, tensors, n, begin);
     g->new_values = z3_own(z, HOLDS_PARAM, DT_FP32, tensors, n, begin);
+    g->narrow_values = z3_own(z, HOLDS_PARAM, z->d.dt, tensors, n, begin);
+    if (z->away.states)
+        sched_holds(z->d.s, g->grad, g->wide);
     sched_holds(z->d.s, g->master, z3_own(z, HOLDS_MASTER, DT_FP32, tensors, n, begin));
     sched_holds(z->d.s, g->adam, z3_own(z, HOLDS_EXP_AVG, DT_FP32, tensors, n, begin));
+    if (g->host) {
+        sched_holds(z->d.s, g->adam + 1, z3_own(z, HOLDS_EXP_AVG_SQ, DT_FP32, tensors, n, begin));
+        return;
+    }
     for (int i = 0; i < n; i++)
         slice(z, HOLDS_EXP_AVG_SQ, DT_FP32, tensors[i], z->d.rank,
               round512(g->elems * 4) + (z->begin[tensors[i]] - begin) * 4);
