@@ -35,12 +35,34 @@ static int refuse_unknown(const char *where, const char *object, const char *nam
     return fail("%s: %s%s%s: unknown key", where, object, dot, name);
 }
 
+/* A key whose limit can be none.  That is 2^63 - 1 in the frameworks' own files, which few readers of JSON hold
+ * (a double does not); in plan.json it is null. */
+static bool may_be_unlimited(const struct knob *k)
+{
+    return k->type == KNOB_INT && k->hi == INT64_MAX && k->null == KNOB_NULL_REFUSED;
+}
+
+static json_t *write_key(const struct plan *p, const struct knob *k)
+{
+    json_t *v = knob_write(p, k);
+
+    if (may_be_unlimited(k) && json_integer_value(v) == INT64_MAX) {
+        json_decref(v);
+        return json_null();
+    }
+    return v;
+}
+
 static int read_key(const char *where, const char *object, const char *name, const json_t *v,
                     struct plan *p)
 {
     const char *not_yet = knob_not_yet(object, name, v);
     const struct knob *k = knob_find(object, name, knob_cell(p));
 
+    if (k && may_be_unlimited(k) && json_is_null(v)) {
+        knob_set(p, k, (double)INT64_MAX);
+        return 0;
+    }
     if (k)
         return knob_read(v, where, k, p);
     if (not_yet && not_yet[0])
@@ -58,6 +80,12 @@ static bool is_head(const char *name)
     return false;
 }
 
+/* "// seq": "tokens of a sample" is for people (dpxplan init writes such keys). */
+static bool is_comment(const char *name)
+{
+    return !strncmp(name, "//", 2);
+}
+
 /* An empty object of another framework says nothing and is let through. */
 static int read_object(const char *where, const char *object, const json_t *j, struct plan *p)
 {
@@ -69,7 +97,7 @@ static int read_object(const char *where, const char *object, const json_t *j, s
     if (!json_is_object(j))
         return fail("%s: %s: expected an object", where, object);
     json_object_foreach((json_t *)(uintptr_t)j, name, v)
-        if (read_key(where, object, name, v, p) < 0)
+        if (!is_comment(name) && read_key(where, object, name, v, p) < 0)
             return -1;
     return 0;
 }
@@ -81,7 +109,7 @@ static int read_keys(const char *where, const json_t *j, struct plan *p)
     json_t *v;
 
     json_object_foreach((json_t *)(uintptr_t)j, name, v) {
-        if (is_head(name))
+        if (is_head(name) || is_comment(name))
             continue;
         if ((knob_is_object(name) ? read_object(where, name, v, p)
                                   : read_key(where, "", name, v, p)) < 0)
@@ -325,7 +353,7 @@ json_t *plan_to_json(const struct plan *p)
             into = json_object();
             json_object_set_new(doc, k->object, into);
         }
-        json_object_set_new(into, k->name, knob_write(p, k));
+        json_object_set_new(into, k->name, write_key(p, k));
     }
     return doc;
 }

@@ -9,6 +9,7 @@
 #include "sim/clock/jitter.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/plan_source.h"
 #include "sim/price/gpu_rates.h"
 #include "sim/price/flops.h"
 #include "sim/price/measured_gaps.h"
@@ -151,8 +152,10 @@ int cmd_eval(int argc, char **argv)
     bool json = false;
     struct jitter jitter;
     struct jitter_added added;
+    struct opt_pairs set = { 0 };
     const struct opt opts[] = {
-        { "PLAN.json", "the plan", .str = &path, .positional = true, .required = true },
+        { "PLAN.json", "the plan; - is standard input", .str = &path, .positional = true, .required = true },
+        { "set", "change keys of the plan, such as seq=8k nodes=4 fsdp.reshard_after_forward=false", .pairs = &set },
         { "jitter", "what noise would add: shares and seconds, such as 0.03,20e-6,1e-6,0.5", .str = &noise,
           .value = "SIGMA_P[,SIGMA_T[,LAMBDA,D]]" },
         { "alloc-conf", "options of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them", .str = &conf,
@@ -175,7 +178,7 @@ int cmd_eval(int argc, char **argv)
         return EXIT_MISUSE;
     if (conf && caching_allocator_configure(&allocator, conf) < 0)
         return EXIT_MISUSE;
-    if (plan_read(path, &p) < 0)
+    if (plan_source_read(path, &set, &p) < 0)
         return EXIT_MISUSE;
     rc = load_measured(db, p.precision, &p.cluster) < 0 ? measured_status() : evaluate(&p, &e) < 0 ? EXIT_MISUSE : EXIT_DONE;
     if (rc != EXIT_DONE) {

@@ -110,7 +110,7 @@ int cmd_limits(int argc, char **argv)
         { "dialect", "only this dialect (with --states-only: paper)", .word = &a.dialect, .words = dialects },
         { "states-only", "parameters, gradients and optimizer states of one unit of P parameters", .flag = &a.states_only },
         { "model", "the family whose number of blocks is varied", .str = &a.model },
-        { "seq", "tokens per sample", .i = &a.seq, .min = 1 },
+        { "seq", "tokens per sample", .length = &a.seq, .min = 1 },
         { "kernels", "kernel set (what transformers picks for the model)", .word = &a.kernels, .words = knob_words("kernels") },
         { "precision", "number format", .word = &a.precision, .words = knob_words("precision") },
         { "recompute", "activation recompute", .word = &a.recompute, .words = knob_words("recompute") },

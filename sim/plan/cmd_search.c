@@ -253,7 +253,7 @@ static json_t *brief_json(const struct found *f)
     char words[160];
 
     knob_label(&f->plan, words, sizeof words);
-    return json_pack("{s:s, s:s, s:s, s:f, s:I, s:o}", "what", words, "strategy", strategy_name(f->plan.strategy),
+    return json_pack("{s:s, s:s, s:s, s:s, s:f, s:I, s:o}", "label", words, "what", words, "strategy", strategy_name(f->plan.strategy),
                      "dialect", dialect_name(f->plan.dialect), "step_s", f->step_s, "needed_bytes",
                      (json_int_t)f->needed, "plan", plan_to_json(&f->plan));
 }
@@ -263,12 +263,9 @@ static json_t *ranked_json(const struct ranked *k)
 {
     json_t *j = full_json(&k->found->plan);
     const char *old = ranking_deprecated(&k->found->plan);
-    char words[160];
 
     if (!j)
         return NULL;
-    knob_label(&k->found->plan, words, sizeof words);
-    json_object_set_new(j, "label", json_string(words));
     json_object_set_new(j, "tie", json_boolean(k->tied));
     json_object_set_new(j, "unsure_s", json_real(k->unsure_s));
     json_object_set_new(j, "departures", json_integer(k->departures));
@@ -367,7 +364,7 @@ int cmd_search(int argc, char **argv)
     const struct opt opts[] = {
         { "model", "a built-in name, a config.json or its folder", .str = &a.model, .required = true },
         { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &a.cluster, .required = true },
-        { "seq", "tokens per sample", .i = &a.seq, .min = 1, .required = true },
+        { "seq", "tokens per sample", .length = &a.seq, .min = 1, .required = true },
         { "global-batch", "samples per optimizer step", .i = &a.global_batch, .min = 1, .required = true },
         { "framework", "what you can run: torch, deepspeed or any", .word = &a.framework, .words = frameworks },
         { "strategy", "only these, such as ddp,fsdp", .set = &a.strategies, .words = strategies },
