@@ -5,6 +5,8 @@
 PATH=$(cd "${B:-build}" && pwd):$PATH
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
+XDG_DATA_HOME=$tmp/none         # no calibration of this machine
+export XDG_DATA_HOME
 
 # An indented block that starts with "$ " is a command and its output.  Numbers the
 # blocks: N.cmd, N.want.

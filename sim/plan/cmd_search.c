@@ -15,6 +15,7 @@
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/money.h"
 #include "sim/price/gpu_rates.h"
 #include "sim/search/advice.h"
 #include "sim/search/ranking.h"
@@ -26,6 +27,7 @@ struct args {
     double   headroom;
     int      framework, dialect, kernels, precision, recompute;
     uint64_t strategies;
+    struct money_question money;
     bool     json;
 };
 
@@ -149,11 +151,11 @@ static void print_found(const struct search_result *r, int64_t i, const char *la
 }
 
 /* A line of the answer: the difference from the first, and how sure it is. */
-static void print_ranked(const struct ranked *first, const struct ranked *k)
+static void print_ranked(const struct ranked *first, const struct ranked *k, const struct money_question *money)
 {
     const struct found *f = k->found;
     const char *old = ranking_deprecated(&f->plan);
-    char words[160], interval[48], slower[48] = "";
+    char words[160], interval[48], slower[48] = "", training[96];
 
     knob_label(&f->plan, words, sizeof words);
     snprintf(interval, sizeof interval, "%.4g to %.4g", k->low_s, k->high_s);
@@ -166,10 +168,11 @@ static void print_ranked(const struct ranked *first, const struct ranked *k)
         printf(" and %" PRId64 " variant%s", k->variants, k->variants == 1 ? "" : "s");
     if (old)
         printf("; %s", old);
-    printf("%s%s\n", k->tight ? "; tight" : "", k->waits ? "; waits for memory (not in its time)" : "");
+    money_short(money, &f->plan, f->step_s, training, sizeof training);
+    printf("%s%s%s\n", k->tight ? "; tight" : "", k->waits ? "; waits for memory (not in its time)" : "", training);
 }
 
-static void print_answer(const struct ranked *of, int64_t n)
+static void print_answer(const struct ranked *of, int64_t n, const struct money_question *money)
 {
     int64_t tied = 0;
 
@@ -183,14 +186,31 @@ static void print_answer(const struct ranked *of, int64_t n)
             printf("waiting for memory\n");
         else if (i == tied && tied > 1)
             printf("slower\n");
-        print_ranked(&of[0], &of[i]);
+        print_ranked(&of[0], &of[i], money);
     }
     printf("times are %s\n", basis_name(of[0].basis));
     if (gpu_lacks(&of[0].found->plan.cluster.gpu, of[0].found->plan.precision))
         puts(gpu_lacks(&of[0].found->plan.cluster.gpu, of[0].found->plan.precision));
 }
 
-static void print_result(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied)
+/* The whole training by the first plan. */
+static int print_training(const struct money_question *money, const struct plan *p)
+{
+    struct evaluation e;
+    struct timing t;
+    int rc;
+
+    if (!money->tokens)
+        return 0;
+    if (evaluate(p, &e) < 0)
+        return -1;
+    rc = simulate_plan(p, &e, &t, NULL) < 0 ? -1 : money_print(money, p, &t, stdout);
+    evaluation_free(&e);
+    return rc;
+}
+
+static void print_result(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied,
+                         const struct money_question *money)
 {
     char words[160], text[720];
     bool *front = calloc((size_t)r->nfit + 1, sizeof *front);
@@ -200,7 +220,7 @@ static void print_result(const struct search_result *r, const struct ranked *of,
     printf("%" PRId64 " plans considered, %" PRId64 " different, %" PRId64 " fit; %.2f s\n\n", r->considered, r->n,
            r->nfit, r->seconds);
     if (n > 0) {
-        print_answer(of, n);
+        print_answer(of, n, money);
         printf("\nthe best of each strategy\n");
     }
     for (int s = 0; s < NSTRATEGY; s++)
@@ -231,7 +251,7 @@ static void print_result(const struct search_result *r, const struct ranked *of,
 }
 
 /* One element of `plans`: the full evaluation and timing. */
-static json_t *full_json(const struct plan *p)
+static json_t *full_json(const struct plan *p, const struct money_question *money)
 {
     struct evaluation e;
     struct timing t;
@@ -240,9 +260,11 @@ static json_t *full_json(const struct plan *p)
     if (evaluate(p, &e) < 0)
         return NULL;
     j = evaluation_json(p, &e);
-    if (e.m.fits && simulate_plan(p, &e, &t, NULL) == 0)
+    if (e.m.fits && simulate_plan(p, &e, &t, NULL) == 0) {
         timing_into(j, p, &e, &t);
-    else
+        if (money->tokens)
+            json_object_set_new(j, "training", money_json(money, p, &t));
+    } else
         json_object_set_new(json_object_get(j, "memory"), "peak_bytes", json_integer(e.m.needed));
     evaluation_free(&e);
     return j;
@@ -259,9 +281,9 @@ static json_t *brief_json(const struct found *f)
 }
 
 /* The same, and what the ranking says of it. */
-static json_t *ranked_json(const struct ranked *k)
+static json_t *ranked_json(const struct ranked *k, const struct money_question *money)
 {
-    json_t *j = full_json(&k->found->plan);
+    json_t *j = full_json(&k->found->plan, money);
     const char *old = ranking_deprecated(&k->found->plan);
 
     if (!j)
@@ -275,7 +297,7 @@ static json_t *ranked_json(const struct ranked *k)
 }
 
 static json_t *result_json(const struct search_options *o, const struct search_result *r, const struct ranked *of, int64_t n,
-                           int64_t tied)
+                           int64_t tied, const struct money_question *money)
 {
     json_t *plans = json_array(), *runners = json_array(), *pareto = json_array(), *nearest = json_null();
     bool *front = calloc((size_t)r->nfit + 1, sizeof *front);
@@ -283,10 +305,12 @@ static json_t *result_json(const struct search_options *o, const struct search_r
 
     if (!front)
         abort();
+    struct money_question later = *money;       /* a deadline is asked of the first only: each answer is many plans */
+    later.days = -1;
     for (int64_t i = 0; i < n; i++)
-        json_array_append_new(plans, ranked_json(&of[i]));
+        json_array_append_new(plans, ranked_json(&of[i], i ? &later : money));
     if (r->nfit == 0 && r->n > 0)               /* the answer is no; show the nearest */
-        json_array_append_new(plans, full_json(&r->found[0].plan));
+        json_array_append_new(plans, full_json(&r->found[0].plan, money));
     for (int s = 0; s < NSTRATEGY; s++)
         for (int d = 0; d < NDIALECT; d++) {
             int64_t i = best_of(r, (enum strategy)s, (enum dialect)d);
@@ -345,9 +369,12 @@ static int run(const struct args *a, const struct search_options *o)
     if (a->output && n > 0 && write_plan(&ideas[0].found->plan, a->output) < 0)
         rc = EXIT_FAILED;
     if (a->json && n >= 0)
-        rc = print_json(result_json(o, &r, ideas, n, tied), rc);
-    else if (n >= 0)
-        print_result(&r, ideas, n, tied);
+        rc = print_json(result_json(o, &r, ideas, n, tied, &a->money), rc);
+    else if (n >= 0) {
+        print_result(&r, ideas, n, tied, &a->money);
+        if (n > 0 && print_training(&a->money, &ideas[0].found->plan) < 0)
+            rc = EXIT_FAILED;
+    }
     free(ideas);
     search_free(&r);
     return rc;
@@ -360,7 +387,7 @@ int cmd_search(int argc, char **argv)
     static const char *const dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", NULL };
     const char *recomputes[NRECOMPUTE + 2] = { [NRECOMPUTE] = "all" };
     struct args a = { .framework = FRAMEWORK_ANY, .dialect = -1, .kernels = -1, .precision = DT_BF16,
-                      .recompute = 3, .top = 10, .headroom = -1 };
+                      .recompute = 3, .top = 10, .headroom = -1, .money = MONEY_NONE };
     const struct opt opts[] = {
         { "model", "a built-in name, a config.json or its folder", .str = &a.model, .required = true },
         { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &a.cluster, .required = true },
@@ -375,6 +402,7 @@ int cmd_search(int argc, char **argv)
         { "recompute", "activation recompute: none, selective, full or all of them", .word = &a.recompute, .words = recomputes },
         { "memory", "bytes of a rank, instead of the cluster's", .bytes = &a.memory, .min = 1 },
         { "headroom", "share of memory kept free", .num = &a.headroom },
+        MONEY_OPTS(a.money),
         { "top", "ideas to show", .i = &a.top, .min = 1 },
         { "threads", "threads (all cores)", .i = &a.threads, .min = 1 },
         { "db", "the database of calibrations", .str = &a.db, .value = "FILE" },
@@ -392,6 +420,8 @@ int cmd_search(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (money_check(&a.money) < 0)
+        return EXIT_MISUSE;
     if (a.headroom >= 1) {
         fail("--headroom %g: must be below 1", a.headroom);
         return EXIT_MISUSE;
