@@ -11,22 +11,20 @@
 #include "base/room.h"
 #include "base/size.h"
 #include "model/memory/evaluate.h"
-#include "model/plan/attention.h"
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/money.h"
+#include "sim/plan/search_args.h"
 #include "sim/price/gpu_rates.h"
 #include "sim/search/advice.h"
 #include "sim/search/ranking.h"
 #include "sim/search/search.h"
 
 struct args {
-    const char *model, *cluster, *output, *db;
-    int64_t  seq, global_batch, micro_batch, memory, top, threads;
-    double   headroom;
-    int      framework, dialect, kernels, precision, recompute;
-    uint64_t strategies;
+    struct search_args ask;
+    const char *output;
+    int64_t  top;
     struct money_question money;
     bool     json;
 };
@@ -340,27 +338,16 @@ static json_t *result_json(const struct search_options *o, const struct search_r
 
 /* ---- the command ---- */
 
-enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY };
-
-/* What runs in each; `any` is what runs in one of them, unless a dialect is named. */
-static const uint64_t framework_dialects[] = {
-    1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1, 1u << DIALECT_DEEPSPEED,
-    1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1 | 1u << DIALECT_DEEPSPEED,
-};
-
-static uint64_t dialects_of(const struct args *a)
-{
-    return a->dialect >= 0 ? 1ull << a->dialect : framework_dialects[a->framework];
-}
-
-static int run(const struct args *a, const struct search_options *o)
+static int run(const struct args *a, const struct question *q)
 {
     struct search_result r;
     struct ranked *ideas;
     int64_t n, tied;
     int rc;
 
-    if (search(o, &r) < 0)
+    if (!a->json)
+        question_print(q, stdout);
+    if (search(&q->options, &r) < 0)
         return EXIT_MISUSE;
     int64_t most = a->top < r.nfit ? a->top : r.nfit;
     ideas = room_new((size_t)most, sizeof *ideas);
@@ -369,7 +356,7 @@ static int run(const struct args *a, const struct search_options *o)
     if (a->output && n > 0 && write_plan(&ideas[0].found->plan, a->output) < 0)
         rc = EXIT_FAILED;
     if (a->json && n >= 0)
-        rc = print_json(result_json(o, &r, ideas, n, tied, &a->money), rc);
+        rc = print_json(result_json(&q->options, &r, ideas, n, tied, &a->money), rc);
     else if (n >= 0) {
         print_result(&r, ideas, n, tied, &a->money);
         if (n > 0 && print_training(&a->money, &ideas[0].found->plan) < 0)
@@ -382,75 +369,25 @@ static int run(const struct args *a, const struct search_options *o)
 
 int cmd_search(int argc, char **argv)
 {
-    static const char *const frameworks[] = { "torch", "deepspeed", "any", NULL };
-    static const char *const strategies[] = { "dp", "ddp", "zero1", "zero2", "zero3", "fsdp", NULL };
-    static const char *const dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", NULL };
-    const char *recomputes[NRECOMPUTE + 2] = { [NRECOMPUTE] = "all" };
-    struct args a = { .framework = FRAMEWORK_ANY, .dialect = -1, .kernels = -1, .precision = DT_BF16,
-                      .recompute = 3, .top = 10, .headroom = -1, .money = MONEY_NONE };
+    struct args a = { .ask = SEARCH_ARGS, .top = 10, .money = MONEY_NONE };
     const struct opt opts[] = {
-        { "model", "a built-in name, a config.json or its folder", .str = &a.model, .required = true },
-        { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &a.cluster, .required = true },
-        { "seq", "tokens per sample", .length = &a.seq, .min = 1, .required = true },
-        { "global-batch", "samples per optimizer step", .i = &a.global_batch, .min = 1, .required = true },
-        { "framework", "what you can run: torch, deepspeed or any", .word = &a.framework, .words = frameworks },
-        { "strategy", "only these, such as ddp,fsdp", .set = &a.strategies, .words = strategies },
-        { "dialect", "only this dialect", .word = &a.dialect, .words = dialects },
-        { "kernels", "kernel set (what transformers picks for the model)", .word = &a.kernels, .words = knob_words("kernels") },
-        { "micro-batch", "only this micro-batch", .i = &a.micro_batch, .min = 1 },
-        { "precision", "number format", .word = &a.precision, .words = knob_words("precision") },
-        { "recompute", "activation recompute: none, selective, full or all of them", .word = &a.recompute, .words = recomputes },
-        { "memory", "bytes of a rank, instead of the cluster's", .bytes = &a.memory, .min = 1 },
-        { "headroom", "share of memory kept free", .num = &a.headroom },
+        SEARCH_OPTS(a.ask, true),
         MONEY_OPTS(a.money),
         { "top", "ideas to show", .i = &a.top, .min = 1 },
-        { "threads", "threads (all cores)", .i = &a.threads, .min = 1 },
-        { "db", "the database of calibrations", .str = &a.db, .value = "FILE" },
         { "json", "print one JSON document", .flag = &a.json },
         { "output", "write the best plan here", .str = &a.output, .letter = 'o', .value = "FILE" },
         { 0 }
     };
-    struct model m;
-    struct cluster c;
-    int rc;
-
-    for (int i = 0; i < NRECOMPUTE; i++)
-        recomputes[i] = knob_words("recompute")[i];
-    rc = opts_parse("dpxplan search", "The fastest plan that fits.  Exits with 3 when none does.", opts, argc, argv);
+    struct question q;
+    int rc = opts_parse("dpxplan search", "The fastest plan that fits.  Exits with 3 when none does.", opts, argc, argv);
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
     if (money_check(&a.money) < 0)
         return EXIT_MISUSE;
-    if (a.headroom >= 1) {
-        fail("--headroom %g: must be below 1", a.headroom);
-        return EXIT_MISUSE;
-    }
-    if (a.framework != FRAMEWORK_ANY && a.dialect >= 0 && !(framework_dialects[a.framework] >> a.dialect & 1)) {
-        fail("--dialect %s: not one of --framework %s", dialects[a.dialect], frameworks[a.framework]);
-        return EXIT_MISUSE;
-    }
-    if (model_load(a.model, &m) < 0)
-        return EXIT_MISUSE;
-    if (cluster_load(a.cluster, &c) < 0)
-        rc = EXIT_MISUSE;
-    else if (load_measured(a.db, (enum dtype)a.precision, &c) < 0)
-        rc = measured_status();
-    else {
-        if (a.memory > 0)
-            c.memory = a.memory;
-        if (a.headroom >= 0)
-            c.headroom = a.headroom;
-        struct search_options o = {
-            .model = &m, .cluster = &c, .seq = a.seq, .global_batch = a.global_batch,
-            .strategies = a.strategies ? a.strategies : ~0ull, .dialects = dialects_of(&a),
-            .kernels = a.kernels < 0 ? attention_default(&m) : (enum kernel_set)a.kernels,
-            .precision = (enum dtype)a.precision, .micro_batch = a.micro_batch,
-            .recompute = a.recompute == 3 ? 7 : 1ull << a.recompute, .threads = a.threads < 1024 ? (int)a.threads : 1024,
-        };
-        rc = run(&a, &o);
-    }
-    unload_measured();
-    model_free(&m);
+    if ((rc = search_args_load(&a.ask, &q)) != EXIT_DONE)
+        return rc;
+    rc = run(&a, &q);
+    question_free(&q);
     return rc;
 }

@@ -15,7 +15,7 @@ struct walk {
     int (*take)(const struct plan *p, void *arg);
     void *arg;
     char refusal[256], first[256];      /* why a plan was refused: the last one, the first one */
-    bool taken;
+    bool taken, accepted;               /* any plan */
 };
 
 static int offer(struct walk *w, const struct plan *p)
@@ -33,6 +33,9 @@ static int offer(struct walk *w, const struct plan *p)
         return 0;
     }
     w->taken = true;
+    if (w->o->accept && !w->o->accept(&q, w->o->accept_what))
+        return 0;
+    w->accepted = true;
     return w->take(&q, w->arg);
 }
 
@@ -122,5 +125,8 @@ int enumerate(const struct search_options *o, int (*take)(const struct plan *p, 
                 rc = cell(&w, (enum strategy)s, (enum dialect)d);
     if (!rc && !w.taken && w.first[0])
         return fail("nothing to search: %s", w.first + (strncmp(w.first, "search: ", 8) ? 0 : 8));
+    if (!rc && w.taken && !w.accepted)
+        return fail("nothing to search: %s can run none of the plans of these strategies and dialects",
+                    (const char *)o->accept_what);
     return rc;
 }

@@ -32,6 +32,9 @@ struct search_options {
     int64_t      micro_batch;               /* 0: any that divides */
     uint64_t     recompute;                 /* bit set of enum recompute */
     int          threads;                   /* 0: as many as cores */
+    /* Which plans count (what a tool can run); NULL: all.  It is handed accept_what. */
+    bool       (*accept)(const struct plan *p, const void *what);
+    const void  *accept_what;
 };
 
 struct found {
