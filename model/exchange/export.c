@@ -113,9 +113,9 @@ bool export_can(const struct plan *p, const char *target)
 
     if (!nowhere)
         return false;
-    fail_capture(why, sizeof why);
+    struct fail_sink before = fail_divert(why, sizeof why);
     int rc = export_plan(p, target, nowhere);
-    fail_capture(NULL, 0);
+    fail_restore(before);
     fclose(nowhere);
     return rc == 0;
 }

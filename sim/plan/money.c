@@ -62,9 +62,9 @@ static int on_world(const struct plan *p, int64_t gpus, struct plan *out)
     snprintf(shape[1], sizeof shape[1], "nodes=%" PRId64, gpus < per ? 1 : gpus / per);
     snprintf(batches[0], sizeof batches[0], "micro_batch=%" PRId64, b);
     snprintf(batches[1], sizeof batches[1], "global_batch=%" PRId64, batch);
-    fail_capture(why, sizeof why);          /* a world that the dialect refuses is none */
+    struct fail_sink before = fail_divert(why, sizeof why);          /* a world that the dialect refuses is none */
     int rc = plan_source_with(p, pairs, 4, out);
-    fail_capture(NULL, 0);
+    fail_restore(before);
     return rc < 0;
 }
 

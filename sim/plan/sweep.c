@@ -325,9 +325,9 @@ void sweep_point(struct sweep *s, int64_t i, struct sweep_row *out)
         s->base = 0;
     *out = (struct sweep_row){ .days = -1, .cost = -1 };
     why[0] = '\0';
-    fail_capture(why, sizeof why);
+    struct fail_sink before = fail_divert(why, sizeof why);
     int rc = s->plan ? evaluate_point(s, pairs, n, out) : search_point(s, pairs, n, out);
-    fail_capture(NULL, 0);
+    fail_restore(before);
     if (rc < 0) {
         *out = (struct sweep_row){ .state = SWEEP_REFUSED, .days = -1, .cost = -1 };
         snprintf(out->what, sizeof out->what, "%s", why[0] ? why : "cannot be planned");

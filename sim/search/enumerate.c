@@ -23,10 +23,10 @@ static int offer(struct walk *w, const struct plan *p)
     struct plan q = *p;
     int ok;
 
-    fail_capture(w->refusal, sizeof w->refusal);
+    struct fail_sink before = fail_divert(w->refusal, sizeof w->refusal);
     plan_resolve(&q);
     ok = plan_check(&q, "search");
-    fail_capture(NULL, 0);
+    fail_restore(before);
     if (ok < 0) {
         if (!w->first[0])
             memcpy(w->first, w->refusal, sizeof w->first);
