@@ -76,3 +76,17 @@ void fail_capture(char *into, size_t size)
     if (into && size)
         into[0] = '\0';
 }
+
+struct fail_sink fail_divert(char *into, size_t size)
+{
+    struct fail_sink before = { captured, capacity };
+
+    fail_capture(into, size);
+    return before;
+}
+
+void fail_restore(struct fail_sink before)
+{
+    captured = before.into;
+    capacity = before.size;
+}

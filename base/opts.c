@@ -138,18 +138,38 @@ static int parse_whole(const char *what, const char *value, const struct opt *o)
 {
     int64_t n;
 
-    if ((o->i ? count_parse : size_parse)(what, value, &n) < 0)
+    if ((o->i ? count_parse : o->length ? length_parse : size_parse)(what, value, &n) < 0)
         return -1;
     if (n < o->min)
         return fail("%s: '%.60s' is too small; at least %" PRId64, what, value, o->min);
-    *(o->i ? o->i : o->bytes) = n;
+    *(o->i ? o->i : o->length ? o->length : o->bytes) = n;
+    return 0;
+}
+
+/* "fsdp.reshard_after_forward=true": a key before the sign. */
+static bool is_pair(const char *s)
+{
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
+
+    return n > 0 && s[n] == '=' && s[0] != '-' && s[0] != '.';
+}
+
+static int add_pair(const char *what, const char *value, struct opt_pairs *to)
+{
+    if (!is_pair(value))
+        return fail("%s: '%.60s' is not KEY=VALUE", what, value);
+    if (to->n == (int)(sizeof to->at / sizeof *to->at))
+        return fail("%s: more than %d of them", what, to->n);
+    to->at[to->n++] = value;
     return 0;
 }
 
 /* `what` is how messages name the option: "--bucket" or "PLAN.json". */
 static int set_value(const struct opt *o, const char *what, const char *value)
 {
-    if (o->i || o->bytes)
+    if (o->pairs)
+        return add_pair(what, value, o->pairs);
+    if (o->i || o->bytes || o->length)
         return parse_whole(what, value, o);
     if (o->num)
         return parse_num(what, value, o->num);
@@ -178,7 +198,7 @@ const char *opts_value_name(const struct opt *o, char *buf, size_t size)
         return o->value;
     if (o->word)
         return opts_join(buf, size, o->words, "|");
-    return o->set ? "LIST" : o->i ? "N" : o->bytes ? "BYTES" : o->num ? "X" : "TEXT";
+    return o->set ? "LIST" : o->i || o->length ? "N" : o->pairs ? "KEY=VALUE ..." : o->bytes ? "BYTES" : o->num ? "X" : "TEXT";
 }
 
 const char *opts_default_text(const struct opt *o, char *buf, size_t size)
@@ -235,7 +255,7 @@ static void print_help(const char *command, const char *about, const struct opt 
                   o->required ? " (required)" : opts_default_text(o, extra, sizeof extra));
     print_row("--help", "this text", "");
     print_row("--version", "the version", "");
-    fputs("\nBytes are written 25MiB, 80GB or 1.5e9, counts 64, 1.5e9 or 8B.\n", stdout);
+    fputs("\nBytes are written 25MiB, 80GB or 1.5e9, counts 64, 1.5e9 or 8B, lengths in tokens 8192 or 8k.\n", stdout);
 }
 
 static const char *version_note;
@@ -298,7 +318,12 @@ static int take(struct parser *p, const struct opt *o, const char *what, const c
         }
         attached = p->argv[p->at++];
     }
-    return set_value(o, what, attached);
+    if (set_value(o, what, attached) < 0)
+        return -1;
+    while (o->pairs && p->at < p->argc && is_pair(p->argv[p->at]))
+        if (set_value(o, what, p->argv[p->at++]) < 0)
+            return -1;
+    return 0;
 }
 
 /* Not in --help: it is for the build (Makefile, install). */

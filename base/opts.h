@@ -25,6 +25,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Arguments KEY=VALUE in their order; they point into argv. */
+struct opt_pairs { int n; const char *at[32]; };
+
 /* Exactly one of the pointers is set: one per type, so that the compiler sees a
  * wrong one.  Strings point into argv. */
 struct opt {
@@ -33,10 +36,12 @@ struct opt {
     bool        *flag;          /* takes no value */
     int64_t     *i;             /* a count: 64, 1.5e9, 8B; at least `min` */
     int64_t     *bytes;         /* 25MiB, 80GB; at least `min` */
+    int64_t     *length;        /* tokens of a sequence: 8192, 8k; at least `min` */
     double      *num;           /* finite, not negative */
     const char **str;
     int         *word;          /* index into `words`; start it with -1 for no default */
     uint64_t    *set;           /* comma-separated: bit k is words[k]; 0 for no default */
+    struct opt_pairs *pairs;    /* KEY=VALUE, once or more: `--set a=1 b=2 --set c=3` */
     const char *const *words;   /* ended by NULL; of a string: what completion offers */
     int64_t      min;
     const char  *value;         /* what help calls the value; a name for the type if NULL */

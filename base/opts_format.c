@@ -149,7 +149,7 @@ static void man_ending(const char *program)
     puts(".SH OPTIONS OF EVERY COMMAND");
     man_row("help", 'h', NULL, "what there is, shortly", "");
     man_row("version", 0, NULL, "the version", "");
-    puts(".PP\nBytes are written 25MiB, 80GB or 1.5e9, counts 64, 1.5e9 or 8B.\n"
+    puts(".PP\nBytes are written 25MiB, 80GB or 1.5e9, counts 64, 1.5e9 or 8B, lengths in tokens 8192\nor 8k.\n"
          ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nsomething failed\n"
          ".TP\n2\nwrong usage or bad input: one line on standard error says what, where, and what would\n"
          "be right\n"

@@ -28,6 +28,11 @@ static const struct unit count_units[] = {
     { 0 }
 };
 
+static const struct unit length_units[] = {
+    { "K", 1LL << 10 }, { "M", 1LL << 20 },
+    { 0 }
+};
+
 /* What a decimal number says: digits * 10^exponent.  Nineteen digits hold
  * SIZE_LIMIT, and times the largest factor stay below 2^114. */
 struct decimal {
@@ -158,6 +163,11 @@ int size_parse(const char *what, const char *text, int64_t *out)
 int count_parse(const char *what, const char *text, int64_t *out)
 {
     return parse(what, text, count_units, "a count such as 64, 1.5e9 or 8B", out);
+}
+
+int length_parse(const char *what, const char *text, int64_t *out)
+{
+    return parse(what, text, length_units, "tokens such as 2048 or 8k (8192)", out);
 }
 
 /* n in the largest unit that leaves at least 1, two decimals.  A unit is left

@@ -19,6 +19,8 @@
  * to the byte instead (1.3GiB); a count never is. */
 int size_parse(const char *what, const char *text, int64_t *out);
 int count_parse(const char *what, const char *text, int64_t *out);
+/* Of tokens in a sequence: K is 1024 and M 1024 K, as in the names of models (8k: 8192; 128k: 131072). */
+int length_parse(const char *what, const char *text, int64_t *out);
 
 struct size_text { char s[24]; };
 

@@ -64,7 +64,7 @@ static int parse_run(struct cal *c, int argc, char **argv)
         { "ranks", "processes, all of them busy at once; default: one a core, or one a GPU", .i = &c->ranks, .min = 1 },
         { "model", "measure the exact shapes of these (names or config.json, with commas between), else a grid",
           .str = &c->models, .value = "M" },
-        { "seq", "tokens of a sample", .i = &c->seq, .min = 1 },
+        { "seq", "tokens of a sample", .length = &c->seq, .min = 1 },
         { "micro-batch", "samples of a micro-batch, with commas between", .str = &c->micro_batches, .value = "N" },
         { "precision", "of plans; default fp32, and without --quick bf16 as well", .set = &c->precision,
           .words = precisions },
@@ -444,7 +444,7 @@ static int cmd_show(int argc, char **argv)
     bool fits = false;
     const struct opt opts[] = {
         { "model", "what of these is not measured yet", .str = &models, .value = "M" },
-        { "seq", "tokens of a sample", .i = &seq, .min = 1 },
+        { "seq", "tokens of a sample", .length = &seq, .min = 1 },
         { "micro-batch", "samples of a micro-batch, with commas between", .str = &batches, .value = "N" },
         { "precision", "of plans", .set = &precision, .words = precisions },
         { "ranks", "busy at once", .i = &ranks, .min = 1 },

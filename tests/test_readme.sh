@@ -5,6 +5,9 @@
 PATH=$(cd "${B:-build}" && pwd):$PATH
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
+XDG_DATA_HOME=$tmp/none         # no calibration of this machine
+LC_ALL=C.UTF-8
+export XDG_DATA_HOME LC_ALL
 
 # An indented block that starts with "$ " is a command and its output.  Numbers the
 # blocks: N.cmd, N.want, N.page.

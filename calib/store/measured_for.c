@@ -48,6 +48,16 @@ static int read_file(const struct wanted *w, struct cluster *c, struct measured_
     return found;
 }
 
+/* Many plans of one command meet the same database. */
+static void warn_once(const char *what, const char *why)
+{
+    static char said[512];
+
+    if (strcmp(said, why))
+        fprintf(stderr, "warning: %s: %s\n", what, why);
+    snprintf(said, sizeof said, "%s", why);
+}
+
 static int read_if_there(const struct wanted *w, struct cluster *c, struct measured_device *out)
 {
     char why[512];
@@ -55,11 +65,11 @@ static int read_if_there(const struct wanted *w, struct cluster *c, struct measu
 
     if (access(w->path, F_OK) < 0)
         return 0;
-    fail_capture(why, sizeof why);
+    struct fail_sink before = fail_divert(why, sizeof why);
     found = read_file(w, c, out);
-    fail_capture(NULL, 0);
+    fail_restore(before);
     if (found < 0)
-        fprintf(stderr, "warning: calibrations are not used: %s\n", why);
+        warn_once("calibrations are not used", why);
     return found > 0;
 }
 
@@ -72,12 +82,12 @@ static int read_kept(const struct wanted *w, struct cluster *c, struct measured_
 
     if (c->is_host || !kept_find(c->gpu.name, path, sizeof path))
         return 0;
-    fail_capture(why, sizeof why);
+    struct fail_sink before = fail_divert(why, sizeof why);
     db = kept_open(path);
     if (db)
         found = read_from(db, w, c, out);
     db_close(db);
-    fail_capture(NULL, 0);
+    fail_restore(before);
     if (found < 0)
         fprintf(stderr, "warning: %s is not used: %s\n", path, why);
     return found > 0;
@@ -94,9 +104,10 @@ int measured_for_threads(const char *path, bool must, enum dtype precision, int6
 
     memset(out, 0, sizeof *out);
     if (!path) {
-        fail_capture(why, sizeof why);
+        struct fail_sink before = fail_divert(why, sizeof why);
+
         found = db_default_path(usual, sizeof usual);
-        fail_capture(NULL, 0);
+        fail_restore(before);
         if (found < 0)
             return read_kept(&w, c, out);
         w.path = usual;

@@ -3,7 +3,7 @@
  *     { "name": "mine", "nodes": 4, "gpus_per_node": 8,
  *       "gpu": "h100",                    or an object for a type the table lacks
  *       "intra": { "gb_per_s": 450, "alpha_us": 3 },
- *       "inter": { "gb_per_s": 400, "alpha_us": 8, "nics": 8 },
+ *       "inter": { "gb_per_s": 400, "alpha_us": 8, "nics": 8 },      or "gbit_per_s": 3200
  *       "memory_bytes": 85520809984, "context_bytes": 1219493888, "headroom": 0.05,
  *       "node": { "memory_bytes": 2199023255552, "dram_gb_per_s": 614.4, "sockets": 2,
  *                 "cores": 112, "gpu_links": 8,
@@ -11,7 +11,7 @@
  *
  * Bandwidths are per direction; `inter` is what all adapters of a node do together.  What
  * is left out takes the GPU type's usual node; null in "node" means that it is not known.  Sizes are bytes, as
- * everywhere. */
+ * everywhere; gb_per_s is gigabytes a second, gbit_per_s gigabits.  Keys that begin with "//" are for people. */
 #include "model/cluster/cluster.h"
 
 #include <ctype.h>
@@ -55,7 +55,7 @@ static int obj_open(struct obj *o, const json_t *j, const char *where, const cha
 
         while (keys[i] && strcmp(keys[i], key))
             i++;
-        if (!keys[i])
+        if (!keys[i] && strncmp(key, "//", 2))         /* "// ..." is for people */
             return fail("%s: unknown key \"%.40s\"", o->name, key);
     }
     return 0;
@@ -215,7 +215,7 @@ static int gpu_from_json(const json_t *j, const char *where, struct gpu *g)
 /* "intra" or "inter".  Absent: what the GPU's usual node has. */
 static int tier(const struct obj *top, const char *key, double *bandwidth, double *alpha, int *nics)
 {
-    static const char *const with_nics[] = { "gb_per_s", "alpha_us", "nics", NULL };
+    static const char *const with_nics[] = { "gb_per_s", "gbit_per_s", "alpha_us", "nics", NULL };
     static const char *const without[] = { "gb_per_s", "alpha_us", NULL };
     const json_t *j = json_object_get(top->j, key);
     struct obj    o;
@@ -225,9 +225,12 @@ static int tier(const struct obj *top, const char *key, double *bandwidth, doubl
         return 0;
     if (obj_open(&o, j, top->name, key, nics ? with_nics : without) < 0
         || get_rate(&o, "gb_per_s", GB_MAX, 1e9, bandwidth) < 0
+        || get_rate(&o, "gbit_per_s", 8 * GB_MAX, 1e9 / 8, bandwidth) < 0
         || get_fraction(&o, "alpha_us", 1e6, &us) < 0
         || (nics && get_small(&o, "nics", 0, 4096, nics) < 0))
         return -1;
+    if (json_object_get(o.j, "gb_per_s") && json_object_get(o.j, "gbit_per_s"))
+        return fail("%s: \"gb_per_s\" and \"gbit_per_s\" say the same: give one of them", o.name);
     if (json_object_get(o.j, "alpha_us") && !(us > 0))
         return fail("%s: \"alpha_us\" is 0, must be above 0; leave it out for the usual one", o.name);
     *alpha = us / 1e6;

@@ -101,18 +101,30 @@ static int export_accelerate_file(const struct plan *p, FILE *to)
     return 0;
 }
 
-static const struct { const char *name; int (*write)(const struct plan *, FILE *); } targets[] = {
-    { "deepspeed", export_deepspeed_file },
-    { "accelerate", export_accelerate_file },
-    { "torchtitan", export_torchtitan },
-    { "fsdp", export_torch },
+const char *const export_targets[] = { "deepspeed", "accelerate", "torchtitan", "fsdp", NULL };
+static int (*const writers[])(const struct plan *, FILE *) = {
+    export_deepspeed_file, export_accelerate_file, export_torchtitan, export_torch,
 };
 
 int export_plan(const struct plan *p, const char *target, FILE *to)
 {
-    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
-        if (!strcmp(targets[i].name, target))
-            return targets[i].write(p, to);
+    for (int i = 0; export_targets[i]; i++)
+        if (!strcmp(export_targets[i], target))
+            return writers[i](p, to);
     return fail("export: \"%s\" is not a target; deepspeed, accelerate, torchtitan and fsdp are",
                 target);
+}
+
+bool export_can(const struct plan *p, const char *target)
+{
+    FILE *nowhere = fopen("/dev/null", "w");
+    char why[256];
+
+    if (!nowhere)
+        return false;
+    struct fail_sink before = fail_divert(why, sizeof why);
+    int rc = export_plan(p, target, nowhere);
+    fail_restore(before);
+    fclose(nowhere);
+    return rc == 0;
 }

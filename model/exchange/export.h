@@ -19,6 +19,12 @@
 /* 0, or -1 with the target's missing word reported. */
 int export_plan(const struct plan *p, const char *target, FILE *to);
 
+/* The targets' names, ended by NULL. */
+extern const char *const export_targets[];
+
+/* Can the target say all of the plan?  Reports nothing. */
+bool export_can(const struct plan *p, const char *target);
+
 int export_torchtitan(const struct plan *p, FILE *to);
 int export_torch(const struct plan *p, FILE *to);
 

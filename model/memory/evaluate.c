@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "model/plan/knob.h"
 
 /* ---- collectives ---- */
 
@@ -305,7 +306,10 @@ static json_t *first_over_json(const struct evaluation *e)
 
 json_t *evaluation_json(const struct plan *p, const struct evaluation *e)
 {
-    return json_pack("{s:o, s:b, s:o, s:o, s:o, s:o, s:n}", "plan", plan_to_json(p), "fits", e->m.fits,
+    char label[160];
+
+    knob_label(p, label, sizeof label);
+    return json_pack("{s:o, s:s, s:b, s:o, s:o, s:o, s:o, s:n}", "plan", plan_to_json(p), "label", label, "fits", e->m.fits,
                      "why_not", e->m.fits ? json_null() : json_string(e->why_not),
                      "first_over", first_over_json(e), "memory", memory_json(e),
                      "comm", comm_json(&e->schedules, &e->comm), "time");

@@ -144,7 +144,7 @@ static void bounds_text(const struct knob *k, char *out, size_t size)
     const char *above = k->above ? "above " : "";
 
     if (k->hi == INT64_MAX)
-        snprintf(out, size, "%s%" PRId64 " or more", above, k->lo);
+        snprintf(out, size, "%s%" PRId64 " or more%s", above, k->lo, k->type == KNOB_INT ? ", null for no limit" : "");
     else
         snprintf(out, size, "%s%" PRId64 " to %" PRId64, above, k->lo, k->hi);
 }
@@ -185,7 +185,7 @@ void knob_default_text(const struct knob *k, char *out, size_t size)
     else if (k->words)
         snprintf(out, size, "%s", k->words[(int)k->def]);
     else if (k->def >= (double)INT64_MAX)
-        snprintf(out, size, "%" PRId64, INT64_MAX);
+        snprintf(out, size, "null");
     else
         snprintf(out, size, "%.15g", k->def);
 }

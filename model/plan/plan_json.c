@@ -43,6 +43,24 @@ static void path_of(const char *object, const char *name, char path[64])
     snprintf(path, 64, "%s%s%s", object, object[0] ? "." : "", name);
 }
 
+/* A key whose limit can be none.  That is 2^63 - 1 in the frameworks' own files, which few readers of JSON hold
+ * (a double does not); in plan.json it is null. */
+static bool may_be_unlimited(const struct knob *k)
+{
+    return k->type == KNOB_INT && k->hi == INT64_MAX && k->null == KNOB_NULL_REFUSED;
+}
+
+static json_t *write_key(const struct plan *p, const struct knob *k)
+{
+    json_t *v = knob_write(p, k);
+
+    if (may_be_unlimited(k) && json_integer_value(v) == INT64_MAX) {
+        json_decref(v);
+        return json_null();
+    }
+    return v;
+}
+
 static int read_key(const char *where, const char *object, const char *name, const json_t *v,
                     struct plan *p)
 {
@@ -53,6 +71,10 @@ static int read_key(const char *where, const char *object, const char *name, con
     path_of(object, name, path);
     if (knob_is_object(path))
         return read_object(where, path, v, p);
+    if (k && may_be_unlimited(k) && json_is_null(v)) {
+        knob_set(p, k, (double)INT64_MAX);
+        return 0;
+    }
     if (k)
         return knob_read(v, where, k, p);
     if (not_yet && not_yet[0])
@@ -70,6 +92,12 @@ static bool is_head(const char *name)
     return false;
 }
 
+/* "// seq": "tokens of a sample" is for people (dpxplan init writes such keys). */
+static bool is_comment(const char *name)
+{
+    return !strncmp(name, "//", 2);
+}
+
 /* An empty object of another framework says nothing and is let through. */
 static int read_object(const char *where, const char *object, const json_t *j, struct plan *p)
 {
@@ -81,7 +109,7 @@ static int read_object(const char *where, const char *object, const json_t *j, s
     if (!json_is_object(j))
         return fail("%s: %s: expected an object", where, object);
     json_object_foreach((json_t *)(uintptr_t)j, name, v)
-        if (read_key(where, object, name, v, p) < 0)
+        if (!is_comment(name) && read_key(where, object, name, v, p) < 0)
             return -1;
     return 0;
 }
@@ -93,7 +121,7 @@ static int read_keys(const char *where, const json_t *j, struct plan *p)
     json_t *v;
 
     json_object_foreach((json_t *)(uintptr_t)j, name, v) {
-        if (is_head(name))
+        if (is_head(name) || is_comment(name))
             continue;
         if (read_key(where, "", name, v, p) < 0)
             return -1;
@@ -330,6 +358,6 @@ json_t *plan_to_json(const struct plan *p)
     json_object_set_new(doc, "dialect", json_string(dialect_name(p->dialect)));
     for (int i = 0; (k = knob_at(i)); i++)
         if ((k->cells & knob_cell(p)) && !knob_idle(p, k))
-            json_object_set_new(knob_object_at(doc, k->object), k->name, knob_write(p, k));
+            json_object_set_new(knob_object_at(doc, k->object), k->name, write_key(p, k));
     return doc;
 }

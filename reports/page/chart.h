@@ -92,7 +92,5 @@ const char *chart_colour(int colour, bool dark);
 
 /* Statements that draw it to ID.svg and ID.png in gnuplot's folder. */
 void chart_gnuplot(const struct chart *c, struct text *script);
-/* Runs gnuplot on `script` in a folder.  0; 1: there is no gnuplot; -1 reported. */
-int gnuplot_run(const char *folder, const char *script);
 
 #endif

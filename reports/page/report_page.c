@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
+#include "base/gnuplot.h"
 #include "base/output.h"
 #include "reports/page/report.h"
 

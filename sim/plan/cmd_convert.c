@@ -11,6 +11,7 @@
 #include "model/exchange/export.h"
 #include "model/plan/knob.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/plan_source.h"
 
 int write_plan(const struct plan *p, const char *path)
 {
@@ -50,7 +51,7 @@ int cmd_import(int argc, char **argv)
         { "accelerate", "an accelerate YAML config", .str = &accelerate, .value = "FILE" },
         { "model", "a built-in name, a config.json or its folder", .str = &model, .required = true },
         { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &cluster, .required = true },
-        { "seq", "tokens per sample", .i = &p.seq, .min = 1, .required = true },
+        { "seq", "tokens per sample", .length = &p.seq, .min = 1, .required = true },
         { "micro-batch", "samples per rank, where the config says \"auto\" or nothing", .i = &p.micro_batch, .min = 1 },
         { "accumulation", "micro-steps per optimizer step, likewise", .i = &p.accumulation, .min = 1 },
         { "precision", "fp32, bf16 or fp16, likewise", .word = &precision, .words = knob_words("precision") },
@@ -93,7 +94,7 @@ int cmd_export(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if (plan_read(path, &p) < 0)
+    if (plan_source_read(path, NULL, &p) < 0)
         return EXIT_MISUSE;
     rc = export_plan(&p, to, stdout) < 0 ? EXIT_MISUSE : EXIT_DONE;
     plan_free(&p);

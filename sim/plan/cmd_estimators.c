@@ -135,7 +135,7 @@ int cmd_estimators(int argc, char **argv)
         { "nodes", "nodes", .i = &a.nodes, .min = 1 },
         { "buffer-factor", "additional_buffer_factor", .num = &a.factor },
         { "gpu", "GPU type for dpx's own figure", .str = &a.cluster },
-        { "seq", "sequence length for dpx's own figure", .i = &a.seq, .min = 1 },
+        { "seq", "sequence length for dpx's own figure", .length = &a.seq, .min = 1 },
         { "micro-batch", "samples per rank for dpx's own figure", .i = &a.micro_batch, .min = 1 },
         { "json", "print one JSON document", .flag = &a.json },
         { 0 }

@@ -9,6 +9,8 @@
 #include "sim/clock/jitter.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/money.h"
+#include "sim/plan/plan_source.h"
 #include "sim/price/gpu_rates.h"
 #include "sim/price/flops.h"
 #include "sim/price/measured_gaps.h"
@@ -146,12 +148,15 @@ static void print_jitter(const struct jitter_added *a, double step)
            a->events_s, step + a->persistent_s + a->transient_s + a->events_s);
 }
 
-static json_t *eval_json(const struct plan *p, const struct evaluation *e, const struct timing *t)
+static json_t *eval_json(const struct plan *p, const struct evaluation *e, const struct timing *t,
+                         const struct money_question *money)
 {
     json_t *doc = evaluation_json(p, e);
 
     timing_into(doc, p, e, t);
     json_object_set_new(json_object_get(doc, "time"), "measured", measured_json(p, &e->schedules));
+    if (money->tokens)
+        json_object_set_new(doc, "training", money_json(money, p, t));
     json_object_set_new(doc, "dpx", json_integer(1));
     json_object_set_new(doc, "model", model_summary_json(&p->model));
     json_object_set_new(doc, "cluster", cluster_summary_json(&p->cluster));
@@ -164,12 +169,16 @@ int cmd_eval(int argc, char **argv)
     bool json = false;
     struct jitter jitter;
     struct jitter_added added;
+    struct opt_pairs set = { 0 };
+    struct money_question money = MONEY_NONE;
     const struct opt opts[] = {
-        { "PLAN.json", "the plan", .str = &path, .positional = true, .required = true },
+        { "PLAN.json", "the plan; - is standard input", .str = &path, .positional = true, .required = true },
+        { "set", "change keys of the plan, such as seq=8k nodes=4 fsdp.reshard_after_forward=false", .pairs = &set },
         { "jitter", "what noise would add: shares and seconds, such as 0.03,20e-6,1e-6,0.5", .str = &noise,
           .value = "SIGMA_P[,SIGMA_T[,LAMBDA,D]]" },
         { "alloc-conf", "options of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them", .str = &conf,
           .value = "KEY:VALUE,..." },
+        MONEY_OPTS(money),
         { "db", "the database of calibrations", .str = &db, .value = "FILE" },
         { "json", "print one JSON document", .flag = &json },
         { 0 }
@@ -184,11 +193,13 @@ int cmd_eval(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (money_check(&money) < 0)
+        return EXIT_MISUSE;
     if (noise && jitter_parse(noise, &jitter) < 0)
         return EXIT_MISUSE;
     if (conf && caching_allocator_configure(&allocator, conf) < 0)
         return EXIT_MISUSE;
-    if (plan_read(path, &p) < 0)
+    if (plan_source_read(path, &set, &p) < 0)
         return EXIT_MISUSE;
     rc = load_measured(db, p.precision, &p.cluster) < 0 ? measured_status() : evaluate(&p, &e) < 0 ? EXIT_MISUSE : EXIT_DONE;
     if (rc != EXIT_DONE) {
@@ -208,7 +219,7 @@ int cmd_eval(int argc, char **argv)
     run_free(&run);
     rc = e.m.fits ? EXIT_DONE : EXIT_NO;
     if (json) {
-        json_t *doc = eval_json(&p, &e, &t);
+        json_t *doc = eval_json(&p, &e, &t, &money);
         if (noise)
             json_object_set_new(json_object_get(doc, "time"), "jitter",
                                 jitter_json(&jitter, &added, t.line.step_s - t.line.slowest_s));
@@ -220,6 +231,8 @@ int cmd_eval(int argc, char **argv)
         print_time(&p, &e.schedules, &t);
         if (noise)
             print_jitter(&added, t.line.step_s - t.line.slowest_s);
+        if (money_print(&money, &p, &t, stdout) < 0)
+            rc = EXIT_FAILED;
     }
     evaluation_free(&e);
     plan_free(&p);

@@ -13,6 +13,7 @@
 #include "sim/clock/trace.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/memory_plot.h"
+#include "sim/plan/plan_source.h"
 #include "sim/search/advice.h"
 
 struct planned {
@@ -22,7 +23,7 @@ struct planned {
 
 static int load(const char *path, struct planned *p)
 {
-    if (plan_read(path, &p->plan) < 0)
+    if (plan_source_read(path, NULL, &p->plan) < 0)
         return -1;
     if (evaluate(&p->plan, &p->e) < 0) {
         plan_free(&p->plan);

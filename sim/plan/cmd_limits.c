@@ -2,6 +2,7 @@
  * few GPUs, strategy by strategy. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "base/opts.h"
@@ -9,16 +10,49 @@
 #include "model/plan/attention.h"
 #include "model/plan/knob.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/money.h"
 #include "sim/search/limits.h"
 
 struct args {
     const char *cluster, *model;
     int64_t memory, world, seq;
     int dialect, kernels, precision, recompute, elsewhere;
+    struct money_question money;
     bool states_only, json;
 };
 
-static void print_row(const struct args *a, const struct limit *l)
+/* The training with the largest micro-batch, one of them a step on each rank; *t: of that plan.  1 done, 0 nothing is
+ * asked or nothing fits, -1 reported. */
+static int train(const struct args *a, const struct plan *base, const struct limit *l, struct plan *p, struct timing *t)
+{
+    struct evaluation e;
+
+    if (!a->money.tokens || !l->max_micro_batch || limit_plan(base, l, (enum dtype)a->precision, p) < 0)
+        return 0;
+    if (evaluate(p, &e) < 0)
+        return -1;
+    int rc = simulate_plan(p, &e, t, NULL) < 0 ? -1 : 1;
+    evaluation_free(&e);
+    return rc;
+}
+
+static int add_deadline(const struct args *a, const struct plan *p, const struct timing *t, char *to, size_t size)
+{
+    struct money_fewest f;
+    size_t n = strlen(to);
+
+    if (a->money.days < 0 || p->cluster.is_host)
+        return 0;
+    if (money_fewest_gpus(&a->money, p, t, &f) < 0)
+        return -1;
+    if (f.gpus)
+        snprintf(to + n, size - n, "; in %g days with %" PRId64 " GPUs", a->money.days, f.gpus);
+    else
+        snprintf(to + n, size - n, "; not in %g days with this batch", a->money.days);
+    return 0;
+}
+
+static void print_row(const struct args *a, const struct limit *l, const char *training)
 {
     printf("%-8s %-12s %9.4f B/param  largest model %9s", strategy_name(l->strategy), dialect_name(l->dialect),
            l->bytes_per_param, count_text(l->max_params).s);
@@ -33,7 +67,7 @@ static void print_row(const struct args *a, const struct limit *l)
         else
             printf("  on no number of GPUs");
     }
-    putchar('\n');
+    puts(training);
 }
 
 static json_t *row_json(const struct args *a, const struct limit *l)
@@ -68,10 +102,24 @@ static int each_cell(const struct args *a, struct plan *base, json_t *rows)
             if (rc < 0)
                 return -1;
             some += l.max_params > 0;
-            if (rows)
-                json_array_append_new(rows, row_json(a, &l));
-            else
-                print_row(a, &l);
+            struct plan p;
+            struct timing t;
+            char training[96] = "";
+            int timed = train(a, base, &l, &p, &t);
+            if (timed < 0)
+                return -1;
+            if (rows) {
+                json_t *row = row_json(a, &l);
+                if (a->money.tokens)
+                    json_object_set_new(row, "training", timed ? money_json(&a->money, &p, &t) : json_null());
+                json_array_append_new(rows, row);
+                continue;
+            }
+            if (timed)
+                money_short(&a->money, &p, t.line.step_s, training, sizeof training);
+            if (timed && add_deadline(a, &p, &t, training, sizeof training) < 0)
+                return -1;
+            print_row(a, &l, training);
         }
     return some;
 }
@@ -105,7 +153,7 @@ static int complete(struct args *a, struct plan *base)
 int cmd_limits(int argc, char **argv)
 {
     static const char *const dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", NULL };
-    struct args a = { .dialect = -1, .kernels = -1, .precision = DT_BF16, .recompute = RECOMPUTE_NONE };
+    struct args a = { .dialect = -1, .kernels = -1, .precision = DT_BF16, .recompute = RECOMPUTE_NONE, .money = MONEY_NONE };
     const struct opt opts[] = {
         { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &a.cluster },
         { "memory", "bytes of a rank, instead of the cluster's", .bytes = &a.memory, .min = 1 },
@@ -113,12 +161,13 @@ int cmd_limits(int argc, char **argv)
         { "dialect", "only this dialect (with --states-only: paper)", .word = &a.dialect, .words = dialects },
         { "states-only", "parameters, gradients and optimizer states of one unit of P parameters", .flag = &a.states_only },
         { "model", "the family whose number of blocks is varied", .str = &a.model },
-        { "seq", "tokens per sample", .i = &a.seq, .min = 1 },
+        { "seq", "tokens per sample", .length = &a.seq, .min = 1 },
         { "kernels", "kernel set (what transformers picks for the model)", .word = &a.kernels, .words = knob_words("kernels") },
         { "precision", "number format", .word = &a.precision, .words = knob_words("precision") },
         { "recompute", "activation recompute", .word = &a.recompute, .words = knob_words("recompute") },
         { "offload", "what is kept elsewhere: optimizer states, parameters too, both in files", .word = &a.elsewhere,
           .words = elsewhere_words },
+        MONEY_OPTS(a.money),
         { "json", "print one JSON document", .flag = &a.json },
         { 0 }
     };
@@ -129,6 +178,8 @@ int cmd_limits(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (money_check(&a.money) < 0 || (a.money.tokens && a.states_only && fail("limits: --tokens needs --model") < 0))
+        return EXIT_MISUSE;
     base.seq = a.seq;
     base.recompute = (enum recompute)a.recompute;
     base.recompute_interval = 1;

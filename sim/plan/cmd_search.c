@@ -11,10 +11,11 @@
 #include "base/room.h"
 #include "base/size.h"
 #include "model/memory/evaluate.h"
-#include "model/plan/attention.h"
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/money.h"
+#include "sim/plan/search_args.h"
 #include "sim/price/gpu_rates.h"
 #include "sim/search/advice.h"
 #include "sim/search/enumerate.h"
@@ -22,12 +23,11 @@
 #include "sim/search/search.h"
 
 struct args {
-    const char *model, *cluster, *output, *db;
-    int64_t  seq, global_batch, micro_batch, memory, top, threads;
-    double   headroom;
-    int      framework, dialect, kernels, precision, recompute;
-    uint64_t strategies;
-    bool     in_place, json;
+    struct search_args ask;
+    const char *output;
+    int64_t  top;
+    struct money_question money;
+    bool     json;
 };
 
 /* ---- words ---- */
@@ -224,11 +224,11 @@ static void print_found(const struct search_result *r, int64_t i, const char *la
 }
 
 /* A line of the answer: the difference from the first, and how sure it is. */
-static void print_ranked(const struct ranked *first, const struct ranked *k)
+static void print_ranked(const struct ranked *first, const struct ranked *k, const struct money_question *money)
 {
     const struct found *f = k->found;
     const char *old = ranking_deprecated(&f->plan);
-    char words[160], interval[48], slower[48] = "";
+    char words[160], interval[48], slower[48] = "", training[96];
 
     knob_label(&f->plan, words, sizeof words);
     snprintf(interval, sizeof interval, "%.4g to %.4g", k->low_s, k->high_s);
@@ -241,10 +241,11 @@ static void print_ranked(const struct ranked *first, const struct ranked *k)
         printf(" and %" PRId64 " variant%s", k->variants, k->variants == 1 ? "" : "s");
     if (old)
         printf("; %s", old);
-    printf("%s%s\n", k->tight ? "; tight" : "", k->waits ? "; waits for memory (not in its time)" : "");
+    money_short(money, &f->plan, f->step_s, training, sizeof training);
+    printf("%s%s%s\n", k->tight ? "; tight" : "", k->waits ? "; waits for memory (not in its time)" : "", training);
 }
 
-static void print_answer(const struct ranked *of, int64_t n)
+static void print_answer(const struct ranked *of, int64_t n, const struct money_question *money)
 {
     int64_t tied = 0;
 
@@ -258,14 +259,31 @@ static void print_answer(const struct ranked *of, int64_t n)
             printf("waiting for memory\n");
         else if (i == tied && tied > 1)
             printf("slower\n");
-        print_ranked(&of[0], &of[i]);
+        print_ranked(&of[0], &of[i], money);
     }
     printf("times are %s\n", basis_name(of[0].basis));
     if (gpu_lacks(&of[0].found->plan.cluster.gpu, of[0].found->plan.precision))
         puts(gpu_lacks(&of[0].found->plan.cluster.gpu, of[0].found->plan.precision));
 }
 
-static void print_result(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied)
+/* The whole training by the first plan. */
+static int print_training(const struct money_question *money, const struct plan *p)
+{
+    struct evaluation e;
+    struct timing t;
+    int rc;
+
+    if (!money->tokens)
+        return 0;
+    if (evaluate(p, &e) < 0)
+        return -1;
+    rc = simulate_plan(p, &e, &t, NULL) < 0 ? -1 : money_print(money, p, &t, stdout);
+    evaluation_free(&e);
+    return rc;
+}
+
+static void print_result(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied,
+                         const struct money_question *money)
 {
     char words[160], text[720];
     bool *front = calloc((size_t)r->nfit + 1, sizeof *front);
@@ -275,7 +293,7 @@ static void print_result(const struct search_result *r, const struct ranked *of,
     printf("%" PRId64 " plans considered, %" PRId64 " different, %" PRId64 " fit; %.2f s\n\n", r->considered, r->n,
            r->nfit, r->seconds);
     if (n > 0) {
-        print_answer(of, n);
+        print_answer(of, n, money);
         printf("\nthe best of each strategy\n");
     }
     for (int s = 0; s < NSTRATEGY; s++)
@@ -311,7 +329,7 @@ static void print_result(const struct search_result *r, const struct ranked *of,
 }
 
 /* One element of `plans`: the full evaluation and timing. */
-static json_t *full_json(const struct plan *p)
+static json_t *full_json(const struct plan *p, const struct money_question *money)
 {
     struct evaluation e;
     struct timing t;
@@ -320,9 +338,11 @@ static json_t *full_json(const struct plan *p)
     if (evaluate(p, &e) < 0)
         return NULL;
     j = evaluation_json(p, &e);
-    if (e.m.fits && simulate_plan(p, &e, &t, NULL) == 0)
+    if (e.m.fits && simulate_plan(p, &e, &t, NULL) == 0) {
         timing_into(j, p, &e, &t);
-    else
+        if (money->tokens)
+            json_object_set_new(j, "training", money_json(money, p, &t));
+    } else
         json_object_set_new(json_object_get(j, "memory"), "peak_bytes", json_integer(e.m.needed));
     evaluation_free(&e);
     return j;
@@ -333,22 +353,19 @@ static json_t *brief_json(const struct found *f)
     char words[160];
 
     knob_label(&f->plan, words, sizeof words);
-    return json_pack("{s:s, s:s, s:s, s:f, s:I, s:o}", "what", words, "strategy", strategy_name(f->plan.strategy),
+    return json_pack("{s:s, s:s, s:s, s:s, s:f, s:I, s:o}", "label", words, "what", words, "strategy", strategy_name(f->plan.strategy),
                      "dialect", dialect_name(f->plan.dialect), "step_s", f->step_s, "needed_bytes",
                      (json_int_t)f->needed, "plan", plan_to_json(&f->plan));
 }
 
 /* The same, and what the ranking says of it. */
-static json_t *ranked_json(const struct ranked *k)
+static json_t *ranked_json(const struct ranked *k, const struct money_question *money)
 {
-    json_t *j = full_json(&k->found->plan);
+    json_t *j = full_json(&k->found->plan, money);
     const char *old = ranking_deprecated(&k->found->plan);
-    char words[160];
 
     if (!j)
         return NULL;
-    knob_label(&k->found->plan, words, sizeof words);
-    json_object_set_new(j, "label", json_string(words));
     json_object_set_new(j, "tie", json_boolean(k->tied));
     json_object_set_new(j, "unsure_s", json_real(k->unsure_s));
     json_object_set_new(j, "departures", json_integer(k->departures));
@@ -358,7 +375,7 @@ static json_t *ranked_json(const struct ranked *k)
 }
 
 static json_t *result_json(const struct search_options *o, const struct search_result *r, const struct ranked *of, int64_t n,
-                           int64_t tied)
+                           int64_t tied, const struct money_question *money)
 {
     json_t *plans = json_array(), *runners = json_array(), *pareto = json_array(), *nearest = json_null();
     bool *front = calloc((size_t)r->nfit + 1, sizeof *front);
@@ -366,10 +383,12 @@ static json_t *result_json(const struct search_options *o, const struct search_r
 
     if (!front)
         abort();
+    struct money_question later = *money;       /* a deadline is asked of the first only: each answer is many plans */
+    later.days = -1;
     for (int64_t i = 0; i < n; i++)
-        json_array_append_new(plans, ranked_json(&of[i]));
+        json_array_append_new(plans, ranked_json(&of[i], i ? &later : money));
     if (r->nfit == 0 && r->n > 0)               /* the answer is no; show the nearest */
-        json_array_append_new(plans, full_json(&r->found[0].plan));
+        json_array_append_new(plans, full_json(&r->found[0].plan, money));
     for (int s = 0; s < NSTRATEGY; s++)
         for (int d = 0; d < NDIALECT; d++) {
             int64_t i = best_of(r, (enum strategy)s, (enum dialect)d);
@@ -400,27 +419,16 @@ static json_t *result_json(const struct search_options *o, const struct search_r
 
 /* ---- the command ---- */
 
-enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY };
-
-/* What runs in each; `any` is what runs in one of them, unless a dialect is named. */
-static const uint64_t framework_dialects[] = {
-    1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1, 1u << DIALECT_DEEPSPEED,
-    1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1 | 1u << DIALECT_DEEPSPEED,
-};
-
-static uint64_t dialects_of(const struct args *a)
-{
-    return a->dialect >= 0 ? 1ull << a->dialect : framework_dialects[a->framework];
-}
-
-static int run(const struct args *a, const struct search_options *o)
+static int run(const struct args *a, const struct question *q)
 {
     struct search_result r;
     struct ranked *ideas;
     int64_t n, tied;
     int rc;
 
-    if (search(o, &r) < 0)
+    if (!a->json)
+        question_print(q, stdout);
+    if (search(&q->options, &r) < 0)
         return EXIT_MISUSE;
     int64_t most = a->top < r.nfit ? a->top : r.nfit;
     ideas = room_new((size_t)most, sizeof *ideas);
@@ -429,9 +437,12 @@ static int run(const struct args *a, const struct search_options *o)
     if (a->output && n > 0 && write_plan(&ideas[0].found->plan, a->output) < 0)
         rc = EXIT_FAILED;
     if (a->json && n >= 0)
-        rc = print_json(result_json(o, &r, ideas, n, tied), rc);
-    else if (n >= 0)
-        print_result(&r, ideas, n, tied);
+        rc = print_json(result_json(&q->options, &r, ideas, n, tied, &a->money), rc);
+    else if (n >= 0) {
+        print_result(&r, ideas, n, tied, &a->money);
+        if (n > 0 && print_training(&a->money, &ideas[0].found->plan) < 0)
+            rc = EXIT_FAILED;
+    }
     free(ideas);
     search_free(&r);
     return rc;
@@ -439,73 +450,25 @@ static int run(const struct args *a, const struct search_options *o)
 
 int cmd_search(int argc, char **argv)
 {
-    static const char *const frameworks[] = { "torch", "deepspeed", "any", NULL };
-    static const char *const strategies[] = { "dp", "ddp", "zero1", "zero2", "zero3", "fsdp", NULL };
-    static const char *const dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", NULL };
-    const char *recomputes[NRECOMPUTE + 2] = { [NRECOMPUTE] = "all" };
-    struct args a = { .framework = FRAMEWORK_ANY, .dialect = -1, .kernels = -1, .precision = DT_BF16,
-                      .recompute = 3, .top = 10, .headroom = -1 };
+    struct args a = { .ask = SEARCH_ARGS, .top = 10, .money = MONEY_NONE };
     const struct opt opts[] = {
-        { "model", "a built-in name, a config.json or its folder", .str = &a.model, .required = true },
-        { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &a.cluster, .required = true },
-        { "seq", "tokens per sample", .i = &a.seq, .min = 1, .required = true },
-        { "global-batch", "samples per optimizer step", .i = &a.global_batch, .min = 1, .required = true },
-        { "framework", "what you can run: torch, deepspeed or any", .word = &a.framework, .words = frameworks },
-        { "strategy", "only these, such as ddp,fsdp", .set = &a.strategies, .words = strategies },
-        { "dialect", "only this dialect", .word = &a.dialect, .words = dialects },
-        { "kernels", "kernel set (what transformers picks for the model)", .word = &a.kernels, .words = knob_words("kernels") },
-        { "micro-batch", "only this micro-batch", .i = &a.micro_batch, .min = 1 },
-        { "precision", "number format", .word = &a.precision, .words = knob_words("precision") },
-        { "recompute", "activation recompute: none, selective, full or all of them", .word = &a.recompute, .words = recomputes },
-        { "memory", "bytes of a rank, instead of the cluster's", .bytes = &a.memory, .min = 1 },
-        { "headroom", "share of memory kept free", .num = &a.headroom },
+        SEARCH_OPTS(a.ask, true),
+        MONEY_OPTS(a.money),
         { "top", "ideas to show", .i = &a.top, .min = 1 },
-        { "threads", "threads (all cores)", .i = &a.threads, .min = 1 },
-        { "db", "the database of calibrations", .str = &a.db, .value = "FILE" },
-        { "no-offload", "keep states, parameters and activations in device memory", .flag = &a.in_place },
         { "json", "print one JSON document", .flag = &a.json },
         { "output", "write the best plan here", .str = &a.output, .letter = 'o', .value = "FILE" },
         { 0 }
     };
-    struct model m;
-    struct cluster c;
-    int rc;
-
-    for (int i = 0; i < NRECOMPUTE; i++)
-        recomputes[i] = knob_words("recompute")[i];
-    rc = opts_parse("dpxplan search", "The fastest plan that fits.  Exits with 3 when none does.", opts, argc, argv);
+    struct question q;
+    int rc = opts_parse("dpxplan search", "The fastest plan that fits.  Exits with 3 when none does.", opts, argc, argv);
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if (a.headroom >= 1) {
-        fail("--headroom %g: must be below 1", a.headroom);
+    if (money_check(&a.money) < 0)
         return EXIT_MISUSE;
-    }
-    if (a.framework != FRAMEWORK_ANY && a.dialect >= 0 && !(framework_dialects[a.framework] >> a.dialect & 1)) {
-        fail("--dialect %s: not one of --framework %s", dialects[a.dialect], frameworks[a.framework]);
-        return EXIT_MISUSE;
-    }
-    if (model_load(a.model, &m) < 0)
-        return EXIT_MISUSE;
-    if (cluster_load(a.cluster, &c) < 0)
-        rc = EXIT_MISUSE;
-    else if (load_measured(a.db, (enum dtype)a.precision, &c) < 0)
-        rc = measured_status();
-    else {
-        if (a.memory > 0)
-            c.memory = a.memory;
-        if (a.headroom >= 0)
-            c.headroom = a.headroom;
-        struct search_options o = {
-            .model = &m, .cluster = &c, .seq = a.seq, .global_batch = a.global_batch,
-            .strategies = a.strategies ? a.strategies : ~0ull, .dialects = dialects_of(&a),
-            .kernels = a.kernels < 0 ? attention_default(&m) : (enum kernel_set)a.kernels,
-            .precision = (enum dtype)a.precision, .micro_batch = a.micro_batch, .in_place = a.in_place,
-            .recompute = a.recompute == 3 ? 7 : 1ull << a.recompute, .threads = a.threads < 1024 ? (int)a.threads : 1024,
-        };
-        rc = run(&a, &o);
-    }
-    unload_measured();
-    model_free(&m);
+    if ((rc = search_args_load(&a.ask, &q)) != EXIT_DONE)
+        return rc;
+    rc = run(&a, &q);
+    question_free(&q);
     return rc;
 }

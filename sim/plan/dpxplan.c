@@ -22,6 +22,7 @@ int main(int argc, char **argv)
     const struct command commands[] = {
         { "search",     "the fastest plan among those that fit",                            cmd_search },
         { "eval",       "every figure of one plan",                                     cmd_eval },
+        { "sweep",      "a plan or a search at many points: scaling, sequence lengths, networks, GPUs", cmd_sweep },
         { "explain",    "a plan's schedule, its memory over time, and why its peak is where it is",
                                                                                         cmd_explain },
         { "limits",     "per strategy: the largest model, the largest micro-batch, the fewest GPUs",

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/size.h"
+#include "base/terminal.h"
 #include "model/schedule/ledger.h"
 
 enum { COLUMNS = 72, ROWS = 14, POINTS = 65536 };
@@ -31,7 +32,10 @@ static char column_phase(const struct schedules *s, const struct point *p, int64
 
 void memory_plot(const struct schedules *s, enum sched_id id, int64_t limit, FILE *to)
 {
-    static const char *const eighths[] = { " ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" };
+    static const char *const blocks[] = { " ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" };
+    static const char *const ascii[] = { " ", ".", ".", ".", ":", ":", ":", "#", "#" };
+    bool utf8 = terminal_utf8();
+    const char *const *eighths = utf8 ? blocks : ascii;
     struct point *p = malloc(POINTS * sizeof *p);
     int64_t n, top = limit > 0 ? limit : 1, peaks[COLUMNS];
 
@@ -47,16 +51,16 @@ void memory_plot(const struct schedules *s, enum sched_id id, int64_t limit, FIL
         double low = (double)top * row / ROWS, step = (double)top / ROWS;
         bool at_limit = limit > 0 && (double)limit > low && (double)limit <= low + step;
         fprintf(to, "%12s %s", row == ROWS - 1 || row == ROWS / 2 ? size_text((int64_t)(low + step)).s :
-                at_limit ? size_text(limit).s : "", "│");
+                at_limit ? size_text(limit).s : "", utf8 ? "│" : "|");
         for (int c = 0; c < COLUMNS; c++) {
             double fill = ((double)peaks[c] - low) / step;
             int e = fill >= 1 ? 8 : fill <= 0 ? 0 : (int)(fill * 8);
-            fputs(at_limit && e == 0 ? "┄" : eighths[e], to);
+            fputs(at_limit && e == 0 ? utf8 ? "┄" : "-" : eighths[e], to);
         }
         fputs(at_limit ? "  usable\n" : "\n", to);
     }
     if (n > 0) {
-        fprintf(to, "%12s └", "0");
+        fprintf(to, "%12s %s", "0", utf8 ? "└" : "+");
         for (int c = 0; c < COLUMNS; c++)
             fputc(column_phase(s, p, n, c), to);
         fprintf(to, "\n%14sf forward, b backward, r reduce, o optimizer; entries in issue order, not time\n", "");

@@ -187,7 +187,7 @@ static int try_all(const struct plan *p, struct tried tried[NCHANGES])
     char ignored[256];
     int n = 0;
 
-    fail_capture(ignored, sizeof ignored);      /* a change that a dialect refuses is no advice */
+    struct fail_sink before = fail_divert(ignored, sizeof ignored);      /* a change that a dialect refuses is no advice */
     for (size_t i = 0; i < NCHANGES; i++) {
         struct plan q = *p;             /* shares the model; not freed */
         struct evaluation f;
@@ -200,7 +200,7 @@ static int try_all(const struct plan *p, struct tried tried[NCHANGES])
         n++;
         evaluation_free(&f);
     }
-    fail_capture(NULL, 0);
+    fail_restore(before);
     return n;
 }
 

@@ -16,7 +16,7 @@ struct walk {
     void *arg;
     const struct plan *base;            /* of which variants elsewhere are wanted; NULL: all plans are */
     char refusal[256], first[256];      /* why a plan was refused: the last one, the first one */
-    bool taken;
+    bool taken, accepted;               /* any plan */
 };
 
 static int offer(struct walk *w, const struct plan *p)
@@ -24,16 +24,19 @@ static int offer(struct walk *w, const struct plan *p)
     struct plan q = *p;
     int ok;
 
-    fail_capture(w->refusal, sizeof w->refusal);
+    struct fail_sink before = fail_divert(w->refusal, sizeof w->refusal);
     plan_resolve(&q);
     ok = plan_check(&q, "search");
-    fail_capture(NULL, 0);
+    fail_restore(before);
     if (ok < 0) {
         if (!w->first[0])
             memcpy(w->first, w->refusal, sizeof w->first);
         return 0;
     }
     w->taken = true;
+    if (w->o->accept && !w->o->accept(&q, w->o->accept_what))
+        return 0;
+    w->accepted = true;
     return w->take(&q, w->arg);
 }
 
@@ -123,6 +126,9 @@ int enumerate(const struct search_options *o, int (*take)(const struct plan *p, 
                 rc = cell(&w, (enum strategy)s, (enum dialect)d);
     if (!rc && !w.taken && w.first[0])
         return fail("nothing to search: %s", w.first + (strncmp(w.first, "search: ", 8) ? 0 : 8));
+    if (!rc && w.taken && !w.accepted)
+        return fail("nothing to search: %s can run none of the plans of these strategies and dialects",
+                    (const char *)o->accept_what);
     return rc;
 }
 

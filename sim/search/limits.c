@@ -235,3 +235,15 @@ int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dt
     *out = (struct limit){ .strategy = s, .dialect = d };
     return largest_model(&q, out) < 0 || largest_micro_batch(&q, out) < 0 || fewest_gpus(&q, out) < 0 ? -1 : 0;
 }
+
+int limit_plan(const struct plan *base, const struct limit *l, enum dtype precision, struct plan *out)
+{
+    struct plan p = *base;
+
+    if (is_data_parallel(l->strategy, l->dialect)) {
+        p.cluster.nodes = 1;
+        p.cluster.world_size = p.cluster.gpus_per_node;
+    }
+    p.micro_batch = l->max_micro_batch;
+    return prepare(&p, l->strategy, l->dialect, precision, out);
+}

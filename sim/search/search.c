@@ -239,7 +239,7 @@ static void *worker(void *arg)
     struct coll_memo memo = { 0 };
     char why[256];
 
-    fail_capture(why, sizeof why);
+    struct fail_sink before = fail_divert(why, sizeof why);
     for (;;) {
         int64_t from = atomic_fetch_add(&w->next, RUN);
         if (from >= w->n || w->failed)
@@ -252,7 +252,7 @@ static void *worker(void *arg)
     }
     cost_cache_free(cache);
     schedules_free(&s);
-    fail_capture(NULL, 0);
+    fail_restore(before);
     return NULL;
 }
 

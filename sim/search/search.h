@@ -38,6 +38,9 @@ struct search_options {
     uint64_t     recompute;                 /* bit set of enum recompute */
     bool         in_place;                  /* no variants that keep data elsewhere than in device memory */
     int          threads;                   /* 0: as many as cores */
+    /* Which plans count (what a tool can run); NULL: all.  It is handed accept_what. */
+    bool       (*accept)(const struct plan *p, const void *what);
+    const void  *accept_what;
 };
 
 struct found {

@@ -490,9 +490,21 @@ static void a_file_is_read_and_its_errors_have_lines(void **state)
     unlink(path);
 }
 
+static void every_gpu_of_the_table_has_a_board_power_with_its_source(void **state)
+{
+    (void)state;
+    const char *source = NULL;
+    for (int i = 0; gpu_at(i); i++) {
+        assert_true(gpu_watts(gpu_at(i)->name, &source) > 0);
+        assert_non_null(source);
+    }
+    assert_true(gpu_watts("cpu", NULL) <= 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_gpu_of_the_table_has_a_board_power_with_its_source),
         cmocka_unit_test(nodes_times_gpus_times_type),
         cmocka_unit_test(adapters_follow_the_size_of_the_node),
         cmocka_unit_test(names_and_aliases_in_any_case),

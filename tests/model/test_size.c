@@ -170,9 +170,26 @@ static void an_array_grows_and_keeps_what_it_has(void **state)
     free(a);
 }
 
+static void a_k_of_tokens_is_1024(void **state)
+{
+    (void)state;
+    int64_t n;
+    assert_int_equal(length_parse("--seq", "8k", &n), 0);
+    assert_int_equal(n, 8192);
+    assert_int_equal(length_parse("--seq", "128K", &n), 0);
+    assert_int_equal(n, 131072);
+    assert_int_equal(length_parse("--seq", "8192", &n), 0);
+    assert_int_equal(n, 8192);
+    fail_capture((char[256]){ 0 }, 256);
+    assert_int_equal(length_parse("--seq", "8B", &n), -1);
+    assert_int_equal(length_parse("--seq", "1.3k", &n), -1);     /* 1331.2 */
+    fail_capture(NULL, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_k_of_tokens_is_1024),
         cmocka_unit_test(an_array_grows_and_keeps_what_it_has),
         cmocka_unit_test(units_are_powers_of_1000_and_of_1024),
         cmocka_unit_test(numbers_may_have_points_and_exponents),

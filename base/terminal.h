@@ -1,0 +1,21 @@
+/* terminal.h -- what may be printed where: width, letters beyond ASCII, colour. */
+#ifndef DPX_TERMINAL_H
+#define DPX_TERMINAL_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Columns of the terminal that `f` is; of what is no terminal $COLUMNS, else `otherwise`. */
+int terminal_width(FILE *f, int otherwise);
+
+/* Does the locale of the environment (LC_ALL, LC_CTYPE, LANG, the first that is set) print UTF-8? */
+bool terminal_utf8(void);
+
+/* A terminal that takes colour, and NO_COLOR is not set (no-color.org). */
+bool terminal_colour(FILE *f);
+
+/* "\033[32m" for green and so on where terminal_colour(), "" elsewhere; TERMINAL_PLAIN ends it. */
+enum terminal_ink { TERMINAL_PLAIN, TERMINAL_BOLD, TERMINAL_RED, TERMINAL_GREEN, TERMINAL_YELLOW };
+const char *terminal_ink(FILE *f, enum terminal_ink ink);
+
+#endif

@@ -1,0 +1,41 @@
+/* power.c -- the board power of GPU types: the most that a board may draw, not what a run draws. */
+#include "model/cluster/cluster.h"
+
+#include <strings.h>
+
+static const struct { const char *name; double watts; const char *source; } table[] = {
+    { "v100-16gb",      300,  "NVIDIA V100 datasheet, SXM2" },
+    { "v100-32gb",      300,  "NVIDIA V100 datasheet, SXM2" },
+    { "v100-pcie-16gb", 250,  "NVIDIA V100 datasheet, PCIe" },
+    { "v100-pcie-32gb", 250,  "NVIDIA V100 datasheet, PCIe" },
+    { "a100-40gb",      400,  "NVIDIA A100 datasheet, SXM" },
+    { "a100-80gb",      400,  "NVIDIA A100 datasheet, SXM" },
+    { "a100-pcie-40gb", 250,  "NVIDIA A100 datasheet, 40GB PCIe" },
+    { "a100-pcie-80gb", 300,  "NVIDIA A100 datasheet, 80GB PCIe" },
+    { "a800",           400,  "NVIDIA A800 datasheet, SXM" },
+    { "h100",           700,  "NVIDIA H100 datasheet, SXM: up to 700 W" },
+    { "h100-pcie",      350,  "NVIDIA H100 datasheet, PCIe: 300 to 350 W" },
+    { "h100-nvl",       400,  "NVIDIA H100 NVL datasheet: 350 to 400 W" },
+    { "h20",            400,  "NVIDIA H20 datasheet as reported in the press" },
+    { "h200",           700,  "NVIDIA H200 datasheet, SXM: up to 700 W" },
+    { "b200",           1000, "NVIDIA HGX B200 datasheet: up to 1000 W" },
+    { "gb200",          1350, "NVIDIA GB200 Superchip: up to 2700 W for two GPUs and a Grace; half of it" },
+    { "l4",             72,   "NVIDIA L4 datasheet" },
+    { "l40s",           350,  "NVIDIA L40S datasheet" },
+    { "a10g",           300,  "the limit that nvidia-smi shows on AWS g5" },
+    { "rtx3090",        350,  "NVIDIA GeForce RTX 3090 specifications" },
+    { "rtx4090",        450,  "NVIDIA GeForce RTX 4090 specifications" },
+    { "mi250x",         280,  "AMD MI250X datasheet: 560 W peak for a module of two GCDs; half of it" },
+    { "mi300x",         750,  "AMD MI300X datasheet" },
+};
+
+double gpu_watts(const char *name, const char **source)
+{
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (!strcasecmp(table[i].name, name)) {
+            if (source)
+                *source = table[i].source;
+            return table[i].watts;
+        }
+    return 0;
+}

@@ -1,0 +1,272 @@
+/* money.c -- days, GPU-hours, cost and energy of a training; the fewest GPUs for a deadline. */
+#include "sim/plan/money.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/fail.h"
+#include "base/size.h"
+#include "sim/plan/plan_source.h"
+
+#define DAY 86400.0
+#define HOUR 3600.0
+
+int money_check(const struct money_question *q)
+{
+    if (q->tokens)
+        return 0;
+    if (q->price >= 0)
+        return fail("--price: what costs that? give --tokens");
+    if (q->days >= 0)
+        return fail("--days: a deadline for how many tokens? give --tokens");
+    return q->watts > 0 ? fail("--watts: for how many tokens? give --tokens") : 0;
+}
+
+static void of_step(const struct money_question *q, const struct plan *p, double step, double low, double high,
+                    struct money *out)
+{
+    int64_t each = plan_global_batch(p) * p->seq;
+    double steps;
+
+    memset(out, 0, sizeof *out);
+    out->steps = ceil_div(q->tokens, each);
+    steps = (double)out->steps;
+    out->days = steps * step / DAY;
+    out->low_days = steps * low / DAY;
+    out->high_days = steps * high / DAY;
+    out->gpu_hours = steps * step / HOUR * (double)p->cluster.world_size;
+    out->cost = q->price >= 0 ? q->price * out->gpu_hours : -1;
+    out->watts = q->watts > 0 ? q->watts : p->cluster.is_host ? 0 : gpu_watts(p->cluster.gpu.name, NULL);
+    out->kwh = out->watts * out->gpu_hours / 1000;
+}
+
+void money_of(const struct money_question *q, const struct plan *p, const struct timing *t, struct money *out)
+{
+    of_step(q, p, t->line.step_s, t->low_s, t->high_s, out);
+}
+
+/* ---- a deadline ---- */
+
+/* The plan on another world with the same global batch; 1: there is none, -1 reported. */
+static int on_world(const struct plan *p, int64_t gpus, struct plan *out)
+{
+    int64_t batch = plan_global_batch(p), each = batch / gpus, per = p->cluster.gpus_per_node, b = p->micro_batch;
+    char shape[2][64], batches[2][64], why[256];
+    const char *pairs[] = { shape[0], shape[1], batches[0], batches[1] };
+
+    while (each % b)
+        b--;
+    snprintf(shape[0], sizeof shape[0], "gpus_per_node=%" PRId64, gpus < per ? gpus : per);
+    snprintf(shape[1], sizeof shape[1], "nodes=%" PRId64, gpus < per ? 1 : gpus / per);
+    snprintf(batches[0], sizeof batches[0], "micro_batch=%" PRId64, b);
+    snprintf(batches[1], sizeof batches[1], "global_batch=%" PRId64, batch);
+    struct fail_sink before = fail_divert(why, sizeof why);          /* a world that the dialect refuses is none */
+    int rc = plan_source_with(p, pairs, 4, out);
+    fail_restore(before);
+    return rc < 0;
+}
+
+/* 1: it fits and the training takes m->days; 0: not; -1 reported. */
+static int try_world(const struct money_question *q, const struct plan *p, int64_t gpus, struct money *m)
+{
+    struct plan at;
+    struct evaluation e;
+    struct timing t;
+    int rc;
+
+    if (on_world(p, gpus, &at))
+        return 0;
+    at.cluster.measured = p->cluster.measured;
+    if (evaluate(&at, &e) < 0) {
+        plan_free(&at);
+        return -1;
+    }
+    rc = e.m.fits ? simulate_plan(&at, &e, &t, NULL) < 0 ? -1 : 1 : 0;
+    if (rc > 0)
+        money_of(q, &at, &t, m);
+    evaluation_free(&e);
+    plan_free(&at);
+    return rc;
+}
+
+/* A world twice as fast as its number of GPUs says is not expected: smaller ones are not looked at. */
+#define SUPERLINEAR 2
+
+int money_fewest_gpus(const struct money_question *q, const struct plan *p, const struct timing *t,
+                      struct money_fewest *out)
+{
+    int64_t batch = plan_global_batch(p), per = p->cluster.gpus_per_node;
+    struct money now;
+
+    memset(out, 0, sizeof *out);
+    out->m.days = INFINITY;
+    money_of(q, p, t, &now);
+    double work = now.days * (double)p->cluster.world_size;
+    for (int64_t gpus = 1; gpus <= batch && gpus <= CLUSTER_MAX_RANKS && !out->gpus; gpus += gpus < per ? 1 : per) {
+        struct money m;
+        if (batch % gpus || (gpus > per && gpus % per) || work / (double)gpus > SUPERLINEAR * q->days)
+            continue;
+        int rc = try_world(q, p, gpus, &m);
+        if (rc < 0)
+            return -1;
+        out->most = gpus;
+        if (rc == 0 || m.days >= out->m.days)
+            continue;
+        out->m = m;
+        if (m.days > q->days)
+            continue;
+        out->gpus = gpus;
+        out->nodes = gpus < per ? 1 : gpus / per;
+        int64_t each = batch / gpus;
+        for (out->micro_batch = p->micro_batch; each % out->micro_batch; out->micro_batch--)
+            ;
+        out->accumulation = each / out->micro_batch;
+    }
+    return 0;
+}
+
+/* ---- words ---- */
+
+/* 2381400 as "2,381,400"; whole. */
+static const char *grouped(double x, char *to, size_t size)
+{
+    char digits[32];
+    size_t n, at = 0;
+
+    snprintf(digits, sizeof digits, "%.0f", x);
+    n = strlen(digits);
+    for (size_t i = 0; i < n && at + 2 < size; i++) {
+        if (i > 0 && (n - i) % 3 == 0)
+            to[at++] = ',';
+        to[at++] = digits[i];
+    }
+    to[at] = '\0';
+    return to;
+}
+
+/* Cents matter in small sums. */
+static const char *cost_text(double x, char *to, size_t size)
+{
+    if (x >= 1000)
+        return grouped(x, to, size);
+    snprintf(to, size, "%.2f", x);
+    return to;
+}
+
+static void print_energy(const struct money *m, FILE *to)
+{
+    if (m->kwh >= 1e6)
+        fprintf(to, "%.3g GWh", m->kwh / 1e6);
+    else if (m->kwh >= 1e3)
+        fprintf(to, "%.3g MWh", m->kwh / 1e3);
+    else
+        fprintf(to, "%.3g kWh", m->kwh);
+}
+
+static void print_deadline(const struct money_question *q, const struct plan *p, const struct money_fewest *f, FILE *to)
+{
+    char a[40], b[40];
+
+    if (!f->gpus) {
+        fprintf(to, "in %g days: no number of GPUs that divides the global batch of %" PRId64 " is enough", q->days,
+                plan_global_batch(p));
+        if (isfinite(f->m.days))
+            fprintf(to, "; the most looked at, %s, take %.4g days at best", grouped((double)f->most, a, sizeof a), f->m.days);
+        fputs(": a larger global batch lets more of them work\n", to);
+        return;
+    }
+    fprintf(to, "in %g days: %s GPU%s (%s node%s; micro-batch %" PRId64 ", accumulation %" PRId64
+            ") are the fewest that divide the global batch and are enough: %.4g days", q->days,
+            grouped((double)f->gpus, a, sizeof a), f->gpus > 1 ? "s" : "", grouped((double)f->nodes, b, sizeof b),
+            f->nodes > 1 ? "s" : "", f->micro_batch, f->accumulation, f->m.days);
+    if (f->m.cost >= 0)
+        fprintf(to, ", %s", cost_text(f->m.cost, a, sizeof a));
+    fputc('\n', to);
+}
+
+int money_print(const struct money_question *q, const struct plan *p, const struct timing *t, FILE *to)
+{
+    struct money m;
+    char a[40], b[40], c[40];
+    const char *source = NULL;
+
+    if (!q->tokens)
+        return 0;
+    money_of(q, p, t, &m);
+    fprintf(to, "\n%s tokens: %s steps of %s tokens, %.4g days (90 %%: %.4g to %.4g), %s GPU-hours\n",
+            count_text(q->tokens).s, grouped((double)m.steps, a, sizeof a),
+            grouped((double)(plan_global_batch(p) * p->seq), b, sizeof b), m.days, m.low_days, m.high_days,
+            grouped(m.gpu_hours, c, sizeof c));
+    if (m.cost >= 0)
+        fprintf(to, "cost %s (90 %%: %s to %s) at %.4g a GPU-hour\n", cost_text(m.cost, a, sizeof a),
+                cost_text(m.cost * m.low_days / m.days, b, sizeof b),
+                cost_text(m.cost * m.high_days / m.days, c, sizeof c), q->price);
+    if (m.kwh > 0) {
+        fputs("energy at most ", to);
+        print_energy(&m, to);
+        gpu_watts(p->cluster.gpu.name, &source);
+        fprintf(to, " at %g W a GPU (%s); hosts, network and cooling come on top\n", m.watts,
+                q->watts > 0 || !source ? "as given" : source);
+    }
+    if (q->days >= 0) {
+        struct money_fewest f;
+        if (p->cluster.is_host) {
+            fprintf(to, "in %g days: a cluster of cores is not scaled\n", q->days);
+            return 0;
+        }
+        if (money_fewest_gpus(q, p, t, &f) < 0)
+            return -1;
+        print_deadline(q, p, &f, to);
+    }
+    return 0;
+}
+
+void money_short(const struct money_question *q, const struct plan *p, double step_s, char *to, size_t size)
+{
+    struct money m;
+    char cost[40];
+
+    to[0] = '\0';
+    if (!q->tokens)
+        return;
+    of_step(q, p, step_s, step_s, step_s, &m);
+    if (m.cost >= 0)
+        snprintf(to, size, "; %.4g days, %s", m.days, cost_text(m.cost, cost, sizeof cost));
+    else
+        snprintf(to, size, "; %.4g days", m.days);
+}
+
+/* ---- JSON ---- */
+
+static json_t *deadline_json(const struct money_question *q, const struct plan *p, const struct timing *t)
+{
+    struct money_fewest f;
+
+    if (q->days < 0 || p->cluster.is_host || money_fewest_gpus(q, p, t, &f) < 0)
+        return json_null();
+    if (!f.gpus)
+        return json_pack("{s:f, s:n, s:I, s:o}", "days", q->days, "gpus", "most_gpus_looked_at", (json_int_t)f.most,
+                         "best_days", isfinite(f.m.days) ? json_real(f.m.days) : json_null());
+    return json_pack("{s:f, s:I, s:I, s:I, s:I, s:f, s:o}", "days", q->days, "gpus", (json_int_t)f.gpus, "nodes",
+                     (json_int_t)f.nodes, "micro_batch", (json_int_t)f.micro_batch, "accumulation",
+                     (json_int_t)f.accumulation, "takes_days", f.m.days, "cost",
+                     f.m.cost >= 0 ? json_real(f.m.cost) : json_null());
+}
+
+json_t *money_json(const struct money_question *q, const struct plan *p, const struct timing *t)
+{
+    struct money m;
+
+    if (!q->tokens)
+        return json_null();
+    money_of(q, p, t, &m);
+    return json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o}", "tokens", (json_int_t)q->tokens,
+                     "steps", (json_int_t)m.steps, "days", m.days, "low_days", m.low_days, "high_days", m.high_days,
+                     "gpu_hours", m.gpu_hours, "price", q->price >= 0 ? json_real(q->price) : json_null(),
+                     "cost", m.cost >= 0 ? json_real(m.cost) : json_null(),
+                     "board_watts", m.watts > 0 ? json_real(m.watts) : json_null(),
+                     "energy_kwh_at_most", m.kwh > 0 ? json_real(m.kwh) : json_null(), "deadline",
+                     deadline_json(q, p, t));
+}

@@ -1,0 +1,64 @@
+/* money.h -- what a whole training takes: steps, days, GPU-hours, cost, energy, and the fewest GPUs for a deadline.
+ *
+ *     struct money_question q = MONEY_NONE;
+ *     const struct opt opts[] = { ..., MONEY_OPTS(q), { 0 } };
+ *     ...
+ *     if (money_check(&q) < 0)
+ *         return 2;
+ *     if (q.tokens)
+ *         money_of(&q, &plan, &timing, &m);
+ *
+ * A step takes the predicted time every time: restarts, evaluation, checkpoints and failures are left out.  The
+ * interval is that of the step.  Energy is the boards' limit (cluster.h, gpu_watts()) times GPU-hours: at most that,
+ * without hosts, network and cooling.  Cost has the unit of the price. */
+#ifndef DPX_MONEY_H
+#define DPX_MONEY_H
+
+#include <stdio.h>
+
+#include "sim/clock/simulate.h"
+
+/* 0 tokens: nothing is asked; a price or number of days below 0: not given; watts 0: the table's. */
+struct money_question { int64_t tokens; double price, days, watts; };
+
+#define MONEY_NONE { .tokens = 0, .price = -1, .days = -1, .watts = 0 }
+#define MONEY_OPTS(q) \
+    { "tokens", "tokens of the whole training, such as 15T: days, GPU-hours", .i = &(q).tokens, .min = 1 }, \
+    { "price", "price of a GPU-hour: what it costs", .num = &(q).price }, \
+    { "days", "a deadline: the fewest GPUs for it", .num = &(q).days }, \
+    { "watts", "power of a GPU's board, where the table has none", .num = &(q).watts }
+
+struct money {
+    int64_t steps;                      /* optimizer steps */
+    double  days, low_days, high_days;
+    double  gpu_hours;
+    double  cost;                       /* price x GPU-hours; below 0: no price */
+    double  watts, kwh;                 /* of a board, of all; 0: not known */
+};
+
+/* The smallest world with which the same global batch meets the deadline. */
+struct money_fewest {
+    int64_t gpus, nodes;                /* 0: none does */
+    int64_t micro_batch, accumulation;
+    struct money m;                     /* of that world; where none does, of the fastest looked at */
+    int64_t most;                       /* the largest world looked at */
+};
+
+/* 0, or -1 with one line: an option that needs --tokens. */
+int money_check(const struct money_question *q);
+
+void money_of(const struct money_question *q, const struct plan *p, const struct timing *t, struct money *out);
+
+/* Every world that divides the global batch is evaluated, from the smallest that could be enough; the micro-batch
+ * shrinks where the batch does not go round.  0, or -1 reported. */
+int money_fewest_gpus(const struct money_question *q, const struct plan *p, const struct timing *t,
+                      struct money_fewest *out);
+
+/* The same answers in words, and as the object "training" (new reference; null without a question). */
+int     money_print(const struct money_question *q, const struct plan *p, const struct timing *t, FILE *to);
+json_t *money_json(const struct money_question *q, const struct plan *p, const struct timing *t);
+
+/* "; 92.3 days, 2381400" for the end of a row; "" without a question. */
+void money_short(const struct money_question *q, const struct plan *p, double step_s, char *to, size_t size);
+
+#endif

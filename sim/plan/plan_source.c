@@ -1,0 +1,357 @@
+/* plan_source.c -- reading a plan, and changing single keys of it. */
+#include "sim/plan/plan_source.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/size.h"
+#include "model/plan/knob.h"
+
+enum { KEY = 96 };
+
+static const struct { const char *name, *key; } aliases[] = {
+    { "nodes", "cluster.nodes" }, { "gpus_per_node", "cluster.gpus_per_node" }, { "gpu", "cluster.gpu" },
+    { "network", "cluster.inter.gbit_per_s" }, { "memory", "cluster.memory_bytes" },
+    { "headroom", "cluster.headroom" },
+};
+#define NALIASES (sizeof aliases / sizeof *aliases)
+
+const char *plan_source_split(const char *pair, char *key, size_t size)
+{
+    size_t n = strcspn(pair, "=");
+
+    snprintf(key, size, "%.*s", (int)n, pair);
+    for (size_t i = 0; i < NALIASES; i++)
+        if (!strcmp(key, aliases[i].name))
+            snprintf(key, size, "%s", aliases[i].key);
+    return pair[n] ? pair + n + 1 : "";
+}
+
+bool plan_source_is_cluster(const char *key)
+{
+    return !strcmp(key, "cluster") || !strncmp(key, "cluster.", 8);
+}
+
+/* ---- keys ---- */
+
+static const struct knob *row_of(const char *key)
+{
+    char name[KEY];
+    const struct knob *k;
+
+    for (int i = 0; (k = knob_at(i)); i++) {
+        knob_key_text(k, name, sizeof name);
+        if (!strcmp(name, key))
+            return k;
+    }
+    return NULL;
+}
+
+static bool is_head(const char *key)
+{
+    return !strcmp(key, "model") || !strcmp(key, "strategy") || !strcmp(key, "dialect") || plan_source_is_cluster(key);
+}
+
+int plan_source_check_key(const char *key)
+{
+    enum { MOST = 256 };
+    static char names[MOST][KEY];
+    const char *words[MOST + 1];
+    const struct knob *k;
+    int n = 0;
+
+    if (is_head(key) || !strcmp(key, "global_batch") || row_of(key))
+        return 0;
+    for (size_t i = 0; i < NALIASES; i++)
+        words[n++] = aliases[i].name;
+    words[n++] = "global_batch";
+    words[n++] = "strategy";
+    words[n++] = "dialect";
+    for (int i = 0; (k = knob_at(i)) && n < MOST; i++) {
+        knob_key_text(k, names[n], sizeof names[n]);
+        words[n] = names[n];
+        n++;
+    }
+    words[n] = NULL;
+    const char *near = nearest_word(key, words);
+    return fail("'%.60s' is no key of a plan; %s%s", key, near ? "did you mean " : "dpxplan list keys shows them",
+                near ? near : "");
+}
+
+/* ---- values ---- */
+
+static json_t *number(const char *key, const char *text)
+{
+    json_t *j = json_loads(text, JSON_DECODE_ANY, NULL);
+    int64_t n;
+    bool bytes = strstr(key, "_bytes") != NULL;
+
+    if (json_is_number(j) || json_is_null(j))
+        return j;
+    json_decref(j);
+    int rc = !strcmp(key, "seq") ? length_parse(key, text, &n) : bytes ? size_parse(key, text, &n)
+                                                                      : count_parse(key, text, &n);
+    return rc < 0 ? NULL : json_integer(n);
+}
+
+static bool is_text(const char *key)
+{
+    const struct knob *k = row_of(key);
+
+    return (is_head(key) && !plan_source_is_cluster(key)) || !strcmp(key, "cluster") || !strcmp(key, "cluster.gpu") ||
+           !strcmp(key, "cluster.name") || (k && (k->words || k->type == KNOB_TEXT || k->type == KNOB_UNIT));
+}
+
+/* The value as the key needs it; NULL with the reason reported. */
+static json_t *value_of(const char *key, const char *text)
+{
+    const struct knob *k = row_of(key);
+    json_t *j;
+
+    if (!*text) {
+        fail("%s: a value is missing", key);
+        return NULL;
+    }
+    if (is_text(key))
+        return strcmp(text, "null") ? json_string(text) : json_null();
+    if (!k || k->type == KNOB_INT || k->type == KNOB_REAL)
+        return number(key, text);
+    j = json_loads(text, JSON_DECODE_ANY, NULL);
+    if (!j)
+        fail("%s: '%.60s' is not true, false, null or a number", key, text);
+    return j;
+}
+
+/* Sets "a.b.c" in a document; objects on the way are made. */
+static void put(json_t *doc, const char *path, json_t *value)
+{
+    const char *dot = strchr(path, '.');
+    char name[KEY];
+
+    if (!dot) {
+        json_object_set_new(doc, path, value);
+        return;
+    }
+    snprintf(name, sizeof name, "%.*s", (int)(dot - path), path);
+    json_t *in = json_object_get(doc, name);
+    if (!json_is_object(in)) {
+        in = json_object();
+        json_object_set_new(doc, name, in);
+    }
+    put(in, dot + 1, value);
+}
+
+/* ---- the cluster ---- */
+
+/* Has it the links of its GPUs' usual node? */
+static bool is_usual(const struct cluster *c)
+{
+    struct cluster u;
+
+    cluster_of_gpu(&u, &c->gpu, c->nodes, c->gpus_per_node);
+    return u.nics == c->nics && !(u.intra < c->intra) && !(u.intra > c->intra) && !(u.inter < c->inter) &&
+           !(u.inter > c->inter);
+}
+
+static int another_gpu(const char *name, const struct cluster *base, struct cluster *out)
+{
+    const struct gpu *g = gpu_find(name);
+    char nearest[128];
+
+    if (!g) {
+        gpu_nearest(name, nearest, sizeof nearest);
+        return fail("gpu: no GPU '%.40s' is known; similar names: %s", name, nearest);
+    }
+    cluster_of_gpu(out, g, base->nodes, base->gpus_per_node);
+    out->headroom = base->headroom;
+    return 0;
+}
+
+static int read_changed(json_t *doc, const struct cluster *was, struct cluster *out)
+{
+    struct cluster c;
+
+    json_object_del(doc, "world_size");
+    if (cluster_from_json(doc, "cluster", &c) < 0)
+        return -1;
+    bool shape = c.nodes != was->nodes || c.gpus_per_node != was->gpus_per_node || strcmp(c.gpu.name, was->gpu.name);
+    if (shape)
+        snprintf(c.name, sizeof c.name, "%" PRId64 "x%" PRId64 "x%s", c.nodes, c.gpus_per_node, c.gpu.name);
+    *out = c;
+    return 0;
+}
+
+int plan_source_cluster(const struct cluster *base, const char *pair, struct cluster *out)
+{
+    char key[KEY];
+    const char *text = plan_source_split(pair, key, sizeof key);
+    struct cluster c = *base, was = *base;
+    json_t *value, *doc;
+
+    if (!strcmp(key, "cluster"))
+        return cluster_load(text, out);
+    if (!strcmp(key, "cluster.gpu") && another_gpu(text, base, &c) < 0)
+        return -1;
+    if (base->is_host && (!strcmp(key, "cluster.nodes") || !strcmp(key, "cluster.gpus_per_node")))
+        return fail("%s: not of %s: give cluster=localhost:N", key + 8, base->name);
+    if (!(value = value_of(key, text)))
+        return -1;
+    if (!strcmp(key, "cluster.gpus_per_node") && is_usual(&c) && json_integer_value(value) >= 1 &&
+        json_integer_value(value) <= CLUSTER_MAX_GPUS_PER_NODE) {
+        cluster_of_gpu(&c, &base->gpu, base->nodes, json_integer_value(value));
+        c.headroom = base->headroom;
+    }
+    doc = cluster_to_json(&c);
+    if (strcmp(key, "cluster.gpu"))
+        put(doc, key + strlen("cluster."), json_incref(value));
+    if (!strcmp(key, "cluster.inter.gbit_per_s"))       /* one or the other */
+        json_object_del(json_object_get(doc, "inter"), "gb_per_s");
+    if (!json_string_length(json_object_get(doc, "name")))
+        json_object_del(doc, "name");
+    int rc = read_changed(doc, &was, out);
+    json_decref(doc);
+    json_decref(value);
+    return rc;
+}
+
+/* ---- the plan ---- */
+
+json_t *plan_source_brief(const struct plan *p)
+{
+    json_t *doc = plan_to_json(p), *usual, *v;
+    struct plan plain = *p;
+    const struct knob *k;
+
+    plain.micro_batch = 0;          /* plan_defaults() keeps what is set */
+    plan_defaults(&plain, p->strategy, p->dialect, p->precision);
+    usual = plan_to_json(&plain);
+    for (int i = 0; (k = knob_at(i)); i++) {
+        json_t *in = k->object[0] ? json_object_get(doc, k->object) : doc;
+        const json_t *of = k->object[0] ? json_object_get(usual, k->object) : usual;
+        if (!(k->cells & knob_cell(p)) || k->required || !strcmp(k->name, "precision"))
+            continue;
+        v = json_object_get(in, k->name);
+        if (v && json_equal(v, json_object_get(of, k->name)))
+            json_object_del(in, k->name);
+        if (k->object[0] && in && json_object_size(in) == 0)
+            json_object_del(doc, k->object);
+    }
+    json_decref(usual);
+    return doc;
+}
+
+/* After another strategy or dialect: keys that the cell has not are left out; a dialect that has no such strategy
+ * makes place for the usual one. */
+static void drop_foreign(json_t *doc, bool dialect_given)
+{
+    const char *strategy = json_string_value(json_object_get(doc, "strategy"));
+    const char *dialect = json_string_value(json_object_get(doc, "dialect"));
+    int s = strategy ? strategy_parse(strategy) : -1, d = dialect ? dialect_parse(dialect) : -1;
+    const struct knob *k;
+
+    if (s >= 0 && d >= 0 && !dialect_given && !dialect_has((enum dialect)d, (enum strategy)s)) {
+        bool zero = s == STRAT_ZERO1 || s == STRAT_ZERO2 || s == STRAT_ZERO3;   /* plan_json.c, usual_dialect() */
+        d = zero ? DIALECT_DEEPSPEED : DIALECT_TORCH;
+        json_object_set_new(doc, "dialect", json_string(dialect_name((enum dialect)d)));
+        json_object_del(doc, "framework_version");
+    }
+    if (s < 0 || d < 0)
+        return;
+    for (int i = 0; (k = knob_at(i)); i++) {
+        json_t *in = k->object[0] ? json_object_get(doc, k->object) : doc;
+        if (in && !knob_find(k->object, k->name, CELL(s, d)))
+            json_object_del(in, k->name);
+        if (k->object[0] && in && json_object_size(in) == 0)
+            json_object_del(doc, k->object);
+    }
+}
+
+struct change { int64_t global_batch; bool cell, dialect; };
+
+static int apply(json_t *doc, struct cluster *c, const char *pair, struct change *ch)
+{
+    char key[KEY];
+    const char *text = plan_source_split(pair, key, sizeof key);
+    json_t *v;
+
+    if (plan_source_check_key(key) < 0)
+        return -1;
+    if (plan_source_is_cluster(key))
+        return plan_source_cluster(c, pair, c);
+    if (!strcmp(key, "global_batch"))
+        return count_parse(key, text, &ch->global_batch);
+    if (!(v = value_of(key, text)))
+        return -1;
+    ch->dialect |= !strcmp(key, "dialect");
+    ch->cell |= !strcmp(key, "strategy") || !strcmp(key, "dialect");
+    if (!strcmp(key, "dialect"))
+        json_object_del(doc, "framework_version");
+    put(doc, key, v);
+    return 0;
+}
+
+static int by_global_batch(struct plan *p, int64_t batch)
+{
+    int64_t each = p->micro_batch * p->cluster.world_size;
+
+    if (batch < 1 || batch % each)
+        return fail("global_batch %" PRId64 " is not a multiple of micro_batch %" PRId64 " x %" PRId64 " ranks", batch,
+                    p->micro_batch, p->cluster.world_size);
+    p->accumulation = batch / each;
+    return plan_check(p, "global_batch");
+}
+
+int plan_source_with(const struct plan *base, const char *const *pairs, int n, struct plan *out)
+{
+    struct plan start = *base;
+    struct change ch = { 0 };
+    struct cluster c;
+    json_t *doc;
+    int rc = 0;
+
+    start.cluster.measured = NULL;
+    c = start.cluster;
+    doc = plan_source_brief(&start);
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = apply(doc, &c, pairs[i], &ch);
+    if (rc == 0 && ch.cell)
+        drop_foreign(doc, ch.dialect);
+    if (rc == 0) {
+        json_object_set_new(doc, "cluster", cluster_to_json(&c));
+        rc = plan_from_json(doc, "plan", out);
+    }
+    json_decref(doc);
+    if (rc < 0)
+        return -1;
+    snprintf(out->cluster.name, sizeof out->cluster.name, "%s", c.name);
+    bool same_model = true;
+    for (int i = 0; i < n; i++)
+        same_model &= strncmp(pairs[i], "model=", 6) != 0;
+    if (same_model)
+        snprintf(out->model.name, sizeof out->model.name, "%s", base->model.name);
+    if (ch.global_batch && by_global_batch(out, ch.global_batch) < 0) {
+        plan_free(out);
+        return -1;
+    }
+    return 0;
+}
+
+int plan_source_read(const char *path, const struct opt_pairs *set, struct plan *out)
+{
+    struct plan p;
+    int rc;
+
+    if (plan_read(strcmp(path, "-") ? path : "/dev/stdin", &p) < 0)
+        return -1;
+    if (!set || set->n == 0) {
+        *out = p;
+        return 0;
+    }
+    rc = plan_source_with(&p, set->at, set->n, out);
+    plan_free(&p);
+    return rc;
+}

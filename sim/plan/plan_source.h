@@ -1,0 +1,44 @@
+/* plan_source.h -- a plan as a command line names it: a file or standard input, with some of its keys changed.
+ *
+ *     struct opt_pairs set = { 0 };            from `--set seq=8k nodes=4`
+ *     struct plan p;
+ *     if (plan_source_read("plan.json", &set, &p) < 0)
+ *         return 2;
+ *
+ * A change keeps what the plan chose and lets defaults follow: with another strategy, dialect, precision or number
+ * of nodes, keys that hold their default take the new one, and keys that the new dialect has not are left out.
+ *
+ * Keys are those of plan.json ("fsdp.reshard_after_forward", "cluster.inter.gb_per_s") and
+ *     nodes, gpus_per_node, gpu   the cluster's shape; another GPU type comes with its usual node and network
+ *     network                     Gbit/s of a node, all adapters together: cluster.inter.gbit_per_s
+ *     memory, headroom            cluster.memory_bytes, cluster.headroom
+ *     global_batch                samples of an optimizer step, by the accumulation */
+#ifndef DPX_PLAN_SOURCE_H
+#define DPX_PLAN_SOURCE_H
+
+#include "base/opts.h"
+#include "model/plan/plan.h"
+
+/* The plan of a file ("-": standard input) with these changes (NULL: none).  0, or -1 with the reason reported. */
+int plan_source_read(const char *path, const struct opt_pairs *set, struct plan *out);
+
+/* `base` with changes "KEY=VALUE"; plan_free() the result, which shares nothing.  0, or -1 reported. */
+int plan_source_with(const struct plan *base, const char *const *pairs, int n, struct plan *out);
+
+/* One change of a cluster: keys nodes, gpus_per_node, gpu, network, memory, headroom, and cluster.* ; *out may be
+ * *base.  0, or -1 reported. */
+int plan_source_cluster(const struct cluster *base, const char *pair, struct cluster *out);
+
+/* The document with what departs from defaults, and what a plan must have (new reference). */
+json_t *plan_source_brief(const struct plan *p);
+
+/* The key of "KEY=VALUE" as plan.json calls it, in `key`; the value. */
+const char *plan_source_split(const char *pair, char *key, size_t size);
+
+/* Does a change of this key change the cluster? */
+bool plan_source_is_cluster(const char *key);
+
+/* 0, or -1 with an unknown key refused and the nearest named. */
+int plan_source_check_key(const char *key);
+
+#endif

@@ -1,0 +1,107 @@
+/* search_args.c -- from the options of a search to its question. */
+#include "sim/plan/search_args.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/size.h"
+#include "model/exchange/export.h"
+#include "model/plan/attention.h"
+#include "sim/plan/commands.h"
+#include "sim/price/gpu_rates.h"
+
+const char *const search_frameworks[] = { "torch", "deepspeed", "any", NULL };
+const char *const search_strategies[] = { "dp", "ddp", "zero1", "zero2", "zero3", "fsdp", NULL };
+const char *const search_dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", NULL };
+const char *const search_recomputes[] = { "none", "selective", "full", "all", NULL };
+
+/* What runs in each; `any` is what runs in one of them, unless a dialect is named. */
+static const uint64_t framework_dialects[] = {
+    1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1, 1u << DIALECT_DEEPSPEED,
+    1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1 | 1u << DIALECT_DEEPSPEED,
+};
+
+static bool can_export(const struct plan *p, const void *target)
+{
+    return export_can(p, target);
+}
+
+/* bf16, or what the GPU has in its place. */
+static enum dtype usual_precision(const struct gpu *g)
+{
+    return !gpu_lacks(g, DT_BF16) ? DT_BF16 : !gpu_lacks(g, DT_FP16) ? DT_FP16 : DT_FP32;
+}
+
+static int check(const struct search_args *a)
+{
+    if (a->headroom >= 1)
+        return fail("--headroom %g: must be below 1", a->headroom);
+    if (a->framework != FRAMEWORK_ANY && a->dialect >= 0 && !(framework_dialects[a->framework] >> a->dialect & 1))
+        return fail("--dialect %s: not one of --framework %s", search_dialects[a->dialect],
+                    search_frameworks[a->framework]);
+    return 0;
+}
+
+int search_args_options(const struct search_args *a, const struct model *m, const struct cluster *c, struct question *q)
+{
+    if (check(a) < 0)
+        return EXIT_MISUSE;
+    q->model = *m;
+    q->cluster = *c;
+    if (a->memory > 0)
+        q->cluster.memory = a->memory;
+    if (a->headroom >= 0)
+        q->cluster.headroom = a->headroom;
+    q->chosen = a->precision < 0;
+    enum dtype precision = q->chosen ? usual_precision(&c->gpu) : (enum dtype)a->precision;
+    if (load_measured(a->db, precision, &q->cluster) < 0)
+        return measured_status();
+    q->options = (struct search_options){
+        .model = &q->model, .cluster = &q->cluster, .seq = a->seq, .global_batch = a->global_batch,
+        .strategies = a->strategies ? a->strategies : ~0ull,
+        .dialects = a->dialect >= 0 ? 1ull << a->dialect : framework_dialects[a->framework],
+        .kernels = a->kernels < 0 ? attention_default(&q->model) : (enum kernel_set)a->kernels,
+        .precision = precision, .micro_batch = a->micro_batch, .in_place = a->in_place,
+        .recompute = a->recompute == 3 ? 7 : 1ull << a->recompute, .threads = a->threads < 1024 ? (int)a->threads : 1024,
+        .accept = a->export_to >= 0 ? can_export : NULL,
+        .accept_what = a->export_to >= 0 ? export_targets[a->export_to] : NULL,
+    };
+    return EXIT_DONE;
+}
+
+int search_args_load(const struct search_args *a, struct question *q)
+{
+    struct model m;
+    struct cluster c;
+
+    if (check(a) < 0 || model_load(a->model, &m) < 0)
+        return EXIT_MISUSE;
+    int rc = cluster_load(a->cluster, &c) < 0 ? EXIT_MISUSE : search_args_options(a, &m, &c, q);
+    if (rc != EXIT_DONE)
+        model_free(&m);
+    return rc;
+}
+
+void question_free(struct question *q)
+{
+    unload_measured();
+    model_free(&q->model);
+}
+
+void question_print(const struct question *q, FILE *to)
+{
+    const struct cluster *c = &q->cluster;
+    const struct search_options *o = &q->options;
+
+    fprintf(to, "%s (%s parameters) on %" PRId64 " %s of %s (%s usable)", q->model.name, count_text(q->model.params).s,
+            c->world_size, c->gpu.title, size_text(c->memory).s, size_text(cluster_available(c)).s);
+    if (c->gpus_per_node > 1 && !c->is_host)
+        fprintf(to, ", %.4g GB/s between those of a node", c->intra / 1e9);
+    if (c->nodes > 1)
+        fprintf(to, ", %.4g Gbit/s a node", c->inter * 8 / 1e9);
+    fprintf(to, "; %" PRId64 " tokens a step (%" PRId64 " x %" PRId64 "); %s%s, kernels %s%s%s\n",
+            o->global_batch * o->seq, o->global_batch, o->seq, dtype_name(o->precision),
+            q->chosen && o->precision != DT_BF16 ? " (chosen: the GPU has no bf16)" : "", kernels_name(o->kernels),
+            o->accept_what ? "; only what can be exported to " : "", o->accept_what ? (const char *)o->accept_what : "");
+}

@@ -1,0 +1,75 @@
+/* search_args.h -- the question that search, sweep and init ask: its options, and what they stand for.
+ *
+ *     struct search_args a = SEARCH_ARGS;
+ *     const struct opt opts[] = { SEARCH_OPTS(a, true), ..., { 0 } };
+ *     ... opts_parse() ...
+ *     struct question q;
+ *     int rc = search_args_load(&a, &q);
+ *     if (rc != EXIT_DONE)
+ *         return rc;
+ *     ... search(&q.options, &result) ...
+ *     question_free(&q); */
+#ifndef DPX_SEARCH_ARGS_H
+#define DPX_SEARCH_ARGS_H
+
+#include <stdio.h>
+
+#include "model/exchange/export.h"
+#include "model/plan/knob.h"
+#include "sim/search/search.h"
+
+struct search_args {
+    const char *model, *cluster, *db;
+    int64_t  seq, global_batch, micro_batch, memory, threads;
+    double   headroom;
+    int      framework, dialect, kernels, precision, recompute, export_to;      /* -1: not given */
+    uint64_t strategies;
+    bool     in_place;
+};
+
+enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY };
+
+#define SEARCH_ARGS { .framework = FRAMEWORK_ANY, .dialect = -1, .kernels = -1, .precision = -1, .recompute = 3, \
+                      .headroom = -1, .export_to = -1 }
+
+/* Words of the options, ended by NULL. */
+extern const char *const search_frameworks[], *const search_strategies[], *const search_dialects[],
+                  *const search_recomputes[];
+
+#define SEARCH_OPTS(a, must) \
+    { "model", "a built-in name, a Hugging Face id of one, a config.json or its folder", .str = &(a).model, .required = must }, \
+    { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &(a).cluster, .required = must }, \
+    { "seq", "tokens per sample, such as 8192 or 8k", .length = &(a).seq, .min = 1, .required = must }, \
+    { "global-batch", "samples per optimizer step", .i = &(a).global_batch, .min = 1, .required = must }, \
+    { "framework", "what you can run: torch, deepspeed or any", .word = &(a).framework, .words = search_frameworks }, \
+    { "export-to", "only plans that this tool can run", .word = &(a).export_to, .words = export_targets }, \
+    { "strategy", "only these, such as ddp,fsdp", .set = &(a).strategies, .words = search_strategies }, \
+    { "dialect", "only this dialect", .word = &(a).dialect, .words = search_dialects }, \
+    { "kernels", "kernel set (what transformers picks for the model)", .word = &(a).kernels, .words = knob_words("kernels") }, \
+    { "micro-batch", "only this micro-batch", .i = &(a).micro_batch, .min = 1 }, \
+    { "precision", "number format (bf16, or fp16 where the GPU has no bf16)", .word = &(a).precision, .words = knob_words("precision") }, \
+    { "recompute", "activation recompute: none, selective, full or all of them", .word = &(a).recompute, .words = search_recomputes }, \
+    { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = 1 }, \
+    { "headroom", "share of memory kept free", .num = &(a).headroom }, \
+    { "no-offload", "keep states, parameters and activations in device memory", .flag = &(a).in_place }, \
+    { "threads", "threads (all cores)", .i = &(a).threads, .min = 1 }, \
+    { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }
+
+struct question {
+    struct model   model;
+    struct cluster cluster;
+    struct search_options options;
+    bool           chosen;          /* the precision was not asked for */
+};
+
+/* EXIT_DONE, or the exit status with the reason reported and nothing to free. */
+int  search_args_load(const struct search_args *a, struct question *q);
+void question_free(struct question *q);
+
+/* The same of a model and a cluster at hand (q->model is shared, not freed). */
+int  search_args_options(const struct search_args *a, const struct model *m, const struct cluster *c, struct question *q);
+
+/* In one line what was asked: GPUs with their memory, links, tokens a step, precision, kernels. */
+void question_print(const struct question *q, FILE *to);
+
+#endif

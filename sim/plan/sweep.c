@@ -1,0 +1,366 @@
+/* sweep.c -- values of axes, points, rows. */
+#include "sim/plan/sweep.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/size.h"
+#include "sim/plan/commands.h"
+#include "sim/search/ranking.h"
+
+/* ---- values ---- */
+
+static int add_value(struct sweep_axis *a, const char *text)
+{
+    char **more = realloc(a->value, (size_t)(a->n + 1) * sizeof *more);
+
+    if (!more || !(more[a->n] = strdup(text)))
+        abort();
+    a->value = more;
+    a->n++;
+    return a->n <= SWEEP_POINTS ? 0 : fail("--over %s: more than %d values", a->key, SWEEP_POINTS);
+}
+
+/* A number of a range: 8, 1.5, and of tokens 8k. */
+static int bound(const char *key, const char *text, double *out)
+{
+    char *end;
+    int64_t n;
+
+    *out = strtod(text, &end);
+    if (end != text && !*end && isfinite(*out))
+        return 0;
+    if ((!strcmp(key, "seq") ? length_parse : count_parse)(key, text, &n) < 0)
+        return -1;
+    *out = (double)n;
+    return 0;
+}
+
+/* FROM..TO, FROM..TO+STEP, FROM..TO*FACTOR */
+static int add_range(struct sweep_axis *a, const char *item, const char *dots)
+{
+    char from[64], to[64];
+    size_t n = strcspn(dots + 2, "+*");
+    double first, last, step = 1;
+    char how = dots[2 + n];
+
+    snprintf(from, sizeof from, "%.*s", (int)(dots - item), item);
+    snprintf(to, sizeof to, "%.*s", (int)n, dots + 2);
+    if (bound(a->key, from, &first) < 0 || bound(a->key, to, &last) < 0 || (how && bound(a->key, dots + 3 + n, &step) < 0))
+        return -1;
+    if (last < first || (how == '*' ? !(step > 1) || !(first > 0) : !(step > 0)))
+        return fail("--over %s=%s: a range goes upwards: 1..8, 1..64*2, 100..800+100", a->key, item);
+    if (how != '*' && (last - first) / step > SWEEP_POINTS)
+        return fail("--over %s=%s: more than %d values", a->key, item, SWEEP_POINTS);
+    for (int64_t k = 0; k <= SWEEP_POINTS; k++) {
+        double x = how == '*' ? first * pow(step, (double)k) : first + step * (double)k;
+        char text[40];
+        if (x > last * (1 + 1e-12))
+            break;
+        snprintf(text, sizeof text, "%.12g", x);
+        if (add_value(a, text) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static bool is_number(const char *text)
+{
+    char *end;
+
+    strtod(text, &end);
+    return end != text && (!*end || !strcmp(end, "k") || !strcmp(end, "K"));
+}
+
+static int read_values(struct sweep_axis *a, const char *values)
+{
+    for (const char *s = values;; s++) {
+        size_t n = strcspn(s, ",");
+        char item[128];
+        if (n == 0 || n >= sizeof item)
+            return fail("--over %s=%.60s: a value is %s", a->key, values, n ? "too long" : "missing");
+        snprintf(item, sizeof item, "%.*s", (int)n, s);
+        const char *dots = strstr(item, "..");
+        bool path = strchr(item, '/') != NULL;          /* of a file: ../llama.json */
+        if ((dots && !path ? add_range(a, item, dots) : add_value(a, item)) < 0)
+            return -1;
+        s += n;
+        if (!*s)
+            break;
+    }
+    a->numeric = true;
+    for (int i = 0; i < a->n; i++)
+        a->numeric &= is_number(a->value[i]);
+    return 0;
+}
+
+/* What a search can be asked at a point. */
+static const char *const searched[] = { "model", "strategy", "dialect", "seq", "global_batch", "micro_batch", "precision",
+                                        "recompute", "kernels" };
+
+static int check_key(const struct sweep *s, const char *typed, const char *key)
+{
+    if (plan_source_check_key(key) < 0)
+        return -1;
+    if (s->plan || plan_source_is_cluster(key))
+        return 0;
+    for (size_t i = 0; i < sizeof searched / sizeof *searched; i++)
+        if (!strcmp(key, searched[i]))
+            return 0;
+    return fail("--over %s: a search chooses it; give a PLAN.json to vary it", typed);
+}
+
+int sweep_axes(struct sweep *s, const struct opt_pairs *over)
+{
+    if (over->n == 0)
+        return fail("sweep: --over is missing: --over nodes=1..64*2 seq=4k,8k");
+    if (over->n > SWEEP_AXES)
+        return fail("sweep: %d axes; at most %d", over->n, SWEEP_AXES);
+    s->points = 1;
+    for (int i = 0; i < over->n; i++) {
+        struct sweep_axis *a = &s->axis[s->naxes++];
+        char key[96];
+        const char *values = plan_source_split(over->at[i], key, sizeof key);
+        snprintf(a->key, sizeof a->key, "%.*s", (int)strcspn(over->at[i], "="), over->at[i]);
+        if (check_key(s, a->key, key) < 0 || read_values(a, values) < 0)
+            return -1;
+        a->world = !strcmp(key, "cluster.nodes") || !strcmp(key, "cluster.gpus_per_node") || !strcmp(key, "cluster");
+        s->points *= a->n;
+        if (s->points > SWEEP_POINTS)
+            return fail("sweep: more than %d points", SWEEP_POINTS);
+    }
+    int last = s->naxes - 1, scale = -1, numeric = -1;
+    for (int i = 0; i <= last; i++) {
+        scale = s->axis[i].world ? i : scale;
+        numeric = s->axis[i].numeric ? i : numeric;
+    }
+    int fastest = scale >= 0 ? scale : numeric >= 0 ? numeric : last;
+    struct sweep_axis moved = s->axis[fastest];
+    memmove(&s->axis[fastest], &s->axis[fastest + 1], (size_t)(last - fastest) * sizeof moved);
+    s->axis[last] = moved;
+    return 0;
+}
+
+void sweep_free(struct sweep *s)
+{
+    for (int a = 0; a < s->naxes; a++) {
+        for (int i = 0; i < s->axis[a].n; i++)
+            free(s->axis[a].value[i]);
+        free(s->axis[a].value);
+    }
+}
+
+const char *sweep_value(const struct sweep *s, int64_t i, int a)
+{
+    for (int later = s->naxes - 1; later > a; later--)
+        i /= s->axis[later].n;
+    return s->axis[a].value[i % s->axis[a].n];
+}
+
+/* ---- one point ---- */
+
+static void fill(const struct sweep *s, const struct plan *p, const struct timing *t, struct sweep_row *out)
+{
+    out->gpus = p->cluster.world_size;
+    out->step_s = t->line.step_s;
+    out->low_s = t->low_s;
+    out->high_s = t->high_s;
+    out->tokens_per_s = t->tokens_per_s;
+    out->each = t->tokens_per_s / (double)out->gpus;
+    out->mfu = t->mfu;
+    if (s->money->tokens) {
+        struct money m;
+        money_of(s->money, p, t, &m);
+        out->days = m.days;
+        out->cost = m.cost;
+    }
+}
+
+/* 0, or -1 reported. */
+static int of_plan(const struct sweep *s, const struct plan *p, struct sweep_row *out)
+{
+    struct evaluation e;
+    struct timing t;
+    int rc = 0;
+
+    if (evaluate(p, &e) < 0)
+        return -1;
+    knob_label(p, out->what, sizeof out->what);
+    out->gpus = p->cluster.world_size;
+    out->bytes = e.m.needed;
+    out->available = e.m.available;
+    out->state = !e.m.fits ? SWEEP_NO : e.verdict == VERDICT_TIGHT ? SWEEP_TIGHT : SWEEP_FITS;
+    if (e.m.fits && (rc = simulate_plan(p, &e, &t, NULL)) == 0)
+        fill(s, p, &t, out);
+    evaluation_free(&e);
+    return rc;
+}
+
+static int evaluate_point(const struct sweep *s, const char *const *pairs, int n, struct sweep_row *out)
+{
+    struct plan p;
+
+    if (plan_source_with(s->plan, pairs, n, &p) < 0)
+        return -1;
+    int rc = load_measured(s->db, p.precision, &p.cluster) < 0 ? -1 : of_plan(s, &p, out);
+    unload_measured();
+    plan_free(&p);
+    return rc;
+}
+
+/* The word of an option, by its index. */
+static int word_of(const char *key, const char *text, const char *const *words, int *out)
+{
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(words[i], text)) {
+            *out = i;
+            return 0;
+        }
+    return fail("%s: '%.60s' is not known", key, text);
+}
+
+/* One change of what a search is asked. */
+static int ask(struct search_args *a, const char *key, const char *text)
+{
+    int w = 0;
+
+    if (!strcmp(key, "model")) {
+        a->model = text;
+        return 0;
+    }
+    if (!strcmp(key, "strategy")) {
+        int rc = word_of(key, text, search_strategies, &w);
+        a->strategies = UINT64_C(1) << w;
+        return rc;
+    }
+    if (!strcmp(key, "dialect"))
+        return word_of(key, text, search_dialects, &a->dialect);
+    if (!strcmp(key, "recompute"))
+        return word_of(key, text, search_recomputes, &a->recompute);
+    if (!strcmp(key, "precision") || !strcmp(key, "kernels"))
+        return word_of(key, text, knob_words(key), key[0] == 'p' ? &a->precision : &a->kernels);
+    if (!strcmp(key, "seq"))
+        return length_parse(key, text, &a->seq) < 0 || a->seq < 1 ? fail("seq: '%.60s' is not a length", text) : 0;
+    int64_t *to = !strcmp(key, "micro_batch") ? &a->micro_batch : &a->global_batch;
+    return count_parse(key, text, to) < 0 || *to < 1 ? fail("%s: '%.60s' is too small", key, text) : 0;
+}
+
+static int first_of_answer(const struct sweep *s, const struct search_options *o, struct sweep_row *out)
+{
+    struct search_result r;
+    struct ranked best;
+    int64_t tied;
+    int rc = -1;
+
+    if (search(o, &r) < 0)
+        return -1;
+    int64_t n = r.nfit ? ranking(&r, &best, 1, &tied) : 0;
+    if (n > 0)
+        rc = of_plan(s, &best.found->plan, out);
+    else if (n == 0) {
+        out->state = SWEEP_NO;
+        out->gpus = o->cluster->world_size;
+        out->bytes = r.n ? r.found[0].needed : 0;
+        out->available = cluster_available(o->cluster);
+        snprintf(out->what, sizeof out->what, "nothing fits");
+        rc = 0;
+    }
+    search_free(&r);
+    return rc;
+}
+
+static int search_point(const struct sweep *s, const char *const *pairs, int n, struct sweep_row *out)
+{
+    struct search_args a = *s->ask;
+    struct question q;
+    struct cluster c;
+    struct model m;
+    char key[96];
+    int rc = 0;
+
+    for (int i = 0; i < n && rc == 0; i++) {
+        const char *text = plan_source_split(pairs[i], key, sizeof key);
+        if (!strcmp(key, "cluster"))
+            a.cluster = text;
+        else if (!plan_source_is_cluster(key))
+            rc = ask(&a, key, text);
+    }
+    if (rc < 0 || cluster_load(a.cluster, &c) < 0)
+        return -1;
+    for (int i = 0; i < n && rc == 0; i++) {
+        plan_source_split(pairs[i], key, sizeof key);
+        if (plan_source_is_cluster(key) && strcmp(key, "cluster"))
+            rc = plan_source_cluster(&c, pairs[i], &c);
+    }
+    if (rc < 0 || model_load(a.model, &m) < 0)
+        return -1;
+    if (search_args_options(&a, &m, &c, &q) != EXIT_DONE) {
+        model_free(&m);
+        return -1;
+    }
+    rc = first_of_answer(s, &q.options, out);
+    question_free(&q);
+    return rc;
+}
+
+void sweep_point(struct sweep *s, int64_t i, struct sweep_row *out)
+{
+    char pair[SWEEP_AXES + 1][256], why[SWEEP_WHAT];
+    const char *pairs[SWEEP_AXES + 1];
+    int n = s->naxes;
+
+    for (int a = 0; a < n; a++) {
+        snprintf(pair[a], sizeof pair[a], "%s=%s", s->axis[a].key, sweep_value(s, i, a));
+        pairs[a] = pair[a];
+    }
+    if (s->plan && s->ask->global_batch) {
+        snprintf(pair[n], sizeof pair[n], "global_batch=%" PRId64, s->ask->global_batch);
+        pairs[n] = pair[n];
+        n++;
+    }
+    if (i % s->axis[s->naxes - 1].n == 0)
+        s->base = 0;
+    *out = (struct sweep_row){ .days = -1, .cost = -1 };
+    why[0] = '\0';
+    struct fail_sink before = fail_divert(why, sizeof why);
+    int rc = s->plan ? evaluate_point(s, pairs, n, out) : search_point(s, pairs, n, out);
+    fail_restore(before);
+    if (rc < 0) {
+        *out = (struct sweep_row){ .state = SWEEP_REFUSED, .days = -1, .cost = -1 };
+        snprintf(out->what, sizeof out->what, "%s", why[0] ? why : "cannot be planned");
+    }
+    if (out->each > 0 && !(s->base > 0))
+        s->base = out->each;
+    out->efficiency = out->each > 0 ? out->each / s->base : 0;
+}
+
+/* ---- columns ---- */
+
+const char *sweep_state_name(enum sweep_state s)
+{
+    static const char *const names[] = { "fits", "tight", "does not fit", "refused" };
+
+    return names[s];
+}
+
+const char *const sweep_metrics[] = { "tokens_per_s", "tokens_per_s_per_gpu", "step_s", "mfu", "efficiency", "memory", "days",
+                                      "cost", NULL };
+
+const char *sweep_metric_words(int metric)
+{
+    static const char *const words[] = { "tokens/s", "tokens/s of a GPU", "step, s", "MFU", "scaling efficiency",
+                                         "memory of the fullest rank, GiB", "days", "cost" };
+    return words[metric];
+}
+
+double sweep_metric(const struct sweep_row *r, int metric)
+{
+    const double values[] = { r->tokens_per_s, r->each, r->step_s, r->mfu, r->efficiency,
+                              (double)r->bytes / (double)(1 << 30), r->days, r->cost };
+    bool there = metric == 5 ? r->state != SWEEP_REFUSED : r->step_s > 0 && values[metric] >= 0;
+
+    return there ? values[metric] : NAN;
+}

@@ -1,0 +1,20 @@
+/* sweep_print.h -- the rows of a sweep as a table, as CSV, as JSON; each row is written when its point is done. */
+#ifndef DPX_SWEEP_PRINT_H
+#define DPX_SWEEP_PRINT_H
+
+#include <stdio.h>
+
+#include "sim/plan/sweep.h"
+
+void sweep_table_head(const struct sweep *s, FILE *to);
+void sweep_table_row(const struct sweep *s, int64_t i, const struct sweep_row *r, FILE *to);
+
+void sweep_csv_head(const struct sweep *s, FILE *to);
+void sweep_csv_row(const struct sweep *s, int64_t i, const struct sweep_row *r, FILE *to);
+
+/* {"dpx": 1, "over": [...], "points": [ ... ], "done": n, "of": m} */
+void sweep_json_head(const struct sweep *s, FILE *to);
+void sweep_json_row(const struct sweep *s, int64_t i, const struct sweep_row *r, FILE *to);
+void sweep_json_end(const struct sweep *s, int64_t done, FILE *to);
+
+#endif

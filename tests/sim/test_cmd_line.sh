@@ -1,0 +1,68 @@
+#!/bin/sh
+# tests/sim/test_cmd_line.sh -- what dpxplan reads, prints and refuses, seen from outside.
+. tests/check.sh
+B=${B:-build}
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+XDG_DATA_HOME=$tmp/none         # no calibration of this machine
+export XDG_DATA_HOME
+
+cat >"$tmp/plan.json" <<'PLAN'
+{ "dpx_plan": 1, "// who": "for people", "model": "gpt2", "cluster": "2x8xa100-80gb", "seq": 1024, "micro_batch": 4,
+  "strategy": "zero3", "dialect": "deepspeed", "precision": "bf16" }
+PLAN
+
+# says WORDS COMMAND...: exit 2 and one line with the words.
+says() {
+    words=$1
+    shift
+    "$B/dpxplan" "$@" >"$tmp/out" 2>"$tmp/err"
+    rc=$?
+    [ $rc = 2 ] || echo "dpxplan $*: exit $rc, not 2"
+    [ "$(wc -l <"$tmp/err")" = 1 ] || cat "$tmp/err"
+    grep -q -- "$words" "$tmp/err" || { echo "not said: $words"; cat "$tmp/err"; }
+}
+seq_of() { sed -n 's/^    "seq": \([0-9]*\).*/\1/p' "$1" | head -1; }
+
+check '8k tokens are 8192, and what is no length is refused' "$(
+    "$B/dpxplan" eval --json "$tmp/plan.json" --set seq=1k >"$tmp/out" 2>&1
+    [ "$(seq_of "$tmp/out")" = 1024 ] || head -50 "$tmp/out"
+    "$B/dpxplan" search --json --model opt-125m --cluster 8xh100 --seq 2k --global-batch 8 --top 1 >"$tmp/out" 2>&1
+    grep -q '"seq": 2048' "$tmp/out" || head -50 "$tmp/out"
+    says '8 tokens' search --model opt-125m --cluster 8xh100 --seq '8 tokens' --global-batch 8)"
+check 'a plan comes from standard input' "$(
+    "$B/dpxplan" eval --json - <"$tmp/plan.json" >"$tmp/a" 2>&1
+    "$B/dpxplan" eval --json "$tmp/plan.json" >"$tmp/b" 2>&1
+    diff "$tmp/a" "$tmp/b")"
+check 'a key that is none, and a value that is none, are refused' "$(
+    says 'micro_batch' eval "$tmp/plan.json" --set micro_bach=2
+    says 'not KEY=VALUE' eval "$tmp/plan.json" --set micro_batch
+    says 'micro_batch' eval "$tmp/plan.json" --set micro_batch=many)"
+check 'several changes follow one --set' "$(
+    "$B/dpxplan" eval --json --set micro_batch=2 nodes=4 "$tmp/plan.json" >"$tmp/out" 2>&1
+    grep -q '"world_size": 32' "$tmp/out" && grep -q '"micro_batch": 2' "$tmp/out" || head -80 "$tmp/out")"
+check 'no number in JSON is beyond what a double holds, and every plan has a label' "$(
+    "$B/dpxplan" eval --json "$tmp/plan.json" >"$tmp/out" 2>&1
+    grep -E '[0-9]{17}' "$tmp/out" | grep -v '\.' 
+    grep -qE '^  "label": "zero3 deepspeed b4x1' "$tmp/out" || grep '"label"' "$tmp/out"
+    "$B/dpxplan" search --json --model opt-125m --cluster 8xh100 --seq 2k --global-batch 8 >"$tmp/out" 2>&1
+    [ "$(grep -c '"dpx_plan"' "$tmp/out")" = "$(grep -c '"label"' "$tmp/out")" ] || echo 'plans without a label')"
+
+# 2^38 tokens in steps of 2^18 (64 samples of 1024 x 4 accumulated) are 2^20 steps.
+number() { sed -n "s/.*\"$1\": *\([0-9.e+]*\).*/\1/p" "$tmp/out" | head -1; }
+check 'days, GPU-hours and cost follow from the step by multiplication' "$(
+    "$B/dpxplan" eval --json "$tmp/plan.json" --set accumulation=4 --tokens 274877906944 --price 2.5 >"$tmp/out" 2>&1
+    [ "$(number steps)" = 1048576 ] || number steps
+    awk -v s="$(number step_s)" -v d="$(number days)" -v h="$(number gpu_hours)" -v c="$(number cost)" 'BEGIN {
+        days = s * 1048576 / 86400
+        if (d / days - 1 > 1e-9 || days / d - 1 > 1e-9) print d " days, not " days
+        if (h / (16 * 24 * d) - 1 > 1e-9 || (16 * 24 * d) / h - 1 > 1e-9) print h " GPU-hours"
+        if (c / (2.5 * h) - 1 > 1e-9 || 2.5 * h / c - 1 > 1e-9) print "cost " c }'
+    says 'give --tokens' eval "$tmp/plan.json" --price 2
+    says 'give --tokens' search --model gpt2 --cluster 8xh100 --seq 1k --global-batch 8 --days 2)"
+check 'search and limits say days and cost, too' "$(
+    "$B/dpxplan" search --model gpt2 --cluster 8xh100 --seq 1k --global-batch 64 --tokens 1T --price 2 --days 9 >"$tmp/out" 2>&1
+    grep -q '^1.00T tokens: 15,258,790 steps of 65,536 tokens' "$tmp/out" && grep -q '^in 9 days: ' "$tmp/out" || cat "$tmp/out"
+    "$B/dpxplan" limits --model gpt2 --cluster 8xh100 --seq 1k --dialect torch --tokens 1T --price 2 >"$tmp/out" 2>&1
+    [ "$(grep -c ' days, ' "$tmp/out")" = "$(grep -c 'micro-batch up to' "$tmp/out")" ] || cat "$tmp/out")"
+finish

@@ -1,0 +1,86 @@
+#!/bin/sh
+# tests/sim/test_cmd_sweep.sh -- a sweep's points are those of eval and search, in every format; what was done before
+# Ctrl-C is kept.
+. tests/check.sh
+B=${B:-build}
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+XDG_DATA_HOME=$tmp/none         # no calibration of this machine
+export XDG_DATA_HOME
+
+cat >"$tmp/plan.json" <<'PLAN'
+{ "dpx_plan": 1, "model": "gpt2", "cluster": "2x8xa100-80gb", "seq": 1024, "micro_batch": 4,
+  "strategy": "ddp", "dialect": "torch", "precision": "bf16" }
+PLAN
+number() { sed -n "s/.*\"$1\": *\([0-9.e+-]*\).*/\1/p" "$2" | head -1; }
+
+check 'a point is what eval says of the plan with these keys' "$(
+    "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1..4*2 seq=512,1k --json >"$tmp/out" 2>&1
+    [ "$(grep -c '"at"' "$tmp/out")" = 6 ] || cat "$tmp/out"
+    for nodes in 1 2 4; do
+        "$B/dpxplan" eval --json "$tmp/plan.json" --set nodes=$nodes seq=1k >"$tmp/eval" 2>&1
+        grep "\"nodes\":$nodes}" "$tmp/out" | grep '"seq":"1k"' >"$tmp/row"
+        awk -v a="$(number step_s "$tmp/row")" -v b="$(number step_s "$tmp/eval")" \
+            'BEGIN { if (!(a > 0) || a / b > 1 + 1e-12 || b / a > 1 + 1e-12) print a " s, eval says " b }'
+    done)"
+check 'efficiency is tokens/s of a GPU against the first point of the series' "$(
+    "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,2,4 seq=512,1k --csv "$tmp/csv" >"$tmp/out" 2>&1 || cat "$tmp/out"
+    awk -F, 'NR > 1 { if ($2 == 1) base = $6 + 0 == 0 ? 0 : $9; e = $9 / base; if (e - $13 > 1e-6 || $13 - e > 1e-6) print $0 }
+             END { if (NR != 7) print NR " lines" }' "$tmp/csv")"
+check 'a search at each point is the search of that question' "$(
+    "$B/dpxplan" sweep --model gpt2 --seq 1k --over cluster=8xh100,8xa100 --global-batch 64 --framework torch --json >"$tmp/out" 2>&1
+    "$B/dpxplan" search --model gpt2 --seq 1k --cluster 8xa100 --global-batch 64 --framework torch --json >"$tmp/eval" 2>&1
+    [ "$(grep '8xa100' "$tmp/out" | sed 's/.*"step_s":\([0-9.e-]*\).*/\1/')" = "$(number step_s "$tmp/eval")" ] || cat "$tmp/out")"
+check 'a point that cannot be is a row with its reason, and the others stay' "$(
+    "$B/dpxplan" sweep "$tmp/plan.json" --over strategy=ddp,nonsense,fsdp >"$tmp/out" 2>&1 || echo "exit $?"
+    grep -q 'nonsense .*expected one of' "$tmp/out" && [ "$(grep -c ' s .*% ' "$tmp/out")" = 2 ] || cat "$tmp/out")"
+refused() {
+    words=$1
+    shift
+    "$B/dpxplan" sweep "$@" >"$tmp/out" 2>"$tmp/err"
+    [ $? = 2 ] && grep -q -- "$words" "$tmp/err" || { echo "not refused with '$words': $*"; cat "$tmp/out" "$tmp/err"; }
+}
+check 'axes that are none are refused' "$(
+    refused 'upwards' "$tmp/plan.json" --over nodes=8..1
+    refused 'micro_batch' "$tmp/plan.json" --over micro_bach=1
+    refused 'missing' "$tmp/plan.json" --over nodes=1,,2
+    refused 'a search chooses it' --model gpt2 --cluster 8xh100 --seq 1k --global-batch 8 --over unit=block
+    refused '.svg or .png' "$tmp/plan.json" --over nodes=1 -o "$tmp/x.pdf"
+    refused 'over is missing' "$tmp/plan.json"
+    refused 'more than 1000000' "$tmp/plan.json" --over nodes=1..2000 seq=1..2000
+    refused 'no point can be planned' "$tmp/plan.json" --over micro_batch=0)"
+check 'nothing fits: exit 3' "$(
+    "$B/dpxplan" sweep "$tmp/plan.json" --over memory=1GiB,2GiB >"$tmp/out" 2>&1; [ $? = 3 ] || cat "$tmp/out")"
+if command -v gnuplot >/dev/null; then
+    check 'figures are drawn, of numbers and of words' "$(
+        "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1..4*2 -o "$tmp/a.svg" >"$tmp/out" 2>&1 || cat "$tmp/out"
+        grep -q '<svg' "$tmp/a.svg" || echo 'no svg'
+        "$B/dpxplan" sweep "$tmp/plan.json" --over gpu=h100,b200 --metric step_s -o "$tmp/a.png" >"$tmp/out" 2>&1 || cat "$tmp/out"
+        head -c 4 "$tmp/a.png" | grep -q PNG || echo 'no png')"
+else
+    skip 'figures are drawn, of numbers and of words' 'there is no gnuplot'
+fi
+check 'ASCII where the locale is C, blocks where it is UTF-8, no colour in a file' "$(
+    LC_ALL=C "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,2 >"$tmp/out" 2>&1
+    LC_ALL=C grep -n '[^ -~]' "$tmp/out"
+    grep -q '####' "$tmp/out" || cat "$tmp/out"
+    LC_ALL=C.UTF-8 "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,2 >"$tmp/out" 2>&1
+    grep -q '█' "$tmp/out" || cat "$tmp/out")"
+# Long enough to be stopped on any machine: 500,000 points.
+check 'Ctrl-C keeps what is done; progress is said; memory does not grow' "$(
+    "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1..1000 network=1..500 --json --csv "$tmp/csv" >"$tmp/out" 2>"$tmp/err" &
+    pid=$!
+    for _ in $(seq 100); do
+        [ "$(grep -c points "$tmp/err")" -ge 1 ] && break
+        sleep .2
+    done
+    first=$(awk '/VmHWM/ { print $2 }' /proc/$pid/status)
+    [ "${first:-999999}" -lt 60000 ] || echo "$first kB"
+    kill -INT $pid
+    wait $pid
+    [ $? = 1 ] || echo "exit $?"
+    grep -q 'stopped after [0-9]* of 500000 points' "$tmp/err" || cat "$tmp/err"
+    done=$(number done "$tmp/out")
+    [ "$(grep -c '"at"' "$tmp/out")" = "$done" ] && [ $(($(wc -l <"$tmp/csv") - 1)) = "$done" ] || echo "$done done, others in the files"
+    tail -1 "$tmp/out" | grep -qx '}' || tail -3 "$tmp/out")"
+finish

@@ -1,0 +1,159 @@
+/* Changes of single keys: what was chosen stays, what was a default follows. */
+#include "tests/check.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "sim/plan/plan_source.h"
+
+static char said[512];
+
+static void read_text(const char *text, struct plan *p)
+{
+    json_t *j = json_loads(text, 0, NULL);
+
+    assert_non_null(j);
+    assert_int_equal(plan_from_json(j, "test", p), 0);
+    json_decref(j);
+}
+
+#define FSDP "{\"dpx_plan\":1,\"model\":\"gpt2\",\"cluster\":\"2x8xh100\",\"seq\":1024,\"micro_batch\":2," \
+             "\"strategy\":\"fsdp\",\"dialect\":\"torch\",\"precision\":\"bf16\",\"recompute\":\"full\"," \
+             "\"fsdp\":{\"reshard_after_forward\":false}}"
+
+static int change(const char *from, const char *pair, struct plan *out)
+{
+    const char *pairs[] = { pair };
+    struct plan p;
+    int rc;
+
+    read_text(from, &p);
+    fail_capture(said, sizeof said);
+    rc = plan_source_with(&p, pairs, 1, out);
+    fail_capture(NULL, 0);
+    plan_free(&p);
+    return rc;
+}
+
+static void a_length_in_k_is_a_power_of_two(void **state)
+{
+    (void)state;
+    struct plan q;
+    assert_int_equal(change(FSDP, "seq=1k", &q), 0);
+    assert_int_equal(q.seq, 1024);
+    plan_free(&q);
+    assert_int_equal(change(FSDP, "seq=8x", &q), -1);
+    assert_non_null(strstr(said, "seq"));
+}
+
+static void more_nodes_shard_over_all_ranks(void **state)
+{
+    (void)state;
+    struct plan q;
+    assert_int_equal(change(FSDP, "nodes=4", &q), 0);
+    assert_int_equal(q.cluster.world_size, 32);
+    assert_int_equal(q.shard_group, 32);            /* the default was all ranks, and is */
+    assert_int_equal(q.fsdp.reshard_after_forward, 0);
+    assert_int_equal(q.recompute, RECOMPUTE_FULL);
+    assert_string_equal(q.cluster.name, "4x8xh100");
+    assert_true(q.cluster.inter > 399e9 && q.cluster.inter < 401e9);
+    plan_free(&q);
+}
+
+static void half_a_node_has_half_of_its_adapters(void **state)
+{
+    (void)state;
+    struct plan q;
+    assert_int_equal(change(FSDP, "gpus_per_node=4", &q), 0);
+    assert_int_equal(q.cluster.nics, 4);            /* 8 x 400 Gb/s for 8 GPUs: 50 GB/s a GPU */
+    assert_true(q.cluster.inter > 199e9 && q.cluster.inter < 201e9);
+    plan_free(&q);
+}
+
+static void a_network_is_stated_in_gigabits(void **state)
+{
+    (void)state;
+    struct plan q;
+    assert_int_equal(change(FSDP, "network=800", &q), 0);
+    assert_true(q.cluster.inter > 99.9e9 && q.cluster.inter < 100.1e9);     /* 800 / 8 */
+    plan_free(&q);
+    assert_int_equal(change(FSDP, "cluster.inter.gb_per_s=100", &q), 0);
+    assert_true(q.cluster.inter > 99.9e9 && q.cluster.inter < 100.1e9);
+    plan_free(&q);
+}
+
+static void another_gpu_comes_with_its_memory(void **state)
+{
+    (void)state;
+    struct plan q;
+    assert_int_equal(change(FSDP, "gpu=a100-40gb", &q), 0);
+    assert_int_equal(q.cluster.memory, (int64_t)40960 << 20);
+    assert_int_equal(q.cluster.nodes, 2);
+    plan_free(&q);
+    assert_int_equal(change(FSDP, "gpu=h1000", &q), -1);
+    assert_non_null(strstr(said, "h100"));
+}
+
+static void another_strategy_drops_what_it_has_not(void **state)
+{
+    (void)state;
+    struct plan q;
+    assert_int_equal(change(FSDP, "strategy=zero3", &q), 0);        /* torch has none: DeepSpeed's */
+    assert_int_equal(q.dialect, DIALECT_DEEPSPEED);
+    assert_int_equal(q.recompute, RECOMPUTE_FULL);
+    assert_int_equal(q.seq, 1024);
+    plan_free(&q);
+    assert_int_equal(change(FSDP, "strategy=ddp", &q), 0);
+    assert_int_equal(q.dialect, DIALECT_TORCH);
+    plan_free(&q);
+}
+
+static void a_global_batch_sets_the_accumulation(void **state)
+{
+    (void)state;
+    struct plan q;
+    assert_int_equal(change(FSDP, "global_batch=128", &q), 0);
+    assert_int_equal(q.accumulation, 4);            /* 128 / (2 x 16) */
+    plan_free(&q);
+    assert_int_equal(change(FSDP, "global_batch=100", &q), -1);
+}
+
+static void a_key_that_is_none_is_refused_with_its_neighbour(void **state)
+{
+    (void)state;
+    struct plan q;
+    assert_int_equal(change(FSDP, "micro_bach=2", &q), -1);
+    assert_non_null(strstr(said, "micro_batch"));
+}
+
+static void no_limit_is_null_and_not_an_integer_beyond_doubles(void **state)
+{
+    (void)state;
+    struct plan q, r;
+    assert_int_equal(change(FSDP, "strategy=zero3", &q), 0);
+    assert_int_equal(q.ds.stage3_model_persistence_threshold, INT64_MAX);
+    json_t *doc = plan_to_json(&q);
+    json_t *v = json_object_get(json_object_get(doc, "deepspeed"), "stage3_model_persistence_threshold");
+    assert_true(json_is_null(v));
+    assert_int_equal(plan_from_json(doc, "again", &r), 0);
+    assert_int_equal(r.ds.stage3_model_persistence_threshold, INT64_MAX);
+    json_decref(doc);
+    plan_free(&q);
+    plan_free(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_length_in_k_is_a_power_of_two),
+        cmocka_unit_test(more_nodes_shard_over_all_ranks),
+        cmocka_unit_test(half_a_node_has_half_of_its_adapters),
+        cmocka_unit_test(a_network_is_stated_in_gigabits),
+        cmocka_unit_test(another_gpu_comes_with_its_memory),
+        cmocka_unit_test(another_strategy_drops_what_it_has_not),
+        cmocka_unit_test(a_global_batch_sets_the_accumulation),
+        cmocka_unit_test(a_key_that_is_none_is_refused_with_its_neighbour),
+        cmocka_unit_test(no_limit_is_null_and_not_an_integer_beyond_doubles),
+    };
+    return cmocka_run_group_tests_name("sim/plan_source", tests, NULL, NULL);
+}
