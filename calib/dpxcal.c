@@ -18,6 +18,7 @@
 #include "base/opts.h"
 #include "calib/bench/bench.h"
 #include "calib/import/import.h"
+#include "calib/import/import_kineto.h"
 #include "calib/import/nccl_log.h"
 #include "calib/store/portable.h"
 #include "calib/store/show.h"
@@ -527,22 +528,34 @@ static int import_portable(struct db *db, const char *path, bool *refused)
     return 0;
 }
 
-static int import_files(const char *path, const struct import_nccl *how, char **files, int n)
-{
-    bool nccl = n > 0 && !strcmp(files[0], "nccl-tests"), refused = false;
-    struct db *db;
-    int rc = 0;
+enum { IMPORT_OWN, IMPORT_NCCL, IMPORT_KINETO };
 
-    for (int i = nccl; i < n; i++)      /* before a database is made for nothing */
+/* What the first word says that the files are. */
+static int import_format(char *const *files, int n)
+{
+    return n > 0 && !strcmp(files[0], "nccl-tests") ? IMPORT_NCCL
+         : n > 0 && !strcmp(files[0], "kineto") ? IMPORT_KINETO : IMPORT_OWN;
+}
+
+static int import_files(const char *path, const struct import_nccl *how, const struct import_kineto *traced, char **files,
+                        int n)
+{
+    int format = import_format(files, n), rc = 0;
+    bool refused = false;
+    struct db *db;
+
+    for (int i = format != IMPORT_OWN; i < n; i++)      /* before a database is made for nothing */
         if (access(files[i], R_OK) < 0) {
             fail("%s: %s", files[i], strerror(errno));
             return EXIT_MISUSE;
         }
     if (!(db = db_open(path)))
         return status_or(EXIT_FAILED);
-    if (nccl)
+    if (format == IMPORT_NCCL)
         rc = import_nccl(db, how, files + 1, n - 1, &refused);
-    for (int i = 0; !nccl && i < n && rc == 0; i++)
+    else if (format == IMPORT_KINETO)
+        rc = import_kineto(db, traced, files + 1, n - 1, &refused);
+    for (int i = 0; format == IMPORT_OWN && i < n && rc == 0; i++)
         rc = import_portable(db, files[i], &refused);
     db_close(db);
     return rc == 0 ? EXIT_DONE : status_or(refused ? EXIT_MISUSE : EXIT_FAILED);
@@ -553,22 +566,32 @@ static int cmd_import(int argc, char **argv)
     static const char *const ops[] = { "all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "scatter",
                                        "gather", NULL };
     struct import_nccl how = { .cluster = "imported", .op = -1 };
+    struct import_kineto traced = { 0 };
     const char *path = NULL;
     const struct opt opts[] = {
         { "gpu", "of the logs, where their name for it is not known", .str = &how.gpu, .value = "NAME" },
         { "op", "the collective, where a log does not say", .word = &how.op, .words = ops },
-        { "cluster", "what to call the machines of the logs", .str = &how.cluster, .value = "NAME" },
+        { "cluster", "what to call the machines of the logs or traces", .str = &how.cluster, .value = "NAME" },
+        { "plan", "kineto: what was traced, as a plan", .str = &traced.plan, .value = "PLAN.json" },
+        { "steps", "kineto: of the trace, such as 2-5, the first being 1; default: all", .str = &traced.steps, .value = "N-M" },
         { "db", "the database", .str = &path, .value = "FILE" },
         { 0 }
     };
     char **files = calloc((size_t)argc + 1, sizeof *files);
     int n = files ? take_files(&argc, argv, files) : 0;
-    int rc = opts_parse("dpxcal import [nccl-tests] FILE...", "Takes in what another machine exported, or the output of "
-                        "nccl-tests (text or JSON; several files, several numbers of nodes).", opts, argc, argv);
+    int format = import_format(files, n);
+    int rc = opts_parse("dpxcal import [nccl-tests|kineto] FILE...", "Takes in what another machine exported, the output of "
+                        "nccl-tests (text or JSON; several files, several numbers of nodes), or what PyTorch's profiler "
+                        "wrote of the training of --plan (kineto: one trace, or one of each of several ranks).", opts, argc, argv);
 
-    if (rc == OPTS_OK && n < 1 + (n > 0 && !strcmp(files[0], "nccl-tests")))
-        rc = fail("dpxcal import: no file named: `dpxcal import here.json` or `dpxcal import nccl-tests all_reduce.log`");
-    rc = rc != OPTS_OK ? (rc < 0 ? EXIT_MISUSE : EXIT_DONE) : import_files(path, &how, files, n);
+    if (rc == OPTS_OK && n < 1 + (format != IMPORT_OWN))
+        rc = fail("dpxcal import: no file named: `dpxcal import here.json`, `dpxcal import nccl-tests all_reduce.log` or "
+                  "`dpxcal import kineto trace.json --plan plan.json`");
+    if (rc == OPTS_OK && (format == IMPORT_KINETO) != (traced.plan != NULL))
+        rc = fail("dpxcal import: %s", traced.plan ? "--plan belongs to `dpxcal import kineto`"
+                                                   : "kineto needs --plan PLAN.json: what was traced");
+    traced.cluster = how.cluster;
+    rc = rc != OPTS_OK ? (rc < 0 ? EXIT_MISUSE : EXIT_DONE) : import_files(path, &how, &traced, files, n);
     free(files);
     return rc;
 }
@@ -578,7 +601,7 @@ int main(int argc, char **argv)
     const struct command commands[] = {
         { "run",    "measure this machine", cmd_run },
         { "show",   "what is known of which machine, and what a model still misses", cmd_show },
-        { "import", "take in what was exported, or the output of nccl-tests", cmd_import },
+        { "import", "take in what was exported, the output of nccl-tests, or a trace of PyTorch's profiler", cmd_import },
         { "export", "calibrations as a file for another machine", cmd_export },
         { "probe",  "how fast is this machine at this moment?", cmd_probe },
         { 0 }

@@ -25,6 +25,7 @@ struct row {
     int64_t ranks, per_node, batch, m, n, k, seq, dim, bytes, threads;
     double  flops, median, mean, spread, confidence, started, probe[2];
     bool    dropout;
+    int     set;                /* enum kernel_set of a kernel or pass; -1: one that is not known */
 };
 
 struct rows { struct row *r; int n; struct texts *texts; };
@@ -70,7 +71,7 @@ static int find_ranks(struct db *db, int64_t machine, const struct fit_want *w, 
     struct query q;
 
     query_open(&q, db, "SELECT ranks, threads FROM series WHERE machine = ?1 AND is_now = 1 AND kind = 'kernel'"
-                       " AND dtype = ?2 GROUP BY ranks, threads"
+                       " AND threads > 0 AND dtype = ?2 GROUP BY ranks, threads"
                        " ORDER BY max(1.0 * ranks / ?3, 1.0 * ?3 / ranks), threads = ?4 DESC,"
                        " max(started) DESC LIMIT 1");
     put_int(&q, machine);
@@ -83,6 +84,17 @@ static int find_ranks(struct db *db, int64_t machine, const struct fit_want *w, 
         *threads = get_int(&q);
     }
     return query_close(&q) < 0 ? db_fail(db, "reading the calibration") : 0;
+}
+
+/* What a trace has timed has no threads of its own, and says of which set it is. */
+static int set_of(const struct row *r)
+{
+    bool own = r->threads > 0 || (r->kind != SERIES_KERNEL && r->kind != SERIES_PASS);
+
+    for (int set = 0; !own && set < NKERNELS; set++)
+        if (!strcmp(kernels_name((enum kernel_set)set), r->algorithm))
+            return set;
+    return own || !r->algorithm[0] ? KERNELS_DPX : -1;
 }
 
 static void read_row(struct query *q, struct row *r, struct texts **t)
@@ -114,12 +126,13 @@ static void read_row(struct query *q, struct row *r, struct texts **t)
     r->spread = (high - low) / 2 / r->median;
     r->fn = r->kind == SERIES_KERNEL ? word_find(fn_words, fn) : 0;
     r->class = r->kind == SERIES_KERNEL ? word_find(class_words, class) : 0;
+    r->set = set_of(r);
 }
 
 /* What this version has no words for (another wrote it) is left out. */
 static bool is_known(const struct row *r)
 {
-    return (int)r->kind >= 0 && r->fn >= 0 && r->class >= 0 && (int)r->dtype >= 0 && r->median > 0;
+    return (int)r->kind >= 0 && r->fn >= 0 && r->class >= 0 && r->set >= 0 && (int)r->dtype >= 0 && r->median > 0;
 }
 
 static int read_rows(struct db *db, int64_t machine, int64_t ranks, int64_t threads, struct rows *out)
@@ -129,7 +142,7 @@ static int read_rows(struct db *db, int64_t machine, int64_t ranks, int64_t thre
     query_open(&q, db, "SELECT kind, name, fn, class, dtype, algorithm, beside, ranks, per_node, threads, batch, m, n,"
                        " k, seq, dim, bytes, dropout, flops, median_s, mean_s, p05_s, p95_s, confidence, started,"
                        " probe_before_s, probe_after_s FROM series WHERE machine = ? AND is_now = 1"
-                       " AND (kind = 'collective' OR (ranks = ? AND threads = ?))");
+                       " AND (kind = 'collective' OR threads = 0 OR (ranks = ? AND threads = ?))");
     put_int(&q, machine);
     put_int(&q, ranks);
     put_int(&q, threads);
@@ -164,6 +177,8 @@ static int by_kernel(const void *pa, const void *pb)
     BY(a->seq, b->seq);
     BY(a->dim, b->dim);
     BY(a->dropout, b->dropout);
+    BY(a->set, b->set);
+    BY(a->what, b->what);
     return 0;
 }
 
@@ -186,15 +201,20 @@ static int merge_kernels(struct measured_kernel *k, int n)
     return n ? to + 1 : 0;
 }
 
+/* A trace's samples are of all places of a step where the kernel is: a step is their sum, hence the mean. */
 static void fit_kernels(const struct rows *rows, struct measured_device *m, struct measured_kernel *to)
 {
     for (int i = 0; i < rows->n; i++) {
         const struct row *r = &rows->r[i];
-        if (is_kernel(r, m))
-            to[m->nkernel++] = (struct measured_kernel){
-                .fn = (uint8_t)r->fn, .kind = (uint8_t)r->class, .batch = r->batch, .m = r->m, .n = r->n, .k = r->k,
-                .seq = r->seq, .dim = r->dim, .dropout = r->dropout, .bytes = r->bytes, .flops = r->flops,
-                .s = r->median, .spread = r->spread };
+        bool traced = r->set != KERNELS_DPX;
+        if (!is_kernel(r, m))
+            continue;
+        to[m->nkernel++] = (struct measured_kernel){
+            .fn = (uint8_t)r->fn, .kind = (uint8_t)r->class, .batch = r->batch, .m = r->m, .n = r->n, .k = r->k,
+            .seq = r->seq, .dim = r->dim, .dropout = r->dropout, .bytes = r->bytes, .flops = r->flops,
+            .set = (uint8_t)r->set, .what = traced ? measured_word(r->name) : 0,
+            .s = traced ? r->mean : r->median, .spread = r->spread };
+        m->traced[r->set] |= traced;
     }
     qsort(to, (size_t)m->nkernel, sizeof *to, by_kernel);
     m->nkernel = merge_kernels(to, m->nkernel);
@@ -205,16 +225,19 @@ static int by_bytes(const void *pa, const void *pb)
 {
     const struct measured_bytes *a = pa, *b = pb;
 
+    BY(a->set, b->set);
     BY(a->pass, b->pass);
     BY(a->bytes, b->bytes);
     return 0;
 }
 
-static bool has_pass(const struct rows *rows, const char *name, enum dtype t)
+static bool has_pass(const struct rows *rows, const struct row *as, enum dtype t)
 {
-    for (int i = 0; i < rows->n; i++)
-        if (rows->r[i].kind == SERIES_PASS && rows->r[i].dtype == t && !strcmp(rows->r[i].name, name))
+    for (int i = 0; i < rows->n; i++) {
+        const struct row *r = &rows->r[i];
+        if (r->kind == SERIES_PASS && r->dtype == t && r->set == as->set && !strcmp(r->name, as->name))
             return true;
+    }
     return false;
 }
 
@@ -224,8 +247,9 @@ static void fit_passes(const struct rows *rows, struct measured_device *m, struc
     for (int i = 0; i < rows->n; i++) {
         const struct row *r = &rows->r[i];
         int pass = r->kind == SERIES_PASS ? word_find(pass_words, r->name) : -1;
-        if (pass >= 0 && r->dtype == (has_pass(rows, r->name, m->precision) ? m->precision : DT_FP32))
-            to[m->nbytes++] = (struct measured_bytes){ (enum measured_pass)pass, r->bytes, r->median, r->spread };
+        if (pass >= 0 && r->dtype == (has_pass(rows, r, m->precision) ? m->precision : DT_FP32))
+            to[m->nbytes++] = (struct measured_bytes){ (enum measured_pass)pass, r->bytes, r->set == KERNELS_DPX ? r->median : r->mean,
+                                                       r->spread, (uint8_t)r->set };
     }
     qsort(to, (size_t)m->nbytes, sizeof *to, by_bytes);
     m->bytes = to;
@@ -488,8 +512,10 @@ static void fit_words(const struct rows *rows, const struct fit_want *w, const c
     if (gmtime_r(&taken, &day))
         strftime(date, sizeof date, "%Y-%m-%d", &day);
     snprintf(m->device, sizeof m->device, "%.120s", w->device ? w->device : cpu);
-    snprintf(m->basis, sizeof m->basis, "%d series of dpxcal on %.80s (%.80s), the newest of %s", rows->n, host,
-             m->device, date);
+    bool traced = m->traced[KERNELS_TORCH_EAGER] || m->traced[KERNELS_TORCH_SDPA];
+
+    snprintf(m->basis, sizeof m->basis, "%d series of dpxcal%s on %.80s (%.80s), the newest of %s", rows->n,
+             traced ? " and of traces" : "", host, m->device, date);
     if (m->ranks > 0)
         snprintf(m->basis + strlen(m->basis), sizeof m->basis - strlen(m->basis), ", %" PRId64 " x %" PRId64 " thread%s",
                  m->ranks, m->threads, m->threads == 1 ? "" : "s");

@@ -9,7 +9,7 @@
  *     entry        entries of the schedule in sampled steps: predicted beside measured
  *     part         of what a rank's peak consists     moment   bytes live, entry by entry: both sides
  *
- *     calibration  one dpxcal run, or one import: when, where, with what
+ *     calibration  one dpxcal run, or one import: when, where, with what; of a trace, threads are 0
  *     series       one thing that was timed: what, the summary of its samples, and the probe product's
  *                  time just before and after it (a shared machine drifts)
  *     sample       every repetition
@@ -365,7 +365,16 @@ static const char version_5[] =
 "UPDATE series SET is_now = id = (SELECT o.id FROM series o WHERE " SAME_OF("o", "series")
 "  ORDER BY o.started DESC, o.id DESC LIMIT 1) WHERE kind = 'kernel' AND class = 'attention' AND batch > 0;";
 
-static const char *const versions[] = { version_1, version_2, version_3, version_4, version_5 };
+/* Traces of a framework's profiler.  Only a constraint changes, no row: SQLite's way to do it (lang_altertable.html, section
+ * 7, the second procedure).  The index makes other connections read the schema again, and finds what traces timed. */
+static const char version_6[] =
+"PRAGMA writable_schema = ON;"
+"UPDATE sqlite_schema SET sql = replace(sql, '''nccl-tests'')', '''nccl-tests'', ''kineto'')')"
+"  WHERE type = 'table' AND name = 'calibration';"
+"PRAGMA writable_schema = RESET;"
+"CREATE INDEX IF NOT EXISTS series_traced ON series (machine) WHERE is_now = 1 AND threads = 0;";
+
+static const char *const versions[] = { version_1, version_2, version_3, version_4, version_5, version_6 };
 
 /* A schema that had no fits may hold calibrations. */
 static int fits_for_older(struct db *db, int64_t from)

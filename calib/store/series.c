@@ -14,7 +14,7 @@
 
 const char *const series_words[] = { "kernel", "pass", "collective", "overlap", "own", NULL };
 
-const char *const calibration_sources[] = { "dpxcal", "nccl-tests", NULL };
+const char *const calibration_sources[] = { "dpxcal", "nccl-tests", "kineto", NULL };
 
 /* ---- summaries ---- */
 
@@ -133,7 +133,7 @@ int calibration_known(struct db *db, const struct calibration *c)
     int known;
 
     query_open(&q, db, "SELECT 1 FROM calibration c JOIN machine m ON m.id = c.machine WHERE " SAME
-                       " AND (c.source <> 'nccl-tests' OR c.origin IS ?)");
+                       " AND (c.source = 'dpxcal' OR c.origin IS ?)");
     put_same(&q, c);
     put_text(&q, c->origin);
     known = query_row(&q);

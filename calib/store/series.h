@@ -27,8 +27,8 @@ struct calibration {
     double      started;
     const char *host, *device, *cpu;
     int64_t     cores, memory;
-    const char *source;                 /* "dpxcal", "nccl-tests" */
-    int64_t     ranks, threads;         /* ranks 0: each series has its own */
+    const char *source;                 /* "dpxcal", "nccl-tests", "kineto" */
+    int64_t     ranks, threads;         /* ranks 0: each series has its own; threads 0: not dpx's own kernels */
     const char *options;                /* a JSON object */
     const char *dpx_version, *comm_version, *kernels_version, *origin;
 };
@@ -39,7 +39,7 @@ struct series {
     const char *name;                   /* kernel, pass_words[], coll_name(), own_words[] */
     int         fn, class;              /* enum kernel_fn, kernel_class: kernels only */
     enum dtype  dtype;
-    const char *algorithm;
+    const char *algorithm;              /* of a collective: "ring"; of a framework's kernel or pass: its kernel set */
     int64_t     ranks, per_node, threads;
     int64_t     batch, m, n, k, seq, dim, bytes;
     double      flops;
@@ -71,7 +71,7 @@ int     calibration_end(struct db *db, int64_t id, double ended);
 int64_t calibration_add(struct db *db, const struct calibration *c, double ended);
 int     series_add(struct db *db, int64_t calibration, const struct series *s, int n);
 /* 1 if one of that machine, source and beginning is there, 0 if not, -1 reported.  Logs of nccl-tests
- * have no beginning but their file's date, so there the file must be the same. */
+ * and traces have no beginning but their file's date, so there the file must be the same. */
 int     calibration_known(struct db *db, const struct calibration *c);
 /* Removes what is known of it where that was interrupted and this has an end (`ended` not NaN) or more
  * series: so that the whole takes the place of the part.  0, or -1 reported. */

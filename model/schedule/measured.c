@@ -4,6 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+void measured_words(enum pass pass, const char *name, char out[MEASURED_WORDS])
+{
+    snprintf(out, MEASURED_WORDS, "%s %s", pass == PASS_FORWARD ? "forward" : "backward", name ? name : "");
+}
+
+uint32_t measured_word(const char *words)
+{
+    uint32_t h = 2166136261u;       /* FNV-1a */
+
+    for (; *words; words++)
+        h = (h ^ (unsigned char)*words) * 16777619u;
+    return h ? h : 1;
+}
+
 void measured_now(struct measured_device *m, double probe_s)
 {
     size_t n = strlen(m->basis);

@@ -20,8 +20,10 @@
 /* A kernel of a block program, timed in the program's order: caches are as in training.  The fields
  * that do not apply are 0: a product has m, n, k, attention has seq and dim, the others only bytes. */
 struct measured_kernel {
-    uint8_t fn;                 /* enum kernel_fn; FN_NONE: of another implementation (then kind counts) */
+    uint8_t fn;                 /* enum kernel_fn; FN_NONE: of another implementation (then kind and `what` count) */
     uint8_t kind;               /* enum kernel_class */
+    uint8_t set;                /* enum kernel_set: others than KERNELS_DPX are of a framework's trace */
+    uint32_t what;              /* measured_word() of the kernel in a framework's program; else 0 */
     int64_t batch, m, n, k;     /* as struct kernel */
     int64_t seq, dim;           /* tokens of a sample, width of a head */
     bool    dropout;            /* taken in a plan that drops: some kernels then draw random numbers */
@@ -47,7 +49,7 @@ enum measured_pass {
     MP_DISK_WRITE,
     NMEASURED_PASS
 };
-struct measured_bytes { enum measured_pass pass; int64_t bytes; double s, spread; };
+struct measured_bytes { enum measured_pass pass; int64_t bytes; double s, spread; uint8_t set; };
 
 /* A collective on an idle machine (every rank in it), queued back to back; the slowest rank's time. */
 struct measured_coll {
@@ -85,11 +87,12 @@ struct measured_overheads {
 
 struct measured_device {
     const struct measured_kernel  *kernel;  int nkernel;        /* by fn, then bytes */
-    const struct measured_bytes   *bytes;   int nbytes;         /* by pass, then bytes */
+    const struct measured_bytes   *bytes;   int nbytes;         /* by set, pass, then bytes */
     const struct measured_coll    *coll;    int ncoll;          /* by op, dtype, star, ranks, per_node, then bytes */
     const struct measured_overlap *overlap; int noverlap;
     struct measured_overheads      own;
 
+    bool       traced[NKERNELS];    /* sets of which a trace has timed kernels */
     enum dtype precision;       /* of the plans for which kernels were timed */
     int64_t    ranks;           /* busy at once; 0: nobody said (imported sweeps) */
     int64_t    threads;         /* of each rank's kernels */
@@ -109,6 +112,11 @@ struct measured_device {
  * what is left of `drift` is what happens between two probes.  Nothing changes where the calibration has
  * no probe. */
 void measured_now(struct measured_device *m, double probe_s);
+
+/* What tells kernels of a framework's program apart: pass and name, "forward rms"; and a number for that. */
+enum { MEASURED_WORDS = 96 };
+void     measured_words(enum pass pass, const char *name, char out[MEASURED_WORDS]);
+uint32_t measured_word(const char *words);
 
 /* What every time is to be multiplied with: the probe now over the probe then. */
 static inline double measured_pace(const struct measured_device *m)

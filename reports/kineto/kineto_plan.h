@@ -3,7 +3,7 @@
 #define DPX_KINETO_PLAN_H
 
 #include "model/plan/plan.h"
-#include "reports/kineto/kineto_step.h"
+#include "calib/trace/kineto_step.h"
 
 struct kineto_plan {
     const char *strategy, *dialect;

@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "reports/kineto/kineto_load.h"
+#include "calib/trace/kineto_load.h"
 #include "reports/kineto/kineto_plan.h"
 
 /* `p` is NULL where the trace stands alone. */

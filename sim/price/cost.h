@@ -9,6 +9,7 @@
 
 enum basis {
     BASIS_MEASURED,     /* on the machine itself, by dpxcal */
+    BASIS_TRACED,       /* on the machine itself, by the profiler of a training */
     BASIS_PUBLISHED,    /* by others, on the same type of machine; the source is named */
     BASIS_DATASHEET,    /* rates of a datasheet times the efficiency that is usual */
 };
@@ -22,7 +23,9 @@ struct cost {
 
 static inline const char *basis_name(enum basis b)
 {
-    return b == BASIS_MEASURED ? "measured" : b == BASIS_PUBLISHED ? "published" : "datasheet";
+    static const char *const names[] = { "measured", "measured (trace)", "published", "datasheet" };
+
+    return names[b];
 }
 
 static inline enum basis basis_worst(enum basis a, enum basis b)

@@ -142,13 +142,15 @@ int kernel_launches(enum kernel_set set, enum pass pass, const struct kernel *k)
 static bool own_cost(const struct gpu *g, enum dtype t, const struct kernel_context *in, const struct kernel *k,
                      struct cost *out)
 {
-    struct kernel_query q = { .k = k, .seq = in->seq, .dim = in->head_dim, .dropout = in->dropout };
+    struct kernel_query q = { .k = k, .seq = in->seq, .dim = in->head_dim, .dropout = in->dropout, .set = in->set,
+                              .pass = in->pass };
     struct gemm_device on = gemm_device(g, t);
     struct estimate e;
 
     if (!in->measured || !measured_kernel(in->measured, &on, &q, &e))
         return false;
-    *out = (struct cost){ e.s, e.s * (1 - e.error), e.s * (1 + e.error), BASIS_MEASURED, e.outside, estimate_variance(&e) };
+    *out = (struct cost){ e.s, e.s * (1 - e.error), e.s * (1 + e.error),
+                          in->set == KERNELS_DPX ? BASIS_MEASURED : BASIS_TRACED, e.outside, estimate_variance(&e) };
     return true;
 }
 

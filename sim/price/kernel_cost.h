@@ -9,7 +9,7 @@
  * GEMMs and unfused attention go by tiles and waves (gemm_cost.h), fused attention by FLOPs
  * at the rate published for its kernel, everything else by bytes over the bandwidth that
  * streaming kernels reach.  Measurements of the machine itself replace each of these where
- * there are any (measured_cost.h), for the executor's own kernels.  Derivation, sources and errors: README.md. */
+ * there are any (measured_cost.h): the executor's own kernels, or a framework's by a trace.  Derivation, sources and errors: README.md. */
 #ifndef DPX_KERNEL_COST_H
 #define DPX_KERNEL_COST_H
 
@@ -21,6 +21,8 @@
 /* What a kernel alone does not say. */
 struct kernel_context {
     const struct measured_device *measured; /* NULL: nothing */
+    enum kernel_set set;                    /* of what was measured: the executor's own kernels, or a framework's */
+    enum pass  pass;                        /* of a framework's kernel */
     const struct gemm_residuals *gemm;      /* of kernel_residuals(); NULL: made anew */
     int64_t    seq, head_dim;               /* 0: taken from the kernel's own bytes, 128 */
     bool       dropout;

@@ -28,6 +28,32 @@ static double error_at(double spread, double distance)
     return fmin(ERROR_MOST, LEAST_ERROR + OF_SPREAD * spread + ERROR_OF_DISTANCE * distance);
 }
 
+/* A query, and what its kernel is called where it is a framework's; 0: the executor's own, which have an fn. */
+struct asked { const struct kernel_query *q; uint32_t what; };
+
+static struct asked asked(const struct kernel_query *q)
+{
+    char words[MEASURED_WORDS];
+
+    if (q->set == KERNELS_DPX)
+        return (struct asked){ q, 0 };
+    measured_words(q->pass, q->k->name, words);
+    return (struct asked){ q, measured_word(words) };
+}
+
+static bool of_set(const struct measured_kernel *p, const struct asked *a)
+{
+    return p->set == (uint8_t)a->q->set;
+}
+
+/* Points of other kernels than the one asked for count where there are no others. */
+static double weight(const struct measured_kernel *p, const struct asked *a, double far)
+{
+    double w = exp(-far * far / (2 * REACH * REACH)) + 1e-12 / (1 + far);
+
+    return w * (p->dropout != a->q->dropout ? 1e-3 : 1) * (p->what != a->what ? 1e-3 : 1);
+}
+
 /* ---- one size: bytes, FLOPs or tokens ---- */
 
 /* The measured points nearest to x, from below and from above, while they are offered. */
@@ -90,19 +116,17 @@ static double distance(const struct measured_kernel *p, const struct kernel *k)
 
 /* Logarithms of measured over prior, weighted by nearness, fall off within REACH; with the same
  * weights but another number of tokens they are nearly equal. */
-static bool product(const struct measured_device *d, const struct gemm_device *on, const struct kernel_query *q,
+static bool product(const struct measured_device *d, const struct gemm_device *on, const struct asked *a,
                     struct estimate *out)
 {
-    const struct kernel *k = q->k;
+    const struct kernel *k = a->q->k;
     double weights = 0, sum = 0, near = INFINITY, spread = 0;
 
     for (int i = 0; i < d->nkernel; i++) {
         const struct measured_kernel *p = &d->kernel[i];
-        if (p->m <= 0 || p->fn != k->fn)
+        if (p->m <= 0 || p->fn != k->fn || !of_set(p, a))
             continue;
-        double far = distance(p, k), w = exp(-far * far / (2 * REACH * REACH)) + 1e-12 / (1 + far);
-        if (p->dropout != q->dropout)
-            w *= 1e-3;
+        double far = distance(p, k), w = weight(p, a, far);
         if (far < near) {
             near = far;
             spread = p->spread;
@@ -120,21 +144,20 @@ static bool product(const struct measured_device *d, const struct gemm_device *o
 /* ---- attention ---- */
 
 /* Work is in proportion to the heads and samples; sequences of other lengths by their rate. */
-static bool attention(const struct measured_device *d, const struct kernel_query *q, struct estimate *out)
+static bool attention(const struct measured_device *d, const struct asked *a, struct estimate *out)
 {
+    const struct kernel_query *q = a->q;
     struct bracket same = { .x = q->k->flops };
     double weights = 0, sum = 0, near = INFINITY, spread = 0;
 
     for (int i = 0; i < d->nkernel; i++) {
         const struct measured_kernel *p = &d->kernel[i];
-        if (p->kind != KC_ATTENTION || p->fn != q->k->fn || p->m > 0 || !(p->flops > 0))
+        if (p->kind != KC_ATTENTION || p->fn != q->k->fn || p->m > 0 || !(p->flops > 0) || !of_set(p, a))
             continue;
-        if (p->seq == q->seq && p->dim == q->dim && p->dropout == q->dropout)
+        if (p->seq == q->seq && p->dim == q->dim && p->dropout == q->dropout && p->what == a->what)
             offer(&same, p->flops, p->s, p->spread);
         double seq = log((double)q->seq / (double)p->seq), dim = log((double)q->dim / (double)p->dim);
-        double far = sqrt(seq * seq + dim * dim), w = exp(-far * far / (2 * REACH * REACH)) + 1e-12 / (1 + far);
-        if (p->dropout != q->dropout)
-            w *= 1e-3;
+        double far = sqrt(seq * seq + dim * dim), w = weight(p, a, far);
         if (far < near) {
             near = far;
             spread = p->spread;
@@ -152,36 +175,39 @@ static bool attention(const struct measured_device *d, const struct kernel_query
 
 /* ---- kernels that live off memory ---- */
 
-static bool by_bytes(const struct measured_device *d, const struct kernel_query *q, bool any_dropout, bool any_fn,
+static bool by_bytes(const struct measured_device *d, const struct asked *a, bool any_dropout, bool any_fn,
                      struct estimate *out)
 {
+    const struct kernel_query *q = a->q;
     struct bracket b = { .x = (double)q->k->bytes };
 
     for (int i = 0; i < d->nkernel; i++) {
         const struct measured_kernel *p = &d->kernel[i];
-        if (p->m == 0 && p->bytes > 0 && p->kind == q->k->kind && (any_fn || p->fn == q->k->fn) &&
+        if (p->m == 0 && p->bytes > 0 && p->kind == q->k->kind && of_set(p, a) &&
+            (any_fn || (p->fn == q->k->fn && p->what == a->what)) &&
             (any_dropout || p->dropout == q->dropout))
             offer(&b, (double)p->bytes, p->s, p->spread);
     }
     return between(&b, out);
 }
 
-static bool streaming(const struct measured_device *d, const struct kernel_query *q, struct estimate *out)
+static bool streaming(const struct measured_device *d, const struct asked *a, struct estimate *out)
 {
-    if (by_bytes(d, q, false, false, out) || by_bytes(d, q, true, false, out))
+    if (by_bytes(d, a, false, false, out) || by_bytes(d, a, true, false, out))
         return true;
-    if (!by_bytes(d, q, true, true, out))
+    if (!by_bytes(d, a, true, true, out))
         return false;
     out->error = fmin(ERROR_MOST, out->error + ERROR_OTHER_KERNEL);
     out->outside = true;
     return true;
 }
 
-static bool same(const struct measured_kernel *p, const struct kernel_query *q)
+static bool same(const struct measured_kernel *p, const struct asked *a)
 {
+    const struct kernel_query *q = a->q;
     const struct kernel *k = q->k;
 
-    return p->fn == k->fn && p->kind == (uint8_t)k->kind && p->m == k->m && p->n == k->n && p->k == k->k &&
+    return of_set(p, a) && p->what == a->what && p->fn == k->fn && p->kind == (uint8_t)k->kind && p->m == k->m && p->n == k->n && p->k == k->k &&
            p->batch == k->batch && p->bytes == k->bytes && p->dropout == q->dropout &&
            (k->kind != KC_ATTENTION || k->m > 0 ||
             (p->seq == q->seq && p->dim == q->dim && fabs(p->flops - k->flops) <= 1e-6 * k->flops));
@@ -190,14 +216,16 @@ static bool same(const struct measured_kernel *p, const struct kernel_query *q)
 static bool kernel(const struct measured_device *d, const struct gemm_device *on, const struct kernel_query *q,
                    struct estimate *out)
 {
+    struct asked a = asked(q);
+
     for (int i = 0; i < d->nkernel; i++)
-        if (same(&d->kernel[i], q)) {
+        if (same(&d->kernel[i], &a)) {
             *out = (struct estimate){ d->kernel[i].s, error_at(d->kernel[i].spread, 0), false, d->kernel[i].spread };
             return true;
         }
     if (q->k->m > 0)
-        return product(d, on, q, out);
-    return q->k->kind == KC_ATTENTION ? attention(d, q, out) : streaming(d, q, out);
+        return product(d, on, &a, out);
+    return q->k->kind == KC_ATTENTION ? attention(d, &a, out) : streaming(d, &a, out);
 }
 
 bool measured_kernel(const struct measured_device *d, const struct gemm_device *on, const struct kernel_query *q,
@@ -209,12 +237,13 @@ bool measured_kernel(const struct measured_device *d, const struct gemm_device *
     return known;
 }
 
-bool measured_pass(const struct measured_device *d, enum measured_pass pass, double bytes, struct estimate *out)
+bool measured_pass(const struct measured_device *d, enum kernel_set set, enum measured_pass pass, double bytes,
+                   struct estimate *out)
 {
     struct bracket b = { .x = bytes };
 
     for (int i = 0; i < d->nbytes; i++)
-        if (d->bytes[i].pass == pass)
+        if (d->bytes[i].pass == pass && d->bytes[i].set == (uint8_t)set)
             offer(&b, (double)d->bytes[i].bytes, d->bytes[i].s, d->bytes[i].spread);
     bool known = between(&b, out);
     out->s *= measured_pace(d);

@@ -31,11 +31,14 @@ struct kernel_query {
     const struct kernel *k;
     int64_t seq, dim;           /* attention */
     bool    dropout;            /* the plan drops */
+    enum kernel_set set;        /* others than KERNELS_DPX: of a framework's program, timed by a trace */
+    enum pass pass;             /* of those */
 };
 
 bool measured_kernel(const struct measured_device *d, const struct gemm_device *on, const struct kernel_query *q,
                      struct estimate *out);
-bool measured_pass(const struct measured_device *d, enum measured_pass pass, double bytes, struct estimate *out);
+bool measured_pass(const struct measured_device *d, enum kernel_set set, enum measured_pass pass, double bytes,
+                   struct estimate *out);
 
 /* A collective of a group; false also where only other tiers or operations were measured. */
 struct coll_query {

@@ -24,10 +24,11 @@ static void add(struct list *l, const char *what, bool outside)
 
 /* ---- kernels ---- */
 
-static void look_at_kernel(struct list *l, const struct plan *p, const struct kernel *k)
+static void look_at_kernel(struct list *l, const struct plan *p, enum pass pass, const struct kernel *k)
 {
     struct gemm_device on = gemm_device(&p->cluster.gpu, p->precision);
-    struct kernel_query q = { .k = k, .seq = p->seq, .dim = p->model.head_dim, .dropout = p->dropout > 0 };
+    struct kernel_query q = { .k = k, .seq = p->seq, .dim = p->model.head_dim, .dropout = p->dropout > 0,
+                              .set = p->kernels, .pass = pass };
     char what[96];
     struct estimate e;
     bool known = measured_kernel(p->cluster.measured, &on, &q, &e);
@@ -48,7 +49,7 @@ static void look_at_kernels(struct list *l, const struct plan *p, const struct s
             for (int k = 0; k < s->program.piece[i].nkernels[pass]; k++) {
                 const struct kernel *one = &s->program.piece[i].kernels[pass][k];
                 if (one->flops > 0 || one->bytes > 0)
-                    look_at_kernel(l, p, one);
+                    look_at_kernel(l, p, (enum pass)pass, one);
             }
 }
 
@@ -88,7 +89,7 @@ int measured_gaps(const struct plan *p, const struct schedules *s, struct gap ou
     if (!p->cluster.measured)
         return 0;
     cache = cost_cache_new(p);
-    if (p->kernels == KERNELS_DPX)
+    if (p->kernels == KERNELS_DPX || p->cluster.measured->traced[p->kernels])
         look_at_kernels(&l, p, s);
     for (int i = s->begin[SCHED_STEADY]; i < s->end[SCHED_STEADY]; i++) {
         if (s->ops[i].kind == OP_COLL)

@@ -65,6 +65,7 @@ struct sums {
 struct cost_cache {
     const struct plan          *p;
     const struct measured_device *measured;     /* of the executor's own kernels; NULL: nothing */
+    const struct measured_device *traced;       /* of a framework's; NULL: nothing */
     struct kernel_context       in;
     struct gemm_residuals       gemm;
     struct sums                 pass[NPIECE][NPASS];
@@ -79,9 +80,10 @@ static void describe(struct cost_cache *c, const struct plan *p)
     c->p = p;
     c->of = *p;
     c->measured = p->kernels == KERNELS_DPX ? p->cluster.measured : NULL;
+    c->traced = p->cluster.measured && p->cluster.measured->traced[p->kernels] ? p->cluster.measured : NULL;
     kernel_residuals(&p->cluster.gpu, p->precision, &c->gemm);
     c->in = (struct kernel_context){
-        .measured = c->measured, .gemm = &c->gemm, .seq = p->seq, .head_dim = m->head_dim, .dropout = p->dropout > 0,
+        .measured = c->measured ? c->measured : c->traced, .set = p->kernels, .gemm = &c->gemm, .seq = p->seq, .head_dim = m->head_dim, .dropout = p->dropout > 0,
         .attention_forward = 4 * pairs * (double)m->heads * (double)m->head_dim,
         .sustained = true,
     };
@@ -197,7 +199,8 @@ static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pa
     if (!out->at || !out->launches)
         abort();
     out->n = n;
-    out->common = c->measured ? 1 : COMMON;     /* one calibration: off together */
+    out->common = c->in.measured ? 1 : COMMON;  /* one calibration: off together */
+    c->in.pass = pass;
     for (int i = 0; i < n; i++) {
         enum source source = source_of(&k[i]);
         struct running *sum = &out->at[i + 1];
@@ -257,7 +260,7 @@ static void hand_out(const struct cost_cache *c, const struct schedules *s, cons
         return;
     for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++)
         adds |= (s->acts[k].what & ACT_ADD) != 0;
-    if (measured_pass(c->measured, adds ? MP_ADD : MP_COPY, (adds ? 3 : 2) * bytes, &e))
+    if (measured_pass(c->measured, KERNELS_DPX, adds ? MP_ADD : MP_COPY, (adds ? 3 : 2) * bytes, &e))
         add_estimate(&e, out);
 }
 
@@ -349,11 +352,33 @@ static bool own_copy(const struct cost_cache *c, const struct schedules *s, cons
     pass = pass_of(c, s, o);
     if (space_cost_is_file(o) || space_cost_over_link(c->p, s, o))
         bytes = fmax((double)o->u.copy.reads, (double)o->u.copy.writes);
-    if (!measured_pass(c->measured, pass, bytes, &e) &&
-        (pass != MP_RESCALE || !measured_pass(c->measured, MP_SCALE, bytes, &e)))
+    if (!measured_pass(c->measured, KERNELS_DPX, pass, bytes, &e) &&
+        (pass != MP_RESCALE || !measured_pass(c->measured, KERNELS_DPX, MP_SCALE, bytes, &e)))
         return false;
     add_estimate(&e, out);
     return true;
+}
+
+/* As a trace has it: copies and casts by their bytes, whatever they do on the way. */
+static bool traced_pass(const struct cost_cache *c, enum measured_pass pass, double bytes, struct cost *out)
+{
+    struct estimate e;
+
+    if (!c->traced || !(bytes > 0) || !measured_pass(c->traced, c->p->kernels, pass, bytes, &e))
+        return false;
+    *out = (struct cost){ .basis = BASIS_TRACED };
+    add_estimate(&e, out);
+    return true;
+}
+
+static bool traced_copy(const struct cost_cache *c, const struct schedules *s, const struct op *o, struct cost *out)
+{
+    if (stream_is_host((enum stream)o->stream))
+        return false;
+    if (space_cost_over_link(c->p, s, o))
+        return traced_pass(c, to_host(s, o) ? MP_TO_HOST : MP_FROM_HOST,
+                           fmax((double)o->u.copy.reads, (double)o->u.copy.writes), out);
+    return traced_pass(c, MP_COPY, (double)(o->u.copy.reads + o->u.copy.writes), out);
 }
 
 static void copy(const struct cost_cache *c, const struct schedules *s, const struct op *o, struct cost *out)
@@ -361,7 +386,7 @@ static void copy(const struct cost_cache *c, const struct schedules *s, const st
     const struct gpu *g = &c->p->cluster.gpu;
     struct kernel k = { .kind = KC_COPY, .bytes = o->u.copy.reads + o->u.copy.writes };
 
-    if (!own_copy(c, s, o, out) && !space_cost(c->p, s, o, out))
+    if (!own_copy(c, s, o, out) && !traced_copy(c, s, o, out) && !space_cost(c->p, s, o, out))
         kernel_cost_in(g, c->p->kernels, c->p->precision, &(struct kernel_context){ 0 }, &k, out);
 }
 
@@ -372,7 +397,9 @@ static void optimizer(const struct cost_cache *c, const struct schedules *s, con
     struct kernel k = { .kind = KC_ELEMENTWISE, .bytes = (int64_t)bytes };
     struct estimate e;
 
-    if (c->measured && bytes > 0 && measured_pass(c->measured, pass, bytes, &e)) {
+    if (!stream_is_host((enum stream)o->stream) && traced_pass(c, MP_ADAMW, bytes, out))
+        return;
+    if (c->measured && bytes > 0 && measured_pass(c->measured, KERNELS_DPX, pass, bytes, &e)) {
         *out = (struct cost){ .basis = BASIS_MEASURED };
         add_estimate(&e, out);
         return;

@@ -1,10 +1,12 @@
 /* Chrome traces changed by their structure: what the reader takes is measured and held against a
- * plan, as dpxreport --kineto does. */
+ * plan, as dpxreport --kineto does, and matched with one kernel by kernel, as dpxcal import kineto does. */
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/tree.h"
 
+#include <math.h>
 #include <stdio.h>
 
+#include "calib/import/kineto_match.h"
 #include "reports/kineto/kineto_print.h"
 
 const char *const fuzz_words[] = {
@@ -19,7 +21,9 @@ const char *const fuzz_words[] = {
     "\"Group size\": 65537", "\"In msg nelems\": 9223372036854775807", "\"Out msg nelems\": 0", "\"correlation\": 101",
     "\"stream\": 7", "\"Input Dims\": [[4, 1024], [2]]", "\"Input Dims\": [[[3, 5], [7]], []]", "\"Input type\": [\"float\"]",
     "\"dur\": 0", "\"dur\": 1000000000000", "\"ts\": 4000000000000000.0", "\"ts\": -4000000000000000", "\"ts\": \"1e15\"",
-    "\"args\": {\"stream\": 7, \"correlation\": 101}", "\"distributedInfo\": {\"rank\": 3, \"world_size\": 8, \"backend\": \"gloo\"}",
+    "\"name\": \"sm90_xmma_gemm_bf16\"", "\"name\": \"flash_fwd_kernel\"", "\"name\": \"flash_bwd_kernel\"",
+    "\"name\": \"splitKreduce_kernel\"", "\"cat\": \"gpu_memcpy\"", "\"name\": \"Memcpy DtoH (Device -> Pinned)\"", "\"bytes\": 1e30",
+    "\"deviceProperties\": [{\"name\": \"NVIDIA H100\"}, 3, []]", "\"args\": {\"stream\": 7, \"correlation\": 101}", "\"distributedInfo\": {\"rank\": 3, \"world_size\": 8, \"backend\": \"gloo\"}",
     NULL
 };
 
@@ -32,6 +36,46 @@ static const struct kineto_plan *plan(void)
         must_hold(kineto_plan_load("tests/golden/kineto/plan_fsdp2.json", NULL, &p) == 0);    /* ends a capture */
     }
     return &p;
+}
+
+/* A plan of one block: a trace of few kernels may be its. */
+static const struct expectation *expected(const struct plan **p)
+{
+    static struct plan one;
+    static struct evaluation e;
+    static struct expectation x;
+    const char *text = "{\"dpx_plan\": 1, \"model\": {\"model_type\": \"gpt2\", \"n_embd\": 64, \"n_layer\": 1, \"n_head\": 1,"
+                       "\"vocab_size\": 64, \"n_positions\": 64}, \"cluster\": \"2xh100\", \"strategy\": \"ddp\", \"dialect\": \"torch\","
+                       "\"kernels\": \"torch-sdpa\", \"seq\": 64, \"micro_batch\": 1, \"precision\": \"bf16\"}";
+
+    if (!x.n) {
+        json_t *j = json_loads(text, 0, NULL);
+        must_hold(j && plan_from_json(j, "plan", &one) == 0 && evaluate_allocated(&one, &e) == 0 && expect(&one, &e, &x) == 0);
+        json_decref(j);
+    }
+    *p = &one;
+    return &x;
+}
+
+/* What is taken is finite, and nothing of a matched step's compute is lost. */
+static void check_match(const struct kineto *k)
+{
+    const struct plan *p;
+    const struct expectation *x = expected(&p);
+    struct match m;
+
+    match_open(&m, p, x);
+    fuzz_said[0] = '\0';
+    if (k->gpu && match_trace(&m, k, "trace.json", 1, k->nsteps) == 0)
+        match_series(&m);
+    else
+        must_hold(!k->gpu || (fuzz_said[0] && !strchr(fuzz_said, '\n')));
+    for (int i = 0; i < m.nseries; i++) {
+        must_hold(m.series[i].nsamples > 0);
+        for (int s = 0; s < m.series[i].nsamples; s++)
+            must_hold(isfinite(m.series[i].seconds[s]) && m.series[i].seconds[s] > 0);
+    }
+    match_free(&m);
 }
 
 static void check(const struct kineto *k)
@@ -65,6 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     taken = kineto_load(fuzz_file(data, size), &k) == 0;
     if (taken) {
         check(&k);
+        check_match(&k);
         kineto_free(&k);
     } else
         must_hold(fuzz_said[0] && !strchr(fuzz_said, '\n'));

@@ -2,7 +2,7 @@
 #include "base/fail.h"
 #include "reports/kineto/kineto.h"
 #include "reports/kineto/kineto_print.h"
-#include "reports/kineto/kineto_windows.h"
+#include "calib/trace/kineto_windows.h"
 
 #include <math.h>
 #include <stdbool.h>

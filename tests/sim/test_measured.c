@@ -107,7 +107,7 @@ static void what_nobody_timed_has_no_price(void **state)
     struct estimate e;
 
     assert_false(measured_kernel(&d, &core, &q, &e));
-    assert_false(measured_pass(&d, MP_ADAMW, 1e6, &e));
+    assert_false(measured_pass(&d, KERNELS_DPX, MP_ADAMW, 1e6, &e));
 }
 
 /* ---- collectives ---- */
@@ -373,7 +373,7 @@ static void measure(struct machine *m, const struct plan *p, double per_byte)
                                      .ranks = 2, .threads = 1 };
     time_kernels(m, p, per_byte);
     for (int i = 0; i < NMEASURED_PASS; i++)
-        m->bytes[m->d.nbytes++] = (struct measured_bytes){ (enum measured_pass)i, MiB, per_byte * MiB, 0 };
+        m->bytes[m->d.nbytes++] = (struct measured_bytes){ (enum measured_pass)i, MiB, per_byte * MiB, 0, KERNELS_DPX };
     for (int op = 0; op < NCOLL; op++)
         for (int i = 0; i < 2; i++)
             m->coll[m->d.ncoll++] = (struct measured_coll){

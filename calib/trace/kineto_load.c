@@ -1,4 +1,4 @@
-#include "reports/kineto/kineto_load.h"
+#include "calib/trace/kineto_load.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -8,7 +8,8 @@
 
 #include "base/fail.h"
 #include "base/room.h"
-#include "reports/kineto/kineto_windows.h"
+#include "calib/trace/kineto_class.h"
+#include "calib/trace/kineto_windows.h"
 
 /* ---- names ---- */
 
@@ -201,7 +202,7 @@ static void add_kernel(struct loader *l, const struct trace_event *e)
     bool coll = starts(e->name, "nccl") || starts(e->name, "rccl") || strstr(e->name, "rcclGenericKernel") ||
                 e->args.collective[0];
     struct work w = { .start = e->ts, .end = e->ts + e->dur, .launch = e->ts, .bytes = event_bytes(e),
-                      .hash = hash_of(e->name), .coll = coll, .name = -1 };
+                      .hash = hash_of(e->name), .coll = coll, .name = -1, .what = (uint8_t)kineto_class(e->name) };
 
     if (coll) {
         w.op = (uint8_t)event_coll(e);
@@ -212,6 +213,17 @@ static void add_kernel(struct loader *l, const struct trace_event *e)
     l->keys = room_for(l->keys, l->k->work.n - 1, &l->cap_keys, sizeof *l->keys);
     l->keys[l->k->work.n - 1] = (struct call_key){ e->args.correlation,
                                                    e->args.stream >= 0 ? e->args.stream : e->tid };
+}
+
+/* "Memcpy DtoH (Device -> Pinned)": what CUPTI calls the kinds of memory (libkineto/src/cupti_strings.cpp). */
+static void add_copy(struct kineto *k, const struct trace_event *e)
+{
+    bool to_host = strstr(e->name, "Device -> Pinned") != NULL;
+
+    if (e->args.bytes <= 0 || e->dur <= 0 || (!to_host && !strstr(e->name, "Pinned -> Device")))
+        return;
+    k->copy = room_for(k->copy, k->ncopies, &k->cap_copies, sizeof *k->copy);
+    k->copy[k->ncopies++] = (struct kineto_copy){ e->args.bytes, 1e-9 * (double)e->dur, to_host };
 }
 
 static void add_comm(struct loader *l, const struct trace_event *e)
@@ -259,7 +271,8 @@ static int64_t kept_of(const struct loader *l)
 {
     const struct marks *m = &l->marks;
 
-    return l->k->work.n + l->launches.n + l->comms.n + l->gloo.n + l->aten.n + m->nstep + m->noptimizer + m->nbackward;
+    return l->k->work.n + l->launches.n + l->comms.n + l->gloo.n + l->aten.n + m->nstep + m->noptimizer + m->nbackward
+           + l->k->ncopies;
 }
 
 static int add_event(struct loader *l, const struct trace_event *e, const char *path)
@@ -272,6 +285,8 @@ static int add_event(struct loader *l, const struct trace_event *e, const char *
     if (strcasecmp(e->cat, "kernel") == 0) {
         l->k->gpu = true;
         add_kernel(l, e);
+    } else if (strcasecmp(e->cat, "gpu_memcpy") == 0) {
+        add_copy(l->k, e);
     } else if (is_one_of(e->cat, runtime)) {
         if (e->args.correlation >= 0)
             launch_add(&l->launches, e->args.correlation, e->ts);
@@ -601,5 +616,6 @@ void kineto_free(struct kineto *k)
     free(k->window);
     free(k->step);
     free(k->work.at);
+    free(k->copy);
     memset(k, 0, sizeof *k);
 }

@@ -16,8 +16,8 @@
 #ifndef DPX_KINETO_LOAD_H
 #define DPX_KINETO_LOAD_H
 
-#include "reports/kineto/kineto_step.h"
-#include "reports/kineto/trace_read.h"
+#include "calib/trace/kineto_step.h"
+#include "calib/trace/trace_read.h"
 
 /* All calls of one collective of one size in the steps. */
 struct kineto_kernel {
@@ -27,6 +27,9 @@ struct kineto_kernel {
     int64_t     bytes;              /* of one; -1: not known */
     double      calls, seconds;     /* calls of a step; mean of one */
 };
+
+/* A copy between the host's memory and the device's. */
+struct kineto_copy { int64_t bytes; double seconds; bool to_host; };
 
 struct kineto {
     struct trace_info info;
@@ -40,6 +43,7 @@ struct kineto {
     struct kineto_kernel *kernel;   /* longest together first */
     int    nkernels;
     struct work_list work;
+    struct kineto_copy *copy; int64_t ncopies, cap_copies;      /* from or into pinned memory, in order of the trace */
     char **names;                   /* of collectives, with the type of their elements: what kernel[] */
     char (*dtypes)[20];             /* points into */
     int    nnames;

@@ -29,6 +29,7 @@ struct work {
     uint8_t  op;                    /* enum coll_op or COLL_OTHER */
     bool     coll;                  /* else compute */
     bool     side;                  /* compute on another stream than the main one */
+    uint8_t  what;                  /* enum kineto_class: of compute on a GPU */
 };
 
 struct work_list { struct work *at; int64_t n, cap; };

@@ -1,4 +1,4 @@
-#include "reports/kineto/kineto_windows.h"
+#include "calib/trace/kineto_windows.h"
 
 #include <stdlib.h>
 #include <string.h>

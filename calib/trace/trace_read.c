@@ -1,4 +1,4 @@
-#include "reports/kineto/trace_read.h"
+#include "calib/trace/trace_read.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -397,6 +397,8 @@ static void read_arg(struct trace_reader *r, const char *key, void *arg)
         e->args.out_elems = integer(r, -1);
     else if (strcmp(key, "Group size") == 0)
         e->args.group_size = integer(r, 0);
+    else if (strcmp(key, "bytes") == 0)
+        e->args.bytes = integer(r, -1);
     else if (strcmp(key, "Collective name") == 0)
         scalar(r, e->args.collective, sizeof e->args.collective);
     else if (strcmp(key, "dtype") == 0)
@@ -453,6 +455,25 @@ static void read_info(struct trace_reader *r, const char *key, void *arg)
         skip(r, key, NULL);
 }
 
+/* The first device's name. */
+static void read_device(struct trace_reader *r, const char *key, void *arg)
+{
+    struct trace_info *info = arg;
+
+    if (strcmp(key, "name") == 0 && !info->device[0])
+        scalar(r, info->device, sizeof info->device);
+    else
+        skip(r, key, NULL);
+}
+
+static void read_devices(struct trace_reader *r, const char *key, void *arg)
+{
+    if (after_space(r) == '{')
+        members(r, read_device, arg);
+    else
+        skip(r, key, NULL);
+}
+
 static void finish(struct trace_reader *r)
 {
     r->place = AT_END;
@@ -489,6 +510,8 @@ static void advance(struct trace_reader *r)
             r->first = r->had_events = true;
         } else if (strcmp(key, "distributedInfo") == 0 && after_space(r) == '{')
             members(r, read_info, &r->info);
+        else if (strcmp(key, "deviceProperties") == 0 && after_space(r) == '[')
+            elements(r, read_devices, &r->info);
         else
             skip(r, key, NULL);
     }
@@ -501,7 +524,7 @@ int trace_next(struct trace_reader *r, struct trace_event *e)
             advance(r);
         } else if (another(r, ']', &r->first)) {
             *e = (struct trace_event){ .args = { .correlation = -1, .stream = -1, .in_elems = -1,
-                                                 .out_elems = -1, .dims = { -1, -1 } } };
+                                                 .out_elems = -1, .bytes = -1, .dims = { -1, -1 } } };
             members(r, read_member, e);
             return r->failed ? -1 : 1;
         } else if (!r->failed && r->bare)

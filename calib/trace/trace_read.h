@@ -33,6 +33,7 @@ struct trace_event {
         int64_t in_elems, out_elems;    /* of a collective; -1: not said */
         int64_t dims[2];            /* elements of the first two inputs of an operator; -1: not said */
         int64_t group_size;         /* 0: not said */
+        int64_t bytes;              /* of a copy; -1: not said */
         char    collective[64], dtype[32], group[64];
     } args;
 };
@@ -41,6 +42,7 @@ struct trace_event {
 struct trace_info {
     int64_t rank, world_size;       /* -1: not said */
     char    backend[32];
+    char    device[64];             /* as the first GPU calls itself; "": not said */
 };
 
 /* NULL with the reason reported. */

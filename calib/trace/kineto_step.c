@@ -1,4 +1,4 @@
-#include "reports/kineto/kineto_step.h"
+#include "calib/trace/kineto_step.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "tests/check.h"
 #include "base/fail.h"
-#include "reports/kineto/trace_read.h"
+#include "calib/trace/trace_read.h"
 
 #include <stdio.h>
 #include <stdlib.h>

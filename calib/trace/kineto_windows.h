@@ -2,8 +2,8 @@
 #ifndef DPX_KINETO_WINDOWS_H
 #define DPX_KINETO_WINDOWS_H
 
-#include "reports/kineto/kineto_step.h"
-#include "reports/kineto/trace_read.h"
+#include "calib/trace/kineto_step.h"
+#include "calib/trace/trace_read.h"
 
 /* The host's marks: what PyTorch annotates. */
 struct marks {

@@ -1,0 +1,179 @@
+#define _DEFAULT_SOURCE         /* realpath */
+#include "calib/import/import_kineto.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fail.h"
+#include "base/opts.h"
+#include "calib/import/kineto_match.h"
+#include "calib/import/nccl_log.h"
+#include "calib/store/fits.h"
+#include "calib/store/query.h"
+
+/* What was traced: the plan, and what its step must contain. */
+struct traced { struct plan p; struct evaluation e; struct expectation x; };
+
+static int open_plan(const char *path, struct traced *t)
+{
+    memset(t, 0, sizeof *t);
+    if (plan_read(path, &t->p) < 0)
+        return -1;
+    if (evaluate_allocated(&t->p, &t->e) < 0) {
+        plan_free(&t->p);
+        return -1;
+    }
+    if (expect(&t->p, &t->e, &t->x) == 0)
+        return 0;
+    evaluation_free(&t->e);
+    plan_free(&t->p);
+    return -1;
+}
+
+static void close_plan(struct traced *t)
+{
+    expectation_free(&t->x);
+    evaluation_free(&t->e);
+    plan_free(&t->p);
+}
+
+/* "2-5" or "3", of n steps. */
+static int parse_steps(const char *words, int n, const char *path, int *first, int *last)
+{
+    char end;
+
+    *first = 1;
+    *last = n;
+    if (!words)
+        return 0;
+    int found = sscanf(words, "%d-%d%c", first, last, &end);
+    if (found == 1 && strspn(words, "0123456789") == strlen(words))
+        *last = *first;
+    else if (found != 2)
+        return fail("--steps %s: steps of the trace are written 2-5 or 3, the first is 1", words);
+    if (*first < 1 || *last < *first || *last > n)
+        return fail("--steps %s: %s has %d step%s, from 1", words, path, n, n == 1 ? "" : "s");
+    return 0;
+}
+
+/* Is the trace of this plan's GPUs and ranks? */
+static int same_machine(const struct plan *p, const struct kineto *k, const char *path)
+{
+    const char *device = k->info.device[0] ? nccl_device(k->info.device) : NULL;
+
+    if (!k->gpu)
+        return fail("%s: no kernels of a GPU in it: a trace calibrates a type of GPU; profile with ProfilerActivity.CUDA", path);
+    if (device && strcmp(device, p->cluster.gpu.name) != 0)
+        return fail("%s: a trace of \"%s\", and the plan's cluster has %s", path, k->info.device, p->cluster.gpu.name);
+    if (k->info.world_size > 0 && k->info.world_size != p->cluster.world_size)
+        return fail("%s: a trace of %" PRId64 " ranks, and the plan is for %" PRId64, path, k->info.world_size,
+                    p->cluster.world_size);
+    return 0;
+}
+
+static int match_file(struct match *m, const struct import_kineto *how, const char *path)
+{
+    struct kineto k;
+    int first, last, rc = -1;
+
+    if (kineto_load(path, &k) < 0)
+        return -1;
+    if (same_machine(m->p, &k, path) == 0 && parse_steps(how->steps, k.nsteps, path, &first, &last) == 0)
+        rc = match_trace(m, &k, path, first, last);
+    kineto_free(&k);
+    return rc;
+}
+
+/* The calibration's number, 0 if it is there; -1 reported. */
+static int64_t begin(struct db *db, const struct import_kineto *how, const struct plan *p, const char *path, double *started)
+{
+    char whole[PATH_MAX], options[128];
+    struct stat s;
+
+    *started = stat(path, &s) == 0 ? (double)s.st_mtime : 0;
+    snprintf(options, sizeof options, "{\"kernels\": \"%s\", \"steps\": \"%.40s\"}", kernels_name(p->kernels),
+             how->steps ? how->steps : "all");
+    struct calibration c = { .started = *started, .host = how->cluster, .device = p->cluster.gpu.name, .cpu = "",
+                             .source = "kineto", .ranks = p->cluster.world_size, .options = options,
+                             .dpx_version = dpx_version(), .kernels_version = p->framework_version[0] ? p->framework_version : NULL,
+                             .origin = realpath(path, whole) ? whole : path };
+    int known = calibration_known(db, &c);
+    if (known)
+        return known < 0 ? -1 : 0;
+    int64_t id = calibration_add(db, &c, c.started);
+    return id < 0 ? db_fail(db, "recording %s", path) : id;
+}
+
+static int record(struct db *db, int64_t id, struct match *m, double started)
+{
+    for (int i = 0; i < m->nseries; i++) {
+        m->series[i].started = started;
+        m->series[i].probe_before_s = m->series[i].probe_after_s = NAN;
+    }
+    if (series_add(db, id, m->series, m->nseries) < 0 || fits_write(db, id, false) < 0)
+        return db_fail(db, "recording what the traces say");
+    return 0;
+}
+
+static void print_taken(const struct match *m, const struct plan *p)
+{
+    int kernels = 0, passes = 0, colls = 0;
+
+    for (int i = 0; i < m->n; i++) {
+        kernels += m->timed[i]->of.kind == SERIES_KERNEL;
+        passes += m->timed[i]->of.kind == SERIES_PASS;
+        colls += m->timed[i]->of.kind == SERIES_COLL;
+    }
+    printf("%s: %d step%s of %d rank%s: %d kernels of %s, %d copies and passes of the optimizer, %d collectives\n",
+           p->cluster.gpu.name, m->steps, m->steps == 1 ? "" : "s", m->traces, m->traces == 1 ? "" : "s", kernels,
+           kernels_name(p->kernels), passes, colls);
+    if (m->colls_left)
+        printf("%" PRId64 " calls of collectives were left out: the plan has none of that operation and size\n", m->colls_left);
+}
+
+static int store(struct db *db, const struct import_kineto *how, struct match *m, const char *path)
+{
+    double started;
+    int rc = db_begin(db) < 0 ? db_fail(db, "importing") : 0;
+    int64_t id = rc < 0 ? -1 : begin(db, how, m->p, path, &started);
+
+    if (id > 0)
+        rc = record(db, id, m, started);
+    if (id < 0)
+        rc = -1;
+    if (db_end(db, rc) < 0 && rc == 0)
+        rc = db_fail(db, "importing");
+    if (rc == 0 && id == 0)
+        printf("%s: was taken in before\n", path);
+    else if (rc == 0)
+        print_taken(m, m->p);
+    return rc;
+}
+
+int import_kineto(struct db *db, const struct import_kineto *how, char *const *paths, int npaths, bool *refused)
+{
+    struct traced t;
+    struct match m;
+    int rc;
+
+    *refused = true;
+    if (open_plan(how->plan, &t) < 0)
+        return -1;
+    match_open(&m, &t.p, &t.x);
+    rc = 0;
+    for (int i = 0; i < npaths && rc == 0; i++)
+        rc = match_file(&m, how, paths[i]);
+    if (rc == 0) {
+        *refused = false;
+        match_series(&m);
+        rc = store(db, how, &m, paths[0]);
+    }
+    match_free(&m);
+    close_plan(&t);
+    return rc;
+}

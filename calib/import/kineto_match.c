@@ -1,0 +1,606 @@
+#include "calib/import/kineto_match.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/room.h"
+#include "calib/store/words.h"
+#include "calib/trace/kineto_class.h"
+
+enum { SLOTS = 1 << 14 };
+
+/* Where no sample is above a nanosecond: fused into another kernel. */
+#define LEAST_S 1e-9
+/* A call is beside a collective if that ran for half of it, and alone if for a tenth at most. */
+#define BESIDE .5
+#define ALONE  .1
+/* Products of which the plan knows nothing (the angles of rotary embeddings are one): together at most this share of a
+ * step's products' time. */
+#define SMALL .005
+/* Of the calls of a kernel so many alone, or all count. */
+#define ENOUGH_ALONE .2
+
+/* ---- what was timed ---- */
+
+static uint64_t mix(uint64_t h, uint64_t x)
+{
+    return (h ^ x) * UINT64_C(1099511628211);
+}
+
+static uint64_t key_of(const struct series *s, const char *name)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+
+    for (const char *c = name; *c; c++)
+        h = mix(h, (unsigned char)*c);
+    const int64_t parts[] = { s->kind, s->bytes, s->m, s->n, s->k, s->batch, s->ranks, s->per_node, s->dtype };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        h = mix(h, (uint64_t)parts[i]);
+    return h ^ h >> 29;
+}
+
+static bool is_same(const struct timed *t, const struct series *s, const char *name)
+{
+    const struct series *o = &t->of;
+
+    return o->kind == s->kind && o->bytes == s->bytes && o->m == s->m && o->n == s->n && o->k == s->k && o->batch == s->batch
+           && o->ranks == s->ranks && o->per_node == s->per_node && o->dtype == s->dtype && !strcmp(t->name, name);
+}
+
+static struct timed *timed_of(struct match *m, const struct series *s, const char *name)
+{
+    uint64_t at = key_of(s, name) % SLOTS;
+
+    for (; m->slot[at]; at = (at + 1) % SLOTS)
+        if (is_same(m->timed[m->slot[at] - 1], s, name))
+            return m->timed[m->slot[at] - 1];
+    struct timed *t = room_new(1, sizeof *t);
+    m->timed = room_for(m->timed, m->n, &m->cap, sizeof *m->timed);
+    m->timed[m->n++] = t;
+    if (2 * m->n < SLOTS)                       /* beyond: the last is found again by luck only, and stays apart */
+        m->slot[at] = m->n;
+    t->of = *s;
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->of.name = t->name;
+    return t;
+}
+
+static void call_add(struct timed *t, double s, int beside)
+{
+    t->call = room_for(t->call, t->ncalls, &t->cap, sizeof *t->call);
+    t->call[t->ncalls++] = (struct call_time){ s > LEAST_S ? s : LEAST_S, beside };
+}
+
+static void call_of(struct match *m, const struct expected *x, double s, int beside)
+{
+    struct series of = { .dtype = m->p->precision, .algorithm = kernels_name(m->p->kernels) };
+    char name[MEASURED_WORDS];
+
+    if (x->kernel) {
+        const struct kernel *k = x->kernel;
+        bool attention = k->kind == KC_ATTENTION && k->m == 0;
+        of.kind = SERIES_KERNEL;
+        of.class = (int)k->kind;
+        of.m = k->m;
+        of.n = k->n;
+        of.k = k->k;
+        of.batch = k->batch;
+        of.bytes = k->bytes;
+        of.flops = k->flops;
+        of.dropout = m->p->dropout > 0;
+        of.seq = attention ? m->p->seq : 0;
+        of.dim = attention ? m->p->model.head_dim : 0;
+        measured_words(x->pass, k->name, name);
+    } else {
+        of.kind = SERIES_PASS;
+        of.bytes = x->bytes;
+        snprintf(name, sizeof name, "%s", pass_words[x->kind == EXPECT_OPTIMIZER ? MP_ADAMW : MP_COPY]);
+    }
+    call_add(timed_of(m, &of, name), s, beside);
+}
+
+/* ---- collectives of a trace, as stretches of time ---- */
+
+struct busy { int64_t start, end; int op; };
+struct busies { struct busy *at; int64_t n, cap; };
+
+static int by_start(const void *a, const void *b)
+{
+    const struct busy *x = a, *y = b;
+
+    return (x->start > y->start) - (x->start < y->start);
+}
+
+static struct busies busies_of(const struct kineto *k)
+{
+    struct busies b = { 0 };
+
+    for (int64_t i = 0; i < k->work.n; i++) {
+        const struct work *w = &k->work.at[i];
+        if (!w->coll)
+            continue;
+        b.at = room_for(b.at, b.n, &b.cap, sizeof *b.at);
+        b.at[b.n++] = (struct busy){ w->start, w->end, w->op };
+    }
+    if (b.n > 1)
+        qsort(b.at, (size_t)b.n, sizeof *b.at, by_start);
+    return b;
+}
+
+/* How long collectives ran between start and end, in ns, and which one longest.  Few run at a time and none for
+ * longer than a step: those that began up to 64 before are looked at. */
+static int64_t beside(const struct busies *b, int64_t start, int64_t end, int *op)
+{
+    int64_t lo = 0, hi = b->n, covered = 0, until = start, longest = 0;
+
+    *op = -1;
+    while (lo < hi) {
+        int64_t mid = (lo + hi) / 2;
+        if (b->at[mid].start < start)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    for (int64_t i = lo > 64 ? lo - 64 : 0; i < b->n && b->at[i].start < end; i++) {
+        const struct busy *c = &b->at[i];
+        int64_t from = c->start > until ? c->start : until, to = c->end < end ? c->end : end;
+        if (to <= from)
+            continue;
+        covered += to - from;
+        until = to;
+        if (to - from > longest) {
+            longest = to - from;
+            *op = c->op;
+        }
+    }
+    return covered;
+}
+
+/* ---- one step ---- */
+
+/* Calls of one step's compute stream: an anchor, or a stretch between two. */
+struct stretch { int64_t ns, covered, optimizer_ns; int op; };
+struct anchor { enum expect_kind kind; struct stretch of, before; };
+struct anchors { struct anchor *at; int64_t n, cap; struct stretch after; };
+
+static int by_launch(const void *a, const void *b)
+{
+    const struct work *x = *(const struct work *const *)a, *y = *(const struct work *const *)b;
+
+    return x->launch != y->launch ? (x->launch > y->launch) - (x->launch < y->launch)
+                                  : (x->start > y->start) - (x->start < y->start);
+}
+
+static void stretch_add(struct stretch *s, const struct work *w, const struct busies *b)
+{
+    int op;
+
+    s->covered += beside(b, w->start, w->end, &op);
+    s->ns += w->end - w->start;
+    s->optimizer_ns += w->phase == WORK_OPTIMIZER ? w->end - w->start : 0;
+    if (op >= 0)
+        s->op = op;
+}
+
+/* Kernels of one attention follow each other; what adds a split product's parts belongs to it. */
+static void anchors_add(struct anchors *a, const struct work *w, bool small, const struct busies *b)
+{
+    static const enum expect_kind kinds[KINETO_CLASSES] = {
+        [KINETO_STREAMING] = EXPECT_STREAMING, [KINETO_PRODUCT] = EXPECT_PRODUCT, [KINETO_PRODUCT_SUM] = EXPECT_PRODUCT,
+        [KINETO_ATTENTION] = EXPECT_ATTENTION, [KINETO_ATTENTION_BACK] = EXPECT_ATTENTION_BACK };
+    enum expect_kind kind = small ? EXPECT_STREAMING : kinds[w->what];
+    bool follows = a->n > 0 && a->after.ns == 0 && a->at[a->n - 1].kind == kind &&
+                   (kind != EXPECT_PRODUCT || w->what == KINETO_PRODUCT_SUM);
+
+    if (kind == EXPECT_STREAMING)
+        stretch_add(&a->after, w, b);
+    else if (follows)
+        stretch_add(&a->at[a->n - 1].of, w, b);
+    else {
+        a->at = room_for(a->at, a->n, &a->cap, sizeof *a->at);
+        a->at[a->n] = (struct anchor){ .kind = kind, .before = a->after, .of = { .op = -1 } };
+        stretch_add(&a->at[a->n++].of, w, b);
+        a->after = (struct stretch){ .op = -1 };
+    }
+}
+
+static int beside_of(const struct stretch *s)
+{
+    return s->ns > 0 && (double)s->covered > BESIDE * (double)s->ns ? s->op : -1;
+}
+
+/* What ran partly beside a collective tells neither what it takes alone nor beside it: as if beside one that is
+ * not known. */
+enum { PARTLY = KINETO_COLLS };
+static int told_of(const struct stretch *s)
+{
+    int op = beside_of(s);
+
+    return op >= 0 && op < NCOLL ? op : (double)s->covered > ALONE * (double)s->ns ? PARTLY : -1;
+}
+
+/* Shares a stretch among the plan's entries i0 to i1, by bytes.  False where there are none. */
+static bool share(struct match *m, int64_t i0, int64_t i1, double s, int beside, bool optimizer)
+{
+    double bytes = 0;
+
+    for (int64_t i = i0; i < i1; i++)
+        bytes += (m->x->at[i].kind == EXPECT_OPTIMIZER) == optimizer ? (double)m->x->at[i].bytes : 0;
+    if (!(bytes > 0))
+        return false;
+    for (int64_t i = i0; i < i1; i++)
+        if ((m->x->at[i].kind == EXPECT_OPTIMIZER) == optimizer && m->x->at[i].bytes > 0)
+            call_of(m, &m->x->at[i], s * (double)m->x->at[i].bytes / bytes, beside);
+    return true;
+}
+
+/* A stretch and what is left of those before it.  The optimizer's kernels are marked as such, or not. */
+static double spread_out(struct match *m, int64_t i0, int64_t i1, const struct stretch *s, double left)
+{
+    double own = 1e-9 * (double)(s->ns - s->optimizer_ns) + left, optimizer = 1e-9 * (double)s->optimizer_ns;
+    int beside = told_of(s);
+
+    if (optimizer > 0 && share(m, i0, i1, optimizer, beside, true))
+        optimizer = 0;
+    own += optimizer;
+    if (s->optimizer_ns == 0) {
+        /* Not marked: both by bytes. */
+        double of[2] = { 0, 0 };
+        for (int64_t i = i0; i < i1; i++)
+            of[m->x->at[i].kind == EXPECT_OPTIMIZER] += (double)m->x->at[i].bytes;
+        if (of[1] > 0) {
+            double part = own * of[1] / (of[0] + of[1]);
+            share(m, i0, i1, part, beside, true);
+            own -= part;
+        }
+    }
+    return own > 0 && share(m, i0, i1, own, beside, false) ? 0 : own;
+}
+
+static bool is_anchor(const struct expected *x)
+{
+    return x->kind <= EXPECT_ATTENTION_BACK;
+}
+
+static int other_plan(const struct match *m, const struct anchors *a, const char *path, int step)
+{
+    int64_t products = 0;
+
+    for (int64_t i = 0; i < a->n; i++)
+        products += a->at[i].kind == EXPECT_PRODUCT;
+    return fail("%s: step %d has %" PRId64 " products and %" PRId64 " attention kernels%s, the plan's has %" PRId64 " and %" PRId64
+                ": --plan has to be the plan that was traced (model, kernels, recompute, accumulation, stage)", path, step,
+                products, a->n - products, products == m->x->nproducts && a->n - products == m->x->nattention
+                ? " in another order" : "", m->x->nproducts, m->x->nattention);
+}
+
+static bool same_order(const struct match *m, const struct anchors *a)
+{
+    int64_t at = 0;
+
+    for (int64_t i = 0; i < m->x->n; i++)
+        if (is_anchor(&m->x->at[i]) && (at == a->n || a->at[at++].kind != m->x->at[i].kind))
+            return false;
+    return at == a->n;
+}
+
+static void take_step(struct match *m, const struct anchors *a)
+{
+    int64_t from = 0, at = 0;
+    double left = 0;
+
+    for (int64_t i = 0; i < m->x->n; i++) {
+        if (!is_anchor(&m->x->at[i]))
+            continue;
+        left = spread_out(m, from, i, &a->at[at].before, left);
+        call_of(m, &m->x->at[i], 1e-9 * (double)a->at[at].of.ns, told_of(&a->at[at].of));
+        from = i + 1;
+        at++;
+    }
+    spread_out(m, from, m->x->n, &a->after, left);
+}
+
+/* Copies and casts on other streams than compute's: together, by bytes. */
+static void take_side(struct match *m, double s)
+{
+    double bytes = 0;
+
+    for (int64_t i = 0; i < m->x->nside; i++)
+        bytes += (double)m->x->side[i].bytes;
+    for (int64_t i = 0; i < m->x->nside && s > 0; i++)
+        call_of(m, &m->x->side[i], s * (double)m->x->side[i].bytes / bytes, PARTLY);
+}
+
+static int by_length(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+/* The length up to which products are none of the plan's: the shortest, where there are more than it has.  -1: none. */
+static int64_t small_product(const struct match *m, const struct work *const *at, int64_t n)
+{
+    int64_t *length = room_new((size_t)n + 1, sizeof *length), found = 0, all = 0, few = 0, limit = -1;
+
+    for (int64_t i = 0; i < n; i++)
+        if (at[i]->what == KINETO_PRODUCT)
+            all += length[found++] = at[i]->end - at[i]->start;
+    if (found > m->x->nproducts) {
+        qsort(length, (size_t)found, sizeof *length, by_length);
+        for (int64_t i = 0; i < found - m->x->nproducts; i++)
+            few += length[i];
+        if ((double)few <= SMALL * (double)all)
+            limit = length[found - m->x->nproducts - 1];
+    }
+    free(length);
+    return limit;
+}
+
+static struct anchors anchors_of(const struct match *m, const struct work *const *at, int64_t n, const struct busies *b)
+{
+    struct anchors a = { .after = { .op = -1 } };
+    int64_t limit = small_product(m, at, n);
+
+    for (int64_t i = 0; i < n; i++)
+        anchors_add(&a, at[i], at[i]->what == KINETO_PRODUCT && at[i]->end - at[i]->start <= limit, b);
+    return a;
+}
+
+static int match_step(struct match *m, const struct kineto *k, const struct busies *b, const char *path, int step)
+{
+    const struct work **at = room_new((size_t)k->work.n + 1, sizeof *at);
+    double side = 0;
+    int64_t n = 0;
+    int rc = 0;
+
+    for (int64_t i = 0; i < k->work.n; i++) {
+        const struct work *w = &k->work.at[i];
+        if (w->window != step - 1 || w->coll)
+            continue;
+        if (w->side)
+            side += 1e-9 * (double)(w->end - w->start);
+        else
+            at[n++] = w;
+    }
+    if (n > 1)
+        qsort(at, (size_t)n, sizeof *at, by_launch);
+    struct anchors a = anchors_of(m, at, n, b);
+    free(at);
+    if (same_order(m, &a)) {
+        take_step(m, &a);
+        take_side(m, side);
+    } else
+        rc = other_plan(m, &a, path, step);
+    free(a.at);
+    return rc;
+}
+
+/* ---- collectives and copies ---- */
+
+/* The plan's collective of this operation and size; of older profilers, which do not say the size, the only one. */
+static const struct expected_coll *planned(const struct expectation *x, const struct work *w)
+{
+    const struct expected_coll *only = NULL;
+
+    for (int64_t i = 0; i < x->ncolls; i++) {
+        const struct expected_coll *c = &x->coll[i];
+        if ((int)c->op != w->op || (w->group_size > 0 && w->group_size != c->ranks))
+            continue;
+        if (w->bytes == c->bytes)
+            return c;
+        if (w->bytes < 0 && only && only->bytes != c->bytes)
+            return NULL;
+        only = w->bytes < 0 ? c : only;
+    }
+    return only;
+}
+
+static struct timed *coll_of(struct match *m, const struct expected_coll *c)
+{
+    struct series of = { .kind = SERIES_COLL, .dtype = c->dtype, .algorithm = "nccl", .ranks = c->ranks,
+                         .per_node = c->per_node, .bytes = c->bytes };
+
+    return timed_of(m, &of, coll_name(c->op));
+}
+
+/* Call i of one rank is call i of the others: the shortest one waited for nobody. */
+static void coll_call(struct timed *t, int64_t i, double s)
+{
+    if (i < t->ncalls)
+        t->call[i].s = fmin(t->call[i].s, s);
+    else
+        call_add(t, s, -1);
+}
+
+static void take_colls(struct match *m, const struct kineto *k, int first, int last)
+{
+
+    for (int i = 0; i < m->n; i++)
+        m->timed[i]->taken = 0;
+    for (int64_t i = 0; i < k->work.n; i++) {       /* in order of start: kineto_measure() */
+        const struct work *w = &k->work.at[i];
+        if (!w->coll || w->window < first - 1 || w->window > last - 1 || w->end <= w->start)
+            continue;
+        const struct expected_coll *c = planned(m->x, w);
+        if (!c) {
+            m->colls_left++;
+            continue;
+        }
+        struct timed *t = coll_of(m, c);
+        coll_call(t, t->taken++, 1e-9 * (double)(w->end - w->start));
+    }
+}
+
+static void take_copies(struct match *m, const struct kineto *k)
+{
+    for (int64_t i = 0; i < k->ncopies; i++) {
+        struct series of = { .kind = SERIES_PASS, .dtype = m->p->precision, .algorithm = kernels_name(m->p->kernels),
+                             .bytes = k->copy[i].bytes };
+        call_add(timed_of(m, &of, pass_words[k->copy[i].to_host ? MP_TO_HOST : MP_FROM_HOST]), k->copy[i].seconds, -1);
+    }
+}
+
+/* ---- all ---- */
+
+void match_open(struct match *m, const struct plan *p, const struct expectation *x)
+{
+    *m = (struct match){ .p = p, .x = x, .slot = room_new(SLOTS, sizeof *m->slot) };
+}
+
+int match_trace(struct match *m, const struct kineto *k, const char *path, int first, int last)
+{
+    struct busies b = busies_of(k);
+    int rc = 0;
+
+    for (int step = first; step <= last && rc == 0; step++)
+        rc = match_step(m, k, &b, path, step);
+    free(b.at);
+    if (rc < 0)
+        return -1;
+    take_colls(m, k, first, last);
+    take_copies(m, k);
+    m->traces++;
+    m->steps += last - first + 1;
+    return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The times that count.  Of a collective the faster half: the rest also waited for another rank. */
+static void choose(struct timed *t)
+{
+    int64_t alone = 0, n = 0;
+
+    for (int64_t i = 0; i < t->ncalls; i++)
+        alone += t->call[i].beside < 0;
+    bool all = (double)alone < ENOUGH_ALONE * (double)t->ncalls;
+    t->seconds = room_new((size_t)t->ncalls + 1, sizeof *t->seconds);
+    for (int64_t i = 0; i < t->ncalls; i++)
+        if (all || t->call[i].beside < 0)
+            t->seconds[n++] = t->call[i].s;
+    if (t->of.kind == SERIES_COLL) {
+        qsort(t->seconds, (size_t)n, sizeof *t->seconds, by_value);
+        n = (n + 1) / 2;
+    }
+    t->mean = 0;
+    for (int64_t i = 0; i < n; i++)
+        t->mean += t->seconds[i] / (double)n;
+    t->of.seconds = t->seconds;
+    t->of.nsamples = (int)n;
+}
+
+/* ---- what kernels lose beside collectives ---- */
+
+enum { PRODUCTS, STREAMING, NKINDS };
+static const enum kernel_class class_of[NKINDS] = { KC_GEMM, KC_ELEMENTWISE };
+
+/* Seconds of the calls beside a collective, and of as many alone. */
+struct loss { double beside, alone; int64_t n; };
+
+static void add_losses(const struct match *m, struct loss loss[NKINDS][NCOLL])
+{
+    for (int i = 0; i < m->n; i++) {
+        const struct timed *t = m->timed[i];
+        if (t->of.kind != SERIES_KERNEL)
+            continue;
+        int kind = t->of.class == KC_GEMM || t->of.class == KC_ATTENTION ? PRODUCTS : STREAMING;
+        for (int64_t c = 0; c < t->ncalls; c++) {
+            int op = t->call[c].beside;
+            if (op < 0 || op >= NCOLL)
+                continue;
+            loss[kind][op].beside += t->call[c].s;
+            loss[kind][op].alone += t->mean;
+            loss[kind][op].n++;
+        }
+    }
+}
+
+static void series_one(struct match *m, const struct series *s)
+{
+    m->series = room_for(m->series, m->nseries, &m->cap_series, sizeof *m->series);
+    m->series[m->nseries++] = *s;
+}
+
+/* The collective's own times are from beside compute already: it loses nothing more. */
+static void add_overlap(struct match *m, enum kernel_class kind, const struct timed *coll, const struct loss *l)
+{
+    enum { BEFORE_COLL, BEFORE_KERNEL };
+    double *s = &m->overlap[3 * m->noverlaps];
+    char (*words)[128] = m->words[m->noverlaps++];
+    const char *kernels = class_words[kind];
+    struct series of = { .kind = SERIES_OVERLAP, .dtype = m->p->precision, .algorithm = "nccl", .ranks = coll->of.ranks,
+                         .per_node = coll->of.per_node, .bytes = coll->of.bytes, .nsamples = 1 };
+
+    snprintf(words[BEFORE_COLL], sizeof words[0], "alone before %s", coll->name);
+    snprintf(words[BEFORE_KERNEL], sizeof words[0], "alone before %s", kernels);
+    s[0] = fmax(l->beside, l->alone) / (double)l->n;
+    s[1] = l->alone / (double)l->n;
+    s[2] = coll->mean;
+    const struct { const char *name, *beside; double *s; } rows[] = {
+        { kernels, coll->name, &s[0] }, { kernels, words[BEFORE_COLL], &s[1] },
+        { coll->name, kernels, &s[2] }, { coll->name, words[BEFORE_KERNEL], &s[2] } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        of.name = rows[i].name;
+        of.beside = rows[i].beside;
+        of.seconds = rows[i].s;
+        series_one(m, &of);
+    }
+}
+
+/* The collective of an operation on which most time goes stands for it. */
+static const struct timed *coll_most(const struct match *m, enum coll_op op)
+{
+    const struct timed *most = NULL;
+
+    for (int i = 0; i < m->n; i++) {
+        const struct timed *t = m->timed[i];
+        if (t->of.kind == SERIES_COLL && !strcmp(t->name, coll_name(op)) &&
+            (!most || t->mean * (double)t->ncalls > most->mean * (double)most->ncalls))
+            most = t;
+    }
+    return most;
+}
+
+void match_series(struct match *m)
+{
+    struct loss loss[NKINDS][NCOLL] = { 0 };
+
+    for (int i = 0; i < m->n; i++)
+        choose(m->timed[i]);
+    for (int i = 0; i < m->n; i++)
+        series_one(m, &m->timed[i]->of);
+    m->overlap = room_new((size_t)3 * NKINDS * NCOLL, sizeof *m->overlap);
+    m->words = room_new((size_t)NKINDS * NCOLL, sizeof *m->words);
+    add_losses(m, loss);
+    for (int kind = 0; kind < NKINDS; kind++)
+        for (int op = 0; op < NCOLL; op++) {
+            const struct timed *coll = loss[kind][op].n ? coll_most(m, (enum coll_op)op) : NULL;
+            if (coll)
+                add_overlap(m, class_of[kind], coll, &loss[kind][op]);
+        }
+}
+
+void match_free(struct match *m)
+{
+    for (int i = 0; i < m->n; i++) {
+        free(m->timed[i]->call);
+        free(m->timed[i]->seconds);
+        free(m->timed[i]);
+    }
+    free(m->timed);
+    free(m->slot);
+    free(m->series);
+    free(m->words);
+    free(m->overlap);
+    memset(m, 0, sizeof *m);
+}

@@ -1,0 +1,42 @@
+#include "calib/trace/kineto_class.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+/* Parts of names, in lower case.  PyTorch's attention: pytorch_flash::flash_fwd_kernel and flash_bwd_dot_do_o_kernel
+ * (aten/src/ATen/native/transformers/cuda/flash_attn), fmha_cutlassF_... and fmha_cutlassB_... (mem_eff_attention),
+ * cudnn_generated_fort_native_sdpa_sm90_flash_fprop_... and _bprop_ (cuDNN's frontend, docs of its SDPA), attn_fwd and
+ * bwd_kernel_ (aotriton on AMD). */
+static const char *const attention[] = { "flash_fwd", "flash_bwd", "fmha", "_sdpa_", "attn_fwd", "attn_bwd", "flashattn",
+                                         "flash_attn", NULL };
+static const char *const back[] = { "_bwd", "bprop", "backward", "cutlassb", NULL };
+/* cuBLAS (ampere_bf16_s16816gemm_..., sm80_xmma_gemm_..., nvjet_tst_... since CUDA 12.8, gemvx), CUTLASS, rocBLAS and
+ * hipBLASLt (Cijk_...), inductor's templates (triton_tem_fused_mm_...). */
+static const char *const product[] = { "gemm", "xmma", "nvjet", "cutlass", "cijk_", "triton_tem_fused_mm", "triton_tem_fused_addmm",
+                                       "triton_tem_fused_bmm", "gemv", "_mma_", NULL };
+static const char *const sum[] = { "splitkreduce", "splitk_reduce", "reduce_splitk", NULL };
+
+static bool has(const char *name, const char *const *parts)
+{
+    for (; *parts; parts++)
+        if (strstr(name, *parts))
+            return true;
+    return false;
+}
+
+enum kineto_class kineto_class(const char *name)
+{
+    char plain[512];
+    size_t n = 0;
+
+    for (; *name && n + 1 < sizeof plain; name++)
+        plain[n++] = (char)tolower((unsigned char)*name);
+    plain[n] = '\0';
+    if (has(plain, attention))
+        return has(plain, back) ? KINETO_ATTENTION_BACK : KINETO_ATTENTION;
+    if (has(plain, sum))
+        return KINETO_PRODUCT_SUM;
+    return has(plain, product) ? KINETO_PRODUCT : KINETO_STREAMING;
+}
