@@ -363,7 +363,7 @@ int cmd_search(int argc, char **argv)
     static const char *const dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", NULL };
     const char *recomputes[NRECOMPUTE + 2] = { [NRECOMPUTE] = "all" };
     struct args a = { .framework = FRAMEWORK_ANY, .dialect = -1, .kernels = -1, .precision = DT_BF16,
-                      .recompute = 3, .top = 10, .headroom = -1 };
+                      .recompute = NRECOMPUTE, .top = 10, .headroom = -1 };
     const struct opt opts[] = {
         { "model", "a built-in name, a config.json or its folder", .str = &a.model, .required = true },
         { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &a.cluster, .required = true },
@@ -375,7 +375,7 @@ int cmd_search(int argc, char **argv)
         { "kernels", "kernel set (what transformers picks for the model)", .word = &a.kernels, .words = knob_words("kernels") },
         { "micro-batch", "only this micro-batch", .i = &a.micro_batch, .min = 1 },
         { "precision", "number format", .word = &a.precision, .words = knob_words("precision") },
-        { "recompute", "activation recompute: none, selective, full or all of them", .word = &a.recompute, .words = recomputes },
+        { "recompute", "activation recompute: none, selective, full, all of these, or op (torchtitan's selective op)", .word = &a.recompute, .words = recomputes },
         { "memory", "bytes of a rank, instead of the cluster's", .bytes = &a.memory, .min = 1 },
         { "headroom", "share of memory kept free", .num = &a.headroom },
         { "top", "ideas to show", .i = &a.top, .min = 1 },
@@ -419,7 +419,7 @@ int cmd_search(int argc, char **argv)
             .strategies = a.strategies ? a.strategies : ~0ull, .dialects = dialects_of(&a),
             .kernels = a.kernels < 0 ? attention_default(&m) : (enum kernel_set)a.kernels,
             .precision = (enum dtype)a.precision, .micro_batch = a.micro_batch,
-            .recompute = a.recompute == 3 ? 7 : 1ull << a.recompute, .threads = a.threads < 1024 ? (int)a.threads : 1024,
+            .recompute = a.recompute == NRECOMPUTE ? 7 : 1ull << a.recompute, .threads = a.threads < 1024 ? (int)a.threads : 1024,
         };
         rc = run(&a, &o);
     }
