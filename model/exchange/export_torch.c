@@ -78,6 +78,14 @@ static void print_reshard(int64_t k, FILE *to)
         fprintf(to, "%" PRId64, k);
 }
 
+/* Foreach is PyTorch's default on GPUs. */
+static const char *form_of(const struct plan *p)
+{
+    static const char *const forms[NOPTIMIZER_FORM] = { "", ", fused=True", ", foreach=False" };
+
+    return forms[p->optimizer_form];
+}
+
 /* transformers recomputes whole blocks; set before wrapping. */
 static void print_recompute(const struct plan *p, FILE *to)
 {
@@ -115,6 +123,8 @@ static void export_fsdp2(const struct plan *p, const char *blocks, FILE *to)
     fprintf(to, "from torch.distributed.device_mesh import init_device_mesh\n"
             "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\n\n");
     print_recompute(p, to);
+    if (p->fsdp.model_dtype >= 0)
+        fprintf(to, "model = model.to(%s)\n", torch_dtype((enum dtype)p->fsdp.model_dtype));
     print_mesh(p, to);
     fprintf(to, "options = dict(\n    mesh=mesh,\n    reshard_after_forward=");
     print_reshard(p->fsdp.reshard_after_forward, to);
@@ -182,8 +192,8 @@ static void export_ddp(const struct plan *p, FILE *to)
     fprintf(to, ")\n");
     if (p->strategy == STRAT_ZERO1)
         fprintf(to, "optimizer = ZeroRedundancyOptimizer(\n    model.parameters(),\n"
-                "    optimizer_class=torch.optim.AdamW,\n    parameters_as_bucket_view=%s,\n)\n",
-                py(p->ddp.parameters_as_bucket_view));
+                "    optimizer_class=torch.optim.AdamW%s,\n    parameters_as_bucket_view=%s,\n)\n",
+                form_of(p), py(p->ddp.parameters_as_bucket_view));
     if (p->precision != DT_FP32 && p->ddp.model_dtype < 0)
         fprintf(to, "# forward and loss under torch.autocast(\"cuda\", dtype=%s)\n",
                 torch_dtype(p->precision));
@@ -194,7 +204,7 @@ static void export_ddp(const struct plan *p, FILE *to)
 static void print_rest(const struct plan *p, FILE *to)
 {
     if (p->strategy != STRAT_ZERO1)
-        fprintf(to, "optimizer = torch.optim.AdamW(model.parameters())\n");
+        fprintf(to, "optimizer = torch.optim.AdamW(model.parameters()%s)\n", form_of(p));
     fprintf(to, "# a step: %" PRId64 " micro-steps of %" PRId64 " samples of %" PRId64
             " tokens on each rank\n", p->accumulation, p->micro_batch, p->seq);
     if (p->clip > 0)
@@ -221,7 +231,9 @@ int export_torch(const struct plan *p, FILE *to)
                     "ZeroRedundancyOptimizer", strategy_name(p->strategy), dialect_name(p->dialect));
     if (p->deterministic)
         return refuse("deterministic", "PyTorch has no such reduction");
-    if (p->recompute == RECOMPUTE_SELECTIVE || p->recompute_interval > 1)
+    if (p->loss != LOSS_FP32)
+        return refuse("loss", "transformers' own is in fp32; the loss is code of yours");
+    if (p->recompute == RECOMPUTE_SELECTIVE || p->recompute == RECOMPUTE_OP || p->recompute_interval > 1)
         return refuse("recompute", "transformers recomputes whole blocks, all or none");
     if (blocks_path(&p->model, blocks, sizeof blocks) < 0)
         return -1;

@@ -61,7 +61,7 @@ bool attention_masked(const struct plan *p)
 
 bool attention_mixed(const struct plan *p)
 {
-    return p->kernels == KERNELS_TORCH_SDPA && window_matters(p) &&
+    return kernels_take_sdpa(p->kernels) && window_matters(p) &&
            !habits_of(p->model.family)->always_masked && model_windowed_layers(&p->model) < p->model.layers;
 }
 
@@ -191,7 +191,7 @@ int attention_check(const struct plan *p, const char *where)
 {
     const char *why = attention_refuses_sdpa(p->model.family);
 
-    if (p->kernels != KERNELS_TORCH_SDPA)
+    if (!kernels_take_sdpa(p->kernels))
         return 0;
     if (why)
         return fail("%s: kernels: transformers refuses torch-sdpa for %s (%s): it runs torch-eager",

@@ -32,9 +32,11 @@
 /* Element counts and distances: anything up to the largest int64. */
 #define ANY INT64_MAX
 
-static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa", NULL };
+static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa", "torch-compile", NULL };
 static const char *const dtype_words[]     = { "fp32", "bf16", "fp16", NULL };
-static const char *const recompute_words[] = { "none", "selective", "full", NULL };
+static const char *const recompute_words[] = { "none", "selective", "full", "op", NULL };
+static const char *const loss_words[]      = { "fp32", "bf16", "fused", "chunked", "fused-linear", NULL };
+static const char *const form_words[]      = { "foreach", "fused", "loop", NULL };
 static const char *const prefetch_words[]  = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", NULL };
 static const char *const sharding_words[]  = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
                                                "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", NULL };
@@ -50,7 +52,8 @@ static const char *const accelerate_sharding[]  = { "FULL_SHARD", "SHARD_GRAD_OP
                                                     "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", NULL };
 static const char *const titan_precision[]      = { "float32", "bfloat16", "", NULL };
 static const char *const titan_reduce[]         = { "float32", "", "", NULL };
-static const char *const titan_recompute[]      = { "none", "", "full", NULL };
+static const char *const titan_form[]           = { "foreach", "fused", "for-loop", NULL };
+static const char *const titan_recompute[]      = { "none", "", "full", "", NULL };
 
 #define AT(member) .offset = offsetof(struct plan, member)
 #define INT(member, low, high, d)  .type = KNOB_INT, AT(member), .lo = (low), .hi = (high), .def = (d)
@@ -105,6 +108,13 @@ static const struct knob rows[] = {
       .about = "number format of gradient reductions" },
     { "", "optimizer", .type = KNOB_FIXED, .words = optimizer_words, .cells = ALL,
       .about = "the only optimizer so far" },
+    { "", "optimizer_form", WORD(optimizer_form, form_words, OPTIMIZER_FOREACH), .cells = DDP_TORCH | ZRO | FSDP2 | FSDP1,
+      .label = ", AdamW %s", TITAN("--optimizer.implementation", titan_form),
+      .about = "torch.optim.AdamW's: a kernel for each operation on all tensors, one for all, or one for each tensor" },
+    { "", "loss", WORD(loss, loss_words, LOSS_FP32), .cells = ALL & ~PAPER, OURS, .label = ", loss %s",
+      ACCELERATE_HAS(LOSS_FP32, "accelerate leaves the loss to the model"),
+      TITAN_HAS(LOSS_FP32, "its cross-entropy is in fp32"),
+      .about = "cross-entropy in fp32, in the logits' bf16, flash-attn's kernel, torchtune's chunks, Liger's without logits" },
     { "", "clip", REAL(clip, 0, 1 << 30, 0), .cells = ALL & ~DS, NULL_IS(0), TITAN("--training.max-norm"),
       .about = "largest global gradient norm, null: no clipping" },
     { "", "clip", REAL(clip, 0, 1 << 30, 1), .cells = DS, NULL_IS(0), USUAL(clip, "1; null up to DeepSpeed 0.16"),
@@ -114,10 +124,10 @@ static const struct knob rows[] = {
       TITAN_HAS(0, "its models have none"),
       .about = "probability; the model config's own by default" },
     { "", "recompute", WORD(recompute, recompute_words, RECOMPUTE_NONE), .cells = ALL, OURS,
-      TRIES(1, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL), .label = ", recompute %s",
+      TRIES(1, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_OP), .label = ", recompute %s",
       FSDP_KEY("fsdp_activation_checkpointing"),
       TITAN("activation-checkpoint:", titan_recompute,
-            "its selective checkpointing recomputes every other matmul, not attention"),
+            "its selective checkpointing names the products that it saves; up to 0.2 every other one (\"op\")"),
       .about = "activations recomputed in backward" },
     { "", "recompute_interval", INT(recompute_interval, 1, MODEL_MAX_LAYERS, 1), .cells = ALL, OURS,
       TRY(2, interval), .label = "/%.0f", TITAN_HAS(1, "it recomputes all blocks or none"),
@@ -171,6 +181,9 @@ static const struct knob rows[] = {
       .lo = 2, .hi = SIZE_LIMIT, .def = -1, .cells = FSDP2, NULL_IS(-1),
       ACCELERATE_HAS(-1, "accelerate leaves the root at null"),
       .about = "the same for the root's own call; null: it keeps its parameters" },
+    { "fsdp", "model_dtype", WORD(fsdp.model_dtype, dtype_words, -1), .cells = FSDP2, NULL_IS(-1),
+      ACCELERATE_HAS(-1, "accelerate upcasts parameters to fp32"), TITAN_HAS(-1, "its training.dtype is another thing"),
+      .about = "\"bf16\": parameters, gradients and states in bf16; null: fp32" },
     { "fsdp", "sharding_strategy", WORD(fsdp.sharding_strategy, sharding_words, FSDP1_FULL_SHARD),
       .cells = FSDP1, TRY(5, sharding), .say = knob_say_sharding,
       FSDP_KEY("fsdp_sharding_strategy", accelerate_sharding), .about = "FSDP1's ShardingStrategy" },

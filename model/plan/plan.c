@@ -18,9 +18,11 @@ static const char *const dialects[NDIALECT + 1] = {
 };
 static const char *const kernel_sets[NKERNELS + 1] = {
     [KERNELS_DPX] = "dpx", [KERNELS_TORCH_EAGER] = "torch-eager", [KERNELS_TORCH_SDPA] = "torch-sdpa",
+    [KERNELS_TORCH_COMPILE] = "torch-compile",
 };
 static const char *const recomputes[NRECOMPUTE] = {
     [RECOMPUTE_NONE] = "none", [RECOMPUTE_SELECTIVE] = "selective", [RECOMPUTE_FULL] = "full",
+    [RECOMPUTE_OP] = "op",
 };
 
 const char *strategy_name(enum strategy s)    { return strategies[s]; }
@@ -180,7 +182,7 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
     memset(&p->fsdp, 0, sizeof p->fsdp);
     memset(&p->ds, 0, sizeof p->ds);
     memset(&p->dp, 0, sizeof p->dp);
-    p->ddp.model_dtype = p->ds.communication_dtype = -1;
+    p->ddp.model_dtype = p->fsdp.model_dtype = p->ds.communication_dtype = -1;
     p->limits = limits;
     set_defaults(p, false);
     p->seq = seq;
@@ -211,6 +213,9 @@ struct recipe plan_recipe(const struct plan *p)
             r.optimizer = 2 * (int)dtype_bytes(r.kept);
             r.autocast = false;
         }
+    } else if (p->fsdp.model_dtype >= 0) {
+        r.kept = r.used = r.grad = r.wire_gather = (enum dtype)p->fsdp.model_dtype;
+        r.optimizer = 2 * (int)dtype_bytes(r.kept);
     }
     return r;
 }

@@ -25,8 +25,14 @@
 
 enum strategy { STRAT_DP, STRAT_DDP, STRAT_ZERO1, STRAT_ZERO2, STRAT_ZERO3, STRAT_FSDP, NSTRATEGY };
 enum dialect  { DIALECT_PAPER, DIALECT_TORCH, DIALECT_TORCH_FSDP1, DIALECT_DEEPSPEED, NDIALECT };
-enum kernel_set  { KERNELS_DPX, KERNELS_TORCH_EAGER, KERNELS_TORCH_SDPA, NKERNELS };
-enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, NRECOMPUTE };
+enum kernel_set  { KERNELS_DPX, KERNELS_TORCH_EAGER, KERNELS_TORCH_SDPA, KERNELS_TORCH_COMPILE, NKERNELS };
+/* SELECTIVE: the attention core; OP: all but the operators that torchtitan's `selective op` saves. */
+enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_OP, NRECOMPUTE };
+/* FP32: transformers' and torchtitan's, of logits in fp32; COMPUTE: F.cross_entropy() of logits as they are;
+ * FUSED: flash-attn's kernel; CHUNKED: torchtune's; FUSED_LINEAR: Liger-Kernel's, without logits. */
+enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, NLOSS };
+/* torch.optim.AdamW(foreach=True), (fused=True), (foreach=False). */
+enum optimizer_form { OPTIMIZER_FOREACH, OPTIMIZER_FUSED, OPTIMIZER_LOOP, NOPTIMIZER_FORM };
 enum unit_kind { UNIT_MODEL, UNIT_BLOCKS, UNIT_BLOCK, UNIT_HALF_BLOCK, UNIT_TENSOR, UNIT_MODULE };
 enum prefetch  { PREFETCH_PRE, PREFETCH_POST, PREFETCH_NONE };      /* FSDP backward_prefetch */
 enum fsdp1_sharding { FSDP1_FULL_SHARD, FSDP1_SHARD_GRAD_OP, FSDP1_NO_SHARD,
@@ -48,6 +54,7 @@ struct fsdp_options {
     bool    limit_all_gathers;          /* FSDP1 */
     bool    use_orig_params;            /* FSDP1 */
     enum fsdp1_sharding sharding_strategy;  /* FSDP1 */
+    int     model_dtype;            /* FSDP2: DT_BF16: model.to(bfloat16), states likewise; -1: fp32 parameters */
 };
 
 enum offload_device { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
@@ -127,6 +134,8 @@ struct plan {
     enum dtype     reduce_dtype;    /* gradients on the wire, resolved to the dialect's default */
     double         clip;            /* global gradient norm, 0: no clipping */
     double         dropout;
+    enum loss_kind loss;
+    enum optimizer_form optimizer_form;
     enum recompute recompute;
     int64_t        recompute_interval;  /* every k-th block is recomputed; 1: all */
     enum unit_kind unit;
@@ -203,6 +212,12 @@ const char *kernels_name(enum kernel_set k);
 const char *recompute_name(enum recompute r);
 int strategy_parse(const char *s);
 int dialect_parse(const char *s);
+
+/* PyTorch's own. */
+static inline bool dialect_is_torch(enum dialect d) { return d == DIALECT_TORCH || d == DIALECT_TORCH_FSDP1; }
+
+/* Does attention run through scaled_dot_product_attention? */
+static inline bool kernels_take_sdpa(enum kernel_set k) { return k == KERNELS_TORCH_SDPA || k == KERNELS_TORCH_COMPILE; }
 
 /* Can the user choose whether each micro-step reduces, and over how many ranks
  * states are sharded?  Elsewhere the plan says what the framework does. */

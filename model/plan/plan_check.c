@@ -113,11 +113,48 @@ static int check_derived(const struct plan *p, const char *where)
     return 0;
 }
 
+/* Losses that replace transformers' own. */
+static int check_loss(const struct plan *p, const char *where)
+{
+    bool torch = dialect_is_torch(p->dialect), chunks = p->loss >= LOSS_CHUNKED;
+    const struct model *m = &p->model;
+
+    if (p->loss == LOSS_FP32)
+        return 0;
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: loss: kernels \"dpx\" have one loss, in fp32", where);
+    if (p->loss == LOSS_COMPUTE && p->precision != DT_BF16)
+        return fail("%s: loss: \"bf16\" needs precision bf16", where);
+    if (plan_recipe(p).autocast && p->loss != LOSS_CHUNKED && p->loss != LOSS_FUSED)
+        return fail("%s: loss: torch.autocast computes cross-entropy in fp32: fp32, fused or chunked", where);
+    if (chunks && !torch)
+        return fail("%s: loss: dialects torch and torch-fsdp1 have chunked and fused-linear", where);
+    if (chunks && m->tensors[m->ntensors - 1].role == ROLE_HEAD && m->tensors[m->ntensors - 1].is_bias)
+        return fail("%s: loss: chunked and fused-linear are not modelled for a head with a bias", where);
+    if (p->loss == LOSS_FUSED_LINEAR && (m->softcap > 0 || !strcmp(m->family, "granite") || !strncmp(m->family, "cohere", 6)))
+        return fail("%s: loss: fused-linear is not modelled for %s, which scales its logits", where, m->family);
+    return 0;
+}
+
+static int check_optimizer_form(const struct plan *p, const char *where)
+{
+    if (p->optimizer_form == OPTIMIZER_FOREACH)
+        return 0;
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: optimizer_form: kernels \"dpx\" have one AdamW", where);
+    if (p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.use_orig_params)
+        return fail("%s: optimizer_form: only foreach is modelled for fsdp.use_orig_params, whose shards are of unequal tensors",
+                    where);
+    return 0;
+}
+
 static int check_common(const struct plan *p, const char *where)
 {
     if (p->recompute == RECOMPUTE_NONE && p->recompute_interval != 1)
         return fail("%s: recompute_interval: nothing is recomputed; set recompute or leave it out",
                     where);
+    if (p->recompute == RECOMPUTE_OP && (p->kernels == KERNELS_DPX || !dialect_is_torch(p->dialect)))
+        return fail("%s: recompute: \"op\" is torchtitan's, of PyTorch's kernels in dialects torch and torch-fsdp1", where);
     if (p->recompute_interval > p->model.layers)
         return fail("%s: recompute_interval: the model has %" PRId64 " blocks", where,
                     p->model.layers);
@@ -208,6 +245,18 @@ static int check_model_dtype(const struct plan *p, const char *where)
         return 0;
     if (p->ddp.model_dtype != (int)p->precision || p->precision == DT_FP32)
         return fail("%s: ddp.model_dtype: must be \"precision\", bf16 or fp16", where);
+    return 0;
+}
+
+/* Pure bf16: parameters, gradients and states. */
+static int check_fsdp_dtype(const struct plan *p, const char *where)
+{
+    if (p->fsdp.model_dtype < 0 || p->dialect != DIALECT_TORCH || p->strategy != STRAT_FSDP)
+        return 0;
+    if (p->fsdp.model_dtype != DT_BF16 || p->precision != DT_BF16)
+        return fail("%s: fsdp.model_dtype: bf16 with precision bf16, or null", where);
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: fsdp.model_dtype: kernels \"dpx\" update weights in fp32 only", where);
     return 0;
 }
 
@@ -328,7 +377,7 @@ int plan_check(const struct plan *p, const char *where)
     if (check_version(p, where) < 0 || attention_check(p, where) < 0 || check_dtypes(p, where) < 0 || check_sizes(p, where) < 0
         || check_derived(p, where) < 0 || check_common(p, where) < 0
         || check_unit(p, where) < 0 || check_group(p, where) < 0 || check_ddp(p, where) < 0
-        || check_model_dtype(p, where) < 0)
+        || check_model_dtype(p, where) < 0 || check_fsdp_dtype(p, where) < 0 || check_loss(p, where) < 0 || check_optimizer_form(p, where) < 0)
         return -1;
     return check_deepspeed(p, where) < 0 ? -1 : check_ds_offload(p, where);
 }

@@ -242,7 +242,7 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
 {
     struct recipe x = plan_recipe(a), y = plan_recipe(b);
 
-    return a->micro_batch == b->micro_batch && a->recompute == b->recompute &&
+    return a->micro_batch == b->micro_batch && a->recompute == b->recompute && a->loss == b->loss &&
            a->recompute_interval == b->recompute_interval && a->kernels == b->kernels &&
            a->dropout == b->dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
            x.used == y.used && x.kept == y.kept && a->strategy == b->strategy;

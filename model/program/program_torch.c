@@ -87,7 +87,12 @@ static var checkpointed_block(struct run *r, var x, struct torch_region *again)
     }
     t->nsavers = 0;
     t->forget = true;
+    again->cache0 = t->ncache;
+    if (r->recompute == RECOMPUTE_OP)
+        tape_selective(t, -1);
     again->out = torch_block(&r->b, x);
+    tape_unselective(t);
+    again->cache1 = t->ncache;
     t->forget = false;
     r->b.cos = cos;
     r->b.sin = sin;
@@ -97,13 +102,18 @@ static var checkpointed_block(struct run *r, var x, struct torch_region *again)
     return again->out;
 }
 
+static bool runs_blocks_again(const struct run *r)
+{
+    return r->recompute == RECOMPUTE_FULL || r->recompute == RECOMPUTE_OP;
+}
+
 static var forward_block(struct run *r, int id, var x)
 {
     struct part *p = &r->part[id];
     int store0 = r->t.nstores;
 
     begin_part(r, id);
-    if (r->recompute == RECOMPUTE_FULL) {
+    if (runs_blocks_again(r)) {
         x = checkpointed_block(r, x, &p->again);
     } else {
         r->b.selective = r->recompute == RECOMPUTE_SELECTIVE;
@@ -169,7 +179,10 @@ static void backward_again(struct run *r, const struct torch_region *g)
 
     t->nsavers = 0;
     t->stop_after = stops_early(r->b.p) ? g->savers : 0;
+    if (r->recompute == RECOMPUTE_OP)
+        tape_selective(t, g->cache0);
     var out = run_again(r, g);
+    tape_unselective(t);
     leave_autocast(&r->b);
     tape_drop(t, r->b.weights);
     r->b.weights = 0;
@@ -185,10 +198,11 @@ static void backward_again(struct run *r, const struct torch_region *g)
     if (!t->bad)
         rotate(t->out + k0, k1 - k0, k2 - k1);
     /* Running a whole block again is part of backward's first half, the MLP's. */
-    for (int i = k0; i < k2 && r->recompute == RECOMPUTE_FULL; i++)
+    for (int i = k0; i < k2 && runs_blocks_again(r); i++)
         t->out[i].half = 1;
     tape_backward(t, node0, t->nnodes);
     t->unpacked = false;
+    tape_drop_cache(t, g->cache0, g->cache1);
     for (int i = 0; i < TORCH_ARGS; i++)
         tape_drop(t, g->args[i]);
 }

@@ -40,7 +40,8 @@ void tape_init(struct tape *t, int64_t rounding)
 void tape_reset(struct tape *t)
 {
     t->nstores = t->nvars = t->nnodes = 1;      /* 0 is "none" in all three */
-    t->nout = t->nplaces = t->nmoves = 0;
+    t->nout = t->nplaces = t->nmoves = t->ncache = 0;
+    t->caches = t->cached = false;
     memset(t->live, 0, sizeof t->live);
     t->open = t->backward = t->forget = t->autocast = t->stopped = t->stopping = false;
     t->stop_after = t->nsavers = t->tied_grad = 0;
@@ -65,6 +66,7 @@ void tape_free(struct tape *t)
     free(t->places);
     free(t->moves);
     free(t->kept);
+    free(t->cache);
     memset(t, 0, sizeof *t);
 }
 
@@ -289,6 +291,43 @@ void tape_graft(struct tape *t, var from, var to)
     t->nodes[f->node].grad[f->slot] = 0;
 }
 
+/* ---- selective checkpoints ---- */
+
+int tape_selective(struct tape *t, int again)
+{
+    t->caches = again < 0;
+    t->cached = again >= 0;
+    t->products = 0;
+    t->at_cache = again;
+    return t->ncache;
+}
+
+void tape_unselective(struct tape *t) { t->caches = t->cached = false; }
+
+void tape_drop_cache(struct tape *t, int first, int end)
+{
+    for (int i = first; i < end; i++) {
+        tape_unref(t, t->cache[i]);
+        t->cache[i] = 0;
+    }
+}
+
+void tape_keep_result(struct tape *t, int store)
+{
+    if (!grow(t, &t->cache, t->ncache, &t->cap_cache, sizeof *t->cache))
+        return;
+    t->cache[t->ncache++] = store;
+    t->stores[store].refs++;
+}
+
+int tape_kept_result(struct tape *t)
+{
+    int store = t->cache[t->at_cache];
+
+    t->cache[t->at_cache++] = 0;
+    return store;
+}
+
 /* ---- backward ---- */
 
 /* Hands gradient `g` (one reference, ours) to where the edge leads. */
@@ -310,7 +349,9 @@ static void deliver(struct tape *t, const struct edge *e, int g)
         return;
     }
     tape_kernel(t, "grad add", KC_ELEMENTWISE)->bytes = 3 * t->stores[g].bytes;
-    if (t->stores[*at].refs > 1) {      /* somebody else holds it: not in place */
+    bool views = t->nodes[e->node].sums_views;
+    t->nodes[e->node].sums_views = false;
+    if (views || t->stores[*at].refs > 1) {     /* something else holds it: not in place */
         int sum = tape_alloc(t, e->numel, dtype_bytes(e->dt), MEM_TEMPORARIES);
         tape_unref(t, *at);
         *at = sum;

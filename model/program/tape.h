@@ -44,6 +44,7 @@ enum node_kind {
     NODE_MUL_ROWS,      /* the second operand is one number a row */
     NODE_LINEAR, NODE_MATMUL, NODE_LAYER_NORM, NODE_SCALE, NODE_RMS, NODE_POWER,
     NODE_EMBEDDING, NODE_JOIN,
+    NODE_MADE,          /* forward made the gradients: saved[i] is that of operand i */
     NODE_LISTED,        /* the gradient goes on; `batch` parameters from tensor `m` on get theirs, of k elements */
 };
 
@@ -65,6 +66,7 @@ struct node {
     double      flops;                      /* of forward */
     int         module, half;
     bool        weight_first;               /* dW before dX */
+    bool        sums_views;                 /* the first two gradients that arrive are added out of place */
     struct gemm_names names;                /* of a linear layer */
 };
 
@@ -85,6 +87,9 @@ struct tape {
     bool           backward;
     bool           unpacked;                    /* saved tensors come from a checkpoint */
     bool           forget;                      /* checkpointed forward: nothing is saved */
+    bool           caches, cached;              /* selective: its operators' results are kept; are taken from there */
+    int           *cache; int ncache, cap_cache, at_cache;     /* stores, in order */
+    int            products;                    /* matrix products since the region began */
     int            stop_after;                  /* checkpointed recompute ends with this saver; 0: never */
     int            nsavers;                     /* ops that saved something since tape_mark() */
     bool           stopped, stopping;           /* the last saver is reached; after it has run */
@@ -120,6 +125,13 @@ int  tape_backward_unsaved(struct tape *t, int first);
 void tape_seed(struct tape *t, var v);
 /* backward() returns. */
 void tape_finish(struct tape *t);
+/* A checkpointed region begins whose matrix products (every second) and attention keep their results: to be run
+ * (`again` < 0; returns where its results begin), or run again with those from `again` on. */
+int  tape_selective(struct tape *t, int again);
+/* It ends. */
+void tape_unselective(struct tape *t);
+/* Results [first, end) that the second run did not take. */
+void tape_drop_cache(struct tape *t, int first, int end);
 /* What flows into the node of `from` flows into that of `to` instead. */
 void tape_graft(struct tape *t, var from, var to);
 
@@ -188,5 +200,15 @@ var  op_attention(struct tape *t, const char *name, const var in[4], int64_t lse
                   int64_t scratch, double flops);
 /* Mean negative log likelihood of log-probabilities. */
 var  op_nll(struct tape *t, var logp, var labels);
+/* A number from every element; back, as many gradients. */
+var  op_mean(struct tape *t, const char *name, var x);
+/* A parameter (or its cast) that several operations read: their gradients are added up before it gets one.  `views`:
+ * they are a linear layer's, which are views. */
+var  op_shared(struct tape *t, var w, bool views);
+/* Cross-entropy of rows of logits by one kernel each way: keeps logits, labels and a number a row. */
+var  op_fused_loss(struct tape *t, const char *name, var logits, var labels, int64_t width);
+/* Cross-entropy of x[rows, k] W[n, k], `chunk` rows at a time, which makes the gradients of x and W in forward. */
+var  op_linear_loss(struct tape *t, const struct gemm_names *names, const char *name, var x, int64_t n, int64_t k,
+                    var w, int64_t chunk);
 
 #endif

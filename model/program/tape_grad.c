@@ -173,6 +173,15 @@ static void run_matmul(struct tape *t, const struct node *n, int out[])
     out[0] = grad(t, n, 0, dt_of(n, 0));
 }
 
+/* The gradients are there: they are handed on. */
+static void run_made(struct tape *t, const struct node *n, int out[])
+{
+    for (int i = 0; i < n->nedges; i++)
+        if (n->edges[i].node || n->edges[i].tensor >= 0)
+            out[i] = share(t, n->saved[i]);
+    back(t, n, n->name);
+}
+
 /* A kernel for each parameter's gradient. */
 static void run_listed(struct tape *t, const struct node *n, int out[])
 {
@@ -213,6 +222,9 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
         break;
     case NODE_POWER:
         run_power(t, n, out);
+        break;
+    case NODE_MADE:
+        run_made(t, n, out);
         break;
     case NODE_LISTED:
         run_listed(t, n, out);

@@ -13,6 +13,9 @@ void  tape_name(struct tape *t, int store, enum slot slot);
 void  tape_move(struct tape *t, enum move_kind kind, int store);
 var   tape_var(struct tape *t, int store, int64_t numel, enum dtype dt, int node, int slot);
 struct node *tape_node(struct tape *t, enum node_kind kind, const char *name, enum kernel_class kc);
+/* A result that a selective checkpoint keeps; and the next one that it kept, with its reference. */
+void  tape_keep_result(struct tape *t, int store);
+int   tape_kept_result(struct tape *t);
 void  tape_save(struct tape *t, struct node *n, int store);
 void  tape_edge(const struct tape *t, struct node *n, var v);
 

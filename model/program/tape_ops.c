@@ -274,9 +274,35 @@ var op_dropout(struct tape *t, const char *name, var x, double p)
     return y;
 }
 
+/* The result of an operator that a selective checkpoint keeps (`chosen`): made, and kept where it is the first run; or
+ * taken from there. */
+static int result(struct tape *t, bool chosen, int64_t numel, enum dtype dt)
+{
+    if (chosen && t->cached && !t->stopped)
+        return tape_kept_result(t);
+    int store = alloc(t, numel, dt);
+    if (chosen && t->caches)
+        tape_keep_result(t, store);
+    return store;
+}
+
+/* A kernel whose result is there: nothing runs. */
+static void skip(struct kernel *k)
+{
+    k->m = k->n = k->k = k->batch = k->bytes = 0;
+    k->flops = 0;
+}
+
+/* torchtitan's `selective op`: every other aten.mm from the first; a linear layer with a bias is an addmm. */
+static bool chosen_product(struct tape *t, bool biased)
+{
+    return (t->caches || t->cached) && !biased && ++t->products % 2 == 1;
+}
+
 var op_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, var w, var b,
               bool weight_first)
 {
+    bool chosen = chosen_product(t, b != 0);
     int64_t rows = var_numel(t, x) / k;
     struct kernel *kernel = begin(t, names->forward, KC_GEMM, KEEPS_INPUT);
 
@@ -294,7 +320,9 @@ var op_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, 
         tape_edge(t, node, b);
     tape_save(t, node, store_of(t, x));
     tape_save(t, node, store_of(t, w));         /* counted only when it is a cast copy */
-    return fresh(t, rows * n, var_dtype(t, x));
+    if (chosen && t->cached)
+        skip(kernel);
+    return tape_var(t, result(t, chosen, rows * n, var_dtype(t, x)), rows * n, var_dtype(t, x), t->nnodes - 1, 0);
 }
 
 var op_matmul(struct tape *t, const char *name, var a, var b, int64_t batch, int64_t m, int64_t n,
@@ -388,14 +416,18 @@ var op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_
     }
     n->flops = flops;
     n->work = scratch;
-    var y = fresh(t, var_numel(t, in[0]), var_dtype(t, in[0]));
+    bool chosen = t->caches || t->cached;
+    if (t->cached)
+        skip(kernel);
+    enum dtype dt = var_dtype(t, in[0]);
+    var y = tape_var(t, result(t, chosen, var_numel(t, in[0]), dt), var_numel(t, in[0]), dt, t->nnodes - 1, 0);
     n = &t->nodes[t->nnodes - 1];
     tape_save(t, n, store_of(t, y));
-    int lse = alloc(t, lse_numel, DT_FP32);
+    int lse = result(t, chosen, lse_numel, DT_FP32);
     tape_save(t, n, lse);
     tape_unref(t, lse);
     for (int i = 0; i < 2; i++) {               /* state of the random generator */
-        int s = alloc(t, 1, DT_INT64);
+        int s = result(t, chosen, 1, DT_INT64);
         tape_save(t, n, s);
         tape_unref(t, s);
     }
@@ -414,4 +446,82 @@ var op_nll(struct tape *t, var logp, var labels)
     tape_save(t, &t->nodes[t->nnodes - 1], weight);
     tape_unref(t, weight);
     return loss;
+}
+
+var op_mean(struct tape *t, const char *name, var x)
+{
+    begin(t, name, KC_LOSS, KEEPS_NOTHING)->bytes = var_bytes(t, x);
+    tape_edge(t, tape_node(t, NODE_COPY, name, KC_LOSS), x);
+    return fresh(t, 1, DT_FP32);
+}
+
+var op_shared(struct tape *t, var w, bool views)
+{
+    struct node *n = tape_node(t, NODE_PASS, "shared weight", KC_COPY);
+
+    tape_edge(t, n, w);
+    n->sums_views = views;
+    t->stores[store_of(t, w)].refs++;
+    return tape_var(t, store_of(t, w), var_numel(t, w), var_dtype(t, w), t->nnodes - 1, 0);
+}
+
+/* flash-attn, csrc/xentropy: forward reads the logits twice (maximum, then sum), backward reads them and writes their
+ * gradient. */
+var op_fused_loss(struct tape *t, const char *name, var logits, var labels, int64_t width)
+{
+    int64_t rows = var_numel(t, logits) / width;
+
+    begin(t, name, KC_LOSS, KEEPS_OUTPUT)->bytes = 2 * var_bytes(t, logits);
+    struct node *n = tape_node(t, NODE_EACH, name, KC_LOSS);
+    tape_edge(t, n, logits);
+    tape_save(t, n, store_of(t, logits));
+    tape_save(t, n, store_of(t, labels));
+    var losses = fresh(t, rows, DT_FP32);
+    int lse = alloc(t, rows, DT_FP32);
+    tape_save(t, &t->nodes[t->nnodes - 1], lse);
+    tape_unref(t, lse);
+    var loss = op_mean(t, name, losses);
+    tape_drop(t, losses);
+    return loss;
+}
+
+static void product(struct tape *t, const char *name, int64_t m, int64_t n, int64_t k, int64_t size)
+{
+    struct kernel *kernel = begin(t, name, KC_GEMM, KEEPS_NOTHING);
+
+    kernel->m = m, kernel->n = n, kernel->k = k, kernel->batch = 1;
+    kernel->flops = 2.0 * (double)m * (double)n * (double)k;
+    kernel->bytes = (m * k + n * k + m * n) * size;
+}
+
+/* Liger-Kernel, ops/fused_linear_cross_entropy.py: logits and both gradients are written into tensors that exist; its
+ * kernel reads a row twice and writes the gradient over it. */
+var op_linear_loss(struct tape *t, const struct gemm_names *names, const char *name, var x, int64_t n, int64_t k,
+                   var w, int64_t chunk)
+{
+    int64_t rows = var_numel(t, x) / k, size = elem(t, x);
+
+    begin(t, name, KC_COPY, KEEPS_OUTPUT)->bytes = (rows + n) * k * size;
+    struct node *node = tape_node(t, NODE_MADE, name, KC_LOSS);
+    int at = t->nnodes - 1;
+    tape_edge(t, node, x);
+    tape_edge(t, node, w);
+    for (int i = 0; i < 2; i++) {
+        int g = alloc(t, i == 0 ? rows * k : n * k, var_dtype(t, x));
+        tape_save(t, &t->nodes[at], g);
+        tape_unref(t, g);
+    }
+    int losses = alloc(t, rows, DT_FP32), logits = alloc(t, chunk * n, var_dtype(t, x));
+    for (int64_t done = 0; done < rows; done += chunk) {
+        int64_t now = rows - done < chunk ? rows - done : chunk;
+        product(t, names->forward, now, n, k, size);
+        begin(t, name, KC_LOSS, KEEPS_NOTHING)->bytes = 3 * now * n * size;
+        product(t, names->dx, now, k, n, size);
+        product(t, names->dw, k, n, now, size);
+    }
+    tape_unref(t, logits);
+    begin(t, name, KC_LOSS, KEEPS_NOTHING)->bytes = 4 * rows;
+    int sum = alloc(t, 1, DT_FP32);
+    tape_unref(t, losses);
+    return tape_var(t, sum, 1, DT_FP32, at, 0);
 }

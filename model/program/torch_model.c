@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "model/program/torch_loss.h"
 #include "model/program/torch_parts.h"
 
 static const struct torch_style styles[] = {
@@ -312,7 +313,7 @@ static var score_bias(struct torch_model *b)
 
 var torch_mask(const struct torch_model *b)
 {
-    return b->p->kernels == KERNELS_TORCH_SDPA && !attention_masked(b->as) ? 0 : b->mask;
+    return kernels_take_sdpa(b->p->kernels) && !attention_masked(b->as) ? 0 : b->mask;
 }
 
 /* cos and sin of (1, seq, head_dim): angles in fp32, then in the compute dtype. */
@@ -392,25 +393,6 @@ var torch_embed(struct torch_model *b)
 
 /* ---- head ---- */
 
-/* ForCausalLMLoss: logits.float(), labels padded and shifted, mean cross-entropy. */
-static var loss(struct torch_model *b, var logits)
-{
-    struct tape *t = b->t;
-    var l32 = op_cast(t, logits, DT_FP32);
-    var padded = op_new(t, "pad labels", KC_COPY, b->tokens + b->p->micro_batch, DT_INT64);
-    /* With one row the shifted view is contiguous, hence no copy. */
-    var shifted = b->p->micro_batch == 1 ? tape_hold(t, padded) :
-                  op_new(t, "shift labels", KC_COPY, b->tokens, DT_INT64);
-    var logp = op_unary(t, "log-softmax", KC_LOSS, l32, SAVE_OUT);
-    var nll = op_nll(t, logp, shifted);
-
-    tape_drop(t, logp);
-    tape_drop(t, l32);
-    tape_drop(t, padded);
-    tape_drop(t, shifted);
-    return nll;
-}
-
 var torch_head(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
@@ -434,19 +416,7 @@ var torch_head(struct torch_model *b, var x)
     tape_drop(t, b->bias);
     b->mask = b->other_mask = b->cos = b->sin = b->positions = b->bias = 0;
 
-    var logits = torch_linear(b, GEMM("logits"), n, m->vocab, m->token_width, ROLE_HEAD);
-    if (b->style->scaled_logits)
-        logits = tmp(t, logits, op_mul_const(t, "logit scale", logits, 0));
-    if (m->softcap > 0) {
-        var s = op_mul_const(t, "softcap", logits, 0);
-        s = tmp(t, s, op_unary(t, "softcap tanh", KC_ELEMENTWISE, s, SAVE_OUT));
-        tape_drop(t, logits);
-        logits = tmp(t, s, op_mul_const(t, "softcap", s, 0));
-    }
-    t->module = -1;
-    var l = loss(b, logits);
-    tape_drop(t, n);                         /* last_hidden_state, until forward returns */
-    tape_drop(t, logits);                    /* with the output object */
+    var l = torch_loss(b, n);
     leave_autocast(b);
     return l;
 }

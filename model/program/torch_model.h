@@ -54,6 +54,7 @@ enum { TORCH_ARGS = 7, TORCH_BUFFERS = 7 };     /* of what is checkpointed; what
 struct torch_region {
     int node0, node1;           /* nodes of the first run: they saved nothing */
     int savers;
+    int cache0, cache1;         /* results that a selective checkpoint keeps */
     var args[TORCH_ARGS], out;           /* what the checkpoint holds, and what it returned */
 };
 
@@ -73,6 +74,7 @@ struct torch_model {
     enum attention_kernel kernel;   /* of the attention core */
     bool        selective;      /* the attention core is checkpointed */
     struct torch_region core;   /* of the block built last */
+    var         padded;         /* labels that the shifted ones view, until the loss is there */
     var         weights;        /* attention probabilities: `_` in the block until it returns */
     var         held[4];        /* what the model's forward has names for until it returns */
     var         casts[64];      /* autocast's cache of weights (names), in order of creation */

@@ -95,14 +95,37 @@ var op_add_rows(struct torch_model *b, var x, var y)
     return sum;
 }
 
+static int module_of(const struct torch_model *b, enum tensor_role role)
+{
+    int module = piece_module(b->m, b->block, role);
+
+    return role == ROLE_HEAD && module < 0 ? MODULE_TIED : module;
+}
+
+var torch_weight(struct torch_model *b, enum tensor_role role, int64_t numel)
+{
+    var w = param(b, role, false, numel, true);
+
+    b->t->module = module_of(b, role);
+    return tmp(b->t, w, op_shared(b->t, w, b->t->linear_views));
+}
+
+var torch_linear_with(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, var w,
+                      enum tensor_role role)
+{
+    b->t->module = module_of(b, role);
+    var in = bf16_if_autocast(b, x);
+    var y = op_linear(b->t, names, in, n, k, w, 0, true);
+    tape_drop(b->t, in);
+    return y;
+}
+
 var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k,
            enum tensor_role role)
 {
     struct tape *t = b->t;
 
-    t->module = piece_module(b->m, b->block, role);
-    if (role == ROLE_HEAD && t->module < 0)
-        t->module = MODULE_TIED;
+    t->module = module_of(b, role);
     /* Autocast's arguments are cast last to first: addmm(b, x, W), torch_linear(x, W, b). */
     bool conv1d = b->style->conv1d && role != ROLE_HEAD;
     var bias = conv1d ? 0 : param(b, role, true, n, true);

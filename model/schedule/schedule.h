@@ -141,7 +141,8 @@ enum op_kind {
     OP_COMPUTE,             /* kernels [k0,k1) of a pass of a piece */
     OP_COLL,                /* a collective */
     OP_COPY,                /* a memory-bound pass: cast, copy-in, copy-out, scale, add, zero */
-    OP_OPTIMIZER,           /* AdamW on `elems` elements: `passes` over memory, `bytes` an element in all */
+    OP_OPTIMIZER,           /* AdamW on `elems` elements: `passes` over memory (of
+                             * `each` tensor by itself), `bytes` an element in all */
     OP_WAIT,                /* the issuing thread waits (on STREAM_ISSUE) */
     OP_MEMORY,              /* buffers come or go, nothing runs */
     OP_REPEAT, OP_END,
@@ -219,7 +220,7 @@ struct op {
                  union { int32_t tag, parts; };     /* tag: of a send or receive; parts: of an all-to-all */
                  int64_t elems; } coll;             /* elements of the full buffer */
         struct { int64_t reads, writes; uint8_t fn; float scale; } copy;    /* bytes */
-        struct { int64_t elems; int32_t tensors; uint8_t bytes, passes; } optimizer;    /* tensors in its list */
+        struct { int64_t elems; int32_t tensors; uint8_t bytes, passes; bool each; } optimizer;    /* tensors in its list */
         struct { int64_t n; int32_t other; } repeat;  /* other: index of the matching END (REPEAT) */
     } u;
 };

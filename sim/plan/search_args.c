@@ -14,7 +14,7 @@
 const char *const search_frameworks[] = { "torch", "deepspeed", "any", NULL };
 const char *const search_strategies[] = { "dp", "ddp", "zero1", "zero2", "zero3", "fsdp", NULL };
 const char *const search_dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", NULL };
-const char *const search_recomputes[] = { "none", "selective", "full", "all", NULL };
+const char *const search_recomputes[] = { "none", "selective", "full", "op", [NRECOMPUTE] = "all", NULL };
 
 /* What runs in each; `any` is what runs in one of them, unless a dialect is named. */
 static const uint64_t framework_dialects[] = {
@@ -63,7 +63,7 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
         .dialects = a->dialect >= 0 ? 1ull << a->dialect : framework_dialects[a->framework],
         .kernels = a->kernels < 0 ? attention_default(&q->model) : (enum kernel_set)a->kernels,
         .precision = precision, .micro_batch = a->micro_batch, .in_place = a->in_place,
-        .recompute = a->recompute == 3 ? 7 : 1ull << a->recompute, .threads = a->threads < 1024 ? (int)a->threads : 1024,
+        .recompute = a->recompute == NRECOMPUTE ? 7 : 1ull << a->recompute, .threads = a->threads < 1024 ? (int)a->threads : 1024,
         .accept = a->export_to >= 0 ? can_export : NULL,
         .accept_what = a->export_to >= 0 ? export_targets[a->export_to] : NULL,
     };

@@ -29,7 +29,7 @@ struct search_args {
 
 enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY };
 
-#define SEARCH_ARGS { .framework = FRAMEWORK_ANY, .dialect = -1, .kernels = -1, .precision = -1, .recompute = 3, \
+#define SEARCH_ARGS { .framework = FRAMEWORK_ANY, .dialect = -1, .kernels = -1, .precision = -1, .recompute = NRECOMPUTE, \
                       .headroom = -1, .export_to = -1 }
 
 /* Words of the options, ended by NULL. */
@@ -48,7 +48,7 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
     { "kernels", "kernel set (what transformers picks for the model)", .word = &(a).kernels, .words = knob_words("kernels") }, \
     { "micro-batch", "only this micro-batch", .i = &(a).micro_batch, .min = 1 }, \
     { "precision", "number format (bf16, or fp16 where the GPU has no bf16)", .word = &(a).precision, .words = knob_words("precision") }, \
-    { "recompute", "activation recompute: none, selective, full or all of them", .word = &(a).recompute, .words = search_recomputes }, \
+    { "recompute", "activation recompute: none, selective, full, all of these, or op (torchtitan's selective op)", .word = &(a).recompute, .words = search_recomputes }, \
     { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = 1 }, \
     { "headroom", "share of memory kept free", .num = &(a).headroom }, \
     { "no-offload", "keep states, parameters and activations in device memory", .flag = &(a).in_place }, \

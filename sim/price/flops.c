@@ -34,6 +34,30 @@ double flops_per_token(const struct model *m, int64_t seq, enum flop_convention 
     return 3 * (2 * weights(m, f) + attention_forward(m, seq, f));
 }
 
+/* Recomputed by operator: of a block's products, in the order in which they run, those with a bias and every second
+ * of the others. */
+static double products_again(const struct model *m)
+{
+    double again = 0;
+    int n = 0;
+
+    for (int role = ROLE_Q; role <= ROLE_DOWN; role++) {
+        double weight = 0;
+        bool biased = false;
+        for (int i = m->block0; i < m->block0 + m->per_block; i++) {
+            const struct tensor *t = &m->tensors[i];
+            bool norm = role == ROLE_Q_NORM || role == ROLE_K_NORM || role == ROLE_NORM_ATTN_POST || role == ROLE_NORM_MLP;
+            if ((int)t->role == role && !norm) {
+                weight += t->is_bias ? 0 : (double)t->numel;
+                biased |= t->is_bias;
+            }
+        }
+        if (weight > 0 && (biased || ++n % 2 == 0))
+            again += 2 * weight;
+    }
+    return again * (double)m->layers;
+}
+
 double flops_hardware_per_token(const struct plan *p, enum flop_convention f)
 {
     const struct model *m = &p->model;
@@ -47,6 +71,7 @@ double flops_hardware_per_token(const struct plan *p, enum flop_convention f)
     switch (p->recompute) {
     case RECOMPUTE_FULL:      return done + blocks * share;
     case RECOMPUTE_SELECTIVE: return done + attention * share;
+    case RECOMPUTE_OP:        return done + products_again(m) * share;
     case RECOMPUTE_NONE:
     case NRECOMPUTE:          break;
     }

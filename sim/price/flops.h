@@ -22,7 +22,7 @@ const char *flop_convention_name(enum flop_convention f);
 double flops_per_token(const struct model *m, int64_t seq, enum flop_convention f);
 
 /* With what recomputation repeats: one forward of the blocks' share (`full`), attention's
- * core (`selective`), over every recompute_interval-th block. */
+ * core (`selective`), products that are not saved (`op`), over every recompute_interval-th block. */
 double flops_hardware_per_token(const struct plan *p, enum flop_convention f);
 
 /* The dense datasheet peak that a precision is held against, FLOP/s; 0 on hosts. */

@@ -182,7 +182,7 @@ static bool piece_masked(const struct plan *p, enum piece_id id)
 {
     bool windowed = id == PIECE_WINDOWED || id == PIECE_WINDOWED_RECOMPUTED;
 
-    return p->kernels == KERNELS_TORCH_SDPA && attention_masked(p) && (windowed || !attention_mixed(p));
+    return kernels_take_sdpa(p->kernels) && attention_masked(p) && (windowed || !attention_mixed(p));
 }
 
 static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pass, enum flash flash,
@@ -450,7 +450,8 @@ double issue_cost(struct cost_cache *c, const struct schedules *s, const struct 
     case OP_COPY:
         return own ? entry : ISSUE_FORWARD;
     case OP_OPTIMIZER:
-        return own ? entry : o->u.optimizer.passes * ISSUE_FORWARD + o->u.optimizer.tensors * ISSUE_TENSOR;
+        return own ? entry : o->u.optimizer.passes * (o->u.optimizer.each ? o->u.optimizer.tensors : 1) * ISSUE_FORWARD +
+                            o->u.optimizer.tensors * ISSUE_TENSOR;
     case OP_WAIT:
     case OP_MEMORY:
         return own ? entry : ISSUE_EVENT;

@@ -206,11 +206,11 @@ static int count(const struct public_set *set, const char *gpu, enum public_memo
     return n;
 }
 
-/* Why rows of llm-foundry that ran are refused. */
+/* How far rows that ran and are refused are beyond the limit. */
 static void print_refused(const struct public_set *set, const char *gpu)
 {
-    int refused = 0, head = 0, fits = 0;
-    double logit = 0, most = -1;
+    int refused = 0, head = 0;
+    double most = -1;
 
     for (int i = 0; i < set->n; i++) {
         const struct public_row *r = &set->row[i];
@@ -218,14 +218,11 @@ static void print_refused(const struct public_set *set, const char *gpu)
             continue;
         refused++;
         head += r->peak_in_head;
-        fits += r->fused < MEMORY_ALLOCATED;
-        logit = fmax(logit, r->logit_bytes);
         most = fmax(most, r->over);
     }
     if (refused)
-        printf("  %-10s %d refused, %d with their peak in the loss, which takes up to %.0f bytes a logit; active memory up"
-               " to %+.1f %% of the limit; with the 4 of the fused kernel that ran, %d fit\n", gpu, refused, head, logit,
-               100 * most, fits);
+        printf("  %-10s %d refused, %d with their peak in the loss; active memory up to %+.1f %% of the limit\n", gpu, refused,
+               head, 100 * most);
 }
 
 /* Every row ran. */

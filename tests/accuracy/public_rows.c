@@ -5,15 +5,15 @@
  * every micro-step reduces since composer wraps blocks, not the model (dist_strategy.py);
  * gradients clipped at 1; DecoupledAdamW in eight passes (composer/optim).  Parameters and,
  * before composer#2628 (October 2023), gradients travel in bf16 under DEFAULT as under PURE;
- * the table of 128 GPUs and more is of January 2024 and reduces in fp32.  Its fused
- * cross-entropy moves about 8 bytes a logit, and the two training metrics of every micro-batch
- * (LanguageCrossEntropy, LanguagePerplexity under autocast) 14 each: 36, as the loss of
- * transformers that dpx counts.  attn_impl defaults to FlashAttention 1 in Triton
+ * the table of 128 GPUs and more is of January 2024 and reduces in fp32.  Its loss is flash-attn's fused
+ * cross-entropy (loss_fn fused_crossentropy); the two training metrics of every micro-batch (LanguageCrossEntropy,
+ * LanguagePerplexity under autocast, behind backward) move 14 bytes a logit each: the logits read and cast, log_softmax,
+ * its result read.  They are no part of a plan: their time is added here.  attn_impl defaults to FlashAttention 1 in Triton
  * (submit_benchmarks.py); llm-foundry#838, the large table, installed FlashAttention 2.4.2.
  *
  * torchtitan: FSDP2 by blocks, reduce fp32, clipped at 1.  Its H100 has 96 GB of HBM2e, 2.4 TB/s.
- * Its selective checkpointing of operations (every other matmul, all that is cheap) is none of
- * dpx's; every other block computes about as much again, and such rows say so. */
+ * "selective (op)" is recompute "op", which its llama_7b.toml of March 2024 had as well; a layer's is every second
+ * block.  AdamW is foreach unless a row says fused=True (optimizer.fused was false by default until April 2025). */
 #include "tests/accuracy/public_rows.h"
 
 #include <math.h>
@@ -24,6 +24,7 @@
 #include "base/fail.h"
 #include "model/memory/evaluate.h"
 #include "sim/price/flops.h"
+#include "sim/price/kernel_cost.h"
 
 /* ---- reading ---- */
 
@@ -119,14 +120,13 @@ static void read_torchtitan(const struct table *t, struct public_row *r)
     r->sharding = FSDP1_FULL_SHARD;
     r->reshard = is(t, "strategy", "fsdp2_shard_grad_op") ? 0 : 1;
     r->recompute = selective || is(t, "act_ckpt", "full");
-    r->recompute_interval = selective ? 2 : 1;
+    r->by_operator = selective && !strstr(get(t, "act_ckpt"), "layer");
+    r->recompute_interval = selective && !r->by_operator ? 2 : 1;
+    r->fused_optimizer = strstr(get(t, "notes"), "fused=True") != NULL;
     r->mixed_reduce = true;
     r->compiled = is(t, "compile", "True");
     r->micro_batch = (int64_t)number(t, "micro_batch");
     r->accumulation = 1;
-    if (selective)
-        TEXT(r->how, strstr(get(t, "act_ckpt"), "op") ? "op-SAC as every other block"
-                     : strstr(get(t, "act_ckpt"), "layer") ? "" : "\"selective\" as every other block");
     double unit = strchr(get(t, "mem_unit"), '%') ? 95.0396 / 100 : 1;
     if (strstr(get(t, "mem_metric"), "reserved"))
         r->reserved = number(t, "mem_value") * unit * 0x1p30;
@@ -145,7 +145,7 @@ static void read_torchtitan(const struct table *t, struct public_row *r)
     else if (strstr(get(t, "notes"), "FlexAttention"))
         TEXT(r->skipped, "FlexAttention");
     else if (strstr(get(t, "notes"), "chunked"))
-        TEXT(r->skipped, "chunked loss");
+        TEXT(r->skipped, "chunked loss, of another form than torchtune's");
     else if (r->compiled)
         TEXT(r->skipped, "torch.compile: no such kernel set");
 }
@@ -183,8 +183,8 @@ int public_read(const char *path, enum public_source source, struct public_set *
 
 /* ---- plans ---- */
 
-/* The built-in's shape; transformers' GPT-2 with what MPT does otherwise; `share` of its vocabulary. */
-static int mpt(const struct public_row *r, double share, struct model *out)
+/* The built-in's shape; transformers' GPT-2 with what MPT does otherwise. */
+static int mpt(const struct public_row *r, struct model *out)
 {
     struct model shape;
     json_t *config;
@@ -194,7 +194,7 @@ static int mpt(const struct public_row *r, double share, struct model *out)
     config = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f}", "model_type", "gpt2",
                        "n_layer", (json_int_t)shape.layers, "n_embd", (json_int_t)shape.hidden,
                        "n_head", (json_int_t)shape.heads, "n_positions", (json_int_t)r->seq,
-                       "vocab_size", (json_int_t)(share * (double)shape.vocab), "activation_function", "gelu",
+                       "vocab_size", (json_int_t)shape.vocab, "activation_function", "gelu",
                        "resid_pdrop", 0.0, "embd_pdrop", 0.0, "attn_pdrop", 0.0);
     model_free(&shape);
     int rc = config ? model_from_config(config, r->model, out) : fail("out of memory");
@@ -202,13 +202,13 @@ static int mpt(const struct public_row *r, double share, struct model *out)
     return rc;
 }
 
-static int plan_with(const struct public_set *set, const struct public_row *r, double share, struct plan *out)
+int public_plan(const struct public_set *set, const struct public_row *r, struct plan *out)
 {
     bool foundry = set->source == PUBLIC_LLM_FOUNDRY;
     char spec[48];
 
     memset(out, 0, sizeof *out);
-    if ((foundry ? mpt(r, share, &out->model) : model_load(r->model, &out->model)) < 0)
+    if ((foundry ? mpt(r, &out->model) : model_load(r->model, &out->model)) < 0)
         return -1;
     if (r->gpus > 8)
         snprintf(spec, sizeof spec, "%dx8x%s", (int)(r->gpus / 8), r->gpu);
@@ -234,7 +234,9 @@ static int plan_with(const struct public_set *set, const struct public_row *r, d
     out->dropout = 0;
     out->clip = 1;
     out->reduce_dtype = r->mixed_reduce ? DT_FP32 : DT_BF16;
-    out->recompute = r->recompute ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+    out->recompute = r->by_operator ? RECOMPUTE_OP : r->recompute ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+    out->loss = foundry ? LOSS_FUSED : LOSS_FP32;
+    out->optimizer_form = r->fused_optimizer ? OPTIMIZER_FUSED : OPTIMIZER_FOREACH;
     out->recompute_interval = r->recompute ? r->recompute_interval : 1;
     out->sync_every_micro_step = true;
     if (r->fsdp1) {
@@ -252,11 +254,6 @@ static int plan_with(const struct public_set *set, const struct public_row *r, d
     return 0;
 }
 
-int public_plan(const struct public_set *set, const struct public_row *r, struct plan *out)
-{
-    return plan_with(set, r, 1, out);
-}
-
 /* ---- prediction ---- */
 
 static enum public_memory memory_of(const struct plan *p, const struct evaluation *e)
@@ -270,45 +267,17 @@ static enum public_memory memory_of(const struct plan *p, const struct evaluatio
     return e->m.needed > p->cluster.memory - p->cluster.context ? MEMORY_CONTEXT : MEMORY_RESERVED;
 }
 
-static int evaluate_with(const struct public_set *set, const struct public_row *r, double share, struct plan *p,
-                         struct evaluation *e)
+/* Seconds of a step in llm-foundry's metrics. */
+static double metrics_s(const struct public_set *set, const struct plan *p)
 {
-    if (plan_with(set, r, share, p) < 0)
-        return -1;
-    if (evaluate(p, e) == 0)
+    double logits = (double)(p->micro_batch * p->accumulation * p->seq) * (double)p->model.vocab;
+    struct kernel k = { .name = "metrics", .kind = KC_LOSS, .bytes = (int64_t)(2 * 14 * logits) };
+    struct cost c;
+
+    if (set->source != PUBLIC_LLM_FOUNDRY)
         return 0;
-    plan_free(p);
-    return -1;
-}
-
-/* llm-foundry's fused cross-entropy keeps logits in bf16 and makes their gradient in bf16 (flash-attn's
- * CrossEntropyLoss without inplace_backward): 4 bytes a logit, where transformers' loss upcasts to fp32. */
-#define FUSED_LOSS 4.0
-
-/* What the row would be with that loss.  dpx has no such kernel: the vocabulary is cut until logits take as much.
- * Embedding and head shrink with it, which leaves out a few bytes a parameter of theirs. */
-static int with_fused_loss(const struct public_set *set, struct public_row *r)
-{
-    struct plan p;
-    struct evaluation e;
-    double cut = 15.0 / 16;
-
-    if (evaluate_with(set, r, cut, &p, &e) < 0)
-        return -1;
-    double logits = (double)(p.micro_batch * p.seq * p.model.vocab) * (1 / cut - 1);
-    r->logit_bytes = round((double)(r->predicted_allocated - e.allocated_peak) / logits);
-    evaluation_free(&e);
-    plan_free(&p);
-    if (r->logit_bytes <= FUSED_LOSS) {
-        r->fused = r->memory;
-        return 0;
-    }
-    if (evaluate_with(set, r, FUSED_LOSS / r->logit_bytes, &p, &e) < 0)
-        return -1;
-    r->fused = memory_of(&p, &e);
-    evaluation_free(&e);
-    plan_free(&p);
-    return 0;
+    kernel_cost(&p->cluster.gpu, p->kernels, p->precision, &k, &c);
+    return c.s;
 }
 
 static int predict(const struct public_set *set, struct public_row *r)
@@ -327,15 +296,16 @@ static int predict(const struct public_set *set, struct public_row *r)
     struct coll_memo memo = { 0 };
     int rc = ties_views(&p, &e.schedules, cache, &memo, r->view);
     double world = (double)p.cluster.world_size, batch = (double)(plan_global_batch(&p) * p.seq);
-    r->predicted = r->t.tokens_per_s / world;
-    r->low = batch / r->t.high_s / world;
-    r->high = batch / r->t.low_s / world;
+    double more = metrics_s(set, &p);
+    r->predicted = batch / (r->t.line.step_s + more) / world;
+    r->low = batch / (r->t.high_s + more) / world;
+    r->high = batch / (r->t.low_s + more) / world;
     r->flops = flops_per_token(&p.model, p.seq, FLOPS_PALM);
     r->peak = flops_peak(&p.cluster, p.precision);
     r->predicted_allocated = e.allocated_peak;
     r->predicted_needed = e.m.needed;
     for (int v = 0; v < TIES_VIEWS; v++)
-        r->view[v] *= world / batch;
+        r->view[v] = (r->view[v] + more) * world / batch;
     r->predicted_active = e.reserved.active_peak;
     r->predicted_reserved = e.reserved.reserved_peak;
     r->memory = memory_of(&p, &e);
@@ -345,8 +315,6 @@ static int predict(const struct public_set *set, struct public_row *r)
     cost_cache_free(cache);
     evaluation_free(&e);
     plan_free(&p);
-    if (rc == 0 && set->source == PUBLIC_LLM_FOUNDRY && r->memory >= MEMORY_ALLOCATED)
-        rc = with_fused_loss(set, r);
     return rc;
 }
 
@@ -370,7 +338,7 @@ const char *public_choice_name(enum public_choice c)
 static int one_choice(const struct public_row *a, const struct public_row *b)
 {
     const bool differ[NCHOICE] = {
-        a->recompute != b->recompute || a->recompute_interval != b->recompute_interval,
+        a->recompute != b->recompute || a->recompute_interval != b->recompute_interval || a->by_operator != b->by_operator,
         a->sharding != b->sharding || a->fsdp1 != b->fsdp1 || a->reshard != b->reshard,
         a->micro_batch != b->micro_batch || a->accumulation != b->accumulation, a->gpus != b->gpus,
     };
@@ -380,7 +348,8 @@ static int one_choice(const struct public_row *a, const struct public_row *b)
         if (differ[c])
             which = c, n++;
     return n == 1 && !strcmp(a->model, b->model) && !strcmp(a->gpu, b->gpu) && !strcmp(a->table, b->table) &&
-           a->seq == b->seq && a->pure == b->pure ? which : -1;
+           a->seq == b->seq && a->pure == b->pure && a->compiled == b->compiled &&
+           a->fused_optimizer == b->fused_optimizer ? which : -1;
 }
 
 void public_pairs(const struct public_set *set, struct public_pairs out[NCHOICE])

@@ -38,7 +38,7 @@ struct public_row {
     char    how[48];                    /* what stands for what dpx has no word for, else "" */
     int64_t gpus, seq, micro_batch, accumulation;
     enum fsdp1_sharding sharding;       /* FSDP1 */
-    bool    fsdp1, pure, recompute, mixed_reduce, compiled, flash_2;
+    bool    fsdp1, pure, recompute, by_operator, fused_optimizer, mixed_reduce, compiled, flash_2;
     int64_t recompute_interval, reshard;
     double  tokens;                     /* published, per second and GPU */
     double  reserved, allocated;        /* published peaks, bytes; 0: not stated */
@@ -53,8 +53,6 @@ struct public_row {
     enum public_memory memory;
     double  over;                       /* what is active by the allocator's limit, less 1 */
     bool    peak_in_head;
-    enum public_memory fused;           /* llm-foundry, where refused: with the loss that it ran */
-    double  logit_bytes;                /* what a logit costs at the peak */
 };
 
 struct public_set {

@@ -15,7 +15,7 @@
 #include "model/schedule/ledger.h"
 
 static const char *const golden[] = { "tests/golden/memory/torch_memory.jsonl",
-                                      "tests/golden/memory/torch_attention.jsonl" };
+                                      "tests/golden/memory/torch_attention.jsonl", "tests/golden/memory/torch_options.jsonl" };
 #define FOLLOWED 1e-4
 #define BEYOND 9            /* steps whose peak here is that of the kernel's own scratch */
 
@@ -162,11 +162,14 @@ static int64_t gradients(const struct step *s, int block)
 }
 
 /* Gradients that a later micro-step adds to those under no_sync are "Temp" to the tracker, and what an
- * integer reshard_after_forward keeps of a unit is "Activation". */
+ * integer reshard_after_forward keeps of a unit is "Activation"; so is what a reduction is cast to before it is added. */
 static bool without_name(const struct step *s, enum category c)
 {
     if (c == CAT_PARAMS && s->ledger.most[c] > s->ledger.persistent[c])
         return s->plan.fsdp.reshard_after_forward > 1;
+    struct recipe r = plan_recipe(&s->plan);
+    if (c == CAT_GRADS)
+        return s->plan.accumulation > 1 && r.wire_reduce != r.kept;
     return c == CAT_UNSHARDED_GRADS && s->plan.accumulation > 1 && !s->plan.sync_every_micro_step;
 }
 
@@ -227,13 +230,15 @@ static void what_persists_agrees_to_the_byte(void **state)
     each_step(check_persistent);
 }
 
-/* Alone, a rank reduces without a collective: the tracker sees no reduce-scatter in it. */
+/* Alone, a rank reduces without a collective: the tracker sees no reduce-scatter in it.  A result that is cast to the
+ * parameters' dtype is "Temp". */
 static void check_largest(const struct step *s)
 {
     if (s->plan.strategy == STRAT_FSDP && s->plan.shard_group == 1)
         return;
     compare(s, "max_by_category", s->plan.strategy == STRAT_FSDP ? largest_fsdp : largest_ddp, s->ledger.most);
-    if (s->plan.strategy == STRAT_FSDP && (s->plan.accumulation == 1 || !s->plan.sync_every_micro_step))
+    struct recipe r = plan_recipe(&s->plan);
+    if (s->plan.strategy == STRAT_FSDP && r.wire_reduce == r.kept && (s->plan.accumulation == 1 || !s->plan.sync_every_micro_step))
         compare(s, "max_by_category", reduced_once, s->ledger.most);
 }
 

@@ -11,6 +11,7 @@
 static struct public_set foundry;
 
 static const char *const gpus[] = { "a100-40gb", "a100-80gb", "h100" };
+enum { REFUSED = 0 };
 enum { NGPUS = sizeof gpus / sizeof *gpus };
 
 static int predict_all(void **state)
@@ -95,22 +96,15 @@ static void scores_are_what_they_are_called(void **state)
     assert_close(s.width, 0.3, 1e-12);
 }
 
-/* Every row ran.  Those that are refused have transformers' fp32 loss at their peak; with as many bytes a logit as
- * llm-foundry's fused one takes, each fits. */
-static void what_ran_is_refused_for_its_loss_alone(void **state)
+/* Every row ran. */
+static void what_ran_is_not_refused(void **state)
 {
     int refused = 0;
 
     (void)state;
-    for (int i = 0; i < foundry.n; i++) {
-        const struct public_row *r = &foundry.row[i];
-        if (!r->done || r->memory < MEMORY_ALLOCATED)
-            continue;
-        refused++;
-        assert_true(r->peak_in_head && r->logit_bytes >= 10);
-        assert_true(r->fused < MEMORY_ALLOCATED);
-    }
-    assert_true(refused > 0 && refused <= 66);
+    for (int i = 0; i < foundry.n; i++)
+        refused += foundry.row[i].done && foundry.row[i].memory >= MEMORY_ALLOCATED;
+    assert_true(refused <= REFUSED);
 }
 
 int main(void)
@@ -120,7 +114,7 @@ int main(void)
         cmocka_unit_test(predictions_beat_one_mfu_per_gpu_type),
         cmocka_unit_test(most_lie_in_an_interval_that_says_something),
         cmocka_unit_test(the_faster_of_two_is_told),
-        cmocka_unit_test(what_ran_is_refused_for_its_loss_alone),
+        cmocka_unit_test(what_ran_is_not_refused),
         cmocka_unit_test(scores_are_what_they_are_called),
     };
     return cmocka_run_group_tests_name("sim/accuracy_public", tests, predict_all, NULL);

@@ -84,9 +84,10 @@ static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
 {
     struct recipe r = plan_recipe(p);
     bool   master = r.optimizer > 8;
-    int    bytes = 4 * 6 + (int)dtype_bytes(master ? DT_FP32 : r.grad), passes = 1;
+    int    state = (int)dtype_bytes(master ? DT_FP32 : r.kept);
+    int    bytes = state * 6 + (int)dtype_bytes(master ? DT_FP32 : r.grad), passes = 1;
 
-    if (form == ADAMW_FOREACH && p->kernels != KERNELS_DPX) {
+    if ((form == ADAMW_FOREACH || form == ADAMW_LOOP) && p->kernels != KERNELS_DPX) {
         passes = 8;
         bytes = 20 * (int)dtype_bytes(r.kept);
     } else if (master) {
@@ -96,6 +97,7 @@ static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
     assert(bytes <= UINT8_MAX);
     o->u.optimizer.bytes = (uint8_t)bytes;
     o->u.optimizer.passes = (uint8_t)passes;
+    o->u.optimizer.each = form == ADAMW_LOOP;
 }
 
 struct op *lower_adamw(struct schedules *s, const struct plan *p, enum adamw_form form, int64_t elems)
@@ -106,6 +108,33 @@ struct op *lower_adamw(struct schedules *s, const struct plan *p, enum adamw_for
     o->u.optimizer.tensors = p->model.ntensors;
     set_bytes(o, p, form);
     return o;
+}
+
+struct op *lower_torch_adamw(struct schedules *s, const struct plan *p, int64_t elems)
+{
+    static const enum adamw_form forms[NOPTIMIZER_FORM] = {
+        [OPTIMIZER_FOREACH] = ADAMW_FOREACH, [OPTIMIZER_FUSED] = ADAMW_ONE_KERNEL, [OPTIMIZER_LOOP] = ADAMW_LOOP,
+    };
+
+    return lower_adamw(s, p, forms[p->optimizer_form], elems);
+}
+
+int64_t adamw_step_bytes(const struct plan *p) { return p->optimizer_form == OPTIMIZER_FUSED ? round512(4) : 0; }
+
+void adamw_temporaries(struct schedules *s, const struct plan *p, int buf, int64_t largest)
+{
+    struct buf *b = &s->bufs[buf];
+
+    if (p->optimizer_form == OPTIMIZER_FOREACH)
+        return;
+    assert(b->nparts == 0 || b->part0 + b->nparts == s->nparts);
+    for (int i = 0; i < b->nparts; i++)
+        largest = s->parts[b->part0 + i] > largest ? s->parts[b->part0 + i] : largest;
+    s->nparts -= b->nparts;
+    b->nparts = 0;
+    b->bytes = p->optimizer_form == OPTIMIZER_LOOP ? 2 * largest : 0;
+    for (int i = 0; i < 2 && b->bytes > 0; i++)
+        sched_part(s, buf, largest);
 }
 
 void read_loss(struct schedules *s)

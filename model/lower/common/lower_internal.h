@@ -59,10 +59,22 @@ enum adamw_form {
     ADAMW_ONE_KERNEL,       /* and it writes the 16-bit copy too, where weights have an fp32 master */
     ADAMW_FOREACH,          /* torch.optim's default: a pass for each operation */
     ADAMW_THEN_CAST,        /* DeepSpeed: one kernel, and a pass that makes the 16-bit copy */
+    ADAMW_LOOP,             /* torch.optim, foreach=False: a pass for each operation, tensor by tensor */
 };
 
 /* The optimizer's entry, on `elems` elements of this rank. */
 struct op *lower_adamw(struct schedules *s, const struct plan *p, enum adamw_form form, int64_t elems);
+
+/* The same of torch.optim.AdamW, by the plan's optimizer_form. */
+struct op *lower_torch_adamw(struct schedules *s, const struct plan *p, int64_t elems);
+
+/* What AdamW's counter of steps takes on the device, for each parameter: torch/optim/adam.py puts it there for fused
+ * alone; elsewhere it lies on the host. */
+int64_t adamw_step_bytes(const struct plan *p);
+
+/* Cuts the buffer of its temporaries, declared for foreach and the last to get parts, to what the form takes: nothing
+ * (fused); or twice the largest tensor, one of its parts or of `largest` bytes (loop: sqrt() and its quotient). */
+void adamw_temporaries(struct schedules *s, const struct plan *p, int buf, int64_t largest);
 
 /* The step ends when the issuing thread reads the loss. */
 void read_loss(struct schedules *s);

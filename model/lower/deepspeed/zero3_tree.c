@@ -116,7 +116,7 @@ static int find_module(const struct model *m, const char *path)
 
 static bool eager_alibi(const struct local_model *local)
 {
-    return local->plan->kernels != KERNELS_TORCH_SDPA && local->model->position == POS_ALIBI;
+    return !kernels_take_sdpa(local->plan->kernels) && local->model->position == POS_ALIBI;
 }
 
 /* One word of a tree below `prefix`; returns the node if it is a container. */

@@ -40,7 +40,7 @@ struct ddp {
     int64_t  rank;
     int64_t *owner;                 /* ZeroRedundancyOptimizer: rank of each tensor */
     int     *sorted;
-    int64_t  own_numel, own_bytes;
+    int64_t  own_numel, own_bytes, own_tensors;
     bool     marks_used;            /* static_graph: the int32 all-reduce of iteration 1 is due */
     int64_t *param_at;              /* where each tensor lies among the parameters, in bytes */
 };
@@ -400,7 +400,7 @@ static void step(struct ddp *d, enum sched_id id)
     micro_steps(d, id == SCHED_FIRST);
     if (d->p->clip > 0)
         clip_by_norm(d->s, d->m->params * dtype_bytes(d->r.grad), GROUP_WORLD, 0, false, own_gradients, d);
-    lower_adamw(d->s, d->p, ADAMW_FOREACH, d->own_numel);
+    lower_torch_adamw(d->s, d->p, d->own_numel);
     sched_act(d->s, ACT_RW, d->params, 0, 0);
     use_all(d, d->view ? ACT_R : ACT_USE, ACT_R);
     sched_act(d->s, id == SCHED_FIRST ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, d->optimizer, 0, 0);
@@ -599,11 +599,15 @@ static void declare(struct ddp *d)
             d->grad_family[t] = d->grad_family[t - m->tensors[t].block * m->per_block];
     }
     d->params = sched_buf(d->s, CAT_PARAMS, "params", NULL, 0, 1, place_params(d));
-    d->optimizer = sched_buf(d->s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * d->own_bytes);
-    d->foreach = sched_buf(d->s, CAT_TEMPORARIES, "foreach temporaries", NULL, 0, 1, d->own_bytes);
+    d->optimizer = sched_buf(d->s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1,
+                             2 * d->own_bytes + d->own_tensors * adamw_step_bytes(d->p));
+    d->foreach = sched_buf(d->s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, d->own_bytes);
     tensor_parts(d->s, m, d->params, !d->packed, d->r.kept, NULL, 0);
     tensor_parts(d->s, m, d->optimizer, 2, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
+    for (int64_t i = 0; i < d->own_tensors; i++)
+        sched_part(d->s, d->optimizer, adamw_step_bytes(d->p));
     tensor_parts(d->s, m, d->foreach, 1, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
+    adamw_temporaries(d->s, d->p, d->foreach, 0);
     if (d->s->detailed)
         describe(d);
     d->bucket0_first = declare_buckets(d, &d->first, NULL);
@@ -647,6 +651,7 @@ static void own(struct ddp *d)
         if (owns(d, t)) {
             d->own_numel += m->tensors[t].numel;
             d->own_bytes += round512(m->tensors[t].numel * dtype_bytes(d->r.kept));
+            d->own_tensors++;
         }
 }
 

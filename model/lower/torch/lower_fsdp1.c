@@ -257,7 +257,7 @@ static void optimizer(struct fsdp1 *f, bool first)
         elems += f->size[c].optim_numel * f->map.of_class[c];
     if (f->p->clip > 0)             /* FSDP's own clip_grad_norm_(): one sum of squares */
         clip_by_norm(f->s, elems * dtype_bytes(f->r.kept), f->group, f->sharded ? 1 : 0, false, own_gradients, f);
-    lower_adamw(f->s, f->p, ADAMW_FOREACH, elems);
+    lower_torch_adamw(f->s, f->p, elems);
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
     for_all(f, ACT_RW, offsetof(struct fsdp1_families, shard));
     for_all(f, ACT_R, offsetof(struct fsdp1_families, grads));
@@ -345,7 +345,8 @@ static void declare(struct fsdp1 *f, enum unit_class c)
     int64_t wire = dtype_bytes(f->r.wire_reduce), grads = round512(z->shard * kept);
 
     m->shard     = sched_buf(s, CAT_PARAMS, "flat params", of, 0, n, round512(z->shard * kept));
-    m->optimizer = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", of, 0, n, 2 * z->optim_bytes);
+    m->optimizer = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", of, 0, n,
+                             2 * z->optim_bytes + adamw_step_bytes(f->p));
     for (int i = 0; i < 2; i++) {
         bool again = i == 1 && (f->sharded ? f->frees_after_forward && c != UC_ROOT : f->casts);
         m->mp_shard[i] = sched_buf(s, CAT_ALL_GATHER, "cast shard", of, 0, n, round512(z->shard * used));
@@ -364,6 +365,7 @@ static void declare(struct fsdp1 *f, enum unit_class c)
     m->grads_new = sched_buf(s, CAT_GRADS, "new flat grads for the optimizer", of, 0, n, grads);
     for (int i = 0; i < 2; i++)
         sched_part(s, m->optimizer, z->optim_bytes);
+    sched_part(s, m->optimizer, adamw_step_bytes(f->p));
     m->init_params = sched_buf(s, CAT_TEMPORARIES, "params as built", of, 0, n, z->original_bytes);
     m->init_flat = sched_buf(s, CAT_TEMPORARIES, "flattened params", of, 0, n, round512(z->flat * kept));
     for (int i = 0; i < n; i++)
@@ -425,7 +427,7 @@ static void set_groups(struct fsdp1 *f)
 static void setup(struct fsdp1 *f)
 {
     struct schedules *s = f->s;
-    int64_t foreach = 0;
+    int64_t foreach = 0, largest = 0;
 
     f->r = plan_recipe(f->p);
     f->casts = f->r.used != f->r.kept;
@@ -441,10 +443,12 @@ static void setup(struct fsdp1 *f)
             if (s->detailed)
                 fsdp1_describe(f, (enum unit_class)c);
             foreach += f->size[c].optim_bytes * f->map.of_class[c];
+            largest = f->size[c].optim_bytes > largest ? f->size[c].optim_bytes : largest;
         }
     declare_activations(s, f->local, f->acts);
     declare_parts(f);
-    f->foreach_temp = sched_buf(s, CAT_TEMPORARIES, "foreach temporaries", NULL, 0, 1, foreach);
+    f->foreach_temp = sched_buf(s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, foreach);
+    adamw_temporaries(s, f->p, f->foreach_temp, largest);
     for (int i = 0; i < RING; i++) {
         f->ev_forward[i] = sched_event(s);
         f->ev_backward[i] = sched_event(s);

@@ -166,7 +166,7 @@ static void leave_grads(struct fsdp2 *f, struct at u)
  * does so and reads attention's parameters as well. */
 static bool needs_attention(const struct fsdp2 *f, int block)
 {
-    return f->map.kind == UNIT_HALF_BLOCK && f->p->recompute == RECOMPUTE_FULL &&
+    return f->map.kind == UNIT_HALF_BLOCK && f->p->recompute >= RECOMPUTE_FULL &&
            piece_is_recomputed(program_piece_of_block(f->p, block));
 }
 
@@ -477,7 +477,7 @@ static void optimizer(struct fsdp2 *f, bool first)
         clip_by_norm(f->s, elems * dtype_bytes(f->r.kept), f->group,
                      f->nshard > 1 ? f->m->ntensors : 0,  /* the norms of all, stacked */
                      false, own_gradients, f);
-    lower_adamw(f->s, f->p, ADAMW_FOREACH, elems);
+    lower_torch_adamw(f->s, f->p, elems);
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
     for_all(f, ACT_R, offsetof(struct families, grads));
     for_all(f, ACT_RW, offsetof(struct families, shard));
@@ -524,8 +524,9 @@ static void setup(struct fsdp2 *f)
             foreach += f->size[c].foreach_bytes * f->map.of_class[c];
         }
     declare_activations(f->s, f->local, f->acts);
-    f->foreach_temp = sched_buf(f->s, CAT_TEMPORARIES, "foreach temporaries", NULL, 0, 1, foreach);
+    f->foreach_temp = sched_buf(f->s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, foreach);
     fsdp2_foreach_parts(f);
+    adamw_temporaries(f->s, p, f->foreach_temp, 0);
     f->ev_gather = sched_event(f->s);
     f->ev_copy_out = sched_event(f->s);
     f->ev_reduce = sched_event(f->s);

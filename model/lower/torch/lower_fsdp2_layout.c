@@ -55,6 +55,12 @@ static int64_t whole_bytes(const struct tensor *t, const void *arg)
     return round512(t->numel * ((const struct shard_arg *)arg)->bytes);
 }
 
+static int64_t step_bytes(const struct tensor *t, const void *plan)
+{
+    (void)t;
+    return adamw_step_bytes(plan);
+}
+
 void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
 {
     struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept) };
@@ -68,7 +74,7 @@ void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
     z->local = unit_sum(&f->map, c, local_elems, &kept);
     z->shard_bytes = unit_sum(&f->map, c, shard_bytes, &kept);
     z->foreach_bytes = unit_sum(&f->map, c, local_bytes, &kept);
-    z->optimizer_bytes = 2 * z->foreach_bytes;              /* exp_avg and exp_avg_sq */
+    z->optimizer_bytes = 2 * z->foreach_bytes + unit_sum(&f->map, c, step_bytes, f->p);     /* exp_avg, exp_avg_sq, step */
     z->unsharded_bytes = unit_sum(&f->map, c, padded_bytes, &used);
     z->kept_bytes = again.rank ? unit_sum(&f->map, c, kept_bytes, &again) : 0;
     z->grads_bytes = unit_sum(&f->map, c, whole_bytes, &used);
@@ -95,6 +101,8 @@ void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
 
     parts_of(f, c, m->shard, 1, shard_bytes, &kept);
     parts_of(f, c, m->optimizer, 2, local_bytes, &kept);
+    for (int i = 0; unit_tensor(&f->map, c, i) >= 0; i++)
+        sched_part(f->s, m->optimizer, adamw_step_bytes(f->p));
     parts_of(f, c, m->unsharded, 1, padded_bytes, &used);
     if (again.rank)
         parts_of(f, c, m->post_forward, 1, kept_bytes, &again);

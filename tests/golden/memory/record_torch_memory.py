@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records PyTorch's own account of the memory of a training step.
 
-    python record_torch_memory.py [--cases steps|attention|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
+    python record_torch_memory.py [--cases steps|attention|options|choices] [--only SUBSTRING] [--family NAME ...] [-o torch_memory.jsonl]
 
 FSDP2 and HSDP by torch.distributed._tools.fsdp2_mem_tracker.FSDPMemTracker, DDP by
 MemTracker, both under FakeTensorMode with a fake process group: the modelling code,
@@ -72,6 +72,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM
+
+from torch_options import option_cases, recompute_by_operator, replace_loss
 
 # ---- models ----
 
@@ -305,7 +307,6 @@ class Peaks:
             func = torch.ops.aten.index_put_.default
         return super().__torch_dispatch__(func, types, args, kwargs)
 
-
 IN_PLACE = True
 
 
@@ -416,13 +417,18 @@ def run(plan):
             cfg = transformers.AutoConfig.for_model(**config)
             cfg.bos_token_id = cfg.eos_token_id = cfg.pad_token_id = None
             cfg.use_cache = False
-            model = AutoModelForCausalLM.from_config(cfg, attn_implementation=attn, dtype=torch.float32)
+            dtype = torch.bfloat16 if plan.get("fsdp", {}).get("model_dtype") else torch.float32
+            model = AutoModelForCausalLM.from_config(cfg, attn_implementation=attn, dtype=dtype)
             model.train()
             if plan["recompute"] == "full":
                 model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            if plan["recompute"] == "op":
+                recompute_by_operator(blocks_of(model))
+            replace_loss(model, plan.get("loss"))
             model = shard(model, plan, mesh) if fsdp else wrap_ddp(model, plan)
             # The default on CUDA is foreach, but it is not chosen for fake tensors.
-            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
+            form = plan.get("optimizer_form", "foreach")
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=form == "foreach", fused=form == "fused")
             shape = (plan["micro_batch"], plan["seq"])
             ids, labels = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
             autocast = not fsdp and plan["precision"] == "bf16"
@@ -445,7 +451,8 @@ def run(plan):
 
 
 def plan_of(model, strategy="fsdp", world=8, kernels="torch-sdpa", precision="bf16", batch=1, seq=None,
-            accumulation=1, recompute="none", reshard=True, group=0, view=False, gpu="h100", sync=True, clip=None):
+            accumulation=1, recompute="none", reshard=True, group=0, view=False, gpu="h100", sync=True, clip=None,
+            model_dtype=None, **options):
     nodes = "%dx8" % (world // 8) if world > 8 else "%d" % world
     plan = {"dpx_plan": 1, "model": model, "cluster": "%sx%s" % (nodes, gpu), "strategy": strategy,
             "dialect": "torch", "kernels": kernels, "seq": seq or 512, "micro_batch": batch,
@@ -461,11 +468,11 @@ def plan_of(model, strategy="fsdp", world=8, kernels="torch-sdpa", precision="bf
             plan["shard_group"] = group
     else:
         plan["ddp"] = {"gradient_as_bucket_view": view}
-    if not sync:
-        plan["sync_every_micro_step"] = False
     if clip:
         plan["clip"] = clip
-    return plan
+    if model_dtype:
+        plan["fsdp"]["model_dtype"] = model_dtype
+    return plan | options
 
 
 def name_of(p):
@@ -476,7 +483,7 @@ def name_of(p):
     if p["accumulation"] > 1:
         parts.append("acc%d" % p["accumulation"])
     if p["recompute"] != "none":
-        parts.append("ckpt")
+        parts.append({"full": "ckpt", "op": "sac"}[p["recompute"]])
     reshard = p.get("fsdp", {}).get("reshard_after_forward", True)
     if reshard is not True:
         parts.append("reshard%d" % reshard if reshard else "keep")
@@ -486,6 +493,9 @@ def name_of(p):
         parts.append("clip")
     if p.get("ddp", {}).get("gradient_as_bucket_view"):
         parts.append("view")
+    parts += [p[key] for key in ("loss", "optimizer_form") if key in p]
+    if p.get("fsdp", {}).get("model_dtype"):
+        parts.append("pure")
     if gpu_of(p) != "h100":
         parts.append(gpu_of(p))
     return " ".join(parts)
@@ -639,7 +649,7 @@ def choices(gpu):
                         yield " ".join([gpu, family, precision, str(kv), str(dim), taken.kernel])
 
 
-CASES = {"steps": cases, "attention": attention_cases}
+CASES = {"steps": cases, "attention": attention_cases, "options": lambda: option_cases(plan_of)}
 
 
 def record(plans, out):

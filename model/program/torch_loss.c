@@ -1,0 +1,149 @@
+/* torch_loss.c -- logits and their cross-entropy: transformers' in fp32, or what replaces it. */
+#include "model/program/torch_loss.h"
+
+#include "model/program/torch_parts.h"
+
+static var tmp(struct tape *t, var used, var result)
+{
+    tape_drop(t, used);
+    return result;
+}
+
+/* What a family makes of the head's products. */
+static var finish_logits(struct torch_model *b, var logits)
+{
+    struct tape *t = b->t;
+
+    if (b->style->scaled_logits)
+        logits = tmp(t, logits, op_mul_const(t, "logit scale", logits, 0));
+    if (b->m->softcap > 0) {
+        var s = op_mul_const(t, "softcap", logits, 0);
+        s = tmp(t, s, op_unary(t, "softcap tanh", KC_ELEMENTWISE, s, SAVE_OUT));
+        tape_drop(t, logits);
+        logits = tmp(t, s, op_mul_const(t, "softcap", s, 0));
+    }
+    return logits;
+}
+
+/* ForCausalLMLoss pads and shifts the labels. */
+static var shifted_labels(struct torch_model *b)
+{
+    struct tape *t = b->t;
+    var padded = op_new(t, "pad labels", KC_COPY, b->tokens + b->p->micro_batch, DT_INT64);
+    /* With one row the shifted view is contiguous, hence no copy. */
+    var shifted = b->p->micro_batch == 1 ? tape_hold(t, padded) :
+                  op_new(t, "shift labels", KC_COPY, b->tokens, DT_INT64);
+
+    b->padded = padded;
+    return shifted;
+}
+
+/* Mean cross-entropy of logits in `dt`. */
+static var cross_entropy(struct torch_model *b, var logits, enum dtype dt)
+{
+    struct tape *t = b->t;
+    var in = op_cast(t, logits, dt);
+    var shifted = shifted_labels(b);
+    var logp = op_unary(t, "log-softmax", KC_LOSS, in, SAVE_OUT);
+    var nll = op_nll(t, logp, shifted);
+
+    tape_drop(t, logp);
+    tape_drop(t, in);
+    tape_drop(t, b->padded);
+    tape_drop(t, shifted);
+    return nll;
+}
+
+static var fused(struct torch_model *b, var logits)
+{
+    struct tape *t = b->t;
+    var shifted = shifted_labels(b);
+    var loss = op_fused_loss(t, "fused cross-entropy", logits, shifted, b->m->vocab);
+
+    tape_drop(t, b->padded);
+    tape_drop(t, shifted);
+    return loss;
+}
+
+/* torchtune's CEWithChunkedOutputLoss: the head for each of eight parts of the sequence, then each part's loss. */
+enum { CHUNKS = 8 };
+
+static var chunked(struct torch_model *b, var n)
+{
+    struct tape *t = b->t;
+    int64_t width = b->m->token_width, vocab = b->m->vocab, seq = b->p->seq;
+    int parts = seq < CHUNKS ? (int)seq : CHUNKS;
+    var w = torch_weight(b, ROLE_HEAD, vocab * width), chunk[CHUNKS], logits[CHUNKS], loss = 0;
+
+    for (int i = 0; i < parts; i++)
+        chunk[i] = op_slice(t, "head chunk", n, (seq / parts + (i < seq % parts)) * b->p->micro_batch * width);
+    for (int i = 0; i < parts; i++) {
+        var x = tmp(t, chunk[i], op_copy(t, "copy chunk", chunk[i], b->p->micro_batch > 1));
+        logits[i] = torch_linear_with(b, GEMM("logits"), x, vocab, width, w, ROLE_HEAD);
+        tape_drop(t, x);
+        logits[i] = finish_logits(b, logits[i]);
+    }
+    tape_drop(t, w);
+    t->module = -1;
+    for (int i = 0; i < parts; i++) {
+        var in = op_cast(t, logits[i], DT_FP32);
+        var labels = b->p->micro_batch == 1 ? tape_hold(t, b->labels) :
+                     op_new(t, "chunk labels", KC_COPY, var_numel(t, in) / vocab, DT_INT64);
+        var logp = op_unary(t, "log-softmax", KC_LOSS, in, SAVE_OUT);
+        var nll = op_nll(t, logp, labels);
+        tape_drop(t, logp);
+        tape_drop(t, in);
+        tape_drop(t, labels);
+        loss = loss ? tmp(t, loss, op_add(t, "sum losses", loss, nll)) : tape_hold(t, nll);
+        tape_drop(t, nll);
+    }
+    tape_drop(t, n);
+    for (int i = 0; i < parts; i++)
+        tape_drop(t, logits[i]);
+    return loss;
+}
+
+/* As many rows at a time as keep logits below the hidden states: a power of two (triton.next_power_of_2). */
+static int64_t liger_chunk(int64_t rows, int64_t width, int64_t vocab)
+{
+    int64_t times = (vocab + width - 1) / width, want = (rows + times - 1) / times, chunk = 1;
+
+    while (chunk < want)
+        chunk *= 2;
+    return chunk < rows ? chunk : rows;
+}
+
+static var fused_linear(struct torch_model *b, var n)
+{
+    struct tape *t = b->t;
+    int64_t width = b->m->token_width, vocab = b->m->vocab;
+    var shifted = shifted_labels(b);
+    var w = torch_weight(b, ROLE_HEAD, vocab * width);
+    var loss = op_linear_loss(t, GEMM("logits"), "linear cross-entropy", n, vocab, width, w,
+                              liger_chunk(b->tokens, width, vocab));
+
+    t->module = -1;
+    tape_drop(t, w);
+    tape_drop(t, b->padded);
+    tape_drop(t, shifted);
+    tape_drop(t, n);
+    return loss;
+}
+
+var torch_loss(struct torch_model *b, var n)
+{
+    struct tape *t = b->t;
+    enum loss_kind kind = b->p->loss;
+    var l;
+
+    if (kind == LOSS_CHUNKED)
+        return chunked(b, n);
+    if (kind == LOSS_FUSED_LINEAR)
+        return fused_linear(b, n);
+    var logits = finish_logits(b, torch_linear(b, GEMM("logits"), n, b->m->vocab, b->m->token_width, ROLE_HEAD));
+    t->module = -1;
+    l = kind == LOSS_FUSED ? fused(b, logits) : cross_entropy(b, logits, kind == LOSS_FP32 ? DT_FP32 : var_dtype(t, logits));
+    tape_drop(t, n);                         /* last_hidden_state, until forward returns */
+    tape_drop(t, logits);                    /* with the output object */
+    return l;
+}

@@ -1,0 +1,93 @@
+"""Losses that replace transformers' own, recompute by operator, and the plans that record_torch_memory.py --cases
+options records with them."""
+import collections
+
+import torch
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+class FlashLoss(torch.autograd.Function):
+    """What flash_attn.losses.cross_entropy.CrossEntropyLoss allocates (its kernels need a GPU): losses and log-sum-exp
+    of rows; it keeps logits, and makes their gradient anew (inplace_backward=False)."""
+
+    @staticmethod
+    def forward(ctx, logits, labels):
+        losses, lse = (torch.empty(logits.shape[0], dtype=torch.float32) for _ in range(2))
+        ctx.save_for_backward(logits, lse, labels)
+        return losses
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.empty_like(ctx.saved_tensors[0]), None
+
+
+def shifted(labels):
+    """transformers.loss.loss_utils.ForCausalLMLoss."""
+    padded = nn.functional.pad(labels, (0, 1), value=-100)
+    return padded[..., 1:].contiguous()
+
+
+def low_loss(logits, labels, vocab_size, **kwargs):
+    return nn.functional.cross_entropy(logits.view(-1, vocab_size), shifted(labels).view(-1))
+
+
+def flash_loss(logits, labels, vocab_size, **kwargs):
+    return FlashLoss.apply(logits.view(-1, vocab_size), shifted(labels).view(-1)).mean()
+
+
+def replace_loss(model, kind):
+    if kind:
+        model.loss_function = {"bf16": low_loss, "fused": flash_loss}[kind]
+
+
+# torchtitan up to 0.2, distributed/activation_checkpoint.py: what `selective op` saves, of products every second.
+SAVED = {"aten.mm.default", "aten._scaled_dot_product_efficient_attention.default",
+         "aten._scaled_dot_product_flash_attention.default", "aten._scaled_dot_product_cudnn_attention.default",
+         "aten._scaled_dot_product_attention_math.default", "aten._scaled_dot_product_fused_attention_overrideable.default",
+         "_c10d_functional.reduce_scatter_tensor.default", "aten.max.default"}
+
+
+def by_operator():
+    products = collections.Counter()
+
+    def policy(ctx, func, *args, **kwargs):
+        mode = "recompute" if ctx.is_recompute else "forward"
+        if func is torch.ops.aten.mm.default:
+            products[mode] += 1
+        save = str(func) in SAVED and not (func is torch.ops.aten.mm.default and products[mode] % 2 == 0)
+        return CheckpointPolicy.MUST_SAVE if save else CheckpointPolicy.PREFER_RECOMPUTE
+    return create_selective_checkpoint_contexts(policy)
+
+
+def recompute_by_operator(blocks):
+    for i, block in enumerate(blocks):
+        blocks[i] = checkpoint_wrapper(block, context_fn=by_operator, preserve_rng_state=False)
+
+
+def option_cases(plan_of):
+    """Losses, recompute by operator, forms of AdamW, parameters in bf16."""
+    for loss in ("bf16", "fused"):
+        yield plan_of("llama-10m", world=4, batch=4, seq=256, loss=loss)
+        yield plan_of("llama-15m-gqa-tied", world=8, batch=1, seq=512, loss=loss)
+        yield plan_of("llama-1b", batch=2, seq=1024, loss=loss)
+        yield plan_of("llama-8b", world=16, batch=1, seq=4096, loss=loss)
+        yield plan_of("gpt2-124m", batch=4, seq=1024, loss=loss)
+    yield plan_of("gpt2-124m", "ddp", world=8, precision="fp32", batch=4, seq=512, loss="fused")
+    yield plan_of("llama-10m", "ddp", world=2, batch=4, seq=512, loss="fused")
+    for model in ("llama-10m", "llama-15m-gqa-tied", "llama-1b"):
+        yield plan_of(model, batch=2, seq=1024, recompute="op")
+    yield plan_of("llama-8b", world=16, batch=1, seq=4096, recompute="op")
+    yield plan_of("llama-8b", world=64, batch=2, seq=2048, recompute="op", gpu="a100-80gb")
+    for family in ("mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "olmo2", "granite", "smollm3", "glm", "phi3", "gpt_neox", "opt", "cohere"):
+        yield plan_of(family, world=4, batch=4, seq=256, recompute="op")
+    yield plan_of("gpt2-124m-nodrop", batch=2, seq=1024, recompute="op")
+    yield plan_of("llama-10m", "ddp", world=2, batch=2, seq=512, recompute="op")
+    for form in ("fused", "loop"):
+        for strategy in ("fsdp", "ddp"):
+            yield plan_of("gpt2-10m", strategy, world=4, batch=1, seq=64, optimizer_form=form)
+            yield plan_of("llama-15m-gqa-tied", strategy, world=2, batch=1, seq=64, optimizer_form=form)
+    for model in ("llama-10m", "gpt2-124m", "llama-1b"):
+        yield plan_of(model, world=4, batch=1, seq=256, model_dtype="bf16")
+        yield plan_of(model, world=4, batch=1, seq=256, model_dtype="bf16", optimizer_form="fused", clip=1.0)
+        yield plan_of(model, world=4, batch=1, seq=256, model_dtype="bf16", accumulation=2)
