@@ -27,7 +27,7 @@ static int train(const struct args *a, const struct plan *base, const struct lim
 {
     struct evaluation e;
 
-    if (!a->money.tokens || !l->max_micro_batch || limit_plan(base, l, (enum dtype)a->precision, p) < 0)
+    if (!a->money.tokens || !l->max_micro_batch || limit_plan(base, l, (enum dtype)a->precision, (enum elsewhere)a->elsewhere, p) < 0)
         return 0;
     if (evaluate(p, &e) < 0)
         return -1;

@@ -86,7 +86,6 @@ static int prepare(const struct plan *base, const struct question *q, struct pla
     return plan_check(p, "limits");
 }
 
-
 /* 1 fits, 0 does not, -1 cannot be asked. */
 static int fits(const struct plan *p, double *bytes_per_param)
 {
@@ -236,14 +235,15 @@ int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dt
     return largest_model(&q, out) < 0 || largest_micro_batch(&q, out) < 0 || fewest_gpus(&q, out) < 0 ? -1 : 0;
 }
 
-int limit_plan(const struct plan *base, const struct limit *l, enum dtype precision, struct plan *out)
+int limit_plan(const struct plan *base, const struct limit *l, enum dtype precision, enum elsewhere how, struct plan *out)
 {
     struct plan p = *base;
+    struct question q = { &p, l->strategy, l->dialect, precision, how };
 
     if (is_data_parallel(l->strategy, l->dialect)) {
         p.cluster.nodes = 1;
         p.cluster.world_size = p.cluster.gpus_per_node;
     }
     p.micro_batch = l->max_micro_batch;
-    return prepare(&p, l->strategy, l->dialect, precision, out);
+    return prepare(&p, &q, out);
 }

@@ -29,7 +29,7 @@ int limit_states(int64_t memory, int64_t world, enum strategy s, enum dialect d,
 int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dtype precision, enum elsewhere how,
                struct limit *out);
 
-/* The plan with the largest micro-batch of a limit, accumulation 1; it shares `base`'s model.  0, or -1 reported. */
-int limit_plan(const struct plan *base, const struct limit *l, enum dtype precision, struct plan *out);
+/* The plan with the largest micro-batch of a limit, accumulation 1, states kept as for it; it shares `base`'s model.  0, or -1 reported. */
+int limit_plan(const struct plan *base, const struct limit *l, enum dtype precision, enum elsewhere how, struct plan *out);
 
 #endif
