@@ -136,6 +136,9 @@ static const struct knob rows[] = {
     { "", "deterministic", BOOL(deterministic, false), .cells = ALL,
       TITAN_HAS(false, "its debug.deterministic is another thing"),
       .about = "sums in rank order, then micro-step order" },
+    { "", "host_threads", INT(host_threads, 0, 1 << 12, 0), .cells = DS123 | FSDP1 | FSDP2, OURS,
+      USUAL(host_threads, "1 where torchrun starts several ranks on a node: it sets OMP_NUM_THREADS"), IDLE(host),
+      .label = ", %.0f host threads", .about = "threads of a rank's optimizer on the host; 0: its share of the cores" },
     { "", "framework_version", TEXT(framework_version, a_version), .cells = ALL & ~PAPER,
       NULL_IS(0), OURS, .about = "null: the newest known, of DeepSpeed 0.19.6" },
 

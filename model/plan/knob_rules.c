@@ -70,6 +70,15 @@ double knob_usual_check_overflow(const struct plan *p)
     return p->precision == DT_FP16;
 }
 
+/* torch/distributed/run.py: OMP_NUM_THREADS becomes 1 where nproc_per_node is more, unless it is set.  DeepSpeed's
+ * launcher leaves it alone, or divides the cores (--bind_cores_to_rank). */
+double knob_usual_host_threads(const struct plan *p)
+{
+    bool torchrun = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
+
+    return torchrun && p->cluster.gpus_per_node > 1 && !p->cluster.is_host;
+}
+
 /* ---- idle ---- */
 
 bool knob_idle_optimizer(const struct plan *p)
@@ -95,6 +104,13 @@ bool knob_idle_param_disk(const struct plan *p)
 bool knob_idle_disk(const struct plan *p)
 {
     return knob_idle_optimizer_disk(p) && knob_idle_param_disk(p);
+}
+
+bool knob_idle_host(const struct plan *p)
+{
+    const struct knob *fsdp = knob_find("fsdp", "cpu_offload", knob_cell(p));
+
+    return knob_idle_optimizer(p) && !(fsdp && knob_get(p, fsdp) > 0);
 }
 
 /* ---- search ---- */

@@ -135,6 +135,7 @@ struct plan {
     bool           sync_every_micro_step;
     bool           deterministic;
     char           framework_version[24];   /* "" : the newest known; see plan_version() */
+    int64_t        host_threads;    /* of a rank's optimizer on the host; 0: its share of the node's cores */
     struct ddp_options       ddp;
     struct fsdp_options      fsdp;
     struct deepspeed_options ds;

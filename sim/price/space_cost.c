@@ -83,13 +83,13 @@ static double in_dram(const struct plan *p, const struct op *o)
 /* Rates of DRAM and of its threads are of other machines: half to twice. */
 static struct cost half_to_twice(double t) { return (struct cost){ t, t / 2, 2 * t, BASIS_DATASHEET, false, 0 }; }
 
-/* The ranks divide the node's cores and its DRAM. */
+/* The ranks divide the node's DRAM, and its cores unless the plan says how many threads each has. */
 static void by_threads(const struct plan *p, const struct op *o, struct cost *out)
 {
-    const struct cluster_node *n = &p->cluster.node;
-    double rate = DRAM_THREADS * dram(p) / ranks(p), threads = THREAD * n->cores / ranks(p);
+    double rate = DRAM_THREADS * dram(p) / ranks(p);
+    double threads = THREAD * (p->host_threads > 0 ? (double)p->host_threads : p->cluster.node.cores / ranks(p));
 
-    *out = half_to_twice(in_dram(p, o) / (n->cores && threads < rate ? threads : rate));
+    *out = half_to_twice(in_dram(p, o) / (threads > 0 && threads < rate ? threads : rate));
 }
 
 static void over_link(const struct plan *p, const struct schedules *s, const struct op *o, struct cost *out)
