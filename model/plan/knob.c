@@ -301,7 +301,7 @@ static const struct { const char *object, *name, *why; double none; } unsupporte
     { "", "expert_parallel", "expert parallelism is not supported yet", 1 },
     { "ddp", "lazy_bucket_allocation", "buckets that are allocated during backward and freed after it "
       "are not supported yet", 0 },
-    { "fsdp", "cpu_offload", "offloading is not supported yet", 0 },
+    { "fsdp", "cpu_offload", "CPUOffload of FSDP1 is not supported yet", 0 },
     { "deepspeed", "offload_param", "offloading is not supported yet", 0 },
     { "deepspeed", "offload_optimizer", "offloading is not supported yet", 0 },
     { "deepspeed", "cpu_offload", "offloading is not supported yet", 0 },
