@@ -126,6 +126,17 @@ enum knob_tried knob_try_ds_optimizer(struct plan *p, int i)
     return KNOB_TRIED;
 }
 
+/* Parameters go to files only where the far larger states are there. */
+enum knob_tried knob_try_ds_param(struct plan *p, int i)
+{
+    static const enum offload_device to[] = { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
+
+    if (i >= (p->ds.offload_optimizer.device == OFFLOAD_NVME ? 3 : 2))
+        return KNOB_NO_MORE;
+    p->ds.offload_param.device = to[i];
+    return KNOB_TRIED;
+}
+
 /* Every block, every second, every fourth. */
 enum knob_tried knob_try_interval(struct plan *p, int i)
 {

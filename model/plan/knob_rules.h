@@ -26,6 +26,7 @@ bool knob_idle_host(const struct plan *p);      /* no optimizer is on the host *
 
 /* Values worth searching that depend on others, or that come in pairs. */
 enum knob_tried knob_try_ds_optimizer(struct plan *p, int i);
+enum knob_tried knob_try_ds_param(struct plan *p, int i);
 enum knob_tried knob_try_interval(struct plan *p, int i);
 enum knob_tried knob_try_sync(struct plan *p, int i);
 enum knob_tried knob_try_shard_group(struct plan *p, int i);

@@ -121,6 +121,11 @@ static int check_common(const struct plan *p, const char *where)
     if (p->recompute_interval > p->model.layers)
         return fail("%s: recompute_interval: the model has %" PRId64 " blocks", where,
                     p->model.layers);
+    if (p->activation_offload != OFFLOAD_NOTHING && p->recompute == RECOMPUTE_OFFLOAD)
+        return fail("%s: activation_offload: recompute \"offload\" keeps the inputs of recomputed blocks in pinned memory "
+                    "already: with recompute \"full\" activation_offload says how all blocks do", where);
+    if (p->activation_offload != OFFLOAD_NOTHING && p->kernels != KERNELS_DPX)
+        return fail("%s: activation_offload: with kernels \"dpx\" only, so far", where);
     if (p->dropout >= 1)
         return fail("%s: dropout: must be below 1", where);
     if (p->deterministic && (p->dialect != DIALECT_PAPER || p->strategy == STRAT_DP))

@@ -444,7 +444,7 @@ int cmd_search(int argc, char **argv)
     static const char *const dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", NULL };
     const char *recomputes[NRECOMPUTE + 2] = { [NRECOMPUTE] = "all" };
     struct args a = { .framework = FRAMEWORK_ANY, .dialect = -1, .kernels = -1, .precision = DT_BF16,
-                      .recompute = 3, .top = 10, .headroom = -1 };
+                      .recompute = NRECOMPUTE, .top = 10, .headroom = -1 };
     const struct opt opts[] = {
         { "model", "a built-in name, a config.json or its folder", .str = &a.model, .required = true },
         { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &a.cluster, .required = true },
@@ -501,7 +501,7 @@ int cmd_search(int argc, char **argv)
             .strategies = a.strategies ? a.strategies : ~0ull, .dialects = dialects_of(&a),
             .kernels = a.kernels < 0 ? attention_default(&m) : (enum kernel_set)a.kernels,
             .precision = (enum dtype)a.precision, .micro_batch = a.micro_batch, .in_place = a.in_place,
-            .recompute = a.recompute == 3 ? 7 : 1ull << a.recompute, .threads = a.threads < 1024 ? (int)a.threads : 1024,
+            .recompute = a.recompute == NRECOMPUTE ? 7 : 1ull << a.recompute, .threads = a.threads < 1024 ? (int)a.threads : 1024,
         };
         rc = run(&a, &o);
     }
