@@ -18,9 +18,11 @@
  * bytes each, where Grace has 512 GB/s: 291 of them; a native AdamW 171e9 in 12.8 s on 8 H200, 374 of 614
  * (PrimeIntellect-ai/prime-rl#3248). */
 #define DRAM_THREADS 0.57
-/* Bytes/s of one such thread: 536.9e6 elements of AdamW in 1.93 s on a node of H100 (ISEEKYAN/Megatron-LM#188), 28 bytes
- * each. */
-#define THREAD 7.8e9
+/* Elements/s of AdamW on one such thread: 536.9e6 in 1.93 s on a node of H100, PyTorch's loop over tensors of 4 MiB that
+ * stay in its cache (ISEEKYAN/Megatron-LM#188).  A vectorised single pass of 28 bytes is taken to be as fast; copies and
+ * casts, by bytes, too. */
+#define THREAD       278e6
+#define THREAD_BYTES (28 * THREAD)
 
 bool space_cost_over_link(const struct plan *p, const struct schedules *s, const struct op *o)
 {
@@ -86,10 +88,11 @@ static struct cost half_to_twice(double t) { return (struct cost){ t, t / 2, 2 *
 /* The ranks divide the node's DRAM, and its cores unless the plan says how many threads each has. */
 static void by_threads(const struct plan *p, const struct op *o, struct cost *out)
 {
-    double rate = DRAM_THREADS * dram(p) / ranks(p);
-    double threads = THREAD * (p->host_threads > 0 ? (double)p->host_threads : p->cluster.node.cores / ranks(p));
+    double threads = p->host_threads > 0 ? (double)p->host_threads : p->cluster.node.cores / ranks(p);
+    double alone = o->kind == OP_OPTIMIZER ? (double)o->u.optimizer.elems / THREAD : in_dram(p, o) / THREAD_BYTES;
+    double t = in_dram(p, o) * ranks(p) / (DRAM_THREADS * dram(p));
 
-    *out = half_to_twice(in_dram(p, o) / (threads > 0 && threads < rate ? threads : rate));
+    *out = half_to_twice(threads > 0 && alone / threads > t ? alone / threads : t);
 }
 
 static void over_link(const struct plan *p, const struct schedules *s, const struct op *o, struct cost *out)
