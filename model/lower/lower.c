@@ -23,9 +23,8 @@ static lowering *const table[NSTRATEGY][NDIALECT] = {
 
 int lower_check(const struct plan *p)
 {
-    if (p->ds.offload_optimizer.device != OFFLOAD_NONE)
-        return fail("deepspeed.offload_optimizer.device: %s of DeepSpeed has no schedule with an offloaded optimizer yet",
-                    strategy_name(p->strategy));
+    if (p->ds.offload_optimizer.device != OFFLOAD_NONE && p->strategy == STRAT_ZERO3)
+        return fail("deepspeed.offload_optimizer.device: there is no schedule of stage 3 with an offloaded optimizer yet");
     if (p->ds.offload_param.device != OFFLOAD_NONE)
         return fail("deepspeed.offload_param.device: there is no schedule with offloaded parameters yet");
     return 0;
