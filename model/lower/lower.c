@@ -27,9 +27,6 @@ int lower_check(const struct plan *p)
 {
     if (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED)
         return lower_zero3_check(p);
-    if (p->ds.offload_optimizer.device != OFFLOAD_NONE)
-        return fail("deepspeed.offload_optimizer.device: %s of DeepSpeed has no schedule with an offloaded optimizer yet",
-                    strategy_name(p->strategy));
     if (p->ds.offload_param.device != OFFLOAD_NONE)
         return fail("deepspeed.offload_param.device: there is no schedule with offloaded parameters yet");
     return 0;
