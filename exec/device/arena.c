@@ -164,16 +164,21 @@ static int same_size(const struct arena *a, int64_t size, const struct when *at)
     return -1;
 }
 
-/* Block i becomes `size` bytes of the run that begins there. */
+/* Block i becomes `size` bytes of the run that begins there.  What is left is of the run's last block that was needed,
+ * and as old as that. */
 static void cut_run(struct arena *a, int i, int64_t size)
 {
+    struct when last = a->blocks[i].last;
+
     while (a->blocks[i].size < size) {
+        last = a->blocks[i + 1].last;
         a->blocks[i].size += a->blocks[i + 1].size;
-        when_join(&a->blocks[i].last, &a->blocks[i + 1].last);
+        when_join(&a->blocks[i].last, &last);
         erase(a, i + 1);
     }
     if (a->blocks[i].size > size) {         /* the rest stays free */
         struct block rest = a->blocks[i];
+        rest.last = last;
         rest.at += size;
         rest.size -= size;
         a->blocks[i].size = size;

@@ -174,10 +174,26 @@ static const char *const policies[]   = { "TRANSFORMER_BASED_WRAP", "SIZE_BASED_
 static const char *const fsdp_known[] = {
     "fsdp_version", "fsdp_transformer_layer_cls_to_wrap", "fsdp_min_num_params",
     "fsdp_backward_prefetch_policy", "fsdp_state_dict_type", "fsdp_cpu_ram_efficient_loading",
-    "fsdp_sync_module_states", "fsdp_ignored_modules", NULL
+    "fsdp_sync_module_states", "fsdp_ignored_modules", "fsdp_activation_checkpointing_offload", NULL
 };
-static const char *const fsdp_refused[] = { "fsdp_offload_params",
-                                            "fsdp_activation_checkpointing_offload", NULL };
+
+static const char *const fsdp1_refused[] = { "fsdp_offload_params", NULL }, *const nothing[] = { NULL };
+
+/* dataclasses.py, FullyShardedDataParallelPlugin.__post_init__, and fsdp2_apply_ac(). */
+static int read_checkpointing(const struct import *in, const json_t *fsdp, bool fsdp2)
+{
+    bool on = false, away = false;
+
+    if (get_bool(in, fsdp, "fsdp_activation_checkpointing", &on) < 0
+        || get_bool(in, fsdp, "fsdp_activation_checkpointing_offload", &away) < 0)
+        return -1;
+    if (away && !on)
+        return fail("%s: fsdp_activation_checkpointing_offload: accelerate requires fsdp_activation_checkpointing", in->where);
+    if (away && !fsdp2)
+        return fail("%s: fsdp_activation_checkpointing_offload: accelerate requires fsdp_version 2", in->where);
+    in->p->recompute = away ? RECOMPUTE_OFFLOAD : on ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+    return 0;
+}
 
 static int read_wrap(const struct import *in, const json_t *fsdp)
 {
@@ -256,7 +272,7 @@ static int read_fsdp2(const struct import *in, const json_t *config, const json_
 {
     bool reshard = true, prefetch = false;
 
-    if (get_bool(in, fsdp, "fsdp_reshard_after_forward", &reshard) < 0
+    if (read_fsdp_knobs(in, fsdp) < 0 || get_bool(in, fsdp, "fsdp_reshard_after_forward", &reshard) < 0
         || get_bool(in, fsdp, "fsdp_forward_prefetch", &prefetch) < 0)
         return -1;
     if (prefetch)
@@ -272,7 +288,6 @@ static int read_fsdp(const struct import *in, const json_t *config, enum dtype t
 {
     const json_t *fsdp = json_object_get(config, "fsdp_config");
     int64_t version = 1, micro = in->p->micro_batch, steps = in->p->accumulation;
-    bool checkpointing = false;
 
     if (get_count(in, fsdp, "fsdp_version", &version) < 0)
         return -1;
@@ -280,12 +295,10 @@ static int read_fsdp(const struct import *in, const json_t *config, enum dtype t
         return fail("%s: fsdp_version: expected 1 or 2", in->where);
     plan_defaults(in->p, STRAT_FSDP, version == 2 ? DIALECT_TORCH : DIALECT_TORCH_FSDP1, t);
     in->p->reduce_dtype = t;        /* set_mixed_precision() sets param_dtype and reduce_dtype alike */
-    if (check_keys(in, fsdp, "fsdp_config", fsdp_known, fsdp_refused, "offloading is not supported yet") < 0
-        || read_wrap(in, fsdp) < 0
-        || get_bool(in, fsdp, "fsdp_activation_checkpointing", &checkpointing) < 0
+    if (check_keys(in, fsdp, "fsdp_config", fsdp_known, version == 2 ? nothing : fsdp1_refused, "CPUOffload of FSDP1 is not supported yet") < 0
+        || read_wrap(in, fsdp) < 0 || read_checkpointing(in, fsdp, version == 2) < 0
         || (version == 2 ? read_fsdp2(in, config, fsdp) : read_fsdp1(in, fsdp)) < 0)
         return -1;
-    in->p->recompute = checkpointing ? RECOMPUTE_FULL : RECOMPUTE_NONE;
     set_batch(in, micro, steps);
     return 0;
 }

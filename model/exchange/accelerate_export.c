@@ -99,8 +99,13 @@ static json_t *fsdp_section(const struct plan *p, int version)
         json_string(p->unit == UNIT_BLOCK ? "TRANSFORMER_BASED_WRAP" : "NO_WRAP"));
     if (p->unit == UNIT_BLOCK)
         put(fsdp, "fsdp_transformer_layer_cls_to_wrap", json_string(layer));
-    put(fsdp, "fsdp_activation_checkpointing", json_boolean(p->recompute == RECOMPUTE_FULL));
-    put(fsdp, "fsdp_offload_params", json_false());
+    put(fsdp, "fsdp_activation_checkpointing", json_boolean(recompute_whole(p->recompute)));
+    if (version == 2)
+        put(fsdp, "fsdp_activation_checkpointing_offload", json_boolean(p->recompute == RECOMPUTE_OFFLOAD));
+    else if (p->recompute == RECOMPUTE_OFFLOAD) {
+        json_decref(fsdp);
+        return refuse("recompute", "accelerate offloads checkpoints with FSDP2 only");
+    }
     put(fsdp, "fsdp_cpu_ram_efficient_loading", json_true());
     put(fsdp, "fsdp_state_dict_type", json_string("SHARDED_STATE_DICT"));
     if (put_options(fsdp, p, "fsdp") < 0) {
@@ -189,6 +194,8 @@ json_t *accelerate_export(const struct plan *p)
 {
     if (p->deterministic)
         return refuse("deterministic", "the frameworks have no such reduction");
+    if (p->activation_offload != OFFLOAD_NOTHING)
+        return refuse("activation_offload", "it offloads the inputs of checkpointed layers alone (recompute \"offload\")");
     if (p->dialect == DIALECT_DEEPSPEED)
         return export_deepspeed(p);
     if (p->dialect == DIALECT_TORCH_FSDP1)

@@ -121,15 +121,19 @@ static void print_fsdp2_units(const struct plan *p, const char *blocks, FILE *to
 static void export_fsdp2(const struct plan *p, const char *blocks, FILE *to)
 {
     fprintf(to, "from torch.distributed.device_mesh import init_device_mesh\n"
-            "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\n\n");
+            "from torch.distributed.fsdp import %sMixedPrecisionPolicy, fully_shard\n\n",
+            p->fsdp.cpu_offload ? "CPUOffloadPolicy, " : "");
     print_recompute(p, to);
     if (p->fsdp.model_dtype >= 0)
         fprintf(to, "model = model.to(%s)\n", torch_dtype((enum dtype)p->fsdp.model_dtype));
     print_mesh(p, to);
     fprintf(to, "options = dict(\n    mesh=mesh,\n    reshard_after_forward=");
     print_reshard(p->fsdp.reshard_after_forward, to);
-    fprintf(to, ",\n    mp_policy=MixedPrecisionPolicy(param_dtype=%s, reduce_dtype=%s),\n)\n",
+    fprintf(to, ",\n    mp_policy=MixedPrecisionPolicy(param_dtype=%s, reduce_dtype=%s),\n",
             torch_dtype(p->precision), torch_dtype(p->reduce_dtype));
+    if (p->fsdp.cpu_offload)
+        fprintf(to, "    offload_policy=CPUOffloadPolicy(pin_memory=%s),\n", py(p->fsdp.pin_memory));
+    fprintf(to, ")\n");
     print_fsdp2_units(p, blocks, to);
     if (!p->sync_every_micro_step && p->accumulation > 1)
         fprintf(to, "# before each micro-step: model.set_requires_gradient_sync(last_micro_step)\n");
@@ -207,6 +211,8 @@ static void print_rest(const struct plan *p, FILE *to)
         fprintf(to, "optimizer = torch.optim.AdamW(model.parameters()%s)\n", form_of(p));
     fprintf(to, "# a step: %" PRId64 " micro-steps of %" PRId64 " samples of %" PRId64
             " tokens on each rank\n", p->accumulation, p->micro_batch, p->seq);
+    if (p->fsdp.cpu_offload && p->clip > 0)
+        fprintf(to, "# the norm of gradients on the CPU needs init_process_group(\"cpu:gloo,cuda:nccl\")\n");
     if (p->clip > 0)
         fprintf(to, "# then torch.nn.utils.clip_grad_norm_(model.parameters(), %.17g)\n", p->clip);
 }

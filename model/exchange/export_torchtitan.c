@@ -77,9 +77,13 @@ static const char *reshard(const struct plan *p)
  * in ':' is a subcommand of tyro's. */
 static void print_knob(const struct plan *p, const struct knob *k, FILE *to)
 {
-    const char *name = knob_spelt(k, &k->titan);
+    const char *name = knob_spelt(k, &k->titan), *last = strrchr(name, '.');
     double v = knob_get(p, k);
 
+    if (k->type == KNOB_BOOL) {     /* tyro's pair of flags */
+        fprintf(to, "%.*s%s%s\n", (int)(last + 1 - name), name, v > 0 ? "" : "no-", last + 1);
+        return;
+    }
     fprintf(to, "%s%s", name, strchr(name, ':') ? "" : " ");
     if (k->type == KNOB_RESHARD)
         fprintf(to, "%s\n", reshard(p));

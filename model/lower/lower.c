@@ -1,10 +1,12 @@
 #include "model/lower/lower.h"
 
 #include "base/fail.h"
+#include "model/lower/common/host_memory.h"
 #include "model/lower/common/lower_internal.h"
 #include "model/lower/torch/lower_fsdp1.h"
 #include "model/plan/attention.h"
 #include "model/schedule/schedule_cut.h"
+#include "model/schedule/schedule_offload.h"
 
 typedef int lowering(const struct local_model *local, struct schedules *s);
 
@@ -25,12 +27,23 @@ int lower_check(const struct plan *p)
 {
     if (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED)
         return lower_zero3_check(p);
-    if (p->ds.offload_optimizer.device != OFFLOAD_NONE)
-        return fail("deepspeed.offload_optimizer.device: %s of DeepSpeed has no schedule with an offloaded optimizer yet",
-                    strategy_name(p->strategy));
     if (p->ds.offload_param.device != OFFLOAD_NONE)
         return fail("deepspeed.offload_param.device: there is no schedule with offloaded parameters yet");
     return 0;
+}
+
+/* What the plan says of activations, as one pass over any strategy's schedules. */
+static void offload_activations(const struct plan *p, struct schedules *s)
+{
+    bool inputs = p->recompute == RECOMPUTE_OFFLOAD;    /* offload_wrapper(): save_on_cpu(pin_memory=True) */
+    bool pinned = inputs || p->activation_offload != OFFLOAD_SAVE_ON_CPU;
+    struct offload_way way = {
+        .to = pinned ? SPACE_PINNED : SPACE_HOST, .streams = p->activation_offload == OFFLOAD_STREAMS,
+        .recomputed = inputs, .room = pinned && p->dialect != DIALECT_PAPER ? pinned_bytes : pageable_bytes,
+    };
+
+    if (inputs || p->activation_offload != OFFLOAD_NOTHING)
+        schedules_offload(s, &way);
 }
 
 int lower_using(const struct plan *p, int64_t rank, const struct program *g, struct schedules *s)
@@ -56,6 +69,7 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
     local_model_of(p, rank, &local);
     if (f(&local, s) < 0)
         return -1;
+    offload_activations(p, s);
     schedules_cut(s);
     if (attention_note(p))
         sched_note(s, attention_note(p));

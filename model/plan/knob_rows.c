@@ -34,9 +34,10 @@
 
 static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa", "torch-compile", NULL };
 static const char *const dtype_words[]     = { "fp32", "bf16", "fp16", NULL };
-static const char *const recompute_words[] = { "none", "selective", "full", "op", NULL };
+static const char *const recompute_words[] = { "none", "selective", "full", "op", "offload", NULL };
 static const char *const loss_words[]      = { "fp32", "bf16", "fused", "chunked", "fused-linear", NULL };
 static const char *const form_words[]      = { "foreach", "fused", "loop", NULL };
+static const char *const away_words[]      = { "none", "save_on_cpu", "save_on_cpu-pinned", "streams", NULL };
 static const char *const prefetch_words[]  = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", NULL };
 static const char *const sharding_words[]  = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD",
                                                "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", NULL };
@@ -53,7 +54,7 @@ static const char *const accelerate_sharding[]  = { "FULL_SHARD", "SHARD_GRAD_OP
 static const char *const titan_precision[]      = { "float32", "bfloat16", "", NULL };
 static const char *const titan_reduce[]         = { "float32", "", "", NULL };
 static const char *const titan_form[]           = { "foreach", "fused", "for-loop", NULL };
-static const char *const titan_recompute[]      = { "none", "", "full", "", NULL };
+static const char *const titan_recompute[]      = { "none", "", "full", "", "", NULL };
 
 #define AT(member) .offset = offsetof(struct plan, member)
 #define INT(member, low, high, d)  .type = KNOB_INT, AT(member), .lo = (low), .hi = (high), .def = (d)
@@ -132,6 +133,9 @@ static const struct knob rows[] = {
     { "", "recompute_interval", INT(recompute_interval, 1, MODEL_MAX_LAYERS, 1), .cells = ALL, OURS,
       TRY(2, interval), .label = "/%.0f", TITAN_HAS(1, "it recomputes all blocks or none"),
       .about = "every k-th block is recomputed" },
+    { "", "activation_offload", WORD(activation_offload, away_words, OFFLOAD_NOTHING), .cells = ALL, OURS,
+      TRIES(22, OFFLOAD_NOTHING, OFFLOAD_STREAMS), .label = ", activations %s", TITAN_HAS(OFFLOAD_NOTHING, "its releases have no activation offload"),
+      .about = "what blocks keep for backward waits in host memory" },
     { "", "unit", .type = KNOB_UNIT, .cells = FSDP1 | FSDP2 | P_ZERO2 | P_ZERO3 | P_FSDP | DS3,
       USUAL(unit, "block; DeepSpeed's module"), .everywhere = true, TRY(6, unit), .label = ", unit %s",
       FSDP_KEY("fsdp_auto_wrap_policy"), TITAN_HAS(UNIT_BLOCK, "it wraps one block at a time"),
@@ -146,6 +150,9 @@ static const struct knob rows[] = {
     { "", "deterministic", BOOL(deterministic, false), .cells = ALL,
       TITAN_HAS(false, "its debug.deterministic is another thing"),
       .about = "sums in rank order, then micro-step order" },
+    { "", "host_threads", INT(host_threads, 0, 1 << 12, 0), .cells = DS123 | FSDP2, OURS,
+      USUAL(host_threads, "1 where torchrun starts several ranks on a node: it sets OMP_NUM_THREADS"), IDLE(host),
+      .label = ", %.0f host threads", .about = "threads of a rank's optimizer on the host; 0: its share of the cores" },
     { "", "framework_version", TEXT(framework_version, a_version), .cells = ALL & ~PAPER,
       NULL_IS(0), OURS, .about = "null: the newest known, of DeepSpeed 0.19.6" },
 
@@ -184,6 +191,12 @@ static const struct knob rows[] = {
     { "fsdp", "model_dtype", WORD(fsdp.model_dtype, dtype_words, -1), .cells = FSDP2, NULL_IS(-1),
       ACCELERATE_HAS(-1, "accelerate upcasts parameters to fp32"), TITAN_HAS(-1, "its training.dtype is another thing"),
       .about = "\"bf16\": parameters, gradients and states in bf16; null: fp32" },
+    { "fsdp", "cpu_offload", BOOL(fsdp.cpu_offload, false), .cells = FSDP2, TRIES(20, false, true), .label = ", CPU offload",
+      FSDP_KEY("fsdp_offload_params"), TITAN("--training.enable-cpu-offload"),
+      .about = "sharded parameters, gradients and optimizer states are the host's, and its AdamW" },
+    { "fsdp", "pin_memory", BOOL(fsdp.pin_memory, true), .cells = FSDP2,
+      ACCELERATE_HAS(true, "accelerate's CPUOffloadPolicy() pins"), TITAN_HAS(true, "its CPUOffloadPolicy() pins"),
+      .about = "CPUOffloadPolicy's: parameters and gradients are page-locked" },
     { "fsdp", "sharding_strategy", WORD(fsdp.sharding_strategy, sharding_words, FSDP1_FULL_SHARD),
       .cells = FSDP1, TRY(5, sharding), .say = knob_say_sharding,
       FSDP_KEY("fsdp_sharding_strategy", accelerate_sharding), .about = "FSDP1's ShardingStrategy" },
@@ -270,7 +283,7 @@ static const struct knob rows[] = {
       IN_OPTIMIZER, IDLE(optimizer_disk), .about = "masters are initialised through the host buffers" },
 
     { "deepspeed.offload_param", "device", WORD(ds.offload_param.device, device_words, OFFLOAD_NONE), .cells = DS3,
-      IN_PARAM, IDLE(param), TRIES(21, OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME), .label = ", parameters on %s",
+      IN_PARAM, IDLE(param), TRY(21, ds_param), .label = ", parameters on %s",
       ACCELERATE_DS("offload_param_device"),
       .about = "where partitions of parameters are" },
     { "deepspeed.offload_param", "pin_memory", BOOL(ds.offload_param.pin_memory, true), .cells = DS3,

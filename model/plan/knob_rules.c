@@ -70,6 +70,15 @@ double knob_usual_check_overflow(const struct plan *p)
     return p->precision == DT_FP16;
 }
 
+/* torch/distributed/run.py: OMP_NUM_THREADS becomes 1 where nproc_per_node is more, unless it is set.  DeepSpeed's
+ * launcher leaves it alone, or divides the cores (--bind_cores_to_rank). */
+double knob_usual_host_threads(const struct plan *p)
+{
+    bool torchrun = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
+
+    return torchrun && p->cluster.gpus_per_node > 1 && !p->cluster.is_host;
+}
+
 /* ---- idle ---- */
 
 bool knob_idle_optimizer(const struct plan *p)
@@ -97,6 +106,13 @@ bool knob_idle_disk(const struct plan *p)
     return knob_idle_optimizer_disk(p) && knob_idle_param_disk(p);
 }
 
+bool knob_idle_host(const struct plan *p)
+{
+    const struct knob *fsdp = knob_find("fsdp", "cpu_offload", knob_cell(p));
+
+    return knob_idle_optimizer(p) && !(fsdp && knob_get(p, fsdp) > 0);
+}
+
 /* ---- search ---- */
 
 /* Stages 1 and 2 take nvme for cpu. */
@@ -107,6 +123,17 @@ enum knob_tried knob_try_ds_optimizer(struct plan *p, int i)
     if (i >= (p->strategy == STRAT_ZERO3 ? 3 : 2))
         return KNOB_NO_MORE;
     p->ds.offload_optimizer.device = to[i];
+    return KNOB_TRIED;
+}
+
+/* Parameters go to files only where the far larger states are there. */
+enum knob_tried knob_try_ds_param(struct plan *p, int i)
+{
+    static const enum offload_device to[] = { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
+
+    if (i >= (p->ds.offload_optimizer.device == OFFLOAD_NVME ? 3 : 2))
+        return KNOB_NO_MORE;
+    p->ds.offload_param.device = to[i];
     return KNOB_TRIED;
 }
 

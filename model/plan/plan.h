@@ -26,13 +26,22 @@
 enum strategy { STRAT_DP, STRAT_DDP, STRAT_ZERO1, STRAT_ZERO2, STRAT_ZERO3, STRAT_FSDP, NSTRATEGY };
 enum dialect  { DIALECT_PAPER, DIALECT_TORCH, DIALECT_TORCH_FSDP1, DIALECT_DEEPSPEED, NDIALECT };
 enum kernel_set  { KERNELS_DPX, KERNELS_TORCH_EAGER, KERNELS_TORCH_SDPA, KERNELS_TORCH_COMPILE, NKERNELS };
-/* SELECTIVE: the attention core; OP: all but the operators that torchtitan's `selective op` saves. */
-enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_OP, NRECOMPUTE };
+/* SELECTIVE: the attention core; OP: all but the operators that torchtitan's `selective op` saves;
+ * OFFLOAD: as FULL, and what a recomputed block keeps, its input, waits in pinned memory. */
+enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_OP, RECOMPUTE_OFFLOAD, NRECOMPUTE };
 /* FP32: transformers' and torchtitan's, of logits in fp32; COMPUTE: F.cross_entropy() of logits as they are;
  * FUSED: flash-attn's kernel; CHUNKED: torchtune's; FUSED_LINEAR: Liger-Kernel's, without logits. */
 enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, NLOSS };
 /* torch.optim.AdamW(foreach=True), (fused=True), (foreach=False). */
 enum optimizer_form { OPTIMIZER_FOREACH, OPTIMIZER_FUSED, OPTIMIZER_LOOP, NOPTIMIZER_FORM };
+/* What the host keeps of a block from forward to backward. */
+enum activation_offload {
+    OFFLOAD_NOTHING,
+    OFFLOAD_SAVE_ON_CPU,            /* torch.autograd.graph.save_on_cpu(): every saved tensor, copies block */
+    OFFLOAD_SAVE_ON_CPU_PINNED,     /* ... with pin_memory=True */
+    OFFLOAD_STREAMS,                /* copies on streams of their own, beside compute (torchtune's use_streams) */
+    NACTIVATION_OFFLOAD
+};
 enum unit_kind { UNIT_MODEL, UNIT_BLOCKS, UNIT_BLOCK, UNIT_HALF_BLOCK, UNIT_TENSOR, UNIT_MODULE };
 enum prefetch  { PREFETCH_PRE, PREFETCH_POST, PREFETCH_NONE };      /* FSDP backward_prefetch */
 enum fsdp1_sharding { FSDP1_FULL_SHARD, FSDP1_SHARD_GRAD_OP, FSDP1_NO_SHARD,
@@ -55,6 +64,8 @@ struct fsdp_options {
     bool    use_orig_params;            /* FSDP1 */
     enum fsdp1_sharding sharding_strategy;  /* FSDP1 */
     int     model_dtype;            /* FSDP2: DT_BF16: model.to(bfloat16), states likewise; -1: fp32 parameters */
+    bool    cpu_offload;                /* FSDP2 CPUOffloadPolicy, FSDP1 CPUOffload(offload_params=True) */
+    bool    pin_memory;                 /* FSDP2, with cpu_offload */
 };
 
 enum offload_device { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
@@ -138,12 +149,14 @@ struct plan {
     enum optimizer_form optimizer_form;
     enum recompute recompute;
     int64_t        recompute_interval;  /* every k-th block is recomputed; 1: all */
+    enum activation_offload activation_offload;
     enum unit_kind unit;
     int64_t        unit_blocks;     /* blocks per unit for UNIT_BLOCKS, else 1 */
     int64_t        shard_group;     /* ranks that share one copy; world_size: flat */
     bool           sync_every_micro_step;
     bool           deterministic;
     char           framework_version[24];   /* "" : the newest known; see plan_version() */
+    int64_t        host_threads;    /* of a rank's optimizer on the host; 0: its share of the node's cores */
     struct ddp_options       ddp;
     struct fsdp_options      fsdp;
     struct deepspeed_options ds;
@@ -210,6 +223,9 @@ const char *strategy_name(enum strategy s);
 const char *dialect_name(enum dialect d);
 const char *kernels_name(enum kernel_set k);
 const char *recompute_name(enum recompute r);
+
+/* Is a block that is recomputed run again as a whole? */
+static inline bool recompute_whole(enum recompute r) { return r >= RECOMPUTE_FULL; }
 int strategy_parse(const char *s);
 int dialect_parse(const char *s);
 

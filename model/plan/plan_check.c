@@ -140,6 +140,8 @@ static int check_optimizer_form(const struct plan *p, const char *where)
 {
     if (p->optimizer_form == OPTIMIZER_FOREACH)
         return 0;
+    if (p->fsdp.cpu_offload)
+        return fail("%s: optimizer_form: with fsdp.cpu_offload only foreach is modelled, which on the CPU is a loop", where);
     if (p->kernels == KERNELS_DPX)
         return fail("%s: optimizer_form: kernels \"dpx\" have one AdamW", where);
     if (p->dialect == DIALECT_TORCH_FSDP1 && p->fsdp.use_orig_params)
@@ -158,6 +160,11 @@ static int check_common(const struct plan *p, const char *where)
     if (p->recompute_interval > p->model.layers)
         return fail("%s: recompute_interval: the model has %" PRId64 " blocks", where,
                     p->model.layers);
+    if (p->activation_offload != OFFLOAD_NOTHING && p->recompute == RECOMPUTE_OFFLOAD)
+        return fail("%s: activation_offload: recompute \"offload\" keeps the inputs of recomputed blocks in pinned memory "
+                    "already: with recompute \"full\" activation_offload says how all blocks do", where);
+    if (p->activation_offload != OFFLOAD_NOTHING && p->kernels != KERNELS_DPX)
+        return fail("%s: activation_offload: with kernels \"dpx\" only, so far", where);
     if (p->dropout >= 1)
         return fail("%s: dropout: must be below 1", where);
     if (p->deterministic && (p->dialect != DIALECT_PAPER || p->strategy == STRAT_DP))
@@ -356,6 +363,9 @@ static int check_ds_offload(const struct plan *p, const char *where)
                     "one of them", where, optimizer ? "offload_optimizer" : "offload_param");
     if (optimizer && p->strategy != STRAT_ZERO3 && !ds->compute_grad_norm)
         return fail("%s: deepspeed.compute_grad_norm: false does not support optimizer offload", where);
+    if (optimizer && p->strategy == STRAT_ZERO1 && ds->grad_accum_fp32 && !plan_has_deepspeed_0_19_8(p))
+        return fail("%s: deepspeed.grad_accum_dtype: with offload_optimizer DeepSpeed 0.19.6 steps each rank's own gradients, "
+                    "not their average: set framework_version to \"0.19.8\"", where);
     if (p->strategy == STRAT_ZERO1 && ds->offload_optimizer.device == OFFLOAD_NVME && p->precision == DT_BF16
         && ds->grad_accum_fp32)
         return fail("%s: deepspeed.offload_optimizer.device: with grad_accum_dtype fp32 stage 1 takes BF16_Optimizer, "

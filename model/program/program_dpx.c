@@ -149,7 +149,7 @@ static int take(struct dpx *d, struct piece *out, enum pass pass, int from)
 
 static int build_block(struct dpx *d, struct piece *out, bool recomputed)
 {
-    bool full = recomputed && d->p->recompute == RECOMPUTE_FULL;
+    bool full = recomputed && recompute_whole(d->p->recompute);
     int from = tape_cut(&d->t);
 
     d->block = 0;

@@ -102,18 +102,13 @@ static var checkpointed_block(struct run *r, var x, struct torch_region *again)
     return again->out;
 }
 
-static bool runs_blocks_again(const struct run *r)
-{
-    return r->recompute == RECOMPUTE_FULL || r->recompute == RECOMPUTE_OP;
-}
-
 static var forward_block(struct run *r, int id, var x)
 {
     struct part *p = &r->part[id];
     int store0 = r->t.nstores;
 
     begin_part(r, id);
-    if (runs_blocks_again(r)) {
+    if (recompute_whole(r->recompute)) {
         x = checkpointed_block(r, x, &p->again);
     } else {
         r->b.selective = r->recompute == RECOMPUTE_SELECTIVE;
@@ -198,7 +193,7 @@ static void backward_again(struct run *r, const struct torch_region *g)
     if (!t->bad)
         rotate(t->out + k0, k1 - k0, k2 - k1);
     /* Running a whole block again is part of backward's first half, the MLP's. */
-    for (int i = k0; i < k2 && runs_blocks_again(r); i++)
+    for (int i = k0; i < k2 && recompute_whole(r->recompute); i++)
         t->out[i].half = 1;
     tape_backward(t, node0, t->nnodes);
     t->unpacked = false;

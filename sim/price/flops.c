@@ -69,6 +69,7 @@ double flops_hardware_per_token(const struct plan *p, enum flop_convention f)
     double share = m->layers > 0 ? (double)ceil_div(m->layers, every) / (double)m->layers : 0;
 
     switch (p->recompute) {
+    case RECOMPUTE_OFFLOAD:
     case RECOMPUTE_FULL:      return done + blocks * share;
     case RECOMPUTE_SELECTIVE: return done + attention * share;
     case RECOMPUTE_OP:        return done + products_again(m) * share;

@@ -19,9 +19,11 @@
  * bytes each, where Grace has 512 GB/s: 291 of them; a native AdamW 171e9 in 12.8 s on 8 H200, 374 of 614
  * (PrimeIntellect-ai/prime-rl#3248). */
 #define DRAM_THREADS 0.57
-/* Bytes/s of one such thread: 536.9e6 elements of AdamW in 1.93 s on a node of H100 (ISEEKYAN/Megatron-LM#188), 28 bytes
- * each. */
-#define THREAD 7.8e9
+/* Elements/s of AdamW on one such thread: 536.9e6 in 1.93 s on a node of H100, PyTorch's loop over tensors of 4 MiB that
+ * stay in its cache (ISEEKYAN/Megatron-LM#188).  A vectorised single pass of 28 bytes is taken to be as fast; copies and
+ * casts, by bytes, too. */
+#define THREAD       278e6
+#define THREAD_BYTES (28 * THREAD)
 /* A disk of this machine, which nobody described: a SATA drive's 6 Gbit/s with 8b/10b (Serial ATA revision 3.0). */
 #define HOST_DISK 0.6e9
 
@@ -86,13 +88,14 @@ static double in_dram(const struct plan *p, const struct op *o)
 /* Rates of DRAM and of its threads are of other machines: half to twice. */
 static struct cost half_to_twice(double t) { return (struct cost){ t, t / 2, 2 * t, BASIS_DATASHEET, false, 0 }; }
 
-/* The ranks divide the node's cores and its DRAM. */
+/* The ranks divide the node's DRAM, and its cores unless the plan says how many threads each has. */
 static void by_threads(const struct plan *p, const struct op *o, struct cost *out)
 {
-    const struct cluster_node *n = &p->cluster.node;
-    double rate = DRAM_THREADS * dram(p) / ranks(p), threads = THREAD * n->cores / ranks(p);
+    double threads = p->host_threads > 0 ? (double)p->host_threads : p->cluster.node.cores / ranks(p);
+    double alone = o->kind == OP_OPTIMIZER ? (double)o->u.optimizer.elems / THREAD : in_dram(p, o) / THREAD_BYTES;
+    double t = in_dram(p, o) * ranks(p) / (DRAM_THREADS * dram(p));
 
-    *out = half_to_twice(in_dram(p, o) / (n->cores && threads < rate ? threads : rate));
+    *out = half_to_twice(threads > 0 && alone / threads > t ? alone / threads : t);
 }
 
 static void over_link(const struct plan *p, const struct schedules *s, const struct op *o, struct cost *out)

@@ -64,7 +64,7 @@ struct change {
 
 static bool recompute_full(struct plan *p)
 {
-    if (p->recompute == RECOMPUTE_FULL && p->recompute_interval == 1)
+    if ((p->recompute == RECOMPUTE_FULL || p->recompute == RECOMPUTE_OFFLOAD) && p->recompute_interval == 1)
         return false;
     p->recompute = RECOMPUTE_FULL;
     p->recompute_interval = 1;

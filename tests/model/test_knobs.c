@@ -57,6 +57,7 @@ static bool plan_in(struct plan *p, int s, int d, int variant)
         p->ds.reduce_scatter = false;
     if ((variant & (VARIANT_CPU | VARIANT_NVME)) && d == DIALECT_DEEPSPEED && s != STRAT_DDP)
         offload(p, variant & VARIANT_NVME ? OFFLOAD_NVME : OFFLOAD_CPU);
+    p->fsdp.cpu_offload = (variant & VARIANT_CPU) && s == STRAT_FSDP && d == DIALECT_TORCH;
     plan_resolve(p);
     return true;
 }
@@ -139,6 +140,8 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
     for (int v = 0; v < VARIANTS && !yes; v++) {
         if (!plan_in(&plain, s, d, v))
             continue;
+        if (k->offset == offsetof(struct plan, activation_offload))
+            plain.kernels = KERNELS_DPX;
         p = plain;
         for (int i = 0; nth_value(&p, k, i); i++, p = plain) {
             plan_resolve(&p);
@@ -374,7 +377,8 @@ static bool is_said_to_torchtitan(const struct plan *p, const struct knob *k)
         if (k->type == KNOB_INT)
             snprintf(want, sizeof want, "%s %.0f\n", knob_spelt(k, &k->titan), knob_get(p, k));
         else
-            snprintf(want, sizeof want, "%s", knob_spelt(k, &k->titan));
+            snprintf(want, sizeof want, "%s", k->type == KNOB_BOOL && knob_get(p, k) < 1 ? "--training.no-" :
+                     knob_spelt(k, &k->titan));
         if (!strstr(text, want))
             fail_msg("torchtitan is not told \"%s\":\n%s", want, text);
     }

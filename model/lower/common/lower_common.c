@@ -39,24 +39,25 @@ int model_buffer_elems(const struct model *m)
     return (int)(torch_has_two_tables(m) ? 2 * rotary : rotary) + scaled;
 }
 
-void clip_by_norm(struct schedules *s, int64_t bytes, enum group g, int64_t elems, bool exact, act_fn *gradients, void *arg)
+void clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, enum group g, int64_t elems, bool exact,
+                  act_fn *gradients, void *arg)
 {
     struct op *o;
 
-    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradient norm", bytes, 0);
+    sched_copy(s, st, PHASE_OPTIMIZER, "gradient norm", bytes, 0);
     sched_does(s, COPY_NORM, 1);
-    if (s->detailed)
+    if (s->detailed || st == STREAM_HOST)
         gradients(s, ACT_R, arg);
     if (elems > 0) {
         o = sched_coll(s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, g, exact ? DT_INT64 : DT_FP32, RED_SUM,
                        exact ? NORM_LIMBS : elems);
-        o->after = AFTER(STREAM_COMPUTE);
+        o->after = AFTER(st);
         sched_moves(s, OF_NORM);
     }
-    o = sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "scale gradients", bytes, bytes);
+    o = sched_copy(s, st, PHASE_OPTIMIZER, "scale gradients", bytes, bytes);
     o->after = elems > 0 ? AFTER(STREAM_GROUP) : 0;
     sched_does(s, COPY_CLIP, 1);
-    if (s->detailed)
+    if (s->detailed || st == STREAM_HOST)
         gradients(s, ACT_RW, arg);
 }
 
@@ -90,7 +91,7 @@ static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
     if ((form == ADAMW_FOREACH || form == ADAMW_LOOP) && p->kernels != KERNELS_DPX) {
         passes = 8;
         bytes = 20 * (int)dtype_bytes(r.kept);
-    } else if (master) {
+    } else if (master && form != ADAMW_ON_HOST) {
         passes = form == ADAMW_THEN_CAST ? 2 : 1;
         bytes += form == ADAMW_THEN_CAST ? 6 : 2;
     }
@@ -102,7 +103,8 @@ static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
 
 struct op *lower_adamw(struct schedules *s, const struct plan *p, enum adamw_form form, int64_t elems)
 {
-    struct op *o = sched_op(s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
+    enum stream st = form == ADAMW_ON_HOST ? STREAM_HOST : STREAM_COMPUTE;
+    struct op *o = sched_op(s, OP_OPTIMIZER, st, PHASE_OPTIMIZER, "AdamW");
 
     o->u.optimizer.elems = elems;
     o->u.optimizer.tensors = p->model.ntensors;

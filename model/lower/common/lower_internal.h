@@ -30,11 +30,11 @@ void tensor_parts(struct schedules *s, const struct model *m, int buf, int times
 /* Actions of the last entry on all gradients that this rank will give to its optimizer. */
 typedef void act_fn(struct schedules *s, int what, void *arg);
 
-/* Global gradient norm over `bytes` of local gradients, and scaling, on the
- * compute stream; in between an all-reduce of `elems` fp32 in group g where the
+/* Global gradient norm over `bytes` of local gradients, and scaling, on stream
+ * `st` (compute, or the host's threads); in between an all-reduce of `elems` fp32 in group g where the
  * gradients are sharded (0 elems: they are not).  `exact`: the sum is taken without rounding, in
  * NORM_LIMBS int64 (exec/kernels/exact_sum.h), and so does not depend on how gradients are sharded. */
-void clip_by_norm(struct schedules *s, int64_t bytes, enum group g, int64_t elems, bool exact,
+void clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, enum group g, int64_t elems, bool exact,
                   act_fn *gradients, void *arg);
 
 /* Elements (fp32) of the module's buffers in transformers' modelling code: what
@@ -60,6 +60,7 @@ enum adamw_form {
     ADAMW_FOREACH,          /* torch.optim's default: a pass for each operation */
     ADAMW_THEN_CAST,        /* DeepSpeed: one kernel, and a pass that makes the 16-bit copy */
     ADAMW_LOOP,             /* torch.optim, foreach=False: a pass for each operation, tensor by tensor */
+    ADAMW_ON_HOST,          /* DeepSpeedCPUAdam: one pass of the host's threads over p, m, v and an fp32 gradient */
 };
 
 /* The optimizer's entry, on `elems` elements of this rank. */

@@ -216,7 +216,7 @@ static void backward_release(struct builder *b, int id, const struct z3_node *x,
 static void backward_block(struct builder *b, int block)
 {
     enum piece_id piece = ds_piece(b->d, block);
-    bool again = piece_is_recomputed(piece) && b->d->p->recompute == RECOMPUTE_FULL;
+    bool again = piece_is_recomputed(piece) && recompute_whole(b->d->p->recompute);
     int until = again ? first_needed(b) : -1;
 
     border(b, Z3_ENTER, piece, PASS_BACKWARD, block);

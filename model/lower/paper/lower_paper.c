@@ -124,7 +124,7 @@ static void run(struct paper *z, struct at u, enum piece_id piece, enum pass pas
  * does so and reads attention's parameters as well. */
 static bool needs_attention(const struct paper *z, struct unit_ref ref)
 {
-    return z->map.kind == UNIT_HALF_BLOCK && z->p->recompute == RECOMPUTE_FULL &&
+    return z->map.kind == UNIT_HALF_BLOCK && recompute_whole(z->p->recompute) &&
            piece_is_recomputed(program_piece_of_block(z->p, ref.block));
 }
 
@@ -394,7 +394,7 @@ static void step(struct paper *z, enum sched_id id)
     struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions");
     o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
     if (z->p->clip > 0)
-        clip_by_norm(z->s, elems * e, z->group, z->shards_optimizer && z->n > 1,
+        clip_by_norm(z->s, STREAM_COMPUTE, elems * e, z->group, z->shards_optimizer && z->n > 1,
                      z->p->deterministic, own_gradients, z);
     lower_adamw(z->s, z->p, ADAMW_ONE_KERNEL, elems);
     use_all(z, ACT_R, z->grads);

@@ -35,11 +35,13 @@ static void declare(struct fsdp2 *f, enum unit_class c)
     int64_t shard = z->padded / f->nshard;
     int64_t rs_out = round512(shard * dtype_bytes(f->r.wire_reduce));
     int64_t grads = round512(shard * dtype_bytes(f->r.kept));
+    bool cast = f->r.used != f->r.kept && !f->offload;
 
-    m->shard      = sched_buf(s, CAT_PARAMS, "sharded params", of, 0, n, z->shard_bytes);
-    m->optimizer  = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", of, 0, n, z->optimizer_bytes);
+    m->shard      = sched_buf_in(s, f->home, CAT_PARAMS, "sharded params", of, 0, n, z->shard_bytes);
+    m->optimizer  = sched_buf_in(s, f->offload ? SPACE_HOST : SPACE_DEVICE, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", of,
+                                 0, n, z->optimizer_bytes);
     m->cast       = sched_buf(s, CAT_TEMPORARIES, "cast shard", of, 0, n,
-                              f->r.used != f->r.kept ? round512(shard * dtype_bytes(f->r.used)) : 0);
+                              cast ? round512(shard * dtype_bytes(f->r.used)) : 0);
     m->gathered   = sched_buf(s, CAT_ALL_GATHER, "all-gather output", of, 0, n,
                               f->nshard > 1 ? round512(z->padded * dtype_bytes(f->r.used)) : 0);
     m->unsharded  = sched_buf(s, CAT_UNSHARDED, "unsharded params", of, 0, n, z->unsharded_bytes);
@@ -50,13 +52,14 @@ static void declare(struct fsdp2 *f, enum unit_class c)
     m->rs_in      = sched_buf(s, CAT_REDUCE_SCATTER, "reduce-scatter input", of, 0, n,
                               round512(z->padded * dtype_bytes(f->r.wire_reduce)));
     m->rs_out     = sched_buf(s, CAT_REDUCE_SCATTER, "reduce-scatter output", of, 0, n, rs_out);
-    m->grads      = sched_buf(s, CAT_GRADS, "sharded grads", of, 0, n, grads);
+    m->grads      = sched_buf_in(s, f->home, CAT_GRADS, "sharded grads", of, 0, n,
+                                 f->offload ? z->host_grads_bytes : grads);
     m->grads_new  = sched_buf(s, CAT_GRADS, "new sharded grads", of, 0, n, grads);
     for (int i = 0; i < n; i++)
         sched_unit(s, unit_class_name(c), i, z->numel, z->padded, shard);
 }
 
-static void name(struct fsdp2 *f, struct at u)
+void fsdp2_name(struct fsdp2 *f, struct at u)
 {
     if (u.c != UC_ROOT)
         sched_of(f->s, unit_class_name(u.c), u.i, u.by);
@@ -74,31 +77,40 @@ static void unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of
     const struct families *m = &f->fam[u.c];
     const struct sizes *z = &f->size[u.c];
     /* After a reshard to k ranks the second gather runs among those. */
-    bool small = again && kept_ranks(f, u.c);
+    bool small = again && kept_ranks(f, u.c), from_host = f->offload && !small;
+    uint16_t after = root_of_forward ? AFTER(STREAM_COMPUTE) : 0;   /* _root_pre_forward: after the optimizer */
     int64_t n = small ? kept_ranks(f, u.c) : f->nshard;
     int64_t bytes = z->padded / n * dtype_bytes(f->r.used);
 
     if (f->nshard == 1)
         return;                     /* nothing to gather: see wait_for_unshard() */
+    if (from_host)
+        fsdp2_bring(f, u, STREAM_COPY_IN, phase, after);
     struct op *o = sched_copy(s, STREAM_COPY_IN, phase, "copy-in",
-                              small ? bytes : z->shard_bytes, bytes);
-    if (root_of_forward)
-        o->after = AFTER(STREAM_COMPUTE);   /* _root_pre_forward: after the optimizer */
+                              small || from_host ? bytes : z->shard_bytes, bytes);
+    o->after = from_host ? 0 : after;
     if (small)
         o->wait[0] = u.c == UC_ROOT ? f->ev_root_kept : f->ev_kept;
-    name(f, u);
+    fsdp2_name(f, u);
     sched_does(s, COPY_SET, 1);
-    sched_act(s, ACT_R, small ? m->post_forward : m->shard, u.i, u.by);
-    sched_act(s, ACT_ALLOC, m->cast, u.i, u.by);
+    if (from_host)
+        fsdp2_brought(f, ACT_R, u);
+    else
+        sched_act(s, ACT_R, small ? m->post_forward : m->shard, u.i, u.by);
+    if (!f->offload)
+        sched_act(s, ACT_ALLOC, m->cast, u.i, u.by);
     sched_act_as(s, ACT_ALLOC | ACT_WRITE, m->gathered, u.i, u.by, small ? m->own_kept : m->own);
     o = sched_coll(s, STREAM_GATHER, phase, COLL_ALL_GATHER, small ? kept_group(f, u.c) : f->group,
                    f->r.wire_gather, RED_NONE, z->padded);
     o->after = AFTER(STREAM_COPY_IN);
     o->record = f->ev_gather;
-    name(f, u);
+    fsdp2_name(f, u);
     sched_act_as(s, ACT_R, m->gathered, u.i, u.by, small ? m->own_kept : m->own);
     sched_act_as(s, ACT_W, m->gathered, u.i, u.by, small ? m->gathered_kept : 0);
-    sched_act(s, ACT_FREE, m->cast, u.i, u.by);     /* foreach_all_gather returns */
+    if (!f->offload)                /* foreach_all_gather returns */
+        sched_act(s, ACT_FREE, m->cast, u.i, u.by);
+    else if (from_host)
+        fsdp2_brought(f, ACT_FREE, u);
 }
 
 /* CommContext.release_all_gather_state_for_comm_reuse: the previous unit's
@@ -108,7 +120,7 @@ static void release(struct fsdp2 *f, struct at prev)
     struct op *o = sched_op(f->s, OP_MEMORY, STREAM_COPY_IN, PHASE_FORWARD, "release");
 
     o->wait[0] = f->ev_copy_out;
-    name(f, prev);
+    fsdp2_name(f, prev);
     sched_act(f->s, ACT_FREE, f->fam[prev.c].gathered, prev.i, prev.by);
 }
 
@@ -117,16 +129,23 @@ static void copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again)
 {
     const struct families *m = &f->fam[u.c];
     int64_t bytes = f->size[u.c].padded * dtype_bytes(f->r.used);
+    bool from_host = f->offload && f->nshard == 1;
+
+    if (from_host)
+        fsdp2_bring(f, u, STREAM_COMPUTE, phase, 0);
     struct op *o = sched_copy(f->s, STREAM_COMPUTE, phase, "copy-out",
-                              f->nshard > 1 ? bytes : f->size[u.c].shard_bytes, bytes);
+                              f->nshard > 1 || from_host ? bytes : f->size[u.c].shard_bytes, bytes);
 
     if (f->nshard > 1)
         o->wait[0] = f->ev_gather;
     o->record = f->ev_copy_out;
-    name(f, u);
+    fsdp2_name(f, u);
     sched_does(f->s, COPY_SET, 1);
-    sched_act_as(f->s, ACT_R, f->nshard > 1 ? m->gathered : m->shard, u.i, u.by,
-                 again && f->nshard > 1 && kept_ranks(f, u.c) ? m->gathered_kept : 0);
+    if (from_host)
+        fsdp2_brought(f, ACT_R | ACT_FREE, u);
+    else
+        sched_act_as(f->s, ACT_R, f->nshard > 1 ? m->gathered : m->shard, u.i, u.by,
+                     again && f->nshard > 1 && kept_ranks(f, u.c) ? m->gathered_kept : 0);
     sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->unsharded, u.i, u.by);
 }
 
@@ -139,13 +158,13 @@ static void reshard(struct fsdp2 *f, struct at u)
         int64_t kept = f->size[u.c].padded / kept_ranks(f, u.c) * dtype_bytes(f->r.used);
         sched_copy(f->s, STREAM_COMPUTE, PHASE_FORWARD, "keep 1/k", kept, kept)->record =
             u.c == UC_ROOT ? f->ev_root_kept : f->ev_kept;
-        name(f, u);
+        fsdp2_name(f, u);
         sched_does(f->s, COPY_SET, 1);
         sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->post_forward, u.i, u.by);
         sched_act(f->s, ACT_R, m->unsharded, u.i, u.by);
     } else {
         sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "reshard");
-        name(f, u);
+        fsdp2_name(f, u);
     }
     sched_act(f->s, ACT_FREE, m->unsharded, u.i, u.by);
 }
@@ -166,7 +185,7 @@ static void leave_grads(struct fsdp2 *f, struct at u)
  * does so and reads attention's parameters as well. */
 static bool needs_attention(const struct fsdp2 *f, int block)
 {
-    return f->map.kind == UNIT_HALF_BLOCK && f->p->recompute >= RECOMPUTE_FULL &&
+    return f->map.kind == UNIT_HALF_BLOCK && recompute_whole(f->p->recompute) &&
            piece_is_recomputed(program_piece_of_block(f->p, block));
 }
 
@@ -214,7 +233,7 @@ static void reduce(struct fsdp2 *f, struct at u)
     enum red_op red = f->r.wire_reduce == DT_FP16 ? RED_SUM : RED_AVG;
     /* The output becomes the sharded gradient itself, unless it must be cast or
      * added to one that exists. */
-    int out = f->cast_grads || f->has_sharded ? m->rs_out : m->grads;
+    int out = f->cast_grads ? m->rs_out : f->offload ? m->grads_new : f->has_sharded ? m->rs_out : m->grads;
     enum stream st = STREAM_REDUCE;
     struct op *o;
 
@@ -225,7 +244,7 @@ static void reduce(struct fsdp2 *f, struct at u)
         o = sched_copy(s, st, PHASE_REDUCE, "copy (one rank)", padded_elems * wire, shard * wire);
     o->after = AFTER(STREAM_COMPUTE);
     o->record = f->ev_reduce;
-    name(f, u);
+    fsdp2_name(f, u);
     if (f->nshard == 1)
         sched_does(s, COPY_SET, 1);
     sched_act(s, ACT_R, m->rs_in, u.i, u.by);
@@ -234,20 +253,22 @@ static void reduce(struct fsdp2 *f, struct at u)
         st = STREAM_ALL_REDUCE;
         o = sched_coll(s, st, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_REPLICA, f->r.wire_reduce, red, shard);
         o->after = AFTER(STREAM_REDUCE);
-        name(f, u);
+        fsdp2_name(f, u);
         sched_act(s, ACT_RW, out, u.i, u.by);
     }
     if (f->cast_grads) {            /* to the dtype of the sharded parameter */
         sched_copy(s, st, PHASE_REDUCE, "cast grads", shard * wire, kept);
-        name(f, u);
+        fsdp2_name(f, u);
         sched_does(s, COPY_SET, 1);
-        sched_act(s, ACT_ALLOC | ACT_WRITE, f->has_sharded ? m->grads_new : m->grads, u.i, u.by);
+        sched_act(s, ACT_ALLOC | ACT_WRITE, f->has_sharded || f->offload ? m->grads_new : m->grads, u.i, u.by);
         sched_act(s, f->hybrid ? ACT_R : ACT_R | ACT_FREE, out, u.i, u.by);
         out = m->grads_new;
     }
-    if (f->has_sharded) {
+    if (f->offload) {
+        fsdp2_send_grads(f, u, st, out);
+    } else if (f->has_sharded) {
         sched_copy(s, st, PHASE_REDUCE, "add to grads", 2 * kept, kept);
-        name(f, u);
+        fsdp2_name(f, u);
         sched_does(s, COPY_ADD, 1);
         sched_act(s, ACT_A, m->grads, u.i, u.by);
         sched_act(s, f->hybrid && out == m->rs_out ? ACT_R : ACT_R | ACT_FREE, out, u.i, u.by);
@@ -262,7 +283,7 @@ static void post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
     const struct sizes *z = &f->size[u.c];
 
     sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "reshard");
-    name(f, u);
+    fsdp2_name(f, u);
     sched_act(s, ACT_FREE, m->unsharded, u.i, u.by);
     if (!f->reduce) {
         /* set_requires_gradient_sync(False): the unsharded gradient stays, in
@@ -270,7 +291,7 @@ static void post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
         if (f->wide_grads && !f->has_unsharded) {
             sched_copy(s, STREAM_COMPUTE, PHASE_BACKWARD, "upcast grads",
                        z->grads_bytes, z->grads_wide_bytes);
-            name(f, u);
+            fsdp2_name(f, u);
             sched_does(s, COPY_SET, 1);
             sched_act(s, ACT_ALLOC | ACT_WRITE, m->grads_wide, u.i, u.by);
             sched_act(s, ACT_R | ACT_FREE, m->grads_full, u.i, u.by);
@@ -280,12 +301,12 @@ static void post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
     if (prev) {                     /* at most one reduce-scatter input in flight */
         struct op *o = sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "await reduce-scatter");
         o->wait[0] = f->ev_reduce;
-        name(f, *prev);
+        fsdp2_name(f, *prev);
         sched_act(s, ACT_FREE, f->fam[prev->c].rs_in, prev->i, prev->by);
     }
     sched_copy(s, STREAM_COMPUTE, PHASE_REDUCE, "copy-in grads", z->numel * dtype_bytes(f->r.used),
                z->padded * dtype_bytes(f->r.wire_reduce));
-    name(f, u);
+    fsdp2_name(f, u);
     sched_does(s, COPY_SET, 1);
     sched_act(s, ACT_ALLOC | ACT_WRITE, m->rs_in, u.i, u.by);
     sched_act(s, ACT_R | ACT_FREE, f->wide_grads && f->has_unsharded ? m->grads_wide : m->grads_full,
@@ -325,7 +346,7 @@ static void regather(struct fsdp2 *f, struct at u)
         return;
     struct op *o = sched_op(f->s, OP_MEMORY, STREAM_COPY_IN, PHASE_BACKWARD, "release");
     o->after = AFTER(STREAM_COMPUTE);
-    name(f, u);
+    fsdp2_name(f, u);
     sched_act(f->s, ACT_FREE, f->fam[u.c].gathered, u.i, u.by);
     if (kept_ranks(f, u.c))
         sched_act(f->s, ACT_FREE, f->fam[u.c].post_forward, u.i, u.by);
@@ -424,10 +445,12 @@ static void backward(struct fsdp2 *f)
     o = sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions");
     o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
     sched_act(f->s, ACT_FREE, f->fam[UC_ROOT].rs_in, 0, 0);
-    if (f->hybrid && (f->cast_grads || f->has_sharded))
+    if (f->hybrid && (f->cast_grads || f->has_sharded || f->offload))
         for (int c = 0; c < NUC; c++)       /* AllReduceState holds these until now */
             if (f->map.of_class[c] > 0)
-                sched_act_all(f->s, ACT_FREE, f->fam[c].rs_out);
+                sched_act_all(f->s, ACT_FREE, f->offload && !f->cast_grads ? f->fam[c].grads_new : f->fam[c].rs_out);
+    if (f->offload)
+        fsdp2_await_grads(f);
 }
 
 static void micro_pass(void *arg, const struct micro *m)
@@ -469,20 +492,24 @@ static void own_gradients(struct schedules *s, int what, void *arg)
 
 static void optimizer(struct fsdp2 *f, bool first)
 {
+    enum stream st = f->offload ? STREAM_HOST : STREAM_COMPUTE;
     int64_t elems = 0;
 
     for (int c = 0; c < NUC; c++)
         elems += f->size[c].local * f->map.of_class[c];
     if (f->p->clip > 0)
-        clip_by_norm(f->s, elems * dtype_bytes(f->r.kept), f->group,
+        clip_by_norm(f->s, st, elems * dtype_bytes(f->r.kept), f->group,
                      f->nshard > 1 ? f->m->ntensors : 0,  /* the norms of all, stacked */
                      false, own_gradients, f);
-    lower_torch_adamw(f->s, f->p, elems);
+    /* On the CPU it is a loop over parameters: as many passes over memory as the lists take. */
+    lower_torch_adamw(f->s, f->p, elems)->stream = (uint8_t)st;
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
     for_all(f, ACT_R, offsetof(struct families, grads));
     for_all(f, ACT_RW, offsetof(struct families, shard));
     for_all(f, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, offsetof(struct families, optimizer));
-    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");
+    if (f->offload)
+        sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "the CPU's optimizer")->after = AFTER(STREAM_HOST);
+    sched_op(f->s, OP_MEMORY, st, PHASE_OPTIMIZER, "zero_grad");
     for_all(f, ACT_FREE, offsetof(struct families, grads));
     read_loss(f->s);
 }
@@ -490,6 +517,11 @@ static void optimizer(struct fsdp2 *f, bool first)
 static void init(struct fsdp2 *f)
 {
     sched_begin(f->s, SCHED_INIT);
+    if (f->offload) {
+        fsdp2_offload_init(f);
+        sched_end(f->s, SCHED_INIT);
+        return;
+    }
     /* Built on the meta device, sharded, then materialised: only shards exist. */
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "materialise shards")->flags = OPF_LOAD;
     for_all(f, ACT_ALLOC | ACT_WRITE, offsetof(struct families, shard));
@@ -513,6 +545,7 @@ static void setup(struct fsdp2 *f)
     f->wide_grads = f->r.wire_reduce != f->r.used;
     f->cast_grads = f->r.wire_reduce != f->r.kept;
     f->root_ranks = p->fsdp.root_reshard_after_forward > 1 ? p->fsdp.root_reshard_after_forward : 0;
+    fsdp2_offload_setup(f);
     unit_map_init(&f->map, f->local);
     for (int c = 0; c < NUC; c++)
         if (f->map.of_class[c] > 0) {
@@ -521,12 +554,18 @@ static void setup(struct fsdp2 *f)
             fsdp2_parts(f, (enum unit_class)c);
             if (f->s->detailed)
                 fsdp2_describe(f, (enum unit_class)c);
+            if (f->offload)
+                fsdp2_offload_declare(f, (enum unit_class)c);
             foreach += f->size[c].foreach_bytes * f->map.of_class[c];
         }
     declare_activations(f->s, f->local, f->acts);
-    f->foreach_temp = sched_buf(f->s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, foreach);
-    fsdp2_foreach_parts(f);
-    adamw_temporaries(f->s, p, f->foreach_temp, 0);
+    if (f->offload) {
+        f->foreach_temp = sched_buf_in(f->s, SPACE_HOST, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, fsdp2_loop_bytes(f));
+    } else {
+        f->foreach_temp = sched_buf(f->s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, foreach);
+        fsdp2_foreach_parts(f);
+        adamw_temporaries(f->s, p, f->foreach_temp, 0);
+    }
     f->ev_gather = sched_event(f->s);
     f->ev_copy_out = sched_event(f->s);
     f->ev_reduce = sched_event(f->s);
@@ -547,5 +586,6 @@ int lower_fsdp2(const struct local_model *local, struct schedules *s)
         optimizer(&f, id == SCHED_FIRST);
         sched_end(s, (enum sched_id)id);
     }
+    fsdp2_offload_free(&f);
     return 0;
 }

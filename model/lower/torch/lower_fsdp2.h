@@ -1,7 +1,8 @@
 /* lower_fsdp2.h -- what the files of FSDP2's lowering share.
  *
  *     lower_fsdp2.c          buffers, entries, whole steps
- *     lower_fsdp2_layout.c   sizes of shards, and which rows of which tensor lie where */
+ *     lower_fsdp2_layout.c   sizes of shards, and which rows of which tensor lie where
+ *     lower_fsdp2_offload.c  CPUOffloadPolicy: shards come from the host, gradients go there */
 #ifndef DPX_LOWER_FSDP2_H
 #define DPX_LOWER_FSDP2_H
 
@@ -11,7 +12,7 @@
 struct sizes {
     int64_t numel, padded, local;           /* elements: true, with padding, of this rank without */
     int64_t shard_bytes, optimizer_bytes, foreach_bytes;
-    int64_t unsharded_bytes, kept_bytes, grads_bytes, grads_wide_bytes;
+    int64_t unsharded_bytes, kept_bytes, grads_bytes, grads_wide_bytes, host_grads_bytes;
 };
 
 /* Buffer families of one class of units. */
@@ -22,6 +23,17 @@ struct families {
                                      * after forward kept only 1/k of the unit */
     int gathered_kept;              /* its output then */
 };
+
+/* With CPUOffloadPolicy, one tensor of unit 0 of a class: how many bytes travel, and where they are. */
+struct offloaded {
+    int64_t up, down;               /* its shard with padding; its gradient without */
+    int staged, cast;               /* families: on the device, in both dtypes */
+    int shard, grad, reduced, arrived;  /* layouts: its part of the host's shards and gradients, of what was
+                                         * reduced on the device, of what is to be added */
+};
+
+/* Bytes that a tensor of so many takes where it lies. */
+typedef int64_t fsdp2_room(int64_t bytes);
 
 struct fsdp2 {
     const struct plan *p;
@@ -39,6 +51,11 @@ struct fsdp2 {
     int64_t            reshard_ranks, root_ranks;   /* reshard_after_forward = k, else 0 */
     uint16_t           ev_copy_out, ev_gather, ev_reduce;
     uint16_t           ev_kept, ev_root_kept;   /* _reshard_after_forward_event */
+    bool               offload;             /* CPUOffloadPolicy: */
+    enum space         home;                /* of shards and gradients; states are in pageable memory */
+    fsdp2_room        *param_room, *state_room, *grad_room;
+    struct offloaded  *tensor[NUC];
+    int                ntensors[NUC], arrived[NUC], born[NUC];
     /* The micro-step being emitted: does it reduce, do unsharded gradients of an
      * earlier one exist, and sharded ones? */
     bool               reduce, has_unsharded, has_sharded;
@@ -59,5 +76,31 @@ void fsdp2_measure(struct fsdp2 *f, enum unit_class c);
 void fsdp2_parts(struct fsdp2 *f, enum unit_class c);
 void fsdp2_foreach_parts(struct fsdp2 *f);
 void fsdp2_describe(struct fsdp2 *f, enum unit_class c);
+/* Layout of the i-th tensor of unit 0 alone: this rank's rows of it, `at` bytes into the buffer. */
+int  fsdp2_describe_one(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, int i, int64_t at);
+/* Elements of this rank's shard of tensor t: with and without padding. */
+int64_t fsdp2_padded_share(const struct fsdp2 *f, int t);
+int64_t fsdp2_local_share(const struct fsdp2 *f, int t);
+
+/* Names the unit of the last entry. */
+void fsdp2_name(struct fsdp2 *f, struct at u);
+
+/* Sets home and room, before sizes are measured. */
+void fsdp2_offload_setup(struct fsdp2 *f);
+/* Families of a class that CPUOffloadPolicy adds, and layouts of its single tensors; after fsdp2_measure(). */
+void fsdp2_offload_declare(struct fsdp2 *f, enum unit_class c);
+void fsdp2_offload_free(struct fsdp2 *f);
+/* The unit's shards are copied to the device one by one, and cast there. */
+void fsdp2_bring(struct fsdp2 *f, struct at u, enum stream st, enum phase phase, uint16_t after);
+/* An act of the last entry on what was brought. */
+void fsdp2_brought(struct fsdp2 *f, int what, struct at u);
+/* Reduced gradients, in family `from`, go to the host. */
+void fsdp2_send_grads(struct fsdp2 *f, struct at u, enum stream st, int from);
+/* FSDPParamGroup.finalize_backward: the CPU waits for them. */
+void fsdp2_await_grads(struct fsdp2 *f);
+/* Bytes that AdamW's loop over parameters takes beside its states. */
+int64_t fsdp2_loop_bytes(const struct fsdp2 *f);
+/* First weights, on the host. */
+void fsdp2_offload_init(struct fsdp2 *f);
 
 #endif

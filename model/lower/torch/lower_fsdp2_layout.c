@@ -4,7 +4,7 @@
 
 /* ---- sizes ---- */
 
-struct shard_arg { int64_t n, rank, bytes; };
+struct shard_arg { int64_t n, rank, bytes; fsdp2_room *room; };
 
 static int64_t rows_per_rank(const struct tensor *t, int64_t n)
 {
@@ -29,7 +29,8 @@ static int64_t local_elems(const struct tensor *t, const void *arg)  { return lo
 
 static int64_t local_bytes(const struct tensor *t, const void *arg)
 {
-    return round512(local_numel(t, arg) * ((const struct shard_arg *)arg)->bytes);
+    const struct shard_arg *a = arg;
+    return a->room(local_numel(t, arg) * a->bytes);
 }
 
 static int64_t padded_bytes(const struct tensor *t, const void *arg)
@@ -40,7 +41,7 @@ static int64_t padded_bytes(const struct tensor *t, const void *arg)
 static int64_t shard_bytes(const struct tensor *t, const void *arg)
 {
     const struct shard_arg *a = arg;
-    return round512(padded(t, arg) / a->n * a->bytes);
+    return a->room(padded(t, arg) / a->n * a->bytes);
 }
 
 /* to_sharded_post_forward() clones 1/k of each parameter by itself; `rank` is k here. */
@@ -61,20 +62,35 @@ static int64_t step_bytes(const struct tensor *t, const void *plan)
     return adamw_step_bytes(plan);
 }
 
+int64_t fsdp2_padded_share(const struct fsdp2 *f, int t)
+{
+    struct shard_arg a = { .n = f->nshard };
+    return padded(&f->m->tensors[t], &a) / f->nshard;
+}
+
+int64_t fsdp2_local_share(const struct fsdp2 *f, int t)
+{
+    struct shard_arg a = { .n = f->nshard, .rank = f->rank_in_group };
+    return local_numel(&f->m->tensors[t], &a);
+}
+
 void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
 {
-    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept) };
-    struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used) };
-    struct shard_arg wire = { f->nshard, f->rank_in_group, dtype_bytes(f->r.wire_reduce) };
-    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used) };
+    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->param_room };
+    struct shard_arg state = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->state_room };
+    struct shard_arg grad = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->grad_room };
+    struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used), round512 };
+    struct shard_arg wire = { f->nshard, f->rank_in_group, dtype_bytes(f->r.wire_reduce), round512 };
+    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512 };
     struct sizes *z = &f->size[c];
 
     z->numel = unit_sum(&f->map, c, tensor_numel, NULL);
     z->padded = unit_sum(&f->map, c, padded, &kept);
     z->local = unit_sum(&f->map, c, local_elems, &kept);
     z->shard_bytes = unit_sum(&f->map, c, shard_bytes, &kept);
-    z->foreach_bytes = unit_sum(&f->map, c, local_bytes, &kept);
+    z->foreach_bytes = unit_sum(&f->map, c, local_bytes, &state);
     z->optimizer_bytes = 2 * z->foreach_bytes + unit_sum(&f->map, c, step_bytes, f->p);     /* exp_avg, exp_avg_sq, step */
+    z->host_grads_bytes = unit_sum(&f->map, c, local_bytes, &grad);
     z->unsharded_bytes = unit_sum(&f->map, c, padded_bytes, &used);
     z->kept_bytes = again.rank ? unit_sum(&f->map, c, kept_bytes, &again) : 0;
     z->grads_bytes = unit_sum(&f->map, c, whole_bytes, &used);
@@ -93,16 +109,18 @@ static void parts_of(struct fsdp2 *f, enum unit_class c, int buf, int times, ten
 
 void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
 {
-    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept) };
-    struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used) };
-    struct shard_arg wire = { f->nshard, f->rank_in_group, dtype_bytes(f->r.wire_reduce) };
-    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used) };
+    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512 };
+    struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used), round512 };
+    struct shard_arg wire = { f->nshard, f->rank_in_group, dtype_bytes(f->r.wire_reduce), round512 };
+    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512 };
     const struct families *m = &f->fam[c];
 
-    parts_of(f, c, m->shard, 1, shard_bytes, &kept);
-    parts_of(f, c, m->optimizer, 2, local_bytes, &kept);
-    for (int i = 0; unit_tensor(&f->map, c, i) >= 0; i++)
-        sched_part(f->s, m->optimizer, adamw_step_bytes(f->p));
+    if (!f->offload) {
+        parts_of(f, c, m->shard, 1, shard_bytes, &kept);
+        parts_of(f, c, m->optimizer, 2, local_bytes, &kept);
+        for (int i = 0; unit_tensor(&f->map, c, i) >= 0; i++)
+            sched_part(f->s, m->optimizer, adamw_step_bytes(f->p));
+    }
     parts_of(f, c, m->unsharded, 1, padded_bytes, &used);
     if (again.rank)
         parts_of(f, c, m->post_forward, 1, kept_bytes, &again);
@@ -111,7 +129,7 @@ void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
 
 void fsdp2_foreach_parts(struct fsdp2 *f)
 {
-    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept) };
+    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512 };
 
     for (int c = 0; c < NUC; c++)
         for (int i = 0; i < f->map.of_class[c]; i++)
@@ -125,7 +143,7 @@ void fsdp2_foreach_parts(struct fsdp2 *f)
 static void rows_of_rank(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, int64_t rank,
                          bool apart, int64_t at)
 {
-    struct shard_arg a = { f->nshard, rank, dtype_bytes(dt) };
+    struct shard_arg a = { f->nshard, rank, dtype_bytes(dt), round512 };
 
     /* Where they begin, should the first tensors have no rows on this rank. */
     sched_slice(f->s, h, dt, unit_tensor(&f->map, c, 0), 0, 0, at);
@@ -133,8 +151,8 @@ static void rows_of_rank(struct fsdp2 *f, enum unit_class c, enum holds h, enum 
         const struct tensor *x = &f->m->tensors[t];
         int64_t share = padded(x, &a) / f->nshard;
         sched_slice(f->s, h, dt, t, rank * share, local_numel(x, &a), at);
-        at += apart && h == HOLDS_PARAM ? round512(share * a.bytes) :
-              apart ? round512(local_numel(x, &a) * a.bytes) : share * a.bytes;
+        at += !apart ? share * a.bytes : h == HOLDS_PARAM ? f->param_room(share * a.bytes) :
+              (h == HOLDS_GRAD ? f->grad_room : f->state_room)(local_numel(x, &a) * a.bytes);
     }
 }
 
@@ -142,7 +160,7 @@ static void rows_of_rank(struct fsdp2 *f, enum unit_class c, enum holds h, enum 
 static void kth_part(struct fsdp2 *f, enum unit_class c, int64_t part, int64_t at)
 {
     int64_t k = fsdp2_kept_ranks(f, c), e = dtype_bytes(f->r.used);
-    struct shard_arg a = { f->nshard, 0, e };
+    struct shard_arg a = { f->nshard, 0, e, round512 };
 
     sched_slice(f->s, HOLDS_PARAM, f->r.used, unit_tensor(&f->map, c, 0), 0, 0, at);
     for (int i = 0, t; k && (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
@@ -156,7 +174,7 @@ static void kth_part(struct fsdp2 *f, enum unit_class c, int64_t part, int64_t a
 /* Whole tensors, each an allocation of its own. */
 static int whole_tensors(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, bool with_padding)
 {
-    struct shard_arg a = { f->nshard, 0, dtype_bytes(dt) };
+    struct shard_arg a = { f->nshard, 0, dtype_bytes(dt), round512 };
     int layout = sched_layout(f->s, unit_stride(&f->map, c));
     int64_t at = 0;
 
@@ -165,6 +183,14 @@ static int whole_tensors(struct fsdp2 *f, enum unit_class c, enum holds h, enum 
         sched_slice(f->s, h, dt, t, 0, x->numel, at);
         at += with_padding ? padded_bytes(x, &a) : whole_bytes(x, &a);
     }
+    return layout;
+}
+
+int fsdp2_describe_one(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, int i, int64_t at)
+{
+    int layout = sched_layout(f->s, unit_stride(&f->map, c)), t = unit_tensor(&f->map, c, i);
+
+    sched_slice(f->s, h, dt, t, f->rank_in_group * fsdp2_padded_share(f, t), fsdp2_local_share(f, t), at);
     return layout;
 }
 
@@ -212,6 +238,6 @@ void fsdp2_describe(struct fsdp2 *f, enum unit_class c)
     sched_holds(s, m->grads_wide, whole_tensors(f, c, HOLDS_GRAD, wire, false));
     sched_holds(s, m->rs_in, chunks(f, c, HOLDS_GRAD, wire));
     sched_holds(s, m->rs_out, rank_rows(f, c, HOLDS_GRAD, wire, false, 0));
-    sched_holds(s, m->grads, rank_rows(f, c, HOLDS_GRAD, kept, false, 0));
+    sched_holds(s, m->grads, rank_rows(f, c, HOLDS_GRAD, kept, f->offload, 0));
     sched_holds(s, m->grads_new, rank_rows(f, c, HOLDS_GRAD, kept, false, 0));
 }

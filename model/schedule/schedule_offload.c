@@ -1,0 +1,207 @@
+/* schedule_offload.c -- see schedule_offload.h.  The entries are appended anew, with the copies between them. */
+#include "model/schedule/schedule_offload.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct pass_over {
+    struct schedules *s;
+    const struct offload_way *way;
+    struct op  *ops;                /* the entries as they were, and their buffer actions */
+    struct act *acts;
+    int here[NPIECE], there[NPIECE];    /* families on the device and away; -1: the piece's stay */
+    uint16_t down, begun;           /* events: a copy down is done; a block's backward begins */
+};
+
+/* ---- families ---- */
+
+/* Tensors that a forward of our own kernels leaves, each with the room that it takes; of other kernels, one. */
+static int64_t room_of(const struct pass_over *p, const struct piece *piece)
+{
+    int64_t left[NSLOT] = { 0 }, sum = 0;
+
+    if (!piece->places[PASS_FORWARD])
+        return p->way->room(piece->saved);
+    for (int k = 0; k < piece->nkernels[PASS_FORWARD]; k++)
+        for (int i = 0; i < piece->kernels[PASS_FORWARD][k].nplaces; i++) {
+            const struct place *at = &piece->places[PASS_FORWARD][piece->kernels[PASS_FORWARD][k].place0 + i];
+            if (at->mem == MEM_ACTIVATIONS)
+                left[at->slot] = at->comes ? at->bytes : 0;
+        }
+    for (int i = 0; i < NSLOT; i++)
+        sum += p->way->room(left[i]);
+    return sum < piece->saved ? piece->saved : sum;     /* its input is the piece's before */
+}
+
+static void find_families(struct pass_over *p)
+{
+    struct schedules *s = p->s;
+
+    for (int i = 0; i < NPIECE; i++)
+        p->here[i] = p->there[i] = -1;
+    for (int i = 0; i < s->nops; i++) {
+        const struct op *o = &s->ops[i];
+        int piece = o->u.compute.piece;
+        for (uint32_t k = o->act0; o->kind == OP_COMPUTE && k < o->act0 + o->nacts; k++)
+            if (s->bufs[s->acts[k].buf].category == CAT_ACTIVATIONS && piece_is_block((enum piece_id)piece) &&
+                (!p->way->recomputed || piece_is_recomputed((enum piece_id)piece)))
+                p->here[piece] = s->acts[k].buf;
+    }
+    for (int i = 0; i < NPIECE; i++)
+        if (p->here[i] >= 0) {
+            struct buf b = s->bufs[p->here[i]];
+            p->there[i] = sched_buf_in(s, p->way->to, CAT_ACTIVATIONS, b.what, b.of, b.first, b.count,
+                                       room_of(p, &s->program.piece[i]));
+            if (b.cyclic)
+                sched_cyclic(s, p->there[i]);
+        }
+}
+
+/* ---- entries ---- */
+
+static bool moves(const struct pass_over *p, const struct op *o)
+{
+    return o->kind == OP_COMPUTE && p->here[o->u.compute.piece] >= 0;
+}
+
+static bool ends_forward(const struct pass_over *p, const struct op *o)
+{
+    return moves(p, o) && o->u.compute.pass == PASS_FORWARD &&
+           o->u.compute.k1 == p->s->program.piece[o->u.compute.piece].nkernels[PASS_FORWARD];
+}
+
+static bool begins_backward(const struct pass_over *p, const struct op *o)
+{
+    return moves(p, o) && o->u.compute.pass == PASS_BACKWARD && o->u.compute.k0 == 0;
+}
+
+static void again(struct pass_over *p, const struct op *o, uint16_t after)
+{
+    struct op *n = sched_op(p->s, (enum op_kind)o->kind, (enum stream)o->stream, (enum phase)o->phase, o->what);
+    uint32_t act0 = n->act0;
+
+    *n = *o;
+    n->act0 = act0;
+    n->nacts = 0;
+    n->after |= after;
+    if (o->kind == OP_COMPUTE)
+        n->u.compute.granted = 0;   /* its acts count it again */
+    for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++)
+        sched_act_like(p->s, &p->acts[i], p->acts[i].what);
+}
+
+/* The block of entry o leaves the device, or comes back. */
+static struct op *copy(struct pass_over *p, const struct op *o, bool down)
+{
+    int piece = o->u.compute.piece, from = down ? p->here[piece] : p->there[piece];
+    int to = down ? p->there[piece] : p->here[piece];
+    int64_t bytes = p->s->program.piece[piece].saved;
+
+    sched_copy(p->s, down ? STREAM_D2H : STREAM_H2D, (enum phase)o->phase,
+               down ? "activations to host" : "activations to device", bytes, bytes);
+    sched_of(p->s, o->of, o->unit, o->unit_by);
+    sched_does(p->s, COPY_SET, 1);
+    sched_act(p->s, ACT_R | ACT_FREE, from, o->unit, o->unit_by);
+    sched_act(p->s, ACT_ALLOC | ACT_W, to, o->unit, o->unit_by);
+    return &p->s->ops[p->s->nops - 1];
+}
+
+static struct op *mark(struct pass_over *p, enum phase phase, const char *what)
+{
+    return sched_op(p->s, OP_MEMORY, STREAM_COMPUTE, phase, what);
+}
+
+static void hold_issue(struct pass_over *p, const struct op *o, enum stream st)
+{
+    sched_op(p->s, OP_WAIT, STREAM_ISSUE, (enum phase)o->phase, "activations copied")->after = AFTER(st);
+}
+
+/* Compute goes on once the block before has left; then this one leaves. */
+static void leave(struct pass_over *p, const struct op *o)
+{
+    if (p->way->streams)
+        mark(p, (enum phase)o->phase, "await activations")->wait[0] = p->down;
+    struct op *c = copy(p, o, true);
+    c->after = AFTER(STREAM_COMPUTE);
+    if (p->way->streams)
+        c->record = p->down;
+    else
+        hold_issue(p, o, STREAM_D2H);
+}
+
+/* Not before the block behind it has begun, of which the last mark tells. */
+static void come_back(struct pass_over *p, const struct op *o)
+{
+    struct op *c = copy(p, o, false);
+
+    c->after = AFTER(STREAM_D2H);
+    if (p->way->streams) {
+        c->wait[0] = p->begun;
+        mark(p, (enum phase)o->phase, "backward begins")->record = p->begun;
+    } else {
+        c->after |= AFTER(STREAM_COMPUTE);
+        if (p->way->to == SPACE_HOST)
+            hold_issue(p, o, STREAM_H2D);
+    }
+}
+
+static void rewrite(struct pass_over *p, int from, int to)
+{
+    for (int i = from; i < to; i++) {
+        const struct op *o = &p->ops[i];
+        bool back = begins_backward(p, o);
+        if (o->kind == OP_REPEAT) {
+            sched_repeat(p->s, o->u.repeat.n);
+            rewrite(p, i + 1, o->u.repeat.other);
+            sched_repeat_end(p->s);
+            i = o->u.repeat.other;
+            continue;
+        }
+        if (back)
+            come_back(p, o);
+        again(p, o, back ? AFTER(STREAM_H2D) : 0);
+        if (ends_forward(p, o))
+            leave(p, o);
+    }
+}
+
+/* ---- all ---- */
+
+static void take_entries(struct pass_over *p)
+{
+    struct schedules *s = p->s;
+
+    p->ops = s->ops;
+    p->acts = s->acts;
+    s->ops = NULL;
+    s->acts = NULL;
+    s->cap_ops = s->cap_acts = 0;
+    s->nops = s->nacts = 0;
+    memset(s->span_at, 0, sizeof s->span_at);
+}
+
+void schedules_offload(struct schedules *s, const struct offload_way *way)
+{
+    struct pass_over p = { .s = s, .way = way };
+    int begin[NSCHED], end[NSCHED];
+
+    find_families(&p);
+    memcpy(begin, s->begin, sizeof begin);
+    memcpy(end, s->end, sizeof end);
+    take_entries(&p);
+    if (way->streams) {
+        p.down = sched_event(s);
+        p.begun = sched_event(s);
+    }
+    for (int id = 0; id < NSCHED; id++) {
+        sched_begin(s, (enum sched_id)id);
+        if (way->streams && id != SCHED_INIT) {     /* nothing has left, no backward has begun */
+            mark(&p, PHASE_FORWARD, "step begins")->record = p.down;
+            mark(&p, PHASE_FORWARD, "step begins")->record = p.begun;
+        }
+        rewrite(&p, begin[id], end[id]);
+        sched_end(s, (enum sched_id)id);
+    }
+    free(p.ops);
+    free(p.acts);
+}
