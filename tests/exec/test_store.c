@@ -4,12 +4,53 @@
 #include "tests/exec/scratch.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "exec/device/store.h"
+
+/* ---- a disk that does what is asked of it here: threads' calls come by ---- */
+
+static struct disk { int fails, most, interrupts, calls; bool ends; useconds_t slow; } disk;    /* fails: errno; most: bytes */
+static pthread_mutex_t of_disk = PTHREAD_MUTEX_INITIALIZER;
+
+/* errno of this call, or 0 with the bytes that it may move. */
+static int disk_says(size_t *n)
+{
+    int e = 0;
+
+    pthread_mutex_lock(&of_disk);
+    if (disk.slow)
+        usleep(disk.slow);
+    disk.calls++;
+    if (disk.interrupts > 0 && disk.interrupts--)
+        e = EINTR;
+    else if (disk.fails && disk.calls > 2)
+        e = disk.fails;
+    else if (disk.most && *n > (size_t)disk.most)
+        *n = (size_t)disk.most;
+    else if (disk.ends)
+        *n = 0;
+    pthread_mutex_unlock(&of_disk);
+    return e;
+}
+
+ssize_t pwrite(int fd, const void *p, size_t n, off_t at)
+{
+    errno = disk_says(&n);
+    return errno ? -1 : syscall(SYS_pwrite64, fd, p, n, at);
+}
+
+ssize_t pread(int fd, void *p, size_t n, off_t at)
+{
+    errno = disk_says(&n);
+    return errno ? -1 : syscall(SYS_pread64, fd, p, n, at);
+}
 
 static const enum block_io_kind kinds[] = { BLOCK_IO_BEST, BLOCK_IO_THREADS };
 
@@ -245,6 +286,104 @@ static void a_folder_that_is_not_there_is_named(void **state)
     heard("/proc: no files can be made in it: ");
 }
 
+/* 8 MiB and a bit, written and read by threads on such a disk. */
+enum { LARGE = (8 << 20) + 100 };
+
+static struct store *on_disk(struct disk d, char **memory)
+{
+    struct store_file f = { "a-0", LARGE };
+    struct store *s = open_in(scratch_folder, BLOCK_IO_THREADS, &f, 1);
+
+    assert_non_null(s);
+    *memory = aligned_alloc(4096, LARGE / 4096 * 4096 + 4096);
+    for (int64_t i = 0; i < LARGE; i++)
+        (*memory)[i] = (char)byte(i);
+    disk = d;
+    return s;
+}
+
+static void off_disk(struct store *s, char *memory)
+{
+    memset(&disk, 0, sizeof disk);
+    free(memory);
+    store_close(s);
+}
+
+/* A call that moves some blocks only goes on with the rest, an interrupted one again. */
+static void short_and_interrupted_calls_lose_nothing(void **state)
+{
+    (void)state;
+    char *memory;
+    struct store *s = on_disk((struct disk){ .most = 40960, .interrupts = 7 }, &memory);
+
+    assert_int_equal(store_write(s, 0, memory, LARGE), 0);
+    memset(memory, 0, LARGE);
+    disk.interrupts = 7;
+    assert_int_equal(store_read(s, 0, memory, LARGE), 0);
+    for (int64_t i = 0; i < LARGE; i++)
+        if (memory[i] != (char)byte(i))
+            fail_msg("byte %lld is another", (long long)i);
+    assert_true(disk.calls > 2 * (LARGE / 40960));
+    off_disk(s, memory);
+}
+
+/* In the middle of a range, while other blocks are under way: one line, and the next call is no worse for it. */
+static void an_error_is_one_line(void **state)
+{
+    (void)state;
+    static const struct { int fails; const char *words; } how[] = { { ENOSPC, "No space left on device" },
+                                                                    { EIO, "Input/output error" } };
+    char *memory, line[160];
+
+    for (int i = 0; i < 2; i++) {
+        struct store *s = on_disk((struct disk){ .fails = how[i].fails }, &memory);
+        capture();
+        assert_int_equal(store_write(s, 0, memory, LARGE), -1);
+        snprintf(line, sizeof line, "/a-0: %s", how[i].words);
+        heard(line);
+        assert_non_null(strstr(said, "writing 8388708 bytes of "));
+        disk = (struct disk){ .fails = how[i].fails };
+        capture();
+        assert_int_equal(store_read(s, 0, memory, LARGE), -1);
+        heard(line);
+        disk = (struct disk){ 0 };
+        assert_int_equal(store_write(s, 0, memory, LARGE), 0);
+        off_disk(s, memory);
+    }
+}
+
+/* Nothing comes, or goes. */
+static void what_stays_short_is_an_error(void **state)
+{
+    (void)state;
+    char *memory;
+    struct store *s = on_disk((struct disk){ .ends = true }, &memory);
+
+    capture();
+    assert_int_equal(store_read(s, 0, memory, LARGE), -1);
+    heard("/a-0: it ends before that");
+    capture();
+    assert_int_equal(store_write(s, 0, memory, LARGE), -1);
+    heard("/a-0: nothing was written");
+    off_disk(s, memory);
+}
+
+static void count_one(void *n) { ++*(int *)n; }
+
+/* 8 blocks of 1 MiB and the rest, at 5 ms each: progress is told nine times. */
+static void a_slow_disk_says_that_it_goes_on(void **state)
+{
+    (void)state;
+    int n = 0;
+    char *memory;
+    struct store *s = on_disk((struct disk){ .slow = 5000 }, &memory);
+
+    store_on_progress(s, count_one, &n);
+    assert_int_equal(store_write(s, 0, memory, LARGE), 0);
+    assert_int_equal(n, 9);
+    off_disk(s, memory);
+}
+
 /* By somebody else, before a read or a write: never zeros in place of numbers. */
 static void a_file_that_was_truncated_is_an_error(void **state)
 {
@@ -293,6 +432,10 @@ int main(void)
         cmocka_unit_test(a_disk_that_is_too_small_is_found_out_at_once),
         cmocka_unit_test(so_is_a_limit_of_file_sizes),
         cmocka_unit_test(a_folder_that_is_not_there_is_named),
+        cmocka_unit_test(short_and_interrupted_calls_lose_nothing),
+        cmocka_unit_test(an_error_is_one_line),
+        cmocka_unit_test(what_stays_short_is_an_error),
+        cmocka_unit_test(a_slow_disk_says_that_it_goes_on),
         cmocka_unit_test(a_file_that_was_truncated_is_an_error),
         cmocka_unit_test(reading_beyond_the_end_is_an_error),
     };
