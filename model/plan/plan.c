@@ -114,6 +114,13 @@ int plan_version(const struct plan *p)
     return major * 1000 + minor;
 }
 
+bool plan_has_cuda_12_8(const struct plan *p)
+{
+    bool torch = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;
+
+    return p->kernels != KERNELS_DPX && !(torch && plan_version(p) > 0 && plan_version(p) < 2008);
+}
+
 bool plan_syncs_buffers(const struct plan *p)
 {
     return p->ddp.forward_sync_buffers >= 0 ? p->ddp.forward_sync_buffers > 0 : p->ddp.broadcast_buffers;

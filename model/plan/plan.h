@@ -208,6 +208,10 @@ int plan_version(const struct plan *p);
 /* DeepSpeed 0.19.8, which plan_version() does not tell from 0.19.6, the default. */
 bool plan_has_deepspeed_0_19_8(const struct plan *p);
 
+/* Whether products are those of CUDA 12.8's cuBLAS or a later one, as in PyTorch's wheels since 2.8 (its release notes: cu126, cu128,
+ * cu129); DeepSpeed's versions do not say which PyTorch, and the newest is meant. */
+bool plan_has_cuda_12_8(const struct plan *p);
+
 /* Whether DistributedDataParallel broadcasts buffers at every forward:
  * forward_sync_buffers, or broadcast_buffers where it is not given. */
 bool plan_syncs_buffers(const struct plan *p);

@@ -232,6 +232,7 @@ int program_build(const struct plan *p, struct program *out)
         return rc;
     }
     out->flash = attention_flash(p);
+    out->cuda_12_8 = plan_has_cuda_12_8(p);
     program_measure(out);
     return 0;
 }

@@ -133,6 +133,7 @@ struct program {
     struct span  whole[NPIECE][NPASS][3];   /* of whole passes, by enum grad_fate: asked for most */
     int64_t      boundary;          /* bytes of the activation handed from block to block */
     enum flash   flash;             /* what its fused attention is */
+    bool         cuda_12_8;         /* its products are those of this CUDA or a later one */
     int          ncollectives;      /* of all pieces */
     void        *store;             /* owned */
 };

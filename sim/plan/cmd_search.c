@@ -123,14 +123,15 @@ static void how_to_fit(const struct found *f, char *to, size_t size)
              size_text(more).s);
 }
 
-static bool waits(const struct plan *p)
+static bool waits(const struct found *f)
 {
     struct evaluation e;
     struct timing t;
     bool yes = false;
 
-    if (evaluate(p, &e) == 0) {
-        yes = simulate_plan(p, &e, &t, NULL) == 0 && waits_for_memory(&e, &t);
+    if (evaluate_allocated(&f->plan, &e) == 0) {
+        search_verdict(f, &e);          /* replays the allocator only where the search did not */
+        yes = simulate_plan(&f->plan, &e, &t, NULL) == 0 && waits_for_memory(&e, &t);
         evaluation_free(&e);
     }
     return yes;
@@ -220,7 +221,7 @@ static void print_found(const struct search_result *r, int64_t i, const char *la
     knob_label(&f->plan, words, sizeof words);
     printf("%-10s %9.4g s %11s  %5.1f %% exposed  %s%s%s\n", label, f->step_s, size_text(f->needed).s,
            100 * f->exposed_s / f->step_s, words, f->tight ? ", tight" : "",
-           waits(&f->plan) ? ", waits for memory (not in its time)" : "");
+           waits(f) ? ", waits for memory (not in its time)" : "");
 }
 
 /* A line of the answer: the difference from the first, and how sure it is. */

@@ -25,53 +25,57 @@
  * and communicates for minutes at 1575 (deepseek-ai/DeepGEMM#120: "the power consumption exceeded
  * the limit ... from 1980MHz to 1575MHz").  H100's three votes are of such short runs, vidur's
  * with weights that draw little.  A100's median is of long runs on random data already, as is
- * 257 TFLOP/s against 295 on zeros (H. He, thonking.ai), and so is B200's.  Others: not known. */
+ * 257 TFLOP/s against 295 on zeros (H. He, thonking.ai), and so is B200's.  Others: not known.
+ *
+ * sustained_12_8: with cuBLAS of CUDA 12.8 and later.  The longest product published, 16384^3 of 12.6 ms, reaches 700.6 TFLOP/s
+ * on H100 (marin, JAX 0.10; the same at 8192^3: 753.3; torch 2.8.0+cu128 there 717.4, napkin-math).  In the form of
+ * gemm_cost.c, whose tiles and waves cost 2 % of it, that is 0.7226 of the peak, over 0.758. */
 static const struct { const char *names; struct gpu_rates r; } table[] = {
     /* hbm: napkin-math hbm_copy 1750 and elementwise_add 1783 of 2039 GB/s.  attention:
      * SimuMax, TransformerEngine, causal, 4096 tokens. */
     { " a100-40gb a100-80gb a800 ",
-      { 0.79, 1.35, 1, 0.86, 1.25, { 0.64, 0.64 }, 1.3, BASIS_PUBLISHED,
+      { 0.79, 1.35, 1, 1, 0.86, 1.25, { 0.64, 0.64 }, 1.3, BASIS_PUBLISHED,
         VIDUR ", " COOKBOOK ", " NAPKIN "; " SIMUMAX } },
     { " a100-pcie-40gb a100-pcie-80gb ",
-      { 0.757, 1.25, 1, 0.86, 1.3, { 0.64, 0.64 }, 1.3, BASIS_PUBLISHED,
+      { 0.757, 1.25, 1, 1, 0.86, 1.3, { 0.64, 0.64 }, 1.3, BASIS_PUBLISHED,
         SIMUMAX "; memory as the SXM version" } },
     /* hbm: napkin-math hbm_copy 3000 and elementwise_add 3058 of 3350 GB/s. */
     { " h100 h200 gh200 ",
-      { 0.758, 1.35, 0.795, 0.90, 1.25, { 0.35, 0.55 }, 1.35, BASIS_PUBLISHED,
+      { 0.758, 1.35, 0.795, 0.953, 0.90, 1.25, { 0.35, 0.55 }, 1.35, BASIS_PUBLISHED,
         VIDUR ", " NAPKIN ", " MARIN "; " FA3 } },
     { " h100-pcie h100-nvl ",
-      { 0.65, 1.5, 1, 0.88, 1.35, { 0.35, 0.55 }, 1.5, BASIS_DATASHEET,
+      { 0.65, 1.5, 1, 1, 0.88, 1.35, { 0.35, 0.55 }, 1.5, BASIS_DATASHEET,
         "as H100, less for 350-400 W" } },
     /* A seventh of H100's units behind the same memory and power: close to its peak. */
     { " h20 ",
-      { 0.90, 1.4, 1, 0.90, 1.3, { 0.60, 0.75 }, 1.6, BASIS_DATASHEET,
+      { 0.90, 1.4, 1, 1, 0.90, 1.3, { 0.60, 0.75 }, 1.6, BASIS_DATASHEET,
         "as H100; nothing holds its few units back" } },
     /* hbm: GB200 copies 5715, B300 streams 6420 of 8000 GB/s. */
     { " b200 gb200 ",
-      { 0.51, 1.6, 1, 0.76, 1.3, { 0.17, 0.50 }, 1.5, BASIS_PUBLISHED,
+      { 0.51, 1.6, 1, 1, 0.76, 1.3, { 0.17, 0.50 }, 1.5, BASIS_PUBLISHED,
         SIMUMAX ", " MLENG " network/README.md, " MARIN "; FlashAttention-2: "
         "Dao-AILab/flash-attention#1589" } },
     /* MAMF 668 of 1307 TFLOP/s is the best shape. */
     { " mi300x ",
-      { 0.45, 1.6, 1, 0.80, 1.4, { 0.25, 0.25 }, 2, BASIS_DATASHEET,
+      { 0.45, 1.6, 1, 1, 0.80, 1.4, { 0.25, 0.25 }, 2, BASIS_DATASHEET,
         MLENG " compute/accelerator, best shape 668 TFLOP/s" } },
     { " mi250x ",
-      { 0.55, 1.6, 1, 0.80, 1.4, { 0.25, 0.25 }, 2, BASIS_DATASHEET,
+      { 0.55, 1.6, 1, 1, 0.80, 1.4, { 0.25, 0.25 }, 2, BASIS_DATASHEET,
         "assumed" } },
     { " v100-16gb v100-32gb v100-pcie-16gb v100-pcie-32gb ",
-      { 0.70, 1.5, 1, 0.85, 1.3, { 0.35, 0.35 }, 2, BASIS_DATASHEET,
+      { 0.70, 1.5, 1, 1, 0.85, 1.3, { 0.35, 0.35 }, 2, BASIS_DATASHEET,
         "assumed" } },
 };
 
 static const struct gpu_rates other = {
-    0.70, 1.6, 1, 0.85, 1.4, { 0.45, 0.45 }, 1.8, BASIS_DATASHEET, "assumed",
+    0.70, 1.6, 1, 1, 0.85, 1.4, { 0.45, 0.45 }, 1.8, BASIS_DATASHEET, "assumed",
 };
 
 /* A rank of a host is taken as one core, and what it does is anybody's guess until dpxcal
  * has run: 80 GFLOP/s in fp32 (eight fused multiply-adds by two units at 2.5 GHz), half of
  * that in 16 bits, which few cores multiply natively, 10 GB/s. */
 static const struct gpu_rates host = {
-    1, 4, 1, 1, 4, { 0.5, 0.5 }, 4, BASIS_DATASHEET, "assumed, per core",
+    1, 4, 1, 1, 1, 4, { 0.5, 0.5 }, 4, BASIS_DATASHEET, "assumed, per core",
 };
 #define HOST_FLOPS  80e9
 #define HOST_STREAM 10e9

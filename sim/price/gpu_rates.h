@@ -1,8 +1,8 @@
 /* gpu_rates.h -- how much of its datasheet a GPU type delivers.
  *
- * Four numbers per type, each the median of published micro-measurements of single
+ * Some numbers per type, each the median of published micro-measurements of single
  * kernels, never of training steps: the share of the matrix peak that a large GEMM
- * reaches, what is left of it once the power limit is reached, the share of the memory
+ * reaches, what is left of it once the power limit is reached (by two generations of cuBLAS), the share of the memory
  * bandwidth that a streaming kernel reaches, and the share of the matrix peak that fused
  * attention reaches.  Where nobody published any, the usual share of the family, marked
  * `datasheet`.
@@ -33,6 +33,7 @@
 struct gpu_rates {
     double gemm, gemm_spread;       /* share of the matrix peak: 256x128 tile, endless k */
     double sustained;               /* of that share, what is left in minutes of training */
+    double sustained_12_8;          /* the same since CUDA 12.8 */
     double hbm, hbm_spread;         /* share of the memory bandwidth */
     double attention[NFLASH];       /* share of the matrix peak, forward */
     double attention_spread;

@@ -80,7 +80,7 @@ static void gemm_cost(const struct gpu *g, enum kernel_set set, enum dtype t,
     struct gemm_residuals made;
 
     if (in->sustained && half(t))
-        d.flops *= r->sustained;
+        d.flops *= in->cuda_12_8 ? r->sustained_12_8 : r->sustained;
     double s = gemm_prior(&d, &what, NULL);
 
     if (!in->gemm)

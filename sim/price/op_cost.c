@@ -57,7 +57,8 @@ struct sums {
     int         *launches;
     int          n;
     uint64_t     key;           /* of the kernels (struct piece), */
-    enum flash   flash;         /* and what their fused attention is */
+    enum flash   flash;         /* and what their fused attention is, */
+    bool         cuda_12_8;     /* and their products */
     double       common;        /* share of the variance of one source that its kernels have in common */
     struct cost  all;           /* the whole pass, as most entries are */
 };
@@ -185,7 +186,7 @@ static bool piece_masked(const struct plan *p, enum piece_id id)
     return kernels_take_sdpa(p->kernels) && attention_masked(p) && (windowed || !attention_mixed(p));
 }
 
-static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pass, enum flash flash,
+static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pass, const struct program *g,
                    struct sums *out)
 {
     int n = piece->nkernels[pass];
@@ -193,7 +194,8 @@ static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pa
 
     drop(out);
     out->key = piece->key[pass];
-    out->flash = c->in.flash = flash;
+    out->flash = c->in.flash = g->flash;
+    out->cuda_12_8 = c->in.cuda_12_8 = g->cuda_12_8;
     out->at = calloc((size_t)n + 1, sizeof *out->at);
     out->launches = calloc((size_t)n + 1, sizeof *out->launches);
     if (!out->at || !out->launches)
@@ -231,9 +233,10 @@ static const struct sums *sums_of(struct cost_cache *c, const struct schedules *
     const struct piece *piece = &s->program.piece[o->u.compute.piece];
     struct sums *of = &c->pass[o->u.compute.piece][pass];
 
-    if (!of->at || of->key != piece->key[pass] || of->flash != s->program.flash) {
+    if (!of->at || of->key != piece->key[pass] || of->flash != s->program.flash
+        || of->cuda_12_8 != s->program.cuda_12_8) {
         c->in.masked = piece_masked(c->p, (enum piece_id)o->u.compute.piece);
-        sum_up(c, piece, pass, s->program.flash, of);
+        sum_up(c, piece, pass, &s->program, of);
     }
     assert(of->n == piece->nkernels[pass]);
     assert(o->u.compute.k0 <= o->u.compute.k1 && o->u.compute.k1 <= of->n);

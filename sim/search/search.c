@@ -516,12 +516,15 @@ out:
 
 void search_verdict(const struct found *f, struct evaluation *e)
 {
-    if (!f->looked_at) {
-        evaluation_reserve(&f->plan, e, NULL);
-        return;
+    struct reserved r;
+
+    if (f->looked_at) {
+        e->verdict = !f->fits ? VERDICT_DOES_NOT_FIT : f->tight ? VERDICT_TIGHT : VERDICT_FITS;
+    } else {
+        reserved_within(&f->plan, &e->schedules, &e->m.overhead, NULL, &r);
+        e->verdict = reserved_verdict(&r, e->m.fits);
     }
-    e->verdict = !f->fits ? VERDICT_DOES_NOT_FIT : f->tight ? VERDICT_TIGHT : VERDICT_FITS;
-    e->m.fits = f->fits;
+    e->m.fits = e->verdict != VERDICT_DOES_NOT_FIT;
 }
 
 void search_free(struct search_result *r)

@@ -80,8 +80,8 @@ struct search_result {
 int  search(const struct search_options *o, struct search_result *out);
 void search_free(struct search_result *r);
 
-/* The verdict on a plan found, evaluated by evaluate_allocated(): the search's where it has replayed the allocator
- * (`reserved` is then not known), else the replay's. */
+/* The verdict on a plan found, evaluated by evaluate_allocated(): the search's where it has replayed the allocator,
+ * else that of a replay; `reserved` stays unknown. */
 void search_verdict(const struct found *f, struct evaluation *e);
 
 /* Marks on the front of memory against time, among the fitting: out[i] true when no

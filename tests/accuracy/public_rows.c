@@ -227,8 +227,8 @@ int public_plan(const struct public_set *set, const struct public_row *r, struct
     plan_defaults(out, STRAT_FSDP, r->fsdp1 ? DIALECT_TORCH_FSDP1 : DIALECT_TORCH, DT_BF16);
     if (foundry)
         TEXT(out->framework_version, r->flash_2 ? "2.2" : r->pure ? "2.0" : "2.1");
-    else if (!r->fsdp1)
-        TEXT(out->framework_version, "2.5");
+    else                                /* torchtrain's comparison with FSDP1 is of April 2024 */
+        TEXT(out->framework_version, r->fsdp1 ? "2.2" : "2.5");
     out->accumulation = r->accumulation;
     out->kernels = KERNELS_TORCH_SDPA;
     out->dropout = 0;

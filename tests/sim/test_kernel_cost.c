@@ -497,9 +497,48 @@ static void products_slow_down_at_the_power_limit(void **state)
     }
 }
 
+/* marin's logbook, JAX 0.10: 700.6 TFLOP/s at 16384^3, 753.3 at 8192^3; napkin-math, torch 2.8.0+cu128: 717.4 at 8192^3. */
+static void cuda_12_8_holds_more_of_the_power_limit(void **state)
+{
+    (void)state;
+    static const struct { int64_t n; double flops, off; } published[] = { { 16384, 700.6e12, .005 }, { 8192, 717.4e12, .06 },
+                                                                          { 8192, 753.3e12, .11 } };
+    struct kernel_context in = { .sustained = true, .cuda_12_8 = true };
+
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+        int64_t n = published[i].n;
+        double f = 2.0 * (double)n * (double)n * (double)n;
+        struct kernel k = { .kind = KC_GEMM, .m = n, .n = n, .k = n, .batch = 1, .flops = f, .bytes = 6 * n * n };
+        struct cost t;
+        kernel_cost_in(gpu_find("h100"), KERNELS_TORCH_SDPA, DT_BF16, &in, &k, &t);
+        assert_close(t.s, f / published[i].flops, published[i].off);
+        assert_true(t.low_s < f / published[i].flops && f / published[i].flops < t.high_s);
+    }
+}
+
+/* PyTorch's wheels come with CUDA 12.8 since 2.8. */
+static void a_version_of_pytorch_has_its_products(void **state)
+{
+    struct plan p = { .dialect = DIALECT_TORCH, .kernels = KERNELS_TORCH_SDPA };
+
+    (void)state;
+    assert_true(plan_has_cuda_12_8(&p));
+    snprintf(p.framework_version, sizeof p.framework_version, "2.5");
+    assert_false(plan_has_cuda_12_8(&p));
+    snprintf(p.framework_version, sizeof p.framework_version, "2.9");
+    assert_true(plan_has_cuda_12_8(&p));
+    p.dialect = DIALECT_DEEPSPEED;
+    snprintf(p.framework_version, sizeof p.framework_version, "0.19.6");
+    assert_true(plan_has_cuda_12_8(&p));
+    p.kernels = KERNELS_DPX;
+    assert_false(plan_has_cuda_12_8(&p));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cuda_12_8_holds_more_of_the_power_limit),
+        cmocka_unit_test(a_version_of_pytorch_has_its_products),
         cmocka_unit_test(a_streaming_kernel_takes_its_bytes),
         cmocka_unit_test(a_view_takes_no_time),
         cmocka_unit_test(fused_attention_skips_what_the_mask_hides),
