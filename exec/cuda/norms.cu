@@ -1,3 +1,4 @@
+/* norms.cu -- LayerNorm and RMSNorm and their backward, a row of the input to a group of threads. */
 #include "exec/cuda/rows_internal.cuh"
 
 /* ---- norms ----

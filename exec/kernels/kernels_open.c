@@ -1,3 +1,4 @@
+/* kernels_open.c -- opening and closing the host's kernels, their workspace, and which elements dropout drops. */
 #include "exec/kernels/kernels_internal.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* dpxrun_predict.c -- before a run: what the schedule and the clock say of it, to be held against what is measured. */
 #include "exec/process/dpxrun.h"
 
 #include <math.h>

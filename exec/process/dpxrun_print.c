@@ -1,3 +1,4 @@
+/* dpxrun_print.c -- what a run says: its progress, and its result as a table or as JSON. */
 #include "exec/process/dpxrun.h"
 
 #include <inttypes.h>

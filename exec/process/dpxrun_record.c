@@ -1,3 +1,4 @@
+/* dpxrun_record.c -- a run in the database: the prediction before its first step, every step, and how it ended. */
 #include "exec/process/dpxrun.h"
 
 #include <math.h>

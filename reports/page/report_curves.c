@@ -1,3 +1,4 @@
+/* report_curves.c -- predicted against measured steps as points, and throughput by number of ranks. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* report_figures.c -- memory, phases and collectives of each run as bars, and the colour of each part. */
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>

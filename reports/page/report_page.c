@@ -1,3 +1,4 @@
+/* report_page.c -- the report's files: the page, its tables as CSV, its figures as SVG and by gnuplot. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* report_tables.c -- the report's tables: runs, plans, memory, collectives, phases, calibrations. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
