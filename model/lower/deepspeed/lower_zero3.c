@@ -43,6 +43,7 @@ static void make_groups(struct z3 *z)
         if (!z->away.states) {
             g->master = sched_buf(z->d.s, CAT_OPTIMIZER, "fp32 partition", NULL, 0, 1, round512(sum * 4));
             g->adam = sched_buf(z->d.s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * round512(sum * 4));
+            g->p.buf = g->master;
         }
         first = t + 1;
         sum = 0;
@@ -68,6 +69,7 @@ static void declare(struct z3 *z)
     ds_declare(d, &z->grads, CAT_UNSHARDED_GRADS, "gradient", 1, ds_tensor_bytes);
     z3_away_declare(z);
     make_groups(z);
+    z3_disk_declare(z);
     for (int i = 0; i < z->ngroups && (z->away.states || z->away.params); i++)
         z3_away_group(z, &z->groups[i]);
 }
@@ -406,6 +408,8 @@ int lower_zero3(const struct local_model *local, struct schedules *s)
     if (rc == 0) {
         init(&z);
         rc = whole_step(&z, SCHED_FIRST) < 0 || whole_step(&z, SCHED_STEADY) < 0 ? -1 : 0;
+        if (rc == 0 && z.disk.why[0])
+            rc = fail("%s", z.disk.why);
         if (z.zero_init)
             sched_note(s, "the model does not fit whole: taken as built under zero.Init");
         sched_note(s, "the first micro-step records the order of modules: nothing is prefetched in it");

@@ -8,7 +8,9 @@
  * lower_zero3.c is init and micro-steps, lower_zero3_step.c the step,
  * lower_zero3_pass.c the kernels between the hooks, lower_zero3_fetch.c gathers and
  * releases, lower_zero3_reduce.c the gradient bucket, lower_zero3_layout.c what the
- * buffers hold, lower_zero3_offload.c what lies outside of device memory. */
+ * buffers hold, lower_zero3_offload.c what lies in host memory, lower_zero3_host.c the
+ * step there, lower_zero3_swap.c optimizer states on disk and lower_zero3_swap_grads.c
+ * their gradients. */
 #ifndef DPX_LOWER_ZERO3_H
 #define DPX_LOWER_ZERO3_H
 
@@ -44,6 +46,30 @@ struct z3_wire {
     bool cast;                      /* it is in the dtype of accumulation already */
 };
 
+/* Buffers of one size in host memory, between which disks and copies take turns: those that are free, the
+ * next one to be taken last (SwapBufferManager, AsyncPartitionedParameterSwapper). */
+struct z3_pool { int family, count, *free, nfree; };
+int  z3_pool_take(struct z3_pool *p);           /* -1: none is free */
+void z3_pool_give(struct z3_pool *p, int at);
+
+struct z3_place { int buf, at; };               /* a family's instance */
+
+/* A sub-group's buffers of the pool while it is there: weights, moments (from the second step on), gradient; in the
+ * first step then what is free. */
+struct z3_swapped { int *at, n; };
+
+/* Gradients on their way to disk: AsyncTensorSwapper. */
+struct z3_swapper {
+    int    *buffer, n;              /* instances of the pool; none: it has no buffers */
+    int    *idle, nidle;            /* places in buffer[], the next one last */
+    int    *writing, nwriting;
+    int     current;                /* place in buffer[], or -1 */
+    int64_t used;                   /* elements of it */
+    struct z3_piece { int tensor; int64_t n, at; } *piece;  /* in it */
+    int     npieces;
+    int64_t room;
+};
+
 struct z3 {
     struct ds       d;
     struct z3_trace trace;
@@ -66,6 +92,17 @@ struct z3 {
         struct ds_families here;    /* partitions on their way to a gather */
         struct pinned pinned;
     } away;
+
+    /* Optimizer states on disk. */
+    struct z3_disk {
+        bool    states, pipelined, reads, writes;   /* the last two: pipeline_read, pipeline_write */
+        int64_t least, align;       /* bytes from which a tensor goes to disk; elements of 4 bytes */
+        struct z3_pool pool;
+        struct z3_swapper grads;
+        struct ds_families wide;    /* fp32 gradients on the device, until they are written or the step */
+        struct z3_group *reading, *writing;     /* begun before it is needed; not awaited */
+        char    why[160];           /* what the options do not allow; empty: nothing */
+    } disk;
 
     uint8_t   *held;                /* per tensor, while it is there */
     int       *gather_of;
@@ -102,6 +139,15 @@ struct z3 {
         bool    host;               /* they are in host memory, and so is: */
         int     grad;               /* the gradient, in fp32 */
         int     out;                /* values between two memories while they are cast */
+        struct z3_place p, m, v, g; /* where the step finds weights, moments and gradient */
+        int     as_p, as_m, as_v;   /* layouts there, and `wide` */
+        int     as_grads, as_grad_file;     /* what goes to disk of the gradient, there and in its files */
+        bool    disk;               /* weights and moments are in files, between steps: */
+        int     file;               /* three families: weights, exp_avg, exp_avg_sq; then gradients */
+        int64_t aligned;            /* elements of such a file */
+        int64_t grads_written;      /* elements of gradients that go to disk; the others stay on the device */
+        bool    has_grads, grads_there;     /* this rank has any; their files exist */
+        struct z3_swapped in;
         int     part, grads;        /* layouts: its parameters and gradients where all of them are, */
         int     flat, wide;         /* its gradients alone, as they are kept and in fp32, */
         int     new_values;         /* and its master weights as values of the parameters, */
@@ -135,13 +181,43 @@ void z3_away_parts(struct z3 *z, const struct z3_wire *w);
 void z3_away_overflow(struct z3 *z);
 void z3_away_norms(struct z3 *z);
 void z3_away_values(struct z3 *z, const struct z3_group *g, uint8_t guard);
-void z3_away_update(struct z3 *z, const struct z3_group *g, bool first, uint8_t guard);
+void z3_away_update(struct z3 *z, struct z3_group *g, bool first, uint8_t guard);
 /* A tensor's partition comes to the device, on this stream; the issuing thread waits for it.  Action of
  * the last entry on it there. */
 void z3_bring(struct z3 *z, enum stream st, enum phase ph, int tensor);
 void z3_use_here(struct z3 *z, int what, int tensor);
 /* Where one rank has all of it, the parameter; nothing waits. */
 void z3_bring_whole(struct z3 *z, enum stream st, enum phase ph, int tensor);
+/* ---- optimizer states on disk ---- */
+void z3_disk_setup(struct z3 *z);
+void z3_disk_declare(struct z3 *z);
+void z3_disk_group(struct z3 *z, struct z3_group *g);
+void z3_disk_free(struct z3 *z);
+/* Init: the pool; masters of all sub-groups on disk; initialize_optimizer_states. */
+void z3_disk_pool(struct z3 *z);
+void z3_disk_masters(struct z3 *z);
+void z3_disk_states(struct z3 *z, struct z3_group *g);
+/* A sub-group comes to host memory, and goes.  It has no gradients at init and no moments before the first
+ * step, in which they are born. */
+enum z3_time { Z3_BIRTH, Z3_FIRST, Z3_LATER };
+void z3_disk_in(struct z3 *z, struct z3_group *g, enum z3_time time);
+void z3_disk_out(struct z3 *z, struct z3_group *g, enum z3_time time);
+/* After the last sub-group. */
+void z3_disk_end(struct z3 *z, bool first);
+/* Elements of a tensor's part that go to disk; the rest stays on the device until the step. */
+int64_t z3_disk_written(const struct z3 *z, int tensor);
+/* Gradients of the bucket go to disk, or stay; the last entry frees what is written. */
+void z3_disk_gradients(struct z3 *z);
+void z3_disk_drop(struct z3 *z);
+/* _flush_gradient_swapper. */
+void z3_disk_flush(struct z3 *z, enum phase ph);
+/* A layout: elements [at, at+n) of this rank's part of a gradient in fp32, `bytes` from a buffer's begin. */
+int  z3_disk_piece(const struct z3 *z, int tensor, int64_t at, int64_t n, int64_t bytes);
+/* Its fp32 values, from where the partitions are, into a buffer. */
+void z3_away_widen(struct z3 *z, const struct z3_group *g, struct z3_place to, int what);
+/* What does not fit the options: the first reason counts. */
+void z3_disk_refuse(struct z3 *z, const char *why);
+
 /* The issuing thread waits for what a stream was given. */
 void z3_block(struct z3 *z, enum stream st, enum phase ph, const char *what);
 

@@ -1,6 +1,7 @@
 /* lower_zero3_offload.c -- stage 3 with partitions or optimizer states in host memory (ZeRO-Offload).
  *
- * Sources: stage3.py and partition_parameters.py of DeepSpeed 0.19.6; functions are named at the entries.
+ * Sources: stage3.py and partition_parameters.py of DeepSpeed 0.19.6; functions are named at the entries.  Here are the
+ * buffers, init, partitions and gradients on their way; lower_zero3_host.c is the step.
  * Copies run on the streams that need them: gradients on the reduction's, partitions on the gather's.  A copy
  * that is not asked to be non_blocking, or that has pageable memory on one side, holds the issuing thread until
  * its stream is through (aten/src/ATen/native/cuda/Copy.cu: memcpy_and_sync; cudaMemcpyAsync of pageable memory).
@@ -24,8 +25,12 @@ void z3_block(struct z3 *z, enum stream st, enum phase ph, const char *what)
 
 int lower_zero3_check(const struct plan *p)
 {
-    if (p->ds.offload_optimizer.device == OFFLOAD_NVME)
-        return fail("deepspeed.offload_optimizer.device: stage 3 has no schedule with optimizer states on disk yet");
+    if (p->ds.offload_optimizer.device == OFFLOAD_NVME && p->ds.offload_optimizer.ratio < 1)
+        return fail("deepspeed.offload_optimizer.ratio: sub-groups on the device with states on disk are not followed: "
+                    "leave ratio out or keep states in host memory");
+    if (p->ds.offload_optimizer.device == OFFLOAD_NVME && p->ds.offload_optimizer.buffer_count < 4)
+        return fail("deepspeed.offload_optimizer.buffer_count: a sub-group needs 4 buffers: its weights, two moments and the "
+                    "gradient");
     if (p->ds.offload_param.device == OFFLOAD_NVME)
         return fail("deepspeed.offload_param.device: stage 3 has no schedule with parameters on disk yet");
     return 0;
@@ -38,6 +43,7 @@ void z3_away_setup(struct z3 *z)
     a->params = param_keys(z)->device != OFFLOAD_NONE;
     a->states = optimizer_keys(z)->device != OFFLOAD_NONE;
     a->pin_states = optimizer_keys(z)->pin_memory;
+    z3_disk_setup(z);
 }
 
 /* Pinned where asked for, else pageable. */
@@ -88,6 +94,7 @@ void z3_away_declare(struct z3 *z)
 void z3_away_free(struct z3 *z)
 {
     ds_undeclare(&z->away.here);
+    z3_disk_free(z);
 }
 
 /* Sub-groups [0, int((1 - ratio) * n)) stay on the device (_create_fp32_partitions). */
@@ -101,7 +108,13 @@ void z3_away_group(struct z3 *z, struct z3_group *g)
     struct schedules *s = z->d.s;
     int64_t bytes = g->elems * 4;
 
-    g->host = !stays(z, g);
+    z3_disk_group(z, g);
+    if (!g->disk)
+        g->host = !stays(z, g);
+    if (g->host != z->away.params && z->d.dt != DT_FP32)
+        g->out = host_buf(z, false, CAT_TEMPORARIES, "values on their way", g->host ? g->elems * z->d.e : bytes);
+    if (g->disk)
+        return;
     if (g->host) {
         g->master = host_buf(z, false, CAT_OPTIMIZER, "fp32 partition", bytes);
         g->adam = host_buf(z, false, CAT_OPTIMIZER, "exp_avg", bytes);
@@ -112,8 +125,10 @@ void z3_away_group(struct z3 *z, struct z3_group *g)
         g->adam = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * round512(bytes));
         g->grad = sched_buf(s, CAT_GRADS, "fp32 gradient partition", NULL, 0, 1, round512(bytes));
     }
-    if (g->host != z->away.params && z->d.dt != DT_FP32)
-        g->out = host_buf(z, false, CAT_TEMPORARIES, "values on their way", g->host ? g->elems * z->d.e : bytes);
+    g->p.buf = g->master;
+    g->m.buf = g->adam;
+    g->v.buf = g->host ? g->adam + 1 : g->adam;
+    g->g.buf = g->grad;
 }
 
 /* ---- init ---- */
@@ -164,31 +179,42 @@ static void values(struct z3 *z, enum stream st, const char *what, int64_t reads
     sched_does(z->d.s, COPY_SET, 1);
 }
 
-/* A sub-group's partitions in fp32 in host memory, in a temporary buffer, or (-1) where they are. */
-static int widened(struct z3 *z, const struct z3_group *g)
+/* .to("cpu", fp32): a blocking copy, which casts on the host what it has brought there. */
+void z3_away_widen(struct z3 *z, const struct z3_group *g, struct z3_place to, int what)
 {
     struct ds *d = &z->d;
     int64_t narrow = g->elems * d->e, wide = g->elems * 4;
-    int from = -1, to;
+    bool direct = !z->away.params && d->dt == DT_FP32;
+    int from = -1;
 
-    if (z->away.params && d->dt == DT_FP32)
-        return -1;
-    to = ds_scratch_in(d, SPACE_HOST, CAT_TEMPORARIES, "converted fp32 partition", wide);
     if (!z->away.params) {
-        from = d->dt == DT_FP32 ? to : ds_scratch_in(d, SPACE_HOST, CAT_TEMPORARIES, "partition to convert", narrow);
+        if (!direct)
+            from = ds_scratch_in(d, SPACE_HOST, CAT_TEMPORARIES, "partition to convert", narrow);
         values(z, STREAM_COMPUTE, "partition to host", narrow, narrow);
         sched_act_as(d->s, ACT_R, z->lp, 0, 0, g->part);
-        sched_act_as(d->s, ACT_ALLOC | ACT_W, from, 0, 0, g->narrow_values);
+        sched_act_as(d->s, direct ? what : ACT_ALLOC | ACT_W, direct ? to.buf : from, direct ? to.at : 0, 0,
+                     g->narrow_values);
         z3_block(z, STREAM_COMPUTE, PHASE_INIT, "await the partition");
     }
-    if (from == to)
-        return to;
+    if (direct)
+        return;
     values(z, STREAM_HOST, "to fp32", narrow, wide);
     if (from < 0)
         sched_act_as(d->s, ACT_R, z->lp, 0, 0, g->part);
     else
         sched_act_as(d->s, ACT_R | ACT_FREE, from, 0, 0, g->narrow_values);
-    sched_act_as(d->s, ACT_ALLOC | ACT_W, to, 0, 0, g->new_values);
+    sched_act_as(d->s, what, to.buf, to.at, 0, g->new_values);
+}
+
+/* The same in a temporary buffer, or (-1) where it is already what is wanted. */
+static int widened(struct z3 *z, const struct z3_group *g)
+{
+    int to;
+
+    if (z->away.params && z->d.dt == DT_FP32)
+        return -1;
+    to = ds_scratch_in(&z->d, SPACE_HOST, CAT_TEMPORARIES, "converted fp32 partition", g->elems * 4);
+    z3_away_widen(z, g, (struct z3_place){ to, 0 }, ACT_ALLOC | ACT_W);
     return to;
 }
 
@@ -231,8 +257,13 @@ static void master(struct z3 *z, const struct z3_group *g)
 
 void z3_away_masters(struct z3 *z)
 {
+    if (z->disk.states)
+        z3_disk_pool(z);
     for (int i = 0; i < z->ngroups; i++)
-        master(z, &z->groups[i]);
+        if (!z->groups[i].disk)
+            master(z, &z->groups[i]);
+    if (z->disk.states)
+        z3_disk_masters(z);
 }
 
 /* Zeros on the host: a pinned tensor is written, pages of a pageable one come when they are used. */
@@ -282,7 +313,9 @@ void z3_away_gradients(struct z3 *z)
     struct ds *d = &z->d;
 
     for (int i = 0; i < z->ngroups; i++)
-        if (z->groups[i].host)
+        if (z->groups[i].disk)
+            z3_disk_states(z, &z->groups[i]);
+        else if (z->groups[i].host)
             zeros(z, z->away.pin_states, z->groups[i].grad, z->groups[i].elems * 4);
         else
             zeros_to_device(z, &z->groups[i]);
@@ -329,12 +362,29 @@ void z3_bring_whole(struct z3 *z, enum stream st, enum phase ph, int t)
 
 /* ---- gradients leave the device: partition_grads ---- */
 
-/* Gradients on their way, of one tensor: n elements of this rank. */
+/* A gradient on its way, of one tensor: n elements of this rank, on the device and in the dtype of accumulation.  buf -1:
+ * in its tensor's own buffer, where it stays until it is on disk. */
 struct part {
-    int     tensor, buf, layout;        /* on the device, in the dtype of accumulation */
+    int     tensor, buf, layout;
     int64_t n;
     const struct z3_group *group;
 };
+
+static void act_stays(struct z3 *z, int what, const struct part *p)
+{
+    int64_t from;
+
+    z3_part(z, p->tensor, z->d.rank, &from);
+    ds_act_part(&z->d, &z->disk.wide, what, p->tensor, from, p->n, 0);
+}
+
+static void act_part(struct z3 *z, int what, const struct part *p)
+{
+    if (p->buf < 0)
+        act_stays(z, what, p);
+    else
+        sched_act_as(z->d.s, what, p->buf, 0, 0, p->layout);
+}
 
 static const struct z3_group *group_of(const struct z3 *z, int t)
 {
@@ -366,7 +416,7 @@ static void to_host(struct z3 *z, const struct part *p, const struct z3_wire *w,
     if (w)
         z3_act_own(z, what, w);
     else
-        sched_act_as(z->d.s, what, p->buf, 0, 0, p->layout);
+        act_part(z, what, p);
     sched_act_as(z->d.s, ACT_W, z->grad_buffer, 0, 0, in_grad_buffer(z, p->tensor));
     carried(z);
 }
@@ -375,7 +425,7 @@ static void from_host(struct z3 *z, const struct part *p, int what)
 {
     carry(z, "gradient back to device", p->n * dtype_bytes(z->accum));
     sched_act_as(z->d.s, ACT_R, z->grad_buffer, 0, 0, in_grad_buffer(z, p->tensor));
-    sched_act_as(z->d.s, what, p->buf, 0, 0, p->layout);
+    act_part(z, what, p);
     carried(z);
 }
 
@@ -387,25 +437,37 @@ static void norm(struct z3 *z, const struct part *p)
 
     sched_copy(d->s, z->reduce_stream, PHASE_REDUCE, "gradient norm", p->n * dtype_bytes(z->accum), 0);
     sched_does(d->s, COPY_NORM, 1);
-    sched_act_as(d->s, ACT_R, p->buf, 0, 0, p->layout);
+    act_part(z, ACT_R, p);
     sched_act(d->s, ACT_ALLOC | ACT_FREE, ds_scratch(d, CAT_TEMPORARIES, "gradient in fp64", round512(piece * 8)), 0, 0);
+}
+
+static void cast_to_fp32(struct z3 *z, const struct part *p)
+{
+    sched_copy(z->d.s, z->reduce_stream, PHASE_REDUCE, "gradient to fp32", p->n * dtype_bytes(z->accum), p->n * 4);
+    sched_does(z->d.s, COPY_SET, 1);
 }
 
 /* In fp32: the part itself, or a cast of it. */
 static struct part in_fp32(struct z3 *z, const struct part *p)
 {
-    struct ds *d = &z->d;
     struct part wide = *p;
 
     if (z->accum == DT_FP32)
         return wide;
-    wide.buf = ds_scratch(d, CAT_TEMPORARIES, "gradient part in fp32", round512(p->n * 4));
+    wide.buf = ds_scratch(&z->d, CAT_TEMPORARIES, "gradient part in fp32", round512(p->n * 4));
     wide.layout = z3_parts(z, HOLDS_GRAD, DT_FP32, &p->tensor, 1);
-    sched_copy(d->s, z->reduce_stream, PHASE_REDUCE, "gradient to fp32", p->n * dtype_bytes(z->accum), p->n * 4);
-    sched_does(d->s, COPY_SET, 1);
-    sched_act_as(d->s, ACT_R, p->buf, 0, 0, p->layout);
-    sched_act_as(d->s, ACT_ALLOC | ACT_W, wide.buf, 0, 0, wide.layout);
+    cast_to_fp32(z, p);
+    act_part(z, ACT_R, p);
+    act_part(z, ACT_ALLOC | ACT_W, &wide);
     return wide;
+}
+
+/* The fp32 gradient of a sub-group on disk waits for the rest of its bucket. */
+static void to_fp32(struct z3 *z, const struct part *p)
+{
+    cast_to_fp32(z, p);
+    act_part(z, ACT_R | ACT_FREE, p);
+    act_stays(z, ACT_ALLOC | ACT_W, p);
 }
 
 /* _offload_grad_partition_at_boundary. */
@@ -414,9 +476,14 @@ static void at_boundary(struct z3 *z, const struct part *p)
     const struct z3_group *g = p->group;
 
     norm(z, p);
+    if (g->disk) {
+        if (z->accum != DT_FP32)
+            to_fp32(z, p);
+        return;
+    }
     struct part wide = in_fp32(z, p);
     carry(z, g->host ? "fp32 gradient to host" : "fp32 gradient", p->n * 4);
-    sched_act_as(z->d.s, ACT_R | ACT_FREE, wide.buf, 0, 0, wide.layout);
+    act_part(z, ACT_R | ACT_FREE, &wide);
     if (wide.buf != p->buf)
         sched_act(z->d.s, ACT_FREE, p->buf, 0, 0);
     sched_act_as(z->d.s, ACT_W, g->grad, 0, 0, z3_own(z, HOLDS_GRAD, DT_FP32, &p->tensor, 1, z->begin[g->first]));
@@ -431,8 +498,12 @@ static void one_part(struct z3 *z, const struct z3_wire *w, int t, int64_t n)
     struct part p = { .tensor = t, .n = n, .group = group_of(z, t) };
     int last = z->boundary ? 0 : ACT_FREE;
 
-    p.buf = ds_scratch(d, CAT_TEMPORARIES, "gradient part", round512(bytes));
-    p.layout = z3_parts(z, HOLDS_GRAD, z->accum, &t, 1);
+    if (z->boundary && p.group->disk && z->accum == DT_FP32) {
+        p.buf = -1;
+    } else {
+        p.buf = ds_scratch(d, CAT_TEMPORARIES, "gradient part", round512(bytes));
+        p.layout = z3_parts(z, HOLDS_GRAD, z->accum, &t, 1);
+    }
     if (!z->accumulates) {
         to_host(z, &p, w, ACT_R);
         from_host(z, &p, ACT_ALLOC | ACT_W | last);
@@ -441,7 +512,7 @@ static void one_part(struct z3 *z, const struct z3_wire *w, int t, int64_t n)
         sched_copy(d->s, z->reduce_stream, PHASE_REDUCE, "add to gradient", 2 * bytes, bytes);
         sched_does(d->s, COPY_ADD, 1);
         z3_act_own(z, ACT_R, w);
-        sched_act_as(d->s, ACT_A, p.buf, 0, 0, p.layout);
+        act_part(z, ACT_A, &p);
         to_host(z, &p, NULL, ACT_R | last);
     }
     if (z->boundary)
@@ -478,155 +549,11 @@ void z3_away_parts(struct z3 *z, const struct z3_wire *w)
         if (n > 0)
             one_part(z, &from, z->bucket[i], n);
     }
+    if (z->boundary && z->disk.states)
+        z3_disk_gradients(z);
     sched_op(z->d.s, OP_MEMORY, z->reduce_stream, PHASE_REDUCE, "drop reduced gradients");
+    if (z->boundary && z->disk.states)
+        z3_disk_drop(z);
     if (from.buf != w->buf)
         sched_act(z->d.s, ACT_FREE, from.buf, 0, 0);
-}
-
-/* ---- the step ---- */
-
-/* has_overflow: isinf(...).any() and isnan(...).any() on the host, one after the other: a byte each. */
-void z3_away_overflow(struct z3 *z)
-{
-    struct ds *d = &z->d;
-    int64_t bytes = z->all_q * dtype_bytes(z->accum);
-
-    if (d->dt != DT_FP16)
-        return;
-    sched_copy(d->s, STREAM_HOST, PHASE_OPTIMIZER, "look for overflow", 2 * bytes, 2 * z->all_q);
-    sched_does(d->s, COPY_OVERFLOW, 1);
-    sched_act(d->s, ACT_R, z->grad_buffer, 0, 0);
-    sched_act(d->s, ACT_ALLOC | ACT_FREE, ds_scratch_in(d, SPACE_HOST, CAT_TEMPORARIES, "overflow mask on the host",
-                                                        z->all_q), 0, 0);
-    z3_block(z, STREAM_HOST, PHASE_OPTIMIZER, "await the host");
-    ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_UINT8, RED_MAX, 1);
-    sched_moves(d->s, OF_OVERFLOW);
-    z3_block(z, STREAM_COMPUTE, PHASE_OPTIMIZER, "read overflow");
-}
-
-/* complete_grad_norm_calculation_for_cpu_offload: the sum of a sub-group's norms is read, all-reduced in fp32 and
- * read again.  For the executor the last of these sums carries all norms; the earlier ones move as many bytes. */
-void z3_away_norms(struct z3 *z)
-{
-    struct ds *d = &z->d;
-    uint8_t guard = d->dt == DT_FP16 ? OPF_GUARDED : 0;
-
-    for (int i = 0; i < z->ngroups; i++) {
-        z3_block(z, STREAM_COMPUTE, PHASE_OPTIMIZER, "read the norm");
-        ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP32, RED_SUM, 1)->flags |= guard;
-        sched_moves(d->s, i + 1 < z->ngroups ? OF_META : OF_NORM);
-        z3_block(z, STREAM_COMPUTE, PHASE_OPTIMIZER, "read the sum");
-    }
-}
-
-static struct op *update(struct z3 *z, enum stream st, const char *what, int64_t reads, int64_t writes, uint8_t guard)
-{
-    struct op *o = sched_copy(z->d.s, st, PHASE_OPTIMIZER, what, reads, writes);
-
-    o->flags = guard;
-    sched_does(z->d.s, COPY_SET, 1);
-    return o;
-}
-
-/* Both are in one memory: one pass. */
-static void values_at_home(struct z3 *z, const struct z3_group *g, uint8_t guard)
-{
-    update(z, g->host ? STREAM_HOST : STREAM_COMPUTE, "update partitions", g->elems * 4, g->elems * z->d.e, guard);
-    sched_act_as(z->d.s, ACT_R, g->master, 0, 0, g->new_values);
-    sched_act_as(z->d.s, ACT_W, z->lp, 0, 0, g->part);
-}
-
-/* From the host to the device: cast, then copied. */
-static void values_up(struct z3 *z, const struct z3_group *g, uint8_t guard)
-{
-    struct schedules *s = z->d.s;
-    int64_t bytes = g->elems * z->d.e;
-    bool cast = z->d.dt != DT_FP32;
-
-    if (cast) {
-        update(z, STREAM_HOST, "cast new values", g->elems * 4, bytes, guard);
-        sched_act_as(s, ACT_R, g->master, 0, 0, g->new_values);
-        sched_act_as(s, ACT_ALLOC | ACT_W, g->out, 0, 0, g->narrow_values);
-    }
-    z3_block(z, STREAM_HOST, PHASE_OPTIMIZER, "await the host");
-    update(z, STREAM_COMPUTE, "new values to device", bytes, bytes, guard);
-    if (cast)
-        sched_act_as(s, ACT_R | ACT_FREE, g->out, 0, 0, g->narrow_values);
-    else
-        sched_act_as(s, ACT_R, g->master, 0, 0, g->new_values);
-    sched_act_as(s, ACT_W, z->lp, 0, 0, g->part);
-    z3_block(z, STREAM_COMPUTE, PHASE_OPTIMIZER, "await the new values");
-}
-
-/* From the device to the host: copied, then cast. */
-static void values_down(struct z3 *z, const struct z3_group *g, uint8_t guard)
-{
-    struct schedules *s = z->d.s;
-    int64_t bytes = g->elems * 4;
-    bool cast = z->d.dt != DT_FP32;
-
-    update(z, STREAM_COMPUTE, "new values to host", bytes, bytes, guard);
-    sched_act_as(s, ACT_R, g->master, 0, 0, g->new_values);
-    if (cast)
-        sched_act_as(s, ACT_ALLOC | ACT_W, g->out, 0, 0, g->new_values);
-    else
-        sched_act_as(s, ACT_W, z->lp, 0, 0, g->part);
-    z3_block(z, STREAM_COMPUTE, PHASE_OPTIMIZER, "await the new values");
-    if (!cast)
-        return;
-    update(z, STREAM_HOST, "cast new values", bytes, g->elems * z->d.e, guard);
-    sched_act_as(s, ACT_R | ACT_FREE, g->out, 0, 0, g->new_values);
-    sched_act_as(s, ACT_W, z->lp, 0, 0, g->part);
-    z3_block(z, STREAM_HOST, PHASE_OPTIMIZER, "await the host");
-}
-
-/* _reassign_or_swap_out_partitioned_parameters: a copy_ that blocks. */
-void z3_away_values(struct z3 *z, const struct z3_group *g, uint8_t guard)
-{
-    if (g->host == z->away.params)
-        values_at_home(z, g, guard);
-    else if (g->host)
-        values_up(z, g, guard);
-    else
-        values_down(z, g, guard);
-}
-
-/* DeepSpeedCPUAdam on the host's threads, or the backup optimizer, torch's AdamW, on the device: it makes a list of
- * square roots (torch/optim/adam.py, _multi_tensor_adam). */
-static void adam(struct z3 *z, const struct z3_group *g, bool first, uint8_t guard)
-{
-    struct schedules *s = z->d.s;
-    int states = first ? ACT_ALLOC | ACT_RW : ACT_RW;
-    struct op *o = lower_adamw(s, z->d.p, g->host ? ADAMW_ONE_KERNEL : ADAMW_FOREACH, g->elems);
-
-    o->flags = guard;
-    o->u.optimizer.tensors = 1;
-    o->u.optimizer.bytes = g->host ? 28 : o->u.optimizer.bytes;     /* reads p, g, m, v, writes p, m, v */
-    if (g->host) {
-        o->stream = STREAM_HOST;
-        o->what = "AdamW on the host";
-    }
-    sched_act(s, ACT_R, g->grad, 0, 0);
-    sched_act(s, ACT_RW, g->master, 0, 0);
-    sched_act(s, states, g->adam, 0, 0);
-    if (g->host)
-        sched_act(s, states, g->adam + 1, 0, 0);
-    else if (z->d.p->kernels != KERNELS_DPX)
-        sched_act(s, ACT_ALLOC | ACT_FREE, ds_scratch(&z->d, CAT_TEMPORARIES, "square roots", round512(g->elems * 4)),
-                  0, 0);
-}
-
-/* One sub-group: unscale_and_clip_grads, _optimizer_step, its values. */
-void z3_away_update(struct z3 *z, const struct z3_group *g, bool first, uint8_t guard)
-{
-    struct schedules *s = z->d.s;
-
-    sched_copy(s, g->host ? STREAM_HOST : STREAM_COMPUTE, PHASE_OPTIMIZER, "unscale and clip", g->elems * 4,
-               g->elems * 4)->flags = guard;
-    sched_does(s, COPY_CLIP, 1);
-    sched_act(s, ACT_RW, g->grad, 0, 0);
-    adam(z, g, first, guard);
-    z3_away_values(z, g, guard);
-    if (g->host && z->away.params)
-        z3_block(z, STREAM_HOST, PHASE_OPTIMIZER, "await the host");
 }

@@ -112,4 +112,5 @@ void z3_step(struct z3 *z, bool first)
             z3_away_update(z, &z->groups[i], first, guard);
         else
             update_group(z, &z->groups[i], first, guard);
+    z3_disk_end(z, first);
 }
