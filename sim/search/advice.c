@@ -143,20 +143,20 @@ static bool shard_more(struct plan *p)
     return true;
 }
 
-/* FSDP takes parameters along. */
+/* FSDP has no other way than all. */
 static bool optimizer_elsewhere(struct plan *p)
 {
     struct plan was = *p;
+    bool all_alone = elsewhere_has(p->strategy, p->dialect, ELSEWHERE_ALL) && !elsewhere_has(p->strategy, p->dialect, ELSEWHERE_DISK);
 
-    return elsewhere_set(p, ELSEWHERE_OPTIMIZER) && !enumerate_same_place(p, &was);
+    return !all_alone && elsewhere_set(p, ELSEWHERE_OPTIMIZER) && !enumerate_same_place(p, &was);
 }
 
 static bool all_elsewhere(struct plan *p)
 {
     struct plan was = *p;
 
-    return elsewhere_has(p->strategy, p->dialect, ELSEWHERE_DISK) && elsewhere_set(p, ELSEWHERE_ALL) &&
-           !enumerate_same_place(p, &was);
+    return elsewhere_set(p, ELSEWHERE_ALL) && !enumerate_same_place(p, &was);
 }
 
 struct tried { const char *words; char what[48]; int64_t peak, needed; bool fits; };

@@ -1,4 +1,5 @@
 #include "tests/check.h"
+#include "model/memory/evaluate.h"
 #include "sim/search/limits.h"
 
 /* How large a model's states fit 80 GB (8e10 bytes), in the paper's recipe: of
@@ -79,6 +80,78 @@ static void data_parallel_is_asked_on_one_node(void **state)
     plan_free(&p);
 }
 
+/* ---- what the papers claim ---- */
+
+static json_t *parsed(const char *text)
+{
+    json_error_t why;
+    json_t *j = json_loads(text, 0, &why);
+
+    assert_non_null(j);
+    return j;
+}
+
+/* A GPT of this shape with full recompute in fp16, 1024 tokens, on one GPU of a DGX-2 (32 GB, 1.5 TiB of host memory)
+ * or on all 16. */
+static struct plan gpt(const char *shape, bool alone)
+{
+    struct plan p = { .seq = 1024, .micro_batch = 1, .accumulation = 1, .kernels = KERNELS_TORCH_SDPA,
+                      .recompute = RECOMPUTE_FULL, .recompute_interval = 1 };
+    json_t *model = parsed(shape), *cluster =
+        parsed("{\"gpu\": \"v100-32gb\", \"gpus_per_node\": 1, \"node\": {\"memory_bytes\": 1649267441664,"
+               "\"dram_gb_per_s\": 256, \"sockets\": 2, \"cores\": 48, \"disk_bytes\": 30720000000000}}");
+
+    assert_int_equal(model_from_config(model, "gpt", &p.model), 0);
+    if (alone)
+        assert_int_equal(cluster_from_json(cluster, "one V100", &p.cluster), 0);
+    else
+        assert_int_equal(cluster_load("dgx-2", &p.cluster), 0);
+    json_decref(model);
+    json_decref(cluster);
+    return p;
+}
+
+#define GPT_13B "{\"model_type\": \"gpt2\", \"n_embd\": 5120, \"n_layer\": 40, \"n_head\": 40, \"n_positions\": 1024}"
+
+/* ZeRO-Offload (arXiv 2101.06840): "13B on one V100 of 32 GB", parameters and a gradient bucket on the GPU.  Stage 3
+ * of DeepSpeed with optimizer states on the host holds them; without offload not 3B (16 bytes each). */
+static void zero_offload_holds_13b_on_one_v100(void **state)
+{
+    (void)state;
+    struct plan p = gpt(GPT_13B, true);
+    struct limit with, without;
+
+    assert_int_equal(limit_real(&p, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_FP16, ELSEWHERE_OPTIMIZER, &with), 0);
+    assert_int_equal(limit_real(&p, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_FP16, ELSEWHERE_NOTHING, &without), 0);
+    assert_true(with.max_params >= 13000000000 && with.max_micro_batch >= 1 && with.min_gpus == 1);
+    assert_true(without.max_params < 3000000000 && without.max_micro_batch == 0);
+    plan_free(&p);
+}
+
+/* Stage 2, which the paper is about, holds 13B in a step: 2 bytes each and what a step adds.  But DeepSpeed of today
+ * clones the partition on the GPU first (stage_1_and_2.py: detach().clone().to(self.device)): 4 bytes each in init. */
+static void stage_2_holds_13b_in_a_step_but_not_in_its_start(void **state)
+{
+    (void)state;
+    struct plan p = gpt(GPT_13B, true);
+    struct evaluation e;
+    struct limit l;
+    int64_t available = cluster_available(&p.cluster), all = p.cluster.memory - p.cluster.context;
+
+    assert_int_equal(limit_real(&p, STRAT_ZERO2, DIALECT_DEEPSPEED, DT_FP16, ELSEWHERE_OPTIMIZER, &l), 0);
+    assert_true(l.max_params >= 8000000000 && 4 * l.max_params <= all);
+    plan_defaults(&p, STRAT_ZERO2, DIALECT_DEEPSPEED, DT_FP16);
+    p.recompute = RECOMPUTE_FULL;
+    assert_true(elsewhere_set(&p, ELSEWHERE_OPTIMIZER));
+    assert_int_equal(evaluate_allocated(&p, &e), 0);
+    assert_int_equal(e.m.ledger.peak.sched, SCHED_INIT);
+    assert_true(e.m.ledger.phase[SCHED_INIT].bytes >= 4 * p.model.params);
+    assert_true(e.m.ledger.phase[SCHED_STEADY].bytes >= 2 * p.model.params);
+    assert_true(e.m.ledger.phase[SCHED_STEADY].bytes <= available);
+    evaluation_free(&e);
+    plan_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -87,6 +160,8 @@ int main(void)
         cmocka_unit_test(what_holds_no_parameter_holds_none),
         cmocka_unit_test(frameworks_hold_gradients_as_well),
         cmocka_unit_test(data_parallel_is_asked_on_one_node),
+        cmocka_unit_test(zero_offload_holds_13b_on_one_v100),
+        cmocka_unit_test(stage_2_holds_13b_in_a_step_but_not_in_its_start),
     };
     return cmocka_run_group_tests_name("sim/limits", tests, NULL, NULL);
 }

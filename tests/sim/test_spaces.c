@@ -1,9 +1,8 @@
 /* Several memories on the clock: copies that compute hides, what is held in each, and what entries outside of device
  * memory cost. */
-#include "tests/check.h"
+#include "tests/model/plans.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "sim/clock/clock.h"
@@ -202,6 +201,50 @@ static void threads_and_copies_share_dram(void **state)
     assert_close(ends[0], 10.8, 1e-12);
 }
 
+/* ---- activation offload of a plan ---- */
+
+/* GPT-2 on one H100; the seconds of a step and of its copies each way. */
+static double step_of(enum activation_offload way, double pcie, double *copies)
+{
+    struct plan p;
+    struct evaluation e;
+    struct timing t;
+
+    plan_of(&p, "gpt2", 0, 1, STRAT_DDP, DIALECT_PAPER, DT_BF16);
+    assert_int_equal(cluster_load("1xh100", &p.cluster), 0);
+    p.seq = 1024;
+    p.micro_batch = 16;
+    p.activation_offload = way;
+    p.cluster.gpu.pcie = pcie > 0 ? pcie : p.cluster.gpu.pcie;
+    p.cluster.node.dram = 1e15;                 /* the link alone is looked at */
+    assert_int_equal(evaluate(&p, &e), 0);
+    assert_int_equal(simulate_plan(&p, &e, &t, NULL), 0);
+    if (way != OFFLOAD_NOTHING)
+        assert_close(t.line.away_s[AWAY_DOWN], t.line.away_s[AWAY_UP], 1e-9);
+    *copies = t.line.away_s[AWAY_DOWN];
+    evaluation_free(&e);
+    plan_free(&p);
+    return t.line.step_s - t.line.slowest_s;
+}
+
+/* A link on which the copies of both ways take half of the step: a quarter down beside forward, which is a third of it,
+ * a quarter up beside backward.  At most what the last block's goes down and comes up again shows: 2 of 24 copies.  On a
+ * link of an eighth of that they are the step. */
+static void activations_go_and_come_beside_compute(void **state)
+{
+    (void)state;
+    double copies, none, plain = step_of(OFFLOAD_NOTHING, 0, &none), pcie = 50e9;
+
+    step_of(OFFLOAD_STREAMS, pcie, &copies);
+    pcie *= copies / (plain / 4);
+    double with = step_of(OFFLOAD_STREAMS, pcie, &copies);
+    assert_close(2 * copies, plain / 2, 1e-6);
+    assert_true(with >= plain && with <= plain + 2 * copies / 12);
+    double slow = step_of(OFFLOAD_STREAMS, pcie / 8, &copies);
+    assert_close(2 * copies, 4 * plain, 1e-6);
+    assert_true(slow >= 2 * copies);
+}
+
 /* ---- prices ---- */
 
 static struct schedules one;
@@ -386,6 +429,7 @@ int main(void)
         cmocka_unit_test(a_link_carries_both_directions_at_once),
         cmocka_unit_test(files_slow_no_thread_down),
         cmocka_unit_test(threads_and_copies_share_dram),
+        cmocka_unit_test(activations_go_and_come_beside_compute),
         cmocka_unit_test(the_link_has_one_rate_whatever_the_stream),
         cmocka_unit_test(the_hosts_threads_share_its_memory),
         cmocka_unit_test(a_rank_alone_has_one_sockets_memory),
