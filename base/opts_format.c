@@ -189,7 +189,7 @@ static void bash_cases(const char *command, const struct opt *opts)
 {
     const char *word;
     int n = own_word(command, &word);
-    char words[512];
+    char words[8192];               /* all models */
 
     for (const struct opt *o = opts; o->name; o++) {
         if (!o->words || o->positional)
@@ -268,7 +268,7 @@ static void zsh_text(const char *s)
 
 static void zsh_value(const struct opt *o)
 {
-    char words[512];
+    char words[8192];
 
     putchar(':');
     zsh_text(o->positional ? o->name : o->words && !o->value ? "word"

@@ -19,7 +19,7 @@ run() {
 run dpxplan eval demo/8b-ddp.json &&
 run dpxplan eval demo/8b-zero2.json &&
 run dpxplan eval demo/8b-fsdp.json &&
-run dpxplan explain --brief demo/8b-fsdp.json &&
+run dpxplan explain demo/8b-fsdp.json &&
 run dpxplan explain demo/8b-zero2.json demo/8b-fsdp.json &&
 run dpxplan eval demo/405b-zero3.json &&
 run dpxplan limits --memory 80GB --world 64 --states-only || exit

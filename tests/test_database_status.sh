@@ -25,7 +25,7 @@ END
 # Each program's ways to a database, named; `reads`: needs one that is there.
 cat >"$dir/ways" <<END
 eval reads $B/dpxplan eval $dir/gpus.json --db
-explain reads $B/dpxplan explain --brief $dir/gpus.json --db
+explain reads $B/dpxplan explain $dir/gpus.json --db
 search reads $B/dpxplan search --model gpt2 --cluster 4xh100 --seq 32 --global-batch 4 --strategy ddp --dialect torch --db
 report reads $B/dpxreport -o $dir/report --db
 report-run reads $B/dpxreport -o $dir/report --run 1 --db

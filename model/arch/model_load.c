@@ -1,4 +1,5 @@
-/* A model by what the user typed: a built-in name, a file or a folder. */
+/* A model by what the user typed: a built-in name, a file or a folder, an id of the Hugging Face hub.  A folder of
+ * the id's name, as a clone leaves it, is read. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,8 +51,14 @@ int model_load(const char *spec, struct model *out)
 
     if (builtin_exists(spec))
         return builtin_load(spec, out);
-    if (stat(spec, &st) < 0)
-        return fail("%s: no built-in model of this name (dpxplan list models shows them), and as "
-                    "a config.json or a folder with one: %s", spec, strerror(errno));
+    if (stat(spec, &st) < 0) {
+        int error = errno;
+        const char *known = builtin_by_id(spec), *near = builtin_nearest(spec);
+        if (known)
+            return builtin_load(known, out);
+        return fail("%s: no built-in model of this name (%s%s%s), and as "
+                    "a config.json or a folder with one: %s", spec, near ? "did you mean " : "dpxplan list models shows them",
+                    near ? near : "", near ? "?" : "", strerror(error));
+    }
     return S_ISDIR(st.st_mode) ? load_folder(spec, out) : load_file(spec, out);
 }

@@ -14,6 +14,7 @@
 #include "base/dtype.h"
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/opts.h"
 
 #define GBIT (1e9 / 8)
 #define G    1e9
@@ -296,8 +297,13 @@ static int unknown(const char *spec)
     while (leading_count(&name, &n))
         ;
     gpu_nearest(name, nearest, sizeof nearest);
-    return fail("cluster '%s': no such GPU, cluster or file; GPUs with a similar name: %s",
-                shown(spec), nearest);
+    const char *words[NBUILTIN + 1], *near;
+    for (int i = 0; i < NBUILTIN; i++)
+        words[i] = builtins[i].name;
+    words[NBUILTIN] = NULL;
+    near = nearest_word(name, words);
+    return fail("cluster '%s': no such GPU, cluster or file%s%s; GPUs with a similar name: %s",
+                shown(spec), near ? "; did you mean " : "", near ? near : "", nearest);
 }
 
 int cluster_load(const char *spec, struct cluster *out)

@@ -14,6 +14,7 @@
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/opts.h"
 #include "model/plan/knob.h"
 
 static int refuse_unknown(const char *where, const char *object, const char *name,
@@ -225,8 +226,19 @@ static int read_name(const char *where, const json_t *j, const char *key, int (*
 
     if (!v && missing >= 0)
         return missing;
-    if (i < 0)
-        return fail("%s: %s: %s%s", where, key, v ? "expected one of " : "missing; one of ", expected);
+    if (i < 0) {
+        const char *words[NSTRATEGY + NDIALECT + 1], *near = NULL;
+        int n = 0;
+        for (int w = 0; parse == strategy_parse && w < NSTRATEGY; w++)
+            words[n++] = strategy_name((enum strategy)w);
+        for (int w = 0; parse == dialect_parse && w < NDIALECT; w++)
+            words[n++] = dialect_name((enum dialect)w);
+        words[n] = NULL;
+        if (json_is_string(v))
+            near = nearest_word(json_string_value(v), words);
+        return fail("%s: %s: %s%s%s%s%s", where, key, v ? "expected one of " : "missing; one of ", expected,
+                    near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    }
     return i;
 }
 

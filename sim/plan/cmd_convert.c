@@ -12,6 +12,7 @@
 #include "model/plan/knob.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/plan_source.h"
+#include "sim/plan/search_args.h"
 
 int write_plan(const struct plan *p, const char *path)
 {
@@ -29,31 +30,73 @@ int write_plan(const struct plan *p, const char *path)
     return rc;
 }
 
-static int import_deepspeed(const char *path, struct plan *p)
+/* *said: the config itself says how many micro-steps a step has. */
+static int import_deepspeed(const char *path, struct plan *p, bool *said)
 {
     json_t *j = json_read_file(path);
     int rc;
 
     if (!j)
         return -1;
+    *said = json_is_integer(json_object_get(j, "gradient_accumulation_steps")) ||
+            json_is_integer(json_object_get(j, "train_batch_size"));
     rc = ds_config_import(j, path, p);
     json_decref(j);
     return rc;
 }
 
+/* What a step's samples say of the micro-steps, before the config is read: what it says itself must agree. */
+static int by_global_batch(int64_t batch, struct plan *p)
+{
+    int64_t each = p->cluster.world_size * (p->micro_batch ? p->micro_batch : 1);
+
+    if (!batch)
+        return 0;
+    if (p->accumulation)
+        return fail("import: --global-batch and --accumulation say the same: give one of them");
+    if (batch % each)
+        return fail("import: --global-batch %lld is not a multiple of %lld ranks%s", (long long)batch,
+                    (long long)p->cluster.world_size, p->micro_batch ? " x the micro-batch" : "");
+    if (p->micro_batch)
+        p->accumulation = batch / each;
+    return 0;
+}
+
+/* What the file left out. */
+static int complete(struct plan *p, int64_t batch, bool said, int recompute)
+{
+    int64_t each = p->cluster.world_size * p->micro_batch;
+
+    if (recompute >= 0) {
+        p->recompute = (enum recompute)recompute;
+        p->recompute_interval = 1;
+    }
+    if (batch && plan_global_batch(p) != batch && !said && batch % each == 0)
+        p->accumulation = batch / each;
+    if (batch && plan_global_batch(p) != batch)
+        return fail("import: --global-batch %lld, but the config makes it %lld (micro-batch %lld x accumulation %lld x "
+                    "%lld ranks)", (long long)batch, (long long)plan_global_batch(p), (long long)p->micro_batch,
+                    (long long)p->accumulation, (long long)p->cluster.world_size);
+    return plan_check(p, "import");
+}
+
 int cmd_import(int argc, char **argv)
 {
     const char *ds = NULL, *accelerate = NULL, *model = NULL, *cluster = NULL, *out = NULL;
-    int precision = -1, rc;
+    int precision = -1, recompute = -1, rc;
+    int64_t global_batch = 0;
+    bool said = false;
     struct plan p = { 0 };
     const struct opt opts[] = {
         { "ds-config", "a DeepSpeed config", .str = &ds, .value = "FILE" },
         { "accelerate", "an accelerate YAML config", .str = &accelerate, .value = "FILE" },
-        { "model", "a built-in name, a config.json or its folder", .str = &model, .required = true },
-        { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &cluster, .required = true },
+        { "model", "a built-in name, a config.json or its folder", .str = &model, .words = search_models(), .required = true },
+        { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &cluster, .words = search_clusters(), .required = true },
         { "seq", "tokens per sample", .length = &p.seq, .min = 1, .required = true },
         { "micro-batch", "samples per rank, where the config says \"auto\" or nothing", .i = &p.micro_batch, .min = 1 },
         { "accumulation", "micro-steps per optimizer step, likewise", .i = &p.accumulation, .min = 1 },
+        { "global-batch", "samples per optimizer step, in the place of --accumulation", .i = &global_batch, .min = 1 },
+        { "recompute", "activation recompute, which these configs leave to the model", .word = &recompute, .words = knob_words("recompute") },
         { "precision", "fp32, bf16 or fp16, likewise", .word = &precision, .words = knob_words("precision") },
         { "output", "where to write plan.json (standard output)", .str = &out, .letter = 'o', .value = "FILE" },
         { 0 }
@@ -73,7 +116,9 @@ int cmd_import(int argc, char **argv)
     rc = EXIT_MISUSE;
     if (cluster_load(cluster, &p.cluster) < 0)
         goto out;
-    if ((ds ? import_deepspeed(ds, &p) : accelerate_import_file(accelerate, &p)) < 0)
+    if (by_global_batch(global_batch, &p) < 0 ||
+        (ds ? import_deepspeed(ds, &p, &said) : accelerate_import_file(accelerate, &p)) < 0 ||
+        complete(&p, global_batch, said, recompute) < 0)
         goto out;
     rc = write_plan(&p, out) < 0 ? EXIT_FAILED : EXIT_DONE;
 out:
@@ -86,7 +131,7 @@ int cmd_export(int argc, char **argv)
     const char *to = NULL, *path = NULL;
     const struct opt opts[] = {
         { "PLAN.json", "the plan", .str = &path, .positional = true, .required = true },
-        { "to", "deepspeed, accelerate, torchtitan or fsdp", .str = &to, .value = "FRAMEWORK", .required = true },
+        { "to", "deepspeed, accelerate, torchtitan or fsdp", .str = &to, .words = export_targets, .value = "FRAMEWORK", .required = true },
         { 0 }
     };
     struct plan p;

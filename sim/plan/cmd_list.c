@@ -32,12 +32,12 @@ static int list_gpus(json_t *to)
 
     for (int i = 0; (g = gpu_at(i)); i++)
         if (to)
-            json_array_append_new(to, json_pack("{s:s, s:s, s:I, s:f, s:f, s:f, s:i, s:s}", "name", g->name,
+            json_array_append_new(to, json_pack("{s:s, s:s, s:I, s:f, s:f, s:f, s:i, s:f, s:s}", "name", g->name,
                 "title", g->title, "memory_bytes", (json_int_t)g->memory, "hbm_bytes_per_s", g->hbm,
-                "bf16_flops", g->bf16, "link_bytes_per_s", g->link, "sms", g->sms, "source", g->source));
+                "bf16_flops", g->bf16, "link_bytes_per_s", g->link, "sms", g->sms, "board_watts", gpu_watts(g->name, NULL), "source", g->source));
         else
-            printf("%-14s %-30s %11s  %6.0f GB/s  bf16 %6.1f TFLOP/s  link %4.0f GB/s\n", g->name, g->title,
-                   size_text(g->memory).s, g->hbm / 1e9, g->bf16 / 1e12, g->link / 1e9);
+            printf("%-14s %-30s %11s  %6.0f GB/s  bf16 %6.1f TFLOP/s  link %4.0f GB/s  %5.0f W\n", g->name, g->title,
+                   size_text(g->memory).s, g->hbm / 1e9, g->bf16 / 1e12, g->link / 1e9, gpu_watts(g->name, NULL));
     return 0;
 }
 
@@ -124,6 +124,29 @@ bool plan_key_entry(int i, const char **name, const char **text)
     return true;
 }
 
+/* A whole cluster file; what is left out takes the GPU's usual node. */
+static const char example[] =
+"{\n"
+"  \"//\": \"a cluster file for dpxplan --cluster FILE; keys that begin with // are for people; all but gpu may be left out\",\n"
+"  \"name\": \"mine\",\n"
+"  \"nodes\": 4,\n"
+"  \"gpus_per_node\": 8,\n"
+"  \"// gpu\": \"a type of `dpxplan list gpus`, or an object: name, memory_bytes, hbm_gb_per_s, bf16_tflops, fp32_tflops, sms ...\",\n"
+"  \"gpu\": \"h100\",\n"
+"  \"// intra\": \"between GPUs of a node: gigabytes (1e9 bytes) a second of one GPU in one direction; alpha_us: microseconds a message\",\n"
+"  \"intra\": { \"gb_per_s\": 450, \"alpha_us\": 3 },\n"
+"  \"// inter\": \"between nodes: all nics of a node together in one direction, in gigabits (gbit_per_s) or gigabytes (gb_per_s) a second\",\n"
+"  \"inter\": { \"gbit_per_s\": 3200, \"alpha_us\": 8, \"nics\": 8 },\n"
+"  \"// memory_bytes\": \"of a GPU, as nvidia-smi shows it (here 81559 MiB); context_bytes: what no framework gets of it\",\n"
+"  \"memory_bytes\": 85520809984,\n"
+"  \"context_bytes\": 1219493888,\n"
+"  \"// headroom\": \"share of the memory that is kept free\",\n"
+"  \"headroom\": 0.05,\n"
+"  \"// node\": \"for offloading: DRAM and disks that the GPUs of a node share; null: not known\",\n"
+"  \"node\": { \"memory_bytes\": 2199023255552, \"dram_gb_per_s\": 614.4, \"sockets\": 2,\n"
+"            \"disk_bytes\": 30720000000000, \"disk_read_gb_per_s\": 48, \"disk_write_gb_per_s\": 26 }\n"
+"}\n";
+
 int cmd_list(int argc, char **argv)
 {
     static const struct { const char *name; int (*list)(json_t *to); } lists[] = {
@@ -132,10 +155,11 @@ int cmd_list(int argc, char **argv)
     };
     static const char *const words[] = { "models", "clusters", "gpus", "strategies", "keys", NULL };
     const char *what = NULL;
-    bool json = false;
+    bool json = false, show = false;
     const struct opt opts[] = {
         { "WHAT", "models, clusters, gpus, strategies, or the keys of plan.json", .str = &what, .words = words,
           .positional = true, .required = true },
+        { "example", "clusters: a commented cluster file with units, to be changed", .flag = &show },
         { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
@@ -143,6 +167,14 @@ int cmd_list(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (show && strcmp(what, "clusters")) {
+        fail("list: --example goes with clusters");
+        return EXIT_MISUSE;
+    }
+    if (show) {
+        fputs(example, stdout);
+        return EXIT_DONE;
+    }
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         if (!strcmp(what, lists[i].name)) {
             json_t *array = json ? json_array() : NULL;
@@ -150,6 +182,8 @@ int cmd_list(int argc, char **argv)
                 return EXIT_FAILED;
             return json ? print_json(json_pack("{s:o}", what, array), EXIT_DONE) : EXIT_DONE;
         }
-    fail("list \"%s\": expected models, clusters, gpus, strategies or keys", what);
+    const char *near = nearest_word(what, words);
+    fail("list \"%s\": expected models, clusters, gpus, strategies or keys%s%s%s", what, near ? "; did you mean " : "",
+         near ? near : "", near ? "?" : "");
     return EXIT_MISUSE;
 }

@@ -9,6 +9,7 @@
 
 int cmd_search(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
+int cmd_init(int argc, char **argv);
 int cmd_sweep(int argc, char **argv);
 int cmd_explain(int argc, char **argv);
 int cmd_limits(int argc, char **argv);

@@ -21,6 +21,7 @@ int main(int argc, char **argv)
 {
     const struct command commands[] = {
         { "search",     "the fastest plan among those that fit",                            cmd_search },
+        { "init",       "a first plan with a comment on each key, from a few answers",  cmd_init },
         { "eval",       "every figure of one plan",                                     cmd_eval },
         { "sweep",      "a plan or a search at many points: scaling, sequence lengths, networks, GPUs", cmd_sweep },
         { "explain",    "a plan's schedule, its memory over time, and why its peak is where it is",

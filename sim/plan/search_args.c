@@ -22,6 +22,29 @@ static const uint64_t framework_dialects[] = {
     1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1 | 1u << DIALECT_DEEPSPEED,
 };
 
+enum { NAMES = 512 };
+
+static const char *const *names_of(const char *(*at)(int, const char **), const char **names)
+{
+    for (int i = 0; i < NAMES && (names[i] = at(i, NULL)); i++)
+        ;
+    return names;
+}
+
+const char *const *search_models(void)
+{
+    static const char *names[NAMES + 1];
+
+    return names_of(model_builtin, names);
+}
+
+const char *const *search_clusters(void)
+{
+    static const char *names[NAMES + 1];
+
+    return names_of(cluster_builtin, names);
+}
+
 static bool can_export(const struct plan *p, const void *target)
 {
     return export_can(p, target);

@@ -36,9 +36,13 @@ enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY };
 extern const char *const search_frameworks[], *const search_strategies[], *const search_dialects[],
                   *const search_recomputes[];
 
+/* Built-in models and clusters, for completion; ended by NULL. */
+const char *const *search_models(void);
+const char *const *search_clusters(void);
+
 #define SEARCH_OPTS(a, must) \
-    { "model", "a built-in name, a Hugging Face id of one, a config.json or its folder", .str = &(a).model, .required = must }, \
-    { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &(a).cluster, .required = must }, \
+    { "model", "a built-in name, a Hugging Face id of one, a config.json or its folder", .str = &(a).model, .words = search_models(), .required = must }, \
+    { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &(a).cluster, .words = search_clusters(), .required = must }, \
     { "seq", "tokens per sample, such as 8192 or 8k", .length = &(a).seq, .min = 1, .required = must }, \
     { "global-batch", "samples per optimizer step", .i = &(a).global_batch, .min = 1, .required = must }, \
     { "framework", "what you can run: torch, deepspeed or any", .word = &(a).framework, .words = search_frameworks }, \

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/arch/builtin.h"
 #include "model/arch/transformer.h"
 
 static int64_t params_of(const char *name)
@@ -189,9 +190,25 @@ static void builtin_names_are_unique(void **state)
             assert_string_not_equal(a, b);
 }
 
+static void ids_of_the_hub_name_models_in_any_case(void **state)
+{
+    (void)state;
+    assert_string_equal(builtin_by_id("meta-llama/Llama-3.1-8B"), "llama-3.1-8b");
+    assert_string_equal(builtin_by_id("META-LLAMA/LLAMA-3.1-8B"), "llama-3.1-8b");
+    assert_string_equal(builtin_by_id("Meta-Llama-3.1-8B-Instruct"), "llama-3.1-8b");
+    assert_string_equal(builtin_by_id("GPT2"), "gpt2");
+    assert_null(builtin_by_id("meta-llama/Meta-Llama-3-8B"));       /* 8192 positions: another model */
+    assert_null(builtin_by_id("mistralai/Mistral-7B-v0.3"));        /* 32,768 tokens */
+    assert_null(builtin_by_id("someone/gpt2"));
+    assert_string_equal(builtin_nearest("qwen3-8"), "qwen3-8b");
+    assert_string_equal(builtin_nearest("qwen/qwen2.5-7b-instrukt"), "Qwen/Qwen2.5-7B-Instruct");
+    assert_null(builtin_nearest("something-else-entirely"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ids_of_the_hub_name_models_in_any_case),
         cmocka_unit_test(released_models_have_their_published_totals),
         cmocka_unit_test(gemma_3_text_models_are_the_checkpoints_without_their_vision),
         cmocka_unit_test(mpt_models_have_the_totals_of_the_benchmark_tables),

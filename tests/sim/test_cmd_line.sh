@@ -65,4 +65,66 @@ check 'search and limits say days and cost, too' "$(
     grep -q '^1.00T tokens: 15,258,790 steps of 65,536 tokens' "$tmp/out" && grep -q '^in 9 days: ' "$tmp/out" || cat "$tmp/out"
     "$B/dpxplan" limits --model gpt2 --cluster 8xh100 --seq 1k --dialect torch --tokens 1T --price 2 >"$tmp/out" 2>&1
     [ "$(grep -c ' days, ' "$tmp/out")" = "$(grep -c 'micro-batch up to' "$tmp/out")" ] || cat "$tmp/out")"
+
+check 'names of the Hugging Face hub in any case, and near misses' "$(
+    for name in meta-llama/Llama-3.1-8B META-LLAMA/llama-3.1-8b-instruct Llama-3.1-8B; do
+        "$B/dpxplan" limits --model "$name" --cluster 8xh100 --seq 8k --dialect torch-fsdp1 >"$tmp/out" 2>&1 || cat "$tmp/out"
+        [ -f "$tmp/first" ] || cp "$tmp/out" "$tmp/first"
+        diff "$tmp/out" "$tmp/first"
+    done
+    says 'did you mean llama-3.1-8b' search --model lama-3.1-8b --cluster 8xh100 --seq 8k --global-batch 8
+    says 'did you mean mistralai/Mistral-7B-v0.1' search --model mistralai/Mistral-7B-v0.11 --cluster 8xh100 --seq 8k --global-batch 8
+    says 'did you mean dgx-h100' search --model gpt2 --cluster dgx-h10 --seq 1k --global-batch 8
+    says 'h100' search --model gpt2 --cluster 8xh10 --seq 1k --global-batch 8
+    echo '{"dpx_plan":1,"model":"gpt2","cluster":"8xh100","seq":1,"micro_batch":1,"strategy":"zero33"}' >"$tmp/bad.json"
+    says 'did you mean zero3' eval "$tmp/bad.json"
+    says 'did you mean clusters' list cluster)"
+check 'the example of a cluster file is one, in gigabits, and is what 4x8xh100 is' "$(
+    "$B/dpxplan" list clusters --example >"$tmp/mine.json"
+    for cluster in "$tmp/mine.json" 4x8xh100; do
+        "$B/dpxplan" collectives --op all_reduce --ranks 32 --bytes 1GB --cluster "$cluster" >"$tmp/out" 2>&1 || cat "$tmp/out"
+        sed -i 's/mine/4x8xh100/' "$tmp/out"
+    done
+    "$B/dpxplan" eval --json "$tmp/plan.json" --set cluster="$tmp/mine.json" >"$tmp/out" 2>&1
+    grep -q '"gb_per_s": 400' "$tmp/out" || grep -A4 '"inter"' "$tmp/out"
+    sed 's/"gbit_per_s": 3200/"gbit_per_s": 3200, "gb_per_s": 400/' "$tmp/mine.json" >"$tmp/two.json"
+    says 'give one of them' eval "$tmp/plan.json" --set cluster="$tmp/two.json")"
+check 'init writes a commented plan that is the answer of search' "$(
+    of='--model gpt2 --cluster 8xh100 --seq 1k --global-batch 64 --framework torch'
+    # shellcheck disable=SC2086
+    "$B/dpxplan" init $of -o "$tmp/init.json" >"$tmp/out" 2>&1 || cat "$tmp/out"
+    # shellcheck disable=SC2086
+    "$B/dpxplan" search $of -o "$tmp/search.json" >/dev/null 2>&1
+    "$B/dpxplan" eval --json "$tmp/init.json" >"$tmp/a" 2>&1
+    "$B/dpxplan" eval --json "$tmp/search.json" >"$tmp/b" 2>&1
+    diff "$tmp/a" "$tmp/b"
+    grep -q '"// micro_batch": "' "$tmp/init.json" || cat "$tmp/init.json"
+    says 'model is missing' init --cluster 8xh100 </dev/null)"
+
+check 'two plans: both steps, and each option alone' "$(
+    "$B/dpxplan" eval --json "$tmp/plan.json" >"$tmp/a" 2>&1
+    sed 's/"micro_batch": 4/"micro_batch": 2, "recompute": "full"/' "$tmp/plan.json" >"$tmp/other.json"
+    "$B/dpxplan" explain "$tmp/plan.json" "$tmp/other.json" >"$tmp/out" 2>&1 || cat "$tmp/out"
+    grep -q '^  together .* s .* s ' "$tmp/out" || cat "$tmp/out"
+    [ "$(grep -cE '^  (micro_batch=2|recompute=full) +step [+-]' "$tmp/out")" = 2 ] || cat "$tmp/out"
+    grep -q '^[-+] ' "$tmp/out" && echo 'schedules without --schedule'
+    "$B/dpxplan" explain --schedule "$tmp/plan.json" "$tmp/other.json" >"$tmp/out" 2>&1
+    grep -q '^[-+] ' "$tmp/out" || echo 'no schedules with --schedule')"
+check 'explain is brief unless --schedule asks for every entry' "$(
+    "$B/dpxplan" explain "$tmp/plan.json" >"$tmp/a" 2>&1
+    "$B/dpxplan" explain --schedule "$tmp/plan.json" >"$tmp/b" 2>&1
+    [ "$(wc -l <"$tmp/b")" -gt $(($(wc -l <"$tmp/a") + 20)) ] || wc -l "$tmp/a" "$tmp/b")"
+check 'import takes what its file leaves out, and nothing against it' "$(
+    echo '{"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}' >"$tmp/ds.json"
+    of="--ds-config $tmp/ds.json --model gpt2 --cluster 8xh100 --seq 1k"
+    # shellcheck disable=SC2086
+    "$B/dpxplan" import $of --global-batch 64 --recompute full -o "$tmp/i.json" >"$tmp/out" 2>&1 || cat "$tmp/out"
+    grep -q '"accumulation": 4' "$tmp/i.json" && grep -q '"recompute": "full"' "$tmp/i.json" || cat "$tmp/i.json"
+    # shellcheck disable=SC2086
+    says 'global-batch 60' import $of --global-batch 60
+    sed -i 's/{"train/{"gradient_accumulation_steps": 2, "train/' "$tmp/ds.json"
+    # shellcheck disable=SC2086
+    "$B/dpxplan" import $of --global-batch 32 -o "$tmp/i.json" >"$tmp/out" 2>&1 || cat "$tmp/out"
+    # shellcheck disable=SC2086
+    says 'the config makes it 32' import $of --global-batch 64)"
 finish

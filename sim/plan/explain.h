@@ -1,0 +1,23 @@
+/* explain.h -- what the parts of dpxplan explain share. */
+#ifndef DPX_EXPLAIN_H
+#define DPX_EXPLAIN_H
+
+#include <stdbool.h>
+
+#include "model/memory/evaluate.h"
+
+/* A plan from a file, evaluated. */
+struct explained {
+    struct plan       plan;
+    struct evaluation e;
+};
+
+/* 0, or -1 reported with nothing to free. */
+int  explain_load(const char *path, struct explained *p);
+void explain_unload(struct explained *p);
+
+/* Two plans: options, memory, collectives, both steps, what each option makes of the difference; with `schedule` the
+ * entries that only one of them has.  The exit status. */
+int  explain_two(const char *first, const char *second, bool schedule, const char *db);
+
+#endif
