@@ -23,14 +23,7 @@ static lowering *const table[NSTRATEGY][NDIALECT] = {
 
 int lower_check(const struct plan *p)
 {
-    if (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED)
-        return lower_zero3_check(p);
-    if (p->ds.offload_optimizer.device != OFFLOAD_NONE)
-        return fail("deepspeed.offload_optimizer.device: %s of DeepSpeed has no schedule with an offloaded optimizer yet",
-                    strategy_name(p->strategy));
-    if (p->ds.offload_param.device != OFFLOAD_NONE)
-        return fail("deepspeed.offload_param.device: there is no schedule with offloaded parameters yet");
-    return 0;
+    return p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED ? lower_zero3_check(p) : 0;
 }
 
 int lower_using(const struct plan *p, int64_t rank, const struct program *g, struct schedules *s)

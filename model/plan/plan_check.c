@@ -307,6 +307,9 @@ static int check_ds_offload(const struct plan *p, const char *where)
                     "one of them", where, optimizer ? "offload_optimizer" : "offload_param");
     if (optimizer && p->strategy != STRAT_ZERO3 && !ds->compute_grad_norm)
         return fail("%s: deepspeed.compute_grad_norm: false does not support optimizer offload", where);
+    if (optimizer && p->strategy == STRAT_ZERO1 && ds->grad_accum_fp32 && !plan_has_deepspeed_0_19_8(p))
+        return fail("%s: deepspeed.grad_accum_dtype: with offload_optimizer DeepSpeed 0.19.6 steps each rank's own gradients, "
+                    "not their average: set framework_version to \"0.19.8\"", where);
     if (p->strategy == STRAT_ZERO1 && ds->offload_optimizer.device == OFFLOAD_NVME && p->precision == DT_BF16
         && ds->grad_accum_fp32)
         return fail("%s: deepspeed.offload_optimizer.device: with grad_accum_dtype fp32 stage 1 takes BF16_Optimizer, "

@@ -254,7 +254,7 @@ static void repeats_skipped_are_repeats_unrolled(void **state)
 
 /* ---- on lowered plans ---- */
 
-/* The ledger once more, the slow and obvious way: every entry, every category. */
+/* The ledger of device memory once more, the slow and obvious way: every entry, every category. */
 struct slow { int64_t live[NCAT], peak, families; const struct peak *at; enum sched_id sched; };
 
 static int64_t total(const int64_t live[NCAT])
@@ -268,12 +268,14 @@ static int64_t total(const int64_t live[NCAT])
 
 static void slow_acts(struct slow *w, const struct schedules *s, const struct op *o, int what, int sign)
 {
-    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++)
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
+        const struct buf *b = &s->bufs[s->acts[k].buf];
         for (int j = 0; j < s->acts[k].n && (s->acts[k].what & what); j++)
-            if (s->bufs[s->acts[k].buf].category != CAT_ACTIVATIONS) {
-                w->live[s->bufs[s->acts[k].buf].category] += sign * s->bufs[s->acts[k].buf].bytes;
-                w->families += sign * s->bufs[s->acts[k].buf].bytes;
+            if (b->category != CAT_ACTIVATIONS && b->space == SPACE_DEVICE) {
+                w->live[b->category] += sign * b->bytes;
+                w->families += sign * b->bytes;
             }
+    }
 }
 
 static int slow_op(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)

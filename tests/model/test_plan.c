@@ -269,8 +269,10 @@ static void offload_of_deepspeed_is_read_and_checked(void **state)
             "deepspeed.offload_param: offload is known of DeepSpeed 0.19.6");
     refuses("'strategy':'zero2','framework_version':'0.19.8','clip':null,'deepspeed':{'compute_grad_norm':false,"
             "'offload_optimizer':{'device':'cpu'}}", "does not support optimizer offload");
-    refuses("'strategy':'zero1','precision':'bf16','deepspeed':{'grad_accum_dtype':'fp32','offload_optimizer':{'device':'nvme'}}",
-            "BF16_Optimizer");
+    refuses("'strategy':'zero1','precision':'bf16','framework_version':'0.19.8','deepspeed':{'grad_accum_dtype':'fp32',"
+            "'offload_optimizer':{'device':'nvme'}}", "BF16_Optimizer");
+    refuses("'strategy':'zero1','precision':'bf16','deepspeed':{'grad_accum_dtype':'fp32','offload_optimizer':{'device':'cpu'}}",
+            "grad_accum_dtype: with offload_optimizer DeepSpeed 0.19.6 steps each rank's own gradients");
 }
 
 static void units_are_those_of_the_dialect(void **state)

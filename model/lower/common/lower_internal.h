@@ -59,6 +59,7 @@ enum adamw_form {
     ADAMW_ONE_KERNEL,       /* and it writes the 16-bit copy too, where weights have an fp32 master */
     ADAMW_FOREACH,          /* torch.optim's default: a pass for each operation */
     ADAMW_THEN_CAST,        /* DeepSpeed: one kernel, and a pass that makes the 16-bit copy */
+    ADAMW_ON_HOST,          /* DeepSpeedCPUAdam: one pass of the host's threads over p, m, v and an fp32 gradient */
 };
 
 /* The optimizer's entry, on `elems` elements of this rank. */

@@ -106,8 +106,8 @@ void ds_declare(const struct ds *d, struct ds_families *f, enum category cat, co
         for (int t = 0; t < d->m->ntensors; t++)
             if (first_of_family(d, t))
                 f->family[c * slots(d) + slot(d, t)] =
-                    sched_buf(d->s, cat, what, in_block(d, t) ? "block" : NULL, 0,
-                              in_block(d, t) ? d->layers : 1, bytes(d, &d->m->tensors[t]));
+                    sched_buf_in(d->s, f->in, cat, what, in_block(d, t) ? "block" : NULL, 0,
+                                 in_block(d, t) ? d->layers : 1, bytes(d, &d->m->tensors[t]));
 }
 
 void ds_hold(const struct ds *d, struct ds_families *f, enum holds h, enum dtype dt)

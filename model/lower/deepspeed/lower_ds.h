@@ -42,6 +42,7 @@ void ds_free(struct ds *d);
 struct ds_families {
     int       *family;              /* by copy, then by tensor of a block */
     int        copies;
+    enum space in;                  /* set before ds_declare() */
     enum holds holds;               /* ds_hold() */
     enum dtype dtype;
 };
