@@ -35,7 +35,7 @@
 static const char *const kernel_words[]    = { "dpx", "torch-eager", "torch-sdpa", "torch-compile", NULL };
 static const char *const dtype_words[]     = { "fp32", "bf16", "fp16", NULL };
 static const char *const recompute_words[] = { "none", "selective", "full", "op", "offload", NULL };
-static const char *const loss_words[]      = { "fp32", "bf16", "fused", "chunked", "fused-linear", NULL };
+static const char *const loss_words[]      = { "fp32", "bf16", "fused", "compiled", "chunked", "fused-linear", NULL };
 static const char *const form_words[]      = { "foreach", "fused", "loop", NULL };
 static const char *const away_words[]      = { "none", "save_on_cpu", "save_on_cpu-pinned", "streams", NULL };
 static const char *const prefetch_words[]  = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH", NULL };
@@ -115,7 +115,7 @@ static const struct knob rows[] = {
     { "", "loss", WORD(loss, loss_words, LOSS_FP32), .cells = ALL & ~PAPER, OURS, .label = ", loss %s",
       ACCELERATE_HAS(LOSS_FP32, "accelerate leaves the loss to the model"),
       TITAN_HAS(LOSS_FP32, "its cross-entropy is in fp32"),
-      .about = "cross-entropy in fp32, in the logits' bf16, flash-attn's kernel, torchtune's chunks, Liger's without logits" },
+      .about = "cross-entropy in fp32, in the logits' bf16, flash-attn's kernel, torch.compile()d, torchtune's chunks, Liger's without logits" },
     { "", "clip", REAL(clip, 0, 1 << 30, 0), .cells = ALL & ~DS, NULL_IS(0), TITAN("--training.max-norm"),
       .about = "largest global gradient norm, null: no clipping" },
     { "", "clip", REAL(clip, 0, 1 << 30, 1), .cells = DS, NULL_IS(0), USUAL(clip, "1; null up to DeepSpeed 0.16"),

@@ -30,8 +30,9 @@ enum kernel_set  { KERNELS_DPX, KERNELS_TORCH_EAGER, KERNELS_TORCH_SDPA, KERNELS
  * OFFLOAD: as FULL, and what a recomputed block keeps, its input, waits in pinned memory. */
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_OP, RECOMPUTE_OFFLOAD, NRECOMPUTE };
 /* FP32: transformers' and torchtitan's, of logits in fp32; COMPUTE: F.cross_entropy() of logits as they are;
- * FUSED: flash-attn's kernel; CHUNKED: torchtune's; FUSED_LINEAR: Liger-Kernel's, without logits. */
-enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, NLOSS };
+ * FUSED: flash-attn's kernel; CHUNKED: torchtune's; FUSED_LINEAR: Liger-Kernel's, without logits; COMPILED: torchtitan's
+ * under torch.compile() (compile.components "loss", since 2025). */
+enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, NLOSS };
 /* torch.optim.AdamW(foreach=True), (fused=True), (foreach=False). */
 enum optimizer_form { OPTIMIZER_FOREACH, OPTIMIZER_FUSED, OPTIMIZER_LOOP, NOPTIMIZER_FORM };
 /* What the host keeps of a block from forward to backward. */

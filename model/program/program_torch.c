@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "model/program/program_internal.h"
+#include "model/program/tape_internal.h"
 #include "model/program/torch_moves.h"
 #include "model/program/torch_parts.h"
 
@@ -22,6 +23,8 @@ struct run {
     struct torch_model b;
     struct part        part[NPART];
     enum recompute     recompute;
+    bool               compiles;        /* blocks, each by itself */
+    int                taken[NPART];    /* results of a selective checkpoint that its second run needs; -1: not known */
     struct plan        as;              /* its layers all of the kind that is traced */
 };
 
@@ -45,14 +48,23 @@ static void rotate(struct kernel *k, int a, int b)
 /* The tape's number of a pass over a part. */
 static int section(int id, enum pass pass) { return id * NPASS + (int)pass; }
 
+/* What a compiled graph makes and frees before its first kernel. */
+static void begin_graph(struct run *r)
+{
+    if (r->t.compiled)
+        tape_kernel(&r->t, "compiled graph", KC_COPY);
+}
+
 static void begin_part(struct run *r, int id)
 {
     struct part *p = &r->part[id];
 
     r->b.block = id == EMBED ? TENSOR_EMBED : id == HEAD ? TENSOR_HEAD : 0;
     r->t.part = section(id, PASS_FORWARD);
+    r->t.compiled = r->compiles && id != EMBED && id != HEAD;
     p->kernel0[PASS_FORWARD] = tape_cut(&r->t);
     p->node0 = r->t.nnodes;
+    begin_graph(r);
 }
 
 static void end_part(struct run *r, int id, int store0)
@@ -67,6 +79,7 @@ static void end_part(struct run *r, int id, int store0)
 static var checkpointed_block(struct run *r, var x, struct torch_region *again)
 {
     struct tape *t = &r->t;
+    int taken = r->compiles ? r->taken[t->part / NPASS] : -1;     /* the partitioner keeps what backward needs */
     const var cos = r->b.cos, sin = r->b.sin, bias = r->b.bias;
     const var args[TORCH_ARGS] = { x, torch_mask(&r->b), cos, sin, r->b.positions, r->b.other_mask, bias };
 
@@ -90,8 +103,10 @@ static var checkpointed_block(struct run *r, var x, struct torch_region *again)
     again->cache0 = t->ncache;
     if (r->recompute == RECOMPUTE_OP)
         tape_selective(t, -1);
+    t->most_results = taken;
     again->out = torch_block(&r->b, x);
     tape_unselective(t);
+    t->most_results = -1;
     again->cache1 = t->ncache;
     t->forget = false;
     r->b.cos = cos;
@@ -115,6 +130,7 @@ static var forward_block(struct run *r, int id, var x)
         x = torch_block(&r->b, x);
         p->again = r->b.core;
     }
+    tape_need(&r->t, x);
     end_part(r, id, store0);
     return x;
 }
@@ -177,6 +193,7 @@ static void backward_again(struct run *r, const struct torch_region *g)
     if (r->recompute == RECOMPUTE_OP)
         tape_selective(t, g->cache0);
     var out = run_again(r, g);
+    r->taken[t->part / NPASS] = t->at_cache - g->cache0;
     tape_unselective(t);
     leave_autocast(&r->b);
     tape_drop(t, r->b.weights);
@@ -188,7 +205,8 @@ static void backward_again(struct run *r, const struct torch_region *g)
     tape_drop(t, out);
     int k1 = tape_cut(t);
     t->unpacked = true;
-    tape_backward_unsaved(t, node0);
+    if (!t->compiled)
+        tape_backward_unsaved(t, node0);
     int k2 = tape_cut(t);
     if (!t->bad)
         rotate(t->out + k0, k1 - k0, k2 - k1);
@@ -210,6 +228,8 @@ static void backward(struct run *r)
         struct part *p = &r->part[i];
         p->kernel0[PASS_BACKWARD] = tape_cut(t);
         t->part = section(i, PASS_BACKWARD);
+        t->compiled = r->compiles && i != EMBED && i != HEAD;
+        begin_graph(r);
         r->b.block = i == EMBED ? TENSOR_EMBED : i == HEAD ? TENSOR_HEAD : 0;
         if (i == HEAD)
             tape_seed(t, p->out);
@@ -220,6 +240,7 @@ static void backward(struct run *r)
             backward_again(r, &p->again);
             tape_backward(t, p->node0, p->again.node0);
         }
+        tape_need_grads(t, p->node0);
         if (i == EMBED) {
             tape_drop(t, r->b.ids);
             tape_drop(t, r->b.labels);
@@ -282,6 +303,9 @@ static void all_of_kind(struct run *r, const struct plan *p, bool windowed)
 static int trace(struct run *r, const struct plan *p, bool autocast, enum recompute recompute)
 {
     r->recompute = recompute;
+    r->compiles = p->kernels == KERNELS_TORCH_COMPILE;
+    for (int i = 0; i < NPART; i++)
+        r->taken[i] = -1;
     for (int pass = 0; pass < 2; pass++) {
         r->t.learning = pass == 0;
         forward(r, p, autocast);

@@ -41,7 +41,9 @@ void tape_reset(struct tape *t)
 {
     t->nstores = t->nvars = t->nnodes = 1;      /* 0 is "none" in all three */
     t->nout = t->nplaces = t->nmoves = t->ncache = 0;
-    t->caches = t->cached = false;
+    t->caches = t->cached = t->compiled = false;
+    t->nfrom = 0;
+    t->most_results = -1;
     memset(t->live, 0, sizeof t->live);
     t->open = t->backward = t->forget = t->autocast = t->stopped = t->stopping = false;
     t->stop_after = t->nsavers = t->tied_grad = 0;
@@ -149,15 +151,23 @@ int tape_alloc(struct tape *t, int64_t numel, int64_t elem, int cat)
         return 0;
     }
     int i = t->nstores++;
-    if (cat == MEM_ACTIVATIONS && !t->kept[i] && !t->learning)
+    t->stores[i] = (struct store){ .refs = 1, .freed_by = -1 };
+    tape_place(t, i, t->stopped && !t->backward ? 0 : round_up(numel * elem, t->rounding), cat);
+    return i;
+}
+
+void tape_place(struct tape *t, int store, int64_t bytes, int cat)
+{
+    struct store *st = &t->stores[store];
+
+    if (cat == MEM_ACTIVATIONS && !t->kept[store] && !t->learning)
         cat = MEM_TEMPORARIES;
-    bytes = t->stopped && !t->backward ? 0 : round_up(numel * elem, t->rounding);
-    t->stores[i] = (struct store){ .bytes = bytes, .refs = 1, .part = (int16_t)t->part, .freed_by = -1,
-                                   .cat = (uint8_t)cat };
+    st->bytes = bytes;
+    st->part = (int16_t)t->part;
+    st->cat = (uint8_t)cat;
     t->live[cat] += bytes;
     note_peak(t);
-    tape_move(t, MOVE_ALLOC, i);
-    return i;
+    tape_move(t, MOVE_ALLOC, store);
 }
 
 static void place(struct tape *t, const struct store *st, bool comes)
@@ -183,6 +193,10 @@ void tape_unref(struct tape *t, int s)
     assert(st->refs > 0);
     if (--st->refs > 0)
         return;
+    for (int i = 0; i < st->nleaves; i++)
+        tape_unref(t, t->stores[s].leaf[i]);
+    st = &t->stores[s];
+    st->nleaves = 0;
     t->live[st->cat] -= st->bytes;
     st->freed_by = (int16_t)t->part;
     place(t, st, false);
@@ -247,11 +261,19 @@ struct node *tape_node(struct tape *t, enum node_kind kind, const char *name, en
     n->nslots = 1;
     n->module = t->module;
     n->half = t->half;
+    t->nfrom = 0;
     return n;
+}
+
+static void reads(struct tape *t, int store)
+{
+    if (t->compiled && store && t->nfrom < TAPE_LEAVES)
+        t->from[t->nfrom++] = store;
 }
 
 void tape_save(struct tape *t, struct node *n, int store)
 {
+    reads(t, store);
     if (t->forget || !store)
         return;
     assert(n->nsaved < TAPE_SAVED);
@@ -259,9 +281,10 @@ void tape_save(struct tape *t, struct node *n, int store)
     t->stores[store].refs++;
 }
 
-void tape_edge(const struct tape *t, struct node *n, var v)
+void tape_edge(struct tape *t, struct node *n, var v)
 {
     assert(n->nedges < TAPE_EDGES);
+    reads(t, t->vars[v].store);
     if (n->nedges == 0)
         n->dt = t->vars[v].edge.dt;
     n->edges[n->nedges++] = t->vars[v].edge;
@@ -298,7 +321,7 @@ int tape_selective(struct tape *t, int again)
     t->caches = again < 0;
     t->cached = again >= 0;
     t->products = 0;
-    t->at_cache = again;
+    t->at_cache = again < 0 ? t->ncache : again;
     return t->ncache;
 }
 
@@ -316,8 +339,10 @@ void tape_keep_result(struct tape *t, int store)
 {
     if (!grow(t, &t->cache, t->ncache, &t->cap_cache, sizeof *t->cache))
         return;
-    t->cache[t->ncache++] = store;
-    t->stores[store].refs++;
+    bool wanted = t->most_results < 0 || t->ncache - t->at_cache < t->most_results;
+    t->cache[t->ncache++] = wanted ? store : 0;
+    if (wanted)
+        t->stores[store].refs++;
 }
 
 int tape_kept_result(struct tape *t)
@@ -348,6 +373,13 @@ static void deliver(struct tape *t, const struct edge *e, int g)
         *at = g;
         return;
     }
+    if (t->compiled) {
+        int sum = tape_derive(t, e->numel, dtype_bytes(e->dt), (const int[]){ *at, g }, 2, KC_ELEMENTWISE);
+        tape_unref(t, *at);
+        tape_unref(t, g);
+        *at = sum;
+        return;
+    }
     tape_kernel(t, "grad add", KC_ELEMENTWISE)->bytes = 3 * t->stores[g].bytes;
     bool views = t->nodes[e->node].sums_views;
     t->nodes[e->node].sums_views = false;
@@ -366,7 +398,7 @@ static void forget_saved(struct tape *t, struct node *n)
     n->nsaved = 0;
 }
 
-static void run_node(struct tape *t, struct node *n)
+void tape_run_node(struct tape *t, struct node *n)
 {
     int out[TAPE_EDGES] = { 0 };
     enum dtype got[TAPE_EDGES];
@@ -392,7 +424,7 @@ static void run_node(struct tape *t, struct node *n)
     }
 }
 
-static bool has_gradient(const struct node *n)
+bool tape_has_gradient(const struct node *n)
 {
     for (int i = 0; i < n->nslots; i++)
         if (n->grad[i])
@@ -406,15 +438,23 @@ static int run_nodes(struct tape *t, int first, int end, bool stop_at_saved)
     int i = end - 1;
     for (; i >= first && !t->bad; i--) {
         struct node *n = &t->nodes[i];
-        if (!has_gradient(n))
+        if (!tape_has_gradient(n))
             continue;
         if (stop_at_saved && n->nsaved)
             break;
-        run_node(t, n);
+        tape_run_node(t, n);
     }
     t->backward = false;
     return i;
 }
 
-void tape_backward(struct tape *t, int first, int end) { run_nodes(t, first, end, false); }
+void tape_backward(struct tape *t, int first, int end)
+{
+    if (t->compiled)
+        tape_backward_fused(t, first, end);
+    else
+        run_nodes(t, first, end, false);
+}
+
+
 int  tape_backward_unsaved(struct tape *t, int first) { return run_nodes(t, first, t->nnodes, true); }

@@ -10,7 +10,9 @@
  * Views share the storage of what they view; only storages have bytes, rounded up
  * to `rounding`.  Gradients that meet are added in place when no other name holds the
  * first, as the engine does.  A failed allocation or a size above SIZE_LIMIT sets
- * `bad`, and everything after is harmless. */
+ * `bad`, and everything after is harmless.
+ *
+ * Where `compiled` is set the operations are those of a graph that torch.compile() compiles (tape_compile.c). */
 #ifndef DPX_TAPE_H
 #define DPX_TAPE_H
 
@@ -18,13 +20,17 @@
 
 typedef int var;                        /* index into vars[]; 0 is "none" */
 
-enum { TAPE_SAVED = 8, TAPE_EDGES = 6, TAPE_SLOTS = 4 };
+enum { TAPE_SAVED = 8, TAPE_EDGES = 6, TAPE_SLOTS = 4, TAPE_LEAVES = 12 };
 
 struct store {
     int64_t bytes;
     int     refs;
     int16_t part, freed_by;             /* t->part when it was made and when it went; -1: it is there */
     uint8_t cat, slot;                  /* slot: enum slot, of `dpx` */
+    bool    derived, norm;              /* compiled: has no memory, can be computed from leaf[]; by a reduction over rows */
+    uint8_t nleaves;
+    int     leaf[TAPE_LEAVES];
+    int64_t size;                       /* bytes that it would take */
 };
 
 struct edge {                           /* where the gradient of an operand goes */
@@ -85,10 +91,13 @@ struct tape {
     int64_t        live[NMEM], base[NMEM];
     bool           open;                        /* the last kernel still collects frees */
     bool           backward;
+    bool           compiled;
+    int            from[TAPE_LEAVES], nfrom;    /* compiled: stores that the operation reads */
     bool           unpacked;                    /* saved tensors come from a checkpoint */
     bool           forget;                      /* checkpointed forward: nothing is saved */
     bool           caches, cached;              /* selective: its operators' results are kept; are taken from there */
     int           *cache; int ncache, cap_cache, at_cache;     /* stores, in order */
+    int            most_results;                /* so many of them are needed; < 0: not known */
     int            products;                    /* matrix products since the region began */
     int            stop_after;                  /* checkpointed recompute ends with this saver; 0: never */
     int            nsavers;                     /* ops that saved something since tape_mark() */
@@ -145,6 +154,11 @@ var  op_param(struct tape *t, int tensor, int64_t numel, enum dtype dt);
 var  op_new(struct tape *t, const char *name, enum kernel_class kc, int64_t numel, enum dtype dt);
 var  tape_hold(struct tape *t, var v);       /* one more name for the same tensor */
 void tape_drop(struct tape *t, var v);       /* a name is gone; 0 is allowed */
+
+/* Compiled: x has to lie in memory, as a result of the graph or an operand of a product has. */
+void tape_need(struct tape *t, var x);
+/* Compiled: gradients that have left for nodes before `first` have to. */
+void tape_need_grads(struct tape *t, int first);
 
 /* A scratch tensor of a kernel that is gone when it is done. */
 void op_scratch(struct tape *t, const char *name, int64_t bytes);
@@ -205,8 +219,8 @@ var  op_mean(struct tape *t, const char *name, var x);
 /* A parameter (or its cast) that several operations read: their gradients are added up before it gets one.  `views`:
  * they are a linear layer's, which are views. */
 var  op_shared(struct tape *t, var w, bool views);
-/* Cross-entropy of rows of logits by one kernel each way: keeps logits, labels and a number a row. */
-var  op_fused_loss(struct tape *t, const char *name, var logits, var labels, int64_t width);
+/* Cross-entropy of rows of logits by one kernel each way: keeps logits, labels and so many numbers a row. */
+var  op_fused_loss(struct tape *t, const char *name, var logits, var labels, int64_t width, int numbers);
 /* Cross-entropy of x[rows, k] W[n, k], `chunk` rows at a time, which makes the gradients of x and W in forward. */
 var  op_linear_loss(struct tape *t, const struct gemm_names *names, const char *name, var x, int64_t n, int64_t k,
                     var w, int64_t chunk);

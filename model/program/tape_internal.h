@@ -17,7 +17,21 @@ struct node *tape_node(struct tape *t, enum node_kind kind, const char *name, en
 void  tape_keep_result(struct tape *t, int store);
 int   tape_kept_result(struct tape *t);
 void  tape_save(struct tape *t, struct node *n, int store);
-void  tape_edge(const struct tape *t, struct node *n, var v);
+void  tape_edge(struct tape *t, struct node *n, var v);
+
+/* A tensor of a compiled graph that is computed from n others where it is needed: it has no memory. */
+int   tape_derive(struct tape *t, int64_t numel, int64_t elem, const int *from, int n, enum kernel_class kc);
+/* One kernel computes those of the stores that are derived. */
+void  tape_make(struct tape *t, const int *stores, int n);
+/* Memory for a store that is there, as tape_alloc() gives it. */
+void  tape_place(struct tape *t, int store, int64_t bytes, int cat);
+/* Is it computed wherever it is used? */
+bool  tape_is_fused(const struct tape *t, enum kernel_class kc);
+/* Backward of nodes [first, end) of a compiled graph; of one of them that is fused. */
+void  tape_backward_fused(struct tape *t, int first, int end);
+void  tape_run_fused(struct tape *t, const struct node *n, int out[TAPE_EDGES]);
+void  tape_run_node(struct tape *t, struct node *n);
+bool  tape_has_gradient(const struct node *n);
 
 /* A node's backward: gradients in n->grad[], its kernels appended, the gradient of
  * every edge in out[] (0: none), each with one reference, and its dtype in got[]. */

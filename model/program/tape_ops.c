@@ -20,7 +20,7 @@ static struct kernel *begin(struct tape *t, const char *name, enum kernel_class 
         else
             t->stopping = true;
     }
-    return tape_kernel(t, name, kc);
+    return tape_is_fused(t, kc) ? &t->skipped : tape_kernel(t, name, kc);
 }
 
 static int store_of(const struct tape *t, var v) { return t->vars[v].store; }
@@ -35,7 +35,10 @@ static int alloc(struct tape *t, int64_t numel, enum dtype dt)
 /* A fresh tensor with gradient at the last node, slot 0. */
 static var fresh(struct tape *t, int64_t numel, enum dtype dt)
 {
-    return tape_var(t, alloc(t, numel, dt), numel, dt, t->nnodes - 1, 0);
+    enum kernel_class kc = t->nodes[t->nnodes - 1].kc;
+    int store = tape_is_fused(t, kc) ? tape_derive(t, numel, dtype_bytes(dt), t->from, t->nfrom, kc) : alloc(t, numel, dt);
+
+    return tape_var(t, store, numel, dt, t->nnodes - 1, 0);
 }
 
 static enum dtype wider(enum dtype a, enum dtype b)
@@ -251,10 +254,10 @@ var op_rms(struct tape *t, var x, int64_t rows)
     struct node *n = tape_node(t, NODE_RMS, "rms", KC_NORM);
     tape_edge(t, n, x);
     tape_save(t, n, store_of(t, x));
-    int square = alloc(t, var_numel(t, x), var_dtype(t, x));
-    int mean = alloc(t, rows, var_dtype(t, x));
+    int square = t->compiled ? 0 : alloc(t, var_numel(t, x), var_dtype(t, x));
+    int mean = t->compiled ? 0 : alloc(t, rows, var_dtype(t, x));
     tape_unref(t, square);
-    var r = fresh(t, rows, var_dtype(t, x));
+    var r = tape_var(t, alloc(t, rows, var_dtype(t, x)), rows, var_dtype(t, x), t->nnodes - 1, 0);
     tape_unref(t, mean);
     tape_save(t, &t->nodes[t->nnodes - 1], store_of(t, r));
     return r;
@@ -303,6 +306,7 @@ var op_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, 
               bool weight_first)
 {
     bool chosen = chosen_product(t, b != 0);
+    tape_need(t, x);
     int64_t rows = var_numel(t, x) / k;
     struct kernel *kernel = begin(t, names->forward, KC_GEMM, KEEPS_INPUT);
 
@@ -403,6 +407,8 @@ var op_embedding(struct tape *t, const char *name, var ids, int64_t width, var w
 var op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_numel,
                  int64_t scratch, double flops)
 {
+    for (int i = 0; i < 4; i++)
+        tape_need(t, in[i]);
     struct kernel *kernel = begin(t, name, KC_ATTENTION, KEEPS_OUTPUT);
 
     kernel->flops = flops;
@@ -467,7 +473,7 @@ var op_shared(struct tape *t, var w, bool views)
 
 /* flash-attn, csrc/xentropy: forward reads the logits twice (maximum, then sum), backward reads them and writes their
  * gradient. */
-var op_fused_loss(struct tape *t, const char *name, var logits, var labels, int64_t width)
+var op_fused_loss(struct tape *t, const char *name, var logits, var labels, int64_t width, int numbers)
 {
     int64_t rows = var_numel(t, logits) / width;
 
@@ -477,9 +483,11 @@ var op_fused_loss(struct tape *t, const char *name, var logits, var labels, int6
     tape_save(t, n, store_of(t, logits));
     tape_save(t, n, store_of(t, labels));
     var losses = fresh(t, rows, DT_FP32);
-    int lse = alloc(t, rows, DT_FP32);
-    tape_save(t, &t->nodes[t->nnodes - 1], lse);
-    tape_unref(t, lse);
+    for (int i = 0; i < numbers; i++) {
+        int number = alloc(t, rows, DT_FP32);
+        tape_save(t, &t->nodes[t->nnodes - 1], number);
+        tape_unref(t, number);
+    }
     var loss = op_mean(t, name, losses);
     tape_drop(t, losses);
     return loss;

@@ -54,11 +54,12 @@ static var cross_entropy(struct torch_model *b, var logits, enum dtype dt)
     return nll;
 }
 
-static var fused(struct torch_model *b, var logits)
+/* flash-attn's kernel keeps each row's log-sum-exp; inductor its maximum and the logarithm of the sum. */
+static var fused(struct torch_model *b, var logits, int numbers)
 {
     struct tape *t = b->t;
     var shifted = shifted_labels(b);
-    var loss = op_fused_loss(t, "fused cross-entropy", logits, shifted, b->m->vocab);
+    var loss = op_fused_loss(t, "fused cross-entropy", logits, shifted, b->m->vocab, numbers);
 
     tape_drop(t, b->padded);
     tape_drop(t, shifted);
@@ -142,7 +143,10 @@ var torch_loss(struct torch_model *b, var n)
         return fused_linear(b, n);
     var logits = finish_logits(b, torch_linear(b, GEMM("logits"), n, b->m->vocab, b->m->token_width, ROLE_HEAD));
     t->module = -1;
-    l = kind == LOSS_FUSED ? fused(b, logits) : cross_entropy(b, logits, kind == LOSS_FP32 ? DT_FP32 : var_dtype(t, logits));
+    if (kind == LOSS_FUSED || kind == LOSS_COMPILED)
+        l = fused(b, logits, kind == LOSS_FUSED ? 1 : 2);
+    else
+        l = cross_entropy(b, logits, kind == LOSS_FP32 ? DT_FP32 : var_dtype(t, logits));
     tape_drop(t, n);                         /* last_hidden_state, until forward returns */
     tape_drop(t, logits);                    /* with the output object */
     return l;

@@ -132,7 +132,7 @@ int kernel_launches(enum kernel_set set, enum pass pass, const struct kernel *k)
         return 1;
     switch (k->kind) {
     case KC_ATTENTION: return k->m ? 1 : 3;     /* dot of dO and O; dQ dK dV; conversion of dQ */
-    case KC_NORM:      return 2;                /* input; weight */
+    case KC_NORM:      return set == KERNELS_TORCH_COMPILE && k->name && !strncmp(k->name, "fused", 5) ? 1 : 2;    /* input; weight */
     case KC_EMBEDDING: return 4;                /* sort, segments, sums, zeroing */
     default:           return 1;
     }

@@ -10,6 +10,7 @@ struct share { double a100, h100; };
 static const struct share
     layer_norm = { .65, .65 },      /* 4096 x 2048..16384, fp32 */
     rms        = { .45, .85 },      /* pow and mean of RMSNorm, rows of 4096..32768; A100 bf16, H100 fp32 */
+    fused_norm = { .55, .77 },      /* one Triton kernel each way, rows of 4096..32768; A100 bf16, H100 fp32, with the sum before */
     rotary     = { .51, .51 },      /* A100: 1024..16384 tokens of 8192, bf16 */
     loss       = { .65, .65 },      /* A100: log_softmax and nll of 16384 rows, 32768..131072 wide, fp32 */
     embedding  = { .26, .26 };      /* A100: 16384 rows of 4096, vocabularies of 16384 to 131072 */
@@ -23,6 +24,8 @@ double stream_share(const struct gpu *g, enum kernel_set set, const struct kerne
 {
     if (set == KERNELS_DPX || gpu_is_host(g))
         return 1;
+    if (set == KERNELS_TORCH_COMPILE && k->name && !strncmp(k->name, "fused", 5))
+        return k->kind == KC_NORM ? of(g, fused_norm) : 1;
     switch (k->kind) {
     case KC_NORM:       return of(g, k->name && !strcmp(k->name, "rms") ? rms : layer_norm);
     case KC_LOSS:       return of(g, loss);

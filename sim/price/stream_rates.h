@@ -6,6 +6,9 @@
  *
  *     (bytes as the block program counts them, forward and backward) / (seconds * the GPU's copy rate)
  *
+ * A norm that torch.compile() fuses has the share of Liger-Kernel's own (kernels_triton.csv), written in Triton as inductor's
+ * are; what it fuses without a norm runs at copy rate.
+ *
  * tests/sim/test_stream_rates.c computes them again from the rows and fails where one differs from the table. */
 #ifndef DPX_STREAM_RATES_H
 #define DPX_STREAM_RATES_H

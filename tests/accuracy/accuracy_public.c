@@ -29,6 +29,8 @@ static void print_head(void)
            "MAPE", "median", "P90", "worst", "bias", "tau", "of MFU", "in", "width");
 }
 
+static bool is_compiled(const struct public_row *r, void *arg) { return r->compiled == *(const bool *)arg; }
+
 static void print_set(const struct public_set *set)
 {
     print_head();
@@ -41,6 +43,12 @@ static void print_set(const struct public_set *set)
             snprintf(what, sizeof what, "%s%s", gpus[g], guess == PUBLIC_BASELINE ? ", one median MFU" : "");
             print_score(what, &s, guess == PUBLIC_STEP);
         }
+    for (int compiled = 0; compiled < 2 && set->source == PUBLIC_TORCHTITAN; compiled++) {
+        bool which = compiled;
+        struct public_score s = public_score(set, NULL, PUBLIC_STEP, is_compiled, &which);
+        if (s.n)
+            print_score(compiled ? "torch.compile" : "eager", &s, true);
+    }
 }
 
 static void print_skipped(const struct public_set *set)
@@ -136,7 +144,7 @@ static void print_row(const struct public_row *r)
     printf("  %+6.1f  %-12s %-9s %4d gpus %6d x %-3d x %-2d %-9s %9.0f of %7.0f tokens/s   "
            "exposed %4.1f idle %4.1f optimizer %4.1f %% %s\n", 100 * public_error(r, PUBLIC_STEP), r->model, r->gpu,
            (int)r->gpus, (int)r->seq, (int)r->micro_batch, (int)r->accumulation,
-           r->recompute ? "recompute" : "", r->predicted, r->tokens,
+           r->compiled ? "compiled" : r->recompute ? "recompute" : "", r->predicted, r->tokens,
            100 * r->t.line.exposed_s / r->t.line.step_s, 100 * r->t.line.idle_s / r->t.line.step_s,
            100 * r->t.line.optimizer_s / r->t.line.step_s, r->how);
 }
@@ -190,7 +198,8 @@ static void print_memory(const struct public_set *set)
         const struct public_row *r = &set->row[i];
         if (!r->done || !(r->reserved > 0))
             continue;
-        printf("  %-12s %d x %d %-5s", r->model, (int)r->seq, (int)r->micro_batch, r->fsdp1 ? "fsdp1" : "fsdp2");
+        printf("  %-12s %d x %d %-5s %-8s", r->model, (int)r->seq, (int)r->micro_batch, r->fsdp1 ? "fsdp1" : "fsdp2",
+               r->compiled ? "compiled" : "eager");
         print_meter("active", r->predicted_active, r->allocated);
         print_meter("reserved", r->predicted_reserved, r->reserved);
         printf("  %s\n", r->how);

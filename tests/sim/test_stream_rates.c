@@ -166,6 +166,48 @@ static void prices_are_the_published_times(void **state)
         }
 }
 
+/* Liger-Kernel's norms, of n elements.  Counted as tape_compile.c counts a fused norm: forward reads and writes n;
+ * backward reads gradient and input, writes a gradient, and reads both again for the weight's.  With the sum before it,
+ * forward reads one more and writes it, and backward adds one more gradient. */
+static void fused_norms_run_as_triton_kernels_do(void **state)
+{
+    static const char *const gpus[] = { "a100-80gb", "h100" };
+    double share[2][8];
+    int n[2] = { 0 };
+    char line[256], kernel[32], gpu[16], dtype[16];
+    FILE *f = fopen("tests/sim/data/kernels_triton.csv", "r");
+
+    (void)state;
+    assert_non_null(f);
+    assert_non_null(fgets(line, sizeof line, f));
+    while (fgets(line, sizeof line, f)) {
+        double rows, width, forward, backward;
+        struct cluster c;
+        assert_int_equal(sscanf(line, "%31[^,],%15[^,],%15[^,],%lf,%lf,%lf,%lf", kernel, gpu, dtype, &rows, &width, &forward, &backward), 7);
+        int g = !strcmp(gpu, "h100"), passes = strcmp(kernel, "rms_norm") ? 10 : 7;
+        double bytes = passes * rows * width * (strcmp(dtype, "float32") ? 2 : 4);
+        assert_int_equal(cluster_load(g ? "1xh100" : "1xa100-80gb", &c), 0);
+        assert_true(n[g] < 8);
+        share[g][n[g]++] = bytes / ((forward + backward) * 1e-3 * gpu_stream(&c.gpu));
+    }
+    fclose(f);
+    for (int g = 0; g < 2; g++) {
+        const struct kernel k = { .name = "fused norm", .kind = KC_NORM, .bytes = 1 << 20 };
+        struct cluster c;
+        assert_int_equal(cluster_load(g ? "1xh100" : "1xa100-80gb", &c), 0);
+        assert_int_equal(n[g], 4);
+        for (int i = 0; i < 4; i++)
+            for (int j = 0; j < i; j++)
+                if (share[g][j] > share[g][i]) {
+                    double swap = share[g][i];
+                    share[g][i] = share[g][j];
+                    share[g][j] = swap;
+                }
+        printf("  fused norms          %-10s %2d rows  share of copies %.2f\n", gpus[g], n[g], (share[g][1] + share[g][2]) / 2);
+        assert_close(stream_share(&c.gpu, KERNELS_TORCH_COMPILE, &k), (share[g][1] + share[g][2]) / 2, .02);
+    }
+}
+
 /* Nobody has published what our own kernels reach. */
 static void own_kernels_run_at_copy_rate(void **state)
 {
@@ -182,6 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prices_are_the_published_times),
+        cmocka_unit_test(fused_norms_run_as_triton_kernels_do),
         cmocka_unit_test(own_kernels_run_at_copy_rate),
     };
     return cmocka_run_group_tests_name("sim/stream_rates", tests, load, NULL);

@@ -1,0 +1,257 @@
+/* tape_compile.c -- graphs that torch.compile() compiles.
+ *
+ * Elementwise operations, norms and views are no kernels of their own: inductor computes them where a product, attention
+ * or the caller needs their result, one kernel for each result, from tensors that lie in memory (leaves).  What autograd
+ * saves is the same as without the compiler, but of a tensor that is computed its leaves are kept, and it is computed
+ * again: the partitioner's cut (torch/_functorch/partitioners.py: operands of products, attention and reductions are
+ * never computed again, cheap operations always; tests/golden/memory/torch_compile.txt).  In backward products wait
+ * until everything else that can run has run, so that their gradients come from as few kernels as inductor fuses. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "model/program/tape_internal.h"
+
+bool tape_is_fused(const struct tape *t, enum kernel_class kc)
+{
+    return t->compiled && kc != KC_GEMM && kc != KC_ATTENTION && (t->backward || !t->stopped);
+}
+
+static void add_leaf(struct tape *t, struct store *to, int leaf)
+{
+    for (int i = 0; i < to->nleaves; i++)
+        if (to->leaf[i] == leaf)
+            return;
+    if (to->nleaves == TAPE_LEAVES) {
+        t->bad = true;
+        return;
+    }
+    to->leaf[to->nleaves++] = leaf;
+    t->stores[leaf].refs++;
+}
+
+int tape_derive(struct tape *t, int64_t numel, int64_t elem, const int *from, int n, enum kernel_class kc)
+{
+    int i = tape_alloc(t, 0, elem, MEM_TEMPORARIES);
+    struct store made = { .refs = 1, .freed_by = -1, .part = (int16_t)t->part, .cat = MEM_TEMPORARIES, .derived = true,
+                          .norm = kc == KC_NORM };
+
+    if (t->bad || !checked_mul(numel, elem, &made.size)) {
+        t->bad = true;
+        return i;
+    }
+    made.size = round_up(made.size, t->rounding);
+    for (int k = 0; k < n; k++) {
+        const struct store *of = &t->stores[from[k]];
+        made.norm |= of->derived && of->norm;
+        for (int l = 0; from[k] && l < of->nleaves; l++)
+            add_leaf(t, &made, of->leaf[l]);
+        if (from[k] && !of->derived)
+            add_leaf(t, &made, from[k]);
+    }
+    t->stores[i] = made;
+    return i;
+}
+
+/* ---- kernels ---- */
+
+/* References to a leaf from the first n stores. */
+static int held_by(const struct tape *t, const int *stores, int n, int leaf)
+{
+    int held = 0;
+
+    for (int i = 0; i < n; i++)
+        for (int l = 0; l < t->stores[stores[i]].nleaves; l++)
+            held += t->stores[stores[i]].leaf[l] == leaf;
+    return held;
+}
+
+static void drop_leaves(struct tape *t, int store)
+{
+    int n = t->stores[store].nleaves;
+
+    t->stores[store].nleaves = 0;
+    for (int i = 0; i < n; i++)
+        tape_unref(t, t->stores[store].leaf[i]);
+}
+
+/* A leaf that nothing reads afterwards and that is as large as the result is overwritten by it (inductor's
+ * inplace_buffers; of what forward saved: donated_buffer). */
+static int dying_leaf(const struct tape *t, const int *stores, int n, int64_t size)
+{
+    for (int i = 0; i < n; i++)
+        for (int l = 0; l < t->stores[stores[i]].nleaves; l++) {
+            int leaf = t->stores[stores[i]].leaf[l];
+            const struct store *st = &t->stores[leaf];
+            if (st->bytes == size && st->refs == held_by(t, stores, n, leaf))
+                return leaf;
+        }
+    return 0;
+}
+
+static void forget_leaf(struct tape *t, const int *stores, int n, int leaf)
+{
+    for (int i = 0; i < n; i++) {
+        struct store *st = &t->stores[stores[i]];
+        for (int l = 0; l < st->nleaves; l++)
+            if (st->leaf[l] == leaf) {
+                st->leaf[l--] = st->leaf[--st->nleaves];
+                tape_unref(t, leaf);
+            }
+    }
+}
+
+static int64_t leaf_bytes(const struct tape *t, const int *stores, int n)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < n; i++)
+        for (int l = 0; l < t->stores[stores[i]].nleaves; l++)
+            if (held_by(t, stores, i, t->stores[stores[i]].leaf[l]) == 0)
+                sum += t->stores[t->stores[stores[i]].leaf[l]].bytes;
+    return sum;
+}
+
+void tape_make(struct tape *t, const int *stores, int n)
+{
+    int make[TAPE_LEAVES], nmake = 0;
+    bool norm = false;
+
+    for (int i = 0; i < n && nmake < TAPE_LEAVES; i++)
+        if (t->stores[stores[i]].derived) {
+            make[nmake++] = stores[i];
+            norm |= t->stores[stores[i]].norm;
+        }
+    if (nmake == 0)
+        return;
+    struct kernel *k = tape_kernel(t, norm ? "fused norm" : "fused", norm ? KC_NORM : KC_ELEMENTWISE);
+    k->bytes = leaf_bytes(t, make, nmake);
+    for (int i = 0; i < nmake; i++) {
+        struct store *st = &t->stores[make[i]];
+        int in_place = dying_leaf(t, make, nmake, st->size);
+        k->bytes += st->size;
+        if (in_place)
+            forget_leaf(t, make, nmake, in_place);
+        st->derived = false;
+        tape_place(t, make[i], st->size, t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
+    }
+    for (int i = 0; i < nmake; i++)
+        drop_leaves(t, make[i]);
+}
+
+void tape_need(struct tape *t, var x)
+{
+    if (t->compiled && t->vars[x].store && !t->stopped)
+        tape_make(t, &t->vars[x].store, 1);
+}
+
+void tape_need_grads(struct tape *t, int first)
+{
+    for (int i = 1; i < first && t->compiled; i++)
+        for (int s = 0; s < t->nodes[i].nslots; s++)
+            if (t->nodes[i].grad[s])
+                tape_make(t, &t->nodes[i].grad[s], 1);
+}
+
+/* ---- backward ---- */
+
+void tape_run_fused(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+{
+    int from[TAPE_SLOTS + TAPE_SAVED], nfrom = 0;
+
+    for (int i = 0; i < n->nslots; i++)
+        if (n->grad[i])
+            from[nfrom++] = n->grad[i];
+    for (int i = 0; i < n->nsaved; i++)
+        from[nfrom++] = n->saved[i];
+    for (int i = 0; i < n->nedges; i++) {
+        const struct edge *e = &n->edges[i];
+        if (e->tensor >= 0) {           /* a weight of a norm: a sum over the tokens */
+            int all = tape_derive(t, 0, 1, from, nfrom, KC_NORM);
+            tape_kernel(t, "fused weight gradient", KC_NORM)->bytes = leaf_bytes(t, &all, 1);
+            out[i] = tape_alloc(t, e->numel, dtype_bytes(e->dt), MEM_GRADS);
+            tape_unref(t, all);
+        } else if (e->node) {
+            out[i] = tape_derive(t, e->numel, dtype_bytes(e->dt), from, nfrom, n->kc);
+        }
+    }
+}
+
+static bool is_heavy(const struct tape *t, const struct node *n) { return !tape_is_fused(t, n->kc); }
+
+/* Node i may run: its gradients are there, and nothing that runs later adds to them. */
+static bool is_ready(const struct tape *t, int i, int end, const bool *live)
+{
+    if (!tape_has_gradient(&t->nodes[i]))
+        return false;
+    for (int k = i + 1; k < end; k++)
+        for (int e = 0; live[k] && e < t->nodes[k].nedges; e++)
+            if (t->nodes[k].edges[e].node == i)
+                return false;
+    return true;
+}
+
+/* Will it run? */
+static void find_live(const struct tape *t, int first, int end, bool *live)
+{
+    for (int i = end - 1; i >= first; i--) {
+        live[i] = tape_has_gradient(&t->nodes[i]);
+        for (int k = i + 1; k < end && !live[i]; k++)
+            for (int e = 0; live[k] && e < t->nodes[k].nedges; e++)
+                live[i] |= t->nodes[k].edges[e].node == i;
+    }
+}
+
+static bool share_a_leaf(const struct store *a, const struct store *b)
+{
+    for (int i = 0; i < a->nleaves; i++)
+        for (int k = 0; k < b->nleaves; k++)
+            if (a->leaf[i] == b->leaf[k])
+                return true;
+    return false;
+}
+
+/* The gradient that product i waits for, and those of other products that the same kernel can compute. */
+static void make_gradients(struct tape *t, int first, int end, int i, const bool *live)
+{
+    int group[TAPE_LEAVES], n = 0, own = t->nodes[i].grad[0];
+
+    group[n++] = own;
+    for (int k = first; k < end && n < TAPE_LEAVES; k++) {
+        int other = t->nodes[k].grad[0];
+        if (k != i && is_ready(t, k, end, live) && is_heavy(t, &t->nodes[k]) && t->stores[other].derived && other != own &&
+            t->stores[own].derived && t->stores[other].size == t->stores[own].size &&
+            share_a_leaf(&t->stores[own], &t->stores[other]))
+            group[n++] = other;
+    }
+    tape_make(t, group, n);
+}
+
+void tape_backward_fused(struct tape *t, int first, int end)
+{
+    bool *live = calloc((size_t)end + 1, sizeof *live);
+
+    if (!live) {
+        t->bad = true;
+        return;
+    }
+    t->backward = true;
+    while (!t->bad) {
+        int next = 0, product = 0;
+        find_live(t, first, end, live);
+        for (int i = end - 1; i >= first && !next; i--) {
+            if (!is_ready(t, i, end, live))
+                continue;
+            if (!is_heavy(t, &t->nodes[i]))
+                next = i;
+            else if (!product)
+                product = i;
+        }
+        if (!next && product)
+            make_gradients(t, first, end, product, live);
+        if (!next && !(next = product))
+            break;
+        tape_run_node(t, &t->nodes[next]);
+    }
+    t->backward = false;
+    free(live);
+}

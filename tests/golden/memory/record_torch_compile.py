@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Records what torch.compile() keeps of a transformer block for backward.
+
+    python record_torch_compile.py -o torch_compile.txt         torch 2.15.0, transformers 5.23.0, no GPU
+
+A block of each model is traced and differentiated by AOTAutograd on fake CUDA tensors, as torch.compile() does, with
+inductor's decompositions, and cut into forward and backward by inductor's partitioner (min-cut).  A line a case:
+
+    model batch seq recompute bytes
+
+bytes: storages among the forward graph's results, rounded up to 512 bytes each, that are neither parameters nor inputs
+of the graph: what forward saves, and the block's own output.  Recompute: none, full (torch.utils.checkpoint) or op
+(torch_options.by_operator), inside of the compiled graph, where torchtitan has it; Dynamo's tags are set by hand.
+"""
+import argparse
+import functools
+import json
+import operator
+
+import record_torch_memory as steps
+from torch_options import SAVED
+
+import torch
+import transformers
+from torch._functorch.aot_autograd import aot_function
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor.decomposition import select_decomp_table
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call
+from torch.utils.checkpoint import CheckpointPolicy
+
+MODELS = ("llama-10m", "llama-15m-gqa-tied", "llama-1b", "llama-8b", "mistral", "qwen2", "qwen3", "gemma", "smollm3",
+          "arcee", "granite", "starcoder2", "ministral", "olmo2", "nemotron", "seed_oss", "exaone4", "hunyuan_v1_dense")
+
+
+def rounded(storage):
+    return -(-storage.nbytes() // 512) * 512
+
+
+def tag(graph, recompute):
+    """What Dynamo does with a checkpoint in the graph: forward's nodes say whether they are recomputed, by its policy."""
+    backward, products = set(), 0
+    for node in graph.graph.nodes:
+        if "tangents" in node.name or any(n in backward for n in node.all_input_nodes):
+            backward.add(node)
+        elif node.op == "call_function":
+            product = node.target is torch.ops.aten.mm.default
+            products += product
+            source = node.args[0] if node.target is operator.getitem else node
+            saves = str(source.target) in SAVED and not (product and products % 2 == 0)
+            node.meta["recompute"] = (CheckpointPolicy.MUST_SAVE if recompute == "op" and saves
+                                      else CheckpointPolicy.PREFER_RECOMPUTE)
+            node.meta["ac_graph_id"] = 0
+
+
+def partitioned(recompute, graph, inputs, **options):
+    if recompute != "none":
+        tag(graph, recompute)
+    return min_cut_rematerialization_partition(graph, inputs, compiler="inductor", **options)
+
+
+def block_of(name):
+    config = transformers.AutoConfig.for_model(**dict(steps.MODELS[name], num_hidden_layers=1))
+    config.bos_token_id = config.eos_token_id = config.pad_token_id = None
+    config.use_cache = False
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.bfloat16)
+    return model.train(), config.hidden_size
+
+
+def saved(name, batch, seq, recompute):
+    graphs = []
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"):
+        model, hidden = block_of(name)
+        block = steps.blocks_of(model)[0]
+        x = torch.empty(batch, seq, hidden, dtype=torch.bfloat16, requires_grad=True)
+        tables = [t.detach() for t in model.base_model.rotary_emb(x, torch.arange(seq)[None])]
+
+        def forward(params, x, cos, sin):
+            out = functional_call(block, params, (x,), {"position_embeddings": (cos, sin)})
+            return out[0] if isinstance(out, tuple) else out
+
+        def keep(graph, _inputs):
+            graphs.append(graph)
+            return graph
+
+        compiled = aot_function(forward, keep, keep, partition_fn=functools.partial(partitioned, recompute),
+                                decompositions=select_decomp_table())
+        compiled(dict(block.named_parameters()), x, *tables).sum().backward()
+    nodes = graphs[0].graph.nodes
+    given = {n.meta["val"].untyped_storage()._cdata for n in nodes if n.op == "placeholder"}
+    results = [n for n in nodes if n.op == "output"][0].args[0]
+    kept = {n.meta["val"].untyped_storage()._cdata: n.meta["val"].untyped_storage() for n in results}
+    return sum(rounded(s) for key, s in kept.items() if key not in given)
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__)
+    args.add_argument("-o", default="torch_compile.txt")
+    args = args.parse_args()
+    steps.without_gpu()
+    steps.PLANNED["capability"] = 9
+    with open(args.o, "w") as out:
+        print(json.dumps({name: steps.MODELS[name] for name in MODELS}, separators=(",", ":")), file=out)
+        for name in MODELS:
+            for batch, seq in ((1, 512), (4, 256)):
+                for recompute in ("none", "op", "full"):
+                    print(name, batch, seq, recompute, saved(name, batch, seq, recompute), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()

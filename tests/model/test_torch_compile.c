@@ -1,0 +1,161 @@
+/* What a block compiled by torch.compile() keeps for backward, held against inductor's partitioner:
+ * tests/golden/memory/record_torch_compile.py. */
+#include "tests/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/plan/plan.h"
+#include "model/program/program.h"
+
+static json_t *models;
+static FILE   *rows;
+
+static int open_rows(void **state)
+{
+    char line[32768];
+
+    (void)state;
+    rows = fopen("tests/golden/memory/torch_compile.txt", "r");
+    if (!rows || !fgets(line, sizeof line, rows))
+        return -1;
+    models = json_loads(line, 0, NULL);
+    return models ? 0 : -1;
+}
+
+static int close_rows(void **state)
+{
+    (void)state;
+    fclose(rows);
+    json_decref(models);
+    return 0;
+}
+
+static void load(const char *model, int batch, int seq, const char *recompute, const char *kernels, struct plan *p)
+{
+    json_t *plan = json_pack("{s:i, s:O, s:s, s:i, s:i, s:s, s:s, s:s, s:s, s:s}", "dpx_plan", 1, "model",
+                             json_object_get(models, model), "cluster", "8xh100", "seq", seq, "micro_batch", batch,
+                             "strategy", "fsdp", "dialect", "torch", "precision", "bf16", "kernels", kernels, "recompute",
+                             recompute);
+
+    assert_int_equal(plan_from_json(plan, model, p), 0);
+    json_decref(plan);
+}
+
+/* Forward leaves what it saves, and the block's output. */
+static void what_forward_saves_is_the_partitioners_cut(void **state)
+{
+    char line[256], model[64], recompute[16];
+    int batch, seq, n = 0;
+    long long want;
+
+    (void)state;
+    while (fgets(line, sizeof line, rows)) {
+        struct plan p;
+        struct program g = { 0 };
+        assert_int_equal(sscanf(line, "%63s %d %d %15s %lld", model, &batch, &seq, recompute, &want), 5);
+        load(model, batch, seq, recompute, "torch-compile", &p);
+        assert_int_equal(program_build(&p, &g), 0);
+        int64_t got = g.piece[strcmp(recompute, "none") ? PIECE_BLOCK_RECOMPUTED : PIECE_BLOCK].saved;
+        if (got != want)
+            fail_msg("%s %d x %d, recompute %s: %lld, the partitioner keeps %lld", model, batch, seq, recompute,
+                     (long long)got, want);
+        program_free(&g);
+        plan_free(&p);
+        n++;
+    }
+    assert_int_equal(n, 108);
+}
+
+static double bytes_of(const struct program *g, bool products)
+{
+    double sum = 0;
+
+    for (int pass = 0; pass < NPASS; pass++)
+        for (int i = 0; i < g->piece[PIECE_BLOCK].nkernels[pass]; i++) {
+            const struct kernel *k = &g->piece[PIECE_BLOCK].kernels[pass][i];
+            if ((k->kind == KC_GEMM || k->kind == KC_ATTENTION) == products)
+                sum += (double)k->bytes;
+        }
+    return sum;
+}
+
+/* h hidden, f the MLP's width, r of keys, T tokens, 2 bytes each.  Forward: the first norm reads x and writes (2 h); q and
+ * k are rotated (2 h + 2 r); the second norm reads x and attention's product and writes (3 h); the gated product 3 f; the
+ * block's output reads x, both products (4 h).  Backward: the gated product's gradients come from one kernel (its
+ * gradient, gate, up in; both out: 5 f); the second norm's from two products, x, attention's product, the incoming
+ * gradient (5 h in, h out), its weight's from the first four; rotary's 2 h + 2 r; the first norm's from three products,
+ * x and the second's (5 h in, h out), its weight's from the first four.  Beside that only rows and tables. */
+static void fused_kernels_move_what_can_be_counted(void **state)
+{
+    struct plan p;
+    struct program g = { 0 };
+
+    (void)state;
+    load("llama-8b", 1, 512, "none", "torch-compile", &p);
+    assert_int_equal(program_build(&p, &g), 0);
+    double T = 512, h = 4096, r = 1024, f = 14336;
+    double forward = 2 * h + 2 * h + 2 * r + 3 * h + 3 * f + 4 * h, backward = 5 * f + 6 * h + 4 * h + 2 * h + 2 * r + 6 * h + 4 * h;
+    assert_close(bytes_of(&g, false), 2 * T * (forward + backward), 0.01);
+    program_free(&g);
+    plan_free(&p);
+}
+
+/* Products and attention are the eager ones. */
+static void products_are_those_of_the_eager_block(void **state)
+{
+    struct plan eager, compiled;
+    struct program a = { 0 }, b = { 0 };
+
+    (void)state;
+    load("llama-8b", 1, 512, "none", "torch-sdpa", &eager);
+    load("llama-8b", 1, 512, "none", "torch-compile", &compiled);
+    assert_int_equal(program_build(&eager, &a), 0);
+    assert_int_equal(program_build(&compiled, &b), 0);
+    for (int pass = 0; pass < NPASS; pass++)
+        assert_close(b.piece[PIECE_BLOCK].flops[pass], a.piece[PIECE_BLOCK].flops[pass], 0);
+    assert_close(bytes_of(&b, true), bytes_of(&a, true), 0);
+    assert_true(bytes_of(&b, false) < 0.5 * bytes_of(&a, false));
+    program_free(&a);
+    program_free(&b);
+    plan_free(&eager);
+    plan_free(&compiled);
+}
+
+static void what_is_not_modelled_is_refused(void **state)
+{
+    static const char *const refused[] = {
+        "{\"model\":\"gpt2\"}", "{\"strategy\":\"ddp\"}", "{\"recompute\":\"selective\"}", "{\"unit\":\"half-block\"}",
+        "{\"loss\":\"fused\"}",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        json_t *plan = json_pack("{s:i, s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-3.1-8b", "cluster",
+                                 "8xh100", "seq", 512, "strategy", "fsdp", "dialect", "torch", "precision", "bf16", "kernels",
+                                 "torch-compile");
+        json_t *change = json_loads(refused[i], 0, NULL);
+        struct plan p;
+        char why[512] = "";
+        json_object_update(plan, change);
+        fail_capture(why, sizeof why);
+        assert_int_equal(plan_from_json(plan, "plan", &p), -1);
+        fail_capture(NULL, 0);
+        if (!strstr(why, "torch-compile"))
+            fail_msg("%s: %s", refused[i], why);
+        json_decref(plan);
+        json_decref(change);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_forward_saves_is_the_partitioners_cut),
+        cmocka_unit_test(fused_kernels_move_what_can_be_counted),
+        cmocka_unit_test(products_are_those_of_the_eager_block),
+        cmocka_unit_test(what_is_not_modelled_is_refused),
+    };
+    return cmocka_run_group_tests_name("model/torch compile", tests, open_rows, close_rows);
+}
