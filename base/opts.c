@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "base/opts_internal.h"
 #include "base/size.h"
+#include "base/terminal.h"
 #include "version.h"
 
 const char *dpx_version(void)
@@ -233,12 +235,35 @@ static const char *spelling(const struct opt *o, char *buf, size_t size)
     return buf;
 }
 
+enum { INDENT = 28, NARROWEST = 20 };
+
+/* Words of `text` from column INDENT on, in lines that a terminal shows whole; elsewhere one line. */
+static void print_wrapped(const char *text)
+{
+    int width = isatty(STDOUT_FILENO) ? terminal_width(stdout, 0) - INDENT : 0, at = 0;
+
+    while (*text) {
+        int n = (int)strcspn(text, " ");
+        if (width >= NARROWEST && at > 0 && at + 1 + n > width) {
+            printf("\n%*s", INDENT, "");
+            at = 0;
+        }
+        at += printf("%s%.*s", at ? " " : "", n, text);
+        text += n + (text[n] == ' ');
+    }
+    putchar('\n');
+}
+
 static void print_row(const char *left, const char *help, const char *extra)
 {
+    char text[1024];
+
+    snprintf(text, sizeof text, "%s%s", help, extra);
     if (strlen(left) > 24)
-        printf("  %s\n  %-24s  %s%s\n", left, "", help, extra);
+        printf("  %s\n%*s", left, INDENT, "");
     else
-        printf("  %-24s  %s%s\n", left, help, extra);
+        printf("  %-24s  ", left);
+    print_wrapped(text);
 }
 
 static void print_help(const char *command, const char *about, const struct opt *opts)

@@ -75,7 +75,7 @@ struct opts_section {
     const char *title, *about;
     bool (*entry)(int i, const char **name, const char **text);
 };
-/* The program's own one; kept by reference. */
+/* The program's own ones, in their order, at most eight; kept by reference. */
 void opts_manual_section(const struct opts_section *s);
 
 /* The one of `words` (ended by NULL) that `typed` was probably meant to be, or

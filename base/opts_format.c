@@ -121,16 +121,19 @@ static void man_options(const struct opt *opts)
     }
 }
 
-static const struct opts_section *section;
+static const struct opts_section *sections[8];
+static int nsections;
 
-void opts_manual_section(const struct opts_section *s) { section = s; }
+void opts_manual_section(const struct opts_section *s)
+{
+    assert(nsections < (int)(sizeof sections / sizeof *sections));
+    sections[nsections++] = s;
+}
 
-static void man_section(void)
+static void man_section(const struct opts_section *section)
 {
     const char *name, *text;
 
-    if (!section)
-        return;
     printf(".SH %s\n", section->title);
     man_text(section->about);
     putchar('\n');
@@ -145,7 +148,8 @@ static void man_section(void)
 
 static void man_ending(const char *program)
 {
-    man_section();
+    for (int i = 0; i < nsections; i++)
+        man_section(sections[i]);
     puts(".SH OPTIONS OF EVERY COMMAND");
     man_row("help", 'h', NULL, "what there is, shortly", "");
     man_row("version", 0, NULL, "the version", "");

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/opts.h"
 #include "base/size.h"
+#include "base/terminal.h"
 #include "model/memory/evaluate.h"
 #include "sim/clock/jitter.h"
 #include "sim/clock/simulate.h"
@@ -57,10 +58,11 @@ static void print_reserved(const struct reserved *r)
 static void print_verdict(const struct evaluation *e, const struct timing *t)
 {
     if (!e->m.fits) {
-        puts(e->why_not);
+        printf("%s%s%s\n", terminal_ink(stdout, TERMINAL_RED), e->why_not, terminal_ink(stdout, TERMINAL_PLAIN));
         return;
     }
-    printf("%s%s\n", verdict_name(e->verdict), waits_for_memory(e, t)
+    printf("%s%s%s%s\n", terminal_ink(stdout, e->verdict == VERDICT_TIGHT ? TERMINAL_YELLOW : TERMINAL_GREEN),
+           verdict_name(e->verdict), terminal_ink(stdout, TERMINAL_PLAIN), waits_for_memory(e, t)
            ? ", but streams that run ahead would hold more than there is: the allocator makes them wait,"
              " which the step time leaves out" : "");
     if (e->reserved.retries)

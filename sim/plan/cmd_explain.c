@@ -105,10 +105,13 @@ static int explain_one(const char *path, bool schedule, const char *trace, const
 int cmd_explain(int argc, char **argv)
 {
     const char *path = NULL, *other = NULL, *trace = NULL, *db = NULL;
+    const char *oom = NULL;
     bool schedule = false;
     const struct opt opts[] = {
         { "PLAN.json", "the plan; - is standard input", .str = &path, .positional = true, .required = true },
         { "OTHER.json", "a second plan: say what differs", .str = &other, .positional = true },
+        { "oom", "PyTorch's out-of-memory message, or a memory snapshot or statistics as JSON: what it was, what would fit",
+          .str = &oom, .value = "FILE" },
         { "trace", "write the step as a Chrome/Perfetto trace", .str = &trace, .value = "FILE" },
         { "db", "the database of calibrations", .str = &db, .value = "FILE" },
         { "schedule", "print the schedules themselves, entry by entry; of two plans their differences", .flag = &schedule },
@@ -120,5 +123,11 @@ int cmd_explain(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (oom && other) {
+        fail("explain: --oom goes with one plan");
+        return EXIT_MISUSE;
+    }
+    if (oom)
+        return explain_oom(path, oom);
     return other ? explain_two(path, other, schedule, db) : explain_one(path, schedule, trace, db);
 }

@@ -17,6 +17,52 @@ int print_json(json_t *doc, int status)
     return EXIT_FAILED;
 }
 
+struct line { const char *name, *text; };
+
+static bool line_at(const struct line *lines, int i, const char **name, const char **text)
+{
+    *name = lines[i].name;
+    *text = lines[i].text;
+    return lines[i].name != NULL;
+}
+
+static bool cluster_key_entry(int i, const char **name, const char **text)
+{
+    static const struct line keys[] = {
+        { "nodes, gpus_per_node", "how many." },
+        { "gpu", "a type of `dpxplan list gpus`, or an object: name, memory_bytes, hbm_gb_per_s, bf16_tflops, fp32_tflops, "
+          "fp16_tflops, sms, sm_arch, link_gb_per_s, pcie_gb_per_s." },
+        { "intra", "between GPUs of a node: gb_per_s (gigabytes a second of one GPU in one direction), alpha_us "
+          "(microseconds a message)." },
+        { "inter", "between nodes: gbit_per_s (gigabits) or gb_per_s (gigabytes) a second of all adapters of a node "
+          "together in one direction, alpha_us, nics." },
+        { "memory_bytes, context_bytes, headroom", "of a GPU: as nvidia-smi shows it; what no framework gets of it; the "
+          "share that is kept free." },
+        { "node", "memory_bytes, dram_gb_per_s, sockets, disk_bytes, disk_read_gb_per_s, disk_write_gb_per_s of a node, for "
+          "offloading." },
+        { NULL, NULL }
+    };
+
+    return line_at(keys, i, name, text);
+}
+
+static bool example_entry(int i, const char **name, const char **text)
+{
+    static const struct line examples[] = {
+        { "dpxplan search --model llama-3.1-8b --cluster 4x8xh100 --seq 8k --global-batch 512", "the fastest plan that fits." },
+        { "dpxplan search ... --export-to torchtitan -o plan.json", "of those that torchtitan can run; the best is written." },
+        { "dpxplan search ... --tokens 15T --price 2.10 --days 60", "days, cost, and the fewest GPUs for 60 days." },
+        { "dpxplan init -o plan.json", "asks, and writes a first plan with a comment on each key." },
+        { "dpxplan eval plan.json --set seq=16k nodes=8", "every figure of the plan with two keys changed." },
+        { "dpxplan sweep plan.json --over nodes=1..64*2 seq=4k,8k -o scaling.svg", "how it scales, as a table and a figure." },
+        { "dpxplan explain plan.json --oom log.txt", "why a run died of memory, and what would make it fit." },
+        { "dpxplan export --to torchtitan plan.json", "the plan in the words of a tool." },
+        { NULL, NULL }
+    };
+
+    return line_at(examples, i, name, text);
+}
+
 int main(int argc, char **argv)
 {
     const struct command commands[] = {
@@ -40,7 +86,14 @@ int main(int argc, char **argv)
         "KEYS OF PLAN.JSON", "What is left out takes its default; dpx_plan, model, cluster and strategy must be there.",
         plan_key_entry,
     };
+    static const struct opts_section cluster = {
+        "KEYS OF A CLUSTER FILE", "JSON; all but gpu may be left out and take the GPU's usual node.  `dpxplan list clusters "
+        "--example` prints one.  In plans and cluster files keys that begin with // are for people.", cluster_key_entry,
+    };
+    static const struct opts_section examples = { "EXAMPLES", "", example_entry };
     opts_manual_section(&keys);
+    opts_manual_section(&cluster);
+    opts_manual_section(&examples);
     int rc = command_run("dpxplan", "plans how to spread the training of a model over GPUs",
                          commands, argc, argv);
     /* A full disk shows only now; an answer that nobody can read is a failure. */

@@ -20,4 +20,7 @@ void explain_unload(struct explained *p);
  * entries that only one of them has.  The exit status. */
 int  explain_two(const char *first, const char *second, bool schedule, const char *db);
 
+/* A plan beside what PyTorch said when its memory was short.  The exit status. */
+int  explain_oom(const char *plan, const char *message);
+
 #endif

@@ -1,0 +1,239 @@
+/* explain_oom.c -- why a run died: the figures of PyTorch's message beside the plan's, what it was, and what would make
+ * it fit. */
+#include "sim/plan/explain.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/size.h"
+#include "sim/plan/commands.h"
+#include "sim/plan/oom_message.h"
+#include "sim/plan/plan_source.h"
+#include "sim/search/advice.h"
+
+#define MiB ((int64_t)1 << 20)
+#define A_DEVICE_WITH_ROOM ((int64_t)1 << 48)
+/* Drivers round what they say, and the GPU table has one driver's figure: less apart is the same GPU. */
+#define SAME_GPU .03
+/* Allocated bytes of the same plan lie nearer than this (tests/golden/memory/README.md). */
+#define SAME_PLAN .05
+
+static void figure(const char *what, int64_t said, int64_t planned)
+{
+    printf("  %-46s %12s", what, said >= 0 ? size_text(said).s : "-");
+    if (planned >= 0)
+        printf("   %12s", size_text(planned).s);
+    putchar('\n');
+}
+
+/* What the plan's GPU shows PyTorch as total. */
+static int64_t total_of(const struct plan *p)
+{
+    int64_t reserved = p->cluster.gpu.reserved;
+
+    return p->cluster.memory - (reserved < p->cluster.memory ? reserved : 0);
+}
+
+static void print_figures(const struct oom_message *m, const struct explained *p)
+{
+    const struct reserved *r = &p->e.reserved;
+    bool peaks = m->form == OOM_STATS;
+
+    printf("%48s %12s   %12s\n", "", m->form == OOM_TEXT ? "the message" : "the JSON", "the plan");
+    figure("device memory", m->total, total_of(&p->plan));
+    if (m->tried >= 0)
+        figure("the request that failed", m->tried, -1);
+    figure(peaks ? "allocated at the peak" : "allocated then; by the plan at its peak", m->allocated, p->e.allocated_peak);
+    figure(peaks ? "reserved at the peak" : "reserved then; by the plan at its peak", m->reserved, r->known ? r->reserved_peak : -1);
+    figure("reserved, not allocated", m->reserved >= 0 ? m->reserved - m->allocated : -1, -1);
+    figure("free on the device", m->free, -1);
+    if (m->process >= 0)
+        figure("this process, all of it", m->process, r->known ? r->driver : -1);
+    if (m->others > 0)
+        figure("other processes on this GPU", m->others, 0);
+    if (m->allowed >= 0)
+        figure("allowed by set_per_process_memory_fraction", m->allowed, -1);
+    if (m->retries > 0)
+        printf("  the cache was given back to the device %" PRId64 " times\n", m->retries);
+}
+
+/* ---- where the plan makes such a request ---- */
+
+/* PyTorch's allocator with room, watched: which request of the plan asks the device for `tried` bytes, with how much
+ * allocated? */
+struct watch {
+    struct request_target to;
+    const struct oom_message *m;
+    int64_t n, nearest, at, stop;       /* requests so far; the best one's distance and number; where to end */
+};
+
+/* What the allocator would ask of the device for a request (c10/cuda/CUDACachingAllocator.cpp, get_allocation_size()):
+ * small ones share 2 MiB, those below 10 MiB 20 MiB, larger ones go in steps of 2 MiB. */
+static int64_t asked_for(int64_t bytes)
+{
+    return bytes <= MiB ? 2 * MiB : bytes < 10 * MiB ? 20 * MiB : (bytes + 2 * MiB - 1) / (2 * MiB) * (2 * MiB);
+}
+
+static int watch_allocate(void *of, int64_t bytes, int stream)
+{
+    struct watch *w = of;
+    int64_t allocated = w->to.stats->allocated.now;
+
+    if (w->n++ == w->stop)
+        return -1;
+    if (fabs((double)(asked_for(bytes) - w->m->tried)) <= w->m->within) {
+        int64_t far = allocated > w->m->allocated ? allocated - w->m->allocated : w->m->allocated - allocated;
+        if (w->m->allocated < 0)
+            far = 0;
+        if (w->at < 0 || far < w->nearest) {
+            w->nearest = far;
+            w->at = w->n - 1;
+        }
+    }
+    return w->to.allocate(w->to.of, bytes, stream);
+}
+
+static void watch_release(void *of, int block)                      { struct watch *w = of; w->to.release(w->to.of, block); }
+static void watch_record(void *of, int block, int stream)           { struct watch *w = of; w->to.record(w->to.of, block, stream); }
+static void watch_complete(void *of, int stream, int64_t event)     { struct watch *w = of; w->to.complete(w->to.of, stream, event); }
+static int64_t watch_events(void *of, int stream)                   { struct watch *w = of; return w->to.events(w->to.of, stream); }
+
+/* Ends at request number `stop` (-1: never).  Bytes allocated there. */
+static int64_t walk(const struct explained *p, struct watch *w, int64_t stop, struct request_report *r)
+{
+    struct caching_allocator *a = caching_allocator_new(A_DEVICE_WITH_ROOM, NULL);
+    struct request_target t;
+
+    w->to = reserved_target(a);
+    w->n = 0;
+    w->stop = stop;
+    t = (struct request_target){ w, watch_allocate, watch_release, watch_record, watch_complete, watch_events, w->to.stats };
+    requests_walk(&p->plan, &p->e.schedules, reserved_options(&p->plan), &t, r);
+    int64_t allocated = w->to.stats->allocated.now;
+    caching_allocator_delete(a);
+    return allocated;
+}
+
+static void print_request(const struct oom_message *m, const struct explained *p)
+{
+    struct watch w = { .m = m, .at = -1 };
+    struct request_report r;
+    char where[96];
+
+    if (!reserved_is_known(&p->plan) || m->tried < 0)
+        return;
+    walk(p, &w, -1, &r);
+    if (w.at < 0) {
+        printf("No request of the plan asks the device for %s: what failed is nothing that the plan has.\n", size_text(m->tried).s);
+        return;
+    }
+    int64_t allocated = walk(p, &w, w.at, &r);
+    op_in_words(&p->e.schedules, r.op, r.iteration, where, sizeof where);
+    printf("Such a request comes in the %s step, at %s, where the plan has %s allocated.\n", sched_name(r.sched), where,
+           size_text(allocated).s);
+}
+
+/* ---- what it was ---- */
+
+/* Which single change of the plan would hold what the run held?  Changes that people forget to write down. */
+static void print_what_ran(const struct oom_message *m, const struct explained *p)
+{
+    char twice[2][64];
+    const char *const changes[] = { twice[0], twice[1], "recompute=none", "precision=fp32", "kernels=torch-eager" };
+    int64_t held = m->allocated + (m->form == OOM_TEXT && m->tried > 0 ? m->tried : 0);
+
+    snprintf(twice[0], sizeof twice[0], "micro_batch=%" PRId64, 2 * p->plan.micro_batch);
+    snprintf(twice[1], sizeof twice[1], "seq=%" PRId64, 2 * p->plan.seq);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        struct plan q;
+        struct evaluation e;
+        char why[200];
+        struct fail_sink before = fail_divert(why, sizeof why);
+        bool ok = plan_source_with(&p->plan, &changes[i], 1, &q) == 0;
+        if (ok && evaluate(&q, &e) < 0) {
+            plan_free(&q);
+            ok = false;
+        }
+        fail_restore(before);
+        if (!ok)
+            continue;
+        if (e.allocated_peak > p->e.allocated_peak && fabs((double)held / (double)e.allocated_peak - 1) < SAME_PLAN)
+            printf("With %s the plan would hold %s at its peak: is that what ran?\n", changes[i], size_text(e.allocated_peak).s);
+        evaluation_free(&e);
+        plan_free(&q);
+    }
+}
+
+/* Memory that a request could not have though nobody used it, and memory that others had.  Both may be. */
+static int print_causes(const struct oom_message *m, const struct explained *p)
+{
+    int64_t total = total_of(&p->plan), idle = m->reserved >= 0 ? m->reserved - m->allocated : 0, free = m->free > 0 ? m->free : 0;
+    int64_t held = m->allocated + (m->form == OOM_TEXT && m->tried > 0 ? m->tried : 0), n = 0;
+
+    if (m->others > 0 && (m->tried < 0 || m->others + free + idle >= m->tried) && ++n)
+        printf("Other processes hold %s of this GPU, without which the request would have been served: end them (nvidia-smi "
+               "names them).\n", size_text(m->others).s);
+    if (m->allowed >= 0 && m->total >= 0 && m->allowed < m->total && ++n)
+        printf("set_per_process_memory_fraction() allows %s of %s.\n", size_text(m->allowed).s, size_text(m->total).s);
+    if (m->total >= 0 && (double)m->total < (1 - SAME_GPU) * (double)total && ++n)
+        printf("The GPU has %s; the plan counts on %s (%s).\n", size_text(m->total).s, size_text(total).s, p->plan.cluster.gpu.title);
+    if (m->tried >= 0 && idle + free >= m->tried && idle > free && ++n)
+        printf("Fragmentation: %s were reserved and not used by any tensor, in pieces that %s did not fit into: "
+               "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.\n", size_text(idle).s, size_text(m->tried).s);
+    if ((double)held > (1 + SAME_PLAN) * (double)p->e.allocated_peak && ++n) {
+        printf("The run held %s with the request, %s more than the plan ever does: what ran is not what the plan says.\n",
+               size_text(held).s, size_text(held - p->e.allocated_peak).s);
+        print_what_ran(m, p);
+    } else if (!p->e.m.fits && ++n) {
+        printf("The plan foresees it: %s.\n", p->e.why_not);
+    } else if (m->form != OOM_TEXT && !n) {
+        printf("What was allocated is within the plan's peak.\n");
+    }
+    if (!n && m->form == OOM_TEXT)
+        printf("%s more than the plan counts on was taken outside of PyTorch's allocator, or the plan's peak of %s was yet to come.\n",
+               m->total >= 0 && m->reserved >= 0 && m->free >= 0 ? size_text(m->total - m->reserved - m->free).s : "Memory",
+               size_text(p->e.m.needed).s);
+    return (int)n;
+}
+
+/* The plan on what this GPU really had for it. */
+static void print_remedy(const struct oom_message *m, const struct explained *p)
+{
+    struct plan q = p->plan;            /* shares the model */
+    struct evaluation e;
+    char change[160];
+    int64_t others = m->others > 0 ? m->others : 0;
+
+    if (m->total >= 0)
+        q.cluster.memory = m->total + q.cluster.gpu.reserved - others;
+    if (q.cluster.memory <= q.cluster.context || evaluate(&q, &e) < 0) {
+        printf("Nothing fits beside them.\n");
+        return;
+    }
+    printf("\nOn this GPU (%s for this process, %s of it usable) the plan %s", size_text(q.cluster.memory).s,
+           size_text(cluster_available(&q.cluster)).s, e.m.fits ? e.verdict == VERDICT_TIGHT ? "fits tightly" : "fits" : "does not fit");
+    if (!e.m.fits || e.verdict == VERDICT_TIGHT)
+        printf(advice_that_fits(&q, change, sizeof change) ? "; to make it fit: %s" : "; no change of one option is enough: more GPUs%s",
+               advice_that_fits(&q, change, sizeof change) ? change : "");
+    puts(".");
+    evaluation_free(&e);
+}
+
+int explain_oom(const char *plan, const char *message)
+{
+    struct oom_message m;
+    struct explained p;
+
+    if (oom_message_read(message, &m) < 0 || explain_load(plan, &p) < 0)
+        return EXIT_MISUSE;
+    print_figures(&m, &p);
+    putchar('\n');
+    print_request(&m, &p);
+    print_causes(&m, &p);
+    print_remedy(&m, &p);
+    explain_unload(&p);
+    return EXIT_DONE;
+}

@@ -1,0 +1,45 @@
+#!/bin/sh
+# tests/sim/test_cmd_oom.sh -- explain --oom names what it was: messages made for one cause each.
+. tests/check.sh
+B=${B:-build}
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+XDG_DATA_HOME=$tmp/none
+export XDG_DATA_HOME
+
+# message TRIED TOTAL FREE ALLOCATED UNALLOCATED [OTHERS]
+message() {
+    echo "CUDA out of memory. Tried to allocate $1. GPU 0 has a total capacity of $2 of which $3 is free. ${6:+Process 7 has $6 memory in use. }Including non-PyTorch memory, this process has 1.00 GiB memory in use. Of the allocated memory $4 is allocated by PyTorch, and $5 is reserved by PyTorch but unallocated." >"$tmp/oom.txt"
+    "$B/dpxplan" explain demo/8b-fsdp.json --oom "$tmp/oom.txt" >"$tmp/out" 2>&1 || echo "exit $?"
+}
+has()   { grep -q -- "$1" "$tmp/out" || { echo "not said: $1"; cat "$tmp/out"; }; }
+hasnt() { ! grep -q -- "$1" "$tmp/out" || { echo "said: $1"; cat "$tmp/out"; }; }
+
+# The largest parameter of llama-3.1-8b is 128256 x 4096 in bf16: 1002 MiB; with the last norm the gathered root
+# unit is 2,101,354,496 bytes: 1.96 GiB.
+check 'fragmentation: more is held and unused than was asked for' "$(
+    message '1.96 GiB' '79.11 GiB' '0.50 GiB' '24.00 GiB' '3.00 GiB'; has '^Fragmentation: 3.00 GiB'; hasnt 'Other processes'
+    has 'comes in the .* step, at .*, where the plan has'; has 'the plan fits\.')"
+check 'another process' "$(
+    message '1.96 GiB' '79.11 GiB' '0.50 GiB' '24.00 GiB' '0.10 GiB' '50.00 GiB'; has '^Other processes hold 50.00 GiB'
+    hasnt Fragmentation)"
+check 'a smaller GPU, and the plan asked again on it' "$(
+    message '1.96 GiB' '23.64 GiB' '0.50 GiB' '21.00 GiB' '0.10 GiB'; has 'The GPU has 23.64 GiB; the plan counts on 79.11 GiB'
+    has 'the plan does not fit')"
+check 'a run that is not the plan, and the option that would explain it' "$(
+    "$B/dpxplan" eval --json demo/8b-fsdp.json --set recompute=none >"$tmp/eval" 2>&1
+    held=$(sed -n 's/.*"allocated_peak_bytes": *\([0-9]*\).*/\1/p' "$tmp/eval" | head -1)
+    message '512.00 MiB' '79.11 GiB' '0.30 GiB' "$(awk -v b="$held" 'BEGIN { printf "%.2f GiB", b / 1073741824 - .5 }')" '0.20 GiB'
+    has 'what ran is not what the plan says'; has '^With recompute=none')"
+check 'a request that the plan never makes' "$(
+    message '77.77 GiB' '79.11 GiB' '0.30 GiB' '1.00 GiB' '0.20 GiB'; has 'nothing that the plan has')"
+check 'a plan that does not fit said so before' "$(
+    sed 's/"recompute": "full"/"recompute": "none", "micro_batch": 8/; s/"micro_batch": 1,//' demo/8b-fsdp.json >"$tmp/plan.json"
+    message '1.96 GiB' '79.11 GiB' '0.30 GiB' '76.00 GiB' '0.20 GiB'
+    "$B/dpxplan" explain "$tmp/plan.json" --oom "$tmp/oom.txt" >"$tmp/out" 2>&1
+    has '^The plan foresees it: '; has 'to make it fit: \|no change of one option')"
+check 'the message comes from standard input, and no message is refused' "$(
+    "$B/dpxplan" explain demo/8b-fsdp.json --oom - <"$tmp/oom.txt" >"$tmp/a" 2>&1 || echo "exit $?"
+    "$B/dpxplan" explain demo/8b-fsdp.json --oom demo/8b-fsdp.json >"$tmp/a" 2>&1
+    [ $? = 2 ] || cat "$tmp/a")"
+finish
