@@ -70,6 +70,7 @@ static void declare(struct z3 *z)
     z3_away_declare(z);
     make_groups(z);
     z3_disk_declare(z);
+    z3_files_declare(z);
     for (int i = 0; i < z->ngroups && (z->away.states || z->away.params); i++)
         z3_away_group(z, &z->groups[i]);
 }
@@ -95,7 +96,7 @@ static void partition_all(struct z3 *z)
         }
         broadcast(z, t);
         if (z->away.params) {
-            z3_away_partition(z, t);
+            z3_has_file(z, t) ? z3_files_partition(z, t) : z3_away_partition(z, t);
             continue;
         }
         sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "partition", z->q[t] * d->e, z->q[t] * d->e);
@@ -118,6 +119,7 @@ static void gather_each(struct z3 *z)
         z3_fill(z, ACT_ALLOC | ACT_FREE, t);
         if (z->away.params)
             z3_use_here(z, ACT_FREE, t);
+        z3_give_buffer(z, t);
     }
     if (d->n > 1)
         ds_synchronize(d, PHASE_INIT, "synchronize");
@@ -202,6 +204,7 @@ static void zero_gradients(struct z3 *z)
 static void init(struct z3 *z)
 {
     sched_begin(z->d.s, SCHED_INIT);
+    z3_files_pool(z);
     if (!z->zero_init)
         whole_model(z);
     partition_all(z);
@@ -260,7 +263,10 @@ static void snapshot(const struct z3 *z, uint8_t *to)
 {
     for (int t = 0; t < z->d.m->ntensors; t++)
         to[t] = z->coord.status[t] == Z3_ABSENT ? 0 : (uint8_t)(1 + z->held[t]);
+    z3_files_state(z, to + z->d.m->ntensors);
 }
+
+static size_t snapshot_bytes(const struct z3 *z) { return 2 * (size_t)z->d.m->ntensors + (size_t)z->files.pool.count; }
 
 /* From a micro-step that ends as it began on, all are alike. */
 struct passes {
@@ -282,7 +288,7 @@ static void micro_pass(void *arg, const struct micro *m)
         z->boundary = m->last;
         backward(z);
         snapshot(z, e->after);
-        e->alike = e->recorded && memcmp(e->before, e->after, (size_t)z->d.m->ntensors) == 0;
+        e->alike = e->recorded && memcmp(e->before, e->after, snapshot_bytes(z)) == 0;
     }
 }
 
@@ -298,10 +304,10 @@ static int micro_steps(struct z3 *z, bool run_begins)
     struct micro_order order = { .steps = z->d.p->accumulation, .first_differs = true, .last_differs = z->away.states };
     struct passes e = { .z = z, .run_begins = run_begins };
 
-    e.before = malloc(2 * (size_t)z->d.m->ntensors + 1);
+    e.before = malloc(2 * snapshot_bytes(z) + 1);
     if (!e.before)
         return fail("out of memory for the micro-steps");
-    e.after = e.before + z->d.m->ntensors;
+    e.after = e.before + snapshot_bytes(z);
     micro_steps_emit(z->d.s, &order, &(struct micro_calls){ .emit = micro_pass, .alike = alike }, &e);
     free(e.before);
     return 0;
@@ -341,7 +347,7 @@ static int allocate(struct z3 *z)
 static int setup(struct z3 *z, const struct local_model *local, struct schedules *s)
 {
     const struct plan *p = local->plan;
-    struct z3_calls calls = { z, z3_gather, z3_await, z3_ready, z3_release };
+    struct z3_calls calls = { .arg = z, .gather = z3_gather, .await = z3_await, .ready = z3_ready, .release = z3_release };
 
     z->singles.free = -1;
     z->release_op = -1;
@@ -373,8 +379,17 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
         sched_unit(s, "parameter", t, numel(z, t), z->q[t] * z->d.n, z->q[t]);
     if (z3_trace_build(&z->d, &z->trace) < 0)
         return -1;
-    return z3_coord_init(&z->coord, local, &z->trace, calls,
-                         z->sequential ? 1 : p->ds.stage3_prefetch_bucket_size);
+    if (z->files.on) {
+        calls.absent = z3_is_absent;
+        calls.buffers = z3_buffers_left;
+        calls.read = z3_read_ahead;
+    }
+    if (z3_coord_init(&z->coord, local, &z->trace, calls, z->sequential ? 1 : p->ds.stage3_prefetch_bucket_size) < 0)
+        return -1;
+    for (int t = 0; t < z->d.m->ntensors; t++)
+        if (z->coord.persistent[t] && z3_on_disk(z, t))
+            z3_disk_refuse(z, "deepspeed.stage3_param_persistence_threshold: persistent parameters with a file are not followed");
+    return 0;
 }
 
 static void tear_down(struct z3 *z)

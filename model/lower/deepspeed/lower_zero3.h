@@ -9,8 +9,8 @@
  * lower_zero3_pass.c the kernels between the hooks, lower_zero3_fetch.c gathers and
  * releases, lower_zero3_reduce.c the gradient bucket, lower_zero3_layout.c what the
  * buffers hold, lower_zero3_offload.c what lies in host memory, lower_zero3_host.c the
- * step there, lower_zero3_swap.c optimizer states on disk and lower_zero3_swap_grads.c
- * their gradients. */
+ * step there, lower_zero3_swap.c optimizer states on disk, lower_zero3_swap_grads.c
+ * their gradients and lower_zero3_swap_params.c partitions on disk. */
 #ifndef DPX_LOWER_ZERO3_H
 #define DPX_LOWER_ZERO3_H
 
@@ -49,6 +49,7 @@ struct z3_wire {
 /* Buffers of one size in host memory, between which disks and copies take turns: those that are free, the
  * next one to be taken last (SwapBufferManager, AsyncPartitionedParameterSwapper). */
 struct z3_pool { int family, count, *free, nfree; };
+void z3_pool_open(struct z3_pool *p, int64_t count);    /* all are free */
 int  z3_pool_take(struct z3_pool *p);           /* -1: none is free */
 void z3_pool_give(struct z3_pool *p, int at);
 
@@ -103,6 +104,18 @@ struct z3 {
         struct z3_group *reading, *writing;     /* begun before it is needed; not awaited */
         char    why[160];           /* what the options do not allow; empty: nothing */
     } disk;
+
+    /* Partitions on disk. */
+    struct z3_files {
+        bool    on, reading;        /* reading: requests that were not waited for */
+        int64_t least, align;       /* bytes from which a partition has a file; elements */
+        int64_t flat;               /* elements of the pinned buffer */
+        struct ds_families file;
+        struct z3_pool pool;
+        int     out;                /* the buffer for new values, or -1 */
+        int    *buffer;             /* per tensor: instance of the pool, or -1 */
+        int    *list;
+    } files;
 
     uint8_t   *held;                /* per tensor, while it is there */
     int       *gather_of;
@@ -196,6 +209,7 @@ void z3_disk_free(struct z3 *z);
 /* Init: the pool; masters of all sub-groups on disk; initialize_optimizer_states. */
 void z3_disk_pool(struct z3 *z);
 void z3_disk_masters(struct z3 *z);
+void z3_disk_master(struct z3 *z, struct z3_group *g);
 void z3_disk_states(struct z3 *z, struct z3_group *g);
 /* A sub-group comes to host memory, and goes.  It has no gradients at init and no moments before the first
  * step, in which they are born. */
@@ -218,6 +232,35 @@ void z3_away_widen(struct z3 *z, const struct z3_group *g, struct z3_place to, i
 /* What does not fit the options: the first reason counts. */
 void z3_disk_refuse(struct z3 *z, const char *why);
 
+/* ---- partitions on disk ---- */
+void z3_files_setup(struct z3 *z);
+void z3_files_declare(struct z3 *z);
+void z3_files_free(struct z3 *z);
+/* Whether a sub-group's partitions are in the flat buffer; whether a partition is big enough for a file, and whether
+ * that is where it is. */
+bool z3_is_flat(const struct z3 *z, const struct z3_group *g);
+bool z3_has_file(const struct z3 *z, int tensor);
+bool z3_on_disk(const struct z3 *z, int tensor);
+const struct z3_group *z3_group_of(const struct z3 *z, int tensor);
+/* Action of the last entry on this rank's partition, wherever in host memory it is. */
+void z3_act_partition(struct z3 *z, int what, int tensor);
+/* Init. */
+void z3_files_pool(struct z3 *z);
+void z3_files_partition(struct z3 *z, int tensor);
+void z3_files_to_flat(struct z3 *z, int tensor, int comes);
+void z3_files_out_buffer(struct z3 *z);
+void z3_files_widen(struct z3 *z, const struct z3_group *g, struct z3_place to, int what);
+/* Before a gather; when the parameter is released; the coordinator's calls. */
+void z3_files_ensure(struct z3 *z, enum phase ph, const int *tensors, int n);
+void z3_give_buffer(struct z3 *z, int tensor);
+bool z3_is_absent(void *arg, int tensor);
+int  z3_buffers_left(void *arg);
+void z3_read_ahead(void *arg, const int *tensors, int n);
+/* ntensors + buffers bytes. */
+void z3_files_state(const struct z3 *z, uint8_t *to);
+/* New values of a sub-group that is not flat. */
+void z3_files_values(struct z3 *z, const struct z3_group *g, enum phase ph, uint8_t guard);
+
 /* The issuing thread waits for what a stream was given. */
 void z3_block(struct z3 *z, enum stream st, enum phase ph, const char *what);
 
@@ -236,8 +279,12 @@ int  z3_whole(const struct z3 *z, enum holds h, enum dtype dt, const int *tensor
               int64_t rounded_to);
 /* This rank's parts end to end, each rounded up to 512 bytes. */
 int  z3_parts(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n);
+/* The same for what aio writes: each rounded up to its alignment, in the model's dtype. */
+int  z3_aligned_parts(const struct z3 *z, const int *tensors, int n);
 /* Of whole tensors end to end, this rank's parts. */
 int  z3_inside(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n);
+/* The same of the i-th tensor alone. */
+int  z3_inside_one(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int i);
 
 /* ---- fetch ---- */
 void z3_gather(void *arg, const int *tensors, int n);

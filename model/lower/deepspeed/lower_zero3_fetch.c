@@ -184,12 +184,20 @@ static void gather_views(struct z3 *z, const struct z3_gather *g, int64_t mine)
     sched_copy(d->s, z->gather_stream, phase(z), "zero flat buffer", 0, mine * d->n * d->e);
     sched_does(d->s, COPY_ZERO, 0);
     sched_act_as(d->s, ACT_ALLOC | ACT_W, g->family, g->instance, 0, g->layout);
-    sched_copy(d->s, z->gather_stream, phase(z), "copy own", mine * d->e, mine * d->e);
-    sched_does(d->s, COPY_SET, 1);
-    sched_act(d->s, ACT_R, z->lp, 0, 0);
-    sched_act_as(d->s, ACT_W, g->family, g->instance, 0, z3_inside(z, HOLDS_PARAM, d->dt, g->tensors, g->n));
-    if (z->away.params)             /* one after the other, here one entry */
-        z3_block(z, z->gather_stream, phase(z), "await the partitions");
+    for (int i = 0; i < g->n && z->away.params; i++) {
+        int64_t bytes = z->q[g->tensors[i]] * d->e;
+        sched_copy(d->s, z->gather_stream, phase(z), "partition to device", bytes, bytes);
+        sched_does(d->s, COPY_SET, 1);
+        z3_act_partition(z, ACT_R, g->tensors[i]);
+        sched_act_as(d->s, ACT_W, g->family, g->instance, 0, z3_inside_one(z, HOLDS_PARAM, d->dt, g->tensors, i));
+        z3_block(z, z->gather_stream, phase(z), "await the partition");
+    }
+    if (!z->away.params) {
+        sched_copy(d->s, z->gather_stream, phase(z), "copy own", mine * d->e, mine * d->e);
+        sched_does(d->s, COPY_SET, 1);
+        sched_act(d->s, ACT_R, z->lp, 0, 0);
+        sched_act_as(d->s, ACT_W, g->family, g->instance, 0, z3_inside(z, HOLDS_PARAM, d->dt, g->tensors, g->n));
+    }
     struct op *o = ds_coll(d, STREAM_GROUP, phase(z), COLL_ALL_REDUCE, d->dt, RED_SUM, mine * d->n);
     o->after = AFTER(z->gather_stream);
     o->record = g->event;
@@ -232,6 +240,7 @@ void z3_gather(void *arg, const int *tensors, int n)
 {
     struct z3 *z = arg;
 
+    z3_files_ensure(z, phase(z), tensors, n);
     if (z->d.n < 2) {
         if (z->away.params)
             gather_alone(z, tensors, n);
@@ -323,6 +332,7 @@ void z3_release(void *arg, int t)
 
     if (z->d.n < 2 && !z->away.params)
         return;
+    z3_give_buffer(z, t);
     if (z->held[t] == Z3_VIEW) {
         int r = z->gather_of[t];
         if (--z->gathers[r].left > 0)

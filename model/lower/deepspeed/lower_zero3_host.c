@@ -102,7 +102,9 @@ static void values_down(struct z3 *z, const struct z3_group *g, uint8_t guard)
 /* _reassign_or_swap_out_partitioned_parameters: a copy_ that blocks. */
 void z3_away_values(struct z3 *z, const struct z3_group *g, uint8_t guard)
 {
-    if (g->host == z->away.params)
+    if (!z3_is_flat(z, g))
+        z3_files_values(z, g, PHASE_OPTIMIZER, guard);
+    else if (g->host == z->away.params)
         values_at_home(z, g, guard);
     else if (g->host)
         values_up(z, g, guard);

@@ -90,17 +90,40 @@ int z3_parts(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors
     return layout;
 }
 
-int z3_inside(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n)
+static int inside(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int first, int n)
 {
     int layout = sched_layout(z->d.s, 0);
     int64_t at = 0;
 
     for (int i = 0; i < n && layout; i++) {
         int64_t from, part = z3_part(z, tensors[i], z->d.rank, &from);
-        sched_slice(z->d.s, h, dt, tensors[i], from, part, at + from * dtype_bytes(dt));
+        if (i >= first)
+            sched_slice(z->d.s, h, dt, tensors[i], from, part, at + from * dtype_bytes(dt));
         at += tensor(z, tensors[i])->numel * dtype_bytes(dt);
     }
     return layout;
+}
+
+int z3_aligned_parts(const struct z3 *z, const int *tensors, int n)
+{
+    int layout = sched_layout(z->d.s, 0);
+    int64_t at = 0;
+
+    for (int i = 0; i < n && layout; i++) {
+        slice(z, HOLDS_PARAM, z->d.dt, tensors[i], z->d.rank, at);
+        at += round_up(z->q[tensors[i]], z->files.align) * z->d.e;
+    }
+    return layout;
+}
+
+int z3_inside(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n)
+{
+    return inside(z, h, dt, tensors, 0, n);
+}
+
+int z3_inside_one(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int i)
+{
+    return inside(z, h, dt, tensors, i, i + 1);
 }
 
 int z3_disk_piece(const struct z3 *z, int t, int64_t at, int64_t n, int64_t bytes)
@@ -169,6 +192,16 @@ static void describe_group(struct z3 *z, struct z3_group *g)
               round512(g->elems * 4) + (z->begin[tensors[i]] - begin) * 4);
 }
 
+/* Tensors whose partitions are in the flat buffer: those of the first sub-groups. */
+static int flat_tensors(const struct z3 *z)
+{
+    int n = 0;
+
+    for (int i = 0; i < z->ngroups && z3_is_flat(z, &z->groups[i]); i++)
+        n = z->groups[i].last;
+    return n;
+}
+
 void z3_describe(struct z3 *z)
 {
     struct ds *d = &z->d;
@@ -178,7 +211,7 @@ void z3_describe(struct z3 *z)
     ds_hold(d, &z->grads, HOLDS_GRAD, d->dt);
     z->partition.holds = HOLDS_PARAM;   /* parts, not whole tensors: described where they are written */
     z->partition.dtype = d->dt;
-    sched_holds(d->s, z->lp, z3_own(z, HOLDS_PARAM, d->dt, z->all, d->m->ntensors, 0));
+    sched_holds(d->s, z->lp, z3_own(z, HOLDS_PARAM, d->dt, z->all, flat_tensors(z), 0));
     sched_holds(d->s, z->grad_buffer, z3_own(z, HOLDS_GRAD, z->accum, z->all, d->m->ntensors, 0));
     for (int i = 0; i < z->ngroups && d->s->detailed; i++)
         describe_group(z, &z->groups[i]);

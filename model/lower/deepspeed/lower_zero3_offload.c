@@ -23,6 +23,15 @@ void z3_block(struct z3 *z, enum stream st, enum phase ph, const char *what)
 
 /* ---- buffers ---- */
 
+const struct z3_group *z3_group_of(const struct z3 *z, int t)
+{
+    int i = 0;
+
+    while (z->groups[i].last <= t)
+        i++;
+    return &z->groups[i];
+}
+
 int lower_zero3_check(const struct plan *p)
 {
     if (p->ds.offload_optimizer.device == OFFLOAD_NVME && p->ds.offload_optimizer.ratio < 1)
@@ -31,8 +40,18 @@ int lower_zero3_check(const struct plan *p)
     if (p->ds.offload_optimizer.device == OFFLOAD_NVME && p->ds.offload_optimizer.buffer_count < 4)
         return fail("deepspeed.offload_optimizer.buffer_count: a sub-group needs 4 buffers: its weights, two moments and the "
                     "gradient");
-    if (p->ds.offload_param.device == OFFLOAD_NVME)
-        return fail("deepspeed.offload_param.device: stage 3 has no schedule with parameters on disk yet");
+    if (p->ds.offload_param.device == OFFLOAD_NVME && p->ds.offload_optimizer.device == OFFLOAD_NONE)
+        return fail("deepspeed.offload_param.device: parameters on disk with optimizer states on the device are not followed: "
+                    "set offload_optimizer");
+    if (p->ds.offload_param.device == OFFLOAD_NVME && p->ds.offload_optimizer.ratio < 1)
+        return fail("deepspeed.offload_optimizer.ratio: sub-groups on the device with parameters on disk are not followed");
+    if (p->ds.offload_param.device == OFFLOAD_NVME && (p->ds.offload_param.buffer_count < 1 || p->ds.offload_param.buffer_count > 250))
+        return fail("deepspeed.offload_param.buffer_count: from 1 to 250 buffers");
+    if (p->ds.offload_param.device == OFFLOAD_NVME && p->ds.aio.use_gds)
+        return fail("deepspeed.aio.use_gds: GPUDirect Storage is not followed");
+    if (p->ds.offload_optimizer.device == OFFLOAD_NVME && p->ds.offload_optimizer.fast_init
+        && p->ds.offload_param.device == OFFLOAD_NVME)
+        return fail("deepspeed.offload_optimizer.fast_init: not followed");
     return 0;
 }
 
@@ -44,6 +63,7 @@ void z3_away_setup(struct z3 *z)
     a->states = optimizer_keys(z)->device != OFFLOAD_NONE;
     a->pin_states = optimizer_keys(z)->pin_memory;
     z3_disk_setup(z);
+    z3_files_setup(z);
 }
 
 /* Pinned where asked for, else pageable. */
@@ -78,7 +98,7 @@ void z3_away_declare(struct z3 *z)
 
     if (z->away.params) {
         /* _create_param_groups_fp16_flat_cpu_memory: pinned whatever pin_memory says. */
-        z->lp = host_buf(z, true, CAT_PARAMS, "partitioned parameters", z->all_q * d->e);
+        z->lp = host_buf(z, true, CAT_PARAMS, "partitioned parameters", z->files.flat * d->e);
         int first = d->s->nbufs;
         ds_declare(d, &z->partition, CAT_PARAMS, "partition before flattening", 1, partition_bytes);
         leave_device(d->s, first, param_keys(z)->pin_memory);
@@ -95,6 +115,7 @@ void z3_away_free(struct z3 *z)
 {
     ds_undeclare(&z->away.here);
     z3_disk_free(z);
+    z3_files_free(z);
 }
 
 /* Sub-groups [0, int((1 - ratio) * n)) stay on the device (_create_fp32_partitions). */
@@ -150,26 +171,49 @@ void z3_away_partition(struct z3 *z, int t)
     z3_block(z, STREAM_COMPUTE, PHASE_INIT, "await the partition");
 }
 
+static bool is_flat(const struct z3 *z, int t) { return z3_is_flat(z, z3_group_of(z, t)); }
+
+/* Those that were moved. */
+static void partitions_go(struct z3 *z)
+{
+    struct ds *d = &z->d;
+
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "partitions go");
+    for (int t = 0; t < d->m->ntensors && is_flat(z, t); t++)
+        if (!z3_has_file(z, t))
+            ds_act(d, &z->partition, ACT_FREE, t, 0);
+    if (!param_keys(z)->pin_memory)
+        return;
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "their pinned blocks stay");
+    for (int t = 0; t < d->m->ntensors && is_flat(z, t); t++)
+        if (!z3_has_file(z, t))
+            pinned_keep(&z->away.pinned, d->s, z->q[t] * d->e);
+}
+
 /* _move_to_flat_buffer; the blocks of pinned partitions stay with the allocator. */
 void z3_away_flatten(struct z3 *z)
 {
     struct ds *d = &z->d;
+    int comes = ACT_ALLOC, moved = 0;
 
-    for (int t = 0; t < d->m->ntensors; t++) {
+    for (int t = 0; t < d->m->ntensors && is_flat(z, t); t++, comes = 0) {
         int64_t from, n = z3_part(z, t, d->rank, &from);
+        if (z3_has_file(z, t)) {
+            z3_files_to_flat(z, t, comes);
+            continue;
+        }
         sched_copy(d->s, STREAM_HOST, PHASE_INIT, "move to flat buffer", z->q[t] * d->e, z->q[t] * d->e);
         sched_does(d->s, COPY_SET, 1);
         ds_act_part(d, &z->partition, ACT_R, t, from, n, 0);
-        sched_act_as(d->s, t ? ACT_W : ACT_ALLOC | ACT_W, z->lp, 0, 0, z3_own(z, HOLDS_PARAM, d->dt, &t, 1, 0));
+        z3_act_partition(z, comes | ACT_W, t);
+        moved++;
     }
+    if (comes && z->files.flat > 0)     /* room for less than a sub-group */
+        ds_memory(d, PHASE_INIT, "flat buffer", ACT_ALLOC, z->lp);
     z3_block(z, STREAM_HOST, PHASE_INIT, "await the flat buffer");
-    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "partitions go");
-    ds_act_all(d, &z->partition, ACT_FREE);
-    if (!param_keys(z)->pin_memory)
-        return;
-    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "their pinned blocks stay");
-    for (int t = 0; t < d->m->ntensors; t++)
-        pinned_keep(&z->away.pinned, d->s, z->q[t] * d->e);
+    if (moved > 0)
+        partitions_go(z);
+    z3_files_out_buffer(z);
 }
 
 /* A copy of a sub-group's values. */
@@ -187,6 +231,10 @@ void z3_away_widen(struct z3 *z, const struct z3_group *g, struct z3_place to, i
     bool direct = !z->away.params && d->dt == DT_FP32;
     int from = -1;
 
+    if (!z3_is_flat(z, g)) {
+        z3_files_widen(z, g, to, what);
+        return;
+    }
     if (!z->away.params) {
         if (!direct)
             from = ds_scratch_in(d, SPACE_HOST, CAT_TEMPORARIES, "partition to convert", narrow);
@@ -211,7 +259,7 @@ static int widened(struct z3 *z, const struct z3_group *g)
 {
     int to;
 
-    if (z->away.params && z->d.dt == DT_FP32)
+    if (z->away.params && z->d.dt == DT_FP32 && z3_is_flat(z, g))
         return -1;
     to = ds_scratch_in(&z->d, SPACE_HOST, CAT_TEMPORARIES, "converted fp32 partition", g->elems * 4);
     z3_away_widen(z, g, (struct z3_place){ to, 0 }, ACT_ALLOC | ACT_W);
@@ -238,6 +286,10 @@ static void master(struct z3 *z, const struct z3_group *g)
         sched_act_as(d->s, ACT_ALLOC | ACT_W, g->master, 0, 0, g->new_values);
         return;
     }
+    if (!z3_is_flat(z, g)) {            /* what was read is the master itself */
+        z3_away_widen(z, g, (struct z3_place){ g->master, 0 }, ACT_ALLOC | ACT_W);
+        return;
+    }
     int from = widened(z, g);
     if (!g->host) {
         int here = ds_scratch(d, CAT_TEMPORARIES, "converted fp32 partition on the device", round512(wide));
@@ -262,6 +314,8 @@ void z3_away_masters(struct z3 *z)
     for (int i = 0; i < z->ngroups; i++)
         if (!z->groups[i].disk)
             master(z, &z->groups[i]);
+        else if (!z3_is_flat(z, &z->groups[i]))
+            z3_disk_master(z, &z->groups[i]);
     if (z->disk.states)
         z3_disk_masters(z);
 }
@@ -313,11 +367,13 @@ void z3_away_gradients(struct z3 *z)
     struct ds *d = &z->d;
 
     for (int i = 0; i < z->ngroups; i++)
-        if (z->groups[i].disk)
+        if (z->groups[i].disk) {
             z3_disk_states(z, &z->groups[i]);
-        else if (z->groups[i].host)
+        } else if (z->groups[i].host) {
             zeros(z, z->away.pin_states, z->groups[i].grad, z->groups[i].elems * 4);
-        else
+            if (!z3_is_flat(z, &z->groups[i]))
+                z3_files_values(z, &z->groups[i], PHASE_INIT, 0);
+        } else
             zeros_to_device(z, &z->groups[i]);
     z3_block(z, STREAM_HOST, PHASE_INIT, "await the host");
     ds_coll(d, STREAM_COMPUTE, PHASE_INIT, COLL_BARRIER, DT_FP32, RED_NONE, 0);
@@ -340,9 +396,10 @@ void z3_bring(struct z3 *z, enum stream st, enum phase ph, int t)
 {
     struct ds *d = &z->d;
 
+    z3_files_ensure(z, ph, &t, 1);
     sched_copy(d->s, st, ph, "partition to device", z->q[t] * d->e, z->q[t] * d->e);
     sched_does(d->s, COPY_SET, 1);
-    sched_act_as(d->s, ACT_R, z->lp, 0, 0, z3_own(z, HOLDS_PARAM, d->dt, &t, 1, 0));
+    z3_act_partition(z, ACT_R, t);
     z3_use_here(z, ACT_ALLOC | ACT_W, t);
     sched_of(d->s, "parameter", t, 0);
     z3_block(z, st, ph, "await the partition");
@@ -353,9 +410,10 @@ void z3_bring_whole(struct z3 *z, enum stream st, enum phase ph, int t)
     struct ds *d = &z->d;
 
     z->held[t] = Z3_COPY;
+    z3_files_ensure(z, ph, &t, 1);
     sched_copy(d->s, st, ph, "parameter to device", z->q[t] * d->e, z->q[t] * d->e);
     sched_does(d->s, COPY_SET, 1);
-    sched_act_as(d->s, ACT_R, z->lp, 0, 0, z3_own(z, HOLDS_PARAM, d->dt, &t, 1, 0));
+    z3_act_partition(z, ACT_R, t);
     ds_act(d, &z->copy, ACT_ALLOC | ACT_W, t, 0);
     sched_of(d->s, "parameter", t, 0);
 }
@@ -384,15 +442,6 @@ static void act_part(struct z3 *z, int what, const struct part *p)
         act_stays(z, what, p);
     else
         sched_act_as(z->d.s, what, p->buf, 0, 0, p->layout);
-}
-
-static const struct z3_group *group_of(const struct z3 *z, int t)
-{
-    int i = 0;
-
-    while (z->groups[i].last <= t)
-        i++;
-    return &z->groups[i];
 }
 
 /* A copy of gradients on the stream of the reduction; with pageable memory it holds the issuing thread. */
@@ -495,7 +544,7 @@ static void one_part(struct z3 *z, const struct z3_wire *w, int t, int64_t n)
 {
     struct ds *d = &z->d;
     int64_t bytes = n * dtype_bytes(z->accum);
-    struct part p = { .tensor = t, .n = n, .group = group_of(z, t) };
+    struct part p = { .tensor = t, .n = n, .group = z3_group_of(z, t) };
     int last = z->boundary ? 0 : ACT_FREE;
 
     if (z->boundary && p.group->disk && z->accum == DT_FP32) {

@@ -23,7 +23,7 @@ void z3_pool_give(struct z3_pool *p, int at)
     p->free[p->nfree++] = at;
 }
 
-static void pool_open(struct z3_pool *p, int64_t count)
+void z3_pool_open(struct z3_pool *p, int64_t count)
 {
     p->count = (int)count;
     p->free = malloc((size_t)(count + 1) * sizeof *p->free);
@@ -90,7 +90,7 @@ void z3_disk_declare(struct z3 *z)
         return;
     for (int i = 0; i < z->ngroups; i++)
         largest = z->groups[i].elems > largest ? z->groups[i].elems : largest;
-    pool_open(&k->pool, count < 1 << 16 ? count : 1 << 16);
+    z3_pool_open(&k->pool, count < 1 << 16 ? count : 1 << 16);
     k->pool.family = sched_buf_in(z->d.s, SPACE_HOST, CAT_OVERHEAD, "swap buffer", "buffer", 0, k->pool.count,
                                   round_up(largest, k->align) * 4);
     ds_declare(&z->d, &k->wide, CAT_GRADS, "fp32 gradient that is not on disk", 1, wide_bytes);
@@ -180,15 +180,10 @@ void z3_disk_pool(struct z3 *z)
 {
     struct schedules *s = z->d.s;
     const struct z3_pool *p = &z->disk.pool;
-    const struct z3_group *largest = &z->groups[0];
 
-    for (int i = 1; i < z->ngroups; i++)
-        if (z->groups[i].elems > largest->elems)
-            largest = &z->groups[i];
     sched_copy(s, STREAM_HOST, PHASE_INIT, "zero swap buffers", 0, p->count * s->bufs[p->family].bytes);
     sched_does(s, COPY_ZERO, 0);
-    for (int i = 0; i < p->count; i++)
-        sched_act_as(s, ACT_ALLOC | ACT_W, p->family, i, 0, largest->as_p);
+    sched_act_all(s, ACT_ALLOC | ACT_W, p->family);
     z3_block(z, STREAM_HOST, PHASE_INIT, "await the host");
 }
 
@@ -205,6 +200,23 @@ static void masters_out(struct z3 *z, struct z3_group *const *g, const int *at, 
     await_disk(z, false, PHASE_INIT);
 }
 
+/* Of a sub-group whose partitions are on disk: by itself, through a buffer in pageable memory. */
+void z3_disk_master(struct z3 *z, struct z3_group *g)
+{
+    int from = ds_scratch_in(&z->d, SPACE_HOST, CAT_TEMPORARIES, "fp32 partition from disk", g->elems * 4);
+    int at = z->disk.pool.free[0];
+
+    z3_away_widen(z, g, (struct z3_place){ from, 0 }, ACT_ALLOC | ACT_W);
+    sched_copy(z->d.s, STREAM_HOST, PHASE_INIT, "fp32 weights to their buffer", g->elems * 4, g->elems * 4);
+    sched_does(z->d.s, COPY_SET, 1);
+    sched_act_as(z->d.s, ACT_R | ACT_FREE, from, 0, 0, g->as_p);
+    sched_act_as(z->d.s, ACT_W, z->disk.pool.family, at, 0, g->as_p);
+    z3_block(z, STREAM_HOST, PHASE_INIT, "await the host");
+    disk_copy(z, false, PHASE_INIT, "write fp32 weights", g, g->aligned);
+    act_write(z, g, 0, at, true);
+    await_disk(z, false, PHASE_INIT);
+}
+
 /* initialize_parameters: as many at a time as there are buffers. */
 void z3_disk_masters(struct z3 *z)
 {
@@ -215,7 +227,7 @@ void z3_disk_masters(struct z3 *z)
     if (!batch)
         abort();
     for (int i = 0; i < z->ngroups; i++) {
-        if (z->groups[i].disk)
+        if (z->groups[i].disk && z3_is_flat(z, &z->groups[i]))
             batch[n++] = &z->groups[i];
         if (n > 0 && (n == p->count || i + 1 == z->ngroups)) {
             masters_out(z, batch, p->free, n);
@@ -238,6 +250,8 @@ static struct z3_group *next_on_disk(struct z3 *z, const struct z3_group *g)
 void z3_disk_states(struct z3 *z, struct z3_group *g)
 {
     z3_disk_in(z, g, Z3_BIRTH);
+    if (!z3_is_flat(z, g))
+        z3_files_values(z, g, PHASE_INIT, 0);
     z3_disk_out(z, g, Z3_BIRTH);
 }
 
