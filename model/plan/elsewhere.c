@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/dtype.h"
 #include "model/plan/knob.h"
 
 const char *const elsewhere_words[] = { "none", "optimizer", "all", "nvme", NULL };
@@ -18,6 +19,18 @@ static void to_device(struct plan *p, const char *object, enum offload_device d)
     knob_set(p, knob_find(object, "device", knob_cell(p)), d);
     if (d == OFFLOAD_NVME && path)
         memcpy((char *)p + path->offset, folder, sizeof folder);
+}
+
+/* DeepSpeed asks for a buffer_size of at least the largest partition (partitioned_param_swapper.py). */
+static void large_enough(struct plan *p)
+{
+    const struct knob *size = knob_find(param, "buffer_size", knob_cell(p));
+
+    for (int i = 0; size && i < p->model.ntensors; i++) {
+        int64_t most = ceil_div(p->model.tensors[i].numel, p->cluster.world_size);
+        if ((double)most > knob_get(p, size))
+            knob_set(p, size, (double)most);
+    }
 }
 
 static bool is_deepspeeds(uint32_t cell, enum elsewhere how)
@@ -43,6 +56,8 @@ bool elsewhere_set(struct plan *p, enum elsewhere how)
         to_device(p, optimizer, d);
         if (how != ELSEWHERE_OPTIMIZER)
             to_device(p, param, d);
+        if (how == ELSEWHERE_DISK)
+            large_enough(p);
     } else {
         knob_set(p, knob_find("fsdp", "cpu_offload", knob_cell(p)), 1);
     }

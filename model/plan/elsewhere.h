@@ -12,7 +12,8 @@ enum elsewhere {
     ELSEWHERE_NOTHING,
     ELSEWHERE_OPTIMIZER,        /* optimizer states in host memory; FSDP's, which takes parameters along */
     ELSEWHERE_ALL,              /* parameters as well */
-    ELSEWHERE_DISK,             /* both in files, in the folder that DeepSpeed's documentation names */
+    ELSEWHERE_DISK,             /* both in files, in the folder that DeepSpeed's documentation names, with buffers that
+                                 * hold the largest partition */
     NELSEWHERE
 };
 

@@ -152,6 +152,49 @@ static void stage_2_holds_13b_in_a_step_but_not_in_its_start(void **state)
     plan_free(&p);
 }
 
+#define GPT_12288(layers) "{\"model_type\": \"gpt2\", \"n_embd\": 12288, \"n_layer\": " layers ", \"n_head\": 96, \"n_positions\": 1024}"
+
+/* ZeRO-Infinity (arXiv 2104.07857): "a trillion parameters on one DGX-2".  Its GPUs and its disks hold them: states and
+ * parameters are 14 bytes each and, swapped, the fp32 gradients 4 more.  Its host memory does not, as DeepSpeed is today:
+ * each rank keeps its 16-bit gradients pinned beside what it swaps (stage3.py: grad_partitions_flat_buffer), 2 TiB here.
+ * 1e12 is 552 blocks of 12 x 12288^2. */
+static void a_trillion_is_short_of_host_memory_alone(void **state)
+{
+    (void)state;
+    struct plan p = gpt(GPT_12288("552"), false);
+    struct evaluation e;
+
+    assert_true(p.model.params >= 1000000000000);
+    plan_defaults(&p, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_FP16);
+    p.recompute = RECOMPUTE_FULL;
+    assert_true(elsewhere_set(&p, ELSEWHERE_DISK));
+    assert_int_equal(plan_check(&p, "t"), 0);
+    assert_int_equal(evaluate_allocated(&p, &e), 0);
+    assert_true(e.m.needed <= e.m.available);
+    assert_true(e.m.spaces.of[SPACE_DISK].fits);
+    assert_close((double)e.m.spaces.of[SPACE_DISK].peak, 18. * (double)p.model.params, 1e-3);   /* vectors have no file */
+    assert_true(!e.m.spaces.of[SPACE_HOST].fits && spaces_short(&e.m.spaces) == SPACE_HOST);
+    assert_true(e.m.spaces.of[SPACE_PINNED].peak >= 16 * ((int64_t)1 << 37));
+    evaluation_free(&e);
+    plan_free(&p);
+}
+
+/* So a DGX-2 holds what 16 pinned gradient buffers of 2^35 bytes hold, 2 bytes a parameter; the next power of two is a
+ * TiB more.  Without the disks it holds less. */
+static void infinity_ends_at_a_power_of_two(void **state)
+{
+    (void)state;
+    struct plan p = gpt(GPT_12288("96"), false);
+    struct limit disk, host;
+    int64_t block = 12 * (int64_t)12288 * 12288 + 13 * 12288, most = 16 * ((int64_t)1 << 34);
+
+    assert_int_equal(limit_real(&p, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_FP16, ELSEWHERE_DISK, &disk), 0);
+    assert_true(disk.max_params <= most && disk.max_params > most - block);
+    assert_int_equal(limit_real(&p, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_FP16, ELSEWHERE_ALL, &host), 0);
+    assert_true(host.max_params > 40000000000 && host.max_params < disk.max_params);
+    plan_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -162,6 +205,8 @@ int main(void)
         cmocka_unit_test(data_parallel_is_asked_on_one_node),
         cmocka_unit_test(zero_offload_holds_13b_on_one_v100),
         cmocka_unit_test(stage_2_holds_13b_in_a_step_but_not_in_its_start),
+        cmocka_unit_test(a_trillion_is_short_of_host_memory_alone),
+        cmocka_unit_test(infinity_ends_at_a_power_of_two),
     };
     return cmocka_run_group_tests_name("sim/limits", tests, NULL, NULL);
 }

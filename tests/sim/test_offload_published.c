@@ -1,0 +1,48 @@
+/* Published runs with offload, which nobody fitted: steps of whole runs, and AdamW on hosts. */
+#include "tests/check.h"
+
+#include <math.h>
+
+#include "tests/accuracy/offload_rows.h"
+
+struct counts { int rows, inside, grace, grace_close, falcon; double falcon_s[3]; };
+
+static void count(const struct offload_row *r, void *arg)
+{
+    struct counts *c = arg;
+
+    assert_true(r->step_s > 0 && r->low_s < r->step_s && r->step_s < r->high_s && r->published > 0);
+    assert_true(!r->plan || r->away_s[AWAY_HOST] > 0 || !strstr(r->what, "offload"));
+    c->rows++;
+    c->inside += r->low_s <= r->published && r->published <= r->high_s;
+    if (strstr(r->what, "GH200, FSDP") && r->published > 0.2) {
+        c->grace++;
+        c->grace_close += fabs(r->step_s / r->published - 1) < 0.36;
+    }
+    if (!strncmp(r->what, "Falcon", 6))
+        c->falcon_s[c->falcon++] = r->step_s;
+    if (!strncmp(r->what, "GPT-2 10B", 9))
+        assert_close(r->step_s, r->published, 0.1);
+}
+
+/* GH200's rows of a fifth of a second and more: one thread a rank where torchrun starts four on a node, all 72 cores
+ * where it starts one. */
+static void rows_are_predicted(void **state)
+{
+    (void)state;
+    struct counts c = { 0 };
+
+    assert_int_equal(offload_each_row(count, &c), 23);
+    assert_int_equal(c.rows, 23);
+    assert_true(c.inside >= 14);
+    assert_int_equal(c.grace, 7);
+    assert_int_equal(c.grace_close, 7);
+    assert_int_equal(c.falcon, 3);              /* as published: without, with parameters, with all on the host */
+    assert_true(c.falcon_s[0] < c.falcon_s[1] && c.falcon_s[1] < c.falcon_s[2]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(rows_are_predicted) };
+    return cmocka_run_group_tests_name("sim/offload_published", tests, NULL, NULL);
+}
