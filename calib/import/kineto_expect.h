@@ -29,7 +29,7 @@ struct expectation {
     int64_t issued[NPASS];                          /* kernels and copies of the device's streams, but the optimizer's */
 };
 
-/* Of a steady step.  0, or -1 reported: kernels of PyTorch, one role, no host's memory in the step. */
+/* Of a steady step.  0, or -1 reported: the plan is not for a GPU, or not of PyTorch's kernels. */
 int  expect(const struct plan *p, const struct evaluation *e, struct expectation *out);
 void expectation_free(struct expectation *x);
 

@@ -517,8 +517,10 @@ static void fit_words(const struct rows *rows, const struct fit_want *w, const c
     if (gmtime_r(&taken, &day))
         strftime(date, sizeof date, "%Y-%m-%d", &day);
     snprintf(m->device, sizeof m->device, "%.120s", w->device ? w->device : cpu);
-    bool traced = m->traced[KERNELS_TORCH_EAGER] || m->traced[KERNELS_TORCH_SDPA];
+    bool traced = false;
 
+    for (int set = 0; set < NKERNELS; set++)
+        traced |= m->traced[set];
     snprintf(m->basis, sizeof m->basis, "%d series of dpxcal%s on %.80s (%.80s), the newest of %s", rows->n,
              traced ? " and of traces" : "", host, m->device, date);
     if (m->ranks > 0)

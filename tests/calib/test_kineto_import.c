@@ -3,6 +3,7 @@
 #include "calib/import/import_kineto.h"
 #include "calib/import/kineto_match.h"
 #include "calib/store/measured_for.h"
+#include "calib/store/portable.h"
 #include "calib/store/query.h"
 #include "calib/trace/kineto_class.h"
 #include "sim/clock/simulate.h"
@@ -219,6 +220,28 @@ static void a_trace_is_taken_once(void **state)
     db_close(db);
 }
 
+static void an_export_says_the_same(void **state)
+{
+    struct timing here, there;
+    char file[512];
+    bool refused;
+    int known;
+
+    (void)state;
+    assert_int_equal(import("here.db", PLAN, "3", ranks, 2, &refused), 0);
+    snprintf(file, sizeof file, "%s/export.json", folder);
+    struct db *db = db_open(in_folder("here.db"));
+    assert_int_equal(portable_export(db, 0, file, &refused), 1);
+    db_close(db);
+    db = db_open(in_folder("there.db"));
+    assert_int_equal(portable_import(db, file, &known, &refused), 1);
+    db_close(db);
+    predict("here.db", 0, &here);
+    predict("there.db", 0, &there);
+    assert_close(here.line.step_s, there.line.step_s, 0);
+    assert_close(here.high_s, there.high_s, 0);
+}
+
 /* The plan with one text replaced by another. */
 static const char *other_plan(const char *from, const char *to)
 {
@@ -318,6 +341,7 @@ int main(void)
         cmocka_unit_test(other_shapes_interpolate_with_a_wider_interval),
         cmocka_unit_test(of_several_ranks_the_shortest_call_counts),
         cmocka_unit_test(a_trace_is_taken_once),
+        cmocka_unit_test(an_export_says_the_same),
         cmocka_unit_test(what_is_of_another_training_is_refused),
         cmocka_unit_test(a_trace_that_is_cut_is_refused),
     };
