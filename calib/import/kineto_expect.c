@@ -10,6 +10,7 @@ static void add(struct expectation *x, enum expect_kind kind, const struct kerne
 {
     x->at = room_for(x->at, x->n, &x->cap, sizeof *x->at);
     x->at[x->n++] = (struct expected){ kind, k, pass, bytes };
+    x->issued[pass] += kind != EXPECT_OPTIMIZER;
 }
 
 static void add_kernel(struct expectation *x, const struct kernel *k, enum pass pass)
@@ -37,16 +38,18 @@ static void add_compute(struct expectation *x, const struct schedules *s, const 
 static void add_copy(struct expectation *x, const struct schedules *s, const struct op *o)
 {
     int64_t bytes = o->u.copy.reads + o->u.copy.writes;
+    enum pass pass = o->phase == PHASE_BACKWARD || o->phase == PHASE_REDUCE ? PASS_BACKWARD : PASS_FORWARD;
     enum space from, to;
 
     if (bytes <= 0 || stream_is_host((enum stream)o->stream) || sched_crosses(s, o, &from, &to))
         return;
     if (o->stream == STREAM_COMPUTE) {
-        add(x, EXPECT_COPY, NULL, PASS_FORWARD, bytes);
+        add(x, EXPECT_COPY, NULL, pass, bytes);
         return;
     }
     x->side = room_for(x->side, x->nside, &x->cap_side, sizeof *x->side);
-    x->side[x->nside++] = (struct expected){ EXPECT_COPY, NULL, PASS_FORWARD, bytes };
+    x->side[x->nside++] = (struct expected){ EXPECT_COPY, NULL, pass, bytes };
+    x->issued[pass]++;
 }
 
 struct walk { const struct plan *p; struct expectation *x; };

@@ -26,9 +26,10 @@ struct expectation {
     struct expected *side;  int64_t nside, cap_side;    /* copies on other streams of the device */
     struct expected_coll *coll; int64_t ncolls, cap_colls;
     int64_t nproducts, nattention;                  /* anchors */
+    int64_t issued[NPASS];                          /* kernels and copies of the device's streams, but the optimizer's */
 };
 
-/* Of a steady step.  0, or -1 reported: kernels of PyTorch, one role, no host's memory in the step. */
+/* Of a steady step.  0, or -1 reported: the plan is not for a GPU, or not of PyTorch's kernels. */
 int  expect(const struct plan *p, const struct evaluation *e, struct expectation *out);
 void expectation_free(struct expectation *x);
 

@@ -351,6 +351,60 @@ static struct anchors anchors_of(const struct match *m, const struct work *const
     return a;
 }
 
+/* ---- the issuing thread ---- */
+
+/* A launch waits for the host to get there: that time is what the launch took.  Where it is this many times the usual
+ * one, the host waited for the device. */
+#define WAITED 50
+
+static double usual(int64_t *gap, int64_t n)
+{
+    if (n > 1)
+        qsort(gap, (size_t)n, sizeof *gap, by_length);
+    return n ? (double)gap[n / 2] : 0;
+}
+
+/* Seconds of one kernel or copy of the plan, or one collective, of a step. */
+static void take_issue(struct match *m, const struct work *const *at, int64_t n)
+{
+    int64_t *gap = room_new((size_t)n + 1, sizeof *gap);
+    const int64_t issued[NTRACED_ISSUE] = { m->x->issued[PASS_FORWARD], m->x->issued[PASS_BACKWARD], m->x->ncolls };
+
+    for (int kind = 0; kind < NTRACED_ISSUE; kind++) {
+        struct series of = { .kind = SERIES_OWN, .dtype = m->p->precision, .algorithm = kernels_name(m->p->kernels) };
+        int64_t found = 0;
+        double sum = 0;
+
+        for (int64_t i = 1; i < n; i++) {
+            int is = at[i]->coll ? TRACED_COLL : at[i]->phase == WORK_BACKWARD ? TRACED_BACKWARD : TRACED_FORWARD;
+            if (is == kind && (at[i]->coll || at[i]->phase != WORK_OPTIMIZER) && at[i]->launch > at[i - 1]->launch)
+                gap[found++] = at[i]->launch - at[i - 1]->launch;
+        }
+        double most = WAITED * usual(gap, found);
+        for (int64_t i = 0; i < found; i++)
+            sum += (double)gap[i] <= most ? 1e-9 * (double)gap[i] : 0;
+        if (sum > 0 && issued[kind] > 0)
+            call_add(timed_of(m, &of, traced_words[kind]), sum / (double)issued[kind], -1);
+    }
+    free(gap);
+}
+
+/* All work of a step, in order of launch. */
+static void take_launches(struct match *m, const struct kineto *k, int step)
+{
+    const struct work **at = room_new((size_t)k->work.n + 1, sizeof *at);
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < k->work.n; i++)
+        if (k->work.at[i].window == step - 1)
+            at[n++] = &k->work.at[i];
+    if (n > 1)
+        qsort(at, (size_t)n, sizeof *at, by_launch);
+    if (k->phases)
+        take_issue(m, at, n);
+    free(at);
+}
+
 static int match_step(struct match *m, const struct kineto *k, const struct busies *b, const char *path, int step)
 {
     const struct work **at = room_new((size_t)k->work.n + 1, sizeof *at);
@@ -374,6 +428,7 @@ static int match_step(struct match *m, const struct kineto *k, const struct busi
     if (same_order(m, &a)) {
         take_step(m, &a);
         take_side(m, side);
+        take_launches(m, k, step);
     } else
         rc = other_plan(m, &a, path, step);
     free(a.at);

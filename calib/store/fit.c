@@ -89,7 +89,7 @@ static int find_ranks(struct db *db, int64_t machine, const struct fit_want *w, 
 /* What a trace has timed has no threads of its own, and says of which set it is. */
 static int set_of(const struct row *r)
 {
-    bool own = r->threads > 0 || (r->kind != SERIES_KERNEL && r->kind != SERIES_PASS);
+    bool own = r->threads > 0 || (r->kind != SERIES_KERNEL && r->kind != SERIES_PASS && r->kind != SERIES_OWN);
 
     for (int set = 0; !own && set < NKERNELS; set++)
         if (!strcmp(kernels_name((enum kernel_set)set), r->algorithm))
@@ -407,14 +407,19 @@ static void fit_overlap(const struct rows *rows, struct measured_device *m, stru
     m->overlap = to;
 }
 
-static void fit_own(const struct rows *rows, struct measured_overheads *o)
+static void fit_own(const struct rows *rows, struct measured_device *m)
 {
+    struct measured_overheads *o = &m->own;
     struct measured_time *const to[] = { &o->issue_kernel, &o->issue_entry, &o->handover, &o->wake, &o->cold,
                                          &o->step };
 
     for (int i = 0; i < rows->n; i++) {
-        int which = rows->r[i].kind == SERIES_OWN ? word_find(own_words, rows->r[i].name) : -1;
-        if (which >= 0)
+        const struct row *r = &rows->r[i];
+        bool traced = r->set != KERNELS_DPX;
+        int which = r->kind == SERIES_OWN ? word_find(traced ? traced_words : own_words, r->name) : -1;
+        if (which >= 0 && traced)
+            m->traced_issue[r->set][which] = r->median;
+        else if (which >= 0)
             *to[which] = (struct measured_time){ rows->r[i].median, rows->r[i].spread };
     }
 }
@@ -512,8 +517,10 @@ static void fit_words(const struct rows *rows, const struct fit_want *w, const c
     if (gmtime_r(&taken, &day))
         strftime(date, sizeof date, "%Y-%m-%d", &day);
     snprintf(m->device, sizeof m->device, "%.120s", w->device ? w->device : cpu);
-    bool traced = m->traced[KERNELS_TORCH_EAGER] || m->traced[KERNELS_TORCH_SDPA];
+    bool traced = false;
 
+    for (int set = 0; set < NKERNELS; set++)
+        traced |= m->traced[set];
     snprintf(m->basis, sizeof m->basis, "%d series of dpxcal%s on %.80s (%.80s), the newest of %s", rows->n,
              traced ? " and of traces" : "", host, m->device, date);
     if (m->ranks > 0)
@@ -540,7 +547,7 @@ static void fit_rows(const struct rows *rows, struct measured_device *m)
     fit_collectives(rows, m, (struct measured_coll *)(void *)at);
     at += n * sizeof(struct measured_coll);
     fit_overlap(rows, m, (struct measured_overlap *)(void *)at);
-    fit_own(rows, &m->own);
+    fit_own(rows, m);
 }
 
 static int read_machine(struct db *db, const struct fit_want *w, const char *cpu, struct rows *rows,

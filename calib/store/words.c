@@ -27,6 +27,8 @@ const char *const pass_words[NMEASURED_PASS + 1] = {
 
 const char *const own_words[] = { "issue_kernel", "issue_entry", "handover", "wake", "cold", "step", NULL };
 
+const char *const traced_words[] = { "issue_forward", "issue_backward", "issue_coll", NULL };
+
 int word_find(const char *const *words, const char *word)
 {
     for (int i = 0; words[i]; i++)

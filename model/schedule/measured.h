@@ -85,6 +85,10 @@ struct measured_overheads {
     struct measured_time step;          /* between steps, outside all entries */
 };
 
+/* What a framework's trace says of its issuing thread: for each kernel or copy of the plan's program, in either pass, and for
+ * each collective. */
+enum traced_issue { TRACED_FORWARD, TRACED_BACKWARD, TRACED_COLL, NTRACED_ISSUE };
+
 struct measured_device {
     const struct measured_kernel  *kernel;  int nkernel;        /* by fn, then bytes */
     const struct measured_bytes   *bytes;   int nbytes;         /* by set, pass, then bytes */
@@ -93,6 +97,7 @@ struct measured_device {
     struct measured_overheads      own;
 
     bool       traced[NKERNELS];    /* sets of which a trace has timed kernels */
+    double     traced_issue[NKERNELS][NTRACED_ISSUE];   /* seconds of the issuing thread then; 0: not known */
     enum dtype precision;       /* of the plans for which kernels were timed */
     int64_t    ranks;           /* busy at once; 0: nobody said (imported sweeps) */
     int64_t    threads;         /* of each rank's kernels */

@@ -11,24 +11,23 @@
 #include "sim/price/measured_cost.h"
 #include "sim/price/space_cost.h"
 
-/* Seconds on the issuing thread; all but the first are assumed: no public measurement of them
- * was found.
+/* Seconds on the issuing thread.
  *
- * An operator called from Python: 4.7 us for a bare add_ on H100's host, 5.2 on A100's
- * (tusharhqq/napkin-math-gpu, tiny_kernel); with the modules of transformers around it 12.8,
- * since Llama-3.2-1B's forward of 512 tokens takes 8.1 ms eagerly and 1.9 as a graph, in 633
- * kernels by our count (stas00/ml-engineering, training/performance, B200).  Taken: the
- * geometric mean, since code varies between the two. */
-#define ISSUE_FORWARD  8e-6
-/* The same called by autograd's engine, without Python. */
-#define ISSUE_BACKWARD 5e-6
-/* An entry of the executor: one message to a thread. */
+ * A kernel of transformers' modelling code without gradients: 12.8 us, since Llama-3.2-1B's forward of 512 tokens takes
+ * 8.1 ms eagerly on B200 and 1.9 as a graph, in 633 kernels by our count (stas00/ml-engineering, training/performance; a
+ * bare add_ takes 4.7 on H100's host: tusharhqq/napkin-math-gpu, tiny_kernel).  The rest are ratios to that, measured on a
+ * CPU by tests/bench/issue_cost.py (torch 2.15, 2026-11; the least of three runs on a busy machine): with gradients
+ * 1.46, the same called by autograd's engine 0.70, a collective of FSDP2's hooks 70. */
+#define ISSUE_INFERENCE 12.8e-6
+#define ISSUE_FORWARD   (1.46 * ISSUE_INFERENCE)
+#define ISSUE_BACKWARD  (0.70 * ISSUE_INFERENCE)
+/* With the Python of a hook around it, which picks the unit, its streams and buffers.  1 ms each has been seen
+ * (pytorch/pytorch#173680, many small modules).  FSDP1's and DeepSpeed's hooks are taken to be as dear. */
+#define ISSUE_HOOK      (70 * ISSUE_INFERENCE)
+/* Assumed; no measurement of them was found.  An entry of the executor: one message to a thread. */
 #define ISSUE_OWN      1e-6
 /* A collective called from C++ (DistributedDataParallel's reducer, an executor). */
 #define ISSUE_COLL     15e-6
-/* And with the Python of a hook around it, which picks the unit, its streams and buffers:
- * 1 ms each has been seen (pytorch/pytorch#173680, many small modules). */
-#define ISSUE_HOOK     120e-6
 /* A wait or an allocation. */
 #define ISSUE_EVENT    2e-6
 /* A tensor in an optimizer's list. */
@@ -186,6 +185,12 @@ static bool piece_masked(const struct plan *p, enum piece_id id)
     return kernels_take_sdpa(p->kernels) && attention_masked(p) && (windowed || !attention_mixed(p));
 }
 
+/* As a trace has it, one thing of its kind, however many kernels that is in reality; 0: not known. */
+static double traced_issue(const struct cost_cache *c, enum traced_issue what)
+{
+    return c->traced ? c->traced->traced_issue[c->p->kernels][what] : 0;
+}
+
 static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pass, const struct program *g,
                    struct sums *out)
 {
@@ -221,7 +226,8 @@ static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pa
         sum->basis = basis_worst(sum->basis, one.basis);
         sum->outside |= one.outside;
         sum->variance += one.variance;
-        out->launches[i + 1] = out->launches[i] + kernel_launches(c->p->kernels, pass, &k[i]);
+        int launches = kernel_launches(c->p->kernels, pass, &k[i]);
+        out->launches[i + 1] = out->launches[i] + (traced_issue(c, TRACED_FORWARD) > 0 ? launches > 0 : launches);
     }
     between(out, 0, n, &out->all);
 }
@@ -446,14 +452,21 @@ double issue_cost(struct cost_cache *c, const struct schedules *s, const struct 
         int launches = of->launches[o->u.compute.k1] - of->launches[o->u.compute.k0];
         if (own)
             return entry + (c->measured ? launches * c->measured->own.issue_kernel.s : 0);
-        return launches * (o->u.compute.pass == PASS_FORWARD ? ISSUE_FORWARD : ISSUE_BACKWARD);
+        bool forward = o->u.compute.pass == PASS_FORWARD;
+        if (traced_issue(c, TRACED_FORWARD) > 0)
+            return launches * traced_issue(c, forward ? TRACED_FORWARD : TRACED_BACKWARD);
+        return launches * (forward ? ISSUE_FORWARD : ISSUE_BACKWARD);
     }
     case OP_COLL:
+        if (traced_issue(c, TRACED_COLL) > 0)
+            return traced_issue(c, TRACED_COLL);
         return own ? entry : o->flags & OPF_HOOK ? ISSUE_HOOK : ISSUE_COLL;
     case OP_COPY:
-        return own ? entry : ISSUE_FORWARD;
+        if (traced_issue(c, TRACED_FORWARD) > 0)
+            return traced_issue(c, TRACED_FORWARD);
+        return own ? entry : ISSUE_INFERENCE;
     case OP_OPTIMIZER:
-        return own ? entry : o->u.optimizer.passes * (o->u.optimizer.each ? o->u.optimizer.tensors : 1) * ISSUE_FORWARD +
+        return own ? entry : o->u.optimizer.passes * (o->u.optimizer.each ? o->u.optimizer.tensors : 1) * ISSUE_INFERENCE +
                             o->u.optimizer.tensors * ISSUE_TENSOR;
     case OP_WAIT:
     case OP_MEMORY:

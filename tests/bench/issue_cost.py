@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""What PyTorch costs the thread that issues kernels, as ratios: sim/price/op_cost.c takes its constants from them.
+
+    tests/bench/issue_cost.py        needs torch (2.9 or later) and transformers; no GPU, half a minute
+
+A Llama of 16 tiny blocks on the CPU, whose kernels have next to nothing to do.  The least CPU time of this thread over
+25 repeats, so that what else runs does not count; kernels are operators that the dispatcher hands to a device, views and
+allocations left out.  Ratios to forward without gradients carry over to another host, for which that one is known.
+FSDP2 runs over PyTorch's fake process group of 2 ranks, which does nothing: what is left is its Python and its copies.
+"""
+import os, time, warnings
+warnings.filterwarnings("ignore")
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import LlamaConfig, LlamaForCausalLM
+
+LAYERS = 16
+NO_KERNEL = set("view t transpose expand unsqueeze slice detach alias _unsafe_view select permute as_strided lift_fresh empty "
+                "empty_like reshape squeeze is_same_size unbind split".split())
+
+
+class Count(TorchDispatchMode):
+    n = 0
+
+    def __torch_dispatch__(self, f, types, args=(), kwargs=None):
+        self.n += f._schema.name.split("::")[1] not in NO_KERNEL
+        return f(*args, **(kwargs or {}))
+
+
+def seconds(f):
+    best = float("inf")
+    for _ in range(25):
+        t = time.thread_time()
+        f()
+        best = min(best, time.thread_time() - t)
+    return best
+
+
+def model():
+    m = LlamaForCausalLM(LlamaConfig(hidden_size=64, intermediate_size=64, num_hidden_layers=LAYERS, num_attention_heads=4,
+                                     num_key_value_heads=2, head_dim=16, vocab_size=64, max_position_embeddings=64))
+    return m.train()
+
+
+torch.set_num_threads(1)
+ids = torch.zeros(1, 4, dtype=torch.long)
+m = model()
+
+
+def forward(of=m):
+    return of(input_ids=ids, labels=ids, use_cache=False).loss
+
+
+def without_grad():
+    with torch.no_grad():
+        forward()
+
+
+with torch.no_grad(), Count() as c:
+    forward()
+    kernels = c.n
+with Count() as c:
+    loss = forward()
+    before = c.n
+    loss.backward()
+    behind = c.n - before
+forward().backward()
+bare = torch.zeros(8)
+a = seconds(lambda: [bare.add_(1.0) for _ in range(1000)]) / 1000
+f, g = seconds(without_grad) / kernels, seconds(forward) / kernels
+step = seconds(lambda: forward().backward())
+b = (step - g * kernels) / behind
+print("a bare add_                                  %7.2f us" % (1e6 * a))
+print("forward, a kernel of %4d, without gradients  %7.2f us" % (kernels, 1e6 * f))
+print("forward with gradients                       %7.2f of that" % (g / f))
+print("backward, a kernel of %4d                    %7.2f" % (behind, b / f))
+
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="29741")
+dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+mesh = init_device_mesh("cpu", (2,))
+sharded = model()
+for block in sharded.model.layers:
+    fully_shard(block, mesh=mesh)
+fully_shard(sharded, mesh=mesh)
+forward(sharded).backward()
+more = seconds(lambda: forward(sharded).backward()) - step
+collectives = 3 * LAYERS + 2                    # two all-gathers and a reduction a block; the root is gathered once
+print("FSDP2, a collective                          %7.1f" % (more / collectives / f))
