@@ -95,11 +95,8 @@ static int host_copy(struct kernels *k, int64_t n, void *dst, enum dtype dt, con
 static int host_sum_squares(struct kernels *k, int64_t n, const void *x, enum dtype dt, double *sum)
 {
     const struct simd *s = k->simd;
-    struct cut c = kernels_cut(k);
-    double *block = kernels_take(&c, BLOCKS * (int64_t)sizeof *block, "sum of squares");
+    double block[BLOCKS];               /* not of the workspace, which the compute stream alone has */
 
-    if (!block)
-        return -1;
     for (int64_t first = 0; first < n; first += BLOCKS * CHUNK) {
         int64_t left = n - first, here = left < BLOCKS * CHUNK ? (left + CHUNK - 1) / CHUNK : BLOCKS;
 #pragma omp parallel for num_threads(k->threads) schedule(static)

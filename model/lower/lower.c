@@ -23,10 +23,8 @@ static lowering *const table[NSTRATEGY][NDIALECT] = {
 
 int lower_check(const struct plan *p)
 {
-    if (p->ds.offload_optimizer.device != OFFLOAD_NONE && p->strategy == STRAT_ZERO3)
-        return fail("deepspeed.offload_optimizer.device: there is no schedule of stage 3 with an offloaded optimizer yet");
-    if (p->ds.offload_param.device != OFFLOAD_NONE)
-        return fail("deepspeed.offload_param.device: there is no schedule with offloaded parameters yet");
+    if (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED)
+        return lower_zero3_check(p);
     return 0;
 }
 

@@ -52,6 +52,9 @@ struct knob_name {
     double             absent;      /* but this */
 };
 
+/* Knobs that move data out of device memory, from this turn on: search leaves them at their defaults at first. */
+enum { KNOB_LATER = 20 };
+
 enum knob_tried { KNOB_NO_MORE, KNOB_SKIPPED, KNOB_TRIED };
 
 struct knob {
@@ -75,7 +78,8 @@ struct knob {
     bool              (*idle)(const struct plan *p);    /* says nothing beside the plan's other values: then it has its
                                      * default and is not written */
 
-    int                 turn;       /* search: 1 varies outermost, higher turns inside; 0: not varied */
+    int                 turn;       /* search: 1 varies outermost, higher turns inside; 0: not varied; from KNOB_LATER
+                                     * on: only where plans lack device memory */
     const double       *tries;      /* the values worth searching, */
     int                 ntries;
     enum knob_tried   (*try_with)(struct plan *p, int i);   /* or what writes the i-th of them */

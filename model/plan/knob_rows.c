@@ -238,7 +238,8 @@ static const struct knob rows[] = {
 
     /* runtime/zero/offload_config.py, runtime/swap_tensor/constants.py: alike in 0.19.6 and 0.19.8. */
     { "deepspeed.offload_optimizer", "device", WORD(ds.offload_optimizer.device, device_words, OFFLOAD_NONE),
-      .cells = DS123, IN_OPTIMIZER, IDLE(optimizer), .label = ", optimizer on %s", ACCELERATE_DS("offload_optimizer_device"),
+      .cells = DS123, IN_OPTIMIZER, IDLE(optimizer), TRY(20, ds_optimizer), .label = ", optimizer on %s",
+      ACCELERATE_DS("offload_optimizer_device"),
       .about = "where optimizer states are; stages 1 and 2 take nvme for cpu" },
     { "deepspeed.offload_optimizer", "pin_memory", BOOL(ds.offload_optimizer.pin_memory, true), .cells = DS123,
       IN_OPTIMIZER, IDLE(optimizer), .label = ", optimizer not pinned", .about = "in page-locked memory" },
@@ -256,7 +257,8 @@ static const struct knob rows[] = {
       IN_OPTIMIZER, IDLE(optimizer_disk), .about = "masters are initialised through the host buffers" },
 
     { "deepspeed.offload_param", "device", WORD(ds.offload_param.device, device_words, OFFLOAD_NONE), .cells = DS3,
-      IN_PARAM, IDLE(param), .label = ", parameters on %s", ACCELERATE_DS("offload_param_device"),
+      IN_PARAM, IDLE(param), TRIES(21, OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME), .label = ", parameters on %s",
+      ACCELERATE_DS("offload_param_device"),
       .about = "where partitions of parameters are" },
     { "deepspeed.offload_param", "pin_memory", BOOL(ds.offload_param.pin_memory, true), .cells = DS3,
       IN_PARAM, IDLE(param), .label = ", parameters not pinned", .about = "in page-locked memory" },

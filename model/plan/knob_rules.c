@@ -99,6 +99,17 @@ bool knob_idle_disk(const struct plan *p)
 
 /* ---- search ---- */
 
+/* Stages 1 and 2 take nvme for cpu. */
+enum knob_tried knob_try_ds_optimizer(struct plan *p, int i)
+{
+    static const enum offload_device to[] = { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
+
+    if (i >= (p->strategy == STRAT_ZERO3 ? 3 : 2))
+        return KNOB_NO_MORE;
+    p->ds.offload_optimizer.device = to[i];
+    return KNOB_TRIED;
+}
+
 /* Every block, every second, every fourth. */
 enum knob_tried knob_try_interval(struct plan *p, int i)
 {

@@ -23,6 +23,7 @@ bool knob_idle_param_disk(const struct plan *p);
 bool knob_idle_disk(const struct plan *p);
 
 /* Values worth searching that depend on others, or that come in pairs. */
+enum knob_tried knob_try_ds_optimizer(struct plan *p, int i);
 enum knob_tried knob_try_interval(struct plan *p, int i);
 enum knob_tried knob_try_sync(struct plan *p, int i);
 enum knob_tried knob_try_shard_group(struct plan *p, int i);

@@ -31,6 +31,7 @@ const char *recompute_name(enum recompute r)  { return recomputes[r]; }
 static const struct framework_limits limits = {
     .ddp_broadcast = (int64_t)250 << 20, .ddp_first_bucket = (int64_t)1 << 20, .ddp_bucket = (int64_t)25 << 20,
     .dp_coalesce = (int64_t)10 << 20, .ds_allreduce = 500000000,
+    .ds_aio_least = (int64_t)1 << 20, .ds_aio_align = 1 << 10,
 };
 
 static int parse(const char *const *words, const char *s)

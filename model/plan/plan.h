@@ -111,6 +111,7 @@ struct framework_limits {
     int64_t ddp_bucket;             /* bytes where bucket_cap_mb is not given, 25 MiB */
     int64_t dp_coalesce;            /* bytes: comm.broadcast_coalesced, reduce_add_coalesced, 10 MiB */
     int64_t ds_allreduce;           /* elements: engine.buffered_allreduce_fallback, 5e8 */
+    int64_t ds_aio_least, ds_aio_align;     /* bytes: swap_tensor/utils.py, MIN_AIO_BYTES, 1 MiB; AIO_ALIGNED_BYTES, 1 KiB */
 };
 
 /* Most samples in a micro-batch, most micro-batches in a step. */

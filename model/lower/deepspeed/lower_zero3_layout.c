@@ -78,6 +78,18 @@ int z3_whole(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors
     return layout;
 }
 
+int z3_parts(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n)
+{
+    int layout = sched_layout(z->d.s, 0);
+    int64_t at = 0;
+
+    for (int i = 0; i < n && layout; i++) {
+        slice(z, h, dt, tensors[i], z->d.rank, at);
+        at += round512(z->q[tensors[i]] * dtype_bytes(dt));
+    }
+    return layout;
+}
+
 int z3_inside(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n)
 {
     int layout = sched_layout(z->d.s, 0);
@@ -91,7 +103,39 @@ int z3_inside(const struct z3 *z, enum holds h, enum dtype dt, const int *tensor
     return layout;
 }
 
+int z3_disk_piece(const struct z3 *z, int t, int64_t at, int64_t n, int64_t bytes)
+{
+    int layout = sched_layout(z->d.s, 0);
+    int64_t from;
+
+    z3_part(z, t, z->d.rank, &from);
+    sched_slice(z->d.s, HOLDS_GRAD, DT_FP32, t, from + at, n, bytes);
+    return layout;
+}
+
 /* ---- what buffers hold for good ---- */
+
+/* Files of weights and moments; gradients that go to disk, in the buffer of the sub-group and in their files. */
+static void describe_files(struct z3 *z, struct z3_group *g)
+{
+    int64_t from, in_files = 0;
+
+    sched_holds(z->d.s, g->file, g->as_p);
+    sched_holds(z->d.s, g->file + 1, g->as_m);
+    sched_holds(z->d.s, g->file + 2, g->as_v);
+
+    for (int way = 0; way < 2; way++) {
+        int *layout = way ? &g->as_grad_file : &g->as_grads;
+        *layout = sched_layout(z->d.s, 0);
+        for (int t = g->first; t < g->last; t++) {
+            int64_t n = z3_disk_written(z, t), at = way ? in_files : z->begin[t] - z->begin[g->first];
+            z3_part(z, t, z->d.rank, &from);
+            if (n > 0)
+                sched_slice(z->d.s, HOLDS_GRAD, DT_FP32, t, from, n, at * 4);
+            in_files += way ? n : 0;
+        }
+    }
+}
 
 static void describe_group(struct z3 *z, struct z3_group *g)
 {
@@ -104,8 +148,22 @@ static void describe_group(struct z3 *z, struct z3_group *g)
     g->flat = z3_own(z, HOLDS_GRAD, z->accum, tensors, n, begin);
     g->wide = z3_own(z, HOLDS_GRAD, DT_FP32, tensors, n, begin);
     g->new_values = z3_own(z, HOLDS_PARAM, DT_FP32, tensors, n, begin);
-    sched_holds(z->d.s, g->master, z3_own(z, HOLDS_MASTER, DT_FP32, tensors, n, begin));
-    sched_holds(z->d.s, g->adam, z3_own(z, HOLDS_EXP_AVG, DT_FP32, tensors, n, begin));
+    g->narrow_values = z3_own(z, HOLDS_PARAM, z->d.dt, tensors, n, begin);
+    g->as_p = z3_own(z, HOLDS_MASTER, DT_FP32, tensors, n, begin);
+    g->as_m = z3_own(z, HOLDS_EXP_AVG, DT_FP32, tensors, n, begin);
+    if (g->host)
+        g->as_v = z3_own(z, HOLDS_EXP_AVG_SQ, DT_FP32, tensors, n, begin);
+    if (z->away.states && !g->disk)
+        sched_holds(z->d.s, g->grad, g->wide);
+    if (!g->disk)
+        sched_holds(z->d.s, g->master, g->as_p);
+    else
+        describe_files(z, g);
+    sched_holds(z->d.s, g->adam, g->as_m);
+    if (g->host) {
+        sched_holds(z->d.s, g->adam + 1, g->as_v);
+        return;
+    }
     for (int i = 0; i < n; i++)
         slice(z, HOLDS_EXP_AVG_SQ, DT_FP32, tensors[i], z->d.rank,
               round512(g->elems * 4) + (z->begin[tensors[i]] - begin) * 4);
