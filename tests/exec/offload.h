@@ -358,7 +358,7 @@ static void check_meters(const struct executor *x, const struct schedules *s)
 static void check_moved(const struct executor *x, const struct schedules *s)
 {
     struct moved_table want = { 0 };
-    int64_t files[2] = { 0 };
+    int64_t of_files[2] = { 0 };
 
     moved_add(s, SCHED_INIT, 1, &want);
     moved_add(s, SCHED_FIRST, 1, &want);
@@ -367,12 +367,12 @@ static void check_moved(const struct executor *x, const struct schedules *s)
         for (enum space to = 0; to < NSPACE; to++) {
             assert_int_equal(executor_moved(x, from, to)->count, want.of[from][to].count);
             assert_int_equal(executor_moved(x, from, to)->bytes, want.of[from][to].bytes);
-            files[0] += from == SPACE_DISK ? want.of[from][to].bytes : 0;
-            files[1] += to == SPACE_DISK ? want.of[from][to].bytes : 0;
+            of_files[0] += from == SPACE_DISK ? want.of[from][to].bytes : 0;
+            of_files[1] += to == SPACE_DISK ? want.of[from][to].bytes : 0;
         }
     if (executor_store(x)) {
-        assert_int_equal(store_bytes_read(executor_store(x)), files[0]);
-        assert_int_equal(store_bytes_written(executor_store(x)), files[1]);
+        assert_int_equal(store_bytes_read(executor_store(x)), of_files[0]);
+        assert_int_equal(store_bytes_written(executor_store(x)), of_files[1]);
     }
 }
 
