@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/room.h"
 #include "exec/run/executor_internal.h"
+#include "model/memory/moved.h"
 
 /* n elements, contiguous on both sides.  A side on disk has no address: it begins at `file`. */
 struct run { void *to; const void *from; int64_t n, file; int32_t tensor; uint8_t dt, st; };
@@ -16,7 +17,7 @@ struct copy_task {
     const struct op *op;
     enum copy_fn fn;
     double scale;
-    bool crosses;                   /* from one memory to another: */
+    bool crosses, counts;           /* from one memory to another, between buffers: */
     enum space from, to;
     int n;
     int64_t room;
@@ -25,8 +26,26 @@ struct copy_task {
 
 /* ---- runs ---- */
 
+static int64_t run_bytes(const struct run *r) { return r->n * dtype_bytes((enum dtype)r->dt); }
+
+/* Is r, on either side, what comes after the last run?  A side without an address is a file, or dry. */
+static bool goes_on(const struct copy_task *c, const struct run *r)
+{
+    const struct run *l = c->n > 0 ? &c->run[c->n - 1] : NULL;
+    bool file = c->from == SPACE_DISK || c->to == SPACE_DISK;
+
+    return l && l->dt == r->dt && l->st == r->st && l->dt == l->st && (!file || l->file + run_bytes(l) == r->file) &&
+           (!l->to || (char *)l->to + run_bytes(l) == (char *)r->to) &&
+           (!l->from || (const char *)l->from + run_bytes(l) == (const char *)r->from);
+}
+
+/* What crosses goes in runs as long as they can be: tensors that lie together on both sides are one. */
 static void add_run(struct copy_task *c, const struct run *r)
 {
+    if (c->crosses && goes_on(c, r)) {
+        c->run[c->n - 1].n += r->n;
+        return;
+    }
     c->run = room_for(c->run, c->n, &c->room, sizeof *c->run);
     c->run[c->n++] = *r;
 }
@@ -82,6 +101,7 @@ static struct copy_task *new_task(struct executor *x, const struct op *o, enum c
 
     *c = (struct copy_task){ .x = x, .op = o, .fn = fn, .scale = (double)o->u.copy.scale };
     c->crosses = sched_crosses(x->s, o, &c->from, &c->to);
+    c->counts = moves_buffers(x->s, o, &c->from, &c->to);
     return c;
 }
 
@@ -94,7 +114,7 @@ static int cross(const struct copy_task *c, const struct run *r)
 {
     struct device *d = c->x->d;
     struct CUstream_st *s = device_cuda_stream(d, (enum stream)c->op->stream);
-    int64_t bytes = r->n * dtype_bytes((enum dtype)r->dt);
+    int64_t bytes = run_bytes(r);
 
     if (c->from == SPACE_DISK)
         return store_read(c->x->store, r->file, r->to, bytes);
@@ -196,6 +216,18 @@ static int run_one(const struct copy_task *c, const struct run *r, double factor
     return 0;
 }
 
+/* On the lane's own thread, as the collectives' counts. */
+static void count(const struct copy_task *c)
+{
+    struct exec_count *n = &c->x->moved[c->from][c->to];
+    int64_t bytes = 0;
+
+    for (int i = 0; i < c->n; i++)
+        bytes += run_bytes(&c->run[i]);
+    atomic_fetch_add(&n->count, 1);
+    atomic_fetch_add(&n->bytes, bytes);
+}
+
 static int run_copy(struct task *t)
 {
     struct copy_task *c = t->self;
@@ -211,6 +243,8 @@ static int run_copy(struct task *t)
     else
         for (int i = 0; i < c->n && rc == 0 && !c->x->a.no_compute; i++)
             rc = run_one(c, &c->run[i], factor);
+    if (rc == 0 && c->counts && !guarded_off(c->x, c->op))
+        count(c);
     free(c->run);
     return rc;
 }

@@ -111,8 +111,8 @@ int cluster_host_memory(const struct cluster *c, int64_t *bytes)
 
 int cluster_disk(const struct cluster *c, int64_t *bytes)
 {
-    *bytes = c->node.disk;
-    if (c->node.disk > 0)
+    *bytes = c->is_host && !c->node.disk ? cluster_host_disk() : c->node.disk;
+    if (*bytes > 0)
         return 0;
     return fail("cluster '%s': the disk space of a node is not known: give \"node\": {\"disk_bytes\": ...} in a "
                 "cluster file", c->name);

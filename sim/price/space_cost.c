@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/schedule/measured.h"
 
 /* PCIe as copied from pinned memory: 55.4 of 63 GB/s (H200, nvbandwidth), 26.4 of 31 (A100, napkin-math). */
 #define PCIE 0.87
@@ -23,6 +24,8 @@
  * casts, by bytes, too. */
 #define THREAD       278e6
 #define THREAD_BYTES (28 * THREAD)
+/* A disk of this machine, which nobody described: a SATA drive's 6 Gbit/s with 8b/10b (Serial ATA revision 3.0). */
+#define HOST_DISK 0.6e9
 
 bool space_cost_over_link(const struct plan *p, const struct schedules *s, const struct op *o)
 {
@@ -31,7 +34,7 @@ bool space_cost_over_link(const struct plan *p, const struct schedules *s, const
     return !p->cluster.is_host && sched_crosses(s, o, &from, &to) && (from == SPACE_DEVICE || to == SPACE_DEVICE);
 }
 
-static bool is_file(const struct op *o)
+bool space_cost_is_file(const struct op *o)
 {
     return o->kind == OP_COPY && (o->stream == STREAM_DISK_READ || o->stream == STREAM_DISK_WRITE);
 }
@@ -114,16 +117,22 @@ static void within_dram(const struct plan *p, const struct op *o, struct cost *o
         *out = half_to_twice(least);
 }
 
-bool space_cost(const struct plan *p, const struct schedules *s, const struct op *o, struct cost *out)
+static double disk_rate(const struct plan *p, const struct op *o)
 {
     const struct cluster_node *n = &p->cluster.node;
+    double rate = o->stream == STREAM_DISK_READ ? n->disk_read : n->disk_write;
 
+    return rate > 0 || !p->cluster.is_host ? rate : HOST_DISK;
+}
+
+bool space_cost(const struct plan *p, const struct schedules *s, const struct op *o, struct cost *out)
+{
     if (is_host_work(p, o)) {
         by_threads(p, o, out);
         return true;
     }
-    if (is_file(o))
-        *out = half_to_twice(copied(o) * ranks(p) / (o->stream == STREAM_DISK_READ ? n->disk_read : n->disk_write));
+    if (space_cost_is_file(o))
+        *out = half_to_twice(copied(o) * ranks(p) / disk_rate(p, o));
     else if (p->cluster.gpu.pcie > 0 && space_cost_over_link(p, s, o))
         over_link(p, s, o, out);
     else
@@ -138,7 +147,7 @@ struct shares space_cost_shares(const struct plan *p, const struct schedules *s,
     bool link = space_cost_over_link(p, s, o);
     enum space from, to;
 
-    if (p->cluster.is_host || !(seconds > 0) || !(link || is_file(o) || is_host_work(p, o)))
+    if (p->cluster.is_host || !(seconds > 0) || !(link || space_cost_is_file(o) || is_host_work(p, o)))
         return of;
     if (link && p->cluster.gpu.pcie > 0) {
         sched_crosses(s, o, &from, &to);
@@ -149,6 +158,20 @@ struct shares space_cost_shares(const struct plan *p, const struct schedules *s,
     for (int i = 0; i < NSHARED; i++)       /* a measured time may be shorter than the datasheet's */
         of.of[i] = of.of[i] < 1 ? of.of[i] : 1;
     return of;
+}
+
+/* What was measured here is priced by that (op_cost.c). */
+static bool is_measured(const struct plan *p, const struct op *o)
+{
+    const struct measured_device *m = p->cluster.measured;
+    enum measured_pass pass = o->kind == OP_OPTIMIZER            ? MP_HOST_ADAMW
+                              : o->stream == STREAM_DISK_READ ? MP_DISK_READ
+                                                              : MP_DISK_WRITE;
+
+    for (int i = 0; m && i < m->nbytes; i++)
+        if (m->bytes[i].pass == pass)
+            return true;
+    return false;
 }
 
 static int needs(const struct plan *p, double rate, const char *what, const char *key)
@@ -164,13 +187,14 @@ int space_cost_known(const struct plan *p, const struct schedules *s, enum sched
 
     for (int i = s->begin[id]; i < s->end[id] && s->spaces; i++) {
         const struct op *o = &s->ops[i];
-        if (is_file(o) && o->stream == STREAM_DISK_READ &&
+        bool file = space_cost_is_file(o) && !is_measured(p, o) && !p->cluster.is_host;
+        if (file && o->stream == STREAM_DISK_READ &&
             needs(p, n->disk_read, "how fast a node's disks are read", "node\": {\"disk_read_gb_per_s\": ...}") < 0)
             return -1;
-        if (is_file(o) && o->stream == STREAM_DISK_WRITE &&
+        if (file && o->stream == STREAM_DISK_WRITE &&
             needs(p, n->disk_write, "how fast a node's disks are written", "node\": {\"disk_write_gb_per_s\": ...}") < 0)
             return -1;
-        if (is_host_work(p, o) &&
+        if (is_host_work(p, o) && !(o->kind == OP_OPTIMIZER && is_measured(p, o)) &&
             needs(p, n->dram, "the bandwidth of a node's host memory", "node\": {\"dram_gb_per_s\": ...}") < 0)
             return -1;
         if (space_cost_over_link(p, s, o) &&

@@ -17,6 +17,9 @@ struct shares { double of[NSHARED]; };      /* what an entry takes of each while
 /* Copies between device and host memory; on ranks that are processes on cores both are the same memory. */
 bool space_cost_over_link(const struct plan *p, const struct schedules *s, const struct op *o);
 
+/* A read or a write of a file. */
+bool space_cost_is_file(const struct op *o);
+
 /* True, with *out set, where the entry has a price here: undisturbed by what else its rank does.  On ranks that are
  * processes on cores, the host stream and copies over a link have none: they are priced as on any other stream. */
 bool space_cost(const struct plan *p, const struct schedules *s, const struct op *o, struct cost *out);
@@ -25,7 +28,7 @@ bool space_cost(const struct plan *p, const struct schedules *s, const struct op
  * price. */
 struct shares space_cost_shares(const struct plan *p, const struct schedules *s, const struct op *o, double seconds);
 
-/* Whether the cluster says all that the entries of a schedule need.  0, or -1 with the missing key reported. */
+/* Whether the cluster, or what was measured on it, says all that the entries of a schedule need.  0, or -1 with the missing key reported. */
 int space_cost_known(const struct plan *p, const struct schedules *s, enum sched_id id);
 
 #endif
