@@ -35,6 +35,9 @@ static void offload_activations(const struct plan *p, struct schedules *s)
 
     if (inputs || p->activation_offload != OFFLOAD_NOTHING)
         schedules_offload(s, &way);
+    if (p->activation_offload == OFFLOAD_STREAMS && p->kernels != KERNELS_DPX)
+        sched_note(s, "what a block keeps leaves once, behind its forward; torchtune's OffloadActivations copies a tensor as "
+                   "often as it is saved");
 }
 
 int lower_using(const struct plan *p, int64_t rank, const struct program *g, struct schedules *s)
