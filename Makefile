@@ -26,7 +26,8 @@
 # Where nvcc and NCCL are found, dpxrun and dpxcal have CUDA: CUDA_HOME=, NCCL_HOME= say where,
 # CUDA=0 leaves it out.  EMU=1 builds in build-emu/ against an emulator of CUDA on the host (tests).
 # On a bare machine with one GPU: MPI=0 without MPI (one rank), DNNL=0 without oneDNN (the host's matrix
-# products are then slow), CARRY=carry with the libraries of `make carry`.
+# products are then slow), URING=0 without io_uring (by itself where liburing is not there: files are then
+# read and written by threads), CARRY=carry with the libraries of `make carry`.
 
 VERSION := 0.1.0
 B       := $(if $(SAN),build-san,$(if $(TSAN),build-tsan,$(if $(EMU),build-emu,build)))
@@ -109,6 +110,12 @@ ifeq ($(DNNL),0)
 REALFLAGS += -DDPX_NO_DNNL -Iexec/nodnnl
 else
 DNNL_LIB  := -ldnnl
+endif
+# Files of offloaded buffers go through io_uring where liburing is there (URING=0 leaves it out), else by threads.
+ifneq ($(URING),0)
+URING_LIB := $(shell pkg-config --libs liburing 2>/dev/null)
+URING_INC := $(if $(URING_LIB),-DDPX_URING $(shell pkg-config --cflags liburing))
+REALFLAGS += $(URING_INC)
 endif
 ifdef CARRY
 FLAGS     += -I$(CARRY)/include
@@ -241,7 +248,7 @@ $(filter $B/tests/exec/%,$(TESTS)): $(EXEC)
 $(foreach t,$(emutests),$(eval $B/$t: $(patsubst %,$B/%.o,$(wildcard $t.c $t.cc)) $(EXEC) $(SIM) $(STORE) $(MODEL)))
 $(if $(EMU),$(REAL)): $B/emu.a
 $(REAL): private CC := $(MPICC)
-$(REAL): LIBS += $(DNNL_LIB) $(CUDA_LIBS) -fopenmp -pthread
+$(REAL): LIBS += $(DNNL_LIB) $(URING_LIB) $(CUDA_LIBS) -fopenmp -pthread
 REALOBJ := $B/exec/%.c.o $B/calib/dpxcal.c.o $B/calib/bench/%.c.o $B/tests/exec/%.c.o \
            $B/tests/mpi/%.c.o $B/tests/gpu/%.c.o $B/tests/emu/%.c.o $B/tests/bench/exec_%.c.o
 $(REALOBJ): private CC := $(MPICC)
@@ -392,7 +399,7 @@ install: all $(SHARE)
 	    install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/dpx/measured/$${f##*/} || exit 1; done
 
 deps:
-	@tools/install-deps.sh build test fuzz
+	@tools/install-deps.sh build test fuzz more
 help:
 	@sed '/^#/!Q; s/^#//; s/^ //' Makefile
 clean:

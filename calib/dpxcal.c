@@ -44,7 +44,7 @@ struct cal {
     int     device;
     uint64_t precision;
     double  probe_s;
-    const char *models, *micro_batches, *db, *hostfile;
+    const char *models, *micro_batches, *db, *hostfile, *disk;
     struct bench b;
     struct bench_list list;
     char   *options;
@@ -72,6 +72,8 @@ static int parse_run(struct cal *c, int argc, char **argv)
         { "seconds", "to take in all, in place of those of --quick and the full run", .i = &c->seconds, .min = 1 },
         { "device", "what computes, and is timed", .word = &c->device, .words = devices },
         { "hostfile", "machines to start ranks on, as Open MPI's", .str = &c->hostfile, .value = "FILE" },
+        { "disk", "a folder whose disk is timed, with files of 1 GB in all, --quick 128 MB (default as dpxrun's "
+          "--offload-dir: $TMPDIR, else /var/tmp)", .str = &c->disk, .value = "DIR" },
         { "anew", "do not continue an interrupted calibration", .flag = &c->anew },
         { "db", "the database", .str = &c->db, .value = "FILE" },
         { 0 }
@@ -87,6 +89,7 @@ static struct bench_wish wish(const struct cal *c)
 
     w.cuda = c->device == DEVICE_CUDA;
     w.carries = c->b.carries;
+    w.disk = c->disk ? c->disk : cluster_host_folder();
     w.precision[DT_FP32] = !c->precision || (c->precision & 1);
     w.precision[DT_BF16] = c->precision ? (c->precision & 2) != 0 : !c->quick;
     return w;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # tools/install-deps.sh GROUP... -- installs what building (build), testing
-# (test) and fuzzing (fuzz) need and this machine lacks: Debian and Ubuntu
+# (test) and fuzzing (fuzz) need and this machine lacks, and what they can do without (more): Debian and Ubuntu
 # packages, as root or through a sudo that asks for no password.
 #
 # What counts is whether the compiler finds a thing, not what a package
@@ -23,6 +23,7 @@ test  | libcmocka-dev            | cmocka.h  | cmocka  | unit tests
 test  | binutils                 | readelf   |         | tests of what the programs link
 test  | g++                      | c++       |         | the emulator of CUDA that tests run on
 fuzz  | clang libclang-rt-dev?   | fuzzer    |         | libFuzzer: make fuzz
+more  | liburing-dev pkg-config  | liburing.h | uring  | io_uring: files of offloaded buffers (without it: threads)
 '
 
 tmp=$(mktemp -d) || exit 1
@@ -95,7 +96,7 @@ find_missing() {
 # In the usual case, that all is there, one compilation shows it.
 all_there() {
     case " $groups " in
-    *' fuzz '*) return 1 ;;
+    *' fuzz '* | *' more '*) return 1 ;;
     *' test '*) compiles "$build cmocka.h" 'jansson yaml sqlite3 dnnl z cmocka' && present readelf && mpi_works && cxx_works ;;
     *)          compiles "$build" 'jansson yaml sqlite3 dnnl z' && mpi_works ;;
     esac

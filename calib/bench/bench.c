@@ -254,6 +254,8 @@ int bench_run(struct bench *b, const struct bench_item *item, double seconds)
     case BENCH_PROGRAM: return bench_program(b, item->plan, seconds);
     case BENCH_COLL:    return bench_coll(b, item, seconds);
     case BENCH_OVERLAP: return bench_overlap(b, item->dtype, seconds / OVERLAP_TAKES);
+    case BENCH_HOST:    return bench_host(b, item->largest, seconds);
+    case BENCH_DISK:    return bench_disk(b, item, seconds);
     }
     return fail("no benchmark of kind %d", item->kind);
 }

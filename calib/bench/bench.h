@@ -27,7 +27,7 @@
 #include "exec/train/probe.h"
 #include "model/plan/plan.h"
 
-enum bench_kind { BENCH_OWN, BENCH_PASSES, BENCH_PROGRAM, BENCH_COLL, BENCH_OVERLAP };
+enum bench_kind { BENCH_OWN, BENCH_PASSES, BENCH_PROGRAM, BENCH_COLL, BENCH_OVERLAP, BENCH_HOST, BENCH_DISK };
 
 struct bench_item {
     enum bench_kind kind;
@@ -35,10 +35,12 @@ struct bench_item {
     double weight;                      /* of its time among the others' */
     const struct plan *plan;            /* BENCH_PROGRAM */
     enum dtype     dtype;               /* BENCH_PASSES, BENCH_COLL, BENCH_OVERLAP */
+    const char    *folder;              /* BENCH_DISK */
+    bool           queues;              /* BENCH_DISK: depths of the queue and sizes of blocks as well */
     enum coll_op   op;                  /* BENCH_COLL */
     enum coll_algo algo;
     int            step;                /* BENCH_COLL: sizes grow by 2^step; 0: 2^k and 1.5 * 2^k */
-    int64_t        largest;             /* BENCH_COLL, BENCH_PASSES: bytes of an operand */
+    int64_t        largest;             /* BENCH_COLL, BENCH_PASSES, BENCH_HOST: bytes of an operand; BENCH_DISK: of a rank's file */
     int            group;               /* BENCH_COLL: ranks of each group, all groups at once; 0: one of all */
     bool           strided;             /* of every so many-th rank, as replica groups are */
 };
@@ -97,6 +99,7 @@ struct bench_wish {
     bool        precision[NDTYPE];
     int64_t     memory;                 /* bytes of a rank: what takes more is refused; 0: not looked at */
     bool        cuda, carries;          /* as struct bench */
+    const char *disk;                   /* the folder whose disk is measured; NULL: none is */
 };
 struct bench_list { struct bench_item *item; int n; struct plan *plan; int nplans; };
 
@@ -111,6 +114,8 @@ int bench_passes(struct bench *b, enum dtype t, int64_t largest, double seconds)
 int bench_program(struct bench *b, const struct plan *p, double seconds);
 int bench_coll(struct bench *b, const struct bench_item *item, double seconds);
 int bench_overlap(struct bench *b, enum dtype t, double seconds);
+int bench_host(struct bench *b, int64_t largest, double seconds);
+int bench_disk(struct bench *b, const struct bench_item *item, double seconds);
 
 /* Whether the calibration has it: 1, 0, -1 reported. */
 int bench_known(struct bench *b, const struct series *s);

@@ -251,6 +251,23 @@ static void add_passes(struct bench_list *l, const struct bench_wish *w, enum be
         }
 }
 
+/* The host's AdamW by threads, and its disk: all ranks together write and read so many bytes at most. */
+static void add_beyond_device(struct bench_list *l, const struct bench_wish *w, int nranks)
+{
+    static const int64_t DISK_QUICK = 128 << 20, DISK_FULL = 1 << 30, ADAMW = 64 << 20;
+    struct bench_item *i = add(l, BENCH_HOST, w->quick ? 1 : 4);
+
+    i->largest = ADAMW;
+    snprintf(i->what, sizeof i->what, "AdamW of the host's threads");
+    if (!w->disk)
+        return;
+    i = add(l, BENCH_DISK, w->quick ? 2 : 12);
+    i->folder = w->disk;
+    i->queues = !w->quick;
+    i->largest = (w->quick ? DISK_QUICK : DISK_FULL) / nranks;
+    snprintf(i->what, sizeof i->what, "files in %s", w->disk);
+}
+
 int bench_list(const struct bench_wish *w, int nranks, struct bench_list *out)
 {
     *out = (struct bench_list){ .item = calloc(MOST_ITEMS, sizeof *out->item),
@@ -263,6 +280,7 @@ int bench_list(const struct bench_wish *w, int nranks, struct bench_list *out)
         return -1;
     }
     add_passes(out, w, BENCH_PASSES, w->quick ? 4 : 20);
+    add_beyond_device(out, w, nranks);
     bool carries = nranks > 1 && (!w->cuda || w->carries);
     if (carries)
         add_rings(out, w);

@@ -22,6 +22,7 @@ const char *const class_words[NKERNEL_CLASS + 1] = {
 const char *const pass_words[NMEASURED_PASS + 1] = {
     [MP_COPY] = "copy", [MP_SCALE] = "scale", [MP_RESCALE] = "rescale", [MP_ADD] = "add", [MP_CAST] = "cast", [MP_ZERO] = "zero",
     [MP_ADAMW] = "adamw", [MP_SQUARES] = "squares", [MP_TO_HOST] = "to_host", [MP_FROM_HOST] = "from_host",
+    [MP_HOST_ADAMW] = "host_adamw", [MP_DISK_READ] = "disk_read", [MP_DISK_WRITE] = "disk_write",
 };
 
 const char *const own_words[] = { "issue_kernel", "issue_entry", "handover", "wake", "cold", "step", NULL };

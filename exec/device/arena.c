@@ -27,6 +27,7 @@ struct block {
 
 struct arena {
     bool   guarded;
+    int    align;
     struct block *blocks;
     int     n;
     int64_t room;
@@ -44,9 +45,11 @@ struct arena *arena_new(bool guarded)
     if (!a)
         fail("out of memory for an arena");
     else
-        a->guarded = guarded;
+        *a = (struct arena){ .guarded = guarded, .align = ALIGN };
     return a;
 }
+
+void arena_align(struct arena *a, int align) { a->align = align; }
 
 void arena_free(struct arena *a)
 {
@@ -108,7 +111,7 @@ static int64_t cut(const struct arena *a, int64_t bytes)
 {
     if (a->guarded)
         return round_up(bytes, page()) + page();
-    return bytes ? round_up(bytes, ALIGN) : ALIGN;
+    return bytes ? round_up(bytes, a->align) : a->align;
 }
 
 static int64_t begin(const struct arena *a, const struct block *b)
@@ -227,6 +230,8 @@ int64_t arena_take(struct arena *a, int64_t bytes, enum category cat, const stru
     count(a, cat, bytes);
     return begin(a, b);
 }
+
+void arena_account(struct arena *a, int64_t bytes, enum category cat) { count(a, cat, bytes); }
 
 void arena_give(struct arena *a, int64_t offset, const struct when *last)
 {

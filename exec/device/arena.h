@@ -1,5 +1,5 @@
 /* arena.h -- one memory of a rank: one region, every byte of it accounted.  A rank has an arena for each space
- * (schedule.h) in which its buffers lie; that of the disk is never mapped: its offsets are a file's (store.h).
+ * (schedule.h) in which its buffers lie; that of the disk is a meter alone.
  *
  * Addresses are decided when an entry is issued, long before it runs.  A block that was given
  * back can be taken again at once where the schedule's own waits put the new user behind the
@@ -50,10 +50,14 @@ struct arena;
  * arena_free(), which accepts NULL. */
 struct arena *arena_new(bool guarded);
 void          arena_free(struct arena *a);
+/* From now on blocks begin at multiples of `align`, itself one of 64, and not only of 64; guarded they do not. */
+void          arena_align(struct arena *a, int align);
 
 /* Offset of `bytes` bytes, aligned to 64, for somebody who starts at `at`; 0 bytes are a place
  * too.  Never fails for want of space before it is mapped; after that -1, reported. */
 int64_t arena_take(struct arena *a, int64_t bytes, enum category cat, const struct when *at);
+/* Bytes that come (or go: negative) at a place that is not this arena's: files have their own (store.h).  Only the meter. */
+void    arena_account(struct arena *a, int64_t bytes, enum category cat);
 /* Gives a block back whose uses are done at `last`. */
 void    arena_give(struct arena *a, int64_t offset, const struct when *last);
 /* Everybody has waited for `done`: what is free since then lies together again. */

@@ -470,6 +470,13 @@ int64_t lanes_progress(struct lanes *l)
     return done;
 }
 
+void lanes_alive(struct lanes *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->progress++;
+    pthread_mutex_unlock(&l->lock);
+}
+
 const char *lanes_at(struct lanes *l, enum stream s, int32_t *position)
 {
     const struct lane *n = &l->lane[s];

@@ -72,9 +72,11 @@ void    lanes_held_reset(struct lanes *l);
 int  lanes_record(struct lanes *l, int64_t n);
 const struct task_time *lanes_recorded(const struct lanes *l, enum stream s, int64_t *n);
 
-/* For the watchdog, at any time: how many tasks have been done in all, and what lane s is at
+/* For the watchdog, at any time: how many tasks have been done in all (lanes_alive() adds to it), and what lane s is at
  * (NULL: nothing). */
 int64_t     lanes_progress(struct lanes *l);
+/* A task that goes on for long, a file on a slow disk, says so: progress grows by one. */
+void        lanes_alive(struct lanes *l);
 const char *lanes_at(struct lanes *l, enum stream s, int32_t *position);
 
 double lanes_now(void);             /* seconds, CLOCK_MONOTONIC */

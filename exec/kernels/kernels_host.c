@@ -95,7 +95,7 @@ static int host_copy(struct kernels *k, int64_t n, void *dst, enum dtype dt, con
 static int host_sum_squares(struct kernels *k, int64_t n, const void *x, enum dtype dt, double *sum)
 {
     const struct simd *s = k->simd;
-    double block[BLOCKS];           /* the host's own threads have no workspace */
+    double block[BLOCKS];               /* not of the workspace, which the compute stream alone has */
 
     for (int64_t first = 0; first < n; first += BLOCKS * CHUNK) {
         int64_t left = n - first, here = left < BLOCKS * CHUNK ? (left + CHUNK - 1) / CHUNK : BLOCKS;

@@ -27,6 +27,7 @@ enum { MOST_STEPS = 100000000 };        /* a report of each is kept */
 static const char *const devices[] = { "cpu", "cuda", NULL };
 static const char *const comms[] = { "mpi", "nccl", "null", NULL };
 static const char *const algorithms[] = { "ring", "halving", "direct", "server", "library", NULL };
+static const char *const ios[] = { "best", "io_uring", "threads", NULL };      /* enum block_io_kind */
 static const char *const sums[] = { "each-hop", "once", NULL };
 
 /* ---- options ---- */
@@ -62,6 +63,10 @@ static int parse(int argc, char **argv, struct options *o)
         { "threads", "of a rank's compute; 0: its share of the cores", .i = &o->threads },
         { "share-cores", "ranks of a machine run on any of its cores, not each on its part of them, as dpxcal's",
           .flag = &o->share_cores },
+        { "offload-dir", "a folder on a local disk for buffers that the plan keeps in files (default $TMPDIR, else "
+          "/var/tmp); they are removed at the end", .str = &o->offload_dir, .value = "DIR" },
+        { "offload-io", "how these are read and written; best: io_uring where it is there",
+          .word = &o->offload_io, .words = ios },
         { "hostfile", "machines to start ranks on, as Open MPI's", .str = &o->hostfile, .value = "FILE" },
         { "trace", "write the last step as a Chrome/Perfetto trace", .str = &o->trace, .value = "FILE" },
         { "db", "the database", .str = &o->db, .value = "FILE" },
@@ -197,7 +202,7 @@ static struct train_args train_args(const struct dpxrun *r)
         .limit = cluster_available(&r->here.cluster), .rank = (int)o->rank, .null = o->comm == COMM_NULL,
         .device = r->device, .shared_device = r->shared_device, .nccl = o->comm == COMM_NCCL,
         .allow_nan = o->allow_nan, .no_compute = o->no_compute, .guarded = o->guarded, .reference = o->reference,
-        .threads = run_threads(r),
+        .threads = run_threads(r), .offload_dir = o->offload_dir, .offload_io = (enum block_io_kind)o->offload_io,
         .algo = (enum coll_algo)o->algorithm, .sum = (enum coll_sum)o->sum, .save_grads = o->save_grads,
     };
 }
@@ -413,6 +418,17 @@ static int check_streams(void)
     return closed ? fail("standard output is closed: the result has nowhere to go (>/dev/null drops it)") : 0;
 }
 
+/* Ranks that were killed leave files of their buffers. */
+static int launched(const struct dpxrun *r, int argc, char **argv)
+{
+    int status = launch_exec(&(struct launch){ .nranks = (int)r->here.cluster.world_size, .threads = (int)r->o.threads,
+                                               .hostfile = r->o.hostfile }, argc, argv);
+
+    if (status != EXIT_DONE)
+        store_sweep(r->o.offload_dir);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     struct dpxrun r = { .o = { .steps = 10, .comm = -1, .seed = 1, .lr = 6e-4, .weight_decay = 0.1, .clip = -1,
@@ -423,6 +439,8 @@ int main(int argc, char **argv)
     rc = parse(argc, argv, &r.o);
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (!r.o.offload_dir)
+        r.o.offload_dir = cluster_host_folder();
     if (check_streams() < 0)
         status = EXIT_FAILED;
     else if (parse_betas(&r.o) < 0 || plan_for_here(&r) < 0)
@@ -430,8 +448,7 @@ int main(int argc, char **argv)
     else if (r.o.comm == COMM_NULL)
         status = all(&r);
     else if (launch_needed())
-        status = launch_exec(&(struct launch){ .nranks = (int)r.here.cluster.world_size, .threads = (int)r.o.threads,
-                                               .hostfile = r.o.hostfile }, argc, argv);
+        status = launched(&r, argc, argv);
     else
         return as_rank(&r, &argc, &argv);
     release(&r);

@@ -23,10 +23,10 @@ enum { COMM_MPI, COMM_NCCL, COMM_NULL };
 enum { DEVICE_CPU, DEVICE_CUDA };
 
 struct options {
-    const char *plan, *data, *init, *save, *save_grads, *hostfile, *trace, *db, *betas;
+    const char *plan, *data, *init, *save, *save_grads, *hostfile, *trace, *db, *betas, *offload_dir;
     int64_t steps, seed, warmup, memory, rank, threads;
     double  lr, min_lr, weight_decay, clip, beta1, beta2, eps;
-    int     device, comm, algorithm, sum;       /* comm: -1 until open_device() where nothing was named */
+    int     device, comm, algorithm, sum, offload_io;       /* comm: -1 until open_device() where nothing was named */
     bool    json, brief, sequential, guarded, reference, no_compute, no_db, share_cores, allow_nan;
 };
 
@@ -122,6 +122,10 @@ void measured_free(struct measured *m);
 struct comm_pair { enum coll_op op; int group; enum dtype dtype; const char *group_name;
                    int64_t count, bytes, predicted_count, predicted_bytes; };
 int comm_pairs(const struct dpxrun *r, struct comm_pair out[COMM_LINES]);
+
+/* Copies between memories over the whole run: predicted and counted, on this rank. */
+struct moved_pair { enum space from, to; int64_t count, bytes, predicted_count, predicted_bytes; };
+int moved_pairs(const struct dpxrun *r, struct moved_pair out[NSPACE * NSPACE]);
 
 /* ---- dpxrun_print.c ---- */
 void progress_line(const struct dpxrun *r, const struct train_report *s);

@@ -9,6 +9,7 @@
 #include "calib/store/measured_for.h"
 #include "exec/device/host_info.h"
 #include "exec/train/probe.h"
+#include "model/memory/moved.h"
 
 const char *const run_phase_names[NRP] = { "compute", "exposed communication", "optimizer", "idle" };
 
@@ -306,5 +307,24 @@ int comm_pairs(const struct dpxrun *r, struct comm_pair out[COMM_LINES])
         out[i].count = c->count;
         out[i].bytes = c->bytes;
     }
+    return n;
+}
+
+int moved_pairs(const struct dpxrun *r, struct moved_pair out[NSPACE * NSPACE])
+{
+    const struct schedules *s = train_schedules(r->train);
+    struct moved_table want = { 0 };
+    int n = 0;
+
+    moved_add(s, SCHED_INIT, 1, &want);
+    moved_add(s, SCHED_FIRST, 1, &want);
+    moved_add(s, SCHED_STEADY, r->measured.n - 1, &want);
+    for (enum space from = 0; from < NSPACE; from++)
+        for (enum space to = 0; to < NSPACE; to++) {
+            const struct moved *w = &want.of[from][to];
+            const struct exec_count *c = executor_moved(train_executor(r->train), from, to);
+            if (w->count || c->count)
+                out[n++] = (struct moved_pair){ from, to, c->count, c->bytes, w->count, w->bytes };
+        }
     return n;
 }

@@ -107,6 +107,22 @@ static void print_comm(const struct dpxrun *r)
         printf("  none\n");
 }
 
+static void print_moved(const struct dpxrun *r)
+{
+    struct moved_pair pair[NSPACE * NSPACE];
+    int n = moved_pairs(r, pair);
+
+    if (n > 0)
+        printf("copies between memories, of the whole run, rank %d\n", r->rank);
+    for (int i = 0; i < n; i++) {
+        char what[64];
+        snprintf(what, sizeof what, "%s to %s x%" PRId64, space_name(pair[i].from), space_name(pair[i].to), pair[i].count);
+        row_bytes(what, pair[i].predicted_bytes, pair[i].bytes);
+        if (pair[i].count != pair[i].predicted_count)
+            printf("    predicted %" PRId64 " copies, made %" PRId64 "\n", pair[i].predicted_count, pair[i].count);
+    }
+}
+
 static void print_time(const struct dpxrun *r)
 {
     const struct predicted *p = &r->predicted;
@@ -150,6 +166,7 @@ static void print_table(const struct dpxrun *r)
     printf("; %.0f tokens/s\n\n  %-28s %14s %14s\n", (double)last->tokens / m->median_s, "", "predicted", "measured");
     print_memory(r);
     print_comm(r);
+    print_moved(r);
     print_time(r);
     if (r->run_id > 0)
         printf("recorded as run %" PRId64 " in %s\n", r->run_id, db_path(r->db));
@@ -175,6 +192,32 @@ static json_t *comm_json(const struct dpxrun *r)
                                               (json_int_t)pair[i].predicted_count, "predicted_bytes",
                                               (json_int_t)pair[i].predicted_bytes));
     return list;
+}
+
+/* Copies between memories; NULL: all buffers lie in device memory. */
+static json_t *moved_json(const struct dpxrun *r)
+{
+    struct moved_pair pair[NSPACE * NSPACE];
+    json_t *list = r->predicted.e.schedules.spaces ? json_array() : NULL;
+    int n = list ? moved_pairs(r, pair) : 0;
+
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "from", space_name(pair[i].from), "to",
+                                              space_name(pair[i].to), "count", (json_int_t)pair[i].count, "bytes",
+                                              (json_int_t)pair[i].bytes, "predicted_count",
+                                              (json_int_t)pair[i].predicted_count, "predicted_bytes",
+                                              (json_int_t)pair[i].predicted_bytes));
+    return list;
+}
+
+/* What was read and written for these copies, in whole blocks; NULL: there are no files. */
+static json_t *files_json(const struct dpxrun *r)
+{
+    const struct store *s = executor_store(train_executor(r->train));
+
+    return !s ? NULL : json_pack("{s:s, s:s, s:b, s:I, s:I}", "folder", r->o.offload_dir, "engine", store_engine(s),
+                                 "direct", store_direct(s), "read_bytes", (json_int_t)store_blocks_read(s),
+                                 "written_bytes", (json_int_t)store_blocks_written(s));
 }
 
 static json_t *phases_json(const struct dpxrun *r)
@@ -252,6 +295,11 @@ static json_t *result_json(const struct dpxrun *r)
     json_object_set_new(doc, "tokens_per_s", real((double)m->report[m->n - 1].tokens / m->median_s));
     json_object_set_new(doc, "memory", memory_json(r));
     json_object_set_new(doc, "comm", comm_json(r));
+    json_t *moved = moved_json(r), *files = files_json(r);
+    if (moved)
+        json_object_set_new(doc, "copies", moved);
+    if (files)
+        json_object_set_new(doc, "files", files);
     json_object_set_new(doc, "phases", phases_json(r));
     return doc;
 }

@@ -7,26 +7,47 @@
 #include "base/fail.h"
 #include "base/room.h"
 #include "exec/run/executor_internal.h"
+#include "model/memory/moved.h"
 
-/* n elements, contiguous on both sides.  A side on disk has no address: it begins at `file`. */
-struct run { void *to; const void *from; int64_t n, file; int32_t tensor; uint8_t dt, st; };
+/* n elements, contiguous on both sides.  A side on disk has no address: it begins at `file`.  behind: bytes that follow
+ * on both sides in the instances that it ends in, of which no other run is. */
+struct run { void *to; const void *from; int64_t n, file, behind; int32_t tensor; uint8_t dt, st; };
 
 struct copy_task {
     struct executor *x;
     const struct op *op;
     enum copy_fn fn;
     double scale;
-    bool crosses;                   /* from one memory to another: */
+    bool crosses, counts;           /* from one memory to another, between buffers: */
     enum space from, to;
     int n;
     int64_t room;
     struct run *run;
+    const struct inst *to_inst, *from_inst;     /* in which the last run ends */
 };
 
 /* ---- runs ---- */
 
+static int64_t run_bytes(const struct run *r) { return r->n * dtype_bytes((enum dtype)r->dt); }
+
+/* Is r, on either side, what comes after the last run?  A side without an address is a file, or dry. */
+static bool goes_on(const struct copy_task *c, const struct run *r)
+{
+    const struct run *l = c->n > 0 ? &c->run[c->n - 1] : NULL;
+    bool file = c->from == SPACE_DISK || c->to == SPACE_DISK;
+
+    return l && l->dt == r->dt && l->st == r->st && l->dt == l->st && (!file || l->file + run_bytes(l) == r->file) &&
+           (!l->to || (char *)l->to + run_bytes(l) == (char *)r->to) &&
+           (!l->from || (const char *)l->from + run_bytes(l) == (const char *)r->from);
+}
+
+/* What crosses goes in runs as long as they can be: tensors that lie together on both sides are one. */
 static void add_run(struct copy_task *c, const struct run *r)
 {
+    if (c->crosses && goes_on(c, r)) {
+        c->run[c->n - 1].n += r->n;
+        return;
+    }
     c->run = room_for(c->run, c->n, &c->room, sizeof *c->run);
     c->run[c->n++] = *r;
 }
@@ -51,6 +72,20 @@ static const struct view *source(const struct views *reads, const struct view *w
     return NULL;
 }
 
+/* Bytes of a view's instance behind element `to`. */
+static int64_t behind(const struct view *v, int64_t to) { return v->end - v->at - (to - v->from) * dtype_bytes(v->dtype); }
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static void ends(struct copy_task *c, int before, const struct view *w, const struct view *r, int64_t to)
+{
+    if (before > 0 && before < c->n && (c->to_inst == w->inst || c->from_inst == r->inst))
+        c->run[before - 1].behind = 0;
+    c->run[c->n - 1].behind = least(behind(w, to), behind(r, to));
+    c->to_inst = w->inst;
+    c->from_inst = r->inst;
+}
+
 /* The part of a written view that is read from somewhere, in runs.  `covered` receives elements. */
 static void meet(struct executor *x, const struct views *reads, const struct view *w, struct copy_task *c,
                  int64_t *covered)
@@ -69,10 +104,12 @@ static void meet(struct executor *x, const struct views *reads, const struct vie
             continue;
         }
         int64_t n = r->from + r->n < end ? r->from + r->n - at : end - at;
-        add_run(c, &(struct run){ view_at(x, w, at), view_at(x, r, at), n, file_at(w, at) + file_at(r, at), w->tensor,
+        int before = c->n;
+        add_run(c, &(struct run){ view_at(x, w, at), view_at(x, r, at), n, file_at(w, at) + file_at(r, at), 0, w->tensor,
                                   (uint8_t)w->dtype, (uint8_t)r->dtype });
         *covered += n;
         at += n;
+        ends(c, before, w, r, at);
     }
 }
 
@@ -82,6 +119,7 @@ static struct copy_task *new_task(struct executor *x, const struct op *o, enum c
 
     *c = (struct copy_task){ .x = x, .op = o, .fn = fn, .scale = (double)o->u.copy.scale };
     c->crosses = sched_crosses(x->s, o, &c->from, &c->to);
+    c->counts = moves_buffers(x->s, o, &c->from, &c->to);
     return c;
 }
 
@@ -94,7 +132,7 @@ static int cross(const struct copy_task *c, const struct run *r)
 {
     struct device *d = c->x->d;
     struct CUstream_st *s = device_cuda_stream(d, (enum stream)c->op->stream);
-    int64_t bytes = r->n * dtype_bytes((enum dtype)r->dt);
+    int64_t bytes = run_bytes(r);
 
     if (c->from == SPACE_DISK)
         return store_read(c->x->store, r->file, r->to, bytes);
@@ -196,6 +234,18 @@ static int run_one(const struct copy_task *c, const struct run *r, double factor
     return 0;
 }
 
+/* On the lane's own thread, as the collectives' counts. */
+static void count(const struct copy_task *c)
+{
+    struct exec_count *n = &c->x->moved[c->from][c->to];
+    int64_t bytes = 0;
+
+    for (int i = 0; i < c->n; i++)
+        bytes += run_bytes(&c->run[i]);
+    atomic_fetch_add(&n->count, 1);
+    atomic_fetch_add(&n->bytes, bytes);
+}
+
 static int run_copy(struct task *t)
 {
     struct copy_task *c = t->self;
@@ -211,11 +261,29 @@ static int run_copy(struct task *t)
     else
         for (int i = 0; i < c->n && rc == 0 && !c->x->a.no_compute; i++)
             rc = run_one(c, &c->run[i], factor);
+    if (rc == 0 && c->counts && !guarded_off(c->x, c->op))
+        count(c);
     free(c->run);
     return rc;
 }
 
 /* ---- issuing ---- */
+
+/* What lies together on both sides moves with the padding behind it, where that is what the schedule counts beyond the
+ * elements: frameworks copy, read and write flat buffers whole. */
+static void with_padding(const struct op *o, struct copy_task *c)
+{
+    int64_t more = o->u.copy.writes, there = 0;
+
+    for (int i = 0; i < c->n; i++) {
+        more -= run_bytes(&c->run[i]);
+        there += c->run[i].dt == c->run[i].st ? c->run[i].behind : 0;
+    }
+    if (more <= 0 || there < more || (there > more && c->n > 1))
+        return;
+    for (int i = 0; i < c->n; i++)
+        c->run[i].n += least(more, c->run[i].behind) / dtype_bytes((enum dtype)c->run[i].dt);
+}
 
 static int written_from_read(struct executor *x, const struct op *o, struct copy_task *c)
 {
@@ -228,6 +296,8 @@ static int written_from_read(struct executor *x, const struct op *o, struct copy
     if (covered < want)
         return fail("the schedule's entry \"%s\" writes %lld elements and reads %lld of them", o->what,
                     (long long)want, (long long)covered);
+    if (c->counts)
+        with_padding(o, c);
     for (int i = 0; i < c->n && c->crosses && !stays_host(c); i++)
         if (c->run[i].dt != c->run[i].st)
             return fail("the schedule's entry \"%s\" casts %s on its way from %s to %s memory", o->what,
@@ -239,7 +309,7 @@ static void each(struct executor *x, struct copy_task *c, const struct views *v)
 {
     for (int i = 0; i < v->n; i++)
         add_run(c, &(struct run){ view_at(x, &v->v[i], v->v[i].from), view_at(x, &v->v[i], v->v[i].from),
-                                  v->v[i].n, 0, v->v[i].tensor, (uint8_t)v->v[i].dtype, (uint8_t)v->v[i].dtype });
+                                  v->v[i].n, 0, 0, v->v[i].tensor, (uint8_t)v->v[i].dtype, (uint8_t)v->v[i].dtype });
 }
 
 /* Whole instances, padding too; only elements where an act has a layout of its own or kernels have
@@ -252,14 +322,14 @@ static void zero_acts(struct executor *x, const struct op *o, int64_t iteration,
             const struct inst *i = inst_of(x, a, iteration, j);
             if (!a->layout && !i->granted)
                 add_run(c, &(struct run){ arena_at(x->in[x->s->bufs[a->buf].space], i->at), NULL,
-                                          x->s->bufs[a->buf].bytes, 0, 0, DT_UINT8, DT_UINT8 });
+                                          x->s->bufs[a->buf].bytes, 0, 0, 0, DT_UINT8, DT_UINT8 });
         }
     }
     views_of(x, o, iteration, ACT_WRITE, &x->writes);
     for (int i = 0; i < x->writes.n; i++) {
         const struct view *v = &x->writes.v[i];
         if (v->own || v->inst->granted)
-            add_run(c, &(struct run){ view_at(x, v, v->from), NULL, v->n * dtype_bytes(v->dtype), 0, v->tensor,
+            add_run(c, &(struct run){ view_at(x, v, v->from), NULL, v->n * dtype_bytes(v->dtype), 0, 0, v->tensor,
                                       DT_UINT8, DT_UINT8 });
     }
 }

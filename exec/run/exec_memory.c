@@ -1,10 +1,73 @@
 /* exec_memory.c -- the memories of a rank: device, pinned host, host, and the file that disk is. */
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "exec/device/host_info.h"
 #include "exec/run/executor_internal.h"
+
+/* ---- files: one for each instance that lies on disk ---- */
+
+/* "12-exp-avg-sub-group-3": families may share their words, not their numbers. */
+static void name_file(const struct buf *b, int family, int i, char *to, size_t size)
+{
+    int n = snprintf(to, size, "%02d-%.60s", family, b->what);
+
+    if (b->of && n > 0)
+        snprintf(to + n, size - (size_t)n, "-%.40s-%d", b->of, b->first + i);
+    for (char *c = to; *c; c++)
+        if (!isalnum((unsigned char)*c) && *c != '-' && *c != '_' && *c != '.')
+            *c = '-';
+}
+
+static void name_files(struct executor *x)
+{
+    const struct schedules *s = x->s;
+    int64_t room = 0;
+
+    x->first_file = room_new((size_t)s->nbufs + 1, sizeof *x->first_file);
+    for (int b = 0; b < s->nbufs; b++) {
+        x->first_file[b] = x->nfiles;
+        for (int i = 0; s->bufs[b].space == SPACE_DISK && i < s->bufs[b].count; i++) {
+            x->file = room_for(x->file, x->nfiles, &room, sizeof *x->file);
+            x->file[x->nfiles].bytes = s->bufs[b].bytes;
+            name_file(&s->bufs[b], b, i, x->file[x->nfiles].name, sizeof x->file->name);
+            x->nfiles++;
+        }
+    }
+    x->file_begin = room_new((size_t)x->nfiles + 1, sizeof *x->file_begin);
+    store_begins(x->file, x->nfiles, x->file_begin);
+}
+
+int64_t executor_take_file(struct executor *x, int b, int64_t i)
+{
+    const struct buf *f = &x->s->bufs[b];
+
+    arena_account(x->in[SPACE_DISK], f->bytes, f->category);
+    x->comes[SPACE_DISK] += f->bytes;
+    return x->file_begin[x->first_file[b] + i];
+}
+
+void executor_give_file(struct executor *x, int b, const struct when *last)
+{
+    const struct buf *f = &x->s->bufs[b];
+
+    arena_account(x->in[SPACE_DISK], -f->bytes, f->category);
+    if (x->lanes)
+        lanes_release(x->lanes, SPACE_DISK, last, 0, f->bytes);
+}
+
+static int open_store(struct executor *x)
+{
+    if (!x->a.folder)
+        return fail("the schedule keeps %lld bytes in files, and no folder was given for them",
+                    (long long)x->file_begin[x->nfiles]);
+    x->store = store_open(&(struct store_args){ .folder = x->a.folder, .rank = (int)x->s->rank, .io = x->a.io,
+                                                .file = x->file, .n = x->nfiles });
+    return x->store ? 0 : -1;
+}
 
 /* ---- arenas ---- */
 
@@ -14,6 +77,9 @@ int exec_memory_open(struct executor *x)
         if (!(x->in[m] = arena_new(x->a.guarded)))
             return -1;
     x->arena = x->in[SPACE_DEVICE];
+    name_files(x);
+    for (enum space in = SPACE_PINNED; x->nfiles > 0 && in <= SPACE_HOST; in++)
+        arena_align(x->in[in], STORE_ALIGN);        /* files are read and written in place */
     return 0;
 }
 
@@ -22,6 +88,9 @@ void exec_memory_close(struct executor *x)
     for (int m = 0; m < NSPACE; m++)
         arena_free(x->in[m]);
     store_close(x->store);
+    free(x->file);
+    free(x->file_begin);
+    free(x->first_file);
 }
 
 /* Checked on the host before anything is mapped; a device's driver checks its own memory. */
@@ -41,19 +110,15 @@ static int has_memory(const struct executor *x)
 static int map_one(struct executor *x, enum space in)
 {
     arena_reset(x->in[in]);
+    if (in == SPACE_DISK)
+        return x->nfiles ? open_store(x) : 0;
     if (in == SPACE_DEVICE)
         return arena_map_on(x->in[in], x->d, x->dry_extent[in]);
     if (x->dry_extent[in] == 0)
         return 0;
     if (in == SPACE_PINNED)
         return arena_map_pinned(x->in[in], x->d, x->dry_extent[in]);
-    if (in == SPACE_HOST)
-        return arena_map(x->in[in], x->dry_extent[in]);
-    if (!x->a.folder)
-        return fail("the schedule keeps %lld bytes in files, and no folder was given for them",
-                    (long long)x->dry_extent[in]);
-    x->store = store_open(x->a.folder, x->dry_extent[in]);
-    return x->store ? 0 : -1;
+    return arena_map(x->in[in], x->dry_extent[in]);
 }
 
 int exec_memory_map(struct executor *x)
@@ -107,7 +172,13 @@ void executor_give(struct executor *x, int64_t at, const struct when *last)
 
 /* ---- meters ---- */
 
-int64_t executor_extent_in(const struct executor *x, enum space in)         { return x->dry_extent[in]; }
+int64_t executor_extent_in(const struct executor *x, enum space in)
+{
+    return in == SPACE_DISK ? x->file_begin[x->nfiles] : x->dry_extent[in];
+}
+
+int64_t executor_file_buffers(const struct executor *x) { return store_buffers(x->file, x->nfiles); }
+const struct store *executor_store(const struct executor *x) { return x->store; }
 int64_t executor_allocated_peak_in(const struct executor *x, enum space in) { return x->dry_peak[in]; }
 const struct arena_meter *executor_meter_in(const struct executor *x, enum space in) { return arena_meter(x->in[in]); }
 

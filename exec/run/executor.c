@@ -432,6 +432,8 @@ static int open_frequencies(struct executor *x)
     return rc;
 }
 
+static void disk_goes_on(void *lanes) { lanes_alive(lanes); }
+
 int executor_map(struct executor *x)
 {
     uint16_t used = streams_used(x->s);
@@ -446,6 +448,8 @@ int executor_map(struct executor *x)
         return -1;
     if (x->a.guarded)
         lanes_on_release(x->lanes, exec_memory_poison, x);
+    if (x->store)
+        store_on_progress(x->store, disk_goes_on, x->lanes);
     return 0;
 }
 
@@ -492,6 +496,11 @@ const struct exec_ran *executor_ran(const struct executor *x, int64_t *n)
 const struct exec_count *executor_count(const struct executor *x, enum coll_op op, int group, enum dtype t)
 {
     return &x->count[op][group][t];
+}
+
+const struct exec_count *executor_moved(const struct executor *x, enum space from, enum space to)
+{
+    return &x->moved[from][to];
 }
 
 const char *executor_note(const struct executor *x)

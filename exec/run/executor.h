@@ -15,6 +15,7 @@
 #include "exec/device/arena.h"
 #include "exec/device/device.h"
 #include "exec/device/lanes.h"
+#include "exec/device/store.h"
 #include "exec/kernels/kernels.h"
 #include "model/plan/plan.h"
 #include "model/schedule/schedule.h"
@@ -31,7 +32,8 @@ struct executor_args {
     bool           guarded, reference;      /* arena_new(), kernels_open() */
     bool           no_compute;              /* kernels do nothing: memory at any scale */
     int64_t        limit;                   /* bytes allocated in device memory, INT64_MAX: none */
-    const char    *folder;                  /* for the file that SPACE_DISK is; NULL: a schedule that has one is refused */
+    const char    *folder;                  /* for the files that SPACE_DISK is; NULL: a schedule that has some is refused */
+    enum block_io_kind io;                  /* how they are read and written */
     const struct weights *weights;
     uint64_t       seed;                    /* dropout's */
     enum coll_algo algo[NCOLL];
@@ -86,6 +88,9 @@ int64_t executor_extent_in(const struct executor *x, enum space in);
 int64_t executor_allocated_peak_in(const struct executor *x, enum space in);
 int64_t executor_held_peak_in(const struct executor *x, enum space in);
 const struct arena_meter *executor_meter_in(const struct executor *x, enum space in);
+/* Bytes of memory through which files are read and written; the files, NULL where there are none. */
+int64_t executor_file_buffers(const struct executor *x);
+const struct store *executor_store(const struct executor *x);
 
 /* Maps the arenas, starts the streams.  0, or -1 reported. */
 int executor_map(struct executor *x);
@@ -95,6 +100,9 @@ int executor_run(struct executor *x, enum sched_id id, struct exec_step *step);
 /* All calls of one collective since executor_map(): count, bytes of their full buffers. */
 struct exec_count { _Atomic int64_t count, bytes; };
 const struct exec_count *executor_count(const struct executor *x, enum coll_op op, int group, enum dtype t);
+
+/* All copies from one memory to another since executor_map(): count, bytes written there. */
+const struct exec_count *executor_moved(const struct executor *x, enum space from, enum space to);
 
 /* One entry as it ran in the last recorded step; position: of the entry in issue order. */
 struct exec_ran {

@@ -20,7 +20,7 @@
  * one; then piece[] has their offsets, -1 where one is not there. */
 struct inst {
     bool    live, granted;
-    int64_t at;
+    int64_t at;                     /* in its memory's arena; on disk: in the store */
     int64_t *piece;
     struct kept *kept;              /* a block's activations lie in it; NULL */
     struct when last;               /* its uses so far are done then */
@@ -39,8 +39,9 @@ struct view {
     enum holds holds;
     enum dtype dtype;
     int64_t from, n;
-    int64_t at;                     /* offset in its memory's arena; -1: granted, not there yet */
+    int64_t at;                     /* offset in its memory's arena, or in the store; -1: granted, not there yet */
     enum space space;
+    int64_t end;                    /* of its instance, likewise */
     struct inst *inst;
     int slice;                      /* of the layout; granted: of the family's */
     uint8_t what;                   /* ACT_ bits of its act */
@@ -66,6 +67,8 @@ struct executor {
     struct arena *arena;            /* of device memory: in[SPACE_DEVICE] */
     struct arena *in[NSPACE];
     struct store *store;            /* the bytes of SPACE_DISK; NULL: none is used, or dry */
+    struct store_file *file; int nfiles;    /* an instance on disk has one: first_file[family] + instance */
+    int64_t *file_begin; int *first_file;
     struct lanes *lanes;            /* NULL: dry */
     struct kernels *kernels[NSTREAM];
     void *workspace;                /* of the device, as inv_freq is */
@@ -96,6 +99,7 @@ struct executor {
     int64_t guarded;
 
     struct exec_count count[NCOLL][PLAN_GROUPS][NDTYPE];
+    struct exec_count moved[NSPACE][NSPACE];
     double  class_s[NKERNEL_CLASS];
 
     bool    recording;
@@ -134,6 +138,9 @@ int  exec_memory_map(struct executor *x);
 void exec_memory_poison(void *arg, enum space in, int64_t offset, int64_t bytes);
 /* A place for the entry being issued; -1 reported (over the limit, no memory). */
 int64_t executor_take_in(struct executor *x, enum space in, int64_t bytes, enum category cat);
+/* Instance i of family b, which is a file: it comes, or goes once the tasks of `last` are done. */
+int64_t executor_take_file(struct executor *x, int b, int64_t i);
+void    executor_give_file(struct executor *x, int b, const struct when *last);
 /* Gives it back once the tasks of `last` are done. */
 void executor_give_in(struct executor *x, enum space in, int64_t at, const struct when *last);
 /* In device memory. */

@@ -24,18 +24,23 @@ int instances_open(struct executor *x)
     return 0;
 }
 
-static void forget(struct inst *i)
+/* A file stays: its next user waits for the last one. */
+static void forget(struct inst *i, bool file)
 {
+    struct when last = i->last;
+
     free(i->piece);
     free(i->kept);
     *i = (struct inst){ 0 };
+    if (file)
+        i->last = last;
 }
 
 void instances_reset(struct executor *x)
 {
     for (int b = 0; b < x->s->nbufs; b++)
         for (int i = 0; i < x->s->bufs[b].count; i++)
-            forget(&x->inst[b][i]);
+            forget(&x->inst[b][i], false);
 }
 
 void instances_close(struct executor *x)
@@ -69,6 +74,12 @@ static int alloc_one(struct executor *x, const struct op *o, const struct act *a
     int slices = layout_of(x, a->buf, 0)->nslices;
 
     assert(!i->live);
+    if (b->space == SPACE_DISK) {
+        when_join(&x->need, &i->last);
+        when_join(&x->now, &i->last);
+        *i = (struct inst){ .live = true, .at = executor_take_file(x, a->buf, i - x->inst[a->buf]) };
+        return 0;
+    }
     *i = (struct inst){ .live = true, .granted = is_granted(o, b) };
     if (!i->granted) {
         i->at = executor_take_in(x, b->space, b->bytes, b->category);
@@ -99,12 +110,14 @@ void inst_free(struct executor *x, const struct act *a, int64_t iteration)
     for (int j = 0; j < a->n; j++) {
         struct inst *i = inst_of(x, a, iteration, j);
         assert(i->live);
-        if (!i->granted)
+        if (in == SPACE_DISK)
+            executor_give_file(x, a->buf, &i->last);
+        else if (!i->granted)
             executor_give_in(x, in, i->at, &i->last);
         for (int k = 0; i->granted && k < layout_of(x, a->buf, 0)->nslices; k++)
             if (i->piece[k] >= 0)
                 executor_give_in(x, in, i->piece[k], &i->last);
-        forget(i);
+        forget(i, in == SPACE_DISK);
     }
 }
 
@@ -156,6 +169,7 @@ static void views_of_instance(struct executor *x, const struct act *a, int64_t i
                                  .dtype = (enum dtype)c->dtype, .from = c->from, .n = c->n, .inst = i,
                                  .slice = slice, .what = a->what, .space = x->s->bufs[a->buf].space,
                                  .at = i->granted ? piece_at(x, a->buf, i, slice, c) : i->at + c->at,
+                                 .end = i->granted ? 0 : i->at + x->s->bufs[a->buf].bytes,
                                  .own = a->layout != 0 });
     }
 }

@@ -173,7 +173,7 @@ static struct executor_args executor_args(struct train *t)
     struct executor_args e = { .plan = t->a.plan, .schedules = &t->s, .comm = t->groups.comm, .stop = &t->stop,
                                .device = t->device, .threads = t->a.threads, .guarded = t->a.guarded, .reference = t->a.reference,
                                .no_compute = t->a.no_compute, .limit = t->a.limit, .weights = t->weights,
-                               .seed = t->a.seed,
+                               .seed = t->a.seed, .folder = t->a.offload_dir, .io = t->a.offload_io,
                                .sum = t->a.plan->deterministic ? SUM_ONCE : t->a.sum };
 
     for (int op = 0; op < NCOLL; op++)
@@ -435,6 +435,7 @@ int64_t train_predicted_process(const struct train *t)
         return executor_extent(t->x) + workspace_device(p) + (t->a.nccl ? beside.by[OVERHEAD_OUTSIDE] : 0);
     }
     return executor_extent(t->x) + executor_extent_in(t->x, SPACE_PINNED) + executor_extent_in(t->x, SPACE_HOST) +
+           executor_file_buffers(t->x) +
            workspace_kernels(p, t->a.threads) + tokens + (t->a.null ? 0 : groups_staging(&t->s));
 }
 

@@ -19,7 +19,7 @@
 #define G    1e9
 #define GB   ((int64_t)1000000000)
 #define GiB  ((int64_t)1 << 30)
-#define USUAL { 0, 0, 0, 0, 0, 0 }      /* the node of its GPUs in gpu.c */
+#define USUAL { 0, 0, 0, 0, 0, 0, 0, 0 }      /* the node of its GPUs in gpu.c */
 
 /* Nodes whose network is published.  Those of clouds count what an instance has, which
  * may be less than the same GPUs have in a DGX.
@@ -29,7 +29,9 @@
  * LPDDR5X for each of 36 Grace); AWS's instance types (memory in GiB, local NVMe); Google's accelerator-optimized
  * machines (1872 GB of 2^30, 16 local SSDs of 375 GiB); OLCF's Frontier user guide (512 GB, 205 GB/s, 2 x 1.92 TB).
  * Disks' rates: p4d's reads alone, about 16 GB/s in a RAID 0 of its drives (AWS Compute Blog, "Amazon EC2 P4d instances
- * deep dive").  What a source does not say is 0. */
+ * deep dive").  Processors of DGX-2: 2 Xeon 8168; its GPUs together read 16 x 3.0 GB/s from host memory, hence 4 links
+ * (ZeRO-Infinity, arXiv 2104.07857, figure 2b).  GPUs on a PCIe switch of p4d, p5: aws-ofi-nccl's topology files.  What a
+ * source does not say is 0. */
 static const struct builtin {
     const char *name, *gpu;
     int         gpus, nics;
@@ -39,34 +41,34 @@ static const struct builtin {
 } builtins[] = {
     { "dgx-1", "v100-32gb", 8, 4, 100 * GBIT, "DGX-1: 8 V100, 4 x 100 Gb/s EDR", USUAL },
     { "dgx-2", "v100-32gb", 16, 8, 100 * GBIT, "DGX-2: 16 V100, 8 x 100 Gb/s EDR",
-      { 1536 * GiB, 2 * 6 * 8 * 2.666 * G, 2, 8 * 3840 * GB, 0, 0 } },
+      { 1536 * GiB, 2 * 6 * 8 * 2.666 * G, 2, 8 * 3840 * GB, 0, 0, 48, 4 } },
     { "dgx-a100", "a100-80gb", 8, 8, 200 * GBIT, "DGX A100 640GB: 8 A100, 8 x 200 Gb/s HDR", USUAL },
     { "dgx-h100", "h100", 8, 8, 400 * GBIT, "DGX H100: 8 H100, 8 x 400 Gb/s NDR", USUAL },
     { "dgx-h200", "h200", 8, 8, 400 * GBIT, "DGX H200: 8 H200, 8 x 400 Gb/s NDR", USUAL },
     { "dgx-b200", "b200", 8, 8, 400 * GBIT, "DGX B200: 8 B200, 8 x 400 Gb/s NDR", USUAL },
     { "gb200-nvl72", "gb200", 72, 72, 400 * GBIT,
       "one rack: 72 GPUs in one NVLink domain, 72 x 400 Gb/s",
-      { 36 * 480 * GB, 0, 36, 0, 0, 0 } },
+      { 36 * 480 * GB, 36 * 512 * G, 36, 0, 0, 0, 36 * 72, 72 } },
     { "p3dn", "v100-32gb", 8, 1, 100 * GBIT, "AWS p3dn.24xlarge: 8 V100, 100 Gb/s EFA",
-      { 768 * GiB, 0, 0, 2 * 900 * GB, 0, 0 } },
+      { 768 * GiB, 0, 0, 2 * 900 * GB, 0, 0, 0, 0 } },
     { "p4d", "a100-40gb", 8, 4, 100 * GBIT, "AWS p4d.24xlarge: 8 A100 40GB, 4 x 100 Gb/s EFA",
-      { 1152 * GiB, 0, 0, 8 * 1000 * GB, 16 * G, 0 } },
+      { 1152 * GiB, 0, 0, 8 * 1000 * GB, 16 * G, 0, 0, 4 } },
     { "p4de", "a100-80gb", 8, 4, 100 * GBIT, "AWS p4de.24xlarge: 8 A100 80GB, 4 x 100 Gb/s EFA",
-      { 1152 * GiB, 0, 0, 8 * 1000 * GB, 0, 0 } },
+      { 1152 * GiB, 0, 0, 8 * 1000 * GB, 0, 0, 0, 4 } },
     { "p5", "h100", 8, 32, 100 * GBIT, "AWS p5.48xlarge: 8 H100, 32 x 100 Gb/s EFA",
-      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0 } },
+      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0, 0, 8 } },
     { "p5e", "h200", 8, 32, 100 * GBIT, "AWS p5e.48xlarge: 8 H200, 32 x 100 Gb/s EFA",
-      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0 } },
+      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0, 0, 8 } },
     { "p5en", "h200", 8, 16, 200 * GBIT, "AWS p5en.48xlarge: 8 H200, 16 x 200 Gb/s EFA",
-      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0 } },
+      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0, 0, 8 } },
     { "p6-b200", "b200", 8, 8, 400 * GBIT, "AWS p6-b200.48xlarge: 8 B200, 8 x 400 Gb/s EFA",
-      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0 } },
+      { 2048 * GiB, 0, 0, 8 * 3840 * GB, 0, 0, 0, 8 } },
     { "g5", "a10g", 8, 1, 100 * GBIT, "AWS g5.48xlarge: 8 A10G, 100 Gb/s",
-      { 768 * GiB, 0, 0, 2 * 3800 * GB, 0, 0 } },
+      { 768 * GiB, 0, 0, 2 * 3800 * GB, 0, 0, 0, 0 } },
     { "a3-high", "h100", 8, 4, 200 * GBIT, "Google a3-highgpu-8g: 8 H100, 4 x 200 Gb/s",
-      { 1872 * GiB, 0, 0, 16 * 375 * GiB, 0, 0 } },
+      { 1872 * GiB, 0, 0, 16 * 375 * GiB, 0, 0, 0, 0 } },
     { "a3-mega", "h100", 8, 8, 200 * GBIT, "Google a3-megagpu-8g: 8 H100, 8 x 200 Gb/s",
-      { 1872 * GiB, 0, 0, 16 * 375 * GiB, 0, 0 } },
+      { 1872 * GiB, 0, 0, 16 * 375 * GiB, 0, 0, 0, 0 } },
     { "frontier", "mi250x", 8, 4, 200 * GBIT, "Frontier node: 8 GCDs, 4 x 200 Gb/s Slingshot", USUAL },
 };
 
@@ -109,8 +111,8 @@ int cluster_host_memory(const struct cluster *c, int64_t *bytes)
 
 int cluster_disk(const struct cluster *c, int64_t *bytes)
 {
-    *bytes = c->node.disk;
-    if (c->node.disk > 0)
+    *bytes = c->is_host && !c->node.disk ? cluster_host_disk() : c->node.disk;
+    if (*bytes > 0)
         return 0;
     return fail("cluster '%s': the disk space of a node is not known: give \"node\": {\"disk_bytes\": ...} in a "
                 "cluster file", c->name);
@@ -128,7 +130,9 @@ struct cluster_node cluster_usual_node(const struct gpu *g, int64_t gpus)
     n.dram *= share;
     n.disk_read *= share;
     n.disk_write *= share;
-    n.sockets = n.sockets ? (int)ceil_div(gpus * n.sockets, g->node_gpus) : 0;
+    n.sockets = (int)ceil_div(gpus * n.sockets, g->node_gpus);
+    n.cores = (int)ceil_div(gpus * n.cores, g->node_gpus);
+    n.links = (int)ceil_div(gpus * n.links, g->node_gpus);
     return n;
 }
 

@@ -21,6 +21,8 @@ struct cluster_node {
     int         sockets;
     int64_t     disk;               /* bytes for files */
     double      disk_read, disk_write;      /* of all its disks together */
+    int         cores;              /* of all its processors */
+    int         links;              /* from its GPUs to host memory, gpu.pcie each; 0: as many as GPUs */
 };
 
 /* A GPU type, from its datasheet.  0 means that the datasheet has no such
@@ -97,6 +99,10 @@ int64_t cluster_available(const struct cluster *c);
  * memory is part of DRAM. */
 int cluster_host_memory(const struct cluster *c, int64_t *bytes);
 int cluster_disk(const struct cluster *c, int64_t *bytes);
+/* Where this machine's files of offloaded buffers go unless dpxrun --offload-dir says otherwise: $TMPDIR, else
+ * /var/tmp; and the bytes that are free there.  0: not known. */
+const char *cluster_host_folder(void);
+int64_t     cluster_host_disk(void);
 
 /* The usual node of a GPU type, in proportion for another number of GPUs. */
 struct cluster_node cluster_usual_node(const struct gpu *g, int64_t gpus);

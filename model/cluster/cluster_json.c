@@ -6,6 +6,7 @@
  *       "inter": { "gb_per_s": 400, "alpha_us": 8, "nics": 8 },
  *       "memory_bytes": 85520809984, "context_bytes": 1219493888, "headroom": 0.05,
  *       "node": { "memory_bytes": 2199023255552, "dram_gb_per_s": 614.4, "sockets": 2,
+ *                 "cores": 112, "gpu_links": 8,
  *                 "disk_bytes": 30720000000000, "disk_read_gb_per_s": 48, "disk_write_gb_per_s": 26 } }
  *
  * Bandwidths are per direction; `inter` is what all adapters of a node do together.  What
@@ -242,14 +243,22 @@ static const struct { const char *key; size_t at; bool rate; } node_keys[] = {
 };
 #define NNODEKEYS ((int)(sizeof node_keys / sizeof node_keys[0]))
 
+static const struct { const char *key; size_t at; } node_counts[] = {
+    { "sockets",   offsetof(struct cluster_node, sockets) },
+    { "cores",     offsetof(struct cluster_node, cores) },
+    { "gpu_links", offsetof(struct cluster_node, links) },
+};
+#define NNODECOUNTS ((int)(sizeof node_counts / sizeof node_counts[0]))
+
+static int *node_count(struct cluster_node *n, int i) { return (int *)(void *)((char *)n + node_counts[i].at); }
 static int64_t *node_bytes(struct cluster_node *n, int i) { return (int64_t *)(void *)((char *)n + node_keys[i].at); }
 static double  *node_rate(struct cluster_node *n, int i)  { return (double *)(void *)((char *)n + node_keys[i].at); }
 
 /* "node".  Absent: that of the GPU's usual node. */
 static int node_from_json(const struct obj *top, struct cluster_node *n)
 {
-    static const char *const keys[] = { "memory_bytes", "dram_gb_per_s", "sockets", "disk_bytes", "disk_read_gb_per_s",
-                                        "disk_write_gb_per_s", NULL };
+    static const char *const keys[] = { "memory_bytes", "dram_gb_per_s", "sockets", "cores", "gpu_links", "disk_bytes",
+                                        "disk_read_gb_per_s", "disk_write_gb_per_s", NULL };
     const json_t *j = json_object_get(top->j, "node");
     struct obj    o;
 
@@ -267,10 +276,11 @@ static int node_from_json(const struct obj *top, struct cluster_node *n)
                                    : get_int(&o, node_keys[i].key, 1, SIZE_LIMIT, node_bytes(n, i)) < 0)
             return -1;
     }
-    if (json_is_null(json_object_get(j, "sockets")))
-        n->sockets = 0;
-    else if (get_small(&o, "sockets", 1, 4096, &n->sockets) < 0)
-        return -1;
+    for (int i = 0; i < NNODECOUNTS; i++)
+        if (json_is_null(json_object_get(j, node_counts[i].key)))
+            *node_count(n, i) = 0;
+        else if (get_small(&o, node_counts[i].key, 1, 4096, node_count(n, i)) < 0)
+            return -1;
     return 0;
 }
 
@@ -396,8 +406,9 @@ static json_t *node_to_json(const struct cluster *c)
             json_object_set_new(j, node_keys[i].key, rate_json(*node_rate(&n, i)));
         else if (!node_keys[i].rate && *node_bytes(&n, i) != *node_bytes(&usual, i))
             json_object_set_new(j, node_keys[i].key, bytes_json(*node_bytes(&n, i)));
-    if (n.sockets != usual.sockets)
-        json_object_set_new(j, "sockets", bytes_json(n.sockets));
+    for (int i = 0; i < NNODECOUNTS; i++)
+        if (*node_count(&n, i) != *node_count(&usual, i))
+            json_object_set_new(j, node_counts[i].key, bytes_json(*node_count(&n, i)));
     if (json_object_size(j) > 0)
         return j;
     json_decref(j);

@@ -7,7 +7,9 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 #include "base/dtype.h"
 #include "base/fail.h"
@@ -73,6 +75,20 @@ static void processor_name(char *out, size_t size)
         }
     }
     fclose(f);
+}
+
+const char *cluster_host_folder(void)
+{
+    const char *tmp = getenv("TMPDIR");
+
+    return tmp && *tmp ? tmp : "/var/tmp";
+}
+
+int64_t cluster_host_disk(void)
+{
+    struct statvfs v;
+
+    return statvfs(cluster_host_folder(), &v) == 0 ? (int64_t)(v.f_bavail * v.f_frsize) : 0;
 }
 
 /* Ranks exchange through shared memory: one copy in, one out, of the order of a core's

@@ -3,6 +3,7 @@
  * (FullyShardedDataParallelPlugin, DeepSpeedPlugin), utils/fsdp_utils.py. */
 #include "model/exchange/accelerate.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -310,8 +311,52 @@ static const char *const deepspeed_known[] = {
     "deepspeed_exclusion_filter", "deepspeed_inclusion_filter", "deepspeed_config_file",
     "deepspeed_moe_layer_cls_names", "offload_optimizer_nvme_path", "offload_param_nvme_path", NULL
 };
-static const char *const deepspeed_refused[] = { "offload_optimizer_device", "offload_param_device",
-                                                 NULL };
+static const char *const none_refused[] = { NULL };
+static const char *const offloads[] = { "offload_optimizer", "offload_param", NULL };
+
+/* As utils/launch.py passes it on. */
+static json_t *lower_case(const char *word)
+{
+    char lower[16];
+    size_t n = 0;
+
+    for (; word[n] && n < sizeof lower - 1; n++)
+        lower[n] = (char)tolower((unsigned char)word[n]);
+    return json_stringn(lower, n);
+}
+
+/* Device and folder of one of DeepSpeed's sections, as the plugin writes them.  None where it says "none". */
+static void add_offload(const struct import *in, const json_t *section, const char *of, json_t *zero)
+{
+    char key[64];
+    const char *device, *path;
+
+    snprintf(key, sizeof key, "%s_device", of);
+    device = json_string_value(json_object_get(section, key));
+    if (!device || !strcasecmp(device, "none"))
+        return;
+    snprintf(key, sizeof key, "%s_nvme_path", of);
+    path = json_string_value(json_object_get(section, key));
+    if (!strcasecmp(device, "nvme"))
+        notes_add(in->notes, "%s is not passed on by accelerate launch: DeepSpeed would write into a folder \"none\"; name it "
+                  "in a DeepSpeed file", key);
+    json_object_set_new(zero, of, json_pack("{s:o, s:s}", "device", lower_case(device), "nvme_path", path ? path : "none"));
+}
+
+/* accelerate launch raises on these beside a file. */
+static int refuse_beside_file(const struct import *in, const json_t *section)
+{
+    char key[64];
+
+    for (int i = 0; offloads[i]; i++) {
+        const char *device;
+        snprintf(key, sizeof key, "%s_device", offloads[i]);
+        device = json_string_value(json_object_get(section, key));
+        if (device && strcasecmp(device, "none"))
+            return fail("%s: %s: accelerate refuses it beside deepspeed_config_file: say it in that file", in->where, key);
+    }
+    return 0;
+}
 
 /* The DeepSpeed file, relative to this one's folder. */
 static json_t *load_beside(const char *where, const char *name)
@@ -345,13 +390,14 @@ static json_t *plugin_config(const struct import *in, const json_t *section)
     if (json_is_integer(v))
         stage = json_integer_value(v);
     json_object_set_new(zero, "stage", json_integer(stage));
+    for (int i = 0; offloads[i]; i++)
+        add_offload(in, section, offloads[i], zero);
     json_object_set_new(config, "zero_optimization", zero);
     json_object_set_new(config, "train_micro_batch_size_per_gpu", json_string("auto"));
     json_object_set_new(config, "gradient_accumulation_steps",
                         steps ? json_incref((json_t *)(uintptr_t)steps) : json_string("auto"));
     json_object_set_new(config, "gradient_clipping",
                         clip ? json_incref((json_t *)(uintptr_t)clip) : json_string("auto"));
-    (void)in;
     return config;
 }
 
@@ -363,8 +409,8 @@ static int read_deepspeed(const struct import *in, const json_t *config, enum dt
     json_t *ds;
     int rc;
 
-    if (check_keys(in, section, "deepspeed_config", deepspeed_known, deepspeed_refused,
-                   "offloading is not supported yet") < 0)
+    if (check_keys(in, section, "deepspeed_config", deepspeed_known, none_refused, "") < 0
+        || (file && refuse_beside_file(in, section) < 0))
         return -1;
     ds = file ? load_beside(in->where, file) : plugin_config(in, section);
     if (!ds)

@@ -153,21 +153,26 @@ static json_t *export_fsdp2(const struct plan *p)
 static json_t *export_deepspeed(const struct plan *p)
 {
     static const int stage_of[NSTRATEGY] = { [STRAT_ZERO1] = 1, [STRAT_ZERO2] = 2, [STRAT_ZERO3] = 3 };
+    static const char *const device_words[] = { [OFFLOAD_NONE] = "none", [OFFLOAD_CPU] = "cpu", [OFFLOAD_NVME] = "nvme" };
     json_t *doc, *ds;
-    const char *option = export_first_changed(p, "deepspeed");
+    const char *option = export_first_changed(p, "deepspeed", KNOB_ACCELERATE);
 
     if (option)
         return refuse(option, "accelerate takes it only from a DeepSpeed file: export --to deepspeed "
                               "and name that file in deepspeed_config_file");
     if (p->recompute != RECOMPUTE_NONE)
         return refuse("recompute", "DeepSpeed leaves it to the model (gradient_checkpointing_enable)");
+    if (p->ds.offload_param.device == OFFLOAD_NVME
+        || (p->ds.offload_optimizer.device == OFFLOAD_NVME && p->strategy == STRAT_ZERO3))
+        return refuse("deepspeed.offload_optimizer", "accelerate launch does not pass nvme_path on: export --to deepspeed and "
+                      "name that file in deepspeed_config_file");
     doc = common(p, "DEEPSPEED");
     ds = json_object();
     put(ds, "zero_stage", json_integer(stage_of[p->strategy]));
     put_knob(ds, p, "accumulation");
     put_knob(ds, p, "clip");
-    put(ds, "offload_optimizer_device", json_string("none"));
-    put(ds, "offload_param_device", json_string("none"));
+    put(ds, "offload_optimizer_device", json_string(device_words[p->ds.offload_optimizer.device]));
+    put(ds, "offload_param_device", json_string(device_words[p->ds.offload_param.device]));
     put(ds, "zero3_init_flag", json_boolean(p->strategy == STRAT_ZERO3));
     put(ds, "zero3_save_16bit_model", json_false());
     put(doc, "deepspeed_config", ds);
@@ -176,7 +181,7 @@ static json_t *export_deepspeed(const struct plan *p)
 
 static json_t *export_ddp(const struct plan *p)
 {
-    const char *option = export_first_changed(p, "ddp");
+    const char *option = export_first_changed(p, "ddp", KNOB_ACCELERATE);
 
     if (option)
         return refuse(option, "a DistributedDataParallelKwargs of the script, not of the config");

@@ -211,9 +211,125 @@ static const char *const zero_harmless[] = {
     "stage", "load_from_fp32_weights", "elastic_checkpoint", "ignore_unused_parameters",
     "stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save",
     "memory_efficient_linear", "override_module_apply", "pipeline_loading_checkpoint",
-    "log_trace_cache_warnings", "enable_sanity_checks", "save_muon_momentum_buffer_in_memory",
-    "cpu_offload_use_pin_memory", NULL
+    "log_trace_cache_warnings", "enable_sanity_checks", "save_muon_momentum_buffer_in_memory", NULL
 };
+
+/* In the sections of offload: SuperOffload's, which is refused. */
+static const char *const offload_harmless[] = { "cpuadam_cores_perc", NULL };
+
+/* A section within another: "zero_optimization.offload_param", "aio".  `object` is the plan's name for it. */
+static int read_section(const struct import *in, const char *section, const char *object, const json_t *j)
+{
+    const char *name, *not_yet;
+    json_t *v;
+
+    if (json_is_null(j))
+        return 0;
+    if (!json_is_object(j))
+        return fail("%s: %s: expected an object", in->where, section);
+    json_object_foreach((json_t *)(uintptr_t)j, name, v) {
+        if (knob_named_cells(KNOB_DS, section, name)) {
+            if (set(in, section, name, v) < 0)
+                return -1;
+            continue;
+        }
+        not_yet = knob_not_yet(object, name, v);
+        if (not_yet && not_yet[0])
+            return fail("%s: %s.%s: %s", in->where, section, name, not_yet);
+        if (!not_yet && !listed(offload_harmless, name))
+            notes_add(in->notes, "%s.%s is not known and was ignored", section, name);
+    }
+    return 0;
+}
+
+/* ---- offload ---- */
+
+static const struct { const char *key, *old; } offloads[] = {
+    { "offload_optimizer", "cpu_offload" }, { "offload_param", "cpu_offload_param" },
+};
+enum { NOFFLOADS = sizeof offloads / sizeof *offloads };
+
+/* The spelling of up to DeepSpeed 0.3: DeepSpeedZeroConfig maps `true` to device cpu. */
+static int read_old_offload(const struct import *in, const json_t *zero, int i)
+{
+    const json_t *old = json_object_get(zero, offloads[i].old);
+    char section[64];
+    json_t *cpu;
+    int rc;
+
+    if (!json_is_true(old))
+        return !old || json_is_false(old) || json_is_null(old) ? 0
+             : fail("%s: zero_optimization.%s: expected true or false", in->where, offloads[i].old);
+    if (json_object_get(zero, offloads[i].key))
+        return fail("%s: zero_optimization.%s: DeepSpeed refuses it beside %s, which replaces it", in->where,
+                    offloads[i].old, offloads[i].key);
+    snprintf(section, sizeof section, "zero_optimization.%s", offloads[i].key);
+    cpu = json_string("cpu");
+    rc = set(in, section, "device", cpu);
+    json_decref(cpu);
+    return rc;
+}
+
+/* The device that a section asks for, or NULL. */
+static const char *device_of(const json_t *zero, int i)
+{
+    const char *device = json_string_value(json_object_get(json_object_get(zero, offloads[i].key), "device"));
+
+    if (json_is_true(json_object_get(zero, offloads[i].old)))
+        device = "cpu";
+    return device && strcmp(device, "none") ? device : NULL;
+}
+
+/* What DeepSpeed refuses, fails on, or does not look at in this stage. */
+static int check_offload(const struct import *in, const json_t *zero)
+{
+    const json_t *ratio = json_object_get(json_object_get(zero, "offload_optimizer"), "ratio");
+    const struct deepspeed_options *ds = &in->p->ds;
+    bool stage3 = in->p->strategy == STRAT_ZERO3;
+
+    if (json_object_get(zero, "cpu_offload_params"))
+        return fail("%s: zero_optimization.cpu_offload_params: DeepSpeed refuses this key: write \"offload_param\": "
+                    "{\"device\": \"cpu\"}", in->where);
+    if (in->p->strategy == STRAT_DDP && device_of(zero, 0))
+        return fail("%s: zero_optimization.offload_optimizer: stage 0 keeps parameters on the GPU, where DeepSpeed's CPU Adam "
+                    "fails: stages 1, 2 and 3 offload", in->where);
+    if (ratio && !stage3 && json_number_value(ratio) < 1)
+        return fail("%s: zero_optimization.offload_optimizer.ratio: DeepSpeed takes a share below 1 in stage 3 only",
+                    in->where);
+    if (!stage3 && device_of(zero, 1))
+        notes_add(in->notes, "zero_optimization.offload_param has no effect below stage 3");
+    if (json_object_get(zero, "cpu_offload_use_pin_memory"))
+        notes_add(in->notes, "zero_optimization.cpu_offload_use_pin_memory is not read by DeepSpeed: pin_memory of "
+                  "offload_optimizer and offload_param is");
+    if (ds->offload_optimizer.device == OFFLOAD_NVME && stage3 && !ds->offload_optimizer.nvme_path[0])
+        return fail("%s: zero_optimization.offload_optimizer.nvme_path: missing: DeepSpeed needs it for device nvme", in->where);
+    if (ds->offload_param.device == OFFLOAD_NVME && !ds->offload_param.nvme_path[0])
+        return fail("%s: zero_optimization.offload_param.nvme_path: missing: DeepSpeed needs it for device nvme", in->where);
+    return 0;
+}
+
+static bool is_offload(const char *name)
+{
+    for (int i = 0; i < NOFFLOADS; i++)
+        if (!strcmp(name, offloads[i].key) || !strcmp(name, offloads[i].old))
+            return true;
+    return !strncmp(name, "cpu_offload_", 12);
+}
+
+static int read_offload(const struct import *in, const json_t *zero)
+{
+    for (int i = 0; i < NOFFLOADS; i++) {
+        const json_t *j = json_object_get(zero, offloads[i].key);
+        char section[64], object[64];
+        snprintf(section, sizeof section, "zero_optimization.%s", offloads[i].key);
+        snprintf(object, sizeof object, "deepspeed.%s", offloads[i].key);
+        if ((j && read_section(in, section, object, j) < 0) || read_old_offload(in, zero, i) < 0)
+            return -1;
+    }
+    return check_offload(in, zero);
+}
+
+/* ---- zero_optimization ---- */
 
 static int read_zero_key(const struct import *in, const char *name, const json_t *v)
 {
@@ -228,7 +344,7 @@ static int read_zero_key(const struct import *in, const char *name, const json_t
     if (!strcmp(name, "leaf_module"))
         notes_add(in->notes, "zero_optimization.leaf_module is not followed: modules are fetched "
                   "one by one");
-    else if (!not_yet && !listed(zero_harmless, name) && strcmp(name, "allgather_partitions"))
+    else if (!not_yet && !listed(zero_harmless, name) && !is_offload(name) && strcmp(name, "allgather_partitions"))
         notes_add(in->notes, "zero_optimization.%s is not known and was ignored", name);
     return 0;
 }
@@ -241,7 +357,7 @@ static int read_zero(const struct import *in, const json_t *zero)
     json_object_foreach((json_t *)(uintptr_t)zero, name, v)
         if (read_zero_key(in, name, v) < 0)
             return -1;
-    return 0;
+    return read_offload(in, zero);
 }
 
 static int read_half(const struct import *in, const char *section, const json_t *j)
@@ -308,7 +424,7 @@ static const char *const harmless[] = {
     "scheduler", "steps_per_print", "wall_clock_breakdown", "memory_breakdown", "dump_state",
     "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "tensorboard", "wandb",
     "csv_monitor", "comet", "monitor_config", "flops_profiler", "comms_logger", "comms_config",
-    "checkpoint", "nebula", "dataloader_drop_last", "aio", "timers", "vocabulary_size",
+    "checkpoint", "nebula", "dataloader_drop_last", "timers", "vocabulary_size",
     "managed_gradient_accumulation", "use_data_before_expert_parallelism", "graph_harvesting",
     "seq_parallel_communication_data_type", "hybrid_engine", "inference", "log_level", "seed",
     "autotuning", "gradient_allreduce_op", "eigenvalue", "compile", NULL
@@ -366,6 +482,8 @@ static int read_top(const struct import *in, const char *name, const json_t *v)
         return read_data_types(in, v);
     if (!strcmp(name, "optimizer"))
         return read_optimizer(in, v);
+    if (!strcmp(name, "aio"))
+        return read_section(in, "aio", "deepspeed.aio", v);
     if (!strcmp(name, "activation_checkpointing")) {
         if (json_is_true(json_object_get(v, "cpu_checkpointing")))
             return fail("%s: activation_checkpointing.cpu_checkpointing: offloading is not "

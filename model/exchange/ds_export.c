@@ -11,31 +11,27 @@ static const char OURS[] = "dpx";
 
 static void put(json_t *doc, const char *section, const char *name, json_t *v)
 {
-    json_t *into = section[0] ? json_object_get(doc, section) : doc;
-
-    if (!into) {
-        into = json_object();
-        json_object_set_new(doc, section, into);
-    }
-    json_object_set_new(into, name, v);
+    json_object_set_new(knob_object_at(doc, section), name, v);
 }
 
-/* What DeepSpeed has only in some versions or precisions. */
+/* What DeepSpeed has only in some versions or precisions, or beside other values. */
 static bool has_now(const struct plan *p, const struct knob *k)
 {
+    if (knob_idle(p, k))
+        return false;
     if (!strcmp(k->name, "compute_grad_norm"))
         return plan_has_deepspeed_0_19_8(p);
     return strcmp(k->ds.section, "bf16") || p->precision == DT_BF16;
 }
 
-/* The keys of the plan itself, or those of its object "deepspeed", under DeepSpeed's names. */
-static void export_rows(const struct plan *p, const char *object, json_t *doc)
+/* The keys of the plan itself, or those of its object "deepspeed" and the objects within, under DeepSpeed's names. */
+static void export_rows(const struct plan *p, bool own, json_t *doc)
 {
     const struct knob *k;
 
     for (int i = 0; (k = knob_at(i)); i++)
         if (knob_concerns(k, &k->ds, knob_cell(p)) && strcmp(k->ds.section, OURS) &&
-            !strcmp(k->object, object) && has_now(p, k))
+            (k->object[0] == '\0') == own && has_now(p, k))
             put(doc, k->ds.section, knob_spelt(k, &k->ds), k->type == KNOB_REAL ? json_real(knob_get(p, k)) : knob_write(p, k));
 }
 
@@ -60,6 +56,19 @@ static void export_ours(const struct plan *p, json_t *doc)
     }
 }
 
+/* Without a folder DeepSpeed fails when it makes the files' paths. */
+static bool lacks_path(const struct plan *p)
+{
+    const struct deepspeed_options *ds = &p->ds;
+    const char *section = NULL;
+
+    if (ds->offload_param.device == OFFLOAD_NVME && !ds->offload_param.nvme_path[0])
+        section = "offload_param";
+    if (p->strategy == STRAT_ZERO3 && ds->offload_optimizer.device == OFFLOAD_NVME && !ds->offload_optimizer.nvme_path[0])
+        section = "offload_optimizer";
+    return section && fail("export to deepspeed: deepspeed.%s.nvme_path: DeepSpeed needs it for device nvme", section) < 0;
+}
+
 json_t *ds_config_export(const struct plan *p)
 {
     static const int stage_of[NSTRATEGY] = { [STRAT_DDP] = 0, [STRAT_ZERO1] = 1,
@@ -75,14 +84,16 @@ json_t *ds_config_export(const struct plan *p)
         fail("export to deepspeed: deterministic: DeepSpeed has no such reduction");
         return NULL;
     }
+    if (lacks_path(p))
+        return NULL;
     doc = json_object();
     put(doc, "", "train_batch_size", json_integer(plan_global_batch(p)));
-    export_rows(p, "", doc);
+    export_rows(p, true, doc);
     put(doc, "optimizer", "type", json_string("AdamW"));
     put(doc, "bf16", "enabled", json_boolean(p->precision == DT_BF16));
     put(doc, "fp16", "enabled", json_boolean(p->precision == DT_FP16));
     put(doc, "zero_optimization", "stage", json_integer(stage_of[p->strategy]));
-    export_rows(p, "deepspeed", doc);
+    export_rows(p, false, doc);
     export_ours(p, doc);
     return doc;
 }

@@ -38,7 +38,15 @@ const char *export_block_class(const struct plan *p)
     return NULL;
 }
 
-const char *export_first_changed(const struct plan *p, const char *object)
+/* Is it the object, or one inside of it? */
+static bool within(const char *path, const char *object)
+{
+    size_t n = strlen(object);
+
+    return !strncmp(path, object, n) && (path[n] == '\0' || path[n] == '.');
+}
+
+const char *export_first_changed(const struct plan *p, const char *object, size_t tool)
 {
     static char name[80];
     struct plan plain = *p;
@@ -46,9 +54,10 @@ const char *export_first_changed(const struct plan *p, const char *object)
 
     plan_defaults(&plain, p->strategy, p->dialect, p->precision);
     for (int i = 0; (k = knob_at(i)); i++) {
+        const struct knob_name *n = knob_name_in(k, tool);
         json_t *v, *usual;
         bool same;
-        if (!(k->cells & knob_cell(p)) || strcmp(k->object, object))
+        if (!(k->cells & knob_cell(p)) || !within(k->object, object) || (n->section && knob_concerns(k, n, knob_cell(p))))
             continue;
         v = knob_write(p, k);
         usual = knob_write(&plain, k);
@@ -56,7 +65,7 @@ const char *export_first_changed(const struct plan *p, const char *object)
         json_decref(v);
         json_decref(usual);
         if (!same) {
-            snprintf(name, sizeof name, "%s.%s", object, k->name);
+            knob_key_text(k, name, sizeof name);
             return name;
         }
     }

@@ -25,8 +25,8 @@ int export_torch(const struct plan *p, FILE *to);
 /* The class of the model's blocks in transformers; NULL when not known. */
 const char *export_block_class(const struct plan *p);
 
-/* "ddp.static_graph": the first option of that object that differs from its
- * default; NULL when all are default.  The string is static. */
-const char *export_first_changed(const struct plan *p, const char *object);
+/* "ddp.static_graph": the first option of that object, or of one in it, that differs from its default and for
+ * which the tool (KNOB_ACCELERATE) has no key; NULL when there is none.  The string is static. */
+const char *export_first_changed(const struct plan *p, const char *object, size_t tool);
 
 #endif

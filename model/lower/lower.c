@@ -1,8 +1,8 @@
 #include "model/lower/lower.h"
 
 #include "base/fail.h"
-#include "model/lower/common/host_memory.h"
 #include "model/lower/common/lower_internal.h"
+#include "model/lower/common/pinned.h"
 #include "model/lower/torch/lower_fsdp1.h"
 #include "model/plan/attention.h"
 #include "model/schedule/schedule_cut.h"
@@ -40,6 +40,11 @@ static void offload_activations(const struct plan *p, struct schedules *s)
                    "often as it is saved");
 }
 
+int lower_check(const struct plan *p)
+{
+    return p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED ? lower_zero3_check(p) : 0;
+}
+
 int lower_using(const struct plan *p, int64_t rank, const struct program *g, struct schedules *s)
 {
     lowering *f = table[p->strategy][p->dialect];
@@ -51,6 +56,8 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
     if (rank < 0 || rank >= p->cluster.world_size)
         return fail("rank %lld is not in a world of %lld", (long long)rank,
                     (long long)p->cluster.world_size);
+    if (lower_check(p) < 0)
+        return -1;
     schedules_reset(s);
     s->program = *g;
     s->borrowed = true;

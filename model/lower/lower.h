@@ -14,6 +14,9 @@
 #include "model/plan/plan.h"
 #include "model/schedule/schedule.h"
 
+/* 0, or -1 with what plan_check() accepts and no lowering issues yet. */
+int lower_check(const struct plan *p);
+
 /* 0, or -1 with the reason reported.  The plan has passed plan_check(). */
 int lower(const struct plan *p, int64_t rank, struct schedules *out);
 

@@ -172,6 +172,12 @@ static void judge(const struct plan *p, struct evaluation *e)
         node_in_words(p, e);
     else
         fails_reserved(e);
+    if (!allocated_fits && !others_fit) {       /* both are told; where it fails first is the device's */
+        size_t n = strlen(e->why_not);
+        n += (size_t)snprintf(e->why_not + n, sizeof e->why_not - n, "; ");
+        if (n < sizeof e->why_not)
+            spaces_why_not(&e->m.spaces, e->why_not + n, (int)(sizeof e->why_not - n));
+    }
 }
 
 void evaluation_reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf)

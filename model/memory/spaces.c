@@ -10,6 +10,27 @@
 /* The spaces whose sum an account is. */
 static unsigned spaces_in(enum space s) { return s == SPACE_HOST ? (unsigned)IN_HOST : IN(s); }
 
+static bool is_power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
+
+/* Is every allocation in this space a power of two? */
+static bool rounds(const struct schedules *s, enum space in)
+{
+    bool any = false;
+
+    for (int i = 0; i < s->nbufs; i++) {
+        const struct buf *b = &s->bufs[i];
+        if (b->space != in || b->bytes == 0)
+            continue;
+        any = true;
+        if (b->nparts == 0 && !is_power_of_two(b->bytes))
+            return false;
+        for (int k = 0; k < b->nparts; k++)
+            if (s->parts[b->part0 + k] && !is_power_of_two(s->parts[b->part0 + k]))
+                return false;
+    }
+    return any;
+}
+
 void spaces_add(const struct schedules *s, int64_t ranks, struct space_accounts *node)
 {
     struct ledger l;
@@ -18,6 +39,7 @@ void spaces_add(const struct schedules *s, int64_t ranks, struct space_accounts 
         if (!(s->spaces & spaces_in(m)))
             continue;
         ledger_run_in(s, spaces_in(m), &l);
+        node->of[m].powers_of_two = (!node->of[m].used || node->of[m].powers_of_two) && rounds(s, m);
         node->of[m].used = true;
         node->of[m].peak += ranks * l.peak.bytes;
         if (l.peak.bytes > node->of[m].rank_peak)
@@ -67,8 +89,10 @@ int spaces_account(const struct plan *p, const struct program *g, struct schedul
             out->of[m].used |= node.of[m].used;
             if (node.of[m].rank_peak > out->of[m].rank_peak)
                 out->of[m].rank_peak = node.of[m].rank_peak;
-            if (node.of[m].peak > out->of[m].peak)
+            if (node.of[m].peak > out->of[m].peak) {
                 out->of[m].peak = node.of[m].peak;
+                out->of[m].powers_of_two = node.of[m].powers_of_two;
+            }
         }
     }
     return spaces_judge(&p->cluster, device, out);
@@ -83,17 +107,30 @@ int spaces_short(const struct space_accounts *a)
     return -1;
 }
 
+static int says(char *to, int size, int at, const char *words)
+{
+    return at < size ? at + snprintf(to + at, (size_t)(size - at), "%s", words) : at;
+}
+
 void spaces_why_not(const struct space_accounts *a, char *to, int size)
 {
-    int m = spaces_short(a), n;
+    const struct space_account *pinned = &a->of[SPACE_PINNED];
+    char words[160];
+    int n = 0;
 
     to[0] = '\0';
-    if (m < 0)
-        return;
-    n = snprintf(to, (size_t)size, "%s of a node: needs %s of %s", m == SPACE_HOST ? "host memory" : "disk space",
-                 size_text(a->of[m].peak).s, size_text(a->of[m].available).s);
-    if (m == SPACE_HOST && a->of[SPACE_PINNED].peak > 0 && n > 0 && n < size)
-        snprintf(to + n, (size_t)(size - n), ", pinned buffers are %s of it", size_text(a->of[SPACE_PINNED].peak).s);
+    for (int m = SPACE_HOST; m < NSPACE; m++) {
+        if (!a->of[m].used || a->of[m].fits)
+            continue;
+        snprintf(words, sizeof words, "%s%s of a node: needs %s of %s", n ? "; " : "",
+                 m == SPACE_HOST ? "host memory" : "disk space", size_text(a->of[m].peak).s, size_text(a->of[m].available).s);
+        n = says(to, size, n, words);
+        if (m != SPACE_HOST || pinned->peak == 0)
+            continue;
+        snprintf(words, sizeof words, ", pinned buffers%s are %s of it",
+                 pinned->powers_of_two ? " rounded to powers of two" : "", size_text(pinned->peak).s);
+        n = says(to, size, n, words);
+    }
 }
 
 json_t *spaces_json(const struct space_accounts *a, int64_t device_peak, int64_t device_available)

@@ -2,7 +2,8 @@
  *
  * Ranks of a node share its DRAM and its disks.  Host memory is counted by nodes: the sum over the ranks of the
  * fullest node, each at the most that it allocates at once.  SPACE_HOST is all of a node's DRAM here, pinned buffers
- * included (and device memory where ranks are processes on cores); SPACE_PINNED is the pinned part of it. */
+ * included (and device memory where ranks are processes on cores); SPACE_PINNED is the pinned part of it.  The page
+ * cache is in none of them: the kernel takes it back. */
 #ifndef DPX_SPACES_H
 #define DPX_SPACES_H
 
@@ -17,6 +18,7 @@ struct space_account {
     int64_t peak, available;    /* of the fullest node, and what a node has for it */
     int64_t rank_peak;          /* of its fullest rank */
     bool    used, fits;
+    bool    powers_of_two;      /* every allocation in it is one: PyTorch's pinned blocks */
 };
 
 struct space_accounts { struct space_account of[NSPACE]; };     /* SPACE_DEVICE: unused, memory_verdict has it */
@@ -34,7 +36,8 @@ int  spaces_judge(const struct cluster *c, int64_t device, struct space_accounts
 /* The first space that is short (enum space), or -1. */
 int spaces_short(const struct space_accounts *a);
 
-/* "host memory of a node: needs 412 GiB of 384 GiB, pinned buffers are 96 GiB of it"; empty when none is short. */
+/* Every space that is short: "host memory of a node: needs 412 GiB of 384 GiB, pinned buffers rounded to powers of two
+ * are 96 GiB of it"; empty when none is. */
 void spaces_why_not(const struct space_accounts *a, char *to, int size);
 
 /* [{"space", "peak_bytes", "available_bytes", "per"}], the device's row first (new reference). */

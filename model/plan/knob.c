@@ -158,8 +158,7 @@ void knob_range_text(const struct knob *k, char *out, size_t size)
     case KNOB_BOOL: case KNOB_FLAG: snprintf(out, size, "true, false"); break;
     case KNOB_UNIT:    snprintf(out, size, "model, <n> blocks, block, half-block, module"); break;
     case KNOB_RESHARD: snprintf(out, size, "true, false, ranks"); break;
-    case KNOB_TEXT:    snprintf(out, size, "a version"); break;
-    case KNOB_WORD: case KNOB_WORD_BOOL: case KNOB_GRAD_ACCUM: case KNOB_FIXED:
+    case KNOB_WORD: case KNOB_WORD_BOOL: case KNOB_GRAD_ACCUM: case KNOB_FIXED: case KNOB_TEXT:
         for (int i = 0; k->words[i] && n < size; i++)
             n += (size_t)snprintf(out + n, size - n, "%s%s", i ? ", " : "", k->words[i]);
         break;
@@ -302,11 +301,9 @@ static const struct { const char *object, *name, *why; double none; } unsupporte
     { "ddp", "lazy_bucket_allocation", "buckets that are allocated during backward and freed after it "
       "are not supported yet", 0 },
     { "fsdp", "cpu_offload", "CPUOffload of FSDP1 is not supported yet", 0 },
-    { "deepspeed", "offload_param", "offloading is not supported yet", 0 },
-    { "deepspeed", "offload_optimizer", "offloading is not supported yet", 0 },
-    { "deepspeed", "cpu_offload", "offloading is not supported yet", 0 },
-    { "deepspeed", "cpu_offload_param", "offloading is not supported yet", 0 },
-    { "deepspeed", "zenflow", "ZenFlow is not supported yet", 0 },
+    { "deepspeed", "zenflow", "ZenFlow, which steps selected columns on every rank, is not supported yet", 0 },
+    { "deepspeed.offload_optimizer", "super_offload", "SuperOffload, which steps sub-groups in another process "
+      "during backward, is not supported yet", 0 },
     { "deepspeed", "zero_quantized_weights", "ZeRO++ is not supported yet", 0 },
     { "deepspeed", "zero_quantized_nontrainable_weights", "ZeRO++ is not supported yet", 0 },
     { "deepspeed", "zero_quantized_gradients", "ZeRO++ is not supported yet", 0 },

@@ -28,7 +28,7 @@ enum knob_type {
     KNOB_UNIT,          /* unit and unit_blocks */
     KNOB_RESHARD,       /* null, false, true or ranks: FSDP2's reshard_after_forward */
     KNOB_GRAD_ACCUM,    /* null or a dtype: bool, "is fp32 while the model is not" */
-    KNOB_TEXT,          /* char array */
+    KNOB_TEXT,          /* char array of `hi` bytes; words[0] says what it holds */
     KNOB_FIXED,         /* only words[0]; not stored */
 };
 
@@ -52,10 +52,13 @@ struct knob_name {
     double             absent;      /* but this */
 };
 
+/* Knobs that move data out of device memory, from this turn on: search leaves them at their defaults at first. */
+enum { KNOB_LATER = 20 };
+
 enum knob_tried { KNOB_NO_MORE, KNOB_SKIPPED, KNOB_TRIED };
 
 struct knob {
-    const char         *object;     /* "" for the document itself, "ddp", "fsdp" ... */
+    const char         *object;     /* "" for the document itself, "ddp", "deepspeed.aio" for an object in another */
     const char         *name;
     enum knob_type      type;
     size_t              offset;     /* in struct plan */
@@ -72,8 +75,11 @@ struct knob {
     double            (*usual)(const struct plan *p);   /* or computed from strategy, dialect, precision, version, */
     const char         *usually;    /* and then in words */
     bool                everywhere; /* cells without the key have that value, too */
+    bool              (*idle)(const struct plan *p);    /* says nothing beside the plan's other values: then it has its
+                                     * default and is not written */
 
-    int                 turn;       /* search: 1 varies outermost, higher turns inside; 0: not varied */
+    int                 turn;       /* search: 1 varies outermost, higher turns inside; 0: not varied; from KNOB_LATER
+                                     * on: only where plans lack device memory */
     const double       *tries;      /* the values worth searching, */
     int                 ntries;
     enum knob_tried   (*try_with)(struct plan *p, int i);   /* or what writes the i-th of them */
@@ -105,7 +111,7 @@ const struct knob *knob_find(const char *object, const char *name, uint32_t cell
 /* All cells that have the key, 0 when no cell has. */
 uint32_t knob_cells(const char *object, const char *name);
 
-/* Is it the name of an object that holds keys ("ddp")? */
+/* Is it the path of an object that holds keys ("ddp", "deepspeed.aio")? */
 bool knob_is_object(const char *name);
 
 /* The words of a key of the document itself ("recompute"), ended by NULL. */
@@ -142,7 +148,14 @@ double knob_default(const struct plan *p, const struct knob *k);
 int     knob_read(const json_t *v, const char *where, const struct knob *k, struct plan *p);
 json_t *knob_write(const struct plan *p, const struct knob *k);
 
-/* 0, or -1 with the value refused by the row's range. */
+/* The object of a path ("deepspeed.aio", "": the document) in a document, made where it is not there yet. */
+json_t *knob_object_at(json_t *doc, const char *path);
+
+/* Does it say nothing in this plan?  Gives such knobs their defaults. */
+static inline bool knob_idle(const struct plan *p, const struct knob *k) { return k->idle && k->idle(p); }
+void knob_reset_idle(struct plan *p);
+
+/* 0, or -1 with the value refused by the row's range, or because it has one and is idle. */
 int knob_check(const struct plan *p, const struct knob *k, const char *where);
 
 /* ---- search and labels ---- */

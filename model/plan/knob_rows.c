@@ -41,6 +41,9 @@ static const char *const sharding_words[]  = { "FULL_SHARD", "SHARD_GRAD_OP", "N
                                                "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", NULL };
 static const char *const gather_words[]    = { "loss", "logits", NULL };
 static const char *const optimizer_words[] = { "adamw", NULL };
+static const char *const device_words[]    = { "none", "cpu", "nvme", NULL };
+static const char *const a_version[]       = { "a version", NULL };
+static const char *const a_path[]          = { "a path", NULL };
 
 /* accelerate 1.15: utils/dataclasses.py; torchtitan 0.3.0: config/configs.py. */
 static const char *const accelerate_precision[] = { "no", "bf16", "fp16", NULL };
@@ -56,6 +59,9 @@ static const char *const titan_recompute[]      = { "none", "", "full", "", NULL
 #define BOOL(member, d)            .type = KNOB_BOOL, AT(member), .def = (d)
 #define WORD(member, w, d)         .type = KNOB_WORD, AT(member), .words = w, .def = (d)
 
+#define TEXT(member, what)         .type = KNOB_TEXT, AT(member), .words = what, .hi = sizeof ((struct plan *)0)->member
+
+#define IDLE(f)             .idle = knob_idle_##f
 #define USUAL(f, in_words)  .usual = knob_usual_##f, .usually = (in_words)
 #define NULL_IS(v)          .null = KNOB_NULL_VALUE, .null_value = (v)
 #define TRY(t, f)           .turn = (t), .try_with = knob_try_##f
@@ -66,6 +72,9 @@ static const char *const titan_recompute[]      = { "none", "", "full", "", NULL
 #define ZERO        .ds = { .cells = DS, "zero_optimization" }
 #define DS_TOP(key) .ds = { .cells = DS, "", key }
 #define OURS        .ds = { .cells = DS, "dpx" }
+#define IN_OPTIMIZER .ds = { .cells = DS123, "zero_optimization.offload_optimizer" }
+#define IN_PARAM     .ds = { .cells = DS3, "zero_optimization.offload_param" }
+#define IN_AIO       .ds = { .cells = DS3, "aio" }
 /* accelerate's, and what it cannot say. */
 #define FSDP_KEY(key, ...)  .accelerate = { .cells = FSDP1 | FSDP2, "fsdp_config", key, __VA_ARGS__ }
 #define ACCELERATE_DS(key)  .accelerate = { .cells = DS, "deepspeed_config", key }
@@ -131,7 +140,7 @@ static const struct knob rows[] = {
     { "", "deterministic", BOOL(deterministic, false), .cells = ALL,
       TITAN_HAS(false, "its debug.deterministic is another thing"),
       .about = "sums in rank order, then micro-step order" },
-    { "", "framework_version", .type = KNOB_TEXT, AT(framework_version), .cells = ALL & ~PAPER,
+    { "", "framework_version", TEXT(framework_version, a_version), .cells = ALL & ~PAPER,
       NULL_IS(0), OURS, .about = "null: the newest known, of DeepSpeed 0.19.6" },
 
     { "dp", "gather", .type = KNOB_WORD_BOOL, AT(dp.gather_logits), .words = gather_words,
@@ -236,6 +245,54 @@ static const struct knob rows[] = {
       .cells = DS, NULL_IS(-1), .ds = { .cells = DS, "" }, .about = "null: the model's" },
     { "deepspeed", "gradient_predivide_factor", REAL(ds.prescale, 0, 1 << 30, 1), .above = true,
       .cells = DS, .ds = { .cells = DS, "" }, .about = "gradients are divided by it before the reduction" },
+
+    /* runtime/zero/offload_config.py, runtime/swap_tensor/constants.py: alike in 0.19.6 and 0.19.8. */
+    { "deepspeed.offload_optimizer", "device", WORD(ds.offload_optimizer.device, device_words, OFFLOAD_NONE),
+      .cells = DS123, IN_OPTIMIZER, IDLE(optimizer), TRY(20, ds_optimizer), .label = ", optimizer on %s",
+      ACCELERATE_DS("offload_optimizer_device"),
+      .about = "where optimizer states are; stages 1 and 2 take nvme for cpu" },
+    { "deepspeed.offload_optimizer", "pin_memory", BOOL(ds.offload_optimizer.pin_memory, true), .cells = DS123,
+      IN_OPTIMIZER, IDLE(optimizer), .label = ", optimizer not pinned", .about = "in page-locked memory" },
+    { "deepspeed.offload_optimizer", "ratio", REAL(ds.offload_optimizer.ratio, 0, 1, 1), .cells = DS3, IN_OPTIMIZER,
+      IDLE(optimizer), .label = ", ratio %g", .about = "Twin-Flow: share of the sub-groups whose states are offloaded" },
+    { "deepspeed.offload_optimizer", "nvme_path", TEXT(ds.offload_optimizer.nvme_path, a_path), .cells = DS3, NULL_IS(0),
+      IN_OPTIMIZER, IDLE(optimizer_disk), .about = "folder of the states' files, which DeepSpeed needs" },
+    { "deepspeed.offload_optimizer", "buffer_count", INT(ds.offload_optimizer.buffer_count, 0, ANY, 4), .cells = DS3,
+      IN_OPTIMIZER, IDLE(optimizer_disk), .label = ", %.0f buffers", .about = "host buffers of the largest sub-group" },
+    { "deepspeed.offload_optimizer", "pipeline_read", BOOL(ds.offload_optimizer.pipeline_read, false), .cells = DS3,
+      IN_OPTIMIZER, IDLE(optimizer_disk), .label = ", pipelined reads", .about = "read the next sub-group during the step" },
+    { "deepspeed.offload_optimizer", "pipeline_write", BOOL(ds.offload_optimizer.pipeline_write, false), .cells = DS3,
+      IN_OPTIMIZER, IDLE(optimizer_disk), .label = ", pipelined writes", .about = "write the last sub-group during the step" },
+    { "deepspeed.offload_optimizer", "fast_init", BOOL(ds.offload_optimizer.fast_init, false), .cells = DS3,
+      IN_OPTIMIZER, IDLE(optimizer_disk), .about = "masters are initialised through the host buffers" },
+
+    { "deepspeed.offload_param", "device", WORD(ds.offload_param.device, device_words, OFFLOAD_NONE), .cells = DS3,
+      IN_PARAM, IDLE(param), TRIES(21, OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME), .label = ", parameters on %s",
+      ACCELERATE_DS("offload_param_device"),
+      .about = "where partitions of parameters are" },
+    { "deepspeed.offload_param", "pin_memory", BOOL(ds.offload_param.pin_memory, true), .cells = DS3,
+      IN_PARAM, IDLE(param), .label = ", parameters not pinned", .about = "in page-locked memory" },
+    { "deepspeed.offload_param", "nvme_path", TEXT(ds.offload_param.nvme_path, a_path), .cells = DS3, NULL_IS(0),
+      IN_PARAM, IDLE(param_disk), .about = "folder of the parameters' files, which DeepSpeed needs" },
+    { "deepspeed.offload_param", "buffer_count", INT(ds.offload_param.buffer_count, 0, ANY, 5), .cells = DS3,
+      IN_PARAM, IDLE(param_disk), .about = "host buffers, one for a partition in flight" },
+    { "deepspeed.offload_param", "buffer_size", INT(ds.offload_param.buffer_size, 0, ANY, 1e8), .cells = DS3,
+      IN_PARAM, IDLE(param_disk), .about = "elements of such a buffer: the largest partition must fit" },
+    { "deepspeed.offload_param", "max_in_cpu", INT(ds.offload_param.max_in_cpu, 0, ANY, 1e9), .cells = DS3,
+      IN_PARAM, IDLE(param_disk), .about = "elements that stay in host memory all the same" },
+
+    { "deepspeed.aio", "block_size", INT(ds.aio.block_size, 1, ANY, 1 << 20), .cells = DS3, IN_AIO, IDLE(disk),
+      .about = "bytes of one request to a disk" },
+    { "deepspeed.aio", "queue_depth", INT(ds.aio.queue_depth, 1, 1 << 20, 8), .cells = DS3, IN_AIO, IDLE(disk),
+      .about = "requests in flight" },
+    { "deepspeed.aio", "intra_op_parallelism", INT(ds.aio.intra_op_parallelism, 1, 1 << 10, 1), .cells = DS3, IN_AIO,
+      IDLE(disk), .about = "threads that share one read or write" },
+    { "deepspeed.aio", "single_submit", BOOL(ds.aio.single_submit, false), .cells = DS3, IN_AIO, IDLE(disk),
+      .about = "requests are submitted one by one" },
+    { "deepspeed.aio", "overlap_events", BOOL(ds.aio.overlap_events, true), .cells = DS3, IN_AIO, IDLE(disk),
+      .about = "requests are submitted while others complete" },
+    { "deepspeed.aio", "use_gds", BOOL(ds.aio.use_gds, false), .cells = DS3, IN_AIO, IDLE(disk),
+      .about = "GPUDirect Storage: the parameters' buffers are on the GPU" },
 };
 
 const struct knob *knob_at(int i)

@@ -70,7 +70,45 @@ double knob_usual_check_overflow(const struct plan *p)
     return p->precision == DT_FP16;
 }
 
+/* ---- idle ---- */
+
+bool knob_idle_optimizer(const struct plan *p)
+{
+    return p->ds.offload_optimizer.device == OFFLOAD_NONE;
+}
+
+bool knob_idle_optimizer_disk(const struct plan *p)
+{
+    return p->ds.offload_optimizer.device != OFFLOAD_NVME;
+}
+
+bool knob_idle_param(const struct plan *p)
+{
+    return p->ds.offload_param.device == OFFLOAD_NONE;
+}
+
+bool knob_idle_param_disk(const struct plan *p)
+{
+    return p->ds.offload_param.device != OFFLOAD_NVME;
+}
+
+bool knob_idle_disk(const struct plan *p)
+{
+    return knob_idle_optimizer_disk(p) && knob_idle_param_disk(p);
+}
+
 /* ---- search ---- */
+
+/* Stages 1 and 2 take nvme for cpu. */
+enum knob_tried knob_try_ds_optimizer(struct plan *p, int i)
+{
+    static const enum offload_device to[] = { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
+
+    if (i >= (p->strategy == STRAT_ZERO3 ? 3 : 2))
+        return KNOB_NO_MORE;
+    p->ds.offload_optimizer.device = to[i];
+    return KNOB_TRIED;
+}
 
 /* Every block, every second, every fourth. */
 enum knob_tried knob_try_interval(struct plan *p, int i)

@@ -15,7 +15,15 @@ double knob_usual_shard_group(const struct plan *p);
 double knob_usual_sync(const struct plan *p);
 double knob_usual_check_overflow(const struct plan *p);
 
+/* DeepSpeed's offload: nothing is, or nothing to or from a disk. */
+bool knob_idle_optimizer(const struct plan *p);
+bool knob_idle_optimizer_disk(const struct plan *p);
+bool knob_idle_param(const struct plan *p);
+bool knob_idle_param_disk(const struct plan *p);
+bool knob_idle_disk(const struct plan *p);
+
 /* Values worth searching that depend on others, or that come in pairs. */
+enum knob_tried knob_try_ds_optimizer(struct plan *p, int i);
 enum knob_tried knob_try_interval(struct plan *p, int i);
 enum knob_tried knob_try_sync(struct plan *p, int i);
 enum knob_tried knob_try_shard_group(struct plan *p, int i);

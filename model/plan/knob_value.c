@@ -75,12 +75,34 @@ static int out_of_range(const char *where, const struct knob *k, double v)
                 k->lo, k->hi);
 }
 
+void knob_reset_idle(struct plan *p)
+{
+    const struct knob *k;
+
+    for (int i = 0; (k = knob_at(i)); i++)
+        if ((k->cells & knob_cell(p)) && knob_idle(p, k))
+            knob_set(p, k, knob_default(p, k));
+}
+
+static bool has_default(const struct plan *p, const struct knob *k)
+{
+    double v = knob_get(p, k), usual = knob_default(p, k);
+
+    if (k->type == KNOB_TEXT)
+        return ((const char *)p)[k->offset] == '\0';
+    return !(v < usual) && !(v > usual);
+}
+
 int knob_check(const struct plan *p, const struct knob *k, const char *where)
 {
     const char *at = (const char *)p + k->offset;
     int64_t whole;
     double real;
     int word, nwords = 0;
+
+    if (knob_idle(p, k) && !has_default(p, k))
+        return fail("%s: %s%s%s: says nothing in this plan: nothing is offloaded there; leave it out", where, k->object,
+                    k->object[0] ? "." : "", k->name);
 
     if (k->type == KNOB_INT) {
         memcpy(&whole, at, sizeof whole);
@@ -217,14 +239,17 @@ static int read_unit(const json_t *v, const char *where, const struct knob *k, s
     return 0;
 }
 
-static int read_text(const json_t *v, const char *where, const struct knob *k, char *out, size_t size)
+static int read_text(const json_t *v, const char *where, const struct knob *k, char *out)
 {
     const char *s = json_string_value(v);
+    char why[96];
 
-    if (!s || strlen(s) >= size)
-        return refuse(where, k, "expected a short string, such as \"2.15\"");
-    strcpy(out, s);
-    return 0;
+    if (s && strlen(s) < (size_t)k->hi) {
+        strcpy(out, s);
+        return 0;
+    }
+    snprintf(why, sizeof why, "expected %s of at most %" PRId64 " characters", k->words[0], k->hi - 1);
+    return refuse(where, k, why);
 }
 
 static int read_bool(const json_t *v, const char *where, const struct knob *k, bool *out)
@@ -260,7 +285,7 @@ int knob_read(const json_t *v, const char *where, const struct knob *k, struct p
     case KNOB_UNIT:       return read_unit(v, where, k, p);
     case KNOB_RESHARD:    return read_reshard(v, where, k, at);
     case KNOB_GRAD_ACCUM: return read_grad_accum(v, where, k, p);
-    case KNOB_TEXT:       return read_text(v, where, k, at, sizeof p->framework_version);
+    case KNOB_TEXT:       return read_text(v, where, k, at);
     case KNOB_FIXED:      return read_word(v, where, k, &word);
     case KNOB_FLAG:
         if (read_bool(v, where, k, &truth) < 0)
@@ -316,4 +341,21 @@ json_t *knob_write(const struct plan *p, const struct knob *k)
         return json_string(k->words[0]);
     }
     return json_null();
+}
+
+json_t *knob_object_at(json_t *doc, const char *path)
+{
+    char name[64];
+    int n = (int)strcspn(path, ".");
+    json_t *into;
+
+    if (!path[0])
+        return doc;
+    snprintf(name, sizeof name, "%.*s", n, path);
+    into = json_object_get(doc, name);
+    if (!into) {
+        into = json_object();
+        json_object_set_new(doc, name, into);
+    }
+    return knob_object_at(into, path + n + (path[n] == '.'));
 }

@@ -32,6 +32,7 @@ const char *recompute_name(enum recompute r)  { return recomputes[r]; }
 static const struct framework_limits limits = {
     .ddp_broadcast = (int64_t)250 << 20, .ddp_first_bucket = (int64_t)1 << 20, .ddp_bucket = (int64_t)25 << 20,
     .dp_coalesce = (int64_t)10 << 20, .ds_allreduce = 500000000,
+    .ds_aio_least = (int64_t)1 << 20, .ds_aio_align = 1 << 10,
 };
 
 static int parse(const char *const *words, const char *s)
@@ -155,6 +156,7 @@ void plan_resolve(struct plan *p)
         p->reduce_dtype = p->ddp.model_dtype >= 0 ? (enum dtype)p->ddp.model_dtype : DT_FP32;
     if (!plan_sync_is_choice(p->strategy, p->dialect))
         p->sync_every_micro_step = p->deterministic || knob_usual_sync(p) > 0;
+    knob_reset_idle(p);
 }
 
 /* The defaults of a cell: of its rows without a rule, or of those with one.  A rule may read values of the

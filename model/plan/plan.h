@@ -61,6 +61,34 @@ struct fsdp_options {
     bool    pin_memory;                 /* FSDP2, with cpu_offload */
 };
 
+enum offload_device { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
+
+/* Longest path in a plan, its end included. */
+enum { PLAN_MAX_PATH = 128 };
+
+/* DeepSpeed's offload_optimizer, offload_param and aio: README.md, "Offload".  Where `device` is none, or
+ * no disk is used, what concerns them has its default. */
+struct ds_offload_optimizer {
+    enum offload_device device;     /* stages 1 and 2 take nvme for cpu */
+    bool    pin_memory;
+    double  ratio;                  /* stage 3: share of the sub-groups on the host */
+    int64_t buffer_count;           /* nvme from here on: buffers of the largest sub-group */
+    bool    pipeline_read, pipeline_write, fast_init;
+    char    nvme_path[PLAN_MAX_PATH];
+};
+
+struct ds_offload_param {           /* stage 3 */
+    enum offload_device device;
+    bool    pin_memory;
+    int64_t buffer_count, buffer_size, max_in_cpu;      /* nvme: buffers; elements; elements that stay in host memory */
+    char    nvme_path[PLAN_MAX_PATH];
+};
+
+struct ds_aio {                     /* how files are read and written */
+    int64_t block_size, queue_depth, intra_op_parallelism;      /* bytes; requests in flight; threads */
+    bool    single_submit, overlap_events, use_gds;
+};
+
 struct deepspeed_options {          /* zero_optimization and neighbours; element counts */
     int64_t reduce_bucket_size, allgather_bucket_size;
     int     overlap_comm;           /* resolved: 0 or 1 */
@@ -77,6 +105,9 @@ struct deepspeed_options {          /* zero_optimization and neighbours; element
                                      * bf16.check_grad_overflow says */
     int     communication_dtype;    /* enum dtype, or -1: the model's */
     double  prescale;               /* gradient_predivide_factor */
+    struct ds_offload_optimizer offload_optimizer;
+    struct ds_offload_param     offload_param;
+    struct ds_aio               aio;
 };
 
 struct dp_options {
@@ -91,6 +122,7 @@ struct framework_limits {
     int64_t ddp_bucket;             /* bytes where bucket_cap_mb is not given, 25 MiB */
     int64_t dp_coalesce;            /* bytes: comm.broadcast_coalesced, reduce_add_coalesced, 10 MiB */
     int64_t ds_allreduce;           /* elements: engine.buffered_allreduce_fallback, 5e8 */
+    int64_t ds_aio_least, ds_aio_align;     /* bytes: swap_tensor/utils.py, MIN_AIO_BYTES, 1 MiB; AIO_ALIGNED_BYTES, 1 KiB */
 };
 
 /* Most samples in a micro-batch, most micro-batches in a step. */
@@ -149,7 +181,7 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
 
 /* Sets what follows from other options, after some were changed: DeepSpeed's
  * reduce_dtype from communication_dtype; syncing where `deterministic` asks for
- * it and the dialect leaves no choice. */
+ * it and the dialect leaves no choice; defaults where a key says nothing (knob.h: idle). */
 void plan_resolve(struct plan *p);
 
 /* Refuses what the dialect does not have, with the key named. */

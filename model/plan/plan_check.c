@@ -307,6 +307,29 @@ static int check_deepspeed(const struct plan *p, const char *where)
     return 0;
 }
 
+/* stage_1_and_2.py (__init__), stage3.py, engine._do_optimizer_sanity_check. */
+static int check_ds_offload(const struct plan *p, const char *where)
+{
+    const struct deepspeed_options *ds = &p->ds;
+    bool optimizer = ds->offload_optimizer.device != OFFLOAD_NONE, param = ds->offload_param.device != OFFLOAD_NONE;
+
+    if (p->dialect != DIALECT_DEEPSPEED || (!optimizer && !param))
+        return 0;
+    if (plan_version(p) < 19)
+        return fail("%s: deepspeed.%s: offload is known of DeepSpeed 0.19.6 and 0.19.8: leave framework_version out or set "
+                    "one of them", where, optimizer ? "offload_optimizer" : "offload_param");
+    if (optimizer && p->strategy != STRAT_ZERO3 && !ds->compute_grad_norm)
+        return fail("%s: deepspeed.compute_grad_norm: false does not support optimizer offload", where);
+    if (optimizer && p->strategy == STRAT_ZERO1 && ds->grad_accum_fp32 && !plan_has_deepspeed_0_19_8(p))
+        return fail("%s: deepspeed.grad_accum_dtype: with offload_optimizer DeepSpeed 0.19.6 steps each rank's own gradients, "
+                    "not their average: set framework_version to \"0.19.8\"", where);
+    if (p->strategy == STRAT_ZERO1 && ds->offload_optimizer.device == OFFLOAD_NVME && p->precision == DT_BF16
+        && ds->grad_accum_fp32)
+        return fail("%s: deepspeed.offload_optimizer.device: with grad_accum_dtype fp32 stage 1 takes BF16_Optimizer, "
+                    "which offloads nothing, unless the device is cpu", where);
+    return 0;
+}
+
 int plan_check(const struct plan *p, const char *where)
 {
     const struct knob *k;
@@ -323,5 +346,5 @@ int plan_check(const struct plan *p, const char *where)
         || check_unit(p, where) < 0 || check_group(p, where) < 0 || check_ddp(p, where) < 0
         || check_model_dtype(p, where) < 0)
         return -1;
-    return check_deepspeed(p, where);
+    return check_deepspeed(p, where) < 0 ? -1 : check_ds_offload(p, where);
 }

@@ -35,12 +35,24 @@ static int refuse_unknown(const char *where, const char *object, const char *nam
     return fail("%s: %s%s%s: unknown key", where, object, dot, name);
 }
 
+static int read_object(const char *where, const char *object, const json_t *j, struct plan *p);
+
+/* "deepspeed.aio" of "deepspeed" and "aio". */
+static void path_of(const char *object, const char *name, char path[64])
+{
+    snprintf(path, 64, "%s%s%s", object, object[0] ? "." : "", name);
+}
+
 static int read_key(const char *where, const char *object, const char *name, const json_t *v,
                     struct plan *p)
 {
     const char *not_yet = knob_not_yet(object, name, v);
     const struct knob *k = knob_find(object, name, knob_cell(p));
+    char path[64];
 
+    path_of(object, name, path);
+    if (knob_is_object(path))
+        return read_object(where, path, v, p);
     if (k)
         return knob_read(v, where, k, p);
     if (not_yet && not_yet[0])
@@ -83,8 +95,7 @@ static int read_keys(const char *where, const json_t *j, struct plan *p)
     json_object_foreach((json_t *)(uintptr_t)j, name, v) {
         if (is_head(name))
             continue;
-        if ((knob_is_object(name) ? read_object(where, name, v, p)
-                                  : read_key(where, "", name, v, p)) < 0)
+        if (read_key(where, "", name, v, p) < 0)
             return -1;
     }
     for (int i = 0; (k = knob_at(i)); i++)
@@ -310,22 +321,15 @@ int plan_read(const char *path, struct plan *out)
 json_t *plan_to_json(const struct plan *p)
 {
     const struct knob *k;
-    json_t *doc = json_object(), *into;
+    json_t *doc = json_object();
 
     json_object_set_new(doc, "dpx_plan", json_integer(1));
     json_object_set_new(doc, "model", model_to_config(&p->model));
     json_object_set_new(doc, "cluster", cluster_to_json(&p->cluster));
     json_object_set_new(doc, "strategy", json_string(strategy_name(p->strategy)));
     json_object_set_new(doc, "dialect", json_string(dialect_name(p->dialect)));
-    for (int i = 0; (k = knob_at(i)); i++) {
-        if (!(k->cells & knob_cell(p)))
-            continue;
-        into = k->object[0] ? json_object_get(doc, k->object) : doc;
-        if (!into) {
-            into = json_object();
-            json_object_set_new(doc, k->object, into);
-        }
-        json_object_set_new(into, k->name, knob_write(p, k));
-    }
+    for (int i = 0; (k = knob_at(i)); i++)
+        if ((k->cells & knob_cell(p)) && !knob_idle(p, k))
+            json_object_set_new(knob_object_at(doc, k->object), k->name, knob_write(p, k));
     return doc;
 }

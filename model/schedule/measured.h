@@ -42,6 +42,9 @@ enum measured_pass {
     MP_SQUARES,                 /* the norm of a gradient: reads */
     MP_TO_HOST,                 /* of a device, into pinned memory: by the bytes that cross, not twice them */
     MP_FROM_HOST,
+    MP_HOST_ADAMW,              /* by the host's threads beside a device: as MP_ADAMW, of fp32 */
+    MP_DISK_READ,               /* files, as the executor reads and writes them (store.h): by the bytes that move */
+    MP_DISK_WRITE,
     NMEASURED_PASS
 };
 struct measured_bytes { enum measured_pass pass; int64_t bytes; double s, spread; };

@@ -52,6 +52,18 @@ static void account_gap(struct actor *a, int coll, double until)
         a->out->idle_s += gap;
 }
 
+/* Which work outside of device memory an entry is; NAWAY: none. */
+static enum away away_of(const struct schedules *s, const struct op *o)
+{
+    enum space from, to;
+
+    if (!s->spaces || (o->kind != OP_COPY && o->kind != OP_OPTIMIZER))
+        return NAWAY;
+    if (stream_is_host((enum stream)o->stream))
+        return o->stream == STREAM_DISK_READ ? AWAY_READ : o->stream == STREAM_DISK_WRITE ? AWAY_WRITE : AWAY_HOST;
+    return !sched_crosses(s, o, &from, &to) ? NAWAY : from == SPACE_DEVICE ? AWAY_DOWN : AWAY_UP;
+}
+
 static void finish(struct actor *a, struct item *it, double t)
 {
     const struct op *o = &a->s->ops[it->op];
@@ -66,6 +78,9 @@ static void finish(struct actor *a, struct item *it, double t)
     a->out->busy_s[it->stream] += took;
     if (o->kind == OP_COLL)
         a->out->comm_s += took;
+    enum away away = away_of(a->s, o);
+    if (away < NAWAY)
+        a->out->away_s[away] += took;
     if (it->stream != STREAM_COMPUTE)
         return;
     if (o->kind == OP_COLL)             /* nothing computes meanwhile */

@@ -158,6 +158,8 @@ static void add_times(struct timeline *to, const struct timeline *now, const str
     to->comm_s += k * (now->comm_s - then->comm_s);
     for (int st = 0; st < NSTREAM; st++)
         to->busy_s[st] += k * (now->busy_s[st] - then->busy_s[st]);
+    for (int i = 0; i < NAWAY; i++)
+        to->away_s[i] += k * (now->away_s[i] - then->away_s[i]);
     for (int op = 0; op < NCOLL; op++)
         for (int g = 0; g < groups; g++)
             if (now->exposed_by[op][g] > then->exposed_by[op][g])

@@ -9,6 +9,8 @@ static double mixed(const struct contention *c, const double of[2], int compute)
     return of[0] + share * (of[1] - of[0]);
 }
 
+static bool on_disk(const struct op *o) { return o->stream == STREAM_DISK_READ || o->stream == STREAM_DISK_WRITE; }
+
 /* Copies over PCIe have engines of their own; what the host and its disks do is not on the device at all. */
 static bool on_multiprocessors(const struct op *o)
 {
@@ -21,6 +23,8 @@ static double slow_beside(const struct contention *c, const struct schedules *s,
     const struct op *m = &s->ops[me], *o = &s->ops[other];
     bool mine = m->stream == STREAM_COMPUTE, its = o->stream == STREAM_COMPUTE;
 
+    if (on_disk(m) || on_disk(o))           /* files take no core */
+        return 1;
     if (mine && o->kind == OP_COLL)
         return c->beside ? mixed(c, c->beside[other].compute, me) : c->compute_slow[o->u.coll.op];
     if (m->kind == OP_COLL && its)
@@ -33,6 +37,21 @@ static double slow_beside(const struct contention *c, const struct schedules *s,
     if (m->kind == OP_COLL && o->kind == OP_COLL)
         return c->shares_link[m->u.coll.group][o->u.coll.group] ? 2 : 1;
     return c->adds || (mine != its && on_multiprocessors(m) && on_multiprocessors(o)) ? c->copy_slow : 1;
+}
+
+/* Of what is shared, the one that is asked for most sets the pace. */
+static double slow_of_shared(const struct contention *c, const int *running, int n, int me)
+{
+    const struct shares *mine = &c->shares[running[me]];
+    double worst = 1;
+
+    for (int i = 0; i < NSHARED; i++) {
+        double sum = 0;
+        for (int k = 0; k < n && mine->of[i] > 0; k++)
+            sum += c->shares[running[k]].of[i];
+        worst = sum > worst ? sum : worst;
+    }
+    return worst;
 }
 
 /* Of several collectives beside compute the worst counts, since they hold the same SMs.  Threads on cores
@@ -57,5 +76,6 @@ double contention_slow(const struct contention *c, const struct schedules *s, co
         else
             slow *= by;
     }
-    return c->adds ? slow + worst - 1 : slow * worst;
+    slow = c->adds ? slow + worst - 1 : slow * worst;
+    return c->shares ? slow * slow_of_shared(c, running, n, me) : slow;
 }

@@ -2,11 +2,12 @@
  *
  * While compute and a collective overlap, both run slower: the collective takes SMs and memory
  * bandwidth from the kernels, and the kernels from it.  Groups whose collectives share a link share its
- * bandwidth.  The clock (clock.h) asks for each set of entries that run at once. */
+ * bandwidth, and so do copies between device and host, the host's threads and files.  The clock (clock.h) asks for each set of entries that run at once. */
 #ifndef DPX_CONTENTION_H
 #define DPX_CONTENTION_H
 
 #include "model/schedule/schedule.h"
+#include "sim/price/space_cost.h"
 
 /* How many times longer compute and a collective take while both run: beside products, and beside
  * kernels that live off memory. */
@@ -21,6 +22,9 @@ struct contention {
      * `streams`: the share of a compute entry's time in which memory sets the pace. */
     const struct beside *beside;
     const double *streams;
+    const struct shares *shares;    /* of each entry, indexed like ops[]; NULL: nothing is shared.  Where the shares
+                                     * of those that run add up to more than 1, each that has some takes so many
+                                     * times longer */
     bool   adds;                    /* streams are threads that share cores: each that runs adds its part,
                                      * and copies slow down whatever runs beside them */
     bool   shares_link[PLAN_GROUPS][PLAN_GROUPS];     /* collectives of the two groups halve each other's rate */

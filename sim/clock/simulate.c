@@ -156,17 +156,18 @@ int simulate_price(const struct plan *p, const struct schedules *s, enum sched_i
         return -1;
     double *store = malloc(((own ? 5 : 4) * n + 1) * sizeof *store);
     struct beside *beside = overlaps ? calloc(n + 1, sizeof *beside) : NULL;
+    struct shares *shares = s->spaces && !p->cluster.is_host ? calloc(n + 1, sizeof *shares) : NULL;
     struct shape shapes[PLAN_GROUPS];
 
-    if (!store || (overlaps && !beside))
+    if (!store || (overlaps && !beside) || (s->spaces && !p->cluster.is_host && !shares))
         abort();
     for (int g = 0; g < s->groups.n; g++) {
         coll_group_shape(p, &s->groups, g, &shapes[g].ranks, &shapes[g].per_node);
         shapes[g].latest = own ? jitter_largest(shapes[g].ranks) : 0;
     }
     double *middle = store, *low = middle + n, *high = low + n, *issue = high + n, *streams = own ? issue + n : NULL;
-    *out = (struct priced){ { middle, issue }, { low, issue }, { high, issue }, store, beside, streams,
-                            BASIS_MEASURED, false };
+    *out = (struct priced){ { middle, issue }, { low, issue }, { high, issue }, store, beside, shares,
+                            streams, BASIS_MEASURED, false };
     for (int i = s->begin[id]; i < s->end[id]; i++) {
         const struct op *o = &s->ops[i];
         struct cost c = { .basis = BASIS_MEASURED };
@@ -199,6 +200,8 @@ int simulate_price(const struct plan *p, const struct schedules *s, enum sched_i
             later(&c, skew(&g, &apart));
         if (beside && o->kind == OP_COLL)
             beside[i] = beside_of(p, s, o, &g, bytes, c.s);
+        if (shares && (o->kind == OP_COPY || o->kind == OP_OPTIMIZER))
+            shares[i] = space_cost_shares(p, s, o, c.s);
         out->outside |= c.outside;
         middle[i] = c.s;
         low[i] = c.low_s;
@@ -213,8 +216,10 @@ void simulate_priced_free(struct priced *p)
 {
     free(p->store);
     free(p->beside);
+    free(p->shares);
     p->store = NULL;
     p->beside = NULL;
+    p->shares = NULL;
 }
 
 /* ---- contention ---- */
@@ -252,6 +257,7 @@ void contention_of(const struct plan *p, const struct schedules *s, const struct
     }
     out->copy_slow = on_host ? 1 : COPY_SLOW;
     shared_links(p, &s->groups, out->shares_link);
+    out->shares = prices ? prices->shares : NULL;
     if (prices && prices->beside) {
         double both[2];
         out->beside = prices->beside;
@@ -419,6 +425,13 @@ bool waits_for_memory(const struct evaluation *e, const struct timing *t)
     return e->m.fits && t->held_bytes > e->m.available;
 }
 
+static json_t *away_json(const struct timeline *l)
+{
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "to_host_s", l->away_s[AWAY_DOWN], "from_host_s", l->away_s[AWAY_UP],
+                     "host_s", l->away_s[AWAY_HOST], "disk_read_s", l->away_s[AWAY_READ], "disk_write_s",
+                     l->away_s[AWAY_WRITE]);
+}
+
 json_t *timing_json(const struct plan *p, const struct schedules *s, const struct timing *t)
 {
     json_t *by = json_object();
@@ -430,11 +443,14 @@ json_t *timing_json(const struct plan *p, const struct schedules *s, const struc
                 snprintf(key, sizeof key, "%s %s", coll_name((enum coll_op)op), s->groups.group[g].name);
                 json_object_set_new(by, key, json_real(t->line.exposed_by[op][g]));
             }
-    return json_pack("{s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:s, s:b, s:s}",
+    json_t *doc = json_pack("{s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:s, s:b, s:s}",
         "step_s", t->line.step_s, "compute_s", t->line.compute_s, "exposed_comm_s", t->line.exposed_s,
         "exposed_by", by, "optimizer_s", t->line.optimizer_s, "idle_s", t->line.idle_s, "slowest_rank_s", t->line.slowest_s,
         "no_contention_s", t->free_s, "tokens_per_s", t->tokens_per_s, "tflops_per_gpu", t->tflops_per_gpu,
         "mfu", t->mfu, "hfu", t->hfu, "flop_convention", flop_convention_name(FLOPS_PALM),
         "low_s", t->low_s, "high_s", t->high_s, "basis", basis_name(t->basis),
         "outside_calibrated_range", t->outside, "kernels", kernels_name(p->kernels));
+    if (s->spaces)
+        json_object_set_new(doc, "away", away_json(&t->line));
+    return doc;
 }

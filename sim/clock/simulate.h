@@ -41,6 +41,7 @@ struct priced {
     struct durations middle, low, high;
     double    *store;
     struct beside *beside;          /* contention.h's; NULL where nothing was measured */
+    struct shares *shares;          /* contention.h's; NULL where all is in device memory */
     const double *streams;
     enum basis basis;
     bool       outside;

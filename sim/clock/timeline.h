@@ -9,6 +9,9 @@
 
 #include "model/schedule/schedule.h"
 
+/* Work outside of device memory: copies to host memory and back, the host's threads, files read and written. */
+enum away { AWAY_DOWN, AWAY_UP, AWAY_HOST, AWAY_READ, AWAY_WRITE, NAWAY };
+
 /* Seconds of every entry, by its index in ops[]; repeats have none. */
 struct durations {
     const double *work;             /* on its stream */
@@ -24,6 +27,7 @@ struct timeline {
     double slowest_s;               /* all wait for the slowest of them (jitter.h); 0 but in a predicted step */
     double busy_s[NSTREAM];         /* work on each stream */
     double comm_s;                  /* work of collectives, all streams */
+    double away_s[NAWAY];           /* work outside of device memory, whatever its stream */
 };
 
 /* One entry as it ran.  `cause` is the position of the entry that its start waited

@@ -102,6 +102,17 @@ static void print_comm(const struct schedules *s, const struct comm_table *t)
         printf("  none\n");
 }
 
+/* What runs outside of device memory, beside the step or within its idle time. */
+static void print_away(const struct timeline *l)
+{
+    static const char *const what[NAWAY] = { "copies to host memory", "copies from host memory", "the host's threads",
+                                             "files read", "files written" };
+
+    for (int i = 0; i < NAWAY; i++)
+        if (l->away_s[i] > 0)
+            printf("  %-28s %10.4f s, beside that or while it waits\n", what[i], l->away_s[i]);
+}
+
 static void print_time(const struct plan *p, const struct schedules *s, const struct timing *t)
 {
     const struct timeline *l = &t->line;
@@ -117,9 +128,11 @@ static void print_time(const struct plan *p, const struct schedules *s, const st
                 printf("  exposed %-12s %-7s %10.4f s %5.1f %%\n", coll_name((enum coll_op)op),
                        s->groups.group[g].name, l->exposed_by[op][g], 100 * l->exposed_by[op][g] / step);
     printf("  %-28s %10.4f s %5.1f %%\n", "optimizer", l->optimizer_s, 100 * l->optimizer_s / step);
-    printf("  %-28s %10.4f s %5.1f %%\n", "idle (waiting to be issued)", l->idle_s, 100 * l->idle_s / step);
+    printf("  %-28s %10.4f s %5.1f %%\n", s->spaces ? "idle (issue, copies, host)" : "idle (waiting to be issued)",
+           l->idle_s, 100 * l->idle_s / step);
     if (l->slowest_s > 0)
         printf("  %-28s %10.4f s %5.1f %%\n", "waiting for the slowest rank", l->slowest_s, 100 * l->slowest_s / step);
+    print_away(l);
     printf("  communication in all %.4f s; without contention the step would take %.4g s\n", l->comm_s, t->free_s);
     if (gpu_lacks(&p->cluster.gpu, p->precision))
         printf("  %s\n", gpu_lacks(&p->cluster.gpu, p->precision));

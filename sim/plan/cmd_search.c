@@ -17,6 +17,7 @@
 #include "sim/plan/commands.h"
 #include "sim/price/gpu_rates.h"
 #include "sim/search/advice.h"
+#include "sim/search/enumerate.h"
 #include "sim/search/ranking.h"
 #include "sim/search/search.h"
 
@@ -26,7 +27,7 @@ struct args {
     double   headroom;
     int      framework, dialect, kernels, precision, recompute;
     uint64_t strategies;
-    bool     json;
+    bool     in_place, json;
 };
 
 /* ---- words ---- */
@@ -135,6 +136,77 @@ static bool waits(const struct plan *p)
     return yes;
 }
 
+/* ---- what data elsewhere costs ---- */
+
+/* Of a plan that keeps data elsewhere: its step, and that of the same plan in device memory if there were enough. */
+struct elsewhere { double step_s, in_place_s; int64_t in_place_needed, available; };
+
+static int cost_elsewhere(const struct found *f, struct elsewhere *out)
+{
+    struct plan in_place = enumerate_in_place(&f->plan);
+    struct evaluation e;
+    struct timing t;
+    int rc;
+
+    if (evaluate_allocated(&in_place, &e) < 0)
+        return -1;
+    rc = simulate_plan(&in_place, &e, &t, NULL);
+    *out = (struct elsewhere){ f->step_s, t.line.step_s, e.m.needed, e.m.available };
+    evaluation_free(&e);
+    return rc;
+}
+
+/* The fastest plan that keeps all in device memory; NULL. */
+static const struct found *best_in_place(const struct search_result *r)
+{
+    for (int64_t i = 0; i < r->nfit; i++)
+        if (!r->found[i].elsewhere)
+            return &r->found[i];
+    return NULL;
+}
+
+/* Whether plans that keep data elsewhere are needed, and what the first of the answer costs for it. */
+static void elsewhere_sentence(const struct search_result *r, const struct found *f, char *to, size_t size)
+{
+    static const char *const what[NAWAY] = { "copies to host memory", "copies from it", "the host's threads", "reading files",
+                                             "writing files" };
+    const struct found *other = best_in_place(r);
+    struct elsewhere c;
+    size_t at = 0;
+
+    to[0] = '\0';
+    if (!f || !f->elsewhere || cost_elsewhere(f, &c) < 0)
+        return;
+    if (other)
+        at += (size_t)snprintf(to, size, "Offload wins: without it the fastest takes %.4g s. ", other->step_s);
+    else
+        at += (size_t)snprintf(to, size, "Nothing fits without offload. ");
+    if (at < size)
+        at += (size_t)snprintf(to + at, size - at, "It costs %.3g s a step: the same plan in device memory would take %.4g s, but "
+                               "needs %s of %s", c.step_s - c.in_place_s, c.in_place_s, size_text(c.in_place_needed).s,
+                               size_text(c.available).s);
+    for (int i = 0, n = 0; i < NAWAY && at < size; i++)
+        if (f->away_s[i] > 0)
+            at += (size_t)snprintf(to + at, size - at, "%s%.3g s %s", n++ ? ", " : "; ", f->away_s[i], what[i]);
+    if (at < size)
+        snprintf(to + at, size - at, ".");
+}
+
+static json_t *elsewhere_json(const struct search_result *r, const struct found *f)
+{
+    char text[720];
+    struct elsewhere c;
+    json_t *j = json_pack("{s:I, s:o, s:n, s:s}", "considered", (json_int_t)r->elsewhere, "refused",
+                          r->refused[0] ? json_string(r->refused) : json_null(), "cost", "why", "");
+
+    elsewhere_sentence(r, f, text, sizeof text);
+    json_object_set_new(j, "why", json_string(text));
+    if (f && f->elsewhere && cost_elsewhere(f, &c) == 0)
+        json_object_set_new(j, "cost", json_pack("{s:f, s:f, s:I}", "step_s", c.step_s, "in_place_step_s", c.in_place_s,
+                                                 "in_place_needed_bytes", (json_int_t)c.in_place_needed));
+    return j;
+}
+
 /* ---- output ---- */
 
 static void print_found(const struct search_result *r, int64_t i, const char *label)
@@ -227,6 +299,11 @@ static void print_result(const struct search_result *r, const struct ranked *of,
     }
     why_sentence(r, of, n, tied, text, sizeof text);
     printf("\n%s\n", r->nfit ? text : "nothing fits");
+    elsewhere_sentence(r, n > 0 ? of[0].found : NULL, text, sizeof text);
+    if (text[0])
+        puts(text);
+    if (r->nfit == 0 && r->refused[0])
+        printf("offload was not looked at: %s\n", r->refused);
     free(front);
 }
 
@@ -310,11 +387,12 @@ static json_t *result_json(const struct search_options *o, const struct search_r
     }
     why_sentence(r, of, n, tied, text, sizeof text);
     free(front);
-    return json_pack("{s:i, s:o, s:o, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:s}", "dpx", 1, "model",
+    return json_pack("{s:i, s:o, s:o, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:s, s:o}", "dpx", 1, "model",
                      model_summary_json(o->model), "cluster", cluster_summary_json(o->cluster), "searched",
                      (json_int_t)r->considered, "distinct", (json_int_t)r->n, "fitting", (json_int_t)r->nfit,
                      "search_s", r->seconds, "plans", plans, "runners_up", runners, "pareto", pareto,
-                     "nearest_that_does_not_fit", nearest, "why", text);
+                     "nearest_that_does_not_fit", nearest, "why", text, "offload",
+                     elsewhere_json(r, n > 0 ? of[0].found : NULL));
 }
 
 /* ---- the command ---- */
@@ -381,6 +459,7 @@ int cmd_search(int argc, char **argv)
         { "top", "ideas to show", .i = &a.top, .min = 1 },
         { "threads", "threads (all cores)", .i = &a.threads, .min = 1 },
         { "db", "the database of calibrations", .str = &a.db, .value = "FILE" },
+        { "no-offload", "keep states, parameters and activations in device memory", .flag = &a.in_place },
         { "json", "print one JSON document", .flag = &a.json },
         { "output", "write the best plan here", .str = &a.output, .letter = 'o', .value = "FILE" },
         { 0 }
@@ -418,7 +497,7 @@ int cmd_search(int argc, char **argv)
             .model = &m, .cluster = &c, .seq = a.seq, .global_batch = a.global_batch,
             .strategies = a.strategies ? a.strategies : ~0ull, .dialects = dialects_of(&a),
             .kernels = a.kernels < 0 ? attention_default(&m) : (enum kernel_set)a.kernels,
-            .precision = (enum dtype)a.precision, .micro_batch = a.micro_batch,
+            .precision = (enum dtype)a.precision, .micro_batch = a.micro_batch, .in_place = a.in_place,
             .recompute = a.recompute == NRECOMPUTE ? 7 : 1ull << a.recompute, .threads = a.threads < 1024 ? (int)a.threads : 1024,
         };
         rc = run(&a, &o);

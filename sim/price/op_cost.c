@@ -298,13 +298,10 @@ static bool in_place(const struct schedules *s, const struct op *o)
     return !other;
 }
 
-/* Did what was measured run on what runs this?  Measurements of a GPU say nothing of the host's threads, and none are
- * of files. */
+/* Did what was measured run on what runs this?  Of the host's threads beside a GPU only the optimizer was. */
 static bool measured_there(const struct cost_cache *c, const struct op *o)
 {
-    if (!c->measured || o->stream == STREAM_DISK_READ || o->stream == STREAM_DISK_WRITE)
-        return false;
-    return c->p->cluster.is_host || o->stream != STREAM_HOST;
+    return c->measured && (c->p->cluster.is_host || o->stream != STREAM_HOST);
 }
 
 static bool to_host(const struct schedules *s, const struct op *o)
@@ -318,6 +315,8 @@ static bool to_host(const struct schedules *s, const struct op *o)
  * cast. */
 static enum measured_pass pass_of(const struct cost_cache *c, const struct schedules *s, const struct op *o)
 {
+    if (space_cost_is_file(o))
+        return o->stream == STREAM_DISK_READ ? MP_DISK_READ : MP_DISK_WRITE;
     if (space_cost_over_link(c->p, s, o))
         return to_host(s, o) ? MP_TO_HOST : MP_FROM_HOST;
     switch ((enum copy_fn)o->u.copy.fn) {
@@ -348,7 +347,7 @@ static bool own_copy(const struct cost_cache *c, const struct schedules *s, cons
     if (o->u.copy.fn == COPY_NOTHING || o->u.copy.fn == COPY_LOSS || !(bytes > 0))
         return true;
     pass = pass_of(c, s, o);
-    if (space_cost_over_link(c->p, s, o))
+    if (space_cost_is_file(o) || space_cost_over_link(c->p, s, o))
         bytes = fmax((double)o->u.copy.reads, (double)o->u.copy.writes);
     if (!measured_pass(c->measured, pass, bytes, &e) &&
         (pass != MP_RESCALE || !measured_pass(c->measured, MP_SCALE, bytes, &e)))
@@ -369,10 +368,11 @@ static void copy(const struct cost_cache *c, const struct schedules *s, const st
 static void optimizer(const struct cost_cache *c, const struct schedules *s, const struct op *o, struct cost *out)
 {
     double bytes = (double)o->u.optimizer.bytes * (double)o->u.optimizer.elems;
+    enum measured_pass pass = o->stream == STREAM_HOST && !c->p->cluster.is_host ? MP_HOST_ADAMW : MP_ADAMW;
     struct kernel k = { .kind = KC_ELEMENTWISE, .bytes = (int64_t)bytes };
     struct estimate e;
 
-    if (measured_there(c, o) && bytes > 0 && measured_pass(c->measured, MP_ADAMW, bytes, &e)) {
+    if (c->measured && bytes > 0 && measured_pass(c->measured, pass, bytes, &e)) {
         *out = (struct cost){ .basis = BASIS_MEASURED };
         add_estimate(&e, out);
         return;

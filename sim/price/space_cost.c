@@ -4,17 +4,26 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/schedule/measured.h"
 
 /* PCIe as copied from pinned memory: 55.4 of 63 GB/s (H200, nvbandwidth), 26.4 of 31 (A100, napkin-math). */
 #define PCIE 0.87
-/* Pageable memory goes through the driver's staging buffer, in half the time at best: "about half", and no measurement
- * was found. */
+/* Pageable memory goes through the driver's staging buffer: 5-6 GB/s on DGX-1 where pinned memory has 11-12
+ * (rapidsai/dask-cuda#98).  The staging buffer is taken to stay in the CPU's cache. */
 #define PAGEABLE 2
-/* Of the DRAM's bandwidth, what the host's threads reach: DeepSpeed's CPU Adam does 8e9 parameters in 0.769 s on GH200,
- * 28 bytes each, where Grace has 512 GB/s: 291 of them. */
-#define DRAM 0.57
-/* The CPU's AdamW reads p, g, m, v and writes p, m, v, all fp32. */
-#define ADAMW_BYTES 28
+/* Of the DRAM's bandwidth, the most that is reached, whoever reads and writes: four GPUs of two Grace copy 740 of 1024
+ * GB/s to host memory at once, and half as much each way in both directions (nvbandwidth all_to_host_memcpy_ce on a
+ * GB300 tray, Oracle's GPU guide); GraceAdam (SuperOffload) streams 368 of 512. */
+#define DRAM 0.72
+/* What of it optimizers on the host's threads reach: DeepSpeed's CPU Adam does 8e9 parameters in 0.769 s on GH200, 28
+ * bytes each, where Grace has 512 GB/s: 291 of them; a native AdamW 171e9 in 12.8 s on 8 H200, 374 of 614
+ * (PrimeIntellect-ai/prime-rl#3248). */
+#define DRAM_THREADS 0.57
+/* Bytes/s of one such thread: 536.9e6 elements of AdamW in 1.93 s on a node of H100 (ISEEKYAN/Megatron-LM#188), 28 bytes
+ * each. */
+#define THREAD 7.8e9
+/* A disk of this machine, which nobody described: a SATA drive's 6 Gbit/s with 8b/10b (Serial ATA revision 3.0). */
+#define HOST_DISK 0.6e9
 
 bool space_cost_over_link(const struct plan *p, const struct schedules *s, const struct op *o)
 {
@@ -23,7 +32,7 @@ bool space_cost_over_link(const struct plan *p, const struct schedules *s, const
     return !p->cluster.is_host && sched_crosses(s, o, &from, &to) && (from == SPACE_DEVICE || to == SPACE_DEVICE);
 }
 
-static bool is_file(const struct op *o)
+bool space_cost_is_file(const struct op *o)
 {
     return o->kind == OP_COPY && (o->stream == STREAM_DISK_READ || o->stream == STREAM_DISK_WRITE);
 }
@@ -38,40 +47,118 @@ static double copied(const struct op *o)
     return (double)(o->u.copy.reads > o->u.copy.writes ? o->u.copy.reads : o->u.copy.writes);
 }
 
-static void over_link(const struct plan *p, const struct schedules *s, const struct op *o, struct cost *out)
+static double ranks(const struct plan *p) { return (double)p->cluster.gpus_per_node; }
+
+static bool is_staged(const struct schedules *s, const struct op *o)
 {
     enum space from, to;
-    double t = copied(o) / (p->cluster.gpu.pcie * PCIE);
 
-    sched_crosses(s, o, &from, &to);
-    if (from == SPACE_HOST || to == SPACE_HOST)
-        *out = (struct cost){ PAGEABLE * t, t, 2 * PAGEABLE * t, BASIS_DATASHEET, false, 0 };
+    return sched_crosses(s, o, &from, &to) && (from == SPACE_HOST || to == SPACE_HOST);
+}
+
+/* Of a GPU's link to host memory, what is this GPU's while the node's others copy as well. */
+static double link_rate(const struct plan *p)
+{
+    const struct cluster *c = &p->cluster;
+    double share = c->node.links > 0 ? (double)c->node.links / ranks(p) : 1;
+
+    return PCIE * c->gpu.pcie * (share < 1 ? share : 1);
+}
+
+/* Bytes that the entry of one rank reads and writes in DRAM. */
+static double in_dram(const struct plan *p, const struct op *o)
+{
+    if (o->kind == OP_OPTIMIZER)
+        return (double)o->u.optimizer.bytes * (double)o->u.optimizer.elems;
+    return is_host_work(p, o) ? (double)(o->u.copy.reads + o->u.copy.writes) : copied(o);
+}
+
+/* Rates of DRAM and of its threads are of other machines: half to twice. */
+static struct cost half_to_twice(double t) { return (struct cost){ t, t / 2, 2 * t, BASIS_DATASHEET, false, 0 }; }
+
+/* The ranks divide the node's cores and its DRAM. */
+static void by_threads(const struct plan *p, const struct op *o, struct cost *out)
+{
+    const struct cluster_node *n = &p->cluster.node;
+    double rate = DRAM_THREADS * n->dram / ranks(p), threads = THREAD * n->cores / ranks(p);
+
+    *out = half_to_twice(in_dram(p, o) / (n->cores && threads < rate ? threads : rate));
+}
+
+static void over_link(const struct plan *p, const struct schedules *s, const struct op *o, struct cost *out)
+{
+    double t = copied(o) / link_rate(p);
+
+    if (is_staged(s, o))
+        *out = (struct cost){ PAGEABLE * t, t, 2 * PAGEABLE * t, BASIS_PUBLISHED, false, 0 };
     else
         *out = (struct cost){ t, t / 1.2, t * 1.5, BASIS_PUBLISHED, false, 0 };
 }
 
-/* Rates of disks and DRAM are datasheets', and the ranks' effect on each other is not known: half to twice. */
-static void of_node(double bytes, double rate, const struct plan *p, struct cost *out)
+/* Files, and copies of all GPUs together, are no faster than DRAM. */
+static void within_dram(const struct plan *p, const struct op *o, struct cost *out)
 {
-    double t = bytes * (double)p->cluster.gpus_per_node / rate;
+    double least = p->cluster.node.dram > 0 ? in_dram(p, o) * ranks(p) / (DRAM * p->cluster.node.dram) : 0;
 
-    *out = (struct cost){ t, t / 2, 2 * t, BASIS_DATASHEET, false, 0 };
+    if (least > out->s)
+        *out = half_to_twice(least);
+}
+
+static double disk_rate(const struct plan *p, const struct op *o)
+{
+    const struct cluster_node *n = &p->cluster.node;
+    double rate = o->stream == STREAM_DISK_READ ? n->disk_read : n->disk_write;
+
+    return rate > 0 || !p->cluster.is_host ? rate : HOST_DISK;
 }
 
 bool space_cost(const struct plan *p, const struct schedules *s, const struct op *o, struct cost *out)
 {
-    const struct cluster_node *n = &p->cluster.node;
-
-    if (is_file(o))
-        of_node(copied(o), o->stream == STREAM_DISK_READ ? n->disk_read : n->disk_write, p, out);
-    else if (is_host_work(p, o))
-        of_node(o->kind == OP_OPTIMIZER ? ADAMW_BYTES * (double)o->u.optimizer.elems :
-                (double)(o->u.copy.reads + o->u.copy.writes), DRAM * n->dram, p, out);
+    if (is_host_work(p, o)) {
+        by_threads(p, o, out);
+        return true;
+    }
+    if (space_cost_is_file(o))
+        *out = half_to_twice(copied(o) * ranks(p) / disk_rate(p, o));
     else if (p->cluster.gpu.pcie > 0 && space_cost_over_link(p, s, o))
         over_link(p, s, o, out);
     else
         return false;
+    within_dram(p, o, out);
     return true;
+}
+
+struct shares space_cost_shares(const struct plan *p, const struct schedules *s, const struct op *o, double seconds)
+{
+    struct shares of = { { 0 } };
+    bool link = space_cost_over_link(p, s, o);
+    enum space from, to;
+
+    if (p->cluster.is_host || !(seconds > 0) || !(link || space_cost_is_file(o) || is_host_work(p, o)))
+        return of;
+    if (link && p->cluster.gpu.pcie > 0) {
+        sched_crosses(s, o, &from, &to);
+        of.of[from == SPACE_DEVICE ? SHARED_DOWN : SHARED_UP] = copied(o) / link_rate(p) / seconds;
+    }
+    if (p->cluster.node.dram > 0)
+        of.of[SHARED_DRAM] = in_dram(p, o) * ranks(p) / (DRAM * p->cluster.node.dram) / seconds;
+    for (int i = 0; i < NSHARED; i++)       /* a measured time may be shorter than the datasheet's */
+        of.of[i] = of.of[i] < 1 ? of.of[i] : 1;
+    return of;
+}
+
+/* What was measured here is priced by that (op_cost.c). */
+static bool is_measured(const struct plan *p, const struct op *o)
+{
+    const struct measured_device *m = p->cluster.measured;
+    enum measured_pass pass = o->kind == OP_OPTIMIZER            ? MP_HOST_ADAMW
+                              : o->stream == STREAM_DISK_READ ? MP_DISK_READ
+                                                              : MP_DISK_WRITE;
+
+    for (int i = 0; m && i < m->nbytes; i++)
+        if (m->bytes[i].pass == pass)
+            return true;
+    return false;
 }
 
 static int needs(const struct plan *p, double rate, const char *what, const char *key)
@@ -87,13 +174,14 @@ int space_cost_known(const struct plan *p, const struct schedules *s, enum sched
 
     for (int i = s->begin[id]; i < s->end[id] && s->spaces; i++) {
         const struct op *o = &s->ops[i];
-        if (is_file(o) && o->stream == STREAM_DISK_READ &&
+        bool file = space_cost_is_file(o) && !is_measured(p, o) && !p->cluster.is_host;
+        if (file && o->stream == STREAM_DISK_READ &&
             needs(p, n->disk_read, "how fast a node's disks are read", "node\": {\"disk_read_gb_per_s\": ...}") < 0)
             return -1;
-        if (is_file(o) && o->stream == STREAM_DISK_WRITE &&
+        if (file && o->stream == STREAM_DISK_WRITE &&
             needs(p, n->disk_write, "how fast a node's disks are written", "node\": {\"disk_write_gb_per_s\": ...}") < 0)
             return -1;
-        if (is_host_work(p, o) &&
+        if (is_host_work(p, o) && !(o->kind == OP_OPTIMIZER && is_measured(p, o)) &&
             needs(p, n->dram, "the bandwidth of a node's host memory", "node\": {\"dram_gb_per_s\": ...}") < 0)
             return -1;
         if (space_cost_over_link(p, s, o) &&

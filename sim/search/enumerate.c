@@ -14,6 +14,7 @@ struct walk {
     const struct search_options *o;
     int (*take)(const struct plan *p, void *arg);
     void *arg;
+    const struct plan *base;            /* of which variants elsewhere are wanted; NULL: all plans are */
     char refusal[256], first[256];      /* why a plan was refused: the last one, the first one */
     bool taken;
 };
@@ -38,16 +39,16 @@ static int offer(struct walk *w, const struct plan *p)
 
 /* ---- knobs ---- */
 
-/* Every knob of a cell that is searched, the outermost first; ended by NULL. */
+/* Every knob of a cell that is searched, at first or later, the outermost first; ended by NULL. */
 enum { MOST_VARIED = 15 };
-static void varied(uint32_t of, const struct knob *out[MOST_VARIED + 1])
+static void varied(uint32_t of, bool later, const struct knob *out[MOST_VARIED + 1])
 {
     const struct knob *k;
     int n = 0;
 
     for (int i = 0; (k = knob_at(i)); i++) {
         int at = n;
-        if (!k->turn || !(k->cells & of))
+        if (!k->turn || !(k->cells & of) || (k->turn >= KNOB_LATER) != later)
             continue;
         assert(n < MOST_VARIED);
         for (; at > 0 && out[at - 1]->turn > k->turn; at--)
@@ -71,7 +72,7 @@ static int vary(struct walk *w, const struct knob *const *knobs, struct plan *p)
     int rc = 0, i;
 
     if (!*knobs)
-        return offer(w, p);
+        return w->base && enumerate_same_place(w->base, p) ? 0 : offer(w, p);
     for (i = 0; !rc && (tried = knob_try(p, *knobs, i)) != KNOB_NO_MORE; i++)
         if (tried == KNOB_TRIED && wanted(w, *knobs, p))
             rc = vary(w, knobs + 1, p);
@@ -96,7 +97,7 @@ static int cell(struct walk *w, enum strategy s, enum dialect d)
     const struct knob *knobs[MOST_VARIED + 1];
     int rc = 0;
 
-    varied(CELL(s, d), knobs);
+    varied(CELL(s, d), false, knobs);
     for (int64_t b = least; b <= each && b <= PLAN_MAX_BATCH && !rc; b++) {
         struct plan p = { .model = *o->model, .cluster = *o->cluster, .seq = o->seq, .micro_batch = b };
         if (each % b || (o->micro_batch && b != o->micro_batch))
@@ -123,4 +124,39 @@ int enumerate(const struct search_options *o, int (*take)(const struct plan *p, 
     if (!rc && !w.taken && w.first[0])
         return fail("nothing to search: %s", w.first + (strncmp(w.first, "search: ", 8) ? 0 : 8));
     return rc;
+}
+
+/* ---- elsewhere than in device memory ---- */
+
+bool enumerate_same_place(const struct plan *a, const struct plan *b)
+{
+    const struct knob *k;
+
+    for (int i = 0; (k = knob_at(i)); i++)
+        if (k->turn >= KNOB_LATER && (k->cells & knob_cell(a)) && (knob_get(a, k) < knob_get(b, k) || knob_get(a, k) > knob_get(b, k)))
+            return false;
+    return true;
+}
+
+struct plan enumerate_in_place(const struct plan *p)
+{
+    struct plan q = *p;
+    const struct knob *k;
+
+    for (int i = 0; (k = knob_at(i)); i++)
+        if (k->turn >= KNOB_LATER && (k->cells & knob_cell(p)))
+            knob_set(&q, k, knob_default(&q, k));
+    plan_resolve(&q);
+    return q;
+}
+
+int enumerate_elsewhere(const struct search_options *o, const struct plan *base,
+                        int (*take)(const struct plan *p, void *arg), void *arg)
+{
+    struct walk w = { .o = o, .take = take, .arg = arg, .base = base };
+    const struct knob *knobs[MOST_VARIED + 1];
+    struct plan p = *base;
+
+    varied(knob_cell(base), true, knobs);
+    return vary(&w, knobs, &p);
 }

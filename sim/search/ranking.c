@@ -2,12 +2,15 @@
 #include "sim/search/ranking.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/room.h"
 #include "model/memory/evaluate.h"
+#include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
+#include "sim/search/enumerate.h"
 #include "sim/search/ties.h"
 
 /* Variants of an idea that are looked at for one nearer to the defaults, and how much slower than the fastest
@@ -17,40 +20,11 @@ enum { VARIANTS = 24 };
 
 /* ---- departures ---- */
 
-static int leaves(const json_t *j)
-{
-    const char *key;
-    json_t *v;
-    int n = 0;
-
-    if (!json_is_object(j))
-        return 1;
-    json_object_foreach((json_t *)(uintptr_t)j, key, v)
-        n += leaves(v);
-    return n;
-}
-
-static int differences(const json_t *a, const json_t *b)
-{
-    const char *key;
-    json_t *v;
-    int n = 0;
-
-    if (!json_is_object(a) || !json_is_object(b))
-        return !json_equal((json_t *)(uintptr_t)a, (json_t *)(uintptr_t)b);
-    json_object_foreach((json_t *)(uintptr_t)a, key, v) {
-        const json_t *w = json_object_get(b, key);
-        n += w ? differences(v, w) : leaves(v);
-    }
-    return n;
-}
-
 int ranking_departures(const struct plan *p)
 {
-    static const char *const same[] = { "model", "cluster", "reduce_dtype" };
     struct plan usual = *p;
-    json_t *mine = plan_to_json(p), *theirs;
-    int n;
+    const struct knob *k;
+    int n = 0;
 
     plan_defaults(&usual, p->strategy, p->dialect, p->precision);
     usual.accumulation = p->accumulation;
@@ -58,14 +32,9 @@ int ranking_departures(const struct plan *p)
     usual.clip = p->clip;
     usual.dropout = p->dropout;
     plan_resolve(&usual);
-    theirs = plan_to_json(&usual);
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
-        json_object_del(mine, same[i]);
-        json_object_del(theirs, same[i]);
-    }
-    n = differences(mine, theirs);
-    json_decref(mine);
-    json_decref(theirs);
+    for (int i = 0; (k = knob_at(i)); i++)
+        if ((k->cells & knob_cell(p)) && k->offset != offsetof(struct plan, reduce_dtype))
+            n += knob_get(p, k) < knob_get(&usual, k) || knob_get(p, k) > knob_get(&usual, k);
     return n;
 }
 
@@ -86,7 +55,8 @@ static bool same_idea(const struct plan *a, const struct plan *b)
 {
     return a->strategy == b->strategy && a->dialect == b->dialect && a->micro_batch == b->micro_batch &&
            a->accumulation == b->accumulation && a->recompute == b->recompute &&
-           a->recompute_interval == b->recompute_interval && a->shard_group == b->shard_group;
+           a->recompute_interval == b->recompute_interval && a->shard_group == b->shard_group &&
+           enumerate_same_place(a, b);
 }
 
 /* What is known of a plan that was looked at. */

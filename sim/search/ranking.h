@@ -3,7 +3,8 @@
  *     struct ranked ideas[10];
  *     int64_t tied, n = ranking(&result, ideas, 10, &tied);
  *
- * An idea is a strategy in a dialect with its micro-batch, recompute and shard group; plans that differ only in
+ * An idea is a strategy in a dialect with its micro-batch, recompute, shard group and what it keeps elsewhere than in
+ * device memory; plans that differ only in
  * buckets, units, prefetch and such are its variants.  An idea is a tie with the fastest where their difference is within
  * the prediction's error (ties.h) and below 5 %.  Ties come first: those with room before tight ones, deprecated
  * wrappers behind, then by the number of departures from their framework's defaults; then the others by time.  A plan

@@ -1,5 +1,6 @@
 #include "sim/search/search.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
 #include "sim/search/enumerate.h"
+#include "sim/search/ranking.h"
 
 /* ---- programs: what candidates with equal kernels share ---- */
 
@@ -33,6 +35,9 @@ struct work {
     atomic_llong next;              /* the candidate that the next free thread takes */
     atomic_int   failed;
     char         why[256];      /* of the thread that failed first */
+    int64_t      first_elsewhere;       /* of the candidates; -1: none yet */
+    atomic_int   refused;               /* of these, how many could not be planned, */
+    char         why_refused[256];      /* and why the first could not */
 };
 
 static int program_for(struct work *w, const struct plan *p)
@@ -58,6 +63,7 @@ static int take(const struct plan *p, void *arg)
     memset(&w->found[w->n], 0, sizeof w->found[w->n]);
     w->found[w->n].plan = *p;
     w->found[w->n].order = w->n;
+    w->found[w->n].elsewhere = w->first_elsewhere >= 0;
     w->program_of[w->n] = program_for(w, p);
     if (w->program_of[w->n] < 0)
         return -1;
@@ -132,7 +138,8 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     /* The headroom is for what is not modelled: what PyTorch reserves may need it. */
     bool decides = reserved_is_known(&f->plan);
     f->looked_at = !decides || 2 * m.needed <= m.available;
-    f->fits = decides ? m.needed <= f->plan.cluster.memory - f->plan.cluster.context : m.fits;
+    f->fits = (decides ? m.needed <= f->plan.cluster.memory - f->plan.cluster.context : m.fits) &&
+              (!m.elsewhere || spaces_short(&m.spaces) < 0);
     f->key = schedules_key(s, w->program_of[i]);
     if (!f->fits)
         return 0;
@@ -152,6 +159,7 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     for (int op = 0; op < NCOLL; op++)
         for (int g = 0; g < s->groups.n; g++)
             f->exposed_by[op] += t.exposed_by[op][g];
+    memcpy(f->away_s, t.away_s, sizeof f->away_s);
     return 0;
 }
 
@@ -209,6 +217,16 @@ static int find_nearest(struct work *w)
     return rc;
 }
 
+/* Plans that passed the checks can be planned; of variants elsewhere, where the cluster says what they need. */
+static void cannot(struct work *w, int64_t i, const char why[256])
+{
+    bool refused = w->found[i].elsewhere;
+
+    w->found[i].refused = refused;
+    if (atomic_fetch_add(refused ? &w->refused : &w->failed, 1) == 0)
+        memcpy(refused ? w->why_refused : w->why, why, 256);
+}
+
 enum { RUN = 16 };                      /* candidates that a thread takes at a time */
 
 /* Candidates are taken in runs, so that neighbours with equal kernels meet the same
@@ -229,8 +247,8 @@ static void *worker(void *arg)
         if (!cache)
             cache = cost_cache_new(&w->found[from].plan);
         for (int64_t i = from; i < from + RUN && i < w->n; i++)
-            if (!w->found[i].at_least && assess(w, i, &s, cache, &memo) < 0 && atomic_fetch_add(&w->failed, 1) == 0)
-                memcpy(w->why, why, sizeof why);
+            if (!w->found[i].at_least && assess(w, i, &s, cache, &memo) < 0)
+                cannot(w, i, why);
     }
     cost_cache_free(cache);
     schedules_free(&s);
@@ -242,8 +260,12 @@ static void run_all(struct work *w)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int n = w->o->threads > 0 ? w->o->threads : cores > 0 ? (int)cores : 1;
-    if (n > (w->n + RUN - 1) / RUN)             /* no more than there is work for */
-        n = (int)((w->n + RUN - 1) / RUN);
+    int64_t left = w->n - w->next;
+
+    if (left <= 0)
+        return;
+    if (n > (left + RUN - 1) / RUN)             /* no more than there is work for */
+        n = (int)((left + RUN - 1) / RUN);
     pthread_t *threads = calloc((size_t)n, sizeof *threads);
     int started = 0;
 
@@ -255,6 +277,82 @@ static void run_all(struct work *w)
     for (int i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
     free(threads);
+}
+
+/* ---- what lacks memory, elsewhere ---- */
+
+/* A plan that needs more than this share of what there is may be refused by the allocator. */
+#define FULL 0.9
+
+static bool lacks(const struct found *f)
+{
+    return f->at_least || !f->fits || (double)f->needed > FULL * (double)f->available;
+}
+
+/* As enumerated, plans that differ only in buckets, units, prefetch and such follow each other. */
+static bool same_run(const struct plan *a, const struct plan *b)
+{
+    return knob_cell(a) == knob_cell(b) && a->micro_batch == b->micro_batch && a->recompute == b->recompute &&
+           a->recompute_interval == b->recompute_interval;
+}
+
+/* The run from `i` on; *usual, *least: of its plans the nearest to the defaults, and the one that needs least; -1
+ * where one of them has room. */
+static int64_t run_from(const struct work *w, int64_t i, int64_t *usual, int64_t *least)
+{
+    int64_t first = i;
+    int fewest = INT_MAX;
+    bool room = false;
+
+    *usual = *least = i;
+    for (; i < w->n && same_run(&w->found[first].plan, &w->found[i].plan); i++) {
+        const struct found *f = &w->found[i];
+        int departures = ranking_departures(&f->plan);
+        room |= !lacks(f);
+        if (departures < fewest) {
+            fewest = departures;
+            *usual = i;
+        }
+        if (!f->at_least && (w->found[*least].at_least || f->needed < w->found[*least].needed))
+            *least = i;
+    }
+    if (room)
+        *usual = *least = -1;
+    return i;
+}
+
+/* Appends the variants elsewhere of all runs that lack memory, and looks at them. */
+static int look_elsewhere(struct work *w)
+{
+    int64_t n = w->n;
+    int rc = 0;
+
+    w->first_elsewhere = n;
+    for (int64_t i = 0, next, of[2]; i < n && !rc && !w->o->in_place; i = next) {
+        int64_t all = w->n;
+        w->n = n;                       /* the run is among the first */
+        next = run_from(w, i, &of[0], &of[1]);
+        w->n = all;
+        for (int k = 0; k < 2 && of[k] >= 0 && !rc; k++) {
+            struct plan base = w->found[of[k]].plan;
+            if (k == 0 || of[1] != of[0])
+                rc = enumerate_elsewhere(w->o, &base, take, w);
+        }
+    }
+    w->next = n;
+    if (!rc)
+        run_all(w);
+    return rc;
+}
+
+static void drop_refused(struct work *w)
+{
+    int64_t kept = 0;
+
+    for (int64_t i = 0; i < w->n; i++)
+        if (!w->found[i].refused)
+            w->found[kept++] = w->found[i];
+    w->n = kept;
 }
 
 /* ---- order ---- */
@@ -304,7 +402,7 @@ static int look_at(struct work *w, struct found *f, struct schedules *s)
     if (evaluate_memory(&f->plan, &w->programs[w->program_of[f->order]].program, s, &m) < 0)
         return -1;
     reserved_within(&f->plan, s, &m.overhead, NULL, &r);
-    enum verdict v = reserved_verdict(&r, m.fits);
+    enum verdict v = reserved_verdict(&r, m.fits);      /* other memories were asked before */
     f->looked_at = true;
     f->fits = v != VERDICT_DOES_NOT_FIT;
     f->tight = v == VERDICT_TIGHT;
@@ -358,7 +456,7 @@ static double now(void)
 
 int search(const struct search_options *o, struct search_result *out)
 {
-    struct work w = { .o = o };
+    struct work w = { .o = o, .first_elsewhere = -1 };
     double start = now();
     int rc = -1;
 
@@ -383,13 +481,18 @@ int search(const struct search_options *o, struct search_result *out)
     if (drop_hopeless(&w) < 0)
         goto out;
     run_all(&w);
+    if (!w.failed && look_elsewhere(&w) < 0)
+        goto out;
     if (w.failed) {
         fail("a candidate that passed the checks could not be planned: %s", w.why);
         goto out;
     }
+    out->considered = w.n;
+    out->elsewhere = w.n - w.first_elsewhere;
+    memcpy(out->refused, w.why_refused, sizeof out->refused);
+    drop_refused(&w);
     if (find_nearest(&w) < 0)
         goto out;
-    out->considered = w.n;
     out->lowered = w.lowered;
     for (int64_t i = 0; i < w.n; i++)
         out->lowered += !w.found[i].at_least;

@@ -11,6 +11,10 @@
  * replayed for those that are shown: the fastest SEARCH_LOOKS, the fastest of each strategy and dialect, and the
  * first SEARCH_FRONT that are worth a line for their memory.  Twice what is allocated has been enough in all plans seen: one with that much room is not replayed.
  *
+ * Where no plan of a strategy, micro-batch and recompute fits with room, its variants that keep states, parameters or
+ * activations elsewhere (knobs from KNOB_LATER on) are looked at, too: of the one nearest to the framework's defaults
+ * and of the one that needs least.
+ *
  * The order is that of step time, then of memory, then of enumeration: the same
  * for any number of threads.  Two plans whose schedules are equal, entry for entry
  * and byte for byte, count once. */
@@ -21,6 +25,7 @@
 
 #include "model/memory/evaluate.h"
 #include "model/plan/plan.h"
+#include "sim/clock/timeline.h"
 
 struct search_options {
     const struct model   *model;
@@ -31,6 +36,7 @@ struct search_options {
     enum dtype   precision;
     int64_t      micro_batch;               /* 0: any that divides */
     uint64_t     recompute;                 /* bit set of enum recompute */
+    bool         in_place;                  /* no variants that keep data elsewhere than in device memory */
     int          threads;                   /* 0: as many as cores */
 };
 
@@ -41,10 +47,13 @@ struct found {
     bool    fits;
     bool    looked_at;          /* PyTorch's allocator was replayed, or does not decide */
     bool    tight;              /* it needs the headroom, or gives its cache back (model/memory/reserved.h) */
+    bool    elsewhere;          /* a variant that keeps data elsewhere than in device memory */
+    bool    refused;            /* such a one that could not be planned, or priced, on this cluster */
     bool    at_least;           /* not lowered: `needed` is only what its whole cell holds all the time */
     double  step_s;             /* with contention; only of plans that fit */
     double  compute_s, exposed_s, optimizer_s, idle_s, slowest_s;
     double  exposed_by[NCOLL];  /* by collective (enum coll_op) */
+    double  away_s[NAWAY];      /* work outside of device memory (timeline.h) */
     uint64_t key;               /* of its schedules */
     int64_t order;              /* of enumeration */
 };
@@ -58,6 +67,8 @@ struct search_result {
     int64_t n, nfit;
     int64_t considered;         /* plans enumerated, duplicates included */
     int64_t lowered;            /* of these, lowered and put on the ledger */
+    int64_t elsewhere;          /* of these, variants that keep data elsewhere than in device memory */
+    char    refused[256];       /* why such variants were left out, the first of them; empty: none was */
     double  seconds;
 };
 

@@ -17,6 +17,7 @@
 
 #include "exec/run/executor.h"
 #include "model/lower/lower.h"
+#include "model/memory/moved.h"
 #include "model/schedule/ledger.h"
 
 enum { STEPS = 4 };
@@ -353,6 +354,28 @@ static void check_meters(const struct executor *x, const struct schedules *s)
     }
 }
 
+/* What was copied between memories in these steps, against the schedules. */
+static void check_moved(const struct executor *x, const struct schedules *s)
+{
+    struct moved_table want = { 0 };
+    int64_t of_files[2] = { 0 };
+
+    moved_add(s, SCHED_INIT, 1, &want);
+    moved_add(s, SCHED_FIRST, 1, &want);
+    moved_add(s, SCHED_STEADY, STEPS - 1, &want);
+    for (enum space from = 0; from < NSPACE; from++)
+        for (enum space to = 0; to < NSPACE; to++) {
+            assert_int_equal(executor_moved(x, from, to)->count, want.of[from][to].count);
+            assert_int_equal(executor_moved(x, from, to)->bytes, want.of[from][to].bytes);
+            of_files[0] += from == SPACE_DISK ? want.of[from][to].bytes : 0;
+            of_files[1] += to == SPACE_DISK ? want.of[from][to].bytes : 0;
+        }
+    if (executor_store(x)) {
+        assert_int_equal(store_bytes_read(executor_store(x)), of_files[0]);
+        assert_int_equal(store_bytes_written(executor_store(x)), of_files[1]);
+    }
+}
+
 static void run_on(const struct plan *p, const struct schedules *s, struct device *d, struct outcome *out)
 {
     int32_t ids[256], labels[256];
@@ -381,6 +404,7 @@ static void run_on(const struct plan *p, const struct schedules *s, struct devic
     }
     if (executor_params(x, hash_param, &out->weights) < 0)
         fail_msg("the weights cannot be read");
+    check_moved(x, s);
     check_meters(x, s);
     executor_free(x);
     weights_close(w);

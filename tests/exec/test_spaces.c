@@ -93,6 +93,37 @@ static void each_memory_has_what_paper_says(void **state)
     schedules_free(&s);
 }
 
+/* On paper: away, all states go down and up in each of the steps, and through a file into it and back as well; on the host
+ * gradients go down and parameters up. */
+static void copies_are_what_paper_says(void **state)
+{
+    (void)state;
+    struct moved_table t;
+    struct schedules s;
+    struct plan p;
+
+    tiny(&p);
+    lowered_as(&p, BY_FILE, &s);
+    memset(&t, 0, sizeof t);
+    moved_add(&s, SCHED_INIT, 1, &t);
+    assert_int_equal(t.of[SPACE_DEVICE][SPACE_PINNED].count, 0);
+    moved_add(&s, SCHED_STEADY, 3, &t);
+    assert_int_equal(t.of[SPACE_DEVICE][SPACE_PINNED].bytes, 3 * state_bytes);
+    assert_int_equal(t.of[SPACE_PINNED][SPACE_DISK].bytes, 3 * state_bytes);
+    assert_int_equal(t.of[SPACE_DISK][SPACE_PINNED].bytes, 3 * state_bytes);
+    assert_int_equal(t.of[SPACE_PINNED][SPACE_DEVICE].bytes, 3 * state_bytes);
+    assert_int_equal(t.of[SPACE_PINNED][SPACE_DEVICE].count, 3 * nclasses);
+    assert_int_equal(t.of[SPACE_PINNED][SPACE_HOST].count, 0);
+    schedules_free(&s);
+    lowered_as(&p, ON_HOST, &s);
+    memset(&t, 0, sizeof t);
+    moved_add(&s, SCHED_FIRST, 1, &t);
+    assert_int_equal(t.of[SPACE_DEVICE][SPACE_PINNED].bytes, grad_bytes);
+    assert_int_equal(t.of[SPACE_PINNED][SPACE_DEVICE].bytes, param_bytes);
+    assert_int_equal(t.of[SPACE_DEVICE][SPACE_PINNED].count + t.of[SPACE_PINNED][SPACE_DEVICE].count, 2);
+    schedules_free(&s);
+}
+
 /* What blocks keep.  On paper: 4 blocks have theirs in pinned memory when the head computes, where they were on the device
  * before; at the moment that was fullest there, all four, or all but that of the block that computes. */
 static void activations_away_leave_the_device(void **state)
@@ -173,6 +204,7 @@ int main(void)
         cmocka_unit_test(where_states_are_changes_no_bit),
         cmocka_unit_test(nor_does_it_on_an_asynchronous_device),
         cmocka_unit_test(each_memory_has_what_paper_says),
+        cmocka_unit_test(copies_are_what_paper_says),
         cmocka_unit_test(activations_away_leave_the_device),
         cmocka_unit_test(a_schedule_that_works_in_the_wrong_memory_does_not_begin),
         cmocka_unit_test(files_need_a_folder),

@@ -65,16 +65,8 @@ static void choose_keys(struct input *in, json_t *plan, uint32_t cell)
     const struct knob *k;
 
     for (int i = 0; (k = knob_at(i)); i++) {
-        json_t *into = plan;
-
-        if (!(k->cells & cell) || (!k->required && choose(in, 2) == 0))
-            continue;
-        if (k->object[0]) {
-            into = json_object_get(plan, k->object);
-            if (!into)
-                json_object_set_new(plan, k->object, into = json_object());
-        }
-        json_object_set_new(into, k->name, value(in, k));
+        if ((k->cells & cell) && (k->required || choose(in, 2)))
+            json_object_set_new(knob_object_at(plan, k->object), k->name, value(in, k));
     }
 }
 

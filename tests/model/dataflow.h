@@ -163,6 +163,8 @@ static inline bool df_collect(struct df *d, int64_t rank, const struct df_entry 
         const struct layout *l = df_layout(&k->s, a);
         if (!(a->what & any) || k->s.bufs[a->buf].category == CAT_ACTIVATIONS)     /* no tensors of the model */
             continue;
+        if (!l && o->kind == OP_COPY && o->u.copy.fn == COPY_ZERO)
+            continue;               /* a buffer for whatever comes */
         if (!l)
             return df_fail(d, rank, e, "nobody says what %s holds", k->s.bufs[a->buf].what);
         for (int64_t at = sched_instance(&k->s, a, e->iteration), end = at + a->n; at < end; at++)

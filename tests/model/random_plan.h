@@ -1,4 +1,4 @@
-/* random_plan.h -- plans that plan_check() accepts, of every cell, options drawn
+/* random_plan.h -- plans that plan_check() accepts and lower() knows, of every cell, options drawn
  * from the table of keys.  Model and cluster are borrowed: never plan_free() one. */
 #ifndef DPX_RANDOM_PLAN_H
 #define DPX_RANDOM_PLAN_H
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/lower/lower.h"
 #include "model/plan/knob.h"
 
 static inline uint32_t draw(uint64_t *state, uint32_t below)
@@ -29,7 +30,7 @@ static inline void draw_key(struct plan *p, const struct knob *k, uint64_t *rng)
     switch (k->type) {
     case KNOB_INT:
         whole = k->lo + (int64_t)draw(rng, 64);
-        if (!strcmp(k->object, "deepspeed"))
+        if (!strncmp(k->object, "deepspeed", 9))
             whole = (int64_t)1 << draw(rng, 40);
         memcpy(at, &whole, sizeof whole);
         break;
@@ -59,8 +60,9 @@ static inline void draw_key(struct plan *p, const struct knob *k, uint64_t *rng)
         memcpy(at, &whole, sizeof whole);
         break;
     case KNOB_TEXT:
-        if ((version = plan_version_at(p->dialect, (int)draw(rng, 3), NULL)))
-            snprintf(at, sizeof p->framework_version, "%s", version);
+        version = plan_version_at(p->dialect, (int)draw(rng, 3), NULL);
+        if (!strcmp(k->name, "framework_version") && version)
+            snprintf(at, (size_t)k->hi, "%s", version);
         break;
     case KNOB_FIXED:
         break;
@@ -101,7 +103,7 @@ static inline void draw_plan(const struct model *m, const struct cluster *c, uin
         if (out->ddp.model_dtype >= 0)
             out->ddp.model_dtype = (int)out->precision;
         plan_resolve(out);
-    } while (out->micro_batch == 0 || plan_check(out, "random") < 0);
+    } while (out->micro_batch == 0 || plan_check(out, "random") < 0 || lower_check(out) < 0);
     fail_capture(NULL, 0);
 }
 

@@ -128,8 +128,20 @@ static void deepspeed_without_a_file(void **state)
     assert_true(p.clip > 0.49 && p.clip < 0.51);
     accepts("distributed_type: DEEPSPEED\ndeepspeed_config: {}\n", &p);
     assert_int_equal(p.strategy, STRAT_ZERO2);      /* DeepSpeedPlugin's default */
-    refuses("distributed_type: DEEPSPEED\ndeepspeed_config:\n  offload_param_device: cpu\n",
-            "offload_param_device");
+    accepts("distributed_type: DEEPSPEED\ndeepspeed_config:\n  offload_optimizer_device: CPU\n", &p);
+    assert_int_equal(p.ds.offload_optimizer.device, OFFLOAD_CPU);
+    accepts("distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 3\n  offload_param_device: cpu\n", &p);
+    assert_int_equal(p.ds.offload_param.device, OFFLOAD_CPU);
+    assert_int_equal(p.ds.offload_optimizer.device, OFFLOAD_NONE);
+    n.n = 0;
+    assert_int_equal(import("distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 3\n"
+                            "  gradient_accumulation_steps: 1\n  gradient_clipping: 1\n  offload_optimizer_device: nvme\n"
+                            "  offload_optimizer_nvme_path: /nvme/a\n", &p, &n, 1), 0);
+    assert_int_equal(p.ds.offload_optimizer.device, OFFLOAD_NVME);
+    assert_string_equal(p.ds.offload_optimizer.nvme_path, "/nvme/a");
+    assert_true(n.n > 0 && strstr(n.text[0], "offload_optimizer_nvme_path is not passed on"));
+    refuses("distributed_type: DEEPSPEED\ndeepspeed_config:\n  deepspeed_config_file: ds.json\n  offload_param_device: cpu\n",
+            "offload_param_device: accelerate refuses it beside");
 }
 
 static void deepspeed_with_a_file_beside(void **state)

@@ -342,6 +342,7 @@ static void same(const struct cluster *a, const struct cluster *b)
     assert_close(a->gpu.bf16, b->gpu.bf16, 1e-15);
     assert_close(a->gpu.hbm, b->gpu.hbm, 1e-15);
     assert_true(a->node.memory == b->node.memory && a->node.disk == b->node.disk && a->node.sockets == b->node.sockets);
+    assert_true(a->node.cores == b->node.cores && a->node.links == b->node.links);
     assert_close(a->node.dram, b->node.dram, 1e-15);
     assert_close(a->node.disk_read, b->node.disk_read, 1e-15);
     assert_close(a->node.disk_write, b->node.disk_write, 1e-15);
@@ -397,7 +398,13 @@ static void nodes_have_memory_and_disks(void **state)
     c.headroom = 0.25;
     assert_int_equal(cluster_host_memory(&c, &bytes), 0);
     assert_int_equal(bytes, (int64_t)24 * 64 << 30);
+    assert_true(c.node.cores == 2 * 56 && c.node.links == 8);
+    c = load("8xa100");                                 /* two GPUs to a PCIe switch */
+    assert_true(c.node.cores == 2 * 64 && c.node.links == 4);
+    assert_int_equal(load("1xa100").node.links, 1);
+    assert_int_equal(load("dgx-2").node.links, 4);
     c = load("4xh100");                                 /* half a node */
+    assert_true(c.node.cores == 56 && c.node.links == 4);
     assert_int_equal(c.node.memory, (int64_t)16 * 64 << 30);
     assert_close(c.node.dram, 307.2e9, 1e-12);
     assert_int_equal(c.node.sockets, 1);
@@ -430,7 +437,8 @@ static void a_file_states_its_nodes(void **state)
 
     (void)state;
     assert_int_equal(parse("{\"gpu\": \"h100\", \"gpus_per_node\": 8, \"node\": {\"memory_bytes\": 1000, \"disk_read_gb_per_s\": 48,"
-                           " \"dram_gb_per_s\": null}}", &c), 0);
+                           " \"dram_gb_per_s\": null, \"cores\": 96, \"gpu_links\": null}}", &c), 0);
+    assert_true(c.node.cores == 96 && c.node.links == 0 && c.node.sockets == 2);
     assert_int_equal(c.node.memory, 1000);
     assert_close(c.node.disk_read, 48e9, 1e-15);
     assert_true(c.node.dram <= 0);                      /* null: not known */
@@ -439,6 +447,7 @@ static void a_file_states_its_nodes(void **state)
     json_refused("{\"gpu\": \"h100\", \"node\": {\"ram\": 5}}", "node: unknown key \"ram\"");
     json_refused("{\"gpu\": \"h100\", \"node\": 5}", "node: must be an object");
     json_refused("{\"gpu\": \"h100\", \"node\": {\"memory_bytes\": 0}}", "\"memory_bytes\"");
+    json_refused("{\"gpu\": \"h100\", \"node\": {\"cores\": 0}}", "\"cores\"");
     json_refused("{\"gpu\": \"h100\", \"node\": {\"disk_write_gb_per_s\": -1}}", "\"disk_write_gb_per_s\"");
 }
 

@@ -214,7 +214,7 @@ static bool allowed(const struct plan *p)
     char why[512];
 
     fail_capture(why, sizeof why);
-    bool yes = plan_check(p, "test") == 0;
+    bool yes = plan_check(p, "test") == 0 && lower_check(p) == 0;
     fail_capture(NULL, 0);
     return yes;
 }

@@ -186,9 +186,14 @@ static void what_plans_lack_is_refused_by_name(void **state)
 {
     (void)state;
     static const struct { const char *zero, *says; } zero[] = {
-        { "'offload_optimizer':{'device':'cpu'}", "zero_optimization.offload_optimizer" },
-        { "'offload_param':{'device':'nvme'}", "zero_optimization.offload_param" },
-        { "'cpu_offload':true", "cpu_offload" },
+        { "'offload_optimizer':{'device':'cpu','super_offload':true}", "offload_optimizer.super_offload: SuperOffload" },
+        { "'offload_param':{'device':'nvme'}", "zero_optimization.offload_param.nvme_path: missing" },
+        { "'offload_optimizer':{'device':'nvme'}", "zero_optimization.offload_optimizer.nvme_path: missing" },
+        { "'offload_param':{'device':'gpu'}", "zero_optimization.offload_param.device: expected" },
+        { "'offload_param':'cpu'", "zero_optimization.offload_param: expected an object" },
+        { "'cpu_offload':true,'offload_optimizer':{'device':'cpu'}", "cpu_offload: DeepSpeed refuses it beside" },
+        { "'cpu_offload_params':true", "write \"offload_param\"" },
+        { "'zenflow':{'topk_ratio':0.1}", "zero_optimization.zenflow" },
         { "'zero_quantized_weights':true", "zero_quantized_weights" },
         { "'zero_quantized_gradients':true", "zero_quantized_gradients" },
         { "'zero_hpz_partition_size':8", "zero_hpz_partition_size" },
@@ -212,6 +217,39 @@ static void what_plans_lack_is_refused_by_name(void **state)
     refuses("{'train_batch_size':8,'prescale_gradients':true}", "prescale_gradients");
     refuses("{'train_batch_size':8,'communication_data_type':'int8'}", "communication_data_type");
     refuses("[]", "object");
+}
+
+/* Sections within zero_optimization, aio, the old spellings, and what DeepSpeed does not look at. */
+static void offload_is_read_as_deepspeed_reads_it(void **state)
+{
+    struct plan p;
+    struct notes n = { 0 };
+
+    (void)state;
+    accepts("{'train_batch_size':8,'aio':{'block_size':1048576,'queue_depth':32,'thread_count':4},'zero_optimization':{'stage':3,"
+            "'sub_group_size':1e8,'offload_optimizer':{'device':'nvme','nvme_path':'/local_nvme','buffer_count':8,"
+            "'pipeline_write':true,'cpuadam_cores_perc':0.5},'offload_param':{'device':'cpu','pin_memory':false,'buffer_size':5e8}}}",
+            &p);
+    assert_int_equal(p.ds.offload_optimizer.device, OFFLOAD_NVME);
+    assert_true(p.ds.offload_optimizer.pipeline_write && p.ds.offload_optimizer.pin_memory);
+    assert_int_equal(p.ds.aio.queue_depth, 32);
+    assert_int_equal(p.ds.offload_param.device, OFFLOAD_CPU);
+    assert_false(p.ds.offload_param.pin_memory);
+    assert_int_equal(p.ds.offload_param.buffer_size, 100000000);    /* cpu: not looked at, so the default */
+    assert_int_equal(p.ds.sub_group_size, 100000000);
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':2,'cpu_offload':true,'cpu_offload_use_pin_memory':false}}", &p);
+    assert_int_equal(p.ds.offload_optimizer.device, OFFLOAD_CPU);
+    assert_true(p.ds.offload_optimizer.pin_memory);
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':3,'cpu_offload_param':true,'cpu_offload':false}}", &p);
+    assert_int_equal(p.ds.offload_param.device, OFFLOAD_CPU);
+    assert_int_equal(p.ds.offload_optimizer.device, OFFLOAD_NONE);
+    accepts("{'train_batch_size':8,'zero_optimization':{'stage':2,'offload_optimizer':{'device':'none','pin_memory':false}}}", &p);
+    assert_true(p.ds.offload_optimizer.pin_memory);
+    assert_int_equal(import("{'train_batch_size':8,'zero_optimization':{'stage':2,'offload_param':{'device':'cpu'}}}", &p, &n), 0);
+    assert_true(n.n == 1 && noted(&n, "no effect below stage 3"));
+    refuses("{'train_batch_size':8,'zero_optimization':{'stage':0,'offload_optimizer':{'device':'cpu'}}}", "stages 1, 2 and 3");
+    refuses("{'train_batch_size':8,'zero_optimization':{'stage':2,'offload_optimizer':{'device':'cpu','ratio':0.5}}}",
+            "offload_optimizer.ratio: DeepSpeed takes a share below 1 in stage 3 only");
 }
 
 static void unknown_keys_are_noted(void **state)
@@ -338,6 +376,7 @@ int main(void)
         cmocka_unit_test(the_command_line_fills_in_auto),
         cmocka_unit_test(batch_sizes_must_agree),
         cmocka_unit_test(what_plans_lack_is_refused_by_name),
+        cmocka_unit_test(offload_is_read_as_deepspeed_reads_it),
         cmocka_unit_test(unknown_keys_are_noted),
         cmocka_unit_test(export_then_import_is_the_same_plan),
         cmocka_unit_test(only_deepspeeds_plans_are_exported),

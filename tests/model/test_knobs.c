@@ -17,7 +17,19 @@ static struct cluster cluster, node;       /* two nodes of 8; one: DataParallel 
 
 /* What some knobs ask of others, a bit each, above the precision. */
 enum { VARIANT_STEPS = 4, VARIANT_RECOMPUTE = 8, VARIANT_GROUPS = 16, VARIANT_NEWEST = 32, VARIANT_WIRE = 64,
-       VARIANT_SCALE = 128, VARIANTS = 256 };
+       VARIANT_SCALE = 128, VARIANT_CPU = 256, VARIANT_NVME = 512, VARIANTS = 1024 };
+
+/* DeepSpeed asks for folders. */
+static void offload(struct plan *p, enum offload_device to)
+{
+    bool disk = p->strategy == STRAT_ZERO3 && to == OFFLOAD_NVME;
+
+    p->ds.offload_optimizer.device = to;
+    if (p->strategy == STRAT_ZERO3)
+        p->ds.offload_param.device = to;
+    strcpy(p->ds.offload_optimizer.nvme_path, disk ? "/nvme/a" : "");
+    strcpy(p->ds.offload_param.nvme_path, disk ? "/nvme/b" : "");
+}
 
 static bool plan_in(struct plan *p, int s, int d, int variant)
 {
@@ -43,6 +55,8 @@ static bool plan_in(struct plan *p, int s, int d, int variant)
         p->reduce_dtype = t;
     if (variant & VARIANT_SCALE)
         p->ds.reduce_scatter = false;
+    if ((variant & (VARIANT_CPU | VARIANT_NVME)) && d == DIALECT_DEEPSPEED && s != STRAT_DDP)
+        offload(p, variant & VARIANT_NVME ? OFFLOAD_NVME : OFFLOAD_CPU);
     plan_resolve(p);
     return true;
 }
@@ -81,9 +95,13 @@ static bool nth_value(struct plan *p, const struct knob *k, int i)
         knob_set(p, k, (double)i - 1);
         return i < 6;
     case KNOB_TEXT:
+        if (strcmp(k->name, "framework_version")) {
+            snprintf((char *)p + k->offset, (size_t)k->hi, "/nvme/%d", i);
+            return i < 2;
+        }
         if (!(version = plan_version_at(p->dialect, i, NULL)))
             return false;
-        snprintf((char *)p + k->offset, sizeof p->framework_version, "%s", version);
+        snprintf((char *)p + k->offset, (size_t)k->hi, "%s", version);
         return true;
     case KNOB_FIXED:
         break;
@@ -225,7 +243,8 @@ static void every_row_refuses_by_name_what_it_cannot_be(void **state)
             refuses_value(k, json_integer(1));
             break;
         default:
-            refuses_value(k, json_string("no such word in any framework"));
+            refuses_value(k, json_string("no such word in any framework, nor any version, nor a path of a length that a plan "
+                                         "can hold, which is one less than PLAN_MAX_PATH characters"));
         }
         if (k->null == KNOB_NULL_REFUSED)
             refuses_value(k, json_null());

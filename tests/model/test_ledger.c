@@ -254,7 +254,7 @@ static void repeats_skipped_are_repeats_unrolled(void **state)
 
 /* ---- on lowered plans ---- */
 
-/* The ledger once more, the slow and obvious way: every entry, every category. */
+/* The ledger of device memory once more, the slow and obvious way: every entry, every category. */
 struct slow { int64_t live[NCAT], peak, families; const struct peak *at; enum sched_id sched; };
 
 static int64_t total(const int64_t live[NCAT])

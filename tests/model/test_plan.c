@@ -202,7 +202,6 @@ static void what_is_not_supported_yet_is_refused_by_name(void **state)
     (void)state;
     static const char *const names[] = { "offload", "quantize", "tensor_parallel", "pipeline",
                                          "sequence_parallel" };
-    static const char *const zero[] = { "offload_param", "offload_optimizer" };
     static const char *const pp[] = { "zero_quantized_weights", "zero_quantized_gradients",
                                       "zero_quantized_nontrainable_weights" };
     char text[128];
@@ -213,10 +212,8 @@ static void what_is_not_supported_yet_is_refused_by_name(void **state)
         refuses(text, names[i]);
         assert_non_null(strstr(said, "not supported yet"));
     }
-    for (size_t i = 0; i < 2; i++) {
-        snprintf(text, sizeof text, "'strategy':'zero3','deepspeed':{'%s':{'device':'cpu'}}", zero[i]);
-        refuses(text, zero[i]);
-    }
+    refuses("'strategy':'zero3','deepspeed':{'offload_optimizer':{'device':'cpu','super_offload':true}}", "SuperOffload");
+    refuses("'strategy':'zero2','deepspeed':{'zenflow':{'topk_ratio':0.1}}", "ZenFlow");
     for (size_t i = 0; i < 3; i++) {
         snprintf(text, sizeof text, "'strategy':'zero3','deepspeed':{'%s':true}", pp[i]);
         refuses(text, pp[i]);
@@ -226,6 +223,56 @@ static void what_is_not_supported_yet_is_refused_by_name(void **state)
     accepts("'strategy':'zero3','deepspeed':{'zero_hpz_partition_size':1,'mics_shard_size':-1,"
             "'offload_param':{'device':'none'},'zero_quantized_weights':false}", &p);
     plan_free(&p);
+}
+
+/* An object in an object of the plan: defaults, names in messages, and what has no effect. */
+static void offload_of_deepspeed_is_read_and_checked(void **state)
+{
+    struct plan p;
+    json_t *doc, *ds;
+
+    (void)state;
+    accepts("'strategy':'zero3','deepspeed':{'offload_optimizer':{'device':'nvme','nvme_path':'/nvme/a','pipeline_read':true,"
+            "'buffer_count':8},'offload_param':{'device':'cpu','pin_memory':false},'aio':{'block_size':262144}}", &p);
+    assert_int_equal(p.ds.offload_optimizer.device, OFFLOAD_NVME);
+    assert_string_equal(p.ds.offload_optimizer.nvme_path, "/nvme/a");
+    assert_true(p.ds.offload_optimizer.pipeline_read && !p.ds.offload_optimizer.pipeline_write);
+    assert_true(p.ds.offload_optimizer.pin_memory && !p.ds.offload_param.pin_memory);
+    assert_int_equal(p.ds.offload_optimizer.buffer_count, 8);
+    assert_int_equal(p.ds.offload_param.buffer_count, 5);
+    assert_int_equal(p.ds.offload_param.buffer_size, 100000000);
+    assert_int_equal(p.ds.offload_param.max_in_cpu, 1000000000);
+    assert_int_equal(p.ds.aio.block_size, 262144);
+    assert_int_equal(p.ds.aio.queue_depth, 8);
+    doc = plan_to_json(&p);
+    ds = json_object_get(doc, "deepspeed");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(ds, "offload_param"), "device")), "cpu");
+    assert_null(json_object_get(json_object_get(ds, "offload_param"), "nvme_path"));    /* says nothing there */
+    json_decref(doc);
+    plan_free(&p);
+
+    accepts("'strategy':'zero2','deepspeed':{'offload_optimizer':{'device':'nvme'}}", &p);
+    plan_free(&p);
+    refuses("'strategy':'zero2','deepspeed':{'offload_optimizer':{'device':'disk'}}",
+            "deepspeed.offload_optimizer.device: expected \"none\" or \"cpu\" or \"nvme\"");
+    refuses("'strategy':'zero2','deepspeed':{'offload_optimizer':{'divice':'cpu'}}", "did you mean \"device\"?");
+    refuses("'strategy':'zero2','deepspeed':{'offload_optimizer':'cpu'}", "deepspeed.offload_optimizer: expected an object");
+    refuses("'strategy':'zero2','deepspeed':{'offload_optimizer':{'device':'cpu','ratio':0.5}}",
+            "deepspeed.offload_optimizer.ratio: not an option of strategy \"zero2\"");
+    refuses("'strategy':'zero2','deepspeed':{'offload_param':{'device':'cpu'}}", "it belongs to zero3/deepspeed");
+    refuses("'strategy':'ddp','dialect':'deepspeed','deepspeed':{'offload_optimizer':{'device':'cpu'}}", "it belongs to zero1");
+    refuses("'strategy':'zero3','deepspeed':{'offload_optimizer':{'ratio':0.5}}", "offload_optimizer.ratio: says nothing");
+    refuses("'strategy':'zero3','deepspeed':{'offload_optimizer':{'device':'cpu','pipeline_read':true}}",
+            "pipeline_read: says nothing");
+    refuses("'strategy':'zero3','deepspeed':{'aio':{'queue_depth':32}}", "deepspeed.aio.queue_depth: says nothing");
+    refuses("'strategy':'zero3','framework_version':'0.16','deepspeed':{'offload_param':{'device':'cpu'}}",
+            "deepspeed.offload_param: offload is known of DeepSpeed 0.19.6");
+    refuses("'strategy':'zero2','framework_version':'0.19.8','clip':null,'deepspeed':{'compute_grad_norm':false,"
+            "'offload_optimizer':{'device':'cpu'}}", "does not support optimizer offload");
+    refuses("'strategy':'zero1','precision':'bf16','framework_version':'0.19.8','deepspeed':{'grad_accum_dtype':'fp32',"
+            "'offload_optimizer':{'device':'nvme'}}", "BF16_Optimizer");
+    refuses("'strategy':'zero1','precision':'bf16','deepspeed':{'grad_accum_dtype':'fp32','offload_optimizer':{'device':'cpu'}}",
+            "grad_accum_dtype: with offload_optimizer DeepSpeed 0.19.6 steps each rank's own gradients");
 }
 
 static void units_are_those_of_the_dialect(void **state)
@@ -557,6 +604,7 @@ int main(void)
         cmocka_unit_test(keys_of_another_cell_say_where_they_belong),
         cmocka_unit_test(empty_cells_of_the_table_are_refused),
         cmocka_unit_test(what_is_not_supported_yet_is_refused_by_name),
+        cmocka_unit_test(offload_of_deepspeed_is_read_and_checked),
         cmocka_unit_test(units_are_those_of_the_dialect),
         cmocka_unit_test(groups_divide_what_they_divide),
         cmocka_unit_test(numbers_are_checked),

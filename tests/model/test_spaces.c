@@ -330,10 +330,13 @@ static void a_node_has_what_its_ranks_hold(void **state)
     assert_int_equal(spaces_judge(&c, 1600, &a), 0);
     assert_int_equal(spaces_short(&a), SPACE_HOST);
     spaces_why_not(&a, text, sizeof text);
-    assert_non_null(strstr(text, "host memory of a node"));
-    assert_non_null(strstr(text, "pinned buffers"));
-    c.node.memory++;
+    assert_string_equal(text, "host memory of a node: needs 4.78 KiB of 4.78 KiB, pinned buffers rounded to powers of two "
+                              "are 4.00 KiB of it");
     c.node.disk--;
+    assert_int_equal(spaces_judge(&c, 1600, &a), 0);
+    spaces_why_not(&a, text, sizeof text);
+    assert_non_null(strstr(text, "of it; disk space of a node: needs "));
+    c.node.memory++;
     assert_int_equal(spaces_judge(&c, 1600, &a), 0);
     assert_int_equal(spaces_short(&a), SPACE_DISK);
     json_t *j = spaces_json(&a, 1600, 2000);
@@ -342,6 +345,24 @@ static void a_node_has_what_its_ranks_hold(void **state)
     assert_string_equal(json_string_value(json_object_get(json_array_get(j, 2), "space")), "host");
     assert_int_equal(json_integer_value(json_object_get(json_array_get(j, 2), "peak_bytes")), 4 * 1224);
     json_decref(j);
+    schedules_free(&s);
+}
+
+/* PyTorch's pinned blocks are powers of two (1024); allocations that are none (1024 as 1000 and 24) are not said to be. */
+static void pinned_memory_is_rounded_where_each_allocation_is(void **state)
+{
+    (void)state;
+    struct schedules s = { 0 };
+    struct space_accounts a = { 0 };
+    int fam[NFAM];
+
+    round_trip(&s, fam);
+    spaces_add(&s, 1, &a);
+    assert_true(a.of[SPACE_PINNED].powers_of_two);
+    sched_part(&s, fam[PIN], 1000);
+    sched_part(&s, fam[PIN], 24);
+    spaces_add(&s, 1, &a);
+    assert_false(a.of[SPACE_PINNED].powers_of_two);
     schedules_free(&s);
 }
 
@@ -436,6 +457,7 @@ int main(void)
         cmocka_unit_test(a_copy_to_another_memory_casts_and_adds_nothing),
         cmocka_unit_test(a_copy_says_between_which_memories_it_goes),
         cmocka_unit_test(a_node_has_what_its_ranks_hold),
+        cmocka_unit_test(pinned_memory_is_rounded_where_each_allocation_is),
         cmocka_unit_test(on_cores_device_memory_counts_as_the_hosts),
         cmocka_unit_test(what_a_cluster_does_not_say_is_asked_for),
         cmocka_unit_test(json_has_spaces_only_where_they_are_used),

@@ -54,6 +54,13 @@ rank() {
     done
 }
 
+mpirun_of() {
+    for p in $(ours); do
+        case $(readlink "/proc/$p/exe") in */orterun | */prterun) echo "$p" ;; esac
+    done
+}
+launcher() { sed 's/.*) . \([0-9]*\) .*/\1/' "/proc/$(mpirun_of)/stat"; }         # its parent
+
 hundredths() {
     read -r up _ </proc/uptime
     echo "${up%.*}${up#*.}"

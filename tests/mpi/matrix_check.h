@@ -6,7 +6,8 @@
  * of the schedules send by comm_traffic().  Memory: the arena's allocated peak is the ledger's,
  * and what stays between steps is what it says; the held peak is the same where all work is on
  * one stream, for then nothing can run ahead; else it is more than what stays, and within the
- * arena. */
+ * arena.  So it is in each memory; and what is copied between memories, read and written is what the
+ * schedules say, in calls and bytes. */
 #ifndef DPX_TESTS_MPI_MATRIX_CHECK_H
 #define DPX_TESTS_MPI_MATRIX_CHECK_H
 
@@ -16,6 +17,7 @@
 #include <math.h>
 
 #include "model/memory/evaluate.h"
+#include "model/memory/moved.h"
 
 /* ---- losses ---- */
 
@@ -174,6 +176,43 @@ static void check_memory(struct train *t)
                  (long long)held, (long long)stays, (long long)executor_extent(x));
 }
 
+static void check_elsewhere(struct train *t)
+{
+    const struct executor *x = train_executor(t);
+    struct ledger l;
+
+    for (enum space in = SPACE_PINNED; in < NSPACE; in++) {
+        const struct arena_meter *m = executor_meter_in(x, in);
+        ledger_run_in(train_schedules(t), IN(in), &l);
+        if (m->peak != l.peak.bytes || executor_allocated_peak_in(x, in) != m->peak)
+            complain("rank %d allocated %lld bytes of %s memory at the peak, predicted %lld\n", rank, (long long)m->peak,
+                     space_name(in), (long long)l.peak.bytes);
+        for (int c = 0; c < NCAT; c++)
+            if (m->live_by[c] != l.persistent[c])
+                complain("rank %d keeps %lld bytes of %s in %s memory, predicted %lld\n", rank, (long long)m->live_by[c],
+                         category_name((enum category)c), space_name(in), (long long)l.persistent[c]);
+        if (executor_held_peak_in(x, in) > executor_extent_in(x, in))
+            complain("rank %d held more of %s memory than there is\n", rank, space_name(in));
+    }
+}
+
+static void check_moved(struct train *t)
+{
+    struct moved_table want = { 0 };
+
+    for (int id = 0; id < NSCHED; id++)
+        moved_add(train_schedules(t), (enum sched_id)id, runs_of((enum sched_id)id), &want);
+    for (enum space from = 0; from < NSPACE; from++)
+        for (enum space to = 0; to < NSPACE; to++) {
+            const struct moved *w = &want.of[from][to];
+            const struct exec_count *got = executor_moved(train_executor(t), from, to);
+            if (got->count != w->count || got->bytes != w->bytes)
+                complain("rank %d: from %s to %s memory %d copies of %lld bytes in all, predicted %d of %lld\n", rank,
+                         space_name(from), space_name(to), (int)got->count, (long long)got->bytes, (int)w->count,
+                         (long long)w->bytes);
+        }
+}
+
 /* ---- one plan ---- */
 
 static inline void run_plan(const struct plan *p, const double loss[MOST_STEPS])
@@ -201,6 +240,8 @@ static inline void run_plan(const struct plan *p, const double loss[MOST_STEPS])
     check_counts(t);
     check_sent(t, sent);
     check_memory(t);
+    check_elsewhere(t);
+    check_moved(t);
     train_close(t);
 }
 

@@ -31,7 +31,7 @@ static struct train_args args_of(const struct plan *p, bool alone)
 {
     return (struct train_args){ .plan = p, .seed = 5, .steps = steps, .warmup = 1, .lr = 3e-3,
                                 .min_lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1,
-                                .limit = INT64_MAX, .null = alone, .threads = 1 };
+                                .limit = INT64_MAX, .null = alone, .threads = 1, .offload_dir = cluster_host_folder() };
 }
 
 static void start_ranks(int *argc, char ***argv)

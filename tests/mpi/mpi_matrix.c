@@ -1,7 +1,8 @@
 /* mpi_matrix.c -- many plans run one after the other by the ranks of one launch: the same losses
  * as one rank alone, bytes and memory as predicted.
  *
- *     mpirun -n N mpi_matrix some|plain|whole [FROM]   the plans for N ranks, from number FROM
+ *     mpirun -n N mpi_matrix some|plain|whole [FROM [WORDS]]   the plans for N ranks, from number FROM,
+ *                                                              those whose names have the words
  *
  * The reference is plain DDP of the paper on one rank, which rank 0 runs first in its own process;
  * tests/mpi/test_parity.sh holds that against PyTorch.  For each plan one line "plan NUMBER NAME",
@@ -37,6 +38,8 @@ int main(int argc, char **argv)
     for (int i = argc > 2 ? atoi(argv[2]) : 0; i < chosen.n; i++) {
         matrix_plan(&chosen.c[i], &p);
         matrix_words(&chosen.c[i], &p, name, sizeof name);
+        if (argc > 3 && !strstr(name, argv[3]))
+            continue;
         plan_begins(i, name);
         run_plan(&p, reference[chosen.c[i].at[AXIS_SUBJECT]]);
         plan_ends();

@@ -74,12 +74,6 @@ check 'a rank that waits for one that has ended its run is named' "$(judge 15 1 
 
 # ---- signals to dpxrun ----
 
-mpirun_of() {
-    for p in $(ours); do
-        case $(readlink "/proc/$p/exe") in */orterun | */prterun) echo "$p" ;; esac
-    done
-}
-launcher() { sed 's/.*) . \([0-9]*\) .*/\1/' "/proc/$(mpirun_of)/stat"; }         # its parent
 for signal in INT TERM; do
     start_long
     kill -$signal "$(launcher)"

@@ -34,6 +34,7 @@ static void space_init(struct search_space *s)
     s->o = (struct search_options){
         .model = &s->m, .cluster = &s->c, .seq = 256, .global_batch = 8, .strategies = ~0ull,
         .dialects = ~0ull, .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16, .recompute = 7, .threads = 1,
+        .in_place = true,
     };
 }
 

@@ -85,6 +85,9 @@ static void copies_beside_compute_cost_only_what_is_longer(void **state)
         assert_close(t.idle_s, want - 12, 1e-12);
         assert_close(t.busy_s[STREAM_D2H], copies[i][0], 0);
         assert_close(t.busy_s[STREAM_H2D], copies[i][1], 0);
+        assert_close(t.away_s[AWAY_DOWN], copies[i][0], 0);
+        assert_close(t.away_s[AWAY_UP], copies[i][1], 0);
+        assert_true(t.away_s[AWAY_HOST] <= 0);
         assert_true(clock_one(&b.s, SCHED_STEADY, &b.d, &free_of, &t, NULL));
         assert_close(t.step_s, want, 1e-12);
         schedules_free(&b.s);
@@ -122,6 +125,83 @@ static void each_memory_is_held_by_its_own_uses(void **state)
     schedules_free(&b.s);
 }
 
+/* ---- what copies, threads and files share ---- */
+
+enum { AT_ONCE = 2 };
+
+/* Two entries from one start, each on a stream of its own, by what they take and share. */
+static void at_once(const enum stream on[AT_ONCE], const double work[AT_ONCE], const struct shares share[AT_ONCE],
+                    double ends[AT_ONCE])
+{
+    struct contention c = { .copy_slow = 1, .shares = share };
+    struct schedules s = { 0 };
+    double none[AT_ONCE] = { 0 };
+    struct durations d = { work, none };
+    struct timeline t;
+    struct run r;
+
+    for (int op = 0; op < NCOLL; op++)
+        c.compute_slow[op] = c.comm_slow[op] = 1;
+    sched_begin(&s, SCHED_STEADY);
+    for (int i = 0; i < AT_ONCE; i++)
+        sched_copy(&s, on[i], PHASE_OPTIMIZER, "moves", 0, 0);
+    sched_end(&s, SCHED_STEADY);
+    assert_true(clock_one(&s, SCHED_STEADY, &d, &c, &t, &r));
+    for (int i = 0; i < AT_ONCE; i++)
+        ends[i] = r.ran[i].end;
+    run_free(&r);
+    schedules_free(&s);
+}
+
+/* Four seconds and four seconds: eight in one direction, whatever the streams; four in two. */
+static void a_link_carries_both_directions_at_once(void **state)
+{
+    (void)state;
+    static const struct shares down = { .of = { [SHARED_DOWN] = 1 } }, up = { .of = { [SHARED_UP] = 1 } };
+    double ends[AT_ONCE];
+
+    at_once((enum stream[]){ STREAM_D2H, STREAM_REDUCE }, (double[]){ 4, 4 }, (struct shares[]){ down, down }, ends);
+    assert_close(ends[0], 8, 1e-12);
+    assert_close(ends[1], 8, 1e-12);
+    at_once((enum stream[]){ STREAM_D2H, STREAM_H2D }, (double[]){ 4, 4 }, (struct shares[]){ down, up }, ends);
+    assert_close(ends[0], 4, 1e-12);
+    assert_close(ends[1], 4, 1e-12);
+    at_once((enum stream[]){ STREAM_D2H, STREAM_COMPUTE }, (double[]){ 4, 4 }, (struct shares[]){ down, { .of = { 0 } } }, ends);
+    assert_close(ends[0], 4, 1e-12);            /* compute is on the device */
+    assert_close(ends[1], 4, 1e-12);
+}
+
+/* Where ranks are processes on cores, work on two streams shares the cores; files take none. */
+static void files_slow_no_thread_down(void **state)
+{
+    (void)state;
+    struct contention c = { .adds = true, .copy_slow = 1.5 };
+    struct schedules s = { 0 };
+
+    sched_begin(&s, SCHED_STEADY);
+    sched_copy(&s, STREAM_COMPUTE, PHASE_OPTIMIZER, "works", 0, 0);
+    sched_copy(&s, STREAM_HOST, PHASE_OPTIMIZER, "works as well", 0, 0);
+    sched_copy(&s, STREAM_DISK_READ, PHASE_OPTIMIZER, "reads", 0, 0);
+    sched_end(&s, SCHED_STEADY);
+    assert_close(contention_slow(&c, &s, (int[]){ 0, 1 }, 2, 0), 1.5, 1e-15);
+    assert_close(contention_slow(&c, &s, (int[]){ 0, 1, 2 }, 3, 0), 1.5, 1e-15);
+    assert_close(contention_slow(&c, &s, (int[]){ 0, 1, 2 }, 3, 2), 1, 1e-15);
+    schedules_free(&s);
+}
+
+/* Threads that take 0.8 of DRAM for 10 s beside a copy that takes 0.4 for 4 s: both 1.2 times longer until the copy is
+ * done at 4.8; the threads have done 4 of 10 by then. */
+static void threads_and_copies_share_dram(void **state)
+{
+    (void)state;
+    static const struct shares threads = { .of = { [SHARED_DRAM] = 0.8 } }, copy = { .of = { [SHARED_UP] = 1, [SHARED_DRAM] = 0.4 } };
+    double ends[AT_ONCE];
+
+    at_once((enum stream[]){ STREAM_HOST, STREAM_H2D }, (double[]){ 10, 4 }, (struct shares[]){ threads, copy }, ends);
+    assert_close(ends[1], 4.8, 1e-12);
+    assert_close(ends[0], 10.8, 1e-12);
+}
+
 /* ---- prices ---- */
 
 static struct schedules one;
@@ -146,8 +226,10 @@ static struct op *entry(enum op_kind kind, enum stream st, enum space from, enum
     struct op *o = sched_op(&one, kind, st, PHASE_OPTIMIZER, "moves");
     if (kind == OP_COPY)
         o->u.copy.reads = o->u.copy.writes = bytes;
-    else
+    else {
         o->u.optimizer.elems = bytes;
+        o->u.optimizer.bytes = 28;
+    }
     sched_act(&one, ACT_R, r, 0, 0);
     sched_act(&one, ACT_W, w, 0, 0);
     sched_end(&one, SCHED_STEADY);
@@ -191,6 +273,29 @@ static void the_hosts_threads_share_its_memory(void **state)
     assert_close(seconds(&p, entry(OP_COPY, STREAM_HOST, SPACE_PINNED, SPACE_HOST, 1000000)), 2e6 / rate, 1e-12);
 }
 
+/* One thread of AdamW takes 1.93 s for 536.9e6 elements; eight ranks with a core each are not faster than that. */
+static void few_threads_are_slower_than_memory(void **state)
+{
+    (void)state;
+    struct plan p = on("8xh100");
+    double want = 536870912 * 28. / 7.8e9;
+
+    p.cluster.node.cores = 8;
+    assert_close(seconds(&p, entry(OP_OPTIMIZER, STREAM_HOST, SPACE_PINNED, SPACE_HOST, 536870912)), want, 1e-12);
+    assert_close(want, 1.93, 0.01);
+}
+
+/* Two GPUs of a DGX A100 share a link of 31 GB/s; a GPU alone has it to itself. */
+static void gpus_share_links(void **state)
+{
+    (void)state;
+    struct plan p = on("8xa100"), alone = on("1xa100");
+    struct op *o = entry(OP_COPY, STREAM_D2H, SPACE_DEVICE, SPACE_PINNED, 1000000000);
+
+    assert_close(seconds(&alone, o), 1e9 / (31e9 * 0.87), 1e-12);
+    assert_close(seconds(&p, o), 2e9 / (31e9 * 0.87), 1e-12);
+}
+
 /* DeepNVMe's 8 drives: 48 GB/s read, 26 written, by 8 ranks. */
 static void ranks_share_the_disks(void **state)
 {
@@ -201,6 +306,28 @@ static void ranks_share_the_disks(void **state)
     p.cluster.node.disk_write = 26e9;
     assert_close(seconds(&p, entry(OP_COPY, STREAM_DISK_READ, SPACE_DISK, SPACE_PINNED, 48000000)), 8e-3, 1e-12);
     assert_close(seconds(&p, entry(OP_COPY, STREAM_DISK_WRITE, SPACE_HOST, SPACE_DISK, 26000000)), 8e-3, 1e-12);
+}
+
+/* Four GPUs of two Grace, by nvbandwidth: 739.69 and 750.46 GB/s together down and up, 363.74 and 365.40 while the other
+ * direction runs as well (all_to_host, host_to_all, bidirectional; Oracle's guide to GB300). */
+static void copies_of_a_grace_tray_are_what_was_measured(void **state)
+{
+    (void)state;
+    struct plan p = on("4xgb200");
+    struct shares share[AT_ONCE];
+    double work[AT_ONCE], ends[AT_ONCE];
+
+    for (int i = 0; i < AT_ONCE; i++) {
+        struct op *o = i ? entry(OP_COPY, STREAM_H2D, SPACE_PINNED, SPACE_DEVICE, 1000000000)
+                         : entry(OP_COPY, STREAM_D2H, SPACE_DEVICE, SPACE_PINNED, 1000000000);
+        work[i] = seconds(&p, o);
+        share[i] = space_cost_shares(&p, &one, o, work[i]);
+        assert_close(share[i].of[SHARED_DRAM], 1, 1e-12);
+        assert_close(4 / work[i], i ? 750.46 : 739.69, 0.02);
+    }
+    at_once((enum stream[]){ STREAM_D2H, STREAM_H2D }, work, share, ends);
+    assert_close(4 / ends[0], 363.74, 0.03);
+    assert_close(4 / ends[1], 365.40, 0.03);
 }
 
 static void a_rate_that_nobody_published_is_asked_for(void **state)
@@ -242,9 +369,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_beside_compute_cost_only_what_is_longer),
         cmocka_unit_test(each_memory_is_held_by_its_own_uses),
+        cmocka_unit_test(a_link_carries_both_directions_at_once),
+        cmocka_unit_test(files_slow_no_thread_down),
+        cmocka_unit_test(threads_and_copies_share_dram),
         cmocka_unit_test(the_link_has_one_rate_whatever_the_stream),
         cmocka_unit_test(the_hosts_threads_share_its_memory),
+        cmocka_unit_test(few_threads_are_slower_than_memory),
+        cmocka_unit_test(gpus_share_links),
         cmocka_unit_test(ranks_share_the_disks),
+        cmocka_unit_test(copies_of_a_grace_tray_are_what_was_measured),
         cmocka_unit_test(a_rate_that_nobody_published_is_asked_for),
         cmocka_unit_test(on_cores_only_files_have_a_price_of_their_own),
     };

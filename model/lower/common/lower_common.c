@@ -90,7 +90,7 @@ static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
     if (form == ADAMW_FOREACH && p->kernels != KERNELS_DPX) {
         passes = 8;
         bytes = 20 * (int)dtype_bytes(r.kept);
-    } else if (master) {
+    } else if (master && form != ADAMW_ON_HOST) {
         passes = form == ADAMW_THEN_CAST ? 2 : 1;
         bytes += form == ADAMW_THEN_CAST ? 6 : 2;
     }
@@ -101,7 +101,8 @@ static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
 
 struct op *lower_adamw(struct schedules *s, const struct plan *p, enum adamw_form form, int64_t elems)
 {
-    struct op *o = sched_op(s, OP_OPTIMIZER, STREAM_COMPUTE, PHASE_OPTIMIZER, "AdamW");
+    enum stream st = form == ADAMW_ON_HOST ? STREAM_HOST : STREAM_COMPUTE;
+    struct op *o = sched_op(s, OP_OPTIMIZER, st, PHASE_OPTIMIZER, "AdamW");
 
     o->u.optimizer.elems = elems;
     o->u.optimizer.tensors = p->model.ntensors;

@@ -15,6 +15,8 @@ int lower_fsdp1(const struct local_model *local, struct schedules *s);
 int lower_fsdp2(const struct local_model *local, struct schedules *s);
 int lower_zero12(const struct local_model *local, struct schedules *s);  /* DeepSpeed stages 0-2 */
 int lower_zero3(const struct local_model *local, struct schedules *s);   /* DeepSpeed stage 3 */
+/* lower_check() of stage 3. */
+int lower_zero3_check(const struct plan *p);
 
 /* Families for what each piece keeps from forward to backward, by piece:
  * activations of the embedding and the head have one instance, those of blocks
@@ -57,6 +59,7 @@ enum adamw_form {
     ADAMW_ONE_KERNEL,       /* and it writes the 16-bit copy too, where weights have an fp32 master */
     ADAMW_FOREACH,          /* torch.optim's default: a pass for each operation */
     ADAMW_THEN_CAST,        /* DeepSpeed: one kernel, and a pass that makes the 16-bit copy */
+    ADAMW_ON_HOST,          /* DeepSpeedCPUAdam: one pass of the host's threads over p, m, v and an fp32 gradient */
 };
 
 /* The optimizer's entry, on `elems` elements of this rank. */

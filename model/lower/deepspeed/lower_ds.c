@@ -106,8 +106,8 @@ void ds_declare(const struct ds *d, struct ds_families *f, enum category cat, co
         for (int t = 0; t < d->m->ntensors; t++)
             if (first_of_family(d, t))
                 f->family[c * slots(d) + slot(d, t)] =
-                    sched_buf(d->s, cat, what, in_block(d, t) ? "block" : NULL, 0,
-                              in_block(d, t) ? d->layers : 1, bytes(d, &d->m->tensors[t]));
+                    sched_buf_in(d->s, f->in, cat, what, in_block(d, t) ? "block" : NULL, 0,
+                                 in_block(d, t) ? d->layers : 1, bytes(d, &d->m->tensors[t]));
 }
 
 void ds_hold(const struct ds *d, struct ds_families *f, enum holds h, enum dtype dt)
@@ -308,6 +308,11 @@ static void scratch_grow(struct ds *d)
 
 int ds_scratch(struct ds *d, enum category cat, const char *what, int64_t bytes)
 {
+    return ds_scratch_in(d, SPACE_DEVICE, cat, what, bytes);
+}
+
+int ds_scratch_in(struct ds *d, enum space in, enum category cat, const char *what, int64_t bytes)
+{
     int i;
 
     if (2 * d->nscratch >= d->cap_scratch)
@@ -316,7 +321,7 @@ int ds_scratch(struct ds *d, enum category cat, const char *what, int64_t bytes)
     if (!d->scratch[i].what) {
         d->scratch[i].what = what;
         d->scratch[i].bytes = bytes;
-        d->scratch[i].family = sched_buf(d->s, cat, what, NULL, 0, 1, bytes);
+        d->scratch[i].family = sched_buf_in(d->s, in, cat, what, NULL, 0, 1, bytes);
         d->nscratch++;
     }
     return d->scratch[i].family;

@@ -42,6 +42,7 @@ void ds_free(struct ds *d);
 struct ds_families {
     int       *family;              /* by copy, then by tensor of a block */
     int        copies;
+    enum space in;                  /* set before ds_declare() */
     enum holds holds;               /* ds_hold() */
     enum dtype dtype;
 };
@@ -104,6 +105,8 @@ void ds_pass(const struct ds *d, enum pass pass, enum grad_fate fate, ds_entry *
 
 /* A passing buffer of that size: one family for each size and name. */
 int ds_scratch(struct ds *d, enum category cat, const char *what, int64_t bytes);
+/* The same elsewhere than in device memory; the name says where. */
+int ds_scratch_in(struct ds *d, enum space in, enum category cat, const char *what, int64_t bytes);
 
 /* Rank 0's values of a parameter, at construction; its buffer's action follows. */
 void ds_broadcast_tensor(const struct ds *d, int t);

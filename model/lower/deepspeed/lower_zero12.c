@@ -61,10 +61,14 @@ static void init(struct z12 *z)
         sched_act(s, ACT_READ | ACT_FREE, z->params, 0, 0);
     } else
         o->flags = OPF_LOAD;        /* what the host has: the same weights */
-    fp32_partition(z);
-    sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "zero gradient", 0, z->part * 4);
-    sched_does(s, COPY_ZERO, 0);
-    sched_act(s, ACT_ALLOC | ACT_WRITE | ACT_FREE, z->wide_grad, 0, 0);
+    if (z->host) {
+        z12_offload_init(z);
+    } else {
+        fp32_partition(z);
+        sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "zero gradient", 0, z->part * 4);
+        sched_does(s, COPY_ZERO, 0);
+        sched_act(s, ACT_ALLOC | ACT_WRITE | ACT_FREE, z->wide_grad, 0, 0);
+    }
     sched_end(s, SCHED_INIT);
 }
 
@@ -157,9 +161,9 @@ static void epilogue(struct z12 *z, bool boundary)
     z12_free_late(z);
     if (z->copy == 1)
         accumulate_own(z);
-    if (boundary && z->compact && !z->own_live)
+    if (boundary && z->compact && !z->own_live && !z->host)
         z12_build_partition(z, STREAM_COMPUTE);
-    if (boundary && z->own_pad > 0 && !z->compact)  /* get_flat_partition */
+    if (boundary && z->own_pad > 0 && !z->compact && !z->host)  /* get_flat_partition */
         ds_memory(d, PHASE_REDUCE, "pad own gradients", ACT_ALLOC, z->pad);
     if (z->ipg_live)
         release_bucket(z, PHASE_REDUCE, false);
@@ -172,7 +176,8 @@ static void forward(struct z12 *z, bool first, bool boundary)
 {
     z->first_micro = first;
     z->hooks = z->stage2 || (boundary && z->overlap);
-    z->copy = z->stage2 && !first && !z->compact;
+    z->boundary = boundary;
+    z->copy = z->stage2 && !first && !z->compact && !z->host;
     z->grad_copy = z->copy && !z->contiguous;
     if (first || !z->compact)
         z->own_live = false;
@@ -192,6 +197,7 @@ static void forward(struct z12 *z, bool first, bool boundary)
 
 static void backward(struct z12 *z, bool boundary)
 {
+    z->makes_sums &= z->first_micro;
     z12_backward(z);
     if (!z->stage2 && boundary && !z->hooks)
         reduce_after(z);
@@ -294,8 +300,7 @@ static void act_gradient(const struct z12 *z, int what, int grad)
         z12_act_own(z, what);
 }
 
-/* The new partition into the flat parameters, and everybody's: all_gather_dp_groups, all in one call. */
-static void update_parameters(struct z12 *z)
+static void update_partition(struct z12 *z)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
@@ -305,6 +310,14 @@ static void update_parameters(struct z12 *z)
     sched_does(s, COPY_SET, 1);
     sched_act_as(s, ACT_R, z->master, 0, 0, z->master_part);
     sched_act_as(s, ACT_W, z->flat, 0, 0, z->flat_part);
+}
+
+/* Everybody's new partition: all_gather_dp_groups, all in one call. */
+static void gather_parameters(struct z12 *z)
+{
+    struct ds *d = &z->d;
+    struct schedules *s = d->s;
+
     if (d->n < 2)
         return;
     ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_GATHER, d->dt, RED_NONE,
@@ -313,8 +326,8 @@ static void update_parameters(struct z12 *z)
     sched_act(s, ACT_W, z->flat, 0, 0);
 }
 
-/* DeepSpeedZeroOptimizer.step. */
-static void step(struct z12 *z, bool first)
+/* DeepSpeedZeroOptimizer.step, up to this rank's share of the updated parameters. */
+static void step_on_device(struct z12 *z, bool first)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
@@ -339,8 +352,22 @@ static void step(struct z12 *z, bool first)
         ds_memory(d, PHASE_OPTIMIZER, "drop fp32 gradients", ACT_FREE, grad);
     else
         drop_own(z);
-    update_parameters(z);
-    read_loss(s);
+    update_partition(z);
+}
+
+/* What others' gradients keep goes before the update; where that is the host's, with the next forward. */
+static void step(struct z12 *z, bool first)
+{
+    if (z->host)
+        z12_offload_step(z, first);
+    else
+        step_on_device(z, first);
+    gather_parameters(z);
+    if (z->host) {
+        drop_grads(z, PHASE_OPTIMIZER, false);
+        release_bucket(z, PHASE_OPTIMIZER, true);
+    }
+    read_loss(z->d.s);
 }
 
 static void optimizer_step(struct z12 *z, enum sched_id id)
@@ -349,6 +376,8 @@ static void optimizer_step(struct z12 *z, enum sched_id id)
     struct micro_order order = { .steps = z->d.p->accumulation, .first_differs = true, .last_differs = true };
 
     sched_begin(z->d.s, id);
+    z->makes_sums = id == SCHED_FIRST;
+    z->copying = false;
     micro_steps_emit(z->d.s, &order, &(struct micro_calls){ .emit = micro_pass }, z);
     if (z->stage2 && !z->contiguous && !z->compact)
         for (int t = 0; t < z->d.m->ntensors; t++)
@@ -378,7 +407,9 @@ static int setup(struct z12 *z, const struct local_model *local, struct schedule
         return -1;
     z->stage2 = p->strategy == STRAT_ZERO2;
     z->overlap = p->ds.overlap_comm;
-    z->contiguous = p->ds.contiguous_gradients;
+    z->host = p->ds.offload_optimizer.device != OFFLOAD_NONE;
+    z->contiguous = p->ds.contiguous_gradients || z->host;
+    z->copied = z->host ? sched_event(s) : 0;
     z->newer = plan_has_deepspeed_0_19_8(p);
     z->wide = p->ds.grad_accum_fp32 && !z->stage2 && z->d.dt != DT_FP32;
     z->compact = p->ds.grad_accum_fp32 && z->newer && z->d.dt != DT_FP32;
@@ -416,7 +447,8 @@ int lower_zero12(const struct local_model *local, struct schedules *s)
 
     if (p->strategy == STRAT_DDP)
         return lower_ds_stage0(local, s);
-    if (p->strategy == STRAT_ZERO1 && p->ds.grad_accum_fp32 && p->precision == DT_BF16)
+    if (p->strategy == STRAT_ZERO1 && p->ds.grad_accum_fp32 && p->precision == DT_BF16
+        && p->ds.offload_optimizer.device == OFFLOAD_NONE)
         return lower_ds_bf16(local, s);
     if (setup(&z, local, s) < 0)
         goto out;
@@ -429,6 +461,7 @@ out:
     ds_free(&z.d);
     ds_undeclare(&z.grads);
     ds_undeclare(&z.narrow);
+    ds_undeclare(&z.sums);
     free(z.start);
     free(z.live);
     free(z.bucket);

@@ -4,7 +4,7 @@
  * where a plan names it; functions are named at the entries.  lower_zero12.c is init, micro-steps and the step,
  * lower_zero12_layout.c the buffers and which elements lie where in them,
  * lower_zero12_reduce.c the gradient bucket, lower_zero12_backward.c the backward
- * pass cut where the bucket acts. */
+ * pass cut where the bucket acts, lower_zero12_offload.c what is different where the optimizer is offloaded. */
 #ifndef DPX_LOWER_ZERO12_H
 #define DPX_LOWER_ZERO12_H
 
@@ -30,6 +30,7 @@ struct z12 {
     bool       wide;                /* gradients accumulate in fp32 copies (grad_accum) */
     bool       compact;             /* reduced gradients accumulate in `own`, which then is this rank's
                                      * partition in fp32: grad_accum_dtype fp32 of 0.19.8 */
+    bool       host;                /* offload_optimizer */
     enum dtype bt;                  /* the bucket's; be: its bytes */
     int64_t    be;
     int64_t    bucket_size;         /* elements */
@@ -46,6 +47,13 @@ struct z12 {
     struct ds_families grads;       /* .grad of each tensor; copy 1: of a later micro-step that keeps them.
                                      * `wide`: its fp32 sum, and .grad is `narrow` */
     struct ds_families narrow;
+
+    /* `host`: see z12_declare_offload().  `master` is there, and `adam` is `moment`. */
+    int        staging, host_grad, unused, moment[2], temp;
+    struct ds_families sums;        /* of each tensor's gradients, of earlier micro-steps */
+    uint16_t   copied;              /* event: of the last gradient on its way down */
+    bool       copying;             /* somebody has to wait for it */
+    bool       boundary, makes_sums;    /* the micro-step is the last; it is the first of a run */
 
     /* Layouts: this rank's partition where it lies in `flat`; alone, as parameters in the model's
      * dtype and in fp32; and of `own`. */
@@ -85,6 +93,8 @@ void z12_flat_order(struct z12 *z, int *order);
 int  z12_own_layout(const struct z12 *z, const int *tensors, int n);
 /* Elements of a tensor that are in this rank's partition: [*from, *to); false: none. */
 bool z12_in_partition(const struct z12 *z, int t, int64_t *from, int64_t *to);
+/* A layout of the partition alone. */
+int  z12_partition(const struct z12 *z, enum holds h, enum dtype t);
 /* Act of the last entry on this rank's averaged gradients: the elements in its partition, wherever
  * they are. */
 void z12_act_own(const struct z12 *z, int what);
@@ -116,6 +126,16 @@ void z12_free_late(struct z12 *z);
 /* `compact`: the partition, zeros.  On the first use of it, or where nothing is in it at the last
  * micro-step's end. */
 void z12_build_partition(struct z12 *z, enum stream stream);
+
+/* ---- offload of the optimizer ---- */
+
+void z12_declare_offload(struct z12 *z);
+/* From the flat parameters on; fp32 partition, staging and gradient of the partition. */
+void z12_offload_init(struct z12 *z);
+/* A gradient that touches the partition has been reduced: it goes to the host, or its sum does. */
+void z12_offload_gradient(struct z12 *z, int tensor);
+/* The step up to this rank's share of the updated flat parameters. */
+void z12_offload_step(struct z12 *z, bool first);
 
 /* ---- backward ---- */
 

@@ -81,7 +81,7 @@ int z12_own_layout(const struct z12 *z, const int *tensors, int n)
     return layout;
 }
 
-static int partition(const struct z12 *z, enum holds h, enum dtype t)
+int z12_partition(const struct z12 *z, enum holds h, enum dtype t)
 {
     return ds_flat(&z->d, z->start, h, t, z->d.rank * z->part, z->part, 0);
 }
@@ -95,15 +95,17 @@ static void describe(struct z12 *z)
     sched_holds(s, z->params, ds_apart(&z->d, HOLDS_PARAM, dt));
     sched_holds(s, z->flat, ds_flat(&z->d, z->start, HOLDS_PARAM, dt, 0, z->padded, 0));
     z->flat_part = ds_flat(&z->d, z->start, HOLDS_PARAM, dt, left, z->part, left * z->d.e);
-    z->lone_part = partition(z, HOLDS_PARAM, dt);
-    z->master_part = partition(z, HOLDS_PARAM, DT_FP32);
-    sched_holds(s, z->master, partition(z, HOLDS_MASTER, DT_FP32));
-    sched_holds(s, z->adam, partition(z, HOLDS_EXP_AVG, DT_FP32));
-    ds_flat_slices(&z->d, z->start, HOLDS_EXP_AVG_SQ, DT_FP32, left, z->part, round512(z->part * 4));
-    sched_holds(s, z->flat_grad, partition(z, HOLDS_GRAD, z->wide ? DT_FP32 : dt));
-    sched_holds(s, z->wide_grad, partition(z, HOLDS_GRAD, DT_FP32));
+    z->lone_part = z12_partition(z, HOLDS_PARAM, dt);
+    z->master_part = z12_partition(z, HOLDS_PARAM, DT_FP32);
+    sched_holds(s, z->master, z12_partition(z, HOLDS_MASTER, DT_FP32));
+    if (!z->host) {
+        sched_holds(s, z->adam, z12_partition(z, HOLDS_EXP_AVG, DT_FP32));
+        ds_flat_slices(&z->d, z->start, HOLDS_EXP_AVG_SQ, DT_FP32, left, z->part, round512(z->part * 4));
+    }
+    sched_holds(s, z->flat_grad, z12_partition(z, HOLDS_GRAD, z->wide ? DT_FP32 : dt));
+    sched_holds(s, z->wide_grad, z12_partition(z, HOLDS_GRAD, DT_FP32));
     if (z->compact) {
-        z->own_part = partition(z, HOLDS_GRAD, DT_FP32);
+        z->own_part = z12_partition(z, HOLDS_GRAD, DT_FP32);
         sched_holds(s, z->own, z->own_part);
         return;
     }
@@ -133,18 +135,28 @@ static int64_t wide_bytes(const struct ds *d, const struct tensor *t)
     return round512(t->numel * 4);
 }
 
+static void declare_optimizer(struct z12 *z)
+{
+    struct schedules *s = z->d.s;
+
+    z->master = sched_buf(s, CAT_OPTIMIZER, "fp32 partition", NULL, 0, 1, round512(z->part * 4));
+    z->adam = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * round512(z->part * 4));
+}
+
 void z12_declare(struct z12 *z)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
-    bool twice = z->stage2 && d->p->accumulation > 1 && !z->compact;
+    bool twice = z->stage2 && d->p->accumulation > 1 && !z->compact && !z->host;
     int64_t e = z->wide ? 4 : d->e;
 
     z->params = sched_buf(s, CAT_PARAMS, "parameters before flattening", NULL, 0, 1,
                           ds_sum(d, ds_tensor_bytes));
     z->flat = sched_buf(s, CAT_PARAMS, "flat parameters", NULL, 0, 1, round512(z->padded * d->e));
-    z->master = sched_buf(s, CAT_OPTIMIZER, "fp32 partition", NULL, 0, 1, round512(z->part * 4));
-    z->adam = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * round512(z->part * 4));
+    if (z->host)
+        z12_declare_offload(z);
+    else
+        declare_optimizer(z);
     z->ipg = sched_buf(s, CAT_BUCKET, "gradient bucket", "bucket", 0, z->overlap ? 2 : 1,
                        round512(z->bucket_size * z->be));
     z->own = z->compact ? sched_buf(s, CAT_GRADS, "fp32 gradients of the partition", NULL, 0, 1,

@@ -84,6 +84,16 @@ void z12_copy_in(struct z12 *z, const int *tensors, int n)
     }
 }
 
+/* "clone guarantees independent storage": the gradient's own goes when it is made. */
+static void clone_large(struct z12 *z, int t)
+{
+    int64_t bytes = numel(z, t) * z->be;
+
+    sched_copy(z->d.s, STREAM_COMPUTE, PHASE_BACKWARD, "clone large gradient", bytes, bytes);
+    sched_act(z->d.s, ACT_ALLOC | ACT_FREE, ds_scratch(&z->d, CAT_TEMPORARIES, "clone of a large gradient", round512(bytes)), 0,
+              0);
+}
+
 void z12_hook(struct z12 *z, int t)
 {
     z12_setup_bucket(z);
@@ -95,6 +105,8 @@ void z12_hook(struct z12 *z, int t)
     z12_add(z, t);
     if (!z->large)
         z12_copy_in(z, &t, 1);
+    else if (z->host && z->newer)
+        clone_large(z, t);
 }
 
 /* ---- one collective of a bucket ---- */
@@ -462,6 +474,21 @@ static void keep_none(struct z12 *z)
     }
 }
 
+/* What touches the partition goes to the host, and is dropped with the last micro-step: those in the bucket are gone already. */
+static void send_own(struct z12 *z)
+{
+    for (int i = 0; i < z->nbucket; i++) {
+        int t = z->bucket[i];
+        if (!z12_owns(z, t))
+            continue;
+        z12_offload_gradient(z, t);
+        if (z->boundary)
+            drop_grad(z, t);
+        else if (z->live[t] && !z->compact)
+            z->late[z->nlate++] = t;
+    }
+}
+
 /* reduce_ipg_grads: what this rank keeps leaves the bucket, the rest is dropped. */
 static void keep_own(struct z12 *z)
 {
@@ -469,11 +496,13 @@ static void keep_own(struct z12 *z)
     struct chunk whole = whole_bucket(z, false);
     int64_t bytes = 0;
 
+    if (z->host)
+        send_own(z);
     if (z->compact) {
         keep_none(z);
         return;
     }
-    for (int i = 0; i < z->nbucket; i++)
+    for (int i = 0; i < z->nbucket && !z->host; i++)
         if (z->contiguous && z12_owns(z, z->bucket[i]))
             bytes += numel(z, z->bucket[i]) * z->d.e;
     if (bytes > 0) {                /* copy_grads_in_partition: whole tensors */
@@ -488,7 +517,7 @@ static void keep_own(struct z12 *z)
     for (int i = 0; i < z->nbucket; i++) {
         int t = z->bucket[i];
         bool own = z12_owns(z, t);
-        if (!z->live[t] || (own && !z->contiguous))
+        if (!z->live[t] || (own && (z->host || !z->contiguous)))
             continue;
         if (!own && (!z->stage2 || (!z->contiguous && z->overlap))) {
             z->late[z->nlate++] = t;

@@ -40,8 +40,11 @@ static void make_groups(struct z3 *z)
             continue;
         struct z3_group *g = &z->groups[z->ngroups++];
         *g = (struct z3_group){ .first = first, .last = t + 1, .elems = sum };
-        g->master = sched_buf(z->d.s, CAT_OPTIMIZER, "fp32 partition", NULL, 0, 1, round512(sum * 4));
-        g->adam = sched_buf(z->d.s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * round512(sum * 4));
+        if (!z->away.states) {
+            g->master = sched_buf(z->d.s, CAT_OPTIMIZER, "fp32 partition", NULL, 0, 1, round512(sum * 4));
+            g->adam = sched_buf(z->d.s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1, 2 * round512(sum * 4));
+            g->p.buf = g->master;
+        }
         first = t + 1;
         sum = 0;
     }
@@ -52,16 +55,24 @@ static void declare(struct z3 *z)
     struct ds *d = &z->d;
     struct schedules *s = d->s;
 
-    z->lp = sched_buf(s, CAT_PARAMS, "partitioned parameters", NULL, 0, 1, round512(z->all_q * d->e));
+    if (!z->away.params)
+        z->lp = sched_buf(s, CAT_PARAMS, "partitioned parameters", NULL, 0, 1, round512(z->all_q * d->e));
     z->ipg = sched_buf(s, CAT_BUCKET, "gradient bucket", NULL, 0, 1,
                        round512(d->p->ds.reduce_bucket_size * d->ce));
-    z->grad_buffer = sched_buf(s, CAT_GRADS, "partitioned gradients", NULL, 0, 1,
-                               round512(z->all_q * dtype_bytes(z->accum)));
+    if (!z->away.states)
+        z->grad_buffer = sched_buf(s, CAT_GRADS, "partitioned gradients", NULL, 0, 1,
+                                   round512(z->all_q * dtype_bytes(z->accum)));
     ds_declare(d, &z->copy, CAT_UNSHARDED, "parameter", 1, ds_tensor_bytes);
     ds_declare(d, &z->padded, CAT_UNSHARDED, "gathered parameter", 1, padded_bytes);
-    ds_declare(d, &z->partition, CAT_PARAMS, "partition before flattening", 1, partition_bytes);
+    if (!z->away.params)
+        ds_declare(d, &z->partition, CAT_PARAMS, "partition before flattening", 1, partition_bytes);
     ds_declare(d, &z->grads, CAT_UNSHARDED_GRADS, "gradient", 1, ds_tensor_bytes);
+    z3_away_declare(z);
     make_groups(z);
+    z3_disk_declare(z);
+    z3_files_declare(z);
+    for (int i = 0; i < z->ngroups && (z->away.states || z->away.params); i++)
+        z3_away_group(z, &z->groups[i]);
 }
 
 /* ---- init ---- */
@@ -84,6 +95,10 @@ static void partition_all(struct z3 *z)
             ds_act(d, &z->copy, ACT_ALLOC | ACT_W, t, 0);
         }
         broadcast(z, t);
+        if (z->away.params) {
+            z3_has_file(z, t) ? z3_files_partition(z, t) : z3_away_partition(z, t);
+            continue;
+        }
         sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "partition", z->q[t] * d->e, z->q[t] * d->e);
         sched_does(d->s, COPY_SET, 1);
         ds_act_part(d, &z->partition, ACT_ALLOC | ACT_W, t, from, part, 0);
@@ -97,9 +112,14 @@ static void gather_each(struct z3 *z)
     struct ds *d = &z->d;
 
     for (int t = 0; t < d->m->ntensors && d->n > 1; t++) {
+        if (z->away.params)
+            z3_bring(z, STREAM_COMPUTE, PHASE_INIT, t);
         struct op *o = ds_coll(d, STREAM_GROUP, PHASE_INIT, COLL_ALL_GATHER, d->dt, RED_NONE, z->q[t] * d->n);
         o->after = AFTER(STREAM_COMPUTE);
         z3_fill(z, ACT_ALLOC | ACT_FREE, t);
+        if (z->away.params)
+            z3_use_here(z, ACT_FREE, t);
+        z3_give_buffer(z, t);
     }
     if (d->n > 1)
         ds_synchronize(d, PHASE_INIT, "synchronize");
@@ -127,6 +147,10 @@ static void flatten_partitions(struct z3 *z)
 {
     struct ds *d = &z->d;
 
+    if (z->away.params) {
+        z3_away_flatten(z);
+        return;
+    }
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "partitions to host");
     ds_act_all(d, &z->partition, ACT_FREE);
     sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "partitions from host", 0,
@@ -140,6 +164,10 @@ static void make_masters(struct z3 *z)
 {
     struct ds *d = &z->d;
 
+    if (z->away.states || z->away.params) {
+        z3_away_masters(z);
+        return;
+    }
     for (int i = 0; i < z->ngroups; i++) {
         const struct z3_group *g = &z->groups[i];
         sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "fp32 partition", g->elems * d->e, g->elems * 4);
@@ -156,6 +184,10 @@ static void zero_gradients(struct z3 *z)
     struct schedules *s = d->s;
     int64_t largest = 0;
 
+    if (z->away.states) {
+        z3_away_gradients(z);
+        return;
+    }
     for (int i = 0; i < z->ngroups; i++)
         largest = z->groups[i].elems > largest ? z->groups[i].elems : largest;
     sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "zero gradient", 0, largest * 4);
@@ -172,6 +204,7 @@ static void zero_gradients(struct z3 *z)
 static void init(struct z3 *z)
 {
     sched_begin(z->d.s, SCHED_INIT);
+    z3_files_pool(z);
     if (!z->zero_init)
         whole_model(z);
     partition_all(z);
@@ -230,7 +263,10 @@ static void snapshot(const struct z3 *z, uint8_t *to)
 {
     for (int t = 0; t < z->d.m->ntensors; t++)
         to[t] = z->coord.status[t] == Z3_ABSENT ? 0 : (uint8_t)(1 + z->held[t]);
+    z3_files_state(z, to + z->d.m->ntensors);
 }
+
+static size_t snapshot_bytes(const struct z3 *z) { return 2 * (size_t)z->d.m->ntensors + (size_t)z->files.pool.count; }
 
 /* From a micro-step that ends as it began on, all are alike. */
 struct passes {
@@ -249,9 +285,10 @@ static void micro_pass(void *arg, const struct micro *m)
         e->recorded = z->coord.mode == Z3_COMPLETE;
         forward(z, m->first, e->run_begins && !m->by);
     } else {
+        z->boundary = m->last;
         backward(z);
         snapshot(z, e->after);
-        e->alike = e->recorded && memcmp(e->before, e->after, (size_t)z->d.m->ntensors) == 0;
+        e->alike = e->recorded && memcmp(e->before, e->after, snapshot_bytes(z)) == 0;
     }
 }
 
@@ -259,145 +296,38 @@ static bool alike(void *arg, int64_t at)
 {
     const struct passes *e = arg;
 
-    return e->alike && e->z->d.p->accumulation - at > 1;
+    return e->alike && e->z->d.p->accumulation - at > (e->z->away.states ? 2 : 1);
 }
 
 static int micro_steps(struct z3 *z, bool run_begins)
 {
-    struct micro_order order = { .steps = z->d.p->accumulation, .first_differs = true };
+    struct micro_order order = { .steps = z->d.p->accumulation, .first_differs = true, .last_differs = z->away.states };
     struct passes e = { .z = z, .run_begins = run_begins };
 
-    e.before = malloc(2 * (size_t)z->d.m->ntensors + 1);
+    e.before = malloc(2 * snapshot_bytes(z) + 1);
     if (!e.before)
         return fail("out of memory for the micro-steps");
-    e.after = e.before + z->d.m->ntensors;
+    e.after = e.before + snapshot_bytes(z);
     micro_steps_emit(z->d.s, &order, &(struct micro_calls){ .emit = micro_pass, .alike = alike }, &e);
     free(e.before);
     return 0;
 }
 
-/* ---- the step ---- */
-
-static void overflow_check(struct z3 *z)
-{
-    struct ds *d = &z->d;
-    int64_t bytes = z->all_q * dtype_bytes(z->accum);
-
-    if (d->dt != DT_FP16)
-        return;
-    /* isinf(...).any() and isnan(...).any(), one after the other: a byte each. */
-    sched_copy(d->s, z->reduce_stream, PHASE_OPTIMIZER, "look for overflow", 2 * bytes, 2 * z->all_q);
-    sched_does(d->s, COPY_OVERFLOW, 1);
-    sched_act(d->s, ACT_R, z->grad_buffer, 0, 0);
-    sched_act(d->s, ACT_ALLOC | ACT_FREE, ds_scratch(d, CAT_TEMPORARIES, "overflow mask", round512(z->all_q)),
-              0, 0);
-    struct op *o = ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_UINT8, RED_MAX, 1);
-    o->after = AFTER(z->reduce_stream);
-    sched_moves(d->s, OF_OVERFLOW);
-    o = sched_op(d->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read overflow");
-    o->after = AFTER(STREAM_COMPUTE);
-}
-
-/* Each sub-group's norm is summed over the ranks.  For the executor the last of these sums carries
- * what all sub-groups have added; the earlier ones move as many bytes. */
-static void norms(struct z3 *z, uint8_t guard)
-{
-    struct ds *d = &z->d;
-    int64_t ge = dtype_bytes(z->accum);
-
-    for (int i = 0; i < z->ngroups; i++) {
-        const struct z3_group *g = &z->groups[i];
-        int64_t largest = 0;
-        for (int t = g->first; t < g->last; t++)
-            largest = z->q[t] > largest ? z->q[t] : largest;
-        sched_copy(d->s, STREAM_COMPUTE, PHASE_OPTIMIZER, "gradient norm", g->elems * ge, 0)->flags = guard;
-        sched_does(d->s, COPY_NORM, 1);
-        sched_act_as(d->s, ACT_R, z->grad_buffer, 0, 0, g->grads);
-        sched_act(d->s, ACT_ALLOC | ACT_FREE, ds_scratch(d, CAT_TEMPORARIES, "gradient in fp64",
-                                                         round512(largest * 8)), 0, 0);
-        ds_coll(d, STREAM_COMPUTE, PHASE_OPTIMIZER, COLL_ALL_REDUCE, DT_FP64, RED_SUM, 1)->flags |= guard;
-        sched_moves(d->s, i + 1 < z->ngroups ? OF_META : OF_NORM);
-    }
-}
-
-/* What a sub-group's optimizer reads: where it is among all gradients, or a buffer of its own. */
-struct group_grads { int buf, layout; bool passing; };
-
-/* A copy of a sub-group's gradients in a buffer that lives until the update; the one before goes. */
-static void move_grads(struct z3 *z, struct group_grads *from, int to, int layout, const char *what,
-                       int64_t reads, int64_t writes, uint8_t guard)
-{
-    struct schedules *s = z->d.s;
-
-    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, what, reads, writes)->flags = guard;
-    sched_does(s, COPY_SET, 1);
-    sched_act_as(s, ACT_ALLOC | ACT_W, to, 0, 0, layout);
-    sched_act_as(s, from->passing ? ACT_R | ACT_FREE : ACT_R, from->buf, 0, 0, from->layout);
-    *from = (struct group_grads){ to, layout, true };
-}
-
-/* _prepare_sub_group: flattened unless it is one tensor, and in fp32. */
-static struct group_grads prepare_grads(struct z3 *z, const struct z3_group *g, uint8_t guard)
-{
-    struct ds *d = &z->d;
-    int64_t bytes = g->elems * dtype_bytes(z->accum);
-    struct group_grads r = { z->grad_buffer, g->grads, false };
-
-    if (g->last - g->first > 1)
-        move_grads(z, &r, ds_scratch(d, CAT_TEMPORARIES, "flat gradient partition", round512(bytes)), g->flat,
-                   "flatten gradients", bytes, bytes, guard);
-    if (z->accum != DT_FP32)
-        move_grads(z, &r, ds_scratch(d, CAT_TEMPORARIES, "fp32 gradient partition", round512(g->elems * 4)),
-                   g->wide, "gradients to fp32", bytes, g->elems * 4, guard);
-    return r;
-}
-
-/* ... unscale_and_clip_grads, step, _release_sub_group. */
-static void update_group(struct z3 *z, const struct z3_group *g, bool first, uint8_t guard)
-{
-    struct ds *d = &z->d;
-    struct schedules *s = d->s;
-    struct group_grads r = prepare_grads(z, g, guard);
-
-    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "unscale and clip", g->elems * 4,
-               g->elems * 4)->flags = guard;
-    sched_does(s, COPY_CLIP, 1);
-    sched_act_as(s, ACT_RW, r.buf, 0, 0, r.layout);
-    lower_adamw(s, d->p, ADAMW_THEN_CAST, g->elems)->flags = guard;
-    sched_act_as(s, ACT_R, r.buf, 0, 0, r.layout);
-    sched_act(s, ACT_RW, g->master, 0, 0);
-    sched_act(s, first ? ACT_ALLOC | ACT_RW : ACT_RW, g->adam, 0, 0);
-    sched_copy(s, STREAM_COMPUTE, PHASE_OPTIMIZER, "update partitions", g->elems * 4,
-               g->elems * d->e)->flags = guard;
-    sched_does(s, COPY_SET, 1);
-    sched_act_as(s, ACT_R, g->master, 0, 0, g->new_values);
-    sched_act_as(s, ACT_W, z->lp, 0, 0, g->part);
-    if (r.passing) {
-        sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop fp32 gradients")->flags = guard;
-        sched_act(s, ACT_FREE, r.buf, 0, 0);
-    }
-}
+/* ---- the whole ---- */
 
 static int whole_step(struct z3 *z, enum sched_id id)
 {
-    uint8_t guard = z->d.dt == DT_FP16 ? OPF_GUARDED : 0;
-
     sched_begin(z->d.s, id);
     if (micro_steps(z, id == SCHED_FIRST) < 0)
         return -1;
     z->pass = PASS_BACKWARD;
     z3_coord_release_all(&z->coord);
-    overflow_check(z);
-    norms(z, guard);
-    for (int i = 0; i < z->ngroups; i++)
-        update_group(z, &z->groups[i], id == SCHED_FIRST, guard);
+    z3_step(z, id == SCHED_FIRST);
     z3_gather_persistent(z);
     read_loss(z->d.s);
     sched_end(z->d.s, id);
     return 0;
 }
-
-/* ---- the whole ---- */
 
 static int allocate(struct z3 *z)
 {
@@ -417,7 +347,7 @@ static int allocate(struct z3 *z)
 static int setup(struct z3 *z, const struct local_model *local, struct schedules *s)
 {
     const struct plan *p = local->plan;
-    struct z3_calls calls = { z, z3_gather, z3_await, z3_ready, z3_release };
+    struct z3_calls calls = { .arg = z, .gather = z3_gather, .await = z3_await, .ready = z3_ready, .release = z3_release };
 
     z->singles.free = -1;
     z->release_op = -1;
@@ -436,6 +366,7 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
         z->begin[t] = z->all_q;
         z->all_q += z->q[t] = part(&z->d, &z->d.m->tensors[t]);
     }
+    z3_away_setup(z);
     declare(z);
     z3_describe(z);
     /* A model that no device holds whole can only have been built under zero.Init. */
@@ -448,8 +379,17 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
         sched_unit(s, "parameter", t, numel(z, t), z->q[t] * z->d.n, z->q[t]);
     if (z3_trace_build(&z->d, &z->trace) < 0)
         return -1;
-    return z3_coord_init(&z->coord, local, &z->trace, calls,
-                         z->sequential ? 1 : p->ds.stage3_prefetch_bucket_size);
+    if (z->files.on) {
+        calls.absent = z3_is_absent;
+        calls.buffers = z3_buffers_left;
+        calls.read = z3_read_ahead;
+    }
+    if (z3_coord_init(&z->coord, local, &z->trace, calls, z->sequential ? 1 : p->ds.stage3_prefetch_bucket_size) < 0)
+        return -1;
+    for (int t = 0; t < z->d.m->ntensors; t++)
+        if (z->coord.persistent[t] && z3_on_disk(z, t))
+            z3_disk_refuse(z, "deepspeed.stage3_param_persistence_threshold: persistent parameters with a file are not followed");
+    return 0;
 }
 
 static void tear_down(struct z3 *z)
@@ -459,6 +399,7 @@ static void tear_down(struct z3 *z)
     ds_undeclare(&z->padded);
     ds_undeclare(&z->partition);
     ds_undeclare(&z->grads);
+    z3_away_free(z);
     z3_trace_free(&z->trace);
     z3_coord_free(&z->coord);
     for (int i = 0; i < z->ngathers; i++)
@@ -482,6 +423,8 @@ int lower_zero3(const struct local_model *local, struct schedules *s)
     if (rc == 0) {
         init(&z);
         rc = whole_step(&z, SCHED_FIRST) < 0 || whole_step(&z, SCHED_STEADY) < 0 ? -1 : 0;
+        if (rc == 0 && z.disk.why[0])
+            rc = fail("%s", z.disk.why);
         if (z.zero_init)
             sched_note(s, "the model does not fit whole: taken as built under zero.Init");
         sched_note(s, "the first micro-step records the order of modules: nothing is prefetched in it");

@@ -5,12 +5,16 @@
  * 0.19.6; functions are named at the entries.
  *
  * Every parameter is partitioned by itself: q = ceil(numel/N) elements a rank.
- * lower_zero3.c is init, micro-steps and the step, lower_zero3_pass.c the kernels
- * between the hooks, lower_zero3_fetch.c gathers and releases, lower_zero3_reduce.c
- * the gradient bucket, lower_zero3_layout.c what the buffers hold. */
+ * lower_zero3.c is init and micro-steps, lower_zero3_step.c the step,
+ * lower_zero3_pass.c the kernels between the hooks, lower_zero3_fetch.c gathers and
+ * releases, lower_zero3_reduce.c the gradient bucket, lower_zero3_layout.c what the
+ * buffers hold, lower_zero3_offload.c what lies in host memory, lower_zero3_host.c the
+ * step there, lower_zero3_swap.c optimizer states on disk, lower_zero3_swap_grads.c
+ * their gradients and lower_zero3_swap_params.c partitions on disk. */
 #ifndef DPX_LOWER_ZERO3_H
 #define DPX_LOWER_ZERO3_H
 
+#include "model/lower/common/pinned.h"
 #include "model/lower/deepspeed/lower_ds.h"
 #include "model/lower/deepspeed/zero3_coordinator.h"
 
@@ -34,6 +38,39 @@ struct z3_gather {
  * are the numbers of their recordings, waited that of the last one waited for. */
 struct z3_ring { uint16_t event[8]; int pending[4], n, recorded, waited; };
 
+/* What is reduced: a buffer, or (buf -1) the gradient of the bucket's one tensor itself. */
+struct z3_wire {
+    int  buf;
+    int  all, own;                  /* layouts: before the reduction, and after it where this rank reads */
+    bool passing;                   /* it goes when it was read */
+    bool cast;                      /* it is in the dtype of accumulation already */
+};
+
+/* Buffers of one size in host memory, between which disks and copies take turns: those that are free, the
+ * next one to be taken last (SwapBufferManager, AsyncPartitionedParameterSwapper). */
+struct z3_pool { int family, count, *free, nfree; };
+void z3_pool_open(struct z3_pool *p, int64_t count);    /* all are free */
+int  z3_pool_take(struct z3_pool *p);           /* -1: none is free */
+void z3_pool_give(struct z3_pool *p, int at);
+
+struct z3_place { int buf, at; };               /* a family's instance */
+
+/* A sub-group's buffers of the pool while it is there: weights, moments (from the second step on), gradient; in the
+ * first step then what is free. */
+struct z3_swapped { int *at, n; };
+
+/* Gradients on their way to disk: AsyncTensorSwapper. */
+struct z3_swapper {
+    int    *buffer, n;              /* instances of the pool; none: it has no buffers */
+    int    *idle, nidle;            /* places in buffer[], the next one last */
+    int    *writing, nwriting;
+    int     current;                /* place in buffer[], or -1 */
+    int64_t used;                   /* elements of it */
+    struct z3_piece { int tensor; int64_t n, at; } *piece;  /* in it */
+    int     npieces;
+    int64_t room;
+};
+
 struct z3 {
     struct ds       d;
     struct z3_trace trace;
@@ -46,8 +83,39 @@ struct z3 {
     enum stream gather_stream, reduce_stream;
     enum dtype accum;               /* gradients between micro-steps */
 
-    int lp, master, adam, ipg, grad_buffer;
+    int lp, ipg, grad_buffer;
     struct ds_families copy, padded, partition, grads;
+
+    /* Outside of device memory. */
+    struct z3_away {
+        bool params, states;        /* partitions; fp32 weights, Adam and gradients */
+        bool pin_states;
+        struct ds_families here;    /* partitions on their way to a gather */
+        struct pinned pinned;
+    } away;
+
+    /* Optimizer states on disk. */
+    struct z3_disk {
+        bool    states, pipelined, reads, writes;   /* the last two: pipeline_read, pipeline_write */
+        int64_t least, align;       /* bytes from which a tensor goes to disk; elements of 4 bytes */
+        struct z3_pool pool;
+        struct z3_swapper grads;
+        struct ds_families wide;    /* fp32 gradients on the device, until they are written or the step */
+        struct z3_group *reading, *writing;     /* begun before it is needed; not awaited */
+        char    why[160];           /* what the options do not allow; empty: nothing */
+    } disk;
+
+    /* Partitions on disk. */
+    struct z3_files {
+        bool    on, reading;        /* reading: requests that were not waited for */
+        int64_t least, align;       /* bytes from which a partition has a file; elements */
+        int64_t flat;               /* elements of the pinned buffer */
+        struct ds_families file;
+        struct z3_pool pool;
+        int     out;                /* the buffer for new values, or -1 */
+        int    *buffer;             /* per tensor: instance of the pool, or -1 */
+        int    *list;
+    } files;
 
     uint8_t   *held;                /* per tensor, while it is there */
     int       *gather_of;
@@ -65,6 +133,7 @@ struct z3 {
     int64_t    elements;
     uint8_t   *grad_live;
     bool       accumulates;         /* not the first micro-step */
+    bool       boundary;            /* the last micro-step */
 
     /* The pass of a piece being emitted. */
     enum piece_id piece;
@@ -79,10 +148,23 @@ struct z3 {
     struct z3_group {
         int     first, last;
         int64_t elems;
-        int     master, adam;       /* families */
+        int     master, adam;       /* families; adam: the second moments are the next one where `host` */
+        bool    host;               /* they are in host memory, and so is: */
+        int     grad;               /* the gradient, in fp32 */
+        int     out;                /* values between two memories while they are cast */
+        struct z3_place p, m, v, g; /* where the step finds weights, moments and gradient */
+        int     as_p, as_m, as_v;   /* layouts there, and `wide` */
+        int     as_grads, as_grad_file;     /* what goes to disk of the gradient, there and in its files */
+        bool    disk;               /* weights and moments are in files, between steps: */
+        int     file;               /* three families: weights, exp_avg, exp_avg_sq; then gradients */
+        int64_t aligned;            /* elements of such a file */
+        int64_t grads_written;      /* elements of gradients that go to disk; the others stay on the device */
+        bool    has_grads, grads_there;     /* this rank has any; their files exist */
+        struct z3_swapped in;
         int     part, grads;        /* layouts: its parameters and gradients where all of them are, */
         int     flat, wide;         /* its gradients alone, as they are kept and in fp32, */
-        int     new_values;         /* and its master weights as values of the parameters */
+        int     new_values;         /* and its master weights as values of the parameters, */
+        int     narrow_values;      /* also in the model's dtype */
     } *groups;
     int        ngroups;
 };
@@ -92,6 +174,95 @@ void z3_run_event(struct z3 *z, const struct z3_event *e);
 /* Of a recomputed block's backward: the kernel after those of the forward that is done again, which
  * come first but perhaps for a cast of the gradient. */
 int  z3_recomputed(const struct piece *p);
+
+/* ---- outside of device memory ---- */
+/* Where things lie, before buffers are declared. */
+void z3_away_setup(struct z3 *z);
+/* Buffers that exist once. */
+void z3_away_declare(struct z3 *z);
+void z3_away_free(struct z3 *z);
+/* Buffers of a sub-group whose states are away, in host memory or (the first ones) on the device. */
+void z3_away_group(struct z3 *z, struct z3_group *g);
+/* Init: a tensor's partition leaves the device; all partitions become one; masters; gradients. */
+void z3_away_partition(struct z3 *z, int tensor);
+void z3_away_flatten(struct z3 *z);
+void z3_away_masters(struct z3 *z);
+void z3_away_gradients(struct z3 *z);
+/* partition_grads: the bucket's reduced parts go to the host.  The last entry, which frees, comes at the end. */
+void z3_away_parts(struct z3 *z, const struct z3_wire *w);
+/* The step: overflow, norms, a sub-group's new weights become partitions, its update. */
+void z3_away_overflow(struct z3 *z);
+void z3_away_norms(struct z3 *z);
+void z3_away_values(struct z3 *z, const struct z3_group *g, uint8_t guard);
+void z3_away_update(struct z3 *z, struct z3_group *g, bool first, uint8_t guard);
+/* A tensor's partition comes to the device, on this stream; the issuing thread waits for it.  Action of
+ * the last entry on it there. */
+void z3_bring(struct z3 *z, enum stream st, enum phase ph, int tensor);
+void z3_use_here(struct z3 *z, int what, int tensor);
+/* Where one rank has all of it, the parameter; nothing waits. */
+void z3_bring_whole(struct z3 *z, enum stream st, enum phase ph, int tensor);
+/* ---- optimizer states on disk ---- */
+void z3_disk_setup(struct z3 *z);
+void z3_disk_declare(struct z3 *z);
+void z3_disk_group(struct z3 *z, struct z3_group *g);
+void z3_disk_free(struct z3 *z);
+/* Init: the pool; masters of all sub-groups on disk; initialize_optimizer_states. */
+void z3_disk_pool(struct z3 *z);
+void z3_disk_masters(struct z3 *z);
+void z3_disk_master(struct z3 *z, struct z3_group *g);
+void z3_disk_states(struct z3 *z, struct z3_group *g);
+/* A sub-group comes to host memory, and goes.  It has no gradients at init and no moments before the first
+ * step, in which they are born. */
+enum z3_time { Z3_BIRTH, Z3_FIRST, Z3_LATER };
+void z3_disk_in(struct z3 *z, struct z3_group *g, enum z3_time time);
+void z3_disk_out(struct z3 *z, struct z3_group *g, enum z3_time time);
+/* After the last sub-group. */
+void z3_disk_end(struct z3 *z, bool first);
+/* Elements of a tensor's part that go to disk; the rest stays on the device until the step. */
+int64_t z3_disk_written(const struct z3 *z, int tensor);
+/* Gradients of the bucket go to disk, or stay; the last entry frees what is written. */
+void z3_disk_gradients(struct z3 *z);
+void z3_disk_drop(struct z3 *z);
+/* _flush_gradient_swapper. */
+void z3_disk_flush(struct z3 *z, enum phase ph);
+/* A layout: elements [at, at+n) of this rank's part of a gradient in fp32, `bytes` from a buffer's begin. */
+int  z3_disk_piece(const struct z3 *z, int tensor, int64_t at, int64_t n, int64_t bytes);
+/* Its fp32 values, from where the partitions are, into a buffer. */
+void z3_away_widen(struct z3 *z, const struct z3_group *g, struct z3_place to, int what);
+/* What does not fit the options: the first reason counts. */
+void z3_disk_refuse(struct z3 *z, const char *why);
+
+/* ---- partitions on disk ---- */
+void z3_files_setup(struct z3 *z);
+void z3_files_declare(struct z3 *z);
+void z3_files_free(struct z3 *z);
+/* Whether a sub-group's partitions are in the flat buffer; whether a partition is big enough for a file, and whether
+ * that is where it is. */
+bool z3_is_flat(const struct z3 *z, const struct z3_group *g);
+bool z3_has_file(const struct z3 *z, int tensor);
+bool z3_on_disk(const struct z3 *z, int tensor);
+const struct z3_group *z3_group_of(const struct z3 *z, int tensor);
+/* Action of the last entry on this rank's partition, wherever in host memory it is. */
+void z3_act_partition(struct z3 *z, int what, int tensor);
+/* Init. */
+void z3_files_pool(struct z3 *z);
+void z3_files_partition(struct z3 *z, int tensor);
+void z3_files_to_flat(struct z3 *z, int tensor, int comes);
+void z3_files_out_buffer(struct z3 *z);
+void z3_files_widen(struct z3 *z, const struct z3_group *g, struct z3_place to, int what);
+/* Before a gather; when the parameter is released; the coordinator's calls. */
+void z3_files_ensure(struct z3 *z, enum phase ph, const int *tensors, int n);
+void z3_give_buffer(struct z3 *z, int tensor);
+bool z3_is_absent(void *arg, int tensor);
+int  z3_buffers_left(void *arg);
+void z3_read_ahead(void *arg, const int *tensors, int n);
+/* ntensors + buffers bytes. */
+void z3_files_state(const struct z3 *z, uint8_t *to);
+/* New values of a sub-group that is not flat. */
+void z3_files_values(struct z3 *z, const struct z3_group *g, enum phase ph, uint8_t guard);
+
+/* The issuing thread waits for what a stream was given. */
+void z3_block(struct z3 *z, enum stream st, enum phase ph, const char *what);
 
 /* ---- layouts; all are 0 where nobody asks ---- */
 /* Families, once their tensors and groups are known. */
@@ -106,8 +277,14 @@ int  z3_chunks(const struct z3 *z, enum holds h, enum dtype dt, const int *tenso
 /* Whole tensors from element `from` on, each rounded up to so many bytes. */
 int  z3_whole(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n, int64_t from,
               int64_t rounded_to);
+/* This rank's parts end to end, each rounded up to 512 bytes. */
+int  z3_parts(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n);
+/* The same for what aio writes: each rounded up to its alignment, in the model's dtype. */
+int  z3_aligned_parts(const struct z3 *z, const int *tensors, int n);
 /* Of whole tensors end to end, this rank's parts. */
 int  z3_inside(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n);
+/* The same of the i-th tensor alone. */
+int  z3_inside_one(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int i);
 
 /* ---- fetch ---- */
 void z3_gather(void *arg, const int *tensors, int n);
@@ -122,9 +299,16 @@ void z3_gather_persistent(struct z3 *z);
 void z3_fill(struct z3 *z, int what, int tensor);
 
 /* ---- gradients ---- */
+/* Action of the last entry on this rank's parts of what was reduced. */
+void z3_act_own(struct z3 *z, int what, const struct z3_wire *w);
+/* The last entry drops gradients that were not copied into the bucket. */
+void z3_drop_kept(struct z3 *z);
 bool z3_flushes(const struct z3 *z, int tensor, int64_t waiting);
 void z3_add_grads(struct z3 *z, const int *tensors, int n);
 void z3_flush(struct z3 *z);
+
+/* ---- the step ---- */
+void z3_step(struct z3 *z, bool first);
 
 /* An event on the last entry, or the one before once more; the wait for the third last. */
 void z3_ring_record(struct z3 *z, struct z3_ring *r, bool on_last);

@@ -114,7 +114,7 @@ void z3_use(struct z3 *z, int what, int t)
 {
     const struct z3_gather *g;
 
-    if (z->d.n < 2) {
+    if (z->d.n < 2 && !z->away.params) {
         own(z, what, z->all + t, 1);
         return;
     }
@@ -128,7 +128,10 @@ void z3_use(struct z3 *z, int what, int t)
 
 void z3_fill(struct z3 *z, int what, int t)
 {
-    own(z, ACT_R, &t, 1);
+    if (z->away.params)
+        z3_use_here(z, ACT_R, t);
+    else
+        own(z, ACT_R, &t, 1);
     ds_act(&z->d, &z->padded, what | ACT_W, t, 0);
 }
 
@@ -136,6 +139,8 @@ void z3_fill(struct z3 *z, int what, int t)
 static void gather_one(struct z3 *z, int t)
 {
     int r = take_record(z, -1, &t, 1);
+    if (z->away.params)
+        z3_bring(z, z->gather_stream, phase(z), t);
     struct op *o = ds_coll(&z->d, STREAM_GROUP, phase(z), COLL_ALL_GATHER, z->d.dt, RED_NONE,
                            z->q[t] * z->d.n);
 
@@ -153,9 +158,14 @@ static void gather_chunks(struct z3 *z, const struct z3_gather *g, int64_t mine)
     struct ds *d = &z->d;
     int chunk = z3_chunk(z, HOLDS_PARAM, d->dt, g->tensors, g->n);
 
+    for (int i = 0; i < g->n && z->away.params; i++)
+        z3_bring(z, z->gather_stream, phase(z), g->tensors[i]);
     sched_copy(d->s, z->gather_stream, phase(z), "copy own", mine * d->e, mine * d->e);
     sched_does(d->s, COPY_SET, 1);
-    sched_act(d->s, ACT_R, z->lp, 0, 0);
+    for (int i = 0; i < g->n && z->away.params; i++)
+        z3_use_here(z, ACT_R | ACT_FREE, g->tensors[i]);
+    if (!z->away.params)
+        sched_act(d->s, ACT_R, z->lp, 0, 0);
     sched_act_as(d->s, ACT_ALLOC | ACT_W, g->family, g->instance, 0, chunk);
     struct op *o = ds_coll(d, STREAM_GROUP, phase(z), COLL_ALL_GATHER, d->dt, RED_NONE, mine * d->n);
     o->after = AFTER(z->gather_stream);
@@ -174,10 +184,20 @@ static void gather_views(struct z3 *z, const struct z3_gather *g, int64_t mine)
     sched_copy(d->s, z->gather_stream, phase(z), "zero flat buffer", 0, mine * d->n * d->e);
     sched_does(d->s, COPY_ZERO, 0);
     sched_act_as(d->s, ACT_ALLOC | ACT_W, g->family, g->instance, 0, g->layout);
-    sched_copy(d->s, z->gather_stream, phase(z), "copy own", mine * d->e, mine * d->e);
-    sched_does(d->s, COPY_SET, 1);
-    sched_act(d->s, ACT_R, z->lp, 0, 0);
-    sched_act_as(d->s, ACT_W, g->family, g->instance, 0, z3_inside(z, HOLDS_PARAM, d->dt, g->tensors, g->n));
+    for (int i = 0; i < g->n && z->away.params; i++) {
+        int64_t bytes = z->q[g->tensors[i]] * d->e;
+        sched_copy(d->s, z->gather_stream, phase(z), "partition to device", bytes, bytes);
+        sched_does(d->s, COPY_SET, 1);
+        z3_act_partition(z, ACT_R, g->tensors[i]);
+        sched_act_as(d->s, ACT_W, g->family, g->instance, 0, z3_inside_one(z, HOLDS_PARAM, d->dt, g->tensors, i));
+        z3_block(z, z->gather_stream, phase(z), "await the partition");
+    }
+    if (!z->away.params) {
+        sched_copy(d->s, z->gather_stream, phase(z), "copy own", mine * d->e, mine * d->e);
+        sched_does(d->s, COPY_SET, 1);
+        sched_act(d->s, ACT_R, z->lp, 0, 0);
+        sched_act_as(d->s, ACT_W, g->family, g->instance, 0, z3_inside(z, HOLDS_PARAM, d->dt, g->tensors, g->n));
+    }
     struct op *o = ds_coll(d, STREAM_GROUP, phase(z), COLL_ALL_REDUCE, d->dt, RED_SUM, mine * d->n);
     o->after = AFTER(z->gather_stream);
     o->record = g->event;
@@ -207,12 +227,25 @@ static void gather_flat(struct z3 *z, const int *tensors, int n)
     sched_of(d->s, "parameters from", tensors[0], 0);
 }
 
+/* NoGatherHandle: one rank has all, and copies it to the device. */
+static void gather_alone(struct z3 *z, const int *tensors, int n)
+{
+    int r = take_record(z, -1, tensors, n);
+
+    for (int i = 0; i < z->gathers[r].n; i++)
+        z3_bring_whole(z, z->gather_stream, phase(z), tensors[i]);
+}
+
 void z3_gather(void *arg, const int *tensors, int n)
 {
     struct z3 *z = arg;
 
-    if (z->d.n < 2)
+    z3_files_ensure(z, phase(z), tensors, n);
+    if (z->d.n < 2) {
+        if (z->away.params)
+            gather_alone(z, tensors, n);
         return;
+    }
     if (n > 1 && !z->sequential) {
         gather_flat(z, tensors, n);
         return;
@@ -229,9 +262,15 @@ static void first_wait(struct z3 *z, struct z3_gather *g)
     int64_t elems = 0;
     struct op *o;
 
+    if (z->d.n < 2) {
+        z3_block(z, z->gather_stream, phase(z), "await the parameters");
+        return;
+    }
     if (g->family < 0 || z->by_all_reduce) {
         o = sched_op(s, OP_MEMORY, z->gather_stream, phase(z), "await gather");
         o->wait[0] = g->event;
+        if (g->family < 0 && z->away.params)
+            z3_use_here(z, ACT_FREE, g->tensors[0]);
         return;
     }
     for (int i = 0; i < g->n; i++)
@@ -249,7 +288,7 @@ void z3_await(void *arg, int t)
     struct z3 *z = arg;
     bool issued = false;
 
-    if (z->d.n < 2)
+    if (z->d.n < 2 && !z->away.params)
         return;
     struct z3_gather *g = &z->gathers[z->gather_of[t]];
     z3_ring_wait(z, &z->fetched, phase(z));
@@ -291,8 +330,9 @@ void z3_release(void *arg, int t)
     struct z3 *z = arg;
     struct schedules *s = z->d.s;
 
-    if (z->d.n < 2)
+    if (z->d.n < 2 && !z->away.params)
         return;
+    z3_give_buffer(z, t);
     if (z->held[t] == Z3_VIEW) {
         int r = z->gather_of[t];
         if (--z->gathers[r].left > 0)
@@ -316,15 +356,23 @@ void z3_gather_persistent(struct z3 *z)
         if (z->coord.persistent[t]) {
             z->coord.status[t] = Z3_AVAILABLE;
             z->held[t] = Z3_PADDED;
-            if (d->n < 2)
-                continue;
-            if (!any)
-                sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "persistent parameters");
+            if (z->away.params && d->n < 2)
+                z3_bring_whole(z, STREAM_COMPUTE, PHASE_OPTIMIZER, t);
+            else if (z->away.params)
+                z3_bring(z, STREAM_COMPUTE, PHASE_OPTIMIZER, t);
             any = true;
-            ds_act(d, &z->padded, ACT_ALLOC, t, 0);
         }
     if (!any)
         return;
+    if (d->n < 2) {
+        if (z->away.params)
+            z3_block(z, STREAM_COMPUTE, PHASE_OPTIMIZER, "await the parameters");
+        return;
+    }
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "persistent parameters");
+    for (int t = 0; t < d->m->ntensors; t++)
+        if (z->coord.persistent[t])
+            ds_act(d, &z->padded, ACT_ALLOC, t, 0);
     for (int t = 0; t < d->m->ntensors; t++)
         if (z->coord.persistent[t]) {
             struct op *o = ds_coll(d, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_GATHER, d->dt, RED_NONE,
@@ -334,4 +382,10 @@ void z3_gather_persistent(struct z3 *z)
             z3_fill(z, 0, t);
         }
     ds_synchronize(d, PHASE_OPTIMIZER, "synchronize");
+    if (!z->away.params)
+        return;
+    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "drop partitions");
+    for (int t = 0; t < d->m->ntensors; t++)
+        if (z->coord.persistent[t])
+            z3_use_here(z, ACT_FREE, t);
 }

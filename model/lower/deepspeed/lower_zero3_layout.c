@@ -78,20 +78,87 @@ int z3_whole(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors
     return layout;
 }
 
-int z3_inside(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n)
+int z3_parts(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n)
+{
+    int layout = sched_layout(z->d.s, 0);
+    int64_t at = 0;
+
+    for (int i = 0; i < n && layout; i++) {
+        slice(z, h, dt, tensors[i], z->d.rank, at);
+        at += round512(z->q[tensors[i]] * dtype_bytes(dt));
+    }
+    return layout;
+}
+
+static int inside(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int first, int n)
 {
     int layout = sched_layout(z->d.s, 0);
     int64_t at = 0;
 
     for (int i = 0; i < n && layout; i++) {
         int64_t from, part = z3_part(z, tensors[i], z->d.rank, &from);
-        sched_slice(z->d.s, h, dt, tensors[i], from, part, at + from * dtype_bytes(dt));
+        if (i >= first)
+            sched_slice(z->d.s, h, dt, tensors[i], from, part, at + from * dtype_bytes(dt));
         at += tensor(z, tensors[i])->numel * dtype_bytes(dt);
     }
     return layout;
 }
 
+int z3_aligned_parts(const struct z3 *z, const int *tensors, int n)
+{
+    int layout = sched_layout(z->d.s, 0);
+    int64_t at = 0;
+
+    for (int i = 0; i < n && layout; i++) {
+        slice(z, HOLDS_PARAM, z->d.dt, tensors[i], z->d.rank, at);
+        at += round_up(z->q[tensors[i]], z->files.align) * z->d.e;
+    }
+    return layout;
+}
+
+int z3_inside(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n)
+{
+    return inside(z, h, dt, tensors, 0, n);
+}
+
+int z3_inside_one(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int i)
+{
+    return inside(z, h, dt, tensors, i, i + 1);
+}
+
+int z3_disk_piece(const struct z3 *z, int t, int64_t at, int64_t n, int64_t bytes)
+{
+    int layout = sched_layout(z->d.s, 0);
+    int64_t from;
+
+    z3_part(z, t, z->d.rank, &from);
+    sched_slice(z->d.s, HOLDS_GRAD, DT_FP32, t, from + at, n, bytes);
+    return layout;
+}
+
 /* ---- what buffers hold for good ---- */
+
+/* Files of weights and moments; gradients that go to disk, in the buffer of the sub-group and in their files. */
+static void describe_files(struct z3 *z, struct z3_group *g)
+{
+    int64_t from, in_files = 0;
+
+    sched_holds(z->d.s, g->file, g->as_p);
+    sched_holds(z->d.s, g->file + 1, g->as_m);
+    sched_holds(z->d.s, g->file + 2, g->as_v);
+
+    for (int way = 0; way < 2; way++) {
+        int *layout = way ? &g->as_grad_file : &g->as_grads;
+        *layout = sched_layout(z->d.s, 0);
+        for (int t = g->first; t < g->last; t++) {
+            int64_t n = z3_disk_written(z, t), at = way ? in_files : z->begin[t] - z->begin[g->first];
+            z3_part(z, t, z->d.rank, &from);
+            if (n > 0)
+                sched_slice(z->d.s, HOLDS_GRAD, DT_FP32, t, from, n, at * 4);
+            in_files += way ? n : 0;
+        }
+    }
+}
 
 static void describe_group(struct z3 *z, struct z3_group *g)
 {
@@ -104,11 +171,35 @@ static void describe_group(struct z3 *z, struct z3_group *g)
     g->flat = z3_own(z, HOLDS_GRAD, z->accum, tensors, n, begin);
     g->wide = z3_own(z, HOLDS_GRAD, DT_FP32, tensors, n, begin);
     g->new_values = z3_own(z, HOLDS_PARAM, DT_FP32, tensors, n, begin);
-    sched_holds(z->d.s, g->master, z3_own(z, HOLDS_MASTER, DT_FP32, tensors, n, begin));
-    sched_holds(z->d.s, g->adam, z3_own(z, HOLDS_EXP_AVG, DT_FP32, tensors, n, begin));
+    g->narrow_values = z3_own(z, HOLDS_PARAM, z->d.dt, tensors, n, begin);
+    g->as_p = z3_own(z, HOLDS_MASTER, DT_FP32, tensors, n, begin);
+    g->as_m = z3_own(z, HOLDS_EXP_AVG, DT_FP32, tensors, n, begin);
+    if (g->host)
+        g->as_v = z3_own(z, HOLDS_EXP_AVG_SQ, DT_FP32, tensors, n, begin);
+    if (z->away.states && !g->disk)
+        sched_holds(z->d.s, g->grad, g->wide);
+    if (!g->disk)
+        sched_holds(z->d.s, g->master, g->as_p);
+    else
+        describe_files(z, g);
+    sched_holds(z->d.s, g->adam, g->as_m);
+    if (g->host) {
+        sched_holds(z->d.s, g->adam + 1, g->as_v);
+        return;
+    }
     for (int i = 0; i < n; i++)
         slice(z, HOLDS_EXP_AVG_SQ, DT_FP32, tensors[i], z->d.rank,
               round512(g->elems * 4) + (z->begin[tensors[i]] - begin) * 4);
+}
+
+/* Tensors whose partitions are in the flat buffer: those of the first sub-groups. */
+static int flat_tensors(const struct z3 *z)
+{
+    int n = 0;
+
+    for (int i = 0; i < z->ngroups && z3_is_flat(z, &z->groups[i]); i++)
+        n = z->groups[i].last;
+    return n;
 }
 
 void z3_describe(struct z3 *z)
@@ -120,7 +211,7 @@ void z3_describe(struct z3 *z)
     ds_hold(d, &z->grads, HOLDS_GRAD, d->dt);
     z->partition.holds = HOLDS_PARAM;   /* parts, not whole tensors: described where they are written */
     z->partition.dtype = d->dt;
-    sched_holds(d->s, z->lp, z3_own(z, HOLDS_PARAM, d->dt, z->all, d->m->ntensors, 0));
+    sched_holds(d->s, z->lp, z3_own(z, HOLDS_PARAM, d->dt, z->all, flat_tensors(z), 0));
     sched_holds(d->s, z->grad_buffer, z3_own(z, HOLDS_GRAD, z->accum, z->all, d->m->ntensors, 0));
     for (int i = 0; i < z->ngroups && d->s->detailed; i++)
         describe_group(z, &z->groups[i]);

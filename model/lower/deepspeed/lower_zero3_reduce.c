@@ -63,14 +63,7 @@ static void copy(struct z3 *z, const char *what, int64_t reads, int64_t writes)
     sched_copy(z->d.s, z->reduce_stream, PHASE_REDUCE, what, reads, writes);
 }
 
-/* What is reduced: a buffer, or (buf -1) the gradient of the bucket's one tensor itself. */
-struct wire {
-    int  buf;
-    int  all, own;                  /* layouts: before the reduction, and after it where this rank reads */
-    bool passing;                   /* it goes when it was read */
-};
-
-static void act_all(struct z3 *z, int what, const struct wire *w)
+static void act_all(struct z3 *z, int what, const struct z3_wire *w)
 {
     if (w->buf >= 0)
         sched_act_as(z->d.s, what, w->buf, 0, 0, w->all);
@@ -78,7 +71,8 @@ static void act_all(struct z3 *z, int what, const struct wire *w)
         ds_act(&z->d, &z->grads, what, z->bucket[0], 0);
 }
 
-static void act_own(struct z3 *z, int what, const struct wire *w)
+/* Of one tensor: the buffer's own layout, for what reads it holds no other. */
+void z3_act_own(struct z3 *z, int what, const struct z3_wire *w)
 {
     int t = z->bucket[0];
     int64_t from, n = z3_part(z, t, z->d.rank, &from);
@@ -91,7 +85,7 @@ static void act_own(struct z3 *z, int what, const struct wire *w)
 
 static bool in_buffer(const struct z3 *z) { return !z->grad_live[z->bucket[0]]; }
 
-static void drop_kept(struct z3 *z)
+void z3_drop_kept(struct z3 *z)
 {
     for (int i = 0; i < z->nbucket; i++)
         if (z->grad_live[z->bucket[i]]) {
@@ -102,23 +96,32 @@ static void drop_kept(struct z3 *z)
 
 /* partition_grads: this rank's parts become, or are added to, its gradients.  With them goes
  * `cast`, unless it is what they are read from. */
-static void keep_parts(struct z3 *z, int64_t parts, const struct wire *w, int cast)
+static void keep_parts(struct z3 *z, int64_t parts, const struct z3_wire *w, int cast)
 {
     struct ds *d = &z->d;
     int64_t ge = dtype_bytes(z->accum);
 
+    if (z->away.states) {
+        z3_away_parts(z, w);
+        if (w->passing)
+            z3_act_own(z, ACT_FREE, w);
+        if (cast >= 0 && cast != w->buf)
+            sched_act(d->s, ACT_FREE, cast, 0, 0);
+        z3_drop_kept(z);
+        return;
+    }
     copy(z, z->accumulates ? "add to gradients" : "copy to gradients",
          parts * (z->accumulates ? d->ce + ge : d->ce), parts * ge);
     sched_does(d->s, z->accumulates ? COPY_ADD : COPY_SET, 1);
     sched_act_as(d->s, z->accumulates ? ACT_A : ACT_W, z->grad_buffer, 0, 0,
                  z3_own(z, HOLDS_GRAD, z->accum, z->bucket, z->nbucket, 0));
-    act_own(z, w->passing ? ACT_R | ACT_FREE : ACT_R, w);
+    z3_act_own(z, w->passing ? ACT_R | ACT_FREE : ACT_R, w);
     if (d->comm != z->accum)
         sched_act(d->s, ACT_ALLOC | ACT_FREE,
                   ds_scratch(d, CAT_TEMPORARIES, "gradient parts cast", round512(parts * ge)), 0, 0);
     if (cast >= 0 && cast != w->buf)
         sched_act(d->s, ACT_FREE, cast, 0, 0);
-    drop_kept(z);
+    z3_drop_kept(z);
 }
 
 /* Gradients that were not copied into the bucket, in the dtype of the wire; each is an allocation
@@ -162,10 +165,10 @@ static void read_bucket(struct z3 *z, int cast)
 /* reduce_scatter_coalesced: concatenated once more, parts of a rank together, unless it is one
  * tensor that needs no padding.  (The tensors of a chunk are sorted there; here they come as in
  * the bucket.) */
-static struct wire concatenated(struct z3 *z, int64_t all, int cast)
+static struct z3_wire concatenated(struct z3 *z, int64_t all, int cast)
 {
     struct ds *d = &z->d;
-    struct wire w = { .buf = cast, .own = z3_chunk(z, HOLDS_GRAD, d->comm, z->bucket, z->nbucket) };
+    struct z3_wire w = { .buf = cast, .own = z3_chunk(z, HOLDS_GRAD, d->comm, z->bucket, z->nbucket) };
 
     if (z->nbucket == 1 && numel(z, z->bucket[0]) % d->n == 0) {
         w.all = in_bucket(z, z->bucket, 1, 0);
@@ -185,7 +188,7 @@ static struct wire concatenated(struct z3 *z, int64_t all, int cast)
 }
 
 /* Averages are taken before the sum. */
-static void divide(struct z3 *z, const struct wire *w, int64_t bytes)
+static void divide(struct z3 *z, const struct z3_wire *w, int64_t bytes)
 {
     copy(z, "divide", bytes, bytes);
     sched_does(z->d.s, COPY_SET, 1.0 / (double)z->d.n);
@@ -200,12 +203,12 @@ static void reduce_scatter(struct z3 *z)
 
     for (int i = 0; i < z->nbucket; i++)
         parts += z->q[z->bucket[i]];
-    struct wire w = concatenated(z, parts * d->n, cast);
+    struct z3_wire w = concatenated(z, parts * d->n, cast);
     divide(z, &w, parts * d->n * d->ce);
     ds_coll(d, z->reduce_stream, PHASE_REDUCE, COLL_REDUCE_SCATTER, d->comm, RED_SUM, parts * d->n);
     sched_of(d->s, "bucket", z->nth, 0);
     act_all(z, ACT_R, &w);
-    act_own(z, ACT_W, &w);
+    z3_act_own(z, ACT_W, &w);
     keep_parts(z, parts, &w, cast);
 }
 
@@ -214,7 +217,7 @@ static void all_reduce(struct z3 *z)
 {
     struct ds *d = &z->d;
     int64_t bytes = z->elements * d->ce, parts = 0;
-    struct wire w = { .buf = z->ipg, .all = in_bucket(z, z->bucket, z->nbucket, 0) };
+    struct z3_wire w = { .buf = z->ipg, .all = in_bucket(z, z->bucket, z->nbucket, 0) };
 
     w.own = w.all;                  /* every rank has all of it and keeps its parts */
     divide(z, &w, bytes);
@@ -228,7 +231,7 @@ static void all_reduce(struct z3 *z)
         act_all(z, ACT_R, &w);
         w.buf = ds_scratch(d, CAT_REDUCE_SCATTER, "gradients cast", round512(wide));
         w.own = z3_whole(z, HOLDS_GRAD, z->accum, z->bucket, z->nbucket, 0, 1);
-        w.passing = true;
+        w.passing = w.cast = true;
         sched_act_as(d->s, ACT_ALLOC | ACT_W, w.buf, 0, 0, w.own);
     }
     for (int i = 0; i < z->nbucket; i++)

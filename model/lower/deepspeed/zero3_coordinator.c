@@ -136,6 +136,8 @@ static void prefetch(struct z3_coord *c)
 
     while (c->head < c->t->nuses && n < budget) {
         int t = c->queue_tensor[c->head], step = c->queue_step[c->head];
+        if (c->calls.absent && c->calls.absent(c->calls.arg, t))
+            break;                  /* read ahead first */
         c->head++;
         if (c->recent[t] < step)
             c->recent[t] = step;
@@ -147,6 +149,25 @@ static void prefetch(struct z3_coord *c)
     }
     qsort(c->batch, (size_t)chosen, sizeof *c->batch, ascending);
     gather(c, chosen);
+}
+
+/* __prefetch_nvme_param_partitions: partitions are read that are used after those that are being gathered, until twice as
+ * many elements are passed as are in flight. */
+static void read_ahead(struct z3_coord *c)
+{
+    int64_t flying = 0, passed = 0;
+    int n = 0, buffers = c->calls.buffers(c->calls.arg), most = buffers < c->m->ntensors ? buffers : c->m->ntensors;
+
+    for (int t = 0; t < c->m->ntensors; t++)
+        flying += c->status[t] == Z3_INFLIGHT ? numel(c, t) : 0;
+    for (int i = c->head; i < c->t->nuses && passed <= 2 * flying && n < most; i++) {
+        int t = c->queue_tensor[i];
+        if (c->calls.absent(c->calls.arg, t))
+            c->batch[n++] = t;
+        passed += numel(c, t);
+    }
+    if (n > 0)
+        c->calls.read(c->calls.arg, c->batch, n);
 }
 
 /* Uses of this module leave the queue, unless prefetching already took them. */
@@ -184,6 +205,8 @@ void z3_coord_fetch(struct z3_coord *c, const struct z3_event *e)
         pop_own(c, m);
         if (c->prefetch > 0)
             prefetch(c);
+        if (c->prefetch > 0 && c->calls.absent)
+            read_ahead(c);
     }
     c->step++;
 }

@@ -20,6 +20,11 @@ struct z3_calls {
     void (*await)(void *arg, int tensor);                   /* one in flight is needed */
     void (*ready)(void *arg, int module);                   /* all of a module's were awaited */
     void (*release)(void *arg, int tensor);
+    /* Where partitions are on disk, else NULL: not in host memory, nor on its way there; buffers that are free; they are
+     * read ahead. */
+    bool (*absent)(void *arg, int tensor);
+    int  (*buffers)(void *arg);
+    void (*read)(void *arg, const int *tensors, int n);
 };
 
 struct z3_coord {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "base/room.h"
-#include "model/lower/common/host_memory.h"
+#include "model/lower/common/pinned.h"
 #include "model/lower/torch/lower_fsdp2.h"
 
 void fsdp2_offload_setup(struct fsdp2 *f)

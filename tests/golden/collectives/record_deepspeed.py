@@ -502,13 +502,8 @@ def wrap_comment(title, words, width=110):
 
 # ------------------------------------------------------------------------------------- one rank
 
-def rank_main(rank, c, folder):
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(c["world"]))
-    torch.set_num_threads(1)
-    quiet = os.open(os.path.join(folder, "log%d" % rank), os.O_CREAT | os.O_WRONLY)
-    os.dup2(quiet, 1)
-    os.dup2(quiet, 2)
-
+def prepare():
+    """What CPU ranks need before DeepSpeed is initialised."""
     # DeepSpeed would JIT-build its shared-memory all-reduce and oneCCL ops, if a compiler is there.
     # (By name: the attribute deepspeed.comm.torch is PyTorch itself.)
     importlib.import_module("deepspeed.comm.ccl").build_ccl_op = lambda: None
@@ -524,6 +519,15 @@ def rank_main(rank, c, folder):
     # Without AMX or AVX512-FP16 DeepSpeed refuses fp16, which PyTorch computes all the same.
     deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
 
+
+def rank_main(rank, c, folder):
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(c["world"]))
+    torch.set_num_threads(1)
+    quiet = os.open(os.path.join(folder, "log%d" % rank), os.O_CREAT | os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+
+    prepare()
     listen_to_everything()
     deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, rank=rank,
                                world_size=c["world"], init_method="file://%s/store" % folder)
@@ -561,7 +565,7 @@ def rank_main(rank, c, folder):
     assert engine.skipped_steps == 0, "a step overflowed: the lists would not be typical"
     with open(os.path.join(folder, "out%d" % rank), "w") as f:
         json.dump({"phases": phases, "comments": comments, "sizes": sizes,
-                   "optimizer": type(engine.optimizer).__name__}, f)
+                   "optimizer": type(engine.optimizer).__name__, "adam": "torch.optim.AdamW"}, f)
     # Left without destroying the process group: gloo's tear-down is not what is recorded.
     os._exit(0)
 
@@ -587,18 +591,19 @@ def train(name, c):
     return None
 
 
-def recording(c, results, traces):
+def recording(c, results, traces, plan, config):
     """The text of one case: comments (with `traces` also parameters and module hooks), plan, lists."""
     first = results[0]
-    out = ["# %d CPU ranks (gloo); engine.optimizer is %s; torch.optim.AdamW, one parameter group"
-           % (c["world"], first["optimizer"]), "# ds_config " + json.dumps(ds_config(c))]
+    out = ["# %d CPU ranks (gloo); engine.optimizer is %s; %s, one parameter group"
+           % (c["world"], first["optimizer"], first["adam"]),
+           "# ds_config " + json.dumps(config)]
     if traces:
         out += wrap_comment("parameters in registration order",
                             ["%s=%d" % (n, k) for n, k in first["sizes"]])
         out += first["comments"]
     if first["phases"][3][1] != first["phases"][2][1]:
         out.append("# step 3 differs from step 2: recorded as steady2")
-    out.append("plan " + json.dumps(dpx_plan(c)))
+    out.append("plan " + json.dumps(plan))
     for rank, result in enumerate(results):
         if rank > 0 and result["phases"] == first["phases"]:
             continue
@@ -619,7 +624,7 @@ def run(name, cases, outdir):
         results = train(name + " " + case_name, c)
         if not results:
             return False
-        out += ([] if len(cases) == 1 else ["", "list " + case_name]) + recording(c, results, c["traces"])
+        out += ([] if len(cases) == 1 else ["", "list " + case_name]) + recording(c, results, c["traces"], dpx_plan(c), ds_config(c))
     path = os.path.join(outdir, name + ".txt")
     with open(path + ".new", "w") as f:
         f.write("\n".join(out) + "\n")
