@@ -9,8 +9,9 @@
 #include "exec/run/executor_internal.h"
 #include "model/memory/moved.h"
 
-/* n elements, contiguous on both sides.  A side on disk has no address: it begins at `file`. */
-struct run { void *to; const void *from; int64_t n, file; int32_t tensor; uint8_t dt, st; };
+/* n elements, contiguous on both sides.  A side on disk has no address: it begins at `file`.  behind: bytes that follow
+ * on both sides in the instances that it ends in, of which no other run is. */
+struct run { void *to; const void *from; int64_t n, file, behind; int32_t tensor; uint8_t dt, st; };
 
 struct copy_task {
     struct executor *x;
@@ -22,6 +23,7 @@ struct copy_task {
     int n;
     int64_t room;
     struct run *run;
+    const struct inst *to_inst, *from_inst;     /* in which the last run ends */
 };
 
 /* ---- runs ---- */
@@ -70,6 +72,20 @@ static const struct view *source(const struct views *reads, const struct view *w
     return NULL;
 }
 
+/* Bytes of a view's instance behind element `to`. */
+static int64_t behind(const struct view *v, int64_t to) { return v->end - v->at - (to - v->from) * dtype_bytes(v->dtype); }
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static void ends(struct copy_task *c, int before, const struct view *w, const struct view *r, int64_t to)
+{
+    if (before > 0 && before < c->n && (c->to_inst == w->inst || c->from_inst == r->inst))
+        c->run[before - 1].behind = 0;
+    c->run[c->n - 1].behind = least(behind(w, to), behind(r, to));
+    c->to_inst = w->inst;
+    c->from_inst = r->inst;
+}
+
 /* The part of a written view that is read from somewhere, in runs.  `covered` receives elements. */
 static void meet(struct executor *x, const struct views *reads, const struct view *w, struct copy_task *c,
                  int64_t *covered)
@@ -88,10 +104,12 @@ static void meet(struct executor *x, const struct views *reads, const struct vie
             continue;
         }
         int64_t n = r->from + r->n < end ? r->from + r->n - at : end - at;
-        add_run(c, &(struct run){ view_at(x, w, at), view_at(x, r, at), n, file_at(w, at) + file_at(r, at), w->tensor,
+        int before = c->n;
+        add_run(c, &(struct run){ view_at(x, w, at), view_at(x, r, at), n, file_at(w, at) + file_at(r, at), 0, w->tensor,
                                   (uint8_t)w->dtype, (uint8_t)r->dtype });
         *covered += n;
         at += n;
+        ends(c, before, w, r, at);
     }
 }
 
@@ -251,6 +269,22 @@ static int run_copy(struct task *t)
 
 /* ---- issuing ---- */
 
+/* What lies together on both sides moves with the padding behind it, where that is what the schedule counts beyond the
+ * elements: frameworks copy, read and write flat buffers whole. */
+static void with_padding(const struct op *o, struct copy_task *c)
+{
+    int64_t more = o->u.copy.writes, there = 0;
+
+    for (int i = 0; i < c->n; i++) {
+        more -= run_bytes(&c->run[i]);
+        there += c->run[i].dt == c->run[i].st ? c->run[i].behind : 0;
+    }
+    if (more <= 0 || there < more || (there > more && c->n > 1))
+        return;
+    for (int i = 0; i < c->n; i++)
+        c->run[i].n += least(more, c->run[i].behind) / dtype_bytes((enum dtype)c->run[i].dt);
+}
+
 static int written_from_read(struct executor *x, const struct op *o, struct copy_task *c)
 {
     int64_t want = 0, covered = 0;
@@ -262,6 +296,8 @@ static int written_from_read(struct executor *x, const struct op *o, struct copy
     if (covered < want)
         return fail("the schedule's entry \"%s\" writes %lld elements and reads %lld of them", o->what,
                     (long long)want, (long long)covered);
+    if (c->counts)
+        with_padding(o, c);
     for (int i = 0; i < c->n && c->crosses && !stays_host(c); i++)
         if (c->run[i].dt != c->run[i].st)
             return fail("the schedule's entry \"%s\" casts %s on its way from %s to %s memory", o->what,
@@ -273,7 +309,7 @@ static void each(struct executor *x, struct copy_task *c, const struct views *v)
 {
     for (int i = 0; i < v->n; i++)
         add_run(c, &(struct run){ view_at(x, &v->v[i], v->v[i].from), view_at(x, &v->v[i], v->v[i].from),
-                                  v->v[i].n, 0, v->v[i].tensor, (uint8_t)v->v[i].dtype, (uint8_t)v->v[i].dtype });
+                                  v->v[i].n, 0, 0, v->v[i].tensor, (uint8_t)v->v[i].dtype, (uint8_t)v->v[i].dtype });
 }
 
 /* Whole instances, padding too; only elements where an act has a layout of its own or kernels have
@@ -286,14 +322,14 @@ static void zero_acts(struct executor *x, const struct op *o, int64_t iteration,
             const struct inst *i = inst_of(x, a, iteration, j);
             if (!a->layout && !i->granted)
                 add_run(c, &(struct run){ arena_at(x->in[x->s->bufs[a->buf].space], i->at), NULL,
-                                          x->s->bufs[a->buf].bytes, 0, 0, DT_UINT8, DT_UINT8 });
+                                          x->s->bufs[a->buf].bytes, 0, 0, 0, DT_UINT8, DT_UINT8 });
         }
     }
     views_of(x, o, iteration, ACT_WRITE, &x->writes);
     for (int i = 0; i < x->writes.n; i++) {
         const struct view *v = &x->writes.v[i];
         if (v->own || v->inst->granted)
-            add_run(c, &(struct run){ view_at(x, v, v->from), NULL, v->n * dtype_bytes(v->dtype), 0, v->tensor,
+            add_run(c, &(struct run){ view_at(x, v, v->from), NULL, v->n * dtype_bytes(v->dtype), 0, 0, v->tensor,
                                       DT_UINT8, DT_UINT8 });
     }
 }

@@ -41,6 +41,7 @@ struct view {
     int64_t from, n;
     int64_t at;                     /* offset in its memory's arena, or in the store; -1: granted, not there yet */
     enum space space;
+    int64_t end;                    /* of its instance, likewise */
     struct inst *inst;
     int slice;                      /* of the layout; granted: of the family's */
     uint8_t what;                   /* ACT_ bits of its act */

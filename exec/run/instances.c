@@ -169,6 +169,7 @@ static void views_of_instance(struct executor *x, const struct act *a, int64_t i
                                  .dtype = (enum dtype)c->dtype, .from = c->from, .n = c->n, .inst = i,
                                  .slice = slice, .what = a->what, .space = x->s->bufs[a->buf].space,
                                  .at = i->granted ? piece_at(x, a->buf, i, slice, c) : i->at + c->at,
+                                 .end = i->granted ? 0 : i->at + x->s->bufs[a->buf].bytes,
                                  .own = a->layout != 0 });
     }
 }

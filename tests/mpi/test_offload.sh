@@ -7,20 +7,24 @@
 . tests/mpi/faults.sh
 mkdir "$dir/files" "$dir/elsewhere"
 
-# plan NAME WORLD PRECISION OFFLOAD...: ZeRO-3 of DeepSpeed, accumulation, clipping, sub-groups.
+# DeepSpeed swaps tensors of 1 MiB and more: the partition of a sub-group is 1.1 MB on two ranks, and less on four.
+sed 's/"vocab_size": 97/"vocab_size": 8192/; s/"hidden_size": 36/"hidden_size": 144/; s/"intermediate_size": 80/"intermediate_size": 640/' \
+    "$model/config.json" >"$dir/config.json"
+
+# offload NAME WORLD PRECISION [OFFLOAD]: ZeRO-3 of DeepSpeed, accumulation, clipping, sub-groups.
 offload() {
-    echo "{\"dpx_plan\": 1, \"model\": \"$model/config.json\", \"cluster\": \"localhost:$2\", \"kernels\": \"dpx\", \"seq\": 24,
+    echo "{\"dpx_plan\": 1, \"model\": \"$dir/config.json\", \"cluster\": \"localhost:$2\", \"kernels\": \"dpx\", \"seq\": 24,
         \"micro_batch\": 1, \"accumulation\": 2, \"clip\": 0.5, \"strategy\": \"zero3\", \"dialect\": \"deepspeed\",
-        \"precision\": \"$3\", \"recompute\": \"full\", \"deterministic\": true,
-        \"deepspeed\": { \"sub_group_size\": 9000, \"stage3_param_persistence_threshold\": 0, \"reduce_bucket_size\": 20000${4:+, $4} }}" \
+        \"precision\": \"$3\", \"recompute\": \"full\",
+        \"deepspeed\": { \"sub_group_size\": 280000, \"stage3_param_persistence_threshold\": 0, \"reduce_bucket_size\": 20000${4:+, $4} }}" \
         >"$dir/$1.json"
 }
 on() { echo "\"offload_$1\": { \"device\": \"$2\"$([ "$2" = nvme ] && printf ', "nvme_path": "/local"') }"; }
 offload plain 2 bf16
 offload cpu 2 bf16 "$(on optimizer cpu), $(on param cpu)"
-offload nvme 2 bf16 "$(on optimizer nvme), $(on param nvme)"
+offload nvme 2 bf16 "$(on optimizer nvme), $(on param cpu)"
 offload plain4 4 fp32
-offload nvme4 4 fp32 "$(on optimizer nvme), $(on param cpu)"
+offload nvme4 4 fp32 "$(on optimizer nvme)"
 
 run() {         # NAME ARGUMENT...: JSON to NAME.out
     name=$1
@@ -33,7 +37,7 @@ losses() { sed -n '/"loss"/,/\]/p' "$dir/$1.out"; }
 same_losses() { losses "$1" >"$dir/a"; losses "$2" >"$dir/b"; [ -s "$dir/a" ] || echo 'no losses'; diff "$dir/a" "$dir/b"; }
 # Pairs of a figure and its prediction that follow each other, within one object.
 as_predicted() {
-    python3 - "$dir/$1.out" <<'P'
+    python3 - "$dir/$1.out" 2>&1 <<'P'
 import json, sys
 d = json.load(open(sys.argv[1]))
 for c in d.get("copies", []) + d["comm"]:
