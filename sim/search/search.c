@@ -338,8 +338,17 @@ static bool hopeless(const struct work *w, int64_t n, const struct plan *p)
     return any;
 }
 
-/* Appends the variants elsewhere of the runs of one micro-batch that lack memory. */
-static int append_elsewhere(struct work *w, int64_t n, int64_t micro_batch)
+static bool has_fitting(const struct work *w, int64_t n, const struct plan *p)
+{
+    for (int64_t i = n; i < w->n; i++)
+        if (w->found[i].fits && same_run(&w->found[i].plan, p))
+            return true;
+    return false;
+}
+
+/* Appends the variants elsewhere of the runs of one micro-batch that lack memory: of the plan nearest to the defaults,
+ * or where none of those fits of the one that needs least. */
+static int append_elsewhere(struct work *w, int64_t n, int64_t micro_batch, bool least)
 {
     int rc = 0;
 
@@ -350,11 +359,9 @@ static int append_elsewhere(struct work *w, int64_t n, int64_t micro_batch)
         w->n = all;
         if (w->found[i].plan.micro_batch != micro_batch || of[0] < 0 || hopeless(w, n, &w->found[i].plan))
             continue;
-        for (int k = 0; k < 2 && !rc; k++) {
-            struct plan base = w->found[of[k]].plan;
-            if (k == 0 || of[1] != of[0])
-                rc = enumerate_elsewhere(w->o, &base, take, w);
-        }
+        struct plan base = w->found[of[least]].plan;
+        if (!least || (of[1] != of[0] && !has_fitting(w, n, &base)))
+            rc = enumerate_elsewhere(w->o, &base, take, w);
     }
     return rc;
 }
@@ -367,17 +374,19 @@ static int look_elsewhere(struct work *w)
 
     w->first_elsewhere = n;
     while (!rc && !w->failed && !w->o->in_place) {
-        int64_t least = INT64_MAX, from = w->n;
+        int64_t least = INT64_MAX;
         for (int64_t i = 0; i < n; i++)
             if (w->found[i].plan.micro_batch > done && w->found[i].plan.micro_batch < least)
                 least = w->found[i].plan.micro_batch;
         if (least == INT64_MAX)
             break;
-        rc = append_elsewhere(w, n, least);
         done = least;
-        w->next = from;
-        if (!rc)
-            run_all(w);
+        for (int k = 0; k < 2 && !rc; k++) {
+            w->next = w->n;
+            rc = append_elsewhere(w, n, least, k > 0);
+            if (!rc)
+                run_all(w);
+        }
     }
     return rc;
 }
