@@ -1,8 +1,8 @@
 #include "model/lower/lower.h"
 
 #include "base/fail.h"
-#include "model/lower/common/host_memory.h"
 #include "model/lower/common/lower_internal.h"
+#include "model/lower/common/pinned.h"
 #include "model/lower/torch/lower_fsdp1.h"
 #include "model/plan/attention.h"
 #include "model/schedule/schedule_cut.h"
@@ -23,11 +23,6 @@ static lowering *const table[NSTRATEGY][NDIALECT] = {
                       [DIALECT_TORCH_FSDP1] = lower_fsdp1 },
 };
 
-int lower_check(const struct plan *p)
-{
-    return p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED ? lower_zero3_check(p) : 0;
-}
-
 /* What the plan says of activations, as one pass over any strategy's schedules. */
 static void offload_activations(const struct plan *p, struct schedules *s)
 {
@@ -40,6 +35,14 @@ static void offload_activations(const struct plan *p, struct schedules *s)
 
     if (inputs || p->activation_offload != OFFLOAD_NOTHING)
         schedules_offload(s, &way);
+    if (p->activation_offload == OFFLOAD_STREAMS && p->kernels != KERNELS_DPX)
+        sched_note(s, "what a block keeps leaves once, behind its forward; torchtune's OffloadActivations copies a tensor as "
+                   "often as it is saved");
+}
+
+int lower_check(const struct plan *p)
+{
+    return p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED ? lower_zero3_check(p) : 0;
 }
 
 int lower_using(const struct plan *p, int64_t rank, const struct program *g, struct schedules *s)

@@ -157,14 +157,38 @@ static int instance_of(const struct walk *w, const struct act *a, int64_t iterat
     return w->first[a->buf] + (int)(b->cyclic ? i % b->count : i);
 }
 
+/* What a block keeps leaves the device, or comes back: its own tensors, and its input, which the piece before made. */
+static void move_kept(struct walk *w, const struct op *o, int what, int block)
+{
+    int before = block > 0 ? block - 1 : EMBEDDING;
+
+    for (int i = 0; i < w->ntensors; i++) {
+        struct made *t = &w->tensors[i];
+        bool input = t->handed_on && t->owner == before && t->bytes == w->s->program.boundary;
+        if (!t->there || t->mem != MEM_ACTIVATIONS || t->left || !(input || (t->owner == block && !t->handed_on)))
+            continue;
+        if (what == ACT_FREE && t->block != NONE) {
+            give_back(w, t->block);
+            t->block = NONE;
+        } else if (what == ACT_ALLOC && t->block == NONE) {
+            t->block = request(w, t->bytes, pool_of(w, o));
+        }
+    }
+}
+
 /* Only what lies in device memory is PyTorch's allocator's. */
 static void act_on(struct walk *w, const struct op *o, int what, int64_t iteration)
 {
     for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++) {
         const struct act *a = &w->s->acts[i];
         const struct buf *b = &w->s->bufs[a->buf];
-        if (!(a->what & what) || b->category == CAT_ACTIVATIONS || b->space != SPACE_DEVICE)
+        if (!(a->what & what) || b->space != SPACE_DEVICE)
             continue;
+        if (b->category == CAT_ACTIVATIONS) {
+            if (o->kind == OP_COPY && what != ACT_USE)
+                move_kept(w, o, what, (int)sched_instance(w->s, a, iteration));
+            continue;
+        }
         for (int k = 0; k < a->n; k++) {
             int instance = instance_of(w, a, iteration, k);
             struct instance *x = &w->instances[instance];

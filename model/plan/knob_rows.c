@@ -134,7 +134,7 @@ static const struct knob rows[] = {
       TRY(2, interval), .label = "/%.0f", TITAN_HAS(1, "it recomputes all blocks or none"),
       .about = "every k-th block is recomputed" },
     { "", "activation_offload", WORD(activation_offload, away_words, OFFLOAD_NOTHING), .cells = ALL, OURS,
-      TRIES(22, OFFLOAD_NOTHING, OFFLOAD_STREAMS), .label = ", activations %s", TITAN_HAS(OFFLOAD_NOTHING, "its releases have no activation offload"),
+      TRY(22, activations), .label = ", activations %s", TITAN_HAS(OFFLOAD_NOTHING, "its releases have no activation offload"),
       .about = "what blocks keep for backward waits in host memory" },
     { "", "unit", .type = KNOB_UNIT, .cells = FSDP1 | FSDP2 | P_ZERO2 | P_ZERO3 | P_FSDP | DS3,
       USUAL(unit, "block; DeepSpeed's module"), .everywhere = true, TRY(6, unit), .label = ", unit %s",

@@ -115,6 +115,15 @@ bool knob_idle_host(const struct plan *p)
 
 /* ---- search ---- */
 
+/* With recompute little is left to move. */
+enum knob_tried knob_try_activations(struct plan *p, int i)
+{
+    if (i >= (p->recompute == RECOMPUTE_NONE ? 2 : 1))
+        return KNOB_NO_MORE;
+    p->activation_offload = i ? OFFLOAD_STREAMS : OFFLOAD_NOTHING;
+    return KNOB_TRIED;
+}
+
 /* Stages 1 and 2 take nvme for cpu. */
 enum knob_tried knob_try_ds_optimizer(struct plan *p, int i)
 {

@@ -25,6 +25,7 @@ bool knob_idle_disk(const struct plan *p);
 bool knob_idle_host(const struct plan *p);      /* no optimizer is on the host */
 
 /* Values worth searching that depend on others, or that come in pairs. */
+enum knob_tried knob_try_activations(struct plan *p, int i);
 enum knob_tried knob_try_ds_optimizer(struct plan *p, int i);
 enum knob_tried knob_try_ds_param(struct plan *p, int i);
 enum knob_tried knob_try_interval(struct plan *p, int i);

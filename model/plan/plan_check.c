@@ -193,8 +193,16 @@ static int check_common(const struct plan *p, const char *where)
     if (p->activation_offload != OFFLOAD_NOTHING && p->recompute == RECOMPUTE_OFFLOAD)
         return fail("%s: activation_offload: recompute \"offload\" keeps the inputs of recomputed blocks in pinned memory "
                     "already: with recompute \"full\" activation_offload says how all blocks do", where);
-    if (p->activation_offload != OFFLOAD_NOTHING && p->kernels != KERNELS_DPX)
-        return fail("%s: activation_offload: with kernels \"dpx\" only, so far", where);
+    if ((p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD) && p->kernels != KERNELS_DPX
+        && plan_recipe(p).autocast)
+        return fail("%s: %s: under autocast blocks keep casts of their weights, too, which stay on the device: not counted yet "
+                    "for kernels \"%s\"", where, p->recompute == RECOMPUTE_OFFLOAD ? "recompute" : "activation_offload",
+                    kernels_name(p->kernels));
+    if ((p->activation_offload == OFFLOAD_SAVE_ON_CPU || p->activation_offload == OFFLOAD_SAVE_ON_CPU_PINNED)
+        && p->kernels != KERNELS_DPX)
+        return fail("%s: activation_offload: PyTorch's save_on_cpu copies a tensor as often as it is saved, weights too, which "
+                    "is not counted yet for kernels \"%s\": take \"streams\", or recompute \"offload\"", where,
+                    kernels_name(p->kernels));
     if (p->dropout >= 1)
         return fail("%s: dropout: must be below 1", where);
     if (p->deterministic && (p->dialect != DIALECT_PAPER || p->strategy == STRAT_DP))

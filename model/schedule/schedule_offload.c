@@ -15,13 +15,39 @@ struct pass_over {
 
 /* ---- families ---- */
 
-/* Tensors that a forward of our own kernels leaves, each with the room that it takes; of other kernels, one. */
+/* Is the tensor of move i still there when the pass ends? */
+static bool stays(const struct piece *piece, int n, int i)
+{
+    const struct move *m = &piece->moves[PASS_FORWARD][i];
+
+    if (m->kind != MOVE_ALLOC || m->mem != MEM_ACTIVATIONS)
+        return false;
+    for (int k = i + 1; k < n; k++)
+        if (piece->moves[PASS_FORWARD][k].kind == MOVE_FREE && piece->moves[PASS_FORWARD][k].tensor == m->tensor)
+            return false;
+    return true;
+}
+
+static int64_t room_of_moves(const struct pass_over *p, const struct piece *piece)
+{
+    int n = 0;
+    int64_t sum = 0;
+
+    for (int k = 0; k < piece->nkernels[PASS_FORWARD]; k++)
+        n += piece->kernels[PASS_FORWARD][k].nmoves;
+    for (int i = 0; i < n; i++)
+        if (stays(piece, n, i))
+            sum += p->way->room(piece->moves[PASS_FORWARD][i].bytes);
+    return sum;
+}
+
+/* Tensors that a forward leaves, each with the room that it takes. */
 static int64_t room_of(const struct pass_over *p, const struct piece *piece)
 {
     int64_t left[NSLOT] = { 0 }, sum = 0;
 
     if (!piece->places[PASS_FORWARD])
-        return p->way->room(piece->saved);
+        return room_of_moves(p, piece);
     for (int k = 0; k < piece->nkernels[PASS_FORWARD]; k++)
         for (int i = 0; i < piece->kernels[PASS_FORWARD][k].nplaces; i++) {
             const struct place *at = &piece->places[PASS_FORWARD][piece->kernels[PASS_FORWARD][k].place0 + i];

@@ -77,11 +77,12 @@ static int64_t best_of(const struct search_result *r, enum strategy s, enum dial
     return -1;
 }
 
-/* The best of another strategy or dialect than the answer's, among the ranked; -1. */
+/* The best of another strategy or dialect than the answer's, among the ranked that wait for memory as it does; -1. */
 static int64_t best_other(const struct ranked *of, int64_t n)
 {
     for (int64_t i = 1; i < n; i++)
-        if (of[i].found->plan.strategy != of[0].found->plan.strategy || of[i].found->plan.dialect != of[0].found->plan.dialect)
+        if (of[i].waits == of[0].waits && (of[i].found->plan.strategy != of[0].found->plan.strategy ||
+                                           of[i].found->plan.dialect != of[0].found->plan.dialect))
             return i;
     return -1;
 }

@@ -321,27 +321,73 @@ static int64_t run_from(const struct work *w, int64_t i, int64_t *usual, int64_t
     return i;
 }
 
-/* Appends the variants elsewhere of all runs that lack memory, and looks at them. */
-static int look_elsewhere(struct work *w)
+/* Where no variant of a smaller micro-batch fits, with as much recompute, none of this one does. */
+static bool hopeless(const struct work *w, int64_t n, const struct plan *p)
 {
-    int64_t n = w->n;
+    bool any = false;
+
+    for (int64_t i = n; i < w->n; i++) {
+        const struct plan *q = &w->found[i].plan;
+        if (knob_cell(q) != knob_cell(p) || q->recompute != p->recompute || q->recompute_interval != p->recompute_interval ||
+            q->micro_batch >= p->micro_batch)
+            continue;
+        if (w->found[i].fits)
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+static bool has_fitting(const struct work *w, int64_t n, const struct plan *p)
+{
+    for (int64_t i = n; i < w->n; i++)
+        if (w->found[i].fits && same_run(&w->found[i].plan, p))
+            return true;
+    return false;
+}
+
+/* Appends the variants elsewhere of the runs of one micro-batch that lack memory: of the plan nearest to the defaults,
+ * or where none of those fits of the one that needs least. */
+static int append_elsewhere(struct work *w, int64_t n, int64_t micro_batch, bool least)
+{
     int rc = 0;
 
-    w->first_elsewhere = n;
-    for (int64_t i = 0, next, of[2]; i < n && !rc && !w->o->in_place; i = next) {
+    for (int64_t i = 0, next, of[2]; i < n && !rc; i = next) {
         int64_t all = w->n;
         w->n = n;                       /* the run is among the first */
         next = run_from(w, i, &of[0], &of[1]);
         w->n = all;
-        for (int k = 0; k < 2 && of[k] >= 0 && !rc; k++) {
-            struct plan base = w->found[of[k]].plan;
-            if (k == 0 || of[1] != of[0])
-                rc = enumerate_elsewhere(w->o, &base, take, w);
+        if (w->found[i].plan.micro_batch != micro_batch || of[0] < 0 || hopeless(w, n, &w->found[i].plan))
+            continue;
+        struct plan base = w->found[of[least]].plan;
+        if (!least || (of[1] != of[0] && !has_fitting(w, n, &base)))
+            rc = enumerate_elsewhere(w->o, &base, take, w);
+    }
+    return rc;
+}
+
+/* Looks at the variants elsewhere of all runs that lack memory, smaller micro-batches first. */
+static int look_elsewhere(struct work *w)
+{
+    int64_t n = w->n, done = 0;
+    int rc = 0;
+
+    w->first_elsewhere = n;
+    while (!rc && !w->failed && !w->o->in_place) {
+        int64_t least = INT64_MAX;
+        for (int64_t i = 0; i < n; i++)
+            if (w->found[i].plan.micro_batch > done && w->found[i].plan.micro_batch < least)
+                least = w->found[i].plan.micro_batch;
+        if (least == INT64_MAX)
+            break;
+        done = least;
+        for (int k = 0; k < 2 && !rc; k++) {
+            w->next = w->n;
+            rc = append_elsewhere(w, n, least, k > 0);
+            if (!rc)
+                run_all(w);
         }
     }
-    w->next = n;
-    if (!rc)
-        run_all(w);
     return rc;
 }
 

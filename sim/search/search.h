@@ -12,8 +12,8 @@
  * first SEARCH_FRONT that are worth a line for their memory.  Twice what is allocated has been enough in all plans seen: one with that much room is not replayed.
  *
  * Where no plan of a strategy, micro-batch and recompute fits with room, its variants that keep states, parameters or
- * activations elsewhere (knobs from KNOB_LATER on) are looked at, too: of the one nearest to the framework's defaults
- * and of the one that needs least.
+ * activations elsewhere (knobs from KNOB_LATER on) are looked at, too: of the one nearest to the framework's defaults,
+ * or where none of those fits of the one that needs least.
  *
  * The order is that of step time, then of memory, then of enumeration: the same
  * for any number of threads.  Two plans whose schedules are equal, entry for entry

@@ -164,7 +164,7 @@ static void send_away(struct schedules *s, bool disk)
 
 /* ---- states in host memory, updated there ---- */
 
-static int params_there[MOST_CLASSES], grads_there[MOST_CLASSES];
+static int params_away[MOST_CLASSES], grads_away[MOST_CLASSES];
 
 static void act_each(struct schedules *s, int what, const int *families)
 {
@@ -177,9 +177,9 @@ static void load_on_host(struct schedules *s)
 {
     sched_op(s, OP_MEMORY, STREAM_HOST, PHASE_INIT, "states on the host")->flags = OPF_LOAD;
     act_each(s, ACT_ALLOC | ACT_WRITE, states);
-    act_each(s, ACT_ALLOC | ACT_WRITE, params_there);
+    act_each(s, ACT_ALLOC | ACT_WRITE, params_away);
     sched_op(s, OP_MEMORY, STREAM_HOST, PHASE_INIT, "gradients on the host");
-    act_each(s, ACT_ALLOC, grads_there);
+    act_each(s, ACT_ALLOC, grads_away);
 }
 
 static void update_on_host(struct schedules *s, const struct op *old)
@@ -187,17 +187,17 @@ static void update_on_host(struct schedules *s, const struct op *old)
     sched_copy(s, STREAM_D2H, PHASE_OPTIMIZER, "gradients down", grad_bytes, grad_bytes)->after = AFTER(STREAM_COMPUTE);
     sched_does(s, COPY_SET, 1);
     act_each(s, ACT_R, grads);
-    act_each(s, ACT_W, grads_there);
+    act_each(s, ACT_W, grads_away);
     struct op *o = sched_op(s, OP_OPTIMIZER, STREAM_HOST, PHASE_OPTIMIZER, "AdamW on the host");
     o->after = AFTER(STREAM_D2H);
     o->u.optimizer.elems = old->u.optimizer.elems;
-    act_each(s, ACT_R, grads_there);
+    act_each(s, ACT_R, grads_away);
     act_each(s, ACT_RW, states);
-    act_each(s, ACT_RW, params_there);
+    act_each(s, ACT_RW, params_away);
     sched_copy(s, STREAM_H2D, PHASE_OPTIMIZER, "parameters up", param_bytes, param_bytes)->after =
         AFTER(STREAM_HOST) | AFTER(STREAM_COMPUTE);
     sched_does(s, COPY_SET, 1);
-    act_each(s, ACT_R, params_there);
+    act_each(s, ACT_R, params_away);
     act_each(s, ACT_W, params);
 }
 
@@ -240,8 +240,8 @@ static void keep_on_host(struct schedules *s)
 {
     find_families(s);
     for (int k = 0; k < nclasses; k++) {
-        params_there[k] = like(s, params[k], SPACE_PINNED);
-        grads_there[k] = like(s, grads[k], SPACE_PINNED);
+        params_away[k] = like(s, params[k], SPACE_PINNED);
+        grads_away[k] = like(s, grads[k], SPACE_PINNED);
         s->bufs[states[k]].space = SPACE_HOST;
     }
     s->spaces |= IN(SPACE_HOST);

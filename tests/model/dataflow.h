@@ -161,7 +161,7 @@ static inline bool df_collect(struct df *d, int64_t rank, const struct df_entry 
     for (uint32_t i = 0; i < o->nacts; i++) {
         const struct act *a = &k->s.acts[o->act0 + i];
         const struct layout *l = df_layout(&k->s, a);
-        if (!(a->what & any))
+        if (!(a->what & any) || k->s.bufs[a->buf].category == CAT_ACTIVATIONS)     /* no tensors of the model */
             continue;
         if (!l && o->kind == OP_COPY && o->u.copy.fn == COPY_ZERO)
             continue;               /* a buffer for whatever comes */

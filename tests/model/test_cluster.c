@@ -428,6 +428,12 @@ static void ranks_on_cores_have_the_nodes_memory(void **state)
     c.headroom = 0;
     assert_int_equal(cluster_host_memory(&c, &bytes), 0);
     assert_int_equal(bytes, 4 * c.memory);
+    assert_int_equal(cluster_disk(&c, &bytes), 0);      /* what is free where files would be */
+    assert_true(bytes > 0);
+    c.node.disk = 1000;
+    assert_int_equal(cluster_disk(&c, &bytes), 0);
+    assert_int_equal(bytes, 1000);
+    c = load("8xl4");                                   /* no reference node */
     says((fail_capture(said, sizeof said), cluster_disk(&c, &bytes)), "\"disk_bytes\"");
 }
 

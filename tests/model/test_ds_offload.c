@@ -345,6 +345,12 @@ static void deepspeed_0_19_6_pins_keeps_and_copies_so(void **state)
     what_deepspeed_pins_keeps_and_copies("0.19.6", 17);
 }
 
+static void deepspeed_0_19_8_pins_keeps_and_copies_so(void **state)
+{
+    (void)state;
+    what_deepspeed_pins_keeps_and_copies("0.19.8", 8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +361,7 @@ int main(void)
         cmocka_unit_test(stage_1_copies_with_the_last_micro_step_alone),
         cmocka_unit_test(sums_of_gradients_are_whole),
         cmocka_unit_test(deepspeed_0_19_6_pins_keeps_and_copies_so),
+        cmocka_unit_test(deepspeed_0_19_8_pins_keeps_and_copies_so),
     };
     return cmocka_run_group_tests_name("model/ds_offload", tests, NULL, NULL);
 }

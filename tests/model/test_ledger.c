@@ -268,14 +268,15 @@ static int64_t total(const int64_t live[NCAT])
 
 static void slow_acts(struct slow *w, const struct schedules *s, const struct op *o, int what, int sign)
 {
-    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
-        const struct buf *b = &s->bufs[s->acts[k].buf];
-        for (int j = 0; j < s->acts[k].n && (s->acts[k].what & what); j++)
-            if (b->category != CAT_ACTIVATIONS && b->space == SPACE_DEVICE) {
-                w->live[b->category] += sign * b->bytes;
-                w->families += sign * b->bytes;
-            }
-    }
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++)
+        for (int j = 0; j < s->acts[k].n && (s->acts[k].what & what); j++) {
+            const struct buf *b = &s->bufs[s->acts[k].buf];
+            bool kept = b->category == CAT_ACTIVATIONS;     /* kernels have it, but for copies to another memory */
+            if (b->space != SPACE_DEVICE || (kept && o->kind != OP_COPY))
+                continue;
+            w->live[b->category] += sign * b->bytes;
+            w->families += kept ? 0 : sign * b->bytes;
+        }
 }
 
 static int slow_op(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)

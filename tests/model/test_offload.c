@@ -2,7 +2,7 @@
  * values are sums over the model's tensors written down here, and the frameworks' own rules. */
 #include "tests/model/plans.h"
 
-#include "model/lower/common/host_memory.h"
+#include "model/lower/common/pinned.h"
 #include "model/schedule/ledger.h"
 
 static struct schedules s;

@@ -15,7 +15,8 @@
 #include "model/schedule/ledger.h"
 
 static const char *const golden[] = { "tests/golden/memory/torch_memory.jsonl",
-                                      "tests/golden/memory/torch_attention.jsonl", "tests/golden/memory/torch_options.jsonl" };
+                                      "tests/golden/memory/torch_attention.jsonl", "tests/golden/memory/torch_options.jsonl",
+                                      "tests/golden/memory/torch_offload.jsonl" };
 #define FOLLOWED 1e-4
 #define BEYOND 9            /* steps whose peak here is that of the kernel's own scratch */
 
@@ -248,12 +249,68 @@ static void the_most_of_each_collective_buffer_agrees_to_the_byte(void **state)
     each_step(check_largest);
 }
 
+/* ---- CPUOffloadPolicy: the host, and what travels ---- */
+
+static int64_t on_host(const struct step *s, const char *when, const char *what)
+{
+    const json_t *host = json_object_get(json_object_get(s->line, "steady"), "host");
+
+    return json_integer_value(json_object_get(json_object_get(host, when), what));
+}
+
+struct copied { int64_t up, down, copies; };
+
+static int count_copy(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct copied *c = arg;
+    enum space from, to;
+
+    (void)iteration;
+    if (o->kind != OP_COPY || !sched_crosses(s, o, &from, &to) || (from != SPACE_DEVICE && to != SPACE_DEVICE))
+        return 0;
+    c->up += to == SPACE_DEVICE ? o->u.copy.writes : 0;
+    c->down += from == SPACE_DEVICE ? o->u.copy.reads : 0;
+    c->copies += o->u.copy.reads > 0;
+    return 0;
+}
+
+static void agrees(const struct step *s, const char *what, int64_t got, int64_t want)
+{
+    if (got != want)
+        fail_msg("%s: %s: %lld, PyTorch counts %lld", s->name, what, (long long)got, (long long)want);
+}
+
+static void check_host(const struct step *s)
+{
+    static const struct { const char *word; enum space space; } memory[] = { { "pinned", SPACE_PINNED }, { "pageable", SPACE_HOST } };
+    struct copied c = { 0, 0, 0 };
+
+    for (int i = 0; i < 2; i++) {
+        struct ledger l;
+        ledger_run_in(&s->schedules, IN(memory[i].space), &l);
+        agrees(s, memory[i].word, l.phase[SCHED_STEADY].bytes, on_host(s, "most", memory[i].word));
+        agrees(s, memory[i].word, l.persistent[CAT_PARAMS], on_host(s, "params", memory[i].word));
+        agrees(s, memory[i].word, l.persistent[CAT_PARAMS] + l.persistent[CAT_OPTIMIZER], on_host(s, "after", memory[i].word));
+    }
+    sched_walk(&s->schedules, SCHED_STEADY, count_copy, &c);
+    agrees(s, "bytes to the device", c.up, on_host(s, "copied", "up"));
+    agrees(s, "bytes to the host", c.down, on_host(s, "copied", "down"));
+    agrees(s, "copies", c.copies, on_host(s, "copied", "copies"));
+}
+
+static void the_host_and_what_is_copied_agree_to_the_byte(void **state)
+{
+    (void)state;
+    assert_true(each_line(golden[2], check_host) >= 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(peaks_agree),
         cmocka_unit_test(what_persists_agrees_to_the_byte),
         cmocka_unit_test(the_most_of_each_collective_buffer_agrees_to_the_byte),
+        cmocka_unit_test(the_host_and_what_is_copied_agree_to_the_byte),
     };
     return cmocka_run_group_tests_name("model/torch memory", tests, NULL, NULL);
 }

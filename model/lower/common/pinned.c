@@ -14,6 +14,8 @@ int64_t pinned_bytes(int64_t bytes)
     return bytes > 0 ? (int64_t)1 << power(bytes) : 0;
 }
 
+int64_t pageable_bytes(int64_t bytes) { return bytes; }
+
 void pinned_keep(struct pinned *p, struct schedules *s, int64_t bytes)
 {
     int k = power(bytes);

@@ -10,6 +10,9 @@
 /* Bytes that pinning a tensor of so many takes. */
 int64_t pinned_bytes(int64_t bytes);
 
+/* Of a pageable one: as many. */
+int64_t pageable_bytes(int64_t bytes);
+
 /* Blocks that no tensor has, by their power of two.  Zeroed: none. */
 struct pinned { struct { int family, free, made; } of[63]; };
 

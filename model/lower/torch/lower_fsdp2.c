@@ -54,7 +54,7 @@ static void declare(struct fsdp2 *f, enum unit_class c)
     m->rs_out     = sched_buf(s, CAT_REDUCE_SCATTER, "reduce-scatter output", of, 0, n, rs_out);
     m->grads      = sched_buf_in(s, f->home, CAT_GRADS, "sharded grads", of, 0, n,
                                  f->offload ? z->host_grads_bytes : grads);
-    m->grads_new  = sched_buf(s, CAT_GRADS, "new sharded grads", of, 0, n, grads);
+    m->grads_new  = sched_buf(s, f->offload ? CAT_TEMPORARIES : CAT_GRADS, "new sharded grads", of, 0, n, grads);
     for (int i = 0; i < n; i++)
         sched_unit(s, unit_class_name(c), i, z->numel, z->padded, shard);
 }
@@ -129,23 +129,22 @@ static void copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again)
 {
     const struct families *m = &f->fam[u.c];
     int64_t bytes = f->size[u.c].padded * dtype_bytes(f->r.used);
-    bool from_host = f->offload && f->nshard == 1;
+    struct op *o;
 
-    if (from_host)
-        fsdp2_bring(f, u, STREAM_COMPUTE, phase, 0);
-    struct op *o = sched_copy(f->s, STREAM_COMPUTE, phase, "copy-out",
-                              f->nshard > 1 || from_host ? bytes : f->size[u.c].shard_bytes, bytes);
+    if (f->offload && f->nshard == 1) {
+        fsdp2_bring_alone(f, u, phase);
+        return;
+    }
+    o = sched_copy(f->s, STREAM_COMPUTE, phase, "copy-out",
+                   f->nshard > 1 ? bytes : f->size[u.c].shard_bytes, bytes);
 
     if (f->nshard > 1)
         o->wait[0] = f->ev_gather;
     o->record = f->ev_copy_out;
     fsdp2_name(f, u);
     sched_does(f->s, COPY_SET, 1);
-    if (from_host)
-        fsdp2_brought(f, ACT_R | ACT_FREE, u);
-    else
-        sched_act_as(f->s, ACT_R, f->nshard > 1 ? m->gathered : m->shard, u.i, u.by,
-                     again && f->nshard > 1 && kept_ranks(f, u.c) ? m->gathered_kept : 0);
+    sched_act_as(f->s, ACT_R, f->nshard > 1 ? m->gathered : m->shard, u.i, u.by,
+                 again && f->nshard > 1 && kept_ranks(f, u.c) ? m->gathered_kept : 0);
     sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->unsharded, u.i, u.by);
 }
 

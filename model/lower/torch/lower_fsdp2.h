@@ -28,8 +28,8 @@ struct families {
 struct offloaded {
     int64_t up, down;               /* its shard with padding; its gradient without */
     int staged, cast;               /* families: on the device, in both dtypes */
-    int shard, grad, reduced, arrived;  /* layouts: its part of the host's shards and gradients, of what was
-                                         * reduced on the device, of what is to be added */
+    int shard, grad, reduced, arrived, unsharded;   /* layouts: its part of the host's shards and gradients, of what
+                                         * was reduced on the device, of what is to be added, of the unsharded ones */
 };
 
 /* Bytes that a tensor of so many takes where it lies. */
@@ -92,6 +92,8 @@ void fsdp2_offload_declare(struct fsdp2 *f, enum unit_class c);
 void fsdp2_offload_free(struct fsdp2 *f);
 /* The unit's shards are copied to the device one by one, and cast there. */
 void fsdp2_bring(struct fsdp2 *f, struct at u, enum stream st, enum phase phase, uint16_t after);
+/* The same of a rank alone: from there into the unsharded parameters. */
+void fsdp2_bring_alone(struct fsdp2 *f, struct at u, enum phase phase);
 /* An act of the last entry on what was brought. */
 void fsdp2_brought(struct fsdp2 *f, int what, struct at u);
 /* Reduced gradients, in family `from`, go to the host. */

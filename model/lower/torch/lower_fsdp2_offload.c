@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "base/room.h"
-#include "model/lower/common/host_memory.h"
+#include "model/lower/common/pinned.h"
 #include "model/lower/torch/lower_fsdp2.h"
 
 void fsdp2_offload_setup(struct fsdp2 *f)
@@ -38,7 +38,8 @@ static void declare_one(struct fsdp2 *f, enum unit_class c, int i, int tensor)
               sched_buf(f->s, CAT_TEMPORARIES, "cast shard", of_class(c), 0, n, round512(share * dtype_bytes(f->r.used)));
 }
 
-static void describe_one(struct fsdp2 *f, enum unit_class c, int i, int64_t param_at, int64_t grad_at, int64_t reduced_at)
+static void describe_one(struct fsdp2 *f, enum unit_class c, int i, int64_t param_at, int64_t grad_at, int64_t reduced_at,
+                         int64_t unsharded_at)
 {
     struct offloaded *t = &f->tensor[c][i];
     enum dtype kept = f->r.kept;
@@ -50,11 +51,12 @@ static void describe_one(struct fsdp2 *f, enum unit_class c, int i, int64_t para
     t->grad = fsdp2_describe_one(f, c, HOLDS_GRAD, kept, i, grad_at);
     t->reduced = fsdp2_describe_one(f, c, HOLDS_GRAD, kept, i, reduced_at);
     t->arrived = fsdp2_describe_one(f, c, HOLDS_GRAD, kept, i, 0);
+    t->unsharded = fsdp2_describe_one(f, c, HOLDS_PARAM, f->r.used, i, unsharded_at);
 }
 
 void fsdp2_offload_declare(struct fsdp2 *f, enum unit_class c)
 {
-    int64_t params = 0, grads = 0, reduced = 0, most = 0, exact = 0;
+    int64_t params = 0, grads = 0, reduced = 0, unsharded = 0, most = 0, exact = 0;
 
     while (unit_tensor(&f->map, c, f->ntensors[c]) >= 0)
         f->ntensors[c]++;
@@ -63,10 +65,11 @@ void fsdp2_offload_declare(struct fsdp2 *f, enum unit_class c)
         struct offloaded *t = &f->tensor[c][i];
         declare_one(f, c, i, unit_tensor(&f->map, c, i));
         if (f->s->detailed)
-            describe_one(f, c, i, params, grads, reduced);
+            describe_one(f, c, i, params, grads, reduced, unsharded);
         params += f->param_room(t->up);
         grads += f->grad_room(t->down);
         reduced += t->up;
+        unsharded += round512(t->up / dtype_bytes(f->r.kept) * dtype_bytes(f->r.used));     /* of a rank alone */
         exact += t->up;
         most = t->down > most ? t->down : most;
     }
@@ -100,26 +103,57 @@ static void wait_if_pageable(struct fsdp2 *f, enum stream st, enum phase phase)
         sched_op(f->s, OP_WAIT, STREAM_ISSUE, phase, "pageable copy")->after = AFTER(st);
 }
 
-void fsdp2_bring(struct fsdp2 *f, struct at u, enum stream st, enum phase phase, uint16_t after)
+/* One shard, and its cast. */
+static void bring_one(struct fsdp2 *f, struct at u, const struct offloaded *t, enum stream st, enum phase phase)
 {
     struct schedules *s = f->s;
 
-    for (int i = 0; i < f->ntensors[u.c]; i++) {
-        const struct offloaded *t = &f->tensor[u.c][i];
-        sched_copy(s, st, phase, "shard to device", t->up, t->up)->after = i == 0 ? after : 0;
-        fsdp2_name(f, u);
-        sched_does(s, COPY_SET, 1);
-        sched_act_as(s, ACT_R, f->fam[u.c].shard, u.i, u.by, t->shard);
-        sched_act(s, ACT_ALLOC | ACT_W, t->staged, u.i, u.by);
-        if (t->cast == t->staged)
-            continue;
-        sched_copy(s, st, phase, "cast shard", t->up, t->up / dtype_bytes(f->r.kept) * dtype_bytes(f->r.used));
-        fsdp2_name(f, u);
-        sched_does(s, COPY_SET, 1);
-        sched_act(s, ACT_R | ACT_FREE, t->staged, u.i, u.by);
-        sched_act(s, ACT_ALLOC | ACT_W, t->cast, u.i, u.by);
-    }
+    sched_copy(s, st, phase, "shard to device", t->up, t->up);
+    fsdp2_name(f, u);
+    sched_does(s, COPY_SET, 1);
+    sched_act_as(s, ACT_R, f->fam[u.c].shard, u.i, u.by, t->shard);
+    sched_act(s, ACT_ALLOC | ACT_W, t->staged, u.i, u.by);
     wait_if_pageable(f, st, phase);
+    if (t->cast == t->staged)
+        return;
+    sched_copy(s, st, phase, "cast shard", t->up, t->up / dtype_bytes(f->r.kept) * dtype_bytes(f->r.used));
+    fsdp2_name(f, u);
+    sched_does(s, COPY_SET, 1);
+    sched_act(s, ACT_R | ACT_FREE, t->staged, u.i, u.by);
+    sched_act(s, ACT_ALLOC | ACT_W, t->cast, u.i, u.by);
+}
+
+void fsdp2_bring(struct fsdp2 *f, struct at u, enum stream st, enum phase phase, uint16_t after)
+{
+    int first = f->s->nops;
+
+    for (int i = 0; i < f->ntensors[u.c]; i++)
+        bring_one(f, u, &f->tensor[u.c][i], st, phase);
+    f->s->ops[first].after = after;
+}
+
+/* wait_for_unshard() with a world of one: what was brought goes when the name is bound to the next. */
+void fsdp2_bring_alone(struct fsdp2 *f, struct at u, enum phase phase)
+{
+    struct schedules *s = f->s;
+    int n = f->ntensors[u.c];
+
+    for (int i = 0; i < n; i++) {
+        const struct offloaded *t = &f->tensor[u.c][i];
+        int64_t bytes = t->up / dtype_bytes(f->r.kept) * dtype_bytes(f->r.used);
+        bring_one(f, u, t, STREAM_COMPUTE, phase);
+        if (i > 0) {
+            sched_op(s, OP_MEMORY, STREAM_COMPUTE, phase, "release");
+            fsdp2_name(f, u);
+            sched_act(s, ACT_FREE, t[-1].cast, u.i, u.by);
+        }
+        struct op *o = sched_copy(s, STREAM_COMPUTE, phase, "copy-out", bytes, bytes);
+        o->record = i == n - 1 ? f->ev_copy_out : 0;
+        fsdp2_name(f, u);
+        sched_does(s, COPY_SET, 1);
+        sched_act(s, i < n - 1 ? ACT_R : ACT_R | ACT_FREE, t->cast, u.i, u.by);
+        sched_act_as(s, i > 0 ? ACT_W : ACT_ALLOC | ACT_W, f->fam[u.c].unsharded, u.i, u.by, t->unsharded);
+    }
 }
 
 void fsdp2_brought(struct fsdp2 *f, int what, struct at u)
@@ -218,4 +252,5 @@ void fsdp2_offload_init(struct fsdp2 *f)
     for (int c = 0; c < NUC && f->home == SPACE_PINNED; c++)
         if (f->map.of_class[c] > 0)
             pin(f, (enum unit_class)c);
+    sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_INIT, "weights on the host")->after = AFTER(STREAM_HOST);
 }
