@@ -168,8 +168,8 @@ static void one_by_one(struct plan *p)      { nothing_stays(p); p->ds.stage3_all
 /* Offload: states of the optimizer, parameters, in host memory and on disk.  Tensors of this size are below what
  * DeepSpeed swaps. */
 static void host_states(struct plan *p)     { sub_groups(p); p->ds.offload_optimizer.device = OFFLOAD_CPU; }
-static void host_params(struct plan *p)     { nothing_stays(p); p->ds.offload_param.device = OFFLOAD_CPU; }
-static void host_all(struct plan *p)        { host_states(p); host_params(p); small_buckets(p); }
+static void params_on_host(struct plan *p)     { nothing_stays(p); p->ds.offload_param.device = OFFLOAD_CPU; }
+static void host_all(struct plan *p)        { host_states(p); params_on_host(p); small_buckets(p); }
 static void twin_flow(struct plan *p)       { host_states(p); p->ds.offload_optimizer.ratio = 0.5; }
 static void disk_states(struct plan *p)
 {
@@ -183,7 +183,7 @@ static void disk_states(struct plan *p)
 static void disk_pipelined(struct plan *p)
 {
     disk_states(p);
-    host_params(p);
+    params_on_host(p);
     p->ds.offload_optimizer.pipeline_read = p->ds.offload_optimizer.pipeline_write = true;
     p->ds.offload_optimizer.buffer_count = 8;
 }
@@ -272,7 +272,7 @@ static const struct variant { const char *name; void (*set)(struct plan *p); uin
     { "fetched by all-reduce", fetch_by_reduce, DS3 },
     { "fetched one by one", one_by_one, DS3 },
     { "states on the host", host_states, DS3 },
-    { "parameters on the host", host_params, DS3 },
+    { "parameters on the host", params_on_host, DS3 },
     { "states and parameters on the host", host_all, DS3 },
     { "half of the states on the host", twin_flow, DS3 },
     { "states on disk", disk_states, DS3 },
