@@ -74,7 +74,7 @@ enum offload_device { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_NVME };
 /* Longest path in a plan, its end included. */
 enum { PLAN_MAX_PATH = 128 };
 
-/* DeepSpeed's offload_optimizer, offload_param and aio: README.md, "Offload".  Where `device` is none, or
+/* DeepSpeed's offload_optimizer, offload_param and aio (runtime/zero/offload_config.py, swap_tensor/constants.py).  Where `device` is none, or
  * no disk is used, what concerns them has its default. */
 struct ds_offload_optimizer {
     enum offload_device device;     /* stages 1 and 2 take nvme for cpu */

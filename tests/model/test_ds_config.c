@@ -265,6 +265,31 @@ static void unknown_keys_are_noted(void **state)
     assert_true(noted(&n, "zero_optimization.speed"));
 }
 
+/* Without them DeepSpeed has no files: the export says so. */
+static void name_folders(struct plan *p)
+{
+    bool stage3 = p->strategy == STRAT_ZERO3;
+
+    if (stage3 && p->ds.offload_optimizer.device == OFFLOAD_NVME)
+        strcpy(p->ds.offload_optimizer.nvme_path, "/local_nvme");
+    if (stage3 && p->ds.offload_param.device == OFFLOAD_NVME)
+        strcpy(p->ds.offload_param.nvme_path, "/local_nvme");
+}
+
+static void a_disk_without_a_folder_is_not_exported(void **state)
+{
+    struct plan p = { .model = gpt2, .cluster = eight, .seq = 16, .micro_batch = 1 };
+
+    (void)state;
+    plan_defaults(&p, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_BF16);
+    p.ds.offload_param.device = OFFLOAD_NVME;
+    plan_resolve(&p);
+    fail_capture(said, sizeof said);
+    assert_null(ds_config_export(&p));
+    fail_capture(NULL, 0);
+    assert_non_null(strstr(said, "deepspeed.offload_param.nvme_path: DeepSpeed needs it"));
+}
+
 /* DeepSpeed plans of every stage with every option. */
 static void export_then_import_is_the_same_plan(void **state)
 {
@@ -278,6 +303,7 @@ static void export_then_import_is_the_same_plan(void **state)
         draw_plan(&gpt2, &eight, &rng, &p);
         if (p.dialect != DIALECT_DEEPSPEED || p.deterministic)
             continue;
+        name_folders(&p);
         ds = ds_config_export(&p);
         assert_non_null(ds);
         q.model = gpt2;
@@ -378,6 +404,7 @@ int main(void)
         cmocka_unit_test(what_plans_lack_is_refused_by_name),
         cmocka_unit_test(offload_is_read_as_deepspeed_reads_it),
         cmocka_unit_test(unknown_keys_are_noted),
+        cmocka_unit_test(a_disk_without_a_folder_is_not_exported),
         cmocka_unit_test(export_then_import_is_the_same_plan),
         cmocka_unit_test(only_deepspeeds_plans_are_exported),
         cmocka_unit_test(deepspeed_0_19_8_refuses_the_keys_that_it_removed),

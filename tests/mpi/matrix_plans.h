@@ -129,6 +129,20 @@ static void compact_scattered(struct plan *p)   { compact(p); scattered_small(p)
 static void compact_all_reduced(struct plan *p) { compact(p); all_reduced_small(p); }
 static void compact_per_owner(struct plan *p)   { compact(p); per_owner_small(p); }
 static void compact_round_robin(struct plan *p) { compact(p); round_robin(p); overlapped(p); }
+
+/* Stages 1 and 2 with offload_optimizer, beside other options. */
+static void host_step(struct plan *p)       { p->ds.offload_optimizer.device = OFFLOAD_CPU; }
+static void host_step_owner(struct plan *p) { host_step(p); per_owner_small(p); }
+static void host_step_compact(struct plan *p)   { host_step(p); compact_wire_fp32(p); }
+
+static void host_step_pageable(struct plan *p)
+{
+    host_step(p);
+    round_robin(p);
+    overlapped(p);
+    p->ds.offload_optimizer.pin_memory = false;
+    strcpy(p->framework_version, "0.19.8");
+}
 static void overflow_unseen(struct plan *p) { p->ds.check_grad_overflow = false; }
 static void nothing_stays(struct plan *p)   { p->ds.stage3_param_persistence_threshold = 0; }
 static void all_stays(struct plan *p)       { p->ds.stage3_param_persistence_threshold = 1 << 20; }
@@ -243,6 +257,9 @@ static const struct variant { const char *name; void (*set)(struct plan *p); uin
     { "in the fp32 partition, no reduce_scatter", compact_all_reduced, DS2 },
     { "in the fp32 partition, a reduce per owner", compact_per_owner, DS2 },
     { "in the fp32 partition, round robin, overlapped", compact_round_robin, DS2 },
+    { "the step on the host, a reduce per owner", host_step_owner, DS12 },
+    { "the step on the host, not pinned, round robin", host_step_pageable, DS12 },
+    { "the step on the host, gradients summed in the fp32 partition", host_step_compact, DS12 },
     { "overflow not looked for", overflow_unseen, DS12 },
     { "no parameter stays", nothing_stays, DS3 },
     { "all parameters stay", all_stays, DS3 },

@@ -91,24 +91,19 @@ static int pageable(struct z12 *z, const char *what, int64_t bytes)
     return ds_scratch_in(&z->d, SPACE_HOST, CAT_TEMPORARIES, what, bytes);
 }
 
-/* accelerator.pin_memory(): a copy; the pageable tensor goes then (`goes`), or with the constructor. */
-static void pin(const struct z12 *z, int from, int to, int layout, int64_t bytes, bool set, bool goes)
-{
-    on_host(z, "pin", set ? COPY_SET : COPY_NOTHING, bytes, bytes);
-    sched_act_as(z->d.s, ACT_R | (goes ? ACT_FREE : 0), from, 0, 0, layout);
-    sched_act_as(z->d.s, ACT_ALLOC | ACT_W, to, 0, 0, layout);
-}
-
-/* Zeros in host memory; returns the pageable tensor of which they are a copy, which goes with the constructor, -1: none. */
+/* Zeros in host memory, pinned as accelerator.pin_memory() does it: by a copy, of which the pageable tensor goes then
+ * (`goes`) or with the constructor; that one is returned, or -1.  No data: all of it is written before it is read. */
 static int zeros(struct z12 *z, const char *what, int to, int64_t bytes, bool goes)
 {
     int from = pins(z) ? pageable(z, what, bytes) : to;
 
     on_host(z, what, COPY_NOTHING, 0, bytes);
-    sched_act(z->d.s, ACT_ALLOC | ACT_W, from, 0, 0);
+    sched_act(z->d.s, ACT_ALLOC | ACT_USE, from, 0, 0);
     if (!pins(z))
         return -1;
-    pin(z, from, to, 0, bytes, false, goes);
+    on_host(z, "pin", COPY_NOTHING, bytes, bytes);
+    sched_act(z->d.s, ACT_USE | (goes ? ACT_FREE : 0), from, 0, 0);
+    sched_act(z->d.s, ACT_ALLOC | ACT_USE, to, 0, 0);
     return goes ? -1 : from;
 }
 
@@ -136,8 +131,11 @@ static void master(struct z12 *z)
         sched_act_as(s, ACT_READ | ACT_FREE, down, 0, 0, z->lone_part);
         sched_act_as(s, ACT_ALLOC | ACT_W, fp32, 0, 0, z->master_part);
     }
-    if (pins(z))
-        pin(z, fp32, z->master, z->master_part, wide, true, true);
+    if (pins(z)) {
+        on_host(z, "pin", COPY_SET, wide, wide);
+        sched_act_as(s, ACT_READ | ACT_FREE, fp32, 0, 0, z->master_part);
+        sched_act_as(s, ACT_ALLOC | ACT_W, z->master, 0, 0, z->master_part);
+    }
 }
 
 void z12_offload_init(struct z12 *z)
