@@ -4,6 +4,10 @@
  * The models are made so that every tensor divides by the world: 36 layers of width 4000 and 21530 rows of embeddings
  * are 7e9 parameters, 875e6 a rank among 8. */
 #include "tests/model/plans.h"
+
+#include <glob.h>
+#include <stdlib.h>
+
 #include "model/lower/common/pinned.h"
 #include "model/schedule/ledger.h"
 
@@ -75,16 +79,6 @@ static void assert_bytes(int64_t got, int64_t want)
 {
     if (got != want)
         fail_msg("%lld bytes, on paper %lld", (long long)got, (long long)want);
-}
-
-static void pinned_blocks_are_powers_of_two(void **state)
-{
-    (void)state;
-    assert_bytes(pinned_bytes(100000000), 134217728);           /* vectors 1 and 2 */
-    assert_bytes(pinned_bytes(134217728), 134217728);
-    assert_bytes(pinned_bytes(134217729), 268435456);
-    assert_bytes(pinned_bytes(0), 0);
-    assert_bytes(pinned_bytes(1), 1);
 }
 
 /* Vector 15: fp32 weights 4 Q pageable, their gradients p2(4 Q) and 16-bit ones p2(2 Q) pinned, Adam 8 Q pageable. */
@@ -260,10 +254,361 @@ static void a_sub_group_that_stays_does_not_cross(void **state)
     plan_free(&p);
 }
 
+/* ---- disks ---- */
+
+/* GPT-2 of one layer; on one rank parts are whole.  Sub-groups of 3e6: wte; wpe to the attention's projection; the MLP's
+ * matrices; the last norm and biases. */
+static void disk_plan(struct plan *p, int64_t sub_group)
+{
+    plan_of(p, "gpt2", 1, 1, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_BF16);
+    p->ds.sub_group_size = sub_group;
+    p->ds.offload_optimizer.device = OFFLOAD_NVME;
+}
+
+static int64_t family(const struct schedules *s, const char *what, int *count)
+{
+    for (int b = 0; b < s->nbufs; b++)
+        if (!strcmp(s->bufs[b].what, what)) {
+            if (count)
+                *count = s->bufs[b].count;
+            return s->bufs[b].bytes;
+        }
+    fail_msg("no buffer \"%s\"", what);
+    return 0;
+}
+
+static int64_t on_disk(const struct schedules *s)
+{
+    struct ledger l;
+
+    ledger_run_in(s, IN(SPACE_DISK), &l);
+    return l.phase[SCHED_STEADY].bytes;
+}
+
+static int add_disk(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    int64_t *bytes = arg;
+
+    (void)s;
+    (void)iteration;
+    if (o->kind == OP_COPY && o->stream >= STREAM_DISK_READ)
+        bytes[o->stream == STREAM_DISK_WRITE] += o->u.copy.writes;
+    return 0;
+}
+
+/* Vectors 25 to 29 at this model's size: the pool is buffer_count times the largest sub-group rounded up to 256 elements
+ * for each thread; a step reads and writes 12 bytes an element of states and 4 of gradients, which are 16 on disk. */
+static void states_on_disk_take_a_pool_and_sixteen_bytes_an_element(void **state)
+{
+    static struct schedules s;
+    int64_t bytes[2] = { 0, 0 };
+    struct plan p;
+    int count = 0;
+
+    (void)state;
+    disk_plan(&p, 1000000000);
+    int64_t n = p.model.params, up = round_up(n, 256), up8 = round_up(n, 256 * 8), grads = 0;
+    lowered(&p, 0, &s);
+    assert_bytes(family(&s, "swap buffer", &count), up * 4);
+    assert_int_equal(count, 4);
+    for (int t = 0; t < p.model.ntensors; t++)
+        if (p.model.tensors[t].numel >= 262144)                     /* vector 31: 1 MiB */
+            grads += p.model.tensors[t].numel / 256 * 256 * 4;      /* vector 33: the rest stays */
+    assert_bytes(on_disk(&s), 3 * 4 * up + grads);
+    sched_walk(&s, SCHED_STEADY, add_disk, bytes);
+    assert_bytes(bytes[0], 3 * 4 * up + grads);
+    assert_bytes(bytes[1], 3 * 4 * up + grads);
+    p.ds.aio.intra_op_parallelism = 8;
+    lowered(&p, 0, &s);
+    assert_bytes(family(&s, "swap buffer", NULL), up8 * 4);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+static void refused_for(const struct plan *p, const char *words)
+{
+    struct schedules s = { 0 };
+    char why[512] = "";
+
+    fail_capture(why, sizeof why);
+    int rc = plan_check(p, "test") < 0 ? -1 : lower(p, 0, &s);
+    fail_capture(NULL, 0);
+    schedules_free(&s);
+    if (rc == 0 || !strstr(why, words))
+        fail_msg("\"%s\" where \"%s\" was due", why, words);
+}
+
+/* Four sub-groups: while one is computed the next is read and the last is written, each with weights, two moments and the
+ * gradient. */
+static void pipelining_both_ways_needs_twelve_buffers(void **state)
+{
+    static struct schedules s;
+    struct plan p;
+
+    (void)state;
+    disk_plan(&p, 3000000);
+    p.ds.offload_optimizer.buffer_count = 3;
+    refused_for(&p, "deepspeed.offload_optimizer.buffer_count");
+    p.ds.offload_optimizer.buffer_count = 4;
+    lowered(&p, 0, &s);
+    p.ds.offload_optimizer.pipeline_read = true;
+    refused_for(&p, "deepspeed.offload_optimizer.buffer_count");
+    p.ds.offload_optimizer.buffer_count = 8;
+    lowered(&p, 0, &s);
+    p.ds.offload_optimizer.pipeline_write = true;
+    refused_for(&p, "deepspeed.offload_optimizer.buffer_count");
+    p.ds.offload_optimizer.buffer_count = 12;
+    lowered(&p, 0, &s);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+/* Vectors 34 and 35: five buffers of 1e8 elements rounded up to 512; a partition that is larger is refused. */
+static void parameters_on_disk_have_a_pool_of_their_own(void **state)
+{
+    static struct schedules s;
+    struct plan p;
+    int count = 0;
+
+    (void)state;
+    disk_plan(&p, 3000000);
+    p.ds.offload_param.device = OFFLOAD_NVME;
+    p.ds.offload_param.max_in_cpu = 0;
+    p.ds.stage3_max_reuse_distance = p.ds.stage3_max_live_parameters = 0;
+    lowered(&p, 0, &s);
+    assert_bytes(family(&s, "parameter buffer", &count), 200000512);
+    assert_int_equal(count, 5);
+    assert_bytes(count * family(&s, "parameter buffer", NULL), 1000002560);
+    p.ds.offload_param.buffer_size = 38597375;                      /* wte is 50257 * 768 = 38,597,376 */
+    refused_for(&p, "deepspeed.offload_param.buffer_size");
+    p.ds.offload_param.buffer_size = 38597376;
+    p.ds.offload_param.buffer_count = 1;
+    refused_for(&p, "deepspeed.offload_param.buffer_count: 1 buffers are in use when");
+    p.ds.offload_param.buffer_count = 5;
+    p.ds.offload_param.max_in_cpu = 1000000000;                     /* all of it stays in host memory: files, but no reads */
+    lowered(&p, 0, &s);
+    int64_t bytes[2] = { 0, 0 }, states = round_up(38597376, 256);
+    sched_walk(&s, SCHED_STEADY, add_disk, bytes);
+    assert_true(bytes[0] >= 16 * states && bytes[0] <= 16 * round_up(p.model.params, 256) + 12 * 256 * 4);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+/* The plan of the demonstration: GPT-2 1.5B in fp32, states and parameters on disk, sub-groups of 1e8.  On paper, for one
+ * of two ranks: partitioned gradients are 4 bytes of 778,805,600 elements; on disk states, gradients and parameters are 20,
+ * less small gradients and partitions. */
+static void gpt2_xl_on_disk_lowers(void **state)
+{
+    static struct schedules s;
+    struct ledger host;
+    struct plan p;
+
+    (void)state;
+    plan_of(&p, "gpt2-xl", 0, 2, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_FP32);
+    assert_int_equal(p.model.params, 1557611200);
+    p.recompute = RECOMPUTE_FULL;
+    p.ds.sub_group_size = 100000000;
+    p.ds.stage3_max_reuse_distance = p.ds.stage3_max_live_parameters = p.ds.stage3_prefetch_bucket_size = 0;
+    p.ds.offload_optimizer.device = p.ds.offload_param.device = OFFLOAD_NVME;
+    p.ds.offload_param.max_in_cpu = 0;
+    p.ds.offload_param.buffer_size = 41000000;                      /* half of wte: 50257 * 1600 / 2 = 40,205,600 */
+    lowered(&p, 0, &s);
+    assert_bytes(family(&s, "partitioned gradients", NULL), pinned_bytes(4 * p.model.params / 2));
+    p.ds.offload_optimizer.pin_memory = false;
+    lowered(&p, 0, &s);
+    assert_bytes(family(&s, "partitioned gradients", NULL), 2 * p.model.params);
+    assert_bytes(on_disk(&s), on_disk(&s) / 1024 * 1024);
+    ledger_run_in(&s, IN_HOST, &host);
+    assert_true(host.peak.bytes > 2 * p.model.params);
+    assert_true(on_disk(&s) > 19 * p.model.params / 2 && on_disk(&s) < 20 * p.model.params / 2 + (1 << 20));
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+/* ---- beside DeepSpeed: tests/golden/offload has the format ---- */
+
+enum { MOST = 4096 };
+struct sizes { int64_t of[MOST]; int n; };
+
+static int by_size(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void same_sizes(const char *name, const char *what, struct sizes *ours, struct sizes *theirs)
+{
+    qsort(ours->of, (size_t)ours->n, sizeof *ours->of, by_size);
+    qsort(theirs->of, (size_t)theirs->n, sizeof *theirs->of, by_size);
+    for (int k = 0; k < ours->n || k < theirs->n; k++)
+        if (k >= ours->n || k >= theirs->n || ours->of[k] != theirs->of[k])
+            fail_msg("%s, %s: %d, DeepSpeed %d; the %d-th by size has %lld bytes, DeepSpeed's %lld", name, what, ours->n,
+                     theirs->n, k, k < ours->n ? (long long)ours->of[k] : 0, k < theirs->n ? (long long)theirs->of[k] : 0);
+}
+
+static int add_pinned(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct sizes *z = arg;
+
+    (void)iteration;
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
+        const struct buf *b = &s->bufs[s->acts[k].buf];
+        if (!(s->acts[k].what & ACT_ALLOC) || b->space != SPACE_PINNED || !strcmp(b->what, "kept pinned block"))
+            continue;
+        for (int i = 0; i < s->acts[k].n; i++)
+            z->of[z->n++] = b->bytes;
+    }
+    return z->n > MOST - 64;
+}
+
+/* [bytes, function, times] each. */
+static void add_calls(const json_t *calls, bool rounded, struct sizes *z)
+{
+    const json_t *call;
+    size_t i;
+
+    json_array_foreach(calls, i, call)
+        for (int64_t k = json_integer_value(json_array_get(call, 2)); k > 0 && z->n < MOST; k--) {
+            int64_t bytes = json_integer_value(json_array_get(call, 0));
+            z->of[z->n++] = rounded ? pinned_bytes(bytes) : bytes;
+        }
+}
+
+/* Buffers that aio locks: the pool of partitions is one tensor. */
+static void add_locked(const struct schedules *s, struct sizes *z)
+{
+    for (int b = 0; b < s->nbufs; b++) {
+        const struct buf *f = &s->bufs[b];
+        for (int i = 0; i < f->count && !strcmp(f->what, "swap buffer"); i++)
+            z->of[z->n++] = f->bytes;
+        if (!strcmp(f->what, "parameter buffer"))
+            z->of[z->n++] = f->count * f->bytes;
+        if (!strcmp(f->what, "partitioned swap buffer"))
+            z->of[z->n++] = f->bytes;
+    }
+}
+
+/* Files of states by themselves, those of gradients added up. */
+static void add_files(const struct schedules *s, struct sizes *z)
+{
+    for (int b = 0; b < s->nbufs; b++) {
+        const struct buf *f = &s->bufs[b];
+        bool gradients = !strcmp(f->what, "files of gradients");
+        if (f->space != SPACE_DISK || f->category == CAT_PARAMS)
+            continue;
+        z->of[gradients ? 0 : z->n++] += f->bytes;
+    }
+}
+
+static void add_recorded_files(const json_t *files, struct sizes *z)
+{
+    const json_t *file;
+    size_t i;
+
+    json_array_foreach(files, i, file) {
+        bool gradients = strstr(json_string_value(json_array_get(file, 0)), "_gradient_") != NULL;
+        z->of[gradients ? 0 : z->n++] += json_integer_value(json_array_get(file, 1));
+    }
+}
+
+struct named { const char *what; int calls; int64_t bytes; };
+
+static int add_named(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct named *n = arg;
+
+    (void)s;
+    (void)iteration;
+    if (o->kind == OP_COPY && !strcmp(o->what, n->what)) {
+        n->calls++;
+        n->bytes += o->u.copy.writes;
+    }
+    return 0;
+}
+
+/* Entries of these names are, together, what a function of DeepSpeed's copied, so many times. */
+static void same_copies(const char *name, const struct schedules *s, enum sched_id id, const json_t *copies, int64_t times,
+                        const char *function, const char *what, const char *what2)
+{
+    struct named a = { what, 0, 0 }, b = { what2, 0, 0 };
+    int64_t calls = 0, bytes = 0;
+    const json_t *c;
+    size_t i;
+
+    sched_walk(s, id, add_named, &a);
+    sched_walk(s, id, add_named, &b);
+    json_array_foreach(copies, i, c)
+        if (!strcmp(json_string_value(json_array_get(c, 0)), function)) {
+            calls += times * json_integer_value(json_array_get(c, 1));
+            bytes += times * json_integer_value(json_array_get(c, 3));
+        }
+    if (a.calls + b.calls != calls || a.bytes + b.bytes != bytes)
+        fail_msg("%s, %s, %s: %d copies of %lld bytes, DeepSpeed's %s %lld of %lld", name, sched_name(id), what,
+                 a.calls + b.calls, (long long)(a.bytes + b.bytes), function, (long long)calls, (long long)bytes);
+}
+
+static void rank_follows(const char *name, const struct schedules *s, int64_t accumulation, bool offloaded,
+                         const json_t *rank)
+{
+    static const char *const phases[NSCHED] = { "init", "first", "steady" };
+    static struct sizes ours, theirs;
+
+    for (int id = 0; id < NSCHED; id++) {
+        const json_t *copies = json_object_get(json_object_get(rank, "copies"), phases[id]);
+        ours.n = theirs.n = 0;
+        sched_walk(s, (enum sched_id)id, add_pinned, &ours);
+        add_calls(json_object_get(json_object_get(rank, "pinned"), phases[id]), true, &theirs);
+        same_sizes(name, "pinned", &ours, &theirs);
+        if (id == SCHED_INIT || !offloaded)
+            continue;
+        /* A CPU's later micro-steps add where the gradient is, for that is its accelerator's memory. */
+        same_copies(name, s, (enum sched_id)id, copies, accumulation, "partition_grads", "gradient to host", "");
+        same_copies(name, s, (enum sched_id)id, copies, 1, "_offload_grad_partition_at_boundary", "fp32 gradient to host",
+                    "fp32 gradient");
+    }
+    ours.n = theirs.n = 0;
+    add_locked(s, &ours);
+    add_calls(json_object_get(json_object_get(rank, "locked"), "init"), false, &theirs);
+    same_sizes(name, "locked", &ours, &theirs);
+    memset(&ours, 0, sizeof ours);
+    memset(&theirs, 0, sizeof theirs);
+    ours.n = theirs.n = 1;
+    add_files(s, &ours);
+    add_recorded_files(json_object_get(json_object_get(rank, "files"), "steady"), &theirs);
+    same_sizes(name, "files", &ours, &theirs);
+}
+
+static void deepspeed_pins_locks_copies_and_writes_so(void **state)
+{
+    static struct schedules s;
+    struct plan p;
+    json_t *rank;
+    size_t r;
+    glob_t g;
+
+    (void)state;
+    assert_int_equal(glob("tests/golden/offload/0.19.6/s3_*.json", 0, NULL, &g), 0);
+    assert_true(g.gl_pathc >= 20);
+    for (size_t i = 0; i < g.gl_pathc; i++) {
+        json_t *j = json_load_file(g.gl_pathv[i], 0, NULL);
+        const char *name = strrchr(g.gl_pathv[i], '/') + 1;
+        if (!j || plan_from_json(json_object_get(j, "plan"), name, &p) < 0)
+            fail_msg("%s", name);
+        json_array_foreach(json_object_get(j, "ranks"), r, rank) {
+            lowered(&p, (int64_t)r, &s);
+            rank_follows(name, &s, p.accumulation, p.ds.offload_optimizer.device != OFFLOAD_NONE, rank);
+        }
+        plan_free(&p);
+        json_decref(j);
+    }
+    globfree(&g);
+    schedules_free(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pinned_blocks_are_powers_of_two),
         cmocka_unit_test(optimizer_on_the_host_takes_sixteen_bytes_an_element_and_rounding),
         cmocka_unit_test(partitions_on_the_host_are_pinned_and_leave_blocks_behind),
         cmocka_unit_test(gradients_cross_three_times),
@@ -271,6 +616,11 @@ int main(void)
         cmocka_unit_test(one_rank_copies_its_parameters_up),
         cmocka_unit_test(a_ratio_is_cut_to_whole_sub_groups),
         cmocka_unit_test(a_sub_group_that_stays_does_not_cross),
+        cmocka_unit_test(states_on_disk_take_a_pool_and_sixteen_bytes_an_element),
+        cmocka_unit_test(pipelining_both_ways_needs_twelve_buffers),
+        cmocka_unit_test(parameters_on_disk_have_a_pool_of_their_own),
+        cmocka_unit_test(gpt2_xl_on_disk_lowers),
+        cmocka_unit_test(deepspeed_pins_locks_copies_and_writes_so),
     };
     return cmocka_run_group_tests_name("model/zero3_offload", tests, NULL, NULL);
 }

@@ -118,15 +118,12 @@ static void adam(struct z3 *z, const struct z3_group *g, bool first, uint8_t gua
 {
     struct schedules *s = z->d.s;
     int states = first ? ACT_ALLOC | ACT_RW : ACT_RW;
-    struct op *o = lower_adamw(s, z->d.p, g->host ? ADAMW_ONE_KERNEL : ADAMW_FOREACH, g->elems);
+    struct op *o = lower_adamw(s, z->d.p, g->host ? ADAMW_ON_HOST : ADAMW_FOREACH, g->elems);
 
     o->flags = guard;
     o->u.optimizer.tensors = 1;
-    o->u.optimizer.bytes = g->host ? 28 : o->u.optimizer.bytes;     /* reads p, g, m, v, writes p, m, v */
-    if (g->host) {
-        o->stream = STREAM_HOST;
+    if (g->host)
         o->what = "AdamW on the host";
-    }
     sched_act_as(s, ACT_R, g->g.buf, g->g.at, 0, g->wide);
     sched_act_as(s, ACT_RW, g->p.buf, g->p.at, 0, g->as_p);
     if (g->host) {

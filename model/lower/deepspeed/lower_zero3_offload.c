@@ -84,14 +84,6 @@ static int64_t here_bytes(const struct ds *d, const struct tensor *t)
     return round512(ceil_div(t->numel, d->n) * d->e);
 }
 
-/* Families declared from `first` on lie in host memory. */
-static void leave_device(struct schedules *s, int first, bool pin)
-{
-    for (int b = first; b < s->nbufs; b++)
-        s->bufs[b].space = pin ? SPACE_PINNED : SPACE_HOST;
-    s->spaces |= IN(pin ? SPACE_PINNED : SPACE_HOST);
-}
-
 void z3_away_declare(struct z3 *z)
 {
     struct ds *d = &z->d;
@@ -99,9 +91,8 @@ void z3_away_declare(struct z3 *z)
     if (z->away.params) {
         /* _create_param_groups_fp16_flat_cpu_memory: pinned whatever pin_memory says. */
         z->lp = host_buf(z, true, CAT_PARAMS, "partitioned parameters", z->files.flat * d->e);
-        int first = d->s->nbufs;
+        z->partition.in = param_keys(z)->pin_memory ? SPACE_PINNED : SPACE_HOST;
         ds_declare(d, &z->partition, CAT_PARAMS, "partition before flattening", 1, partition_bytes);
-        leave_device(d->s, first, param_keys(z)->pin_memory);
         ds_declare(d, &z->away.here, CAT_ALL_GATHER, "partition on the device", 1, here_bytes);
         z->away.here.holds = HOLDS_PARAM;
         z->away.here.dtype = d->dt;

@@ -53,7 +53,8 @@ static int64_t file_bytes(const struct ds *d, const struct tensor *t)
     return round_up(ceil_div(t->numel, d->n), align) * d->e;
 }
 
-/* reserve_partitioned_swap_space: for the largest sub-group, each partition rounded up. */
+/* reserve_partitioned_swap_space, for the largest sub-group: whole parameters, each rounded up, though partitions alone go
+ * through it (stage3.py takes ds_numel of parameters, not of their ds_tensor). */
 static int64_t out_elems(const struct z3 *z)
 {
     const struct z3_group *largest = &z->groups[0];
@@ -63,7 +64,7 @@ static int64_t out_elems(const struct z3 *z)
         if (z->groups[i].elems > largest->elems)
             largest = &z->groups[i];
     for (int t = largest->first; t < largest->last; t++)
-        n += aligned(z, z->q[t]);
+        n += aligned(z, z->d.m->tensors[t].numel);
     return n;
 }
 
@@ -76,14 +77,11 @@ void z3_files_declare(struct z3 *z)
 {
     struct z3_files *f = &z->files;
     struct schedules *s = z->d.s;
-    int first = s->nbufs;
 
     if (!f->on)
         return;
+    f->file.in = SPACE_DISK;
     ds_declare(&z->d, &f->file, CAT_PARAMS, "file of a partition", 1, file_bytes);
-    for (int b = first; b < s->nbufs; b++)
-        s->bufs[b].space = SPACE_DISK;
-    s->spaces |= IN(SPACE_DISK);
     f->file.holds = HOLDS_PARAM;
     f->file.dtype = z->d.dt;
     z3_pool_open(&f->pool, keys(z)->buffer_count);
