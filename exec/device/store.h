@@ -64,8 +64,8 @@ int64_t     store_buffers(const struct store_file *file, int n);
 
 /* ---- store_folder.c ---- */
 
-/* Removes what crashed runs of this user left below a folder. */
-void store_sweep(const char *folder);
+/* Removes what crashed runs of this user left below a folder.  How many folders there are locked: of runs that live. */
+int  store_sweep(const char *folder);
 /* A locked folder of rank r below `folder`: its path into `path`; its descriptor, or -1 with the reason reported. */
 int  store_folder_make(const char *folder, int rank, char *path, int size);
 /* Removes it with all that is in it, and closes it. */

@@ -34,44 +34,51 @@ static void empty(int fd)
         close(copy);
 }
 
-/* A folder of this user whose lock is free: nobody has it any more. */
-static void sweep_one(int above, const char *name)
+/* A folder of this user whose lock is free: nobody has it any more.  Whether somebody has. */
+static bool sweep_one(int above, const char *name)
 {
     int fd = openat(above, name, FOLDER);
     struct stat st;
+    bool locked = false;
 
     if (fd < 0)
-        return;
-    if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0) {
-        empty(fd);
-        unlinkat(above, name, AT_REMOVEDIR);
+        return false;
+    if (fstat(fd, &st) == 0 && st.st_uid == geteuid()) {
+        locked = flock(fd, LOCK_EX | LOCK_NB) < 0;
+        if (!locked) {
+            empty(fd);
+            unlinkat(above, name, AT_REMOVEDIR);
+        }
     }
     close(fd);
+    return locked;
 }
 
-static void sweep(int above)
+static int sweep(int above)
 {
-    int copy = dup(above);
+    int copy = dup(above), locked = 0;
     DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
 
     for (struct dirent *e; d && (e = readdir(d)); )
         if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) == 0)
-            sweep_one(above, e->d_name);
+            locked += sweep_one(above, e->d_name);
     if (d)
         closedir(d);
     else if (copy >= 0)
         close(copy);
+    return locked;
 }
 
-void store_sweep(const char *folder)
+int store_sweep(const char *folder)
 {
-    int above = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int above = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), locked = 0;
 
     if (above < 0)
-        return;
+        return 0;
     if (flock(above, LOCK_EX) == 0)
-        sweep(above);
+        locked = sweep(above);
     close(above);
+    return locked;
 }
 
 /* A file system without locks has no sweep either: a folder is removed only by whoever got its lock. */

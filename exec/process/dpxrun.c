@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fail.h"
@@ -424,8 +425,9 @@ static int launched(const struct dpxrun *r, int argc, char **argv)
     int status = launch_exec(&(struct launch){ .nranks = (int)r->here.cluster.world_size, .threads = (int)r->o.threads,
                                                .hostfile = r->o.hostfile }, argc, argv);
 
-    if (status != EXIT_DONE)
-        store_sweep(r->o.offload_dir);
+    /* A rank that was killed may still be about to end. */
+    for (int i = 0; status != EXIT_DONE && store_sweep(r->o.offload_dir) > 0 && i < 10; i++)
+        nanosleep(&(struct timespec){ 0, 200 * 1000 * 1000 }, NULL);
     return status;
 }
 

@@ -10,8 +10,8 @@
 #include "model/memory/moved.h"
 
 /* n elements, contiguous on both sides.  A side on disk has no address: it begins at `file`.  behind: bytes that follow
- * on both sides in the instances that it ends in, of which no other run is. */
-struct run { void *to; const void *from; int64_t n, file, behind; int32_t tensor; uint8_t dt, st; };
+ * on both sides in the instances that it ends in, of which no other run is; up to a run where it is `inner`. */
+struct run { void *to; const void *from; int64_t n, file, behind; int32_t tensor; uint8_t dt, st; bool inner; };
 
 struct copy_task {
     struct executor *x;
@@ -23,7 +23,8 @@ struct copy_task {
     int n;
     int64_t room;
     struct run *run;
-    const struct inst *to_inst, *from_inst;     /* in which the last run ends */
+    const struct inst *to_inst, *from_inst;     /* in which the last run ends, and where */
+    int64_t to_end, from_end;
 };
 
 /* ---- runs ---- */
@@ -72,18 +73,26 @@ static const struct view *source(const struct views *reads, const struct view *w
     return NULL;
 }
 
-/* Bytes of a view's instance behind element `to`. */
-static int64_t behind(const struct view *v, int64_t to) { return v->end - v->at - (to - v->from) * dtype_bytes(v->dtype); }
+/* Where a view has element i, in its memory. */
+static int64_t place_of(const struct view *v, int64_t i) { return v->at + (i - v->from) * dtype_bytes(v->dtype); }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static void ends(struct copy_task *c, int before, const struct view *w, const struct view *r, int64_t to)
+/* Elements [at, at + n) have become part of run n - 1, or a run of their own. */
+static void ends(struct copy_task *c, int before, const struct view *w, const struct view *r, int64_t at, int64_t n)
 {
-    if (before > 0 && before < c->n && (c->to_inst == w->inst || c->from_inst == r->inst))
-        c->run[before - 1].behind = 0;
-    c->run[c->n - 1].behind = least(behind(w, to), behind(r, to));
+    if (before > 0 && before < c->n && (c->to_inst == w->inst || c->from_inst == r->inst)) {
+        struct run *last = &c->run[before - 1];
+        int64_t gap = place_of(w, at) - c->to_end;
+        bool same = c->to_inst == w->inst && c->from_inst == r->inst && gap == place_of(r, at) - c->from_end;
+        last->behind = same && gap > 0 ? gap : 0;
+        last->inner = true;
+    }
     c->to_inst = w->inst;
     c->from_inst = r->inst;
+    c->to_end = place_of(w, at + n);
+    c->from_end = place_of(r, at + n);
+    c->run[c->n - 1].behind = least(w->end - c->to_end, r->end - c->from_end);
 }
 
 /* The part of a written view that is read from somewhere, in runs.  `covered` receives elements. */
@@ -106,10 +115,10 @@ static void meet(struct executor *x, const struct views *reads, const struct vie
         int64_t n = r->from + r->n < end ? r->from + r->n - at : end - at;
         int before = c->n;
         add_run(c, &(struct run){ view_at(x, w, at), view_at(x, r, at), n, file_at(w, at) + file_at(r, at), 0, w->tensor,
-                                  (uint8_t)w->dtype, (uint8_t)r->dtype });
+                                  (uint8_t)w->dtype, (uint8_t)r->dtype, false });
         *covered += n;
         at += n;
-        ends(c, before, w, r, at);
+        ends(c, before, w, r, at - n, n);
     }
 }
 
@@ -269,20 +278,24 @@ static int run_copy(struct task *t)
 
 /* ---- issuing ---- */
 
-/* What lies together on both sides moves with the padding behind it, where that is what the schedule counts beyond the
- * elements: frameworks copy, read and write flat buffers whole. */
+/* Padding between and behind what moves goes along, where that is what the schedule counts beyond the elements:
+ * frameworks copy, read and write flat buffers whole. */
 static void with_padding(const struct op *o, struct copy_task *c)
 {
-    int64_t more = o->u.copy.writes, there = 0;
+    int64_t more = o->u.copy.writes, inside = 0, outside = 0;
 
     for (int i = 0; i < c->n; i++) {
         more -= run_bytes(&c->run[i]);
-        there += c->run[i].dt == c->run[i].st ? c->run[i].behind : 0;
+        *(c->run[i].inner ? &inside : &outside) += c->run[i].behind;
     }
-    if (more <= 0 || there < more || (there > more && c->n > 1))
+    bool all = inside + outside == more || (c->n == 1 && outside >= more);
+    if (more <= 0 || (!all && inside != more))
         return;
-    for (int i = 0; i < c->n; i++)
-        c->run[i].n += least(more, c->run[i].behind) / dtype_bytes((enum dtype)c->run[i].dt);
+    for (int i = 0; i < c->n; i++) {
+        struct run *r = &c->run[i];
+        int64_t add = r->inner || all ? least(more, r->behind) : 0;
+        r->n += add / dtype_bytes((enum dtype)r->dt);
+    }
 }
 
 static int written_from_read(struct executor *x, const struct op *o, struct copy_task *c)
@@ -309,7 +322,7 @@ static void each(struct executor *x, struct copy_task *c, const struct views *v)
 {
     for (int i = 0; i < v->n; i++)
         add_run(c, &(struct run){ view_at(x, &v->v[i], v->v[i].from), view_at(x, &v->v[i], v->v[i].from),
-                                  v->v[i].n, 0, 0, v->v[i].tensor, (uint8_t)v->v[i].dtype, (uint8_t)v->v[i].dtype });
+                                  v->v[i].n, 0, 0, v->v[i].tensor, (uint8_t)v->v[i].dtype, (uint8_t)v->v[i].dtype, false });
 }
 
 /* Whole instances, padding too; only elements where an act has a layout of its own or kernels have
@@ -322,7 +335,7 @@ static void zero_acts(struct executor *x, const struct op *o, int64_t iteration,
             const struct inst *i = inst_of(x, a, iteration, j);
             if (!a->layout && !i->granted)
                 add_run(c, &(struct run){ arena_at(x->in[x->s->bufs[a->buf].space], i->at), NULL,
-                                          x->s->bufs[a->buf].bytes, 0, 0, 0, DT_UINT8, DT_UINT8 });
+                                          x->s->bufs[a->buf].bytes, 0, 0, 0, DT_UINT8, DT_UINT8, false });
         }
     }
     views_of(x, o, iteration, ACT_WRITE, &x->writes);
@@ -330,7 +343,7 @@ static void zero_acts(struct executor *x, const struct op *o, int64_t iteration,
         const struct view *v = &x->writes.v[i];
         if (v->own || v->inst->granted)
             add_run(c, &(struct run){ view_at(x, v, v->from), NULL, v->n * dtype_bytes(v->dtype), 0, 0, v->tensor,
-                                      DT_UINT8, DT_UINT8 });
+                                      DT_UINT8, DT_UINT8, false });
     }
 }
 

@@ -11,7 +11,7 @@ static bool has(const struct schedules *s, const struct op *o, int bits)
 
 bool moves_buffers(const struct schedules *s, const struct op *o, enum space *from, enum space *to)
 {
-    return s->spaces && sched_crosses(s, o, from, to) && has(s, o, ACT_READ) && has(s, o, ACT_WRITE | ACT_ADD);
+    return s->spaces && o->kind == OP_COPY && o->u.copy.fn != COPY_NOTHING && sched_crosses(s, o, from, to) && has(s, o, ACT_READ) && has(s, o, ACT_WRITE | ACT_ADD);
 }
 
 static void add_range(const struct schedules *s, int begin, int end, int64_t times, struct moved_table *t)

@@ -8,7 +8,7 @@ struct moved { int64_t count, bytes; };             /* copies, and what they wri
 struct moved_table { struct moved of[NSPACE][NSPACE]; };    /* [from][to] */
 
 /* Whether an entry is a copy between buffers of two memories; from which to which.  Copies of what is no buffer of the
- * schedule (a module that moves to the device) are none. */
+ * schedule (a module that moves to the device) are none, nor are those whose work is part of another entry. */
 bool moves_buffers(const struct schedules *s, const struct op *o, enum space *from, enum space *to);
 
 /* Adds `times` runs of a schedule, repeats included. */

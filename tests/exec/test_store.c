@@ -232,14 +232,14 @@ static void files_of_a_crashed_run_are_removed_and_no_others(void **state)
         char answer = 0;
         assert_int_equal(read(ready[0], &answer, 1), 1);
         assert_int_equal(answer, 'y');
-        store_sweep(scratch_folder);
-        assert_int_equal(folders(path, sizeof path), 1);        /* it lives */
+        assert_int_equal(store_sweep(scratch_folder), 1);       /* it lives */
+        assert_int_equal(folders(path, sizeof path), 1);
         struct store *other = open_one(10);
         assert_int_equal(folders(path, sizeof path), 2);
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
         if (sweep)
-            store_sweep(scratch_folder);
+            assert_int_equal(store_sweep(scratch_folder), 1);   /* `other` */
         else
             store_close(open_one(10));
         assert_int_equal(folders(path, sizeof path), 1);        /* `other` alone */

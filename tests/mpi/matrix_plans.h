@@ -188,6 +188,18 @@ static void disk_pipelined(struct plan *p)
     p->ds.offload_optimizer.buffer_count = 8;
 }
 
+static void disk_all(struct plan *p)
+{
+    disk_states(p);
+    params_on_host(p);
+    p->ds.offload_param.device = OFFLOAD_NVME;
+    strcpy(p->ds.offload_param.nvme_path, "/local");
+    p->ds.offload_param.max_in_cpu = 3000;
+}
+
+static void host_copies(struct plan *p)     { p->ds.offload_optimizer.device = OFFLOAD_CPU; }
+static void host_copies_small(struct plan *p)   { host_copies(p); small_overlapped(p); }
+
 enum {
     DDPS = CELL(STRAT_DDP, DIALECT_TORCH) | CELL(STRAT_ZERO1, DIALECT_TORCH),
     ZRO = CELL(STRAT_ZERO1, DIALECT_TORCH),
@@ -276,6 +288,9 @@ static const struct variant { const char *name; void (*set)(struct plan *p); uin
     { "states and parameters on the host", host_all, DS3 },
     { "half of the states on the host", twin_flow, DS3 },
     { "states on disk", disk_states, DS3 },
+    { "states and parameters on disk", disk_all, DS3 },
+    { "the partition's states on the host", host_copies, DS12 },
+    { "the partition's states on the host, small buckets", host_copies_small, DS12 },
     { "states on disk, pipelined, parameters on the host", disk_pipelined, DS3 },
 };
 enum { NVARIANTS = sizeof variants / sizeof *variants };

@@ -44,6 +44,9 @@ kinds "$dir/cal.json" >"$dir/kinds"
 check 'all kinds of series are there' "$(for k in kernel pass collective overlap own; do
         grep -q "^$k " "$dir/kinds" || echo "no series of kind $k"
     done)"
+check 'so are host AdamW and files' "$(for k in host_adamw disk_read disk_write; do
+        grep -q "\"$k\"" "$dir/cal.json" || echo "no series of $k"
+    done)"
 # 2 micro-batches of a program of 32 kernels; 6 passes and 7 overheads of known number.
 check 'every kernel of the program was timed' "$("$B/dpxcal" show --model "$dir/tiny.json" --micro-batch 1,2 --ranks 2 \
     --db "$dir/cal.db" | grep -v 'all measured$')"

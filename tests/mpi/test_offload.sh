@@ -22,7 +22,7 @@ offload() {
 on() { echo "\"offload_$1\": { \"device\": \"$2\"$([ "$2" = nvme ] && printf ', "nvme_path": "/local"') }"; }
 offload plain 2 bf16
 offload cpu 2 bf16 "$(on optimizer cpu), $(on param cpu)"
-offload nvme 2 bf16 "$(on optimizer nvme), $(on param cpu)"
+offload nvme 2 bf16 "$(on optimizer nvme), $(on param nvme)"
 offload plain4 4 fp32
 offload nvme4 4 fp32 "$(on optimizer nvme)"
 
