@@ -49,10 +49,13 @@ static void rotate(struct kernel *k, int a, int b)
 static int section(int id, enum pass pass) { return id * NPASS + (int)pass; }
 
 /* What a compiled graph makes and frees before its first kernel. */
-static void begin_graph(struct run *r)
+static void begin_graph(struct run *r, int half)
 {
-    if (r->t.compiled)
-        tape_kernel(&r->t, "compiled graph", KC_COPY);
+    if (!r->t.compiled)
+        return;
+    r->t.half = half;
+    r->t.module = -1;
+    tape_kernel(&r->t, "compiled graph", KC_COPY);
 }
 
 static void begin_part(struct run *r, int id)
@@ -64,7 +67,7 @@ static void begin_part(struct run *r, int id)
     r->t.compiled = r->compiles && id != EMBED && id != HEAD;
     p->kernel0[PASS_FORWARD] = tape_cut(&r->t);
     p->node0 = r->t.nnodes;
-    begin_graph(r);
+    begin_graph(r, 0);
 }
 
 static void end_part(struct run *r, int id, int store0)
@@ -229,7 +232,7 @@ static void backward(struct run *r)
         p->kernel0[PASS_BACKWARD] = tape_cut(t);
         t->part = section(i, PASS_BACKWARD);
         t->compiled = r->compiles && i != EMBED && i != HEAD;
-        begin_graph(r);
+        begin_graph(r, 1);
         r->b.block = i == EMBED ? TENSOR_EMBED : i == HEAD ? TENSOR_HEAD : 0;
         if (i == HEAD)
             tape_seed(t, p->out);
@@ -329,6 +332,19 @@ static void left_behind(const struct piece *b, int64_t net[NMEM])
                 net[m] += b->kernels[pass][i].net[m];
 }
 
+/* The head's forward frees what blocks leave, were they of the kind that it was traced behind or not.  The list has
+ * room: torch_moves() leaves some for every tensor. */
+static void free_left(struct piece *head)
+{
+    struct kernel *last = &head->kernels[PASS_FORWARD][head->nkernels[PASS_FORWARD] - 1];
+    struct move *moves = head->moves[PASS_FORWARD];
+
+    for (int i = 0; i < last->move0 + last->nmoves; i++)
+        if (moves[i].kind == MOVE_FREE_LEFT)
+            return;
+    moves[last->move0 + last->nmoves++] = (struct move){ .kind = MOVE_FREE_LEFT };
+}
+
 /* The head was traced behind BLOCKS blocks of one kind; the plan has others. */
 static void settle_head(const struct plan *p, struct program *g, enum piece_id traced)
 {
@@ -342,6 +358,8 @@ static void settle_head(const struct plan *p, struct program *g, enum piece_id t
     for (int id = PIECE_BLOCK; id < PIECE_HEAD; id++) {
         int64_t net[NMEM];
         left_behind(&g->piece[id], net);
+        if (blocks[id] > 0 && net[MEM_ACTIVATIONS] > 0)
+            free_left(h);
         for (int m = 0; m < MEM_GRADS; m++) {
             last->net[m] -= blocks[id] * net[m];
             h->saved -= m == MEM_ACTIVATIONS ? blocks[id] * net[m] : 0;

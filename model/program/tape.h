@@ -28,6 +28,7 @@ struct store {
     int16_t part, freed_by;             /* t->part when it was made and when it went; -1: it is there */
     uint8_t cat, slot;                  /* slot: enum slot, of `dpx` */
     bool    derived, norm;              /* compiled: has no memory, can be computed from leaf[]; by a reduction over rows */
+    int16_t module;                     /* derived by a norm: whose parameters it reads; else -1 */
     uint8_t nleaves;
     int     leaf[TAPE_LEAVES];
     int64_t size;                       /* bytes that it would take */

@@ -33,7 +33,7 @@ int tape_derive(struct tape *t, int64_t numel, int64_t elem, const int *from, in
 {
     int i = tape_alloc(t, 0, elem, MEM_TEMPORARIES);
     struct store made = { .refs = 1, .freed_by = -1, .part = (int16_t)t->part, .cat = MEM_TEMPORARIES, .derived = true,
-                          .norm = kc == KC_NORM };
+                          .norm = kc == KC_NORM, .module = (int16_t)(kc == KC_NORM ? t->module : -1) };
 
     if (t->bad || !checked_mul(numel, elem, &made.size)) {
         t->bad = true;
@@ -43,6 +43,7 @@ int tape_derive(struct tape *t, int64_t numel, int64_t elem, const int *from, in
     for (int k = 0; k < n; k++) {
         const struct store *of = &t->stores[from[k]];
         made.norm |= of->derived && of->norm;
+        made.module = made.module < 0 && of->derived ? of->module : made.module;
         for (int l = 0; from[k] && l < of->nleaves; l++)
             add_leaf(t, &made, of->leaf[l]);
         if (from[k] && !of->derived)
@@ -125,6 +126,7 @@ void tape_make(struct tape *t, const int *stores, int n)
         return;
     struct kernel *k = tape_kernel(t, norm ? "fused norm" : "fused", norm ? KC_NORM : KC_ELEMENTWISE);
     k->bytes = leaf_bytes(t, make, nmake);
+    k->module = t->stores[make[0]].module;
     for (int i = 0; i < nmake; i++) {
         struct store *st = &t->stores[make[i]];
         int in_place = dying_leaf(t, make, nmake, st->size);
@@ -223,6 +225,7 @@ static void make_gradients(struct tape *t, int first, int end, int i, const bool
             share_a_leaf(&t->stores[own], &t->stores[other]))
             group[n++] = other;
     }
+    t->half = t->nodes[i].half;
     tape_make(t, group, n);
 }
 

@@ -38,8 +38,10 @@ static void stream_cost(const struct gpu *g, enum kernel_set set, const struct k
 {
     const struct gpu_rates *r = gpu_rates(g);
 
+    /* Of inductor's kernels no timings are published either: others of Triton stand for them. */
     within(out, kernel_launches(set, PASS_FORWARD, k) * LAUNCH_S +
-           (double)k->bytes / (gpu_stream(g) * stream_share(g, set, k)), r->hbm_spread, r->basis);
+           (double)k->bytes / (gpu_stream(g) * stream_share(g, set, k)),
+           r->hbm_spread * (set == KERNELS_TORCH_COMPILE ? OWN_SPREAD : 1), r->basis);
 }
 
 /* Rows of 16 bytes: m is the number of tokens in forward and dX, k is in dW. */

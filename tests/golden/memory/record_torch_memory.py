@@ -471,7 +471,7 @@ def plan_of(model, strategy="fsdp", world=8, kernels="torch-sdpa", precision="bf
     if clip:
         plan["clip"] = clip
     if model_dtype:
-        plan["fsdp"]["model_dtype"] = model_dtype
+        plan["fsdp"]["model_dtype"], plan["reduce_dtype"] = model_dtype, "fp32"
     return plan | options
 
 

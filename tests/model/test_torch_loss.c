@@ -1,0 +1,151 @@
+/* Losses that take the logits apart: what the head holds, counted by hand.  The others are held against PyTorch's own
+ * trackers (test_torch_memory.c); these two are not, since autograd treats fake tensors, as subclasses, otherwise there:
+ * it copies gradients that it would take as they are. */
+#include "tests/check.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/plan/plan.h"
+#include "model/program/program.h"
+
+enum { T = 2048, H = 4096, V = 128256 };
+
+static void build(const char *loss, int batch, struct plan *p, struct program *g)
+{
+    json_t *plan = json_pack("{s:i, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-3.1-8b",
+                             "cluster", "8xh100", "seq", T, "micro_batch", batch, "strategy", "fsdp", "dialect", "torch",
+                             "precision", "bf16", "loss", loss);
+
+    assert_int_equal(plan_from_json(plan, loss, p), 0);
+    json_decref(plan);
+    memset(g, 0, sizeof *g);
+    assert_int_equal(program_build(p, g), 0);
+}
+
+static void drop(struct plan *p, struct program *g)
+{
+    program_free(g);
+    plan_free(p);
+}
+
+static int64_t peak(const struct program *g, enum pass pass)
+{
+    const struct span *s = &g->whole[PIECE_HEAD][pass][GRADS_KEEP];
+
+    return s->peak[MEM_ACTIVATIONS] + s->peak[MEM_TEMPORARIES] + s->peak[MEM_GRADS];
+}
+
+static int count(const struct program *g, enum pass pass, const char *name)
+{
+    int n = 0;
+
+    for (int i = 0; i < g->piece[PIECE_HEAD].nkernels[pass]; i++)
+        n += !strcmp(g->piece[PIECE_HEAD].kernels[pass][i].name, name);
+    return n;
+}
+
+/* 128256 is 31.3 times 4096: 2048 rows in chunks of 64 (64 <= 128, 2048/32), the next power of two, hence 32 chunks of
+ * logits.  Both gradients are made in forward: 2 T H and 2 V H bytes; there are never more logits than 2 x 64 x V. */
+static void fused_linear_has_its_gradients_in_forward(void **state)
+{
+    struct plan p, q;
+    struct program g, all;
+
+    (void)state;
+    build("fused-linear", 1, &p, &g);
+    build("fp32", 1, &q, &all);
+    assert_int_equal(count(&g, PASS_FORWARD, "logits"), 32);
+    assert_int_equal(count(&g, PASS_FORWARD, "logits dX"), 32);
+    assert_int_equal(count(&g, PASS_FORWARD, "logits dW"), 32);
+    assert_int_equal(count(&g, PASS_BACKWARD, "logits dW"), 0);
+    /* Products are as many FLOPs as ever, in another pass. */
+    double done = g.piece[PIECE_HEAD].flops[PASS_FORWARD] + g.piece[PIECE_HEAD].flops[PASS_BACKWARD];
+    assert_close(done, 6.0 * T * H * V, 1);
+    assert_close(done, all.piece[PIECE_HEAD].flops[PASS_FORWARD] + all.piece[PIECE_HEAD].flops[PASS_BACKWARD], 1);
+    /* Logits and gradients, and of the final norm at most its input in fp32, twice, and its result. */
+    int64_t made = 2 * (int64_t)T * H + 2 * (int64_t)V * H + 2 * 64 * (int64_t)V;
+    assert_in_range(peak(&g, PASS_FORWARD) - made, 0, (4 + 4 + 2 + 2) * (int64_t)T * H + (1 << 20));
+    assert_true(g.piece[PIECE_HEAD].saved >= 2 * (int64_t)V * H);
+    drop(&p, &g);
+    drop(&q, &all);
+}
+
+/* Eight chunks: their logits are all there (2 bytes each), as are the log-probabilities that backward needs (4), but
+ * of what is in fp32 beside them only one chunk's. */
+static void chunked_upcasts_one_chunk_at_a_time(void **state)
+{
+    int64_t logits = (int64_t)T * V;
+    struct plan p, q;
+    struct program g, all;
+
+    (void)state;
+    build("chunked", 1, &p, &g);
+    build("fp32", 1, &q, &all);
+    assert_int_equal(count(&g, PASS_FORWARD, "logits"), 8);
+    assert_int_equal(count(&g, PASS_FORWARD, "log-softmax"), 8);
+    assert_in_range(peak(&g, PASS_FORWARD), 6 * logits + 4 * logits / 8, 6 * logits + 4 * logits / 8 + 12 * (int64_t)T * H + (1 << 20));
+    assert_in_range(peak(&all, PASS_FORWARD), 10 * logits, 10 * logits + 12 * (int64_t)T * H + (1 << 20));
+    assert_close(g.piece[PIECE_HEAD].flops[PASS_BACKWARD], all.piece[PIECE_HEAD].flops[PASS_BACKWARD], 1);
+    drop(&p, &g);
+    drop(&q, &all);
+}
+
+/* Each of the chunks' gradients of the weight is a view: the first sum is a third tensor, the others are in place. */
+static void the_weights_gradient_is_handed_out_once(void **state)
+{
+    struct plan p;
+    struct program g;
+    int ready = 0;
+
+    (void)state;
+    build("chunked", 2, &p, &g);
+    assert_int_equal(count(&g, PASS_BACKWARD, "logits dW"), 8);
+    assert_int_equal(count(&g, PASS_FORWARD, "copy chunk"), 8);
+    for (int i = 0; i < g.piece[PIECE_HEAD].nkernels[PASS_BACKWARD]; i++)
+        for (int k = 0; k < 4; k++)
+            ready += g.piece[PIECE_HEAD].kernels[PASS_BACKWARD][i].ready[k] >= 0;
+    assert_int_equal(ready, 2);                 /* the head's and the final norm's */
+    assert_close((double)g.whole[PIECE_HEAD][PASS_BACKWARD][GRADS_KEEP].net[MEM_GRADS], 2.0 * ((double)V * H + H), 1024);
+    drop(&p, &g);
+}
+
+static void refuses(const char *change)
+{
+    json_t *plan = json_pack("{s:i, s:s, s:s, s:i, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-3.1-8b", "cluster",
+                             "8xh100", "seq", 512, "strategy", "fsdp", "dialect", "torch", "precision", "bf16");
+    json_t *other = json_loads(change, 0, NULL);
+    struct plan p;
+    char why[512] = "";
+
+    json_object_update(plan, other);
+    fail_capture(why, sizeof why);
+    int rc = plan_from_json(plan, "plan", &p);
+    fail_capture(NULL, 0);
+    if (rc == 0 || !strstr(why, ": loss: "))
+        fail_msg("%s: %s", change, why);
+    json_decref(plan);
+    json_decref(other);
+}
+
+static void what_a_loss_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    refuses("{\"loss\":\"bf16\",\"precision\":\"fp32\"}");
+    refuses("{\"loss\":\"fused\",\"kernels\":\"dpx\"}");
+    refuses("{\"loss\":\"chunked\",\"strategy\":\"zero2\",\"dialect\":\"deepspeed\"}");
+    refuses("{\"loss\":\"fused-linear\",\"strategy\":\"ddp\"}");          /* under autocast */
+    refuses("{\"loss\":\"bf16\",\"strategy\":\"ddp\"}");
+    refuses("{\"loss\":\"fused\",\"kernels\":\"torch-compile\"}");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fused_linear_has_its_gradients_in_forward),
+        cmocka_unit_test(chunked_upcasts_one_chunk_at_a_time),
+        cmocka_unit_test(the_weights_gradient_is_handed_out_once),
+        cmocka_unit_test(what_a_loss_cannot_be_is_refused),
+    };
+    return cmocka_run_group_tests_name("model/torch loss", tests, NULL, NULL);
+}
