@@ -215,10 +215,12 @@ static void print_remedy(const struct oom_message *m, const struct explained *p)
     }
     printf("\nOn this GPU (%s for this process, %s of it usable) the plan %s", size_text(q.cluster.memory).s,
            size_text(cluster_available(&q.cluster)).s, e.m.fits ? e.verdict == VERDICT_TIGHT ? "fits tightly" : "fits" : "does not fit");
-    if (!e.m.fits || e.verdict == VERDICT_TIGHT)
-        printf(advice_that_fits(&q, change, sizeof change) ? "; to make it fit: %s" : "; no change of one option is enough: more GPUs%s",
-               advice_that_fits(&q, change, sizeof change) ? change : "");
-    puts(".");
+    if (e.m.fits && e.verdict != VERDICT_TIGHT)
+        puts(".");
+    else if (advice_that_fits(&q, change, sizeof change))
+        printf("; to make it fit: %s.\n", change);
+    else
+        puts("; no change of one option is enough: more GPUs.");
     evaluation_free(&e);
 }
 

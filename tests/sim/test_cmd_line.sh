@@ -61,9 +61,9 @@ check 'days, GPU-hours and cost follow from the step by multiplication' "$(
     says 'give --tokens' eval "$tmp/plan.json" --price 2
     says 'give --tokens' search --model gpt2 --cluster 8xh100 --seq 1k --global-batch 8 --days 2)"
 check 'search and limits say days and cost, too' "$(
-    "$B/dpxplan" search --model gpt2 --cluster 8xh100 --seq 1k --global-batch 64 --tokens 1T --price 2 --days 9 >"$tmp/out" 2>&1
+    "$B/dpxplan" search --model gpt2 --cluster 8xh100 --seq 1k --global-batch 64 --strategy ddp --tokens 1T --price 2 --days 9 >"$tmp/out" 2>&1
     grep -q '^1.00T tokens: 15,258,790 steps of 65,536 tokens' "$tmp/out" && grep -q '^in 9 days: ' "$tmp/out" || cat "$tmp/out"
-    "$B/dpxplan" limits --model gpt2 --cluster 8xh100 --seq 1k --dialect torch --tokens 1T --price 2 >"$tmp/out" 2>&1
+    "$B/dpxplan" limits --model gpt2 --cluster 8xh100 --seq 1k --dialect torch-fsdp1 --tokens 1T --price 2 >"$tmp/out" 2>&1
     [ "$(grep -c ' days, ' "$tmp/out")" = "$(grep -c 'micro-batch up to' "$tmp/out")" ] || cat "$tmp/out")"
 
 check 'names of the Hugging Face hub in any case, and near misses' "$(
@@ -90,7 +90,7 @@ check 'the example of a cluster file is one, in gigabits, and is what 4x8xh100 i
     sed 's/"gbit_per_s": 3200/"gbit_per_s": 3200, "gb_per_s": 400/' "$tmp/mine.json" >"$tmp/two.json"
     says 'give one of them' eval "$tmp/plan.json" --set cluster="$tmp/two.json")"
 check 'init writes a commented plan that is the answer of search' "$(
-    of='--model gpt2 --cluster 8xh100 --seq 1k --global-batch 64 --framework torch'
+    of='--model gpt2 --cluster 8xh100 --seq 1k --global-batch 64 --framework torch --strategy ddp'
     # shellcheck disable=SC2086
     "$B/dpxplan" init $of -o "$tmp/init.json" >"$tmp/out" 2>&1 || cat "$tmp/out"
     # shellcheck disable=SC2086
