@@ -42,13 +42,8 @@ static bool goes_on(const struct copy_task *c, const struct run *r)
            (!l->from || (const char *)l->from + run_bytes(l) == (const char *)r->from);
 }
 
-/* What crosses goes in runs as long as they can be: tensors that lie together on both sides are one. */
 static void add_run(struct copy_task *c, const struct run *r)
 {
-    if (c->crosses && goes_on(c, r)) {
-        c->run[c->n - 1].n += r->n;
-        return;
-    }
     c->run = room_for(c->run, c->n, &c->room, sizeof *c->run);
     c->run[c->n++] = *r;
 }
@@ -71,6 +66,16 @@ static const struct view *source(const struct views *reads, const struct view *w
         }
     }
     return NULL;
+}
+
+/* What crosses goes in runs as long as they can be: tensors that lie together in one instance on both sides are one
+ * (instances that lie together are files of their own). */
+static void go_on(struct copy_task *c, const struct view *w, const struct view *r, const struct run *run)
+{
+    if (c->crosses && c->to_inst == w->inst && c->from_inst == r->inst && goes_on(c, run))
+        c->run[c->n - 1].n += run->n;
+    else
+        add_run(c, run);
 }
 
 /* Where a view has element i, in its memory. */
@@ -114,8 +119,8 @@ static void meet(struct executor *x, const struct views *reads, const struct vie
         }
         int64_t n = r->from + r->n < end ? r->from + r->n - at : end - at;
         int before = c->n;
-        add_run(c, &(struct run){ view_at(x, w, at), view_at(x, r, at), n, file_at(w, at) + file_at(r, at), 0, w->tensor,
-                                  (uint8_t)w->dtype, (uint8_t)r->dtype, false });
+        go_on(c, w, r, &(struct run){ view_at(x, w, at), view_at(x, r, at), n, file_at(w, at) + file_at(r, at), 0, w->tensor,
+                                      (uint8_t)w->dtype, (uint8_t)r->dtype, false });
         *covered += n;
         at += n;
         ends(c, before, w, r, at - n, n);
