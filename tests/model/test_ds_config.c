@@ -278,7 +278,12 @@ static void export_then_import_is_the_same_plan(void **state)
         draw_plan(&gpt2, &eight, &rng, &p);
         if (p.dialect != DIALECT_DEEPSPEED || p.deterministic)
             continue;
+        char refused[256];
+        fail_capture(refused, sizeof refused);
         ds = ds_config_export(&p);
+        fail_capture(NULL, 0);
+        if (!ds && strstr(refused, "nvme_path"))    /* a folder is not drawn */
+            continue;
         assert_non_null(ds);
         q.model = gpt2;
         q.cluster = eight;
