@@ -17,6 +17,7 @@ struct meter {
     int64_t limit;                  /* stop at the first entry above it; INT64_MAX: never */
     bool    over;
     int64_t highest;                /* over the entries of the repeat's body that is running */
+    bool    left;                   /* what is live was not noted since a compute entry, or a skip of iterations */
 };
 
 static void add(struct meter *m, int cat, int64_t bytes)
@@ -33,6 +34,8 @@ static bool has_inner(const struct meter *m, const struct op *o)
 
 static void move(struct meter *m, const struct op *o, int bit, int sign)
 {
+    if (!(o->acting & bit))
+        return;
     for (uint32_t i = o->act0; i < o->act0 + o->nacts; i++) {
         const struct act *a = &m->s->acts[i];
         const struct buf *b = &m->s->bufs[a->buf];
@@ -91,12 +94,15 @@ static void step(struct meter *m, int i, int64_t iteration)
 {
     const struct op *o = &m->s->ops[i];
 
-    /* Moves nothing: nothing to note, once anything is. */
-    if (o->nacts == 0 && o->kind != OP_COMPUTE && m->peak->op >= 0 && m->highest >= m->total)
+    /* Nothing came and nothing comes: nothing to note. */
+    if (!(o->acting & ACT_ALLOC) && o->kind != OP_COMPUTE && !m->left && m->peak->op >= 0 && m->highest >= m->total) {
+        move(m, o, ACT_FREE, -1);
         return;
+    }
     move(m, o, ACT_ALLOC, 1);
     note_peak(m, i, iteration);
-    if (has_inner(m, o)) {
+    m->left = has_inner(m, o);
+    if (m->left) {
         int64_t net[NMEM];
         sched_inner(m->s, o, net);
         add(m, CAT_ACTIVATIONS, net[MEM_ACTIVATIONS]);
@@ -129,6 +135,7 @@ static void run_repeat(struct meter *m, int i)
             m->live[c] = before[c] + k * (m->live[c] - before[c]);
             m->total += m->live[c];
         }
+        m->left = true;
         run(m, i + 1, o->u.repeat.other, k);
     }
     if (highest > m->highest)

@@ -206,6 +206,7 @@ struct op {
     uint16_t    wait[2];        /* events waited for, 0: none */
     uint32_t    nacts;
     uint32_t    act0;           /* its buffer actions: acts[act0 .. act0+nacts) */
+    uint8_t     acting;         /* ACT_ bits that any of them has */
     const char *what;           /* "all-gather", "copy-out", "forward" ... static */
     int32_t     unit, unit_by;  /* which unit, block or bucket; -1: none */
     const char *of;             /* "unit", "block", "bucket", "rank"; NULL: none */

@@ -295,6 +295,22 @@ static bool parts_add_up(struct check *c)
     return true;
 }
 
+/* Every entry sums up what its acts do. */
+static bool acts_summed_up(struct check *c)
+{
+    for (int i = 0; i < c->s->nops; i++) {
+        const struct op *o = &c->s->ops[i];
+        int acting = 0;
+        for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++)
+            acting |= c->s->acts[k].what;
+        if (acting != o->acting) {
+            snprintf(c->why, (size_t)c->size, "entry %d, %s: its acts have bits %d, summed up as %d", i, o->what, acting, o->acting);
+            return false;
+        }
+    }
+    return true;
+}
+
 bool schedules_check(const struct schedules *s, char *why, int size)
 {
     struct check c = { .s = s, .why = why, .size = size };
@@ -325,6 +341,7 @@ bool schedules_check(const struct schedules *s, char *why, int size)
                         sound = false;
                     }
     }
+    sound = sound && acts_summed_up(&c);
     free(c.base);
     free(c.live);
     free(c.recorded);

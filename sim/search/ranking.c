@@ -97,6 +97,9 @@ struct look {
     bool fits, tight, waits;        /* `fits` as `eval` says it: PyTorch's allocator was replayed */
 };
 
+/* An idea with what is known of the plan that stands for it. */
+struct idea { struct ranked r; struct look look; };
+
 struct desk { struct cost_cache *cache; struct coll_memo memo; };
 
 /* `than`: only a plan that is as fast is of interest; NULL: any. */
@@ -187,7 +190,7 @@ static int settle(const struct search_result *r, int64_t head, struct desk *d, s
 
 static int by_answer(const void *a, const void *b)
 {
-    const struct ranked *x = a, *y = b;
+    const struct ranked *x = &((const struct idea *)a)->r, *y = &((const struct idea *)b)->r;
 
     if (x->waits != y->waits)
         return x->waits ? 1 : -1;
@@ -200,48 +203,55 @@ static int by_answer(const void *a, const void *b)
     return x->found->order < y->found->order ? -1 : 1;
 }
 
+/* Which ideas are a tie with the fastest; returns how many. */
+static int64_t tie(struct idea *all, int64_t ideas, int64_t fastest)
+{
+    const double *best = all[fastest].look.step_s;
+    int64_t tied = 0;
+
+    for (int64_t i = 0; i < ideas; i++) {
+        const double *its = all[i].look.step_s;
+        all[i].r.tied = fabs(its[0] - best[0]) <= (i == fastest ? 0 : ties_unsure_s(best, its)) &&
+                        its[0] <= NEAR * best[0] && !all[i].r.waits;
+        tied += all[i].r.tied;
+    }
+    return tied;
+}
+
 int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, int64_t *tied)
 {
-    struct ranked *all = room_new((size_t)r->nfit + 1, sizeof *all);
-    struct look *looks = room_new((size_t)r->nfit + 1, sizeof *looks);
+    struct idea *all = room_new((size_t)r->nfit + 1, sizeof *all);
     const struct found **heads = room_new((size_t)r->nfit + 1, sizeof *heads);
     struct desk d = { 0 };
     int64_t nheads = 0, ideas = 0, fastest = -1;
     int rc = 0;
 
-    *tied = 0;
     for (int64_t i = 0; i < r->nfit && rc >= 0; i++) {
         bool known = false;
-        if (ideas >= n && fastest >= 0 && r->found[i].step_s > NEAR * looks[fastest].step_s[0])
+        if (ideas >= n && fastest >= 0 && r->found[i].step_s > NEAR * all[fastest].look.step_s[0])
             break;
         for (int64_t k = 0; k < nheads && !known; k++)
             known = same_idea(&heads[k]->plan, &r->found[i].plan);
         if (known)
             continue;
         heads[nheads++] = &r->found[i];
-        rc = settle(r, i, &d, &all[ideas], &looks[ideas]);
+        rc = settle(r, i, &d, &all[ideas].r, &all[ideas].look);
         if (rc <= 0)
             continue;
-        if (!all[ideas].waits && (fastest < 0 || looks[ideas].step_s[0] < looks[fastest].step_s[0]))
+        if (!all[ideas].r.waits && (fastest < 0 || all[ideas].look.step_s[0] < all[fastest].look.step_s[0]))
             fastest = ideas;
         ideas++;
     }
-    if (fastest < 0)
-        fastest = 0;                    /* all wait */
-    for (int64_t i = 0; i < ideas; i++) {
-        all[i].unsure_s = i == fastest ? 0 : ties_unsure_s(looks[fastest].step_s, looks[i].step_s);
-        all[i].tied = fabs(looks[i].step_s[0] - looks[fastest].step_s[0]) <= all[i].unsure_s &&
-                      looks[i].step_s[0] <= NEAR * looks[fastest].step_s[0] && !all[i].waits;
-        *tied += all[i].tied;
-    }
+    *tied = tie(all, ideas, fastest < 0 ? 0 : fastest);         /* < 0: all wait */
     if (ideas > 1)
         qsort(all, (size_t)ideas, sizeof *all, by_answer);
     n = rc < 0 ? -1 : ideas < n ? ideas : n;
-    for (int64_t i = 0; i < n; i++)
-        out[i] = all[i];
+    for (int64_t i = 0; i < n; i++) {
+        out[i] = all[i].r;
+        out[i].unsure_s = i ? ties_unsure_s(all[0].look.step_s, all[i].look.step_s) : 0;
+    }
     cost_cache_free(d.cache);
     free(heads);
-    free(looks);
     free(all);
     return n;
 }

@@ -24,7 +24,7 @@ struct ranked {
     bool    tight;              /* as `eval` says it */
     bool    waits;              /* for memory */
     double  low_s, high_s;      /* 90 % interval of the step */
-    double  unsure_s;           /* half of the 90 % interval of this step less the fastest's */
+    double  unsure_s;           /* half of the 90 % interval of this step less that of the first of the answer */
     enum basis basis;
 };
 

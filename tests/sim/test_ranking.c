@@ -107,6 +107,49 @@ static void ideas_are_distinct_and_ties_come_first(void **state)
     space_free(&s);
 }
 
+static void views_of(const struct plan *p, double step_s[TIES_VIEWS])
+{
+    struct coll_memo memo = { 0 };
+    struct cost_cache *cache = cost_cache_new(p);
+    struct evaluation e;
+
+    assert_int_equal(evaluate_allocated(p, &e), 0);
+    assert_int_equal(ties_views(p, &e.schedules, cache, &memo, step_s), 0);
+    evaluation_free(&e);
+    cost_cache_free(cache);
+}
+
+/* FSDP2 has room and comes before ZeRO-3, which is faster and tight: both are compared with FSDP2. */
+static void differences_are_from_the_first_of_the_answer(void **state)
+{
+    enum { MOST = 6 };
+    struct ranked of[MOST];
+    struct search_space s = { 0 };
+    double first[TIES_VIEWS], its[TIES_VIEWS];
+    int64_t faster = 0, tied, n;
+
+    (void)state;
+    assert_int_equal(model_load("llama-3.1-8b", &s.m), 0);
+    assert_int_equal(cluster_load("8xh100", &s.c), 0);
+    s.o = (struct search_options){
+        .model = &s.m, .cluster = &s.c, .seq = 8192, .global_batch = 64, .strategies = 1u << STRAT_FSDP | 1u << STRAT_ZERO3,
+        .dialects = 1u << DIALECT_TORCH | 1u << DIALECT_DEEPSPEED, .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16,
+        .recompute = 7, .threads = 1,
+    };
+    assert_int_equal(search(&s.o, &s.r), 0);
+    n = ranking(&s.r, of, MOST, &tied);
+    assert_true(n > 1);
+    views_of(&of[0].found->plan, first);
+    assert_true(of[0].unsure_s == 0);
+    for (int64_t i = 1; i < n; i++) {
+        views_of(&of[i].found->plan, its);
+        assert_close(of[i].unsure_s, ties_unsure_s(first, its), 1e-9);
+        faster += of[i].found->step_s < of[0].found->step_s;
+    }
+    assert_true(faster > 0);
+    space_free(&s);
+}
+
 /* Every fitting plan of an idea is the one in the answer or one of its variants. */
 static void variants_are_counted(void **state)
 {
@@ -223,6 +266,7 @@ int main(void)
         cmocka_unit_test(errors_that_both_share_cancel),
         cmocka_unit_test(errors_of_one_alone_add_as_squares),
         cmocka_unit_test(ideas_are_distinct_and_ties_come_first),
+        cmocka_unit_test(differences_are_from_the_first_of_the_answer),
         cmocka_unit_test(variants_are_counted),
         cmocka_unit_test(the_verdict_is_that_of_an_evaluation),
         cmocka_unit_test(fewer_are_the_first_of_more),
