@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "model/schedule/measured.h"
 #include "sim/clock/clock.h"
 #include "sim/clock/simulate.h"
 #include "sim/price/space_cost.h"
@@ -407,6 +408,24 @@ static void a_rate_that_nobody_published_is_asked_for(void **state)
     }
 }
 
+/* dpxcal times files and the host's AdamW: then no rate of the cluster is needed. */
+static void what_was_measured_needs_no_rate(void **state)
+{
+    (void)state;
+    const struct measured_bytes known[] = { { MP_HOST_ADAMW, 28000, 1e-3, 0 }, { MP_DISK_READ, 1000, 1e-3, 0 },
+                                            { MP_DISK_WRITE, 1000, 1e-3, 0 } };
+    struct measured_device m = { .bytes = known, .nbytes = 3 };
+    struct plan p = on("p5");
+
+    p.cluster.measured = &m;
+    entry(OP_COPY, STREAM_DISK_READ, SPACE_DISK, SPACE_PINNED, 1000);
+    assert_int_equal(space_cost_known(&p, &one, SCHED_STEADY), 0);
+    entry(OP_COPY, STREAM_DISK_WRITE, SPACE_PINNED, SPACE_DISK, 1000);
+    assert_int_equal(space_cost_known(&p, &one, SCHED_STEADY), 0);
+    entry(OP_OPTIMIZER, STREAM_HOST, SPACE_PINNED, SPACE_PINNED, 1000);
+    assert_int_equal(space_cost_known(&p, &one, SCHED_STEADY), 0);
+}
+
 /* On ranks of cores all memories are one, and any stream is the host's: the kernels' own prices hold. */
 static void on_cores_only_files_have_a_price_of_their_own(void **state)
 {
@@ -438,6 +457,7 @@ int main(void)
         cmocka_unit_test(ranks_share_the_disks),
         cmocka_unit_test(copies_of_a_grace_tray_are_what_was_measured),
         cmocka_unit_test(a_rate_that_nobody_published_is_asked_for),
+        cmocka_unit_test(what_was_measured_needs_no_rate),
         cmocka_unit_test(on_cores_only_files_have_a_price_of_their_own),
     };
     return cmocka_run_group_tests_name("sim/spaces", tests, NULL, NULL);
