@@ -121,17 +121,17 @@ static json_t *read_up_to(const char *path, long long most, const char *meant, b
     return j;
 }
 
-json_t *json_read_file(const char *path)
+json_t *files_read_json_file(const char *path)
 {
     return read_up_to(path, LARGEST_JSON, "a configuration", false);
 }
 
-json_t *json_read_python(const char *path)
+json_t *files_read_json_python(const char *path)
 {
     return read_up_to(path, LARGEST_JSON, "a configuration", true);
 }
 
-json_t *json_read_data(const char *path)
+json_t *files_read_json_data(const char *path)
 {
     return read_up_to(path, LARGEST_DATA, "a file of measurements", false);
 }

@@ -6,11 +6,11 @@
 
 /* The document of a file; duplicate keys are refused.  NULL with the reason, and line
  * and column where there are any, on stderr. */
-json_t *json_read_file(const char *path);
+json_t *files_read_json_file(const char *path);
 /* The same of a file that Python wrote: its NaN, Infinity and -Infinity, which are no JSON,
  * are read as strings of these names, so that a field that needs a number refuses them. */
-json_t *json_read_python(const char *path);
-/* The same as json_read_file() of a file that may be larger than any configuration: measurements, up to 1 GiB. */
-json_t *json_read_data(const char *path);
+json_t *files_read_json_python(const char *path);
+/* The same as files_read_json_file() of a file that may be larger than any configuration: measurements, up to 1 GiB. */
+json_t *files_read_json_data(const char *path);
 
 #endif

@@ -51,7 +51,7 @@ static int edits(const char *a, const char *b)
     return d[m][n];
 }
 
-const char *nearest_word(const char *typed, const char *const *words)
+const char *opts_nearest_word(const char *typed, const char *const *words)
 {
     const char *best = NULL;
     size_t len = strlen(typed);
@@ -93,7 +93,7 @@ const char *opts_join(char *buf, size_t size, const char *const *words, const ch
 static int bad_word(const char *what, const char *value, const char *const *words)
 {
     char all[512];
-    const char *near = nearest_word(value, words);
+    const char *near = opts_nearest_word(value, words);
 
     return fail("%s: '%.60s' is not one of %s%s%s%s", what, value,
                 opts_join(all, sizeof all, words, ", "),
@@ -318,7 +318,7 @@ static int unknown_option(const struct parser *p, const char *name, size_t len)
     words[n++] = "version";
     words[n] = NULL;
     snprintf(typed, sizeof typed, "%.*s", (int)(len < 60 ? len : 60), name);
-    near = nearest_word(typed, words);
+    near = opts_nearest_word(typed, words);
     if (near)
         return fail("%s: unknown option --%s; did you mean --%s?", p->command, typed, near);
     return fail("%s: unknown option --%s; %s --help lists them", p->command, typed, p->command);
@@ -453,7 +453,7 @@ static void print_commands(const char *program, const char *about,
     printf("\n%s COMMAND --help says more.\n", program);
 }
 
-int command_run(const char *program, const char *about, const struct command *commands,
+int opts_command_run(const char *program, const char *about, const struct command *commands,
                 int argc, char **argv)
 {
     const char *words[MAX_OPTS + 1], *near;
@@ -482,7 +482,7 @@ int command_run(const char *program, const char *about, const struct command *co
     for (const struct command *c = commands; c->name; c++)
         if (strcmp(argv[1], c->name) == 0)
             return c->run(argc - 1, argv + 1);
-    near = nearest_word(argv[1], words);
+    near = opts_nearest_word(argv[1], words);
     if (near)
         fail("%s: unknown command '%.60s'; did you mean %s?", program, argv[1], near);
     else

@@ -66,7 +66,7 @@ struct command {
 
 /* Runs the command that argv[1] names and returns its exit status; --help,
  * --version and an unknown command (2) are dealt with here. */
-int command_run(const char *program, const char *about, const struct command *commands,
+int opts_command_run(const char *program, const char *about, const struct command *commands,
                 int argc, char **argv);
 
 /* A section of the manual page after the commands: the i-th entry's name and text (valid until the next
@@ -80,7 +80,7 @@ void opts_manual_section(const struct opts_section *s);
 
 /* The one of `words` (ended by NULL) that `typed` was probably meant to be, or
  * NULL when none is near.  For messages about keys and names, too. */
-const char *nearest_word(const char *typed, const char *const *words);
+const char *opts_nearest_word(const char *typed, const char *const *words);
 
 /* "0.1.0 (3fa9c21)". */
 const char *dpx_version(void);

@@ -608,7 +608,7 @@ int main(int argc, char **argv)
     };
 
     opts_version_note(build_info());
-    int rc = command_run("dpxcal", "measures a machine, so that predictions become its seconds", commands, argc, argv);
+    int rc = opts_command_run("dpxcal", "measures a machine, so that predictions become its seconds", commands, argc, argv);
     /* A full disk shows only now. */
     bool lost = ferror(stdout) != 0;
     if ((fflush(stdout) != 0 || lost) && rc == EXIT_DONE) {

@@ -136,7 +136,7 @@ int main(int argc, char **argv)
     if (rc == OPTS_DONE)
         status = EXIT_DONE;
     else if (rc == OPTS_OK && a.kineto)
-        status = cmd_kineto(a.kineto, a.plan, a.db, a.json, stdout);
+        status = kineto_cmd(a.kineto, a.plan, a.db, a.json, stdout);
     else if (rc == OPTS_OK && (a.plan || a.json))
         fail("%s belongs to --kineto TRACE.json", a.plan ? "--plan" : "--json");
     else if (rc == OPTS_OK && !a.output)

@@ -182,4 +182,60 @@ check 'tests/README.md names the tests of every source' \
     find base model sim exec calib reports \( -name '*.c' -o -name '*.cu' \) | grep -v '^exec/no' | sort >"$named.all"
     sort -u "$named" | diff "$named.all" - | sed -n 's/^< \(.*\)/\1: not in the table/p; s/^> \(.*\)/\1: no such source/p')"
 
+# What a file's externals may begin with beside words of its name: short forms of a family of files, and what two
+# files of one concept share.
+prefixes='schedule: sched coll
+tape_ops: op
+torch_parts: op
+program_dpx: dpx
+program_dpx_block: dpx
+lower_zero12*: z12
+lower_zero3* zero3*: z3
+ddp_buckets lower_ddp: zro
+transformer hf_config hf_write builtin: model
+host: cluster
+query: db
+op_cost: cost
+timeline: run
+series: calibration
+instances: inst view act
+evaluate: evaluation
+exec_coll exec_compute exec_copy exec_finite exec_kernel exec_memory exec_optim: executor
+kernels_attention: attention host
+kernels_linear kernels_host_rows: host
+kernels_host_rows: rows
+estimators: estimate
+plan: dialect strategy
+program: piece
+schedule_print: sched
+kernels_open: dropout
+embed norms: rows
+sums: elements
+size: count length
+pinned: pageable
+dtype: checked
+opts: dpx
+opts_format: commands'
+check 'externals begin with a word of their file, or end as its enumerations do' \
+    "$(rooms | while read -r room may; do
+        [ ! -f "$B/$room.a" ] || nm -A -g "$B/$room.a" 2>/dev/null | awk -v room="$room" -v short="$prefixes" '
+            BEGIN {
+                lines = split(short, line, "\n")
+                for (i = 1; i <= lines; i++) {
+                    split(line[i], part, ":"); n = split(part[1], of, " "); k = split(part[2], form, " ")
+                    for (a = 1; a <= n; a++) for (b = 1; b <= k; b++) other[of[a]] = other[of[a]] " " form[b]
+                }
+            }
+            function begins(s, word) { sub(/s$/, "", word); return s == word || index(s, word "_") == 1 || s == word "s" || index(s, word "s_") == 1 }
+            NF == 3 && $2 ~ /^[TDBR]$/ && $3 !~ /^_Z|_(name|words)$/ {
+                split($1, where, ":"); file = where[2]; sub(/\..*/, "", file)
+                more = other[file]
+                for (f in other)
+                    if (f ~ /\*$/ && index(file, substr(f, 1, length(f) - 1)) == 1) more = more other[f]
+                n = split(file more, word, /[_ ]/); ok = 0
+                for (i = 1; i <= n; i++) ok = ok || begins($3, word[i])
+                if (!ok) print room "/" where[2] ": " $3
+            }'
+    done)"
+
 finish

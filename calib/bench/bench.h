@@ -5,7 +5,7 @@
  *     bench_run(&b, &item, 2.5);                   (about so many seconds)
  *     bench_close(&b);
  *
- * What is timed is what runs: kernels through kernel_run(), in the order of a block program and
+ * What is timed is what runs: kernels through executor_kernel_run(), in the order of a block program and
  * on as much memory, collectives through comm_call() back to back, hand-overs through lanes.h.
  * Every rank of the machine does the same at the same time, since they share its memory's
  * bandwidth.  A probe product is timed before and after each group of series, for shared

@@ -186,7 +186,7 @@ static int cold(struct bench *b)
     bench_unmap(b, x, BYTES);
     if (rc < 0)
         return -1;
-    summarize(row, N, &of);
+    series_summarize(row, N, &of);
     for (int i = 0; i < N; i++)
         d[i] = d[i] > of.median ? d[i] - of.median : 0;
     return bench_keep(b, &s, d, N, false);

@@ -2,7 +2,7 @@
  * order: embedding, blocks, head, and back.  A kernel in a loop on the same operands would find
  * them in the caches, where in training they are not; so there are several blocks, each with
  * weights, activations and gradients of its own, while temporaries share their memory as they do
- * in the arena.  The calls are exec/'s own (kernel_run). */
+ * in the arena.  The calls are exec/'s own (executor_kernel_run). */
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -28,14 +28,14 @@ struct bench_block_program {
     struct bench    *b;
     struct plan      p;
     struct program   g;
-    struct executor  x;                     /* as much of it as kernel_run() reads */
+    struct executor  x;                     /* as much of it as executor_kernel_run() reads */
     struct schedules s;
     struct exec_step step;
     int      nblocks;
     void    *at[NCONTEXT][NSLOT], *shared[NSLOT];
     void   **param, **grad;                 /* [ntensors]; NULL: of a block that is left out */
     struct { void *p; int64_t bytes; } memory[2048]; int nmemory;
-    int32_t *ids;                           /* the host's: kernel_run() hands them over */
+    int32_t *ids;                           /* the host's: executor_kernel_run() hands them over */
     int64_t  samples[1];
     struct timed timed[MOST_KERNELS]; int ntimed;
     bool     recording;
@@ -240,7 +240,7 @@ static int run_kernel(struct bench_block_program *w, int context, enum pass pass
     hide_absent(w, &c);
     if (w->recording && bench_begin(w->b, STREAM_COMPUTE) < 0)
         return -1;
-    if (kernel_run(&c) < 0)
+    if (executor_kernel_run(&c) < 0)
         return -1;
     return w->recording ? bench_end(w->b, &t->s[t->n++]) : 0;
 }

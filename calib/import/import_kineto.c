@@ -37,7 +37,7 @@ static int open_plan(const char *path, struct traced *t)
 
 static void close_plan(struct traced *t)
 {
-    expectation_free(&t->x);
+    kineto_expect_free(&t->x);
     evaluation_free(&t->e);
     plan_free(&t->p);
 }

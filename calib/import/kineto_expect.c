@@ -95,7 +95,7 @@ int expect(const struct plan *p, const struct evaluation *e, struct expectation 
     return 0;
 }
 
-void expectation_free(struct expectation *x)
+void kineto_expect_free(struct expectation *x)
 {
     free(x->at);
     free(x->side);

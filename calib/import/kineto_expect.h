@@ -31,6 +31,6 @@ struct expectation {
 
 /* Of a steady step.  0, or -1 reported: the plan is not for a GPU, or not of PyTorch's kernels. */
 int  expect(const struct plan *p, const struct evaluation *e, struct expectation *out);
-void expectation_free(struct expectation *x);
+void kineto_expect_free(struct expectation *x);
 
 #endif

@@ -111,7 +111,7 @@ static int read_lists(const char *path, const json_t *j, struct nccl_log *out)
     return rc;
 }
 
-/* json_read_data() takes a byte order mark for malformed JSON. */
+/* files_read_json_data() takes a byte order mark for malformed JSON. */
 static json_t *load(const char *path)
 {
     FILE *f = nccl_open(path);
@@ -121,7 +121,7 @@ static json_t *load(const char *path)
     if (!f)
         return NULL;
     if (ftell(f) == 0)
-        j = json_read_data(path);
+        j = files_read_json_data(path);
     else if (!(j = json_loadf(f, JSON_REJECT_DUPLICATES, &e)))
         fail("%s:%d:%d: malformed JSON", path, e.line, e.column);
     fclose(f);

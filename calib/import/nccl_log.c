@@ -85,7 +85,7 @@ const char *nccl_device(const char *device)
 
 struct nccl_sweep *nccl_new_sweep(struct nccl_log *l)
 {
-    l->sweep = array_grow(l->sweep, l->nsweeps, sizeof *l->sweep);
+    l->sweep = query_array_grow(l->sweep, l->nsweeps, sizeof *l->sweep);
     l->sweep[l->nsweeps] = (struct nccl_sweep){ .op = -1 };
     return &l->sweep[l->nsweeps++];
 }
@@ -96,7 +96,7 @@ struct nccl_point *nccl_point_of(struct nccl_sweep *s, int64_t bytes, enum dtype
     for (int i = 0; i < s->npoints; i++)
         if (s->point[i].bytes == bytes && s->point[i].dtype == t)
             return &s->point[i];
-    s->point = array_grow(s->point, s->npoints, sizeof *s->point);
+    s->point = query_array_grow(s->point, s->npoints, sizeof *s->point);
     s->point[s->npoints] = (struct nccl_point){ .bytes = bytes, .dtype = t };
     return &s->point[s->npoints++];
 }
@@ -120,7 +120,7 @@ void nccl_leave_out(struct nccl_left *l, const struct nccl_spot *at)
 
 static void add_seconds(struct nccl_point *p, double seconds)
 {
-    p->seconds = array_grow(p->seconds, p->nseconds, sizeof *p->seconds);
+    p->seconds = query_array_grow(p->seconds, p->nseconds, sizeof *p->seconds);
     p->seconds[p->nseconds++] = seconds;
 }
 
@@ -158,7 +158,7 @@ static void count_host(struct nccl_sweep *s, const char *host)
             s->host[i].ranks++;
             return;
         }
-    s->host = array_grow(s->host, (int)s->nodes, sizeof *s->host);
+    s->host = query_array_grow(s->host, (int)s->nodes, sizeof *s->host);
     snprintf(s->host[s->nodes].name, sizeof s->host->name, "%s", host);
     s->host[s->nodes++].ranks = 1;
 }

@@ -117,9 +117,9 @@ static bool is_wal(struct db *db)
 
     query_open(&q, db, "PRAGMA journal_mode");
     if (query_row(&q))
-        wal = !strcmp(get_text(&q, &t), "wal");
+        wal = !strcmp(query_get_text(&q, &t), "wal");
     query_close(&q);
-    texts_free(t);
+    query_texts_free(t);
     return wal;
 }
 

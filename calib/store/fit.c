@@ -44,14 +44,14 @@ static int find_machine(struct db *db, const char *device, const char *cpu, int6
     query_open(&q, db, "SELECT m.id, m.cores, m.host FROM machine m JOIN calibration c ON c.machine = m.id"
                        " WHERE m.device = ?1 AND (?2 IS NULL OR m.cpu = ?2)"
                        " ORDER BY m.host = ?3 DESC, c.started DESC LIMIT 1");
-    put_text(&q, device);
-    put_text(&q, cpu);
-    put_text(&q, here);
+    query_put_text(&q, device);
+    query_put_text(&q, cpu);
+    query_put_text(&q, here);
     *id = 0;
     if (query_row(&q)) {
-        *id = get_int(&q);
-        *cores = get_int(&q);
-        *host = get_shown(&q, t);
+        *id = query_get_int(&q);
+        *cores = query_get_int(&q);
+        *host = query_get_shown(&q, t);
     }
     return query_close(&q) < 0 ? db_fail(db, "looking for this machine's calibration") : 0;
 }
@@ -74,14 +74,14 @@ static int find_ranks(struct db *db, int64_t machine, const struct fit_want *w, 
                        " AND threads > 0 AND dtype = ?2 GROUP BY ranks, threads"
                        " ORDER BY max(1.0 * ranks / ?3, 1.0 * ?3 / ranks), threads = ?4 DESC,"
                        " max(started) DESC LIMIT 1");
-    put_int(&q, machine);
-    put_text(&q, dtype_name(w->precision));
-    put_int(&q, w->ranks > 0 ? w->ranks : 1);
-    put_int(&q, fit_threads(w->threads, w->per_node > 0 ? w->per_node : w->ranks, cores));
+    query_put_int(&q, machine);
+    query_put_text(&q, dtype_name(w->precision));
+    query_put_int(&q, w->ranks > 0 ? w->ranks : 1);
+    query_put_int(&q, fit_threads(w->threads, w->per_node > 0 ? w->per_node : w->ranks, cores));
     *ranks = *threads = 0;
     if (query_row(&q)) {
-        *ranks = get_int(&q);
-        *threads = get_int(&q);
+        *ranks = query_get_int(&q);
+        *threads = query_get_int(&q);
     }
     return query_close(&q) < 0 ? db_fail(db, "reading the calibration") : 0;
 }
@@ -102,27 +102,27 @@ static void read_row(struct query *q, struct row *r, struct texts **t)
     const char *fn, *class;
     double low, high;
 
-    r->kind = (enum series_kind)word_find(series_words, get_text(q, t));
-    r->name = get_text(q, t);
-    fn = get_text(q, t);
-    class = get_text(q, t);
-    r->dtype = (enum dtype)dtype_parse(get_text(q, t));
-    r->algorithm = get_text(q, t);
-    r->beside = get_text(q, t);
+    r->kind = (enum series_kind)word_find(series_words, query_get_text(q, t));
+    r->name = query_get_text(q, t);
+    fn = query_get_text(q, t);
+    class = query_get_text(q, t);
+    r->dtype = (enum dtype)dtype_parse(query_get_text(q, t));
+    r->algorithm = query_get_text(q, t);
+    r->beside = query_get_text(q, t);
     int64_t *const counts[] = { &r->ranks, &r->per_node, &r->threads, &r->batch, &r->m, &r->n, &r->k, &r->seq, &r->dim,
                                 &r->bytes };
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        *counts[i] = get_int(q);
-    r->dropout = get_int(q) != 0;
-    r->flops = get_real(q);
-    r->median = get_real(q);
-    r->mean = get_real(q);
-    low = get_real(q);
-    high = get_real(q);
-    r->confidence = get_real(q);
-    r->started = get_real(q);
-    r->probe[0] = get_real(q);
-    r->probe[1] = get_real(q);
+        *counts[i] = query_get_int(q);
+    r->dropout = query_get_int(q) != 0;
+    r->flops = query_get_real(q);
+    r->median = query_get_real(q);
+    r->mean = query_get_real(q);
+    low = query_get_real(q);
+    high = query_get_real(q);
+    r->confidence = query_get_real(q);
+    r->started = query_get_real(q);
+    r->probe[0] = query_get_real(q);
+    r->probe[1] = query_get_real(q);
     r->spread = (high - low) / 2 / r->median;
     r->fn = r->kind == SERIES_KERNEL ? word_find(fn_words, fn) : 0;
     r->class = r->kind == SERIES_KERNEL ? word_find(class_words, class) : 0;
@@ -143,11 +143,11 @@ static int read_rows(struct db *db, int64_t machine, int64_t ranks, int64_t thre
                        " k, seq, dim, bytes, dropout, flops, median_s, mean_s, p05_s, p95_s, confidence, started,"
                        " probe_before_s, probe_after_s FROM series WHERE machine = ? AND is_now = 1"
                        " AND (kind = 'collective' OR threads = 0 OR (ranks = ? AND threads = ?))");
-    put_int(&q, machine);
-    put_int(&q, ranks);
-    put_int(&q, threads);
+    query_put_int(&q, machine);
+    query_put_int(&q, ranks);
+    query_put_int(&q, threads);
     while (query_row(&q)) {
-        out->r = array_grow(out->r, out->n, sizeof *out->r);
+        out->r = query_array_grow(out->r, out->n, sizeof *out->r);
         read_row(&q, &out->r[out->n], &out->texts);
         out->n += is_known(&out->r[out->n]);
     }
@@ -482,7 +482,7 @@ static void fit_probe(const struct rows *rows, struct measured_device *m)
         m->taken = fmax(m->taken, rows->r[i].started);
     }
     if (n > 0) {
-        summarize(p, n, &of);
+        series_summarize(p, n, &of);
         m->probe_s = of.median;
         m->drift = (of.p95 - of.p05) / 2 / of.median;
     }
@@ -584,7 +584,7 @@ int fit_read(struct db *db, const struct fit_want *want, struct measured_device 
         return -1;
     found = read_machine(db, want, here.gpu.title, &rows, out);
     free(rows.r);
-    texts_free(rows.texts);
+    query_texts_free(rows.texts);
     if (found < 1)
         memset(out, 0, sizeof *out);
     return found;

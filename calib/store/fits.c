@@ -68,10 +68,10 @@ static double left_out(const double *x, const double *s, int n)
     return count ? sum / count : (double)NAN;
 }
 
-void fits_line(const double *x, const double *s, int n, struct fit_line *out)
+void fits_line(const double *x, const double *s, int n, struct table_fit_line *out)
 {
     assert(n >= 1);
-    *out = (struct fit_line){ .from = x[0], .to = x[n - 1], .points = n, .left_out = left_out(x, s, n) };
+    *out = (struct table_fit_line){ .from = x[0], .to = x[n - 1], .points = n, .left_out = left_out(x, s, n) };
     least_squares(x, s, n, &out->fixed_s, &out->per_s);
     for (int i = 0; i < n; i++) {
         double off = (out->fixed_s + out->per_s * x[i]) / s[i] - 1;
@@ -103,20 +103,20 @@ static int read_rows(struct db *db, int64_t calibration, struct rows *out)
                        " WHERE machine = (SELECT machine FROM calibration WHERE id = ?1) AND is_now = 1"
                        " ORDER BY kind, what, class, dtype, algorithm, beside, ranks, per_node, threads, dropout,"
                        " CASE WHEN " BY_FLOPS("") " THEN flops ELSE bytes END");
-    put_int(&q, calibration);
+    query_put_int(&q, calibration);
     while (query_row(&q)) {
-        out->r = array_grow(out->r, out->n, sizeof *out->r);
+        out->r = query_array_grow(out->r, out->n, sizeof *out->r);
         struct row *r = &out->r[out->n++];
         const char **const words[] = { &r->kind, &r->name, &r->class, &r->dtype, &r->algorithm, &r->beside };
         int64_t *const counts[] = { &r->ranks, &r->per_node, &r->threads, &r->dropout, &r->bytes, &r->samples };
         double *const reals[] = { &r->flops, &r->median, &r->mean, &r->spread, &r->confidence };
         for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-            *words[i] = get_text(&q, &out->texts);
+            *words[i] = query_get_text(&q, &out->texts);
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-            *counts[i] = get_int(&q);
+            *counts[i] = query_get_int(&q);
         for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
-            *reals[i] = get_real(&q);
-        r->is_new = get_int(&q) != 0;
+            *reals[i] = query_get_real(&q);
+        r->is_new = query_get_int(&q) != 0;
     }
     return query_close(&q);
 }
@@ -130,7 +130,7 @@ static bool same_thing(const struct row *a, const struct row *b)
 
 /* ---- recording ---- */
 
-static void put_fit(struct query *q, const struct row *r, const char *x, const struct fit_line *l, double factor,
+static void put_fit(struct query *q, const struct row *r, const char *x, const struct table_fit_line *l, double factor,
                     int64_t samples, double spread)
 {
     const char *const words[] = { r->kind, r->name, r->class, r->dtype, r->algorithm, r->beside, x };
@@ -139,18 +139,18 @@ static void put_fit(struct query *q, const struct row *r, const char *x, const s
 
     q->at = 1;                          /* after the calibration's number */
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        put_text(q, words[i]);
+        query_put_text(q, words[i]);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        put_int(q, counts[i]);
+        query_put_int(q, counts[i]);
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
-        put_real(q, reals[i]);
+        query_put_real(q, reals[i]);
     query_done(q);
 }
 
 /* What has no time (below the clock's resolution) follows no law. */
 static void put_law(struct query *q, const struct row *r, int n, double *x, double *s)
 {
-    struct fit_line line;
+    struct table_fit_line line;
     int64_t samples = 0;
     double spread = 0;
     int k = 0;
@@ -173,7 +173,7 @@ static void put_law(struct query *q, const struct row *r, int n, double *x, doub
 /* An overhead is a time without a size; its residual is what its median is not sure of. */
 static void put_time(struct query *q, const struct row *r)
 {
-    struct fit_line line = { .fixed_s = r->median, .residual = r->confidence, .worst = r->confidence, .points = 1,
+    struct table_fit_line line = { .fixed_s = r->median, .residual = r->confidence, .worst = r->confidence, .points = 1,
                              .left_out = NAN };
 
     put_fit(q, r, "none", &line, NAN, r->samples, isnan(r->spread) ? 0 : r->spread);
@@ -183,7 +183,7 @@ static void put_time(struct query *q, const struct row *r)
 static void put_factor(struct query *q, const struct rows *rows, const struct row *r)
 {
     static const char alone[] = "alone before ";
-    struct fit_line line = { .from = (double)r->bytes, .to = (double)r->bytes, .points = 1, .left_out = NAN };
+    struct table_fit_line line = { .from = (double)r->bytes, .to = (double)r->bytes, .points = 1, .left_out = NAN };
 
     for (int i = 0; i < rows->n; i++) {
         struct row a = rows->r[i];
@@ -228,7 +228,7 @@ int fits_write(struct db *db, int64_t calibration, bool all)
     int rc;
 
     query_open(&away, db, "DELETE FROM fit WHERE calibration = ?");
-    put_int(&away, calibration);
+    query_put_int(&away, calibration);
     query_done(&away);
     rc = query_close(&away) < 0 || read_rows(db, calibration, &rows) < 0 ? -1 : 0;
     if (rc == 0) {
@@ -236,12 +236,12 @@ int fits_write(struct db *db, int64_t calibration, bool all)
                            " per_node, threads, dropout, points, samples, fixed_s, per_s, factor, from_x, to_x, residual,"
                            " worst, left_out, spread) VALUES (?1, (SELECT machine FROM calibration WHERE id = ?1), ?, ?, ?,"
                            " ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
-        put_int(&q, calibration);
+        query_put_int(&q, calibration);
         put_all(&q, &rows, all);
         rc = query_close(&q);
     }
     free(rows.r);
-    texts_free(rows.texts);
+    query_texts_free(rows.texts);
     return rc;
 }
 
@@ -253,8 +253,8 @@ int fits_write_older(struct db *db)
 
     query_open(&q, db, "SELECT max(id) FROM calibration WHERE ended IS NOT NULL GROUP BY machine");
     while (query_row(&q)) {
-        id = array_grow(id, n, sizeof *id);
-        id[n++] = get_int(&q);
+        id = query_array_grow(id, n, sizeof *id);
+        id[n++] = query_get_int(&q);
     }
     rc = query_close(&q);
     for (int64_t i = 0; i < n && rc == 0; i++)

@@ -18,10 +18,10 @@
 #include "calib/store/db.h"
 
 /* Shares are of the time that was measured.  left_out: NaN where fewer than three sizes differ. */
-struct fit_line { double fixed_s, per_s, from, to, residual, worst, left_out; int points; };
+struct table_fit_line { double fixed_s, per_s, from, to, residual, worst, left_out; int points; };
 
 /* n >= 1 points, x rising, times positive.  Neither part of the law is below 0. */
-void fits_line(const double *x, const double *seconds, int n, struct fit_line *out);
+void fits_line(const double *x, const double *seconds, int n, struct table_fit_line *out);
 
 /* What counts on the calibration's machine, in the groups to which it has added (`all`: in every
  * one), in place of fits of its own that are there.  Within a transaction of the caller's: 0, or -1

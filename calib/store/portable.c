@@ -48,11 +48,11 @@ static json_t *samples_json(struct db *db, int64_t series, int64_t *of_ranks)
     struct query q;
 
     query_open(&q, db, "SELECT seconds, rank FROM sample WHERE series = ? ORDER BY rank, i");
-    put_int(&q, series);
+    query_put_int(&q, series);
     *of_ranks = 0;
     while (list && query_row(&q)) {
-        json_array_append_new(list, json_real(get_real(&q)));
-        *of_ranks = get_int(&q) + 1;            /* -1: the slowest's, 0 */
+        json_array_append_new(list, json_real(query_get_real(&q)));
+        *of_ranks = query_get_int(&q) + 1;            /* -1: the slowest's, 0 */
     }
     if (query_close(&q) == 0)
         return list;
@@ -68,7 +68,7 @@ static json_t *series_json(struct db *db, int64_t calibration)
     query_open(&q, db, "SELECT id, kind, name, fn, class, dtype, algorithm, ranks, per_node, threads, batch, m, n, k,"
                        " seq, dim, bytes, flops, dropout, beside, started, probe_before_s, probe_after_s FROM series"
                        " WHERE calibration = ? ORDER BY id");
-    put_int(&q, calibration);
+    query_put_int(&q, calibration);
     while (list && query_row(&q)) {
         json_t *row = row_json(&q);
         int64_t of_ranks;
@@ -94,7 +94,7 @@ static json_t *calibrations_json(struct db *db, int64_t id)
     query_open(&q, db, "SELECT c.id, c.started, c.ended, m.host, m.device, m.cpu, m.cores, m.memory_bytes, c.source,"
                        " c.ranks, c.threads, c.options, c.dpx_version, c.comm_version, c.kernels_version, c.origin"
                        " FROM calibration c JOIN machine m ON m.id = c.machine WHERE ?1 IN (0, c.id) ORDER BY c.id");
-    put_int(&q, id);
+    query_put_int(&q, id);
     while (list && query_row(&q)) {
         json_t *row = row_json(&q);
         json_t *series = series_json(db, json_integer_value(json_object_get(row, "id")));
@@ -375,7 +375,7 @@ static int take_all(struct reading *r, const json_t *doc, int *known)
 
 int portable_import(struct db *db, const char *path, int *known, bool *refused)
 {
-    json_t *doc = json_read_data(path);
+    json_t *doc = files_read_json_data(path);
     struct reading r = { .db = db, .path = path, .bad = !doc };
     int64_t format = json_integer_value(json_object_get(doc, "dpx_calibrations"));
     int taken = -1;

@@ -104,7 +104,7 @@ int db_value(struct db *db, const char *sql, int64_t *value)
     struct query q;
 
     query_open(&q, db, sql);
-    *value = query_row(&q) ? get_int(&q) : 0;
+    *value = query_row(&q) ? query_get_int(&q) : 0;
     return query_close(&q);
 }
 
@@ -157,37 +157,37 @@ static void note(struct query *q, int rc)
     }
 }
 
-void put_int(struct query *q, int64_t v)
+void query_put_int(struct query *q, int64_t v)
 {
     if (q->rc == SQLITE_OK)
         note(q, sqlite3_bind_int64(q->s, ++q->at, v));
 }
 
-void put_bytes(struct query *q, int64_t v)
+void query_put_bytes(struct query *q, int64_t v)
 {
     if (q->rc == SQLITE_OK)
         note(q, v < 0 ? sqlite3_bind_null(q->s, ++q->at) : sqlite3_bind_int64(q->s, ++q->at, v));
 }
 
-void put_real(struct query *q, double v)
+void query_put_real(struct query *q, double v)
 {
     if (q->rc == SQLITE_OK)
         note(q, isnan(v) ? sqlite3_bind_null(q->s, ++q->at) : sqlite3_bind_double(q->s, ++q->at, v));
 }
 
-void put_text(struct query *q, const char *v)
+void query_put_text(struct query *q, const char *v)
 {
     /* Not copied: the caller's texts outlive the row. */
     if (q->rc == SQLITE_OK)
         note(q, sqlite3_bind_text(q->s, ++q->at, v, -1, SQLITE_STATIC));
 }
 
-int64_t get_int(struct query *q)
+int64_t query_get_int(struct query *q)
 {
     return sqlite3_column_int64(q->s, q->at++);
 }
 
-int64_t get_bytes(struct query *q)
+int64_t query_get_bytes(struct query *q)
 {
     bool null = sqlite3_column_type(q->s, q->at) == SQLITE_NULL;
 
@@ -195,10 +195,10 @@ int64_t get_bytes(struct query *q)
         q->at++;
         return -1;
     }
-    return get_int(q);
+    return query_get_int(q);
 }
 
-double get_real(struct query *q)
+double query_get_real(struct query *q)
 {
     int i = q->at++;
 
@@ -228,7 +228,7 @@ static char *texts_room(struct texts **t, size_t n)
     return (*t)->at + (*t)->used - n;
 }
 
-const char *get_text(struct query *q, struct texts **t)
+const char *query_get_text(struct query *q, struct texts **t)
 {
     int         i = q->at++;
     const char *v = (const char *)sqlite3_column_text(q->s, i);
@@ -239,9 +239,9 @@ const char *get_text(struct query *q, struct texts **t)
     return memcpy(texts_room(t, n + 1), v, n + 1);
 }
 
-const char *get_shown(struct query *q, struct texts **t)
+const char *query_get_shown(struct query *q, struct texts **t)
 {
-    const char *v = get_text(q, t);
+    const char *v = query_get_text(q, t);
 
     if (!v || printable(v))
         return v;
@@ -251,7 +251,7 @@ const char *get_shown(struct query *q, struct texts **t)
     return escaped;
 }
 
-void texts_free(struct texts *t)
+void query_texts_free(struct texts *t)
 {
     while (t) {
         struct texts *next = t->next;
@@ -260,7 +260,7 @@ void texts_free(struct texts *t)
     }
 }
 
-void *array_grow(void *array, int64_t n, size_t size)
+void *query_array_grow(void *array, int64_t n, size_t size)
 {
     /* Doubled whenever it is full, which a power of two is. */
     if (n & (n - 1))

@@ -2,8 +2,8 @@
  *
  *     struct query q;
  *     query_open(&q, db, "INSERT INTO phase (run, name) VALUES (?, ?)");
- *     put_int(&q, run);
- *     put_text(&q, name);
+ *     query_put_int(&q, run);
+ *     query_put_text(&q, name);
  *     if (query_done(&q) < 0) ...              (again: put, put, query_done)
  *     if (query_close(&q) < 0)
  *         return db_fail(db, "recording the phases");
@@ -62,23 +62,23 @@ int  query_done(struct query *q);
 int  query_close(struct query *q);
 
 /* In the order of the statement's question marks. */
-void put_int(struct query *q, int64_t v);
-void put_bytes(struct query *q, int64_t v);                 /* below 0: NULL */
-void put_real(struct query *q, double v);                   /* NaN: NULL */
-void put_text(struct query *q, const char *v);              /* NULL: NULL */
+void query_put_int(struct query *q, int64_t v);
+void query_put_bytes(struct query *q, int64_t v);                 /* below 0: NULL */
+void query_put_real(struct query *q, double v);                   /* NaN: NULL */
+void query_put_text(struct query *q, const char *v);              /* NULL: NULL */
 
 /* In the order of the statement's columns. */
-int64_t get_int(struct query *q);                           /* NULL: 0 */
-int64_t get_bytes(struct query *q);                         /* NULL: -1 */
-double  get_real(struct query *q);                          /* NULL: NaN */
+int64_t query_get_int(struct query *q);                           /* NULL: 0 */
+int64_t query_get_bytes(struct query *q);                         /* NULL: -1 */
+double  query_get_real(struct query *q);                          /* NULL: NaN */
 
 /* Copies of texts that live until they are all freed at once. */
 struct texts;
-const char *get_text(struct query *q, struct texts **t);    /* NULL: NULL */
-const char *get_shown(struct query *q, struct texts **t);   /* the same to print: escaped where it is not printable */
-void texts_free(struct texts *t);                           /* accepts NULL */
+const char *query_get_text(struct query *q, struct texts **t);    /* NULL: NULL */
+const char *query_get_shown(struct query *q, struct texts **t);   /* the same to print: escaped where it is not printable */
+void query_texts_free(struct texts *t);                           /* accepts NULL */
 
 /* Room for element n of an array of `size` bytes each. */
-void *array_grow(void *array, int64_t n, size_t size);
+void *query_array_grow(void *array, int64_t n, size_t size);
 
 #endif

@@ -34,22 +34,22 @@ static int intern(struct db *db, const char *insert, const char *select,
         return -1;
     query_open(&q, db, select);
     put(&q, r);
-    *id = query_row(&q) ? get_int(&q) : 0;
+    *id = query_row(&q) ? query_get_int(&q) : 0;
     return query_close(&q);
 }
 
 static void put_machine(struct query *q, const struct run_start *r)
 {
-    put_text(q, r->host);
-    put_text(q, r->device);
-    put_text(q, r->cpu);
-    put_int(q, r->cores);
-    put_int(q, r->memory);
+    query_put_text(q, r->host);
+    query_put_text(q, r->device);
+    query_put_text(q, r->cpu);
+    query_put_int(q, r->cores);
+    query_put_int(q, r->memory);
 }
 
 static void put_plan(struct query *q, const struct run_start *r)
 {
-    put_text(q, r->plan);
+    query_put_text(q, r->plan);
 }
 
 static int insert_run(struct db *db, const struct run_start *r, int64_t machine, int64_t plan, int64_t *id)
@@ -58,15 +58,15 @@ static int insert_run(struct db *db, const struct run_start *r, int64_t machine,
 
     query_open(&q, db, "INSERT INTO run (started, machine, plan, world_size, seed, options, dpx_version,"
                        " comm_version, kernels_version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
-    put_real(&q, r->started);
-    put_int(&q, machine);
-    put_int(&q, plan);
-    put_int(&q, r->world_size);
-    put_int(&q, r->seed);
-    put_text(&q, r->options ? r->options : "{}");
-    put_text(&q, r->dpx_version);
-    put_text(&q, r->comm_version);
-    put_text(&q, r->kernels_version);
+    query_put_real(&q, r->started);
+    query_put_int(&q, machine);
+    query_put_int(&q, plan);
+    query_put_int(&q, r->world_size);
+    query_put_int(&q, r->seed);
+    query_put_text(&q, r->options ? r->options : "{}");
+    query_put_text(&q, r->dpx_version);
+    query_put_text(&q, r->comm_version);
+    query_put_text(&q, r->kernels_version);
     query_done(&q);
     *id = sqlite3_last_insert_rowid(db->sql);
     return query_close(&q);
@@ -78,15 +78,15 @@ static int insert_prediction(struct db *db, int64_t run, const struct run_predic
 
     query_open(&q, db, "INSERT INTO prediction (run, basis, step_s, low_s, high_s, rank, held_bytes,"
                        " allocated_bytes, process_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
-    put_int(&q, run);
-    put_text(&q, p->basis);
-    put_real(&q, p->step_s);
-    put_real(&q, p->low_s);
-    put_real(&q, p->high_s);
-    put_int(&q, p->rank);
-    put_bytes(&q, p->held_bytes);
-    put_bytes(&q, p->allocated_bytes);
-    put_bytes(&q, p->process_bytes);
+    query_put_int(&q, run);
+    query_put_text(&q, p->basis);
+    query_put_real(&q, p->step_s);
+    query_put_real(&q, p->low_s);
+    query_put_real(&q, p->high_s);
+    query_put_int(&q, p->rank);
+    query_put_bytes(&q, p->held_bytes);
+    query_put_bytes(&q, p->allocated_bytes);
+    query_put_bytes(&q, p->process_bytes);
     query_done(&q);
     return query_close(&q);
 }
@@ -97,12 +97,12 @@ static int put_comms(struct db *db, const char *sql, int64_t run, const struct r
 
     query_open(&q, db, sql);
     for (int i = 0; i < n; i++) {
-        put_int(&q, run);
-        put_text(&q, c[i].op);
-        put_text(&q, c[i].group);
-        put_text(&q, c[i].dtype);
-        put_int(&q, c[i].count);
-        put_int(&q, c[i].bytes);
+        query_put_int(&q, run);
+        query_put_text(&q, c[i].op);
+        query_put_text(&q, c[i].group);
+        query_put_text(&q, c[i].dtype);
+        query_put_int(&q, c[i].count);
+        query_put_int(&q, c[i].bytes);
         query_done(&q);
     }
     return query_close(&q);
@@ -114,9 +114,9 @@ static int put_phases(struct db *db, const char *sql, int64_t run, const struct 
 
     query_open(&q, db, sql);
     for (int i = 0; i < n; i++) {
-        put_int(&q, run);
-        put_text(&q, p[i].name);
-        put_real(&q, p[i].seconds);
+        query_put_int(&q, run);
+        query_put_text(&q, p[i].name);
+        query_put_real(&q, p[i].seconds);
         query_done(&q);
     }
     return query_close(&q);
@@ -163,14 +163,14 @@ int runs_steps(struct db *db, int64_t run, const struct run_step *s, int n)
     query_open(&q, db, "INSERT INTO step (run, step, schedule, loss, seconds, lr, grad_norm, tokens)"
                        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
     for (int i = 0; i < n; i++) {
-        put_int(&q, run);
-        put_int(&q, s[i].step);
-        put_text(&q, s[i].schedule);
-        put_real(&q, s[i].loss);
-        put_real(&q, s[i].seconds);
-        put_real(&q, s[i].lr);
-        put_real(&q, s[i].grad_norm);
-        put_int(&q, s[i].tokens);
+        query_put_int(&q, run);
+        query_put_int(&q, s[i].step);
+        query_put_text(&q, s[i].schedule);
+        query_put_real(&q, s[i].loss);
+        query_put_real(&q, s[i].seconds);
+        query_put_real(&q, s[i].lr);
+        query_put_real(&q, s[i].grad_norm);
+        query_put_int(&q, s[i].tokens);
         query_done(&q);
     }
     if (db_end(db, query_close(&q)) < 0)
@@ -182,21 +182,21 @@ int runs_steps(struct db *db, int64_t run, const struct run_step *s, int n)
 
 static void put_entry(struct query *q, int64_t run, const struct run_entry *e)
 {
-    put_int(q, run);
-    put_int(q, e->step);
-    put_int(q, e->rank);
-    put_int(q, e->position);
-    put_int(q, e->entry);
-    put_int(q, e->iteration);
-    put_text(q, e->schedule);
-    put_text(q, e->stream);
-    put_text(q, e->kind);
-    put_text(q, e->what);
-    put_text(q, e->unit);
-    put_real(q, e->predicted_start_s);
-    put_real(q, e->predicted_end_s);
-    put_real(q, e->start_s);
-    put_real(q, e->end_s);
+    query_put_int(q, run);
+    query_put_int(q, e->step);
+    query_put_int(q, e->rank);
+    query_put_int(q, e->position);
+    query_put_int(q, e->entry);
+    query_put_int(q, e->iteration);
+    query_put_text(q, e->schedule);
+    query_put_text(q, e->stream);
+    query_put_text(q, e->kind);
+    query_put_text(q, e->what);
+    query_put_text(q, e->unit);
+    query_put_real(q, e->predicted_start_s);
+    query_put_real(q, e->predicted_end_s);
+    query_put_real(q, e->start_s);
+    query_put_real(q, e->end_s);
 }
 
 int runs_entries(struct db *db, int64_t run, const struct run_entry *e, int64_t n)
@@ -224,12 +224,12 @@ int runs_memory(struct db *db, int64_t run, const struct run_memory *m, int n)
     query_open(&q, db, "INSERT OR REPLACE INTO memory (run, rank, host, held_bytes, allocated_bytes,"
                        " process_bytes) VALUES (?, ?, ?, ?, ?, ?)");
     for (int i = 0; i < n; i++) {
-        put_int(&q, run);
-        put_int(&q, m[i].rank);
-        put_text(&q, m[i].host);
-        put_bytes(&q, m[i].held_bytes);
-        put_bytes(&q, m[i].allocated_bytes);
-        put_bytes(&q, m[i].process_bytes);
+        query_put_int(&q, run);
+        query_put_int(&q, m[i].rank);
+        query_put_text(&q, m[i].host);
+        query_put_bytes(&q, m[i].held_bytes);
+        query_put_bytes(&q, m[i].allocated_bytes);
+        query_put_bytes(&q, m[i].process_bytes);
         query_done(&q);
     }
     return db_end(db, query_close(&q)) < 0 ? db_fail(db, "recording memory of run %" PRId64, run) : 0;
@@ -264,14 +264,14 @@ static int update_run(struct db *db, int64_t run, const struct run_end *e)
 
     query_open(&q, db, "UPDATE run SET outcome = ?, reason = ?, ended = ?, step_s = ?, step_p10_s = ?,"
                        " step_p90_s = ?, tokens_per_s = ? WHERE id = ? AND outcome IS NULL");
-    put_text(&q, run_outcome_name(e->outcome));
-    put_text(&q, e->reason);
-    put_real(&q, e->ended);
-    put_real(&q, e->step_s);
-    put_real(&q, e->p10_s);
-    put_real(&q, e->p90_s);
-    put_real(&q, e->tokens_per_s);
-    put_int(&q, run);
+    query_put_text(&q, run_outcome_name(e->outcome));
+    query_put_text(&q, e->reason);
+    query_put_real(&q, e->ended);
+    query_put_real(&q, e->step_s);
+    query_put_real(&q, e->p10_s);
+    query_put_real(&q, e->p90_s);
+    query_put_real(&q, e->tokens_per_s);
+    query_put_int(&q, run);
     query_done(&q);
     return query_close(&q);
 }

@@ -27,11 +27,11 @@ static int put_parts(struct db *db, const char *sql, int64_t run, const struct r
 
     query_open(&q, db, sql);
     for (int64_t i = 0; i < m->nparts; i++) {
-        put_int(&q, run);
-        put_int(&q, m->part[i].rank);
-        put_text(&q, m->part[i].category);
-        put_int(&q, i);
-        put_bytes(&q, predicted ? m->part[i].predicted_bytes : m->part[i].bytes);
+        query_put_int(&q, run);
+        query_put_int(&q, m->part[i].rank);
+        query_put_text(&q, m->part[i].category);
+        query_put_int(&q, i);
+        query_put_bytes(&q, predicted ? m->part[i].predicted_bytes : m->part[i].bytes);
         query_done(&q);
     }
     return query_close(&q);
@@ -44,10 +44,10 @@ static int put_moments(struct db *db, const char *sql, int64_t run, const struct
 
     query_open(&q, db, sql);
     for (int64_t i = 0; i < m->nmoments; i++) {
-        put_int(&q, run);
-        put_text(&q, m->moment[i].schedule);
-        put_int(&q, m->moment[i].position);
-        put_bytes(&q, predicted ? m->moment[i].predicted_bytes : m->moment[i].bytes);
+        query_put_int(&q, run);
+        query_put_text(&q, m->moment[i].schedule);
+        query_put_int(&q, m->moment[i].position);
+        query_put_bytes(&q, predicted ? m->moment[i].predicted_bytes : m->moment[i].bytes);
         query_done(&q);
     }
     return query_close(&q);
@@ -58,8 +58,8 @@ static int put_available(struct db *db, int64_t run, int64_t bytes)
     struct query q;
 
     query_open(&q, db, "UPDATE run SET available_bytes = ? WHERE id = ?");
-    put_bytes(&q, bytes);
-    put_int(&q, run);
+    query_put_bytes(&q, bytes);
+    query_put_int(&q, run);
     query_done(&q);
     return query_close(&q);
 }
@@ -101,15 +101,15 @@ int runs_parts(struct db *db, int64_t run, struct run_parts *out)
     memset(out, 0, sizeof *out);
     query_open(&q, db, "SELECT run, rank, category, predicted_bytes, bytes FROM part WHERE run = ?"
                        " ORDER BY rank, position, category");
-    put_int(&q, run);
+    query_put_int(&q, run);
     while (query_row(&q)) {
-        out->part = array_grow(out->part, out->n, sizeof *out->part);
+        out->part = query_array_grow(out->part, out->n, sizeof *out->part);
         struct run_part *p = &out->part[out->n++];
-        p->run = get_int(&q);
-        p->rank = get_int(&q);
-        p->category = get_text(&q, &out->texts);
-        p->predicted_bytes = get_bytes(&q);
-        p->bytes = get_bytes(&q);
+        p->run = query_get_int(&q);
+        p->rank = query_get_int(&q);
+        p->category = query_get_text(&q, &out->texts);
+        p->predicted_bytes = query_get_bytes(&q);
+        p->bytes = query_get_bytes(&q);
     }
     if (query_close(&q) == 0)
         return 0;
@@ -120,7 +120,7 @@ int runs_parts(struct db *db, int64_t run, struct run_parts *out)
 void run_parts_free(struct run_parts *p)
 {
     free(p->part);
-    texts_free(p->texts);
+    query_texts_free(p->texts);
     memset(p, 0, sizeof *p);
 }
 
@@ -131,14 +131,14 @@ int runs_moments(struct db *db, int64_t run, struct run_moments *out)
     memset(out, 0, sizeof *out);
     query_open(&q, db, "SELECT schedule, position, predicted_bytes, bytes FROM moment WHERE run = ?"
                        " ORDER BY schedule, position");
-    put_int(&q, run);
+    query_put_int(&q, run);
     while (query_row(&q)) {
-        out->moment = array_grow(out->moment, out->n, sizeof *out->moment);
+        out->moment = query_array_grow(out->moment, out->n, sizeof *out->moment);
         struct run_moment *m = &out->moment[out->n++];
-        m->schedule = get_text(&q, &out->texts);
-        m->position = get_int(&q);
-        m->predicted_bytes = get_bytes(&q);
-        m->bytes = get_bytes(&q);
+        m->schedule = query_get_text(&q, &out->texts);
+        m->position = query_get_int(&q);
+        m->predicted_bytes = query_get_bytes(&q);
+        m->bytes = query_get_bytes(&q);
     }
     if (query_close(&q) == 0)
         return 0;
@@ -149,7 +149,7 @@ int runs_moments(struct db *db, int64_t run, struct run_moments *out)
 void run_moments_free(struct run_moments *m)
 {
     free(m->moment);
-    texts_free(m->texts);
+    query_texts_free(m->texts);
     memset(m, 0, sizeof *m);
 }
 
@@ -159,8 +159,8 @@ int runs_available(struct db *db, int64_t run, int64_t *bytes)
 
     *bytes = -1;
     query_open(&q, db, "SELECT available_bytes FROM run WHERE id = ?");
-    put_int(&q, run);
+    query_put_int(&q, run);
     if (query_row(&q))
-        *bytes = get_bytes(&q);
+        *bytes = query_get_bytes(&q);
     return query_close(&q) == 0 ? 0 : db_fail(db, "reading run %" PRId64, run);
 }

@@ -14,22 +14,22 @@ static int read_coll(struct db *db, struct rates *r)
                " algbw_gbs, busbw_gbs, spread FROM collectives"
                " ORDER BY host, device, op, algorithm, dtype, ranks, per_node, bytes");
     while (query_row(&q)) {
-        r->coll = array_grow(r->coll, r->ncoll, sizeof *r->coll);
+        r->coll = query_array_grow(r->coll, r->ncoll, sizeof *r->coll);
         struct coll_rate *c = &r->coll[r->ncoll++];
-        c->series = get_int(&q);
-        c->host = get_text(&q, &r->texts);
-        c->device = get_text(&q, &r->texts);
-        c->op = get_text(&q, &r->texts);
-        c->algorithm = get_text(&q, &r->texts);
-        c->dtype = get_text(&q, &r->texts);
-        c->ranks = get_int(&q);
-        c->per_node = get_int(&q);
-        c->bytes = get_int(&q);
-        c->samples = get_int(&q);
-        c->seconds = get_real(&q);
-        c->algorithm_gbs = get_real(&q);
-        c->bus_gbs = get_real(&q);
-        c->spread = get_real(&q);
+        c->series = query_get_int(&q);
+        c->host = query_get_text(&q, &r->texts);
+        c->device = query_get_text(&q, &r->texts);
+        c->op = query_get_text(&q, &r->texts);
+        c->algorithm = query_get_text(&q, &r->texts);
+        c->dtype = query_get_text(&q, &r->texts);
+        c->ranks = query_get_int(&q);
+        c->per_node = query_get_int(&q);
+        c->bytes = query_get_int(&q);
+        c->samples = query_get_int(&q);
+        c->seconds = query_get_real(&q);
+        c->algorithm_gbs = query_get_real(&q);
+        c->bus_gbs = query_get_real(&q);
+        c->spread = query_get_real(&q);
     }
     return query_close(&q);
 }
@@ -43,24 +43,24 @@ static int read_gemm(struct db *db, struct rates *r)
                " median_s, gflops, spread FROM measured WHERE kind = 'kernel' AND m > 0 AND n > 0 AND k > 0"
                " ORDER BY host, device, dtype, ranks, 1.0 * batch * m * n * k, name, series");
     while (query_row(&q)) {
-        r->gemm = array_grow(r->gemm, r->ngemm, sizeof *r->gemm);
+        r->gemm = query_array_grow(r->gemm, r->ngemm, sizeof *r->gemm);
         struct gemm_rate *g = &r->gemm[r->ngemm++];
-        g->series = get_int(&q);
-        g->host = get_text(&q, &r->texts);
-        g->device = get_text(&q, &r->texts);
-        g->name = get_text(&q, &r->texts);
-        g->fn = get_text(&q, &r->texts);
-        g->dtype = get_text(&q, &r->texts);
-        g->ranks = get_int(&q);
-        g->threads = get_int(&q);
-        g->batch = get_int(&q);
-        g->m = get_int(&q);
-        g->n = get_int(&q);
-        g->k = get_int(&q);
-        g->samples = get_int(&q);
-        g->seconds = get_real(&q);
-        g->gflops = get_real(&q);
-        g->spread = get_real(&q);
+        g->series = query_get_int(&q);
+        g->host = query_get_text(&q, &r->texts);
+        g->device = query_get_text(&q, &r->texts);
+        g->name = query_get_text(&q, &r->texts);
+        g->fn = query_get_text(&q, &r->texts);
+        g->dtype = query_get_text(&q, &r->texts);
+        g->ranks = query_get_int(&q);
+        g->threads = query_get_int(&q);
+        g->batch = query_get_int(&q);
+        g->m = query_get_int(&q);
+        g->n = query_get_int(&q);
+        g->k = query_get_int(&q);
+        g->samples = query_get_int(&q);
+        g->seconds = query_get_real(&q);
+        g->gflops = query_get_real(&q);
+        g->spread = query_get_real(&q);
     }
     return query_close(&q);
 }
@@ -78,6 +78,6 @@ void rates_free(struct rates *r)
 {
     free(r->coll);
     free(r->gemm);
-    texts_free(r->texts);
+    query_texts_free(r->texts);
     memset(r, 0, sizeof *r);
 }

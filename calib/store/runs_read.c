@@ -31,57 +31,57 @@ static enum run_outcome outcome_of(const char *name)
 
 static void get_start(struct query *q, struct texts **t, struct run_start *s)
 {
-    s->started = get_real(q);
-    s->host = get_text(q, t);
-    s->device = get_text(q, t);
-    s->cpu = get_text(q, t);
-    s->cores = get_int(q);
-    s->memory = get_int(q);
-    s->dpx_version = get_text(q, t);
-    s->comm_version = get_text(q, t);
-    s->kernels_version = get_text(q, t);
-    s->plan = get_text(q, t);
-    s->options = get_text(q, t);
-    s->world_size = get_int(q);
-    s->seed = get_int(q);
+    s->started = query_get_real(q);
+    s->host = query_get_text(q, t);
+    s->device = query_get_text(q, t);
+    s->cpu = query_get_text(q, t);
+    s->cores = query_get_int(q);
+    s->memory = query_get_int(q);
+    s->dpx_version = query_get_text(q, t);
+    s->comm_version = query_get_text(q, t);
+    s->kernels_version = query_get_text(q, t);
+    s->plan = query_get_text(q, t);
+    s->options = query_get_text(q, t);
+    s->world_size = query_get_int(q);
+    s->seed = query_get_int(q);
 }
 
 static void get_end(struct query *q, struct texts **t, struct run_end *e)
 {
-    e->outcome = outcome_of(get_text(q, t));
-    e->reason = get_text(q, t);
-    e->ended = get_real(q);
-    e->step_s = get_real(q);
-    e->p10_s = get_real(q);
-    e->p90_s = get_real(q);
-    e->tokens_per_s = get_real(q);
+    e->outcome = outcome_of(query_get_text(q, t));
+    e->reason = query_get_text(q, t);
+    e->ended = query_get_real(q);
+    e->step_s = query_get_real(q);
+    e->p10_s = query_get_real(q);
+    e->p90_s = query_get_real(q);
+    e->tokens_per_s = query_get_real(q);
 }
 
 static void get_predicted(struct query *q, struct texts **t, struct run_predicted *p)
 {
-    p->basis = get_text(q, t);
-    p->step_s = get_real(q);
-    p->low_s = get_real(q);
-    p->high_s = get_real(q);
-    p->rank = get_int(q);
-    p->held_bytes = get_bytes(q);
-    p->allocated_bytes = get_bytes(q);
-    p->process_bytes = get_bytes(q);
+    p->basis = query_get_text(q, t);
+    p->step_s = query_get_real(q);
+    p->low_s = query_get_real(q);
+    p->high_s = query_get_real(q);
+    p->rank = query_get_int(q);
+    p->held_bytes = query_get_bytes(q);
+    p->allocated_bytes = query_get_bytes(q);
+    p->process_bytes = query_get_bytes(q);
 }
 
 static void get_row(struct query *q, struct texts **t, struct run_row *r)
 {
     memset(r, 0, sizeof *r);
-    r->id = get_int(q);
+    r->id = query_get_int(q);
     get_start(q, t, &r->start);
     get_end(q, t, &r->end);
-    r->model = get_text(q, t);
-    r->strategy = get_text(q, t);
-    r->dialect = get_text(q, t);
-    r->steps = get_int(q);
-    r->held_bytes = get_bytes(q);
-    r->allocated_bytes = get_bytes(q);
-    r->process_bytes = get_bytes(q);
+    r->model = query_get_text(q, t);
+    r->strategy = query_get_text(q, t);
+    r->dialect = query_get_text(q, t);
+    r->steps = query_get_int(q);
+    r->held_bytes = query_get_bytes(q);
+    r->allocated_bytes = query_get_bytes(q);
+    r->process_bytes = query_get_bytes(q);
     get_predicted(q, t, &r->predicted);
     r->has_prediction = r->predicted.basis != NULL;
 }
@@ -93,7 +93,7 @@ int runs_list(struct db *db, struct run_list *out)
     memset(out, 0, sizeof *out);
     query_open(&q, db, ROW_COLUMNS " ORDER BY r.id");
     while (query_row(&q)) {
-        out->run = array_grow(out->run, out->n, sizeof *out->run);
+        out->run = query_array_grow(out->run, out->n, sizeof *out->run);
         get_row(&q, &out->texts, &out->run[out->n++]);
     }
     if (query_close(&q) == 0)
@@ -105,19 +105,19 @@ int runs_list(struct db *db, struct run_list *out)
 void run_list_free(struct run_list *l)
 {
     free(l->run);
-    texts_free(l->texts);
+    query_texts_free(l->texts);
     memset(l, 0, sizeof *l);
 }
 
 static void get_step(struct query *q, struct texts **t, struct run_step *s)
 {
-    s->step = get_int(q);
-    s->schedule = get_text(q, t);
-    s->loss = get_real(q);
-    s->seconds = get_real(q);
-    s->lr = get_real(q);
-    s->grad_norm = get_real(q);
-    s->tokens = get_int(q);
+    s->step = query_get_int(q);
+    s->schedule = query_get_text(q, t);
+    s->loss = query_get_real(q);
+    s->seconds = query_get_real(q);
+    s->lr = query_get_real(q);
+    s->grad_norm = query_get_real(q);
+    s->tokens = query_get_int(q);
 }
 
 static int load_steps(struct db *db, struct run_record *r)
@@ -126,9 +126,9 @@ static int load_steps(struct db *db, struct run_record *r)
 
     query_open(&q, db, "SELECT step, schedule, loss, seconds, lr, grad_norm, tokens FROM step"
                        " WHERE run = ? ORDER BY step");
-    put_int(&q, r->row.id);
+    query_put_int(&q, r->row.id);
     while (query_row(&q)) {
-        r->step = array_grow(r->step, r->nstep, sizeof *r->step);
+        r->step = query_array_grow(r->step, r->nstep, sizeof *r->step);
         get_step(&q, &r->texts, &r->step[r->nstep++]);
     }
     return query_close(&q);
@@ -140,17 +140,17 @@ static int load_comm(struct db *db, struct run_record *r)
 
     query_open(&q, db, "SELECT op, process_group, dtype, count, bytes, predicted_count, predicted_bytes"
                        " FROM comm WHERE run = ? ORDER BY op, process_group, dtype");
-    put_int(&q, r->row.id);
+    query_put_int(&q, r->row.id);
     while (query_row(&q)) {
-        r->comm = array_grow(r->comm, r->ncomm, sizeof *r->comm);
+        r->comm = query_array_grow(r->comm, r->ncomm, sizeof *r->comm);
         struct run_comm_row *c = &r->comm[r->ncomm++];
-        c->op = get_text(&q, &r->texts);
-        c->group = get_text(&q, &r->texts);
-        c->dtype = get_text(&q, &r->texts);
-        c->count = get_bytes(&q);
-        c->bytes = get_bytes(&q);
-        c->predicted_count = get_bytes(&q);
-        c->predicted_bytes = get_bytes(&q);
+        c->op = query_get_text(&q, &r->texts);
+        c->group = query_get_text(&q, &r->texts);
+        c->dtype = query_get_text(&q, &r->texts);
+        c->count = query_get_bytes(&q);
+        c->bytes = query_get_bytes(&q);
+        c->predicted_count = query_get_bytes(&q);
+        c->predicted_bytes = query_get_bytes(&q);
     }
     return query_close(&q);
 }
@@ -160,13 +160,13 @@ static int load_phases(struct db *db, struct run_record *r)
     struct query q;
 
     query_open(&q, db, "SELECT name, measured_s, predicted_s FROM phase WHERE run = ? ORDER BY position");
-    put_int(&q, r->row.id);
+    query_put_int(&q, r->row.id);
     while (query_row(&q)) {
-        r->phase = array_grow(r->phase, r->nphase, sizeof *r->phase);
+        r->phase = query_array_grow(r->phase, r->nphase, sizeof *r->phase);
         struct run_phase_row *p = &r->phase[r->nphase++];
-        p->name = get_text(&q, &r->texts);
-        p->seconds = get_real(&q);
-        p->predicted_s = get_real(&q);
+        p->name = query_get_text(&q, &r->texts);
+        p->seconds = query_get_real(&q);
+        p->predicted_s = query_get_real(&q);
     }
     return query_close(&q);
 }
@@ -177,35 +177,35 @@ static int load_memory(struct db *db, struct run_record *r)
 
     query_open(&q, db, "SELECT rank, host, held_bytes, allocated_bytes, process_bytes FROM memory"
                        " WHERE run = ? ORDER BY rank");
-    put_int(&q, r->row.id);
+    query_put_int(&q, r->row.id);
     while (query_row(&q)) {
-        r->memory = array_grow(r->memory, r->nmemory, sizeof *r->memory);
+        r->memory = query_array_grow(r->memory, r->nmemory, sizeof *r->memory);
         struct run_memory *m = &r->memory[r->nmemory++];
-        m->rank = get_int(&q);
-        m->host = get_text(&q, &r->texts);
-        m->held_bytes = get_bytes(&q);
-        m->allocated_bytes = get_bytes(&q);
-        m->process_bytes = get_bytes(&q);
+        m->rank = query_get_int(&q);
+        m->host = query_get_text(&q, &r->texts);
+        m->held_bytes = query_get_bytes(&q);
+        m->allocated_bytes = query_get_bytes(&q);
+        m->process_bytes = query_get_bytes(&q);
     }
     return query_close(&q);
 }
 
 static void get_entry(struct query *q, struct texts **t, struct run_entry *e)
 {
-    e->step = get_int(q);
-    e->rank = get_int(q);
-    e->position = get_int(q);
-    e->entry = get_int(q);
-    e->iteration = get_int(q);
-    e->schedule = get_text(q, t);
-    e->stream = get_text(q, t);
-    e->kind = get_text(q, t);
-    e->what = get_text(q, t);
-    e->unit = get_text(q, t);
-    e->predicted_start_s = get_real(q);
-    e->predicted_end_s = get_real(q);
-    e->start_s = get_real(q);
-    e->end_s = get_real(q);
+    e->step = query_get_int(q);
+    e->rank = query_get_int(q);
+    e->position = query_get_int(q);
+    e->entry = query_get_int(q);
+    e->iteration = query_get_int(q);
+    e->schedule = query_get_text(q, t);
+    e->stream = query_get_text(q, t);
+    e->kind = query_get_text(q, t);
+    e->what = query_get_text(q, t);
+    e->unit = query_get_text(q, t);
+    e->predicted_start_s = query_get_real(q);
+    e->predicted_end_s = query_get_real(q);
+    e->start_s = query_get_real(q);
+    e->end_s = query_get_real(q);
 }
 
 static int load_entries(struct db *db, struct run_record *r)
@@ -215,9 +215,9 @@ static int load_entries(struct db *db, struct run_record *r)
     query_open(&q, db, "SELECT step, rank, position, entry, iteration, schedule, stream, kind, what, unit,"
                        " predicted_start_s, predicted_end_s, start_s, end_s FROM entry WHERE run = ?"
                        " ORDER BY step, rank, position");
-    put_int(&q, r->row.id);
+    query_put_int(&q, r->row.id);
     while (query_row(&q)) {
-        r->entry = array_grow(r->entry, r->nentry, sizeof *r->entry);
+        r->entry = query_array_grow(r->entry, r->nentry, sizeof *r->entry);
         get_entry(&q, &r->texts, &r->entry[r->nentry++]);
     }
     return query_close(&q);
@@ -228,7 +228,7 @@ static int load_row(struct db *db, int64_t id, struct run_record *r)
     struct query q;
 
     query_open(&q, db, ROW_COLUMNS " WHERE r.id = ?");
-    put_int(&q, id);
+    query_put_int(&q, id);
     if (query_row(&q))
         get_row(&q, &r->texts, &r->row);
     return query_close(&q);
@@ -267,6 +267,6 @@ void run_record_free(struct run_record *r)
     free(r->phase);
     free(r->memory);
     free(r->entry);
-    texts_free(r->texts);
+    query_texts_free(r->texts);
     memset(r, 0, sizeof *r);
 }

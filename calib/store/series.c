@@ -34,7 +34,7 @@ static double quantile(const double *x, int n, double q)
     return i + 1 < n ? x[i] + (at - i) * (x[i + 1] - x[i]) : x[n - 1];
 }
 
-void summarize(const double *seconds, int n, struct summary *out)
+void series_summarize(const double *seconds, int n, struct summary *out)
 {
     double *x = malloc((size_t)n * sizeof *x), sum = 0, half = 0.98 / sqrt((double)n);
 
@@ -66,13 +66,13 @@ static int machine_of(struct db *db, const struct calibration *c, int64_t *id)
     for (int i = 0; i < 2; i++) {
         struct query q;
         query_open(&q, db, sql[i]);
-        put_text(&q, c->host);
-        put_text(&q, c->device);
-        put_text(&q, c->cpu);
-        put_int(&q, c->cores);
-        put_int(&q, c->memory);
+        query_put_text(&q, c->host);
+        query_put_text(&q, c->device);
+        query_put_text(&q, c->cpu);
+        query_put_int(&q, c->cores);
+        query_put_int(&q, c->memory);
         if (query_row(&q))
-            *id = get_int(&q);
+            *id = query_get_int(&q);
         if (query_close(&q) < 0)
             return -1;
     }
@@ -88,17 +88,17 @@ int64_t calibration_add(struct db *db, const struct calibration *c, double ended
         return -1;
     query_open(&q, db, "INSERT INTO calibration (started, machine, source, ranks, threads, options, dpx_version,"
                        " comm_version, kernels_version, origin, ended) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
-    put_real(&q, c->started);
-    put_int(&q, machine);
-    put_text(&q, c->source);
-    put_int(&q, c->ranks);
-    put_int(&q, c->threads);
-    put_text(&q, c->options);
-    put_text(&q, c->dpx_version);
-    put_text(&q, c->comm_version);
-    put_text(&q, c->kernels_version);
-    put_text(&q, c->origin);
-    put_real(&q, ended);
+    query_put_real(&q, c->started);
+    query_put_int(&q, machine);
+    query_put_text(&q, c->source);
+    query_put_int(&q, c->ranks);
+    query_put_int(&q, c->threads);
+    query_put_text(&q, c->options);
+    query_put_text(&q, c->dpx_version);
+    query_put_text(&q, c->comm_version);
+    query_put_text(&q, c->kernels_version);
+    query_put_text(&q, c->origin);
+    query_put_real(&q, ended);
     query_done(&q);
     id = sqlite3_last_insert_rowid(db->sql);
     return query_close(&q) < 0 ? -1 : id;
@@ -120,11 +120,11 @@ int64_t calibration_begin(struct db *db, const struct calibration *c)
 #define SAME "m.host = ? AND m.device = ? AND m.cpu = ? AND source = ? AND started = ?"
 static void put_same(struct query *q, const struct calibration *c)
 {
-    put_text(q, c->host);
-    put_text(q, c->device);
-    put_text(q, c->cpu);
-    put_text(q, c->source);
-    put_real(q, c->started);
+    query_put_text(q, c->host);
+    query_put_text(q, c->device);
+    query_put_text(q, c->cpu);
+    query_put_text(q, c->source);
+    query_put_real(q, c->started);
 }
 
 int calibration_known(struct db *db, const struct calibration *c)
@@ -135,7 +135,7 @@ int calibration_known(struct db *db, const struct calibration *c)
     query_open(&q, db, "SELECT 1 FROM calibration c JOIN machine m ON m.id = c.machine WHERE " SAME
                        " AND (c.source = 'dpxcal' OR c.origin IS ?)");
     put_same(&q, c);
-    put_text(&q, c->origin);
+    query_put_text(&q, c->origin);
     known = query_row(&q);
     return query_close(&q) < 0 ? db_fail(db, "looking for a calibration") : known;
 }
@@ -148,8 +148,8 @@ int calibration_outgrown(struct db *db, const struct calibration *c, double ende
                        " WHERE " SAME " AND ended IS NULL"
                        " AND (? IS NOT NULL OR ? > (SELECT count(*) FROM series s WHERE s.calibration = c.id)))");
     put_same(&q, c);
-    put_real(&q, ended);
-    put_int(&q, nseries);
+    query_put_real(&q, ended);
+    query_put_int(&q, nseries);
     query_done(&q);
     return query_close(&q) < 0 ? db_fail(db, "replacing an interrupted calibration") : 0;
 }
@@ -164,20 +164,20 @@ int64_t calibration_open_since(struct db *db, const struct calibration *c, doubl
                        " AND c.source = ? AND c.ranks = ? AND c.threads = ? AND c.options = ?"
                        " AND c.dpx_version IS ? AND c.comm_version IS ? AND c.kernels_version IS ?"
                        " ORDER BY c.id DESC LIMIT 1");
-    put_real(&q, c->started - seconds);
-    put_text(&q, c->host);
-    put_text(&q, c->device);
-    put_text(&q, c->cpu);
-    put_int(&q, c->cores);
-    put_text(&q, c->source);
-    put_int(&q, c->ranks);
-    put_int(&q, c->threads);
-    put_text(&q, c->options);
-    put_text(&q, c->dpx_version);
-    put_text(&q, c->comm_version);
-    put_text(&q, c->kernels_version);
+    query_put_real(&q, c->started - seconds);
+    query_put_text(&q, c->host);
+    query_put_text(&q, c->device);
+    query_put_text(&q, c->cpu);
+    query_put_int(&q, c->cores);
+    query_put_text(&q, c->source);
+    query_put_int(&q, c->ranks);
+    query_put_int(&q, c->threads);
+    query_put_text(&q, c->options);
+    query_put_text(&q, c->dpx_version);
+    query_put_text(&q, c->comm_version);
+    query_put_text(&q, c->kernels_version);
     if (query_row(&q))
-        id = get_int(&q);
+        id = query_get_int(&q);
     return query_close(&q) < 0 ? db_fail(db, "looking for an interrupted calibration") : id;
 }
 
@@ -189,8 +189,8 @@ int calibration_end(struct db *db, int64_t id, double ended)
     if (db_begin(db) < 0)
         return db_fail(db, "ending calibration %" PRId64, id);
     query_open(&q, db, "UPDATE calibration SET ended = ? WHERE id = ?");
-    put_real(&q, ended);
-    put_int(&q, id);
+    query_put_real(&q, ended);
+    query_put_int(&q, id);
     query_done(&q);
     rc = query_close(&q) < 0 || fits_write(db, id, false) < 0 ? -1 : 0;
     return db_end(db, rc) < 0 ? db_fail(db, "ending calibration %" PRId64, id) : 0;
@@ -203,23 +203,23 @@ static const char *or_none(const char *text) { return text ? text : ""; }
 /* In the order of the columns of the key. */
 static void put_key(struct query *q, const struct series *s)
 {
-    put_text(q, series_words[s->kind]);
-    put_text(q, s->name);
-    put_text(q, s->kind == SERIES_KERNEL ? fn_words[s->fn] : "");
-    put_text(q, dtype_name(s->dtype));
-    put_text(q, or_none(s->algorithm));
-    put_int(q, s->ranks);
-    put_int(q, s->per_node);
-    put_int(q, s->threads);
-    put_int(q, s->batch);
-    put_int(q, s->m);
-    put_int(q, s->n);
-    put_int(q, s->k);
-    put_int(q, s->seq);
-    put_int(q, s->dim);
-    put_int(q, s->bytes);
-    put_int(q, s->dropout);
-    put_text(q, or_none(s->beside));
+    query_put_text(q, series_words[s->kind]);
+    query_put_text(q, s->name);
+    query_put_text(q, s->kind == SERIES_KERNEL ? fn_words[s->fn] : "");
+    query_put_text(q, dtype_name(s->dtype));
+    query_put_text(q, or_none(s->algorithm));
+    query_put_int(q, s->ranks);
+    query_put_int(q, s->per_node);
+    query_put_int(q, s->threads);
+    query_put_int(q, s->batch);
+    query_put_int(q, s->m);
+    query_put_int(q, s->n);
+    query_put_int(q, s->k);
+    query_put_int(q, s->seq);
+    query_put_int(q, s->dim);
+    query_put_int(q, s->bytes);
+    query_put_int(q, s->dropout);
+    query_put_text(q, or_none(s->beside));
 }
 
 int series_known(struct db *db, int64_t calibration, const struct series *s)
@@ -230,7 +230,7 @@ int series_known(struct db *db, int64_t calibration, const struct series *s)
     query_open(&q, db, "SELECT 1 FROM series WHERE calibration = ? AND kind = ? AND name = ? AND fn = ? AND dtype = ?"
                        " AND algorithm = ? AND ranks = ? AND per_node = ? AND threads = ? AND batch = ? AND m = ?"
                        " AND n = ? AND k = ? AND seq = ? AND dim = ? AND bytes = ? AND dropout = ? AND beside = ?");
-    put_int(&q, calibration);
+    query_put_int(&q, calibration);
     put_key(&q, s);
     known = query_row(&q);
     return query_close(&q) < 0 ? db_fail(db, "looking for \"%s\"", s->name) : known;
@@ -240,21 +240,21 @@ static void put_series(struct query *q, int64_t calibration, const struct series
 {
     struct summary of;
 
-    summarize(s->seconds, s->nsamples, &of);
-    put_int(q, calibration);
+    series_summarize(s->seconds, s->nsamples, &of);
+    query_put_int(q, calibration);
     put_key(q, s);
-    put_text(q, s->kind == SERIES_KERNEL ? class_words[s->class] : "");
-    put_real(q, s->flops);
-    put_real(q, s->started);
-    put_real(q, s->probe_before_s);
-    put_real(q, s->probe_after_s);
-    put_int(q, s->nsamples);
-    put_real(q, of.median);
-    put_real(q, of.mean);
-    put_real(q, of.min);
-    put_real(q, of.p05);
-    put_real(q, of.p95);
-    put_real(q, of.confidence);
+    query_put_text(q, s->kind == SERIES_KERNEL ? class_words[s->class] : "");
+    query_put_real(q, s->flops);
+    query_put_real(q, s->started);
+    query_put_real(q, s->probe_before_s);
+    query_put_real(q, s->probe_after_s);
+    query_put_int(q, s->nsamples);
+    query_put_real(q, of.median);
+    query_put_real(q, of.mean);
+    query_put_real(q, of.min);
+    query_put_real(q, of.p05);
+    query_put_real(q, of.p95);
+    query_put_real(q, of.confidence);
     query_done(q);
 }
 
@@ -264,10 +264,10 @@ static void put_samples(struct query *q, int64_t id, const struct series *s)
 
     assert(s->of_ranks == 0 || s->nsamples % s->of_ranks == 0);
     for (int i = 0; i < s->nsamples; i++) {
-        put_int(q, id);
-        put_int(q, s->of_ranks > 0 ? i / per : -1);
-        put_int(q, i % per);
-        put_real(q, s->seconds[i]);
+        query_put_int(q, id);
+        query_put_int(q, s->of_ranks > 0 ? i / per : -1);
+        query_put_int(q, i % per);
+        query_put_real(q, s->seconds[i]);
         query_done(q);
     }
 }

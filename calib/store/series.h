@@ -55,7 +55,7 @@ struct series {
 struct summary { double median, mean, min, p05, p95, confidence; };
 /* Of n >= 1 samples.  confidence: half of the distribution-free 95 % interval of the median
  * (order statistics n/2 -+ 0.98 sqrt(n)) as a share of it. */
-void summarize(const double *seconds, int n, struct summary *out);
+void series_summarize(const double *seconds, int n, struct summary *out);
 
 /* The calibration's number; -1 reported. */
 int64_t calibration_begin(struct db *db, const struct calibration *c);

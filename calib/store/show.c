@@ -47,16 +47,16 @@ static int show_series(struct db *db, int64_t machine)
                        " max(started), min(bytes), max(bytes), kind = 'collective' FROM series"
                        " WHERE machine = ? AND is_now = 1 GROUP BY kind, what, dtype, ranks, per_node, threads"
                        " ORDER BY kind = 'collective', kind, what, dtype, ranks");
-    put_int(&q, machine);
+    query_put_int(&q, machine);
     printf("  %-26s %-6s %5s %7s %7s %8s %7s %9s  %s\n", "", "dtype", "ranks", "threads", "series", "samples", "spread",
            "age", "bytes");
     while (query_row(&q)) {
         char group[48], age[32], low[32], high[32];
-        const char *what = get_shown(&q, &t), *dtype = get_shown(&q, &t);
-        int64_t ranks = get_int(&q), per_node = get_int(&q), threads = get_int(&q), series = get_int(&q);
-        int64_t samples = get_int(&q);
-        double spread = get_real(&q), started = get_real(&q), least = get_real(&q), most = get_real(&q);
-        bool coll = get_int(&q) != 0;
+        const char *what = query_get_shown(&q, &t), *dtype = query_get_shown(&q, &t);
+        int64_t ranks = query_get_int(&q), per_node = query_get_int(&q), threads = query_get_int(&q), series = query_get_int(&q);
+        int64_t samples = query_get_int(&q);
+        double spread = query_get_real(&q), started = query_get_real(&q), least = query_get_real(&q), most = query_get_real(&q);
+        bool coll = query_get_int(&q) != 0;
         snprintf(group, sizeof group, coll && per_node < ranks ? "%" PRId64 "/%" PRId64 : "%" PRId64, ranks, per_node);
         printf("  %-26s %-6s %5s %7" PRId64 " %7" PRId64 " %8" PRId64 " %5.1f %% %9s", what, dtype, group, threads,
                series, samples, 100 * spread, age_text((double)time(NULL) - started, age, sizeof age));
@@ -64,7 +64,7 @@ static int show_series(struct db *db, int64_t machine)
             printf("  %s to %s", bytes_text(least, low, sizeof low), bytes_text(most, high, sizeof high));
         putchar('\n');
     }
-    texts_free(t);
+    query_texts_free(t);
     return query_close(&q) < 0 ? db_fail(db, "reading calibrations") : 0;
 }
 
@@ -75,11 +75,11 @@ static int show_probe(struct db *db, int64_t machine)
 
     query_open(&q, db, "SELECT avg(probe_before_s), min(probe_before_s), max(probe_before_s) FROM series"
                        " WHERE machine = ? AND is_now = 1");
-    put_int(&q, machine);
+    query_put_int(&q, machine);
     if (query_row(&q)) {
-        mean = get_real(&q);
-        low = get_real(&q);
-        high = get_real(&q);
+        mean = query_get_real(&q);
+        low = query_get_real(&q);
+        high = query_get_real(&q);
     }
     if (mean > 0)
         printf("  the probe product took %.2f ms, from %.2f to %.2f while these were timed\n", 1e3 * mean, 1e3 * low,
@@ -97,10 +97,10 @@ int show_machines(struct db *db)
                        " max(c.comm_version), max(c.kernels_version) FROM machine m JOIN calibration c ON c.machine = m.id"
                        " GROUP BY m.id ORDER BY max(c.started) DESC");
     while (rc == 0 && query_row(&q)) {
-        int64_t machine = get_int(&q);
-        const char *host = get_shown(&q, &t), *device = get_shown(&q, &t), *cpu = get_shown(&q, &t);
-        int64_t cores = get_int(&q), times = get_int(&q), open = get_int(&q);
-        const char *comm = get_shown(&q, &t), *kernels = get_shown(&q, &t);
+        int64_t machine = query_get_int(&q);
+        const char *host = query_get_shown(&q, &t), *device = query_get_shown(&q, &t), *cpu = query_get_shown(&q, &t);
+        int64_t cores = query_get_int(&q), times = query_get_int(&q), open = query_get_int(&q);
+        const char *comm = query_get_shown(&q, &t), *kernels = query_get_shown(&q, &t);
         printf("%s%s: %s", n++ ? "\n" : "", host, strcmp(device, "cpu") ? device : cpu);
         if (cores > 0)
             printf(", %" PRId64 " cores", cores);
@@ -111,7 +111,7 @@ int show_machines(struct db *db)
     }
     if (n == 0)
         printf("%s: no calibration yet; `dpxcal run` makes one\n", db_path(db));
-    texts_free(t);
+    query_texts_free(t);
     return query_close(&q) < 0 ? db_fail(db, "reading calibrations") : rc;
 }
 
@@ -160,13 +160,13 @@ int show_fits(struct db *db)
                        " ORDER BY host, device, kind, name, algorithm, beside, dropout, dtype, ranks, threads");
     while (query_row(&q)) {
         char law[64], range[80], left[16] = "";
-        const char *host = get_shown(&q, &t), *kind = get_shown(&q, &t), *name = get_shown(&q, &t);
-        const char *dtype = get_shown(&q, &t);
-        int64_t ranks = get_int(&q), threads = get_int(&q);
-        const char *x = get_shown(&q, &t);
+        const char *host = query_get_shown(&q, &t), *kind = query_get_shown(&q, &t), *name = query_get_shown(&q, &t);
+        const char *dtype = query_get_shown(&q, &t);
+        int64_t ranks = query_get_int(&q), threads = query_get_int(&q);
+        const char *x = query_get_shown(&q, &t);
         double v[9];
         for (int i = 0; i < 9; i++)
-            v[i] = get_real(&q);
+            v[i] = query_get_real(&q);
         if (n++ == 0)
             printf("%-30s %-6s %5s %7s  %-26s %7s %7s %8s %6s  %s\n", "", "dtype", "ranks", "threads", "law", "off by",
                    "worst", "left out", "points", "range");
@@ -174,11 +174,11 @@ int show_fits(struct db *db)
             snprintf(left, sizeof left, "%.1f %%", 100 * v[8]);
         printf("%-30s %-6s %5" PRId64 " %7" PRId64 "  %-26s %5.1f %% %5.1f %% %8s %6" PRId64 "  %s  (%s)\n", name, dtype,
                ranks, threads, law_text(kind, v[0], v[1], v[2], v[3], law, sizeof law), 100 * v[6], 100 * v[7], left,
-               get_int(&q), range_text(x, v[4], v[5], range, sizeof range), host);
+               query_get_int(&q), range_text(x, v[4], v[5], range, sizeof range), host);
     }
     if (n == 0)
         printf("%s: no fits yet: they are made when a calibration ends\n", db_path(db));
-    texts_free(t);
+    query_texts_free(t);
     return query_close(&q) < 0 ? db_fail(db, "reading fits") : 0;
 }
 

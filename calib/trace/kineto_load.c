@@ -209,7 +209,7 @@ static void add_kernel(struct loader *l, const struct trace_event *e)
         w.name = intern(l, e->name, e->args.dtype);
         w.group_size = group_size(e->args.group_size);
     }
-    work_add(&l->k->work, &w);
+    kineto_work_add(&l->k->work, &w);
     l->keys = room_for(l->keys, l->k->work.n - 1, &l->cap_keys, sizeof *l->keys);
     l->keys[l->k->work.n - 1] = (struct call_key){ e->args.correlation,
                                                    e->args.stream >= 0 ? e->args.stream : e->tid };
@@ -247,7 +247,7 @@ static void add_gloo(struct loader *l, const struct trace_event *e)
     if (w.op == COLL_ALL_REDUCE)
         w.bytes = event_bytes(e);
     w.name = intern(l, e->name, e->args.dtype);
-    work_add(&l->gloo, &w);
+    kineto_work_add(&l->gloo, &w);
 }
 
 static void add_host(struct loader *l, const struct trace_event *e)
@@ -256,7 +256,7 @@ static void add_host(struct loader *l, const struct trace_event *e)
         struct work w = { .start = e->ts, .end = e->ts + e->dur, .launch = e->ts, .bytes = -1,
                           .hash = hash_of(e->name), .name = -1 };
         if (!l->k->gpu)
-            work_add(&l->aten, &w);
+            kineto_work_add(&l->aten, &w);
     } else if (starts(e->name, "gloo:") || starts(e->name, "mpi:") || starts(e->name, "ucc:"))
         add_gloo(l, e);
     else if (starts(e->name, "c10d::") || strcmp(e->name, "record_param_comms") == 0)
@@ -264,7 +264,7 @@ static void add_host(struct loader *l, const struct trace_event *e)
     else if (starts(e->name, "nccl:"))
         l->nccl_on_host = true;
     else
-        marks_add(&l->marks, e);
+        windows_marks_add(&l->marks, e);
 }
 
 static int64_t kept_of(const struct loader *l)
@@ -453,10 +453,10 @@ static void join_gloo(struct loader *l)
             if (c->bytes >= 0)
                 w->bytes = c->bytes;
         }
-        work_add(&l->k->work, w);
+        kineto_work_add(&l->k->work, w);
     }
     for (int64_t i = 0; i < l->aten.n; i++)
-        work_add(&l->k->work, &l->aten.at[i]);
+        kineto_work_add(&l->k->work, &l->aten.at[i]);
     free(waiting.next);
 }
 
@@ -558,17 +558,17 @@ static int measure_steps(struct loader *l, const char *path)
     if (k->work.n == 0)
         return nothing(l, path);
     k->phases = l->marks.nbackward > 0;
-    if (marks_windows(&l->marks, &k->work, &k->window, &k->nsteps, &k->steps_by) < 0)
+    if (windows_marks_windows(&l->marks, &k->work, &k->window, &k->nsteps, &k->steps_by) < 0)
         return fail("%s: no steps: there is no ProfilerStep, fewer than two optimizer steps, and nothing "
                     "repeats; call the profiler's step() after each training step", path);
     if (k->nsteps > MOST_STEPS)
         return fail("%s: more than %d steps: profile fewer", path, MOST_STEPS);
-    marks_assign(&l->marks, &k->work, k->window, k->nsteps);
+    windows_marks_assign(&l->marks, &k->work, k->window, k->nsteps);
     k->step = calloc((size_t)k->nsteps, sizeof *k->step);
     if (!k->step)
         abort();
     kineto_measure(&k->work, k->window, k->nsteps, k->phases, k->step);
-    k->median = measures_median(k->step, k->nsteps);
+    k->median = kineto_measures_median(k->step, k->nsteps);
     list_kernels(l);
     return 0;
 }
@@ -581,7 +581,7 @@ static void loader_free(struct loader *l)
     free(l->aten.at);
     free(l->keys);
     free(l->named);
-    marks_free(&l->marks);
+    windows_marks_free(&l->marks);
 }
 
 int kineto_load(const char *path, struct kineto *out)

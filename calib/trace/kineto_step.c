@@ -6,7 +6,7 @@
 
 #include "base/room.h"
 
-void work_add(struct work_list *l, const struct work *s)
+void kineto_work_add(struct work_list *l, const struct work *s)
 {
     l->at = room_for(l->at, l->n, &l->cap, sizeof *l->at);
     l->at[l->n++] = *s;
@@ -316,7 +316,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-struct measures measures_median(const struct measures *m, int n)
+struct measures kineto_measures_median(const struct measures *m, int n)
 {
     double *v = array(n, sizeof *v);
     struct measures out;

@@ -2,7 +2,7 @@
  * real rank, or the simulator of a plan.  Both are measured by the same rules:
  *
  *     struct work_list l = { 0 };
- *     work_add(&l, &(struct work){ ... });
+ *     kineto_work_add(&l, &(struct work){ ... });
  *     kineto_measure(&l, windows, nwindows, out);     one struct measures for each window
  *
  * A collective is hidden as long as any compute runs beside it on the same rank; the rest of it
@@ -59,12 +59,12 @@ static inline int m_coll(int op, int which)
 }
 
 /* Aborts where there is no memory. */
-void work_add(struct work_list *l, const struct work *s);
+void kineto_work_add(struct work_list *l, const struct work *s);
 
 /* They are put in order of start.  With `phases` false nobody knows what belongs to backward. */
 void kineto_measure(struct work_list *l, const struct window *w, int n, bool phases, struct measures *out);
 
 /* Each figure's median over n steps. */
-struct measures measures_median(const struct measures *m, int n);
+struct measures kineto_measures_median(const struct measures *m, int n);
 
 #endif

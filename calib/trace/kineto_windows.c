@@ -16,7 +16,7 @@ static bool starts(const char *s, const char *with)
     return strncmp(s, with, strlen(with)) == 0;
 }
 
-void marks_add(struct marks *m, const struct trace_event *e)
+void windows_marks_add(struct marks *m, const struct trace_event *e)
 {
     int64_t end = e->ts + e->dur;
 
@@ -28,7 +28,7 @@ void marks_add(struct marks *m, const struct trace_event *e)
         window_add(&m->backward, &m->nbackward, &m->cap_backward, e->ts, end);
 }
 
-void marks_free(struct marks *m)
+void windows_marks_free(struct marks *m)
 {
     free(m->step);
     free(m->optimizer);
@@ -80,7 +80,7 @@ static struct window *windows(int64_t n)
 
 /* ---- repetition ---- */
 
-int64_t period_of(const uint64_t *h, int64_t n)
+int64_t windows_period_of(const uint64_t *h, int64_t n)
 {
     int64_t *z = calloc((size_t)n + 1, sizeof *z);
     int64_t found = 0;
@@ -118,7 +118,7 @@ static int repeated(struct work_list *w, struct window **out)
     qsort(w->at, (size_t)w->n, sizeof *w->at, by_launch);
     for (int64_t i = 0; i < w->n; i++)
         h[i] = w->at[i].hash;
-    period = period_of(h, w->n);
+    period = windows_period_of(h, w->n);
     if (period > 0) {
         int64_t first = w->n - period;
         while (first >= period && memcmp(&h[first - period], &h[first], (size_t)period * sizeof *h) == 0)
@@ -137,7 +137,7 @@ static int repeated(struct work_list *w, struct window **out)
 
 /* ---- steps ---- */
 
-int marks_windows(struct marks *m, struct work_list *w, struct window **out, int *n, const char **by)
+int windows_marks_windows(struct marks *m, struct work_list *w, struct window **out, int *n, const char **by)
 {
     sort_windows(m->step, m->nstep);
     sort_windows(m->optimizer, m->noptimizer);
@@ -179,7 +179,7 @@ static int64_t around(const struct window *w, int64_t n, int64_t t)
 
 /* Reductions of gradients belong to backward wherever they were called: frameworks call the last
  * ones when autograd is done. */
-void marks_assign(const struct marks *m, struct work_list *w, const struct window *step, int n)
+void windows_marks_assign(const struct marks *m, struct work_list *w, const struct window *step, int n)
 {
     for (int64_t i = 0; i < w->n; i++) {
         struct work *x = &w->at[i];

@@ -12,17 +12,17 @@ struct marks {
     struct window *backward;  int64_t nbackward, cap_backward;      /* autograd's engine runs a node */
 };
 
-void marks_add(struct marks *m, const struct trace_event *e);
-void marks_free(struct marks *m);
+void windows_marks_add(struct marks *m, const struct trace_event *e);
+void windows_marks_free(struct marks *m);
 
 /* Finds the steps: *out, in order, is the caller's to free().  0, or -1 where there are none; by no
  * mark at all it takes what repeats at the end of the trace, in order of issue. */
-int marks_windows(struct marks *m, struct work_list *w, struct window **out, int *n, const char **by);
+int windows_marks_windows(struct marks *m, struct work_list *w, struct window **out, int *n, const char **by);
 
 /* Gives each piece of work the step and the phase it was issued in. */
-void marks_assign(const struct marks *m, struct work_list *w, const struct window *step, int n);
+void windows_marks_assign(const struct marks *m, struct work_list *w, const struct window *step, int n);
 
 /* The smallest period of the end of h: at least two whole periods, and half of h, repeat.  0: none. */
-int64_t period_of(const uint64_t *h, int64_t n);
+int64_t windows_period_of(const uint64_t *h, int64_t n);
 
 #endif

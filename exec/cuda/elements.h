@@ -22,7 +22,7 @@ extern "C" {
 
 struct CUstream_st;
 
-/* struct drop_rule of kernels_internal.h: element i is dropped where the upper 32 bits of
+/* struct dropout_rule of kernels_internal.h: element i is dropped where the upper 32 bits of
  * drop_hash(seed, i) are below the limit, the others are multiplied with keep.  limit 0: no dropout. */
 struct cuda_drop { uint64_t seed; uint32_t limit; float keep; };
 

@@ -48,7 +48,7 @@ static inline struct CUstream_st  *cuda_stream_of(const struct kernels *k) { ret
 
 static inline struct cuda_drop cuda_drop(const struct dropout *d)
 {
-    struct drop_rule r = drop_rule(d);
+    struct dropout_rule r = dropout_rule(d);
 
     return (struct cuda_drop){ r.seed, r.limit, r.keep };
 }

@@ -21,7 +21,7 @@ enum launch_dtype { LAUNCH_FP32 = 0, LAUNCH_BF16 = 1 };
 enum launch_into { LAUNCH_SET = 0, LAUNCH_ADD = 1 };
 
 /* Element i is dropped where drop_hash(seed, i) >> 32 is below limit, and otherwise multiplied
- * with keep.  { 0, 0, 1 }: nothing is dropped.  (struct drop_rule of exec/kernels/kernels_internal.h.) */
+ * with keep.  { 0, 0, 1 }: nothing is dropped.  (struct dropout_rule of exec/kernels/kernels_internal.h.) */
 struct launch_drop { uint64_t seed; uint32_t limit; float keep; };
 
 #ifndef __cplusplus

@@ -108,7 +108,7 @@ struct block {
     const struct attention *a;
     int64_t sample, head, kv;   /* kv: which head of k and v */
     int64_t row, rows;
-    struct drop_rule drop;
+    struct dropout_rule drop;
 };
 
 static int64_t q_at(const struct block *b)
@@ -211,7 +211,7 @@ static void forward_block(const struct simd *s, struct scratch *w, const struct 
 int host_attention(struct kernels *k, const struct attention *a, const void *qkv, void *o, float *lse)
 {
     float *all = take_scratch(k, a);
-    struct drop_rule drop = drop_rule(&a->drop);
+    struct dropout_rule drop = dropout_rule(&a->drop);
 
     if (!all)
         return -1;
@@ -316,7 +316,7 @@ int host_attention_back(struct kernels *k, const struct attention *a, const void
                         const float *lse, const void *dout, float *delta, void *dqkv)
 {
     float *all = take_scratch(k, a);
-    struct drop_rule drop = drop_rule(&a->drop);
+    struct dropout_rule drop = dropout_rule(&a->drop);
 
     if (!all)
         return -1;

@@ -335,7 +335,7 @@ struct tiles {
     void   *a, *b;
     float  *c;
     struct cut space;           /* what is left, for scratchpads */
-    struct drop_rule drop;
+    struct dropout_rule drop;
 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -473,7 +473,7 @@ static int tile_product(struct kernels *k, const struct tiles *t, int64_t i, int
 static int tiled_product(struct kernels *k, const struct product *p)
 {
     struct tiles t = { .p = p, .type = k->gemm->widens ? DT_FP32 : p->as, .space = kernels_cut(k),
-                       .drop = drop_rule(p->drop) };
+                       .drop = dropout_rule(p->drop) };
 
     choose_tiles(&t);
     if (!(t.a = kernels_take(&t.space, 4 * TILE_ELEMS, "matrix product")) ||

@@ -15,7 +15,7 @@ static int host_dropout_back(struct kernels *k, int64_t count, void *dx, enum dt
                              const struct dropout *d)
 {
     const struct simd *s = k->simd;
-    struct drop_rule r = drop_rule(d);
+    struct dropout_rule r = dropout_rule(d);
 
     if (!r.limit)
         return 0;

@@ -41,7 +41,7 @@ int host_embed_positions(struct kernels *k, int64_t n, int64_t h, int64_t seq, c
                          enum dtype wt, void *x, enum dtype at, const struct dropout *d)
 {
     const struct simd *s = k->simd;
-    struct drop_rule r = drop_rule(d);
+    struct dropout_rule r = dropout_rule(d);
 
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t i = 0; i < n; i++)

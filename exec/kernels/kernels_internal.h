@@ -38,8 +38,8 @@ struct cut kernels_cut(struct kernels *k);
 void *kernels_take(struct cut *c, int64_t bytes, const char *what);
 
 /* What dropout_drops() decides by: hash(seed, i) below the limit.  d NULL: drops nothing. */
-struct drop_rule { uint64_t seed; uint32_t limit; float keep; };
-struct drop_rule drop_rule(const struct dropout *d);
+struct dropout_rule { uint64_t seed; uint32_t limit; float keep; };
+struct dropout_rule dropout_rule(const struct dropout *d);
 
 /* ---- fp32 views of n elements from element `at` of an array of either dtype ---- */
 

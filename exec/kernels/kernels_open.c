@@ -101,9 +101,9 @@ void *kernels_take(struct cut *c, int64_t bytes, const char *what)
 /* ---- dropout ---- */
 
 /* Probabilities are multiples of 2^-32. */
-struct drop_rule drop_rule(const struct dropout *d)
+struct dropout_rule dropout_rule(const struct dropout *d)
 {
-    struct drop_rule r = { 0, 0, 1 };
+    struct dropout_rule r = { 0, 0, 1 };
 
     if (!d || !(d->p > 0))
         return r;
@@ -115,7 +115,7 @@ struct drop_rule drop_rule(const struct dropout *d)
 
 bool dropout_drops(const struct dropout *d, int64_t i)
 {
-    struct drop_rule r = drop_rule(d);
+    struct dropout_rule r = dropout_rule(d);
 
     return (uint32_t)(drop_hash(r.seed, (uint64_t)i) >> 32) < r.limit;
 }

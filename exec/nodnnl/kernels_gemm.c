@@ -22,7 +22,7 @@ int64_t gemm_workspace(int threads)
 }
 
 /* Rows of all three are TILE apart; each thread has strips of a and c of its own. */
-struct tiles { float *a, *b, *c; struct drop_rule drop; };
+struct tiles { float *a, *b, *c; struct dropout_rule drop; };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -85,7 +85,7 @@ static void multiply_strip(struct kernels *k, const struct product *p, const str
 }
 
 /* A row of the tile of c, from column j of the product on, on its way out. */
-static void put_row(const struct simd *s, const struct product *p, const struct drop_rule *drop, int64_t row, int64_t j,
+static void put_row(const struct simd *s, const struct product *p, const struct dropout_rule *drop, int64_t row, int64_t j,
                     int64_t n, float *sum)
 {
     float tmp[TILE];
@@ -121,7 +121,7 @@ static void tile_product(struct kernels *k, const struct product *p, const struc
 int gemm_product(struct kernels *k, const struct product *p)
 {
     struct cut c = kernels_cut(k);
-    struct tiles t = { .drop = drop_rule(p->drop) };
+    struct tiles t = { .drop = dropout_rule(p->drop) };
     const int64_t bytes = (int64_t)TILE * TILE * (int64_t)sizeof(float);
 
     if (p->m < 1 || p->n < 1 || p->k < 1)

@@ -185,7 +185,7 @@ static int plan_for_here(struct dpxrun *r)
 
 /* ---- the run ---- */
 
-int run_threads(const struct dpxrun *r)
+int dpxrun_threads(const struct dpxrun *r)
 {
     const struct cluster *c = &r->here.cluster;
 
@@ -203,7 +203,7 @@ static struct train_args train_args(const struct dpxrun *r)
         .limit = cluster_available(&r->here.cluster), .rank = (int)o->rank, .null = o->comm == COMM_NULL,
         .device = r->device, .shared_device = r->shared_device, .nccl = o->comm == COMM_NCCL,
         .allow_nan = o->allow_nan, .no_compute = o->no_compute, .guarded = o->guarded, .reference = o->reference,
-        .threads = run_threads(r), .offload_dir = o->offload_dir, .offload_io = (enum block_io_kind)o->offload_io,
+        .threads = dpxrun_threads(r), .offload_dir = o->offload_dir, .offload_io = (enum block_io_kind)o->offload_io,
         .algo = (enum coll_algo)o->algorithm, .sum = (enum coll_sum)o->sum, .save_grads = o->save_grads,
     };
 }
@@ -226,9 +226,9 @@ static int one_step(struct dpxrun *r, int64_t step)
     if (r->rank != 0)
         return 0;
     m->seconds += m->report[m->n - 1].seconds;
-    if (sampled && keep_sample(r, step) < 0)
+    if (sampled && predict_keep_sample(r, step) < 0)
         return -1;
-    progress_line(r, &m->report[m->n - 1]);
+    dpxrun_progress_line(r, &m->report[m->n - 1]);
     return 0;
 }
 
@@ -272,7 +272,7 @@ static int run(struct dpxrun *r)
     if (dpxrun_measure(r) < 0)
         return -1;
     train_tell(r->train, NULL, NULL);
-    return train_agree(r->train, r->rank == 0 && ((r->o.trace && write_trace(r) < 0) ||
+    return train_agree(r->train, r->rank == 0 && ((r->o.trace && dpxrun_write_trace(r) < 0) ||
                                                   record_end(r, RUN_FINISHED, NULL) < 0));
 }
 
@@ -294,8 +294,8 @@ static void release(struct dpxrun *r)
     device_close(r->device);
     db_close(r->db);
     if (r->rank == 0)
-        predicted_free(&r->predicted);
-    measured_free(&r->measured);
+        predict_free(&r->predicted);
+    predict_measured_free(&r->measured);
     plan_free(&r->plan);
     plan_free(&r->here);
 }
@@ -303,7 +303,7 @@ static void release(struct dpxrun *r)
 static int all(struct dpxrun *r)
 {
     struct train_refusal why = { .bad_input = false };
-    int status = open_device(r);
+    int status = dpxrun_open_device(r);
 
     if (status != EXIT_DONE)
         return status;
@@ -315,13 +315,13 @@ static int all(struct dpxrun *r)
         r->first_over = why.over;
         r->over = why.over.over;
         if (r->over)
-            return r->rank == 0 ? print_result(r) : EXIT_NO;
+            return r->rank == 0 ? dpxrun_print_result(r) : EXIT_NO;
         return why.bad_input ? EXIT_MISUSE : EXIT_FAILED;
     }
     status = run(r) == 0 ? EXIT_DONE : r->refused ? EXIT_MISUSE : EXIT_FAILED;
-    progress_end();
+    dpxrun_progress_end();
     if (r->rank == 0 && status == EXIT_DONE)
-        status = print_result(r);
+        status = dpxrun_print_result(r);
     else if (r->rank == 0)
         record_failure(r);
     return status;
@@ -340,7 +340,7 @@ static int start_mpi(struct dpxrun *r, int *argc, char ***argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &r->rank);
     if (provided < MPI_THREAD_MULTIPLE)
         return fail("this MPI gives no MPI_THREAD_MULTIPLE");
-    if (launch_check(world) < 0 || check_same(r) < 0)
+    if (launch_check(world) < 0 || dpxrun_check_same(r) < 0)
         return -1;
     if (world != r->plan.cluster.world_size)
         return r->rank ? -1 : fail("the plan is for %lld ranks, %d were started",

@@ -26,14 +26,14 @@ struct options {
     const char *plan, *data, *init, *save, *save_grads, *hostfile, *trace, *db, *betas, *offload_dir;
     int64_t steps, seed, warmup, memory, rank, threads;
     double  lr, min_lr, weight_decay, clip, beta1, beta2, eps;
-    int     device, comm, algorithm, sum, offload_io;       /* comm: -1 until open_device() where nothing was named */
+    int     device, comm, algorithm, sum, offload_io;       /* comm: -1 until dpxrun_open_device() where nothing was named */
     bool    json, brief, sequential, guarded, reference, no_compute, no_db, share_cores, allow_nan;
 };
 
 /* The phases of a steady step, as the simulator's clock has them: work on the compute stream,
  * waits of it for collectives, and the rest. */
 enum run_phase_id { RP_COMPUTE, RP_EXPOSED, RP_OPTIMIZER, RP_IDLE, NRP };
-extern const char *const run_phase_names[NRP];
+extern const char *const predict_phase_names[NRP];
 
 struct predicted {
     struct measured_device known;       /* what the prediction rests on */
@@ -81,19 +81,19 @@ struct dpxrun {
 /* ---- dpxrun.c ---- */
 
 /* Threads of a rank's compute. */
-int run_threads(const struct dpxrun *r);
+int dpxrun_threads(const struct dpxrun *r);
 
 /* ---- dpxrun_same.c ---- */
 
 /* Compares plan, options, version and the files' contents among ranks.  Every rank must call it: 0, or -1 on all of
  * them with the difference reported by rank 0. */
-int check_same(const struct dpxrun *r);
+int dpxrun_check_same(const struct dpxrun *r);
 
 /* ---- dpxrun_device.c ---- */
 
 /* Opens what --device names, decides on --comm where nothing was named, and says so.  Every rank must
  * call it; the exit status, EXIT_DONE on all ranks or on none. */
-int open_device(struct dpxrun *r);
+int dpxrun_open_device(struct dpxrun *r);
 /* As JSON and the database name it: "cpu", "NVIDIA H200". */
 static inline const char *device_label(const struct dpxrun *r)
 {
@@ -105,33 +105,33 @@ static inline bool on_host(const struct dpxrun *r) { return r->o.device == DEVIC
 
 /* 0, or -1 reported.  All ranks, for they take the probe together; rank 0 has the prediction. */
 int  dpxrun_predict(struct dpxrun *r);
-void predicted_free(struct predicted *p);
+void predict_free(struct predicted *p);
 /* Allocated at most, by what is to be run: a single step has no steady one. */
-int64_t predicted_allocated(const struct dpxrun *r);
+int64_t predict_allocated(const struct dpxrun *r);
 /* The same of another memory: pinned, host, disk. */
-int64_t predicted_elsewhere(const struct dpxrun *r, enum space in);
+int64_t predict_elsewhere(const struct dpxrun *r, enum space in);
 /* Held by the schedule, as the executor's meter has it: without workspaces and staging. */
-int64_t predicted_held(const struct predicted *p);
+int64_t predict_held(const struct predicted *p);
 /* Copies what a recorded step left.  0, or -1 reported. */
-int  keep_sample(struct dpxrun *r, int64_t step);
+int  predict_keep_sample(struct dpxrun *r, int64_t step);
 /* Medians, memory of all ranks, phases.  Every rank must call it. */
 int  dpxrun_measure(struct dpxrun *r);
-void measured_free(struct measured *m);
+void predict_measured_free(struct measured *m);
 
 /* Collectives of the whole run: predicted over init, the first step and the others, and counted. */
 struct comm_pair { enum coll_op op; int group; enum dtype dtype; const char *group_name;
                    int64_t count, bytes, predicted_count, predicted_bytes; };
-int comm_pairs(const struct dpxrun *r, struct comm_pair out[COMM_LINES]);
+int predict_comm_pairs(const struct dpxrun *r, struct comm_pair out[COMM_LINES]);
 
 /* Copies between memories over the whole run: predicted and counted, on this rank. */
 struct moved_pair { enum space from, to; int64_t count, bytes, predicted_count, predicted_bytes; };
 int moved_pairs(const struct dpxrun *r, struct moved_pair out[NSPACE * NSPACE]);
 
 /* ---- dpxrun_print.c ---- */
-void progress_line(const struct dpxrun *r, const struct train_report *s);
-void progress_end(void);
-int  print_result(const struct dpxrun *r);      /* JSON; the exit status */
-int  write_trace(const struct dpxrun *r);
+void dpxrun_progress_line(const struct dpxrun *r, const struct train_report *s);
+void dpxrun_progress_end(void);
+int  dpxrun_print_result(const struct dpxrun *r);      /* JSON; the exit status */
+int  dpxrun_write_trace(const struct dpxrun *r);
 
 /* ---- dpxrun_record.c: without a database they do nothing ---- */
 int  record_begin(struct dpxrun *r);

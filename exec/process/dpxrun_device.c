@@ -148,7 +148,7 @@ static void limit_memory(struct dpxrun *r, int ranks)
     c->headroom = 0;
 }
 
-int open_device(struct dpxrun *r)
+int dpxrun_open_device(struct dpxrun *r)
 {
     int ranks, most = 0;
 

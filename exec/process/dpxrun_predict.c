@@ -12,7 +12,7 @@
 #include "exec/train/probe.h"
 #include "model/memory/moved.h"
 
-const char *const run_phase_names[NRP] = { "compute", "exposed communication", "optimizer", "idle" };
+const char *const predict_phase_names[NRP] = { "compute", "exposed communication", "optimizer", "idle" };
 
 /* Long enough for a median that two probes in a row agree upon within a percent or two. */
 #define PROBE_S .1
@@ -41,7 +41,7 @@ static double probe_least(struct probe *p, double then)
 static int probe_now(struct dpxrun *r)
 {
     struct measured_device *known = &r->predicted.known;
-    int threads = on_host(r) ? run_threads(r) : 1;
+    int threads = on_host(r) ? dpxrun_threads(r) : 1;
     bool same = r->rank == 0 && known->ranks == r->here.cluster.world_size && known->threads == threads &&
                 on_host(r) == r->here.cluster.is_host;
     double then = same ? known->probe_s : 0;            /* 0: there is nothing to hold it against */
@@ -64,7 +64,7 @@ int dpxrun_predict(struct dpxrun *r)
 {
     struct predicted *p = &r->predicted;
 
-    if (r->rank == 0 && measured_for_threads(r->o.db, false, r->here.precision, run_threads(r), &r->here.cluster,
+    if (r->rank == 0 && measured_for_threads(r->o.db, false, r->here.precision, dpxrun_threads(r), &r->here.cluster,
                                              &p->known) < 0)
         return -1;
     if (r->o.comm != COMM_NULL && on_host(r) && probe_now(r) < 0)
@@ -80,7 +80,7 @@ int dpxrun_predict(struct dpxrun *r)
     return 0;
 }
 
-int64_t predicted_allocated(const struct dpxrun *r)
+int64_t predict_allocated(const struct dpxrun *r)
 {
     const struct ledger *l = &r->predicted.e.m.ledger;
     int64_t init = l->phase[SCHED_INIT].bytes, first = l->phase[SCHED_FIRST].bytes;
@@ -88,7 +88,7 @@ int64_t predicted_allocated(const struct dpxrun *r)
     return r->o.steps > 1 ? l->peak.bytes : init > first ? init : first;
 }
 
-int64_t predicted_elsewhere(const struct dpxrun *r, enum space in)
+int64_t predict_elsewhere(const struct dpxrun *r, enum space in)
 {
     struct ledger l;
     int64_t init, first;
@@ -99,14 +99,14 @@ int64_t predicted_elsewhere(const struct dpxrun *r, enum space in)
     return r->o.steps > 1 ? l.peak.bytes : init > first ? init : first;
 }
 
-int64_t predicted_held(const struct predicted *p)
+int64_t predict_held(const struct predicted *p)
 {
     const struct overhead *o = &p->e.m.overhead;
 
     return p->t.held_bytes < 0 ? -1 : p->t.held_bytes - o->by[OVERHEAD_ALLOCATED] - o->by[OVERHEAD_OUTSIDE];
 }
 
-void predicted_free(struct predicted *p)
+void predict_free(struct predicted *p)
 {
     run_free(&p->run);
     measured_device_free(&p->known);
@@ -115,7 +115,7 @@ void predicted_free(struct predicted *p)
 
 /* ---- samples ---- */
 
-int keep_sample(struct dpxrun *r, int64_t step)
+int predict_keep_sample(struct dpxrun *r, int64_t step)
 {
     struct measured *m = &r->measured;
     struct sample *s = &m->sample[m->nsamples];
@@ -258,7 +258,7 @@ int dpxrun_measure(struct dpxrun *r)
     return medians(m);
 }
 
-void measured_free(struct measured *m)
+void predict_measured_free(struct measured *m)
 {
     for (int i = 0; i < m->nsamples; i++)
         free(m->sample[i].ran);
@@ -280,7 +280,7 @@ static void add_predicted(const struct schedules *s, enum sched_id id, int64_t t
 {
     struct comm_table t;
 
-    comm_count(s, id, &t);
+    evaluation_comm_count(s, id, &t);
     for (int i = 0; i < t.n; i++) {
         int k = 0;
         while (k < *n && !(pair[k].op == t.line[i].op && pair[k].group == t.line[i].group &&
@@ -295,7 +295,7 @@ static void add_predicted(const struct schedules *s, enum sched_id id, int64_t t
     }
 }
 
-int comm_pairs(const struct dpxrun *r, struct comm_pair out[COMM_LINES])
+int predict_comm_pairs(const struct dpxrun *r, struct comm_pair out[COMM_LINES])
 {
     const struct schedules *s = train_schedules(r->train);
     int n = 0;

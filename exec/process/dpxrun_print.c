@@ -26,7 +26,7 @@ static void left_text(double s, char *to, size_t size)
         snprintf(to, size, "%.0f s", s);
 }
 
-void progress_line(const struct dpxrun *r, const struct train_report *s)
+void dpxrun_progress_line(const struct dpxrun *r, const struct train_report *s)
 {
     int columns = launch_terminal();
     char line[256], left[24];
@@ -42,7 +42,7 @@ void progress_line(const struct dpxrun *r, const struct train_report *s)
     line_open = true;
 }
 
-void progress_end(void)
+void dpxrun_progress_end(void)
 {
     if (line_open)
         fputs("\r\033[K", stderr);
@@ -79,13 +79,13 @@ static void print_memory(const struct dpxrun *r)
     const struct measured *m = &r->measured;
 
     printf("memory, rank %" PRId64 "\n", m->rank);
-    row_bytes("allocated, peak", predicted_allocated(r), m->allocated[m->rank]);
-    row_bytes("held, peak", predicted_held(p), m->held[m->rank]);
+    row_bytes("allocated, peak", predict_allocated(r), m->allocated[m->rank]);
+    row_bytes("held, peak", predict_held(p), m->held[m->rank]);
     for (enum space in = SPACE_PINNED; in < NSPACE; in++) {
         char what[40];
         snprintf(what, sizeof what, "%s, allocated, peak", space_name(in));
         if (r->predicted.e.schedules.spaces & IN(in))
-            row_bytes(what, predicted_elsewhere(r, in), m->elsewhere[in][m->rank]);
+            row_bytes(what, predict_elsewhere(r, in), m->elsewhere[in][m->rank]);
     }
     row_bytes("process, beyond its start", p->process_bytes, m->process[m->rank]);
 }
@@ -93,7 +93,7 @@ static void print_memory(const struct dpxrun *r)
 static void print_comm(const struct dpxrun *r)
 {
     struct comm_pair pair[COMM_LINES];
-    int n = comm_pairs(r, pair);
+    int n = predict_comm_pairs(r, pair);
 
     printf("collectives of the whole run\n");
     for (int i = 0; i < n; i++) {
@@ -133,14 +133,14 @@ static void print_time(const struct dpxrun *r)
            basis_name(p->t.basis), p->t.low_s, p->t.high_s, m->p10_s, m->p90_s);
     row_seconds("step", p->t.line.step_s, m->median_s);
     for (int i = 0; i < NRP; i++)
-        row_seconds(run_phase_names[i], p->phase[i], m->phase[i]);
+        row_seconds(predict_phase_names[i], p->phase[i], m->phase[i]);
 }
 
 /* One line, for scripts that run several plans. */
 static void print_brief(const struct dpxrun *r)
 {
     const struct measured *m = &r->measured;
-    int64_t predicted = predicted_allocated(r), allocated = m->allocated[m->rank];
+    int64_t predicted = predict_allocated(r), allocated = m->allocated[m->rank];
 
     printf("%-6s %-12s loss %.4f -> %.4f  %8.0f tokens/s  step %.4f s  peak %10s", strategy_name(r->here.strategy),
            dialect_name(r->here.dialect), m->report[0].loss, m->report[m->n - 1].loss,
@@ -183,7 +183,7 @@ static json_t *comm_json(const struct dpxrun *r)
 {
     struct comm_pair pair[COMM_LINES];
     json_t *list = json_array();
-    int n = comm_pairs(r, pair);
+    int n = predict_comm_pairs(r, pair);
 
     for (int i = 0; i < n; i++)
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "op", coll_name(pair[i].op),
@@ -226,7 +226,7 @@ static json_t *phases_json(const struct dpxrun *r)
     json_t *list = json_array();
 
     for (int i = 0; i < NRP; i++)
-        json_array_append_new(list, json_pack("{s:s, s:o, s:o}", "name", run_phase_names[i], "measured_s",
+        json_array_append_new(list, json_pack("{s:s, s:o, s:o}", "name", predict_phase_names[i], "measured_s",
                                               real(r->measured.phase[i]), "predicted_s",
                                               real(r->predicted.phase[i])));
     return list;
@@ -251,7 +251,7 @@ static json_t *elsewhere_json(const struct dpxrun *r)
         if (r->predicted.e.schedules.spaces & IN(in))
             json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:o}", "space", space_name(in), "allocated_peak_bytes",
                                                   bytes(m->elsewhere[in][m->rank]), "predicted_allocated_peak_bytes",
-                                                  bytes(predicted_elsewhere(r, in)), "held_peak_bytes",
+                                                  bytes(predict_elsewhere(r, in)), "held_peak_bytes",
                                                   bytes(m->elsewhere_held[in][m->rank])));
     return list;
 }
@@ -261,9 +261,9 @@ static json_t *memory_json(const struct dpxrun *r)
     const struct measured *m = &r->measured;
     const struct predicted *p = &r->predicted;
     json_t *j = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "rank", (json_int_t)m->rank, "device_peak_bytes",
-                          bytes(m->held[m->rank]), "predicted_peak_bytes", bytes(predicted_held(p)),
+                          bytes(m->held[m->rank]), "predicted_peak_bytes", bytes(predict_held(p)),
                           "allocated_peak_bytes", bytes(m->allocated[m->rank]), "predicted_allocated_peak_bytes",
-                          bytes(predicted_allocated(r)), "process_peak_bytes", bytes(m->process[m->rank]),
+                          bytes(predict_allocated(r)), "process_peak_bytes", bytes(m->process[m->rank]),
                           "predicted_process_bytes", bytes(p->process_bytes));
     if (j && !on_host(r))               /* of rank 0's device, by whomever */
         json_object_set_new(j, "device_used_bytes", bytes(device_used(r->device)));
@@ -325,7 +325,7 @@ static void warn_of_divergence(const struct measured *m)
         }
 }
 
-int print_result(const struct dpxrun *r)
+int dpxrun_print_result(const struct dpxrun *r)
 {
     int status = r->over ? EXIT_NO : EXIT_DONE;
 
@@ -352,7 +352,7 @@ int print_result(const struct dpxrun *r)
 
 /* ---- the trace: the last sampled step, in the rows of the predicted one ---- */
 
-int write_trace(const struct dpxrun *r)
+int dpxrun_write_trace(const struct dpxrun *r)
 {
     const struct measured *m = &r->measured;
     const struct sample *a = m->nsamples ? &m->sample[m->nsamples - 1] : NULL;

@@ -73,7 +73,7 @@ static int record_predicted_memory(struct dpxrun *r)
     for (enum space in = SPACE_PINNED; in < NSPACE; in++)
         if (uses(r, in))
             part[side.nparts++] = (struct run_part){ .rank = v->rank, .category = elsewhere[in],
-                                                     .predicted_bytes = predicted_elsewhere(r, in), .bytes = -1 };
+                                                     .predicted_bytes = predict_elsewhere(r, in), .bytes = -1 };
     struct run_moment *m = predicted_moments(r, &side.nmoments);
     side.moment = m;
     int rc = m ? runs_memory_predicted(r->db, r->run_id, &side) : fail("out of memory for the run's record");
@@ -101,10 +101,10 @@ static int begin(struct dpxrun *r, const char *plan, const char *options)
     if (host_info(&h) < 0)
         return -1;
     r->measured.n = r->o.steps;         /* collectives of all steps that are meant to be run */
-    int n = comm_pairs(r, pair);
+    int n = predict_comm_pairs(r, pair);
     r->measured.n = 0;
     for (int i = 0; i < NRP; i++)
-        phase[i] = (struct run_phase){ run_phase_names[i], r->predicted.phase[i] };
+        phase[i] = (struct run_phase){ predict_phase_names[i], r->predicted.phase[i] };
     for (int i = 0; i < n; i++)
         comm[i] = (struct run_comm){ coll_name(pair[i].op), pair[i].group_name, dtype_name(pair[i].dtype),
                                      pair[i].predicted_count, pair[i].predicted_bytes };
@@ -116,8 +116,8 @@ static int begin(struct dpxrun *r, const char *plan, const char *options)
                                .plan = plan, .options = options, .world_size = r->here.cluster.world_size,
                                .seed = r->o.seed };
     struct run_predicted pred = { .basis = basis_name(p->t.basis), .step_s = p->t.line.step_s, .low_s = p->t.low_s,
-                                  .high_s = p->t.high_s, .rank = p->e.m.rank, .held_bytes = predicted_held(p),
-                                  .allocated_bytes = predicted_allocated(r),
+                                  .high_s = p->t.high_s, .rank = p->e.m.rank, .held_bytes = predict_held(p),
+                                  .allocated_bytes = predict_allocated(r),
                                   .process_bytes = train_predicted_process(r->train), .comm = comm, .phase = phase,
                                   .ncomm = n, .nphase = NRP };
     r->run_id = runs_begin(r->db, &start, &pred);
@@ -243,7 +243,7 @@ static int record_measured(struct dpxrun *r)
     struct run_comm comm[COMM_LINES];
     struct run_phase phase[NRP];
     struct comm_pair pair[COMM_LINES];
-    int n = comm_pairs(r, pair), rc = 0;
+    int n = predict_comm_pairs(r, pair), rc = 0;
 
     if (!memory)
         return fail("out of memory for the ranks' record");
@@ -254,7 +254,7 @@ static int record_measured(struct dpxrun *r)
         comm[i] = (struct run_comm){ coll_name(pair[i].op), pair[i].group_name, dtype_name(pair[i].dtype),
                                      pair[i].count, pair[i].bytes };
     for (int i = 0; i < NRP; i++)
-        phase[i] = (struct run_phase){ run_phase_names[i], m->phase[i] };
+        phase[i] = (struct run_phase){ predict_phase_names[i], m->phase[i] };
     for (int i = 0; i < m->nsamples && rc == 0; i++)
         rc = record_sample(r, &m->sample[i]);
     if (rc == 0 && (runs_memory(r->db, r->run_id, memory, (int)world) < 0 || runs_comm(r->db, r->run_id, comm, n) < 0 ||

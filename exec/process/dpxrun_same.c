@@ -28,7 +28,7 @@ static json_t *document(const struct dpxrun *r)
     json_t *all = json_object(), *opts = options(&r->o);
 
     json_object_set_new(all, "dpx version", json_string(dpx_version()));
-    json_object_set_new(all, "the plan's", json_read_file(r->o.plan));
+    json_object_set_new(all, "the plan's", files_read_json_file(r->o.plan));
     json_object_set_new(all, "the model's", model_to_config(&r->plan.model));
     if (!r->plan.cluster.is_host)           /* a host's memory is what it has left */
         json_object_set_new(all, "the cluster's", cluster_to_json(&r->plan.cluster));
@@ -39,7 +39,7 @@ static json_t *document(const struct dpxrun *r)
     return all;
 }
 
-int check_same(const struct dpxrun *r)
+int dpxrun_check_same(const struct dpxrun *r)
 {
     json_t *mine = document(r);
     int rc = same_run_check(MPI_COMM_WORLD, mine);

@@ -160,8 +160,8 @@ static int find_places(struct coll_task *c, int64_t iteration)
     const struct op *o = c->op;
     enum piece_id piece = (enum piece_id)o->u.coll.piece;
     int block = o->unit + o->unit_by * (int)iteration;
-    int64_t from = compute_place(c->x, piece, block, (enum slot)o->u.coll.from);
-    int64_t to = compute_place(c->x, piece, block, (enum slot)o->u.coll.into);
+    int64_t from = executor_compute_place(c->x, piece, block, (enum slot)o->u.coll.from);
+    int64_t to = executor_compute_place(c->x, piece, block, (enum slot)o->u.coll.into);
 
     if (from < 0 || to < 0)
         return fail("the schedule's %s of %s %d moves a slot that no kernel has filled", coll_name(c->call.op),
@@ -182,7 +182,7 @@ static const struct coll_part *parts_of(const struct schedules *s, const struct 
     return o->u.coll.op == COLL_ALL_TO_ALL && o->u.coll.parts ? &s->coll_parts[o->u.coll.parts] : NULL;
 }
 
-int issue_coll(struct executor *x, const struct op *o, int64_t iteration)
+int executor_issue_coll(struct executor *x, const struct op *o, int64_t iteration)
 {
     struct coll_task *c = room_new(1, sizeof *c);
     enum coll_op op = (enum coll_op)o->u.coll.op;

@@ -31,7 +31,7 @@ static struct context *context_of(const struct executor *x, enum piece_id id, in
 }
 
 /* What a piece hands on is no longer its own when its last kernel is issued. */
-int64_t compute_place(const struct executor *x, enum piece_id id, int block, enum slot slot)
+int64_t executor_compute_place(const struct executor *x, enum piece_id id, int block, enum slot slot)
 {
     int64_t at = slot == SLOT_IDS ? x->ids_at : slot == SLOT_DX ? x->dx_at : context_of(x, id, block)->at[slot];
 
@@ -266,7 +266,7 @@ static int run_kernel(struct task *t)
     if (c->x->a.no_compute)
         return 0;
     double began = lanes_now();
-    if (kernel_run(c) < 0)
+    if (executor_kernel_run(c) < 0)
         return -1;
     if (!device_async(c->x->d))
         c->x->class_s[c->k->kind] += lanes_now() - began;
@@ -300,7 +300,7 @@ static int issue_kernel(const struct segment *g, const struct kernel *k)
     return 0;
 }
 
-int issue_compute(struct executor *x, const struct op *o, int64_t iteration)
+int executor_issue_compute(struct executor *x, const struct op *o, int64_t iteration)
 {
     enum piece_id id = (enum piece_id)o->u.compute.piece;
     bool block = piece_is_block(id);

@@ -133,7 +133,7 @@ static struct copy_task *new_task(struct executor *x, const struct op *o, enum c
 
     *c = (struct copy_task){ .x = x, .op = o, .fn = fn, .scale = (double)o->u.copy.scale };
     c->crosses = sched_crosses(x->s, o, &c->from, &c->to);
-    c->counts = moves_buffers(x->s, o, &c->from, &c->to);
+    c->counts = moved_buffers(x->s, o, &c->from, &c->to);
     return c;
 }
 
@@ -218,7 +218,7 @@ static int run_told(const struct copy_task *c)
     return rc;
 }
 
-double norm_value(const struct executor *x)
+double executor_norm_value(const struct executor *x)
 {
     return sqrt(x->p->deterministic ? exact_value(&x->exact) : x->norm_sum + x->norm_local);
 }
@@ -226,7 +226,7 @@ double norm_value(const struct executor *x)
 /* min(1, clip / (norm + 1e-6)): torch.nn.utils.clip_grad_norm_, DeepSpeed's unscale_and_clip_grads. */
 static double clip_factor(const struct executor *x)
 {
-    double norm_all = norm_value(x);
+    double norm_all = executor_norm_value(x);
 
     if (x->p->clip <= 0)
         return 1;
@@ -433,7 +433,7 @@ static void give_kept(struct executor *x, const struct op *o, int64_t iteration)
         }
 }
 
-int issue_copy(struct executor *x, const struct op *o, int64_t iteration)
+int executor_issue_copy(struct executor *x, const struct op *o, int64_t iteration)
 {
     enum copy_fn fn = (enum copy_fn)o->u.copy.fn;
     struct copy_task *c = new_task(x, o, fn);
@@ -504,7 +504,7 @@ static int run_load(struct task *t)
     return rc;
 }
 
-int issue_load(struct executor *x, const struct op *o, int64_t iteration)
+int executor_issue_load(struct executor *x, const struct op *o, int64_t iteration)
 {
     struct load_task *l = room_new(1, sizeof *l);
 

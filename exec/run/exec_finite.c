@@ -9,9 +9,9 @@
 
 /* By the losses of this rank's own samples and by the norm; on a device they come only with the step's end.  Entries of
  * the init schedule (DeepSpeed's first, empty update) belong to no step. */
-bool finite_suspect(const struct executor *x)
+bool executor_finite_suspect(const struct executor *x)
 {
-    return x->step && (!isfinite(x->step->loss_sum) || (x->norm_taken && !isfinite(norm_value(x))));
+    return x->step && (!isfinite(x->step->loss_sum) || (x->norm_taken && !isfinite(executor_norm_value(x))));
 }
 
 static float element(const void *v, enum dtype t, int64_t i)
@@ -45,7 +45,7 @@ static void note(struct exec_bad *known, const struct exec_bad *seen)
         *known = *seen;
 }
 
-void finite_look(struct executor *x, bool suspect, const struct finite_run *r)
+void executor_finite_look(struct executor *x, bool suspect, const struct finite_run *r)
 {
     struct exec_bad *bad = &x->step->bad;
     int64_t i;

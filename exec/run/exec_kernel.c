@@ -279,7 +279,7 @@ static int activation(const struct kernel_call *c, struct kernels *k)
                                            c->at[SLOT_DG], act_dtype(c));
 }
 
-int kernel_run(const struct kernel_call *c)
+int executor_kernel_run(const struct kernel_call *c)
 {
     struct kernels *k = c->x->kernels[STREAM_COMPUTE];
 

@@ -44,7 +44,7 @@ static int run_one(const struct adam_task *a, struct kernels *k, const struct ad
         return -1;
     /* A step that is skipped for overflow is looked at as well where its loss is not finite. */
     if (suspect || (!off && host_works(a->x, a->op)))
-        finite_look(a->x, suspect, &(struct finite_run){ r->p, r->g, r->n, r->from, r->tensor, (enum dtype)r->gt });
+        executor_finite_look(a->x, suspect, &(struct finite_run){ r->p, r->g, r->n, r->from, r->tensor, (enum dtype)r->gt });
     if (off)
         return 0;
     if (a->step->on_grad && host_works(a->x, a->op))
@@ -59,7 +59,7 @@ static int run_adam(struct task *t)
 {
     struct adam_task *a = t->self;
     struct executor *x = a->x;
-    bool off = guarded_off(x, a->op), suspect = host_works(x, a->op) && finite_suspect(x);
+    bool off = guarded_off(x, a->op), suspect = host_works(x, a->op) && executor_finite_suspect(x);
     int rc = 0;
 
     x->guarded += off;
@@ -106,7 +106,7 @@ static int meet(struct executor *x, struct adam_task *a, const struct view *m)
     return 0;
 }
 
-int issue_optimizer(struct executor *x, const struct op *o, int64_t iteration)
+int executor_issue_optimizer(struct executor *x, const struct op *o, int64_t iteration)
 {
     struct adam_task *a = room_new(1, sizeof *a);
     int rc;

@@ -130,16 +130,16 @@ static int issue_wait(struct executor *x)
 static int issue_work(struct executor *x, const struct op *o, int64_t iteration)
 {
     switch ((enum op_kind)o->kind) {
-    case OP_COMPUTE:   return issue_compute(x, o, iteration);
-    case OP_COLL:      return issue_coll(x, o, iteration);
-    case OP_COPY:      return (o->flags & OPF_LOAD) ? issue_load(x, o, iteration) : issue_copy(x, o, iteration);
-    case OP_OPTIMIZER: return issue_optimizer(x, o, iteration);
+    case OP_COMPUTE:   return executor_issue_compute(x, o, iteration);
+    case OP_COLL:      return executor_issue_coll(x, o, iteration);
+    case OP_COPY:      return (o->flags & OPF_LOAD) ? executor_issue_load(x, o, iteration) : executor_issue_copy(x, o, iteration);
+    case OP_OPTIMIZER: return executor_issue_optimizer(x, o, iteration);
     case OP_WAIT:      return issue_wait(x);
     case OP_MEMORY:
         if (o->stream == STREAM_ISSUE)
             return issue_wait(x);
         if (o->flags & OPF_LOAD)
-            return issue_load(x, o, iteration);
+            return executor_issue_load(x, o, iteration);
         if (o->after || o->wait[0] || o->record || comes_any(x))
             executor_put(x, o, NULL, NULL);
         return 0;
@@ -158,9 +158,9 @@ static void say_over(struct executor *x, const struct op *o, int64_t iteration)
     v->sched = x->id;
     v->op = (int)(o - x->s->ops);
     v->iteration = iteration;
-    op_largest_new(x->s, v->op, &what, &v->bytes);
+    evaluation_op_largest_new(x->s, v->op, &what, &v->bytes);
     snprintf(v->buffer, sizeof v->buffer, "%s", what);
-    op_in_words(x->s, v->op, iteration, v->where, sizeof v->where);
+    evaluation_op_in_words(x->s, v->op, iteration, v->where, sizeof v->where);
 }
 
 static int issue(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
@@ -280,7 +280,7 @@ int executor_run(struct executor *x, enum sched_id id, struct exec_step *step)
     if (x->recording)
         gather_record(x);
     if (step) {
-        step->grad_norm = x->norm_taken ? norm_value(x) : NAN;
+        step->grad_norm = x->norm_taken ? executor_norm_value(x) : NAN;
         step->norm_taken = x->norm_taken;
         step->skipped = x->overflow;
         step->guarded_taken = x->guarded;

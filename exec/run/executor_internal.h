@@ -156,14 +156,14 @@ void executor_put(struct executor *x, const struct op *o, int (*run)(struct task
 /* ---- exec_compute.c ---- */
 
 /* Where a slot of a piece lies after what has been issued: offset in the arena, -1 nowhere. */
-int64_t compute_place(const struct executor *x, enum piece_id id, int block, enum slot slot);
+int64_t executor_compute_place(const struct executor *x, enum piece_id id, int block, enum slot slot);
 
 /* ---- one file each ---- */
-int issue_copy(struct executor *x, const struct op *o, int64_t iteration);
-int issue_load(struct executor *x, const struct op *o, int64_t iteration);
-int issue_coll(struct executor *x, const struct op *o, int64_t iteration);
-int issue_compute(struct executor *x, const struct op *o, int64_t iteration);
-int issue_optimizer(struct executor *x, const struct op *o, int64_t iteration);
+int executor_issue_copy(struct executor *x, const struct op *o, int64_t iteration);
+int executor_issue_load(struct executor *x, const struct op *o, int64_t iteration);
+int executor_issue_coll(struct executor *x, const struct op *o, int64_t iteration);
+int executor_issue_compute(struct executor *x, const struct op *o, int64_t iteration);
+int executor_issue_optimizer(struct executor *x, const struct op *o, int64_t iteration);
 
 /* What `o` computes with.  The host's entries that are not compute share its threads, but for copies and the host
  * stream, which overlap with it; a device's go by stream. */
@@ -184,16 +184,16 @@ int executor_host_sees(struct executor *x, struct kernels *k, int64_t n, const v
               int (*f)(void *arg, int64_t first, int64_t n, const void *p), void *arg);
 
 /* The gradient norm as far as it is known. */
-double norm_value(const struct executor *x);
+double executor_norm_value(const struct executor *x);
 
 /* ---- exec_finite.c ---- */
 
 /* A run of elements as the optimizer meets them, before it updates them; p is fp32. */
 struct finite_run { const void *p, *g; int64_t n, from; int tensor; enum dtype gt; };
 /* Whether the step so far has a loss or norm that is not finite. */
-bool finite_suspect(const struct executor *x);
+bool executor_finite_suspect(const struct executor *x);
 /* Notes in x->step->bad what of a run is not finite, if the step is suspect or the first gradient is. */
-void finite_look(struct executor *x, bool suspect, const struct finite_run *r);
+void executor_finite_look(struct executor *x, bool suspect, const struct finite_run *r);
 
 /* What run() of a task begins with: the entry is skipped. */
 static inline bool guarded_off(struct executor *x, const struct op *o)
@@ -217,6 +217,6 @@ struct kernel_call {
     struct { void *to; const void *from; enum dtype dt, st; int64_t n; bool add; } hand[4];
     int     nhand;
 };
-int kernel_run(const struct kernel_call *c);
+int executor_kernel_run(const struct kernel_call *c);
 
 #endif

@@ -18,7 +18,7 @@ struct grad_file {
     bool bad;
 };
 
-struct grad_file *grad_file_new(const struct model *m)
+struct grad_file *gather_grad_file_new(const struct model *m)
 {
     struct grad_file *f = calloc(1, sizeof *f);
 
@@ -29,7 +29,7 @@ struct grad_file *grad_file_new(const struct model *m)
     return f;
 }
 
-void grad_file_free(struct grad_file *f)
+void gather_grad_file_free(struct grad_file *f)
 {
     if (!f)
         return;
@@ -49,7 +49,7 @@ static float widened(const void *p, enum dtype t, int64_t i)
     return w.f;
 }
 
-void grad_file_add(void *arg, int tensor, int64_t from, int64_t n, const void *values, enum dtype t)
+void gather_grad_file_add(void *arg, int tensor, int64_t from, int64_t n, const void *values, enum dtype t)
 {
     struct grad_file *f = arg;
 
@@ -210,7 +210,7 @@ static void whole_free(struct whole *w)
     free(w->have);
 }
 
-int grad_file_write(struct grad_file *f, MPI_Comm control, int64_t piece, const char *path)
+int gather_grad_file_write(struct grad_file *f, MPI_Comm control, int64_t piece, const char *path)
 {
     int rank = 0, rc;
     struct st_writer *out = NULL;

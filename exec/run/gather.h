@@ -10,17 +10,17 @@
 /* What this rank holds so far: copies, as fp32. */
 struct grad_file;
 
-struct grad_file *grad_file_new(const struct model *m);     /* NULL reported */
-void grad_file_free(struct grad_file *f);                   /* accepts NULL */
+struct grad_file *gather_grad_file_new(const struct model *m);     /* NULL reported */
+void gather_grad_file_free(struct grad_file *f);                   /* accepts NULL */
 
 /* Elements [from, from+n) of a tensor, of dtype t.  Fits exec_step.on_grad. */
-void grad_file_add(void *f, int tensor, int64_t from, int64_t n, const void *values, enum dtype t);
+void gather_grad_file_add(void *f, int tensor, int64_t from, int64_t n, const void *values, enum dtype t);
 
 enum { GRAD_FILE_PIECE = 1 << 22 };
 
 /* Every rank must call it; rank 0 writes the safetensors file, in Hugging Face's names and fp32.
  * MPI_COMM_NULL: this process has everything.  `piece`: elements of a message at most, the same on all
  * ranks; 0: GRAD_FILE_PIECE.  0, or -1 on all ranks, of which those that know why say it. */
-int grad_file_write(struct grad_file *f, MPI_Comm control, int64_t piece, const char *path);
+int gather_grad_file_write(struct grad_file *f, MPI_Comm control, int64_t piece, const char *path);
 
 #endif

@@ -360,9 +360,9 @@ static int step(struct train *t, bool record, struct train_report *out)
                               .eps = t->a.eps, .weight_decay = t->a.weight_decay, .step = s.number,
                               .grad_scale = 1 };
     if (t->step == 0 && t->a.save_grads)
-        t->grads = grad_file_new(&p->model);
+        t->grads = gather_grad_file_new(&p->model);
     if (t->grads) {
-        s.on_grad = grad_file_add;
+        s.on_grad = gather_grad_file_add;
         s.on_grad_arg = t->grads;
     }
     bool bad = fetch(t) < 0 || executor_record(t->x, record) < 0 || (t->step == 0 && t->a.save_grads && !t->grads);
@@ -379,8 +379,8 @@ static int step(struct train *t, bool record, struct train_report *out)
     if (share(t, &s, seconds, out) < 0)
         return -1;
     if (t->grads) {
-        rc = grad_file_write(t->grads, t->control, 0, t->a.save_grads);
-        grad_file_free(t->grads);
+        rc = gather_grad_file_write(t->grads, t->control, 0, t->a.save_grads);
+        gather_grad_file_free(t->grads);
         t->grads = NULL;
     }
     t->step++;
@@ -398,18 +398,18 @@ int train_step(struct train *t, bool record, struct train_report *out)
 static int keep_param(void *arg, int tensor, int64_t from, int64_t n, const void *p, enum dtype dt, bool master)
 {
     (void)master;
-    grad_file_add(arg, tensor, from, n, p, dt);
+    gather_grad_file_add(arg, tensor, from, n, p, dt);
     return 0;
 }
 
 static int save(struct train *t, const char *path)
 {
-    struct grad_file *f = grad_file_new(&t->a.plan->model);
+    struct grad_file *f = gather_grad_file_new(&t->a.plan->model);
     int rc = f ? executor_params(t->x, keep_param, f) : -1;
 
     if (train_agree(t, rc < 0) == 0)
-        rc = grad_file_write(f, t->control, 0, path);
-    grad_file_free(f);
+        rc = gather_grad_file_write(f, t->control, 0, path);
+    gather_grad_file_free(f);
     return train_agree(t, rc < 0);
 }
 

@@ -13,9 +13,9 @@ int builtin_load(const char *name, struct model *out);
 
 /* The built-in that a name in any case stands for: its own, or an id of the Hugging Face hub with or without the
  * organisation ("meta-llama/Llama-3.1-8B"); NULL. */
-const char *builtin_by_id(const char *name);
+const char *hf_ids_find(const char *name);
 
 /* The built-in's name or the id that is nearest to what was typed, or NULL when none is near. */
-const char *builtin_nearest(const char *name);
+const char *hf_ids_nearest(const char *name);
 
 #endif

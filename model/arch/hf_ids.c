@@ -79,7 +79,7 @@ static const struct { const char *id, *builtin; } ids[] = {
 };
 #define NIDS ((int)(sizeof ids / sizeof *ids))
 
-const char *builtin_by_id(const char *name)
+const char *hf_ids_find(const char *name)
 {
     const char *known;
 
@@ -94,7 +94,7 @@ const char *builtin_by_id(const char *name)
     return NULL;
 }
 
-const char *builtin_nearest(const char *name)
+const char *hf_ids_nearest(const char *name)
 {
     enum { MOST = 512 };
     static char lower[MOST][64];
@@ -114,7 +114,7 @@ const char *builtin_nearest(const char *name)
     snprintf(typed, sizeof typed, "%s", name);
     for (char *c = typed; *c; c++)
         *c = (char)(*c >= 'A' && *c <= 'Z' ? *c + 32 : *c);
-    const char *near = nearest_word(typed, words);
+    const char *near = opts_nearest_word(typed, words);
     for (int i = 0; near && i < n; i++)
         if (words[i] == near)
             return i < builtins ? near : ids[i - builtins].id;

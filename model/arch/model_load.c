@@ -16,7 +16,7 @@
 
 static int load_file(const char *path, struct model *out)
 {
-    json_t *config = json_read_python(path);
+    json_t *config = files_read_json_python(path);
     int rc;
 
     if (!config)
@@ -53,7 +53,7 @@ int model_load(const char *spec, struct model *out)
         return builtin_load(spec, out);
     if (stat(spec, &st) < 0) {
         int error = errno;
-        const char *known = builtin_by_id(spec), *near = builtin_nearest(spec);
+        const char *known = hf_ids_find(spec), *near = hf_ids_nearest(spec);
         if (known)
             return builtin_load(known, out);
         return fail("%s: no built-in model of this name (%s%s%s), and as "

@@ -240,7 +240,7 @@ static int is_file(const char *spec)
 
 static int load_file(const char *path, struct cluster *out)
 {
-    json_t     *j = json_read_file(path);
+    json_t     *j = files_read_json_file(path);
     const char *slash = strrchr(path, '/');
     int         rc;
 
@@ -301,7 +301,7 @@ static int unknown(const char *spec)
     for (int i = 0; i < NBUILTIN; i++)
         words[i] = builtins[i].name;
     words[NBUILTIN] = NULL;
-    near = nearest_word(name, words);
+    near = opts_nearest_word(name, words);
     return fail("cluster '%s': no such GPU, cluster or file%s%s; GPUs with a similar name: %s",
                 shown(spec), near ? "; did you mean " : "", near ? near : "", nearest);
 }

@@ -114,7 +114,7 @@ const struct gpu *gpu_find(const char *name);
 /* The aliases of the table's row i, separated by blanks, "" if none. */
 const char *gpu_aliases(int i);
 /* Watts of a board at its limit, by the table's name, and where that is stated (`source` may be NULL); 0: not known. */
-double gpu_watts(const char *name, const char **source);
+double power_watts(const char *name, const char **source);
 /* The names nearest to an unknown one, "h100, h200, h20", into `out`. */
 void gpu_nearest(const char *name, char *out, size_t size);
 

@@ -29,7 +29,7 @@ static const struct { const char *name; double watts; const char *source; } tabl
     { "mi300x",         750,  "AMD MI300X datasheet" },
 };
 
-double gpu_watts(const char *name, const char **source)
+double power_watts(const char *name, const char **source)
 {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (!strcasecmp(table[i].name, name)) {

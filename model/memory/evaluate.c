@@ -37,7 +37,7 @@ static void count_range(const struct schedules *s, int from, int to, int64_t tim
     }
 }
 
-void comm_count(const struct schedules *s, enum sched_id id, struct comm_table *out)
+void evaluation_comm_count(const struct schedules *s, enum sched_id id, struct comm_table *out)
 {
     out->n = 0;
     out->sent_bytes = 0;
@@ -46,7 +46,7 @@ void comm_count(const struct schedules *s, enum sched_id id, struct comm_table *
 
 /* ---- words ---- */
 
-void op_in_words(const struct schedules *s, int i, int64_t iteration, char *to, int size)
+void evaluation_op_in_words(const struct schedules *s, int i, int64_t iteration, char *to, int size)
 {
     const struct op *o = &s->ops[i];
     const char *phase = o->kind == OP_COMPUTE || o->phase == PHASE_INIT ? "" : phase_name(o->phase);
@@ -61,7 +61,7 @@ void op_in_words(const struct schedules *s, int i, int64_t iteration, char *to, 
         snprintf(to + n, (size_t)(size - n), " %s %" PRId64, o->of, o->unit + o->unit_by * iteration);
 }
 
-void op_largest_new(const struct schedules *s, int i, const char **what, int64_t *bytes)
+void evaluation_op_largest_new(const struct schedules *s, int i, const char **what, int64_t *bytes)
 {
     const struct op *o = &s->ops[i];
 
@@ -124,7 +124,7 @@ static void fails_reserved(struct evaluation *e)
     const struct reserved *r = &e->reserved;
 
     e->first_over = (struct peak){ .op = r->op, .sched = r->sched, .iteration = r->iteration };
-    op_in_words(&e->schedules, r->op, r->iteration, e->over_at, sizeof e->over_at);
+    evaluation_op_in_words(&e->schedules, r->op, r->iteration, e->over_at, sizeof e->over_at);
     snprintf(e->why_not, sizeof e->why_not, "PyTorch's allocator would reserve %s of %s on rank %" PRId64
              " (%s allocated): it fails at %s of the %s step", size_text(r->reserved_peak).s, size_text(r->limit).s,
              e->m.rank, size_text(r->allocated_peak).s, e->over_at, sched_name(r->sched));
@@ -137,7 +137,7 @@ static void device_in_words(struct evaluation *e)
     const struct peak *p = &m->ledger.peak;
 
     if (ledger_first_over(&e->schedules, m->available - (m->needed - p->bytes), &e->first_over) >= 0)
-        op_in_words(&e->schedules, e->first_over.op, e->first_over.iteration, e->over_at, sizeof e->over_at);
+        evaluation_op_in_words(&e->schedules, e->first_over.op, e->first_over.iteration, e->over_at, sizeof e->over_at);
     snprintf(e->why_not, sizeof e->why_not, "needs %s of %s on rank %" PRId64 ": %s too much, at %s of the %s step",
              size_text(m->needed).s, size_text(m->available).s, m->rank,
              size_text(m->needed - m->available).s, e->peak_at, sched_name(p->sched));
@@ -152,7 +152,7 @@ static void node_in_words(const struct plan *p, struct evaluation *e)
 
     spaces_why_not(&e->m.spaces, e->why_not, sizeof e->why_not);
     if (ledger_first_over_in(&e->schedules, s == SPACE_HOST ? (unsigned)IN_HOST : IN(s), share, &e->first_over) >= 0)
-        op_in_words(&e->schedules, e->first_over.op, e->first_over.iteration, e->over_at, sizeof e->over_at);
+        evaluation_op_in_words(&e->schedules, e->first_over.op, e->first_over.iteration, e->over_at, sizeof e->over_at);
     else
         e->first_over.op = -1;
 }
@@ -210,8 +210,8 @@ int evaluate_allocated(const struct plan *p, struct evaluation *e)
     }
     e->schedules.borrowed = false;          /* from now on they own the program */
     e->allocated_peak = e->m.ledger.peak.bytes + e->m.overhead.by[OVERHEAD_ALLOCATED];
-    comm_count(&e->schedules, SCHED_STEADY, &e->comm);
-    op_in_words(&e->schedules, e->m.ledger.peak.op, e->m.ledger.peak.iteration, e->peak_at, sizeof e->peak_at);
+    evaluation_comm_count(&e->schedules, SCHED_STEADY, &e->comm);
+    evaluation_op_in_words(&e->schedules, e->m.ledger.peak.op, e->m.ledger.peak.iteration, e->peak_at, sizeof e->peak_at);
     judge(p, e);
     return 0;
 }
@@ -223,7 +223,7 @@ void evaluation_free(struct evaluation *e)
 
 /* ---- JSON ---- */
 
-json_t *model_summary_json(const struct model *m)
+json_t *evaluation_model_json(const struct model *m)
 {
     return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "name", m->name,
                      "family", m->family, "params", (json_int_t)m->params,
@@ -232,7 +232,7 @@ json_t *model_summary_json(const struct model *m)
                      "ffn", (json_int_t)m->ffn, "vocab", (json_int_t)m->vocab, "tied", m->tied);
 }
 
-json_t *cluster_summary_json(const struct cluster *c)
+json_t *evaluation_cluster_json(const struct cluster *c)
 {
     return json_pack("{s:I, s:I, s:I, s:s, s:I}", "world_size", (json_int_t)c->world_size,
                      "nodes", (json_int_t)c->nodes, "gpus_per_node", (json_int_t)c->gpus_per_node,
@@ -299,7 +299,7 @@ static json_t *first_over_json(const struct evaluation *e)
 
     if (e->m.fits || e->first_over.op < 0)
         return json_null();
-    op_largest_new(&e->schedules, e->first_over.op, &what, &bytes);
+    evaluation_op_largest_new(&e->schedules, e->first_over.op, &what, &bytes);
     return json_pack("{s:s, s:s, s:s, s:I}", "phase", sched_name(e->first_over.sched), "op", e->over_at,
                      "buffer", what, "bytes", (json_int_t)bytes);
 }

@@ -74,20 +74,20 @@ int evaluate_memory(const struct plan *p, const struct program *g, struct schedu
                     struct memory_verdict *out);
 
 /* Collectives of one schedule, repeats multiplied out. */
-void comm_count(const struct schedules *s, enum sched_id id, struct comm_table *out);
+void evaluation_comm_count(const struct schedules *s, enum sched_id id, struct comm_table *out);
 
 /* The largest buffer that entry i allocates, and its bytes: what an allocator would have
  * refused.  A compute entry's own working set if it allocates none. */
-void op_largest_new(const struct schedules *s, int i, const char **what, int64_t *bytes);
+void evaluation_op_largest_new(const struct schedules *s, int i, const char **what, int64_t *bytes);
 
 /* "backward block 31", "all_gather unit 4": the entry in words. */
-void op_in_words(const struct schedules *s, int op, int64_t iteration, char *to, int size);
+void evaluation_op_in_words(const struct schedules *s, int op, int64_t iteration, char *to, int size);
 
 /* One element of search's `plans`; `time` is null until
  * the simulator fills it in.  New reference. */
 json_t *evaluation_json(const struct plan *p, const struct evaluation *e);
 /* The `model` and `cluster` objects of the same document. */
-json_t *model_summary_json(const struct model *m);
-json_t *cluster_summary_json(const struct cluster *c);
+json_t *evaluation_model_json(const struct model *m);
+json_t *evaluation_cluster_json(const struct cluster *c);
 
 #endif

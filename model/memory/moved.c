@@ -9,7 +9,7 @@ static bool has(const struct schedules *s, const struct op *o, int bits)
     return false;
 }
 
-bool moves_buffers(const struct schedules *s, const struct op *o, enum space *from, enum space *to)
+bool moved_buffers(const struct schedules *s, const struct op *o, enum space *from, enum space *to)
 {
     return s->spaces && o->kind == OP_COPY && o->u.copy.fn != COPY_NOTHING && sched_crosses(s, o, from, to) && has(s, o, ACT_READ) && has(s, o, ACT_WRITE | ACT_ADD);
 }
@@ -23,7 +23,7 @@ static void add_range(const struct schedules *s, int begin, int end, int64_t tim
         if (o->kind == OP_REPEAT) {
             add_range(s, i + 1, o->u.repeat.other, times * o->u.repeat.n, t);
             i = o->u.repeat.other;
-        } else if (moves_buffers(s, o, &from, &to)) {
+        } else if (moved_buffers(s, o, &from, &to)) {
             t->of[from][to].count += times;
             t->of[from][to].bytes += times * o->u.copy.writes;
         }

@@ -9,7 +9,7 @@ struct moved_table { struct moved of[NSPACE][NSPACE]; };    /* [from][to] */
 
 /* Whether an entry is a copy between buffers of two memories; from which to which.  Copies of what is no buffer of the
  * schedule (a module that moves to the device) are none, nor are those whose work is part of another entry. */
-bool moves_buffers(const struct schedules *s, const struct op *o, enum space *from, enum space *to);
+bool moved_buffers(const struct schedules *s, const struct op *o, enum space *from, enum space *to);
 
 /* Adds `times` runs of a schedule, repeats included. */
 void moved_add(const struct schedules *s, enum sched_id id, int64_t times, struct moved_table *to);

@@ -235,7 +235,7 @@ static int read_name(const char *where, const json_t *j, const char *key, int (*
             words[n++] = dialect_name((enum dialect)w);
         words[n] = NULL;
         if (json_is_string(v))
-            near = nearest_word(json_string_value(v), words);
+            near = opts_nearest_word(json_string_value(v), words);
         return fail("%s: %s: %s%s%s%s%s", where, key, v ? "expected one of " : "missing; one of ", expected,
                     near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     }
@@ -349,7 +349,7 @@ refused:
 
 int plan_read(const char *path, struct plan *out)
 {
-    json_t *j = json_read_file(path);
+    json_t *j = files_read_json_file(path);
     int rc;
 
     if (!j)

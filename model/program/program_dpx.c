@@ -52,7 +52,7 @@ void dpx_gone(struct dpx *d, int *store)
 
 void dpx_param_grad(struct dpx *d, enum tensor_role role, bool bias, int64_t numel)
 {
-    int tensor = piece_tensor(d->m, d->block, role, bias);
+    int tensor = torch_piece_tensor(d->m, d->block, role, bias);
     struct recipe r = plan_recipe(d->p);
     enum dtype dt = r.autocast ? DT_FP32 : r.used;
 
@@ -86,7 +86,7 @@ struct kernel *dpx_kernel(struct dpx *d, enum kernel_fn fn, const char *name, en
 void dpx_use(struct dpx *d, enum tensor_role role)
 {
     d->role = role;
-    d->t.module = piece_module(d->m, d->block, role);
+    d->t.module = torch_piece_module(d->m, d->block, role);
     if (role == ROLE_HEAD && d->t.module < 0)
         d->t.module = MODULE_TIED;
 }
@@ -193,7 +193,7 @@ static int build_ends(struct dpx *d, struct program *out)
         dpx_use(d, ROLE_POSITIONS);
         dpx_kernel(d, FN_POSITIONS, "position embedding", KC_EMBEDDING, 3 * d->n * d->h * d->e);
     }
-    if (piece_tensor(m, TENSOR_EMBED, ROLE_EMBED_NORM, false) >= 0) {
+    if (torch_piece_tensor(m, TENSOR_EMBED, ROLE_EMBED_NORM, false) >= 0) {
         raw = x;
         x = dpx_norm(d, "embedding norm", ROLE_EMBED_NORM, 0, SLOT_Y);
     }
@@ -247,7 +247,7 @@ static int build_ends(struct dpx *d, struct program *out)
 /* What these kernels have no form of. */
 static int check_described(const struct model *m)
 {
-    int norm = piece_tensor(m, 0, ROLE_Q_NORM, false);
+    int norm = torch_piece_tensor(m, 0, ROLE_Q_NORM, false);
     const char *what = m->norm_place == NORM_BEHIND ? "norms only behind attention and MLP"
                      : m->norm_place == NORM_OF_SUM ? "norms of the residual stream"
                      : m->token_width != m->hidden ? "token embeddings of another width than the blocks"
@@ -279,7 +279,7 @@ int program_build_dpx(const struct plan *p, struct program *out)
     d->f = m->ffn;
     tape_init(&d->t, 64);
     d->t.learning = true;               /* categories as given */
-    d->t.tied = piece_tensor(m, TENSOR_EMBED, ROLE_TOKENS, false);
+    d->t.tied = torch_piece_tensor(m, TENSOR_EMBED, ROLE_TOKENS, false);
     if (build_ends(d, out) < 0 || build_block(d, &out->piece[PIECE_BLOCK], false) < 0)
         goto out;
     if (p->recompute != RECOMPUTE_NONE && build_block(d, &out->piece[PIECE_BLOCK_RECOMPUTED], true) < 0)

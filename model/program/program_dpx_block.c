@@ -6,7 +6,7 @@
 /* Attention and MLP read the output of one norm (Falcon 7B). */
 static bool one_norm(const struct dpx *d)
 {
-    return d->m->parallel && piece_tensor(d->m, 0, ROLE_NORM_MLP, false) < 0;
+    return d->m->parallel && torch_piece_tensor(d->m, 0, ROLE_NORM_MLP, false) < 0;
 }
 
 /* ---- forward ---- */

@@ -198,7 +198,7 @@ static void backward_again(struct run *r, const struct torch_region *g)
     var out = run_again(r, g);
     r->taken[t->part / NPASS] = t->at_cache - g->cache0;
     tape_unselective(t);
-    leave_autocast(&r->b);
+    torch_leave_autocast(&r->b);
     tape_drop(t, r->b.weights);
     r->b.weights = 0;
     t->stop_after = 0;

@@ -243,9 +243,9 @@ void tape_drop(struct tape *t, var v)
     }
 }
 
-int64_t    var_bytes(const struct tape *t, var v) { return t->stores[t->vars[v].store].bytes; }
-int64_t    var_numel(const struct tape *t, var v) { return t->vars[v].edge.numel; }
-enum dtype var_dtype(const struct tape *t, var v) { return t->vars[v].edge.dt; }
+int64_t    tape_var_bytes(const struct tape *t, var v) { return t->stores[t->vars[v].store].bytes; }
+int64_t    tape_var_numel(const struct tape *t, var v) { return t->vars[v].edge.numel; }
+enum dtype tape_var_dtype(const struct tape *t, var v) { return t->vars[v].edge.dt; }
 
 /* ---- nodes ---- */
 

@@ -145,9 +145,9 @@ void tape_drop_cache(struct tape *t, int first, int end);
 /* What flows into the node of `from` flows into that of `to` instead. */
 void tape_graft(struct tape *t, var from, var to);
 
-int64_t var_bytes(const struct tape *t, var v);
-int64_t var_numel(const struct tape *t, var v);
-enum dtype var_dtype(const struct tape *t, var v);
+int64_t tape_var_bytes(const struct tape *t, var v);
+int64_t tape_var_numel(const struct tape *t, var v);
+enum dtype tape_var_dtype(const struct tape *t, var v);
 
 /* A parameter: lives elsewhere, its gradient is the piece's tensor `tensor`. */
 var  op_param(struct tape *t, int tensor, int64_t numel, enum dtype dt);

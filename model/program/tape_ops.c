@@ -25,7 +25,7 @@ static struct kernel *begin(struct tape *t, const char *name, enum kernel_class 
 
 static int store_of(const struct tape *t, var v) { return t->vars[v].store; }
 
-static int64_t elem(const struct tape *t, var v) { return dtype_bytes(var_dtype(t, v)); }
+static int64_t elem(const struct tape *t, var v) { return dtype_bytes(tape_var_dtype(t, v)); }
 
 static int alloc(struct tape *t, int64_t numel, enum dtype dt)
 {
@@ -70,12 +70,12 @@ var op_unary(struct tape *t, const char *name, enum kernel_class kc, var x, enum
 {
     struct kernel *k = begin(t, name, kc, s == SAVE_NONE ? KEEPS_NOTHING :
                              s == SAVE_IN ? KEEPS_INPUT : KEEPS_OUTPUT);
-    k->bytes = 2 * var_bytes(t, x);
+    k->bytes = 2 * tape_var_bytes(t, x);
     struct node *n = tape_node(t, NODE_COPY, name, kc);
     tape_edge(t, n, x);
     if (s == SAVE_IN)
         tape_save(t, n, store_of(t, x));
-    var y = fresh(t, var_numel(t, x), var_dtype(t, x));
+    var y = fresh(t, tape_var_numel(t, x), tape_var_dtype(t, x));
     if (s == SAVE_OUT)
         tape_save(t, &t->nodes[t->nnodes - 1], store_of(t, y));
     return y;
@@ -92,63 +92,63 @@ var op_function(struct tape *t, const char *name, var x, int64_t scratch)
 
 var op_cast(struct tape *t, var x, enum dtype to)
 {
-    if (var_dtype(t, x) == to)
+    if (tape_var_dtype(t, x) == to)
         return tape_hold(t, x);
     struct kernel *k = begin(t, "cast", KC_COPY, KEEPS_NOTHING);
-    k->bytes = var_numel(t, x) * (elem(t, x) + dtype_bytes(to));
+    k->bytes = tape_var_numel(t, x) * (elem(t, x) + dtype_bytes(to));
     tape_edge(t, tape_node(t, NODE_COPY, "cast", KC_COPY), x);
-    return fresh(t, var_numel(t, x), to);
+    return fresh(t, tape_var_numel(t, x), to);
 }
 
 var op_add(struct tape *t, const char *name, var a, var b)
 {
-    enum dtype dt = b ? wider(var_dtype(t, a), var_dtype(t, b)) : var_dtype(t, a);
+    enum dtype dt = b ? wider(tape_var_dtype(t, a), tape_var_dtype(t, b)) : tape_var_dtype(t, a);
     struct kernel *k = begin(t, name, KC_ELEMENTWISE, KEEPS_NOTHING);
 
-    k->bytes = var_bytes(t, a) + var_bytes(t, b) + var_numel(t, a) * dtype_bytes(dt);
+    k->bytes = tape_var_bytes(t, a) + tape_var_bytes(t, b) + tape_var_numel(t, a) * dtype_bytes(dt);
     struct node *n = tape_node(t, NODE_PASS, name, KC_ELEMENTWISE);
     tape_edge(t, n, a);
     tape_edge(t, n, b);
     n->dt = dt;
-    return fresh(t, var_numel(t, a), dt);
+    return fresh(t, tape_var_numel(t, a), dt);
 }
 
 var op_mul(struct tape *t, const char *name, var a, var b)
 {
-    enum dtype dt = wider(var_dtype(t, a), var_dtype(t, b));
+    enum dtype dt = wider(tape_var_dtype(t, a), tape_var_dtype(t, b));
     struct kernel *k = begin(t, name, KC_ELEMENTWISE, KEEPS_INPUT);
 
-    k->bytes = var_bytes(t, a) + var_bytes(t, b) + var_numel(t, a) * dtype_bytes(dt);
+    k->bytes = tape_var_bytes(t, a) + tape_var_bytes(t, b) + tape_var_numel(t, a) * dtype_bytes(dt);
     struct node *n = tape_node(t, NODE_MUL, name, KC_ELEMENTWISE);
     tape_edge(t, n, a);
     tape_edge(t, n, b);
     tape_save(t, n, store_of(t, a));
     tape_save(t, n, store_of(t, b));
-    return fresh(t, var_numel(t, a), dt);
+    return fresh(t, tape_var_numel(t, a), dt);
 }
 
 var op_mul_const(struct tape *t, const char *name, var a, var c)
 {
     struct kernel *k = begin(t, name, KC_ELEMENTWISE, c ? KEEPS_INPUT : KEEPS_NOTHING);
 
-    k->bytes = 2 * var_bytes(t, a);
+    k->bytes = 2 * tape_var_bytes(t, a);
     struct node *n = tape_node(t, NODE_COPY, name, KC_ELEMENTWISE);
     tape_edge(t, n, a);
     tape_save(t, n, store_of(t, c));
-    return fresh(t, var_numel(t, a), c ? wider(var_dtype(t, a), var_dtype(t, c)) : var_dtype(t, a));
+    return fresh(t, tape_var_numel(t, a), c ? wider(tape_var_dtype(t, a), tape_var_dtype(t, c)) : tape_var_dtype(t, a));
 }
 
 var op_mul_rows(struct tape *t, const char *name, var x, var r)
 {
     struct kernel *k = begin(t, name, KC_NORM, KEEPS_INPUT);
 
-    k->bytes = 2 * var_bytes(t, x);
+    k->bytes = 2 * tape_var_bytes(t, x);
     struct node *n = tape_node(t, NODE_MUL_ROWS, name, KC_NORM);
     tape_edge(t, n, x);
     tape_edge(t, n, r);
     tape_save(t, n, store_of(t, x));
     tape_save(t, n, store_of(t, r));
-    return fresh(t, var_numel(t, x), var_dtype(t, x));
+    return fresh(t, tape_var_numel(t, x), tape_var_dtype(t, x));
 }
 
 var op_view(struct tape *t, var x, bool copies_back)
@@ -157,41 +157,41 @@ var op_view(struct tape *t, var x, bool copies_back)
 
     tape_edge(t, n, x);
     t->stores[store_of(t, x)].refs++;
-    return tape_var(t, store_of(t, x), var_numel(t, x), var_dtype(t, x), t->nnodes - 1, 0);
+    return tape_var(t, store_of(t, x), tape_var_numel(t, x), tape_var_dtype(t, x), t->nnodes - 1, 0);
 }
 
 var op_copy(struct tape *t, const char *name, var x, bool copies)
 {
     if (!copies)
         return tape_hold(t, x);
-    begin(t, name, KC_COPY, KEEPS_NOTHING)->bytes = 2 * var_bytes(t, x);
+    begin(t, name, KC_COPY, KEEPS_NOTHING)->bytes = 2 * tape_var_bytes(t, x);
     tape_edge(t, tape_node(t, NODE_PASS, name, KC_COPY), x);
-    return fresh(t, var_numel(t, x), var_dtype(t, x));
+    return fresh(t, tape_var_numel(t, x), tape_var_dtype(t, x));
 }
 
 var op_repeat(struct tape *t, const char *name, var x, int64_t times)
 {
-    begin(t, name, KC_COPY, KEEPS_NOTHING)->bytes = (1 + times) * var_bytes(t, x);
+    begin(t, name, KC_COPY, KEEPS_NOTHING)->bytes = (1 + times) * tape_var_bytes(t, x);
     struct node *n = tape_node(t, NODE_COPY, name, KC_COPY);
     tape_edge(t, n, x);
-    return fresh(t, var_numel(t, x) * times, var_dtype(t, x));
+    return fresh(t, tape_var_numel(t, x) * times, tape_var_dtype(t, x));
 }
 
 var op_expand(struct tape *t, const char *name, var x, int64_t times)
 {
     tape_edge(t, tape_node(t, NODE_COPY, name, KC_COPY), x);
     t->stores[store_of(t, x)].refs++;
-    return tape_var(t, store_of(t, x), var_numel(t, x) * times, var_dtype(t, x), t->nnodes - 1, 0);
+    return tape_var(t, store_of(t, x), tape_var_numel(t, x) * times, tape_var_dtype(t, x), t->nnodes - 1, 0);
 }
 
 var op_add_to(struct tape *t, const char *name, var a, var b)
 {
-    begin(t, name, KC_ELEMENTWISE, KEEPS_NOTHING)->bytes = 2 * var_bytes(t, a) + var_bytes(t, b);
+    begin(t, name, KC_ELEMENTWISE, KEEPS_NOTHING)->bytes = 2 * tape_var_bytes(t, a) + tape_var_bytes(t, b);
     struct node *n = tape_node(t, NODE_PASS, name, KC_ELEMENTWISE);
     tape_edge(t, n, a);
     tape_edge(t, n, b);
     t->stores[store_of(t, a)].refs++;
-    return tape_var(t, store_of(t, a), var_numel(t, a), var_dtype(t, a), t->nnodes - 1, 0);
+    return tape_var(t, store_of(t, a), tape_var_numel(t, a), tape_var_dtype(t, a), t->nnodes - 1, 0);
 }
 
 var op_index(struct tape *t, const char *name, var x, int64_t numel)
@@ -202,7 +202,7 @@ var op_index(struct tape *t, const char *name, var x, int64_t numel)
     tape_edge(t, n, x);
     tape_save(t, n, index);
     tape_unref(t, index);
-    return fresh(t, numel, var_dtype(t, x));
+    return fresh(t, numel, tape_var_dtype(t, x));
 }
 
 void op_split(struct tape *t, const char *name, var x, int parts, const int64_t *numel, var *out)
@@ -214,7 +214,7 @@ void op_split(struct tape *t, const char *name, var x, int parts, const int64_t 
     n->nslots = parts;
     for (int i = 0; i < parts; i++) {
         t->stores[store_of(t, x)].refs++;
-        out[i] = tape_var(t, store_of(t, x), numel[i], var_dtype(t, x), node, i);
+        out[i] = tape_var(t, store_of(t, x), numel[i], tape_var_dtype(t, x), node, i);
     }
 }
 
@@ -224,40 +224,40 @@ var op_slice(struct tape *t, const char *name, var x, int64_t numel)
 
     tape_edge(t, n, x);
     t->stores[store_of(t, x)].refs++;
-    return tape_var(t, store_of(t, x), numel, var_dtype(t, x), t->nnodes - 1, 0);
+    return tape_var(t, store_of(t, x), numel, tape_var_dtype(t, x), t->nnodes - 1, 0);
 }
 
 var op_cat2(struct tape *t, const char *name, var a, var b)
 {
-    int64_t numel = var_numel(t, a) + (b ? var_numel(t, b) : 0);
+    int64_t numel = tape_var_numel(t, a) + (b ? tape_var_numel(t, b) : 0);
 
     begin(t, name, KC_COPY, KEEPS_NOTHING)->bytes = 2 * numel * elem(t, a);
     struct node *n = tape_node(t, NODE_PASS, name, KC_COPY);    /* narrow(): views */
     tape_edge(t, n, a);
     if (b)
         tape_edge(t, n, b);
-    return fresh(t, numel, var_dtype(t, a));
+    return fresh(t, numel, tape_var_dtype(t, a));
 }
 
 var op_pow(struct tape *t, const char *name, var x)
 {
-    begin(t, name, KC_ELEMENTWISE, KEEPS_INPUT)->bytes = 2 * var_bytes(t, x);
+    begin(t, name, KC_ELEMENTWISE, KEEPS_INPUT)->bytes = 2 * tape_var_bytes(t, x);
     struct node *n = tape_node(t, NODE_POWER, name, KC_ELEMENTWISE);
     tape_edge(t, n, x);
     tape_save(t, n, store_of(t, x));
-    return fresh(t, var_numel(t, x), var_dtype(t, x));
+    return fresh(t, tape_var_numel(t, x), tape_var_dtype(t, x));
 }
 
 var op_rms(struct tape *t, var x, int64_t rows)
 {
-    begin(t, "rms", KC_NORM, KEEPS_OUTPUT)->bytes = 3 * var_bytes(t, x);
+    begin(t, "rms", KC_NORM, KEEPS_OUTPUT)->bytes = 3 * tape_var_bytes(t, x);
     struct node *n = tape_node(t, NODE_RMS, "rms", KC_NORM);
     tape_edge(t, n, x);
     tape_save(t, n, store_of(t, x));
-    int square = t->compiled ? 0 : alloc(t, var_numel(t, x), var_dtype(t, x));
-    int mean = t->compiled ? 0 : alloc(t, rows, var_dtype(t, x));
+    int square = t->compiled ? 0 : alloc(t, tape_var_numel(t, x), tape_var_dtype(t, x));
+    int mean = t->compiled ? 0 : alloc(t, rows, tape_var_dtype(t, x));
     tape_unref(t, square);
-    var r = tape_var(t, alloc(t, rows, var_dtype(t, x)), rows, var_dtype(t, x), t->nnodes - 1, 0);
+    var r = tape_var(t, alloc(t, rows, tape_var_dtype(t, x)), rows, tape_var_dtype(t, x), t->nnodes - 1, 0);
     tape_unref(t, mean);
     tape_save(t, &t->nodes[t->nnodes - 1], store_of(t, r));
     return r;
@@ -267,11 +267,11 @@ var op_dropout(struct tape *t, const char *name, var x, double p)
 {
     if (p <= 0)
         return tape_hold(t, x);
-    begin(t, name, KC_ELEMENTWISE, KEEPS_OUTPUT)->bytes = 2 * var_bytes(t, x) + var_numel(t, x);
+    begin(t, name, KC_ELEMENTWISE, KEEPS_OUTPUT)->bytes = 2 * tape_var_bytes(t, x) + tape_var_numel(t, x);
     struct node *n = tape_node(t, NODE_COPY, name, KC_ELEMENTWISE);
     tape_edge(t, n, x);
-    var y = fresh(t, var_numel(t, x), var_dtype(t, x));
-    int mask = alloc(t, var_numel(t, x), DT_UINT8);
+    var y = fresh(t, tape_var_numel(t, x), tape_var_dtype(t, x));
+    int mask = alloc(t, tape_var_numel(t, x), DT_UINT8);
     tape_save(t, &t->nodes[t->nnodes - 1], mask);
     tape_unref(t, mask);
     return y;
@@ -307,7 +307,7 @@ var op_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, 
 {
     bool chosen = chosen_product(t, b != 0);
     tape_need(t, x);
-    int64_t rows = var_numel(t, x) / k;
+    int64_t rows = tape_var_numel(t, x) / k;
     struct kernel *kernel = begin(t, names->forward, KC_GEMM, KEEPS_INPUT);
 
     kernel->m = rows, kernel->n = n, kernel->k = k, kernel->batch = 1;
@@ -326,7 +326,7 @@ var op_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, 
     tape_save(t, node, store_of(t, w));         /* counted only when it is a cast copy */
     if (chosen && t->cached)
         skip(kernel);
-    return tape_var(t, result(t, chosen, rows * n, var_dtype(t, x)), rows * n, var_dtype(t, x), t->nnodes - 1, 0);
+    return tape_var(t, result(t, chosen, rows * n, tape_var_dtype(t, x)), rows * n, tape_var_dtype(t, x), t->nnodes - 1, 0);
 }
 
 var op_matmul(struct tape *t, const char *name, var a, var b, int64_t batch, int64_t m, int64_t n,
@@ -344,12 +344,12 @@ var op_matmul(struct tape *t, const char *name, var a, var b, int64_t batch, int
     tape_edge(t, node, b);
     tape_save(t, node, store_of(t, a));
     tape_save(t, node, store_of(t, b));
-    return fresh(t, batch * m * n, var_dtype(t, a));
+    return fresh(t, batch * m * n, tape_var_dtype(t, a));
 }
 
 var op_layer_norm(struct tape *t, const char *name, var x, int64_t rows, var w, var b)
 {
-    begin(t, name, KC_NORM, KEEPS_OUTPUT)->bytes = 2 * var_bytes(t, x);
+    begin(t, name, KC_NORM, KEEPS_OUTPUT)->bytes = 2 * tape_var_bytes(t, x);
     struct node *n = tape_node(t, NODE_LAYER_NORM, name, KC_NORM);
     tape_edge(t, n, x);
     if (w)
@@ -359,7 +359,7 @@ var op_layer_norm(struct tape *t, const char *name, var x, int64_t rows, var w, 
     tape_save(t, n, store_of(t, x));
     if (w)
         tape_save(t, n, store_of(t, w));        /* counted only when it is computed (1 + w) */
-    var y = fresh(t, var_numel(t, x), var_dtype(t, x));
+    var y = fresh(t, tape_var_numel(t, x), tape_var_dtype(t, x));
     for (int i = 0; i < 2; i++) {               /* mean and 1/sigma, fp32 */
         int s = alloc(t, rows, DT_FP32);
         tape_save(t, &t->nodes[t->nnodes - 1], s);
@@ -370,13 +370,13 @@ var op_layer_norm(struct tape *t, const char *name, var x, int64_t rows, var w, 
 
 var op_scale(struct tape *t, const char *name, var x, var w)
 {
-    begin(t, name, KC_NORM, KEEPS_INPUT)->bytes = 2 * var_bytes(t, x);
+    begin(t, name, KC_NORM, KEEPS_INPUT)->bytes = 2 * tape_var_bytes(t, x);
     struct node *n = tape_node(t, NODE_SCALE, name, KC_NORM);
     tape_edge(t, n, x);
     tape_edge(t, n, w);
     tape_save(t, n, store_of(t, x));
     tape_save(t, n, store_of(t, w));
-    return fresh(t, var_numel(t, x), wider(var_dtype(t, x), var_dtype(t, w)));
+    return fresh(t, tape_var_numel(t, x), wider(tape_var_dtype(t, x), tape_var_dtype(t, w)));
 }
 
 var op_listed(struct tape *t, var x, int first, int64_t n, int64_t numel, enum dtype dt)
@@ -388,20 +388,20 @@ var op_listed(struct tape *t, var x, int first, int64_t n, int64_t numel, enum d
     node->m = first, node->batch = n, node->k = numel;
     tape_edge(t, node, x);
     t->stores[store_of(t, x)].refs++;
-    var y = tape_var(t, store_of(t, x), var_numel(t, x), var_dtype(t, x), t->nnodes - 1, 0);
+    var y = tape_var(t, store_of(t, x), tape_var_numel(t, x), tape_var_dtype(t, x), t->nnodes - 1, 0);
     t->nodes[t->nnodes - 1].dt = dt;
     return y;
 }
 
 var op_embedding(struct tape *t, const char *name, var ids, int64_t width, var w)
 {
-    int64_t rows = var_numel(t, ids);
+    int64_t rows = tape_var_numel(t, ids);
 
     begin(t, name, KC_EMBEDDING, KEEPS_INPUT)->bytes = 2 * rows * width * elem(t, w);
     struct node *n = tape_node(t, NODE_EMBEDDING, name, KC_EMBEDDING);
     tape_edge(t, n, w);
     tape_save(t, n, store_of(t, ids));
-    return fresh(t, rows * width, var_dtype(t, w));
+    return fresh(t, rows * width, tape_var_dtype(t, w));
 }
 
 var op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_numel,
@@ -412,10 +412,10 @@ var op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_
     struct kernel *kernel = begin(t, name, KC_ATTENTION, KEEPS_OUTPUT);
 
     kernel->flops = flops;
-    kernel->bytes = var_bytes(t, in[0]);        /* the output */
+    kernel->bytes = tape_var_bytes(t, in[0]);        /* the output */
     struct node *n = tape_node(t, NODE_EACH, name, KC_ATTENTION);
     for (int i = 0; i < 4; i++) {
-        kernel->bytes += var_bytes(t, in[i]);
+        kernel->bytes += tape_var_bytes(t, in[i]);
         if (i < 3)                              /* a mask has no gradient */
             tape_edge(t, n, in[i]);
         tape_save(t, n, store_of(t, in[i]));
@@ -425,8 +425,8 @@ var op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_
     bool chosen = t->caches || t->cached;
     if (t->cached)
         skip(kernel);
-    enum dtype dt = var_dtype(t, in[0]);
-    var y = tape_var(t, result(t, chosen, var_numel(t, in[0]), dt), var_numel(t, in[0]), dt, t->nnodes - 1, 0);
+    enum dtype dt = tape_var_dtype(t, in[0]);
+    var y = tape_var(t, result(t, chosen, tape_var_numel(t, in[0]), dt), tape_var_numel(t, in[0]), dt, t->nnodes - 1, 0);
     n = &t->nodes[t->nnodes - 1];
     tape_save(t, n, store_of(t, y));
     int lse = result(t, chosen, lse_numel, DT_FP32);
@@ -442,7 +442,7 @@ var op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_
 
 var op_nll(struct tape *t, var logp, var labels)
 {
-    begin(t, "nll loss", KC_LOSS, KEEPS_OUTPUT)->bytes = var_numel(t, labels) * 12;
+    begin(t, "nll loss", KC_LOSS, KEEPS_OUTPUT)->bytes = tape_var_numel(t, labels) * 12;
     struct node *n = tape_node(t, NODE_COPY, "nll loss", KC_LOSS);
     tape_edge(t, n, logp);
     tape_save(t, n, store_of(t, logp));
@@ -456,7 +456,7 @@ var op_nll(struct tape *t, var logp, var labels)
 
 var op_mean(struct tape *t, const char *name, var x)
 {
-    begin(t, name, KC_LOSS, KEEPS_NOTHING)->bytes = var_bytes(t, x);
+    begin(t, name, KC_LOSS, KEEPS_NOTHING)->bytes = tape_var_bytes(t, x);
     tape_edge(t, tape_node(t, NODE_COPY, name, KC_LOSS), x);
     return fresh(t, 1, DT_FP32);
 }
@@ -468,16 +468,16 @@ var op_shared(struct tape *t, var w, bool views)
     tape_edge(t, n, w);
     n->sums_views = views;
     t->stores[store_of(t, w)].refs++;
-    return tape_var(t, store_of(t, w), var_numel(t, w), var_dtype(t, w), t->nnodes - 1, 0);
+    return tape_var(t, store_of(t, w), tape_var_numel(t, w), tape_var_dtype(t, w), t->nnodes - 1, 0);
 }
 
 /* flash-attn, csrc/xentropy: forward reads the logits twice (maximum, then sum), backward reads them and writes their
  * gradient. */
 var op_fused_loss(struct tape *t, const char *name, var logits, var labels, int64_t width, int numbers)
 {
-    int64_t rows = var_numel(t, logits) / width;
+    int64_t rows = tape_var_numel(t, logits) / width;
 
-    begin(t, name, KC_LOSS, KEEPS_OUTPUT)->bytes = 2 * var_bytes(t, logits);
+    begin(t, name, KC_LOSS, KEEPS_OUTPUT)->bytes = 2 * tape_var_bytes(t, logits);
     struct node *n = tape_node(t, NODE_EACH, name, KC_LOSS);
     tape_edge(t, n, logits);
     tape_save(t, n, store_of(t, logits));
@@ -507,7 +507,7 @@ static void product(struct tape *t, const char *name, int64_t m, int64_t n, int6
 var op_linear_loss(struct tape *t, const struct gemm_names *names, const char *name, var x, int64_t n, int64_t k,
                    var w, int64_t chunk)
 {
-    int64_t rows = var_numel(t, x) / k, size = elem(t, x);
+    int64_t rows = tape_var_numel(t, x) / k, size = elem(t, x);
 
     begin(t, name, KC_COPY, KEEPS_OUTPUT)->bytes = (rows + n) * k * size;
     struct node *node = tape_node(t, NODE_MADE, name, KC_LOSS);
@@ -515,11 +515,11 @@ var op_linear_loss(struct tape *t, const struct gemm_names *names, const char *n
     tape_edge(t, node, x);
     tape_edge(t, node, w);
     for (int i = 0; i < 2; i++) {
-        int g = alloc(t, i == 0 ? rows * k : n * k, var_dtype(t, x));
+        int g = alloc(t, i == 0 ? rows * k : n * k, tape_var_dtype(t, x));
         tape_save(t, &t->nodes[at], g);
         tape_unref(t, g);
     }
-    int losses = alloc(t, rows, DT_FP32), logits = alloc(t, chunk * n, var_dtype(t, x));
+    int losses = alloc(t, rows, DT_FP32), logits = alloc(t, chunk * n, tape_var_dtype(t, x));
     for (int64_t done = 0; done < rows; done += chunk) {
         int64_t now = rows - done < chunk ? rows - done : chunk;
         product(t, names->forward, now, n, k, size);

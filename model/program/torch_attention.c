@@ -16,7 +16,7 @@ struct qkv { var q, k, v, all; };     /* all: a fused projection that keeps its 
 static var rotate(struct torch_model *b, var x, var cos, var sin)
 {
     struct tape *t = b->t;
-    int64_t half = var_numel(t, x) / 2;
+    int64_t half = tape_var_numel(t, x) / 2;
     var a = op_mul_const(t, "rotary cos", x, cos);
     var x1 = op_slice(t, "rotary half", x, half), x2 = op_slice(t, "rotary half", x, half);
     var neg = op_unary(t, "rotary neg", KC_ELEMENTWISE, x2, SAVE_NONE);
@@ -44,7 +44,7 @@ static void tables(struct torch_model *b, var *cos, var *sin)
     }
     if (b->style->rotary_interleaved) {
         int64_t n = b->p->seq * b->m->rotary_dim;
-        enum dtype dt = var_dtype(t, *cos);
+        enum dtype dt = tape_var_dtype(t, *cos);
         *cos = tmp(t, *cos, op_new(t, "rotary cos", KC_COPY, n, dt));
         *sin = tmp(t, *sin, op_new(t, "rotary sin", KC_COPY, n, dt));
     }
@@ -57,13 +57,13 @@ static void rotate_both(struct torch_model *b, var *const x[2], var kept[4])
     struct tape *t = b->t;
     const struct model *m = b->m;
     const struct torch_style *style = b->style;
-    enum dtype dt[2] = { var_dtype(t, *x[0]), var_dtype(t, *x[1]) };
+    enum dtype dt[2] = { tape_var_dtype(t, *x[0]), tape_var_dtype(t, *x[1]) };
     bool splits = style->partial_rotary && m->rotary_dim < m->head_dim;
     var turned[2], pass[2] = { 0 }, cos, sin;
 
     tables(b, &cos, &sin);
     for (int i = 0; i < 2; i++) {
-        int64_t n = var_numel(t, *x[i]), r = n / m->head_dim * m->rotary_dim;
+        int64_t n = tape_var_numel(t, *x[i]), r = n / m->head_dim * m->rotary_dim;
         turned[i] = splits ? op_slice(t, "rotary part", *x[i], r) : tape_hold(t, *x[i]);
         pass[i] = splits ? op_slice(t, "rotary rest", *x[i], n - r) : 0;
     }
@@ -158,13 +158,13 @@ static struct qkv project(struct torch_model *b, var x)
         if (i == 0 && b->style->scaled_query)
             made[i] = tmp(t, made[i], op_mul_const(t, "scale q", made[i], 0));
         if (i < 2 && m->qk_norm && b->style->qk_norm_first)
-            made[i] = tmp(t, made[i], qk_norm(b, made[i], width[i], norms[i]));
+            made[i] = tmp(t, made[i], torch_qk_norm(b, made[i], width[i], norms[i]));
         if (!m->qk_norm || b->style->qk_norm_first)
             made[i] = tmp(t, made[i], op_view(t, made[i], copies[i]));
     }
     for (int i = 0; i < 3 && m->qk_norm && !b->style->qk_norm_first; i++) {
         if (i < 2 && !b->style->qk_norm_rotated)
-            made[i] = tmp(t, made[i], qk_norm(b, made[i], width[i], norms[i]));
+            made[i] = tmp(t, made[i], torch_qk_norm(b, made[i], width[i], norms[i]));
         made[i] = tmp(t, made[i], op_view(t, made[i], copies[i]));
     }
     return (struct qkv){ .q = made[0], .k = made[1], .v = made[2] };
@@ -208,7 +208,7 @@ static var eager_core(struct torch_model *b, const struct qkv *in)
 
     var qc = op_copy(t, "copy q", in->q, strided);
     var kc = op_copy(t, "copy k", k, strided && views);
-    var k16 = bf16_if_autocast(b, kc), q16 = bf16_if_autocast(b, qc);
+    var k16 = torch_bf16_if_autocast(b, kc), q16 = torch_bf16_if_autocast(b, qc);
     tape_drop(t, qc);
     tape_drop(t, kc);
     var w = op_matmul(t, "attention scores", q16, k16, batch, s, s, d);
@@ -221,7 +221,7 @@ static var eager_core(struct torch_model *b, const struct qkv *in)
         w = tmp(t, w, op_mul_const(t, "softcap scores", w, 0));
     }
     w = mask_scores(b, w);
-    enum dtype dt = var_dtype(t, upcasts ? in->q : in->v);
+    enum dtype dt = tape_var_dtype(t, upcasts ? in->q : in->v);
     var w32 = upcasts || b->autocast ? op_cast(t, w, DT_FP32) : tape_hold(t, w);
     var p = tmp(t, w32, op_unary(t, "softmax", KC_SOFTMAX, w32, SAVE_OUT));
     p = tmp(t, p, op_cast(t, p, dt));
@@ -229,7 +229,7 @@ static var eager_core(struct torch_model *b, const struct qkv *in)
     p = tmp(t, p, op_dropout(t, "attention dropout", p, b->style->attn_dropout ? b->p->dropout : 0));
     v = late ? repeat_kv(b, "repeat v", in->v, group) : v;
     var vc = op_copy(t, "copy v", v, strided && views);
-    var v16 = bf16_if_autocast(b, vc), p16 = bf16_if_autocast(b, p);
+    var v16 = torch_bf16_if_autocast(b, vc), p16 = torch_bf16_if_autocast(b, p);
     tape_drop(t, vc);
     var o = op_matmul(t, "attention values", p16, v16, batch, s, d, s);
     tape_drop(t, p16);
@@ -250,7 +250,7 @@ static var additive_mask(struct torch_model *b, enum dtype dt)
 
     if (!attention_masked(b->as) || !b->mask)
         return 0;
-    if (var_dtype(t, b->mask) != DT_UINT8)
+    if (tape_var_dtype(t, b->mask) != DT_UINT8)
         return op_cast(t, b->mask, dt);
     var low = op_new(t, "mask constant", KC_COPY, 1, dt), zero = op_new(t, "mask constant", KC_COPY, 1, dt);
     var mask = op_new(t, "attention mask", KC_ELEMENTWISE, b->p->micro_batch * b->p->seq * b->p->seq, dt);
@@ -268,8 +268,8 @@ static var fused_core(struct torch_model *b, const struct qkv *in)
     bool repeats = attention_repeats(b->as), efficient = b->kernel == ATTENTION_EFFICIENT;
     var k1 = repeats ? repeat_kv(b, "repeat k", in->k, group) : tape_hold(t, in->k);
     var v1 = repeats ? repeat_kv(b, "repeat v", in->v, group) : tape_hold(t, in->v);
-    var q = bf16_if_autocast(b, in->q), k = bf16_if_autocast(b, k1), v = bf16_if_autocast(b, v1);
-    var mask = additive_mask(b, var_dtype(t, q));
+    var q = torch_bf16_if_autocast(b, in->q), k = torch_bf16_if_autocast(b, k1), v = torch_bf16_if_autocast(b, v1);
+    var mask = additive_mask(b, tape_var_dtype(t, q));
     double flops = 4.0 * (double)heads * (double)s * (double)s * (double)m->head_dim;
     var o = op_attention(t, "attention", (const var[]){ q, k, v, mask }, heads * (efficient ? round_up(s, 32) : s),
                          attention_scratch(b->as), flops);
@@ -323,8 +323,8 @@ var torch_attention(struct torch_model *b, var x)
     if (b->style->scaled_rotated)
         scale_rotated(b, &in.q);
     if (m->qk_norm && b->style->qk_norm_rotated) {
-        in.q = tmp(t, in.q, qk_norm(b, in.q, m->heads * m->head_dim, ROLE_Q_NORM));
-        in.k = tmp(t, in.k, qk_norm(b, in.k, m->kv_heads * m->head_dim, ROLE_K_NORM));
+        in.q = tmp(t, in.q, torch_qk_norm(b, in.q, m->heads * m->head_dim, ROLE_Q_NORM));
+        in.k = tmp(t, in.k, torch_qk_norm(b, in.k, m->kv_heads * m->head_dim, ROLE_K_NORM));
     }
     var o = b->selective ? checkpointed_core(b, &in) : torch_attention_core(b, in.q, in.k, in.v);
     o = tmp(t, o, torch_linear(b, GEMM("attention output"), o, m->hidden, m->heads * m->head_dim, ROLE_ATTN_OUT));

@@ -89,7 +89,7 @@ static var chunked(struct torch_model *b, var n)
     for (int i = 0; i < parts; i++) {
         var in = op_cast(t, logits[i], DT_FP32);
         var labels = b->p->micro_batch == 1 ? tape_hold(t, b->labels) :
-                     op_new(t, "chunk labels", KC_COPY, var_numel(t, in) / vocab, DT_INT64);
+                     op_new(t, "chunk labels", KC_COPY, tape_var_numel(t, in) / vocab, DT_INT64);
         var logp = op_unary(t, "log-softmax", KC_LOSS, in, SAVE_OUT);
         var nll = op_nll(t, logp, labels);
         tape_drop(t, logp);
@@ -146,7 +146,7 @@ var torch_loss(struct torch_model *b, var n)
     if (kind == LOSS_FUSED || kind == LOSS_COMPILED)
         l = fused(b, logits, kind == LOSS_FUSED ? 1 : 2);
     else
-        l = cross_entropy(b, logits, kind == LOSS_FP32 ? DT_FP32 : var_dtype(t, logits));
+        l = cross_entropy(b, logits, kind == LOSS_FP32 ? DT_FP32 : tape_var_dtype(t, logits));
     tape_drop(t, n);                         /* last_hidden_state, until forward returns */
     tape_drop(t, logits);                    /* with the output object */
     return l;

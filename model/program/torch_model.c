@@ -83,7 +83,7 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct plan *
     b->as = p;
     b->kernel = attention_choice(p);
     b->tokens = p->micro_batch * p->seq;
-    t->tied = piece_tensor(b->m, TENSOR_EMBED, ROLE_TOKENS, false);
+    t->tied = torch_piece_tensor(b->m, TENSOR_EMBED, ROLE_TOKENS, false);
     /* ZeRO-3 puts a linear layer of its own in the place of PyTorch's (zero/linear.py). */
     t->linear_views = p->strategy != STRAT_ZERO3 || p->dialect != DIALECT_DEEPSPEED;
 }
@@ -108,7 +108,7 @@ static var gelu_new(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
     var half = op_mul_const(t, "gelu 0.5x", x, 0);
-    var x32 = fp32_if_autocast(b, x);
+    var x32 = torch_fp32_if_autocast(b, x);
     var cube = op_pow(t, "gelu x^3", x32);
     tape_drop(t, x32);
     cube = tmp(t, cube, op_mul_const(t, "gelu scale", cube, 0));
@@ -142,8 +142,8 @@ static var activation(struct torch_model *b, var x)
         break;
     }
     if (b->style->gelu_function) {
-        op_scratch(b->t, "gelu temporaries", 3 * var_bytes(b->t, x));
-        return op_function(b->t, "gelu", x, 4 * var_bytes(b->t, x));
+        op_scratch(b->t, "gelu temporaries", 3 * tape_var_bytes(b->t, x));
+        return op_function(b->t, "gelu", x, 4 * tape_var_bytes(b->t, x));
     }
     return op_unary(b->t, "gelu", KC_ELEMENTWISE, x, SAVE_IN);
 }
@@ -208,7 +208,7 @@ static var parallel_block(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
     var a = torch_norm(b, "norm", x, ROLE_NORM_ATTN);
-    bool second = piece_tensor(b->m, 0, ROLE_NORM_MLP, false) >= 0;
+    bool second = torch_piece_tensor(b->m, 0, ROLE_NORM_MLP, false) >= 0;
     bool early = second && b->style->falcon;            /* both norms, then attention */
     var n = early ? torch_norm(b, "mlp norm", x, ROLE_NORM_MLP) : second ? 0 : tape_hold(t, a);
     var attn = torch_attention(b, a);
@@ -341,7 +341,7 @@ var torch_embed(struct torch_model *b)
     struct tape *t = b->t;
     const struct model *m = b->m;
     int64_t h = m->hidden, width = m->token_width;
-    var wte = op_param(t, m->tied ? TAPE_TIED : piece_tensor(m, TENSOR_EMBED, ROLE_TOKENS, false),
+    var wte = op_param(t, m->tied ? TAPE_TIED : torch_piece_tensor(m, TENSOR_EMBED, ROLE_TOKENS, false),
                        m->vocab * width, b->param_dt);
 
     t->module = 0;
@@ -354,9 +354,9 @@ var torch_embed(struct torch_model *b)
     int64_t rows = b->style->positions_per_row ? b->tokens : b->p->seq;
     b->positions = op_new(t, "position ids", KC_EMBEDDING, rows, DT_INT64);
     if (m->position == POS_LEARNED) {
-        var wpe = op_param(t, piece_tensor(m, TENSOR_EMBED, ROLE_POSITIONS, false),
+        var wpe = op_param(t, torch_piece_tensor(m, TENSOR_EMBED, ROLE_POSITIONS, false),
                            m->positions * h, b->param_dt);
-        t->module = piece_module(m, TENSOR_EMBED, ROLE_POSITIONS);
+        t->module = torch_piece_module(m, TENSOR_EMBED, ROLE_POSITIONS);
         b->held[1] = op_embedding(t, "position embedding", b->positions, h, wpe);
         t->module = -1;
     }
@@ -380,7 +380,7 @@ var torch_embed(struct torch_model *b)
         else                            /* blocks that use them keep them for their backward */
             b->lasting[5] = other_cos, b->lasting[6] = other_sin;
     }
-    if (piece_tensor(m, TENSOR_EMBED, ROLE_EMBED_NORM, false) >= 0)
+    if (torch_piece_tensor(m, TENSOR_EMBED, ROLE_EMBED_NORM, false) >= 0)
         x = tmp(t, x, torch_norm(b, "embedding norm", x, ROLE_EMBED_NORM));
     if (b->style->one_plus_weight) {    /* Gemma's, scaled by sqrt(hidden), a buffer */
         b->lasting[2] = op_new(t, "embedding scale", KC_COPY, 1, DT_FP32);
@@ -417,6 +417,6 @@ var torch_head(struct torch_model *b, var x)
     b->mask = b->other_mask = b->cos = b->sin = b->positions = b->bias = 0;
 
     var l = torch_loss(b, n);
-    leave_autocast(b);
+    torch_leave_autocast(b);
     return l;
 }

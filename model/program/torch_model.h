@@ -92,9 +92,9 @@ var  torch_mask(const struct torch_model *b);
 bool torch_casts_tables(const struct torch_model *b);
 /* The module of a role's parameters, counted from the piece's first; -1 if the piece
  * has none. */
-int  piece_module(const struct model *m, int block, enum tensor_role role);
+int  torch_piece_module(const struct model *m, int block, enum tensor_role role);
 /* The piece-relative tensor of a role, or -1. */
-int  piece_tensor(const struct model *m, int block, enum tensor_role role, bool bias);
+int  torch_piece_tensor(const struct model *m, int block, enum tensor_role role, bool bias);
 
 
 #endif

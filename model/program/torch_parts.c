@@ -16,7 +16,7 @@ static int first_tensor(const struct model *m, int block)
     return block >= 0 ? m->block0 : 0;
 }
 
-int piece_tensor(const struct model *m, int block, enum tensor_role role, bool bias)
+int torch_piece_tensor(const struct model *m, int block, enum tensor_role role, bool bias)
 {
     int at = 0;
 
@@ -31,7 +31,7 @@ int piece_tensor(const struct model *m, int block, enum tensor_role role, bool b
     return -1;
 }
 
-int piece_module(const struct model *m, int block, enum tensor_role role)
+int torch_piece_module(const struct model *m, int block, enum tensor_role role)
 {
     int at = -1, last = -1;
 
@@ -52,7 +52,7 @@ int piece_module(const struct model *m, int block, enum tensor_role role)
 static var param(struct torch_model *b, enum tensor_role role, bool bias, int64_t numel, bool casts)
 {
     struct tape *t = b->t;
-    int tensor = piece_tensor(b->m, b->block, role, bias);
+    int tensor = torch_piece_tensor(b->m, b->block, role, bias);
 
     if (role == ROLE_HEAD && tensor < 0 && !bias)
         tensor = TAPE_TIED;
@@ -67,19 +67,19 @@ static var param(struct torch_model *b, enum tensor_role role, bool bias, int64_
     return w;
 }
 
-void leave_autocast(struct torch_model *b)
+void torch_leave_autocast(struct torch_model *b)
 {
     for (int i = 0; i < b->ncasts; i++)
         tape_drop(b->t, b->casts[i]);
     b->ncasts = 0;
 }
 
-var fp32_if_autocast(struct torch_model *b, var x)
+var torch_fp32_if_autocast(struct torch_model *b, var x)
 {
     return b->autocast ? op_cast(b->t, x, DT_FP32) : tape_hold(b->t, x);
 }
 
-var bf16_if_autocast(struct torch_model *b, var x)
+var torch_bf16_if_autocast(struct torch_model *b, var x)
 {
     return b->autocast ? op_cast(b->t, x, DT_BF16) : tape_hold(b->t, x);
 }
@@ -97,7 +97,7 @@ var op_add_rows(struct torch_model *b, var x, var y)
 
 static int module_of(const struct torch_model *b, enum tensor_role role)
 {
-    int module = piece_module(b->m, b->block, role);
+    int module = torch_piece_module(b->m, b->block, role);
 
     return role == ROLE_HEAD && module < 0 ? MODULE_TIED : module;
 }
@@ -114,7 +114,7 @@ var torch_linear_with(struct torch_model *b, const struct gemm_names *names, var
                       enum tensor_role role)
 {
     b->t->module = module_of(b, role);
-    var in = bf16_if_autocast(b, x);
+    var in = torch_bf16_if_autocast(b, x);
     var y = op_linear(b->t, names, in, n, k, w, 0, true);
     tape_drop(b->t, in);
     return y;
@@ -130,7 +130,7 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
     bool conv1d = b->style->conv1d && role != ROLE_HEAD;
     var bias = conv1d ? 0 : param(b, role, true, n, true);
     var w = param(b, role, false, n * k, true);
-    var in = bf16_if_autocast(b, x);
+    var in = torch_bf16_if_autocast(b, x);
     if (conv1d)
         bias = param(b, role, true, n, true);
     var y = op_linear(t, names, in, n, k, w, bias, !bias);
@@ -148,9 +148,9 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
 static var rms_norm(struct torch_model *b, const char *name, var x, int64_t width, var w)
 {
     struct tape *t = b->t;
-    enum dtype dt = var_dtype(t, x);
+    enum dtype dt = tape_var_dtype(t, x);
     var x32 = op_cast(t, x, DT_FP32);
-    var r = op_rms(t, x32, var_numel(t, x) / width);
+    var r = op_rms(t, x32, tape_var_numel(t, x) / width);
     var y = op_mul_rows(t, name, x32, r);
 
     tape_drop(t, x32);
@@ -179,10 +179,10 @@ static var rms_norm(struct torch_model *b, const char *name, var x, int64_t widt
 static var centred_norm(struct torch_model *b, const char *name, var x, int64_t width, var w)
 {
     struct tape *t = b->t;
-    enum dtype dt = var_dtype(t, x);
+    enum dtype dt = tape_var_dtype(t, x);
     var x32 = op_cast(t, x, DT_FP32);
     var squared = op_add(t, name, x32, 0);
-    var r = op_rms(t, squared, var_numel(t, x) / width);
+    var r = op_rms(t, squared, tape_var_numel(t, x) / width);
     var centred = op_add(t, name, x32, 0);
     var y = op_mul_rows(t, name, centred, r);
     const var names[] = { x32, squared, r, centred };
@@ -201,9 +201,9 @@ static var layer_norm_1p(struct torch_model *b, const char *name, var x, int64_t
     struct tape *t = b->t;
     var one = op_view_add(b, w);
 
-    one = tmp(t, one, bf16_if_autocast(b, one));
-    var bias16 = bf16_if_autocast(b, bias), in = bf16_if_autocast(b, x);
-    var out = op_layer_norm(t, name, in, var_numel(t, x) / width, one, bias16);
+    one = tmp(t, one, torch_bf16_if_autocast(b, one));
+    var bias16 = torch_bf16_if_autocast(b, bias), in = torch_bf16_if_autocast(b, x);
+    var out = op_layer_norm(t, name, in, tape_var_numel(t, x) / width, one, bias16);
     tape_drop(t, one);
     tape_drop(t, bias16);
     tape_drop(t, in);
@@ -216,7 +216,7 @@ static var norm_of(struct torch_model *b, const char *name, var x, int64_t width
 {
     struct tape *t = b->t;
 
-    t->module = piece_module(b->m, b->block, role);
+    t->module = torch_piece_module(b->m, b->block, role);
     var w = param(b, role, false, weights, false), out;
     if (b->m->norm == NORM_RMS) {
         out = rms_norm(b, name, x, width, w);
@@ -225,9 +225,9 @@ static var norm_of(struct torch_model *b, const char *name, var x, int64_t width
     } else if (b->style->layer_norm_1p) {
         out = layer_norm_1p(b, name, x, width, w, param(b, role, true, width, false));
     } else {
-        var x32 = fp32_if_autocast(b, x);
+        var x32 = torch_fp32_if_autocast(b, x);
         var bias = param(b, role, true, width, false);
-        out = op_layer_norm(t, name, x32, var_numel(t, x) / width, w, bias);
+        out = op_layer_norm(t, name, x32, tape_var_numel(t, x) / width, w, bias);
         tape_drop(t, x32);
     }
     t->module = -1;
@@ -246,18 +246,18 @@ static var listed_norm(struct torch_model *b, var x, int64_t width, enum tensor_
     struct tape *t = b->t;
     int64_t d = b->m->head_dim;
 
-    t->module = piece_module(b->m, b->block, role);
+    t->module = torch_piece_module(b->m, b->block, role);
     var in = op_view(t, x, true);               /* back: the heads' gradients are put together */
-    var x32 = fp32_if_autocast(b, in);
-    var y = op_layer_norm(t, "qk norm", x32, var_numel(t, x) / d, 0, 0);
+    var x32 = torch_fp32_if_autocast(b, in);
+    var y = op_layer_norm(t, "qk norm", x32, tape_var_numel(t, x) / d, 0, 0);
     tape_drop(t, in);
     tape_drop(t, x32);
-    y = tmp(t, y, op_listed(t, y, piece_tensor(b->m, b->block, role, false), width / d, d, b->param_dt));
+    y = tmp(t, y, op_listed(t, y, torch_piece_tensor(b->m, b->block, role, false), width / d, d, b->param_dt));
     t->module = -1;
     return tmp(t, y, op_cat2(t, "qk norm heads", y, 0));
 }
 
-var qk_norm(struct torch_model *b, var x, int64_t width, enum tensor_role role)
+var torch_qk_norm(struct torch_model *b, var x, int64_t width, enum tensor_role role)
 {
     int64_t row = b->style->qk_norm_whole ? width : b->m->head_dim;
 

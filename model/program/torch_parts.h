@@ -15,7 +15,7 @@ var torch_linear_with(struct torch_model *b, const struct gemm_names *names, var
                       enum tensor_role role);
 var torch_norm(struct torch_model *b, const char *name, var x, enum tensor_role role);
 /* The norm of q or k, whose heads are `width` elements together. */
-var qk_norm(struct torch_model *b, var x, int64_t width, enum tensor_role role);
+var torch_qk_norm(struct torch_model *b, var x, int64_t width, enum tensor_role role);
 /* The attention half between its norm and the residual. */
 var torch_attention(struct torch_model *b, var x);
 
@@ -27,10 +27,10 @@ var op_view_add(struct torch_model *b, var x);
 /* x[rows, h] + y[seq, h], broadcast over the micro-batch. */
 var op_add_rows(struct torch_model *b, var x, var y);
 /* x in fp32 under autocast, else x itself. */
-var fp32_if_autocast(struct torch_model *b, var x);
+var torch_fp32_if_autocast(struct torch_model *b, var x);
 /* x in bf16 under autocast, else x itself. */
-var bf16_if_autocast(struct torch_model *b, var x);
+var torch_bf16_if_autocast(struct torch_model *b, var x);
 /* The cached casts of weights go. */
-void leave_autocast(struct torch_model *b);
+void torch_leave_autocast(struct torch_model *b);
 
 #endif

@@ -48,7 +48,7 @@ const char *unit_class_name(enum unit_class c)
     return names[c];
 }
 
-int64_t tensor_numel(const struct tensor *t, const void *unused)
+int64_t units_tensor_numel(const struct tensor *t, const void *unused)
 {
     (void)unused;
     return t->numel;
@@ -180,7 +180,7 @@ void units_emit(const struct unit_map *m, struct schedules *s, bool backwards,
         emit_at(m, backwards, k, false, emit, arg);
 }
 
-void blocks_emit(const struct local_model *local, struct schedules *s, bool backwards,
+void units_blocks_emit(const struct local_model *local, struct schedules *s, bool backwards,
                  void (*emit)(void *arg, int block, int by), void *arg)
 {
     int layers = (int)local->model->layers;

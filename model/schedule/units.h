@@ -47,7 +47,7 @@ void unit_slices(const struct unit_map *m, struct schedules *s, enum unit_class 
                  enum dtype t, int64_t from, int64_t n, int64_t at);
 
 /* A stock tensor_fn: elements. */
-int64_t tensor_numel(const struct tensor *t, const void *unused);
+int64_t units_tensor_numel(const struct tensor *t, const void *unused);
 
 /* PyTorch's caching allocator rounds every request up to 512 bytes
  * (CUDACachingAllocator.cpp, kMinBlockSize). */
@@ -65,7 +65,7 @@ void units_emit(const struct unit_map *m, struct schedules *s, bool backwards,
 /* The same for all blocks in one go (a model that is one unit, or strategies without
  * units): emit(arg, block, by) once for each block of a period of the recompute pattern,
  * folded into one repeat. */
-void blocks_emit(const struct local_model *local, struct schedules *s, bool backwards,
+void units_blocks_emit(const struct local_model *local, struct schedules *s, bool backwards,
                  void (*emit)(void *arg, int block, int by), void *arg);
 
 #endif

@@ -15,7 +15,7 @@ static int write_json(json_t *doc, FILE *to)
     return written ? 0 : fail("cannot write the comparison");
 }
 
-int cmd_kineto(const char *trace, const char *plan, const char *db, bool json, FILE *to)
+int kineto_cmd(const char *trace, const char *plan, const char *db, bool json, FILE *to)
 {
     struct kineto_plan p;
     struct kineto k;

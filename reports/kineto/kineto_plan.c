@@ -41,7 +41,7 @@ static void add_entry(struct work_list *l, const struct op *o, const struct ran 
         w.op = o->u.coll.op;
         w.bytes = o->u.coll.elems * dtype_bytes(o->u.coll.dtype);
     }
-    work_add(l, &w);
+    kineto_work_add(l, &w);
 }
 
 /* Too many entries to keep one by one: what the schedule says without a clock. */

@@ -119,7 +119,7 @@ void chart_span(struct chart *c, int row, int colour, double from, double to, co
     c->span[c->nspans++] = (struct stripe){ row, colour, from, to, keep(c, what) };
 }
 
-double bar_sum(const struct chart *c, const struct bar *b)
+double chart_bar_sum(const struct chart *c, const struct bar *b)
 {
     double sum = 0;
 
@@ -154,7 +154,7 @@ static struct scale_of extent(const struct chart *c, enum axis a)
             }
         }
     for (int i = 0; i < c->nbars; i++) {
-        widen(&s, bar_sum(c, &c->bar[i]));
+        widen(&s, chart_bar_sum(c, &c->bar[i]));
         widen(&s, c->bar[i].high);
         widen(&s, c->bar[i].middle);
         widen(&s, c->bar[i].limit);

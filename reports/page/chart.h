@@ -76,7 +76,7 @@ struct bar *chart_bar(struct chart *c, const char *label, const char *side, bool
 int  chart_row(struct chart *c, const char *name);
 void chart_span(struct chart *c, int row, int colour, double from, double to, const char *what);
 
-double bar_sum(const struct chart *c, const struct bar *b);
+double chart_bar_sum(const struct chart *c, const struct bar *b);
 
 /* Least and greatest of what is drawn along an axis, widened to round numbers; *step between
  * ticks (of a logarithmic axis: a factor). */

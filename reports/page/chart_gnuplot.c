@@ -26,7 +26,7 @@ static void ticks(const struct chart *c, enum axis a, struct text *t)
     text_add(t, "set %srange [%.9g:%.9g]\nset %stics (", x, s.from, s.to, x);
     for (double v = s.from; v <= s.to * (1 + 1e-9) + 1e-12; v = c->axis[a].log ? v * s.step : v + s.step) {
         text_put(t, comma);
-        text_gnuplot_tick(t, shown_tick(c->axis[a].unit, fabs(v) < 1e-9 * s.step ? 0 : v).s);
+        text_gnuplot_tick(t, unit_shown_tick(c->axis[a].unit, fabs(v) < 1e-9 * s.step ? 0 : v).s);
         text_add(t, " %.9g", v);
         comma = ", ";
     }
@@ -82,7 +82,7 @@ static void data_bars(const struct chart *c, struct text *t)
     text_put(t, "$errors << END\n");
     for (int b = 0; b < c->nbars; b++)
         if (isfinite(c->bar[b].low))
-            text_add(t, "%.9g %g %.9g %.9g\n", bar_sum(c, &c->bar[b]), bar_place(c, b), c->bar[b].low,
+            text_add(t, "%.9g %g %.9g %.9g\n", chart_bar_sum(c, &c->bar[b]), bar_place(c, b), c->bar[b].low,
                      c->bar[b].high);
     text_put(t, "END\n$limits << END\n");
     for (int b = 0; b < c->nbars; b++)

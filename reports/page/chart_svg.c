@@ -73,7 +73,7 @@ static void x_axis(struct canvas *v)
 
     for (double t = v->x.from; t <= v->x.to * (1 + 1e-9) + 1e-12; t = next_tick(&v->x, times, t)) {
         double x = px(v, t);
-        struct shown s = shown_tick(v->c->axis[AXIS_X].unit, fabs(t) < 1e-9 * v->x.step ? 0 : t);
+        struct shown s = unit_shown_tick(v->c->axis[AXIS_X].unit, fabs(t) < 1e-9 * v->x.step ? 0 : t);
         double wide = COLUMN_WIDTH * text_columns(s.s);
         line(v, x, v->top, x, bottom, "grid");
         if (x - wide / 2 < last + 6)
@@ -91,7 +91,7 @@ static void y_axis(struct canvas *v)
     for (double t = v->y.from; t <= v->y.to * (1 + 1e-9) + 1e-12; t = next_tick(&v->y, times, t)) {
         line(v, v->left, py(v, t), v->left + v->width, py(v, t), "grid");
         words(v, v->left - 6, py(v, t) + 4, "tick", "end",
-              shown_tick(v->c->axis[AXIS_Y].unit, fabs(t) < 1e-9 * v->y.step ? 0 : t).s, 20);
+              unit_shown_tick(v->c->axis[AXIS_Y].unit, fabs(t) < 1e-9 * v->y.step ? 0 : t).s, 20);
     }
     words(v, 2, v->top - 10, "axis", "start", v->c->axis[AXIS_Y].label, 60);
 }
@@ -364,14 +364,14 @@ static void bar_parts(struct canvas *v, const struct bar *b, double y)
                  "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" class=\"mark c%d%s\"><title>",
                  from, y, to - from, BAR, v->c->part_colour[i] % NCOLOURS, b->hatched ? " hatched" : "");
         text_html(v->to, v->c->part[i]);
-        text_add(v->to, ": %s</title></rect>\n", shown(v->c->axis[AXIS_X].unit, b->part[i]).s);
+        text_add(v->to, ": %s</title></rect>\n", unit_shown(v->c->axis[AXIS_X].unit, b->part[i]).s);
         at += b->part[i];
     }
 }
 
 static void bar_marks(struct canvas *v, const struct bar *b, double y)
 {
-    double sum = bar_sum(v->c, b), end = px(v, sum), middle = y + BAR / 2.0;
+    double sum = chart_bar_sum(v->c, b), end = px(v, sum), middle = y + BAR / 2.0;
 
     if (isfinite(b->low) && isfinite(b->high)) {
         line(v, px(v, b->low), middle, px(v, b->high), middle, "error");
@@ -389,7 +389,7 @@ static void bar_marks(struct canvas *v, const struct bar *b, double y)
     if (!b->key)
         return;
     text_add(v->to, "<text x=\"%.1f\" y=\"%.1f\" class=\"tip\" data-q=\"%s\">%s</text>\n", end + 6, y + 13,
-             b->key, shown(v->c->axis[AXIS_X].unit, isnan(b->value) ? sum : b->value).s);
+             b->key, unit_shown(v->c->axis[AXIS_X].unit, isnan(b->value) ? sum : b->value).s);
 }
 
 static void bars(const struct chart *c, int width, const char *class, bool alone, struct text *to)

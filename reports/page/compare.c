@@ -19,7 +19,7 @@ static void copy_word(const json_t *j, const char *key, char *to, size_t size)
     snprintf(to, size, "%s", s ? s : "");
 }
 
-void work_of(const char *plan, struct work *out)
+void compare_work_of(const char *plan, struct work *out)
 {
     json_t *j = plan ? json_loads(plan, 0, NULL) : NULL;
     const json_t *cluster = json_object_get(j, "cluster");
@@ -35,9 +35,9 @@ void work_of(const char *plan, struct work *out)
     json_decref(j);
 }
 
-const char *model_words(const struct run_row *r) { return r->model ? r->model : "a model without a name"; }
+const char *compare_model_words(const struct run_row *r) { return r->model ? r->model : "a model without a name"; }
 
-int strategy_rank(const char *strategy)
+int compare_strategy_rank(const char *strategy)
 {
     static const char *const order[] = { "dp", "ddp", "zero1", "zero2", "zero3", "fsdp" };
     int i = 0;
@@ -58,7 +58,7 @@ static bool same_group(const struct run_row *a, const struct work *wa, const str
     if (a->start.world_size != b->start.world_size || !same_text(a->model, b->model)
         || strcmp(a->start.host, b->start.host) || strcmp(a->start.device, b->start.device))
         return false;
-    work_of(b->start.plan, &wb);
+    compare_work_of(b->start.plan, &wb);
     return wa->tokens == wb.tokens && wa->seq == wb.seq;
 }
 
@@ -140,7 +140,7 @@ static int choose(struct comparison *c, int64_t *chosen)
         abort();
     for (int64_t i = 0; i < n; i++) {
         g[i].row = &c->all.run[i];
-        work_of(c->all.run[i].start.plan, &g[i].work);
+        compare_work_of(c->all.run[i].start.plan, &g[i].work);
     }
     qsort(g, (size_t)n, sizeof *g, by_group_and_plan);
     n = one_of_each_plan(g, n);
@@ -187,7 +187,7 @@ static bool any_differs(const struct comparison *c, const char *(*of)(const stru
 }
 
 static const char *precision_of(const struct chosen *r) { return r->work.precision; }
-static const char *model_of(const struct chosen *r) { return model_words(&r->rec.row); }
+static const char *model_of(const struct chosen *r) { return compare_model_words(&r->rec.row); }
 
 static void add(char *to, size_t size, const char *fmt, const char *s)
 {
@@ -234,7 +234,7 @@ static void set_labels(struct comparison *c)
 
 /* ---- the sampled step ---- */
 
-bool entry_sampled(const struct chosen *r, const struct run_entry *e)
+bool compare_entry_sampled(const struct chosen *r, const struct run_entry *e)
 {
     return r->step >= 0 && e->step == r->step && e->rank == r->rank;
 }
@@ -267,7 +267,7 @@ static double beside_compute(const struct chosen *r, struct ends a,
 
     for (int64_t i = 0; i < r->rec.nentry; i++) {
         const struct run_entry *e = &r->rec.entry[i];
-        if (!entry_sampled(r, e) || strcmp(e->stream, "compute"))
+        if (!compare_entry_sampled(r, e) || strcmp(e->stream, "compute"))
             continue;
         struct ends b = of(e);
         double from = fmax(a.from, b.from), to = fmin(a.to, b.to);
@@ -313,7 +313,7 @@ static void sum_sample(struct chosen *r)
     r->span = r->predicted_span = NAN;
     for (int64_t i = 0; i < r->rec.nentry; i++) {
         const struct run_entry *e = &r->rec.entry[i];
-        if (!entry_sampled(r, e))
+        if (!compare_entry_sampled(r, e))
             continue;
         r->span = fmax(r->span, e->end_s);          /* fmax() passes NaN over */
         r->predicted_span = fmax(r->predicted_span, e->predicted_end_s);
@@ -327,7 +327,7 @@ static void sum_sample(struct chosen *r)
 static int by_strategy(const void *a, const void *b)
 {
     const struct run_row *x = &((const struct chosen *)a)->rec.row, *y = &((const struct chosen *)b)->rec.row;
-    int i = strategy_rank(x->strategy), k = strategy_rank(y->strategy);
+    int i = compare_strategy_rank(x->strategy), k = compare_strategy_rank(y->strategy);
 
     return i != k ? i - k : (x->id > y->id) - (x->id < y->id);
 }
@@ -337,7 +337,7 @@ static int load(struct db *db, int64_t id, struct chosen *r)
     if (runs_load(db, id, &r->rec) < 0 || runs_parts(db, id, &r->parts) < 0 ||
         runs_moments(db, id, &r->moments) < 0 || runs_available(db, id, &r->available) < 0)
         return -1;
-    work_of(r->rec.row.start.plan, &r->work);
+    compare_work_of(r->rec.row.start.plan, &r->work);
     sum_sample(r);
     return 0;
 }

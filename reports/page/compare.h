@@ -56,12 +56,12 @@ struct comparison {
 int  compare_read(struct db *db, const int64_t *ids, int n, struct comparison *out);
 void compare_free(struct comparison *c);
 
-void work_of(const char *plan, struct work *out);
+void compare_work_of(const char *plan, struct work *out);
 /* Model's name, "a model" where the plan has none. */
-const char *model_words(const struct run_row *r);
+const char *compare_model_words(const struct run_row *r);
 /* dp, ddp, zero1, zero2, zero3, fsdp: 0 to 5; others 6. */
-int  strategy_rank(const char *strategy);
+int  compare_strategy_rank(const char *strategy);
 /* Is this entry of the sampled step? */
-bool entry_sampled(const struct chosen *r, const struct run_entry *e);
+bool compare_entry_sampled(const struct chosen *r, const struct run_entry *e);
 
 #endif

@@ -40,7 +40,7 @@ void prose_put(struct prose *p, const char *ours) { add(p, PIECE_OURS, ours, NUL
 void prose_name(struct prose *p, const char *theirs) { add(p, PIECE_NAME, theirs, NULL); }
 void prose_number(struct prose *p, const char *key, enum measure u, double v)
 {
-    add(p, PIECE_NUMBER, shown(u, v).s, key);
+    add(p, PIECE_NUMBER, unit_shown(u, v).s, key);
 }
 
 void prose_run(struct prose *p, int64_t run)

@@ -73,12 +73,12 @@ void report_missing(struct report *r, const char *what, const char *why);
 
 /* time = alpha + beta * bytes, least squares of the relative error, of rates.coll[from .. to). */
 struct line_fit { double alpha_s, beta_s; };
-struct line_fit fit_line(const struct coll_rate *c, int64_t n);
+struct line_fit table_fit_line(const struct coll_rate *c, int64_t n);
 /* The end of the sweep that begins at `from`: same machine, operation, algorithm, dtype, ranks. */
-int64_t sweep_end(const struct rates *r, int64_t from);
+int64_t table_sweep_end(const struct rates *r, int64_t from);
 
 /* Colours that a thing has in every figure. */
-int colour_of_category(const char *category), colour_of_op(const char *op),
-    colour_of_phase(const char *phase), colour_of_strategy(const char *strategy);
+int figure_colour_of_category(const char *category), figure_colour_of_op(const char *op),
+    figure_colour_of_phase(const char *phase), figure_colour_of_strategy(const char *strategy);
 
 #endif

@@ -25,7 +25,7 @@ static int strategy_series(struct chart *k, const struct run_row *r)
     snprintf(name, sizeof name, "%s (%s)", r->strategy ? r->strategy : "?", r->dialect ? r->dialect : "?");
     while (i < k->nseries && strcmp(k->series[i].name, name))
         i++;
-    return i < k->nseries ? i : chart_series(k, name, colour_of_strategy(r->strategy), MARK_POINTS);
+    return i < k->nseries ? i : chart_series(k, name, figure_colour_of_strategy(r->strategy), MARK_POINTS);
 }
 
 static bool wide(double from, double to) { return from > 0 && to > 8 * from; }
@@ -113,7 +113,7 @@ static int64_t scaled_runs(const struct run_list *l, struct scaled *s)
         if (l->run[i].end.outcome != RUN_FINISHED || !(l->run[i].end.tokens_per_s > 0))
             continue;
         s[n].row = &l->run[i];
-        work_of(l->run[i].start.plan, &s[n++].work);
+        compare_work_of(l->run[i].start.plan, &s[n++].work);
     }
     qsort(s, (size_t)n, sizeof *s, by_curve);
     for (int64_t i = 0; i < n; i++) {
@@ -345,16 +345,16 @@ static const char *calibrated_host(const struct comparison *c, const char *other
 
 static void draw_sweep(struct chart *k, const struct coll_rate *c, int64_t n)
 {
-    struct line_fit f = fit_line(c, n);
+    struct line_fit f = table_fit_line(c, n);
     char name[120];
 
     snprintf(name, sizeof name, "%s, %s, %" PRId64 " ranks", c->op, c->dtype, c->ranks);
-    int points = chart_series(k, name, colour_of_op(c->op), MARK_POINTS);
+    int points = chart_series(k, name, figure_colour_of_op(c->op), MARK_POINTS);
     for (int64_t i = 0; i < n; i++)
         chart_spot(k, points, (double)c[i].bytes, c[i].bus_gbs);
     if (isnan(f.alpha_s))
         return;
-    int line = chart_series(k, NULL, colour_of_op(c->op), MARK_LINE);
+    int line = chart_series(k, NULL, figure_colour_of_op(c->op), MARK_LINE);
     k->series[line].dashed = true;
     for (double b = (double)c[0].bytes; b <= (double)c[n - 1].bytes * 1.01; b *= 1.25) {
         double s = f.alpha_s + f.beta_s * b, bus = c[0].bus_gbs * c[0].seconds / (double)c[0].bytes;
@@ -370,7 +370,7 @@ static int64_t best_sweep(const struct rates *x, const char *host, const char *o
 
     for (int64_t i = 0, end; i < x->ncoll; i = end) {
         const struct coll_rate *c = &x->coll[i];
-        end = sweep_end(x, i);
+        end = table_sweep_end(x, i);
         if (strcmp(c->host, host) || strcmp(c->op, op) || end - i < 2)
             continue;
         if (c->ranks > ranks || (c->ranks == ranks && end - i > sizes)) {
@@ -398,7 +398,7 @@ static void bandwidth_figure(struct report *r)
                 r, CHART_XY, "bandwidth", "Collectives: bandwidth against size",
                 "Points: as calibrated on this machine, of each collective the sweep with most ranks (the "
                 "table has the others). Dashed: start + bytes / rate, fitted to it.");
-        draw_sweep(k, &x->coll[from], sweep_end(x, from) - from);
+        draw_sweep(k, &x->coll[from], table_sweep_end(x, from) - from);
     }
     if (!k) {
         report_missing(r, "Collective bandwidth against size",

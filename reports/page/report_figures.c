@@ -20,7 +20,7 @@ static int find(const struct coloured *of, const char *name, int otherwise)
     return otherwise;
 }
 
-int colour_of_category(const char *category)
+int figure_colour_of_category(const char *category)
 {
     static const struct coloured of[] = {
         { "params", 0 }, { "grads", 1 }, { "optimizer", 2 }, { "activations", 5 }, { "temporaries", 4 },
@@ -30,7 +30,7 @@ int colour_of_category(const char *category)
     return find(of, category, 10);
 }
 
-int colour_of_op(const char *op)
+int figure_colour_of_op(const char *op)
 {
     static const struct coloured of[] = { { "all_gather", 4 }, { "reduce_scatter", 1 },
                                           { "all_reduce", 3 }, { "broadcast", 6 },
@@ -40,7 +40,7 @@ int colour_of_op(const char *op)
     return find(of, op, 11);
 }
 
-int colour_of_phase(const char *phase)
+int figure_colour_of_phase(const char *phase)
 {
     static const struct coloured of[] = {
         { "compute", 5 }, { "exposed communication", 1 }, { "optimizer", 2 }, { "idle", 9 }, { NULL, 0 }
@@ -49,11 +49,11 @@ int colour_of_phase(const char *phase)
     return find(of, phase, 7);
 }
 
-int colour_of_strategy(const char *strategy)
+int figure_colour_of_strategy(const char *strategy)
 {
     static const int of[] = { 9, 0, 5, 2, 3, 1, 10 };
 
-    return of[strategy_rank(strategy)];
+    return of[compare_strategy_rank(strategy)];
 }
 
 /* ---- memory by category ---- */
@@ -98,13 +98,13 @@ static void memory_bar(struct chart *c, const struct chosen *r, int64_t rank, bo
         const struct run_part *p = &r->parts.part[i];
         int64_t bytes = predicted ? p->predicted_bytes : p->bytes;
         if (p->rank == rank && bytes > 0 && !runs_part_elsewhere(p))
-            b->part[part_named(c, p->category, colour_of_category(p->category))] += (double)bytes;
+            b->part[part_named(c, p->category, figure_colour_of_category(p->category))] += (double)bytes;
     }
     if (r->available > 0)
         b->limit = (double)r->available;
     snprintf(key, sizeof key, "memory/%" PRId64 ".%" PRId64 ".together/%s", r->rec.row.id, rank,
              predicted ? "predicted_bytes" : "bytes");
-    b->key = bar_sum(c, b) > 0 ? text_keep(&c->kept, key) : NULL;      /* nothing: not known */
+    b->key = chart_bar_sum(c, b) > 0 ? text_keep(&c->kept, key) : NULL;      /* nothing: not known */
 }
 
 /* A line far beyond the bars would leave them no room: then it is said instead. */
@@ -164,11 +164,11 @@ static void comm_bar(struct chart *k, const struct chosen *x, bool predicted)
         const struct run_comm_row *m = &x->rec.comm[i];
         int64_t bytes = predicted ? m->predicted_bytes : m->bytes;
         if (bytes > 0)
-            b->part[part_named(k, m->op, colour_of_op(m->op))] += (double)bytes;
+            b->part[part_named(k, m->op, figure_colour_of_op(m->op))] += (double)bytes;
     }
     snprintf(label, sizeof label, "comm/%" PRId64 ".together/%s", x->rec.row.id,
              predicted ? "predicted_bytes" : "bytes");
-    b->key = bar_sum(k, b) > 0 ? text_keep(&k->kept, label) : NULL;
+    b->key = chart_bar_sum(k, b) > 0 ? text_keep(&k->kept, label) : NULL;
 }
 
 static void comm_figure(struct report *r)
@@ -206,7 +206,7 @@ static void phase_bar(struct chart *k, const struct chosen *x, bool predicted)
         const struct run_phase_row *p = &x->rec.phase[i];
         double s = predicted ? p->predicted_s : p->seconds;
         if (s > 0)
-            b->part[part_named(k, p->name, colour_of_phase(p->name))] += s;
+            b->part[part_named(k, p->name, figure_colour_of_phase(p->name))] += s;
     }
     b->low = predicted && row->has_prediction ? row->predicted.low_s : predicted ? NAN : row->end.p10_s;
     b->high = predicted && row->has_prediction ? row->predicted.high_s : predicted ? NAN : row->end.p90_s;
@@ -250,7 +250,7 @@ static int colour_of_entry(const struct run_entry *e, const char **part)
     *part = NULL;
     if (!strcmp(e->kind, "collective")) {
         *part = what;
-        return colour_of_op(what);
+        return figure_colour_of_op(what);
     }
     if (!strcmp(e->kind, "optimizer")) {
         *part = "optimizer";
@@ -293,7 +293,7 @@ static void stream_rows(struct chart *k, const struct chosen *x, bool predicted)
         const struct run_entry *e = &x->rec.entry[i];
         const char *part;
         int s = 0;
-        if (!entry_sampled(x, e) || colour_of_entry(e, &part) < 0)
+        if (!compare_entry_sampled(x, e) || colour_of_entry(e, &part) < 0)
             continue;
         while (s < n && strcmp(stream[s], e->stream))
             s++;

@@ -213,7 +213,7 @@ static void put_head(const struct report *r, const char *database, struct text *
     if (c->n > 0) {
         const struct run_row *first = &c->run[0].rec.row;
         text_put(t, "Model <bdi class=\"name\">");
-        text_html(t, c->together ? model_words(first) : "several kinds of work");
+        text_html(t, c->together ? compare_model_words(first) : "several kinds of work");
         text_put(t, "</bdi> on <bdi class=\"name\">");
         text_html(t, first->start.host);
         text_put(t, "</bdi>, <bdi class=\"name\">");

@@ -387,7 +387,7 @@ static struct table *entries_table(const struct comparison *c)
         table_column(t, names[i], names[i], i < 3 ? UNIT_ID : i < 7 ? UNIT_TEXT : UNIT_SECONDS, CSV_ONLY);
     for (int i = 0; i < c->n; i++)
         for (int64_t k = 0; k < c->run[i].rec.nentry; k++)
-            if (entry_sampled(&c->run[i], &c->run[i].rec.entry[k]))
+            if (compare_entry_sampled(&c->run[i], &c->run[i].rec.entry[k]))
                 entry_row(t, &c->run[i], &c->run[i].rec.entry[k]);
     return t;
 }
@@ -448,7 +448,7 @@ static struct table *collectives_table(const struct rates *r)
 }
 
 /* Relative errors: a microsecond of a short one weighs as much as a millisecond of a long one. */
-struct line_fit fit_line(const struct coll_rate *c, int64_t n)
+struct line_fit table_fit_line(const struct coll_rate *c, int64_t n)
 {
     double w = 0, x = 0, y = 0, xx = 0, xy = 0;
 
@@ -466,7 +466,7 @@ struct line_fit fit_line(const struct coll_rate *c, int64_t n)
     return (struct line_fit){ (y * xx - x * xy) / det, (w * xy - x * y) / det };
 }
 
-int64_t sweep_end(const struct rates *r, int64_t from)
+int64_t table_sweep_end(const struct rates *r, int64_t from)
 {
     const struct coll_rate *a = &r->coll[from];
     int64_t i = from + 1;
@@ -494,8 +494,8 @@ static struct table *fits_table(const struct rates *r)
     table_column(t, "rate_gbs", "Rate", UNIT_GBS, SHOWN);
     for (int64_t i = 0, end; i < r->ncoll; i = end) {
         const struct coll_rate *c = &r->coll[i];
-        end = sweep_end(r, i);
-        struct line_fit f = fit_line(c, end - i);
+        end = table_sweep_end(r, i);
+        struct line_fit f = table_fit_line(c, end - i);
         table_row(t, "%" PRId64, c->series);
         table_number(t, (double)c->series);
         table_text(t, c->host);

@@ -27,7 +27,7 @@ static void fact(struct report *r, struct prose *p, enum measure u, double v, co
     snprintf(key, sizeof key, "facts/%s/value", row);
     table_row(t, "%s", row);
     table_number(t, v);
-    table_text(t, shown(u, v).s);
+    table_text(t, unit_shown(u, v).s);
     prose_number(p, key, u, v);
 }
 

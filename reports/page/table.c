@@ -107,7 +107,7 @@ static void html_cell(const struct table *t, struct text *to, int64_t row, int c
         text_put(to, "<td>–</td>");
     } else {
         text_add(to, "<td data-q=\"%s/%s/%s\">%s</td>", t->id, t->key[row], t->column[c].name,
-                 shown(t->column[c].unit, x->number).s);
+                 unit_shown(t->column[c].unit, x->number).s);
     }
 }
 
@@ -163,7 +163,7 @@ void table_markdown(const struct table *t, struct text *to, int64_t most)
             if (t->column[c].unit == UNIT_TEXT)
                 text_markdown(to, at(t, r, c)->text ? at(t, r, c)->text : "–");
             else
-                text_put(to, shown(t->column[c].unit, at(t, r, c)->number).s);
+                text_put(to, unit_shown(t->column[c].unit, at(t, r, c)->number).s);
             text_put(to, " |");
         }
         text_put(to, "\n");

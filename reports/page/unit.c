@@ -52,7 +52,7 @@ static int64_t whole(double v)
     return v >= 0x1p63 ? INT64_MAX : v < -0x1p63 ? INT64_MIN : (int64_t)v;
 }
 
-struct shown shown(enum measure u, double v)
+struct shown unit_shown(enum measure u, double v)
 {
     struct shown out = { "–" };
 
@@ -86,7 +86,7 @@ static void tick(struct shown *out, const struct scale *table, double v)
         snprintf(out->s, sizeof out->s, "%.4g %s", v / s->per, s->unit);
 }
 
-struct shown shown_tick(enum measure u, double v)
+struct shown unit_shown_tick(enum measure u, double v)
 {
     struct shown out = { "" };
 

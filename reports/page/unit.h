@@ -20,8 +20,8 @@ enum measure {
 struct shown { char s[48]; };
 
 /* "1.29 s", "285 ms", "151.22 MiB", "+3.1 %"; NaN: "–". */
-struct shown shown(enum measure u, double v);
+struct shown unit_shown(enum measure u, double v);
 /* For an axis: no more digits than a round number needs. */
-struct shown shown_tick(enum measure u, double v);
+struct shown unit_shown_tick(enum measure u, double v);
 
 #endif

@@ -244,7 +244,7 @@ static int say_wait(const struct clock *k, const struct actor *a, int item, char
         if (w->item < 0 || k->actors[w->actor].items[w->item].state == WAITING)
             missing = w->actor;
     }
-    op_in_words(a->s, it->op, it->iteration, entry, sizeof entry);
+    evaluation_op_in_words(a->s, it->op, it->iteration, entry, sizeof entry);
     words(k, missing, peer, sizeof peer);
     if (coll_is_message((enum coll_op)o->u.coll.op))
         snprintf(to, size, "waits in %s of tag %d %s %s", entry, o->u.coll.tag,

@@ -187,7 +187,7 @@ int simulate_price(const struct plan *p, const struct schedules *s, enum sched_i
                 simulate_priced_free(out);
                 return -1;
             }
-            issue[i] = issue_cost(cache, s, o);
+            issue[i] = op_issue_cost(cache, s, o);
             if (own && waits_for_others(o) && o->kind != OP_COLL)
                 later(&c, own->own.wake.s);
             if (p->cluster.measured && o->kind == OP_COLL && waits_for_others(o) && g.ranks > 1 &&
@@ -246,7 +246,7 @@ static void shared_links(const struct plan *p, const struct plan_groups *groups,
  * kernels on MI300X): T = 2C - 0.21 C where both take C, hence both run 1.79 times longer. */
 #define COPY_SLOW 1.79
 
-void contention_of(const struct plan *p, const struct schedules *s, const struct priced *prices, struct contention *out)
+void simulate_contention(const struct plan *p, const struct schedules *s, const struct priced *prices, struct contention *out)
 {
     bool on_host = p->cluster.is_host || gpu_is_host(&p->cluster.gpu);
 
@@ -358,7 +358,7 @@ int simulate(const struct plan *p, const struct schedules *s, struct cost_cache 
     out->held_bytes = -1;
     if (simulate_price(p, s, SCHED_STEADY, cache, &memo, &prices) < 0)
         return -1;
-    contention_of(p, s, &prices, &slow);
+    simulate_contention(p, s, &prices, &slow);
     clock_one(s, SCHED_STEADY, &prices.middle, NULL, &t, NULL);
     out->free_s = t.step_s;
     clock_one(s, SCHED_STEADY, &prices.middle, &slow, &out->line, NULL);
@@ -392,7 +392,7 @@ int simulate_plan(const struct plan *p, const struct evaluation *e, struct timin
     cost_cache_free(cache);
     if (rc < 0)
         return rc;
-    contention_of(p, s, &prices, &slow);
+    simulate_contention(p, s, &prices, &slow);
     out->held_bytes = e->m.ledger.peak.sched == SCHED_STEADY ? 0 : e->m.needed;
     if (clock_one(s, SCHED_STEADY, &prices.middle, &slow, &t, &r)) {
         int64_t held = held_peak(s, &r, &at) + e->m.needed - e->m.ledger.peak.bytes;
@@ -411,16 +411,16 @@ int simulate_plan(const struct plan *p, const struct evaluation *e, struct timin
     return 0;
 }
 
-void timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t)
+void simulate_timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t)
 {
     json_t *memory = json_object_get(doc, "memory");
 
-    json_object_set_new(doc, "time", timing_json(p, &e->schedules, t));
+    json_object_set_new(doc, "time", simulate_timing_json(p, &e->schedules, t));
     json_object_set_new(memory, "peak_bytes", json_integer(t->held_bytes));
-    json_object_set_new(memory, "waits_for_memory", json_boolean(waits_for_memory(e, t)));
+    json_object_set_new(memory, "waits_for_memory", json_boolean(simulate_waits_for_memory(e, t)));
 }
 
-bool waits_for_memory(const struct evaluation *e, const struct timing *t)
+bool simulate_waits_for_memory(const struct evaluation *e, const struct timing *t)
 {
     return e->m.fits && t->held_bytes > e->m.available;
 }
@@ -432,7 +432,7 @@ static json_t *away_json(const struct timeline *l)
                      l->away_s[AWAY_WRITE]);
 }
 
-json_t *timing_json(const struct plan *p, const struct schedules *s, const struct timing *t)
+json_t *simulate_timing_json(const struct plan *p, const struct schedules *s, const struct timing *t)
 {
     json_t *by = json_object();
 

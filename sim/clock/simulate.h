@@ -66,7 +66,7 @@ double simulate_step_with(const struct plan *p, const struct schedules *s, const
 
 /* Slow-downs of this cluster and these groups; those that were measured are in `prices` (may be NULL), to
  * which *out then points. */
-void contention_of(const struct plan *p, const struct schedules *s, const struct priced *prices, struct contention *out);
+void simulate_contention(const struct plan *p, const struct schedules *s, const struct priced *prices, struct contention *out);
 
 /* Time of one steady step. */
 int simulate(const struct plan *p, const struct schedules *s, struct cost_cache *cache, struct timing *out);
@@ -76,16 +76,16 @@ int simulate(const struct plan *p, const struct schedules *s, struct cost_cache 
 int simulate_plan(const struct plan *p, const struct evaluation *e, struct timing *out, struct run *kept);
 
 /* Puts time and held memory into a document of evaluation_json(). */
-void timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t);
+void simulate_timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t);
 
 /* Whether streams that run ahead would hold more than there is, though what is allocated in
  * order of issue fits.  PyTorch's allocator does not fail then: before it gives up it waits for
  * the events of blocks that other streams still use, and tries again (CUDACachingAllocator.cpp,
  * release_cached_blocks, synchronize_and_free_events).  The step time leaves that wait out. */
-bool waits_for_memory(const struct evaluation *e, const struct timing *t);
+bool simulate_waits_for_memory(const struct evaluation *e, const struct timing *t);
 
 /* The `time` object of eval and search (new reference). */
-json_t *timing_json(const struct plan *p, const struct schedules *s, const struct timing *t);
+json_t *simulate_timing_json(const struct plan *p, const struct schedules *s, const struct timing *t);
 
 /* Held memory, by the clock: from the moment an entry that allocates starts on its
  * stream until the last use is done.  The most bytes that a steady step holds on top of

@@ -76,7 +76,7 @@ static void put_slice(FILE *f, const struct schedules *s, const struct ran *ran,
     const struct op *o = &s->ops[ran->op];
     char words[96];
 
-    op_in_words(s, ran->op, ran->iteration, words, sizeof words);
+    evaluation_op_in_words(s, ran->op, ran->iteration, words, sizeof words);
     fprintf(f, ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":", PID, o->stream,
             1e6 * ran->start, 1e6 * (ran->end - ran->start));
     put_string(f, words);
@@ -209,7 +209,7 @@ static void gantt_row(const struct schedules *s, const struct run *r, enum strea
     free(filled);
 }
 
-void gantt_print(const struct schedules *s, const struct run *r, int width, FILE *to)
+void trace_gantt_print(const struct schedules *s, const struct run *r, int width, FILE *to)
 {
     char *row = calloc((size_t)width + 1, 1);
 

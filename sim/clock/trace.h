@@ -15,6 +15,6 @@
 int trace_write(const struct schedules *s, const struct run *r, int64_t before, const char *path);
 
 /* Streams as rows, time to the right: what runs in each 1/width of the step. */
-void gantt_print(const struct schedules *s, const struct run *r, int width, FILE *to);
+void trace_gantt_print(const struct schedules *s, const struct run *r, int width, FILE *to);
 
 #endif

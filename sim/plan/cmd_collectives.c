@@ -141,7 +141,7 @@ static int compare(const struct args *a, const struct cluster *c, enum coll_op o
         print_choice(c, &nccl, op, a->ranks, &cost);
         return EXIT_DONE;
     }
-    return print_json(json_pack("{s:s, s:I, s:I, s:I, s:o, s:s?, s:s?, s:{s:f, s:f, s:f, s:s}}", "op", a->op,
+    return dpxplan_print_json(json_pack("{s:s, s:I, s:I, s:I, s:o, s:s?, s:s?, s:{s:f, s:f, s:f, s:s}}", "op", a->op,
                                 "ranks", (json_int_t)a->ranks, "per_node", (json_int_t)per_node,
                                 "bytes", (json_int_t)a->bytes, "algorithms", rows,
                                 "library_algorithm", c->is_host || a->ranks < 2 ? NULL : nccl_algo_name(nccl.algo),

@@ -14,14 +14,14 @@
 #include "sim/plan/plan_source.h"
 #include "sim/plan/search_args.h"
 
-int write_plan(const struct plan *p, const char *path)
+int convert_write_plan(const struct plan *p, const char *path)
 {
     json_t *j = plan_to_json(p);
     struct output o;
     int rc = -1;
 
     if (!path)
-        return print_json(j, 0) == 0 ? 0 : -1;
+        return dpxplan_print_json(j, 0) == 0 ? 0 : -1;
     if (output_open(&o, path) == 0) {
         json_dumpf(j, o.f, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17));
         rc = output_close(&o);
@@ -33,7 +33,7 @@ int write_plan(const struct plan *p, const char *path)
 /* *said: the config itself says how many micro-steps a step has. */
 static int import_deepspeed(const char *path, struct plan *p, bool *said)
 {
-    json_t *j = json_read_file(path);
+    json_t *j = files_read_json_file(path);
     int rc;
 
     if (!j)
@@ -120,7 +120,7 @@ int cmd_import(int argc, char **argv)
         (ds ? import_deepspeed(ds, &p, &said) : accelerate_import_file(accelerate, &p)) < 0 ||
         complete(&p, global_batch, said, recompute) < 0)
         goto out;
-    rc = write_plan(&p, out) < 0 ? EXIT_FAILED : EXIT_DONE;
+    rc = convert_write_plan(&p, out) < 0 ? EXIT_FAILED : EXIT_DONE;
 out:
     plan_free(&p);
     return rc;

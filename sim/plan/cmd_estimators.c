@@ -116,7 +116,7 @@ static int print(const struct args *a, const struct estimate_row rows[ESTIMATE_R
         json_object_set_new(doc, rows[i].name, o);
     }
     if (a->json)
-        return print_json(doc, EXIT_DONE);
+        return dpxplan_print_json(doc, EXIT_DONE);
     json_decref(doc);
     if (with_ours)
         print_why(a);

@@ -62,7 +62,7 @@ static void print_verdict(const struct evaluation *e, const struct timing *t)
         return;
     }
     printf("%s%s%s%s\n", terminal_ink(stdout, e->verdict == VERDICT_TIGHT ? TERMINAL_YELLOW : TERMINAL_GREEN),
-           verdict_name(e->verdict), terminal_ink(stdout, TERMINAL_PLAIN), waits_for_memory(e, t)
+           verdict_name(e->verdict), terminal_ink(stdout, TERMINAL_PLAIN), simulate_waits_for_memory(e, t)
            ? ", but streams that run ahead would hold more than there is: the allocator makes them wait,"
              " which the step time leaves out" : "");
     if (e->reserved.retries)
@@ -155,13 +155,13 @@ static json_t *eval_json(const struct plan *p, const struct evaluation *e, const
 {
     json_t *doc = evaluation_json(p, e);
 
-    timing_into(doc, p, e, t);
+    simulate_timing_into(doc, p, e, t);
     json_object_set_new(json_object_get(doc, "time"), "measured", measured_json(p, &e->schedules));
     if (money->tokens)
         json_object_set_new(doc, "training", money_json(money, p, t));
     json_object_set_new(doc, "dpx", json_integer(1));
-    json_object_set_new(doc, "model", model_summary_json(&p->model));
-    json_object_set_new(doc, "cluster", cluster_summary_json(&p->cluster));
+    json_object_set_new(doc, "model", evaluation_model_json(&p->model));
+    json_object_set_new(doc, "cluster", evaluation_cluster_json(&p->cluster));
     return doc;
 }
 
@@ -203,7 +203,7 @@ int cmd_eval(int argc, char **argv)
         return EXIT_MISUSE;
     if (plan_source_read(path, &set, &p) < 0)
         return EXIT_MISUSE;
-    rc = load_measured(db, p.precision, &p.cluster) < 0 ? measured_status() : evaluate(&p, &e) < 0 ? EXIT_MISUSE : EXIT_DONE;
+    rc = measured_load(db, p.precision, &p.cluster) < 0 ? measured_status() : evaluate(&p, &e) < 0 ? EXIT_MISUSE : EXIT_DONE;
     if (rc != EXIT_DONE) {
         plan_free(&p);
         return rc;
@@ -225,7 +225,7 @@ int cmd_eval(int argc, char **argv)
         if (noise)
             json_object_set_new(json_object_get(doc, "time"), "jitter",
                                 jitter_json(&jitter, &added, t.line.step_s - t.line.slowest_s));
-        rc = print_json(doc, rc);
+        rc = dpxplan_print_json(doc, rc);
     } else {
         print_model(&p);
         print_memory(&e, &t);
@@ -238,6 +238,6 @@ int cmd_eval(int argc, char **argv)
     }
     evaluation_free(&e);
     plan_free(&p);
-    unload_measured();
+    measured_unload();
     return rc;
 }

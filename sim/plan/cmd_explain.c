@@ -40,7 +40,7 @@ static void print_live(const struct evaluation *e)
         if (!(s->spaces & IN(in)))
             continue;
         ledger_run_in(s, IN(in), &l);
-        op_in_words(s, l.peak.op, l.peak.iteration, where, sizeof where);
+        evaluation_op_in_words(s, l.peak.op, l.peak.iteration, where, sizeof where);
         printf("live in %s memory at its peak, %s (%s step, %s):\n", space_name(in), size_text(l.peak.bytes).s,
                sched_name(l.peak.sched), where);
         print_families(s, &l.peak);
@@ -69,7 +69,7 @@ static int explain_time(const struct explained *p, const char *trace)
     else if (trace)
         rc = trace_write(s, &r, before, trace);
     else
-        gantt_print(s, &r, 84, stdout);
+        trace_gantt_print(s, &r, 84, stdout);
     if (t.held_bytes >= 0)
         printf("held at most %s at once, by the clock, overhead included\n", size_text(t.held_bytes).s);
     run_free(&r);
@@ -82,7 +82,7 @@ static int explain_one(const char *path, bool schedule, const char *trace, const
 
     if (explain_load(path, &p) < 0)
         return EXIT_MISUSE;
-    if (load_measured(db, p.plan.precision, &p.plan.cluster) < 0) {
+    if (measured_load(db, p.plan.precision, &p.plan.cluster) < 0) {
         explain_unload(&p);
         return measured_status();
     }
@@ -98,7 +98,7 @@ static int explain_one(const char *path, bool schedule, const char *trace, const
     putchar('\n');
     advice_print(&p.plan, &p.e, stdout);
     explain_unload(&p);
-    unload_measured();
+    measured_unload();
     return rc;
 }
 

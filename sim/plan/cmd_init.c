@@ -162,7 +162,7 @@ static int write_commented(const struct plan *p, const struct search_args *a, co
     int rc = -1;
 
     if (!path)
-        return print_json(doc, 0) == 0 ? 0 : -1;
+        return dpxplan_print_json(doc, 0) == 0 ? 0 : -1;
     if (output_open(&o, path) == 0) {
         json_dumpf(doc, o.f, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17));
         fputc('\n', o.f);
@@ -179,7 +179,7 @@ static int best(const struct search_args *a, const struct question *q, const cha
     int64_t tied;
     int rc = EXIT_NO;
 
-    question_print(q, stderr);
+    search_question_print(q, stderr);
     if (search(&q->options, &r) < 0)
         return EXIT_MISUSE;
     int64_t n = r.nfit ? ranking(&r, &first, 1, &tied) : 0;
@@ -215,6 +215,6 @@ int cmd_init(int argc, char **argv)
     if ((rc = search_args_load(&a, &q)) != EXIT_DONE)
         return rc;
     rc = best(&a, &q, path);
-    question_free(&q);
+    search_question_free(&q);
     return rc;
 }

@@ -195,7 +195,7 @@ int cmd_limits(int argc, char **argv)
     int some = each_cell(&a, &base, rows);
     rc = some < 0 ? EXIT_MISUSE : some ? EXIT_DONE : EXIT_NO;
     if (a.json && some >= 0)
-        rc = print_json(json_pack("{s:O}", "limits", rows), rc);
+        rc = dpxplan_print_json(json_pack("{s:O}", "limits", rows), rc);
     json_decref(rows);
     plan_free(&base);
     return rc;

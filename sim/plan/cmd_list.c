@@ -34,10 +34,10 @@ static int list_gpus(json_t *to)
         if (to)
             json_array_append_new(to, json_pack("{s:s, s:s, s:I, s:f, s:f, s:f, s:i, s:f, s:s}", "name", g->name,
                 "title", g->title, "memory_bytes", (json_int_t)g->memory, "hbm_bytes_per_s", g->hbm,
-                "bf16_flops", g->bf16, "link_bytes_per_s", g->link, "sms", g->sms, "board_watts", gpu_watts(g->name, NULL), "source", g->source));
+                "bf16_flops", g->bf16, "link_bytes_per_s", g->link, "sms", g->sms, "board_watts", power_watts(g->name, NULL), "source", g->source));
         else
             printf("%-14s %-30s %11s  %6.0f GB/s  bf16 %6.1f TFLOP/s  link %4.0f GB/s  %5.0f W\n", g->name, g->title,
-                   size_text(g->memory).s, g->hbm / 1e9, g->bf16 / 1e12, g->link / 1e9, gpu_watts(g->name, NULL));
+                   size_text(g->memory).s, g->hbm / 1e9, g->bf16 / 1e12, g->link / 1e9, power_watts(g->name, NULL));
     return 0;
 }
 
@@ -109,7 +109,7 @@ static int list_keys(json_t *to)
     return 0;
 }
 
-bool plan_key_entry(int i, const char **name, const char **text)
+bool list_plan_key_entry(int i, const char **name, const char **text)
 {
     static struct key_text t;
     static char line[1024];
@@ -180,9 +180,9 @@ int cmd_list(int argc, char **argv)
             json_t *array = json ? json_array() : NULL;
             if (lists[i].list(array) < 0)
                 return EXIT_FAILED;
-            return json ? print_json(json_pack("{s:o}", what, array), EXIT_DONE) : EXIT_DONE;
+            return json ? dpxplan_print_json(json_pack("{s:o}", what, array), EXIT_DONE) : EXIT_DONE;
         }
-    const char *near = nearest_word(what, words);
+    const char *near = opts_nearest_word(what, words);
     fail("list \"%s\": expected models, clusters, gpus, strategies or keys%s%s%s", what, near ? "; did you mean " : "",
          near ? near : "", near ? "?" : "");
     return EXIT_MISUSE;

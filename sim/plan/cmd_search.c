@@ -132,7 +132,7 @@ static bool waits(const struct found *f)
 
     if (evaluate_allocated(&f->plan, &e) == 0) {
         search_verdict(f, &e);          /* replays the allocator only where the search did not */
-        yes = simulate_plan(&f->plan, &e, &t, NULL) == 0 && waits_for_memory(&e, &t);
+        yes = simulate_plan(&f->plan, &e, &t, NULL) == 0 && simulate_waits_for_memory(&e, &t);
         evaluation_free(&e);
     }
     return yes;
@@ -341,7 +341,7 @@ static json_t *full_json(const struct plan *p, const struct money_question *mone
         return NULL;
     j = evaluation_json(p, &e);
     if (e.m.fits && simulate_plan(p, &e, &t, NULL) == 0) {
-        timing_into(j, p, &e, &t);
+        simulate_timing_into(j, p, &e, &t);
         if (money->tokens)
             json_object_set_new(j, "training", money_json(money, p, &t));
     } else
@@ -412,7 +412,7 @@ static json_t *result_json(const struct search_options *o, const struct search_r
     why_sentence(r, of, n, tied, text, sizeof text);
     free(front);
     return json_pack("{s:i, s:o, s:o, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:s, s:o}", "dpx", 1, "model",
-                     model_summary_json(o->model), "cluster", cluster_summary_json(o->cluster), "searched",
+                     evaluation_model_json(o->model), "cluster", evaluation_cluster_json(o->cluster), "searched",
                      (json_int_t)r->considered, "distinct", (json_int_t)r->n, "fitting", (json_int_t)r->nfit,
                      "search_s", r->seconds, "plans", plans, "runners_up", runners, "pareto", pareto,
                      "nearest_that_does_not_fit", nearest, "why", text, "offload",
@@ -429,17 +429,17 @@ static int run(const struct args *a, const struct question *q)
     int rc;
 
     if (!a->json)
-        question_print(q, stdout);
+        search_question_print(q, stdout);
     if (search(&q->options, &r) < 0)
         return EXIT_MISUSE;
     int64_t most = a->top < r.nfit ? a->top : r.nfit;
     ideas = room_new((size_t)most, sizeof *ideas);
     n = ranking(&r, ideas, most, &tied);
     rc = n < 0 ? EXIT_FAILED : r.nfit > 0 ? EXIT_DONE : EXIT_NO;
-    if (a->output && n > 0 && write_plan(&ideas[0].found->plan, a->output) < 0)
+    if (a->output && n > 0 && convert_write_plan(&ideas[0].found->plan, a->output) < 0)
         rc = EXIT_FAILED;
     if (a->json && n >= 0)
-        rc = print_json(result_json(&q->options, &r, ideas, n, tied, &a->money), rc);
+        rc = dpxplan_print_json(result_json(&q->options, &r, ideas, n, tied, &a->money), rc);
     else if (n >= 0) {
         print_result(&r, ideas, n, tied, &a->money);
         if (n > 0 && print_training(&a->money, &ideas[0].found->plan) < 0)
@@ -471,6 +471,6 @@ int cmd_search(int argc, char **argv)
     if ((rc = search_args_load(&a.ask, &q)) != EXIT_DONE)
         return rc;
     rc = run(&a, &q);
-    question_free(&q);
+    search_question_free(&q);
     return rc;
 }

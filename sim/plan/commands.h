@@ -23,15 +23,15 @@ int cmd_list(int argc, char **argv);
  * there; NULL: standard output.  0, or -1 reported. */
 struct plan;
 /* The manual page's entry for the i-th key of plan.json; false after the last. */
-bool plan_key_entry(int i, const char **name, const char **text);
+bool list_plan_key_entry(int i, const char **name, const char **text);
 
-int write_plan(const struct plan *p, const char *path);
+int convert_write_plan(const struct plan *p, const char *path);
 
 /* What was measured on a cluster's machines, from this database or (NULL) the usual one; one cluster at
  * a time.  1 found, 0 not, -1 reported.  dpxplan_measured.c. */
-int  load_measured(const char *db, enum dtype precision, struct cluster *c);
-void unload_measured(void);
-/* The exit status after load_measured() gave -1: whether the file or the machine is at fault. */
+int  measured_load(const char *db, enum dtype precision, struct cluster *c);
+void measured_unload(void);
+/* The exit status after measured_load() gave -1: whether the file or the machine is at fault. */
 int  measured_status(void);
 
 /* Exit statuses. */
@@ -39,6 +39,6 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2, EXIT_NO = 3 };
 
 /* Prints one JSON document on stdout, gives the reference back, and returns
  * `status`, or EXIT_FAILED when stdout cannot be written. */
-int print_json(json_t *doc, int status);
+int dpxplan_print_json(json_t *doc, int status);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/opts.h"
 #include "sim/plan/commands.h"
 
-int print_json(json_t *doc, int status)
+int dpxplan_print_json(json_t *doc, int status)
 {
     int rc = json_dumpf(doc, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17));
 
@@ -84,7 +84,7 @@ int main(int argc, char **argv)
 
     static const struct opts_section keys = {
         "KEYS OF PLAN.JSON", "What is left out takes its default; dpx_plan, model, cluster and strategy must be there.",
-        plan_key_entry,
+        list_plan_key_entry,
     };
     static const struct opts_section cluster = {
         "KEYS OF A CLUSTER FILE", "JSON; all but gpu may be left out and take the GPU's usual node.  `dpxplan list clusters "
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
     opts_manual_section(&keys);
     opts_manual_section(&cluster);
     opts_manual_section(&examples);
-    int rc = command_run("dpxplan", "plans how to spread the training of a model over GPUs",
+    int rc = opts_command_run("dpxplan", "plans how to spread the training of a model over GPUs",
                          commands, argc, argv);
     /* A full disk shows only now; an answer that nobody can read is a failure. */
     bool lost = ferror(stdout) != 0;

@@ -5,7 +5,7 @@
 
 static struct measured_device device;
 
-int load_measured(const char *db, enum dtype precision, struct cluster *c)
+int measured_load(const char *db, enum dtype precision, struct cluster *c)
 {
     measured_device_free(&device);
     return measured_for(db, true, precision, c, &device);
@@ -16,7 +16,7 @@ int measured_status(void)
     return db_exit_status() != EXIT_DONE ? db_exit_status() : EXIT_MISUSE;
 }
 
-void unload_measured(void)
+void measured_unload(void)
 {
     measured_device_free(&device);
 }

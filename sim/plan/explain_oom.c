@@ -131,7 +131,7 @@ static void print_request(const struct oom_message *m, const struct explained *p
         return;
     }
     int64_t allocated = walk(p, &w, w.at, &r);
-    op_in_words(&p->e.schedules, r.op, r.iteration, where, sizeof where);
+    evaluation_op_in_words(&p->e.schedules, r.op, r.iteration, where, sizeof where);
     printf("Such a request comes in the %s step, at %s, where the plan has %s allocated.\n", sched_name(r.sched), where,
            size_text(allocated).s);
 }

@@ -273,10 +273,10 @@ static void print_memory(const struct explained *p, const struct explained *q)
 /* Of an evaluated plan, by what was measured on its machine. */
 static int time_of(struct explained *p, const char *db, struct timing *t)
 {
-    int rc = load_measured(db, p->plan.precision, &p->plan.cluster) < 0 ? measured_status()
+    int rc = measured_load(db, p->plan.precision, &p->plan.cluster) < 0 ? measured_status()
            : simulate_plan(&p->plan, &p->e, t, NULL) < 0 ? EXIT_MISUSE : EXIT_DONE;
 
-    unload_measured();
+    measured_unload();
     p->plan.cluster.measured = NULL;
     return rc;
 }

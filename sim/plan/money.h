@@ -9,7 +9,7 @@
  *         money_of(&q, &plan, &timing, &m);
  *
  * A step takes the predicted time every time: restarts, evaluation, checkpoints and failures are left out.  The
- * interval is that of the step.  Energy is the boards' limit (cluster.h, gpu_watts()) times GPU-hours: at most that,
+ * interval is that of the step.  Energy is the boards' limit (cluster.h, power_watts()) times GPU-hours: at most that,
  * without hosts, network and cooling.  Cost has the unit of the price. */
 #ifndef DPX_MONEY_H
 #define DPX_MONEY_H

@@ -77,7 +77,7 @@ int plan_source_check_key(const char *key)
         n++;
     }
     words[n] = NULL;
-    const char *near = nearest_word(key, words);
+    const char *near = opts_nearest_word(key, words);
     return fail("'%.60s' is no key of a plan; %s%s", key, near ? "did you mean " : "dpxplan list keys shows them",
                 near ? near : "");
 }

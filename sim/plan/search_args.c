@@ -78,7 +78,7 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
         q->cluster.headroom = a->headroom;
     q->chosen = a->precision < 0;
     enum dtype precision = q->chosen ? usual_precision(&c->gpu) : (enum dtype)a->precision;
-    if (load_measured(a->db, precision, &q->cluster) < 0)
+    if (measured_load(a->db, precision, &q->cluster) < 0)
         return measured_status();
     q->options = (struct search_options){
         .model = &q->model, .cluster = &q->cluster, .seq = a->seq, .global_batch = a->global_batch,
@@ -106,13 +106,13 @@ int search_args_load(const struct search_args *a, struct question *q)
     return rc;
 }
 
-void question_free(struct question *q)
+void search_question_free(struct question *q)
 {
-    unload_measured();
+    measured_unload();
     model_free(&q->model);
 }
 
-void question_print(const struct question *q, FILE *to)
+void search_question_print(const struct question *q, FILE *to)
 {
     const struct cluster *c = &q->cluster;
     const struct search_options *o = &q->options;

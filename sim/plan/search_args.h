@@ -8,7 +8,7 @@
  *     if (rc != EXIT_DONE)
  *         return rc;
  *     ... search(&q.options, &result) ...
- *     question_free(&q); */
+ *     search_question_free(&q); */
 #ifndef DPX_SEARCH_ARGS_H
 #define DPX_SEARCH_ARGS_H
 
@@ -68,12 +68,12 @@ struct question {
 
 /* EXIT_DONE, or the exit status with the reason reported and nothing to free. */
 int  search_args_load(const struct search_args *a, struct question *q);
-void question_free(struct question *q);
+void search_question_free(struct question *q);
 
 /* The same of a model and a cluster at hand (q->model is shared, not freed). */
 int  search_args_options(const struct search_args *a, const struct model *m, const struct cluster *c, struct question *q);
 
 /* In one line what was asked: GPUs with their memory, links, tokens a step, precision, kernels. */
-void question_print(const struct question *q, FILE *to);
+void search_question_print(const struct question *q, FILE *to);
 
 #endif

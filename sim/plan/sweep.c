@@ -205,8 +205,8 @@ static int evaluate_point(const struct sweep *s, const char *const *pairs, int n
 
     if (plan_source_with(s->plan, pairs, n, &p) < 0)
         return -1;
-    int rc = load_measured(s->db, p.precision, &p.cluster) < 0 ? -1 : of_plan(s, &p, out);
-    unload_measured();
+    int rc = measured_load(s->db, p.precision, &p.cluster) < 0 ? -1 : of_plan(s, &p, out);
+    measured_unload();
     plan_free(&p);
     return rc;
 }
@@ -302,7 +302,7 @@ static int search_point(const struct sweep *s, const char *const *pairs, int n, 
         return -1;
     }
     rc = first_of_answer(s, &q.options, out);
-    question_free(&q);
+    search_question_free(&q);
     return rc;
 }
 

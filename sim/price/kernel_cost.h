@@ -3,7 +3,7 @@
  *     struct cost_cache *c = cost_cache_new(&plan);
  *     struct cost t;
  *     op_cost(c, &schedules, op, &t);             its time on its stream
- *     double cpu = issue_cost(c, &schedules, op);     and on the issuing thread
+ *     double cpu = op_issue_cost(c, &schedules, op);     and on the issuing thread
  *     cost_cache_free(c);
  *
  * GEMMs and unfused attention go by tiles and waves (gemm_cost.h), fused attention by FLOPs
@@ -67,6 +67,6 @@ void op_cost(struct cost_cache *c, const struct schedules *s, const struct op *o
 double op_streams(struct cost_cache *c, const struct schedules *s, const struct op *o);
 
 /* Seconds the issuing thread is busy with any entry, collectives included. */
-double issue_cost(struct cost_cache *c, const struct schedules *s, const struct op *o);
+double op_issue_cost(struct cost_cache *c, const struct schedules *s, const struct op *o);
 
 #endif

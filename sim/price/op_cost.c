@@ -16,7 +16,7 @@
  * A kernel of transformers' modelling code without gradients: 12.8 us, since Llama-3.2-1B's forward of 512 tokens takes
  * 8.1 ms eagerly on B200 and 1.9 as a graph, in 633 kernels by our count (stas00/ml-engineering, training/performance; a
  * bare add_ takes 4.7 on H100's host: tusharhqq/napkin-math-gpu, tiny_kernel).  The rest are ratios to that, measured on a
- * CPU by tests/bench/issue_cost.py (torch 2.15, 2026-11; the least of three runs on a busy machine): with gradients
+ * CPU by tests/bench/op_issue_cost.py (torch 2.15, 2026-11; the least of three runs on a busy machine): with gradients
  * 1.46, the same called by autograd's engine 0.70, a collective of FSDP2's hooks 70. */
 #define ISSUE_INFERENCE 12.8e-6
 #define ISSUE_FORWARD   (1.46 * ISSUE_INFERENCE)
@@ -441,7 +441,7 @@ void op_cost(struct cost_cache *c, const struct schedules *s, const struct op *o
     }
 }
 
-double issue_cost(struct cost_cache *c, const struct schedules *s, const struct op *o)
+double op_issue_cost(struct cost_cache *c, const struct schedules *s, const struct op *o)
 {
     bool   own = c->p->kernels == KERNELS_DPX;
     double entry = c->measured && c->measured->own.issue_entry.s > 0 ? c->measured->own.issue_entry.s : ISSUE_OWN;

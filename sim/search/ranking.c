@@ -91,7 +91,7 @@ static int look_at(struct desk *d, const struct found *f, const struct look *tha
         out->tight = e.verdict == VERDICT_TIGHT;
     }
     if (out->fits && (rc = simulate_plan(&f->plan, &e, &out->t, NULL)) == 0)
-        out->waits = waits_for_memory(&e, &out->t);
+        out->waits = simulate_waits_for_memory(&e, &out->t);
     evaluation_free(&e);
     return rc;
 }

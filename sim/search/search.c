@@ -146,7 +146,7 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     cost_cache_use(cache, &f->plan);
     if (simulate_price(&f->plan, s, SCHED_STEADY, cache, memo, &prices) < 0)
         return -1;
-    contention_of(&f->plan, s, &prices, &slow);
+    simulate_contention(&f->plan, s, &prices, &slow);
     clock_one(s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
     simulate_priced_free(&prices);
     simulate_slowest(&f->plan, &t);

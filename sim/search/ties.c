@@ -67,7 +67,7 @@ int ties_views(const struct plan *p, const struct schedules *s, struct cost_cach
     cost_cache_use(cache, p);
     if (simulate_price(p, s, SCHED_STEADY, cache, memo, &prices) < 0)
         return -1;
-    contention_of(p, s, &prices, &slow);
+    simulate_contention(p, s, &prices, &slow);
     step_s[0] = slowed_at(p, s, &prices, &slow, 1);
     step_s[1] = simulate_step_with(p, s, &prices, &slow, prices.low.work, SIMULATE_COLLECTIVES);
     step_s[2] = simulate_step_with(p, s, &prices, &slow, prices.high.work, SIMULATE_COLLECTIVES);

@@ -79,7 +79,7 @@ static void and_contention(struct bench *b)
     lower_and_ledger(b);
     if (simulate_price(&b->p, &b->s, SCHED_STEADY, b->cache, &b->memo, &prices) < 0)
         exit(1);
-    contention_of(&b->p, &b->s, &prices, &slow);
+    simulate_contention(&b->p, &b->s, &prices, &slow);
     clock_one(&b->s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
     simulate_priced_free(&prices);
 }

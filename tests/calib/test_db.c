@@ -87,9 +87,9 @@ static void a_new_database_has_the_present_schema(void **state)
     assert_int_equal(v, 0);
     query_open(&q, db, "PRAGMA journal_mode");
     assert_true(query_row(&q));
-    assert_string_equal(get_text(&q, &t), "wal");
+    assert_string_equal(query_get_text(&q, &t), "wal");
     query_close(&q);
-    texts_free(t);
+    query_texts_free(t);
     assert_null(db_note(db));
     db_close(db);
 }

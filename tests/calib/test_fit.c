@@ -67,7 +67,7 @@ static void a_summary_is_that_of_its_samples(void **state)
 
     for (int i = 0; i <= 100; i++)
         s[i] = (double)(i * 37 % 101);              /* 0 .. 100 in some order */
-    summarize(s, 101, &of);
+    series_summarize(s, 101, &of);
     assert_close(of.median, 50, 0);
     assert_close(of.mean, 50, 0);
     assert_close(of.p05, 5, 1e-12);
@@ -75,11 +75,11 @@ static void a_summary_is_that_of_its_samples(void **state)
     assert_close(of.min, 0, 0);
     /* 0.98 sqrt(101) ranks either side, of 50. */
     assert_close(of.confidence, 0.98 / sqrt(101) * 100 / 50, 1e-12);
-    summarize(s, 1, &of);
+    series_summarize(s, 1, &of);
     assert_close(of.median, s[0], 0);
     assert_close(of.p95, s[0], 0);
     memset(s, 0, sizeof s);                             /* below the clock's resolution */
-    summarize(s, 101, &of);
+    series_summarize(s, 101, &of);
     assert_close(of.confidence, 0, 0);
 }
 

@@ -17,7 +17,7 @@ static void a_law_is_found_again(void **state)
 {
     (void)state;
     double x[11], s[11];
-    struct fit_line l;
+    struct table_fit_line l;
 
     for (int i = 0; i < 11; i++)
         s[i] = law(x[i] = 1024 << i);
@@ -35,7 +35,7 @@ static void residuals_are_shares_of_the_times(void **state)
 {
     (void)state;
     static const double x[] = { 100, 100, 100, 100 }, s[] = { 2, 2, 2, 3 };
-    struct fit_line l;
+    struct table_fit_line l;
 
     fits_line(x, s, 4, &l);
     /* In proportion: b = sum(x/s) / sum(x^2/s^2), so b x = (3/2 + 1/3) / (3/4 + 1/9) = 66/31. */
@@ -51,7 +51,7 @@ static void neither_part_of_a_law_is_negative(void **state)
     (void)state;
     static const double x[] = { 1, 2, 4, 8 }, square[] = { 1, 4, 16, 64 }, falls[] = { 4, 3, 2, 1 };
     static const double none[] = { 0, 0, 0, 0 };
-    struct fit_line l;
+    struct table_fit_line l;
 
     fits_line(x, square, 4, &l);
     assert_close(l.fixed_s, 0, 0);
@@ -73,7 +73,7 @@ static void a_point_that_is_left_out_is_asked_of_its_neighbours(void **state)
 {
     (void)state;
     double x[8], s[8];
-    struct fit_line l;
+    struct table_fit_line l;
 
     for (int i = 0; i < 8; i++)
         s[i] = sqrt(x[i] = 1 << i);

@@ -84,7 +84,7 @@ static double traced(int first, int last, int measure)
     assert_int_equal(kineto_load(ranks[1], &k), 0);
     memcpy(of, k.step + first - 1, (size_t)(last - first + 1) * sizeof *of);
     kineto_free(&k);
-    return measures_median(of, last - first + 1).v[measure];
+    return kineto_measures_median(of, last - first + 1).v[measure];
 }
 
 /* The script's noise is 3 % a kernel, and a few hundred kernels a step. */
@@ -163,7 +163,7 @@ static void nothing_of_a_step_is_lost(void **state)
     assert_int_equal(m.colls_left, 0);
     match_free(&m);
     kineto_free(&k);
-    expectation_free(&x);
+    kineto_expect_free(&x);
     evaluation_free(&e);
     plan_free(&p);
 }

@@ -52,9 +52,9 @@ static char *all_of(struct db *db)
                        " JOIN series s ON s.calibration = c.id JOIN sample a ON a.series = s.id"
                        " ORDER BY s.started, a.rank, a.i)");
     assert_true(query_row(&q));
-    all = strdup(get_text(&q, &t));
+    all = strdup(query_get_text(&q, &t));
     assert_int_equal(query_close(&q), 0);
-    texts_free(t);
+    query_texts_free(t);
     return all;
 }
 

@@ -60,7 +60,7 @@ static void from_device(struct there *t, struct array *a)
 
 static struct launch_attention launch_of(const struct attention *a)
 {
-    struct drop_rule r = drop_rule(&a->drop);
+    struct dropout_rule r = dropout_rule(&a->drop);
 
     return (struct launch_attention){
         .batch = a->batch, .seq = a->seq, .heads = a->heads, .kv_heads = a->kv_heads, .dim = a->dim,

@@ -16,7 +16,7 @@ static struct dropout any_drop(void)
 
 static struct cuda_drop rule(const struct dropout *d)
 {
-    struct drop_rule r = drop_rule(d);
+    struct dropout_rule r = dropout_rule(d);
 
     return (struct cuda_drop){ r.seed, r.limit, r.keep };
 }
@@ -141,7 +141,7 @@ static void dropouts_bits_are_the_hosts(void **state)
         enum dtype t = i & 1 ? DT_FP32 : DT_BF16;
         int64_t n = any_length();
         struct dropout d = any_drop();
-        struct drop_rule r = drop_rule(&d);
+        struct dropout_rule r = dropout_rule(&d);
         struct array x = array_random(n, t, 3), want = widened(&x);
         struct there dx = to_device(&x, any_skew());
 

@@ -12,7 +12,7 @@ static struct dropout any_drop(void)
 
 static struct cuda_drop rule(const struct dropout *d)
 {
-    struct drop_rule r = drop_rule(d);
+    struct dropout_rule r = dropout_rule(d);
 
     return (struct cuda_drop){ r.seed, r.limit, r.keep };
 }

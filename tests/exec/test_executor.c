@@ -58,9 +58,9 @@ static void stops_where_the_ledger_does(const struct plan *p, const struct sched
 
     ledger_first_over(s, limit, &at);
     if (at.op >= 0)
-        op_in_words(s, at.op, at.iteration, words[0], sizeof words[0]);
+        evaluation_op_in_words(s, at.op, at.iteration, words[0], sizeof words[0]);
     if (over->over)
-        op_in_words(s, over->op, over->iteration, words[1], sizeof words[1]);
+        evaluation_op_in_words(s, over->op, over->iteration, words[1], sizeof words[1]);
     if (over->over != (at.op >= 0) || (over->over && (over->sched != at.sched || over->op != at.op ||
                                                       over->iteration != at.iteration)))
         fail_msg("%s, limit %lld: the ledger says %s \"%s\" (%d, %d), the executor %s \"%s\" (%d, %d)", name,

@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_quiet();
     for (char *s = strtok(text, "\n"); s && argc < 39; s = strtok(NULL, "\n"))
         argv[argc++] = s;
-    command_run("dpxplan", "plans", commands, argc, argv);
+    opts_command_run("dpxplan", "plans", commands, argc, argv);
     free(text);
     return 0;
 }

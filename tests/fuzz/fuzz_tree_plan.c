@@ -67,7 +67,7 @@ static void check_timing(const struct plan *p, const struct evaluation *e, const
     must_hold(t->low_s <= t->line.step_s * (1 + 1e-9) && t->high_s >= t->line.step_s * (1 - 1e-9));
     must_hold(t->held_bytes >= 0);
     must_hold(doc);
-    timing_into(doc, p, e, t);
+    simulate_timing_into(doc, p, e, t);
     must_hold(json_is_object(json_object_get(doc, "time")));
     json_decref(doc);
 }

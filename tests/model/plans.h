@@ -75,7 +75,7 @@ static inline struct tally tally_of(const struct schedules *s, enum sched_id id,
     struct comm_table t;
     struct tally sum = { 0 };
 
-    comm_count(s, id, &t);
+    evaluation_comm_count(s, id, &t);
     for (int i = 0; i < t.n; i++)
         if (t.line[i].op == op) {
             sum.count += t.line[i].count;
@@ -89,7 +89,7 @@ static inline int64_t sent(const struct schedules *s, enum sched_id id)
 {
     struct comm_table t;
 
-    comm_count(s, id, &t);
+    evaluation_comm_count(s, id, &t);
     return t.sent_bytes;
 }
 

@@ -193,16 +193,16 @@ static void builtin_names_are_unique(void **state)
 static void ids_of_the_hub_name_models_in_any_case(void **state)
 {
     (void)state;
-    assert_string_equal(builtin_by_id("meta-llama/Llama-3.1-8B"), "llama-3.1-8b");
-    assert_string_equal(builtin_by_id("META-LLAMA/LLAMA-3.1-8B"), "llama-3.1-8b");
-    assert_string_equal(builtin_by_id("Meta-Llama-3.1-8B-Instruct"), "llama-3.1-8b");
-    assert_string_equal(builtin_by_id("GPT2"), "gpt2");
-    assert_null(builtin_by_id("meta-llama/Meta-Llama-3-8B"));       /* 8192 positions: another model */
-    assert_null(builtin_by_id("mistralai/Mistral-7B-v0.3"));        /* 32,768 tokens */
-    assert_null(builtin_by_id("someone/gpt2"));
-    assert_string_equal(builtin_nearest("qwen3-8"), "qwen3-8b");
-    assert_string_equal(builtin_nearest("qwen/qwen2.5-7b-instrukt"), "Qwen/Qwen2.5-7B-Instruct");
-    assert_null(builtin_nearest("something-else-entirely"));
+    assert_string_equal(hf_ids_find("meta-llama/Llama-3.1-8B"), "llama-3.1-8b");
+    assert_string_equal(hf_ids_find("META-LLAMA/LLAMA-3.1-8B"), "llama-3.1-8b");
+    assert_string_equal(hf_ids_find("Meta-Llama-3.1-8B-Instruct"), "llama-3.1-8b");
+    assert_string_equal(hf_ids_find("GPT2"), "gpt2");
+    assert_null(hf_ids_find("meta-llama/Meta-Llama-3-8B"));       /* 8192 positions: another model */
+    assert_null(hf_ids_find("mistralai/Mistral-7B-v0.3"));        /* 32,768 tokens */
+    assert_null(hf_ids_find("someone/gpt2"));
+    assert_string_equal(hf_ids_nearest("qwen3-8"), "qwen3-8b");
+    assert_string_equal(hf_ids_nearest("qwen/qwen2.5-7b-instrukt"), "Qwen/Qwen2.5-7B-Instruct");
+    assert_null(hf_ids_nearest("something-else-entirely"));
 }
 
 int main(void)

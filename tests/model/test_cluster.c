@@ -501,10 +501,10 @@ static void every_gpu_of_the_table_has_a_board_power_with_its_source(void **stat
     (void)state;
     const char *source = NULL;
     for (int i = 0; gpu_at(i); i++) {
-        assert_true(gpu_watts(gpu_at(i)->name, &source) > 0);
+        assert_true(power_watts(gpu_at(i)->name, &source) > 0);
         assert_non_null(source);
     }
-    assert_true(gpu_watts("cpu", NULL) <= 0);
+    assert_true(power_watts("cpu", NULL) <= 0);
 }
 
 int main(void)

@@ -458,7 +458,7 @@ static void data_flows_in_any_number_of_chunks_of_the_first_broadcast(void **sta
             struct plan p;
             tiny_model(tiny[i], &m);
             int64_t all = 4 * m.params;
-            int more = model_buffer_elems(&m) > 0;
+            int more = lower_model_buffer_elems(&m) > 0;
             const struct { int64_t limit; int chunks; } cut[] = {
                 { 1, m.ntensors + more }, { all / 3, 0 }, { all - 1, 1 + more }, { all, 1 + more },
                 { all + 1, 1 }, { INT64_MAX, 1 },

@@ -27,7 +27,7 @@ static void pythons_infinities_are_read_outside_of_strings(void **state)
     (void)state;
     write_text(path, "{\"a\": [Infinity, -Infinity,NaN], \"b\": \"NaN, \\\" Infinity,\", \"c\": 1,"
                                       "\n\"Infinity\":NaN}");
-    json_t *j = json_read_python(path);
+    json_t *j = files_read_json_python(path);
     assert_non_null(j);
     assert_string_equal(json_string_value(json_array_get(json_object_get(j, "a"), 0)), "Infinity");
     assert_string_equal(json_string_value(json_array_get(json_object_get(j, "a"), 1)), "-Infinity");
@@ -41,13 +41,13 @@ static void pythons_infinities_are_read_outside_of_strings(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         write_text(path, bad[i]);
         fail_capture(why, sizeof why);
-        assert_null(json_read_python(path));
+        assert_null(files_read_json_python(path));
         fail_capture(NULL, 0);
         assert_non_null(strstr(why, "malformed JSON"));
     }
     write_text(path, "{\"a\": NaN}");
     fail_capture(why, sizeof why);
-    assert_null(json_read_file(path));          /* our own files are JSON */
+    assert_null(files_read_json_file(path));          /* our own files are JSON */
     fail_capture(NULL, 0);
 }
 
@@ -56,7 +56,7 @@ static void read_fails(const char *file, const char *reason)
     char said[256];
 
     fail_capture(said, sizeof said);
-    assert_null(json_read_file(file));
+    assert_null(files_read_json_file(file));
     fail_capture(NULL, 0);
     assert_non_null(strstr(said, reason));
 }

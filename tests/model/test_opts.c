@@ -157,10 +157,10 @@ static void a_missing_or_unwanted_value_is_refused(void **state)
 static void nearest_is_none_when_nothing_is_near(void **state)
 {
     (void)state;
-    assert_string_equal(nearest_word("ddpp", strategies), "ddp");
-    assert_string_equal(nearest_word("sfdp", strategies), "fsdp");
-    assert_null(nearest_word("pipeline", strategies));
-    assert_null(nearest_word("", strategies));
+    assert_string_equal(opts_nearest_word("ddpp", strategies), "ddp");
+    assert_string_equal(opts_nearest_word("sfdp", strategies), "fsdp");
+    assert_null(opts_nearest_word("pipeline", strategies));
+    assert_null(opts_nearest_word("", strategies));
 }
 
 /* Runs `call` with stdout going to a file; returns what it printed. */
@@ -273,7 +273,7 @@ static int command(int argc, char *word, char *more)
     char *argv[] = { "dpxplan", word, more, NULL };
 
     fail_capture(said, sizeof said);
-    int rc = command_run("dpxplan", "plans", commands, argc, argv);
+    int rc = opts_command_run("dpxplan", "plans", commands, argc, argv);
     fail_capture(NULL, 0);
     return rc;
 }

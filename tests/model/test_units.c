@@ -162,7 +162,7 @@ static void adds_up(const struct plan *p)
     unit_map_of(&m, p);
     for (int c = 0; c < NUC; c++)
         if (m.of_class[c] > 0)
-            sum += m.of_class[c] * unit_sum(&m, (enum unit_class)c, tensor_numel, NULL);
+            sum += m.of_class[c] * unit_sum(&m, (enum unit_class)c, units_tensor_numel, NULL);
     assert_int_equal(sum, p->model.params);
 }
 

@@ -64,7 +64,7 @@ static void check_counts(struct train *t)
     struct comm_table table;
 
     for (int id = 0; id < NSCHED; id++) {
-        comm_count(train_schedules(t), (enum sched_id)id, &table);
+        evaluation_comm_count(train_schedules(t), (enum sched_id)id, &table);
         for (int i = 0; i < table.n; i++) {
             struct exec_count *w = &want[table.line[i].op][table.line[i].group][table.line[i].dtype];
             w->count += runs_of((enum sched_id)id) * table.line[i].count;

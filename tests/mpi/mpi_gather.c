@@ -28,7 +28,7 @@ static bool holds(int t, int64_t run, bool twice)
 /* Runs of 5 + t elements; every third run is on two ranks.  Without tensor `lacking`'s last run. */
 static struct grad_file *own_parts(const struct model *m, int lacking)
 {
-    struct grad_file *f = grad_file_new(m);
+    struct grad_file *f = gather_grad_file_new(m);
     float run[64];
 
     for (int t = 0; f && t < m->ntensors; t++) {
@@ -39,7 +39,7 @@ static struct grad_file *own_parts(const struct model *m, int lacking)
                 continue;
             for (int64_t i = 0; i < n; i++)
                 run[i] = value(t, at + i);
-            grad_file_add(f, t, at, n, run, DT_FP32);
+            gather_grad_file_add(f, t, at, n, run, DT_FP32);
         }
     }
     return f;
@@ -71,7 +71,7 @@ static void try_piece(const struct model *m, int64_t piece, int lacking, const c
     char said[256] = "";
 
     fail_capture(said, sizeof said);
-    int rc = f ? grad_file_write(f, MPI_COMM_WORLD, piece, path) : -1;
+    int rc = f ? gather_grad_file_write(f, MPI_COMM_WORLD, piece, path) : -1;
     fail_capture(NULL, 0);
     if (rc != (lacking < 0 ? 0 : -1)) {
         printf("rank %d, pieces of %d: returns %d: %s\n", rank, (int)piece, rc, said);
@@ -79,7 +79,7 @@ static void try_piece(const struct model *m, int64_t piece, int lacking, const c
     }
     if (rank == 0 && lacking < 0 && rc == 0)
         check_file(m, path);
-    grad_file_free(f);
+    gather_grad_file_free(f);
 }
 
 int main(int argc, char **argv)

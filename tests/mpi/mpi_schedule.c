@@ -139,7 +139,7 @@ static void check_counts(void)
 {
     struct comm_table t;
 
-    comm_count(&s, SCHED_STEADY, &t);
+    evaluation_comm_count(&s, SCHED_STEADY, &t);
     for (int i = 0; i < t.n; i++) {
         const struct exec_count *c = executor_count(x, t.line[i].op, t.line[i].group, t.line[i].dtype);
         if (c->count != t.line[i].count)

@@ -318,7 +318,7 @@ static int run(const char *trace, const char *plan, bool json, char **out)
 
     assert_non_null(f);
     fail_capture(said, sizeof said);
-    rc = cmd_kineto(trace, plan, NULL, json, f);
+    rc = kineto_cmd(trace, plan, NULL, json, f);
     fail_capture(NULL, 0);
     fclose(f);
     return rc;
@@ -397,11 +397,11 @@ static void the_smallest_period_of_the_end_is_found(void **state)
     static const uint64_t tail[] = { 1, 2, 3, 4, 5, 6, 7, 7 };      /* too little of it repeats */
 
     (void)state;
-    assert_int_equal(period_of(steps, 14), 4);
-    assert_int_equal(period_of(none, 6), 0);
-    assert_int_equal(period_of(tail, 8), 0);
-    assert_int_equal(period_of(none, 1), 0);
-    assert_int_equal(period_of(none, 0), 0);
+    assert_int_equal(windows_period_of(steps, 14), 4);
+    assert_int_equal(windows_period_of(none, 6), 0);
+    assert_int_equal(windows_period_of(tail, 8), 0);
+    assert_int_equal(windows_period_of(none, 1), 0);
+    assert_int_equal(windows_period_of(none, 0), 0);
 }
 
 /* Steps of 10 us, each with one product of 1 us and an all-reduce of 1 us of another size than all others. */

@@ -88,17 +88,17 @@ static void long_names_are_cut_by_what_they_take(void **state)
 static void numbers_have_units_and_three_digits(void **state)
 {
     (void)state;
-    assert_string_equal(shown(UNIT_SECONDS, 1.2345).s, "1.23 s");
-    assert_string_equal(shown(UNIT_SECONDS, 0.0456).s, "45.6 ms");
-    assert_string_equal(shown(UNIT_SECONDS, 1e-5).s, "10.0 µs");
-    assert_string_equal(shown(UNIT_SECONDS, 12345).s, "12345 s");
-    assert_string_equal(shown(UNIT_SECONDS, -0.5).s, "-500 ms");
-    assert_string_equal(shown(UNIT_BYTES, 1.5 * 1048576).s, "1.50 MiB");
-    assert_string_equal(shown(UNIT_CHANGE, 0.123).s, "+12.3 %");
-    assert_string_equal(shown(UNIT_SHARE, 0.25).s, "25.0 %");
-    assert_string_equal(shown(UNIT_COUNT, 12).s, "12");
-    assert_string_equal(shown(UNIT_SECONDS, NAN).s, "–");
-    assert_string_equal(shown(UNIT_TOKENS_S, INFINITY).s, "–");
+    assert_string_equal(unit_shown(UNIT_SECONDS, 1.2345).s, "1.23 s");
+    assert_string_equal(unit_shown(UNIT_SECONDS, 0.0456).s, "45.6 ms");
+    assert_string_equal(unit_shown(UNIT_SECONDS, 1e-5).s, "10.0 µs");
+    assert_string_equal(unit_shown(UNIT_SECONDS, 12345).s, "12345 s");
+    assert_string_equal(unit_shown(UNIT_SECONDS, -0.5).s, "-500 ms");
+    assert_string_equal(unit_shown(UNIT_BYTES, 1.5 * 1048576).s, "1.50 MiB");
+    assert_string_equal(unit_shown(UNIT_CHANGE, 0.123).s, "+12.3 %");
+    assert_string_equal(unit_shown(UNIT_SHARE, 0.25).s, "25.0 %");
+    assert_string_equal(unit_shown(UNIT_COUNT, 12).s, "12");
+    assert_string_equal(unit_shown(UNIT_SECONDS, NAN).s, "–");
+    assert_string_equal(unit_shown(UNIT_TOKENS_S, INFINITY).s, "–");
 }
 
 static void a_table_names_its_numbers(void **state)

@@ -172,7 +172,7 @@ static void a_segment_is_the_sum_of_its_kernels(void **state)
                 want += seconds(&plain, KERNELS_TORCH_SDPA, &three[k]);
             op_cost(c, &s, &o, &t);
             assert_true(fabs(t.s - want) <= 1e-12 * sum);
-            assert_close(issue_cost(c, &s, &o), (k1 - k0) * 1.46 * 12.8e-6, 1e-12);
+            assert_close(op_issue_cost(c, &s, &o), (k1 - k0) * 1.46 * 12.8e-6, 1e-12);
             if (k0 == 0 && k1 == 3)
                 all = t.s;
         }
@@ -267,7 +267,7 @@ static void the_optimizer_takes_the_bytes_of_its_entry(void **state)
     struct cost_cache *c = cost_cache_new(&torch);
 
     assert_close(entry(&torch, &o).s, 80e-3 + 2e-6, 1e-9);
-    assert_close(issue_cost(c, &s, &o), 8 * 12.8e-6 + 10 * 4e-6, 1e-12);
+    assert_close(op_issue_cost(c, &s, &o), 8 * 12.8e-6 + 10 * 4e-6, 1e-12);
     o.u.optimizer.bytes = 28;
     assert_close(entry(&torch, &o).s, 28e-3 + 2e-6, 1e-9);
     cost_cache_free(c);
@@ -297,7 +297,7 @@ static void hooks_cost_the_issuing_thread_more_than_a_reducer(void **state)
     for (int i = 0; i < 3; i++) {
         struct op o = { .kind = OP_COLL, .stream = STREAM_GROUP, .flags = i == 0 ? OPF_HOOK : 0 };
         struct cost_cache *c = cost_cache_new(of[i]);
-        cost[i] = issue_cost(c, &s, &o);
+        cost[i] = op_issue_cost(c, &s, &o);
         cost_cache_free(c);
     }
     assert_true(cost[0] > cost[1] && cost[1] > cost[2] && cost[2] > 0);

@@ -10,8 +10,8 @@
 #include "sim/search/search.h"
 
 /* dpxplan.c's main program joins the database; here there is none. */
-int  load_measured(const char *db, enum dtype precision, struct cluster *c) { return (void)db, (void)precision, (void)c, 0; }
-void unload_measured(void) {}
+int  measured_load(const char *db, enum dtype precision, struct cluster *c) { return (void)db, (void)precision, (void)c, 0; }
+void measured_unload(void) {}
 int  measured_status(void) { return EXIT_MISUSE; }
 
 /* ---- a small space: four blocks, four GPUs in two nodes, eight samples a step ---- */
@@ -373,7 +373,7 @@ static void what_cannot_be_searched_is_said(void **state)
 /* dpxplan's own prints it; here it is looked at. */
 static json_t *printed;
 
-int print_json(json_t *doc, int status)
+int dpxplan_print_json(json_t *doc, int status)
 {
     printed = doc;
     return status;

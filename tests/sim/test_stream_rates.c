@@ -54,7 +54,7 @@ static int load(void **state)
 
 static var rms_norm(struct tape *t, var x, int64_t rows, var w)
 {
-    enum dtype dt = var_dtype(t, x);
+    enum dtype dt = tape_var_dtype(t, x);
     var x32 = op_cast(t, x, DT_FP32), r = op_rms(t, x32, rows), y = op_mul_rows(t, "norm", x32, r);
 
     return op_scale(t, "norm", op_cast(t, y, dt), w);
@@ -62,7 +62,7 @@ static var rms_norm(struct tape *t, var x, int64_t rows, var w)
 
 static var rotate(struct tape *t, var x, var table)
 {
-    int64_t half = var_numel(t, x) / 2;
+    int64_t half = tape_var_numel(t, x) / 2;
     var a = op_mul_const(t, "rotary cos", x, table);
     var x1 = op_slice(t, "rotary half", x, half), x2 = op_slice(t, "rotary half", x, half);
     var turned = op_cat2(t, "rotary cat", op_unary(t, "rotary neg", KC_ELEMENTWISE, x2, SAVE_NONE), x1);

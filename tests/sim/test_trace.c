@@ -239,7 +239,7 @@ static void rows_of_the_chart_are_as_wide_as_asked(void **state)
             FILE *f = open_memstream(&all, &size);
             bool forward = false;
             int rows = 0;
-            gantt_print(&h.e.schedules, &h.r, widths[w], f);
+            trace_gantt_print(&h.e.schedules, &h.r, widths[w], f);
             fclose(f);
             for (char *line = all, *end; *line && (end = strchr(line, '\n')); line = end + 1) {
                 char *open, *close;

@@ -6,7 +6,7 @@
 
 #include "model/program/torch_model.h"
 
-void declare_activations(struct schedules *s, const struct local_model *local, int acts[NPIECE])
+void lower_declare_activations(struct schedules *s, const struct local_model *local, int acts[NPIECE])
 {
     for (int i = 0; i < NPIECE; i++) {
         bool block = piece_is_block(i);
@@ -20,7 +20,7 @@ void declare_activations(struct schedules *s, const struct local_model *local, i
     }
 }
 
-void tensor_parts(struct schedules *s, const struct model *m, int buf, int times, enum dtype dt,
+void lower_tensor_parts(struct schedules *s, const struct model *m, int buf, int times, enum dtype dt,
                   const int64_t *owner, int64_t rank)
 {
     for (int t = 0; t < m->ntensors; t++)
@@ -31,7 +31,7 @@ void tensor_parts(struct schedules *s, const struct model *m, int buf, int times
 /* Rotary embeddings register inv_freq and original_inv_freq, each of half the rotated
  * dimensions, once for each kind of layer, and Falcon builds one even where ALiBi is used;
  * Gemma's token embedding registers embed_scale, a single number (transformers 5.23). */
-int model_buffer_elems(const struct model *m)
+int lower_model_buffer_elems(const struct model *m)
 {
     bool scaled = torch_style_of(m->family)->one_plus_weight;
     int64_t rotary = m->position == POS_ROPE ? m->rotary_dim : !strcmp(m->family, "falcon") ? m->head_dim : 0;
@@ -39,7 +39,7 @@ int model_buffer_elems(const struct model *m)
     return (int)(torch_has_two_tables(m) ? 2 * rotary : rotary) + scaled;
 }
 
-void clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, enum group g, int64_t elems, bool exact,
+void lower_clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, enum group g, int64_t elems, bool exact,
                   act_fn *gradients, void *arg)
 {
     struct op *o;
@@ -61,7 +61,7 @@ void clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, enum group
         gradients(s, ACT_RW, arg);
 }
 
-void emit_settled(struct schedules *s, void (*emit)(void *arg), settled_fn *settled, void *arg)
+void lower_emit_settled(struct schedules *s, void (*emit)(void *arg), settled_fn *settled, void *arg)
 {
     int nops = s->nops, nacts = s->nacts;
 
@@ -121,9 +121,9 @@ struct op *lower_torch_adamw(struct schedules *s, const struct plan *p, int64_t 
     return lower_adamw(s, p, forms[p->optimizer_form], elems);
 }
 
-int64_t adamw_step_bytes(const struct plan *p) { return p->optimizer_form == OPTIMIZER_FUSED ? round512(4) : 0; }
+int64_t lower_adamw_step_bytes(const struct plan *p) { return p->optimizer_form == OPTIMIZER_FUSED ? round512(4) : 0; }
 
-void adamw_temporaries(struct schedules *s, const struct plan *p, int buf, int64_t largest)
+void lower_adamw_temporaries(struct schedules *s, const struct plan *p, int buf, int64_t largest)
 {
     struct buf *b = &s->bufs[buf];
 
@@ -139,7 +139,7 @@ void adamw_temporaries(struct schedules *s, const struct plan *p, int buf, int64
         sched_part(s, buf, largest);
 }
 
-void read_loss(struct schedules *s)
+void lower_read_loss(struct schedules *s)
 {
     struct op *o = sched_op(s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "read the loss");
 

@@ -21,10 +21,10 @@ int lower_zero3_check(const struct plan *p);
 /* Families for what each piece keeps from forward to backward, by piece:
  * activations of the embedding and the head have one instance, those of blocks
  * one per block, numbered by block. */
-void declare_activations(struct schedules *s, const struct local_model *local, int acts[NPIECE]);
+void lower_declare_activations(struct schedules *s, const struct local_model *local, int acts[NPIECE]);
 
 /* The family has `times` allocations for each tensor, of those that `owner` gives to `rank` (NULL: of all). */
-void tensor_parts(struct schedules *s, const struct model *m, int buf, int times, enum dtype dt,
+void lower_tensor_parts(struct schedules *s, const struct model *m, int buf, int times, enum dtype dt,
                   const int64_t *owner, int64_t rank);
 
 /* Actions of the last entry on all gradients that this rank will give to its optimizer. */
@@ -34,12 +34,12 @@ typedef void act_fn(struct schedules *s, int what, void *arg);
  * `st` (compute, or the host's threads); in between an all-reduce of `elems` fp32 in group g where the
  * gradients are sharded (0 elems: they are not).  `exact`: the sum is taken without rounding, in
  * NORM_LIMBS int64 (exec/kernels/exact_sum.h), and so does not depend on how gradients are sharded. */
-void clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, enum group g, int64_t elems, bool exact,
+void lower_clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, enum group g, int64_t elems, bool exact,
                   act_fn *gradients, void *arg);
 
 /* Elements (fp32) of the module's buffers in transformers' modelling code: what
  * DDP broadcasts before a forward. */
-int model_buffer_elems(const struct model *m);
+int lower_model_buffer_elems(const struct model *m);
 
 /* lower_ranks(), as data ranks, of torch's ZeroRedundancyOptimizer. */
 int zro_ranks(const struct local_model *local, int64_t ranks[4]);
@@ -52,7 +52,7 @@ int zero12_ranks(const struct local_model *local, int64_t ranks[4]);
  * settled(arg, false) after; it returns whether they leave the state that they found.  Where they do not,
  * they are removed and emitted again from the state that they left.  NULL: they always do. */
 typedef bool settled_fn(void *arg, bool begins);
-void emit_settled(struct schedules *s, void (*emit)(void *arg), settled_fn *settled, void *arg);
+void lower_emit_settled(struct schedules *s, void (*emit)(void *arg), settled_fn *settled, void *arg);
 
 /* How a framework runs AdamW where dpx's own kernels do not. */
 enum adamw_form {
@@ -71,13 +71,13 @@ struct op *lower_torch_adamw(struct schedules *s, const struct plan *p, int64_t 
 
 /* What AdamW's counter of steps takes on the device, for each parameter: torch/optim/adam.py puts it there for fused
  * alone; elsewhere it lies on the host. */
-int64_t adamw_step_bytes(const struct plan *p);
+int64_t lower_adamw_step_bytes(const struct plan *p);
 
 /* Cuts the buffer of its temporaries, declared for foreach and the last to get parts, to what the form takes: nothing
  * (fused); or twice the largest tensor, one of its parts or of `largest` bytes (loop: sqrt() and its quotient). */
-void adamw_temporaries(struct schedules *s, const struct plan *p, int buf, int64_t largest);
+void lower_adamw_temporaries(struct schedules *s, const struct plan *p, int buf, int64_t largest);
 
 /* The step ends when the issuing thread reads the loss. */
-void read_loss(struct schedules *s);
+void lower_read_loss(struct schedules *s);
 
 #endif

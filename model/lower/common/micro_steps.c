@@ -67,7 +67,7 @@ void micro_steps_emit(struct schedules *s, const struct micro_order *o, const st
             continue;
         }
         sched_repeat(s, end - e.at);
-        emit_settled(s, one, settled, &e);
+        lower_emit_settled(s, one, settled, &e);
         sched_repeat_end(s);
     }
 }

@@ -32,7 +32,7 @@ struct micro_calls {
     /* Are the micro-steps from `at` on alike, but for the last where that differs?  false: this one is
      * emitted by itself, then the next is tested.  NULL: they are. */
     bool (*alike)(void *arg, int64_t at);
-    settled_fn *settled;        /* of a repeat's body, as emit_settled() has it; may be NULL */
+    settled_fn *settled;        /* of a repeat's body, as lower_emit_settled() has it; may be NULL */
 };
 
 /* Appends the passes of all micro-steps of one optimizer step. */

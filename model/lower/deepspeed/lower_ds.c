@@ -54,7 +54,7 @@ int ds_init(struct ds *d, const struct local_model *local, struct schedules *s)
                       .block0 = m->block0, .per_block = m->per_block };
     d->blocks_end = d->block0 + d->layers * d->per_block;
     s->tied_apart = true;                /* z12_partial and the like */
-    declare_activations(s, local, d->acts);
+    lower_declare_activations(s, local, d->acts);
     for (int i = 0; i < NPIECE; i++)
         if (find_ready(d, (enum piece_id)i) < 0)
             return -1;

@@ -364,7 +364,7 @@ static void whole_step(struct other *o, enum sched_id id)
         step_fp32(o, first);
     else
         step_fp16(o);
-    read_loss(o->d.s);
+    lower_read_loss(o->d.s);
     sched_end(o->d.s, id);
 }
 

@@ -367,7 +367,7 @@ static void step(struct z12 *z, bool first)
         drop_grads(z, PHASE_OPTIMIZER, false);
         release_bucket(z, PHASE_OPTIMIZER, true);
     }
-    read_loss(z->d.s);
+    lower_read_loss(z->d.s);
 }
 
 static void optimizer_step(struct z12 *z, enum sched_id id)

@@ -324,7 +324,7 @@ static int whole_step(struct z3 *z, enum sched_id id)
     z3_coord_release_all(&z->coord);
     z3_step(z, id == SCHED_FIRST);
     z3_gather_persistent(z);
-    read_loss(z->d.s);
+    lower_read_loss(z->d.s);
     sched_end(z->d.s, id);
     return 0;
 }

@@ -223,7 +223,7 @@ static void forward(struct dp *d)
     if (d->n > 1)
         broadcast(d);
     run(d, PIECE_EMBED, PASS_FORWARD, 0, 0);
-    blocks_emit(d->local, d->s, false, block_forward, d);
+    units_blocks_emit(d->local, d->s, false, block_forward, d);
     run(d, PIECE_HEAD, PASS_FORWARD, 0, 0);
     if (d->n > 1)
         exchange_loss(d);
@@ -232,7 +232,7 @@ static void forward(struct dp *d)
 static void backward(struct dp *d)
 {
     run(d, PIECE_HEAD, PASS_BACKWARD, 0, 0);
-    blocks_emit(d->local, d->s, true, block_backward, d);
+    units_blocks_emit(d->local, d->s, true, block_backward, d);
     run(d, PIECE_EMBED, PASS_BACKWARD, 0, 0);
     if (d->torch)
         reduce_torch(d);
@@ -274,7 +274,7 @@ static void step(struct dp *d, enum sched_id id)
     micro_steps_emit(d->s, &order, &(struct micro_calls){ .emit = micro_pass }, d);
     if (d->server) {
         if (d->p->clip > 0)
-            clip_by_norm(d->s, STREAM_COMPUTE, bytes, GROUP_WORLD, 0, false, own_gradients, d);
+            lower_clip_by_norm(d->s, STREAM_COMPUTE, bytes, GROUP_WORLD, 0, false, own_gradients, d);
         lower_adamw(d->s, d->p, d->torch ? ADAMW_FOREACH : ADAMW_ONE_KERNEL, d->params);
         sched_act(d->s, ACT_R, d->grads, 0, 0);
         sched_act(d->s, ACT_RW, d->weights, 0, 0);
@@ -284,7 +284,7 @@ static void step(struct dp *d, enum sched_id id)
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");
         sched_act(d->s, d->torch ? ACT_FREE : ACT_USE, d->grads, 0, 0);
     }
-    read_loss(d->s);
+    lower_read_loss(d->s);
     sched_end(d->s, id);
 }
 
@@ -340,7 +340,7 @@ static void declare(struct dp *d)
                            ? (p->dp.gather_logits ? d->n * rows : round512(4 * d->n)) : 0);
     /* The loss of the other ranks' samples: log-softmax and its gradient. */
     d->loss = sched_buf(s, CAT_TEMPORARIES, "loss of the gathered batch", NULL, 0, 1, 2 * (d->n - 1) * rows);
-    declare_activations(s, d->local, d->acts);
+    lower_declare_activations(s, d->local, d->acts);
     if (s->detailed)
         describe(d);
 }

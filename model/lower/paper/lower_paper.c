@@ -235,7 +235,7 @@ static void root_block_backward(void *z, int b, int by) { root_block(z, PASS_BAC
 static void all_blocks(struct paper *z, enum pass pass)
 {
     if (z->map.n == 0)
-        blocks_emit(z->local, z->s, pass == PASS_BACKWARD,
+        units_blocks_emit(z->local, z->s, pass == PASS_BACKWARD,
                     pass == PASS_FORWARD ? root_block_forward : root_block_backward, z);
 }
 
@@ -394,7 +394,7 @@ static void step(struct paper *z, enum sched_id id)
     struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions");
     o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
     if (z->p->clip > 0)
-        clip_by_norm(z->s, STREAM_COMPUTE, elems * e, z->group, z->shards_optimizer && z->n > 1,
+        lower_clip_by_norm(z->s, STREAM_COMPUTE, elems * e, z->group, z->shards_optimizer && z->n > 1,
                      z->p->deterministic, own_gradients, z);
     lower_adamw(z->s, z->p, ADAMW_ONE_KERNEL, elems);
     use_all(z, ACT_R, z->grads);
@@ -412,7 +412,7 @@ static void step(struct paper *z, enum sched_id id)
             }
     }
     zero_gradients(z, PHASE_OPTIMIZER, elems * e);
-    read_loss(z->s);
+    lower_read_loss(z->s);
     sched_end(z->s, id);
 }
 
@@ -462,7 +462,7 @@ static void declare(struct paper *z, enum unit_class c)
     int64_t e = dtype_bytes(z->r.kept), g = dtype_bytes(z->r.grad);
     int64_t whole, shard;
 
-    z->numel[c] = unit_sum(&z->map, c, tensor_numel, NULL);
+    z->numel[c] = unit_sum(&z->map, c, units_tensor_numel, NULL);
     z->padded[c] = round_up(z->numel[c], z->n);
     shard = z->padded[c] / z->n;
     whole = z->shards_optimizer && z->n > 1 ? z->padded[c] : z->numel[c];
@@ -510,7 +510,7 @@ int lower_paper(const struct local_model *local, struct schedules *s)
     for (int c = 0; c < NUC; c++)
         if (z.map.of_class[c] > 0)
             declare(&z, (enum unit_class)c);
-    declare_activations(s, local, z.acts);
+    lower_declare_activations(s, local, z.acts);
     z.ev_gather = sched_event(s);
     init(&z);
     step(&z, SCHED_FIRST);

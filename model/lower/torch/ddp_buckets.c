@@ -72,7 +72,7 @@ static int add_ready(const struct plan *p, const struct program *g, enum piece_i
     return n;
 }
 
-void ready_order(const struct local_model *local, const struct program *g, int *order)
+void buckets_ready_order(const struct local_model *local, const struct program *g, int *order)
 {
     const struct plan *p = local->plan;
     int n = add_ready(p, g, PIECE_HEAD, 0, order, 0);

@@ -28,7 +28,7 @@ void buckets_free(struct buckets *b);
 
 /* Fills order[ntensors] with the tensors in the order in which backward hands out
  * their gradients, by the program's kernels: what DDP records in iteration 1. */
-void ready_order(const struct local_model *local, const struct program *g, int *order);
+void buckets_ready_order(const struct local_model *local, const struct program *g, int *order);
 
 /* ZeroRedundancyOptimizer._partition_parameters: largest first, each to the rank
  * with the least so far.  owner[i] is the rank of tensor i; sorted[] the tensors

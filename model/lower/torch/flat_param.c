@@ -50,7 +50,7 @@ static int64_t alignment(const struct flat_rule *r)
 struct flat_param flat_param(const struct unit_map *m, enum unit_class c, const struct flat_rule *r)
 {
     struct walk w = { .align = alignment(r) }, *walk = &w;
-    struct flat_param f = { .numel = unit_sum(m, c, tensor_numel, NULL),
+    struct flat_param f = { .numel = unit_sum(m, c, units_tensor_numel, NULL),
                             .original_bytes = unit_sum(m, c, fp32_bytes, NULL) };
 
     f.flat = unit_sum(m, c, lay_out, &walk);

@@ -232,7 +232,7 @@ static void forward(struct ddp *d, bool sync)
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await buffers")->after = AFTER(STREAM_GROUP);
     }
     forward_piece(d, PIECE_EMBED, 0, 0);
-    blocks_emit(d->local, d->s, false, forward_block, d);
+    units_blocks_emit(d->local, d->s, false, forward_block, d);
     forward_piece(d, PIECE_HEAD, 0, 0);
 }
 
@@ -399,7 +399,7 @@ static void step(struct ddp *d, enum sched_id id)
     sched_begin(d->s, id);
     micro_steps(d, id == SCHED_FIRST);
     if (d->p->clip > 0)
-        clip_by_norm(d->s, STREAM_COMPUTE, d->m->params * dtype_bytes(d->r.grad), GROUP_WORLD, 0, false, own_gradients, d);
+        lower_clip_by_norm(d->s, STREAM_COMPUTE, d->m->params * dtype_bytes(d->r.grad), GROUP_WORLD, 0, false, own_gradients, d);
     lower_torch_adamw(d->s, d->p, d->own_numel);
     sched_act(d->s, ACT_RW, d->params, 0, 0);
     use_all(d, d->view ? ACT_R : ACT_USE, ACT_R);
@@ -408,7 +408,7 @@ static void step(struct ddp *d, enum sched_id id)
     if (d->sharded_optimizer)
         broadcast_params(d);
     free_grads(d);
-    read_loss(d->s);
+    lower_read_loss(d->s);
     if (id == SCHED_FIRST && d->now == &d->first)
         rebuild(d, false);          /* opens the second step, and only that */
     sched_end(d->s, id);
@@ -600,19 +600,19 @@ static void declare(struct ddp *d)
     }
     d->params = sched_buf(d->s, CAT_PARAMS, "params", NULL, 0, 1, place_params(d));
     d->optimizer = sched_buf(d->s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1,
-                             2 * d->own_bytes + d->own_tensors * adamw_step_bytes(d->p));
+                             2 * d->own_bytes + d->own_tensors * lower_adamw_step_bytes(d->p));
     d->foreach = sched_buf(d->s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, d->own_bytes);
-    tensor_parts(d->s, m, d->params, !d->packed, d->r.kept, NULL, 0);
-    tensor_parts(d->s, m, d->optimizer, 2, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
+    lower_tensor_parts(d->s, m, d->params, !d->packed, d->r.kept, NULL, 0);
+    lower_tensor_parts(d->s, m, d->optimizer, 2, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
     for (int64_t i = 0; i < d->own_tensors; i++)
-        sched_part(d->s, d->optimizer, adamw_step_bytes(d->p));
-    tensor_parts(d->s, m, d->foreach, 1, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
-    adamw_temporaries(d->s, d->p, d->foreach, 0);
+        sched_part(d->s, d->optimizer, lower_adamw_step_bytes(d->p));
+    lower_tensor_parts(d->s, m, d->foreach, 1, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
+    lower_adamw_temporaries(d->s, d->p, d->foreach, 0);
     if (d->s->detailed)
         describe(d);
     d->bucket0_first = declare_buckets(d, &d->first, NULL);
     d->bucket0_steady = d->keeps_first_buckets ? d->bucket0_first : declare_buckets(d, &d->steady, d->order);
-    declare_activations(d->s, d->local, d->acts);
+    lower_declare_activations(d->s, d->local, d->acts);
 }
 
 static void assign_buckets(struct ddp *d)
@@ -634,7 +634,7 @@ static void assign_buckets(struct ddp *d)
      * over registration order, the last first; those are never rebuilt. */
     buckets_assign(d->m, registered, dtype_bytes(d->r.grad), unused ? limits : one, &d->first);
     buckets_reverse(&d->first, d->ntensors);
-    ready_order(d->local, &d->s->program, d->order);
+    buckets_ready_order(d->local, &d->s->program, d->order);
     buckets_assign(d->m, d->order, dtype_bytes(d->r.grad), limits, &d->steady);
     d->keeps_first_buckets = unused;
     d->now = &d->first;
@@ -665,7 +665,7 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
                      .grad_family = calloc(n, sizeof *d.grad_family),
                      .pending = calloc(n, sizeof *d.pending), .owner = calloc(n, sizeof *d.owner),
                      .sorted = calloc(n, sizeof *d.sorted), .param_at = calloc(n, sizeof *d.param_at),
-                     .module_buffers = model_buffer_elems(local->model) };
+                     .module_buffers = lower_model_buffer_elems(local->model) };
 
     d.packed = d.sharded_optimizer && p->ddp.parameters_as_bucket_view;
     d.apart = !d.view || (p->accumulation > 1 && !p->sync_every_micro_step);

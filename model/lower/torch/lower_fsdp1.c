@@ -67,7 +67,7 @@ static void root_block_backward(void *arg, int b, int by)
 static void run_root_blocks(struct fsdp1 *f, enum pass pass)
 {
     if (f->map.n == 0)
-        blocks_emit(f->local, f->s, pass == PASS_BACKWARD,
+        units_blocks_emit(f->local, f->s, pass == PASS_BACKWARD,
                     pass == PASS_FORWARD ? root_block_forward : root_block_backward, f);
 }
 
@@ -256,7 +256,7 @@ static void optimizer(struct fsdp1 *f, bool first)
     for (int c = 0; c < NUC; c++)
         elems += f->size[c].optim_numel * f->map.of_class[c];
     if (f->p->clip > 0)             /* FSDP's own clip_grad_norm_(): one sum of squares */
-        clip_by_norm(f->s, STREAM_COMPUTE, elems * dtype_bytes(f->r.kept), f->group, f->sharded ? 1 : 0, false, own_gradients, f);
+        lower_clip_by_norm(f->s, STREAM_COMPUTE, elems * dtype_bytes(f->r.kept), f->group, f->sharded ? 1 : 0, false, own_gradients, f);
     lower_torch_adamw(f->s, f->p, elems);
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
     for_all(f, ACT_RW, offsetof(struct fsdp1_families, shard));
@@ -283,7 +283,7 @@ static void step(struct fsdp1 *f, bool first)
     optimizer(f, first);
     if (!late)
         zero_grad(f, "zero_grad");
-    read_loss(f->s);
+    lower_read_loss(f->s);
 }
 
 static void steady_step(void *passes) { step(((struct passes *)passes)->f, false); }
@@ -346,7 +346,7 @@ static void declare(struct fsdp1 *f, enum unit_class c)
 
     m->shard     = sched_buf(s, CAT_PARAMS, "flat params", of, 0, n, round512(z->shard * kept));
     m->optimizer = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", of, 0, n,
-                             2 * z->optim_bytes + adamw_step_bytes(f->p));
+                             2 * z->optim_bytes + lower_adamw_step_bytes(f->p));
     for (int i = 0; i < 2; i++) {
         bool again = i == 1 && (f->sharded ? f->frees_after_forward && c != UC_ROOT : f->casts);
         m->mp_shard[i] = sched_buf(s, CAT_ALL_GATHER, "cast shard", of, 0, n, round512(z->shard * used));
@@ -365,7 +365,7 @@ static void declare(struct fsdp1 *f, enum unit_class c)
     m->grads_new = sched_buf(s, CAT_GRADS, "new flat grads for the optimizer", of, 0, n, grads);
     for (int i = 0; i < 2; i++)
         sched_part(s, m->optimizer, z->optim_bytes);
-    sched_part(s, m->optimizer, adamw_step_bytes(f->p));
+    sched_part(s, m->optimizer, lower_adamw_step_bytes(f->p));
     m->init_params = sched_buf(s, CAT_TEMPORARIES, "params as built", of, 0, n, z->original_bytes);
     m->init_flat = sched_buf(s, CAT_TEMPORARIES, "flattened params", of, 0, n, round512(z->flat * kept));
     for (int i = 0; i < n; i++)
@@ -445,10 +445,10 @@ static void setup(struct fsdp1 *f)
             foreach += f->size[c].optim_bytes * f->map.of_class[c];
             largest = f->size[c].optim_bytes > largest ? f->size[c].optim_bytes : largest;
         }
-    declare_activations(s, f->local, f->acts);
+    lower_declare_activations(s, f->local, f->acts);
     declare_parts(f);
     f->foreach_temp = sched_buf(s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, foreach);
-    adamw_temporaries(s, f->p, f->foreach_temp, largest);
+    lower_adamw_temporaries(s, f->p, f->foreach_temp, largest);
     for (int i = 0; i < RING; i++) {
         f->ev_forward[i] = sched_event(s);
         f->ev_backward[i] = sched_event(s);
@@ -510,7 +510,7 @@ int lower_fsdp1(const struct local_model *local, struct schedules *s)
     step(&f, true);
     sched_end(s, SCHED_FIRST);
     sched_begin(s, SCHED_STEADY);
-    emit_settled(s, steady_step, settled, &(struct passes){ .f = &f });
+    lower_emit_settled(s, steady_step, settled, &(struct passes){ .f = &f });
     sched_end(s, SCHED_STEADY);
     return 0;
 }

@@ -411,7 +411,7 @@ static void forward(struct fsdp2 *f)
     copy_out(f, the_root, PHASE_FORWARD, false);
     root_compute(f, PIECE_EMBED, PASS_FORWARD);
     if (f->map.n == 0)
-        blocks_emit(f->local, f->s, false, root_block_forward, f);
+        units_blocks_emit(f->local, f->s, false, root_block_forward, f);
     units_emit(&f->map, f->s, false, forward_unit, f);
     root_compute(f, PIECE_HEAD, PASS_FORWARD);
     if (f->nshard > 1)              /* FSDPState._post_forward of the root */
@@ -433,7 +433,7 @@ static void backward(struct fsdp2 *f)
         unshard(f, at_position(f, f->map.n - 1, 0), PHASE_BACKWARD, false, true);
     root_compute(f, PIECE_HEAD, PASS_BACKWARD);
     if (f->map.n == 0)
-        blocks_emit(f->local, f->s, true, root_block_backward, f);
+        units_blocks_emit(f->local, f->s, true, root_block_backward, f);
     units_emit(&f->map, f->s, true, backward_unit, f);
     root_compute(f, PIECE_EMBED, PASS_BACKWARD);
     /* The root's inputs need no gradient: its turn comes in the final callback,
@@ -497,7 +497,7 @@ static void optimizer(struct fsdp2 *f, bool first)
     for (int c = 0; c < NUC; c++)
         elems += f->size[c].local * f->map.of_class[c];
     if (f->p->clip > 0)
-        clip_by_norm(f->s, st, elems * dtype_bytes(f->r.kept), f->group,
+        lower_clip_by_norm(f->s, st, elems * dtype_bytes(f->r.kept), f->group,
                      f->nshard > 1 ? f->m->ntensors : 0,  /* the norms of all, stacked */
                      false, own_gradients, f);
     /* On the CPU it is a loop over parameters: as many passes over memory as the lists take. */
@@ -510,7 +510,7 @@ static void optimizer(struct fsdp2 *f, bool first)
         sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "the CPU's optimizer")->after = AFTER(STREAM_HOST);
     sched_op(f->s, OP_MEMORY, st, PHASE_OPTIMIZER, "zero_grad");
     for_all(f, ACT_FREE, offsetof(struct families, grads));
-    read_loss(f->s);
+    lower_read_loss(f->s);
 }
 
 static void init(struct fsdp2 *f)
@@ -557,13 +557,13 @@ static void setup(struct fsdp2 *f)
                 fsdp2_offload_declare(f, (enum unit_class)c);
             foreach += f->size[c].foreach_bytes * f->map.of_class[c];
         }
-    declare_activations(f->s, f->local, f->acts);
+    lower_declare_activations(f->s, f->local, f->acts);
     if (f->offload) {
         f->foreach_temp = sched_buf_in(f->s, SPACE_HOST, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, fsdp2_loop_bytes(f));
     } else {
         f->foreach_temp = sched_buf(f->s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, foreach);
         fsdp2_foreach_parts(f);
-        adamw_temporaries(f->s, p, f->foreach_temp, 0);
+        lower_adamw_temporaries(f->s, p, f->foreach_temp, 0);
     }
     f->ev_gather = sched_event(f->s);
     f->ev_copy_out = sched_event(f->s);

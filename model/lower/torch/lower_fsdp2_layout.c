@@ -59,7 +59,7 @@ static int64_t whole_bytes(const struct tensor *t, const void *arg)
 static int64_t step_bytes(const struct tensor *t, const void *plan)
 {
     (void)t;
-    return adamw_step_bytes(plan);
+    return lower_adamw_step_bytes(plan);
 }
 
 int64_t fsdp2_padded_share(const struct fsdp2 *f, int t)
@@ -84,7 +84,7 @@ void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
     struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512 };
     struct sizes *z = &f->size[c];
 
-    z->numel = unit_sum(&f->map, c, tensor_numel, NULL);
+    z->numel = unit_sum(&f->map, c, units_tensor_numel, NULL);
     z->padded = unit_sum(&f->map, c, padded, &kept);
     z->local = unit_sum(&f->map, c, local_elems, &kept);
     z->shard_bytes = unit_sum(&f->map, c, shard_bytes, &kept);
@@ -119,7 +119,7 @@ void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
         parts_of(f, c, m->shard, 1, shard_bytes, &kept);
         parts_of(f, c, m->optimizer, 2, local_bytes, &kept);
         for (int i = 0; unit_tensor(&f->map, c, i) >= 0; i++)
-            sched_part(f->s, m->optimizer, adamw_step_bytes(f->p));
+            sched_part(f->s, m->optimizer, lower_adamw_step_bytes(f->p));
     }
     parts_of(f, c, m->unsharded, 1, padded_bytes, &used);
     if (again.rank)
