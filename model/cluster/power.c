@@ -19,6 +19,7 @@ static const struct { const char *name; double watts; const char *source; } tabl
     { "h20",            400,  "NVIDIA H20 datasheet as reported in the press" },
     { "h200",           700,  "NVIDIA H200 datasheet, SXM: up to 700 W" },
     { "b200",           1000, "NVIDIA HGX B200 datasheet: up to 1000 W" },
+    { "gh200",          1000, "NVIDIA GH200 datasheet: 450 to 1000 W for GPU, Grace and memory together" },
     { "gb200",          1350, "NVIDIA GB200 Superchip: up to 2700 W for two GPUs and a Grace; half of it" },
     { "l4",             72,   "NVIDIA L4 datasheet" },
     { "l40s",           350,  "NVIDIA L40S datasheet" },

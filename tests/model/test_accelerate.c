@@ -250,6 +250,8 @@ static void export_then_import_is_the_same_plan(void **state)
             fail_msg("not read back: %s", text);
         /* sync_each_batch is an argument of the script's plugin */
         q.sync_every_micro_step = p.sync_every_micro_step;
+        q.loss = p.loss;                        /* the script's */
+        q.optimizer_form = p.optimizer_form;
         a = plan_to_json(&p);
         b = plan_to_json(&q);
         if (!json_equal(a, b)) {

@@ -412,8 +412,8 @@ static void a_rate_that_nobody_published_is_asked_for(void **state)
 static void what_was_measured_needs_no_rate(void **state)
 {
     (void)state;
-    const struct measured_bytes known[] = { { MP_HOST_ADAMW, 28000, 1e-3, 0 }, { MP_DISK_READ, 1000, 1e-3, 0 },
-                                            { MP_DISK_WRITE, 1000, 1e-3, 0 } };
+    const struct measured_bytes known[] = { { MP_HOST_ADAMW, 28000, 1e-3, 0, KERNELS_DPX }, { MP_DISK_READ, 1000, 1e-3, 0, KERNELS_DPX },
+                                            { MP_DISK_WRITE, 1000, 1e-3, 0, KERNELS_DPX } };
     struct measured_device m = { .bytes = known, .nbytes = 3 };
     struct plan p = on("p5");
 

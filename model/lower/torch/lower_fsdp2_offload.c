@@ -76,7 +76,7 @@ void fsdp2_offload_declare(struct fsdp2 *f, enum unit_class c)
     f->arrived[c] = sched_buf_in(f->s, SPACE_HOST, CAT_GRADS, "gradient to be added", of_class(c), 0, f->map.of_class[c], most);
     f->born[c] = sched_buf_in(f->s, SPACE_HOST, CAT_PARAMS, "materialised shards", of_class(c), 0, f->map.of_class[c],
                               f->home == SPACE_PINNED ? exact : 0);
-    if (!f->s->detailed)
+    if (!f->s->detailed || f->home != SPACE_PINNED)
         return;
     int at = sched_layout(f->s, unit_stride(&f->map, c));
     int64_t born = 0;
