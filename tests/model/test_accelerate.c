@@ -252,6 +252,7 @@ static void export_then_import_is_the_same_plan(void **state)
         q.sync_every_micro_step = p.sync_every_micro_step;
         q.loss = p.loss;                        /* the script's */
         q.optimizer_form = p.optimizer_form;
+        q.host_threads = p.host_threads;        /* OMP_NUM_THREADS of its environment */
         a = plan_to_json(&p);
         b = plan_to_json(&q);
         if (!json_equal(a, b)) {
