@@ -1,6 +1,8 @@
 /* block_io_uring.c -- requests through io_uring: the kernel has all of them at once, and no thread waits in each. */
 #include "exec/device/block_io_internal.h"
 
+#include <stddef.h>
+
 #ifdef DPX_URING
 
 #include <errno.h>

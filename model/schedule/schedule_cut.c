@@ -224,7 +224,7 @@ static void copy_entry(struct cut *c, const struct op *o)
     p = sched_op(c->s, (enum op_kind)o->kind, (enum stream)o->stream, (enum phase)o->phase, o->what);
     *p = *o;
     p->act0 = (uint32_t)c->s->nacts;
-    p->nacts = 0;
+    p->nacts = p->acting = 0;
     copy_acts(c, o, ~0);
 }
 

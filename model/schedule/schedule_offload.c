@@ -108,7 +108,7 @@ static void again(struct pass_over *p, const struct op *o, uint16_t after)
 
     *n = *o;
     n->act0 = act0;
-    n->nacts = 0;
+    n->nacts = n->acting = 0;
     n->after |= after;
     if (o->kind == OP_COMPUTE)
         n->u.compute.granted = 0;   /* its acts count it again */

@@ -229,10 +229,8 @@ static bool on_host(struct schedules *s, enum sched_id id, const struct op *o, c
     struct op *n = sched_op(s, (enum op_kind)o->kind, (enum stream)o->stream, PHASE_INIT, o->what);
     n->flags = o->flags;
     for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++)
-        if (!is_state(acts[k].buf)) {
-            sched_act(s, ACT_USE, acts[k].buf, 0, 0);
-            s->acts[s->nacts - 1] = acts[k];
-        }
+        if (!is_state(acts[k].buf))
+            sched_act_like(s, &acts[k], acts[k].what);
     return true;
 }
 
