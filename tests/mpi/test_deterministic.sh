@@ -26,7 +26,7 @@ weights() {
     plan "$@" >"$dir/plan.json"
     "$B/dpxrun" "$dir/plan.json" --steps 6 --no-db --json --threads 1 --init $model/init.safetensors \
         --save "$dir/$name" >"$dir/$name.json" 2>&1 || cat "$dir/$name.json"
-    sed -n '/"loss"/,/\]/p' "$dir/$name.json" >"$dir/$name.loss"
+    sed -n '/"loss": \[/,/\]/p' "$dir/$name.json" >"$dir/$name.loss"
 }
 
 same() {        # WHAT NAME: as "first"

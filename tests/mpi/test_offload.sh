@@ -33,7 +33,7 @@ run() {         # NAME ARGUMENT...: JSON to NAME.out
         cat "$dir/said"
     find "$dir/files" -mindepth 1 | sed 's/^/left: /'
 }
-losses() { sed -n '/"loss"/,/\]/p' "$dir/$1.out"; }
+losses() { sed -n '/"loss": \[/,/\]/p' "$dir/$1.out"; }
 same_losses() { losses "$1" >"$dir/a"; losses "$2" >"$dir/b"; [ -s "$dir/a" ] || echo 'no losses'; diff "$dir/a" "$dir/b"; }
 # Pairs of a figure and its prediction that follow each other, within one object.
 as_predicted() {
