@@ -8,7 +8,9 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -250,7 +252,43 @@ static void files_of_a_crashed_run_are_removed_and_no_others(void **state)
     }
 }
 
+/* Somebody's own folders, whose names only look alike, and one of the same form without the mark. */
+static void what_others_keep_there_stays(void **state)
+{
+    static const char *const names[] = { "dpx-rankings", "dpx-rank0-notes", "dpx-rank-abcdef", "dpx-rank12-abcdefg", "dpx-rank0-a1B2c3" };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[600], file[700];
+        snprintf(path, sizeof path, "%s/%s", scratch_folder, names[i]);
+        snprintf(file, sizeof file, "%s/thesis.tex", path);
+        assert_int_equal(mkdir(path, 0700), 0);
+        FILE *f = fopen(file, "w");
+        assert_non_null(f);
+        fclose(f);
+        assert_int_equal(store_sweep(scratch_folder), 0);
+        store_close(open_one(10));
+        assert_int_equal(access(file, F_OK), 0);
+        assert_int_equal(unlink(file), 0);
+        assert_int_equal(rmdir(path), 0);
+    }
+}
+
 /* ---- what goes wrong ---- */
+
+static void a_folder_that_somebody_has_locked_is_one_line(void **state)
+{
+    (void)state;
+    int fd = open(scratch_folder, O_RDONLY | O_DIRECTORY);
+
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    capture();
+    assert_null(open_one(10));
+    heard("another program has had a lock on this folder");
+    assert_int_equal(store_sweep(scratch_folder), 0);
+    close(fd);
+}
 
 static void a_disk_that_is_too_small_is_found_out_at_once(void **state)
 {
@@ -429,6 +467,8 @@ int main(void)
         cmocka_unit_test(buffers_are_as_large_as_files_need),
         cmocka_unit_test(a_folder_with_a_file_each_is_there_while_it_is_open),
         cmocka_unit_test(files_of_a_crashed_run_are_removed_and_no_others),
+        cmocka_unit_test(what_others_keep_there_stays),
+        cmocka_unit_test(a_folder_that_somebody_has_locked_is_one_line),
         cmocka_unit_test(a_disk_that_is_too_small_is_found_out_at_once),
         cmocka_unit_test(so_is_a_limit_of_file_sizes),
         cmocka_unit_test(a_folder_that_is_not_there_is_named),
