@@ -290,7 +290,8 @@ const char *knob_nearest(const char *object, const char *name, uint32_t cell)
 /* What frameworks have and plans do not yet.  `none` is the number that asks for
  * nothing (a partition over one rank, a threshold of 0). */
 static const struct { const char *object, *name, *why; double none; } unsupported[] = {
-    { "", "offload", "offloading is not supported yet", 0 },
+    { "", "offload", "a plan names what is offloaded: deepspeed.offload_optimizer, deepspeed.offload_param, fsdp.cpu_offload "
+      "or activation_offload", 0 },
     { "", "quantize", "quantised communication is not supported yet", 0 },
     { "", "tensor_parallel", "tensor parallelism is not supported yet", 1 },
     { "", "pipeline", "pipeline parallelism is not supported yet", 1 },

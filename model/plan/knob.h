@@ -129,8 +129,8 @@ const char *knob_nearest(const char *object, const char *name, uint32_t cell);
 /* Edit distance, for suggestions. */
 int knob_distance(const char *a, const char *b);
 
-/* Why a key that frameworks know is not in plans yet ("offloading is not
- * supported yet"); "" when its value asks for nothing (null, false, 1 rank,
+/* Why a key that frameworks know is not in plans yet ("pipeline parallelism is
+ * not supported yet"); "" when its value asks for nothing (null, false, 1 rank,
  * device none); NULL when it is no such key. */
 const char *knob_not_yet(const char *object, const char *name, const json_t *value);
 

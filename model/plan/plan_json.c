@@ -62,6 +62,17 @@ static json_t *write_key(const struct plan *p, const struct knob *k)
     return v;
 }
 
+/* Has the key's framework no such strategy at all, as FSDP's keys for ZeRO? */
+static bool of_another_strategy(const char *object, const char *name, const struct plan *p)
+{
+    uint32_t cells = knob_cells(object, name);
+
+    for (int d = 0; d < NDIALECT; d++)
+        if (cells & CELL(p->strategy, (unsigned)d))
+            return false;
+    return cells != 0;
+}
+
 static int read_key(const char *where, const char *object, const char *name, const json_t *v,
                     struct plan *p)
 {
@@ -78,9 +89,9 @@ static int read_key(const char *where, const char *object, const char *name, con
     }
     if (k)
         return knob_read(v, where, k, p);
-    if (not_yet && not_yet[0])
+    if (not_yet && not_yet[0] && !of_another_strategy(object, name, p))
         return fail("%s: %s%s%s: %s", where, object, object[0] ? "." : "", name, not_yet);
-    return not_yet ? 0 : refuse_unknown(where, object, name, p);
+    return not_yet && !not_yet[0] ? 0 : refuse_unknown(where, object, name, p);
 }
 
 static bool is_head(const char *name)

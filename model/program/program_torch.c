@@ -189,7 +189,8 @@ static bool stops_early(const struct plan *p)
 static void backward_again(struct run *r, const struct torch_region *g)
 {
     struct tape *t = &r->t;
-    int node0 = t->nnodes, store0 = t->nstores, k0 = tape_cut(t);
+    int node0 = t->nnodes, store0 = t->nstores;
+    int k0 = t->compiled ? t->nout : tape_cut(t);       /* a compiled graph is open: what it takes first is counted with its begin */
 
     t->nsavers = 0;
     t->stop_after = stops_early(r->b.p) ? g->savers : 0;

@@ -37,13 +37,19 @@ static void row(const char *what, int64_t bytes)
         printf("  %-28s %12s\n", what, size_text(bytes).s);
 }
 
+const char *eval_space_name(enum space m)
+{
+    return m == SPACE_PINNED ? "pinned memory of a node" : m == SPACE_HOST ? "host memory of a node" : "disk space of a node";
+}
+
+const char *eval_idle_name(bool elsewhere) { return elsewhere ? "idle (issue, copies, host)" : "idle (waiting to be issued)"; }
+
 /* One line for each memory beyond the device's. */
 static void print_spaces(const struct space_accounts *a)
 {
     for (int m = SPACE_PINNED; m < NSPACE; m++)
         if (a->of[m].used)
-            printf("  %-28s %12s of %s\n", m == SPACE_PINNED ? "pinned memory of a node" :
-                   m == SPACE_HOST ? "host memory of a node" : "disk space of a node", size_text(a->of[m].peak).s,
+            printf("  %-28s %12s of %s\n", eval_space_name((enum space)m), size_text(a->of[m].peak).s,
                    size_text(a->of[m].available).s);
 }
 
@@ -61,9 +67,12 @@ static void print_verdict(const struct evaluation *e, const struct timing *t)
         printf("%s%s%s\n", terminal_ink(stdout, TERMINAL_RED), e->why_not, terminal_ink(stdout, TERMINAL_PLAIN));
         return;
     }
-    printf("%s%s%s%s\n", terminal_ink(stdout, e->verdict == VERDICT_TIGHT ? TERMINAL_YELLOW : TERMINAL_GREEN),
-           verdict_name(e->verdict), terminal_ink(stdout, TERMINAL_PLAIN), simulate_waits_for_memory(e, t)
-           ? ", but streams that run ahead would hold more than there is: the allocator makes them wait,"
+    printf("%s%s%s", terminal_ink(stdout, e->verdict == VERDICT_TIGHT ? TERMINAL_YELLOW : TERMINAL_GREEN),
+           verdict_name(e->verdict), terminal_ink(stdout, TERMINAL_PLAIN));
+    if (e->reserved.known && e->reserved.reserved_peak > e->reserved.without_headroom)
+        printf(": PyTorch's allocator reserves %s, and %s are left when the headroom stays free",
+               size_text(e->reserved.reserved_peak).s, size_text(e->reserved.without_headroom).s);
+    puts(simulate_waits_for_memory(e, t) ? ", but streams that run ahead would hold more than there is: the allocator makes them wait,"
              " which the step time leaves out" : "");
     if (e->reserved.retries)
         printf("the allocator gives its cache back to the device %" PRId64 " times in init and three steps and waits for"
@@ -132,8 +141,7 @@ static void print_time(const struct plan *p, const struct schedules *s, const st
                 printf("  exposed %-12s %-7s %10.4f s %5.1f %%\n", coll_name((enum coll_op)op),
                        s->groups.group[g].name, l->exposed_by[op][g], 100 * l->exposed_by[op][g] / step);
     printf("  %-28s %10.4f s %5.1f %%\n", "optimizer", l->optimizer_s, 100 * l->optimizer_s / step);
-    printf("  %-28s %10.4f s %5.1f %%\n", s->spaces ? "idle (issue, copies, host)" : "idle (waiting to be issued)",
-           l->idle_s, 100 * l->idle_s / step);
+    printf("  %-28s %10.4f s %5.1f %%\n", eval_idle_name(s->spaces != 0), l->idle_s, 100 * l->idle_s / step);
     if (l->slowest_s > 0)
         printf("  %-28s %10.4f s %5.1f %%\n", "waiting for the slowest rank", l->slowest_s, 100 * l->slowest_s / step);
     print_away(l);

@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "model/cluster/cluster.h"
+#include "model/schedule/schedule.h"
 
 int cmd_search(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
@@ -26,6 +27,11 @@ struct plan;
 bool list_plan_key_entry(int i, const char **name, const char **text);
 
 int convert_write_plan(const struct plan *p, const char *path);
+
+/* Words of `eval` that others say too: "host memory of a node"; what a step's idle time is, where bytes lie outside of
+ * device memory and where none do. */
+const char *eval_space_name(enum space m);
+const char *eval_idle_name(bool elsewhere);
 
 /* What was measured on a cluster's machines, from this database or (NULL) the usual one; one cluster at
  * a time.  1 found, 0 not, -1 reported.  dpxplan_measured.c. */

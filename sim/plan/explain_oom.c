@@ -14,6 +14,7 @@
 #include "sim/plan/plan_source.h"
 #include "sim/search/advice.h"
 
+enum { MORE_NODES = 64 };               /* times as many are asked about */
 #define MiB ((int64_t)1 << 20)
 #define A_DEVICE_WITH_ROOM ((int64_t)1 << 48)
 /* Drivers round what they say, and the GPU table has one driver's figure: less apart is the same GPU. */
@@ -167,11 +168,32 @@ static void print_what_ran(const struct oom_message *m, const struct explained *
     }
 }
 
+/* Does the device hold the plan?  Beside it a node's memory may be short. */
+static bool on_device(const struct evaluation *e)
+{
+    return reserved_verdict(&e->reserved, e->m.needed <= e->m.available) != VERDICT_DOES_NOT_FIT;
+}
+
+/* What nothing else explains: taken by what PyTorch's allocator does not know, or the run had not come far. */
+static void print_unexplained(const struct oom_message *m, const struct explained *p)
+{
+    const struct reserved *r = &p->e.reserved;
+    int64_t outside = m->total >= 0 && m->reserved >= 0 && m->free >= 0 ? m->total - m->reserved - m->free : -1;
+
+    if (outside >= 0 && r->known)
+        printf("%s were taken outside of PyTorch's allocator (the plan counts on %s), or the plan's peak of %s was yet to come.\n",
+               size_text(outside).s, size_text(r->driver - r->reserved_peak).s, size_text(p->e.m.needed).s);
+    else
+        printf("Something outside of PyTorch's allocator took memory, or the plan's peak of %s was yet to come.\n",
+               size_text(p->e.m.needed).s);
+}
+
 /* Memory that a request could not have though nobody used it, and memory that others had.  Both may be. */
-static int print_causes(const struct oom_message *m, const struct explained *p)
+static void print_causes(const struct oom_message *m, const struct explained *p)
 {
     int64_t total = total_of(&p->plan), idle = m->reserved >= 0 ? m->reserved - m->allocated : 0, free = m->free > 0 ? m->free : 0;
-    int64_t held = m->allocated + (m->form == OOM_TEXT && m->tried > 0 ? m->tried : 0), n = 0;
+    bool failed = m->form == OOM_TEXT && m->tried > 0;      /* what was allocated is told without the request */
+    int64_t held = m->allocated + (failed ? m->tried : 0), n = 0;
 
     if (m->others > 0 && (m->tried < 0 || m->others + free + idle >= m->tried) && ++n)
         printf("Other processes hold %s of this GPU, without which the request would have been served: end them (nvidia-smi "
@@ -184,44 +206,99 @@ static int print_causes(const struct oom_message *m, const struct explained *p)
         printf("Fragmentation: %s were reserved and not used by any tensor, in pieces that %s did not fit into: "
                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.\n", size_text(idle).s, size_text(m->tried).s);
     if ((double)held > (1 + SAME_PLAN) * (double)p->e.allocated_peak && ++n) {
-        printf("The run held %s with the request, %s more than the plan ever does: what ran is not what the plan says.\n",
-               size_text(held).s, size_text(held - p->e.allocated_peak).s);
+        printf("The run held %s%s, %s more than the plan ever does: what ran is not what the plan says.\n",
+               size_text(held).s, failed ? " with the request" : "", size_text(held - p->e.allocated_peak).s);
         print_what_ran(m, p);
-    } else if (!p->e.m.fits && ++n) {
+    } else if (!on_device(&p->e) && ++n) {
         printf("The plan foresees it: %s.\n", p->e.why_not);
-    } else if (m->form != OOM_TEXT && !n) {
-        printf("What was allocated is within the plan's peak.\n");
     }
-    if (!n && m->form == OOM_TEXT)
-        printf("%s more than the plan counts on was taken outside of PyTorch's allocator, or the plan's peak of %s was yet to come.\n",
-               m->total >= 0 && m->reserved >= 0 && m->free >= 0 ? size_text(m->total - m->reserved - m->free).s : "Memory",
-               size_text(p->e.m.needed).s);
-    return (int)n;
+    if (n == 0 && m->form == OOM_TEXT)
+        print_unexplained(m, p);
+    else if (n == 0)
+        printf("What was allocated is within the plan's peak.\n");
+}
+
+/* ---- what would fit ---- */
+
+/* The fewest nodes on which the plan fits, of twice as many, four times and so on; 0: none.  Where nothing is sharded
+ * none will help. */
+static int64_t nodes_that_fit(const struct plan *p, struct size_text *needed)
+{
+    int64_t found = 0;
+
+    for (int64_t n = 2 * p->cluster.nodes; n <= MORE_NODES * p->cluster.nodes && !found; n *= 2) {
+        char pair[32], why[200];
+        const char *const pairs[] = { pair };
+        struct plan q;
+        struct evaluation e;
+        snprintf(pair, sizeof pair, "nodes=%" PRId64, n);
+        struct fail_sink before = fail_divert(why, sizeof why);
+        if (plan_source_with(p, pairs, 1, &q) == 0) {
+            if (evaluate(&q, &e) == 0) {
+                found = e.m.fits ? n : 0;
+                *needed = size_text(e.m.needed);
+                evaluation_free(&e);
+            }
+            plan_free(&q);
+        }
+        fail_restore(before);
+    }
+    return found;
+}
+
+static void print_way(const struct plan *p)
+{
+    char change[160];
+    struct size_text needed;
+
+    if (advice_that_fits(p, change, sizeof change)) {
+        printf("; to make it fit: %s.\n", change);
+        return;
+    }
+    int64_t nodes = nodes_that_fit(p, &needed);
+    if (nodes)
+        printf("; no change of one option is enough; with nodes=%" PRId64 " it fits (%s).\n", nodes, needed.s);
+    else
+        printf("; no change of one option is enough, nor are up to %d times as many nodes.\n", MORE_NODES);
+}
+
+/* The plan where this process has `bytes` of the GPU, as PyTorch sees it. */
+static void print_verdict(const char *where, const struct plan *p, int64_t bytes)
+{
+    struct plan q = *p;                 /* shares the model */
+    struct evaluation e;
+
+    q.cluster.memory = bytes + p->cluster.memory - total_of(p);
+    printf("%s (%s for this process", where, size_text(bytes).s);
+    if (q.cluster.memory <= q.cluster.context || cluster_available(&q.cluster) <= 0 || evaluate(&q, &e) < 0) {
+        puts(") nothing fits.");
+        return;
+    }
+    printf(", %s of it usable) ", size_text(cluster_available(&q.cluster)).s);
+    if (e.m.elsewhere && spaces_short(&e.m.spaces) >= 0) {
+        char why[320];
+        spaces_why_not(&e.m.spaces, why, sizeof why);
+        printf("%s (%s)", on_device(&e) ? "the device holds the plan, its node does not" : "neither the device nor its node holds the plan",
+               why);
+    } else {
+        printf("the plan %s", !e.m.fits ? "does not fit" : e.verdict == VERDICT_TIGHT ? "fits tightly" : "fits");
+    }
+    if (e.m.fits && e.verdict != VERDICT_TIGHT)
+        puts(".");
+    else
+        print_way(&q);
+    evaluation_free(&e);
 }
 
 /* The plan on what this GPU really had for it. */
-static void print_remedy(const struct oom_message *m, const struct explained *p)
+static void print_remedy(const struct oom_message *m, const struct plan *p)
 {
-    struct plan q = p->plan;            /* shares the model */
-    struct evaluation e;
-    char change[160];
-    int64_t others = m->others > 0 ? m->others : 0;
+    int64_t total = m->total >= 0 ? m->total : total_of(p);
 
-    if (m->total >= 0)
-        q.cluster.memory = m->total + q.cluster.gpu.reserved - others;
-    if (q.cluster.memory <= q.cluster.context || evaluate(&q, &e) < 0) {
-        printf("Nothing fits beside them.\n");
-        return;
-    }
-    printf("\nOn this GPU (%s for this process, %s of it usable) the plan %s", size_text(q.cluster.memory).s,
-           size_text(cluster_available(&q.cluster)).s, e.m.fits ? e.verdict == VERDICT_TIGHT ? "fits tightly" : "fits" : "does not fit");
-    if (e.m.fits && e.verdict != VERDICT_TIGHT)
-        puts(".");
-    else if (advice_that_fits(&q, change, sizeof change))
-        printf("; to make it fit: %s.\n", change);
-    else
-        puts("; no change of one option is enough: more GPUs.");
-    evaluation_free(&e);
+    putchar('\n');
+    print_verdict(m->others > 0 ? "Once they have ended" : "On this GPU", p, total);
+    if (m->others > 0)
+        print_verdict("Beside them", p, total > m->others ? total - m->others : 0);
 }
 
 int explain_oom(const char *plan, const char *message)
@@ -235,7 +312,7 @@ int explain_oom(const char *plan, const char *message)
     putchar('\n');
     print_request(&m, &p);
     print_causes(&m, &p);
-    print_remedy(&m, &p);
+    print_remedy(&m, &p.plan);
     explain_unload(&p);
     return EXIT_DONE;
 }

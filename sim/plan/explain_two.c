@@ -100,9 +100,16 @@ static void print_diff(char **a, int n, char **b, int m)
     free(lcs);
 }
 
+/* "deepspeed.offload_param" of "deepspeed" and "offload_param". */
+static void path_of(const char *object, const char *key, char path[96])
+{
+    snprintf(path, 96, "%s%s%s", object, *object ? "." : "", key);
+}
+
 static void print_keys(const json_t *a, const json_t *b, const char *prefix)
 {
     const char *key;
+    char path[96];
     json_t *x;
 
     json_object_foreach((json_t *)a, key, x) {
@@ -110,19 +117,22 @@ static void print_keys(const json_t *a, const json_t *b, const char *prefix)
         if (json_equal(x, (json_t *)y))
             continue;
         if (json_is_object(x) && json_is_object(y)) {
-            print_keys(x, y, key);
+            path_of(prefix, key, path);
+            print_keys(x, y, path);
             continue;
         }
+        path_of(prefix, key, path);
         char *s = json_dumps(x, JSON_ENCODE_ANY | JSON_COMPACT);
         char *t = y ? json_dumps(y, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-        printf("  %s%s%-24s %14.40s   %14.40s\n", prefix, *prefix ? "." : "", key, s ? s : "-", t ? t : "-");
+        printf("  %-28s %14.40s   %14.40s\n", path, s ? s : "-", t ? t : "-");
         free(s);
         free(t);
     }
     json_object_foreach((json_t *)b, key, x) {
         if (!json_object_get(a, key)) {
             char *t = json_dumps(x, JSON_ENCODE_ANY | JSON_COMPACT);
-            printf("  %s%s%-24s %14s   %14.40s\n", prefix, *prefix ? "." : "", key, "-", t ? t : "-");
+            path_of(prefix, key, path);
+            printf("  %-28s %14s   %14.40s\n", path, "-", t ? t : "-");
             free(t);
         }
     }
@@ -160,7 +170,7 @@ static void print_steps(const struct timing *a, const struct timing *b, const st
         print_seconds(name, exposed[0][op], exposed[1][op]);
     }
     print_seconds("optimizer", a->line.optimizer_s, b->line.optimizer_s);
-    print_seconds("idle (waiting to be issued)", a->line.idle_s, b->line.idle_s);
+    print_seconds(eval_idle_name(s->spaces || t->spaces), a->line.idle_s, b->line.idle_s);
     print_seconds("waiting for the slowest rank", a->line.slowest_s, b->line.slowest_s);
     print_seconds("together", a->line.step_s, b->line.step_s);
     printf("  %-28s %14.4g %16.4g   %+.1f %%\n", "tokens/s", a->tokens_per_s, b->tokens_per_s,
@@ -178,7 +188,9 @@ static void pair_of(const char *object, const char *key, const json_t *v, char *
     free(text);
 }
 
-struct totals { double step_s, tokens_per_s; int64_t bytes; };
+static int64_t held_of_node(const struct evaluation *e, int space) { return e->m.elsewhere ? e->m.spaces.of[space].peak : 0; }
+
+struct totals { double step_s, tokens_per_s; int64_t bytes, host; };
 
 /* One plan's totals; -1 reported. */
 static int totals_of(const struct plan *p, struct totals *out)
@@ -189,9 +201,15 @@ static int totals_of(const struct plan *p, struct totals *out)
     if (evaluate(p, &e) < 0)
         return -1;
     int rc = simulate_plan(p, &e, &t, NULL);
-    *out = (struct totals){ t.line.step_s, t.tokens_per_s, e.m.needed };
+    *out = (struct totals){ t.line.step_s, t.tokens_per_s, e.m.needed, held_of_node(&e, SPACE_HOST) };
     evaluation_free(&e);
     return rc;
+}
+
+/* ", memory +1.00 GiB". */
+static void print_more(const char *what, int64_t was, int64_t now)
+{
+    printf(", %s %c%s", what, now < was ? '-' : '+', size_text(now > was ? now - was : was - now).s);
 }
 
 /* The first plan with this one change. */
@@ -210,18 +228,22 @@ static void print_change(const struct plan *a, const struct totals *was, const c
         plan_free(&p);
     }
     fail_restore(before);
-    if (rc < 0)
+    if (rc < 0) {
         printf("  %-44.44s cannot be changed alone: %s\n", pair, why);
-    else
-        printf("  %-44.44s step %+.4g s, tokens/s %+.1f %%, memory %s%s\n", pair, now.step_s - was->step_s,
-               100 * (now.tokens_per_s / was->tokens_per_s - 1), now.bytes < was->bytes ? "-" : "+",
-               size_text(now.bytes > was->bytes ? now.bytes - was->bytes : was->bytes - now.bytes).s);
+        return;
+    }
+    printf("  %-44.44s step %+.4g s, tokens/s %+.1f %%", pair, now.step_s - was->step_s,
+           100 * (now.tokens_per_s / was->tokens_per_s - 1));
+    print_more("memory", was->bytes, now.bytes);
+    if (now.host != was->host)
+        print_more(eval_space_name(SPACE_HOST), was->host, now.host);
+    putchar('\n');
 }
 
 static void print_changes(const struct plan *a, const struct totals *was, const json_t *x, const json_t *y, const char *object)
 {
     const char *key;
-    char pair[200];
+    char pair[200], path[96];
     json_t *v;
 
     json_object_foreach((json_t *)y, key, v) {
@@ -230,7 +252,8 @@ static void print_changes(const struct plan *a, const struct totals *was, const 
             (!strcmp(key, "dialect") && !json_equal(json_object_get(x, "strategy"), json_object_get(y, "strategy"))))
             continue;
         if (json_is_object(v)) {
-            print_changes(a, was, u, v, key);
+            path_of(object, key, path);
+            print_changes(a, was, u, v, path);
             continue;
         }
         pair_of(object, key, v, pair, sizeof pair);
@@ -262,6 +285,8 @@ static void print_memory(const struct explained *p, const struct explained *q)
         print_bytes(category_name((enum category)c), p->e.m.ledger.peak.by[c], q->e.m.ledger.peak.by[c]);
     print_bytes("together", p->e.m.ledger.peak.bytes, q->e.m.ledger.peak.bytes);
     print_bytes("needed, overhead included", p->e.m.needed, q->e.m.needed);
+    for (int m = SPACE_PINNED; m < NSPACE; m++)
+        print_bytes(eval_space_name((enum space)m), held_of_node(&p->e, m), held_of_node(&q->e, m));
     if (!p->e.m.fits)
         printf("  the first does not fit: %s\n", p->e.why_not);
     if (!q->e.m.fits)

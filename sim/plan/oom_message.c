@@ -14,7 +14,10 @@
 #include "base/fail.h"
 #include "base/input.h"
 
-enum { LONGEST = 4096 };                /* of one message, its advice included */
+enum {
+    LONGEST = 4096,                     /* of one message, its advice included */
+    PROCESSES = 64,                     /* that it names */
+};
 #define LARGEST_LOG (64 << 20)
 
 /* ---- text ---- */
@@ -67,9 +70,38 @@ static bool another_process(const char *begin, const char *at)
     return digits < at && ends_in(begin, digits, "Process ");
 }
 
+/* What a message says beside its figures. */
+struct found {
+    int64_t unallocated;
+    int64_t named[PROCESSES];           /* by processes that it does not call its own */
+    int     n;
+};
+
+static void named_process(struct found *f, int64_t bytes, struct oom_message *m)
+{
+    m->others = (m->others < 0 ? 0 : m->others) + bytes;
+    if (f->n < PROCESSES)
+        f->named[f->n++] = bytes;
+}
+
+/* In a container NVML knows the own process by another number: it is among those named.  It holds what PyTorch reserved,
+ * and little beside: the least that can be. */
+static void find_own(const struct found *f, struct oom_message *m)
+{
+    int64_t own = -1;
+
+    for (int i = 0; i < f->n; i++)
+        if (f->named[i] >= m->reserved && (own < 0 || f->named[i] < own))
+            own = f->named[i];
+    if (m->process >= 0 || m->reserved < 0 || own <= 0)
+        return;
+    m->process = own;
+    m->others -= own;
+}
+
 /* One size of the message, by the words around it. */
 static void take(const char *begin, const char *at, const char *after, int64_t bytes, double within, struct oom_message *m,
-                 int64_t *unallocated)
+                 struct found *found)
 {
     if (ends_in(begin, at, "Tried to allocate ") && m->tried < 0) {
         m->tried = bytes;
@@ -86,14 +118,14 @@ static void take(const char *begin, const char *at, const char *after, int64_t b
     } else if (begins(after, " reserved in total")) {
         m->reserved = bytes;
     } else if (begins(after, " cached)") || begins(after, " is reserved by PyTorch but unallocated")) {
-        *unallocated = bytes;
+        found->unallocated = bytes;
     } else if (begins(after, " allocated in private pools")) {
         m->private_pools = bytes;
     } else if (begins(after, " memory in use")) {
         if (ends_in(begin, at, "this process has "))
             m->process = bytes;
         else if (another_process(begin, at))
-            m->others = (m->others < 0 ? 0 : m->others) + bytes;
+            named_process(found, bytes, m);
     }
 }
 
@@ -141,7 +173,8 @@ static int parse_text(const char *where, const char *text, size_t size, struct o
 {
     const char *start = find(text, size, "Tried to allocate ");
     char line[LONGEST + 1];
-    int64_t unallocated = -1, bytes;
+    struct found found = { .unallocated = -1 };
+    int64_t bytes;
     double within;
 
     if (!start && (find(text, size, "out of memory") || find(text, size, "OutOfMemory")))
@@ -156,18 +189,15 @@ static int parse_text(const char *where, const char *text, size_t size, struct o
             continue;
         const char *after = size_at(at, &bytes, &within);
         if (after)
-            take(line, at, after, bytes, within, m, &unallocated);
+            take(line, at, after, bytes, within, m, &found);
         if (ends_in(line, at, "GPU ") && m->gpu < 0)
             m->gpu = atoi(at) & 0xffff;
     }
-    if (m->reserved < 0 && unallocated >= 0 && m->allocated >= 0)
-        m->reserved = m->allocated + unallocated;
+    if (m->reserved < 0 && found.unallocated >= 0 && m->allocated >= 0)
+        m->reserved = m->allocated + found.unallocated;
     if (m->process >= 0 && m->others < 0)
         m->others = 0;                  /* the form names every process, and named none */
-    if (m->process < 0 && m->others >= m->reserved && m->reserved >= 0 && m->others > 0) {
-        m->process = m->others;         /* in a container the own process has another number, and is named so */
-        m->others = 0;
-    }
+    find_own(&found, m);
     return m->tried >= 0 ? 0 : fail("%s: \"Tried to allocate\" is followed by no size", where);
 }
 
@@ -234,6 +264,8 @@ static int of_segments(const char *where, const json_t *segments, const json_t *
     }
     json_array_foreach(traces, i, v)
         of_trace(v, m);
+    if (json_array_size(segments) == 0 && m->tried < 0)
+        return fail("%s: the snapshot has no segments", where);
     return 0;
 }
 

@@ -110,6 +110,27 @@ check 'two plans: both steps, and each option alone' "$(
     grep -q '^[-+] ' "$tmp/out" && echo 'schedules without --schedule'
     "$B/dpxplan" explain --schedule "$tmp/plan.json" "$tmp/other.json" >"$tmp/out" 2>&1
     grep -q '^[-+] ' "$tmp/out" || echo 'no schedules with --schedule')"
+check 'two plans, one offloaded: memory of the host, its words, and keys within keys' "$(
+    sed 's/"precision"/"deepspeed": { "offload_optimizer": { "device": "cpu" }, "offload_param": { "device": "cpu" } }, "precision"/' \
+        "$tmp/plan.json" >"$tmp/other.json"
+    "$B/dpxplan" explain "$tmp/plan.json" "$tmp/other.json" >"$tmp/out" 2>&1 || cat "$tmp/out"
+    for words in '^  pinned memory of a node  *0 B  *[1-9]' '^  host memory of a node  *0 B  *[1-9]' '^  idle (issue, copies, host) ' \
+        '^  deepspeed.offload_optimizer.device=cpu  *step .*, host memory of a node +'; do
+        grep -q -- "$words" "$tmp/out" || { echo "not said: $words"; cat "$tmp/out"; }
+    done)"
+check 'a key of another strategy is named as such, and offloading by its keys' "$(
+    sed 's/"precision"/"fsdp": { "cpu_offload": true }, "precision"/' "$tmp/plan.json" >"$tmp/other.json"
+    says 'not an option of strategy "zero3" in dialect "deepspeed"; it belongs to fsdp/torch' eval "$tmp/other.json"
+    sed -i 's/"zero3"/"fsdp"/; s/"deepspeed"/"torch-fsdp1"/' "$tmp/other.json"
+    says 'CPUOffload of FSDP1 is not supported yet' eval "$tmp/other.json"
+    sed 's/"precision"/"offload": true, "precision"/' "$tmp/plan.json" >"$tmp/other.json"
+    says 'deepspeed.offload_optimizer, deepspeed.offload_param, fsdp.cpu_offload or activation_offload' eval "$tmp/other.json")"
+check 'a plan that is tight says why' "$(
+    echo '{ "dpx_plan": 1, "model": "llama-3.1-8b", "cluster": "1x1xh100", "seq": 4096, "micro_batch": 8, "strategy": "fsdp",
+            "dialect": "torch", "precision": "bf16", "recompute": "full", "fsdp": { "cpu_offload": true } }' >"$tmp/other.json"
+    "$B/dpxplan" eval "$tmp/other.json" >"$tmp/out" 2>&1
+    grep -q "^tight: PyTorch's allocator reserves [0-9.]* GiB, and [0-9.]* GiB are left when the headroom stays free$" "$tmp/out" ||
+        cat "$tmp/out")"
 check 'explain is brief unless --schedule asks for every entry' "$(
     "$B/dpxplan" explain "$tmp/plan.json" >"$tmp/a" 2>&1
     "$B/dpxplan" explain --schedule "$tmp/plan.json" >"$tmp/b" 2>&1

@@ -22,10 +22,11 @@ check 'fragmentation: more is held and unused than was asked for' "$(
     has 'comes in the .* step, at .*, where the plan has'; has 'the plan fits\.')"
 check 'another process' "$(
     message '1.96 GiB' '79.11 GiB' '0.50 GiB' '24.00 GiB' '0.10 GiB' '50.00 GiB'; has '^Other processes hold 50.00 GiB'
-    hasnt Fragmentation)"
+    hasnt Fragmentation; has '^Once they have ended (79.11 GiB for this process, .*) the plan fits\.'
+    has '^Beside them (29.11 GiB for this process, '; hasnt 'On this GPU')"
 check 'a smaller GPU, and the plan asked again on it' "$(
     message '1.96 GiB' '23.64 GiB' '0.50 GiB' '21.00 GiB' '0.10 GiB'; has 'The GPU has 23.64 GiB; the plan counts on 79.11 GiB'
-    has 'the plan does not fit')"
+    has '^On this GPU (23.64 GiB for this process.*the plan does not fit')"
 check 'a run that is not the plan, and the option that would explain it' "$(
     "$B/dpxplan" eval --json demo/8b-fsdp.json --set recompute=none >"$tmp/eval" 2>&1
     held=$(sed -n 's/.*"allocated_peak_bytes": *\([0-9]*\).*/\1/p' "$tmp/eval" | head -1)
@@ -38,6 +39,36 @@ check 'a plan that does not fit said so before' "$(
     message '1.96 GiB' '79.11 GiB' '0.30 GiB' '76.00 GiB' '0.20 GiB'
     "$B/dpxplan" explain "$tmp/plan.json" --oom "$tmp/oom.txt" >"$tmp/out" 2>&1
     has '^The plan foresees it: '; has 'to make it fit: \|no change of one option')"
+# of PLAN MESSAGE
+of() { "$B/dpxplan" explain "$1" --oom "$2" >"$tmp/out" 2>&1 || echo "exit $?"; }
+check 'the memory that is short is named, and nodes that would do are counted' "$(
+    message '1.96 GiB' '79.11 GiB' '0.50 GiB' '70.00 GiB' '5.00 GiB'
+    echo '{ "dpx_plan": 1, "model": "llama-3.1-70b", "cluster": "1x1xh100", "seq": 4096, "micro_batch": 1, "strategy": "zero3",
+            "dialect": "deepspeed", "precision": "bf16", "recompute": "full",
+            "deepspeed": { "offload_optimizer": { "device": "cpu" }, "offload_param": { "device": "cpu" } } }' >"$tmp/plan.json"
+    of "$tmp/plan.json" "$tmp/oom.txt"
+    has 'the device holds the plan, its node does not (host memory of a node: needs '; hasnt 'foresees'; hasnt 'does not fit'
+    has 'no change of one option is enough; with nodes=[0-9]* it fits ('
+    nodes=$(sed -n 's/.*with nodes=\([0-9]*\) it fits.*/\1/p' "$tmp/out")
+    "$B/dpxplan" eval "$tmp/plan.json" --set "nodes=$nodes" >"$tmp/out" 2>&1 || cat "$tmp/out"
+    "$B/dpxplan" eval "$tmp/plan.json" --set "nodes=$((nodes / 2))" >"$tmp/out" 2>&1 && cat "$tmp/out")"
+check 'more GPUs are no advice where none help' "$(
+    echo '{ "dpx_plan": 1, "model": "llama-3.1-70b", "cluster": "1x8xh100", "seq": 4096, "micro_batch": 1, "strategy": "dp",
+            "dialect": "paper", "precision": "bf16", "recompute": "full" }' >"$tmp/plan.json"
+    message '1.96 GiB' '79.11 GiB' '0.50 GiB' '70.00 GiB' '5.00 GiB'
+    of "$tmp/plan.json" "$tmp/oom.txt"; has 'no change of one option is enough, nor are up to 64 times as many nodes\.')"
+check 'statistics have no request, and an empty snapshot has nothing' "$(
+    echo '{ "allocated_bytes.all.peak": 60000000000, "reserved_bytes.all.peak": 61000000000 }' >"$tmp/oom.json"
+    of demo/8b-fsdp.json "$tmp/oom.json"; has '^The run held 55.88 GiB, '; hasnt 'with the request'
+    echo '[]' >"$tmp/oom.json"
+    "$B/dpxplan" explain demo/8b-fsdp.json --oom "$tmp/oom.json" >"$tmp/out" 2>&1
+    [ $? = 2 ] || echo 'not refused'
+    has 'the snapshot has no segments')"
+check 'what nothing explains is said in sentences' "$(
+    echo 'Tried to allocate 1.96 GiB (GPU 0; 79.11 GiB total capacity; 10.00 GiB already allocated; 0.50 GiB free; 11.00 GiB reserved in total by PyTorch)' >"$tmp/oom.txt"
+    of demo/8b-fsdp.json "$tmp/oom.txt"; has '^67.61 GiB were taken outside of PyTorch.s allocator (the plan counts on '
+    echo 'Tried to allocate 1.96 GiB (GPU 0; 10.00 GiB already allocated)' >"$tmp/oom.txt"
+    of demo/8b-fsdp.json "$tmp/oom.txt"; has "^Something outside of PyTorch's allocator took memory, or")"
 check 'the message comes from standard input, and no message is refused' "$(
     "$B/dpxplan" explain demo/8b-fsdp.json --oom - <"$tmp/oom.txt" >"$tmp/a" 2>&1 || echo "exit $?"
     "$B/dpxplan" explain demo/8b-fsdp.json --oom demo/8b-fsdp.json >"$tmp/a" 2>&1

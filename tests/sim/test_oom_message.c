@@ -1,6 +1,7 @@
 /* Every form of the message since torch 1.0; figures are the digits of the message times its unit. */
 #include "tests/check.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -109,6 +110,30 @@ static void a_process_as_large_as_this_one_is_this_one(void **state)
     assert_int_equal(m.others, 0);
 }
 
+/* Of several one at most is this one: the least that holds what PyTorch reserved. */
+static void of_named_processes_one_is_this_one(void **state)
+{
+    static const char *const form = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which "
+        "0 bytes is free. Process 123 has %s memory in use. Process 124 has 39.11 GiB memory in use. Of the allocated memory %s "
+        "is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated.";
+    struct oom_message m;
+    char text[512];
+
+    (void)state;
+    snprintf(text, sizeof text, form, "40.00 GiB", "38.50 GiB");
+    assert_int_equal(parse(text, &m), 0);
+    is(m.process, 39.11 * GiB);
+    is(m.others, 40 * GiB);
+    snprintf(text, sizeof text, form, "3.00 GiB", "38.50 GiB");
+    assert_int_equal(parse(text, &m), 0);
+    is(m.process, 39.11 * GiB);
+    is(m.others, 3 * GiB);
+    snprintf(text, sizeof text, form, "40.00 GiB", "60.00 GiB");    /* none can be */
+    assert_int_equal(parse(text, &m), 0);
+    assert_int_equal(m.process, -1);
+    is(m.others, 79.11 * GiB);
+}
+
 static void snapshots_and_statistics(void **state)
 {
     (void)state;
@@ -141,6 +166,8 @@ static void what_is_no_message_is_refused(void **state)
     assert_int_equal(parse("Tried to allocate some", &m), -1);
     assert_int_equal(parse("{}", &m), -1);
     assert_int_equal(parse("{\"segments\": [{}]}", &m), -1);
+    assert_int_equal(parse("[]", &m), -1);
+    assert_non_null(strstr(said, "the snapshot has no segments"));
     assert_int_equal(parse("{", &m), -1);
 }
 
@@ -153,6 +180,7 @@ int main(void)
         cmocka_unit_test(torch_2_9_in_a_log),
         cmocka_unit_test(torch_2_15_leaves_the_device_out),
         cmocka_unit_test(a_process_as_large_as_this_one_is_this_one),
+        cmocka_unit_test(of_named_processes_one_is_this_one),
         cmocka_unit_test(snapshots_and_statistics),
         cmocka_unit_test(what_is_no_message_is_refused),
     };
