@@ -53,7 +53,7 @@ static int parse(int argc, char **argv, struct options *o)
         { "betas", "AdamW's", .str = &o->betas, .value = "B1,B2" },
         { "weight-decay", "decoupled, on all parameters", .num = &o->weight_decay },
         { "clip", "largest gradient norm; in place of the plan's", .num = &o->clip },
-        { "memory", "bytes a rank may use, in place of this machine's share", .bytes = &o->memory, .min = 1 },
+        { "memory", "bytes of device memory a rank may use, in place of this machine's share", .bytes = &o->memory, .min = 1 },
         { "device", "where it computes", .word = &o->device, .words = devices },
         { "comm", "who carries collectives (default nccl where each rank has a GPU of its own, else mpi); null: "
           "moves nothing, one process plays --rank", .word = &o->comm, .words = comms },
