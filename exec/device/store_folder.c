@@ -90,7 +90,7 @@ static int sweep(int above)
     return locked;
 }
 
-/* Waits that long at most for whoever else has the lock; a file system without locks is as if it had it. */
+/* Waits that long at most for the lock that another has; a file system without locks is as if it had it. */
 static bool lock_within(int fd, double seconds)
 {
     const struct timespec pause = { 0, 20000000 };
@@ -115,7 +115,7 @@ int store_sweep(const char *folder)
     return locked;
 }
 
-/* A file system without locks has no sweep either: a folder is removed only by whoever got its lock. */
+/* A file system without locks has no sweep either: a folder is removed only under its lock. */
 static int make(const char *folder, int rank, char *path, int size)
 {
     int n = snprintf(path, (size_t)size, "%s/%s%d-XXXXXX", folder, PREFIX, rank), fd, mark;
