@@ -115,16 +115,21 @@ static bool waits(const struct found *f)
 }
 
 /* No other strategy or dialect is near: what the first is among all that fit. */
-static void alone_sentence(const struct search_result *r, const struct ranked *first, const char *mine, char *to, size_t size)
+static void alone_sentence(const struct search_result *r, const struct ranked *first, int64_t n_ideas, const char *mine,
+                           char *to, size_t size)
 {
     const struct found *fastest = &r->found[0];
+    bool others_wait = false;
     char words[160];
     int n;
+
+    for (int64_t i = 1; i < n_ideas; i++)
+        others_wait |= first[i].waits && !first->waits;
 
     if (first->found->step_s <= fastest->step_s)
         n = snprintf(to, size, "%s is the fastest of %" PRId64 " plans that fit", mine, r->nfit);
     else if (!first->waits && waits(fastest))
-        n = snprintf(to, size, "%s is the fastest of %" PRId64 " plans that fit that does not wait for memory", mine, r->nfit);
+        n = snprintf(to, size, "%s is the fastest that does not wait for memory, of %" PRId64 " plans that fit", mine, r->nfit);
     else {
         knob_label(&fastest->plan, words, sizeof words);
         n = snprintf(to, size, "%s comes first of %" PRId64 " plans that fit: %s is predicted %.1f %% faster, less than the error "
@@ -132,7 +137,7 @@ static void alone_sentence(const struct search_result *r, const struct ranked *f
     }
     if (n > 0 && (size_t)n < size)
         snprintf(to + n, size - (size_t)n, "; no other strategy or dialect%s is among the first.",
-                 first->waits ? "" : " without such waits");
+                 others_wait ? " that does not wait for memory" : "");
 }
 
 static void why_sentence(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied, char *to, size_t size)
@@ -150,7 +155,7 @@ static void why_sentence(const struct search_result *r, const struct ranked *of,
                  of[0].tight || ranking_deprecated(&of[0].found->plan) ? "" : "of those neither tight nor deprecated ",
                  of[0].departures, of[0].departures == 1 ? "" : "s");
     else if (next < 0)
-        alone_sentence(r, &of[0], mine, to, size);
+        alone_sentence(r, of, n, mine, to, size);
     if (tied > 1 || next < 0)
         return;
     knob_label(&of[next].found->plan, other, sizeof other);

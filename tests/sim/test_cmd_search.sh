@@ -109,6 +109,35 @@ check 'offload that was looked at is not said to be left out' "$(
     says '[0-9]* of [0-9]* plans with offload were not looked at'
     says_not '^offload was not looked at')"
 
+# A faster one that waits for memory fits, too.
+check 'the first is called the fastest only where it is' "$(
+    of_8b --cluster 1x4xa100-40gb --seq 4096 --global-batch 8 --strategy fsdp --dialect torch
+    says 'waits for memory (not in its time)'
+    says 'CPU offload is the fastest that does not wait for memory, of'
+    of_8b --cluster 1x1xh100 --seq 2048 --global-batch 8 --framework torch
+    says 'CPU offload is the fastest of [0-9]* plans that fit; no other')"
+
+# accelerate has no ZeroRedundancyOptimizer.
+for_accelerate() { "$B/dpxplan" search --model gpt2-xl --cluster 1x4xa100-40gb --seq 1024 --global-batch 64 --strategy ddp \
+    --framework torch --no-offload "$@" >"$tmp/said" 2>&1; }
+check 'advice is a plan that can be exported where that was asked for' "$(
+    for_accelerate
+    says 'too much: shard more with zero1'
+    for_accelerate --export-to accelerate
+    says 'the nearest that does not fit'
+    says_not 'zero1')"
+
+cat >"$tmp/host.json" <<'PLAN'
+{ "dpx_plan": 1, "model": "llama-3.1-8b", "cluster": "1x1xh100", "seq": 8192, "micro_batch": 2, "accumulation": 8,
+  "strategy": "zero3", "dialect": "deepspeed", "precision": "bf16", "activation_offload": "streams",
+  "deepspeed": { "offload_optimizer": { "device": "cpu" }, "offload_param": { "device": "cpu" } } }
+PLAN
+check 'where host memory is short, advice lowers that' "$(
+    "$B/dpxplan" explain "$tmp/host.json" >"$tmp/said" 2>&1
+    says 'What is short is a node.s host memory'
+    says 'recompute activations of every block: 174.25 GiB'
+    says_not 'offload optimizer')"
+
 check 'a strategy that the dialect lacks is the reason' "$(
     on_one --framework any --strategy zero3 --dialect torch
     says 'no strategy zero3 in dialect torch; these have it: paper, deepspeed'
