@@ -52,8 +52,9 @@ struct knob_name {
     double             absent;      /* but this */
 };
 
-/* Knobs that move data out of device memory, from this turn on: search leaves them at their defaults at first. */
-enum { KNOB_LATER = 20 };
+/* Knobs from the turn KNOB_SAVES on are for plans that lack device memory: search leaves them at their defaults at
+ * first.  Those from KNOB_LATER on move data out of device memory. */
+enum { KNOB_SAVES = 19, KNOB_LATER = 20 };
 
 enum knob_tried { KNOB_NO_MORE, KNOB_SKIPPED, KNOB_TRIED };
 
@@ -78,7 +79,7 @@ struct knob {
     bool              (*idle)(const struct plan *p);    /* says nothing beside the plan's other values: then it has its
                                      * default and is not written */
 
-    int                 turn;       /* search: 1 varies outermost, higher turns inside; 0: not varied; from KNOB_LATER
+    int                 turn;       /* search: 1 varies outermost, higher turns inside; 0: not varied; from KNOB_SAVES
                                      * on: only where plans lack device memory */
     const double       *tries;      /* the values worth searching, */
     int                 ntries;

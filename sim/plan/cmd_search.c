@@ -19,6 +19,7 @@
 #include "sim/price/gpu_rates.h"
 #include "sim/search/advice.h"
 #include "sim/search/enumerate.h"
+#include "sim/search/lack.h"
 #include "sim/search/ranking.h"
 #include "sim/search/search.h"
 
@@ -32,7 +33,7 @@ struct args {
 
 /* ---- words ---- */
 
-struct part { char words[64]; double s; };
+struct part { char words[80]; double s; };
 
 static int by_size(const void *a, const void *b)
 {
@@ -40,6 +41,15 @@ static int by_size(const void *a, const void *b)
     x = x < 0 ? -x : x;
     y = y < 0 ? -y : y;
     return x > y ? -1 : x < y;
+}
+
+/* "full/2" */
+static void recompute_words(const struct plan *p, char *to, size_t size)
+{
+    int n = snprintf(to, size, "%s", recompute_name(p->recompute));
+
+    if (p->recompute_interval > 1)
+        snprintf(to + n, size - (size_t)n, "/%" PRId64, p->recompute_interval);
 }
 
 /* Where the time between two plans goes, largest part first: all that matters to the sum. */
@@ -51,9 +61,12 @@ static void difference(const struct found *best, const struct found *other, char
 
     parts[n] = (struct part){ "compute", other->compute_s - best->compute_s };
     if (other->plan.recompute != best->plan.recompute ||
-        other->plan.recompute_interval != best->plan.recompute_interval)
-        snprintf(parts[n].words, sizeof parts[n].words, "compute (recompute %s instead of %s)",
-                 recompute_name(other->plan.recompute), recompute_name(best->plan.recompute));
+        other->plan.recompute_interval != best->plan.recompute_interval) {
+        char has[20], instead_of[20];
+        recompute_words(&other->plan, has, sizeof has);
+        recompute_words(&best->plan, instead_of, sizeof instead_of);
+        snprintf(parts[n].words, sizeof parts[n].words, "compute (recompute %s instead of %s)", has, instead_of);
+    }
     n++;
     parts[n++] = (struct part){ "optimizer", other->optimizer_s - best->optimizer_s };
     parts[n++] = (struct part){ "waiting for the issuing thread", other->idle_s - best->idle_s };
@@ -87,6 +100,46 @@ static int64_t best_other(const struct ranked *of, int64_t n)
     return -1;
 }
 
+static bool waits(const struct found *f)
+{
+    struct evaluation e;
+    struct timing t;
+    bool yes = false;
+
+    if (evaluate_allocated(&f->plan, &e) == 0) {
+        search_verdict(f, &e);          /* replays the allocator only where the search did not */
+        yes = simulate_plan(&f->plan, &e, &t, NULL) == 0 && simulate_waits_for_memory(&e, &t);
+        evaluation_free(&e);
+    }
+    return yes;
+}
+
+/* No other strategy or dialect is near: what the first is among all that fit. */
+static void alone_sentence(const struct search_result *r, const struct ranked *first, int64_t n_ideas, const char *mine,
+                           char *to, size_t size)
+{
+    const struct found *fastest = &r->found[0];
+    bool others_wait = false;
+    char words[160];
+    int n;
+
+    for (int64_t i = 1; i < n_ideas; i++)
+        others_wait |= first[i].waits && !first->waits;
+
+    if (first->found->step_s <= fastest->step_s)
+        n = snprintf(to, size, "%s is the fastest of %" PRId64 " plans that fit", mine, r->nfit);
+    else if (!first->waits && waits(fastest))
+        n = snprintf(to, size, "%s is the fastest that does not wait for memory, of %" PRId64 " plans that fit", mine, r->nfit);
+    else {
+        knob_label(&fastest->plan, words, sizeof words);
+        n = snprintf(to, size, "%s comes first of %" PRId64 " plans that fit: %s is predicted %.1f %% faster, less than the error "
+                     "of the prediction", mine, r->nfit, words, 100 * (1 - fastest->step_s / first->found->step_s));
+    }
+    if (n > 0 && (size_t)n < size)
+        snprintf(to + n, size - (size_t)n, "; no other strategy or dialect%s is among the first.",
+                 others_wait ? " that does not wait for memory" : "");
+}
+
 static void why_sentence(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied, char *to, size_t size)
 {
     int64_t next = best_other(of, n);
@@ -102,7 +155,7 @@ static void why_sentence(const struct search_result *r, const struct ranked *of,
                  of[0].tight || ranking_deprecated(&of[0].found->plan) ? "" : "of those neither tight nor deprecated ",
                  of[0].departures, of[0].departures == 1 ? "" : "s");
     else if (next < 0)
-        snprintf(to, size, "%s is the fastest of %" PRId64 " plans that fit; no other strategy is among the first.", mine, r->nfit);
+        alone_sentence(r, of, n, mine, to, size);
     if (tied > 1 || next < 0)
         return;
     knob_label(&of[next].found->plan, other, sizeof other);
@@ -113,35 +166,36 @@ static void why_sentence(const struct search_result *r, const struct ranked *of,
 
 /* ---- what would make the nearest one fit ---- */
 
-/* Headroom is a share of the memory: more memory, more headroom. */
-static void how_to_fit(const struct found *f, char *to, size_t size)
+static void how_to_fit(const struct search_options *o, const struct found *f, const struct lack *l, char *to, size_t size)
 {
-    char change[160];
-    int64_t more = (int64_t)ceil((double)(f->needed - f->available) / (1 - f->plan.cluster.headroom));
-    bool fits = advice_that_fits(&f->plan, change, sizeof change);
+    char change[200], more[64], enough[160];
 
-    snprintf(to, size, "%s, or %s more memory a GPU", fits ? change : "no change of one option is enough: more GPUs",
-             size_text(more).s);
+    lack_more_words(l, more, sizeof more);
+    if (advice_accepted(&f->plan, o->accept, o->accept_what, change, sizeof change)) {
+        snprintf(to, size, "%s, or %s", change, more);
+        return;
+    }
+    lack_more_gpus(&f->plan, enough, sizeof enough);
+    snprintf(to, size, "no change of one option is enough; %s, or %s", enough, more);
 }
 
-static bool waits(const struct found *f)
+/* What the nearest that does not fit lacks; false with the reason reported, or where it fits after all. */
+static bool nearest_lacks(const struct found *f, struct lack *l)
 {
     struct evaluation e;
-    struct timing t;
-    bool yes = false;
+    bool lacks;
 
-    if (evaluate_allocated(&f->plan, &e) == 0) {
-        search_verdict(f, &e);          /* replays the allocator only where the search did not */
-        yes = simulate_plan(&f->plan, &e, &t, NULL) == 0 && simulate_waits_for_memory(&e, &t);
-        evaluation_free(&e);
-    }
-    return yes;
+    if (evaluate(&f->plan, &e) < 0)
+        return false;
+    lacks = lack_of(&f->plan, &e, l);
+    evaluation_free(&e);
+    return lacks;
 }
 
 /* ---- what data elsewhere costs ---- */
 
-/* Of a plan that keeps data elsewhere: its step, and that of the same plan in device memory if there were enough. */
-struct elsewhere { double step_s, in_place_s; int64_t in_place_needed, available; };
+/* Of a plan that keeps data elsewhere: its step, and that of the same plan in device memory, and why not that one. */
+struct elsewhere { double step_s, in_place_s; int64_t in_place_needed; char why[300]; };
 
 static int cost_elsewhere(const struct found *f, struct elsewhere *out)
 {
@@ -150,10 +204,17 @@ static int cost_elsewhere(const struct found *f, struct elsewhere *out)
     struct timing t;
     int rc;
 
-    if (evaluate_allocated(&in_place, &e) < 0)
+    struct lack l;
+
+    if (evaluate(&in_place, &e) < 0)
         return -1;
     rc = simulate_plan(&in_place, &e, &t, NULL);
-    *out = (struct elsewhere){ f->step_s, t.line.step_s, e.m.needed, e.m.available };
+    *out = (struct elsewhere){ f->step_s, t.line.step_s, e.m.needed, "" };
+    if (lack_of(&in_place, &e, &l)) {
+        memcpy(out->why, ", but ", sizeof ", but ");
+        lack_words(&l, out->why + strlen(out->why), sizeof out->why - strlen(out->why));
+    } else if (rc == 0 && simulate_waits_for_memory(&e, &t))
+        snprintf(out->why, sizeof out->why, ", and what it waits for memory (%s, tight)", size_text(e.m.needed).s);
     evaluation_free(&e);
     return rc;
 }
@@ -180,16 +241,16 @@ static void elsewhere_sentence(const struct search_result *r, const struct found
     if (!f || !f->elsewhere || cost_elsewhere(f, &c) < 0)
         return;
     if (other && other->step_s <= f->step_s)
-        at += (size_t)snprintf(to, size, "Without offload only plans that wait for memory fit: %.4g s, that wait not in it. ",
-                               other->step_s);
+        at += (size_t)snprintf(to, size, waits(other) ?
+                               "Without offload the fastest takes %.4g s and what it waits for memory, which is not in it. " :
+                               "Without offload the fastest takes %.4g s, a tie. ", other->step_s);
     else if (other)
         at += (size_t)snprintf(to, size, "Offload wins: without it the fastest takes %.4g s. ", other->step_s);
     else
         at += (size_t)snprintf(to, size, "Nothing fits without offload. ");
     if (at < size)
-        at += (size_t)snprintf(to + at, size - at, "It costs %.3g s a step: the same plan in device memory would take %.4g s, but "
-                               "needs %s of %s", c.step_s - c.in_place_s, c.in_place_s, size_text(c.in_place_needed).s,
-                               size_text(c.available).s);
+        at += (size_t)snprintf(to + at, size - at, "It costs %.3g s a step: the same plan in device memory would take %.4g s%s",
+                               c.step_s - c.in_place_s, c.in_place_s, c.why);
     for (int i = 0, n = 0; i < NAWAY && at < size; i++)
         if (f->away_s[i] > 0)
             at += (size_t)snprintf(to + at, size - at, "%s%.3g s %s", n++ ? ", " : "; ", f->away_s[i], what[i]);
@@ -284,10 +345,23 @@ static int print_training(const struct money_question *money, const struct plan 
     return rc;
 }
 
-static void print_result(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied,
+static void print_nearest(const struct search_options *o, const struct found *f)
+{
+    char label[160], what[300], text[720];
+    struct lack l;
+
+    if (!nearest_lacks(f, &l))
+        return;
+    knob_label(&f->plan, label, sizeof label);
+    lack_words(&l, what, sizeof what);
+    how_to_fit(o, f, &l, text, sizeof text);
+    printf("\nthe nearest that does not fit: %s %s: %s\n", label, what, text);
+}
+
+static void print_result(const struct search_options *o, const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied,
                          const struct money_question *money)
 {
-    char words[160], text[720];
+    char text[720];
     bool *front = calloc((size_t)r->nfit + 1, sizeof *front);
 
     if (!front)
@@ -313,20 +387,17 @@ static void print_result(const struct search_result *r, const struct ranked *of,
             last = r->found[i].needed;
             shown++;
         }
-    if (r->nfit < r->n) {
-        const struct found *f = &r->found[r->nfit];
-        knob_label(&f->plan, words, sizeof words);
-        how_to_fit(f, text, sizeof text);
-        printf("\nthe nearest that does not fit: %s needs %s of %s, %s too much: %s\n", words, size_text(f->needed).s,
-               size_text(f->available).s, size_text(f->needed - f->available).s, text);
-    }
+    if (r->nfit < r->n)
+        print_nearest(o, &r->found[r->nfit]);
     why_sentence(r, of, n, tied, text, sizeof text);
     printf("\n%s\n", r->nfit ? text : "nothing fits");
     elsewhere_sentence(r, n > 0 ? of[0].found : NULL, text, sizeof text);
     if (text[0])
         puts(text);
-    if (r->nfit == 0 && r->refused[0])
+    if (r->nfit == 0 && r->nrefused == r->elsewhere && r->nrefused > 0)
         printf("offload was not looked at: %s\n", r->refused);
+    else if (r->nfit == 0 && r->nrefused > 0)
+        printf("%" PRId64 " of %" PRId64 " plans with offload were not looked at: %s\n", r->nrefused, r->elsewhere, r->refused);
     free(front);
 }
 
@@ -401,11 +472,14 @@ static json_t *result_json(const struct search_options *o, const struct search_r
     for (int64_t i = 0; i < r->nfit; i++)
         if (front[i])
             json_array_append_new(pareto, brief_json(&r->found[i]));
-    if (r->nfit < r->n) {
-        how_to_fit(&r->found[r->nfit], text, sizeof text);
+    struct lack l;
+    if (r->nfit < r->n && nearest_lacks(&r->found[r->nfit], &l)) {
         nearest = brief_json(&r->found[r->nfit]);
-        json_object_set_new(nearest, "over_bytes",
-                            json_integer(r->found[r->nfit].needed - r->found[r->nfit].available));
+        lack_words(&l, text, sizeof text);
+        json_object_set_new(nearest, "lacks", json_string(space_name(l.space)));
+        json_object_set_new(nearest, "why_not", json_string(text));
+        json_object_set_new(nearest, "over_bytes", json_integer(l.needed - l.available));
+        how_to_fit(o, &r->found[r->nfit], &l, text, sizeof text);
         json_object_set_new(nearest, "to_fit", json_string(text));
         json_object_set_new(nearest, "step_s", json_null());
     }
@@ -441,7 +515,7 @@ static int run(const struct args *a, const struct question *q)
     if (a->json && n >= 0)
         rc = dpxplan_print_json(result_json(&q->options, &r, ideas, n, tied, &a->money), rc);
     else if (n >= 0) {
-        print_result(&r, ideas, n, tied, &a->money);
+        print_result(&q->options, &r, ideas, n, tied, &a->money);
         if (n > 0 && print_training(&a->money, &ideas[0].found->plan) < 0)
             rc = EXIT_FAILED;
     }

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/size.h"
 #include "model/plan/elsewhere.h"
+#include "model/plan/knob.h"
 #include "sim/search/enumerate.h"
 
 /* ---- why ---- */
@@ -61,6 +62,14 @@ struct change {
     const char *words;
     bool (*apply)(struct plan *p);
 };
+
+static bool fused_optimizer(struct plan *p)
+{
+    if (!knob_find("", "optimizer_form", knob_cell(p)) || p->optimizer_form == OPTIMIZER_FUSED)
+        return false;
+    p->optimizer_form = OPTIMIZER_FUSED;
+    return true;
+}
 
 static bool recompute_full(struct plan *p)
 {
@@ -159,7 +168,37 @@ static bool all_elsewhere(struct plan *p)
     return elsewhere_set(p, ELSEWHERE_ALL) && !enumerate_same_place(p, &was);
 }
 
+static bool activations_here(struct plan *p)
+{
+    if (p->activation_offload == OFFLOAD_NOTHING)
+        return false;
+    p->activation_offload = OFFLOAD_NOTHING;
+    return true;
+}
+
+static bool all_here(struct plan *p)
+{
+    struct plan was = *p;
+
+    *p = enumerate_in_place(p);
+    return !enumerate_same_place(p, &was);
+}
+
+/* `peak`: of the memory that the plan lacks, else of device memory; `needed`: with what comes on top. */
 struct tried { const char *words; char what[48]; int64_t peak, needed; bool fits; };
+
+/* The memory of a node that an evaluated plan lacks while device memory is enough; SPACE_DEVICE: none. */
+static enum space short_of(const struct evaluation *e)
+{
+    int s = e->m.elsewhere && e->m.needed <= e->m.available ? spaces_short(&e->m.spaces) : -1;
+
+    return s < 0 ? SPACE_DEVICE : (enum space)s;
+}
+
+static int64_t peak_in(const struct evaluation *e, enum space s)
+{
+    return s == SPACE_DEVICE ? e->m.ledger.peak.bytes : e->m.elsewhere ? e->m.spaces.of[s].peak : 0;
+}
 
 static int by_peak(const void *a, const void *b)
 {
@@ -168,6 +207,7 @@ static int by_peak(const void *a, const void *b)
 }
 
 static const struct change changes[] = {
+    { "take AdamW's fused form", fused_optimizer },
     { "recompute activations of every block", recompute_full },
     { "halve the micro-batch, double the accumulation", half_micro_batch },
     { "set gradient_as_bucket_view", bucket_view },
@@ -178,11 +218,15 @@ static const struct change changes[] = {
     { "shard more", shard_more },
     { "offload optimizer states to the CPU", optimizer_elsewhere },
     { "offload optimizer states and parameters to the CPU", all_elsewhere },
+    { "keep activations in device memory", activations_here },
+    { "keep all in device memory", all_here },
 };
 #define NCHANGES (sizeof changes / sizeof *changes)
 
-/* What each change that applies would leave at the peak; returns how many do. */
-static int try_all(const struct plan *p, struct tried tried[NCHANGES])
+struct judge { bool (*accept)(const struct plan *p, const void *what); const void *what; };
+
+/* What each change that applies, to a plan that is taken, would leave at the peak in a memory; returns how many do. */
+static int try_all(const struct plan *p, enum space s, const struct judge *j, struct tried tried[NCHANGES])
 {
     char ignored[256];
     int n = 0;
@@ -191,10 +235,15 @@ static int try_all(const struct plan *p, struct tried tried[NCHANGES])
     for (size_t i = 0; i < NCHANGES; i++) {
         struct plan q = *p;             /* shares the model; not freed */
         struct evaluation f;
-        if (!changes[i].apply(&q) || plan_check(&q, "advice") < 0 || evaluate(&q, &f) < 0)
+        if (!changes[i].apply(&q) || plan_check(&q, "advice") < 0 || (j->accept && !j->accept(&q, j->what)) ||
+            evaluate(&q, &f) < 0)
             continue;
-        tried[n] = (struct tried){ .words = changes[i].words, .peak = f.m.ledger.peak.bytes,
-                                   .needed = f.m.needed, .fits = f.m.fits };
+        if (s != SPACE_DEVICE && f.m.needed > f.m.available) {          /* moves what is short to the device */
+            evaluation_free(&f);
+            continue;
+        }
+        tried[n] = (struct tried){ .words = changes[i].words, .peak = peak_in(&f, s),
+                                   .needed = s == SPACE_DEVICE ? f.m.needed : peak_in(&f, s), .fits = f.m.fits };
         if (q.strategy != p->strategy)
             snprintf(tried[n].what, sizeof tried[n].what, " with %s", strategy_name(q.strategy));
         n++;
@@ -204,28 +253,45 @@ static int try_all(const struct plan *p, struct tried tried[NCHANGES])
     return n;
 }
 
-bool advice_that_fits(const struct plan *p, char *to, size_t size)
+bool advice_accepted(const struct plan *p, bool (*accept)(const struct plan *p, const void *what), const void *what,
+                     char *to, size_t size)
 {
     struct tried tried[NCHANGES];
-    int n = try_all(p, tried);
+    struct judge j = { accept, what };
+    struct evaluation e;
 
+    if (evaluate_allocated(p, &e) < 0)
+        return false;
+    enum space s = short_of(&e);
+    evaluation_free(&e);
+    int n = try_all(p, s, &j, tried);
     for (int i = 0; i < n; i++)         /* in the order of the table: the cheapest first */
         if (tried[i].fits) {
-            snprintf(to, size, "%s%s (%s)", tried[i].words, tried[i].what, size_text(tried[i].needed).s);
+            snprintf(to, size, "%s%s (%s%s)", tried[i].words, tried[i].what, size_text(tried[i].needed).s,
+                     s == SPACE_DEVICE ? "" : s == SPACE_DISK ? " of disk space" : " of host memory");
             return true;
         }
     return false;
 }
 
+bool advice_that_fits(const struct plan *p, char *to, size_t size)
+{
+    return advice_accepted(p, NULL, NULL, to, size);
+}
+
 static void print_ways(const struct plan *p, const struct evaluation *e, FILE *to)
 {
     struct tried tried[NCHANGES];
-    int n = try_all(p, tried);
+    enum space s = short_of(e);
+    int64_t now = peak_in(e, s);
+    int n = try_all(p, s, &(struct judge){ 0 }, tried);
 
+    if (s != SPACE_DEVICE)
+        fprintf(to, "What is short is a node's %s, not device memory.\n", s == SPACE_DISK ? "disk space" : "host memory");
     qsort(tried, (size_t)n, sizeof *tried, by_peak);
-    for (int i = 0, told = 0; i < n && told < 4 && tried[i].peak < e->m.ledger.peak.bytes; i++, told++)
+    for (int i = 0, told = 0; i < n && told < 4 && tried[i].peak < now; i++, told++)
         fprintf(to, "%s %s%s: %s, %s less\n", told ? "             " : "To lower it: ", tried[i].words, tried[i].what,
-                size_text(tried[i].peak).s, size_text(e->m.ledger.peak.bytes - tried[i].peak).s);
+                size_text(tried[i].peak).s, size_text(now - tried[i].peak).s);
 }
 
 void advice_print(const struct plan *p, const struct evaluation *e, FILE *to)

@@ -14,5 +14,8 @@ void advice_print(const struct plan *p, const struct evaluation *e, FILE *to);
 
 /* The first change of one option with which `p` fits, and what it needs then; false if none does. */
 bool advice_that_fits(const struct plan *p, char *to, size_t size);
+/* The same among plans that accept() takes, as search_options has it; NULL: all. */
+bool advice_accepted(const struct plan *p, bool (*accept)(const struct plan *p, const void *what), const void *what,
+                     char *to, size_t size);
 
 #endif

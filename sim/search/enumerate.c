@@ -4,6 +4,7 @@
 #include "sim/search/enumerate.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ struct walk {
     const struct search_options *o;
     int (*take)(const struct plan *p, void *arg);
     void *arg;
-    const struct plan *base;            /* of which variants elsewhere are wanted; NULL: all plans are */
+    const struct plan *base;            /* of which variants that save memory are wanted; NULL: all plans are */
     char refusal[256], first[256];      /* why a plan was refused: the last one, the first one */
     bool taken, accepted;               /* any plan */
 };
@@ -42,16 +43,16 @@ static int offer(struct walk *w, const struct plan *p)
 
 /* ---- knobs ---- */
 
-/* Every knob of a cell that is searched, at first or later, the outermost first; ended by NULL. */
+/* Every knob of a cell with a turn from `least` to below `end`, the outermost first; ended by NULL. */
 enum { MOST_VARIED = 15 };
-static void varied(uint32_t of, bool later, const struct knob *out[MOST_VARIED + 1])
+static void varied(uint32_t of, int least, int end, const struct knob *out[MOST_VARIED + 1])
 {
     const struct knob *k;
     int n = 0;
 
     for (int i = 0; (k = knob_at(i)); i++) {
         int at = n;
-        if (!k->turn || !(k->cells & of) || (k->turn >= KNOB_LATER) != later)
+        if (!(k->cells & of) || k->turn < least || k->turn >= end)
             continue;
         assert(n < MOST_VARIED);
         for (; at > 0 && out[at - 1]->turn > k->turn; at--)
@@ -68,6 +69,17 @@ static bool wanted(const struct walk *w, const struct knob *k, const struct plan
     return k->offset != offsetof(struct plan, recompute) || (w->o->recompute >> p->recompute & 1);
 }
 
+/* Do the knobs from a turn on have the same values? */
+static bool same_from(int turn, const struct plan *a, const struct plan *b)
+{
+    const struct knob *k;
+
+    for (int i = 0; (k = knob_at(i)); i++)
+        if (k->turn >= turn && (k->cells & knob_cell(a)) && (knob_get(a, k) < knob_get(b, k) || knob_get(a, k) > knob_get(b, k)))
+            return false;
+    return true;
+}
+
 /* All values of the first knob, with all of the others for each. */
 static int vary(struct walk *w, const struct knob *const *knobs, struct plan *p)
 {
@@ -75,7 +87,7 @@ static int vary(struct walk *w, const struct knob *const *knobs, struct plan *p)
     int rc = 0, i;
 
     if (!*knobs)
-        return w->base && enumerate_same_place(w->base, p) ? 0 : offer(w, p);
+        return w->base && same_from(KNOB_SAVES, w->base, p) ? 0 : offer(w, p);
     for (i = 0; !rc && (tried = knob_try(p, *knobs, i)) != KNOB_NO_MORE; i++)
         if (tried == KNOB_TRIED && wanted(w, *knobs, p))
             rc = vary(w, knobs + 1, p);
@@ -100,7 +112,7 @@ static int cell(struct walk *w, enum strategy s, enum dialect d)
     const struct knob *knobs[MOST_VARIED + 1];
     int rc = 0;
 
-    varied(CELL(s, d), false, knobs);
+    varied(CELL(s, d), 1, KNOB_SAVES, knobs);
     for (int64_t b = least; b <= each && b <= PLAN_MAX_BATCH && !rc; b++) {
         struct plan p = { .model = *o->model, .cluster = *o->cluster, .seq = o->seq, .micro_batch = b };
         if (each % b || (o->micro_batch && b != o->micro_batch))
@@ -115,15 +127,48 @@ static int cell(struct walk *w, enum strategy s, enum dialect d)
     return rc;
 }
 
+static size_t names(uint64_t set, int n, const char *(*name)(int), char *to, size_t size)
+{
+    size_t at = 0;
+
+    to[0] = '\0';
+    for (int i = 0; i < n; i++)
+        if ((set >> i & 1) && at < size)
+            at += (size_t)snprintf(to + at, size - at, "%s%s", at ? ", " : "", name(i));
+    return at;
+}
+
+static const char *dialect_word(int i)      { return dialect_name((enum dialect)i); }
+static const char *strategy_word(int i)     { return strategy_name((enum strategy)i); }
+
+/* None of the dialects has one of the strategies. */
+static int no_cell(const struct search_options *o)
+{
+    char dialects[80], strategies[80], have[80];
+    uint64_t of = 0;
+
+    for (int s = 0; s < NSTRATEGY; s++)
+        for (int d = 0; d < NDIALECT; d++)
+            of |= (o->strategies >> s & 1) && dialect_has((enum dialect)d, (enum strategy)s) ? UINT64_C(1) << d : 0;
+    names(o->dialects, NDIALECT, dialect_word, dialects, sizeof dialects);
+    names(o->strategies, NSTRATEGY, strategy_word, strategies, sizeof strategies);
+    names(of, NDIALECT, dialect_word, have, sizeof have);
+    return fail("nothing to search: no strategy %s in dialect %s; these have it: %s", strategies, dialects, have);
+}
+
 int enumerate(const struct search_options *o, int (*take)(const struct plan *p, void *arg), void *arg)
 {
     struct walk w = { .o = o, .take = take, .arg = arg };
-    int rc = 0;
+    int rc = 0, cells = 0;
 
     for (int s = 0; s < NSTRATEGY && !rc; s++)
         for (int d = 0; d < NDIALECT && !rc; d++)
-            if ((o->strategies >> s & 1) && (o->dialects >> d & 1) && dialect_has((enum dialect)d, (enum strategy)s))
+            if ((o->strategies >> s & 1) && (o->dialects >> d & 1) && dialect_has((enum dialect)d, (enum strategy)s)) {
                 rc = cell(&w, (enum strategy)s, (enum dialect)d);
+                cells++;
+            }
+    if (!cells)
+        return no_cell(o);
     if (!rc && !w.taken && w.first[0])
         return fail("nothing to search: %s", w.first + (strncmp(w.first, "search: ", 8) ? 0 : 8));
     if (!rc && w.taken && !w.accepted)
@@ -136,12 +181,7 @@ int enumerate(const struct search_options *o, int (*take)(const struct plan *p, 
 
 bool enumerate_same_place(const struct plan *a, const struct plan *b)
 {
-    const struct knob *k;
-
-    for (int i = 0; (k = knob_at(i)); i++)
-        if (k->turn >= KNOB_LATER && (k->cells & knob_cell(a)) && (knob_get(a, k) < knob_get(b, k) || knob_get(a, k) > knob_get(b, k)))
-            return false;
-    return true;
+    return same_from(KNOB_LATER, a, b);
 }
 
 struct plan enumerate_in_place(const struct plan *p)
@@ -156,13 +196,13 @@ struct plan enumerate_in_place(const struct plan *p)
     return q;
 }
 
-int enumerate_elsewhere(const struct search_options *o, const struct plan *base,
-                        int (*take)(const struct plan *p, void *arg), void *arg)
+int enumerate_saving(const struct search_options *o, const struct plan *base, bool in_place,
+                     int (*take)(const struct plan *p, void *arg), void *arg)
 {
     struct walk w = { .o = o, .take = take, .arg = arg, .base = base };
     const struct knob *knobs[MOST_VARIED + 1];
     struct plan p = *base;
 
-    varied(knob_cell(base), true, knobs);
+    varied(knob_cell(base), KNOB_SAVES, in_place ? KNOB_LATER : INT_MAX, knobs);
     return vary(&w, knobs, &p);
 }

@@ -9,12 +9,12 @@
  * returned when it was not 0, or -1 reported when every plan was refused. */
 int enumerate(const struct search_options *o, int (*take)(const struct plan *p, void *arg), void *arg);
 
-/* The same for every plan that is `base` with data elsewhere than in device memory: the knobs from KNOB_LATER on in all
- * their values, those of `base` aside.  None may be left. */
-int enumerate_elsewhere(const struct search_options *o, const struct plan *base,
-                        int (*take)(const struct plan *p, void *arg), void *arg);
+/* The same for every plan that is `base` with less in device memory: the knobs from KNOB_SAVES on in all their values,
+ * those of `base` aside; with `in_place` none that moves data elsewhere.  None may be left. */
+int enumerate_saving(const struct search_options *o, const struct plan *base, bool in_place,
+                     int (*take)(const struct plan *p, void *arg), void *arg);
 
-/* Do these knobs have the same values?  And the plan with their defaults. */
+/* Do the knobs that move data (from KNOB_LATER on) have the same values?  And the plan with their defaults. */
 bool        enumerate_same_place(const struct plan *a, const struct plan *b);
 struct plan enumerate_in_place(const struct plan *p);
 

@@ -35,7 +35,7 @@ struct work {
     atomic_llong next;              /* the candidate that the next free thread takes */
     atomic_int   failed;
     char         why[256];      /* of the thread that failed first */
-    int64_t      first_elsewhere;       /* of the candidates; -1: none yet */
+    int64_t      first_later;           /* of the candidates, the first variant that saves memory; -1: none yet */
     atomic_int   refused;               /* of these, how many could not be planned, */
     char         why_refused[256];      /* and why the first could not */
 };
@@ -63,7 +63,8 @@ static int take(const struct plan *p, void *arg)
     memset(&w->found[w->n], 0, sizeof w->found[w->n]);
     w->found[w->n].plan = *p;
     w->found[w->n].order = w->n;
-    w->found[w->n].elsewhere = w->first_elsewhere >= 0;
+    struct plan in_place = enumerate_in_place(p);
+    w->found[w->n].elsewhere = !enumerate_same_place(p, &in_place);
     w->program_of[w->n] = program_for(w, p);
     if (w->program_of[w->n] < 0)
         return -1;
@@ -217,10 +218,10 @@ static int find_nearest(struct work *w)
     return rc;
 }
 
-/* Plans that passed the checks can be planned; of variants elsewhere, where the cluster says what they need. */
+/* Plans that passed the checks can be planned; of variants that save memory, where the cluster says what they need. */
 static void cannot(struct work *w, int64_t i, const char why[256])
 {
-    bool refused = w->found[i].elsewhere;
+    bool refused = w->first_later >= 0 && i >= w->first_later;
 
     w->found[i].refused = refused;
     if (atomic_fetch_add(refused ? &w->refused : &w->failed, 1) == 0)
@@ -279,7 +280,7 @@ static void run_all(struct work *w)
     free(threads);
 }
 
-/* ---- what lacks memory, elsewhere ---- */
+/* ---- what lacks memory, with less of it ---- */
 
 /* A plan that needs more than this share of what there is may be refused by the allocator. */
 #define FULL 0.9
@@ -338,17 +339,18 @@ static bool hopeless(const struct work *w, int64_t n, const struct plan *p)
     return any;
 }
 
-static bool has_fitting(const struct work *w, int64_t n, const struct plan *p)
+static bool has_fitting(const struct work *w, int64_t n, const struct plan *p, bool in_place)
 {
     for (int64_t i = n; i < w->n; i++)
-        if (w->found[i].fits && same_run(&w->found[i].plan, p))
+        if (w->found[i].fits && !(in_place && w->found[i].elsewhere) && same_run(&w->found[i].plan, p))
             return true;
     return false;
 }
 
-/* Appends the variants elsewhere of the runs of one micro-batch that lack memory: of the plan nearest to the defaults,
- * or where none of those fits of the one that needs least. */
-static int append_elsewhere(struct work *w, int64_t n, int64_t micro_batch, bool least)
+/* Appends the variants that save memory of the runs of one micro-batch that lack it: of the plan nearest to the
+ * defaults, or where none of those fits of the one that needs least; of that one without offload where only offload
+ * helped the other. */
+static int append_saving(struct work *w, int64_t n, int64_t micro_batch, bool least)
 {
     int rc = 0;
 
@@ -360,20 +362,20 @@ static int append_elsewhere(struct work *w, int64_t n, int64_t micro_batch, bool
         if (w->found[i].plan.micro_batch != micro_batch || of[0] < 0 || hopeless(w, n, &w->found[i].plan))
             continue;
         struct plan base = w->found[of[least]].plan;
-        if (!least || (of[1] != of[0] && !has_fitting(w, n, &base)))
-            rc = enumerate_elsewhere(w->o, &base, take, w);
+        if (!least || (of[1] != of[0] && !has_fitting(w, n, &base, true)))
+            rc = enumerate_saving(w->o, &base, w->o->in_place || (least && has_fitting(w, n, &base, false)), take, w);
     }
     return rc;
 }
 
-/* Looks at the variants elsewhere of all runs that lack memory, smaller micro-batches first. */
-static int look_elsewhere(struct work *w)
+/* Looks at the variants that save memory of all runs that lack it, smaller micro-batches first. */
+static int look_later(struct work *w)
 {
     int64_t n = w->n, done = 0;
     int rc = 0;
 
-    w->first_elsewhere = n;
-    while (!rc && !w->failed && !w->o->in_place) {
+    w->first_later = n;
+    while (!rc && !w->failed) {
         int64_t least = INT64_MAX;
         for (int64_t i = 0; i < n; i++)
             if (w->found[i].plan.micro_batch > done && w->found[i].plan.micro_batch < least)
@@ -383,7 +385,7 @@ static int look_elsewhere(struct work *w)
         done = least;
         for (int k = 0; k < 2 && !rc; k++) {
             w->next = w->n;
-            rc = append_elsewhere(w, n, least, k > 0);
+            rc = append_saving(w, n, least, k > 0);
             if (!rc)
                 run_all(w);
         }
@@ -502,7 +504,7 @@ static double now(void)
 
 int search(const struct search_options *o, struct search_result *out)
 {
-    struct work w = { .o = o, .first_elsewhere = -1 };
+    struct work w = { .o = o, .first_later = -1 };
     double start = now();
     int rc = -1;
 
@@ -527,14 +529,17 @@ int search(const struct search_options *o, struct search_result *out)
     if (drop_hopeless(&w) < 0)
         goto out;
     run_all(&w);
-    if (!w.failed && look_elsewhere(&w) < 0)
+    if (!w.failed && look_later(&w) < 0)
         goto out;
     if (w.failed) {
         fail("a candidate that passed the checks could not be planned: %s", w.why);
         goto out;
     }
     out->considered = w.n;
-    out->elsewhere = w.n - w.first_elsewhere;
+    for (int64_t i = 0; i < w.n; i++) {
+        out->elsewhere += w.found[i].elsewhere;
+        out->nrefused += w.found[i].elsewhere && w.found[i].refused;
+    }
     memcpy(out->refused, w.why_refused, sizeof out->refused);
     drop_refused(&w);
     if (find_nearest(&w) < 0)

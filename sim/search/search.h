@@ -11,9 +11,9 @@
  * replayed for those that are shown: the fastest SEARCH_LOOKS, the fastest of each strategy and dialect, and the
  * first SEARCH_FRONT that are worth a line for their memory.  Twice what is allocated has been enough in all plans seen: one with that much room is not replayed.
  *
- * Where no plan of a strategy, micro-batch and recompute fits with room, its variants that keep states, parameters or
- * activations elsewhere (knobs from KNOB_LATER on) are looked at, too: of the one nearest to the framework's defaults,
- * or where none of those fits of the one that needs least.
+ * Where no plan of a strategy, micro-batch and recompute fits with room, its variants that save device memory are looked
+ * at, too: with AdamW's fused form, and with states, parameters or activations elsewhere (knobs from KNOB_SAVES on), of
+ * the one nearest to the framework's defaults, or where none of those fits of the one that needs least.
  *
  * The order is that of step time, then of memory, then of enumeration: the same
  * for any number of threads.  Two plans whose schedules are equal, entry for entry
@@ -71,7 +71,8 @@ struct search_result {
     int64_t considered;         /* plans enumerated, duplicates included */
     int64_t lowered;            /* of these, lowered and put on the ledger */
     int64_t elsewhere;          /* of these, variants that keep data elsewhere than in device memory */
-    char    refused[256];       /* why such variants were left out, the first of them; empty: none was */
+    int64_t nrefused;           /* of these, those that could not be planned on this cluster, */
+    char    refused[256];       /* and why the first could not; empty: all could */
     double  seconds;
 };
 

@@ -68,4 +68,78 @@ on_v100() {
 }
 check 'search and eval say that GPUs have no units for a precision' "$(
     [ "$(on_v100 bf16)" = 2 ] && [ "$(on_v100 fp16)" = 0 ] && [ "$(on_v100 fp32)" = 0 ] || cat "$tmp/said")"
+
+says() { grep -q -- "$1" "$tmp/said" || { echo "no \"$1\" in"; cat "$tmp/said"; }; }
+says_not() { ! grep -q -- "$1" "$tmp/said" || { echo "\"$1\" in"; cat "$tmp/said"; }; }
+of_8b() { "$B/dpxplan" search --model llama-3.1-8b "$@" >"$tmp/said" 2>&1; echo "exit $?" >>"$tmp/said"; }
+
+# foreach AdamW's temporary is what does not fit: its fused form does, an eighth of the time of CPU offload.
+on_two() { of_8b --cluster 1x2xh100 --seq 4096 --global-batch 8 --framework torch "$@"; }
+check 'the fused optimizer is tried before offload, without offload too, and is advice' "$(
+    on_two
+    says '^ *2\.[0-9]* s .* fsdp torch b1x4, AdamW fused, recompute full'
+    says 'take AdamW.s fused form'
+    says_not 'Without offload only'
+    on_two --no-offload
+    says 'fsdp torch b1x4, AdamW fused, recompute full'
+    says_not 'offload,\|CPU offload')"
+
+# Device memory is enough; the host's is not.  One limit for all that PyTorch allocates.
+on_one() { of_8b --cluster 1x1xh100 --seq 8192 --global-batch 16 --framework deepspeed "$@"; }
+check 'what is short is named, by how much, and never negative' "$(
+    on_one
+    says 'lacks host memory of a node: needs .* too much: .* of host memory), or .* more host memory a node'
+    says_not 'of 74.53 GiB, '
+    says 'full instead of full/2'
+    on_one --json
+    says '"lacks": "host"'
+    says '"over_bytes": [0-9]'
+    says_not '-[0-9.]* GiB')"
+
+check 'more GPUs are advised where they hold the plan, else what helps' "$(
+    on_70b() { "$B/dpxplan" search --model llama-3.1-70b --cluster 1x8xh100 --seq 4096 --global-batch 8 --framework torch \
+        --no-offload "$@" >"$tmp/said" 2>&1; }
+    on_70b
+    says 'more GPUs: [0-9]* hold it'
+    on_70b --strategy ddp
+    says 'no number of GPUs is either')"
+
+check 'offload that was looked at is not said to be left out' "$(
+    "$B/dpxplan" search --model llama-3.1-405b --cluster 8xh100 --seq 8192 --global-batch 8 --strategy zero3 >"$tmp/said" 2>&1
+    says '[0-9]* of [0-9]* plans with offload were not looked at'
+    says_not '^offload was not looked at')"
+
+# A faster one that waits for memory fits, too.
+check 'the first is called the fastest only where it is' "$(
+    of_8b --cluster 1x4xa100-40gb --seq 4096 --global-batch 8 --strategy fsdp --dialect torch
+    says 'waits for memory (not in its time)'
+    says 'CPU offload is the fastest that does not wait for memory, of'
+    of_8b --cluster 1x1xh100 --seq 2048 --global-batch 8 --framework torch
+    says 'CPU offload is the fastest of [0-9]* plans that fit; no other')"
+
+# accelerate has no ZeroRedundancyOptimizer.
+for_accelerate() { "$B/dpxplan" search --model gpt2-xl --cluster 1x4xa100-40gb --seq 1024 --global-batch 64 --strategy ddp \
+    --framework torch --no-offload "$@" >"$tmp/said" 2>&1; }
+check 'advice is a plan that can be exported where that was asked for' "$(
+    for_accelerate
+    says 'too much: shard more with zero1'
+    for_accelerate --export-to accelerate
+    says 'the nearest that does not fit'
+    says_not 'zero1')"
+
+cat >"$tmp/host.json" <<'PLAN'
+{ "dpx_plan": 1, "model": "llama-3.1-8b", "cluster": "1x1xh100", "seq": 8192, "micro_batch": 2, "accumulation": 8,
+  "strategy": "zero3", "dialect": "deepspeed", "precision": "bf16", "activation_offload": "streams",
+  "deepspeed": { "offload_optimizer": { "device": "cpu" }, "offload_param": { "device": "cpu" } } }
+PLAN
+check 'where host memory is short, advice lowers that' "$(
+    "$B/dpxplan" explain "$tmp/host.json" >"$tmp/said" 2>&1
+    says 'What is short is a node.s host memory'
+    says 'recompute activations of every block: 174.25 GiB'
+    says_not 'offload optimizer')"
+
+check 'a strategy that the dialect lacks is the reason' "$(
+    on_one --framework any --strategy zero3 --dialect torch
+    says 'no strategy zero3 in dialect torch; these have it: paper, deepspeed'
+    says 'exit 2')"
 finish

@@ -1,0 +1,99 @@
+#include "sim/search/lack.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "base/fail.h"
+#include "base/size.h"
+
+bool lack_of(const struct plan *p, const struct evaluation *e, struct lack *out)
+{
+    const struct reserved *r = &e->reserved;
+    int64_t outside = e->m.overhead.by[OVERHEAD_OUTSIDE];
+    int node = e->m.elsewhere ? spaces_short(&e->m.spaces) : -1;
+
+    *out = (struct lack){ .space = SPACE_DEVICE, .needed = e->m.needed, .available = e->m.available,
+                          .headroom = p->cluster.headroom };
+    if (e->m.fits)
+        return false;
+    if (node >= 0)
+        spaces_why_not(&e->m.spaces, out->nodes, sizeof out->nodes);
+    if (r->known) {
+        out->card = true;
+        out->available = r->limit + outside;
+        out->headroom = 0;
+    }
+    if (out->needed > out->available)
+        return true;
+    if (node >= 0) {
+        out->card = false;
+        const struct space_account *a = &e->m.spaces.of[node];
+        out->space = (enum space)node;
+        out->needed = a->peak;
+        out->available = a->available;
+        out->headroom = 0;
+    } else {
+        out->reserved = true;
+        out->needed = out->available + r->refused;
+    }
+    return true;
+}
+
+void lack_words(const struct lack *l, char *to, size_t size)
+{
+    struct size_text over = size_text(l->needed - l->available);
+
+    if (l->space != SPACE_DEVICE)
+        snprintf(to, size, "lacks %s, %s too much", l->nodes, over.s);
+    else
+        snprintf(to, size, "needs %s%s of %s%s, %s too much%s%s", size_text(l->needed).s, l->reserved ? " reserved" : "",
+                 size_text(l->available).s, l->card ? " with the headroom" : "", over.s, l->nodes[0] ? "; " : "", l->nodes);
+}
+
+/* Headroom is a share of the memory: more memory, more headroom. */
+void lack_more_words(const struct lack *l, char *to, size_t size)
+{
+    int64_t more = (int64_t)ceil((double)(l->needed - l->available) / (1 - l->headroom));
+
+    snprintf(to, size, "%s%s more %s", l->card ? "at least " : "", size_text(more).s, l->space == SPACE_DEVICE ? "memory a GPU" : l->space == SPACE_DISK ?
+             "disk space a node" : "host memory a node");
+}
+
+/* The plan on other nodes, each rank with its samples. */
+static bool fits_on(const struct plan *p, int64_t nodes)
+{
+    struct plan q = *p;                 /* shares the model; not freed */
+    struct evaluation e;
+    bool fits;
+
+    q.cluster.nodes = nodes;
+    q.cluster.world_size = nodes * q.cluster.gpus_per_node;
+    if (p->shard_group == p->cluster.world_size)
+        q.shard_group = q.cluster.world_size;
+    if (plan_check(&q, "advice") < 0 || evaluate(&q, &e) < 0)
+        return false;
+    fits = e.m.fits;
+    evaluation_free(&e);
+    return fits;
+}
+
+void lack_more_gpus(const struct plan *p, char *to, size_t size)
+{
+    int64_t per = p->cluster.gpus_per_node, nodes = 0;
+    bool whole = p->strategy == STRAT_DP || p->strategy == STRAT_DDP;
+    char ignored[256];
+
+    struct fail_sink before = fail_divert(ignored, sizeof ignored);      /* a world that the dialect refuses is none */
+    for (int64_t n = 2 * p->cluster.nodes; !whole && !nodes && n * per <= LACK_MOST_GPUS; n *= 2)
+        if (fits_on(p, n))
+            nodes = n;
+    fail_restore(before);
+    if (nodes)
+        snprintf(to, size, "more GPUs: %" PRId64 " hold it", nodes * per);
+    else if (whole)
+        snprintf(to, size, "no number of GPUs is either, each holds all of it: shard it, or shorten sequences");
+    else
+        snprintf(to, size, "%d GPUs do not hold it either: %sshorten sequences", LACK_MOST_GPUS,
+                 plan_keeps_whole(p->strategy) ? "shard more, or " : "");
+}

@@ -1,0 +1,34 @@
+/* lack.h -- which memory a plan lacks, by how much, and whether more GPUs are enough.
+ *
+ *     struct lack l;
+ *     if (lack_of(&plan, &evaluation, &l)) {
+ *         lack_words(&l, words, sizeof words);         "needs 26.85 GiB of ..., 1.2 GiB too much"
+ *         lack_more_gpus(&plan, words, sizeof words);  "16 GPUs" */
+#ifndef DPX_LACK_H
+#define DPX_LACK_H
+
+#include "model/memory/evaluate.h"
+
+/* What decides: bytes allocated, or a request that PyTorch's allocator could not serve, or a node's memory.  Where
+ * that allocator is known the headroom may be used. */
+struct lack {
+    enum space space;           /* SPACE_DEVICE: of a rank; others: of a node */
+    bool       card, reserved;  /* of all of the card; by what is reserved */
+    int64_t    needed, available;
+    double     headroom;        /* share of more memory that stays free */
+    char       nodes[200];      /* what a node lacks, in words; "" nothing */
+};
+
+/* false: it fits.  Device memory comes first where several are short. */
+bool lack_of(const struct plan *p, const struct evaluation *e, struct lack *out);
+
+/* "needs 78.92 GiB of 78.51 GiB with the headroom, 416.02 MiB too much"; and "437.91 MiB more memory a GPU". */
+void lack_words(const struct lack *l, char *to, size_t size);
+void lack_more_words(const struct lack *l, char *to, size_t size);
+
+/* Whether more GPUs, each with the same share of the batch, hold the plan: "more GPUs: 16 hold it", or what helps where
+ * none of these numbers does.  Nodes are doubled up to LACK_MOST_GPUS. */
+enum { LACK_MOST_GPUS = 1024 };
+void lack_more_gpus(const struct plan *p, char *to, size_t size);
+
+#endif
