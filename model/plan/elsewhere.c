@@ -33,6 +33,15 @@ static void large_enough(struct plan *p)
     }
 }
 
+/* A parameter that is kept for its next use keeps its buffer, and a deep model soon has more of them than buffers. */
+static void keep_none(struct plan *p)
+{
+    const struct knob *reuse = knob_find("deepspeed", "stage3_max_reuse_distance", knob_cell(p));
+
+    if (reuse)
+        knob_set(p, reuse, 0);
+}
+
 static bool is_deepspeeds(uint32_t cell, enum elsewhere how)
 {
     return knob_find(optimizer, "device", cell) && (how == ELSEWHERE_OPTIMIZER || knob_find(param, "device", cell));
@@ -56,8 +65,10 @@ bool elsewhere_set(struct plan *p, enum elsewhere how)
         to_device(p, optimizer, d);
         if (how != ELSEWHERE_OPTIMIZER)
             to_device(p, param, d);
-        if (how == ELSEWHERE_DISK)
+        if (how == ELSEWHERE_DISK) {
             large_enough(p);
+            keep_none(p);
+        }
     } else {
         knob_set(p, knob_find("fsdp", "cpu_offload", knob_cell(p)), 1);
     }
