@@ -87,28 +87,26 @@ static int prepare(const struct plan *base, const struct question *q, struct pla
     return plan_check(p, "limits");
 }
 
-static void what_is_short(const struct memory_verdict *m, char *to, size_t size)
+static void what_is_short(const struct evaluation *e, char *to, size_t size)
 {
+    const struct memory_verdict *m = &e->m;
     int space = m->elsewhere ? spaces_short(&m->spaces) : -1;
-    bool device = m->needed > m->available || space < 0;    /* or only what the allocator reserves is too much */
+    bool device = reserved_verdict(&e->reserved, m->needed <= m->available) == VERDICT_DOES_NOT_FIT;
 
     snprintf(to, size, "%s%s%s", device ? "device memory" : "", device && space >= 0 ? " and " : "",
              space < 0 ? "" : space == SPACE_DISK ? "disk space of a node" : "host memory of a node");
 }
 
-/* 1 fits, 0 does not, and `why` (NULL: not asked) says what is short; -1 cannot be asked.  What is allocated is looked at
- * first: the allocator of a plan that is too large for that need not be followed. */
+/* 1 fits, 0 does not, and `why` (NULL: not asked) says what is short; -1 cannot be asked. */
 static int fits(const struct plan *p, double *bytes_per_param, char *why, size_t size)
 {
     struct evaluation e;
 
-    if (evaluate_allocated(p, &e) < 0)
+    if (evaluate(p, &e) < 0)
         return -1;
-    if (e.m.fits)
-        evaluation_reserve(p, &e, NULL);
     int yes = e.m.fits;
     if (!yes && why)
-        what_is_short(&e.m, why, size);
+        what_is_short(&e, why, size);
     if (bytes_per_param)
         *bytes_per_param = (double)(e.m.ledger.most[CAT_PARAMS] + e.m.ledger.most[CAT_GRADS] +
                                     e.m.ledger.most[CAT_OPTIMIZER]) / (double)p->model.params;
