@@ -5,7 +5,7 @@
 #include "model/lower/common/pinned.h"
 #include "model/lower/torch/lower_fsdp1.h"
 #include "model/plan/attention.h"
-#include "model/plan/knob_rules.h"
+#include "model/plan/elsewhere.h"
 #include "model/schedule/schedule_cut.h"
 #include "model/schedule/schedule_offload.h"
 
@@ -73,14 +73,8 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
     schedules_cut(s);
     if (attention_note(p))
         sched_note(s, attention_note(p));
-    if (p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->fsdp.cpu_offload && p->host_threads == 1 &&
-        knob_usual_host_threads(p) > 0)
-        sched_note(s, "torchrun gives each rank one thread for AdamW on the host (OMP_NUM_THREADS=1): set it, and host_threads "
-                   "here");
-    if (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED &&
-        ((p->ds.offload_optimizer.device == OFFLOAD_NVME && !p->ds.offload_optimizer.nvme_path[0]) ||
-         (p->ds.offload_param.device == OFFLOAD_NVME && !p->ds.offload_param.nvme_path[0])))
-        sched_note(s, "DeepSpeed needs nvme_path, the folder of the files: without it nothing runs and export refuses the plan");
+    if (elsewhere_note(p))
+        sched_note(s, elsewhere_note(p));
     if (s->overflow)
         return fail("a buffer or a collective of this plan exceeds 2^60 bytes: "
                     "reduce micro_batch, seq or the model");

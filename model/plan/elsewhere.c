@@ -75,3 +75,20 @@ bool elsewhere_set(struct plan *p, enum elsewhere how)
     plan_resolve(p);
     return true;
 }
+
+const char *elsewhere_note(const struct plan *p)
+{
+    const struct knob *fsdp = knob_find("fsdp", "cpu_offload", knob_cell(p)), *threads = knob_find("", "host_threads", knob_cell(p));
+    const struct knob *device, *path;
+    const char *const objects[] = { optimizer, param };
+
+    for (int i = 0; i < 2; i++) {
+        device = knob_find(objects[i], "device", knob_cell(p));
+        path = knob_find(objects[i], "nvme_path", knob_cell(p));
+        if (device && path && (int)knob_get(p, device) == OFFLOAD_NVME && !((const char *)p)[path->offset])
+            return "DeepSpeed needs nvme_path, the folder of the files, for device nvme: export refuses the plan without it";
+    }
+    if (fsdp && threads && knob_get(p, fsdp) > 0 && p->host_threads == 1 && knob_default(p, threads) > 0)
+        return "torchrun gives each rank one thread for AdamW on the host (OMP_NUM_THREADS=1): set it, and host_threads here";
+    return NULL;
+}

@@ -87,12 +87,8 @@ static int prepare(const struct plan *base, const struct question *q, struct pla
     return plan_check(p, "limits");
 }
 
-static void what_is_short(const struct evaluation *e, char *to, size_t size)
+static void what_is_short(bool device, int space, char *to, size_t size)
 {
-    const struct memory_verdict *m = &e->m;
-    int space = m->elsewhere ? spaces_short(&m->spaces) : -1;
-    bool device = reserved_verdict(&e->reserved, m->needed <= m->available) == VERDICT_DOES_NOT_FIT;
-
     snprintf(to, size, "%s%s%s", device ? "device memory" : "", device && space >= 0 ? " and " : "",
              space < 0 ? "" : space == SPACE_DISK ? "disk space of a node" : "host memory of a node");
 }
@@ -102,11 +98,15 @@ static int fits(const struct plan *p, double *bytes_per_param, char *why, size_t
 {
     struct evaluation e;
 
-    if (evaluate(p, &e) < 0)
+    if (evaluate_allocated(p, &e) < 0)
         return -1;
-    int yes = e.m.fits;
+    int space = e.m.elsewhere ? spaces_short(&e.m.spaces) : -1;
+    bool more = e.m.ledger.peak.bytes > p->cluster.memory;      /* than the device has: no allocator helps */
+    if (space < 0 && !more)
+        evaluation_reserve(p, &e, NULL);
+    int yes = space < 0 && !more && e.m.fits;
     if (!yes && why)
-        what_is_short(&e, why, size);
+        what_is_short(space < 0 || more, space, why, size);
     if (bytes_per_param)
         *bytes_per_param = (double)(e.m.ledger.most[CAT_PARAMS] + e.m.ledger.most[CAT_GRADS] +
                                     e.m.ledger.most[CAT_OPTIMIZER]) / (double)p->model.params;

@@ -79,7 +79,13 @@ check 'explain says what the launcher and DeepSpeed need for offload' "$(
     "$B/dpxplan" explain "$tmp/off.json" >"$tmp/out" 2>&1
     grep -q 'OMP_NUM_THREADS=1' "$tmp/out" || cat "$tmp/out"
     "$B/dpxplan" explain "$tmp/off.json" --set host_threads=8 >"$tmp/out" 2>&1
-    ! grep -q 'OMP_NUM_THREADS=1' "$tmp/out" || cat "$tmp/out")"
+    ! grep -q 'OMP_NUM_THREADS=1' "$tmp/out" || cat "$tmp/out"
+    echo '{"dpx_plan":1,"model":"gpt2","cluster":"8xh100","seq":1024,"micro_batch":1,"strategy":"zero3","dialect":"deepspeed","deepspeed":{"offload_optimizer":{"device":"nvme"}}}' >"$tmp/off.json"
+    for path in null /x; do
+        "$B/dpxplan" eval "$tmp/off.json" --set cluster.node.disk_write_gb_per_s=5 cluster.node.disk_read_gb_per_s=5 deepspeed.offload_optimizer.nvme_path=$path >"$tmp/out" 2>&1
+        grep -c 'DeepSpeed needs nvme_path' "$tmp/out"
+    done >"$tmp/counts"
+    [ "$(tr '\n' ' ' <"$tmp/counts")" = '1 0 ' ] || cat "$tmp/out")"
 check 'names of the Hugging Face hub in any case, and near misses' "$(
     for name in meta-llama/Llama-3.1-8B META-LLAMA/llama-3.1-8b-instruct Llama-3.1-8B; do
         "$B/dpxplan" limits --model "$name" --cluster 8xh100 --seq 8k --dialect torch-fsdp1 >"$tmp/out" 2>&1 || cat "$tmp/out"
