@@ -94,6 +94,16 @@ const char *hf_ids_find(const char *name)
     return NULL;
 }
 
+/* Are all letters of `typed` in `word`, in their order, and at most two more? */
+static bool leaves_out(const char *typed, const char *word)
+{
+    if (strlen(word) > strlen(typed) + 2)
+        return false;
+    for (; *word; word++)
+        typed += *typed == *word;
+    return !*typed;
+}
+
 const char *hf_ids_nearest(const char *name)
 {
     enum { MOST = 512 };
@@ -115,6 +125,9 @@ const char *hf_ids_nearest(const char *name)
     for (char *c = typed; *c; c++)
         *c = (char)(*c >= 'A' && *c <= 'Z' ? *c + 32 : *c);
     const char *near = opts_nearest_word(typed, words);
+    for (int i = 0; near && i < builtins && !leaves_out(typed, near); i++)      /* llama-3-8b: of 3.1, not 2-7b */
+        if (leaves_out(typed, words[i]))
+            near = words[i];
     for (int i = 0; near && i < n; i++)
         if (words[i] == near)
             return i < builtins ? near : ids[i - builtins].id;

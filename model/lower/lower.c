@@ -5,6 +5,7 @@
 #include "model/lower/common/pinned.h"
 #include "model/lower/torch/lower_fsdp1.h"
 #include "model/plan/attention.h"
+#include "model/plan/elsewhere.h"
 #include "model/schedule/schedule_cut.h"
 #include "model/schedule/schedule_offload.h"
 
@@ -72,6 +73,8 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
     schedules_cut(s);
     if (attention_note(p))
         sched_note(s, attention_note(p));
+    if (elsewhere_note(p))
+        sched_note(s, elsewhere_note(p));
     if (s->overflow)
         return fail("a buffer or a collective of this plan exceeds 2^60 bytes: "
                     "reduce micro_batch, seq or the model");

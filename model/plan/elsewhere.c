@@ -33,6 +33,15 @@ static void large_enough(struct plan *p)
     }
 }
 
+/* A parameter that is kept for its next use keeps its buffer, and a deep model soon has more of them than buffers. */
+static void keep_none(struct plan *p)
+{
+    const struct knob *reuse = knob_find("deepspeed", "stage3_max_reuse_distance", knob_cell(p));
+
+    if (reuse)
+        knob_set(p, reuse, 0);
+}
+
 static bool is_deepspeeds(uint32_t cell, enum elsewhere how)
 {
     return knob_find(optimizer, "device", cell) && (how == ELSEWHERE_OPTIMIZER || knob_find(param, "device", cell));
@@ -56,11 +65,30 @@ bool elsewhere_set(struct plan *p, enum elsewhere how)
         to_device(p, optimizer, d);
         if (how != ELSEWHERE_OPTIMIZER)
             to_device(p, param, d);
-        if (how == ELSEWHERE_DISK)
+        if (how == ELSEWHERE_DISK) {
             large_enough(p);
+            keep_none(p);
+        }
     } else {
         knob_set(p, knob_find("fsdp", "cpu_offload", knob_cell(p)), 1);
     }
     plan_resolve(p);
     return true;
+}
+
+const char *elsewhere_note(const struct plan *p)
+{
+    const struct knob *fsdp = knob_find("fsdp", "cpu_offload", knob_cell(p)), *threads = knob_find("", "host_threads", knob_cell(p));
+    const struct knob *device, *path;
+    const char *const objects[] = { optimizer, param };
+
+    for (int i = 0; i < 2; i++) {
+        device = knob_find(objects[i], "device", knob_cell(p));
+        path = knob_find(objects[i], "nvme_path", knob_cell(p));
+        if (device && path && (int)knob_get(p, device) == OFFLOAD_NVME && !((const char *)p)[path->offset])
+            return "DeepSpeed needs nvme_path, the folder of the files, for device nvme: export refuses the plan without it";
+    }
+    if (fsdp && threads && knob_get(p, fsdp) > 0 && p->host_threads == 1 && knob_default(p, threads) > 0)
+        return "torchrun gives each rank one thread for AdamW on the host (OMP_NUM_THREADS=1): set it, and host_threads here";
+    return NULL;
 }

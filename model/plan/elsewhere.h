@@ -25,4 +25,7 @@ bool elsewhere_has(enum strategy s, enum dialect d, enum elsewhere how);
 /* Changes the plan; false, with nothing changed, where its cell has no such way. */
 bool elsewhere_set(struct plan *p, enum elsewhere how);
 
+/* What such a plan still needs where it is launched, in one sentence, or NULL. */
+const char *elsewhere_note(const struct plan *p);
+
 #endif

@@ -70,8 +70,9 @@ double knob_usual_check_overflow(const struct plan *p)
     return p->precision == DT_FP16;
 }
 
-/* torch/distributed/run.py: OMP_NUM_THREADS becomes 1 where nproc_per_node is more, unless it is set.  DeepSpeed's
- * launcher leaves it alone, or divides the cores (--bind_cores_to_rank). */
+/* torch/distributed/run.py: OMP_NUM_THREADS becomes 1 where nproc_per_node is more, unless it is set.  accelerate
+ * sets 1 as well, also before DeepSpeed's ranks (utils/launch.py: num_cpu_threads_per_process).  DeepSpeed's own launcher
+ * leaves it alone, or divides the cores (--bind_cores_to_rank). */
 double knob_usual_host_threads(const struct plan *p)
 {
     bool torchrun = p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1;

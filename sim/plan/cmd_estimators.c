@@ -158,6 +158,10 @@ int cmd_estimators(int argc, char **argv)
         a.largest_layer = estimator_largest_layer(&m);
         model_free(&m);
     }
+    if (!a.model && a.largest_layer > a.params) {
+        fail("estimators: --largest-layer has more parameters than --params: it is one of their layers");
+        return EXIT_MISUSE;
+    }
     struct estimator_input in = { .params = a.params, .largest_layer = a.largest_layer,
                                   .gpus_per_node = a.gpus_per_node, .nodes = a.nodes,
                                   .buffer_factor = a.factor };

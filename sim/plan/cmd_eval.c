@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "base/terminal.h"
 #include "model/memory/evaluate.h"
+#include "model/plan/elsewhere.h"
 #include "sim/clock/jitter.h"
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
@@ -237,6 +238,8 @@ int cmd_eval(int argc, char **argv)
     } else {
         print_model(&p);
         print_memory(&e, &t);
+        if (elsewhere_note(&p))
+            puts(elsewhere_note(&p));
         print_comm(&e.schedules, &e.comm);
         print_time(&p, &e.schedules, &t);
         if (noise)

@@ -58,7 +58,13 @@ static void print_row(const struct args *a, const struct limit *l, const char *t
     printf("%-8s %-12s %9.4f B/param  largest model %9s", strategy_name(l->strategy), dialect_name(l->dialect),
            l->bytes_per_param, count_text(l->max_params).s);
     if (!a->states_only) {
-        printf(" (%" PRId64 " blocks)", l->max_layers);
+        printf(" (%" PRId64 " block%s", l->max_layers, l->max_layers == 1 ? "" : "s");
+        if (a->elsewhere == ELSEWHERE_NOTHING)
+            fputs(")", stdout);
+        else if (l->then_short[0])
+            printf("; then %s %s short)", l->then_short, strstr(l->then_short, " and ") ? "are" : "is");
+        else
+            fputs("; more were not looked at)", stdout);
         if (l->max_micro_batch)
             printf("  micro-batch up to %-5" PRId64, l->max_micro_batch);
         else
@@ -78,37 +84,95 @@ static json_t *row_json(const struct args *a, const struct limit *l)
                           (json_int_t)l->max_params);
     if (!a->states_only) {
         json_object_set_new(o, "max_layers", json_integer(l->max_layers));
+        json_object_set_new(o, "then_short", l->then_short[0] ? json_string(l->then_short) : json_null());
         json_object_set_new(o, "max_micro_batch", json_integer(l->max_micro_batch));
         json_object_set_new(o, "min_gpus", json_integer(l->min_gpus));
     }
     return o;
 }
 
+static bool is_asked(const struct args *a, enum strategy s, enum dialect d)
+{
+    return (a->dialect >= 0 ? (int)d == a->dialect : !a->states_only || d == DIALECT_PAPER) && dialect_has(d, s) &&
+           elsewhere_has(s, d, (enum elsewhere)a->elsewhere);
+}
+
+static int refuse_dialect(const struct args *a)
+{
+    char cells[256] = "";
+    size_t n = 0;
+
+    for (int s = 0; s < NSTRATEGY; s++)
+        for (int d = 0; d < NDIALECT && n < sizeof cells; d++)
+            if (dialect_has((enum dialect)d, (enum strategy)s) && elsewhere_has((enum strategy)s, (enum dialect)d, (enum elsewhere)a->elsewhere))
+                n += (size_t)snprintf(cells + n, sizeof cells - n, "%s%s of %s", n ? ", " : "", strategy_name((enum strategy)s),
+                                      dialect_name((enum dialect)d));
+    return fail("limits --offload %s: no strategy of %s has it; those that have: %s", elsewhere_words[a->elsewhere],
+                dialect_name((enum dialect)a->dialect), cells);
+}
+
+/* One cell; a cell that has no answer says why.  1 answered, 0 not, -1 reported. */
+static int ask_cell(const struct args *a, const struct plan *base, enum strategy s, enum dialect d, struct limit *l, char *why, size_t size)
+{
+    if (a->states_only)
+        return limit_states(a->memory, a->world, s, d, (enum dtype)a->precision, l) < 0 ? -1 : 1;
+    why[0] = '\0';
+    struct fail_sink before = fail_divert(why, size);
+    int rc = limit_real(base, s, d, (enum dtype)a->precision, (enum elsewhere)a->elsewhere, l);
+    fail_restore(before);
+    return rc == 0;
+}
+
+/* Rows without an answer, after the others; where none has one, the first reason is the command's.  0, or -1 reported. */
+static int say_refused(const json_t *refused, bool answered, json_t *rows)
+{
+    size_t i;
+    json_t *r;
+
+    json_array_foreach(refused, i, r) {
+        if (!answered)
+            return fail("%s", json_string_value(json_object_get(r, "refused")));
+        if (rows)
+            json_array_append(rows, r);
+        else
+            printf("%-8s %-12s no answer: %s\n", json_string_value(json_object_get(r, "strategy")),
+                   json_string_value(json_object_get(r, "dialect")), json_string_value(json_object_get(r, "refused")));
+    }
+    return 0;
+}
+
 /* Cells that hold any model at all, or -1. */
 static int each_cell(const struct args *a, struct plan *base, json_t *rows)
 {
-    int some = 0;
+    char why[512];
+    int some = 0, answered = 0;
+    json_t *refused = json_array();
+
+    if (a->elsewhere == ELSEWHERE_DISK && (a->dialect < 0 || a->dialect == DIALECT_DEEPSPEED))
+        fputs("dpx: models of thousands of blocks are looked at: this can take some minutes\n", stderr);
 
     for (int s = 0; s < NSTRATEGY; s++)
         for (int d = 0; d < NDIALECT; d++) {
             struct limit l;
-            if ((a->dialect >= 0 ? d != a->dialect : a->states_only && d != DIALECT_PAPER) ||
-                !dialect_has((enum dialect)d, (enum strategy)s) ||
-                !elsewhere_has((enum strategy)s, (enum dialect)d, (enum elsewhere)a->elsewhere))
+            if (!is_asked(a, (enum strategy)s, (enum dialect)d))
                 continue;
-            int rc = a->states_only ? limit_states(a->memory, a->world, (enum strategy)s, (enum dialect)d,
-                                                   (enum dtype)a->precision, &l)
-                                    : limit_real(base, (enum strategy)s, (enum dialect)d,
-                                                 (enum dtype)a->precision, (enum elsewhere)a->elsewhere, &l);
+            fflush(stdout);
+            int rc = ask_cell(a, base, (enum strategy)s, (enum dialect)d, &l, why, sizeof why);
             if (rc < 0)
-                return -1;
+                goto failed;
+            if (rc == 0) {
+                json_array_append_new(refused, json_pack("{s:s, s:s, s:s}", "strategy", strategy_name((enum strategy)s), "dialect",
+                                                         dialect_name((enum dialect)d), "refused", why));
+                continue;
+            }
+            answered++;
             some += l.max_params > 0;
             struct plan p;
             struct timing t;
             char training[96] = "";
             int timed = train(a, base, &l, &p, &t);
             if (timed < 0)
-                return -1;
+                goto failed;
             if (rows) {
                 json_t *row = row_json(a, &l);
                 if (a->money.tokens)
@@ -119,10 +183,18 @@ static int each_cell(const struct args *a, struct plan *base, json_t *rows)
             if (timed)
                 money_short(&a->money, &p, t.line.step_s, training, sizeof training);
             if (timed && add_deadline(a, &p, &t, training, sizeof training) < 0)
-                return -1;
+                goto failed;
             print_row(a, &l, training);
         }
+    if (!answered && json_array_size(refused) == 0)
+        some = refuse_dialect(a);
+    else if (say_refused(refused, answered > 0, rows) < 0)
+        some = -1;
+    json_decref(refused);
     return some;
+failed:
+    json_decref(refused);
+    return -1;
 }
 
 /* What the arguments leave open, from the cluster or refused. */

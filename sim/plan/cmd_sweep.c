@@ -128,6 +128,10 @@ static int check(const struct args *a)
     }
     if (!a->plan && a->set.n)
         return fail("sweep: --set goes with PLAN.json");
+    if (!a->money.tokens && (!strcmp(sweep_metrics[a->metric], "days") || !strcmp(sweep_metrics[a->metric], "cost")))
+        return fail("--metric %s: of how many tokens? give --tokens", sweep_metrics[a->metric]);
+    if (!strcmp(sweep_metrics[a->metric], "cost") && a->money.price < 0)
+        return fail("--metric cost: at what price? give --price");
     return money_check(&a->money) < 0 || (a->figure && sweep_figure_name(a->figure) < 0) ? -1 : 0;
 }
 

@@ -15,6 +15,8 @@
 
 int money_check(const struct money_question *q)
 {
+    if (q->days >= 0 && !(q->days > 0))
+        return fail("--days: a deadline is more than 0 days");
     if (q->tokens)
         return 0;
     if (q->price >= 0)
@@ -195,8 +197,8 @@ int money_print(const struct money_question *q, const struct plan *p, const stru
     if (!q->tokens)
         return 0;
     money_of(q, p, t, &m);
-    fprintf(to, "\n%s tokens: %s steps of %s tokens, %.4g days (90 %%: %.4g to %.4g), %s GPU-hours\n",
-            count_text(q->tokens).s, grouped((double)m.steps, a, sizeof a),
+    fprintf(to, "\n%s token%s: %s step%s of %s tokens, %.4g days (90 %%: %.4g to %.4g), %s GPU-hours\n",
+            count_text(q->tokens).s, q->tokens == 1 ? "" : "s", grouped((double)m.steps, a, sizeof a), m.steps == 1 ? "" : "s",
             grouped((double)(plan_global_batch(p) * p->seq), b, sizeof b), m.days, m.low_days, m.high_days,
             grouped(m.gpu_hours, c, sizeof c));
     if (m.cost >= 0)

@@ -2,6 +2,7 @@
 #include "sim/plan/plan_source.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,8 +79,8 @@ int plan_source_check_key(const char *key)
     }
     words[n] = NULL;
     const char *near = opts_nearest_word(key, words);
-    return fail("'%.60s' is no key of a plan; %s%s", key, near ? "did you mean " : "dpxplan list keys shows them",
-                near ? near : "");
+    return fail("'%.60s' is no key of a plan; %s%s%s", key, near ? "did you mean " : "dpxplan list keys shows them",
+                near ? near : "", near ? "?" : "");
 }
 
 /* ---- values ---- */
@@ -90,6 +91,11 @@ static json_t *number(const char *key, const char *text)
     int64_t n;
     bool bytes = strstr(key, "_bytes") != NULL;
 
+    if (json_is_real(j) && fabs(json_real_value(j)) < 1e18 && !(fabs(fmod(json_real_value(j), 1)) > 0)) {    /* 1e9 is whole */
+        n = (int64_t)json_real_value(j);
+        json_decref(j);
+        return json_integer(n);
+    }
     if (json_is_number(j) || json_is_null(j))
         return j;
     json_decref(j);
@@ -220,6 +226,12 @@ int plan_source_cluster(const struct cluster *base, const char *pair, struct clu
 
 /* ---- the plan ---- */
 
+/* A usual value of a key that says something only beside another: it goes with that one. */
+static bool follows_another(const struct plan *p, const struct knob *k)
+{
+    return k->idle && k->usual && k->type == KNOB_INT && (int64_t)knob_get(p, k) == (int64_t)knob_default(p, k);
+}
+
 json_t *plan_source_brief(const struct plan *p)
 {
     json_t *doc = plan_to_json(p), *usual, *v;
@@ -235,7 +247,7 @@ json_t *plan_source_brief(const struct plan *p)
         if (!(k->cells & knob_cell(p)) || k->required || !strcmp(k->name, "precision"))
             continue;
         v = json_object_get(in, k->name);
-        if (v && json_equal(v, json_object_get(of, k->name)))
+        if (v && (json_equal(v, json_object_get(of, k->name)) || follows_another(p, k)))
             json_object_del(in, k->name);
         if (k->object[0] && in && json_object_size(in) == 0)
             json_object_del(doc, k->object);
@@ -245,8 +257,9 @@ json_t *plan_source_brief(const struct plan *p)
 }
 
 /* After another strategy or dialect: keys that the cell has not are left out; a dialect that has no such strategy
- * makes place for the usual one. */
-static void drop_foreign(json_t *doc, bool dialect_given)
+ * makes place for the usual one.  A plan that keeps its states on the host is not silently one that does not: 0, or -1
+ * reported. */
+static int drop_foreign(json_t *doc, bool dialect_given)
 {
     const char *strategy = json_string_value(json_object_get(doc, "strategy"));
     const char *dialect = json_string_value(json_object_get(doc, "dialect"));
@@ -260,14 +273,22 @@ static void drop_foreign(json_t *doc, bool dialect_given)
         json_object_del(doc, "framework_version");
     }
     if (s < 0 || d < 0)
-        return;
+        return 0;
     for (int i = 0; (k = knob_at(i)); i++) {
         json_t *in = k->object[0] ? json_object_get(doc, k->object) : doc;
-        if (in && !knob_find(k->object, k->name, CELL(s, d)))
+        char name[KEY];
+        knob_key_text(k, name, sizeof name);
+        if (in && !knob_find(k->object, k->name, CELL(s, d))) {
+            bool moves = !strcmp(name, "fsdp.cpu_offload") && json_is_true(json_object_get(in, k->name));
+            if (moves)
+                return fail("%s: %s of %s has no such key: set %s=false as well", name, strategy_name((enum strategy)s),
+                            dialect_name((enum dialect)d), name);
             json_object_del(in, k->name);
+        }
         if (k->object[0] && in && json_object_size(in) == 0)
             json_object_del(doc, k->object);
     }
+    return 0;
 }
 
 struct change { int64_t global_batch; bool cell, dialect; };
@@ -319,7 +340,7 @@ int plan_source_with(const struct plan *base, const char *const *pairs, int n, s
     for (int i = 0; i < n && rc == 0; i++)
         rc = apply(doc, &c, pairs[i], &ch);
     if (rc == 0 && ch.cell)
-        drop_foreign(doc, ch.dialect);
+        rc = drop_foreign(doc, ch.dialect);
     if (rc == 0) {
         json_object_set_new(doc, "cluster", cluster_to_json(&c));
         rc = plan_from_json(doc, "plan", out);

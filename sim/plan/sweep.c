@@ -13,8 +13,12 @@
 
 /* ---- values ---- */
 
+/* A value that is there already is the same point. */
 static int add_value(struct sweep_axis *a, const char *text)
 {
+    for (int i = 0; i < a->n; i++)
+        if (!strcmp(a->value[i], text))
+            return 0;
     char **more = realloc(a->value, (size_t)(a->n + 1) * sizeof *more);
 
     if (!more || !(more[a->n] = strdup(text)))
@@ -113,6 +117,20 @@ static int check_key(const struct sweep *s, const char *typed, const char *key)
     return fail("--over %s: a search chooses it; give a PLAN.json to vary it", typed);
 }
 
+/* A key that is an axis already, or a cluster beside a part of it: one of them would win. */
+static int check_alone(const struct sweep *s, const struct opt_pairs *over, int last, const char *key)
+{
+    for (int i = 0; i < last; i++) {
+        char other[96];
+        plan_source_split(over->at[i], other, sizeof other);
+        if (!strcmp(other, key))
+            return fail("--over %s: it is an axis twice; give all values in one: %s=1,2,4", s->axis[last].key, s->axis[last].key);
+        if (plan_source_is_cluster(key) && plan_source_is_cluster(other) && (!strcmp(key, "cluster") || !strcmp(other, "cluster")))
+            return fail("--over %s beside --over %s: a cluster says both; vary one of them", s->axis[i].key, s->axis[last].key);
+    }
+    return 0;
+}
+
 int sweep_axes(struct sweep *s, const struct opt_pairs *over)
 {
     if (over->n == 0)
@@ -125,7 +143,7 @@ int sweep_axes(struct sweep *s, const struct opt_pairs *over)
         char key[96];
         const char *values = plan_source_split(over->at[i], key, sizeof key);
         snprintf(a->key, sizeof a->key, "%.*s", (int)strcspn(over->at[i], "="), over->at[i]);
-        if (check_key(s, a->key, key) < 0 || read_values(a, values) < 0)
+        if (check_key(s, a->key, key) < 0 || check_alone(s, over, i, key) < 0 || read_values(a, values) < 0)
             return -1;
         a->world = !strcmp(key, "cluster.nodes") || !strcmp(key, "cluster.gpus_per_node") || !strcmp(key, "cluster");
         s->points *= a->n;

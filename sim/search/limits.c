@@ -1,5 +1,6 @@
 #include "sim/search/limits.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -86,14 +87,26 @@ static int prepare(const struct plan *base, const struct question *q, struct pla
     return plan_check(p, "limits");
 }
 
-/* 1 fits, 0 does not, -1 cannot be asked. */
-static int fits(const struct plan *p, double *bytes_per_param)
+static void what_is_short(bool device, int space, char *to, size_t size)
+{
+    snprintf(to, size, "%s%s%s", device ? "device memory" : "", device && space >= 0 ? " and " : "",
+             space < 0 ? "" : space == SPACE_DISK ? "disk space of a node" : "host memory of a node");
+}
+
+/* 1 fits, 0 does not, and `why` (NULL: not asked) says what is short; -1 cannot be asked. */
+static int fits(const struct plan *p, double *bytes_per_param, char *why, size_t size)
 {
     struct evaluation e;
 
-    if (evaluate(p, &e) < 0)
+    if (evaluate_allocated(p, &e) < 0)
         return -1;
-    int yes = e.m.fits;
+    int space = e.m.elsewhere ? spaces_short(&e.m.spaces) : -1;
+    bool more = e.m.ledger.peak.bytes > p->cluster.memory;      /* than the device has: no allocator helps */
+    if (space < 0 && !more)
+        evaluation_reserve(p, &e, NULL);
+    int yes = space < 0 && !more && e.m.fits;
+    if (!yes && why)
+        what_is_short(space < 0 || more, space, why, size);
     if (bytes_per_param)
         *bytes_per_param = (double)(e.m.ledger.most[CAT_PARAMS] + e.m.ledger.most[CAT_GRADS] +
                                     e.m.ledger.most[CAT_OPTIMIZER]) / (double)p->model.params;
@@ -101,7 +114,7 @@ static int fits(const struct plan *p, double *bytes_per_param)
     return yes;
 }
 
-static int fits_layers(const struct question *q, int64_t layers, int64_t *params, double *per)
+static int fits_layers(const struct question *q, int64_t layers, struct limit *out)
 {
     struct plan p = *q->base;
     struct model m;
@@ -113,8 +126,8 @@ static int fits_layers(const struct question *q, int64_t layers, int64_t *params
     p.micro_batch = 1;
     struct plan ready;
     if (prepare(&p, q, &ready) == 0)
-        rc = fits(&ready, per);
-    *params = m.params;
+        rc = fits(&ready, &out->bytes_per_param, out->then_short, sizeof out->then_short);
+    out->max_params = m.params;
     model_free(&m);
     return rc;
 }
@@ -124,7 +137,7 @@ static int fits_micro_batch(const struct question *q, int64_t b)
     struct plan p = *q->base, ready;
 
     p.micro_batch = b;
-    return prepare(&p, q, &ready) < 0 ? -1 : fits(&ready, NULL);
+    return prepare(&p, q, &ready) < 0 ? -1 : fits(&ready, NULL, NULL, 0);
 }
 
 static int fits_gpus(const struct question *q, int64_t gpus)
@@ -137,17 +150,22 @@ static int fits_gpus(const struct question *q, int64_t gpus)
     p.cluster.gpus_per_node = gpus <= per ? gpus : per;
     p.cluster.world_size = p.cluster.nodes * p.cluster.gpus_per_node;
     p.shard_group = p.cluster.world_size;
-    return prepare(&p, q, &ready) < 0 ? -1 : fits(&ready, NULL);
+    return prepare(&p, q, &ready) < 0 ? -1 : fits(&ready, NULL, NULL, 0);
+}
+
+/* With disks thousands of blocks fit, and each question takes seconds: one in 64 is near enough. */
+static int64_t grain(const struct question *q, int64_t low)
+{
+    return q->how == ELSEWHERE_DISK && low > 64 ? low / 64 : 1;
 }
 
 static int largest_model(const struct question *q, struct limit *out)
 {
-    int64_t low = 0, high = 1, params;
-    double per;
+    int64_t low = 0, high = 1;
     int fits_high = 1;
 
     /* Doubled first: what is far too large is also slow to ask about. */
-    while (high <= MODEL_MAX_LAYERS && (fits_high = fits_layers(q, high, &params, &per)) == 1) {
+    while (high <= MODEL_MAX_LAYERS && (fits_high = fits_layers(q, high, out)) == 1) {
         low = high;
         high *= 2;
     }
@@ -155,16 +173,18 @@ static int largest_model(const struct question *q, struct limit *out)
         return -1;
     if (high > MODEL_MAX_LAYERS)
         high = MODEL_MAX_LAYERS + 1;
-    while (high - low > 1) {
+    while (high - low > grain(q, low)) {
         int64_t mid = low + (high - low) / 2;
-        int yes = fits_layers(q, mid, &params, &per);
+        int yes = fits_layers(q, mid, out);
         if (yes < 0)
             return -1;
         *(yes ? &low : &high) = mid;
     }
     out->max_layers = low;
-    if (low > 0 && fits_layers(q, low, &out->max_params, &out->bytes_per_param) < 0)
-        return -1;
+    if (low > 0)
+        return fits_layers(q, low, out) < 0 ? -1 : 0;
+    out->max_params = 0;
+    out->bytes_per_param = 0;
     return 0;
 }
 

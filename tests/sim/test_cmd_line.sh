@@ -66,12 +66,33 @@ check 'search and limits say days and cost, too' "$(
     "$B/dpxplan" limits --model gpt2 --cluster 8xh100 --seq 1k --dialect torch-fsdp1 --tokens 1T --price 2 >"$tmp/out" 2>&1
     [ "$(grep -c ' days, ' "$tmp/out")" = "$(grep -c 'micro-batch up to' "$tmp/out")" ] || cat "$tmp/out")"
 
+check 'limits says which cells offload so, and what is short then' "$(
+    says 'zero3 of deepspeed, fsdp of torch' limits --model gpt2 --cluster 8xh100 --seq 1k --offload all --dialect paper
+    "$B/dpxplan" limits --model gpt2-xl --cluster 1x1xv100-32gb --seq 1k --offload all >"$tmp/out" 2>&1
+    [ "$(grep -c 'then host memory of a node is short' "$tmp/out")" = 2 ] || cat "$tmp/out"
+    "$B/dpxplan" limits --model gpt2-xl --cluster 1x1xv100-32gb --seq 1k --offload all --json >"$tmp/out" 2>&1
+    [ "$(grep -c '"then_short": *"host memory of a node"' "$tmp/out")" = 2 ] || cat "$tmp/out")"
+check 'the largest layer is no larger than the model' "$(
+    says 'more parameters than' estimators --params 7B --largest-layer 9B)"
+check 'explain says what the launcher and DeepSpeed need for offload' "$(
+    echo '{"dpx_plan":1,"model":"gpt2","cluster":"8xh100","seq":1024,"micro_batch":1,"strategy":"fsdp","dialect":"torch","fsdp":{"cpu_offload":true}}' >"$tmp/off.json"
+    "$B/dpxplan" explain "$tmp/off.json" >"$tmp/out" 2>&1
+    grep -q 'OMP_NUM_THREADS=1' "$tmp/out" || cat "$tmp/out"
+    "$B/dpxplan" explain "$tmp/off.json" --set host_threads=8 >"$tmp/out" 2>&1
+    ! grep -q 'OMP_NUM_THREADS=1' "$tmp/out" || cat "$tmp/out"
+    echo '{"dpx_plan":1,"model":"gpt2","cluster":"8xh100","seq":1024,"micro_batch":1,"strategy":"zero3","dialect":"deepspeed","deepspeed":{"offload_optimizer":{"device":"nvme"}}}' >"$tmp/off.json"
+    for path in null /x; do
+        "$B/dpxplan" eval "$tmp/off.json" --set cluster.node.disk_write_gb_per_s=5 cluster.node.disk_read_gb_per_s=5 deepspeed.offload_optimizer.nvme_path=$path >"$tmp/out" 2>&1
+        grep -c 'DeepSpeed needs nvme_path' "$tmp/out"
+    done >"$tmp/counts"
+    [ "$(tr '\n' ' ' <"$tmp/counts")" = '1 0 ' ] || cat "$tmp/out")"
 check 'names of the Hugging Face hub in any case, and near misses' "$(
     for name in meta-llama/Llama-3.1-8B META-LLAMA/llama-3.1-8b-instruct Llama-3.1-8B; do
         "$B/dpxplan" limits --model "$name" --cluster 8xh100 --seq 8k --dialect torch-fsdp1 >"$tmp/out" 2>&1 || cat "$tmp/out"
         [ -f "$tmp/first" ] || cp "$tmp/out" "$tmp/first"
         diff "$tmp/out" "$tmp/first"
     done
+    says 'did you mean llama-3.1-8b?' search --model llama-3-8b --cluster 8xh100 --seq 8k --global-batch 8
     says 'did you mean llama-3.1-8b' search --model lama-3.1-8b --cluster 8xh100 --seq 8k --global-batch 8
     says 'did you mean mistralai/Mistral-7B-v0.1' search --model mistralai/Mistral-7B-v0.11 --cluster 8xh100 --seq 8k --global-batch 8
     says 'did you mean dgx-h100' search --model gpt2 --cluster dgx-h10 --seq 1k --global-batch 8

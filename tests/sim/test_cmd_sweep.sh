@@ -48,7 +48,21 @@ check 'axes that are none are refused' "$(
     refused '.svg or .png' "$tmp/plan.json" --over nodes=1 -o "$tmp/x.pdf"
     refused 'over is missing' "$tmp/plan.json"
     refused 'more than 1000000' "$tmp/plan.json" --over nodes=1..2000 seq=1..2000
+    refused 'beside' "$tmp/plan.json" --over nodes=1,2 cluster=8xh100,8xa100
+    refused 'twice' "$tmp/plan.json" --over nodes=1,2 nodes=2,4
+    refused 'twice' "$tmp/plan.json" --over nodes=1,2 cluster.nodes=2,4
+    refused 'give --tokens' "$tmp/plan.json" --over nodes=1 --metric days
+    refused 'give --price' "$tmp/plan.json" --over nodes=1 --metric cost --tokens 1T
+    refused 'more than 0 days' "$tmp/plan.json" --over nodes=1 --days 0 --tokens 1T
+    refused 'must be between' "$tmp/plan.json" --over nodes=1e9
+    refused 'did you mean fsdp.cpu_offload?' "$tmp/plan.json" --over fsdp.cpu_ofload=true
     refused 'no point can be planned' "$tmp/plan.json" --over micro_batch=0)"
+check 'a value twice is one point' "$(
+    "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,1,1 --json >"$tmp/out" 2>&1; [ "$(grep -c '"at"' "$tmp/out")" = 1 ] || cat "$tmp/out")"
+check 'a strategy that has no such offload names its key, not one that nobody wrote' "$(
+    "$B/dpxplan" sweep "$tmp/plan.json" --set strategy=fsdp fsdp.cpu_offload=true --over fsdp.cpu_offload=true,false strategy=zero3,fsdp >"$tmp/out" 2>&1
+    grep -q 'true *zero3 .*fsdp.cpu_offload: zero3 of deepspeed has no such key' "$tmp/out" && ! grep -q host_threads "$tmp/out" &&
+        [ "$(grep -c ' GiB ' "$tmp/out")" = 3 ] || cat "$tmp/out")"
 check 'nothing fits: exit 3' "$(
     "$B/dpxplan" sweep "$tmp/plan.json" --over memory=1GiB,2GiB >"$tmp/out" 2>&1; [ $? = 3 ] || cat "$tmp/out")"
 if command -v gnuplot >/dev/null; then

@@ -179,6 +179,23 @@ static void a_trillion_is_short_of_host_memory_alone(void **state)
     plan_free(&p);
 }
 
+/* With DeepSpeed's 5 buffers and its usual distance of reuse, buffers ran out in the 32nd block. */
+static void a_deep_model_runs_from_disks(void **state)
+{
+    (void)state;
+    struct plan p = { .seq = 4096, .micro_batch = 1, .accumulation = 1 };
+    struct evaluation e;
+
+    assert_int_equal(model_load("llama-3.1-8b", &p.model), 0);
+    assert_int_equal(cluster_load("8xh100", &p.cluster), 0);
+    plan_defaults(&p, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_BF16);
+    p.recompute = RECOMPUTE_FULL;
+    assert_true(elsewhere_set(&p, ELSEWHERE_DISK));
+    assert_int_equal(evaluate_allocated(&p, &e), 0);
+    evaluation_free(&e);
+    plan_free(&p);
+}
+
 /* A DGX-2 holds less than 16 pinned gradient buffers of 2^35 bytes stand for, 2 bytes a parameter: beside them each rank has
  * a swap buffer of the whole parameters of a sub-group, 32 GB, and 5 buffers of its slices, 20 GB.  Without the disks it
  * holds less still. */
@@ -206,6 +223,7 @@ int main(void)
         cmocka_unit_test(zero_offload_holds_13b_on_one_v100),
         cmocka_unit_test(stage_2_holds_13b_in_a_step_but_not_in_its_start),
         cmocka_unit_test(a_trillion_is_short_of_host_memory_alone),
+        cmocka_unit_test(a_deep_model_runs_from_disks),
         cmocka_unit_test(infinity_ends_with_host_memory),
     };
     return cmocka_run_group_tests_name("sim/limits", tests, NULL, NULL);
