@@ -1,12 +1,10 @@
-/* DeepSpeed's offload_optimizer of stages 1 and 2, and what stage 3 pins: sizes and bytes by hand (the vectors of DeepSpeed's rules;
+/* DeepSpeed's offload_optimizer of stages 1 and 2: sizes and bytes by hand (the vectors of DeepSpeed's rules;
  * p2(): the next power of two), and beside what DeepSpeed itself pinned, kept and copied on CPU ranks (tests/golden/offload). */
 #include "tests/model/plans.h"
 
 #include <glob.h>
-#include <stdlib.h>
 
-#include "model/lower/common/pinned.h"
-#include "model/lower/lower.h"
+#include "tests/model/recorded_sizes.h"
 
 #define GOLDEN "tests/golden/offload/"
 
@@ -189,50 +187,15 @@ static void sums_of_gradients_are_whole(void **state)
 
 /* ---- beside DeepSpeed ---- */
 
-enum { MOST = 4096 };
-struct sizes { int64_t of[MOST]; int n; };
-
-static int by_size(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
-static int add_pinned(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
-{
-    struct sizes *z = arg;
-
-    (void)iteration;
-    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
-        const struct buf *b = &s->bufs[s->acts[k].buf];
-        if ((s->acts[k].what & ACT_ALLOC) && b->space == SPACE_PINNED && strcmp(b->what, "kept pinned block"))
-            for (int i = 0; i < s->acts[k].n; i++)
-                z->of[z->n++] = b->bytes;
-    }
-    return z->n > MOST - 64;
-}
-
-/* Each tensor that DeepSpeed pinned in that phase is a block of the schedule's, and the other way round; a block that waits for
- * its next tensor is none. */
+/* Each tensor that DeepSpeed pinned in that phase is a block of the schedule's, and the other way round. */
 static void same_pinned(const char *name, const struct schedules *s, enum sched_id id, const json_t *calls)
 {
     static struct sizes ours, theirs;
-    const json_t *call;
-    size_t i;
 
     ours.n = theirs.n = 0;
     sched_walk(s, id, add_pinned, &ours);
-    json_array_foreach(calls, i, call)
-        for (int64_t k = json_integer_value(json_array_get(call, 2)); k > 0; k--)
-            theirs.of[theirs.n++] = pinned_bytes(json_integer_value(json_array_get(call, 0)));
-    qsort(ours.of, (size_t)ours.n, sizeof *ours.of, by_size);
-    qsort(theirs.of, (size_t)theirs.n, sizeof *theirs.of, by_size);
-    for (int k = 0; k < ours.n || k < theirs.n; k++)
-        if (k >= ours.n || k >= theirs.n || ours.of[k] != theirs.of[k])
-            fail_msg("%s, %s: %d blocks pinned, DeepSpeed %d; the %d-th by size has %lld bytes, DeepSpeed's %lld", name,
-                     sched_name(id), ours.n, theirs.n, k, k < ours.n ? (long long)ours.of[k] : 0,
-                     k < theirs.n ? (long long)theirs.of[k] : 0);
+    add_calls(calls, true, &theirs);
+    same_sizes(name, "pinned", &ours, &theirs);
 }
 
 /* Bytes that a function of DeepSpeed's wrote by copy_(), and how often. */
@@ -305,26 +268,19 @@ static void follows(const char *path)
     json_t *j = json_load_file(path, 0, NULL), *rank;
     struct schedules s = { 0 };
     struct plan p;
-    char why[512] = "";
     size_t r;
 
     assert_non_null(j);
-    fail_capture(why, sizeof why);
     if (plan_from_json(json_object_get(j, "plan"), name, &p) < 0)
-        fail_msg("%s", why);
-    bool known = lower_check(&p) == 0, stage3 = p.strategy == STRAT_ZERO3;
-    fail_capture(NULL, 0);
+        fail_msg("%s", name);
     json_array_foreach(json_object_get(j, "ranks"), r, rank) {
-        if (!known)
-            break;
         lowered(&p, (int64_t)r, &s);
         for (int id = 0; id < NSCHED; id++) {
             same_pinned(name, &s, (enum sched_id)id, json_object_get(json_object_get(rank, "pinned"), phases[id]));
-            if (id != SCHED_INIT && !stage3)
+            if (id != SCHED_INIT)
                 same_copies(name, &s, (enum sched_id)id, json_object_get(json_object_get(rank, "copies"), phases[id]));
         }
-        if (!stage3)
-            same_buffers(name, &p, &s, json_object_get(rank, "buffers"));
+        same_buffers(name, &p, &s, json_object_get(rank, "buffers"));
     }
     schedules_free(&s);
     plan_free(&p);
@@ -356,13 +312,6 @@ static void deepspeed_0_19_8_pins_keeps_and_copies_so(void **state)
     what_deepspeed_pins_keeps_and_copies("0.19.8/s[12]", 11);
 }
 
-/* Of plans that have a schedule. */
-static void deepspeed_pins_so_in_stage_3(void **state)
-{
-    (void)state;
-    what_deepspeed_pins_keeps_and_copies("0.19.6/s3", 21);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,7 +323,6 @@ int main(void)
         cmocka_unit_test(sums_of_gradients_are_whole),
         cmocka_unit_test(deepspeed_0_19_6_pins_keeps_and_copies_so),
         cmocka_unit_test(deepspeed_0_19_8_pins_keeps_and_copies_so),
-        cmocka_unit_test(deepspeed_pins_so_in_stage_3),
     };
     return cmocka_run_group_tests_name("model/ds_offload", tests, NULL, NULL);
 }

@@ -6,10 +6,9 @@
 #include "tests/model/plans.h"
 
 #include <glob.h>
-#include <stdlib.h>
 
-#include "model/lower/common/pinned.h"
 #include "model/schedule/ledger.h"
+#include "tests/model/recorded_sizes.h"
 
 static const char seven[] = "{\"model_type\": \"gpt2\", \"n_layer\": 36, \"n_embd\": 4000, \"n_head\": 40, "
                             "\"n_positions\": 1024, \"vocab_size\": 20506}";
@@ -426,54 +425,6 @@ static void gpt2_xl_on_disk_lowers(void **state)
 }
 
 /* ---- beside DeepSpeed: tests/golden/offload has the format ---- */
-
-enum { MOST = 4096 };
-struct sizes { int64_t of[MOST]; int n; };
-
-static int by_size(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
-static void same_sizes(const char *name, const char *what, struct sizes *ours, struct sizes *theirs)
-{
-    qsort(ours->of, (size_t)ours->n, sizeof *ours->of, by_size);
-    qsort(theirs->of, (size_t)theirs->n, sizeof *theirs->of, by_size);
-    for (int k = 0; k < ours->n || k < theirs->n; k++)
-        if (k >= ours->n || k >= theirs->n || ours->of[k] != theirs->of[k])
-            fail_msg("%s, %s: %d, DeepSpeed %d; the %d-th by size has %lld bytes, DeepSpeed's %lld", name, what, ours->n,
-                     theirs->n, k, k < ours->n ? (long long)ours->of[k] : 0, k < theirs->n ? (long long)theirs->of[k] : 0);
-}
-
-static int add_pinned(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
-{
-    struct sizes *z = arg;
-
-    (void)iteration;
-    for (uint32_t k = o->act0; k < o->act0 + o->nacts; k++) {
-        const struct buf *b = &s->bufs[s->acts[k].buf];
-        if (!(s->acts[k].what & ACT_ALLOC) || b->space != SPACE_PINNED || !strcmp(b->what, "kept pinned block"))
-            continue;
-        for (int i = 0; i < s->acts[k].n; i++)
-            z->of[z->n++] = b->bytes;
-    }
-    return z->n > MOST - 64;
-}
-
-/* [bytes, function, times] each. */
-static void add_calls(const json_t *calls, bool rounded, struct sizes *z)
-{
-    const json_t *call;
-    size_t i;
-
-    json_array_foreach(calls, i, call)
-        for (int64_t k = json_integer_value(json_array_get(call, 2)); k > 0 && z->n < MOST; k--) {
-            int64_t bytes = json_integer_value(json_array_get(call, 0));
-            z->of[z->n++] = rounded ? pinned_bytes(bytes) : bytes;
-        }
-}
 
 /* Buffers that aio locks: the pool of partitions is one tensor. */
 static void add_locked(const struct schedules *s, struct sizes *z)
