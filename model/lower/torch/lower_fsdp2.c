@@ -283,6 +283,8 @@ static void post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
     struct op *o;
     int grads;
 
+    grads = f->wide_grads && f->has_unsharded ? m->grads_wide : m->grads_full;
+    bool sums = f->reduce && fsdp2_lay_out_grads(f, u, grads);
     sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "reshard");
     fsdp2_name(f, u);
     sched_act(s, ACT_FREE, m->unsharded, u.i, u.by);
@@ -301,8 +303,6 @@ static void post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
         }
         return;
     }
-    grads = f->wide_grads && f->has_unsharded ? m->grads_wide : m->grads_full;
-    bool sums = fsdp2_lay_out_grads(f, u, grads);
     if (prev) {                     /* at most one reduce-scatter input in flight */
         o = sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "await reduce-scatter");
         o->wait[0] = f->ev_reduce;
