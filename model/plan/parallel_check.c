@@ -58,7 +58,8 @@ static int check_torch_tensor(const struct plan *p, const char *where)
     if (why)
         return fail("%s: parallel.tensor: %s: %s", where, p->model.name, why);
     if (p->strategy != STRAT_FSDP)
-        return fail("%s: parallel.tensor: %s/%s with it is not modelled yet", where, strategy_name(p->strategy), dialect_name(p->dialect));
+        return fail("%s: parallel.tensor: torchtitan 0.2.2 refuses it beside DDP (\"DDP has not supported > 1D parallelism\"), and PyTorch's own "
+                    "replicate() of cut modules is not modelled yet: take strategy fsdp", where);
     if (p->loss != LOSS_FP32)
         return fail("%s: loss: with parallel.tensor fp32: other kernels do not take logits that lie on several ranks", where);
     if (attention_masked(p))
