@@ -20,6 +20,7 @@ enum pipeline_kind {
     PIPELINE_LOOPED_BFS,        /* breadth first: chunk by chunk; backward from the last micro-step */
     PIPELINE_ZB1P,              /* interleaved, zero bubble: weight gradients fill the bubble */
     PIPELINE_ZBV,               /* zero bubble, two chunks a rank in the shape of a V */
+    PIPELINE_DUALPIPEV,         /* the same V; a forward of one chunk beside a backward of the other */
     NPIPELINE
 };
 
@@ -32,10 +33,15 @@ struct pipeline {
     int steps;                  /* micro-steps */
 };
 
-struct pipeline_pass { uint8_t kind; int16_t chunk; int32_t step; };
+/* `paired`: a forward that belongs to the backward after it, one action of PyTorch's (OVERLAP_F_B): it runs
+ * one after the other, and both sends follow both. */
+struct pipeline_pass { uint8_t kind; bool paired; int16_t chunk; int32_t step; };
 
-/* NULL, or why the schedule does not exist: static, to follow "pipeline_schedule ...: ". */
+/* NULL, or why PyTorch 2.15 refuses the schedule, in its words less the figures: static, to follow
+ * "pipeline_schedule ...: ".  1F1B runs with fewer micro-steps than ranks as well (PyTorch 2.9, Megatron):
+ * pipeline_too_few() is that check alone. */
 const char *pipeline_refused(const struct pipeline *p);
+bool        pipeline_too_few(const struct pipeline *p);
 
 /* The stage of the model that is a rank's chunk: rank + chunk * ranks; in a V the second counts back. */
 int pipeline_stage(const struct pipeline *p, int rank, int chunk);

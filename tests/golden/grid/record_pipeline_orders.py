@@ -1,6 +1,6 @@
 """Records the orders in which torch.distributed.pipelining runs a pipeline.
 
-    python record_pipeline_orders.py        about two minutes; torch 2.15.0, no GPU; writes pipeline_orders.csv
+    python record_pipeline_orders.py        about a minute; torch 2.15.0, no GPU; writes pipeline_orders.csv
 
 For each schedule, p ranks (1..8), v stages a rank (1..4) and m micro-batches (1..32): what the class of
 torch.distributed.pipelining.schedules does, or "refused". The stages are stubs: they compute nothing.
