@@ -210,36 +210,6 @@ static void dualpipev(struct list *l)
         oldest_weight(l);
 }
 
-static bool is_v(enum pipeline_kind k) { return k == PIPELINE_ZBV || k == PIPELINE_DUALPIPEV; }
-
-bool pipeline_too_few(const struct pipeline *p) { return p->kind == PIPELINE_1F1B && p->steps < p->ranks; }
-
-const char *pipeline_refused(const struct pipeline *p)
-{
-    bool one = p->kind == PIPELINE_GPIPE || p->kind == PIPELINE_1F1B;
-    int rounds = p->steps / p->ranks;
-
-    if (one && p->chunks != 1)
-        return "it has one stage per rank: virtual_stages 1";
-    if (is_v(p->kind) && p->chunks != 2)
-        return "it requires exactly 2 stages per rank: virtual_stages 2";
-    if (pipeline_too_few(p))
-        return "the number of microbatches (accumulation) must be greater than or equal to the number of stages";
-    if (p->kind == PIPELINE_DUALPIPEV && p->steps < 2 * p->ranks)
-        return "it requires at least as many microbatches (accumulation) as stages";
-    if ((p->kind == PIPELINE_INTERLEAVED || p->kind == PIPELINE_ZB1P) && rounds > 1 && p->steps % rounds)
-        return "it requires the number of microbatches (accumulation) to be a multiple of the number of rounds, which is "
-               "accumulation / pipeline, rounded down";
-    return NULL;
-}
-
-int pipeline_stage(const struct pipeline *p, int rank, int chunk)
-{
-    if (is_v(p->kind) && chunk == 1)
-        return 2 * p->ranks - 1 - rank;
-    return chunk * p->ranks + rank;
-}
-
 size_t pipeline_room(const struct pipeline *p)
 {
     return (size_t)3 * (size_t)p->steps * (size_t)p->chunks;
@@ -274,13 +244,4 @@ int pipeline_in_flight(const struct pipeline_pass *pass, int n, int chunk)
         now -= pass[i].kind == MICRO_BACKWARD || pass[i].kind == MICRO_WEIGHT;
     }
     return most;
-}
-
-const char *pipeline_name(enum pipeline_kind k)
-{
-    static const char *const names[NPIPELINE] = {
-        "GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble",
-        "DualPipeV",
-    };
-    return names[k];
 }
