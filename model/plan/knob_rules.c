@@ -58,6 +58,12 @@ double knob_usual_context_method(const struct plan *p)
     return p->dialect == DIALECT_PAPER ? CONTEXT_RING : CONTEXT_ALL_GATHER;
 }
 
+/* torchtitan's "default" (distributed/fsdp: reshard_after_forward = not pp_enabled). */
+double knob_usual_reshard(const struct plan *p)
+{
+    return p->parallel.pipeline > 1 ? 0 : -1;
+}
+
 double knob_usual_virtual_stages(const struct plan *p)
 {
     return p->parallel.pipeline > 1 ? pipeline_usual_chunks(p->parallel.pipeline_schedule) : 1;

@@ -231,6 +231,10 @@ int program_build(const struct plan *p, struct program *out)
         program_free(out);
         return rc;
     }
+    if (p->parallel.pipeline > 1 && program_add_edges(p, out) < 0) {
+        program_free(out);
+        return -1;
+    }
     out->flash = attention_flash(p);
     out->cuda_12_8 = plan_has_cuda_12_8(p);
     program_measure(out);

@@ -26,7 +26,12 @@
 
 /* Where some layers have a mask and others none (attention_mixed()), those that have are PIECE_WINDOWED. */
 enum piece_id { PIECE_EMBED, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, PIECE_WINDOWED, PIECE_WINDOWED_RECOMPUTED,
-                PIECE_HEAD, NPIECE };
+                PIECE_HEAD, PIECE_RECEIVED, PIECE_SENT, NPIECE };
+/* In a pipeline PIECE_RECEIVED stands for the embedding where another stage has it, PIECE_SENT for the head.
+ * They compute nothing.  RECEIVED: forward's first kernel allocates what is received, its second is where forward
+ * begins; backward frees the gradient that was sent.  SENT: forward frees what was sent; backward's first
+ * kernel allocates the gradient that is received, its second is where backward begins. */
+enum stage_edge { EDGE_TENSORS, EDGE_REST };
 enum pass     { PASS_FORWARD, PASS_BACKWARD, NPASS };
 enum mem      { MEM_ACTIVATIONS, MEM_TEMPORARIES, MEM_GRADS, NMEM };
 

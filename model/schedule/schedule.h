@@ -81,6 +81,7 @@ enum stream {
     STREAM_GROUP,           /* the process group's internal stream (async collectives) */
     STREAM_H2D, STREAM_D2H,
     STREAM_TENSOR,          /* collectives inside blocks, of the ranks that share a block's tensors */
+    STREAM_PREVIOUS, STREAM_NEXT,   /* sends to and receives from a pipeline's neighbours: a communicator for each pair */
     STREAM_HOST,            /* the host's threads: its optimizer, casts and sums */
     STREAM_DISK_READ, STREAM_DISK_WRITE,
     NSTREAM
@@ -105,7 +106,7 @@ enum { IN_HOST = IN(SPACE_PINNED) | IN(SPACE_HOST) };   /* all of a node's DRAM 
 enum coll_op { COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_BROADCAST,
                COLL_REDUCE, COLL_SCATTER, COLL_GATHER, COLL_BARRIER,
                COLL_ALL_TO_ALL, COLL_SEND, COLL_RECV, NCOLL };
-enum red_op  { RED_NONE, RED_SUM, RED_AVG, RED_PREMUL_SUM, RED_MAX };
+enum red_op  { RED_NONE, RED_SUM, RED_AVG, RED_PREMUL_SUM, RED_MAX, RED_MIN };
 
 /* What one rank of an all-to-all sends to, and receives from, one rank of the group: elements. */
 struct coll_part { int64_t sent, received; };
