@@ -118,9 +118,9 @@ static int check_stage(const struct plan *p, const char *where)
     if (p->dialect == DIALECT_TORCH && p->sync_every_micro_step)
         return fail("%s: sync_every_micro_step: torch.distributed.pipelining reduces gradients after a stage's last backward",
                     where);
-    if (p->unit != UNIT_BLOCK && p->unit != UNIT_HALF_BLOCK && !(p->unit == UNIT_BLOCKS && one))
+    if (p->strategy == STRAT_FSDP && p->unit != UNIT_BLOCK && p->unit != UNIT_HALF_BLOCK && !(p->unit == UNIT_BLOCKS && one))
         return fail("%s: unit: under a pipeline \"block\" or \"half-block\"%s", where, one ? ", or \"<n> blocks\"" : "");
-    if (p->fsdp.reshard_after_forward > 0 || p->fsdp.root_reshard_after_forward > 0)
+    if (p->fsdp.reshard_after_forward > 1 || p->fsdp.root_reshard_after_forward > 1)
         return fail("%s: fsdp.reshard_after_forward: to a number of ranks it is not modelled under a pipeline", where);
     if (p->fsdp.cpu_offload || p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD)
         return fail("%s: offload is not modelled under a pipeline", where);
