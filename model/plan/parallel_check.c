@@ -151,12 +151,24 @@ static int check_schedule(const struct plan *p, const char *where)
     return 0;
 }
 
+static int check_ddp_stage(const struct plan *p, const char *where)
+{
+    if (plan_recipe(p).autocast)
+        return fail("%s: precision: torchtitan has mixed precision under a pipeline only with FSDP: fp32, or ddp.model_dtype",
+                    where);
+    if (p->parallel.virtual_stages > 1)
+        return fail("%s: parallel.virtual_stages: several stages of a rank under DDP are not modelled yet", where);
+    return 0;
+}
+
 static int check_pipeline(const struct plan *p, const char *where)
 {
     if (check_schedule(p, where) < 0 || check_stages(p, where) < 0 || check_stage(p, where) < 0)
         return -1;
     if (p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH)
         return 0;
+    if (p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH)
+        return check_ddp_stage(p, where);
     return fail("%s: parallel.pipeline: pipeline parallelism is not modelled yet for %s/%s", where, strategy_name(p->strategy),
                 dialect_name(p->dialect));
 }
