@@ -10,7 +10,7 @@
 
 /* A remainder below this share of the time is a rounding error, not work. */
 #define REST 1e-15
-/* Entries of a schedule that can be kept. */
+/* Entries that can be kept. */
 #define KEPT_MOST 1e6
 
 /* ---- what a start or an end changes ---- */
@@ -453,11 +453,20 @@ static double entries(const struct schedules *s, int from, int to)
     return n;
 }
 
+bool clock_keeps(const struct role *roles, int n, enum sched_id id)
+{
+    double all = 0;
+
+    for (int i = 0; i < n; i++)
+        all += entries(roles[i].s, roles[i].s->begin[id], roles[i].s->end[id]);
+    return all <= KEPT_MOST;
+}
+
 bool clock_one(const struct schedules *s, enum sched_id id, const struct durations *d, const struct contention *c,
                struct timeline *out, struct run *kept)
 {
     struct role role = { s, d, c, NULL };
-    bool fits = !kept || entries(s, s->begin[id], s->end[id]) <= KEPT_MOST;
+    bool fits = !kept || clock_keeps(&role, 1, id);
     struct clock_result result;
 
     if (kept)
