@@ -114,6 +114,9 @@ static int evaluate_stage(const struct plan *p, const struct program *g, int sta
 {
     int64_t ranks[LOWER_KINDS], lowered = -1;
     int n = ranks_of(p, stage, ranks);
+
+    if (n < 0)
+        return -1;
     struct ledger l;
 
     memset(out, 0, sizeof *out);

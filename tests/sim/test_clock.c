@@ -152,7 +152,7 @@ static void a_send_waits_for_its_receive(void **state)
     assert_close(run(&b, t).makespan_s, 8, 1e-15);
     assert_close(t[0].step_s, 8, 1e-15);            /* 5 waiting, 2 sending, 1 of work */
     assert_close(t[0].bubble_s, 5, 1e-15);
-    assert_close(t[0].exposed_by[COLL_SEND][GROUP_WORLD], 2, 1e-15);
+    assert_close(t[0].exposed_by[COLL_SEND][GROUP_DATA], 2, 1e-15);
     assert_close(t[1].step_s, 7, 1e-15);
     pipe_close(&b);
 }
@@ -195,7 +195,7 @@ static void a_collective_of_several_roles_begins_when_the_last_arrives(void **st
     for (int r = 0; r < 3; r++) {
         assert_close(t[r].step_s, 8, 1e-15);
         assert_close(t[r].bubble_s, 5 - ready[r], 1e-15);
-        assert_close(t[r].exposed_by[COLL_ALL_REDUCE][GROUP_WORLD], 3, 1e-15);
+        assert_close(t[r].exposed_by[COLL_ALL_REDUCE][GROUP_DATA], 3, 1e-15);
         assert_close(t[r].comm_s, 3, 1e-15);
     }
     pipe_close(&b);
