@@ -411,8 +411,10 @@ int simulate_plan(const struct plan *p, const struct evaluation *e, struct timin
 
 void simulate_timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t)
 {
-    json_t *memory = json_object_get(doc, "memory");
+    json_t *memory = json_object_get(doc, "memory"), *roles = json_object_get(memory, "roles");
 
+    for (int i = 0; i < e->nstages; i++)
+        json_object_set_new(json_array_get(roles, (size_t)i), "peak_bytes", json_integer(t->stages.stage[i].held_bytes));
     json_object_set_new(doc, "time", simulate_timing_json(p, &e->schedules, t));
     json_object_set_new(memory, "peak_bytes", json_integer(t->held_bytes));
     json_object_set_new(memory, "waits_for_memory", json_boolean(simulate_waits_for_memory(e, t)));
@@ -428,6 +430,35 @@ static json_t *away_json(const struct timeline *l)
     return json_pack("{s:f, s:f, s:f, s:f, s:f}", "to_host_s", l->away_s[AWAY_DOWN], "from_host_s", l->away_s[AWAY_UP],
                      "host_s", l->away_s[AWAY_HOST], "disk_read_s", l->away_s[AWAY_READ], "disk_write_s",
                      l->away_s[AWAY_WRITE]);
+}
+
+/* Exposed communication over one axis of the ranks. */
+static void exposed_into(json_t *doc, const struct schedules *s, const struct timeline *l, enum group is, const char *key)
+{
+    int g = plan_groups_find(&s->groups, is);
+    double exposed = 0;
+
+    for (int op = 0; op < NCOLL && g >= 0; op++)
+        exposed += l->exposed_by[op][g];
+    if (g >= 0)
+        json_object_set_new(doc, key, json_real(exposed));
+}
+
+/* Parts of a pipeline's step: the busiest stage's, and every stage's own. */
+static void stages_into(json_t *doc, const struct timing *t)
+{
+    json_t *stages = json_array();
+
+    for (int i = 0; i < t->stages.n; i++) {
+        const struct stage_part *of = &t->stages.stage[i];
+        json_array_append_new(stages, json_pack("{s:i, s:f, s:f, s:f}", "stage", i, "work_s", of->work_s,
+                                                "messages_s", of->messages_s, "bubble_s", of->bubble_s));
+    }
+    json_object_set_new(doc, "bubble_s", json_real(t->line.bubble_s));
+    json_object_set_new(doc, "imbalance_s", json_real(t->stages.imbalance_s));
+    json_object_set_new(doc, "messages_s", json_real(t->stages.stage[t->stages.busiest].messages_s));
+    json_object_set_new(doc, "busiest_stage", json_integer(t->stages.busiest));
+    json_object_set_new(doc, "stages", stages);
 }
 
 json_t *simulate_timing_json(const struct plan *p, const struct schedules *s, const struct timing *t)
@@ -448,6 +479,10 @@ json_t *simulate_timing_json(const struct plan *p, const struct schedules *s, co
         "mfu", t->mfu, "hfu", t->hfu, "flop_convention", flop_convention_name(FLOPS_PALM),
         "low_s", t->low_s, "high_s", t->high_s, "basis", basis_name(t->basis),
         "outside_calibrated_range", t->outside, "kernels", kernels_name(p->kernels));
+    exposed_into(doc, s, &t->line, GROUP_TENSOR, "exposed_tensor_s");
+    exposed_into(doc, s, &t->line, GROUP_CONTEXT, "exposed_context_s");
+    if (t->stages.n > 1)
+        stages_into(doc, t);
     if (s->spaces)
         json_object_set_new(doc, "away", away_json(&t->line));
     return doc;

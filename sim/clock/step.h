@@ -14,7 +14,7 @@
  *
  * work: it computes, runs its optimizer, runs or waits for collectives whose ranks are all there, or waits for its own
  * issuing thread and copies.  messages: it sends or receives, and nothing hides that.  bubble: another stage has not come
- * yet to a message or a collective, or is not done at the end.
+ * yet to a message or a collective, or is not done at the end; what this stage sends meanwhile is hidden.
  *
  * The *busiest* stage is the one with the most work.  The step's parts are that stage's.  What it works longer than the
  * mean of all stages is the *imbalance*, contained in its work: 0 with equal stages, and the most that moving layers
