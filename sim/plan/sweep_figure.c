@@ -145,12 +145,14 @@ static void write_script(const struct sweep *s, int metric, int64_t each, int64_
 
     fprintf(to, "set encoding utf8\nset terminal %s size 760,480 noenhanced background rgb 'white'\nset output 'sweep.%s'\n",
             !strcmp(suffix, "svg") ? "svg" : "pngcairo", suffix);
-    fputs("set grid lc rgb '#dddddd'\nset key below noenhanced\nset tics nomirror\nset xlabel ", to);
+    fputs("set grid lt 1 lw 1 lc rgb '#dddddd'\nset key below noenhanced\nset tics nomirror\nset xlabel ", to);
     quoted(x->key, to);
     fputs(" noenhanced\nset ylabel ", to);
     quoted(sweep_metric_words(metric), to);
-    fputs(is_wide(x) && metric == 0 ? "\nset logscale xy 2\n" : is_wide(x) ? "\nset yrange [0:*]\nset logscale x 2\n"
+    fputs(is_wide(x) && metric == 0 ? "\nset logscale x 2\nset logscale y 10\n"
+          : is_wide(x) ? "\nset yrange [0:*]\nset logscale x 2\n"
           : "\nset yrange [0:*]\n", to);     /* tokens/s over nodes: a straight line where it scales */
+    fputs(metric <= 1 ? "set format y '%.0s%c'\n" : "", to);       /* 100k tokens/s */
     if (!x->numeric) {
         fputs("set xrange [-0.5:*]\nset xtics (", to);
         for (int i = 0; i < x->n; i++) {
