@@ -39,23 +39,26 @@ int lower_model_buffer_elems(const struct model *m)
     return (int)(torch_has_two_tables(m) ? 2 * rotary : rotary) + scaled;
 }
 
-void lower_clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, enum group g, int64_t elems, bool exact,
+void lower_clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, const struct norm_sum *sums, int n, bool exact,
                   act_fn *gradients, void *arg)
 {
+    bool summed = false;
     struct op *o;
 
     sched_copy(s, st, PHASE_OPTIMIZER, "gradient norm", bytes, 0);
     sched_does(s, COPY_NORM, 1);
     if (s->detailed || st == STREAM_HOST)
         gradients(s, ACT_R, arg);
-    if (elems > 0) {
-        o = sched_coll(s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, g, exact ? DT_INT64 : DT_FP32, RED_SUM,
-                       exact ? NORM_LIMBS : elems);
-        o->after = AFTER(st);
-        sched_moves(s, OF_NORM);
-    }
+    for (int i = 0; i < n; i++)
+        if (sums[i].elems > 0) {
+            o = sched_coll(s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, sums[i].over, exact ? DT_INT64 : DT_FP32,
+                           RED_SUM, exact ? NORM_LIMBS : sums[i].elems);
+            o->after = AFTER(st);
+            sched_moves(s, OF_NORM);
+            summed = true;
+        }
     o = sched_copy(s, st, PHASE_OPTIMIZER, "scale gradients", bytes, bytes);
-    o->after = elems > 0 ? AFTER(STREAM_GROUP) : 0;
+    o->after = summed ? AFTER(STREAM_GROUP) : 0;
     sched_does(s, COPY_CLIP, 1);
     if (s->detailed || st == STREAM_HOST)
         gradients(s, ACT_RW, arg);

@@ -280,6 +280,8 @@ static void post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
     struct schedules *s = f->s;
     const struct families *m = &f->fam[u.c];
     const struct sizes *z = &f->size[u.c];
+    struct op *o;
+    int grads;
 
     sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "reshard");
     fsdp2_name(f, u);
@@ -294,22 +296,28 @@ static void post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
             sched_does(s, COPY_SET, 1);
             sched_act(s, ACT_ALLOC | ACT_WRITE, m->grads_wide, u.i, u.by);
             sched_act(s, ACT_R | ACT_FREE, m->grads_full, u.i, u.by);
+            if (u.c == UC_ROOT)
+                fsdp2_table_widened(f);
         }
         return;
     }
+    grads = f->wide_grads && f->has_unsharded ? m->grads_wide : m->grads_full;
+    bool sums = fsdp2_lay_out_grads(f, u, grads);
     if (prev) {                     /* at most one reduce-scatter input in flight */
-        struct op *o = sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "await reduce-scatter");
+        o = sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "await reduce-scatter");
         o->wait[0] = f->ev_reduce;
         fsdp2_name(f, *prev);
         sched_act(s, ACT_FREE, f->fam[prev->c].rs_in, prev->i, prev->by);
     }
-    sched_copy(s, STREAM_COMPUTE, PHASE_REDUCE, "copy-in grads", z->numel * dtype_bytes(f->r.used),
-               z->padded * dtype_bytes(f->r.wire_reduce));
+    o = sched_copy(s, STREAM_COMPUTE, PHASE_REDUCE, "copy-in grads", z->numel * dtype_bytes(f->r.used),
+                   z->padded * dtype_bytes(f->r.wire_reduce));
+    o->after = sums ? AFTER(STREAM_TENSOR) : 0;
     fsdp2_name(f, u);
     sched_does(s, COPY_SET, 1);
     sched_act(s, ACT_ALLOC | ACT_WRITE, m->rs_in, u.i, u.by);
-    sched_act(s, ACT_R | ACT_FREE, f->wide_grads && f->has_unsharded ? m->grads_wide : m->grads_full,
-              u.i, u.by);
+    sched_act(s, ACT_R | ACT_FREE, grads, u.i, u.by);
+    if (u.c == UC_ROOT && f->table > 0)
+        sched_act(s, ACT_R | ACT_FREE, f->table_own, 0, 0);
     reduce(f, u);
 }
 
@@ -386,6 +394,8 @@ static void root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass)
         sched_act(f->s, ACT_ALLOC, f->fam[UC_ROOT].grads_full, 0, 0);
     if (backward)
         leave_grads(f, the_root);
+    if (backward && piece == PIECE_EMBED)
+        fsdp2_table_left(f);
 }
 
 /* A block of a model that is one unit: the root's parameters. */
@@ -497,9 +507,11 @@ static void optimizer(struct fsdp2 *f, bool first)
     for (int c = 0; c < NUC; c++)
         elems += f->size[c].local * f->map.of_class[c];
     if (f->p->clip > 0)
-        lower_clip_by_norm(f->s, st, elems * dtype_bytes(f->r.kept), f->group,
-                     f->nshard > 1 ? f->m->ntensors : 0,  /* the norms of all, stacked */
-                     false, own_gradients, f);
+        lower_clip_by_norm(f->s, st, elems * dtype_bytes(f->r.kept),
+                           (const struct norm_sum[]){            /* the norms of all, stacked */
+                               { f->group, f->nshard > 1 ? f->m->ntensors : 0 },
+                               { GROUP_TENSOR, f->local->share.tensor_ranks > 1 ? f->m->ntensors : 0 } },
+                           2, false, own_gradients, f);
     /* On the CPU it is a loop over parameters: as many passes over memory as the lists take. */
     lower_torch_adamw(f->s, f->p, elems)->stream = (uint8_t)st;
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
@@ -545,6 +557,7 @@ static void setup(struct fsdp2 *f)
     f->cast_grads = f->r.wire_reduce != f->r.kept;
     f->root_ranks = p->fsdp.root_reshard_after_forward > 1 ? p->fsdp.root_reshard_after_forward : 0;
     fsdp2_offload_setup(f);
+    f->table = f->local->share.tensor_ranks > 1 && f->local->share.embeds ? f->local->whole->vocab * f->m->token_width : 0;
     unit_map_init(&f->map, f->local);
     for (int c = 0; c < NUC; c++)
         if (f->map.of_class[c] > 0) {
@@ -557,6 +570,8 @@ static void setup(struct fsdp2 *f)
                 fsdp2_offload_declare(f, (enum unit_class)c);
             foreach += f->size[c].foreach_bytes * f->map.of_class[c];
         }
+    if (f->table > 0)
+        fsdp2_tensor_declare(f);
     lower_declare_activations(f->s, f->local, f->acts);
     if (f->offload) {
         f->foreach_temp = sched_buf_in(f->s, SPACE_HOST, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, fsdp2_loop_bytes(f));

@@ -144,9 +144,9 @@ class Run:
             yield
 
 
-def run(plan):
+def run(plan, rank):
     base.PLANNED["capability"] = base.CAPABILITY[base.gpu_of(plan)]
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=base.world_of(plan))
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=base.world_of(plan))
     try:
         made = Run(plan)
         with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"):
@@ -238,6 +238,7 @@ def cases():
             for balance in (True, False):
                 yield plan_of(small, 4, cp(c, method, balance), batch=2, seq=1024)
     yield plan_of("llama-8m-heads", 4, cp(2), batch=2, seq=1024, precision="fp32")
+    yield plan_of(small, 4, cp(2), batch=2, seq=1024, precision="fp32")
     yield plan_of(small, 4, cp(2), batch=2, seq=1024, recompute="full")
     yield plan_of(small, 4, cp(2), batch=2, seq=1024, recompute="op")
     yield plan_of(small, 8, tp(2) | cp(2), batch=2, seq=1024)
@@ -245,6 +246,12 @@ def cases():
     yield plan_of("llama-8b-4", 16, cp(8), batch=1, seq=32768)
     yield plan_of("llama-8b-4", 16, cp(8, "ring"), batch=1, seq=32768)
     yield plan_of("llama-8b-4", 16, tp(4) | cp(4), batch=1, seq=32768)
+
+
+def ranks_of(plan):
+    """The first; and of a context group the last, whose steps are others."""
+    grid = plan["parallel"]
+    return [0] + [(grid["context"] - 1) * grid.get("tensor", 1)] * ("context" in grid)
 
 
 def main():
@@ -261,16 +268,17 @@ def main():
                 "models": {name: MODELS[name] for name in dict.fromkeys(p["model"] for p in plans)},
                 "optimizer": "AdamW(foreach=True)"}
         print(json.dumps(meta, separators=(",", ":")), file=out)
-        for plan in plans:
+        for plan, rank in ((p, r) for p in plans for r in ranks_of(p)):
             try:
-                steady, saved = run(plan)
+                steady, saved = run(plan, rank)
             except Exception as e:
                 import traceback
                 traceback.print_exc()
                 missing.append({"name": name_of(plan), "not recorded": str(e).strip().splitlines()[0][:200]})
                 continue
-            print(name_of(plan), steady["peak_total"], saved, file=sys.stderr, flush=True)
-            print(json.dumps({"name": name_of(plan), "plan": plan, "steady": steady, "saved": saved}, separators=(",", ":")), file=out, flush=True)
+            print(name_of(plan), rank, steady["peak_total"], saved, file=sys.stderr, flush=True)
+            print(json.dumps({"name": name_of(plan), "plan": plan, "rank": rank, "steady": steady, "saved": saved}, separators=(",", ":")),
+                  file=out, flush=True)
         for m in missing:
             print(json.dumps(m), file=out)
 
