@@ -182,7 +182,7 @@ $(call room, sim/search,            base model/arch model/cluster model/plan mod
 $(call room, calib/store,           base model/cluster model/plan model/program model/schedule)
 $(call room, calib/trace,           base model/schedule)
 $(call room, calib/import,          base model/cluster model/plan model/program model/schedule model/memory calib/store calib/trace)
-$(call room, sim/plan,              base model/arch model/allocator model/cluster model/plan model/schedule model/memory model/exchange sim/price sim/clock sim/search)
+$(call room, sim/plan,              base model/arch model/allocator model/cluster model/plan model/schedule model/lower model/memory model/exchange sim/price sim/clock sim/search)
 $(call room, exec/device,           base model/cluster model/schedule)
 $(call room, exec/kernels,          base model/arch model/program model/schedule exec/device)
 $(call room, exec/comm,             base model/schedule exec/device exec/kernels)
