@@ -258,6 +258,10 @@ int program_build(const struct plan *p, struct program *out)
         program_free(out);
         return rc;
     }
+    if (p->parallel.pipeline > 1 && program_add_edges(p, out) < 0) {
+        program_free(out);
+        return -1;
+    }
     for (int i = 0; i < NPIECE; i++)
         out->ncollectives += out->piece[i].ncollectives[PASS_FORWARD] + out->piece[i].ncollectives[PASS_BACKWARD];
     out->flash = attention_flash(p);
