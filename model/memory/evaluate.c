@@ -136,7 +136,7 @@ static int evaluate_stage(const struct plan *p, const struct program *g, int sta
     }
     if (lowered != out->rank && lower_using(p, out->rank, g, s) < 0)
         return -1;
-    out->needed = out->ledger.peak.bytes + overhead_bytes(p, &s->groups, s->communicates, &out->overhead);
+    out->needed = out->ledger.peak.bytes + overhead_of(p, s, &out->overhead);
     out->available = cluster_available(&p->cluster);
     out->fits = out->needed <= out->available;
     return 0;
