@@ -231,6 +231,13 @@ struct recipe plan_recipe(const struct plan *p)
     return r;
 }
 
+enum dtype plan_partial_dtype(const struct plan *p)
+{
+    struct recipe r = plan_recipe(p);
+
+    return plan_version(p) >= 2015 && dtype_bytes(r.wire_reduce) > dtype_bytes(r.used) ? r.wire_reduce : r.used;
+}
+
 int64_t plan_global_batch(const struct plan *p)
 {
     return p->micro_batch * p->accumulation * plan_batch_ranks(p);

@@ -394,8 +394,9 @@ static void step(struct paper *z, enum sched_id id)
     struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions");
     o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
     if (z->p->clip > 0)
-        lower_clip_by_norm(z->s, STREAM_COMPUTE, elems * e, z->group, z->shards_optimizer && z->n > 1,
-                     z->p->deterministic, own_gradients, z);
+        lower_clip_by_norm(z->s, STREAM_COMPUTE, elems * e,
+                           &(struct norm_sum){ z->group, z->shards_optimizer && z->n > 1 }, 1, z->p->deterministic,
+                           own_gradients, z);
     lower_adamw(z->s, z->p, ADAMW_ONE_KERNEL, elems);
     use_all(z, ACT_R, z->grads);
     use_all(z, ACT_RW, z->optimizer);

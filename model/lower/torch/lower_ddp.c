@@ -399,7 +399,7 @@ static void step(struct ddp *d, enum sched_id id)
     sched_begin(d->s, id);
     micro_steps(d, id == SCHED_FIRST);
     if (d->p->clip > 0)
-        lower_clip_by_norm(d->s, STREAM_COMPUTE, d->m->params * dtype_bytes(d->r.grad), GROUP_DATA, 0, false, own_gradients, d);
+        lower_clip_by_norm(d->s, STREAM_COMPUTE, d->m->params * dtype_bytes(d->r.grad), NULL, 0, false, own_gradients, d);
     lower_torch_adamw(d->s, d->p, d->own_numel);
     sched_act(d->s, ACT_RW, d->params, 0, 0);
     use_all(d, d->view ? ACT_R : ACT_USE, ACT_R);
