@@ -12,7 +12,7 @@ void unit_map_init(struct unit_map *m, const struct local_model *local)
     int every = program_period(p);
 
     *m = (struct unit_map){ .plan = p, .model = local->model, .kind = p->unit, .blocks = 1 };
-    m->of_class[UC_HEAD] = local->share.nchunks > 1 && local->share.embeds && local->share.heads;
+    m->of_class[UC_HEAD] = p->unit != UNIT_MODEL && local->share.nchunks > 1 && local->share.embeds && local->share.heads;
     m->of_class[UC_ROOT] = p->unit == UNIT_MODEL || local->share.embeds || local->share.heads;
     switch (p->unit) {
     case UNIT_MODEL:
