@@ -136,7 +136,7 @@ static int evaluate_stage(const struct plan *p, const struct program *g, int sta
     }
     if (lowered != out->rank && lower_using(p, out->rank, g, s) < 0)
         return -1;
-    out->needed = out->ledger.peak.bytes + overhead_bytes(p, &s->groups, s->communicates, &out->overhead);
+    out->needed = out->ledger.peak.bytes + overhead_of(p, s, &out->overhead);
     out->available = cluster_available(&p->cluster);
     out->fits = out->needed <= out->available;
     return 0;
@@ -271,7 +271,7 @@ static void take_fullest(struct evaluation *e)
     }
     e->fullest = (int)(of - e->stage);
     e->schedules = of->schedules;
-    e->schedules.borrowed = false;          /* the evaluation owns the program that all stages share */
+    e->schedules.borrowed = e->borrowed;    /* else the evaluation owns the program that all stages share */
     e->m = of->m;
     e->m.spaces = spaces;
     e->m.elsewhere = elsewhere;
@@ -335,22 +335,34 @@ static int evaluate_stages(const struct plan *p, const struct program *g, int n,
     return rc;
 }
 
-int evaluate_allocated(const struct plan *p, struct evaluation *e)
+int evaluate_using(const struct plan *p, const struct program *g, struct evaluation *e)
 {
-    struct program g = { 0 };
     int n = stages_of(p);
 
     memset(e, 0, sizeof *e);
-    if (n < 0 || program_build(p, &g) < 0)
+    e->borrowed = true;
+    if (n < 0)
         return -1;
-    if ((n > 1 ? evaluate_stages(p, &g, n, e) : evaluate_memory(p, &g, &e->schedules, &e->m)) < 0) {
-        program_free(&g);
+    if ((n > 1 ? evaluate_stages(p, g, n, e) : evaluate_memory(p, g, &e->schedules, &e->m)) < 0) {
         e->schedules.borrowed = true;
         evaluation_free(e);
         return -1;
     }
-    e->schedules.borrowed = false;          /* from now on they own the program */
     describe(p, e);
+    return 0;
+}
+
+int evaluate_allocated(const struct plan *p, struct evaluation *e)
+{
+    struct program g = { 0 };
+
+    if (program_build(p, &g) < 0)
+        return -1;
+    if (evaluate_using(p, &g, e) < 0) {
+        program_free(&g);
+        return -1;
+    }
+    e->borrowed = e->schedules.borrowed = false;        /* from now on they own the program */
     return 0;
 }
 

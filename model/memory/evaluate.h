@@ -59,6 +59,7 @@ struct evaluation {
      * stage are the evaluation's own. */
     struct evaluation_stage *stage;
     int              nstages, fullest;
+    bool             borrowed;          /* the program is the caller's */
     struct schedules schedules;         /* of the fullest rank */
     struct memory_verdict m;
     struct reserved  reserved;          /* for kernels of PyTorch: its allocator decides whether the plan fits */
@@ -76,6 +77,9 @@ int  evaluate(const struct plan *p, struct evaluation *out);
 /* The same without PyTorch's allocator: nothing is known of what it reserves, and the verdict is that of what is
  * allocated. */
 int  evaluate_allocated(const struct plan *p, struct evaluation *out);
+/* evaluate_allocated() with a program that fits the plan (see lower_using), which stays the caller's and must outlive `out`: a search
+ * has one for many plans. */
+int  evaluate_using(const struct plan *p, const struct program *g, struct evaluation *out);
 void evaluation_free(struct evaluation *e);
 
 /* The schedules of one rank of each stage, the first stage first; without a pipeline those of the fullest rank.

@@ -349,6 +349,8 @@ static int time_step(const struct step *st, struct timing *out, struct run *kept
     }
     if (rc == 0)                    /* again, every entry: without skipping the same to 1e-12 */
         rc = step_run(st, NULL, lines, kept, &makespan);
+    for (int i = 0; rc == 0 && i < st->n; i++)
+        kept[i].total.step_s = makespan;            /* each stage's step is the whole */
     out->basis = st->basis;
     out->outside = st->outside;
     free(lines);

@@ -173,3 +173,23 @@ double step_seconds(const struct step *st, const struct step_view *as)
     free(lines);
     return rc < 0 ? -1 : line.step_s;
 }
+
+int step_time(const struct plan *p, const struct evaluation *e, struct cost_cache *cache, struct coll_memo *memo,
+              struct timeline *line, struct stage_parts *out)
+{
+    const struct schedules *of[EVALUATION_STAGES];
+    struct timeline *lines;
+    struct step st;
+    double makespan;
+    int rc;
+
+    if (step_open(p, of, evaluation_roles(e, of), cache, memo, &st) < 0)
+        return -1;
+    lines = room_new((size_t)st.n, sizeof *lines);
+    rc = step_run(&st, NULL, lines, NULL, &makespan);
+    if (rc == 0)
+        step_parts(&st, lines, makespan, line, out);
+    free(lines);
+    step_close(&st);
+    return rc;
+}

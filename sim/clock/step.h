@@ -63,6 +63,11 @@ struct step_view {
 int step_run(const struct step *st, const struct step_view *as, struct timeline *lines, struct run *kept,
              double *makespan_s);
 
+/* Prices and runs the step of an evaluated plan, as predicted: step_parts() of it.  0, or -1 with the reason reported.  For a search,
+ * which needs neither interval nor held memory. */
+int step_time(const struct plan *p, const struct evaluation *e, struct cost_cache *cache, struct coll_memo *memo,
+              struct timeline *line, struct stage_parts *out);
+
 /* Its seconds, the wait for the slowest rank included; < 0: a deadlock, reported. */
 double step_seconds(const struct step *st, const struct step_view *as);
 

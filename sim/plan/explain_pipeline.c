@@ -45,29 +45,19 @@ struct tried { double step_s, imbalance_s; int busiest; int64_t needed; bool fit
 
 static int try_plan(const struct plan *p, struct tried *out)
 {
-    const struct schedules *of[EVALUATION_STAGES];
-    struct cost_cache *cache;
     struct coll_memo memo = { 0 };
+    struct cost_cache *cache;
+    struct stage_parts parts;
+    struct timeline line;
     struct evaluation e;
-    struct step st;
     int rc;
 
     if (evaluate_allocated(p, &e) < 0)
         return -1;
     cache = cost_cache_new(p);
-    rc = step_open(p, of, evaluation_roles(&e, of), cache, &memo, &st);
-    if (rc == 0) {
-        struct timeline *lines = room_new((size_t)st.n, sizeof *lines), line;
-        struct stage_parts parts;
-        double makespan;
-        rc = step_run(&st, NULL, lines, NULL, &makespan);
-        if (rc == 0) {
-            step_parts(&st, lines, makespan, &line, &parts);
-            *out = (struct tried){ line.step_s, parts.imbalance_s, parts.busiest, e.m.needed, e.m.fits };
-        }
-        free(lines);
-        step_close(&st);
-    }
+    rc = step_time(p, &e, cache, &memo, &line, &parts);
+    if (rc == 0)
+        *out = (struct tried){ line.step_s, parts.imbalance_s, parts.busiest, e.m.needed, e.m.fits };
     cost_cache_free(cache);
     evaluation_free(&e);
     return rc;

@@ -21,6 +21,12 @@ static int64_t depth_of(const struct op *o, int64_t iteration)
     return !strcmp(o->of, "head") ? INT_MAX : o->unit + o->unit_by * iteration;
 }
 
+/* What a stage does before a pass that it receives something for. */
+static bool is_mark(const struct op *o)
+{
+    return o->kind == OP_COMPUTE && o->of && !strcmp(o->of, "micro-step");
+}
+
 static char kind_of(const struct op *o)
 {
     if (o->stream != STREAM_COMPUTE || (o->kind != OP_COMPUTE && o->kind != OP_OPTIMIZER))
@@ -44,7 +50,7 @@ static bool goes_on(const struct under_way *last, const struct under_way *now)
 int64_t pipeline_plot_spans(const struct trace_role *stage, struct pipeline_span **out)
 {
     struct under_way last = { 0 };
-    int64_t n = 0, room = 0;
+    int64_t n = 0, room = 0, mark = -1;
     int count[UCHAR_MAX + 1] = { 0 };
 
     *out = NULL;
@@ -52,7 +58,11 @@ int64_t pipeline_plot_spans(const struct trace_role *stage, struct pipeline_span
         const struct ran *ran = &stage->r->ran[i];
         const struct op *o = &stage->s->ops[ran->op];
         struct under_way now = { .kind = kind_of(o) };
-        if (!now.kind || !(ran->end > ran->start))
+        if (is_mark(o)) {
+            last.kind = 0;
+            mark = o->unit + o->unit_by * ran->iteration;
+        }
+        if (!now.kind || !(ran->end > ran->start) || is_mark(o))
             continue;
         if (o->kind == OP_COMPUTE) {
             now.pass = o->u.compute.pass;
@@ -61,7 +71,9 @@ int64_t pipeline_plot_spans(const struct trace_role *stage, struct pipeline_span
         }
         if (n == 0 || !goes_on(&last, &now)) {
             *out = room_for(*out, n, &room, sizeof **out);
-            (*out)[n++] = (struct pipeline_span){ now.kind, count[(unsigned char)now.kind]++, ran->start, ran->end };
+            int number = count[(unsigned char)now.kind]++;
+            (*out)[n++] = (struct pipeline_span){ now.kind, mark >= 0 ? (int)mark : number, ran->start, ran->end };
+            mark = -1;
         }
         (*out)[n - 1].end = ran->end;
         last = now;

@@ -1,8 +1,8 @@
 /* pipeline_plot.h -- a pipeline's step drawn: stages as rows, time to the right.
  *
  * A *pass* is a run of entries of the compute stream: the forward or the backward of one micro-step over one chunk,
- * or the optimizer.  A forward goes through its blocks upwards and a backward downwards: where it does not, another
- * pass begins. */
+ * or the optimizer.  A forward goes through its blocks upwards and a backward downwards: where it does not, and where
+ * an entry is of a "micro-step", another pass begins. */
 #ifndef DPX_PIPELINE_PLOT_H
 #define DPX_PIPELINE_PLOT_H
 
@@ -10,7 +10,7 @@
 
 struct pipeline_span {
     char   kind;                    /* 'F', 'B', 'O' */
-    int    number;                  /* among those of its kind */
+    int    number;                  /* of its micro-step, where an entry says it; else among those of its kind */
     double start, end;              /* seconds */
 };
 
