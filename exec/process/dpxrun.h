@@ -105,6 +105,9 @@ static inline bool on_host(const struct dpxrun *r) { return r->o.device == DEVIC
 
 /* 0, or -1 reported.  All ranks, for they take the probe together; rank 0 has the prediction. */
 int  dpxrun_predict(struct dpxrun *r);
+/* Rank 0: its own step on the clock, entry by entry, where the prediction is of a rank that holds more: what is sampled is
+ * rank 0's.  0, or -1 reported. */
+int  predict_own_step(struct dpxrun *r);
 void predict_free(struct predicted *p);
 /* Allocated at most, by what is to be run: a single step has no steady one. */
 int64_t predict_allocated(const struct dpxrun *r);
