@@ -27,7 +27,7 @@ struct options {
     int64_t steps, seed, warmup, memory, rank, threads;
     double  lr, min_lr, weight_decay, clip, beta1, beta2, eps;
     int     device, comm, algorithm, sum, offload_io;       /* comm: -1 until dpxrun_open_device() where nothing was named */
-    bool    json, brief, sequential, guarded, reference, no_compute, no_db, share_cores, allow_nan;
+    bool    kernels, json, brief, sequential, guarded, reference, no_compute, no_db, share_cores, allow_nan;
 };
 
 /* The phases of a steady step, as the simulator's clock has them: work on the compute stream,
@@ -63,7 +63,8 @@ struct measured {
 
 struct dpxrun {
     struct options o;
-    struct plan    plan;                /* as given */
+    struct plan    plan;                /* as given, with dpx's kernels */
+    enum kernel_set written_for;        /* the kernels that it was written for */
     struct plan    here;                /* on this machine's cores */
     struct predicted predicted;
     struct measured  measured;

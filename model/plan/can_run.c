@@ -55,7 +55,7 @@ static int check_model(const struct plan *p)
 int can_run(const struct plan *p)
 {
     if (p->kernels != KERNELS_DPX)
-        return fail("kernels \"%s\" are PyTorch's: dpxrun runs plans with \"kernels\": \"dpx\"",
+        return fail("kernels \"%s\" are PyTorch's: dpxrun has its own, \"dpx\"; without --kernels it takes them",
                     kernels_name(p->kernels));
     if (p->precision == DT_FP16)
         return fail("precision fp16: dpxrun runs fp32 and bf16");
