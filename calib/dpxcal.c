@@ -2,6 +2,7 @@
  * or a file has wrong is said before ranks are started, and exits with 2. */
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -422,7 +423,8 @@ static int start_ranks(const struct cal *c, int nranks, int argc, char **argv)
     status = launch_exec(&(struct launch){ .nranks = nranks, .threads = (int)c->threads, .hostfile = c->hostfile },
                          argc + 1, argv - 1);
     if (status > 128)
-        fprintf(stderr, "dpxcal: interrupted; what was measured is kept%s\n",
+        fprintf(stderr, "dpxcal: %s (signal %d); what was measured is kept%s\n",
+                status == 128 + SIGINT ? "interrupted" : strsignal(status - 128), status - 128,
                 c->calibrates ? ", and the same command goes on from there" : "");
     return status;
 }

@@ -8,11 +8,9 @@
 #include "base/fail.h"
 #include "exec/device/lanes.h"
 
-/* Of what a node's ranks need, what others leave them short of: 2 ranks on 2 cores need both, of which others use 0.5:
- * a quarter.  0 where there are cores for all, or the kernel does not say. */
-static double short_of(const struct bench *b, const struct cpu_use *since, const struct cpu_use *now, double own_s)
+double bench_shortage(const struct cpu_use *since, const struct cpu_use *now, double own_s, double need)
 {
-    double wall = now->wall_s - since->wall_s, need = (double)b->per_node * b->threads;
+    double wall = now->wall_s - since->wall_s;
     double others = wall > 0 ? (now->all_s - since->all_s - own_s) / wall : 0;
 
     return since->cpus > 0 && now->cpus > 0 && wall > 0 ? fmin(fmax((others + need - now->cpus) / need, 0), 1) : 0;
@@ -30,7 +28,7 @@ double bench_crowd(struct bench *b, const struct cpu_use *since)
         return bench_max((double)NAN);
     MPI_Allreduce(&own, &all, 1, MPI_DOUBLE, MPI_SUM, node);
     MPI_Comm_free(&node);
-    return bench_max(b->cuda ? 0 : short_of(b, since, &now, all));
+    return bench_max(b->cuda ? 0 : bench_shortage(since, &now, all, (double)b->per_node * b->threads));
 }
 
 double bench_wait_until_quiet(struct bench *b, double at_most_s, double *waited)

@@ -33,26 +33,6 @@ kinds() {
 check 'ranks whose clocks differ measure the same, and none waits for ever' "$(
     mpirun --map-by slot:OVERSUBSCRIBE --timeout 120 -n 2 "$B/tests/mpi/mpi_bench" "$dir/bench.db" 2>&1 </dev/null || echo "exit status $?")"
 
-# Beside a process on each core, and with no time to wait for them, it says so and what was timed is marked.
-cores=$(getconf _NPROCESSORS_ONLN)
-loads=
-for _ in $(seq "$cores"); do
-    (while :; do :; done) &
-    loads="$loads $!"
-done
-timeout 120 "$B/dpxcal" run --quick --ranks "$cores" --threads 1 --model "$dir/tiny.json" --micro-batch 1 --seconds 1 \
-    --db "$dir/busy.db" >"$dir/out" 2>"$dir/said" </dev/null
-status=$?
-# shellcheck disable=SC2086
-kill $loads
-check 'a calibration of a busy machine is called one' "$(
-    [ $status = 0 ] || echo "exit status $status"
-    grep -q 'warning: other processes had [0-9]* % of the cores' "$dir/said" || cat "$dir/said"
-    "$B/dpxcal" show --db "$dir/busy.db" | grep -q 'the machine was busy while these were timed: up to' ||
-        "$B/dpxcal" show --db "$dir/busy.db"
-    "$B/dpxcal" export "$dir/busy.json" --db "$dir/busy.db" 2>&1 >/dev/null
-    grep -q '"crowd":0[.]' "$dir/busy.json" || echo 'an export does not say so')"
-
 # Killed half way, it is continued: what it had recorded is not timed again.
 # shellcheck disable=SC2086
 timeout -s KILL 3 $run >"$dir/said" 2>&1 </dev/null
