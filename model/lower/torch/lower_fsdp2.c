@@ -409,8 +409,6 @@ void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass, in
         fsdp2_table_left(f);
 }
 
-static void root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass) { fsdp2_root_compute(f, piece, pass, 0, -1); }
-
 /* A block of a model that is one unit: the root's parameters. */
 static void root_block(struct fsdp2 *f, enum pass pass, int block, int by)
 {
