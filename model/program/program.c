@@ -190,8 +190,8 @@ int piece_collectives(struct piece *out, enum pass pass, const struct collective
         if (out->kernels[pass][i].collective > 0) {
             struct collective *c = &out->collectives[pass][out->ncollectives[pass]++];
             *c = of[out->kernels[pass][i].collective - 1];
+            c->needed += i - c->kernel;
             c->kernel = i;
-            c->needed = i + 1;
         }
     return 0;
 }
@@ -243,10 +243,11 @@ static bool fits_64_bits(const struct plan *p)
 
 int program_build(const struct plan *p, struct program *out)
 {
-    struct plan one_stage = *p;         /* which has every piece */
+    struct plan one_stage = *p;         /* which has every piece, and a context rank's positions */
     struct local_model local;
 
     one_stage.parallel.pipeline = 1;
+    one_stage.seq = plan_rank_seq(p);
     program_free(out);
     if (!fits_64_bits(p))
         return fail("the activations of this plan exceed 2^60 elements: reduce micro_batch, seq or the model");
@@ -276,7 +277,9 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
            a->recompute_interval == b->recompute_interval && a->kernels == b->kernels &&
            a->dropout == b->dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
            x.used == y.used && x.kept == y.kept && a->strategy == b->strategy && a->parallel.tensor == b->parallel.tensor &&
-           a->parallel.sequence == b->parallel.sequence && a->parallel.loss_parallel == b->parallel.loss_parallel;
+           a->parallel.sequence == b->parallel.sequence && a->parallel.loss_parallel == b->parallel.loss_parallel &&
+           a->parallel.context == b->parallel.context && a->parallel.context_method == b->parallel.context_method &&
+           a->parallel.context_balance == b->parallel.context_balance;
 }
 
 double program_flops(const struct program *g, const struct plan *p, bool causal)

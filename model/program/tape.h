@@ -56,6 +56,7 @@ enum node_kind {
     NODE_MADE,          /* forward made the gradients: saved[i] is that of operand i */
     NODE_LISTED,        /* the gradient goes on; `batch` parameters from tensor `m` on get theirs, of k elements */
     NODE_COLLECTIVE, NODE_PARALLEL_LOSS,    /* tape_collective.c */
+    NODE_RING,          /* tape_ring.c */
 };
 
 /* What a linear layer's kernels are called: GEMM("mlp down") also names its dX, dW and db. */

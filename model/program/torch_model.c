@@ -82,6 +82,7 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct local_
     b->whole = local->whole;
     b->partial = local->partial;
     b->ranks = local->share.tensor_ranks;
+    b->context = p->parallel.context;
     b->sequence = local->share.sequence;
     b->style = torch_style_of(p->model.family);
     b->param_dt = r.autocast ? DT_FP32 : r.used;
