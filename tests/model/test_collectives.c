@@ -16,6 +16,7 @@
 
 #define GOLDEN "tests/golden/collectives/"
 #define OFFLOAD "../offload/"                   /* from there; its lists have the same format */
+#define GRID "../grid/"
 
 struct list { char **line; int n, cap; };
 
@@ -96,7 +97,8 @@ static void drop_ignored(json_t *plan)
         json_object_del(options, "grad_accum_dtype");
 }
 
-static void read_plan(struct golden *g, const char *text, const char *path)
+/* false: the plan is recorded before a lowering has it. */
+static bool read_plan(struct golden *g, const char *text, const char *path)
 {
     json_error_t where;
     json_t *j = json_loads(text, 0, &where);
@@ -109,8 +111,9 @@ static void read_plan(struct golden *g, const char *text, const char *path)
     int rc = plan_from_json(j, path, &g->plan);
     fail_capture(NULL, 0);
     json_decref(j);
-    if (rc < 0)
+    if (rc < 0 && !strstr(why, " yet"))
         fail_msg("%s", why);
+    return rc == 0;
 }
 
 /* A file is one list, or several that begin with "list NAME". */
@@ -124,22 +127,23 @@ static char *next_line(FILE *f, char **line, size_t *room)
     return *line;
 }
 
-static void read_golden(struct golden *g, const struct recorded *which)
+static bool read_golden(struct golden *g, const struct recorded *which)
 {
     FILE *f = fopen(which->path, "r");
     char *line = NULL;
     size_t room = 0;
     int in = -1, list = 0;
+    bool modelled = true;
 
     memset(g, 0, sizeof *g);
     assert_non_null(f);
-    while (next_line(f, &line, &room)) {
+    while (modelled && next_line(f, &line, &room)) {
         if (!strncmp(line, "list ", 5))
             list++;
         else if (*line == '#' || !*line || list != which->at)
             continue;
         else if (!strncmp(line, "plan ", 5)) {
-            read_plan(g, line + 5, which->name);
+            modelled = read_plan(g, line + 5, which->name);
         } else if (!strncmp(line, "rank ", 5)) {
             assert_true(g->nranks < MAX_RANKS);
             g->rank[g->nranks++] = atoll(line + 5);
@@ -152,6 +156,7 @@ static void read_golden(struct golden *g, const struct recorded *which)
     }
     free(line);
     fclose(f);
+    return modelled;
 }
 
 static void free_golden(struct golden *g)
@@ -175,7 +180,7 @@ static int note_op(const struct schedules *s, const struct op *o, int64_t iterat
         return 0;
     const struct plan_group *g = sched_group(s, o);
     int64_t size = g->ranks;
-    bool none = o->u.coll.op == COLL_BARRIER, world = size == s->world_size;
+    bool none = o->u.coll.op == COLL_BARRIER, model = g->is >= GROUP_TENSOR, world = size == s->world_size && !model;
     if (rooted[o->u.coll.op])
         snprintf(root, sizeof root, " root %" PRId32, o->u.coll.root);
     snprintf(line, sizeof line, "%s %s/%" PRId64 " %s %" PRId64 "%s%s%s", coll_name(o->u.coll.op),
@@ -250,7 +255,8 @@ static void follows_the_recording(void **state)
     struct golden g;
     char why[512] = "";
 
-    read_golden(&g, which);
+    if (!read_golden(&g, which))
+        skip();
     assert_true(g.nranks > 0);
     for (int r = 0; r < g.nranks; r++) {
         fail_capture(why, sizeof why);
@@ -386,7 +392,7 @@ int main(int argc, char **argv)
 {
     static const struct { const char *folder; size_t least; } all[] = {
         { "deepspeed", 84 }, { "deepspeed-0.19.8", 28 }, { "torch", 118 }, { "deepspeed/families", 240 },
-        { "torch/families", 380 }, { OFFLOAD "0.19.6", 38 }, { OFFLOAD "0.19.8", 11 },
+        { "torch/families", 380 }, { OFFLOAD "0.19.6", 38 }, { OFFLOAD "0.19.8", 11 }, { GRID "torch", 60 },
     };
     const struct CMUnitTest whole[] = { cmocka_unit_test(every_family_has_golden_lists) };
     int failed = argc > 1 ? 0 : cmocka_run_group_tests_name("families", whole, NULL, NULL);

@@ -378,25 +378,28 @@ static void backward_unit(void *arg, struct unit_step st)
     post_backward(f, u, st.position + 1 < f->map.n ? &prev : NULL);
 }
 
-static void root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass)
+/* Kernels [k0,k1) of the embedding or the head; k1 < 0: to the end. */
+static void root_kernels(struct fsdp2 *f, enum piece_id piece, enum pass pass, int k0, int k1)
 {
     bool backward = pass == PASS_BACKWARD;
 
-    sched_compute(f->s, backward ? PHASE_BACKWARD : PHASE_FORWARD, piece, pass, 0, -1,
+    sched_compute(f->s, backward ? PHASE_BACKWARD : PHASE_FORWARD, piece, pass, k0, k1,
                   f->has_unsharded ? GRADS_DROP : GRADS_KEEP, CAT_UNSHARDED_GRADS);
     sched_act(f->s, ACT_R, f->fam[UC_ROOT].unsharded, 0, 0);
     sched_of(f->s, piece == PIECE_EMBED ? "embedding" : "head", 0, 0);
-    if (!backward)
+    if (!backward && k0 == 0)
         sched_act(f->s, ACT_ALLOC, f->acts[piece], 0, 0);
-    else
+    else if (backward && k1 < 0)
         sched_act(f->s, ACT_FREE, f->acts[piece], 0, 0);
-    if (piece == PIECE_HEAD && backward && !f->has_unsharded)
+    if (piece == PIECE_HEAD && backward && k1 < 0 && !f->has_unsharded)
         sched_act(f->s, ACT_ALLOC, f->fam[UC_ROOT].grads_full, 0, 0);
-    if (backward)
+    if (backward && k1 < 0)
         leave_grads(f, the_root);
     if (backward && piece == PIECE_EMBED)
         fsdp2_table_left(f);
 }
+
+static void root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass) { root_kernels(f, piece, pass, 0, -1); }
 
 /* A block of a model that is one unit: the root's parameters. */
 static void root_block(struct fsdp2 *f, enum pass pass, int block, int by)
@@ -423,25 +426,31 @@ static void forward(struct fsdp2 *f)
     if (f->map.n == 0)
         units_blocks_emit(f->local, f->s, false, root_block_forward, f);
     units_emit(&f->map, f->s, false, forward_unit, f);
-    root_compute(f, PIECE_HEAD, PASS_FORWARD);
+    int returns = f->s->program.returns[PASS_FORWARD];
+    root_kernels(f, PIECE_HEAD, PASS_FORWARD, 0, returns > 0 ? returns : -1);
     if (f->nshard > 1)              /* FSDPState._post_forward of the root */
         release(f, at_position(f, f->map.n - 1, 0));
     if (f->root_reshard)
         reshard(f, the_root);
+    if (returns > 0)
+        root_kernels(f, PIECE_HEAD, PASS_FORWARD, returns, -1);
 }
 
 static void backward(struct fsdp2 *f)
 {
     struct op *o;
     struct at first = at_position(f, 0, 0);
+    int returns = f->s->program.returns[PASS_BACKWARD];
 
+    if (returns > 0)                /* the trainer's loss: the root's pre_backward comes behind it */
+        root_kernels(f, PIECE_HEAD, PASS_BACKWARD, 0, returns);
     if (f->root_reshard) {
         unshard(f, the_root, PHASE_BACKWARD, false, true);
         regather(f, the_root);
     }
     if (f->reshard && f->map.n > 0) /* the root's pre_backward prefetches the last unit */
         unshard(f, at_position(f, f->map.n - 1, 0), PHASE_BACKWARD, false, true);
-    root_compute(f, PIECE_HEAD, PASS_BACKWARD);
+    root_kernels(f, PIECE_HEAD, PASS_BACKWARD, returns, -1);
     if (f->map.n == 0)
         units_blocks_emit(f->local, f->s, true, root_block_backward, f);
     units_emit(&f->map, f->s, true, backward_unit, f);
