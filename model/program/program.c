@@ -241,17 +241,12 @@ static bool fits_64_bits(const struct plan *p)
     return true;
 }
 
-int program_build(const struct plan *p, struct program *out)
+/* Of one rank of a plan that has one stage. */
+static int build_for(const struct plan *p, int64_t rank, struct program *out)
 {
-    struct plan one_stage = *p;         /* which has every piece, and a context rank's positions */
     struct local_model local;
 
-    one_stage.parallel.pipeline = 1;
-    one_stage.seq = plan_rank_seq(p);
-    program_free(out);
-    if (!fits_64_bits(p))
-        return fail("the activations of this plan exceed 2^60 elements: reduce micro_batch, seq or the model");
-    if (local_model_of(&one_stage, 0, &local) < 0)
+    if (local_model_of(p, rank, &local) < 0)
         return -1;
     int rc = p->kernels == KERNELS_DPX ? program_build_dpx(p, out) : program_build_torch(&local, out);
     local_model_free(&local);
@@ -265,6 +260,56 @@ int program_build(const struct plan *p, struct program *out)
     out->cuda_12_8 = plan_has_cuda_12_8(p);
     program_measure(out);
     return 0;
+}
+
+/* What all blocks keep, and the most that one of them takes. */
+static int64_t most_in_blocks(const struct plan *p, const struct program *g)
+{
+    int64_t most = 0, kept = 0;
+
+    for (int64_t b = 0; b < p->model.layers; b++)
+        kept += g->piece[program_piece_of_block(p, b)].saved;
+    for (int i = PIECE_BLOCK; i < PIECE_HEAD; i++)
+        for (int pass = 0; pass < NPASS; pass++) {
+            const int64_t *peak = g->whole[i][pass][GRADS_KEEP].peak;
+            int64_t sum = peak[MEM_ACTIVATIONS] + peak[MEM_TEMPORARIES] + peak[MEM_GRADS];
+            most = sum > most ? sum : most;
+        }
+    return kept + most;
+}
+
+/* Of a context group's ranks that which counts: without balance the last one has most to do; with it they have as much to do,
+ * and the first meets others' keys with half of its queries, the last all queries with half of the keys: the fuller one. */
+static int build_in_context(const struct plan *p, struct program *out)
+{
+    int64_t last = (p->parallel.context - 1) * (p->parallel.tensor > 1 ? p->parallel.tensor : 1);
+    struct program first = { 0 };
+
+    if (build_for(p, last, out) < 0)
+        return -1;
+    if (!p->parallel.context_balance)
+        return 0;
+    if (build_for(p, 0, &first) < 0) {
+        program_free(out);
+        return -1;
+    }
+    bool fuller = most_in_blocks(p, &first) > most_in_blocks(p, out);
+    struct program kept = fuller ? first : *out, other = fuller ? *out : first;
+    program_free(&other);
+    *out = kept;
+    return 0;
+}
+
+int program_build(const struct plan *p, struct program *out)
+{
+    struct plan one_stage = *p;         /* which has every piece, and a context rank's positions */
+
+    one_stage.parallel.pipeline = 1;
+    one_stage.seq = plan_rank_seq(p);
+    program_free(out);
+    if (!fits_64_bits(p))
+        return fail("the activations of this plan exceed 2^60 elements: reduce micro_batch, seq or the model");
+    return p->parallel.context > 1 && p->kernels != KERNELS_DPX ? build_in_context(&one_stage, out) : build_for(&one_stage, 0, out);
 }
 
 /* The dialect decides what autograd runs, as the precision does, and so does the strategy: DeepSpeed's

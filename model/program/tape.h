@@ -73,6 +73,7 @@ struct node {
     enum dtype  dt;                         /* of its output, hence of its gradient */
     int         grad[TAPE_SLOTS], nslots;   /* stores of arrived gradients */
     int64_t     work;                       /* bytes of scratch that backward needs while it runs */
+    int64_t     keys;                       /* of a ring: those that grow with the keys */
     int64_t     m, n, k, batch;
     double      flops;                      /* of forward */
     int         module, half;

@@ -13,7 +13,8 @@ struct run {
     enum dtype     dt;
     int64_t        nq, nkv;             /* elements of q, and of k and v together */
     int            kv[2];               /* a rank's own k and v, copied; 0: not */
-    int            all, next, view;     /* what all ranks sent; what the neighbour sent; what this step reads of that */
+    int            all, next, view;     /* what all ranks sent; what the neighbour sent; what has arrived of that */
+    int            used[2];             /* what the last step that computed has read */
     int            sent;                /* the collective that brings it */
 };
 
@@ -113,11 +114,18 @@ static void depart(struct run *u, int64_t i, int *joined)
     }
 }
 
+/* Step i computes with what has arrived. */
+static void use(struct run *u)
+{
+    for (int i = 0; i < 2; i++)
+        rebind(u->t, &u->used[i], share(u->t, u->kv[i] ? u->kv[i] : u->view));
+}
+
 static void end(struct run *u)
 {
-    const int held[] = { u->kv[0], u->kv[1], u->all, u->next, u->view };
+    const int held[] = { u->kv[0], u->kv[1], u->all, u->next, u->view, u->used[0], u->used[1] };
 
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 7; i++)
         tape_unref(u->t, held[i]);
 }
 
@@ -212,6 +220,7 @@ static struct results go_round(struct run *u)
         rebind(t, &joined, 0);
         if (idle(u, i))
             continue;
+        use(u);
         made = attend(u, i);
         let_go(t, &now);
         now = made;
@@ -262,6 +271,7 @@ var tape_ring_attention(struct tape *t, const var in[3], const struct ring *r)
     n->batch = (r->rotates ? ROTATES : 0) | (r->balanced ? BALANCED : 0) | (r->one_kv_head ? ONE_KV_HEAD : 0);
     n->flops = r->flops;
     n->work = r->scratch;
+    n->keys = r->keys;
     for (int i = 0; i < 3; i++) {
         tape_edge(t, n, in[i]);
         tape_save(t, n, t->vars[in[i]].store);
@@ -299,17 +309,16 @@ static void step_back(struct run *u, struct grads *g, int64_t i)
         }
         return;
     }
-    if (half_queries(u, i))
-        rebind(t, &g->lse, computed(t, "half of lse", u->r.lse_numel / 2, 1));
-    else
-        rebind(t, &g->lse, 0);
+    int lse = half_queries(u, i) ? computed(t, "half of lse", u->r.lse_numel / 2, 1) : 0;
+    use(u);
+    rebind(t, &g->lse, lse);
     struct kernel *k = tape_kernel(t, i == 0 ? "attention" : "attention of others", KC_ATTENTION);
     square(u, i, k);
     k->bytes = 2 * (u->nq / qs + u->nkv / ks) * dtype_bytes(u->dt);
     for (int j = 0; j < 3; j++)
         made[j] = make(t, j ? u->nkv / 2 / ks : u->nq / qs, u->dt);
-    if (u->r.scratch)
-        tape_unref(t, tape_alloc(t, u->r.scratch, 1, MEM_TEMPORARIES));
+    if (u->r.scratch + u->r.keys)
+        tape_unref(t, tape_alloc(t, u->r.scratch / qs + u->r.keys / ks, 1, MEM_TEMPORARIES));
     for (int j = 0; j < 3; j++)
         rebind(t, &g->step[j], made[j]);
 }
@@ -381,7 +390,7 @@ void tape_run_ring(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 {
     struct run u = { .t = t, .dt = n->edges[0].dt, .nq = n->edges[0].numel, .nkv = 2 * n->edges[1].numel,
                      .r = { .ranks = n->m, .place = n->n, .rotates = n->batch & ROTATES, .balanced = n->batch & BALANCED,
-                            .one_kv_head = n->batch & ONE_KV_HEAD, .lse_numel = n->k, .scratch = n->work, .flops = n->flops } };
+                            .one_kv_head = n->batch & ONE_KV_HEAD, .lse_numel = n->k, .scratch = n->work, .keys = n->keys, .flops = n->flops } };
     struct grads g = { 0 };
 
     t->module = n->module;

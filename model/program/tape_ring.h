@@ -16,7 +16,7 @@ struct ring {
     bool    balanced;           /* head and tail: every step is half a square; else steps behind the causal mask are none */
     bool    one_kv_head;        /* keys and values lie in one piece: they are not copied before they are sent */
     int64_t lse_numel;          /* of the rank's own rows */
-    int64_t scratch;            /* bytes that a step's backward takes and gives back */
+    int64_t scratch, keys;      /* bytes that a whole step's backward takes and gives back: with the queries, with the keys */
     double  flops;              /* of the rank's queries and as many keys, every score counted */
 };
 
@@ -25,9 +25,5 @@ var  tape_ring_attention(struct tape *t, const var in[3], const struct ring *r);
 
 /* Backward of the node that it makes. */
 void tape_run_ring(struct tape *t, const struct node *n, int out[TAPE_EDGES]);
-
-/* The rank that has most to do, or to hold: with balance every rank has as much to do, and the last one holds whole partial
- * outputs where others hold halves; without it the last one has most steps. */
-static inline int64_t ring_fullest(int64_t ranks) { return ranks - 1; }
 
 #endif

@@ -260,14 +260,20 @@ static var additive_mask(struct torch_model *b, enum dtype dt)
     return mask;
 }
 
-/* The same among context-parallel ranks, a rank of a full share's.  Where partial outputs of half the queries are joined,
- * what comes lies by heads. */
+/* Partial outputs of half the queries are joined by a copy. */
+static bool lies_by_heads(const struct torch_model *b)
+{
+    return b->context > 1 && b->p->parallel.context_balance && b->place < b->context - 1;
+}
+
+/* The same among context-parallel ranks. */
 static var ring_core(struct torch_model *b, const struct qkv *in, int64_t lse_numel, double flops)
 {
     const struct parallel_options *of = &b->p->parallel;
-    struct ring r = { .ranks = of->context, .place = ring_fullest(of->context), .rotates = of->context_method == CONTEXT_RING,
+    struct ring r = { .ranks = of->context, .place = b->place, .rotates = of->context_method == CONTEXT_RING,
                       .balanced = of->context_balance, .one_kv_head = b->m->kv_heads == 1, .lse_numel = lse_numel,
-                      .scratch = attention_scratch(b->as), .flops = flops };
+                      .scratch = attention_scratch(b->as) - attention_scratch_of_keys(b->as), .keys = attention_scratch_of_keys(b->as),
+                      .flops = flops };
 
     return tape_ring_attention(b->t, (const var[]){ in->q, in->k, in->v }, &r);
 }
@@ -293,7 +299,7 @@ static var fused_core(struct torch_model *b, const struct qkv *in)
     tape_drop(t, k);
     tape_drop(t, v);
     /* The output lies as q does: heads are merged by a view, unless q was concatenated. */
-    o = tmp(t, o, op_copy(t, "merge heads", o, b->style->partial_rotary));
+    o = tmp(t, o, op_copy(t, "merge heads", o, b->style->partial_rotary || lies_by_heads(b)));
     tape_drop(t, k1);
     tape_drop(t, v1);
     return o;
