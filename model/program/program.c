@@ -241,8 +241,8 @@ static bool fits_64_bits(const struct plan *p)
     return true;
 }
 
-/* Of one rank of a plan that has one stage. */
-static int build_for(const struct plan *p, int64_t rank, struct program *out)
+/* Of one rank of the plan with one stage and its positions alone. */
+static int build_for(const struct plan *whole, const struct plan *p, int64_t rank, struct program *out)
 {
     struct local_model local;
 
@@ -253,6 +253,10 @@ static int build_for(const struct plan *p, int64_t rank, struct program *out)
     if (rc < 0) {
         program_free(out);
         return rc;
+    }
+    if (whole->parallel.pipeline > 1 && program_add_edges(whole, out) < 0) {
+        program_free(out);
+        return -1;
     }
     for (int i = 0; i < NPIECE; i++)
         out->ncollectives += out->piece[i].ncollectives[PASS_FORWARD] + out->piece[i].ncollectives[PASS_BACKWARD];
@@ -280,16 +284,16 @@ static int64_t most_in_blocks(const struct plan *p, const struct program *g)
 
 /* Of a context group's ranks that which counts: without balance the last one has most to do; with it they have as much to do,
  * and the first meets others' keys with half of its queries, the last all queries with half of the keys: the fuller one. */
-static int build_in_context(const struct plan *p, struct program *out)
+static int build_in_context(const struct plan *whole, const struct plan *p, struct program *out)
 {
     int64_t last = (p->parallel.context - 1) * (p->parallel.tensor > 1 ? p->parallel.tensor : 1);
     struct program first = { 0 };
 
-    if (build_for(p, last, out) < 0)
+    if (build_for(whole, p, last, out) < 0)
         return -1;
     if (!p->parallel.context_balance)
         return 0;
-    if (build_for(p, 0, &first) < 0) {
+    if (build_for(whole, p, 0, &first) < 0) {
         program_free(out);
         return -1;
     }
@@ -309,7 +313,8 @@ int program_build(const struct plan *p, struct program *out)
     program_free(out);
     if (!fits_64_bits(p))
         return fail("the activations of this plan exceed 2^60 elements: reduce micro_batch, seq or the model");
-    return p->parallel.context > 1 && p->kernels != KERNELS_DPX ? build_in_context(&one_stage, out) : build_for(&one_stage, 0, out);
+    return p->parallel.context > 1 && p->kernels != KERNELS_DPX ? build_in_context(p, &one_stage, out)
+                                                                     : build_for(p, &one_stage, 0, out);
 }
 
 /* The dialect decides what autograd runs, as the precision does, and so does the strategy: DeepSpeed's

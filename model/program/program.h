@@ -26,7 +26,12 @@
 
 /* Where some layers have a mask and others none (attention_mixed()), those that have are PIECE_WINDOWED. */
 enum piece_id { PIECE_EMBED, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, PIECE_WINDOWED, PIECE_WINDOWED_RECOMPUTED,
-                PIECE_HEAD, NPIECE };
+                PIECE_HEAD, PIECE_RECEIVED, PIECE_SENT, NPIECE };
+/* In a pipeline PIECE_RECEIVED stands for the embedding where another stage has it, PIECE_SENT for the head.
+ * They compute nothing.  RECEIVED: forward's first kernel allocates what is received, its second is where forward
+ * begins; backward frees the gradient that was sent.  SENT: forward frees what was sent; backward's first
+ * kernel allocates the gradient that is received, its second is where backward begins. */
+enum stage_edge { EDGE_TENSORS, EDGE_REST };
 enum pass     { PASS_FORWARD, PASS_BACKWARD, NPASS };
 enum mem      { MEM_ACTIVATIONS, MEM_TEMPORARIES, MEM_GRADS, NMEM };
 
@@ -103,6 +108,7 @@ enum stream {
     STREAM_H2D, STREAM_D2H,
     STREAM_TENSOR,          /* collectives inside blocks, of the ranks that share a block's tensors */
     STREAM_CONTEXT,         /* the same, of those that share a sequence */
+    STREAM_PREVIOUS, STREAM_NEXT,   /* sends to and receives from a pipeline's neighbours: a communicator for each pair */
     STREAM_HOST,            /* the host's threads: its optimizer, casts and sums */
     STREAM_DISK_READ, STREAM_DISK_WRITE,
     NSTREAM
@@ -111,7 +117,7 @@ enum stream {
 enum coll_op { COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_BROADCAST,
                COLL_REDUCE, COLL_SCATTER, COLL_GATHER, COLL_BARRIER,
                COLL_ALL_TO_ALL, COLL_SEND, COLL_RECV, NCOLL };
-enum red_op  { RED_NONE, RED_SUM, RED_AVG, RED_PREMUL_SUM, RED_MAX };
+enum red_op  { RED_NONE, RED_SUM, RED_AVG, RED_PREMUL_SUM, RED_MAX, RED_MIN };
 
 /* A kernel that is a collective.  Its place in the list is where it is issued: it waits for the kernel before
  * it.  It computes nothing; its memory is counted with the kernel, as for any other.

@@ -16,6 +16,12 @@ int piece_collectives(struct piece *out, enum pass pass, const struct collective
 /* And the places of these kernels, which begin at the first one's place0; after piece_take(). */
 int piece_places(struct piece *out, enum pass pass, const struct place *places);
 
+/* PIECE_RECEIVED and PIECE_SENT of a plan with a pipeline, once the other pieces are there.  0, or -1 reported. */
+int program_add_edges(const struct plan *p, struct program *out);
+
+/* The name of the tensor that a stage receives, or of the gradient. */
+enum { EDGE_TENSOR = 1 << 30 };
+
 /* The spans of whole passes, once the kernels are all there. */
 void program_measure(struct program *g);
 

@@ -61,11 +61,16 @@ static int section(const char *line)
     return -1;
 }
 
-/* "op group/size dtype elements [reduce-op] [root R] [xK]": dtypes in our words, K lines. */
+/* "op group/size dtype elements [reduce-op] [root R] [xK]": dtypes in our words, K lines. That a message is in a
+ * batch is in test_pipeline_comm.c. */
 static void add_line(struct list *l, char *line)
 {
-    char op[32], group[32], dtype[32], rest[64] = "", out[200], *x = strrchr(line, ' ');
+    char op[32], group[32], dtype[32], rest[64] = "", out[200], *x = strstr(line, " batch");
     long long elems, times = 1;
+
+    if (x)
+        memmove(x, x + 6, strlen(x + 6) + 1);
+    x = strrchr(line, ' ');
 
     if (x && x[1] == 'x' && strspn(x + 2, "0123456789") == strlen(x + 2)) {
         times = atoll(x + 2);
@@ -189,13 +194,15 @@ static int note_op(const struct schedules *s, const struct op *o, int64_t iterat
         return 0;
     const struct plan_group *g = sched_group(s, o);
     int64_t size = g->ranks;
-    bool none = o->u.coll.op == COLL_BARRIER, model = g->is >= GROUP_TENSOR, world = size == s->world_size && !model;
+    bool none = o->u.coll.op == COLL_BARRIER, world = size == s->world_size, axis = g->is >= GROUP_TENSOR;
+    if (coll_is_message((enum coll_op)o->u.coll.op))
+        snprintf(root, sizeof root, " %s %" PRId32, o->u.coll.op == COLL_SEND ? "to" : "from", o->u.coll.peer);
     if (rooted[o->u.coll.op])
         snprintf(root, sizeof root, " root %" PRId32, o->u.coll.root);
     if (goes_on(s, o))
         snprintf(root, sizeof root, " to next");
     snprintf(line, sizeof line, "%s %s/%" PRId64 " %s %" PRId64 "%s%s%s", coll_name(o->u.coll.op),
-             world ? "world" : g->is == GROUP_ROOT_RESHARD ? "reshard" : g->name, size, none ? "-" : dtype_name(o->u.coll.dtype),
+             world && !axis ? "world" : g->is == GROUP_ROOT_RESHARD ? "reshard" : g->name, size, none ? "-" : dtype_name(o->u.coll.dtype),
              o->u.coll.elems, o->u.coll.red ? " " : "", red_name(o->u.coll.red), root);
     push(arg, line);
     return 0;
@@ -243,6 +250,16 @@ static void follows_with_rebuild(const char *path, const struct schedules *s, in
     follows(path, s, rank, SCHED_INIT, &lists[SCHED_INIT]);
     follows(path, s, rank, SCHED_STEADY, &lists[late ? STEADY3 : g->has[STEADY2] ? STEADY2 : SCHED_STEADY]);
     sched_walk(s, SCHED_FIRST, note_op, &got);
+    if (g->plan.parallel.pipeline > 1) {    /* later stages rebuild after their first receive: `first` cannot end with it */
+        for (int i = 0; i < 2; i++) {
+            if (!strstr(got.line[got.n - 1], "broadcast") || !strstr(got.line[got.n - 1], "int32"))
+                fail_msg("%s: no rebuilt buckets", path);
+            free(got.line[--got.n]);
+        }
+        compare(path, rank, "first", &got, &lists[SCHED_FIRST]);
+        clear(&got);
+        return;
+    }
     for (int i = 0; i < lists[SCHED_FIRST].n; i++)
         push(&want, lists[SCHED_FIRST].line[i]);
     if (late) {
@@ -403,7 +420,7 @@ int main(int argc, char **argv)
 {
     static const struct { const char *folder; size_t least; } all[] = {
         { "deepspeed", 84 }, { "deepspeed-0.19.8", 28 }, { "torch", 118 }, { "deepspeed/families", 240 },
-        { "torch/families", 380 }, { OFFLOAD "0.19.6", 38 }, { OFFLOAD "0.19.8", 11 }, { GRID "torch", 60 },
+        { "torch/families", 380 }, { OFFLOAD "0.19.6", 38 }, { OFFLOAD "0.19.8", 11 }, { GRID "torch", 100 },
     };
     const struct CMUnitTest whole[] = { cmocka_unit_test(every_family_has_golden_lists) };
     int failed = argc > 1 ? 0 : cmocka_run_group_tests_name("families", whole, NULL, NULL);

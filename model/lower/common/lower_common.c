@@ -8,14 +8,16 @@
 
 void lower_declare_activations(struct schedules *s, const struct local_model *local, int acts[NPIECE])
 {
-    for (int i = 0; i < NPIECE; i++) {
+    int steps = local->plan->parallel.pipeline > 1 ? (int)local->plan->accumulation : 1;
+
+    for (int i = 0; i < PIECE_RECEIVED; i++) {
         bool block = piece_is_block(i);
         /* Below zero where a piece frees more than it keeps: autocast's cached casts of
          * the blocks' weights go when the head's forward leaves it. */
         int64_t saved = s->program.piece[i].saved > 0 ? s->program.piece[i].saved : 0;
         acts[i] = sched_buf(s, CAT_ACTIVATIONS, i == PIECE_EMBED ? "activations of the embedding" :
                             i == PIECE_HEAD ? "activations of the head" : "activations",
-                            block ? "block" : NULL, 0, block ? (int)local->model->layers : 1,
+                            block ? "block" : NULL, 0, steps * (block ? (int)local->model->layers : 1),
                             saved);
     }
 }
@@ -42,6 +44,7 @@ int lower_model_buffer_elems(const struct model *m)
 void lower_clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, const struct norm_sum *sums, int n, bool exact,
                   act_fn *gradients, void *arg)
 {
+    bool pipe = sched_group_ranks(s, GROUP_PIPE) > 1;
     bool summed = false;
     struct op *o;
 
@@ -57,8 +60,13 @@ void lower_clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, cons
             sched_moves(s, OF_NORM);
             summed = true;
         }
+    if (pipe) {                         /* of this stage's gradients: one number for each */
+        sched_coll(s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, GROUP_PIPE, exact ? DT_INT64 : DT_FP32, RED_SUM,
+                   exact ? NORM_LIMBS : 1)->after = AFTER(st);
+        sched_moves(s, OF_NORM);
+    }
     o = sched_copy(s, st, PHASE_OPTIMIZER, "scale gradients", bytes, bytes);
-    o->after = summed ? AFTER(STREAM_GROUP) : 0;
+    o->after = summed || pipe ? AFTER(STREAM_GROUP) : 0;
     sched_does(s, COPY_CLIP, 1);
     if (s->detailed || st == STREAM_HOST)
         gradients(s, ACT_RW, arg);

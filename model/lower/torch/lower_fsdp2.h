@@ -1,6 +1,7 @@
 /* lower_fsdp2.h -- what the files of FSDP2's lowering share.
  *
  *     lower_fsdp2.c          buffers, entries, whole steps
+ *     lower_fsdp2_pipeline.c micro-steps of a pipeline's stage
  *     lower_fsdp2_layout.c   sizes of shards, and which rows of which tensor lie where
  *     lower_fsdp2_offload.c  CPUOffloadPolicy: shards come from the host, gradients go there
  *     lower_fsdp2_tensor.c   tensors that are a tensor-parallel rank's share */
@@ -63,6 +64,8 @@ struct fsdp2 {
     /* The micro-step being emitted: does it reduce, do unsharded gradients of an
      * earlier one exist, and sharded ones? */
     bool               reduce, has_unsharded, has_sharded;
+    int                kept_blocks, kept_ends;  /* instances of the micro-step's activations begin here */
+    enum stream        copy_in;
 };
 
 /* An instance of a class's families: a unit, and its step inside a repeat. */
@@ -88,6 +91,20 @@ int64_t fsdp2_local_share(const struct fsdp2 *f, int t);
 
 /* Names the unit of the last entry. */
 void fsdp2_name(struct fsdp2 *f, struct at u);
+
+/* Entries of one unit, as lower_fsdp2.c has them. */
+void fsdp2_unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of_forward, bool again);
+void fsdp2_copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again);
+void fsdp2_release(struct fsdp2 *f, struct at prev);
+void fsdp2_reshard(struct fsdp2 *f, struct at u);
+void fsdp2_regather(struct fsdp2 *f, struct at u);
+void fsdp2_compute(struct fsdp2 *f, struct at u, int position, int by_block, enum pass pass);
+void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass, int k0, int k1);
+void fsdp2_accumulate(struct fsdp2 *f, struct at u);
+void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev);
+
+/* The micro-steps of a step, in the order of the pipeline's rank.  0, or -1 reported. */
+int fsdp2_pipeline(struct fsdp2 *f, bool first_step);
 
 /* Is the gradient of tensor t a part of a sum over tensor-parallel ranks; of the whole table? */
 bool fsdp2_is_partial(const struct fsdp2 *f, int t);
