@@ -193,6 +193,28 @@ static void stages_hold_what_is_in_flight(void **state)
     }
 }
 
+/* 24 GPUs in 4 stages of 6, nodes of 8: rank 0 and its peer 6 are on one node, but 2 and 8 are not, and the others wait
+ * for them.  8 GPUs in 4 stages lie on one node.  The send of one boundary takes what the clock kept. */
+static void a_message_takes_what_the_slowest_pair_takes(void **state)
+{
+    double took[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct bed b;
+        bed_open(&b, EVEN, i ? "3x8xh200" : "1x24xh200", 4, "'pipeline': 4, 'pipeline_schedule': 'gpipe'");
+        took[i] = 0;
+        for (int64_t k = 0; k < b.runs[0].n; k++) {
+            const struct ran *r = &b.runs[0].ran[k];
+            const struct op *o = &b.e.stage[0].schedules.ops[r->op];
+            if (o->kind == OP_COLL && o->u.coll.op == COLL_SEND)
+                took[i] = r->end - r->start;
+        }
+        bed_close(&b);
+    }
+    assert_true(took[0] > 0 && took[1] > 2 * took[0]);      /* 450 GB/s a link, 50 GB/s an adapter */
+}
+
 /* A stage that does not fit is named. */
 static void the_stage_that_does_not_fit_is_named(void **state)
 {
@@ -274,6 +296,7 @@ int main(void)
         cmocka_unit_test(naive_25_percent_and_gpipe_57),
         cmocka_unit_test(every_stage_is_evaluated),
         cmocka_unit_test(stages_hold_what_is_in_flight),
+        cmocka_unit_test(a_message_takes_what_the_slowest_pair_takes),
         cmocka_unit_test(the_stage_that_does_not_fit_is_named),
         cmocka_unit_test(the_trace_has_a_process_for_each_stage),
         cmocka_unit_test(what_balances_is_what_was_evaluated),
