@@ -72,7 +72,11 @@ int64_t pipeline_plot_spans(const struct trace_role *stage, struct pipeline_span
         if (n == 0 || !goes_on(&last, &now)) {
             *out = room_for(*out, n, &room, sizeof **out);
             int number = count[(unsigned char)now.kind]++;
-            (*out)[n++] = (struct pipeline_span){ now.kind, mark >= 0 ? (int)mark : number, ran->start, ran->end };
+            if (now.kind == 'O')
+                number = 0;
+            else if (mark >= 0)
+                number = (int)mark;
+            (*out)[n++] = (struct pipeline_span){ now.kind, number, ran->start, ran->end };
             mark = -1;
         }
         (*out)[n - 1].end = ran->end;
