@@ -70,7 +70,7 @@ int can_run(const struct plan *p)
     if (can_run_parallel(p, "dpxrun") < 0)
         return -1;
     if (p->kernels != KERNELS_DPX)
-        return fail("kernels \"%s\" are PyTorch's: dpxrun runs plans with \"kernels\": \"dpx\"",
+        return fail("kernels \"%s\" are PyTorch's: dpxrun has its own, \"dpx\"; without --kernels it takes them",
                     kernels_name(p->kernels));
     if (p->precision == DT_FP16)
         return fail("precision fp16: dpxrun runs fp32 and bf16");

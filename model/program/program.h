@@ -157,6 +157,8 @@ struct span {
 
 struct program {
     struct piece piece[NPIECE];
+    int          returns[NPASS];    /* where the loss is the trainer's: kernels of the head's forward before the model
+                                     * returns, of its backward before it is entered again; 0: the loss is the model's */
     struct span  whole[NPIECE][NPASS][3];   /* of whole passes, by enum grad_fate: asked for most */
     int64_t      boundary;          /* bytes of the activation handed from block to block */
     enum flash   flash;             /* what its fused attention is */

@@ -123,12 +123,14 @@ static void write_script(void *of, FILE *to)
     const struct sweep_axis *x = &s->axis[s->naxes - 1];
     char name[200];
 
-    fputs("set grid lc rgb '#dddddd'\nset key below noenhanced\nset tics nomirror\nset xlabel ", to);
+    fputs("set grid lt 1 lw 1 lc rgb '#dddddd'\nset key below noenhanced\nset tics nomirror\nset xlabel ", to);
     figure_quoted(x->key, to);
     fputs(" noenhanced\nset ylabel ", to);
     figure_quoted(sweep_metric_words(d->metric), to);
-    fputs(is_wide(x) && d->metric == 0 ? "\nset logscale xy 2\n" : is_wide(x) ? "\nset yrange [0:*]\nset logscale x 2\n"
+    fputs(is_wide(x) && d->metric == 0 ? "\nset logscale x 2\nset logscale y 10\n"
+          : is_wide(x) ? "\nset yrange [0:*]\nset logscale x 2\n"
           : "\nset yrange [0:*]\n", to);     /* tokens/s over nodes: a straight line where it scales */
+    fputs(d->metric <= 1 ? "set format y '%.0s%c'\n" : "", to);       /* 100k tokens/s */
     if (!x->numeric) {
         fputs("set xrange [-0.5:*]\nset xtics (", to);
         for (int i = 0; i < x->n; i++) {

@@ -102,7 +102,8 @@ static void drop_ignored(json_t *plan)
         json_object_del(options, "grad_accum_dtype");
 }
 
-static void read_plan(struct golden *g, const char *text, const char *path)
+/* false: the plan is recorded before a lowering has it. */
+static bool read_plan(struct golden *g, const char *text, const char *path)
 {
     json_error_t where;
     json_t *j = json_loads(text, 0, &where);
@@ -115,10 +116,9 @@ static void read_plan(struct golden *g, const char *text, const char *path)
     int rc = plan_from_json(j, path, &g->plan);
     fail_capture(NULL, 0);
     json_decref(j);
-    if (rc < 0 && strstr(why, "not modelled yet"))      /* recorded before a lowering has it */
-        skip();
-    if (rc < 0)
+    if (rc < 0 && !strstr(why, " yet"))
         fail_msg("%s", why);
+    return rc == 0;
 }
 
 /* A file is one list, or several that begin with "list NAME". */
@@ -132,22 +132,23 @@ static char *next_line(FILE *f, char **line, size_t *room)
     return *line;
 }
 
-static void read_golden(struct golden *g, const struct recorded *which)
+static bool read_golden(struct golden *g, const struct recorded *which)
 {
     FILE *f = fopen(which->path, "r");
     char *line = NULL;
     size_t room = 0;
     int in = -1, list = 0;
+    bool modelled = true;
 
     memset(g, 0, sizeof *g);
     assert_non_null(f);
-    while (next_line(f, &line, &room)) {
+    while (modelled && next_line(f, &line, &room)) {
         if (!strncmp(line, "list ", 5))
             list++;
         else if (*line == '#' || !*line || list != which->at)
             continue;
         else if (!strncmp(line, "plan ", 5)) {
-            read_plan(g, line + 5, which->name);
+            modelled = read_plan(g, line + 5, which->name);
         } else if (!strncmp(line, "rank ", 5)) {
             assert_true(g->nranks < MAX_RANKS);
             g->rank[g->nranks++] = atoll(line + 5);
@@ -160,6 +161,7 @@ static void read_golden(struct golden *g, const struct recorded *which)
     }
     free(line);
     fclose(f);
+    return modelled;
 }
 
 static void free_golden(struct golden *g)
@@ -270,7 +272,8 @@ static void follows_the_recording(void **state)
     struct golden g;
     char why[512] = "";
 
-    read_golden(&g, which);
+    if (!read_golden(&g, which))
+        skip();
     assert_true(g.nranks > 0);
     for (int r = 0; r < g.nranks; r++) {
         fail_capture(why, sizeof why);

@@ -99,7 +99,7 @@ void fsdp2_release(struct fsdp2 *f, struct at prev);
 void fsdp2_reshard(struct fsdp2 *f, struct at u);
 void fsdp2_regather(struct fsdp2 *f, struct at u);
 void fsdp2_compute(struct fsdp2 *f, struct at u, int position, int by_block, enum pass pass);
-void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass);
+void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass, int k0, int k1);
 void fsdp2_accumulate(struct fsdp2 *f, struct at u);
 void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev);
 
@@ -109,7 +109,8 @@ int fsdp2_pipeline(struct fsdp2 *f, bool first_step);
 /* Is the gradient of tensor t a part of a sum over tensor-parallel ranks; of the whole table? */
 bool fsdp2_is_partial(const struct fsdp2 *f, int t);
 bool fsdp2_is_whole_table(const struct fsdp2 *f, int t);
-/* Bytes of a unit's gradients as autograd leaves them, but the whole table's, in dtype dt. */
+/* Bytes of a tensor's, and of a unit's, gradients as autograd leaves them, but the whole table's, in dtype dt. */
+int64_t fsdp2_grad_bytes(const struct fsdp2 *f, int t, enum dtype dt);
 int64_t fsdp2_grads_bytes(const struct fsdp2 *f, enum unit_class c, enum dtype dt);
 /* Buffers of the whole table's gradients. */
 void fsdp2_tensor_declare(struct fsdp2 *f);
