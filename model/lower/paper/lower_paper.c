@@ -450,10 +450,11 @@ static void reduce_tied(struct paper *z)
 }
 
 /* Stages 2 and 3 reduce every micro-step; stages 0 and 1 once, after the last. */
-static int pipeline(struct paper *z)
+static int pipeline(struct paper *z, bool first)
 {
+    struct stage_memory none = { -1, -1, -1, -1 };
     struct stage_ports ports;
-    int rc = stage_ports_open(&ports, z->local, z->s, PIPE_RUNTIME, false);
+    int rc = stage_ports_open(&ports, z->local, z->s, PIPE_RUNTIME, &none, first, false);
 
     for (int i = 0; rc == 0 && i < ports.acts->n; i++) {
         const struct pipeline_act *a = &ports.acts->act[i];
@@ -492,7 +493,7 @@ static int step(struct paper *z, enum sched_id id)
 
     sched_begin(z->s, id);
     if (is_stage(z))
-        rc = pipeline(z);
+        rc = pipeline(z, id == SCHED_FIRST);
     else
         micro_steps(z);
     struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions");

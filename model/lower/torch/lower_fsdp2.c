@@ -591,6 +591,8 @@ static void setup(struct fsdp2 *f)
     if (f->table > 0)
         fsdp2_tensor_declare(f);
     lower_declare_activations(f->s, f->local, f->acts);
+    if (p->parallel.pipeline > 1)
+        stage_memory_declare(&f->stage, f->local, f->s);
     if (f->offload) {
         f->foreach_temp = sched_buf_in(f->s, SPACE_HOST, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, fsdp2_loop_bytes(f));
     } else {
