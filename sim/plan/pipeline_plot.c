@@ -159,7 +159,7 @@ static void write_script(void *of, FILE *to)
 {
     const struct drawn *d = of;
 
-    fprintf(to, "set key below noenhanced\nset tics nomirror\nset xlabel 'seconds' noenhanced\nset xrange [0:%.9g]\n"
+    fprintf(to, "set key outside top center horizontal noenhanced\nset tics nomirror\nset xlabel 'seconds' noenhanced\nset xrange [0:%.9g]\n"
             "set yrange [%.1f:-0.5]\nset style fill solid 0.8 border rgb 'white'\nset ytics (", d->step_s, d->n - 0.5);
     for (int i = 0; i < d->n; i++) {
         fputs(i ? ", " : "", to);
