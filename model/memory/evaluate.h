@@ -52,7 +52,7 @@ struct evaluation_stage {
     enum verdict     verdict;
 };
 
-enum { EVALUATION_STAGES = 256 };       /* at most */
+enum { EVALUATION_STAGES = 128 };       /* at most */
 
 struct evaluation {
     /* Of a plan with a pipeline every stage, the first one first; else 0 and NULL.  The schedules of the fullest

@@ -19,6 +19,19 @@
 
 struct shape { int64_t ranks, per_node; double latest; };      /* latest: jitter_largest(ranks) */
 
+/* Whether two ranks are on one node; if they stand for all pairs that exchange the same (neighbours along the slowest axis of the mesh),
+ * whether all pairs are: what a synchronous step waits for is the slowest. */
+static bool on_one_node(const struct plan *p, const struct mesh_group *g, int64_t a, int64_t b)
+{
+    int64_t per_node = p->cluster.gpus_per_node, low = a < b ? a : b, apart = a < b ? b - a : a - b;
+    int64_t alike = g->ndigits == 1 ? g->digit[0].stride : 1;           /* ranks side by side that do the same */
+
+    if (g->ndigits != 1 || g->nplaces || alike * g->digit[0].size != p->cluster.world_size)
+        return a / per_node == b / per_node;
+    int64_t first = low / alike * alike % per_node, last = first + alike - 1;
+    return (last >= per_node ? per_node - 1 : last) + apart < per_node;
+}
+
 /* The ranks that an entry is among: its group's, or the two of a send or receive. */
 static struct shape shape_of(const struct plan *p, const struct schedules *s, const struct op *o,
                              const struct shape shapes[PLAN_GROUPS])
@@ -27,8 +40,7 @@ static struct shape shape_of(const struct plan *p, const struct schedules *s, co
     struct shape of = shapes[o->u.coll.group];
 
     if (coll_is_message((enum coll_op)o->u.coll.op)) {
-        int64_t peer = mesh_member(g, s->rank, o->u.coll.peer), per_node = p->cluster.gpus_per_node;
-        of.per_node = peer / per_node == s->rank / per_node ? 2 : 1;
+        of.per_node = on_one_node(p, g, s->rank, mesh_member(g, s->rank, o->u.coll.peer)) ? 2 : 1;
         of.ranks = 2;
         of.latest = of.latest > 0 ? jitter_largest(2) : 0;
     }

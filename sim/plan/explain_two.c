@@ -171,6 +171,7 @@ static void print_steps(const struct timing *a, const struct timing *b, const st
     }
     print_seconds("optimizer", a->line.optimizer_s, b->line.optimizer_s);
     print_seconds(eval_idle_name(s->spaces || t->spaces), a->line.idle_s, b->line.idle_s);
+    print_seconds("bubble (other stages' turn)", a->line.bubble_s, b->line.bubble_s);
     print_seconds("waiting for the slowest rank", a->line.slowest_s, b->line.slowest_s);
     print_seconds("together", a->line.step_s, b->line.step_s);
     printf("  %-28s %14.4g %16.4g   %+.1f %%\n", "tokens/s", a->tokens_per_s, b->tokens_per_s,

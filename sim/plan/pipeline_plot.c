@@ -72,7 +72,11 @@ int64_t pipeline_plot_spans(const struct trace_role *stage, struct pipeline_span
         if (n == 0 || !goes_on(&last, &now)) {
             *out = room_for(*out, n, &room, sizeof **out);
             int number = count[(unsigned char)now.kind]++;
-            (*out)[n++] = (struct pipeline_span){ now.kind, mark >= 0 ? (int)mark : number, ran->start, ran->end };
+            if (now.kind == 'O')
+                number = 0;
+            else if (mark >= 0)
+                number = (int)mark;
+            (*out)[n++] = (struct pipeline_span){ now.kind, number, ran->start, ran->end };
             mark = -1;
         }
         (*out)[n - 1].end = ran->end;
@@ -155,7 +159,7 @@ static void write_script(void *of, FILE *to)
 {
     const struct drawn *d = of;
 
-    fprintf(to, "set key below noenhanced\nset tics nomirror\nset xlabel 'seconds' noenhanced\nset xrange [0:%.9g]\n"
+    fprintf(to, "set key outside top center horizontal noenhanced\nset tics nomirror\nset xlabel 'seconds' noenhanced\nset xrange [0:%.9g]\n"
             "set yrange [%.1f:-0.5]\nset style fill solid 0.8 border rgb 'white'\nset ytics (", d->step_s, d->n - 0.5);
     for (int i = 0; i < d->n; i++) {
         fputs(i ? ", " : "", to);

@@ -10,7 +10,7 @@
 
 struct pipeline_span {
     char   kind;                    /* 'F', 'B', 'O' */
-    int    number;                  /* of its micro-step, where an entry says it; else among those of its kind */
+    int    number;                  /* of its micro-step, where an entry says it; else among those of its kind; O: 0 */
     double start, end;              /* seconds */
 };
 

@@ -16,6 +16,7 @@
  * block.  Its rotary embedding multiplies complex numbers in fp32, which inductor leaves to PyTorch's own kernels
  * ("does not support code generation for complex operators"): cast, product and cast back move 20 bytes an element of q
  * and k where a fused kernel moves 4; the time of the other 16 is added.  Its loss was not compiled before April 2025.
+ * Its "SP" of March 2024 is tensor parallelism with the sequence and, since torchtitan#112, the loss cut as well.
  * AdamW is foreach unless a row says fused=True (optimizer.fused was false by default until April 2025). */
 #include "tests/accuracy/public_rows.h"
 
@@ -130,6 +131,7 @@ static void read_torchtitan(const struct table *t, struct public_row *r)
     r->compiled = is(t, "compile", "True");
     r->micro_batch = (int64_t)number(t, "micro_batch");
     r->accumulation = 1;
+    r->tensor = number(t, "tp") > 1 ? (int64_t)number(t, "tp") : 1;
     double unit = strchr(get(t, "mem_unit"), '%') ? 95.0396 / 100 : 1;
     if (strstr(get(t, "mem_metric"), "reserved"))
         r->reserved = number(t, "mem_value") * unit * 0x1p30;
@@ -140,9 +142,10 @@ static void read_torchtitan(const struct table *t, struct public_row *r)
 
     if (strstr(get(t, "precision"), "float8"))
         TEXT(r->skipped, "fp8");
-    else if (number(t, "tp") > 1 || number(t, "pp") > 1 || number(t, "cp") > 1
-             || strstr(get(t, "strategy"), "+"))
-        TEXT(r->skipped, "tensor, pipeline, context or sequence parallel");
+    else if (number(t, "pp") > 1 || number(t, "cp") > 1)
+        TEXT(r->skipped, "pipeline or context parallel, all of them in fp8");
+    else if (number(t, "tp") > 1 && r->compiled)
+        TEXT(r->skipped, "tensor parallel under torch.compile");
     else if (r->gpus == 0)
         TEXT(r->skipped, "number of GPUs not stated");
     else if (strstr(get(t, "notes"), "FlexAttention"))
@@ -246,6 +249,10 @@ int public_plan(const struct public_set *set, const struct public_row *r, struct
         out->fsdp.limit_all_gathers = true;
     } else {
         out->fsdp.reshard_after_forward = r->reshard;
+    }
+    if (!foundry && r->tensor > 1) {
+        out->parallel.tensor = r->tensor;
+        out->shard_group = r->gpus / r->tensor;
     }
     plan_resolve(out);
     if (plan_check(out, r->model) < 0) {

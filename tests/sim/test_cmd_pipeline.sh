@@ -1,0 +1,59 @@
+#!/bin/sh
+# tests/sim/test_cmd_pipeline.sh -- a plan with a pipeline on the command line: its stages in eval and explain, drawn, traced and
+# listed; what is not run or read is refused in one line.
+. tests/check.sh
+B=${B:-build}
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+XDG_DATA_HOME=$tmp/none         # no calibration of this machine
+export XDG_DATA_HOME
+plan=demo/8b-pipeline.json
+
+check 'eval has a row for each stage, the fullest and the busiest marked once' "$(
+    "$B/dpxplan" eval $plan >"$tmp/out" 2>&1 || cat "$tmp/out"
+    [ "$(grep -c '^  stage [0-3], rank' "$tmp/out")" = 4 ] && [ "$(grep -c ' fullest' "$tmp/out")" = 1 ] &&
+        [ "$(grep -c ' busiest$' "$tmp/out")" = 1 ] && grep -q 'stage 0 of 4' "$tmp/out" && grep -q '^  bubble' "$tmp/out" || cat "$tmp/out")"
+check 'a plan without a pipeline has no stages' "$(
+    "$B/dpxplan" eval demo/8b-fsdp.json | grep -i 'stage\|bubble'
+    "$B/dpxplan" eval demo/8b-fsdp.json --json | grep 'bubble_s\|"roles"')"
+check 'explain draws each stage and names the bottleneck and the balance' "$(
+    "$B/dpxplan" explain $plan >"$tmp/out" 2>&1
+    [ "$(grep -c '^ *stage [0-3] |[FfBbO.]*|$' "$tmp/out")" = 4 ] && grep -q '^Stage [0-3] is the bottleneck' "$tmp/out" &&
+        grep -q '^Balance: ' "$tmp/out" || cat "$tmp/out")"
+check 'a stage lists its own entries: 8 micro-steps to and from each neighbour, 7 blocks in the last' "$(
+    for stage in 0 1 3; do
+        "$B/dpxplan" explain $plan --schedule --stage $stage | sed -n '/^steady {/,/^}/p' >"$tmp/$stage"
+    done
+    messages() { grep -c " $1 micro-step .* pipe " "$tmp/$2"; }
+    [ "$(messages send 0) $(messages recv 0)" = '8 8' ] || echo "stage 0: $(messages send 0) $(messages recv 0)"
+    [ "$(messages send 1) $(messages recv 1)" = '16 16' ] || echo "stage 1: $(messages send 1) $(messages recv 1)"
+    grep -q 'forward block 6 ' "$tmp/3" && ! grep -q 'forward block 7 ' "$tmp/3" || echo 'stage 3 has not 7 blocks'
+    "$B/dpxplan" explain $plan --schedule --rank 2 | sed -n '/^steady {/,/^}/p' | cmp - "$tmp/1")"
+if command -v gnuplot >/dev/null; then
+    check 'the stages are drawn' "$(
+        "$B/dpxplan" explain $plan -o "$tmp/a.svg" >"$tmp/out" 2>&1 || cat "$tmp/out"
+        grep -q '<svg' "$tmp/a.svg" && grep -q 'stage 3' "$tmp/a.svg" || echo 'no drawing')"
+else
+    skip 'the stages are drawn' 'there is no gnuplot'
+fi
+check 'the trace has a process for each stage' "$(
+    "$B/dpxplan" explain $plan --trace "$tmp/t.json" >/dev/null 2>&1
+    [ "$(grep -c 'process_name.*stage [0-3]' "$tmp/t.json")" = 4 ] || echo "$(grep -c process_name "$tmp/t.json") processes")"
+refused() {
+    words=$1
+    shift
+    "$@" >"$tmp/out" 2>"$tmp/err"
+    [ $? = 2 ] && grep -q -- "$words" "$tmp/err" && [ "$(grep -c . "$tmp/err")" = 1 ] ||
+        { echo "not refused with '$words': $*"; cat "$tmp/out" "$tmp/err"; }
+}
+check 'places that are none are refused' "$(
+    refused '--stage 4: the plan has 4 stages' "$B/dpxplan" explain $plan --schedule --stage 4
+    refused 'no pipeline' "$B/dpxplan" explain demo/8b-fsdp.json --schedule --stage 1
+    refused '--rank 8: the plan has ranks 0 to 7' "$B/dpxplan" explain $plan --schedule --rank 8
+    refused '.svg or .png' "$B/dpxplan" explain $plan -o "$tmp/x.pdf"
+    refused 'the plan has none' "$B/dpxplan" explain demo/8b-fsdp.json -o "$tmp/x.svg")"
+check 'neither dpxrun nor dpxreport nor dpxcal takes it' "$(
+    refused 'parallel.pipeline 4: dpxrun' "$B/dpxrun" $plan
+    refused 'parallel.pipeline 4: dpxreport' "$B/dpxreport" --kineto tests/golden/kineto/ddp.json.gz --plan $plan -o "$tmp/report"
+    refused 'parallel.pipeline 4: dpxcal' "$B/dpxcal" import kineto tests/golden/kineto/ddp.json.gz --plan $plan --db "$tmp/x.db")"
+finish
