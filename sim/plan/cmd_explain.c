@@ -9,7 +9,6 @@
 #include "base/opts.h"
 #include "base/size.h"
 #include "model/memory/evaluate.h"
-#include "sim/clock/simulate.h"
 #include "sim/clock/trace.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/explain.h"
@@ -48,86 +47,112 @@ static void print_live(const struct evaluation *e)
 }
 
 /* The steady step on the clock: a chart, or a trace file. */
-static int explain_time(const struct explained *p, const char *trace)
+static int print_time(const struct explained *p, const struct run *r, const char *trace)
 {
     const struct schedules *s = &p->e.schedules;
-    struct timing t;
-    struct run r;
+    const struct timing *t = &p->t;
     int64_t before = 0;
     int rc = 0;
 
-    if (simulate_plan(&p->plan, &p->e, &t, &r) < 0)
-        return -1;
     for (int c = 0; c < NCAT; c++)
         before += p->e.m.ledger.persistent[c];
-    printf("\none steady step: %.4g s (90 %%: %.4g to %.4g; %s)", t.line.step_s, t.low_s, t.high_s, basis_name(t.basis));
-    if (t.line.slowest_s > 0)
-        printf(", of which %.2g s waiting for the slowest rank; the others on the clock:", t.line.slowest_s);
+    printf("\none steady step: %.4g s (90 %%: %.4g to %.4g; %s)", t->line.step_s, t->low_s, t->high_s, basis_name(t->basis));
+    if (t->line.slowest_s > 0)
+        printf(", of which %.2g s waiting for the slowest rank; the others on the clock:", t->line.slowest_s);
     putchar('\n');
-    if (r.n == 0)
+    if (r->n == 0)
         printf("(too many entries to draw or trace them one by one)\n");
     else if (trace)
-        rc = trace_write(s, &r, before, trace);
+        rc = trace_write(s, r, before, trace);
     else
-        trace_gantt_print(s, &r, 84, stdout);
-    if (t.held_bytes >= 0)
-        printf("held at most %s at once, by the clock, overhead included\n", size_text(t.held_bytes).s);
-    run_free(&r);
+        trace_gantt_print(s, r, 84, stdout);
+    if (t->held_bytes >= 0)
+        printf("held at most %s at once, by the clock, overhead included\n", size_text(t->held_bytes).s);
     return rc;
 }
 
-static int explain_one(const char *path, bool schedule, const char *trace, const char *db)
+static int explain_one(const struct explain_args *a, const char *trace)
 {
     struct explained p;
+    struct run run;
 
-    if (explain_load(path, &p) < 0)
+    if (explain_load(&a->plan, &p) < 0)
         return EXIT_MISUSE;
-    if (measured_load(db, p.plan.precision, &p.plan.cluster) < 0) {
+    int rc = explain_time(&p, a->db, &run);
+    if (rc != EXIT_DONE) {
         explain_unload(&p);
-        return measured_status();
+        return rc;
     }
-    if (schedule)
-        for (int id = 0; id < NSCHED; id++)
-            sched_print(&p.e.schedules, (enum sched_id)id, stdout);
+    for (int id = 0; a->schedule && id < NSCHED; id++)
+        sched_print(&p.e.schedules, (enum sched_id)id, stdout);
     printf("\nmemory of rank %" PRId64 " over one steady step\n", p.e.m.rank);
     memory_plot(&p.e.schedules, SCHED_STEADY, p.e.m.available, stdout);
     print_live(&p.e);
-    int rc = p.e.m.fits ? EXIT_DONE : EXIT_NO;
-    if (explain_time(&p, trace) < 0)
-        rc = EXIT_FAILED;
+    rc = print_time(&p, &run, trace) < 0 ? EXIT_FAILED : p.e.m.fits ? EXIT_DONE : EXIT_NO;
     putchar('\n');
     advice_print(&p.plan, &p.e, stdout);
+    run_free(&run);
     explain_unload(&p);
-    measured_unload();
     return rc;
+}
+
+static int print_two(const struct explain_args *a)
+{
+    struct explained p, q;
+
+    if (explain_load(&a->plan, &p) < 0)
+        return EXIT_MISUSE;
+    if (explain_load(&a->other, &q) < 0) {
+        explain_unload(&p);
+        return EXIT_MISUSE;
+    }
+    int rc = explain_time(&p, a->db, NULL);
+    if (rc == EXIT_DONE)
+        rc = explain_time(&q, a->db, NULL);
+    if (rc == EXIT_DONE)
+        explain_two(&p, &q, a->schedule, stdout);
+    explain_unload(&p);
+    explain_unload(&q);
+    return rc;
+}
+
+static int print_oom(const struct explain_args *a)
+{
+    struct oom_message m;
+    struct explained p;
+
+    if (oom_message_given(&a->oom, &m) < 0 || explain_load(&a->plan, &p) < 0)
+        return EXIT_MISUSE;
+    explain_oom(&p, &m, stdout);
+    explain_unload(&p);
+    return EXIT_DONE;
 }
 
 int cmd_explain(int argc, char **argv)
 {
-    const char *path = NULL, *other = NULL, *trace = NULL, *db = NULL;
-    const char *oom = NULL;
-    bool schedule = false;
+    struct explain_args a = { .schedule = false };
+    const char *trace = NULL;
+    bool json = false;
     const struct opt opts[] = {
-        { "PLAN.json", "the plan; - is standard input", .str = &path, .positional = true, .required = true },
-        { "OTHER.json", "a second plan: say what differs", .str = &other, .positional = true },
-        { "oom", "PyTorch's out-of-memory message, or a memory snapshot or statistics as JSON: what it was, what would fit",
-          .str = &oom, .value = "FILE" },
+        EXPLAIN_OPTS(a),
         { "trace", "write the step as a Chrome/Perfetto trace", .str = &trace, .value = "FILE" },
-        { "db", "the database of calibrations", .str = &db, .value = "FILE" },
-        { "schedule", "print the schedules themselves, entry by entry; of two plans their differences", .flag = &schedule },
+        { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
     int rc = opts_parse("dpxplan explain",
                         "A plan's memory over time, what is live at the peak and why, its step on the clock; with --schedule\n"
                         "every entry of it.  Two plans: both steps, and what each difference makes of it.", opts, argc, argv);
+    json_t *doc;
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if (oom && other) {
-        fail("explain: --oom goes with one plan");
+    if (explain_check(&a) < 0)
+        return EXIT_MISUSE;
+    if (json && trace) {
+        fail("explain: give one of --trace and --json");
         return EXIT_MISUSE;
     }
-    if (oom)
-        return explain_oom(path, oom);
-    return other ? explain_two(path, other, schedule, db) : explain_one(path, schedule, trace, db);
+    if (json)
+        return (rc = explain_json(&a, &doc)) == EXIT_DONE || rc == EXIT_NO ? dpxplan_print_json(doc, rc) : rc;
+    return a.oom.path || a.oom.text ? print_oom(&a) : a.other.path ? print_two(&a) : explain_one(&a, trace);
 }
