@@ -88,6 +88,9 @@ int evaluate_memory(const struct plan *p, const struct program *g, struct schedu
 {
     int64_t ranks[LOWER_KINDS], lowered = -1;
     int n = lower_ranks(p, ranks);
+
+    if (n < 0)
+        return -1;
     struct ledger l;
 
     memset(out, 0, sizeof *out);

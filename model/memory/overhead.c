@@ -115,7 +115,7 @@ static void communicator(struct overhead *o, const struct gpu *g, const char *gr
 
 static void group_text(const struct plan_group *g, char *to, size_t size)
 {
-    snprintf(to, size, "%s%s", g->name, g->is == GROUP_WORLD ? "" : " group");
+    snprintf(to, size, "%s%s", g->name, g->is == GROUP_DATA ? "" : " group");
 }
 
 /* A communicator for every process group that the plan communicates in.  DeepSpeed and torch create more

@@ -43,7 +43,30 @@ double knob_usual_unit(const struct plan *p)
 
 double knob_usual_shard_group(const struct plan *p)
 {
-    return (double)p->cluster.world_size;
+    return (double)plan_data_ranks(p);
+}
+
+/* torchtitan's plans; Megatron-LM's first form (Shoeybi et al. 2019) runs norms on all positions. */
+double knob_usual_sequence(const struct plan *p)
+{
+    return p->dialect != DIALECT_PAPER;
+}
+
+/* torch.distributed.tensor.experimental._context_parallel: _ContextParallelOptions.rotate_method; Liu et al. 2023. */
+double knob_usual_context_method(const struct plan *p)
+{
+    return p->dialect == DIALECT_PAPER ? CONTEXT_RING : CONTEXT_ALL_GATHER;
+}
+
+double knob_usual_virtual_stages(const struct plan *p)
+{
+    return p->parallel.pipeline > 1 ? pipeline_usual_chunks(p->parallel.pipeline_schedule) : 1;
+}
+
+/* torchtitan counts the embedding and the head as a block each (pipeline_parallel_first_stage_less_layers). */
+double knob_usual_stage_less(const struct plan *p)
+{
+    return p->dialect != DIALECT_PAPER;
 }
 
 /* PyTorch synchronises by default.  Where there is no choice:
@@ -105,6 +128,21 @@ bool knob_idle_param_disk(const struct plan *p)
 bool knob_idle_disk(const struct plan *p)
 {
     return knob_idle_optimizer_disk(p) && knob_idle_param_disk(p);
+}
+
+bool knob_idle_tensor(const struct plan *p)
+{
+    return p->parallel.tensor <= 1;
+}
+
+bool knob_idle_context(const struct plan *p)
+{
+    return p->parallel.context <= 1;
+}
+
+bool knob_idle_pipeline(const struct plan *p)
+{
+    return p->parallel.pipeline <= 1;
 }
 
 bool knob_idle_host(const struct plan *p)
@@ -275,6 +313,23 @@ int knob_say_sharding(const struct plan *p, char *to, size_t size)
 int knob_say_no_prefetch(const struct plan *p, char *to, size_t size)
 {
     return p->fsdp.backward_prefetch == PREFETCH_NONE ? snprintf(to, size, ", no prefetch") : 0;
+}
+
+int knob_say_sequence(const struct plan *p, char *to, size_t size)
+{
+    if (knob_idle_tensor(p) || p->parallel.sequence == (knob_usual_sequence(p) > 0))
+        return 0;
+    return snprintf(to, size, p->parallel.sequence ? ", sequence" : ", whole sequence");
+}
+
+int knob_say_loss_parallel(const struct plan *p, char *to, size_t size)
+{
+    return p->parallel.loss_parallel || knob_idle_tensor(p) ? 0 : snprintf(to, size, ", whole loss");
+}
+
+int knob_say_context_balance(const struct plan *p, char *to, size_t size)
+{
+    return p->parallel.context_balance || knob_idle_context(p) ? 0 : snprintf(to, size, ", unbalanced");
 }
 
 int knob_say_no_sync(const struct plan *p, char *to, size_t size)

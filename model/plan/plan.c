@@ -187,6 +187,8 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
     memcpy(version, p->framework_version, sizeof version);
     p->strategy = s;
     p->dialect = d;
+    memset(&p->parallel, 0, sizeof p->parallel);
+    p->parallel.tensor = p->parallel.context = p->parallel.pipeline = p->parallel.virtual_stages = 1;
     memset(&p->ddp, 0, sizeof p->ddp);
     memset(&p->fsdp, 0, sizeof p->fsdp);
     memset(&p->ds, 0, sizeof p->ds);
@@ -231,7 +233,28 @@ struct recipe plan_recipe(const struct plan *p)
 
 int64_t plan_global_batch(const struct plan *p)
 {
-    return p->micro_batch * p->accumulation * p->cluster.world_size;
+    return p->micro_batch * p->accumulation * plan_batch_ranks(p);
+}
+
+/* A degree that is not set yet counts as none. */
+static int64_t degree(int64_t ranks)
+{
+    return ranks > 1 ? ranks : 1;
+}
+
+int64_t plan_data_ranks(const struct plan *p)
+{
+    return p->cluster.world_size / degree(p->parallel.tensor) / degree(p->parallel.pipeline);
+}
+
+int64_t plan_batch_ranks(const struct plan *p)
+{
+    return plan_data_ranks(p) / degree(p->parallel.context);
+}
+
+bool plan_is_data_parallel(const struct plan *p)
+{
+    return degree(p->parallel.tensor) == 1 && degree(p->parallel.context) == 1 && degree(p->parallel.pipeline) == 1;
 }
 
 void plan_free(struct plan *p)

@@ -6,7 +6,7 @@
 #define MiB ((int64_t)1 << 20)
 
 /* Groups that a schedule communicates in, by what they are for. */
-static const unsigned world = 1u << GROUP_WORLD, hybrid = 1u << GROUP_SHARD | 1u << GROUP_REPLICA;
+static const unsigned world = 1u << GROUP_DATA, hybrid = 1u << GROUP_SHARD | 1u << GROUP_REPLICA;
 
 static int64_t overhead_in(const struct plan *p, unsigned purposes, struct overhead *o)
 {

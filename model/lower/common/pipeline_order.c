@@ -141,27 +141,6 @@ static void zbv(struct list *l)
             next(l, MICRO_WEIGHT, chunk);
 }
 
-const char *pipeline_refused(const struct pipeline *p)
-{
-    bool one = p->kind == PIPELINE_GPIPE || p->kind == PIPELINE_1F1B;
-    int rounds = p->steps / p->ranks;
-
-    if (one && p->chunks != 1)
-        return "it has one chunk a rank: virtual_stages 1";
-    if (p->kind == PIPELINE_ZBV && p->chunks != 2)
-        return "it has two chunks a rank: virtual_stages 2";
-    if ((p->kind == PIPELINE_INTERLEAVED || p->kind == PIPELINE_ZB1P) && rounds > 1 && p->steps % rounds)
-        return "the micro-steps must divide into rounds of equal length";
-    return NULL;
-}
-
-int pipeline_stage(const struct pipeline *p, int rank, int chunk)
-{
-    if (p->kind == PIPELINE_ZBV && chunk == 1)
-        return 2 * p->ranks - 1 - rank;
-    return chunk * p->ranks + rank;
-}
-
 size_t pipeline_room(const struct pipeline *p)
 {
     return (size_t)3 * (size_t)p->steps * (size_t)p->chunks;
@@ -178,7 +157,7 @@ int pipeline_order(const struct pipeline *p, struct pipeline_pass *out)
     case PIPELINE_LOOPED_BFS:  looped_bfs(&l); break;
     case PIPELINE_ZB1P:        interleaved(&l, true); break;
     case PIPELINE_ZBV:         zbv(&l); break;
-    case NPIPELINE:            break;
+    case PIPELINE_DUALPIPEV: case NPIPELINE: break;
     }
     return l.n;
 }
@@ -195,12 +174,4 @@ int pipeline_in_flight(const struct pipeline_pass *pass, int n, int chunk)
         now -= pass[i].kind == MICRO_BACKWARD || pass[i].kind == MICRO_WEIGHT;
     }
     return most;
-}
-
-const char *pipeline_name(enum pipeline_kind k)
-{
-    static const char *const names[NPIPELINE] = {
-        "GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble",
-    };
-    return names[k];
 }

@@ -506,7 +506,7 @@ int lower_paper(const struct local_model *local, struct schedules *s)
     if (!z.shards_grads)
         units.plan = &whole;
     unit_map_init(&z.map, &units);
-    z.group = z.n < local->data_ranks ? GROUP_SHARD : GROUP_WORLD;
+    z.group = z.n < local->data_ranks ? GROUP_SHARD : GROUP_DATA;
     for (int c = 0; c < NUC; c++)
         if (z.map.of_class[c] > 0)
             declare(&z, (enum unit_class)c);

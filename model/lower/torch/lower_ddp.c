@@ -88,7 +88,7 @@ static void gradient_slice(struct ddp *d, int tensor, int64_t at)
 static struct op *tell(struct ddp *d, enum phase phase, enum coll_op op, enum dtype t, enum red_op red,
                        int64_t elems)
 {
-    struct op *o = sched_coll(d->s, STREAM_GROUP, phase, op, GROUP_WORLD, t, red, elems);
+    struct op *o = sched_coll(d->s, STREAM_GROUP, phase, op, GROUP_DATA, t, red, elems);
 
     sched_moves(d->s, OF_META);
     return o;
@@ -108,7 +108,7 @@ static void launch(struct ddp *d)
 {
     while (d->next < d->now->n && d->pending[d->next] == 0) {
         mark_used(d);
-        struct op *o = sched_coll(d->s, STREAM_GROUP, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_WORLD,
+        struct op *o = sched_coll(d->s, STREAM_GROUP, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_DATA,
                                   d->r.wire_reduce, RED_SUM, d->now->numel[d->next]);
         o->after = AFTER(STREAM_COMPUTE);
         sched_of(d->s, "bucket", d->next, 0);
@@ -341,7 +341,7 @@ static void param_slice(struct ddp *d, int tensor)
 /* Of the parameters whose slices are appended next. */
 static void broadcast_from(struct ddp *d, int64_t rank, int64_t elems)
 {
-    sched_coll(d->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_BROADCAST, GROUP_WORLD, d->r.kept, RED_NONE,
+    sched_coll(d->s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_BROADCAST, GROUP_DATA, d->r.kept, RED_NONE,
                elems)->after = AFTER(STREAM_COMPUTE);
     sched_root(d->s, (int)rank);
     sched_of(d->s, "rank", (int)rank, 0);
@@ -399,7 +399,7 @@ static void step(struct ddp *d, enum sched_id id)
     sched_begin(d->s, id);
     micro_steps(d, id == SCHED_FIRST);
     if (d->p->clip > 0)
-        lower_clip_by_norm(d->s, STREAM_COMPUTE, d->m->params * dtype_bytes(d->r.grad), GROUP_WORLD, 0, false, own_gradients, d);
+        lower_clip_by_norm(d->s, STREAM_COMPUTE, d->m->params * dtype_bytes(d->r.grad), GROUP_DATA, 0, false, own_gradients, d);
     lower_torch_adamw(d->s, d->p, d->own_numel);
     sched_act(d->s, ACT_RW, d->params, 0, 0);
     use_all(d, d->view ? ACT_R : ACT_USE, ACT_R);
@@ -451,7 +451,7 @@ static void broadcast_chunk(struct ddp *d, const struct buckets *b, int chunk0, 
     sched_does(d->s, COPY_SET, 1);
     chunk_of_params(d, ACT_R, b, i);
     sched_act(d->s, ACT_ALLOC | ACT_WRITE, chunk0 + i, 0, 0);
-    sched_coll(d->s, STREAM_GROUP, PHASE_INIT, COLL_BROADCAST, GROUP_WORLD, d->r.kept, RED_NONE,
+    sched_coll(d->s, STREAM_GROUP, PHASE_INIT, COLL_BROADCAST, GROUP_DATA, d->r.kept, RED_NONE,
                b->numel[i])->after = AFTER(STREAM_COMPUTE);
     sched_act(d->s, ACT_RW, chunk0 + i, 0, 0);
     sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "copy back", bytes, bytes)->after = AFTER(STREAM_GROUP);

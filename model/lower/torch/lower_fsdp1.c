@@ -414,7 +414,7 @@ static void set_groups(struct fsdp1 *f)
     f->sharded = how != FSDP1_NO_SHARD && n > 1;
     f->hybrid = two && f->sharded;
     f->frees_after_forward = f->sharded && (how == FSDP1_FULL_SHARD || how == FSDP1_HYBRID_SHARD);
-    f->group = two ? GROUP_SHARD : GROUP_WORLD;
+    f->group = two ? GROUP_SHARD : GROUP_DATA;
     f->predivide = predivide_factor(own->data_ranks);
     f->postdivide = (double)own->data_ranks / f->predivide;
     f->rule = (struct flat_rule){ .orig_params = p->fsdp.use_orig_params, .used = f->r.used,

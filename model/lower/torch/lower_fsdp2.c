@@ -539,7 +539,7 @@ static void setup(struct fsdp2 *f)
     f->reshard = reshard_arg != 0;
     /* Before 2.9 the root kept its parameters whatever it was given. */
     f->root_reshard = p->fsdp.root_reshard_after_forward > 0 && plan_version(p) >= 2009;
-    f->group = f->hybrid ? GROUP_SHARD : GROUP_WORLD;
+    f->group = f->hybrid ? GROUP_SHARD : GROUP_DATA;
     f->reshard_ranks = reshard_arg > 1 ? reshard_arg : 0;
     f->wide_grads = f->r.wire_reduce != f->r.used;
     f->cast_grads = f->r.wire_reduce != f->r.kept;
