@@ -239,6 +239,8 @@ $(BENCHES) $(COMPARE): $B/%: $B/%.c.o   $(SIM) $(MODEL)
 $(FUZZERS):   $B/%: $B/%.c.o           $(SIM) $(MODEL)
 # Those that change documents by their structure read traces and logs too.
 $(filter $B/tests/fuzz/fuzz_tree_%,$(FUZZERS)): $B/tests/fuzz/tree.c.o $(REPORTS) $(STORE)
+$(addprefix $B/tests/fuzz/fuzz_,set sweep tree_request): $B/sim/plan/dpxplan_measured.c.o $(STORE)
+$B/tests/fuzz/fuzz_tree_request: $B/lib/dpx.c.o
 
 ACCURACY := $(patsubst %,$B/tests/accuracy/%,$(basename $(notdir $(wildcard tests/accuracy/accuracy_plans.c tests/accuracy/accuracy_table.c))))
 $(ACCURACY):  $B/%: $B/%.c.o           $(SIM) $(STORE) $(MODEL)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
 
@@ -116,27 +117,52 @@ def search(model: Named, cluster: Named, seq: Union[int, str], global_batch: Uni
     those of `dpxplan search` with _ for -: framework, export_to, strategy, dialect, kernels, micro_batch, precision,
     recompute, memory, headroom, no_offload, threads, db, tokens, price, days, watts, top.
 
-    The answer has `plans`, the best first, `why`, `pareto`, and `nearest_that_does_not_fit`.  `progress` is called from
-    this thread now and then; it ends the search by False (Cancelled is raised) or by an exception (which is raised).
-    Ctrl-C ends it, too.
+    The answer has `plans`, the best first, `why`, `pareto`, and `nearest_that_does_not_fit`.  `progress` is called in
+    this thread about twenty times a second, and at the end; it ends the search by False (Cancelled is raised) or by an
+    exception (which is raised).  Ctrl-C ends it, too.
     """
-    raised: list[BaseException] = []
-
-    def watched(_data: Any, done: int, total: int) -> int:
-        try:
-            return int(progress is not None and progress(done, total) is False)
-        except BaseException as error:      # it must not get lost in C; KeyboardInterrupt, too
-            raised.append(error)
-            return 1
-
-    watch = _Watch(_PROGRESS(watched), None)
     request = dict(options, model=model, cluster=cluster, seq=seq, global_batch=global_batch)
-    try:
-        return _call(_library.dpx_search, request, ctypes.byref(watch))
-    except Cancelled:
-        if raised:
-            raise raised[0] from None
-        raise
+    return _Search(request).run(progress)
+
+
+class _Search:
+    """A search in a thread of its own, so that the caller's, which alone has signals, can wait for both."""
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        self._request = request
+        self._at = (0, 0)
+        self._stop = False
+        self._done = threading.Event()
+        self._answer: Optional[Document] = None
+        self._error: Optional[BaseException] = None
+
+    def _watch(self, _data: Any, done: int, total: int) -> int:
+        self._at = (done, total)
+        return int(self._stop)
+
+    def _find(self) -> None:
+        try:
+            watch = _Watch(_PROGRESS(self._watch), None)
+            self._answer = _call(_library.dpx_search, self._request, ctypes.byref(watch))
+        except BaseException as error:
+            self._error = error
+        self._done.set()
+
+    def run(self, progress: Optional[Progress]) -> Document:
+        thread = threading.Thread(target=self._find, daemon=True)
+        thread.start()
+        try:
+            while not self._done.wait(0.05):
+                self._stop |= progress is not None and progress(*self._at) is False
+            if progress is not None and not self._stop:
+                progress(*self._at)
+        finally:
+            self._stop = True
+            thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._answer is not None
+        return self._answer
 
 
 def evaluate(plan: Named, set: Optional[Mapping[str, Any]] = None, **options: Any) -> Document:

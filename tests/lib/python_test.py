@@ -45,7 +45,7 @@ class Answers(unittest.TestCase):
                          bare(command("search", *words)))
 
     def test_a_plan_goes_from_one_call_to_the_next(self):
-        best = dpx.search("gpt2", "2xa100", "512", 4, framework="torch", export_to="torchtitan", top=1)["plans"][0]
+        best = dpx.search("llama-3.2-1b", "2xa100", "512", 4, strategy="fsdp", export_to="torchtitan", top=1)["plans"][0]
         self.assertEqual(dpx.evaluate(best["plan"])["label"], best["label"])
         self.assertIn("--", dpx.export(best["plan"], "torchtitan"))
 
@@ -104,7 +104,7 @@ class Errors(unittest.TestCase):
 
 class Progress(unittest.TestCase):
     def search(self, progress):
-        return dpx.search("gpt2", "2xa100", 512, 4, progress=progress)
+        return dpx.search("llama-3.1-8b", "4x8xh100", "8k", 256, progress=progress)
 
     def test_it_is_told_in_the_caller_s_thread(self):
         seen = []
