@@ -122,8 +122,12 @@ static json_t *value_of(const char *key, const char *text)
         fail("%s: a value is missing", key);
         return NULL;
     }
-    if (is_text(key))
-        return strcmp(text, "null") ? json_string(text) : json_null();
+    if (is_text(key)) {
+        j = strcmp(text, "null") ? json_string(text) : json_null();
+        if (!j)
+            fail("%s: '%.60s' is not UTF-8", key, text);
+        return j;
+    }
     if (!k || k->type == KNOB_INT || k->type == KNOB_REAL)
         return number(key, text);
     j = json_loads(text, JSON_DECODE_ANY, NULL);
