@@ -78,7 +78,7 @@ static int answer_eval(struct call *c, json_t **doc)
 
 static int answer_explain(struct call *c, json_t **doc)
 {
-    struct explain_args a = { .schedule = false };
+    struct explain_args a = EXPLAIN_ARGS;
     const struct opt opts[] = { EXPLAIN_OPTS(a), { 0 } };
 
     return opts_json("explain", opts, c->request, c->kept) < 0 ? DPX_MISUSE : explain_json(&a, doc);

@@ -207,7 +207,7 @@ static int take_calibration(struct reading *r, const json_t *j)
         .comm_version = text_of(r, j, "comm_version", false),
         .kernels_version = text_of(r, j, "kernels_version", false), .origin = text_of(r, j, "origin", false),
     };
-    double ended = number_of(r, j, "ended", false);
+    double ended = number_of(r, j, "ended", false), crowd = number_of(r, j, "crowd", false);
     int64_t id;
     int known, nseries;
 
@@ -223,6 +223,8 @@ static int take_calibration(struct reading *r, const json_t *j)
     id = calibration_add(r->db, &c, ended);
     if (id < 0)
         return db_fail(r->db, "recording a calibration");
+    if (crowd >= 0 && crowd < 1 && calibration_crowd(r->db, id, crowd) < 0)
+        return -1;
     r->on_host = c.device && !strcmp(c.device, "cpu");
     if (take_series(r, id, json_object_get(j, "series")) < 0)
         return -1;

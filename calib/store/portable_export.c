@@ -83,7 +83,7 @@ static json_t *calibrations_json(struct db *db, int64_t id)
     struct query q;
 
     query_open(&q, db, "SELECT c.id, c.started, c.ended, m.host, m.device, m.cpu, m.cores, m.memory_bytes, c.source,"
-                       " c.ranks, c.threads, c.options, c.dpx_version, c.comm_version, c.kernels_version, c.origin"
+                       " c.ranks, c.threads, c.options, c.dpx_version, c.comm_version, c.kernels_version, c.origin, c.crowd"
                        " FROM calibration c JOIN machine m ON m.id = c.machine WHERE ?1 IN (0, c.id) ORDER BY c.id");
     query_put_int(&q, id);
     while (list && query_row(&q)) {

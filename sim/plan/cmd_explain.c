@@ -7,12 +7,15 @@
 
 #include "base/fail.h"
 #include "base/opts.h"
+#include "base/room.h"
 #include "base/size.h"
 #include "model/memory/evaluate.h"
 #include "sim/clock/trace.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/explain.h"
+#include "sim/plan/figure.h"
 #include "sim/plan/memory_plot.h"
+#include "sim/plan/pipeline_plot.h"
 #include "sim/search/advice.h"
 
 static void print_families(const struct schedules *s, const struct peak *at)
@@ -46,52 +49,87 @@ static void print_live(const struct evaluation *e)
     }
 }
 
-/* The steady step on the clock: a chart, or a trace file. */
-static int print_time(const struct explained *p, const struct run *r, const char *trace)
-{
-    const struct schedules *s = &p->e.schedules;
-    const struct timing *t = &p->t;
-    int64_t before = 0;
-    int rc = 0;
+struct outputs { const char *trace, *figure; };
 
-    for (int c = 0; c < NCAT; c++)
-        before += p->e.m.ledger.persistent[c];
+/* The step of all ranks, or of every stage, as it ran. */
+static int show_runs(const struct explained *p, const struct run *runs, const struct outputs *o)
+{
+    struct trace_role *roles = explain_roles(&p->e, runs);
+    int n = explain_runs(p), rc = 0;
+
+    if (!roles)
+        printf("(too many entries to draw or trace them one by one)\n");
+    else if (o->trace)
+        rc = trace_write(roles, n, o->trace);
+    else if (n == 1)
+        trace_gantt_print(roles->s, roles->r, 84, stdout);
+    if (p->e.nstages)
+        explain_pipeline(&p->plan, &p->e, &p->t, runs, stdout);
+    if (roles && o->figure && rc == 0)
+        rc = pipeline_plot_figure(roles, n, p->t.line.step_s - p->t.line.slowest_s, o->figure);
+    free(roles);
+    return rc;
+}
+
+/* The steady step on the clock: a chart, or a trace file. */
+static int print_time(const struct explained *p, const struct run *runs, const struct outputs *o)
+{
+    const struct timing *t = &p->t;
+
     printf("\none steady step: %.4g s (90 %%: %.4g to %.4g; %s)", t->line.step_s, t->low_s, t->high_s, basis_name(t->basis));
     if (t->line.slowest_s > 0)
         printf(", of which %.2g s waiting for the slowest rank; the others on the clock:", t->line.slowest_s);
     putchar('\n');
-    if (r->n == 0)
-        printf("(too many entries to draw or trace them one by one)\n");
-    else if (trace)
-        rc = trace_write(s, r, before, trace);
-    else
-        trace_gantt_print(s, r, 84, stdout);
-    if (t->held_bytes >= 0)
-        printf("held at most %s at once, by the clock, overhead included\n", size_text(t->held_bytes).s);
+    int rc = show_runs(p, runs, o);
+    printf("held at most %s at once, by the clock, overhead included\n", size_text(t->held_bytes).s);
     return rc;
 }
 
-static int explain_one(const struct explain_args *a, const char *trace)
+/* The entries of the fullest rank, or of the one that was asked for. */
+static int print_schedule(const struct explained *p, const struct explain_args *a)
+{
+    struct schedules other;
+    const struct schedules *which = explain_schedules(p, a, &other);
+
+    for (int id = 0; which && id < NSCHED; id++)
+        sched_print(which, (enum sched_id)id, stdout);
+    schedules_free(&other);
+    return which ? 0 : -1;
+}
+
+/* What the arguments ask for is there, and the step is timed. */
+static int prepare(struct explained *p, const struct explain_args *a, const struct outputs *o, struct run *runs)
+{
+    if (explain_check_place(p, a) < 0)
+        return EXIT_MISUSE;
+    if (o->figure && plan_mesh(&p->plan).size[AXIS_PIPE] == 1) {
+        fail("explain: -o draws a pipeline, and the plan has none");
+        return EXIT_MISUSE;
+    }
+    return explain_time(p, a->db, runs);
+}
+
+static int explain_one(const struct explain_args *a, const struct outputs *o)
 {
     struct explained p;
-    struct run run;
 
     if (explain_load(&a->plan, &p) < 0)
         return EXIT_MISUSE;
-    int rc = explain_time(&p, a->db, &run);
-    if (rc != EXIT_DONE) {
-        explain_unload(&p);
-        return rc;
+    struct run *runs = room_new((size_t)explain_runs(&p), sizeof *runs);
+    int rc = prepare(&p, a, o, runs);
+    if (rc == EXIT_DONE && a->schedule && print_schedule(&p, a) < 0)
+        rc = EXIT_MISUSE;
+    if (rc == EXIT_DONE) {
+        printf("\nmemory of %s over one steady step\n", evaluation_where(&p.e).s);
+        memory_plot(&p.e.schedules, SCHED_STEADY, p.e.m.available, stdout);
+        print_live(&p.e);
+        rc = print_time(&p, runs, o) < 0 ? EXIT_FAILED : p.e.m.fits ? EXIT_DONE : EXIT_NO;
+        putchar('\n');
+        advice_print(&p.plan, &p.e, stdout);
     }
-    for (int id = 0; a->schedule && id < NSCHED; id++)
-        sched_print(&p.e.schedules, (enum sched_id)id, stdout);
-    printf("\nmemory of rank %" PRId64 " over one steady step\n", p.e.m.rank);
-    memory_plot(&p.e.schedules, SCHED_STEADY, p.e.m.available, stdout);
-    print_live(&p.e);
-    rc = print_time(&p, &run, trace) < 0 ? EXIT_FAILED : p.e.m.fits ? EXIT_DONE : EXIT_NO;
-    putchar('\n');
-    advice_print(&p.plan, &p.e, stdout);
-    run_free(&run);
+    for (int i = 0; i < explain_runs(&p); i++)
+        run_free(&runs[i]);
+    free(runs);
     explain_unload(&p);
     return rc;
 }
@@ -130,12 +168,13 @@ static int print_oom(const struct explain_args *a)
 
 int cmd_explain(int argc, char **argv)
 {
-    struct explain_args a = { .schedule = false };
-    const char *trace = NULL;
+    struct explain_args a = EXPLAIN_ARGS;
+    struct outputs o = { NULL, NULL };
     bool json = false;
     const struct opt opts[] = {
         EXPLAIN_OPTS(a),
-        { "trace", "write the step as a Chrome/Perfetto trace", .str = &trace, .value = "FILE" },
+        { "trace", "write the step as a Chrome/Perfetto trace", .str = &o.trace, .value = "FILE" },
+        { "output", "draw the pipeline's stages by time into a .svg or .png", .str = &o.figure, .letter = 'o', .value = "FILE" },
         { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
@@ -146,13 +185,13 @@ int cmd_explain(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if (explain_check(&a) < 0)
+    if (explain_check(&a) < 0 || (o.figure && figure_name(o.figure) < 0))
         return EXIT_MISUSE;
-    if (json && trace) {
-        fail("explain: give one of --trace and --json");
+    if (json && (o.trace || o.figure)) {
+        fail("explain: give one of --json, --trace and -o");
         return EXIT_MISUSE;
     }
     if (json)
         return (rc = explain_json(&a, &doc)) == EXIT_DONE || rc == EXIT_NO ? dpxplan_print_json(doc, rc) : rc;
-    return a.oom.path || a.oom.text ? print_oom(&a) : a.other.path ? print_two(&a) : explain_one(&a, trace);
+    return a.oom.path || a.oom.text ? print_oom(&a) : a.other.path ? print_two(&a) : explain_one(&a, &o);
 }

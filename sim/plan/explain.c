@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "model/lower/lower.h"
 #include "sim/plan/commands.h"
 #include "sim/search/advice.h"
 
@@ -32,10 +33,38 @@ int explain_load(const struct plan_given *given, struct explained *p)
     return 0;
 }
 
-int explain_time(struct explained *p, const char *db, struct run *run)
+int explain_check_place(const struct explained *p, const struct explain_args *a)
 {
-    return measured_load(db, p->plan.precision, &p->plan.cluster) < 0 ? measured_status()
-         : simulate_plan(&p->plan, &p->e, &p->t, run) < 0 ? EXIT_MISUSE : EXIT_DONE;
+    struct mesh m = plan_mesh(&p->plan);
+
+    if (a->rank >= p->plan.cluster.world_size)
+        return fail("explain: --rank %" PRId64 ": the plan has ranks 0 to %" PRId64, a->rank, p->plan.cluster.world_size - 1);
+    if (a->stage >= m.size[AXIS_PIPE])
+        return fail("explain: --stage %" PRId64 ": the plan has %" PRId64 " stage%s", a->stage, m.size[AXIS_PIPE],
+                    m.size[AXIS_PIPE] == 1 ? ", no pipeline" : "s");
+    return 0;
+}
+
+int explain_runs(const struct explained *p) { return p->e.nstages ? p->e.nstages : 1; }
+
+int explain_time(struct explained *p, const char *db, struct run *runs)
+{
+    if (measured_load(db, p->plan.precision, &p->plan.cluster) < 0)
+        return measured_status();
+    int rc = runs ? simulate_stages(&p->plan, &p->e, &p->t, runs) : simulate_plan(&p->plan, &p->e, &p->t, NULL);
+    return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+}
+
+const struct schedules *explain_schedules(const struct explained *p, const struct explain_args *a, struct schedules *other)
+{
+    struct mesh m = plan_mesh(&p->plan);
+    struct mesh_group pipe = mesh_group(&m, MESH_AXIS(AXIS_PIPE));
+    int64_t rank = a->rank >= 0 ? a->rank : a->stage >= 0 ? mesh_member(&pipe, p->e.m.rank, a->stage) : p->e.m.rank;
+
+    *other = (struct schedules){ 0 };
+    if (rank == p->e.m.rank)
+        return &p->e.schedules;
+    return lower(&p->plan, rank, other) < 0 ? NULL : other;
 }
 
 void explain_unload(struct explained *p)
@@ -128,11 +157,15 @@ static json_t *schedules_json(const struct schedules *s)
 
 static int one_json(const struct explain_args *a, json_t **doc)
 {
+    const struct schedules *which = NULL;
+    struct schedules other = { 0 };
     struct explained p;
 
     if (explain_load(&a->plan, &p) < 0)
         return EXIT_MISUSE;
-    int rc = explain_time(&p, a->db, NULL);
+    int rc = explain_check_place(&p, a) < 0 ? EXIT_MISUSE : explain_time(&p, a->db, NULL);
+    if (rc == EXIT_DONE && a->schedule && !(which = explain_schedules(&p, a, &other)))
+        rc = EXIT_MISUSE;
     if (rc == EXIT_DONE) {
         *doc = evaluation_json(&p.plan, &p.e);
         simulate_timing_into(*doc, &p.plan, &p.e, &p.t);
@@ -140,10 +173,11 @@ static int one_json(const struct explain_args *a, json_t **doc)
         json_object_set_new(*doc, "peaks", peaks_json(&p.e));
         json_object_set_new(*doc, "memory_curve_bytes", curve_json(&p.e.schedules));
         json_object_set_new(*doc, "advice", advice_json(&p.plan, &p.e));
-        if (a->schedule)
-            json_object_set_new(*doc, "schedule", schedules_json(&p.e.schedules));
+        if (which)
+            json_object_set_new(*doc, "schedule", schedules_json(which));
         rc = p.e.m.fits ? EXIT_DONE : EXIT_NO;
     }
+    schedules_free(&other);
     explain_unload(&p);
     return rc;
 }
