@@ -2,6 +2,7 @@
 # make demo           evaluate and explain a few plans of real models
 # make test           every test; the last line counts them
 # make test-matrix    every plan of the executor's matrix in fp32, not a covering set
+# make test-library   libdpx and its threads, under AddressSanitizer and ThreadSanitizer, too
 # make test-124m      GPT-2 124M by every strategy and dialect, two steps on two ranks (13 GB, 3 GB of disk, 15 minutes)
 # make bench          speed, as ratios within one run
 # make bench-exec     the executor's speed, beside PyTorch's where PYTHON=... has torch
@@ -12,7 +13,7 @@
 # make fuzz           every parser under libFuzzer, FUZZ_SECONDS=60 each (clang)
 # make pages          write what the examples of README.md and docs/ print, and draw docs/gallery/
 # make compare BASE=COMMIT    does the working tree change any figure of 4000 plans?
-# make install        into PREFIX=/usr/local, below DESTDIR= if given
+# make install        into PREFIX=/usr/local, below DESTDIR= if given; dpx.py into PYTHONDIR=PREFIX/share/dpx/python
 # make deps           install what building and testing need (Debian, Ubuntu)
 # make cuda-check     what nvcc made is complete: devices, no spills, no warnings; nothing is run
 # make carry          sqlite3, jansson, yaml and zlib of this machine in carry/, for one without them
@@ -33,6 +34,8 @@
 VERSION := 0.1.0
 B       := $(if $(SAN),build-san,$(if $(TSAN),build-tsan,$(if $(EMU),build-emu,build)))
 PREFIX  ?= /usr/local
+# Where dpx.py goes: a folder of Python's, or one for PYTHONPATH.
+PYTHONDIR ?= $(PREFIX)/share/dpx/python
 MPICC   ?= mpicc
 FUZZ_SECONDS ?= 60
 
@@ -45,6 +48,8 @@ CFLAGS ?= $(if $(SAN)$(TSAN),-O1,-O3) -g
 FLAGS  := -std=c17 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Wshadow -Wconversion \
           -Wstrict-prototypes -Wno-string-conversion -Wno-enum-enum-conversion \
           -Wno-enum-float-conversion -ffp-contract=off -I. -I$B -MMD -MP
+# A shared library is made of the same objects; hidden symbols cost what static ones do.
+FLAGS  += -fPIC -fvisibility=hidden
 ifdef SAN
 FLAGS  += -fsanitize=address,undefined -fno-sanitize-recover=all
 endif
@@ -128,6 +133,9 @@ REALFLAGS += -fopenmp -pthread $(if $(KERNELS),-DDPX_CUDA $(CUDA_INC))
 
 MAINS    := $(wildcard sim/plan/dpxplan.c exec/process/dpxrun.c calib/dpxcal.c reports/dpxreport.c)
 PROGRAMS := $(addprefix $B/,$(basename $(notdir $(MAINS))))
+# The number changes where a program made with the old library would not run with the new one.
+SONAME   := libdpx.so.0
+LIBRARY  := $B/libdpx.so
 # These need a launcher, a GPU or several machines.
 ELSEWHERE := tests/gpu/% tests/lab/% tests/emu/%
 TESTS    := $(patsubst %.c,$B/%,$(filter-out $(ELSEWHERE),$(wildcard tests/*/test_*.c)))
@@ -154,7 +162,7 @@ MPITESTS :=
 SCRIPTS  := $(filter-out tests/mpi/% tests/accuracy/%,$(SCRIPTS))
 endif
 
-all: $(PROGRAMS) archives
+all: $(PROGRAMS) $(LIBRARY) archives
 
 # ---- rooms ----
 
@@ -223,13 +231,17 @@ $B/dpxplan:   $(patsubst %,$B/%.o,$(wildcard sim/plan/dpxplan*.c)) $(SIM) $(STOR
 $B/dpxrun:    $(patsubst %,$B/%.o,$(wildcard exec/process/dpxrun*.c)) $(EXEC) $(SIM) $(STORE) $(MODEL)
 $B/dpxcal:    $B/calib/dpxcal.c.o      $(BENCH) $(EXEC) $(STORE) $(MODEL)
 $B/dpxreport: $B/reports/dpxreport.c.o $(REPORTS) $(SIM) $(STORE) $(MODEL)
-$(filter-out $B/tests/emu/%,$(TESTS)): $B/%: $B/%.c.o $(REPORTS) $(SIM) $(STORE) $(MODEL)
+$B/$(SONAME): $B/lib/dpx.c.o $B/sim/plan/dpxplan_measured.c.o $(SIM) $(STORE) $(MODEL) lib/dpx.map
+$(filter $B/tests/lib/%,$(TESTS)): $B/%: $B/%.c.o $B/libdpx.so
+$(filter-out $B/tests/emu/% $B/tests/lib/%,$(TESTS)): $B/%: $B/%.c.o $(REPORTS) $(SIM) $(STORE) $(MODEL)
 $B/tests/mpi/mpi_bench: $(BENCH)
 $(MPITESTS) $(GPUTESTS): $B/%: $B/%.c.o $(EXEC) $(SIM) $(STORE) $(MODEL)
 $(BENCHES) $(COMPARE): $B/%: $B/%.c.o   $(SIM) $(MODEL)
 $(FUZZERS):   $B/%: $B/%.c.o           $(SIM) $(MODEL)
 # Those that change documents by their structure read traces and logs too.
 $(filter $B/tests/fuzz/fuzz_tree_%,$(FUZZERS)): $B/tests/fuzz/tree.c.o $(REPORTS) $(STORE)
+$(addprefix $B/tests/fuzz/fuzz_,set sweep tree_request): $B/sim/plan/dpxplan_measured.c.o $(STORE)
+$B/tests/fuzz/fuzz_tree_request: $B/lib/dpx.c.o
 
 ACCURACY := $(patsubst %,$B/tests/accuracy/%,$(basename $(notdir $(wildcard tests/accuracy/accuracy_plans.c tests/accuracy/accuracy_table.c))))
 $(ACCURACY):  $B/%: $B/%.c.o           $(SIM) $(STORE) $(MODEL)
@@ -240,6 +252,7 @@ $B/tests/sim/test_accuracy_public: $B/tests/accuracy/public_rows.c.o
 $B/tests/accuracy/accuracy_offload: $B/tests/accuracy/accuracy_offload.c.o $(SIM) $(STORE) $(MODEL)
 
 $(TESTS): LIBS = -lcmocka
+$(filter $B/tests/lib/%,$(TESTS)): LIBS += $B/$(SONAME) -Wl,-rpath,'$$ORIGIN/../..' -pthread
 ifdef FUZZER
 $(FUZZERS): LIBS = -fsanitize=fuzzer
 else
@@ -264,6 +277,13 @@ $(PROGRAMS) $(TESTS) $(MPITESTS) $(GPUTESTS) $(BENCHES) $(COMPARE) $(FUZZERS) $(
 	$Q$(CC) $(FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) \
 	    $(filter $(filter %.a,$^),$(LINKED)) \
 	    $(CARRIED) -lsqlite3 -lz -ljansson -lyaml $(LIBS) -lm
+# Only what dpx.map names is seen from outside.
+$B/$(SONAME):
+	$Q$(CC) $(FLAGS) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=lib/dpx.map \
+	    $(if $(SAN)$(TSAN),,-Wl$(comma)-z$(comma)defs) -o $@ $(filter %.o,$^) $(filter $(filter %.a,$^),$(LINKED)) \
+	    $(CARRIED) -lsqlite3 -lz -ljansson -lyaml -pthread -lm
+$B/libdpx.so: $B/$(SONAME)
+	@ln -sf $(SONAME) $@
 # What the compiler says is kept beside the object, where the tests look for it.
 $B/%.c.o: %.c Makefile $B/settings
 	@mkdir -p $(@D)
@@ -291,8 +311,8 @@ $B/%.a:
 	$Qrm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
 # --version: the commit too, where there is one.  Rewritten only on change.
-$B/base/opts.c.o: $B/version.h
-$B/version.h: FORCE
+$B/base/version.c.o: $B/dpx_version.h
+$B/dpx_version.h: FORCE
 	@mkdir -p $(@D)
 	@git=$$(test -e .git && git describe --always --dirty 2>/dev/null); \
 	echo "#define DPX_VERSION \"$(VERSION)$${git:+ ($$git)}\"" >$@.new; \
@@ -346,6 +366,14 @@ bench-exec:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory all $(filter %/exec_gemm,$(MPITESTS))
 	@B=$B tests/bench/exec.sh
+
+# libdpx and its threads, plain and under AddressSanitizer and ThreadSanitizer.
+test-library:
+	@tools/install-deps.sh build test
+	@$(MAKE) --no-print-directory B=build all build/tests/lib/test_library
+	@$(MAKE) --no-print-directory SAN=1 B=build-san build-san/tests/lib/test_library
+	@$(MAKE) --no-print-directory TSAN=1 B=build-tsan build-tsan/tests/lib/test_library
+	@B=build tests/run.sh 0 $(foreach b,build build-san build-tsan,$b/tests/lib/test_library) $(filter tests/lib/%,$(SCRIPTS))
 
 test-matrix:
 	@tools/install-deps.sh build test
@@ -401,7 +429,14 @@ $B/share/zsh/site-functions/_%: $B/%
 	$(call print_as,zsh)
 
 install: all $(SHARE)
-	install -d $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
+	install -m 644 $B/$(SONAME) $(DESTDIR)$(PREFIX)/lib
+	ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libdpx.so
+	install -D -m 644 lib/dpx.h $(DESTDIR)$(PREFIX)/include/dpx.h
+	install -D -m 644 lib/dpx.pc.in $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpx.pc
+	sed -i 's,@PREFIX@,$(PREFIX),; s,@VERSION@,$(VERSION),' $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpx.pc
+	install -D -m 644 lib/dpx.py $(DESTDIR)$(PYTHONDIR)/dpx.py
+	sed -i 's,^_INSTALLED = None,_INSTALLED = "$(PREFIX)/lib/$(SONAME)",' $(DESTDIR)$(PYTHONDIR)/dpx.py
 	install $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	for f in $(SHARE:$B/%=%); do install -D -m 644 $B/$$f $(DESTDIR)$(PREFIX)/$$f || exit 1; done
 	for f in $(wildcard calib/measured/*.json); do \
@@ -414,7 +449,7 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu carry
 
-.PHONY: all archives test test-programs gpu-programs cuda-check gpu-check carry test-matrix test-124m demo bench bench-exec accuracy \
+.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-matrix test-124m demo bench bench-exec accuracy \
         accuracy-public compare pages fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -2,10 +2,17 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
 
 #include "base/printable.h"
 
-enum { ROOM = sizeof ((struct notes *)0)->text / sizeof ((struct notes *)0)->text[0] };
+enum { ROOM = sizeof ((struct notes *)0)->text / sizeof ((struct notes *)0)->text[0], LINE = 1024 };
+
+/* Per thread: each call of a library has notes of its own. */
+static _Thread_local json_t *diverted;
+static _Thread_local char    said_last[LINE];
 
 void notes_add(struct notes *to, const char *fmt, ...)
 {
@@ -21,14 +28,65 @@ void notes_add(struct notes *to, const char *fmt, ...)
     to->n++;
 }
 
+struct json_t *notes_divert(struct json_t *into)
+{
+    json_t *before = diverted;
+
+    diverted = into;
+    return before;
+}
+
+static void keep(const char *line)
+{
+    const json_t *v;
+    size_t i;
+
+    json_array_foreach(diverted, i, v)
+        if (!strcmp(json_string_value(v), line))
+            return;
+    json_array_append_new(diverted, json_string(line));
+}
+
+static void say(const char *text)
+{
+    char line[4 * LINE];                        /* an escape has at most four bytes for one */
+
+    printable_copy(line, sizeof line, text);
+    if (diverted)
+        keep(line);
+    else
+        fprintf(stderr, "%s\n", line);
+}
+
+void notes_say(const char *fmt, ...)
+{
+    char text[LINE];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    say(text);
+}
+
+void notes_say_once(const char *fmt, ...)
+{
+    char text[LINE];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (diverted || strcmp(text, said_last))
+        say(text);
+    if (!diverted)
+        snprintf(said_last, sizeof said_last, "%s", text);
+}
+
 void notes_print(const struct notes *n, const char *where)
 {
-    char line[4 * sizeof n->text[0]];       /* a note may quote a key of the file */
-
-    for (int i = 0; i < n->n && i < ROOM; i++) {
-        printable_copy(line, sizeof line, n->text[i]);
-        fprintf(stderr, "dpx: %s: note: %s\n", where, line);
-    }
+    for (int i = 0; i < n->n && i < ROOM; i++)
+        notes_say("dpx: %s: note: %s", where, n->text[i]);
     if (n->n > ROOM)
-        fprintf(stderr, "dpx: %s: %d more notes\n", where, n->n - ROOM);
+        notes_say("dpx: %s: %d more notes", where, n->n - ROOM);
 }

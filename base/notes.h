@@ -10,13 +10,24 @@
 #ifndef DPX_NOTES_H
 #define DPX_NOTES_H
 
+struct json_t;
+
 struct notes {
     int  n;                 /* all of them; text[] holds the first few */
     char text[24][192];
 };
 
-/* `to` may be NULL: nobody listens. */
+/* `to` may be NULL: the notes are dropped. */
 void notes_add(struct notes *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void notes_print(const struct notes *n, const char *where);
+
+/* One line on stderr, what is not printable escaped; or where this thread's notes go otherwise. */
+void notes_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The same, unless the line is what notes_say_once() said last in this thread: many plans of one command meet it. */
+void notes_say_once(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* From now on lines of this thread become strings of a JSON array (NULL: stderr again), each only once.  Returns the
+ * array before. */
+struct json_t *notes_divert(struct json_t *into);
 
 #endif

@@ -25,6 +25,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct json_t;
+
 /* Arguments KEY=VALUE in their order; they point into argv. */
 struct opt_pairs { int n; const char *at[32]; };
 
@@ -43,6 +45,8 @@ struct opt {
     uint64_t    *set;           /* comma-separated: bit k is words[k]; 0 for no default */
     struct opt_pairs *pairs;    /* KEY=VALUE, once or more: `--set a=1 b=2 --set c=3` */
     const char *const *words;   /* ended by NULL; of a string: what completion offers */
+    const char *(*names)(int i, const char **about);    /* of a string, in the place of words: NULL after the last */
+    const struct json_t **doc;  /* of a string: where an object or a list goes that stands in its place (opts_json()) */
     int64_t      min;
     const char  *value;         /* what help calls the value; a name for the type if NULL */
     char         letter;        /* -o, if not 0 */
@@ -57,6 +61,12 @@ enum { OPTS_ERROR = -1, OPTS_OK = 0, OPTS_DONE = 1 };
  * reported, naming the option; the caller exits with 2. */
 int opts_parse(const char *command, const char *about, const struct opt *opts,
                int argc, char **argv);
+
+/* The same from a JSON object: `global-batch` is the key "global_batch", `PLAN.json` the key "plan".  A number or its
+ * text, true or false of a flag; of a list of words text with commas or an array; of KEY=VALUE an object.  null: not
+ * given.  Texts that the variables then point to are added to the array `kept`.  0, or -1 with one line that begins with
+ * `where`. */
+int opts_json(const char *where, const struct opt *opts, struct json_t *request, struct json_t *kept);
 
 /* A program of several commands. */
 struct command {
@@ -82,9 +92,7 @@ void opts_manual_section(const struct opts_section *s);
  * NULL when none is near.  For messages about keys and names, too. */
 const char *opts_nearest_word(const char *typed, const char *const *words);
 
-/* "0.1.0 (3fa9c21)". */
-const char *dpx_version(void);
-/* What --version says after it, such as "with CUDA"; static. */
+/* What --version says after the version, such as "with CUDA"; static. */
 void opts_version_note(const char *note);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/version.h"
 
 static const char *const programs[] = { "dpxcal", "dpxplan", "dpxrun", "dpxreport", NULL };
 
@@ -25,6 +26,22 @@ static int own_word(const char *command, const char **word)
     *word = space ? space + 1 : "";
     return (int)strcspn(*word, " ");
 }
+
+/* All words that a value can be, with blanks between them. */
+static const char *words_of(const struct opt *o, char *buf, size_t size)
+{
+    const char *name;
+    size_t at = 0;
+
+    if (o->words)
+        return opts_join(buf, size, o->words, " ");
+    buf[0] = '\0';
+    for (int i = 0; at < size && (name = o->names(i, NULL)); i++)
+        at += (size_t)snprintf(buf + at, size - at, "%s%s", i ? " " : "", name);
+    return buf;
+}
+
+static bool has_words(const struct opt *o) { return o->words || o->names; }
 
 /* ---- man(7) ---- */
 
@@ -53,7 +70,7 @@ static void man_heading(const char *program, const char *about)
         upper[n] = (char)toupper((unsigned char)program[n]);
     upper[n] = '\0';
     snprintf(name, sizeof name, "%c%.*s", tolower((unsigned char)about[0]), (int)len - 1, about + 1);
-    printf(".TH %s 1 \"\" \"dpx %s\" \"dpx\"\n.SH NAME\n%s \\- ", upper, dpx_version(), program);
+    printf(".TH %s 1 \"\" \"dpx %s\" \"dpx\"\n.SH NAME\n%s \\- ", upper, version_text(), program);
     man_text(name);
     puts("\n.SH SYNOPSIS");
 }
@@ -196,13 +213,13 @@ static void bash_cases(const char *command, const struct opt *opts)
     char words[8192];               /* all models */
 
     for (const struct opt *o = opts; o->name; o++) {
-        if (!o->words || o->positional)
+        if (!has_words(o) || o->positional)
             continue;
         printf("    '%.*s --%s')%s", n, word, o->name, o->set ? " list=1" : "");
-        printf(" words='%s' ;;\n", opts_join(words, sizeof words, o->words, " "));
+        printf(" words='%s' ;;\n", words_of(o, words, sizeof words));
     }
     for (const struct opt *o = opts; o->name; o++)
-        if (!o->flag && !o->words && !o->positional) {
+        if (!o->flag && !has_words(o) && !o->positional) {
             printf("    '%.*s --%s'", n, word, o->name);
             if (o->letter)
                 printf("|'%.*s -%c'", n, word, o->letter);
@@ -212,8 +229,8 @@ static void bash_cases(const char *command, const struct opt *opts)
     for (const struct opt *o = opts; o->name; o++)
         if (!o->positional)
             printf("--%s ", o->name);
-        else if (o->words)
-            printf("%s ", opts_join(words, sizeof words, o->words, " "));
+        else if (has_words(o))
+            printf("%s ", words_of(o, words, sizeof words));
     puts("--help --version' ;;");
 }
 
@@ -275,13 +292,13 @@ static void zsh_value(const struct opt *o)
     char words[8192];
 
     putchar(':');
-    zsh_text(o->positional ? o->name : o->words && !o->value ? "word"
+    zsh_text(o->positional ? o->name : has_words(o) && !o->value ? "word"
              : opts_value_name(o, words, sizeof words));
     putchar(':');
     if (o->set)
-        printf("_values -s , word %s", opts_join(words, sizeof words, o->words, " "));
-    else if (o->words)
-        printf("(%s)", opts_join(words, sizeof words, o->words, " "));
+        printf("_values -s , word %s", words_of(o, words, sizeof words));
+    else if (has_words(o))
+        printf("(%s)", words_of(o, words, sizeof words));
     else if (is_file(o))
         fputs("_files", stdout);
 }

@@ -9,6 +9,13 @@
 /* "a|b|c" into buf, cut at its size. */
 const char *opts_join(char *buf, size_t size, const char *const *words, const char *with);
 
+/* "fsdp.reshard_after_forward=true": a key before the sign. */
+bool opts_is_pair(const char *s);
+
+/* The text of a value into the variable of row `o`; `what` is how messages name the option: "--bucket" or "PLAN.json".
+ * 0, or -1 reported. */
+int opts_set_value(const struct opt *o, const char *what, const char *value);
+
 /* "FILE", "N", "bf16|fp16|fp32". */
 const char *opts_value_name(const struct opt *o, char *buf, size_t size);
 

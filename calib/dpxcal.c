@@ -17,6 +17,7 @@
 
 #include "base/fail.h"
 #include "base/opts.h"
+#include "base/version.h"
 #include "calib/bench/bench.h"
 #include "calib/import/import.h"
 #include "calib/import/import_kineto.h"
@@ -193,7 +194,7 @@ static int open_database(struct cal *c)
     char kernels[160], comm[64];
     struct calibration of = { .started = bench_wall_clock(), .host = h.host, .device = "cpu", .cpu = h.cpu,
                               .source = "dpxcal", .ranks = c->b.nranks, .threads = c->b.threads,
-                              .dpx_version = dpx_version(), .comm_version = h.mpi, .kernels_version = h.onednn };
+                              .dpx_version = version_text(), .comm_version = h.mpi, .kernels_version = h.onednn };
 
     if (c->b.cuda) {
         bench_versions(&c->b, kernels, sizeof kernels, comm, sizeof comm);

@@ -35,7 +35,7 @@ includes() {
         awk -v room="$room" -v may=" $room $may " '
             /^[ \t]*#[ \t]*include[ \t]*"/ {
                 split($0, quoted, "\""); header = quoted[2]
-                if (header == "version.h" && FILENAME == "base/opts.c" || header ~ /^tests\/emu\//)
+                if (header == "dpx_version.h" && FILENAME == "base/version.c" || header ~ /^tests\/emu\//)
                     next
                 from = header; sub(/\/[^\/]*$/, "", from)
                 if (!index(may, " " from " "))
@@ -140,7 +140,7 @@ check 'every header has its own include guard' \
     done; ours | xargs sed -n 's/^#ifndef \(DPX_[A-Z0-9_]*_H\)$/\1: a guard used twice/p' | sort | uniq -d)"
 
 check 'every header compiles by itself' \
-    "$(for h in $(ours | grep -E '^(base|model|sim|exec|calib|reports|tests)/' | grep -v '_body\.h'); do
+    "$(for h in $(ours | grep -E '^(base|model|sim|exec|calib|reports|lib|tests)/' | grep -v '_body\.h'); do
         case $h in
         tests/emu/fiber.h|tests/emu/internal.h)
             ${CXX:-g++} -std=c++17 -DDPX_EMU -I. -Itests/emu/include -fsyntax-only -x c++ "$h" 2>&1 ;;
@@ -163,7 +163,7 @@ check 'no source of more than 700 lines, unless generated' \
     done)"
 
 check 'every folder with sources has a README.md' \
-    "$(for d in base model sim exec calib reports tests; do
+    "$(for d in base model sim exec calib reports lib tests; do
         [ -z "$(find $d -name '*.c' 2>/dev/null | head -n 1)" ] || [ -f $d/README.md ] || echo "$d/README.md is missing"
     done)"
 
@@ -179,7 +179,7 @@ check 'tests/README.md names the tests of every source' \
         for t in $tests; do [ -f "tests/$t" ] || echo "$source: there is no tests/$t"; done
     done 3>"$named"
     sort "$named" | uniq -d | sed 's/$/: twice/'
-    find base model sim exec calib reports \( -name '*.c' -o -name '*.cu' \) | grep -v '^exec/no' | sort >"$named.all"
+    find base model sim exec calib reports lib \( -name '*.c' -o -name '*.cu' \) | grep -v '^exec/no' | sort >"$named.all"
     sort -u "$named" | diff "$named.all" - | sed -n 's/^< \(.*\)/\1: not in the table/p; s/^> \(.*\)/\1: no such source/p')"
 
 # What a file's externals may begin with beside words of its name: short forms of a family of files, and what two
@@ -214,7 +214,7 @@ sums: elements
 size: count length
 pinned: pageable
 dtype: checked
-opts: dpx
+opts_value opts_json: opts
 opts_format: commands'
 check 'externals begin with a word of their file, or end as its enumerations do' \
     "$(rooms | while read -r room may; do

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
-#include "base/opts.h"
+#include "base/version.h"
 #include "calib/import/nccl_log.h"
 #include "calib/store/fits.h"
 #include "calib/store/query.h"
@@ -43,7 +43,7 @@ static int64_t begin(struct db *db, const struct import_nccl *how, const char *g
 {
     char whole[PATH_MAX];
     struct calibration c = { .started = when_written(path), .host = how->cluster, .device = gpu, .cpu = "",
-                             .source = "nccl-tests", .options = "{}", .dpx_version = dpx_version(),
+                             .source = "nccl-tests", .options = "{}", .dpx_version = version_text(),
                              .comm_version = s->version[0] ? s->version : NULL,
                              .origin = realpath(path, whole) ? whole : path };
     int known = calibration_known(db, &c);

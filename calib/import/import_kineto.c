@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
-#include "base/opts.h"
+#include "base/version.h"
 #include "calib/import/kineto_match.h"
 #include "calib/import/nccl_log.h"
 #include "calib/store/fits.h"
@@ -101,7 +101,7 @@ static int64_t begin(struct db *db, const struct import_kineto *how, const struc
              how->steps ? how->steps : "all");
     struct calibration c = { .started = *started, .host = how->cluster, .device = p->cluster.gpu.name, .cpu = "",
                              .source = "kineto", .ranks = p->cluster.world_size, .options = options,
-                             .dpx_version = dpx_version(), .kernels_version = p->framework_version[0] ? p->framework_version : NULL,
+                             .dpx_version = version_text(), .kernels_version = p->framework_version[0] ? p->framework_version : NULL,
                              .origin = realpath(path, whole) ? whole : path };
     int known = calibration_known(db, &c);
     if (known)

@@ -1,5 +1,8 @@
+#define _GNU_SOURCE             /* dladdr() */
 #include "calib/store/kept.h"
 
+#include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,15 +10,29 @@
 
 #include "calib/store/portable.h"
 
-/* The folder of the program that runs: PREFIX/bin, or a build folder in the tree. */
+/* The file that this code is in: of a library its own, of a program the one that runs. */
+static bool own_file(char *to, size_t size)
+{
+    Dl_info in;
+    char real[PATH_MAX];
+    const char *name = dladdr(&kept_find, &in) && in.dli_fname ? strrchr(in.dli_fname, '/') : NULL;
+    ssize_t n;
+
+    if (name && !strncmp(name, "/libdpx.so", 10))
+        return realpath(in.dli_fname, real) && snprintf(to, size, "%s", real) < (int)size;
+    n = readlink("/proc/self/exe", to, size - 1);
+    if (n > 0)
+        to[n] = '\0';
+    return n > 0;
+}
+
+/* Its folder: PREFIX/bin, PREFIX/lib, or a build folder in the tree. */
 static bool own_folder(char *to, size_t size)
 {
-    ssize_t n = readlink("/proc/self/exe", to, size - 1);
     char *slash;
 
-    if (n <= 0)
+    if (!own_file(to, size))
         return false;
-    to[n] = '\0';
     slash = strrchr(to, '/');
     if (slash)
         *slash = '\0';

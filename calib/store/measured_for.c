@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/notes.h"
 #include "calib/store/db.h"
 #include "calib/store/fit.h"
 #include "calib/store/kept.h"
@@ -29,7 +30,7 @@ static void warn_if_other(const struct wanted *w, const struct cluster *c, struc
              "and this is %" PRId64 " x %" PRId64 ": kernels will take another time; `dpxcal run --ranks %" PRId64
              " --threads %" PRId64 "` measures it", m->ranks, m->ranks == 1 ? "" : "s", m->threads,
              m->threads == 1 ? "" : "s", c->world_size, threads, c->world_size, threads);
-    fprintf(stderr, "warning: %s\n", m->warning + n);
+    notes_say("warning: %s", m->warning + n);
 }
 
 /* A host's calibration is of this very machine, a GPU's of its type. */
@@ -53,16 +54,6 @@ static int read_file(const struct wanted *w, struct cluster *c, struct measured_
     return found;
 }
 
-/* Many plans of one command meet the same database. */
-static void warn_once(const char *what, const char *why)
-{
-    static char said[512];
-
-    if (strcmp(said, why))
-        fprintf(stderr, "warning: %s: %s\n", what, why);
-    snprintf(said, sizeof said, "%s", why);
-}
-
 static int read_if_there(const struct wanted *w, struct cluster *c, struct measured_device *out)
 {
     char why[512];
@@ -74,7 +65,7 @@ static int read_if_there(const struct wanted *w, struct cluster *c, struct measu
     found = read_file(w, c, out);
     fail_restore(before);
     if (found < 0)
-        warn_once("calibrations are not used", why);
+        notes_say_once("warning: calibrations are not used: %s", why);
     return found > 0;
 }
 
@@ -94,7 +85,7 @@ static int read_kept(const struct wanted *w, struct cluster *c, struct measured_
     db_close(db);
     fail_restore(before);
     if (found < 0)
-        fprintf(stderr, "warning: %s is not used: %s\n", path, why);
+        notes_say("warning: %s is not used: %s", path, why);
     return found > 0;
 }
 

@@ -11,6 +11,9 @@
 
 #include "calib/store/db.h"
 
+/* "dpx_calibrations" of a file. */
+enum { PORTABLE_FORMAT = 1 };
+
 /* Calibration number `id`, 0: all.  How many, or -1 with the reason reported and no file; *refused:
  * there is no such calibration, or the path cannot be written. */
 int portable_export(struct db *db, int64_t id, const char *path, bool *refused);

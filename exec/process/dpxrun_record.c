@@ -12,6 +12,7 @@
 #endif
 #include "base/fail.h"
 #include "base/opts.h"
+#include "base/version.h"
 #include "exec/device/host_info.h"
 
 static double wall_clock(void)
@@ -110,7 +111,7 @@ static int begin(struct dpxrun *r, const char *plan, const char *options)
                                      pair[i].predicted_count, pair[i].predicted_bytes };
     const char *comms[] = { [COMM_MPI] = h.mpi, [COMM_NCCL] = nccl_version(), [COMM_NULL] = "null" };
     struct run_start start = { .started = wall_clock(), .host = h.host, .device = device_label(r), .cpu = h.cpu,
-                               .cores = h.cores, .memory = h.memory, .dpx_version = dpx_version(),
+                               .cores = h.cores, .memory = h.memory, .dpx_version = version_text(),
                                .comm_version = comms[r->o.comm],
                                .kernels_version = on_host(r) ? h.onednn : executor_kernels(train_executor(r->train)),
                                .plan = plan, .options = options, .world_size = r->here.cluster.world_size,

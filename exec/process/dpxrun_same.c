@@ -6,6 +6,7 @@
 
 #include "base/files.h"
 #include "base/opts.h"
+#include "base/version.h"
 #include "exec/process/build_info.h"
 #include "exec/process/same_run.h"
 
@@ -27,7 +28,7 @@ static json_t *document(const struct dpxrun *r)
 {
     json_t *all = json_object(), *opts = options(&r->o);
 
-    json_object_set_new(all, "dpx version", json_string(dpx_version()));
+    json_object_set_new(all, "dpx version", json_string(version_text()));
     json_object_set_new(all, "the plan's", files_read_json_file(r->o.plan));
     json_object_set_new(all, "the model's", model_to_config(&r->plan.model));
     if (!r->plan.cluster.is_host)           /* a host's memory is what it has left */

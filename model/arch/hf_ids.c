@@ -107,7 +107,7 @@ static bool leaves_out(const char *typed, const char *word)
 const char *hf_ids_nearest(const char *name)
 {
     enum { MOST = 512 };
-    static char lower[MOST][64];
+    char lower[MOST][64];
     const char *words[MOST + 1], *known;
     char typed[64];
     int n = 0, builtins;

@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/notes.h"
 #include "model/arch/builtin.h"
 #include "model/arch/hf_text.h"
 #include "model/arch/transformer.h"
@@ -23,8 +24,8 @@ static int load_file(const char *path, struct model *out)
         return -1;
     rc = model_from_config(config, path, out);
     if (rc == 0 && hf_has_text(config))
-        fprintf(stderr, "dpx: %s: note: of this multimodal model the text model is taken: %s, %lld parameters\n",
-                path, out->family, (long long)out->params);
+        notes_say("dpx: %s: note: of this multimodal model the text model is taken: %s, %lld parameters",
+                  path, out->family, (long long)out->params);
     json_decref(config);
     return rc;
 }

@@ -166,14 +166,14 @@ static void of_builtin(struct cluster *c, const struct builtin *b, int64_t nodes
 }
 
 /* A copy fit for a one-line message: cut, and nothing unprintable. */
-static const char *shown(const char *spec)
+static struct shown { char s[64]; } shown(const char *spec)
 {
-    static char text[64];
+    struct shown text;
     size_t n = 0;
 
-    for (; spec[n] && n < sizeof text - 1; n++)
-        text[n] = isprint((unsigned char)spec[n]) ? spec[n] : '?';
-    text[n] = '\0';
+    for (; spec[n] && n < sizeof text.s - 1; n++)
+        text.s[n] = isprint((unsigned char)spec[n]) ? spec[n] : '?';
+    text.s[n] = '\0';
     return text;
 }
 
@@ -201,7 +201,7 @@ static int count_ok(const char *spec, const char *what, int64_t n, int max)
     if (n >= 1 && n <= max)
         return 0;
     return fail("cluster '%s': %s must be between 1 and %d (nodes x GPUs x type, as in 4x8xh100)",
-                shown(spec), what, max);
+                shown(spec).s, what, max);
 }
 
 static int counts_ok(const char *spec, int64_t nodes, int64_t gpus)
@@ -221,9 +221,9 @@ static int load_host(const char *spec, struct cluster *out)
     if (*s == ':' && (!isdigit((unsigned char)s[1]) || strlen(s) > 8
                       || sscanf(s + 1, "%" SCNd64 "%c", &ranks, &end) != 1))
         return fail("cluster '%s': a number of ranks must follow the colon, as in localhost:4",
-                    shown(spec));
+                    shown(spec).s);
     if (ranks < 1 || ranks > CLUSTER_MAX_GPUS_PER_NODE)
-        return fail("cluster '%s': ranks must be between 1 and %d", shown(spec),
+        return fail("cluster '%s': ranks must be between 1 and %d", shown(spec).s,
                     CLUSTER_MAX_GPUS_PER_NODE);
     return cluster_of_host(out, ranks);
 }
@@ -251,7 +251,7 @@ static int load_file(const char *path, struct cluster *out)
     else
         rc = fail("%s: a cluster file must hold one JSON object", path);
     if (rc == 0 && !out->name[0])
-        snprintf(out->name, sizeof out->name, "%s", shown(slash ? slash + 1 : path));
+        snprintf(out->name, sizeof out->name, "%s", shown(slash ? slash + 1 : path).s);
     json_decref(j);
     return rc;
 }
@@ -303,7 +303,7 @@ static int unknown(const char *spec)
     words[NBUILTIN] = NULL;
     near = opts_nearest_word(name, words);
     return fail("cluster '%s': no such GPU, cluster or file%s%s; GPUs with a similar name: %s",
-                shown(spec), near ? "; did you mean " : "", near ? near : "", nearest);
+                shown(spec).s, near ? "; did you mean " : "", near ? near : "", nearest);
 }
 
 int cluster_load(const char *spec, struct cluster *out)

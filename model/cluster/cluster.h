@@ -111,8 +111,6 @@ struct cluster_node cluster_usual_node(const struct gpu *g, int64_t gpus);
 const struct gpu *gpu_at(int i);
 /* By name or alias ("a100", "h100-sxm"), in any case; NULL if unknown. */
 const struct gpu *gpu_find(const char *name);
-/* The aliases of the table's row i, separated by blanks, "" if none. */
-const char *gpu_aliases(int i);
 /* Watts of a board at its limit, by the table's name, and where that is stated (`source` may be NULL); 0: not known. */
 double power_watts(const char *name, const char **source);
 /* The names nearest to an unknown one, "h100, h200, h20", into `out`. */

@@ -207,19 +207,6 @@ const struct gpu *gpu_find(const char *name)
     return by_name(name);
 }
 
-const char *gpu_aliases(int i)
-{
-    static char text[256];
-    size_t n = 0;
-
-    text[0] = '\0';
-    for (int a = 0; a < NALIAS; a++)
-        if (gpu_at(i) && !strcmp(aliases[a].name, table[i].name))
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? " " : "",
-                                  aliases[a].alias);
-    return text;
-}
-
 /* Insertions, deletions and replacements that turn a into b, case aside. */
 static int distance(const char *a, const char *b)
 {

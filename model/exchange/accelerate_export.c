@@ -155,7 +155,8 @@ static json_t *export_deepspeed(const struct plan *p)
     static const int stage_of[NSTRATEGY] = { [STRAT_ZERO1] = 1, [STRAT_ZERO2] = 2, [STRAT_ZERO3] = 3 };
     static const char *const device_words[] = { [OFFLOAD_NONE] = "none", [OFFLOAD_CPU] = "cpu", [OFFLOAD_NVME] = "nvme" };
     json_t *doc, *ds;
-    const char *option = export_first_changed(p, "deepspeed", KNOB_ACCELERATE);
+    char name[EXPORT_KEY];
+    const char *option = export_first_changed(p, "deepspeed", KNOB_ACCELERATE, name);
 
     if (option)
         return refuse(option, "accelerate takes it only from a DeepSpeed file: export --to deepspeed "
@@ -181,7 +182,8 @@ static json_t *export_deepspeed(const struct plan *p)
 
 static json_t *export_ddp(const struct plan *p)
 {
-    const char *option = export_first_changed(p, "ddp", KNOB_ACCELERATE);
+    char name[EXPORT_KEY];
+    const char *option = export_first_changed(p, "ddp", KNOB_ACCELERATE, name);
 
     if (option)
         return refuse(option, "a DistributedDataParallelKwargs of the script, not of the config");

@@ -46,9 +46,8 @@ static bool within(const char *path, const char *object)
     return !strncmp(path, object, n) && (path[n] == '\0' || path[n] == '.');
 }
 
-const char *export_first_changed(const struct plan *p, const char *object, size_t tool)
+const char *export_first_changed(const struct plan *p, const char *object, size_t tool, char name[EXPORT_KEY])
 {
-    static char name[80];
     struct plan plain = *p;
     const struct knob *k;
 
@@ -65,7 +64,7 @@ const char *export_first_changed(const struct plan *p, const char *object, size_
         json_decref(v);
         json_decref(usual);
         if (!same) {
-            knob_key_text(k, name, sizeof name);
+            knob_key_text(k, name, EXPORT_KEY);
             return name;
         }
     }

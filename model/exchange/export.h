@@ -32,7 +32,8 @@ int export_torch(const struct plan *p, FILE *to);
 const char *export_block_class(const struct plan *p);
 
 /* "ddp.static_graph": the first option of that object, or of one in it, that differs from its default and for
- * which the tool (KNOB_ACCELERATE) has no key; NULL when there is none.  The string is static. */
-const char *export_first_changed(const struct plan *p, const char *object, size_t tool);
+ * which the tool (KNOB_ACCELERATE) has no key, in `name`; NULL when there is none. */
+enum { EXPORT_KEY = 80 };
+const char *export_first_changed(const struct plan *p, const char *object, size_t tool, char name[EXPORT_KEY]);
 
 #endif

@@ -2,17 +2,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/fail.h"
 #include "base/opts.h"
 #include "base/size.h"
 #include "base/terminal.h"
-#include "model/memory/evaluate.h"
 #include "model/plan/elsewhere.h"
-#include "sim/clock/jitter.h"
-#include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
-#include "sim/plan/money.h"
-#include "sim/plan/plan_source.h"
+#include "sim/plan/eval.h"
 #include "sim/price/gpu_rates.h"
 #include "sim/price/flops.h"
 #include "sim/price/measured_gaps.h"
@@ -37,13 +32,6 @@ static void row(const char *what, int64_t bytes)
     if (bytes)
         printf("  %-28s %12s\n", what, size_text(bytes).s);
 }
-
-const char *eval_space_name(enum space m)
-{
-    return m == SPACE_PINNED ? "pinned memory of a node" : m == SPACE_HOST ? "host memory of a node" : "disk space of a node";
-}
-
-const char *eval_idle_name(bool elsewhere) { return elsewhere ? "idle (issue, copies, host)" : "idle (waiting to be issued)"; }
 
 /* One line for each memory beyond the device's. */
 static void print_spaces(const struct space_accounts *a)
@@ -179,7 +167,7 @@ static void print_time(const struct plan *p, const struct schedules *s, const st
     printf("  communication in all %.4f s; without contention the step would take %.4g s\n", l->comm_s, t->free_s);
     if (gpu_lacks(&p->cluster.gpu, p->precision))
         printf("  %s\n", gpu_lacks(&p->cluster.gpu, p->precision));
-    measured_print(p, s);
+    measured_print(p, s, stdout);
 }
 
 static void print_jitter(const struct jitter_added *a, double step)
@@ -189,97 +177,41 @@ static void print_jitter(const struct jitter_added *a, double step)
            a->events_s, step + a->persistent_s + a->transient_s + a->events_s);
 }
 
-static json_t *eval_json(const struct plan *p, const struct evaluation *e, const struct timing *t,
-                         const struct money_question *money)
+static int print_answer(const struct eval_args *a, const struct eval_answer *e)
 {
-    json_t *doc = evaluation_json(p, e);
-
-    simulate_timing_into(doc, p, e, t);
-    json_object_set_new(json_object_get(doc, "time"), "measured", measured_json(p, &e->schedules));
-    if (money->tokens)
-        json_object_set_new(doc, "training", money_json(money, p, t));
-    json_object_set_new(doc, "dpx", json_integer(1));
-    json_object_set_new(doc, "model", evaluation_model_json(&p->model));
-    json_object_set_new(doc, "cluster", evaluation_cluster_json(&p->cluster));
-    return doc;
+    print_model(&e->plan);
+    print_memory(&e->e, &e->t);
+    if (elsewhere_note(&e->plan))
+        puts(elsewhere_note(&e->plan));
+    print_comm(&e->e.schedules, &e->e.comm);
+    print_time(&e->plan, &e->e.schedules, &e->t);
+    print_stages(&e->e, &e->t);
+    if (e->noisy)
+        print_jitter(&e->added, e->t.line.step_s - e->t.line.slowest_s);
+    return money_print(&a->money, &e->plan, &e->t, stdout);
 }
 
 int cmd_eval(int argc, char **argv)
 {
-    const char *path = NULL, *noise = NULL, *db = NULL, *conf = NULL;
+    struct eval_args a = EVAL_ARGS;
+    struct eval_answer e;
     bool json = false;
-    struct jitter jitter;
-    struct jitter_added added;
-    struct opt_pairs set = { 0 };
-    struct money_question money = MONEY_NONE;
     const struct opt opts[] = {
-        { "PLAN.json", "the plan; - is standard input", .str = &path, .positional = true, .required = true },
-        { "set", "change keys of the plan, such as seq=8k nodes=4 fsdp.reshard_after_forward=false", .pairs = &set },
-        { "jitter", "what noise would add: shares and seconds, such as 0.03,20e-6,1e-6,0.5", .str = &noise,
-          .value = "SIGMA_P[,SIGMA_T[,LAMBDA,D]]" },
-        { "alloc-conf", "options of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them", .str = &conf,
-          .value = "KEY:VALUE,..." },
-        MONEY_OPTS(money),
-        { "db", "the database of calibrations", .str = &db, .value = "FILE" },
+        EVAL_OPTS(a),
         { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
-    struct plan p;
-    struct evaluation e;
-    struct timing t;
-    struct run run;
-    struct caching_options allocator = caching_allocator_defaults();
     int rc = opts_parse("dpxplan eval", "Every figure of one plan.  Exits with 3 when it does not fit.",
                         opts, argc, argv);
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if (money_check(&money) < 0)
-        return EXIT_MISUSE;
-    if (noise && jitter_parse(noise, &jitter) < 0)
-        return EXIT_MISUSE;
-    if (conf && caching_allocator_configure(&allocator, conf) < 0)
-        return EXIT_MISUSE;
-    if (plan_source_read(path, &set, &p) < 0)
-        return EXIT_MISUSE;
-    rc = measured_load(db, p.precision, &p.cluster) < 0 ? measured_status() : evaluate(&p, &e) < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if (rc != EXIT_DONE) {
-        plan_free(&p);
+    if ((rc = eval_ask(&a, &e)) != EXIT_DONE && rc != EXIT_NO)
         return rc;
-    }
-    if (conf)
-        evaluation_reserve(&p, &e, &allocator);
-    if (simulate_plan(&p, &e, &t, &run) < 0 ||
-        (noise && run.n == 0 && fail("--jitter: this step has too many entries to look at each of them") < 0)) {
-        evaluation_free(&e);
-        plan_free(&p);
-        return EXIT_MISUSE;
-    }
-    if (noise)                      /* what noise adds to the step as it ran, with contention */
-        jitter_of(&jitter, p.cluster.world_size, &e.schedules, &run, &added);
-    run_free(&run);
-    rc = e.m.fits ? EXIT_DONE : EXIT_NO;
-    if (json) {
-        json_t *doc = eval_json(&p, &e, &t, &money);
-        if (noise)
-            json_object_set_new(json_object_get(doc, "time"), "jitter",
-                                jitter_json(&jitter, &added, t.line.step_s - t.line.slowest_s));
-        rc = dpxplan_print_json(doc, rc);
-    } else {
-        print_model(&p);
-        print_memory(&e, &t);
-        if (elsewhere_note(&p))
-            puts(elsewhere_note(&p));
-        print_comm(&e.schedules, &e.comm);
-        print_time(&p, &e.schedules, &t);
-        print_stages(&e, &t);
-        if (noise)
-            print_jitter(&added, t.line.step_s - t.line.slowest_s);
-        if (money_print(&money, &p, &t, stdout) < 0)
-            rc = EXIT_FAILED;
-    }
-    evaluation_free(&e);
-    plan_free(&p);
-    measured_unload();
+    if (json)
+        rc = dpxplan_print_json(eval_json(&a, &e), rc);
+    else if (print_answer(&a, &e) < 0)
+        rc = EXIT_FAILED;
+    eval_free(&e);
     return rc;
 }

@@ -9,9 +9,7 @@
 #include "base/opts.h"
 #include "base/room.h"
 #include "base/size.h"
-#include "model/lower/lower.h"
 #include "model/memory/evaluate.h"
-#include "sim/clock/simulate.h"
 #include "sim/clock/trace.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/explain.h"
@@ -51,136 +49,149 @@ static void print_live(const struct evaluation *e)
     }
 }
 
-struct explain_args { const char *trace, *figure, *db; bool schedule; int64_t rank, stage; };
+struct outputs { const char *trace, *figure; };
 
 /* The step of all ranks, or of every stage, as it ran. */
-static int show_runs(const struct explained *p, const struct timing *t, const struct run *runs, const struct explain_args *a)
+static int show_runs(const struct explained *p, const struct run *runs, const struct outputs *o)
 {
     struct trace_role *roles = explain_roles(&p->e, runs);
-    int n = p->e.nstages ? p->e.nstages : 1, rc = 0;
+    int n = explain_runs(p), rc = 0;
 
     if (!roles)
         printf("(too many entries to draw or trace them one by one)\n");
-    else if (a->trace)
-        rc = trace_write(roles, n, a->trace);
+    else if (o->trace)
+        rc = trace_write(roles, n, o->trace);
     else if (n == 1)
         trace_gantt_print(roles->s, roles->r, 84, stdout);
     if (p->e.nstages)
-        explain_pipeline(&p->plan, &p->e, t, runs, stdout);
-    if (roles && a->figure && rc == 0)
-        rc = pipeline_plot_figure(roles, n, t->line.step_s - t->line.slowest_s, a->figure);
+        explain_pipeline(&p->plan, &p->e, &p->t, runs, stdout);
+    if (roles && o->figure && rc == 0)
+        rc = pipeline_plot_figure(roles, n, p->t.line.step_s - p->t.line.slowest_s, o->figure);
     free(roles);
     return rc;
 }
 
 /* The steady step on the clock: a chart, or a trace file. */
-static int explain_time(const struct explained *p, const struct explain_args *a)
+static int print_time(const struct explained *p, const struct run *runs, const struct outputs *o)
 {
-    int n = p->e.nstages ? p->e.nstages : 1, rc;
-    struct run *runs = room_new((size_t)n, sizeof *runs);
-    struct timing t;
+    const struct timing *t = &p->t;
 
-    if (simulate_stages(&p->plan, &p->e, &t, runs) < 0) {
-        free(runs);
-        return -1;
-    }
-    printf("\none steady step: %.4g s (90 %%: %.4g to %.4g; %s)", t.line.step_s, t.low_s, t.high_s, basis_name(t.basis));
-    if (t.line.slowest_s > 0)
-        printf(", of which %.2g s waiting for the slowest rank; the others on the clock:", t.line.slowest_s);
+    printf("\none steady step: %.4g s (90 %%: %.4g to %.4g; %s)", t->line.step_s, t->low_s, t->high_s, basis_name(t->basis));
+    if (t->line.slowest_s > 0)
+        printf(", of which %.2g s waiting for the slowest rank; the others on the clock:", t->line.slowest_s);
     putchar('\n');
-    rc = show_runs(p, &t, runs, a);
-    printf("held at most %s at once, by the clock, overhead included\n", size_text(t.held_bytes).s);
-    for (int i = 0; i < n; i++)
-        run_free(&runs[i]);
-    free(runs);
+    int rc = show_runs(p, runs, o);
+    printf("held at most %s at once, by the clock, overhead included\n", size_text(t->held_bytes).s);
     return rc;
 }
 
 /* The entries of the fullest rank, or of the one that was asked for. */
 static int print_schedule(const struct explained *p, const struct explain_args *a)
 {
-    struct mesh m = plan_mesh(&p->plan);
-    struct mesh_group pipe = mesh_group(&m, MESH_AXIS(AXIS_PIPE));
-    int64_t rank = a->rank >= 0 ? a->rank : a->stage >= 0 ? mesh_member(&pipe, p->e.m.rank, a->stage) : p->e.m.rank;
-    struct schedules other = { 0 };
-    int rc = rank == p->e.m.rank ? 0 : lower(&p->plan, rank, &other);
+    struct schedules other;
+    const struct schedules *which = explain_schedules(p, a, &other);
 
-    for (int id = 0; rc == 0 && id < NSCHED; id++)
-        sched_print(rank == p->e.m.rank ? &p->e.schedules : &other, (enum sched_id)id, stdout);
+    for (int id = 0; which && id < NSCHED; id++)
+        sched_print(which, (enum sched_id)id, stdout);
     schedules_free(&other);
-    return rc;
+    return which ? 0 : -1;
 }
 
-static int check_place(const struct plan *p, const struct explain_args *a)
+/* What the arguments ask for is there, and the step is timed. */
+static int prepare(struct explained *p, const struct explain_args *a, const struct outputs *o, struct run *runs)
 {
-    struct mesh m = plan_mesh(p);
-
-    if (a->rank >= p->cluster.world_size)
-        return fail("explain: --rank %" PRId64 ": the plan has ranks 0 to %" PRId64, a->rank, p->cluster.world_size - 1);
-    if (a->stage >= m.size[AXIS_PIPE])
-        return fail("explain: --stage %" PRId64 ": the plan has %" PRId64 " stage%s", a->stage, m.size[AXIS_PIPE],
-                    m.size[AXIS_PIPE] == 1 ? ", no pipeline" : "s");
-    return a->figure && m.size[AXIS_PIPE] == 1 ? fail("explain: -o draws a pipeline, and the plan has none") : 0;
+    if (explain_check_place(p, a) < 0)
+        return EXIT_MISUSE;
+    if (o->figure && plan_mesh(&p->plan).size[AXIS_PIPE] == 1) {
+        fail("explain: -o draws a pipeline, and the plan has none");
+        return EXIT_MISUSE;
+    }
+    return explain_time(p, a->db, runs);
 }
 
-static int explain_one(const char *path, const struct explain_args *a)
+static int explain_one(const struct explain_args *a, const struct outputs *o)
 {
     struct explained p;
 
-    if (explain_load(path, &p) < 0)
+    if (explain_load(&a->plan, &p) < 0)
         return EXIT_MISUSE;
-    int rc = check_place(&p.plan, a) < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if (rc == EXIT_DONE && measured_load(a->db, p.plan.precision, &p.plan.cluster) < 0)
-        rc = measured_status();
+    struct run *runs = room_new((size_t)explain_runs(&p), sizeof *runs);
+    int rc = prepare(&p, a, o, runs);
     if (rc == EXIT_DONE && a->schedule && print_schedule(&p, a) < 0)
         rc = EXIT_MISUSE;
-    if (rc != EXIT_DONE) {
-        explain_unload(&p);
-        return rc;
+    if (rc == EXIT_DONE) {
+        printf("\nmemory of %s over one steady step\n", evaluation_where(&p.e).s);
+        memory_plot(&p.e.schedules, SCHED_STEADY, p.e.m.available, stdout);
+        print_live(&p.e);
+        rc = print_time(&p, runs, o) < 0 ? EXIT_FAILED : p.e.m.fits ? EXIT_DONE : EXIT_NO;
+        putchar('\n');
+        advice_print(&p.plan, &p.e, stdout);
     }
-    printf("\nmemory of %s over one steady step\n", evaluation_where(&p.e).s);
-    memory_plot(&p.e.schedules, SCHED_STEADY, p.e.m.available, stdout);
-    print_live(&p.e);
-    rc = p.e.m.fits ? EXIT_DONE : EXIT_NO;
-    if (explain_time(&p, a) < 0)
-        rc = EXIT_FAILED;
-    putchar('\n');
-    advice_print(&p.plan, &p.e, stdout);
+    for (int i = 0; i < explain_runs(&p); i++)
+        run_free(&runs[i]);
+    free(runs);
     explain_unload(&p);
-    measured_unload();
     return rc;
+}
+
+static int print_two(const struct explain_args *a)
+{
+    struct explained p, q;
+
+    if (explain_load(&a->plan, &p) < 0)
+        return EXIT_MISUSE;
+    if (explain_load(&a->other, &q) < 0) {
+        explain_unload(&p);
+        return EXIT_MISUSE;
+    }
+    int rc = explain_time(&p, a->db, NULL);
+    if (rc == EXIT_DONE)
+        rc = explain_time(&q, a->db, NULL);
+    if (rc == EXIT_DONE)
+        explain_two(&p, &q, a->schedule, stdout);
+    explain_unload(&p);
+    explain_unload(&q);
+    return rc;
+}
+
+static int print_oom(const struct explain_args *a)
+{
+    struct oom_message m;
+    struct explained p;
+
+    if (oom_message_given(&a->oom, &m) < 0 || explain_load(&a->plan, &p) < 0)
+        return EXIT_MISUSE;
+    explain_oom(&p, &m, stdout);
+    explain_unload(&p);
+    return EXIT_DONE;
 }
 
 int cmd_explain(int argc, char **argv)
 {
-    const char *path = NULL, *other = NULL, *oom = NULL;
-    struct explain_args a = { .rank = -1, .stage = -1 };
+    struct explain_args a = EXPLAIN_ARGS;
+    struct outputs o = { NULL, NULL };
+    bool json = false;
     const struct opt opts[] = {
-        { "PLAN.json", "the plan; - is standard input", .str = &path, .positional = true, .required = true },
-        { "OTHER.json", "a second plan: say what differs", .str = &other, .positional = true },
-        { "oom", "PyTorch's out-of-memory message, or a memory snapshot or statistics as JSON: what it was, what would fit",
-          .str = &oom, .value = "FILE" },
-        { "trace", "write the step as a Chrome/Perfetto trace", .str = &a.trace, .value = "FILE" },
-        { "db", "the database of calibrations", .str = &a.db, .value = "FILE" },
-        { "schedule", "print the schedules themselves, entry by entry; of two plans their differences", .flag = &a.schedule },
-        { "rank", "with --schedule: of this rank, not of the fullest", .i = &a.rank, .value = "N" },
-        { "stage", "with --schedule: of this stage of the pipeline", .i = &a.stage, .value = "N" },
-        { "output", "draw the pipeline's stages by time into a .svg or .png", .str = &a.figure, .letter = 'o', .value = "FILE" },
+        EXPLAIN_OPTS(a),
+        { "trace", "write the step as a Chrome/Perfetto trace", .str = &o.trace, .value = "FILE" },
+        { "output", "draw the pipeline's stages by time into a .svg or .png", .str = &o.figure, .letter = 'o', .value = "FILE" },
+        { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
     int rc = opts_parse("dpxplan explain",
                         "A plan's memory over time, what is live at the peak and why, its step on the clock; with --schedule\n"
                         "every entry of it.  Two plans: both steps, and what each difference makes of it.", opts, argc, argv);
+    json_t *doc;
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    if (oom && other) {
-        fail("explain: --oom goes with one plan");
+    if (explain_check(&a) < 0 || (o.figure && figure_name(o.figure) < 0))
+        return EXIT_MISUSE;
+    if (json && (o.trace || o.figure)) {
+        fail("explain: give one of --json, --trace and -o");
         return EXIT_MISUSE;
     }
-    if (oom)
-        return explain_oom(path, oom);
-    if (a.figure && figure_name(a.figure) < 0)
-        return EXIT_MISUSE;
-    return other ? explain_two(path, other, a.schedule, a.db) : explain_one(path, &a);
+    if (json)
+        return (rc = explain_json(&a, &doc)) == EXIT_DONE || rc == EXIT_NO ? dpxplan_print_json(doc, rc) : rc;
+    return a.oom.path || a.oom.text ? print_oom(&a) : a.other.path ? print_two(&a) : explain_one(&a, &o);
 }

@@ -228,12 +228,12 @@ int cmd_limits(int argc, char **argv)
     static const char *const dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", NULL };
     struct args a = { .dialect = -1, .kernels = -1, .precision = DT_BF16, .recompute = RECOMPUTE_NONE, .money = MONEY_NONE };
     const struct opt opts[] = {
-        { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &a.cluster, .words = search_clusters() },
+        { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &a.cluster, .names = cluster_builtin },
         { "memory", "bytes of a rank, instead of the cluster's", .bytes = &a.memory, .min = 1 },
         { "world", "ranks, with --memory", .i = &a.world, .min = 1 },
         { "dialect", "only this dialect (with --states-only: paper)", .word = &a.dialect, .words = dialects },
         { "states-only", "parameters, gradients and optimizer states of one unit of P parameters", .flag = &a.states_only },
-        { "model", "the family whose number of blocks is varied", .str = &a.model, .words = search_models() },
+        { "model", "the family whose number of blocks is varied", .str = &a.model, .names = model_builtin },
         { "seq", "tokens per sample", .length = &a.seq, .min = 1 },
         { "kernels", "kernel set (what transformers picks for the model)", .word = &a.kernels, .words = knob_words("kernels") },
         { "precision", "number format", .word = &a.precision, .words = knob_words("precision") },

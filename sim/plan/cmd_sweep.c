@@ -47,7 +47,7 @@ static int64_t run_points(struct sweep *s, struct outputs *o, int64_t *refused, 
     struct progress p;
     int64_t i = 0;
 
-    progress_start(&p, s->points);
+    progress_start(&p, s->points, "points");
     (o->json ? sweep_json_head : sweep_table_head)(s, stdout);
     for (; i < s->points && !progress_stopped(); progress_at(&p, i)) {
         struct sweep_row r;

@@ -28,16 +28,12 @@ bool list_plan_key_entry(int i, const char **name, const char **text);
 
 int convert_write_plan(const struct plan *p, const char *path);
 
-/* Words of `eval` that others say too: "host memory of a node"; what a step's idle time is, where bytes lie outside of
- * device memory and where none do. */
-const char *eval_space_name(enum space m);
-const char *eval_idle_name(bool elsewhere);
-
-/* What was measured on a cluster's machines, from this database or (NULL) the usual one; one cluster at
- * a time.  1 found, 0 not, -1 reported.  dpxplan_measured.c. */
+/* What was measured on a cluster's machines, from this database or (NULL) the usual one, into c->measured; what was
+ * there before is not given back.  1 found, 0 not (c->measured is NULL), -1 reported.  dpxplan_measured.c. */
 int  measured_load(const char *db, enum dtype precision, struct cluster *c);
-void measured_unload(void);
-/* The exit status after measured_load() gave -1: whether the file or the machine is at fault. */
+/* Gives it back and sets c->measured to NULL; copies of the cluster must not use it any more. */
+void measured_unload(struct cluster *c);
+/* The exit status after measured_load() gave -1 in this thread: whether the file or the machine is at fault. */
 int  measured_status(void);
 
 /* Exit statuses. */

@@ -1,17 +1,21 @@
 /* dpxplan.c -- what would this plan cost, before a GPU is booked? */
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "base/document.h"
 #include "base/fail.h"
 #include "base/opts.h"
 #include "sim/plan/commands.h"
 
 int dpxplan_print_json(json_t *doc, int status)
 {
-    int rc = json_dumpf(doc, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(17));
+    char *text = document_text(doc, 2);
+    bool written = text && puts(text) != EOF && fflush(stdout) == 0;
 
+    free(text);
     json_decref(doc);
-    if (rc == 0 && putchar('\n') != EOF && fflush(stdout) == 0)
+    if (written)
         return status;
     fail("cannot write to standard output");
     return EXIT_FAILED;

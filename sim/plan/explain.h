@@ -1,27 +1,73 @@
-/* explain.h -- what the parts of dpxplan explain share. */
+/* explain.h -- why a plan holds what it holds and takes the time it takes: the question, its three answers (one plan,
+ * two plans, a plan beside PyTorch's out-of-memory message), and each as a document.  dpxplan explain and dpx_explain()
+ * are both this. */
 #ifndef DPX_EXPLAIN_H
 #define DPX_EXPLAIN_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
+#include "model/memory/evaluate.h"
 #include "sim/clock/simulate.h"
 #include "sim/clock/trace.h"
+#include "sim/plan/oom_message.h"
+#include "sim/plan/plan_source.h"
 
-/* A plan from a file, evaluated. */
+struct explain_args {
+    struct plan_given plan, other;
+    struct oom_given  oom;
+    const char *db;
+    bool schedule;
+    int64_t rank, stage;            /* -1: not given */
+};
+
+#define EXPLAIN_ARGS { .rank = -1, .stage = -1 }
+#define EXPLAIN_OPTS(a) \
+    { "PLAN.json", "the plan; - is standard input", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
+    { "OTHER.json", "a second plan: say what differs", .str = &(a).other.path, .doc = &(a).other.doc, .positional = true }, \
+    { "oom", "PyTorch's out-of-memory message, or a memory snapshot or statistics as JSON: what it was, what would fit", \
+      .str = &(a).oom.path, .doc = &(a).oom.doc, .value = "FILE" }, \
+    { "oom-text", "the same, where the message itself is at hand", .str = &(a).oom.text, .value = "MESSAGE" }, \
+    { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }, \
+    { "schedule", "print the schedules themselves, entry by entry; of two plans their differences", .flag = &(a).schedule }, \
+    { "rank", "with --schedule: of this rank, not of the fullest", .i = &(a).rank, .value = "N" }, \
+    { "stage", "with --schedule: of this stage of the pipeline", .i = &(a).stage, .value = "N" }
+
+/* A plan, evaluated; its step by what was measured on its machine. */
 struct explained {
     struct plan       plan;
     struct evaluation e;
+    struct timing     t;
 };
 
-/* 0, or -1 reported with nothing to free. */
-int  explain_load(const char *path, struct explained *p);
+/* 0, or -1 with an option that does not go with another one reported. */
+int  explain_check(const struct explain_args *a);
+
+/* Evaluates a plan.  0, or -1 reported with nothing to free. */
+int  explain_load(const struct plan_given *given, struct explained *p);
+/* The rank and the stage that are asked for are there.  0, or -1 reported. */
+int  explain_check_place(const struct explained *p, const struct explain_args *a);
+/* Its step, p->t; `runs`: room for the run of every stage (explain_runs()), NULL: not wanted.  EXIT_DONE, or another exit
+ * status with the reason reported. */
+int  explain_time(struct explained *p, const char *db, struct run *runs);
 void explain_unload(struct explained *p);
 
-/* Two plans: options, memory, collectives, both steps, what each option makes of the difference; with `schedule` the
- * entries that only one of them has.  The exit status. */
-int  explain_two(const char *first, const char *second, bool schedule, const char *db);
+/* How many runs a step has: one, or one a stage of a pipeline. */
+int  explain_runs(const struct explained *p);
 
-/* The stages' rows, what each does and has, the busiest one, and the numbers of blocks that would balance them, each
+/* The schedules of the fullest rank, or of the one that was asked for, which are lowered into `other`.  NULL: reported. */
+const struct schedules *explain_schedules(const struct explained *p, const struct explain_args *a, struct schedules *other);
+
+/* What the arguments ask for as a document (new reference).  EXIT_DONE, EXIT_NO where one plan is asked about and does
+ * not fit, or another exit status with the reason reported and no document. */
+int  explain_json(const struct explain_args *a, json_t **doc);
+
+/* Two plans: options, memory, collectives, both steps, what each option makes of the difference; with `schedule` the
+ * entries that only one of them has. */
+void    explain_two(struct explained *p, struct explained *q, bool schedule, FILE *to);
+json_t *explain_two_json(struct explained *p, struct explained *q, bool schedule);
+
+/* The stages' rows, what each does and has, the busiest one, and the numbers of blocks that would balance it, each
  * evaluated.  `runs`: of every stage (simulate_stages). */
 void explain_pipeline(const struct plan *p, const struct evaluation *e, const struct timing *t, const struct run *runs,
                       FILE *to);
@@ -29,7 +75,7 @@ void explain_pipeline(const struct plan *p, const struct evaluation *e, const st
 /* Each stage as it ran, for drawings and traces; free() it.  NULL where a step had too many entries to keep. */
 struct trace_role *explain_roles(const struct evaluation *e, const struct run *runs);
 
-/* A plan beside what PyTorch said when its memory was short.  The exit status. */
-int  explain_oom(const char *plan, const char *message);
+/* A plan beside what PyTorch said when its memory was short. */
+void    explain_oom(const struct explained *p, const struct oom_message *m, FILE *to);
 
 #endif

@@ -22,12 +22,12 @@ enum { MORE_NODES = 64 };               /* times as many are asked about */
 /* Allocated bytes of the same plan lie nearer than this (tests/golden/memory/README.md). */
 #define SAME_PLAN .05
 
-static void figure(const char *what, int64_t said, int64_t planned)
+static void figure(FILE *to, const char *what, int64_t said, int64_t planned)
 {
-    printf("  %-46s %12s", what, said >= 0 ? size_text(said).s : "-");
+    fprintf(to, "  %-46s %12s", what, said >= 0 ? size_text(said).s : "-");
     if (planned >= 0)
-        printf("   %12s", size_text(planned).s);
-    putchar('\n');
+        fprintf(to, "   %12s", size_text(planned).s);
+    fputc('\n', to);
 }
 
 /* What the plan's GPU shows PyTorch as total. */
@@ -38,27 +38,27 @@ static int64_t total_of(const struct plan *p)
     return p->cluster.memory - (reserved < p->cluster.memory ? reserved : 0);
 }
 
-static void print_figures(const struct oom_message *m, const struct explained *p)
+static void print_figures(FILE *to, const struct oom_message *m, const struct explained *p)
 {
     const struct reserved *r = &p->e.reserved;
     bool peaks = m->form == OOM_STATS;
 
-    printf("%48s %12s   %12s\n", "", m->form == OOM_TEXT ? "the message" : "the JSON", "the plan");
-    figure("device memory", m->total, total_of(&p->plan));
+    fprintf(to, "%48s %12s   %12s\n", "", m->form == OOM_TEXT ? "the message" : "the JSON", "the plan");
+    figure(to, "device memory", m->total, total_of(&p->plan));
     if (m->tried >= 0)
-        figure("the request that failed", m->tried, -1);
-    figure(peaks ? "allocated at the peak" : "allocated then; by the plan at its peak", m->allocated, p->e.allocated_peak);
-    figure(peaks ? "reserved at the peak" : "reserved then; by the plan at its peak", m->reserved, r->known ? r->reserved_peak : -1);
-    figure("reserved, not allocated", m->reserved >= 0 ? m->reserved - m->allocated : -1, -1);
-    figure("free on the device", m->free, -1);
+        figure(to, "the request that failed", m->tried, -1);
+    figure(to, peaks ? "allocated at the peak" : "allocated then; by the plan at its peak", m->allocated, p->e.allocated_peak);
+    figure(to, peaks ? "reserved at the peak" : "reserved then; by the plan at its peak", m->reserved, r->known ? r->reserved_peak : -1);
+    figure(to, "reserved, not allocated", m->reserved >= 0 ? m->reserved - m->allocated : -1, -1);
+    figure(to, "free on the device", m->free, -1);
     if (m->process >= 0)
-        figure("this process, all of it", m->process, r->known ? r->driver : -1);
+        figure(to, "this process, all of it", m->process, r->known ? r->driver : -1);
     if (m->others > 0)
-        figure("other processes on this GPU", m->others, 0);
+        figure(to, "other processes on this GPU", m->others, 0);
     if (m->allowed >= 0)
-        figure("allowed by set_per_process_memory_fraction", m->allowed, -1);
+        figure(to, "allowed by set_per_process_memory_fraction", m->allowed, -1);
     if (m->retries > 0)
-        printf("  the cache was given back to the device %" PRId64 " times\n", m->retries);
+        fprintf(to, "  the cache was given back to the device %" PRId64 " times\n", m->retries);
 }
 
 /* ---- where the plan makes such a request ---- */
@@ -118,7 +118,7 @@ static int64_t walk(const struct explained *p, struct watch *w, int64_t stop, st
     return allocated;
 }
 
-static void print_request(const struct oom_message *m, const struct explained *p)
+static void print_request(FILE *to, const struct oom_message *m, const struct explained *p)
 {
     struct watch w = { .m = m, .at = -1 };
     struct request_report r;
@@ -128,19 +128,19 @@ static void print_request(const struct oom_message *m, const struct explained *p
         return;
     walk(p, &w, -1, &r);
     if (w.at < 0) {
-        printf("No request of the plan asks the device for %s: what failed is nothing that the plan has.\n", size_text(m->tried).s);
+        fprintf(to, "No request of the plan asks the device for %s: what failed is nothing that the plan has.\n", size_text(m->tried).s);
         return;
     }
     int64_t allocated = walk(p, &w, w.at, &r);
     evaluation_op_in_words(&p->e.schedules, r.op, r.iteration, where, sizeof where);
-    printf("Such a request comes in the %s step, at %s, where the plan has %s allocated.\n", sched_name(r.sched), where,
+    fprintf(to, "Such a request comes in the %s step, at %s, where the plan has %s allocated.\n", sched_name(r.sched), where,
            size_text(allocated).s);
 }
 
 /* ---- what it was ---- */
 
 /* Which single change of the plan would hold what the run held?  Changes that people forget to write down. */
-static void print_what_ran(const struct oom_message *m, const struct explained *p)
+static void print_what_ran(FILE *to, const struct oom_message *m, const struct explained *p)
 {
     char twice[2][64];
     const char *const changes[] = { twice[0], twice[1], "recompute=none", "precision=fp32", "kernels=torch-eager" };
@@ -162,7 +162,7 @@ static void print_what_ran(const struct oom_message *m, const struct explained *
         if (!ok)
             continue;
         if (e.allocated_peak > p->e.allocated_peak && fabs((double)held / (double)e.allocated_peak - 1) < SAME_PLAN)
-            printf("With %s the plan would hold %s at its peak: is that what ran?\n", changes[i], size_text(e.allocated_peak).s);
+            fprintf(to, "With %s the plan would hold %s at its peak: is that what ran?\n", changes[i], size_text(e.allocated_peak).s);
         evaluation_free(&e);
         plan_free(&q);
     }
@@ -175,47 +175,47 @@ static bool on_device(const struct evaluation *e)
 }
 
 /* What nothing else explains: taken by what PyTorch's allocator does not know, or the run had not come far. */
-static void print_unexplained(const struct oom_message *m, const struct explained *p)
+static void print_unexplained(FILE *to, const struct oom_message *m, const struct explained *p)
 {
     const struct reserved *r = &p->e.reserved;
     int64_t outside = m->total >= 0 && m->reserved >= 0 && m->free >= 0 ? m->total - m->reserved - m->free : -1;
 
     if (outside >= 0 && r->known)
-        printf("%s were taken outside of PyTorch's allocator (the plan counts on %s), or the plan's peak of %s was yet to come.\n",
+        fprintf(to, "%s were taken outside of PyTorch's allocator (the plan counts on %s), or the plan's peak of %s was yet to come.\n",
                size_text(outside).s, size_text(r->driver - r->reserved_peak).s, size_text(p->e.m.needed).s);
     else
-        printf("Something outside of PyTorch's allocator took memory, or the plan's peak of %s was yet to come.\n",
+        fprintf(to, "Something outside of PyTorch's allocator took memory, or the plan's peak of %s was yet to come.\n",
                size_text(p->e.m.needed).s);
 }
 
 /* Memory that a request could not have though nobody used it, and memory that others had.  Both may be. */
-static void print_causes(const struct oom_message *m, const struct explained *p)
+static void print_causes(FILE *to, const struct oom_message *m, const struct explained *p)
 {
     int64_t total = total_of(&p->plan), idle = m->reserved >= 0 ? m->reserved - m->allocated : 0, free = m->free > 0 ? m->free : 0;
     bool failed = m->form == OOM_TEXT && m->tried > 0;      /* what was allocated is told without the request */
     int64_t held = m->allocated + (failed ? m->tried : 0), n = 0;
 
     if (m->others > 0 && (m->tried < 0 || m->others + free + idle >= m->tried) && ++n)
-        printf("Other processes hold %s of this GPU, without which the request would have been served: end them (nvidia-smi "
+        fprintf(to, "Other processes hold %s of this GPU, without which the request would have been served: end them (nvidia-smi "
                "names them).\n", size_text(m->others).s);
     if (m->allowed >= 0 && m->total >= 0 && m->allowed < m->total && ++n)
-        printf("set_per_process_memory_fraction() allows %s of %s.\n", size_text(m->allowed).s, size_text(m->total).s);
+        fprintf(to, "set_per_process_memory_fraction() allows %s of %s.\n", size_text(m->allowed).s, size_text(m->total).s);
     if (m->total >= 0 && (double)m->total < (1 - SAME_GPU) * (double)total && ++n)
-        printf("The GPU has %s; the plan counts on %s (%s).\n", size_text(m->total).s, size_text(total).s, p->plan.cluster.gpu.title);
+        fprintf(to, "The GPU has %s; the plan counts on %s (%s).\n", size_text(m->total).s, size_text(total).s, p->plan.cluster.gpu.title);
     if (m->tried >= 0 && idle + free >= m->tried && idle > free && ++n)
-        printf("Fragmentation: %s were reserved and not used by any tensor, in pieces that %s did not fit into: "
+        fprintf(to, "Fragmentation: %s were reserved and not used by any tensor, in pieces that %s did not fit into: "
                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.\n", size_text(idle).s, size_text(m->tried).s);
     if ((double)held > (1 + SAME_PLAN) * (double)p->e.allocated_peak && ++n) {
-        printf("The run held %s%s, %s more than the plan ever does: what ran is not what the plan says.\n",
+        fprintf(to, "The run held %s%s, %s more than the plan ever does: what ran is not what the plan says.\n",
                size_text(held).s, failed ? " with the request" : "", size_text(held - p->e.allocated_peak).s);
-        print_what_ran(m, p);
+        print_what_ran(to, m, p);
     } else if (!on_device(&p->e) && ++n) {
-        printf("The plan foresees it: %s.\n", p->e.why_not);
+        fprintf(to, "The plan foresees it: %s.\n", p->e.why_not);
     }
     if (n == 0 && m->form == OOM_TEXT)
-        print_unexplained(m, p);
+        print_unexplained(to, m, p);
     else if (n == 0)
-        printf("What was allocated is within the plan's peak.\n");
+        fprintf(to, "What was allocated is within the plan's peak.\n");
 }
 
 /* ---- what would fit ---- */
@@ -246,73 +246,66 @@ static int64_t nodes_that_fit(const struct plan *p, struct size_text *needed)
     return found;
 }
 
-static void print_way(const struct plan *p)
+static void print_way(FILE *to, const struct plan *p)
 {
     char change[160];
     struct size_text needed;
 
     if (advice_that_fits(p, change, sizeof change)) {
-        printf("; to make it fit: %s.\n", change);
+        fprintf(to, "; to make it fit: %s.\n", change);
         return;
     }
     int64_t nodes = nodes_that_fit(p, &needed);
     if (nodes)
-        printf("; no change of one option is enough; with nodes=%" PRId64 " it fits (%s).\n", nodes, needed.s);
+        fprintf(to, "; no change of one option is enough; with nodes=%" PRId64 " it fits (%s).\n", nodes, needed.s);
     else
-        printf("; no change of one option is enough, nor are up to %d times as many nodes.\n", MORE_NODES);
+        fprintf(to, "; no change of one option is enough, nor are up to %d times as many nodes.\n", MORE_NODES);
 }
 
 /* The plan where this process has `bytes` of the GPU, as PyTorch sees it. */
-static void print_verdict(const char *where, const struct plan *p, int64_t bytes)
+static void print_verdict(FILE *to, const char *where, const struct plan *p, int64_t bytes)
 {
     struct plan q = *p;                 /* shares the model */
     struct evaluation e;
 
     q.cluster.memory = bytes + p->cluster.memory - total_of(p);
-    printf("%s (%s for this process", where, size_text(bytes).s);
+    fprintf(to, "%s (%s for this process", where, size_text(bytes).s);
     if (q.cluster.memory <= q.cluster.context || cluster_available(&q.cluster) <= 0 || evaluate(&q, &e) < 0) {
-        puts(") nothing fits.");
+        fputs(") nothing fits.\n", to);
         return;
     }
-    printf(", %s of it usable) ", size_text(cluster_available(&q.cluster)).s);
+    fprintf(to, ", %s of it usable) ", size_text(cluster_available(&q.cluster)).s);
     if (e.m.elsewhere && spaces_short(&e.m.spaces) >= 0) {
         char why[320];
         spaces_why_not(&e.m.spaces, why, sizeof why);
-        printf("%s (%s)", on_device(&e) ? "the device holds the plan, its node does not" : "neither the device nor its node holds the plan",
+        fprintf(to, "%s (%s)", on_device(&e) ? "the device holds the plan, its node does not" : "neither the device nor its node holds the plan",
                why);
     } else {
-        printf("the plan %s", !e.m.fits ? "does not fit" : e.verdict == VERDICT_TIGHT ? "fits tightly" : "fits");
+        fprintf(to, "the plan %s", !e.m.fits ? "does not fit" : e.verdict == VERDICT_TIGHT ? "fits tightly" : "fits");
     }
     if (e.m.fits && e.verdict != VERDICT_TIGHT)
-        puts(".");
+        fputs(".\n", to);
     else
-        print_way(&q);
+        print_way(to, &q);
     evaluation_free(&e);
 }
 
 /* The plan on what this GPU really had for it. */
-static void print_remedy(const struct oom_message *m, const struct plan *p)
+static void print_remedy(FILE *to, const struct oom_message *m, const struct plan *p)
 {
     int64_t total = m->total >= 0 ? m->total : total_of(p);
 
-    putchar('\n');
-    print_verdict(m->others > 0 ? "Once they have ended" : "On this GPU", p, total);
+    fputc('\n', to);
+    print_verdict(to, m->others > 0 ? "Once they have ended" : "On this GPU", p, total);
     if (m->others > 0)
-        print_verdict("Beside them", p, total > m->others ? total - m->others : 0);
+        print_verdict(to, "Beside them", p, total > m->others ? total - m->others : 0);
 }
 
-int explain_oom(const char *plan, const char *message)
+void explain_oom(const struct explained *p, const struct oom_message *m, FILE *to)
 {
-    struct oom_message m;
-    struct explained p;
-
-    if (oom_message_read(message, &m) < 0 || explain_load(plan, &p) < 0)
-        return EXIT_MISUSE;
-    print_figures(&m, &p);
-    putchar('\n');
-    print_request(&m, &p);
-    print_causes(&m, &p);
-    print_remedy(&m, &p.plan);
-    explain_unload(&p);
-    return EXIT_DONE;
+    print_figures(to, m, p);
+    fputc('\n', to);
+    print_request(to, m, p);
+    print_causes(to, m, p);
+    print_remedy(to, m, &p->plan);
 }

@@ -7,28 +7,12 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/room.h"
 #include "base/size.h"
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
-#include "sim/plan/commands.h"
+#include "sim/plan/eval.h"
 #include "sim/plan/plan_source.h"
-
-int explain_load(const char *path, struct explained *p)
-{
-    if (plan_source_read(path, NULL, &p->plan) < 0)
-        return -1;
-    if (evaluate(&p->plan, &p->e) < 0) {
-        plan_free(&p->plan);
-        return -1;
-    }
-    return 0;
-}
-
-void explain_unload(struct explained *p)
-{
-    evaluation_free(&p->e);
-    plan_free(&p->plan);
-}
 
 /* The steady schedule as lines; the text is owned by lines[0]. */
 static char **lines_of(const struct schedules *s, int *n)
@@ -60,45 +44,74 @@ static char **lines_of(const struct schedules *s, int *n)
     return lines;
 }
 
-/* Longest common subsequence, then the lines outside of it: what diff prints.
- * Schedules fold equal blocks, so n*m stays small; a flat one that is too long is
- * not compared line by line. */
-static void print_diff(char **a, int n, char **b, int m)
+enum { DIFFERENT_LINES = 60 };
+
+/* Longest common subsequence, then the lines outside of it: what diff prints.  Schedules fold equal blocks, so n*m stays
+ * small; flat ones that are too long are not compared line by line: NULL. */
+static json_t *diff(char **a, int n, char **b, int m)
 {
-    enum { SHOW = 60 };
-    int shown = 0;
+    json_t *rows = json_array();
     int *lcs;
 
     if ((int64_t)n * m > 16 << 20) {
-        printf("  (%d and %d entries: too many to compare line by line)\n", n, m);
-        return;
+        json_decref(rows);
+        return NULL;
     }
-    lcs = calloc((size_t)(n + 1) * (size_t)(m + 1), sizeof *lcs);
-    if (!lcs)
-        abort();
+    lcs = room_new((size_t)(n + 1) * (size_t)(m + 1), sizeof *lcs);
 #define LCS(i, j) lcs[(size_t)(i) * (size_t)(m + 1) + (size_t)(j)]
     for (int i = n - 1; i >= 0; i--)
         for (int j = m - 1; j >= 0; j--)
             LCS(i, j) = !strcmp(a[i], b[j]) ? LCS(i + 1, j + 1) + 1
                       : LCS(i + 1, j) > LCS(i, j + 1) ? LCS(i + 1, j) : LCS(i, j + 1);
-    for (int i = 0, j = 0; (i < n || j < m) && shown < SHOW; ) {
+    for (int i = 0, j = 0; (i < n || j < m) && json_array_size(rows) < DIFFERENT_LINES; ) {
         if (i < n && j < m && !strcmp(a[i], b[j])) {
             i++, j++;
             continue;
         }
-        if (i < n && (j >= m || LCS(i + 1, j) >= LCS(i, j + 1)))
-            printf("- %s\n", a[i++]);
-        else
-            printf("+ %s\n", b[j++]);
-        shown++;
+        bool first = i < n && (j >= m || LCS(i + 1, j) >= LCS(i, j + 1));
+        json_array_append_new(rows, json_sprintf("%c %s", first ? '-' : '+', first ? a[i] : b[j]));
+        i += first;
+        j += !first;
     }
 #undef LCS
-    if (shown == SHOW)
-        printf("  ... and more\n");
-    if (shown == 0)
-        printf("  the same, entry for entry\n");
     free(lcs);
+    return rows;
 }
+
+/* Lines that only one steady schedule has, "- " of the first, "+ " of the second. */
+static json_t *different_lines(const struct explained *p, const struct explained *q)
+{
+    int n, m;
+    char **x = lines_of(&p->e.schedules, &n), **y = lines_of(&q->e.schedules, &m);
+    json_t *rows = diff(x, n, y, m);
+
+    if (n > 0)
+        free(x[0]);
+    if (m > 0)
+        free(y[0]);
+    free(x);
+    free(y);
+    return rows;
+}
+
+static void print_schedules(const struct explained *p, const struct explained *q, FILE *to)
+{
+    json_t *rows = different_lines(p, q), *row;
+    size_t i;
+
+    fprintf(to, "\nsteady schedules, - only in the first, + only in the second\n");
+    json_array_foreach(rows, i, row)
+        fprintf(to, "%s\n", json_string_value(row));
+    if (!rows)
+        fprintf(to, "  (too many entries to compare line by line)\n");
+    else if (json_array_size(rows) == DIFFERENT_LINES)
+        fprintf(to, "  ... and more\n");
+    else if (json_array_size(rows) == 0)
+        fprintf(to, "  the same, entry for entry\n");
+    json_decref(rows);
+}
+
+/* ---- options ---- */
 
 /* "deepspeed.offload_param" of "deepspeed" and "offload_param". */
 static void path_of(const char *object, const char *key, char path[96])
@@ -106,53 +119,70 @@ static void path_of(const char *object, const char *key, char path[96])
     snprintf(path, 96, "%s%s%s", object, *object ? "." : "", key);
 }
 
-static void print_keys(const json_t *a, const json_t *b, const char *prefix)
+/* {"key", "first", "second"} of each key that differs. */
+static void different_keys(const json_t *a, const json_t *b, const char *prefix, json_t *rows)
 {
     const char *key;
     char path[96];
     json_t *x;
 
     json_object_foreach((json_t *)a, key, x) {
-        const json_t *y = json_object_get(b, key);
-        if (json_equal(x, (json_t *)y))
+        json_t *y = json_object_get(b, key);
+        if (json_equal(x, y))
             continue;
-        if (json_is_object(x) && json_is_object(y)) {
-            path_of(prefix, key, path);
-            print_keys(x, y, path);
-            continue;
-        }
         path_of(prefix, key, path);
-        char *s = json_dumps(x, JSON_ENCODE_ANY | JSON_COMPACT);
-        char *t = y ? json_dumps(y, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-        printf("  %-28s %14.40s   %14.40s\n", path, s ? s : "-", t ? t : "-");
-        free(s);
-        free(t);
+        if (json_is_object(x) && json_is_object(y))
+            different_keys(x, y, path, rows);
+        else
+            json_array_append_new(rows, json_pack("{s:s, s:O, s:O?}", "key", path, "first", x, "second", y));
     }
     json_object_foreach((json_t *)b, key, x) {
-        if (!json_object_get(a, key)) {
-            char *t = json_dumps(x, JSON_ENCODE_ANY | JSON_COMPACT);
-            path_of(prefix, key, path);
-            printf("  %-28s %14s   %14.40s\n", path, "-", t ? t : "-");
-            free(t);
-        }
+        path_of(prefix, key, path);
+        if (!json_object_get(a, key))
+            json_array_append_new(rows, json_pack("{s:s, s:O}", "key", path, "second", x));
     }
 }
 
-static void print_bytes(const char *what, int64_t a, int64_t b)
+static char *text_of(const json_t *v)
+{
+    char *text = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+
+    return text ? text : strdup("-");
+}
+
+static void print_keys(const json_t *rows, FILE *to)
+{
+    json_t *row;
+    size_t i;
+
+    json_array_foreach((json_t *)rows, i, row) {
+        char *first = text_of(json_object_get(row, "first")), *second = text_of(json_object_get(row, "second"));
+        fprintf(to, "  %-28s %14.40s   %14.40s\n", json_string_value(json_object_get(row, "key")), first, second);
+        free(first);
+        free(second);
+    }
+}
+
+/* ---- figures ---- */
+
+static int64_t held_of_node(const struct evaluation *e, int space) { return e->m.elsewhere ? e->m.spaces.of[space].peak : 0; }
+
+static void print_bytes(const char *what, int64_t a, int64_t b, FILE *to)
 {
     if (a || b)
-        printf("  %-24s %14s   %14s   %s%s\n", what, size_text(a).s, size_text(b).s, b < a ? "-" : b > a ? "+" : "",
+        fprintf(to, "  %-24s %14s   %14s   %s%s\n", what, size_text(a).s, size_text(b).s, b < a ? "-" : b > a ? "+" : "",
                size_text(b > a ? b - a : a - b).s);
 }
 
-static void print_seconds(const char *what, double a, double b)
+static void print_seconds(const char *what, double a, double b, FILE *to)
 {
     if (a > 0 || b > 0)
-        printf("  %-28s %12.4g s %14.4g s   %+.4g s\n", what, a, b, b - a);
+        fprintf(to, "  %-28s %12.4g s %14.4g s   %+.4g s\n", what, a, b, b - a);
 }
 
 /* Each part of the step. */
-static void print_steps(const struct timing *a, const struct timing *b, const struct schedules *s, const struct schedules *t)
+static void print_steps(const struct timing *a, const struct timing *b, const struct schedules *s, const struct schedules *t,
+                        FILE *to)
 {
     double exposed[2][NCOLL] = { { 0 } };
     char name[64];
@@ -163,18 +193,18 @@ static void print_steps(const struct timing *a, const struct timing *b, const st
         for (int g = 0; g < t->groups.n; g++)
             exposed[1][op] += b->line.exposed_by[op][g];
     }
-    printf("\none steady step (%s; %s)\n", basis_name(a->basis), basis_name(b->basis));
-    print_seconds("compute", a->line.compute_s, b->line.compute_s);
+    fprintf(to, "\none steady step (%s; %s)\n", basis_name(a->basis), basis_name(b->basis));
+    print_seconds("compute", a->line.compute_s, b->line.compute_s, to);
     for (int op = 0; op < NCOLL; op++) {
         snprintf(name, sizeof name, "exposed %s", coll_name((enum coll_op)op));
-        print_seconds(name, exposed[0][op], exposed[1][op]);
+        print_seconds(name, exposed[0][op], exposed[1][op], to);
     }
-    print_seconds("optimizer", a->line.optimizer_s, b->line.optimizer_s);
-    print_seconds(eval_idle_name(s->spaces || t->spaces), a->line.idle_s, b->line.idle_s);
-    print_seconds("bubble (other stages' turn)", a->line.bubble_s, b->line.bubble_s);
-    print_seconds("waiting for the slowest rank", a->line.slowest_s, b->line.slowest_s);
-    print_seconds("together", a->line.step_s, b->line.step_s);
-    printf("  %-28s %14.4g %16.4g   %+.1f %%\n", "tokens/s", a->tokens_per_s, b->tokens_per_s,
+    print_seconds("optimizer", a->line.optimizer_s, b->line.optimizer_s, to);
+    print_seconds(eval_idle_name(s->spaces || t->spaces), a->line.idle_s, b->line.idle_s, to);
+    print_seconds("bubble (other stages' turn)", a->line.bubble_s, b->line.bubble_s, to);
+    print_seconds("waiting for the slowest rank", a->line.slowest_s, b->line.slowest_s, to);
+    print_seconds("together", a->line.step_s, b->line.step_s, to);
+    fprintf(to, "  %-28s %14.4g %16.4g   %+.1f %%\n", "tokens/s", a->tokens_per_s, b->tokens_per_s,
            100 * (b->tokens_per_s / a->tokens_per_s - 1));
 }
 
@@ -188,8 +218,6 @@ static void pair_of(const char *object, const char *key, const json_t *v, char *
     snprintf(to, size, "%s%s%s=%s", object, *object ? "." : "", key, text ? text : json_string_value(v));
     free(text);
 }
-
-static int64_t held_of_node(const struct evaluation *e, int space) { return e->m.elsewhere ? e->m.spaces.of[space].peak : 0; }
 
 struct totals { double step_s, tokens_per_s; int64_t bytes, host; };
 
@@ -207,14 +235,9 @@ static int totals_of(const struct plan *p, struct totals *out)
     return rc;
 }
 
-/* ", memory +1.00 GiB". */
-static void print_more(const char *what, int64_t was, int64_t now)
-{
-    printf(", %s %c%s", what, now < was ? '-' : '+', size_text(now > was ? now - was : was - now).s);
-}
-
-/* The first plan with this one change. */
-static void print_change(const struct plan *a, const struct totals *was, const char *pair)
+/* The first plan with this one change: {"set", "step_s", "tokens_per_s", "needed_bytes", "host_bytes"}, or {"set",
+ * "refused"}. */
+static json_t *change_json(const struct plan *a, const char *pair)
 {
     struct plan p;
     struct totals now;
@@ -229,19 +252,12 @@ static void print_change(const struct plan *a, const struct totals *was, const c
         plan_free(&p);
     }
     fail_restore(before);
-    if (rc < 0) {
-        printf("  %-44.44s cannot be changed alone: %s\n", pair, why);
-        return;
-    }
-    printf("  %-44.44s step %+.4g s, tokens/s %+.1f %%", pair, now.step_s - was->step_s,
-           100 * (now.tokens_per_s / was->tokens_per_s - 1));
-    print_more("memory", was->bytes, now.bytes);
-    if (now.host != was->host)
-        print_more(eval_space_name(SPACE_HOST), was->host, now.host);
-    putchar('\n');
+    return rc < 0 ? json_pack("{s:s, s:s}", "set", pair, "refused", why)
+                  : json_pack("{s:s, s:f, s:f, s:I, s:I}", "set", pair, "step_s", now.step_s, "tokens_per_s", now.tokens_per_s,
+                              "needed_bytes", (json_int_t)now.bytes, "host_bytes", (json_int_t)now.host);
 }
 
-static void print_changes(const struct plan *a, const struct totals *was, const json_t *x, const json_t *y, const char *object)
+static void change_keys(const struct plan *a, const json_t *x, const json_t *y, const char *object, json_t *rows)
 {
     const char *key;
     char pair[200], path[96];
@@ -254,105 +270,114 @@ static void print_changes(const struct plan *a, const struct totals *was, const 
             continue;
         if (json_is_object(v)) {
             path_of(object, key, path);
-            print_changes(a, was, u, v, path);
+            change_keys(a, u, v, path, rows);
             continue;
         }
         pair_of(object, key, v, pair, sizeof pair);
-        print_change(a, was, pair);
+        json_array_append_new(rows, change_json(a, pair));
     }
 }
 
-/* ---- the command ---- */
-
-static void print_schedules(const struct explained *p, const struct explained *q)
+/* The first plan with each option of the second alone. */
+static json_t *changes(const struct explained *p, const struct explained *q)
 {
-    int n, m;
-    char **x = lines_of(&p->e.schedules, &n), **y = lines_of(&q->e.schedules, &m);
+    bool same = p->plan.strategy == q->plan.strategy && p->plan.dialect == q->plan.dialect;
+    json_t *x = same ? plan_to_json(&p->plan) : plan_source_brief(&p->plan);
+    json_t *y = same ? plan_to_json(&q->plan) : plan_source_brief(&q->plan), *rows = json_array();
 
-    printf("\nsteady schedules, - only in the first, + only in the second\n");
-    print_diff(x, n, y, m);
-    if (n > 0)
-        free(x[0]);
-    if (m > 0)
-        free(y[0]);
-    free(x);
-    free(y);
+    change_keys(&p->plan, x, y, "", rows);
+    json_decref(x);
+    json_decref(y);
+    return rows;
 }
 
-static void print_memory(const struct explained *p, const struct explained *q)
+/* ", memory +1.00 GiB". */
+static void print_more(const char *what, int64_t was, int64_t now, FILE *to)
 {
-    printf("\nmemory at the peak (%s; %s)\n", p->e.peak_at, q->e.peak_at);
+    fprintf(to, ", %s %c%s", what, now < was ? '-' : '+', size_text(now > was ? now - was : was - now).s);
+}
+
+static void print_changes(const struct explained *p, FILE *to, const json_t *rows)
+{
+    json_t *row;
+    size_t i;
+
+    fprintf(to, "\nthe first with one option of the second, its other defaults following\n");
+    json_array_foreach((json_t *)rows, i, row) {
+        const char *set = json_string_value(json_object_get(row, "set")), *refused = json_string_value(json_object_get(row, "refused"));
+        if (refused) {
+            fprintf(to, "  %-44.44s cannot be changed alone: %s\n", set, refused);
+            continue;
+        }
+        int64_t was = held_of_node(&p->e, SPACE_HOST), now = json_integer_value(json_object_get(row, "host_bytes"));
+        fprintf(to, "  %-44.44s step %+.4g s, tokens/s %+.1f %%", set,
+                json_real_value(json_object_get(row, "step_s")) - p->t.line.step_s,
+                100 * (json_real_value(json_object_get(row, "tokens_per_s")) / p->t.tokens_per_s - 1));
+        print_more("memory", p->e.m.needed, json_integer_value(json_object_get(row, "needed_bytes")), to);
+        if (now != was)
+            print_more(eval_space_name(SPACE_HOST), was, now, to);
+        fputc('\n', to);
+    }
+}
+
+/* ---- both together ---- */
+
+static void print_memory(const struct explained *p, const struct explained *q, FILE *to)
+{
+    fprintf(to, "\nmemory at the peak (%s; %s)\n", p->e.peak_at, q->e.peak_at);
     for (int c = 0; c < NCAT; c++)
-        print_bytes(category_name((enum category)c), p->e.m.ledger.peak.by[c], q->e.m.ledger.peak.by[c]);
-    print_bytes("together", p->e.m.ledger.peak.bytes, q->e.m.ledger.peak.bytes);
-    print_bytes("needed, overhead included", p->e.m.needed, q->e.m.needed);
+        print_bytes(category_name((enum category)c), p->e.m.ledger.peak.by[c], q->e.m.ledger.peak.by[c], to);
+    print_bytes("together", p->e.m.ledger.peak.bytes, q->e.m.ledger.peak.bytes, to);
+    print_bytes("needed, overhead included", p->e.m.needed, q->e.m.needed, to);
     for (int m = SPACE_PINNED; m < NSPACE; m++)
-        print_bytes(eval_space_name((enum space)m), held_of_node(&p->e, m), held_of_node(&q->e, m));
+        print_bytes(eval_space_name((enum space)m), held_of_node(&p->e, m), held_of_node(&q->e, m), to);
     if (!p->e.m.fits)
-        printf("  the first does not fit: %s\n", p->e.why_not);
+        fprintf(to, "  the first does not fit: %s\n", p->e.why_not);
     if (!q->e.m.fits)
-        printf("  the second does not fit: %s\n", q->e.why_not);
-    printf("\nsent by each rank in a step\n");
-    print_bytes("all collectives", p->e.comm.sent_bytes, q->e.comm.sent_bytes);
+        fprintf(to, "  the second does not fit: %s\n", q->e.why_not);
+    fprintf(to, "\nsent by each rank in a step\n");
+    print_bytes("all collectives", p->e.comm.sent_bytes, q->e.comm.sent_bytes, to);
 }
 
-/* Of an evaluated plan, by what was measured on its machine. */
-static int time_of(struct explained *p, const char *db, struct timing *t)
+void explain_two(struct explained *p, struct explained *q, bool schedule, FILE *to)
 {
-    int rc = measured_load(db, p->plan.precision, &p->plan.cluster) < 0 ? measured_status()
-           : simulate_plan(&p->plan, &p->e, t, NULL) < 0 ? EXIT_MISUSE : EXIT_DONE;
-
-    measured_unload();
-    p->plan.cluster.measured = NULL;
-    return rc;
-}
-
-static int compare(struct explained *p, struct explained *q, bool schedule, const char *db)
-{
-    json_t *a = plan_to_json(&p->plan), *b = plan_to_json(&q->plan);
+    json_t *a = plan_to_json(&p->plan), *b = plan_to_json(&q->plan), *keys = json_array(), *rows;
     char first[160], second[160];
-    struct timing t, u;
-    int rc = time_of(p, db, &t);
 
-    if (rc == EXIT_DONE)
-        rc = time_of(q, db, &u);
-    if (rc == EXIT_DONE) {
-        struct totals was;
-        knob_label(&p->plan, first, sizeof first);
-        knob_label(&q->plan, second, sizeof second);
-        printf("%s\n%s: the second column\n\noptions that differ\n", first, second);
-        print_keys(a, b, "");
-        print_memory(p, q);
-        print_steps(&t, &u, &p->e.schedules, &q->e.schedules);
-        rc = totals_of(&p->plan, &was) < 0 ? EXIT_MISUSE : EXIT_DONE;
-        printf("\nthe first with one option of the second, its other defaults following\n");
-        bool same = p->plan.strategy == q->plan.strategy && p->plan.dialect == q->plan.dialect;
-        json_t *x = same ? json_incref(a) : plan_source_brief(&p->plan);
-        json_t *y = same ? json_incref(b) : plan_source_brief(&q->plan);
-        if (rc == EXIT_DONE)
-            print_changes(&p->plan, &was, x, y, "");
-        json_decref(x);
-        json_decref(y);
-        if (schedule)
-            print_schedules(p, q);
-    }
+    knob_label(&p->plan, first, sizeof first);
+    knob_label(&q->plan, second, sizeof second);
+    fprintf(to, "%s\n%s: the second column\n\noptions that differ\n", first, second);
+    different_keys(a, b, "", keys);
+    print_keys(keys, to);
+    print_memory(p, q, to);
+    print_steps(&p->t, &q->t, &p->e.schedules, &q->e.schedules, to);
+    print_changes(p, to, rows = changes(p, q));
+    if (schedule)
+        print_schedules(p, q, to);
+    json_decref(rows);
+    json_decref(keys);
     json_decref(a);
     json_decref(b);
-    return rc;
 }
 
-int explain_two(const char *first, const char *second, bool schedule, const char *db)
+static json_t *plan_json(const struct explained *p)
 {
-    struct explained p, q;
+    json_t *doc = evaluation_json(&p->plan, &p->e);
 
-    if (explain_load(first, &p) < 0)
-        return EXIT_MISUSE;
-    if (explain_load(second, &q) < 0) {
-        explain_unload(&p);
-        return EXIT_MISUSE;
-    }
-    int rc = compare(&p, &q, schedule, db);
-    explain_unload(&p);
-    explain_unload(&q);
-    return rc;
+    simulate_timing_into(doc, &p->plan, &p->e, &p->t);
+    return doc;
+}
+
+json_t *explain_two_json(struct explained *p, struct explained *q, bool schedule)
+{
+    json_t *a = plan_to_json(&p->plan), *b = plan_to_json(&q->plan), *keys = json_array(), *lines = NULL;
+
+    different_keys(a, b, "", keys);
+    json_decref(a);
+    json_decref(b);
+    json_t *doc = json_pack("{s:i, s:o, s:o, s:o, s:o}", "dpx", 1, "first", plan_json(p), "second", plan_json(q), "options", keys,
+                            "changes", changes(p, q));
+    if (schedule)
+        json_object_set_new(doc, "schedule", (lines = different_lines(p, q)) ? lines : json_null());
+    return doc;
 }

@@ -269,25 +269,33 @@ static int of_segments(const char *where, const json_t *segments, const json_t *
     return 0;
 }
 
+static int of_json(const char *where, const json_t *j, struct oom_message *m)
+{
+    const json_t *segments = json_is_array(j) ? j : json_object_get(j, "segments");
+
+    return json_is_array(segments) ? of_segments(where, segments, json_object_get(j, "device_traces"), m) : of_stats(where, j, m);
+}
+
 static int parse_json(const char *where, const char *text, size_t size, struct oom_message *m)
 {
     json_error_t e;
     json_t *j = json_loadb(text, size, 0, &e);
-    const json_t *segments = json_is_array(j) ? j : json_object_get(j, "segments");
     int rc;
 
     if (!j)
         return fail("%s:%d:%d: malformed JSON", where, e.line, e.column);
-    rc = json_is_array(segments) ? of_segments(where, segments, json_object_get(j, "device_traces"), m) : of_stats(where, j, m);
+    rc = of_json(where, j, m);
     json_decref(j);
     return rc;
 }
+
+static const struct oom_message nothing_said = { -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, OOM_TEXT };
 
 int oom_message_parse(const char *where, const char *text, size_t size, struct oom_message *out)
 {
     size_t i = 0;
 
-    *out = (struct oom_message){ -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, OOM_TEXT };
+    *out = nothing_said;
     while (i < size && isspace((unsigned char)text[i]))
         i++;
     if (i < size && (text[i] == '{' || (text[i] == '[' && !find(text, size, "Tried to allocate "))))
@@ -326,4 +334,14 @@ int oom_message_read(const char *path, struct oom_message *out)
     free(text);
     fclose(f);
     return rc;
+}
+
+int oom_message_given(const struct oom_given *given, struct oom_message *out)
+{
+    if (given->doc) {
+        *out = nothing_said;
+        return of_json("oom", given->doc, out);
+    }
+    return given->text ? oom_message_parse("oom_text", given->text, strlen(given->text), out)
+                       : oom_message_read(given->path, out);
 }

@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct json_t;
+
 /* Bytes; -1: not said. */
 struct oom_message {
     int64_t tried;              /* the request that failed, as it was made of the device */
@@ -36,5 +38,9 @@ struct oom_message {
 /* 0, or -1 with what is missing reported; `where` names the text. */
 int oom_message_parse(const char *where, const char *text, size_t size, struct oom_message *out);
 int oom_message_read(const char *path, struct oom_message *out);
+
+/* The message by the name of its file ("-": standard input), or itself, or as a JSON document; one of them. */
+struct oom_given { const char *path, *text; const struct json_t *doc; };
+int oom_message_given(const struct oom_given *given, struct oom_message *out);
 
 #endif

@@ -60,7 +60,7 @@ static bool is_head(const char *key)
 int plan_source_check_key(const char *key)
 {
     enum { MOST = 256 };
-    static char names[MOST][KEY];
+    char names[MOST][KEY];
     const char *words[MOST + 1];
     const struct knob *k;
     int n = 0;
@@ -122,8 +122,12 @@ static json_t *value_of(const char *key, const char *text)
         fail("%s: a value is missing", key);
         return NULL;
     }
-    if (is_text(key))
-        return strcmp(text, "null") ? json_string(text) : json_null();
+    if (is_text(key)) {
+        j = strcmp(text, "null") ? json_string(text) : json_null();
+        if (!j)
+            fail("%s: '%.60s' is not UTF-8", key, text);
+        return j;
+    }
     if (!k || k->type == KNOB_INT || k->type == KNOB_REAL)
         return number(key, text);
     j = json_loads(text, JSON_DECODE_ANY, NULL);
@@ -361,12 +365,13 @@ int plan_source_with(const struct plan *base, const char *const *pairs, int n, s
     return 0;
 }
 
-int plan_source_read(const char *path, const struct opt_pairs *set, struct plan *out)
+int plan_source_given(const struct plan_given *given, const struct opt_pairs *set, struct plan *out)
 {
     struct plan p;
-    int rc;
+    int rc = given->doc ? plan_from_json(given->doc, "plan", &p)
+           : plan_read(strcmp(given->path, "-") ? given->path : "/dev/stdin", &p);
 
-    if (plan_read(strcmp(path, "-") ? path : "/dev/stdin", &p) < 0)
+    if (rc < 0)
         return -1;
     if (!set || set->n == 0) {
         *out = p;
@@ -375,4 +380,9 @@ int plan_source_read(const char *path, const struct opt_pairs *set, struct plan 
     rc = plan_source_with(&p, set->at, set->n, out);
     plan_free(&p);
     return rc;
+}
+
+int plan_source_read(const char *path, const struct opt_pairs *set, struct plan *out)
+{
+    return plan_source_given(&(struct plan_given){ .path = path }, set, out);
 }

@@ -19,6 +19,12 @@
 #include "base/opts.h"
 #include "model/plan/plan.h"
 
+/* A plan by the name of its file, or the document itself. */
+struct plan_given { const char *path; const struct json_t *doc; };
+
+/* The plan that is given, with these changes (NULL: none).  0, or -1 with the reason reported. */
+int plan_source_given(const struct plan_given *given, const struct opt_pairs *set, struct plan *out);
+
 /* The plan of a file ("-": standard input) with these changes (NULL: none).  0, or -1 with the reason reported. */
 int plan_source_read(const char *path, const struct opt_pairs *set, struct plan *out);
 

@@ -25,13 +25,13 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void progress_start(struct progress *p, int64_t of)
+void progress_start(struct progress *p, int64_t of, const char *what)
 {
     struct sigaction a = { .sa_handler = stop, .sa_flags = (int)SA_RESETHAND };
 
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
-    *p = (struct progress){ .of = of, .start = now(), .terminal = isatty(STDERR_FILENO) };
+    *p = (struct progress){ .of = of, .what = what, .start = now(), .terminal = isatty(STDERR_FILENO) };
     p->next = p->start + 1;
 }
 
@@ -41,8 +41,8 @@ void progress_at(struct progress *p, int64_t done)
 
     if (t < p->next || done >= p->of)
         return;
-    fprintf(stderr, "%s%" PRId64 " of %" PRId64 " points, %.0f s, about %.0f s to go%s", p->terminal ? "\r" : "", done,
-            p->of, spent, spent / (double)done * (double)(p->of - done), p->terminal ? "    " : "\n");
+    fprintf(stderr, "%s%" PRId64 " of %" PRId64 " %s, %.0f s, about %.0f s to go%s", p->terminal ? "\r" : "", done,
+            p->of, p->what, spent, spent / (double)done * (double)(p->of - done), p->terminal ? "    " : "\n");
     p->shown = true;
     p->next = p->terminal ? t + .25 : p->start + 2 * spent;
 }

@@ -1,6 +1,6 @@
 /* progress.h -- how far a long command is, on standard error; and Ctrl-C as a question.
  *
- *     progress_start(&p, points);
+ *     progress_start(&p, points, "points");
  *     for (i = 0; i < points && !progress_stopped(); i++, progress_at(&p, i))
  *         ...
  *     progress_end(&p);
@@ -12,10 +12,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct progress { int64_t of; double start, next; bool terminal, shown; };
+struct progress { int64_t of; const char *what; double start, next; bool terminal, shown; };
 
 /* From now on the first SIGINT or SIGTERM only sets progress_stopped(); the second ends the process. */
-void progress_start(struct progress *p, int64_t of);
+void progress_start(struct progress *p, int64_t of, const char *what);
 void progress_at(struct progress *p, int64_t done);
 void progress_end(struct progress *p);
 bool progress_stopped(void);

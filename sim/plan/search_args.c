@@ -22,29 +22,6 @@ static const uint64_t framework_dialects[] = {
     1u << DIALECT_TORCH | 1u << DIALECT_TORCH_FSDP1 | 1u << DIALECT_DEEPSPEED,
 };
 
-enum { NAMES = 512 };
-
-static const char *const *names_of(const char *(*at)(int, const char **), const char **names)
-{
-    for (int i = 0; i < NAMES && (names[i] = at(i, NULL)); i++)
-        ;
-    return names;
-}
-
-const char *const *search_models(void)
-{
-    static const char *names[NAMES + 1];
-
-    return names_of(model_builtin, names);
-}
-
-const char *const *search_clusters(void)
-{
-    static const char *names[NAMES + 1];
-
-    return names_of(cluster_builtin, names);
-}
-
 static bool can_export(const struct plan *p, const void *target)
 {
     return export_can(p, target);
@@ -94,14 +71,24 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
     return EXIT_DONE;
 }
 
+int search_model_load(const char *name, const struct json_t *doc, struct model *out)
+{
+    return doc ? model_from_config(doc, "model", out) : model_load(name, out);
+}
+
+int search_cluster_load(const char *name, const struct json_t *doc, struct cluster *out)
+{
+    return doc ? cluster_from_json(doc, "cluster", out) : cluster_load(name, out);
+}
+
 int search_args_load(const struct search_args *a, struct question *q)
 {
     struct model m;
     struct cluster c;
 
-    if (check(a) < 0 || model_load(a->model, &m) < 0)
+    if (check(a) < 0 || search_model_load(a->model, a->model_doc, &m) < 0)
         return EXIT_MISUSE;
-    int rc = cluster_load(a->cluster, &c) < 0 ? EXIT_MISUSE : search_args_options(a, &m, &c, q);
+    int rc = search_cluster_load(a->cluster, a->cluster_doc, &c) < 0 ? EXIT_MISUSE : search_args_options(a, &m, &c, q);
     if (rc != EXIT_DONE)
         model_free(&m);
     return rc;
@@ -109,7 +96,7 @@ int search_args_load(const struct search_args *a, struct question *q)
 
 void search_question_free(struct question *q)
 {
-    measured_unload();
+    measured_unload(&q->cluster);
     model_free(&q->model);
 }
 

@@ -20,6 +20,7 @@
 
 struct search_args {
     const char *model, *cluster, *db;
+    const struct json_t *model_doc, *cluster_doc;       /* in the place of names */
     int64_t  seq, global_batch, micro_batch, memory, threads;
     double   headroom;
     int      framework, dialect, kernels, precision, recompute, export_to;      /* -1: not given */
@@ -36,13 +37,9 @@ enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY };
 extern const char *const search_frameworks[], *const search_strategies[], *const search_dialects[],
                   *const search_recomputes[];
 
-/* Built-in models and clusters, for completion; ended by NULL. */
-const char *const *search_models(void);
-const char *const *search_clusters(void);
-
 #define SEARCH_OPTS(a, must) \
-    { "model", "a built-in name, a Hugging Face id of one, a config.json or its folder", .str = &(a).model, .words = search_models(), .required = must }, \
-    { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &(a).cluster, .words = search_clusters(), .required = must }, \
+    { "model", "a built-in name, a Hugging Face id of one, a config.json or its folder", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .required = must }, \
+    { "cluster", "a cluster file, a built-in name, 4x8xh100, localhost", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .required = must }, \
     { "seq", "tokens per sample, such as 8192 or 8k", .length = &(a).seq, .min = 1, .required = must }, \
     { "global-batch", "samples per optimizer step", .i = &(a).global_batch, .min = 1, .required = must }, \
     { "framework", "what you can run: torch, deepspeed or any", .word = &(a).framework, .words = search_frameworks }, \
@@ -72,6 +69,10 @@ void search_question_free(struct question *q);
 
 /* The same of a model and a cluster at hand (q->model is shared, not freed). */
 int  search_args_options(const struct search_args *a, const struct model *m, const struct cluster *c, struct question *q);
+
+/* A model and a cluster by their names, or (not NULL) as documents: a config.json, a cluster file.  0, or -1 reported. */
+int search_model_load(const char *name, const struct json_t *doc, struct model *out);
+int search_cluster_load(const char *name, const struct json_t *doc, struct cluster *out);
 
 /* In one line what was asked: GPUs with their memory, links, tokens a step, precision, kernels. */
 void search_question_print(const struct question *q, FILE *to);

@@ -121,7 +121,7 @@ json_t *measured_json(const struct plan *p, const struct schedules *s)
                      m->warning[0] ? m->warning : NULL, "missing", missing, "outside", outside);
 }
 
-static void print_some(const struct gap *gap, int n, bool outside, const char *title)
+static void print_some(const struct gap *gap, int n, bool outside, const char *title, FILE *to)
 {
     int told = 0, all = 0;
 
@@ -129,23 +129,23 @@ static void print_some(const struct gap *gap, int n, bool outside, const char *t
         all += gap[i].outside == outside;
     if (all == 0)
         return;
-    printf("  %s: ", title);
+    fprintf(to, "  %s: ", title);
     for (int i = 0; i < n && told < 4; i++)
         if (gap[i].outside == outside)
-            printf("%s%s", told++ ? ", " : "", gap[i].what);
+            fprintf(to, "%s%s", told++ ? ", " : "", gap[i].what);
     if (all > told)
-        printf(" and %d more", all - told);
-    putchar('\n');
+        fprintf(to, " and %d more", all - told);
+    fputc('\n', to);
 }
 
-void measured_print(const struct plan *p, const struct schedules *s)
+void measured_print(const struct plan *p, const struct schedules *s, FILE *to)
 {
     struct gap gap[GAPS_MOST];
     int n = measured_gaps(p, s, gap);
 
     if (!p->cluster.measured)
         return;
-    printf("  measured: %s\n", p->cluster.measured->basis);
-    print_some(gap, n, false, "not measured");
-    print_some(gap, n, true, "outside of the calibrated range");
+    fprintf(to, "  measured: %s\n", p->cluster.measured->basis);
+    print_some(gap, n, false, "not measured", to);
+    print_some(gap, n, true, "outside of the calibrated range", to);
 }

@@ -22,6 +22,6 @@ int measured_gaps(const struct plan *p, const struct schedules *s, struct gap ou
 json_t *measured_json(const struct plan *p, const struct schedules *s);
 
 /* The same as lines for a person. */
-void measured_print(const struct plan *p, const struct schedules *s);
+void measured_print(const struct plan *p, const struct schedules *s, FILE *to);
 
 #endif

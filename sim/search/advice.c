@@ -294,6 +294,30 @@ static void print_ways(const struct plan *p, const struct evaluation *e, FILE *t
                 size_text(tried[i].peak).s, size_text(now - tried[i].peak).s);
 }
 
+json_t *advice_json(const struct plan *p, const struct evaluation *e)
+{
+    struct tried tried[NCHANGES];
+    enum space s = short_of(e);
+    int n = try_all(p, s, &(struct judge){ 0 }, tried);
+    json_t *ways = json_array();
+    char *why = NULL;
+    size_t size;
+    FILE *f = open_memstream(&why, &size);
+
+    if (!f)
+        abort();
+    print_why(e, f);
+    fclose(f);
+    qsort(tried, (size_t)n, sizeof *tried, by_peak);
+    for (int i = 0; i < n && tried[i].peak < peak_in(e, s); i++)
+        json_array_append_new(ways, json_pack("{s:o, s:I, s:b}", "change", json_sprintf("%s%s", tried[i].words, tried[i].what),
+                                              "peak_bytes", (json_int_t)tried[i].peak, "fits", tried[i].fits));
+    json_t *doc = json_pack("{s:s, s:s, s:I, s:o}", "why", why, "space", space_name(s), "peak_bytes", (json_int_t)peak_in(e, s),
+                            "to_lower_it", ways);
+    free(why);
+    return doc;
+}
+
 void advice_print(const struct plan *p, const struct evaluation *e, FILE *to)
 {
     print_why(e, to);

@@ -33,7 +33,8 @@ struct work {
     int     nprograms;
     int64_t cap_programs;
     atomic_llong next;              /* the candidate that the next free thread takes */
-    atomic_int   failed;
+    atomic_int   failed, stopped;
+    pthread_t    caller;
     char         why[256];      /* of the thread that failed first */
     int64_t      first_later;           /* of the candidates, the first variant that saves memory; -1: none yet */
     atomic_int   refused;               /* of these, how many could not be planned, */
@@ -230,6 +231,16 @@ static void cannot(struct work *w, int64_t i, const char why[256])
 
 enum { RUN = 16 };                      /* candidates that a thread takes at a time */
 
+/* The thread that called search() asks whether it may go on: its language may have a word to say (Python's signals are
+ * handled in one thread only). */
+static void ask_on(struct work *w)
+{
+    int64_t done = w->next;
+
+    if (w->o->go_on && pthread_equal(w->caller, pthread_self()) && !w->o->go_on(w->o->go_on_of, done < w->n ? done : w->n, w->n))
+        w->stopped = 1;
+}
+
 /* Candidates are taken in runs, so that neighbours with equal kernels meet the same
  * thread's cost cache. */
 static void *worker(void *arg)
@@ -243,13 +254,15 @@ static void *worker(void *arg)
     struct fail_sink before = fail_divert(why, sizeof why);
     for (;;) {
         int64_t from = atomic_fetch_add(&w->next, RUN);
-        if (from >= w->n || w->failed)
+        if (from >= w->n || w->failed || w->stopped)
             break;
         if (!cache)
             cache = cost_cache_new(&w->found[from].plan);
-        for (int64_t i = from; i < from + RUN && i < w->n; i++)
+        for (int64_t i = from; i < from + RUN && i < w->n && !w->stopped; i++) {
             if (!w->found[i].at_least && assess(w, i, &s, cache, &memo) < 0)
                 cannot(w, i, why);
+            ask_on(w);
+        }
     }
     cost_cache_free(cache);
     schedules_free(&s);
@@ -375,7 +388,7 @@ static int look_later(struct work *w)
     int rc = 0;
 
     w->first_later = n;
-    while (!rc && !w->failed) {
+    while (!rc && !w->failed && !w->stopped) {
         int64_t least = INT64_MAX;
         for (int64_t i = 0; i < n; i++)
             if (w->found[i].plan.micro_batch > done && w->found[i].plan.micro_batch < least)
@@ -504,7 +517,7 @@ static double now(void)
 
 int search(const struct search_options *o, struct search_result *out)
 {
-    struct work w = { .o = o, .first_later = -1 };
+    struct work w = { .o = o, .first_later = -1, .caller = pthread_self() };
     double start = now();
     int rc = -1;
 
@@ -531,6 +544,10 @@ int search(const struct search_options *o, struct search_result *out)
     run_all(&w);
     if (!w.failed && look_later(&w) < 0)
         goto out;
+    if (w.stopped) {
+        fail("search: stopped before all plans were looked at");
+        goto out;
+    }
     if (w.failed) {
         fail("a candidate that passed the checks could not be planned: %s", w.why);
         goto out;

@@ -41,6 +41,10 @@ struct search_options {
     /* Which plans count (what a tool can run); NULL: all.  It is handed accept_what. */
     bool       (*accept)(const struct plan *p, const void *what);
     const void  *accept_what;
+    /* Asked now and then by the thread that called search(): may it go on?  `done` of `total` plans, which grows, were
+     * looked at.  NULL: it goes on. */
+    bool       (*go_on)(void *of, int64_t done, int64_t total);
+    void        *go_on_of;
 };
 
 struct found {
@@ -77,7 +81,7 @@ struct search_result {
 };
 
 /* 0, or -1 with the reason reported: nothing to search (the global batch does not
- * divide, no cell of the table is left). */
+ * divide, no cell of the table is left), or go_on() said no. */
 int  search(const struct search_options *o, struct search_result *out);
 void search_free(struct search_result *r);
 

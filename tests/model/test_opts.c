@@ -1,6 +1,7 @@
 #include "tests/check.h"
 #include "base/fail.h"
 #include "base/opts.h"
+#include "base/version.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -207,7 +208,7 @@ static void version_names_the_program_not_the_command(void **state)
 
     (void)state;
     assert_int_equal(capture(ask_for_version), OPTS_DONE);
-    snprintf(want, sizeof want, "dpxplan %s\n", dpx_version());
+    snprintf(want, sizeof want, "dpxplan %s\n", version_text());
     assert_string_equal(printed, want);
 }
 

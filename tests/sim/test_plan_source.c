@@ -126,6 +126,17 @@ static void a_key_that_is_none_is_refused_with_its_neighbour(void **state)
     assert_non_null(strstr(said, "micro_batch"));
 }
 
+/* A command line has any bytes; a document has text. */
+static void a_value_that_is_no_text_is_refused_with_its_key(void **state)
+{
+    struct plan q;
+
+    (void)state;
+    assert_int_equal(change(FSDP, "precision=\xcf\xcf", &q), -1);
+    assert_non_null(strstr(said, "precision: "));
+    assert_non_null(strstr(said, "not UTF-8"));
+}
+
 static void no_limit_is_null_and_not_an_integer_beyond_doubles(void **state)
 {
     (void)state;
@@ -153,6 +164,7 @@ int main(void)
         cmocka_unit_test(another_strategy_drops_what_it_has_not),
         cmocka_unit_test(a_global_batch_sets_the_accumulation),
         cmocka_unit_test(a_key_that_is_none_is_refused_with_its_neighbour),
+        cmocka_unit_test(a_value_that_is_no_text_is_refused_with_its_key),
         cmocka_unit_test(no_limit_is_null_and_not_an_integer_beyond_doubles),
     };
     return cmocka_run_group_tests_name("sim/plan_source", tests, NULL, NULL);

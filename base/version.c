@@ -1,0 +1,8 @@
+#include "base/version.h"
+
+#include "dpx_version.h"
+
+const char *version_text(void)
+{
+    return DPX_VERSION;
+}

@@ -1,0 +1,188 @@
+/* dpx.c -- the functions of libdpx: a request is read into the table of the command's options, answered by the function
+ * that the command calls, and the answer written. */
+#include "lib/dpx.h"
+
+#include <locale.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/document.h"
+#include "base/fail.h"
+#include "base/notes.h"
+#include "base/opts.h"
+#include "base/version.h"
+#include "model/plan/knob.h"
+#include "sim/plan/commands.h"
+#include "sim/plan/convert.h"
+#include "sim/plan/eval.h"
+#include "sim/plan/explain.h"
+#include "sim/plan/search_answer.h"
+
+_Static_assert((int)DPX_DONE == (int)EXIT_DONE && (int)DPX_FAILED == (int)EXIT_FAILED && (int)DPX_MISUSE == (int)EXIT_MISUSE &&
+               (int)DPX_NO == (int)EXIT_NO, "a status is what the command would exit with");
+
+/* What a request leads to: *doc with DPX_DONE and DPX_NO, else the reason by fail().  `kept` as opts_json() needs it. */
+struct call { json_t *request, *kept; const struct dpx_watch *watch; bool cancelled; };
+typedef int answer_fn(struct call *c, json_t **doc);
+
+/* ---- one function each ---- */
+
+static bool go_on(void *of, int64_t done, int64_t total)
+{
+    struct call *c = of;
+
+    c->cancelled = c->watch->progress(c->watch->data, done, total) != 0;
+    return !c->cancelled;
+}
+
+static int answer_search(struct call *c, json_t **doc)
+{
+    struct search_asked a = SEARCH_ASKED;
+    const struct opt opts[] = { SEARCH_ASKED_OPTS(a), { 0 } };
+    struct search_answer s;
+    int rc;
+
+    if (opts_json("search", opts, c->request, c->kept) < 0)
+        return DPX_MISUSE;
+    if (c->watch && c->watch->progress) {
+        a.go_on = go_on;
+        a.go_on_of = c;
+    }
+    if ((rc = search_answer_open(&a, &s)) != DPX_DONE)
+        return rc;
+    rc = search_answer_find(&a, &s);
+    if (rc == DPX_DONE || rc == DPX_NO)
+        *doc = search_answer_json(&a, &s);
+    search_answer_free(&s);
+    return c->cancelled ? DPX_CANCELLED : rc;
+}
+
+static int answer_eval(struct call *c, json_t **doc)
+{
+    struct eval_args a = EVAL_ARGS;
+    const struct opt opts[] = { EVAL_OPTS(a), { 0 } };
+    struct eval_answer e;
+
+    if (opts_json("eval", opts, c->request, c->kept) < 0)
+        return DPX_MISUSE;
+    int rc = eval_ask(&a, &e);
+    if (rc == DPX_DONE || rc == DPX_NO) {
+        *doc = eval_json(&a, &e);
+        eval_free(&e);
+    }
+    return rc;
+}
+
+static int answer_explain(struct call *c, json_t **doc)
+{
+    struct explain_args a = EXPLAIN_ARGS;
+    const struct opt opts[] = { EXPLAIN_OPTS(a), { 0 } };
+
+    return opts_json("explain", opts, c->request, c->kept) < 0 ? DPX_MISUSE : explain_json(&a, doc);
+}
+
+static int answer_import(struct call *c, json_t **doc)
+{
+    struct import_args a = IMPORT_ARGS;
+    const struct opt opts[] = { IMPORT_OPTS(a), { 0 } };
+    struct plan p;
+    char label[160];
+
+    if (opts_json("import", opts, c->request, c->kept) < 0)
+        return DPX_MISUSE;
+    int rc = convert_import(&a, &p);
+    if (rc == DPX_DONE) {
+        knob_label(&p, label, sizeof label);
+        *doc = json_pack("{s:i, s:o, s:s}", "dpx", DPX_API, "plan", plan_to_json(&p), "label", label);
+        plan_free(&p);
+    }
+    return rc;
+}
+
+static int answer_export(struct call *c, json_t **doc)
+{
+    struct export_args a = { .to = NULL };
+    const struct opt opts[] = { EXPORT_OPTS(a), { 0 } };
+    char *text;
+
+    if (opts_json("export", opts, c->request, c->kept) < 0)
+        return DPX_MISUSE;
+    int rc = convert_export(&a, &text);
+    if (rc == DPX_DONE) {
+        *doc = json_pack("{s:i, s:s, s:s}", "dpx", DPX_API, "to", a.to, "text", text);
+        free(text);
+    }
+    return rc;
+}
+
+/* ---- what all of them share ---- */
+
+static char *copy_of(const char *text)
+{
+    char *copy = strdup(text);
+
+    if (!copy)
+        abort();
+    return copy;
+}
+
+/* The request as a document; NULL with the place of the mistake reported. */
+static json_t *read_request(const char *request)
+{
+    json_error_t e;
+    json_t *j = request ? json_loads(request, JSON_REJECT_DUPLICATES, &e) : NULL;
+
+    if (!request)
+        fail("the request is NULL");
+    else if (!j)
+        fail("the request:%d:%d: malformed JSON: %s", e.line, e.column, e.text);
+    return j;
+}
+
+static int call(answer_fn *fn, const char *request, const struct dpx_watch *watch, char **answer)
+{
+    char why[2048] = "";
+    struct call c = { .watch = watch, .kept = json_array() };
+    json_t *doc = NULL, *notes = json_array();
+    int status = DPX_MISUSE;
+
+    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);  /* numbers have points, whatever the program's locale */
+    if (!plain)
+        abort();
+    locale_t usual = uselocale(plain);
+    struct fail_sink before = fail_divert(why, sizeof why);
+    json_t *notes_before = notes_divert(notes);
+    if ((c.request = read_request(request)))
+        status = fn(&c, &doc);
+    if (doc)
+        json_object_set(doc, "notes", notes);
+    if (!doc && (status == DPX_DONE || status == DPX_NO)) {     /* json_pack() takes neither NaN nor infinity */
+        fail("the answer holds a number that JSON has no word for");
+        status = DPX_FAILED;
+    }
+    *answer = doc ? document_text(doc, 0) : copy_of(why);
+    notes_divert(notes_before);
+    fail_restore(before);
+    uselocale(usual);
+    freelocale(plain);
+    if (!*answer)
+        abort();
+    json_decref(doc);
+    json_decref(notes);
+    json_decref(c.kept);
+    json_decref(c.request);
+    return status;
+}
+
+int dpx_search(const char *request, const struct dpx_watch *watch, char **answer) { return call(answer_search, request, watch, answer); }
+int dpx_eval(const char *request, char **answer)    { return call(answer_eval, request, NULL, answer); }
+int dpx_explain(const char *request, char **answer) { return call(answer_explain, request, NULL, answer); }
+int dpx_import(const char *request, char **answer)  { return call(answer_import, request, NULL, answer); }
+int dpx_export(const char *request, char **answer)  { return call(answer_export, request, NULL, answer); }
+
+void dpx_free(char *answer) { free(answer); }
+
+const char *dpx_version(void) { return version_text(); }

@@ -1,0 +1,205 @@
+"""dpx in Python: what a distributed training needs and takes, and which plan is best.
+
+    import dpx
+
+    answer = dpx.search("llama-3.1-8b", "2x8xh100", seq="8k", global_batch=128)
+    best = answer["plans"][0]
+    print(best["label"], best["time"]["step_s"], best["memory"]["peak_bytes"])
+
+    longer = dpx.evaluate(best["plan"], set={"seq": "16k"})
+    config = dpx.export(best["plan"], "torchtitan")
+
+Answers are the documents that dpxplan prints with --json, as dicts.  What is wrong with a question is a DpxError whose
+text is one line: what, where, and what would be right.  That nothing fits is an answer, not an error: `fits` is False.
+
+One file, the standard library and libdpx.so.0, which is looked for in $DPX_LIBRARY, the build folder beside this file,
+where `make install` put it, and where the system looks.  Calls may come from any thread; they run without the
+interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
+
+__all__ = ["DpxError", "Cancelled", "search", "evaluate", "explain", "import_plan", "export", "version"]
+
+Document = Dict[str, Any]
+#: A document, or the name of a file (of a model or cluster: also a name that dpx knows).
+Named = Union[Mapping[str, Any], str, "os.PathLike[str]"]
+#: Called with the steps done and in all; False ends the search.
+Progress = Callable[[int, int], Optional[bool]]
+
+_DONE, _FAILED, _MISUSE, _NO, _CANCELLED = range(5)
+_INSTALLED = None       # make install writes the library's path here
+
+
+class DpxError(Exception):
+    """A question that has no answer.  The text is one line; `status` is what dpxplan would exit with."""
+
+    def __init__(self, message: str, status: int = _MISUSE) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Cancelled(DpxError):
+    """`progress` returned False."""
+
+
+_PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_longlong, ctypes.c_longlong)
+
+
+class _Watch(ctypes.Structure):
+    _fields_ = [("progress", _PROGRESS), ("data", ctypes.c_void_p)]
+
+
+def _load() -> ctypes.CDLL:
+    """The library, its functions with their types."""
+    given = os.environ.get("DPX_LIBRARY")
+    built = Path(__file__).resolve().parent.parent / "build" / "libdpx.so.0"
+    name = given or (str(built) if built.exists() else _INSTALLED or "libdpx.so.0")
+    try:
+        library = ctypes.CDLL(name)
+    except OSError as error:
+        raise ImportError(f"{name}: {error}; DPX_LIBRARY=/path/to/libdpx.so.0 says where it is") from None
+    answer = ctypes.POINTER(ctypes.c_void_p)
+    library.dpx_search.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Watch), answer]
+    for function in (library.dpx_eval, library.dpx_explain, library.dpx_import, library.dpx_export):
+        function.argtypes = [ctypes.c_char_p, answer]
+    library.dpx_free.argtypes = [ctypes.c_void_p]
+    library.dpx_free.restype = None
+    library.dpx_version.restype = ctypes.c_char_p
+    return library
+
+
+_library = _load()
+
+
+def _plain(value: Any) -> Any:
+    """What json has no word for: paths, and the numbers of numpy and torch."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "item"):
+        return value.item()
+    if isinstance(value, (Mapping, Iterable)):
+        return dict(value) if isinstance(value, Mapping) else list(value)
+    raise TypeError(f"{type(value).__name__} is nothing that JSON has")
+
+
+def _call(function: Any, request: Mapping[str, Any], *watch: Any) -> Document:
+    """One call of the library: the answer as a document, or its line as an error."""
+    given = {key: value for key, value in request.items() if value is not None}
+    try:
+        text = json.dumps(given, default=_plain, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise DpxError(f"the request is no JSON: {error}") from None
+    answer = ctypes.c_void_p()
+    status = function(text.encode(), *watch, ctypes.byref(answer))
+    try:
+        said = ctypes.string_at(answer.value or 0).decode("utf-8", "replace")
+    finally:
+        _library.dpx_free(answer)
+    if status in (_DONE, _NO):
+        return json.loads(said)
+    raise (Cancelled if status == _CANCELLED else DpxError)(said, status)
+
+
+def search(model: Named, cluster: Named, seq: Union[int, str], global_batch: Union[int, str], *,
+           progress: Optional[Progress] = None, **options: Any) -> Document:
+    """The fastest plan that fits, and those next to it.
+
+    `model` is a built-in name, a Hugging Face id of one, a config.json, its folder, or the config as a dict; `cluster`
+    "4x8xh100", a file, or a dict; `seq` tokens per sample; `global_batch` samples per optimizer step.  `options` are
+    those of `dpxplan search` with _ for -: framework, export_to, strategy, dialect, kernels, micro_batch, precision,
+    recompute, memory, headroom, no_offload, threads, db, tokens, price, days, watts, top.
+
+    The answer has `plans`, the best first, `why`, `pareto`, and `nearest_that_does_not_fit`.  `progress` is called in
+    this thread about twenty times a second, and at the end; it ends the search by False (Cancelled is raised) or by an
+    exception (which is raised).  Ctrl-C ends it, too.
+    """
+    request = dict(options, model=model, cluster=cluster, seq=seq, global_batch=global_batch)
+    return _Search(request).run(progress)
+
+
+class _Search:
+    """A search in a thread of its own, so that the caller's, which alone has signals, can wait for both."""
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        self._request = request
+        self._at = (0, 0)
+        self._stop = False
+        self._done = threading.Event()
+        self._answer: Optional[Document] = None
+        self._error: Optional[BaseException] = None
+
+    def _watch(self, _data: Any, done: int, total: int) -> int:
+        self._at = (done, total)
+        return int(self._stop)
+
+    def _find(self) -> None:
+        try:
+            watch = _Watch(_PROGRESS(self._watch), None)
+            self._answer = _call(_library.dpx_search, self._request, ctypes.byref(watch))
+        except BaseException as error:
+            self._error = error
+        self._done.set()
+
+    def run(self, progress: Optional[Progress]) -> Document:
+        thread = threading.Thread(target=self._find, daemon=True)
+        thread.start()
+        try:
+            while not self._done.wait(0.05):
+                self._stop |= progress is not None and progress(*self._at) is False
+            if progress is not None and not self._stop:
+                progress(*self._at)
+        finally:
+            self._stop = True
+            thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._answer is not None
+        return self._answer
+
+
+def evaluate(plan: Named, set: Optional[Mapping[str, Any]] = None, **options: Any) -> Document:
+    """Every figure of one plan: `fits`, `memory`, `comm`, `time`.
+
+    `plan` is a plan.json or the document itself, such as `answer["plans"][0]["plan"]`; `set` changes keys of it first,
+    {"nodes": 4, "fsdp.reshard_after_forward": False}.  `options` are those of `dpxplan eval`: tokens, price, days, watts,
+    jitter, alloc_conf, db.
+    """
+    return _call(_library.dpx_eval, dict(options, plan=plan, set=set))
+
+
+def explain(plan: Named, other: Optional[Named] = None, *, oom: Optional[Named] = None, oom_text: Optional[str] = None,
+            schedule: bool = False, db: Optional[str] = None) -> Document:
+    """Why a plan holds what it holds (`peaks`, `memory_curve_bytes`, `advice`).
+
+    With `other`: what differs between two plans (`options`) and what each option makes of it (`changes`).  With
+    `oom_text`, str() of a torch.OutOfMemoryError, or `oom`, a file with it or torch.cuda.memory_stats() as a dict: what
+    it was, and what would make it fit (`text`).  `schedule` adds the entries of the schedules.
+    """
+    return _call(_library.dpx_explain, dict(plan=plan, other=other, oom=oom, oom_text=oom_text, schedule=schedule, db=db))
+
+
+def import_plan(model: Named, cluster: Named, seq: Union[int, str], **options: Any) -> Document:
+    """A plan from a config: give one of `ds_config` and `accelerate`, a file or a dict.
+
+    `options` are those of `dpxplan import`: micro_batch, accumulation, global_batch, recompute, precision.  The answer
+    has `plan`, `label`, and in `notes` what was filled in.
+    """
+    return _call(_library.dpx_import, dict(options, model=model, cluster=cluster, seq=seq))
+
+
+def export(plan: Named, to: str) -> str:
+    """A plan as the config of "deepspeed", "accelerate", "torchtitan" or "fsdp" (Python)."""
+    return _call(_library.dpx_export, dict(plan=plan, to=to))["text"]
+
+
+def version() -> str:
+    """The library's version."""
+    return _library.dpx_version().decode()

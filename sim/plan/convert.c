@@ -1,0 +1,108 @@
+#include "sim/plan/convert.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "model/exchange/accelerate.h"
+#include "model/exchange/ds_config.h"
+#include "sim/plan/commands.h"
+
+/* *said: the config itself says how many micro-steps a step has. */
+static int import_deepspeed(const struct import_args *a, struct plan *p, bool *said)
+{
+    json_t *j = a->ds_doc ? json_incref((json_t *)a->ds_doc) : files_read_json_file(a->ds);
+    int rc;
+
+    if (!j)
+        return -1;
+    *said = json_is_integer(json_object_get(j, "gradient_accumulation_steps")) ||
+            json_is_integer(json_object_get(j, "train_batch_size"));
+    rc = ds_config_import(j, a->ds_doc ? "ds_config" : a->ds, p);
+    json_decref(j);
+    return rc;
+}
+
+static int import_accelerate(const struct import_args *a, struct plan *p)
+{
+    return a->accelerate_doc ? accelerate_import(a->accelerate_doc, "accelerate", p) : accelerate_import_file(a->accelerate, p);
+}
+
+/* What a step's samples say of the micro-steps, before the config is read: what it says itself must agree. */
+static int by_global_batch(int64_t batch, struct plan *p)
+{
+    int64_t each = p->cluster.world_size * (p->micro_batch ? p->micro_batch : 1);
+
+    if (!batch)
+        return 0;
+    if (p->accumulation)
+        return fail("import: --global-batch and --accumulation say the same: give one of them");
+    if (batch % each)
+        return fail("import: --global-batch %lld is not a multiple of %lld ranks%s", (long long)batch,
+                    (long long)p->cluster.world_size, p->micro_batch ? " x the micro-batch" : "");
+    if (p->micro_batch)
+        p->accumulation = batch / each;
+    return 0;
+}
+
+/* What the file left out. */
+static int complete(struct plan *p, int64_t batch, bool said, int recompute)
+{
+    int64_t each = p->cluster.world_size * p->micro_batch;
+
+    if (recompute >= 0) {
+        p->recompute = (enum recompute)recompute;
+        p->recompute_interval = 1;
+    }
+    if (batch && plan_global_batch(p) != batch && !said && batch % each == 0)
+        p->accumulation = batch / each;
+    if (batch && plan_global_batch(p) != batch)
+        return fail("import: --global-batch %lld, but the config makes it %lld (micro-batch %lld x accumulation %lld x "
+                    "%lld ranks)", (long long)batch, (long long)plan_global_batch(p), (long long)p->micro_batch,
+                    (long long)p->accumulation, (long long)p->cluster.world_size);
+    return plan_check(p, "import");
+}
+
+int convert_import(const struct import_args *a, struct plan *out)
+{
+    struct plan p = { .seq = a->seq, .micro_batch = a->micro_batch, .accumulation = a->accumulation };
+    bool ds = a->ds || a->ds_doc, said = false;
+
+    if (ds == (a->accelerate || a->accelerate_doc)) {
+        fail("import: give one of --ds-config and --accelerate");
+        return EXIT_MISUSE;
+    }
+    if (a->precision >= 0)
+        p.precision = (enum dtype)a->precision;
+    if (search_model_load(a->model, a->model_doc, &p.model) < 0)
+        return EXIT_MISUSE;
+    if (search_cluster_load(a->cluster, a->cluster_doc, &p.cluster) < 0 || by_global_batch(a->global_batch, &p) < 0 ||
+        (ds ? import_deepspeed(a, &p, &said) : import_accelerate(a, &p)) < 0 ||
+        complete(&p, a->global_batch, said, a->recompute) < 0) {
+        plan_free(&p);
+        return EXIT_MISUSE;
+    }
+    *out = p;
+    return EXIT_DONE;
+}
+
+int convert_export(const struct export_args *a, char **text)
+{
+    struct plan p;
+    size_t size;
+
+    if (plan_source_given(&a->plan, NULL, &p) < 0)
+        return EXIT_MISUSE;
+    *text = NULL;
+    FILE *f = open_memstream(text, &size);
+    if (!f)
+        abort();
+    int rc = export_plan(&p, a->to, f) < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (fclose(f) != 0)
+        abort();
+    plan_free(&p);
+    if (rc != EXIT_DONE)
+        free(*text);
+    return rc;
+}

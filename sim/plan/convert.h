@@ -1,0 +1,49 @@
+/* convert.h -- plans from the configs of frameworks, and back: dpxplan import and export, dpx_import() and dpx_export().
+ *
+ *     struct import_args a = IMPORT_ARGS;
+ *     const struct opt opts[] = { IMPORT_OPTS(a), { 0 } };
+ *     ... opts_parse() or opts_json() ...
+ *     struct plan p;
+ *     int rc = convert_import(&a, &p);
+ *     if (rc == EXIT_DONE)
+ *         ... plan_free(&p) ... */
+#ifndef DPX_CONVERT_H
+#define DPX_CONVERT_H
+
+#include "model/exchange/export.h"
+#include "model/plan/knob.h"
+#include "sim/plan/plan_source.h"
+#include "sim/plan/search_args.h"
+
+struct import_args {
+    const char *ds, *accelerate, *model, *cluster;
+    const struct json_t *ds_doc, *accelerate_doc, *model_doc, *cluster_doc;     /* in the place of files and names */
+    int precision, recompute;                                                   /* -1: not given */
+    int64_t seq, micro_batch, accumulation, global_batch;                       /* 0: not given */
+};
+
+#define IMPORT_ARGS { .precision = -1, .recompute = -1 }
+#define IMPORT_OPTS(a) \
+    { "ds-config", "a DeepSpeed config", .str = &(a).ds, .doc = &(a).ds_doc, .value = "FILE" }, \
+    { "accelerate", "an accelerate YAML config", .str = &(a).accelerate, .doc = &(a).accelerate_doc, .value = "FILE" }, \
+    { "model", "a built-in name, a config.json or its folder", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin, .required = true }, \
+    { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .required = true }, \
+    { "seq", "tokens per sample", .length = &(a).seq, .min = 1, .required = true }, \
+    { "micro-batch", "samples per rank, where the config says \"auto\" or nothing", .i = &(a).micro_batch, .min = 1 }, \
+    { "accumulation", "micro-steps per optimizer step, likewise", .i = &(a).accumulation, .min = 1 }, \
+    { "global-batch", "samples per optimizer step, in the place of --accumulation", .i = &(a).global_batch, .min = 1 }, \
+    { "recompute", "activation recompute, which these configs leave to the model", .word = &(a).recompute, .words = knob_words("recompute") }, \
+    { "precision", "fp32, bf16 or fp16, likewise", .word = &(a).precision, .words = knob_words("precision") }
+
+struct export_args { struct plan_given plan; const char *to; };
+
+#define EXPORT_OPTS(a) \
+    { "PLAN.json", "the plan", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
+    { "to", "deepspeed, accelerate, torchtitan or fsdp", .str = &(a).to, .words = export_targets, .value = "FRAMEWORK", .required = true }
+
+/* EXIT_DONE, or another exit status with the reason reported and nothing to free. */
+int convert_import(const struct import_args *a, struct plan *out);
+/* The target's text into *text, which is to be free()d. */
+int convert_export(const struct export_args *a, char **text);
+
+#endif

@@ -1,0 +1,158 @@
+#include "sim/plan/search_answer.h"
+
+#include <stdlib.h>
+
+#include "base/room.h"
+#include "model/memory/evaluate.h"
+#include "model/plan/knob.h"
+#include "sim/clock/simulate.h"
+#include "sim/plan/commands.h"
+#include "sim/plan/search_words.h"
+#include "sim/search/lack.h"
+#include "sim/search/search.h"
+
+/* One element of `plans`: the full evaluation and timing. */
+static json_t *full_json(const struct plan *p, const struct money_question *money)
+{
+    struct evaluation e;
+    struct timing t;
+    json_t *j = NULL;
+
+    if (evaluate(p, &e) < 0)
+        return NULL;
+    j = evaluation_json(p, &e);
+    if (e.m.fits && simulate_plan(p, &e, &t, NULL) == 0) {
+        simulate_timing_into(j, p, &e, &t);
+        if (money->tokens)
+            json_object_set_new(j, "training", money_json(money, p, &t));
+    } else
+        json_object_set_new(json_object_get(j, "memory"), "peak_bytes", json_integer(e.m.needed));
+    evaluation_free(&e);
+    return j;
+}
+
+static json_t *brief_json(const struct found *f)
+{
+    char words[160];
+
+    knob_label(&f->plan, words, sizeof words);
+    return json_pack("{s:s, s:s, s:s, s:s, s:f, s:I, s:o}", "label", words, "what", words, "strategy", strategy_name(f->plan.strategy),
+                     "dialect", dialect_name(f->plan.dialect), "step_s", f->step_s, "needed_bytes",
+                     (json_int_t)f->needed, "plan", plan_to_json(&f->plan));
+}
+
+/* The same, and what the ranking says of it. */
+static json_t *ranked_json(const struct ranked *k, const struct money_question *money)
+{
+    json_t *j = full_json(&k->found->plan, money);
+    const char *old = ranking_deprecated(&k->found->plan);
+
+    if (!j)
+        return NULL;
+    json_object_set_new(j, "tie", json_boolean(k->tied));
+    json_object_set_new(j, "unsure_s", json_real(k->unsure_s));
+    json_object_set_new(j, "departures", json_integer(k->departures));
+    json_object_set_new(j, "variants", json_integer(k->variants));
+    json_object_set_new(j, "deprecated", old ? json_string(old) : json_null());
+    return j;
+}
+
+static json_t *nearest_json(const struct search_options *o, const struct search_result *r)
+{
+    char text[SEARCH_SENTENCE];
+    struct lack l;
+
+    if (r->nfit == r->n || !search_nearest_lacks(&r->found[r->nfit], &l))
+        return json_null();
+    json_t *nearest = brief_json(&r->found[r->nfit]);
+    lack_words(&l, text, sizeof text);
+    json_object_set_new(nearest, "lacks", json_string(space_name(l.space)));
+    json_object_set_new(nearest, "why_not", json_string(text));
+    json_object_set_new(nearest, "over_bytes", json_integer(l.needed - l.available));
+    search_to_fit_words(o, &r->found[r->nfit], &l, text, sizeof text);
+    json_object_set_new(nearest, "to_fit", json_string(text));
+    json_object_set_new(nearest, "step_s", json_null());
+    return nearest;
+}
+
+/* The first of each strategy and dialect, but for that of them all. */
+static json_t *runners_up_json(const struct search_result *r)
+{
+    json_t *list = json_array();
+
+    for (int s = 0; s < NSTRATEGY; s++)
+        for (int d = 0; d < NDIALECT; d++) {
+            int64_t i = search_best_of(r, (enum strategy)s, (enum dialect)d);
+            if (i > 0)
+                json_array_append_new(list, brief_json(&r->found[i]));
+        }
+    return list;
+}
+
+static json_t *pareto_json(const struct search_result *r)
+{
+    bool *front = room_new((size_t)r->nfit + 1, sizeof *front);
+    json_t *list = json_array();
+
+    search_pareto(r, front);
+    for (int64_t i = 0; i < r->nfit; i++)
+        if (front[i])
+            json_array_append_new(list, brief_json(&r->found[i]));
+    free(front);
+    return list;
+}
+
+static json_t *plans_json(const struct search_asked *a, const struct search_answer *s)
+{
+    struct money_question later = a->money;     /* a deadline is asked of the first only: each answer is many plans */
+    json_t *list = json_array();
+
+    later.days = -1;
+    for (int64_t i = 0; i < s->n; i++)
+        json_array_append_new(list, ranked_json(&s->ranked[i], i ? &later : &a->money));
+    if (s->r.nfit == 0 && s->r.n > 0)           /* the answer is no; show the nearest */
+        json_array_append_new(list, full_json(&s->r.found[0].plan, &a->money));
+    return list;
+}
+
+json_t *search_answer_json(const struct search_asked *a, const struct search_answer *s)
+{
+    const struct search_options *o = &s->q.options;
+    const struct search_result *r = &s->r;
+    char text[SEARCH_SENTENCE];
+
+    search_why_words(r, s->ranked, s->n, s->tied, text, sizeof text);
+    return json_pack("{s:i, s:o, s:o, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:s, s:o}", "dpx", 1, "model",
+                     evaluation_model_json(o->model), "cluster", evaluation_cluster_json(o->cluster), "searched",
+                     (json_int_t)r->considered, "distinct", (json_int_t)r->n, "fitting", (json_int_t)r->nfit,
+                     "search_s", r->seconds, "plans", plans_json(a, s), "runners_up", runners_up_json(r), "pareto",
+                     pareto_json(r), "nearest_that_does_not_fit", nearest_json(o, r), "why", text, "offload",
+                     search_elsewhere_json(r, s->n > 0 ? s->ranked[0].found : NULL));
+}
+
+/* ---- the question and the answer ---- */
+
+int search_answer_open(const struct search_asked *a, struct search_answer *out)
+{
+    *out = (struct search_answer){ .n = 0 };
+    return money_check(&a->money) < 0 ? EXIT_MISUSE : search_args_load(&a->ask, &out->q);
+}
+
+int search_answer_find(const struct search_asked *a, struct search_answer *s)
+{
+    s->q.options.go_on = a->go_on;
+    s->q.options.go_on_of = a->go_on_of;
+    if (search(&s->q.options, &s->r) < 0)
+        return EXIT_MISUSE;
+    int64_t most = a->top < s->r.nfit ? a->top : s->r.nfit;
+    s->ranked = room_new((size_t)most, sizeof *s->ranked);
+    s->n = ranking(&s->r, s->ranked, most, &s->tied);
+    return s->n < 0 ? EXIT_FAILED : s->r.nfit > 0 ? EXIT_DONE : EXIT_NO;
+}
+
+void search_answer_free(struct search_answer *s)
+{
+    free(s->ranked);
+    search_free(&s->r);
+    search_question_free(&s->q);
+}

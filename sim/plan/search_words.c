@@ -1,0 +1,253 @@
+#include "sim/plan/search_words.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "model/memory/evaluate.h"
+#include "model/plan/knob.h"
+#include "sim/clock/simulate.h"
+#include "sim/search/advice.h"
+#include "sim/search/enumerate.h"
+
+/* ---- why the first comes first ---- */
+
+struct part { char words[80]; double s; };
+
+static int by_size(const void *a, const void *b)
+{
+    double x = ((const struct part *)a)->s, y = ((const struct part *)b)->s;
+    x = x < 0 ? -x : x;
+    y = y < 0 ? -y : y;
+    return x > y ? -1 : x < y;
+}
+
+/* "full/2" */
+static void recompute_words(const struct plan *p, char *to, size_t size)
+{
+    int n = snprintf(to, size, "%s", recompute_name(p->recompute));
+
+    if (p->recompute_interval > 1)
+        snprintf(to + n, size - (size_t)n, "/%" PRId64, p->recompute_interval);
+}
+
+/* Where the time between two plans goes, largest part first: all that matters to the sum. */
+static void difference(const struct found *best, const struct found *other, char *to, size_t size)
+{
+    struct part parts[NCOLL + 3];
+    int n = 0;
+    size_t at = 0;
+
+    parts[n] = (struct part){ "compute", other->compute_s - best->compute_s };
+    if (other->plan.recompute != best->plan.recompute ||
+        other->plan.recompute_interval != best->plan.recompute_interval) {
+        char has[20], instead_of[20];
+        recompute_words(&other->plan, has, sizeof has);
+        recompute_words(&best->plan, instead_of, sizeof instead_of);
+        snprintf(parts[n].words, sizeof parts[n].words, "compute (recompute %s instead of %s)", has, instead_of);
+    }
+    n++;
+    parts[n++] = (struct part){ "optimizer", other->optimizer_s - best->optimizer_s };
+    parts[n++] = (struct part){ "waiting for the issuing thread", other->idle_s - best->idle_s };
+    for (int op = 0; op < NCOLL; op++) {
+        snprintf(parts[n].words, sizeof parts[n].words, "exposed %s", coll_name((enum coll_op)op));
+        parts[n++].s = other->exposed_by[op] - best->exposed_by[op];
+    }
+    qsort(parts, (size_t)n, sizeof *parts, by_size);
+    to[0] = '\0';
+    for (int i = 0; i < 5 && at < size; i++)
+        if (fabs(parts[i].s) > 0.02 * (other->step_s - best->step_s))
+            at += (size_t)snprintf(to + at, size - at, "%s%+.3g ms %s", at ? ", " : "", 1e3 * parts[i].s, parts[i].words);
+}
+
+int64_t search_best_of(const struct search_result *r, enum strategy s, enum dialect d)
+{
+    for (int64_t i = 0; i < r->nfit; i++)
+        if (r->found[i].plan.strategy == s && r->found[i].plan.dialect == d)
+            return i;
+    return -1;
+}
+
+/* The best of another strategy or dialect than the answer's, among the ranked that wait for memory as it does; -1. */
+static int64_t best_other(const struct ranked *of, int64_t n)
+{
+    for (int64_t i = 1; i < n; i++)
+        if (of[i].waits == of[0].waits && (of[i].found->plan.strategy != of[0].found->plan.strategy ||
+                                           of[i].found->plan.dialect != of[0].found->plan.dialect))
+            return i;
+    return -1;
+}
+
+bool search_waits(const struct found *f)
+{
+    struct evaluation e;
+    struct timing t;
+    bool yes = false;
+
+    if (evaluate_allocated(&f->plan, &e) == 0) {
+        search_verdict(f, &e);          /* replays the allocator only where the search did not */
+        yes = simulate_plan(&f->plan, &e, &t, NULL) == 0 && simulate_waits_for_memory(&e, &t);
+        evaluation_free(&e);
+    }
+    return yes;
+}
+
+/* No other strategy or dialect is near: what the first is among all that fit. */
+static void alone_sentence(const struct search_result *r, const struct ranked *first, int64_t n_ideas, const char *mine,
+                           char *to, size_t size)
+{
+    const struct found *fastest = &r->found[0];
+    bool others_wait = false;
+    char words[160];
+    int n;
+
+    for (int64_t i = 1; i < n_ideas; i++)
+        others_wait |= first[i].waits && !first->waits;
+
+    if (first->found->step_s <= fastest->step_s)
+        n = snprintf(to, size, "%s is the fastest of %" PRId64 " plans that fit", mine, r->nfit);
+    else if (!first->waits && search_waits(fastest))
+        n = snprintf(to, size, "%s is the fastest that does not wait for memory, of %" PRId64 " plans that fit", mine, r->nfit);
+    else {
+        knob_label(&fastest->plan, words, sizeof words);
+        n = snprintf(to, size, "%s comes first of %" PRId64 " plans that fit: %s is predicted %.1f %% faster, less than the error "
+                     "of the prediction", mine, r->nfit, words, 100 * (1 - fastest->step_s / first->found->step_s));
+    }
+    if (n > 0 && (size_t)n < size)
+        snprintf(to + n, size - (size_t)n, "; no other strategy or dialect%s is among the first.",
+                 others_wait ? " that does not wait for memory" : "");
+}
+
+void search_why_words(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied, char *to, size_t size)
+{
+    int64_t next = best_other(of, n);
+    char mine[160], other[160], parts[300];
+
+    to[0] = '\0';
+    if (n == 0)
+        return;
+    knob_label(&of[0].found->plan, mine, sizeof mine);
+    if (tied > 1)
+        snprintf(to, size, "%s comes first of %" PRId64 " that are a tie: their steps differ by less than the error of the prediction; "
+                 "%sit departs least from its framework's defaults (%d option%s).", mine, tied,
+                 of[0].tight || ranking_deprecated(&of[0].found->plan) ? "" : "of those neither tight nor deprecated ",
+                 of[0].departures, of[0].departures == 1 ? "" : "s");
+    else if (next < 0)
+        alone_sentence(r, of, n, mine, to, size);
+    if (tied > 1 || next < 0)
+        return;
+    knob_label(&of[next].found->plan, other, sizeof other);
+    difference(of[0].found, of[next].found, parts, sizeof parts);
+    snprintf(to, size, "%s is %.1f %% faster (+- %.1f) than the best of another strategy or dialect, %s: that one has %s.", mine,
+             100 * (of[next].found->step_s / of[0].found->step_s - 1), 100 * of[next].unsure_s / of[0].found->step_s, other, parts);
+}
+
+/* ---- what would make the nearest one fit ---- */
+
+void search_to_fit_words(const struct search_options *o, const struct found *f, const struct lack *l, char *to, size_t size)
+{
+    char change[200], more[64], enough[160];
+
+    lack_more_words(l, more, sizeof more);
+    if (advice_accepted(&f->plan, o->accept, o->accept_what, change, sizeof change)) {
+        snprintf(to, size, "%s, or %s", change, more);
+        return;
+    }
+    lack_more_gpus(&f->plan, enough, sizeof enough);
+    snprintf(to, size, "no change of one option is enough; %s, or %s", enough, more);
+}
+
+bool search_nearest_lacks(const struct found *f, struct lack *l)
+{
+    struct evaluation e;
+    bool lacks;
+
+    if (evaluate(&f->plan, &e) < 0)
+        return false;
+    lacks = lack_of(&f->plan, &e, l);
+    evaluation_free(&e);
+    return lacks;
+}
+
+/* ---- what data elsewhere costs ---- */
+
+/* Of a plan that keeps data elsewhere: its step, and that of the same plan in device memory, and why not that one. */
+struct elsewhere { double step_s, in_place_s; int64_t in_place_needed; char why[300]; };
+
+static int cost_elsewhere(const struct found *f, struct elsewhere *out)
+{
+    struct plan in_place = enumerate_in_place(&f->plan);
+    struct evaluation e;
+    struct timing t;
+    int rc;
+
+    struct lack l;
+
+    if (evaluate(&in_place, &e) < 0)
+        return -1;
+    rc = simulate_plan(&in_place, &e, &t, NULL);
+    *out = (struct elsewhere){ f->step_s, t.line.step_s, e.m.needed, "" };
+    if (lack_of(&in_place, &e, &l)) {
+        memcpy(out->why, ", but ", sizeof ", but ");
+        lack_words(&l, out->why + strlen(out->why), sizeof out->why - strlen(out->why));
+    } else if (rc == 0 && simulate_waits_for_memory(&e, &t))
+        snprintf(out->why, sizeof out->why, ", and what it waits for memory (%s, tight)", size_text(e.m.needed).s);
+    evaluation_free(&e);
+    return rc;
+}
+
+/* The fastest plan that keeps all in device memory; NULL. */
+static const struct found *best_in_place(const struct search_result *r)
+{
+    for (int64_t i = 0; i < r->nfit; i++)
+        if (!r->found[i].elsewhere)
+            return &r->found[i];
+    return NULL;
+}
+
+void search_elsewhere_words(const struct search_result *r, const struct found *f, char *to, size_t size)
+{
+    static const char *const what[NAWAY] = { "copies to host memory", "copies from it", "the host's threads", "reading files",
+                                             "writing files" };
+    const struct found *other = best_in_place(r);
+    struct elsewhere c;
+    size_t at = 0;
+
+    to[0] = '\0';
+    if (!f || !f->elsewhere || cost_elsewhere(f, &c) < 0)
+        return;
+    if (other && other->step_s <= f->step_s)
+        at += (size_t)snprintf(to, size, search_waits(other) ?
+                               "Without offload the fastest takes %.4g s and what it waits for memory, which is not in it. " :
+                               "Without offload the fastest takes %.4g s, a tie. ", other->step_s);
+    else if (other)
+        at += (size_t)snprintf(to, size, "Offload wins: without it the fastest takes %.4g s. ", other->step_s);
+    else
+        at += (size_t)snprintf(to, size, "Nothing fits without offload. ");
+    if (at < size)
+        at += (size_t)snprintf(to + at, size - at, "It costs %.3g s a step: the same plan in device memory would take %.4g s%s",
+                               c.step_s - c.in_place_s, c.in_place_s, c.why);
+    for (int i = 0, n = 0; i < NAWAY && at < size; i++)
+        if (f->away_s[i] > 0)
+            at += (size_t)snprintf(to + at, size - at, "%s%.3g s %s", n++ ? ", " : "; ", f->away_s[i], what[i]);
+    if (at < size)
+        snprintf(to + at, size - at, ".");
+}
+
+json_t *search_elsewhere_json(const struct search_result *r, const struct found *f)
+{
+    char text[SEARCH_SENTENCE];
+    struct elsewhere c;
+    json_t *j = json_pack("{s:I, s:o, s:n, s:s}", "considered", (json_int_t)r->elsewhere, "refused",
+                          r->refused[0] ? json_string(r->refused) : json_null(), "cost", "why", "");
+
+    search_elsewhere_words(r, f, text, sizeof text);
+    json_object_set_new(j, "why", json_string(text));
+    if (f && f->elsewhere && cost_elsewhere(f, &c) == 0)
+        json_object_set_new(j, "cost", json_pack("{s:f, s:f, s:I}", "step_s", c.step_s, "in_place_step_s", c.in_place_s,
+                                                 "in_place_needed_bytes", (json_int_t)c.in_place_needed));
+    return j;
+}

@@ -1,0 +1,34 @@
+/* search_words.h -- what a search found, in sentences: why the first comes first, what the nearest that does not fit
+ * lacks, what data outside of device memory cost.  The text and the document of an answer say the same. */
+#ifndef DPX_SEARCH_WORDS_H
+#define DPX_SEARCH_WORDS_H
+
+#include <jansson.h>
+
+#include "sim/search/lack.h"
+#include "sim/search/ranking.h"
+#include "sim/search/search.h"
+
+/* Bytes that hold any of the sentences. */
+enum { SEARCH_SENTENCE = 720 };
+
+/* The fastest fitting plan of a cell; -1. */
+int64_t search_best_of(const struct search_result *r, enum strategy s, enum dialect d);
+
+/* Does the plan wait for memory, which its step time leaves out? */
+bool search_waits(const struct found *f);
+
+/* Why the first of n ranked comes first; "" where n is 0. */
+void search_why_words(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied, char *to, size_t size);
+
+/* What the nearest that does not fit lacks; false with the reason reported, or where it fits after all. */
+bool search_nearest_lacks(const struct found *f, struct lack *l);
+/* What would make it fit. */
+void search_to_fit_words(const struct search_options *o, const struct found *f, const struct lack *l, char *to, size_t size);
+
+/* Whether plans that keep data elsewhere are needed, and what the first of the answer costs for it; "" where it keeps
+ * all in device memory.  The same as the object "offload" (new reference). */
+void    search_elsewhere_words(const struct search_result *r, const struct found *f, char *to, size_t size);
+json_t *search_elsewhere_json(const struct search_result *r, const struct found *f);
+
+#endif

@@ -1,0 +1,163 @@
+"""The Python module as a notebook uses it.  DPX_MODULE: the folder of dpx.py; DPXPLAN: the program, whose answers are the
+same.  Run by test_python.sh."""
+import inspect
+import json
+import os
+import subprocess
+import sys
+import threading
+import typing
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, os.environ["DPX_MODULE"])
+import dpx
+
+DPXPLAN = os.environ["DPXPLAN"]
+PLAN = {"dpx_plan": 1, "model": "gpt2", "cluster": "2xa100", "seq": 512, "micro_batch": 1,
+        "strategy": "ddp", "dialect": "paper", "precision": "fp32"}
+PARAMS = 124439808          # GPT-2, Radford et al. 2019
+
+
+def command(*words: str, given: str = "") -> dict:
+    """What dpxplan prints with --json."""
+    done = subprocess.run([DPXPLAN, *words, "--json"], input=given, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def bare(answer: dict) -> dict:
+    """Without the seconds of the search and what a command says on standard error."""
+    return {key: value for key, value in answer.items() if key not in ("search_s", "notes")}
+
+
+class Answers(unittest.TestCase):
+    def test_bytes_are_those_that_arithmetic_gives(self):
+        memory = dpx.evaluate(PLAN)["memory"]
+        self.assertEqual(memory["params_bytes"], 4 * PARAMS)
+        self.assertEqual(memory["optimizer_bytes"], 8 * PARAMS)
+
+    def test_they_are_those_of_the_commands(self):
+        plan = json.dumps(PLAN)
+        self.assertEqual(bare(dpx.evaluate(PLAN, set={"nodes": 2})), command("eval", "-", "--set", "nodes=2", given=plan))
+        self.assertEqual(bare(dpx.explain(PLAN)), command("explain", "-", given=plan))
+        words = "--model gpt2 --cluster 2xa100 --seq 512 --global-batch 4 --strategy ddp,fsdp --top 2".split()
+        self.assertEqual(bare(dpx.search("gpt2", "2xa100", 512, 4, strategy=["ddp", "fsdp"], top=2)),
+                         bare(command("search", *words)))
+
+    def test_a_plan_goes_from_one_call_to_the_next(self):
+        best = dpx.search("llama-3.2-1b", "2xa100", "512", 4, strategy="fsdp", export_to="torchtitan", top=1)["plans"][0]
+        self.assertEqual(dpx.evaluate(best["plan"])["label"], best["label"])
+        self.assertIn("--", dpx.export(best["plan"], "torchtitan"))
+
+    def test_what_is_exported_is_imported_again(self):
+        plan = dpx.evaluate(dict(PLAN, strategy="zero2", dialect="deepspeed", precision="bf16"))["plan"]
+        config = json.loads(dpx.export(plan, "deepspeed"))
+        again = dpx.import_plan(plan["model"], plan["cluster"], 512, ds_config=config)
+        self.assertEqual(again["plan"], plan)
+
+    def test_files_and_documents_are_the_same(self):
+        path = Path(os.environ["SCRATCH"]) / "plan.json"
+        path.write_text(json.dumps(PLAN))
+        self.assertEqual(dpx.evaluate(path), dpx.evaluate(PLAN))
+        self.assertEqual(dpx.evaluate(str(path)), dpx.evaluate(PLAN))
+
+    def test_two_plans_and_a_message(self):
+        two = dpx.explain(PLAN, dict(PLAN, micro_batch=2))
+        self.assertEqual(two["options"], [{"key": "micro_batch", "first": 1, "second": 2}])
+        said = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 39.39 GiB of which 1.00 GiB is free."
+        self.assertEqual(dpx.explain(PLAN, oom_text=said + " Of the allocated memory 30.00 GiB is allocated by PyTorch, and "
+                                     "2.00 GiB is reserved by PyTorch but unallocated.")["message"]["tried_bytes"], 2 << 30)
+        statistics = {"allocated_bytes.all.peak": 1 << 30, "reserved_bytes.all.peak": 2 << 30}
+        self.assertEqual(dpx.explain(PLAN, oom=statistics)["message"]["reserved_bytes"], 2 << 30)
+
+    def test_that_nothing_fits_is_an_answer(self):
+        answer = dpx.search("llama-3.1-8b", "2xv100", 2048, 2, strategy="ddp", no_offload=True)
+        self.assertEqual(answer["fitting"], 0)
+        self.assertFalse(answer["plans"][0]["fits"])
+
+
+class Errors(unittest.TestCase):
+    def test_one_clear_line(self):
+        wrong = [
+            (lambda: dpx.evaluate(PLAN, set={"sq": 1}), "did you mean seq?"),
+            (lambda: dpx.evaluate(PLAN, tokns=1), "did you mean tokens?"),
+            (lambda: dpx.evaluate("/nowhere.json"), "/nowhere.json: No such file"),
+            (lambda: dpx.evaluate(PLAN, price=float("nan")), "the request is no JSON"),
+            (lambda: dpx.evaluate(PLAN, set={"seq": object()}), "object is nothing that JSON has"),
+            (lambda: dpx.search("gpt22", "2xa100", 512, 4), "did you mean gpt2"),
+            (lambda: dpx.search("gpt2", "2xa100", 512, 3), "not a multiple"),
+            (lambda: dpx.export(PLAN, "megatron"), "megatron"),
+        ]
+        for call, said in wrong:
+            with self.assertRaises(dpx.DpxError) as caught:
+                call()
+            self.assertIn(said, str(caught.exception))
+            self.assertNotIn("\n", str(caught.exception))
+            self.assertEqual(caught.exception.status, 2)
+
+    def test_a_missing_library_is_named(self):
+        done = subprocess.run([sys.executable, "-c", "import dpx"], capture_output=True, text=True,
+                              env={**os.environ, "PYTHONPATH": os.environ["DPX_MODULE"], "DPX_LIBRARY": "/nowhere/libdpx.so.0"})
+        self.assertIn("ImportError: /nowhere/libdpx.so.0", done.stderr)
+        self.assertIn("DPX_LIBRARY=", done.stderr)
+
+
+class Progress(unittest.TestCase):
+    def search(self, progress):
+        return dpx.search("llama-3.1-8b", "4x8xh100", "8k", 256, progress=progress)
+
+    def test_it_is_told_in_the_caller_s_thread(self):
+        seen = []
+        self.search(lambda done, total: seen.append((threading.current_thread(), done, total)))
+        self.assertTrue(seen)
+        self.assertEqual({thread for thread, _, _ in seen}, {threading.current_thread()})
+        self.assertTrue(all(0 <= done <= total for _, done, total in seen))
+
+    def test_false_ends_the_search(self):
+        with self.assertRaises(dpx.Cancelled) as caught:
+            self.search(lambda done, total: False)
+        self.assertEqual(caught.exception.status, 4)
+
+    def test_its_exception_is_the_caller_s(self):
+        def broken(done, total):
+            raise KeyboardInterrupt
+        with self.assertRaises(KeyboardInterrupt):
+            self.search(broken)
+
+    def test_ctrl_c_ends_a_search_without_progress(self):
+        program = ("import os, signal, threading, dpx\n"
+                   "threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+                   "try:\n"
+                   "    while True:\n"
+                   "        dpx.search('gpt2', '2xa100', 512, 4)\n"
+                   "except KeyboardInterrupt:\n"
+                   "    print('interrupted')\n")
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120,
+                              env={**os.environ, "PYTHONPATH": os.environ["DPX_MODULE"]})
+        self.assertEqual(done.stdout, "interrupted\n", done.stderr)
+
+
+class Module(unittest.TestCase):
+    def test_threads_get_the_same_answers(self):
+        want, got = dpx.evaluate(PLAN), []
+        threads = [threading.Thread(target=lambda: got.append(dpx.evaluate(PLAN))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(got, [want] * 8)
+
+    def test_everything_public_has_types_and_a_page(self):
+        for name in dpx.__all__:
+            thing = getattr(dpx, name)
+            self.assertTrue(inspect.getdoc(thing), name)
+            if inspect.isfunction(thing):
+                types = typing.get_type_hints(thing)
+                self.assertIn("return", types, name)
+                for parameter in inspect.signature(thing).parameters:
+                    self.assertIn(parameter, types, name)
+        self.assertRegex(dpx.version(), r"^\d+\.\d+\.\d+")
+
+
+if __name__ == "__main__":
+    unittest.main()
