@@ -57,7 +57,7 @@ static bool plan_in(struct plan *p, int s, int d, int variant)
         p->ds.reduce_scatter = false;
     if ((variant & (VARIANT_CPU | VARIANT_NVME)) && d == DIALECT_DEEPSPEED && s != STRAT_DDP)
         offload(p, variant & VARIANT_NVME ? OFFLOAD_NVME : OFFLOAD_CPU);
-    p->fsdp.cpu_offload = (variant & VARIANT_CPU) && s == STRAT_FSDP && d == DIALECT_TORCH;
+    p->fsdp.cpu_offload = (variant & VARIANT_CPU) && s == STRAT_FSDP && (d == DIALECT_TORCH || d == DIALECT_TORCH_FSDP1);
     plan_resolve(p);
     return true;
 }
