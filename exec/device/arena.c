@@ -135,23 +135,29 @@ static void count(struct arena *a, enum category cat, int64_t bytes)
     }
 }
 
-/* The smallest run of free neighbours that is large enough and whose uses are all done: where it
- * begins; -1: none. */
-static int best(const struct arena *a, int64_t size, const struct when *at)
+/* The smallest run of free neighbours that is large enough and whose uses are all done: where it begins; -1: none.  The run
+ * at the end of the region comes last, however small: it can grow, and taken first a step's addresses would depend on how
+ * far the steps before extended it.  `top`: where it begins, `room`: its bytes (top is a->n where it is empty). */
+static int best(const struct arena *a, int64_t size, const struct when *at, int *top, int64_t *room)
 {
     int64_t smallest = INT64_MAX, sum;
     int found = -1, next;
 
+    *top = a->n;
+    *room = 0;
     for (int i = 0; i < a->n; i = next > i ? next : i + 1) {
         sum = 0;
         for (next = i; next < a->n && !a->blocks[next].live && when_before(&a->blocks[next].last, at); next++)
             sum += a->blocks[next].size;
-        if (sum >= size && sum < smallest) {
+        if (next == a->n && next > i) {
+            *top = i;
+            *room = sum;
+        } else if (sum >= size && sum < smallest) {
             smallest = sum;
             found = i;
         }
     }
-    return found;
+    return found >= 0 ? found : *room >= size ? *top : -1;
 }
 
 /* Guarded, blocks keep their sizes: guard pages stay where they are, for tasks that were issued
@@ -216,12 +222,15 @@ static int extend(struct arena *a, int64_t size)
 
 int64_t arena_take(struct arena *a, int64_t bytes, enum category cat, const struct when *at)
 {
-    int64_t size = cut(a, bytes);
-    int i = a->guarded ? same_size(a, size, at) : best(a, size, at);
+    int64_t size = cut(a, bytes), room = 0;
+    int top = a->n, i = a->guarded ? same_size(a, size, at) : best(a, size, at, &top, &room);
 
     assert(bytes >= 0);
-    if (i < 0 && (i = extend(a, size)) < 0)
-        return -1;
+    if (i < 0) {
+        if (extend(a, size - room) < 0)
+            return -1;
+        i = top;
+    }
     cut_run(a, i, size);
     struct block *b = &a->blocks[i];
     b->live = true;

@@ -33,5 +33,18 @@ void block_io_close(struct block_io *io)
 
 const char *block_io_name(const struct block_io *io) { return io->ops->name; }
 int block_io_depth(const struct block_io *io) { return io->depth; }
-int block_io_put(struct block_io *io, struct block_request *r) { return io->ops->put(io->self, r); }
-struct block_request *block_io_take(struct block_io *io) { return io->ops->take(io->self); }
+void block_io_each(struct block_io *io, bool each) { io->each = each; }
+
+int block_io_put(struct block_io *io, struct block_request *r)
+{
+    if (io->ops->put(io->self, r) < 0)
+        return -1;
+    return io->each && io->ops->submit ? io->ops->submit(io->self) : 0;
+}
+
+struct block_request *block_io_take(struct block_io *io)
+{
+    if (!io->each && io->ops->submit && io->ops->submit(io->self) < 0)
+        return NULL;
+    return io->ops->take(io->self);
+}

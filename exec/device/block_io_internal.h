@@ -7,11 +7,12 @@
 struct block_io_ops {
     const char *name;
     int  (*put)(void *self, struct block_request *r);
+    int  (*submit)(void *self);         /* what was put and not submitted; NULL: put() does */
     struct block_request *(*take)(void *self);
     void (*close)(void *self);
 };
 
-struct block_io { const struct block_io_ops *ops; void *self; int depth; };
+struct block_io { const struct block_io_ops *ops; void *self; int depth; bool each; };
 
 /* The engine's state, with *ops set; NULL and *why. */
 void *block_io_uring_open(int depth, const struct block_io_ops **ops, const char **why);

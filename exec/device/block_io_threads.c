@@ -108,7 +108,7 @@ static void threads_close(void *self)
 
 void *block_io_threads_open(int depth, const struct block_io_ops **ops, const char **why)
 {
-    static const struct block_io_ops threads = { "threads", threads_put, threads_take, threads_close };
+    static const struct block_io_ops threads = { "threads", threads_put, NULL, threads_take, threads_close };
     struct threads *t = calloc(1, sizeof *t + (size_t)depth * sizeof *t->thread);
 
     *why = "out of memory";

@@ -16,7 +16,6 @@ static int uring_put(void *self, struct block_request *r)
 {
     struct io_uring *ring = self;
     struct io_uring_sqe *e = io_uring_get_sqe(ring);
-    int rc;
 
     if (!e)
         return fail("io_uring has no room for one more request");
@@ -25,6 +24,14 @@ static int uring_put(void *self, struct block_request *r)
     else
         io_uring_prep_read(e, r->fd, r->p, (unsigned)r->bytes, (uint64_t)r->at);
     io_uring_sqe_set_data(e, r);
+    return 0;
+}
+
+static int uring_submit(void *self)
+{
+    struct io_uring *ring = self;
+    int rc;
+
     do
         rc = io_uring_submit(ring);
     while (rc == -EINTR || rc == -EAGAIN);
@@ -58,7 +65,7 @@ static void uring_close(void *self)
 
 void *block_io_uring_open(int depth, const struct block_io_ops **ops, const char **why)
 {
-    static const struct block_io_ops uring = { "io_uring", uring_put, uring_take, uring_close };
+    static const struct block_io_ops uring = { "io_uring", uring_put, uring_submit, uring_take, uring_close };
     struct io_uring *ring = calloc(1, sizeof *ring);
     int rc = ring ? io_uring_queue_init((unsigned)depth, ring, 0) : -ENOMEM;
 

@@ -31,7 +31,7 @@ struct slot {
 /* Reads, or writes. */
 struct way {
     struct block_io *io;
-    struct slot slot[STORE_DEPTH];
+    struct slot *slot;
     atomic_llong asked, moved;
 };
 
@@ -44,6 +44,7 @@ struct store {
     struct way way[2];                  /* 1: writes */
     char  *buffers;
     int64_t buffers_bytes, block;
+    int    depth;
     void (*progress)(void *arg);
     void  *progress_arg;
 };
@@ -59,18 +60,31 @@ void store_begins(const struct store_file *file, int n, int64_t *begin)
         begin[i + 1] = begin[i] + whole(file[i].bytes);
 }
 
-/* No block is larger than the largest file. */
-static int64_t block_of(const struct store_file *file, int n)
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static int64_t largest(const struct store_args *a)
 {
     int64_t most = STORE_ALIGN;
 
-    for (int i = 0; i < n; i++)
-        if (whole(file[i].bytes) > most)
-            most = whole(file[i].bytes);
-    return most < STORE_BLOCK ? most : STORE_BLOCK;
+    for (int i = 0; i < a->n; i++)
+        if (whole(a->file[i].bytes) > most)
+            most = whole(a->file[i].bytes);
+    return most;
 }
 
-int64_t store_buffers(const struct store_file *file, int n) { return n ? 2 * STORE_DEPTH * block_of(file, n) : 0; }
+/* No block is larger than the largest file. */
+static int64_t block_of(const struct store_args *a) { return least(largest(a), a->block > 0 ? a->block : STORE_BLOCK); }
+
+/* Beyond the usual no more blocks are under way than the largest file has. */
+static int depth_of(const struct store_args *a)
+{
+    int64_t blocks = (largest(a) + block_of(a) - 1) / block_of(a);
+
+    return a->depth > STORE_DEPTH ? (int)least(a->depth, blocks > STORE_DEPTH ? blocks : STORE_DEPTH)
+                                  : a->depth > 0 ? a->depth : STORE_DEPTH;
+}
+
+int64_t store_buffers(const struct store_args *a) { return a->n ? 2 * depth_of(a) * block_of(a) : 0; }
 
 /* ---- files ---- */
 
@@ -142,19 +156,22 @@ static int make_files(struct store *s, const struct store_args *a)
 
 static int make_ways(struct store *s, const struct store_args *a)
 {
-    s->block = block_of(a->file, a->n);
-    s->buffers_bytes = store_buffers(a->file, a->n);
+    s->block = block_of(a);
+    s->depth = depth_of(a);
+    s->buffers_bytes = store_buffers(a);
     s->buffers = mmap(NULL, (size_t)s->buffers_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (s->buffers == MAP_FAILED) {
         s->buffers = NULL;
         return fail("no memory for %lld bytes of buffers for files", (long long)s->buffers_bytes);
     }
     for (int w = 0; w < 2; w++) {
-        s->way[w].io = block_io_open(a->io, STORE_DEPTH);
+        s->way[w].io = block_io_open(a->io, s->depth);
         if (!s->way[w].io)
             return -1;
-        for (int k = 0; k < STORE_DEPTH; k++)
-            s->way[w].slot[k].buffer = s->buffers + (w * STORE_DEPTH + k) * s->block;
+        block_io_each(s->way[w].io, a->each);
+        s->way[w].slot = room_new((size_t)s->depth, sizeof *s->way[w].slot);
+        for (int k = 0; k < s->depth; k++)
+            s->way[w].slot[k].buffer = s->buffers + (w * s->depth + k) * s->block;
     }
     return 0;
 }
@@ -178,8 +195,10 @@ void store_close(struct store *s)
 {
     if (!s)
         return;
-    for (int w = 0; w < 2; w++)
+    for (int w = 0; w < 2; w++) {
         block_io_close(s->way[w].io);
+        free(s->way[w].slot);
+    }
     for (int i = 0; i < s->n; i++)
         if (s->file[i].fd >= 0)
             close(s->file[i].fd);
@@ -248,8 +267,6 @@ static int64_t fill_buffer(struct range *g, struct slot *k, int64_t block, int64
     return error;
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* The next block of the range.  errno, ENDED, or 0. */
 static int64_t prepare(struct range *g, struct slot *k)
 {
@@ -288,9 +305,9 @@ static int finish(struct range *g, struct slot *k)
     return 0;
 }
 
-static struct slot *free_slot(struct way *w)
+static struct slot *free_slot(const struct store *s, struct way *w)
 {
-    for (int k = 0; k < STORE_DEPTH; k++)
+    for (int k = 0; k < s->depth; k++)
         if (!w->slot[k].busy)
             return &w->slot[k];
     return NULL;
@@ -328,7 +345,7 @@ static int blocks(struct range *g)
     int busy = 0;
 
     while ((g->next < g->end && !g->error) || busy > 0) {
-        struct slot *k = g->next < g->end && !g->error ? free_slot(g->way) : NULL;
+        struct slot *k = g->next < g->end && !g->error ? free_slot(g->s, g->way) : NULL;
         if (!k) {
             if (take(g, &busy) < 0)
                 return -1;

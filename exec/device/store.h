@@ -9,8 +9,8 @@
  * nobody has locked are those of runs that crashed: store_open() removes them first, as store_sweep() does.
  *
  * All of a store has one range of addresses; file i has those from store_begin(f, i) on.  Files are opened with O_DIRECT
- * where the file system has it, reserved in full, and moved in blocks of 1 MiB of which 8 are under way at once (the
- * defaults of DeepSpeed's aio section: block_size, queue_depth), through block_io.h.  Memory that begins and ends at
+ * where the file system has it, reserved in full, and moved in blocks of 1 MiB of which 8 are under way at once (or as
+ * a plan's aio section says; these are its defaults), through block_io.h.  Memory that begins and ends at
  * multiples of 4096 is read and written in place; the rest goes through a buffer of as many blocks, and the ends of a
  * range that are no whole blocks are read before they are written.
  *
@@ -32,6 +32,9 @@ struct store_args {
     const char *folder;
     int         rank;
     enum block_io_kind io;
+    int64_t     block;                  /* bytes, a multiple of STORE_ALIGN; 0: STORE_BLOCK */
+    int         depth;                  /* blocks under way at once; 0: STORE_DEPTH */
+    bool        each;                   /* each block is given to the system by itself (aio's single_submit) */
     const struct store_file *file;      /* copied */
     int         n;
 };
@@ -60,7 +63,7 @@ int64_t store_blocks_written(const struct store *s);
 /* Whether files were opened with O_DIRECT; by what they are moved; bytes of the buffers of both directions. */
 bool        store_direct(const struct store *s);
 const char *store_engine(const struct store *s);
-int64_t     store_buffers(const struct store_file *file, int n);
+int64_t     store_buffers(const struct store_args *a);
 
 /* ---- store_folder.c ---- */
 

@@ -318,6 +318,40 @@ static void release(struct dpxrun *r)
     plan_free(&r->here);
 }
 
+/* Where ranks are processes on cores, what this machine has now; else what the plan's cluster says. */
+static bool host_is_short(const struct dpxrun *r, struct space_accounts *a)
+{
+    struct host_info h;
+
+    *a = r->predicted.e.m.spaces;
+    if (!a->of[SPACE_HOST].used)
+        return false;
+    if (r->here.cluster.is_host && r->here.cluster.nodes == 1 && host_info(&h) == 0 && h.available > 0) {
+        a->of[SPACE_HOST].available = a->of[SPACE_PINNED].available = h.available;
+        a->of[SPACE_HOST].fits = a->of[SPACE_HOST].peak <= h.available;
+    }
+    return !a->of[SPACE_HOST].fits;
+}
+
+/* A node whose memory is short would show in the midst of a step, where the kernel kills ranks.  Rank 0 knows what is
+ * predicted; all ranks learn it: EXIT_NO, or EXIT_DONE. */
+static int refuse_short_host(struct dpxrun *r)
+{
+    struct space_accounts a;
+    int is_short = r->rank == 0 && host_is_short(r, &a);
+    char why[512];
+
+    if (is_short) {
+        spaces_why_not(&a, why, sizeof why);
+        fail("%s: `dpxplan eval` prints each memory", why);
+    }
+    if (MPI_Bcast(&is_short, 1, MPI_INT, 0, MPI_COMM_WORLD) != MPI_SUCCESS) {
+        fail("MPI_Bcast failed before the first step");
+        return EXIT_FAILED;
+    }
+    return is_short ? EXIT_NO : EXIT_DONE;
+}
+
 static int all(struct dpxrun *r)
 {
     struct train_refusal why = { .bad_input = false };
@@ -327,6 +361,8 @@ static int all(struct dpxrun *r)
         return status;
     if (dpxrun_predict(r) < 0)
         return EXIT_FAILED;
+    if (r->o.comm != COMM_NULL && (status = refuse_short_host(r)) != EXIT_DONE)
+        return status;
     struct train_args a = train_args(r);
     r->train = train_open(&a, &why);
     if (!r->train) {

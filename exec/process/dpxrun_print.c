@@ -211,14 +211,23 @@ static json_t *moved_json(const struct dpxrun *r)
     return list;
 }
 
-/* What was read and written for these copies, in whole blocks; NULL: there are no files. */
+/* What was read and written for these copies, in whole blocks of 4096 bytes, and what the schedule says, in bytes; NULL: there
+ * are no files. */
 static json_t *files_json(const struct dpxrun *r)
 {
     const struct store *s = executor_store(train_executor(r->train));
+    struct moved_pair pair[NSPACE * NSPACE];
+    int64_t read = 0, written = 0;
 
-    return !s ? NULL : json_pack("{s:s, s:s, s:b, s:I, s:I}", "folder", r->o.offload_dir, "engine", store_engine(s),
+    for (int i = 0, n = s ? moved_pairs(r, pair) : 0; i < n; i++) {
+        read += pair[i].from == SPACE_DISK ? pair[i].predicted_bytes : 0;
+        written += pair[i].to == SPACE_DISK ? pair[i].predicted_bytes : 0;
+    }
+    return !s ? NULL : json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I}", "folder", r->o.offload_dir, "engine", store_engine(s),
                                  "direct", store_direct(s), "read_bytes", (json_int_t)store_blocks_read(s),
-                                 "written_bytes", (json_int_t)store_blocks_written(s));
+                                 "predicted_read_bytes", (json_int_t)read,
+                                 "written_bytes", (json_int_t)store_blocks_written(s),
+                                 "predicted_written_bytes", (json_int_t)written);
 }
 
 static json_t *phases_json(const struct dpxrun *r)

@@ -59,13 +59,29 @@ void executor_give_file(struct executor *x, int b, const struct when *last)
         lanes_release(x->lanes, SPACE_DISK, last, 0, f->bytes);
 }
 
+/* A plan of DeepSpeed says how its files are moved: each of aio's threads has a queue of so many blocks. */
+static struct store_args store_of(const struct executor *x)
+{
+    struct store_args a = { .folder = x->a.folder, .rank = (int)x->s->rank, .io = x->a.io, .file = x->file, .n = x->nfiles };
+    const struct ds_aio *aio = &x->p->ds.aio;
+
+    if (aio->block_size > 0) {
+        int64_t depth = aio->queue_depth * aio->intra_op_parallelism;
+        a.block = aio->block_size;
+        a.depth = depth < 1 << 20 ? (int)depth : 1 << 20;
+        a.each = aio->single_submit;
+    }
+    return a;
+}
+
 static int open_store(struct executor *x)
 {
+    struct store_args a = store_of(x);
+
     if (!x->a.folder)
         return fail("the schedule keeps %lld bytes in files, and no folder was given for them",
                     (long long)x->file_begin[x->nfiles]);
-    x->store = store_open(&(struct store_args){ .folder = x->a.folder, .rank = (int)x->s->rank, .io = x->a.io,
-                                                .file = x->file, .n = x->nfiles });
+    x->store = store_open(&a);
     return x->store ? 0 : -1;
 }
 
@@ -177,7 +193,13 @@ int64_t executor_extent_in(const struct executor *x, enum space in)
     return in == SPACE_DISK ? x->file_begin[x->nfiles] : x->dry_extent[in];
 }
 
-int64_t executor_file_buffers(const struct executor *x) { return store_buffers(x->file, x->nfiles); }
+int64_t executor_file_buffers(const struct executor *x)
+{
+    struct store_args a = store_of(x);
+
+    return store_buffers(&a);
+}
+
 const struct store *executor_store(const struct executor *x) { return x->store; }
 int64_t executor_allocated_peak_in(const struct executor *x, enum space in) { return x->dry_peak[in]; }
 const struct arena_meter *executor_meter_in(const struct executor *x, enum space in) { return arena_meter(x->in[in]); }

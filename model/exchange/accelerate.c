@@ -177,7 +177,7 @@ static const char *const fsdp_known[] = {
     "fsdp_sync_module_states", "fsdp_ignored_modules", "fsdp_activation_checkpointing_offload", NULL
 };
 
-static const char *const fsdp1_refused[] = { "fsdp_offload_params", NULL }, *const nothing[] = { NULL };
+static const char *const nothing[] = { NULL };
 
 /* dataclasses.py, FullyShardedDataParallelPlugin.__post_init__, and fsdp2_apply_ac(). */
 static int read_checkpointing(const struct import *in, const json_t *fsdp, bool fsdp2)
@@ -295,7 +295,7 @@ static int read_fsdp(const struct import *in, const json_t *config, enum dtype t
         return fail("%s: fsdp_version: expected 1 or 2", in->where);
     plan_defaults(in->p, STRAT_FSDP, version == 2 ? DIALECT_TORCH : DIALECT_TORCH_FSDP1, t);
     in->p->reduce_dtype = t;        /* set_mixed_precision() sets param_dtype and reduce_dtype alike */
-    if (check_keys(in, fsdp, "fsdp_config", fsdp_known, version == 2 ? nothing : fsdp1_refused, "CPUOffload of FSDP1 is not supported yet") < 0
+    if (check_keys(in, fsdp, "fsdp_config", fsdp_known, nothing, "") < 0
         || read_wrap(in, fsdp) < 0 || read_checkpointing(in, fsdp, version == 2) < 0
         || (version == 2 ? read_fsdp2(in, config, fsdp) : read_fsdp1(in, fsdp)) < 0)
         return -1;

@@ -151,9 +151,9 @@ static void export_fsdp1(const struct plan *p, const char *blocks, FILE *to)
 {
     fprintf(to, "from functools import partial\n"
             "from torch.distributed.device_mesh import init_device_mesh\n"
-            "from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, "
+            "from torch.distributed.fsdp import BackwardPrefetch, %sFullyShardedDataParallel, "
             "MixedPrecision, ShardingStrategy\n"
-            "from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy\n\n");
+            "from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy\n\n", p->fsdp.cpu_offload ? "CPUOffload, " : "");
     print_recompute(p, to);
     print_mesh(p, to);
     fprintf(to, "model = FullyShardedDataParallel(\n    model,\n    device_mesh=mesh,\n");
@@ -163,6 +163,8 @@ static void export_fsdp1(const struct plan *p, const char *blocks, FILE *to)
                 "transformer_layer_cls={type(model.%s[0])}),\n", blocks);
     fprintf(to, "    mixed_precision=MixedPrecision(param_dtype=%s, reduce_dtype=%s),\n",
             torch_dtype(p->precision), torch_dtype(p->reduce_dtype));
+    if (p->fsdp.cpu_offload)
+        fprintf(to, "    cpu_offload=CPUOffload(offload_params=True),\n");
     fprintf(to, "    backward_prefetch=%s%s,\n    forward_prefetch=%s,\n    limit_all_gathers=%s,\n"
             "    use_orig_params=%s,\n    device_id=torch.cuda.current_device(),\n)\n",
             p->fsdp.backward_prefetch == PREFETCH_NONE ? "" : "BackwardPrefetch.",
@@ -211,9 +213,12 @@ static void print_rest(const struct plan *p, FILE *to)
         fprintf(to, "optimizer = torch.optim.AdamW(model.parameters()%s)\n", form_of(p));
     fprintf(to, "# a step: %" PRId64 " micro-steps of %" PRId64 " samples of %" PRId64
             " tokens on each rank\n", p->accumulation, p->micro_batch, p->seq);
-    if (p->fsdp.cpu_offload && p->clip > 0)
+    bool fsdp1 = p->dialect == DIALECT_TORCH_FSDP1;
+    if (p->fsdp.cpu_offload && p->clip > 0 && !fsdp1)
         fprintf(to, "# the norm of gradients on the CPU needs init_process_group(\"cpu:gloo,cuda:nccl\")\n");
-    if (p->clip > 0)
+    if (p->clip > 0 && fsdp1)
+        fprintf(to, "# then model.clip_grad_norm_(%.17g)\n", p->clip);
+    else if (p->clip > 0)
         fprintf(to, "# then torch.nn.utils.clip_grad_norm_(model.parameters(), %.17g)\n", p->clip);
 }
 

@@ -82,6 +82,8 @@ int can_run(const struct plan *p)
         p->fsdp.sharding_strategy >= FSDP1_HYBRID_SHARD)
         return fail("a shard group of one rank: FSDP1 never averages gradients between replicas then, so they would "
                     "train apart");
+    if (p->dialect == DIALECT_DEEPSPEED && p->ds.aio.block_size % 4096)
+        return fail("deepspeed.aio.block_size: dpxrun moves files in multiples of 4096 bytes");
     if (p->strategy == STRAT_DP && p->dp.gather_logits)
         return fail("gather \"logits\": dpxrun gathers losses");
     return check_model(p);

@@ -301,7 +301,6 @@ static const struct { const char *object, *name, *why; double none; } unsupporte
     { "", "expert_parallel", "expert parallelism is not supported yet", 1 },
     { "ddp", "lazy_bucket_allocation", "buckets that are allocated during backward and freed after it "
       "are not supported yet", 0 },
-    { "fsdp", "cpu_offload", "CPUOffload of FSDP1 is not supported yet", 0 },
     { "deepspeed", "zenflow", "ZenFlow, which steps selected columns on every rank, is not supported yet", 0 },
     { "deepspeed.offload_optimizer", "super_offload", "SuperOffload, which steps sub-groups in another process "
       "during backward, is not supported yet", 0 },

@@ -318,6 +318,23 @@ static int check_fsdp1_group(const struct plan *p, const char *where)
     return 0;
 }
 
+/* fully_sharded_data_parallel.py: "Gradient accumulation outside no_sync() does not work with CPU offloading".  Without shards
+ * what forward saves keeps each unit's copy on the device until backward, beside a second one. */
+static int check_fsdp1_offload(const struct plan *p, const char *where)
+{
+    bool hybrid = p->fsdp.sharding_strategy >= FSDP1_HYBRID_SHARD;
+
+    if (p->dialect != DIALECT_TORCH_FSDP1 || !p->fsdp.cpu_offload)
+        return 0;
+    if (p->accumulation > 1 && p->sync_every_micro_step)
+        return fail("%s: sync_every_micro_step: with fsdp.cpu_offload FSDP1 accumulates gradients only within no_sync(): set it to "
+                    "false", where);
+    if (p->fsdp.sharding_strategy == FSDP1_NO_SHARD || (hybrid ? p->shard_group : p->cluster.world_size) == 1)
+        return fail("%s: fsdp.cpu_offload: FSDP1's NO_SHARD, which one rank alone means too, keeps two copies of each unit on the "
+                    "device: not modelled; take dialect torch", where);
+    return 0;
+}
+
 static int check_group(const struct plan *p, const char *where)
 {
     if (!plan_group_is_choice(p->strategy, p->dialect))
@@ -433,7 +450,7 @@ int plan_check(const struct plan *p, const char *where)
     if (check_version(p, where) < 0 || attention_check(p, where) < 0 || check_dtypes(p, where) < 0 || check_sizes(p, where) < 0
         || check_derived(p, where) < 0 || check_common(p, where) < 0
         || check_unit(p, where) < 0 || check_group(p, where) < 0 || check_ddp(p, where) < 0
-        || check_model_dtype(p, where) < 0 || check_fsdp_dtype(p, where) < 0 || check_loss(p, where) < 0 || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0)
+        || check_model_dtype(p, where) < 0 || check_fsdp_dtype(p, where) < 0 || check_fsdp1_offload(p, where) < 0 || check_loss(p, where) < 0 || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0)
         return -1;
     return check_deepspeed(p, where) < 0 ? -1 : check_ds_offload(p, where);
 }

@@ -54,8 +54,6 @@ ssize_t pread(int fd, void *p, size_t n, off_t at)
     return errno ? -1 : syscall(SYS_pread64, fd, p, n, at);
 }
 
-static const enum block_io_kind kinds[] = { BLOCK_IO_BEST, BLOCK_IO_THREADS };
-
 static struct store *open_in(const char *folder, enum block_io_kind io, const struct store_file *file, int n)
 {
     return store_open(&(struct store_args){ .folder = folder, .rank = 3, .io = io, .file = file, .n = n });
@@ -95,13 +93,21 @@ static void what_was_written_is_read(void **state)
         { 0, 5000000, 0 }, { 17, 1000, 3 }, { 4096, 4096, 0 }, { 4000, 200, 1 }, { 4095, 2, 5 }, { 1 << 20, 1 << 20, 0 },
         { (1 << 20) - 5, 3000000, 9 }, { 8192, 12288, 4096 }, { 4999999, 1, 0 }, { 4990000, 10000, 64 }, { 2500000, 0, 0 },
     };
+    static const struct store_args how[] = {
+        { .io = BLOCK_IO_BEST }, { .io = BLOCK_IO_THREADS }, { .io = BLOCK_IO_BEST, .each = true, .depth = 1 },
+        { .io = BLOCK_IO_BEST, .block = 65536, .depth = 64 }, { .io = BLOCK_IO_THREADS, .block = 4096, .depth = 3 },
+        { .io = BLOCK_IO_BEST, .block = 3 << 20, .each = true },
+    };
     enum { BYTES = 5000000 };
     char *memory = aligned_alloc(4096, BYTES + 3 * 4096), *file = calloc(1, BYTES), *back = aligned_alloc(4096, 5001216);
 
-    for (int k = 0; k < 2; k++) {
+    for (size_t k = 0; k < sizeof how / sizeof *how; k++) {
         struct store_file two[] = { { "before", 100 }, { "it", BYTES } };
-        struct store *s = open_in(scratch_folder, kinds[k], two, 2);
+        struct store_args a = how[k];
+        a.folder = scratch_folder, a.rank = 3, a.file = two, a.n = 2;
+        struct store *s = store_open(&a);
         int64_t asked = 0;
+        memset(file, 0, BYTES);
         assert_non_null(s);
         assert_int_equal(store_begin(s, 1), 4096);
         assert_int_equal(store_begin(s, 2), 4096 + 5001216);    /* 1221 blocks of 4096 */
@@ -190,10 +196,18 @@ static void buffers_are_as_large_as_files_need(void **state)
 {
     (void)state;
     const struct store_file small[] = { { "a", 100 }, { "b", 5000 } }, large[] = { { "a", 3 << 20 } };
+    struct store_args a = { .file = small, .n = 2 };
 
-    assert_int_equal(store_buffers(small, 2), 2 * 8 * 8192);
-    assert_int_equal(store_buffers(large, 1), 2 * 8 * (1 << 20));
-    assert_int_equal(store_buffers(large, 0), 0);
+    assert_int_equal(store_buffers(&a), 2 * 8 * 8192);
+    a = (struct store_args){ .file = large, .n = 1 };
+    assert_int_equal(store_buffers(&a), 2 * 8 * (1 << 20));
+    a.block = 65536;                    /* 48 blocks */
+    a.depth = 1000;
+    assert_int_equal(store_buffers(&a), 2 * 48 * 65536);
+    a.depth = 3;
+    assert_int_equal(store_buffers(&a), 2 * 3 * 65536);
+    a.n = 0;
+    assert_int_equal(store_buffers(&a), 0);
 }
 
 /* scratch_remove() fails if a file is there. */

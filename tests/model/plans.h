@@ -55,6 +55,7 @@ static inline void plan_move(struct plan *p, int64_t world)
 {
     world_of(&p->cluster, world);
     p->shard_group = world;
+    plan_resolve(p);
 }
 
 static inline void lowered(const struct plan *p, int64_t rank, struct schedules *s)

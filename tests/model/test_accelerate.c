@@ -103,6 +103,9 @@ static void fsdp_version_2(void **state)
     refuses(FSDP1 "  fsdp_version: 2\nparallelism_config:\n  parallelism_config_dp_shard_size: 5\n",
             "dp_shard_size");
     refuses(FSDP1 "  fsdp_version: 3\n", "fsdp_version");
+    accepts(FSDP1 "  fsdp_offload_params: true\n", &p);       /* CPUOffload(offload_params=True) */
+    assert_int_equal(p.dialect, DIALECT_TORCH_FSDP1);
+    assert_true(p.fsdp.cpu_offload);
     accepts(FSDP1 "  fsdp_version: 2\n  fsdp_offload_params: true\n", &p);    /* CPUOffloadPolicy() */
     assert_true(p.fsdp.cpu_offload && p.fsdp.pin_memory);
     assert_int_equal(p.recompute, RECOMPUTE_NONE);
@@ -197,7 +200,6 @@ static void what_plans_lack_is_refused_by_name(void **state)
     refuses("distributed_type: MULTI_GPU\nnum_machines: 1\n", "num_machines: 1");
     refuses("distributed_type: MULTI_GPU\nnum_gpus: 16\n", "num_gpus: unknown key");
     refuses("distributed_type: FSDP\nfsdp_config: 7\n", "fsdp_config");
-    refuses(FSDP1 "  fsdp_offload_params: true\n", "fsdp_offload_params");
     refuses(FSDP1 "  fsdp_version: 2\n  fsdp_activation_checkpointing_offload: true\n", "fsdp_activation_checkpointing");
     refuses(FSDP1 "  fsdp_activation_checkpointing: true\n  fsdp_activation_checkpointing_offload: true\n",
             "fsdp_version 2");

@@ -194,7 +194,8 @@ static void check_cell(enum strategy st, enum dialect d, int plans)
             p.micro_batch = 1;
             p.accumulation = 1 + p.accumulation % 4;
             fail_capture(why, sizeof why);
-            int rc = lower(&p, draw(&rng, (uint32_t)c.world_size), &s);
+            int64_t rank = draw(&rng, (uint32_t)c.world_size);
+            int rc = plan_check(&p, "plan") < 0 ? -1 : lower(&p, rank, &s);
             fail_capture(NULL, 0);
             checked += rc == 0;
             if (rc == 0 && (!schedules_check(&s, why, sizeof why) || !ordered(why, sizeof why))) {

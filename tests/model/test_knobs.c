@@ -79,7 +79,7 @@ static bool plan_in(struct plan *p, int s, int d, int variant)
     variant %= VARIANT_GRID;
     if (axis)
         cut_along(p, axis);
-    p->fsdp.cpu_offload = (variant & VARIANT_CPU) && s == STRAT_FSDP && d == DIALECT_TORCH;
+    p->fsdp.cpu_offload = (variant & VARIANT_CPU) && s == STRAT_FSDP && (d == DIALECT_TORCH || d == DIALECT_TORCH_FSDP1);
     plan_resolve(p);
     return true;
 }

@@ -251,6 +251,51 @@ static void only_blocking_copies_hold_the_issuing_thread(void **state)
     }
 }
 
+/* One block's input alone is kept: 1 x seq x 4096 in bf16. */
+static void keep_inputs(struct plan *p, int64_t seq, enum activation_offload way)
+{
+    plan_of(p, "llama-2-7b", 6, 8, STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p->kernels = KERNELS_DPX;
+    p->seq = seq;
+    p->recompute = RECOMPUTE_FULL;
+    p->activation_offload = way;
+    lowered(p, 0, &s);
+    assert_int_equal(s.program.piece[PIECE_BLOCK_RECOMPUTED].saved, seq * 4096 * 2);
+}
+
+/* Vector 41: 4096 tokens are 33,554,432 bytes, and 2049 are 16,785,408, for which as much is pinned. */
+static void save_on_cpu_pins_powers_of_two(void **state)
+{
+    (void)state;
+    for (int64_t seq = 2049; seq <= 4096; seq += 2047) {
+        struct ledger away;
+        struct plan p;
+        keep_inputs(&p, seq, OFFLOAD_SAVE_ON_CPU_PINNED);
+        peak_in(IN(SPACE_PINNED), &away);
+        assert_int_equal(away.most[CAT_ACTIVATIONS], 6 * (int64_t)33554432);
+        plan_free(&p);
+    }
+}
+
+/* Vector 42: torchtune's stash of five such tensors is 167,772,160 bytes of the device.  `streams` waits for the block before
+ * instead: in issue order, where a copy's source is free once it is issued, what one block keeps is there. */
+static void streams_hold_a_block_where_torchtunes_stash_holds_five_tensors(void **state)
+{
+    (void)state;
+    const int64_t tensor = 33554432;
+    struct ledger here, away;
+    struct plan p;
+
+    assert_int_equal(5 * tensor, 167772160);
+    keep_inputs(&p, 4096, OFFLOAD_NOTHING);
+    peak_in(IN(SPACE_DEVICE), &here);
+    plan_free(&p);
+    keep_inputs(&p, 4096, OFFLOAD_STREAMS);
+    peak_in(IN(SPACE_DEVICE), &away);
+    assert_int_equal(here.most[CAT_ACTIVATIONS] - away.most[CAT_ACTIVATIONS], (6 - 1) * tensor);
+    plan_free(&p);
+}
+
 /* recompute "offload": 3 of 5 blocks with every second one recomputed; b * s * h numbers each, in powers of two. */
 static void only_inputs_of_recomputed_blocks_leave(void **state)
 {
@@ -281,6 +326,8 @@ int main(void)
         cmocka_unit_test(every_strategy_keeps_its_blocks_activations_on_the_host),
         cmocka_unit_test(only_blocking_copies_hold_the_issuing_thread),
         cmocka_unit_test(only_inputs_of_recomputed_blocks_leave),
+        cmocka_unit_test(save_on_cpu_pins_powers_of_two),
+        cmocka_unit_test(streams_hold_a_block_where_torchtunes_stash_holds_five_tensors),
     };
     int rc = cmocka_run_group_tests_name("model/offload", tests, NULL, NULL);
 

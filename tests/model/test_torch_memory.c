@@ -5,14 +5,10 @@
  * kilobytes) after backward has released it here.  What an
  * attention kernel takes within its call is beyond the trackers: where our peak is
  * above theirs it may be so by that much, no more. */
-#include "tests/check.h"
+#include "tests/model/recorded_steps.h"
 
-#include <string.h>
-
-#include "model/lower/lower.h"
 #include "model/plan/attention.h"
 #include "model/program/torch_model.h"
-#include "model/schedule/ledger.h"
 
 static const char *const golden[] = { "tests/golden/memory/torch_memory.jsonl",
                                       "tests/golden/memory/torch_attention.jsonl", "tests/golden/memory/torch_options.jsonl",
@@ -37,63 +33,6 @@ static const struct pair persistent_ddp[] = {
     { "Parameter", CAT_PARAMS }, { "Optstate", CAT_OPTIMIZER }, { NULL, NCAT }
 };
 static const struct pair largest_ddp[] = { { "Parameter", CAT_PARAMS }, { NULL, NCAT } };
-
-struct step {
-    json_t          *line;
-    const char      *name;
-    struct plan      plan;
-    struct schedules schedules;
-    struct ledger    ledger;
-};
-
-static int64_t recorded(const struct step *s, const char *table, const char *category)
-{
-    const json_t *steady = json_object_get(s->line, "steady");
-
-    return json_integer_value(json_object_get(json_object_get(steady, table), category));
-}
-
-static void load(struct step *s, const char *text, const json_t *models)
-{
-    memset(s, 0, sizeof *s);
-    s->line = json_loads(text, 0, NULL);
-    assert_non_null(s->line);
-    s->name = json_string_value(json_object_get(s->line, "name"));
-    json_t *plan = json_object_get(s->line, "plan");
-    const char *model = json_string_value(json_object_get(plan, "model"));
-    json_object_set(plan, "model", json_object_get(models, model));
-    assert_int_equal(plan_from_json(plan, s->name, &s->plan), 0);
-    assert_int_equal(lower(&s->plan, 0, &s->schedules), 0);
-    ledger_run(&s->schedules, &s->ledger);
-}
-
-static void release(struct step *s)
-{
-    schedules_free(&s->schedules);
-    plan_free(&s->plan);
-    json_decref(s->line);
-}
-
-static int each_line(const char *path, void (*check)(const struct step *))
-{
-    char text[32768];
-    FILE *f = fopen(path, "r");
-    int n = 0;
-
-    assert_non_null(f);
-    assert_non_null(fgets(text, sizeof text, f));
-    json_t *head = json_loads(text, 0, NULL);
-    while (fgets(text, sizeof text, f)) {
-        struct step s;
-        load(&s, text, json_object_get(head, "models"));
-        check(&s);
-        release(&s);
-        n++;
-    }
-    json_decref(head);
-    fclose(f);
-    return n;
-}
 
 /* Every recorded step through `check`; returns how many there were. */
 static int each_step(void (*check)(const struct step *))
@@ -251,40 +190,9 @@ static void the_most_of_each_collective_buffer_agrees_to_the_byte(void **state)
 
 /* ---- CPUOffloadPolicy: the host, and what travels ---- */
 
-static int64_t on_host(const struct step *s, const char *when, const char *what)
-{
-    const json_t *host = json_object_get(json_object_get(s->line, "steady"), "host");
-
-    return json_integer_value(json_object_get(json_object_get(host, when), what));
-}
-
-struct copied { int64_t up, down, copies; };
-
-static int count_copy(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
-{
-    struct copied *c = arg;
-    enum space from, to;
-
-    (void)iteration;
-    if (o->kind != OP_COPY || !sched_crosses(s, o, &from, &to) || (from != SPACE_DEVICE && to != SPACE_DEVICE))
-        return 0;
-    c->up += to == SPACE_DEVICE ? o->u.copy.writes : 0;
-    c->down += from == SPACE_DEVICE ? o->u.copy.reads : 0;
-    c->copies += o->u.copy.reads > 0;
-    return 0;
-}
-
-static void agrees(const struct step *s, const char *what, int64_t got, int64_t want)
-{
-    if (got != want)
-        fail_msg("%s: %s: %lld, PyTorch counts %lld", s->name, what, (long long)got, (long long)want);
-}
-
 static void check_host(const struct step *s)
 {
     static const struct { const char *word; enum space space; } memory[] = { { "pinned", SPACE_PINNED }, { "pageable", SPACE_HOST } };
-    struct copied c = { 0, 0, 0 };
-
     for (int i = 0; i < 2; i++) {
         struct ledger l;
         ledger_run_in(&s->schedules, IN(memory[i].space), &l);
@@ -292,10 +200,7 @@ static void check_host(const struct step *s)
         agrees(s, memory[i].word, l.persistent[CAT_PARAMS], on_host(s, "params", memory[i].word));
         agrees(s, memory[i].word, l.persistent[CAT_PARAMS] + l.persistent[CAT_OPTIMIZER], on_host(s, "after", memory[i].word));
     }
-    sched_walk(&s->schedules, SCHED_STEADY, count_copy, &c);
-    agrees(s, "bytes to the device", c.up, on_host(s, "copied", "up"));
-    agrees(s, "bytes to the host", c.down, on_host(s, "copied", "down"));
-    agrees(s, "copies", c.copies, on_host(s, "copied", "copies"));
+    copies_agree(s, 0);
 }
 
 static void the_host_and_what_is_copied_agree_to_the_byte(void **state)

@@ -194,10 +194,10 @@ static void count_masters(const struct schedules *s, int *all, int *device)
 /* A plan with n sub-groups. */
 static void plan_groups_of(struct plan *p, int n, struct schedules *s)
 {
-    static const int64_t sizes[] = { 1000000000, 3000000, 1000000, 800000, 500000, 20000, 1 };
+    static const int64_t sizes[] = { 1000000000, 7000000, 3000000, 1000000, 800000, 500000, 20000, 1 };
     int all, device;
 
-    for (int layers = 1; layers <= 4; layers++)
+    for (int layers = 1; layers <= 9; layers++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             plan_of(p, "gpt2", layers, 1, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_BF16);
             p->ds.sub_group_size = sizes[i];
@@ -215,7 +215,8 @@ static void plan_groups_of(struct plan *p, int n, struct schedules *s)
 static void a_ratio_is_cut_to_whole_sub_groups(void **state)
 {
     static const struct { double ratio; int n, device; } rows[] = {
-        { 0.3, 1, 0 }, { 0.3, 4, 2 }, { 0.8, 5, 0 }, { 0.4, 5, 3 }, { 1, 5, 0 }, { 0, 5, 5 } };
+        { 0.3, 1, 0 }, { 0.3, 4, 2 }, { 0.8, 5, 0 }, { 0.4, 5, 3 }, { 1, 5, 0 }, { 0, 5, 5 },
+        { 0.3, 10, 7 }, { 0.9, 10, 0 } };       /* 1 - 0.9 is 0.09999999999999998 */
     static struct schedules s;
     struct plan p;
     int all, device;
@@ -320,6 +321,45 @@ static void states_on_disk_take_a_pool_and_sixteen_bytes_an_element(void **state
     p.ds.aio.intra_op_parallelism = 8;
     lowered(&p, 0, &s);
     assert_bytes(family(&s, "swap buffer", NULL), up8 * 4);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+struct at_step { int64_t live; bool reached; };
+
+/* Gradients of the device that live when the optimizer's turn comes. */
+static int until_the_step(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct at_step *a = arg;
+
+    (void)iteration;
+    a->reached |= o->phase == PHASE_OPTIMIZER;
+    for (uint32_t k = o->act0; k < o->act0 + o->nacts && !a->reached; k++) {
+        const struct act *act = &s->acts[k];
+        const struct buf *b = &s->bufs[act->buf];
+        if (b->space == SPACE_DEVICE && b->category == CAT_GRADS)
+            a->live += (act->what & ACT_ALLOC ? act->n * b->bytes : 0) - (act->what & ACT_FREE ? act->n * b->bytes : 0);
+    }
+    return 0;
+}
+
+/* Vector 32: Llama-2-7B on 128 ranks.  Of a matrix of 4096^2 a rank has 131,072 elements, less than a MiB in fp32: 128 of
+ * them stay on the device until the step, 128 * 524,288 = 67,108,864 bytes, and 65 norms in 512 bytes each.  The others
+ * (11008 * 4096 / 128 = 1376 * 256 elements, 32000 * 4096 / 128 = 4000 * 256) go to disk whole. */
+static void gradients_below_a_mebibyte_stay_on_the_device(void **state)
+{
+    static struct schedules s;
+    struct at_step a = { 0, false };
+    struct plan p;
+
+    (void)state;
+    plan_of(&p, "llama-2-7b", 0, 128, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_BF16);
+    p.ds.offload_optimizer.device = OFFLOAD_NVME;
+    snprintf(p.ds.offload_optimizer.nvme_path, sizeof p.ds.offload_optimizer.nvme_path, "/local");
+    lowered(&p, 0, &s);
+    sched_walk(&s, SCHED_STEADY, until_the_step, &a);
+    assert_true(a.reached);
+    assert_bytes(a.live, 67108864 + 65 * 512);
     schedules_free(&s);
     plan_free(&p);
 }
@@ -539,8 +579,8 @@ static void deepspeed_pins_locks_copies_and_writes_so(void **state)
     glob_t g;
 
     (void)state;
-    assert_int_equal(glob("tests/golden/offload/0.19.6/s3_*.json", 0, NULL, &g), 0);
-    assert_true(g.gl_pathc >= 20);
+    assert_int_equal(glob("tests/golden/offload/0.19.[68]/s3_*.json", 0, NULL, &g), 0);     /* both versions alike */
+    assert_true(g.gl_pathc >= 42);
     for (size_t i = 0; i < g.gl_pathc; i++) {
         json_t *j = json_load_file(g.gl_pathv[i], 0, NULL);
         const char *name = strrchr(g.gl_pathv[i], '/') + 1;
@@ -574,6 +614,7 @@ int main(void)
         cmocka_unit_test(a_ratio_is_cut_to_whole_sub_groups),
         cmocka_unit_test(a_sub_group_that_stays_does_not_cross),
         cmocka_unit_test(states_on_disk_take_a_pool_and_sixteen_bytes_an_element),
+        cmocka_unit_test(gradients_below_a_mebibyte_stay_on_the_device),
         cmocka_unit_test(pipelining_both_ways_needs_twelve_buffers),
         cmocka_unit_test(parameters_on_disk_have_a_pool_of_their_own),
         cmocka_unit_test(gpt2_xl_on_disk_lowers),

@@ -99,6 +99,13 @@ static void reduce_fp32(struct plan *p)     { p->reduce_dtype = DT_FP32; }
 static void grad_op(struct plan *p)         { p->fsdp.sharding_strategy = FSDP1_SHARD_GRAD_OP; }
 static void no_shard(struct plan *p)        { p->fsdp.sharding_strategy = FSDP1_NO_SHARD; }
 static void hybrid(struct plan *p)      { half_groups(p); p->fsdp.sharding_strategy = FSDP1_HYBRID_SHARD; }
+static void fsdp1_offload(struct plan *p)
+{
+    p->fsdp.cpu_offload = true;
+    p->sync_every_micro_step = p->accumulation == 1;
+}
+static void fsdp1_offload_keep(struct plan *p)      { fsdp1_offload(p); grad_op(p); p->fsdp.use_orig_params = true; }
+static void fsdp1_offload_hybrid(struct plan *p)    { fsdp1_offload(p); hybrid(p); }
 static void hybrid2(struct plan *p)     { hybrid(p); p->fsdp.sharding_strategy = FSDP1_HYBRID_SHARD_ZERO2; }
 static void post(struct plan *p)            { p->fsdp.backward_prefetch = PREFETCH_POST; }
 static void no_prefetch(struct plan *p)     { p->fsdp.backward_prefetch = PREFETCH_NONE; }
@@ -247,6 +254,9 @@ static const struct variant { const char *name; void (*set)(struct plan *p); uin
     { "gathers unlimited", unlimited, FSDP1 },
     { "original parameters", orig_params, FSDP1 },
     { "SHARD_GRAD_OP, BACKWARD_POST, syncing the last", grad_op_post_last, FSDP1 },
+    { "CPUOffload", fsdp1_offload, FSDP1 },
+    { "CPUOffload, SHARD_GRAD_OP, original parameters", fsdp1_offload_keep, FSDP1 },
+    { "CPUOffload, HYBRID_SHARD", fsdp1_offload_hybrid, FSDP1 },
     { "HYBRID_SHARD, forward prefetch, unlimited", hybrid_forward, FSDP1 },
     { "HYBRID_SHARD, no prefetch, syncing the last", hybrid_last, FSDP1 },
     { "small buckets", small_buckets, DS123 },

@@ -62,6 +62,13 @@ said=$(run plain4; run nvme4)
 check 'on four ranks, too' "$said$(same_losses plain4 nvme4)"
 said=$(run nvme --offload-io threads)
 check 'files by threads change nothing' "$said$(same_losses plain nvme)"
+offload aio 2 bf16 "$(on optimizer nvme), $(on param nvme)"
+sed -i 's/"sub_group_size"/"aio": { "block_size": 65536, "queue_depth": 3, "intra_op_parallelism": 2, "single_submit": true }, &/' "$dir/aio.json"
+said=$(run aio)
+check 'nor do the sizes of aio' "$said$(same_losses plain aio)"
+sed -i 's/65536/65537/' "$dir/aio.json"
+check 'a block size that files cannot have is refused' "$(run aio | grep -q 'aio.block_size: dpxrun moves files in multiples of 4096' ||
+    cat "$dir/said")"
 if command -v python3 >/dev/null; then
     check 'copies and memory are as predicted' "$(for p in cpu nvme nvme4; do as_predicted $p; done)"
 else
@@ -73,6 +80,10 @@ fi
 long() { start_long --offload-dir "$@" --no-db; }
 long_plan() { cp "$dir/nvme.json" "$dir/plan.json"; }
 long_plan
+
+sed 's|"model": "[^"]*"|"model": "llama-3.1-405b"|; s|"seq": 24|"seq": 128|' "$dir/cpu.json" >"$dir/large.json"
+start "$dir/dpxrun" "$dir/large.json" --steps 1 --no-db
+check 'a node with too little memory is known before the first step' "$(judge 60 3 'host memory of a node: needs')"
 
 start "$dir/dpxrun" "$dir/nvme.json" --steps 1 --no-db --offload-dir "$dir/nowhere"
 check 'a folder that is not there' "$(judge 20 1 'nowhere: no files can be made in it: No such file')"

@@ -10,6 +10,7 @@ struct walk {
     int64_t end;                /* of what was laid out so far */
     int64_t from, to;           /* this rank's part of the flat parameter */
     int64_t bytes;              /* of its pieces, each a storage of its own */
+    bool    exact;              /* not in blocks of 512 */
 };
 
 /* Elements that t adds: itself and what aligns its start. */
@@ -32,7 +33,7 @@ static int64_t lay_out_piece(const struct tensor *t, const void *arg)
     int64_t hi = w->end < w->to ? w->end : w->to;
     if (hi <= lo)
         return 0;
-    w->bytes += round512((hi - lo) * KEPT_BYTES);
+    w->bytes += w->exact ? (hi - lo) * KEPT_BYTES : round512((hi - lo) * KEPT_BYTES);
     return hi - lo;
 }
 
@@ -59,14 +60,32 @@ struct flat_param flat_param(const struct unit_map *m, enum unit_class c, const 
     f.shard = r->sharded ? ceil_div(f.flat, r->nranks) : f.flat;
     f.padded = r->sharded ? f.shard * r->nranks : f.flat;
     f.optim_numel = f.shard;
-    f.optim_bytes = round512(f.shard * KEPT_BYTES);
+    f.optim_bytes = r->host ? f.shard * KEPT_BYTES : round512(f.shard * KEPT_BYTES);
     if (r->orig_params) {
         int64_t first = r->sharded ? r->rank * f.shard : 0;
-        w = (struct walk){ .align = w.align, .from = first, .to = first + f.shard };
+        w = (struct walk){ .align = w.align, .from = first, .to = first + f.shard, .exact = r->host };
         f.optim_numel = unit_sum(m, c, lay_out_piece, &walk);
         f.optim_bytes = w.bytes;
     }
     return f;
+}
+
+int64_t flat_piece(const struct unit_map *m, int t, const struct flat_rule *r)
+{
+    const struct tensor *tensor = &m->model->tensors[t];
+    enum unit_class c = m->n > 0 && tensor->block >= 0 ? UC_FULL : UC_ROOT;
+    int64_t shard = flat_param(m, c, r).shard, from = r->sharded ? r->rank * shard : 0, end = 0;
+    int stride = unit_stride(m, c), own;
+
+    for (int i = 0; (own = unit_tensor(m, c, i)) >= 0; i++) {
+        int64_t begin = round_up(end, alignment(r));
+        end = begin + m->model->tensors[own].numel;
+        if (stride > 0 ? (t - own) % stride == 0 && t >= own : t == own) {
+            int64_t a = from > begin ? from : begin, b = from + shard < end ? from + shard : end;
+            return b > a ? b - a : 0;
+        }
+    }
+    return 0;
 }
 
 void flat_slices(const struct unit_map *m, struct schedules *s, enum unit_class c, const struct flat_rule *r,
@@ -83,6 +102,6 @@ void flat_slices(const struct unit_map *m, struct schedules *s, enum unit_class 
         if (b <= a)
             continue;
         sched_slice(s, (enum holds)holds, dt, t, a - begin, b - a, apart ? place : at + (a - from) * e);
-        place += round512((b - a) * e);
+        place += r->host ? (b - a) * e : round512((b - a) * e);
     }
 }

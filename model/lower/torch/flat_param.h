@@ -18,6 +18,7 @@ struct flat_rule {
     int64_t nranks;             /* ranks of the process group */
     bool    sharded;            /* false: NO_SHARD, every rank keeps all of it */
     int64_t rank;               /* in that group */
+    bool    host;               /* the optimizer's tensors take their bytes: they are not the device's, where blocks are of 512 */
 };
 
 struct flat_param {
@@ -32,6 +33,9 @@ struct flat_param {
 };
 
 struct flat_param flat_param(const struct unit_map *m, enum unit_class c, const struct flat_rule *r);
+
+/* Elements of the model's tensor t that lie in the rank's shard of its unit: with use_orig_params what the optimizer sees. */
+int64_t flat_piece(const struct unit_map *m, int t, const struct flat_rule *r);
 
 /* Slices of elements [from, from+n) of the flat parameter, the first of them `at` bytes into the
  * buffer; what lies between and behind the parameters is padding.  `apart`: each piece is an

@@ -131,6 +131,8 @@ static void post_backward(struct fsdp1 *f, struct at u, int position, int by)
         prefetch_backward(f, position - 1, by);
     if (f->reduce)
         fsdp1_reduce(f, u);
+    else
+        fsdp1_leave_grads(f, u);
 }
 
 /* Does a unit's own _pre_backward_hook() find it prefetched? */
@@ -177,6 +179,8 @@ static void backward(struct fsdp1 *f)
     if (f->reduce) {                /* _post_backward_final_callback() */
         struct op *o = sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions");
         o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
+        if (f->offload)
+            fsdp1_await_grads(f);
     }
 }
 
@@ -246,23 +250,28 @@ static void for_all(struct fsdp1 *f, int act, size_t family)
 static void own_gradients(struct schedules *s, int what, void *arg)
 {
     (void)s;
-    for_all(arg, what, offsetof(struct fsdp1_families, grads));
+    const struct fsdp1 *f = arg;
+
+    for_all(arg, what, f->offload ? offsetof(struct fsdp1_families, cpu_grad) : offsetof(struct fsdp1_families, grads));
 }
 
 static void optimizer(struct fsdp1 *f, bool first)
 {
+    enum stream st = f->offload ? STREAM_HOST : STREAM_COMPUTE;
     int64_t elems = 0;
 
     for (int c = 0; c < NUC; c++)
         elems += f->size[c].optim_numel * f->map.of_class[c];
     if (f->p->clip > 0)             /* FSDP's own clip_grad_norm_(): one sum of squares */
-        lower_clip_by_norm(f->s, STREAM_COMPUTE, elems * dtype_bytes(f->r.kept),
-                           &(struct norm_sum){ f->group, f->sharded }, 1, false, own_gradients, f);
-    lower_torch_adamw(f->s, f->p, elems);
+        lower_clip_by_norm(f->s, st, elems * dtype_bytes(f->r.kept), &(struct norm_sum){ f->group, f->sharded }, 1, false,
+                           own_gradients, f);
+    lower_torch_adamw(f->s, f->p, elems)->stream = (uint8_t)st;
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
     for_all(f, ACT_RW, offsetof(struct fsdp1_families, shard));
-    for_all(f, ACT_R, offsetof(struct fsdp1_families, grads));
+    own_gradients(f->s, ACT_R, f);
     for_all(f, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, offsetof(struct fsdp1_families, optimizer));
+    if (f->offload)
+        sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "the CPU's optimizer")->after = AFTER(STREAM_HOST);
 }
 
 /* zero_grad(set_to_none=True) drops what the optimizer knows.  With use_orig_params
@@ -278,11 +287,11 @@ static void step(struct fsdp1 *f, bool first)
 {
     bool late = f->p->fsdp.use_orig_params;
 
-    if (late && !first)
+    if (late && !first && !f->offload)
         zero_grad(f, "forward drops .grad");
     micro_steps(f);
     optimizer(f, first);
-    if (!late)
+    if (!late && !f->offload)       /* _cpu_grad stays */
         zero_grad(f, "zero_grad");
     lower_read_loss(f->s);
 }
@@ -296,6 +305,7 @@ static void flatten(struct fsdp1 *f, struct at u)
     struct schedules *s = f->s;
     const struct fsdp1_families *m = &f->fam[u.c];
     int64_t e = dtype_bytes(f->r.kept), whole = f->size[u.c].flat * e, shard = f->size[u.c].shard * e;
+    int own = f->offload ? m->first : m->shard;
     struct op *o = sched_copy(s, STREAM_H2D, PHASE_INIT, "move to device", f->size[u.c].numel * e,
                               f->size[u.c].numel * e);
 
@@ -313,9 +323,11 @@ static void flatten(struct fsdp1 *f, struct at u)
         sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "shard", shard, shard);
         fsdp1_name(f, u);
         sched_does(s, COPY_SET, 1);
-        sched_act(s, ACT_ALLOC | ACT_WRITE, m->shard, u.i, u.by);
+        sched_act(s, ACT_ALLOC | ACT_WRITE, own, u.i, u.by);
         sched_act(s, ACT_R | ACT_FREE, m->init_flat, u.i, u.by);
         sched_act(s, ACT_USE | ACT_FREE, m->init_params, u.i, u.by);
+        if (f->offload)
+            fsdp1_shard_to_host(f, u);
     } else {
         sched_act(s, ACT_R | ACT_FREE, m->init_params, u.i, u.by);
     }
@@ -330,6 +342,8 @@ static void init(struct fsdp1 *f)
         sched_repeat_end(f->s);
     }
     flatten(f, fsdp1_root);
+    if (f->offload)
+        fsdp1_pin(f);
     sched_end(f->s, SCHED_INIT);
 }
 
@@ -345,9 +359,13 @@ static void declare(struct fsdp1 *f, enum unit_class c)
     int64_t kept = dtype_bytes(f->r.kept), used = dtype_bytes(f->r.used);
     int64_t wire = dtype_bytes(f->r.wire_reduce), grads = round512(z->shard * kept);
 
-    m->shard     = sched_buf(s, CAT_PARAMS, "flat params", of, 0, n, round512(z->shard * kept));
-    m->optimizer = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", of, 0, n,
-                             2 * z->optim_bytes + lower_adamw_step_bytes(f->p));
+    if (f->offload) {
+        fsdp1_offload_declare(f, c);
+    } else {
+        m->shard     = sched_buf(s, CAT_PARAMS, "flat params", of, 0, n, round512(z->shard * kept));
+        m->optimizer = sched_buf(s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", of, 0, n,
+                                 2 * z->optim_bytes + lower_adamw_step_bytes(f->p));
+    }
     for (int i = 0; i < 2; i++) {
         bool again = i == 1 && (f->sharded ? f->frees_after_forward && c != UC_ROOT : f->casts);
         m->mp_shard[i] = sched_buf(s, CAT_ALL_GATHER, "cast shard", of, 0, n, round512(z->shard * used));
@@ -364,9 +382,10 @@ static void declare(struct fsdp1 *f, enum unit_class c)
                              round512(z->shard * wire));
     m->grads     = sched_buf(s, CAT_GRADS, "flat grads for the optimizer", of, 0, n, grads);
     m->grads_new = sched_buf(s, CAT_GRADS, "new flat grads for the optimizer", of, 0, n, grads);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2 && !f->offload; i++)
         sched_part(s, m->optimizer, z->optim_bytes);
-    sched_part(s, m->optimizer, lower_adamw_step_bytes(f->p));
+    if (!f->offload)
+        sched_part(s, m->optimizer, lower_adamw_step_bytes(f->p));
     m->init_params = sched_buf(s, CAT_TEMPORARIES, "params as built", of, 0, n, z->original_bytes);
     m->init_flat = sched_buf(s, CAT_TEMPORARIES, "flattened params", of, 0, n, round512(z->flat * kept));
     for (int i = 0; i < n; i++)
@@ -418,7 +437,8 @@ static void set_groups(struct fsdp1 *f)
     f->group = two ? GROUP_SHARD : GROUP_DATA;
     f->predivide = predivide_factor(own->data_ranks);
     f->postdivide = (double)own->data_ranks / f->predivide;
-    f->rule = (struct flat_rule){ .orig_params = p->fsdp.use_orig_params, .used = f->r.used,
+    f->offload = p->fsdp.cpu_offload;
+    f->rule = (struct flat_rule){ .orig_params = p->fsdp.use_orig_params, .used = f->r.used, .host = f->offload,
                                   .nranks = n, .sharded = f->sharded, .rank = two ? own->shard_rank : own->data_rank };
     if (two && n == 1 && own->data_ranks > 1)
         sched_note(f->s, "a shard group of one rank makes FSDP1 fall back to NO_SHARD inside of it: "
@@ -448,8 +468,12 @@ static void setup(struct fsdp1 *f)
         }
     lower_declare_activations(s, f->local, f->acts);
     declare_parts(f);
-    f->foreach_temp = sched_buf(s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, foreach);
-    lower_adamw_temporaries(s, f->p, f->foreach_temp, largest);
+    if (f->offload) {
+        f->foreach_temp = sched_buf_in(s, SPACE_HOST, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, fsdp1_loop_bytes(f));
+    } else {
+        f->foreach_temp = sched_buf(s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, foreach);
+        lower_adamw_temporaries(s, f->p, f->foreach_temp, largest);
+    }
     for (int i = 0; i < RING; i++) {
         f->ev_forward[i] = sched_event(s);
         f->ev_backward[i] = sched_event(s);

@@ -4,6 +4,7 @@
  *     lower_fsdp1_unshard.c  gathering and freeing a unit, the rate limiter
  *     lower_fsdp1_grads.c    a unit's gradient: concatenated, reduced, accumulated
  *     lower_fsdp1_layout.c   which elements of which parameters buffers hold
+ *     lower_fsdp1_offload.c  CPUOffload: shards come from the host, gradients go there
  *
  * Function names in comments are those of torch/distributed/fsdp/_runtime_utils.py
  * and _flat_param.py, PyTorch 2.15. */
@@ -25,6 +26,9 @@ struct fsdp1_families {
     int wide, rs_in, rs_out;    /* in reduce_dtype; padded to equal chunks; reduce-scatter's output */
     int grads, grads_new;       /* what the optimizer reads; a second one that is added to it */
     int init_params, init_flat; /* while the unit is flattened */
+    /* With CPUOffload, where shard and optimizer are the host's: the shard as it is cut on the device and before it is
+     * pinned; its copies to the device in forward and backward; the gradient that the optimizer reads, and zeros for it. */
+    int first, born, staged[2], cpu_grad, zeros;
 };
 
 /* An instance of a class's families: a unit, and its step inside a repeat. */
@@ -53,6 +57,7 @@ struct fsdp1 {
     bool               hybrid;          /* a second reduction, between replicas */
     bool               frees_after_forward;     /* FULL_SHARD, HYBRID_SHARD: all units but the root */
     bool               casts;           /* compute in another dtype than is kept */
+    bool               offload;         /* CPUOffload(offload_params=True) */
     double             predivide, postdivide;
     uint16_t           ev_forward[RING], ev_backward[RING], ev_root;
     struct limiter     limiter;
@@ -90,6 +95,28 @@ void fsdp1_reshard(struct fsdp1 *f, struct at u, int position, enum phase phase)
 void fsdp1_concatenate(struct fsdp1 *f, struct at u, int position);
 /* The rest of _post_backward_hook(): reduce and accumulate. */
 void fsdp1_reduce(struct fsdp1 *f, struct at u);
+/* The same where this micro-step does not reduce (no_sync). */
+void fsdp1_leave_grads(struct fsdp1 *f, struct at u);
+
+/* ---- lower_fsdp1_offload.c: with f->offload ---- */
+
+void    fsdp1_offload_declare(struct fsdp1 *f, enum unit_class c);
+/* pre_unshard(): the shard comes to the device, and is cast there.  The family that is then gathered, or dropped. */
+void    fsdp1_bring(struct fsdp1 *f, struct at u, enum phase phase, bool waits);
+int     fsdp1_brought(const struct fsdp1 *f, enum unit_class c, enum phase phase);
+void    fsdp1_drop_brought(struct fsdp1 *f, struct at u, enum phase phase);
+/* With use_orig_params and without a cast what was brought lives until parameters are views of the host's shard again:
+ * when the unit is resharded, or, where forward leaves it gathered, when backward has brought the next. */
+bool    fsdp1_holds_brought(const struct fsdp1 *f);
+void    fsdp1_release_brought(struct fsdp1 *f, struct at u, enum phase phase);
+/* _offload_grad() on the stream that reduced; what the CPU waits for at the end of backward. */
+void    fsdp1_send_grads(struct fsdp1 *f, struct at u, enum stream st);
+void    fsdp1_await_grads(struct fsdp1 *f);
+/* Bytes of AdamW's temporaries on the host. */
+int64_t fsdp1_loop_bytes(const struct fsdp1 *f);
+/* In the constructor, a unit's shard; then, in the first forward, all of them. */
+void    fsdp1_shard_to_host(struct fsdp1 *f, struct at u);
+void    fsdp1_pin(struct fsdp1 *f);
 
 /* ---- lower_fsdp1_layout.c: where layouts are asked for ---- */
 

@@ -44,7 +44,14 @@ static void add(struct fsdp1 *f, struct at u, enum stream st, int to, int from)
     fsdp1_name(f, u);
     sched_does(f->s, COPY_ADD, 1);
     use(f, u, ACT_A, to);
-    use(f, u, ACT_R | ACT_FREE, from);
+    use(f, u, st == STREAM_COMPUTE ? ACT_R : ACT_R | ACT_FREE, from);
+}
+
+/* Is there a gradient already to which autograd adds?  What it adds lives until the hook of AccumulateGrad returns: the
+ * engine keeps a node's inputs for its post hooks (engine.cpp, call_function: inputs_copy). */
+static bool accumulates(const struct fsdp1 *f)
+{
+    return f->has_unsharded || (!f->sharded && f->has_reduced);
 }
 
 /* NO_SHARD without a cast, or after a reduction: .grad already has the
@@ -83,7 +90,7 @@ void fsdp1_concatenate(struct fsdp1 *f, struct at u, int position)
 {
     const struct fsdp1_families *m = &f->fam[u.c];
     int to = unsharded_grad(f, u.c);
-    bool exists = f->has_unsharded || (!f->sharded && f->has_reduced);
+    bool exists = accumulates(f);
     int into = exists ? m->flat_new : to;
     int entry = f->s->nops;
     int64_t parts;
@@ -138,7 +145,7 @@ static void reduce_sharded(struct fsdp1 *f, struct at u)
 {
     const struct fsdp1_families *m = &f->fam[u.c];
     const struct flat_param *z = &f->size[u.c];
-    int held[3] = { m->flat }, nheld = 1, first = f->s->nops;
+    int held[4] = { m->flat, m->flat_new }, nheld = accumulates(f) ? 2 : 1, first = f->s->nops;
     bool cast = f->r.wire_reduce != f->r.kept;
     int in = to_reduce_dtype(f, u, f->r.used, m->flat, m->wide);
     int out = cast || f->has_reduced ? m->rs_out : m->grads;
@@ -168,6 +175,8 @@ static void reduce_sharded(struct fsdp1 *f, struct at u)
     }
     if (f->has_reduced)             /* _saved_grad_shard += sharded_grad */
         add(f, u, st, m->grads, out);
+    if (f->offload)
+        fsdp1_send_grads(f, u, st);
     release(f, u, held, nheld);
 }
 
@@ -176,7 +185,7 @@ static void reduce_whole(struct fsdp1 *f, struct at u)
 {
     const struct fsdp1_families *m = &f->fam[u.c];
     bool final = flat_is_final(f), cast = f->r.wire_reduce != f->r.kept;
-    int flat = unsharded_grad(f, u.c), held[3], nheld = 0, first = f->s->nops;
+    int flat = unsharded_grad(f, u.c), held[4] = { m->flat_new }, nheld = accumulates(f), first = f->s->nops;
     int in = to_reduce_dtype(f, u, final ? f->r.kept : f->r.used, flat, cast ? m->wide : m->grads);
 
     divide(f, u, STREAM_REDUCE, f->predivide, in);
@@ -206,4 +215,13 @@ void fsdp1_reduce(struct fsdp1 *f, struct at u)
         reduce_sharded(f, u);
     else
         reduce_whole(f, u);
+}
+
+void fsdp1_leave_grads(struct fsdp1 *f, struct at u)
+{
+    if (!accumulates(f))
+        return;
+    sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "hook returns");
+    fsdp1_name(f, u);
+    use(f, u, ACT_FREE, f->fam[u.c].flat_new);
 }

@@ -38,12 +38,14 @@ static int states(struct fsdp1 *f, enum unit_class c)
     return layout;
 }
 
-/* The module's own parameters, each an allocation. */
+/* The module's own parameters, each an allocation of the device's. */
 static int as_built(struct fsdp1 *f, enum unit_class c)
 {
     int layout = sched_layout(f->s, unit_stride(&f->map, c));
+    struct flat_rule r = f->rule;
 
-    flat_slices(&f->map, f->s, c, &f->rule, HOLDS_PARAM, f->r.kept, 0, f->size[c].flat, 0, true);
+    r.host = false;
+    flat_slices(&f->map, f->s, c, &r, HOLDS_PARAM, f->r.kept, 0, f->size[c].flat, 0, true);
     return layout;
 }
 
@@ -68,6 +70,14 @@ void fsdp1_describe(struct fsdp1 *f, enum unit_class c)
     sched_holds(s, m->grads_new, own(f, c, HOLDS_GRAD, kept));
     sched_holds(s, m->init_params, as_built(f, c));
     sched_holds(s, m->init_flat, whole(f, c, HOLDS_PARAM, kept));
+    if (!f->offload)
+        return;
+    sched_holds(s, m->first, own(f, c, HOLDS_PARAM, kept));
+    sched_holds(s, m->born, own(f, c, HOLDS_PARAM, kept));
+    sched_holds(s, m->cpu_grad, own(f, c, HOLDS_GRAD, kept));
+    sched_holds(s, m->zeros, own(f, c, HOLDS_GRAD, kept));
+    for (int i = 0; i < 2; i++)
+        sched_holds(s, m->staged[i], own(f, c, HOLDS_PARAM, kept));
 }
 
 static int64_t append(struct fsdp1 *f, int tensor, int64_t at)

@@ -84,17 +84,23 @@ void fsdp1_unshard(struct fsdp1 *f, struct at u, enum phase phase, bool waits)
     const struct fsdp1_families *m = &f->fam[u.c];
     bool needed = needs_unshard(f, u, phase);
 
-    if (needed && f->casts)
+    if (f->offload)
+        fsdp1_bring(f, u, phase, waits);
+    else if (needed && f->casts)
         cast_shard(f, u, phase, waits);
     limit(f, phase);
+    if (f->offload && !needed)
+        fsdp1_drop_brought(f, u, phase);
     if (!needed || !f->sharded)
         return;
     struct op *o = sched_coll(f->s, STREAM_GATHER, phase, COLL_ALL_GATHER, f->group, f->r.wire_gather,
                               RED_NONE, f->size[u.c].padded);
-    o->after = (f->casts ? AFTER(STREAM_COPY_IN) : 0) | (waits ? AFTER(STREAM_COMPUTE) : 0);
+    o->after = (f->casts || f->offload ? AFTER(STREAM_COPY_IN) : 0) | (waits ? AFTER(STREAM_COMPUTE) : 0);
     fsdp1_name(f, u);
     sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->full[phase == PHASE_BACKWARD], u.i, u.by);
-    if (f->casts)                   /* post_unshard() */
+    if (f->offload)
+        sched_act(f->s, fsdp1_holds_brought(f) ? ACT_R : ACT_R | ACT_FREE, fsdp1_brought(f, u.c, phase), u.i, u.by);
+    else if (f->casts)              /* post_unshard() */
         sched_act(f->s, ACT_R | ACT_FREE, m->mp_shard[phase == PHASE_BACKWARD], u.i, u.by);
     else
         sched_act(f->s, ACT_R, m->shard, u.i, u.by);
@@ -102,7 +108,7 @@ void fsdp1_unshard(struct fsdp1 *f, struct at u, enum phase phase, bool waits)
 
 void fsdp1_await(struct fsdp1 *f, struct at u, enum phase phase)
 {
-    if (!needs_unshard(f, u, phase))
+    if (!needs_unshard(f, u, phase) && !f->offload)
         return;
     struct op *o = sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, phase,
                             f->sharded ? "await all-gather" : "await cast");
@@ -127,6 +133,8 @@ void fsdp1_reshard(struct fsdp1 *f, struct at u, int position, enum phase phase)
                    : phase == PHASE_FORWARD ? f->ev_forward[position % RING] : f->ev_backward[position % RING];
     bool limited = f->sharded && f->p->fsdp.limit_all_gathers;
 
+    if (f->offload && fsdp1_holds_brought(f))
+        fsdp1_release_brought(f, u, phase);
     if (!frees(f, u, phase))
         return;
     if (limited)
