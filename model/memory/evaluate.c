@@ -180,7 +180,7 @@ static void judge(const struct plan *p, struct evaluation *e)
         node_in_words(p, e);
     else
         fails_reserved(e);
-    if (!allocated_fits && !others_fit) {       /* both are told; where it fails first is the device's */
+    if (!allocated_fits && !others_fit) {       /* both are named; where it fails first is the device's */
         size_t n = strlen(e->why_not);
         n += (size_t)snprintf(e->why_not + n, sizeof e->why_not - n, "; ");
         if (n < sizeof e->why_not)

@@ -170,9 +170,9 @@ check 'import takes what its file leaves out, and nothing against it' "$(
     # shellcheck disable=SC2086
     says 'the config makes it 32' import $of --global-batch 64)"
 check 'limits takes fp16 where the GPU has no bf16, and says so' "$(
-    "$B/dpxplan" limits --cluster dgx-1 --model gpt2 --seq 128 --dialect deepspeed >"$tmp/chosen" 2>"$tmp/err"
+    "$B/dpxplan" limits --cluster dgx-1 --model gpt3-175b --seq 128 --dialect torch-fsdp1 >"$tmp/chosen" 2>"$tmp/err"
     grep -q 'fp16: V100.* has no bf16' "$tmp/err" || cat "$tmp/err"
-    "$B/dpxplan" limits --cluster dgx-1 --model gpt2 --seq 128 --dialect deepspeed --precision fp16 2>&1 | diff "$tmp/chosen" -)"
+    "$B/dpxplan" limits --cluster dgx-1 --model gpt3-175b --seq 128 --dialect torch-fsdp1 --precision fp16 2>&1 | diff "$tmp/chosen" -)"
 
 # One limit for one plan, from each command.
 check 'search and eval say the same of what does not fit' "$(

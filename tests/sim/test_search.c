@@ -575,7 +575,7 @@ static void offload_needs_memory_of_the_host(void **state)
     space_free(&s);
 }
 
-/* Disks whose rates nobody has stated, as an A100's: the variants with files are left out, and the reason is kept. */
+/* Disks without stated rates, as an A100's: the variants with files are left out, and the reason is kept. */
 static void what_the_cluster_does_not_say_is_told(void **state)
 {
     struct search_space s;
