@@ -223,6 +223,7 @@ static const struct knob rows[] = {
 
     { "fsdp", "reshard_after_forward", .type = KNOB_RESHARD, AT(fsdp.reshard_after_forward),
       .lo = 2, .hi = SIZE_LIMIT, .def = -1, .cells = FSDP2, NULL_IS(-1), TRY(7, reshard), .say = knob_say_reshard,
+      USUAL(reshard, "true; under a pipeline false"),
       FSDP_KEY("fsdp_reshard_after_forward", .lacks = "accelerate takes true or false, not ranks"),
       TITAN("--parallelism.fsdp-reshard-after-forward"),
       .about = "null or true: units are freed after forward; false, or ranks to reshard to" },
