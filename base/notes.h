@@ -17,7 +17,7 @@ struct notes {
     char text[24][192];
 };
 
-/* `to` may be NULL: the notes are dropped. */
+/* `to` may be NULL: notes are dropped. */
 void notes_add(struct notes *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void notes_print(const struct notes *n, const char *where);
 

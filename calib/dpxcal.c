@@ -115,7 +115,7 @@ static char *options_json(const struct cal *c)
     return text;
 }
 
-/* ---- what can be told before anything is measured ---- */
+/* ---- what is checked before anything is measured ---- */
 
 /* After something failed: by the database's fault, else as the caller says. */
 static int status_or(int status)
@@ -214,8 +214,8 @@ static int open_database(struct cal *c)
     if (db_note(c->b.db))
         fprintf(stderr, "%s\n", db_note(c->b.db));
     if (!alone_here()) {
-        fprintf(stderr, "warning: another dpxcal measures on this machine: both find it slower than it is; better wait, "
-                "and calibrate again\n");
+        fprintf(stderr, "warning: another dpxcal measures on this machine: both results will be too slow; run one at "
+                "a time\n");
         c->anew = true;                 /* what has no end yet is the other's */
     }
     if (!c->anew)

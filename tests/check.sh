@@ -2,7 +2,7 @@
 # hold, end with `finish`.  Speaks as cmocka does, so that tests/run.sh can count.
 #
 #     check 'what must hold' "$complaints"       passes when there are none
-#     skip  'what must hold' 'why it cannot be told here'
+#     skip  'what must hold' 'why it cannot be tested here'
 # shellcheck shell=sh
 passed=0 failed=0 skipped=0
 

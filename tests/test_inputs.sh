@@ -51,7 +51,7 @@ refused() {
     done <"$dir/commands"
 }
 
-check 'a FIFO that nobody writes into is refused wherever a file is read' "$(refused 'a FIFO' "$dir/fifo")"
+check 'a FIFO without a writer is refused wherever a file is read' "$(refused 'a FIFO' "$dir/fifo")"
 check 'so is a device' "$(refused 'a device' /dev/zero)"
 if command -v python3 >/dev/null; then
     python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$dir/socket"

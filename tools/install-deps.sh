@@ -58,7 +58,7 @@ cxx_works() {
     ${CXX:-c++} -std=c++17 -o "$tmp/probe" "$tmp/probe.cc" 2>/dev/null
 }
 
-# What make was told to do without, or to take from elsewhere.
+# What make was asked to do without, or to take from elsewhere.
 spared() {
     case $1 in
     mpi)     [ "$MPI" = 0 ] ;;

@@ -238,7 +238,7 @@ int bench_apart(struct bench *b)
     gethostname(mine.host, sizeof mine.host - 1);
     snprintf(mine.id, sizeof mine.id, "%.63s", b->device->id);
     if (MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS)
-        apart = fail("MPI_Allgather failed while ranks told each other their devices");
+        apart = fail("MPI_Allgather of the ranks' devices failed");
     for (int i = 0; i < b->nranks && apart > 0; i++)
         for (int k = 0; k < i && apart > 0; k++)
             apart = strcmp(all[i].host, all[k].host) != 0 || strcmp(all[i].id, all[k].id) != 0;
@@ -257,7 +257,7 @@ static struct comm *open_nccl(struct bench *b, const struct comm_args *a)
     if (b->rank == a->ranks[0])
         mine.bad = comm_nccl_id(mine.id) < 0;
     if (MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS)
-        mine.bad = bad = fail("MPI_Allgather failed while NCCL's ids were told") < 0;
+        mine.bad = bad = fail("MPI_Allgather of NCCL's ids failed") < 0;
     for (int i = 0; i < b->nranks; i++)
         bad |= all[i].bad;
     if (!bad)

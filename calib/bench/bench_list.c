@@ -1,4 +1,4 @@
-/* bench_list.c -- what a calibration consists of, in the order in which it counts: whoever is
+/* bench_list.c -- what a calibration consists of, in order of importance: a calibration that is
  * interrupted has the more important half. */
 #include <math.h>
 #include <stdio.h>

@@ -173,7 +173,7 @@ static int cold(struct bench *b)
     struct summary of;
     int rc = x ? 0 : -1;
 
-    if (!b->comm)                       /* one device alone: there is nobody to meet */
+    if (!b->comm)                       /* one device alone: no rank to meet */
         return 0;
     c.elems -= c.elems > ELEMS ? b->nranks : 0;
     c.send = c.recv = x;

@@ -10,7 +10,7 @@
 #include "exec/device/lanes.h"
 
 /* Each of the operands; and the passes timed at one size at most, and in one batch: sums of squares are
- * numbers of the host, of which a device keeps 64 until somebody waits. */
+ * numbers of the host, of which a device keeps 64 until finish(). */
 static const int64_t REGION_HOST = 96 << 20, REGION_CUDA = 512 << 20;
 enum { MOST = 200, LEAST = 7, NOPERANDS = 4, BATCH = 32 };
 

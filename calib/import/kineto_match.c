@@ -463,7 +463,7 @@ static struct timed *coll_of(struct match *m, const struct expected_coll *c)
     return timed_of(m, &of, coll_name(c->op));
 }
 
-/* Call i of one rank is call i of the others: the shortest one waited for nobody. */
+/* Call i of one rank is call i of the others: the shortest one did not wait. */
 static void coll_call(struct timed *t, int64_t i, double s)
 {
     if (i < t->ncalls)

@@ -225,7 +225,7 @@ static int is_json(const char *path)
     return c == '{';
 }
 
-/* What it measured: as told, as the program is called, as the rows look, as the file is called. */
+/* What it measured: by --op, by the program's name, by the rows, by the file's name. */
 static int settle(const char *path, int told, struct nccl_sweep *s)
 {
     const char *slash = strrchr(path, '/');

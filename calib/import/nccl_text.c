@@ -1,4 +1,4 @@
-/* nccl_text.c -- nccl-tests' text.  The columns are those of its src/util.cu, told by the header line: they
+/* nccl_text.c -- nccl-tests' text.  The columns are those of its src/util.cu, named in the header line: they
  * have changed with versions and options (`error` became `#wrong`, root came in 2.10, per-iteration
  * columns in 2.18). */
 #include "calib/import/nccl_internal.h"

@@ -218,7 +218,7 @@ struct db *db_open_memory(void)
     return NULL;
 }
 
-/* A path as a URI that promises that nobody writes. */
+/* A path as a URI that promises that the file is not written. */
 static void immutable_uri(const char *path, char *to, size_t size)
 {
     size_t n = (size_t)snprintf(to, size, "file:");

@@ -314,7 +314,7 @@ static const struct row *overlap_row(const struct rows *rows, const char *name, 
 }
 
 /* How many times longer than *alone (NULL: not asked for); means, for a kernel on a shared core waits or
- * does not.  Adds to *square what the two are not sure of. */
+ * does not.  Adds the two sampling errors to *square. */
 static double slower(const struct rows *rows, const char *name, const char *beside, enum dtype t, int64_t bytes,
                      const struct row **alone, double *square)
 {
@@ -433,7 +433,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Where the two probes around a series are further apart, one of them met somebody else's work, which the
+/* Where the two probes around a series are further apart, one of them met other processes' work, which the
  * median of hundreds of samples did not: the quicker one counts.  No machine drifts further than PACE_MOST. */
 #define PROBES_AGREE .10
 #define PACE_MOST    1.25
@@ -445,7 +445,7 @@ static bool agree(const double probe[2])
     return low > 0 && fmax(probe[0], probe[1]) <= (1 + PROBES_AGREE) * low;
 }
 
-/* What the probe took while the series was timed; 0: nobody knows. */
+/* What the probe took while the series was timed; 0: not known. */
 static double probe_then(const double probe[2])
 {
     double low = fmin(probe[0], probe[1]);
@@ -528,7 +528,7 @@ static void fit_words(const struct rows *rows, const struct fit_want *w, const c
                  m->ranks, m->threads, m->threads == 1 ? "" : "s");
 }
 
-/* One block for all arrays, each as long as there are rows: slack that nobody minds. */
+/* One block for all arrays, each as long as there are rows, which is more than needed. */
 static void fit_rows(const struct rows *rows, struct measured_device *m)
 {
     size_t n = (size_t)rows->n, overlaps = NKERNEL_CLASS * (NCOLL + 1) * OVERLAP_SIZES;

@@ -170,7 +170,7 @@ static void put_law(struct query *q, const struct row *r, int n, double *x, doub
     put_fit(q, r, goes_by_flops(r) ? "flops" : "bytes", &line, NAN, samples, spread);
 }
 
-/* An overhead is a time without a size; its residual is what its median is not sure of. */
+/* An overhead is a time without a size; its residual is the median's sampling error. */
 static void put_time(struct query *q, const struct row *r)
 {
     struct table_fit_line line = { .fixed_s = r->median, .residual = r->confidence, .worst = r->confidence, .points = 1,

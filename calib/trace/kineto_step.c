@@ -133,7 +133,7 @@ static void add_coll(const struct work *s, const struct cover *c, struct unions 
     m->v[m_coll(s->op, M_ALONE)] += seconds(uncovered(c, s->start, s->end));
 }
 
-/* The host's clock and the device's may differ in how long a step is: whoever runs ahead is faster
+/* The host's clock and the device's may differ in how long a step is: the one that runs ahead is faster
  * for a while.  The longer one counts. */
 static void step_lengths(const struct work_list *l, const struct window *w, int n, struct measures *out)
 {
@@ -182,7 +182,7 @@ static int64_t unit_done(const struct order *o, const struct work *reduce)
 
 /* Units are gathered and reduced in the same order: gather k is for the unit after the one whose
  * gradients reduce-scatter k-1 takes.  More gathers than that: the units are others, and nothing
- * can be told. */
+ * is known. */
 static void prefetch(const struct order *o, struct measures *m)
 {
     if (o->ngather > o->nscatter || o->ngather < 2)

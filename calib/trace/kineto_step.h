@@ -1,4 +1,4 @@
-/* kineto_step.h -- one training step as stretches of work, whoever made them: the profiler on a
+/* kineto_step.h -- one training step as stretches of work of either origin: the profiler on a
  * real rank, or the simulator of a plan.  Both are measured by the same rules:
  *
  *     struct work_list l = { 0 };
@@ -36,7 +36,7 @@ struct work_list { struct work *at; int64_t n, cap; };
 
 struct window { int64_t start, end; };
 
-/* Of one step, in seconds, bytes and calls; NAN where it cannot be told. */
+/* Of one step, in seconds, bytes and calls; NAN where it is not known. */
 enum measure {
     M_STEP,
     M_FORWARD, M_BACKWARD, M_OPTIMIZER,     /* compute runs, by the phase that issued it */
@@ -61,7 +61,7 @@ static inline int m_coll(int op, int which)
 /* Aborts where there is no memory. */
 void kineto_work_add(struct work_list *l, const struct work *s);
 
-/* They are put in order of start.  With `phases` false nobody knows what belongs to backward. */
+/* They are put in order of start.  With `phases` false it is not known what belongs to backward. */
 void kineto_measure(struct work_list *l, const struct window *w, int n, bool phases, struct measures *out);
 
 /* Each figure's median over n steps. */

@@ -36,7 +36,7 @@ bool flow_stopped(const struct mpi_comm *m)
     return m->stop && atomic_load_explicit(m->stop, memory_order_relaxed);
 }
 
-/* Nothing has come: waits a little.  -1 when told to stop. */
+/* Nothing has come: waits a little.  -1 when stopped. */
 static int pause_a_little(const struct mpi_comm *m, struct pace *p)
 {
     struct timespec ts = { 0, p->ns };

@@ -23,7 +23,7 @@ enum {
     COMM_NCCL_SCRATCH = 2 << 20,        /* bytes of device memory, and as many pinned, of a comm */
 };
 
-/* A new id, made by one rank of a group and told to the others.  0, or -1 reported. */
+/* A new id, made by one rank of a group and sent to the others.  0, or -1 reported. */
 int comm_nccl_id(uint8_t id[COMM_NCCL_ID]);
 /* The same through a file that all ranks see, where there is no MPI to tell it with: rank 0 makes
  * it, the others wait for it.  It must not be there before (it would be another run's): rank 0

@@ -1,5 +1,5 @@
 /* device_cuda.c -- device.h for one CUDA device: a non-blocking stream for each of ours, an event for
- * each mark in a ring, and waits of the host that poll, so that they end when they are told to. */
+ * each mark in a ring, and waits of the host that poll, so that they can be stopped. */
 #include "exec/cuda/device_cuda.h"
 
 #include <assert.h>
@@ -134,7 +134,7 @@ static void *cuda_map(struct device *d, int64_t bytes)
         CUDA_OK(status);
     else
         fail("no memory for %lld bytes on %s: %zu of %zu are free", (long long)bytes, d->name, room, total);
-    cudaGetLastError();                 /* it has been told: no later call shall report it */
+    cudaGetLastError();                 /* it has been reported: no later call shall report it again */
     return NULL;
 }
 

@@ -20,7 +20,7 @@ static void *scratch(struct kernels *k, int64_t bytes, const char *what)
     return kernels_take(&c, bytes, what);
 }
 
-/* Without the vocabulary's size only negative ids are told from tokens. */
+/* Without the vocabulary's size only negative ids are recognised as padding. */
 static int embed(struct kernels *k, int64_t n, int64_t h, const int32_t *ids, const void *table,
                  enum dtype wt, void *x, enum dtype at)
 {

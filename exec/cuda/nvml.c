@@ -66,7 +66,7 @@ int64_t nvml_process_used(struct nvml *n)
     if (n->processes(n->device, &count, p) != NVML_SUCCESS)
         return -1;
     for (unsigned i = 0; i < count; i++)
-        if (p[i].pid == (unsigned)getpid() && p[i].bytes != ~0ull)      /* ~0: not to be told */
+        if (p[i].pid == (unsigned)getpid() && p[i].bytes != ~0ull)      /* ~0: not available */
             return (int64_t)p[i].bytes;
     return -1;
 }

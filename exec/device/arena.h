@@ -46,14 +46,14 @@ struct arena_meter { int64_t live, peak, most, live_by[NCAT], at_peak[NCAT]; };
 
 struct arena;
 
-/* `guarded`: every block ends at a page that nobody may touch, and starts as NaN.  Free with
+/* `guarded`: every block ends at a page that faults when touched, and starts as NaN.  Free with
  * arena_free(), which accepts NULL. */
 struct arena *arena_new(bool guarded);
 void          arena_free(struct arena *a);
 /* From now on blocks begin at multiples of `align`, itself one of 64, and not only of 64; guarded they do not. */
 void          arena_align(struct arena *a, int align);
 
-/* Offset of `bytes` bytes, aligned to 64, for somebody who starts at `at`; 0 bytes are a place
+/* Offset of `bytes` bytes, aligned to 64, not below `at`; 0 bytes are a place
  * too.  Never fails for want of space before it is mapped; after that -1, reported. */
 int64_t arena_take(struct arena *a, int64_t bytes, enum category cat, const struct when *at);
 /* Bytes that come (or go: negative) at a place that is not this arena's: files have their own (store.h).  Only the meter. */

@@ -166,7 +166,7 @@ int cores_keep_apart(void)
     host_cores();                   /* counts what the machine has while it is all there */
     if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine) != MPI_SUCCESS)
         return fail("MPI_Comm_split_type failed");
-    bool known = get_mask(mask);    /* more than CORES_MOST: all zero, and nobody is bound */
+    bool known = get_mask(mask);    /* more than CORES_MOST: all zero, and no rank is bound */
     ranks = sharers(machine, mask, &me);
     MPI_Comm_free(&machine);
     if (ranks < 2 || !known)

@@ -5,7 +5,7 @@
  *         ...                      (before any thread is started: threads inherit)
  *
  * Ranks that may use the same CPUs divide them evenly, or share one by so many where there are more ranks;
- * whoever was bound by a launcher to CPUs that no other rank has keeps them.  Left to itself the kernel now
+ * a rank that a launcher bound to CPUs of its own keeps them.  Left to itself the kernel now
  * and then wakes the threads of two ranks on one core while another idles, and notices some milliseconds
  * later.  Ranks that meet at every unit (ZeRO-3, FSDP) all wait for that each time (`make bench`: ZeRO-3).
  * What cannot be divided into equal parts is not: the slowest rank sets the pace. */

@@ -98,7 +98,7 @@ static void place_release(struct lanes *l, int i, const struct when *done)
     l->spare = i + 1;
 }
 
-/* Task `number` of lane s is done.  Called before that is published: whoever may take the place
+/* Task `number` of lane s is done.  Called before that is published: the thread that may take the place
  * next has not started. */
 static void settle(struct lanes *l, enum stream s, const struct when *done)
 {
@@ -173,7 +173,7 @@ static void finished(struct lane *n, const struct task *t, double start, double 
     pthread_cond_broadcast(&l->change);
 }
 
-/* The first reason is the one that is told: what fails after it, fails of it. */
+/* The first reason is reported: what fails after it is a consequence. */
 static void failed(struct lanes *l, const char *why)
 {
     pthread_mutex_lock(&l->lock);

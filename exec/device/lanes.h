@@ -59,7 +59,7 @@ void lanes_on_release(struct lanes *l, void (*f)(void *arg, enum space in, int64
 
 /* The calling thread waits until `need` is done.  0, or -1 when a task failed. */
 int  lanes_wait(struct lanes *l, const struct when *need);
-/* Sets the stop flag and wakes whoever waits. */
+/* Sets the stop flag and wakes all that wait. */
 void lanes_stop(struct lanes *l);
 /* Why the first task failed, "" where none has; after lanes_wait(). */
 const char *lanes_why(const struct lanes *l);

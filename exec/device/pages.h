@@ -16,7 +16,7 @@ enum { LARGE_PAGE = 2 << 20 };
  * Documentation/admin-guide/mm/transhuge.rst).  Before the memory is touched. */
 void pages_large(void *p, size_t bytes);
 
-/* Of the system's, from a page on, a large one where it is as long as that.  NULL: there is none.  free() it. */
+/* Page-aligned; huge pages when large enough.  NULL: out of memory.  free() it. */
 void *pages_allocate(int64_t bytes);
 
 /* Makes pages present that were not touched yet.  0, or -1 with errno. */

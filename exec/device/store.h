@@ -6,7 +6,7 @@
  *     store_close(f);                                  (the folder and its files are removed)
  *
  * The folder is FOLDER/dpx-rank3-XXXXXX, locked (flock) by the process that made it.  Folders of this user that
- * nobody has locked are those of runs that crashed: store_open() removes them first, as store_sweep() does.
+ * no process has locked are those of runs that crashed: store_open() removes them first, as store_sweep() does.
  *
  * All of a store has one range of addresses; file i has those from store_begin(f, i) on.  Files are opened with O_DIRECT
  * where the file system has it, reserved in full, and moved in blocks of 1 MiB of which 8 are under way at once (or as

@@ -55,7 +55,7 @@ static bool is_made_here(const char *name)
     return n == 6 && !p[n];
 }
 
-/* A folder of this user whose lock is free: nobody has it any more.  Whether somebody has. */
+/* Whether a folder of this user is in use: its lock is held. */
 static bool sweep_one(int above, const char *name)
 {
     int fd = openat(above, name, FOLDER);

@@ -15,7 +15,7 @@
 enum {
     ROWS = 64,                  /* of q at a time */
     KEYS = 256,                 /* in a block of scores */
-    PANEL = 64,                 /* columns of k^T that lie together */
+    PANEL = 64,                 /* contiguous columns of k^T */
     GRAIN = 16,                 /* floats of the widest register */
     PITCH = KEYS + GRAIN,       /* from one row of scores to the next: not a power of two */
 };

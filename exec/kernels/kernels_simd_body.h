@@ -1,7 +1,7 @@
 /* kernels_simd_body.h -- what struct simd points to, as text.
  *
  * A file that includes it says how it is compiled: SIMD_TABLE, the table's name, SIMD_NAME,
- * what users are told; SIMD_LANES, floats in a register; SIMD_FMA, whether there is fused
+ * what is printed; SIMD_LANES, floats in a register; SIMD_FMA, whether there is fused
  * multiply-add; SIMD_MULTIPLY_ADD(a, b, c) and SIMD_SQRT(a) on registers.  Loops are plain C
  * for the compiler to vectorise, but where it cannot. */
 #ifndef DPX_KERNELS_SIMD_BODY_H

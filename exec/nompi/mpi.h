@@ -1,7 +1,7 @@
 /* mpi.h -- as much of MPI as exec/ and calib/ call, for a world of one process: `make MPI=0`, on a
  * machine that has a GPU and no MPI.
  *
- * Collectives copy.  There is nobody to send to: point-to-point calls fail, and a probe finds
+ * Collectives copy.  There is no other rank: point-to-point calls fail, and a probe finds
  * nothing.  Every communicator is the world. */
 #ifndef DPX_NOMPI_MPI_H
 #define DPX_NOMPI_MPI_H

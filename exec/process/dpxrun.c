@@ -294,7 +294,7 @@ static int run(struct dpxrun *r)
                                                   record_end(r, RUN_FINISHED, NULL) < 0));
 }
 
-/* Quietly: one reason has been told, and the database may be it. */
+/* Quietly: one reason has been reported, and the database may be it. */
 static void record_failure(struct dpxrun *r)
 {
     const char *why = train_why(r->train);

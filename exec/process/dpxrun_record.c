@@ -285,7 +285,7 @@ int record_end(struct dpxrun *r, enum run_outcome how, const char *why)
 }
 
 /* By a connection of its own: the other thread may be in the middle of a transaction.  Nothing is said
- * of an error, for one has just been told. */
+ * of an error, for one has just been reported. */
 void record_told(void *arg, const char *why, bool by_signal)
 {
     const struct dpxrun *r = arg;

@@ -1,4 +1,4 @@
-/* launch.c -- mpirun as a child: found, told what to do, listened to, and its end made ours.
+/* launch.c -- mpirun as a child: found, started, read from, and its exit status made ours.
  *
  * mpirun gets a process group of its own and signals from us alone: from a terminal or from
  * timeout(1) it would get each twice, and take the second for impatience.  Ranks are ended

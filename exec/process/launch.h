@@ -26,7 +26,7 @@ struct launch {
 /* Whether no launcher started this process. */
 bool launch_needed(void);
 
-/* Before MPI_Init, whoever started the ranks: how this program wants Open MPI to use TCP, so that both
+/* Before MPI_Init, under any launcher: how this program wants Open MPI to use TCP, so that both
  * directions of a link carry data at once.  A setting of the user's (OMPI_MCA_..., mpirun --mca) is kept. */
 void launch_tune_tcp(void);
 

@@ -44,7 +44,7 @@ static void pass(const struct mpirun_words *w, const char *bytes, size_t n)
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0)
-            return;             /* nobody reads stderr any more */
+            return;             /* stderr has no reader any more */
         bytes += k;
         n -= (size_t)k;
     }

@@ -68,8 +68,8 @@ static const struct view *source(const struct views *reads, const struct view *w
     return NULL;
 }
 
-/* What crosses goes in runs as long as they can be: tensors that lie together in one instance on both sides are one
- * (instances that lie together are files of their own). */
+/* What crosses goes in runs as long as they can be: tensors contiguous in one instance on both sides are one
+ * (contiguous instances are files of their own). */
 static void go_on(struct copy_task *c, const struct view *w, const struct view *r, const struct run *run)
 {
     if (c->crosses && c->to_inst == w->inst && c->from_inst == r->inst && goes_on(c, run))
@@ -108,7 +108,7 @@ static void meet(struct executor *x, const struct views *reads, const struct vie
 
     for (int64_t at = w->from, end = w->from + w->n; at < end; ) {
         const struct view *r = source(reads, w, at, &hint);
-        if (!r) {                           /* on to the next element that somebody reads */
+        if (!r) {                           /* on to the next element that is read */
             int64_t next = end;
             for (int i = 0; i < reads->n; i++)
                 if (reads->v[i].tensor == w->tensor && reads->v[i].holds == w->holds &&
@@ -173,7 +173,7 @@ static int move(const struct copy_task *c, const struct run *r, double scale, bo
     return kernels_ops(k)->copy(k, r->n, r->to, (enum dtype)r->dt, r->from, (enum dtype)r->st, scale, add);
 }
 
-/* ---- what the host is told about gradients: norm, overflow ---- */
+/* ---- what the host learns of gradients: norm, overflow ---- */
 
 static bool is_told(enum copy_fn fn) { return fn == COPY_NORM || fn == COPY_OVERFLOW; }
 

@@ -60,7 +60,7 @@ struct exec_step {
     const int32_t *ids, *labels;    /* [accumulation][micro_batch * seq] */
     const int64_t *samples;         /* [accumulation]: number of the first sample of each micro-batch */
     struct adamw   adamw;
-    /* Called for runs of gradients as the optimizer reads them; g is the host's.  NULL: nobody asks. */
+    /* Called for runs of gradients as the optimizer reads them; g is the host's.  NULL: not called. */
     void (*on_grad)(void *arg, int tensor, int64_t from, int64_t n, const void *g, enum dtype t);
     void  *on_grad_arg;
 

@@ -124,7 +124,7 @@ static int take_from(int r, int rank, MPI_Comm control, struct whole *w, struct 
     return 0;
 }
 
-/* Ranks in order, until the piece is whole.  Everybody takes part, so that no rank has to be told. */
+/* Ranks in order, until the piece is whole.  All ranks take part, so that none needs a message. */
 static int collect(const struct grad_file *f, MPI_Comm control, struct whole *w, struct whole *theirs)
 {
     int rank = 0, world = 1;

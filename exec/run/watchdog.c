@@ -74,7 +74,7 @@ static void describe(struct lanes *l, char *to, size_t size)
     }
 }
 
-/* With the lock held, so that nobody closes the lanes meanwhile. */
+/* With the lock held, so that the lanes stay open meanwhile. */
 static void look(struct watchdog *w)
 {
     int64_t progress = w->lanes ? lanes_progress(w->lanes) : 0;

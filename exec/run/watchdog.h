@@ -1,4 +1,4 @@
-/* watchdog.h -- ranks never hang: whoever notices that the job cannot go on says which rank is at
+/* watchdog.h -- ranks never hang: the rank that notices that the job cannot go on says which rank is at
  * fault, in one line, and ends it.
  *
  *     struct watchdog *w = watchdog_open(control);         (every rank)
@@ -38,7 +38,7 @@ void watchdog_rest(struct watchdog *w, bool resting);
 
 /* On rank 0, from the watchdog's thread before it ends the job, or when a signal does: SIGINT, or
  * SIGTERM, which mpirun sends when another rank has died.  It may leave only milliseconds before
- * SIGKILL: what is not told stays untold.  NULL: nobody is to be told. */
+ * SIGKILL: unsent messages are lost.  NULL: no call. */
 typedef void watchdog_told(void *arg, const char *why, bool by_signal);
 void watchdog_tell(struct watchdog *w, watchdog_told *f, void *arg);
 

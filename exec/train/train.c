@@ -31,7 +31,7 @@ struct train {
     atomic_bool stop;
     MPI_Comm control;               /* MPI_COMM_NULL with `null` */
     bool capturing;
-    char why[512];                  /* of this rank, until it is known whose reason is told */
+    char why[512];                  /* of this rank, until ranks agree on one */
     char told[512];                 /* why it failed, on all ranks */
     int32_t *ids, *labels;          /* of one step */
     int64_t *samples;
@@ -72,7 +72,7 @@ static void capture(struct train *t, bool on)
     fail_capture(on ? t->why : NULL, on ? sizeof t->why : 0);
 }
 
-/* What nobody else will say: a failure that ranks had no chance to agree upon. */
+/* A failure that ranks could not agree upon: only this rank can report it. */
 static int end_capture(struct train *t, int rc)
 {
     capture(t, false);
@@ -134,7 +134,7 @@ static int run(struct train *t, enum sched_id id, struct exec_step *s)
     return rc;
 }
 
-/* In the middle of a schedule nobody can be asked: the others wait in a collective for this rank. */
+/* In the middle of a schedule ranks cannot agree: the others wait in a collective for this one. */
 static int alone(struct train *t)
 {
     fail_capture(NULL, 0);
@@ -338,7 +338,7 @@ static int share(struct train *t, const struct exec_step *s, double seconds, str
     return 0;
 }
 
-/* A diverged run ends unless told otherwise; the norm may differ from rank to rank where one of them has it. */
+/* A diverged run ends unless --no-check-for-nan is given; the norm may differ from rank to rank where one of them has it. */
 static int check_step(struct train *t, const struct exec_step *s, const struct train_report *out)
 {
     int mine = train_diverged(out), any = mine;

@@ -78,7 +78,7 @@ int64_t train_process_peak(const struct train *t);
 int train_gather(struct train *t, int64_t mine, int64_t *out);
 /* Any rank's failure becomes everybody's: 0, or -1 if one of them has `failed`. */
 int train_agree(struct train *t, bool failed);
-/* Why it failed, as it was reported; "" where nobody said. */
+/* Why it failed, as it was reported; "" where no reason was reported. */
 const char *train_why(const struct train *t);
 /* Whom to tell on rank 0 before the job is ended from another thread (watchdog.h). */
 void train_tell(struct train *t, watchdog_told *f, void *arg);

@@ -54,7 +54,7 @@ struct gpu {
  * GPUs. */
 #define CLUSTER_MAX_RANKS 10000000
 #define CLUSTER_MAX_GPUS_PER_NODE 1024
-/* Kept free for fragmentation and what nobody counted, unless said otherwise. */
+/* Kept free for fragmentation and what is not modelled, unless stated. */
 #define CLUSTER_HEADROOM 0.05
 
 struct cluster {
@@ -123,7 +123,7 @@ void cluster_of_gpu(struct cluster *c, const struct gpu *g, int64_t nodes, int64
 int cluster_of_host(struct cluster *c, int64_t ranks);
 
 /* The ranks of c, which are processes on cores (is_host), spread evenly over so many machines: fewer share
- * what was available on one (cluster_of_host()), and links that nobody has stated are assumed.  `nodes`
+ * what was available on one (cluster_of_host()), and unstated links are assumed.  `nodes`
  * divides c->world_size. */
 void cluster_over_machines(struct cluster *c, int64_t nodes);
 

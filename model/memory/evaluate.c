@@ -214,9 +214,13 @@ static void device_in_words(struct evaluation *e)
 
     if (ledger_first_over(&e->schedules, m->available - (m->needed - p->bytes), &e->first_over) >= 0)
         evaluation_op_in_words(&e->schedules, e->first_over.op, e->first_over.iteration, e->over_at, sizeof e->over_at);
-    snprintf(e->why_not, sizeof e->why_not, "needs %s of %s on %s: %s too much, at %s of the %s step",
-             size_text(m->needed).s, size_text(m->available).s, evaluation_where(e).s,
-             size_text(m->needed - m->available).s, e->peak_at, sched_name(p->sched));
+    /* Where PyTorch's allocator is known, what is too much is too much for the whole card: the headroom may be used. */
+    int64_t card = e->reserved.limit + m->overhead.by[OVERHEAD_OUTSIDE];
+    bool whole = e->reserved.known && m->needed > card;
+    int64_t limit = whole ? card : m->available;
+    snprintf(e->why_not, sizeof e->why_not, "needs %s of %s%s on %s: %s too much, at %s of the %s step",
+             size_text(m->needed).s, size_text(limit).s, whole ? " with the headroom" : "", evaluation_where(e).s,
+             size_text(m->needed - limit).s, e->peak_at, sched_name(p->sched));
 }
 
 /* Host memory or disk is short: where this rank exceeds its share of the node's. */
@@ -249,7 +253,7 @@ static void judge(const struct plan *p, struct evaluation *e)
         node_in_words(p, e);
     else
         fails_reserved(e);
-    if (!allocated_fits && !others_fit) {       /* both are told; where it fails first is the device's */
+    if (!allocated_fits && !others_fit) {       /* both are named; where it fails first is the device's */
         size_t n = strlen(e->why_not);
         n += (size_t)snprintf(e->why_not + n, sizeof e->why_not - n, "; ");
         if (n < sizeof e->why_not)

@@ -99,9 +99,9 @@ struct measured_device {
     bool       traced[NKERNELS];    /* sets of which a trace has timed kernels */
     double     traced_issue[NKERNELS][NTRACED_ISSUE];   /* seconds of the issuing thread then; 0: not known */
     enum dtype precision;       /* of the plans for which kernels were timed */
-    int64_t    ranks;           /* busy at once; 0: nobody said (imported sweeps) */
+    int64_t    ranks;           /* busy at once; 0: not known (imported sweeps) */
     int64_t    threads;         /* of each rank's kernels */
-    int64_t    cores;           /* of the machine; 0: nobody said */
+    int64_t    cores;           /* of the machine; 0: not known */
     double     probe_s;         /* the probe product, median; all times are as if it always took that */
     double     drift;           /* its spread over the whole calibration: what the machine itself does */
     double     unsteady;        /* how much it changes between one probe and the next, likewise */

@@ -232,7 +232,7 @@ struct schedules {
     int64_t      rank, world_size;
     int          nevents;
     struct program program;     /* the kernels that compute entries run */
-    bool         borrowed;      /* the program belongs to somebody else */
+    bool         borrowed;      /* the program has another owner */
     struct span *spans;  int nspans; int64_t cap_spans; /* memory and work of the segments used */
     int          span_at[256];                  /* hash of a segment: an entry that has it, plus 1 */
     struct coll_part *coll_parts; int ncoll_parts; int64_t cap_coll_parts;  /* of unequal all-to-alls; [0] is unused */

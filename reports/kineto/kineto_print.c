@@ -144,7 +144,7 @@ static struct cell bytes(double b)
 
 static struct cell prefetch(const struct measures *m)
 {
-    static const char *const words[] = { "cannot be told", "off", "on" };
+    static const char *const words[] = { "not known", "off", "on" };
     struct cell c;
 
     snprintf(c.s, sizeof c.s, "%s", words[kineto_prefetch(m) + 1]);

@@ -14,11 +14,11 @@ void    kineto_print(const char *path, const struct kineto *k, const struct kine
 json_t *kineto_json(const char *path, const struct kineto *k, const struct kineto_plan *p);
 
 /* What the reader of the figures must know: where trace and plan are not of the same training, and
- * what could not be told.  Sentences into `notes`, each of at most NOTE_SIZE; returns how many. */
+ * what is not known.  Sentences into `notes`, each of at most NOTE_SIZE; returns how many. */
 enum { NOTES = 12, NOTE_SIZE = 256 };
 int kineto_notes(const struct kineto *k, const struct kineto_plan *p, char notes[NOTES][NOTE_SIZE]);
 
-/* 1: backward prefetches, 0: it does not, -1: it cannot be told. */
+/* 1: backward prefetches, 0: it does not, -1: not known. */
 int kineto_prefetch(const struct measures *m);
 
 /* Bytes a second over each link, as nccl-tests counts them; NAN where something is not known. */

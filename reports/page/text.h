@@ -6,7 +6,7 @@
  *     ... t.s, t.n ...
  *     text_free(&t);
  *
- * Names of models, hosts and paths are somebody else's: they reach a page only through
+ * Names of models, hosts and paths are not ours: they reach a page only through
  * text_html(), a CSV only through text_csv(), a Markdown table only through text_markdown(). */
 #ifndef DPX_TEXT_H
 #define DPX_TEXT_H

@@ -67,7 +67,7 @@ double jitter_slowest_s(const struct cluster *c, double compute_s)
 
 /* ---- where compute waits for collectives ---- */
 
-/* Position of the latest collective behind each stream and event that nobody who runs
+/* Position of the latest collective behind each stream and event that no stream that runs
  * kernels has waited for yet, -1: none. */
 struct pending { int64_t stream[NSTREAM], *event; };
 

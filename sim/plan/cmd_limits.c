@@ -226,7 +226,7 @@ static int complete(struct args *a, struct plan *base)
 int cmd_limits(int argc, char **argv)
 {
     static const char *const dialects[] = { "paper", "torch", "torch-fsdp1", "deepspeed", NULL };
-    struct args a = { .dialect = -1, .kernels = -1, .precision = DT_BF16, .recompute = RECOMPUTE_NONE, .money = MONEY_NONE };
+    struct args a = { .dialect = -1, .kernels = -1, .precision = -1, .recompute = RECOMPUTE_NONE, .money = MONEY_NONE };
     const struct opt opts[] = {
         { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &a.cluster, .names = cluster_builtin },
         { "memory", "bytes of a rank, instead of the cluster's", .bytes = &a.memory, .min = 1 },
@@ -236,7 +236,7 @@ int cmd_limits(int argc, char **argv)
         { "model", "the family whose number of blocks is varied", .str = &a.model, .names = model_builtin },
         { "seq", "tokens per sample", .length = &a.seq, .min = 1 },
         { "kernels", "kernel set (what transformers picks for the model)", .word = &a.kernels, .words = knob_words("kernels") },
-        { "precision", "number format", .word = &a.precision, .words = knob_words("precision") },
+        { "precision", "number format (bf16, or fp16 where the GPU has no bf16)", .word = &a.precision, .words = knob_words("precision") },
         { "recompute", "activation recompute", .word = &a.recompute, .words = knob_words("recompute") },
         { "offload", "what is kept elsewhere: optimizer states, parameters too, both in files", .word = &a.elsewhere,
           .words = elsewhere_words },
@@ -258,6 +258,11 @@ int cmd_limits(int argc, char **argv)
     base.recompute_interval = 1;
     if (complete(&a, &base) < 0)
         return EXIT_MISUSE;
+    bool chosen = a.precision < 0;
+    if (chosen)
+        a.precision = (int)(a.cluster ? search_precision(&base.cluster.gpu) : DT_BF16);
+    if (chosen && a.precision != DT_BF16)
+        fprintf(stderr, "dpx: %s: %s has no bf16\n", dtype_name((enum dtype)a.precision), base.cluster.gpu.title);
     base.kernels = a.kernels < 0 ? attention_default(&base.model) : (enum kernel_set)a.kernels;
     if (a.json)
         rows = json_array();

@@ -100,7 +100,7 @@ int main(int argc, char **argv)
     opts_manual_section(&examples);
     int rc = opts_command_run("dpxplan", "plans how to spread the training of a model over GPUs",
                          commands, argc, argv);
-    /* A full disk shows only now; an answer that nobody can read is a failure. */
+    /* A full disk shows only now; an answer that cannot be read is a failure. */
     bool lost = ferror(stdout) != 0;
     if ((fflush(stdout) != 0 || lost) && (rc == EXIT_DONE || rc == EXIT_NO)) {
         fail("cannot write to standard output");

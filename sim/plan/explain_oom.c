@@ -188,11 +188,11 @@ static void print_unexplained(FILE *to, const struct oom_message *m, const struc
                size_text(p->e.m.needed).s);
 }
 
-/* Memory that a request could not have though nobody used it, and memory that others had.  Both may be. */
+/* Free memory that a request could not have (fragmented), and memory of other processes.  Both may be. */
 static void print_causes(FILE *to, const struct oom_message *m, const struct explained *p)
 {
     int64_t total = total_of(&p->plan), idle = m->reserved >= 0 ? m->reserved - m->allocated : 0, free = m->free > 0 ? m->free : 0;
-    bool failed = m->form == OOM_TEXT && m->tried > 0;      /* what was allocated is told without the request */
+    bool failed = m->form == OOM_TEXT && m->tried > 0;      /* the message gives what was allocated without the request */
     int64_t held = m->allocated + (failed ? m->tried : 0), n = 0;
 
     if (m->others > 0 && (m->tried < 0 || m->others + free + idle >= m->tried) && ++n)

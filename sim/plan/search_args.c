@@ -27,8 +27,7 @@ static bool can_export(const struct plan *p, const void *target)
     return export_can(p, target);
 }
 
-/* bf16, or what the GPU has in its place. */
-static enum dtype usual_precision(const struct gpu *g)
+enum dtype search_precision(const struct gpu *g)
 {
     return !gpu_lacks(g, DT_BF16) ? DT_BF16 : !gpu_lacks(g, DT_FP16) ? DT_FP16 : DT_FP32;
 }
@@ -54,7 +53,7 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
     if (a->headroom >= 0)
         q->cluster.headroom = a->headroom;
     q->chosen = a->precision < 0;
-    enum dtype precision = q->chosen ? usual_precision(&c->gpu) : (enum dtype)a->precision;
+    enum dtype precision = q->chosen ? search_precision(&c->gpu) : (enum dtype)a->precision;
     if (measured_load(a->db, precision, &q->cluster) < 0)
         return measured_status();
     q->options = (struct search_options){

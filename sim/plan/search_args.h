@@ -33,6 +33,9 @@ enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY };
 #define SEARCH_ARGS { .framework = FRAMEWORK_ANY, .dialect = -1, .kernels = -1, .precision = -1, .recompute = NRECOMPUTE, \
                       .headroom = -1, .export_to = -1 }
 
+/* The number format where none is asked for: bf16, or what the GPU has in its place. */
+enum dtype search_precision(const struct gpu *g);
+
 /* Words of the options, ended by NULL. */
 extern const char *const search_frameworks[], *const search_strategies[], *const search_dialects[],
                   *const search_recomputes[];

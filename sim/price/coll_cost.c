@@ -122,7 +122,7 @@ static void gpu_cost(const struct cluster *c, enum coll_op op, int64_t ranks, in
             }
         }
     /* The sweeps across nodes are of whole nodes, and of four or more: between two a tree uses
-     * both directions at once, which nobody has published alone. */
+     * both directions at once, of which no separate figure is published. */
     if (net.nodes > 1 && (per_node < c->gpus_per_node || net.nodes < 4))
         basis = BASIS_DATASHEET;
     if (basis == BASIS_PUBLISHED)

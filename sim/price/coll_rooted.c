@@ -175,7 +175,7 @@ static bool ba_dissemination(const struct coll_net *n, double s, struct coll_fig
 
 const struct coll_algo coll_rooted_algos[] = {
     { COLL_BROADCAST, "naive-sequential", "O(N)", "O(N)", bc_sequential, "from the root to one after the other" },
-    { COLL_BROADCAST, "binomial-tree", "O(log N)", "O(log N)", bc_binomial, "whoever has it passes it on" },
+    { COLL_BROADCAST, "binomial-tree", "O(log N)", "O(log N)", bc_binomial, "each rank that has it passes it on" },
     { COLL_BROADCAST, "chain", "O(N)", "O(1)", bc_chain, "from rank to rank in chunks" },
     { COLL_BROADCAST, "pipelined-tree", "O(log N)", "O(1)", bc_tree, "binary tree, in chunks" },
     { COLL_BROADCAST, "scatter-all-gather", "O(N)", "O(1)", bc_scatter_gather, "parts dealt out, then a ring" },

@@ -4,7 +4,7 @@
  * kernels, never of training steps: the share of the matrix peak that a large GEMM
  * reaches, what is left of it once the power limit is reached (by two generations of cuBLAS), the share of the memory
  * bandwidth that a streaming kernel reaches, and the share of the matrix peak that fused
- * attention reaches.  Where nobody published any, the usual share of the family, marked
+ * attention reaches.  Where none is published, the usual share of the family, marked
  * `datasheet`.
  *
  * A spread of f means: nine in ten kernels of this kind take between 1/f and f times
@@ -47,7 +47,7 @@ const struct gpu_rates *gpu_rates(const struct gpu *g);
 /* Nothing is known of this processor (a host): its figures are assumptions per core. */
 bool gpu_is_host(const struct gpu *g);
 
-/* Matrix peak in a precision, FLOP/s.  fp32 is true fp32, as PyTorch multiplies unless told
+/* Matrix peak in a precision, FLOP/s.  fp32 is true fp32, as PyTorch multiplies unless asked
  * to use TF32; a type without bf16 units computes it at the fp32 rate. */
 double gpu_peak(const struct gpu *g, enum dtype t);
 

@@ -1,4 +1,4 @@
-/* measured_gaps.h -- what a plan's step needs and nobody measured on the machine, in words. */
+/* measured_gaps.h -- what of a plan's step was not measured on the machine, in words. */
 #ifndef DPX_MEASURED_GAPS_H
 #define DPX_MEASURED_GAPS_H
 

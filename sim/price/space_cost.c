@@ -11,7 +11,7 @@
 /* Pageable memory goes through the driver's staging buffer: 5-6 GB/s on DGX-1 where pinned memory has 11-12
  * (rapidsai/dask-cuda#98).  The staging buffer is taken to stay in the CPU's cache. */
 #define PAGEABLE 2
-/* Of the DRAM's bandwidth, the most that is reached, whoever reads and writes: four GPUs of two Grace copy 740 of 1024
+/* Of the DRAM's bandwidth, the most that readers and writers reach together: four GPUs of two Grace copy 740 of 1024
  * GB/s to host memory at once, and half as much each way in both directions (nvbandwidth all_to_host_memcpy_ce on a
  * GB300 tray, Oracle's GPU guide); GraceAdam (SuperOffload) streams 368 of 512. */
 #define DRAM 0.72
@@ -24,7 +24,7 @@
  * casts, by bytes, too. */
 #define THREAD       278e6
 #define THREAD_BYTES (28 * THREAD)
-/* A disk of this machine, which nobody described: a SATA drive's 6 Gbit/s with 8b/10b (Serial ATA revision 3.0). */
+/* A disk of this machine without a description: a SATA drive's 6 Gbit/s with 8b/10b (Serial ATA revision 3.0). */
 #define HOST_DISK 0.6e9
 
 bool space_cost_over_link(const struct plan *p, const struct schedules *s, const struct op *o)

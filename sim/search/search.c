@@ -1,6 +1,7 @@
 #include "sim/search/search.h"
 
 #include <limits.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -124,6 +125,17 @@ static uint64_t schedules_key(const struct schedules *s, int program)
     return h;
 }
 
+/* How much more than there is a plan needs, of the memory that it is shortest of. */
+static double worst(const struct memory_verdict *m, int64_t device)
+{
+    double over = (double)m->needed / (double)device - 1;
+
+    for (int s = SPACE_DEVICE + 1; m->elsewhere && s < NSPACE; s++)
+        if (m->spaces.of[s].available > 0)
+            over = fmax(over, (double)m->spaces.of[s].peak / (double)m->spaces.of[s].available - 1);
+    return over;
+}
+
 static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_cache *cache,
                   struct coll_memo *memo)
 {
@@ -139,6 +151,7 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     f->available = m.available;
     /* The headroom is for what is not modelled: what PyTorch reserves may need it. */
     bool decides = reserved_is_known(&f->plan);
+    f->over = worst(&m, decides ? f->plan.cluster.memory - f->plan.cluster.context : m.available);
     f->looked_at = !decides || 2 * m.needed <= m.available;
     f->fits = (decides ? m.needed <= f->plan.cluster.memory - f->plan.cluster.context : m.fits) &&
               (!m.elsewhere || spaces_short(&m.spaces) < 0);
@@ -187,6 +200,7 @@ static int drop_hopeless(struct work *w)
         if (!rc && bound > m.available) {
             f->needed = bound;
             f->available = m.available;
+            f->over = (double)bound / (double)m.available - 1;
             f->at_least = true;
             f->key = hash_mix(0, (uint64_t)i);
         }
@@ -428,6 +442,8 @@ static int by_rank(const void *a, const void *b)
         return x->step_s < y->step_s ? -1 : 1;
     if (x->tight != y->tight)
         return x->tight ? 1 : -1;
+    if (!x->fits && x->over != y->over)
+        return x->over < y->over ? -1 : 1;
     if (x->needed != y->needed)
         return x->needed < y->needed ? -1 : 1;
     return x->order < y->order ? -1 : x->order > y->order;
@@ -470,6 +486,7 @@ static int look_at(struct work *w, struct found *f, struct schedules *s)
     if (!f->fits) {
         f->needed = r.limit + r.refused + m.overhead.by[OVERHEAD_OUTSIDE];
         f->available = r.limit + m.overhead.by[OVERHEAD_OUTSIDE];
+        f->over = (double)f->needed / (double)f->available - 1;
     }
     return 0;
 }

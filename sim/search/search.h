@@ -51,6 +51,7 @@ struct found {
     struct plan plan;           /* shares the model of the options */
     int64_t needed, available;  /* bytes of the fullest rank; where the allocator refused, of all
                                  * memory with the request that failed */
+    double  over;               /* of the memory that is shortest, needed / there is - 1; above 0 where it does not fit */
     bool    fits;
     bool    looked_at;          /* PyTorch's allocator was replayed, or does not decide */
     bool    tight;              /* it needs the headroom, or gives its cache back (model/memory/reserved.h) */
@@ -70,7 +71,7 @@ enum { SEARCH_LOOKS = 8, SEARCH_FRONT = 8 };
 #define SEARCH_WORTH .98
 
 struct search_result {
-    struct found *found;        /* nfit fitting plans by time, then the others by bytes needed */
+    struct found *found;        /* nfit fitting plans by time, then the others by what they lack */
     int64_t n, nfit;
     int64_t considered;         /* plans enumerated, duplicates included */
     int64_t lowered;            /* of these, lowered and put on the ledger */

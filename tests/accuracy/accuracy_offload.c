@@ -1,5 +1,5 @@
 /* accuracy_offload.c -- part of `make accuracy-public`: published runs with offload beside dpx's predictions.  What
- * sets them apart is told in sim/README.md, "Offload". */
+ * sets them apart stands in sim/notebook.md, "Offload". */
 #include <stdio.h>
 
 #include "tests/accuracy/offload_rows.h"

@@ -207,8 +207,8 @@ if as_nobody "$dir/dpxcal" --version >/dev/null 2>&1; then
             [ $? = 2 ] && grep -q 'read-only' "$dir/out" || { echo "$command:"; cat "$dir/out"; }
         done)"
 else
-    skip 'a read-only database can be read' 'no way to be nobody here'
-    skip 'and not written: said before anything is measured' 'no way to be nobody here'
+    skip 'a read-only database can be read' 'cannot become the user nobody here'
+    skip 'and not written: said before anything is measured' 'cannot become the user nobody here'
 fi
 chmod 755 "$dir/locked"
 

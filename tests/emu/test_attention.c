@@ -129,7 +129,7 @@ static struct results attend(const struct attention *a, const struct array *qkv,
 
 /* ---- comparing ---- */
 
-/* The largest errors of a run, in units of what is allowed: told at the end.  o, log-sum-exp,
+/* The largest errors of a run, in units of what is allowed: printed at the end.  o, log-sum-exp,
  * delta, gradients; then the root mean squares of o's and gradients' errors. */
 enum { O, LSE, DELTA, BACK, O_RMS, BACK_RMS, CHECKS };
 static double worst[2][CHECKS];

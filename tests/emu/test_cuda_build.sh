@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/emu/test_cuda_build.sh -- what nvcc makes of exec/cuda/, as far as it can be told without a
+# tests/emu/test_cuda_build.sh -- what nvcc makes of exec/cuda/, as far as can be tested without a
 # GPU: all devices, no warnings, no spills, and who is linked with what.
 # Runs from the root of the tree; $B is where it was built.
 # shellcheck source=tests/check.sh

@@ -150,7 +150,7 @@ static void a_stream_waits_for_the_mark_of_another(void **state)
     (void)state;
     queue(STREAM_COMPUTE, &writes);
     assert_int_equal(device_mark(device, STREAM_COMPUTE, 1), 0);
-    queue(STREAM_COMPUTE, &later);              /* behind the mark: nobody waits for it */
+    queue(STREAM_COMPUTE, &later);              /* behind the mark: not waited for */
     double from = lanes_now();
     assert_int_equal(device_after(device, STREAM_REDUCE, STREAM_COMPUTE, 1), 0);
     queue(STREAM_REDUCE, &reads);

@@ -4,7 +4,7 @@
  * What goes wrong on a real device goes wrong here, and loudly: device memory cannot be read or written
  * by the host (its addresses are mapped to nothing; kernels see the bytes elsewhere); streams
  * dawdle at random, so that a wait that is missing shows; results come with finish() and not
- * before; new memory is full of NaN; to wait for a mark that nobody has made ends the program. */
+ * before; new memory is full of NaN; to wait for a mark that was never made ends the program. */
 #ifndef DPX_TESTS_EXEC_FAKE_DEVICE_H
 #define DPX_TESTS_EXEC_FAKE_DEVICE_H
 

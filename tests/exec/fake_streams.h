@@ -178,7 +178,7 @@ static inline void *fake_copy_of(const void *p, size_t bytes)
     return copy;
 }
 
-/* Under the lock, for at most a millisecond: nobody tells of `stop`. */
+/* Under the lock, for at most a millisecond: `stop` wakes no one. */
 static inline void fake_doze(struct fake *f)
 {
     struct timespec t;
@@ -278,7 +278,7 @@ static inline int fake_after(struct device *d, enum stream s, enum stream of, in
 
     pthread_mutex_lock(&f->lock);
     if (m.s->mark_queued < number)
-        fake_bug("a stream waits for a mark that nobody has made");
+        fake_bug("a stream waits for a mark that was never made");
     pthread_mutex_unlock(&f->lock);
     return fake_queue(&f->stream[s], fake_await_mark, fake_copy_of(&m, sizeof m), NULL);
 }
@@ -289,7 +289,7 @@ static inline int fake_wait(struct device *d, enum stream of, int64_t number, co
 
     pthread_mutex_lock(&f->lock);
     if (f->stream[of].mark_queued < number)
-        fake_bug("the host waits for a mark that nobody has made");
+        fake_bug("the host waits for a mark that was never made");
     while (f->stream[of].marked < number && !atomic_load(stop))
         fake_doze(f);
     pthread_mutex_unlock(&f->lock);

@@ -87,7 +87,7 @@ static void live_blocks_never_overlap(void **state)
     arena_free(a);
 }
 
-/* Two free neighbours hold one block of both sizes, for somebody who waits for both. */
+/* Two free neighbours hold one block of both sizes, for a request that waits for both. */
 static void free_neighbours_are_one_place(void **state)
 {
     (void)state;

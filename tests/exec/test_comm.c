@@ -1,4 +1,4 @@
-/* test_comm.c -- what can be told of the collectives without a second rank: the bytes by
+/* test_comm.c -- what can be tested of the collectives on one rank: the bytes by
  * counting, the backend that moves nothing, what is refused, and the additions. */
 #include "tests/check.h"
 #include "exec/comm/comm_internal.h"

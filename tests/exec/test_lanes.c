@@ -237,7 +237,7 @@ static void closing_drops_what_is_queued(void **state)
     assert_true(atomic_load(&stopped));
 }
 
-/* ---- what is told of it ---- */
+/* ---- what is reported ---- */
 
 static void a_lane_says_what_it_is_at(void **state)
 {

@@ -229,7 +229,7 @@ static void a_folder_with_a_file_each_is_there_while_it_is_open(void **state)
     assert_int_equal(folders(path, sizeof path), 0);
 }
 
-/* What a process left that was killed goes when the next one opens, or when somebody sweeps; what one has that lives stays. */
+/* What a process left that was killed goes when the next one opens, or at a sweep; files of a living process stay. */
 static void files_of_a_crashed_run_are_removed_and_no_others(void **state)
 {
     (void)state;
@@ -422,7 +422,7 @@ static void what_stays_short_is_an_error(void **state)
 
 static void count_one(void *n) { ++*(int *)n; }
 
-/* 8 blocks of 1 MiB and the rest, at 5 ms each: progress is told nine times. */
+/* 8 blocks of 1 MiB and the rest, at 5 ms each: progress is reported nine times. */
 static void a_slow_disk_says_that_it_goes_on(void **state)
 {
     (void)state;
@@ -436,7 +436,7 @@ static void a_slow_disk_says_that_it_goes_on(void **state)
     off_disk(s, memory);
 }
 
-/* By somebody else, before a read or a write: never zeros in place of numbers. */
+/* By another process, before a read or a write: never zeros in place of numbers. */
 static void a_file_that_was_truncated_is_an_error(void **state)
 {
     (void)state;

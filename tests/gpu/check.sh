@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/gpu/check.sh STAGE -- `make gpu-check STAGE=...`: what can only be told where a GPU is.
+# tests/gpu/check.sh STAGE -- `make gpu-check STAGE=...`: what can only be tested on a GPU.
 #
 #     build      compile with CUDA; versions, device, compiler
 #     kernels    every kernel beside the host's reference: fresh numbers, poisoned outputs

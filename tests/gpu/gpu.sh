@@ -41,7 +41,7 @@ cluster_word() {
         case $word in *-*) word=${word%-*} ;; *) word='' ;; esac
     done
 }
-# Bytes of a GPU that has no name in dpx; its rates are nobody's, and only what is measured counts.
+# Bytes of a GPU that has no name in dpx; its rates are not known, and only what is measured counts.
 unknown_memory() {
     if [ "${EMU:-}" ]; then
         echo "${DPX_EMU_MEMORY:-4000000000}"

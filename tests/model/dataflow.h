@@ -8,7 +8,7 @@
  *   - the squared norm is that of all gradients, each counted once;
  *   - optimizer states are those of the step before;
  *   - after the step the parameters that a rank keeps are the new ones;
- *   - nothing is read that nobody wrote, and nothing touched that is not live.
+ *   - nothing is read before it is written, and nothing touched that is not live.
  * The update is not AdamW but the next number of a series, so that weights stay exact.
  *
  *     struct df d;
@@ -166,7 +166,7 @@ static inline bool df_collect(struct df *d, int64_t rank, const struct df_entry 
         if (!l && o->kind == OP_COPY && o->u.copy.fn == COPY_ZERO)
             continue;               /* a buffer for whatever comes */
         if (!l)
-            return df_fail(d, rank, e, "nobody says what %s holds", k->s.bufs[a->buf].what);
+            return df_fail(d, rank, e, "the content of %s is not declared", k->s.bufs[a->buf].what);
         for (int64_t at = sched_instance(&k->s, a, e->iteration), end = at + a->n; at < end; at++)
             for (int j = 0; j < l->nslices; j++) {
                 struct df_piece x = { &k->inst[k->base[a->buf] + at], k->s.slices[l->slice0 + j], (int)i,

@@ -2,7 +2,7 @@
  * the numbers that must be in them.
  *
  * Memory is kept inverted, so that fresh zero pages read as 0xFF..., which is a NaN in
- * every format: reading what nobody wrote is seen.
+ * every format: reading what was never written is seen.
  *
  * Weights are whole numbers of at most 127, which bf16 has exactly; gradients are small
  * whole numbers as well.  All are functions of where and when, so that an element out
@@ -50,7 +50,7 @@ static inline double df_grad(int tensor, int64_t i, int step, int rank, int micr
 /* ---- buffers ---- */
 
 struct df_inst {
-    unsigned char *mem;             /* inverted; NULL: nobody touched it yet */
+    unsigned char *mem;             /* inverted; NULL: not touched yet */
     int64_t bytes;
     bool live;
     bool granted;                   /* kernels put their own tensors in: not one piece of memory */

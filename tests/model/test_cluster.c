@@ -195,7 +195,7 @@ static void several_hosts_have_a_network(void **state)
     assert_int_equal(four.gpus_per_node, 2);
     assert_int_equal(four.memory, 2 * memory);
     assert_true(four.inter > 0);
-    /* And the other way: nobody has said how ranks of one machine meet; its memory was said. */
+    /* And the other way: the links are assumed, the memory is stated. */
     assert_int_equal(parse("{\"host\": true, \"nodes\": 2, \"gpu\": {\"name\": \"cpu\", \"memory_bytes\": 1000000},"
                            " \"inter\": {\"gb_per_s\": 0.125}}", &c), 0);
     cluster_over_machines(&c, 1);

@@ -75,7 +75,7 @@ static void check_peaks(const struct rank *r)
         agrees(r, (enum sched_id)id, "peak_before_step", peak_before_step(r, (enum sched_id)id));
 }
 
-/* All that is live after a step, less scalars: the loss, norms, what a kernel was told. */
+/* All that is live after a step, less scalars: the loss, norms, a kernel's arguments. */
 static void check_persistent(const struct rank *r)
 {
     const json_t *phase = json_object_get(r->recorded, "steady"), *value;

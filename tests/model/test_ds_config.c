@@ -113,7 +113,7 @@ static void stages_and_their_defaults(void **state)
     refuses("{'train_batch_size':8,'zero_optimization':{'stage':1},'bf16':{'enabled':true,"
             "'immediate_grad_update':true},'data_types':{'grad_accum_dtype':'fp32'}}", "bf16.immediate_grad_update");
     accepts("{'train_batch_size':8,'zero_optimization':{'stage':1},'bf16':{'enabled':true,"
-            "'immediate_grad_update':true}}", &p);  /* nobody reads it */
+            "'immediate_grad_update':true}}", &p);  /* DeepSpeed does not read it */
     refuses("{'train_batch_size':8,'zero_optimization':{'stage':4}}", "zero_optimization.stage");
     refuses("{'train_batch_size':8,'bf16':{'enabled':true},'data_types':{'grad_accum_dtype':'fp32'}}",
             "grad_accum_dtype");

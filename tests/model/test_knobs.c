@@ -410,7 +410,7 @@ static bool is_said_to_torchtitan(const struct plan *p, const struct knob *k)
             snprintf(want, sizeof want, "%s", k->type == KNOB_BOOL && knob_get(p, k) < 1 ? "--training.no-" :
                      knob_spelt(k, &k->titan));
         if (!strstr(text, want))
-            fail_msg("torchtitan is not told \"%s\":\n%s", want, text);
+            fail_msg("torchtitan is not given \"%s\":\n%s", want, text);
     }
     free(text);
     return rc == 0;

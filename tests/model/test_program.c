@@ -535,7 +535,7 @@ static void full_recompute_runs_the_forward_again(void **state)
     x.plan.recompute = RECOMPUTE_FULL;
     build(&x);
     const struct piece *plain = &x.program.piece[PIECE_BLOCK], *again = &x.program.piece[PIECE_BLOCK_RECOMPUTED];
-    /* All but the last GEMM, whose result nobody needs. */
+    /* All but the last GEMM, whose result is not needed. */
     assert_close(again->flops[PASS_BACKWARD] - plain->flops[PASS_BACKWARD],
                  plain->flops[PASS_FORWARD] - 2.0 * SB * H * F, 1e-12);
     finish(&x);

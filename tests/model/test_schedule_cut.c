@@ -105,7 +105,7 @@ static void the_kernel_that_needs_it_may_be_in_another_entry(void **state)
     assert_close(step_of(1.5), 4.5, 1e-15);
 }
 
-/* A collective that ends its pass (kernel 2 of 3) is needed by the next block: each costs 2 + 1, and nobody
+/* A collective that ends its pass (kernel 2 of 3) is needed by the next block: each costs 2 + 1, and no op
  * waits for the last. */
 static void behind_the_pass_whatever_is_computed_next_waits(void **state)
 {

@@ -2,7 +2,7 @@
  *
  *     DPX_LIVE=FILE LD_PRELOAD=alloc_live.so dpxrun ...       writes FILE.RANK: one line "step bytes blocks" a step
  *
- * Counted is what malloc_usable_size() says of each block, whoever has it (dpx, Open MPI, SQLite, the C library); at
+ * Counted is what malloc_usable_size() says of each block of any library (dpx, Open MPI, SQLite, the C library); at
  * the end of a step all ranks find the slowest one's time: an MPI_Allreduce of a double with MPI_MAX. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 /* mpi_cores.c -- ranks of one machine keep to cores of their own, as the kernel says.
  *
- *     mpirun -n N mpi_cores           all may use the same: each has its part, nobody another's
+ *     mpirun -n N mpi_cores           all may use the same: each has its part, and none of another's
  *     mpirun -n N mpi_cores bound     a launcher has bound rank 0 to one CPU: it keeps it, the others
  *                                     divide what they may use among themselves
  *

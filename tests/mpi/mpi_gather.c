@@ -4,7 +4,7 @@
  *
  * Ranks hold runs of each tensor in turns, runs that end inside pieces and pieces that end inside
  * runs; some elements are on two ranks.  Rank 0 reads the file back: element i of tensor t is
- * known.  Where nobody holds an element, all ranks are told.  Complaints on stdout. */
+ * known.  Where no rank holds an element, all ranks report it.  Complaints on stdout. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

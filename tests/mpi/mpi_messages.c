@@ -62,7 +62,7 @@ static void begin(struct message *m, enum coll_op op, int tag, int64_t elems)
 
 static int64_t length(int k) { return k == 0 ? 0 : k == 1 ? 1 : (int64_t)k * PIECE / 4 + k; }
 
-/* A send is called, and nobody receives yet; then each receives. */
+/* A send is called before its receive; then each receives. */
 static void both_send_first(void)
 {
     for (int k = 0; k < MANY; k++) {

@@ -1,6 +1,6 @@
 /* mpi_outside.c -- steps take no memory beside what is accounted.
  *
- * malloc and its kin and mmap are this program's own: they count what is live, whoever in the
+ * malloc and its kin and mmap are this program's own: they count what is live, whatever part of the
  * process asks.  After three steps, in which primitives are built and MPI makes its connections,
  * further steps may raise it by 1 MiB at most.  Says what mpi_matrix says. */
 #define _GNU_SOURCE

@@ -134,7 +134,7 @@ static void step(void)
     must(executor_run(x, SCHED_STEADY, &one) == 0, "the step failed");
 }
 
-/* Calls and bytes as the schedule says, whoever carried them. */
+/* Calls and bytes as the schedule says, over any backend. */
 static void check_counts(void)
 {
     struct comm_table t;

@@ -231,7 +231,7 @@ int MPI_Sendrecv(const void *b, int n, MPI_Datatype t, int to, int tag, void *rb
     return PMPI_Sendrecv(b, n, t, to, tag, rb, rn, rt, from, rtag, c, s);
 }
 
-/* Under the window's name; a window has no communicator to ask, so its targets are not told
+/* Under the window's name; a window has no communicator to ask, so its targets are not known
  * apart. */
 int MPI_Put(const void *b, int n, MPI_Datatype t, int to, MPI_Aint at, int tn, MPI_Datatype tt, MPI_Win w)
 {

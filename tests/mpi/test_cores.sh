@@ -12,7 +12,7 @@ trap 'exit 130' INT TERM
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
 
-# What a rank complains of; mpirun itself binds up to two ranks unless told not to.
+# What a rank complains of; mpirun itself binds up to two ranks unless asked not to.
 complaints() {  # N ARGUMENT...
     n=$1
     shift
@@ -32,7 +32,7 @@ sed 's/"vocab_size": 97/"vocab_size": 10000/' tests/golden/parity/llama/config.j
 echo '{"dpx_plan": 1, "model": "'"$dir"'/config.json", "cluster": "localhost:2", "kernels": "dpx", "seq": 24, "micro_batch": 1,
     "strategy": "ddp", "dialect": "torch", "precision": "fp32"}' >"$dir/plan.json"
 
-# The CPUs of each rank, while rank 0 waits for somebody to read the weights (3 MB, more than a pipe takes).
+# The CPUs of each rank, while rank 0 waits for a reader of the weights (3 MB, more than a pipe takes).
 # If dpxrun ends without writing, the pipe is opened all the same.
 cpus() {        # OPTION...
     { timeout 60 "$dir/dpxrun" "$dir/plan.json" --steps 1 --no-db --save "$dir/weights" "$@" >"$dir/said" 2>&1 </dev/null ||

@@ -137,7 +137,7 @@ check 'nothing of what it had is lost or measured again' "$(
     head -c "$(wc -c <"$dir/before")" "$dir/after" | cmp - "$dir/before" || wc -c "$dir/before" "$dir/after"
     [ "$(grep -o '"series":' "$dir/after" | wc -l)" = 1 ] || echo 'more than one calibration')"
 
-# ---- a database that somebody removes ----
+# ---- a database that is removed meanwhile ----
 
 begin 5 "$dir/gone.db" said
 rm -f "$dir/gone.db" "$dir/gone.db-wal" "$dir/gone.db-shm"

@@ -26,7 +26,7 @@ sleep 0.3                               # rank 1 now waits for it in a collectiv
 kill_rank 9 1
 check 'and one killed in a collective' "$(judge 10 1 'rank 1 .*signal 9')"
 
-# A pipe that nobody empties: rank 0 is in the middle of writing, rank 1 waits for it.
+# A pipe without a reader: rank 0 is in the middle of writing, rank 1 waits for it.
 mkfifo "$dir/pipe"
 start "$dir/dpxrun" "$dir/large.json" --steps 1 --no-db --save "$dir/pipe"
 exec 3<"$dir/pipe"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # tests/mpi/test_offload.sh -- plans whose buffers lie in host memory and on disk, run by dpxrun: the losses of the same plan
 # without, bit for bit; copies and memory as predicted; files in --offload-dir while it runs and none afterwards; and what a
-# disk or somebody else does to them ends in one line on all ranks.
+# disk or another process does to them ends in one line on all ranks.
 # Runs from the root of the tree; $B is where it was built.
 # shellcheck source=tests/mpi/faults.sh
 . tests/mpi/faults.sh
@@ -90,7 +90,7 @@ check 'a folder that is not there' "$(judge 20 1 'nowhere: no files can be made 
 
 long "$dir/files"
 find "$dir/files" -name '*-*' -type f | while read -r f; do truncate -s 0 "$f"; done
-check 'files that somebody truncates' "$(judge 20 1 'something else changed it'
+check 'files that another process truncates' "$(judge 20 1 'something else changed it'
     find "$dir/files" -mindepth 1 | sed 's/^/left: /')"
 
 long "$dir/files"

@@ -201,7 +201,7 @@ static double from_sql(const char *table, const char *row, const char *column)
         snprintf(statement, sizeof statement, s->statement, column);
         return ask(statement, strtoll(number, NULL, 10), rest ? rest + 1 : "");
     }
-    fail_msg("nobody knows where %s/%s/%s comes from", table, row, column);
+    fail_msg("the page's %s/%s/%s is in no table", table, row, column);
     return NAN;
 }
 

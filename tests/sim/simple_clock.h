@@ -22,7 +22,7 @@ struct simple {
     const struct schedules *s;
     const struct durations *d;
     struct simple_tail issue, stream[NSTREAM], group[PLAN_GROUPS];
-    struct simple_tail *event;             /* by number; owned by whoever started the clock */
+    struct simple_tail *event;             /* by number; owned by the clock's caller */
     double  compute, optimizer, idle, comm;
     double  exposed[NCOLL * PLAN_GROUPS], busy[NSTREAM];
 };

@@ -1,4 +1,4 @@
-/* Published training throughput that nobody fitted: predictions must stay ahead of the guess
+/* Published training throughput that no constant was fitted to: predictions must stay ahead of the guess
  * that needs no simulator, one MFU per GPU type. */
 #include "tests/check.h"
 

@@ -457,7 +457,7 @@ static void skipping_ahead_is_exact(void **state)
     }
 }
 
-/* A million micro-steps, which nobody could unroll: 1F1B on 4 stages. */
+/* A million micro-steps, too many to unroll: 1F1B on 4 stages. */
 static void a_long_pipeline_is_skipped(void **state)
 {
     struct timeline t[STAGES];

@@ -169,4 +169,18 @@ check 'import takes what its file leaves out, and nothing against it' "$(
     "$B/dpxplan" import $of --global-batch 32 -o "$tmp/i.json" >"$tmp/out" 2>&1 || cat "$tmp/out"
     # shellcheck disable=SC2086
     says 'the config makes it 32' import $of --global-batch 64)"
+check 'limits takes fp16 where the GPU has no bf16, and says so' "$(
+    "$B/dpxplan" limits --cluster dgx-1 --model gpt3-175b --seq 128 --dialect torch-fsdp1 >"$tmp/chosen" 2>"$tmp/err"
+    grep -q 'fp16: V100.* has no bf16' "$tmp/err" || cat "$tmp/err"
+    "$B/dpxplan" limits --cluster dgx-1 --model gpt3-175b --seq 128 --dialect torch-fsdp1 --precision fp16 2>&1 | diff "$tmp/chosen" -)"
+
+# One limit for one plan, from each command.
+check 'search and eval say the same of what does not fit' "$(
+    "$B/dpxplan" search --model llama-3.1-8b --cluster 8xh100 --seq 8192 --global-batch 8 --strategy ddp |
+        sed -n 's/.*nearest that does not fit: //p' >"$tmp/nearest"
+    "$B/dpxplan" eval demo/8b-ddp.json --set optimizer_form=fused >"$tmp/eval"
+    over=$(sed -n 's/^needs .*: \([0-9.]* [GM]iB\) too much.*/\1/p' "$tmp/eval")
+    limit=$(sed -n 's/^needs .* of \(.*\) on rank.*/\1/p' "$tmp/eval")
+    case $limit in *'with the headroom') ;; *) echo "eval: of $limit" ;; esac
+    grep -q "of $limit" "$tmp/nearest" || { echo "eval: of $limit, $over too much; search:"; cat "$tmp/nearest"; })"
 finish

@@ -59,7 +59,7 @@ check 'axes that are none are refused' "$(
     refused 'no point can be planned' "$tmp/plan.json" --over micro_batch=0)"
 check 'a value twice is one point' "$(
     "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,1,1 --json >"$tmp/out" 2>&1; [ "$(grep -c '"at"' "$tmp/out")" = 1 ] || cat "$tmp/out")"
-check 'a strategy that has no such offload names its key, not one that nobody wrote' "$(
+check 'a strategy that has no such offload names its key, not one that was not written' "$(
     "$B/dpxplan" sweep "$tmp/plan.json" --set strategy=fsdp fsdp.cpu_offload=true --over fsdp.cpu_offload=true,false strategy=zero3,fsdp >"$tmp/out" 2>&1
     grep -q 'true *zero3 .*fsdp.cpu_offload: zero3 of deepspeed has no such key' "$tmp/out" && ! grep -q host_threads "$tmp/out" &&
         [ "$(grep -c ' GiB ' "$tmp/out")" = 3 ] || cat "$tmp/out")"

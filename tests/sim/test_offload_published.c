@@ -1,4 +1,4 @@
-/* Published runs with offload, which nobody fitted: steps of whole runs, and AdamW on hosts. */
+/* Published runs with offload, to which nothing was fitted: steps of whole runs, and AdamW on hosts. */
 #include "tests/check.h"
 
 #include <math.h>
