@@ -158,12 +158,20 @@ int64_t attention_scratch(const struct plan *p)
     enum attention_kernel k = attention_choice(p);
     int64_t heads = p->micro_batch * m->heads, rows = round_up(p->seq, 128);
     int64_t dq = 4 * heads * rows * round_up(m->head_dim, 32), sums = 4 * heads * rows;
-    bool grouped = m->kv_heads != m->heads && !attention_repeats(p) &&
-                   !(habits_of(m->family)->own_groups && m->kv_heads > 1);
 
     if (k != ATTENTION_FLASH && k != ATTENTION_CUDNN)
         return 0;
-    return dq + sums + (grouped ? 2 * 2 * heads * p->seq * m->head_dim : 0);
+    return dq + sums + attention_scratch_of_keys(p);
+}
+
+int64_t attention_scratch_of_keys(const struct plan *p)
+{
+    const struct model *m = &p->model;
+    enum attention_kernel k = attention_choice(p);
+    bool grouped = m->kv_heads != m->heads && !attention_repeats(p) &&
+                   !(habits_of(m->family)->own_groups && m->kv_heads > 1);
+
+    return grouped && (k == ATTENTION_FLASH || k == ATTENTION_CUDNN) ? 2 * 2 * p->micro_batch * m->heads * p->seq * m->head_dim : 0;
 }
 
 const char *attention_note(const struct plan *p)

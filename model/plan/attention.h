@@ -61,6 +61,8 @@ const char *attention_note(const struct plan *p);
 /* Bytes that the fused kernel's backward takes and gives back within its call.  PyTorch's
  * own trackers, which see operators, do not count them. */
 int64_t attention_scratch(const struct plan *p);
+/* Of these, those that grow with the keys alone: dK and dV of all heads, where queries are grouped. */
+int64_t attention_scratch_of_keys(const struct plan *p);
 
 /* Refuses, by key, what cannot be planned: 0, or -1 reported. */
 int attention_check(const struct plan *p, const char *where);

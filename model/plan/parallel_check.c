@@ -101,6 +101,32 @@ static int check_tensor(const struct plan *p, const char *where)
     return p->dialect == DIALECT_PAPER ? check_paper_tensor(p, where) : check_torch_tensor(p, where);
 }
 
+/* torch.distributed.tensor.experimental.context_parallel with torchtitan 0.2.2. */
+static int check_torch_context(const struct plan *p, const char *where)
+{
+    if (p->strategy != STRAT_FSDP)
+        return fail("%s: parallel.context: torchtitan applies FSDP wherever context parallelism is (ParallelDims of 0.2.2): "
+                    "take strategy fsdp, or 1", where);
+    if (p->parallel.context_method == CONTEXT_ULYSSES)
+        return fail("%s: parallel.context_method: PyTorch has all-gather and ring (set_rotate_method), not ulysses", where);
+    if (p->kernels != KERNELS_TORCH_SDPA)
+        return fail("%s: kernels: context parallelism replaces scaled_dot_product_attention(): take torch-sdpa, not \"%s\"", where,
+                    kernels_name(p->kernels));
+    if (attention_masked(p))
+        return fail("%s: parallel.context: %s's attention gets a mask here, and PyTorch's ring takes none (\"attn_bias is not "
+                    "supported yet\")", where, p->model.name);
+    if (attention_choice(p) <= ATTENTION_MATH)
+        return fail("%s: parallel.context: no fused kernel takes %s's attention, and PyTorch's ring is over these alone (\"CP only "
+                    "supports flash attention and memory efficient attention now\")", where, p->model.name);
+    if (p->model.position == POS_LEARNED || p->model.position == POS_ALIBI)
+        return fail("%s: parallel.context: modelled for rotary positions", where);
+    if (p->loss != LOSS_FP32)
+        return fail("%s: loss: with parallel.context fp32", where);
+    if (p->model.attn_dropout > 0 && p->dropout > 0)
+        return fail("%s: dropout: attention's is not modelled with parallel.context", where);
+    return 0;
+}
+
 static int check_context(const struct plan *p, const char *where)
 {
     int64_t chunks = p->parallel.context * (p->parallel.context_balance ? 2 : 1);
@@ -108,7 +134,12 @@ static int check_context(const struct plan *p, const char *where)
     if (p->seq % chunks)
         return fail("%s: parallel.context: seq %" PRId64 " does not divide into the %" PRId64 " chunks of %" PRId64 " ranks",
                     where, p->seq, chunks, p->parallel.context);
-    return fail("%s: parallel.context: context parallelism is not modelled yet", where);
+    if (p->parallel.tensor > 1 && p->parallel.sequence && p->seq % (p->parallel.tensor * p->parallel.context))
+        return fail("%s: parallel.sequence: the %" PRId64 " positions of a context-parallel rank do not divide by the %" PRId64
+                    " tensor-parallel ranks", where, plan_rank_seq(p), p->parallel.tensor);
+    if (p->dialect == DIALECT_PAPER)
+        return fail("%s: parallel.context: context parallelism of dialect paper is not modelled yet", where);
+    return check_torch_context(p, where);
 }
 
 /* Every stage has a block. */

@@ -261,6 +261,11 @@ int64_t plan_batch_ranks(const struct plan *p)
     return plan_data_ranks(p) / degree(p->parallel.context);
 }
 
+int64_t plan_rank_seq(const struct plan *p)
+{
+    return p->seq / degree(p->parallel.context);
+}
+
 bool plan_is_data_parallel(const struct plan *p)
 {
     return degree(p->parallel.tensor) == 1 && degree(p->parallel.context) == 1 && degree(p->parallel.pipeline) == 1;

@@ -230,6 +230,8 @@ enum dtype    plan_partial_dtype(const struct plan *p);
  * those that take different samples: the same / context. */
 int64_t plan_data_ranks(const struct plan *p);
 int64_t plan_batch_ranks(const struct plan *p);
+/* Positions of each sample that a rank has: seq / context. */
+int64_t plan_rank_seq(const struct plan *p);
 
 /* Samples of an optimizer step: micro_batch * accumulation * plan_batch_ranks(). */
 int64_t plan_global_batch(const struct plan *p);

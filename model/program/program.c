@@ -190,8 +190,8 @@ int piece_collectives(struct piece *out, enum pass pass, const struct collective
         if (out->kernels[pass][i].collective > 0) {
             struct collective *c = &out->collectives[pass][out->ncollectives[pass]++];
             *c = of[out->kernels[pass][i].collective - 1];
+            c->needed += i - c->kernel;
             c->kernel = i;
-            c->needed = i + 1;
         }
     return 0;
 }
@@ -241,16 +241,12 @@ static bool fits_64_bits(const struct plan *p)
     return true;
 }
 
-int program_build(const struct plan *p, struct program *out)
+/* Of one rank of the plan with one stage and its positions alone. */
+static int build_for(const struct plan *whole, const struct plan *p, int64_t rank, struct program *out)
 {
-    struct plan one_stage = *p;         /* which has every piece */
     struct local_model local;
 
-    one_stage.parallel.pipeline = 1;
-    program_free(out);
-    if (!fits_64_bits(p))
-        return fail("the activations of this plan exceed 2^60 elements: reduce micro_batch, seq or the model");
-    if (local_model_of(&one_stage, 0, &local) < 0)
+    if (local_model_of(p, rank, &local) < 0)
         return -1;
     int rc = p->kernels == KERNELS_DPX ? program_build_dpx(&local, out) : program_build_torch(&local, out);
     local_model_free(&local);
@@ -258,7 +254,7 @@ int program_build(const struct plan *p, struct program *out)
         program_free(out);
         return rc;
     }
-    if (p->parallel.pipeline > 1 && program_add_edges(p, out) < 0) {
+    if (whole->parallel.pipeline > 1 && program_add_edges(whole, out) < 0) {
         program_free(out);
         return -1;
     }
@@ -268,6 +264,57 @@ int program_build(const struct plan *p, struct program *out)
     out->cuda_12_8 = plan_has_cuda_12_8(p);
     program_measure(out);
     return 0;
+}
+
+/* What all blocks keep, and the most that one of them takes. */
+static int64_t most_in_blocks(const struct plan *p, const struct program *g)
+{
+    int64_t most = 0, kept = 0;
+
+    for (int64_t b = 0; b < p->model.layers; b++)
+        kept += g->piece[program_piece_of_block(p, b)].saved;
+    for (int i = PIECE_BLOCK; i < PIECE_HEAD; i++)
+        for (int pass = 0; pass < NPASS; pass++) {
+            const int64_t *peak = g->whole[i][pass][GRADS_KEEP].peak;
+            int64_t sum = peak[MEM_ACTIVATIONS] + peak[MEM_TEMPORARIES] + peak[MEM_GRADS];
+            most = sum > most ? sum : most;
+        }
+    return kept + most;
+}
+
+/* Of a context group's ranks that which counts: without balance the last one has most to do; with it they have as much to do,
+ * and the first meets others' keys with half of its queries, the last all queries with half of the keys: the fuller one. */
+static int build_in_context(const struct plan *whole, const struct plan *p, struct program *out)
+{
+    int64_t last = (p->parallel.context - 1) * (p->parallel.tensor > 1 ? p->parallel.tensor : 1);
+    struct program first = { 0 };
+
+    if (build_for(whole, p, last, out) < 0)
+        return -1;
+    if (!p->parallel.context_balance)
+        return 0;
+    if (build_for(whole, p, 0, &first) < 0) {
+        program_free(out);
+        return -1;
+    }
+    bool fuller = most_in_blocks(p, &first) > most_in_blocks(p, out);
+    struct program kept = fuller ? first : *out, other = fuller ? *out : first;
+    program_free(&other);
+    *out = kept;
+    return 0;
+}
+
+int program_build(const struct plan *p, struct program *out)
+{
+    struct plan one_stage = *p;         /* which has every piece, and a context rank's positions */
+
+    one_stage.parallel.pipeline = 1;
+    one_stage.seq = plan_rank_seq(p);
+    program_free(out);
+    if (!fits_64_bits(p))
+        return fail("the activations of this plan exceed 2^60 elements: reduce micro_batch, seq or the model");
+    return p->parallel.context > 1 && p->kernels != KERNELS_DPX ? build_in_context(p, &one_stage, out)
+                                                                     : build_for(p, &one_stage, 0, out);
 }
 
 /* The dialect decides what autograd runs, as the precision does, and so does the strategy: DeepSpeed's
@@ -280,7 +327,9 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
            a->recompute_interval == b->recompute_interval && a->kernels == b->kernels &&
            a->dropout == b->dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
            x.used == y.used && x.kept == y.kept && a->strategy == b->strategy && a->parallel.tensor == b->parallel.tensor &&
-           a->parallel.sequence == b->parallel.sequence && a->parallel.loss_parallel == b->parallel.loss_parallel;
+           a->parallel.sequence == b->parallel.sequence && a->parallel.loss_parallel == b->parallel.loss_parallel &&
+           a->parallel.context == b->parallel.context && a->parallel.context_method == b->parallel.context_method &&
+           a->parallel.context_balance == b->parallel.context_balance;
 }
 
 double program_flops(const struct program *g, const struct plan *p, bool causal)

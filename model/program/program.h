@@ -74,6 +74,9 @@ enum move_kind {
 };
 struct move { int64_t bytes; int32_t tensor; uint8_t kind, mem, pass; bool handed_on, left; };
 
+/* Which scores a fused attention is after: half of a square, behind the causal mask; or all, of other context ranks' keys. */
+enum attends { ATTENDS_BEFORE, ATTENDS_ALL, ATTENDS_ALL_BACK };
+
 struct kernel {
     const char       *name;         /* "qkv", "attention", "mlp down dW" ... */
     enum kernel_class kind;
@@ -84,6 +87,7 @@ struct kernel {
     int               module;       /* whose parameters it reads, as an index of the piece's modules
                                      * (0 = the piece's first); -1 none, MODULE_TIED */
     int               half;         /* 0 attention half of a block, 1 MLP half */
+    uint8_t           attends;      /* enum attends */
     uint8_t           fn, role;     /* enum kernel_fn; enum tensor_role of its parameters.  `dpx` only */
     int               collective;   /* 1 + which collective of its pass it is, from the tape on; 0: none */
     int               place0, nplaces;  /* its piece's places; gradients of parameters are not among
@@ -106,6 +110,7 @@ enum stream {
     STREAM_GROUP,           /* the process group's internal stream (async collectives) */
     STREAM_H2D, STREAM_D2H,
     STREAM_TENSOR,          /* collectives inside blocks, of the ranks that share a block's tensors */
+    STREAM_CONTEXT,         /* the same, of those that share a sequence */
     STREAM_PREVIOUS, STREAM_NEXT,   /* sends to and receives from a pipeline's neighbours: a communicator for each pair */
     STREAM_HOST,            /* the host's threads: its optimizer, casts and sums */
     STREAM_DISK_READ, STREAM_DISK_WRITE,
@@ -126,6 +131,7 @@ struct collective {
                                      * of whatever is computed next */
     uint8_t op, group, dtype, red;  /* enum coll_op, group, dtype, red_op */
     uint8_t stream;                 /* enum stream: where it runs */
+    bool    onward;                 /* an all-to-all in which all of it goes to the next rank of the group */
     uint8_t from, into;             /* enum slot: what it moves, and to where; the same: in place.  `dpx` only */
     int64_t elems;                  /* of the full buffer */
     int64_t own;                    /* bytes of a buffer of its own for the result: a temporary from its issue until

@@ -11,7 +11,7 @@ int program_build_dpx(const struct local_model *local, struct program *out);
 
 /* Copies n kernels as a pass of a piece.  0, or -1 reported. */
 int piece_take(struct piece *out, enum pass pass, const struct kernel *k, int n);
-/* And the collectives that the kernels say they are: each is waited for at once. */
+/* And the collectives that the kernels say they are; of[]: the tape's, with kernels as the tape counts them. */
 int piece_collectives(struct piece *out, enum pass pass, const struct collective *of);
 /* And the places of these kernels, which begin at the first one's place0; after piece_take(). */
 int piece_places(struct piece *out, enum pass pass, const struct place *places);

@@ -112,7 +112,15 @@ int tape_note_collective(struct tape *t, const struct collective *c)
     if (!grow(t, &t->colls, t->ncolls, &t->cap_colls, sizeof *t->colls))
         return 0;
     t->colls[t->ncolls] = *c;
+    t->colls[t->ncolls].kernel = t->nout - 1;
+    t->colls[t->ncolls].needed = t->nout;
     return ++t->ncolls;
+}
+
+void tape_needs(struct tape *t, int collective)
+{
+    if (collective > 0)
+        t->colls[collective - 1].needed = t->nout;
 }
 
 int tape_cut(struct tape *t)

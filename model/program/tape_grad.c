@@ -4,6 +4,7 @@
 
 #include "model/program/tape_collective.h"
 #include "model/program/tape_internal.h"
+#include "model/program/tape_ring.h"
 
 static struct kernel *back(struct tape *t, const struct node *n, const char *name)
 {
@@ -254,6 +255,9 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
     case NODE_COLLECTIVE:
     case NODE_PARALLEL_LOSS:
         tape_run_collective(t, n, out);
+        break;
+    case NODE_RING:
+        tape_run_ring(t, n, out);
         break;
     case NODE_EMBEDDING:
         run_embedding(t, n, out);

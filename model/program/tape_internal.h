@@ -18,8 +18,12 @@ void  tape_keep_result(struct tape *t, int store);
 int   tape_kept_result(struct tape *t);
 /* Opens the kernel of a forward operation that saves nothing. */
 struct kernel *tape_begin(struct tape *t, const char *name, enum kernel_class kc);
-/* Notes a collective; returns its number from 1. */
+/* The same of one that saves its output. */
+struct kernel *tape_begin_saving(struct tape *t, const char *name, enum kernel_class kc);
+/* Notes that the last kernel is a collective; returns its number from 1.  The next kernel needs its result, or that which
+ * follows tape_needs(its number). */
 int   tape_note_collective(struct tape *t, const struct collective *c);
+void  tape_needs(struct tape *t, int collective);
 void  tape_save(struct tape *t, struct node *n, int store);
 void  tape_edge(struct tape *t, struct node *n, var v);
 

@@ -25,6 +25,8 @@ static struct kernel *begin(struct tape *t, const char *name, enum kernel_class 
 
 struct kernel *tape_begin(struct tape *t, const char *name, enum kernel_class kc) { return begin(t, name, kc, KEEPS_NOTHING); }
 
+struct kernel *tape_begin_saving(struct tape *t, const char *name, enum kernel_class kc) { return begin(t, name, kc, KEEPS_OUTPUT); }
+
 static int store_of(const struct tape *t, var v) { return t->vars[v].store; }
 
 static int64_t elem(const struct tape *t, var v) { return dtype_bytes(tape_var_dtype(t, v)); }

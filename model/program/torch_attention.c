@@ -3,6 +3,7 @@
 #include "model/program/torch_parts.h"
 
 #include "model/plan/attention.h"
+#include "model/program/tape_ring.h"
 
 static var tmp(struct tape *t, var used, var result)
 {
@@ -151,7 +152,7 @@ static struct qkv project(struct torch_model *b, var x)
     static const enum tensor_role norms[3] = { ROLE_Q_NORM, ROLE_K_NORM };
     const struct gemm_names *const names[3] = { GEMM("q"), GEMM("k"), GEMM("v") };
     const int64_t width[3] = { q, kv, kv };
-    const bool copies[3] = { rope || eager, rope, eager };
+    const bool copies[3] = { rope || eager, rope, eager || (b->context > 1 && m->kv_heads > 1) };   /* the ring's lie by heads */
     var made[3];
     for (int i = 0; i < 3; i++) {
         made[i] = torch_linear(b, names[i], x, width[i], m->hidden, role[i]);
@@ -259,6 +260,24 @@ static var additive_mask(struct torch_model *b, enum dtype dt)
     return mask;
 }
 
+/* Partial outputs of half the queries are joined by a copy. */
+static bool lies_by_heads(const struct torch_model *b)
+{
+    return b->context > 1 && b->p->parallel.context_balance && b->place < b->context - 1;
+}
+
+/* The same among context-parallel ranks. */
+static var ring_core(struct torch_model *b, const struct qkv *in, int64_t lse_numel, double flops)
+{
+    const struct parallel_options *of = &b->p->parallel;
+    struct ring r = { .ranks = of->context, .place = b->place, .rotates = of->context_method == CONTEXT_RING,
+                      .balanced = of->context_balance, .one_kv_head = b->m->kv_heads == 1, .lse_numel = lse_numel,
+                      .scratch = attention_scratch(b->as) - attention_scratch_of_keys(b->as), .keys = attention_scratch_of_keys(b->as),
+                      .flops = flops };
+
+    return tape_ring_attention(b->t, (const var[]){ in->q, in->k, in->v }, &r);
+}
+
 /* PyTorch's fused kernels.  The memory-efficient one pads its log-sum-exp to 32 rows. */
 static var fused_core(struct torch_model *b, const struct qkv *in)
 {
@@ -271,15 +290,16 @@ static var fused_core(struct torch_model *b, const struct qkv *in)
     var q = torch_bf16_if_autocast(b, in->q), k = torch_bf16_if_autocast(b, k1), v = torch_bf16_if_autocast(b, v1);
     var mask = additive_mask(b, tape_var_dtype(t, q));
     double flops = 4.0 * (double)heads * (double)s * (double)s * (double)m->head_dim;
-    var o = op_attention(t, "attention", (const var[]){ q, k, v, mask }, heads * (efficient ? round_up(s, 32) : s),
-                         attention_scratch(b->as), flops);
+    int64_t lse = heads * (efficient ? round_up(s, 32) : s);
+    var o = b->context > 1 ? ring_core(b, &(struct qkv){ .q = q, .k = k, .v = v }, lse, flops)
+            : op_attention(t, "attention", (const var[]){ q, k, v, mask }, lse, attention_scratch(b->as), flops);
 
     tape_drop(t, mask);
     tape_drop(t, q);
     tape_drop(t, k);
     tape_drop(t, v);
     /* The output lies as q does: heads are merged by a view, unless q was concatenated. */
-    o = tmp(t, o, op_copy(t, "merge heads", o, b->style->partial_rotary));
+    o = tmp(t, o, op_copy(t, "merge heads", o, b->style->partial_rotary || lies_by_heads(b)));
     tape_drop(t, k1);
     tape_drop(t, v1);
     return o;

@@ -140,14 +140,14 @@ static var of_cut_logits(struct torch_model *b, var n)
     var logits = torch_linear(b, GEMM("logits"), n, b->m->vocab, b->m->token_width, ROLE_HEAD), in, l;
 
     t->module = -1;
-    if (!b->p->parallel.loss_parallel)
+    if (b->ranks > 1 && !b->p->parallel.loss_parallel)
         logits = tmp(t, logits, tape_collective(t, MOVED_GATHER_LAST, logits, b->ranks, true));
     logits = finish_logits(b, logits);
     tape_drop(t, n);
     b->returned[0] = tape_cut(t);
     b->returned[1] = t->nnodes;
     in = op_cast(t, logits, DT_FP32);
-    if (b->p->parallel.loss_parallel) {
+    if (b->ranks > 1 && b->p->parallel.loss_parallel) {
         l = tape_parallel_loss(t, in, b->labels);
     } else {
         var logp = op_unary(t, "log-softmax", KC_LOSS, in, SAVE_OUT);
@@ -164,7 +164,7 @@ var torch_loss(struct torch_model *b, var n)
     enum loss_kind kind = b->p->loss;
     var l;
 
-    if (b->ranks > 1)
+    if (b->ranks > 1 || b->context > 1)         /* labels are shifted before positions are dealt out */
         return of_cut_logits(b, n);
     if (kind == LOSS_CHUNKED)
         return chunked(b, n);

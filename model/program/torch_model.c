@@ -82,6 +82,8 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct local_
     b->whole = local->whole;
     b->partial = local->partial;
     b->ranks = local->share.tensor_ranks;
+    b->context = p->parallel.context > 1 ? p->parallel.context : 1;
+    b->place = local->rank / (p->parallel.tensor > 1 ? p->parallel.tensor : 1) % b->context;    /* plan_mesh() */
     b->sequence = local->share.sequence;
     b->style = torch_style_of(p->model.family);
     b->param_dt = r.autocast ? DT_FP32 : r.used;

@@ -374,7 +374,7 @@ const char *stream_name(enum stream s)
 {
     static const char *const names[NSTREAM] = {
         "issue", "compute", "copy-in", "gather", "reduce", "all-reduce", "group", "h2d", "d2h",
-        "tensor", "previous", "next", "host", "disk-read", "disk-write",
+        "tensor", "context", "previous", "next", "host", "disk-read", "disk-write",
     };
     return names[s];
 }

@@ -164,6 +164,21 @@ static void append_part(struct cut *c, const struct op *o, int k0, int k1, const
     copy_acts(c, o, ~((first ? 0 : ACT_ALLOC) | (last ? 0 : ACT_FREE)));
 }
 
+/* All of an all-to-all to the next rank of the group, from the one before. */
+static void send_onward(struct schedules *s, const struct op *o)
+{
+    const struct mesh_group *g = &sched_group(s, o)->of;
+    int64_t n = mesh_ranks(g), place = mesh_place(g, s->rank);
+    struct coll_part *parts = calloc((size_t)n, sizeof *parts);
+
+    if (!parts)
+        abort();
+    parts[(place + 1) % n].sent = o->u.coll.elems;
+    parts[(place + n - 1) % n].received = o->u.coll.elems;
+    sched_parts(s, parts, (int)n);
+    free(parts);
+}
+
 static void append_collective(struct cut *c, const struct op *o, const struct collective *k, uint16_t event,
                               const uint16_t *events, int n)
 {
@@ -176,6 +191,8 @@ static void append_collective(struct cut *c, const struct op *o, const struct co
                    (enum dtype)k->dtype, (enum red_op)k->red, k->elems);
     p->after = stream == STREAM_COMPUTE ? 0 : AFTER(STREAM_COMPUTE);
     p->record = event;
+    if (k->onward)
+        send_onward(c->s, p);
     p->of = o->of;
     p->unit = o->unit;
     p->unit_by = o->unit_by;

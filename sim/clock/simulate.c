@@ -40,17 +40,25 @@ static int64_t coll_bytes(const struct plan *p, const struct schedules *s, const
 {
     const struct mesh_group *group = &sched_group(s, o)->of;
     int64_t size = dtype_bytes(o->u.coll.dtype), sent[2] = { 0, 0 }, received[2] = { 0, 0 };
+    int peers = 0;
 
     if (o->u.coll.op != COLL_ALL_TO_ALL || !o->u.coll.parts)
         return o->u.coll.elems * size;
     for (int64_t i = 0; i < g->ranks; i++) {
         const struct coll_part *part = &s->coll_parts[o->u.coll.parts + i];
         int64_t peer = mesh_member(group, s->rank, i);
+        peers += part->sent > 0;
         int away = peer / p->cluster.gpus_per_node != s->rank / p->cluster.gpus_per_node;
         if (peer != s->rank) {
             sent[away] += part->sent * size;
             received[away] += part->received * size;
         }
+    }
+    /* A ring goes as its slowest hop: where it leaves nodes, one rank of each sends to another. */
+    if (peers == 1 && g->ranks > g->per_node) {
+        sent[1] += sent[0];
+        received[1] += received[0];
+        sent[0] = received[0] = 0;
     }
     return coll_equal_bytes(g->ranks, g->per_node, sent[0] > received[0] ? sent[0] : received[0],
                             sent[1] > received[1] ? sent[1] : received[1]);

@@ -105,19 +105,20 @@ static void attention_cost(const struct gpu *g, enum kernel_set set, enum dtype 
                            struct cost *out)
 {
     const struct gpu_rates *r = gpu_rates(g);
-    enum pass pass = in->attention_forward > 0 && k->flops > 1.5 * in->attention_forward
-                     ? PASS_BACKWARD : PASS_FORWARD;
+    bool all = k->attends != ATTENDS_BEFORE;
+    enum pass pass = all ? k->attends == ATTENDS_ALL_BACK : in->attention_forward > 0 && k->flops > 1.5 * in->attention_forward;
     /* q, k, v and output once each, s*d elements a head: flops/bytes = s/elem when every
      * query head has its own keys, up to twice that when they are shared. */
     double bytes = k->bytes > 0 ? (double)k->bytes : 1;
     double s = in->seq > 0 ? (double)in->seq : k->flops / bytes * (double)dtype_bytes(t);
-    double own = pass == PASS_BACKWARD ? in->attention_forward * BACKWARD_PRODUCTS : k->flops;
+    double forward = all ? k->flops / 2 : in->attention_forward;
+    double own = pass == PASS_BACKWARD ? forward * BACKWARD_PRODUCTS : k->flops;
     double rate = gpu_peak(g, t) * fused_share(r, in->flash, pass) / (1 + HALF / fmax(s, 1));
 
     if (in->head_dim > 0 && in->head_dim < 128 && in->flash != FLASH_1)
         rate *= NARROW;             /* the first's range is over both widths */
     within(out, LAUNCH_S * kernel_launches(set, pass, k)
-                + fmax(own * (in->masked ? 1 : CAUSAL) / rate, (double)k->bytes / gpu_stream(g)),
+                + fmax(own * (in->masked || all ? 1 : CAUSAL) / rate, (double)k->bytes / gpu_stream(g)),
            r->attention_spread * alternatives(set), half(t) ? r->basis : BASIS_DATASHEET);
 }
 

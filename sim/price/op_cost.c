@@ -75,7 +75,8 @@ struct cost_cache {
 static void describe(struct cost_cache *c, const struct plan *p)
 {
     const struct model *m = &p->model;
-    double pairs = (double)p->micro_batch * (double)p->seq * (double)p->seq;
+    int64_t seq = plan_rank_seq(p), heads = ceil_div(m->heads, p->parallel.tensor > 1 ? p->parallel.tensor : 1);
+    double pairs = (double)p->micro_batch * (double)seq * (double)seq;
 
     c->p = p;
     c->of = *p;
@@ -83,8 +84,8 @@ static void describe(struct cost_cache *c, const struct plan *p)
     c->traced = p->cluster.measured && p->cluster.measured->traced[p->kernels] ? p->cluster.measured : NULL;
     kernel_residuals(&p->cluster.gpu, p->precision, &c->gemm);
     c->in = (struct kernel_context){
-        .measured = c->measured ? c->measured : c->traced, .set = p->kernels, .gemm = &c->gemm, .seq = p->seq, .head_dim = m->head_dim, .dropout = p->dropout > 0,
-        .attention_forward = 4 * pairs * (double)m->heads * (double)m->head_dim,
+        .measured = c->measured ? c->measured : c->traced, .set = p->kernels, .gemm = &c->gemm, .seq = seq, .head_dim = m->head_dim, .dropout = p->dropout > 0,
+        .attention_forward = 4 * pairs * (double)heads * (double)m->head_dim,
         .sustained = true,
     };
 }
@@ -134,6 +135,7 @@ bool cost_cache_fits(const struct cost_cache *c, const struct plan *p)
 
     return same_gpu(&o->cluster.gpu, &p->cluster.gpu)
            && o->kernels == p->kernels && o->precision == p->precision && o->seq == p->seq
+           && o->parallel.tensor == p->parallel.tensor && o->parallel.context == p->parallel.context
            && o->micro_batch == p->micro_batch && (o->dropout > 0) == (p->dropout > 0)
            && o->model.heads == p->model.heads && o->model.head_dim == p->model.head_dim
            && o->cluster.measured == p->cluster.measured && o->cluster.is_host == p->cluster.is_host;

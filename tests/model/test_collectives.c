@@ -174,6 +174,15 @@ static void free_golden(struct golden *g)
 
 /* ---- the schedule's list ---- */
 
+/* An all-to-all in which all goes to the next rank. */
+static bool goes_on(const struct schedules *s, const struct op *o)
+{
+    const struct mesh_group *g = &sched_group(s, o)->of;
+    int64_t n = mesh_ranks(g), next = (mesh_place(g, s->rank) + 1) % n;
+
+    return o->u.coll.op == COLL_ALL_TO_ALL && o->u.coll.parts && s->coll_parts[o->u.coll.parts + next].sent == o->u.coll.elems;
+}
+
 static int note_op(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
 {
     static const bool rooted[NCOLL] = { [COLL_BROADCAST] = true, [COLL_REDUCE] = true, [COLL_SCATTER] = true,
@@ -190,6 +199,8 @@ static int note_op(const struct schedules *s, const struct op *o, int64_t iterat
         snprintf(root, sizeof root, " %s %" PRId32, o->u.coll.op == COLL_SEND ? "to" : "from", o->u.coll.peer);
     if (rooted[o->u.coll.op])
         snprintf(root, sizeof root, " root %" PRId32, o->u.coll.root);
+    if (goes_on(s, o))
+        snprintf(root, sizeof root, " to next");
     snprintf(line, sizeof line, "%s %s/%" PRId64 " %s %" PRId64 "%s%s%s", coll_name(o->u.coll.op),
              world && !axis ? "world" : g->is == GROUP_ROOT_RESHARD ? "reshard" : g->name, size, none ? "-" : dtype_name(o->u.coll.dtype),
              o->u.coll.elems, o->u.coll.red ? " " : "", red_name(o->u.coll.red), root);

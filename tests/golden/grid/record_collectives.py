@@ -323,7 +323,7 @@ ODD = dict(LLAMA, vocab_size=259)
 QWEN2 = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 8,
          "num_key_value_heads": 4, "intermediate_size": 160, "max_position_embeddings": 64, "vocab_size": 256, "tie_word_embeddings": False}
 QWEN3 = dict(QWEN2, model_type="qwen3", architectures=["Qwen3ForCausalLM"], head_dim=16)
-HEADS = dict(LLAMA, num_key_value_heads=8)         # CUDA's fp32 attention has no shared keys and values: with them it is no ring
+HEADS = dict(LLAMA, num_key_value_heads=8)         # in fp32 shared keys and values have a fused kernel, hence a ring, only since torch 2.15
 MISTRAL = dict(LLAMA, model_type="mistral", architectures=["MistralForCausalLM"], sliding_window=None)
 REDUCED = {"precision": "bf16", "reduce_dtype": "fp32"}
 

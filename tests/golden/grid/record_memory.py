@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records PyTorch's own account of the memory of a training step under tensor, sequence and context parallelism.
+"""Records PyTorch's own account of the memory of a training step under tensor and sequence parallelism.
 
     python record_memory.py [--only SUBSTRING] [-o memory.jsonl]         ten minutes
 
@@ -40,7 +40,6 @@ MODELS["llama-8m"] = dict(base.LLAMA, num_hidden_layers=4, hidden_size=256, inte
                           num_key_value_heads=4, vocab_size=8192)
 MODELS["llama-1b-untied"] = dict(base.MODELS["llama-1b"], tie_word_embeddings=False, num_hidden_layers=4)
 MODELS["llama-8b-4"] = dict(base.MODELS["llama-8b"], num_hidden_layers=4)
-MODELS["llama-8m-heads"] = dict(MODELS["llama-8m"], num_key_value_heads=8)
 MODELS["qwen2-small"] = dict(base.MODELS["qwen2"], tie_word_embeddings=False, num_key_value_heads=4)
 MODELS["qwen3-small"] = dict(base.MODELS["qwen3"], tie_word_embeddings=False, num_key_value_heads=4)
 
@@ -193,7 +192,7 @@ class Run:
             yield
 
 
-def run(plan, rank):
+def run(plan, rank=0):
     base.PLANNED["capability"] = base.CAPABILITY[base.gpu_of(plan)]
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=base.world_of(plan))
     try:
@@ -251,10 +250,6 @@ def tp(tensor, sequence=True, loss=True):
     return {"tensor": tensor, "sequence": sequence, "loss_parallel": loss}
 
 
-def cp(context, method="all-gather", balance=True):
-    return {"context": context, "context_method": method, "context_balance": balance}
-
-
 def cases():
     small = "llama-8m"
     for t in (2, 4):
@@ -282,25 +277,6 @@ def cases():
     yield plan_of("llama-8b-4", 16, tp(8), batch=1, seq=8192)
     yield plan_of("llama-8b-4", 16, tp(8, False, False), batch=1, seq=2048)
     yield plan_of("llama-8b-4", 16, tp(8), batch=1, seq=8192, recompute="op")
-    for c in (2, 4):
-        for method in ("all-gather", "ring"):
-            for balance in (True, False):
-                yield plan_of(small, 4, cp(c, method, balance), batch=2, seq=1024)
-    yield plan_of("llama-8m-heads", 4, cp(2), batch=2, seq=1024, precision="fp32")
-    yield plan_of(small, 4, cp(2), batch=2, seq=1024, precision="fp32")
-    yield plan_of(small, 4, cp(2), batch=2, seq=1024, recompute="full")
-    yield plan_of(small, 4, cp(2), batch=2, seq=1024, recompute="op")
-    yield plan_of(small, 8, tp(2) | cp(2), batch=2, seq=1024)
-    yield plan_of(small, 8, tp(2) | cp(2, "ring"), batch=1, seq=2048, recompute="full")
-    yield plan_of("llama-8b-4", 16, cp(8), batch=1, seq=32768)
-    yield plan_of("llama-8b-4", 16, cp(8, "ring"), batch=1, seq=32768)
-    yield plan_of("llama-8b-4", 16, tp(4) | cp(4), batch=1, seq=32768)
-
-
-def ranks_of(plan):
-    """The first; and of a context group the last, whose steps are others."""
-    grid = plan["parallel"]
-    return [0, (grid["context"] - 1) * grid.get("tensor", 1)] if "context" in grid else [0]
 
 
 def main():
@@ -318,16 +294,16 @@ def main():
                 "models": {name: MODELS[name] for name in dict.fromkeys(p["model"] for p in plans)},
                 "optimizer": "AdamW(foreach=True)"}
         print(json.dumps(meta, separators=(",", ":")), file=out)
-        for plan, rank in ((p, r) for p in plans for r in ranks_of(p)):
+        for plan in plans:
             try:
-                steady, saved = run(plan, rank)
+                steady, saved = run(plan)
             except Exception as e:
                 import traceback
                 traceback.print_exc()
                 missing.append({"name": name_of(plan), "not recorded": str(e).strip().splitlines()[0][:200]})
                 continue
-            print(name_of(plan), rank, steady["peak_total"], saved, file=sys.stderr, flush=True)
-            print(json.dumps({"name": name_of(plan), "plan": plan, "rank": rank, "steady": steady, "saved": saved}, separators=(",", ":")),
+            print(name_of(plan), steady["peak_total"], saved, file=sys.stderr, flush=True)
+            print(json.dumps({"name": name_of(plan), "plan": plan, "steady": steady, "saved": saved}, separators=(",", ":")),
                   file=out, flush=True)
         for m in missing:
             print(json.dumps(m), file=out)
