@@ -239,6 +239,43 @@ static void activations_are_those_of_micro_steps_in_flight(void **state)
     plan_free(&p);
 }
 
+/* Vectors 41 and 42: 2.9 keeps a receive buffer for each micro-step and direction, and the last stage every micro-step's
+ * logits; 2.15 neither. */
+static int64_t family_bytes(const struct schedules *s, const char *what)
+{
+    int64_t bytes = 0;
+
+    for (int i = 0; i < s->nbufs; i++)
+        if (!strcmp(s->bufs[i].what, what))
+            bytes += s->bufs[i].count * s->bufs[i].bytes;
+    return bytes;
+}
+
+static void torch_2_9_keeps_receive_buffers_and_logits(void **state)
+{
+    (void)state;
+    struct schedules s = { 0 };
+    struct plan p;
+    int64_t boundary = 64 * 4096 * 2, logits = 64 * 32000 * 2;
+    char why[512];
+
+    piped(&p, 0, 6, 3, PIPELINE_1F1B, 1, 5, 1);
+    for (int old = 0; old < 2; old++) {
+        strcpy(p.framework_version, old ? "2.9" : "2.15");
+        assert_int_equal(lower(&p, 1, &s), 0);
+        assert_true(schedules_check(&s, why, sizeof why));
+        assert_int_equal(family_bytes(&s, "receive buffer"), old * 5 * boundary);
+        assert_int_equal(family_bytes(&s, "receive buffer of gradients"), old * 5 * boundary);
+        assert_int_equal(lower(&p, 2, &s), 0);
+        assert_true(schedules_check(&s, why, sizeof why));
+        assert_int_equal(family_bytes(&s, "receive buffer of gradients"), 0);
+        assert_int_equal(family_bytes(&s, "output that is kept"), old * 5 * logits);
+        assert_int_equal(family_bytes(&s, "merged outputs"), old * 5 * logits);
+    }
+    schedules_free(&s);
+    plan_free(&p);
+}
+
 /* ---- refusals ---- */
 
 static void refused(struct plan *p, const char *word)
@@ -283,6 +320,7 @@ int main(void)
         cmocka_unit_test(units_are_gathered_once_or_as_micro_steps_pass),
         cmocka_unit_test(a_boundary_tensor_is_what_a_block_hands_on),
         cmocka_unit_test(activations_are_those_of_micro_steps_in_flight),
+        cmocka_unit_test(torch_2_9_keeps_receive_buffers_and_logits),
         cmocka_unit_test(what_does_not_exist_is_refused_by_name),
     };
     return cmocka_run_group_tests_name("model/pipeline_plans", tests, NULL, NULL);

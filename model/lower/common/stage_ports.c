@@ -43,14 +43,52 @@ static int64_t boundary_elems(const struct local_model *local)
     return p->micro_batch * (local->share.sequence ? positions / local->share.tensor_ranks : positions) * p->model.hidden;
 }
 
+void stage_memory_declare(struct stage_memory *m, const struct local_model *local, struct schedules *s)
+{
+    const struct plan *p = local->plan;
+    struct pipeline pipe = stage_pipeline(p, local->rank);
+    bool old = p->dialect == DIALECT_TORCH && plan_version(p) < 2015;
+    int64_t logits = p->micro_batch * (p->seq / p->parallel.context) * local->model->vocab * dtype_bytes(plan_recipe(p).used);
+    int64_t boundary = round_up(s->program.boundary, 512);
+
+    *m = (struct stage_memory){ -1, -1, -1, -1 };
+    if (!old)
+        return;
+    if (!local->share.embeds)
+        m->received = sched_buf(s, CAT_BUCKET, "receive buffer", "micro-step", 0, pipe.steps, boundary);
+    if (!local->share.heads)
+        m->gradients = sched_buf(s, CAT_BUCKET, "receive buffer of gradients", "micro-step", 0, pipe.steps, boundary);
+    if (local->share.heads) {
+        m->outputs = sched_buf(s, CAT_BUCKET, "output that is kept", "micro-step", 0, pipe.steps, round_up(logits, 512));
+        m->merged = sched_buf(s, CAT_BUCKET, "merged outputs", NULL, 0, 1, round_up(pipe.steps * logits, 512));
+    }
+}
+
+/* All instances of a family, where there is one. */
+static void all_of(struct stage_ports *o, int what, int family, const char *why)
+{
+    if (family < 0)
+        return;
+    sched_op(o->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, why);
+    sched_act_all(o->s, what, family);
+}
+
+static void one_of(struct stage_ports *o, int what, int family, const struct pipeline_act *a, const char *why)
+{
+    if (family < 0)
+        return;
+    sched_op(o->s, OP_MEMORY, STREAM_COMPUTE, a->verb == PIPE_BACKWARD ? PHASE_BACKWARD : PHASE_FORWARD, why);
+    sched_act(o->s, what, family, a->step, 0);
+}
+
 int stage_ports_open(struct stage_ports *o, const struct local_model *local, struct schedules *s, enum pipeline_code code,
-                     bool keeps)
+                     const struct stage_memory *m, bool first, bool keeps)
 {
     const struct plan *p = local->plan;
     int64_t events;
 
     *o = (struct stage_ports){ .local = local, .s = s, .pipe = stage_pipeline(p, local->rank), .keeps = keeps,
-                               .elems = boundary_elems(local) };
+                               .elems = boundary_elems(local), .memory = *m };
     o->dtype = s->program.boundary == o->elems * dtype_bytes(DT_FP32) ? DT_FP32 : plan_recipe(p).used;
     events = (int64_t)DIRECTIONS * o->pipe.chunks * o->pipe.steps;
     if (events > MOST_EVENTS)
@@ -59,7 +97,15 @@ int stage_ports_open(struct stage_ports *o, const struct local_model *local, str
     o->event = calloc((size_t)events, sizeof *o->event);
     o->all = pipeline_acts(&o->pipe, code);
     o->acts = &o->all[o->pipe.rank];
-    return o->event ? 0 : fail("out of memory for a pipeline's messages");
+    if (!o->event)
+        return fail("out of memory for a pipeline's messages");
+    if (first) {
+        all_of(o, ACT_ALLOC, m->received, "receive buffers");
+        all_of(o, ACT_ALLOC, m->gradients, "receive buffers");
+    } else {
+        all_of(o, ACT_FREE, m->outputs, "clear_runtime_states");
+    }
+    return 0;
 }
 
 void stage_ports_close(struct stage_ports *o)
@@ -173,6 +219,10 @@ static void message(struct stage_ports *o, const struct pipeline_act *a)
     bool batch = a->with || o->coalesced;
     struct op *m;
 
+    if (a->verb == PIPE_RECV_F)         /* what is received stands for its buffer, where that is permanent */
+        one_of(o, ACT_FREE, o->memory.received, a, "into its buffer");
+    if (a->verb == PIPE_RECV_B)
+        one_of(o, ACT_FREE, o->memory.gradients, a, "into its buffer");
     if (a->verb == PIPE_RECV_F)
         edge(o, PIECE_RECEIVED, PASS_FORWARD, EDGE_TENSORS, EDGE_REST, a);
     if (a->verb == PIPE_RECV_B)
@@ -246,6 +296,23 @@ void stage_ports_end(struct stage_ports *o, const struct pipeline_act *a)
 {
     int stage = stage_ports_stage(o, a->chunk);
 
+    if (a->verb == PIPE_FORWARD && stage == last_stage(o))
+        one_of(o, ACT_ALLOC, o->memory.outputs, a, "keep the output");
+    if (a->verb == PIPE_BACKWARD) {
+        one_of(o, ACT_ALLOC, o->memory.received, a, "its buffer again");
+        one_of(o, ACT_ALLOC, o->memory.gradients, a, "its buffer again");
+    }
     if (o->keeps && a->verb == PIPE_BACKWARD && stage < last_stage(o) && !is_local(o, stage + 1))
         edge(o, PIECE_SENT, PASS_FORWARD, 0, -1, a);
+}
+
+void stage_ports_finish(struct stage_ports *o)
+{
+    int64_t bytes;
+
+    if (o->memory.merged < 0)
+        return;
+    bytes = o->s->bufs[o->memory.merged].bytes;
+    sched_copy(o->s, STREAM_COMPUTE, PHASE_BACKWARD, "merge outputs", bytes, bytes);
+    sched_act(o->s, ACT_ALLOC | ACT_FREE, o->memory.merged, 0, 0);
 }

@@ -2,7 +2,7 @@
  * memory of what is sent and received.
  *
  *     struct stage_ports ports;
- *     stage_ports_open(&ports, local, s, PIPE_OWN_LOOP, false);
+ *     stage_ports_open(&ports, local, s, PIPE_OWN_LOOP, &memory, first, false);
  *     for (int i = 0; i < ports.acts->n; i++) {
  *         const struct pipeline_act *a = &ports.acts->act[i];
  *         if (stage_ports_does(&ports, a))
@@ -21,6 +21,13 @@
 #include "model/lower/common/lower_internal.h"
 #include "model/lower/common/pipeline_comm.h"
 
+/* Families that PyTorch before 2.15 keeps beside; -1: not here.  Every stage has a receive buffer for each micro-step,
+ * made in the first step and kept (_prepare_forward_infra(), _create_grad_recv_info()); the last one keeps every micro-step's
+ * output, the logits, until the next step begins, and makes one tensor of them (output_chunks, _merge_outputs()). */
+struct stage_memory { int received, gradients, outputs, merged; };
+
+void stage_memory_declare(struct stage_memory *m, const struct local_model *local, struct schedules *s);
+
 struct stage_ports {
     const struct local_model *local;
     struct schedules *s;
@@ -30,6 +37,7 @@ struct stage_ports {
     uint16_t *event;                    /* of a message: by direction, chunk, micro-step */
     int64_t   elems;                    /* of a boundary tensor */
     enum dtype dtype;
+    struct stage_memory memory;
     bool      keeps;                    /* what was sent stays until its backward is done */
     bool      coalesced;                /* the message that follows is in a batch with this one */
 };
@@ -37,10 +45,10 @@ struct stage_ports {
 /* The pipeline of a plan, as `rank` sees it; ranks 1: none. */
 struct pipeline stage_pipeline(const struct plan *p, int64_t rank);
 
-/* `keeps`: PyTorch 2.9, and DistributedDataParallel, hold a stage's output until its backward (2.15: until it is sent).
+/* Where its schedules open, `first` or not.  `keeps`: PyTorch 2.9, and DistributedDataParallel, hold a stage's output until its backward (2.15: until it is sent).
  * 0, or -1 reported: more micro-steps than there are events.  stage_ports_close() in any case. */
 int  stage_ports_open(struct stage_ports *o, const struct local_model *local, struct schedules *s, enum pipeline_code code,
-                      bool keeps);
+                      const struct stage_memory *m, bool first, bool keeps);
 void stage_ports_close(struct stage_ports *o);
 
 /* Before the first step's passes: 2.15 votes on how shapes are inferred and connects neighbours, in rounds
@@ -49,6 +57,9 @@ void stage_ports_connect(struct stage_ports *o);
 
 /* Appends a message or a wait; false: the act is neither. */
 bool stage_ports_does(struct stage_ports *o, const struct pipeline_act *a);
+
+/* After the last of them. */
+void stage_ports_finish(struct stage_ports *o);
 
 /* Around a pass. */
 void stage_ports_begin(struct stage_ports *o, const struct pipeline_act *a);

@@ -594,6 +594,8 @@ static void declare(struct ddp *d)
     d->bucket0_first = declare_buckets(d, &d->first, NULL);
     d->bucket0_steady = d->keeps_first_buckets ? d->bucket0_first : declare_buckets(d, &d->steady, d->order);
     lower_declare_activations(d->s, d->local, d->acts);
+    if (d->p->parallel.pipeline > 1)
+        stage_memory_declare(&d->stage, d->local, d->s);
 }
 
 static void assign_buckets(struct ddp *d)

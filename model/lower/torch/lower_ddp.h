@@ -5,7 +5,7 @@
 #ifndef DPX_LOWER_DDP_H
 #define DPX_LOWER_DDP_H
 
-#include "model/lower/common/lower_internal.h"
+#include "model/lower/common/stage_ports.h"
 #include "model/lower/torch/ddp_buckets.h"
 
 struct ddp {
@@ -33,6 +33,7 @@ struct ddp {
     int64_t  own_numel, own_bytes, own_tensors;
     bool     marks_used;            /* static_graph: the int32 all-reduce of iteration 1 is due */
     int64_t *param_at;              /* where each tensor lies among the parameters, in bytes */
+    struct stage_memory stage;
     int      kept_blocks, kept_ends;        /* instances of the micro-step's activations begin here */
 };
 

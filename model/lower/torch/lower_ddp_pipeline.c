@@ -11,7 +11,7 @@ int ddp_pipeline(struct ddp *d, bool first_step)
     bool old = plan_version(d->p) < 2015;
     struct stage_ports ports;
     int rc = stage_ports_open(&ports, d->local, d->s, d->p->parallel.pipeline_schedule > PIPELINE_1F1B ? PIPE_RUNTIME :
-                              old ? PIPE_OWN_LOOP_29 : PIPE_OWN_LOOP, true), forwards = 0, backwards = 0;
+                              old ? PIPE_OWN_LOOP_29 : PIPE_OWN_LOOP, &d->stage, first_step, true), forwards = 0, backwards = 0;
 
     if (rc == 0 && first_step && !old)
         stage_ports_connect(&ports);
@@ -30,6 +30,8 @@ int ddp_pipeline(struct ddp *d, bool first_step)
         }
         stage_ports_end(&ports, a);
     }
+    if (rc == 0)
+        stage_ports_finish(&ports);
     stage_ports_close(&ports);
     return rc;
 }

@@ -301,6 +301,8 @@ void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
     struct op *o;
     int grads;
 
+    grads = f->wide_grads && f->has_unsharded ? m->grads_wide : m->grads_full;
+    bool sums = f->reduce && fsdp2_lay_out_grads(f, u, grads);
     sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "reshard");
     fsdp2_name(f, u);
     sched_act(s, ACT_FREE, m->unsharded, u.i, u.by);
@@ -308,8 +310,6 @@ void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
         fsdp2_accumulate(f, u);
         return;
     }
-    grads = f->wide_grads && f->has_unsharded ? m->grads_wide : m->grads_full;
-    bool sums = fsdp2_lay_out_grads(f, u, grads);
     if (prev) {                     /* at most one reduce-scatter input in flight */
         o = sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "await reduce-scatter");
         o->wait[0] = f->ev_reduce;
@@ -591,6 +591,8 @@ static void setup(struct fsdp2 *f)
     if (f->table > 0)
         fsdp2_tensor_declare(f);
     lower_declare_activations(f->s, f->local, f->acts);
+    if (p->parallel.pipeline > 1)
+        stage_memory_declare(&f->stage, f->local, f->s);
     if (f->offload) {
         f->foreach_temp = sched_buf_in(f->s, SPACE_HOST, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, fsdp2_loop_bytes(f));
     } else {

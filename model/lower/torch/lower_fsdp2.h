@@ -8,7 +8,7 @@
 #ifndef DPX_LOWER_FSDP2_H
 #define DPX_LOWER_FSDP2_H
 
-#include "model/lower/common/lower_internal.h"
+#include "model/lower/common/stage_ports.h"
 
 /* Elements and bytes of one unit, per class. */
 struct sizes {
@@ -66,6 +66,7 @@ struct fsdp2 {
     bool               reduce, has_unsharded, has_sharded;
     int                kept_blocks, kept_ends;  /* instances of the micro-step's activations begin here */
     enum stream        copy_in;
+    struct stage_memory stage;
 };
 
 /* An instance of a class's families: a unit, and its step inside a repeat. */

@@ -289,7 +289,8 @@ int fsdp2_pipeline(struct fsdp2 *f, bool first_step)
     struct stage g = { .f = f, .old = plan_version(f->p) < 2015, .held = { NUC, 0, 0 } };
     enum pipeline_kind kind = f->p->parallel.pipeline_schedule;
     bool loop = kind == PIPELINE_GPIPE || kind == PIPELINE_1F1B;
-    int rc = stage_ports_open(&g.ports, f->local, f->s, !loop ? PIPE_RUNTIME : g.old ? PIPE_OWN_LOOP_29 : PIPE_OWN_LOOP, g.old);
+    int rc = stage_ports_open(&g.ports, f->local, f->s, !loop ? PIPE_RUNTIME : g.old ? PIPE_OWN_LOOP_29 : PIPE_OWN_LOOP,
+                              &f->stage, first_step, g.old);
 
     g.unit = calloc((size_t)f->map.n + 2, sizeof *g.unit);
     g.grads = calloc((size_t)g.ports.pipe.chunks, sizeof *g.grads);
@@ -301,6 +302,8 @@ int fsdp2_pipeline(struct fsdp2 *f, bool first_step)
     for (int i = 0; rc == 0 && i < g.ports.acts->n; i++)
         if (!stage_ports_does(&g.ports, &g.ports.acts->act[i]))
             one(&g, &g.ports.acts->act[i]);
+    if (rc == 0)
+        stage_ports_finish(&g.ports);
     stage_ports_close(&g.ports);
     free(g.unit);
     free(g.grads);

@@ -52,6 +52,8 @@ void fsdp2_tensor_declare(struct fsdp2 *f)
 {
     int64_t own = 0;
 
+    sched_note(f->s, "DTensor's gradient of the token embedding is of the whole table on every tensor-parallel rank; today's torchtitan "
+               "has an embedding of its own whose gradient is cut");
     for (int t = 0; t < f->m->ntensors; t++)
         own += fsdp2_is_whole_table(f, t) ? f->m->tensors[t].numel : 0;
     f->table_grads = sched_buf(f->s, CAT_UNSHARDED_GRADS, "unsharded grads of the whole table", NULL, 0, 1,

@@ -22,6 +22,7 @@ import torch.distributed as dist
 import transformers
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.distributed._tools.fsdp2_mem_tracker import _FSDPRefType, _FSDPState
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.experimental import context_parallel
@@ -96,7 +97,8 @@ class Saved:
 class Tracker(base.FSDPPeaks):
     """Counts what exists on a GPU. loss_parallel() asks for the shapes of the whole logits' operations under the fake mode that
     stands in for the device here, and under one of its own there: these tensors are not counted. Sums of gradients that are
-    DTensors are new tensors: the engine adds in place into plain ones alone (can_accumulate_inplace)."""
+    DTensors are new tensors: the engine adds in place into plain ones alone (can_accumulate_inplace). Around a unit's
+    post_backward the tracker's own name for its last gradient is gone."""
 
     shapes, of_dtensors = False, False
 
@@ -110,6 +112,21 @@ class Tracker(base.FSDPPeaks):
         apart, self.of_dtensors = adds and self.of_dtensors, False
         parent = super(base.Peaks, self) if apart else super()
         return parent.__torch_dispatch__(func, types, args, kwargs)
+
+
+    def named_as(self, module, grads, what, **how):
+        group = module._get_fsdp_state()._fsdp_param_group
+        for param in group.fsdp_params if group else ():
+            if (grad := grads(param)) is not None:
+                self._update_and_maybe_create_winfos(grad, what, **how)
+
+    def _fsdp_param_group_post_backward(self, module, inner):
+        def post_backward(*args, **kwargs):
+            self.named_as(module, lambda p: p._unsharded_param.grad, _FSDPRefType.UNSHARDED_GRAD, update_existing=True)
+            self._fsdp_state = _FSDPState.POST_BW
+            inner(*args, **kwargs)
+            self.named_as(module, lambda p: p.sharded_param.grad, _FSDPRefType.SHARDED_GRAD)
+        return post_backward
 
 
 def shapes_are_not_counted():
