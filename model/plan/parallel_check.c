@@ -105,8 +105,8 @@ static int check_tensor(const struct plan *p, const char *where)
 static int check_torch_context(const struct plan *p, const char *where)
 {
     if (p->strategy != STRAT_FSDP)
-        return fail("%s: parallel.context: torchtitan applies FSDP wherever context parallelism is (ParallelDims of 0.2.2): "
-                    "take strategy fsdp, or 1", where);
+        return fail("%s: parallel.context: torchtitan applies FSDP wherever context parallelism is (ParallelDims of 0.2.2), and "
+                    "PyTorch's own beside DDP is not modelled yet: take strategy fsdp, or 1", where);
     if (p->parallel.context_method == CONTEXT_ULYSSES)
         return fail("%s: parallel.context_method: PyTorch has all-gather and ring (set_rotate_method), not ulysses", where);
     if (p->kernels != KERNELS_TORCH_SDPA)

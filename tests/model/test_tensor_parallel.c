@@ -279,6 +279,80 @@ static void the_norm_of_gradients_is_a_vector_on_two_axes(void **state)
     }
 }
 
+/* ---- what is refused ---- */
+
+static void what_torchtitan_or_pytorch_refuses_is_refused_by_name(void **state)
+{
+    static const struct { const char *model, *words, *because; } row[] = {
+        { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 16 }", "key/value heads" },
+        { "llama-3.2-1b", "\"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 8 }", "two parameters of a tied embedding" },
+        { "gpt2", "\"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 4 }", "llama's layers" },
+        { "llama-3.1-8b", "\"strategy\": \"ddp\", \"parallel\": { \"tensor\": 4 }", "DDP has not supported > 1D parallelism" },
+        { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"kernels\": \"torch-eager\", \"parallel\": { \"tensor\": 4 }", "create_causal_mask()" },
+        { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"kernels\": \"torch-compile\", \"parallel\": { \"tensor\": 4 }", "torch-compile" },
+        { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 4, \"async_tensor\": true }", "Async TP requires compile" },
+        { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"loss\": \"chunked\", \"parallel\": { \"tensor\": 4 }", "logits that lie on several ranks" },
+        { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"seq\": 1026, \"parallel\": { \"tensor\": 4 }", "does not divide" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char text[1024], why[512] = "";
+        struct plan p;
+        snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": \"%s\", \"cluster\": \"2x8xh100\", %s \"micro_batch\": 1, \"dialect\": \"torch\","
+                 " \"precision\": \"bf16\", %s }", row[i].model, strstr(row[i].words, "\"seq\"") ? "" : "\"seq\": 1024,", row[i].words);
+        json_t *j = json_loads(text, 0, NULL);
+        assert_non_null(j);
+        fail_capture(why, sizeof why);
+        int rc = plan_from_json(j, "plan", &p);
+        fail_capture(NULL, 0);
+        json_decref(j);
+        if (rc == 0 || !strstr(why, row[i].because))
+            fail_msg("%s: refused with \"%s\", not \"%s\"", row[i].words, why, row[i].because);
+    }
+}
+
+/* ---- every option beside it ---- */
+
+/* The lowest digit of a number whose digits have bases of their own. */
+static int digit(int *number, int values)
+{
+    int d = *number % values;
+
+    *number /= values;
+    return d;
+}
+
+static void whatever_fsdp2_can_have_is_sound_beside_it(void **state)
+{
+    static const char *const unit[] = { "block", "half-block", "2 blocks", "model" };
+    static const char *const recompute[] = { "none", "full", "selective", "op" };
+    static const char *const more[] = { "", "\"accumulation\": 3,", "\"accumulation\": 3, \"sync_every_micro_step\": false,",
+        "\"fsdp\": { \"reshard_after_forward\": false },", "\"shard_group\": 2,", "\"fsdp\": { \"reshard_after_forward\": 2 },",
+        "\"framework_version\": \"2.9\",", "\"accumulation\": 2, \"sync_every_micro_step\": false, \"reduce_dtype\": \"bf16\"," };
+    static const char *const model = "{ \"model_type\": \"qwen3\", \"hidden_size\": 64, \"num_hidden_layers\": 4, \"intermediate_size\": 160, "
+        "\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 16, \"vocab_size\": 259, \"tie_word_embeddings\": false }";
+    struct schedules s = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 4 * 4 * 8 * 2 * 2; i++) {
+        int n = i;
+        char words[512];
+        snprintf(words, sizeof words, "\"seq\": 64, \"unit\": \"%s\", \"recompute\": \"%s\", %s \"parallel\": { \"tensor\": 4, \"sequence\": %s, "
+                 "\"loss_parallel\": %s }", unit[digit(&n, 4)], recompute[digit(&n, 4)], more[digit(&n, 8)],
+                 digit(&n, 2) ? "true" : "false", digit(&n, 2) ? "true" : "false");
+        struct plan p = plan_of(model, "2x8xh100", words);
+        for (int64_t rank = 0; rank < 16; rank += 15) {     /* the last has fewer rows of the vocabulary */
+            char why[256];
+            assert_int_equal(lower(&p, rank, &s), 0);
+            if (!schedules_check(&s, why, sizeof why))
+                fail_msg("%s: rank %d: %s", words, (int)rank, why);
+        }
+        plan_free(&p);
+    }
+    schedules_free(&s);
+}
+
 /* ---- the papers' forms, by our own kernels ---- */
 
 static struct plan paper_of(const char *model, const char *cluster, const char *words)
@@ -534,6 +608,8 @@ int main(void)
         cmocka_unit_test(the_loss_sends_three_numbers_a_token),
         cmocka_unit_test(gradients_of_norms_are_added_up_one_by_one),
         cmocka_unit_test(the_norm_of_gradients_is_a_vector_on_two_axes),
+        cmocka_unit_test(what_torchtitan_or_pytorch_refuses_is_refused_by_name),
+        cmocka_unit_test(whatever_fsdp2_can_have_is_sound_beside_it),
         cmocka_unit_test(megatrons_block_sums_twice_each_way),
         cmocka_unit_test(with_sequence_parallelism_it_gathers_again),
         cmocka_unit_test(megatrons_block_keeps_shares_only),

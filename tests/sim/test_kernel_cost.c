@@ -70,6 +70,24 @@ static void fused_attention_computes_scores_twice_backward(void **state)
     assert_close(t.s, 2e-6 + flops / 2 / (45e12 / (1 + 300.0 / 4096)), 1e-12);
 }
 
+/* A step of a ring: every score of another rank's keys is needed; half of a square is as much as a causal one. */
+static void attention_of_other_ranks_keys_skips_nothing(void **state)
+{
+    (void)state;
+    double flops = 4.0 * 4096 * 4096 * 128 * 8, rate = 45e12 / (1 + 300.0 / 4096);
+    struct kernel_context in = { .seq = 4096, .head_dim = 128, .attention_forward = flops };
+    struct kernel k = { .kind = KC_ATTENTION, .flops = flops / 2, .attends = ATTENDS_ALL, .bytes = 3 * 2 * 4096 * 128 * 8 };
+    struct cost t;
+
+    kernel_cost_in(&plain, KERNELS_TORCH_SDPA, DT_BF16, &in, &k, &t);
+    assert_close(t.s, 2e-6 + flops / 2 / rate, 1e-12);
+    k.flops *= 2;               /* its backward, in a backward list */
+    k.attends = ATTENDS_ALL_BACK;
+    in.pass = PASS_BACKWARD;
+    kernel_cost_in(&plain, KERNELS_TORCH_SDPA, DT_BF16, &in, &k, &t);
+    assert_close(t.s, 6e-6 + 2.5 * flops / 2 / (0.86 * rate), 1e-12);
+}
+
 static void unfused_attention_is_a_batch_of_products(void **state)
 {
     (void)state;
@@ -543,6 +561,7 @@ int main(void)
         cmocka_unit_test(a_view_takes_no_time),
         cmocka_unit_test(fused_attention_skips_what_the_mask_hides),
         cmocka_unit_test(fused_attention_computes_scores_twice_backward),
+        cmocka_unit_test(attention_of_other_ranks_keys_skips_nothing),
         cmocka_unit_test(a_mask_as_a_tensor_skips_nothing),
         cmocka_unit_test(the_first_flash_attention_is_slower),
         cmocka_unit_test(products_slow_down_at_the_power_limit),

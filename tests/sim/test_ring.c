@@ -1,0 +1,59 @@
+/* What a step of the ring of context parallelism takes between ranks: its slowest hop's time. */
+#include "tests/check.h"
+
+#include <string.h>
+
+#include "model/memory/evaluate.h"
+#include "sim/clock/simulate.h"
+
+/* Seconds of a transfer of keys and values, 32 MiB, on two nodes of 8 GPUs with adapters of 50 GB/s each. */
+static double hop(const char *words)
+{
+    char text[512];
+    struct plan p;
+    struct evaluation e;
+    struct coll_memo memo = { 0 };
+    struct priced prices;
+    double s = 0;
+
+    snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": \"llama-3.1-8b\", \"cluster\": \"2x8xh100\", \"strategy\": \"fsdp\", \"dialect\": \"torch\","
+             " \"kernels\": \"torch-sdpa\", \"micro_batch\": 1, \"precision\": \"bf16\", %s }", words);
+    json_t *j = json_loads(text, 0, NULL);
+    assert_non_null(j);
+    assert_int_equal(plan_from_json(j, "plan", &p), 0);
+    json_decref(j);
+    assert_int_equal(evaluate(&p, &e), 0);
+    struct cost_cache *cache = cost_cache_new(&p);
+    assert_int_equal(simulate_price(&p, &e.schedules, SCHED_STEADY, cache, &memo, &prices), 0);
+    for (int i = e.schedules.begin[SCHED_STEADY]; i < e.schedules.end[SCHED_STEADY] && s <= 0; i++) {
+        const struct op *o = &e.schedules.ops[i];
+        if (o->kind == OP_COLL && o->u.coll.op == COLL_ALL_TO_ALL) {
+            assert_int_equal(o->u.coll.elems * dtype_bytes(o->u.coll.dtype), 32 << 20);     /* 2 x 8192 x 8 heads x 128 x 2 bytes */
+            s = prices.middle.work[i];
+        }
+    }
+    simulate_priced_free(&prices);
+    cost_cache_free(cache);
+    evaluation_free(&e);
+    plan_free(&p);
+    return s;
+}
+
+/* Rank 0 sends to a GPU of its node, but rank 7 to the other node, and all wait for it. */
+static void a_ring_over_nodes_goes_as_its_slowest_hop(void **state)
+{
+    double bytes = 32 << 20;
+    double within = hop("\"seq\": 65536, \"parallel\": { \"context\": 8, \"context_method\": \"ring\" }");
+    double across = hop("\"seq\": 131072, \"parallel\": { \"context\": 16, \"context_method\": \"ring\" }");
+
+    (void)state;
+    assert_true(across >= bytes / 50e9);
+    assert_true(within >= bytes / 450e9 && within < bytes / 50e9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(a_ring_over_nodes_goes_as_its_slowest_hop) };
+
+    return cmocka_run_group_tests_name("ring", tests, NULL, NULL);
+}
