@@ -128,7 +128,7 @@ int program_period(const struct plan *p)
 
 static int block_of(enum piece_id piece)
 {
-    return piece == PIECE_EMBED ? TENSOR_EMBED : piece == PIECE_HEAD ? TENSOR_HEAD : 0;
+    return piece == PIECE_EMBED ? TENSOR_EMBED : piece == PIECE_HEAD || piece == PIECE_HEAD_SPLIT ? TENSOR_HEAD : 0;
 }
 
 int program_ntensors(const struct plan *p, enum piece_id piece)
@@ -258,7 +258,8 @@ int program_build(const struct plan *p, struct program *out)
         program_free(out);
         return rc;
     }
-    if (p->parallel.pipeline > 1 && program_add_edges(p, out) < 0) {
+    if (p->parallel.pipeline > 1 && (program_add_edges(p, out) < 0 || (pipeline_splits(p->parallel.pipeline_schedule)
+                                                                      && program_add_split(p, out) < 0))) {
         program_free(out);
         return -1;
     }
