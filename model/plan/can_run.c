@@ -57,6 +57,8 @@ int can_run(const struct plan *p)
     if (p->kernels != KERNELS_DPX)
         return fail("kernels \"%s\" are PyTorch's: dpxrun runs plans with \"kernels\": \"dpx\"",
                     kernels_name(p->kernels));
+    if (!plan_is_data_parallel(p))
+        return fail("parallel: dpxrun runs data parallelism; tensor, context and pipeline parallelism are planned only");
     if (p->precision == DT_FP16)
         return fail("precision fp16: dpxrun runs fp32 and bf16");
     if (p->reduce_dtype == DT_FP16)

@@ -58,13 +58,33 @@ static int check_torch_tensor(const struct plan *p, const char *where)
     if (why)
         return fail("%s: parallel.tensor: %s: %s", where, p->model.name, why);
     if (p->strategy != STRAT_FSDP)
-        return fail("%s: parallel.tensor: %s/%s with it is not modelled yet", where, strategy_name(p->strategy), dialect_name(p->dialect));
+        return fail("%s: parallel.tensor: torchtitan 0.2.2 refuses it beside DDP (\"DDP has not supported > 1D parallelism\"), and PyTorch's own "
+                    "replicate() of cut modules is not modelled yet: take strategy fsdp", where);
     if (p->loss != LOSS_FP32)
         return fail("%s: loss: with parallel.tensor fp32: other kernels do not take logits that lie on several ranks", where);
     if (attention_masked(p))
         return fail("%s: parallel.tensor: not modelled for attention with a mask", where);
     if (p->fsdp.cpu_offload)
         return fail("%s: fsdp.cpu_offload: with parallel.tensor it is not modelled yet", where);
+    return 0;
+}
+
+/* Megatron's block, by our own kernels. */
+static int check_paper_tensor(const struct plan *p, const char *where)
+{
+    const struct model *m = &p->model;
+    bool embed_norm = false;
+
+    for (int t = 0; t < m->ntensors; t++)
+        embed_norm |= m->tensors[t].role == ROLE_EMBED_NORM;
+    if (p->kernels != KERNELS_DPX)
+        return fail("%s: kernels: in dialect paper parallel.tensor is modelled for \"dpx\"", where);
+    if (p->strategy == STRAT_DP)
+        return fail("%s: parallel.tensor: a parameter server with it is not modelled yet", where);
+    if (p->deterministic)
+        return fail("%s: deterministic: with parallel.tensor it is not modelled yet", where);
+    if (m->parallel || m->norm_place != NORM_FIRST || embed_norm)
+        return fail("%s: parallel.tensor: %s: it is modelled for two norms, each before its half of a block", where, m->name);
     return 0;
 }
 
@@ -78,9 +98,7 @@ static int check_tensor(const struct plan *p, const char *where)
     if (p->parallel.sequence && p->seq % p->parallel.tensor)
         return fail("%s: parallel.sequence: seq %" PRId64 " does not divide by the %" PRId64 " tensor-parallel ranks", where,
                     p->seq, p->parallel.tensor);
-    if (p->dialect == DIALECT_PAPER)
-        return fail("%s: parallel.tensor: tensor parallelism of dialect paper is not modelled yet", where);
-    return check_torch_tensor(p, where);
+    return p->dialect == DIALECT_PAPER ? check_paper_tensor(p, where) : check_torch_tensor(p, where);
 }
 
 static int check_context(const struct plan *p, const char *where)

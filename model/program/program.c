@@ -252,7 +252,7 @@ int program_build(const struct plan *p, struct program *out)
         return fail("the activations of this plan exceed 2^60 elements: reduce micro_batch, seq or the model");
     if (local_model_of(&one_stage, 0, &local) < 0)
         return -1;
-    int rc = p->kernels == KERNELS_DPX ? program_build_dpx(p, out) : program_build_torch(&local, out);
+    int rc = p->kernels == KERNELS_DPX ? program_build_dpx(&local, out) : program_build_torch(&local, out);
     local_model_free(&local);
     if (rc < 0) {
         program_free(out);

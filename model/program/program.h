@@ -54,7 +54,10 @@ enum slot {
     SLOT_NONE, SLOT_IDS, SLOT_X, SLOT_NORM1, SLOT_QKV, SLOT_QK_NORMED, SLOT_ATTN, SLOT_LSE, SLOT_MID,
     SLOT_NORM2, SLOT_GATE, SLOT_UP, SLOT_PRODUCT, SLOT_POST1, SLOT_POST2, SLOT_Y, SLOT_STATS1,
     SLOT_STATS2, SLOT_STATS3, SLOT_STATS4, SLOT_STATS5, SLOT_LOGITS, SLOT_LOSSES, SLOT_DX, SLOT_DN,
-    SLOT_DY, SLOT_DU, SLOT_DG, SLOT_DA, SLOT_DELTA, SLOT_DQKV, NSLOT
+    SLOT_DY, SLOT_DU, SLOT_DG, SLOT_DA, SLOT_DELTA, SLOT_DQKV,
+    /* Of tensor-parallel ranks: all positions of what a norm left, and of a gradient; a part of a sum; the rank's share of
+     * a gradient that was one. */
+    SLOT_GATHERED, SLOT_DGATHERED, SLOT_PARTIAL, SLOT_DSHARE, NSLOT
 };
 
 /* A tensor comes (before the kernel runs) or goes (after it). */
@@ -160,6 +163,8 @@ struct span {
 
 struct program {
     struct piece piece[NPIECE];
+    int          returns[NPASS];    /* where the loss is the trainer's: kernels of the head's forward before the model
+                                     * returns, of its backward before it is entered again; 0: the loss is the model's */
     struct span  whole[NPIECE][NPASS][3];   /* of whole passes, by enum grad_fate: asked for most */
     int64_t      boundary;          /* bytes of the activation handed from block to block */
     enum flash   flash;             /* what its fused attention is */

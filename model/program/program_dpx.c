@@ -105,15 +105,15 @@ static enum slot stats_slot(int which) { return (enum slot)(SLOT_STATS1 + which)
 int dpx_norm(struct dpx *d, const char *name, enum tensor_role role, int which, enum slot out)
 {
     dpx_use(d, role);
-    dpx_kernel(d, FN_NORM, name, KC_NORM, 2 * d->n * d->h * d->e);
-    d->k.stats[which] = dpx_keep(d, stats_slot(which), d->n * (d->m->norm == NORM_LAYER ? 2 : 1), 4);
-    return dpx_keep(d, out, d->n * d->h, d->e);
+    dpx_kernel(d, FN_NORM, name, KC_NORM, 2 * d->r * d->h * d->e);
+    d->k.stats[which] = dpx_keep(d, stats_slot(which), d->r * (d->m->norm == NORM_LAYER ? 2 : 1), 4);
+    return dpx_keep(d, out, d->r * d->h, d->e);
 }
 
 void dpx_norm_back(struct dpx *d, const char *name, enum tensor_role role, int which)
 {
     dpx_use(d, role);
-    dpx_kernel(d, FN_NORM_BACK, name, KC_NORM, 5 * d->n * d->h * d->e);
+    dpx_kernel(d, FN_NORM_BACK, name, KC_NORM, 5 * d->r * d->h * d->e);
     dpx_param_grad(d, role, false, d->h);
     dpx_param_grad(d, role, true, d->h);
     dpx_gone(d, &d->k.stats[which]);
@@ -124,7 +124,8 @@ void dpx_linear_back(struct dpx *d, const struct gemm_names *names, enum tensor_
 {
     dpx_use(d, role);
     dpx_gemm(d, FN_LINEAR_DW, names->dw, k, n, d->n);
-    dpx_param_grad(d, role, true, n);
+    if (d->ranks == 1 || (role != ROLE_ATTN_OUT && role != ROLE_DOWN))
+        dpx_param_grad(d, role, true, n);       /* else dpx_bias_back() */
     dpx_param_grad(d, role, false, n * k);
     if (x)
         dpx_gone(d, x);
@@ -144,6 +145,8 @@ static int take(struct dpx *d, struct piece *out, enum pass pass, int from)
         return fail("the activations of this plan exceed 2^60 bytes: reduce micro_batch, seq or the model");
     if (piece_take(out, pass, d->t.out + from, to - from) < 0)
         return -1;
+    if (piece_collectives(out, pass, d->t.colls) < 0)
+        return -1;
     return piece_places(out, pass, d->t.places);
 }
 
@@ -155,7 +158,7 @@ static int build_block(struct dpx *d, struct piece *out, bool recomputed)
     d->block = 0;
     memset(&d->k, 0, sizeof d->k);
     tape_cut(&d->t);
-    d->k.x = dpx_hand_on(d, SLOT_X, d->n * d->h, d->e);     /* by the piece before */
+    d->k.x = dpx_hand_on(d, SLOT_X, d->r * d->h, d->e);     /* by the piece before */
     from = d->t.nout;
     d->recompute = full;
     int y = dpx_block_forward(d);
@@ -166,7 +169,7 @@ static int build_block(struct dpx *d, struct piece *out, bool recomputed)
         return -1;
 
     tape_cut(&d->t);
-    d->dx = dpx_temp(d, SLOT_DX, d->n * d->h, d->e);
+    d->dx = dpx_temp(d, SLOT_DX, d->r * d->h, d->e);
     from = d->t.nout;
     if (full)
         dpx_block_recompute(d);         /* up to the last GEMM's input */
@@ -188,8 +191,8 @@ static int build_ends(struct dpx *d, struct program *out)
     dpx_use(d, ROLE_TOKENS);
     dpx_kernel(d, FN_EMBED, "token embedding", KC_EMBEDDING, 2 * d->n * d->h * d->e);
     int ids = dpx_keep(d, SLOT_IDS, 2 * d->n, 4);       /* tokens and labels, int32 */
-    int x = dpx_keep(d, SLOT_Y, d->n * d->h, d->e), raw = 0;
-    if (m->position == POS_LEARNED) {
+    int x = d->ranks > 1 ? dpx_cut_tokens(d) : dpx_keep(d, SLOT_Y, d->n * d->h, d->e), raw = 0;
+    if (m->position == POS_LEARNED && d->ranks == 1) {
         dpx_use(d, ROLE_POSITIONS);
         dpx_kernel(d, FN_POSITIONS, "position embedding", KC_EMBEDDING, 3 * d->n * d->h * d->e);
     }
@@ -205,17 +208,26 @@ static int build_ends(struct dpx *d, struct program *out)
     d->block = TENSOR_HEAD;
     int stats = d->k.stats[0];
     int y = dpx_norm(d, "final norm", ROLE_NORM_FINAL, 0, SLOT_NORM1);
+    int all = dpx_gather(d, SLOT_NORM1, SLOT_GATHERED), losses;
     dpx_use(d, ROLE_HEAD);
     dpx_gemm(d, FN_LINEAR, "logits", d->n, m->vocab, d->h);
+    dpx_gone(d, &all);
     int logits = dpx_keep(d, SLOT_LOGITS, d->n * m->vocab, d->e);
-    dpx_kernel(d, FN_LOSS, "cross-entropy", KC_LOSS, 2 * d->n * m->vocab * d->e);
-    int losses = dpx_keep(d, SLOT_LOSSES, d->n, 4);
+    if (d->ranks > 1) {
+        losses = dpx_cut_loss(d);
+    } else {
+        dpx_kernel(d, FN_LOSS, "cross-entropy", KC_LOSS, 2 * d->n * m->vocab * d->e);
+        losses = dpx_keep(d, SLOT_LOSSES, d->n, 4);
+    }
     if (take(d, &out->piece[PIECE_HEAD], PASS_FORWARD, from) < 0)
         return -1;
 
     from = d->t.nout;
     d->dx = 0;
-    dpx_linear_back(d, GEMM("logits"), ROLE_HEAD, m->vocab, d->h, NULL, &d->dx, SLOT_DX);
+    if (d->ranks > 1)
+        dpx_cut_logits_back(d);
+    else
+        dpx_linear_back(d, GEMM("logits"), ROLE_HEAD, m->vocab, d->h, NULL, &d->dx, SLOT_DX);
     dpx_gone(d, &logits);
     dpx_gone(d, &losses);
     dpx_gone(d, &y);
@@ -231,6 +243,8 @@ static int build_ends(struct dpx *d, struct program *out)
         dpx_norm_back(d, "embedding norm backward", ROLE_EMBED_NORM, 0);
         dpx_gone(d, &raw);
     }
+    if (d->ranks > 1)
+        dpx_cut_tokens_back(d);
     if (m->position == POS_LEARNED) {
         dpx_use(d, ROLE_POSITIONS);
         dpx_kernel(d, FN_POSITIONS_BACK, "position embedding backward", KC_EMBEDDING, d->n * d->h * d->e);
@@ -240,6 +254,7 @@ static int build_ends(struct dpx *d, struct program *out)
     dpx_kernel(d, FN_EMBED_BACK, "token embedding backward", KC_EMBEDDING, 2 * d->n * d->h * d->e);
     dpx_param_grad(d, ROLE_TOKENS, false, m->vocab * d->h);
     dpx_gone(d, &d->dx);
+    dpx_gone(d, &d->dgathered);
     dpx_gone(d, &ids);
     return take(d, &out->piece[PIECE_EMBED], PASS_BACKWARD, from);
 }
@@ -258,9 +273,10 @@ static int check_described(const struct model *m)
                        m->name, what) : 0;
 }
 
-int program_build_dpx(const struct plan *p, struct program *out)
+int program_build_dpx(const struct local_model *local, struct program *out)
 {
-    const struct model *m = &p->model;
+    const struct plan *p = local->plan;
+    const struct model *m = local->model;
     struct dpx *d;
     int rc = -1;
 
@@ -274,6 +290,10 @@ int program_build_dpx(const struct plan *p, struct program *out)
     d->e = dtype_bytes(plan_recipe(p).autocast ? p->precision : plan_recipe(p).used);
     d->n = p->micro_batch * p->seq;
     d->h = m->hidden;
+    d->whole = local->whole;
+    d->ranks = local->share.tensor_ranks;
+    d->sequence = local->share.sequence;
+    d->r = d->sequence ? d->n / d->ranks : d->n;
     d->q = m->heads * m->head_dim;
     d->kv = m->kv_heads * m->head_dim;
     d->f = m->ffn;
@@ -284,7 +304,7 @@ int program_build_dpx(const struct plan *p, struct program *out)
         goto out;
     if (p->recompute != RECOMPUTE_NONE && build_block(d, &out->piece[PIECE_BLOCK_RECOMPUTED], true) < 0)
         goto out;
-    out->boundary = round_up(d->n * d->h * d->e, 64);
+    out->boundary = round_up(d->r * d->h * d->e, 64);
     rc = 0;
 out:
     tape_free(&d->t);

@@ -19,10 +19,14 @@ struct dpx {
     const struct plan  *p;
     const struct model *m;
     int64_t n, e, h, q, kv, f;
+    int64_t ranks, r;           /* tensor-parallel ranks; positions of norms and residuals: r < n with `sequence` */
+    bool    sequence;
+    const struct model *whole;
     int     block;              /* TENSOR_EMBED, 0, TENSOR_HEAD */
     bool    recompute;
     int     dx;                 /* gradient of the residual stream */
     int     dn;                 /* of a norm's output that attention and MLP share */
+    int     dgathered;          /* the embedding's gradient, all positions */
     enum tensor_role role;      /* of the next kernel */
     struct kept k;
 };
@@ -48,6 +52,23 @@ void dpx_norm_back(struct dpx *d, const char *name, enum tensor_role role, int w
  * allocated, or added to if it exists. */
 void dpx_linear_back(struct dpx *d, const struct gemm_names *names, enum tensor_role role, int64_t n,
                      int64_t k, int *x, int *dx, enum slot dx_slot);
+
+/* Tensor parallelism (Shoeybi et al. 2019, section 3; Korthikanti et al. 2022, section 4.2).  Where the model is not cut
+ * these do nothing, and return 0. */
+/* The rank's positions in `from` become all in `into`: a temporary. */
+int  dpx_gather(struct dpx *d, enum slot from, enum slot into);
+/* What the last kernel, a row-parallel product, left is added up, the residual to it: the store of `out`, held by `hold`. */
+typedef int dpx_hold(struct dpx *d, enum slot slot, int64_t numel, int64_t e);
+int  dpx_sum(struct dpx *d, enum slot out, dpx_hold *hold);
+/* The gradient *dn of a column-parallel product's input is added up; in a share of the positions, which is returned. */
+int  dpx_sum_back(struct dpx *d);
+/* The gradient of a row-parallel product's bias, which every rank adds to its positions. */
+void dpx_bias_back(struct dpx *d, const char *name, enum tensor_role role);
+/* Embedding, head and loss where the model is cut. */
+int  dpx_cut_tokens(struct dpx *d);
+void dpx_cut_tokens_back(struct dpx *d);
+int  dpx_cut_loss(struct dpx *d);
+void dpx_cut_logits_back(struct dpx *d);
 
 /* The block: forward returns the store of its output; backward starts from d->dx. */
 int  dpx_block_forward(struct dpx *d);

@@ -68,7 +68,9 @@ static void attention_half(struct dpx *d)
 {
     d->t.half = 0;
     d->k.norm1 = dpx_norm(d, "norm", ROLE_NORM_ATTN, 0, SLOT_NORM1);
+    int all = dpx_gather(d, SLOT_NORM1, SLOT_GATHERED);
     project(d);
+    dpx_gone(d, &all);
     if (d->recompute) {
         dpx_gone(d, &d->k.stats[0]);
         if (!one_norm(d))
@@ -85,7 +87,7 @@ static void attention_half(struct dpx *d)
     }
     dpx_use(d, ROLE_ATTN_OUT);
     dpx_gemm(d, FN_LINEAR, "attention output", d->n, d->h, d->q);
-    d->k.mid = d->m->parallel ? dpx_hand_on(d, SLOT_MID, d->n * d->h, d->e) :
+    d->k.mid = d->ranks > 1 ? dpx_sum(d, SLOT_MID, dpx_keep) : d->m->parallel ? dpx_hand_on(d, SLOT_MID, d->n * d->h, d->e) :
                                 dpx_keep(d, SLOT_MID, d->n * d->h, d->e);
     if (d->recompute)
         dpx_gone(d, &d->k.attn);
@@ -108,6 +110,7 @@ static void mlp_half(struct dpx *d)
     } else {
         d->k.norm2 = dpx_norm(d, "mlp norm", ROLE_NORM_MLP, 1, SLOT_NORM2);
     }
+    int all = dpx_gather(d, SLOT_NORM2, SLOT_GATHERED);
     if (gated) {
         dpx_use(d, d->m->fused_gate_up ? ROLE_GATE_UP : ROLE_GATE);
         dpx_gemm(d, FN_LINEAR, "mlp gate", d->n, d->f, d->h);
@@ -116,6 +119,7 @@ static void mlp_half(struct dpx *d)
     dpx_use(d, d->m->fused_gate_up ? ROLE_GATE_UP : ROLE_UP);
     dpx_gemm(d, FN_LINEAR, "mlp up", d->n, d->f, d->h);
     d->k.up = dpx_keep(d, SLOT_UP, d->n * d->f, d->e);
+    dpx_gone(d, &all);
     if (d->recompute)
         dpx_gone(d, &d->k.norm1), dpx_gone(d, &d->k.norm2), dpx_gone(d, &d->k.stats[1]);
     dpx_kernel(d, FN_ACTIVATION, "activation", KC_ELEMENTWISE, (gated ? 3 : 2) * d->n * d->f * d->e);
@@ -134,6 +138,8 @@ static int block_output(struct dpx *d)
         d->k.mid = 0;
         return sum;
     }
+    if (d->ranks > 1)
+        return dpx_sum(d, SLOT_Y, dpx_hand_on);
     int out = dpx_hand_on(d, d->m->norm_place == NORM_AROUND ? SLOT_POST2 : SLOT_Y, d->n * d->h, d->e);
     if (d->m->norm_place == NORM_AROUND) {
         d->k.post2 = out;
@@ -169,8 +175,8 @@ static int output_grad(struct dpx *d, const char *name, enum tensor_role post, i
         return 0;
     if (d->m->norm_place == NORM_AROUND)
         dpx_use(d, post);
-    dpx_kernel(d, FN_OUTPUT_BACK, name, KC_NORM, 3 * d->n * d->h * d->e);
-    dy = dpx_temp(d, SLOT_DY, d->n * d->h, d->e);
+    dpx_kernel(d, FN_OUTPUT_BACK, name, KC_NORM, 3 * d->r * d->h * d->e);
+    dy = dpx_temp(d, SLOT_DY, d->r * d->h, d->e);
     if (d->m->norm_place == NORM_AROUND) {
         dpx_param_grad(d, post, false, d->h);
         dpx_gone(d, kept);
@@ -209,18 +215,25 @@ static void mlp_back(struct dpx *d)
 
     d->t.half = 1;
     int dy = output_grad(d, "mlp output dY", ROLE_NORM_MLP_POST, 3, &d->k.post2);
+    dpx_bias_back(d, "mlp down db", ROLE_DOWN);
+    int all = dpx_gather(d, dy ? SLOT_DY : SLOT_DX, SLOT_DGATHERED);
     dpx_linear_back(d, GEMM("mlp down"), ROLE_DOWN, d->h, d->f, &d->k.product, &du, SLOT_DU);
     dpx_gone(d, &dy);
+    dpx_gone(d, &all);
     dpx_kernel(d, FN_ACTIVATION_BACK, "activation backward", KC_ELEMENTWISE, (gated ? 5 : 3) * d->n * d->f * d->e);
     if (gated)
         dg = dpx_temp(d, SLOT_DG, d->n * d->f, d->e);
     dpx_gone(d, &d->k.gate);
     dpx_gone(d, &d->k.up);
+    all = dpx_gather(d, SLOT_NORM2, SLOT_GATHERED);
     gate_up_back(d, &du, &dg, &dn);
+    dpx_gone(d, &all);
+    int share = dpx_sum_back(d);
     if (one_norm(d))
         d->dn = dn;                     /* attention's is added to it */
     else
         norm_back(d, "mlp norm backward", ROLE_NORM_MLP, 1, &dn, &d->k.mid);
+    dpx_gone(d, &share);
 }
 
 static void qkv_back(struct dpx *d, int *dn)
@@ -253,8 +266,11 @@ static void attention_back(struct dpx *d)
     int dy = output_grad(d, "attention output dY", ROLE_NORM_ATTN_POST, 2, &d->k.post1);
     if (d->p->recompute == RECOMPUTE_SELECTIVE && !d->k.attn)
         attention_core(d);
+    dpx_bias_back(d, "attention output db", ROLE_ATTN_OUT);
+    int all = dpx_gather(d, dy ? SLOT_DY : SLOT_DX, SLOT_DGATHERED);
     dpx_linear_back(d, GEMM("attention output"), ROLE_ATTN_OUT, d->h, d->q, NULL, &da, SLOT_DA);
     dpx_gone(d, &dy);
+    dpx_gone(d, &all);
     attention_kernel(d, FN_ATTENTION_BACK, "attention backward", d->n * (5 * d->q + 4 * d->kv) * d->e, 2);
     int delta = dpx_temp(d, SLOT_DELTA, d->n * d->m->heads, 4);
     int dqkv = dpx_temp(d, SLOT_DQKV, d->n * (d->q + 2 * d->kv), d->e);
@@ -268,9 +284,13 @@ static void attention_back(struct dpx *d)
     dpx_gone(d, &d->k.qkv);
     int dn = d->dn;
     d->dn = 0;
+    all = dpx_gather(d, SLOT_NORM1, SLOT_GATHERED);
     qkv_back(d, &dn);
+    dpx_gone(d, &all);
     dpx_gone(d, &dqkv);
+    int share = dpx_sum_back(d);
     norm_back(d, "norm backward", ROLE_NORM_ATTN, 0, &dn, &d->k.x);
+    dpx_gone(d, &share);
 }
 
 /* ---- recompute ---- */

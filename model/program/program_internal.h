@@ -7,7 +7,7 @@
 
 /* Of what a rank has. */
 int program_build_torch(const struct local_model *local, struct program *out);
-int program_build_dpx(const struct plan *p, struct program *out);
+int program_build_dpx(const struct local_model *local, struct program *out);
 
 /* Copies n kernels as a pass of a piece.  0, or -1 reported. */
 int piece_take(struct piece *out, enum pass pass, const struct kernel *k, int n);

@@ -27,6 +27,7 @@ struct run {
     int                taken[NPART];    /* results of a selective checkpoint that its second run needs; -1: not known */
     struct plan        as;              /* its layers all of the kind that is traced */
     const struct local_model *local;
+    int                returns[NPASS];  /* kernels when the model returned, and when backward came to it */
 };
 
 static void reverse(struct kernel *k, int n)
@@ -238,7 +239,12 @@ static void backward(struct run *r)
         r->b.block = i == EMBED ? TENSOR_EMBED : i == HEAD ? TENSOR_HEAD : 0;
         if (i == HEAD)
             tape_seed(t, p->out);
-        if (r->recompute == RECOMPUTE_NONE || i < BLOCK0 || i >= HEAD) {
+        if (i == HEAD && r->b.returned[1] > 0) {
+            tape_backward(t, r->b.returned[1], p->node1);
+            r->returns[PASS_FORWARD] = r->b.returned[0];
+            r->returns[PASS_BACKWARD] = tape_cut(t);
+            tape_backward(t, p->node0, r->b.returned[1]);
+        } else if (r->recompute == RECOMPUTE_NONE || i < BLOCK0 || i >= HEAD) {
             tape_backward(t, p->node0, p->node1);
         } else {
             tape_backward(t, p->again.node1, p->node1);
@@ -372,6 +378,8 @@ static void settle_head(const struct plan *p, struct program *g, enum piece_id t
 
 static int take_ends(const struct run *r, struct program *g)
 {
+    for (int pass = 0; pass < NPASS; pass++)
+        g->returns[pass] = r->b.returned[0] > 0 ? r->returns[pass] - r->part[HEAD].kernel0[pass] : 0;
     return take(r, EMBED, &g->piece[PIECE_EMBED]) < 0 || take(r, HEAD, &g->piece[PIECE_HEAD]) < 0 ? -1 : 0;
 }
 

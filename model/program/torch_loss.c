@@ -142,8 +142,10 @@ static var of_cut_logits(struct torch_model *b, var n)
     t->module = -1;
     if (!b->p->parallel.loss_parallel)
         logits = tmp(t, logits, tape_collective(t, MOVED_GATHER_LAST, logits, b->ranks, true));
-    tape_drop(t, n);
     logits = finish_logits(b, logits);
+    tape_drop(t, n);
+    b->returned[0] = tape_cut(t);
+    b->returned[1] = t->nnodes;
     in = op_cast(t, logits, DT_FP32);
     if (b->p->parallel.loss_parallel) {
         l = tape_parallel_loss(t, in, b->labels);

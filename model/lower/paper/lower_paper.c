@@ -33,6 +33,8 @@ struct paper {
     int                params[NUC], grads[NUC], optimizer[NUC], gathered[NUC], full_grads[NUC];
     int                acts[NPIECE];
     int                own_grads[NUC], own_params[NUC];    /* layouts: this rank's part of a whole unit */
+    int64_t            partial[NUC];        /* elements of which every tensor-parallel rank has a part of a sum */
+    int                partial_grads[NUC];  /* and a layout of them */
     int                others_grads;                        /* and of the whole model what is not its part */
     int64_t            rank_in_group;
     uint16_t           ev_gather;
@@ -77,19 +79,35 @@ static void drop(struct paper *z, struct at u, enum phase phase)
     sched_act(z->s, ACT_FREE, z->gathered[u.c], u.i, u.by);
 }
 
+/* Of norms that saw a share of the positions, of q's and k's that saw the rank's heads: one all-reduce for all of a unit
+ * (Megatron-LM, finalize_model_grads.py, which has one for the model).  What compute waits for then. */
+static uint16_t sum_partial(struct paper *z, struct at u, int family)
+{
+    struct op *o;
+
+    if (z->partial[u.c] == 0)
+        return 0;
+    o = sched_coll(z->s, STREAM_TENSOR, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TENSOR, z->r.wire_reduce, RED_SUM, z->partial[u.c]);
+    o->after = AFTER(STREAM_COMPUTE);
+    name(z, u);
+    sched_act_as(z->s, ACT_RW, family, u.i, u.by, z->partial_grads[u.c]);
+    return AFTER(STREAM_TENSOR);
+}
+
 /* A unit's gradients are reduced as soon as they are complete and added to those that the rank
  * keeps.  Deterministic, they are summed only: the average is taken once, in the end. */
 static void reduce_unit(struct paper *z, struct at u)
 {
     struct op *o;
     int64_t shard = z->shards_optimizer ? z->padded[u.c] / z->n : z->numel[u.c], e = dtype_bytes(z->r.grad);
+    uint16_t sums = sum_partial(z, u, z->full_grads[u.c]);
 
     if (z->n > 1) {
         o = sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE,
                        z->shards_optimizer ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, z->group, z->r.wire_reduce,
                        z->p->deterministic ? RED_SUM : RED_AVG,
                        z->shards_optimizer ? z->padded[u.c] : z->numel[u.c]);
-        o->after = AFTER(STREAM_COMPUTE);
+        o->after = AFTER(STREAM_COMPUTE) | sums;
         name(z, u);
         sched_act(z->s, ACT_R, z->full_grads[u.c], u.i, u.by);
         sched_act_as(z->s, ACT_W, z->full_grads[u.c], u.i, u.by, z->own_grads[u.c]);
@@ -97,12 +115,12 @@ static void reduce_unit(struct paper *z, struct at u)
     if (sched_group_ranks(z->s, GROUP_REPLICA) > 1) {
         o = sched_coll(z->s, STREAM_ALL_REDUCE, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_REPLICA,
                        z->r.wire_reduce, RED_AVG, shard);
-        o->after = z->n > 1 ? AFTER(STREAM_REDUCE) : AFTER(STREAM_COMPUTE);
+        o->after = z->n > 1 ? AFTER(STREAM_REDUCE) : AFTER(STREAM_COMPUTE) | sums;
         name(z, u);
         sched_act_as(z->s, ACT_RW, z->full_grads[u.c], u.i, u.by, z->own_grads[u.c]);
     }
     o = sched_copy(z->s, STREAM_REDUCE, PHASE_REDUCE, "add to shard", 2 * shard * e, shard * e);
-    o->after = AFTER(STREAM_ALL_REDUCE) | (z->n > 1 ? 0 : AFTER(STREAM_COMPUTE));
+    o->after = AFTER(STREAM_ALL_REDUCE) | (z->n > 1 ? 0 : AFTER(STREAM_COMPUTE) | sums);
     name(z, u);
     sched_does(z->s, COPY_ADD, 1);
     sched_act_as(z->s, ACT_A, z->grads[u.c], u.i, u.by, z->shards_grads ? 0 : z->own_grads[u.c]);
@@ -369,6 +387,10 @@ static void zero_gradients(struct paper *z, enum phase phase, int64_t bytes)
 /* Gradients of the whole model: averaged, or only `summed` up to now. */
 static void reduce_model(struct paper *z, bool summed)
 {
+    uint16_t sums = sum_partial(z, (struct at){ UC_ROOT, 0, 0 }, z->grads[UC_ROOT]);
+
+    if (sums)
+        sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await sums")->after = sums;
     whole_model(z, z->shards_optimizer ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, z->r.wire_reduce,
                 summed ? RED_SUM : RED_AVG, z->grads[UC_ROOT], PHASE_REDUCE);
 }
@@ -511,8 +533,9 @@ static int step(struct paper *z, enum sched_id id)
     o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
     if (z->p->clip > 0)
         lower_clip_by_norm(z->s, STREAM_COMPUTE, elems * e,
-                           &(struct norm_sum){ z->group, z->shards_optimizer && z->n > 1 }, 1, z->p->deterministic,
-                           own_gradients, z);
+                           (const struct norm_sum[]){ { z->group, z->shards_optimizer && z->n > 1 },
+                                                      { GROUP_TENSOR, z->local->share.tensor_ranks > 1 } },
+                           2, z->p->deterministic, own_gradients, z);
     lower_adamw(z->s, z->p, ADAMW_ONE_KERNEL, elems);
     use_all(z, ACT_R, z->grads);
     use_all(z, ACT_RW, z->optimizer);
@@ -542,6 +565,23 @@ static int flat(struct paper *z, enum unit_class c, enum holds h, enum dtype t, 
 
     unit_slices(&z->map, z->s, c, h, t, from, n, at);
     return layout;
+}
+
+/* What is a part of a sum over tensor-parallel ranks, where a whole unit has it. */
+static void find_partial(struct paper *z, enum unit_class c)
+{
+    int64_t from = 0;
+
+    z->partial[c] = 0;
+    z->partial_grads[c] = z->local->partial ? sched_layout(z->s, unit_stride(&z->map, c)) : 0;
+    for (int i = 0, t; z->local->partial && (t = unit_tensor(&z->map, c, i)) >= 0; i++) {
+        int64_t n = z->local->model->tensors[t].numel;
+        if (z->local->partial[t] & MESH_AXIS(AXIS_TENSOR)) {
+            unit_slices(&z->map, z->s, c, HOLDS_GRAD, z->r.grad, from, n, from * dtype_bytes(z->r.grad));
+            z->partial[c] += n;
+        }
+        from += n;
+    }
 }
 
 static void describe(struct paper *z, enum unit_class c)
@@ -592,6 +632,7 @@ static void declare(struct paper *z, enum unit_class c)
     z->full_grads[c] = sched_buf(s, CAT_UNSHARDED_GRADS, "unit's grads", of, 0, n, g * z->padded[c]);
     for (int i = 0; i < n; i++)
         sched_unit(s, unit_class_name(c), i, z->numel[c], z->padded[c], shard);
+    find_partial(z, c);
     if (s->detailed)
         describe(z, c);
 }

@@ -313,6 +313,8 @@ void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
     struct op *o;
     int grads;
 
+    grads = f->wide_grads && f->has_unsharded ? m->grads_wide : m->grads_full;
+    bool sums = f->reduce && fsdp2_lay_out_grads(f, u, grads);
     sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "reshard");
     fsdp2_name(f, u);
     sched_act(s, ACT_FREE, m->unsharded, u.i, u.by);
@@ -320,8 +322,6 @@ void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
         fsdp2_accumulate(f, u);
         return;
     }
-    grads = f->wide_grads && f->has_unsharded ? m->grads_wide : m->grads_full;
-    bool sums = fsdp2_lay_out_grads(f, u, grads);
     if (prev) {                     /* at most one reduce-scatter input in flight */
         o = sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "await reduce-scatter");
         o->wait[0] = f->ev_reduce;
@@ -397,15 +397,16 @@ static void backward_unit(void *arg, struct unit_step st)
     fsdp2_post_backward(f, u, st.position + 1 < f->map.n ? &prev : NULL);
 }
 
-/* The first piece of the root's in backward allocates its gradients. */
-void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass)
+/* Kernels [k0,k1) of the embedding or the head; k1 < 0: to the end.  The first piece of the root's in backward
+ * allocates its gradients. */
+static void root_kernels(struct fsdp2 *f, enum piece_id piece, enum pass pass, int k0, int k1)
 {
     bool backward = pass == PASS_BACKWARD, apart = f->map.of_class[UC_HEAD] > 0;
     struct at u = { piece == PIECE_HEAD && apart ? UC_HEAD : UC_ROOT, 0, 0 };
     bool first = apart || piece == PIECE_HEAD || !f->local->share.heads;
 
     enum piece_id run = piece;
-    int k0 = 0, k1 = -1;
+    bool begins = k0 == 0, ends = k1 < 0;
 
     if (backward && piece == PIECE_HEAD)
         part_of(f, PIECE_HEAD_SPLIT, &run, &k0, &k1);
@@ -415,10 +416,13 @@ void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass)
     sched_of(f->s, piece == PIECE_EMBED ? "embedding" : "head", 0, 0);
     if (backward && f->part == INPUT_PART)
         return;
-    sched_act(f->s, backward ? ACT_FREE : ACT_ALLOC, f->acts[piece], f->kept_ends, 0);
-    if (first && backward && !f->has_unsharded)
+    if (!backward && begins)
+        sched_act(f->s, ACT_ALLOC, f->acts[piece], f->kept_ends, 0);
+    else if (backward && ends)
+        sched_act(f->s, ACT_FREE, f->acts[piece], f->kept_ends, 0);
+    if (first && backward && ends && !f->has_unsharded)
         sched_act(f->s, ACT_ALLOC, f->fam[u.c].grads_full, 0, 0);
-    if (backward)
+    if (backward && ends)
         leave_grads(f, u);
     if (backward && piece == PIECE_EMBED)
         fsdp2_table_left(f);
@@ -449,25 +453,31 @@ static void forward(struct fsdp2 *f)
     if (f->map.n == 0)
         units_blocks_emit(f->local, f->s, false, root_block_forward, f);
     units_emit(&f->map, f->s, false, forward_unit, f);
-    fsdp2_root_compute(f, PIECE_HEAD, PASS_FORWARD);
+    int returns = f->s->program.returns[PASS_FORWARD];
+    root_kernels(f, PIECE_HEAD, PASS_FORWARD, 0, returns > 0 ? returns : -1);
     if (f->nshard > 1)              /* FSDPState._post_forward of the root */
         fsdp2_release(f, at_position(f, f->map.n - 1, 0));
     if (f->root_reshard)
         fsdp2_reshard(f, the_root);
+    if (returns > 0)
+        root_kernels(f, PIECE_HEAD, PASS_FORWARD, returns, -1);
 }
 
 static void backward(struct fsdp2 *f)
 {
     struct op *o;
     struct at first = at_position(f, 0, 0);
+    int returns = f->s->program.returns[PASS_BACKWARD];
 
+    if (returns > 0)                /* the trainer's loss: the root's pre_backward comes behind it */
+        root_kernels(f, PIECE_HEAD, PASS_BACKWARD, 0, returns);
     if (f->root_reshard) {
         fsdp2_unshard(f, the_root, PHASE_BACKWARD, false, true);
         fsdp2_regather(f, the_root);
     }
     if (f->reshard && f->map.n > 0) /* the root's pre_backward prefetches the last unit */
         fsdp2_unshard(f, at_position(f, f->map.n - 1, 0), PHASE_BACKWARD, false, true);
-    fsdp2_root_compute(f, PIECE_HEAD, PASS_BACKWARD);
+    root_kernels(f, PIECE_HEAD, PASS_BACKWARD, returns, -1);
     if (f->map.n == 0)
         units_blocks_emit(f->local, f->s, true, root_block_backward, f);
     units_emit(&f->map, f->s, true, backward_unit, f);

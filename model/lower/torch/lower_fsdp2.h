@@ -111,7 +111,8 @@ int fsdp2_pipeline(struct fsdp2 *f, bool first_step);
 /* Is the gradient of tensor t a part of a sum over tensor-parallel ranks; of the whole table? */
 bool fsdp2_is_partial(const struct fsdp2 *f, int t);
 bool fsdp2_is_whole_table(const struct fsdp2 *f, int t);
-/* Bytes of a unit's gradients as autograd leaves them, but the whole table's, in dtype dt. */
+/* Bytes of a tensor's, and of a unit's, gradients as autograd leaves them, but the whole table's, in dtype dt. */
+int64_t fsdp2_grad_bytes(const struct fsdp2 *f, int t, enum dtype dt);
 int64_t fsdp2_grads_bytes(const struct fsdp2 *f, enum unit_class c, enum dtype dt);
 /* Buffers of the whole table's gradients. */
 void fsdp2_tensor_declare(struct fsdp2 *f);

@@ -110,7 +110,6 @@ void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
 {
     struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512 };
     struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used), round512 };
-    struct shard_arg wire = { f->nshard, f->rank_in_group, dtype_bytes(f->r.wire_reduce), round512 };
     struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512 };
     const struct families *m = &f->fam[c];
 
@@ -124,8 +123,7 @@ void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
     if (again.rank)
         parts_of(f, c, m->post_forward, 1, kept_bytes, &again);
     for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
-        if (!fsdp2_is_whole_table(f, t))
-            sched_part(f->s, m->grads_wide, whole_bytes(&f->m->tensors[t], &wire));
+        sched_part(f->s, m->grads_wide, fsdp2_grad_bytes(f, t, f->r.wire_reduce));
 }
 
 void fsdp2_foreach_parts(struct fsdp2 *f)

@@ -20,15 +20,31 @@ bool fsdp2_is_whole_table(const struct fsdp2 *f, int t)
     return f->table > 0 && f->m->tensors[t].role == ROLE_TOKENS && f->m->tensors[t].block == TENSOR_EMBED;
 }
 
+/* Elements of tensor t as the program has it, which is the fullest rank's: the last one may have fewer rows of the head. */
+static int64_t program_numel(const struct fsdp2 *f, int t)
+{
+    const struct tensor *x = &f->m->tensors[t];
+
+    if (x->role != ROLE_HEAD || f->local->share.tensor_ranks == 1)
+        return x->numel;
+    return x->numel / f->m->vocab * ceil_div(f->local->whole->vocab, f->local->share.tensor_ranks);
+}
+
+int64_t fsdp2_grad_bytes(const struct fsdp2 *f, int t, enum dtype dt)
+{
+    enum dtype partial = plan_partial_dtype(f->p);
+
+    if (fsdp2_is_partial(f, t) && dtype_bytes(partial) > dtype_bytes(dt))
+        dt = partial;
+    return fsdp2_is_whole_table(f, t) ? 0 : round512(program_numel(f, t) * dtype_bytes(dt));
+}
+
 int64_t fsdp2_grads_bytes(const struct fsdp2 *f, enum unit_class c, enum dtype dt)
 {
     int64_t sum = 0;
 
-    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
-        enum dtype of = fsdp2_is_partial(f, t) && dtype_bytes(plan_partial_dtype(f->p)) > dtype_bytes(dt)
-                      ? plan_partial_dtype(f->p) : dt;
-        sum += fsdp2_is_whole_table(f, t) ? 0 : round512(f->m->tensors[t].numel * dtype_bytes(of));
-    }
+    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
+        sum += fsdp2_grad_bytes(f, t, dt);
     return sum;
 }
 
