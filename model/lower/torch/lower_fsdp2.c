@@ -428,6 +428,11 @@ static void root_kernels(struct fsdp2 *f, enum piece_id piece, enum pass pass, i
         fsdp2_table_left(f);
 }
 
+void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass)
+{
+    root_kernels(f, piece, pass, 0, -1);
+}
+
 /* A block of a model that is one unit: the root's parameters. */
 static void root_block(struct fsdp2 *f, enum pass pass, int block, int by)
 {
