@@ -98,7 +98,7 @@ static const struct knob rows[] = {
     { "", "kernels", WORD(kernels, kernel_words, KERNELS_DPX), .cells = PAPER,
       .about = "which kernels: decides activations and compute time" },
     { "", "kernels", WORD(kernels, kernel_words, KERNELS_TORCH_SDPA), .cells = ALL & ~PAPER, OURS,
-      USUAL(kernels, "what transformers picks"),
+      USUAL(kernels, "what transformers picks; on localhost dpx"),
       .about = "which kernels; torch-eager where transformers has no sdpa" },
     { "", "seq", INT(seq, 1, 1 << 24, 0), .cells = ALL, .required = true, TITAN("--training.seq-len"),
       .about = "tokens in a sample" },

@@ -7,9 +7,10 @@
 
 /* ---- defaults ---- */
 
+/* On cores it is dpx that trains. */
 double knob_usual_kernels(const struct plan *p)
 {
-    return attention_default(&p->model);
+    return p->cluster.is_host ? KERNELS_DPX : (double)attention_default(&p->model);
 }
 
 /* FSDP1 fills MixedPrecision.reduce_dtype from param_dtype; FSDP2 did so up to

@@ -186,13 +186,13 @@ static int note_op(const struct schedules *s, const struct op *o, int64_t iterat
         return 0;
     const struct plan_group *g = sched_group(s, o);
     int64_t size = g->ranks;
-    bool none = o->u.coll.op == COLL_BARRIER, model = g->is >= GROUP_TENSOR, world = size == s->world_size && !model;
+    bool none = o->u.coll.op == COLL_BARRIER, world = size == s->world_size, axis = g->is >= GROUP_TENSOR;
     if (coll_is_message((enum coll_op)o->u.coll.op))
         snprintf(root, sizeof root, " %s %" PRId32, o->u.coll.op == COLL_SEND ? "to" : "from", o->u.coll.peer);
     if (rooted[o->u.coll.op])
         snprintf(root, sizeof root, " root %" PRId32, o->u.coll.root);
     snprintf(line, sizeof line, "%s %s/%" PRId64 " %s %" PRId64 "%s%s%s", coll_name(o->u.coll.op),
-             world ? "world" : g->is == GROUP_ROOT_RESHARD ? "reshard" : g->name, size, none ? "-" : dtype_name(o->u.coll.dtype),
+             world && !axis ? "world" : g->is == GROUP_ROOT_RESHARD ? "reshard" : g->name, size, none ? "-" : dtype_name(o->u.coll.dtype),
              o->u.coll.elems, o->u.coll.red ? " " : "", red_name(o->u.coll.red), root);
     push(arg, line);
     return 0;

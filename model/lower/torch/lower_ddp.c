@@ -156,17 +156,15 @@ static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k
 static void backward_piece(struct ddp *d, enum piece_id piece, int block, bool fresh, bool sync)
 {
     const struct piece *q = &d->s->program.piece[piece];
-    int n = q->nkernels[PASS_BACKWARD], from = 0;
+    int n = q->nkernels[PASS_BACKWARD], from = 0, due = 0;
 
     for (int k = 0; k < n; k++) {
         bool cut = k == n - 1;
         if (sync && d->next < d->now->n && !cut) {
-            /* How many of the next bucket's gradients come up to kernel k? */
-            int due = d->pending[d->next];
-            for (int j = from; j <= k; j++)
-                for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][j].ready[i] >= 0; i++)
-                    due -= d->now->of[program_tensor(d->p, piece, block,
-                                                     q->kernels[PASS_BACKWARD][j].ready[i])] == d->next;
+            /* How many of the next bucket's gradients come after kernel k? */
+            due = from == k ? d->pending[d->next] : due;
+            for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++)
+                due -= d->now->of[program_tensor(d->p, piece, block, q->kernels[PASS_BACKWARD][k].ready[i])] == d->next;
             cut = due == 0 && q->kernels[PASS_BACKWARD][k].ready[0] >= 0;
         }
         if (cut) {

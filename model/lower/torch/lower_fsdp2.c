@@ -399,7 +399,7 @@ static void backward_unit(void *arg, struct unit_step st)
 
 /* Kernels [k0,k1) of the embedding or the head; k1 < 0: to the end.  The first piece of the root's in backward
  * allocates its gradients. */
-static void root_kernels(struct fsdp2 *f, enum piece_id piece, enum pass pass, int k0, int k1)
+void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass, int k0, int k1)
 {
     bool backward = pass == PASS_BACKWARD, apart = f->map.of_class[UC_HEAD] > 0;
     struct at u = { piece == PIECE_HEAD && apart ? UC_HEAD : UC_ROOT, 0, 0 };
@@ -428,11 +428,6 @@ static void root_kernels(struct fsdp2 *f, enum piece_id piece, enum pass pass, i
         fsdp2_table_left(f);
 }
 
-void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass)
-{
-    root_kernels(f, piece, pass, 0, -1);
-}
-
 /* A block of a model that is one unit: the root's parameters. */
 static void root_block(struct fsdp2 *f, enum pass pass, int block, int by)
 {
@@ -454,18 +449,18 @@ static void forward(struct fsdp2 *f)
 {
     fsdp2_unshard(f, the_root, PHASE_FORWARD, true, false);
     fsdp2_copy_out(f, the_root, PHASE_FORWARD, false);
-    fsdp2_root_compute(f, PIECE_EMBED, PASS_FORWARD);
+    fsdp2_root_compute(f, PIECE_EMBED, PASS_FORWARD, 0, -1);
     if (f->map.n == 0)
         units_blocks_emit(f->local, f->s, false, root_block_forward, f);
     units_emit(&f->map, f->s, false, forward_unit, f);
     int returns = f->s->program.returns[PASS_FORWARD];
-    root_kernels(f, PIECE_HEAD, PASS_FORWARD, 0, returns > 0 ? returns : -1);
+    fsdp2_root_compute(f, PIECE_HEAD, PASS_FORWARD, 0, returns > 0 ? returns : -1);
     if (f->nshard > 1)              /* FSDPState._post_forward of the root */
         fsdp2_release(f, at_position(f, f->map.n - 1, 0));
     if (f->root_reshard)
         fsdp2_reshard(f, the_root);
     if (returns > 0)
-        root_kernels(f, PIECE_HEAD, PASS_FORWARD, returns, -1);
+        fsdp2_root_compute(f, PIECE_HEAD, PASS_FORWARD, returns, -1);
 }
 
 static void backward(struct fsdp2 *f)
@@ -475,18 +470,18 @@ static void backward(struct fsdp2 *f)
     int returns = f->s->program.returns[PASS_BACKWARD];
 
     if (returns > 0)                /* the trainer's loss: the root's pre_backward comes behind it */
-        root_kernels(f, PIECE_HEAD, PASS_BACKWARD, 0, returns);
+        fsdp2_root_compute(f, PIECE_HEAD, PASS_BACKWARD, 0, returns);
     if (f->root_reshard) {
         fsdp2_unshard(f, the_root, PHASE_BACKWARD, false, true);
         fsdp2_regather(f, the_root);
     }
     if (f->reshard && f->map.n > 0) /* the root's pre_backward prefetches the last unit */
         fsdp2_unshard(f, at_position(f, f->map.n - 1, 0), PHASE_BACKWARD, false, true);
-    root_kernels(f, PIECE_HEAD, PASS_BACKWARD, returns, -1);
+    fsdp2_root_compute(f, PIECE_HEAD, PASS_BACKWARD, returns, -1);
     if (f->map.n == 0)
         units_blocks_emit(f->local, f->s, true, root_block_backward, f);
     units_emit(&f->map, f->s, true, backward_unit, f);
-    fsdp2_root_compute(f, PIECE_EMBED, PASS_BACKWARD);
+    fsdp2_root_compute(f, PIECE_EMBED, PASS_BACKWARD, 0, -1);
     /* The root's inputs need no gradient: its turn comes in the final callback,
      * after all of backward (_root_post_backward_final_callback). */
     fsdp2_post_backward(f, the_root, f->map.n > 0 ? &first : NULL);

@@ -101,7 +101,7 @@ void fsdp2_release(struct fsdp2 *f, struct at prev);
 void fsdp2_reshard(struct fsdp2 *f, struct at u);
 void fsdp2_regather(struct fsdp2 *f, struct at u);
 void fsdp2_compute(struct fsdp2 *f, struct at u, int position, int by_block, enum pass pass);
-void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass);
+void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass, int k0, int k1);
 void fsdp2_accumulate(struct fsdp2 *f, struct at u);
 void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev);
 

@@ -176,7 +176,7 @@ static void forward(struct stage *g, int chunk)
     if (root != -2)
         gather(g, root);
     if (stage_ports_embeds(&g->ports, chunk))
-        fsdp2_root_compute(f, PIECE_EMBED, PASS_FORWARD);
+        fsdp2_root_compute(f, PIECE_EMBED, PASS_FORWARD, 0, -1);
     for (int i = r.from; i < r.to; i++) {
         gather(g, i);
         fsdp2_compute(f, unit(g, i), i, 0, PASS_FORWARD);
@@ -184,7 +184,7 @@ static void forward(struct stage *g, int chunk)
             drop_after_forward(g, i);
     }
     if (stage_ports_heads(&g->ports, chunk))
-        fsdp2_root_compute(f, PIECE_HEAD, PASS_FORWARD);
+        fsdp2_root_compute(f, PIECE_HEAD, PASS_FORWARD, 0, -1);
     release_held(g);
     if (root != -2 && f->root_reshard)
         drop_after_forward(g, root);
@@ -201,7 +201,7 @@ static void backward(struct stage *g, int chunk)
         gather_again(g, root);
     ask(g, r.to - 1);               /* the root's pre_backward prefetches the last unit */
     if (stage_ports_heads(&g->ports, chunk))
-        fsdp2_root_compute(f, PIECE_HEAD, PASS_BACKWARD);
+        fsdp2_root_compute(f, PIECE_HEAD, PASS_BACKWARD, 0, -1);
     for (int i = r.to - 1; i >= r.from; i--) {
         bool both = f->map.kind == UNIT_HALF_BLOCK && i % 2 && recompute_whole(f->p->recompute);
         gather_again(g, i);
@@ -214,7 +214,7 @@ static void backward(struct stage *g, int chunk)
             fsdp2_accumulate(f, unit(g, i));
     }
     if (stage_ports_embeds(&g->ports, chunk))
-        fsdp2_root_compute(f, PIECE_EMBED, PASS_BACKWARD);
+        fsdp2_root_compute(f, PIECE_EMBED, PASS_BACKWARD, 0, -1);
     if (root != -2 && f->part != INPUT_PART)
         fsdp2_accumulate(f, unit(g, root));
     g->grads[chunk] += f->part != INPUT_PART;
