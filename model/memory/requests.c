@@ -481,7 +481,8 @@ static void run_kernels(struct walk *w, const struct op *o, int64_t iteration)
 {
     const struct piece *p = &w->s->program.piece[o->u.compute.piece];
     enum pass pass = (enum pass)o->u.compute.pass;
-    int owner = o->u.compute.piece == PIECE_EMBED ? EMBEDDING : o->u.compute.piece == PIECE_HEAD ? HEAD :
+    int owner = o->u.compute.piece == PIECE_EMBED ? EMBEDDING : o->u.compute.piece == PIECE_HEAD || o->u.compute.piece == PIECE_HEAD_SPLIT ? HEAD :
+                o->u.compute.piece == PIECE_RECEIVED ? EMBEDDING : o->u.compute.piece == PIECE_SENT ? HEAD :
                 (int)(o->unit + o->unit_by * iteration);
 
     for (int i = o->u.compute.k0; i < o->u.compute.k1; i++)

@@ -191,8 +191,17 @@ static int check_schedule(const struct plan *p, const char *where)
         why = NULL;
     if (why)
         return fail("%s: parallel.pipeline_schedule: %s: %s", where, pipeline_name(kind), why);
-    if (kind == PIPELINE_ZB1P || pipeline_is_v(kind))
-        return fail("%s: parallel.pipeline_schedule: %s splits backward in two: not modelled yet", where, pipeline_name(kind));
+    if (pipeline_splits(kind) && p->recompute != RECOMPUTE_NONE)
+        return fail("%s: recompute: %s splits backward in two, and torch would run a checkpointed block again for every weight",
+                    where, pipeline_name(kind));
+    if (pipeline_splits(kind) && p->kernels == KERNELS_TORCH_COMPILE)
+        return fail("%s: kernels: the %s schedule is not supported with stage modules that have used torch.compile", where,
+                    pipeline_name(kind));
+    if (pipeline_splits(kind) && p->unit == UNIT_HALF_BLOCK)
+        return fail("%s: unit: half-blocks are not modelled where backward is split in two", where);
+    if (pipeline_splits(kind) && p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH)
+        return fail("%s: parallel.pipeline_schedule: %s computes weights' gradients by autograd.grad(), which runs no hooks: "
+                    "torch's DDP would not reduce them", where, pipeline_name(kind));
     if (old && kind != PIPELINE_GPIPE && kind != PIPELINE_1F1B)
         return fail("%s: parallel.pipeline_schedule: %s is modelled as torch 2.15 runs it: 2.9 does in lock step", where,
                     pipeline_name(kind));

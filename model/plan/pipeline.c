@@ -8,6 +8,11 @@ bool pipeline_is_v(enum pipeline_kind k)
     return k == PIPELINE_ZBV || k == PIPELINE_DUALPIPEV;
 }
 
+bool pipeline_splits(enum pipeline_kind k)
+{
+    return k == PIPELINE_ZB1P || pipeline_is_v(k);
+}
+
 /* ZB1P has any number of chunks, one as well; torchtitan makes two where nothing is said (distributed/pipeline_parallel.py). */
 int pipeline_usual_chunks(enum pipeline_kind k)
 {

@@ -31,6 +31,9 @@ struct pipeline {
 /* Two chunks a rank, the second counted back: the first rank has the first and the last stage. */
 bool pipeline_is_v(enum pipeline_kind k);
 
+/* Some of its backwards run in two parts: gradients of inputs, later those of weights. */
+bool pipeline_splits(enum pipeline_kind k);
+
 /* Chunks that a rank has unless a plan says otherwise. */
 int pipeline_usual_chunks(enum pipeline_kind k);
 

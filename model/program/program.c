@@ -128,7 +128,7 @@ int program_period(const struct plan *p)
 
 static int block_of(enum piece_id piece)
 {
-    return piece == PIECE_EMBED ? TENSOR_EMBED : piece == PIECE_HEAD ? TENSOR_HEAD : 0;
+    return piece == PIECE_EMBED ? TENSOR_EMBED : piece == PIECE_HEAD || piece == PIECE_HEAD_SPLIT ? TENSOR_HEAD : 0;
 }
 
 int program_ntensors(const struct plan *p, enum piece_id piece)
@@ -254,7 +254,9 @@ static int build_for(const struct plan *whole, const struct plan *p, int64_t ran
         program_free(out);
         return rc;
     }
-    if (whole->parallel.pipeline > 1 && program_add_edges(whole, out) < 0) {
+    if (whole->parallel.pipeline > 1
+        && (program_add_edges(whole, out) < 0
+            || (pipeline_splits(whole->parallel.pipeline_schedule) && program_add_split(whole, out) < 0))) {
         program_free(out);
         return -1;
     }

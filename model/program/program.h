@@ -26,11 +26,13 @@
 
 /* Where some layers have a mask and others none (attention_mixed()), those that have are PIECE_WINDOWED. */
 enum piece_id { PIECE_EMBED, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, PIECE_WINDOWED, PIECE_WINDOWED_RECOMPUTED,
-                PIECE_HEAD, PIECE_RECEIVED, PIECE_SENT, NPIECE };
+                PIECE_HEAD, PIECE_RECEIVED, PIECE_SENT, PIECE_BLOCK_SPLIT, PIECE_HEAD_SPLIT, NPIECE };
 /* In a pipeline PIECE_RECEIVED stands for the embedding where another stage has it, PIECE_SENT for the head.
  * They compute nothing.  RECEIVED: forward's first kernel allocates what is received, its second is where forward
  * begins; backward frees the gradient that was sent.  SENT: forward frees what was sent; backward's first
  * kernel allocates the gradient that is received, its second is where backward begins. */
+/* PIECE_BLOCK_SPLIT and PIECE_HEAD_SPLIT have a backward only, in two halves: kernels [0, split) make gradients of
+ * inputs, those from `split` on gradients of weights. */
 enum stage_edge { EDGE_TENSORS, EDGE_REST };
 enum pass     { PASS_FORWARD, PASS_BACKWARD, NPASS };
 enum mem      { MEM_ACTIVATIONS, MEM_TEMPORARIES, MEM_GRADS, NMEM };
@@ -145,6 +147,7 @@ struct piece {
     struct collective *collectives[NPASS];  /* in the order of the list */
     int            ncollectives[NPASS];
     struct move   *moves[NPASS];    /* not `dpx` */
+    int            split;           /* where its backward is in two halves: the second's first kernel */
     int64_t        saved;           /* bytes of activations that forward leaves */
     double         flops[NPASS];
     uint64_t       key[NPASS];      /* equal where the kernels are: what they take on one device is then equal too */

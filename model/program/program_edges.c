@@ -15,25 +15,41 @@ static int64_t rounded(const struct plan *p, int64_t bytes)
     return p->kernels == KERNELS_DPX ? bytes : round_up(bytes, 512);
 }
 
-struct edge_moves { struct move *at; int n; };
+/* `but`: bytes of the boundary tensor that a kernel of its own makes or frees; 0: there is none, or it was left out. */
+struct edge_moves { struct move *at; int n; int64_t but; };
 
-static bool is_boundary(const struct move *m, int64_t bytes) { return m->bytes == bytes && m->mem != MEM_GRADS; }
-
-static bool taken(const struct move *m, bool makes, bool boundary, int64_t bytes)
+/* What a piece makes and frees stays its own. */
+static bool frees(const struct piece *p, int32_t tensor)
 {
-    bool is = makes ? m->kind == MOVE_ALLOC && m->handed_on : m->kind == MOVE_FREE_OTHERS;
+    for (int pass = 0; pass < NPASS; pass++)
+        for (int i = 0; i < p->nkernels[pass]; i++)
+            for (int j = 0; j < p->kernels[pass][i].nmoves; j++) {
+                const struct move *m = &p->moves[pass][p->kernels[pass][i].move0 + j];
+                if (m->kind == MOVE_FREE && m->tensor == tensor)
+                    return true;
+            }
+    return false;
+}
 
-    return is && m->mem != MEM_GRADS && (boundary || !is_boundary(m, bytes));
+static bool taken(struct edge_moves *to, const struct piece *from, const struct move *m, bool makes)
+{
+    bool is = makes ? m->kind == MOVE_ALLOC && m->handed_on && !frees(from, m->tensor) : m->kind == MOVE_FREE_OTHERS;
+
+    if (!is || m->mem == MEM_GRADS)
+        return false;
+    if (m->bytes != to->but || to->but == 0)
+        return true;
+    to->but = 0;
+    return false;
 }
 
 /* Appends to kernel k the moves of a piece's pass that make, or free, what other pieces free or made. */
-static void take(struct kernel *k, struct edge_moves *to, const struct piece *from, enum pass pass, bool makes, bool boundary,
-                 int64_t bytes)
+static void take(struct kernel *k, struct edge_moves *to, const struct piece *from, enum pass pass, bool makes)
 {
     for (int i = 0; from->moves[pass] && i < from->nkernels[pass]; i++) {
         const struct kernel *f = &from->kernels[pass][i];
         for (int j = f->move0; j < f->move0 + f->nmoves; j++)
-            if (taken(&from->moves[pass][j], makes, boundary, bytes)) {
+            if (taken(to, from, &from->moves[pass][j], makes)) {
                 to->at[to->n++] = from->moves[pass][j];
                 k->nmoves++;
             }
@@ -81,7 +97,7 @@ static int give(struct piece *out, enum pass pass, const struct kernel *k, int n
 
 static struct edge_moves room_for_moves(const struct piece *a)
 {
-    return (struct edge_moves){ calloc((size_t)all_moves(a) + 2, sizeof(struct move)), 0 };
+    return (struct edge_moves){ calloc((size_t)all_moves(a) + 2, sizeof(struct move)), 0, 0 };
 }
 
 static void sums(const struct program *g, enum piece_id id, int64_t *act, int64_t *temporary)
@@ -108,12 +124,13 @@ int program_add_edges(const struct plan *p, struct program *g)
     kernel(&k[EDGE_TENSORS], "received", &m, b, 0);
     one_move(&k[EDGE_TENSORS], &m, MOVE_ALLOC, MEM_ACTIVATIONS, PASS_FORWARD, b);
     kernel(&k[EDGE_REST], "stage", &m, act - b, 0);
-    take(&k[EDGE_REST], &m, embed, PASS_FORWARD, true, false, b);
+    m.but = b;
+    take(&k[EDGE_REST], &m, embed, PASS_FORWARD, true);
     if (give(&g->piece[PIECE_RECEIVED], PASS_FORWARD, k, 2, &m, moves) < 0 || !(m = room_for_moves(embed)).at)
         return -1;
     kernel(&k[EDGE_TENSORS], "gradient sent", &m, 0, temporary);
-    take(&k[EDGE_TENSORS], &m, embed, PASS_FORWARD, false, true, b);
-    take(&k[EDGE_TENSORS], &m, embed, PASS_BACKWARD, false, true, b);
+    take(&k[EDGE_TENSORS], &m, embed, PASS_FORWARD, false);
+    take(&k[EDGE_TENSORS], &m, embed, PASS_BACKWARD, false);
     if (give(&g->piece[PIECE_RECEIVED], PASS_BACKWARD, k, 1, &m, moves) < 0 || !(m = room_for_moves(head)).at)
         return -1;
     sums(g, PIECE_HEAD, &act, &temporary);
@@ -124,7 +141,11 @@ int program_add_edges(const struct plan *p, struct program *g)
     kernel(&k[EDGE_TENSORS], "gradient received", &m, 0, b);
     one_move(&k[EDGE_TENSORS], &m, MOVE_ALLOC, MEM_TEMPORARIES, PASS_BACKWARD, b);
     kernel(&k[EDGE_REST], "stage", &m, act + b, temporary - b);
-    take(&k[EDGE_REST], &m, head, PASS_FORWARD, false, false, b);
-    take(&k[EDGE_REST], &m, head, PASS_BACKWARD, false, false, b);
+    m.but = b;
+    take(&k[EDGE_REST], &m, head, PASS_FORWARD, false);
+    take(&k[EDGE_REST], &m, head, PASS_BACKWARD, false);
+    m.but = b;
+    take(&k[EDGE_REST], &m, head, PASS_FORWARD, true);
+    take(&k[EDGE_REST], &m, head, PASS_BACKWARD, true);
     return give(&g->piece[PIECE_SENT], PASS_BACKWARD, k, 2, &m, moves);
 }

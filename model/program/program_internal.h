@@ -19,6 +19,9 @@ int piece_places(struct piece *out, enum pass pass, const struct place *places);
 /* PIECE_RECEIVED and PIECE_SENT of a plan with a pipeline, once the other pieces are there.  0, or -1 reported. */
 int program_add_edges(const struct plan *p, struct program *out);
 
+/* Backwards in two halves, for schedules that have them.  0, or -1 reported. */
+int program_add_split(const struct plan *p, struct program *out);
+
 /* The name of the tensor that a stage receives, or of the gradient. */
 enum { EDGE_TENSOR = 1 << 30 };
 

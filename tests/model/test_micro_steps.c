@@ -101,42 +101,6 @@ static void a_repeated_body_begins_as_it_ends(void **state)
     schedules_free(&e.s);
 }
 
-struct passes { struct pipeline_pass list[64]; int n, first[NMICRO], last[NMICRO]; };
-
-static void note(void *arg, const struct micro *m)
-{
-    struct passes *p = arg;
-
-    p->list[p->n++] = (struct pipeline_pass){ .kind = (uint8_t)m->pass, .chunk = (int16_t)m->chunk,
-                                                   .step = (int32_t)m->at };
-    p->first[m->pass] += m->first;
-    p->last[m->pass] += m->last;
-    if (m->first && m->pass == MICRO_FORWARD)
-        assert_int_equal(m->at, 0);
-}
-
-/* In a pipeline passes come in its order, and each chunk has a first and a last of each kind. */
-static void a_pipeline_has_its_own_order(void **state)
-{
-    struct pipeline p = { PIPELINE_ZB1P, 4, 1, 2, 8 };
-    struct pipeline_pass want[64];
-    struct passes got = { .n = 0 };
-    struct schedules s = { 0 };
-
-    (void)state;
-    micro_steps_emit(&s, &(struct micro_order){ .steps = 8, .pipeline = &p }, &(struct micro_calls){ .emit = note }, &got);
-    assert_int_equal(got.n, pipeline_order(&p, want));
-    for (int i = 0; i < got.n; i++) {
-        assert_int_equal(got.list[i].kind, want[i].kind);
-        assert_int_equal(got.list[i].chunk, want[i].chunk);
-        assert_int_equal(got.list[i].step, want[i].step);
-    }
-    for (int k = 0; k < NMICRO; k++) {
-        assert_int_equal(got.first[k], k == MICRO_BACKWARD ? 0 : 2);
-        assert_int_equal(got.last[k], k == MICRO_BACKWARD ? 0 : 2);
-    }
-}
-
 /* ---- as many instances as are in flight ---- */
 
 /* 1F1B, 8 micro-steps, 3 in flight: 0 1 2 forward; then five times back and the third next forward; then
@@ -187,7 +151,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_micro_step_goes_forward_and_back_before_the_next),
         cmocka_unit_test(a_repeated_body_begins_as_it_ends),
-        cmocka_unit_test(a_pipeline_has_its_own_order),
         cmocka_unit_test(micro_steps_in_flight_share_instances_in_turn),
     };
     return cmocka_run_group_tests_name("model/micro_steps", tests, NULL, NULL);

@@ -21,8 +21,12 @@ static struct caching_allocator *exact(void)
     return caching_allocator_new((int64_t)1 << 48, &o);
 }
 
+/* A stage's edges stand for the embedding and the head up to what these make and free at other kernels: a few KiB. */
+enum { EDGES = 32 << 10 };
+
 static bool walked_like_the_ledger(const struct plan *p, const struct schedules *s, char *why, int size)
 {
+    int64_t edges = p->parallel.pipeline > 1 ? EDGES : 0;
     struct caching_allocator *a = exact();
     const struct caching_stats *c = caching_allocator_stats(a);
     struct request_target t = reserved_target(a);
@@ -38,7 +42,7 @@ static bool walked_like_the_ledger(const struct plan *p, const struct schedules 
      * DataParallel's are not multiples of 512 bytes. */
     bool records = p->dialect == DIALECT_TORCH_FSDP1 || p->dialect == DIALECT_DEEPSPEED;
     const struct caching_meter *m = records ? &c->allocated : &c->requested;
-    bool same = r.unmatched == 0 && !r.out_of_memory && m->peak == l.peak.bytes &&
+    bool same = r.unmatched == 0 && !r.out_of_memory && m->peak >= l.peak.bytes - edges && m->peak <= l.peak.bytes + edges &&
                 m->now == persistent;
     if (!same)
         snprintf(why, (size_t)size, "%s %s: %" PRId64 " unmatched; peak %" PRId64 ", ledger %" PRId64
@@ -348,9 +352,46 @@ static void requests_reserve_what_torch_reserved_for_them(void **state)
         skip();
 }
 
+/* Every stage of pipelines: what is received and sent, and backwards in two halves, add up to the ledger's too. */
+static void stages_of_pipelines_add_up(void **state)
+{
+    static const struct { enum strategy s; enum dtype t; enum pipeline_kind kind; int chunks; enum recompute r; } of[] = {
+        { STRAT_FSDP, DT_BF16, PIPELINE_GPIPE, 1, RECOMPUTE_NONE }, { STRAT_FSDP, DT_BF16, PIPELINE_1F1B, 1, RECOMPUTE_FULL },
+        { STRAT_DDP, DT_FP32, PIPELINE_1F1B, 1, RECOMPUTE_NONE }, { STRAT_FSDP, DT_FP32, PIPELINE_INTERLEAVED, 2, RECOMPUTE_NONE },
+        { STRAT_FSDP, DT_BF16, PIPELINE_ZB1P, 1, RECOMPUTE_NONE }, { STRAT_FSDP, DT_BF16, PIPELINE_ZBV, 2, RECOMPUTE_NONE },
+        { STRAT_FSDP, DT_BF16, PIPELINE_DUALPIPEV, 2, RECOMPUTE_NONE },
+    };
+    (void)state;
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct schedules s = { 0 };
+        struct plan p;
+        char why[512];
+        plan_of(&p, "llama-2-7b", 8, 8, of[i].s, DIALECT_TORCH, of[i].t);
+        p.parallel.pipeline = 4;
+        p.parallel.pipeline_schedule = of[i].kind;
+        p.parallel.virtual_stages = of[i].chunks;
+        p.accumulation = 8;
+        p.recompute = of[i].r;
+        p.sync_every_micro_step = false;
+        p.shard_group = 2;
+        p.fsdp.reshard_after_forward = 0;
+        p.parallel.first_stage_less = p.parallel.last_stage_less = 0;
+        assert_int_equal(plan_check(&p, "pipeline"), 0);
+        for (int64_t rank = 0; rank < 8; rank += 2) {
+            assert_int_equal(lower(&p, rank, &s), 0);
+            if (!walked_like_the_ledger(&p, &s, why, sizeof why))
+                fail_msg("%s, stage %d: %s", pipeline_name(of[i].kind), (int)rank / 2, why);
+        }
+        schedules_free(&s);
+        plan_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stages_of_pipelines_add_up),
         cmocka_unit_test(the_requests_add_up_to_the_ledger),
         cmocka_unit_test(what_lies_in_other_memories_is_not_its),
         cmocka_unit_test(so_do_those_of_random_plans),

@@ -1,4 +1,5 @@
-/* micro_steps.h -- the order in which a rank runs the passes of an optimizer step's micro-steps.
+/* micro_steps.h -- the order in which a rank runs the passes of an optimizer step's micro-steps, one micro-step after the
+ * other; a pipeline's stage runs them as stage_ports.h has it.
  *
  *     static void emit(void *arg, const struct micro *m) { m->pass == MICRO_FORWARD ? forward(arg) : ... }
  *     struct micro_order order = { .steps = plan->accumulation, .first_differs = true, .last_differs = !every };
@@ -17,14 +18,12 @@ struct micro {
     enum micro_pass pass;
     int64_t at;                 /* number of the micro-step in the optimizer step, plus by * iteration */
     int     by;
-    int     chunk;              /* of a pipeline's rank */
-    bool    first, last;        /* pass of its kind over this chunk in the step; neither in a repeat */
+    bool    first, last;        /* pass of its kind in the step; neither in a repeat */
 };
 
 struct micro_order {
     int64_t steps;              /* micro-steps, at least 1 */
     bool    first_differs, last_differs;    /* the first and the last are not like those between */
-    const struct pipeline *pipeline;        /* the order of its rank; NULL: one micro-step after the other */
 };
 
 struct micro_calls {

@@ -272,6 +272,16 @@ static bool is_local(const struct stage_ports *o, int stage)
     return stage >= 0 && stage <= last_stage(o) && rank_of_stage(o, stage) == o->pipe.rank;
 }
 
+bool stage_ports_idle(const struct stage_ports *o, const struct pipeline_act *a)
+{
+    return a->verb == PIPE_INPUT && stage_ports_embeds(o, a->chunk);
+}
+
+bool stage_ports_whole(const struct stage_ports *o, const struct pipeline_act *a)
+{
+    return a->verb == PIPE_BACKWARD || (a->verb == PIPE_WEIGHT && stage_ports_embeds(o, a->chunk));
+}
+
 void stage_ports_begin(struct stage_ports *o, const struct pipeline_act *a)
 {
     int stage = stage_ports_stage(o, a->chunk);
@@ -283,7 +293,7 @@ void stage_ports_begin(struct stage_ports *o, const struct pipeline_act *a)
         }
         edge(o, PIECE_RECEIVED, PASS_FORWARD, EDGE_REST, -1, a);
     }
-    if ((a->verb == PIPE_BACKWARD || a->verb == PIPE_INPUT) && stage < last_stage(o)) {
+    if (!stage_ports_idle(o, a) && (stage_ports_whole(o, a) || a->verb == PIPE_INPUT) && stage < last_stage(o)) {
         if (is_local(o, stage + 1)) {
             edge(o, PIECE_RECEIVED, PASS_BACKWARD, 0, -1, a);
             edge(o, PIECE_SENT, PASS_BACKWARD, EDGE_TENSORS, EDGE_REST, a);

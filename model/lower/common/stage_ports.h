@@ -61,6 +61,10 @@ bool stage_ports_does(struct stage_ports *o, const struct pipeline_act *a);
 /* After the last of them. */
 void stage_ports_finish(struct stage_ports *o);
 
+/* The first stage has no input that needs a gradient: its INPUT runs nothing, its WEIGHT all of backward. */
+bool stage_ports_idle(const struct stage_ports *o, const struct pipeline_act *a);
+bool stage_ports_whole(const struct stage_ports *o, const struct pipeline_act *a);
+
 /* Around a pass. */
 void stage_ports_begin(struct stage_ports *o, const struct pipeline_act *a);
 void stage_ports_end(struct stage_ports *o, const struct pipeline_act *a);

@@ -43,6 +43,7 @@ struct paper {
     struct at          root;                /* its unit of what is no block's; c NUC: it has none */
     int                unit0, unit1, block0, block1;    /* units and blocks, one past the last */
     bool               embeds, heads;
+    enum { ALL_OF_IT, OF_INPUTS, OF_WEIGHTS } part;     /* of a backward */
     int                kept_blocks, kept_ends;  /* instances of its micro-step's activations begin here */
 };
 
@@ -131,13 +132,17 @@ static void reduce_unit(struct paper *z, struct at u)
 static void run(struct paper *z, struct at u, enum piece_id piece, enum pass pass, int block, int by,
                 int k0, int k1)
 {
-    bool forward = pass == PASS_FORWARD;
+    bool forward = pass == PASS_FORWARD, split = !forward && z->part != ALL_OF_IT;
+    enum piece_id runs = !split ? piece : piece == PIECE_HEAD ? PIECE_HEAD_SPLIT : PIECE_BLOCK_SPLIT;
 
-    sched_compute(z->s, forward ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, k0, k1,
+    if (split)
+        *(z->part == OF_INPUTS ? &k1 : &k0) = z->s->program.piece[runs].split;
+    sched_compute(z->s, forward ? PHASE_FORWARD : PHASE_BACKWARD, runs, pass, k0, k1,
                   GRADS_IN_PLACE, CAT_GRADS);
     sched_of(z->s, piece == PIECE_EMBED ? "embedding" : piece == PIECE_HEAD ? "head" : "block", block, by);
-    sched_act(z->s, ACT_R, z->shards_params ? z->gathered[u.c] : z->params[u.c], u.i, u.by);
-    if (!forward)                   /* a unit's own buffer is fresh, the model's were zeroed */
+    if (forward || z->part != OF_WEIGHTS)
+        sched_act(z->s, ACT_R, z->shards_params ? z->gathered[u.c] : z->params[u.c], u.i, u.by);
+    if (!forward && z->part != OF_INPUTS)                   /* a unit's own buffer is fresh, the model's were zeroed */
         sched_act(z->s, z->fresh_grads ? ACT_W : ACT_A,
                   z->fresh_grads ? z->full_grads[u.c] : z->grads[u.c], u.i, u.by);
 }
@@ -171,7 +176,7 @@ static void run_blocks(struct paper *z, struct at u, struct unit_ref ref, int by
             sched_act(z->s, ACT_R, (z->shards_params ? z->gathered : z->params)[UC_ATTENTION], u.i, u.by);
         if (forward && first)
             sched_act(z->s, ACT_ALLOC, z->acts[piece], kept(z, piece, b), by_block);
-        if (!forward && last)
+        if (!forward && last && z->part != OF_INPUTS)
             sched_act(z->s, ACT_FREE, z->acts[piece], kept(z, piece, b), by_block);
     }
 }
@@ -186,7 +191,7 @@ static void await_gather(struct paper *z, struct at u, enum phase phase)
  * it was computed, and then the next one is asked for now. */
 static void fetch(struct paper *z, struct at u, enum phase phase, bool ahead, int next, int by)
 {
-    if (!z->shards_params)
+    if (!z->shards_params || (phase == PHASE_BACKWARD && z->part == OF_WEIGHTS))
         return;
     if (!ahead)
         gather(z, u, phase, AFTER(STREAM_COMPUTE));
@@ -214,7 +219,7 @@ static void forward_unit(void *arg, struct unit_step st)
 
 static void alloc_full_grads(struct paper *z, struct at u)
 {
-    if (!z->fresh_grads)
+    if (!z->fresh_grads || z->part == OF_INPUTS)
         return;
     struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "gradient buffer");
     if (u.c == z->root.c)           /* first in backward: the last micro-step's have been reduced */
@@ -247,9 +252,9 @@ static void backward_unit(void *arg, struct unit_step st)
     fetch_backward(z, u, st, unit_at(&z->map, st.position));
     alloc_full_grads(z, u);
     run_blocks(z, u, unit_at(&z->map, st.position), st.by_block, PASS_BACKWARD);
-    if (z->shards_params)
+    if (z->shards_params && z->part != OF_WEIGHTS)
         drop(z, u, PHASE_BACKWARD);
-    if (z->fresh_grads)
+    if (z->fresh_grads && z->part != OF_INPUTS)
         reduce_unit(z, u);
 }
 
@@ -259,6 +264,8 @@ static void root_block(struct paper *z, enum pass pass, int b, int by)
     enum piece_id piece = program_piece_of_block(z->p, b);
 
     run(z, z->root, piece, pass, b, by, 0, -1);
+    if (pass == PASS_BACKWARD && z->part == OF_INPUTS)
+        return;
     sched_act(z->s, pass == PASS_FORWARD ? ACT_ALLOC : ACT_FREE, z->acts[piece], kept(z, piece, b), by);
 }
 
@@ -294,6 +301,8 @@ static void all_units(struct paper *z, bool backwards)
 static void root_piece(struct paper *z, enum piece_id piece, enum pass pass)
 {
     run(z, z->root, piece, pass, 0, 0, 0, -1);
+    if (pass == PASS_BACKWARD && z->part == OF_INPUTS)
+        return;
     sched_act(z->s, pass == PASS_FORWARD ? ACT_ALLOC : ACT_FREE, z->acts[piece], kept(z, piece, 0), 0);
 }
 
@@ -325,9 +334,9 @@ static void backward(struct paper *z)
     all_units(z, true);
     if (z->embeds)
         root_piece(z, PIECE_EMBED, PASS_BACKWARD);
-    if (root && z->shards_params)
+    if (root && z->shards_params && z->part != OF_WEIGHTS)
         drop(z, z->root, PHASE_BACKWARD);
-    if (root && z->fresh_grads)
+    if (root && z->fresh_grads && z->part != OF_INPUTS)
         reduce_unit(z, z->root);
 }
 
@@ -480,9 +489,11 @@ static int pipeline(struct paper *z, bool first)
 
     for (int i = 0; rc == 0 && i < ports.acts->n; i++) {
         const struct pipeline_act *a = &ports.acts->act[i];
-        if (stage_ports_does(&ports, a) || (a->verb != PIPE_FORWARD && a->verb != PIPE_BACKWARD))
+        if (stage_ports_does(&ports, a) || a->verb > PIPE_WEIGHT || stage_ports_idle(&ports, a))
             continue;
         enter_chunk(z, &ports, a);
+        z->part = a->verb == PIPE_FORWARD || stage_ports_whole(&ports, a) ? ALL_OF_IT : a->verb == PIPE_INPUT ? OF_INPUTS
+                : OF_WEIGHTS;
         stage_ports_begin(&ports, a);
         (a->verb == PIPE_FORWARD ? forward : backward)(z);
         stage_ports_end(&ports, a);

@@ -188,6 +188,15 @@ static bool needs_attention(const struct fsdp2 *f, int block)
            piece_is_recomputed(program_piece_of_block(f->p, block));
 }
 
+/* The kernels of a backward that is in two halves. */
+static void part_of(const struct fsdp2 *f, enum piece_id split, enum piece_id *piece, int *k0, int *k1)
+{
+    if (f->part == WHOLE_BACKWARD)
+        return;
+    *piece = split;
+    *(f->part == INPUT_PART ? k1 : k0) = f->s->program.piece[split].split;
+}
+
 /* Kernels of a unit's blocks. */
 void fsdp2_compute(struct fsdp2 *f, struct at u, int position, int by_block, enum pass pass)
 {
@@ -196,7 +205,8 @@ void fsdp2_compute(struct fsdp2 *f, struct at u, int position, int by_block, enu
 
     for (int k = 0; k < ref.nblocks; k++) {
         int b = pass == PASS_FORWARD ? ref.block + k : ref.block + ref.nblocks - 1 - k;
-        enum piece_id piece = program_piece_of_block(f->p, b);
+        enum piece_id kept = program_piece_of_block(f->p, b), piece = kept;
+        bool backward = pass == PASS_BACKWARD && f->part != INPUT_PART;     /* gradients of weights */
         int k0 = 0, k1 = -1;
         bool first = true, last = true;     /* segment of the block's pass */
         if (f->map.kind == UNIT_HALF_BLOCK) {
@@ -205,6 +215,8 @@ void fsdp2_compute(struct fsdp2 *f, struct at u, int position, int by_block, enu
             int cut = program_half(&s->program, piece, pass, pass == PASS_FORWARD);
             *(first ? &k1 : &k0) = cut;
         }
+        if (pass == PASS_BACKWARD)
+            part_of(f, PIECE_BLOCK_SPLIT, &piece, &k0, &k1);
         sched_compute(s, pass == PASS_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, k0, k1,
                       f->has_unsharded ? GRADS_DROP : GRADS_KEEP, CAT_UNSHARDED_GRADS);
         sched_of(s, "block", b, by_block);
@@ -212,13 +224,13 @@ void fsdp2_compute(struct fsdp2 *f, struct at u, int position, int by_block, enu
         if (pass == PASS_BACKWARD && first && needs_attention(f, b))
             sched_act(s, ACT_R, f->fam[UC_ATTENTION].unsharded, u.i, u.by);
         if (pass == PASS_FORWARD && first)
-            sched_act(s, ACT_ALLOC, f->acts[piece], f->kept_blocks + b, by_block);
-        if (pass == PASS_BACKWARD && !f->has_unsharded && k == 0)
+            sched_act(s, ACT_ALLOC, f->acts[kept], f->kept_blocks + b, by_block);
+        if (backward && !f->has_unsharded && k == 0)
             sched_act(s, ACT_ALLOC, f->fam[u.c].grads_full, u.i, u.by);
-        if (pass == PASS_BACKWARD)
+        if (backward)
             leave_grads(f, u);
-        if (pass == PASS_BACKWARD && last)
-            sched_act(s, ACT_FREE, f->acts[piece], f->kept_blocks + b, by_block);
+        if (backward && last)
+            sched_act(s, ACT_FREE, f->acts[kept], f->kept_blocks + b, by_block);
     }
 }
 
@@ -393,17 +405,24 @@ void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass, in
     struct at u = { piece == PIECE_HEAD && apart ? UC_HEAD : UC_ROOT, 0, 0 };
     bool first = apart || piece == PIECE_HEAD || !f->local->share.heads;
 
-    sched_compute(f->s, backward ? PHASE_BACKWARD : PHASE_FORWARD, piece, pass, k0, k1,
+    enum piece_id run = piece;
+    bool begins = k0 == 0, ends = k1 < 0;
+
+    if (backward && piece == PIECE_HEAD)
+        part_of(f, PIECE_HEAD_SPLIT, &run, &k0, &k1);
+    sched_compute(f->s, backward ? PHASE_BACKWARD : PHASE_FORWARD, run, pass, k0, k1,
                   f->has_unsharded ? GRADS_DROP : GRADS_KEEP, CAT_UNSHARDED_GRADS);
     sched_act(f->s, ACT_R, f->fam[u.c].unsharded, 0, 0);
     sched_of(f->s, piece == PIECE_EMBED ? "embedding" : "head", 0, 0);
-    if (!backward && k0 == 0)
+    if (backward && f->part == INPUT_PART)
+        return;
+    if (!backward && begins)
         sched_act(f->s, ACT_ALLOC, f->acts[piece], f->kept_ends, 0);
-    else if (backward && k1 < 0)
+    else if (backward && ends)
         sched_act(f->s, ACT_FREE, f->acts[piece], f->kept_ends, 0);
-    if (first && backward && k1 < 0 && !f->has_unsharded)
+    if (first && backward && ends && !f->has_unsharded)
         sched_act(f->s, ACT_ALLOC, f->fam[u.c].grads_full, 0, 0);
-    if (backward && k1 < 0)
+    if (backward && ends)
         leave_grads(f, u);
     if (backward && piece == PIECE_EMBED)
         fsdp2_table_left(f);

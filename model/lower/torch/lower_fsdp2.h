@@ -66,6 +66,7 @@ struct fsdp2 {
     bool               reduce, has_unsharded, has_sharded;
     int                kept_blocks, kept_ends;  /* instances of the micro-step's activations begin here */
     enum stream        copy_in;
+    enum fsdp2_part { WHOLE_BACKWARD, INPUT_PART, WEIGHT_PART } part;   /* of backward that runs */
     struct stage_memory stage;
 };
 

@@ -210,13 +210,14 @@ static void backward(struct stage *g, int chunk)
         if (both)
             gather_again(g, i - 1);
         fsdp2_compute(f, unit(g, i), i, 0, PASS_BACKWARD);
-        fsdp2_accumulate(f, unit(g, i));
+        if (f->part != INPUT_PART)
+            fsdp2_accumulate(f, unit(g, i));
     }
     if (stage_ports_embeds(&g->ports, chunk))
         fsdp2_root_compute(f, PIECE_EMBED, PASS_BACKWARD, 0, -1);
-    if (root != -2)
+    if (root != -2 && f->part != INPUT_PART)
         fsdp2_accumulate(f, unit(g, root));
-    g->grads[chunk]++;
+    g->grads[chunk] += f->part != INPUT_PART;
 }
 
 static void reduce_one(struct stage *g, int position, struct at *prev)
@@ -271,6 +272,11 @@ static void one(struct stage *g, const struct pipeline_act *a)
     switch ((enum pipeline_verb)a->verb) {
     case PIPE_FORWARD:
     case PIPE_BACKWARD:
+    case PIPE_INPUT:
+    case PIPE_WEIGHT:
+        if (stage_ports_idle(&g->ports, a))
+            break;
+        f->part = stage_ports_whole(&g->ports, a) ? WHOLE_BACKWARD : a->verb == PIPE_INPUT ? INPUT_PART : WEIGHT_PART;
         each_unit(g, a->chunk, await_for_stage);
         stage_ports_begin(&g->ports, a);
         (a->verb == PIPE_FORWARD ? forward : backward)(g, a->chunk);
@@ -280,7 +286,7 @@ static void one(struct stage *g, const struct pipeline_act *a)
     case PIPE_RESHARD:     each_unit(g, a->chunk, drop); break;
     case PIPE_REDUCE:      reduce(g, a->chunk); break;
     case PIPE_WAIT_REDUCE: await_reduction(g, a->chunk); break;
-    default:               break;       /* parallel_check.c refuses what splits backwards */
+    default:               break;
     }
 }
 
