@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "base/size.h"
 #include "model/plan/knob.h"
+#include "model/plan/knob_rules.h"
 
 enum { KEY = 96 };
 
@@ -244,6 +245,9 @@ json_t *plan_source_brief(const struct plan *p)
 
     plain.micro_batch = 0;          /* plan_defaults() keeps what is set */
     plan_defaults(&plain, p->strategy, p->dialect, p->precision);
+    plain.shard_group = (int64_t)knob_usual_shard_group(p);     /* by the degrees of "parallel", which stay */
+    if (p->parallel.pipeline > 1)
+        plain.sync_every_micro_step = knob_usual_sync(p) > 0;
     usual = plan_to_json(&plain);
     for (int i = 0; (k = knob_at(i)); i++) {
         json_t *in = k->object[0] ? json_object_get(doc, k->object) : doc;
@@ -321,11 +325,11 @@ static int apply(json_t *doc, struct cluster *c, const char *pair, struct change
 
 static int by_global_batch(struct plan *p, int64_t batch)
 {
-    int64_t each = p->micro_batch * p->cluster.world_size;
+    int64_t each = p->micro_batch * plan_batch_ranks(p);
 
     if (batch < 1 || batch % each)
         return fail("global_batch %" PRId64 " is not a multiple of micro_batch %" PRId64 " x %" PRId64 " ranks", batch,
-                    p->micro_batch, p->cluster.world_size);
+                    p->micro_batch, plan_batch_ranks(p));
     p->accumulation = batch / each;
     return plan_check(p, "global_batch");
 }

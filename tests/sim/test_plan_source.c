@@ -118,6 +118,30 @@ static void a_global_batch_sets_the_accumulation(void **state)
     assert_int_equal(change(FSDP, "global_batch=100", &q), -1);
 }
 
+#define PIPELINE "{\"dpx_plan\":1,\"model\":\"llama-3.1-8b\",\"cluster\":\"8xh100\",\"seq\":1024,\"micro_batch\":1,\"accumulation\":8," \
+                 "\"strategy\":\"fsdp\",\"dialect\":\"torch\",\"precision\":\"bf16\",\"parallel\":{\"pipeline\":4}}"
+
+/* The shards were all ranks of a stage, and are; without a pipeline every micro-step is reduced, as usual.  A batch is
+ * dealt over the stages' ranks. */
+static void a_degree_of_the_pipeline_moves_what_follows_it(void **state)
+{
+    static const struct { const char *pair; int64_t shards; bool sync; } rows[] = {
+        { "parallel.pipeline=2", 4, false }, { "parallel.pipeline=8", 1, false }, { "parallel.pipeline=1", 8, true },
+    };
+    struct plan q;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(change(PIPELINE, rows[i].pair, &q), 0);
+        assert_int_equal(q.shard_group, rows[i].shards);
+        assert_int_equal(q.sync_every_micro_step, rows[i].sync);
+        plan_free(&q);
+    }
+    assert_int_equal(change(PIPELINE, "global_batch=64", &q), 0);
+    assert_int_equal(q.accumulation, 32);           /* 64 / (1 x 2 ranks of a stage) */
+    plan_free(&q);
+}
+
 static void a_key_that_is_none_is_refused_with_its_neighbour(void **state)
 {
     (void)state;
@@ -158,6 +182,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_length_in_k_is_a_power_of_two),
         cmocka_unit_test(more_nodes_shard_over_all_ranks),
+        cmocka_unit_test(a_degree_of_the_pipeline_moves_what_follows_it),
         cmocka_unit_test(half_a_node_has_half_of_its_adapters),
         cmocka_unit_test(a_network_is_stated_in_gigabits),
         cmocka_unit_test(another_gpu_comes_with_its_memory),
