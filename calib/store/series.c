@@ -274,13 +274,14 @@ double series_lateness(struct db *db, int64_t machine, int64_t ranks, int64_t th
     struct query q;
     double late = 1;
 
-    query_open(&q, db, "WITH late AS (SELECT s.median_s / s.min_s AS x, 1 / (1 - min(ifnull(c.crowd, 0), .95)) AS crowded FROM series s JOIN calibration c ON c.id = s.calibration"
-                       " JOIN machine m ON m.id = s.machine"
+    query_open(&q, db, "WITH late AS (SELECT CASE WHEN s.median_s >= 5e-5 THEN s.median_s / s.min_s END AS x,"
+                       " 1 / (1 - min(ifnull(c.crowd, 0), .95)) AS crowded"
+                       " FROM series s JOIN calibration c ON c.id = s.calibration JOIN machine m ON m.id = s.machine"
                        " WHERE s.machine = ?1 AND is_now = 1 AND c.source = 'dpxcal' AND m.device = 'cpu'"
                        " AND kind IN ('kernel', 'pass') AND samples >= 7 AND min_s > 0"
                        " AND (?2 = 0 OR s.ranks = ?2) AND (?3 = 0 OR s.threads = ?3))"
-                       " SELECT max((SELECT x FROM late ORDER BY x LIMIT 1 OFFSET (SELECT count(*) FROM late) / 2),"
-                       " (SELECT max(crowded) FROM late)) FROM late LIMIT 1");
+                       " SELECT max(ifnull((SELECT x FROM late WHERE x IS NOT NULL ORDER BY x LIMIT 1"
+                       " OFFSET (SELECT count(x) FROM late) / 2), 1), (SELECT max(crowded) FROM late)) FROM late LIMIT 1");
     query_put_int(&q, machine);
     query_put_int(&q, ranks);
     query_put_int(&q, threads);

@@ -88,6 +88,7 @@ int     series_forget(struct db *db, int64_t calibration, int64_t after);
  * - 1 / (1 - crowd): processes that share cores fairly get what the others leave;
  * - how many times its least sample the median of a series is: the median of that over kernels and passes.  On a quiet
  *   machine 1.02 to 1.15.  It sees what comes and goes, crowd what stays.
+ *   Of what takes 50 us or more: shorter times vary with the state of the caches.
  * ranks, threads 0: of any.  1 where nothing is known; NaN reported. */
 double  series_lateness(struct db *db, int64_t machine, int64_t ranks, int64_t threads);
 /* From this on the machine was busy while it was timed. */

@@ -1,3 +1,4 @@
+/* test_db.c -- the database file: schema, versions, locks, full disks, damaged files. */
 #include "tests/check.h"
 #include "tests/calib/scratch.h"
 

@@ -1,3 +1,5 @@
+/* test_fit.c -- what the clock reads of a calibration: medians, spreads, the nearest ranks and threads, drift, a
+ * busy machine. */
 #include "tests/check.h"
 #include "tests/calib/scratch.h"
 

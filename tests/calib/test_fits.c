@@ -1,3 +1,4 @@
+/* test_fits.c -- laws fitted to sweeps, their residuals and ranges, and that a calibration's end writes them. */
 #include "tests/check.h"
 #include "tests/calib/scratch.h"
 

@@ -1,3 +1,4 @@
+/* test_kineto_import.c -- traces of PyTorch's profiler taken in as a calibration, on made-up and recorded traces. */
 #include "tests/check.h"
 #include "base/fail.h"
 #include "calib/import/import_kineto.h"

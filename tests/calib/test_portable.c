@@ -1,3 +1,4 @@
+/* test_portable.c -- calibrations from one database to another as JSON; what is damaged is refused whole. */
 #include "tests/check.h"
 #include "tests/calib/scratch.h"
 

@@ -1,3 +1,4 @@
+/* test_runs.c -- runs, predictions and steps in the database; a prediction is never changed afterwards. */
 #include "tests/check.h"
 #include "tests/calib/scratch.h"
 

@@ -1,3 +1,4 @@
+/* test_trace_read.c -- Chrome traces read event by event, gzipped or not, cut off or nonsense. */
 #include "tests/check.h"
 #include "base/fail.h"
 #include "calib/trace/trace_read.h"

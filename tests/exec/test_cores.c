@@ -1,3 +1,4 @@
+/* test_cores.c -- how ranks of one machine divide its CPUs, on made-up machines. */
 #include "tests/check.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* test_host_info.c -- cores and memory that control groups leave, on a made-up /proc and /sys. */
 #include "tests/check.h"
 
 #include <stdio.h>

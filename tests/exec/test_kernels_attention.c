@@ -1,3 +1,4 @@
+/* test_kernels_attention.c -- attention and its gradients on the host against sums in double precision. */
 #include "tests/exec/kernels_check.h"
 
 static struct kernels_need need_of(const struct attention *a, int threads)

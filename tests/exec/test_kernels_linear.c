@@ -1,3 +1,4 @@
+/* test_kernels_linear.c -- matrix products and their gradients on the host against sums in double precision. */
 #include "tests/exec/kernels_check.h"
 
 /* One random layer: its shape, and what is asked of it. */

@@ -1,3 +1,4 @@
+/* test_launch.c -- which launcher started a process, and what mpirun's words mean. */
 #include "tests/check.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* fuzz_accelerate.c -- any bytes as an accelerate config. */
 #include "tests/fuzz/fuzz.h"
 
 #include "base/yaml.h"

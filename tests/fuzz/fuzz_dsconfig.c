@@ -1,3 +1,4 @@
+/* fuzz_dsconfig.c -- any bytes as a DeepSpeed config. */
 #include "tests/fuzz/fuzz.h"
 
 #include "model/exchange/ds_config.h"

@@ -1,3 +1,4 @@
+/* fuzz_model.c -- any bytes as a config.json. */
 #include "tests/fuzz/fuzz.h"
 
 #include "base/dtype.h"

@@ -1,3 +1,4 @@
+/* fuzz_plan.c -- any bytes as a plan. */
 #include "tests/fuzz/fuzz.h"
 
 #include "model/plan/plan.h"

@@ -1,3 +1,4 @@
+/* fuzz_size.c -- any bytes as sizes, counts and lengths. */
 #include "tests/fuzz/fuzz.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* fuzz_yaml.c -- any bytes as YAML. */
 #include "tests/fuzz/fuzz.h"
 
 #include <stdbool.h>

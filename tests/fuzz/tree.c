@@ -1,3 +1,4 @@
+/* tree.c -- documents changed by their structure: keys and values swapped, dropped, made extreme. */
 #define _GNU_SOURCE             /* memfd_create */
 #include "tests/fuzz/tree.h"
 

@@ -1,3 +1,4 @@
+/* test_accelerate.c -- accelerate configs in and out. */
 #include "tests/check.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* test_cluster.c -- clusters by name and from files: units, defaults, refusals. */
 #include "tests/check.h"
 #include "base/fail.h"
 #include "model/cluster/cluster.h"

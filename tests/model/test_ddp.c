@@ -1,3 +1,4 @@
+/* test_ddp.c -- DistributedDataParallel: buckets, their order, memory of each step. */
 #include "tests/model/flows.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* test_dp.c -- DataParallel and the paper's parameter server. */
 #include "tests/model/flows.h"
 
 #include "model/schedule/ledger.h"

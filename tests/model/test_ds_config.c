@@ -1,3 +1,4 @@
+/* test_ds_config.c -- DeepSpeed configs in and out, and keys that its versions removed. */
 #include "tests/check.h"
 
 #include <stdlib.h>

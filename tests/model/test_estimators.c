@@ -1,3 +1,4 @@
+/* test_estimators.c -- DeepSpeed's memory estimators, to the byte. */
 #include "tests/check.h"
 #include "base/fail.h"
 #include "model/exchange/estimators.h"

@@ -1,3 +1,4 @@
+/* test_export.c -- plans as configs of tools, and what a tool cannot express. */
 #include "tests/check.h"
 
 #include <stdio.h>

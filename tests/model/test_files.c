@@ -1,3 +1,4 @@
+/* test_files.c -- files read whole, and what is no file. */
 #include "tests/check.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* test_fsdp2.c -- FSDP2: gathers, prefetch, reshard, memory of units. */
 #include "tests/model/plans.h"
 
 #include "model/program/program.h"

@@ -1,3 +1,4 @@
+/* test_ledger.c -- bytes live entry by entry, peaks and what they consist of. */
 #include "tests/model/plans.h"
 
 #include <stdlib.h>

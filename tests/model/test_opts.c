@@ -1,3 +1,4 @@
+/* test_opts.c -- option tables: parsing, help, manual pages, completion. */
 #include "tests/check.h"
 #include "base/fail.h"
 #include "base/opts.h"

@@ -1,3 +1,4 @@
+/* test_overhead.c -- memory beside a schedule: contexts, NCCL's buffers, workspaces. */
 #include "tests/check.h"
 #include "model/memory/overhead.h"
 

@@ -1,3 +1,4 @@
+/* test_paper.c -- the papers' ZeRO: the closed formulas as tests of the schedule. */
 #include "tests/model/plans.h"
 
 #include "model/schedule/ledger.h"

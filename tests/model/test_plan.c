@@ -1,3 +1,4 @@
+/* test_plan.c -- plans from JSON: defaults, refusals, every key back and forth. */
 #include "tests/check.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* test_schedule.c -- schedules as data: repeats, waits, buffers, what schedule_check() refuses. */
 #include "tests/model/plans.h"
 
 #include <stdlib.h>

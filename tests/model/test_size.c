@@ -1,3 +1,4 @@
+/* test_size.c -- sizes, counts and lengths in text, both ways. */
 #include "tests/check.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* test_units.c -- the cut of a model into units that are gathered together. */
 #include "tests/model/plans.h"
 
 #include "model/program/program.h"

@@ -1,3 +1,4 @@
+/* test_yaml.c -- the YAML subset that configs use. */
 #include "tests/check.h"
 
 #include <stdio.h>

@@ -84,13 +84,14 @@ cat >"$dir/plan.json" <<END
 END
 threads=$(awk '{ for (i = 1; i < NF; i++) if ($i == "fp32" && !n) n = $(i + 2) } END { print n }' "$dir/fits")
 "$B/dpxrun" "$dir/plan.json" --steps 2 --threads "$threads" --db "$dir/cal.db" --json >"$dir/same" 2>"$dir/said" </dev/null
-check 'a run with the threads that were calibrated is not warned' "$(grep -q '"warning": null' "$dir/same" &&
-    ! grep '^warning:' "$dir/said" || head -n 20 "$dir/said")"
+# Beside other work the calibration says that the machine was busy: another warning.
+check 'a run with the threads that were calibrated is not warned' "$(grep -q '"warning": \(null\|"this machine was busy\)' "$dir/same" &&
+    ! grep '^warning: .*was calibrated with' "$dir/said" || head -n 20 "$dir/said")"
 "$B/dpxrun" "$dir/plan.json" --steps 2 --threads $((threads + 2)) --db "$dir/cal.db" --json >"$dir/other" \
     2>"$dir/said" </dev/null
 check 'with others it is, in a line and in JSON' "$(
     [ "$(grep -c "^warning: .*calibrated with 2 ranks x $threads thread.*this is 2 x $((threads + 2))" "$dir/said")" = 1 ] &&
-        grep -q "\"warning\": \"this machine was calibrated with" "$dir/other" || head -n 20 "$dir/said")"
+        grep -q "\"warning\": \".*this machine was calibrated with" "$dir/other" || head -n 20 "$dir/said")"
 check 'so is a plan' "$(OMP_NUM_THREADS=$((threads + 2)) "$B/dpxplan" eval "$dir/plan.json" --db "$dir/cal.db" 2>&1 >/dev/null |
     grep -q "^warning: .*this is 2 x $((threads + 2))" || echo 'no warning')"
 

@@ -1,3 +1,4 @@
+/* test_kineto.c -- a trace of PyTorch's profiler beside a plan: steps, collectives, exposure, prefetch. */
 #include "tests/check.h"
 #include "base/fail.h"
 #include "reports/kineto/kineto.h"

@@ -1,3 +1,4 @@
+/* test_text.c -- text for pages and scripts: escaping, tables, units. */
 #include "tests/check.h"
 
 #include <string.h>

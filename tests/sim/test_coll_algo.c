@@ -1,3 +1,4 @@
+/* test_coll_algo.c -- algorithms of collectives: steps, bytes and totals by counting transfers. */
 #include "tests/check.h"
 
 #include <string.h>

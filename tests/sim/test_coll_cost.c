@@ -1,3 +1,4 @@
+/* test_coll_cost.c -- what a collective costs on a cluster, its interval and what it rests on. */
 #include "tests/check.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* test_limits.c -- the largest model and micro-batch, the fewest GPUs; the papers' claims. */
 #include "tests/check.h"
 #include "model/memory/evaluate.h"
 #include "sim/search/limits.h"

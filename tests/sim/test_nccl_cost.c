@@ -1,3 +1,4 @@
+/* test_nccl_cost.c -- NCCL's own tuning model, against values of its source. */
 #include "tests/check.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* test_pchip.c -- monotone interpolation between measured points. */
 #include "tests/check.h"
 
 #include "sim/price/pchip.h"
