@@ -47,8 +47,8 @@ void caching_allocator_delete(struct caching_allocator *a)
         return;
     for (int s = 0; s < CACHING_STREAMS; s++) {
         for (int small = 0; small < 2; small++) {
-            free(a->pool[s].free[small].at);
-            free(a->pool[s].unmapped[small].at);
+            caching_list_free(&a->pool[s].free[small]);
+            caching_list_free(&a->pool[s].unmapped[small]);
         }
         free(a->queue[s].at);
     }
@@ -182,16 +182,17 @@ static void release_list(struct caching_allocator *a, struct block_list *l)
 {
     int nexpandable = 0, kept = 0, n = l->n;
     int32_t *expandable = room_new((size_t)n, sizeof *expandable);
-    struct entry *all = room_new((size_t)n, sizeof *all);
+    int32_t *all = room_new((size_t)n, sizeof *all);
+    struct spot at = { 0, 0 };
 
-    if (n)
-        memcpy(all, l->at, (size_t)n * sizeof *all);
+    for (int i = 0; i < n; i++, at = caching_list_next(l, at))
+        all[i] = caching_list_at(l, at)->block;
     for (int i = 0; i < n; i++) {
-        const struct block *b = &a->blocks[all[i].block];
+        const struct block *b = &a->blocks[all[i]];
         if (is_segment(b))
-            release_segment(a, all[i].block);
+            release_segment(a, all[i]);
         else if (b->range != NO_RANGE)
-            expandable[nexpandable++] = all[i].block;
+            expandable[nexpandable++] = all[i];
         else
             kept++;
     }
@@ -218,14 +219,14 @@ static bool release_available(struct caching_allocator *a, int stream, bool smal
 
     if (a->o.max_split_size == INT64_MAX)
         return false;
-    int i = caching_list_find(l, key, 0);
-    if (i < l->n) {
-        release_segment(a, l->at[i].block);
+    const struct entry *e = caching_list_at(l, caching_list_find(l, key, 0));
+    if (e) {
+        release_segment(a, e->block);
         return true;
     }
-    while (released < key && l->n > 0 && l->at[l->n - 1].size >= a->o.max_split_size) {
-        released += l->at[l->n - 1].size;
-        release_segment(a, l->at[l->n - 1].block);
+    while (released < key && (e = caching_list_last(l)) && e->size >= a->o.max_split_size) {
+        released += e->size;
+        release_segment(a, e->block);
     }
     return released >= key;
 }
@@ -246,14 +247,15 @@ static struct ages ages(const struct caching_allocator *a)
 {
     struct ages sum = { 0 };
 
-    for (int s = 0; s < a->nstreams; s++)
-        for (int i = 0; i < a->pool[s].free[0].n; i++) {
-            int b = a->pool[s].free[0].at[i].block;
-            if (is_segment(&a->blocks[b])) {
-                sum.total += age(a, b);
+    for (int s = 0; s < a->nstreams; s++) {
+        const struct block_list *l = &a->pool[s].free[0];
+        const struct entry *e;
+        for (struct spot at = { 0, 0 }; (e = caching_list_at(l, at)); at = caching_list_next(l, at))
+            if (is_segment(&a->blocks[e->block])) {
+                sum.total += age(a, e->block);
                 sum.n++;
             }
-        }
+    }
     return sum;
 }
 
@@ -264,16 +266,18 @@ static int64_t collect_older(struct caching_allocator *a, double oldest, struct 
 
     for (int s = 0; s < a->nstreams; s++) {
         struct block_list *l = &a->pool[s].free[0];
-        for (int i = 0; i < l->n;) {
-            int b = l->at[i].block;
-            if (!is_segment(&a->blocks[b]) || (double)age(a, b) < oldest) {
-                i++;
+        const struct entry *e;
+        for (struct spot at = { 0, 0 }; (e = caching_list_at(l, at));) {
+            struct entry it = *e;
+            if (!is_segment(&a->blocks[it.block]) || (double)age(a, it.block) < oldest) {
+                at = caching_list_next(l, at);
                 continue;
             }
-            bytes += a->blocks[b].size;
-            left->total -= age(a, b);
+            bytes += it.size;
+            left->total -= age(a, it.block);
             left->n--;
-            release_segment(a, b);
+            release_segment(a, it.block);
+            at = caching_list_find(l, it.size, it.addr);
         }
     }
     return bytes;
@@ -307,21 +311,22 @@ static int64_t growable(const struct caching_allocator *a, int block)
 static int find_free(struct caching_allocator *a, int stream, bool small, int64_t size)
 {
     struct block_list *l = &a->pool[stream].free[small];
-    int i = caching_list_find(l, size, 0);
+    struct spot at = caching_list_find(l, size, 0);
+    const struct entry *e = caching_list_at(l, at), *next;
 
     if (collects(a))
         a->lookups[small]++;
-    if (i == l->n)
+    if (!e)
         return NO_BLOCK;
     /* A block that can grow counts with what it can grow to. */
     if (a->o.expandable_segments)
-        while (i + 1 < l->n && growable(a, l->at[i + 1].block) < growable(a, l->at[i].block))
-            i++;
-    int64_t found = l->at[i].size;
-    if (size < a->o.max_split_size ? found >= a->o.max_split_size :
-        found >= size + a->o.max_non_split_rounding)
+        for (; (next = caching_list_at(l, at = caching_list_next(l, at))); e = next)
+            if (growable(a, next->block) >= growable(a, e->block))
+                break;
+    if (size < a->o.max_split_size ? e->size >= a->o.max_split_size :
+        e->size >= size + a->o.max_non_split_rounding)
         return NO_BLOCK;
-    int b = l->at[i].block;
+    int b = e->block;
     caching_block_remove(a, b);
     return b;
 }
@@ -448,13 +453,14 @@ int64_t caching_allocator_events(const struct caching_allocator *a, int stream) 
 
 static bool list_is_sound(const struct caching_allocator *a, const struct block_list *l, bool mapped)
 {
-    for (int i = 0; i < l->n; i++) {
-        const struct entry *e = &l->at[i];
+    const struct entry *e, *before = NULL;
+
+    for (struct spot at = { 0, 0 }; (e = caching_list_at(l, at)); before = e, at = caching_list_next(l, at)) {
         const struct block *b = &a->blocks[e->block];
         if (b->allocated || b->events || b->mapped != mapped || b->addr != e->addr ||
             (mapped && b->size != e->size))
             return false;
-        if (i && (l->at[i - 1].size > e->size || (l->at[i - 1].size == e->size && l->at[i - 1].addr >= e->addr)))
+        if (before && (before->size > e->size || (before->size == e->size && before->addr >= e->addr)))
             return false;
     }
     return true;

@@ -25,7 +25,9 @@ struct block {
 
 /* Sorted by size, then address (free blocks), or by address alone (unmapped ones). */
 struct entry { int64_t size, addr; int32_t block; };
-struct block_list { struct entry *at; int n, cap; };
+struct run { struct entry *at; int n; };
+struct block_list { struct run *runs; int nruns, cap, n; };        /* n: entries in all */
+struct spot { int run, at; };
 
 struct block_pool { struct block_list free[2], unmapped[2]; };      /* of a stream; [1]: small */
 
@@ -53,8 +55,6 @@ struct caching_allocator {
 
 int  caching_block_new(struct caching_allocator *a, int stream, bool small, int64_t addr, int64_t size);
 void caching_block_drop(struct caching_allocator *a, int block);
-/* First entry of the list whose key is not below (size, addr); list->n if there is none. */
-int  caching_list_find(const struct block_list *l, int64_t size, int64_t addr);
 /* Into and out of the list of its pool that its state says. */
 void caching_block_insert(struct caching_allocator *a, int block);
 void caching_block_remove(struct caching_allocator *a, int block);
@@ -70,6 +70,20 @@ void caching_meter_add(struct caching_meter *m, int64_t bytes);
 /* `bytes` of the device, or false. */
 bool caching_take(struct caching_allocator *a, int64_t bytes);
 void caching_give(struct caching_allocator *a, int64_t bytes);
+
+/* ---- caching_list.c ---- */
+
+/* The first entry whose key is not below (size, addr); what is there, NULL behind the last one; and the one after it.  A
+ * change of the list ends the life of both. */
+struct spot caching_list_find(const struct block_list *l, int64_t size, int64_t addr);
+const struct entry *caching_list_at(const struct block_list *l, struct spot s);
+struct spot caching_list_next(const struct block_list *l, struct spot s);
+/* NULL: it is empty. */
+const struct entry *caching_list_last(const struct block_list *l);
+void caching_list_add(struct block_list *l, struct entry e);
+/* The entry with that key, which is there. */
+void caching_list_drop(struct block_list *l, int64_t size, int64_t addr);
+void caching_list_free(struct block_list *l);
 
 /* ---- caching_expandable.c ---- */
 

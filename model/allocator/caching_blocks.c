@@ -1,6 +1,5 @@
-/* caching_blocks.c -- the blocks of the caching allocator and the sorted lists of the free ones. */
+/* caching_blocks.c -- the blocks of the caching allocator, in and out of the lists of the free ones. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/dtype.h"
 #include "model/allocator/caching_allocator_internal.h"
@@ -80,21 +79,6 @@ void caching_block_link(struct caching_allocator *a, int block, int prev, int ne
 
 /* ---- lists ---- */
 
-int caching_list_find(const struct block_list *l, int64_t size, int64_t addr)
-{
-    int low = 0, high = l->n;
-
-    while (low < high) {
-        int mid = (low + high) / 2;
-        const struct entry *e = &l->at[mid];
-        if (e->size < size || (e->size == size && e->addr < addr))
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
-}
-
 /* Unmapped blocks have size 0 as a key: they are in the order of their addresses. */
 static struct block_list *list_of(struct caching_allocator *a, const struct block *b, int64_t *key)
 {
@@ -109,12 +93,8 @@ void caching_block_insert(struct caching_allocator *a, int block)
     struct block *b = &a->blocks[block];
     int64_t key;
     struct block_list *l = list_of(a, b, &key);
-    int i = caching_list_find(l, key, b->addr);
 
-    l->at = caching_grown(l->at, l->n, &l->cap, sizeof *l->at);
-    memmove(l->at + i + 1, l->at + i, (size_t)(l->n - i) * sizeof *l->at);
-    l->at[i] = (struct entry){ key, b->addr, block };
-    l->n++;
+    caching_list_add(l, (struct entry){ key, b->addr, block });
     b->inserted = a->lookups[b->small];
 }
 
@@ -123,10 +103,8 @@ void caching_block_remove(struct caching_allocator *a, int block)
     const struct block *b = &a->blocks[block];
     int64_t key;
     struct block_list *l = list_of(a, b, &key);
-    int i = caching_list_find(l, key, b->addr);
 
-    l->n--;
-    memmove(l->at + i, l->at + i + 1, (size_t)(l->n - i) * sizeof *l->at);
+    caching_list_drop(l, key, b->addr);
 }
 
 int64_t caching_block_merge(struct caching_allocator *a, int into, int other)

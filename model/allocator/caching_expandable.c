@@ -45,8 +45,10 @@ static int find_place(struct caching_allocator *a, int stream, bool small, int64
 {
     const struct block_list *l = &a->pool[stream].unmapped[small];
 
-    for (int i = 0; i < l->n; i++) {
-        int b = l->at[i].block, before = a->blocks[b].prev;
+    const struct entry *e;
+
+    for (struct spot at = { 0, 0 }; (e = caching_list_at(l, at)); at = caching_list_next(l, at)) {
+        int b = e->block, before = a->blocks[b].prev;
         if (is_free(a, before))
             b = before;
         if (has_room(a, b, size))

@@ -106,11 +106,22 @@ static int (*const writers[])(const struct plan *, FILE *) = {
     export_deepspeed_file, export_accelerate_file, export_torchtitan, export_torch,
 };
 
+/* The key by which a plan is more than data parallel; NULL: by none. */
+static const char *first_degree(const struct plan *p)
+{
+    return p->parallel.tensor > 1 ? "parallel.tensor" : p->parallel.context > 1 ? "parallel.context"
+         : p->parallel.pipeline > 1 ? "parallel.pipeline" : NULL;
+}
+
 int export_plan(const struct plan *p, const char *target, FILE *to)
 {
+    const char *grid = first_degree(p);
+
     for (int i = 0; export_targets[i]; i++)
         if (!strcmp(export_targets[i], target))
-            return writers[i](p, to);
+            return grid && writers[i] != export_torchtitan
+                 ? fail("export: %s: %s files are written for data parallelism; torchtitan has it", grid, target)
+                 : writers[i](p, to);
     return fail("export: \"%s\" is not a target; deepspeed, accelerate, torchtitan and fsdp are",
                 target);
 }

@@ -50,6 +50,7 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
 {
     lowering *f = table[p->strategy][p->dialect];
     struct local_model local;
+    int rc;
 
     if (!f)
         return fail("strategy \"%s\" does not exist in dialect \"%s\"", strategy_name(p->strategy),
@@ -66,8 +67,11 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
     s->world_size = p->cluster.world_size;
     s->seed = 1.0 / (double)p->accumulation;
     plan_groups(p, &s->groups);
-    local_model_of(p, rank, &local);
-    if (f(&local, s) < 0)
+    if (local_model_of(p, rank, &local) < 0)
+        return -1;
+    rc = f(&local, s);
+    local_model_free(&local);
+    if (rc < 0)
         return -1;
     offload_activations(p, s);
     schedules_cut(s);
@@ -122,10 +126,12 @@ int lower_ranks(const struct plan *p, int64_t ranks[LOWER_KINDS])
     struct local_model first;
     int n;
 
-    local_model_of(p, 0, &first);
+    if (local_model_of(p, 0, &first) < 0)
+        return -1;
     plan_groups(p, &groups);
     n = data_ranks(&first, ranks);
+    local_model_free(&first);
     for (int i = 0; i < n; i++)
-        ranks[i] = mesh_member(&groups.group[plan_groups_find(&groups, GROUP_WORLD)].of, 0, ranks[i]);
+        ranks[i] = mesh_member(&groups.group[plan_groups_find(&groups, GROUP_DATA)].of, 0, ranks[i]);
     return n;
 }

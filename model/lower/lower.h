@@ -27,7 +27,7 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
 
 /* One rank of every kind that can differ, the fullest candidates among them:
  * rank 0 always; where a partition is uneven, the rank that holds most.
- * Returns how many. */
+ * Returns how many; -1 reported. */
 enum { LOWER_KINDS = 4 };
 int lower_ranks(const struct plan *p, int64_t ranks[LOWER_KINDS]);
 

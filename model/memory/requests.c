@@ -19,11 +19,18 @@ struct instance {
     uint16_t uses;                  /* AFTER() bits of other streams that used it */
 };
 
+/* All tensors that are there by age, and those of each owner. */
+enum chain { ALL, OWN, NCHAIN };
+struct link { int older, newer; };
+struct ends { int oldest, newest; };
+
 struct made {
-    int64_t key, bytes;             /* of a block and a tensor's name */
+    int64_t bytes;
     int     block, owner;           /* its request, NONE: it has no memory; which block of the model made it */
+    int32_t tensor;                 /* its name among those of its owner */
+    struct link in[NCHAIN];         /* in[ALL].older also links unused ones */
     uint8_t mem, pass;
-    bool    handed_on, left, kept, there;   /* kept: its gradients become .grad */
+    bool    handed_on, left, kept;  /* kept: its gradients become .grad */
 };
 
 struct walk {
@@ -34,6 +41,8 @@ struct walk {
     struct request_report *out;
     struct instance *instances; int *first;     /* of each family */
     struct made *tensors; int ntensors; int64_t cap_tensors;
+    struct ends all, *own;                      /* of these; own[owner - EMBEDDING] */
+    int     unused;
     int     ngrads;                             /* of these, there and MEM_GRADS */
     int    *pending; int npending; int64_t cap_pending; /* instances that wait for gradients, oldest first */
     int    *dropped; int ndropped; int64_t cap_dropped; /* requests that end with the kernel */
@@ -70,7 +79,8 @@ static void give_back(struct walk *w, int block)
 /* The allocator's stream: what a model is built of, moved and flattened comes from the current one. */
 static enum stream pool_of(const struct walk *w, const struct op *o)
 {
-    bool current = o->stream == STREAM_ISSUE || o->stream == STREAM_GROUP || w->out->sched == SCHED_INIT;
+    bool pair = o->stream == STREAM_PREVIOUS || o->stream == STREAM_NEXT;
+    bool current = o->stream == STREAM_ISSUE || o->stream == STREAM_GROUP || pair || w->out->sched == SCHED_INIT;
 
     return current ? STREAM_COMPUTE : (enum stream)o->stream;
 }
@@ -157,23 +167,49 @@ static int instance_of(const struct walk *w, const struct act *a, int64_t iterat
     return w->first[a->buf] + (int)(b->cyclic ? i % b->count : i);
 }
 
+/* ---- tensors by age ---- */
+
+static struct ends *chain_of(struct walk *w, enum chain c, int owner) { return c == ALL ? &w->all : &w->own[owner - EMBEDDING]; }
+
+static int newest_of(const struct walk *w, int owner) { return w->own[owner - EMBEDDING].newest; }
+
+static void chain_in(struct walk *w, enum chain c, int i)
+{
+    struct ends *e = chain_of(w, c, w->tensors[i].owner);
+
+    w->tensors[i].in[c] = (struct link){ .older = e->newest, .newer = NONE };
+    *(e->newest == NONE ? &e->oldest : &w->tensors[e->newest].in[c].newer) = i;
+    e->newest = i;
+}
+
+static void chain_out(struct walk *w, enum chain c, int i)
+{
+    struct ends *e = chain_of(w, c, w->tensors[i].owner);
+    struct link l = w->tensors[i].in[c];
+
+    *(l.older == NONE ? &e->oldest : &w->tensors[l.older].in[c].newer) = l.newer;
+    *(l.newer == NONE ? &e->newest : &w->tensors[l.newer].in[c].older) = l.older;
+}
+
+/* ---- moves to and from other memories ---- */
+
 /* What a block keeps leaves the device, or comes back: its own tensors, and its input, which the piece before made. */
 static void move_kept(struct walk *w, const struct op *o, int what, int block)
 {
-    int before = block > 0 ? block - 1 : EMBEDDING;
+    int before = block > 0 ? block - 1 : EMBEDDING, next[2] = { w->own[before - EMBEDDING].oldest, w->own[block - EMBEDDING].oldest };
 
-    for (int i = 0; i < w->ntensors; i++) {
-        struct made *t = &w->tensors[i];
-        bool input = t->handed_on && t->owner == before && t->bytes == w->s->program.boundary;
-        if (!t->there || t->mem != MEM_ACTIVATIONS || t->left || !(input || (t->owner == block && !t->handed_on)))
-            continue;
-        if (what == ACT_FREE && t->block != NONE) {
-            give_back(w, t->block);
-            t->block = NONE;
-        } else if (what == ACT_ALLOC && t->block == NONE) {
-            t->block = request(w, t->bytes, pool_of(w, o));
+    for (int of = 0; of < 2; of++)
+        for (int i = next[of]; i != NONE; i = w->tensors[i].in[OWN].newer) {
+            struct made *t = &w->tensors[i];
+            if (t->mem != MEM_ACTIVATIONS || t->left || (of ? t->handed_on : !t->handed_on || t->bytes != w->s->program.boundary))
+                continue;
+            if (what == ACT_FREE && t->block != NONE) {
+                give_back(w, t->block);
+                t->block = NONE;
+            } else if (what == ACT_ALLOC && t->block == NONE) {
+                t->block = request(w, t->bytes, pool_of(w, o));
+            }
         }
-    }
 }
 
 /* Only what lies in device memory is PyTorch's allocator's. */
@@ -206,29 +242,27 @@ static void act_on(struct walk *w, const struct op *o, int what, int64_t iterati
 
 /* ---- what kernels allocate ---- */
 
-static int64_t key_of(int owner, int32_t tensor) { return owner * ((int64_t)1 << 32) + tensor; }
-
-/* The newest with that key. */
-static int find_tensor(const struct walk *w, int64_t key)
+/* The newest of that name. */
+static int find_tensor(const struct walk *w, int owner, int32_t tensor)
 {
-    for (int i = w->ntensors - 1; i >= 0; i--)
-        if (w->tensors[i].there && w->tensors[i].key == key)
-            return i;
-    return NONE;
+    int i = newest_of(w, owner);
+
+    while (i != NONE && w->tensors[i].tensor != tensor)
+        i = w->tensors[i].in[OWN].older;
+    return i;
 }
 
 /* A tensor that another piece handed on: of these bytes and that pass, the newest.  The embedding and the head know
  * each other's by name. */
 static int find_other(const struct walk *w, const struct move *m, int owner)
 {
-    int any = owner == HEAD ? find_tensor(w, key_of(EMBEDDING, m->tensor)) :
-              owner == EMBEDDING ? find_tensor(w, key_of(HEAD, m->tensor)) : NONE;
+    int any = owner == HEAD ? find_tensor(w, EMBEDDING, m->tensor) : owner == EMBEDDING ? find_tensor(w, HEAD, m->tensor) : NONE;
 
     if (any != NONE)
         return any;
-    for (int i = w->ntensors - 1; i >= 0; i--) {
+    for (int i = w->all.newest; i != NONE; i = w->tensors[i].in[ALL].older) {
         const struct made *t = &w->tensors[i];
-        if (!t->there || !t->handed_on || t->left || t->owner == owner || t->bytes != m->bytes)
+        if (!t->handed_on || t->left || t->owner == owner || t->bytes != m->bytes)
             continue;
         if (t->pass == m->pass && t->mem == m->mem)
             return i;
@@ -240,10 +274,23 @@ static int find_other(const struct walk *w, const struct move *m, int owner)
 
 static void forget(struct walk *w, int i)
 {
-    w->tensors[i].there = false;
     w->ngrads -= w->tensors[i].mem == MEM_GRADS;
-    while (w->ntensors > 0 && !w->tensors[w->ntensors - 1].there)
-        w->ntensors--;
+    chain_out(w, ALL, i);
+    chain_out(w, OWN, i);
+    w->tensors[i].in[ALL].older = w->unused;
+    w->unused = i;
+}
+
+static int new_tensor(struct walk *w)
+{
+    int i = w->unused;
+
+    if (i != NONE) {
+        w->unused = w->tensors[i].in[ALL].older;
+        return i;
+    }
+    w->tensors = room_for(w->tensors, w->ntensors, &w->cap_tensors, sizeof *w->tensors);
+    return w->ntensors++;
 }
 
 static void free_tensor(struct walk *w, int i)
@@ -258,8 +305,8 @@ static void free_tensor(struct walk *w, int i)
 
 static void free_waiting(struct walk *w, int64_t bytes)
 {
-    for (int i = w->ntensors - 1; i >= 0; i--)
-        if (w->tensors[i].there && w->tensors[i].mem == MEM_GRADS && w->tensors[i].handed_on &&
+    for (int i = w->all.newest; i != NONE; i = w->tensors[i].in[ALL].older)
+        if (w->tensors[i].mem == MEM_GRADS && w->tensors[i].handed_on &&
             w->tensors[i].bytes == bytes) {
             free_tensor(w, i);
             return;
@@ -270,21 +317,25 @@ static void free_waiting(struct walk *w, int64_t bytes)
 static void make_tensor(struct walk *w, const struct op *o, const struct move *m, int owner)
 {
     bool none = m->mem == MEM_GRADS && o->u.compute.fate == GRADS_IN_PLACE;
+    int i = new_tensor(w);
 
-    w->tensors = room_for(w->tensors, w->ntensors, &w->cap_tensors, sizeof *w->tensors);
-    w->tensors[w->ntensors++] = (struct made){
-        .key = key_of(owner, m->tensor), .bytes = m->bytes, .owner = owner, .mem = m->mem,
+    w->tensors[i] = (struct made){
+        .tensor = m->tensor, .bytes = m->bytes, .owner = owner, .mem = m->mem,
         .block = none ? NONE : request(w, m->bytes, STREAM_COMPUTE), .pass = o->u.compute.pass,
         .handed_on = m->handed_on, .left = m->left,
-        .kept = o->u.compute.fate == GRADS_KEEP, .there = true };
+        .kept = o->u.compute.fate == GRADS_KEEP };
+    chain_in(w, ALL, i);
+    chain_in(w, OWN, i);
     w->ngrads += m->mem == MEM_GRADS;
 }
 
 static void free_left(struct walk *w)
 {
-    for (int i = w->ntensors - 1; i >= 0; i--)
-        if (i < w->ntensors && w->tensors[i].there && w->tensors[i].left)
+    for (int i = w->all.newest, older; i != NONE; i = older) {
+        older = w->tensors[i].in[ALL].older;
+        if (w->tensors[i].left)
             free_tensor(w, i);
+    }
 }
 
 /* 2: the entry allocates the buffer, 1: it names it, 0: neither. */
@@ -377,7 +428,7 @@ static void move(struct walk *w, const struct op *o, const struct move *m, int o
         make_tensor(w, o, m, owner);
         break;
     case MOVE_FREE:
-        at = find_tensor(w, key_of(owner, m->tensor));
+        at = find_tensor(w, owner, m->tensor);
         free_tensor(w, at == NONE ? find_other(w, m, NOBODY) : at);
         break;
     case MOVE_FREE_OTHERS:
@@ -388,10 +439,10 @@ static void move(struct walk *w, const struct op *o, const struct move *m, int o
         free_left(w);
         break;
     case MOVE_GRAD:
-        become_gradient(w, o, find_tensor(w, key_of(owner, m->tensor)));
+        become_gradient(w, o, find_tensor(w, owner, m->tensor));
         break;
     case MOVE_READY:
-        hand_out(w, o, find_tensor(w, key_of(owner, m->tensor)));
+        hand_out(w, o, find_tensor(w, owner, m->tensor));
         break;
     }
 }
@@ -435,10 +486,11 @@ static void run_kernels(struct walk *w, const struct op *o, int64_t iteration)
 
     for (int i = o->u.compute.k0; i < o->u.compute.k1; i++)
         run_kernel(w, o, &p->kernels[pass][i], p->moves[pass] + p->kernels[pass][i].move0, owner);
-    for (int i = w->ntensors - 1; w->s->tied_apart && w->ngrads > 0 && i >= 0; i--)
-        if (i < w->ntensors && w->tensors[i].there && w->tensors[i].owner == owner &&
-            !w->tensors[i].kept && stands_apart(w, o, w->tensors[i].mem))
+    for (int i = newest_of(w, owner), older; w->s->tied_apart && w->ngrads > 0 && i != NONE; i = older) {
+        older = w->tensors[i].in[OWN].older;
+        if (!w->tensors[i].kept && stands_apart(w, o, w->tensors[i].mem))
             free_tensor(w, i);
+    }
 }
 
 /* ---- how far streams are ---- */
@@ -577,6 +629,11 @@ static void begin(struct walk *w)
     w->instances = room_new((size_t)n, sizeof *w->instances);
     w->at_event = room_new((size_t)w->s->nevents + 1, sizeof *w->at_event);
     w->issued = room_new((size_t)w->s->nevents + 1, sizeof *w->issued);
+    w->own = room_new((size_t)(w->p->model.layers - EMBEDDING), sizeof *w->own);
+    for (int64_t i = 0; i < w->p->model.layers - EMBEDDING; i++)
+        w->own[i] = (struct ends){ NONE, NONE };
+    w->all = (struct ends){ NONE, NONE };
+    w->unused = NONE;
     w->workspace[PASS_FORWARD] = w->workspace[PASS_BACKWARD] = NONE;
 }
 
@@ -587,6 +644,7 @@ static void end(struct walk *w)
     free(w->instances);
     free(w->first);
     free(w->tensors);
+    free(w->own);
     free(w->pending);
     free(w->dropped);
     free(w->at_event);

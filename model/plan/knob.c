@@ -293,11 +293,11 @@ static const struct { const char *object, *name, *why; double none; } unsupporte
     { "", "offload", "a plan names what is offloaded: deepspeed.offload_optimizer, deepspeed.offload_param, fsdp.cpu_offload "
       "or activation_offload", 0 },
     { "", "quantize", "quantised communication is not supported yet", 0 },
-    { "", "tensor_parallel", "tensor parallelism is not supported yet", 1 },
-    { "", "pipeline", "pipeline parallelism is not supported yet", 1 },
-    { "", "pipeline_parallel", "pipeline parallelism is not supported yet", 1 },
-    { "", "sequence_parallel", "sequence parallelism is not supported yet", 1 },
-    { "", "context_parallel", "context parallelism is not supported yet", 1 },
+    { "", "tensor_parallel", "tensor parallelism is parallel.tensor", 1 },
+    { "", "pipeline", "pipeline parallelism is parallel.pipeline", 1 },
+    { "", "pipeline_parallel", "pipeline parallelism is parallel.pipeline", 1 },
+    { "", "sequence_parallel", "sequence parallelism is parallel.sequence", 1 },
+    { "", "context_parallel", "context parallelism is parallel.context", 1 },
     { "", "expert_parallel", "expert parallelism is not supported yet", 1 },
     { "ddp", "lazy_bucket_allocation", "buckets that are allocated during backward and freed after it "
       "are not supported yet", 0 },

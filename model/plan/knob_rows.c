@@ -28,6 +28,8 @@
 #define PAPER     (P_DP | P_DDP | P_ZERO1 | P_ZERO2 | P_ZERO3 | P_FSDP)
 #define TORCH     (DP_TORCH | DDP_TORCH | ZRO | FSDP2)
 #define ALL       (PAPER | TORCH | FSDP1 | DS)
+/* Where torchtitan, or the papers, divide a model as well. */
+#define GRID      (PAPER | DDP_TORCH | FSDP2)
 
 /* Element counts and distances: anything up to the largest int64. */
 #define ANY INT64_MAX
@@ -44,6 +46,8 @@ static const char *const sharding_words[]  = { "FULL_SHARD", "SHARD_GRAD_OP", "N
 static const char *const gather_words[]    = { "loss", "logits", NULL };
 static const char *const optimizer_words[] = { "adamw", NULL };
 static const char *const device_words[]    = { "none", "cpu", "nvme", NULL };
+static const char *const context_words[]   = { "all-gather", "ring", "ulysses", NULL };
+static const char *const pipeline_words[]  = { "gpipe", "1f1b", "interleaved", "looped-bfs", "zb1p", "zbv", "dualpipev", NULL };
 static const char *const a_version[]       = { "a version", NULL };
 static const char *const a_path[]          = { "a path", NULL };
 
@@ -54,6 +58,9 @@ static const char *const accelerate_sharding[]  = { "FULL_SHARD", "SHARD_GRAD_OP
 static const char *const titan_precision[]      = { "float32", "bfloat16", "", NULL };
 static const char *const titan_reduce[]         = { "float32", "", "", NULL };
 static const char *const titan_form[]           = { "foreach", "fused", "for-loop", NULL };
+static const char *const titan_rotate[]         = { "allgather", "alltoall", "", NULL };
+static const char *const titan_pipeline[]       = { "GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble",
+                                                    "ZBVZeroBubble", "DualPipeV", NULL };
 static const char *const titan_recompute[]      = { "none", "", "full", "", "", NULL };
 
 #define AT(member) .offset = offsetof(struct plan, member)
@@ -82,6 +89,8 @@ static const char *const titan_recompute[]      = { "none", "", "full", "", "", 
 #define FSDP_KEY(key, ...)  .accelerate = { .cells = FSDP1 | FSDP2, "fsdp_config", key, __VA_ARGS__ }
 #define ACCELERATE_DS(key)  .accelerate = { .cells = DS, "deepspeed_config", key }
 #define ACCELERATE_HAS(value, why) .accelerate = { .cells = FSDP1 | FSDP2, .only = (value), .lacks = (why) }
+#define NOT_ACCELERATE(value)  .accelerate = { .cells = FSDP2 | DDP_TORCH, .only = (value), \
+                                              .lacks = "accelerate's parallelism_config is not written or read" }
 #define TITAN(option, ...)  .titan = { .cells = FSDP2, "", option, __VA_ARGS__ }
 #define TITAN_HAS(value, why)      .titan = { .cells = FSDP2, .only = (value), .lacks = (why) }
 
@@ -89,7 +98,7 @@ static const struct knob rows[] = {
     { "", "kernels", WORD(kernels, kernel_words, KERNELS_DPX), .cells = PAPER,
       .about = "which kernels: decides activations and compute time" },
     { "", "kernels", WORD(kernels, kernel_words, KERNELS_TORCH_SDPA), .cells = ALL & ~PAPER, OURS,
-      USUAL(kernels, "what transformers picks"),
+      USUAL(kernels, "what transformers picks; on localhost dpx"),
       .about = "which kernels; torch-eager where transformers has no sdpa" },
     { "", "seq", INT(seq, 1, 1 << 24, 0), .cells = ALL, .required = true, TITAN("--training.seq-len"),
       .about = "tokens in a sample" },
@@ -156,6 +165,39 @@ static const struct knob rows[] = {
     { "", "framework_version", TEXT(framework_version, a_version), .cells = ALL & ~PAPER,
       NULL_IS(0), OURS, .about = "null: the newest known, of DeepSpeed 0.19.6" },
 
+    { "parallel", "tensor", INT(parallel.tensor, 1, 1 << 12, 1), .cells = GRID, .label = ", tensor %.0f", NOT_ACCELERATE(1),
+      TITAN("--parallelism.tensor-parallel-degree"), .about = "ranks that share each block's tensors" },
+    { "parallel", "sequence", BOOL(parallel.sequence, true), .cells = GRID, USUAL(sequence, "true; in paper false"), IDLE(tensor),
+      .say = knob_say_sequence, NOT_ACCELERATE(1), TITAN_HAS(true, "its plans run norms on a share of the positions"),
+      .about = "with tensor: norms and residuals on a share of the positions" },
+    { "parallel", "loss_parallel", BOOL(parallel.loss_parallel, true), .cells = GRID, IDLE(tensor), .say = knob_say_loss_parallel,
+      NOT_ACCELERATE(1), .about = "with tensor: cross-entropy of logits that stay cut by vocabulary" },
+    { "parallel", "async_tensor", BOOL(parallel.async_tensor, false), .cells = FSDP2 | DDP_TORCH, IDLE(tensor), .label = ", async",
+      NOT_ACCELERATE(0), TITAN("--parallelism.enable-async-tensor-parallel"),
+      .about = "with tensor: products in parts beside their collective" },
+    { "parallel", "context", INT(parallel.context, 1, 1 << 12, 1), .cells = GRID, .label = ", context %.0f", NOT_ACCELERATE(1),
+      TITAN("--parallelism.context-parallel-degree"), .about = "ranks that share each sample's positions" },
+    { "parallel", "context_method", WORD(parallel.context_method, context_words, CONTEXT_ALL_GATHER), .cells = GRID,
+      USUAL(context_method, "all-gather; in paper ring"), IDLE(context), .label = " %s", NOT_ACCELERATE(CONTEXT_ALL_GATHER),
+      TITAN("--parallelism.context-parallel-rotate-method", titan_rotate, "it has allgather and alltoall"),
+      .about = "how attention sees the other ranks' positions" },
+    { "parallel", "context_balance", BOOL(parallel.context_balance, true), .cells = GRID, IDLE(context),
+      .say = knob_say_context_balance, NOT_ACCELERATE(1), .about = "a chunk from the sequence's begin and one from its end" },
+    { "parallel", "pipeline", INT(parallel.pipeline, 1, 1 << 12, 1), .cells = GRID, .label = ", pipeline %.0f", NOT_ACCELERATE(1),
+      TITAN("--parallelism.pipeline-parallel-degree"), .about = "ranks that share the blocks; micro-steps are accumulation" },
+    { "parallel", "pipeline_schedule", WORD(parallel.pipeline_schedule, pipeline_words, PIPELINE_1F1B), .cells = GRID,
+      IDLE(pipeline), .label = " %s", NOT_ACCELERATE(PIPELINE_1F1B),
+      TITAN("--parallelism.pipeline-parallel-schedule", titan_pipeline), .about = "the order of forwards and backwards" },
+    { "parallel", "virtual_stages", INT(parallel.virtual_stages, 1, PLAN_MAX_CHUNKS, 1), .cells = GRID,
+      USUAL(virtual_stages, "2; gpipe and 1f1b: 1"), IDLE(pipeline), .label = ", %.0f chunks", NOT_ACCELERATE(1),
+      .about = "stages of a rank" },
+    { "parallel", "first_stage_less_layers", INT(parallel.first_stage_less, 0, MODEL_MAX_LAYERS, 1), .cells = GRID,
+      USUAL(stage_less, "1; in paper 0"), IDLE(pipeline), .label = ", first stage -%.0f", NOT_ACCELERATE(0),
+      TITAN("--parallelism.pipeline-parallel-first-stage-less-layers"), .about = "blocks fewer in place of the embedding" },
+    { "parallel", "last_stage_less_layers", INT(parallel.last_stage_less, 0, MODEL_MAX_LAYERS, 1), .cells = GRID,
+      USUAL(stage_less, "1; in paper 0"), IDLE(pipeline), .label = ", last stage -%.0f", NOT_ACCELERATE(0),
+      TITAN("--parallelism.pipeline-parallel-last-stage-less-layers"), .about = "blocks fewer in place of the head" },
+
     { "dp", "gather", .type = KNOB_WORD_BOOL, AT(dp.gather_logits), .words = gather_words,
       .cells = DP_TORCH, .about = "what the model returns to device 0" },
 
@@ -181,6 +223,7 @@ static const struct knob rows[] = {
 
     { "fsdp", "reshard_after_forward", .type = KNOB_RESHARD, AT(fsdp.reshard_after_forward),
       .lo = 2, .hi = SIZE_LIMIT, .def = -1, .cells = FSDP2, NULL_IS(-1), TRY(7, reshard), .say = knob_say_reshard,
+      USUAL(reshard, "true; under a pipeline false"),
       FSDP_KEY("fsdp_reshard_after_forward", .lacks = "accelerate takes true or false, not ranks"),
       TITAN("--parallelism.fsdp-reshard-after-forward"),
       .about = "null or true: units are freed after forward; false, or ranks to reshard to" },

@@ -7,9 +7,10 @@
 
 /* ---- defaults ---- */
 
+/* On cores it is dpx that trains. */
 double knob_usual_kernels(const struct plan *p)
 {
-    return attention_default(&p->model);
+    return p->cluster.is_host ? KERNELS_DPX : (double)attention_default(&p->model);
 }
 
 /* FSDP1 fills MixedPrecision.reduce_dtype from param_dtype; FSDP2 did so up to
@@ -43,7 +44,36 @@ double knob_usual_unit(const struct plan *p)
 
 double knob_usual_shard_group(const struct plan *p)
 {
-    return (double)p->cluster.world_size;
+    return (double)plan_data_ranks(p);
+}
+
+/* torchtitan's plans; Megatron-LM's first form (Shoeybi et al. 2019) runs norms on all positions. */
+double knob_usual_sequence(const struct plan *p)
+{
+    return p->dialect != DIALECT_PAPER;
+}
+
+/* torch.distributed.tensor.experimental._context_parallel: _ContextParallelOptions.rotate_method; Liu et al. 2023. */
+double knob_usual_context_method(const struct plan *p)
+{
+    return p->dialect == DIALECT_PAPER ? CONTEXT_RING : CONTEXT_ALL_GATHER;
+}
+
+/* torchtitan's "default" (distributed/fsdp: reshard_after_forward = not pp_enabled). */
+double knob_usual_reshard(const struct plan *p)
+{
+    return p->parallel.pipeline > 1 ? 0 : -1;
+}
+
+double knob_usual_virtual_stages(const struct plan *p)
+{
+    return p->parallel.pipeline > 1 ? pipeline_usual_chunks(p->parallel.pipeline_schedule) : 1;
+}
+
+/* torchtitan counts the embedding and the head as a block each (pipeline_parallel_first_stage_less_layers). */
+double knob_usual_stage_less(const struct plan *p)
+{
+    return p->dialect != DIALECT_PAPER;
 }
 
 /* PyTorch synchronises by default.  Where there is no choice:
@@ -52,6 +82,8 @@ double knob_usual_shard_group(const struct plan *p)
  * of `dp` each. */
 double knob_usual_sync(const struct plan *p)
 {
+    if (p->parallel.pipeline > 1)
+        return false;
     if (p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1 || p->strategy == STRAT_DP)
         return true;
     return p->strategy != STRAT_DDP && p->strategy != STRAT_ZERO1;
@@ -105,6 +137,21 @@ bool knob_idle_param_disk(const struct plan *p)
 bool knob_idle_disk(const struct plan *p)
 {
     return knob_idle_optimizer_disk(p) && knob_idle_param_disk(p);
+}
+
+bool knob_idle_tensor(const struct plan *p)
+{
+    return p->parallel.tensor <= 1;
+}
+
+bool knob_idle_context(const struct plan *p)
+{
+    return p->parallel.context <= 1;
+}
+
+bool knob_idle_pipeline(const struct plan *p)
+{
+    return p->parallel.pipeline <= 1;
 }
 
 bool knob_idle_host(const struct plan *p)
@@ -277,9 +324,26 @@ int knob_say_no_prefetch(const struct plan *p, char *to, size_t size)
     return p->fsdp.backward_prefetch == PREFETCH_NONE ? snprintf(to, size, ", no prefetch") : 0;
 }
 
+int knob_say_sequence(const struct plan *p, char *to, size_t size)
+{
+    if (knob_idle_tensor(p) || p->parallel.sequence == (knob_usual_sequence(p) > 0))
+        return 0;
+    return snprintf(to, size, p->parallel.sequence ? ", sequence" : ", whole sequence");
+}
+
+int knob_say_loss_parallel(const struct plan *p, char *to, size_t size)
+{
+    return p->parallel.loss_parallel || knob_idle_tensor(p) ? 0 : snprintf(to, size, ", whole loss");
+}
+
+int knob_say_context_balance(const struct plan *p, char *to, size_t size)
+{
+    return p->parallel.context_balance || knob_idle_context(p) ? 0 : snprintf(to, size, ", unbalanced");
+}
+
 int knob_say_no_sync(const struct plan *p, char *to, size_t size)
 {
-    bool choice = p->accumulation > 1 && plan_sync_is_choice(p->strategy, p->dialect);
+    bool choice = p->accumulation > 1 && p->parallel.pipeline == 1 && plan_sync_is_choice(p->strategy, p->dialect);
 
     return choice && !p->sync_every_micro_step ? snprintf(to, size, ", no_sync") : 0;
 }

@@ -1,5 +1,5 @@
 /* knob_rules.h -- functions that rows of the table of knobs point to: defaults, values to search and labels that
- * a constant cannot express.  For knob_rows.c and plan.c only. */
+ * a constant cannot express.  For knob_rows.c, plan.c and plan_json.c only. */
 #ifndef DPX_KNOB_RULES_H
 #define DPX_KNOB_RULES_H
 
@@ -15,6 +15,11 @@ double knob_usual_shard_group(const struct plan *p);
 double knob_usual_sync(const struct plan *p);
 double knob_usual_check_overflow(const struct plan *p);
 double knob_usual_host_threads(const struct plan *p);
+double knob_usual_sequence(const struct plan *p);
+double knob_usual_context_method(const struct plan *p);
+double knob_usual_reshard(const struct plan *p);
+double knob_usual_virtual_stages(const struct plan *p);
+double knob_usual_stage_less(const struct plan *p);
 
 /* DeepSpeed's offload: nothing is, or nothing to or from a disk. */
 bool knob_idle_optimizer(const struct plan *p);
@@ -23,6 +28,11 @@ bool knob_idle_param(const struct plan *p);
 bool knob_idle_param_disk(const struct plan *p);
 bool knob_idle_disk(const struct plan *p);
 bool knob_idle_host(const struct plan *p);      /* no optimizer is on the host */
+
+/* The plan does not cut along the axis. */
+bool knob_idle_tensor(const struct plan *p);
+bool knob_idle_context(const struct plan *p);
+bool knob_idle_pipeline(const struct plan *p);
 
 /* Values worth searching that depend on others, or that come in pairs. */
 enum knob_tried knob_try_activations(struct plan *p, int i);
@@ -41,6 +51,9 @@ enum knob_tried knob_try_live(struct plan *p, int i);
 int knob_say_reshard(const struct plan *p, char *to, size_t size);
 int knob_say_sharding(const struct plan *p, char *to, size_t size);
 int knob_say_no_prefetch(const struct plan *p, char *to, size_t size);
+int knob_say_sequence(const struct plan *p, char *to, size_t size);
+int knob_say_loss_parallel(const struct plan *p, char *to, size_t size);
+int knob_say_context_balance(const struct plan *p, char *to, size_t size);
 int knob_say_no_sync(const struct plan *p, char *to, size_t size);
 
 /* transformers' HfTrainerDeepSpeedConfig.trainer_config_finalize() and accelerate (accelerator.py): sizes

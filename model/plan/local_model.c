@@ -1,12 +1,42 @@
-/* local_model.c -- the whole model on every rank of the mesh: see local_model.h. */
+/* local_model.c -- a plan as one rank of its mesh has it: see local_model.h. */
 #include "model/plan/local_model.h"
 
-void local_model_of(const struct plan *p, int64_t rank, struct local_model *out)
+#include <stdlib.h>
+
+#include "base/fail.h"
+
+/* The share of the plan's model, in a plan of its own. */
+static int cut(const struct plan *p, struct local_model *out)
+{
+    out->own.plan = *p;
+    out->own.partial = calloc((size_t)p->model.ntensors + 1, 1);
+    if (!out->own.partial)
+        return fail("out of memory for a rank's tensors");
+    if (local_share_model(&p->model, &out->share, &out->own.plan.model, out->own.partial) < 0) {
+        free(out->own.partial);
+        return -1;
+    }
+    out->plan = &out->own.plan;
+    out->model = &out->own.plan.model;
+    out->partial = out->own.partial;
+    return 0;
+}
+
+int local_model_of(const struct plan *p, int64_t rank, struct local_model *out)
 {
     struct mesh m = plan_mesh(p);
-    struct mesh_group data = mesh_group(&m, MESH_AXIS(AXIS_REPLICA) | MESH_AXIS(AXIS_SHARD));
+    struct mesh_group shard = mesh_group(&m, MESH_AXIS(AXIS_SHARD) | MESH_AXIS(AXIS_CONTEXT));
+    struct mesh_group data = mesh_group(&m, MESH_AXIS(AXIS_REPLICA) | MESH_AXIS(AXIS_SHARD) | MESH_AXIS(AXIS_CONTEXT));
 
-    *out = (struct local_model){ .plan = p, .model = &p->model, .rank = rank,
+    *out = (struct local_model){ .plan = p, .whole = &p->model, .model = &p->model, .rank = rank, .share = local_share_of(p, rank),
                                  .data_ranks = mesh_ranks(&data), .data_rank = mesh_place(&data, rank),
-                                 .shard_ranks = m.size[AXIS_SHARD], .shard_rank = mesh_digit(&m, rank, AXIS_SHARD) };
+                                 .shard_ranks = mesh_ranks(&shard), .shard_rank = mesh_place(&shard, rank) };
+    return m.size[AXIS_TENSOR] > 1 || m.size[AXIS_PIPE] > 1 ? cut(p, out) : 0;
+}
+
+void local_model_free(struct local_model *local)
+{
+    if (local->model == &local->own.plan.model)
+        model_free(&local->own.plan.model);
+    free(local->own.partial);
 }

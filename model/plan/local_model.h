@@ -2,24 +2,33 @@
  * read it in place of the plan's model and its world size.
  *
  *     struct local_model local;
- *     local_model_of(plan, rank, &local);
- *     ... local.model->tensors[t].numel, local.data_ranks ... */
+ *     if (local_model_of(plan, rank, &local) < 0) ...
+ *     ... local.model->tensors[t].numel, local.data_ranks ...
+ *     local_model_free(&local); */
 #ifndef DPX_LOCAL_MODEL_H
 #define DPX_LOCAL_MODEL_H
 
+#include "model/plan/local_share.h"
 #include "model/plan/plan_groups.h"
 
 struct local_model {
-    const struct plan  *plan;       /* its options; not its model, nor its world */
+    const struct plan  *plan;       /* the plan with `model` below as its model; its world is the whole */
+    const struct model *whole;      /* the plan's model as it was, of all ranks */
     const struct model *model;      /* the tensors that this rank has, with its share of their rows and columns */
+    const uint8_t *partial;         /* bit MESH_AXIS(a) of partial[t]: this rank's gradient of tensor t is a part of a
+                                     * sum over axis a; NULL: none is of any */
     int64_t rank;                   /* in the world */
-    /* Ranks that have the same tensors and take other samples: gradients are averaged over them (GROUP_WORLD);
-     * those of them that keep a share of each state; where this rank stands in both. */
+    struct local_share share;       /* which stages of a pipeline its chunks are, which cut of tensors */
+    /* Ranks that have the same tensors and take other samples, or other positions of them: gradients are averaged
+     * over them (GROUP_DATA); those of them that keep a share of each state; where this rank stands in both. */
     int64_t data_ranks, data_rank;
     int64_t shard_ranks, shard_rank;
+    struct { struct plan plan; uint8_t *partial; } own;     /* where the model is cut; else unused */
 };
 
-/* In today's plans every rank has the whole model; local_share.h can cut it.  The plan owns what `out` points to. */
-void local_model_of(const struct plan *p, int64_t rank, struct local_model *out);
+/* What `rank` has.  A model that is not cut is the plan's own.  0, or -1 reported and nothing to free;
+ * `out` must not be moved: it points into itself. */
+int  local_model_of(const struct plan *p, int64_t rank, struct local_model *out);
+void local_model_free(struct local_model *local);
 
 #endif

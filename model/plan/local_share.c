@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "model/plan/plan_groups.h"
 
 _Static_assert((int)NAXIS <= 8, "partial[] has a bit for every axis");
 
@@ -30,7 +31,8 @@ static enum cut cut_of(const struct tensor *t)
 
 struct local_share local_share_whole(const struct model *m)
 {
-    return (struct local_share){ .tensor_ranks = 1, .blocks = m->layers, .embeds = true, .heads = true };
+    return (struct local_share){ .tensor_ranks = 1, .nchunks = 1, .chunk = { { 0, m->layers } }, .embeds = true,
+                                 .heads = true };
 }
 
 const char *local_share_refused(const struct model *m, int64_t ranks)
@@ -78,13 +80,39 @@ static uint8_t partial_of(const struct tensor *t, const struct local_share *s)
     return of_heads || s->sequence ? MESH_AXIS(AXIS_TENSOR) : 0;
 }
 
+/* The chunk that has a block; -1: none. */
+static int chunk_of(int block, const struct local_share *s)
+{
+    for (int c = 0; c < s->nchunks; c++)
+        if (block >= s->chunk[c].first && block < s->chunk[c].first + s->chunk[c].blocks)
+            return c;
+    return -1;
+}
+
+static int64_t blocks_of(const struct local_share *s, int chunks)
+{
+    int64_t blocks = 0;
+
+    for (int c = 0; c < chunks; c++)
+        blocks += s->chunk[c].blocks;
+    return blocks;
+}
+
+/* In the rank's own numbers. */
+static int own_block(int block, const struct local_share *s)
+{
+    int c = chunk_of(block, s);
+
+    return (int)(block - s->chunk[c].first + blocks_of(s, c));
+}
+
 static bool is_there(const struct tensor *t, const struct local_share *s)
 {
     if (t->block == TENSOR_EMBED)
         return s->embeds;
     if (t->block == TENSOR_HEAD)
         return s->heads;
-    return t->block >= s->first_block && t->block < s->first_block + s->blocks;
+    return chunk_of(t->block, s) >= 0;
 }
 
 /* Appends a tensor's share, and its module before its first one. */
@@ -102,7 +130,7 @@ static void add(const struct model *m, int index, const struct local_share *s, s
         t->numel = t->numel / whole * t->shape[cut];
     }
     if (t->block >= 0)
-        t->block -= (int)s->first_block;
+        t->block = own_block(t->block, s);
     if (index == owner->first || out->nmodules == 0) {
         struct module *mine = &out->modules[out->nmodules++];
         *mine = *owner;
@@ -133,9 +161,11 @@ int local_share_model(const struct model *m, const struct local_share *s, struct
 
     if (why)
         return fail("%s cannot be cut over %lld tensor-parallel ranks: %s", m->name, (long long)s->tensor_ranks, why);
-    assert(s->first_block >= 0 && s->blocks >= 0 && s->first_block + s->blocks <= m->layers);
+    for (int c = 0; c < s->nchunks; c++)        /* in the model's order, as its tensors are */
+        assert(s->chunk[c].first >= (c ? s->chunk[c - 1].first + s->chunk[c - 1].blocks : 0) && s->chunk[c].blocks >= 0
+               && s->chunk[c].first + s->chunk[c].blocks <= m->layers);
     *out = *m;
-    out->layers = s->blocks;
+    out->layers = blocks_of(s, s->nchunks);
     out->heads = part_of(m->heads, s);
     out->kv_heads = part_of(m->kv_heads, s);
     out->ffn = part_of(m->ffn, s);
@@ -178,5 +208,26 @@ struct local_stage local_share_stage(int64_t layers, int64_t stages, int64_t sta
         s.blocks -= last_less;
     if (s.blocks < 0)
         s.blocks = -1;
+    return s;
+}
+
+/* A V's chunks come in the model's order too: the second is behind the first. */
+struct local_share local_share_of(const struct plan *p, int64_t rank)
+{
+    const struct parallel_options *of = &p->parallel;
+    struct mesh m = plan_mesh(p);
+    struct pipeline pipe = { of->pipeline_schedule, (int)m.size[AXIS_PIPE], (int)mesh_digit(&m, rank, AXIS_PIPE),
+                             m.size[AXIS_PIPE] > 1 ? (int)of->virtual_stages : 1, (int)p->accumulation };
+    struct local_share s = { .tensor_ranks = m.size[AXIS_TENSOR], .tensor_rank = mesh_digit(&m, rank, AXIS_TENSOR),
+                             .nchunks = pipe.chunks, .sequence = of->sequence && m.size[AXIS_TENSOR] > 1 };
+    int stages = pipe.ranks * pipe.chunks;
+
+    for (int c = 0; c < pipe.chunks; c++) {
+        int stage = pipe.ranks > 1 ? pipeline_stage(&pipe, pipe.rank, c) : 0;
+        s.chunk[c] = local_share_stage(p->model.layers, stages, stage, stages > 1 ? of->first_stage_less : 0,
+                                       stages > 1 ? of->last_stage_less : 0);
+        s.embeds |= stage == 0;
+        s.heads |= stage == stages - 1;
+    }
     return s;
 }

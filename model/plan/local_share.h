@@ -10,11 +10,16 @@
 
 #include "model/arch/transformer.h"
 #include "model/cluster/mesh.h"
+#include "model/plan/plan.h"
+
+/* Blocks first to first + blocks - 1 of a model: a stage of a pipeline. */
+struct local_stage { int64_t first, blocks; };
 
 /* One rank's share of a model. */
 struct local_share {
     int64_t tensor_ranks, tensor_rank;
-    int64_t first_block, blocks;        /* of the pipeline's stage */
+    int     nchunks;                    /* stages that the rank has, in the order of its chunks */
+    struct local_stage chunk[PLAN_MAX_CHUNKS];
     bool    embeds, heads;              /* it has the embedding; the final norm and the head */
     bool    sequence;                   /* what is not cut by tensors runs on a share of the positions */
 };
@@ -25,7 +30,11 @@ struct local_share local_share_whole(const struct model *m);
 /* Why a model cannot be cut over so many tensor-parallel ranks: static; NULL: it can. */
 const char *local_share_refused(const struct model *m, int64_t tensor_ranks);
 
-/* The model that one rank computes.  Column parallel, by output features: q, k, v, gate and up, with their biases, and
+/* A plan's share: what its rank has, by its digits on the axes of tensors and of the pipe.  The plan has passed
+ * plan_check(). */
+struct local_share local_share_of(const struct plan *p, int64_t rank);
+
+/* The model that one rank computes, its chunks' blocks one after the other.  Column parallel, by output features: q, k, v, gate and up, with their biases, and
  * the head; row parallel, by input features: attention's output and down, whose biases every rank has; tokens
  * by rows of the vocabulary, ceil(V/T) a rank and the last one fewer; all else is whole on every rank
  * (Megatron-LM core/tensor_parallel/layers.py; torchtitan's plans).  Where two stages share a tied pair, the
@@ -36,7 +45,6 @@ int local_share_model(const struct model *m, const struct local_share *share, st
 /* Blocks of one of `stages` stages.  The first and the last have first_less and last_less fewer than an even part,
  * in place of the embedding and the head (torchtitan's pipeline_parallel_first_stage_less_layers; with 1
  * Megatron's account_for_embedding_in_pipeline_split).  -1 blocks: the stage has fewer than that. */
-struct local_stage { int64_t first, blocks; };
 struct local_stage local_share_stage(int64_t layers, int64_t stages, int64_t stage, int64_t first_less,
                                      int64_t last_less);
 

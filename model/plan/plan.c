@@ -165,6 +165,8 @@ void plan_resolve(struct plan *p)
         p->reduce_dtype = p->ddp.model_dtype >= 0 ? (enum dtype)p->ddp.model_dtype : DT_FP32;
     if (!plan_sync_is_choice(p->strategy, p->dialect))
         p->sync_every_micro_step = p->deterministic || knob_usual_sync(p) > 0;
+    if (p->dialect == DIALECT_TORCH && p->strategy == STRAT_FSDP && p->fsdp.reshard_after_forward < 0)
+        p->fsdp.reshard_after_forward = (int64_t)knob_usual_reshard(p);     /* null is what the framework does */
     knob_reset_idle(p);
 }
 
@@ -187,6 +189,8 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
     memcpy(version, p->framework_version, sizeof version);
     p->strategy = s;
     p->dialect = d;
+    memset(&p->parallel, 0, sizeof p->parallel);
+    p->parallel.tensor = p->parallel.context = p->parallel.pipeline = p->parallel.virtual_stages = 1;
     memset(&p->ddp, 0, sizeof p->ddp);
     memset(&p->fsdp, 0, sizeof p->fsdp);
     memset(&p->ds, 0, sizeof p->ds);
@@ -229,9 +233,37 @@ struct recipe plan_recipe(const struct plan *p)
     return r;
 }
 
+enum dtype plan_partial_dtype(const struct plan *p)
+{
+    struct recipe r = plan_recipe(p);
+
+    return plan_version(p) >= 2015 && dtype_bytes(r.wire_reduce) > dtype_bytes(r.used) ? r.wire_reduce : r.used;
+}
+
 int64_t plan_global_batch(const struct plan *p)
 {
-    return p->micro_batch * p->accumulation * p->cluster.world_size;
+    return p->micro_batch * p->accumulation * plan_batch_ranks(p);
+}
+
+/* A degree that is not set yet counts as none. */
+static int64_t degree(int64_t ranks)
+{
+    return ranks > 1 ? ranks : 1;
+}
+
+int64_t plan_data_ranks(const struct plan *p)
+{
+    return p->cluster.world_size / degree(p->parallel.tensor) / degree(p->parallel.pipeline);
+}
+
+int64_t plan_batch_ranks(const struct plan *p)
+{
+    return plan_data_ranks(p) / degree(p->parallel.context);
+}
+
+bool plan_is_data_parallel(const struct plan *p)
+{
+    return degree(p->parallel.tensor) == 1 && degree(p->parallel.context) == 1 && degree(p->parallel.pipeline) == 1;
 }
 
 void plan_free(struct plan *p)

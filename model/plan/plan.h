@@ -22,6 +22,7 @@
 #include "base/dtype.h"
 #include "model/arch/transformer.h"
 #include "model/cluster/cluster.h"
+#include "model/plan/pipeline.h"
 
 enum strategy { STRAT_DP, STRAT_DDP, STRAT_ZERO1, STRAT_ZERO2, STRAT_ZERO3, STRAT_FSDP, NSTRATEGY };
 enum dialect  { DIALECT_PAPER, DIALECT_TORCH, DIALECT_TORCH_FSDP1, DIALECT_DEEPSPEED, NDIALECT };
@@ -122,6 +123,26 @@ struct dp_options {
     bool gather_logits;             /* "gather": the model returns logits (else the loss) */
 };
 
+/* How attention sees positions of other context-parallel ranks: their keys and values gathered; passed round a ring; or an
+ * all-to-all that gives each rank all positions of some heads (DeepSpeed-Ulysses). */
+enum context_method { CONTEXT_ALL_GATHER, CONTEXT_RING, CONTEXT_ULYSSES };
+
+/* Ranks that compute one copy of the model together: by tensors, by positions, by blocks. */
+struct parallel_options {
+    int64_t tensor, context, pipeline;      /* ranks of each; 1: none */
+    bool    sequence;               /* with tensor: norms and residuals on a share of the positions */
+    bool    loss_parallel;          /* with tensor: cross-entropy of logits that stay cut by vocabulary */
+    bool    async_tensor;           /* with tensor: products in parts beside their collective */
+    enum context_method context_method;
+    bool    context_balance;        /* a rank has a chunk from the sequence's begin and one from its end */
+    enum pipeline_kind pipeline_schedule;
+    int64_t virtual_stages;         /* chunks of a rank of the pipe */
+    int64_t first_stage_less, last_stage_less;  /* blocks fewer, in place of the embedding and of the head */
+};
+
+/* Most chunks of a rank. */
+enum { PLAN_MAX_CHUNKS = 32 };
+
 /* Where frameworks cut what they move, by constants of theirs that no option changes: no key of a plan
  * either.  plan_defaults() sets them; tests lower them, so that tiny models lie on both sides. */
 struct framework_limits {
@@ -154,11 +175,12 @@ struct plan {
     enum activation_offload activation_offload;
     enum unit_kind unit;
     int64_t        unit_blocks;     /* blocks per unit for UNIT_BLOCKS, else 1 */
-    int64_t        shard_group;     /* ranks that share one copy; world_size: flat */
+    int64_t        shard_group;     /* ranks that share one copy, context-parallel ones among them; plan_data_ranks(): flat */
     bool           sync_every_micro_step;
     bool           deterministic;
     char           framework_version[24];   /* "" : the newest known; see plan_version() */
     int64_t        host_threads;    /* of a rank's optimizer on the host; 0: its share of the node's cores */
+    struct parallel_options  parallel;
     struct ddp_options       ddp;
     struct fsdp_options      fsdp;
     struct deepspeed_options ds;
@@ -200,7 +222,20 @@ int  plan_check(const struct plan *p, const char *where);
 void plan_free(struct plan *p);
 
 struct recipe plan_recipe(const struct plan *p);
-int64_t       plan_global_batch(const struct plan *p);  /* micro_batch * accumulation * world_size */
+/* With tensor parallelism: in which dtype FSDP2 adds up gradients of what every rank has whole, a norm's weights
+ * (_fsdp_params_with_wider_grad_dtype of 2.15 excepts them; before, as autograd gave them). */
+enum dtype    plan_partial_dtype(const struct plan *p);
+
+/* Ranks that have the same tensors, over which gradients are averaged: world_size / (tensor * pipeline).  Of them
+ * those that take different samples: the same / context. */
+int64_t plan_data_ranks(const struct plan *p);
+int64_t plan_batch_ranks(const struct plan *p);
+
+/* Samples of an optimizer step: micro_batch * accumulation * plan_batch_ranks(). */
+int64_t plan_global_batch(const struct plan *p);
+
+/* Does every rank have the whole model and whole samples? */
+bool plan_is_data_parallel(const struct plan *p);
 
 /* The version as one number, major*1000 + minor (torch 2.9: 2009, DeepSpeed
  * 0.19.6: 19): what a lowering compares to follow a framework's changes. */

@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "model/plan/attention.h"
 #include "model/plan/knob.h"
+#include "model/plan/parallel_check.h"
 
 static bool has_key(const struct plan *p, const char *object, const char *name)
 {
@@ -208,7 +209,7 @@ static int check_common(const struct plan *p, const char *where)
     if (p->deterministic && (p->dialect != DIALECT_PAPER || p->strategy == STRAT_DP))
         return fail("%s: deterministic: no framework sums in rank order: dialect \"paper\" does, but for strategy \"dp\"",
                     where);
-    if (p->deterministic && p->shard_group != p->cluster.world_size && p->strategy != STRAT_DDP)
+    if (p->deterministic && p->shard_group != plan_data_ranks(p) && p->strategy != STRAT_DDP)
         return fail("%s: deterministic: not with shard_group: sums within groups round in another order", where);
     return 0;
 }
@@ -310,10 +311,10 @@ static int check_fsdp1_group(const struct plan *p, const char *where)
     bool hybrid = p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD
                || p->fsdp.sharding_strategy == FSDP1_HYBRID_SHARD_ZERO2;
 
-    if (!hybrid && p->shard_group != p->cluster.world_size)
+    if (!hybrid && p->shard_group != plan_data_ranks(p))
         return fail("%s: shard_group: %" PRId64 " of %" PRId64 " ranks needs "
                     "fsdp.sharding_strategy HYBRID_SHARD or _HYBRID_SHARD_ZERO2", where,
-                    p->shard_group, p->cluster.world_size);
+                    p->shard_group, plan_data_ranks(p));
     return 0;
 }
 
@@ -337,12 +338,15 @@ static int check_fsdp1_offload(const struct plan *p, const char *where)
 static int check_group(const struct plan *p, const char *where)
 {
     if (!plan_group_is_choice(p->strategy, p->dialect))
-        return p->shard_group == p->cluster.world_size ? 0
+        return p->shard_group == plan_data_ranks(p) ? 0
              : fail("%s: shard_group: %s/%s has one group of all %" PRId64 " ranks", where,
-                    strategy_name(p->strategy), dialect_name(p->dialect), p->cluster.world_size);
-    if (p->shard_group < 1 || p->cluster.world_size % p->shard_group)
-        return fail("%s: shard_group: %" PRId64 " does not divide the world size %" PRId64, where,
-                    p->shard_group, p->cluster.world_size);
+                    strategy_name(p->strategy), dialect_name(p->dialect), plan_data_ranks(p));
+    if (p->shard_group < 1 || plan_data_ranks(p) % p->shard_group)
+        return fail("%s: shard_group: %" PRId64 " does not divide the %s %" PRId64, where, p->shard_group,
+                    plan_is_data_parallel(p) ? "world size" : "ranks that have the same tensors,", plan_data_ranks(p));
+    if (p->shard_group % p->parallel.context)
+        return fail("%s: shard_group: %" PRId64 " ranks, context-parallel ones among them, which are %" PRId64, where,
+                    p->shard_group, p->parallel.context);
     return p->dialect == DIALECT_TORCH_FSDP1 ? check_fsdp1_group(p, where)
                                              : check_reshard(p, where);
 }
@@ -436,9 +440,13 @@ int plan_check(const struct plan *p, const char *where)
         return fail("%s: dialect: has no such strategy", where);
     if (p->cluster.world_size < 1 || p->model.params < 1)
         return fail("%s: model and cluster must be set", where);
+    if (parallel_check_ranks(p, where) < 0)
+        return -1;
     for (int i = 0; (k = knob_at(i)); i++)
         if ((k->cells & knob_cell(p)) && knob_check(p, k, where) < 0)
             return -1;
+    if (parallel_check(p, where) < 0)
+        return -1;
     if (check_version(p, where) < 0 || attention_check(p, where) < 0 || check_dtypes(p, where) < 0 || check_sizes(p, where) < 0
         || check_derived(p, where) < 0 || check_common(p, where) < 0
         || check_unit(p, where) < 0 || check_group(p, where) < 0 || check_ddp(p, where) < 0

@@ -8,27 +8,34 @@ _Static_assert((int)NGROUP <= (int)PLAN_GROUPS && (int)PLAN_GROUPS <= 32, "a tab
 
 struct mesh plan_mesh(const struct plan *p)
 {
-    int64_t world = p->cluster.world_size;
+    const struct parallel_options *of = &p->parallel;
+    int64_t data = plan_data_ranks(p), shard = p->shard_group < 1 || p->shard_group > data ? data : p->shard_group;
     struct mesh m = { .order = { AXIS_PIPE, AXIS_REPLICA, AXIS_SHARD, AXIS_CONTEXT, AXIS_EXPERT, AXIS_TENSOR } };
 
     for (int a = 0; a < NAXIS; a++)
         m.size[a] = 1;
-    m.size[AXIS_SHARD] = p->shard_group < 1 || p->shard_group > world ? world : p->shard_group;
-    m.size[AXIS_REPLICA] = world / m.size[AXIS_SHARD];
+    m.size[AXIS_PIPE] = of->pipeline > 1 ? of->pipeline : 1;
+    m.size[AXIS_CONTEXT] = of->context > 1 ? of->context : 1;
+    m.size[AXIS_TENSOR] = of->tensor > 1 ? of->tensor : 1;
+    m.size[AXIS_SHARD] = shard / m.size[AXIS_CONTEXT];
+    m.size[AXIS_REPLICA] = data / shard;
     return m;
 }
 
 int plan_groups_add(struct plan_groups *groups, const struct mesh *m, enum group is, struct group_rule rule)
 {
-    static const char *const names[NGROUP] = { "world", "shard", "replica", "reshard", "root_reshard" };
+    static const char *const names[NGROUP] = { "data", "shard", "replica", "reshard", "root_reshard", "tensor", "context", "pipe",
+                                               "tied" };
     struct mesh_group of = mesh_group(m, rule.axes);
+    bool world = is == GROUP_DATA && mesh_ranks(&of) == mesh_world(m);
 
     if (rule.run)
         of = mesh_inner(&of, rule.run);
     if (rule.nplaces)
         of = mesh_some(&of, rule.nplaces, rule.place);
     assert(groups->n < PLAN_GROUPS && plan_groups_find(groups, is) < 0);
-    groups->group[groups->n] = (struct plan_group){ .is = is, .name = names[is], .ranks = mesh_ranks(&of), .of = of };
+    groups->group[groups->n] = (struct plan_group){ .is = is, .name = world ? "world" : names[is], .ranks = mesh_ranks(&of),
+                                                    .of = of };
     return groups->n++;
 }
 
@@ -40,19 +47,27 @@ int plan_groups_find(const struct plan_groups *groups, enum group is)
     return -1;
 }
 
+/* Context-parallel ranks have the same tensors: FSDP shards them over both axes. */
+enum { SHARDED = MESH_AXIS(AXIS_SHARD) | MESH_AXIS(AXIS_CONTEXT) };
+
+static int64_t shard_ranks(const struct mesh *m)
+{
+    return m->size[AXIS_SHARD] * m->size[AXIS_CONTEXT];
+}
+
 /* FSDP1 has two groups where its strategy is a hybrid one, whatever their sizes; a shard group of one
  * rank falls back to NO_SHARD, without replicas.  Elsewhere the sizes decide. */
 static void hybrid(const struct plan *p, const struct mesh *m, struct plan_groups *out)
 {
     enum fsdp1_sharding how = p->fsdp.sharding_strategy;
-    bool two = m->size[AXIS_SHARD] < p->cluster.world_size, replicas = two;
+    bool two = m->size[AXIS_REPLICA] > 1, replicas = two;
 
     if (p->dialect == DIALECT_TORCH_FSDP1) {
         two = how == FSDP1_HYBRID_SHARD || how == FSDP1_HYBRID_SHARD_ZERO2;
-        replicas = two && m->size[AXIS_SHARD] > 1;
+        replicas = two && shard_ranks(m) > 1;
     }
     if (two)
-        plan_groups_add(out, m, GROUP_SHARD, (struct group_rule){ .axes = MESH_AXIS(AXIS_SHARD) });
+        plan_groups_add(out, m, GROUP_SHARD, (struct group_rule){ .axes = SHARDED });
     if (replicas)
         plan_groups_add(out, m, GROUP_REPLICA, (struct group_rule){ .axes = MESH_AXIS(AXIS_REPLICA) });
 }
@@ -67,9 +82,24 @@ static void reshards(const struct plan *p, const struct mesh *m, struct plan_gro
     if (p->strategy != STRAT_FSDP || p->dialect != DIALECT_TORCH)
         return;
     for (int i = 0; i < 2; i++)
-        if (k[i] > 1 && m->size[AXIS_SHARD] % k[i] == 0)
+        if (k[i] > 1 && shard_ranks(m) % k[i] == 0)
             plan_groups_add(out, m, i ? GROUP_ROOT_RESHARD : GROUP_RESHARD,
-                            (struct group_rule){ .axes = MESH_AXIS(AXIS_SHARD), .run = k[i] });
+                            (struct group_rule){ .axes = SHARDED, .run = k[i] });
+}
+
+/* Of the ranks that compute one copy of the model together. */
+static void within_a_copy(const struct plan *p, const struct mesh *m, struct plan_groups *out)
+{
+    static const struct { enum mesh_axis axis; enum group is; } of[] = {
+        { AXIS_TENSOR, GROUP_TENSOR }, { AXIS_CONTEXT, GROUP_CONTEXT }, { AXIS_PIPE, GROUP_PIPE },
+    };
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (m->size[of[i].axis] > 1)
+            plan_groups_add(out, m, of[i].is, (struct group_rule){ .axes = MESH_AXIS(of[i].axis) });
+    if (p->model.tied && m->size[AXIS_PIPE] > 1 && !pipeline_is_v(p->parallel.pipeline_schedule))
+        plan_groups_add(out, m, GROUP_TIED, (struct group_rule){ .axes = MESH_AXIS(AXIS_PIPE), .nplaces = 2,
+                                                                 .place = { 0, m->size[AXIS_PIPE] - 1 } });
 }
 
 void plan_groups(const struct plan *p, struct plan_groups *out)
@@ -77,9 +107,10 @@ void plan_groups(const struct plan *p, struct plan_groups *out)
     struct mesh m = plan_mesh(p);
 
     out->n = 0;
-    plan_groups_add(out, &m, GROUP_WORLD, (struct group_rule){ .axes = MESH_AXIS(AXIS_REPLICA) | MESH_AXIS(AXIS_SHARD) });
+    plan_groups_add(out, &m, GROUP_DATA, (struct group_rule){ .axes = MESH_AXIS(AXIS_REPLICA) | SHARDED });
     hybrid(p, &m, out);
     reshards(p, &m, out);
+    within_a_copy(p, &m, out);
 }
 
 struct mesh_lie plan_groups_slowest(const struct plan *p, const struct plan_groups *groups, int g)

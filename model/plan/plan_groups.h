@@ -1,8 +1,9 @@
 /* plan_groups.h -- the process groups of a plan, on its mesh.
  *
- * The data-parallel ranks lie on two axes, replica outside shard: a shard group is a run of
- * neighbours, a replica group has the ranks that hold the same shard, a reshard group is a run inside
- * a shard group (PyTorch's init_device_mesh() and DeepSpeed's groups.py place ranks the same way).
+ * A rank has five digits, from slow to fast: its stage (pipe), replica, shard, context, tensor: torchtitan's order
+ * (distributed/parallel_dims.py).  Ranks that share one copy of the states, FSDP's group, vary by shard and
+ * context; a replica group has the ranks that hold the same shard; a reshard group is a run inside a shard group
+ * (PyTorch's init_device_mesh() and DeepSpeed's groups.py place ranks the same way).
  * Schedules carry the table; ledger, clock, overheads and communicators read it. */
 #ifndef DPX_PLAN_GROUPS_H
 #define DPX_PLAN_GROUPS_H
@@ -11,8 +12,11 @@
 #include "model/plan/plan.h"
 
 /* The purpose of a group, by which lowerings ask for it; all other code reads the table.
- * GROUP_ROOT_RESHARD: FSDP2's root, where it reshards to another number of ranks than its units. */
-enum group { GROUP_WORLD, GROUP_SHARD, GROUP_REPLICA, GROUP_RESHARD, GROUP_ROOT_RESHARD, NGROUP };
+ * GROUP_DATA: the ranks that have the same tensors, over which gradients are averaged; GROUP_ROOT_RESHARD: FSDP2's root,
+ * where it reshards to another number of ranks than its units; GROUP_TIED: the pipeline's first and last rank, where
+ * each has the embedding. */
+enum group { GROUP_DATA, GROUP_SHARD, GROUP_REPLICA, GROUP_RESHARD, GROUP_ROOT_RESHARD, GROUP_TENSOR, GROUP_CONTEXT, GROUP_PIPE,
+             GROUP_TIED, NGROUP };
 
 /* Which ranks form an instance, in terms of the mesh. */
 struct group_rule {
@@ -36,10 +40,10 @@ struct plan_groups {
     struct plan_group group[PLAN_GROUPS];
 };
 
-/* The axes of the plan's ranks: replica outside shard, the others of size 1. */
+/* The axes of the plan's ranks; those that it does not cut along have size 1. */
 struct mesh plan_mesh(const struct plan *p);
 
-/* The table of a plan; GROUP_WORLD is the first. */
+/* The table of a plan; GROUP_DATA is the first, named "world" where it is all ranks. */
 void plan_groups(const struct plan *p, struct plan_groups *out);
 
 /* Appends a group of a mesh to a table, for schedules written by hand; returns its index. */

@@ -15,7 +15,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/opts.h"
-#include "model/plan/knob.h"
+#include "model/plan/knob_rules.h"
 
 static int refuse_unknown(const char *where, const char *object, const char *name,
                           const struct plan *p)
@@ -319,6 +319,12 @@ static void late_defaults(const json_t *j, struct plan *p)
     bool deepspeed = p->dialect == DIALECT_DEEPSPEED;
     struct plan resolved;
 
+    if (!given(j, "shard_group"))
+        p->shard_group = plan_data_ranks(p);
+    if (!given(json_object_get(j, "parallel"), "virtual_stages"))
+        p->parallel.virtual_stages = (int64_t)knob_usual_virtual_stages(p);
+    if (p->parallel.pipeline > 1 && !given(j, "sync_every_micro_step"))
+        p->sync_every_micro_step = knob_usual_sync(p) > 0;
     /* FSDP1 without a device mesh shards within a node */
     if (p->dialect == DIALECT_TORCH_FSDP1 && hybrid && !given(j, "shard_group"))
         p->shard_group = p->cluster.gpus_per_node;

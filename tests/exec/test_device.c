@@ -152,7 +152,7 @@ static void collectives_of_a_group_follow_each_other_on_the_device(void **state)
     struct task first = task_of((struct note){ STREAM_GATHER, 0, 100, 0, false });
     struct task second = task_of((struct note){ STREAM_REDUCE, 1, 0, 0, false });
 
-    first.group = second.group = GROUP_WORLD;
+    first.group = second.group = GROUP_DATA;
     second.ticket = 1;
     put(l, STREAM_REDUCE, second);
     put(l, STREAM_GATHER, first);

@@ -131,7 +131,7 @@ static void collectives_of_a_group_go_by_ticket(void **state)
     struct lanes *l = lanes();
     struct task first = task_of(0, 10), second = task_of(1, 0), other = task_of(2, 0);
 
-    first.group = second.group = GROUP_WORLD;
+    first.group = second.group = GROUP_DATA;
     other.group = GROUP_SHARD;
     second.ticket = 1;
     put(l, STREAM_REDUCE, second);

@@ -98,7 +98,7 @@ static inline void unit_map_of(struct unit_map *m, const struct plan *p)
 {
     struct local_model local;
 
-    local_model_of(p, 0, &local);
+    assert_int_equal(local_model_of(p, 0, &local), 0);
     unit_map_init(m, &local);
 }
 
@@ -109,7 +109,7 @@ static inline void hand_begin(struct schedules *s)
 {
     schedules_reset(s);
     s->world_size = 4;
-    hand_group(s, GROUP_WORLD, 4);
+    hand_group(s, GROUP_DATA, 4);
 }
 
 static inline void empty(struct schedules *s, enum sched_id id)

@@ -52,7 +52,7 @@ static void gather_and_use(enum how how)
     sched_begin(&s, SCHED_STEADY);
     struct op *o = sched_copy(&s, STREAM_GATHER, PHASE_FORWARD, "before", 0, 0);
     o->record = e;
-    o = sched_coll(&s, STREAM_GATHER, PHASE_FORWARD, COLL_ALL_GATHER, GROUP_WORLD, DT_FP32, RED_NONE, 25);
+    o = sched_coll(&s, STREAM_GATHER, PHASE_FORWARD, COLL_ALL_GATHER, GROUP_DATA, DT_FP32, RED_NONE, 25);
     o->after = AFTER(STREAM_COMPUTE);
     if (how != BY_STALE_EVENT)
         o->record = e;
@@ -128,9 +128,9 @@ static void collectives_of_one_group_never_overlap(void **state)
         hand_group(&s, GROUP_SHARD, 4);
         int b = sched_buf(&s, CAT_UNSHARDED, "b", NULL, 0, 1, 100);
         sched_begin(&s, SCHED_INIT);
-        sched_coll(&s, STREAM_GATHER, PHASE_INIT, COLL_ALL_GATHER, GROUP_WORLD, DT_FP32, RED_NONE, 25);
+        sched_coll(&s, STREAM_GATHER, PHASE_INIT, COLL_ALL_GATHER, GROUP_DATA, DT_FP32, RED_NONE, 25);
         sched_act(&s, ACT_ALLOC, b, 0, 0);
-        sched_coll(&s, STREAM_REDUCE, PHASE_INIT, COLL_REDUCE_SCATTER, same ? GROUP_WORLD : GROUP_SHARD,
+        sched_coll(&s, STREAM_REDUCE, PHASE_INIT, COLL_REDUCE_SCATTER, same ? GROUP_DATA : GROUP_SHARD,
                    DT_FP32, RED_SUM, 25);
         sched_act(&s, ACT_USE, b, 0, 0);
         sched_end(&s, SCHED_INIT);

@@ -17,7 +17,25 @@ static struct cluster cluster, node;       /* two nodes of 8; one: DataParallel 
 
 /* What some knobs ask of others, a bit each, above the precision. */
 enum { VARIANT_STEPS = 4, VARIANT_RECOMPUTE = 8, VARIANT_GROUPS = 16, VARIANT_NEWEST = 32, VARIANT_WIRE = 64,
-       VARIANT_SCALE = 128, VARIANT_CPU = 256, VARIANT_NVME = 512, VARIANTS = 1024 };
+       VARIANT_SCALE = 128, VARIANT_CPU = 256, VARIANT_NVME = 512,
+       VARIANT_GRID = 1024, VARIANT_AXIS = 16, VARIANTS = VARIANT_GRID + 4 * VARIANT_AXIS };     /* then an axis, above the bits below 16 */
+
+/* Cuts the plan along the first, second or third of its axes. */
+static void cut_along(struct plan *p, int axis)
+{
+    int64_t *degree[] = { NULL, &p->parallel.tensor, &p->parallel.context, &p->parallel.pipeline };
+
+    if (axis && knob_find("parallel", "tensor", knob_cell(p)))
+        *degree[axis] = 2;
+    if (p->parallel.pipeline > 1) {
+        p->parallel.pipeline_schedule = PIPELINE_LOOPED_BFS;    /* any number of chunks */
+        p->accumulation = p->accumulation > 2 ? p->accumulation : 2;
+        p->sync_every_micro_step = false;
+        p->unit = p->unit == UNIT_MODEL ? UNIT_BLOCK : p->unit;
+        p->parallel.first_stage_less = p->parallel.last_stage_less = 1;
+    }
+    p->shard_group = plan_data_ranks(p);
+}
 
 /* DeepSpeed asks for folders. */
 static void offload(struct plan *p, enum offload_device to)
@@ -33,6 +51,7 @@ static void offload(struct plan *p, enum offload_device to)
 
 static bool plan_in(struct plan *p, int s, int d, int variant)
 {
+    int axis = variant >= VARIANT_GRID ? (variant - VARIANT_GRID) / VARIANT_AXIS : 0;
     enum dtype t = (enum dtype)(variant & 3);
 
     *p = (struct plan){ .model = llama, .cluster = s == STRAT_DP ? node : cluster, .seq = 512, .micro_batch = 2 };
@@ -57,6 +76,9 @@ static bool plan_in(struct plan *p, int s, int d, int variant)
         p->ds.reduce_scatter = false;
     if ((variant & (VARIANT_CPU | VARIANT_NVME)) && d == DIALECT_DEEPSPEED && s != STRAT_DDP)
         offload(p, variant & VARIANT_NVME ? OFFLOAD_NVME : OFFLOAD_CPU);
+    variant %= VARIANT_GRID;
+    if (axis)
+        cut_along(p, axis);
     p->fsdp.cpu_offload = (variant & VARIANT_CPU) && s == STRAT_FSDP && (d == DIALECT_TORCH || d == DIALECT_TORCH_FSDP1);
     plan_resolve(p);
     return true;
@@ -110,6 +132,9 @@ static bool nth_value(struct plan *p, const struct knob *k, int i)
     return false;
 }
 
+/* Some plan was refused as "not modelled yet": its key has values, but no lowering. */
+static bool not_modelled;
+
 static bool accepted(const struct plan *p)
 {
     int rc;
@@ -117,6 +142,7 @@ static bool accepted(const struct plan *p)
     fail_capture(said, sizeof said);
     rc = plan_check(p, "t");
     fail_capture(NULL, 0);
+    not_modelled |= rc < 0 && strstr(said, "not modelled yet");
     return rc == 0;
 }
 
@@ -137,6 +163,7 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
     struct plan p, plain;
     int yes = 0;
 
+    not_modelled = false;
     for (int v = 0; v < VARIANTS && !yes; v++) {
         if (!plan_in(&plain, s, d, v))
             continue;
@@ -144,6 +171,9 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.kernels = KERNELS_DPX;
         p = plain;
         for (int i = 0; nth_value(&p, k, i); i++, p = plain) {
+            if (!strcmp(k->object, "parallel") && plain.shard_group == plan_data_ranks(&plain) && p.parallel.tensor > 0
+                && p.parallel.pipeline > 0)
+                p.shard_group = plan_data_ranks(&p);
             plan_resolve(&p);
             yes += !same_value(&p, &plain, k) && accepted(&p) && try(&p, k);
         }
@@ -155,7 +185,7 @@ static void for_each_cell(uint32_t cells, const struct knob *k, bool (*try)(cons
 {
     for (int s = 0; s < NSTRATEGY; s++)
         for (int d = 0; d < NDIALECT; d++)
-            if ((cells & CELL(s, d)) && !in_cell(k, s, d, try))
+            if ((cells & CELL(s, d)) && !in_cell(k, s, d, try) && !not_modelled)
                 fail_msg("%s.%s: no value in %s/%s", k->object, k->name, strategy_name((enum strategy)s),
                          dialect_name((enum dialect)d));
 }
@@ -482,7 +512,7 @@ int main(void)
     struct model whole;
     int rc;
 
-    if (model_load("llama-3.1-8b", &whole) < 0 || model_with_layers(&whole, 4, &llama) < 0 ||
+    if (model_load("llama-3.1-8b", &whole) < 0 || model_with_layers(&whole, 6, &llama) < 0 ||
         cluster_load("2x8xh100", &cluster) < 0 || cluster_load("8xh100", &node) < 0)
         return 1;
     model_free(&whole);

@@ -46,16 +46,58 @@ static void every_rank_of_a_data_parallel_plan_has_all_of_it(void **state)
 
     (void)state;
     p.cluster.world_size = 12;
-    local_model_of(&p, 7, &local);          /* shards 0-3, 4-7, 8-11 */
+    assert_int_equal(local_model_of(&p, 7, &local), 0);      /* shards 0-3, 4-7, 8-11 */
     assert_ptr_equal(local.model, &p.model);
     assert_int_equal(local.data_ranks, 12);
     assert_int_equal(local.data_rank, 7);
     assert_int_equal(local.shard_ranks, 4);
     assert_int_equal(local.shard_rank, 3);
     p.shard_group = 0;                      /* flat */
-    local_model_of(&p, 7, &local);
+    assert_int_equal(local_model_of(&p, 7, &local), 0);
     assert_int_equal(local.shard_ranks, 12);
     assert_int_equal(local.shard_rank, 7);
+}
+
+/* 8 stages of llama-3.1-8b over 4 ranks of the pipe, 2 of tensors and 2 of data; torchtitan's split with the embedding and the
+ * head counted as a block each is 4 5 4 4 4 4 4 3.  Rank 7 is stage 1's (digits pipe 1, data 1, tensor 1). */
+static void a_rank_of_a_grid_has_its_stages_and_its_cut(void **state)
+{
+    struct plan p = { .seq = 128, .shard_group = 2, .accumulation = 8 };
+    struct local_model local;
+    int64_t params = 0, whole;
+
+    (void)state;
+    loaded("llama-3.1-8b", &p.model);
+    p.cluster.world_size = 16;
+    p.parallel = (struct parallel_options){ .tensor = 2, .context = 1, .pipeline = 4, .pipeline_schedule = PIPELINE_INTERLEAVED,
+                                            .virtual_stages = 2, .first_stage_less = 1, .last_stage_less = 1, .sequence = true };
+    for (int v = 0; v < 2; v++) {
+        assert_int_equal(local_model_of(&p, 7, &local), 0);
+        assert_int_equal(local.share.nchunks, 2);
+        assert_int_equal(local.share.chunk[0].first, 4);
+        assert_int_equal(local.share.chunk[0].blocks, 5);
+        assert_int_equal(local.share.chunk[1].first, v ? 25 : 21);      /* stage 5 of a loop, 6 of a V */
+        assert_int_equal(local.model->layers, 9);
+        assert_string_equal(local.model->tensors[5 * local.model->per_block].name,
+                            v ? "model.layers.25.self_attn.q_proj.weight" : "model.layers.21.self_attn.q_proj.weight");
+        assert_int_equal(local.plan->model.layers, 9);
+        assert_int_equal(local.model->heads, 16);
+        assert_int_equal(local.data_ranks, 2);
+        assert_int_equal(local.data_rank, 1);
+        assert_int_equal(local.partial[7], MESH_AXIS(AXIS_TENSOR));     /* input_layernorm of its first block */
+        local_model_free(&local);
+        p.parallel.pipeline_schedule = PIPELINE_ZBV;
+    }
+    for (int64_t rank = 0; rank < 16; rank++) {
+        assert_int_equal(local_model_of(&p, rank, &local), 0);
+        assert_int_equal(local.share.embeds, rank < 4);         /* a V: the first rank has both ends */
+        assert_int_equal(local.share.heads, rank < 4);
+        params += local.model->params;
+        local_model_free(&local);
+    }
+    whole = p.model.params + (2 * p.model.layers + 1) * p.model.hidden;     /* norms are on both ranks of tensors */
+    assert_int_equal(params, 2 * whole);
+    model_free(&p.model);
 }
 
 /* ---- shares ---- */
@@ -102,8 +144,7 @@ static void elements_add_up_over_ranks_and_stages(void **state)
                 for (int64_t t = 0; t < ranks; t++)
                     for (int64_t s = 0; s < stages; s++) {
                         struct local_stage blocks = local_share_stage(m.layers, stages, s, 0, 0);
-                        struct model mine = share_of(&m, (struct local_share){ ranks, t, blocks.first, blocks.blocks, s == 0,
-                                                                               s == stages - 1, false });
+                        struct model mine = share_of(&m, (struct local_share){ ranks, t, 1, { blocks }, s == 0, s == stages - 1, false });
                         int64_t own = 0;
                         assert_int_equal(mine.layers, blocks.blocks);
                         for (int k = 0; k < mine.ntensors; k++) {
@@ -172,7 +213,7 @@ static void a_stage_between_has_blocks_alone(void **state)
 
     (void)state;
     loaded("llama-3.1-405b", &m);
-    mine = share_of(&m, (struct local_share){ .tensor_ranks = 8, .first_block = 15, .blocks = 8 });
+    mine = share_of(&m, (struct local_share){ .tensor_ranks = 8, .nchunks = 1, .chunk = { { 15, 8 } } });
     assert_int_equal(mine.params, 8 * (int64_t)398491648);
     assert_int_equal(mine.block0, 0);
     assert_string_equal(mine.tensors[0].name, "model.layers.15.self_attn.q_proj.weight");
@@ -249,11 +290,11 @@ static void a_tied_embedding_is_on_the_first_and_on_the_last_stage(void **state)
 
     (void)state;
     loaded("gpt2", &m);
-    mine = share_of(&m, (struct local_share){ 1, 0, 0, 6, true, false, false });
+    mine = share_of(&m, (struct local_share){ 1, 0, 1, { { 0, 6 } }, true, false, false });
     assert_int_equal(partial_of(&mine, "transformer.wte.weight"), MESH_AXIS(AXIS_PIPE));
     assert_int_equal(partial_of(&mine, "transformer.wpe.weight"), 0);
     model_free(&mine);
-    mine = share_of(&m, (struct local_share){ 1, 0, 6, 6, false, true, false });
+    mine = share_of(&m, (struct local_share){ 1, 0, 1, { { 6, 6 } }, false, true, false });
     assert_int_equal(partial_of(&mine, "transformer.wte.weight"), MESH_AXIS(AXIS_PIPE));
     assert_int_equal(named(&mine, "transformer.wte.weight")->role, ROLE_HEAD);
     assert_int_equal(named(&mine, "transformer.wte.weight")->block, TENSOR_HEAD);
@@ -317,6 +358,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_of_a_data_parallel_plan_has_all_of_it),
+        cmocka_unit_test(a_rank_of_a_grid_has_its_stages_and_its_cut),
         cmocka_unit_test(the_share_of_all_is_the_model),
         cmocka_unit_test(elements_add_up_over_ranks_and_stages),
         cmocka_unit_test(llama_over_eight_ranks),

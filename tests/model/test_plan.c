@@ -200,8 +200,7 @@ static void empty_cells_of_the_table_are_refused(void **state)
 static void what_is_not_supported_yet_is_refused_by_name(void **state)
 {
     (void)state;
-    static const char *const names[] = { "quantize", "tensor_parallel", "pipeline",
-                                         "sequence_parallel" };
+    static const char *const names[] = { "quantize", "expert_parallel" };
     static const char *const pp[] = { "zero_quantized_weights", "zero_quantized_gradients",
                                       "zero_quantized_nontrainable_weights" };
     char text[128];

@@ -51,6 +51,37 @@ static void a_plan_has_the_groups_that_its_framework_makes(void **state)
     must_be(&p, "world 8, shard 4, replica 2");
 }
 
+/* torchtitan's mesh dp_shard 8, cp 2, tp 4, pp 2 (128 ranks): pp 1, dp_shard 3, cp 1, tp 2 is rank 94; FSDP's group
+ * has 16 ranks, 4 apart (parallel_dims.py). */
+static void a_grid_has_torchtitans_groups(void **state)
+{
+    struct plan p = plan_of(STRAT_FSDP, DIALECT_TORCH, 128, 16);
+    struct plan_groups g;
+    struct mesh m;
+
+    (void)state;
+    p.parallel = (struct parallel_options){ .tensor = 4, .context = 2, .pipeline = 2 };
+    must_be(&p, "data 16, tensor 4, context 2, pipe 2");
+    m = plan_mesh(&p);
+    assert_int_equal(mesh_digit(&m, 94, AXIS_PIPE), 1);
+    assert_int_equal(mesh_digit(&m, 94, AXIS_SHARD), 3);
+    assert_int_equal(mesh_digit(&m, 94, AXIS_CONTEXT), 1);
+    assert_int_equal(mesh_digit(&m, 94, AXIS_TENSOR), 2);
+    plan_groups(&p, &g);
+    for (int i = 0; i < 16; i++)
+        assert_int_equal(mesh_member(&g.group[0].of, 94, i), 64 + 2 + 4 * i);
+    assert_int_equal(plan_batch_ranks(&p), 8);
+    p.shard_group = 4;                      /* hybrid: 2 of dp_shard, 2 of context; 4 replicas */
+    p.model.tied = true;
+    must_be(&p, "data 16, shard 4, replica 4, tensor 4, context 2, pipe 2, tied 2");
+    plan_groups(&p, &g);
+    assert_int_equal(mesh_member(&g.group[1].of, 94, 3), 94);           /* shard 1, context 1 */
+    assert_int_equal(mesh_member(&g.group[1].of, 94, 0), 94 - 4 - 8);
+    assert_int_equal(mesh_member(&g.group[2].of, 94, 0), 94 - 16);      /* replica 1 of 0 to 3 */
+    p.parallel.pipeline_schedule = PIPELINE_ZBV;        /* one rank has both ends */
+    must_be(&p, "data 16, shard 4, replica 4, tensor 4, context 2, pipe 2");
+}
+
 /* FSDP1 makes both groups of a hybrid strategy, but one rank alone falls back to NO_SHARD. */
 static void fsdp1_goes_by_its_strategy(void **state)
 {
@@ -76,7 +107,7 @@ static void members_are_where_the_mesh_has_them(void **state)
     (void)state;
     p.fsdp.reshard_after_forward = 2;
     plan_groups(&p, &g);
-    assert_int_equal(mesh_member(&g.group[plan_groups_find(&g, GROUP_WORLD)].of, 5, 3), 3);
+    assert_int_equal(mesh_member(&g.group[plan_groups_find(&g, GROUP_DATA)].of, 5, 3), 3);
     assert_int_equal(mesh_member(&g.group[plan_groups_find(&g, GROUP_SHARD)].of, 5, 0), 4);
     assert_int_equal(mesh_member(&g.group[plan_groups_find(&g, GROUP_REPLICA)].of, 5, 0), 1);
     assert_int_equal(mesh_member(&g.group[plan_groups_find(&g, GROUP_RESHARD)].of, 5, 0), 4);
@@ -104,6 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_has_the_groups_that_its_framework_makes),
+        cmocka_unit_test(a_grid_has_torchtitans_groups),
         cmocka_unit_test(fsdp1_goes_by_its_strategy),
         cmocka_unit_test(members_are_where_the_mesh_has_them),
         cmocka_unit_test(a_rule_may_be_a_list),

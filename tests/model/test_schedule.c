@@ -131,7 +131,7 @@ static void sizes_beyond_the_limit_are_marked(void **state)
     sched_buf(&s, CAT_PARAMS, "b", NULL, 0, 1 << 30, ((int64_t)1 << 30) + 1);
     assert_true(s.overflow);
     hand_begin(&s);
-    sched_coll(&s, STREAM_GROUP, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_WORLD, DT_FP32, RED_SUM,
+    sched_coll(&s, STREAM_GROUP, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_DATA, DT_FP32, RED_SUM,
                ((int64_t)1 << 58) + 1);
     assert_true(s.overflow);
     hand_begin(&s);
@@ -281,9 +281,9 @@ static void in_a_star_rank_0_sends_what_the_others_receive(void **state)
 
     schedules_reset(&s);
     s.star = true;
-    hand_group(&s, GROUP_WORLD, n);
+    hand_group(&s, GROUP_DATA, n);
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        struct op *o = sched_coll(&s, STREAM_COMPUTE, PHASE_REDUCE, want[i].op, GROUP_WORLD, DT_UINT8,
+        struct op *o = sched_coll(&s, STREAM_COMPUTE, PHASE_REDUCE, want[i].op, GROUP_DATA, DT_UINT8,
                                   RED_NONE, n * chunk);
         s.rank = 0;
         assert_int_equal(sched_sent_bytes(&s, o), want[i].root);

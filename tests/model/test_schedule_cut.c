@@ -34,7 +34,7 @@ static void block_of(int n)
 /* Becomes kernel `at`, needed first by `needed`; 1000 elements. */
 static void all_reduce(int at, int needed)
 {
-    struct collective c = { .kernel = at, .needed = needed, .op = COLL_ALL_REDUCE, .group = GROUP_WORLD,
+    struct collective c = { .kernel = at, .needed = needed, .op = COLL_ALL_REDUCE, .group = GROUP_DATA,
                             .dtype = DT_BF16, .red = RED_SUM, .stream = STREAM_TENSOR, .elems = 1000 };
 
     assert_int_equal(program_add_collective(&s.program, PIECE_BLOCK, PASS_FORWARD, "all-reduce", &c), 0);
@@ -150,7 +150,7 @@ static void a_collective_waits_for_another_whose_result_it_moves(void **state)
     block_of(4);
     hand_group(&s, GROUP_SHARD, 2);
     static const struct { int kernel, needed; enum stream stream; enum group group; } c[3] = {
-        { 1, 4, STREAM_TENSOR, GROUP_WORLD }, { 3, 7, STREAM_GATHER, GROUP_SHARD }, { 4, 6, STREAM_REDUCE, GROUP_WORLD },
+        { 1, 4, STREAM_TENSOR, GROUP_DATA }, { 3, 7, STREAM_GATHER, GROUP_SHARD }, { 4, 6, STREAM_REDUCE, GROUP_DATA },
     };
     for (int i = 0; i < 3; i++)
         all_reduce(c[i].kernel, c[i].kernel + 1);
@@ -184,7 +184,7 @@ static void positions_are_those_of_the_longer_list(void **state)
 /* 4 kernels of 10 bytes, and 1000 bytes of its own from behind kernel 1 until kernel 3 (the fifth) is done. */
 static void a_buffer_of_its_own_lives_until_the_kernel_that_needs_it_is_done(void **state)
 {
-    struct collective c = { .kernel = 2, .needed = 4, .op = COLL_ALL_GATHER, .group = GROUP_WORLD, .dtype = DT_BF16,
+    struct collective c = { .kernel = 2, .needed = 4, .op = COLL_ALL_GATHER, .group = GROUP_DATA, .dtype = DT_BF16,
                             .stream = STREAM_TENSOR, .elems = 500, .own = 1000 };
     int64_t peak[] = { 10, 20, 1020, 1030, 1040 }, left[] = { 10, 20, 1020, 1030, 40 };
 

@@ -60,7 +60,7 @@ static void begin(int of)
     s.detailed = true;
     s.rank = rank;
     s.world_size = of;
-    plan_groups(&p, &s.groups);         /* GROUP_WORLD is the first */
+    plan_groups(&p, &s.groups);         /* GROUP_DATA is the first */
 }
 
 /* A family of instances that all have ELEMS elements of one tensor's gradient. */
@@ -85,7 +85,7 @@ static struct op *copy(enum copy_fn fn, int from, int at, int to, int into, int 
 
 static struct op *message(enum stream stream, enum coll_op op, int tag, int what, int buf, int at)
 {
-    struct op *o = sched_message(&s, stream, PHASE_FORWARD, op, GROUP_WORLD, 1 - (int)s.rank, tag, DT_FP32, ELEMS);
+    struct op *o = sched_message(&s, stream, PHASE_FORWARD, op, GROUP_DATA, 1 - (int)s.rank, tag, DT_FP32, ELEMS);
 
     sched_act(&s, what, buf, at, 0);
     return o;
@@ -147,8 +147,8 @@ static void check_counts(void)
         if (c->bytes != t.line[i].bytes)
             complain(coll_name(t.line[i].op), 1, (double)c->bytes, (double)t.line[i].bytes);
     }
-    if (groups.comm[GROUP_WORLD]->sent != t.sent_bytes)
-        complain("bytes sent", 0, (double)groups.comm[GROUP_WORLD]->sent, (double)t.sent_bytes);
+    if (groups.comm[GROUP_DATA]->sent != t.sent_bytes)
+        complain("bytes sent", 0, (double)groups.comm[GROUP_DATA]->sent, (double)t.sent_bytes);
 }
 
 static void end(void)
@@ -259,7 +259,7 @@ static void run_exchange(enum coll_algo algo)
     int from = sched_buf(&s, CAT_BUCKET, "sent", NULL, 0, 1, out * 4);
     int into = sched_buf(&s, CAT_BUCKET, "received", NULL, 0, 1, in * 4);
     persistent((int[]){ from, into }, 2);
-    sched_coll(&s, STREAM_GATHER, PHASE_FORWARD, COLL_ALL_TO_ALL, GROUP_WORLD, DT_FP32, RED_NONE, 0);
+    sched_coll(&s, STREAM_GATHER, PHASE_FORWARD, COLL_ALL_TO_ALL, GROUP_DATA, DT_FP32, RED_NONE, 0);
     sched_parts(&s, parts, 4);
     sched_act(&s, ACT_R, from, 0, 0);
     sched_act(&s, ACT_W, into, 0, 0);

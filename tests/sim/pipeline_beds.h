@@ -41,7 +41,7 @@ static inline void pipe_open(struct pipe *b, int p)
         struct stage *g = &b->stage[r];
         g->s.rank = r;
         g->s.world_size = p;
-        hand_group(&g->s, GROUP_WORLD, p);
+        hand_group(&g->s, GROUP_DATA, p);
         g->work = calloc(ENTRIES, sizeof *g->work);
         g->issue = calloc(ENTRIES, sizeof *g->issue);
         g->d = (struct durations){ g->work, g->issue };
@@ -80,13 +80,13 @@ static inline struct op *stage_work(struct stage *g, enum stream st, enum phase 
 static inline struct op *stage_message(struct stage *g, enum stream st, enum coll_op op, int peer, int tag, double seconds)
 {
     g->work[g->s.nops] = seconds;
-    return sched_message(&g->s, st, PHASE_FORWARD, op, GROUP_WORLD, peer, tag, DT_BF16, 1000);
+    return sched_message(&g->s, st, PHASE_FORWARD, op, GROUP_DATA, peer, tag, DT_BF16, 1000);
 }
 
 static inline struct op *stage_coll(struct stage *g, enum stream st, enum coll_op op, double seconds)
 {
     g->work[g->s.nops] = seconds;
-    return sched_coll(&g->s, st, PHASE_REDUCE, op, GROUP_WORLD, DT_FP32, RED_SUM, 1000);
+    return sched_coll(&g->s, st, PHASE_REDUCE, op, GROUP_DATA, DT_FP32, RED_SUM, 1000);
 }
 
 /* Seconds of a stage's forward and backward, and of a message. */

@@ -181,7 +181,7 @@ static void shape(const char *spec, int64_t shard, enum group g, int64_t ranks, 
 static void groups_lie_on_nodes_as_ranks_are_numbered(void **state)
 {
     (void)state;
-    shape("4x8xh100", 32, GROUP_WORLD, 32, 8);
+    shape("4x8xh100", 32, GROUP_DATA, 32, 8);
     shape("4x8xh100", 32, GROUP_SHARD, 0, 0);       /* flat: the world's */
     shape("4x8xh100", 0, GROUP_SHARD, 0, 0);
     shape("4x8xh100", 32, GROUP_REPLICA, 0, 0);
@@ -195,11 +195,11 @@ static void groups_lie_on_nodes_as_ranks_are_numbered(void **state)
     shape("4x8xh100", 32, GROUP_RESHARD, 4, 4);
     shape("8xh100", 2, GROUP_SHARD, 2, 2);
     shape("8xh100", 2, GROUP_REPLICA, 4, 4);
-    shape("1xh100", 1, GROUP_WORLD, 1, 1);
+    shape("1xh100", 1, GROUP_DATA, 1, 1);
     shape("2x6xh100", 4, GROUP_SHARD, 4, 2);        /* ranks 4, 5 | 6, 7 straddle two nodes */
     shape("3x8xh100", 6, GROUP_SHARD, 6, 4);        /* 6 | 2+4 | 4+2 | 6 */
     shape("2x6xh100", 4, GROUP_REPLICA, 3, 2);      /* ranks 0, 4 | 8 */
-    shape("2x6xh100", 12, GROUP_WORLD, 12, 6);
+    shape("2x6xh100", 12, GROUP_DATA, 12, 6);
 }
 
 static void impossible_groups_are_refused(void **state)

@@ -43,7 +43,7 @@ static void bed_init(struct bed *b)
 {
     memset(b, 0, sizeof *b);
     b->s.world_size = 8;
-    hand_group(&b->s, GROUP_WORLD, 8);
+    hand_group(&b->s, GROUP_DATA, 8);
     sched_begin(&b->s, SCHED_STEADY);
 }
 
@@ -51,7 +51,7 @@ static struct op *add(struct bed *b, enum op_kind kind, enum stream st, double s
 {
     b->work[b->s.nops] = seconds;
     if (kind == OP_COLL)
-        return sched_coll(&b->s, st, PHASE_FORWARD, COLL_ALL_GATHER, GROUP_WORLD, DT_BF16, RED_NONE, 1);
+        return sched_coll(&b->s, st, PHASE_FORWARD, COLL_ALL_GATHER, GROUP_DATA, DT_BF16, RED_NONE, 1);
     struct op *o = sched_op(&b->s, kind, st, PHASE_FORWARD, "work");
     o->u.optimizer.elems = 1;
     return o;

@@ -202,7 +202,7 @@ static void only_equal_schedules_count_once(void **state)
     assert_int_equal(enumerate(&s.o, try_one, &b), 0);
     bool *kept = calloc((size_t)b.n, sizeof *kept);
     for (int64_t i = 0; i < r.n; i++)
-        if (r.found[i].order < b.n)             /* behind: those with AdamW's fused form */
+        if (r.found[i].order < b.n)         /* the others, with AdamW's fused form, were made after all of these */
             kept[r.found[i].order] = true;
     for (int64_t i = 0; i < b.n; i++) {
         if (kept[i])

@@ -21,7 +21,7 @@ struct bed {
 static void bed_init(struct bed *b)
 {
     memset(b, 0, sizeof *b);
-    hand_group(&b->s, GROUP_WORLD, 8);
+    hand_group(&b->s, GROUP_DATA, 8);
     hand_group(&b->s, GROUP_REPLICA, 8);
     b->d = (struct durations){ b->work, b->issue };
     sched_begin(&b->s, SCHED_STEADY);
@@ -68,12 +68,12 @@ static void gathers_one_ahead_hide_behind_compute(void **state)
     (void)state;
     bed_init(&b);
     uint16_t gathered = sched_event(&b.s);
-    collective(&b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_WORLD, ag[0])->record = gathered;
+    collective(&b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_DATA, ag[0])->record = gathered;
     for (int l = 0; l < 5; l++) {
         struct op *o = work(&b, STREAM_COMPUTE, 0);
         o->wait[0] = gathered;
         if (l < 4) {
-            o = collective(&b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_WORLD, ag[l + 1]);
+            o = collective(&b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_DATA, ag[l + 1]);
             o->after = AFTER(STREAM_COMPUTE);
             o->record = gathered;
             want += f[l] > ag[l + 1] ? f[l] : ag[l + 1];
@@ -82,7 +82,7 @@ static void gathers_one_ahead_hide_behind_compute(void **state)
     }
     struct timeline t = finish(&b);
     assert_close(t.step_s, want, 1e-15);
-    assert_close(t.exposed_by[COLL_ALL_GATHER][GROUP_WORLD], want - (3 + 1 + 4 + 1.5 + 5), 1e-12);
+    assert_close(t.exposed_by[COLL_ALL_GATHER][GROUP_DATA], want - (3 + 1 + 4 + 1.5 + 5), 1e-12);
     assert_close(parts(&t), t.step_s, 1e-12);
     schedules_free(&b.s);
 }
@@ -98,7 +98,7 @@ static void buckets_queue_when_the_network_is_slower(void **state)
         bed_init(&b);
         for (int i = 0; i < 7; i++) {
             work(&b, STREAM_COMPUTE, c);
-            collective(&b, STREAM_GROUP, COLL_ALL_REDUCE, GROUP_WORLD, r)->after = AFTER(STREAM_COMPUTE);
+            collective(&b, STREAM_GROUP, COLL_ALL_REDUCE, GROUP_DATA, r)->after = AFTER(STREAM_COMPUTE);
         }
         struct timeline t = finish(&b);
         assert_close(t.step_s, slow ? c + 7 * r : 7 * c + r, 1e-15);
@@ -114,8 +114,8 @@ static void one_process_group_is_one_queue(void **state)
     for (int two = 0; two <= 1; two++) {
         struct bed b;
         bed_init(&b);
-        collective(&b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_WORLD, 5);
-        collective(&b, STREAM_REDUCE, COLL_REDUCE_SCATTER, two ? GROUP_REPLICA : GROUP_WORLD, 4);
+        collective(&b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_DATA, 5);
+        collective(&b, STREAM_REDUCE, COLL_REDUCE_SCATTER, two ? GROUP_REPLICA : GROUP_DATA, 4);
         assert_close(finish(&b).step_s, two ? 5 : 9, 0);
         schedules_free(&b.s);
     }
@@ -145,12 +145,12 @@ static void a_blocked_issuing_thread_is_charged_to_what_it_waits_for(void **stat
 
     (void)state;
     bed_init(&b);
-    collective(&b, STREAM_GROUP, COLL_ALL_REDUCE, GROUP_WORLD, 7);
+    collective(&b, STREAM_GROUP, COLL_ALL_REDUCE, GROUP_DATA, 7);
     sched_op(&b.s, OP_WAIT, STREAM_ISSUE, PHASE_REDUCE, "wait")->after = AFTER(STREAM_GROUP);
     work(&b, STREAM_COMPUTE, 2);
     struct timeline t = finish(&b);
     assert_close(t.step_s, 9, 1e-15);
-    assert_close(t.exposed_by[COLL_ALL_REDUCE][GROUP_WORLD], 7, 1e-15);
+    assert_close(t.exposed_by[COLL_ALL_REDUCE][GROUP_DATA], 7, 1e-15);
     schedules_free(&b.s);
 }
 
@@ -173,7 +173,7 @@ static void random_bed(struct bed *b, unsigned seed, int repeats, bool folded)
     bed_init(b);
     for (int i = 0; i < 3; i++)
         ev[i] = sched_event(&b->s);
-    collective(b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_WORLD, 1 + uniform(&seed))->record = ev[0];
+    collective(b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_DATA, 1 + uniform(&seed))->record = ev[0];
     work(b, STREAM_REDUCE, uniform(&seed))->record = ev[1];
     work(b, STREAM_COMPUTE, uniform(&seed))->record = ev[2];
     if (folded)
@@ -186,7 +186,7 @@ static void random_bed(struct bed *b, unsigned seed, int repeats, bool folded)
             double seconds = uniform(&s) < 0.2 ? 0 : uniform(&s);
             b->issue[b->s.nops] = 0.2 * uniform(&s);
             struct op *o = uniform(&s) < 0.5 && st > STREAM_COPY_IN
-                         ? collective(b, st, COLL_ALL_GATHER, st == STREAM_ALL_REDUCE ? GROUP_REPLICA : GROUP_WORLD, seconds)
+                         ? collective(b, st, COLL_ALL_GATHER, st == STREAM_ALL_REDUCE ? GROUP_REPLICA : GROUP_DATA, seconds)
                          : work(b, st, seconds);
             if (uniform(&s) < 0.5)
                 o->after = AFTER(1 + (int)(5 * uniform(&s)));
@@ -215,14 +215,14 @@ static void nested_bed(struct bed *b, unsigned seed, bool folded)
         sched_repeat(&b->s, OUTER);
     for (int i = 0; i < (folded ? 1 : OUTER); i++) {
         unsigned s = seed;
-        collective(b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_WORLD, uniform(&s))->after = AFTER(STREAM_COMPUTE);
+        collective(b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_DATA, uniform(&s))->after = AFTER(STREAM_COMPUTE);
         if (folded)
             sched_repeat(&b->s, INNER);
         unsigned inner = s;
         for (int j = 0; j < (folded ? 1 : INNER); j++) {
             s = inner;
             b->issue[b->s.nops] = 0.01 * uniform(&s);
-            collective(b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_WORLD, uniform(&s))->wait[0] = ev;
+            collective(b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_DATA, uniform(&s))->wait[0] = ev;
             work(b, STREAM_COMPUTE, uniform(&s))->record = ev;
             collective(b, STREAM_REDUCE, COLL_REDUCE_SCATTER, GROUP_REPLICA, 0.6 * uniform(&s))->after = AFTER(STREAM_COMPUTE);
             work(b, STREAM_COMPUTE, uniform(&s))->after = AFTER(STREAM_GATHER);
@@ -423,7 +423,7 @@ static void random_range(struct bed *b, unsigned *seed, const uint16_t ev[4], in
         double seconds = uniform(seed) < 0.2 ? 0 : uniform(seed);
         b->issue[b->s.nops] = uniform(seed) < 0.5 ? 0 : 0.3 * uniform(seed);
         struct op *o = uniform(seed) < 0.08 ? sched_op(&b->s, OP_WAIT, STREAM_ISSUE, PHASE_REDUCE, "wait")
-                     : coll ? collective(b, st, COLL_ALL_GATHER, st == STREAM_GROUP ? GROUP_REPLICA : GROUP_WORLD, seconds)
+                     : coll ? collective(b, st, COLL_ALL_GATHER, st == STREAM_GROUP ? GROUP_REPLICA : GROUP_DATA, seconds)
                      : work(b, st, seconds);
         if (uniform(seed) < 0.5)
             o->after = AFTER(1 + (int)(6 * uniform(seed)));
@@ -509,7 +509,7 @@ static void two_streams_slow_each_other_down(void **state)
         struct timeline t;
         bed_init(&b);
         work(&b, STREAM_COMPUTE, c);
-        collective(&b, STREAM_GROUP, COLL_ALL_REDUCE, GROUP_WORLD, m);
+        collective(&b, STREAM_GROUP, COLL_ALL_REDUCE, GROUP_DATA, m);
         sched_end(&b.s, SCHED_STEADY);
         clock_one(&b.s, SCHED_STEADY, &b.d, &slow, &t, NULL);
         assert_close(t.step_s, m * fm <= c * fc ? c + m * fm * (1 - 1 / fc) : m + c * fc * (1 - 1 / fm), 1e-12);
@@ -547,7 +547,7 @@ static void a_collective_on_the_compute_stream_is_exposed(void **state)
     (void)state;
     bed_init(&b);
     work(&b, STREAM_COMPUTE, 1);
-    collective(&b, STREAM_COMPUTE, COLL_ALL_REDUCE, GROUP_WORLD, 3);
+    collective(&b, STREAM_COMPUTE, COLL_ALL_REDUCE, GROUP_DATA, 3);
     work(&b, STREAM_COMPUTE, 2);
     struct timeline t = finish(&b);
     assert_close(t.step_s, 6, 1e-15);

@@ -218,7 +218,7 @@ int ds_apart(const struct ds *d, enum holds h, enum dtype dt)
 struct op *ds_coll(const struct ds *d, enum stream st, enum phase ph, enum coll_op op, enum dtype t,
                    enum red_op red, int64_t elems)
 {
-    return sched_coll(d->s, st, ph, op, GROUP_WORLD, t, red, elems);
+    return sched_coll(d->s, st, ph, op, GROUP_DATA, t, red, elems);
 }
 
 void ds_memory(const struct ds *d, enum phase ph, const char *what, int act, int buf)

@@ -354,6 +354,7 @@ void z3_gather_persistent(struct z3 *z)
 
     for (int t = 0; t < d->m->ntensors; t++)
         if (z->coord.persistent[t]) {
+            z->coord.flying -= z->coord.status[t] == Z3_INFLIGHT ? d->m->tensors[t].numel : 0;
             z->coord.status[t] = Z3_AVAILABLE;
             z->held[t] = Z3_PADDED;
             if (z->away.params && d->n < 2)

@@ -117,6 +117,7 @@ static void gather(struct z3_coord *c, int n)
     for (int i = 0; i < n; i++) {
         c->status[c->batch[i]] = Z3_INFLIGHT;
         c->available += numel(c, c->batch[i]);
+        c->flying += numel(c, c->batch[i]);
     }
     c->calls.gather(c->calls.arg, c->batch, n);
 }
@@ -155,12 +156,10 @@ static void prefetch(struct z3_coord *c)
  * many elements are passed as are in flight. */
 static void read_ahead(struct z3_coord *c)
 {
-    int64_t flying = 0, passed = 0;
+    int64_t passed = 0;
     int n = 0, buffers = c->calls.buffers(c->calls.arg), most = buffers < c->m->ntensors ? buffers : c->m->ntensors;
 
-    for (int t = 0; t < c->m->ntensors; t++)
-        flying += c->status[t] == Z3_INFLIGHT ? numel(c, t) : 0;
-    for (int i = c->head; i < c->t->nuses && passed <= 2 * flying && n < most; i++) {
+    for (int i = c->head; i < c->t->nuses && passed <= 2 * c->flying && n < most; i++) {
         int t = c->queue_tensor[i];
         if (c->calls.absent(c->calls.arg, t))
             c->batch[n++] = t;
@@ -198,6 +197,7 @@ void z3_coord_fetch(struct z3_coord *c, const struct z3_event *e)
         if (c->status[t] != Z3_INFLIGHT)
             continue;
         c->status[t] = Z3_AVAILABLE;
+        c->flying -= numel(c, t);
         c->calls.await(c->calls.arg, t);
     }
     c->calls.ready(c->calls.arg, e->module);

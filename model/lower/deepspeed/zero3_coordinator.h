@@ -35,6 +35,7 @@ struct z3_coord {
     enum z3_mode mode;
     int       step;
     int64_t   available;            /* as DeepSpeed counts: from 0 at each micro-step */
+    int64_t   flying;               /* elements that are being gathered */
     uint8_t  *status, *active, *persistent;     /* per tensor */
     int      *recent;               /* step for which it was last fetched */
     int      *queue_tensor, *queue_step, head;  /* uses of a whole micro-step, in order */

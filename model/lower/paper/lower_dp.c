@@ -83,7 +83,7 @@ static void act_part(struct dp *d, const struct part *q, int what, int buf, enum
 /* A collective on a part, from or to rank 0. */
 static void move_part(struct dp *d, const struct part *q, enum phase phase, enum coll_op op, enum red_op red)
 {
-    sched_coll(d->s, STREAM_COMPUTE, phase, op, GROUP_WORLD, d->r.kept, red, q->elems);
+    sched_coll(d->s, STREAM_COMPUTE, phase, op, GROUP_DATA, d->r.kept, red, q->elems);
     sched_of(d->s, "piece", q->number, 0);
 }
 
@@ -196,14 +196,14 @@ static void exchange_loss(struct dp *d)
     int64_t logits = d->n * d->p->micro_batch * d->p->seq * d->m->vocab;
     int64_t elems = d->p->dp.gather_logits ? logits : d->n;
 
-    sched_coll(d->s, STREAM_COMPUTE, PHASE_FORWARD, COLL_GATHER, GROUP_WORLD, DT_FP32, RED_NONE, elems);
+    sched_coll(d->s, STREAM_COMPUTE, PHASE_FORWARD, COLL_GATHER, GROUP_DATA, DT_FP32, RED_NONE, elems);
     sched_moves(d->s, OF_LOSS);
     sched_act(d->s, ACT_ALLOC, d->outputs, 0, 0);
     sched_copy(d->s, STREAM_COMPUTE, PHASE_FORWARD, "loss on rank 0", d->server ? 4 * d->n : 0, 4);
     if (d->server)
         sched_does(d->s, COPY_LOSS, 1);
     sched_act(d->s, ACT_ALLOC, d->loss, 0, 0);
-    sched_coll(d->s, STREAM_COMPUTE, PHASE_BACKWARD, COLL_SCATTER, GROUP_WORLD, DT_FP32, RED_NONE, elems);
+    sched_coll(d->s, STREAM_COMPUTE, PHASE_BACKWARD, COLL_SCATTER, GROUP_DATA, DT_FP32, RED_NONE, elems);
     sched_moves(d->s, OF_LOSS);
     sched_act(d->s, ACT_FREE, d->outputs, 0, 0);
     sched_act(d->s, ACT_FREE, d->loss, 0, 0);
@@ -215,7 +215,7 @@ static void forward(struct dp *d)
     int64_t tokens = d->n * p->micro_batch * p->seq;
 
     if (d->n > 1) {
-        sched_coll(d->s, STREAM_COMPUTE, PHASE_FORWARD, COLL_SCATTER, GROUP_WORLD, DT_INT64, RED_NONE, tokens);
+        sched_coll(d->s, STREAM_COMPUTE, PHASE_FORWARD, COLL_SCATTER, GROUP_DATA, DT_INT64, RED_NONE, tokens);
         sched_moves(d->s, OF_TOKENS);
     }
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "replica");
@@ -274,7 +274,7 @@ static void step(struct dp *d, enum sched_id id)
     micro_steps_emit(d->s, &order, &(struct micro_calls){ .emit = micro_pass }, d);
     if (d->server) {
         if (d->p->clip > 0)
-            lower_clip_by_norm(d->s, STREAM_COMPUTE, bytes, GROUP_WORLD, 0, false, own_gradients, d);
+            lower_clip_by_norm(d->s, STREAM_COMPUTE, bytes, NULL, 0, false, own_gradients, d);
         lower_adamw(d->s, d->p, d->torch ? ADAMW_FOREACH : ADAMW_ONE_KERNEL, d->params);
         sched_act(d->s, ACT_R, d->grads, 0, 0);
         sched_act(d->s, ACT_RW, d->weights, 0, 0);

@@ -263,7 +263,8 @@ static void optimizer(struct fsdp1 *f, bool first)
     for (int c = 0; c < NUC; c++)
         elems += f->size[c].optim_numel * f->map.of_class[c];
     if (f->p->clip > 0)             /* FSDP's own clip_grad_norm_(): one sum of squares */
-        lower_clip_by_norm(f->s, st, elems * dtype_bytes(f->r.kept), f->group, f->sharded ? 1 : 0, false, own_gradients, f);
+        lower_clip_by_norm(f->s, st, elems * dtype_bytes(f->r.kept),
+                           &(struct norm_sum){ f->group, f->sharded }, 1, false, own_gradients, f);
     lower_torch_adamw(f->s, f->p, elems)->stream = (uint8_t)st;
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
     for_all(f, ACT_RW, offsetof(struct fsdp1_families, shard));
@@ -433,7 +434,7 @@ static void set_groups(struct fsdp1 *f)
     f->sharded = how != FSDP1_NO_SHARD && n > 1;
     f->hybrid = two && f->sharded;
     f->frees_after_forward = f->sharded && (how == FSDP1_FULL_SHARD || how == FSDP1_HYBRID_SHARD);
-    f->group = two ? GROUP_SHARD : GROUP_WORLD;
+    f->group = two ? GROUP_SHARD : GROUP_DATA;
     f->predivide = predivide_factor(own->data_ranks);
     f->postdivide = (double)own->data_ranks / f->predivide;
     f->offload = p->fsdp.cpu_offload;

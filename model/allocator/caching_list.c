@@ -1,0 +1,124 @@
+/* caching_list.c -- sorted lists of blocks, in runs of at most RUN entries: what an entry moves does not grow with the
+ * list.  No run is empty. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/allocator/caching_allocator_internal.h"
+
+enum { RUN = 128 };
+
+static bool is_below(const struct entry *e, int64_t size, int64_t addr)
+{
+    return e->size < size || (e->size == size && e->addr < addr);
+}
+
+/* Into the run, the last one if all entries are below. */
+static struct spot find(const struct block_list *l, int64_t size, int64_t addr)
+{
+    int low = 0, high = l->nruns - 1;
+
+    while (low < high) {
+        int mid = (low + high) / 2;
+        const struct run *r = &l->runs[mid];
+        if (is_below(&r->at[r->n - 1], size, addr))
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    struct spot s = { low, 0 };
+    for (int end = l->nruns ? l->runs[low].n : 0; s.at < end;) {
+        int mid = (s.at + end) / 2;
+        if (is_below(&l->runs[low].at[mid], size, addr))
+            s.at = mid + 1;
+        else
+            end = mid;
+    }
+    return s;
+}
+
+struct spot caching_list_find(const struct block_list *l, int64_t size, int64_t addr)
+{
+    struct spot s = find(l, size, addr);
+
+    return s.run < l->nruns && s.at == l->runs[s.run].n ? (struct spot){ s.run + 1, 0 } : s;
+}
+
+const struct entry *caching_list_at(const struct block_list *l, struct spot s)
+{
+    return s.run < l->nruns ? &l->runs[s.run].at[s.at] : NULL;
+}
+
+struct spot caching_list_next(const struct block_list *l, struct spot s)
+{
+    return s.at + 1 < l->runs[s.run].n ? (struct spot){ s.run, s.at + 1 } : (struct spot){ s.run + 1, 0 };
+}
+
+const struct entry *caching_list_last(const struct block_list *l)
+{
+    const struct run *r = &l->runs[l->nruns - 1];
+
+    return l->n ? &r->at[r->n - 1] : NULL;
+}
+
+/* An empty run before runs[i]. */
+static struct run *new_run(struct block_list *l, int i)
+{
+    l->runs = caching_grown(l->runs, l->nruns, &l->cap, sizeof *l->runs);
+    memmove(l->runs + i + 1, l->runs + i, (size_t)(l->nruns - i) * sizeof *l->runs);
+    l->nruns++;
+    l->runs[i] = (struct run){ .at = malloc(RUN * sizeof *l->runs[i].at) };
+    if (!l->runs[i].at)
+        abort();
+    return &l->runs[i];
+}
+
+/* The second half of a full run moves to a new one behind it. */
+static void split(struct block_list *l, int i)
+{
+    struct run *second = new_run(l, i + 1), *first = &l->runs[i];
+
+    second->n = RUN - RUN / 2;
+    first->n = RUN / 2;
+    memcpy(second->at, first->at + RUN / 2, (size_t)second->n * sizeof *second->at);
+}
+
+void caching_list_add(struct block_list *l, struct entry e)
+{
+    struct spot s = find(l, e.size, e.addr);
+
+    if (l->nruns == 0)
+        new_run(l, 0);
+    if (l->runs[s.run].n == RUN) {
+        split(l, s.run);
+        if (s.at > RUN / 2)
+            s = (struct spot){ s.run + 1, s.at - RUN / 2 };
+    }
+    struct run *r = &l->runs[s.run];
+    memmove(r->at + s.at + 1, r->at + s.at, (size_t)(r->n - s.at) * sizeof *r->at);
+    r->at[s.at] = e;
+    r->n++;
+    l->n++;
+}
+
+void caching_list_drop(struct block_list *l, int64_t size, int64_t addr)
+{
+    struct spot s = find(l, size, addr);
+    struct run *r = &l->runs[s.run];
+
+    r->n--;
+    l->n--;
+    memmove(r->at + s.at, r->at + s.at + 1, (size_t)(r->n - s.at) * sizeof *r->at);
+    if (r->n > 0)
+        return;
+    free(r->at);
+    l->nruns--;
+    memmove(l->runs + s.run, l->runs + s.run + 1, (size_t)(l->nruns - s.run) * sizeof *l->runs);
+}
+
+void caching_list_free(struct block_list *l)
+{
+    for (int i = 0; i < l->nruns; i++)
+        free(l->runs[i].at);
+    free(l->runs);
+    *l = (struct block_list){ 0 };
+}

@@ -1,0 +1,122 @@
+/* "parallel": its keys, their defaults, and what is refused. */
+#include "tests/check.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/plan/knob.h"
+#include "model/plan/local_share.h"
+#include "model/plan/plan.h"
+
+static char why[512];
+
+/* A plan of llama-3.1-8b on 16 GPUs with these words in it; its refusal is in `why`. */
+static int read_with(const char *words, struct plan *p)
+{
+    char text[1024];
+    struct fail_sink before;
+    json_t *j;
+    int rc;
+
+    snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": \"llama-3.1-8b\", \"cluster\": \"2x8xh100\", \"seq\": 4096,"
+             " \"precision\": \"bf16\" %s }", words);
+    j = json_loads(text, 0, NULL);
+    assert_non_null(j);
+    why[0] = '\0';
+    before = fail_divert(why, sizeof why);
+    rc = plan_from_json(j, "plan.json", p);
+    fail_restore(before);
+    json_decref(j);
+    return rc;
+}
+
+static void refused(const char *words, const char *because)
+{
+    struct plan p;
+
+    assert_int_equal(read_with(words, &p), -1);
+    if (!strstr(why, because))
+        fail_msg("%s: refused with \"%s\", not \"%s\"", words, why, because);
+}
+
+static void one_rank_of_each_is_what_plans_were(void **state)
+{
+    struct plan p;
+    json_t *doc, *parallel;
+
+    (void)state;
+    assert_int_equal(read_with(", \"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 1, \"pipeline\": 1 }", &p), 0);
+    assert_true(plan_is_data_parallel(&p));
+    assert_int_equal(plan_data_ranks(&p), 16);
+    assert_int_equal(plan_batch_ranks(&p), 16);
+    assert_int_equal(p.shard_group, 16);
+    doc = plan_to_json(&p);
+    parallel = json_object_get(doc, "parallel");
+    assert_int_equal(json_object_size(parallel), 3);        /* tensor, context, pipeline: what they lead to is idle */
+    json_decref(doc);
+    plan_free(&p);
+}
+
+static void what_says_nothing_without_its_axis_is_refused(void **state)
+{
+    (void)state;
+    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"loss_parallel\": false }", "parallel.loss_parallel");
+    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"context_method\": \"ring\" }", "parallel.context_method");
+    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"pipeline_schedule\": \"gpipe\" }", "parallel.pipeline_schedule");
+}
+
+static void ranks_must_divide_the_world(void **state)
+{
+    (void)state;
+    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 3 }", "does not divide the world of 16 ranks");
+    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 8, \"pipeline\": 4 }", "does not divide the world of 16 ranks");
+}
+
+static void models_that_cannot_be_cut_are_refused(void **state)
+{
+    (void)state;
+    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 16 }", "key/value heads");
+    refused(", \"strategy\": \"fsdp\", \"accumulation\": 64, \"parallel\": { \"pipeline\": 16, \"pipeline_schedule\": \"interleaved\","
+            " \"virtual_stages\": 4 }", "would have no block of the 32");
+    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"pipeline\": 4, \"virtual_stages\": 2 }", "virtual_stages 1");
+}
+
+/* Other cells say where the key belongs; other spellings where it is. */
+static void other_frameworks_do_not_have_it(void **state)
+{
+    (void)state;
+    refused(", \"strategy\": \"zero3\", \"parallel\": { \"tensor\": 2 }", "it belongs to");
+    refused(", \"strategy\": \"fsdp\", \"dialect\": \"torch-fsdp1\", \"parallel\": { \"pipeline\": 2 }", "it belongs to");
+    refused(", \"strategy\": \"fsdp\", \"tensor_parallel\": 2", "parallel.tensor");
+    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"tensr\": 2 }", "did you mean \"tensor\"?");
+}
+
+static void schedules_have_their_chunks(void **state)
+{
+    (void)state;
+    for (int k = 0; k < NPIPELINE; k++) {
+        struct pipeline p = { (enum pipeline_kind)k, 4, 0, pipeline_usual_chunks((enum pipeline_kind)k), 8 };
+        bool seen[8] = { false };
+        for (int r = 0; r < 4; r++)
+            for (int c = 0; c < p.chunks; c++) {
+                int stage = pipeline_stage(&p, r, c);
+                assert_in_range(stage, 0, 4 * p.chunks - 1);
+                assert_false(seen[stage]);
+                seen[stage] = true;
+            }
+        assert_int_equal(pipeline_is_v((enum pipeline_kind)k), p.chunks == 2 && pipeline_stage(&p, 0, 1) == 7);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank_of_each_is_what_plans_were),
+        cmocka_unit_test(what_says_nothing_without_its_axis_is_refused),
+        cmocka_unit_test(ranks_must_divide_the_world),
+        cmocka_unit_test(models_that_cannot_be_cut_are_refused),
+        cmocka_unit_test(other_frameworks_do_not_have_it),
+        cmocka_unit_test(schedules_have_their_chunks),
+    };
+    return cmocka_run_group_tests_name("model/parallel", tests, NULL, NULL);
+}
