@@ -136,7 +136,7 @@ void explain_pipeline(const struct plan *p, const struct evaluation *e, const st
 
 struct trace_role *explain_roles(const struct evaluation *e, const struct run *runs)
 {
-    enum { NAME = 16 };
+    enum { NAME = 24 };
     const struct schedules *of[EVALUATION_STAGES];
     int n = evaluation_roles(e, of);
     struct trace_role *roles = room_new((size_t)n, sizeof *roles + NAME);

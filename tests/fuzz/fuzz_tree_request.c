@@ -79,14 +79,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     setenv("XDG_DATA_HOME", "/nonexistent", 1);
     if (!j) {                           /* not even JSON: as it is */
         char *text = fuzz_string(data, size);
-        check(dpx_eval(text, &answer), answer);
+        int status = dpx_eval(text, &answer);
+        check(status, answer);
         dpx_free(answer);
         free(text);
     }
     json_object_foreach(j, name, request) {
         char *text = json_dumps(request, JSON_ENCODE_ANY);
         must_hold(text);
-        taken |= check(ask(name, text, &answer), answer);
+        int status = ask(name, text, &answer);
+        taken |= check(status, answer);
         dpx_free(answer);
         free(text);
         break;
