@@ -103,17 +103,45 @@ static void print_knobs(const struct plan *p, bool subcommand, FILE *to)
     const struct knob *k;
 
     for (int i = 0; (k = knob_at(i)); i++)
-        if (knob_concerns(k, &k->titan, knob_cell(p)) && k->titan.section &&
+        if (knob_concerns(k, &k->titan, knob_cell(p)) && k->titan.section && !knob_idle(p, k) &&
             (strchr(knob_spelt(k, &k->titan), ':') != NULL) == subcommand)
             print_knob(p, k, to);
+}
+
+/* Blocks a stage, by which it counts the stages, embedding and head among the blocks (distributed/pipeline_parallel.py):
+ * 0 where it makes as many without; -1: no number gives so many stages. */
+static int64_t layers_per_stage(const struct plan *p)
+{
+    const struct parallel_options *of = &p->parallel;
+    int64_t all = p->model.layers + of->first_stage_less + of->last_stage_less, stages = of->pipeline * of->virtual_stages;
+    int64_t each = (all + stages - 1) / stages;
+
+    if (of->virtual_stages == pipeline_usual_chunks(of->pipeline_schedule))
+        return 0;
+    return (all + each - 1) / each == stages ? each : -1;
+}
+
+/* Its local batch is a pipeline's whole step, which it cuts into micro-batches. */
+static void print_pipeline(const struct plan *p, FILE *to)
+{
+    if (p->parallel.pipeline == 1)
+        return;
+    fprintf(to, "--parallelism.num-pp-microbatches %" PRId64 "\n", p->accumulation);
+    if (layers_per_stage(p) > 0)
+        fprintf(to, "--parallelism.pipeline-parallel-layers-per-stage %" PRId64 "\n", layers_per_stage(p));
 }
 
 int export_torchtitan(const struct plan *p, FILE *to)
 {
     int known = find(&p->model);
+    struct plan said = *p;
 
     if (check_strategy(p) < 0 || check_knobs(p) < 0)
         return -1;
+    if (p->parallel.pipeline > 1 && layers_per_stage(p) < 0)
+        return refuse("parallel.virtual_stages", "it counts stages by their blocks, and no number of blocks gives so many");
+    if (p->parallel.pipeline > 1)
+        said.micro_batch *= p->accumulation;
     fprintf(to, "# torchtitan %s, on %" PRId64 " nodes of %" PRId64 " GPUs\n", TORCHTITAN_VERSION,
             p->cluster.nodes, p->cluster.gpus_per_node);
     fprintf(to, "# its embedding and its norm with head are units of their own; the plan counts "
@@ -129,14 +157,14 @@ int export_torchtitan(const struct plan *p, FILE *to)
                 p->model.name);
     fprintf(to, "# its configs compute head and loss in chunks of the sequence (ChunkedLossWrapper): less memory at "
                 "the head than the plan counts, and its gradients are reduced once a chunk\n");
-    print_knobs(p, false, to);
+    print_knobs(&said, false, to);
+    print_pipeline(p, to);
     fprintf(to, "--training.global-batch-size %" PRId64 "\n", plan_global_batch(p));
     fprintf(to, "--training.dtype float32\n");
     fprintf(to, "--parallelism.data-parallel-replicate-degree %" PRId64 "\n",
-            p->cluster.world_size / p->shard_group);
-    /* some configs of the registry switch these on */
-    fprintf(to, "--parallelism.tensor-parallel-degree 1\n--parallelism.context-parallel-degree 1\n"
-                "--parallelism.pipeline-parallel-degree 1\n");
+            plan_data_ranks(p) / p->shard_group);
+    /* some configs of the registry switch it on */
+    fprintf(to, "--parallelism.context-parallel-degree 1\n");
     fprintf(to, "--compile.no-enable\n--compile.no-enable-async-tensor-parallel\n");
     print_knobs(p, true, to);
     return 0;

@@ -58,7 +58,6 @@ static const char *const accelerate_sharding[]  = { "FULL_SHARD", "SHARD_GRAD_OP
 static const char *const titan_precision[]      = { "float32", "bfloat16", "", NULL };
 static const char *const titan_reduce[]         = { "float32", "", "", NULL };
 static const char *const titan_form[]           = { "foreach", "fused", "for-loop", NULL };
-static const char *const titan_rotate[]         = { "allgather", "alltoall", "", NULL };
 static const char *const titan_pipeline[]       = { "GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble",
                                                     "ZBVZeroBubble", "DualPipeV", NULL };
 static const char *const titan_recompute[]      = { "none", "", "full", "", "", NULL };
@@ -168,18 +167,17 @@ static const struct knob rows[] = {
     { "parallel", "tensor", INT(parallel.tensor, 1, 1 << 12, 1), .cells = GRID, .label = ", tensor %.0f", NOT_ACCELERATE(1),
       TITAN("--parallelism.tensor-parallel-degree"), .about = "ranks that share each block's tensors" },
     { "parallel", "sequence", BOOL(parallel.sequence, true), .cells = GRID, USUAL(sequence, "true; in paper false"), IDLE(tensor),
-      .say = knob_say_sequence, NOT_ACCELERATE(1), TITAN_HAS(true, "its plans run norms on a share of the positions"),
+      .say = knob_say_sequence, NOT_ACCELERATE(1), TITAN("--parallelism.enable-sequence-parallel"),
       .about = "with tensor: norms and residuals on a share of the positions" },
     { "parallel", "loss_parallel", BOOL(parallel.loss_parallel, true), .cells = GRID, IDLE(tensor), .say = knob_say_loss_parallel,
-      NOT_ACCELERATE(1), .about = "with tensor: cross-entropy of logits that stay cut by vocabulary" },
+      NOT_ACCELERATE(1), TITAN_HAS(true, "its tensor parallelism keeps logits cut"), .about = "with tensor: cross-entropy of logits that stay cut by vocabulary" },
     { "parallel", "async_tensor", BOOL(parallel.async_tensor, false), .cells = FSDP2 | DDP_TORCH, IDLE(tensor), .label = ", async",
-      NOT_ACCELERATE(0), TITAN("--parallelism.enable-async-tensor-parallel"),
+      NOT_ACCELERATE(0), TITAN_HAS(false, "its async tensor parallelism is a pass of torch.compile()"),
       .about = "with tensor: products in parts beside their collective" },
     { "parallel", "context", INT(parallel.context, 1, 1 << 12, 1), .cells = GRID, .label = ", context %.0f", NOT_ACCELERATE(1),
-      TITAN("--parallelism.context-parallel-degree"), .about = "ranks that share each sample's positions" },
+      TITAN_HAS(1, "its context parallelism is of FlexAttention, which no plan has"), .about = "ranks that share each sample's positions" },
     { "parallel", "context_method", WORD(parallel.context_method, context_words, CONTEXT_ALL_GATHER), .cells = GRID,
       USUAL(context_method, "all-gather; in paper ring"), IDLE(context), .label = " %s", NOT_ACCELERATE(CONTEXT_ALL_GATHER),
-      TITAN("--parallelism.context-parallel-rotate-method", titan_rotate, "it has allgather and alltoall"),
       .about = "how attention sees the other ranks' positions" },
     { "parallel", "context_balance", BOOL(parallel.context_balance, true), .cells = GRID, IDLE(context),
       .say = knob_say_context_balance, NOT_ACCELERATE(1), .about = "a chunk from the sequence's begin and one from its end" },

@@ -171,7 +171,8 @@ static int check_stage(const struct plan *p, const char *where)
     if (p->fsdp.reshard_after_forward > 1 || p->fsdp.root_reshard_after_forward > 1)
         return fail("%s: fsdp.reshard_after_forward: to a number of ranks it is not modelled under a pipeline", where);
     if (p->fsdp.cpu_offload || p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD)
-        return fail("%s: offload is not modelled under a pipeline", where);
+        return fail("%s: %s: offload is not modelled under a pipeline", where,
+                    p->recompute == RECOMPUTE_OFFLOAD ? "recompute" : p->fsdp.cpu_offload ? "fsdp.cpu_offload" : "activation_offload");
     if (attention_mixed(p))
         return fail("%s: parallel.pipeline: %s has layers with and without a window: not modelled under a pipeline", where,
                     p->model.name);

@@ -92,6 +92,46 @@ static void torchtitans_own_settings_are_switched_off(void **state)
     has("torchtitan", "--compile.no-enable\n--compile.no-enable-async-tensor-parallel\n");
 }
 
+/* 16 ranks: 2 of data, 4 of tensors, 2 stages of 2 chunks.  Its local batch is all micro-steps of a pipeline: 2 samples by 6,
+ * cut into 6; 24 of two data ranks in all.  Each flag stands once: the last would hold. */
+static void torchtitan_gets_a_grid(void **state)
+{
+    (void)state;
+    start("llama-3.1-8b", STRAT_FSDP, DIALECT_TORCH, DT_BF16);
+    p.accumulation = 6;
+    p.parallel.tensor = 4;
+    p.parallel.pipeline = 2;
+    p.parallel.pipeline_schedule = PIPELINE_INTERLEAVED;
+    p.parallel.virtual_stages = 2;
+    p.shard_group = plan_data_ranks(&p);
+    has("torchtitan", "--training.local-batch-size 12\n");
+    has("torchtitan", "--parallelism.num-pp-microbatches 6\n");
+    has("torchtitan", "--training.global-batch-size 24\n");
+    has("torchtitan", "--parallelism.data-parallel-shard-degree 2\n");
+    has("torchtitan", "--parallelism.data-parallel-replicate-degree 1\n");
+    has("torchtitan", "--parallelism.tensor-parallel-degree 4\n");
+    has("torchtitan", "--parallelism.enable-sequence-parallel\n");
+    has("torchtitan", "--parallelism.pipeline-parallel-degree 2\n");
+    has("torchtitan", "--parallelism.pipeline-parallel-schedule Interleaved1F1B\n");
+    assert_null(strstr(text, "layers-per-stage"));          /* two chunks a rank are what it makes */
+    for (const char *at = text; (at = strstr(at, "\n--")); at++) {
+        char flag[80];
+        size_t n = strcspn(at + 1, " \n");
+        snprintf(flag, sizeof flag, "\n%.*s ", (int)n, at + 1);
+        if (at[n + 1] == ' ' && strstr(at + 1, flag))
+            fail_msg("twice: %s", flag);
+    }
+    p.parallel.virtual_stages = 4;                          /* 32 blocks and two: 34 by 5, hence 7 stages */
+    refused("torchtitan", "parallel.virtual_stages");
+    p.parallel.virtual_stages = 8;                          /* 34 by 3: 12 */
+    refused("torchtitan", "parallel.virtual_stages");
+    p.parallel.virtual_stages = 6;                          /* 34 by 3: 12 stages of 2 ranks */
+    has("torchtitan", "--parallelism.pipeline-parallel-layers-per-stage 3\n");
+    p.parallel.loss_parallel = false;
+    refused("torchtitan", "parallel.loss_parallel");
+    refused("accelerate", "parallel.tensor");
+}
+
 static void torchtitan_refuses_by_name(void **state)
 {
     (void)state;
@@ -152,6 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(torchtitan_gets_its_overrides),
         cmocka_unit_test(torchtitans_own_settings_are_switched_off),
+        cmocka_unit_test(torchtitan_gets_a_grid),
         cmocka_unit_test(torchtitan_refuses_by_name),
         cmocka_unit_test(pytorch_gets_the_plans_options),
         cmocka_unit_test(an_unknown_target_is_refused),
