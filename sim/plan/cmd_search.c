@@ -366,8 +366,10 @@ static void print_result(const struct search_options *o, const struct search_res
 
     if (!front)
         abort();
-    printf("%" PRId64 " plans considered, %" PRId64 " different, %" PRId64 " fit; %.2f s\n\n", r->considered, r->n,
-           r->nfit, r->seconds);
+    printf("%" PRId64 " plans considered", r->considered);
+    if (r->cut > 0)
+        printf(", %" PRId64 " cut by a memory bound", r->cut);
+    printf(", %" PRId64 " different, %" PRId64 " fit; %.2f s\n\n", r->n, r->nfit, r->seconds);
     if (n > 0) {
         print_answer(of, n, money);
         printf("\nthe best of each strategy\n");
@@ -485,9 +487,9 @@ static json_t *result_json(const struct search_options *o, const struct search_r
     }
     why_sentence(r, of, n, tied, text, sizeof text);
     free(front);
-    return json_pack("{s:i, s:o, s:o, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:s, s:o}", "dpx", 1, "model",
+    return json_pack("{s:i, s:o, s:o, s:I, s:{s:I}, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:s, s:o}", "dpx", 1, "model",
                      evaluation_model_json(o->model), "cluster", evaluation_cluster_json(o->cluster), "searched",
-                     (json_int_t)r->considered, "distinct", (json_int_t)r->n, "fitting", (json_int_t)r->nfit,
+                     (json_int_t)r->considered, "cut", "memory", (json_int_t)r->cut, "evaluated", (json_int_t)r->lowered, "distinct", (json_int_t)r->n, "fitting", (json_int_t)r->nfit,
                      "search_s", r->seconds, "plans", plans, "runners_up", runners, "pareto", pareto,
                      "nearest_that_does_not_fit", nearest, "why", text, "offload",
                      elsewhere_json(r, n > 0 ? of[0].found : NULL));
