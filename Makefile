@@ -2,7 +2,7 @@
 # make demo           evaluate and explain a few plans of real models
 # make test           every test; the last line counts them
 # make test-matrix    every plan of the executor's matrix in fp32, not a covering set
-# make test-124m      GPT-2 124M by every strategy and dialect, two steps on two ranks (13 GB, four minutes)
+# make test-124m      GPT-2 124M by every strategy and dialect, two steps on two ranks (13 GB, 3 GB of disk, 15 minutes)
 # make bench          speed, as ratios within one run
 # make bench-exec     the executor's speed, beside PyTorch's where PYTHON=... has torch
 # make accuracy       calibrate this machine, predict plans never used to fit, run them, and
@@ -10,6 +10,7 @@
 #                     LAB=1: on two emulated nodes, root)
 # make accuracy-public    predictions beside published training throughput
 # make fuzz           every parser under libFuzzer, FUZZ_SECONDS=60 each (clang)
+# make pages          write what the examples of README.md and docs/ print, and draw docs/gallery/
 # make compare BASE=COMMIT    does the working tree change any figure of 4000 plans?
 # make install        into PREFIX=/usr/local, below DESTDIR= if given
 # make deps           install what building and testing need (Debian, Ubuntu)
@@ -168,7 +169,7 @@ $(call room, model/allocator,       base)
 $(call room, model/plan,            base model/arch model/cluster)
 $(call room, model/program,         base model/arch model/plan)
 $(call room, model/schedule,        base model/arch model/cluster model/plan model/program)
-$(call room, model/lower/common,    base model/arch model/plan model/program model/schedule)
+$(call room, model/lower/common,    base model/arch model/cluster model/plan model/program model/schedule)
 $(call room, model/lower/paper,     base model/arch model/cluster model/plan model/program model/schedule model/lower/common)
 $(call room, model/lower/torch,     base model/arch model/cluster model/plan model/program model/schedule model/lower/common)
 $(call room, model/lower/deepspeed, base model/arch model/cluster model/plan model/program model/schedule model/lower/common)
@@ -181,7 +182,7 @@ $(call room, sim/search,            base model/arch model/cluster model/plan mod
 $(call room, calib/store,           base model/cluster model/plan model/program model/schedule)
 $(call room, calib/trace,           base model/schedule)
 $(call room, calib/import,          base model/cluster model/plan model/program model/schedule model/memory calib/store calib/trace)
-$(call room, sim/plan,              base model/arch model/allocator model/cluster model/plan model/schedule model/memory model/exchange sim/price sim/clock sim/search)
+$(call room, sim/plan,              base model/arch model/allocator model/cluster model/plan model/schedule model/lower model/memory model/exchange sim/price sim/clock sim/search)
 $(call room, exec/device,           base model/cluster model/schedule)
 $(call room, exec/kernels,          base model/arch model/program model/schedule exec/device)
 $(call room, exec/comm,             base model/schedule exec/device exec/kernels)
@@ -372,6 +373,11 @@ compare:
 	@$(MAKE) --no-print-directory $B/dpxplan $(COMPARE)
 	@B=$B tests/compare/compare.sh '$(BASE)' $(PLANS)
 
+pages:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory $B/dpxplan
+	@B=$B tools/pages.sh README.md docs/*.md
+
 # Nothing is installed for it: the machine may have no network.
 gpu-check:
 	@B=$B MAKE='$(MAKE)' OUT='$(OUT)' EMU='$(EMU)' MPI='$(MPI)' tests/gpu/check.sh $(or $(STAGE),all)
@@ -409,7 +415,7 @@ clean:
 	rm -rf build build-san build-tsan build-emu carry
 
 .PHONY: all archives test test-programs gpu-programs cuda-check gpu-check carry test-matrix test-124m demo bench bench-exec accuracy \
-        accuracy-public compare fuzz install deps help clean FORCE
+        accuracy-public compare pages fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)

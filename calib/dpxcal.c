@@ -2,6 +2,7 @@
  * or a file has wrong is said before ranks are started, and exits with 2. */
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +35,8 @@ enum { DEVICE_CPU, DEVICE_CUDA };
 
 /* Within which an interrupted calibration is continued: after that the machine is another. */
 static const double CONTINUED_S = 6 * 3600;
+/* For waiting until other processes leave the cores, and for timing again what they disturbed. */
+static const double QUICK_SPARE_S = 14, FULL_SPARE_S = 60;
 /* From the command to its end.  Under a minute and under ten are promised; items overrun by a little. */
 static const double QUICK_S = 45, FULL_S = 540;
 /* When the command began, for its ranks: a monotonic clock of this machine. */
@@ -45,6 +48,9 @@ struct cal {
     int     device;
     uint64_t precision;
     double  probe_s;
+    double  spare_s, lost_s;            /* left for waiting and timing again; so spent */
+    double  timed_s, crowded_s, crowd_s;        /* timed; of that beside others; times the share that they had */
+    int     repeated;
     const char *models, *micro_batches, *db, *hostfile, *disk;
     struct bench b;
     struct bench_list list;
@@ -252,25 +258,80 @@ static double since_begun(const struct cal *c)
     return bench_max(spent > 0 && spent < 60 ? spent : 0);
 }
 
+/* Removes what an item has recorded, on rank 0; 0 or -1 on all. */
+static int forget(const struct cal *c, int64_t after)
+{
+    int rc = c->b.rank == 0 ? series_forget(c->b.db, c->b.calibration, after) : 0;
+
+    return MPI_Bcast(&rc, 1, MPI_INT, 0, MPI_COMM_WORLD) != MPI_SUCCESS ? -1 : rc;
+}
+
+/* Once more where other processes took the cores meanwhile and have left since: while there is time to spare. */
+static int run_item(struct cal *c, const struct bench_item *item, double seconds)
+{
+    double from = lanes_now();
+
+    for (;;) {
+        struct cpu_use before;
+        int64_t last = c->b.rank == 0 ? series_last(c->b.db) : 0;
+        double begun = lanes_now(), waited = 0;
+        cpu_use_now(&before);
+        if (last < 0 || bench_run(&c->b, item, seconds) < 0)
+            return -1;
+        double crowd = bench_crowd(&c->b, &before), took = bench_max(lanes_now() - begun);
+        if (isnan(crowd) || isnan(took))
+            return -1;
+        bool again = crowd > BENCH_CROWDED && c->spare_s > took
+                     && !(bench_wait_until_quiet(&c->b, c->spare_s - took, &waited) > BENCH_CROWDED);
+        c->spare_s -= waited;
+        if (!again) {
+            c->timed_s += took;
+            c->crowded_s += crowd > BENCH_CROWDED ? took : 0;
+            c->crowd_s += crowd * took;
+            return 0;
+        }
+        if (forget(c, last) < 0)
+            return -1;
+        c->spare_s -= took;
+        c->repeated++;
+        c->lost_s += lanes_now() - from;
+        from = lanes_now();
+    }
+}
+
 /* Each item gets its share of the time that is left, so that one that took longer is made up for. */
 static int run_items(struct cal *c, double begun)
 {
     double all = c->seconds ? (double)c->seconds : c->quick ? QUICK_S : FULL_S, weight = 0;
     double whole;
 
+    c->spare_s = c->seconds ? all / 3 : c->quick ? QUICK_SPARE_S : FULL_SPARE_S;
+    bench_wait_until_quiet(&c->b, c->spare_s, &c->lost_s);
+    c->spare_s -= c->lost_s;
     for (int i = 0; i < c->list.n; i++)
         weight += c->list.item[i].weight;
     whole = weight;
     for (int i = 0; i < c->list.n; i++) {
         const struct bench_item *item = &c->list.item[i];
-        double left = fmax(all - (lanes_now() - begun), 0);
+        double left = fmax(all - (lanes_now() - begun - c->lost_s), 0);
         progress(c, 1 - weight / whole, left, item->what);
-        if (bench_run(&c->b, item, left * item->weight / weight) < 0)
+        if (run_item(c, item, left * item->weight / weight) < 0)
             return -1;
         weight -= item->weight;
     }
     progress_end(c);
     return 0;
+}
+
+/* What was timed beside others' work is no measurement of this machine. */
+static void say_crowded(const struct cal *c)
+{
+    if (c->repeated > 0)
+        printf("%d item%s timed again, since other processes had used the cores\n", c->repeated, c->repeated == 1 ? " was" : "s were");
+    if (c->crowded_s > .05 * c->timed_s)
+        fprintf(stderr, "warning: other processes had %.0f %% of the cores during %.0f of %.0f s: these times are longer "
+                "than the machine needs.  Calibrate again when it is quiet; until then predictions warn, and their "
+                "intervals are wider\n", 100 * c->crowd_s / c->timed_s, c->crowded_s, c->timed_s);
 }
 
 /* On rank 0 what is wrong is said, and the others follow. */
@@ -308,16 +369,19 @@ static int measure(struct cal *c)
         return EXIT_FAILED;
     if (c->b.rank != 0)
         return EXIT_DONE;
+    if (c->timed_s > 0 && calibration_crowd(c->b.db, c->b.calibration, c->crowd_s / c->timed_s) < 0)
+        return EXIT_FAILED;
     if (calibration_end(c->b.db, c->b.calibration, bench_wall_clock()) < 0)
         return EXIT_FAILED;
     if (access(db_path(c->b.db), F_OK) < 0) {
         fail("%s: was removed while it was written: nothing is kept", db_path(c->b.db));
         return EXIT_FAILED;
     }
-    printf("%d rank%s x %d %s%s measured in %.0f s, into %s as calibration %lld; `dpxcal show` tells what is known\n",
+    printf("%d rank%s x %d %s%s measured in %.0f s, into %s as calibration %lld; `dpxcal show` lists what is known\n",
            c->b.nranks, c->b.nranks == 1 ? "" : "s", c->b.threads, c->b.cuda ? gpu_word(&c->b) : "thread",
            c->b.cuda || c->b.threads == 1 ? "" : "s", lanes_now() - begun, db_path(c->b.db),
            (long long)c->b.calibration);
+    say_crowded(c);
     return EXIT_DONE;
 }
 
@@ -359,7 +423,8 @@ static int start_ranks(const struct cal *c, int nranks, int argc, char **argv)
     status = launch_exec(&(struct launch){ .nranks = nranks, .threads = (int)c->threads, .hostfile = c->hostfile },
                          argc + 1, argv - 1);
     if (status > 128)
-        fprintf(stderr, "dpxcal: interrupted; what was measured is kept%s\n",
+        fprintf(stderr, "dpxcal: %s (signal %d); what was measured is kept%s\n",
+                status == 128 + SIGINT ? "interrupted" : strsignal(status - 128), status - 128,
                 c->calibrates ? ", and the same command goes on from there" : "");
     return status;
 }

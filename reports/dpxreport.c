@@ -106,11 +106,36 @@ static int report(const struct args *a)
     return rc < 0 ? EXIT_FAILED : EXIT_DONE;
 }
 
+/* ---- a trace ---- */
+
+/* On standard output; with -o as a page instead, and of --json both. */
+static int kineto(const struct args *a)
+{
+    char title[4200], *text = NULL;
+    size_t size = 0;
+    FILE *table = a->output ? open_memstream(&text, &size) : a->json ? NULL : stdout;
+
+    if (a->output && !table) {
+        fail("out of memory for the page");
+        return EXIT_FAILED;
+    }
+    int status = kineto_cmd(a->kineto, a->plan, a->db, table, a->json ? stdout : NULL);
+    if (a->output && fclose(table) != 0 && status == EXIT_DONE)
+        status = EXIT_FAILED;
+    snprintf(title, sizeof title, "%s%s%s", a->kineto, a->plan ? " beside " : "", a->plan ? a->plan : "");
+    if (a->output && status == EXIT_DONE && report_write_text(a->output, title, text) < 0)
+        status = EXIT_FAILED;
+    if (a->output && status == EXIT_DONE && !a->json)
+        printf("%s/index.html\n", a->output);
+    free(text);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     struct args a = { .db = NULL };
     const struct opt opts[] = {
-        { "output", "folder for index.html, summary.md, csv/ and figures/", .str = &a.output, .letter = 'o',
+        { "output", "folder for index.html, summary.md, csv/ and figures/; with --kineto for its page", .str = &a.output, .letter = 'o',
           .value = "DIR" },
         { "db", "the database", .str = &a.db, .value = "FILE" },
         { "kineto", "compare a trace of PyTorch's profiler (may be gzipped) with a plan", .str = &a.kineto,
@@ -136,7 +161,7 @@ int main(int argc, char **argv)
     if (rc == OPTS_DONE)
         status = EXIT_DONE;
     else if (rc == OPTS_OK && a.kineto)
-        status = kineto_cmd(a.kineto, a.plan, a.db, a.json, stdout);
+        status = kineto(&a);
     else if (rc == OPTS_OK && (a.plan || a.json))
         fail("%s belongs to --kineto TRACE.json", a.plan ? "--plan" : "--json");
     else if (rc == OPTS_OK && !a.output)

@@ -22,6 +22,7 @@
 
 #include "calib/store/series.h"
 #include "exec/comm/comm.h"
+#include "exec/device/cpu_use.h"
 #include "exec/device/device.h"
 #include "exec/kernels/kernels.h"
 #include "exec/train/probe.h"
@@ -89,6 +90,18 @@ void bench_close(struct bench *b);      /* accepts what failed to open */
 /* One item in about `seconds` (the ranks' largest counts), into the database.  What the calibration has
  * already is not timed again.  0, or -1 reported. */
 int bench_run(struct bench *b, const struct bench_item *item, double seconds);
+
+/* Other processes on the same cores make every time longer.  Of what the ranks of a node need, the share that others
+ * have had since then (cpu_use.h), the largest of all nodes; 0 on a device.  Above BENCH_CROWDED a time is not the
+ * machine's own: less is what daemons take. */
+#define BENCH_CROWDED .10
+double bench_crowd(struct bench *b, const struct cpu_use *since);
+/* Of the processors that a node's ranks need, what others left them short of, 0 to 1: 2 ranks on 2 processors need both;
+ * of these others use 0.5: a quarter.  0 where there are some for all, or the kernel does not say.  own_s: processor
+ * seconds of all ranks of the node. */
+double bench_shortage(const struct cpu_use *since, const struct cpu_use *now, double own_s, double need);
+/* Sleeps until others use less, or for so many seconds; at least half a second.  The crowd that is left. */
+double bench_wait_until_quiet(struct bench *b, double at_most_s, double *waited);
 
 /* What is to be measured, and in how much time. */
 struct bench_wish {

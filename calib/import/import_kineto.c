@@ -15,6 +15,7 @@
 #include "calib/import/nccl_log.h"
 #include "calib/store/fits.h"
 #include "calib/store/query.h"
+#include "model/plan/can_run.h"
 
 /* What was traced: the plan, and what its step must contain. */
 struct traced { struct plan p; struct evaluation e; struct expectation x; };
@@ -24,7 +25,7 @@ static int open_plan(const char *path, struct traced *t)
     memset(t, 0, sizeof *t);
     if (plan_read(path, &t->p) < 0)
         return -1;
-    if (evaluate_allocated(&t->p, &t->e) < 0) {
+    if (can_run_parallel(&t->p, "dpxcal import kineto") < 0 || evaluate_allocated(&t->p, &t->e) < 0) {
         plan_free(&t->p);
         return -1;
     }

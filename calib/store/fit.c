@@ -550,6 +550,24 @@ static void fit_rows(const struct rows *rows, struct measured_device *m)
     fit_own(rows, m);
 }
 
+/* What was timed while other processes used the same cores takes longer than the machine needs, all of it by about as
+ * much: that does not average out over a step. */
+static int fit_late(struct db *db, int64_t machine, struct measured_device *m)
+{
+    double late = series_lateness(db, machine, m->ranks, m->threads);
+
+    if (isnan(late))
+        return -1;
+    if (late < SERIES_LATE)
+        return 1;
+    m->late = 1 - 1 / late;
+    m->drift = fmax(m->drift, m->late);
+    snprintf(m->warning, sizeof m->warning, "this machine was busy when it was calibrated: its times are up to %.1f times too "
+             "long, and so may predictions be; `dpxcal run` on a quiet machine mends it", late);
+    snprintf(m->basis + strlen(m->basis), sizeof m->basis - strlen(m->basis), ", of a busy machine");
+    return 1;
+}
+
 static int read_machine(struct db *db, const struct fit_want *w, const char *cpu, struct rows *rows,
                         struct measured_device *out)
 {
@@ -568,7 +586,7 @@ static int read_machine(struct db *db, const struct fit_want *w, const char *cpu
         return 0;
     fit_rows(rows, out);
     fit_words(rows, w, cpu, host, out);
-    return 1;
+    return w->device ? 1 : fit_late(db, machine, out);
 }
 
 int fit_read(struct db *db, const struct fit_want *want, struct measured_device *out)

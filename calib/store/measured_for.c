@@ -18,13 +18,18 @@ static void warn_if_other(const struct wanted *w, const struct cluster *c, struc
 {
     int64_t threads = fit_threads(w->threads, c->gpus_per_node, m->cores);
 
+    size_t n = strlen(m->warning);
+
+    if (n > 0)
+        fprintf(stderr, "warning: %s\n", m->warning);
     if (m->ranks == 0 || (m->threads == threads && m->ranks == c->world_size))
         return;
-    snprintf(m->warning, sizeof m->warning, "this machine was calibrated with %" PRId64 " rank%s x %" PRId64 " thread%s, "
+    n += (size_t)snprintf(m->warning + n, sizeof m->warning - n, "%s", n > 0 ? "; " : "");
+    snprintf(m->warning + n, sizeof m->warning - n, "this machine was calibrated with %" PRId64 " rank%s x %" PRId64 " thread%s, "
              "and this is %" PRId64 " x %" PRId64 ": kernels will take another time; `dpxcal run --ranks %" PRId64
              " --threads %" PRId64 "` measures it", m->ranks, m->ranks == 1 ? "" : "s", m->threads,
              m->threads == 1 ? "" : "s", c->world_size, threads, c->world_size, threads);
-    fprintf(stderr, "warning: %s\n", m->warning);
+    fprintf(stderr, "warning: %s\n", m->warning + n);
 }
 
 /* A host's calibration is of this very machine, a GPU's of its type. */

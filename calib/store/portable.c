@@ -92,7 +92,7 @@ static json_t *calibrations_json(struct db *db, int64_t id)
     struct query q;
 
     query_open(&q, db, "SELECT c.id, c.started, c.ended, m.host, m.device, m.cpu, m.cores, m.memory_bytes, c.source,"
-                       " c.ranks, c.threads, c.options, c.dpx_version, c.comm_version, c.kernels_version, c.origin"
+                       " c.ranks, c.threads, c.options, c.dpx_version, c.comm_version, c.kernels_version, c.origin, c.crowd"
                        " FROM calibration c JOIN machine m ON m.id = c.machine WHERE ?1 IN (0, c.id) ORDER BY c.id");
     query_put_int(&q, id);
     while (list && query_row(&q)) {
@@ -330,7 +330,7 @@ static int take_calibration(struct reading *r, const json_t *j)
         .comm_version = text_of(r, j, "comm_version", false),
         .kernels_version = text_of(r, j, "kernels_version", false), .origin = text_of(r, j, "origin", false),
     };
-    double ended = number_of(r, j, "ended", false);
+    double ended = number_of(r, j, "ended", false), crowd = number_of(r, j, "crowd", false);
     int64_t id;
     int known, nseries;
 
@@ -346,6 +346,8 @@ static int take_calibration(struct reading *r, const json_t *j)
     id = calibration_add(r->db, &c, ended);
     if (id < 0)
         return db_fail(r->db, "recording a calibration");
+    if (crowd >= 0 && crowd < 1 && calibration_crowd(r->db, id, crowd) < 0)
+        return -1;
     r->on_host = c.device && !strcmp(c.device, "cpu");
     if (take_series(r, id, json_object_get(j, "series")) < 0)
         return -1;

@@ -9,7 +9,8 @@
  *     entry        entries of the schedule in sampled steps: predicted beside measured
  *     part         of what a rank's peak consists     moment   bytes live, entry by entry: both sides
  *
- *     calibration  one dpxcal run, or one import: when, where, with what; of a trace, threads are 0
+ *     calibration  one dpxcal run, or one import: when, where, with what; of a trace, threads are 0; and
+ *                  what share of the cores others used meanwhile (crowd)
  *     series       one thing that was timed: what, the summary of its samples, and the probe product's
  *                  time just before and after it (a shared machine drifts)
  *     sample       every repetition
@@ -374,7 +375,10 @@ static const char version_6[] =
 "PRAGMA writable_schema = RESET;"
 "CREATE INDEX IF NOT EXISTS series_traced ON series (machine) WHERE is_now = 1 AND threads = 0;";
 
-static const char *const versions[] = { version_1, version_2, version_3, version_4, version_5, version_6 };
+/* Of the cores that were timed, the share that other processes had meanwhile; NULL: not known. */
+static const char version_7[] = "ALTER TABLE calibration ADD COLUMN crowd REAL;";
+
+static const char *const versions[] = { version_1, version_2, version_3, version_4, version_5, version_6, version_7 };
 
 /* A schema that had no fits may hold calibrations. */
 static int fits_for_older(struct db *db, int64_t from)

@@ -181,6 +181,17 @@ int64_t calibration_open_since(struct db *db, const struct calibration *c, doubl
     return query_close(&q) < 0 ? db_fail(db, "looking for an interrupted calibration") : id;
 }
 
+int calibration_crowd(struct db *db, int64_t id, double crowd)
+{
+    struct query q;
+
+    query_open(&q, db, "UPDATE calibration SET crowd = ? WHERE id = ?");
+    query_put_real(&q, crowd);
+    query_put_int(&q, id);
+    query_done(&q);
+    return query_close(&q) < 0 ? db_fail(db, "recording how busy the machine was") : 0;
+}
+
 int calibration_end(struct db *db, int64_t id, double ended)
 {
     struct query q;
@@ -234,6 +245,48 @@ int series_known(struct db *db, int64_t calibration, const struct series *s)
     put_key(&q, s);
     known = query_row(&q);
     return query_close(&q) < 0 ? db_fail(db, "looking for \"%s\"", s->name) : known;
+}
+
+int64_t series_last(struct db *db)
+{
+    struct query q;
+    int64_t id = 0;
+
+    query_open(&q, db, "SELECT ifnull(max(id), 0) FROM series");
+    if (query_row(&q))
+        id = query_get_int(&q);
+    return query_close(&q) < 0 ? db_fail(db, "looking for the last series") : id;
+}
+
+int series_forget(struct db *db, int64_t calibration, int64_t after)
+{
+    struct query q;
+
+    query_open(&q, db, "DELETE FROM series WHERE calibration = ? AND id > ?");
+    query_put_int(&q, calibration);
+    query_put_int(&q, after);
+    query_done(&q);
+    return query_close(&q) < 0 ? db_fail(db, "removing series") : 0;
+}
+
+double series_lateness(struct db *db, int64_t machine, int64_t ranks, int64_t threads)
+{
+    struct query q;
+    double late = 1;
+
+    query_open(&q, db, "WITH late AS (SELECT s.median_s / s.min_s AS x, 1 / (1 - min(ifnull(c.crowd, 0), .95)) AS crowded FROM series s JOIN calibration c ON c.id = s.calibration"
+                       " JOIN machine m ON m.id = s.machine"
+                       " WHERE s.machine = ?1 AND is_now = 1 AND c.source = 'dpxcal' AND m.device = 'cpu'"
+                       " AND kind IN ('kernel', 'pass') AND samples >= 7 AND min_s > 0"
+                       " AND (?2 = 0 OR s.ranks = ?2) AND (?3 = 0 OR s.threads = ?3))"
+                       " SELECT max((SELECT x FROM late ORDER BY x LIMIT 1 OFFSET (SELECT count(*) FROM late) / 2),"
+                       " (SELECT max(crowded) FROM late)) FROM late LIMIT 1");
+    query_put_int(&q, machine);
+    query_put_int(&q, ranks);
+    query_put_int(&q, threads);
+    if (query_row(&q))
+        late = query_get_real(&q);
+    return query_close(&q) < 0 ? db_fail(db, "reading how busy the machine was"), (double)NAN : late;
 }
 
 static void put_series(struct query *q, int64_t calibration, const struct series *s)

@@ -62,6 +62,8 @@ int64_t calibration_begin(struct db *db, const struct calibration *c);
 /* The newest without an end that is the same in all but `started`, and no older than `seconds`: it
  * can be continued.  Its number, 0 if there is none, -1 reported. */
 int64_t calibration_open_since(struct db *db, const struct calibration *c, double seconds);
+/* Of the cores that were timed, the share that other processes had meanwhile: 0 to 1.  0, or -1 reported. */
+int     calibration_crowd(struct db *db, int64_t id, double crowd);
 /* Fits are written too (fits.h). */
 int     calibration_end(struct db *db, int64_t id, double ended);
 
@@ -79,6 +81,17 @@ int     calibration_outgrown(struct db *db, const struct calibration *c, double 
 
 /* All of them or none. */
 int series_put(struct db *db, int64_t calibration, const struct series *s, int n);
+/* The number of the last that was put, 0 if there is none; and removing those of a calibration that came after it.  -1 reported. */
+int64_t series_last(struct db *db);
+int     series_forget(struct db *db, int64_t calibration, int64_t after);
+/* How many times longer than on a quiet machine things took, of a calibration of its cores; the larger of
+ * - 1 / (1 - crowd): processes that share cores fairly get what the others leave;
+ * - how many times its least sample the median of a series is: the median of that over kernels and passes.  On a quiet
+ *   machine 1.02 to 1.15.  It sees what comes and goes, crowd what stays.
+ * ranks, threads 0: of any.  1 where nothing is known; NaN reported. */
+double  series_lateness(struct db *db, int64_t machine, int64_t ranks, int64_t threads);
+/* From this on the machine was busy while it was timed. */
+#define SERIES_LATE 1.25
 /* 1 if this calibration has it, 0 if not, -1 reported. */
 int series_known(struct db *db, int64_t calibration, const struct series *s);
 

@@ -1,3 +1,4 @@
+/* show.c -- what a database knows of each machine, as tables for people: series, laws, what a model still misses. */
 #include "calib/store/show.h"
 
 #include <inttypes.h>
@@ -9,6 +10,7 @@
 #include "base/fail.h"
 #include "calib/store/fit.h"
 #include "calib/store/query.h"
+#include "calib/store/series.h"
 #include "model/program/program.h"
 
 /* ---- what is known ---- */
@@ -87,6 +89,16 @@ static int show_probe(struct db *db, int64_t machine)
     return query_close(&q) < 0 ? db_fail(db, "reading calibrations") : 0;
 }
 
+static int show_lateness(struct db *db, int64_t machine)
+{
+    double late = series_lateness(db, machine, 0, 0);
+
+    if (late >= SERIES_LATE)
+        printf("  the machine was busy while these were timed: up to %.1f times too long, and intervals of predictions are wider "
+               "for it\n", late);
+    return isnan(late) ? -1 : 0;
+}
+
 int show_machines(struct db *db)
 {
     struct query q;
@@ -107,7 +119,7 @@ int show_machines(struct db *db)
         printf("; %s%s%s; calibrated %" PRId64 " time%s", comm ? comm : "", kernels ? ", " : "", kernels ? kernels : "",
                times, times == 1 ? "" : "s");
         printf(open ? ", %" PRId64 " of them not ended\n" : "\n", open);
-        rc = show_series(db, machine) < 0 || show_probe(db, machine) < 0 ? -1 : 0;
+        rc = show_series(db, machine) < 0 || show_probe(db, machine) < 0 || show_lateness(db, machine) < 0 ? -1 : 0;
     }
     if (n == 0)
         printf("%s: no calibration yet; `dpxcal run` makes one\n", db_path(db));

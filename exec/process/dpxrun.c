@@ -73,6 +73,8 @@ static int parse(int argc, char **argv, struct options *o)
         { "db", "the database", .str = &o->db, .value = "FILE" },
         { "no-db", "record nothing", .flag = &o->no_db },
         { "no-check-for-nan", "go on when weights, a loss or a gradient norm are NaN or infinite", .flag = &o->allow_nan },
+        { "kernels", "refuse a plan that was written for PyTorch's kernels, instead of running it with dpx's own",
+          .flag = &o->kernels },
         { "guarded", "debugging: guard pages behind buffers, NaN in freed ones", .flag = &o->guarded },
         { "reference", "debugging: kernels in plain C", .flag = &o->reference },
         { "no-compute", "kernels do nothing: memory of models too large to compute", .flag = &o->no_compute },
@@ -161,6 +163,16 @@ static int check(struct dpxrun *r)
     return can_run(&r->plan);
 }
 
+/* Same shards, collectives and order with dpx's own kernels; what of the plan only PyTorch's have is refused by name. */
+static int with_own_kernels(struct plan *p)
+{
+    char where[160];
+
+    snprintf(where, sizeof where, "the plan with dpx's kernels in place of %s", kernels_name(p->kernels));
+    p->kernels = KERNELS_DPX;
+    return plan_check(p, where);
+}
+
 /* The plan on this machine's cores, whatever it was made for; on GPUs as it is. */
 static int plan_for_here(struct dpxrun *r)
 {
@@ -170,6 +182,9 @@ static int plan_for_here(struct dpxrun *r)
         return -1;
     close(fd);
     if (plan_read(r->o.plan, &r->plan) < 0 || plan_read(r->o.plan, &r->here) < 0)
+        return -1;
+    r->written_for = r->plan.kernels;
+    if (r->written_for != KERNELS_DPX && !r->o.kernels && (with_own_kernels(&r->plan) < 0 || with_own_kernels(&r->here) < 0))
         return -1;
     if (r->o.clip >= 0)
         r->plan.clip = r->here.clip = r->o.clip;
@@ -263,6 +278,9 @@ static int run(struct dpxrun *r)
         return -1;
     if (r->run_id > 0)
         train_tell(r->train, record_told, r);
+    if (r->rank == 0 && r->written_for != r->plan.kernels)
+        fprintf(stderr, "dpx: the plan was written for PyTorch's kernels (%s): it runs with dpx's own, and the prediction is of "
+                "those (--kernels: refuse it instead)\n", kernels_name(r->written_for));
     if (r->rank == 0 && executor_note(train_executor(r->train)))
         fprintf(stderr, "dpx: %s\n", executor_note(train_executor(r->train)));
     if (steps(r) < 0)

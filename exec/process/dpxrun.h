@@ -27,7 +27,7 @@ struct options {
     int64_t steps, seed, warmup, memory, rank, threads;
     double  lr, min_lr, weight_decay, clip, beta1, beta2, eps;
     int     device, comm, algorithm, sum, offload_io;       /* comm: -1 until dpxrun_open_device() where nothing was named */
-    bool    json, brief, sequential, guarded, reference, no_compute, no_db, share_cores, allow_nan;
+    bool    kernels, json, brief, sequential, guarded, reference, no_compute, no_db, share_cores, allow_nan;
 };
 
 /* The phases of a steady step, as the simulator's clock has them: work on the compute stream,
@@ -63,7 +63,8 @@ struct measured {
 
 struct dpxrun {
     struct options o;
-    struct plan    plan;                /* as given */
+    struct plan    plan;                /* as given, with dpx's kernels */
+    enum kernel_set written_for;        /* the kernels that it was written for */
     struct plan    here;                /* on this machine's cores */
     struct predicted predicted;
     struct measured  measured;
@@ -105,6 +106,9 @@ static inline bool on_host(const struct dpxrun *r) { return r->o.device == DEVIC
 
 /* 0, or -1 reported.  All ranks, for they take the probe together; rank 0 has the prediction. */
 int  dpxrun_predict(struct dpxrun *r);
+/* Rank 0: its own step on the clock, entry by entry, where the prediction is of a rank that holds more: what is sampled is
+ * rank 0's.  0, or -1 reported. */
+int  predict_own_step(struct dpxrun *r);
 void predict_free(struct predicted *p);
 /* Allocated at most, by what is to be run: a single step has no steady one. */
 int64_t predict_allocated(const struct dpxrun *r);

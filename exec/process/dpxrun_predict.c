@@ -80,6 +80,23 @@ int dpxrun_predict(struct dpxrun *r)
     return 0;
 }
 
+int predict_own_step(struct dpxrun *r)
+{
+    struct predicted *p = &r->predicted;
+    struct evaluation own = p->e;       /* borrows all but the schedules, which are the training's */
+    struct timing t;
+    struct run ran;
+
+    if (p->e.m.rank == 0)
+        return 0;
+    own.schedules = *train_schedules(r->train);
+    if (simulate_plan(&r->here, &own, &t, &ran) < 0)
+        return -1;
+    run_free(&p->run);
+    p->run = ran;
+    return 0;
+}
+
 int64_t predict_allocated(const struct dpxrun *r)
 {
     const struct ledger *l = &r->predicted.e.m.ledger;

@@ -370,7 +370,8 @@ int dpxrun_write_trace(const struct dpxrun *r)
         run.ran[run.n++] = (struct ran){ e->op, e->iteration, e->issued, at, isnan(e->end) ? at : e->end, -1 };
     }
     run.total.step_s = m->report[a->step - 1].seconds;
-    rc = trace_write(train_schedules(r->train), &run, executor_meter(train_executor(r->train))->live, r->o.trace);
+    struct trace_role rank = { train_schedules(r->train), &run, executor_meter(train_executor(r->train))->live, NULL };
+    rc = trace_write(&rank, 1, r->o.trace);
     free(run.ran);
     return rc;
 }

@@ -36,16 +36,16 @@ static char *options_json(const struct options *o)
 
 /* ---- the prediction ---- */
 
-/* Bytes entry by entry, of rank 0's steady steps.  What was lowered is the fullest rank, unless kinds of
- * ranks differ; where it is another rank, there is no such prediction. */
+/* Bytes entry by entry, of rank 0's steady steps. */
 static struct run_moment *predicted_moments(const struct dpxrun *r, int64_t *n)
 {
-    const struct schedules *s = &r->predicted.e.schedules;
+    const struct schedules *s = train_schedules(r->train);
     int64_t room = r->predicted.run.n;
     struct point *p = calloc((size_t)room + 1, sizeof *p);
     struct run_moment *m = calloc((size_t)room + 1, sizeof *m);
 
-    if (p && m && r->predicted.e.m.rank == 0)
+    *n = 0;
+    if (p && m)
         *n = ledger_curve(s, SCHED_STEADY, p, room);
     for (int64_t i = 0; i < *n; i++)
         m[i] = (struct run_moment){ sched_name(SCHED_STEADY), i, p[i].peak, -1 };
@@ -129,7 +129,7 @@ int record_begin(struct dpxrun *r)
     if (r->o.no_db)
         return 0;
     r->db = db_open(r->o.db);
-    if (!r->db)
+    if (!r->db || predict_own_step(r) < 0)
         return -1;
     json_t *doc = plan_to_json(&r->plan);
     char *plan = doc ? json_dumps(doc, JSON_COMPACT | JSON_SORT_KEYS) : NULL, *options = options_json(&r->o);

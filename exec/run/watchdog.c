@@ -116,8 +116,11 @@ static _Noreturn void end_by_signal(struct watchdog *w)
     char why[128];
     int sig = ended_by;
 
-    snprintf(why, sizeof why, "ended by signal %d (%s): by somebody, or because another rank died", sig,
-             strsignal(sig));
+    /* mpirun makes SIGTERM of what it is asked to end by, and of the death of another rank. */
+    snprintf(why, sizeof why, sig == SIGINT ? "interrupted by Ctrl-C (signal %d, %s)"
+             : sig == SIGHUP ? "its terminal or connection was closed (signal %d, %s)"
+             : sig == SIGTERM ? "asked to end (signal %d, %s): by Ctrl-C, kill, a batch system, or since another rank died"
+             : "ended by signal %d (%s)", sig, strsignal(sig));
     tell(w, why, true);
     output_abandon_all();
     signal(sig, SIG_DFL);

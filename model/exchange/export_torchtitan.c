@@ -48,7 +48,7 @@ static int check_strategy(const struct plan *p)
         return refuse("fsdp.reshard_after_forward", "it has default, always and never, not ranks");
     if (p->fsdp.reshard_after_forward == 0 && p->fsdp.root_reshard_after_forward == 1)
         return refuse("fsdp.root_reshard_after_forward", "never holds for its last layers too");
-    if (!p->sync_every_micro_step && p->accumulation > 1)
+    if (!p->sync_every_micro_step && p->accumulation > 1 && p->parallel.pipeline == 1)
         return refuse("sync_every_micro_step", "it reduces after every micro-step");
     return 0;
 }

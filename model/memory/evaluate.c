@@ -2,8 +2,11 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/fail.h"
+#include "base/room.h"
 #include "base/size.h"
 #include "model/plan/knob.h"
 
@@ -83,11 +86,34 @@ void evaluation_op_largest_new(const struct schedules *s, int i, const char **wh
 
 /* ---- evaluation ---- */
 
-int evaluate_memory(const struct plan *p, const struct program *g, struct schedules *s,
-                    struct memory_verdict *out)
+/* Stages of the plan's pipeline; 1: it has none. */
+static int stages_of(const struct plan *p)
+{
+    struct mesh m = plan_mesh(p);
+
+    if (m.size[AXIS_PIPE] > EVALUATION_STAGES)
+        return fail("a pipeline of %" PRId64 " stages: at most %d are evaluated", m.size[AXIS_PIPE], EVALUATION_STAGES);
+    return (int)m.size[AXIS_PIPE];
+}
+
+/* Kinds of rank of a stage: those of the first, at the same places of the others' axes. */
+static int ranks_of(const struct plan *p, int stage, int64_t ranks[LOWER_KINDS])
+{
+    struct mesh m = plan_mesh(p);
+    struct mesh_group pipe = mesh_group(&m, MESH_AXIS(AXIS_PIPE));
+    int n = lower_ranks(p, ranks);
+
+    for (int i = 0; i < n; i++)
+        ranks[i] = mesh_member(&pipe, ranks[i], stage);
+    return n;
+}
+
+/* One stage, memories beside the device's left out; its fullest rank's schedules stay in `s`. */
+static int evaluate_stage(const struct plan *p, const struct program *g, int stage, struct schedules *s,
+                          struct memory_verdict *out)
 {
     int64_t ranks[LOWER_KINDS], lowered = -1;
-    int n = lower_ranks(p, ranks);
+    int n = ranks_of(p, stage, ranks);
 
     if (n < 0)
         return -1;
@@ -110,15 +136,62 @@ int evaluate_memory(const struct plan *p, const struct program *g, struct schedu
     }
     if (lowered != out->rank && lower_using(p, out->rank, g, s) < 0)
         return -1;
-    out->needed = out->ledger.peak.bytes + overhead_bytes(p, &s->groups, s->communicates, &out->overhead);
+    out->needed = out->ledger.peak.bytes + overhead_of(p, s, &out->overhead);
     out->available = cluster_available(&p->cluster);
     out->fits = out->needed <= out->available;
+    return 0;
+}
+
+/* Host memory and disks of the fullest node, with every stage's kinds of rank; `s` stays lowered for out->rank. */
+static int evaluate_elsewhere(const struct plan *p, const struct program *g, int stages, struct schedules *s,
+                              struct memory_verdict *out)
+{
+    int64_t *ranks;
+    int n = 0, rc;
+
     if (!out->elsewhere)
         return 0;
-    if (spaces_account(p, g, s, ranks, n, out->needed, &out->spaces) < 0 || lower_using(p, out->rank, g, s) < 0)
+    ranks = room_new((size_t)(stages * LOWER_KINDS), sizeof *ranks);
+    for (int stage = 0; stage < stages; stage++)
+        n += ranks_of(p, stage, ranks + n);
+    rc = spaces_account(p, g, s, ranks, n, out->needed, &out->spaces) < 0 ? -1 : lower_using(p, out->rank, g, s);
+    free(ranks);
+    out->fits &= rc < 0 || spaces_short(&out->spaces) < 0;
+    return rc;
+}
+
+int evaluate_memory(const struct plan *p, const struct program *g, struct schedules *s,
+                    struct memory_verdict *out)
+{
+    int n = stages_of(p);
+    struct memory_verdict m;
+    bool elsewhere;
+
+    if (n < 0 || evaluate_stage(p, g, 0, s, out) < 0)
         return -1;
-    out->fits &= spaces_short(&out->spaces) < 0;
-    return 0;
+    elsewhere = out->elsewhere;
+    for (int stage = 1; stage < n; stage++) {
+        if (evaluate_stage(p, g, stage, s, &m) < 0)
+            return -1;
+        elsewhere |= m.elsewhere;
+        if (m.needed > out->needed)
+            *out = m;
+    }
+    if (s->rank != out->rank && lower_using(p, out->rank, g, s) < 0)
+        return -1;
+    out->elsewhere = elsewhere;
+    return evaluate_elsewhere(p, g, n, s, out);
+}
+
+struct evaluation_where evaluation_where(const struct evaluation *e)
+{
+    struct evaluation_where t;
+
+    if (e->nstages)
+        snprintf(t.s, sizeof t.s, "rank %" PRId64 ", stage %d of %d", e->m.rank, e->fullest, e->nstages);
+    else
+        snprintf(t.s, sizeof t.s, "rank %" PRId64, e->m.rank);
+    return t;
 }
 
 /* PyTorch's allocator fails though what is allocated would fit. */
@@ -128,9 +201,9 @@ static void fails_reserved(struct evaluation *e)
 
     e->first_over = (struct peak){ .op = r->op, .sched = r->sched, .iteration = r->iteration };
     evaluation_op_in_words(&e->schedules, r->op, r->iteration, e->over_at, sizeof e->over_at);
-    snprintf(e->why_not, sizeof e->why_not, "PyTorch's allocator would reserve %s of %s on rank %" PRId64
-             " (%s allocated): it fails at %s of the %s step", size_text(r->reserved_peak).s, size_text(r->limit).s,
-             e->m.rank, size_text(r->allocated_peak).s, e->over_at, sched_name(r->sched));
+    snprintf(e->why_not, sizeof e->why_not, "PyTorch's allocator would reserve %s of %s on %s (%s allocated): it fails"
+             " at %s of the %s step", size_text(r->reserved_peak).s, size_text(r->limit).s, evaluation_where(e).s,
+             size_text(r->allocated_peak).s, e->over_at, sched_name(r->sched));
 }
 
 /* Device memory is short. */
@@ -141,8 +214,8 @@ static void device_in_words(struct evaluation *e)
 
     if (ledger_first_over(&e->schedules, m->available - (m->needed - p->bytes), &e->first_over) >= 0)
         evaluation_op_in_words(&e->schedules, e->first_over.op, e->first_over.iteration, e->over_at, sizeof e->over_at);
-    snprintf(e->why_not, sizeof e->why_not, "needs %s of %s on rank %" PRId64 ": %s too much, at %s of the %s step",
-             size_text(m->needed).s, size_text(m->available).s, m->rank,
+    snprintf(e->why_not, sizeof e->why_not, "needs %s of %s on %s: %s too much, at %s of the %s step",
+             size_text(m->needed).s, size_text(m->available).s, evaluation_where(e).s,
              size_text(m->needed - m->available).s, e->peak_at, sched_name(p->sched));
 }
 
@@ -184,8 +257,50 @@ static void judge(const struct plan *p, struct evaluation *e)
     }
 }
 
+/* The figures of the fullest stage become the evaluation's: of those with the worst verdict the one that needs most. */
+static void take_fullest(struct evaluation *e)
+{
+    const struct evaluation_stage *of = &e->stage[0];
+    struct space_accounts spaces = e->m.spaces;
+    bool elsewhere = e->m.elsewhere;
+
+    for (int i = 1; i < e->nstages; i++) {
+        const struct evaluation_stage *g = &e->stage[i];
+        if (g->verdict != of->verdict ? g->verdict > of->verdict : g->m.needed > of->m.needed)
+            of = g;
+    }
+    e->fullest = (int)(of - e->stage);
+    e->schedules = of->schedules;
+    e->schedules.borrowed = e->borrowed;    /* else the evaluation owns the program that all stages share */
+    e->m = of->m;
+    e->m.spaces = spaces;
+    e->m.elsewhere = elsewhere;
+    e->reserved = of->reserved;
+}
+
+/* What follows from the schedules of the fullest rank. */
+static void describe(const struct plan *p, struct evaluation *e)
+{
+    const struct peak *at = &e->m.ledger.peak;
+
+    e->allocated_peak = at->bytes + e->m.overhead.by[OVERHEAD_ALLOCATED];
+    evaluation_comm_count(&e->schedules, SCHED_STEADY, &e->comm);
+    evaluation_op_in_words(&e->schedules, at->op, at->iteration, e->peak_at, sizeof e->peak_at);
+    judge(p, e);
+}
+
 void evaluation_reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf)
 {
+    for (int i = 0; i < e->nstages; i++) {
+        struct evaluation_stage *g = &e->stage[i];
+        reserved_of(p, &g->schedules, &g->m.overhead, conf, &g->reserved);
+        g->verdict = reserved_verdict(&g->reserved, g->m.fits);
+    }
+    if (e->nstages) {
+        take_fullest(e);
+        describe(p, e);
+        return;
+    }
     reserved_of(p, &e->schedules, &e->m.overhead, conf, &e->reserved);
     judge(p, e);
 }
@@ -198,30 +313,76 @@ int evaluate(const struct plan *p, struct evaluation *e)
     return 0;
 }
 
-int evaluate_allocated(const struct plan *p, struct evaluation *e)
+/* Every stage of a pipeline: each keeps its schedules. */
+static int evaluate_stages(const struct plan *p, const struct program *g, int n, struct evaluation *e)
 {
-    struct program g = { 0 };
+    struct schedules scratch = { 0 };
+    int rc = 0;
+
+    e->stage = room_new((size_t)n, sizeof *e->stage);
+    for (; rc == 0 && e->nstages < n; e->nstages++) {
+        struct evaluation_stage *of = &e->stage[e->nstages];
+        rc = evaluate_stage(p, g, e->nstages, &of->schedules, &of->m);
+        of->verdict = of->m.fits ? VERDICT_FITS : VERDICT_DOES_NOT_FIT;
+        e->m.elsewhere |= of->m.elsewhere;
+    }
+    if (rc == 0)
+        take_fullest(e);
+    if (rc == 0 && e->m.elsewhere)
+        rc = evaluate_elsewhere(p, g, n, &scratch, &e->m);
+    scratch.borrowed = true;
+    schedules_free(&scratch);
+    return rc;
+}
+
+int evaluate_using(const struct plan *p, const struct program *g, struct evaluation *e)
+{
+    int n = stages_of(p);
 
     memset(e, 0, sizeof *e);
-    if (program_build(p, &g) < 0)
+    e->borrowed = true;
+    if (n < 0)
         return -1;
-    if (evaluate_memory(p, &g, &e->schedules, &e->m) < 0) {
-        program_free(&g);
+    if ((n > 1 ? evaluate_stages(p, g, n, e) : evaluate_memory(p, g, &e->schedules, &e->m)) < 0) {
         e->schedules.borrowed = true;
         evaluation_free(e);
         return -1;
     }
-    e->schedules.borrowed = false;          /* from now on they own the program */
-    e->allocated_peak = e->m.ledger.peak.bytes + e->m.overhead.by[OVERHEAD_ALLOCATED];
-    evaluation_comm_count(&e->schedules, SCHED_STEADY, &e->comm);
-    evaluation_op_in_words(&e->schedules, e->m.ledger.peak.op, e->m.ledger.peak.iteration, e->peak_at, sizeof e->peak_at);
-    judge(p, e);
+    describe(p, e);
+    return 0;
+}
+
+int evaluate_allocated(const struct plan *p, struct evaluation *e)
+{
+    struct program g = { 0 };
+
+    if (program_build(p, &g) < 0)
+        return -1;
+    if (evaluate_using(p, &g, e) < 0) {
+        program_free(&g);
+        return -1;
+    }
+    e->borrowed = e->schedules.borrowed = false;        /* from now on they own the program */
     return 0;
 }
 
 void evaluation_free(struct evaluation *e)
 {
+    for (int i = 0; i < e->nstages; i++)
+        if (i != e->fullest || !e->schedules.ops)       /* the fullest one's are the evaluation's */
+            schedules_free(&e->stage[i].schedules);
+    free(e->stage);
     schedules_free(&e->schedules);
+}
+
+int evaluation_roles(const struct evaluation *e, const struct schedules *of[EVALUATION_STAGES])
+{
+    for (int i = 0; i < e->nstages; i++)
+        of[i] = &e->stage[i].schedules;
+    if (e->nstages)
+        return e->nstages;
+    of[0] = &e->schedules;
+    return 1;
 }
 
 /* ---- JSON ---- */
@@ -267,6 +428,22 @@ static json_t *kinds_json(const struct evaluation *e)
     return kinds;
 }
 
+/* One rank of each stage, as its own allocator counts it. */
+static json_t *roles_json(const struct evaluation *e)
+{
+    json_t *roles = json_array();
+
+    for (int i = 0; i < e->nstages; i++) {
+        const struct evaluation_stage *of = &e->stage[i];
+        json_array_append_new(roles, json_pack("{s:i, s:I, s:n, s:I, s:o, s:s}",
+            "stage", i, "rank", (json_int_t)of->m.rank, "peak_bytes",
+            "allocated_peak_bytes", (json_int_t)(of->m.ledger.peak.bytes + of->m.overhead.by[OVERHEAD_ALLOCATED]),
+            "reserved_peak_bytes", of->reserved.known ? json_integer(of->reserved.reserved_peak) : json_null(),
+            "verdict", verdict_name(of->verdict)));
+    }
+    return roles;
+}
+
 static json_t *memory_json(const struct evaluation *e)
 {
     const struct ledger *l = &e->m.ledger;
@@ -288,6 +465,8 @@ static json_t *memory_json(const struct evaluation *e)
                                       by[CAT_REDUCE_SCATTER] + by[CAT_BUCKET]),
         "overhead_bytes", (json_int_t)(by[CAT_OVERHEAD] + extra),
         "at_peak", cats, "kinds_of_rank", kinds_json(e));
+    if (e->nstages)
+        json_object_set_new(doc, "roles", roles_json(e));
     reserved_into(doc, &e->reserved);
     json_object_set_new(doc, "verdict", json_string(verdict_name(e->verdict)));
     if (e->m.elsewhere)

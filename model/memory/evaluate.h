@@ -1,5 +1,5 @@
 /* evaluate.h -- every figure about bytes of one plan: its schedules are lowered
- * for each kind of rank, the ledger is run, and the fullest rank counts.
+ * for each kind of rank of each stage of its pipeline, the ledger is run, and the fullest rank counts.
  *
  *     struct evaluation e;
  *     if (evaluate(&plan, &e) < 0)
@@ -40,11 +40,26 @@ struct memory_verdict {
     bool            elsewhere;          /* it holds bytes outside of device memory: */
     struct space_accounts spaces;
     bool            fits;               /* in every memory; in device memory by allocated bytes, in an evaluation by the verdict */
-    int             nkinds;             /* kinds of rank: one of each, and its ledger's peak */
+    int             nkinds;             /* kinds of rank of its stage: one of each, and its ledger's peak */
     struct { int64_t rank, peak; } kind[LOWER_KINDS];
 };
 
+/* One stage of a pipeline, by its fullest rank. */
+struct evaluation_stage {
+    struct schedules schedules;
+    struct memory_verdict m;            /* but for spaces, which nodes have and not stages */
+    struct reserved  reserved;
+    enum verdict     verdict;
+};
+
+enum { EVALUATION_STAGES = 256 };       /* at most */
+
 struct evaluation {
+    /* Of a plan with a pipeline every stage, the first one first; else 0 and NULL.  The schedules of the fullest
+     * stage are the evaluation's own. */
+    struct evaluation_stage *stage;
+    int              nstages, fullest;
+    bool             borrowed;          /* the program is the caller's */
     struct schedules schedules;         /* of the fullest rank */
     struct memory_verdict m;
     struct reserved  reserved;          /* for kernels of PyTorch: its allocator decides whether the plan fits */
@@ -62,13 +77,20 @@ int  evaluate(const struct plan *p, struct evaluation *out);
 /* The same without PyTorch's allocator: nothing is known of what it reserves, and the verdict is that of what is
  * allocated. */
 int  evaluate_allocated(const struct plan *p, struct evaluation *out);
+/* evaluate_allocated() with a program that fits the plan (see lower_using), which stays the caller's and must outlive `out`: a search
+ * has one for many plans. */
+int  evaluate_using(const struct plan *p, const struct program *g, struct evaluation *out);
 void evaluation_free(struct evaluation *e);
+
+/* The schedules of one rank of each stage, the first stage first; without a pipeline those of the fullest rank.
+ * Returns how many. */
+int  evaluation_roles(const struct evaluation *e, const struct schedules *of[EVALUATION_STAGES]);
 
 /* Replays the allocator with options `conf` (NULL: torch's defaults) for an evaluated plan and sets reserved, verdict,
  * fits and why_not. */
 void evaluation_reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf);
 
-/* Lowers the plan for each kind of rank with a program that fits it (see lower_using)
+/* Lowers the plan for each kind of rank of each stage with a program that fits it (see lower_using)
  * and leaves the fullest rank's schedules in `s`. */
 int evaluate_memory(const struct plan *p, const struct program *g, struct schedules *s,
                     struct memory_verdict *out);
@@ -80,11 +102,15 @@ void evaluation_comm_count(const struct schedules *s, enum sched_id id, struct c
  * refused.  A compute entry's own working set if it allocates none. */
 void evaluation_op_largest_new(const struct schedules *s, int i, const char **what, int64_t *bytes);
 
+/* "rank 4, stage 1 of 4", or without a pipeline "rank 4": of whom the figures are. */
+struct evaluation_where { char s[64]; };
+struct evaluation_where evaluation_where(const struct evaluation *e);
+
 /* "backward block 31", "all_gather unit 4": the entry in words. */
 void evaluation_op_in_words(const struct schedules *s, int op, int64_t iteration, char *to, int size);
 
-/* One element of search's `plans`; `time` is null until
- * the simulator fills it in.  New reference. */
+/* One element of search's `plans`; `time`, and the `peak_bytes` of memory and of its `roles`, are null until
+ * the simulator fills them in.  New reference. */
 json_t *evaluation_json(const struct plan *p, const struct evaluation *e);
 /* The `model` and `cluster` objects of the same document. */
 json_t *evaluation_model_json(const struct model *m);

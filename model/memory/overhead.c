@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "model/program/workspace.h"
-#include "model/schedule/schedule.h"
 
 #define KiB ((int64_t)1 << 10)
 #define MiB ((int64_t)1 << 20)
@@ -19,6 +18,14 @@
 #define NCCL_GRAIN       (2 * MiB)
 #define NCCL_HEADER      NCCL_GRAIN     /* of a sender that writes into its receiver's buffers */
 
+/* What sends and receives over the network share: 16 steps of a chunk for each channel and direction. */
+#define NCCL_SHARED      (16 * 128 * KiB)
+/* Of the network, by one channel. */
+#define NCCL_NET_RATE    14e9
+/* Peers that one batch of messages has room for. */
+#define NCCL_BATCH       8
+
+#define SOURCE_MESSAGES  "NCCL 2.30 src/graph/paths.cc, src/transport/p2p.cc, net.cc"
 #define SOURCE_NCCL      "NCCL 2.30 src/init.cc, src/transport; channels as its logs show"
 #define SOURCE_TRANSIENT "PyTorch 2.15, CublasHandlePool.cpp: allocated around every product"
 #define SOURCE_WORKSPACE "PyTorch CublasHandlePool.cpp: one per handle, a handle per thread"
@@ -182,5 +189,109 @@ int64_t overhead_bytes(const struct plan *p, const struct plan_groups *groups, u
     } else {
         add(out, OVERHEAD_CONTEXT, c->context, "the cluster's context_bytes", "context");
     }
+    return out->by[OVERHEAD_ALLOCATED] + out->by[OVERHEAD_OUTSIDE];
+}
+
+/* ---- messages ---- */
+
+static int64_t power_of_two(int64_t n)
+{
+    int64_t up = 1;
+
+    while (up < n)
+        up *= 2;
+    return up;
+}
+
+/* ncclTopoGetNchannels(): two for each NVLink to the peer (25 GB/s each, Blackwell's 50), two over PCIe; over the network
+ * one for each adapter of a GPU, and as many as its rate asks for.  ncclTopoComputeP2pChannels(): the fewest of any
+ * peer, and fewer where a batch with all of them would not fit. */
+int64_t overhead_peer_channels(const struct cluster *c, const struct mesh_lie *l)
+{
+    const struct gpu *g = &c->gpu;
+    bool nvlink = g->link > 0 && g->sm_arch > 0, leaves = l->ranks > l->most;
+    int64_t all = power_of_two(channels(g, leaves)), links = (int64_t)(g->link / (g->sm_arch >= 100 ? 50e9 : 25e9));
+    int64_t local = nvlink ? 2 * (links > 1 ? links : 1) : 2;
+
+    if (!leaves)
+        return power_of_two(local) < all ? power_of_two(local) : all;
+    int64_t each = c->nics > c->gpus_per_node ? c->nics / c->gpus_per_node : 1;
+    int64_t asked = c->nics > 0 ? (int64_t)(c->inter / c->nics * (double)each / NCCL_NET_RATE + 1 - 1e-9) : 2;
+    int64_t n = power_of_two(asked > each ? asked : each);
+    while (n > 1 && n * ceil_div(l->ranks, NCCL_BATCH) > all)
+        n /= 2;
+    return l->most > 1 && power_of_two(local) < n ? power_of_two(local) : n;
+}
+
+/* What a rank does with a peer. */
+struct partner { int group, peer; bool sends, receives; };
+enum { PARTNERS = 16 };
+
+/* Partners of the messages among all entries; returns how many.  `rings`: bit g, group g has collectives, too. */
+static int partners_of(const struct schedules *s, struct partner of[PARTNERS], uint32_t *rings)
+{
+    int n = 0;
+
+    *rings = 0;
+    for (int i = 0; i < s->nops; i++) {
+        const struct op *o = &s->ops[i];
+        int k = 0;
+        if (o->kind != OP_COLL)
+            continue;
+        if (!coll_is_message((enum coll_op)o->u.coll.op)) {
+            *rings |= 1u << o->u.coll.group;
+            continue;
+        }
+        while (k < n && !(of[k].group == o->u.coll.group && of[k].peer == o->u.coll.peer))
+            k++;
+        assert(k < PARTNERS);
+        if (k == n)
+            of[n++] = (struct partner){ .group = o->u.coll.group, .peer = o->u.coll.peer };
+        of[k].sends |= o->u.coll.op == COLL_SEND;
+        of[k].receives |= o->u.coll.op == COLL_RECV;
+    }
+    return n;
+}
+
+/* A peer on the node: a buffer for each channel to receive into, and a header to send by.  Those beyond share. */
+static void messages(const struct plan *p, const struct schedules *s, const struct partner *of, int n, int group,
+                     struct overhead *o)
+{
+    struct mesh_lie l = plan_groups_slowest(p, &s->groups, group);
+    int64_t each = overhead_peer_channels(&p->cluster, &l), per_node = p->cluster.gpus_per_node, bytes = 0, peers = 0;
+    bool sends = false, receives = false;
+    char name[64];
+
+    for (int k = 0; k < n; k++) {
+        int64_t peer = mesh_member(&s->groups.group[group].of, s->rank, of[k].peer);
+        if (of[k].group != group)
+            continue;
+        peers++;
+        if (peer / per_node == s->rank / per_node) {
+            bytes += each * ((of[k].receives ? round_up(NCCL_LL + NCCL_LL128 + NCCL_SIMPLE, NCCL_GRAIN) : 0) +
+                             (of[k].sends ? NCCL_HEADER : 0));
+        } else {
+            sends |= of[k].sends;
+            receives |= of[k].receives;
+        }
+    }
+    bytes += (sends + receives) * power_of_two(channels(&p->cluster.gpu, true)) * NCCL_SHARED;
+    snprintf(name, sizeof name, "NCCL messages, %s, %d peer%s", s->groups.group[group].name, (int)peers,
+             peers == 1 ? "" : "s");
+    add(o, OVERHEAD_OUTSIDE, peers ? bytes : 0, SOURCE_MESSAGES, name);
+}
+
+int64_t overhead_of(const struct plan *p, const struct schedules *s, struct overhead *out)
+{
+    struct partner of[PARTNERS];
+    uint32_t rings;
+    int n;
+
+    if (p->parallel.pipeline < 2 || p->cluster.is_host)
+        return overhead_bytes(p, &s->groups, s->communicates, out);
+    n = partners_of(s, of, &rings);
+    overhead_bytes(p, &s->groups, rings, out);
+    for (int g = 0; g < s->groups.n; g++)
+        messages(p, s, of, n, g, out);
     return out->by[OVERHEAD_ALLOCATED] + out->by[OVERHEAD_OUTSIDE];
 }

@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "model/plan/plan_groups.h"
+#include "model/schedule/schedule.h"
 
 enum overhead_kind { OVERHEAD_ALLOCATED, OVERHEAD_OUTSIDE, OVERHEAD_CONTEXT, NOVERHEAD };
 
@@ -31,8 +32,8 @@ struct overhead_item {
     const char        *source;      /* static */
 };
 
-/* A communicator a group, the workspaces, and two parts of the context. */
-enum { OVERHEAD_ITEMS = PLAN_GROUPS + 4 };
+/* A communicator and its messages a group, the workspaces, and two parts of the context. */
+enum { OVERHEAD_ITEMS = 2 * PLAN_GROUPS + 4 };
 
 struct overhead {
     struct overhead_item item[OVERHEAD_ITEMS];
@@ -45,6 +46,13 @@ struct overhead {
  * collective of groups->group[g] (struct schedules). */
 int64_t overhead_bytes(const struct plan *p, const struct plan_groups *groups, uint32_t communicates,
                        struct overhead *out);
+
+/* The same for a rank's schedules, its sends and receives included (a pipeline's): a group with nothing but messages has
+ * no rings, and each peer of a message its own buffers. */
+int64_t overhead_of(const struct plan *p, const struct schedules *s, struct overhead *out);
+
+/* Channels that NCCL gives to each peer of messages in a group that lies so. */
+int64_t overhead_peer_channels(const struct cluster *c, const struct mesh_lie *l);
 
 /* Device memory NCCL holds for one communicator of `ranks` ranks, `local` of them in each
  * node; 0 for a communicator of one. */

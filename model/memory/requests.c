@@ -79,7 +79,8 @@ static void give_back(struct walk *w, int block)
 /* The allocator's stream: what a model is built of, moved and flattened comes from the current one. */
 static enum stream pool_of(const struct walk *w, const struct op *o)
 {
-    bool current = o->stream == STREAM_ISSUE || o->stream == STREAM_GROUP || w->out->sched == SCHED_INIT;
+    bool pair = o->stream == STREAM_PREVIOUS || o->stream == STREAM_NEXT;
+    bool current = o->stream == STREAM_ISSUE || o->stream == STREAM_GROUP || pair || w->out->sched == SCHED_INIT;
 
     return current ? STREAM_COMPUTE : (enum stream)o->stream;
 }

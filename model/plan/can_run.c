@@ -1,5 +1,6 @@
 #include "model/plan/can_run.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -52,10 +53,24 @@ static int check_model(const struct plan *p)
     return 0;
 }
 
+int can_run_parallel(const struct plan *p, const char *who)
+{
+    const struct parallel_options *of = &p->parallel;
+    const char *key = of->pipeline > 1 ? "pipeline" : of->tensor > 1 ? "tensor" : "context";
+    int64_t degree = of->pipeline > 1 ? of->pipeline : of->tensor > 1 ? of->tensor : of->context;
+
+    if (plan_is_data_parallel(p))
+        return 0;
+    return fail("parallel.%s %" PRId64 ": %s knows plans whose ranks all have the whole model and whole samples; tensor, context"
+                " and pipeline parallelism are planned only (dpxplan)", key, degree, who);
+}
+
 int can_run(const struct plan *p)
 {
+    if (can_run_parallel(p, "dpxrun") < 0)
+        return -1;
     if (p->kernels != KERNELS_DPX)
-        return fail("kernels \"%s\" are PyTorch's: dpxrun runs plans with \"kernels\": \"dpx\"",
+        return fail("kernels \"%s\" are PyTorch's: dpxrun has its own, \"dpx\"; without --kernels it takes them",
                     kernels_name(p->kernels));
     if (p->precision == DT_FP16)
         return fail("precision fp16: dpxrun runs fp32 and bf16");

@@ -7,4 +7,7 @@
 /* 0, or -1 with what is missing named. */
 int can_run(const struct plan *p);
 
+/* 0, or -1 with tensor, context or pipeline parallelism refused by its key: `who` ("dpxreport") handles none of them. */
+int can_run_parallel(const struct plan *p, const char *who);
+
 #endif

@@ -98,7 +98,7 @@ static const struct knob rows[] = {
     { "", "kernels", WORD(kernels, kernel_words, KERNELS_DPX), .cells = PAPER,
       .about = "which kernels: decides activations and compute time" },
     { "", "kernels", WORD(kernels, kernel_words, KERNELS_TORCH_SDPA), .cells = ALL & ~PAPER, OURS,
-      USUAL(kernels, "what transformers picks"),
+      USUAL(kernels, "what transformers picks; on localhost dpx"),
       .about = "which kernels; torch-eager where transformers has no sdpa" },
     { "", "seq", INT(seq, 1, 1 << 24, 0), .cells = ALL, .required = true, TITAN("--training.seq-len"),
       .about = "tokens in a sample" },
@@ -223,6 +223,7 @@ static const struct knob rows[] = {
 
     { "fsdp", "reshard_after_forward", .type = KNOB_RESHARD, AT(fsdp.reshard_after_forward),
       .lo = 2, .hi = SIZE_LIMIT, .def = -1, .cells = FSDP2, NULL_IS(-1), TRY(7, reshard), .say = knob_say_reshard,
+      USUAL(reshard, "true; under a pipeline false"),
       FSDP_KEY("fsdp_reshard_after_forward", .lacks = "accelerate takes true or false, not ranks"),
       TITAN("--parallelism.fsdp-reshard-after-forward"),
       .about = "null or true: units are freed after forward; false, or ranks to reshard to" },

@@ -7,9 +7,10 @@
 
 /* ---- defaults ---- */
 
+/* On cores it is dpx that trains. */
 double knob_usual_kernels(const struct plan *p)
 {
-    return attention_default(&p->model);
+    return p->cluster.is_host ? KERNELS_DPX : (double)attention_default(&p->model);
 }
 
 /* FSDP1 fills MixedPrecision.reduce_dtype from param_dtype; FSDP2 did so up to
@@ -58,6 +59,12 @@ double knob_usual_context_method(const struct plan *p)
     return p->dialect == DIALECT_PAPER ? CONTEXT_RING : CONTEXT_ALL_GATHER;
 }
 
+/* torchtitan's "default" (distributed/fsdp: reshard_after_forward = not pp_enabled). */
+double knob_usual_reshard(const struct plan *p)
+{
+    return p->parallel.pipeline > 1 ? 0 : -1;
+}
+
 double knob_usual_virtual_stages(const struct plan *p)
 {
     return p->parallel.pipeline > 1 ? pipeline_usual_chunks(p->parallel.pipeline_schedule) : 1;
@@ -75,6 +82,8 @@ double knob_usual_stage_less(const struct plan *p)
  * of `dp` each. */
 double knob_usual_sync(const struct plan *p)
 {
+    if (p->parallel.pipeline > 1)
+        return false;
     if (p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1 || p->strategy == STRAT_DP)
         return true;
     return p->strategy != STRAT_DDP && p->strategy != STRAT_ZERO1;
@@ -334,7 +343,7 @@ int knob_say_context_balance(const struct plan *p, char *to, size_t size)
 
 int knob_say_no_sync(const struct plan *p, char *to, size_t size)
 {
-    bool choice = p->accumulation > 1 && plan_sync_is_choice(p->strategy, p->dialect);
+    bool choice = p->accumulation > 1 && p->parallel.pipeline == 1 && plan_sync_is_choice(p->strategy, p->dialect);
 
     return choice && !p->sync_every_micro_step ? snprintf(to, size, ", no_sync") : 0;
 }

@@ -28,7 +28,7 @@ int local_model_of(const struct plan *p, int64_t rank, struct local_model *out)
     struct mesh_group shard = mesh_group(&m, MESH_AXIS(AXIS_SHARD) | MESH_AXIS(AXIS_CONTEXT));
     struct mesh_group data = mesh_group(&m, MESH_AXIS(AXIS_REPLICA) | MESH_AXIS(AXIS_SHARD) | MESH_AXIS(AXIS_CONTEXT));
 
-    *out = (struct local_model){ .plan = p, .model = &p->model, .rank = rank, .share = local_share_of(p, rank),
+    *out = (struct local_model){ .plan = p, .whole = &p->model, .model = &p->model, .rank = rank, .share = local_share_of(p, rank),
                                  .data_ranks = mesh_ranks(&data), .data_rank = mesh_place(&data, rank),
                                  .shard_ranks = mesh_ranks(&shard), .shard_rank = mesh_place(&shard, rank) };
     return m.size[AXIS_TENSOR] > 1 || m.size[AXIS_PIPE] > 1 ? cut(p, out) : 0;

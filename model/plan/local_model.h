@@ -13,6 +13,7 @@
 
 struct local_model {
     const struct plan  *plan;       /* the plan with `model` below as its model; its world is the whole */
+    const struct model *whole;      /* the plan's model as it was, of all ranks */
     const struct model *model;      /* the tensors that this rank has, with its share of their rows and columns */
     const uint8_t *partial;         /* bit MESH_AXIS(a) of partial[t]: this rank's gradient of tensor t is a part of a
                                      * sum over axis a; NULL: none is of any */

@@ -2,8 +2,10 @@
 #include "model/plan/parallel_check.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/fail.h"
+#include "model/plan/attention.h"
 #include "model/plan/local_share.h"
 
 int parallel_check_ranks(const struct plan *p, const char *where)
@@ -20,6 +22,52 @@ int parallel_check_ranks(const struct plan *p, const char *where)
     return 0;
 }
 
+/* Blocks that torchtitan's plan for transformers' code names (experiments/transformers_modeling_backend of 0.2.2:
+ * apply_non_moe_tp). */
+static const char *not_in_plan(const struct model *m)
+{
+    static const char *const families[] = { "llama", "mistral", "ministral", "qwen2", "qwen3", "granite", "seed_oss" };
+    bool known = false;
+
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        known |= !strcmp(m->family, families[i]);
+    if (!known)
+        return "torchtitan's plan is for llama's layers (q_proj to down_proj, two norms)";
+    if (m->tied)
+        return "torchtitan's plan makes two parameters of a tied embedding";
+    for (int t = 0; t < m->ntensors; t++)
+        if (m->tensors[t].is_bias && (m->tensors[t].role == ROLE_ATTN_OUT || m->tensors[t].role == ROLE_DOWN))
+            return "biases of its row-parallel layers are not modelled";
+    return NULL;
+}
+
+/* torchtitan 0.2.2 with PyTorch's kernels. */
+static int check_torch_tensor(const struct plan *p, const char *where)
+{
+    const char *why = not_in_plan(&p->model);
+
+    if (p->parallel.async_tensor)
+        return fail("%s: parallel.async_tensor: it is a pass of torch.compile (\"Async TP requires compile\", torchtitan 0.2.2), "
+                    "and kernels \"torch-compile\" with it are not modelled yet", where);
+    if (p->kernels == KERNELS_DPX || p->kernels == KERNELS_TORCH_COMPILE)
+        return fail("%s: kernels: with parallel.tensor torch-sdpa or torch-eager: \"%s\" are not modelled with it in dialect %s",
+                    where, kernels_name(p->kernels), dialect_name(p->dialect));
+    if (p->kernels == KERNELS_TORCH_EAGER && p->parallel.sequence)
+        return fail("%s: kernels: transformers' eager attention makes its mask as long as a rank's share of the positions "
+                    "(create_causal_mask() of inputs_embeds): take torch-sdpa, or parallel.sequence false", where);
+    if (why)
+        return fail("%s: parallel.tensor: %s: %s", where, p->model.name, why);
+    if (p->strategy != STRAT_FSDP)
+        return fail("%s: parallel.tensor: %s/%s with it is not modelled yet", where, strategy_name(p->strategy), dialect_name(p->dialect));
+    if (p->loss != LOSS_FP32)
+        return fail("%s: loss: with parallel.tensor fp32: other kernels do not take logits that lie on several ranks", where);
+    if (attention_masked(p))
+        return fail("%s: parallel.tensor: not modelled for attention with a mask", where);
+    if (p->fsdp.cpu_offload)
+        return fail("%s: fsdp.cpu_offload: with parallel.tensor it is not modelled yet", where);
+    return 0;
+}
+
 static int check_tensor(const struct plan *p, const char *where)
 {
     const char *why = local_share_refused(&p->model, p->parallel.tensor);
@@ -27,7 +75,12 @@ static int check_tensor(const struct plan *p, const char *where)
     if (why)
         return fail("%s: parallel.tensor: %s cannot be cut over %" PRId64 " ranks: %s", where, p->model.name,
                     p->parallel.tensor, why);
-    return fail("%s: parallel.tensor: tensor parallelism is not modelled yet", where);
+    if (p->parallel.sequence && p->seq % p->parallel.tensor)
+        return fail("%s: parallel.sequence: seq %" PRId64 " does not divide by the %" PRId64 " tensor-parallel ranks", where,
+                    p->seq, p->parallel.tensor);
+    if (p->dialect == DIALECT_PAPER)
+        return fail("%s: parallel.tensor: tensor parallelism of dialect paper is not modelled yet", where);
+    return check_torch_tensor(p, where);
 }
 
 static int check_context(const struct plan *p, const char *where)
@@ -53,17 +106,83 @@ static int check_stages(const struct plan *p, const char *where)
     return 0;
 }
 
-static int check_pipeline(const struct plan *p, const char *where)
+/* What PyTorch, or torchtitan around it, refuses under a pipeline, or no lowering issues. */
+static int check_stage(const struct plan *p, const char *where)
 {
     const struct parallel_options *of = &p->parallel;
-    struct pipeline pipe = { of->pipeline_schedule, (int)of->pipeline, 0, (int)of->virtual_stages, (int)p->accumulation };
+    bool one = of->virtual_stages == 1, units = p->strategy >= STRAT_ZERO2;
+
+    if (p->dialect == DIALECT_TORCH && p->model.tied)
+        return fail("%s: parallel.pipeline: torchtitan has no weight tying under a pipeline, and %s ties its head to its "
+                    "embedding", where, p->model.name);
+    if (p->sync_every_micro_step)
+        return fail("%s: sync_every_micro_step: under a pipeline gradients are reduced after a stage's last backward", where);
+    if (units && p->unit != UNIT_BLOCK && p->unit != UNIT_HALF_BLOCK && !(p->unit == UNIT_BLOCKS && one))
+        return fail("%s: unit: under a pipeline \"block\" or \"half-block\"%s", where, one ? ", or \"<n> blocks\"" : "");
+    if (p->fsdp.reshard_after_forward > 1 || p->fsdp.root_reshard_after_forward > 1)
+        return fail("%s: fsdp.reshard_after_forward: to a number of ranks it is not modelled under a pipeline", where);
+    if (p->fsdp.cpu_offload || p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD)
+        return fail("%s: offload is not modelled under a pipeline", where);
+    if (attention_mixed(p))
+        return fail("%s: parallel.pipeline: %s has layers with and without a window: not modelled under a pipeline", where,
+                    p->model.name);
+    return 0;
+}
+
+/* torch 2.9 runs several stages a rank in lock step, one batch of messages after each pass. */
+static int check_schedule(const struct plan *p, const char *where)
+{
+    const struct parallel_options *of = &p->parallel;
+    enum pipeline_kind kind = of->pipeline_schedule;
+    struct pipeline pipe = { kind, (int)of->pipeline, 0, (int)of->virtual_stages, (int)p->accumulation };
+    bool old = p->dialect == DIALECT_TORCH && plan_version(p) < 2015;
     const char *why = pipeline_refused(&pipe);
 
+    if (pipeline_too_few(&pipe) && (old || p->dialect == DIALECT_PAPER))
+        why = NULL;
     if (why)
-        return fail("%s: parallel.pipeline_schedule: %s: %s", where, pipeline_name(of->pipeline_schedule), why);
-    if (check_stages(p, where) < 0)
+        return fail("%s: parallel.pipeline_schedule: %s: %s", where, pipeline_name(kind), why);
+    if (kind == PIPELINE_ZB1P || pipeline_is_v(kind))
+        return fail("%s: parallel.pipeline_schedule: %s splits backward in two: not modelled yet", where, pipeline_name(kind));
+    if (old && kind != PIPELINE_GPIPE && kind != PIPELINE_1F1B)
+        return fail("%s: parallel.pipeline_schedule: %s is modelled as torch 2.15 runs it: 2.9 does in lock step", where,
+                    pipeline_name(kind));
+    return 0;
+}
+
+static int check_ddp_stage(const struct plan *p, const char *where)
+{
+    if (plan_recipe(p).autocast)
+        return fail("%s: precision: torchtitan has mixed precision under a pipeline only with FSDP: fp32, or ddp.model_dtype",
+                    where);
+    if (p->parallel.virtual_stages > 1)
+        return fail("%s: parallel.virtual_stages: several stages of a rank under DDP are not modelled yet", where);
+    return 0;
+}
+
+/* A tied pair's gradients are added up where each rank has them whole. */
+static int check_paper_stage(const struct plan *p, const char *where)
+{
+    if (p->deterministic)
+        return fail("%s: deterministic: not under a pipeline: micro-steps of several stages have no common order", where);
+    if (p->model.tied && p->strategy >= STRAT_ZERO2)
+        return fail("%s: parallel.pipeline: %s ties its head to its embedding: with gradients that are sharded this is not "
+                    "modelled yet", where, p->model.name);
+    return 0;
+}
+
+static int check_pipeline(const struct plan *p, const char *where)
+{
+    if (check_schedule(p, where) < 0 || check_stages(p, where) < 0 || check_stage(p, where) < 0)
         return -1;
-    return fail("%s: parallel.pipeline: pipeline parallelism is not modelled yet", where);
+    if (p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH)
+        return 0;
+    if (p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH)
+        return check_ddp_stage(p, where);
+    if (p->dialect == DIALECT_PAPER && p->strategy != STRAT_DP)
+        return check_paper_stage(p, where);
+    return fail("%s: parallel.pipeline: pipeline parallelism is not modelled yet for %s/%s", where, strategy_name(p->strategy),
+                dialect_name(p->dialect));
 }
 
 int parallel_check(const struct plan *p, const char *where)

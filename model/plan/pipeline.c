@@ -14,19 +14,24 @@ int pipeline_usual_chunks(enum pipeline_kind k)
     return k == PIPELINE_GPIPE || k == PIPELINE_1F1B ? 1 : 2;
 }
 
+bool pipeline_too_few(const struct pipeline *p) { return p->kind == PIPELINE_1F1B && p->steps < p->ranks; }
+
 const char *pipeline_refused(const struct pipeline *p)
 {
     bool one = p->kind == PIPELINE_GPIPE || p->kind == PIPELINE_1F1B;
     int rounds = p->steps / p->ranks;
 
-    if (p->kind == PIPELINE_DUALPIPEV)
-        return "its order is not generated yet";
     if (one && p->chunks != 1)
-        return "it has one chunk a rank: virtual_stages 1";
+        return "it has one stage per rank: virtual_stages 1";
     if (pipeline_is_v(p->kind) && p->chunks != 2)
-        return "it has two chunks a rank: virtual_stages 2";
+        return "it requires exactly 2 stages per rank: virtual_stages 2";
+    if (pipeline_too_few(p))
+        return "the number of microbatches (accumulation) must be greater than or equal to the number of stages";
+    if (p->kind == PIPELINE_DUALPIPEV && p->steps < 2 * p->ranks)
+        return "it requires at least as many microbatches (accumulation) as stages";
     if ((p->kind == PIPELINE_INTERLEAVED || p->kind == PIPELINE_ZB1P) && rounds > 1 && p->steps % rounds)
-        return "the micro-steps must divide into rounds of equal length";
+        return "it requires the number of microbatches (accumulation) to be a multiple of the number of rounds, which is "
+               "accumulation / pipeline, rounded down";
     return NULL;
 }
 

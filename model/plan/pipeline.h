@@ -34,8 +34,11 @@ bool pipeline_is_v(enum pipeline_kind k);
 /* Chunks that a rank has unless a plan says otherwise. */
 int pipeline_usual_chunks(enum pipeline_kind k);
 
-/* NULL, or why the schedule does not exist: static, to follow "parallel.pipeline_schedule: ". */
+/* NULL, or why PyTorch 2.15 refuses the schedule, in its words less the figures: static, to follow
+ * "parallel.pipeline_schedule: ".  1F1B runs with fewer micro-steps than ranks as well (PyTorch 2.9, Megatron-LM):
+ * pipeline_too_few() is that check alone. */
 const char *pipeline_refused(const struct pipeline *p);
+bool        pipeline_too_few(const struct pipeline *p);
 
 /* The stage of the model that is a rank's chunk: rank + chunk * ranks; in a V the second counts back. */
 int pipeline_stage(const struct pipeline *p, int rank, int chunk);

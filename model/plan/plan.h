@@ -222,6 +222,9 @@ int  plan_check(const struct plan *p, const char *where);
 void plan_free(struct plan *p);
 
 struct recipe plan_recipe(const struct plan *p);
+/* With tensor parallelism: in which dtype FSDP2 adds up gradients of what every rank has whole, a norm's weights
+ * (_fsdp_params_with_wider_grad_dtype of 2.15 excepts them; before, as autograd gave them). */
+enum dtype    plan_partial_dtype(const struct plan *p);
 
 /* Ranks that have the same tensors, over which gradients are averaged: world_size / (tensor * pipeline).  Of them
  * those that take different samples: the same / context. */

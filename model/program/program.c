@@ -176,6 +176,26 @@ int piece_take(struct piece *out, enum pass pass, const struct kernel *k, int n)
     return 0;
 }
 
+int piece_collectives(struct piece *out, enum pass pass, const struct collective *of)
+{
+    int n = 0;
+
+    for (int i = 0; i < out->nkernels[pass]; i++)
+        n += out->kernels[pass][i].collective > 0;
+    out->collectives[pass] = malloc((size_t)(n + 1) * sizeof *of);
+    if (!out->collectives[pass])
+        return fail("out of memory for a block program");
+    out->ncollectives[pass] = 0;
+    for (int i = 0; i < out->nkernels[pass]; i++)
+        if (out->kernels[pass][i].collective > 0) {
+            struct collective *c = &out->collectives[pass][out->ncollectives[pass]++];
+            *c = of[out->kernels[pass][i].collective - 1];
+            c->kernel = i;
+            c->needed = i + 1;
+        }
+    return 0;
+}
+
 int piece_places(struct piece *out, enum pass pass, const struct place *places)
 {
     int n = out->nkernels[pass], first = n ? out->kernels[pass][0].place0 : 0, all = 0;
@@ -223,14 +243,27 @@ static bool fits_64_bits(const struct plan *p)
 
 int program_build(const struct plan *p, struct program *out)
 {
+    struct plan one_stage = *p;         /* which has every piece */
+    struct local_model local;
+
+    one_stage.parallel.pipeline = 1;
     program_free(out);
     if (!fits_64_bits(p))
         return fail("the activations of this plan exceed 2^60 elements: reduce micro_batch, seq or the model");
-    int rc = p->kernels == KERNELS_DPX ? program_build_dpx(p, out) : program_build_torch(p, out);
+    if (local_model_of(&one_stage, 0, &local) < 0)
+        return -1;
+    int rc = p->kernels == KERNELS_DPX ? program_build_dpx(p, out) : program_build_torch(&local, out);
+    local_model_free(&local);
     if (rc < 0) {
         program_free(out);
         return rc;
     }
+    if (p->parallel.pipeline > 1 && program_add_edges(p, out) < 0) {
+        program_free(out);
+        return -1;
+    }
+    for (int i = 0; i < NPIECE; i++)
+        out->ncollectives += out->piece[i].ncollectives[PASS_FORWARD] + out->piece[i].ncollectives[PASS_BACKWARD];
     out->flash = attention_flash(p);
     out->cuda_12_8 = plan_has_cuda_12_8(p);
     program_measure(out);
@@ -246,7 +279,8 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
     return a->micro_batch == b->micro_batch && a->recompute == b->recompute && a->loss == b->loss &&
            a->recompute_interval == b->recompute_interval && a->kernels == b->kernels &&
            a->dropout == b->dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
-           x.used == y.used && x.kept == y.kept && a->strategy == b->strategy;
+           x.used == y.used && x.kept == y.kept && a->strategy == b->strategy && a->parallel.tensor == b->parallel.tensor &&
+           a->parallel.sequence == b->parallel.sequence && a->parallel.loss_parallel == b->parallel.loss_parallel;
 }
 
 double program_flops(const struct program *g, const struct plan *p, bool causal)

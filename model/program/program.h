@@ -26,7 +26,12 @@
 
 /* Where some layers have a mask and others none (attention_mixed()), those that have are PIECE_WINDOWED. */
 enum piece_id { PIECE_EMBED, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, PIECE_WINDOWED, PIECE_WINDOWED_RECOMPUTED,
-                PIECE_HEAD, NPIECE };
+                PIECE_HEAD, PIECE_RECEIVED, PIECE_SENT, NPIECE };
+/* In a pipeline PIECE_RECEIVED stands for the embedding where another stage has it, PIECE_SENT for the head.
+ * They compute nothing.  RECEIVED: forward's first kernel allocates what is received, its second is where forward
+ * begins; backward frees the gradient that was sent.  SENT: forward frees what was sent; backward's first
+ * kernel allocates the gradient that is received, its second is where backward begins. */
+enum stage_edge { EDGE_TENSORS, EDGE_REST };
 enum pass     { PASS_FORWARD, PASS_BACKWARD, NPASS };
 enum mem      { MEM_ACTIVATIONS, MEM_TEMPORARIES, MEM_GRADS, NMEM };
 
@@ -77,6 +82,7 @@ struct kernel {
                                      * (0 = the piece's first); -1 none, MODULE_TIED */
     int               half;         /* 0 attention half of a block, 1 MLP half */
     uint8_t           fn, role;     /* enum kernel_fn; enum tensor_role of its parameters.  `dpx` only */
+    int               collective;   /* 1 + which collective of its pass it is, from the tape on; 0: none */
     int               place0, nplaces;  /* its piece's places; gradients of parameters are not among
                                      * them: ready[] tells */
     int               move0, nmoves;    /* its piece's moves */
@@ -87,6 +93,27 @@ struct kernel {
                                      * in the order in which autograd hands them out; -1: none */
 };
 
+/* Streams of a rank, FIFOs (schedule.h). */
+enum stream {
+    STREAM_ISSUE, STREAM_COMPUTE,
+    STREAM_COPY_IN,         /* casts and copies before an all-gather */
+    STREAM_GATHER,          /* all-gather's own stream */
+    STREAM_REDUCE,          /* reduce-scatter, or a framework's reduction stream */
+    STREAM_ALL_REDUCE,      /* hybrid sharding's second reduction */
+    STREAM_GROUP,           /* the process group's internal stream (async collectives) */
+    STREAM_H2D, STREAM_D2H,
+    STREAM_TENSOR,          /* collectives inside blocks, of the ranks that share a block's tensors */
+    STREAM_PREVIOUS, STREAM_NEXT,   /* sends to and receives from a pipeline's neighbours: a communicator for each pair */
+    STREAM_HOST,            /* the host's threads: its optimizer, casts and sums */
+    STREAM_DISK_READ, STREAM_DISK_WRITE,
+    NSTREAM
+};
+
+enum coll_op { COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_BROADCAST,
+               COLL_REDUCE, COLL_SCATTER, COLL_GATHER, COLL_BARRIER,
+               COLL_ALL_TO_ALL, COLL_SEND, COLL_RECV, NCOLL };
+enum red_op  { RED_NONE, RED_SUM, RED_AVG, RED_PREMUL_SUM, RED_MAX, RED_MIN };
+
 /* A kernel that is a collective.  Its place in the list is where it is issued: it waits for the kernel before
  * it.  It computes nothing; its memory is counted with the kernel, as for any other.
  * model/schedule/schedule_cut.h makes an entry of it. */
@@ -94,7 +121,7 @@ struct collective {
     int     kernel;                 /* its index in the list */
     int     needed;                 /* the first kernel that needs its result; the length of the list: the first
                                      * of whatever is computed next */
-    uint8_t op, group, dtype, red;  /* enum coll_op, group, dtype, red_op (schedule.h) */
+    uint8_t op, group, dtype, red;  /* enum coll_op, group, dtype, red_op */
     uint8_t stream;                 /* enum stream: where it runs */
     uint8_t from, into;             /* enum slot: what it moves, and to where; the same: in place.  `dpx` only */
     int64_t elems;                  /* of the full buffer */
@@ -130,6 +157,8 @@ struct span {
 
 struct program {
     struct piece piece[NPIECE];
+    int          returns[NPASS];    /* where the loss is the trainer's: kernels of the head's forward before the model
+                                     * returns, of its backward before it is entered again; 0: the loss is the model's */
     struct span  whole[NPIECE][NPASS][3];   /* of whole passes, by enum grad_fate: asked for most */
     int64_t      boundary;          /* bytes of the activation handed from block to block */
     enum flash   flash;             /* what its fused attention is */

@@ -2,15 +2,25 @@
 #ifndef DPX_PROGRAM_INTERNAL_H
 #define DPX_PROGRAM_INTERNAL_H
 
+#include "model/plan/local_model.h"
 #include "model/program/program.h"
 
-int program_build_torch(const struct plan *p, struct program *out);
+/* Of what a rank has. */
+int program_build_torch(const struct local_model *local, struct program *out);
 int program_build_dpx(const struct plan *p, struct program *out);
 
 /* Copies n kernels as a pass of a piece.  0, or -1 reported. */
 int piece_take(struct piece *out, enum pass pass, const struct kernel *k, int n);
+/* And the collectives that the kernels say they are: each is waited for at once. */
+int piece_collectives(struct piece *out, enum pass pass, const struct collective *of);
 /* And the places of these kernels, which begin at the first one's place0; after piece_take(). */
 int piece_places(struct piece *out, enum pass pass, const struct place *places);
+
+/* PIECE_RECEIVED and PIECE_SENT of a plan with a pipeline, once the other pieces are there.  0, or -1 reported. */
+int program_add_edges(const struct plan *p, struct program *out);
+
+/* The name of the tensor that a stage receives, or of the gradient. */
+enum { EDGE_TENSOR = 1 << 30 };
 
 /* The spans of whole passes, once the kernels are all there. */
 void program_measure(struct program *g);

@@ -26,6 +26,8 @@ struct run {
     bool               compiles;        /* blocks, each by itself */
     int                taken[NPART];    /* results of a selective checkpoint that its second run needs; -1: not known */
     struct plan        as;              /* its layers all of the kind that is traced */
+    const struct local_model *local;
+    int                returns[NPASS];  /* kernels when the model returned, and when backward came to it */
 };
 
 static void reverse(struct kernel *k, int n)
@@ -138,10 +140,10 @@ static var forward_block(struct run *r, int id, var x)
     return x;
 }
 
-static void forward(struct run *r, const struct plan *p, bool autocast)
+static void forward(struct run *r, bool autocast)
 {
     tape_reset(&r->t);
-    torch_model_init(&r->b, &r->t, p);
+    torch_model_init(&r->b, &r->t, r->local);
     r->b.autocast = autocast;
     r->b.as = &r->as;
     r->b.kernel = attention_choice(&r->as);
@@ -237,7 +239,12 @@ static void backward(struct run *r)
         r->b.block = i == EMBED ? TENSOR_EMBED : i == HEAD ? TENSOR_HEAD : 0;
         if (i == HEAD)
             tape_seed(t, p->out);
-        if (r->recompute == RECOMPUTE_NONE || i < BLOCK0 || i >= HEAD) {
+        if (i == HEAD && r->b.returned[1] > 0) {
+            tape_backward(t, r->b.returned[1], p->node1);
+            r->returns[PASS_FORWARD] = r->b.returned[0];
+            r->returns[PASS_BACKWARD] = tape_cut(t);
+            tape_backward(t, p->node0, r->b.returned[1]);
+        } else if (r->recompute == RECOMPUTE_NONE || i < BLOCK0 || i >= HEAD) {
             tape_backward(t, p->node0, p->node1);
         } else {
             tape_backward(t, p->again.node1, p->node1);
@@ -288,6 +295,7 @@ static int take(const struct run *r, int part, struct piece *out)
     for (int pass = 0; pass < NPASS; pass++)
         if (piece_take(out, (enum pass)pass, r->t.out + p->kernel0[pass],
                        p->kernel1[pass] - p->kernel0[pass]) < 0 ||
+            piece_collectives(out, (enum pass)pass, r->t.colls) < 0 ||
             torch_moves(&r->t, part * NPASS, HEAD * NPASS, out, (enum pass)pass) < 0)
             return -1;
     return 0;
@@ -312,7 +320,7 @@ static int trace(struct run *r, const struct plan *p, bool autocast, enum recomp
         r->taken[i] = -1;
     for (int pass = 0; pass < 2; pass++) {
         r->t.learning = pass == 0;
-        forward(r, p, autocast);
+        forward(r, autocast);
         backward(r);
         if (r->t.bad)
             return fail("the activations of this plan exceed 2^60 bytes: reduce micro_batch, seq or the model");
@@ -370,6 +378,8 @@ static void settle_head(const struct plan *p, struct program *g, enum piece_id t
 
 static int take_ends(const struct run *r, struct program *g)
 {
+    for (int pass = 0; pass < NPASS; pass++)
+        g->returns[pass] = r->b.returned[0] > 0 ? r->returns[pass] - r->part[HEAD].kernel0[pass] : 0;
     return take(r, EMBED, &g->piece[PIECE_EMBED]) < 0 || take(r, HEAD, &g->piece[PIECE_HEAD]) < 0 ? -1 : 0;
 }
 
@@ -391,8 +401,9 @@ static int build_kind(struct run *r, const struct plan *p, struct program *out, 
 }
 
 /* The ends are taken with blocks that hold a mask, where a plan has some. */
-int program_build_torch(const struct plan *p, struct program *out)
+int program_build_torch(const struct local_model *local, struct program *out)
 {
+    const struct plan *p = local->plan;
     bool all = p->recompute != RECOMPUTE_NONE && p->recompute_interval == 1, mixed = attention_mixed(p);
     enum piece_id plain = mixed ? PIECE_WINDOWED : PIECE_BLOCK;
     enum piece_id again = mixed ? PIECE_WINDOWED_RECOMPUTED : PIECE_BLOCK_RECOMPUTED;
@@ -401,11 +412,13 @@ int program_build_torch(const struct plan *p, struct program *out)
 
     if (!r)
         return fail("out of memory for a block program");
+    r->local = local;
     tape_init(&r->t, 512);
     if (build_kind(r, p, out, plain, again, true) == 0 &&
         (!mixed || build_kind(r, p, out, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, false) == 0)) {
         settle_head(p, out, all ? again : plain);
-        out->boundary = round_up(p->micro_batch * p->seq * p->model.hidden * dtype_bytes(r->b.dt), 512);
+        out->boundary = round_up(p->micro_batch * p->seq / (local->share.sequence ? local->share.tensor_ranks : 1)
+                                 * p->model.hidden * dtype_bytes(r->b.dt), 512);
         rc = 0;
     }
     tape_free(&r->t);

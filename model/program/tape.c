@@ -40,12 +40,12 @@ void tape_init(struct tape *t, int64_t rounding)
 void tape_reset(struct tape *t)
 {
     t->nstores = t->nvars = t->nnodes = 1;      /* 0 is "none" in all three */
-    t->nout = t->nplaces = t->nmoves = t->ncache = 0;
+    t->nout = t->nplaces = t->nmoves = t->ncache = t->ncolls = 0;
     t->caches = t->cached = t->compiled = false;
     t->nfrom = 0;
     t->most_results = -1;
     memset(t->live, 0, sizeof t->live);
-    t->open = t->backward = t->forget = t->autocast = t->stopped = t->stopping = false;
+    t->open = t->backward = t->forget = t->autocast = t->dtensor = t->stopped = t->stopping = false;
     t->stop_after = t->nsavers = t->tied_grad = 0;
     t->module = -1;
     t->half = 0;
@@ -67,6 +67,7 @@ void tape_free(struct tape *t)
     free(t->out);
     free(t->places);
     free(t->moves);
+    free(t->colls);
     free(t->kept);
     free(t->cache);
     memset(t, 0, sizeof *t);
@@ -104,6 +105,14 @@ struct kernel *tape_kernel(struct tape *t, const char *name, enum kernel_class k
     memcpy(t->base, t->live, sizeof t->base);
     t->open = true;
     return k;
+}
+
+int tape_note_collective(struct tape *t, const struct collective *c)
+{
+    if (!grow(t, &t->colls, t->ncolls, &t->cap_colls, sizeof *t->colls))
+        return 0;
+    t->colls[t->ncolls] = *c;
+    return ++t->ncolls;
 }
 
 int tape_cut(struct tape *t)
@@ -231,7 +240,7 @@ var tape_hold(struct tape *t, var v)
         return 0;
     t->stores[x.store].refs++;
     var same = tape_var(t, x.store, x.edge.numel, x.edge.dt, x.edge.node, x.edge.slot);
-    t->vars[same].edge.tensor = x.edge.tensor;
+    t->vars[same].edge = x.edge;
     return same;
 }
 
@@ -261,6 +270,7 @@ struct node *tape_node(struct tape *t, enum node_kind kind, const char *name, en
     n->nslots = 1;
     n->module = t->module;
     n->half = t->half;
+    n->apart = t->dtensor;
     t->nfrom = 0;
     return n;
 }
@@ -381,7 +391,7 @@ static void deliver(struct tape *t, const struct edge *e, int g)
         return;
     }
     tape_kernel(t, "grad add", KC_ELEMENTWISE)->bytes = 3 * t->stores[g].bytes;
-    bool views = t->nodes[e->node].sums_views;
+    bool views = t->nodes[e->node].sums_views || t->nodes[e->node].apart;
     t->nodes[e->node].sums_views = false;
     if (views || t->stores[*at].refs > 1) {     /* something else holds it: not in place */
         int sum = tape_alloc(t, e->numel, dtype_bytes(e->dt), MEM_TEMPORARIES);

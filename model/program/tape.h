@@ -39,6 +39,8 @@ struct edge {                           /* where the gradient of an operand goes
     int        tensor;                  /* >= 0: a parameter of the piece, or TAPE_TIED */
     int64_t    numel;
     enum dtype dt;
+    bool       partial;                 /* of a parameter: a part of a sum over tensor-parallel ranks, which is */
+    bool       wide;                    /* ... added up at once; or handed out in fp32 */
 };
 
 struct vari { int store; struct edge edge; };
@@ -53,6 +55,7 @@ enum node_kind {
     NODE_EMBEDDING, NODE_JOIN,
     NODE_MADE,          /* forward made the gradients: saved[i] is that of operand i */
     NODE_LISTED,        /* the gradient goes on; `batch` parameters from tensor `m` on get theirs, of k elements */
+    NODE_COLLECTIVE, NODE_PARALLEL_LOSS,    /* tape_collective.c */
 };
 
 /* What a linear layer's kernels are called: GEMM("mlp down") also names its dX, dW and db. */
@@ -74,6 +77,7 @@ struct node {
     int         module, half;
     bool        weight_first;               /* dW before dX */
     bool        sums_views;                 /* the first two gradients that arrive are added out of place */
+    bool        apart;                      /* all are: of a DTensor */
     struct gemm_names names;                /* of a linear layer */
 };
 
@@ -86,6 +90,7 @@ struct tape {
     uint8_t       *kept;   int cap_kept;        /* stores that outlive their forward: activations */
     struct place  *places; int nplaces, cap_places;     /* of the kernels in out[] */
     struct move   *moves;  int nmoves, cap_moves;       /* the same; `tensor` is a store */
+    struct collective *colls; int ncolls, cap_colls;    /* kernels that are collectives, in the order in which they were issued */
     int            part;                        /* the caller's number for what it replays */
     bool           learning;                    /* first pass: kept[] is being found out */
     struct kernel  skipped;
@@ -105,6 +110,7 @@ struct tape {
     bool           stopped, stopping;           /* the last saver is reached; after it has run */
     int            module, half;                /* of the ops that follow */
     bool           autocast;                    /* torch.autocast(bfloat16) is active */
+    bool           dtensor;                     /* the tensors of what follows are DTensors */
     int            tied;                        /* the piece's tensor that TAPE_TIED stands for */
     int            seed;                        /* the loss's gradient */
     int            tied_grad;                   /* its first gradient, waiting for the second */

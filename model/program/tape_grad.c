@@ -2,6 +2,7 @@
  * which PyTorch's derivative formulas do, and where gradients of parameters end. */
 #include <assert.h>
 
+#include "model/program/tape_collective.h"
 #include "model/program/tape_internal.h"
 
 static struct kernel *back(struct tape *t, const struct node *n, const char *name)
@@ -80,6 +81,23 @@ static void run_each(struct tape *t, const struct node *n, int out[])
         k->bytes += bytes_of(n, 0) * (n->nedges > 1 ? 3 : 1);
     if (n->work)
         tape_unref(t, temp(t, n->work, DT_UINT8));
+}
+
+/* Of a table of which the rank has a share: DTensor's gradient is of the whole, n->k elements, on every rank. */
+static void run_embedding(struct tape *t, const struct node *n, int out[])
+{
+    const struct edge *e = &n->edges[0];
+    int whole = 0;
+
+    if (n->k > e->numel) {
+        back(t, n, n->name)->bytes = 2 * n->k * dtype_bytes(e->dt);
+        whole = temp(t, n->k, e->dt);
+        back(t, n, "own rows")->bytes = 2 * bytes_of(n, 0);
+        out[0] = grad(t, n, 0, e->dt);
+        tape_unref(t, whole);
+    } else {
+        run_each(t, n, out);
+    }
 }
 
 static enum dtype wider(const struct node *n)
@@ -233,10 +251,16 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
     case NODE_LISTED:
         run_listed(t, n, out);
         break;
+    case NODE_COLLECTIVE:
+    case NODE_PARALLEL_LOSS:
+        tape_run_collective(t, n, out);
+        break;
+    case NODE_EMBEDDING:
+        run_embedding(t, n, out);
+        break;
     case NODE_COPY:
     case NODE_EACH:
     case NODE_LAYER_NORM:
-    case NODE_EMBEDDING:
     case NODE_JOIN:
         run_each(t, n, out);
         break;
@@ -269,10 +293,27 @@ static int tied_sum(struct tape *t, int64_t bytes, int g)
     return sum;
 }
 
+/* In fp32, as FSDP2 has the gradients that it adds up over other ranks than its own. */
+static int widened(struct tape *t, const struct edge *e, int g)
+{
+    if (e->dt == DT_FP32)
+        return g;
+    tape_kernel(t, "upcast gradient", KC_COPY)->bytes = e->numel * (4 + dtype_bytes(e->dt));
+    int wide = tape_alloc(t, e->numel, 4, MEM_GRADS);
+    tape_unref(t, g);
+    return wide;
+}
+
 void tape_grad_arrived(struct tape *t, const struct edge *e, int g)
 {
     struct store *st = &t->stores[g];
     int tensor = e->tensor;
+
+    if (e->wide)
+        g = widened(t, e, g);
+    else if (e->partial)
+        g = tape_sum_gradient(t, e, g);
+    st = &t->stores[g];
 
     if (st->cat != MEM_GRADS) {                 /* handed on as it was */
         t->live[st->cat] -= st->bytes;

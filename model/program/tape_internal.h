@@ -16,6 +16,10 @@ struct node *tape_node(struct tape *t, enum node_kind kind, const char *name, en
 /* A result that a selective checkpoint keeps; and the next one that it kept, with its reference. */
 void  tape_keep_result(struct tape *t, int store);
 int   tape_kept_result(struct tape *t);
+/* Opens the kernel of a forward operation that saves nothing. */
+struct kernel *tape_begin(struct tape *t, const char *name, enum kernel_class kc);
+/* Notes a collective; returns its number from 1. */
+int   tape_note_collective(struct tape *t, const struct collective *c);
 void  tape_save(struct tape *t, struct node *n, int store);
 void  tape_edge(struct tape *t, struct node *n, var v);
 

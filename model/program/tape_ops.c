@@ -23,6 +23,8 @@ static struct kernel *begin(struct tape *t, const char *name, enum kernel_class 
     return tape_is_fused(t, kc) ? &t->skipped : tape_kernel(t, name, kc);
 }
 
+struct kernel *tape_begin(struct tape *t, const char *name, enum kernel_class kc) { return begin(t, name, kc, KEEPS_NOTHING); }
+
 static int store_of(const struct tape *t, var v) { return t->vars[v].store; }
 
 static int64_t elem(const struct tape *t, var v) { return dtype_bytes(tape_var_dtype(t, v)); }

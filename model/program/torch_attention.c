@@ -315,7 +315,8 @@ var torch_attention(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
     const struct model *m = b->m;
-    struct qkv in = project(b, x);
+    var all = torch_enter(b, x);
+    struct qkv in = project(b, all);
     var kept[4] = { 0 };
 
     if (m->position == POS_ROPE)
@@ -328,6 +329,7 @@ var torch_attention(struct torch_model *b, var x)
     }
     var o = b->selective ? checkpointed_core(b, &in) : torch_attention_core(b, in.q, in.k, in.v);
     o = tmp(t, o, torch_linear(b, GEMM("attention output"), o, m->hidden, m->heads * m->head_dim, ROLE_ATTN_OUT));
+    o = tmp(t, o, torch_leave(b, o));
     if (b->style->keeps_names)
         o = tmp(t, o, op_dropout(t, "attention output dropout", o, b->p->dropout));
     tape_drop(t, in.q);
@@ -336,5 +338,6 @@ var torch_attention(struct torch_model *b, var x)
     tape_drop(t, in.all);
     for (int i = 0; i < 4; i++)
         tape_drop(t, kept[i]);
+    tape_drop(t, all);
     return o;
 }

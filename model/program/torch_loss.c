@@ -1,6 +1,7 @@
 /* torch_loss.c -- logits and their cross-entropy: transformers' in fp32, or what replaces it. */
 #include "model/program/torch_loss.h"
 
+#include "model/program/tape_collective.h"
 #include "model/program/torch_parts.h"
 
 static var tmp(struct tape *t, var used, var result)
@@ -131,12 +132,40 @@ static var fused_linear(struct torch_model *b, var n)
     return loss;
 }
 
+/* The trainer's: loss_parallel() of logits as they lie, or transformers' of all of them on every rank.  The model has
+ * returned. */
+static var of_cut_logits(struct torch_model *b, var n)
+{
+    struct tape *t = b->t;
+    var logits = torch_linear(b, GEMM("logits"), n, b->m->vocab, b->m->token_width, ROLE_HEAD), in, l;
+
+    t->module = -1;
+    if (!b->p->parallel.loss_parallel)
+        logits = tmp(t, logits, tape_collective(t, MOVED_GATHER_LAST, logits, b->ranks, true));
+    logits = finish_logits(b, logits);
+    tape_drop(t, n);
+    b->returned[0] = tape_cut(t);
+    b->returned[1] = t->nnodes;
+    in = op_cast(t, logits, DT_FP32);
+    if (b->p->parallel.loss_parallel) {
+        l = tape_parallel_loss(t, in, b->labels);
+    } else {
+        var logp = op_unary(t, "log-softmax", KC_LOSS, in, SAVE_OUT);
+        l = tmp(t, logp, op_nll(t, logp, b->labels));
+    }
+    tape_drop(t, in);
+    tape_drop(t, logits);
+    return l;
+}
+
 var torch_loss(struct torch_model *b, var n)
 {
     struct tape *t = b->t;
     enum loss_kind kind = b->p->loss;
     var l;
 
+    if (b->ranks > 1)
+        return of_cut_logits(b, n);
     if (kind == LOSS_CHUNKED)
         return chunked(b, n);
     if (kind == LOSS_FUSED_LINEAR)

@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "model/program/tape_collective.h"
 #include "model/program/torch_loss.h"
 #include "model/program/torch_parts.h"
 
@@ -69,14 +70,19 @@ static var tmp(struct tape *t, var used, var result)
     return result;
 }
 
-void torch_model_init(struct torch_model *b, struct tape *t, const struct plan *p)
+void torch_model_init(struct torch_model *b, struct tape *t, const struct local_model *local)
 {
+    const struct plan *p = local->plan;
     struct recipe r = plan_recipe(p);
 
     memset(b, 0, sizeof *b);
     b->t = t;
     b->p = p;
-    b->m = &p->model;
+    b->m = local->model;
+    b->whole = local->whole;
+    b->partial = local->partial;
+    b->ranks = local->share.tensor_ranks;
+    b->sequence = local->share.sequence;
     b->style = torch_style_of(p->model.family);
     b->param_dt = r.autocast ? DT_FP32 : r.used;
     b->dt = b->param_dt;
@@ -181,6 +187,7 @@ static var gated_mlp(struct torch_model *b, var x)
     tape_drop(t, up);
     tape_drop(t, gate);
     y = tmp(t, y, torch_linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
+    y = tmp(t, y, torch_leave(b, y));
     return tmp(t, y, op_dropout(t, "mlp dropout", y, mlp_dropout(b)));
 }
 
@@ -192,13 +199,15 @@ static var plain_mlp(struct torch_model *b, var x)
 
     y = tmp(t, y, activation(b, y));
     y = tmp(t, y, torch_linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
+    y = tmp(t, y, torch_leave(b, y));
     return tmp(t, y, op_dropout(t, "mlp dropout", y, mlp_dropout(b)));
 }
 
 static var mlp(struct torch_model *b, var x)
 {
     b->t->half = 1;
-    return b->m->mlp == MLP_GATED ? gated_mlp(b, x) : plain_mlp(b, x);
+    x = torch_enter(b, x);
+    return tmp(b->t, x, b->m->mlp == MLP_GATED ? gated_mlp(b, x) : plain_mlp(b, x));
 }
 
 /* ---- blocks ---- */
@@ -285,6 +294,17 @@ var torch_block(struct torch_model *b, var x)
 
 /* ---- embedding ---- */
 
+/* FSDP2 is handed DTensor's gradient, which is of the whole table; DDP's hook has it cut (tensor/parallel/ddp.py). */
+static var torch_tokens(struct torch_model *b, int64_t width, var wte)
+{
+    struct tape *t = b->t;
+
+    if (b->ranks == 1)
+        return op_embedding(t, "token embedding", b->ids, width, wte);
+    var x = tape_masked_embedding(t, "token embedding", b->ids, width, wte, b->whole->vocab * width);
+    return tmp(t, x, torch_leave(b, x));
+}
+
 /* create_causal_mask(): bool over (seq, seq), then additive over (batch, 1, seq, seq). */
 static var causal_mask(struct torch_model *b)
 {
@@ -341,14 +361,15 @@ var torch_embed(struct torch_model *b)
     struct tape *t = b->t;
     const struct model *m = b->m;
     int64_t h = m->hidden, width = m->token_width;
+    bool whole = b->ranks > 1 && b->p->strategy == STRAT_FSDP;
     var wte = op_param(t, m->tied ? TAPE_TIED : torch_piece_tensor(m, TENSOR_EMBED, ROLE_TOKENS, false),
-                       m->vocab * width, b->param_dt);
+                       (whole ? b->whole : m)->vocab * width, b->param_dt);
 
     t->module = 0;
     t->half = 0;
     b->ids = op_new(t, "input ids", KC_COPY, b->tokens, DT_INT64);
     b->labels = op_new(t, "labels", KC_COPY, b->tokens, DT_INT64);
-    var x = op_embedding(t, "token embedding", b->ids, width, wte);
+    var x = torch_tokens(b, width, wte);
     if (b->style->scaled_embed)
         x = tmp(t, x, op_mul_const(t, "embedding scale", x, 0));
     int64_t rows = b->style->positions_per_row ? b->tokens : b->p->seq;
@@ -402,6 +423,8 @@ var torch_head(struct torch_model *b, var x)
     b->block = TENSOR_HEAD;
     var n = m->norm_place == NORM_OF_SUM ? tape_hold(t, x) : torch_norm(b, "final norm", x, ROLE_NORM_FINAL);
     tape_drop(t, x);
+    if (b->ranks > 1)
+        n = tmp(t, n, torch_enter(b, n));
     if (m->token_width != m->hidden)
         n = tmp(t, n, torch_linear(b, GEMM("project out"), n, m->token_width, m->hidden, ROLE_PROJECT_OUT));
     for (int i = 0; i < 4; i++) {

@@ -7,7 +7,7 @@
 #define DPX_TORCH_MODEL_H
 
 #include "model/plan/attention.h"
-#include "model/plan/plan.h"
+#include "model/plan/local_model.h"
 #include "model/program/tape.h"
 
 /* What the modelling code of a family does beside what the model's shapes say. */
@@ -61,7 +61,11 @@ struct torch_region {
 struct torch_model {
     struct tape       *t;
     const struct plan *p;
-    const struct model *m;
+    const struct model *m;      /* the rank's own: heads, the MLP's width and the vocabulary are its share */
+    const struct model *whole;
+    const uint8_t *partial;     /* of m's tensors: struct local_model */
+    int64_t     ranks;          /* tensor-parallel ones; 1: none */
+    bool        sequence;       /* norms and residuals have a share of the positions */
     const struct torch_style *style;
     enum dtype  dt;             /* of activations outside autocast */
     enum dtype  param_dt;       /* of the parameters that compute reads */
@@ -77,11 +81,13 @@ struct torch_model {
     var         padded;         /* labels that the shifted ones view, until the loss is there */
     var         weights;        /* attention probabilities: `_` in the block until it returns */
     var         held[4];        /* what the model's forward has names for until it returns */
+    int         returned[2];    /* kernels and nodes of the tape when it did, before the loss; 0: after it */
     var         casts[64];      /* autocast's cache of weights (names), in order of creation */
     int         ncasts;
 };
 
-void torch_model_init(struct torch_model *b, struct tape *t, const struct plan *p);
+/* Of what one rank has. */
+void torch_model_init(struct torch_model *b, struct tape *t, const struct local_model *local);
 var  torch_embed(struct torch_model *b);
 /* Consumes the name x. */
 var  torch_block(struct torch_model *b, var x);

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "model/program/tape_collective.h"
+
 static var tmp(struct tape *t, var used, var result)
 {
     tape_drop(t, used);
@@ -48,6 +50,20 @@ int torch_piece_module(const struct model *m, int block, enum tensor_role role)
     return -1;
 }
 
+/* Is this rank's gradient of the piece's tensor a part of a sum?  FSDP2 adds it up by itself, in fp32 where it reduces in
+ * that (since 2.15); DDP's hook as soon as it is there. */
+static void mark_partial(const struct torch_model *b, int tensor, var w)
+{
+    struct edge *e = &b->t->vars[w].edge;
+    int at = program_tensor(b->p, b->block == TENSOR_EMBED ? PIECE_EMBED : b->block == TENSOR_HEAD ? PIECE_HEAD : PIECE_BLOCK,
+                            0, tensor);
+
+    if (!b->partial || !(b->partial[at] & MESH_AXIS(AXIS_TENSOR)))
+        return;
+    e->partial = b->p->strategy != STRAT_FSDP;
+    e->wide = b->p->strategy == STRAT_FSDP && plan_partial_dtype(b->p) == DT_FP32;
+}
+
 /* A parameter as an operation reads it: under autocast a bf16 copy, made once. */
 static var param(struct torch_model *b, enum tensor_role role, bool bias, int64_t numel, bool casts)
 {
@@ -59,6 +75,8 @@ static var param(struct torch_model *b, enum tensor_role role, bool bias, int64_
     if (tensor < 0)
         return 0;
     var w = op_param(t, tensor, numel, b->param_dt);
+    if (tensor != TAPE_TIED)
+        mark_partial(b, tensor, w);
     if (!b->autocast || !casts)
         return w;
     w = op_cast(t, w, DT_BF16);
@@ -141,6 +159,24 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
     return y;
 }
 
+/* ---- tensor parallelism ---- */
+
+/* PrepareModuleInput: a DTensor whose gradients, each a part of a sum, are added up before they go on. */
+var torch_enter(struct torch_model *b, var x)
+{
+    if (b->ranks == 1)
+        return tape_hold(b->t, x);
+    return tape_collective(b->t, b->sequence ? MOVED_GATHER : MOVED_SUM_BACK, x, b->ranks, b->p->micro_batch > 1);
+}
+
+/* RowwiseParallel's output. */
+var torch_leave(struct torch_model *b, var x)
+{
+    if (b->ranks == 1)
+        return tape_hold(b->t, x);
+    return tape_collective(b->t, b->sequence ? MOVED_SCATTER : MOVED_SUM, x, b->ranks, b->p->micro_batch > 1);
+}
+
 /* ---- norms ---- */
 
 /* x32 = x.float(); y = x32 * rsqrt(mean(x32^2)); weight * y.to(x.dtype).  Gemma and OLMo
@@ -217,6 +253,9 @@ static var norm_of(struct torch_model *b, const char *name, var x, int64_t width
     struct tape *t = b->t;
 
     t->module = torch_piece_module(b->m, b->block, role);
+    t->dtensor = b->ranks > 1 && (b->sequence || role == ROLE_Q_NORM || role == ROLE_K_NORM);    /* SequenceParallel */
+    if (t->dtensor)
+        x = op_view(t, x, false);
     var w = param(b, role, false, weights, false), out;
     if (b->m->norm == NORM_RMS) {
         out = rms_norm(b, name, x, width, w);
@@ -230,6 +269,9 @@ static var norm_of(struct torch_model *b, const char *name, var x, int64_t width
         out = op_layer_norm(t, name, x32, tape_var_numel(t, x) / width, w, bias);
         tape_drop(t, x32);
     }
+    if (t->dtensor)
+        tape_drop(t, x);
+    t->dtensor = false;
     t->module = -1;
     return out;
 }

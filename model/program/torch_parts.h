@@ -16,6 +16,10 @@ var torch_linear_with(struct torch_model *b, const struct gemm_names *names, var
 var torch_norm(struct torch_model *b, const char *name, var x, enum tensor_role role);
 /* The norm of q or k, whose heads are `width` elements together. */
 var torch_qk_norm(struct torch_model *b, var x, int64_t width, enum tensor_role role);
+/* What norms and residuals have, as the products of a block need it: all positions; and back, what each rank has a part
+ * of, added up.  The same tensors where nothing is cut. */
+var torch_enter(struct torch_model *b, var x);
+var torch_leave(struct torch_model *b, var x);
 /* The attention half between its norm and the residual. */
 var torch_attention(struct torch_model *b, var x);
 

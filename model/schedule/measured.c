@@ -25,7 +25,7 @@ void measured_now(struct measured_device *m, double probe_s)
     if (!(m->probe_s > 0) || !(probe_s > 0))
         return;
     m->now_s = probe_s;
-    m->drift = m->unsteady;
+    m->drift = m->unsteady > m->late ? m->unsteady : m->late;
     snprintf(m->basis + n, sizeof m->basis - n, "; the probe takes %.2f ms now, %.2f ms then", 1e3 * probe_s,
              1e3 * m->probe_s);
 }

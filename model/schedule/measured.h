@@ -105,11 +105,12 @@ struct measured_device {
     double     probe_s;         /* the probe product, median; all times are as if it always took that */
     double     drift;           /* its spread over the whole calibration: what the machine itself does */
     double     unsteady;        /* how much it changes between one probe and the next, likewise */
+    double     late;            /* share of a time that others' work on the same cores may be; 0: they were quiet */
     double     now_s;           /* the least of several just before a prediction; 0: none taken */
     double     taken;           /* when it ended, seconds since 1970 */
     char       device[128];     /* "cpu" and its name, or the GPU's */
     char       basis[256];      /* for people: what, when, where */
-    char       warning[256];    /* for people: in what it differs from what it is used for; empty: in nothing */
+    char       warning[512];    /* for people: in what it differs from what it is used for; empty: in nothing */
     void      *store;           /* owns the arrays */
 };
 

@@ -374,7 +374,7 @@ const char *stream_name(enum stream s)
 {
     static const char *const names[NSTREAM] = {
         "issue", "compute", "copy-in", "gather", "reduce", "all-reduce", "group", "h2d", "d2h",
-        "tensor", "host", "disk-read", "disk-write",
+        "tensor", "previous", "next", "host", "disk-read", "disk-write",
     };
     return names[s];
 }
@@ -401,7 +401,7 @@ bool coll_is_message(enum coll_op op)
 
 const char *red_name(enum red_op r)
 {
-    static const char *const names[] = { "", "sum", "avg", "premul_sum", "max" };
+    static const char *const names[] = { "", "sum", "avg", "premul_sum", "max", "min" };
     return names[r];
 }
 

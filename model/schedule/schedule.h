@@ -72,19 +72,6 @@ enum category {
     NCAT
 };
 
-enum stream {
-    STREAM_ISSUE, STREAM_COMPUTE,
-    STREAM_COPY_IN,         /* casts and copies before an all-gather */
-    STREAM_GATHER,          /* all-gather's own stream */
-    STREAM_REDUCE,          /* reduce-scatter, or a framework's reduction stream */
-    STREAM_ALL_REDUCE,      /* hybrid sharding's second reduction */
-    STREAM_GROUP,           /* the process group's internal stream (async collectives) */
-    STREAM_H2D, STREAM_D2H,
-    STREAM_TENSOR,          /* collectives inside blocks, of the ranks that share a block's tensors */
-    STREAM_HOST,            /* the host's threads: its optimizer, casts and sums */
-    STREAM_DISK_READ, STREAM_DISK_WRITE,
-    NSTREAM
-};
 #define AFTER(s) ((uint16_t)(1u << (s)))
 _Static_assert(NSTREAM <= 16, "`after` of struct op has a bit for each stream");
 
@@ -102,10 +89,6 @@ enum space {
 #define IN(s) (1u << (s))
 enum { IN_HOST = IN(SPACE_PINNED) | IN(SPACE_HOST) };   /* all of a node's DRAM */
 
-enum coll_op { COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_REDUCE_SCATTER, COLL_BROADCAST,
-               COLL_REDUCE, COLL_SCATTER, COLL_GATHER, COLL_BARRIER,
-               COLL_ALL_TO_ALL, COLL_SEND, COLL_RECV, NCOLL };
-enum red_op  { RED_NONE, RED_SUM, RED_AVG, RED_PREMUL_SUM, RED_MAX };
 
 /* What one rank of an all-to-all sends to, and receives from, one rank of the group: elements. */
 struct coll_part { int64_t sent, received; };

@@ -12,7 +12,8 @@ void unit_map_init(struct unit_map *m, const struct local_model *local)
     int every = program_period(p);
 
     *m = (struct unit_map){ .plan = p, .model = local->model, .kind = p->unit, .blocks = 1 };
-    m->of_class[UC_ROOT] = 1;
+    m->of_class[UC_HEAD] = p->unit != UNIT_MODEL && local->share.nchunks > 1 && local->share.embeds && local->share.heads;
+    m->of_class[UC_ROOT] = p->unit == UNIT_MODEL || local->share.embeds || local->share.heads;
     switch (p->unit) {
     case UNIT_MODEL:
         break;
@@ -44,7 +45,7 @@ struct unit_ref unit_at(const struct unit_map *m, int position)
 
 const char *unit_class_name(enum unit_class c)
 {
-    static const char *const names[NUC] = { "root", "unit", "last unit", "attention", "mlp" };
+    static const char *const names[NUC] = { "root", "unit", "last unit", "attention", "mlp", "head" };
     return names[c];
 }
 
@@ -75,7 +76,9 @@ int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, cons
         if (m->kind == UNIT_MODEL)
             return sum_range(model, 0, model->ntensors, -1, f, arg);
         return sum_range(model, 0, model->block0, -1, f, arg) +
-               sum_range(model, blocks_end, model->ntensors - blocks_end, -1, f, arg);
+               (m->of_class[UC_HEAD] ? 0 : sum_range(model, blocks_end, model->ntensors - blocks_end, -1, f, arg));
+    case UC_HEAD:
+        return sum_range(model, blocks_end, model->ntensors - blocks_end, -1, f, arg);
     case UC_FULL:
         return m->blocks * sum_range(model, model->block0, model->per_block, -1, f, arg);
     case UC_TAIL:
@@ -99,9 +102,11 @@ int unit_tensor(const struct unit_map *m, enum unit_class c, int i)
 
     if (c == UC_ROOT) {                 /* all, or what is before and after the blocks */
         if (m->kind != UNIT_MODEL && i >= model->block0)
-            i += blocks_end - model->block0;
+            i = m->of_class[UC_HEAD] ? model->ntensors : i + blocks_end - model->block0;
         return i < model->ntensors ? i : -1;
     }
+    if (c == UC_HEAD)
+        return blocks_end + i < model->ntensors ? blocks_end + i : -1;
     if (c == UC_FULL || c == UC_TAIL) {
         int blocks = c == UC_FULL ? m->blocks : (int)model->layers % m->blocks;
         int first = c == UC_FULL ? 0 : m->of_class[UC_FULL] * m->blocks;

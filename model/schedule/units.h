@@ -1,14 +1,15 @@
 /* units.h -- the model cut into units: what is gathered and reduced together.
  *
  * The root unit holds what no other unit holds (embedding and head, or the whole
- * model).  The others follow in forward order; equal ones form a class, so that
+ * model); there is none where a stage of a pipeline has neither.  The others follow in forward order; equal ones form a class, so that
  * their buffers are families and their entries can be repeated. */
 #ifndef DPX_UNITS_H
 #define DPX_UNITS_H
 
 #include "model/plan/local_model.h"
 
-enum unit_class { UC_ROOT, UC_FULL, UC_TAIL, UC_ATTENTION, UC_MLP, NUC };
+/* UC_HEAD: in a pipeline's V the first rank has the first and the last stage, each with a root of its own. */
+enum unit_class { UC_ROOT, UC_FULL, UC_TAIL, UC_ATTENTION, UC_MLP, UC_HEAD, NUC };
 
 struct unit_map {
     const struct plan *plan;

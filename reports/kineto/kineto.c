@@ -1,3 +1,4 @@
+/* kineto.c -- the command: a trace and perhaps a plan are read, and what they say is printed as a table, as JSON or both. */
 #include "reports/kineto/kineto.h"
 
 #include "base/fail.h"
@@ -15,7 +16,7 @@ static int write_json(json_t *doc, FILE *to)
     return written ? 0 : fail("cannot write the comparison");
 }
 
-int kineto_cmd(const char *trace, const char *plan, const char *db, bool json, FILE *to)
+int kineto_cmd(const char *trace, const char *plan, const char *db, FILE *table, FILE *json)
 {
     struct kineto_plan p;
     struct kineto k;
@@ -27,9 +28,9 @@ int kineto_cmd(const char *trace, const char *plan, const char *db, bool json, F
     if (kineto_load(trace, &k) < 0)
         return MISUSE;
     if (json)
-        rc = write_json(kineto_json(trace, &k, plan ? &p : NULL), to);
-    else
-        kineto_print(trace, &k, plan ? &p : NULL, to);
+        rc = write_json(kineto_json(trace, &k, plan ? &p : NULL), json);
+    if (table)
+        kineto_print(trace, &k, plan ? &p : NULL, table);
     kineto_free(&k);
     return rc < 0 ? FAILED : DONE;
 }

@@ -1,6 +1,6 @@
 /* kineto.h -- a trace of PyTorch's profiler beside a plan's prediction.
  *
- *     int status = kineto_cmd("rank0.pt.trace.json.gz", "plan.json", NULL, false, stdout);
+ *     int status = kineto_cmd("rank0.pt.trace.json.gz", "plan.json", NULL, stdout, NULL);
  *
  * The trace is one rank's, of a DDP or FSDP run (torch.profiler, which is Kineto,
  * export_chrome_trace).  Its collectives, compute kernels and steps are found and
@@ -12,10 +12,10 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Prints the comparison to `to`, as a table or as one JSON document.  Returns the exit
+/* Prints the comparison to `table` and as one JSON document to `json`; either may be NULL.  Returns the exit
  * status: 0; 1 when something failed; 2, with one line on stderr, when the trace or the
  * plan cannot be read or the trace holds nothing to compare.  `plan` may be NULL: then
  * the trace stands alone.  `db`: the database of calibrations, NULL for the usual one. */
-int kineto_cmd(const char *trace, const char *plan, const char *db, bool json, FILE *to);
+int kineto_cmd(const char *trace, const char *plan, const char *db, FILE *table, FILE *json);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "calib/store/measured_for.h"
+#include "model/plan/can_run.h"
 #include "sim/clock/simulate.h"
 
 static enum work_phase phase_of(const struct op *o)
@@ -100,6 +101,10 @@ int kineto_plan_load(const char *path, const char *db, struct kineto_plan *out)
 
     if (plan_read(path, &p) < 0)
         return -1;
+    if (can_run_parallel(&p, "dpxreport") < 0) {
+        plan_free(&p);
+        return -1;
+    }
     if (measured_for(db, db != NULL, p.precision, &p.cluster, &device) < 0 || evaluate(&p, &e) < 0)
         goto out;
     *out = (struct kineto_plan){ .strategy = strategy_name(p.strategy), .dialect = dialect_name(p.dialect),

@@ -62,8 +62,26 @@ static bool same_group(const struct run_row *a, const struct work *wa, const str
     return wa->tokens == wb.tokens && wa->seq == wb.seq;
 }
 
-/* A run and what it is grouped by, for sorting. */
-struct grouped { const struct run_row *row; struct work work; };
+/* A run and what it is grouped by, for sorting; `plan` is its plan without what of a machine differs from run to run. */
+struct grouped { const struct run_row *row; struct work work; char *plan; };
+
+/* "localhost" is written with the memory that was available then, which is not part of what was asked for. */
+static char *plan_asked(const char *plan)
+{
+    json_t *j = plan ? json_loads(plan, 0, NULL) : NULL, *cluster = json_object_get(j, "cluster");
+    char *text;
+
+    if (json_is_true(json_object_get(cluster, "host"))) {
+        json_object_del(cluster, "memory_bytes");
+        json_object_del(json_object_get(cluster, "gpu"), "memory_bytes");
+        json_object_del(json_object_get(cluster, "node"), "memory_bytes");
+    }
+    text = j ? json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS) : strdup(plan ? plan : "");
+    if (!text)
+        abort();
+    json_decref(j);
+    return text;
+}
 
 static int by_text(const char *a, const char *b) { return strcmp(a ? a : "", b ? b : ""); }
 
@@ -87,7 +105,7 @@ static int by_group_and_plan(const void *a, const void *b)
     bool done = x->row->end.outcome == RUN_FINISHED, other = y->row->end.outcome == RUN_FINISHED;
     int d = by_group(x, y);
 
-    if (!d) d = strcmp(x->row->start.plan, y->row->start.plan);
+    if (!d) d = strcmp(x->plan, y->plan);
     if (!d) d = (int)other - (int)done;
     return d ? d : by_number(y->row->id, x->row->id);
 }
@@ -103,9 +121,10 @@ static int64_t one_of_each_plan(struct grouped *g, int64_t n)
     int64_t kept = 0;
 
     for (int64_t i = 0; i < n; i++)
-        if (kept == 0 || by_group(&g[i], &g[kept - 1]) ||
-            strcmp(g[i].row->start.plan, g[kept - 1].row->start.plan))
+        if (kept == 0 || by_group(&g[i], &g[kept - 1]) || strcmp(g[i].plan, g[kept - 1].plan))
             g[kept++] = g[i];
+        else
+            free(g[i].plan);
     return kept;
 }
 
@@ -140,6 +159,7 @@ static int choose(struct comparison *c, int64_t *chosen)
         abort();
     for (int64_t i = 0; i < n; i++) {
         g[i].row = &c->all.run[i];
+        g[i].plan = plan_asked(c->all.run[i].start.plan);
         compare_work_of(c->all.run[i].start.plan, &g[i].work);
     }
     qsort(g, (size_t)n, sizeof *g, by_group_and_plan);
@@ -151,6 +171,8 @@ static int choose(struct comparison *c, int64_t *chosen)
             if ((g[i].row->end.outcome == RUN_FINISHED) == (finished == 1))
                 chosen[taken++] = g[i].row - c->all.run;
     c->left_out = (int)(to - from) - taken;
+    for (int64_t i = 0; i < n; i++)
+        free(g[i].plan);
     free(g);
     return taken;
 }

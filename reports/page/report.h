@@ -58,6 +58,9 @@ void report_free(struct report *r);
 /* Into a folder, which is made if need be.  0, or -1 reported. */
 int  report_write(const struct report *r, const char *database, const char *folder);
 
+/* A page of a text that is a table already, as `folder`/index.html; `title` and `text` are anything.  0, or -1 reported. */
+int  report_write_text(const char *folder, const char *title, const char *text);
+
 /* ---- its parts ---- */
 void report_tables(struct report *r);
 void report_scaling_table(struct report *r);

@@ -180,6 +180,29 @@ void report_scaling_table(struct report *r)
 
 enum scaling_y { SCALING_THROUGHPUT, SCALING_EFFICIENCY, SCALING_MEMORY };
 
+/* Tokens/s as measured or as predicted; NaN: not known. */
+static double throughput(const struct run_row *r, bool predicted)
+{
+    double tokens = r->end.tokens_per_s * r->end.step_s;
+
+    return !predicted ? r->end.tokens_per_s : r->has_prediction ? tokens / r->predicted.step_s : NAN;
+}
+
+/* What is drawn of a run whose curve begins with `one`. */
+static double scaling_at(const struct run_row *r, const struct run_row *one, enum scaling_y y, bool predicted)
+{
+    int64_t bytes = predicted && !r->has_prediction ? -1 : predicted ? r->predicted.allocated_bytes : r->allocated_bytes;
+
+    switch (y) {
+    case SCALING_THROUGHPUT: return throughput(r, predicted);
+    case SCALING_MEMORY:     return bytes < 0 ? NAN : (double)bytes;
+    case SCALING_EFFICIENCY:
+        return one->start.world_size == 1 ? throughput(r, predicted)
+                                            / ((double)r->start.world_size * throughput(one, predicted)) : NAN;
+    }
+    return NAN;
+}
+
 static void scaling_curve(struct chart *k, const struct scaled *s, int64_t n, int curve, enum scaling_y y)
 {
     const struct run_row *one = s->row;
@@ -188,15 +211,11 @@ static void scaling_curve(struct chart *k, const struct scaled *s, int64_t n, in
     snprintf(name, sizeof name, "%s (%s)%s", one->strategy ? one->strategy : "?",
              one->dialect ? one->dialect : "?",
              s->work.recompute[0] && strcmp(s->work.recompute, "none") ? ", recompute" : "");
-    int series = chart_series(k, name, curve, MARK_BOTH);
-    for (int64_t i = 0; i < n; i++) {
-        const struct run_row *r = s[i].row;
-        double world = (double)r->start.world_size;
-        chart_spot(k, series, world,
-                   y == SCALING_THROUGHPUT      ? r->end.tokens_per_s
-                   : y == SCALING_MEMORY        ? (r->allocated_bytes < 0 ? NAN : (double)r->allocated_bytes)
-                   : one->start.world_size == 1 ? r->end.tokens_per_s / (world * one->end.tokens_per_s)
-                                                : NAN);
+    for (int predicted = 0; predicted < 2; predicted++) {
+        int series = chart_series(k, predicted ? NULL : name, curve, predicted ? MARK_LINE : MARK_BOTH);
+        k->series[series].dashed = predicted;
+        for (int64_t i = 0; i < n; i++)
+            chart_spot(k, series, (double)s[i].row->start.world_size, scaling_at(s[i].row, one, y, predicted));
     }
 }
 
@@ -234,12 +253,13 @@ static void scaling_figures(struct report *r)
     }
     scaling_figure(
         r, SCALING_THROUGHPUT, "scaling-throughput", "Throughput against ranks",
-        "The newest run of each plan and number of ranks; the micro-batch of a rank stays the same.",
+        "The newest run of each plan and number of ranks; the micro-batch of a rank stays the same. "
+        "Dashed: predicted.",
         "tokens/s", UNIT_TOKENS_S);
     scaling_figure(r, SCALING_EFFICIENCY, "scaling-efficiency", "Scaling efficiency",
-                   "Throughput on N ranks divided by N times that on one rank.", "efficiency", UNIT_SHARE);
+                   "Throughput on N ranks divided by N times that on one rank. Dashed: predicted.", "efficiency", UNIT_SHARE);
     scaling_figure(r, SCALING_MEMORY, "scaling-memory", "Memory against ranks",
-                   "The fullest rank's peak, as allocated.", "bytes allocated at the peak", UNIT_BYTES);
+                   "The fullest rank's peak, as allocated. Dashed: predicted.", "bytes allocated at the peak", UNIT_BYTES);
 }
 
 /* ---- memory against throughput ---- */

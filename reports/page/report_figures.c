@@ -358,38 +358,18 @@ static void moments_figure(struct report *r, const struct chosen *x)
     }
 }
 
-/* The run of the verdict, and the one that the prediction missed by most. */
-static int shown_runs(const struct comparison *c, int which[2])
-{
-    int n = 0, worst = -1;
-    double most = 0;
-
-    if (c->best >= 0)
-        which[n++] = c->best;
-    for (int i = 0; i < c->n; i++) {
-        const struct run_row *r = &c->run[i].rec.row;
-        double off = r->has_prediction ? fabs(log(r->end.step_s / r->predicted.step_s)) : NAN;
-        if (c->run[i].step >= 0 && i != c->best && (worst < 0 || off > most)) {
-            worst = i;
-            most = off;
-        }
-    }
-    if (worst >= 0)
-        which[n++] = worst;
-    return n;
-}
-
 static void step_figures(struct report *r)
 {
-    int which[2], n = shown_runs(r->c, which), before = r->ncharts;
+    const struct comparison *c = r->c;
+    int before = r->ncharts;
 
-    for (int i = 0; i < n; i++)
-        timeline_figure(r, &r->c->run[which[i]]);
+    for (int i = 0; i < c->n; i++)
+        timeline_figure(r, &c->run[i]);
     if (r->ncharts == before)
         report_missing(r, "Timelines of one step", "no run sampled a steady step");
     before = r->ncharts;
-    for (int i = 0; i < n; i++)
-        moments_figure(r, &r->c->run[which[i]]);
+    for (int i = 0; i < c->n; i++)
+        moments_figure(r, &c->run[i]);
     if (r->ncharts == before)
         report_missing(r, "Memory over one step", "no run recorded it");
 }

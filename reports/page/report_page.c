@@ -194,10 +194,8 @@ static void put_colours(struct text *t)
     }
 }
 
-static void put_head(const struct report *r, const char *database, struct text *t)
+static void put_style(struct text *t)
 {
-    const struct comparison *c = r->c;
-
     /* Nothing may be loaded and nothing may run, whatever stands in the page. */
     text_put(t, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
                 "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
@@ -207,7 +205,15 @@ static void put_head(const struct report *r, const char *database, struct text *
                 "<link rel=\"icon\" href=\"data:,\">\n<title>dpx: predicted and measured</title>\n<style>\n");
     text_put(t, style);
     put_colours(t);
-    text_put(t, "</style>\n</head>\n<body>\n<header>\n<h1>Data-parallel training: what was predicted, what "
+    text_put(t, "</style>\n</head>\n<body>\n");
+}
+
+static void put_head(const struct report *r, const char *database, struct text *t)
+{
+    const struct comparison *c = r->c;
+
+    put_style(t);
+    text_put(t, "<header>\n<h1>Data-parallel training: what was predicted, what "
                 "happened</h1>\n");
     text_put(t, "<p class=\"dim\">");
     if (c->n > 0) {
@@ -256,13 +262,13 @@ static void put_page(const struct report *r, const char *database, bool png, str
     text_put(t, "</section>\n");
     if (r->c->n > 0)
         table_html(r->table[TABLE_PLANS], t, MOST_ROWS);
-    put_words(r, WORDS_DIFFERENCES, "Where prediction and run differ", t);
-    put_words(r, WORDS_COMMUNICATION, "Communication in a step", t);
-    put_words(r, WORDS_UNCALIBRATED, "What was not calibrated", t);
     text_put(t, "<section><h2>Figures</h2>\n");
     for (int i = 0; i < r->ncharts; i++)
         put_chart(r->chart[i], t);
     text_put(t, "</section>\n");
+    put_words(r, WORDS_DIFFERENCES, "Where prediction and run differ", t);
+    put_words(r, WORDS_COMMUNICATION, "Communication in a step", t);
+    put_words(r, WORDS_UNCALIBRATED, "What was not calibrated", t);
     put_words(r, WORDS_MISSING, "Left out, for want of data", t);
     text_put(t, "<section><h2>Tables</h2>\n");
     for (int i = 0; i < NTABLE; i++)
@@ -301,6 +307,39 @@ static void put_summary(const struct report *r, bool png, struct text *t)
         text_markdown(t, r->chart[i]->title);
         text_add(t, "](figures/%s.%s)\n", r->chart[i]->id, png ? "png" : "svg");
     }
+}
+
+/* A name has no lines; a table has. */
+static void put_lines(const char *text, struct text *t)
+{
+    char line[1024];
+
+    while (*text) {
+        size_t n = strcspn(text, "\n"), part = n < sizeof line ? n : sizeof line - 1;
+        snprintf(line, sizeof line, "%.*s", (int)part, text);
+        text_html(t, line);
+        text += part;
+        if (*text == '\n') {
+            text_put(t, "\n");
+            text++;
+        }
+    }
+}
+
+int report_write_text(const char *folder, const char *title, const char *text)
+{
+    struct text page = { 0 };
+    int rc;
+
+    put_style(&page);
+    text_put(&page, "<header>\n<h1 class=\"name\">");
+    text_html(&page, title);
+    text_put(&page, "</h1>\n</header>\n<main>\n<div class=\"scroll\"><pre>");
+    put_lines(text, &page);
+    text_put(&page, "</pre></div>\n</main>\n</body>\n</html>\n");
+    rc = make_folder(folder) < 0 ? -1 : write_text(folder, "index", ".html", &page);
+    text_free(&page);
+    return rc;
 }
 
 int report_write(const struct report *r, const char *database, const char *folder)

@@ -210,18 +210,18 @@ static void cause(struct report *r, struct prose *p, const struct chosen *x)
         prose_put(p, " either way, so something else probably used the machine meanwhile.");
     }
     if (strcmp(row->predicted.basis, "measured"))
-        prose_put(
-            p,
-            " The prediction rests on published figures, not on this machine: dpxcal run would settle it.");
-    else if (communication)
-        prose_put(
-            p,
-            " Collectives were calibrated; probably ranks waited for the slowest of them, or compute slowed "
-            "them down by more than was measured.");
+        return;                         /* said once for all of them: basis_of_runs() */
+    bool slower = row->end.step_s > row->predicted.step_s;
+    if (communication)
+        prose_put(p, slower ? " Collectives were calibrated; probably ranks waited for the slowest of them, or compute "
+                              "slowed them down by more than was measured."
+                            : " Collectives were calibrated; probably compute slowed them down by less than was measured.");
     else if (f && !strcmp(f->name, "idle"))
-        prose_put(p, " Probably the issuing thread or the machine was busier than when it was calibrated.");
+        prose_put(p, slower ? " Probably the issuing thread or the machine was busier than when it was calibrated."
+                            : " Probably the issuing thread or the machine was busy when it was calibrated.");
     else
-        prose_put(p, " Probably the machine was slower, or busier, than when it was calibrated.");
+        prose_put(p, slower ? " Probably the machine was slower, or busier, than when it was calibrated."
+                            : " Probably the machine was slower, or busy, when it was calibrated.");
 }
 
 /* All of the run's steps, but for a tenth at either end, are slower or faster than predicted. */
@@ -281,6 +281,39 @@ static void byte_differences(struct prose *p, const struct chosen *x)
     }
 }
 
+/* Below this a difference of steps is not worth a sentence. */
+#define CLOSE 0.10
+
+/* No run differs by more than the intervals.  That is "nowhere" where steps are close; else it is a wide interval. */
+static void within_intervals(struct report *r, struct prose *p, bool all)
+{
+    const struct chosen *far = NULL;
+    double most = 0;
+
+    for (int i = 0; i < r->c->n; i++) {
+        const struct run_row *row = &r->c->run[i].rec.row;
+        double off = row->has_prediction && row->end.step_s > 0 ? row->end.step_s / row->predicted.step_s - 1 : 0;
+        if (fabs(off) > fabs(most)) {
+            most = off;
+            far = &r->c->run[i];
+        }
+    }
+    if (far && fabs(most) > CLOSE) {
+        prose_put(p, "Steps differ by up to ");
+        fact(r, p, UNIT_SHARE, fabs(most), "off", far->rec.row.id);
+        prose_put(p, most > 0 ? " (slower than predicted: " : " (faster than predicted: ");
+        who(p, far);
+        prose_put(p, all ? "), which is within the predictions' intervals: those are that wide. "
+                         : "), which is within the intervals of predictions and steps together: those are that wide. ");
+        prose_put(p, "Memory and bytes are as predicted.");
+        return;
+    }
+    prose_put(p, all ? "Nowhere: every run's median step lies within its prediction's interval, and memory and bytes are as "
+                       "predicted."
+                     : "Nowhere by more than both their intervals: some run's median step lies outside of its prediction's, "
+                       "but the spread of its steps reaches into it. Memory and bytes are as predicted.");
+}
+
 static void differences(struct report *r)
 {
     const struct comparison *c = r->c;
@@ -298,14 +331,10 @@ static void differences(struct report *r)
     }
     if (prose_paragraphs(p) > 0)
         return;
-    prose_put(
-        p,
-        compared == 0 ? "There is nothing to compare: no run has both a prediction and a measured step."
-        : within == compared
-            ? "Nowhere: every run's median step lies within its prediction's interval, and memory and bytes are as "
-              "predicted."
-            : "Nowhere by more than both their intervals: some run's median step lies outside of its prediction's, "
-              "but the spread of its steps reaches into it. Memory and bytes are as predicted.");
+    if (compared == 0)
+        prose_put(p, "There is nothing to compare: no run has both a prediction and a measured step.");
+    else
+        within_intervals(r, p, within == compared);
     prose_end(p);
 }
 
@@ -363,19 +392,36 @@ static void communication(struct report *r)
 
 /* ---- what was not calibrated ---- */
 
+/* "" where no prediction was made. */
+static const char *basis_of(const struct run_row *row)
+{
+    return row->has_prediction ? row->predicted.basis : "";
+}
+
+/* One sentence for all runs of one basis. */
 static void basis_of_runs(const struct comparison *c, struct prose *p)
 {
     for (int i = 0; i < c->n; i++) {
-        const struct run_row *row = &c->run[i].rec.row;
-        if (row->has_prediction && !strcmp(row->predicted.basis, "measured"))
+        const char *basis = basis_of(&c->run[i].rec.row);
+        int same = 0, before = 0;
+        for (int k = 0; k < c->n; k++) {
+            same += !strcmp(basis_of(&c->run[k].rec.row), basis);
+            before += k < i && !strcmp(basis_of(&c->run[k].rec.row), basis);
+        }
+        if (before > 0 || !strcmp(basis, "measured"))
             continue;
-        who(p, &c->run[i]);
-        if (!row->has_prediction) {
-            prose_put(p, ": no prediction was made.");
+        for (int k = i; k < c->n && same < c->n; k++)
+            if (!strcmp(basis_of(&c->run[k].rec.row), basis)) {
+                prose_put(p, k == i ? "" : "; ");
+                who(p, &c->run[k]);
+            }
+        prose_put(p, same < c->n ? ": " : c->n > 1 ? "All runs: " : "");
+        if (!basis[0]) {
+            prose_put(p, "no prediction was made.");
         } else {
-            prose_put(p, ": the prediction of time rests on ");
-            prose_name(p, row->predicted.basis);
-            prose_put(p, " figures, not on measurements of this machine.");
+            prose_put(p, "predictions of time rest on ");
+            prose_name(p, basis);
+            prose_put(p, " figures, not on measurements of this machine; dpxcal run makes them.");
         }
         prose_end(p);
     }

@@ -10,7 +10,7 @@
 
 /* A remainder below this share of the time is a rounding error, not work. */
 #define REST 1e-15
-/* Entries of a schedule that can be kept. */
+/* Entries that can be kept. */
 #define KEPT_MOST 1e6
 
 /* ---- what a start or an end changes ---- */
@@ -39,17 +39,37 @@ static void expose(struct timeline *out, int coll, double s)
     out->exposed_s += s;
 }
 
-/* The compute stream had nothing to do until `until`: by whose fault. */
-static void account_gap(struct actor *a, int coll, double until)
+/* Seconds since the compute stream's last work for which `cause`, or what that waited for, had arrived and another
+ * role had not. */
+static double waited_for_others(const struct actor *a, int cause)
 {
-    double gap = until - a->compute_end;
+    double s = 0;
+
+    while (cause >= 0 && a->items[cause].end > a->compute_end) {
+        const struct item *it = &a->items[cause];
+        double from = it->since > a->compute_end ? it->since : a->compute_end;
+        if (it->meet >= 0 && it->start > from)
+            s += it->start - from;
+        cause = it->cause >= 0 ? it->cause : it->issue_cause;
+    }
+    return s;
+}
+
+/* The compute stream had nothing to do until `until`, since `cause` was not done (-1: not issued). */
+static void account_gap(struct actor *a, int cause, double until)
+{
+    double gap = until - a->compute_end, others;
+    int coll = cause < 0 ? -1 : a->items[cause].coll;
 
     if (gap <= 0)
         return;
-    if (coll >= 0)
-        expose(a->out, coll, gap);
-    else
+    if (coll < 0) {
         a->out->idle_s += gap;
+        return;
+    }
+    others = waited_for_others(a, cause);
+    a->out->bubble_s += others;
+    expose(a->out, coll, gap - others);
 }
 
 /* Which work outside of device memory an entry is; NAWAY: none. */
@@ -102,7 +122,7 @@ static bool pass_wait(struct actor *a)
     if (last >= 0 && a->items[last].end >= a->issue_at) {
         it->start = a->items[last].end;
         it->cause = last;
-        a->issue_coll = a->items[last].coll;
+        a->issue_cause = last;
     }
     it->state = DONE;
     it->end = it->issued = a->issue_at = it->start;
@@ -148,10 +168,10 @@ static void meet_begin(struct clock *k, int m)
         struct actor *a = &k->actors[meet->who[i].actor];
         struct item *it = &a->items[meet->who[i].item];
         touch(a);
-        if (it->stream == STREAM_COMPUTE)
-            account_gap(a, it->coll, k->t);     /* since it arrived */
         it->state = RUNNING;
         it->start = k->t;
+        if (it->stream == STREAM_COMPUTE)
+            a->out->bubble_s += k->t - a->compute_end;      /* since it arrived */
     }
     if (!(meet->left > 0)) {
         meet_end(k, m);
@@ -204,7 +224,7 @@ static bool start(struct clock *k, struct actor *a, int head)
     it->start = it->since = k->t;
     it->cause = by_issue ? -1 : last;
     if (it->stream == STREAM_COMPUTE) {
-        account_gap(a, by_issue ? it->issue_coll : a->items[last].coll, k->t);
+        account_gap(a, by_issue ? it->issue_cause : last, k->t);
         if (it->meet >= 0 && a->compute_end < k->t)
             a->compute_end = k->t;              /* what follows is waiting for others */
     }
@@ -354,14 +374,14 @@ static bool done(const struct actor *a)
 static void conclude(struct actor *a)
 {
     double end = a->issue_at;
-    int coll = a->issue_coll;
+    int cause = a->issue_cause;
 
     for (int st = 0; st < NSTREAM; st++)
         if (a->last_on[st] >= 0 && a->items[a->last_on[st]].end > end) {
             end = a->items[a->last_on[st]].end;
-            coll = a->items[a->last_on[st]].coll;
+            cause = a->last_on[st];
         }
-    account_gap(a, coll, end);
+    account_gap(a, cause, end);
     a->out->step_s = end;
 }
 
@@ -433,11 +453,20 @@ static double entries(const struct schedules *s, int from, int to)
     return n;
 }
 
+bool clock_keeps(const struct role *roles, int n, enum sched_id id)
+{
+    double all = 0;
+
+    for (int i = 0; i < n; i++)
+        all += entries(roles[i].s, roles[i].s->begin[id], roles[i].s->end[id]);
+    return all <= KEPT_MOST;
+}
+
 bool clock_one(const struct schedules *s, enum sched_id id, const struct durations *d, const struct contention *c,
                struct timeline *out, struct run *kept)
 {
     struct role role = { s, d, c, NULL };
-    bool fits = !kept || entries(s, s->begin[id], s->end[id]) <= KEPT_MOST;
+    bool fits = !kept || clock_keeps(&role, 1, id);
     struct clock_result result;
 
     if (kept)

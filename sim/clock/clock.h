@@ -48,6 +48,9 @@ struct clock_result {
 bool clock_run(const struct role *roles, int n, enum sched_id id, struct timeline *lines, struct run *kept,
                struct clock_result *out);
 
+/* Whether the entries of all roles, repeats unrolled, are few enough to be kept: a million. */
+bool clock_keeps(const struct role *roles, int n, enum sched_id id);
+
 /* One role, which waits for no other.  `c` and `kept` may be NULL.  False when more than a million entries
  * were to be kept: then none is. */
 bool clock_one(const struct schedules *s, enum sched_id id, const struct durations *d, const struct contention *c,

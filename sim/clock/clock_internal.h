@@ -14,7 +14,8 @@ enum item_state { WAITING, ARRIVED, RUNNING, DONE };
 struct item {
     int     op;
     int64_t iteration;
-    double  left, since, slow;      /* seconds of undisturbed work that remained then; how much longer they take */
+    double  left, since, slow;      /* seconds of undisturbed work that remained then; how much longer they take.  Of a meet:
+                                     * when it arrived */
     double  issued, start, end;     /* end: while it runs, when it will if nothing changes */
     int     next;                   /* on its stream, in issue order; -1 */
     int     dep0;                   /* its dependencies: deps[dep0 .. dep0+ndeps) */
@@ -22,7 +23,7 @@ struct item {
     int     cause;                  /* the item that its start waited for last; -1: its own issue */
     int     coll;                   /* op * PLAN_GROUPS + group of the collective that the start waited for, -1 */
     int     blocked_by;             /* a dependency that was not done at the last test, -1 */
-    int     issue_coll;             /* the collective that the issuing thread waited for before it, -1 */
+    int     issue_cause;            /* the item that the issuing thread waited for before it, -1 */
     int     meet;                   /* index of the meet that it is part of; -1 */
 };
 
@@ -51,7 +52,7 @@ struct actor {
     int passed;                     /* level of the outermost repeat that began another iteration, -1 */
     int blocked;                    /* the item for which the issuing thread waits, -1 */
     double issue_at;                /* when the issuing thread has issued all that was unrolled */
-    int issue_coll;                 /* the collective that blocked it last, until charged; -1 */
+    int issue_cause;                /* the item that blocked it last, until charged; -1 */
     int64_t wins;                   /* starts that it decided */
     /* running */
     int head[NSTREAM];              /* first item of each stream that is not done, -1 */

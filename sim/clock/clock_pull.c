@@ -211,7 +211,7 @@ static void unroll(struct clock *k, struct actor *a, int op, int64_t iteration)
     a->issue_at += a->d->issue[op];
     *it = (struct item){ .op = op, .iteration = iteration, .left = a->d->work[op], .issued = a->issue_at, .next = -1,
                          .dep0 = a->ndeps, .stream = o->stream, .cause = -1, .coll = -1, .blocked_by = -1,
-                         .issue_coll = -1, .meet = -1 };
+                         .issue_cause = -1, .meet = -1 };
     if (o->stream != STREAM_ISSUE) {
         int before = a->last_on[o->stream];
         if (a->pending >> o->stream & 1) {
@@ -224,9 +224,9 @@ static void unroll(struct clock *k, struct actor *a, int op, int64_t iteration)
         }
         it->coll = before >= 0 && o->stream != STREAM_COMPUTE ? a->items[before].coll : -1;
         depend(a, it, before);
-        it->issue_coll = a->issue_coll;
+        it->issue_cause = a->issue_cause;
         if (o->stream == STREAM_COMPUTE)
-            a->issue_coll = -1;
+            a->issue_cause = -1;
     }
     if (in_line(o)) {
         depend(a, it, a->last_in[o->u.coll.group]);
@@ -281,7 +281,7 @@ void clock_pull_open(struct actor *a, const struct role *r, enum sched_id id)
     a->pc = r->s->begin[id];
     a->end = r->s->end[id];
     a->want = ~0u;
-    a->passed = a->blocked = a->issue_coll = -1;
+    a->passed = a->blocked = a->issue_cause = -1;
     a->next = -1;
     a->most = ITEMS;
     a->dirty = a->touched = true;
@@ -335,7 +335,9 @@ void clock_pull_forget(struct clock *k, struct actor *a)
         map[i] = 1;
         for (int d = 0; d < a->items[i].ndeps; d++)
             mark(map, a->deps[a->items[i].dep0 + d]);
+        mark(map, a->items[i].issue_cause);
     }
+    mark(map, a->issue_cause);
     for (int st = 0; st < NSTREAM; st++)
         mark(map, a->last_on[st]);
     for (int g = 0; g < a->s->groups.n; g++)
@@ -356,6 +358,7 @@ void clock_pull_forget(struct clock *k, struct actor *a)
         renumber(map, &it->next);
         renumber(map, &it->cause);
         renumber(map, &it->blocked_by);
+        renumber(map, &it->issue_cause);
         if (it->meet >= 0 && it->state != DONE)
             for (int m = 0; m < k->meets[it->meet].nmembers; m++)
                 if (k->meets[it->meet].who[m].actor == a->index)
@@ -371,6 +374,7 @@ void clock_pull_forget(struct clock *k, struct actor *a)
     for (int e = 0; e <= a->s->nevents; e++)
         renumber(map, &a->recorded[e]);
     renumber(map, &a->blocked);
+    renumber(map, &a->issue_cause);
     for (int level = 0; level < a->depth; level++)
         a->at[level].first = kept;
     memcpy(a->deps, deps, (size_t)ndeps * sizeof *deps);

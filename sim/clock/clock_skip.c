@@ -68,6 +68,12 @@ static int oldest_of(const struct actor *a)
     return oldest;
 }
 
+/* The collective that waiting for an item is charged to; -1. */
+static int blamed(const struct actor *a, int item)
+{
+    return item < 0 ? -1 : a->items[item].coll;
+}
+
 /* The entries of a role that are under way, and those since `from`, which later ones may blame for
  * waiting.  False where there are too many. */
 static bool under_way(const struct clock *k, const struct actor *a, int from, uint64_t *hash)
@@ -75,15 +81,15 @@ static bool under_way(const struct clock *k, const struct actor *a, int from, ui
     int oldest = oldest_of(a);
     uint64_t h = mix(mix(*hash, (uint64_t)a->pc), (uint64_t)a->depth << 32 | a->pending);
 
-    h = mix(h, (uint64_t)(unsigned)a->issue_coll);
+    h = mix(h, (uint64_t)(unsigned)blamed(a, a->issue_cause));
     if (from < oldest)
         oldest = from;
     if (a->n - oldest > WINDOW)
         return false;
     for (int i = oldest; i < a->n; i++) {
         const struct item *it = &a->items[i];
-        h = mix(h, (uint64_t)it->op << 32 | (uint64_t)(unsigned)(it->coll + 1) << 16 | (uint64_t)(unsigned)(it->issue_coll + 1) << 2 |
-                   it->state);
+        h = mix(h, (uint64_t)it->op << 32 | (uint64_t)(unsigned)(it->coll + 1) << 16 |
+                   (uint64_t)(unsigned)(blamed(a, it->issue_cause) + 1) << 2 | it->state);
         if (it->meet >= 0 && it->state != DONE)
             h = partners(k, it, h);
     }
@@ -155,6 +161,7 @@ static void add_times(struct timeline *to, const struct timeline *now, const str
     to->optimizer_s += k * (now->optimizer_s - then->optimizer_s);
     to->exposed_s += k * (now->exposed_s - then->exposed_s);
     to->idle_s += k * (now->idle_s - then->idle_s);
+    to->bubble_s += k * (now->bubble_s - then->bubble_s);
     to->comm_s += k * (now->comm_s - then->comm_s);
     for (int st = 0; st < NSTREAM; st++)
         to->busy_s[st] += k * (now->busy_s[st] - then->busy_s[st]);
@@ -188,8 +195,12 @@ static void jump_actor(struct clock *k, struct actor *a, const struct actor_stat
         struct item *it = &a->items[i];
         if (it->state == WAITING && it->issued > k->t)
             it->issued += issued;
-        if (it->state == DONE && it->end > before)
-            it->end += it->stream == STREAM_ISSUE ? issued : n * by;
+        if (it->state == DONE && it->end > before) {
+            double later = it->stream == STREAM_ISSUE ? issued : n * by;
+            it->since += later;
+            it->start += later;
+            it->end += later;
+        }
     }
     a->issue_at += issued;
     a->compute_end += n * (now->compute_end - then->compute_end);

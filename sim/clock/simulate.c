@@ -8,6 +8,7 @@
 #include "model/memory/evaluate.h"
 #include "sim/clock/jitter.h"
 #include "sim/clock/overlap.h"
+#include "sim/clock/step.h"
 #include "sim/price/coll_cost.h"
 #include "sim/price/flops.h"
 #include "sim/price/gpu_rates.h"
@@ -279,30 +280,6 @@ void simulate_slowest(const struct plan *p, struct timeline *t)
     t->step_s += t->slowest_s;
 }
 
-static unsigned part_of(const struct op *o)
-{
-    if (o->kind == OP_COLL)
-        return SIMULATE_COLLECTIVES;
-    return o->kind == OP_COMPUTE && o->u.compute.pass == PASS_BACKWARD ? SIMULATE_BACKWARD : SIMULATE_REST;
-}
-
-double simulate_step_with(const struct plan *p, const struct schedules *s, const struct priced *prices,
-                          const struct contention *slow, const double *ends, unsigned parts)
-{
-    size_t n = (size_t)s->end[SCHED_STEADY];
-    double *work = room_new(n + 1, sizeof *work);
-    struct durations d = prices->middle;
-    struct timeline t;
-
-    for (int i = s->begin[SCHED_STEADY]; i < s->end[SCHED_STEADY]; i++)
-        work[i] = (part_of(&s->ops[i]) & parts ? ends : prices->middle.work)[i];
-    d.work = work;
-    clock_one(s, SCHED_STEADY, &d, slow, &t, NULL);
-    simulate_slowest(p, &t);
-    free(work);
-    return t.step_s;
-}
-
 /* Of what streams lose to each other this share is not known: it is measured with a few kernels and sizes
  * in the place of all. */
 #define ERROR_OF_LOSS .5
@@ -325,96 +302,121 @@ static double paced(const struct plan *p, const struct plan_groups *groups, cons
 
 /* Work, collectives, what they lose to each other, the wait for the slowest rank, and where it was measured the
  * machine itself between then and now, err apart: squares add. */
-static void interval(const struct plan *p, const struct schedules *s, const struct priced *prices,
-                     const struct contention *slow, struct timing *out)
+static int interval(const struct step *st, struct timing *out)
 {
     /* Backward's kernels have shapes of their own; of one calibration all work errs together. */
-    static const unsigned parts[2][4] = { { SIMULATE_COLLECTIVES, SIMULATE_BACKWARD, SIMULATE_REST },
-                                          { SIMULATE_COLLECTIVES, SIMULATE_WORK } };
+    static const unsigned parts[2][4] = { { STEP_COLLECTIVES, STEP_BACKWARD, STEP_REST }, { STEP_COLLECTIVES, STEP_WORK } };
+    const struct plan *p = st->p;
     double step = out->line.step_s, late = ERROR_OF_SLOWEST * out->line.slowest_s;
     double loss = ERROR_OF_LOSS * (step - out->line.slowest_s - out->free_s);
-    bool measured = p->cluster.measured && prices->basis == BASIS_MEASURED;
-    double machine = measured ? p->cluster.measured->drift * paced(p, &s->groups, &out->line) : 0;
+    bool measured = p->cluster.measured && st->basis == BASIS_MEASURED;
+    double machine = measured ? p->cluster.measured->drift * paced(p, &st->role[0].s->groups, &out->line) : 0;
     double less = machine * machine + loss * loss + late * late, more = less;
 
     for (int i = 0; parts[measured][i]; i++) {
-        double down = step - simulate_step_with(p, s, prices, slow, prices->low.work, parts[measured][i]);
-        double up = simulate_step_with(p, s, prices, slow, prices->high.work, parts[measured][i]) - step;
-        less += down * down;
-        more += up * up;
+        double low = step_seconds(st, &(struct step_view){ parts[measured][i], false, 1, 1 });
+        double high = step_seconds(st, &(struct step_view){ parts[measured][i], true, 1, 1 });
+        if (low < 0 || high < 0)
+            return -1;
+        less += (step - low) * (step - low);
+        more += (high - step) * (high - step);
     }
     out->low_s = fmax(0, step - sqrt(less));
     out->high_s = step + sqrt(more);
+    return 0;
 }
 
-int simulate(const struct plan *p, const struct schedules *s, struct cost_cache *cache, struct timing *out)
+static void ratios(const struct plan *p, struct timing *out)
 {
-    struct coll_memo memo = { 0 };
-    struct contention slow;
-    struct timeline t;
-    struct priced prices;
-
-    memset(out, 0, sizeof *out);
-    out->held_bytes = -1;
-    if (simulate_price(p, s, SCHED_STEADY, cache, &memo, &prices) < 0)
-        return -1;
-    simulate_contention(p, s, &prices, &slow);
-    clock_one(s, SCHED_STEADY, &prices.middle, NULL, &t, NULL);
-    out->free_s = t.step_s;
-    clock_one(s, SCHED_STEADY, &prices.middle, &slow, &out->line, NULL);
-    simulate_slowest(p, &out->line);
-    interval(p, s, &prices, &slow, out);
-    out->basis = prices.basis;
-    out->outside = prices.outside;
-    simulate_priced_free(&prices);
     out->tokens_per_s = (double)(plan_global_batch(p) * p->seq) / out->line.step_s;
     double each = out->tokens_per_s / (double)p->cluster.world_size;
     out->tflops_per_gpu = each * flops_per_token(&p->model, p->seq, FLOPS_PALM) / 1e12;
     out->mfu = flops_mfu(p, FLOPS_PALM, each);
     out->hfu = flops_hfu(p, FLOPS_PALM, each);
-    return 0;
+}
+
+static int time_step(const struct step *st, struct timing *out, struct run *kept)
+{
+    struct timeline *lines = room_new((size_t)st->n, sizeof *lines);
+    double makespan;
+    int rc = step_run(st, &(struct step_view){ .slow = 0, .issue = 1 }, lines, NULL, &out->free_s);
+
+    if (rc == 0)
+        rc = step_run(st, NULL, lines, NULL, &makespan);
+    if (rc == 0) {
+        step_parts(st, lines, makespan, &out->line, &out->stages);
+        rc = interval(st, out);
+    }
+    if (rc == 0)                    /* again, every entry: without skipping the same to 1e-12 */
+        rc = step_run(st, NULL, lines, kept, &makespan);
+    for (int i = 0; rc == 0 && i < st->n; i++)
+        kept[i].total.step_s = makespan;            /* each stage's step is the whole */
+    out->basis = st->basis;
+    out->outside = st->outside;
+    free(lines);
+    if (rc == 0)
+        ratios(st->p, out);
+    return rc;
+}
+
+/* What a stage holds at most: by the clock in a steady step, as allocated before, and where not every entry was kept. */
+static int64_t held_by(const struct memory_verdict *m, const struct schedules *s, const struct run *r)
+{
+    int64_t at, held;
+
+    if (r->n == 0)
+        return m->needed;
+    held = held_peak(s, r, &at) + m->needed - m->ledger.peak.bytes;
+    for (int c = 0; c < NCAT; c++)
+        held += m->ledger.persistent[c];
+    return m->ledger.peak.sched != SCHED_STEADY && m->needed > held ? m->needed : held;
+}
+
+int simulate_stages(const struct plan *p, const struct evaluation *e, struct timing *out, struct run *kept)
+{
+    const struct schedules *of[EVALUATION_STAGES];
+    struct cost_cache *cache = cost_cache_new(p);
+    struct coll_memo memo = { 0 };
+    struct step st;
+    int n = evaluation_roles(e, of), rc = step_open(p, of, n, cache, &memo, &st);
+
+    memset(out, 0, sizeof *out);
+    if (rc == 0) {
+        rc = time_step(&st, out, kept);
+        step_close(&st);
+    }
+    for (int i = 0; rc == 0 && i < n; i++) {
+        int64_t held = held_by(e->nstages ? &e->stage[i].m : &e->m, of[i], &kept[i]);
+        out->stages.stage[i].held_bytes = held;
+        out->held_bytes = held > out->held_bytes ? held : out->held_bytes;
+    }
+    for (int i = 0; rc < 0 && i < n; i++)
+        run_free(&kept[i]);
+    cost_cache_free(cache);
+    return rc;
 }
 
 int simulate_plan(const struct plan *p, const struct evaluation *e, struct timing *out, struct run *kept)
 {
-    struct coll_memo memo = { 0 };
-    const struct schedules *s = &e->schedules;
-    struct cost_cache *cache = cost_cache_new(p);
-    struct contention slow;
-    struct priced prices;
-    struct timeline t;
-    struct run r;
-    int64_t at;
-    int rc = simulate(p, s, cache, out);
+    int n = e->nstages ? e->nstages : 1, mine = e->nstages ? e->fullest : 0;
+    struct run *runs = room_new((size_t)n, sizeof *runs);
+    int rc = simulate_stages(p, e, out, runs);
 
-    if (rc == 0)
-        rc = simulate_price(p, s, SCHED_STEADY, cache, &memo, &prices);
-    cost_cache_free(cache);
-    if (rc < 0)
-        return rc;
-    simulate_contention(p, s, &prices, &slow);
-    out->held_bytes = e->m.ledger.peak.sched == SCHED_STEADY ? 0 : e->m.needed;
-    if (clock_one(s, SCHED_STEADY, &prices.middle, &slow, &t, &r)) {
-        int64_t held = held_peak(s, &r, &at) + e->m.needed - e->m.ledger.peak.bytes;
-        for (int c = 0; c < NCAT; c++)
-            held += e->m.ledger.persistent[c];
-        if (held > out->held_bytes)
-            out->held_bytes = held;
-    } else {
-        out->held_bytes = e->m.needed;
-    }
-    simulate_priced_free(&prices);
-    if (kept)
-        *kept = r;
-    else
-        run_free(&r);
-    return 0;
+    for (int i = 0; rc == 0 && i < n; i++)
+        if (kept && i == mine)
+            *kept = runs[i];
+        else
+            run_free(&runs[i]);
+    free(runs);
+    return rc;
 }
 
 void simulate_timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t)
 {
-    json_t *memory = json_object_get(doc, "memory");
+    json_t *memory = json_object_get(doc, "memory"), *roles = json_object_get(memory, "roles");
 
+    for (int i = 0; i < e->nstages; i++)
+        json_object_set_new(json_array_get(roles, (size_t)i), "peak_bytes", json_integer(t->stages.stage[i].held_bytes));
     json_object_set_new(doc, "time", simulate_timing_json(p, &e->schedules, t));
     json_object_set_new(memory, "peak_bytes", json_integer(t->held_bytes));
     json_object_set_new(memory, "waits_for_memory", json_boolean(simulate_waits_for_memory(e, t)));
@@ -430,6 +432,35 @@ static json_t *away_json(const struct timeline *l)
     return json_pack("{s:f, s:f, s:f, s:f, s:f}", "to_host_s", l->away_s[AWAY_DOWN], "from_host_s", l->away_s[AWAY_UP],
                      "host_s", l->away_s[AWAY_HOST], "disk_read_s", l->away_s[AWAY_READ], "disk_write_s",
                      l->away_s[AWAY_WRITE]);
+}
+
+/* Exposed communication over one axis of the ranks. */
+static void exposed_into(json_t *doc, const struct schedules *s, const struct timeline *l, enum group is, const char *key)
+{
+    int g = plan_groups_find(&s->groups, is);
+    double exposed = 0;
+
+    for (int op = 0; op < NCOLL && g >= 0; op++)
+        exposed += l->exposed_by[op][g];
+    if (g >= 0)
+        json_object_set_new(doc, key, json_real(exposed));
+}
+
+/* Parts of a pipeline's step: the busiest stage's, and every stage's own. */
+static void stages_into(json_t *doc, const struct timing *t)
+{
+    json_t *stages = json_array();
+
+    for (int i = 0; i < t->stages.n; i++) {
+        const struct stage_part *of = &t->stages.stage[i];
+        json_array_append_new(stages, json_pack("{s:i, s:f, s:f, s:f}", "stage", i, "work_s", of->work_s,
+                                                "messages_s", of->messages_s, "bubble_s", of->bubble_s));
+    }
+    json_object_set_new(doc, "bubble_s", json_real(t->line.bubble_s));
+    json_object_set_new(doc, "imbalance_s", json_real(t->stages.imbalance_s));
+    json_object_set_new(doc, "messages_s", json_real(t->stages.stage[t->stages.busiest].messages_s));
+    json_object_set_new(doc, "busiest_stage", json_integer(t->stages.busiest));
+    json_object_set_new(doc, "stages", stages);
 }
 
 json_t *simulate_timing_json(const struct plan *p, const struct schedules *s, const struct timing *t)
@@ -450,6 +481,10 @@ json_t *simulate_timing_json(const struct plan *p, const struct schedules *s, co
         "mfu", t->mfu, "hfu", t->hfu, "flop_convention", flop_convention_name(FLOPS_PALM),
         "low_s", t->low_s, "high_s", t->high_s, "basis", basis_name(t->basis),
         "outside_calibrated_range", t->outside, "kernels", kernels_name(p->kernels));
+    exposed_into(doc, s, &t->line, GROUP_TENSOR, "exposed_tensor_s");
+    exposed_into(doc, s, &t->line, GROUP_CONTEXT, "exposed_context_s");
+    if (t->stages.n > 1)
+        stages_into(doc, t);
     if (s->spaces)
         json_object_set_new(doc, "away", away_json(&t->line));
     return doc;

@@ -2,7 +2,7 @@
  * the wait for the slowest rank added; and the usual ratios.
  *
  *     struct timing t;
- *     simulate(&plan, &evaluation.schedules, cache, &t);
+ *     if (simulate_plan(&plan, &evaluation, &t, NULL) < 0) ...
  *     ... t.line.step_s, t.mfu ...
  *
  * Low and high bound a 90 % interval.  Work, collectives, what streams lose to each other and the wait for the
@@ -18,16 +18,28 @@
 #include "sim/clock/clock.h"
 #include "sim/price/kernel_cost.h"
 
+/* Parts of a pipeline's step, stage by stage (step.h): seconds on the clock. */
+struct stage_part {
+    double  work_s, messages_s, bubble_s;
+    int64_t held_bytes;
+};
+struct stage_parts {
+    int    n, busiest;              /* stages; 1 where there is no pipeline */
+    double imbalance_s;             /* the busiest one's work less the mean */
+    struct stage_part stage[EVALUATION_STAGES];
+};
+
 struct timing {
-    struct timeline line;           /* with contention */
+    struct timeline line;           /* with contention; of a pipeline its busiest stage's (step.h) */
+    struct stage_parts stages;
     double free_s;                  /* step time if nothing slowed anything down */
     double low_s, high_s;
     enum basis basis;
     bool   outside;                 /* an entry is beyond what was measured */
     double tokens_per_s;            /* of the whole world */
     double tflops_per_gpu, mfu, hfu;
-    int64_t held_bytes;             /* most held: by the clock in a steady step, as allocated in init and
-                                     * first, and in a step of too many entries to keep; -1: not asked for */
+    int64_t held_bytes;             /* most held by any stage, all overhead included: by the clock in a steady step, as
+                                     * allocated in init and first, and in a step of too many entries to keep */
 };
 
 /* Costs of collectives already met on one cluster: a search meets the same again and
@@ -56,24 +68,16 @@ void simulate_priced_free(struct priced *p);
 /* Adds to the clock's step the wait for the slowest rank (jitter_slowest_s). */
 void simulate_slowest(const struct plan *p, struct timeline *t);
 
-/* Entries whose times err apart: collectives, backward's kernels, everything else. */
-enum { SIMULATE_COLLECTIVES = 1, SIMULATE_BACKWARD = 2, SIMULATE_REST = 4, SIMULATE_WORK = SIMULATE_BACKWARD | SIMULATE_REST };
-
-/* Seconds of a steady step in which the entries of `parts` take `ends` (indexed like ops[]: prices->low.work or
- * high.work) and the others their middle. */
-double simulate_step_with(const struct plan *p, const struct schedules *s, const struct priced *prices,
-                          const struct contention *slow, const double *ends, unsigned parts);
-
 /* Slow-downs of this cluster and these groups; those that were measured are in `prices` (may be NULL), to
  * which *out then points. */
 void simulate_contention(const struct plan *p, const struct schedules *s, const struct priced *prices, struct contention *out);
 
-/* Time of one steady step. */
-int simulate(const struct plan *p, const struct schedules *s, struct cost_cache *cache, struct timing *out);
-
-/* The same for an evaluated plan, with a cost cache of its own and held memory (all
- * overhead included); `kept` (may be NULL) receives every entry, for run_free(). */
+/* One steady step of an evaluated plan; `kept` (may be NULL) receives every entry of e->schedules, for run_free(): of a
+ * pipeline its fullest stage's.  0, or -1 with the reason reported. */
 int simulate_plan(const struct plan *p, const struct evaluation *e, struct timing *out, struct run *kept);
+
+/* The same; `kept` has room for every stage (evaluation_roles). */
+int simulate_stages(const struct plan *p, const struct evaluation *e, struct timing *out, struct run *kept);
 
 /* Puts time and held memory into a document of evaluation_json(). */
 void simulate_timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t);

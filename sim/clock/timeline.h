@@ -1,9 +1,9 @@
 /* timeline.h -- what goes into the clock (clock.h) and what comes out: durations, where a step's time
  * goes, every entry as it ran.
  *
- * step = compute + optimizer + exposed + idle (+ slowest, in a predicted step), always: the compute stream works,
- * runs a collective or waits for one (exposed, charged to that collective), or waits for the
- * issuing thread or a copy (idle). */
+ * step = compute + optimizer + exposed + idle + bubble (+ slowest, in a predicted step), always: the compute stream
+ * works, runs a collective or waits for one (exposed, charged to that collective), waits for the issuing thread or a
+ * copy (idle), or waits until another role has come to a message or collective (bubble). */
 #ifndef DPX_TIMELINE_H
 #define DPX_TIMELINE_H
 
@@ -24,6 +24,7 @@ struct timeline {
     double exposed_s;               /* the compute stream ran collectives or waited for them */
     double exposed_by[NCOLL][PLAN_GROUPS];
     double idle_s;                  /* the rest */
+    double bubble_s;                /* other roles had not come yet; 0 of one role */
     double slowest_s;               /* all wait for the slowest of them (jitter.h); 0 but in a predicted step */
     double busy_s[NSTREAM];         /* work on each stream */
     double comm_s;                  /* work of collectives, all streams */

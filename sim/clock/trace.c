@@ -7,10 +7,9 @@
 #include <jansson.h>
 
 #include "base/output.h"
+#include "base/room.h"
 #include "model/memory/evaluate.h"
 #include "sim/clock/simulate.h"
-
-enum { PID = 1 };
 
 /* `"key":"value"`, escaped: names come from files too. */
 static void put_string(FILE *f, const char *s)
@@ -37,16 +36,16 @@ static bool has_entries(const struct schedules *s, enum stream st)
 }
 
 /* The host's own streams only where there are any. */
-static void put_rows(FILE *f, const struct schedules *s)
+static void put_rows(FILE *f, int pid, const char *name, const struct schedules *s)
 {
-    fprintf(f, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"one rank\"}}", PID);
+    fprintf(f, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"%s\"}}", pid, name);
     for (int st = 0; st < NSTREAM; st++) {
         if (stream_is_host((enum stream)st) && !has_entries(s, (enum stream)st))
             continue;
-        fprintf(f, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":", PID, st);
+        fprintf(f, ",\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":", pid, st);
         put_string(f, stream_name((enum stream)st));
         fprintf(f, "}},\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%d}}",
-                PID, st, st);
+                pid, st, st);
     }
 }
 
@@ -71,13 +70,13 @@ static void put_args(FILE *f, const struct schedules *s, const struct op *o)
     }
 }
 
-static void put_slice(FILE *f, const struct schedules *s, const struct ran *ran, bool critical)
+static void put_slice(FILE *f, int pid, const struct schedules *s, const struct ran *ran, bool critical)
 {
     const struct op *o = &s->ops[ran->op];
     char words[96];
 
     evaluation_op_in_words(s, ran->op, ran->iteration, words, sizeof words);
-    fprintf(f, ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":", PID, o->stream,
+    fprintf(f, ",\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":", pid, o->stream,
             1e6 * ran->start, 1e6 * (ran->end - ran->start));
     put_string(f, words);
     fprintf(f, ",\"cat\":\"%s\"%s,\"args\":{\"issued_us\":%.3f,\"critical\":%s", phase_name(o->phase),
@@ -86,13 +85,13 @@ static void put_slice(FILE *f, const struct schedules *s, const struct ran *ran,
     fputs("}}", f);
 }
 
-static void put_counter(FILE *f, const char *name, double t, int64_t bytes)
+static void put_counter(FILE *f, int pid, const char *name, double t, int64_t bytes)
 {
-    fprintf(f, ",\n{\"ph\":\"C\",\"pid\":%d,\"ts\":%.3f,\"name\":\"%s\",\"args\":{\"bytes\":%" PRId64 "}}", PID,
+    fprintf(f, ",\n{\"ph\":\"C\",\"pid\":%d,\"ts\":%.3f,\"name\":\"%s\",\"args\":{\"bytes\":%" PRId64 "}}", pid,
             1e6 * t, name, bytes);
 }
 
-static void put_memory(FILE *f, const struct schedules *s, const struct run *r, int64_t before)
+static void put_memory(FILE *f, int pid, const struct schedules *s, const struct run *r, int64_t before)
 {
     struct point *p = calloc((size_t)r->n + 1, sizeof *p);
     struct held_point *h;
@@ -102,59 +101,64 @@ static void put_memory(FILE *f, const struct schedules *s, const struct run *r, 
         abort();
     n = ledger_curve(s, SCHED_STEADY, p, r->n);
     for (int64_t i = 0; i < n && i < r->n; i++)     /* the most, inside the entry */
-        put_counter(f, "allocated", r->ran[i].issued, p[i].peak);
+        put_counter(f, pid, "allocated", r->ran[i].issued, p[i].peak);
     for (enum space in = SPACE_PINNED; in < NSPACE; in++) {
         char name[32];
         snprintf(name, sizeof name, "allocated, %s", space_name(in));
         n = s->spaces & IN(in) ? ledger_curve_in(s, IN(in), SCHED_STEADY, p, r->n) : 0;
         for (int64_t i = 0; i < n && i < r->n; i++)
-            put_counter(f, name, r->ran[i].issued, p[i].peak);
+            put_counter(f, pid, name, r->ran[i].issued, p[i].peak);
     }
     free(p);
     m = held_curve(s, r, &h);
     for (int64_t i = 0; i < m; i++)
-        put_counter(f, "held", h[i].t, before + h[i].bytes);
+        put_counter(f, pid, "held", h[i].t, before + h[i].bytes);
     free(h);
 }
 
-static void put_critical(FILE *f, const struct schedules *s, const struct run *r, const int64_t *path, int64_t n)
+static void put_critical(FILE *f, int pid, const struct schedules *s, const struct run *r, const int64_t *path, int64_t n)
 {
     for (int64_t i = n - 1; i >= 0; i--) {
         const struct ran *ran = &r->ran[path[i]];
-        fprintf(f, ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"id\":1,\"name\":\"critical path\",\"cat\":\"critical\"%s}",
-                i == n - 1 ? "s" : i ? "t" : "f", PID, s->ops[ran->op].stream, 1e6 * ran->start,
-                i ? "" : ",\"bp\":\"e\"");
+        fprintf(f, ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"id\":%d,\"name\":\"critical path\",\"cat\":\"critical\"%s}",
+                i == n - 1 ? "s" : i ? "t" : "f", pid, s->ops[ran->op].stream, 1e6 * ran->start,
+                pid, i ? "" : ",\"bp\":\"e\"");
     }
 }
 
-int trace_write(const struct schedules *s, const struct run *r, int64_t before, const char *path)
+/* One role: a process. */
+static void put_role(FILE *f, int pid, const struct trace_role *role)
 {
-    int64_t *critical = calloc((size_t)r->n + 1, sizeof *critical);
-    bool *on_path = calloc((size_t)r->n + 1, sizeof *on_path);
-    struct output o;
-    int rc = -1;
-
-    if (!critical || !on_path)
-        abort();
+    const struct run *r = role->r;
+    int64_t *critical = room_new((size_t)r->n + 1, sizeof *critical);
+    bool *on_path = room_new((size_t)r->n + 1, sizeof *on_path);
     int64_t n = run_critical(r, critical, r->n);
+
     for (int64_t i = 0; i < n; i++)
         on_path[critical[i]] = true;
-    if (output_open(&o, path) < 0)
-        goto out;
-    FILE *f = o.f;
-    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", f);
-    put_rows(f, s);
+    put_rows(f, pid, role->name ? role->name : "one rank", role->s);
     for (int64_t i = 0; i < r->n; i++)
         if (r->ran[i].end > r->ran[i].start)
-            put_slice(f, s, &r->ran[i], on_path[i]);
-    put_memory(f, s, r, before);
-    put_critical(f, s, r, critical, n);
-    fputs("\n]}\n", f);
-    rc = output_close(&o);
-out:
+            put_slice(f, pid, role->s, &r->ran[i], on_path[i]);
+    put_memory(f, pid, role->s, r, role->before);
+    put_critical(f, pid, role->s, r, critical, n);
     free(critical);
     free(on_path);
-    return rc;
+}
+
+int trace_write(const struct trace_role *roles, int n, const char *path)
+{
+    struct output o;
+
+    if (output_open(&o, path) < 0)
+        return -1;
+    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", o.f);
+    for (int i = 0; i < n; i++) {
+        fputs(i ? ",\n" : "", o.f);
+        put_role(o.f, i + 1, &roles[i]);
+    }
+    fputs("\n]}\n", o.f);
+    return output_close(&o);
 }
 
 /* ---- the chart ---- */

@@ -85,7 +85,7 @@ static void print_memory(const struct evaluation *e, const struct timing *t)
     const struct peak *p = &e->m.ledger.peak;
     int64_t extra = e->m.overhead.by[OVERHEAD_ALLOCATED] + e->m.overhead.by[OVERHEAD_OUTSIDE];
 
-    printf("memory at the peak: rank %" PRId64 ", %s step, %s\n", e->m.rank, sched_name(p->sched), e->peak_at);
+    printf("memory at the peak: %s, %s step, %s\n", evaluation_where(e).s, sched_name(p->sched), e->peak_at);
     for (int c = 0; c < NCAT; c++)
         row(category_name((enum category)c), p->by[c]);
     for (int i = 0; i < e->m.overhead.n; i++)
@@ -127,6 +127,29 @@ static void print_away(const struct timeline *l)
             printf("  %-28s %10.4f s, beside that or while it waits\n", what[i], l->away_s[i]);
 }
 
+static void share(const char *what, double s, double step)
+{
+    printf("  %-28s %10.4f s %5.1f %%\n", what, s, 100 * s / step);
+}
+
+/* What each stage of a pipeline holds, and how it spends the step. */
+static void print_stages(const struct evaluation *e, const struct timing *t)
+{
+    if (!e->nstages)
+        return;
+    printf("\nstages of the pipeline; work, sends and receives, bubble: seconds of the step\n"
+           "  %-18s %12s %12s %10s %10s %10s\n", "", "needed", "reserved", "work", "messages", "bubble");
+    for (int i = 0; i < e->nstages; i++) {
+        const struct evaluation_stage *of = &e->stage[i];
+        const struct stage_part *part = &t->stages.stage[i];
+        char name[48];
+        snprintf(name, sizeof name, "stage %d, rank %" PRId64, i, of->m.rank);
+        printf("  %-18s %12s %12s %10.4g %10.4g %10.4g%s%s\n", name, size_text(of->m.needed).s,
+               of->reserved.known ? size_text(of->reserved.reserved_peak).s : "-", part->work_s, part->messages_s,
+               part->bubble_s, i == e->fullest ? "  fullest" : "", i == t->stages.busiest ? "  busiest" : "");
+    }
+}
+
 static void print_time(const struct plan *p, const struct schedules *s, const struct timing *t)
 {
     const struct timeline *l = &t->line;
@@ -135,16 +158,23 @@ static void print_time(const struct plan *p, const struct schedules *s, const st
     printf("\nstep %.4g s (90 %%: %.4g to %.4g; %s), %.4g tokens/s, MFU %.1f %%, HFU %.1f %% (%s)\n", step, t->low_s,
            t->high_s, basis_name(t->basis), t->tokens_per_s, 100 * t->mfu, 100 * t->hfu,
            flop_convention_name(FLOPS_PALM));
-    printf("  %-28s %10.4f s %5.1f %%\n", "compute", l->compute_s, 100 * l->compute_s / step);
+    if (t->stages.n > 1)
+        printf("  of stage %d, the busiest:\n", t->stages.busiest);
+    share("compute", l->compute_s, step);
     for (int op = 0; op < NCOLL; op++)
         for (int g = 0; g < s->groups.n; g++)
             if (l->exposed_by[op][g] > 0.0005 * step)
                 printf("  exposed %-12s %-7s %10.4f s %5.1f %%\n", coll_name((enum coll_op)op),
                        s->groups.group[g].name, l->exposed_by[op][g], 100 * l->exposed_by[op][g] / step);
-    printf("  %-28s %10.4f s %5.1f %%\n", "optimizer", l->optimizer_s, 100 * l->optimizer_s / step);
-    printf("  %-28s %10.4f s %5.1f %%\n", eval_idle_name(s->spaces != 0), l->idle_s, 100 * l->idle_s / step);
+    share("optimizer", l->optimizer_s, step);
+    share(eval_idle_name(s->spaces != 0), l->idle_s, step);
+    if (t->stages.n > 1)
+        share("bubble (other stages' turn)", l->bubble_s, step);
     if (l->slowest_s > 0)
-        printf("  %-28s %10.4f s %5.1f %%\n", "waiting for the slowest rank", l->slowest_s, 100 * l->slowest_s / step);
+        share("waiting for the slowest rank", l->slowest_s, step);
+    if (t->stages.n > 1)
+        printf("  its work exceeds the stages' mean by %.4f s (%.1f %%), the imbalance\n", t->stages.imbalance_s,
+               100 * t->stages.imbalance_s / step);
     print_away(l);
     printf("  communication in all %.4f s; without contention the step would take %.4g s\n", l->comm_s, t->free_s);
     if (gpu_lacks(&p->cluster.gpu, p->precision))
@@ -242,6 +272,7 @@ int cmd_eval(int argc, char **argv)
             puts(elsewhere_note(&p));
         print_comm(&e.schedules, &e.comm);
         print_time(&p, &e.schedules, &t);
+        print_stages(&e, &t);
         if (noise)
             print_jitter(&added, t.line.step_s - t.line.slowest_s);
         if (money_print(&money, &p, &t, stdout) < 0)

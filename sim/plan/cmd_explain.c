@@ -7,13 +7,17 @@
 
 #include "base/fail.h"
 #include "base/opts.h"
+#include "base/room.h"
 #include "base/size.h"
+#include "model/lower/lower.h"
 #include "model/memory/evaluate.h"
 #include "sim/clock/simulate.h"
 #include "sim/clock/trace.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/explain.h"
+#include "sim/plan/figure.h"
 #include "sim/plan/memory_plot.h"
+#include "sim/plan/pipeline_plot.h"
 #include "sim/search/advice.h"
 
 static void print_families(const struct schedules *s, const struct peak *at)
@@ -47,53 +51,98 @@ static void print_live(const struct evaluation *e)
     }
 }
 
-/* The steady step on the clock: a chart, or a trace file. */
-static int explain_time(const struct explained *p, const char *trace)
-{
-    const struct schedules *s = &p->e.schedules;
-    struct timing t;
-    struct run r;
-    int64_t before = 0;
-    int rc = 0;
+struct explain_args { const char *trace, *figure, *db; bool schedule; int64_t rank, stage; };
 
-    if (simulate_plan(&p->plan, &p->e, &t, &r) < 0)
+/* The step of all ranks, or of every stage, as it ran. */
+static int show_runs(const struct explained *p, const struct timing *t, const struct run *runs, const struct explain_args *a)
+{
+    struct trace_role *roles = explain_roles(&p->e, runs);
+    int n = p->e.nstages ? p->e.nstages : 1, rc = 0;
+
+    if (!roles)
+        printf("(too many entries to draw or trace them one by one)\n");
+    else if (a->trace)
+        rc = trace_write(roles, n, a->trace);
+    else if (n == 1)
+        trace_gantt_print(roles->s, roles->r, 84, stdout);
+    if (p->e.nstages)
+        explain_pipeline(&p->plan, &p->e, t, runs, stdout);
+    if (roles && a->figure && rc == 0)
+        rc = pipeline_plot_figure(roles, n, t->line.step_s - t->line.slowest_s, a->figure);
+    free(roles);
+    return rc;
+}
+
+/* The steady step on the clock: a chart, or a trace file. */
+static int explain_time(const struct explained *p, const struct explain_args *a)
+{
+    int n = p->e.nstages ? p->e.nstages : 1, rc;
+    struct run *runs = room_new((size_t)n, sizeof *runs);
+    struct timing t;
+
+    if (simulate_stages(&p->plan, &p->e, &t, runs) < 0) {
+        free(runs);
         return -1;
-    for (int c = 0; c < NCAT; c++)
-        before += p->e.m.ledger.persistent[c];
+    }
     printf("\none steady step: %.4g s (90 %%: %.4g to %.4g; %s)", t.line.step_s, t.low_s, t.high_s, basis_name(t.basis));
     if (t.line.slowest_s > 0)
         printf(", of which %.2g s waiting for the slowest rank; the others on the clock:", t.line.slowest_s);
     putchar('\n');
-    if (r.n == 0)
-        printf("(too many entries to draw or trace them one by one)\n");
-    else if (trace)
-        rc = trace_write(s, &r, before, trace);
-    else
-        trace_gantt_print(s, &r, 84, stdout);
-    if (t.held_bytes >= 0)
-        printf("held at most %s at once, by the clock, overhead included\n", size_text(t.held_bytes).s);
-    run_free(&r);
+    rc = show_runs(p, &t, runs, a);
+    printf("held at most %s at once, by the clock, overhead included\n", size_text(t.held_bytes).s);
+    for (int i = 0; i < n; i++)
+        run_free(&runs[i]);
+    free(runs);
     return rc;
 }
 
-static int explain_one(const char *path, bool schedule, const char *trace, const char *db)
+/* The entries of the fullest rank, or of the one that was asked for. */
+static int print_schedule(const struct explained *p, const struct explain_args *a)
+{
+    struct mesh m = plan_mesh(&p->plan);
+    struct mesh_group pipe = mesh_group(&m, MESH_AXIS(AXIS_PIPE));
+    int64_t rank = a->rank >= 0 ? a->rank : a->stage >= 0 ? mesh_member(&pipe, p->e.m.rank, a->stage) : p->e.m.rank;
+    struct schedules other = { 0 };
+    int rc = rank == p->e.m.rank ? 0 : lower(&p->plan, rank, &other);
+
+    for (int id = 0; rc == 0 && id < NSCHED; id++)
+        sched_print(rank == p->e.m.rank ? &p->e.schedules : &other, (enum sched_id)id, stdout);
+    schedules_free(&other);
+    return rc;
+}
+
+static int check_place(const struct plan *p, const struct explain_args *a)
+{
+    struct mesh m = plan_mesh(p);
+
+    if (a->rank >= p->cluster.world_size)
+        return fail("explain: --rank %" PRId64 ": the plan has ranks 0 to %" PRId64, a->rank, p->cluster.world_size - 1);
+    if (a->stage >= m.size[AXIS_PIPE])
+        return fail("explain: --stage %" PRId64 ": the plan has %" PRId64 " stage%s", a->stage, m.size[AXIS_PIPE],
+                    m.size[AXIS_PIPE] == 1 ? ", no pipeline" : "s");
+    return a->figure && m.size[AXIS_PIPE] == 1 ? fail("explain: -o draws a pipeline, and the plan has none") : 0;
+}
+
+static int explain_one(const char *path, const struct explain_args *a)
 {
     struct explained p;
 
     if (explain_load(path, &p) < 0)
         return EXIT_MISUSE;
-    if (measured_load(db, p.plan.precision, &p.plan.cluster) < 0) {
+    int rc = check_place(&p.plan, a) < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (rc == EXIT_DONE && measured_load(a->db, p.plan.precision, &p.plan.cluster) < 0)
+        rc = measured_status();
+    if (rc == EXIT_DONE && a->schedule && print_schedule(&p, a) < 0)
+        rc = EXIT_MISUSE;
+    if (rc != EXIT_DONE) {
         explain_unload(&p);
-        return measured_status();
+        return rc;
     }
-    if (schedule)
-        for (int id = 0; id < NSCHED; id++)
-            sched_print(&p.e.schedules, (enum sched_id)id, stdout);
-    printf("\nmemory of rank %" PRId64 " over one steady step\n", p.e.m.rank);
+    printf("\nmemory of %s over one steady step\n", evaluation_where(&p.e).s);
     memory_plot(&p.e.schedules, SCHED_STEADY, p.e.m.available, stdout);
     print_live(&p.e);
-    int rc = p.e.m.fits ? EXIT_DONE : EXIT_NO;
-    if (explain_time(&p, trace) < 0)
+    rc = p.e.m.fits ? EXIT_DONE : EXIT_NO;
+    if (explain_time(&p, a) < 0)
         rc = EXIT_FAILED;
     putchar('\n');
     advice_print(&p.plan, &p.e, stdout);
@@ -104,17 +153,19 @@ static int explain_one(const char *path, bool schedule, const char *trace, const
 
 int cmd_explain(int argc, char **argv)
 {
-    const char *path = NULL, *other = NULL, *trace = NULL, *db = NULL;
-    const char *oom = NULL;
-    bool schedule = false;
+    const char *path = NULL, *other = NULL, *oom = NULL;
+    struct explain_args a = { .rank = -1, .stage = -1 };
     const struct opt opts[] = {
         { "PLAN.json", "the plan; - is standard input", .str = &path, .positional = true, .required = true },
         { "OTHER.json", "a second plan: say what differs", .str = &other, .positional = true },
         { "oom", "PyTorch's out-of-memory message, or a memory snapshot or statistics as JSON: what it was, what would fit",
           .str = &oom, .value = "FILE" },
-        { "trace", "write the step as a Chrome/Perfetto trace", .str = &trace, .value = "FILE" },
-        { "db", "the database of calibrations", .str = &db, .value = "FILE" },
-        { "schedule", "print the schedules themselves, entry by entry; of two plans their differences", .flag = &schedule },
+        { "trace", "write the step as a Chrome/Perfetto trace", .str = &a.trace, .value = "FILE" },
+        { "db", "the database of calibrations", .str = &a.db, .value = "FILE" },
+        { "schedule", "print the schedules themselves, entry by entry; of two plans their differences", .flag = &a.schedule },
+        { "rank", "with --schedule: of this rank, not of the fullest", .i = &a.rank, .value = "N" },
+        { "stage", "with --schedule: of this stage of the pipeline", .i = &a.stage, .value = "N" },
+        { "output", "draw the pipeline's stages by time into a .svg or .png", .str = &a.figure, .letter = 'o', .value = "FILE" },
         { 0 }
     };
     int rc = opts_parse("dpxplan explain",
@@ -129,5 +180,7 @@ int cmd_explain(int argc, char **argv)
     }
     if (oom)
         return explain_oom(path, oom);
-    return other ? explain_two(path, other, schedule, db) : explain_one(path, schedule, trace, db);
+    if (a.figure && figure_name(a.figure) < 0)
+        return EXIT_MISUSE;
+    return other ? explain_two(path, other, a.schedule, a.db) : explain_one(path, &a);
 }

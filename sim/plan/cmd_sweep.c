@@ -9,6 +9,7 @@
 #include "base/opts.h"
 #include "base/output.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/figure.h"
 #include "sim/plan/money.h"
 #include "sim/plan/plan_source.h"
 #include "sim/plan/progress.h"
@@ -132,7 +133,7 @@ static int check(const struct args *a)
         return fail("--metric %s: of how many tokens? give --tokens", sweep_metrics[a->metric]);
     if (!strcmp(sweep_metrics[a->metric], "cost") && a->money.price < 0)
         return fail("--metric cost: at what price? give --price");
-    return money_check(&a->money) < 0 || (a->figure && sweep_figure_name(a->figure) < 0) ? -1 : 0;
+    return money_check(&a->money) < 0 || (a->figure && figure_name(a->figure) < 0) ? -1 : 0;
 }
 
 int cmd_sweep(int argc, char **argv)

@@ -84,7 +84,8 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
         .model = &q->model, .cluster = &q->cluster, .seq = a->seq, .global_batch = a->global_batch,
         .strategies = a->strategies ? a->strategies : ~0ull,
         .dialects = a->dialect >= 0 ? 1ull << a->dialect : framework_dialects[a->framework],
-        .kernels = a->kernels < 0 ? attention_default(&q->model) : (enum kernel_set)a->kernels,
+        .kernels = a->kernels >= 0 ? (enum kernel_set)a->kernels
+                   : q->cluster.is_host ? KERNELS_DPX : attention_default(&q->model),
         .precision = precision, .micro_batch = a->micro_batch, .in_place = a->in_place,
         .recompute = a->recompute == NRECOMPUTE ? 7 : 1ull << a->recompute, .threads = a->threads < 1024 ? (int)a->threads : 1024,
         .accept = a->export_to >= 0 ? can_export : NULL,

@@ -6,13 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
-#include <unistd.h>
 
 #include "base/fail.h"
-#include "base/gnuplot.h"
-#include "base/output.h"
 #include "base/size.h"
 #include "base/terminal.h"
+#include "sim/plan/figure.h"
 
 static bool read_row(FILE *rows, int64_t i, struct sweep_row *r)
 {
@@ -78,31 +76,24 @@ void sweep_bars(const struct sweep *s, FILE *rows, int64_t done, int metric, FIL
 
 /* ---- by gnuplot ---- */
 
-static const char *suffix_of(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-
-    return dot && (!strcmp(dot, ".svg") || !strcmp(dot, ".png")) ? dot + 1 : NULL;
-}
-
-int sweep_figure_name(const char *path)
-{
-    return suffix_of(path) ? 0 : fail("-o %s: a figure is .svg or .png", path);
-}
-
 enum { SERIES = 10 };
 
+/* A sweep of `all` series of `each` points, of which the first are shown. */
+struct drawn { const struct sweep *s; FILE *rows; int64_t done, each, all, series; int metric; };
+
 /* The rows of the shown series, a block each: x, value. */
-static int write_data(const struct sweep *s, FILE *rows, int64_t done, int metric, int64_t each, int64_t series, FILE *to)
+static int write_data(void *of, FILE *to)
 {
+    const struct drawn *d = of;
+    const struct sweep *s = d->s;
     const struct sweep_axis *x = &s->axis[s->naxes - 1];
     struct sweep_row r;
 
-    for (int64_t k = 0; k < series; k++) {
-        for (int64_t i = k * each; i < (k + 1) * each && i < done; i++) {
-            double v = read_row(rows, i, &r) ? sweep_metric(&r, metric) : NAN;
+    for (int64_t k = 0; k < d->series; k++) {
+        for (int64_t i = k * d->each; i < (k + 1) * d->each && i < d->done; i++) {
+            double v = read_row(d->rows, i, &r) ? sweep_metric(&r, d->metric) : NAN;
             const char *text = sweep_value(s, i, s->naxes - 1);
-            double at = x->numeric ? strtod(text, NULL) * (strpbrk(text, "kK") ? 1024 : 1) : (double)(i - k * each);
+            double at = x->numeric ? strtod(text, NULL) * (strpbrk(text, "kK") ? 1024 : 1) : (double)(i - k * d->each);
             if (isfinite(v))
                 fprintf(to, "%.12g %.12g\n", at, v);
             else
@@ -111,18 +102,6 @@ static int write_data(const struct sweep *s, FILE *rows, int64_t done, int metri
         fputs("\n\n", to);
     }
     return ferror(to) ? fail("the figure's data cannot be written: %s", strerror(errno)) : 0;
-}
-
-/* In single quotes, doubled inside. */
-static void quoted(const char *s, FILE *to)
-{
-    fputc('\'', to);
-    for (; *s; s++) {
-        if (*s == '\'')
-            fputc('\'', to);
-        fputc((unsigned char)*s < ' ' ? '?' : *s, to);
-    }
-    fputc('\'', to);
 }
 
 static bool is_wide(const struct sweep_axis *x)
@@ -137,102 +116,44 @@ static bool is_wide(const struct sweep_axis *x)
     return x->numeric && low > 0 && high >= 16 * low;
 }
 
-static void write_script(const struct sweep *s, int metric, int64_t each, int64_t series, int64_t all, const char *suffix,
-                         FILE *to)
+static void write_script(void *of, FILE *to)
 {
+    const struct drawn *d = of;
+    const struct sweep *s = d->s;
     const struct sweep_axis *x = &s->axis[s->naxes - 1];
     char name[200];
 
-    fprintf(to, "set encoding utf8\nset terminal %s size 760,480 noenhanced background rgb 'white'\nset output 'sweep.%s'\n",
-            !strcmp(suffix, "svg") ? "svg" : "pngcairo", suffix);
-    fputs("set grid lc rgb '#dddddd'\nset key below noenhanced\nset tics nomirror\nset xlabel ", to);
-    quoted(x->key, to);
+    fputs("set grid lt 1 lw 1 lc rgb '#dddddd'\nset key below noenhanced\nset tics nomirror\nset xlabel ", to);
+    figure_quoted(x->key, to);
     fputs(" noenhanced\nset ylabel ", to);
-    quoted(sweep_metric_words(metric), to);
-    fputs(is_wide(x) && metric == 0 ? "\nset logscale xy 2\n" : is_wide(x) ? "\nset yrange [0:*]\nset logscale x 2\n"
+    figure_quoted(sweep_metric_words(d->metric), to);
+    fputs(is_wide(x) && d->metric == 0 ? "\nset logscale x 2\nset logscale y 10\n"
+          : is_wide(x) ? "\nset yrange [0:*]\nset logscale x 2\n"
           : "\nset yrange [0:*]\n", to);     /* tokens/s over nodes: a straight line where it scales */
+    fputs(d->metric <= 1 ? "set format y '%.0s%c'\n" : "", to);       /* 100k tokens/s */
     if (!x->numeric) {
         fputs("set xrange [-0.5:*]\nset xtics (", to);
         for (int i = 0; i < x->n; i++) {
             fputs(i ? ", " : "", to);
-            quoted(x->value[i], to);
+            figure_quoted(x->value[i], to);
             fprintf(to, " %d", i);
         }
         fputs(")\n", to);
     }
-    if (series < all)
-        fprintf(to, "set title 'the first %lld of %lld series'\n", (long long)series, (long long)all);
-    for (int64_t k = 0; k < series; k++) {
-        place(s, k * each, 0, s->naxes - 1, name, sizeof name);
+    if (d->series < d->all)
+        fprintf(to, "set title 'the first %lld of %lld series'\n", (long long)d->series, (long long)d->all);
+    for (int64_t k = 0; k < d->series; k++) {
+        place(s, k * d->each, 0, s->naxes - 1, name, sizeof name);
         fprintf(to, "%s'data' index %lld using 1:2 with linespoints lw 2 pt 7 ps 0.7 title ", k ? ", " : "plot ", (long long)k);
-        quoted(name, to);
+        figure_quoted(name, to);
     }
-    fputs("\nunset output\n", to);
-}
-
-static int copy_to(const char *from, const char *path)
-{
-    FILE *in = fopen(from, "rb");
-    struct output o;
-    char block[8192];
-    size_t n;
-
-    if (!in)
-        return fail("gnuplot wrote no figure");
-    if (output_open(&o, path) < 0) {
-        fclose(in);
-        return -1;
-    }
-    while ((n = fread(block, 1, sizeof block, in)) > 0)
-        fwrite(block, 1, n, o.f);
-    fclose(in);
-    return output_close(&o);
-}
-
-/* In a folder of its own. */
-static int draw_in(const char *folder, const struct sweep *s, FILE *rows, int64_t done, int metric, const char *path)
-{
-    int64_t each = s->axis[s->naxes - 1].n, all = (done + each - 1) / each, series = all < SERIES ? all : SERIES;
-    const char *suffix = suffix_of(path);
-    char name[128], *script = NULL;
-    size_t size = 0;
-    int rc = -1;
-
-    if (!suffix)
-        return sweep_figure_name(path);
-    snprintf(name, sizeof name, "%s/data", folder);
-    FILE *data = fopen(name, "w");
-    if (!data)
-        return fail("%s: %s", name, strerror(errno));
-    rc = write_data(s, rows, done, metric, each, series, data);
-    if (fclose(data) != 0)
-        rc = fail("%s: %s", name, strerror(errno));
-    FILE *text = rc == 0 ? open_memstream(&script, &size) : NULL;
-    if (text) {
-        write_script(s, metric, each, series, all, suffix, text);
-        fclose(text);
-        rc = gnuplot_run(folder, script);
-        if (rc == 1)
-            rc = fail("-o %s: gnuplot draws the figures and is not installed; --csv writes the numbers", path);
-        free(script);
-    }
-    snprintf(name, sizeof name, "%s/sweep.%s", folder, suffix);
-    if (rc == 0)
-        rc = copy_to(name, path);
-    unlink(name);
-    snprintf(name, sizeof name, "%s/data", folder);
-    unlink(name);
-    return rc;
+    fputc('\n', to);
 }
 
 int sweep_figure(const struct sweep *s, FILE *rows, int64_t done, int metric, const char *path)
 {
-    char folder[] = "/tmp/dpx-sweep-XXXXXX";
-    int rc;
+    int64_t each = s->axis[s->naxes - 1].n, all = (done + each - 1) / each;
+    struct drawn d = { s, rows, done, each, all, all < SERIES ? all : SERIES, metric };
 
-    if (!mkdtemp(folder))
-        return fail("%s: %s", folder, strerror(errno));
-    rc = draw_in(folder, s, rows, done, metric, path);
-    rmdir(folder);
-    return rc;
+    return figure_draw(&(struct figure){ write_data, write_script, &d, 760, 480 }, path, "--csv writes the numbers");
 }

@@ -14,7 +14,4 @@ void sweep_bars(const struct sweep *s, FILE *rows, int64_t done, int metric, FIL
  * with the reason reported: no gnuplot, another suffix, a file that cannot be written. */
 int  sweep_figure(const struct sweep *s, FILE *rows, int64_t done, int metric, const char *path);
 
-/* 0, or -1 reported: whether a figure of that name can be drawn. */
-int  sweep_figure_name(const char *path);
-
 #endif

@@ -83,7 +83,7 @@ static int look_at(struct desk *d, const struct found *f, const struct look *tha
         return -1;
     if (!d->cache)
         d->cache = cost_cache_new(&f->plan);
-    rc = ties_views(&f->plan, &e.schedules, d->cache, &d->memo, out->step_s);
+    rc = ties_views(&f->plan, &e, d->cache, &d->memo, out->step_s);
     out->slower = rc == 0 && than && out->step_s[0] - than->step_s[0] > ties_unsure_s(than->step_s, out->step_s);
     if (rc == 0 && !out->slower) {
         search_verdict(f, &e);

@@ -2,83 +2,35 @@
 #include "sim/search/ties.h"
 
 #include <math.h>
-#include <stdlib.h>
 
-#include "base/room.h"
-#include "sim/clock/clock.h"
+#include "sim/clock/step.h"
 
 #define REPEATS .01
 
-static double issued_at(const struct plan *p, const struct schedules *s, const struct priced *prices,
-                        const struct contention *slow, double factor)
-{
-    int from = s->begin[SCHED_STEADY], to = s->end[SCHED_STEADY];
-    double *issue = room_new((size_t)to + 1, sizeof *issue);
-    struct durations d = { prices->middle.work, issue };
-    struct timeline t;
+static const struct step_view views[TIES_VIEWS] = {
+    { .slow = 1, .issue = 1 },
+    { STEP_COLLECTIVES, false, 1, 1 }, { STEP_COLLECTIVES, true, 1, 1 },
+    { STEP_WORK, false, 1, 1 },        { STEP_WORK, true, 1, 1 },
+    { .slow = .5, .issue = 1 },        { .slow = 1.5, .issue = 1 },
+    { .slow = 1, .issue = .5 },        { .slow = 1, .issue = 2 },
+};
 
-    for (int i = from; i < to; i++)
-        issue[i] = factor * prices->middle.issue[i];
-    clock_one(s, SCHED_STEADY, &d, slow, &t, NULL);
-    simulate_slowest(p, &t);
-    free(issue);
-    return t.step_s;
-}
-
-/* A slow-down's excess over 1, times `part`. */
-static void scale(double *slow, double part)
-{
-    *slow = 1 + part * (*slow - 1);
-}
-
-static double slowed_at(const struct plan *p, const struct schedules *s, const struct priced *prices,
-                        const struct contention *slow, double part)
-{
-    struct contention c = *slow;
-    int n = s->end[SCHED_STEADY];
-    struct beside *beside = slow->beside ? room_new((size_t)n + 1, sizeof *beside) : NULL;
-    struct timeline t;
-
-    for (int op = 0; op < NCOLL; op++) {
-        scale(&c.compute_slow[op], part);
-        scale(&c.comm_slow[op], part);
-    }
-    scale(&c.copy_slow, part);
-    for (int i = beside ? s->begin[SCHED_STEADY] : n; i < n; i++) {
-        beside[i] = slow->beside[i];
-        for (int k = 0; k < 2; k++) {
-            scale(&beside[i].compute[k], part);
-            scale(&beside[i].comm[k], part);
-        }
-    }
-    c.beside = beside;
-    clock_one(s, SCHED_STEADY, &prices->middle, &c, &t, NULL);
-    simulate_slowest(p, &t);
-    free(beside);
-    return t.step_s;
-}
-
-int ties_views(const struct plan *p, const struct schedules *s, struct cost_cache *cache, struct coll_memo *memo,
+int ties_views(const struct plan *p, const struct evaluation *e, struct cost_cache *cache, struct coll_memo *memo,
                double step_s[TIES_VIEWS])
 {
-    struct contention slow;
-    struct priced prices;
+    const struct schedules *of[EVALUATION_STAGES];
+    struct step st;
+    int rc = 0;
 
     cost_cache_use(cache, p);
-    if (simulate_price(p, s, SCHED_STEADY, cache, memo, &prices) < 0)
+    if (step_open(p, of, evaluation_roles(e, of), cache, memo, &st) < 0)
         return -1;
-    simulate_contention(p, s, &prices, &slow);
-    step_s[0] = slowed_at(p, s, &prices, &slow, 1);
-    step_s[1] = simulate_step_with(p, s, &prices, &slow, prices.low.work, SIMULATE_COLLECTIVES);
-    step_s[2] = simulate_step_with(p, s, &prices, &slow, prices.high.work, SIMULATE_COLLECTIVES);
-    step_s[3] = simulate_step_with(p, s, &prices, &slow, prices.low.work, SIMULATE_WORK);
-    step_s[4] = simulate_step_with(p, s, &prices, &slow, prices.high.work, SIMULATE_WORK);
-    step_s[5] = slowed_at(p, s, &prices, &slow, .5);
-    step_s[6] = slowed_at(p, s, &prices, &slow, 1.5);
-    step_s[7] = issued_at(p, s, &prices, &slow, .5);
-    step_s[8] = issued_at(p, s, &prices, &slow, 2);
-    simulate_priced_free(&prices);
-    return 0;
+    for (int v = 0; v < TIES_VIEWS && rc == 0; v++) {
+        step_s[v] = step_seconds(&st, &views[v]);
+        rc = step_s[v] < 0 ? -1 : 0;
+    }
+    step_close(&st);
+    return rc;
 }
 
 double ties_unsure_s(const double a[TIES_VIEWS], const double b[TIES_VIEWS])

@@ -1,7 +1,7 @@
 /* ties.h -- the error of the difference of two predicted steps.
  *
  *     double a[TIES_VIEWS], b[TIES_VIEWS];
- *     ties_views(&p, &schedules_p, cache, &memo, a) ... ties_views(&q, &schedules_q, cache, &memo, b)
+ *     ties_views(&p, &evaluation_p, cache, &memo, a) ... ties_views(&q, &evaluation_q, cache, &memo, b)
  *     if (fabs(b[0] - a[0]) <= ties_unsure_s(a, b))
  *         ... a tie: the difference is within its error ...
  *
@@ -18,9 +18,9 @@
  * time. */
 enum { TIES_VIEWS = 9 };
 
-/* Seconds of one steady step in each view.  0, or -1 with the reason reported.  `cache` and `memo` as
+/* Seconds of one steady step of an evaluated plan in each view.  0, or -1 with the reason reported.  `cache` and `memo` as
  * simulate_price() wants them. */
-int ties_views(const struct plan *p, const struct schedules *s, struct cost_cache *cache, struct coll_memo *memo,
+int ties_views(const struct plan *p, const struct evaluation *e, struct cost_cache *cache, struct coll_memo *memo,
                double step_s[TIES_VIEWS]);
 
 /* Half of the 90 % interval of b's step less a's, seconds: the sources' parts, and the difference between repeats

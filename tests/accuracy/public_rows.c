@@ -298,7 +298,7 @@ static int predict(const struct public_set *set, struct public_row *r)
     }
     struct cost_cache *cache = cost_cache_new(&p);
     struct coll_memo memo = { 0 };
-    int rc = ties_views(&p, &e.schedules, cache, &memo, r->view);
+    int rc = ties_views(&p, &e, cache, &memo, r->view);
     double world = (double)p.cluster.world_size, batch = (double)(plan_global_batch(&p) * p.seq);
     double more = beside_s(set, &p);
     r->predicted = batch / (r->t.line.step_s + more) / world;

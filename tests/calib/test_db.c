@@ -167,7 +167,7 @@ static void a_newer_schema_is_refused(void **state)
     assert_int_equal(db_exec(db, "PRAGMA user_version = 9"), 0);
     db_close(db);
     assert_null(db_open(path));
-    says("has schema 9, made by a newer dpx; this one knows up to 6");
+    says("has schema 9, made by a newer dpx; this one knows up to 7");
     assert_null(db_open_reader(path));
     says("has schema 9");
 }
@@ -180,36 +180,36 @@ static void an_older_schema_is_brought_up_in_one_transaction(void **state)
                                 " REFERENCES machine) STRICT; ALTER TABLE run ADD COLUMN probe_s REAL";
     static const char breaks[] = "CREATE TABLE more (id INTEGER PRIMARY KEY) STRICT;"
                                  "INSERT INTO nowhere VALUES (1)";
-    const char *const steps[] = { "", "", "", "", "", "", works, breaks };
+    const char *const steps[] = { "", "", "", "", "", "", "", works, breaks };
     struct db *db = db_open(filled("older.db"));
     int64_t v;
 
-    assert_int_equal(schema_upgrade(db, &(struct schema){ .steps = steps, .version = 8 }), -1);
-    says("bringing schema 6 to 8: no such table: nowhere");
+    assert_int_equal(schema_upgrade(db, &(struct schema){ .steps = steps, .version = 9 }), -1);
+    says("bringing schema 7 to 9: no such table: nowhere");
     assert_int_equal(db_value(db, "PRAGMA user_version", &v), 0);
-    assert_int_equal(v, 6);
+    assert_int_equal(v, 7);
     assert_int_equal(db_value(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('next', 'more')",
                               &v), 0);
     assert_int_equal(v, 0);
 
-    assert_int_equal(schema_upgrade(db, &(struct schema){ .steps = steps, .version = 7 }), 0);
+    assert_int_equal(schema_upgrade(db, &(struct schema){ .steps = steps, .version = 8 }), 0);
     assert_int_equal(db_value(db, "SELECT count(*) + (SELECT count(*) FROM step) FROM next", &v), 0);
     assert_int_equal(v, 2);
     assert_int_equal(db_value(db, "PRAGMA user_version", &v), 0);
-    assert_int_equal(v, 7);
+    assert_int_equal(v, 8);
     db_close(db);
     assert_null(db_open(in_scratch("older.db")));
-    says("has schema 7");
+    says("has schema 8");
 }
 
 static void a_reader_does_not_upgrade(void **state)
 {
     (void)state;
-    const char *const steps[] = { "", "", "", "", "", "", "" };
+    const char *const steps[] = { "", "", "", "", "", "", "", "" };
     struct db *db = db_open_reader(filled("reader.db"));
 
-    assert_int_equal(schema_upgrade(db, &(struct schema){ .steps = steps, .version = 7 }), -1);
-    says("has schema 6 and needs 7");
+    assert_int_equal(schema_upgrade(db, &(struct schema){ .steps = steps, .version = 8 }), -1);
+    says("has schema 7 and needs 8");
     assert_int_equal(db_exec(db, "DELETE FROM step"), -1);
     db_close(db);
 }

@@ -123,8 +123,50 @@ static void the_clock_gets_medians_and_spreads(void **state)
     assert_close(m.own.wake.s, 0, 0);
     assert_int_equal(m.ranks, 2);
     assert_close(m.probe_s, 2e-3, 0);
-    assert_close(m.drift, 0, 0);
+    assert_close(m.drift, 1 - 1 / 11.0, 1e-12);         /* medians of 11 where the least is 1: others used the cores */
     assert_non_null(strstr(m.basis, "2025-06-15"));
+    measured_device_free(&m);
+    db_close(db);
+}
+
+/* Others had three quarters of the cores: all times may be four times too long, and do not average out. */
+static void a_busy_machine_widens_the_interval_and_says_so(void **state)
+{
+    (void)state;
+    static const double even[] = { 1, 1, 1, 1, 1, 1, 1, 1 }, shared[] = { 1, 2, 2, 2, 2, 2, 2, 2 };
+    struct series quiet = kernel("mlp up", FN_LINEAR, 7, even, 8), late = kernel("mlp up", FN_LINEAR, 7, shared, 8);
+    struct db *db = db_open(in_scratch("busy.db"));
+    struct measured_device m;
+    int64_t id = record(db, &quiet, 1);
+
+    assert_int_equal(fit_read(db, &two_ranks, &m), 1);
+    assert_close(m.late, 0, 0);
+    assert_close(m.drift, 0, 0);
+    assert_string_equal(m.warning, "");
+    measured_device_free(&m);
+
+    assert_int_equal(calibration_crowd(db, id, .05), 0);        /* daemons */
+    assert_int_equal(fit_read(db, &two_ranks, &m), 1);
+    assert_close(m.late, 0, 0);
+    measured_device_free(&m);
+
+    assert_int_equal(calibration_crowd(db, id, .75), 0);
+    assert_int_equal(fit_read(db, &two_ranks, &m), 1);
+    assert_close(m.late, .75, 1e-12);
+    assert_close(m.drift, .75, 1e-12);
+    assert_non_null(strstr(m.warning, "busy when it was calibrated: its times are up to 4.0 times too long"));
+    assert_non_null(strstr(m.basis, ", of a busy machine"));
+    measured_now(&m, 2e-3);                             /* a probe says what the machine is now, not what it was */
+    assert_close(m.drift, .75, 1e-12);
+    measured_device_free(&m);
+
+    /* Forgotten, and timed again while half of the samples waited for their turn. */
+    assert_int_equal(series_forget(db, id, 0), 0);
+    assert_int_equal(series_last(db), 0);
+    assert_int_equal(calibration_crowd(db, id, 0), 0);
+    assert_int_equal(series_put(db, id, &late, 1), 0);
+    assert_int_equal(fit_read(db, &two_ranks, &m), 1);
+    assert_close(m.late, 1 - 1 / 2.0, 1e-12);
     measured_device_free(&m);
     db_close(db);
 }
@@ -234,7 +276,7 @@ static void an_older_database_gets_its_heads(void **state)
     record(db, &eight, 1);
     assert_int_equal(db_value(db, "SELECT sum(is_now) FROM series", &n), 0);
     assert_int_equal(n, 2);
-    assert_int_equal(db_exec(db, "PRAGMA user_version = 4"), 0);
+    assert_int_equal(db_exec(db, "ALTER TABLE calibration DROP COLUMN crowd; PRAGMA user_version = 4"), 0);
     db_close(db);
     db = db_open(in_scratch("heads4.db"));
     assert_int_equal(db_value(db, "SELECT sum(is_now) FROM series", &n), 0);
@@ -245,7 +287,8 @@ static void an_older_database_gets_its_heads(void **state)
 
     /* The same on a GPU. */
     assert_int_equal(db_exec(db, "UPDATE machine SET device = 'h200'; UPDATE series SET name = substr(name, 1,"
-                                 " instr(name, ',') - 1), is_now = id > 1; PRAGMA user_version = 4"), 0);
+                                 " instr(name, ',') - 1), is_now = id > 1; ALTER TABLE calibration DROP COLUMN crowd;"
+                                 " PRAGMA user_version = 4"), 0);
     db_close(db);
     db = db_open(in_scratch("heads4.db"));
     assert_int_equal(db_value(db, "SELECT sum(is_now) FROM series", &n), 0);
@@ -509,6 +552,7 @@ int main(void)
         cmocka_unit_test(a_summary_is_that_of_its_samples),
         cmocka_unit_test(nothing_measured_is_no_error),
         cmocka_unit_test(the_clock_gets_medians_and_spreads),
+        cmocka_unit_test(a_busy_machine_widens_the_interval_and_says_so),
         cmocka_unit_test(a_newer_series_takes_the_place_of_an_older),
         cmocka_unit_test(the_same_kernel_in_two_places_is_one_point),
         cmocka_unit_test(models_of_as_many_bytes_have_an_attention_each),

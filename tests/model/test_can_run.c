@@ -104,11 +104,31 @@ static void blocks_that_our_kernels_have_no_form_of_are_not_planned_with_them(vo
     }
 }
 
+/* Tensor, context and pipeline parallelism are planned, not run: the key and its value are named. */
+static void plans_that_cut_the_model_are_not_run(void **state)
+{
+    static const char *const words[3] = { "parallel.tensor 2", "parallel.context 2", "parallel.pipeline 2" };
+
+    (void)state;
+    for (int axis = 0; axis < 3; axis++) {
+        struct plan p;
+        plan_of("{'model_type':'llama','num_hidden_layers':2}", &p);
+        *(axis == 0 ? &p.parallel.tensor : axis == 1 ? &p.parallel.context : &p.parallel.pipeline) = 2;
+        fail_capture(why, sizeof why);
+        assert_int_equal(can_run(&p), -1);
+        fail_capture(NULL, 0);
+        assert_non_null(strstr(why, words[axis]));
+        assert_non_null(strstr(why, "dpxrun"));
+        plan_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_without_kernels_are_refused_by_what_is_missing),
         cmocka_unit_test(models_of_llamas_arithmetic_run),
+        cmocka_unit_test(plans_that_cut_the_model_are_not_run),
         cmocka_unit_test(blocks_that_our_kernels_have_no_form_of_are_not_planned_with_them),
     };
     return cmocka_run_group_tests_name("model/can_run", tests, NULL, NULL);

@@ -16,6 +16,7 @@
 
 #define GOLDEN "tests/golden/collectives/"
 #define OFFLOAD "../offload/"                   /* from there; its lists have the same format */
+#define GRID "../grid/"
 
 struct list { char **line; int n, cap; };
 
@@ -60,11 +61,16 @@ static int section(const char *line)
     return -1;
 }
 
-/* "op group/size dtype elements [reduce-op] [root R] [xK]": dtypes in our words, K lines. */
+/* "op group/size dtype elements [reduce-op] [root R] [xK]": dtypes in our words, K lines. That a message is in a
+ * batch is in test_pipeline_comm.c. */
 static void add_line(struct list *l, char *line)
 {
-    char op[32], group[32], dtype[32], rest[64] = "", out[200], *x = strrchr(line, ' ');
+    char op[32], group[32], dtype[32], rest[64] = "", out[200], *x = strstr(line, " batch");
     long long elems, times = 1;
+
+    if (x)
+        memmove(x, x + 6, strlen(x + 6) + 1);
+    x = strrchr(line, ' ');
 
     if (x && x[1] == 'x' && strspn(x + 2, "0123456789") == strlen(x + 2)) {
         times = atoll(x + 2);
@@ -96,7 +102,8 @@ static void drop_ignored(json_t *plan)
         json_object_del(options, "grad_accum_dtype");
 }
 
-static void read_plan(struct golden *g, const char *text, const char *path)
+/* false: the plan is recorded before a lowering has it. */
+static bool read_plan(struct golden *g, const char *text, const char *path)
 {
     json_error_t where;
     json_t *j = json_loads(text, 0, &where);
@@ -109,8 +116,9 @@ static void read_plan(struct golden *g, const char *text, const char *path)
     int rc = plan_from_json(j, path, &g->plan);
     fail_capture(NULL, 0);
     json_decref(j);
-    if (rc < 0)
+    if (rc < 0 && !strstr(why, " yet"))
         fail_msg("%s", why);
+    return rc == 0;
 }
 
 /* A file is one list, or several that begin with "list NAME". */
@@ -124,22 +132,23 @@ static char *next_line(FILE *f, char **line, size_t *room)
     return *line;
 }
 
-static void read_golden(struct golden *g, const struct recorded *which)
+static bool read_golden(struct golden *g, const struct recorded *which)
 {
     FILE *f = fopen(which->path, "r");
     char *line = NULL;
     size_t room = 0;
     int in = -1, list = 0;
+    bool modelled = true;
 
     memset(g, 0, sizeof *g);
     assert_non_null(f);
-    while (next_line(f, &line, &room)) {
+    while (modelled && next_line(f, &line, &room)) {
         if (!strncmp(line, "list ", 5))
             list++;
         else if (*line == '#' || !*line || list != which->at)
             continue;
         else if (!strncmp(line, "plan ", 5)) {
-            read_plan(g, line + 5, which->name);
+            modelled = read_plan(g, line + 5, which->name);
         } else if (!strncmp(line, "rank ", 5)) {
             assert_true(g->nranks < MAX_RANKS);
             g->rank[g->nranks++] = atoll(line + 5);
@@ -152,6 +161,7 @@ static void read_golden(struct golden *g, const struct recorded *which)
     }
     free(line);
     fclose(f);
+    return modelled;
 }
 
 static void free_golden(struct golden *g)
@@ -175,11 +185,13 @@ static int note_op(const struct schedules *s, const struct op *o, int64_t iterat
         return 0;
     const struct plan_group *g = sched_group(s, o);
     int64_t size = g->ranks;
-    bool none = o->u.coll.op == COLL_BARRIER, world = size == s->world_size;
+    bool none = o->u.coll.op == COLL_BARRIER, world = size == s->world_size, axis = g->is >= GROUP_TENSOR;
+    if (coll_is_message((enum coll_op)o->u.coll.op))
+        snprintf(root, sizeof root, " %s %" PRId32, o->u.coll.op == COLL_SEND ? "to" : "from", o->u.coll.peer);
     if (rooted[o->u.coll.op])
         snprintf(root, sizeof root, " root %" PRId32, o->u.coll.root);
     snprintf(line, sizeof line, "%s %s/%" PRId64 " %s %" PRId64 "%s%s%s", coll_name(o->u.coll.op),
-             world ? "world" : g->is == GROUP_ROOT_RESHARD ? "reshard" : g->name, size, none ? "-" : dtype_name(o->u.coll.dtype),
+             world && !axis ? "world" : g->is == GROUP_ROOT_RESHARD ? "reshard" : g->name, size, none ? "-" : dtype_name(o->u.coll.dtype),
              o->u.coll.elems, o->u.coll.red ? " " : "", red_name(o->u.coll.red), root);
     push(arg, line);
     return 0;
@@ -227,6 +239,16 @@ static void follows_with_rebuild(const char *path, const struct schedules *s, in
     follows(path, s, rank, SCHED_INIT, &lists[SCHED_INIT]);
     follows(path, s, rank, SCHED_STEADY, &lists[late ? STEADY3 : g->has[STEADY2] ? STEADY2 : SCHED_STEADY]);
     sched_walk(s, SCHED_FIRST, note_op, &got);
+    if (g->plan.parallel.pipeline > 1) {    /* later stages rebuild after their first receive: `first` cannot end with it */
+        for (int i = 0; i < 2; i++) {
+            if (!strstr(got.line[got.n - 1], "broadcast") || !strstr(got.line[got.n - 1], "int32"))
+                fail_msg("%s: no rebuilt buckets", path);
+            free(got.line[--got.n]);
+        }
+        compare(path, rank, "first", &got, &lists[SCHED_FIRST]);
+        clear(&got);
+        return;
+    }
     for (int i = 0; i < lists[SCHED_FIRST].n; i++)
         push(&want, lists[SCHED_FIRST].line[i]);
     if (late) {
@@ -250,7 +272,8 @@ static void follows_the_recording(void **state)
     struct golden g;
     char why[512] = "";
 
-    read_golden(&g, which);
+    if (!read_golden(&g, which))
+        skip();
     assert_true(g.nranks > 0);
     for (int r = 0; r < g.nranks; r++) {
         fail_capture(why, sizeof why);
@@ -386,7 +409,7 @@ int main(int argc, char **argv)
 {
     static const struct { const char *folder; size_t least; } all[] = {
         { "deepspeed", 84 }, { "deepspeed-0.19.8", 28 }, { "torch", 118 }, { "deepspeed/families", 240 },
-        { "torch/families", 380 }, { OFFLOAD "0.19.6", 38 }, { OFFLOAD "0.19.8", 11 },
+        { "torch/families", 380 }, { OFFLOAD "0.19.6", 38 }, { OFFLOAD "0.19.8", 11 }, { GRID "torch", 100 },
     };
     const struct CMUnitTest whole[] = { cmocka_unit_test(every_family_has_golden_lists) };
     int failed = argc > 1 ? 0 : cmocka_run_group_tests_name("families", whole, NULL, NULL);

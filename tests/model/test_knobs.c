@@ -28,8 +28,11 @@ static void cut_along(struct plan *p, int axis)
     if (axis && knob_find("parallel", "tensor", knob_cell(p)))
         *degree[axis] = 2;
     if (p->parallel.pipeline > 1) {
-        p->parallel.pipeline_schedule = PIPELINE_ZB1P;      /* any number of chunks */
-        p->parallel.first_stage_less = p->parallel.last_stage_less = 0;
+        p->parallel.pipeline_schedule = PIPELINE_LOOPED_BFS;    /* any number of chunks */
+        p->accumulation = p->accumulation > 2 ? p->accumulation : 2;
+        p->sync_every_micro_step = false;
+        p->unit = p->unit == UNIT_MODEL ? UNIT_BLOCK : p->unit;
+        p->parallel.first_stage_less = p->parallel.last_stage_less = 1;
     }
     p->shard_group = plan_data_ranks(p);
 }
@@ -509,7 +512,7 @@ int main(void)
     struct model whole;
     int rc;
 
-    if (model_load("llama-3.1-8b", &whole) < 0 || model_with_layers(&whole, 4, &llama) < 0 ||
+    if (model_load("llama-3.1-8b", &whole) < 0 || model_with_layers(&whole, 6, &llama) < 0 ||
         cluster_load("2x8xh100", &cluster) < 0 || cluster_load("8xh100", &node) < 0)
         return 1;
     model_free(&whole);

@@ -107,7 +107,8 @@ static void note(void *arg, const struct micro *m)
 {
     struct passes *p = arg;
 
-    p->list[p->n++] = (struct pipeline_pass){ (uint8_t)m->pass, (int16_t)m->chunk, (int32_t)m->at };
+    p->list[p->n++] = (struct pipeline_pass){ .kind = (uint8_t)m->pass, .chunk = (int16_t)m->chunk,
+                                                   .step = (int32_t)m->at };
     p->first[m->pass] += m->first;
     p->last[m->pass] += m->last;
     if (m->first && m->pass == MICRO_FORWARD)

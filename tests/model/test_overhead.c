@@ -84,6 +84,58 @@ static void our_kernels_on_a_gpu_have_their_own_workspace(void **state)
     assert_int_equal(o.by[OVERHEAD_ALLOCATED], 36 * MiB);
 }
 
+/* Channels of one peer of a message.  8xH100: 18 NVLinks, 36, as a power of two 64, but no more than the rings' 24,
+ * as one 32.  A100: 12 links, 24 -> 32.  PCIe: 2.  Across nodes an adapter of 400 Gb/s a GPU: 50/14 -> 4; of 200: 2. */
+static void channels_of_a_message(void **state)
+{
+    static const struct { const char *cluster; int64_t ranks, most, want; } rows[] = {
+        { "8xh100", 4, 4, 32 }, { "8xa100", 4, 4, 32 }, { "8xl4", 4, 4, 2 }, { "4x8xh100", 4, 1, 4 },
+        { "4x8xa100", 4, 1, 2 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct mesh_lie l = { rows[i].ranks, rows[i].ranks / rows[i].most, rows[i].most, rows[i].most };
+        struct cluster c;
+        assert_int_equal(cluster_load(rows[i].cluster, &c), 0);
+        if (overhead_peer_channels(&c, &l) != rows[i].want)
+            fail_msg("%s: %lld channels", rows[i].cluster, (long long)overhead_peer_channels(&c, &l));
+    }
+}
+
+/* A pipeline of 4 stages with no collective on its group.  On one node a stage between two others has 2 peers of 32
+ * channels of 12 MiB, the first one half; stages on nodes of their own share 16 channels of 16 steps of 128 KiB each way. */
+static void stages_that_exchange_messages(void **state)
+{
+    static const struct { const char *cluster; int64_t rank, mib; } rows[] = {
+        { "4xh100", 1, 768 }, { "4xh100", 0, 384 }, { "4x1xh100", 1, 64 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct plan      p = plan_on(rows[i].cluster, STRAT_FSDP, 1);
+        struct schedules s = { .rank = rows[i].rank, .world_size = 4 };
+        struct overhead  o;
+        p.parallel.pipeline = 4;
+        p.parallel.tensor = p.parallel.context = 1;
+        plan_groups(&p, &s.groups);
+        sched_begin(&s, SCHED_STEADY);
+        for (int peer = (int)s.rank - 1; peer <= (int)s.rank + 1; peer += 2)
+            for (int way = 0; way < 2 && peer >= 0; way++)
+                sched_message(&s, STREAM_GROUP, PHASE_FORWARD, way ? COLL_RECV : COLL_SEND, GROUP_PIPE, peer, way, DT_BF16, 8);
+        sched_end(&s, SCHED_STEADY);
+        overhead_of(&p, &s, &o);
+        assert_int_equal(o.by[OVERHEAD_OUTSIDE], rows[i].mib * MiB);
+        /* A norm over all stages needs rings as well. */
+        sched_begin(&s, SCHED_STEADY);
+        sched_coll(&s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, GROUP_PIPE, DT_FP32, RED_SUM, 1);
+        sched_end(&s, SCHED_STEADY);
+        overhead_of(&p, &s, &o);
+        assert_true(o.by[OVERHEAD_OUTSIDE] > rows[i].mib * MiB);
+        schedules_free(&s);
+    }
+}
+
 static void a_communicator_of_one_has_no_buffers(void **state)
 {
     struct plan     p = plan_on("h100", STRAT_DDP, 0);
@@ -196,6 +248,8 @@ int main(void)
         cmocka_unit_test(several_nodes),
         cmocka_unit_test(our_kernels_on_a_gpu_have_their_own_workspace),
         cmocka_unit_test(a_communicator_of_one_has_no_buffers),
+        cmocka_unit_test(channels_of_a_message),
+        cmocka_unit_test(stages_that_exchange_messages),
         cmocka_unit_test(workspaces_are_kept_before_torch_2_15),
         cmocka_unit_test(hybrid_sharding_has_two_communicators),
         cmocka_unit_test(shards_that_straddle_nodes_have_network_buffers),

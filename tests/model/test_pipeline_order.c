@@ -14,7 +14,7 @@ static struct pipeline_pass list[RANKS][MOST];
 static int listed(struct pipeline p, int rank)
 {
     p.rank = rank;
-    assert_null(pipeline_refused(&p));
+    assert_true(!pipeline_refused(&p) || pipeline_too_few(&p));
     assert_true(pipeline_room(&p) <= MOST);
     int n = pipeline_order(&p, list[rank]);
     assert_true((size_t)n <= pipeline_room(&p));
@@ -30,12 +30,15 @@ static void must_list(enum pipeline_kind kind, int chunks, int rank, const char 
 
     for (int i = 0; i < n; i++) {
         struct pipeline_pass a = list[rank][i];
-        snprintf(one, sizeof one, "%s%d%c%d", i ? " " : "", pipeline_stage(&p, rank, a.chunk), "FBIW"[a.kind], (int)a.step);
+        bool second = i > 0 && list[rank][i - 1].paired;
+        snprintf(one, sizeof one, "%s%s%d%c%d%s", !i ? "" : second ? ";" : " ", a.paired ? "[" : "",
+                 pipeline_stage(&p, rank, a.chunk), "FBIW"[a.kind], (int)a.step, second ? "]" : "");
         strcat(text, one);
     }
     assert_string_equal(text, want);
 }
 
+/* Vector 49 of the research; every other order is compared in test_pipeline_comm.c. */
 static void orders_are_those_of_pytorch(void **state)
 {
     (void)state;
@@ -61,6 +64,12 @@ static void orders_are_those_of_pytorch(void **state)
     must_list(PIPELINE_ZBV, 2, 3,
               "3F0 4F0 3F1 4F1 3F2 4F2 3F3 4F3 4I0 4W0 3F4 3I0 3W0 4F4 4I1 4W1 3F5 3I1 3W1 4F5 4I2 4W2 3F6 3I2 3W2 4F6 4I3 "
               "4W3 3F7 3I3 3W3 4F7 4I4 4W4 3I4 4I5 3I5 4I6 3I6 4I7 3I7 3W4 4W5 4W6 4W7 3W5 3W6 3W7");
+    must_list(PIPELINE_DUALPIPEV, 2, 0,
+              "0F0 0F1 0F2 0F3 0F4 0F5 0F6 7F0 7I0 7W0 7F1 7I1 7W1 7F2 7I2 7W2 7F3 [0F7;7B3] [7F4;0B0] 7B4 [7F5;0B1] 7B5 "
+              "[7F6;0B2] 7B6 [7F7;0B3] 7B7 0I4 0W4 0I5 0W5 0I6 0W6 0I7 0W7");
+    must_list(PIPELINE_DUALPIPEV, 2, 3,
+              "3F0 4F0 3F1 4F1 3F2 4F2 3F3 4F3 3F4 4B0 [4F4;3B0] [3F5;4B1] [4F5;3B1] [3F6;4B2] [4F6;3B2] [3F7;4B3] [4F7;3B3] "
+              "4B4 3B4 4B5 3B5 4I6 3I6 4I7 3I7 4W6 3W6 4W7 3W7");
 }
 
 /* Every chunk runs every micro-step once, each pass after those that it needs on its own rank. */
@@ -119,9 +128,17 @@ static void in_flight_is_what_the_closed_forms_say(void **state)
     must_fly(PIPELINE_ZB1P, 4, 8, 1, (int[]){ 4, 4, 4, 4 });
     must_fly(PIPELINE_ZB1P, 4, 8, 2, (int[]){ 8, 8, 8, 8 });
     must_fly(PIPELINE_ZBV, 4, 8, 2, (int[]){ 8, 8, 8, 8 });
+    must_fly(PIPELINE_DUALPIPEV, 4, 8, 2, (int[]){ 9, 9, 9, 9 });
+    must_fly(PIPELINE_DUALPIPEV, 4, 16, 2, (int[]){ 9, 9, 9, 9 });
+    must_fly(PIPELINE_DUALPIPEV, 2, 8, 2, (int[]){ 5, 5 });
+    must_fly(PIPELINE_DUALPIPEV, 8, 16, 2, (int[]){ 17, 17, 17, 17, 17, 17, 17, 17 });
+    /* vector 46 */
     assert_int_equal(pipeline_in_flight(list[0], listed((struct pipeline){ PIPELINE_INTERLEAVED, 16, 0, 8, 64 }, 0), -1), 143);
     assert_int_equal(pipeline_in_flight(list[15], listed((struct pipeline){ PIPELINE_INTERLEAVED, 16, 15, 8, 64 }, 15), -1),
                      113);
+    /* vector 45: warm-ups of 22, 20, ... 8, one more in flight */
+    must_fly(PIPELINE_INTERLEAVED, 8, 16, 2, (int[]){ 23, 21, 19, 17, 15, 13, 11, 9 });
+    must_fly(PIPELINE_INTERLEAVED, 8, 32, 4, (int[]){ 39, 37, 35, 33, 31, 29, 27, 25 });
     /* rank 0 of 4, chunks 0 and 1: 4 + 3 and 4 */
     int n = listed((struct pipeline){ PIPELINE_INTERLEAVED, 4, 0, 2, 8 }, 0);
     assert_int_equal(pipeline_in_flight(list[0], n, 0), 8);
@@ -155,10 +172,14 @@ static int makespan(enum pipeline_kind kind, int ranks, int steps, int chunks, i
                     break;
                 free_at[r] = (ready > free_at[r] ? ready : free_at[r]) + (a.kind == MICRO_WEIGHT ? weight :
                              a.kind == MICRO_BACKWARD ? 2 + weight : 2);
-                if (a.kind == MICRO_FORWARD)
+                if (a.kind == MICRO_FORWARD && !a.paired)
                     end[0][s][a.step] = free_at[r];
                 if (backward)
                     end[1][s][a.step] = free_at[r];
+                if (at[r] > 0 && list[r][at[r] - 1].paired) {   /* both are sent after both */
+                    struct pipeline_pass f = list[r][at[r] - 1];
+                    end[0][pipeline_stage(&p, r, f.chunk)][f.step] = free_at[r];
+                }
                 last = free_at[r] > last ? free_at[r] : last;
             }
     }
@@ -171,6 +192,10 @@ static int makespan(enum pipeline_kind kind, int ranks, int steps, int chunks, i
 static void bubbles_are_what_the_closed_forms_say(void **state)
 {
     (void)state;
+    /* one micro-step: each of 4 stages works a quarter of the time; GPipe with 4 micro-steps: 12 of 21, 57 % */
+    assert_int_equal(makespan(PIPELINE_GPIPE, 4, 1, 1, 2), 4 * 2 * 3);
+    assert_int_equal(makespan(PIPELINE_GPIPE, 4, 4, 1, 2), 2 * 21);
+    /* vector 43, 1F1B; vector 44, interleaved; vector 47, ZB1P; vector 50, 10 micro-steps in 2 rounds of 5 */
     assert_int_equal(makespan(PIPELINE_GPIPE, 4, 8, 1, 2), 2 * 33);
     assert_int_equal(makespan(PIPELINE_1F1B, 4, 8, 1, 2), 2 * 33);
     assert_int_equal(makespan(PIPELINE_1F1B, 8, 8, 1, 2), 2 * 45);
@@ -191,11 +216,17 @@ static void bubbles_are_what_the_closed_forms_say(void **state)
     assert_int_equal(makespan(PIPELINE_ZBV, 4, 8, 2, 2), 2 * 51);
     assert_int_equal(makespan(PIPELINE_ZBV, 4, 12, 2, 2), 2 * 75);
     assert_int_equal(makespan(PIPELINE_ZBV, 8, 16, 2, 2), 2 * 103);
+    /* vector 48: pairs one after the other */
+    assert_int_equal(makespan(PIPELINE_DUALPIPEV, 4, 8, 2, 2), 2 * 54);
+    assert_int_equal(makespan(PIPELINE_DUALPIPEV, 4, 16, 2, 2), 2 * 102);
+    assert_int_equal(makespan(PIPELINE_DUALPIPEV, 2, 8, 2, 2), 2 * 50);
+    assert_int_equal(makespan(PIPELINE_DUALPIPEV, 8, 16, 2, 2), 2 * 110);
     /* weight gradients at half the time */
     assert_int_equal(makespan(PIPELINE_1F1B, 4, 8, 1, 1), 55);
     assert_int_equal(makespan(PIPELINE_INTERLEAVED, 4, 8, 2, 1), 95);
     assert_int_equal(makespan(PIPELINE_ZB1P, 4, 8, 1, 1), 49);
     assert_int_equal(makespan(PIPELINE_ZBV, 4, 8, 2, 1), 86);
+    assert_int_equal(makespan(PIPELINE_DUALPIPEV, 4, 8, 2, 1), 95);
 }
 
 static void what_does_not_exist_is_refused(void **state)
@@ -203,6 +234,9 @@ static void what_does_not_exist_is_refused(void **state)
     (void)state;
     assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_1F1B, 4, 0, 2, 8 }));
     assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_ZBV, 4, 0, 1, 8 }));
+    assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_DUALPIPEV, 4, 0, 2, 7 }));
+    assert_null(pipeline_refused(&(struct pipeline){ PIPELINE_DUALPIPEV, 4, 0, 2, 8 }));
+    assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_1F1B, 4, 0, 1, 3 }));
     assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_INTERLEAVED, 4, 0, 2, 9 }));      /* rounds of 4 and 5 */
     assert_null(pipeline_refused(&(struct pipeline){ PIPELINE_INTERLEAVED, 4, 0, 2, 10 }));
     for (int k = 0; k < NPIPELINE; k++)

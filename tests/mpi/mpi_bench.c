@@ -3,7 +3,9 @@
  *     mpirun -n 2 mpi_bench DB     0, or what it complains of; where ranks decide apart, it waits for ever
  *
  * Rank 0's share is used up (then sizes are left out and warm-ups not repeated), the others' is not. */
+#include <math.h>
 #include <mpi.h>
+#include <stdio.h>
 
 #include "calib/bench/bench.h"
 #include "calib/store/db.h"
@@ -15,6 +17,31 @@ static int measure(struct bench *b)
                                .largest = 128 << 20 };
 
     return bench_run(b, &item, b->rank == 0 ? 1e-6 : 0.5);
+}
+
+/* Of 4 processors and 10 s: 40 processor seconds.  Whether what others use is what the ranks need. */
+static bool shortage_is_counted(void)
+{
+    static const struct { double all, own, need, share; } of[] = {
+        { 20, 20, 2, 0 },               /* nothing but the ranks */
+        { 30, 20, 2, 0 },               /* one processor for others, one idle */
+        { 40, 20, 2, 0 },               /* two for others: the ranks had what they need */
+        { 40, 10, 2, .5 },              /* three for others, of two that are needed one was missing */
+        { 40, 8, 4, .8 },
+        { 50, 0, 4, 1 },                /* rounding of ticks gives no more than all */
+    };
+    const struct cpu_use since = { .wall_s = 5, .all_s = 1000, .cpus = 4 };
+
+    for (int i = 0; i < (int)(sizeof of / sizeof *of); i++) {
+        struct cpu_use now = { .wall_s = 15, .all_s = 1000 + of[i].all, .cpus = 4 };
+        double share = bench_shortage(&since, &now, of[i].own, of[i].need);
+        if (!(fabs(share - of[i].share) < 1e-12)) {
+            printf("%g of all and %g of ours, %g needed: short of %g instead of %g\n", of[i].all, of[i].own, of[i].need,
+                   share, of[i].share);
+            return false;
+        }
+    }
+    return bench_shortage(&(struct cpu_use){ 0 }, &(struct cpu_use){ .wall_s = 1 }, 0, 4) == 0;      /* not known */
 }
 
 int main(int argc, char **argv)
@@ -29,7 +56,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 0 && (argc != 2 || !(b.db = db_open(argv[1])) || (b.calibration = calibration_begin(b.db, &c)) < 0))
         MPI_Abort(MPI_COMM_WORLD, 2);
-    bad = bench_open(&b) < 0 || measure(&b) < 0;
+    bad = !shortage_is_counted() || bench_open(&b) < 0 || measure(&b) < 0;
     bench_close(&b);
     db_close(b.db);
     MPI_Finalize();

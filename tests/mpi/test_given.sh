@@ -11,6 +11,24 @@
 start env PATH=/nowhere "$dir/dpxrun" "$dir/plan.json" --no-db
 check 'without mpirun it says what to install' "$(judge 10 1 'no mpirun.*openmpi-bin')"
 
+# A plan for PyTorch's kernels: the same shards, collectives and order with dpx's own, and one line that says so.
+sed 's/"kernels": *"dpx"/"kernels": "torch-sdpa"/' "$dir/plan.json" >"$dir/torch.json"
+check 'a plan for PyTorch runs with other kernels, predicted for those, and says so once' "$(
+    cmp -s "$dir/plan.json" "$dir/torch.json" && echo 'the plan names no kernels'
+    for p in plan torch; do
+        timeout 100 "$dir/dpxrun" "$dir/$p.json" --steps 2 --no-db --json >"$dir/$p.out" 2>"$dir/$p.said" </dev/null || cat "$dir/$p.said"
+    done
+    [ "$(grep -c 'written for PyTorch.s kernels (torch-sdpa)' "$dir/torch.said")" = 1 ] || cat "$dir/torch.said"
+    grep -q 'written for' "$dir/plan.said" && cat "$dir/plan.said"
+    for p in plan torch; do
+        grep -o '"loss": \[[^]]*\]\|"predicted_allocated_peak_bytes": [0-9]*' "$dir/$p.out" >"$dir/$p.same"
+        [ -s "$dir/$p.same" ] || cat "$dir/$p.out"
+    done
+    diff "$dir/plan.same" "$dir/torch.same")"
+check '--kernels refuses it' "$(
+    timeout 100 "$dir/dpxrun" "$dir/torch.json" --kernels --no-db >"$dir/out" 2>&1 </dev/null; [ $? = 2 ] || echo "exit status $?"
+    grep -q 'kernels "torch-sdpa" are PyTorch.s' "$dir/out" || cat "$dir/out")"
+
 # shellcheck disable=SC2086
 start mpirun $many -n 3 "$dir/dpxrun" "$dir/plan.json" --no-db
 check 'another number of ranks than the plan has is refused' "$(judge 10 2 'for 2 ranks, 3 were started' mpirun)"

@@ -318,7 +318,7 @@ static int run(const char *trace, const char *plan, bool json, char **out)
 
     assert_non_null(f);
     fail_capture(said, sizeof said);
-    rc = kineto_cmd(trace, plan, NULL, json, f);
+    rc = kineto_cmd(trace, plan, NULL, json ? NULL : f, json ? f : NULL);
     fail_capture(NULL, 0);
     fclose(f);
     return rc;

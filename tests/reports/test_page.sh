@@ -33,6 +33,12 @@ check '--run needs numbers' "$(gives 2 '--run: the numbers of runs are missing' 
 check '-o is needed' "$(gives 2 '-o DIR is missing' "$B/dpxreport" --db "$tmp/dpx.db")"
 check 'a database that is not there is refused' "$(gives 2 nowhere.db "$B/dpxreport" --db "$tmp/nowhere.db" -o "$tmp/r3")"
 check '--plan belongs to --kineto' "$(gives 2 '--plan belongs to --kineto' "$B/dpxreport" --plan x -o "$tmp/r3")"
+check 'a trace has a page too, and JSON beside it' "$(
+    gives 0 "$tmp/k/index.html" "$B/dpxreport" --kineto tests/golden/kineto/ddp.json.gz -o "$tmp/k"
+    "$B/dpxreport" --kineto tests/golden/kineto/ddp.json.gz >"$tmp/table"
+    sed -n 's/&lt;/</g; s/&gt;/>/g; s/&quot;/"/g; s/&#39;/'"'"'/g; s/&amp;/\&/g; /<pre>/,/<\/pre>/p' "$tmp/k/index.html" |
+        sed 's/.*<pre>//; /<\/pre>/d' | diff "$tmp/table" - | head -n 5
+    gives 0 '"steps_by": "ProfilerStep"' "$B/dpxreport" --kineto tests/golden/kineto/ddp.json.gz --json -o "$tmp/k")"
 check 'help tells of --run' "$(gives 0 '--run ID' "$B/dpxreport" --help)"
 mkdir "$tmp/bin"
 check 'without gnuplot there are SVG files, and a word' \
@@ -54,7 +60,7 @@ fi
 # ---- in a browser ----
 
 browser=
-for name in chromium chromium-browser google-chrome; do
+for name in chromium chromium-browser google-chrome chromium-headless-shell; do
     [ -n "$browser" ] || browser=$(command -v $name)
 done
 if [ -z "$browser" ]; then

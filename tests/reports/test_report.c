@@ -11,6 +11,7 @@
 #include <sqlite3.h>
 
 #include "base/fail.h"
+#include "calib/store/query.h"
 #include "reports/page/report.h"
 #include "tests/reports/fixture.h"
 
@@ -355,6 +356,85 @@ static void the_words_say_which_plan(void **state)
     free(words);
 }
 
+/* "localhost" is written down with the memory that was free then. */
+static void free_memory_makes_no_other_plan(void **state)
+{
+    (void)state;
+    static const struct made same = { "gpt2", "ddp", "torch", "node7", 2, 1, true, true };
+    struct db *db = db_open(in_scratch("free.db"));
+    struct comparison c;
+    char change[200];
+
+    for (int i = 1; i <= 2; i++) {
+        assert_int_equal(made_run(db, &same), i);
+        snprintf(change, sizeof change, "UPDATE plan SET document = json_set(document, '$.cluster.host', json('true'), "
+                 "'$.cluster.memory_bytes', %d, '$.cluster.gpu', json('{\"memory_bytes\": %d}')) WHERE id = %d", i, i, i);
+        assert_int_equal(db_exec(db, change), 0);
+    }
+    assert_int_equal(compare_read(db, NULL, 0, &c), 0);
+    assert_int_equal(c.n, 1);
+    assert_int_equal(c.run[0].rec.row.id, 2);           /* the newest */
+    compare_free(&c);
+    /* Of GPUs it is what was asked for. */
+    assert_int_equal(db_exec(db, "UPDATE plan SET document = json_remove(document, '$.cluster.host')"), 0);
+    assert_int_equal(compare_read(db, NULL, 0, &c), 0);
+    assert_int_equal(c.n, 2);
+    compare_free(&c);
+    db_close(db);
+}
+
+/* Of 0.8125 s predicted, 0.75 to 0.90625. */
+static void nowhere_is_said_only_where_steps_are_close(void **state)
+{
+    (void)state;
+    static const struct made one = { "gpt2", "ddp", "torch", "node7", 2, 1, true, true };
+    struct db *db = db_open(in_scratch("close.db"));
+    char *words;
+
+    assert_int_equal(made_run(db, &one), 1);
+    assert_int_equal(db_exec(db, "UPDATE run SET step_s = 0.8, step_p10_s = 0.79, step_p90_s = 0.81;"
+                                 "UPDATE part SET bytes = predicted_bytes WHERE predicted_bytes IS NOT NULL;"
+                                 "UPDATE memory SET allocated_bytes = 700000000"), 0);
+    assert_int_equal(report_of("close.db", "close", NULL, 0), 0);
+    words = slurp(in_scratch("close/summary.md"));
+    assert_non_null(strstr(words, "Nowhere: every run's median step lies within"));
+    free(words);
+
+    assert_int_equal(db_exec(db, "UPDATE run SET step_s = 0.55, step_p10_s = 0.5"), 0);
+    assert_int_equal(report_of("close.db", "close", NULL, 0), 0);
+    words = slurp(in_scratch("close/summary.md"));
+    assert_null(strstr(words, "Nowhere"));
+    assert_non_null(strstr(words, "Steps differ by up to **32.3 %** (faster than predicted: "));      /* 0.55 / 0.8125 - 1 */
+    free(words);
+    db_close(db);
+}
+
+/* Causes follow from the sign, and what all runs lack is said once. */
+static void a_faster_run_was_not_on_a_busier_machine(void **state)
+{
+    (void)state;
+    static const char *const strategy[] = { "ddp", "zero1", "fsdp" };
+    struct db *db = db_open(in_scratch("sign.db"));
+    char *words;
+
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(made_run(db, &(struct made){ "gpt2", strategy[i], "torch", "node7", 2, 1, true, true }), i + 1);
+    assert_int_equal(report_of("sign.db", "sign", NULL, 0), 0);
+    words = slurp(in_scratch("sign/summary.md"));
+    const char *once = strstr(words, "All runs: predictions of time rest on datasheet figures");
+    assert_non_null(once);
+    assert_null(strstr(once + strlen("All runs: predictions of time rest on"), "rest on datasheet"));
+    free(words);
+    assert_int_equal(db_exec(db, "DROP TRIGGER prediction_is_final; UPDATE prediction SET basis = 'measured';"
+                                 "UPDATE run SET step_s = 0.5, step_p10_s = 0.49, step_p90_s = 0.51"), 0);
+    assert_int_equal(report_of("sign.db", "sign", NULL, 0), 0);
+    words = slurp(in_scratch("sign/summary.md"));
+    assert_non_null(strstr(words, "is faster than predicted"));
+    assert_null(strstr(words, "busier"));
+    free(words);
+    db_close(db);
+}
+
 /* ---- hostile names ---- */
 
 static const char *const tags[] = {
@@ -591,6 +671,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_number_is_in_the_database),
         cmocka_unit_test(the_page_needs_nothing_else),
         cmocka_unit_test(the_words_say_which_plan),
+        cmocka_unit_test(free_memory_makes_no_other_plan),
+        cmocka_unit_test(nowhere_is_said_only_where_steps_are_close),
+        cmocka_unit_test(a_faster_run_was_not_on_a_busier_machine),
         cmocka_unit_test(no_name_becomes_markup),
         cmocka_unit_test(an_empty_database_is_a_page),
         cmocka_unit_test(one_run_without_a_prediction_is_a_page),

@@ -114,7 +114,7 @@ static void views_of(const struct plan *p, double step_s[TIES_VIEWS])
     struct evaluation e;
 
     assert_int_equal(evaluate_allocated(p, &e), 0);
-    assert_int_equal(ties_views(p, &e.schedules, cache, &memo, step_s), 0);
+    assert_int_equal(ties_views(p, &e, cache, &memo, step_s), 0);
     evaluation_free(&e);
     cost_cache_free(cache);
 }

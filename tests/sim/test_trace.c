@@ -34,7 +34,7 @@ static void show_run(struct shown *h, int64_t before)
     file = mkstemp(h->path);
     assert_true(file >= 0);
     close(file);
-    assert_int_equal(trace_write(&h->e.schedules, &h->r, before, h->path), 0);
+    assert_int_equal(trace_write(&(struct trace_role){ &h->e.schedules, &h->r, before, NULL }, 1, h->path), 0);
     h->doc = json_load_file(h->path, JSON_REJECT_DUPLICATES, &why);
     if (!h->doc)
         fail_msg("line %d: %s", why.line, why.text);
@@ -219,7 +219,7 @@ static void a_path_that_cannot_be_written_is_an_error(void **state)
     (void)state;
     show(&h, 0);
     fail_capture(why, sizeof why);
-    assert_int_equal(trace_write(&h.e.schedules, &h.r, 0, "/no/such/folder/trace.json"), -1);
+    assert_int_equal(trace_write(&(struct trace_role){ &h.e.schedules, &h.r, 0, NULL }, 1, "/no/such/folder/trace.json"), -1);
     fail_capture(NULL, 0);
     assert_non_null(strstr(why, "/no/such/folder"));
     unshow(&h);

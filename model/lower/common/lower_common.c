@@ -8,14 +8,16 @@
 
 void lower_declare_activations(struct schedules *s, const struct local_model *local, int acts[NPIECE])
 {
-    for (int i = 0; i < NPIECE; i++) {
+    int steps = local->plan->parallel.pipeline > 1 ? (int)local->plan->accumulation : 1;
+
+    for (int i = 0; i < PIECE_RECEIVED; i++) {
         bool block = piece_is_block(i);
         /* Below zero where a piece frees more than it keeps: autocast's cached casts of
          * the blocks' weights go when the head's forward leaves it. */
         int64_t saved = s->program.piece[i].saved > 0 ? s->program.piece[i].saved : 0;
         acts[i] = sched_buf(s, CAT_ACTIVATIONS, i == PIECE_EMBED ? "activations of the embedding" :
                             i == PIECE_HEAD ? "activations of the head" : "activations",
-                            block ? "block" : NULL, 0, block ? (int)local->model->layers : 1,
+                            block ? "block" : NULL, 0, steps * (block ? (int)local->model->layers : 1),
                             saved);
     }
 }
@@ -39,23 +41,32 @@ int lower_model_buffer_elems(const struct model *m)
     return (int)(torch_has_two_tables(m) ? 2 * rotary : rotary) + scaled;
 }
 
-void lower_clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, enum group g, int64_t elems, bool exact,
+void lower_clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, const struct norm_sum *sums, int n, bool exact,
                   act_fn *gradients, void *arg)
 {
+    bool pipe = sched_group_ranks(s, GROUP_PIPE) > 1;
+    bool summed = false;
     struct op *o;
 
     sched_copy(s, st, PHASE_OPTIMIZER, "gradient norm", bytes, 0);
     sched_does(s, COPY_NORM, 1);
     if (s->detailed || st == STREAM_HOST)
         gradients(s, ACT_R, arg);
-    if (elems > 0) {
-        o = sched_coll(s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, g, exact ? DT_INT64 : DT_FP32, RED_SUM,
-                       exact ? NORM_LIMBS : elems);
-        o->after = AFTER(st);
+    for (int i = 0; i < n; i++)
+        if (sums[i].elems > 0) {
+            o = sched_coll(s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, sums[i].over, exact ? DT_INT64 : DT_FP32,
+                           RED_SUM, exact ? NORM_LIMBS : sums[i].elems);
+            o->after = AFTER(st);
+            sched_moves(s, OF_NORM);
+            summed = true;
+        }
+    if (pipe) {                         /* of this stage's gradients: one number for each */
+        sched_coll(s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, GROUP_PIPE, exact ? DT_INT64 : DT_FP32, RED_SUM,
+                   exact ? NORM_LIMBS : 1)->after = AFTER(st);
         sched_moves(s, OF_NORM);
     }
     o = sched_copy(s, st, PHASE_OPTIMIZER, "scale gradients", bytes, bytes);
-    o->after = elems > 0 ? AFTER(STREAM_GROUP) : 0;
+    o->after = summed || pipe ? AFTER(STREAM_GROUP) : 0;
     sched_does(s, COPY_CLIP, 1);
     if (s->detailed || st == STREAM_HOST)
         gradients(s, ACT_RW, arg);

@@ -20,7 +20,7 @@ int lower_zero3_check(const struct plan *p);
 
 /* Families for what each piece keeps from forward to backward, by piece:
  * activations of the embedding and the head have one instance, those of blocks
- * one per block, numbered by block. */
+ * one per block, numbered by block; in a pipeline as many for each micro-step. */
 void lower_declare_activations(struct schedules *s, const struct local_model *local, int acts[NPIECE]);
 
 /* The family has `times` allocations for each tensor, of those that `owner` gives to `rank` (NULL: of all). */
@@ -30,11 +30,14 @@ void lower_tensor_parts(struct schedules *s, const struct model *m, int buf, int
 /* Actions of the last entry on all gradients that this rank will give to its optimizer. */
 typedef void act_fn(struct schedules *s, int what, void *arg);
 
+/* An all-reduce of so many fp32 numbers in a group whose ranks have different gradients; 0: none. */
+struct norm_sum { enum group over; int64_t elems; };
+
 /* Global gradient norm over `bytes` of local gradients, and scaling, on stream
- * `st` (compute, or the host's threads); in between an all-reduce of `elems` fp32 in group g where the
- * gradients are sharded (0 elems: they are not).  `exact`: the sum is taken without rounding, in
- * NORM_LIMBS int64 (exec/kernels/exact_sum.h), and so does not depend on how gradients are sharded. */
-void lower_clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, enum group g, int64_t elems, bool exact,
+ * `st` (compute, or the host's threads); in between n all-reduces, one after the other, and one
+ * of a single number over a pipeline's stages.  `exact`: the sum is taken
+ * without rounding, in NORM_LIMBS int64 (exec/kernels/exact_sum.h), and so does not depend on how gradients are sharded. */
+void lower_clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, const struct norm_sum *sums, int n, bool exact,
                   act_fn *gradients, void *arg);
 
 /* Elements (fp32) of the module's buffers in transformers' modelling code: what

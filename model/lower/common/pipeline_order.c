@@ -7,11 +7,12 @@ struct list {
     struct pipeline_pass *out;
     int n;
     int done[NMICRO][2];        /* of the V's two chunks */
+    int paid;                   /* DualPipeV: of out[], the oldest whose weights' gradients may be to come */
 };
 
 static void put(struct list *l, enum micro_pass kind, int chunk, int step)
 {
-    l->out[l->n++] = (struct pipeline_pass){ (uint8_t)kind, (int16_t)chunk, step };
+    l->out[l->n++] = (struct pipeline_pass){ .kind = (uint8_t)kind, .chunk = (int16_t)chunk, .step = step };
 }
 
 static int least(int a, int b) { return a < b ? a : b; }
@@ -141,6 +142,74 @@ static void zbv(struct list *l)
             next(l, MICRO_WEIGHT, chunk);
 }
 
+/* Backwards of DualPipeV, whole or split, count their micro-steps together. */
+static void backward_of(struct list *l, int chunk, bool split)
+{
+    put(l, split ? MICRO_INPUT : MICRO_BACKWARD, chunk, l->done[MICRO_BACKWARD][chunk]++);
+}
+
+/* The oldest split backward's other half; nothing where there is none. */
+static void oldest_weight(struct list *l)
+{
+    while (l->paid < l->n && l->out[l->paid].kind != MICRO_INPUT)
+        l->paid++;
+    if (l->paid == l->n)
+        return;
+    put(l, MICRO_WEIGHT, l->out[l->paid].chunk, l->out[l->paid].step);
+    l->paid++;
+}
+
+static void pair(struct list *l, int forward, int backward)
+{
+    next(l, MICRO_FORWARD, forward);
+    l->out[l->n - 1].paired = true;
+    backward_of(l, backward, false);
+}
+
+/* ScheduleDualPipeV._calculate_single_rank_operations(), its eight steps. */
+static void dualpipev(struct list *l)
+{
+    int r = l->p->rank, behind = l->p->ranks - 1 - r, main = l->p->steps - 2 * l->p->ranks + r + 1;
+    bool split = false;
+
+    for (int i = 0; i < 2 * behind; i++)
+        next(l, MICRO_FORWARD, 0);
+    for (int i = 0; i < r + 1; i++) {
+        next(l, MICRO_FORWARD, 0);
+        next(l, MICRO_FORWARD, 1);
+    }
+    for (int i = 0; i < behind; i++) {
+        backward_of(l, 1, true);
+        oldest_weight(l);
+        next(l, MICRO_FORWARD, 1);
+    }
+    for (int i = 0; i < main; i++) {
+        if (i == 0 && behind == 0) {        /* not side by side: a smaller bubble */
+            next(l, MICRO_FORWARD, 0);
+            backward_of(l, 1, false);
+        } else {
+            pair(l, 0, 1);
+        }
+        pair(l, 1, 0);
+    }
+    for (int i = 0; i < behind; i++) {
+        backward_of(l, 1, false);
+        pair(l, 1, 0);
+    }
+    for (int i = 0; i < r + 1; i++) {
+        split |= i == (r + 1) / 2 && r % 2 == 1;
+        backward_of(l, 1, split);
+        split |= i == (r + 1) / 2;
+        backward_of(l, 0, split);
+    }
+    for (int i = 0; i < behind; i++) {
+        oldest_weight(l);
+        backward_of(l, 0, split);
+    }
+    for (int i = 0; i < r + 1; i++)
+        oldest_weight(l);
+}
+
 size_t pipeline_room(const struct pipeline *p)
 {
     return (size_t)3 * (size_t)p->steps * (size_t)p->chunks;
@@ -157,7 +226,8 @@ int pipeline_order(const struct pipeline *p, struct pipeline_pass *out)
     case PIPELINE_LOOPED_BFS:  looped_bfs(&l); break;
     case PIPELINE_ZB1P:        interleaved(&l, true); break;
     case PIPELINE_ZBV:         zbv(&l); break;
-    case PIPELINE_DUALPIPEV: case NPIPELINE: break;
+    case PIPELINE_DUALPIPEV:   dualpipev(&l); break;
+    case NPIPELINE:            break;
     }
     return l.n;
 }

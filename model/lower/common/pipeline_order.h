@@ -16,7 +16,9 @@
 /* A pass of a micro-step: BACKWARD is both its parts, INPUT the gradients of inputs alone, WEIGHT those of weights. */
 enum micro_pass { MICRO_FORWARD, MICRO_BACKWARD, MICRO_INPUT, MICRO_WEIGHT, NMICRO };
 
-struct pipeline_pass { uint8_t kind; int16_t chunk; int32_t step; };
+/* `paired`: a forward that belongs to the backward after it, one action of PyTorch's (OVERLAP_F_B): it runs
+ * one after the other, and both sends follow both. */
+struct pipeline_pass { uint8_t kind; bool paired; int16_t chunk; int32_t step; };
 
 /* Passes at most; fills out[] and returns how many. */
 size_t pipeline_room(const struct pipeline *p);

@@ -274,7 +274,7 @@ static void step(struct dp *d, enum sched_id id)
     micro_steps_emit(d->s, &order, &(struct micro_calls){ .emit = micro_pass }, d);
     if (d->server) {
         if (d->p->clip > 0)
-            lower_clip_by_norm(d->s, STREAM_COMPUTE, bytes, GROUP_DATA, 0, false, own_gradients, d);
+            lower_clip_by_norm(d->s, STREAM_COMPUTE, bytes, NULL, 0, false, own_gradients, d);
         lower_adamw(d->s, d->p, d->torch ? ADAMW_FOREACH : ADAMW_ONE_KERNEL, d->params);
         sched_act(d->s, ACT_R, d->grads, 0, 0);
         sched_act(d->s, ACT_RW, d->weights, 0, 0);

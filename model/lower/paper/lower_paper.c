@@ -15,6 +15,9 @@
  * with e = 2, k = 12 in mixed precision and e = 4, k = 8 in fp32. */
 #include "model/lower/common/lower_internal.h"
 #include "model/lower/common/micro_steps.h"
+#include "model/lower/common/stage_ports.h"
+
+struct at { enum unit_class c; int i, by; };
 
 struct paper {
     const struct plan *p;
@@ -34,11 +37,12 @@ struct paper {
     int64_t            rank_in_group;
     uint16_t           ev_gather;
     enum group         group;               /* where states are sharded */
+    /* What the pass that is emitted runs: all, or one stage of a pipeline. */
+    struct at          root;                /* its unit of what is no block's; c NUC: it has none */
+    int                unit0, unit1, block0, block1;    /* units and blocks, one past the last */
+    bool               embeds, heads;
+    int                kept_blocks, kept_ends;  /* instances of its micro-step's activations begin here */
 };
-
-struct at { enum unit_class c; int i, by; };
-
-static const struct at root = { UC_ROOT, 0, 0 };
 
 static struct at unit(const struct paper *z, int position, int by)
 {
@@ -128,6 +132,11 @@ static bool needs_attention(const struct paper *z, struct unit_ref ref)
            piece_is_recomputed(program_piece_of_block(z->p, ref.block));
 }
 
+static int kept(const struct paper *z, enum piece_id piece, int block)
+{
+    return piece_is_block(piece) ? z->kept_blocks + block : z->kept_ends;
+}
+
 static void run_blocks(struct paper *z, struct at u, struct unit_ref ref, int by_block, enum pass pass)
 {
     bool forward = pass == PASS_FORWARD;
@@ -143,9 +152,9 @@ static void run_blocks(struct paper *z, struct at u, struct unit_ref ref, int by
         if (!forward && first && needs_attention(z, ref))
             sched_act(z->s, ACT_R, (z->shards_params ? z->gathered : z->params)[UC_ATTENTION], u.i, u.by);
         if (forward && first)
-            sched_act(z->s, ACT_ALLOC, z->acts[piece], b, by_block);
+            sched_act(z->s, ACT_ALLOC, z->acts[piece], kept(z, piece, b), by_block);
         if (!forward && last)
-            sched_act(z->s, ACT_FREE, z->acts[piece], b, by_block);
+            sched_act(z->s, ACT_FREE, z->acts[piece], kept(z, piece, b), by_block);
     }
 }
 
@@ -164,8 +173,14 @@ static void fetch(struct paper *z, struct at u, enum phase phase, bool ahead, in
     if (!ahead)
         gather(z, u, phase, AFTER(STREAM_COMPUTE));
     await_gather(z, u, phase);
-    if (z->prefetches && next >= 0 && next < z->map.n)
+    if (z->prefetches && next >= z->unit0 && next < z->unit1)
         gather(z, unit(z, next, by), phase, 0);
+}
+
+/* A unit that the one before it asked for, or the root. */
+static bool is_ahead(const struct paper *z, int before)
+{
+    return z->prefetches && (z->root.c != NUC || (before >= z->unit0 && before < z->unit1));
 }
 
 static void forward_unit(void *arg, struct unit_step st)
@@ -173,7 +188,7 @@ static void forward_unit(void *arg, struct unit_step st)
     struct paper *z = arg;
     struct at u = unit(z, st.position, st.by);
 
-    fetch(z, u, PHASE_FORWARD, z->prefetches, st.position + 1, st.by);
+    fetch(z, u, PHASE_FORWARD, is_ahead(z, st.position - 1), st.position + 1, st.by);
     run_blocks(z, u, unit_at(&z->map, st.position), st.by_block, PASS_FORWARD);
     if (z->shards_params)
         drop(z, u, PHASE_FORWARD);
@@ -184,7 +199,7 @@ static void alloc_full_grads(struct paper *z, struct at u)
     if (!z->fresh_grads)
         return;
     struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "gradient buffer");
-    if (u.c == UC_ROOT)             /* first in backward: the last micro-step's have been reduced */
+    if (u.c == z->root.c)           /* first in backward: the last micro-step's have been reduced */
         o->after = AFTER(STREAM_REDUCE);
     name(z, u);
     sched_act(z->s, ACT_ALLOC, z->full_grads[u.c], u.i, u.by);
@@ -196,8 +211,8 @@ static void fetch_backward(struct paper *z, struct at u, struct unit_step st, st
     bool both = z->shards_params && needs_attention(z, ref);
 
     if (!both || u.c == UC_MLP)
-        fetch(z, u, PHASE_BACKWARD, z->prefetches, st.position - 1, st.by);
-    else if (z->prefetches && st.position > 0)
+        fetch(z, u, PHASE_BACKWARD, is_ahead(z, st.position + 1), st.position - 1, st.by);
+    else if (z->prefetches && st.position > z->unit0)
         gather(z, unit(z, st.position - 1, st.by), PHASE_BACKWARD, 0);
     if (!both || u.c != UC_MLP)
         return;
@@ -225,47 +240,77 @@ static void root_block(struct paper *z, enum pass pass, int b, int by)
 {
     enum piece_id piece = program_piece_of_block(z->p, b);
 
-    run(z, root, piece, pass, b, by, 0, -1);
-    sched_act(z->s, pass == PASS_FORWARD ? ACT_ALLOC : ACT_FREE, z->acts[piece], b, by);
+    run(z, z->root, piece, pass, b, by, 0, -1);
+    sched_act(z->s, pass == PASS_FORWARD ? ACT_ALLOC : ACT_FREE, z->acts[piece], kept(z, piece, b), by);
 }
 
-static void root_block_forward(void *z, int b, int by)  { root_block(z, PASS_FORWARD, b, by); }
-static void root_block_backward(void *z, int b, int by) { root_block(z, PASS_BACKWARD, b, by); }
+static void root_block_forward(void *z, int block, int by)  { root_block(z, PASS_FORWARD, block, by); }
+static void root_block_backward(void *z, int block, int by) { root_block(z, PASS_BACKWARD, block, by); }
 
-static void all_blocks(struct paper *z, enum pass pass)
+static bool is_stage(const struct paper *z) { return z->p->parallel.pipeline > 1; }
+
+/* Equal ones as a repeat, but in a pipeline, whose micro-steps have activations of their own. */
+static void all_blocks(struct paper *z, bool backwards)
 {
+    if (!is_stage(z)) {
+        units_blocks_emit(z->local, z->s, backwards, backwards ? root_block_backward : root_block_forward, z);
+        return;
+    }
+    for (int i = 0, n = z->block1 - z->block0; i < n; i++)
+        root_block(z, backwards ? PASS_BACKWARD : PASS_FORWARD, backwards ? z->block1 - 1 - i : z->block0 + i, 0);
+}
+
+static void all_units(struct paper *z, bool backwards)
+{
+    void (*emit)(void *z, struct unit_step at) = backwards ? backward_unit : forward_unit;
+
     if (z->map.n == 0)
-        units_blocks_emit(z->local, z->s, pass == PASS_BACKWARD,
-                    pass == PASS_FORWARD ? root_block_forward : root_block_backward, z);
+        all_blocks(z, backwards);
+    else if (!is_stage(z))
+        units_emit(&z->map, z->s, backwards, emit, z);
+    else
+        for (int i = 0, n = z->unit1 - z->unit0; i < n; i++)
+            emit(z, (struct unit_step){ backwards ? z->unit1 - 1 - i : z->unit0 + i, 0, 0 });
+}
+
+static void root_piece(struct paper *z, enum piece_id piece, enum pass pass)
+{
+    run(z, z->root, piece, pass, 0, 0, 0, -1);
+    sched_act(z->s, pass == PASS_FORWARD ? ACT_ALLOC : ACT_FREE, z->acts[piece], kept(z, piece, 0), 0);
 }
 
 static void forward(struct paper *z)
 {
-    fetch(z, root, PHASE_FORWARD, false, 0, 0);
-    run(z, root, PIECE_EMBED, PASS_FORWARD, 0, 0, 0, -1);
-    sched_act(z->s, ACT_ALLOC, z->acts[PIECE_EMBED], 0, 0);
-    all_blocks(z, PASS_FORWARD);
-    units_emit(&z->map, z->s, false, forward_unit, z);
-    run(z, root, PIECE_HEAD, PASS_FORWARD, 0, 0, 0, -1);
-    sched_act(z->s, ACT_ALLOC, z->acts[PIECE_HEAD], 0, 0);
-    if (z->shards_params)
-        drop(z, root, PHASE_FORWARD);
+    bool root = z->root.c != NUC;
+
+    if (root)
+        fetch(z, z->root, PHASE_FORWARD, false, z->unit0, 0);
+    if (z->embeds)
+        root_piece(z, PIECE_EMBED, PASS_FORWARD);
+    all_units(z, false);
+    if (z->heads)
+        root_piece(z, PIECE_HEAD, PASS_FORWARD);
+    if (root && z->shards_params)
+        drop(z, z->root, PHASE_FORWARD);
 }
 
 static void backward(struct paper *z)
 {
-    fetch(z, root, PHASE_BACKWARD, false, z->map.n - 1, 0);
-    alloc_full_grads(z, root);
-    run(z, root, PIECE_HEAD, PASS_BACKWARD, 0, 0, 0, -1);
-    sched_act(z->s, ACT_FREE, z->acts[PIECE_HEAD], 0, 0);
-    all_blocks(z, PASS_BACKWARD);
-    units_emit(&z->map, z->s, true, backward_unit, z);
-    run(z, root, PIECE_EMBED, PASS_BACKWARD, 0, 0, 0, -1);
-    sched_act(z->s, ACT_FREE, z->acts[PIECE_EMBED], 0, 0);
-    if (z->shards_params)
-        drop(z, root, PHASE_BACKWARD);
-    if (z->fresh_grads)
-        reduce_unit(z, root);
+    bool root = z->root.c != NUC;
+
+    if (root) {
+        fetch(z, z->root, PHASE_BACKWARD, false, z->unit1 - 1, 0);
+        alloc_full_grads(z, z->root);
+    }
+    if (z->heads)
+        root_piece(z, PIECE_HEAD, PASS_BACKWARD);
+    all_units(z, true);
+    if (z->embeds)
+        root_piece(z, PIECE_EMBED, PASS_BACKWARD);
+    if (root && z->shards_params)
+        drop(z, z->root, PHASE_BACKWARD);
+    if (root && z->fresh_grads)
+        reduce_unit(z, z->root);
 }
 
 /* ---- whole steps ---- */
@@ -372,6 +417,61 @@ static void micro_pass(void *arg, const struct micro *m)
         forget_others(e->z);
 }
 
+/* ---- a pipeline's stage ---- */
+
+static void enter_chunk(struct paper *z, const struct stage_ports *ports, const struct pipeline_act *a)
+{
+    int halves = z->map.kind == UNIT_HALF_BLOCK ? 2 : 1;
+    bool whole = z->map.kind == UNIT_MODEL;
+
+    z->embeds = stage_ports_embeds(ports, a->chunk);
+    z->heads = stage_ports_heads(ports, a->chunk);
+    z->block0 = stage_ports_block0(ports, a->chunk);
+    z->block1 = stage_ports_block1(ports, a->chunk);
+    z->unit0 = z->map.blocks > 1 ? 0 : halves * z->block0;
+    z->unit1 = z->map.blocks > 1 ? z->map.n : halves * z->block1;
+    z->root = (struct at){ whole || z->embeds || (z->heads && !z->map.of_class[UC_HEAD]) ? UC_ROOT : z->heads ? UC_HEAD : NUC,
+                           0, 0 };
+    z->kept_blocks = (int)z->local->model->layers * a->step;
+    z->kept_ends = a->step;
+}
+
+/* Where the first and the last stage each have the embedding, their gradients are added up. */
+static void reduce_tied(struct paper *z)
+{
+    const struct model *m = z->local->model;
+
+    for (int t = 0; t < m->ntensors; t++)
+        if (z->local->partial && z->local->partial[t] & MESH_AXIS(AXIS_PIPE)) {
+            sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TIED, z->r.wire_reduce, RED_SUM,
+                       m->tensors[t].numel)->after = AFTER(STREAM_COMPUTE);
+            sched_act(z->s, ACT_RW, z->grads[UC_ROOT], 0, 0);
+        }
+}
+
+/* Stages 2 and 3 reduce every micro-step; stages 0 and 1 once, after the last. */
+static int pipeline(struct paper *z)
+{
+    struct stage_ports ports;
+    int rc = stage_ports_open(&ports, z->local, z->s, PIPE_RUNTIME, false);
+
+    for (int i = 0; rc == 0 && i < ports.acts->n; i++) {
+        const struct pipeline_act *a = &ports.acts->act[i];
+        if (stage_ports_does(&ports, a) || (a->verb != PIPE_FORWARD && a->verb != PIPE_BACKWARD))
+            continue;
+        enter_chunk(z, &ports, a);
+        stage_ports_begin(&ports, a);
+        (a->verb == PIPE_FORWARD ? forward : backward)(z);
+        stage_ports_end(&ports, a);
+    }
+    stage_ports_close(&ports);
+    if (rc == 0 && !z->fresh_grads) {
+        reduce_tied(z);
+        reduce_model(z, false);
+    }
+    return rc;
+}
+
 static void micro_steps(struct paper *z)
 {
     int64_t m = z->p->accumulation;
@@ -385,17 +485,22 @@ static void micro_steps(struct paper *z)
         average_own(z, own_elems(z) * dtype_bytes(z->r.grad));
 }
 
-static void step(struct paper *z, enum sched_id id)
+static int step(struct paper *z, enum sched_id id)
 {
     int64_t elems = own_elems(z), e = dtype_bytes(z->r.grad);
+    int rc = 0;
 
     sched_begin(z->s, id);
-    micro_steps(z);
+    if (is_stage(z))
+        rc = pipeline(z);
+    else
+        micro_steps(z);
     struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions");
     o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
     if (z->p->clip > 0)
-        lower_clip_by_norm(z->s, STREAM_COMPUTE, elems * e, z->group, z->shards_optimizer && z->n > 1,
-                     z->p->deterministic, own_gradients, z);
+        lower_clip_by_norm(z->s, STREAM_COMPUTE, elems * e,
+                           &(struct norm_sum){ z->group, z->shards_optimizer && z->n > 1 }, 1, z->p->deterministic,
+                           own_gradients, z);
     lower_adamw(z->s, z->p, ADAMW_ONE_KERNEL, elems);
     use_all(z, ACT_R, z->grads);
     use_all(z, ACT_RW, z->optimizer);
@@ -414,6 +519,7 @@ static void step(struct paper *z, enum sched_id id)
     zero_gradients(z, PHASE_OPTIMIZER, elems * e);
     lower_read_loss(z->s);
     sched_end(z->s, id);
+    return rc;
 }
 
 /* A layout of elements [from, from+n) of the unit, `at` bytes into the buffer. */
@@ -498,7 +604,7 @@ int lower_paper(const struct local_model *local, struct schedules *s)
                        .shards_grads = p->strategy >= STRAT_ZERO2,
                        .shards_params = p->strategy >= STRAT_ZERO3 && local->shard_ranks > 1,
                        .fresh_grads = p->strategy >= STRAT_ZERO2 || p->deterministic,
-                       .prefetches = p->strategy == STRAT_FSDP };
+                       .prefetches = p->strategy == STRAT_FSDP, .root = { UC_ROOT, 0, 0 }, .embeds = true, .heads = true };
 
     s->hooks = p->strategy == STRAT_FSDP;
     z.rank_in_group = local->shard_rank;        /* padding is equal on all: so are sizes */
@@ -506,6 +612,7 @@ int lower_paper(const struct local_model *local, struct schedules *s)
     if (!z.shards_grads)
         units.plan = &whole;
     unit_map_init(&z.map, &units);
+    z.unit1 = z.map.n;
     z.group = z.n < local->data_ranks ? GROUP_SHARD : GROUP_DATA;
     for (int c = 0; c < NUC; c++)
         if (z.map.of_class[c] > 0)
@@ -513,7 +620,5 @@ int lower_paper(const struct local_model *local, struct schedules *s)
     lower_declare_activations(s, local, z.acts);
     z.ev_gather = sched_event(s);
     init(&z);
-    step(&z, SCHED_FIRST);
-    step(&z, SCHED_STEADY);
-    return 0;
+    return step(&z, SCHED_FIRST) < 0 ? -1 : step(&z, SCHED_STEADY);
 }

@@ -75,11 +75,12 @@ static int add_ready(const struct plan *p, const struct program *g, enum piece_i
 void buckets_ready_order(const struct local_model *local, const struct program *g, int *order)
 {
     const struct plan *p = local->plan;
-    int n = add_ready(p, g, PIECE_HEAD, 0, order, 0);
+    int n = local->share.heads ? add_ready(p, g, PIECE_HEAD, 0, order, 0) : 0;
 
     for (int64_t b = local->model->layers - 1; b >= 0; b--)
         n = add_ready(p, g, program_piece_of_block(p, b), b, order, n);
-    add_ready(p, g, PIECE_EMBED, 0, order, n);
+    if (local->share.embeds)
+        add_ready(p, g, PIECE_EMBED, 0, order, n);
 }
 
 struct sized { int64_t numel; int index; };

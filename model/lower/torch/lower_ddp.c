@@ -14,36 +14,9 @@
 
 #include "model/lower/common/lower_internal.h"
 #include "model/lower/common/micro_steps.h"
-#include "model/lower/torch/ddp_buckets.h"
+#include "model/lower/torch/lower_ddp.h"
 
 #define MIB (1024.0 * 1024.0)
-
-struct ddp {
-    const struct plan *p;
-    const struct local_model *local;
-    const struct model *m;
-    struct schedules  *s;
-    struct recipe      r;
-    bool     view, sharded_optimizer, keeps_first_buckets;
-    bool     packed;                /* parameters_as_bucket_view: those of a rank share a storage */
-    bool     apart;                 /* backward leaves gradients in .grad's own storages */
-    int      ntensors;
-    int     *order;                 /* tensors as their gradients become ready */
-    struct buckets  first, steady;
-    const struct buckets *now;      /* the ones in use */
-    int      bucket0_first, bucket0_steady; /* buffer families of the buckets */
-    int      params, optimizer, foreach, module_buffers;
-    int     *grad_family;           /* per tensor; tensors of blocks share one per role */
-    int      acts[NPIECE];
-    int     *pending;               /* per bucket: gradients not ready in this backward */
-    int      next;                  /* the bucket to be reduced next */
-    int64_t  rank;
-    int64_t *owner;                 /* ZeroRedundancyOptimizer: rank of each tensor */
-    int     *sorted;
-    int64_t  own_numel, own_bytes, own_tensors;
-    bool     marks_used;            /* static_graph: the int32 all-reduce of iteration 1 is due */
-    int64_t *param_at;              /* where each tensor lies among the parameters, in bytes */
-};
 
 /* ---- gradients and buckets ---- */
 
@@ -169,7 +142,7 @@ static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k
             d->pending[d->now->of[t]]--;
         }
     if (last)
-        sched_act(d->s, ACT_FREE, d->acts[piece], block, 0);
+        sched_act(d->s, ACT_FREE, d->acts[piece], block + (piece_is_block(piece) ? d->kept_blocks : d->kept_ends), 0);
     if (!sync || copied == 0)
         return;
     sched_copy(d->s, STREAM_COMPUTE, PHASE_BACKWARD, "divide into buckets", copied, copied);
@@ -208,7 +181,7 @@ static void forward_piece(struct ddp *d, enum piece_id piece, int block, int by)
     sched_compute(d->s, PHASE_FORWARD, piece, PASS_FORWARD, 0, -1, GRADS_DROP, CAT_GRADS);
     sched_of(d->s, piece == PIECE_EMBED ? "embedding" : piece == PIECE_HEAD ? "head" : "block", block, by);
     sched_act(d->s, ACT_R, d->params, 0, 0);
-    sched_act(d->s, ACT_ALLOC, d->acts[piece], block, by);
+    sched_act(d->s, ACT_ALLOC, d->acts[piece], block + (piece_is_block(piece) ? d->kept_blocks : d->kept_ends), by);
 }
 
 static void forward_block(void *arg, int block, int by)
@@ -218,20 +191,22 @@ static void forward_block(void *arg, int block, int by)
     forward_piece(d, program_piece_of_block(d->p, block), block, by);
 }
 
-static void forward(struct ddp *d, bool sync)
+void ddp_forward(struct ddp *d, bool syncs)
 {
     const struct plan *p = d->p;
 
-    if (d->module_buffers > 0 && plan_syncs_buffers(p) && sync) {
+    if (d->module_buffers > 0 && plan_syncs_buffers(p) && syncs) {
         /* _sync_buffers, only if the previous iteration was synchronised; model.to(bfloat16)
          * converted buffers as well */
         tell(d, PHASE_FORWARD, COLL_BROADCAST, d->r.kept, RED_NONE, d->module_buffers)->after =
             AFTER(STREAM_COMPUTE);
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await buffers")->after = AFTER(STREAM_GROUP);
     }
-    forward_piece(d, PIECE_EMBED, 0, 0);
+    if (d->local->share.embeds)
+        forward_piece(d, PIECE_EMBED, 0, 0);
     units_blocks_emit(d->local, d->s, false, forward_block, d);
-    forward_piece(d, PIECE_HEAD, 0, 0);
+    if (d->local->share.heads)
+        forward_piece(d, PIECE_HEAD, 0, 0);
 }
 
 static void finalize(struct ddp *d)
@@ -250,15 +225,17 @@ static void finalize(struct ddp *d)
     }
 }
 
-static void backward(struct ddp *d, bool fresh, bool sync)
+void ddp_backward(struct ddp *d, bool fresh, bool sync)
 {
     for (int b = 0; b < d->now->n; b++)
         d->pending[b] = d->now->tensors[b];
     d->next = 0;
-    backward_piece(d, PIECE_HEAD, 0, fresh, sync);
+    if (d->local->share.heads)
+        backward_piece(d, PIECE_HEAD, 0, fresh, sync);
     for (int b = (int)d->m->layers - 1; b >= 0; b--)
         backward_piece(d, program_piece_of_block(d->p, b), b, fresh, sync);
-    backward_piece(d, PIECE_EMBED, 0, fresh, sync);
+    if (d->local->share.embeds)
+        backward_piece(d, PIECE_EMBED, 0, fresh, sync);
     if (sync)
         finalize(d);
 }
@@ -302,10 +279,10 @@ static void micro_pass(void *arg, const struct micro *m)
     const struct passes *e = arg;
 
     if (m->pass == MICRO_FORWARD) {
-        forward(e->d, e->every || m->first);
+        ddp_forward(e->d, e->every || m->first);
         return;
     }
-    backward(e->d, m->first, e->every || m->last);
+    ddp_backward(e->d, m->first, e->every || m->last);
     if (e->rebuilds && !m->by && m->at + 1 == e->apart)
         rebuild(e->d, true);
 }
@@ -324,7 +301,6 @@ static void micro_steps(struct ddp *d, bool first_step)
     if (e.every && first_step && d->p->ddp.static_graph)
         e.apart = 2;
     e.rebuilds = e.every && first_step && m > e.apart;
-    d->marks_used = d->p->ddp.static_graph && first_step;
     micro_steps_emit(d->s, &order, &(struct micro_calls){ .emit = micro_pass, .alike = alike }, &e);
 }
 
@@ -392,12 +368,18 @@ static void own_gradients(struct schedules *s, int what, void *arg)
     use_all(d, d->view ? what : 0, what);
 }
 
-static void step(struct ddp *d, enum sched_id id)
+static int step(struct ddp *d, enum sched_id id)
 {
+    int rc = 0;
+
     sched_begin(d->s, id);
-    micro_steps(d, id == SCHED_FIRST);
+    d->marks_used = d->p->ddp.static_graph && id == SCHED_FIRST;
+    if (d->p->parallel.pipeline > 1)
+        rc = ddp_pipeline(d, id == SCHED_FIRST);
+    else
+        micro_steps(d, id == SCHED_FIRST);
     if (d->p->clip > 0)
-        lower_clip_by_norm(d->s, STREAM_COMPUTE, d->m->params * dtype_bytes(d->r.grad), GROUP_DATA, 0, false, own_gradients, d);
+        lower_clip_by_norm(d->s, STREAM_COMPUTE, d->m->params * dtype_bytes(d->r.grad), NULL, 0, false, own_gradients, d);
     lower_torch_adamw(d->s, d->p, d->own_numel);
     sched_act(d->s, ACT_RW, d->params, 0, 0);
     use_all(d, d->view ? ACT_R : ACT_USE, ACT_R);
@@ -410,6 +392,7 @@ static void step(struct ddp *d, enum sched_id id)
     if (id == SCHED_FIRST && d->now == &d->first)
         rebuild(d, false);          /* opens the second step, and only that */
     sched_end(d->s, id);
+    return rc;
 }
 
 /* ---- construction ---- */
@@ -664,6 +647,7 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
                      .pending = calloc(n, sizeof *d.pending), .owner = calloc(n, sizeof *d.owner),
                      .sorted = calloc(n, sizeof *d.sorted), .param_at = calloc(n, sizeof *d.param_at),
                      .module_buffers = lower_model_buffer_elems(local->model) };
+    int rc;
 
     d.packed = d.sharded_optimizer && p->ddp.parameters_as_bucket_view;
     d.apart = !d.view || (p->accumulation > 1 && !p->sync_every_micro_step);
@@ -673,11 +657,12 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
     own(&d);
     declare(&d);
     init(&d);
-    step(&d, SCHED_FIRST);
+    rc = step(&d, SCHED_FIRST);
     d.now = d.keeps_first_buckets ? &d.first : &d.steady;
     if (d.keeps_first_buckets)
         d.bucket0_steady = d.bucket0_first;
-    step(&d, SCHED_STEADY);
+    if (rc == 0)
+        rc = step(&d, SCHED_STEADY);
     buckets_free(&d.first);
     buckets_free(&d.steady);
     free(d.order);
@@ -686,5 +671,5 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
     free(d.owner);
     free(d.sorted);
     free(d.param_at);
-    return 0;
+    return rc;
 }

@@ -256,7 +256,8 @@ static void optimizer(struct fsdp1 *f, bool first)
     for (int c = 0; c < NUC; c++)
         elems += f->size[c].optim_numel * f->map.of_class[c];
     if (f->p->clip > 0)             /* FSDP's own clip_grad_norm_(): one sum of squares */
-        lower_clip_by_norm(f->s, STREAM_COMPUTE, elems * dtype_bytes(f->r.kept), f->group, f->sharded ? 1 : 0, false, own_gradients, f);
+        lower_clip_by_norm(f->s, STREAM_COMPUTE, elems * dtype_bytes(f->r.kept),
+                           &(struct norm_sum){ f->group, f->sharded }, 1, false, own_gradients, f);
     lower_torch_adamw(f->s, f->p, elems);
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
     for_all(f, ACT_RW, offsetof(struct fsdp1_families, shard));

@@ -71,7 +71,7 @@ void fsdp2_name(struct fsdp2 *f, struct at u)
 
 /* FSDPParamGroup.unshard -> foreach_all_gather: cast and copy into this rank's
  * slot, then gather. */
-static void unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of_forward, bool again)
+void fsdp2_unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of_forward, bool again)
 {
     struct schedules *s = f->s;
     const struct families *m = &f->fam[u.c];
@@ -86,7 +86,7 @@ static void unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of
         return;                     /* nothing to gather: see wait_for_unshard() */
     if (from_host)
         fsdp2_bring(f, u, STREAM_COPY_IN, phase, after);
-    struct op *o = sched_copy(s, STREAM_COPY_IN, phase, "copy-in",
+    struct op *o = sched_copy(s, f->copy_in, phase, "copy-in",
                               small || from_host ? bytes : z->shard_bytes, bytes);
     o->after = from_host ? 0 : after;
     if (small)
@@ -102,7 +102,7 @@ static void unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of
     sched_act_as(s, ACT_ALLOC | ACT_WRITE, m->gathered, u.i, u.by, small ? m->own_kept : m->own);
     o = sched_coll(s, STREAM_GATHER, phase, COLL_ALL_GATHER, small ? kept_group(f, u.c) : f->group,
                    f->r.wire_gather, RED_NONE, z->padded);
-    o->after = AFTER(STREAM_COPY_IN);
+    o->after = AFTER(f->copy_in);
     o->record = f->ev_gather;
     fsdp2_name(f, u);
     sched_act_as(s, ACT_R, m->gathered, u.i, u.by, small ? m->own_kept : m->own);
@@ -115,7 +115,7 @@ static void unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of
 
 /* CommContext.release_all_gather_state_for_comm_reuse: the previous unit's
  * all-gather output goes once the gather streams wait for its copy-out. */
-static void release(struct fsdp2 *f, struct at prev)
+void fsdp2_release(struct fsdp2 *f, struct at prev)
 {
     struct op *o = sched_op(f->s, OP_MEMORY, STREAM_COPY_IN, PHASE_FORWARD, "release");
 
@@ -125,7 +125,7 @@ static void release(struct fsdp2 *f, struct at prev)
 }
 
 /* foreach_all_gather_copy_out: a second full copy, into the parameters. */
-static void copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again)
+void fsdp2_copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again)
 {
     const struct families *m = &f->fam[u.c];
     int64_t bytes = f->size[u.c].padded * dtype_bytes(f->r.used);
@@ -149,7 +149,7 @@ static void copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again)
 }
 
 /* FSDPParamGroup.reshard after forward. */
-static void reshard(struct fsdp2 *f, struct at u)
+void fsdp2_reshard(struct fsdp2 *f, struct at u)
 {
     const struct families *m = &f->fam[u.c];
 
@@ -189,7 +189,7 @@ static bool needs_attention(const struct fsdp2 *f, int block)
 }
 
 /* Kernels of a unit's blocks. */
-static void compute(struct fsdp2 *f, struct at u, int position, int by_block, enum pass pass)
+void fsdp2_compute(struct fsdp2 *f, struct at u, int position, int by_block, enum pass pass)
 {
     struct unit_ref ref = unit_at(&f->map, position);
     struct schedules *s = f->s;
@@ -212,13 +212,13 @@ static void compute(struct fsdp2 *f, struct at u, int position, int by_block, en
         if (pass == PASS_BACKWARD && first && needs_attention(f, b))
             sched_act(s, ACT_R, f->fam[UC_ATTENTION].unsharded, u.i, u.by);
         if (pass == PASS_FORWARD && first)
-            sched_act(s, ACT_ALLOC, f->acts[piece], b, by_block);
+            sched_act(s, ACT_ALLOC, f->acts[piece], f->kept_blocks + b, by_block);
         if (pass == PASS_BACKWARD && !f->has_unsharded && k == 0)
             sched_act(s, ACT_ALLOC, f->fam[u.c].grads_full, u.i, u.by);
         if (pass == PASS_BACKWARD)
             leave_grads(f, u);
         if (pass == PASS_BACKWARD && last)
-            sched_act(s, ACT_FREE, f->acts[piece], b, by_block);
+            sched_act(s, ACT_FREE, f->acts[piece], f->kept_blocks + b, by_block);
     }
 }
 
@@ -274,42 +274,57 @@ static void reduce(struct fsdp2 *f, struct at u)
     }
 }
 
+/* set_requires_gradient_sync(False): the unsharded gradient stays, in the wider of the two dtypes
+ * (_set_unsharded_grad_dtypes). */
+void fsdp2_accumulate(struct fsdp2 *f, struct at u)
+{
+    const struct families *m = &f->fam[u.c];
+
+    if (!f->wide_grads || f->has_unsharded)
+        return;
+    sched_copy(f->s, STREAM_COMPUTE, PHASE_BACKWARD, "upcast grads", f->size[u.c].grads_bytes,
+               f->size[u.c].grads_wide_bytes);
+    fsdp2_name(f, u);
+    sched_does(f->s, COPY_SET, 1);
+    sched_act(f->s, ACT_ALLOC | ACT_WRITE, m->grads_wide, u.i, u.by);
+    sched_act(f->s, ACT_R | ACT_FREE, m->grads_full, u.i, u.by);
+    if (u.c == UC_ROOT)
+        fsdp2_table_widened(f);
+}
+
 /* RegisterPostBackwardFunction -> FSDPParamGroup.post_backward. */
-static void post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
+void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
 {
     struct schedules *s = f->s;
     const struct families *m = &f->fam[u.c];
     const struct sizes *z = &f->size[u.c];
+    struct op *o;
+    int grads;
 
     sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "reshard");
     fsdp2_name(f, u);
     sched_act(s, ACT_FREE, m->unsharded, u.i, u.by);
     if (!f->reduce) {
-        /* set_requires_gradient_sync(False): the unsharded gradient stays, in
-         * the wider of the two dtypes (_set_unsharded_grad_dtypes). */
-        if (f->wide_grads && !f->has_unsharded) {
-            sched_copy(s, STREAM_COMPUTE, PHASE_BACKWARD, "upcast grads",
-                       z->grads_bytes, z->grads_wide_bytes);
-            fsdp2_name(f, u);
-            sched_does(s, COPY_SET, 1);
-            sched_act(s, ACT_ALLOC | ACT_WRITE, m->grads_wide, u.i, u.by);
-            sched_act(s, ACT_R | ACT_FREE, m->grads_full, u.i, u.by);
-        }
+        fsdp2_accumulate(f, u);
         return;
     }
+    grads = f->wide_grads && f->has_unsharded ? m->grads_wide : m->grads_full;
+    bool sums = fsdp2_lay_out_grads(f, u, grads);
     if (prev) {                     /* at most one reduce-scatter input in flight */
-        struct op *o = sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "await reduce-scatter");
+        o = sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "await reduce-scatter");
         o->wait[0] = f->ev_reduce;
         fsdp2_name(f, *prev);
         sched_act(s, ACT_FREE, f->fam[prev->c].rs_in, prev->i, prev->by);
     }
-    sched_copy(s, STREAM_COMPUTE, PHASE_REDUCE, "copy-in grads", z->numel * dtype_bytes(f->r.used),
-               z->padded * dtype_bytes(f->r.wire_reduce));
+    o = sched_copy(s, STREAM_COMPUTE, PHASE_REDUCE, "copy-in grads", z->numel * dtype_bytes(f->r.used),
+                   z->padded * dtype_bytes(f->r.wire_reduce));
+    o->after = sums ? AFTER(STREAM_TENSOR) : 0;
     fsdp2_name(f, u);
     sched_does(s, COPY_SET, 1);
     sched_act(s, ACT_ALLOC | ACT_WRITE, m->rs_in, u.i, u.by);
-    sched_act(s, ACT_R | ACT_FREE, f->wide_grads && f->has_unsharded ? m->grads_wide : m->grads_full,
-              u.i, u.by);
+    sched_act(s, ACT_R | ACT_FREE, grads, u.i, u.by);
+    if (u.c == UC_ROOT && f->table > 0)
+        sched_act(s, ACT_R | ACT_FREE, f->table_own, 0, 0);
     reduce(f, u);
 }
 
@@ -327,20 +342,20 @@ static void forward_unit(void *arg, struct unit_step st)
     struct at u = at_position(f, st.position, st.by);
     struct at prev = at_position(f, st.position - 1, st.by);
 
-    unshard(f, u, PHASE_FORWARD, false, false);
+    fsdp2_unshard(f, u, PHASE_FORWARD, false, false);
     if (f->nshard > 1)
-        release(f, prev);
-    copy_out(f, u, PHASE_FORWARD, false);
-    compute(f, u, st.position, st.by_block, PASS_FORWARD);
+        fsdp2_release(f, prev);
+    fsdp2_copy_out(f, u, PHASE_FORWARD, false);
+    fsdp2_compute(f, u, st.position, st.by_block, PASS_FORWARD);
     if (f->reshard)
-        reshard(f, u);
+        fsdp2_reshard(f, u);
 }
 
 /* In backward the copy of the gathered unit goes at once, and the gather streams
  * wait for the copy-out before the next gather. */
-static void regather(struct fsdp2 *f, struct at u)
+void fsdp2_regather(struct fsdp2 *f, struct at u)
 {
-    copy_out(f, u, PHASE_BACKWARD, true);
+    fsdp2_copy_out(f, u, PHASE_BACKWARD, true);
     if (f->nshard == 1)
         return;
     struct op *o = sched_op(f->s, OP_MEMORY, STREAM_COPY_IN, PHASE_BACKWARD, "release");
@@ -360,32 +375,38 @@ static void backward_unit(void *arg, struct unit_step st)
 
     if (f->reshard) {
         if (!both || u.c == UC_MLP)
-            regather(f, u);
+            fsdp2_regather(f, u);
         if (st.position > 0)        /* one unit of backward prefetch */
-            unshard(f, next, PHASE_BACKWARD, false, true);
+            fsdp2_unshard(f, next, PHASE_BACKWARD, false, true);
         if (both && u.c == UC_MLP)
-            regather(f, next);
+            fsdp2_regather(f, next);
     }
-    compute(f, u, st.position, st.by_block, PASS_BACKWARD);
-    post_backward(f, u, st.position + 1 < f->map.n ? &prev : NULL);
+    fsdp2_compute(f, u, st.position, st.by_block, PASS_BACKWARD);
+    fsdp2_post_backward(f, u, st.position + 1 < f->map.n ? &prev : NULL);
 }
 
-static void root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass)
+/* Kernels [k0,k1) of the embedding or the head; k1 < 0: to the end.  The first piece of the root's in backward
+ * allocates its gradients. */
+void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass, int k0, int k1)
 {
-    bool backward = pass == PASS_BACKWARD;
+    bool backward = pass == PASS_BACKWARD, apart = f->map.of_class[UC_HEAD] > 0;
+    struct at u = { piece == PIECE_HEAD && apart ? UC_HEAD : UC_ROOT, 0, 0 };
+    bool first = apart || piece == PIECE_HEAD || !f->local->share.heads;
 
-    sched_compute(f->s, backward ? PHASE_BACKWARD : PHASE_FORWARD, piece, pass, 0, -1,
+    sched_compute(f->s, backward ? PHASE_BACKWARD : PHASE_FORWARD, piece, pass, k0, k1,
                   f->has_unsharded ? GRADS_DROP : GRADS_KEEP, CAT_UNSHARDED_GRADS);
-    sched_act(f->s, ACT_R, f->fam[UC_ROOT].unsharded, 0, 0);
+    sched_act(f->s, ACT_R, f->fam[u.c].unsharded, 0, 0);
     sched_of(f->s, piece == PIECE_EMBED ? "embedding" : "head", 0, 0);
-    if (!backward)
-        sched_act(f->s, ACT_ALLOC, f->acts[piece], 0, 0);
-    else
-        sched_act(f->s, ACT_FREE, f->acts[piece], 0, 0);
-    if (piece == PIECE_HEAD && backward && !f->has_unsharded)
-        sched_act(f->s, ACT_ALLOC, f->fam[UC_ROOT].grads_full, 0, 0);
-    if (backward)
-        leave_grads(f, the_root);
+    if (!backward && k0 == 0)
+        sched_act(f->s, ACT_ALLOC, f->acts[piece], f->kept_ends, 0);
+    else if (backward && k1 < 0)
+        sched_act(f->s, ACT_FREE, f->acts[piece], f->kept_ends, 0);
+    if (first && backward && k1 < 0 && !f->has_unsharded)
+        sched_act(f->s, ACT_ALLOC, f->fam[u.c].grads_full, 0, 0);
+    if (backward && k1 < 0)
+        leave_grads(f, u);
+    if (backward && piece == PIECE_EMBED)
+        fsdp2_table_left(f);
 }
 
 /* A block of a model that is one unit: the root's parameters. */
@@ -407,38 +428,44 @@ static void root_block_backward(void *f, int block, int by) { root_block(f, PASS
 
 static void forward(struct fsdp2 *f)
 {
-    unshard(f, the_root, PHASE_FORWARD, true, false);
-    copy_out(f, the_root, PHASE_FORWARD, false);
-    root_compute(f, PIECE_EMBED, PASS_FORWARD);
+    fsdp2_unshard(f, the_root, PHASE_FORWARD, true, false);
+    fsdp2_copy_out(f, the_root, PHASE_FORWARD, false);
+    fsdp2_root_compute(f, PIECE_EMBED, PASS_FORWARD, 0, -1);
     if (f->map.n == 0)
         units_blocks_emit(f->local, f->s, false, root_block_forward, f);
     units_emit(&f->map, f->s, false, forward_unit, f);
-    root_compute(f, PIECE_HEAD, PASS_FORWARD);
+    int returns = f->s->program.returns[PASS_FORWARD];
+    fsdp2_root_compute(f, PIECE_HEAD, PASS_FORWARD, 0, returns > 0 ? returns : -1);
     if (f->nshard > 1)              /* FSDPState._post_forward of the root */
-        release(f, at_position(f, f->map.n - 1, 0));
+        fsdp2_release(f, at_position(f, f->map.n - 1, 0));
     if (f->root_reshard)
-        reshard(f, the_root);
+        fsdp2_reshard(f, the_root);
+    if (returns > 0)
+        fsdp2_root_compute(f, PIECE_HEAD, PASS_FORWARD, returns, -1);
 }
 
 static void backward(struct fsdp2 *f)
 {
     struct op *o;
     struct at first = at_position(f, 0, 0);
+    int returns = f->s->program.returns[PASS_BACKWARD];
 
+    if (returns > 0)                /* the trainer's loss: the root's pre_backward comes behind it */
+        fsdp2_root_compute(f, PIECE_HEAD, PASS_BACKWARD, 0, returns);
     if (f->root_reshard) {
-        unshard(f, the_root, PHASE_BACKWARD, false, true);
-        regather(f, the_root);
+        fsdp2_unshard(f, the_root, PHASE_BACKWARD, false, true);
+        fsdp2_regather(f, the_root);
     }
     if (f->reshard && f->map.n > 0) /* the root's pre_backward prefetches the last unit */
-        unshard(f, at_position(f, f->map.n - 1, 0), PHASE_BACKWARD, false, true);
-    root_compute(f, PIECE_HEAD, PASS_BACKWARD);
+        fsdp2_unshard(f, at_position(f, f->map.n - 1, 0), PHASE_BACKWARD, false, true);
+    fsdp2_root_compute(f, PIECE_HEAD, PASS_BACKWARD, returns, -1);
     if (f->map.n == 0)
         units_blocks_emit(f->local, f->s, true, root_block_backward, f);
     units_emit(&f->map, f->s, true, backward_unit, f);
-    root_compute(f, PIECE_EMBED, PASS_BACKWARD);
+    fsdp2_root_compute(f, PIECE_EMBED, PASS_BACKWARD, 0, -1);
     /* The root's inputs need no gradient: its turn comes in the final callback,
      * after all of backward (_root_post_backward_final_callback). */
-    post_backward(f, the_root, f->map.n > 0 ? &first : NULL);
+    fsdp2_post_backward(f, the_root, f->map.n > 0 ? &first : NULL);
     if (!f->reduce)
         return;
     o = sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions");
@@ -497,9 +524,11 @@ static void optimizer(struct fsdp2 *f, bool first)
     for (int c = 0; c < NUC; c++)
         elems += f->size[c].local * f->map.of_class[c];
     if (f->p->clip > 0)
-        lower_clip_by_norm(f->s, st, elems * dtype_bytes(f->r.kept), f->group,
-                     f->nshard > 1 ? f->m->ntensors : 0,  /* the norms of all, stacked */
-                     false, own_gradients, f);
+        lower_clip_by_norm(f->s, st, elems * dtype_bytes(f->r.kept),
+                           (const struct norm_sum[]){            /* the norms of all, stacked */
+                               { f->group, f->nshard > 1 ? f->m->ntensors : 0 },
+                               { GROUP_TENSOR, f->local->share.tensor_ranks > 1 ? f->m->ntensors : 0 } },
+                           2, false, own_gradients, f);
     /* On the CPU it is a loop over parameters: as many passes over memory as the lists take. */
     lower_torch_adamw(f->s, f->p, elems)->stream = (uint8_t)st;
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
@@ -535,6 +564,7 @@ static void setup(struct fsdp2 *f)
     f->r = plan_recipe(p);
     f->nshard = f->local->shard_ranks;
     f->rank_in_group = f->local->shard_rank;
+    f->copy_in = STREAM_COPY_IN;
     f->hybrid = f->nshard < f->local->data_ranks;
     f->reshard = reshard_arg != 0;
     /* Before 2.9 the root kept its parameters whatever it was given. */
@@ -545,6 +575,7 @@ static void setup(struct fsdp2 *f)
     f->cast_grads = f->r.wire_reduce != f->r.kept;
     f->root_ranks = p->fsdp.root_reshard_after_forward > 1 ? p->fsdp.root_reshard_after_forward : 0;
     fsdp2_offload_setup(f);
+    f->table = f->local->share.tensor_ranks > 1 && f->local->share.embeds ? f->local->whole->vocab * f->m->token_width : 0;
     unit_map_init(&f->map, f->local);
     for (int c = 0; c < NUC; c++)
         if (f->map.of_class[c] > 0) {
@@ -557,6 +588,8 @@ static void setup(struct fsdp2 *f)
                 fsdp2_offload_declare(f, (enum unit_class)c);
             foreach += f->size[c].foreach_bytes * f->map.of_class[c];
         }
+    if (f->table > 0)
+        fsdp2_tensor_declare(f);
     lower_declare_activations(f->s, f->local, f->acts);
     if (f->offload) {
         f->foreach_temp = sched_buf_in(f->s, SPACE_HOST, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, fsdp2_loop_bytes(f));
@@ -576,15 +609,20 @@ int lower_fsdp2(const struct local_model *local, struct schedules *s)
 {
     struct fsdp2 f = { .p = local->plan, .local = local, .m = local->model, .s = s };
 
+    int rc = 0;
+
     s->hooks = true;
     setup(&f);
     init(&f);
-    for (int id = SCHED_FIRST; id <= SCHED_STEADY; id++) {
+    for (int id = SCHED_FIRST; id <= SCHED_STEADY && rc == 0; id++) {
         sched_begin(s, (enum sched_id)id);
-        micro_steps(&f);
+        if (f.p->parallel.pipeline > 1)
+            rc = fsdp2_pipeline(&f, id == SCHED_FIRST);
+        else
+            micro_steps(&f);
         optimizer(&f, id == SCHED_FIRST);
         sched_end(s, (enum sched_id)id);
     }
     fsdp2_offload_free(&f);
-    return 0;
+    return rc;
 }

@@ -1,8 +1,10 @@
 /* lower_fsdp2.h -- what the files of FSDP2's lowering share.
  *
  *     lower_fsdp2.c          buffers, entries, whole steps
+ *     lower_fsdp2_pipeline.c micro-steps of a pipeline's stage
  *     lower_fsdp2_layout.c   sizes of shards, and which rows of which tensor lie where
- *     lower_fsdp2_offload.c  CPUOffloadPolicy: shards come from the host, gradients go there */
+ *     lower_fsdp2_offload.c  CPUOffloadPolicy: shards come from the host, gradients go there
+ *     lower_fsdp2_tensor.c   tensors that are a tensor-parallel rank's share */
 #ifndef DPX_LOWER_FSDP2_H
 #define DPX_LOWER_FSDP2_H
 
@@ -51,6 +53,9 @@ struct fsdp2 {
     int64_t            reshard_ranks, root_ranks;   /* reshard_after_forward = k, else 0 */
     uint16_t           ev_copy_out, ev_gather, ev_reduce;
     uint16_t           ev_kept, ev_root_kept;   /* _reshard_after_forward_event */
+    int64_t            table;               /* elements of the token embedding's gradient where it is of more than the rank's
+                                             * rows; 0: it is not.  Of this, of what accumulates, of the rank's rows: */
+    int                table_grads, table_wide, table_own;
     bool               offload;             /* CPUOffloadPolicy: */
     enum space         home;                /* of shards and gradients; states are in pageable memory */
     fsdp2_room        *param_room, *state_room, *grad_room;
@@ -59,6 +64,8 @@ struct fsdp2 {
     /* The micro-step being emitted: does it reduce, do unsharded gradients of an
      * earlier one exist, and sharded ones? */
     bool               reduce, has_unsharded, has_sharded;
+    int                kept_blocks, kept_ends;  /* instances of the micro-step's activations begin here */
+    enum stream        copy_in;
 };
 
 /* An instance of a class's families: a unit, and its step inside a repeat. */
@@ -84,6 +91,34 @@ int64_t fsdp2_local_share(const struct fsdp2 *f, int t);
 
 /* Names the unit of the last entry. */
 void fsdp2_name(struct fsdp2 *f, struct at u);
+
+/* Entries of one unit, as lower_fsdp2.c has them. */
+void fsdp2_unshard(struct fsdp2 *f, struct at u, enum phase phase, bool root_of_forward, bool again);
+void fsdp2_copy_out(struct fsdp2 *f, struct at u, enum phase phase, bool again);
+void fsdp2_release(struct fsdp2 *f, struct at prev);
+void fsdp2_reshard(struct fsdp2 *f, struct at u);
+void fsdp2_regather(struct fsdp2 *f, struct at u);
+void fsdp2_compute(struct fsdp2 *f, struct at u, int position, int by_block, enum pass pass);
+void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass, int k0, int k1);
+void fsdp2_accumulate(struct fsdp2 *f, struct at u);
+void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev);
+
+/* The micro-steps of a step, in the order of the pipeline's rank.  0, or -1 reported. */
+int fsdp2_pipeline(struct fsdp2 *f, bool first_step);
+
+/* Is the gradient of tensor t a part of a sum over tensor-parallel ranks; of the whole table? */
+bool fsdp2_is_partial(const struct fsdp2 *f, int t);
+bool fsdp2_is_whole_table(const struct fsdp2 *f, int t);
+/* Bytes of a tensor's, and of a unit's, gradients as autograd leaves them, but the whole table's, in dtype dt. */
+int64_t fsdp2_grad_bytes(const struct fsdp2 *f, int t, enum dtype dt);
+int64_t fsdp2_grads_bytes(const struct fsdp2 *f, enum unit_class c, enum dtype dt);
+/* Buffers of the whole table's gradients. */
+void fsdp2_tensor_declare(struct fsdp2 *f);
+/* The last entry leaves the table's gradient, or adds to what earlier micro-steps left; it is kept in the wider dtype. */
+void fsdp2_table_left(struct fsdp2 *f);
+void fsdp2_table_widened(struct fsdp2 *f);
+/* Gradients in family `from` get the layouts of their parameters.  Whether compute has to wait for STREAM_TENSOR. */
+bool fsdp2_lay_out_grads(struct fsdp2 *f, struct at u, int from);
 
 /* Sets home and room, before sizes are measured. */
 void fsdp2_offload_setup(struct fsdp2 *f);

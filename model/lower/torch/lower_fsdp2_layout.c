@@ -80,7 +80,6 @@ void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
     struct shard_arg state = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->state_room };
     struct shard_arg grad = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->grad_room };
     struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used), round512 };
-    struct shard_arg wire = { f->nshard, f->rank_in_group, dtype_bytes(f->r.wire_reduce), round512 };
     struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512 };
     struct sizes *z = &f->size[c];
 
@@ -93,8 +92,8 @@ void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
     z->host_grads_bytes = unit_sum(&f->map, c, local_bytes, &grad);
     z->unsharded_bytes = unit_sum(&f->map, c, padded_bytes, &used);
     z->kept_bytes = again.rank ? unit_sum(&f->map, c, kept_bytes, &again) : 0;
-    z->grads_bytes = unit_sum(&f->map, c, whole_bytes, &used);
-    z->grads_wide_bytes = unit_sum(&f->map, c, whole_bytes, &wire);
+    z->grads_bytes = fsdp2_grads_bytes(f, c, f->r.used);
+    z->grads_wide_bytes = fsdp2_grads_bytes(f, c, f->r.wire_reduce);
 }
 
 /* ---- single allocations ---- */
@@ -111,7 +110,6 @@ void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
 {
     struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512 };
     struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used), round512 };
-    struct shard_arg wire = { f->nshard, f->rank_in_group, dtype_bytes(f->r.wire_reduce), round512 };
     struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512 };
     const struct families *m = &f->fam[c];
 
@@ -124,7 +122,8 @@ void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
     parts_of(f, c, m->unsharded, 1, padded_bytes, &used);
     if (again.rank)
         parts_of(f, c, m->post_forward, 1, kept_bytes, &again);
-    parts_of(f, c, m->grads_wide, 1, whole_bytes, &wire);
+    for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
+        sched_part(f->s, m->grads_wide, fsdp2_grad_bytes(f, t, f->r.wire_reduce));
 }
 
 void fsdp2_foreach_parts(struct fsdp2 *f)

@@ -1,0 +1,251 @@
+/* stage_ports.c -- see stage_ports.h. */
+#include "model/lower/common/stage_ports.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+enum { DIRECTIONS = PIPE_RECV_B - PIPE_SEND_F + 1, MOST_EVENTS = 1 << 15 };
+
+struct pipeline stage_pipeline(const struct plan *p, int64_t rank)
+{
+    struct mesh m = plan_mesh(p);
+
+    return (struct pipeline){ p->parallel.pipeline_schedule, (int)m.size[AXIS_PIPE], (int)mesh_digit(&m, rank, AXIS_PIPE),
+                              m.size[AXIS_PIPE] > 1 ? (int)p->parallel.virtual_stages : 1, (int)p->accumulation };
+}
+
+int stage_ports_stage(const struct stage_ports *o, int chunk) { return pipeline_stage(&o->pipe, o->pipe.rank, chunk); }
+
+static int last_stage(const struct stage_ports *o) { return o->pipe.ranks * o->pipe.chunks - 1; }
+
+bool stage_ports_embeds(const struct stage_ports *o, int chunk) { return stage_ports_stage(o, chunk) == 0; }
+bool stage_ports_heads(const struct stage_ports *o, int chunk)  { return stage_ports_stage(o, chunk) == last_stage(o); }
+
+int stage_ports_block0(const struct stage_ports *o, int chunk)
+{
+    int64_t n = 0;
+
+    for (int c = 0; c < chunk; c++)
+        n += o->local->share.chunk[c].blocks;
+    return (int)n;
+}
+
+int stage_ports_block1(const struct stage_ports *o, int chunk) { return stage_ports_block0(o, chunk + 1); }
+
+/* Positions of a rank: its context-parallel share and, where norms run on a share of them, of its tensor-parallel ranks. */
+static int64_t boundary_elems(const struct local_model *local)
+{
+    const struct plan *p = local->plan;
+    int64_t positions = p->seq / p->parallel.context;
+
+    return p->micro_batch * (local->share.sequence ? positions / local->share.tensor_ranks : positions) * p->model.hidden;
+}
+
+int stage_ports_open(struct stage_ports *o, const struct local_model *local, struct schedules *s, enum pipeline_code code,
+                     bool keeps)
+{
+    const struct plan *p = local->plan;
+    int64_t events;
+
+    *o = (struct stage_ports){ .local = local, .s = s, .pipe = stage_pipeline(p, local->rank), .keeps = keeps,
+                               .elems = boundary_elems(local) };
+    o->dtype = s->program.boundary == o->elems * dtype_bytes(DT_FP32) ? DT_FP32 : plan_recipe(p).used;
+    events = (int64_t)DIRECTIONS * o->pipe.chunks * o->pipe.steps;
+    if (events > MOST_EVENTS)
+        return fail("a pipeline of %d chunks a rank is lowered with at most %d micro-steps: reduce accumulation",
+                    o->pipe.chunks, MOST_EVENTS / DIRECTIONS / o->pipe.chunks);
+    o->event = calloc((size_t)events, sizeof *o->event);
+    o->all = pipeline_acts(&o->pipe, code);
+    o->acts = &o->all[o->pipe.rank];
+    return o->event ? 0 : fail("out of memory for a pipeline's messages");
+}
+
+void stage_ports_close(struct stage_ports *o)
+{
+    if (o->all)
+        pipeline_acts_free(o->all, &o->pipe);
+    free(o->event);
+}
+
+/* ---- the first step ---- */
+
+static void meta(struct stage_ports *o, enum red_op red)
+{
+    sched_coll(o->s, STREAM_GROUP, PHASE_FORWARD, COLL_ALL_REDUCE, GROUP_PIPE, DT_INT32, red, 1);
+    sched_moves(o->s, OF_META);
+}
+
+/* Whether ranks a < b hold neighbouring stages. */
+static bool are_neighbours(const struct stage_ports *o, int a, int b)
+{
+    for (int s = 0; s < last_stage(o); s++) {
+        int at[2] = { -1, -1 };
+        for (int r = 0; r < o->pipe.ranks; r++)
+            for (int c = 0; c < o->pipe.chunks; c++)
+                for (int k = 0; k < 2; k++)
+                    if (pipeline_stage(&o->pipe, r, c) == s + k)
+                        at[k] = r;
+        if ((at[0] == a && at[1] == b) || (at[0] == b && at[1] == a))
+            return true;
+    }
+    return false;
+}
+
+static void greet(struct stage_ports *o, int a, int b)
+{
+    bool sends = o->pipe.rank == a;
+
+    if (o->pipe.rank != a && o->pipe.rank != b)
+        return;
+    sched_message(o->s, STREAM_GROUP, PHASE_FORWARD, sends ? COLL_SEND : COLL_RECV, GROUP_PIPE, sends ? b : a,
+                  2 * last_stage(o) + 2, DT_INT32, 1);
+    sched_moves(o->s, OF_META);
+}
+
+/* Pairs in order of their ranks, each in the first round in which both are free. */
+void stage_ports_connect(struct stage_ports *o)
+{
+    int n = o->pipe.ranks;
+    bool *done = calloc((size_t)(n * n), 1), *busy = malloc((size_t)n), more = true;
+
+    if (!done || !busy)
+        abort();
+    meta(o, RED_MIN);
+    sched_op(o->s, OP_WAIT, STREAM_ISSUE, PHASE_FORWARD, "how shapes are inferred")->after = AFTER(STREAM_GROUP);
+    for (;;) {
+        memset(busy, 0, (size_t)n);
+        more = false;
+        for (int a = 0; a < n; a++)
+            for (int b = a + 1; b < n; b++) {
+                if (done[a * n + b] || busy[a] || busy[b] || !are_neighbours(o, a, b))
+                    continue;
+                more = done[a * n + b] = busy[a] = busy[b] = true;
+                greet(o, a, b);
+            }
+        if (!more)
+            break;
+        meta(o, RED_SUM);
+    }
+    free(done);
+    free(busy);
+}
+
+/* ---- messages ---- */
+
+static uint16_t *event_of(struct stage_ports *o, int verb, const struct pipeline_act *a)
+{
+    return &o->event[((verb - PIPE_SEND_F) * o->pipe.chunks + a->chunk) * o->pipe.steps + a->step];
+}
+
+/* The edge's kernels that allocate or free what is sent and received. */
+static void edge(struct stage_ports *o, enum piece_id piece, enum pass pass, int k0, int k1, const struct pipeline_act *a)
+{
+    sched_compute(o->s, pass == PASS_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD, piece, pass, k0, k1, GRADS_DROP, CAT_GRADS);
+    sched_of(o->s, "micro-step", a->step, 0);
+}
+
+static bool is_b(int verb) { return verb == PIPE_SEND_B || verb == PIPE_RECV_B; }
+
+/* PyTorch has a communicator for each pair of ranks, with one stream (ProcessGroupNCCL's pointToPoint()).  What a batch
+ * sends and receives begins together: its second direction is on the group's own stream. */
+static enum stream stream_of(const struct stage_ports *o, int verb, int peer, bool batch)
+{
+    if (batch && is_b(verb))
+        return STREAM_GROUP;
+    return peer == (o->pipe.rank + 1) % o->pipe.ranks ? STREAM_NEXT : STREAM_PREVIOUS;
+}
+
+static int rank_of_stage(const struct stage_ports *o, int stage)
+{
+    for (int r = 0; r < o->pipe.ranks; r++)
+        for (int c = 0; c < o->pipe.chunks; c++)
+            if (pipeline_stage(&o->pipe, r, c) == stage)
+                return r;
+    return -1;
+}
+
+static void message(struct stage_ports *o, const struct pipeline_act *a)
+{
+    bool sends = a->verb == PIPE_SEND_F || a->verb == PIPE_SEND_B, up = a->verb == PIPE_SEND_F || a->verb == PIPE_RECV_B;
+    int stage = stage_ports_stage(o, a->chunk), other = up ? stage + 1 : stage - 1, peer = rank_of_stage(o, other);
+    bool batch = a->with || o->coalesced;
+    struct op *m;
+
+    if (a->verb == PIPE_RECV_F)
+        edge(o, PIECE_RECEIVED, PASS_FORWARD, EDGE_TENSORS, EDGE_REST, a);
+    if (a->verb == PIPE_RECV_B)
+        edge(o, PIECE_SENT, PASS_BACKWARD, EDGE_TENSORS, EDGE_REST, a);
+    m = sched_message(o->s, stream_of(o, a->verb, peer, batch), is_b(a->verb) ? PHASE_BACKWARD : PHASE_FORWARD,
+                      sends ? COLL_SEND : COLL_RECV, GROUP_PIPE, peer, 2 * (stage < other ? stage : other) + is_b(a->verb),
+                      o->dtype, o->elems);
+    m->after = AFTER(STREAM_COMPUTE);
+    if (!*event_of(o, a->verb, a))
+        *event_of(o, a->verb, a) = sched_event(o->s);
+    m->record = *event_of(o, a->verb, a);
+    sched_of(o->s, "micro-step", a->step, 0);
+    sched_moves(o->s, OF_PLACES);
+    o->coalesced = a->with;
+}
+
+static void await(struct stage_ports *o, const struct pipeline_act *a)
+{
+    static const char *const names[] = { "await send", "await receive", "await send", "await receive" };
+    int of = a->verb - PIPE_WAIT_SEND_F + PIPE_SEND_F;
+
+    sched_op(o->s, OP_MEMORY, STREAM_COMPUTE, is_b(of) ? PHASE_BACKWARD : PHASE_FORWARD, names[of - PIPE_SEND_F])->wait[0] =
+        *event_of(o, of, a);
+    sched_of(o->s, "micro-step", a->step, 0);
+    if (of == PIPE_SEND_F && !o->keeps)
+        edge(o, PIECE_SENT, PASS_FORWARD, 0, -1, a);
+    if (of == PIPE_SEND_B)
+        edge(o, PIECE_RECEIVED, PASS_BACKWARD, 0, -1, a);
+}
+
+bool stage_ports_does(struct stage_ports *o, const struct pipeline_act *a)
+{
+    if (a->verb >= PIPE_SEND_F && a->verb <= PIPE_RECV_B)
+        message(o, a);
+    else if (a->verb >= PIPE_WAIT_SEND_F && a->verb <= PIPE_WAIT_RECV_B)
+        await(o, a);
+    else
+        return false;
+    return true;
+}
+
+/* ---- around a pass ---- */
+
+/* Whether the neighbouring stage is this rank's too, a V's bottom: its tensor is handed over. */
+static bool is_local(const struct stage_ports *o, int stage)
+{
+    return stage >= 0 && stage <= last_stage(o) && rank_of_stage(o, stage) == o->pipe.rank;
+}
+
+void stage_ports_begin(struct stage_ports *o, const struct pipeline_act *a)
+{
+    int stage = stage_ports_stage(o, a->chunk);
+
+    if (a->verb == PIPE_FORWARD && stage > 0) {
+        if (is_local(o, stage - 1)) {
+            edge(o, PIECE_SENT, PASS_FORWARD, 0, -1, a);
+            edge(o, PIECE_RECEIVED, PASS_FORWARD, EDGE_TENSORS, EDGE_REST, a);
+        }
+        edge(o, PIECE_RECEIVED, PASS_FORWARD, EDGE_REST, -1, a);
+    }
+    if ((a->verb == PIPE_BACKWARD || a->verb == PIPE_INPUT) && stage < last_stage(o)) {
+        if (is_local(o, stage + 1)) {
+            edge(o, PIECE_RECEIVED, PASS_BACKWARD, 0, -1, a);
+            edge(o, PIECE_SENT, PASS_BACKWARD, EDGE_TENSORS, EDGE_REST, a);
+        }
+        edge(o, PIECE_SENT, PASS_BACKWARD, EDGE_REST, -1, a);
+    }
+}
+
+void stage_ports_end(struct stage_ports *o, const struct pipeline_act *a)
+{
+    int stage = stage_ports_stage(o, a->chunk);
+
+    if (o->keeps && a->verb == PIPE_BACKWARD && stage < last_stage(o) && !is_local(o, stage + 1))
+        edge(o, PIECE_SENT, PASS_FORWARD, 0, -1, a);
+}

@@ -1,0 +1,66 @@
+/* stage_ports.h -- what a pipeline's rank does around its passes: sends and receives, waits for them, and the
+ * memory of what is sent and received.
+ *
+ *     struct stage_ports ports;
+ *     stage_ports_open(&ports, local, s, PIPE_OWN_LOOP, false);
+ *     for (int i = 0; i < ports.acts->n; i++) {
+ *         const struct pipeline_act *a = &ports.acts->act[i];
+ *         if (stage_ports_does(&ports, a))
+ *             continue;                           (a message, or a wait for one)
+ *         stage_ports_begin(&ports, a);
+ *         ... the pass of chunk a->chunk ...
+ *         stage_ports_end(&ports, a);
+ *     }
+ *     stage_ports_close(&ports);
+ *
+ * A boundary tensor is what one block hands to the next: (samples, the rank's positions, hidden) in the dtype of
+ * activations; its gradient is of the same size (torch/distributed/pipelining/stage.py). */
+#ifndef DPX_STAGE_PORTS_H
+#define DPX_STAGE_PORTS_H
+
+#include "model/lower/common/lower_internal.h"
+#include "model/lower/common/pipeline_comm.h"
+
+struct stage_ports {
+    const struct local_model *local;
+    struct schedules *s;
+    struct pipeline pipe;
+    struct pipeline_acts *all;          /* of every rank */
+    const struct pipeline_acts *acts;   /* of this one */
+    uint16_t *event;                    /* of a message: by direction, chunk, micro-step */
+    int64_t   elems;                    /* of a boundary tensor */
+    enum dtype dtype;
+    bool      keeps;                    /* what was sent stays until its backward is done */
+    bool      coalesced;                /* the message that follows is in a batch with this one */
+};
+
+/* The pipeline of a plan, as `rank` sees it; ranks 1: none. */
+struct pipeline stage_pipeline(const struct plan *p, int64_t rank);
+
+/* `keeps`: PyTorch 2.9, and DistributedDataParallel, hold a stage's output until its backward (2.15: until it is sent).
+ * 0, or -1 reported: more micro-steps than there are events.  stage_ports_close() in any case. */
+int  stage_ports_open(struct stage_ports *o, const struct local_model *local, struct schedules *s, enum pipeline_code code,
+                      bool keeps);
+void stage_ports_close(struct stage_ports *o);
+
+/* Before the first step's passes: 2.15 votes on how shapes are inferred and connects neighbours, in rounds
+ * (schedules.py _initialize_pipeline_distributed_state, _p2p.py _preconnect_shared_p2p_edges). */
+void stage_ports_connect(struct stage_ports *o);
+
+/* Appends a message or a wait; false: the act is neither. */
+bool stage_ports_does(struct stage_ports *o, const struct pipeline_act *a);
+
+/* Around a pass. */
+void stage_ports_begin(struct stage_ports *o, const struct pipeline_act *a);
+void stage_ports_end(struct stage_ports *o, const struct pipeline_act *a);
+
+/* The stage of the model that is a chunk of this rank; whether it has the embedding, the head. */
+int  stage_ports_stage(const struct stage_ports *o, int chunk);
+bool stage_ports_embeds(const struct stage_ports *o, int chunk);
+bool stage_ports_heads(const struct stage_ports *o, int chunk);
+
+/* The first of a chunk's blocks in the rank's own numbers, and one past its last. */
+int  stage_ports_block0(const struct stage_ports *o, int chunk);
+int  stage_ports_block1(const struct stage_ports *o, int chunk);
+
+#endif

@@ -1,0 +1,47 @@
+/* lower_ddp.h -- what the files of DDP's lowering share.
+ *
+ *     lower_ddp.c            buckets, entries, whole steps
+ *     lower_ddp_pipeline.c   micro-steps of a pipeline's stage */
+#ifndef DPX_LOWER_DDP_H
+#define DPX_LOWER_DDP_H
+
+#include "model/lower/common/lower_internal.h"
+#include "model/lower/torch/ddp_buckets.h"
+
+struct ddp {
+    const struct plan *p;
+    const struct local_model *local;
+    const struct model *m;
+    struct schedules  *s;
+    struct recipe      r;
+    bool     view, sharded_optimizer, keeps_first_buckets;
+    bool     packed;                /* parameters_as_bucket_view: those of a rank share a storage */
+    bool     apart;                 /* backward leaves gradients in .grad's own storages */
+    int      ntensors;
+    int     *order;                 /* tensors as their gradients become ready */
+    struct buckets  first, steady;
+    const struct buckets *now;      /* the ones in use */
+    int      bucket0_first, bucket0_steady; /* buffer families of the buckets */
+    int      params, optimizer, foreach, module_buffers;
+    int     *grad_family;           /* per tensor; tensors of blocks share one per role */
+    int      acts[NPIECE];
+    int     *pending;               /* per bucket: gradients not ready in this backward */
+    int      next;                  /* the bucket to be reduced next */
+    int64_t  rank;
+    int64_t *owner;                 /* ZeroRedundancyOptimizer: rank of each tensor */
+    int     *sorted;
+    int64_t  own_numel, own_bytes, own_tensors;
+    bool     marks_used;            /* static_graph: the int32 all-reduce of iteration 1 is due */
+    int64_t *param_at;              /* where each tensor lies among the parameters, in bytes */
+    int      kept_blocks, kept_ends;        /* instances of the micro-step's activations begin here */
+};
+
+/* A micro-step's passes over what this rank has of the embedding, the blocks and the head: `syncs` broadcasts the module's
+ * buffers first; `fresh`: no gradient exists, `sync`: buckets are reduced. */
+void ddp_forward(struct ddp *d, bool syncs);
+void ddp_backward(struct ddp *d, bool fresh, bool sync);
+
+/* The micro-steps of a step, in the order of the pipeline's rank.  0, or -1 reported. */
+int  ddp_pipeline(struct ddp *d, bool first_step);
+
+#endif

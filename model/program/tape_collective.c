@@ -1,0 +1,228 @@
+/* tape_collective.c -- see tape_collective.h. */
+#include "model/program/tape_collective.h"
+
+#include "model/plan/plan_groups.h"
+#include "model/program/tape_internal.h"
+
+/* ---- kernels ---- */
+
+/* A kernel that is a collective over `elems` elements in all. */
+static void collective(struct tape *t, const char *name, enum coll_op op, enum red_op red, enum dtype dt, int64_t elems)
+{
+    struct kernel *k = t->backward ? tape_kernel(t, name, KC_COPY) : tape_begin(t, name, KC_COPY);
+
+    if (k != &t->skipped)
+        k->collective = tape_note_collective(t, &(struct collective){
+            .op = (uint8_t)op, .group = GROUP_TENSOR, .dtype = (uint8_t)dt, .red = (uint8_t)red, .stream = STREAM_TENSOR,
+            .elems = elems });
+}
+
+static void pass_over(struct tape *t, const char *name, int64_t bytes)
+{
+    (t->backward ? tape_kernel(t, name, KC_COPY) : tape_begin(t, name, KC_COPY))->bytes = bytes;
+}
+
+static int make(struct tape *t, int64_t numel, enum dtype dt)
+{
+    return tape_alloc(t, numel, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
+}
+
+static int gather(struct tape *t, int64_t numel, enum dtype dt, int64_t ranks, bool apart)
+{
+    int64_t all = numel * ranks;
+
+    collective(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, all);
+    int y = make(t, all, dt);
+    if (apart) {
+        pass_over(t, "join parts", 2 * all * dtype_bytes(dt));
+        int joined = make(t, all, dt);
+        tape_unref(t, y);
+        y = joined;
+    }
+    return y;
+}
+
+/* Selective checkpoints keep a reduce-scatter's result (torchtitan's list of operators). */
+static int scatter(struct tape *t, int64_t numel, enum dtype dt, int64_t ranks)
+{
+    pass_over(t, "sort parts", 2 * numel * dtype_bytes(dt));
+    int sorted = make(t, numel, dt), y;
+    if (t->cached && !t->backward && !t->stopped) {
+        y = tape_kept_result(t);
+    } else {
+        collective(t, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, dt, numel);
+        y = make(t, numel / ranks, dt);
+        if (t->caches && !t->backward)
+            tape_keep_result(t, y);
+    }
+    tape_unref(t, sorted);
+    return y;
+}
+
+static int sum(struct tape *t, enum red_op red, int64_t numel, enum dtype dt)
+{
+    collective(t, "all-reduce", COLL_ALL_REDUCE, red, dt, numel);
+    return make(t, numel, dt);
+}
+
+/* The sum in place of its part. */
+static int summed(struct tape *t, enum red_op red, int part, int64_t numel, enum dtype dt)
+{
+    int y = sum(t, red, numel, dt);
+
+    tape_unref(t, part);
+    return y;
+}
+
+/* ---- moving ---- */
+
+static int share(struct tape *t, int store)
+{
+    t->stores[store].refs++;
+    return store;
+}
+
+static struct node *node_of(struct tape *t, enum node_kind kind, const char *name, enum kernel_class kc, var x)
+{
+    struct node *n = tape_node(t, kind, name, kc);
+
+    tape_edge(t, n, x);
+    return n;
+}
+
+var tape_collective(struct tape *t, enum tape_moved how, var x, int64_t ranks, bool apart)
+{
+    int64_t numel = tape_var_numel(t, x);
+    enum dtype dt = tape_var_dtype(t, x);
+    struct node *n = node_of(t, NODE_COLLECTIVE, "collective", KC_COPY, x);
+    int node = t->nnodes - 1, y = 0;
+
+    n->m = (int64_t)how, n->k = ranks, n->batch = apart;
+    n->apart = how == MOVED_GATHER || how == MOVED_SUM_BACK;
+    switch (how) {
+    case MOVED_GATHER:      y = gather(t, numel, dt, ranks, apart); numel *= ranks; break;
+    case MOVED_GATHER_LAST: y = gather(t, numel, dt, ranks, true); numel *= ranks; break;
+    case MOVED_SCATTER:     y = scatter(t, numel, dt, ranks); numel /= ranks; break;
+    case MOVED_SUM:         y = sum(t, RED_SUM, numel, dt); break;
+    case MOVED_SUM_BACK:    y = share(t, t->vars[x].store); break;
+    }
+    return tape_var(t, y, numel, dt, node, 0);
+}
+
+static void move_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+{
+    const struct edge *e = &n->edges[0];
+
+    switch ((enum tape_moved)n->m) {
+    case MOVED_GATHER:      out[0] = scatter(t, e->numel * n->k, e->dt, n->k); break;
+    case MOVED_SCATTER:     out[0] = gather(t, e->numel / n->k, e->dt, n->k, n->batch); break;
+    case MOVED_SUM:         out[0] = share(t, n->grad[0]); break;
+    case MOVED_SUM_BACK:    out[0] = sum(t, RED_SUM, e->numel, e->dt); break;
+    case MOVED_GATHER_LAST:
+        pass_over(t, "own columns", 2 * e->numel * dtype_bytes(e->dt));
+        out[0] = make(t, e->numel, e->dt);
+        break;
+    }
+}
+
+int tape_sum_gradient(struct tape *t, const struct edge *e, int g)
+{
+    collective(t, "all-reduce", COLL_ALL_REDUCE, RED_SUM, e->dt, e->numel);
+    int all = tape_alloc(t, e->numel, dtype_bytes(e->dt), MEM_GRADS);
+    tape_unref(t, g);
+    return all;
+}
+
+/* ---- the embedding ---- */
+
+/* MaskPartial of _ops/_embedding_ops.py: ids below and above the rank's rows, their mask, ids from the rank's first row. */
+var tape_masked_embedding(struct tape *t, const char *name, var ids, int64_t width, var w, int64_t whole)
+{
+    int64_t rows = tape_var_numel(t, ids);
+
+    pass_over(t, "mask ids", rows * (3 * 8 + 3));
+    int below = make(t, rows, DT_UINT8), above = make(t, rows, DT_UINT8), mask = make(t, rows, DT_UINT8);
+    tape_unref(t, below);
+    tape_unref(t, above);
+    int copied = make(t, rows, DT_INT64), local = make(t, rows, DT_INT64);
+    tape_unref(t, copied);
+    var x = op_embedding(t, name, ids, width, w);
+    struct node *n = &t->nodes[t->nnodes - 1];
+    n->k = whole;
+    tape_unref(t, local);
+    pass_over(t, "mask rows", rows * width * dtype_bytes(tape_var_dtype(t, x)));
+    tape_unref(t, mask);
+    return x;
+}
+
+/* ---- the loss ---- */
+
+var tape_parallel_loss(struct tape *t, var logits, var labels)
+{
+    int64_t numel = tape_var_numel(t, logits), rows = tape_var_numel(t, labels), bytes = 4 * numel;
+    struct node *n = node_of(t, NODE_PARALLEL_LOSS, "loss", KC_LOSS, logits);
+    int node = t->nnodes - 1;
+
+    tape_begin(t, "maximum", KC_LOSS)->bytes = bytes;
+    int most = summed(t, RED_MAX, make(t, rows, DT_FP32), rows, DT_FP32);
+    tape_begin(t, "subtract maximum", KC_LOSS)->bytes = 2 * bytes;
+    int shifted = make(t, numel, DT_FP32);
+    tape_begin(t, "exp", KC_LOSS)->bytes = 2 * bytes;
+    int exps = make(t, numel, DT_FP32);
+    tape_begin(t, "sum of exp", KC_LOSS)->bytes = bytes;
+    int part = make(t, rows, DT_FP32);
+    tape_unref(t, exps);
+    int total = summed(t, RED_SUM, part, rows, DT_FP32);
+    tape_begin(t, "log", KC_LOSS)->bytes = 8 * rows;
+    int log = make(t, rows, DT_FP32);
+    tape_begin(t, "log-softmax", KC_LOSS)->bytes = 2 * bytes;
+    int logp = make(t, numel, DT_FP32);
+    const int done[] = { shifted, most, total, log };
+    for (int i = 0; i < 4; i++)
+        tape_unref(t, done[i]);
+
+    pass_over(t, "mask labels", rows * (3 * 8 + 3));
+    int safe = make(t, rows, DT_INT64), mask = make(t, rows, DT_UINT8), local = make(t, rows, DT_INT64);
+    tape_begin(t, "label's part", KC_LOSS)->bytes = 16 * rows;
+    part = make(t, rows, DT_FP32);
+    tape_unref(t, mask);
+    int found = sum(t, RED_SUM, rows, DT_FP32);
+    tape_begin(t, "mean loss", KC_LOSS)->bytes = 4 * rows;
+    int negated = make(t, rows, DT_FP32), chosen = make(t, rows, DT_FP32), weight = make(t, 1, DT_FP32);
+    var loss = tape_var(t, make(t, 1, DT_FP32), 1, DT_FP32, node, 0);
+    n = &t->nodes[node];
+    tape_save(t, n, logp);
+    tape_save(t, n, t->vars[labels].store);
+    tape_save(t, n, weight);
+    const int gone[] = { safe, local, part, found, negated, chosen, logp, weight };
+    for (int i = 0; i < 8; i++)
+        tape_unref(t, gone[i]);
+    n->dt = DT_FP32;
+    return loss;
+}
+
+/* exp(log-probability), less one at the label, times the loss's gradient. */
+static void loss_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+{
+    int64_t numel = n->edges[0].numel, bytes = 4 * numel;
+
+    tape_kernel(t, "loss at labels", KC_LOSS)->bytes = bytes;
+    int at_labels = make(t, numel, DT_FP32);
+    tape_kernel(t, "exp", KC_LOSS)->bytes = 2 * bytes;
+    int exps = make(t, numel, DT_FP32);
+    tape_kernel(t, "add", KC_LOSS)->bytes = 3 * bytes;
+    tape_unref(t, exps);
+    tape_kernel(t, "scale", KC_LOSS)->bytes = 2 * bytes;
+    out[0] = make(t, numel, DT_FP32);
+    tape_unref(t, at_labels);
+}
+
+void tape_run_collective(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+{
+    t->module = n->module;
+    t->half = n->half;
+    if (n->kind == NODE_PARALLEL_LOSS)
+        loss_back(t, n, out);
+    else
+        move_back(t, n, out);
+}

@@ -1,0 +1,195 @@
+/* step.c -- see step.h. */
+#include "sim/clock/step.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/room.h"
+
+int step_open(const struct plan *p, const struct schedules *const *of, int n, struct cost_cache *cache,
+              struct coll_memo *memo, struct step *out)
+{
+    *out = (struct step){ .p = p, .role = room_new((size_t)n, sizeof *out->role), .basis = BASIS_MEASURED };
+    for (; out->n < n; out->n++) {
+        struct step_role *r = &out->role[out->n];
+        r->s = of[out->n];
+        if (simulate_price(p, r->s, SCHED_STEADY, cache, memo, &r->prices) < 0) {
+            step_close(out);
+            return -1;
+        }
+        simulate_contention(p, r->s, &r->prices, &r->slow);
+        snprintf(r->name, sizeof r->name, "stage %d", out->n);
+        out->basis = basis_worst(out->basis, r->prices.basis);
+        out->outside |= r->prices.outside;
+    }
+    return 0;
+}
+
+void step_close(struct step *st)
+{
+    for (int i = 0; i < st->n; i++)
+        simulate_priced_free(&st->role[i].prices);
+    free(st->role);
+    *st = (struct step){ 0 };
+}
+
+/* ---- one role in a view ---- */
+
+static unsigned part_of(const struct op *o)
+{
+    if (o->kind == OP_COLL)
+        return STEP_COLLECTIVES;
+    return o->kind == OP_COMPUTE && o->u.compute.pass == PASS_BACKWARD ? STEP_BACKWARD : STEP_REST;
+}
+
+/* What a role runs by, where that is not its own prices; what it owns. */
+struct seen {
+    struct durations  d;
+    struct contention slow;
+    double           *store;
+    struct beside    *beside;
+};
+
+/* A slow-down's excess over 1, times `part`. */
+static void scale(double *slow, double part)
+{
+    *slow = 1 + part * (*slow - 1);
+}
+
+static void slow_down(const struct step_role *r, double part, struct seen *out)
+{
+    int n = r->s->end[SCHED_STEADY];
+
+    for (int op = 0; op < NCOLL; op++) {
+        scale(&out->slow.compute_slow[op], part);
+        scale(&out->slow.comm_slow[op], part);
+    }
+    scale(&out->slow.copy_slow, part);
+    if (!r->slow.beside)
+        return;
+    out->slow.beside = out->beside = room_new((size_t)n + 1, sizeof *out->beside);
+    for (int i = r->s->begin[SCHED_STEADY]; i < n; i++) {
+        out->beside[i] = r->slow.beside[i];
+        for (int k = 0; k < 2; k++) {
+            scale(&out->beside[i].compute[k], part);
+            scale(&out->beside[i].comm[k], part);
+        }
+    }
+}
+
+static void see(const struct step_role *r, const struct step_view *as, struct seen *out)
+{
+    size_t n = (size_t)r->s->end[SCHED_STEADY];
+    const struct priced *p = &r->prices;
+    const double *ends = as->high ? p->high.work : p->low.work;
+    double *work = out->store = room_new(2 * n + 1, sizeof *work), *issue = work + n;
+
+    out->slow = r->slow;
+    for (int i = r->s->begin[SCHED_STEADY]; i < r->s->end[SCHED_STEADY]; i++) {
+        work[i] = (part_of(&r->s->ops[i]) & as->parts ? ends : p->middle.work)[i];
+        issue[i] = as->issue * p->middle.issue[i];
+    }
+    out->d = (struct durations){ work, issue };
+    if (as->slow > 0 && as->slow != 1)
+        slow_down(r, as->slow, out);
+}
+
+/* ---- all roles ---- */
+
+int step_run(const struct step *st, const struct step_view *as, struct timeline *lines, struct run *kept,
+             double *makespan_s)
+{
+    struct role *roles = room_new((size_t)st->n, sizeof *roles);
+    struct seen *seen = as ? room_new((size_t)st->n, sizeof *seen) : NULL;
+    struct clock_result result;
+    bool ran;
+
+    for (int i = 0; i < st->n; i++) {
+        const struct step_role *r = &st->role[i];
+        roles[i] = (struct role){ r->s, &r->prices.middle, &r->slow, r->name };
+        if (!as)
+            continue;
+        see(r, as, &seen[i]);
+        roles[i].d = &seen[i].d;
+        roles[i].slow = as->slow > 0 ? &seen[i].slow : NULL;
+    }
+    if (kept)
+        memset(kept, 0, (size_t)st->n * sizeof *kept);
+    ran = clock_run(roles, st->n, SCHED_STEADY, lines, kept && clock_keeps(roles, st->n, SCHED_STEADY) ? kept : NULL, &result);
+    *makespan_s = result.makespan_s;
+    for (int i = 0; as && i < st->n; i++) {
+        free(seen[i].store);
+        free(seen[i].beside);
+    }
+    free(seen);
+    free(roles);
+    return ran ? 0 : fail("the step never ends: %s", result.why);
+}
+
+/* ---- parts ---- */
+
+static double messages(const struct timeline *t)
+{
+    double s = 0;
+
+    for (int g = 0; g < PLAN_GROUPS; g++)
+        s += t->exposed_by[COLL_SEND][g] + t->exposed_by[COLL_RECV][g];
+    return s;
+}
+
+void step_parts(const struct step *st, const struct timeline *lines, double makespan_s, struct timeline *line,
+                struct stage_parts *out)
+{
+    double mean = 0;
+
+    *out = (struct stage_parts){ .n = st->n };
+    for (int i = 0; i < st->n; i++) {
+        struct stage_part *of = &out->stage[i];
+        of->bubble_s = lines[i].bubble_s + makespan_s - lines[i].step_s;
+        of->messages_s = messages(&lines[i]);
+        of->work_s = makespan_s - of->bubble_s - of->messages_s;
+        mean += of->work_s / st->n;
+        if (of->work_s > out->stage[out->busiest].work_s)
+            out->busiest = i;
+    }
+    *line = lines[out->busiest];
+    line->bubble_s = out->stage[out->busiest].bubble_s;
+    line->step_s = makespan_s;
+    out->imbalance_s = st->n > 1 ? out->stage[out->busiest].work_s - mean : 0;
+    simulate_slowest(st->p, line);
+}
+
+double step_seconds(const struct step *st, const struct step_view *as)
+{
+    struct timeline *lines = room_new((size_t)st->n, sizeof *lines), line;
+    struct stage_parts parts;
+    double makespan;
+    int rc = step_run(st, as, lines, NULL, &makespan);
+
+    if (rc == 0)
+        step_parts(st, lines, makespan, &line, &parts);
+    free(lines);
+    return rc < 0 ? -1 : line.step_s;
+}
+
+int step_time(const struct plan *p, const struct evaluation *e, struct cost_cache *cache, struct coll_memo *memo,
+              struct timeline *line, struct stage_parts *out)
+{
+    const struct schedules *of[EVALUATION_STAGES];
+    struct timeline *lines;
+    struct step st;
+    double makespan;
+    int rc;
+
+    if (step_open(p, of, evaluation_roles(e, of), cache, memo, &st) < 0)
+        return -1;
+    lines = room_new((size_t)st.n, sizeof *lines);
+    rc = step_run(&st, NULL, lines, NULL, &makespan);
+    if (rc == 0)
+        step_parts(&st, lines, makespan, line, out);
+    free(lines);
+    step_close(&st);
+    return rc;
+}

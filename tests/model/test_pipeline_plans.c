@@ -1,0 +1,289 @@
+/* Plans with a pipeline, every rank of them: schedules are sound, what one rank sends another receives, the stages together
+ * are the model, and what FSDP2 gathers and reduces is counted. */
+#include "tests/model/plans.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "model/lower/lower.h"
+
+static const struct { enum strategy s; enum dialect d; enum dtype t; } cells[] = {
+    { STRAT_FSDP, DIALECT_TORCH, DT_BF16 }, { STRAT_FSDP, DIALECT_TORCH, DT_FP32 }, { STRAT_DDP, DIALECT_TORCH, DT_FP32 },
+    { STRAT_DDP, DIALECT_PAPER, DT_BF16 }, { STRAT_ZERO1, DIALECT_PAPER, DT_BF16 }, { STRAT_ZERO2, DIALECT_PAPER, DT_BF16 },
+    { STRAT_ZERO3, DIALECT_PAPER, DT_FP32 }, { STRAT_FSDP, DIALECT_PAPER, DT_BF16 },
+};
+enum { NCELLS = sizeof cells / sizeof *cells };
+
+static void piped(struct plan *p, int cell, int64_t layers, int pipe, enum pipeline_kind kind, int chunks, int steps, int data)
+{
+    plan_of(p, "llama-2-7b", layers, (int64_t)pipe * data, cells[cell].s, cells[cell].d, cells[cell].t);
+    p->parallel.pipeline = pipe;
+    p->parallel.pipeline_schedule = kind;
+    p->parallel.virtual_stages = chunks;
+    p->parallel.first_stage_less = p->parallel.last_stage_less = 0;
+    p->accumulation = steps;
+    p->sync_every_micro_step = false;
+    p->shard_group = data;
+    if (p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH)
+        p->fsdp.reshard_after_forward = 0;
+}
+
+/* ---- messages ---- */
+
+struct sent { int peer, tag, recv; int64_t elems; };
+struct sents { struct sent of[4096]; int n; };
+
+static int note(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct sents *l = arg;
+
+    (void)s, (void)iteration;
+    if (o->kind == OP_COLL && coll_is_message((enum coll_op)o->u.coll.op)) {
+        assert_true(l->n < 4096);
+        l->of[l->n++] = (struct sent){ o->u.coll.peer, o->u.coll.tag, o->u.coll.op == COLL_RECV, o->u.coll.elems };
+    }
+    return 0;
+}
+
+/* The n-th message from a to b with a tag. */
+static const struct sent *nth(const struct sents *l, int peer, int tag, int recv, int n)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->of[i].peer == peer && l->of[i].tag == tag && l->of[i].recv == recv && n-- == 0)
+            return &l->of[i];
+    return NULL;
+}
+
+static void messages_match(const struct sents *all, int ranks)
+{
+    for (int r = 0; r < ranks; r++)
+        for (int i = 0; i < all[r].n; i++) {
+            const struct sent *m = &all[r].of[i], *other;
+            int before = 0;
+            for (int k = 0; k < i; k++)
+                before += all[r].of[k].peer == m->peer && all[r].of[k].tag == m->tag && all[r].of[k].recv == m->recv;
+            other = nth(&all[m->peer], r, m->tag, !m->recv, before);
+            assert_non_null(other);
+            assert_int_equal(other->elems, m->elems);
+        }
+}
+
+static void sound(struct plan *p, const char *what)
+{
+    static struct sents all[8];
+    struct schedules s = { 0 };
+    char why[512];
+    int64_t params = 0;
+
+    if (plan_check(p, what) < 0)
+        fail_msg("%s", what);
+    for (int r = 0; r < p->parallel.pipeline; r++) {
+        struct local_model local;
+        int64_t rank = r * plan_data_ranks(p);
+        assert_int_equal(lower(p, rank, &s), 0);
+        if (!schedules_check(&s, why, sizeof why))
+            fail_msg("%s, stage %d: %s", what, r, why);
+        all[r].n = 0;
+        sched_walk(&s, SCHED_STEADY, note, &all[r]);
+        assert_int_equal(local_model_of(p, rank, &local), 0);
+        params += local.model->params;
+        local_model_free(&local);
+    }
+    messages_match(all, (int)p->parallel.pipeline);
+    assert_int_equal(params, p->model.params);
+    schedules_free(&s);
+}
+
+static void every_cell_and_schedule_is_sound(void **state)
+{
+    static const struct { enum pipeline_kind kind; int pipe, chunks, steps; } of[] = {
+        { PIPELINE_GPIPE, 2, 1, 1 }, { PIPELINE_GPIPE, 4, 1, 4 }, { PIPELINE_1F1B, 2, 1, 5 }, { PIPELINE_1F1B, 4, 1, 8 },
+        { PIPELINE_INTERLEAVED, 2, 2, 4 }, { PIPELINE_INTERLEAVED, 2, 3, 6 }, { PIPELINE_INTERLEAVED, 4, 2, 8 },
+        { PIPELINE_LOOPED_BFS, 2, 2, 3 }, { PIPELINE_LOOPED_BFS, 4, 2, 4 }, { PIPELINE_LOOPED_BFS, 2, 4, 3 },
+    };
+    static const int64_t data[] = { 1, 2 };
+    (void)state;
+
+    for (int c = 0; c < NCELLS; c++)
+        for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+            for (int k = 0; k < 4; k++) {
+                struct plan p;
+                char what[128];
+                if (cells[c].s == STRAT_DDP && cells[c].d == DIALECT_TORCH && of[i].chunks > 1)
+                    continue;
+                piped(&p, c, 8, of[i].pipe, of[i].kind, of[i].chunks, of[i].steps, (int)data[k & 1]);
+                if (k & 2)
+                    p.recompute = RECOMPUTE_FULL;
+                p.clip = k & 1;
+                snprintf(what, sizeof what, "%s/%s %s p %d v %d m %d data %d", strategy_name(p.strategy), dialect_name(p.dialect),
+                         pipeline_name(of[i].kind), of[i].pipe, of[i].chunks, of[i].steps, (int)data[k & 1]);
+                sound(&p, what);
+                plan_free(&p);
+            }
+}
+
+/* ---- counts ---- */
+
+struct count { enum coll_op op; enum group group; int n; int64_t elems; };
+
+static int add(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct count *c = arg;
+
+    (void)iteration;
+    if (o->kind == OP_COLL && o->u.coll.op == c->op && sched_group(s, o)->is == c->group) {
+        c->n++;
+        c->elems += o->u.coll.elems;
+    }
+    return 0;
+}
+
+static int counted(const struct plan *p, int64_t rank, enum coll_op op)
+{
+    struct count c = { op, GROUP_DATA, 0, 0 };
+    struct schedules s = { 0 };
+
+    assert_int_equal(lower(p, rank, &s), 0);
+    sched_walk(&s, SCHED_STEADY, add, &c);
+    schedules_free(&s);
+    return c.n;
+}
+
+/* Vectors 51 and 52: 2 ranks, 4 micro-batches, 2 blocks a stage.  Kept after forward, each of 3 units (a root, two
+ * blocks) is gathered once and reduced once.  Resharded, blocks are gathered at F0 F1 B0 B1 B2 on the first stage, which has
+ * 2 micro-batches in flight, and at F0 B0 B1 B2 B3 on the last: with w in flight w forwards and the m - w + 1 backwards that
+ * follow a forward find nothing, m + 1 in all; the root once. */
+static void units_are_gathered_once_or_as_micro_steps_pass(void **state)
+{
+    (void)state;
+    struct plan p;
+
+    piped(&p, 0, 4, 2, PIPELINE_1F1B, 1, 4, 2);
+    for (int stage = 0; stage < 2; stage++) {
+        assert_int_equal(counted(&p, 2 * stage, COLL_ALL_GATHER), 3);
+        assert_int_equal(counted(&p, 2 * stage, COLL_REDUCE_SCATTER), 3);
+    }
+    p.fsdp.reshard_after_forward = 1;
+    assert_int_equal(counted(&p, 0, COLL_ALL_GATHER), 2 * 5 + 1);
+    assert_int_equal(counted(&p, 2, COLL_ALL_GATHER), 2 * 5 + 1);
+    assert_int_equal(counted(&p, 0, COLL_REDUCE_SCATTER), 3);
+    plan_free(&p);
+}
+
+/* Vector 40: a boundary tensor has (samples, positions, hidden) elements. */
+static int boundary(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    const struct plan *p = arg;
+
+    (void)s, (void)iteration;
+    if (o->kind == OP_COLL && coll_is_message((enum coll_op)o->u.coll.op)) {
+        assert_int_equal(o->u.coll.elems, p->micro_batch * p->seq * p->model.hidden);
+        assert_int_equal(o->u.coll.dtype, DT_BF16);
+    }
+    return 0;
+}
+
+static void a_boundary_tensor_is_what_a_block_hands_on(void **state)
+{
+    (void)state;
+    struct schedules s = { 0 };
+    struct plan p;
+
+    piped(&p, 0, 4, 2, PIPELINE_1F1B, 1, 4, 1);
+    p.micro_batch = 3;
+    assert_int_equal(lower(&p, 0, &s), 0);
+    sched_walk(&s, SCHED_STEADY, boundary, &p);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+/* ---- memory ---- */
+
+/* What is live of a category after each entry of a step, at most. */
+struct kept { enum mem of; int64_t now, most; };
+
+static int follow(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct kept *l = arg;
+    int64_t net[NMEM];
+
+    (void)iteration;
+    if (o->kind != OP_COMPUTE)
+        return 0;
+    sched_inner(s, o, net);
+    l->now += net[l->of];
+    l->most = l->now > l->most ? l->now : l->most;
+    return 0;
+}
+
+/* Activations of 1F1B, 4 ranks, 8 micro-steps: of a middle stage 3 micro-steps are in flight, of the one after it 2.  The
+ * difference is what a micro-step keeps: what it received and its two blocks' activations, less its output, which is sent. */
+static void activations_are_those_of_micro_steps_in_flight(void **state)
+{
+    (void)state;
+    int64_t most[4];
+    struct plan p;
+
+    piped(&p, 0, 8, 4, PIPELINE_1F1B, 1, 8, 1);
+    struct schedules s = { 0 };
+    for (int r = 0; r < 4; r++) {
+        struct kept l = { MEM_ACTIVATIONS, 0, 0 };
+        assert_int_equal(lower(&p, r, &s), 0);
+        sched_walk(&s, SCHED_STEADY, follow, &l);
+        assert_int_equal(l.now, 0);
+        most[r] = l.most;
+    }
+    int64_t one = s.program.piece[PIECE_RECEIVED].saved + 2 * s.program.piece[PIECE_BLOCK].saved - s.program.boundary;
+    assert_int_equal(most[1] - most[2], one);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+/* ---- refusals ---- */
+
+static void refused(struct plan *p, const char *word)
+{
+    char why[512] = "";
+
+    fail_capture(why, sizeof why);
+    int rc = plan_check(p, "t");
+    fail_capture(NULL, 0);
+    if (rc == 0 || !strstr(why, word))
+        fail_msg("\"%s\" is not in \"%s\"", word, why);
+}
+
+static void what_does_not_exist_is_refused_by_name(void **state)
+{
+    (void)state;
+    struct plan p;
+
+    piped(&p, 0, 8, 4, PIPELINE_1F1B, 1, 3, 1);
+    refused(&p, "must be greater than or equal to the number of stages");
+    p.accumulation = 8;
+    p.parallel.pipeline_schedule = PIPELINE_INTERLEAVED;
+    p.parallel.virtual_stages = 2;
+    strcpy(p.framework_version, "2.9");
+    refused(&p, "lock step");
+    p.framework_version[0] = '\0';
+    p.model.tied = true;
+    refused(&p, "weight tying");
+    p.model.tied = false;
+    p.sync_every_micro_step = true;
+    refused(&p, "sync_every_micro_step");
+    plan_free(&p);
+    piped(&p, 3, 8, 4, PIPELINE_1F1B, 1, 3, 1);         /* the paper's 1F1B has no such rule */
+    assert_int_equal(plan_check(&p, "t"), 0);
+    plan_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_cell_and_schedule_is_sound),
+        cmocka_unit_test(units_are_gathered_once_or_as_micro_steps_pass),
+        cmocka_unit_test(a_boundary_tensor_is_what_a_block_hands_on),
+        cmocka_unit_test(activations_are_those_of_micro_steps_in_flight),
+        cmocka_unit_test(what_does_not_exist_is_refused_by_name),
+    };
+    return cmocka_run_group_tests_name("model/pipeline_plans", tests, NULL, NULL);
+}

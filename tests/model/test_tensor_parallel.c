@@ -1,0 +1,431 @@
+/* Tensor, sequence and loss parallelism, as torchtitan plans them: numbers that a reader can redo, by the sections of
+ * the frameworks' sources that the tests name, and the memory of steps that PyTorch's own trackers recorded
+ * (tests/golden/grid/record_memory.py).  Collectives are compared entry for entry in test_collectives.c. */
+#include "tests/check.h"
+
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/lower/lower.h"
+#include "model/plan/local_model.h"
+#include "model/schedule/ledger.h"
+#include "model/schedule/schedule.h"
+
+/* ---- plans ---- */
+
+static const char *const model_70b = "{ \"model_type\": \"llama\", \"hidden_size\": 8192, \"num_hidden_layers\": 80, \"intermediate_size\": 28672, "
+    "\"num_attention_heads\": 64, \"num_key_value_heads\": 8, \"vocab_size\": 128256, \"max_position_embeddings\": 131072, \"tie_word_embeddings\": false }";
+
+static struct plan plan_of(const char *model, const char *cluster, const char *words)
+{
+    char text[2048];
+    struct plan p;
+    json_t *j;
+
+    snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": %s, \"cluster\": \"%s\", \"strategy\": \"fsdp\", \"dialect\": \"torch\","
+             " \"kernels\": \"torch-sdpa\", \"micro_batch\": 1, \"precision\": \"bf16\", \"clip\": 1.0, %s }", model, cluster, words);
+    j = json_loads(text, 0, NULL);
+    assert_non_null(j);
+    assert_int_equal(plan_from_json(j, "plan", &p), 0);
+    json_decref(j);
+    return p;
+}
+
+/* ---- counting ---- */
+
+struct count { enum group in; enum phase phase; int op; int64_t sent, calls, elems; bool any_phase; };
+
+static int add_op(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct count *c = arg;
+
+    (void)iteration;
+    if (o->kind != OP_COLL || sched_group(s, o)->is != c->in || (!c->any_phase && o->phase != c->phase)
+        || (c->op >= 0 && o->u.coll.op != c->op))
+        return 0;
+    c->sent += sched_sent_bytes(s, o);
+    c->calls++;
+    c->elems = o->u.coll.elems;
+    return 0;
+}
+
+/* Of a steady step's collectives in a group; op < 0: of any kind. */
+static struct count counted(const struct schedules *s, enum group in, enum phase phase, int op)
+{
+    struct count c = { .in = in, .phase = phase, .op = op };
+
+    sched_walk(s, SCHED_STEADY, add_op, &c);
+    return c;
+}
+
+static struct count counted_whole(const struct schedules *s, enum group in, int op)
+{
+    struct count c = { .in = in, .op = op, .any_phase = true };
+
+    sched_walk(s, SCHED_STEADY, add_op, &c);
+    return c;
+}
+
+static void lowered(struct plan *p, struct schedules *s)
+{
+    char why[256];
+
+    assert_int_equal(lower(p, 0, s), 0);
+    if (!schedules_check(s, why, sizeof why))
+        fail_msg("%s", why);
+}
+
+/* ---- a rank's share ---- */
+
+static void a_rank_of_70b_has_an_eighth_of_a_block_and_whole_norms(void **state)
+{
+    struct plan p = plan_of(model_70b, "8xh100", "\"seq\": 8192, \"parallel\": { \"tensor\": 8 }");
+    struct local_model local;
+    int64_t block = 0;
+
+    (void)state;
+    assert_int_equal(local_model_of(&p, 0, &local), 0);
+    for (int t = local.model->block0; t < local.model->block0 + local.model->per_block; t++)
+        block += local.model->tensors[t].numel;
+    assert_int_equal(block, 106971136);                 /* (855,654,400 - 16,384) / 8 + 16,384 */
+    assert_int_equal(local.model->params, 8820367360);
+    local_model_free(&local);
+    plan_free(&p);
+}
+
+/* Padding: every tensor's local rows to a multiple of FSDP's ranks. */
+static void units_of_8b_are_padded_by_their_local_rows(void **state)
+{
+    static const struct { const char *cluster, *words; int64_t padded; } row[] = {
+        { "8xh100", "\"seq\": 8192, \"parallel\": { \"tensor\": 4 }", 54534144 },
+        { "8x8xh100", "\"seq\": 8192, \"parallel\": { \"tensor\": 8 }", 27271168 },
+        { "32x8xh100", "\"seq\": 8192, \"parallel\": { \"tensor\": 8 }", 27271168 },
+        { "12x8xh100", "\"seq\": 8192, \"parallel\": { \"tensor\": 4 }", 54800400 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct plan p = plan_of("\"llama-3.1-8b\"", row[i].cluster, row[i].words);
+        struct schedules s = { 0 };
+        struct count c;
+        lowered(&p, &s);
+        for (int u = 0; u < s.nunits; u++)
+            if (!strcmp(s.units[u].kind, "block"))
+                assert_int_equal(s.units[u].padded, row[i].padded);
+        c = counted(&s, GROUP_DATA, PHASE_BACKWARD, COLL_ALL_GATHER);
+        assert_int_equal(c.calls, 32);
+        assert_int_equal(c.elems, row[i].padded);
+        if (i == 0)
+            assert_int_equal(c.sent, 32 * 54534144LL);      /* half of 109,068,288 bytes */
+        schedules_free(&s);
+        plan_free(&p);
+    }
+}
+
+/* ---- volumes ---- */
+
+static void a_block_of_70b_sends_four_halves_forward_and_four_backward(void **state)
+{
+    struct plan p = plan_of(model_70b, "8xh100", "\"seq\": 8192, \"parallel\": { \"tensor\": 8 }");
+    struct schedules s = { 0 };
+    struct count c;
+
+    (void)state;
+    lowered(&p, &s);
+    c = counted(&s, GROUP_TENSOR, PHASE_FORWARD, COLL_ALL_GATHER);
+    assert_int_equal(c.calls, 2 * 80 + 1);
+    assert_int_equal(c.elems * 2, 134217728);           /* bytes */
+    assert_int_equal(c.sent, c.calls * 117440512);
+    c = counted(&s, GROUP_TENSOR, PHASE_FORWARD, COLL_REDUCE_SCATTER);
+    assert_int_equal(c.sent, (2 * 80 + 1) * 117440512LL);       /* with the all-gathers 4 x 80 + 2: 80 x 469,762,048 and two */
+    for (int pass = 0; pass < 2; pass++) {
+        enum phase phase = pass ? PHASE_BACKWARD : PHASE_FORWARD;
+        int64_t sent = counted(&s, GROUP_TENSOR, phase, COLL_ALL_GATHER).sent + counted(&s, GROUP_TENSOR, phase, COLL_REDUCE_SCATTER).sent;
+        assert_int_equal(sent, 37815844864);
+    }
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+static void a_model_of_8b_on_4_ranks_sends_as_much_back_as_forward(void **state)
+{
+    struct plan p = plan_of("\"llama-3.1-8b\"", "4xh100", "\"seq\": 8192, \"parallel\": { \"tensor\": 4 }");
+    struct schedules s = { 0 };
+
+    (void)state;
+    lowered(&p, &s);
+    for (int pass = 0; pass < 2; pass++) {
+        enum phase phase = pass ? PHASE_BACKWARD : PHASE_FORWARD;
+        int64_t sent = counted(&s, GROUP_TENSOR, phase, COLL_ALL_GATHER).sent + counted(&s, GROUP_TENSOR, phase, COLL_REDUCE_SCATTER).sent;
+        assert_int_equal(sent, 6543114240);
+    }
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+/* Recomputing stops before the block's last reduce-scatter; operators that are kept are not sent again. */
+static void recompute_gathers_again(void **state)
+{
+    static const struct { const char *words; int64_t gathers, scatters; } row[] = {
+        { "none", 2, 2 }, { "full", 2 + 2, 2 + 1 }, { "op", 2 + 2, 2 }, { "selective", 2, 2 },
+    };
+    int64_t half = 117440512;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        char words[128];
+        snprintf(words, sizeof words, "\"seq\": 8192, \"recompute\": \"%s\", \"parallel\": { \"tensor\": 8 }", row[i].words);
+        struct plan p = plan_of(model_70b, "8xh100", words);
+        struct schedules s = { 0 };
+        lowered(&p, &s);
+        /* The embedding's gradient is gathered once, the head's added up once. */
+        assert_int_equal(counted(&s, GROUP_TENSOR, PHASE_BACKWARD, COLL_ALL_GATHER).calls, 80 * row[i].gathers + 1);
+        assert_int_equal(counted(&s, GROUP_TENSOR, PHASE_BACKWARD, COLL_REDUCE_SCATTER).calls, 80 * row[i].scatters + 1);
+        if (i == 1)                         /* forward and backward of a block */
+            assert_int_equal(half * (4 + row[i].gathers + row[i].scatters), 1291845632);
+        schedules_free(&s);
+        plan_free(&p);
+    }
+}
+
+/* One all-reduce takes the place of a reduce-scatter and an all-gather: 2 a block each way, and the ends'. */
+static void without_sequence_parallelism_sums_are_of_all_positions(void **state)
+{
+    struct plan p = plan_of(model_70b, "8xh100", "\"seq\": 8192, \"parallel\": { \"tensor\": 8, \"sequence\": false }");
+    struct schedules s = { 0 };
+    struct count c;
+
+    (void)state;
+    lowered(&p, &s);
+    c = counted(&s, GROUP_TENSOR, PHASE_BACKWARD, COLL_ALL_REDUCE);
+    assert_int_equal(c.calls, 2 * 80 + 1);
+    assert_int_equal(c.sent, c.calls * 234881024);
+    c = counted(&s, GROUP_TENSOR, PHASE_FORWARD, COLL_ALL_REDUCE);
+    assert_int_equal(c.calls, 2 * 80 + 1 + 3);          /* and the loss's */
+    assert_int_equal(counted_whole(&s, GROUP_TENSOR, COLL_ALL_GATHER).calls, 0);
+    assert_int_equal(counted(&s, GROUP_TENSOR, PHASE_REDUCE, -1).calls, 0);     /* norms see all positions */
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+/* Three all-reduces of a number a token, in fp32, and none back; or all logits gathered, in bf16. */
+static void the_loss_sends_three_numbers_a_token(void **state)
+{
+    struct plan p = plan_of("\"llama-3.1-8b\"", "4xh100", "\"seq\": 8192, \"parallel\": { \"tensor\": 4 }");
+    struct plan q = plan_of("\"llama-3.1-8b\"", "4xh100", "\"seq\": 8192, \"parallel\": { \"tensor\": 4, \"loss_parallel\": false }");
+    struct schedules s = { 0 };
+    struct count c;
+
+    (void)state;
+    lowered(&p, &s);
+    c = counted(&s, GROUP_TENSOR, PHASE_FORWARD, COLL_ALL_REDUCE);
+    assert_int_equal(c.calls, 3);
+    assert_int_equal(c.elems * 4, 32768);
+    assert_int_equal(counted(&s, GROUP_TENSOR, PHASE_BACKWARD, COLL_ALL_REDUCE).calls, 0);
+    lowered(&q, &s);
+    assert_int_equal(counted(&s, GROUP_TENSOR, PHASE_FORWARD, COLL_ALL_REDUCE).calls, 0);
+    c = counted(&s, GROUP_TENSOR, PHASE_FORWARD, COLL_ALL_GATHER);
+    assert_int_equal(c.calls, 2 * 32 + 2);
+    assert_int_equal(c.elems, 8192LL * 128256);
+    schedules_free(&s);
+    plan_free(&p);
+    plan_free(&q);
+}
+
+/* 2 a block and the last: each before the unit's copy-in, in fp32; in 2.9 in the gradient's own dtype. */
+static void gradients_of_norms_are_added_up_one_by_one(void **state)
+{
+    static const struct { const char *version; enum dtype dt; } row[] = { { "2.15", DT_FP32 }, { "2.9", DT_BF16 } };
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char words[128];
+        snprintf(words, sizeof words, "\"seq\": 8192, \"framework_version\": \"%s\", \"parallel\": { \"tensor\": 4 }", row[i].version);
+        struct plan p = plan_of("\"llama-3.1-8b\"", "8xh100", words);
+        struct schedules s = { 0 };
+        struct count c;
+        lowered(&p, &s);
+        c = counted(&s, GROUP_TENSOR, PHASE_REDUCE, COLL_ALL_REDUCE);
+        assert_int_equal(c.calls, 65);
+        assert_int_equal(c.elems, 4096);
+        assert_int_equal(c.sent, 65 * (4096 * dtype_bytes(row[i].dt) * 2 * 3 / 4));
+        schedules_free(&s);
+        plan_free(&p);
+    }
+}
+
+/* A number for each parameter, over FSDP's ranks, then over the tensor-parallel ones; replicas hold the same. */
+static void the_norm_of_gradients_is_a_vector_on_two_axes(void **state)
+{
+    static const char *const words[] = { "\"seq\": 8192, \"parallel\": { \"tensor\": 4 }",
+                                         "\"seq\": 8192, \"shard_group\": 2, \"parallel\": { \"tensor\": 2 }" };
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct plan p = plan_of("\"llama-3.1-8b\"", "8xh100", words[i]);
+        struct schedules s = { 0 };
+        struct count c;
+        lowered(&p, &s);
+        c = counted(&s, i ? GROUP_SHARD : GROUP_DATA, PHASE_OPTIMIZER, COLL_ALL_REDUCE);
+        assert_int_equal(c.calls, 1);
+        assert_int_equal(c.elems, 9 * 32 + 3);
+        c = counted(&s, GROUP_TENSOR, PHASE_OPTIMIZER, COLL_ALL_REDUCE);
+        assert_int_equal(c.calls, 1);
+        assert_int_equal(c.elems, 9 * 32 + 3);
+        if (i)
+            assert_int_equal(counted(&s, GROUP_REPLICA, PHASE_OPTIMIZER, -1).calls, 0);
+        schedules_free(&s);
+        plan_free(&p);
+    }
+}
+
+/* ---- memory ---- */
+
+/* What a block keeps with t ranks: (all - 4 sbh) / t + 4 sbh, since the two gathered inputs, 2 bytes each, stay whole. */
+static void gathered_inputs_stay_whole(void **state)
+{
+    static const int64_t ranks[] = { 2, 4, 8 };
+    struct plan p = plan_of("\"llama-3.1-8b\"", "8xh100", "\"seq\": 8192");
+    struct program g = { 0 };
+    int64_t sbh = 8192 * 4096, all;
+
+    (void)state;
+    assert_int_equal(program_build(&p, &g), 0);
+    all = g.piece[PIECE_BLOCK].saved;
+    for (int i = 0; i < 3; i++) {
+        char words[128];
+        snprintf(words, sizeof words, "\"seq\": 8192, \"parallel\": { \"tensor\": %lld }", (long long)ranks[i]);
+        struct plan q = plan_of("\"llama-3.1-8b\"", "8xh100", words);
+        int64_t want = (all - 4 * sbh) / ranks[i] + 4 * sbh;
+        assert_int_equal(program_build(&q, &g), 0);
+        /* to some allocations' rounding, and to the random generator's state, which every rank has */
+        assert_in_range(g.piece[PIECE_BLOCK].saved, want - 4096, want + 4096);
+        plan_free(&q);
+    }
+    program_free(&g);
+    plan_free(&p);
+}
+
+/* V x h in bf16, on every rank: DTensor's gradient of the embedding. */
+static void the_embeddings_gradient_is_of_the_whole_table(void **state)
+{
+    static const struct { const char *model; int64_t bytes; } row[] = { { "\"llama-3.1-8b\"", 1050673152 },
+                                                                        { NULL, 2101346304 } };
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct plan p = plan_of(row[i].model ? row[i].model : model_70b, "8xh100", "\"seq\": 8192, \"parallel\": { \"tensor\": 8 }");
+        struct schedules s = { 0 };
+        bool found = false;
+        lowered(&p, &s);
+        for (int b = 0; b < s.nbufs; b++)
+            if (!strcmp(s.bufs[b].what, "unsharded grads of the whole table")) {
+                assert_int_equal(s.bufs[b].bytes, row[i].bytes);
+                found = true;
+            }
+        assert_true(found);
+        schedules_free(&s);
+        plan_free(&p);
+    }
+}
+
+/* fp32 log-probabilities of a rank's columns: 4 T V / t; logits are not kept. */
+static void log_probabilities_are_kept_by_columns(void **state)
+{
+    struct plan p = plan_of("\"llama-3.1-8b\"", "8xh100", "\"seq\": 8192, \"parallel\": { \"tensor\": 8 }");
+    struct program g = { 0 };
+    int64_t gathered = 2 * 8192 * 4096;             /* the head's input */
+
+    (void)state;
+    assert_int_equal(program_build(&p, &g), 0);
+    /* and the last norm's rows: 4 + 2 bytes an element */
+    assert_in_range(g.piece[PIECE_HEAD].saved, 525336576 + gathered, 525336576 + gathered + 8192 * 4096 / 8 * 6 + (1 << 20));
+    program_free(&g);
+    plan_free(&p);
+}
+
+/* ---- recorded steps ---- */
+
+/* The trackers go on counting the batch, some kilobytes, after backward has released it here. */
+#define FOLLOWED 1e-3
+
+/* What autograd keeps of a block that is not recomputed, but for its first: to the byte.  The recorder leaves parameters
+ * out, but not FSDP's unsharded ones. */
+static void check_saved(const char *name, const json_t *line, const struct schedules *s)
+{
+    int64_t want = json_integer_value(json_object_get(json_object_get(line, "saved"), "block 1")), unsharded = 0;
+
+    for (int b = 0; b < s->nbufs; b++)
+        if (!strcmp(s->bufs[b].what, "unsharded params") && s->bufs[b].of)
+            unsharded = s->bufs[b].bytes;
+    if (s->program.piece[PIECE_BLOCK].saved + unsharded != want)
+        fail_msg("%s: a block keeps %lld bytes and %lld of parameters, recorded: %lld", name,
+                 (long long)s->program.piece[PIECE_BLOCK].saved, (long long)unsharded, (long long)want);
+}
+
+/* 1: compared; 0: recorded before it is modelled, or of context parallelism. */
+static int step_agrees(const json_t *line, const json_t *models)
+{
+    json_t *plan = json_object_get(line, "plan");
+    const char *name = json_string_value(json_object_get(line, "name"));
+    struct schedules s = { 0 };
+    struct ledger l;
+    struct plan p;
+
+    if (!plan || json_object_get(json_object_get(plan, "parallel"), "context"))
+        return 0;
+    json_object_set(plan, "model", json_object_get(models, json_string_value(json_object_get(plan, "model"))));
+    assert_int_equal(plan_from_json(plan, name, &p), 0);
+    assert_int_equal(lower(&p, 0, &s), 0);
+    ledger_run(&s, &l);
+    double got = (double)l.phase[SCHED_STEADY].bytes;
+    double want = (double)json_integer_value(json_object_get(json_object_get(line, "steady"), "peak_total"));
+    if (fabs(got - want) > FOLLOWED * want)
+        fail_msg("%s: %.0f bytes, PyTorch counts %.0f (%+.3f %%)", name, got, want, 100 * (got - want) / want);
+    if (p.recompute == RECOMPUTE_NONE)
+        check_saved(name, line, &s);
+    schedules_free(&s);
+    plan_free(&p);
+    return 1;
+}
+
+static void steps_take_what_pytorch_counted(void **state)
+{
+    FILE *f = fopen("tests/golden/grid/memory.jsonl", "r");
+    char text[32768];
+    json_t *head;
+    int n = 0;
+
+    (void)state;
+    assert_non_null(f);
+    assert_non_null(fgets(text, sizeof text, f));
+    head = json_loads(text, 0, NULL);
+    while (fgets(text, sizeof text, f)) {
+        json_t *line = json_loads(text, 0, NULL);
+        n += step_agrees(line, json_object_get(head, "models"));
+        json_decref(line);
+    }
+    assert_true(n >= 20);
+    json_decref(head);
+    fclose(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_of_70b_has_an_eighth_of_a_block_and_whole_norms),
+        cmocka_unit_test(units_of_8b_are_padded_by_their_local_rows),
+        cmocka_unit_test(a_block_of_70b_sends_four_halves_forward_and_four_backward),
+        cmocka_unit_test(a_model_of_8b_on_4_ranks_sends_as_much_back_as_forward),
+        cmocka_unit_test(recompute_gathers_again),
+        cmocka_unit_test(without_sequence_parallelism_sums_are_of_all_positions),
+        cmocka_unit_test(the_loss_sends_three_numbers_a_token),
+        cmocka_unit_test(gradients_of_norms_are_added_up_one_by_one),
+        cmocka_unit_test(the_norm_of_gradients_is_a_vector_on_two_axes),
+        cmocka_unit_test(gathered_inputs_stay_whole),
+        cmocka_unit_test(the_embeddings_gradient_is_of_the_whole_table),
+        cmocka_unit_test(log_probabilities_are_kept_by_columns),
+        cmocka_unit_test(steps_take_what_pytorch_counted),
+    };
+    return cmocka_run_group_tests_name("tensor parallelism", tests, NULL, NULL);
+}

@@ -1,0 +1,53 @@
+#!/bin/sh
+# tests/test_questions.sh -- docs/questions.md: every question has a source, a command that prints what the page
+# shows, how long it takes, and an answer; figures "by hand" are evaluated and must occur in the output.
+. tests/check.sh
+page=docs/questions.md
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+
+questions=$(grep -c '^### ' $page)
+check 'there are at least 40 questions' "$([ "$questions" -ge 40 ] || echo "$questions")"
+
+# One file a question.
+awk -v tmp="$tmp" '/^### / { n++; f = sprintf("%s/%03d", tmp, n) } /^## / { f = "" } f { print >f }' $page
+wrong=
+for q in "$tmp"/[0-9]*; do
+    title=$(sed -n 1p "$q")
+    say() { wrong="$wrong$title: $*
+"; }
+    n=$((${n:-0} + 1))
+    case $title in "### $n. "*\?|"### $n. "*) ;; *) say "is number $n" ;; esac
+    grep -q '?' "$q" || say 'asks nothing'
+    sed -n 2p "$q" | grep -Eq '^(Asked|Suggested) .*\]\(https://[^ )]+\).* [0-9.]+ s\.$' ||
+        say 'the second line has no source or no time'
+    [ "$(grep -c '^    \$ dpxplan ' "$q")" -ge 1 ] || say 'there is no command'
+    [ "$(grep '^    ' "$q" | grep -vc '^    \$ ')" -ge 1 ] || say 'there is no output'
+    tail -n +3 "$q" | grep -q '^[A-Z0-9`].*[^ ]' || say 'there is no answer'
+    # `EXPRESSION = FIGURE` or `EXPRESSION < FIGURE`: true, and the figure is in the output.
+    grep '^    ' "$q" | grep -v '^    \$ ' | tr -d , >"$tmp/output"
+    sed -n '/By hand/s/.*By hand: //p' "$q" | grep -o '`[^`]*[=<] [0-9.]*`' | tr -d '\140' >"$tmp/by-hand"
+    while IFS= read -r line; do
+        figure=${line##* } rest=${line% *} relation=${line% *}
+        relation=${rest##* } expression=${rest% *}
+        case $expression in *[!-0-9e.+*/\(\)^\ ]*) say "not arithmetic: $expression"; continue ;; esac
+        fraction=${figure#"${figure%.*}"}
+        digits=$((${#fraction} > 0 ? ${#fraction} - 1 : 0))
+        value=$(awk "BEGIN { printf \"%.${digits}f\", $expression }")
+        if [ "$relation" = '=' ]; then
+            [ "$value" = "$figure" ] || say "$expression is $value, not $figure"
+        else
+            awk "BEGIN { exit !($value < $figure) }" || say "$expression is $value, not below $figure"
+        fi
+        grep -qF -- "$figure" "$tmp/output" || say "$figure is not in the output"
+    done <"$tmp/by-hand"
+done
+check 'each has its source, command, output, time and answer, and arithmetic agrees' "$wrong"
+figures=$(grep -o '`[^`]*[=<] [0-9.]*`' $page | grep -c .)
+check 'arithmetic repeats a figure of at least 30' "$([ "$figures" -ge 30 ] || echo "$figures")"
+
+check 'every command prints what the page shows' "$(tools/pages.sh --check $page)"
+# Processor seconds, which do not depend on what else runs: "times" prints the shell's, then its children's.
+seconds=$(times | awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, t, "m"); s += 60 * t[1] + t[2] } print int(s) }')
+check 'all of them take less than 30 s of one core' "$([ "$seconds" -lt 30 ] || echo "$seconds s")"
+finish
