@@ -452,10 +452,13 @@ static int append_saving(struct work *w, int64_t n, int64_t micro_batch, bool le
 
     for (int64_t i = 0, next, of[2]; i < n && !rc; i = next) {
         int64_t all = w->n;
+        next = i + 1;
+        if (w->found[i].plan.micro_batch != micro_batch)
+            continue;
         w->n = n;                       /* the run is among the first */
         next = run_from(w, i, &of[0], &of[1]);
         w->n = all;
-        if (w->found[i].plan.micro_batch != micro_batch || of[0] < 0 || hopeless(w, n, &w->found[i].plan))
+        if (of[0] < 0 || hopeless(w, n, &w->found[i].plan))
             continue;
         struct plan base = w->found[of[least]].plan;
         if (!least || (of[1] != of[0] && !has_fitting(w, n, &base, true)))
