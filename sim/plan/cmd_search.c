@@ -113,8 +113,10 @@ static void print_result(const struct search_asked *a, const struct search_answe
     char text[SEARCH_SENTENCE];
     bool *front = room_new((size_t)r->nfit + 1, sizeof *front);
 
-    printf("%" PRId64 " plans considered, %" PRId64 " different, %" PRId64 " fit; %.2f s\n\n", r->considered, r->n,
-           r->nfit, r->seconds);
+    printf("%" PRId64 " plans considered", r->considered);
+    if (r->cut > 0)
+        printf(", %" PRId64 " cut by a memory bound", r->cut);
+    printf(", %" PRId64 " different, %" PRId64 " fit; %.2f s\n\n", r->n, r->nfit, r->seconds);
     if (n > 0) {
         print_answer(of, n, &a->money);
         printf("\nthe best of each strategy\n");

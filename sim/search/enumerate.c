@@ -13,6 +13,7 @@
 
 struct walk {
     const struct search_options *o;
+    int (*run)(const struct plan *p, void *arg);        /* NULL: every run is wanted */
     int (*take)(const struct plan *p, void *arg);
     void *arg;
     const struct plan *base;            /* of which variants that save memory are wanted; NULL: all plans are */
@@ -69,6 +70,25 @@ static bool wanted(const struct walk *w, const struct knob *k, const struct plan
     return k->offset != offsetof(struct plan, recompute) || (w->o->recompute >> p->recompute & 1);
 }
 
+/* Knobs below decide which kernels run, and how often. */
+enum { FIRST_VARIANT = 3 };
+
+struct plan enumerate_usual(const struct plan *p, bool *refused)
+{
+    struct plan q = *p;
+    const struct knob *k;
+    char why[256];
+
+    for (int i = 0; (k = knob_at(i)); i++)
+        if (k->turn >= FIRST_VARIANT && k->turn < KNOB_SAVES && (k->cells & knob_cell(p)))
+            knob_set(&q, k, knob_default(&q, k));
+    plan_resolve(&q);
+    struct fail_sink before = fail_divert(why, sizeof why);
+    *refused = plan_check(&q, "search") < 0;
+    fail_restore(before);
+    return *refused ? *p : q;
+}
+
 /* Do the knobs from a turn on have the same values? */
 static bool same_from(int turn, const struct plan *a, const struct plan *b)
 {
@@ -80,18 +100,26 @@ static bool same_from(int turn, const struct plan *a, const struct plan *b)
     return true;
 }
 
-/* All values of the first knob, with all of the others for each. */
-static int vary(struct walk *w, const struct knob *const *knobs, struct plan *p)
+/* All values of the first knob, with all of the others for each; `inside`: those before decide which run it is. */
+static int vary(struct walk *w, const struct knob *const *knobs, struct plan *p, bool inside)
 {
     enum knob_tried tried;
     int rc = 0, i;
 
+    if (!inside && (!*knobs || (*knobs)->turn >= FIRST_VARIANT)) {
+        inside = true;
+        rc = w->run ? w->run(p, w->arg) : 0;
+        if (rc) {
+            w->taken = w->accepted = true;
+            return rc < 0 ? -1 : 0;
+        }
+    }
     if (!*knobs)
         return w->base && same_from(KNOB_SAVES, w->base, p) ? 0 : offer(w, p);
     for (i = 0; !rc && (tried = knob_try(p, *knobs, i)) != KNOB_NO_MORE; i++)
         if (tried == KNOB_TRIED && wanted(w, *knobs, p))
-            rc = vary(w, knobs + 1, p);
-    return i || rc ? rc : vary(w, knobs + 1, p);
+            rc = vary(w, knobs + 1, p, inside);
+    return i || rc ? rc : vary(w, knobs + 1, p, inside);
 }
 
 /* FSDP1 would reduce in param_dtype, FSDP2 in fp32 (plan.c): as candidates they reduce alike, else half of what
@@ -122,7 +150,7 @@ static int cell(struct walk *w, enum strategy s, enum dialect d)
         p.kernels = o->kernels;
         if (d == DIALECT_TORCH_FSDP1)
             p.reduce_dtype = as_fsdp2(&p);
-        rc = vary(w, knobs, &p);
+        rc = vary(w, knobs, &p, false);
     }
     return rc;
 }
@@ -158,7 +186,13 @@ static int no_cell(const struct search_options *o)
 
 int enumerate(const struct search_options *o, int (*take)(const struct plan *p, void *arg), void *arg)
 {
-    struct walk w = { .o = o, .take = take, .arg = arg };
+    return enumerate_runs(o, NULL, take, arg);
+}
+
+int enumerate_runs(const struct search_options *o, int (*run)(const struct plan *p, void *arg),
+                   int (*take)(const struct plan *p, void *arg), void *arg)
+{
+    struct walk w = { .o = o, .run = run, .take = take, .arg = arg };
     int rc = 0, cells = 0;
 
     for (int s = 0; s < NSTRATEGY && !rc; s++)
@@ -204,5 +238,5 @@ int enumerate_saving(const struct search_options *o, const struct plan *base, bo
     struct plan p = *base;
 
     varied(knob_cell(base), KNOB_SAVES, in_place ? KNOB_LATER : INT_MAX, knobs);
-    return vary(&w, knobs, &p);
+    return vary(&w, knobs, &p, true);
 }

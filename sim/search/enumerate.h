@@ -9,6 +9,11 @@
  * returned when it was not 0, or -1 reported when every plan was refused. */
 int enumerate(const struct search_options *o, int (*take)(const struct plan *p, void *arg), void *arg);
 
+/* The same, but asks run() first for the plans of each cell, micro-batch and recompute, which differ in buckets, units,
+ * prefetch and such: 1 leaves all of them out, 0 does not, -1 ends it.  What it is handed has passed no check. */
+int enumerate_runs(const struct search_options *o, int (*run)(const struct plan *p, void *arg),
+                   int (*take)(const struct plan *p, void *arg), void *arg);
+
 /* The same for every plan that is `base` with less in device memory: the knobs from KNOB_SAVES on in all their values,
  * those of `base` aside; with `in_place` none that moves data elsewhere.  None may be left. */
 int enumerate_saving(const struct search_options *o, const struct plan *base, bool in_place,
@@ -17,5 +22,9 @@ int enumerate_saving(const struct search_options *o, const struct plan *base, bo
 /* Do the knobs that move data (from KNOB_LATER on) have the same values?  And the plan with their defaults. */
 bool        enumerate_same_place(const struct plan *a, const struct plan *b);
 struct plan enumerate_in_place(const struct plan *p);
+
+/* The plan with the defaults of what varies innermost (buckets, units, prefetch and such); itself where that is refused.
+ * `refused`: it was. */
+struct plan enumerate_usual(const struct plan *p, bool *refused);
 
 #endif

@@ -15,6 +15,7 @@
 #include "model/memory/evaluate.h"
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
+#include "sim/search/bounds.h"
 #include "sim/search/enumerate.h"
 #include "sim/search/ranking.h"
 
@@ -22,17 +23,19 @@
 
 struct shared_program {
     struct plan    plan;            /* the first candidate with these kernels */
+    bool           used;            /* a candidate has it */
     struct program program;
 };
 
 struct work {
     const struct search_options *o;
     struct found *found;
-    int64_t n, room, lowered;
-    int    *program_of;             /* per candidate */
+    int64_t n, room, lowered, seen, cut;
     struct shared_program *programs;
     int     nprograms;
     int64_t cap_programs;
+    const struct found *whole;          /* plans are taken that a bound left out, of this one's run; NULL: those that no bound
+                                         * leaves out */
     atomic_llong next;              /* the candidate that the next free thread takes */
     atomic_int   failed, stopped;
     pthread_t    caller;
@@ -42,11 +45,18 @@ struct work {
     char         why_refused[256];      /* and why the first could not */
 };
 
+/* Plans with equal kernels follow each other as they are enumerated; variants that save memory may have any before. */
 static int program_for(struct work *w, const struct plan *p)
 {
-    for (int i = w->nprograms - 1; i >= 0; i--)
+    int last = w->nprograms - 1;
+
+    for (int i = last; i >= 0 && (i == last || w->first_later >= 0); i--)
         if (program_is_shared(&w->programs[i].plan, p))
             return i;
+    if (last >= 0 && !w->programs[last].used) {     /* of a run that was left out: its place is free */
+        program_free(&w->programs[last].program);
+        w->nprograms--;
+    }
     w->programs = room_for(w->programs, w->nprograms, &w->cap_programs, sizeof *w->programs);
     struct shared_program *g = &w->programs[w->nprograms];
     *g = (struct shared_program){ .plan = *p };
@@ -55,22 +65,116 @@ static int program_for(struct work *w, const struct plan *p)
     return w->nprograms++;
 }
 
+/* As enumerated, plans that differ only in buckets, units, prefetch and such follow each other. */
+static bool same_run(const struct plan *a, const struct plan *b)
+{
+    return knob_cell(a) == knob_cell(b) && a->micro_batch == b->micro_batch && a->recompute == b->recompute &&
+           a->recompute_interval == b->recompute_interval;
+}
+
+/* ---- what cannot fit ---- */
+
+/* What the verdict compares with.  The headroom is for what is not modelled: what PyTorch reserves may need it. */
+static int64_t limit_of(const struct plan *p)
+{
+    return reserved_is_known(p) ? p->cluster.memory - p->cluster.context : cluster_available(&p->cluster);
+}
+
+/* How much more than there is that would be, as a share of it. */
+static double lacks(int64_t needed, int64_t there)
+{
+    return (double)needed / (double)there - 1;
+}
+
+static bool host_is_short(const struct plan *p, const struct program *g)
+{
+    int64_t least = bounds_host_bytes(p, g), available;
+    char why[256];
+
+    if (least == 0)
+        return false;
+    struct fail_sink before = fail_divert(why, sizeof why);
+    bool known = cluster_host_memory(&p->cluster, &available) == 0;
+    fail_restore(before);
+    return known && least > available;
+}
+
+static struct found *push(struct work *w, const struct plan *p, int program)
+{
+    struct plan in_place = enumerate_in_place(p);
+
+    w->found = room_for(w->found, w->n, &w->room, sizeof *w->found);
+    struct found *f = &w->found[w->n++];
+    *f = (struct found){ .plan = *p, .order = w->seen++, .program = program, .elsewhere = !enumerate_same_place(p, &in_place) };
+    return f;
+}
+
+/* One stands for all of its run that a bound leaves out: the one nearest to the defaults. */
+static void leave_out(struct work *w, const struct plan *p, int64_t least)
+{
+    struct found *f = w->n ? &w->found[w->n - 1] : NULL;
+
+    if (w->first_later < 0 && f && f->at_least && same_run(&f->plan, p)) {
+        w->cut++;
+        w->seen++;
+        if (least < f->needed) {
+            f->needed = least;
+            f->over = lacks(least, limit_of(p));
+        }
+        return;
+    }
+    bool refused;
+    struct plan usual = w->first_later < 0 ? enumerate_usual(p, &refused) : *p;
+    f = push(w, &usual, -1);
+    f->needed = least;
+    f->over = lacks(least, limit_of(p));
+    f->available = cluster_available(&p->cluster);
+    f->at_least = true;
+    f->key = hash_mix(0, (uint64_t)f->order);
+}
+
+/* A run whose kernels keep too much is left out whole. */
+static int take_run(const struct plan *p, void *arg)
+{
+    struct work *w = arg;
+    bool refused;
+    struct plan usual = enumerate_usual(p, &refused);
+
+    if (w->o->exhaustive || refused || (w->o->accept && !w->o->accept(&usual, w->o->accept_what)))
+        return 0;
+    int program = program_for(w, &usual);
+    if (program < 0)
+        return -1;
+    int64_t least = bounds_activations(&usual, &w->programs[program].program);
+    if (least <= limit_of(&usual))
+        return 0;
+    leave_out(w, &usual, bounds_bytes(&usual, &w->programs[program].program));
+    return 1;
+}
+
 static int take(const struct plan *p, void *arg)
 {
     struct work *w = arg;
-    int64_t room = w->room;
 
-    w->found = room_for(w->found, w->n, &w->room, sizeof *w->found);
-    w->program_of = room_for(w->program_of, w->n, &room, sizeof *w->program_of);
-    memset(&w->found[w->n], 0, sizeof w->found[w->n]);
-    w->found[w->n].plan = *p;
-    w->found[w->n].order = w->n;
-    struct plan in_place = enumerate_in_place(p);
-    w->found[w->n].elsewhere = !enumerate_same_place(p, &in_place);
-    w->program_of[w->n] = program_for(w, p);
-    if (w->program_of[w->n] < 0)
+    if (w->whole && !same_run(&w->whole->plan, p))
+        return 0;
+    int program = program_for(w, p);
+    if (program < 0)
         return -1;
-    w->n++;
+    const struct program *g = &w->programs[program].program;
+    int64_t least = w->o->exhaustive ? 0 : bounds_bytes(p, g);
+    bool over = least > limit_of(p);
+    if (w->whole && !over)
+        return 0;
+    if (!w->o->exhaustive && host_is_short(p, g)) {
+        w->cut++;
+        w->seen++;
+    } else if (over && !w->whole) {
+        leave_out(w, p, least);
+    } else {
+        push(w, p, program);
+        w->programs[program].used = true;
+    }
     return 0;
 }
 
@@ -128,11 +232,11 @@ static uint64_t schedules_key(const struct schedules *s, int program)
 /* How much more than there is a plan needs, of the memory that it is shortest of. */
 static double worst(const struct memory_verdict *m, int64_t device)
 {
-    double over = (double)m->needed / (double)device - 1;
+    double over = lacks(m->needed, device);
 
     for (int s = SPACE_DEVICE + 1; m->elsewhere && s < NSPACE; s++)
         if (m->spaces.of[s].available > 0)
-            over = fmax(over, (double)m->spaces.of[s].peak / (double)m->spaces.of[s].available - 1);
+            over = fmax(over, lacks(m->spaces.of[s].peak, m->spaces.of[s].available));
     return over;
 }
 
@@ -145,17 +249,16 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     struct contention slow;
     struct timeline t;
 
-    if (evaluate_memory(&f->plan, &w->programs[w->program_of[i]].program, s, &m) < 0)
+    if (evaluate_memory(&f->plan, &w->programs[f->program].program, s, &m) < 0)
         return -1;
     f->needed = m.needed;
     f->available = m.available;
-    /* The headroom is for what is not modelled: what PyTorch reserves may need it. */
     bool decides = reserved_is_known(&f->plan);
-    f->over = worst(&m, decides ? f->plan.cluster.memory - f->plan.cluster.context : m.available);
+    f->over = worst(&m, limit_of(&f->plan));
     f->looked_at = !decides || 2 * m.needed <= m.available;
-    f->fits = (decides ? m.needed <= f->plan.cluster.memory - f->plan.cluster.context : m.fits) &&
+    f->fits = (decides ? m.needed <= limit_of(&f->plan) : m.fits) &&
               (!m.elsewhere || spaces_short(&m.spaces) < 0);
-    f->key = schedules_key(s, w->program_of[i]);
+    f->key = schedules_key(s, f->program);
     if (!f->fits)
         return 0;
     cost_cache_use(cache, &f->plan);
@@ -178,61 +281,6 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     return 0;
 }
 
-/* Looks at the first candidate of each cell whose ranks keep whole parameters, and marks the cell's
- * others when its parameters and optimizer states alone are too much: theirs are the same. */
-static int drop_hopeless(struct work *w)
-{
-    struct schedules s = { 0 };
-    struct memory_verdict m;
-    int64_t bound = 0;
-    int rc = 0;
-
-    for (int64_t i = 0; i < w->n && !rc; i++) {
-        struct found *f = &w->found[i];
-        const struct plan *before = i ? &w->found[i - 1].plan : NULL;
-        if (!plan_keeps_whole(f->plan.strategy))
-            continue;
-        if (!before || knob_cell(before) != knob_cell(&f->plan)) {
-            rc = evaluate_memory(&f->plan, &w->programs[w->program_of[i]].program, &s, &m);
-            bound = m.ledger.persistent[CAT_PARAMS] + m.ledger.persistent[CAT_OPTIMIZER];
-            w->lowered++;
-        }
-        if (!rc && bound > m.available) {
-            f->needed = bound;
-            f->available = m.available;
-            f->over = (double)bound / (double)m.available - 1;
-            f->at_least = true;
-            f->key = hash_mix(0, (uint64_t)i);
-        }
-    }
-    schedules_free(&s);
-    return rc;
-}
-
-/* The nearest of those that do not fit is shown with what it needs: of the dropped ones,
- * those whose bound is below the least that any other needs are looked at after all. */
-static int find_nearest(struct work *w)
-{
-    struct schedules s = { 0 };
-    int64_t least = INT64_MAX;
-    int rc = 0;
-
-    for (int64_t i = 0; i < w->n; i++)
-        if (!w->found[i].at_least && !w->found[i].fits && w->found[i].needed < least)
-            least = w->found[i].needed;
-    for (int64_t i = 0; i < w->n && !rc; i++) {
-        struct found *f = &w->found[i];
-        if (!f->at_least || f->needed >= least)
-            continue;
-        f->at_least = false;
-        rc = assess(w, i, &s, NULL, NULL);            /* does not fit, hence no time */
-        if (f->needed < least)
-            least = f->needed;
-    }
-    schedules_free(&s);
-    return rc;
-}
-
 /* Plans that passed the checks can be planned; of variants that save memory, where the cluster says what they need. */
 static void cannot(struct work *w, int64_t i, const char why[256])
 {
@@ -241,6 +289,71 @@ static void cannot(struct work *w, int64_t i, const char why[256])
     w->found[i].refused = refused;
     if (atomic_fetch_add(refused ? &w->refused : &w->failed, 1) == 0)
         memcpy(refused ? w->why_refused : w->why, why, 256);
+}
+
+/* Looks at the plans from `from` on, which do not fit and hence have no time; the least that one of them
+ * lacks, INFINITY where there are none. */
+static int need(struct work *w, int64_t from, struct schedules *s, double *least, struct plan *of)
+{
+    char why[256];
+
+    struct fail_sink before = fail_divert(why, sizeof why);
+    for (int64_t i = from; i < w->n; i++) {
+        if (assess(w, i, s, NULL, NULL) < 0)
+            cannot(w, i, why);
+        else if (w->found[i].over < *least) {
+            *least = w->found[i].over;
+            *of = w->found[i].plan;
+        }
+    }
+    fail_restore(before);
+    return w->failed ? -1 : 0;
+}
+
+/* All that one stands for, and of that which lacks least what saves memory without offload. */
+static int look_after_all(struct work *w, const struct found *one, struct schedules *s, double *least)
+{
+    int64_t from = w->n;
+    double mine = INFINITY;
+    struct plan of;
+    int rc;
+
+    w->whole = one;
+    rc = one->elsewhere ? take(&one->plan, w) : enumerate(w->o, take, w);
+    if (rc == 0)
+        rc = need(w, from, s, &mine, &of);
+    from = w->n;
+    if (rc == 0 && mine < INFINITY && !one->elsewhere)
+        rc = enumerate_saving(w->o, &of, true, take, w);
+    if (rc == 0)
+        rc = need(w, from, s, &mine, &of);
+    w->whole = NULL;
+    if (mine < *least)
+        *least = mine;
+    return rc;
+}
+
+/* The nearest of those that do not fit is shown with what it needs: where a bound lacks less than all others
+ * do, what it left out is looked at after all. */
+static int find_nearest(struct work *w)
+{
+    struct schedules s = { 0 };
+    double least = INFINITY;
+    int64_t n = w->n;
+    int rc = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        if (!w->found[i].at_least && !w->found[i].fits && w->found[i].over < least)
+            least = w->found[i].over;
+    for (int64_t i = 0; i < n && !rc; i++) {
+        struct found left_out = w->found[i];
+        if (!left_out.at_least || left_out.over >= least)
+            continue;
+        rc = look_after_all(w, &left_out, &s, &least);
+        w->found[i].refused = true;                     /* those say it */
+    }
+    schedules_free(&s);
+    return rc;
 }
 
 enum { RUN = 16 };                      /* candidates that a thread takes at a time */
@@ -317,13 +430,6 @@ static bool lacks(const struct found *f)
     return f->at_least || !f->fits || (double)f->needed > FULL * (double)f->available;
 }
 
-/* As enumerated, plans that differ only in buckets, units, prefetch and such follow each other. */
-static bool same_run(const struct plan *a, const struct plan *b)
-{
-    return knob_cell(a) == knob_cell(b) && a->micro_batch == b->micro_batch && a->recompute == b->recompute &&
-           a->recompute_interval == b->recompute_interval;
-}
-
 /* The run from `i` on; *usual, *least: of its plans the nearest to the defaults, and the one that needs least; -1
  * where one of them has room. */
 static int64_t run_from(const struct work *w, int64_t i, int64_t *usual, int64_t *least)
@@ -383,10 +489,13 @@ static int append_saving(struct work *w, int64_t n, int64_t micro_batch, bool le
 
     for (int64_t i = 0, next, of[2]; i < n && !rc; i = next) {
         int64_t all = w->n;
+        next = i + 1;
+        if (w->found[i].plan.micro_batch != micro_batch)
+            continue;
         w->n = n;                       /* the run is among the first */
         next = run_from(w, i, &of[0], &of[1]);
         w->n = all;
-        if (w->found[i].plan.micro_batch != micro_batch || of[0] < 0 || hopeless(w, n, &w->found[i].plan))
+        if (of[0] < 0 || hopeless(w, n, &w->found[i].plan))
             continue;
         struct plan base = w->found[of[least]].plan;
         if (!least || (of[1] != of[0] && !has_fitting(w, n, &base, true)))
@@ -476,7 +585,7 @@ static int look_at(struct work *w, struct found *f, struct schedules *s)
     struct memory_verdict m;
     struct reserved r;
 
-    if (evaluate_memory(&f->plan, &w->programs[w->program_of[f->order]].program, s, &m) < 0)
+    if (evaluate_memory(&f->plan, &w->programs[f->program].program, s, &m) < 0)
         return -1;
     reserved_within(&f->plan, s, &m.overhead, NULL, &r);
     enum verdict v = reserved_verdict(&r, m.fits);      /* other memories were asked before */
@@ -549,15 +658,13 @@ int search(const struct search_options *o, struct search_result *out)
     if (each > most * (o->micro_batch ? o->micro_batch : most))
         return fail("--global-batch %lld is more than %lld micro-batches on each of %lld ranks",
                     (long long)o->global_batch, (long long)most, (long long)o->cluster->world_size);
-    if (enumerate(o, take, &w) < 0)
+    if (enumerate_runs(o, take_run, take, &w) < 0)
         goto out;
     if (w.n == 0) {
         fail("nothing to search: no strategy of the chosen frameworks and dialects accepts this model, "
              "batch and precision");
         goto out;
     }
-    if (drop_hopeless(&w) < 0)
-        goto out;
     run_all(&w);
     if (!w.failed && look_later(&w) < 0)
         goto out;
@@ -565,11 +672,9 @@ int search(const struct search_options *o, struct search_result *out)
         fail("search: stopped before all plans were looked at");
         goto out;
     }
-    if (w.failed) {
-        fail("a candidate that passed the checks could not be planned: %s", w.why);
-        goto out;
-    }
-    out->considered = w.n;
+    if (w.failed)
+        goto failed;
+    out->considered = w.seen;
     for (int64_t i = 0; i < w.n; i++) {
         out->elsewhere += w.found[i].elsewhere;
         out->nrefused += w.found[i].elsewhere && w.found[i].refused;
@@ -577,10 +682,14 @@ int search(const struct search_options *o, struct search_result *out)
     memcpy(out->refused, w.why_refused, sizeof out->refused);
     drop_refused(&w);
     if (find_nearest(&w) < 0)
-        goto out;
+        goto failed;
+    drop_refused(&w);
+    out->cut = w.cut;
     out->lowered = w.lowered;
-    for (int64_t i = 0; i < w.n; i++)
+    for (int64_t i = 0; i < w.n; i++) {
         out->lowered += !w.found[i].at_least;
+        out->cut += w.found[i].at_least;
+    }
     out->n = drop_duplicates(w.found, w.n);
     if (rank(&w, out->n) < 0)
         goto out;
@@ -590,11 +699,13 @@ int search(const struct search_options *o, struct search_result *out)
         out->nfit++;
     out->seconds = now() - start;
     rc = 0;
+failed:
+    if (w.failed)
+        fail("a candidate that passed the checks could not be planned: %s", w.why);
 out:
     for (int i = 0; i < w.nprograms; i++)
         program_free(&w.programs[i].program);
     free(w.programs);
-    free(w.program_of);
     free(w.found);
     return rc;
 }

@@ -38,6 +38,7 @@ struct search_options {
     uint64_t     recompute;                 /* bit set of enum recompute */
     bool         in_place;                  /* no variants that keep data elsewhere than in device memory */
     int          threads;                   /* 0: as many as cores */
+    bool         exhaustive;                /* no bound leaves a plan out: for tests */
     /* Which plans count (what a tool can run); NULL: all.  It is handed accept_what. */
     bool       (*accept)(const struct plan *p, const void *what);
     const void  *accept_what;
@@ -57,13 +58,15 @@ struct found {
     bool    tight;              /* it needs the headroom, or gives its cache back (model/memory/reserved.h) */
     bool    elsewhere;          /* a variant that keeps data elsewhere than in device memory */
     bool    refused;            /* such a one that could not be planned, or priced, on this cluster */
-    bool    at_least;           /* not lowered: `needed` is only what its whole cell holds all the time */
+    bool    at_least;           /* left out by a bound, which `needed` is (bounds.h): it stands for all such plans that differ
+                                 * only in buckets, units, prefetch and such */
     double  step_s;             /* with contention; only of plans that fit */
     double  compute_s, exposed_s, optimizer_s, idle_s, slowest_s;
     double  exposed_by[NCOLL];  /* by collective (enum coll_op) */
     double  away_s[NAWAY];      /* work outside of device memory (timeline.h) */
     uint64_t key;               /* of its schedules */
     int64_t order;              /* of enumeration */
+    int     program;            /* of its kernels, while the search runs; -1: none was kept */
 };
 
 enum { SEARCH_LOOKS = 8, SEARCH_FRONT = 8 };
@@ -73,7 +76,9 @@ enum { SEARCH_LOOKS = 8, SEARCH_FRONT = 8 };
 struct search_result {
     struct found *found;        /* nfit fitting plans by time, then the others by what they lack */
     int64_t n, nfit;
-    int64_t considered;         /* plans enumerated, duplicates included */
+    int64_t considered;         /* plans enumerated, duplicates included; those of one cell, micro-batch and recompute whose kernels
+                                 * keep too much count once */
+    int64_t cut;                /* of these, left out because a bound says that they do not fit */
     int64_t lowered;            /* of these, lowered and put on the ledger */
     int64_t elsewhere;          /* of these, variants that keep data elsewhere than in device memory */
     int64_t nrefused;           /* of these, those that could not be planned on this cluster, */

@@ -150,6 +150,7 @@ static void corner_init(struct search_space *s)
     s->o.recompute = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_FULL;
     s->o.strategies = 1u << STRAT_DDP | 1u << STRAT_ZERO2 | 1u << STRAT_FSDP;
     s->o.micro_batch = 1;
+    s->o.exhaustive = true;
     s->c.memory = (int64_t)2 << 30;
 }
 
@@ -328,15 +329,15 @@ static void options_narrow_the_search(void **state)
     space_free(&s);
 }
 
-/* The first of those that do not fit, by what it would really need. */
-static void the_nearest_is_the_nearest(void **state)
+/* The first of those that do not fit, by what it would really need, whether bounds left it out or not. */
+static void nearest_is_the_nearest(bool exhaustive)
 {
     struct brute b = { 0 };
     struct search_space s;
     double least = INFINITY;
 
-    (void)state;
     corner_init(&s);
+    s.o.exhaustive = exhaustive;
     s.c.memory = (int64_t)1 << 30;              /* nothing fits */
     struct search_result r = searched(&s);
     assert_int_equal(r.nfit, 0);
@@ -345,6 +346,7 @@ static void the_nearest_is_the_nearest(void **state)
         if (!b.t[i].fits && b.t[i].over < least)
             least = b.t[i].over;
     assert_true(r.nfit < r.n);
+    assert_false(r.found[r.nfit].at_least);
     /* By what eval would say it lacks, of what its framework may use; AdamW's fused form may lack less still. */
     assert_true(r.found[r.nfit].over <= least);
     if (r.found[r.nfit].order < b.n)
@@ -352,6 +354,13 @@ static void the_nearest_is_the_nearest(void **state)
     brute_free(&b);
     search_free(&r);
     space_free(&s);
+}
+
+static void the_nearest_is_the_nearest(void **state)
+{
+    (void)state;
+    nearest_is_the_nearest(true);
+    nearest_is_the_nearest(false);
 }
 
 static void what_cannot_be_searched_is_said(void **state)
@@ -602,6 +611,70 @@ static void with_room_nothing_is_offloaded(void **state)
     space_free(&s);
 }
 
+/* ---- many layers, many divisors ---- */
+
+/* 512 blocks: what each keeps for backward is too much in most plans.  Bounds say so from the kernels of one block, and few
+ * plans are lowered. */
+static void depth_is_left_out_by_bounds(void **state)
+{
+    struct search_space s;
+    struct model whole;
+
+    (void)state;
+    space_init(&s);
+    model_free(&s.m);
+    assert_int_equal(model_load("gpt2", &whole), 0);
+    assert_int_equal(model_with_layers(&whole, 512, &s.m), 0);
+    model_free(&whole);
+    s.o.strategies = 1u << STRAT_ZERO2 | 1u << STRAT_ZERO3;
+    s.o.seq = 1024;
+    s.c.memory = (int64_t)16 << 30;
+    struct search_result r = searched(&s);
+    s.o.exhaustive = true;
+    struct search_result all = searched(&s);
+    assert_true(r.considered <= all.considered);        /* a run that is left out whole counts once */
+    assert_int_equal(all.cut, 0);
+    assert_int_equal(r.nfit, all.nfit);
+    assert_int_equal(r.cut + r.lowered, r.considered);
+    assert_true(r.lowered * 3 < all.lowered);
+    for (int64_t i = 0; i < r.nfit; i++)
+        assert_true(r.found[i].key == all.found[i].key && r.found[i].needed == all.found[i].needed);
+    search_free(&r);
+    search_free(&all);
+    space_free(&s);
+}
+
+static int count_one(const struct plan *p, void *arg)
+{
+    (void)p;
+    ((struct brute *)arg)->n++;
+    return 0;
+}
+
+/* 4 ranks x 720,720 = 2^4 3^2 5 7 11 13: 240 micro-batches, of which those that do not fit are one line each. */
+static void divisors_are_left_out_by_bounds(void **state)
+{
+    struct search_space s;
+
+    (void)state;
+    space_init(&s);
+    s.o.strategies = 1u << STRAT_DDP | 1u << STRAT_FSDP;
+    s.o.dialects = 1u << DIALECT_TORCH;
+    s.o.recompute = 1u << RECOMPUTE_NONE;
+    s.o.seq = 1024;
+    s.o.global_batch = 4 * 720720;
+    struct search_result r = searched(&s);
+    s.o.exhaustive = true;
+    struct brute b = { 0 };
+    assert_int_equal(enumerate(&s.o, count_one, &b), 0);
+    assert_true(b.n > 240 * 10);
+    assert_true(r.nfit > 0 && r.n < b.n / 4 && r.lowered < b.n / 4);
+    for (int64_t i = 0; i < r.n; i++)
+        assert_true(r.found[i].fits || r.found[i].needed > 0);
+    search_free(&r);
+    space_free(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -613,6 +686,8 @@ int main(void)
         cmocka_unit_test(the_pareto_front_is_a_front),
         cmocka_unit_test(options_narrow_the_search),
         cmocka_unit_test(the_nearest_is_the_nearest),
+        cmocka_unit_test(depth_is_left_out_by_bounds),
+        cmocka_unit_test(divisors_are_left_out_by_bounds),
         cmocka_unit_test(what_cannot_be_searched_is_said),
         cmocka_unit_test(labels_tell_all_candidates_apart),
         cmocka_unit_test(the_document_has_the_promised_keys),

@@ -1,0 +1,71 @@
+/* Bounds against what plans really need: never above it. */
+#include "tests/model/plans.h"
+
+#include "sim/search/bounds.h"
+#include "sim/search/enumerate.h"
+
+struct seen { int64_t n; double sum; };
+
+static int below(const struct plan *p, void *arg)
+{
+    struct seen *seen = arg;
+    struct evaluation e;
+    struct program g = { 0 };
+
+    assert_int_equal(program_build(p, &g), 0);
+    int64_t least = bounds_bytes(p, &g), host = bounds_host_bytes(p, &g);
+    assert_true(least >= bounds_activations(p, &g));
+    assert_int_equal(evaluate(p, &e), 0);
+    assert_true(least > 0 && least <= e.m.ledger.peak.bytes);
+    if (host > 0)
+        assert_true(host <= e.m.spaces.of[SPACE_PINNED].peak + e.m.spaces.of[SPACE_HOST].peak);
+    seen->sum += (double)least / (double)e.m.ledger.peak.bytes;
+    seen->n++;
+    evaluation_free(&e);
+    program_free(&g);
+    return 0;
+}
+
+static int and_saving(const struct plan *p, void *arg)
+{
+    static const struct search_options none = { .recompute = 7 };
+
+    return below(p, arg) < 0 ? -1 : enumerate_saving(&none, p, false, below, arg);
+}
+
+/* Every plan of a small model, all dialects and strategies; and what saves memory, of one micro-batch. */
+static void no_plan_needs_less(void **state)
+{
+    static const char *const models[] = { "gpt2", "llama-3.2-1b", "qwen2.5-0.5b" };
+    static const enum kernel_set kernels[] = { KERNELS_TORCH_SDPA, KERNELS_DPX };
+    struct seen seen = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 2; k++) {
+            struct model whole, m;
+            struct cluster c;
+            assert_int_equal(model_load(models[i], &whole), 0);
+            assert_int_equal(model_with_layers(&whole, 5, &m), 0);
+            assert_int_equal(cluster_load("2x2xa100-40gb", &c), 0);
+            struct search_options o = { .model = &m, .cluster = &c, .seq = 128, .global_batch = 8, .strategies = ~0ull, .dialects = ~0ull,
+                                        .kernels = kernels[k], .precision = k ? DT_FP32 : DT_BF16, .recompute = 7 };
+            assert_int_equal(enumerate(&o, below, &seen), 0);
+            o.strategies = 1u << STRAT_ZERO3 | 1u << STRAT_FSDP | 1u << STRAT_ZERO2;
+            o.micro_batch = 2;
+            o.recompute = 1u << RECOMPUTE_NONE;
+            if (!k)
+                assert_int_equal(enumerate(&o, and_saving, &seen), 0);
+            model_free(&m);
+            model_free(&whole);
+        }
+    assert_true(seen.n > 1000);
+    print_message("%lld plans, a bound is %.2f of the truth\n", (long long)seen.n, seen.sum / (double)seen.n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(no_plan_needs_less) };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
