@@ -15,6 +15,7 @@
 #include "model/memory/evaluate.h"
 #include "model/plan/knob.h"
 #include "sim/clock/simulate.h"
+#include "sim/search/alike.h"
 #include "sim/search/bounds.h"
 #include "sim/search/enumerate.h"
 #include "sim/search/ranking.h"
@@ -80,10 +81,10 @@ static int64_t limit_of(const struct plan *p)
     return reserved_is_known(p) ? p->cluster.memory - p->cluster.context : cluster_available(&p->cluster);
 }
 
-/* How much more than there is that would be, as a share of it. */
-static double lacks(int64_t needed, int64_t there)
+/* How much more than there is that would be, as a share of it; where a context alone takes all, in bytes. */
+static double short_by(int64_t needed, int64_t there)
 {
-    return (double)needed / (double)there - 1;
+    return (double)(needed - there) / (there > 1 ? (double)there : 1);
 }
 
 static bool host_is_short(const struct plan *p, const struct program *g)
@@ -119,7 +120,7 @@ static void leave_out(struct work *w, const struct plan *p, int64_t least)
         w->seen++;
         if (least < f->needed) {
             f->needed = least;
-            f->over = lacks(least, limit_of(p));
+            f->over = short_by(least, limit_of(p));
         }
         return;
     }
@@ -127,7 +128,7 @@ static void leave_out(struct work *w, const struct plan *p, int64_t least)
     struct plan usual = w->first_later < 0 ? enumerate_usual(p, &refused) : *p;
     f = push(w, &usual, -1);
     f->needed = least;
-    f->over = lacks(least, limit_of(p));
+    f->over = short_by(least, limit_of(p));
     f->available = cluster_available(&p->cluster);
     f->at_least = true;
     f->key = hash_mix(0, (uint64_t)f->order);
@@ -180,63 +181,14 @@ static int take(const struct plan *p, void *arg)
 
 /* ---- one candidate ---- */
 
-/* A hash of everything in the schedules that decides bytes, order or time. */
-static uint64_t schedules_key(const struct schedules *s, int program)
-{
-    uint64_t h = hash_mix(HASH_BEGIN, (uint64_t)program);
-
-    for (int i = 0; i < s->nops; i++) {
-        const struct op *o = &s->ops[i];
-        h = hash_mix(h, (uint64_t)o->kind | (uint64_t)o->stream << 8 | (uint64_t)o->phase << 16 |
-                   (uint64_t)o->after << 24 | (uint64_t)o->flags << 40);
-        h = hash_mix(h, (uint64_t)o->wait[0] | (uint64_t)o->wait[1] << 16 | (uint64_t)o->record << 32);
-        h = hash_mix(h, (uint64_t)(uint32_t)o->unit | (uint64_t)(uint32_t)o->unit_by << 32);
-        switch ((enum op_kind)o->kind) {
-        case OP_COMPUTE:
-            h = hash_mix(h, (uint64_t)o->u.compute.piece | (uint64_t)o->u.compute.pass << 8 | (uint64_t)o->u.compute.fate << 16 |
-                       (uint64_t)o->u.compute.k0 << 24 | (uint64_t)o->u.compute.k1 << 40);
-            break;
-        case OP_COLL:
-            h = hash_mix(hash_mix(h, (uint64_t)o->u.coll.elems), (uint64_t)o->u.coll.op | (uint64_t)sched_group(s, o)->is << 8 |
-                       (uint64_t)sched_group(s, o)->ranks << 16 | (uint64_t)o->u.coll.dtype << 52 |
-                       (uint64_t)o->u.coll.red << 58);
-            h = hash_mix(h, (uint64_t)(uint32_t)o->u.coll.peer | (uint64_t)(uint32_t)o->u.coll.tag << 32);
-            for (int64_t k = 0; o->u.coll.op == COLL_ALL_TO_ALL && o->u.coll.parts && k < sched_group(s, o)->ranks; k++) {
-                const struct coll_part *part = &s->coll_parts[o->u.coll.parts + k];
-                h = hash_mix(hash_mix(h, (uint64_t)part->sent), (uint64_t)part->received);
-            }
-            break;
-        case OP_COPY:
-            h = hash_mix(hash_mix(h, (uint64_t)o->u.copy.reads), (uint64_t)o->u.copy.writes);
-            break;
-        case OP_OPTIMIZER:
-            h = hash_mix(hash_mix(h, (uint64_t)o->u.optimizer.elems), (uint64_t)o->u.optimizer.tensors |
-                         (uint64_t)o->u.optimizer.bytes << 32 | (uint64_t)o->u.optimizer.passes << 40 | (uint64_t)o->u.optimizer.each << 48);
-            break;
-        case OP_REPEAT: case OP_END:
-            h = hash_mix(h, (uint64_t)o->u.repeat.n);
-            break;
-        case OP_WAIT: case OP_MEMORY:
-            break;
-        }
-    }
-    for (int i = 0; i < s->nacts; i++) {
-        const struct act *a = &s->acts[i];
-        h = hash_mix(h, (uint64_t)s->bufs[a->buf].bytes | (uint64_t)s->bufs[a->buf].category << 60);
-        h = hash_mix(h, (uint64_t)(uint32_t)a->at | (uint64_t)(uint32_t)a->by << 32);
-        h = hash_mix(h, (uint64_t)(uint32_t)a->n | (uint64_t)a->what << 32);
-    }
-    return h;
-}
-
 /* How much more than there is a plan needs, of the memory that it is shortest of. */
 static double worst(const struct memory_verdict *m, int64_t device)
 {
-    double over = lacks(m->needed, device);
+    double over = short_by(m->needed, device);
 
     for (int s = SPACE_DEVICE + 1; m->elsewhere && s < NSPACE; s++)
         if (m->spaces.of[s].available > 0)
-            over = fmax(over, lacks(m->spaces.of[s].peak, m->spaces.of[s].available));
+            over = fmax(over, short_by(m->spaces.of[s].peak, m->spaces.of[s].available));
     return over;
 }
 
@@ -258,7 +210,7 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     f->looked_at = !decides || 2 * m.needed <= m.available;
     f->fits = (decides ? m.needed <= limit_of(&f->plan) : m.fits) &&
               (!m.elsewhere || spaces_short(&m.spaces) < 0);
-    f->key = schedules_key(s, f->program);
+    f->key = alike_key(s, f->program);
     if (!f->fits)
         return 0;
     cost_cache_use(cache, &f->plan);
@@ -595,7 +547,7 @@ static int look_at(struct work *w, struct found *f, struct schedules *s)
     if (!f->fits) {
         f->needed = r.limit + r.refused + m.overhead.by[OVERHEAD_OUTSIDE];
         f->available = r.limit + m.overhead.by[OVERHEAD_OUTSIDE];
-        f->over = (double)f->needed / (double)f->available - 1;
+        f->over = short_by(f->needed, f->available);
     }
     return 0;
 }

@@ -129,7 +129,7 @@ static int try_one(const struct plan *p, void *arg)
     assert_int_equal(evaluate(p, &e), 0);
     assert_int_equal(simulate_plan(p, &e, &t, NULL), 0);
     struct lack l;
-    double over = lack_of(p, &e, &l) ? (double)l.needed / (double)l.available - 1 : 0;
+    double over = lack_of(p, &e, &l) ? (double)(l.needed - l.available) / (l.available > 1 ? (double)l.available : 1) : 0;
     b->t[b->n] = (struct tried){ b->n, e.m.needed, e.m.fits, t.line.step_s, text_of(&e.schedules), over };
     b->n++;
     evaluation_free(&e);
@@ -207,10 +207,8 @@ static void only_equal_schedules_count_once(void **state)
     assert_int_equal(enumerate(&s.o, try_one, &b), 0);
     bool *kept = calloc((size_t)r.considered, sizeof *kept);
     int64_t first = 0;                          /* those with AdamW's fused form come after them */
-    for (int64_t i = 0; i < r.n; i++) {
+    for (int64_t i = 0; i < r.n; first += r.found[i++].order < b.n)
         kept[r.found[i].order] = true;
-        first += r.found[i].order < b.n;
-    }
     for (int64_t i = 0; i < b.n; i++) {
         if (kept[i])
             continue;
@@ -338,7 +336,7 @@ static void nearest_is_the_nearest(bool exhaustive)
 
     corner_init(&s);
     s.o.exhaustive = exhaustive;
-    s.c.memory = (int64_t)1 << 30;              /* nothing fits */
+    s.c.memory = s.c.context + ((int64_t)1 << 28);      /* nothing fits */
     struct search_result r = searched(&s);
     assert_int_equal(r.nfit, 0);
     assert_int_equal(enumerate(&s.o, try_one, &b), 0);
