@@ -2,7 +2,8 @@
 # tests/lib/test_python.sh -- dpx.py from the build tree and installed; the examples of docs/library.md in C and Python,
 # compiled and run with what `make install` has put in place.
 . tests/check.sh
-B=$(cd "${B:-build}" && pwd) || exit 1
+build=${B:-build}               # as make has it: by another name its files would be made again
+B=$(cd "$build" && pwd) || exit 1
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 XDG_DATA_HOME=$tmp/none DPX_MEASURED=$tmp/none SCRATCH=$tmp DPXPLAN=$B/dpxplan PYTHONDONTWRITEBYTECODE=1
@@ -24,7 +25,7 @@ else
     check 'the module works from the build tree' "$(tests_in "$PWD/lib" "$B/libdpx.so.0")"
 fi
 
-if ! make -s B="$B" PREFIX=/opt/dpx DESTDIR="$tmp/root" install >"$tmp/log" 2>&1; then
+if ! make -s B="$build" PREFIX=/opt/dpx DESTDIR="$tmp/root" install >"$tmp/log" 2>&1; then
     check 'make install puts the library in its places' "$(tail -n 5 "$tmp/log")"
     finish
 fi
