@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/hash.h"
 #include "base/room.h"
 #include "exec/device/device.h"
 #include "exec/device/pages.h"
@@ -269,6 +270,16 @@ void arena_settled(struct arena *a, const struct when *done)
 
 int64_t arena_bytes(const struct arena *a, int64_t offset) { return a->blocks[find(a, offset)].bytes; }
 int64_t arena_extent(const struct arena *a) { return a->extent; }
+
+uint64_t arena_layout(const struct arena *a)
+{
+    uint64_t h = HASH_BEGIN;
+
+    for (int i = 0; i < a->n; i++)
+        h = hash_mix(hash_mix(h, (uint64_t)a->blocks[i].at), (uint64_t)a->blocks[i].size << 1 | a->blocks[i].live);
+    return h;
+}
+
 const struct arena_meter *arena_meter(const struct arena *a) { return &a->meter; }
 void arena_mark(struct arena *a) { a->meter.most = a->meter.live; }
 

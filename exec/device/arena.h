@@ -65,6 +65,8 @@ void    arena_settled(struct arena *a, const struct when *done);
 
 /* Bytes of address space used so far. */
 int64_t arena_extent(const struct arena *a);
+/* One number for where all blocks lie and which of them are taken. */
+uint64_t arena_layout(const struct arena *a);
 const struct arena_meter *arena_meter(const struct arena *a);
 void arena_mark(struct arena *a);
 /* Bytes of a live block, as asked for. */
