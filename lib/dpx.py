@@ -175,15 +175,17 @@ def evaluate(plan: Named, set: Optional[Mapping[str, Any]] = None, **options: An
     return _call(_library.dpx_eval, dict(options, plan=plan, set=set))
 
 
-def explain(plan: Named, other: Optional[Named] = None, *, oom: Optional[Named] = None, oom_text: Optional[str] = None,
-            schedule: bool = False, db: Optional[str] = None) -> Document:
-    """Why a plan holds what it holds (`peaks`, `memory_curve_bytes`, `advice`).
+def explain(plan: Named, other: Optional[Named] = None, *, set: Optional[Mapping[str, Any]] = None,
+            oom: Optional[Named] = None, oom_text: Optional[str] = None, schedule: bool = False,
+            db: Optional[str] = None) -> Document:
+    """Why a plan holds what it holds (`peaks`, `memory_curve_bytes`, `advice`); `set` changes keys of it first.
 
     With `other`: what differs between two plans (`options`) and what each option makes of it (`changes`).  With
     `oom_text`, str() of a torch.OutOfMemoryError, or `oom`, a file with it or torch.cuda.memory_stats() as a dict: what
     it was, and what would make it fit (`text`).  `schedule` adds the entries of the schedules.
     """
-    return _call(_library.dpx_explain, dict(plan=plan, other=other, oom=oom, oom_text=oom_text, schedule=schedule, db=db))
+    return _call(_library.dpx_explain, dict(plan=plan, other=other, set=set, oom=oom, oom_text=oom_text,
+                                            schedule=schedule, db=db))
 
 
 def import_plan(model: Named, cluster: Named, seq: Union[int, str], **options: Any) -> Document:

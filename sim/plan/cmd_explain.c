@@ -103,7 +103,7 @@ static int prepare(struct explained *p, const struct explain_args *a, const stru
     if (explain_check_place(p, a) < 0)
         return EXIT_MISUSE;
     if (o->figure && plan_mesh(&p->plan).size[AXIS_PIPE] == 1) {
-        fail("explain: -o draws a pipeline, and the plan has none");
+        fail("explain: -o draws the stages of a pipeline, and the plan has parallel.pipeline 1");
         return EXIT_MISUSE;
     }
     return explain_time(p, a->db, runs);
@@ -113,7 +113,7 @@ static int explain_one(const struct explain_args *a, const struct outputs *o)
 {
     struct explained p;
 
-    if (explain_load(&a->plan, &p) < 0)
+    if (explain_load(&a->plan, &a->set, &p) < 0)
         return EXIT_MISUSE;
     struct run *runs = room_new((size_t)explain_runs(&p), sizeof *runs);
     int rc = prepare(&p, a, o, runs);
@@ -138,9 +138,9 @@ static int print_two(const struct explain_args *a)
 {
     struct explained p, q;
 
-    if (explain_load(&a->plan, &p) < 0)
+    if (explain_load(&a->plan, &a->set, &p) < 0)
         return EXIT_MISUSE;
-    if (explain_load(&a->other, &q) < 0) {
+    if (explain_load(&a->other, &a->set, &q) < 0) {
         explain_unload(&p);
         return EXIT_MISUSE;
     }
@@ -159,7 +159,7 @@ static int print_oom(const struct explain_args *a)
     struct oom_message m;
     struct explained p;
 
-    if (oom_message_given(&a->oom, &m) < 0 || explain_load(&a->plan, &p) < 0)
+    if (oom_message_given(&a->oom, &m) < 0 || explain_load(&a->plan, &a->set, &p) < 0)
         return EXIT_MISUSE;
     explain_oom(&p, &m, stdout);
     explain_unload(&p);

@@ -141,12 +141,7 @@ static json_t *commented(const struct plan *p, const struct search_args *a)
     for (int i = 0; (k = knob_at(i)); i++) {
         if (!(k->cells & knob_cell(p)))
             continue;
-        json_t *from = k->object[0] ? json_object_get(plain, k->object) : plain;
-        json_t *to = k->object[0] ? json_object_get(doc, k->object) : doc;
-        if (!to) {
-            to = json_object();
-            json_object_set_new(doc, k->object, to);
-        }
+        json_t *from = knob_object_at(plain, k->object), *to = knob_object_at(doc, k->object);
         knob_comment(k, text, sizeof text);
         comment(to, k->name, text);
         json_object_set(to, k->name, json_object_get(from, k->name));

@@ -116,7 +116,7 @@ static void print_result(const struct search_asked *a, const struct search_answe
     printf("%" PRId64 " plans considered", r->considered);
     if (r->cut > 0)
         printf(", %" PRId64 " cut by a memory bound", r->cut);
-    printf(", %" PRId64 " different, %" PRId64 " fit; %.2f s\n\n", r->n, r->nfit, r->seconds);
+    printf(", %" PRId64 " evaluated, %" PRId64 " fit; %.2f s\n\n", r->lowered, r->nfit, r->seconds);
     if (n > 0) {
         print_answer(of, n, &a->money);
         printf("\nthe best of each strategy\n");
@@ -187,7 +187,9 @@ int cmd_search(int argc, char **argv)
         { "output", "write the best plan here", .str = &output, .letter = 'o', .value = "FILE" },
         { 0 }
     };
-    int rc = opts_parse("dpxplan search", "The fastest plan that fits.  Exits with 3 when none does.", opts, argc, argv);
+    int rc = opts_parse("dpxplan search", "The fastest plan that fits, of DDP, ZeRO, FSDP, recompute and offload.  Tensor, context and pipeline\n"
+                        "parallelism (keys of \"parallel\") are not searched: eval and sweep take them.  Exits with 3 when none\n"
+                        "fits.", opts, argc, argv);
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;

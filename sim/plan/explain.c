@@ -22,9 +22,9 @@ int explain_check(const struct explain_args *a)
     return 0;
 }
 
-int explain_load(const struct plan_given *given, struct explained *p)
+int explain_load(const struct plan_given *given, const struct opt_pairs *set, struct explained *p)
 {
-    if (plan_source_given(given, NULL, &p->plan) < 0)
+    if (plan_source_given(given, set, &p->plan) < 0)
         return -1;
     if (evaluate(&p->plan, &p->e) < 0) {
         plan_free(&p->plan);
@@ -161,7 +161,7 @@ static int one_json(const struct explain_args *a, json_t **doc)
     struct schedules other = { 0 };
     struct explained p;
 
-    if (explain_load(&a->plan, &p) < 0)
+    if (explain_load(&a->plan, &a->set, &p) < 0)
         return EXIT_MISUSE;
     int rc = explain_check_place(&p, a) < 0 ? EXIT_MISUSE : explain_time(&p, a->db, NULL);
     if (rc == EXIT_DONE && a->schedule && !(which = explain_schedules(&p, a, &other)))
@@ -188,9 +188,9 @@ static int two_json(const struct explain_args *a, json_t **doc)
 {
     struct explained p, q;
 
-    if (explain_load(&a->plan, &p) < 0)
+    if (explain_load(&a->plan, &a->set, &p) < 0)
         return EXIT_MISUSE;
-    if (explain_load(&a->other, &q) < 0) {
+    if (explain_load(&a->other, &a->set, &q) < 0) {
         explain_unload(&p);
         return EXIT_MISUSE;
     }
@@ -222,7 +222,7 @@ static int oom_json(const struct explain_args *a, json_t **doc)
     char *text = NULL;
     size_t size;
 
-    if (oom_message_given(&a->oom, &m) < 0 || explain_load(&a->plan, &p) < 0)
+    if (oom_message_given(&a->oom, &m) < 0 || explain_load(&a->plan, &a->set, &p) < 0)
         return EXIT_MISUSE;
     FILE *f = open_memstream(&text, &size);
     if (!f)

@@ -15,6 +15,7 @@
 
 struct explain_args {
     struct plan_given plan, other;
+    struct opt_pairs set;           /* changes of the plan, of both where there are two */
     struct oom_given  oom;
     const char *db;
     bool schedule;
@@ -25,6 +26,7 @@ struct explain_args {
 #define EXPLAIN_OPTS(a) \
     { "PLAN.json", "the plan; - is standard input", .str = &(a).plan.path, .doc = &(a).plan.doc, .positional = true, .required = true }, \
     { "OTHER.json", "a second plan: say what differs", .str = &(a).other.path, .doc = &(a).other.doc, .positional = true }, \
+    { "set", "change keys of the plan first, of both where there are two", .pairs = &(a).set }, \
     { "oom", "PyTorch's out-of-memory message, or a memory snapshot or statistics as JSON: what it was, what would fit", \
       .str = &(a).oom.path, .doc = &(a).oom.doc, .value = "FILE" }, \
     { "oom-text", "the same, where the message itself is at hand", .str = &(a).oom.text, .value = "MESSAGE" }, \
@@ -43,8 +45,8 @@ struct explained {
 /* 0, or -1 with an option that does not go with another one reported. */
 int  explain_check(const struct explain_args *a);
 
-/* Evaluates a plan.  0, or -1 reported with nothing to free. */
-int  explain_load(const struct plan_given *given, struct explained *p);
+/* Evaluates a plan with these changes.  0, or -1 reported with nothing to free. */
+int  explain_load(const struct plan_given *given, const struct opt_pairs *set, struct explained *p);
 /* The rank and the stage that are asked for are there.  0, or -1 reported. */
 int  explain_check_place(const struct explained *p, const struct explain_args *a);
 /* Its step, p->t; `runs`: room for the run of every stage (explain_runs()), NULL: not wanted.  EXIT_DONE, or another exit

@@ -58,10 +58,30 @@ static bool is_head(const char *key)
     return !strcmp(key, "model") || !strcmp(key, "strategy") || !strcmp(key, "dialect") || plan_source_is_cluster(key);
 }
 
+/* What users of other tools type, and a key without its object: "tp", "tensor" are parallel.tensor.  NULL: neither. */
+static const char *key_of_word(const char *word, char name[KEY])
+{
+    static const struct { const char *word, *key; } words[] = {
+        { "tp", "parallel.tensor" }, { "sp", "parallel.sequence" }, { "cp", "parallel.context" }, { "pp", "parallel.pipeline" },
+    };
+    const struct knob *k;
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(word, words[i].word))
+            return words[i].key;
+    for (int i = 0; (k = knob_at(i)); i++) {
+        if (k->object[0] && !strcmp(word, k->name)) {
+            knob_key_text(k, name, KEY);
+            return name;
+        }
+    }
+    return NULL;
+}
+
 int plan_source_check_key(const char *key)
 {
     enum { MOST = 256 };
-    char names[MOST][KEY];
+    char names[MOST][KEY], whole[KEY];
     const char *words[MOST + 1];
     const struct knob *k;
     int n = 0;
@@ -79,7 +99,9 @@ int plan_source_check_key(const char *key)
         n++;
     }
     words[n] = NULL;
-    const char *near = opts_nearest_word(key, words);
+    const char *near = key_of_word(key, whole);
+    if (!near)
+        near = opts_nearest_word(key, words);
     return fail("'%.60s' is no key of a plan; %s%s%s", key, near ? "did you mean " : "dpxplan list keys shows them",
                 near ? near : "", near ? "?" : "");
 }

@@ -116,6 +116,12 @@ static bool is_wide(const struct sweep_axis *x)
     return x->numeric && low > 0 && high >= 16 * low;
 }
 
+/* A key with its unit, where it has one. */
+static const char *axis_words(const char *key)
+{
+    return !strcmp(key, "network") ? "network, Gbit/s of a node" : !strcmp(key, "seq") ? "seq, tokens" : key;
+}
+
 static void write_script(void *of, FILE *to)
 {
     const struct drawn *d = of;
@@ -124,8 +130,8 @@ static void write_script(void *of, FILE *to)
     char name[200];
 
     fputs("set grid lt 1 lw 1 lc rgb '#dddddd'\nset key below noenhanced\nset tics nomirror\nset xlabel ", to);
-    figure_quoted(x->key, to);
-    fputs(" noenhanced\nset ylabel ", to);
+    figure_quoted(axis_words(x->key), to);
+    fputs(" offset 0,0.4 noenhanced\nset ylabel ", to);
     figure_quoted(sweep_metric_words(d->metric), to);
     fputs(is_wide(x) && d->metric == 0 ? "\nset logscale x 2\nset logscale y 10\n"
           : is_wide(x) ? "\nset yrange [0:*]\nset logscale x 2\n"

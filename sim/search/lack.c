@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/size.h"
+#include "model/plan/knob.h"
 
 bool lack_of(const struct plan *p, const struct evaluation *e, struct lack *out)
 {
@@ -94,6 +95,7 @@ void lack_more_gpus(const struct plan *p, char *to, size_t size)
     else if (whole)
         snprintf(to, size, "no number of GPUs is either, each holds all of it: shard it, or shorten sequences");
     else
-        snprintf(to, size, "%d GPUs do not hold it either: %sshorten sequences", LACK_MOST_GPUS,
-                 plan_keeps_whole(p->strategy) ? "shard more, or " : "");
+        snprintf(to, size, "%d GPUs do not hold it either: %sshorten sequences%s", LACK_MOST_GPUS,
+                 plan_keeps_whole(p->strategy) ? "shard more, or " : "",
+                 knob_find("parallel", "context", knob_cell(p)) ? ", or cut them by parallel.context, which is not searched" : "");
 }

@@ -40,6 +40,7 @@ class Answers(unittest.TestCase):
         plan = json.dumps(PLAN)
         self.assertEqual(bare(dpx.evaluate(PLAN, set={"nodes": 2})), command("eval", "-", "--set", "nodes=2", given=plan))
         self.assertEqual(bare(dpx.explain(PLAN)), command("explain", "-", given=plan))
+        self.assertEqual(bare(dpx.explain(PLAN, set={"nodes": 2})), command("explain", "-", "--set", "nodes=2", given=plan))
         words = "--model gpt2 --cluster 2xa100 --seq 512 --global-batch 4 --strategy ddp,fsdp --top 2".split()
         self.assertEqual(bare(dpx.search("gpt2", "2xa100", 512, 4, strategy=["ddp", "fsdp"], top=2)),
                          bare(command("search", *words)))

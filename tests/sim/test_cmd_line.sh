@@ -99,6 +99,8 @@ check 'names of the Hugging Face hub in any case, and near misses' "$(
     says 'h100' search --model gpt2 --cluster 8xh10 --seq 1k --global-batch 8
     echo '{"dpx_plan":1,"model":"gpt2","cluster":"8xh100","seq":1,"micro_batch":1,"strategy":"zero33"}' >"$tmp/bad.json"
     says 'did you mean zero3' eval "$tmp/bad.json"
+    says 'did you mean parallel.tensor?' eval "$tmp/plan.json" --set tp=8
+    says 'did you mean parallel.context?' eval "$tmp/plan.json" --set context=2
     says 'did you mean clusters' list cluster)"
 check 'the example of a cluster file is one, in gigabits, and is what 4x8xh100 is' "$(
     "$B/dpxplan" list clusters --example >"$tmp/mine.json"
@@ -111,17 +113,28 @@ check 'the example of a cluster file is one, in gigabits, and is what 4x8xh100 i
     sed 's/"gbit_per_s": 3200/"gbit_per_s": 3200, "gb_per_s": 400/' "$tmp/mine.json" >"$tmp/two.json"
     says 'give one of them' eval "$tmp/plan.json" --set cluster="$tmp/two.json")"
 check 'init writes a commented plan that is the answer of search' "$(
-    of='--model gpt2 --cluster 8xh100 --seq 1k --global-batch 64 --framework torch --strategy ddp'
-    # shellcheck disable=SC2086
-    "$B/dpxplan" init $of -o "$tmp/init.json" >"$tmp/out" 2>&1 || cat "$tmp/out"
-    # shellcheck disable=SC2086
-    "$B/dpxplan" search $of -o "$tmp/search.json" >/dev/null 2>&1
-    "$B/dpxplan" eval --json "$tmp/init.json" >"$tmp/a" 2>&1
-    "$B/dpxplan" eval --json "$tmp/search.json" >"$tmp/b" 2>&1
-    diff "$tmp/a" "$tmp/b"
+    # The second keeps states on the host: keys in an object of an object.
+    for of in '--model gpt2 --cluster 8xh100 --seq 1k --global-batch 64 --framework torch --strategy ddp' \
+            '--model llama-2-13b --cluster 4xa100-40gb --seq 4k --global-batch 32 --strategy zero3 --micro-batch 8'; do
+        # shellcheck disable=SC2086
+        "$B/dpxplan" init $of -o "$tmp/init.json" >"$tmp/out" 2>&1 || cat "$tmp/out"
+        # shellcheck disable=SC2086
+        "$B/dpxplan" search $of -o "$tmp/search.json" >/dev/null 2>&1
+        "$B/dpxplan" eval --json "$tmp/init.json" >"$tmp/a" 2>&1
+        "$B/dpxplan" eval --json "$tmp/search.json" >"$tmp/b" 2>&1
+        diff "$tmp/a" "$tmp/b"
+    done
+    grep -A3 '"offload_optimizer"' "$tmp/init.json" | grep -q '"device": "cpu"' || cat "$tmp/init.json"
     grep -q '"// micro_batch": "' "$tmp/init.json" || cat "$tmp/init.json"
     says 'model is missing' init --cluster 8xh100 </dev/null)"
 
+check 'explain changes keys first, as eval does, of both plans where there are two' "$(
+    sed 's/"micro_batch": 4/"micro_batch": 2/' "$tmp/plan.json" >"$tmp/other.json"
+    "$B/dpxplan" explain "$tmp/plan.json" --set micro_batch=2 >"$tmp/a" 2>&1
+    "$B/dpxplan" explain "$tmp/other.json" >"$tmp/b" 2>&1
+    diff "$tmp/a" "$tmp/b"
+    "$B/dpxplan" explain "$tmp/plan.json" "$tmp/other.json" --set micro_batch=1 >"$tmp/out" 2>&1 || cat "$tmp/out"
+    grep 'micro_batch' "$tmp/out")"
 check 'two plans: both steps, and each option alone' "$(
     "$B/dpxplan" eval --json "$tmp/plan.json" >"$tmp/a" 2>&1
     sed 's/"micro_batch": 4/"micro_batch": 2, "recompute": "full"/' "$tmp/plan.json" >"$tmp/other.json"
@@ -142,8 +155,8 @@ check 'two plans, one offloaded: memory of the host, its words, and keys within 
 check 'a key of another strategy is named as such, and offloading by its keys' "$(
     sed 's/"precision"/"fsdp": { "cpu_offload": true }, "precision"/' "$tmp/plan.json" >"$tmp/other.json"
     says 'not an option of strategy "zero3" in dialect "deepspeed"; it belongs to fsdp/torch' eval "$tmp/other.json"
-    sed -i 's/"zero3"/"fsdp"/; s/"deepspeed"/"torch-fsdp1"/' "$tmp/other.json"
-    says 'CPUOffload of FSDP1 is not supported yet' eval "$tmp/other.json"
+    sed -i 's/"zero3"/"fsdp"/; s/"deepspeed"/"torch-fsdp1"/; s/"fsdp": {/"fsdp": { "sharding_strategy": "NO_SHARD",/' "$tmp/other.json"
+    says "FSDP1's NO_SHARD" eval "$tmp/other.json"
     sed 's/"precision"/"offload": true, "precision"/' "$tmp/plan.json" >"$tmp/other.json"
     says 'deepspeed.offload_optimizer, deepspeed.offload_param, fsdp.cpu_offload or activation_offload' eval "$tmp/other.json")"
 check 'a plan that is tight says why' "$(
