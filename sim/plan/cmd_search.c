@@ -116,6 +116,8 @@ static void print_result(const struct search_asked *a, const struct search_answe
     printf("%" PRId64 " plans considered", r->considered);
     if (r->cut > 0)
         printf(", %" PRId64 " cut by a memory bound", r->cut);
+    if (r->cut_by_time > 0)
+        printf(", %" PRId64 " by a time bound, %" PRId64 " evaluated", r->cut_by_time, r->lowered);
     printf(", %" PRId64 " different, %" PRId64 " fit; %.2f s\n\n", r->n, r->nfit, r->seconds);
     if (n > 0) {
         print_answer(of, n, &a->money);
