@@ -321,6 +321,13 @@ int program_build(const struct plan *p, struct program *out)
 
 /* The dialect decides what autograd runs, as the precision does, and so does the strategy: DeepSpeed's
  * ZeRO-3 has a linear layer of its own, FSDP2 casts the tables of some models. */
+/* In a pipeline a stage may have neither embedding nor head, and a schedule may split backward. */
+static bool same_edges(const struct parallel_options *a, const struct parallel_options *b)
+{
+    return (a->pipeline > 1) == (b->pipeline > 1) &&
+           (a->pipeline == 1 || pipeline_splits(a->pipeline_schedule) == pipeline_splits(b->pipeline_schedule));
+}
+
 bool program_is_shared(const struct plan *a, const struct plan *b)
 {
     struct recipe x = plan_recipe(a), y = plan_recipe(b);
@@ -331,7 +338,7 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
            x.used == y.used && x.kept == y.kept && a->strategy == b->strategy && a->parallel.tensor == b->parallel.tensor &&
            a->parallel.sequence == b->parallel.sequence && a->parallel.loss_parallel == b->parallel.loss_parallel &&
            a->parallel.context == b->parallel.context && a->parallel.context_method == b->parallel.context_method &&
-           a->parallel.context_balance == b->parallel.context_balance;
+           a->parallel.context_balance == b->parallel.context_balance && same_edges(&a->parallel, &b->parallel);
 }
 
 double program_flops(const struct program *g, const struct plan *p, bool causal)

@@ -116,6 +116,8 @@ static void print_result(const struct search_asked *a, const struct search_answe
     printf("%" PRId64 " plans considered", r->considered);
     if (r->cut > 0)
         printf(", %" PRId64 " cut by a memory bound", r->cut);
+    if (r->cut_by_time > 0)
+        printf(", %" PRId64 " by a time bound", r->cut_by_time);
     printf(", %" PRId64 " evaluated, %" PRId64 " fit; %.2f s\n\n", r->lowered, r->nfit, r->seconds);
     if (n > 0) {
         print_answer(of, n, &a->money);

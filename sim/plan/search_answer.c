@@ -122,9 +122,9 @@ json_t *search_answer_json(const struct search_asked *a, const struct search_ans
     char text[SEARCH_SENTENCE];
 
     search_why_words(r, s->ranked, s->n, s->tied, text, sizeof text);
-    return json_pack("{s:i, s:o, s:o, s:I, s:{s:I}, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:s, s:o}", "dpx", 1, "model",
+    return json_pack("{s:i, s:o, s:o, s:I, s:{s:I, s:I}, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:s, s:o}", "dpx", 1, "model",
                      evaluation_model_json(o->model), "cluster", evaluation_cluster_json(o->cluster), "searched",
-                     (json_int_t)r->considered, "cut", "memory", (json_int_t)r->cut, "evaluated", (json_int_t)r->lowered,
+                     (json_int_t)r->considered, "cut", "memory", (json_int_t)r->cut, "time", (json_int_t)r->cut_by_time, "evaluated", (json_int_t)r->lowered,
                      "distinct", (json_int_t)r->n, "fitting", (json_int_t)r->nfit,
                      "search_s", r->seconds, "plans", plans_json(a, s), "runners_up", runners_up_json(r), "pareto",
                      pareto_json(r), "nearest_that_does_not_fit", nearest_json(o, r), "why", text, "offload",

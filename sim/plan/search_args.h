@@ -25,7 +25,7 @@ struct search_args {
     double   headroom;
     int      framework, dialect, kernels, precision, recompute, export_to;      /* -1: not given */
     uint64_t strategies;
-    bool     in_place;
+    bool     in_place, grid;
 };
 
 enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY };
@@ -56,6 +56,7 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
     { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = 1 }, \
     { "headroom", "share of memory kept free", .num = &(a).headroom }, \
     { "no-offload", "keep states, parameters and activations in device memory", .flag = &(a).in_place }, \
+    { "grid", "over tensor, context and pipeline parallelism instead (fsdp)", .flag = &(a).grid }, \
     { "threads", "threads (all cores)", .i = &(a).threads, .min = 1 }, \
     { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }
 

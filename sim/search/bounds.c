@@ -1,6 +1,12 @@
 /* bounds.c -- see bounds.h. */
 #include "sim/search/bounds.h"
 
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/room.h"
+#include "model/plan/local_share.h"
+#include "model/schedule/schedule.h"
 #include "sim/search/enumerate.h"
 
 /* What all blocks keep for backward, one micro-step of one sample group. */
@@ -59,4 +65,80 @@ int64_t bounds_host_bytes(const struct plan *p, const struct program *g)
     int64_t on_node = p->cluster.world_size < p->cluster.gpus_per_node ? p->cluster.world_size : p->cluster.gpus_per_node;
 
     return p->activation_offload == OFFLOAD_NOTHING ? 0 : of_blocks(p, g) / p->parallel.pipeline * on_node;
+}
+
+/* ---- time ---- */
+
+/* One pass over a piece. */
+static double pass_s(struct cost_cache *cache, const struct program *g, enum piece_id piece, enum pass pass)
+{
+    struct schedules s = { .program = *g };
+    struct op o = { .kind = OP_COMPUTE };
+    struct cost c;
+
+    o.u.compute.piece = (uint8_t)piece;
+    o.u.compute.pass = (uint8_t)pass;
+    o.u.compute.fate = GRADS_IN_PLACE;
+    o.u.compute.k1 = (uint16_t)g->piece[piece].nkernels[pass];
+    op_cost(cache, &s, &o, &c);
+    return c.s;
+}
+
+struct passes { double s[NPASS]; };
+
+static struct passes passes_of(struct cost_cache *cache, const struct program *g, enum piece_id piece, enum piece_id split)
+{
+    struct passes t;
+
+    for (int pass = 0; pass < NPASS; pass++)
+        t.s[pass] = pass_s(cache, g, piece, (enum pass)pass);
+    if (g->piece[split].nkernels[PASS_BACKWARD] > 0)
+        t.s[PASS_BACKWARD] = fmin(t.s[PASS_BACKWARD], pass_s(cache, g, split, PASS_BACKWARD));
+    return t;
+}
+
+static void add(struct passes *to, struct passes more)
+{
+    for (int pass = 0; pass < NPASS; pass++)
+        to->s[pass] += more.s[pass];
+}
+
+/* One micro-step of each stage. */
+static void stages_s(const struct plan *p, const struct program *g, struct cost_cache *cache, struct passes *stage, int64_t n)
+{
+    struct passes of[NPIECE] = { { { 0 } } };
+
+    for (int i = 0; i < NPIECE; i++)
+        if (i == PIECE_EMBED || piece_is_block((enum piece_id)i) || i == PIECE_HEAD)
+            of[i] = passes_of(cache, g, (enum piece_id)i, i == PIECE_HEAD ? PIECE_HEAD_SPLIT : PIECE_BLOCK_SPLIT);
+    of[PIECE_EMBED] = (struct passes){ { pass_s(cache, g, PIECE_EMBED, PASS_FORWARD), pass_s(cache, g, PIECE_EMBED, PASS_BACKWARD) } };
+    for (int64_t s = 0; s < n; s++) {
+        struct local_stage l = local_share_stage(p->model.layers, n, s, p->parallel.first_stage_less, p->parallel.last_stage_less);
+        for (int64_t b = l.first; b < l.first + l.blocks; b++)
+            add(&stage[s], of[program_piece_of_block(p, b)]);
+    }
+    add(&stage[0], of[PIECE_EMBED]);
+    add(&stage[n - 1], of[PIECE_HEAD]);
+}
+
+double bounds_step_s(const struct plan *p, const struct program *g, struct cost_cache *cache)
+{
+    struct pipeline pipe = { p->parallel.pipeline_schedule, (int)p->parallel.pipeline, 0,
+                             p->parallel.pipeline > 1 ? (int)p->parallel.virtual_stages : 1, (int)p->accumulation };
+    bool halves = pipe.ranks > 1 && pipeline_splits(pipe.kind);
+    struct passes *stage = room_new((size_t)(pipe.ranks * pipe.chunks), sizeof *stage);
+    double ahead = 0, most = 0;
+
+    stages_s(p, g, cache, stage, pipe.ranks * pipe.chunks);
+    for (int r = 0; r < pipe.ranks; r++) {
+        double work = 0;
+        for (int c = 0; c < pipe.chunks; c++) {
+            const double *t = stage[pipe.ranks > 1 ? pipeline_stage(&pipe, r, c) : 0].s;
+            work += t[PASS_FORWARD] + t[PASS_BACKWARD];
+        }
+        most = fmax(most, ahead + (double)p->accumulation * work);
+        ahead += stage[r].s[PASS_FORWARD] + (halves ? 0 : stage[r].s[PASS_BACKWARD]);
+    }
+    free(stage);
+    return most;
 }

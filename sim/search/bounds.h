@@ -9,6 +9,7 @@
 #define DPX_BOUNDS_H
 
 #include "model/program/program.h"
+#include "sim/price/kernel_cost.h"
 
 /* Device memory of the fullest rank, bytes: when a micro-step's forward ends, it has the parameters and optimizer states that
  * it keeps all the time, what all blocks keep for backward, and the head's own.  Of P stages the fullest has a P-th of
@@ -20,5 +21,11 @@ int64_t bounds_activations(const struct plan *p, const struct program *g);
 
 /* Host memory of a node, bytes: what blocks keep for backward where that waits in host memory. */
 int64_t bounds_host_bytes(const struct plan *p, const struct program *g);
+
+/* What a steady step takes, seconds: the kernels of one stage's blocks, m times, and of the embedding and the head where it has
+ * them; before a stage's first forward the stages ahead of it do theirs, and after its last backward theirs (where
+ * backward is in two halves this may be as good as over by then, and counts nothing).  Of all stages the
+ * one of which this is most.  Collectives, the optimizer and waits come on top.  `cache` fits the plan. */
+double bounds_step_s(const struct plan *p, const struct program *g, struct cost_cache *cache);
 
 #endif

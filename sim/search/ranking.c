@@ -13,10 +13,8 @@
 #include "sim/search/enumerate.h"
 #include "sim/search/ties.h"
 
-/* Variants of an idea that are looked at for one nearer to the defaults, and how much slower than the fastest
- * a variant or an idea may be for that, however wide the prediction's error. */
+/* Variants of an idea that are looked at for one nearer to the defaults. */
 enum { VARIANTS = 24 };
-#define NEAR 1.05
 
 /* ---- departures ---- */
 
@@ -56,6 +54,8 @@ static bool same_idea(const struct plan *a, const struct plan *b)
     return a->strategy == b->strategy && a->dialect == b->dialect && a->micro_batch == b->micro_batch &&
            a->accumulation == b->accumulation && a->recompute == b->recompute &&
            a->recompute_interval == b->recompute_interval && a->shard_group == b->shard_group &&
+           a->parallel.tensor == b->parallel.tensor && a->parallel.context == b->parallel.context &&
+           a->parallel.pipeline == b->parallel.pipeline && a->parallel.pipeline_schedule == b->parallel.pipeline_schedule &&
            enumerate_same_place(a, b);
 }
 
@@ -131,7 +131,7 @@ static int settle(const struct search_result *r, int64_t head, struct desk *d, s
             continue;
         if (out->found) {
             out->variants++;
-            if (f->step_s > NEAR * first.step_s[0] || tried == VARIANTS)
+            if (f->step_s > SEARCH_NEAR * first.step_s[0] || tried == VARIANTS)
                 continue;
         }
         candidate.departures = ranking_departures(&f->plan);
@@ -182,7 +182,7 @@ static int64_t tie(struct idea *all, int64_t ideas, int64_t fastest)
     for (int64_t i = 0; i < ideas; i++) {
         const double *its = all[i].look.step_s;
         all[i].r.tied = fabs(its[0] - best[0]) <= (i == fastest ? 0 : ties_unsure_s(best, its)) &&
-                        its[0] <= NEAR * best[0] && !all[i].r.waits;
+                        its[0] <= SEARCH_NEAR * best[0] && !all[i].r.waits;
         tied += all[i].r.tied;
     }
     return tied;
@@ -198,7 +198,7 @@ int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, in
 
     for (int64_t i = 0; i < r->nfit && rc >= 0; i++) {
         bool known = false;
-        if (ideas >= n && fastest >= 0 && r->found[i].step_s > NEAR * all[fastest].look.step_s[0])
+        if (ideas >= n && fastest >= 0 && r->found[i].step_s > SEARCH_NEAR * all[fastest].look.step_s[0])
             break;
         for (int64_t k = 0; k < nheads && !known; k++)
             known = same_idea(&heads[k]->plan, &r->found[i].plan);

@@ -18,6 +18,7 @@
 #include "sim/search/alike.h"
 #include "sim/search/bounds.h"
 #include "sim/search/enumerate.h"
+#include "sim/search/grid.h"
 #include "sim/search/ranking.h"
 
 /* ---- programs: what candidates with equal kernels share ---- */
@@ -493,7 +494,7 @@ static void drop_refused(struct work *w)
 
 /* ---- order ---- */
 
-static int by_rank(const void *a, const void *b)
+int search_by_rank(const void *a, const void *b)
 {
     const struct found *x = a, *y = b;
 
@@ -563,7 +564,7 @@ static int rank(struct work *w, int64_t n)
         bool seen[NSTRATEGY][NDIALECT] = { 0 };
         int64_t top = 0, front = 0, least = INT64_MAX;
         changed = false;
-        qsort(w->found, (size_t)n, sizeof *w->found, by_rank);
+        qsort(w->found, (size_t)n, sizeof *w->found, search_by_rank);
         for (int64_t i = 0; i < n && w->found[i].fits && !rc; i++) {
             struct found *f = &w->found[i];
             bool *cell = &seen[f->plan.strategy][f->plan.dialect];
@@ -599,6 +600,8 @@ int search(const struct search_options *o, struct search_result *out)
     double start = now();
     int rc = -1;
 
+    if (o->grid)
+        return grid_search(o, out);
     memset(out, 0, sizeof *out);
     if (o->global_batch % o->cluster->world_size)
         return fail("--global-batch %lld is not a multiple of the %lld ranks of %s", (long long)o->global_batch,
@@ -668,6 +671,8 @@ void search_verdict(const struct found *f, struct evaluation *e)
 
     if (f->looked_at) {
         e->verdict = !f->fits ? VERDICT_DOES_NOT_FIT : f->tight ? VERDICT_TIGHT : VERDICT_FITS;
+    } else if (e->nstages) {
+        evaluation_reserve(&f->plan, e, NULL);
     } else {
         reserved_within(&f->plan, &e->schedules, &e->m.overhead, NULL, &r);
         e->verdict = reserved_verdict(&r, e->m.fits);

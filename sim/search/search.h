@@ -38,6 +38,7 @@ struct search_options {
     uint64_t     recompute;                 /* bit set of enum recompute */
     bool         in_place;                  /* no variants that keep data elsewhere than in device memory */
     int          threads;                   /* 0: as many as cores */
+    bool         grid;                      /* over tensor, context and pipeline parallelism instead: grid.h */
     bool         exhaustive;                /* no bound leaves a plan out: for tests */
     /* Which plans count (what a tool can run); NULL: all.  It is handed accept_what. */
     bool       (*accept)(const struct plan *p, const void *what);
@@ -60,6 +61,8 @@ struct found {
     bool    refused;            /* such a one that could not be planned, or priced, on this cluster */
     bool    at_least;           /* left out by a bound, which `needed` is (bounds.h): it stands for all such plans that differ
                                  * only in buckets, units, prefetch and such */
+    bool    waits;              /* of a grid, where it was asked: for memory (simulate_waits_for_memory) */
+    double  bound_s;            /* of a grid: what its step takes at least (bounds.h) */
     double  step_s;             /* with contention; only of plans that fit */
     double  compute_s, exposed_s, optimizer_s, idle_s, slowest_s;
     double  exposed_by[NCOLL];  /* by collective (enum coll_op) */
@@ -72,6 +75,8 @@ struct found {
 enum { SEARCH_LOOKS = 8, SEARCH_FRONT = 8 };
 /* A plan that saves less memory than this against a faster one is not worth a line. */
 #define SEARCH_WORTH .98
+/* How much slower than the fastest a tie may be, however wide the prediction's error. */
+#define SEARCH_NEAR 1.05
 
 struct search_result {
     struct found *found;        /* nfit fitting plans by time, then the others by what they lack */
@@ -79,6 +84,7 @@ struct search_result {
     int64_t considered;         /* plans enumerated, duplicates included; those of one cell, micro-batch and recompute whose kernels
                                  * keep too much count once */
     int64_t cut;                /* of these, left out because a bound says that they do not fit */
+    int64_t cut_by_time;        /* of these, left out because a bound says that they are no tie with the fastest */
     int64_t lowered;            /* of these, lowered and put on the ledger */
     int64_t elsewhere;          /* of these, variants that keep data elsewhere than in device memory */
     int64_t nrefused;           /* of these, those that could not be planned on this cluster, */
@@ -89,6 +95,8 @@ struct search_result {
 /* 0, or -1 with the reason reported: nothing to search (the global batch does not
  * divide, no cell of the table is left), or go_on() said no. */
 int  search(const struct search_options *o, struct search_result *out);
+/* The order of struct found: what fits first, by time, then by memory, then as enumerated.  For qsort(). */
+int  search_by_rank(const void *a, const void *b);
 void search_free(struct search_result *r);
 
 /* The verdict on a plan found, evaluated by evaluate_allocated(): the search's where it has replayed the allocator,

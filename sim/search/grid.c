@@ -1,0 +1,378 @@
+/* grid.c -- see grid.h. */
+#include "sim/search/grid.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/room.h"
+#include "model/plan/knob.h"
+#include "sim/clock/step.h"
+#include "sim/search/bounds.h"
+
+struct shared_program {
+    struct plan    plan;            /* the first candidate with these kernels */
+    struct program program;
+};
+
+struct grid {
+    const struct search_options *o;
+    struct found *found;            /* those in question; cut by memory: those that a bound leaves out */
+    struct found *cut;
+    int64_t n, room, ncut, cut_room, considered;
+    struct shared_program *programs;
+    int     nprograms;
+    int64_t cap_programs;
+    struct cost_cache *cache;       /* of the time bounds */
+    int64_t end;                    /* of the wave */
+    atomic_llong next;              /* of the wave, the candidate that the next free thread takes */
+    double  best_s;                 /* the fastest that fits, when the wave began */
+    atomic_int failed;
+    char    why[256];               /* of the thread that failed first */
+    char    refusal[256];           /* of the first candidate that plan_check() refused */
+};
+
+/* ---- candidates ---- */
+
+static int program_for(struct grid *g, const struct plan *p)
+{
+    for (int i = g->nprograms - 1; i >= 0; i--)
+        if (program_is_shared(&g->programs[i].plan, p))
+            return i;
+    g->programs = room_for(g->programs, g->nprograms, &g->cap_programs, sizeof *g->programs);
+    struct shared_program *of = &g->programs[g->nprograms];
+    *of = (struct shared_program){ .plan = *p };
+    return program_build(p, &of->program) < 0 ? -1 : g->nprograms++;
+}
+
+/* What the verdict compares with: see limit_of() of search.c. */
+static int64_t limit_of(const struct plan *p)
+{
+    return reserved_is_known(p) ? p->cluster.memory - p->cluster.context : cluster_available(&p->cluster);
+}
+
+static double short_by(int64_t needed, int64_t there)
+{
+    return (double)(needed - there) / (there > 1 ? (double)there : 1);
+}
+
+static int offer(struct grid *g, const struct plan *candidate)
+{
+    struct found f = { .plan = *candidate };
+    char why[256];
+    int ok;
+
+    struct fail_sink before = fail_divert(why, sizeof why);
+    plan_resolve(&f.plan);
+    ok = plan_check(&f.plan, "search");
+    fail_restore(before);
+    if (ok < 0 && !g->refusal[0])
+        memcpy(g->refusal, why, sizeof why);
+    if (ok < 0 || (g->o->accept && !g->o->accept(&f.plan, g->o->accept_what)))
+        return 0;
+    f.program = program_for(g, &f.plan);
+    if (f.program < 0)
+        return -1;
+    const struct program *program = &g->programs[f.program].program;
+    int64_t least = bounds_bytes(&f.plan, program);
+    f.order = g->considered++;
+    f.key = (uint64_t)f.order;
+    if (!g->o->exhaustive && least > limit_of(&f.plan)) {
+        f.needed = least;
+        f.available = cluster_available(&f.plan.cluster);
+        f.over = short_by(least, limit_of(&f.plan));
+        f.at_least = true;
+        g->cut = room_for(g->cut, g->ncut, &g->cut_room, sizeof *g->cut);
+        g->cut[g->ncut++] = f;
+        return 0;
+    }
+    if (!g->cache)
+        g->cache = cost_cache_new(&f.plan);
+    cost_cache_use(g->cache, &f.plan);
+    f.bound_s = bounds_step_s(&f.plan, program, g->cache);
+    g->found = room_for(g->found, g->n, &g->room, sizeof *g->found);
+    g->found[g->n++] = f;
+    return 0;
+}
+
+static const struct { enum pipeline_kind kind; int64_t chunks; } schedules[] = {
+    { PIPELINE_1F1B, 1 }, { PIPELINE_INTERLEAVED, 2 }, { PIPELINE_ZBV, 2 },
+};
+
+/* All schedules of one factorisation; without a pipeline there is none to choose. */
+static int take_schedules(struct grid *g, struct plan *p)
+{
+    int n = p->parallel.pipeline > 1 ? (int)(sizeof schedules / sizeof *schedules) : 1, rc = 0;
+
+    for (int i = 0; i < n && !rc; i++) {
+        p->parallel.pipeline_schedule = schedules[i].kind;
+        p->parallel.virtual_stages = schedules[i].chunks;
+        rc = offer(g, p);
+    }
+    return rc;
+}
+
+/* Defaults that follow from how many ranks compute a copy together. */
+static void usual(struct plan *p)
+{
+    const struct knob *k;
+
+    for (int i = 0; (k = knob_at(i)); i++)
+        if (k->usual && (k->cells & knob_cell(p)))
+            knob_set(p, k, knob_default(p, k));
+}
+
+/* All pipelines of one cell, micro-batch, tensor and context. */
+static int take_pipelines(struct grid *g, enum dialect d, int64_t batch, int64_t tensor, int64_t context)
+{
+    const struct search_options *o = g->o;
+    int64_t rest = o->cluster->world_size / (tensor * context);
+    int rc = 0;
+
+    for (int r = 0; r < NRECOMPUTE && !rc; r++)
+        for (int64_t pipe = 1; pipe <= rest && pipe <= o->model->layers && pipe <= EVALUATION_STAGES && !rc; pipe++) {
+            struct plan p = { .model = *o->model, .cluster = *o->cluster, .seq = o->seq, .micro_batch = batch };
+            int64_t samples = rest % pipe ? 0 : batch * (rest / pipe);
+            if (!(o->recompute >> r & 1) || samples == 0 || o->global_batch % samples ||
+                o->global_batch / samples > PLAN_MAX_BATCH)
+                continue;
+            plan_defaults(&p, STRAT_FSDP, d, o->precision);
+            p.parallel.tensor = tensor;
+            p.parallel.context = context;
+            p.parallel.pipeline = pipe;
+            usual(&p);
+            p.kernels = o->kernels;
+            p.recompute = (enum recompute)r;
+            p.accumulation = o->global_batch / samples;
+            rc = take_schedules(g, &p);
+        }
+    return rc;
+}
+
+static int take_cell(struct grid *g, enum dialect d)
+{
+    const struct search_options *o = g->o;
+    const struct cluster *c = o->cluster;
+    int rc = 0;
+
+    for (int64_t tensor = 1; tensor <= c->gpus_per_node && c->world_size % tensor == 0; tensor *= 2)
+        for (int64_t context = 1; c->world_size % (tensor * context) == 0 && (context == 1 || o->seq >= GRID_LONG); context *= 2)
+            for (int64_t b = 1; b <= o->global_batch && b <= PLAN_MAX_BATCH && !rc; b++)
+                if (o->global_batch % b == 0 && (!o->micro_batch || b == o->micro_batch))
+                    rc = take_pipelines(g, d, b, tensor, context);
+    return rc;
+}
+
+/* ---- one candidate ---- */
+
+/* A plan that waits for memory is told behind all others: no other is slower than it for that. */
+static int ask_waits(struct found *f, const struct evaluation *e)
+{
+    struct timing t;
+
+    if (simulate_plan(&f->plan, e, &t, NULL) < 0)
+        return -1;
+    f->waits = simulate_waits_for_memory(e, &t);
+    return 0;
+}
+
+static int assess(const struct grid *g, struct found *f, struct cost_cache *cache, struct coll_memo *memo)
+{
+    struct stage_parts parts;
+    struct evaluation e;
+    struct timeline t;
+    int rc = 0;
+
+    if (evaluate_using(&f->plan, &g->programs[f->program].program, &e) < 0)
+        return -1;
+    f->needed = e.m.needed;
+    f->available = e.m.available;
+    f->over = short_by(e.m.needed, limit_of(&f->plan));
+    f->at_least = false;
+    f->fits = reserved_is_known(&f->plan) ? e.m.needed <= limit_of(&f->plan) : e.m.fits;
+    if (f->fits)
+        cost_cache_use(cache, &f->plan);
+    if (f->fits && (rc = step_time(&f->plan, &e, cache, memo, &t, &parts)) == 0) {
+        f->slowest_s = t.slowest_s;
+        f->step_s = t.step_s;
+        f->compute_s = t.compute_s;
+        f->exposed_s = t.exposed_s;
+        f->optimizer_s = t.optimizer_s;
+        f->idle_s = t.idle_s;
+        for (int op = 0; op < NCOLL; op++)
+            for (int k = 0; k < e.schedules.groups.n; k++)
+                f->exposed_by[op] += t.exposed_by[op][k];
+    }
+    if (f->fits && rc == 0 && f->step_s <= SEARCH_NEAR * g->best_s) {    /* else the allocator's word decides nothing */
+        evaluation_reserve(&f->plan, &e, NULL);
+        f->looked_at = true;
+        f->fits = e.m.fits;
+        f->tight = e.verdict == VERDICT_TIGHT;
+        f->needed = e.m.needed;
+        f->available = e.m.available;
+        if (f->fits && f->step_s < g->best_s)
+            rc = ask_waits(f, &e);
+    }
+    evaluation_free(&e);
+    return rc;
+}
+
+static void *worker(void *arg)
+{
+    struct grid *g = arg;
+    struct cost_cache *cache = NULL;
+    struct coll_memo memo = { 0 };
+    char why[256];
+
+    struct fail_sink before = fail_divert(why, sizeof why);
+    for (int64_t i; (i = atomic_fetch_add(&g->next, 1)) < g->end && !g->failed;) {
+        if (!cache)
+            cache = cost_cache_new(&g->found[i].plan);
+        if (assess(g, &g->found[i], cache, &memo) < 0 && atomic_fetch_add(&g->failed, 1) == 0)
+            memcpy(g->why, why, sizeof why);
+    }
+    cost_cache_free(cache);
+    fail_restore(before);
+    return NULL;
+}
+
+enum { WAVE = 8, MOST_THREADS = WAVE };
+
+/* Plans from `from` to below g->end, each by whichever thread is free. */
+static void run_wave(struct grid *g, int64_t from)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int n = g->o->threads > 0 ? g->o->threads : cores > 0 ? (int)cores : 1, started = 0;
+    pthread_t threads[MOST_THREADS];
+
+    g->next = from;
+    while (started < n - 1 && started < MOST_THREADS && pthread_create(&threads[started], NULL, worker, g) == 0)
+        started++;
+    worker(g);                          /* this thread works too: fewer threads change nothing */
+    for (int i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* ---- all of them ---- */
+
+static int by_bound(const void *a, const void *b)
+{
+    const struct found *x = a, *y = b;
+
+    if (x->bound_s != y->bound_s)
+        return x->bound_s < y->bound_s ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+static int by_lack(const void *a, const void *b)
+{
+    const struct found *x = a, *y = b;
+
+    if (x->over != y->over)
+        return x->over < y->over ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* How many were evaluated; -1 reported. */
+static int64_t run_all(struct grid *g)
+{
+    int64_t from = 0;
+
+    qsort(g->found, (size_t)g->n, sizeof *g->found, by_bound);
+    g->best_s = INFINITY;
+    while (from < g->n && (g->o->exhaustive || g->found[from].bound_s <= SEARCH_NEAR * g->best_s)) {
+        for (g->end = from; g->end < g->n && g->end < from + WAVE; g->end++)
+            if (!g->o->exhaustive && g->found[g->end].bound_s > SEARCH_NEAR * g->best_s)
+                break;
+        if (g->o->go_on && !g->o->go_on(g->o->go_on_of, from, g->n))
+            return fail("search: stopped before all plans were looked at");
+        run_wave(g, from);
+        if (g->failed)
+            return fail("a candidate that passed the checks could not be planned: %s", g->why);
+        for (; from < g->end; from++)
+            if (g->found[from].looked_at && g->found[from].fits && !g->found[from].waits && g->found[from].step_s < g->best_s)
+                g->best_s = g->found[from].step_s;
+    }
+    return from;
+}
+
+/* Nothing fits: of those that the bound left out, all that may lack less than the nearest does. */
+static int find_nearest(struct grid *g)
+{
+    struct coll_memo memo = { 0 };
+    double least = INFINITY;
+
+    for (int64_t i = 0; i < g->n; i++)
+        least = fmin(least, g->found[i].over);
+    qsort(g->cut, (size_t)g->ncut, sizeof *g->cut, by_lack);
+    for (int64_t i = 0; i < g->ncut; i++) {
+        if (g->cut[i].over < least && assess(g, &g->cut[i], NULL, &memo) < 0)
+            return -1;
+        if (!g->cut[i].at_least)
+            least = fmin(least, g->cut[i].over);
+        g->found = room_for(g->found, g->n, &g->room, sizeof *g->found);
+        g->found[g->n++] = g->cut[i];
+    }
+    return 0;
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int answer(struct grid *g, struct search_result *out)
+{
+    int64_t evaluated;
+
+    if (!g->considered)
+        return fail("nothing to search: %s", g->refusal[0] ? g->refusal : "no micro-batch divides the global batch on any grid");
+    if ((evaluated = run_all(g)) < 0)
+        return -1;
+    out->considered = g->considered;
+    out->cut = g->ncut;
+    out->cut_by_time = g->n - evaluated;
+    out->lowered = evaluated;
+    g->n = evaluated;
+    for (int64_t i = 0; i < g->n; i++)
+        out->nfit += g->found[i].fits;
+    if (!out->nfit && find_nearest(g) < 0)
+        return -1;
+    qsort(g->found, (size_t)g->n, sizeof *g->found, search_by_rank);
+    out->n = out->nfit ? out->nfit : g->n;
+    out->found = g->found;
+    g->found = NULL;
+    return 0;
+}
+
+int grid_search(const struct search_options *o, struct search_result *out)
+{
+    struct grid g = { .o = o };
+    double start = now();
+    int rc = 0;
+
+    memset(out, 0, sizeof *out);
+    if (!(o->strategies >> STRAT_FSDP & 1) || !(o->dialects & (1u << DIALECT_TORCH | 1u << DIALECT_PAPER)))
+        return fail("--grid: strategy fsdp in dialect torch or paper, no other is searched over tensor, context and pipeline");
+    for (int d = 0; d < NDIALECT && !rc; d++)
+        if ((o->dialects >> d & 1) && (d == DIALECT_TORCH || d == DIALECT_PAPER))
+            rc = take_cell(&g, (enum dialect)d);
+    if (rc == 0)
+        rc = answer(&g, out);
+    out->seconds = now() - start;
+    cost_cache_free(g.cache);
+    for (int i = 0; i < g.nprograms; i++)
+        program_free(&g.programs[i].program);
+    free(g.programs);
+    free(g.found);
+    free(g.cut);
+    return rc < 0 ? -1 : 0;
+}

@@ -1,0 +1,133 @@
+/* The search over tensor, context and pipeline parallelism against exhaustion, and its bounds against the truth. */
+#include "tests/model/plans.h"
+
+#include "sim/search/ranking.h"
+#include "sim/search/search.h"
+
+/* ---- small problems: a few of llama's blocks on 4 to 16 GPUs ---- */
+
+struct problem {
+    struct model   m;
+    struct cluster c;
+    struct search_options o;
+};
+
+static uint32_t state_of_random = 22;
+
+/* One of n: Numerical Recipes' generator. */
+static int64_t one_of(int64_t n)
+{
+    state_of_random = state_of_random * 1664525u + 1013904223u;
+    return (int64_t)(state_of_random >> 8) % n;
+}
+
+static void problem_init(struct problem *p)
+{
+    static const char *const models[] = { "llama-3.1-8b", "llama-2-7b", "qwen2.5-7b" };
+    static const char *const clusters[] = { "1x4xh100", "2x2xa100-40gb", "1x8xh100", "2x4xa100-80gb", "2x8xh100", "4x4xh100" };
+    struct model whole;
+
+    memset(p, 0, sizeof *p);
+    assert_int_equal(model_load(models[one_of(3)], &whole), 0);
+    assert_int_equal(model_with_layers(&whole, 2 + (int)one_of(5), &p->m), 0);
+    model_free(&whole);
+    assert_int_equal(cluster_load(clusters[one_of(6)], &p->c), 0);
+    p->c.memory = (int64_t)(8 + one_of(25)) << 30;
+    p->o = (struct search_options){
+        .model = &p->m, .cluster = &p->c, .seq = one_of(12) ? INT64_C(512) << one_of(5) : 32768,
+        .global_batch = p->c.world_size * (1 + one_of(3)) / (one_of(2) ? 1 : 4), .strategies = 1u << STRAT_FSDP,
+        .dialects = 1u << DIALECT_TORCH, .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16, .threads = 1, .grid = true,
+        .recompute = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_FULL | 1u << RECOMPUTE_OP,
+    };
+}
+
+static struct search_result searched(const struct problem *p)
+{
+    struct search_result r;
+
+    if (search(&p->o, &r) < 0)
+        fail_msg("not searched");
+    return r;
+}
+
+static void assert_same(const struct found *a, const struct found *b)
+{
+    assert_true(a->order == b->order && a->needed == b->needed && a->tight == b->tight);
+    assert_memory_equal(&a->step_s, &b->step_s, sizeof a->step_s);
+}
+
+/* What is told first is not what is fastest where plans tie. */
+static void assert_same_answer(const struct search_result *a, const struct search_result *b)
+{
+    struct ranked x, y;
+    int64_t tied[2];
+
+    assert_int_equal(ranking(a, &x, 1, &tied[0]), 1);
+    assert_int_equal(ranking(b, &y, 1, &tied[1]), 1);
+    assert_same(x.found, y.found);
+    assert_int_equal(tied[0], tied[1]);
+}
+
+enum { PROBLEMS = 200 };
+
+static void winner_is_that_of_exhaustion(void **state)
+{
+    int64_t cut = 0, cut_by_time = 0, fitting = 0;
+
+    (void)state;
+    for (int i = 0; i < PROBLEMS; i++) {
+        struct problem p;
+        problem_init(&p);
+        struct search_result r = searched(&p);
+        p.o.exhaustive = true;
+        struct search_result all = searched(&p);
+        assert_int_equal(r.considered, all.considered);
+        assert_int_equal(r.considered, r.cut + r.cut_by_time + r.lowered);
+        assert_true(all.cut == 0 && all.cut_by_time == 0 && (r.nfit > 0) == (all.nfit > 0));
+        for (int64_t k = 0; k < all.nfit; k++)
+            if (all.found[k].bound_s > all.found[k].step_s)
+                fail_msg("problem %d, plan %lld: a bound of %g s above the step of %g s", i, (long long)all.found[k].order,
+                         all.found[k].bound_s, all.found[k].step_s);
+        if (all.nfit > 0) {
+            assert_same(&r.found[0], &all.found[0]);
+            assert_same_answer(&r, &all);
+            fitting++;
+        } else {
+            assert_int_equal(r.found[0].order, all.found[0].order);
+        }
+        cut += r.cut;
+        cut_by_time += r.cut_by_time;
+        search_free(&r);
+        search_free(&all);
+        model_free(&p.m);
+    }
+    assert_true(cut > 0 && cut_by_time > 0 && fitting > PROBLEMS / 2 && fitting < PROBLEMS);
+}
+
+static void threads_change_nothing(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        struct problem p;
+        problem_init(&p);
+        struct search_result one = searched(&p);
+        for (p.o.threads = 2; p.o.threads <= 3; p.o.threads++) {
+            struct search_result r = searched(&p);
+            assert_true(r.n == one.n && r.nfit == one.nfit && r.cut == one.cut && r.cut_by_time == one.cut_by_time);
+            for (int64_t k = 0; k < r.n; k++)
+                assert_same(&r.found[k], &one.found[k]);
+            search_free(&r);
+        }
+        search_free(&one);
+        model_free(&p.m);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(winner_is_that_of_exhaustion), cmocka_unit_test(threads_change_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
