@@ -168,6 +168,8 @@ static int with_own_kernels(struct plan *p)
 {
     char where[160];
 
+    if (can_run_parallel(p, "dpxrun") < 0)      /* by that, not by kernels that some key asks for */
+        return -1;
     snprintf(where, sizeof where, "the plan with dpx's kernels in place of %s", kernels_name(p->kernels));
     p->kernels = KERNELS_DPX;
     return plan_check(p, where);

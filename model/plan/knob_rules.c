@@ -161,6 +161,12 @@ bool knob_idle_host(const struct plan *p)
     return knob_idle_optimizer(p) && !(fsdp && knob_get(p, fsdp) > 0);
 }
 
+const char *knob_idle_because(bool (*idle)(const struct plan *p))
+{
+    return idle == knob_idle_tensor ? "parallel.tensor is 1" : idle == knob_idle_context ? "parallel.context is 1"
+         : idle == knob_idle_pipeline ? "parallel.pipeline is 1" : "nothing is offloaded there";
+}
+
 /* ---- search ---- */
 
 /* With recompute little is left to move. */

@@ -34,6 +34,9 @@ bool knob_idle_tensor(const struct plan *p);
 bool knob_idle_context(const struct plan *p);
 bool knob_idle_pipeline(const struct plan *p);
 
+/* Why a key with this rule says nothing: "parallel.tensor is 1". */
+const char *knob_idle_because(bool (*idle)(const struct plan *p));
+
 /* Values worth searching that depend on others, or that come in pairs. */
 enum knob_tried knob_try_activations(struct plan *p, int i);
 enum knob_tried knob_try_ds_optimizer(struct plan *p, int i);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/plan/knob_rules.h"
 
 /* ---- as a number ---- */
 
@@ -101,8 +102,8 @@ int knob_check(const struct plan *p, const struct knob *k, const char *where)
     int word, nwords = 0;
 
     if (knob_idle(p, k) && !has_default(p, k))
-        return fail("%s: %s%s%s: says nothing in this plan: nothing is offloaded there; leave it out", where, k->object,
-                    k->object[0] ? "." : "", k->name);
+        return fail("%s: %s%s%s: says nothing in this plan: %s; leave it out", where, k->object, k->object[0] ? "." : "", k->name,
+                    knob_idle_because(k->idle));
 
     if (k->type == KNOB_INT) {
         memcpy(&whole, at, sizeof whole);

@@ -19,7 +19,7 @@ int pipeline_usual_chunks(enum pipeline_kind k)
     return k == PIPELINE_GPIPE || k == PIPELINE_1F1B ? 1 : 2;
 }
 
-bool pipeline_too_few(const struct pipeline *p) { return p->kind == PIPELINE_1F1B && p->steps < p->ranks; }
+bool pipeline_too_few(const struct pipeline *p) { return p->kind == PIPELINE_1F1B && p->chunks == 1 && p->steps < p->ranks; }
 
 const char *pipeline_refused(const struct pipeline *p)
 {

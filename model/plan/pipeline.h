@@ -39,7 +39,7 @@ int pipeline_usual_chunks(enum pipeline_kind k);
 
 /* NULL, or why PyTorch 2.15 refuses the schedule, in its words less the figures: static, to follow
  * "parallel.pipeline_schedule: ".  1F1B runs with fewer micro-steps than ranks as well (PyTorch 2.9, Megatron-LM):
- * pipeline_too_few() is that check alone. */
+ * pipeline_too_few(): that check alone refuses it. */
 const char *pipeline_refused(const struct pipeline *p);
 bool        pipeline_too_few(const struct pipeline *p);
 

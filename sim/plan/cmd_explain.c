@@ -191,6 +191,10 @@ int cmd_explain(int argc, char **argv)
         fail("explain: give one of --json, --trace and -o");
         return EXIT_MISUSE;
     }
+    if ((o.trace || o.figure) && (a.oom.path || a.oom.text || a.other.path)) {
+        fail("explain: %s is of one plan's step", o.figure ? "-o" : "--trace");
+        return EXIT_MISUSE;
+    }
     if (json)
         return (rc = explain_json(&a, &doc)) == EXIT_DONE || rc == EXIT_NO ? dpxplan_print_json(doc, rc) : rc;
     return a.oom.path || a.oom.text ? print_oom(&a) : a.other.path ? print_two(&a) : explain_one(&a, &o);

@@ -19,6 +19,12 @@ int explain_check(const struct explain_args *a)
         return fail("explain: --oom goes with one plan");
     if (a->oom.text && (a->oom.path || a->oom.doc))
         return fail("explain: give one of --oom and --oom-text");
+    if (a->schedule && has_oom(a))
+        return fail("explain: give one of --schedule and --oom");
+    if (a->rank >= 0 && a->stage >= 0)
+        return fail("explain: give one of --rank and --stage");
+    if ((a->rank >= 0 || a->stage >= 0) && (!a->schedule || has_other(a)))
+        return fail("explain: --%s goes with --schedule of one plan", a->rank >= 0 ? "rank" : "stage");
     return 0;
 }
 

@@ -43,7 +43,7 @@ static void print_why(const struct evaluation *e, FILE *to)
         for (int c = 0; c < NCAT; c++)
             if (!told[c] && p->by[c] > 0 && (most < 0 || p->by[c] > p->by[most]))
                 most = c;
-        if (most < 0 || p->by[most] * 20 < p->bytes)
+        if (most < 0 || p->by[most] < p->bytes / 20)
             break;
         told[most] = true;
         fprintf(to, " %.0f%% of it is %s (%s): %s.", 100.0 * (double)p->by[most] / (double)p->bytes,

@@ -60,9 +60,11 @@ static void one_rank_of_each_is_what_plans_were(void **state)
 static void what_says_nothing_without_its_axis_is_refused(void **state)
 {
     (void)state;
-    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"loss_parallel\": false }", "parallel.loss_parallel");
-    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"context_method\": \"ring\" }", "parallel.context_method");
-    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"pipeline_schedule\": \"gpipe\" }", "parallel.pipeline_schedule");
+    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"loss_parallel\": false }", "parallel.loss_parallel: says nothing in this plan: parallel.tensor is 1");
+    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"context_method\": \"ring\" }",
+            "parallel.context_method: says nothing in this plan: parallel.context is 1");
+    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"pipeline_schedule\": \"gpipe\" }",
+            "parallel.pipeline_schedule: says nothing in this plan: parallel.pipeline is 1");
 }
 
 static void ranks_must_divide_the_world(void **state)
@@ -79,6 +81,8 @@ static void models_that_cannot_be_cut_are_refused(void **state)
     refused(", \"strategy\": \"fsdp\", \"accumulation\": 64, \"parallel\": { \"pipeline\": 16, \"pipeline_schedule\": \"interleaved\","
             " \"virtual_stages\": 4 }", "would have no block of the 32");
     refused(", \"strategy\": \"fsdp\", \"parallel\": { \"pipeline\": 4, \"virtual_stages\": 2 }", "virtual_stages 1");
+    refused(", \"strategy\": \"ddp\", \"dialect\": \"paper\", \"parallel\": { \"pipeline\": 4, \"virtual_stages\": 2 }",
+            "virtual_stages 1");                            /* one micro-step of four stages: paper allows that, not two chunks */
 }
 
 /* Other cells say where the key belongs; other spellings where it is. */

@@ -233,6 +233,7 @@ static void what_does_not_exist_is_refused(void **state)
 {
     (void)state;
     assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_1F1B, 4, 0, 2, 8 }));
+    assert_false(pipeline_too_few(&(struct pipeline){ PIPELINE_1F1B, 4, 0, 2, 3 }));       /* that is not its only fault */
     assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_ZBV, 4, 0, 1, 8 }));
     assert_non_null(pipeline_refused(&(struct pipeline){ PIPELINE_DUALPIPEV, 4, 0, 2, 7 }));
     assert_null(pipeline_refused(&(struct pipeline){ PIPELINE_DUALPIPEV, 4, 0, 2, 8 }));

@@ -52,8 +52,19 @@ check 'places that are none are refused' "$(
     refused '--rank 8: the plan has ranks 0 to 7' "$B/dpxplan" explain $plan --schedule --rank 8
     refused '.svg or .png' "$B/dpxplan" explain $plan -o "$tmp/x.pdf"
     refused 'the plan has none' "$B/dpxplan" explain demo/8b-fsdp.json -o "$tmp/x.svg")"
+check 'options that would say nothing are refused' "$(
+    refused 'one of --rank and --stage' "$B/dpxplan" explain $plan --schedule --rank 7 --stage 0
+    refused '--stage goes with --schedule' "$B/dpxplan" explain $plan --stage 1
+    refused '--rank goes with --schedule of one' "$B/dpxplan" explain $plan demo/8b-fsdp.json --schedule --rank 0
+    refused 'one of --schedule and --oom' "$B/dpxplan" explain $plan --schedule --oom demo/oom.txt
+    refused '-o is of one' "$B/dpxplan" explain $plan demo/8b-fsdp.json -o "$tmp/x.svg"
+    refused '--trace is of one' "$B/dpxplan" explain $plan --oom demo/oom.txt --trace "$tmp/x.json")"
 check 'neither dpxrun nor dpxreport nor dpxcal takes it' "$(
     refused 'parallel.pipeline 4: dpxrun' "$B/dpxrun" $plan
+    sed 's/"parallel".*/"parallel": { "tensor": 2 } }/' $plan >"$tmp/tensor.json"
+    refused 'parallel.tensor 2: dpxrun' "$B/dpxrun" "$tmp/tensor.json"
+    sed 's/"parallel".*/"parallel": { "context": 2 } }/' $plan >"$tmp/context.json"
+    refused 'parallel.context 2: dpxrun' "$B/dpxrun" "$tmp/context.json"
     refused 'parallel.pipeline 4: dpxreport' "$B/dpxreport" --kineto tests/golden/kineto/ddp.json.gz --plan $plan -o "$tmp/report"
     refused 'parallel.pipeline 4: dpxcal' "$B/dpxcal" import kineto tests/golden/kineto/ddp.json.gz --plan $plan --db "$tmp/x.db")"
 finish

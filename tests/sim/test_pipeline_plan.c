@@ -289,6 +289,27 @@ static void what_balances_is_what_was_evaluated(void **state)
     free(text);
 }
 
+/* Where the head is tied to the embedding the first and the last stage of four add up their gradients; those between are in no
+ * such group, and nobody waits for them. */
+static void ends_of_a_tied_model_meet(void **state)
+{
+    struct bed b;
+    char model[512] = EVEN;
+
+    (void)state;
+    snprintf(strchr(model, '}'), 40, ", 'tie_word_embeddings': true }");
+    bed_open_as(&b, "'strategy': 'ddp', 'dialect': 'paper'", model, "8xh200", 8, "'pipeline': 4");
+    parts_add_up(&b);
+    for (int i = 0; i < 4; i++) {
+        const struct schedules *s = &b.e.stage[i].schedules;
+        int64_t meets = 0;
+        for (int64_t k = 0; k < s->nops; k++)
+            meets += s->ops[k].kind == OP_COLL && s->ops[k].u.coll.group == plan_groups_find(&s->groups, GROUP_TIED);
+        assert_int_equal(meets > 0, i == 0 || i == 3);
+    }
+    bed_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +321,7 @@ int main(void)
         cmocka_unit_test(the_stage_that_does_not_fit_is_named),
         cmocka_unit_test(the_trace_has_a_process_for_each_stage),
         cmocka_unit_test(what_balances_is_what_was_evaluated),
+        cmocka_unit_test(ends_of_a_tied_model_meet),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
