@@ -121,6 +121,7 @@ int64_t mesh_member(const struct mesh_group *g, int64_t rank, int64_t i)
 {
     int64_t member = first_of(g, rank);
 
+    assert(!g->nplaces || (i >= 0 && i < g->nplaces));
     if (g->nplaces)
         i = g->place[i];
     for (int d = g->ndigits - 1; d >= 0; d--) {

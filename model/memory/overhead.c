@@ -263,9 +263,9 @@ static void messages(const struct plan *p, const struct schedules *s, const stru
     char name[64];
 
     for (int k = 0; k < n; k++) {
-        int64_t peer = mesh_member(&s->groups.group[group].of, s->rank, of[k].peer);
         if (of[k].group != group)
             continue;
+        int64_t peer = mesh_member(&s->groups.group[group].of, s->rank, of[k].peer);
         peers++;
         if (peer / per_node == s->rank / per_node) {
             bytes += each * ((of[k].receives ? round_up(NCCL_LL + NCCL_LL128 + NCCL_SIMPLE, NCCL_GRAIN) : 0) +

@@ -78,6 +78,14 @@ static int message_channel(struct clock *k, const struct actor *a, const struct 
     return c;
 }
 
+/* Is `other` in the instance of a group that has `rank`?  A list leaves ranks out. */
+static bool is_with(const struct mesh_group *g, int64_t rank, int64_t other)
+{
+    int64_t place = mesh_place(g, other);
+
+    return place >= 0 && mesh_member(g, rank, place) == other;
+}
+
 /* The channel of a collective of an instance that has several roles; -1 where it has one. */
 static int coll_channel(struct clock *k, const struct actor *a, const struct op *o)
 {
@@ -86,7 +94,7 @@ static int coll_channel(struct clock *k, const struct actor *a, const struct op 
     int n = 0, c;
 
     for (int r = 0; r < k->n; r++)
-        n += mesh_member(g, a->s->rank, mesh_place(g, k->ranks[r])) == k->ranks[r];
+        n += is_with(g, a->s->rank, k->ranks[r]);
     if (ranks < 2 || n < 2)
         return -1;
     c = channel_find(k, false, o->u.coll.group, first, 0);
@@ -94,7 +102,7 @@ static int coll_channel(struct clock *k, const struct actor *a, const struct op 
         c = channel_new(k, false, o->u.coll.group, first, 0, n);
         n = 0;
         for (int r = 0; r < k->n; r++)
-            if (mesh_member(g, a->s->rank, mesh_place(g, k->ranks[r])) == k->ranks[r])
+            if (is_with(g, a->s->rank, k->ranks[r]))
                 k->channels[c].actors[n++] = r;
     }
     return c;
