@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/plan/knob_rules.h"
 
 /* ---- as a number ---- */
 
@@ -93,6 +94,15 @@ static bool has_default(const struct plan *p, const struct knob *k)
     return !(v < usual) && !(v > usual);
 }
 
+/* Why an idle row says nothing. */
+static const char *nothing_to_say(const struct knob *k)
+{
+    return k->idle == knob_idle_tensor     ? "tensor is 1"
+           : k->idle == knob_idle_context  ? "context is 1"
+           : k->idle == knob_idle_pipeline ? "pipeline is 1"
+                                           : "nothing is offloaded there";
+}
+
 int knob_check(const struct plan *p, const struct knob *k, const char *where)
 {
     const char *at = (const char *)p + k->offset;
@@ -101,8 +111,8 @@ int knob_check(const struct plan *p, const struct knob *k, const char *where)
     int word, nwords = 0;
 
     if (knob_idle(p, k) && !has_default(p, k))
-        return fail("%s: %s%s%s: says nothing in this plan: nothing is offloaded there; leave it out", where, k->object,
-                    k->object[0] ? "." : "", k->name);
+        return fail("%s: %s%s%s: says nothing in this plan: %s; leave it out", where, k->object,
+                    k->object[0] ? "." : "", k->name, nothing_to_say(k));
 
     if (k->type == KNOB_INT) {
         memcpy(&whole, at, sizeof whole);

@@ -60,9 +60,12 @@ static void one_rank_of_each_is_what_plans_were(void **state)
 static void what_says_nothing_without_its_axis_is_refused(void **state)
 {
     (void)state;
-    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"loss_parallel\": false }", "parallel.loss_parallel");
-    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"context_method\": \"ring\" }", "parallel.context_method");
-    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"pipeline_schedule\": \"gpipe\" }", "parallel.pipeline_schedule");
+    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"loss_parallel\": false }",
+            "parallel.loss_parallel: says nothing in this plan: tensor is 1");
+    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"context_method\": \"ring\" }",
+            "parallel.context_method: says nothing in this plan: context is 1");
+    refused(", \"strategy\": \"fsdp\", \"parallel\": { \"pipeline_schedule\": \"gpipe\" }",
+            "parallel.pipeline_schedule: says nothing in this plan: pipeline is 1");
 }
 
 static void ranks_must_divide_the_world(void **state)
