@@ -58,7 +58,8 @@ struct mesh_group mesh_some(const struct mesh_group *g, int n, const int64_t *pl
 /* Ranks of an instance. */
 int64_t mesh_ranks(const struct mesh_group *g);
 
-/* The i-th rank of the instance that has `rank`; of a list, of the instance in which the list takes its places. */
+/* The i-th rank of the instance that has `rank`; of a list, of the instance in which the list takes its places, and i is one of
+ * them (asserted). */
 int64_t mesh_member(const struct mesh_group *g, int64_t rank, int64_t i);
 
 /* The place of `rank` in its instance; -1: a list does not include it. */

@@ -18,6 +18,9 @@
 #define EVEN "{ 'model_type': 'llama', 'hidden_size': 4096, 'intermediate_size': 11008, 'num_hidden_layers': 16," \
              " 'num_attention_heads': 32, 'vocab_size': 64, 'max_position_embeddings': 4096 }"
 
+#define TIED "{ 'model_type': 'llama', 'hidden_size': 4096, 'intermediate_size': 11008, 'num_hidden_layers': 16," \
+             " 'num_attention_heads': 32, 'vocab_size': 64, 'max_position_embeddings': 4096, 'tie_word_embeddings': true }"
+
 struct bed { struct plan plan; struct evaluation e; struct timing t; struct run runs[8]; int n; json_t *doc; };
 
 static void bed_open_as(struct bed *b, const char *strategy, const char *model, const char *cluster, int64_t accumulation,
@@ -125,6 +128,37 @@ static void naive_25_percent_and_gpipe_57(void **state)
             fail_msg("%d micro-steps: busy %.4f of the time", m, busy);
         bed_close(&b);
     }
+}
+
+/* The first and the last stage add up the gradient of a tied embedding, 64 rows of 4096 in bf16, once a step; the stages between
+ * them take no part, and nobody waits for them. */
+static void tied_ends_meet(void **state)
+{
+    const char *const strategy[] = { "'strategy': 'ddp', 'dialect': 'paper'", "'strategy': 'zero1', 'dialect': 'paper'" };
+
+    (void)state;
+    for (int p = 2; p <= 8; p *= 2)
+        for (int i = 0; i < 2; i++) {
+            const struct schedules *of[EVALUATION_STAGES];
+            char words[32];
+            struct bed b;
+            snprintf(words, sizeof words, "'pipeline': %d", p);
+            bed_open_as(&b, strategy[i], TIED, "8xh200", 8, words);
+            assert_int_equal(evaluation_roles(&b.e, of), p);
+            parts_add_up(&b);
+            for (int r = 0; r < p; r++) {
+                int n = 0;
+                for (int at = of[r]->begin[SCHED_STEADY]; at < of[r]->end[SCHED_STEADY]; at++) {
+                    const struct op *o = &of[r]->ops[at];
+                    if (o->kind != OP_COLL || sched_group(of[r], o)->is != GROUP_TIED)
+                        continue;
+                    assert_int_equal(o->u.coll.elems * dtype_bytes(o->u.coll.dtype), 64 * 4096 * 2);
+                    n++;
+                }
+                assert_int_equal(n, r == 0 || r == p - 1);
+            }
+            bed_close(&b);
+        }
 }
 
 /* Every stage has a rank of its own in order, messages between neighbours match in number, the fullest is the one that needs
@@ -315,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_stages_bubble_as_derived),
         cmocka_unit_test(naive_25_percent_and_gpipe_57),
+        cmocka_unit_test(tied_ends_meet),
         cmocka_unit_test(every_stage_is_evaluated),
         cmocka_unit_test(stages_hold_what_is_in_flight),
         cmocka_unit_test(a_message_takes_what_the_slowest_pair_takes),
