@@ -51,7 +51,7 @@ check 'places that are none are refused' "$(
     refused 'no pipeline' "$B/dpxplan" explain demo/8b-fsdp.json --schedule --stage 1
     refused '--rank 8: the plan has ranks 0 to 7' "$B/dpxplan" explain $plan --schedule --rank 8
     refused '.svg or .png' "$B/dpxplan" explain $plan -o "$tmp/x.pdf"
-    refused 'the plan has none' "$B/dpxplan" explain demo/8b-fsdp.json -o "$tmp/x.svg")"
+    refused 'has parallel.pipeline 1' "$B/dpxplan" explain demo/8b-fsdp.json -o "$tmp/x.svg")"
 check 'neither dpxrun nor dpxreport nor dpxcal takes it' "$(
     refused 'parallel.pipeline 4: dpxrun' "$B/dpxrun" $plan
     refused 'parallel.pipeline 4: dpxreport' "$B/dpxreport" --kineto tests/golden/kineto/ddp.json.gz --plan $plan -o "$tmp/report"
