@@ -185,6 +185,8 @@ static int plan_for_here(struct dpxrun *r)
     close(fd);
     if (plan_read(r->o.plan, &r->plan) < 0 || plan_read(r->o.plan, &r->here) < 0)
         return -1;
+    if (can_run_parallel(&r->plan, "dpxrun") < 0)
+        return -1;
     r->written_for = r->plan.kernels;
     if (r->written_for != KERNELS_DPX && !r->o.kernels && (with_own_kernels(&r->plan) < 0 || with_own_kernels(&r->here) < 0))
         return -1;

@@ -50,7 +50,7 @@ static int check_torch_tensor(const struct plan *p, const char *where)
         return fail("%s: parallel.async_tensor: it is a pass of torch.compile (\"Async TP requires compile\", torchtitan 0.2.2), "
                     "and kernels \"torch-compile\" with it are not modelled yet", where);
     if (p->kernels == KERNELS_DPX || p->kernels == KERNELS_TORCH_COMPILE)
-        return fail("%s: kernels: with parallel.tensor torch-sdpa or torch-eager: \"%s\" are not modelled with it in dialect %s",
+        return fail("%s: kernels: \"%s\" with parallel.tensor are not modelled in dialect %s: take torch-sdpa or torch-eager",
                     where, kernels_name(p->kernels), dialect_name(p->dialect));
     if (p->kernels == KERNELS_TORCH_EAGER && p->parallel.sequence)
         return fail("%s: kernels: transformers' eager attention makes its mask as long as a rank's share of the positions "

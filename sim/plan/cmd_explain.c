@@ -20,14 +20,13 @@
 
 static void print_families(const struct schedules *s, const struct peak *at)
 {
-    struct live live[12];
-    int n = ledger_live(s, at, live, 12);
+    struct explain_live live[12];
+    int n = explain_live(s, at, live, 12);
 
     for (int i = 0; i < n; i++)
-        printf("  %12s  %s%s%s  (%" PRId64 " x %" PRId64 " B, %s)\n", size_text(live[i].bytes).s,
-               s->bufs[live[i].buf].what, s->bufs[live[i].buf].of ? ", each " : "",
-               s->bufs[live[i].buf].of ? s->bufs[live[i].buf].of : "", live[i].instances,
-               s->bufs[live[i].buf].bytes, category_name(s->bufs[live[i].buf].category));
+        printf("  %12s  %s%s%s  (%" PRId64 " x %" PRId64 " B, %s)\n", size_text(live[i].bytes).s, live[i].what,
+               live[i].of ? ", each " : "", live[i].of ? live[i].of : "", live[i].count, live[i].each,
+               category_name(live[i].category));
 }
 
 static void print_live(const struct evaluation *e)

@@ -82,19 +82,49 @@ void explain_unload(struct explained *p)
 
 /* ---- one plan as a document ---- */
 
-/* What is live at a peak, largest first. */
+static int by_bytes(const void *a, const void *b)
+{
+    int64_t x = ((const struct explain_live *)a)->bytes, y = ((const struct explain_live *)b)->bytes;
+
+    return (x < y) - (x > y);
+}
+
+int explain_live(const struct schedules *s, const struct peak *at, struct explain_live *out, int most)
+{
+    struct live *family = room_new((size_t)s->nbufs + 1, sizeof *family);
+    struct explain_live *all = room_new((size_t)s->nbufs + NCAT, sizeof *all);
+    int64_t own[NCAT];
+    int nfamilies = ledger_live(s, at, family, s->nbufs), n = 0;
+
+    memcpy(own, at->by, sizeof own);
+    for (int i = 0; i < nfamilies; i++) {
+        const struct buf *b = &s->bufs[family[i].buf];
+        if (!at->by[b->category])
+            continue;       /* the entry's results, which it does not hold yet at its fullest moment */
+        all[n++] = (struct explain_live){ b->what, b->of, b->category, family[i].instances, b->bytes, family[i].bytes };
+        own[b->category] -= family[i].bytes;
+    }
+    for (int c = 0; c < NCAT; c++)
+        if (own[c] > 0)
+            all[n++] = (struct explain_live){ "what the entry itself works with", NULL, (enum category)c, 1, own[c], own[c] };
+    qsort(all, (size_t)n, sizeof *all, by_bytes);
+    n = n < most ? n : most;
+    memcpy(out, all, (size_t)n * sizeof *out);
+    free(all);
+    free(family);
+    return n;
+}
+
 static json_t *live_json(const struct schedules *s, const struct peak *at)
 {
     enum { MOST = 64 };
-    struct live live[MOST];
+    struct explain_live live[MOST];
     json_t *list = json_array();
 
-    for (int i = 0, n = ledger_live(s, at, live, MOST); i < n; i++) {
-        const struct buf *b = &s->bufs[live[i].buf];
-        json_array_append_new(list, json_pack("{s:s, s:s?, s:s, s:I, s:I, s:I}", "what", b->what, "of", b->of, "category",
-                                              category_name(b->category), "count", (json_int_t)live[i].instances, "each_bytes",
-                                              (json_int_t)b->bytes, "bytes", (json_int_t)live[i].bytes));
-    }
+    for (int i = 0, n = explain_live(s, at, live, MOST); i < n; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s?, s:s, s:I, s:I, s:I}", "what", live[i].what, "of", live[i].of, "category",
+                                              category_name(live[i].category), "count", (json_int_t)live[i].count, "each_bytes",
+                                              (json_int_t)live[i].each, "bytes", (json_int_t)live[i].bytes));
     return list;
 }
 

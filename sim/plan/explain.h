@@ -54,6 +54,11 @@ int  explain_check_place(const struct explained *p, const struct explain_args *a
 int  explain_time(struct explained *p, const char *db, struct run *runs);
 void explain_unload(struct explained *p);
 
+/* What is live at a peak, largest first: families of buffers, and what the entry at the peak works with itself (of: NULL,
+ * count 1), which is the rest of each category.  Returns how many were written, at most `most`. */
+struct explain_live { const char *what, *of; enum category category; int64_t count, each, bytes; };
+int  explain_live(const struct schedules *s, const struct peak *at, struct explain_live *out, int most);
+
 /* How many runs a step has: one, or one a stage of a pipeline. */
 int  explain_runs(const struct explained *p);
 

@@ -51,7 +51,7 @@ check 'places that are none are refused' "$(
     refused 'no pipeline' "$B/dpxplan" explain demo/8b-fsdp.json --schedule --stage 1
     refused '--rank 8: the plan has ranks 0 to 7' "$B/dpxplan" explain $plan --schedule --rank 8
     refused '.svg or .png' "$B/dpxplan" explain $plan -o "$tmp/x.pdf"
-    refused 'the plan has none' "$B/dpxplan" explain demo/8b-fsdp.json -o "$tmp/x.svg")"
+    refused 'has parallel.pipeline 1' "$B/dpxplan" explain demo/8b-fsdp.json -o "$tmp/x.svg")"
 check 'options that would say nothing are refused' "$(
     refused 'one of --rank and --stage' "$B/dpxplan" explain $plan --schedule --rank 7 --stage 0
     refused '--stage goes with --schedule' "$B/dpxplan" explain $plan --stage 1
