@@ -186,7 +186,7 @@ $(call room, model/memory,          base model/allocator model/cluster model/pla
 $(call room, model/exchange,        base model/arch model/cluster model/plan)
 $(call room, sim/price,             base model/cluster model/plan model/program model/schedule)
 $(call room, sim/clock,             base model/cluster model/plan model/program model/schedule model/memory sim/price)
-$(call room, sim/search,            base model/arch model/cluster model/plan model/program model/schedule model/memory sim/price sim/clock)
+$(call room, sim/search,            base model/arch model/cluster model/plan model/program model/schedule model/lower/common model/memory sim/price sim/clock)
 $(call room, calib/store,           base model/cluster model/plan model/program model/schedule)
 $(call room, calib/trace,           base model/schedule)
 $(call room, calib/import,          base model/cluster model/plan model/program model/schedule model/memory calib/store calib/trace)

@@ -108,8 +108,7 @@ static int ranks_of(const struct plan *p, int stage, int64_t ranks[LOWER_KINDS])
     return n;
 }
 
-/* One stage, memories beside the device's left out; its fullest rank's schedules stay in `s`. */
-static int evaluate_stage(const struct plan *p, const struct program *g, int stage, struct schedules *s,
+int evaluate_stage(const struct plan *p, const struct program *g, int stage, struct schedules *s,
                           struct memory_verdict *out)
 {
     int64_t ranks[LOWER_KINDS], lowered = -1;

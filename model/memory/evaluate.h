@@ -95,6 +95,11 @@ void evaluation_reserve(const struct plan *p, struct evaluation *e, const struct
 int evaluate_memory(const struct plan *p, const struct program *g, struct schedules *s,
                     struct memory_verdict *out);
 
+/* The same of one stage of a pipeline (0 where there is none), memories beside the device's left out.  Where one stage does not
+ * fit a search need not lower the others. */
+int evaluate_stage(const struct plan *p, const struct program *g, int stage, struct schedules *s,
+                   struct memory_verdict *out);
+
 /* Collectives of one schedule, repeats multiplied out. */
 void evaluation_comm_count(const struct schedules *s, enum sched_id id, struct comm_table *out);
 

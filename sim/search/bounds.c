@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/room.h"
+#include "model/lower/common/pipeline_order.h"
 #include "model/plan/local_share.h"
 #include "model/schedule/schedule.h"
 #include "sim/search/enumerate.h"
@@ -26,20 +27,65 @@ static bool blocks_leave(const struct plan *p)
     return p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD;
 }
 
+/* What the first rank of a pipeline has at most at the end of a forward: what the blocks of its chunks keep of each micro-step
+ * whose backward has not begun, less what the next stage was sent. */
+static int64_t of_first_stage(const struct plan *p, const struct program *g)
+{
+    struct pipeline pipe = { p->parallel.pipeline_schedule, (int)p->parallel.pipeline, 0, (int)p->parallel.virtual_stages,
+                             (int)p->accumulation };
+    struct pipeline_pass *pass = room_new(pipeline_room(&pipe), sizeof *pass);
+    int64_t chunk[PLAN_MAX_CHUNKS] = { 0 }, held = 0, most = 0;
+    int n = pipeline_order(&pipe, pass);
+
+    for (int c = 0; c < pipe.chunks; c++) {
+        struct local_stage l = local_share_stage(p->model.layers, (int64_t)pipe.ranks * pipe.chunks, pipeline_stage(&pipe, 0, c),
+                                                 p->parallel.first_stage_less, p->parallel.last_stage_less);
+        for (int64_t b = l.first; b < l.first + l.blocks; b++)
+            chunk[c] += g->whole[program_piece_of_block(p, b)][PASS_FORWARD][GRADS_DROP].net[MEM_ACTIVATIONS];
+        chunk[c] -= chunk[c] < 2 * g->boundary ? chunk[c] : 2 * g->boundary;
+    }
+    for (int i = 0; i < n; i++) {
+        if (pass[i].kind == MICRO_FORWARD)
+            held += chunk[pass[i].chunk];
+        else if (pass[i].kind != MICRO_WEIGHT)
+            held -= chunk[pass[i].chunk];
+        most = held > most ? held : most;
+    }
+    free(pass);
+    return most;
+}
+
 int64_t bounds_activations(const struct plan *p, const struct program *g)
 {
     const struct span *head = &g->whole[PIECE_HEAD][PASS_FORWARD][GRADS_DROP];
     int64_t blocks = blocks_leave(p) ? 0 : of_blocks(p, g);
 
     if (p->parallel.pipeline > 1)
-        return blocks / p->parallel.pipeline;
+        return of_first_stage(p, g);
     return blocks + head->peak[MEM_ACTIVATIONS] + head->peak[MEM_TEMPORARIES];
+}
+
+/* Parameters of the first stage's blocks; of all of the model without a pipeline. */
+static int64_t params_of(const struct plan *p)
+{
+    const struct model *m = &p->model;
+    int64_t blocks = 0, block = 0, ranks = p->parallel.pipeline, chunks = p->parallel.virtual_stages;
+    struct pipeline pipe = { p->parallel.pipeline_schedule, (int)ranks, 0, (int)chunks, (int)p->accumulation };
+
+    if (ranks == 1)
+        return m->params;
+    for (int c = 0; c < chunks; c++)
+        blocks += local_share_stage(m->layers, ranks * chunks, pipeline_stage(&pipe, 0, c), p->parallel.first_stage_less,
+                                    p->parallel.last_stage_less).blocks;
+    for (int t = m->block0; t < m->block0 + m->per_block; t++)
+        block += m->tensors[t].numel;
+    return blocks * block;
 }
 
 /* Ranks over which what is kept between steps is divided: parameters, and the optimizer's states. */
 static void shares(const struct plan *p, int64_t *params, int64_t *states)
 {
-    int64_t model = p->parallel.tensor * p->parallel.pipeline;
+    int64_t model = p->parallel.tensor;
 
     *params = model * (plan_keeps_whole(p->strategy) ? 1 : p->shard_group);
     *states = model * (p->strategy == STRAT_FSDP ? p->shard_group :
@@ -55,9 +101,14 @@ int64_t bounds_bytes(const struct plan *p, const struct program *g)
     if (!enumerate_same_place(p, &in_place))
         return bytes;
     shares(p, &params, &states);
-    bytes += p->model.params / params * dtype_bytes(r.kept);
+    int64_t own = params_of(p);
+    bytes += own / params * dtype_bytes(r.kept);
+    /* FSDP2 that does not reshard has all blocks whole at the end of a forward. */
+    if (p->parallel.pipeline > 1 && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->shard_group > 1 &&
+        p->fsdp.reshard_after_forward == 0 && p->parallel.virtual_stages == 1)
+        bytes += own / p->parallel.tensor * dtype_bytes(r.used);
     /* Of dp, only the server, or device 0, has states. */
-    return p->strategy == STRAT_DP ? bytes : bytes + p->model.params / states * r.optimizer;
+    return p->strategy == STRAT_DP ? bytes : bytes + own / states * r.optimizer;
 }
 
 int64_t bounds_host_bytes(const struct plan *p, const struct program *g)

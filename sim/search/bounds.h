@@ -12,8 +12,9 @@
 #include "sim/price/kernel_cost.h"
 
 /* Device memory of the fullest rank, bytes: when a micro-step's forward ends, it has the parameters and optimizer states that
- * it keeps all the time, what all blocks keep for backward, and the head's own.  Of P stages the fullest has a P-th of
- * all at least.  What is kept elsewhere, or may be, counts nothing. */
+ * it keeps all the time, what all blocks keep for backward, and the head's own.  Of a pipeline that of the first stage's
+ * blocks, for as many micro-steps as its schedule has in flight; and their parameters whole, where FSDP2 leaves them so.
+ * What is kept elsewhere, or may be, counts nothing. */
 int64_t bounds_bytes(const struct plan *p, const struct program *g);
 
 /* Of that, what is the same in all plans with the same program, bytes. */

@@ -181,20 +181,45 @@ static int ask_waits(struct found *f, const struct evaluation *e)
     return 0;
 }
 
-static int assess(const struct grid *g, struct found *f, struct cost_cache *cache, struct coll_memo *memo)
+static bool over_limit(struct found *f, int64_t needed, int64_t available)
+{
+    int64_t limit = reserved_is_known(&f->plan) ? limit_of(&f->plan) : available;
+
+    f->needed = needed;
+    f->available = available;
+    f->over = short_by(needed, limit_of(&f->plan));
+    return needed > limit;
+}
+
+/* Of a pipeline the first stage is lowered first: it is the fullest of most, and where it does not fit no other matters.
+ * 1 where that is so: what the plan needs is at least that. */
+static int first_is_over(const struct grid *g, struct found *f)
+{
+    struct schedules s = { 0 };
+    struct memory_verdict m;
+    int rc = evaluate_stage(&f->plan, &g->programs[f->program].program, 0, &s, &m);
+
+    if (rc == 0)
+        rc = f->at_least = over_limit(f, m.needed, m.available);
+    s.borrowed = true;
+    schedules_free(&s);
+    return rc;
+}
+
+/* `whole`: every stage is lowered, also where the first does not fit. */
+static int assess(const struct grid *g, struct found *f, bool whole, struct cost_cache *cache, struct coll_memo *memo)
 {
     struct stage_parts parts;
     struct evaluation e;
     struct timeline t;
-    int rc = 0;
+    int rc = f->plan.parallel.pipeline > 1 && !whole ? first_is_over(g, f) : 0;
 
+    if (rc)
+        return rc < 0 ? -1 : 0;
     if (evaluate_using(&f->plan, &g->programs[f->program].program, &e) < 0)
         return -1;
-    f->needed = e.m.needed;
-    f->available = e.m.available;
-    f->over = short_by(e.m.needed, limit_of(&f->plan));
     f->at_least = false;
-    f->fits = reserved_is_known(&f->plan) ? e.m.needed <= limit_of(&f->plan) : e.m.fits;
+    f->fits = !over_limit(f, e.m.needed, e.m.available);
     if (f->fits)
         cost_cache_use(cache, &f->plan);
     if (f->fits && (rc = step_time(&f->plan, &e, cache, memo, &t, &parts)) == 0) {
@@ -213,8 +238,9 @@ static int assess(const struct grid *g, struct found *f, struct cost_cache *cach
         f->looked_at = true;
         f->fits = e.m.fits;
         f->tight = e.verdict == VERDICT_TIGHT;
-        f->needed = e.m.needed;
-        f->available = e.m.available;
+        if (!f->fits)
+            over_limit(f, e.reserved.limit + e.reserved.refused + e.m.overhead.by[OVERHEAD_OUTSIDE],
+                       e.reserved.limit + e.m.overhead.by[OVERHEAD_OUTSIDE]);
         if (f->fits && f->step_s < g->best_s)
             rc = ask_waits(f, &e);
     }
@@ -233,7 +259,7 @@ static void *worker(void *arg)
     for (int64_t i; (i = atomic_fetch_add(&g->next, 1)) < g->end && !g->failed;) {
         if (!cache)
             cache = cost_cache_new(&g->found[i].plan);
-        if (assess(g, &g->found[i], cache, &memo) < 0 && atomic_fetch_add(&g->failed, 1) == 0)
+        if (assess(g, &g->found[i], false, cache, &memo) < 0 && atomic_fetch_add(&g->failed, 1) == 0)
             memcpy(g->why, why, sizeof why);
     }
     cost_cache_free(cache);
@@ -301,22 +327,22 @@ static int64_t run_all(struct grid *g)
     return from;
 }
 
-/* Nothing fits: of those that the bound left out, all that may lack less than the nearest does. */
+/* Nothing fits: of those of which only a bound is known, all that may lack less than the nearest does. */
 static int find_nearest(struct grid *g)
 {
     struct coll_memo memo = { 0 };
     double least = INFINITY;
 
-    for (int64_t i = 0; i < g->n; i++)
-        least = fmin(least, g->found[i].over);
-    qsort(g->cut, (size_t)g->ncut, sizeof *g->cut, by_lack);
     for (int64_t i = 0; i < g->ncut; i++) {
-        if (g->cut[i].over < least && assess(g, &g->cut[i], NULL, &memo) < 0)
-            return -1;
-        if (!g->cut[i].at_least)
-            least = fmin(least, g->cut[i].over);
         g->found = room_for(g->found, g->n, &g->room, sizeof *g->found);
         g->found[g->n++] = g->cut[i];
+    }
+    qsort(g->found, (size_t)g->n, sizeof *g->found, by_lack);
+    for (int64_t i = 0; i < g->n && g->found[i].over < least; i++) {
+        struct found *f = &g->found[i];
+        if (f->at_least && assess(g, f, true, NULL, &memo) < 0)
+            return -1;
+        least = fmin(least, f->over);
     }
     return 0;
 }

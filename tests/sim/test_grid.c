@@ -1,6 +1,7 @@
 /* The search over tensor, context and pipeline parallelism against exhaustion, and its bounds against the truth. */
 #include "tests/model/plans.h"
 
+#include "sim/search/bounds.h"
 #include "sim/search/ranking.h"
 #include "sim/search/search.h"
 
@@ -68,6 +69,15 @@ static void assert_same_answer(const struct search_result *a, const struct searc
     assert_int_equal(tied[0], tied[1]);
 }
 
+static void assert_bounds_memory(const struct found *f)
+{
+    struct program g = { 0 };
+
+    assert_int_equal(program_build(&f->plan, &g), 0);
+    assert_true(bounds_bytes(&f->plan, &g) <= f->needed);
+    program_free(&g);
+}
+
 enum { PROBLEMS = 200 };
 
 static void winner_is_that_of_exhaustion(void **state)
@@ -84,6 +94,8 @@ static void winner_is_that_of_exhaustion(void **state)
         assert_int_equal(r.considered, all.considered);
         assert_int_equal(r.considered, r.cut + r.cut_by_time + r.lowered);
         assert_true(all.cut == 0 && all.cut_by_time == 0 && (r.nfit > 0) == (all.nfit > 0));
+        for (int64_t k = 0; k < all.nfit; k++)
+            assert_bounds_memory(&all.found[k]);
         for (int64_t k = 0; k < all.nfit; k++)
             if (all.found[k].bound_s > all.found[k].step_s)
                 fail_msg("problem %d, plan %lld: a bound of %g s above the step of %g s", i, (long long)all.found[k].order,
