@@ -44,6 +44,9 @@ static void uncount(void *p)
         count(-(int64_t)malloc_usable_size(p));
 }
 
+/* The libraries have to find these. */
+#pragma GCC visibility push(default)
+
 void *malloc(size_t n)                          { return counted(__libc_malloc(n)); }
 void *calloc(size_t n, size_t size)             { return counted(__libc_calloc(n, size)); }
 void *memalign(size_t align, size_t n)          { return counted(__libc_memalign(align, n)); }
@@ -83,6 +86,8 @@ int munmap(void *p, size_t n)
         count(-(int64_t)n);
     return rc;
 }
+
+#pragma GCC visibility pop
 
 /* ---- the steps ---- */
 
