@@ -312,7 +312,7 @@ int knob_say_reshard(const struct plan *p, char *to, size_t size)
     int64_t k = p->fsdp.reshard_after_forward;
 
     if (p->parallel.pipeline > 1)       /* units stay after forward unless a plan says otherwise */
-        return k == 0 ? 0 : snprintf(to, size, ", reshard");
+        return k > 0 ? snprintf(to, size, ", reshard") : 0;
     if (k == 0)
         return snprintf(to, size, ", no reshard");
     return k > 1 ? snprintf(to, size, ", reshard to %lld", (long long)k) : 0;
