@@ -142,8 +142,8 @@ int export_torchtitan(const struct plan *p, FILE *to)
         return refuse("parallel.virtual_stages", "it counts stages by their blocks, and no number of blocks gives so many");
     if (p->parallel.pipeline > 1)
         said.micro_batch *= p->accumulation;
-    fprintf(to, "# torchtitan %s, on %" PRId64 " nodes of %" PRId64 " GPUs\n", TORCHTITAN_VERSION,
-            p->cluster.nodes, p->cluster.gpus_per_node);
+    fprintf(to, "# torchtitan %s, on %" PRId64 " node%s of %" PRId64 " GPUs\n", TORCHTITAN_VERSION,
+            p->cluster.nodes, p->cluster.nodes == 1 ? "" : "s", p->cluster.gpus_per_node);
     fprintf(to, "# its embedding and its norm with head are units of their own; the plan counts "
                 "them in the root\n");
     if (known >= 0 && registry[known].but)

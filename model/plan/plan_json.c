@@ -334,6 +334,7 @@ static void late_defaults(const json_t *j, struct plan *p)
         p->ds.communication_dtype = (int)p->reduce_dtype;
     resolved = *p;
     plan_resolve(&resolved);
+    p->fsdp.reshard_after_forward = resolved.fsdp.reshard_after_forward;     /* null is what the framework does */
     if (!given(j, "reduce_dtype"))
         p->reduce_dtype = resolved.reduce_dtype;
     /* fully_shard() since 2.15: in the parameters' own dtype */

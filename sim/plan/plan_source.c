@@ -268,6 +268,8 @@ json_t *plan_source_brief(const struct plan *p)
     plain.micro_batch = 0;          /* plan_defaults() keeps what is set */
     plan_defaults(&plain, p->strategy, p->dialect, p->precision);
     plain.shard_group = (int64_t)knob_usual_shard_group(p);     /* by the degrees of "parallel", which stay */
+    if (p->parallel.pipeline > 1 && plain.fsdp.reshard_after_forward < 0 && p->dialect == DIALECT_TORCH)
+        plain.fsdp.reshard_after_forward = (int64_t)knob_usual_reshard(p);
     if (p->parallel.pipeline > 1)
         plain.sync_every_micro_step = knob_usual_sync(p) > 0;
     usual = plan_to_json(&plain);

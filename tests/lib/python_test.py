@@ -71,6 +71,12 @@ class Answers(unittest.TestCase):
         statistics = {"allocated_bytes.all.peak": 1 << 30, "reserved_bytes.all.peak": 2 << 30}
         self.assertEqual(dpx.explain(PLAN, oom=statistics)["message"]["reserved_bytes"], 2 << 30)
 
+    def test_a_stage_has_its_own_schedule(self):
+        plan = dict(PLAN, accumulation=2, parallel={"pipeline": 2})
+        stages = [dpx.explain(plan, schedule=True, stage=stage)["schedule"] for stage in (0, 1)]
+        self.assertNotEqual(*stages)
+        self.assertEqual(stages, [dpx.explain(plan, schedule=True, rank=rank)["schedule"] for rank in (0, 1)])
+
     def test_that_nothing_fits_is_an_answer(self):
         answer = dpx.search("llama-3.1-8b", "2xv100", 2048, 2, strategy="ddp", no_offload=True)
         self.assertEqual(answer["fitting"], 0)

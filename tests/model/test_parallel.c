@@ -57,6 +57,26 @@ static void one_rank_of_each_is_what_plans_were(void **state)
     plan_free(&p);
 }
 
+/* torchtitan: reshard_after_forward "default" is not pp_enabled; null is what the framework does. */
+static void units_stay_after_forward_under_a_pipeline(void **state)
+{
+    static const struct { const char *words; int64_t is; } want[] = {
+        { "", -1 }, { ", \"parallel\": { \"pipeline\": 4 }", 0 },
+        { ", \"parallel\": { \"pipeline\": 4 }, \"fsdp\": { \"reshard_after_forward\": null }", 0 },
+        { ", \"parallel\": { \"pipeline\": 4 }, \"fsdp\": { \"reshard_after_forward\": true }", 1 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        struct plan p;
+        char words[256];
+        snprintf(words, sizeof words, ", \"strategy\": \"fsdp\", \"accumulation\": 8%s", want[i].words);
+        assert_int_equal(read_with(words, &p), 0);
+        assert_int_equal(p.fsdp.reshard_after_forward, want[i].is);
+        plan_free(&p);
+    }
+}
+
 static void what_says_nothing_without_its_axis_is_refused(void **state)
 {
     (void)state;
@@ -116,6 +136,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_of_each_is_what_plans_were),
+        cmocka_unit_test(units_stay_after_forward_under_a_pipeline),
         cmocka_unit_test(what_says_nothing_without_its_axis_is_refused),
         cmocka_unit_test(ranks_must_divide_the_world),
         cmocka_unit_test(models_that_cannot_be_cut_are_refused),

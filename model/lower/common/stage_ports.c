@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 
-enum { DIRECTIONS = PIPE_RECV_B - PIPE_SEND_F + 1, MOST_EVENTS = 1 << 15 };
+enum { DIRECTIONS = PIPE_RECV_B - PIPE_SEND_F + 1, MOST_EVENTS = 1 << 14 };      /* in each of a schedule's parts; sched_event() has 2^16 - 1 for all */
 
 struct pipeline stage_pipeline(const struct plan *p, int64_t rank)
 {
