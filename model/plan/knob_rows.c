@@ -174,7 +174,7 @@ static const struct knob rows[] = {
     { "parallel", "async_tensor", BOOL(parallel.async_tensor, false), .cells = FSDP2 | DDP_TORCH, IDLE(tensor), .label = ", async",
       NOT_ACCELERATE(0), TITAN_HAS(false, "its async tensor parallelism is a pass of torch.compile()"),
       .about = "with tensor: products in parts beside their collective" },
-    { "parallel", "context", INT(parallel.context, 1, 1 << 12, 1), .cells = GRID, .label = ", context %.0f", NOT_ACCELERATE(1),
+    { "parallel", "context", INT(parallel.context, 1, 1 << 11, 1), .cells = GRID, .label = ", context %.0f", NOT_ACCELERATE(1),
       TITAN_HAS(1, "its context parallelism is of FlexAttention, which no plan has"), .about = "ranks that share each sample's positions" },
     { "parallel", "context_method", WORD(parallel.context_method, context_words, CONTEXT_ALL_GATHER), .cells = GRID,
       USUAL(context_method, "all-gather; in paper ring"), IDLE(context), .label = " %s", NOT_ACCELERATE(CONTEXT_ALL_GATHER),
