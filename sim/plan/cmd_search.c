@@ -190,8 +190,7 @@ int cmd_search(int argc, char **argv)
         { 0 }
     };
     int rc = opts_parse("dpxplan search", "The fastest plan that fits, of DDP, ZeRO, FSDP, recompute and offload.  Tensor, context and pipeline\n"
-                        "parallelism (keys of \"parallel\") are not searched: eval and sweep take them.  Exits with 3 when none\n"
-                        "fits.", opts, argc, argv);
+                        "parallelism (keys of \"parallel\") are searched with --grid.  Exits with 3 when none fits.", opts, argc, argv);
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
