@@ -109,7 +109,7 @@ static void print_knobs(const struct plan *p, bool subcommand, FILE *to)
 }
 
 /* Blocks a stage, by which it counts the stages, embedding and head among the blocks (distributed/pipeline_parallel.py):
- * 0 where it makes as many without; -1: no number gives so many stages. */
+ * 0 where it makes as many without; -1: it cannot make so many stages. */
 static int64_t layers_per_stage(const struct plan *p)
 {
     const struct parallel_options *of = &p->parallel;
@@ -139,7 +139,7 @@ int export_torchtitan(const struct plan *p, FILE *to)
     if (check_strategy(p) < 0 || check_knobs(p) < 0)
         return -1;
     if (p->parallel.pipeline > 1 && layers_per_stage(p) < 0)
-        return refuse("parallel.virtual_stages", "it counts stages by their blocks, and no number of blocks gives so many");
+        return refuse("parallel.virtual_stages", "it counts stages by the blocks of each, and cannot make so many");
     if (p->parallel.pipeline > 1)
         said.micro_batch *= p->accumulation;
     fprintf(to, "# torchtitan %s, on %" PRId64 " node%s of %" PRId64 " GPUs\n", TORCHTITAN_VERSION,

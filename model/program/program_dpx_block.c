@@ -130,7 +130,7 @@ static void mlp_half(struct dpx *d)
     dpx_gemm(d, FN_LINEAR, "mlp down", d->n, d->h, d->f);
 }
 
-/* The block's output is kept by whoever reads it: the next block or the head. */
+/* The block's output is kept by its reader: the next block or the head. */
 static int block_output(struct dpx *d)
 {
     if (d->m->parallel) {               /* added to what attention left */

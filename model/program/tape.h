@@ -133,7 +133,7 @@ int  tape_cut(struct tape *t);
 /* Stores made since `first` that are still live are activations. */
 void tape_keep(struct tape *t, int first);
 
-/* Runs nodes [first, end) last to first.  A node whose gradient nobody produced is
+/* Runs nodes [first, end) last to first.  A node without a gradient is
  * skipped. */
 void tape_backward(struct tape *t, int first, int end);
 /* The same for nodes that saved nothing at the end: what backward runs before a

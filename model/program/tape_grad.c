@@ -21,7 +21,7 @@ static int grad(struct tape *t, const struct node *n, int i, enum dtype dt)
     const struct edge *e = &n->edges[i];
 
     if (e->tensor < 0 && !e->node)
-        return 0;                               /* nobody wants it */
+        return 0;                               /* it has no use */
     return tape_alloc(t, e->numel, dtype_bytes(dt), e->tensor >= 0 ? MEM_GRADS : MEM_TEMPORARIES);
 }
 

@@ -72,7 +72,7 @@ static void print_row(const struct args *a, const struct limit *l, const char *t
         if (l->min_gpus)
             printf("  from %" PRId64 " GPU%s", l->min_gpus, l->min_gpus > 1 ? "s" : "");
         else
-            printf("  on no number of GPUs");
+            printf("  nor on more GPUs");
     }
     puts(training);
 }

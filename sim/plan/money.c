@@ -172,7 +172,7 @@ static void print_deadline(const struct money_question *q, const struct plan *p,
     char a[40], b[40];
 
     if (!f->gpus) {
-        fprintf(to, "in %g days: no number of GPUs that divides the global batch of %" PRId64 " is enough", q->days,
+        fprintf(to, "in %g days: not with GPUs in any number that divides the global batch of %" PRId64, q->days,
                 plan_global_batch(p));
         if (isfinite(f->m.days))
             fprintf(to, "; the most looked at, %s, take %.4g days at best", grouped((double)f->most, a, sizeof a), f->m.days);

@@ -14,20 +14,15 @@
 #include "model/plan/knob.h"
 #include "sim/clock/step.h"
 #include "sim/search/bounds.h"
-
-struct shared_program {
-    struct plan    plan;            /* the first candidate with these kernels */
-    struct program program;
-};
+#include "sim/search/found.h"
+#include "sim/search/programs.h"
 
 struct grid {
     const struct search_options *o;
     struct found *found;            /* those in question; cut by memory: those that a bound leaves out */
     struct found *cut;
     int64_t n, room, ncut, cut_room, considered;
-    struct shared_program *programs;
-    int     nprograms;
-    int64_t cap_programs;
+    struct programs programs;
     struct cost_cache *cache;       /* of the time bounds */
     int64_t end;                    /* of the wave */
     atomic_llong next;              /* of the wave, the candidate that the next free thread takes */
@@ -38,28 +33,6 @@ struct grid {
 };
 
 /* ---- candidates ---- */
-
-static int program_for(struct grid *g, const struct plan *p)
-{
-    for (int i = g->nprograms - 1; i >= 0; i--)
-        if (program_is_shared(&g->programs[i].plan, p))
-            return i;
-    g->programs = room_for(g->programs, g->nprograms, &g->cap_programs, sizeof *g->programs);
-    struct shared_program *of = &g->programs[g->nprograms];
-    *of = (struct shared_program){ .plan = *p };
-    return program_build(p, &of->program) < 0 ? -1 : g->nprograms++;
-}
-
-/* What the verdict compares with: see limit_of() of search.c. */
-static int64_t limit_of(const struct plan *p)
-{
-    return reserved_is_known(p) ? p->cluster.memory - p->cluster.context : cluster_available(&p->cluster);
-}
-
-static double short_by(int64_t needed, int64_t there)
-{
-    return (double)(needed - there) / (there > 1 ? (double)there : 1);
-}
 
 static int offer(struct grid *g, const struct plan *candidate)
 {
@@ -75,17 +48,18 @@ static int offer(struct grid *g, const struct plan *candidate)
         memcpy(g->refusal, why, sizeof why);
     if (ok < 0 || (g->o->accept && !g->o->accept(&f.plan, g->o->accept_what)))
         return 0;
-    f.program = program_for(g, &f.plan);
+    f.program = programs_of(&g->programs, &f.plan, false);
     if (f.program < 0)
         return -1;
-    const struct program *program = &g->programs[f.program].program;
+    g->programs.of[f.program].used = true;
+    const struct program *program = &g->programs.of[f.program].program;
     int64_t least = bounds_bytes(&f.plan, program);
     f.order = g->considered++;
     f.key = (uint64_t)f.order;
-    if (!g->o->exhaustive && least > limit_of(&f.plan)) {
+    if (!g->o->exhaustive && least > found_limit(&f.plan)) {
         f.needed = least;
         f.available = cluster_available(&f.plan.cluster);
-        f.over = short_by(least, limit_of(&f.plan));
+        f.over = found_short_by(least, found_limit(&f.plan));
         f.at_least = true;
         g->cut = room_for(g->cut, g->ncut, &g->cut_room, sizeof *g->cut);
         g->cut[g->ncut++] = f;
@@ -170,7 +144,7 @@ static int take_cell(struct grid *g, enum dialect d)
 
 /* ---- one candidate ---- */
 
-/* A plan that waits for memory is told behind all others: no other is slower than it for that. */
+/* A plan that waits for memory comes behind all others: it must not cut them by its time. */
 static int ask_waits(struct found *f, const struct evaluation *e)
 {
     struct timing t;
@@ -183,11 +157,11 @@ static int ask_waits(struct found *f, const struct evaluation *e)
 
 static bool over_limit(struct found *f, int64_t needed, int64_t available)
 {
-    int64_t limit = reserved_is_known(&f->plan) ? limit_of(&f->plan) : available;
+    int64_t limit = reserved_is_known(&f->plan) ? found_limit(&f->plan) : available;
 
     f->needed = needed;
     f->available = available;
-    f->over = short_by(needed, limit_of(&f->plan));
+    f->over = found_short_by(needed, found_limit(&f->plan));
     return needed > limit;
 }
 
@@ -197,7 +171,7 @@ static int first_is_over(const struct grid *g, struct found *f)
 {
     struct schedules s = { 0 };
     struct memory_verdict m;
-    int rc = evaluate_stage(&f->plan, &g->programs[f->program].program, 0, &s, &m);
+    int rc = evaluate_stage(&f->plan, &g->programs.of[f->program].program, 0, &s, &m);
 
     if (rc == 0)
         rc = f->at_least = over_limit(f, m.needed, m.available);
@@ -216,23 +190,14 @@ static int assess(const struct grid *g, struct found *f, bool whole, struct cost
 
     if (rc)
         return rc < 0 ? -1 : 0;
-    if (evaluate_using(&f->plan, &g->programs[f->program].program, &e) < 0)
+    if (evaluate_using(&f->plan, &g->programs.of[f->program].program, &e) < 0)
         return -1;
     f->at_least = false;
     f->fits = !over_limit(f, e.m.needed, e.m.available);
     if (f->fits)
         cost_cache_use(cache, &f->plan);
-    if (f->fits && (rc = step_time(&f->plan, &e, cache, memo, &t, &parts)) == 0) {
-        f->slowest_s = t.slowest_s;
-        f->step_s = t.step_s;
-        f->compute_s = t.compute_s;
-        f->exposed_s = t.exposed_s;
-        f->optimizer_s = t.optimizer_s;
-        f->idle_s = t.idle_s;
-        for (int op = 0; op < NCOLL; op++)
-            for (int k = 0; k < e.schedules.groups.n; k++)
-                f->exposed_by[op] += t.exposed_by[op][k];
-    }
+    if (f->fits && (rc = step_time(&f->plan, &e, cache, memo, &t, &parts)) == 0)
+        found_keep_times(f, &t, e.schedules.groups.n);
     if (f->fits && rc == 0 && f->step_s <= SEARCH_NEAR * g->best_s) {    /* else the allocator's word decides nothing */
         evaluation_reserve(&f->plan, &e, NULL);
         f->looked_at = true;
@@ -395,9 +360,7 @@ int grid_search(const struct search_options *o, struct search_result *out)
         rc = answer(&g, out);
     out->seconds = now() - start;
     cost_cache_free(g.cache);
-    for (int i = 0; i < g.nprograms; i++)
-        program_free(&g.programs[i].program);
-    free(g.programs);
+    programs_free(&g.programs);
     free(g.found);
     free(g.cut);
     return rc < 0 ? -1 : 0;

@@ -93,7 +93,7 @@ void lack_more_gpus(const struct plan *p, char *to, size_t size)
     if (nodes)
         snprintf(to, size, "more GPUs: %" PRId64 " hold it", nodes * per);
     else if (whole)
-        snprintf(to, size, "no number of GPUs is either, each holds all of it: shard it, or shorten sequences");
+        snprintf(to, size, "more GPUs do not help, each holds all of it: shard it, or shorten sequences");
     else
         snprintf(to, size, "%d GPUs do not hold it either: %sshorten sequences%s", LACK_MOST_GPUS,
                  plan_keeps_whole(p->strategy) ? "shard more, or " : "",

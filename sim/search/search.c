@@ -18,24 +18,16 @@
 #include "sim/search/alike.h"
 #include "sim/search/bounds.h"
 #include "sim/search/enumerate.h"
+#include "sim/search/found.h"
+#include "sim/search/programs.h"
 #include "sim/search/grid.h"
 #include "sim/search/ranking.h"
-
-/* ---- programs: what candidates with equal kernels share ---- */
-
-struct shared_program {
-    struct plan    plan;            /* the first candidate with these kernels */
-    bool           used;            /* a candidate has it */
-    struct program program;
-};
 
 struct work {
     const struct search_options *o;
     struct found *found;
     int64_t n, room, lowered, seen, cut;
-    struct shared_program *programs;
-    int     nprograms;
-    int64_t cap_programs;
+    struct programs programs;
     const struct found *whole;          /* plans are taken that a bound left out, of this one's run; NULL: those that no bound
                                          * leaves out */
     atomic_llong next;              /* the candidate that the next free thread takes */
@@ -50,21 +42,7 @@ struct work {
 /* Plans with equal kernels follow each other as they are enumerated; variants that save memory may have any before. */
 static int program_for(struct work *w, const struct plan *p)
 {
-    int last = w->nprograms - 1;
-
-    for (int i = last; i >= 0 && (i == last || w->first_later >= 0); i--)
-        if (program_is_shared(&w->programs[i].plan, p))
-            return i;
-    if (last >= 0 && !w->programs[last].used) {     /* of a run that was left out: its place is free */
-        program_free(&w->programs[last].program);
-        w->nprograms--;
-    }
-    w->programs = room_for(w->programs, w->nprograms, &w->cap_programs, sizeof *w->programs);
-    struct shared_program *g = &w->programs[w->nprograms];
-    *g = (struct shared_program){ .plan = *p };
-    if (program_build(p, &g->program) < 0)
-        return -1;
-    return w->nprograms++;
+    return programs_of(&w->programs, p, w->first_later < 0);
 }
 
 /* As enumerated, plans that differ only in buckets, units, prefetch and such follow each other. */
@@ -75,18 +53,6 @@ static bool same_run(const struct plan *a, const struct plan *b)
 }
 
 /* ---- what cannot fit ---- */
-
-/* What the verdict compares with.  The headroom is for what is not modelled: what PyTorch reserves may need it. */
-static int64_t limit_of(const struct plan *p)
-{
-    return reserved_is_known(p) ? p->cluster.memory - p->cluster.context : cluster_available(&p->cluster);
-}
-
-/* How much more than there is that would be, as a share of it; where a context alone takes all, in bytes. */
-static double short_by(int64_t needed, int64_t there)
-{
-    return (double)(needed - there) / (there > 1 ? (double)there : 1);
-}
 
 static bool host_is_short(const struct plan *p, const struct program *g)
 {
@@ -121,7 +87,7 @@ static void leave_out(struct work *w, const struct plan *p, int64_t least)
         w->seen++;
         if (least < f->needed) {
             f->needed = least;
-            f->over = short_by(least, limit_of(p));
+            f->over = found_short_by(least, found_limit(p));
         }
         return;
     }
@@ -129,7 +95,7 @@ static void leave_out(struct work *w, const struct plan *p, int64_t least)
     struct plan usual = w->first_later < 0 ? enumerate_usual(p, &refused) : *p;
     f = push(w, &usual, -1);
     f->needed = least;
-    f->over = short_by(least, limit_of(p));
+    f->over = found_short_by(least, found_limit(p));
     f->available = cluster_available(&p->cluster);
     f->at_least = true;
     f->key = hash_mix(0, (uint64_t)f->order);
@@ -147,10 +113,10 @@ static int take_run(const struct plan *p, void *arg)
     int program = program_for(w, &usual);
     if (program < 0)
         return -1;
-    int64_t least = bounds_activations(&usual, &w->programs[program].program);
-    if (least <= limit_of(&usual))
+    int64_t least = bounds_activations(&usual, &w->programs.of[program].program);
+    if (least <= found_limit(&usual))
         return 0;
-    leave_out(w, &usual, bounds_bytes(&usual, &w->programs[program].program));
+    leave_out(w, &usual, bounds_bytes(&usual, &w->programs.of[program].program));
     return 1;
 }
 
@@ -163,9 +129,9 @@ static int take(const struct plan *p, void *arg)
     int program = program_for(w, p);
     if (program < 0)
         return -1;
-    const struct program *g = &w->programs[program].program;
+    const struct program *g = &w->programs.of[program].program;
     int64_t least = w->o->exhaustive ? 0 : bounds_bytes(p, g);
-    bool over = least > limit_of(p);
+    bool over = least > found_limit(p);
     if (w->whole && !over)
         return 0;
     if (!w->o->exhaustive && host_is_short(p, g)) {
@@ -175,7 +141,7 @@ static int take(const struct plan *p, void *arg)
         leave_out(w, p, least);
     } else {
         push(w, p, program);
-        w->programs[program].used = true;
+        w->programs.of[program].used = true;
     }
     return 0;
 }
@@ -185,11 +151,11 @@ static int take(const struct plan *p, void *arg)
 /* How much more than there is a plan needs, of the memory that it is shortest of. */
 static double worst(const struct memory_verdict *m, int64_t device)
 {
-    double over = short_by(m->needed, device);
+    double over = found_short_by(m->needed, device);
 
     for (int s = SPACE_DEVICE + 1; m->elsewhere && s < NSPACE; s++)
         if (m->spaces.of[s].available > 0)
-            over = fmax(over, short_by(m->spaces.of[s].peak, m->spaces.of[s].available));
+            over = fmax(over, found_short_by(m->spaces.of[s].peak, m->spaces.of[s].available));
     return over;
 }
 
@@ -202,14 +168,14 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     struct contention slow;
     struct timeline t;
 
-    if (evaluate_memory(&f->plan, &w->programs[f->program].program, s, &m) < 0)
+    if (evaluate_memory(&f->plan, &w->programs.of[f->program].program, s, &m) < 0)
         return -1;
     f->needed = m.needed;
     f->available = m.available;
     bool decides = reserved_is_known(&f->plan);
-    f->over = worst(&m, limit_of(&f->plan));
+    f->over = worst(&m, found_limit(&f->plan));
     f->looked_at = !decides || 2 * m.needed <= m.available;
-    f->fits = (decides ? m.needed <= limit_of(&f->plan) : m.fits) &&
+    f->fits = (decides ? m.needed <= found_limit(&f->plan) : m.fits) &&
               (!m.elsewhere || spaces_short(&m.spaces) < 0);
     f->key = alike_key(s, f->program);
     if (!f->fits)
@@ -221,16 +187,7 @@ static int assess(struct work *w, int64_t i, struct schedules *s, struct cost_ca
     clock_one(s, SCHED_STEADY, &prices.middle, &slow, &t, NULL);
     simulate_priced_free(&prices);
     simulate_slowest(&f->plan, &t);
-    f->slowest_s = t.slowest_s;
-    f->step_s = t.step_s;
-    f->compute_s = t.compute_s;
-    f->exposed_s = t.exposed_s;
-    f->optimizer_s = t.optimizer_s;
-    f->idle_s = t.idle_s;
-    for (int op = 0; op < NCOLL; op++)
-        for (int g = 0; g < s->groups.n; g++)
-            f->exposed_by[op] += t.exposed_by[op][g];
-    memcpy(f->away_s, t.away_s, sizeof f->away_s);
+    found_keep_times(f, &t, s->groups.n);
     return 0;
 }
 
@@ -538,7 +495,7 @@ static int look_at(struct work *w, struct found *f, struct schedules *s)
     struct memory_verdict m;
     struct reserved r;
 
-    if (evaluate_memory(&f->plan, &w->programs[f->program].program, s, &m) < 0)
+    if (evaluate_memory(&f->plan, &w->programs.of[f->program].program, s, &m) < 0)
         return -1;
     reserved_within(&f->plan, s, &m.overhead, NULL, &r);
     enum verdict v = reserved_verdict(&r, m.fits);      /* other memories were asked before */
@@ -548,7 +505,7 @@ static int look_at(struct work *w, struct found *f, struct schedules *s)
     if (!f->fits) {
         f->needed = r.limit + r.refused + m.overhead.by[OVERHEAD_OUTSIDE];
         f->available = r.limit + m.overhead.by[OVERHEAD_OUTSIDE];
-        f->over = short_by(f->needed, f->available);
+        f->over = found_short_by(f->needed, f->available);
     }
     return 0;
 }
@@ -658,9 +615,7 @@ failed:
     if (w.failed)
         fail("a candidate that passed the checks could not be planned: %s", w.why);
 out:
-    for (int i = 0; i < w.nprograms; i++)
-        program_free(&w.programs[i].program);
-    free(w.programs);
+    programs_free(&w.programs);
     free(w.found);
     return rc;
 }

@@ -36,7 +36,7 @@ static bool small_numbers(const json_t *v)
     return ok;
 }
 
-/* A search is told to stop soon: what comes after it is asked by eval. */
+/* Stops a search soon: eval tries what comes after it. */
 static int stop(void *data, long long done, long long total)
 {
     must_hold(done >= 0 && done <= total);

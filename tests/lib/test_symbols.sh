@@ -19,7 +19,7 @@ check 'its name for the loader is libdpx.so.0' \
 check 'it links neither MPI nor CUDA' "$(readelf -d "$so" | grep -i 'needed.*\(mpi\|cuda\|nccl\|cublas\)')"
 
 # A library that prints would spoil the output of the program that it is in.  fail() and notes_say() have stderr for
-# threads whose messages nobody has asked for: in the library every call has.
+# threads that have not set a place for messages: every call of the library sets one.
 check 'it cannot print on standard output, end the program, or set a signal handler' \
     "$(nm -D --undefined-only "$so" | awk '{ sub(/@.*/, "", $2); print $2 }' | grep -xE 'stdout|v?printf|puts|putchar|exit|_exit|signal|sigaction|setlocale')"
 
@@ -32,8 +32,8 @@ else
         "$(objdump -t "$so" | awk '$4 ~ /^\.(data|bss)$/ || $3 ~ /^\.(data|bss)$/ { print $NF }' |
             grep -vxE 'completed\.0|__TMC_END__|__dso_handle|\.data|\.bss|__bss_start|_edata|_end')"
 fi
-# The same of every object that programs and the library share, so that a new static buffer is seen at once, whoever
-# links it.  opts*.c: tables of the manual page; output.c: files to remove when a signal ends a program; progress.c:
+# The same of every object that programs and the library share, so that a new static buffer is seen at once, in the
+# library or not.  opts*.c: tables of the manual page; output.c: files to remove when a signal ends a program; progress.c:
 # whether Ctrl-C was pressed; cmd_*.c: a command runs once.
 check 'rooms for planning keep no state' \
     "$(find "$B/base" "$B/model" "$B/sim" "$B/calib/store" -name '*.c.o' | while read -r o; do

@@ -102,7 +102,7 @@ check 'more GPUs are advised where they hold the plan, else what helps' "$(
     on_70b
     says 'more GPUs: [0-9]* hold it'
     on_70b --strategy ddp
-    says 'no number of GPUs is either')"
+    says 'more GPUs do not help, each holds all of it')"
 
 check 'offload that was looked at is not said to be left out' "$(
     "$B/dpxplan" search --model llama-3.1-405b --cluster 8xh100 --seq 8192 --global-batch 8 --strategy zero3 >"$tmp/said" 2>&1

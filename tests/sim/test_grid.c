@@ -57,7 +57,7 @@ static void assert_same(const struct found *a, const struct found *b)
     assert_memory_equal(&a->step_s, &b->step_s, sizeof a->step_s);
 }
 
-/* What is told first is not what is fastest where plans tie. */
+/* The first line is not always the fastest plan: plans may tie. */
 static void assert_same_answer(const struct search_result *a, const struct search_result *b)
 {
     struct ranked x, y;

@@ -1,4 +1,4 @@
-/* Plans with a pipeline: every stage evaluated, timed on one clock, and told in JSON. */
+/* Plans with a pipeline: every stage evaluated, timed on one clock, and written as JSON. */
 #include "tests/check.h"
 
 #include <math.h>

@@ -37,8 +37,8 @@ struct at { enum unit_class c; int i, by; };
 /* Free events are reused after so many units: more than are ever waited for. */
 enum { RING = 4 };
 
-/* _FreeEventQueue: one event per freed unit; with two or more of them, whoever
- * unshards takes the oldest and makes the issuing thread wait for it. */
+/* _FreeEventQueue: one event per freed unit; with two or more of them, the next
+ * unshard takes the oldest and makes the issuing thread wait for it. */
 struct limiter { uint16_t queue[16]; int n; };
 
 struct fsdp1 {

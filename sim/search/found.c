@@ -1,0 +1,30 @@
+/* found.c -- see found.h. */
+#include "sim/search/found.h"
+
+#include <string.h>
+
+#include "model/memory/reserved.h"
+
+int64_t found_limit(const struct plan *p)
+{
+    return reserved_is_known(p) ? p->cluster.memory - p->cluster.context : cluster_available(&p->cluster);
+}
+
+double found_short_by(int64_t needed, int64_t there)
+{
+    return (double)(needed - there) / (there > 1 ? (double)there : 1);
+}
+
+void found_keep_times(struct found *f, const struct timeline *t, int ngroups)
+{
+    f->slowest_s = t->slowest_s;
+    f->step_s = t->step_s;
+    f->compute_s = t->compute_s;
+    f->exposed_s = t->exposed_s;
+    f->optimizer_s = t->optimizer_s;
+    f->idle_s = t->idle_s;
+    for (int op = 0; op < NCOLL; op++)
+        for (int g = 0; g < ngroups; g++)
+            f->exposed_by[op] += t->exposed_by[op][g];
+    memcpy(f->away_s, t->away_s, sizeof f->away_s);
+}

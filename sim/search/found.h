@@ -1,0 +1,18 @@
+/* found.h -- what both searches (search.c, grid.c) say of a plan: against which limit it counts, and its times. */
+#ifndef DPX_FOUND_H
+#define DPX_FOUND_H
+
+#include "sim/clock/timeline.h"
+#include "sim/search/search.h"
+
+/* Device memory that the verdict compares with, bytes.  The headroom is for what is not modelled: what PyTorch reserves may
+ * need it. */
+int64_t found_limit(const struct plan *p);
+
+/* How much more than there is that would be, as a share of it; where a context alone takes all, in bytes. */
+double found_short_by(int64_t needed, int64_t there);
+
+/* Keeps the times of a step whose schedules have so many groups. */
+void found_keep_times(struct found *f, const struct timeline *t, int ngroups);
+
+#endif
