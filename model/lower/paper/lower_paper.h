@@ -36,6 +36,7 @@ struct paper {
     int64_t            partial[NUC];        /* elements of which every tensor-parallel rank has a part of a sum */
     int                partial_grads[NUC];  /* and a layout of them */
     int                others_grads;                        /* and of the whole model what is not its part */
+    int                tied_grads, normed_grads;            /* of a tied pair of stages; own_grads but the copy (0: all) */
     int64_t            rank_in_group;
     uint16_t           ev_gather;
     enum group         group;               /* where states are sharded */
