@@ -34,6 +34,14 @@ const char *local_share_refused(const struct model *m, int64_t tensor_ranks);
  * plan_check(). */
 struct local_share local_share_of(const struct plan *p, int64_t rank);
 
+/* Whether tensors like this one are cut by tensor parallelism; the others every rank has whole. */
+bool local_share_is_cut(const struct tensor *t);
+
+/* Which rows (dim 0) or columns (dim 1) of a whole tensor are a rank's, in its own order: runs of them, since fused tensors hold
+ * several projections.  dim -1: all of it. */
+struct local_cut { int dim, nruns; struct { int64_t from, n; } run[3]; };
+struct local_cut local_share_cut(const struct model *whole, const struct tensor *t, const struct local_share *share);
+
 /* The model that one rank computes, its chunks' blocks one after the other.  Column parallel, by output features: q, k, v, gate and up, with their biases, and
  * the head; row parallel, by input features: attention's output and down, whose biases every rank has; tokens
  * by rows of the vocabulary, ceil(V/T) a rank and the last one fewer; all else is whole on every rank
