@@ -107,6 +107,11 @@ struct executor {
     struct exec_ran *ran; int64_t nran, room_ran;
 };
 
+/* What of the model, and of the positions outside of attention and MLP, is this rank's; all of it: rank 0 of 1. */
+static inline int64_t tensor_rank(const struct executor *x)  { return x->a.share ? x->a.share->tensor_rank : 0; }
+static inline int64_t tensor_ranks(const struct executor *x) { return x->a.share ? x->a.share->tensor_ranks : 1; }
+static inline bool    is_sequence(const struct executor *x)  { return x->a.share && x->a.share->sequence; }
+
 static inline const struct tensor *tensor_of(const struct executor *x, int t) { return &x->p->model.tensors[t]; }
 
 /* ---- instances.c ---- */
@@ -211,7 +216,7 @@ struct kernel_call {
     int     block;                          /* -1 embedding, -2 head */
     int64_t micro;
     void   *at[NSLOT];
-    uint32_t fresh;                         /* bits of slots that came with this kernel */
+    uint64_t fresh;                         /* bits of slots that came with this kernel */
     const void *param[2]; enum dtype param_dt;
     struct grad_out grad[2];                /* weight, bias */
     struct { void *to; const void *from; enum dtype dt, st; int64_t n; bool add; } hand[4];

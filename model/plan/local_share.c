@@ -33,7 +33,7 @@ bool local_share_is_cut(const struct tensor *t) { return cut_of(t) != CUT_NOT; }
 
 struct local_share local_share_whole(const struct model *m)
 {
-    return (struct local_share){ .tensor_ranks = 1, .nchunks = 1, .chunk = { { 0, m->layers } }, .embeds = true,
+    return (struct local_share){ .vocab = m->vocab, .tensor_ranks = 1, .nchunks = 1, .chunk = { { 0, m->layers } }, .embeds = true,
                                  .heads = true };
 }
 
@@ -251,7 +251,7 @@ struct local_share local_share_of(const struct plan *p, int64_t rank)
     struct mesh m = plan_mesh(p);
     struct pipeline pipe = { of->pipeline_schedule, (int)m.size[AXIS_PIPE], (int)mesh_digit(&m, rank, AXIS_PIPE),
                              m.size[AXIS_PIPE] > 1 ? (int)of->virtual_stages : 1, (int)p->accumulation };
-    struct local_share s = { .tensor_ranks = m.size[AXIS_TENSOR], .tensor_rank = mesh_digit(&m, rank, AXIS_TENSOR),
+    struct local_share s = { .vocab = p->model.vocab, .tensor_ranks = m.size[AXIS_TENSOR], .tensor_rank = mesh_digit(&m, rank, AXIS_TENSOR),
                              .nchunks = pipe.chunks, .sequence = of->sequence && m.size[AXIS_TENSOR] > 1 };
     int stages = pipe.ranks * pipe.chunks;
 

@@ -17,6 +17,7 @@ struct local_stage { int64_t first, blocks; };
 
 /* One rank's share of a model. */
 struct local_share {
+    int64_t vocab;                      /* of the whole model: ceil(vocab / tensor_ranks) rows a rank, the last fewer */
     int64_t tensor_ranks, tensor_rank;
     int     nchunks;                    /* stages that the rank has, in the order of its chunks */
     struct local_stage chunk[PLAN_MAX_CHUNKS];

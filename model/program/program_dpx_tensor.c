@@ -111,14 +111,16 @@ int64_t dpx_logits(const struct dpx *d)
 }
 
 /* Cross-entropy of all logits on every rank, which takes its own columns of their gradient. */
-static void whole_loss(struct dpx *d)
+static int whole_loss(struct dpx *d)
 {
     int64_t all = d->n * columns(d) * d->ranks;
 
     collective(d, "all-gather", COLL_ALL_GATHER, RED_NONE, dtype_of(d), all, SLOT_LOGITS, SLOT_PARTIAL);
     int logits = dpx_temp(d, SLOT_PARTIAL, all, d->e);
     dpx_kernel(d, FN_LOGITS_WHOLE, "cross-entropy", KC_LOSS, 2 * all * d->e);
+    int losses = dpx_keep(d, SLOT_LOSSES, d->n, 4);
     dpx_gone(d, &logits);
+    return losses;
 }
 
 int dpx_cut_loss(struct dpx *d)
@@ -130,19 +132,18 @@ int dpx_cut_loss(struct dpx *d)
     int64_t cut = d->n * d->m->vocab;
     int sum[3] = { 0 };
 
-    if (!d->p->parallel.loss_parallel) {
-        whole_loss(d);
-        return dpx_keep(d, SLOT_LOSSES, d->n, 4);
-    }
+    if (!d->p->parallel.loss_parallel)
+        return whole_loss(d);
     for (int i = 0; i < 3; i++) {
         dpx_kernel(d, step[i].fn, step[i].name, KC_LOSS, i == 1 ? 8 * d->n : cut * d->e);
         sum[i] = dpx_temp(d, step[i].slot, d->n, 4);
         collective(d, "all-reduce", COLL_ALL_REDUCE, step[i].red, DT_FP32, d->n, step[i].slot, step[i].slot);
     }
     dpx_kernel(d, FN_LOGITS_LOSS, "cross-entropy", KC_LOSS, 2 * cut * d->e);
+    int losses = dpx_keep(d, SLOT_LOSSES, d->n, 4);
     for (int i = 0; i < 3; i++)
         dpx_gone(d, &sum[i]);
-    return dpx_keep(d, SLOT_LOSSES, d->n, 4);
+    return losses;
 }
 
 void dpx_cut_logits_back(struct dpx *d)
