@@ -265,6 +265,13 @@ static struct cut_logits cut_logits(const struct kernel_call *c)
                                 .rank = tensor_rank(c->x), .at = act_dtype(c) };
 }
 
+static int upload_labels(const struct kernel_call *c, struct kernels *k, int32_t *to)
+{
+    int64_t n = tokens(c);
+
+    return kernels_ops(k)->upload(k, n * (int64_t)sizeof *to, to, c->step->labels + c->micro * n);
+}
+
 static int upload_ids(const struct kernel_call *c, struct kernels *k)
 {
     int64_t n = tokens(c);
@@ -272,7 +279,7 @@ static int upload_ids(const struct kernel_call *c, struct kernels *k)
 
     if (kernels_ops(k)->upload(k, n * (int64_t)sizeof *ids, ids, c->step->ids + c->micro * n) < 0)
         return -1;
-    return kernels_ops(k)->upload(k, n * (int64_t)sizeof *ids, ids + n, c->step->labels + c->micro * n);
+    return c->x->staged ? 0 : upload_labels(c, k, ids + n);
 }
 
 static int embed(const struct kernel_call *c, struct kernels *k)
@@ -343,13 +350,22 @@ static int sum_losses(const struct kernel_call *c, struct kernels *k)
     return kernels_ops(k)->sum(k, tokens(c), c->at[SLOT_LOSSES], &c->step->loss_sum);
 }
 
+/* Where they lie; those that came with this kernel are brought.  NULL reported. */
+static const int32_t *labels(const struct kernel_call *c, struct kernels *k)
+{
+    int32_t *own = c->at[SLOT_LABELS];
+
+    if (is_fresh(c, SLOT_LABELS) && upload_labels(c, k, own) < 0)
+        return NULL;
+    return own ? own : (int32_t *)c->at[SLOT_IDS] + tokens(c);
+}
+
 static int loss(const struct kernel_call *c, struct kernels *k)
 {
-    int64_t n = tokens(c);
-    const int32_t *ids = c->at[SLOT_IDS];
+    const int32_t *of = labels(c, k);
 
-    if (kernels_ops(k)->cross_entropy(k, n, c->x->p->model.vocab, c->at[SLOT_LOGITS], act_dtype(c), ids + n,
-                                      c->at[SLOT_LOSSES], loss_scale(c)) < 0)
+    if (!of || kernels_ops(k)->cross_entropy(k, tokens(c), c->x->p->model.vocab, c->at[SLOT_LOGITS], act_dtype(c), of,
+                                             c->at[SLOT_LOSSES], loss_scale(c)) < 0)
         return -1;
     return sum_losses(c, k);
 }
@@ -358,21 +374,24 @@ static int loss(const struct kernel_call *c, struct kernels *k)
 static int cut_loss(const struct kernel_call *c, struct kernels *k)
 {
     struct cut_logits l = cut_logits(c);
-    const int32_t *labels = (const int32_t *)c->at[SLOT_IDS] + l.n;
+    bool reads = c->k->fn != FN_LOGITS_MOST && c->k->fn != FN_LOGITS_SUM;
+    const int32_t *of = reads ? labels(c, k) : NULL;
     float *most = c->at[SLOT_STATS2], *label = c->at[SLOT_STATS3], *sum = c->at[SLOT_STATS4], *losses = c->at[SLOT_LOSSES];
     void *logits = c->at[SLOT_LOGITS];
     int rc;
 
+    if (reads && !of)
+        return -1;
     switch ((enum kernel_fn)c->k->fn) {
     case FN_LOGITS_MOST:  return kernels_ops(k)->logits_most(k, &l, logits, most);
-    case FN_LOGITS_LABEL: return kernels_ops(k)->logits_label(k, &l, logits, labels, label);
+    case FN_LOGITS_LABEL: return kernels_ops(k)->logits_label(k, &l, logits, of, label);
     case FN_LOGITS_SUM:   return kernels_ops(k)->logits_sum(k, &l, logits, most, sum);
     case FN_LOGITS_LOSS:
-        rc = kernels_ops(k)->logits_loss(k, &l, logits, labels, &(struct logit_sums){ most, label, sum }, losses,
+        rc = kernels_ops(k)->logits_loss(k, &l, logits, of, &(struct logit_sums){ most, label, sum }, losses,
                                          loss_scale(c));
         break;
     default:
-        rc = kernels_ops(k)->logits_whole(k, &l, c->at[SLOT_PARTIAL], logits, labels, losses, loss_scale(c));
+        rc = kernels_ops(k)->logits_whole(k, &l, c->at[SLOT_PARTIAL], logits, of, losses, loss_scale(c));
         break;
     }
     return rc < 0 ? -1 : sum_losses(c, k);

@@ -21,6 +21,7 @@ struct dpx {
     int64_t n, e, h, q, kv, f;
     int64_t ranks, r;           /* tensor-parallel ranks; positions of norms and residuals: r < n with `sequence` */
     bool    sequence;
+    bool    stages;             /* the embedding has token ids alone, labels come with the loss */
     const struct model *whole;
     int     block;              /* TENSOR_EMBED, 0, TENSOR_HEAD */
     bool    recompute;
@@ -68,6 +69,7 @@ void dpx_bias_back(struct dpx *d, const char *name, enum tensor_role role);
 /* Embedding, head and loss where the model is cut. */
 int  dpx_cut_tokens(struct dpx *d);
 void dpx_cut_tokens_back(struct dpx *d);
+int  dpx_labels(struct dpx *d);                 /* of the kernel that first reads them, where they come with the loss; 0 */
 int64_t dpx_logits(const struct dpx *d);        /* elements of a rank's logits */
 int  dpx_cut_loss(struct dpx *d);
 void dpx_cut_logits_back(struct dpx *d);

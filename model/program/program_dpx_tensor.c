@@ -118,7 +118,8 @@ static int whole_loss(struct dpx *d)
     collective(d, "all-gather", COLL_ALL_GATHER, RED_NONE, dtype_of(d), all, SLOT_LOGITS, SLOT_PARTIAL);
     int logits = dpx_temp(d, SLOT_PARTIAL, all, d->e);
     dpx_kernel(d, FN_LOGITS_WHOLE, "cross-entropy", KC_LOSS, 2 * all * d->e);
-    int losses = dpx_keep(d, SLOT_LOSSES, d->n, 4);
+    int losses = dpx_keep(d, SLOT_LOSSES, d->n, 4), labels = dpx_labels(d);
+    dpx_gone(d, &labels);
     dpx_gone(d, &logits);
     return losses;
 }
@@ -130,19 +131,22 @@ int dpx_cut_loss(struct dpx *d)
         { "sum of exp", FN_LOGITS_SUM, SLOT_STATS4, RED_SUM },
     };
     int64_t cut = d->n * d->m->vocab;
-    int sum[3] = { 0 };
+    int sum[3], labels = 0;
 
     if (!d->p->parallel.loss_parallel)
         return whole_loss(d);
     for (int i = 0; i < 3; i++) {
         dpx_kernel(d, step[i].fn, step[i].name, KC_LOSS, i == 1 ? 8 * d->n : cut * d->e);
         sum[i] = dpx_temp(d, step[i].slot, d->n, 4);
+        if (step[i].fn == FN_LOGITS_LABEL)
+            labels = dpx_labels(d);
         collective(d, "all-reduce", COLL_ALL_REDUCE, step[i].red, DT_FP32, d->n, step[i].slot, step[i].slot);
     }
     dpx_kernel(d, FN_LOGITS_LOSS, "cross-entropy", KC_LOSS, 2 * cut * d->e);
     int losses = dpx_keep(d, SLOT_LOSSES, d->n, 4);
     for (int i = 0; i < 3; i++)
         dpx_gone(d, &sum[i]);
+    dpx_gone(d, &labels);
     return losses;
 }
 

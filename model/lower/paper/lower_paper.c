@@ -463,7 +463,7 @@ static void reduce_tied(struct paper *z)
         if (z->local->partial && z->local->partial[t] & MESH_AXIS(AXIS_PIPE)) {
             sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TIED, z->r.wire_reduce, RED_SUM,
                        m->tensors[t].numel)->after = AFTER(STREAM_COMPUTE);
-            sched_act(z->s, ACT_RW, z->grads[UC_ROOT], 0, 0);
+            sched_act_as(z->s, ACT_RW, z->grads[UC_ROOT], 0, 0, z->tied_grads);
         }
 }
 

@@ -24,6 +24,7 @@ struct paper {
     int                partial_grads[NUC], sums[NUC];       /* a layout of them, and a buffer in which they are side by side */
     int                norm_grads[NUC];     /* layouts: of own_grads, what no other rank counts too */
     int                others_grads;                        /* and of the whole model what is not its part */
+    int                tied_grads;          /* of a stage: the embedding's, which the last stage has a copy of */
     int64_t            rank_in_group;
     uint16_t           ev_gather;
     enum group         group;               /* where states are sharded */

@@ -74,6 +74,17 @@ static int counted(struct paper *z, enum unit_class c, int64_t from, int64_t n, 
     return layout;
 }
 
+/* Of a model that is one unit: where it has the embedding that another stage has, too. */
+static void describe_tied(struct paper *z)
+{
+    const struct model *m = z->local->model;
+    int64_t g = dtype_bytes(z->r.grad), from = 0;
+
+    for (int i = 0, t; z->local->partial && (t = unit_tensor(&z->map, UC_ROOT, i)) >= 0; from += m->tensors[t].numel, i++)
+        if (z->local->partial[t] & MESH_AXIS(AXIS_PIPE))
+            z->tied_grads = flat(z, UC_ROOT, HOLDS_GRAD, z->r.grad, from, m->tensors[t].numel, from * g);
+}
+
 static void describe(struct paper *z, enum unit_class c)
 {
     struct schedules *s = z->s;
@@ -96,6 +107,8 @@ static void describe(struct paper *z, enum unit_class c)
         unit_slices(&z->map, s, c, HOLDS_GRAD, z->r.grad, mine + shard, all - mine - shard,
                     (mine + shard) * g);
     }
+    if (c == UC_ROOT && z->map.kind == UNIT_MODEL)
+        describe_tied(z);
     z->own_params[c] = flat(z, c, HOLDS_PARAM, z->r.kept, whole_from, whole_n, whole_from * e);
     sched_holds(s, z->optimizer[c], flat(z, c, HOLDS_EXP_AVG, DT_FP32, whole_from, whole_n, 0));
     unit_slices(&z->map, s, c, HOLDS_EXP_AVG_SQ, DT_FP32, whole_from, whole_n, states);
