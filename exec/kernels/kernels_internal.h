@@ -68,7 +68,7 @@ static inline void floats_put(const struct simd *s, void *y, enum dtype t, int64
         memcpy((float *)y + at, from, (size_t)n * sizeof *from);
 }
 
-/* ---- kernels_host_rows.c, kernels_loss.c, kernels_attention.c, kernels_linear.c ---- */
+/* ---- kernels_host_rows.c, kernels_host_loss.c, kernels_attention.c, kernels_linear.c ---- */
 
 int host_embed(struct kernels *k, int64_t n, int64_t h, const int32_t *ids, const void *table,
                enum dtype wt, void *x, enum dtype at);

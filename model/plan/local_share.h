@@ -17,12 +17,12 @@ struct local_stage { int64_t first, blocks; };
 
 /* One rank's share of a model. */
 struct local_share {
-    int64_t vocab;                      /* of the whole model: ceil(vocab / tensor_ranks) rows a rank, the last fewer */
     int64_t tensor_ranks, tensor_rank;
     int     nchunks;                    /* stages that the rank has, in the order of its chunks */
     struct local_stage chunk[PLAN_MAX_CHUNKS];
     bool    embeds, heads;              /* it has the embedding; the final norm and the head */
     bool    sequence;                   /* what is not cut by tensors runs on a share of the positions */
+    int64_t vocab;                      /* of the whole model: ceil(vocab / tensor_ranks) rows a rank, the last fewer */
 };
 
 /* All of it. */
