@@ -1,4 +1,4 @@
-/* lower_paper.h -- what the files of the papers' lowering share. */
+/* lower_paper.h -- what the files of the papers' strategies share. */
 #ifndef DPX_LOWER_PAPER_H
 #define DPX_LOWER_PAPER_H
 
@@ -34,9 +34,10 @@ struct paper {
     int                acts[NPIECE];
     int                own_grads[NUC], own_params[NUC];    /* layouts: this rank's part of a whole unit */
     int64_t            partial[NUC];        /* elements of which every tensor-parallel rank has a part of a sum */
-    int                partial_grads[NUC];  /* and a layout of them */
+    int                partial_grads[NUC], sums[NUC];       /* a layout of them, and a buffer in which they are side by side */
+    int                norm_grads[NUC];     /* layouts: of own_grads, what no other rank counts too */
     int                others_grads;                        /* and of the whole model what is not its part */
-    int                tied_grads, normed_grads;            /* of a tied pair of stages; own_grads but the copy (0: all) */
+    int                tied_grads;          /* of a stage: the embedding's, which the last stage has a copy of */
     int64_t            rank_in_group;
     uint16_t           ev_gather;
     enum group         group;               /* where states are sharded */
@@ -49,10 +50,13 @@ struct paper {
     int                kept_blocks, kept_ends;  /* instances of its micro-step's activations begin here */
 };
 
-/* ---- lower_paper.c ---- */
-
 /* Names the unit of the last entry. */
 void paper_name(struct paper *z, struct at u);
+
+/* ---- lower_paper_layout.c ---- */
+
+/* Buffers of a class of units: their sizes, and what they hold. */
+void paper_declare(struct paper *z, enum unit_class c);
 /* A layout of elements [from, from+n) of the unit, `at` bytes into the buffer. */
 int  paper_flat(struct paper *z, enum unit_class c, enum holds h, enum dtype t, int64_t from, int64_t n, int64_t at);
 
