@@ -300,6 +300,8 @@ int executor_kernel_run(const struct kernel_call *c)
         return attend(c, k);
     case FN_ACTIVATION: case FN_ACTIVATION_BACK:
         return activation(c, k);
+    case FN_KEYS: case FN_ATTENTION_PART: case FN_ATTENTION_SUM: case FN_ATTENTION_DELTA: case FN_ATTENTION_PART_BACK:
+    case FN_DKEYS_ADD: case FN_DKEYS_JOIN: case FN_DEAL: case FN_COLLECT:
     case FN_Q_NORM: case FN_Q_NORM_BACK: case NKERNEL_FN:
         break;
     }
