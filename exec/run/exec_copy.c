@@ -267,7 +267,7 @@ static int run_copy(struct task *t)
     int rc = 0;
 
     if (c->fn == COPY_NORM)
-        c->x->norm_taken = true;
+        c->x->norm_taken = c->x->norm_new = true;
     if (guarded_off(c->x, c->op))
         c->x->guarded++;
     else if (is_told(c->fn))

@@ -73,7 +73,9 @@ enum slot {
      * the next, or for all ranks, and what came of the own; sums in fp32 of the output and of dq. */
     SLOT_KEYS, SLOT_KEYS_NEXT, SLOT_DKEYS, SLOT_DKEYS_NEXT, SLOT_DKEYS_IN, SLOT_ATTN_SUM, SLOT_DQ_SUM,
     /* An all-to-all's parts; all positions of the rank's heads. */
-    SLOT_SENT, SLOT_CAME, SLOT_QKV_HEADS, SLOT_ATTN_HEADS, SLOT_DA_HEADS, SLOT_DQKV_HEADS, NSLOT
+    SLOT_SENT, SLOT_CAME, SLOT_QKV_HEADS, SLOT_ATTN_HEADS, SLOT_DA_HEADS, SLOT_DQKV_HEADS,
+    SLOT_LABELS,                    /* where another stage of a pipeline has the ids */
+    NSLOT
 };
 
 /* A tensor comes (before the kernel runs) or goes (after it). */
