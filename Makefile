@@ -327,6 +327,7 @@ test:
 	B=$B tests/run.sh $$built $(TESTS) $(EMUTESTS) $(FUZZERS) $(SCRIPTS)
 # Preloaded by tests/mpi/*.sh: pmpi_*.c stand before MPI, alloc_*.c before malloc().
 PRELOADED := $(if $(filter-out 0,$(or $(MPI),1)),$(patsubst %.c,$B/%.so,$(wildcard tests/mpi/pmpi_*.c tests/mpi/alloc_*.c)))
+$B/tests/mpi/pmpi_delay.so: tests/mpi/pmpi_count.c
 $(PRELOADED): $B/%.so: %.c
 	@mkdir -p $(@D)
 	$Q$(MPICC) -shared -fPIC -std=c17 -D_POSIX_C_SOURCE=200809L -O2 -o $@ $< -pthread -ldl
