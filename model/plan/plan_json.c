@@ -323,6 +323,8 @@ static void late_defaults(const json_t *j, struct plan *p)
         p->shard_group = plan_data_ranks(p);
     if (!given(json_object_get(j, "parallel"), "virtual_stages"))
         p->parallel.virtual_stages = (int64_t)knob_usual_virtual_stages(p);
+    if (!given(json_object_get(j, "parallel"), "context_balance"))
+        p->parallel.context_balance = knob_usual_context_balance(p) > 0;
     if (p->parallel.pipeline > 1 && !given(j, "sync_every_micro_step"))
         p->sync_every_micro_step = knob_usual_sync(p) > 0;
     /* FSDP1 without a device mesh shards within a node */
