@@ -34,22 +34,35 @@ static double score(const struct pair *x, const void *qkv)
     return x->a->scale * dot(qkv, q_at(x), x->p->kv, k_at(x, x->p->ld), x->a->at, x->a->dim);
 }
 
-static void attend(struct pair *x, const void *qkv, float *o, float *lse)
+static double weighed(const struct pair *x, const void *qkv, double shift) { return exp(score(x, qkv) - shift); }
+
+/* sums[dim]: scratch. */
+static void attend(struct pair *x, const void *qkv, float *o, float *lse, double *sums)
 {
     double before = x->p->fresh ? -INFINITY : (double)lse[row_at(x)], most = before, sum = 0;
 
     for (x->u = 0; x->u < seen(x); x->u++)
         most = fmax(most, score(x, qkv));
     for (x->u = 0; x->u < seen(x); x->u++)
-        sum += exp(score(x, qkv) - most);
+        sum += weighed(x, qkv, most);
     double all = most + log(sum + exp(before - most));
-    for (int64_t j = 0; j < x->a->dim; j++) {
-        double y = x->p->fresh ? 0 : exp(before - all) * (double)o[o_at(x) + j];
-        for (x->u = 0; x->u < seen(x); x->u++)
-            y += exp(score(x, qkv) - all) * get(x->p->kv, x->a->at, k_at(x, x->p->ld) + wide(x) + j);
-        o[o_at(x) + j] = (float)y;
+    for (int64_t j = 0; j < x->a->dim; j++)
+        sums[j] = x->p->fresh ? 0 : exp(before - all) * (double)o[o_at(x) + j];
+    for (x->u = 0; x->u < seen(x); x->u++) {
+        double p = weighed(x, qkv, all);
+        for (int64_t j = 0; j < x->a->dim; j++)
+            sums[j] += p * get(x->p->kv, x->a->at, k_at(x, x->p->ld) + wide(x) + j);
     }
+    for (int64_t j = 0; j < x->a->dim; j++)
+        o[o_at(x) + j] = (float)sums[j];
     lse[row_at(x)] = (float)all;
+}
+
+static double *take_sums(struct kernels *k, int64_t n)
+{
+    struct cut c = kernels_cut(k);
+
+    return kernels_take(&c, n * (int64_t)sizeof(double), "attention");
 }
 
 static void each_query(const struct attention *a, const struct attention_part *p, void (*f)(struct pair *x, void *arg), void *arg)
@@ -60,21 +73,24 @@ static void each_query(const struct attention *a, const struct attention_part *p
                 f(&(struct pair){ a, p, s, h, t, 0 }, arg);
 }
 
-struct forward { const void *qkv; float *o, *lse; };
+struct forward { const void *qkv; float *o, *lse; double *sums; };
 
 static void forward(struct pair *x, void *arg)
 {
     const struct forward *f = arg;
 
     if (seen(x) > 0)
-        attend(x, f->qkv, f->o, f->lse);
+        attend(x, f->qkv, f->o, f->lse, f->sums);
 }
 
 int ref_attention_part(struct kernels *k, const struct attention *a, const struct attention_part *p, const void *qkv, float *o,
                        float *lse)
 {
-    (void)k;
-    each_query(a, p, forward, &(struct forward){ qkv, o, lse });
+    struct forward f = { qkv, o, lse, take_sums(k, a->dim) };
+
+    if (!f.sums)
+        return -1;
+    each_query(a, p, forward, &f);
     return 0;
 }
 
@@ -94,12 +110,12 @@ int ref_attention_delta(struct kernels *k, const struct attention *a, const void
     return 0;
 }
 
-struct back { const void *qkv, *dout; const float *lse, *delta; float *dq; int64_t ldq; };
+struct back { const void *qkv, *dout; const float *lse, *delta; float *dq; int64_t ldq; void *dkv; int64_t ldkv; double *sums; };
 
 /* Of the score; *p: the probability. */
 static double score_grad(const struct pair *x, const struct back *b, double *p)
 {
-    *p = exp(score(x, b->qkv) - (double)b->lse[row_at(x)]);
+    *p = weighed(x, b->qkv, (double)b->lse[row_at(x)]);
     return *p * (dot(b->dout, o_at(x), x->p->kv, k_at(x, x->p->ld) + wide(x), x->a->at, x->a->dim) - (double)b->delta[row_at(x)]);
 }
 
@@ -109,45 +125,57 @@ static void put_dq(struct pair *x, void *arg)
     float *dq = b->dq + (x->sample * x->a->seq + x->t) * b->ldq + x->head * x->a->dim;
     double p;
 
-    for (int64_t j = 0; j < x->a->dim; j++) {
-        double sum = x->p->fresh ? 0 : (double)dq[j];
-        for (x->u = 0; x->u < seen(x); x->u++)
-            sum += x->a->scale * score_grad(x, b, &p) * get(x->p->kv, x->a->at, k_at(x, x->p->ld) + j);
-        dq[j] = (float)sum;
+    if (seen(x) == 0)
+        return;
+    for (int64_t j = 0; j < x->a->dim; j++)
+        b->sums[j] = x->p->fresh ? 0 : (double)dq[j];
+    for (x->u = 0; x->u < seen(x); x->u++) {
+        double ds = x->a->scale * score_grad(x, b, &p);
+        for (int64_t j = 0; j < x->a->dim; j++)
+            b->sums[j] += ds * get(x->p->kv, x->a->at, k_at(x, x->p->ld) + j);
     }
+    for (int64_t j = 0; j < x->a->dim; j++)
+        dq[j] = (float)b->sums[j];
 }
 
-/* dk and dv of key u: element j of its head `kv`. */
-static void put_dkv(const struct attention *a, const struct attention_part *p, const struct back *b, struct pair x, int64_t j,
-                    void *dkv, int64_t ldkv)
+/* dk and dv of key u, from all heads that share it, the first of which is x's. */
+static void put_dkv(struct pair x, const struct back *b)
 {
-    int64_t group = a->heads / a->kv_heads, end = x.head + group, at = k_at(&x, ldkv) + j;
-    double dk = 0, dv = 0, prob;
+    const struct attention *a = x.a;
+    int64_t end = x.head + a->heads / a->kv_heads, at = k_at(&x, b->ldkv);
+    double *dk = b->sums, *dv = b->sums + a->dim, p;
 
+    for (int64_t j = 0; j < a->dim; j++)
+        dk[j] = dv[j] = 0;
     for (; x.head < end; x.head++)
-        for (x.t = 0; x.t < a->seq; x.t++)
-            if (x.u < (p->causal ? x.t + 1 : x.t >= p->from ? p->keys : 0)) {
-                double ds = score_grad(&x, b, &prob);
-                dk += a->scale * ds * get(b->qkv, a->at, q_at(&x) + j);
-                dv += prob * get(b->dout, a->at, o_at(&x) + j);
+        for (x.t = 0; x.t < a->seq; x.t++) {
+            if (x.u >= seen(&x))
+                continue;
+            double ds = a->scale * score_grad(&x, b, &p);
+            for (int64_t j = 0; j < a->dim; j++) {
+                dk[j] += ds * get(b->qkv, a->at, q_at(&x) + j);
+                dv[j] += p * get(b->dout, a->at, o_at(&x) + j);
             }
-    put(dkv, a->at, at, dk);
-    put(dkv, a->at, at + wide(&x), dv);
+        }
+    for (int64_t j = 0; j < a->dim; j++) {
+        put(b->dkv, a->at, at + j, dk[j]);
+        put(b->dkv, a->at, at + wide(&x) + j, dv[j]);
+    }
 }
 
 int ref_attention_part_back(struct kernels *k, const struct attention *a, const struct attention_part *p, const void *qkv,
                             const float *lse, const void *dout, const float *delta, float *dq, int64_t ldq, void *dkv,
                             int64_t ldkv)
 {
-    struct back b = { qkv, dout, lse, delta, dq, ldq };
+    struct back b = { qkv, dout, lse, delta, dq, ldq, dkv, ldkv, take_sums(k, 2 * a->dim) };
 
-    (void)k;
+    if (!b.sums)
+        return -1;
     each_query(a, p, put_dq, &b);
     for (int64_t s = 0; s < a->batch; s++)
         for (int64_t h = 0; h < a->heads; h += a->heads / a->kv_heads)
             for (int64_t u = 0; u < a->seq; u++)
-                for (int64_t j = 0; j < a->dim; j++)
-                    put_dkv(a, p, &b, (struct pair){ a, p, s, h, 0, u }, j, dkv, ldkv);
+                put_dkv((struct pair){ a, p, s, h, 0, u }, &b);
     return 0;
 }
 
