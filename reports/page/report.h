@@ -12,7 +12,7 @@
 #ifndef DPX_REPORT_H
 #define DPX_REPORT_H
 
-#include "reports/page/chart.h"
+#include "base/chart/chart.h"
 #include "reports/page/compare.h"
 #include "reports/page/prose.h"
 #include "reports/page/table.h"
