@@ -137,7 +137,7 @@ static int linear_dx(const struct kernel_call *c, struct kernels *k)
     const struct linear_place *at = linear_place((enum tensor_role)c->k->role);
     int64_t column;
     struct linear l = linear_shape(c, at->role, &column);
-    bool fresh = (c->fresh & (1u << at->dx)) != 0;
+    bool fresh = (c->fresh & (UINT64_C(1) << at->dx)) != 0;
 
     return kernels_ops(k)->linear_dx(k, &l, offset(output_grad(c, at), column, l.at), c->param[0], c->at[at->dx],
                                      !fresh);
@@ -179,13 +179,20 @@ static int norm_back(const struct kernel_call *c, struct kernels *k)
 
 /* ---- the ends ---- */
 
+static int upload_labels(const struct kernel_call *c, struct kernels *k, int32_t *to)
+{
+    int64_t n = tokens(c);
+
+    return kernels_ops(k)->upload(k, n * (int64_t)sizeof *to, to, c->step->labels + c->micro * n);
+}
+
 static int embed(const struct kernel_call *c, struct kernels *k)
 {
     int64_t n = tokens(c);
     int32_t *ids = c->at[SLOT_IDS];
 
     if (kernels_ops(k)->upload(k, n * (int64_t)sizeof *ids, ids, c->step->ids + c->micro * n) < 0 ||
-        kernels_ops(k)->upload(k, n * (int64_t)sizeof *ids, ids + n, c->step->labels + c->micro * n) < 0)
+        (!c->x->staged && upload_labels(c, k, ids + n) < 0))
         return -1;
     return kernels_ops(k)->embed(k, n, c->x->p->model.hidden, ids, c->param[0], c->param_dt, c->at[SLOT_Y],
                                  act_dtype(c));
@@ -220,9 +227,12 @@ static int positions_back(const struct kernel_call *c, struct kernels *k)
 static int loss(const struct kernel_call *c, struct kernels *k)
 {
     int64_t n = tokens(c);
-    const int32_t *ids = c->at[SLOT_IDS];
+    int32_t *own = c->at[SLOT_LABELS];
+    const int32_t *labels = own ? own : (int32_t *)c->at[SLOT_IDS] + n;
 
-    if (kernels_ops(k)->cross_entropy(k, n, c->x->p->model.vocab, c->at[SLOT_LOGITS], act_dtype(c), ids + n,
+    if (own && upload_labels(c, k, own) < 0)
+        return -1;
+    if (kernels_ops(k)->cross_entropy(k, n, c->x->p->model.vocab, c->at[SLOT_LOGITS], act_dtype(c), labels,
                                       c->at[SLOT_LOSSES], c->x->s->seed / (double)n) < 0)
         return -1;
     c->step->loss_tokens += n;

@@ -98,6 +98,17 @@ static int64_t blocks_of(const struct local_share *s, int chunks)
     return blocks;
 }
 
+int64_t local_share_block(const struct local_share *s, int64_t own)
+{
+    for (int c = 0; c < s->nchunks; c++) {
+        if (own < s->chunk[c].blocks)
+            return s->chunk[c].first + own;
+        own -= s->chunk[c].blocks;
+    }
+    assert(!"a rank's block is in one of its chunks");
+    return -1;
+}
+
 /* In the rank's own numbers. */
 static int own_block(int block, const struct local_share *s)
 {

@@ -27,6 +27,9 @@ struct local_share {
 /* All of it. */
 struct local_share local_share_whole(const struct model *m);
 
+/* The model's number of a block that the rank numbers by itself. */
+int64_t local_share_block(const struct local_share *s, int64_t own);
+
 /* Why a model cannot be cut over so many tensor-parallel ranks: static; NULL: it can. */
 const char *local_share_refused(const struct model *m, int64_t tensor_ranks);
 

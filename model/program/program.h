@@ -57,7 +57,9 @@ enum slot {
     SLOT_DY, SLOT_DU, SLOT_DG, SLOT_DA, SLOT_DELTA, SLOT_DQKV,
     /* Of tensor-parallel ranks: all positions of what a norm left, and of a gradient; a part of a sum; the rank's share of
      * a gradient that was one. */
-    SLOT_GATHERED, SLOT_DGATHERED, SLOT_PARTIAL, SLOT_DSHARE, NSLOT
+    SLOT_GATHERED, SLOT_DGATHERED, SLOT_PARTIAL, SLOT_DSHARE,
+    SLOT_LABELS,                    /* where another stage of a pipeline has the ids */
+    NSLOT
 };
 
 /* A tensor comes (before the kernel runs) or goes (after it). */

@@ -190,7 +190,7 @@ static int build_ends(struct dpx *d, struct program *out)
     memset(&d->k, 0, sizeof d->k);
     dpx_use(d, ROLE_TOKENS);
     dpx_kernel(d, FN_EMBED, "token embedding", KC_EMBEDDING, 2 * d->n * d->h * d->e);
-    int ids = dpx_keep(d, SLOT_IDS, 2 * d->n, 4);       /* tokens and labels, int32 */
+    int ids = dpx_keep(d, SLOT_IDS, d->stages ? d->n : 2 * d->n, 4);    /* tokens and labels, int32 */
     int x = d->ranks > 1 ? dpx_cut_tokens(d) : dpx_keep(d, SLOT_Y, d->n * d->h, d->e), raw = 0;
     if (m->position == POS_LEARNED && d->ranks == 1) {
         dpx_use(d, ROLE_POSITIONS);
@@ -208,7 +208,7 @@ static int build_ends(struct dpx *d, struct program *out)
     d->block = TENSOR_HEAD;
     int stats = d->k.stats[0];
     int y = dpx_norm(d, "final norm", ROLE_NORM_FINAL, 0, SLOT_NORM1);
-    int all = dpx_gather(d, SLOT_NORM1, SLOT_GATHERED), losses;
+    int all = dpx_gather(d, SLOT_NORM1, SLOT_GATHERED), losses, labels;
     dpx_use(d, ROLE_HEAD);
     dpx_gemm(d, FN_LINEAR, "logits", d->n, m->vocab, d->h);
     dpx_gone(d, &all);
@@ -218,6 +218,8 @@ static int build_ends(struct dpx *d, struct program *out)
     } else {
         dpx_kernel(d, FN_LOSS, "cross-entropy", KC_LOSS, 2 * d->n * m->vocab * d->e);
         losses = dpx_keep(d, SLOT_LOSSES, d->n, 4);
+        labels = d->stages ? dpx_temp(d, SLOT_LABELS, d->n, 4) : 0;
+        dpx_gone(d, &labels);
     }
     if (take(d, &out->piece[PIECE_HEAD], PASS_FORWARD, from) < 0)
         return -1;
@@ -273,7 +275,7 @@ static int check_described(const struct model *m)
                        m->name, what) : 0;
 }
 
-int program_build_dpx(const struct local_model *local, struct program *out)
+int program_build_dpx(const struct local_model *local, bool stages, struct program *out)
 {
     const struct plan *p = local->plan;
     const struct model *m = local->model;
@@ -293,6 +295,7 @@ int program_build_dpx(const struct local_model *local, struct program *out)
     d->whole = local->whole;
     d->ranks = local->share.tensor_ranks;
     d->sequence = local->share.sequence;
+    d->stages = stages;
     d->r = d->sequence ? d->n / d->ranks : d->n;
     d->q = m->heads * m->head_dim;
     d->kv = m->kv_heads * m->head_dim;

@@ -21,6 +21,7 @@ struct dpx {
     int64_t n, e, h, q, kv, f;
     int64_t ranks, r;           /* tensor-parallel ranks; positions of norms and residuals: r < n with `sequence` */
     bool    sequence;
+    bool    stages;             /* the embedding has token ids alone, labels come with the loss */
     const struct model *whole;
     int     block;              /* TENSOR_EMBED, 0, TENSOR_HEAD */
     bool    recompute;

@@ -113,6 +113,7 @@ void stage_ports_close(struct stage_ports *o)
     if (o->all)
         pipeline_acts_free(o->all, &o->pipe);
     free(o->event);
+    sched_in_flight(o->s, 0, 0);
 }
 
 /* ---- the first step ---- */
@@ -235,7 +236,10 @@ static void message(struct stage_ports *o, const struct pipeline_act *a)
         *event_of(o, a->verb, a) = sched_event(o->s);
     m->record = *event_of(o, a->verb, a);
     sched_of(o->s, "micro-step", a->step, 0);
-    sched_moves(o->s, OF_PLACES);
+    if (is_b(a->verb))
+        sched_moves_places(o->s, sends ? PIECE_RECEIVED : PIECE_SENT, SLOT_DX, SLOT_DX);
+    else
+        sched_moves_places(o->s, sends ? PIECE_SENT : PIECE_RECEIVED, sends ? SLOT_X : SLOT_Y, sends ? SLOT_X : SLOT_Y);
     o->coalesced = a->with;
 }
 
@@ -255,6 +259,7 @@ static void await(struct stage_ports *o, const struct pipeline_act *a)
 
 bool stage_ports_does(struct stage_ports *o, const struct pipeline_act *a)
 {
+    sched_in_flight(o->s, a->chunk, a->step);
     if (a->verb >= PIPE_SEND_F && a->verb <= PIPE_RECV_B)
         message(o, a);
     else if (a->verb >= PIPE_WAIT_SEND_F && a->verb <= PIPE_WAIT_RECV_B)

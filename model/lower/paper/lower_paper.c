@@ -36,6 +36,8 @@ struct paper {
     int64_t            partial[NUC];        /* elements of which every tensor-parallel rank has a part of a sum */
     int                partial_grads[NUC];  /* and a layout of them */
     int                others_grads;                        /* and of the whole model what is not its part */
+    int                tied_grads, normed_grads;            /* of a stage: the embedding's, which the last stage has a copy
+                                                             * of; own_grads of the model but such a copy: 0, all */
     int64_t            rank_in_group;
     uint16_t           ev_gather;
     enum group         group;               /* where states are sharded */
@@ -367,14 +369,15 @@ static void use_all(struct paper *z, int what, const int family[NUC])
             sched_act_all(z->s, what, family[c]);
 }
 
-/* Gradients that the optimizer of this rank reads. */
+/* Gradients that the optimizer of this rank reads; of the norm, what is read alone, two copies of one are one. */
 static void own_gradients(struct schedules *s, int what, void *arg)
 {
     const struct paper *z = arg;
 
     for (int c = 0; c < NUC; c++)
         for (int i = 0; i < z->map.of_class[c]; i++)
-            sched_act_as(s, what, z->grads[c], i, 0, z->shards_grads ? 0 : z->own_grads[c]);
+            sched_act_as(s, what, z->grads[c], i, 0, z->shards_grads ? 0 : what == ACT_R && z->normed_grads ? z->normed_grads
+                                                                                                            : z->own_grads[c]);
 }
 
 static void zero_gradients(struct paper *z, enum phase phase, int64_t bytes)
@@ -476,7 +479,7 @@ static void reduce_tied(struct paper *z)
         if (z->local->partial && z->local->partial[t] & MESH_AXIS(AXIS_PIPE)) {
             sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TIED, z->r.wire_reduce, RED_SUM,
                        m->tensors[t].numel)->after = AFTER(STREAM_COMPUTE);
-            sched_act(z->s, ACT_RW, z->grads[UC_ROOT], 0, 0);
+            sched_act_as(z->s, ACT_RW, z->grads[UC_ROOT], 0, 0, z->tied_grads);
         }
 }
 
@@ -584,6 +587,25 @@ static void find_partial(struct paper *z, enum unit_class c)
     }
 }
 
+/* Of a model that is one unit: where it has the embedding that another stage has, too. */
+static void describe_tied(struct paper *z, int64_t own_from, int64_t own_n)
+{
+    const struct model *m = z->local->model;
+    int64_t g = dtype_bytes(z->r.grad), from = 0;
+
+    for (int i = 0, t; z->local->partial && (t = unit_tensor(&z->map, UC_ROOT, i)) >= 0; from += m->tensors[t].numel, i++) {
+        int64_t n = m->tensors[t].numel, end = own_from + own_n;
+        if (!(z->local->partial[t] & MESH_AXIS(AXIS_PIPE)))
+            continue;
+        z->tied_grads = flat(z, UC_ROOT, HOLDS_GRAD, z->r.grad, from, n, from * g);
+        if (m->tensors[t].role != ROLE_HEAD)
+            continue;
+        int64_t before = from > end ? end : from, behind = from + n < own_from ? own_from : from + n;
+        z->normed_grads = flat(z, UC_ROOT, HOLDS_GRAD, z->r.grad, own_from, before > own_from ? before - own_from : 0, own_from * g);
+        unit_slices(&z->map, z->s, UC_ROOT, HOLDS_GRAD, z->r.grad, behind, end > behind ? end - behind : 0, behind * g);
+    }
+}
+
 static void describe(struct paper *z, enum unit_class c)
 {
     struct schedules *s = z->s;
@@ -605,6 +627,8 @@ static void describe(struct paper *z, enum unit_class c)
         unit_slices(&z->map, s, c, HOLDS_GRAD, z->r.grad, mine + shard, all - mine - shard,
                     (mine + shard) * g);
     }
+    if (c == UC_ROOT && z->map.kind == UNIT_MODEL)
+        describe_tied(z, whole_from, whole_n);
     z->own_params[c] = flat(z, c, HOLDS_PARAM, z->r.kept, whole_from, whole_n, whole_from * e);
     sched_holds(s, z->optimizer[c], flat(z, c, HOLDS_EXP_AVG, DT_FP32, whole_from, whole_n, 0));
     unit_slices(&z->map, s, c, HOLDS_EXP_AVG_SQ, DT_FP32, whole_from, whole_n, states);
