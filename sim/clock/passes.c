@@ -12,9 +12,16 @@ static int64_t depth_of(const struct op *o, int64_t iteration)
     return !strcmp(o->of, "head") ? INT_MAX : o->unit + o->unit_by * iteration;
 }
 
+/* Where a stage takes over what another one hands on, or is rid of what it has handed on (program.h).  Of what it takes over the
+ * first kernel makes room, which may be passes ahead; the second is where the pass begins. */
+static bool at_edge(const struct op *o)
+{
+    return o->kind == OP_COMPUTE && (o->u.compute.piece == PIECE_RECEIVED || o->u.compute.piece == PIECE_SENT);
+}
+
 bool passes_is_mark(const struct op *o)
 {
-    return o->kind == OP_COMPUTE && o->of && !strcmp(o->of, "micro-step");
+    return at_edge(o) && (o->u.compute.piece == PIECE_RECEIVED) == (o->u.compute.pass == PASS_FORWARD) && o->u.compute.k1 > 1;
 }
 
 /* The second half of a backward that is in two. */
@@ -30,7 +37,7 @@ static char kind_of(const struct schedules *s, const struct op *o)
 {
     if (o->kind == OP_COLL && coll_is_message((enum coll_op)o->u.coll.op))
         return PASS_IS_MESSAGE;
-    if (o->stream != STREAM_COMPUTE || (o->kind != OP_COMPUTE && o->kind != OP_OPTIMIZER))
+    if (at_edge(o) || o->stream != STREAM_COMPUTE || (o->kind != OP_COMPUTE && o->kind != OP_OPTIMIZER))
         return 0;
     switch ((enum phase)o->phase) {
     case PHASE_FORWARD:   return PASS_IS_FORWARD;

@@ -8,7 +8,7 @@
  *
  * A *pass* is a run of entries of the compute stream: the forward or the backward of one micro-step over one chunk, its
  * weights' gradients where backward is in two halves, or the optimizer.  A forward goes through its blocks upwards and a
- * backward downwards: where it does not, and where an entry is of a "micro-step", another pass begins.  What a stage
+ * backward downwards: where it does not, and where a stage takes over what another hands on, another pass begins.  What a stage
  * sends and receives is a pass of its own kind, one an entry. */
 #ifndef DPX_PASSES_H
 #define DPX_PASSES_H
@@ -34,7 +34,8 @@ struct passes {
 /* Entries that take no time (marks, waits) belong to none: ask only of those that ran, and of marks. */
 struct pass_part passes_next(struct passes *at, const struct schedules *s, const struct op *o, int64_t iteration);
 
-/* What a stage does before a pass that it receives something for: takes no time, and names the micro-step. */
+/* What a stage does before a pass that it receives something for: takes no time, and names the micro-step.  (What it does once
+ * it has sent something names that micro-step, not the one that comes.) */
 bool passes_is_mark(const struct op *o);
 
 #endif
