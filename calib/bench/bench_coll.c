@@ -111,6 +111,12 @@ static int64_t per_node(const struct bench *b, const struct bench_item *item)
     return n < 1 ? 1 : n < ranks ? n : ranks;
 }
 
+/* A message has none: its two ranks are a pair. */
+static const char *algorithm(const struct bench *b, const struct bench_item *item)
+{
+    return device_async(b->device) ? "nccl" : coll_is_message(item->op) ? SERIES_PAIR : coll_algo_name(item->algo);
+}
+
 /* *each: seconds of a call, as all ranks have it; 0 where it was known. */
 static int one(struct bench *b, struct comm *comm, const struct bench_item *item, const struct buffers *m,
                int64_t bytes, double slice, double *each)
@@ -118,7 +124,7 @@ static int one(struct bench *b, struct comm *comm, const struct bench_item *item
     int ranks = group_ranks(b, item);
     int64_t elems = round_up(bytes / dtype_bytes(item->dtype), ranks);
     struct series s = { .kind = SERIES_COLL, .name = coll_name(item->op), .dtype = item->dtype,
-                        .algorithm = device_async(b->device) ? "nccl" : coll_algo_name(item->algo), .ranks = ranks,
+                        .algorithm = algorithm(b, item), .ranks = ranks,
                         .per_node = per_node(b, item), .threads = b->threads, .bytes = elems * dtype_bytes(item->dtype),
                         .started = bench_wall_clock() };
     double seconds[MOST], warm[3];

@@ -65,6 +65,7 @@ struct run_entry {
     const char *pass;                       /* "forward", "backward", "weights", "optimizer", "message"; NULL: part of none */
     int64_t     micro_step;                 /* that it is for; -1: none */
     double      predicted_start_s, predicted_end_s, start_s, end_s;
+    double      met_s;                      /* when all stages that take part had come to it; NaN: it meets none, not known */
 };
 
 /* Memory of one rank over the whole run: peaks in bytes, -1 where not known. */

@@ -208,6 +208,7 @@ static void get_entry(struct query *q, struct texts **t, struct run_entry *e)
     e->predicted_end_s = query_get_real(q);
     e->start_s = query_get_real(q);
     e->end_s = query_get_real(q);
+    e->met_s = query_get_real(q);
 }
 
 static int load_entries(struct db *db, struct run_record *r)
@@ -215,7 +216,7 @@ static int load_entries(struct db *db, struct run_record *r)
     struct query q;
 
     query_open(&q, db, "SELECT step, rank, position, entry, iteration, schedule, stream, kind, what, unit, pass, micro_step,"
-                       " predicted_start_s, predicted_end_s, start_s, end_s FROM entry WHERE run = ?"
+                       " predicted_start_s, predicted_end_s, start_s, end_s, met_s FROM entry WHERE run = ?"
                        " ORDER BY step, rank, position");
     query_put_int(&q, r->row.id);
     while (query_row(&q)) {

@@ -384,6 +384,7 @@ static const char version_7[] = "ALTER TABLE calibration ADD COLUMN crowd REAL;"
 static const char version_8[] =
 "ALTER TABLE entry ADD COLUMN pass TEXT;"               /* 'forward', 'backward', 'weights', 'optimizer', 'message'; NULL: none */
 "ALTER TABLE entry ADD COLUMN micro_step INTEGER;"      /* NULL: of none */
+"ALTER TABLE entry ADD COLUMN met_s REAL;"              /* when all stages that take part had come; before, the rank waits */
 
 "CREATE TABLE stage ("                                  /* of a steady step; on one rank of each stage */
 "    run           INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,"
@@ -404,7 +405,7 @@ static const char version_8[] =
 "CREATE VIEW entries AS SELECT run, step, rank, position, schedule, stream, kind, what, unit, iteration, pass, micro_step,"
 "    predicted_end_s - predicted_start_s AS predicted_s, end_s - start_s AS measured_s,"
 "    (end_s - start_s) - (predicted_end_s - predicted_start_s) AS late_s,"
-"    predicted_start_s, predicted_end_s, start_s, end_s FROM entry;"
+"    predicted_start_s, predicted_end_s, start_s, end_s, met_s FROM entry;"
 
 "DROP VIEW collectives;"
 "CREATE VIEW collectives AS SELECT series, host, device, name AS op, algorithm, dtype, ranks, per_node, bytes,"

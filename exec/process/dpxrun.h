@@ -68,6 +68,7 @@ struct stage_run {
     struct schedules s;
     struct run  predicted;              /* n = 0: too many entries to keep */
     struct ran *ran; int64_t n;         /* on rank 0, after the run */
+    double     *since;                  /* as step_ran_since(); NULL: not compared */
 };
 struct stages {
     int  n, own;                        /* n = 0: no pipeline; own: the stage of the rank that records */

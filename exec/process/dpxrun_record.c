@@ -185,7 +185,7 @@ static const char *pass_name(char kind)
 }
 
 /* One rank's entries of a step, and those of the same step as it was predicted. */
-struct recorded { const struct schedules *s; int64_t step, rank; enum sched_id id; int64_t n; const struct run *predicted; };
+struct recorded { const struct schedules *s; int64_t step, rank; enum sched_id id; int64_t n; const struct run *predicted; const double *since; };
 
 static int record_entries(struct dpxrun *r, const struct recorded *of, struct ran (*at)(const void *ran, int64_t i), const void *ran)
 {
@@ -206,7 +206,7 @@ static int record_entries(struct dpxrun *r, const struct recorded *of, struct ra
                                    .stream = stream_name((enum stream)o->stream), .kind = kind_name(o),
                                    .what = o->what, .unit = o->of, .pass = pass_name(part.kind),
                                    .micro_step = part.kind && part.kind != PASS_IS_OPTIMIZER ? part.number : -1,
-                                   .start_s = x.start, .end_s = x.end,
+                                   .start_s = x.start, .end_s = x.end, .met_s = of->since ? of->since[i] : (double)NAN,
                                    .predicted_start_s = known ? p->ran[i].start : NAN,
                                    .predicted_end_s = known ? p->ran[i].end : NAN };
     }
@@ -226,8 +226,11 @@ static struct ran of_stage(const void *ran, int64_t i) { return ((const struct r
 
 static int record_sample(struct dpxrun *r, const struct sample *a)
 {
-    const struct run *steady = r->stages.n > 0 ? &r->stages.of[r->stages.own].predicted : &r->predicted.run;
-    struct recorded of = { train_schedules(r->train), a->step, 0, a->id, a->n, a->id == SCHED_STEADY ? steady : NULL };
+    const struct stage_run *stage = r->stages.n > 0 ? &r->stages.of[r->stages.own] : NULL;
+    const struct run *steady = stage ? &stage->predicted : &r->predicted.run;
+    bool last = a == &r->measured.sample[r->measured.nsamples - 1];     /* which all stages were compared by */
+    struct recorded of = { train_schedules(r->train), a->step, 0, a->id, a->n, a->id == SCHED_STEADY ? steady : NULL,
+                           stage && last ? stage->since : NULL };
 
     return record_entries(r, &of, of_executor, a->ran);
 }
@@ -240,7 +243,7 @@ static int record_stages(struct dpxrun *r)
     for (int i = 0; i < r->stages.n; i++) {
         const struct stage_run *stage = &r->stages.of[i];
         struct recorded of = { &stage->s, m->nsamples > 0 ? m->sample[m->nsamples - 1].step : 0, stage->rank, SCHED_STEADY,
-                               stage->n, &stage->predicted };
+                               stage->n, &stage->predicted, stage->since };
         if (r->stages.compared && i != r->stages.own && record_entries(r, &of, of_stage, stage->ran) < 0)
             return -1;
     }

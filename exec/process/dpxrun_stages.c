@@ -160,11 +160,15 @@ static void compare(struct dpxrun *r)
 {
     struct stages *all = &r->stages;
     struct step_ran *ran = room_new((size_t)all->n, sizeof *ran);
-    double *phase = r->measured.phase;
+    double **since = room_new((size_t)all->n, sizeof *since), *phase = r->measured.phase;
 
-    for (int i = 0; i < all->n; i++)
+    for (int i = 0; i < all->n; i++) {
         ran[i] = (struct step_ran){ &all->of[i].s, all->of[i].ran, all->of[i].n };
+        since[i] = all->of[i].since = room_new((size_t)all->of[i].n, sizeof *since[i]);
+    }
     step_ran_parts(ran, all->n, &all->measured, &all->step_s);
+    step_ran_since(ran, all->n, since);
+    free(since);
     free(ran);
     phase[RP_BUBBLE] = all->measured.stage[all->own].bubble_s;
     phase[RP_EXPOSED] = fmax(0, all->step_s - phase[RP_COMPUTE] - phase[RP_OPTIMIZER] - phase[RP_IDLE] - phase[RP_BUBBLE]);
@@ -202,6 +206,7 @@ void stages_free(struct stages *all)
         schedules_free(&all->of[i].s);
         run_free(&all->of[i].predicted);
         free(all->of[i].ran);
+        free(all->of[i].since);
     }
     free(all->of);
 }

@@ -228,3 +228,16 @@ void step_ran_parts(const struct step_ran *stage, int n, struct stage_parts *out
     out->imbalance_s = n > 1 ? out->stage[out->busiest].work_s - mean : 0;
     free(m);
 }
+
+void step_ran_since(const struct step_ran *stage, int n, double *const *since)
+{
+    int64_t nmet;
+    struct met *m = meetings(stage, n, &nmet);
+
+    for (int s = 0; s < n; s++)
+        for (int64_t i = 0; i < stage[s].n; i++)
+            since[s][i] = NAN;
+    for (int64_t i = 0; i < nmet; i++)
+        since[m[i].stage][m[i].at] = m[i].since;
+    free(m);
+}

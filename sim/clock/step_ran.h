@@ -21,4 +21,8 @@ struct step_ran { const struct schedules *s; const struct ran *ran; int64_t n; }
  * it was called.  held_bytes stays 0. */
 void step_ran_parts(const struct step_ran *stage, int n, struct stage_parts *out, double *step_s);
 
+/* When all of the stages given that take part in an entry had come to it: since[s][i] of the i-th entry of stage s; NaN: it
+ * meets nobody, or did not run.  since[s] has room for stage[s].n. */
+void step_ran_since(const struct step_ran *stage, int n, double *const *since);
+
 #endif

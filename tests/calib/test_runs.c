@@ -96,10 +96,10 @@ static void entries_come_back_in_order_of_issue(void **state)
     struct run_entry e[2] = {
         { .step = 3, .position = 1, .entry = 7, .iteration = 2, .schedule = "steady", .stream = "compute",
           .kind = "compute", .what = "block forward", .unit = NULL, .pass = "forward", .micro_step = 5, .predicted_start_s = 0.5,
-          .predicted_end_s = 0.75, .start_s = 0.5, .end_s = 1 },
+          .predicted_end_s = 0.75, .start_s = 0.5, .end_s = 1, .met_s = 0.625 },
         { .step = 3, .position = 0, .entry = 7, .iteration = 1, .schedule = "steady", .stream = "comm world",
           .kind = "all_gather", .unit = "block 3", .micro_step = -1, .predicted_start_s = NAN, .predicted_end_s = NAN,
-          .start_s = 0, .end_s = 0.5 },
+          .start_s = 0, .end_s = 0.5, .met_s = NAN },
     };
     struct run_record r;
 
@@ -111,6 +111,7 @@ static void entries_come_back_in_order_of_issue(void **state)
     assert_true(isnan(r.entry[0].predicted_start_s) && r.entry[0].end_s == 0.5);
     assert_true(r.entry[1].predicted_end_s == 0.75 && r.entry[1].end_s == 1);
     assert_null(r.entry[1].unit);
+    assert_true(isnan(r.entry[0].met_s) && r.entry[1].met_s == 0.625);
     assert_true(r.entry[0].micro_step == -1 && r.entry[1].micro_step == 5);
     assert_null(r.entry[0].pass);
     assert_string_equal(r.entry[1].pass, "forward");
