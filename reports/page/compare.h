@@ -24,6 +24,7 @@ enum { MAX_RUNS = 12, MAX_OPS = 8 };
 struct work {
     int64_t seq, micro_batch, tokens;       /* tokens of the global batch; 0: the plan does not say */
     char    precision[8], recompute[12];
+    char    degrees[96], schedule[32];      /* "tp 2 pp 4", "1f1b" */
 };
 
 /* One collective in the sampled step of rank 0: time on its stream, and that part of it during
