@@ -331,15 +331,18 @@ static int interval(const struct step *st, struct timing *out)
     double loss = ERROR_OF_LOSS * (step - out->line.slowest_s - out->free_s);
     bool measured = p->cluster.measured && st->basis == BASIS_MEASURED;
     double machine = measured ? p->cluster.measured->drift * paced(p, &st->role[0].s->groups, &out->line) : 0;
-    double less = machine * machine + loss * loss + late * late, more = less;
+    double less = machine * machine + loss * loss + late * late, more = less, end[8];
+    struct step_view views[8];
+    int n = 0;
 
-    for (int i = 0; parts[measured][i]; i++) {
-        double low = step_seconds(st, &(struct step_view){ parts[measured][i], false, 1, 1 });
-        double high = step_seconds(st, &(struct step_view){ parts[measured][i], true, 1, 1 });
-        if (low < 0 || high < 0)
-            return -1;
-        less += (step - low) * (step - low);
-        more += (high - step) * (high - step);
+    for (int i = 0; parts[measured][i]; i++)
+        for (int high = 0; high < 2; high++)
+            views[n++] = (struct step_view){ parts[measured][i], high, 1, 1 };
+    if (step_views(st, views, n, end) < 0)
+        return -1;
+    for (int i = 0; i < n; i += 2) {
+        less += (step - end[i]) * (step - end[i]);
+        more += (end[i + 1] - step) * (end[i + 1] - step);
     }
     out->low_s = fmax(0, step - sqrt(less));
     out->high_s = step + sqrt(more);
@@ -412,6 +415,32 @@ int simulate_stages(const struct plan *p, const struct evaluation *e, struct tim
     }
     for (int i = 0; rc < 0 && i < n; i++)
         run_free(&kept[i]);
+    cost_cache_free(cache);
+    return rc;
+}
+
+int simulate_waits(const struct plan *p, const struct evaluation *e, bool *waits)
+{
+    const struct schedules *of[EVALUATION_STAGES];
+    struct cost_cache *cache = cost_cache_new(p);
+    struct coll_memo memo = { 0 };
+    struct step st;
+    int n = evaluation_roles(e, of), rc = step_open(p, of, n, cache, &memo, &st);
+    struct timeline *lines = room_new((size_t)n, sizeof *lines);
+    struct run *kept = room_new((size_t)n, sizeof *kept);
+    double makespan;
+
+    *waits = false;
+    if (rc == 0) {
+        rc = step_run(&st, NULL, lines, kept, &makespan);
+        step_close(&st);
+    }
+    for (int i = 0; rc == 0 && i < n; i++) {
+        *waits |= e->m.fits && held_by(e->nstages ? &e->stage[i].m : &e->m, of[i], &kept[i]) > e->m.available;
+        run_free(&kept[i]);
+    }
+    free(kept);
+    free(lines);
     cost_cache_free(cache);
     return rc;
 }

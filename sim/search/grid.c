@@ -144,17 +144,6 @@ static int take_cell(struct grid *g, enum dialect d)
 
 /* ---- one candidate ---- */
 
-/* A plan that waits for memory comes behind all others: it must not cut them by its time. */
-static int ask_waits(struct found *f, const struct evaluation *e)
-{
-    struct timing t;
-
-    if (simulate_plan(&f->plan, e, &t, NULL) < 0)
-        return -1;
-    f->waits = simulate_waits_for_memory(e, &t);
-    return 0;
-}
-
 static bool over_limit(struct found *f, int64_t needed, int64_t available)
 {
     int64_t limit = reserved_is_known(&f->plan) ? found_limit(&f->plan) : available;
@@ -180,6 +169,18 @@ static int first_is_over(const struct grid *g, struct found *f)
     return rc;
 }
 
+/* PyTorch's allocator, which decides. */
+static void ask_allocator(struct found *f, struct evaluation *e)
+{
+    evaluation_reserve(&f->plan, e, NULL);
+    f->looked_at = true;
+    f->fits = e->m.fits;
+    f->tight = e->verdict == VERDICT_TIGHT;
+    if (!f->fits)
+        over_limit(f, e->reserved.limit + e->reserved.refused + e->m.overhead.by[OVERHEAD_OUTSIDE],
+                   e->reserved.limit + e->m.overhead.by[OVERHEAD_OUTSIDE]);
+}
+
 /* `whole`: every stage is lowered, also where the first does not fit. */
 static int assess(const struct grid *g, struct found *f, bool whole, struct cost_cache *cache, struct coll_memo *memo)
 {
@@ -194,21 +195,15 @@ static int assess(const struct grid *g, struct found *f, bool whole, struct cost
         return -1;
     f->at_least = false;
     f->fits = !over_limit(f, e.m.needed, e.m.available);
+    f->looked_at = f->fits && 2 * f->needed <= f->available;            /* so much room is enough: search.h */
     if (f->fits)
         cost_cache_use(cache, &f->plan);
     if (f->fits && (rc = step_time(&f->plan, &e, cache, memo, &t, &parts)) == 0)
         found_keep_times(f, &t, e.schedules.groups.n);
-    if (f->fits && rc == 0 && f->step_s <= SEARCH_NEAR * g->best_s) {    /* else the allocator's word decides nothing */
-        evaluation_reserve(&f->plan, &e, NULL);
-        f->looked_at = true;
-        f->fits = e.m.fits;
-        f->tight = e.verdict == VERDICT_TIGHT;
-        if (!f->fits)
-            over_limit(f, e.reserved.limit + e.reserved.refused + e.m.overhead.by[OVERHEAD_OUTSIDE],
-                       e.reserved.limit + e.m.overhead.by[OVERHEAD_OUTSIDE]);
-        if (f->fits && f->step_s < g->best_s)
-            rc = ask_waits(f, &e);
-    }
+    if (f->fits && rc == 0 && !f->looked_at && f->step_s <= SEARCH_NEAR * g->best_s)    /* else the allocator's word decides nothing */
+        ask_allocator(f, &e);
+    if (f->fits && rc == 0 && f->step_s < g->best_s)    /* it must not cut others by its time: it comes behind all of them */
+        rc = simulate_waits(&f->plan, &e, &f->waits);
     evaluation_free(&e);
     return rc;
 }
