@@ -1,14 +1,12 @@
 /* step.c -- see step.h. */
 #include "sim/clock/step.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fail.h"
+#include "base/parallel.h"
 #include "base/room.h"
 
 int step_open(const struct plan *p, const struct schedules *const *of, int n, struct cost_cache *cache,
@@ -177,53 +175,19 @@ double step_seconds(const struct step *st, const struct step_view *as)
     return rc < 0 ? -1 : line.step_s;
 }
 
-struct viewing {
-    const struct step *st;
-    const struct step_view *views;
-    int n;
-    double *out;
-    atomic_int next, failed;
-    char why[256];                  /* of the thread that failed first */
-};
+struct viewing { const struct step *st; const struct step_view *views; double *out; };
 
-static void *view(void *arg)
+static int view(void *of, int64_t i)
 {
-    struct viewing *v = arg;
-    char why[256];
+    const struct viewing *v = of;
 
-    struct fail_sink before = fail_divert(why, sizeof why);
-    for (int i; (i = atomic_fetch_add(&v->next, 1)) < v->n && !v->failed; )
-        if ((v->out[i] = step_seconds(v->st, &v->views[i])) < 0 && atomic_fetch_add(&v->failed, 1) == 0)
-            memcpy(v->why, why, sizeof why);
-    fail_restore(before);
-    return NULL;
-}
-
-/* A thread costs as much as some thousand entries. */
-enum { LONG_STEP = 1 << 14, VIEW_THREADS = 8 };
-
-static int threads_for(const struct step *st, int views)
-{
-    int64_t cores = sysconf(_SC_NPROCESSORS_ONLN), entries = 0;
-
-    for (int i = 0; i < st->n; i++)
-        entries += st->role[i].s->end[SCHED_STEADY] - st->role[i].s->begin[SCHED_STEADY];
-    int most = views < VIEW_THREADS ? views : VIEW_THREADS;
-    return entries < LONG_STEP ? 1 : cores < most ? (int)cores : most;
+    v->out[i] = step_seconds(v->st, &v->views[i]);
+    return v->out[i] < 0 ? -1 : 0;
 }
 
 int step_views(const struct step *st, const struct step_view *views, int n, double *out)
 {
-    struct viewing v = { .st = st, .views = views, .n = n, .out = out };
-    int most = threads_for(st, n), started = 0;
-    pthread_t threads[VIEW_THREADS];
-
-    while (started < most - 1 && pthread_create(&threads[started], NULL, view, &v) == 0)
-        started++;
-    view(&v);                       /* this thread works too: fewer threads change nothing */
-    for (int i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
-    return v.failed ? fail("%s", v.why) : 0;
+    return parallel_each(n, 0, view, &(struct viewing){ st, views, out });
 }
 
 int step_time(const struct plan *p, const struct evaluation *e, struct cost_cache *cache, struct coll_memo *memo,

@@ -2,20 +2,20 @@
 #include "sim/search/grid.h"
 
 #include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/fail.h"
+#include "base/parallel.h"
 #include "base/room.h"
 #include "model/plan/knob.h"
 #include "sim/clock/step.h"
 #include "sim/search/bounds.h"
 #include "sim/search/found.h"
 #include "sim/search/programs.h"
+
+enum { WAVE = 8 };                     /* plans that are looked at at once */
 
 struct grid {
     const struct search_options *o;
@@ -24,11 +24,9 @@ struct grid {
     int64_t n, room, ncut, cut_room, considered;
     struct programs programs;
     struct cost_cache *cache;       /* of the time bounds */
-    int64_t end;                    /* of the wave */
-    atomic_llong next;              /* of the wave, the candidate that the next free thread takes */
+    int64_t from, end;              /* of the wave */
+    struct desk { struct cost_cache *cache; struct coll_memo memo; } desk[WAVE];
     double  best_s;                 /* the fastest that fits, when the wave began */
-    atomic_int failed;
-    char    why[256];               /* of the thread that failed first */
     char    refusal[256];           /* of the first candidate that plan_check() refused */
 };
 
@@ -208,40 +206,16 @@ static int assess(const struct grid *g, struct found *f, bool whole, struct cost
     return rc;
 }
 
-static void *worker(void *arg)
+/* One plan of the wave; prices are kept by slot, each of which one plan at a time has. */
+static int one_of_wave(void *of, int64_t i)
 {
-    struct grid *g = arg;
-    struct cost_cache *cache = NULL;
-    struct coll_memo memo = { 0 };
-    char why[256];
+    struct grid *g = of;
+    struct desk *d = &g->desk[i];
+    struct found *f = &g->found[g->from + i];
 
-    struct fail_sink before = fail_divert(why, sizeof why);
-    for (int64_t i; (i = atomic_fetch_add(&g->next, 1)) < g->end && !g->failed;) {
-        if (!cache)
-            cache = cost_cache_new(&g->found[i].plan);
-        if (assess(g, &g->found[i], false, cache, &memo) < 0 && atomic_fetch_add(&g->failed, 1) == 0)
-            memcpy(g->why, why, sizeof why);
-    }
-    cost_cache_free(cache);
-    fail_restore(before);
-    return NULL;
-}
-
-enum { WAVE = 8, MOST_THREADS = WAVE };
-
-/* Plans from `from` to below g->end, each by whichever thread is free. */
-static void run_wave(struct grid *g, int64_t from)
-{
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int n = g->o->threads > 0 ? g->o->threads : cores > 0 ? (int)cores : 1, started = 0;
-    pthread_t threads[MOST_THREADS];
-
-    g->next = from;
-    while (started < n - 1 && started < MOST_THREADS && pthread_create(&threads[started], NULL, worker, g) == 0)
-        started++;
-    worker(g);                          /* this thread works too: fewer threads change nothing */
-    for (int i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
+    if (!d->cache)
+        d->cache = cost_cache_new(&f->plan);
+    return assess(g, f, false, d->cache, &d->memo);
 }
 
 /* ---- all of them ---- */
@@ -267,24 +241,28 @@ static int by_lack(const void *a, const void *b)
 /* How many were evaluated; -1 reported. */
 static int64_t run_all(struct grid *g)
 {
-    int64_t from = 0;
+    char why[256];
 
     qsort(g->found, (size_t)g->n, sizeof *g->found, by_bound);
     g->best_s = INFINITY;
-    while (from < g->n && (g->o->exhaustive || g->found[from].bound_s <= SEARCH_NEAR * g->best_s)) {
-        for (g->end = from; g->end < g->n && g->end < from + WAVE; g->end++)
+    while (g->from < g->n && (g->o->exhaustive || g->found[g->from].bound_s <= SEARCH_NEAR * g->best_s)) {
+        for (g->end = g->from; g->end < g->n && g->end < g->from + WAVE; g->end++)
             if (!g->o->exhaustive && g->found[g->end].bound_s > SEARCH_NEAR * g->best_s)
                 break;
-        if (g->o->go_on && !g->o->go_on(g->o->go_on_of, from, g->n))
+        if (g->o->go_on && !g->o->go_on(g->o->go_on_of, g->from, g->n))
             return fail("search: stopped before all plans were looked at");
-        run_wave(g, from);
-        if (g->failed)
-            return fail("a candidate that passed the checks could not be planned: %s", g->why);
-        for (; from < g->end; from++)
-            if (g->found[from].looked_at && g->found[from].fits && !g->found[from].waits && g->found[from].step_s < g->best_s)
-                g->best_s = g->found[from].step_s;
+        struct fail_sink before = fail_divert(why, sizeof why);
+        int rc = parallel_each(g->end - g->from, g->o->threads, one_of_wave, g);
+        fail_restore(before);
+        if (rc < 0)
+            return fail("a candidate that passed the checks could not be planned: %s", why);
+        for (; g->from < g->end; g->from++) {
+            const struct found *f = &g->found[g->from];
+            if (f->looked_at && f->fits && !f->waits && f->step_s < g->best_s)
+                g->best_s = f->step_s;
+        }
     }
-    return from;
+    return g->from;
 }
 
 /* Nothing fits: of those of which only a bound is known, all that may lack less than the nearest does. */
@@ -355,6 +333,8 @@ int grid_search(const struct search_options *o, struct search_result *out)
         rc = answer(&g, out);
     out->seconds = now() - start;
     cost_cache_free(g.cache);
+    for (int i = 0; i < WAVE; i++)
+        cost_cache_free(g.desk[i].cache);
     programs_free(&g.programs);
     free(g.found);
     free(g.cut);
