@@ -29,7 +29,7 @@
 #define TORCH     (DP_TORCH | DDP_TORCH | ZRO | FSDP2)
 #define ALL       (PAPER | TORCH | FSDP1 | DS)
 /* Where adapters and frozen weights are planned. */
-#define TUNED     (DDP_TORCH | FSDP2)
+#define TUNED     (DDP_TORCH | FSDP2 | DS0 | DS12)
 /* Where torchtitan, or the papers, divide a model as well. */
 #define GRID      (PAPER | DDP_TORCH | FSDP2)
 

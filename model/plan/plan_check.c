@@ -453,7 +453,9 @@ static int check_train(const struct plan *p, const char *where)
         return fail("%s: train: kernels \"%s\" train everything so far: take torch-sdpa or torch-eager", where, kernels_name(p->kernels));
     if (!plan_is_data_parallel(p))
         return fail("%s: train: adapters and frozen weights beside tensor, context or pipeline parallelism are not supported yet", where);
-    if (plan_recipe(p).kept != DT_FP32)
+    if (p->dialect == DIALECT_DEEPSPEED && p->ds.offload_optimizer.device != OFFLOAD_NONE)
+        return fail("%s: train: adapters and frozen weights beside deepspeed.offload_optimizer are not supported yet", where);
+    if (p->dialect != DIALECT_DEEPSPEED && plan_recipe(p).kept != DT_FP32)
         return fail("%s: train: PEFT keeps adapters of a model in %s in fp32 (autocast_adapter_dtype): units and optimizers of two "
                     "dtypes are not supported yet: leave model_dtype out", where, dtype_name(plan_recipe(p).kept));
     if (p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD)
