@@ -37,6 +37,17 @@ def tune(model, plan):
     return model
 
 
+def only_trained(name):
+    """MemTracker hooks every parameter's gradient; a frozen one has none."""
+    register = getattr(torch.Tensor, name)
+
+    class Nothing:
+        def remove(self): pass
+    setattr(torch.Tensor, name, lambda p, hook: register(p, hook) if p.requires_grad else Nothing())
+
+
+only_trained("register_hook")
+only_trained("register_post_accumulate_grad_hook")
 blocks_of, shard, wrap_ddp = steps.blocks_of, steps.shard, steps.wrap_ddp
 steps.blocks_of = lambda model: blocks_of(model.get_base_model() if hasattr(model, "get_base_model") else model)
 steps.shard = lambda model, plan, mesh: shard(tune(model, plan), plan, mesh)
@@ -90,15 +101,18 @@ def name_of(plan):
 def main():
     a = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     a.add_argument("--only", default="")
+    a.add_argument("--more", action="store_true", help="only what the file lacks, appended")
     a.add_argument("-o", default="memory.jsonl")
     a = a.parse_args()
     steps.without_gpu()
-    with open(a.o, "w") as out:
+    have = {json.loads(line).get("name") for line in open(a.o)} if a.more else set()
+    with open(a.o, "a" if a.more else "w") as out:
         todo = [p for p in cases() if a.only in name_of(p)]
         models = {p["model"]: steps.MODELS[p["model"]] for p in todo}
-        print(json.dumps({"torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__,
-                          "models": models}), file=out)
-        for plan in todo:
+        if not a.more:
+            print(json.dumps({"torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__,
+                              "models": models}), file=out)
+        for plan in (p for p in todo if name_of(p) not in have):
             print(json.dumps({"name": name_of(plan), "plan": plan, "steady": steps.run(plan)}), file=out, flush=True)
 
 
