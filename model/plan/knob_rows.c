@@ -29,6 +29,8 @@
 #define PAPER     (P_DP | P_DDP | P_ZERO1 | P_ZERO2 | P_ZERO3 | P_FSDP)
 #define TORCH     (DP_TORCH | DDP_TORCH | ZRO | FSDP2)
 #define ALL       (PAPER | TORCH | FSDP1 | DS)
+/* Where adapters and frozen weights are planned. */
+#define TUNED     (DDP_TORCH | FSDP2 | DS0 | DS12)
 /* Where torchtitan, or the papers, divide a model as well. */
 #define GRID      (PAPER | DDP_TORCH | FSDP2)
 
@@ -49,6 +51,9 @@ static const char *const optimizer_words[] = { "adamw", NULL };
 static const char *const device_words[]    = { "none", "cpu", "nvme", NULL };
 static const char *const context_words[]   = { "all-gather", "ring", "ulysses", NULL };
 static const char *const pipeline_words[]  = { "gpipe", "1f1b", "interleaved", "looped-bfs", "zb1p", "zbv", "dualpipev", NULL };
+static const char *const train_words[]     = { "patterns of tensor names", "all", "lora", NULL };
+static const char *const target_words[]    = { "names of modules", "", "all-linear", NULL };
+static const char *const module_words[]    = { "names of modules", NULL };
 static const char *const a_version[]       = { "a version", NULL };
 static const char *const a_path[]          = { "a path", NULL };
 
@@ -70,6 +75,8 @@ static const char *const titan_recompute[]      = { "none", "", "full", "", "", 
 #define WORD(member, w, d)         .type = KNOB_WORD, AT(member), .words = w, .def = (d)
 
 #define TEXT(member, what)         .type = KNOB_TEXT, AT(member), .words = what, .hi = sizeof ((struct plan *)0)->member
+
+#define LIST(member, w)            .type = KNOB_LIST, AT(member), .words = w, .hi = sizeof ((struct plan *)0)->member
 
 #define IDLE(f)             .idle = knob_idle_##f
 #define USUAL(f, in_words)  .usual = knob_usual_##f, .usually = (in_words)
@@ -165,6 +172,16 @@ static const struct knob rows[] = {
       .label = ", %.0f host threads", .about = "threads of a rank's optimizer on the host; 0: its share of the cores" },
     { "", "framework_version", TEXT(framework_version, a_version), .cells = ALL & ~PAPER,
       NULL_IS(0), OURS, .about = "null: the newest known, of DeepSpeed 0.19.6" },
+
+    { "", "train", LIST(train.what, train_words), .cells = TUNED, .say = knob_say_train,
+      .about = "all; lora: PEFT's adapters beside frozen weights; or names of tensors that train (* and ? stand for letters)" },
+    { "lora", "rank", INT(train.rank, 1, 1 << 16, 8), .cells = TUNED, IDLE(lora), .about = "LoraConfig's r" },
+    { "lora", "alpha", REAL(train.alpha, 0, 1 << 30, 8), .above = true, .cells = TUNED, IDLE(lora), .about = "lora_alpha: adapters count alpha / rank" },
+    { "lora", "dropout", REAL(train.dropout, 0, 1, 0), .cells = TUNED, IDLE(lora), .about = "lora_dropout: on what adapters read" },
+    { "lora", "target_modules", LIST(train.target_modules, target_words), .cells = TUNED, .null = KNOB_NULL_DEFAULT, IDLE(lora),
+      .about = "layers that get adapters; null: PEFT's of the family" },
+    { "lora", "modules_to_save", LIST(train.modules_to_save, module_words), .cells = TUNED, .null = KNOB_NULL_DEFAULT, IDLE(lora),
+      .about = "modules of which a copy trains; null: none" },
 
     { "parallel", "tensor", INT(parallel.tensor, 1, 1 << 12, 1), .cells = GRID, .label = ", tensor %.0f", NOT_ACCELERATE(1),
       TITAN("--parallelism.tensor-parallel-degree"), .about = "ranks that share each block's tensors" },

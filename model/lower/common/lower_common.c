@@ -25,8 +25,10 @@ void lower_declare_activations(struct schedules *s, const struct local_model *lo
 void lower_tensor_parts(struct schedules *s, const struct model *m, int buf, int times, enum dtype dt,
                   const int64_t *owner, int64_t rank)
 {
+    bool of_states = s->bufs[buf].category != CAT_PARAMS;
+
     for (int t = 0; t < m->ntensors; t++)
-        for (int i = 0; i < times && (!owner || owner[t] == rank); i++)
+        for (int i = 0; i < times && (!owner || owner[t] == rank) && !(of_states && m->tensors[t].frozen); i++)
             sched_part(s, buf, round512(m->tensors[t].numel * dtype_bytes(dt)));
 }
 
@@ -123,7 +125,7 @@ struct op *lower_adamw(struct schedules *s, const struct plan *p, enum adamw_for
     struct op *o = sched_op(s, OP_OPTIMIZER, st, PHASE_OPTIMIZER, "AdamW");
 
     o->u.optimizer.elems = elems;
-    o->u.optimizer.tensors = p->model.ntensors;
+    o->u.optimizer.tensors = p->model.ntrainable;
     set_bytes(o, p, form);
     return o;
 }

@@ -23,7 +23,8 @@ int lower_zero3_check(const struct plan *p);
  * one per block, numbered by block; in a pipeline as many for each micro-step. */
 void lower_declare_activations(struct schedules *s, const struct local_model *local, int acts[NPIECE]);
 
-/* The family has `times` allocations for each tensor, of those that `owner` gives to `rank` (NULL: of all). */
+/* The family has `times` allocations for each tensor, of those that `owner` gives to `rank` (NULL: of all); but for
+ * parameters, of those that train. */
 void lower_tensor_parts(struct schedules *s, const struct model *m, int buf, int times, enum dtype dt,
                   const int64_t *owner, int64_t rank);
 
