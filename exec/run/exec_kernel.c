@@ -461,7 +461,7 @@ static int context_run(const struct kernel_call *c, struct kernels *k)
 {
     struct attention a = attention(c);
 
-    return executor_context_run(c, k, &a);
+    return exec_context_run(c, k, &a);
 }
 
 static int attend(const struct kernel_call *c, struct kernels *k)
@@ -469,8 +469,8 @@ static int attend(const struct kernel_call *c, struct kernels *k)
     struct attention a = attention(c);
     bool rotary = c->k->fn == FN_ROTARY || c->k->fn == FN_ROTARY_BACK;
 
-    if (executor_context_is(c->x))
-        return executor_context_run(c, k, &a);
+    if (exec_context_is(c->x))
+        return exec_context_run(c, k, &a);
     if (rotary)
         return kernels_ops(k)->rotary(k, &a, c->x->p->model.rotary_dim, c->x->inv_freq,
                                       c->at[c->k->fn == FN_ROTARY ? SLOT_QKV : SLOT_DQKV], c->k->fn == FN_ROTARY_BACK);
@@ -496,12 +496,12 @@ int executor_kernel_run(const struct kernel_call *c)
     switch ((enum kernel_fn)c->k->fn) {
     case FN_NONE:            return 0;
     case FN_EMBED:           return embed(c, k);
-    case FN_POSITIONS:       return executor_context_is(c->x) ? context_run(c, k) : positions(c, k);
+    case FN_POSITIONS:       return exec_context_is(c->x) ? context_run(c, k) : positions(c, k);
     case FN_NORM:            return norm(c, k);
     case FN_LINEAR:          return linear(c, k);
     case FN_LOSS:            return loss(c, k);
     case FN_EMBED_BACK:      return embed_back(c, k);
-    case FN_POSITIONS_BACK:  return executor_context_is(c->x) ? context_run(c, k) : positions_back(c, k);
+    case FN_POSITIONS_BACK:  return exec_context_is(c->x) ? context_run(c, k) : positions_back(c, k);
     case FN_NORM_BACK:       return norm_back(c, k);
     case FN_LINEAR_DW:       return linear_dw(c, k);
     case FN_LINEAR_DX:       return linear_dx(c, k);

@@ -238,7 +238,7 @@ struct kernel_call {
 int executor_kernel_run(const struct kernel_call *c);
 
 /* ---- exec_context.c: kernels of a rank that has a share of each sample's positions, which are `a`'s ---- */
-bool executor_context_is(const struct executor *x);
-int  executor_context_run(const struct kernel_call *c, struct kernels *k, const struct attention *a);
+bool exec_context_is(const struct executor *x);
+int  exec_context_run(const struct kernel_call *c, struct kernels *k, const struct attention *a);
 
 #endif
