@@ -45,7 +45,9 @@ enum kernel_fn {
     FN_NONE,                        /* frees only; or a kernel of another implementation */
     FN_EMBED, FN_POSITIONS, FN_NORM, FN_LINEAR, FN_ROTARY, FN_ATTENTION, FN_ACTIVATION, FN_LOSS,
     FN_EMBED_BACK, FN_POSITIONS_BACK, FN_NORM_BACK, FN_LINEAR_DW, FN_LINEAR_DX, FN_ROTARY_BACK,
-    FN_ATTENTION_BACK, FN_ACTIVATION_BACK, FN_OUTPUT_BACK, FN_Q_NORM, FN_Q_NORM_BACK, NKERNEL_FN
+    FN_ATTENTION_BACK, FN_ACTIVATION_BACK, FN_OUTPUT_BACK, FN_Q_NORM, FN_Q_NORM_BACK,
+    FN_NORM_BACK_KEPT,              /* its parameters' gradients wait in a place, until FN_GRAD_KEPT hands them out */
+    FN_GRAD_KEPT, NKERNEL_FN
 };
 
 /* The tensors that pass between kernels of a block.  IDS and DX belong to the micro-step, the
@@ -59,6 +61,8 @@ enum slot {
      * a gradient that was one. */
     SLOT_GATHERED, SLOT_DGATHERED, SLOT_PARTIAL, SLOT_DSHARE,
     SLOT_LABELS,                    /* where another stage of a pipeline has the ids */
+    /* Of a backward in two halves: the gradient of attention's output, and those of norms' parameters, which wait. */
+    SLOT_DY_OUT, SLOT_DNORM1, SLOT_DNORM2,
     NSLOT
 };
 
