@@ -94,9 +94,9 @@ static int check_pipeline(const struct plan *p)
 {
     enum pipeline_kind kind = p->parallel.pipeline_schedule;
 
-    if (p->parallel.pipeline > 1 && pipeline_splits(kind))
-        return fail("parallel.pipeline_schedule: %s is planned only (dpxplan): dpxrun has no kernels that compute weights' "
-                    "gradients apart", pipeline_name(kind));
+    if (p->parallel.pipeline > 1 && p->parallel.tensor > 1 && pipeline_splits(kind))
+        return fail("parallel.pipeline_schedule: %s with parallel.tensor is planned only (dpxplan): dpxrun has no kernels that "
+                    "compute the gradients of a cut block's weights apart", pipeline_name(kind));
     return 0;
 }
 

@@ -59,6 +59,9 @@ enum kernel_fn {
     FN_ATTENTION_DELTA, FN_ATTENTION_PART_BACK,
     FN_DKEYS_ADD, FN_DKEYS_JOIN,    /* what other ranks added up; and is the rank's own, with dq in fp32 */
     FN_DEAL, FN_COLLECT,            /* tensor `step` (enum dealt) in parts for each rank; and what came */
+    /* Of a backward in two halves. */
+    FN_NORM_BACK_KEPT,              /* its parameters' gradients wait in a place, until FN_GRAD_KEPT hands them out */
+    FN_GRAD_KEPT,
     NKERNEL_FN
 };
 
@@ -81,6 +84,8 @@ enum slot {
     /* An all-to-all's parts; all positions of the rank's heads. */
     SLOT_SENT, SLOT_CAME, SLOT_QKV_HEADS, SLOT_ATTN_HEADS, SLOT_DA_HEADS, SLOT_DQKV_HEADS,
     SLOT_LABELS,                    /* where another stage of a pipeline has the ids */
+    /* Of a backward in two halves: the gradient of attention's output, and those of norms' parameters, which wait. */
+    SLOT_DY_OUT, SLOT_DNORM1, SLOT_DNORM2,
     NSLOT
 };
 

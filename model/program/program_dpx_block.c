@@ -278,6 +278,18 @@ static int attention_core_back(struct dpx *d, int *da)
     return dqkv;
 }
 
+int dpx_block_attention_back(struct dpx *d, int *da)
+{
+    int dqkv = d->context > 1 ? dpx_context_attention_back(d, da) : attention_core_back(d, da);
+
+    if (d->m->position == POS_ROPE)
+        dpx_kernel(d, FN_ROTARY_BACK, "rotary backward", KC_ELEMENTWISE, 2 * d->n * (d->q + d->kv) * d->e);
+    if (d->m->qk_norm)
+        qk_norm_back(d);
+    dpx_gone(d, &d->k.qkv);
+    return dqkv;
+}
+
 static void attention_back(struct dpx *d)
 {
     int da = 0;
@@ -291,12 +303,7 @@ static void attention_back(struct dpx *d)
     dpx_linear_back(d, GEMM("attention output"), ROLE_ATTN_OUT, d->h, d->q, NULL, &da, SLOT_DA);
     dpx_gone(d, &dy);
     dpx_gone(d, &all);
-    int dqkv = d->context > 1 ? dpx_context_attention_back(d, &da) : attention_core_back(d, &da);
-    if (d->m->position == POS_ROPE)
-        dpx_kernel(d, FN_ROTARY_BACK, "rotary backward", KC_ELEMENTWISE, 2 * d->n * (d->q + d->kv) * d->e);
-    if (d->m->qk_norm)
-        qk_norm_back(d);
-    dpx_gone(d, &d->k.qkv);
+    int dqkv = dpx_block_attention_back(d, &da);
     int dn = d->dn;
     d->dn = 0;
     all = dpx_gather(d, SLOT_NORM1, SLOT_GATHERED);
