@@ -176,9 +176,12 @@ static int residual(const struct kernel_call *c, struct kernels *k)
                                     c->param_dt, residual_of(c, at->role), &d);
 }
 
-/* The gradient of what a half added to the residual, of this rank's positions: through its dropout, or the residual's. */
+/* The gradient of what a half added to the residual, of this rank's positions: through its dropout or kept for
+ * later, or the residual's. */
 static void *own_output_grad(const struct kernel_call *c, const struct linear_place *at)
 {
+    if (at->role == ROLE_ATTN_OUT && c->at[SLOT_DY_OUT])
+        return c->at[SLOT_DY_OUT];
     return at->dy == SLOT_DX && c->at[SLOT_DY] ? c->at[SLOT_DY] : c->at[at->dy];
 }
 
@@ -252,6 +255,37 @@ static int norm_back(const struct kernel_call *c, struct kernels *k)
                                      c->param[0], c->param_dt, c->at[stats], act_dtype(c), c->at[SLOT_DX], !final,
                                      c->grad[0].wanted ? c->grad[0].p : NULL,
                                      c->grad[1].wanted ? c->grad[1].p : NULL, c->grad[0].dt, c->grad[0].into);
+}
+
+/* Where the gradients of a norm's parameters wait: the weight's, the bias's behind it. */
+static void *kept_grads(const struct kernel_call *c)
+{
+    return c->at[c->k->role == ROLE_NORM_MLP ? SLOT_DNORM2 : SLOT_DNORM1];
+}
+
+static int norm_back_kept(const struct kernel_call *c, struct kernels *k)
+{
+    const struct model *m = &c->x->p->model;
+    enum dtype gt = executor_grad_dtype(c->x);
+    struct kernel_call kept = *c;
+    bool bias = m->norm == NORM_LAYER;
+
+    kept.grad[0] = (struct grad_out){ .p = kept_grads(c), .dt = gt, .into = GRAD_SET, .wanted = true };
+    kept.grad[1] = (struct grad_out){ .p = offset(kept_grads(c), m->hidden, gt), .dt = gt, .into = GRAD_SET, .wanted = bias };
+    return norm_back(&kept, k);
+}
+
+static int grad_kept(const struct kernel_call *c, struct kernels *k)
+{
+    enum dtype gt = executor_grad_dtype(c->x);
+    int64_t h = c->x->p->model.hidden;
+
+    for (int b = 0; b < 2; b++)
+        if (c->grad[b].wanted &&
+            kernels_ops(k)->copy(k, h, c->grad[b].p, c->grad[b].dt, offset(kept_grads(c), b * h, gt), gt, 1,
+                                 c->grad[b].into == GRAD_ADD) < 0)
+            return -1;
+    return 0;
 }
 
 /* ---- the ends ---- */
@@ -421,10 +455,11 @@ static int output_back(const struct kernel_call *c, struct kernels *k)
     const struct plan *p = c->x->p;
     int64_t n = rows(c) * p->model.hidden;
     struct dropout d = output_dropout(c, c->k->half);
+    void *dy = !c->k->half && c->at[SLOT_DY_OUT] ? c->at[SLOT_DY_OUT] : c->at[SLOT_DY];
 
-    if (kernels_ops(k)->copy(k, n, c->at[SLOT_DY], act_dtype(c), c->at[SLOT_DX], act_dtype(c), 1, false) < 0)
+    if (kernels_ops(k)->copy(k, n, dy, act_dtype(c), c->at[SLOT_DX], act_dtype(c), 1, false) < 0)
         return -1;
-    return kernels_ops(k)->dropout_back(k, n, c->at[SLOT_DY], act_dtype(c), &d);
+    return d.p > 0 ? kernels_ops(k)->dropout_back(k, n, dy, act_dtype(c), &d) : 0;
 }
 
 /* Samples from s on, as many as a->batch. */
@@ -493,6 +528,8 @@ int executor_kernel_run(const struct kernel_call *c)
     case FN_EMBED_BACK:      return embed_back(c, k);
     case FN_POSITIONS_BACK:  return positions_back(c, k);
     case FN_NORM_BACK:       return norm_back(c, k);
+    case FN_NORM_BACK_KEPT:  return norm_back_kept(c, k);
+    case FN_GRAD_KEPT:       return grad_kept(c, k);
     case FN_LINEAR_DW:       return linear_dw(c, k);
     case FN_LINEAR_DX:       return linear_dx(c, k);
     case FN_OUTPUT_BACK:     return output_back(c, k);

@@ -49,7 +49,9 @@ enum kernel_fn {
     /* Of tensor-parallel ranks: this rank's rows of the vocabulary, a row-parallel product's part of a sum, what follows
      * the sum, that product's bias, cross-entropy of cut logits. */
     FN_EMBED_ROWS, FN_EMBED_ROWS_BACK, FN_LINEAR_PART, FN_RESIDUAL, FN_LINEAR_DB,
-    FN_LOGITS_MOST, FN_LOGITS_LABEL, FN_LOGITS_SUM, FN_LOGITS_LOSS, FN_LOGITS_WHOLE, NKERNEL_FN
+    FN_LOGITS_MOST, FN_LOGITS_LABEL, FN_LOGITS_SUM, FN_LOGITS_LOSS, FN_LOGITS_WHOLE,
+    FN_NORM_BACK_KEPT,              /* its parameters' gradients wait in a place, until FN_GRAD_KEPT hands them out */
+    FN_GRAD_KEPT, NKERNEL_FN
 };
 
 /* The tensors that pass between kernels of a block.  IDS and DX belong to the micro-step, the
@@ -63,6 +65,8 @@ enum slot {
      * a gradient that was one. */
     SLOT_GATHERED, SLOT_DGATHERED, SLOT_PARTIAL, SLOT_DSHARE,
     SLOT_LABELS,                    /* where another stage of a pipeline has the ids */
+    /* Of a backward in two halves: the gradient of attention's output, and those of norms' parameters, which wait. */
+    SLOT_DY_OUT, SLOT_DNORM1, SLOT_DNORM2,
     NSLOT
 };
 
