@@ -75,10 +75,14 @@ static int planned_only(const char *key, int64_t degree, const char *what)
 /* By our own kernels, hence in the dialect that plans them. */
 static int check_tensor(const struct plan *p)
 {
+    if (p->parallel.tensor > 1 && p->parallel.pipeline > 1 && pipeline_splits(p->parallel.pipeline_schedule))
+        return fail("parallel.pipeline_schedule: %s with parallel.tensor is planned only (dpxplan): a backward whose weights "
+                    "wait has no collectives between its kernels yet", pipeline_name(p->parallel.pipeline_schedule));
     return p->dialect == DIALECT_PAPER ? 0 : planned_only("tensor", p->parallel.tensor, "tensor");
 }
 
 static int check_context(const struct plan *p)  { return planned_only("context", p->parallel.context, "context"); }
+
 /* A V's bottom hands over within a rank. */
 static int check_pipeline(const struct plan *p)
 {
