@@ -75,9 +75,6 @@ static int planned_only(const char *key, int64_t degree, const char *what)
 /* By our own kernels, hence in the dialect that plans them. */
 static int check_tensor(const struct plan *p)
 {
-    if (p->parallel.tensor > 1 && p->parallel.pipeline > 1 && pipeline_splits(p->parallel.pipeline_schedule))
-        return fail("parallel.pipeline_schedule: %s with parallel.tensor is planned only (dpxplan): a backward whose weights "
-                    "wait has no collectives between its kernels yet", pipeline_name(p->parallel.pipeline_schedule));
     return p->dialect == DIALECT_PAPER ? 0 : planned_only("tensor", p->parallel.tensor, "tensor");
 }
 
@@ -93,13 +90,14 @@ static int check_context(const struct plan *p)
     return 0;
 }
 
-/* A V's bottom hands over within a rank. */
+/* Backward in two halves needs kernels that keep what arrives at each weight. */
 static int check_pipeline(const struct plan *p)
 {
     enum pipeline_kind kind = p->parallel.pipeline_schedule;
 
-    if (p->parallel.pipeline > 1 && pipeline_is_v(kind))
-        return fail("parallel.pipeline_schedule: %s is planned only (dpxplan)", pipeline_name(kind));
+    if (p->parallel.pipeline > 1 && p->parallel.tensor > 1 && pipeline_splits(kind))
+        return fail("parallel.pipeline_schedule: %s with parallel.tensor is planned only (dpxplan): dpxrun has no kernels that "
+                    "compute the gradients of a cut block's weights apart", pipeline_name(kind));
     return 0;
 }
 

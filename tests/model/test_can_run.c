@@ -130,7 +130,7 @@ static void tensor_parallel_ranks_run(void **state)
     for (enum pipeline_kind kind = 0; kind < NPIPELINE; kind++)
         for (int stages = 1; stages <= 2; stages++) {
             struct plan p;
-            bool waits = stages > 1 && (pipeline_splits(kind) || pipeline_is_v(kind));
+            bool waits = stages > 1 && pipeline_splits(kind);
             plan_of("{'model_type':'llama','num_hidden_layers':4}", &p);
             p.dialect = DIALECT_PAPER;
             p.parallel.tensor = 2;
@@ -153,9 +153,12 @@ static void pipelines_run(void **state)
         p.parallel.pipeline = 2;
         p.parallel.pipeline_schedule = kind;
         fail_capture(why, sizeof why);
-        assert_int_equal(can_run(&p), pipeline_is_v(kind) ? -1 : 0);
+        p.parallel.tensor = p.parallel.context = 1;
+        assert_int_equal(can_run(&p), 0);
+        p.parallel.tensor = 2;
+        assert_int_equal(can_run(&p), -1);
         fail_capture(NULL, 0);
-        assert_true(!pipeline_is_v(kind) || strstr(why, "parallel.pipeline_schedule"));
+        assert_non_null(strstr(why, pipeline_splits(kind) ? "parallel.pipeline_schedule" : "parallel.tensor"));
         plan_free(&p);
     }
 }
