@@ -158,8 +158,7 @@ static bool reads_parameters(const struct kernel *k)
 {
     switch ((enum kernel_fn)k->fn) {
     case FN_EMBED: case FN_POSITIONS: case FN_NORM: case FN_LINEAR: case FN_NORM_BACK: case FN_LINEAR_DX:
-    case FN_EMBED_ROWS: case FN_LINEAR_PART: case FN_RESIDUAL:
-    case FN_NORM_BACK_KEPT:
+    case FN_EMBED_ROWS: case FN_LINEAR_PART: case FN_RESIDUAL: case FN_NORM_BACK_KEPT:
         return true;
     default:
         return false;
@@ -289,7 +288,8 @@ static int grad_place(const struct segment *g, const struct kernel *k, int tenso
 static bool makes_gradient(const struct segment *g, const struct kernel *k, bool bias)
 {
     switch ((enum kernel_fn)k->fn) {
-    case FN_NORM_BACK: case FN_EMBED_BACK: case FN_EMBED_ROWS_BACK: case FN_POSITIONS_BACK: case FN_GRAD_KEPT:
+    case FN_NORM_BACK: case FN_EMBED_BACK: case FN_EMBED_ROWS_BACK: case FN_POSITIONS_BACK:
+    case FN_GRAD_KEPT:
         return true;
     case FN_LINEAR_DB:
         return bias;
