@@ -47,11 +47,13 @@ void executor_compute_reset(struct executor *x)
         x->flight[i] = (struct flight){ -1, -1, -1 };
 }
 
+static bool is_block(enum piece_id id) { return piece_is_block(id) || id == PIECE_BLOCK_SPLIT; }
+
 static struct context *context_of(const struct executor *x, const struct op *o, enum piece_id id, int block)
 {
     struct context *of_step = &x->ctx[x->staged ? o->step * x->nctx : 0];
 
-    return &of_step[piece_is_block(id) ? CTX_BLOCK0 + block : id == PIECE_EMBED ? CTX_EMBED : CTX_HEAD];
+    return &of_step[is_block(id) ? CTX_BLOCK0 + block : id == PIECE_EMBED ? CTX_EMBED : CTX_HEAD];
 }
 
 static struct flight *flight_of(const struct executor *x, const struct op *o)
@@ -156,6 +158,7 @@ static bool reads_parameters(const struct kernel *k)
 {
     switch ((enum kernel_fn)k->fn) {
     case FN_EMBED: case FN_POSITIONS: case FN_NORM: case FN_LINEAR: case FN_NORM_BACK: case FN_LINEAR_DX:
+    case FN_EMBED_ROWS: case FN_LINEAR_PART: case FN_RESIDUAL: case FN_NORM_BACK_KEPT:
         return true;
     default:
         return false;
@@ -207,7 +210,7 @@ static struct view *destination(const struct segment *g, int tensor)
     return NULL;
 }
 
-static enum dtype grad_dtype(const struct executor *x)
+enum dtype executor_grad_dtype(const struct executor *x)
 {
     return x->recipe.autocast ? DT_FP32 : x->recipe.used;
 }
@@ -222,7 +225,7 @@ static bool is_tied_head(const struct segment *g, const struct kernel *k)
 
 static bool is_tied_embedding(const struct segment *g, const struct kernel *k)
 {
-    return k->fn == FN_EMBED_BACK && g->x->p->model.tied;
+    return (k->fn == FN_EMBED_BACK || k->fn == FN_EMBED_ROWS_BACK) && g->x->p->model.tied;
 }
 
 /* Memory of its own for a gradient that a kernel makes. */
@@ -230,7 +233,7 @@ static int64_t new_grad(const struct segment *g, int tensor)
 {
     struct executor *x = g->x;
 
-    return executor_take(x, grad_bytes(x, tensor, grad_dtype(x)), (enum category)g->op->u.compute.grads);
+    return executor_take(x, grad_bytes(x, tensor, executor_grad_dtype(x)), (enum category)g->op->u.compute.grads);
 }
 
 /* Where kernel k leaves the gradient of one tensor; *own: memory that is given back after it. */
@@ -242,7 +245,7 @@ static int grad_place(const struct segment *g, const struct kernel *k, int tenso
     struct view *to = destination(g, tensor);
     int64_t at;
 
-    *out = (struct grad_out){ .dt = grad_dtype(x), .into = GRAD_SET, .wanted = true };
+    *out = (struct grad_out){ .dt = executor_grad_dtype(x), .into = GRAD_SET, .wanted = true };
     if (!to && !is_tied_head(g, k))
         return fail("the schedule's entry \"%s\" has no buffer for the gradient of %s", g->op->what,
                     tensor_of(x, tensor)->name);
@@ -281,18 +284,28 @@ static int grad_place(const struct segment *g, const struct kernel *k, int tenso
     return 0;
 }
 
+/* Whether a kernel makes the gradient of its role's weight, or bias. */
+static bool makes_gradient(const struct segment *g, const struct kernel *k, bool bias)
+{
+    switch ((enum kernel_fn)k->fn) {
+    case FN_NORM_BACK: case FN_EMBED_BACK: case FN_EMBED_ROWS_BACK: case FN_POSITIONS_BACK:
+    case FN_GRAD_KEPT:
+        return true;
+    case FN_LINEAR_DB:
+        return bias;
+    case FN_LINEAR_DW:              /* where a kernel of its own adds the bias, it makes that gradient too */
+        return !bias || tensor_ranks(g->x) == 1 || (k->role != ROLE_ATTN_OUT && k->role != ROLE_DOWN);
+    default:
+        return false;
+    }
+}
+
 /* own[]: memory of gradients that goes after the kernel. */
 static int find_gradients(const struct segment *g, const struct kernel *k, struct kernel_call *c, int64_t own[2])
 {
     own[0] = own[1] = -1;
-    switch ((enum kernel_fn)k->fn) {
-    case FN_LINEAR_DW: case FN_NORM_BACK: case FN_EMBED_BACK: case FN_POSITIONS_BACK:
-        break;
-    default:
-        return 0;
-    }
     for (int b = 0; b < 2; b++) {
-        int t = role_tensor(g, (enum tensor_role)k->role, b);
+        int t = makes_gradient(g, k, b) ? role_tensor(g, (enum tensor_role)k->role, b) : -1;
         if (t >= 0 && grad_place(g, k, t, c, &c->grad[b], &own[b]) < 0)
             return -1;
     }
@@ -352,7 +365,7 @@ static int issue_kernel(const struct segment *g, const struct kernel *k)
 int executor_issue_compute(struct executor *x, const struct op *o, int64_t iteration)
 {
     enum piece_id id = (enum piece_id)o->u.compute.piece;
-    bool block = piece_is_block(id);
+    bool block = is_block(id);
     int number = o->unit + o->unit_by * (int)iteration;
     struct segment g = { .x = x, .op = o, .piece = &x->s->program.piece[id], .id = id,
                          .pass = (enum pass)o->u.compute.pass,

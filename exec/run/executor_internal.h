@@ -116,6 +116,11 @@ struct executor {
     struct exec_ran *ran; int64_t nran, room_ran;
 };
 
+/* What of the model, and of the positions outside of attention and MLP, is this rank's; all of it: rank 0 of 1. */
+static inline int64_t tensor_rank(const struct executor *x)  { return x->a.share ? x->a.share->tensor_rank : 0; }
+static inline int64_t tensor_ranks(const struct executor *x) { return x->a.share ? x->a.share->tensor_ranks : 1; }
+static inline bool    is_sequence(const struct executor *x)  { return x->a.share && x->a.share->sequence; }
+
 static inline const struct tensor *tensor_of(const struct executor *x, int t) { return &x->p->model.tensors[t]; }
 
 /* ---- instances.c ---- */
@@ -163,6 +168,9 @@ void executor_give(struct executor *x, int64_t at, const struct when *last);
 void executor_put(struct executor *x, const struct op *o, int (*run)(struct task *), void *self);
 
 /* ---- exec_compute.c ---- */
+
+/* What kernels leave gradients of parameters in, where they have memory of their own. */
+enum dtype executor_grad_dtype(const struct executor *x);
 
 int  executor_compute_open(struct executor *x);
 void executor_compute_close(struct executor *x);
@@ -234,6 +242,9 @@ int executor_kernel_run(const struct kernel_call *c);
 
 /* ---- exec_context.c: kernels of a rank that has a share of each sample's positions, which are `a`'s ---- */
 bool executor_context_is(const struct executor *x);
+/* The position in its sample of a row of this rank's micro-batch, all samples' positions one after the other; *n: it and how many
+ * rows behind it follow each other in the sample. */
+int64_t executor_context_position(const struct executor *x, int64_t row, int64_t *n);
 int  executor_context_run(const struct kernel_call *c, struct kernels *k, const struct attention *a);
 
 #endif

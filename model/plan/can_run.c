@@ -72,7 +72,12 @@ static int planned_only(const char *key, int64_t degree, const char *what)
                                   "communicators for it", key, degree, what);
 }
 
-static int check_tensor(const struct plan *p)   { return planned_only("tensor", p->parallel.tensor, "tensor"); }
+/* By our own kernels, hence in the dialect that plans them. */
+static int check_tensor(const struct plan *p)
+{
+    return p->dialect == DIALECT_PAPER ? 0 : planned_only("tensor", p->parallel.tensor, "tensor");
+}
+
 /* PyTorch's ring is a schedule of PyTorch's kernels.  Masks of dropout are functions of where an element lies in a whole sample. */
 static int check_context(const struct plan *p)
 {
@@ -84,14 +89,14 @@ static int check_context(const struct plan *p)
         return fail("dropout: dpxrun has none with parallel.context, whose ranks have parts of a sample");
     return 0;
 }
-/* Backward in two halves needs kernels that keep what arrives at each weight. */
+
+/* A V's bottom hands over within a rank. */
 static int check_pipeline(const struct plan *p)
 {
     enum pipeline_kind kind = p->parallel.pipeline_schedule;
 
-    if (p->parallel.pipeline > 1 && pipeline_splits(kind))
-        return fail("parallel.pipeline_schedule: %s is planned only (dpxplan): dpxrun has no kernels that compute weights' "
-                    "gradients apart", pipeline_name(kind));
+    if (p->parallel.pipeline > 1 && pipeline_is_v(kind))
+        return fail("parallel.pipeline_schedule: %s is planned only (dpxplan)", pipeline_name(kind));
     return 0;
 }
 

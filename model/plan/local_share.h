@@ -23,6 +23,7 @@ struct local_share {
     bool    embeds, heads;              /* it has the embedding; the final norm and the head */
     int64_t context_ranks, context_rank;    /* that share each sample's positions */
     bool    sequence;                   /* what is not cut by tensors runs on a share of the positions */
+    int64_t vocab;                      /* of the whole model: ceil(vocab / tensor_ranks) rows a rank, the last fewer */
 };
 
 /* All of it. */
@@ -47,6 +48,14 @@ struct local_positions local_share_positions(const struct plan *p, const struct 
  * `from` on the first `keys`; at step 0 (causal) each those up to itself. */
 struct local_sight { int64_t from, keys; bool causal; };
 struct local_sight local_share_sight(const struct plan *p, const struct local_share *s, int64_t step);
+
+/* Whether tensors like this one are cut by tensor parallelism; the others every rank has whole. */
+bool local_share_is_cut(const struct tensor *t);
+
+/* Which rows (dim 0) or columns (dim 1) of a whole tensor are a rank's, in its own order: runs of them, since fused tensors hold
+ * several projections.  dim -1: all of it. */
+struct local_cut { int dim, nruns; struct { int64_t from, n; } run[3]; };
+struct local_cut local_share_cut(const struct model *whole, const struct tensor *t, const struct local_share *share);
 
 /* The model that one rank computes, its chunks' blocks one after the other.  Column parallel, by output features: q, k, v, gate and up, with their biases, and
  * the head; row parallel, by input features: attention's output and down, whose biases every rank has; tokens

@@ -53,7 +53,12 @@ enum kernel_fn {
     FN_ATTENTION_DELTA, FN_ATTENTION_PART_BACK,
     FN_DKEYS_ADD, FN_DKEYS_JOIN,    /* what other ranks added up; and is the rank's own, with dq in fp32 */
     FN_DEAL, FN_COLLECT,            /* tensor `step` (enum dealt) in parts for each rank; and what came */
-    NKERNEL_FN
+    /* Of tensor-parallel ranks: this rank's rows of the vocabulary, a row-parallel product's part of a sum, what follows
+     * the sum, that product's bias, cross-entropy of cut logits. */
+    FN_EMBED_ROWS, FN_EMBED_ROWS_BACK, FN_LINEAR_PART, FN_RESIDUAL, FN_LINEAR_DB,
+    FN_LOGITS_MOST, FN_LOGITS_LABEL, FN_LOGITS_SUM, FN_LOGITS_LOSS, FN_LOGITS_WHOLE,
+    FN_NORM_BACK_KEPT,              /* its parameters' gradients wait in a place, until FN_GRAD_KEPT hands them out */
+    FN_GRAD_KEPT, NKERNEL_FN
 };
 
 /* What an all-to-all between positions and heads moves. */
@@ -75,6 +80,8 @@ enum slot {
     /* An all-to-all's parts; all positions of the rank's heads. */
     SLOT_SENT, SLOT_CAME, SLOT_QKV_HEADS, SLOT_ATTN_HEADS, SLOT_DA_HEADS, SLOT_DQKV_HEADS,
     SLOT_LABELS,                    /* where another stage of a pipeline has the ids */
+    /* Of a backward in two halves: the gradient of attention's output, and those of norms' parameters, which wait. */
+    SLOT_DY_OUT, SLOT_DNORM1, SLOT_DNORM2,
     NSLOT
 };
 

@@ -110,7 +110,9 @@ static double reduced(const struct coll_call *a, int64_t i)
         min = v < min ? v : min;
         sum += a->red == RED_PREMUL_SUM ? v * premul(r) : v;
     }
-    return a->red == RED_MAX ? max : a->red == RED_MIN ? min : rounded(a->dtype, a->red == RED_AVG ? sum / n : sum);
+    if (a->red == RED_MAX || a->red == RED_MIN)
+        return a->red == RED_MAX ? max : min;
+    return rounded(a->dtype, a->red == RED_AVG ? sum / n : sum);
 }
 
 /* ---- what goes in and what comes out ---- */
