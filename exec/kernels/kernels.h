@@ -55,14 +55,6 @@ struct attention {
     struct dropout drop;
 };
 
-/* Keys and values of `seq` tokens a sample, which may be other ranks': k of token u of sample s at kv + (s*seq + u)*ld, its v
- * kv_heads*dim further on.  Queries from `from` on see the first `keys` of their sample, those before it none; causal: query t
- * sees those up to t.  fresh: what is summed begins here; else it is there from parts before. */
-struct attention_part { const void *kv; int64_t ld, from, keys; bool causal, fresh; };
-
-/* n[0] x n[1] runs of `run` elements: run (i, j) begins i*to[0] + j*to[1] elements behind dst, i*from[0] + j*from[1] behind src. */
-struct runs { int64_t n[2], run, to[2], from[2]; enum dtype dt, st; bool add; };
-
 /* Logits whose columns are dealt out to ranks, `part` to each and the last ones fewer: this rank has n rows of
  * logits_columns(), one behind the other, from column rank * part on.  all: the ranks' arrays one after the other, each
  * n * part elements apart. */
@@ -76,6 +68,14 @@ static inline int64_t logits_columns(const struct cut_logits *l, int64_t rank)
 
 /* Of each row of all columns: the largest, the label's, the sum of e^(x - most). */
 struct logit_sums { const float *most, *label, *sum; };
+
+/* Keys and values of `seq` tokens a sample, which may be other ranks': k of token u of sample s at kv + (s*seq + u)*ld, its v
+ * kv_heads*dim further on.  Queries from `from` on see the first `keys` of their sample, those before it none; causal: query t
+ * sees those up to t.  fresh: what is summed begins here; else it is there from parts before. */
+struct attention_part { const void *kv; int64_t ld, from, keys; bool causal, fresh; };
+
+/* n[0] x n[1] runs of `run` elements: run (i, j) begins i*to[0] + j*to[1] elements behind dst, i*from[0] + j*from[1] behind src. */
+struct runs { int64_t n[2], run, to[2], from[2]; enum dtype dt, st; bool add; };
 
 /* AdamW with decoupled weight decay (torch.optim.AdamW's order of operations):
  * p *= 1 - lr*wd;  m += (1-b1)(g-m);  v = b2 v + (1-b2) g g;

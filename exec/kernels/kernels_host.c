@@ -89,6 +89,29 @@ static int host_copy(struct kernels *k, int64_t n, void *dst, enum dtype dt, con
     return 0;
 }
 
+static int host_residual(struct kernels *k, int64_t n, int64_t h, void *y, enum dtype at, const void *b,
+                         enum dtype wt, const void *residual, const struct dropout *d)
+{
+    const struct simd *s = k->simd;
+    struct dropout_rule r = dropout_rule(d);
+
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < h; j += CHUNK) {
+            float ys[CHUNK], more[CHUNK];
+            int64_t m = chunk_at(j, h), e = i * h + j;
+            float *to = floats_into(y, at, e, ys);
+            floats(s, y, at, e, m, ys);
+            if (b)
+                s->axpy(m, 1, floats(s, b, wt, j, m, more), to);
+            if (r.limit)
+                s->drop(m, to, r.seed, e, r.limit, r.keep);
+            s->axpy(m, 1, floats(s, residual, at, e, m, more), to);
+            floats_put(s, y, at, e, m, to);
+        }
+    return 0;
+}
+
 static void copy_run(const struct simd *s, const struct runs *r, void *dst, int64_t to, const void *src, int64_t from)
 {
     for (int64_t i = 0; i < r->run; i += CHUNK) {
@@ -113,29 +136,6 @@ static int host_copy_runs(struct kernels *k, const struct runs *r, void *dst, co
         int64_t a = i / r->n[1], b = i % r->n[1];
         copy_run(k->simd, r, dst, a * r->to[0] + b * r->to[1], src, a * r->from[0] + b * r->from[1]);
     }
-    return 0;
-}
-
-static int host_residual(struct kernels *k, int64_t n, int64_t h, void *y, enum dtype at, const void *b,
-                         enum dtype wt, const void *residual, const struct dropout *d)
-{
-    const struct simd *s = k->simd;
-    struct dropout_rule r = dropout_rule(d);
-
-#pragma omp parallel for num_threads(k->threads) schedule(static)
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < h; j += CHUNK) {
-            float ys[CHUNK], more[CHUNK];
-            int64_t m = chunk_at(j, h), e = i * h + j;
-            float *to = floats_into(y, at, e, ys);
-            floats(s, y, at, e, m, ys);
-            if (b)
-                s->axpy(m, 1, floats(s, b, wt, j, m, more), to);
-            if (r.limit)
-                s->drop(m, to, r.seed, e, r.limit, r.keep);
-            s->axpy(m, 1, floats(s, residual, at, e, m, more), to);
-            floats_put(s, y, at, e, m, to);
-        }
     return 0;
 }
 

@@ -496,7 +496,7 @@ static int context_run(const struct kernel_call *c, struct kernels *k)
 {
     struct attention a = attention(c);
 
-    return executor_context_run(c, k, &a);
+    return exec_context_run(c, k, &a);
 }
 
 static int attend(const struct kernel_call *c, struct kernels *k)
@@ -504,8 +504,8 @@ static int attend(const struct kernel_call *c, struct kernels *k)
     struct attention a = attention(c);
     bool rotary = c->k->fn == FN_ROTARY || c->k->fn == FN_ROTARY_BACK;
 
-    if (executor_context_is(c->x))
-        return executor_context_run(c, k, &a);
+    if (exec_context_is(c->x))
+        return exec_context_run(c, k, &a);
     if (rotary)
         return kernels_ops(k)->rotary(k, &a, c->x->p->model.rotary_dim, c->x->inv_freq,
                                       c->at[c->k->fn == FN_ROTARY ? SLOT_QKV : SLOT_DQKV], c->k->fn == FN_ROTARY_BACK);
@@ -531,12 +531,12 @@ int executor_kernel_run(const struct kernel_call *c)
     switch ((enum kernel_fn)c->k->fn) {
     case FN_NONE:            return 0;
     case FN_EMBED:           return embed(c, k);
-    case FN_POSITIONS:       return positions(c, k);
+    case FN_POSITIONS:       return exec_context_is(c->x) ? context_run(c, k) : positions(c, k);
     case FN_NORM:            return norm(c, k);
     case FN_LINEAR:          return linear(c, k);
     case FN_LOSS:            return loss(c, k);
     case FN_EMBED_BACK:      return embed_back(c, k);
-    case FN_POSITIONS_BACK:  return executor_context_is(c->x) ? context_run(c, k) : positions_back(c, k);
+    case FN_POSITIONS_BACK:  return exec_context_is(c->x) ? context_run(c, k) : positions_back(c, k);
     case FN_NORM_BACK:       return norm_back(c, k);
     case FN_NORM_BACK_KEPT:  return norm_back_kept(c, k);
     case FN_GRAD_KEPT:       return grad_kept(c, k);
@@ -547,9 +547,6 @@ int executor_kernel_run(const struct kernel_call *c)
         return attend(c, k);
     case FN_ACTIVATION: case FN_ACTIVATION_BACK:
         return activation(c, k);
-    case FN_KEYS: case FN_ATTENTION_PART: case FN_ATTENTION_SUM: case FN_ATTENTION_DELTA: case FN_ATTENTION_PART_BACK:
-    case FN_DKEYS_ADD: case FN_DKEYS_JOIN: case FN_DEAL: case FN_COLLECT:
-        return context_run(c, k);
     case FN_EMBED_ROWS:      return embed_rows(c, k);
     case FN_EMBED_ROWS_BACK: return embed_rows_back(c, k);
     case FN_LINEAR_PART:     return linear_part(c, k);
@@ -557,6 +554,9 @@ int executor_kernel_run(const struct kernel_call *c)
     case FN_LINEAR_DB:       return linear_db(c, k);
     case FN_LOGITS_MOST: case FN_LOGITS_LABEL: case FN_LOGITS_SUM: case FN_LOGITS_LOSS: case FN_LOGITS_WHOLE:
         return cut_loss(c, k);
+    case FN_KEYS: case FN_ATTENTION_PART: case FN_ATTENTION_SUM: case FN_ATTENTION_DELTA: case FN_ATTENTION_PART_BACK:
+    case FN_DKEYS_ADD: case FN_DKEYS_JOIN: case FN_DEAL: case FN_COLLECT:
+        return context_run(c, k);
     case FN_Q_NORM: case FN_Q_NORM_BACK: case NKERNEL_FN:
         break;
     }

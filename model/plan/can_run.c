@@ -89,8 +89,7 @@ static int check_context(const struct plan *p)
         return fail("dropout: dpxrun has none with parallel.context, whose ranks have parts of a sample");
     return 0;
 }
-
-/* A V's bottom hands over within a rank. */
+/* Backward in two halves needs kernels that keep what arrives at each weight. */
 static int check_pipeline(const struct plan *p)
 {
     enum pipeline_kind kind = p->parallel.pipeline_schedule;

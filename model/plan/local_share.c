@@ -33,8 +33,8 @@ bool local_share_is_cut(const struct tensor *t) { return cut_of(t) != CUT_NOT; }
 
 struct local_share local_share_whole(const struct model *m)
 {
-    return (struct local_share){ .vocab = m->vocab, .tensor_ranks = 1, .context_ranks = 1, .nchunks = 1, .chunk = { { 0, m->layers } }, .embeds = true,
-                                 .heads = true };
+    return (struct local_share){ .vocab = m->vocab, .tensor_ranks = 1, .context_ranks = 1, .nchunks = 1, .chunk = { { 0, m->layers } },
+                                 .embeds = true, .heads = true };
 }
 
 const char *local_share_refused(const struct model *m, int64_t ranks)
@@ -184,6 +184,8 @@ static void add(const struct model *m, int index, const struct local_share *s, s
     t->module = out->nmodules - 1;
     partial[out->ntensors++] = partial_of(t, s);
     out->params += t->numel;
+    out->trainable += t->frozen ? 0 : t->numel;
+    out->ntrainable += !t->frozen;
 }
 
 /* The last stage's copy of a tied embedding is its head. */
@@ -215,8 +217,8 @@ int local_share_model(const struct model *m, const struct local_share *s, struct
     out->ffn = part_of(m->ffn, s);
     out->vocab = part_of(m->vocab, s);
     out->tied = m->tied && s->embeds && s->heads;
-    out->ntensors = out->nmodules = out->block0 = 0;
-    out->params = 0;
+    out->ntensors = out->nmodules = out->ntrainable = out->block0 = 0;
+    out->params = out->trainable = 0;
     out->tensors = calloc((size_t)m->ntensors + 1, sizeof *out->tensors);
     out->modules = calloc((size_t)m->nmodules + 1, sizeof *out->modules);
     json_incref(out->rope_scaling);

@@ -97,6 +97,7 @@ static int send_of(const struct schedules *s, const struct op *o, int64_t iterat
     struct coll_call call = { .op = (enum coll_op)o->u.coll.op, .dtype = (enum dtype)o->u.coll.dtype,
                               .red = (enum red_op)o->u.coll.red, .elems = o->u.coll.elems,
                               .root = o->u.coll.root, .sum = n->deterministic ? SUM_ONCE : SUM_EACH_HOP,
+                              .parts = o->u.coll.op == COLL_ALL_TO_ALL && o->u.coll.parts ? &s->coll_parts[o->u.coll.parts] : NULL,
                               .algo = s->star ? ALGO_SERVER : n->deterministic ? ALGO_DIRECT : ALGO_RING };
     if (call.op == COLL_ALL_TO_ALL && o->u.coll.parts)
         call.parts = &s->coll_parts[o->u.coll.parts];

@@ -5,6 +5,9 @@
  *
  * One call in four sleeps up to DPX_DELAY_US microseconds (unset or 0: none does).  How long is a function of the seed, the rank and
  * how many calls the rank has made, so that ranks and threads drift apart in another way with each seed. */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L         /* nanosleep() */
+#endif
 static void late(void);
 #define AT_MESSAGE() late()
 #include "pmpi_count.c"
