@@ -266,6 +266,7 @@ static void qk_norm_back(struct dpx *d)
     dpx_gone(d, &d->k.stats[4]);
 }
 
+/* Of one rank's attention. */
 static int attention_core_back(struct dpx *d, int *da)
 {
     dpx_attention(d, FN_ATTENTION_BACK, "attention backward", d->n * (5 * d->q + 4 * d->kv) * d->e, 2 * attention_flops(d),
