@@ -320,12 +320,15 @@ $B/dpx_version.h: FORCE
 	echo "#define DPX_VERSION \"$(VERSION)$${git:+ ($$git)}\"" >$@.new; \
 	cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
+# Tests are built on all cores, unless -j says otherwise.
+jobs = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$$(nproc))
+
 # In two steps, since what the second needs may be installed by the first.
 # -k: a test that does not compile must not hide the results of the others.
 test:
 	@tools/install-deps.sh build test
-	@$(MAKE) --no-print-directory -k test-programs; built=$$?; \
-	$(if $(EMUTESTS),$(MAKE) --no-print-directory -k EMU=1 B=build-emu test-programs || built=1;) \
+	@$(MAKE) --no-print-directory $(jobs) -k test-programs; built=$$?; \
+	$(if $(EMUTESTS),$(MAKE) --no-print-directory $(jobs) -k EMU=1 B=build-emu test-programs || built=1;) \
 	B=$B tests/run.sh $$built $(TESTS) $(EMUTESTS) $(FUZZERS) $(SCRIPTS)
 # Preloaded by tests/mpi/*.sh: pmpi_*.c stand before MPI, alloc_*.c before malloc().
 PRELOADED := $(if $(filter-out 0,$(or $(MPI),1)),$(patsubst %.c,$B/%.so,$(wildcard tests/mpi/pmpi_*.c tests/mpi/alloc_*.c)))
