@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/size.h"
 #include "calib/bench/bench.h"
+#include "model/plan/knob.h"
 #include "model/plan/local_model.h"
 #include "model/program/program.h"
 
@@ -90,7 +91,7 @@ static int add_plan(struct bench_list *l, const struct bench_wish *w, const stru
     plan_defaults(p, STRAT_DDP, DIALECT_PAPER, precision);
     p->kernels = KERNELS_DPX;
     p->parallel.tensor = tensor;
-    p->shard_group = p->cluster.world_size / tensor;
+    knob_follow_parallel(p, NULL, NULL);
     if (plan_check(p, m->name) < 0 || (w->memory > 0 && check_memory(p, w->memory) < 0))
         return -1;
     struct bench_item *i = add(l, BENCH_PROGRAM, (w->cuda ? 3 : 0.3) + 6 * program_seconds(p, w->cuda));
