@@ -1,40 +1,8 @@
 /* The reference: one loop a formula, sums in double, one rounding on the way out.  It takes
  * fp64 arrays as well, so that tests can hold its gradients against finite differences. */
-#include "exec/kernels/kernels_internal.h"
-
 #include <math.h>
 
-#include "exec/kernels/half.h"
-
-static double get(const void *x, enum dtype t, int64_t i)
-{
-    switch (t) {
-    case DT_FP64: return ((const double *)x)[i];
-    case DT_BF16: return (double)half_from_bf16(((const uint16_t *)x)[i]);
-    default:      return (double)((const float *)x)[i];
-    }
-}
-
-static void put(void *x, enum dtype t, int64_t i, double value)
-{
-    switch (t) {
-    case DT_FP64: ((double *)x)[i] = value; break;
-    case DT_BF16: ((uint16_t *)x)[i] = half_to_bf16((float)value); break;
-    default:      ((float *)x)[i] = (float)value; break;
-    }
-}
-
-static void put_grad(void *x, enum dtype t, int64_t i, double value, enum grad_into into)
-{
-    put(x, t, i, into == GRAD_ADD ? get(x, t, i) + value : value);
-}
-
-static double dropped(const struct dropout *d, int64_t i, double x)
-{
-    if (!d || !(d->p > 0))
-        return x;
-    return dropout_drops(d, i) ? 0 : x / (1 - d->p);
-}
+#include "exec/kernels/kernels_ref.h"
 
 /* ---- embedding ---- */
 
@@ -523,6 +491,9 @@ const struct kernel_ops kernels_ref_ops = {
     .linear = linear, .linear_dw = linear_dw, .linear_dx = linear_dx,
     .rotary = rotary, .attention = attention, .attention_back = attention_back,
     .activation = activation, .activation_back = activation_back, .cross_entropy = cross_entropy,
+    .embed_rows = ref_embed_rows, .embed_rows_back = ref_embed_rows_back, .residual = ref_residual,
+    .linear_db = ref_linear_db, .logits_most = ref_logits_most, .logits_label = ref_logits_label,
+    .logits_sum = ref_logits_sum, .logits_loss = ref_logits_loss, .logits_whole = ref_logits_whole,
     .adamw = adamw, .copy = copy, .sum_squares = sum_squares,
     .sum = move_sum, .not_finite = move_not_finite, .exact_squares = move_exact_squares, .finish = move_finish,
     .zero = move_zero, .upload = move_upload, .download = move_download, .load = move_load,

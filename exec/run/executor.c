@@ -330,7 +330,7 @@ static uint64_t layouts(const struct executor *x)
  * more than those before may still leave other holes. */
 static int dry_run(struct executor *x)
 {
-    enum { MOST_STEPS = 64 };
+    enum { MOST_STEPS = 1024 };
     uint64_t left[MOST_STEPS];
     enum sched_id id = SCHED_INIT;
 

@@ -115,6 +115,11 @@ struct executor {
     struct exec_ran *ran; int64_t nran, room_ran;
 };
 
+/* What of the model, and of the positions outside of attention and MLP, is this rank's; all of it: rank 0 of 1. */
+static inline int64_t tensor_rank(const struct executor *x)  { return x->a.share ? x->a.share->tensor_rank : 0; }
+static inline int64_t tensor_ranks(const struct executor *x) { return x->a.share ? x->a.share->tensor_ranks : 1; }
+static inline bool    is_sequence(const struct executor *x)  { return x->a.share && x->a.share->sequence; }
+
 static inline const struct tensor *tensor_of(const struct executor *x, int t) { return &x->p->model.tensors[t]; }
 
 /* ---- instances.c ---- */

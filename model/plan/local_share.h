@@ -22,6 +22,7 @@ struct local_share {
     struct local_stage chunk[PLAN_MAX_CHUNKS];
     bool    embeds, heads;              /* it has the embedding; the final norm and the head */
     bool    sequence;                   /* what is not cut by tensors runs on a share of the positions */
+    int64_t vocab;                      /* of the whole model: ceil(vocab / tensor_ranks) rows a rank, the last fewer */
 };
 
 /* All of it. */
@@ -36,6 +37,14 @@ const char *local_share_refused(const struct model *m, int64_t tensor_ranks);
 /* A plan's share: what its rank has, by its digits on the axes of tensors and of the pipe.  The plan has passed
  * plan_check(). */
 struct local_share local_share_of(const struct plan *p, int64_t rank);
+
+/* Whether tensors like this one are cut by tensor parallelism; the others every rank has whole. */
+bool local_share_is_cut(const struct tensor *t);
+
+/* Which rows (dim 0) or columns (dim 1) of a whole tensor are a rank's, in its own order: runs of them, since fused tensors hold
+ * several projections.  dim -1: all of it. */
+struct local_cut { int dim, nruns; struct { int64_t from, n; } run[3]; };
+struct local_cut local_share_cut(const struct model *whole, const struct tensor *t, const struct local_share *share);
 
 /* The model that one rank computes, its chunks' blocks one after the other.  Column parallel, by output features: q, k, v, gate and up, with their biases, and
  * the head; row parallel, by input features: attention's output and down, whose biases every rank has; tokens

@@ -45,7 +45,11 @@ enum kernel_fn {
     FN_NONE,                        /* frees only; or a kernel of another implementation */
     FN_EMBED, FN_POSITIONS, FN_NORM, FN_LINEAR, FN_ROTARY, FN_ATTENTION, FN_ACTIVATION, FN_LOSS,
     FN_EMBED_BACK, FN_POSITIONS_BACK, FN_NORM_BACK, FN_LINEAR_DW, FN_LINEAR_DX, FN_ROTARY_BACK,
-    FN_ATTENTION_BACK, FN_ACTIVATION_BACK, FN_OUTPUT_BACK, FN_Q_NORM, FN_Q_NORM_BACK, NKERNEL_FN
+    FN_ATTENTION_BACK, FN_ACTIVATION_BACK, FN_OUTPUT_BACK, FN_Q_NORM, FN_Q_NORM_BACK,
+    /* Of tensor-parallel ranks: this rank's rows of the vocabulary, a row-parallel product's part of a sum, what follows
+     * the sum, that product's bias, cross-entropy of cut logits. */
+    FN_EMBED_ROWS, FN_EMBED_ROWS_BACK, FN_LINEAR_PART, FN_RESIDUAL, FN_LINEAR_DB,
+    FN_LOGITS_MOST, FN_LOGITS_LABEL, FN_LOGITS_SUM, FN_LOGITS_LOSS, FN_LOGITS_WHOLE, NKERNEL_FN
 };
 
 /* The tensors that pass between kernels of a block.  IDS and DX belong to the micro-step, the
