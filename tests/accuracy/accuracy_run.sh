@@ -41,7 +41,7 @@ calibrate() {
     cuts='--tensor 1'
     [ -z "$PARALLEL" ] || cuts=
     for ranks in 2 ${PARALLEL:+4}; do
-        on_ranks dpxcal run --ranks $ranks --threads 1 --model "$DIR/gpt.json,$DIR/llama.json" --seq 256 \
+        on_ranks dpxcal run --ranks "$ranks" --threads 1 --model "$DIR/gpt.json,$DIR/llama.json" --seq 256 \
             --micro-batch "1,2,4${PARALLEL:+,8}" $cuts --precision fp32 --seconds "$CALIBRATION" --db "$1"
     done
 }
