@@ -77,7 +77,7 @@ static int add_plan(struct bench_list *l, const struct bench_wish *w, const stru
                     enum dtype precision, int64_t tensor, bool sequence)
 {
     struct plan *p = &l->plan[l->nplans];
-    char cut[48] = "";
+    char cut[64] = "";
 
     if (l->nplans == MOST_PLANS)
         return fail("more than %d shapes to measure", MOST_PLANS);
