@@ -209,7 +209,7 @@ static int rotary(struct kernels *k, const struct attention *a, int64_t rot, con
             for (int64_t j = 0; j < rot / 2; j++) {
                 int64_t at = i * a->ld + h * a->dim + j;
                 /* The angle is fp32, as PyTorch's. */
-                double angle = (double)((float)(i % a->seq) * inv_freq[j]) * (inverse ? -1 : 1);
+                double angle = (double)((float)(a->first + i % a->seq) * inv_freq[j]) * (inverse ? -1 : 1);
                 double x = get(qkv, a->at, at), y = get(qkv, a->at, at + rot / 2);
                 put(qkv, a->at, at, x * cos(angle) - y * sin(angle));
                 put(qkv, a->at, at + rot / 2, y * cos(angle) + x * sin(angle));
@@ -490,6 +490,8 @@ const struct kernel_ops kernels_ref_ops = {
     .norm = norm, .norm_back = norm_back,
     .linear = linear, .linear_dw = linear_dw, .linear_dx = linear_dx,
     .rotary = rotary, .attention = attention, .attention_back = attention_back,
+    .attention_part = ref_attention_part, .attention_delta = ref_attention_delta,
+    .attention_part_back = ref_attention_part_back, .copy_runs = ref_copy_runs,
     .activation = activation, .activation_back = activation_back, .cross_entropy = cross_entropy,
     .embed_rows = ref_embed_rows, .embed_rows_back = ref_embed_rows_back, .residual = ref_residual,
     .linear_db = ref_linear_db, .logits_most = ref_logits_most, .logits_label = ref_logits_label,

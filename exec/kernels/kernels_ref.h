@@ -53,4 +53,14 @@ int ref_logits_loss(struct kernels *k, const struct cut_logits *l, void *logits,
 int ref_logits_whole(struct kernels *k, const struct cut_logits *l, const void *all, void *logits,
                      const int32_t *labels, float *losses, double scale);
 
+/* ---- kernels_ref_part.c ---- */
+
+int ref_attention_part(struct kernels *k, const struct attention *a, const struct attention_part *p, const void *qkv, float *o,
+                       float *lse);
+int ref_attention_delta(struct kernels *k, const struct attention *a, const void *o, const void *dout, float *delta);
+int ref_attention_part_back(struct kernels *k, const struct attention *a, const struct attention_part *p, const void *qkv,
+                            const float *lse, const void *dout, const float *delta, float *dq, int64_t ldq, void *dkv,
+                            int64_t ldkv);
+int ref_copy_runs(struct kernels *k, const struct runs *r, void *dst, const void *src);
+
 #endif

@@ -33,8 +33,8 @@ bool local_share_is_cut(const struct tensor *t) { return cut_of(t) != CUT_NOT; }
 
 struct local_share local_share_whole(const struct model *m)
 {
-    return (struct local_share){ .vocab = m->vocab, .tensor_ranks = 1, .nchunks = 1, .chunk = { { 0, m->layers } }, .embeds = true,
-                                 .heads = true };
+    return (struct local_share){ .vocab = m->vocab, .tensor_ranks = 1, .context_ranks = 1, .nchunks = 1, .chunk = { { 0, m->layers } },
+                                 .embeds = true, .heads = true };
 }
 
 const char *local_share_refused(const struct model *m, int64_t ranks)
@@ -184,6 +184,8 @@ static void add(const struct model *m, int index, const struct local_share *s, s
     t->module = out->nmodules - 1;
     partial[out->ntensors++] = partial_of(t, s);
     out->params += t->numel;
+    out->trainable += t->frozen ? 0 : t->numel;
+    out->ntrainable += !t->frozen;
 }
 
 /* The last stage's copy of a tied embedding is its head. */
@@ -215,8 +217,8 @@ int local_share_model(const struct model *m, const struct local_share *s, struct
     out->ffn = part_of(m->ffn, s);
     out->vocab = part_of(m->vocab, s);
     out->tied = m->tied && s->embeds && s->heads;
-    out->ntensors = out->nmodules = out->block0 = 0;
-    out->params = 0;
+    out->ntensors = out->nmodules = out->ntrainable = out->block0 = 0;
+    out->params = out->trainable = 0;
     out->tensors = calloc((size_t)m->ntensors + 1, sizeof *out->tensors);
     out->modules = calloc((size_t)m->nmodules + 1, sizeof *out->modules);
     json_incref(out->rope_scaling);
@@ -263,6 +265,7 @@ struct local_share local_share_of(const struct plan *p, int64_t rank)
     struct pipeline pipe = { of->pipeline_schedule, (int)m.size[AXIS_PIPE], (int)mesh_digit(&m, rank, AXIS_PIPE),
                              m.size[AXIS_PIPE] > 1 ? (int)of->virtual_stages : 1, (int)p->accumulation };
     struct local_share s = { .vocab = p->model.vocab, .tensor_ranks = m.size[AXIS_TENSOR], .tensor_rank = mesh_digit(&m, rank, AXIS_TENSOR),
+                             .context_ranks = m.size[AXIS_CONTEXT], .context_rank = mesh_digit(&m, rank, AXIS_CONTEXT),
                              .nchunks = pipe.chunks, .sequence = of->sequence && m.size[AXIS_TENSOR] > 1 };
     int stages = pipe.ranks * pipe.chunks;
 
@@ -274,4 +277,28 @@ struct local_share local_share_of(const struct plan *p, int64_t rank)
         s.heads |= stage == stages - 1;
     }
     return s;
+}
+
+/* Two chunks a rank only where there are several ranks. */
+static bool balanced(const struct plan *p, const struct local_share *s) { return s->context_ranks > 1 && p->parallel.context_balance; }
+
+struct local_positions local_share_positions(const struct plan *p, const struct local_share *s)
+{
+    int64_t chunks = s->context_ranks * (balanced(p, s) ? 2 : 1), run = p->seq / chunks;
+
+    return (struct local_positions){ balanced(p, s) ? 2 : 1, run, { s->context_rank * run, (chunks - 1 - s->context_rank) * run } };
+}
+
+/* The keys of a rank before this one begin before both of its chunks, and end behind them; those of a rank behind it lie between
+ * them. */
+struct local_sight local_share_sight(const struct plan *p, const struct local_share *s, int64_t step)
+{
+    int64_t all = plan_rank_seq(p);
+    bool before = step <= s->context_rank;
+
+    if (step == 0)
+        return (struct local_sight){ 0, all, true };
+    if (!balanced(p, s))
+        return (struct local_sight){ 0, before ? all : 0, false };
+    return (struct local_sight){ before ? 0 : all / 2, before ? all / 2 : all, false };
 }

@@ -293,6 +293,7 @@ int program_build_dpx(const struct local_model *local, bool stages, struct progr
     d->m = m;
     d->e = dtype_bytes(plan_recipe(p).autocast ? p->precision : plan_recipe(p).used);
     d->n = p->micro_batch * p->seq;
+    d->context = p->parallel.context;
     d->h = m->hidden;
     d->whole = local->whole;
     d->ranks = local->share.tensor_ranks;

@@ -23,7 +23,7 @@ static struct at unit(const struct paper *z, int position, int by)
     return (struct at){ r.cls, r.index, r.cls == UC_ROOT ? 0 : by };
 }
 
-static void name(struct paper *z, struct at u)
+void paper_name(struct paper *z, struct at u)
 {
     sched_of(z->s, unit_class_name(u.c), u.i, u.by);
 }
@@ -32,20 +32,25 @@ static void name(struct paper *z, struct at u)
 
 static void gather(struct paper *z, struct at u, enum phase phase, uint16_t after)
 {
-    struct op *o = sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, z->group,
-                              z->r.wire_gather, RED_NONE, z->padded[u.c]);
+    int from = z->away.params ? paper_away_bring(z, u, phase, after) : z->params[u.c];
+    struct op *o;
 
-    o->after = after;
+    if (from < 0) {                 /* one rank: it was brought where it is used */
+        z->s->ops[z->s->nops - 1].record = z->ev_gather;
+        return;
+    }
+    o = sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, z->group, z->r.wire_gather, RED_NONE, z->padded[u.c]);
+    o->after = z->away.params ? AFTER(STREAM_H2D) : after;
     o->record = z->ev_gather;
-    name(z, u);
-    sched_act(z->s, ACT_R, z->params[u.c], u.i, u.by);
+    paper_name(z, u);
+    sched_act(z->s, z->away.params ? ACT_R | ACT_FREE : ACT_R, from, u.i, u.by);
     sched_act(z->s, ACT_ALLOC | ACT_W, z->gathered[u.c], u.i, u.by);
 }
 
 static void drop(struct paper *z, struct at u, enum phase phase)
 {
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, phase, "drop");
-    name(z, u);
+    paper_name(z, u);
     sched_act(z->s, ACT_FREE, z->gathered[u.c], u.i, u.by);
 }
 
@@ -60,15 +65,15 @@ static void sum_partial(struct paper *z, struct at u, int family)
         return;
     o = sched_copy(z->s, STREAM_TENSOR, PHASE_REDUCE, "flatten partial gradients", bytes, bytes);
     o->after = AFTER(STREAM_COMPUTE);
-    name(z, u);
+    paper_name(z, u);
     sched_does(z->s, COPY_SET, 1);
     sched_act_as(z->s, ACT_R, family, u.i, u.by, z->partial_grads[u.c]);
     sched_act(z->s, ACT_ALLOC | ACT_W, z->sums[u.c], u.i, u.by);
     sched_coll(z->s, STREAM_TENSOR, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TENSOR, z->r.wire_reduce, RED_SUM, z->partial[u.c]);
-    name(z, u);
+    paper_name(z, u);
     sched_act(z->s, ACT_RW, z->sums[u.c], u.i, u.by);
     sched_copy(z->s, STREAM_TENSOR, PHASE_REDUCE, "copy sums back", bytes, bytes);
-    name(z, u);
+    paper_name(z, u);
     sched_does(z->s, COPY_SET, 1);
     sched_act_as(z->s, ACT_W, family, u.i, u.by, z->partial_grads[u.c]);
     sched_act(z->s, ACT_R | ACT_FREE, z->sums[u.c], u.i, u.by);
@@ -88,6 +93,8 @@ static void reduce_unit(struct paper *z, struct at u)
     int64_t shard = z->shards_optimizer ? z->padded[u.c] / z->n : z->numel[u.c], e = dtype_bytes(z->r.grad);
     uint16_t sums = after_sums(z, u);
 
+    if (z->away.states)
+        paper_away_await(z);
     sum_partial(z, u, z->full_grads[u.c]);
     if (z->n > 1) {
         o = sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE,
@@ -95,7 +102,7 @@ static void reduce_unit(struct paper *z, struct at u)
                        z->p->deterministic ? RED_SUM : RED_AVG,
                        z->shards_optimizer ? z->padded[u.c] : z->numel[u.c]);
         o->after = sums;
-        name(z, u);
+        paper_name(z, u);
         sched_act(z->s, ACT_R, z->full_grads[u.c], u.i, u.by);
         sched_act_as(z->s, ACT_W, z->full_grads[u.c], u.i, u.by, z->own_grads[u.c]);
     }
@@ -103,12 +110,16 @@ static void reduce_unit(struct paper *z, struct at u)
         o = sched_coll(z->s, STREAM_ALL_REDUCE, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_REPLICA,
                        z->r.wire_reduce, RED_AVG, shard);
         o->after = z->n > 1 ? AFTER(STREAM_REDUCE) : sums;
-        name(z, u);
+        paper_name(z, u);
         sched_act_as(z->s, ACT_RW, z->full_grads[u.c], u.i, u.by, z->own_grads[u.c]);
+    }
+    if (z->away.states) {
+        paper_away_gradient(z, u, AFTER(STREAM_ALL_REDUCE) | (z->n > 1 ? AFTER(STREAM_REDUCE) : sums));
+        return;
     }
     o = sched_copy(z->s, STREAM_REDUCE, PHASE_REDUCE, "add to shard", 2 * shard * e, shard * e);
     o->after = AFTER(STREAM_ALL_REDUCE) | (z->n > 1 ? 0 : sums);
-    name(z, u);
+    paper_name(z, u);
     sched_does(z->s, COPY_ADD, 1);
     sched_act_as(z->s, ACT_A, z->grads[u.c], u.i, u.by, z->shards_grads ? 0 : z->own_grads[u.c]);
     sched_act_as(z->s, ACT_R | ACT_FREE, z->full_grads[u.c], u.i, u.by, z->own_grads[u.c]);
@@ -171,7 +182,7 @@ static void run_blocks(struct paper *z, struct at u, struct unit_ref ref, int by
 static void await_gather(struct paper *z, struct at u, enum phase phase)
 {
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, phase, "await gather")->wait[0] = z->ev_gather;
-    name(z, u);
+    paper_name(z, u);
 }
 
 /* The unit is there for compute; it was asked for just in time, or while the unit before
@@ -210,8 +221,8 @@ static void alloc_full_grads(struct paper *z, struct at u)
         return;
     struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "gradient buffer");
     if (u.c == z->root.c)           /* first in backward: the last micro-step's have been reduced */
-        o->after = AFTER(STREAM_REDUCE);
-    name(z, u);
+        o->after = z->away.states ? AFTER(STREAM_D2H) : AFTER(STREAM_REDUCE);
+    paper_name(z, u);
     sched_act(z->s, ACT_ALLOC, z->full_grads[u.c], u.i, u.by);
 }
 
@@ -354,6 +365,9 @@ static void use_all(struct paper *z, int what, const int family[NUC])
             sched_act_all(z->s, what, family[c]);
 }
 
+/* Where this rank's own gradients and states are worked on. */
+static enum stream own_stream(const struct paper *z) { return z->away.states ? STREAM_HOST : STREAM_COMPUTE; }
+
 /* Gradients that the optimizer of this rank reads; those that are only read, for their norm, are counted by one of the
  * ranks that have them. */
 static void own_gradients(struct schedules *s, int what, void *arg)
@@ -396,9 +410,9 @@ static void forget_others(struct paper *z)
 /* The sum over all micro-steps becomes the average over ranks. */
 static void average_own(struct paper *z, int64_t bytes)
 {
-    struct op *o = sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "average gradients", bytes, bytes);
+    struct op *o = sched_copy(z->s, own_stream(z), PHASE_REDUCE, "average gradients", bytes, bytes);
 
-    o->after = AFTER(STREAM_REDUCE);
+    o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_D2H);
     sched_does(z->s, COPY_SET, 1.0 / (double)z->n);
     own_gradients(z->s, ACT_RW, z);
 }
@@ -424,6 +438,7 @@ static void micro_pass(void *arg, const struct micro *m)
 {
     const struct passes *e = arg;
 
+    e->z->away.first = m->first;
     if (m->pass == MICRO_FORWARD) {
         forward(e->z);
         return;
@@ -499,11 +514,44 @@ static void micro_steps(struct paper *z)
     bool whole = !z->fresh_grads, every = z->p->sync_every_micro_step && whole;
     struct passes e = { z, whole && (m == 1 || every), every && m > 1 && z->shards_optimizer && z->n > 1 };
 
-    micro_steps_emit(z->s, &(struct micro_order){ .steps = m }, &(struct micro_calls){ .emit = micro_pass }, &e);
+    micro_steps_emit(z->s, &(struct micro_order){ .steps = m, .first_differs = z->away.states }, &(struct micro_calls){ .emit = micro_pass }, &e);
     if (whole && !e.each)
         reduce_model(z, false);
     if (e.summed || (z->p->deterministic && z->n > 1))
         average_own(z, own_elems(z) * dtype_bytes(z->r.grad));
+}
+
+static void clip(struct paper *z, int64_t bytes)
+{
+    const struct norm_sum sums[] = { { z->group, z->shards_optimizer && z->n > 1 },
+                                     { GROUP_TENSOR, z->local->share.tensor_ranks > 1 } };
+
+    if (z->away.grads_in == SPACE_DISK)
+        paper_away_norm(z, sums, 2);
+    else
+        lower_clip_by_norm(z->s, own_stream(z), bytes, sums, 2, z->p->deterministic, own_gradients, z);
+}
+
+static void update(struct paper *z, int64_t elems)
+{
+    lower_adamw(z->s, z->p, ADAMW_ONE_KERNEL, elems);
+    use_all(z, ACT_R, z->grads);
+    use_all(z, ACT_RW, z->optimizer);
+    use_all(z, ACT_RW, z->params);
+}
+
+/* Parameters that every rank has whole: each updated its part. */
+static void gather_updated(struct paper *z)
+{
+    for (int c = 0; c < NUC; c++)
+        for (int i = 0; i < z->map.of_class[c]; i++) {
+            struct op *o = sched_coll(z->s, STREAM_GATHER, PHASE_OPTIMIZER, COLL_ALL_GATHER, z->group, z->r.wire_gather,
+                                      RED_NONE, z->padded[c]);
+            o->after = z->away.states ? AFTER(STREAM_H2D) : AFTER(STREAM_COMPUTE);
+            sched_of(z->s, unit_class_name((enum unit_class)c), i, 0);
+            sched_act_as(z->s, ACT_R, z->params[c], i, 0, z->own_params[c]);
+            sched_act(z->s, ACT_W, z->params[c], i, 0);
+        }
 }
 
 static int step(struct paper *z, enum sched_id id)
@@ -512,33 +560,24 @@ static int step(struct paper *z, enum sched_id id)
     int rc = 0;
 
     sched_begin(z->s, id);
+    if (z->away.states)
+        paper_away_begin(z);
     if (is_stage(z))
         rc = pipeline(z, id == SCHED_FIRST);
     else
         micro_steps(z);
-    struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions");
-    o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
+    sched_op(z->s, OP_MEMORY, own_stream(z), PHASE_REDUCE, "await reductions")->after =
+        AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE) | (z->away.states ? AFTER(STREAM_D2H) : 0);
     if (z->p->clip > 0)
-        lower_clip_by_norm(z->s, STREAM_COMPUTE, elems * e,
-                           (const struct norm_sum[]){ { z->group, z->shards_optimizer && z->n > 1 },
-                                                      { GROUP_TENSOR, z->local->share.tensor_ranks > 1 } },
-                           2, z->p->deterministic, own_gradients, z);
-    lower_adamw(z->s, z->p, ADAMW_ONE_KERNEL, elems);
-    use_all(z, ACT_R, z->grads);
-    use_all(z, ACT_RW, z->optimizer);
-    use_all(z, ACT_RW, z->params);
-    if (z->shards_optimizer && !z->shards_params && z->n > 1) {
-        for (int c = 0; c < NUC; c++)
-            for (int i = 0; i < z->map.of_class[c]; i++) {
-                o = sched_coll(z->s, STREAM_GATHER, PHASE_OPTIMIZER, COLL_ALL_GATHER, z->group,
-                               z->r.wire_gather, RED_NONE, z->padded[c]);
-                o->after = AFTER(STREAM_COMPUTE);
-                sched_of(z->s, unit_class_name((enum unit_class)c), i, 0);
-                sched_act_as(z->s, ACT_R, z->params[c], i, 0, z->own_params[c]);
-                sched_act(z->s, ACT_W, z->params[c], i, 0);
-            }
-    }
-    zero_gradients(z, PHASE_OPTIMIZER, elems * e);
+        clip(z, elems * e);
+    if (z->away.states)
+        paper_away_step(z);
+    else
+        update(z, elems);
+    if (z->shards_optimizer && !z->shards_params && z->n > 1)
+        gather_updated(z);
+    if (!z->away.states)
+        zero_gradients(z, PHASE_OPTIMIZER, elems * e);
     lower_read_loss(z->s);
     sched_end(z->s, id);
     return rc;
@@ -547,6 +586,11 @@ static int step(struct paper *z, enum sched_id id)
 static void init(struct paper *z)
 {
     sched_begin(z->s, SCHED_INIT);
+    if (z->away.states) {
+        paper_away_init(z);
+        sched_end(z->s, SCHED_INIT);
+        return;
+    }
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model states")->flags = OPF_LOAD;
     use_all(z, ACT_ALLOC | ACT_WRITE, z->params);
     use_all(z, ACT_ALLOC | ACT_WRITE, z->grads);
@@ -567,6 +611,7 @@ int lower_paper(const struct local_model *local, struct schedules *s)
                        .prefetches = p->strategy == STRAT_FSDP, .root = { UC_ROOT, 0, 0 }, .embeds = true, .heads = true };
 
     s->hooks = p->strategy == STRAT_FSDP;
+    paper_away_setup(&z);
     z.rank_in_group = local->shard_rank;        /* padding is equal on all: so are sizes */
     whole.unit = UNIT_MODEL;
     if (!z.shards_grads)

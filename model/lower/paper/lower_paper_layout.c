@@ -1,9 +1,7 @@
 /* lower_paper_layout.c -- the buffers of the papers' strategies: flat units, and which elements of which tensors they hold. */
 #include "model/lower/paper/lower_paper.h"
 
-/* A layout of elements [from, from+n) of the unit, `at` bytes into the buffer. */
-static int flat(struct paper *z, enum unit_class c, enum holds h, enum dtype t, int64_t from, int64_t n,
-                int64_t at)
+int paper_flat(struct paper *z, enum unit_class c, enum holds h, enum dtype t, int64_t from, int64_t n, int64_t at)
 {
     int layout = sched_layout(z->s, unit_stride(&z->map, c));
 
@@ -82,7 +80,7 @@ static void describe_tied(struct paper *z)
 
     for (int i = 0, t; z->local->partial && (t = unit_tensor(&z->map, UC_ROOT, i)) >= 0; from += m->tensors[t].numel, i++)
         if (z->local->partial[t] & MESH_AXIS(AXIS_PIPE))
-            z->tied_grads = flat(z, UC_ROOT, HOLDS_GRAD, z->r.grad, from, m->tensors[t].numel, from * g);
+            z->tied_grads = paper_flat(z, UC_ROOT, HOLDS_GRAD, z->r.grad, from, m->tensors[t].numel, from * g);
 }
 
 static void describe(struct paper *z, enum unit_class c)
@@ -92,28 +90,30 @@ static void describe(struct paper *z, enum unit_class c)
     int64_t whole_from = z->shards_optimizer ? mine : 0;
     int64_t whole_n = z->shards_optimizer ? shard : z->numel[c];
     int64_t e = dtype_bytes(z->r.kept), g = dtype_bytes(z->r.grad), states = whole_n * 4;
-    bool master = z->r.optimizer == 12;
+    bool master = paper_away_state_bytes(z) == 12;
 
-    sched_holds(s, z->params[c], z->shards_params ? flat(z, c, HOLDS_PARAM, z->r.kept, mine, shard, 0)
-                                                  : flat(z, c, HOLDS_PARAM, z->r.kept, 0, all, 0));
-    sched_holds(s, z->grads[c], z->shards_grads ? flat(z, c, HOLDS_GRAD, z->r.grad, mine, shard, 0)
-                                                : flat(z, c, HOLDS_GRAD, z->r.grad, 0, all, 0));
-    sched_holds(s, z->gathered[c], flat(z, c, HOLDS_PARAM, z->r.kept, 0, all, 0));
-    sched_holds(s, z->full_grads[c], flat(z, c, HOLDS_GRAD, z->r.grad, 0, all, 0));
-    z->own_grads[c] = flat(z, c, HOLDS_GRAD, z->r.grad, whole_from, whole_n, whole_from * g);
+    sched_holds(s, z->params[c], z->shards_params ? paper_flat(z, c, HOLDS_PARAM, z->r.kept, mine, shard, 0)
+                                                  : paper_flat(z, c, HOLDS_PARAM, z->r.kept, 0, all, 0));
+    sched_holds(s, z->grads[c], z->shards_grads ? paper_flat(z, c, HOLDS_GRAD, z->r.grad, mine, shard, 0)
+                                                : paper_flat(z, c, HOLDS_GRAD, z->r.grad, 0, all, 0));
+    sched_holds(s, z->gathered[c], paper_flat(z, c, HOLDS_PARAM, z->r.kept, 0, all, 0));
+    sched_holds(s, z->full_grads[c], paper_flat(z, c, HOLDS_GRAD, z->r.grad, 0, all, 0));
+    z->own_grads[c] = paper_flat(z, c, HOLDS_GRAD, z->r.grad, whole_from, whole_n, whole_from * g);
     z->norm_grads[c] = counted(z, c, whole_from, whole_n, z->shards_grads ? 0 : whole_from * g);
     if (c == UC_ROOT) {
-        z->others_grads = flat(z, c, HOLDS_GRAD, z->r.grad, 0, whole_from, 0);
+        z->others_grads = paper_flat(z, c, HOLDS_GRAD, z->r.grad, 0, whole_from, 0);
         unit_slices(&z->map, s, c, HOLDS_GRAD, z->r.grad, mine + shard, all - mine - shard,
                     (mine + shard) * g);
     }
     if (c == UC_ROOT && z->map.kind == UNIT_MODEL)
         describe_tied(z);
-    z->own_params[c] = flat(z, c, HOLDS_PARAM, z->r.kept, whole_from, whole_n, whole_from * e);
-    sched_holds(s, z->optimizer[c], flat(z, c, HOLDS_EXP_AVG, DT_FP32, whole_from, whole_n, 0));
+    z->own_params[c] = paper_flat(z, c, HOLDS_PARAM, z->r.kept, whole_from, whole_n, whole_from * e);
+    sched_holds(s, z->optimizer[c], paper_flat(z, c, HOLDS_EXP_AVG, DT_FP32, whole_from, whole_n, 0));
     unit_slices(&z->map, s, c, HOLDS_EXP_AVG_SQ, DT_FP32, whole_from, whole_n, states);
     if (master)
         unit_slices(&z->map, s, c, HOLDS_MASTER, DT_FP32, whole_from, whole_n, 2 * states);
+    if (z->away.states)
+        paper_away_describe(z, c, whole_from, whole_n);
 }
 
 void paper_declare(struct paper *z, enum unit_class c)
@@ -128,15 +128,17 @@ void paper_declare(struct paper *z, enum unit_class c)
     z->padded[c] = round_up(z->numel[c], z->n);
     shard = z->padded[c] / z->n;
     whole = z->shards_optimizer && z->n > 1 ? z->padded[c] : z->numel[c];
-    z->params[c] = sched_buf(s, CAT_PARAMS, "params", of, 0, n, e * (z->shards_params ? shard : whole));
-    z->grads[c] = sched_buf(s, CAT_GRADS, "grads", of, 0, n, g * (z->shards_grads ? shard : whole));
-    z->optimizer[c] = sched_buf(s, CAT_OPTIMIZER, "optimizer states", of, 0, n,
-                                z->r.optimizer * (z->shards_optimizer ? shard : whole));
+    z->params[c] = sched_buf_in(s, z->away.params_in, CAT_PARAMS, "params", of, 0, n, e * (z->shards_params ? shard : whole));
+    z->grads[c] = sched_buf_in(s, z->away.grads_in, CAT_GRADS, "grads", of, 0, n, g * (z->shards_grads ? shard : whole));
+    z->optimizer[c] = sched_buf_in(s, z->away.states_in, CAT_OPTIMIZER, "optimizer states", of, 0, n,
+                                   paper_away_state_bytes(z) * (z->shards_optimizer ? shard : whole));
     z->gathered[c] = sched_buf(s, CAT_UNSHARDED, "gathered params", of, 0, n, e * z->padded[c]);
     z->full_grads[c] = sched_buf(s, CAT_UNSHARDED_GRADS, "unit's grads", of, 0, n, g * z->padded[c]);
     for (int i = 0; i < n; i++)
         sched_unit(s, unit_class_name(c), i, z->numel[c], z->padded[c], shard);
     find_partial(z, c, of, n);
+    if (z->away.states)
+        paper_away_declare(z, c, shard);
     if (s->detailed)
         describe(z, c);
 }
