@@ -9,7 +9,7 @@
 # make bench-exec     the executor's speed, beside PyTorch's where PYTHON=... has torch
 # make accuracy       calibrate this machine, predict plans never used to fit, run them, and
 #                     what is left (20 minutes on a quiet machine; PLANS=20 STEPS=5 shorter;
-#                     LAB=1: on two emulated nodes, root)
+#                     LAB=1: on two emulated nodes, root); then plans with TP, CP and PP
 # make accuracy-public    predictions beside published training throughput
 # make fuzz           every parser under libFuzzer, FUZZ_SECONDS=60 each (clang)
 # make pages          write what the examples of README.md and docs/ print, and draw docs/gallery/
@@ -245,7 +245,7 @@ $(filter $B/tests/fuzz/fuzz_tree_%,$(FUZZERS)): $B/tests/fuzz/tree.c.o $(REPORTS
 $(addprefix $B/tests/fuzz/fuzz_,set sweep tree_request): $B/sim/plan/dpxplan_measured.c.o $(STORE)
 $B/tests/fuzz/fuzz_tree_request: $B/lib/dpx.c.o
 
-ACCURACY := $(patsubst %,$B/tests/accuracy/%,$(basename $(notdir $(wildcard tests/accuracy/accuracy_plans.c tests/accuracy/accuracy_table.c))))
+ACCURACY := $(patsubst %,$B/tests/accuracy/%,$(basename $(notdir $(wildcard tests/accuracy/accuracy_plans.c tests/accuracy/accuracy_parallel.c tests/accuracy/accuracy_table.c))))
 $(ACCURACY):  $B/%: $B/%.c.o           $(SIM) $(STORE) $(MODEL)
 
 $B/tests/accuracy/accuracy_public: $B/tests/accuracy/accuracy_public.c.o \
@@ -399,7 +399,8 @@ test-124m:
 accuracy:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory all $(ACCURACY)
-	@B=$B tests/accuracy/accuracy_run.sh
+	@status=0; B=$B tests/accuracy/accuracy_run.sh || status=$$?; \
+	[ -n "$(LAB)" ] || PARALLEL=1 B=$B tests/accuracy/accuracy_run.sh || status=$$?; exit $$status
 
 accuracy-public:
 	@tools/install-deps.sh build
