@@ -46,9 +46,12 @@ static int check_torch_tensor(const struct plan *p, const char *where)
 {
     const char *why = not_in_plan(&p->model);
 
-    if (p->parallel.async_tensor)
-        return fail("%s: parallel.async_tensor: it is a pass of torch.compile (\"Async TP requires compile\", torchtitan 0.2.2), "
-                    "and kernels \"torch-compile\" with it are not modelled yet", where);
+    if (p->parallel.async_tensor && p->kernels != KERNELS_TORCH_COMPILE)
+        return fail("%s: parallel.async_tensor: it is a pass of torch.compile (\"Async TP requires compile\", torchtitan 0.2.2): kernels "
+                    "\"torch-compile\"", where);
+    if (p->parallel.async_tensor && (p->parallel.tensor > p->cluster.gpus_per_node || p->cluster.gpus_per_node % p->parallel.tensor))
+        return fail("%s: parallel.async_tensor: its ranks read each other's memory: parallel.tensor %" PRId64 " has to lie within nodes of %"
+                    PRId64 " GPUs", where, p->parallel.tensor, (int64_t)p->cluster.gpus_per_node);
     if (p->kernels == KERNELS_DPX)
         return fail("%s: kernels: \"%s\" with parallel.tensor are not modelled in dialect %s: take torch-compile, torch-sdpa or torch-eager",
                     where, kernels_name(p->kernels), dialect_name(p->dialect));

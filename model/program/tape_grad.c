@@ -4,6 +4,7 @@
 
 #include "model/program/tape_collective.h"
 #include "model/program/tape_internal.h"
+#include "model/program/tape_parts.h"
 #include "model/program/tape_ring.h"
 
 static struct kernel *back(struct tape *t, const struct node *n, const char *name)
@@ -164,16 +165,20 @@ static void gemm(struct kernel *k, const struct node *n, int64_t rows, int64_t c
 
 static void run_linear(struct tape *t, const struct node *n, int out[])
 {
-    bool wants_x = n->edges[0].node || n->edges[0].tensor >= 0;
+    bool wants_x = n->edges[0].node || n->edges[0].tensor >= 0, parts = t->gathered.store && n->grad[0] == t->gathered.store;
 
     for (int i = 0; i < 2; i++) {
-        bool weight = (i == 0) == n->weight_first;
+        bool weight = (i == 0) == (n->weight_first && !parts);
         if (weight) {
             gemm(back(t, n, n->names.dw), n, n->k, n->n, n->m, dt_of(n, 1));
             out[1] = grad(t, n, 1, dt_of(n, 1));
         } else if (wants_x) {
             gemm(back(t, n, n->names.dx), n, n->m, n->k, n->n, dt_of(n, 0));
             out[0] = grad(t, n, 0, dt_of(n, 0));
+            if (parts) {
+                tape_product_in_parts(t, n->grad[0], dt_of(n, 0));
+                tape_parts_gathered(t);
+            }
         }
     }
     if (n->nedges > 2) {

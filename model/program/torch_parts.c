@@ -161,12 +161,39 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
 
 /* ---- tensor parallelism ---- */
 
+/* inductor's micro-pipeline pass joins a gather of several sequences with the products that read it, unless these add a bias; of
+ * one sequence DTensor's gather ends in a view that it does not know. */
+static bool joins_gathers(const struct torch_model *b)
+{
+    return b->t->compiled && b->p->parallel.async_tensor && b->p->micro_batch > 1;
+}
+
+bool torch_joins(const struct torch_model *b, enum tensor_role first)
+{
+    return joins_gathers(b) && torch_piece_tensor(b->m, b->block, first, true) < 0;
+}
+
 /* PrepareModuleInput: a DTensor whose gradients, each a part of a sum, are added up before they go on. */
-var torch_enter(struct torch_model *b, var x)
+var torch_enter(struct torch_model *b, var x, enum tensor_role first)
 {
     if (b->ranks == 1)
         return tape_hold(b->t, x);
-    return tape_collective(b->t, b->sequence ? MOVED_GATHER : MOVED_SUM_BACK, x, b->ranks, b->p->micro_batch > 1);
+    return tape_collective(b->t, b->sequence ? MOVED_GATHER : MOVED_SUM_BACK, x, b->ranks, b->p->micro_batch > 1,
+                           torch_joins(b, first));
+}
+
+var torch_linear_leaving(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, enum tensor_role role)
+{
+    struct tape *t = b->t;
+
+    t->scatters = t->compiled && b->p->parallel.async_tensor ? b->ranks : 0;
+    t->leaves = t->compiled && b->ranks > 1;
+    var y = torch_linear(b, names, x, n, k, role);
+    var z = torch_leave(b, y);
+    tape_drop(t, y);
+    t->scatters = 0;
+    t->leaves = false;
+    return z;
 }
 
 /* RowwiseParallel's output. */
@@ -174,7 +201,7 @@ var torch_leave(struct torch_model *b, var x)
 {
     if (b->ranks == 1)
         return tape_hold(b->t, x);
-    return tape_collective(b->t, b->sequence ? MOVED_SCATTER : MOVED_SUM, x, b->ranks, b->p->micro_batch > 1);
+    return tape_collective(b->t, b->sequence ? MOVED_SCATTER : MOVED_SUM, x, b->ranks, b->p->micro_batch > 1, joins_gathers(b));
 }
 
 /* ---- norms ---- */

@@ -291,6 +291,7 @@ static void what_torchtitan_or_pytorch_refuses_is_refused_by_name(void **state)
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"kernels\": \"torch-eager\", \"parallel\": { \"tensor\": 4 }", "create_causal_mask()" },
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"kernels\": \"torch-compile\", \"parallel\": { \"tensor\": 4, \"sequence\": false }", "parallel.sequence true" },
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 4, \"async_tensor\": true }", "Async TP requires compile" },
+        { "llama-3.1-70b", "\"strategy\": \"fsdp\", \"kernels\": \"torch-compile\", \"cluster\": \"4x4xh100\", \"parallel\": { \"tensor\": 8, \"async_tensor\": true }", "lie within nodes" },
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"loss\": \"chunked\", \"parallel\": { \"tensor\": 4 }", "logits that lie on several ranks" },
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"seq\": 1026, \"parallel\": { \"tensor\": 4 }", "does not divide" },
     };
