@@ -72,6 +72,7 @@ static const char *const titan_recompute[]      = { "none", "", "full", "", "", 
 
 #define IDLE(f)             .idle = knob_idle_##f
 #define USUAL(f, in_words)  .usual = knob_usual_##f, .usually = (in_words)
+#define FOLLOWS(f, in_words)  USUAL(f, in_words), .follows = true
 #define NULL_IS(v)          .null = KNOB_NULL_VALUE, .null_value = (v)
 #define TRY(t, f)           .turn = (t), .try_with = knob_try_##f
 #define TRIES(t, ...)       .turn = (t), .tries = (const double[]){ __VA_ARGS__ }, \
@@ -149,11 +150,11 @@ static const struct knob rows[] = {
       FSDP_KEY("fsdp_auto_wrap_policy"), TITAN_HAS(UNIT_BLOCK, "it wraps one block at a time"),
       .about = "what is gathered, reduced and freed together" },
     { "", "shard_group", INT(shard_group, 1, SIZE_LIMIT, 0), .cells = ALL, .null = KNOB_NULL_DEFAULT,
-      USUAL(shard_group, "all ranks; FSDP1's hybrid strategies: a node's"), TRY(4, shard_group),
+      FOLLOWS(shard_group, "all ranks; FSDP1's hybrid strategies: a node's"), TRY(4, shard_group),
       .label = ", shard group %.0f", .accelerate = { .cells = FSDP2, "parallelism_config", "parallelism_config_dp_shard_size" },
       TITAN("--parallelism.data-parallel-shard-degree"), .about = "ranks that share one copy" },
     { "", "sync_every_micro_step", BOOL(sync_every_micro_step, true), .cells = ALL,
-      USUAL(sync, "what the framework does; PyTorch: true"), TRY(3, sync), .say = knob_say_no_sync,
+      FOLLOWS(sync, "what the framework does; PyTorch: true"), TRY(3, sync), .say = knob_say_no_sync,
       .about = "false: reduce after the last micro-step only (no_sync)" },
     { "", "deterministic", BOOL(deterministic, false), .cells = ALL,
       TITAN_HAS(false, "its debug.deterministic is another thing"),
@@ -187,7 +188,7 @@ static const struct knob rows[] = {
       IDLE(pipeline), .label = " %s", NOT_ACCELERATE(PIPELINE_1F1B),
       TITAN("--parallelism.pipeline-parallel-schedule", titan_pipeline), .about = "the order of forwards and backwards" },
     { "parallel", "virtual_stages", INT(parallel.virtual_stages, 1, PLAN_MAX_CHUNKS, 1), .cells = GRID,
-      USUAL(virtual_stages, "2; gpipe and 1f1b: 1"), IDLE(pipeline), .label = ", %.0f chunks", NOT_ACCELERATE(1),
+      FOLLOWS(virtual_stages, "2; gpipe and 1f1b: 1"), IDLE(pipeline), .label = ", %.0f chunks", NOT_ACCELERATE(1),
       .about = "stages of a rank" },
     { "parallel", "first_stage_less_layers", INT(parallel.first_stage_less, 0, MODEL_MAX_LAYERS, 1), .cells = GRID,
       USUAL(stage_less, "1; in paper 0"), IDLE(pipeline), .label = ", first stage -%.0f", NOT_ACCELERATE(0),
@@ -221,7 +222,7 @@ static const struct knob rows[] = {
 
     { "fsdp", "reshard_after_forward", .type = KNOB_RESHARD, AT(fsdp.reshard_after_forward),
       .lo = 2, .hi = SIZE_LIMIT, .def = -1, .cells = FSDP2, NULL_IS(-1), TRY(7, reshard), .say = knob_say_reshard,
-      USUAL(reshard, "true; under a pipeline false"),
+      FOLLOWS(reshard, "true; under a pipeline false"),
       FSDP_KEY("fsdp_reshard_after_forward", .lacks = "accelerate takes true or false, not ranks"),
       TITAN("--parallelism.fsdp-reshard-after-forward"),
       .about = "null or true: units are freed after forward; false, or ranks to reshard to" },

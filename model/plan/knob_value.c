@@ -67,6 +67,15 @@ double knob_default(const struct plan *p, const struct knob *k)
     return k->usual ? k->usual(p) : k->def;
 }
 
+void knob_follow_parallel(struct plan *p, bool (*given)(const void *arg, const struct knob *k), const void *arg)
+{
+    const struct knob *k;
+
+    for (int i = 0; (k = knob_at(i)); i++)
+        if (k->follows && (k->cells & knob_cell(p)) && !(given && given(arg, k)))
+            knob_set(p, k, knob_default(p, k));
+}
+
 /* ---- ranges ---- */
 
 static int out_of_range(const char *where, const struct knob *k, double v)

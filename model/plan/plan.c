@@ -165,8 +165,6 @@ void plan_resolve(struct plan *p)
         p->reduce_dtype = p->ddp.model_dtype >= 0 ? (enum dtype)p->ddp.model_dtype : DT_FP32;
     if (!plan_sync_is_choice(p->strategy, p->dialect))
         p->sync_every_micro_step = p->deterministic || knob_usual_sync(p) > 0;
-    if (p->dialect == DIALECT_TORCH && p->strategy == STRAT_FSDP && p->fsdp.reshard_after_forward < 0)
-        p->fsdp.reshard_after_forward = (int64_t)knob_usual_reshard(p);     /* null is what the framework does */
     knob_reset_idle(p);
 }
 

@@ -311,6 +311,12 @@ static bool given(const json_t *j, const char *key)
     return v && !json_is_null(v);
 }
 
+/* Whether the file has a row's key: knob_follow_parallel()'s. */
+static bool chosen(const void *file, const struct knob *k)
+{
+    return given(k->object[0] ? json_object_get(file, k->object) : file, k->name);
+}
+
 /* Defaults that other keys of the file decide. */
 static void late_defaults(const json_t *j, struct plan *p)
 {
@@ -319,12 +325,7 @@ static void late_defaults(const json_t *j, struct plan *p)
     bool deepspeed = p->dialect == DIALECT_DEEPSPEED;
     struct plan resolved;
 
-    if (!given(j, "shard_group"))
-        p->shard_group = plan_data_ranks(p);
-    if (!given(json_object_get(j, "parallel"), "virtual_stages"))
-        p->parallel.virtual_stages = (int64_t)knob_usual_virtual_stages(p);
-    if (p->parallel.pipeline > 1 && !given(j, "sync_every_micro_step"))
-        p->sync_every_micro_step = knob_usual_sync(p) > 0;
+    knob_follow_parallel(p, chosen, j);
     /* FSDP1 without a device mesh shards within a node */
     if (p->dialect == DIALECT_TORCH_FSDP1 && hybrid && !given(j, "shard_group"))
         p->shard_group = p->cluster.gpus_per_node;
@@ -334,7 +335,6 @@ static void late_defaults(const json_t *j, struct plan *p)
         p->ds.communication_dtype = (int)p->reduce_dtype;
     resolved = *p;
     plan_resolve(&resolved);
-    p->fsdp.reshard_after_forward = resolved.fsdp.reshard_after_forward;     /* null is what the framework does */
     if (!given(j, "reduce_dtype"))
         p->reduce_dtype = resolved.reduce_dtype;
     /* fully_shard() since 2.15: in the parameters' own dtype */

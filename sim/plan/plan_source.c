@@ -263,15 +263,15 @@ json_t *plan_source_brief(const struct plan *p)
 {
     json_t *doc = plan_to_json(p), *usual, *v;
     struct plan plain = *p;
+    struct parallel_options none;
     const struct knob *k;
 
     plain.micro_batch = 0;          /* plan_defaults() keeps what is set */
     plan_defaults(&plain, p->strategy, p->dialect, p->precision);
-    plain.shard_group = (int64_t)knob_usual_shard_group(p);     /* by the degrees of "parallel", which stay */
-    if (p->parallel.pipeline > 1 && plain.fsdp.reshard_after_forward < 0 && p->dialect == DIALECT_TORCH)
-        plain.fsdp.reshard_after_forward = (int64_t)knob_usual_reshard(p);
-    if (p->parallel.pipeline > 1)
-        plain.sync_every_micro_step = knob_usual_sync(p) > 0;
+    none = plain.parallel;
+    plain.parallel = p->parallel;
+    knob_follow_parallel(&plain, NULL, NULL);
+    plain.parallel = none;          /* its degrees stay in the document */
     usual = plan_to_json(&plain);
     for (int i = 0; (k = knob_at(i)); i++) {
         json_t *in = k->object[0] ? json_object_get(doc, k->object) : doc;

@@ -91,16 +91,6 @@ static int take_schedules(struct grid *g, struct plan *p)
     return rc;
 }
 
-/* Defaults that follow from how many ranks compute a copy together. */
-static void usual(struct plan *p)
-{
-    const struct knob *k;
-
-    for (int i = 0; (k = knob_at(i)); i++)
-        if (k->usual && (k->cells & knob_cell(p)))
-            knob_set(p, k, knob_default(p, k));
-}
-
 /* All pipelines of one cell, micro-batch, tensor and context. */
 static int take_pipelines(struct grid *g, enum dialect d, int64_t batch, int64_t tensor, int64_t context)
 {
@@ -119,7 +109,7 @@ static int take_pipelines(struct grid *g, enum dialect d, int64_t batch, int64_t
             p.parallel.tensor = tensor;
             p.parallel.context = context;
             p.parallel.pipeline = pipe;
-            usual(&p);
+            knob_follow_parallel(&p, NULL, NULL);
             p.kernels = o->kernels;
             p.recompute = (enum recompute)r;
             p.accumulation = o->global_batch / samples;

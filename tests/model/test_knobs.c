@@ -30,11 +30,11 @@ static void cut_along(struct plan *p, int axis)
     if (p->parallel.pipeline > 1) {
         p->parallel.pipeline_schedule = PIPELINE_LOOPED_BFS;    /* any number of chunks */
         p->accumulation = p->accumulation > 2 ? p->accumulation : 2;
-        p->sync_every_micro_step = false;
         p->unit = p->unit == UNIT_MODEL ? UNIT_BLOCK : p->unit;
         p->parallel.first_stage_less = p->parallel.last_stage_less = 1;
     }
-    p->shard_group = plan_data_ranks(p);
+    knob_follow_parallel(p, NULL, NULL);
+    p->parallel.virtual_stages = 1;
 }
 
 /* DeepSpeed asks for folders. */
@@ -171,9 +171,9 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.kernels = KERNELS_DPX;
         p = plain;
         for (int i = 0; nth_value(&p, k, i); i++, p = plain) {
-            if (!strcmp(k->object, "parallel") && plain.shard_group == plan_data_ranks(&plain) && p.parallel.tensor > 0
-                && p.parallel.pipeline > 0)
-                p.shard_group = plan_data_ranks(&p);
+            if (p.parallel.tensor != plain.parallel.tensor || p.parallel.context != plain.parallel.context ||
+                p.parallel.pipeline != plain.parallel.pipeline)
+                knob_follow_parallel(&p, NULL, NULL);
             plan_resolve(&p);
             yes += !same_value(&p, &plain, k) && accepted(&p) && try(&p, k);
         }

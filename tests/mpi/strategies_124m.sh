@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/mpi/strategies_124m.sh -- GPT-2 124M by every cell of the table of strategies and dialects, and by eight
+# tests/mpi/strategies_124m.sh -- GPT-2 124M by every cell of the table of strategies and dialects, and by nine
 # that offload, in fp32 and bf16: two steps on two ranks of this machine, one cell after the other, with the
 # frameworks' own sizes (a bucket of 5e8 elements, chunks of 250 MiB ...), which the tiny models of other tests
 # never reach.  Each must end well, with collectives, bytes and allocated memory as predicted, and with the losses
@@ -44,6 +44,7 @@ zero3 deepspeed deepspeed states-to-host
 zero3 deepspeed deepspeed all-to-host
 zero3 deepspeed deepspeed all-to-disk
 fsdp torch fsdp2 all-to-host
+fsdp torch-fsdp1 fsdp1 all-to-host
 fsdp torch fsdp2 activations-to-host
 fsdp torch fsdp2 inputs-to-host'
 
@@ -53,7 +54,7 @@ keys_of() {     # DIALECT WORD
     /*) ;;
     states-to-host/*) echo ', "deepspeed": { "offload_optimizer": { "device": "cpu" } }' ;;
     all-to-host/deepspeed) echo ', "deepspeed": { "offload_optimizer": { "device": "cpu" }, "offload_param": { "device": "cpu" } }' ;;
-    all-to-host/torch) echo ', "fsdp": { "cpu_offload": true }' ;;
+    all-to-host/torch|all-to-host/torch-fsdp1) echo ', "fsdp": { "cpu_offload": true }' ;;
     all-to-disk/*) echo ', "deepspeed": { "sub_group_size": 2e7, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0,
         "offload_optimizer": { "device": "nvme", "nvme_path": "/local", "buffer_count": 5 },
         "offload_param": { "device": "nvme", "nvme_path": "/local" } }' ;;
