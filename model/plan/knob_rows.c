@@ -173,7 +173,7 @@ static const struct knob rows[] = {
     { "parallel", "loss_parallel", BOOL(parallel.loss_parallel, true), .cells = GRID, IDLE(tensor), .say = knob_say_loss_parallel,
       NOT_ACCELERATE(1), TITAN_HAS(true, "its tensor parallelism keeps logits cut"), .about = "with tensor: cross-entropy of logits that stay cut by vocabulary" },
     { "parallel", "async_tensor", BOOL(parallel.async_tensor, false), .cells = FSDP2 | DDP_TORCH, IDLE(tensor), .label = ", async",
-      NOT_ACCELERATE(0), TITAN_HAS(false, "its async tensor parallelism is a pass of torch.compile()"),
+      NOT_ACCELERATE(0),
       .about = "with tensor: products in parts beside their collective" },
     { "parallel", "context", INT(parallel.context, 1, 1 << 11, 1), .cells = GRID, .label = ", context %.0f", NOT_ACCELERATE(1),
       TITAN_HAS(1, "its context parallelism is of FlexAttention, which no plan has"), .about = "ranks that share each sample's positions" },
