@@ -383,6 +383,9 @@ int titan_read(const json_t *config, const char *where, struct plan *p, struct n
     if (p->seq && p->seq != seq)
         return fail("%s: training.seq_len: %" PRId64 ", but --seq says %" PRId64, where, seq, p->seq);
     p->seq = seq;
+    if (d.replicate > 1 && d.shard * d.context == 1 && d.tensor > 1)
+        return fail("%s: parallelism.data_parallel_replicate_degree: torchtitan refuses DDP beside tensor parallelism (\"DDP has not supported > 1D "
+                    "parallelism\")", where);
     p->framework_version[0] = '\0';
     plan_defaults(p, d.replicate > 1 && d.shard * d.context == 1 ? STRAT_DDP : STRAT_FSDP, DIALECT_TORCH,
                   precision ? DT_BF16 : DT_FP32);

@@ -172,7 +172,7 @@ static const struct knob rows[] = {
       .about = "with tensor: norms and residuals on a share of the positions" },
     { "parallel", "loss_parallel", BOOL(parallel.loss_parallel, true), .cells = GRID, IDLE(tensor), .say = knob_say_loss_parallel,
       NOT_ACCELERATE(1), TITAN_HAS(true, "its tensor parallelism keeps logits cut"), .about = "with tensor: cross-entropy of logits that stay cut by vocabulary" },
-    { "parallel", "async_tensor", BOOL(parallel.async_tensor, false), .cells = FSDP2 | DDP_TORCH, IDLE(tensor), .label = ", async",
+    { "parallel", "async_tensor", BOOL(parallel.async_tensor, false), .cells = FSDP2, IDLE(tensor), .label = ", async",
       NOT_ACCELERATE(0),
       .about = "with tensor: products in parts beside their collective" },
     { "parallel", "context", INT(parallel.context, 1, 1 << 11, 1), .cells = GRID, .label = ", context %.0f", NOT_ACCELERATE(1),

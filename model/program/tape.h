@@ -39,8 +39,7 @@ struct edge {                           /* where the gradient of an operand goes
     int        tensor;                  /* >= 0: a parameter of the piece, or TAPE_TIED */
     int64_t    numel;
     enum dtype dt;
-    bool       partial;                 /* of a parameter: a part of a sum over tensor-parallel ranks, which is */
-    bool       wide;                    /* ... added up at once; or handed out in fp32 */
+    bool       wide;                    /* of a parameter: a part of a sum over tensor-parallel ranks, handed out in fp32 */
 };
 
 struct vari { int store; struct edge edge; };

@@ -154,14 +154,6 @@ static void move_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
     }
 }
 
-int tape_sum_gradient(struct tape *t, const struct edge *e, int g)
-{
-    collective(t, "all-reduce", COLL_ALL_REDUCE, RED_SUM, e->dt, e->numel);
-    int all = tape_alloc(t, e->numel, dtype_bytes(e->dt), MEM_GRADS);
-    tape_unref(t, g);
-    return all;
-}
-
 /* ---- the embedding ---- */
 
 /* MaskPartial of _ops/_embedding_ops.py: ids below and above the rank's rows, their mask, ids from the rank's first row. */

@@ -35,7 +35,4 @@ var  tape_parallel_loss(struct tape *t, var logits, var labels);
 /* Backward of the nodes that these make. */
 void tape_run_collective(struct tape *t, const struct node *n, int out[TAPE_EDGES]);
 
-/* The gradient g of a parameter, a part of a sum, added up: a new store. */
-int  tape_sum_gradient(struct tape *t, const struct edge *e, int g);
-
 #endif

@@ -320,8 +320,6 @@ void tape_grad_arrived(struct tape *t, const struct edge *e, int g)
 
     if (e->wide)
         g = widened(t, e, g);
-    else if (e->partial)
-        g = tape_sum_gradient(t, e, g);
     st = &t->stores[g];
 
     if (st->cat != MEM_GRADS) {                 /* handed on as it was */

@@ -51,7 +51,7 @@ int torch_piece_module(const struct model *m, int block, enum tensor_role role)
 }
 
 /* Is this rank's gradient of the piece's tensor a part of a sum?  FSDP2 adds it up by itself, in fp32 where it reduces in
- * that (since 2.15); DDP's hook as soon as it is there. */
+ * that (since 2.15); DDP at the end of backward (lower_ddp_tensor.c). */
 static void mark_partial(const struct torch_model *b, int tensor, var w)
 {
     struct edge *e = &b->t->vars[w].edge;
@@ -60,7 +60,6 @@ static void mark_partial(const struct torch_model *b, int tensor, var w)
 
     if (!b->partial || !(b->partial[at] & MESH_AXIS(AXIS_TENSOR)))
         return;
-    e->partial = b->p->strategy != STRAT_FSDP;
     e->wide = b->p->strategy == STRAT_FSDP && plan_partial_dtype(b->p) == DT_FP32;
 }
 

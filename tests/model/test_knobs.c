@@ -169,6 +169,8 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             continue;
         if (k->offset == offsetof(struct plan, activation_offload))
             plain.kernels = KERNELS_DPX;
+        if (k->offset == offsetof(struct plan, parallel.async_tensor))
+            plain.kernels = KERNELS_TORCH_COMPILE;
         p = plain;
         for (int i = 0; nth_value(&p, k, i); i++, p = plain) {
             if (p.parallel.tensor != plain.parallel.tensor || p.parallel.context != plain.parallel.context ||

@@ -143,6 +143,7 @@ static void what_no_plan_has_is_refused_by_name(void **state)
         { "[model]\nconverters = [\"float8\"]\n", "model.converters" },
         { "[parallelism]\nexpert_parallel_degree = 2\n", "expert_parallel_degree" },
         { "[parallelism]\ntensor_parallel_degre = 2\n", "tensor_parallel_degre: unknown key" },
+        { "[parallelism]\ntensor_parallel_degree = 8\ndata_parallel_replicate_degree = 8\n", "DDP has not supported > 1D" },
         { "[parallelism]\ntensor_parallel_degree = 3\n", "are not the cluster's 64 ranks" },
         { "[parallelism]\ntensor_parallel_degree = \"4\"\n", "a whole number" },
         { "[parallelism]\npipeline_parallel_schedule_csv = \"mine.csv\"\n", "schedule_csv" },
