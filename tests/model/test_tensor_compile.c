@@ -204,6 +204,22 @@ static void async_moves_the_same_bytes(void **state)
     assert_int_equal(sent[0], sent[1]);
 }
 
+static void its_program_is_its_own(void **state)
+{
+    struct schedules s[2] = { { 0 } };
+    struct plan p[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        planned_8b(i, &p[i], &s[i]);
+    assert_false(program_is_shared(&p[0], &p[1]));
+    assert_true(program_is_shared(&p[0], &p[0]));
+    for (int i = 0; i < 2; i++) {
+        schedules_free(&s[i]);
+        plan_free(&p[i]);
+    }
+}
+
 /* Every pull is issued before a product that does not need it. */
 static void pulls_run_beside_products(void **state)
 {
@@ -254,6 +270,7 @@ static void its_workspace_is_two_parts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(its_program_is_its_own),
         cmocka_unit_test(async_moves_the_same_bytes),
         cmocka_unit_test(pulls_run_beside_products),
         cmocka_unit_test(its_workspace_is_two_parts),
