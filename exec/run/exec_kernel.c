@@ -347,10 +347,10 @@ static int positions(const struct kernel_call *c, struct kernels *k)
     if (c->at[SLOT_PARTIAL] && kernels_ops(k)->copy(k, rows(c) * h, x, at, offset(c->at[SLOT_PARTIAL], row * h, at), at,
                                                     1, false) < 0)
         return -1;
-    if (!is_sequence(c->x) && !executor_context_is(c->x))
+    if (!is_sequence(c->x) && !exec_context_is(c->x))
         return kernels_ops(k)->embed_positions(k, end, h, p->seq, c->param[0], c->param_dt, x, at, &d);
     for (; row < end; row += n, x += n * h * dtype_bytes(at), d.first += n * h) {
-        const char *table = (const char *)c->param[0] + executor_context_position(c->x, row, &n) * h * dtype_bytes(c->param_dt);
+        const char *table = (const char *)c->param[0] + exec_context_position(c->x, row, &n) * h * dtype_bytes(c->param_dt);
         n = n < end - row ? n : end - row;
         if (kernels_ops(k)->embed_positions(k, n, h, n, table, c->param_dt, x, at, &d) < 0)
             return -1;
@@ -531,7 +531,7 @@ int executor_kernel_run(const struct kernel_call *c)
     switch ((enum kernel_fn)c->k->fn) {
     case FN_NONE:            return 0;
     case FN_EMBED:           return embed(c, k);
-    case FN_POSITIONS:       return exec_context_is(c->x) ? context_run(c, k) : positions(c, k);
+    case FN_POSITIONS:       return positions(c, k);
     case FN_NORM:            return norm(c, k);
     case FN_LINEAR:          return linear(c, k);
     case FN_LOSS:            return loss(c, k);
