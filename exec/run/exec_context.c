@@ -13,10 +13,10 @@ bool exec_context_is(const struct executor *x) { return x->a.share && x->a.share
 
 /* ---- positions: run by run, sample by sample ---- */
 
-int64_t executor_context_position(const struct executor *x, int64_t row, int64_t *n)
+int64_t exec_context_position(const struct executor *x, int64_t row, int64_t *n)
 {
     struct local_positions whole = { 1, x->p->seq, { 0 } };
-    struct local_positions at = executor_context_is(x) ? local_share_positions(x->p, x->a.share) : whole;
+    struct local_positions at = exec_context_is(x) ? local_share_positions(x->p, x->a.share) : whole;
     int64_t i = row / at.run % at.runs, in = row % at.run;
 
     *n = at.run - in;

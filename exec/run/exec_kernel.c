@@ -347,10 +347,10 @@ static int positions(const struct kernel_call *c, struct kernels *k)
     if (c->at[SLOT_PARTIAL] && kernels_ops(k)->copy(k, rows(c) * h, x, at, offset(c->at[SLOT_PARTIAL], row * h, at), at,
                                                     1, false) < 0)
         return -1;
-    if (!is_sequence(c->x) && !executor_context_is(c->x))
+    if (!is_sequence(c->x) && !exec_context_is(c->x))
         return kernels_ops(k)->embed_positions(k, end, h, p->seq, c->param[0], c->param_dt, x, at, &d);
     for (; row < end; row += n, x += n * h * dtype_bytes(at), d.first += n * h) {
-        const char *table = (const char *)c->param[0] + executor_context_position(c->x, row, &n) * h * dtype_bytes(c->param_dt);
+        const char *table = (const char *)c->param[0] + exec_context_position(c->x, row, &n) * h * dtype_bytes(c->param_dt);
         n = n < end - row ? n : end - row;
         if (kernels_ops(k)->embed_positions(k, n, h, n, table, c->param_dt, x, at, &d) < 0)
             return -1;
