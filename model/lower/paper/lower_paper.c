@@ -386,11 +386,13 @@ static void zero_gradients(struct paper *z, enum phase phase, int64_t bytes)
     use_all(z, ACT_W, z->grads);
 }
 
-/* Gradients of the whole model: averaged, or only `summed` up to now. */
-static void reduce_model(struct paper *z, bool summed)
+/* Gradients of the whole model: averaged, or only `summed` up to now.  Averages may be taken again of what is added up so far;
+ * the tensor-parallel ranks' parts are added up once, with the `last` micro-step's. */
+static void reduce_model(struct paper *z, bool summed, bool last)
 {
-    sum_partial(z, (struct at){ UC_ROOT, 0, 0 }, z->grads[UC_ROOT]);
-    if (z->partial[UC_ROOT] > 0)
+    if (last)
+        sum_partial(z, (struct at){ UC_ROOT, 0, 0 }, z->grads[UC_ROOT]);
+    if (last && z->partial[UC_ROOT] > 0)
         sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await sums")->after = AFTER(STREAM_TENSOR);
     whole_model(z, z->shards_optimizer ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, z->r.wire_reduce,
                 summed ? RED_SUM : RED_AVG, z->grads[UC_ROOT], PHASE_REDUCE);
@@ -445,7 +447,7 @@ static void micro_pass(void *arg, const struct micro *m)
     }
     backward(e->z);
     if (e->each)
-        reduce_model(e->z, e->summed);
+        reduce_model(e->z, e->summed, m->last);
     if (e->summed)
         forget_others(e->z);
 }
@@ -503,7 +505,7 @@ static int pipeline(struct paper *z, bool first)
     stage_ports_close(&ports);
     if (rc == 0 && !z->fresh_grads) {
         reduce_tied(z);
-        reduce_model(z, false);
+        reduce_model(z, false, true);
     }
     return rc;
 }
@@ -514,9 +516,11 @@ static void micro_steps(struct paper *z)
     bool whole = !z->fresh_grads, every = z->p->sync_every_micro_step && whole;
     struct passes e = { z, whole && (m == 1 || every), every && m > 1 && z->shards_optimizer && z->n > 1 };
 
-    micro_steps_emit(z->s, &(struct micro_order){ .steps = m, .first_differs = z->away.states }, &(struct micro_calls){ .emit = micro_pass }, &e);
+    micro_steps_emit(z->s, &(struct micro_order){ .steps = m, .first_differs = z->away.states,
+                                                  .last_differs = e.each && z->partial[UC_ROOT] > 0 },
+                     &(struct micro_calls){ .emit = micro_pass }, &e);
     if (whole && !e.each)
-        reduce_model(z, false);
+        reduce_model(z, false, true);
     if (e.summed || (z->p->deterministic && z->n > 1))
         average_own(z, own_elems(z) * dtype_bytes(z->r.grad));
 }
