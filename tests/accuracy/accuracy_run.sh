@@ -38,7 +38,7 @@ moved() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 1.05 * b || b > 1.05 * a) 
 
 # What is timed: the exact shapes of the models, whole and cut, at the micro-batches that plans have.
 calibrate() {
-    cuts='--tensor 1'
+    cuts='--degrees 1'
     [ -z "$PARALLEL" ] || cuts=
     for ranks in 2 ${PARALLEL:+4}; do
         on_ranks dpxcal run --ranks "$ranks" --threads 1 --model "$DIR/gpt.json,$DIR/llama.json" --seq 256 \
