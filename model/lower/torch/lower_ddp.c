@@ -49,7 +49,7 @@ static void use_all(struct ddp *d, int on_buckets, int on_grads)
     for (int b = 0; b < d->now->n && on_buckets; b++)
         sched_act(d->s, on_buckets, ddp_bucket_buf(d, b), 0, 0);
     for (int t = 0; t < d->ntensors && on_grads && !d->view; t++)
-        if (ddp_instance_of(d, t) == 0)
+        if (ddp_instance_of(d, t) == 0 && !d->m->tensors[t].frozen)
             sched_act_all(d->s, on_grads, d->grad_family[t]);
 }
 
@@ -363,7 +363,7 @@ static void free_grads(struct ddp *d)
     if (d->view)
         return;                     /* only the views go */
     for (int t = 0; t < d->ntensors; t++)
-        if (ddp_instance_of(d, t) == 0)
+        if (ddp_instance_of(d, t) == 0 && !d->m->tensors[t].frozen)
             sched_act_all(d->s, ACT_FREE, d->grad_family[t]);
 }
 
