@@ -2,6 +2,7 @@
 # make demo           evaluate and explain a few plans of real models
 # make test           every test; the last line counts them
 # make test-matrix    every plan of the executor's matrix in fp32, not a covering set
+# make test-grid      every plan over meshes in fp32, 500 plans whose messages are late, every rank of meshes killed and stopped
 # make test-library   libdpx and its threads, under AddressSanitizer and ThreadSanitizer, too
 # make test-124m      GPT-2 124M by every strategy and dialect, two steps on two ranks (13 GB, 3 GB of disk, 15 minutes)
 # make bench          speed, as ratios within one run
@@ -327,6 +328,7 @@ test:
 	B=$B tests/run.sh $$built $(TESTS) $(EMUTESTS) $(FUZZERS) $(SCRIPTS)
 # Preloaded by tests/mpi/*.sh: pmpi_*.c stand before MPI, alloc_*.c before malloc().
 PRELOADED := $(if $(filter-out 0,$(or $(MPI),1)),$(patsubst %.c,$B/%.so,$(wildcard tests/mpi/pmpi_*.c tests/mpi/alloc_*.c)))
+$B/tests/mpi/pmpi_delay.so: tests/mpi/pmpi_count.c
 $(PRELOADED): $B/%.so: %.c
 	@mkdir -p $(@D)
 	$Q$(MPICC) -shared -fPIC -std=c17 -D_POSIX_C_SOURCE=200809L -O2 -o $@ $< -pthread -ldl
@@ -379,6 +381,11 @@ test-matrix:
 	@tools/install-deps.sh build test
 	@$(MAKE) --no-print-directory test-programs
 	@B=$B tests/mpi/test_matrix.sh plain
+
+test-grid:
+	@tools/install-deps.sh build test
+	@$(MAKE) --no-print-directory test-programs
+	@for what in 'grid.sh whole' 'grid.sh late' 'grid_faults.sh all'; do B=$B tests/mpi/test_$$what || bad=1; done; test -z "$$bad"
 
 test-124m:
 	@tools/install-deps.sh build
@@ -449,7 +456,7 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu carry
 
-.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-matrix test-124m demo bench bench-exec accuracy \
+.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-matrix test-grid test-124m demo bench bench-exec accuracy \
         accuracy-public compare pages fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

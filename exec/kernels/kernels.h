@@ -46,13 +46,22 @@ struct linear {
 /* q, k, v of token t of sample s are at qkv + (s*seq + t)*ld, at element offsets 0, q =
  * heads*dim and q + kv_heads*dim; head h of q uses head h/(heads/kv_heads) of k, v.  Causal.
  * Output o[n, heads*dim].  lse[n*heads]: log-sum-exp of the scaled scores, index
- * (s*heads + h)*seq + t.  dropout on probabilities, index ((s*heads + h)*seq + t)*seq + u. */
+ * (s*heads + h)*seq + t.  dropout on probabilities, index ((s*heads + h)*seq + t)*seq + u.
+ * first: position of a sample's first token; for rotary() alone. */
 struct attention {
-    int64_t batch, seq, heads, kv_heads, dim, ld;
+    int64_t batch, seq, heads, kv_heads, dim, ld, first;
     double  scale;
     enum dtype at;
     struct dropout drop;
 };
+
+/* Keys and values of `seq` tokens a sample, which may be other ranks': k of token u of sample s at kv + (s*seq + u)*ld, its v
+ * kv_heads*dim further on.  Queries from `from` on see the first `keys` of their sample, those before it none; causal: query t
+ * sees those up to t.  fresh: what is summed begins here; else it is there from parts before. */
+struct attention_part { const void *kv; int64_t ld, from, keys; bool causal, fresh; };
+
+/* n[0] x n[1] runs of `run` elements: run (i, j) begins i*to[0] + j*to[1] elements behind dst, i*from[0] + j*from[1] behind src. */
+struct runs { int64_t n[2], run, to[2], from[2]; enum dtype dt, st; bool add; };
 
 /* AdamW with decoupled weight decay (torch.optim.AdamW's order of operations):
  * p *= 1 - lr*wd;  m += (1-b1)(g-m);  v = b2 v + (1-b2) g g;
@@ -104,6 +113,20 @@ struct kernel_ops {
     /* delta[n*heads]: scratch, sum of do*o, index as lse; dqkv has qkv's layout */
     int (*attention_back)(struct kernels *k, const struct attention *a, const void *qkv, const void *o,
                           const float *lse, const void *dout, float *delta, void *dqkv);
+
+    /* Attention in parts: o (fp32, [n, heads*dim]) and lse are those of all parts up to this one, whose first is fresh and
+     * leaves no query without a key.  Without dropout. */
+    int (*attention_part)(struct kernels *k, const struct attention *a, const struct attention_part *part, const void *qkv,
+                          float *o, float *lse);
+    /* delta[n*heads] = sum of dout*o */
+    int (*attention_delta)(struct kernels *k, const struct attention *a, const void *o, const void *dout, float *delta);
+    /* From lse and delta of all parts: dq (fp32, rows ldq apart) is set where the part is fresh, else added to; dk, dv of the
+     * part's tokens are set, in rows ldkv apart as kv's are. */
+    int (*attention_part_back)(struct kernels *k, const struct attention *a, const struct attention_part *part, const void *qkv,
+                               const float *lse, const void *dout, const float *delta, float *dq, int64_t ldq, void *dkv,
+                               int64_t ldkv);
+    /* dst = src, or dst += src, run by run */
+    int (*copy_runs)(struct kernels *k, const struct runs *r, void *dst, const void *src);
 
     /* product = act(gate) * up; gate NULL: act(up) */
     int (*activation)(struct kernels *k, enum activation act, int64_t count, const void *gate,

@@ -91,6 +91,13 @@ int host_attention(struct kernels *k, const struct attention *a, const void *qkv
 int host_attention_back(struct kernels *k, const struct attention *a, const void *qkv, const void *o,
                         const float *lse, const void *dout, float *delta, void *dqkv);
 
+int host_attention_part(struct kernels *k, const struct attention *a, const struct attention_part *part, const void *qkv,
+                        float *o, float *lse);
+int host_attention_delta(struct kernels *k, const struct attention *a, const void *o, const void *dout, float *delta);
+int host_attention_part_back(struct kernels *k, const struct attention *a, const struct attention_part *part, const void *qkv,
+                             const float *lse, const void *dout, const float *delta, float *dq, int64_t ldq, void *dkv,
+                             int64_t ldkv);
+
 int host_linear(struct kernels *k, const struct linear *l, const void *x, const void *w, const void *b,
                 void *y, const void *residual, const struct dropout *d);
 int host_linear_dw(struct kernels *k, const struct linear *l, const void *x, const void *dy, void *dw,

@@ -9,7 +9,7 @@
 /* What random numbers are for, within a step. */
 enum site { SITE_EMBED, SITE_ATTENTION, SITE_ATTN_OUT, SITE_MLP };
 
-static int64_t tokens(const struct kernel_call *c) { return c->x->p->micro_batch * c->x->p->seq; }
+static int64_t tokens(const struct kernel_call *c) { return c->x->p->micro_batch * plan_rank_seq(c->x->p); }
 
 static enum dtype act_dtype(const struct kernel_call *c)
 {
@@ -32,7 +32,7 @@ static struct attention attention(const struct kernel_call *c)
     const struct model *m = &p->model;
 
     return (struct attention){
-        .batch = p->micro_batch, .seq = p->seq, .heads = m->heads, .kv_heads = m->kv_heads, .dim = m->head_dim,
+        .batch = p->micro_batch, .seq = plan_rank_seq(p), .heads = m->heads, .kv_heads = m->kv_heads, .dim = m->head_dim,
         .ld = (m->heads + 2 * m->kv_heads) * m->head_dim, .scale = 1 / sqrt((double)m->attn_scalar),
         .at = act_dtype(c),
         .drop = dropout(c, SITE_ATTENTION, m->attn_dropout > 0 ? p->dropout : 0, m->heads * p->seq * p->seq),
@@ -294,10 +294,20 @@ static int output_back(const struct kernel_call *c, struct kernels *k)
     return d.p > 0 ? kernels_ops(k)->dropout_back(k, n, dy, act_dtype(c), &d) : 0;
 }
 
+/* Whose tokens are not a sample's from the first on. */
+static int context_run(const struct kernel_call *c, struct kernels *k)
+{
+    struct attention a = attention(c);
+
+    return executor_context_run(c, k, &a);
+}
+
 static int attend(const struct kernel_call *c, struct kernels *k)
 {
     struct attention a = attention(c);
 
+    if (executor_context_is(c->x))
+        return executor_context_run(c, k, &a);
     switch ((enum kernel_fn)c->k->fn) {
     case FN_ROTARY:
         return kernels_ops(k)->rotary(k, &a, c->x->p->model.rotary_dim, c->x->inv_freq, c->at[SLOT_QKV], false);
@@ -330,12 +340,12 @@ int executor_kernel_run(const struct kernel_call *c)
     switch ((enum kernel_fn)c->k->fn) {
     case FN_NONE:            return 0;
     case FN_EMBED:           return embed(c, k);
-    case FN_POSITIONS:       return positions(c, k);
+    case FN_POSITIONS:       return executor_context_is(c->x) ? context_run(c, k) : positions(c, k);
     case FN_NORM:            return norm(c, k);
     case FN_LINEAR:          return linear(c, k);
     case FN_LOSS:            return loss(c, k);
     case FN_EMBED_BACK:      return embed_back(c, k);
-    case FN_POSITIONS_BACK:  return positions_back(c, k);
+    case FN_POSITIONS_BACK:  return executor_context_is(c->x) ? context_run(c, k) : positions_back(c, k);
     case FN_NORM_BACK:       return norm_back(c, k);
     case FN_NORM_BACK_KEPT:  return norm_back_kept(c, k);
     case FN_GRAD_KEPT:       return grad_kept(c, k);
@@ -346,6 +356,9 @@ int executor_kernel_run(const struct kernel_call *c)
         return attend(c, k);
     case FN_ACTIVATION: case FN_ACTIVATION_BACK:
         return activation(c, k);
+    case FN_KEYS: case FN_ATTENTION_PART: case FN_ATTENTION_SUM: case FN_ATTENTION_DELTA: case FN_ATTENTION_PART_BACK:
+    case FN_DKEYS_ADD: case FN_DKEYS_JOIN: case FN_DEAL: case FN_COLLECT:
+        return context_run(c, k);
     case FN_Q_NORM: case FN_Q_NORM_BACK: case NKERNEL_FN:
         break;
     }

@@ -7,6 +7,7 @@
  *     exec_coll.c     collectives
  *     exec_compute.c  segments of block programs: places, parameters, gradients
  *     exec_kernel.c   one kernel: from places to a call of kernels.h
+ *     exec_context.c  the same where ranks share a sequence
  *     exec_optim.c    AdamW */
 #ifndef DPX_EXECUTOR_INTERNAL_H
 #define DPX_EXECUTOR_INTERNAL_H
@@ -233,5 +234,9 @@ struct kernel_call {
     int     nhand;
 };
 int executor_kernel_run(const struct kernel_call *c);
+
+/* ---- exec_context.c: kernels of a rank that has a share of each sample's positions, which are `a`'s ---- */
+bool executor_context_is(const struct executor *x);
+int  executor_context_run(const struct kernel_call *c, struct kernels *k, const struct attention *a);
 
 #endif

@@ -38,6 +38,7 @@ struct train {
     char why[512];                  /* of this rank, until ranks agree on one */
     char told[512];                 /* why it failed, on all ranks */
     int32_t *ids, *labels;          /* of one step */
+    int32_t *sample;                /* tokens and labels of one, whole */
     int64_t *samples;
     int64_t  step, resident;        /* resident: before anything was allocated, on an asynchronous device there */
     struct device *device;
@@ -160,7 +161,7 @@ int train_gather(struct train *t, int64_t mine, int64_t *out)
 static int open_data(struct train *t)
 {
     const struct plan *p = t->a.plan;       /* files and seeds are of the whole model */
-    size_t n = (size_t)(p->accumulation * p->micro_batch * p->seq);
+    size_t n = (size_t)(p->accumulation * p->micro_batch * plan_rank_seq(p));
 
     t->tokens = tokens_open(&(struct tokens_args){ .path = t->a.data, .vocab = p->model.vocab, .seq = p->seq,
                                                    .seed = t->a.seed,
@@ -168,6 +169,7 @@ static int open_data(struct train *t)
     t->weights = t->a.init ? weights_from_file(&p->model, t->a.init) : weights_from_seed(&p->model, t->a.seed);
     t->ids = room_new(n, sizeof *t->ids);
     t->labels = room_new(n, sizeof *t->labels);
+    t->sample = room_new(2 * (size_t)p->seq, sizeof *t->sample);
     t->samples = room_new((size_t)p->accumulation, sizeof *t->samples);
     return t->tokens && t->weights ? 0 : -1;
 }
@@ -335,6 +337,7 @@ void train_close(struct train *t)
         local_model_free(&t->local);
     free(t->ids);
     free(t->labels);
+    free(t->sample);
     free(t->samples);
     if (t->control != MPI_COMM_NULL)
         MPI_Comm_free(&t->control);
@@ -343,6 +346,21 @@ void train_close(struct train *t)
 
 /* ---- a step ---- */
 
+/* The rank's positions of sample i. */
+static int fetch_sample(struct train *t, int64_t i, int32_t *ids, int32_t *labels)
+{
+    const struct plan *p = t->a.plan;
+    struct local_positions at = local_share_positions(p, &t->local.share);
+
+    if (tokens_sample(t->tokens, i, t->sample, t->sample + p->seq) < 0)
+        return -1;
+    for (int r = 0; r < at.runs; r++) {
+        memcpy(ids + r * at.run, t->sample + at.first[r], (size_t)at.run * sizeof *ids);
+        memcpy(labels + r * at.run, t->sample + p->seq + at.first[r], (size_t)at.run * sizeof *labels);
+    }
+    return 0;
+}
+
 static int fetch(struct train *t)
 {
     const struct plan *p = t->a.plan;
@@ -350,12 +368,12 @@ static int fetch(struct train *t)
     int64_t first = t->step * plan_global_batch(p), at = 0;
 
     for (int64_t m = 0; m < p->accumulation; m++)
-        for (int64_t b = 0; b < p->micro_batch; b++, at += p->seq) {
+        for (int64_t b = 0; b < p->micro_batch; b++, at += plan_rank_seq(p)) {
             struct tokens_place place = { .micro_step = m, .rank = mine, .slot = b };
             int64_t i = first + tokens_index(&place, p->micro_batch, ranks);
             if (b == 0)
                 t->samples[m] = i;
-            if (tokens_sample(t->tokens, i, t->ids + at, t->labels + at) < 0)
+            if (fetch_sample(t, i, t->ids + at, t->labels + at) < 0)
                 return -1;
         }
     return 0;
@@ -479,7 +497,7 @@ const char *train_about_data(const struct train *t)           { return tokens_ab
 int64_t train_predicted_process(const struct train *t)
 {
     const struct plan *p = t->local.plan;
-    int64_t tokens = p->accumulation * p->micro_batch * p->seq * 8;
+    int64_t tokens = (p->accumulation * p->micro_batch * plan_rank_seq(p) + p->seq) * 8;
     struct overhead beside;
 
     if (device_async(t->device)) {

@@ -73,7 +73,17 @@ static int planned_only(const char *key, int64_t degree, const char *what)
 }
 
 static int check_tensor(const struct plan *p)   { return planned_only("tensor", p->parallel.tensor, "tensor"); }
-static int check_context(const struct plan *p)  { return planned_only("context", p->parallel.context, "context"); }
+/* PyTorch's ring is a schedule of PyTorch's kernels.  Masks of dropout are functions of where an element lies in a whole sample. */
+static int check_context(const struct plan *p)
+{
+    if (p->parallel.context <= 1)
+        return 0;
+    if (p->dialect != DIALECT_PAPER)
+        return fail("parallel.context %" PRId64 ": dpxrun runs it in dialect paper", p->parallel.context);
+    if (p->dropout > 0)
+        return fail("dropout: dpxrun has none with parallel.context, whose ranks have parts of a sample");
+    return 0;
+}
 /* Backward in two halves needs kernels that keep what arrives at each weight. */
 static int check_pipeline(const struct plan *p)
 {

@@ -31,7 +31,7 @@ static enum cut cut_of(const struct tensor *t)
 
 struct local_share local_share_whole(const struct model *m)
 {
-    return (struct local_share){ .tensor_ranks = 1, .nchunks = 1, .chunk = { { 0, m->layers } }, .embeds = true,
+    return (struct local_share){ .tensor_ranks = 1, .context_ranks = 1, .nchunks = 1, .chunk = { { 0, m->layers } }, .embeds = true,
                                  .heads = true };
 }
 
@@ -230,6 +230,7 @@ struct local_share local_share_of(const struct plan *p, int64_t rank)
     struct pipeline pipe = { of->pipeline_schedule, (int)m.size[AXIS_PIPE], (int)mesh_digit(&m, rank, AXIS_PIPE),
                              m.size[AXIS_PIPE] > 1 ? (int)of->virtual_stages : 1, (int)p->accumulation };
     struct local_share s = { .tensor_ranks = m.size[AXIS_TENSOR], .tensor_rank = mesh_digit(&m, rank, AXIS_TENSOR),
+                             .context_ranks = m.size[AXIS_CONTEXT], .context_rank = mesh_digit(&m, rank, AXIS_CONTEXT),
                              .nchunks = pipe.chunks, .sequence = of->sequence && m.size[AXIS_TENSOR] > 1 };
     int stages = pipe.ranks * pipe.chunks;
 
@@ -241,4 +242,28 @@ struct local_share local_share_of(const struct plan *p, int64_t rank)
         s.heads |= stage == stages - 1;
     }
     return s;
+}
+
+/* Two chunks a rank only where there are several ranks. */
+static bool balanced(const struct plan *p, const struct local_share *s) { return s->context_ranks > 1 && p->parallel.context_balance; }
+
+struct local_positions local_share_positions(const struct plan *p, const struct local_share *s)
+{
+    int64_t chunks = s->context_ranks * (balanced(p, s) ? 2 : 1), run = p->seq / chunks;
+
+    return (struct local_positions){ balanced(p, s) ? 2 : 1, run, { s->context_rank * run, (chunks - 1 - s->context_rank) * run } };
+}
+
+/* The keys of a rank before this one begin before both of its chunks, and end behind them; those of a rank behind it lie between
+ * them. */
+struct local_sight local_share_sight(const struct plan *p, const struct local_share *s, int64_t step)
+{
+    int64_t all = plan_rank_seq(p);
+    bool before = step <= s->context_rank;
+
+    if (step == 0)
+        return (struct local_sight){ 0, all, true };
+    if (!balanced(p, s))
+        return (struct local_sight){ 0, before ? all : 0, false };
+    return (struct local_sight){ before ? 0 : all / 2, before ? all / 2 : all, false };
 }

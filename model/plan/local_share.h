@@ -21,6 +21,7 @@ struct local_share {
     int     nchunks;                    /* stages that the rank has, in the order of its chunks */
     struct local_stage chunk[PLAN_MAX_CHUNKS];
     bool    embeds, heads;              /* it has the embedding; the final norm and the head */
+    int64_t context_ranks, context_rank;    /* that share each sample's positions */
     bool    sequence;                   /* what is not cut by tensors runs on a share of the positions */
 };
 
@@ -36,6 +37,16 @@ const char *local_share_refused(const struct model *m, int64_t tensor_ranks);
 /* A plan's share: what its rank has, by its digits on the axes of tensors and of the pipe.  The plan has passed
  * plan_check(). */
 struct local_share local_share_of(const struct plan *p, int64_t rank);
+
+/* The positions of each sample that a rank has: `runs` times `run` of them, the i-th from first[i] on, in this order.  With
+ * parallel.context_balance the context's rank r of c has chunks r and 2c - 1 - r of 2c (head and tail), else chunk r of c. */
+struct local_positions { int runs; int64_t run, first[2]; };
+struct local_positions local_share_positions(const struct plan *p, const struct local_share *s);
+
+/* Which of a rank's queries see which keys of the rank `step` before it in the ring, both numbered as they lie there: those from
+ * `from` on the first `keys`; at step 0 (causal) each those up to itself. */
+struct local_sight { int64_t from, keys; bool causal; };
+struct local_sight local_share_sight(const struct plan *p, const struct local_share *s, int64_t step);
 
 /* The model that one rank computes, its chunks' blocks one after the other.  Column parallel, by output features: q, k, v, gate and up, with their biases, and
  * the head; row parallel, by input features: attention's output and down, whose biases every rank has; tokens

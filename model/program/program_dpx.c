@@ -325,6 +325,7 @@ static struct dpx *open_tape(const struct local_model *local, bool stages)
     d->m = m;
     d->e = dtype_bytes(plan_recipe(p).autocast ? p->precision : plan_recipe(p).used);
     d->n = p->micro_batch * p->seq;
+    d->context = p->parallel.context;
     d->h = m->hidden;
     d->whole = local->whole;
     d->ranks = local->share.tensor_ranks;

@@ -11,6 +11,7 @@ enum { MAX_NORMS = 5 };        /* the last: of q and k */
 /* Stores that one pass leaves for the other. */
 struct kept {
     int x, norm1, qkv, qk_normed, attn, lse, mid, norm2, gate, up, product, post1, post2;
+    int qkv_heads, attn_heads;  /* all positions of a context-parallel rank's heads */
     int stats[MAX_NORMS];
 };
 
@@ -19,6 +20,7 @@ struct dpx {
     const struct plan  *p;
     const struct model *m;
     int64_t n, e, h, q, kv, f;
+    int64_t context;            /* ranks that share a sequence */
     int64_t ranks, r;           /* tensor-parallel ranks; positions of norms and residuals: r < n with `sequence` */
     bool    sequence;
     bool    split;              /* backward in two halves */
@@ -76,6 +78,14 @@ int  dpx_cut_tokens(struct dpx *d);
 void dpx_cut_tokens_back(struct dpx *d);
 int  dpx_cut_loss(struct dpx *d);
 void dpx_cut_logits_back(struct dpx *d);
+
+/* Context parallelism (program_dpx_context.c): attention of q, k, v and its output; its backward from da, which goes: the
+ * store of dq, dk, dv. */
+void dpx_context_attention(struct dpx *d);
+int  dpx_context_attention_back(struct dpx *d, int *da);
+
+/* A kernel of attention, every score of its squares counted; batch: heads times samples. */
+struct kernel *dpx_attention(struct dpx *d, enum kernel_fn fn, const char *name, int64_t bytes, double flops, int64_t batch);
 
 /* The block: forward returns the store of its output; backward starts from d->dx. */
 int  dpx_block_forward(struct dpx *d);
