@@ -1,6 +1,7 @@
 /* lower_ddp.h -- what the files of DDP's lowering share.
  *
  *     lower_ddp.c            buckets, entries, whole steps
+ *     lower_ddp_init.c       the first broadcast
  *     lower_ddp_pipeline.c   micro-steps of a pipeline's stage
  *     lower_ddp_tensor.c     backward where a model's tensors are cut */
 #ifndef DPX_LOWER_DDP_H
@@ -50,6 +51,15 @@ int  ddp_instance_of(const struct ddp *d, int tensor);
 int  ddp_bucket_buf(const struct ddp *d, int bucket);
 /* Reduces the buckets whose turn it is and whose gradients are there. */
 void ddp_launch(struct ddp *d);
+
+/* Appends where a parameter lies to the layout that is being made. */
+void ddp_param_slice(struct ddp *d, int tensor);
+/* What buffers bucket0, bucket0 + 1 ... hold: the n tensors of buckets b, which were assigned in
+ * `order` (NULL: that of registration). */
+void ddp_describe_buckets(struct ddp *d, const struct buckets *b, const int *order, int n, int bucket0, enum holds h,
+                          enum dtype dt);
+/* Parameters, then buffers, from rank 0, in chunks. */
+void ddp_broadcast_model(struct ddp *d);
 
 /* Backward of a model that is cut by tensors, up to the last bucket; the order in which its gradients become ready. */
 void ddp_backward_late(struct ddp *d, bool fresh, bool sync);

@@ -1,0 +1,80 @@
+/* lower_ddp_init.c -- how DDP's ranks begin with the same model: _sync_module_states() broadcasts it in chunks. */
+#include <stdlib.h>
+
+#include "model/lower/torch/lower_ddp.h"
+
+void ddp_param_slice(struct ddp *d, int tensor)
+{
+    sched_slice(d->s, HOLDS_PARAM, d->r.kept, tensor, 0, d->m->tensors[tensor].numel,
+                d->param_at[tensor]);
+}
+
+void ddp_describe_buckets(struct ddp *d, const struct buckets *b, const int *order, int n, int bucket0,
+                          enum holds h, enum dtype dt)
+{
+    int last = -1;
+
+    for (int i = 0; i < n && d->s->detailed; i++) {
+        int t = order ? order[i] : i;
+        if (b->of[t] != last) {
+            last = b->of[t];
+            sched_holds(d->s, bucket0 + last, sched_layout(d->s, 0));
+        }
+        sched_slice(d->s, h, dt, t, 0, d->m->tensors[t].numel, b->at[t] * dtype_bytes(dt));
+    }
+}
+
+/* The parameters of one chunk where the model has them. */
+static void chunk_of_params(struct ddp *d, int what, const struct buckets *b, int chunk)
+{
+    sched_act_as(d->s, what, d->params, 0, 0, sched_layout(d->s, 0));
+    for (int t = 0; t < d->ntensors; t++)
+        if (b->of[t] == chunk)
+            ddp_param_slice(d, t);
+}
+
+/* Made flat, broadcast by rank 0 and copied back: the chunk lies in buffer chunk0 + i. */
+static void broadcast_chunk(struct ddp *d, const struct buckets *b, int chunk0, int i)
+{
+    int64_t bytes = b->numel[i] * dtype_bytes(d->r.kept);
+
+    sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "flatten", bytes, bytes);
+    sched_does(d->s, COPY_SET, 1);
+    chunk_of_params(d, ACT_R, b, i);
+    sched_act(d->s, ACT_ALLOC | ACT_WRITE, chunk0 + i, 0, 0);
+    sched_coll(d->s, STREAM_GROUP, PHASE_INIT, COLL_BROADCAST, GROUP_DATA, d->r.kept, RED_NONE,
+               b->numel[i])->after = AFTER(STREAM_COMPUTE);
+    sched_act(d->s, ACT_RW, chunk0 + i, 0, 0);
+    sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "copy back", bytes, bytes)->after = AFTER(STREAM_GROUP);
+    sched_does(d->s, COPY_SET, 1);
+    sched_act(d->s, ACT_R | ACT_FREE, chunk0 + i, 0, 0);
+    chunk_of_params(d, ACT_W, b, i);
+}
+
+/* _sync_module_states: parameters, then buffers, in chunks of 250 MiB. */
+void ddp_broadcast_model(struct ddp *d)
+{
+    int64_t limit[2] = { d->p->limits.ddp_broadcast, d->p->limits.ddp_broadcast };
+    int64_t e = dtype_bytes(d->r.kept);
+    int *registered = calloc((size_t)d->ntensors + 1, sizeof *registered), chunk0 = d->s->nbufs;
+    /* broadcast_buffers=False leaves them out, unless forward_sync_buffers replaces it. */
+    int64_t buffers = d->p->ddp.broadcast_buffers || d->p->ddp.forward_sync_buffers >= 0 ? d->module_buffers : 0;
+    struct buckets b;
+
+    if (!registered)
+        abort();
+    for (int t = 0; t < d->ntensors; t++)
+        registered[t] = t;
+    buckets_assign(d->m, registered, d->ntensors, e, limit, &b);
+    if (buffers > 0 && b.numel[b.n - 1] * e >= limit[0])
+        b.n++;                      /* the parameters closed their last chunk */
+    b.numel[b.n - 1] += buffers;
+    for (int i = 0; i < b.n; i++)
+        sched_holds(d->s, sched_buf(d->s, CAT_BUCKET, "broadcast chunk", NULL, 0, 1, round512(b.numel[i] * e)),
+                    sched_layout(d->s, 0));
+    ddp_describe_buckets(d, &b, NULL, d->ntensors, chunk0, HOLDS_PARAM, d->r.kept);
+    for (int i = 0; i < b.n; i++)
+        broadcast_chunk(d, &b, chunk0, i);
+    buckets_free(&b);
+    free(registered);
+}
