@@ -33,13 +33,25 @@ static int embed_positions(struct kernels *k, int64_t n, int64_t h, int64_t seq,
     return CUDA_OK(rows_embed_positions(n, h, seq, table, wt, x, at, cuda_drop(d), cuda_stream_of(k)));
 }
 
+static int embed_rows(struct kernels *k, int64_t n, int64_t h, int64_t first, int64_t rows, const int32_t *ids,
+                      const void *table, enum dtype wt, void *x, enum dtype at)
+{
+    return CUDA_OK(rows_embed_part(n, h, first, rows, ids, table, wt, x, at, cuda_stream_of(k)));
+}
+
+static int embed_rows_back(struct kernels *k, int64_t n, int64_t h, int64_t first, int64_t rows, const int32_t *ids,
+                           const void *dx, enum dtype at, void *dtable, enum dtype gt, enum grad_into into)
+{
+    void *w = scratch(k, rows_embed_workspace(n, h, rows), "embedding's gradient");
+
+    return w ? CUDA_OK(rows_embed_back(n, h, first, rows, ids, dx, at, dtable, gt, into == GRAD_ADD, w,
+                                       cuda_stream_of(k))) : -1;
+}
+
 static int embed_back(struct kernels *k, int64_t n, int64_t h, int64_t vocab, const int32_t *ids,
                       const void *dx, enum dtype at, void *dtable, enum dtype gt, enum grad_into into)
 {
-    void *w = scratch(k, rows_embed_workspace(n, h, vocab), "embedding's gradient");
-
-    return w ? CUDA_OK(rows_embed_back(n, h, vocab, ids, dx, at, dtable, gt, into == GRAD_ADD, w,
-                                       cuda_stream_of(k))) : -1;
+    return embed_rows_back(k, n, h, 0, vocab, ids, dx, at, dtable, gt, into);
 }
 
 static int embed_positions_back(struct kernels *k, int64_t n, int64_t h, int64_t seq, int64_t rows,
@@ -74,6 +86,50 @@ static int cross_entropy(struct kernels *k, int64_t n, int64_t vocab, void *logi
     return CUDA_OK(rows_cross_entropy(n, vocab, logits, at, labels, losses, (float)scale, cuda_stream_of(k)));
 }
 
+static struct rows_logits logits_of(const struct cut_logits *l)
+{
+    return (struct rows_logits){ l->n, l->vocab, l->part, l->rank, l->at };
+}
+
+static int logits_most(struct kernels *k, const struct cut_logits *l, const void *logits, float *most)
+{
+    struct rows_logits of = logits_of(l);
+
+    return CUDA_OK(rows_logits_most(&of, logits, most, cuda_stream_of(k)));
+}
+
+static int logits_label(struct kernels *k, const struct cut_logits *l, const void *logits, const int32_t *labels,
+                        float *at_label)
+{
+    struct rows_logits of = logits_of(l);
+
+    return CUDA_OK(rows_logits_label(&of, logits, labels, at_label, cuda_stream_of(k)));
+}
+
+static int logits_sum(struct kernels *k, const struct cut_logits *l, const void *logits, const float *most, float *sum)
+{
+    struct rows_logits of = logits_of(l);
+
+    return CUDA_OK(rows_logits_sum(&of, logits, most, sum, cuda_stream_of(k)));
+}
+
+static int logits_loss(struct kernels *k, const struct cut_logits *l, void *logits, const int32_t *labels,
+                       const struct logit_sums *sums, float *losses, double scale)
+{
+    struct rows_logits of = logits_of(l);
+
+    return CUDA_OK(rows_logits_loss(&of, logits, labels, sums->most, sums->label, sums->sum, losses, (float)scale,
+                                    cuda_stream_of(k)));
+}
+
+static int logits_whole(struct kernels *k, const struct cut_logits *l, const void *all, void *logits,
+                        const int32_t *labels, float *losses, double scale)
+{
+    struct rows_logits of = logits_of(l);
+
+    return CUDA_OK(rows_logits_whole(&of, all, logits, labels, losses, (float)scale, cuda_stream_of(k)));
+}
+
 /* ---- attention ---- */
 
 static int check_attention(const struct attention *a)
@@ -96,8 +152,13 @@ static struct launch_attention attention_of(const struct attention *a)
     return (struct launch_attention){
         .batch = a->batch, .seq = a->seq, .heads = a->heads, .kv_heads = a->kv_heads, .dim = a->dim,
         .ld = a->ld, .scale = (float)a->scale, .at = a->at == DT_BF16 ? LAUNCH_BF16 : LAUNCH_FP32,
-        .drop = { d.seed, d.limit, d.keep },
+        .drop = { d.seed, d.limit, d.keep }, .first = a->first,
     };
+}
+
+static struct launch_part part_of(const struct attention_part *p, int64_t ldq, int64_t ldkv)
+{
+    return (struct launch_part){ p->kv, p->ld, p->from, p->keys, ldq, ldkv, p->causal, p->fresh };
 }
 
 static int rotary(struct kernels *k, const struct attention *a, int64_t rot, const float *inv_freq, void *qkv,
@@ -126,7 +187,46 @@ static int attention_back(struct kernels *k, const struct attention *a, const vo
                                                                     cuda_stream_of(k)));
 }
 
+static int attention_part(struct kernels *k, const struct attention *a, const struct attention_part *part, const void *qkv, float *o,
+                          float *lse)
+{
+    struct launch_attention c = attention_of(a);
+    struct launch_part p = part_of(part, 0, 0);
+
+    return check_attention(a) < 0 ? -1 : CUDA_OK(attention_part_forward(&c, &p, qkv, o, lse, cuda_stream_of(k)));
+}
+
+static int attention_delta(struct kernels *k, const struct attention *a, const void *o, const void *dout, float *delta)
+{
+    struct launch_attention c = attention_of(a);
+
+    return check_attention(a) < 0 ? -1 : CUDA_OK(attention_deltas(&c, o, dout, delta, cuda_stream_of(k)));
+}
+
+static int attention_part_back(struct kernels *k, const struct attention *a, const struct attention_part *part, const void *qkv,
+                               const float *lse, const void *dout, const float *delta, float *dq, int64_t ldq, void *dkv,
+                               int64_t ldkv)
+{
+    struct launch_attention c = attention_of(a);
+    struct launch_part p = part_of(part, ldq, ldkv);
+
+    return check_attention(a) < 0 ? -1 : CUDA_OK(attention_part_backward(&c, &p, qkv, lse, dout, delta, dq, dkv, cuda_stream_of(k)));
+}
+
+static int copy_runs(struct kernels *k, const struct runs *r, void *dst, const void *src)
+{
+    return CUDA_OK(elements_copy_runs(&(struct cuda_runs){ { r->n[0], r->n[1] }, r->run, { r->to[0], r->to[1] },
+                                                           { r->from[0], r->from[1] } }, dst, r->dt, src, r->st, r->add,
+                                      cuda_stream_of(k)));
+}
+
 /* ---- elements ---- */
+
+static int residual(struct kernels *k, int64_t n, int64_t h, void *y, enum dtype at, const void *b, enum dtype wt,
+                    const void *of, const struct dropout *d)
+{
+    return CUDA_OK(elements_residual(n, h, y, h, b, wt, of, h, y, h, at, cuda_drop(d), cuda_stream_of(k)));
+}
 
 static int dropout_back(struct kernels *k, int64_t count, void *dx, enum dtype at, const struct dropout *d)
 {
@@ -177,7 +277,12 @@ static const struct kernel_ops cuda_kernel_ops = {
     .norm = norm, .norm_back = norm_back,
     .linear = cuda_linear, .linear_dw = cuda_linear_dw, .linear_dx = cuda_linear_dx,
     .rotary = rotary, .attention = attention, .attention_back = attention_back,
+    .attention_part = attention_part, .attention_delta = attention_delta, .attention_part_back = attention_part_back,
+    .copy_runs = copy_runs,
     .activation = activation, .activation_back = activation_back, .cross_entropy = cross_entropy,
+    .embed_rows = embed_rows, .embed_rows_back = embed_rows_back, .residual = residual,
+    .linear_db = cuda_linear_db, .logits_most = logits_most, .logits_label = logits_label,
+    .logits_sum = logits_sum, .logits_loss = logits_loss, .logits_whole = logits_whole,
     .adamw = adamw, .copy = copy,
     .sum_squares = cuda_sum_squares, .sum = cuda_sum, .not_finite = cuda_not_finite,
     .exact_squares = cuda_exact_squares, .finish = cuda_finish,

@@ -78,9 +78,9 @@ static void print_memory(const struct dpxrun *r)
     const struct predicted *p = &r->predicted;
     const struct measured *m = &r->measured;
 
-    printf("memory, rank %" PRId64 "\n", m->rank);
+    printf("memory, rank %" PRId64 "\n", predict_shown_rank(r));
     row_bytes("allocated, peak", predict_allocated(r), m->allocated[m->rank]);
-    row_bytes("held, peak", predict_held(p), m->held[m->rank]);
+    row_bytes("held, peak", predict_held(r), m->held[m->rank]);
     for (enum space in = SPACE_PINNED; in < NSPACE; in++) {
         char what[40];
         snprintf(what, sizeof what, "%s, allocated, peak", space_name(in));
@@ -132,8 +132,9 @@ static void print_time(const struct dpxrun *r)
     printf("a steady step, %s (predicted 90 %%: %.4g to %.4g s; measured 10 to 90 %%: %.4g to %.4g s)\n",
            basis_name(p->t.basis), p->t.low_s, p->t.high_s, m->p10_s, m->p90_s);
     row_seconds("step", p->t.line.step_s, m->median_s);
-    for (int i = 0; i < NRP; i++)
+    for (int i = 0; i < predict_phases(r); i++)
         row_seconds(predict_phase_names[i], p->phase[i], m->phase[i]);
+    stages_print(r);
 }
 
 /* One line, for scripts that run several plans. */
@@ -161,8 +162,12 @@ static void print_table(const struct dpxrun *r)
            strategy_name(r->here.strategy), dialect_name(r->here.dialect), r->here.cluster.world_size,
            r->here.cluster.world_size == 1 ? "" : "s", m->n, m->n == 1 ? "" : "s", last->tokens,
            train_about_data(r->train));
-    printf("loss %.4f at first, %.4f at last", first->loss, last->loss);
-    if (!isnan(entropy))
+    bool elsewhere = r->o.comm == COMM_NULL && isnan(first->loss);
+    if (elsewhere)
+        printf("no loss: another rank has it");
+    else
+        printf("loss %.4f at first, %.4f at last", first->loss, last->loss);
+    if (!isnan(entropy) && !elsewhere)
         printf(" (the data's entropy, its floor: %.4f)", entropy);
     printf("; %.0f tokens/s\n\n  %-28s %14s %14s\n", (double)last->tokens / m->median_s, "", "predicted", "measured");
     print_memory(r);
@@ -234,7 +239,7 @@ static json_t *phases_json(const struct dpxrun *r)
 {
     json_t *list = json_array();
 
-    for (int i = 0; i < NRP; i++)
+    for (int i = 0; i < predict_phases(r); i++)
         json_array_append_new(list, json_pack("{s:s, s:o, s:o}", "name", predict_phase_names[i], "measured_s",
                                               real(r->measured.phase[i]), "predicted_s",
                                               real(r->predicted.phase[i])));
@@ -269,8 +274,8 @@ static json_t *memory_json(const struct dpxrun *r)
 {
     const struct measured *m = &r->measured;
     const struct predicted *p = &r->predicted;
-    json_t *j = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "rank", (json_int_t)m->rank, "device_peak_bytes",
-                          bytes(m->held[m->rank]), "predicted_peak_bytes", bytes(predict_held(p)),
+    json_t *j = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "rank", (json_int_t)predict_shown_rank(r), "device_peak_bytes",
+                          bytes(m->held[m->rank]), "predicted_peak_bytes", bytes(predict_held(r)),
                           "allocated_peak_bytes", bytes(m->allocated[m->rank]), "predicted_allocated_peak_bytes",
                           bytes(predict_allocated(r)), "process_peak_bytes", bytes(m->process[m->rank]),
                           "predicted_process_bytes", bytes(p->process_bytes));
@@ -311,6 +316,7 @@ static json_t *result_json(const struct dpxrun *r)
     if (files)
         json_object_set_new(doc, "files", files);
     json_object_set_new(doc, "phases", phases_json(r));
+    stages_json(r, doc);
     return doc;
 }
 

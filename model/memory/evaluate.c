@@ -408,11 +408,15 @@ int evaluation_roles(const struct evaluation *e, const struct schedules *of[EVAL
 
 json_t *evaluation_model_json(const struct model *m)
 {
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "name", m->name,
+    json_t *j = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b}", "name", m->name,
                      "family", m->family, "params", (json_int_t)m->params,
                      "layers", (json_int_t)m->layers, "hidden", (json_int_t)m->hidden,
                      "heads", (json_int_t)m->heads, "kv_heads", (json_int_t)m->kv_heads,
                      "ffn", (json_int_t)m->ffn, "vocab", (json_int_t)m->vocab, "tied", m->tied);
+
+    if (m->trainable < m->params)
+        json_object_set_new(j, "trainable_params", json_integer(m->trainable));
+    return j;
 }
 
 json_t *evaluation_cluster_json(const struct cluster *c)

@@ -46,20 +46,31 @@ static int check_torch_tensor(const struct plan *p, const char *where)
 {
     const char *why = not_in_plan(&p->model);
 
-    if (p->parallel.async_tensor)
-        return fail("%s: parallel.async_tensor: it is a pass of torch.compile (\"Async TP requires compile\", torchtitan 0.2.2), "
-                    "and kernels \"torch-compile\" with it are not modelled yet", where);
-    if (p->kernels == KERNELS_DPX || p->kernels == KERNELS_TORCH_COMPILE)
-        return fail("%s: kernels: \"%s\" with parallel.tensor are not modelled in dialect %s: take torch-sdpa or torch-eager",
+    if (p->parallel.async_tensor && p->kernels != KERNELS_TORCH_COMPILE)
+        return fail("%s: parallel.async_tensor: it is a pass of torch.compile (\"Async TP requires compile\", torchtitan 0.2.2): kernels "
+                    "\"torch-compile\"", where);
+    if (p->parallel.async_tensor && (p->parallel.tensor > p->cluster.gpus_per_node || p->cluster.gpus_per_node % p->parallel.tensor))
+        return fail("%s: parallel.async_tensor: its ranks read each other's memory: parallel.tensor %" PRId64 " has to lie within nodes of %"
+                    PRId64 " GPUs", where, p->parallel.tensor, (int64_t)p->cluster.gpus_per_node);
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: kernels: \"%s\" with parallel.tensor are not modelled in dialect %s: take torch-compile, torch-sdpa or torch-eager",
                     where, kernels_name(p->kernels), dialect_name(p->dialect));
+    if (p->kernels == KERNELS_TORCH_COMPILE && !p->parallel.sequence)
+        return fail("%s: kernels: \"torch-compile\" with parallel.tensor is modelled with sequence parallelism: parallel.sequence true",
+                    where);
     if (p->kernels == KERNELS_TORCH_EAGER && p->parallel.sequence)
         return fail("%s: kernels: transformers' eager attention makes its mask as long as a rank's share of the positions "
                     "(create_causal_mask() of inputs_embeds): take torch-sdpa, or parallel.sequence false", where);
     if (why)
         return fail("%s: parallel.tensor: %s: %s", where, p->model.name, why);
-    if (p->strategy != STRAT_FSDP)
-        return fail("%s: parallel.tensor: torchtitan 0.2.2 refuses it beside DDP (\"DDP has not supported > 1D parallelism\"), and PyTorch's own "
-                    "replicate() of cut modules is not modelled yet: take strategy fsdp", where);
+    if (p->strategy != STRAT_FSDP && (p->strategy != STRAT_DDP || p->parallel.pipeline > 1))
+        return fail("%s: parallel.tensor: with %s%s it is not modelled yet: take strategy fsdp", where, strategy_name(p->strategy),
+                    p->strategy == STRAT_DDP ? " under a pipeline" : "");
+    if (p->strategy == STRAT_DDP && plan_recipe(p).autocast)
+        return fail("%s: precision: autocast's casts of DTensors are not modelled yet: fp32, or ddp.model_dtype", where);
+    if (p->strategy == STRAT_DDP && (p->ddp.find_unused_parameters || p->ddp.static_graph))
+        return fail("%s: ddp.%s: with parallel.tensor it is not modelled yet", where, p->ddp.static_graph ? "static_graph"
+                    : "find_unused_parameters");
     if (p->loss != LOSS_FP32)
         return fail("%s: loss: with parallel.tensor fp32: other kernels do not take logits that lie on several ranks", where);
     if (attention_masked(p))
@@ -81,8 +92,6 @@ static int check_paper_tensor(const struct plan *p, const char *where)
         return fail("%s: kernels: in dialect paper parallel.tensor is modelled for \"dpx\"", where);
     if (p->strategy == STRAT_DP)
         return fail("%s: parallel.tensor: a parameter server with it is not modelled yet", where);
-    if (p->deterministic)
-        return fail("%s: deterministic: with parallel.tensor it is not modelled yet", where);
     if (m->parallel || m->norm_place != NORM_FIRST || embed_norm)
         return fail("%s: parallel.tensor: %s: it is modelled for two norms, each before its half of a block", where, m->name);
     return 0;
@@ -127,6 +136,30 @@ static int check_torch_context(const struct plan *p, const char *where)
     return 0;
 }
 
+/* Ring attention, all-gather and Ulysses by our own kernels. */
+static int check_paper_context(const struct plan *p, const char *where)
+{
+    const struct parallel_options *of = &p->parallel;
+    int64_t ranks = of->tensor * of->context;
+
+    if (p->kernels != KERNELS_DPX)
+        return fail("%s: kernels: in dialect paper parallel.context is modelled for \"dpx\"", where);
+    if (p->strategy == STRAT_DP)
+        return fail("%s: parallel.context: a parameter server with it is not modelled yet", where);
+    if (p->deterministic)
+        return fail("%s: deterministic: with parallel.context 1 alone: the ranks of a sequence sum gradients over their own positions first, which "
+                    "one rank sums with all others: other bits", where);
+    if (of->context_method != CONTEXT_ULYSSES)
+        return 0;
+    if (of->context_balance)
+        return fail("%s: parallel.context_balance: with ulysses every rank has all positions of its heads: there is nothing to balance", where);
+    if (p->model.heads % ranks || p->model.kv_heads % ranks)
+        return fail("%s: parallel.context_method: ulysses deals out heads, and the %" PRId64 " %s of %s do not divide by %" PRId64 " ranks (tensor x "
+                    "context)", where, p->model.heads % ranks ? p->model.heads : p->model.kv_heads, p->model.heads % ranks ?
+                    "attention heads" : "key/value heads", p->model.name, ranks);
+    return 0;
+}
+
 static int check_context(const struct plan *p, const char *where)
 {
     int64_t chunks = p->parallel.context * (p->parallel.context_balance ? 2 : 1);
@@ -138,7 +171,7 @@ static int check_context(const struct plan *p, const char *where)
         return fail("%s: parallel.sequence: the %" PRId64 " positions of a context-parallel rank do not divide by the %" PRId64
                     " tensor-parallel ranks", where, plan_rank_seq(p), p->parallel.tensor);
     if (p->dialect == DIALECT_PAPER)
-        return fail("%s: parallel.context: context parallelism of dialect paper is not modelled yet", where);
+        return check_paper_context(p, where);
     return check_torch_context(p, where);
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/fail.h"
 #include "base/hash.h"
+#include "model/arch/training.h"
 #include "model/plan/attention.h"
 #include "model/program/program_internal.h"
 
@@ -105,10 +106,29 @@ int program_half(const struct program *g, enum piece_id piece, enum pass pass, i
 
 /* ---- tensors ---- */
 
+bool program_input_requires_grad(const struct plan *p)
+{
+    return training_is_lora(&p->train) && recompute_whole(p->recompute);
+}
+
+bool program_first_differs(const struct plan *p)
+{
+    const struct model *m = &p->model;
+
+    if (training_is_all(&p->train) || program_input_requires_grad(p))
+        return false;
+    for (int i = 0; i < m->ntensors; i++)
+        if (m->tensors[i].block == TENSOR_EMBED && !m->tensors[i].frozen)
+            return false;
+    return true;
+}
+
 enum piece_id program_piece_of_block(const struct plan *p, int64_t b)
 {
     bool recomputed = p->recompute != RECOMPUTE_NONE && b % p->recompute_interval == 0;
 
+    if (b == 0 && program_first_differs(p))
+        return recomputed ? PIECE_FIRST_RECOMPUTED : PIECE_FIRST;
     if (attention_mixed(p) && model_windowed(&p->model, b))
         return recomputed ? PIECE_WINDOWED_RECOMPUTED : PIECE_WINDOWED;
     return recomputed ? PIECE_BLOCK_RECOMPUTED : PIECE_BLOCK;
@@ -211,6 +231,20 @@ int piece_places(struct piece *out, enum pass pass, const struct place *places)
     return 0;
 }
 
+void piece_give_pass(struct piece *from, enum pass pass, struct piece *to)
+{
+    to->split = from->split;
+    to->kernels[pass] = from->kernels[pass];
+    to->nkernels[pass] = from->nkernels[pass];
+    to->places[pass] = from->places[pass];
+    to->collectives[pass] = from->collectives[pass];
+    to->ncollectives[pass] = from->ncollectives[pass];
+    to->flops[pass] = from->flops[pass];
+    from->kernels[pass] = NULL;
+    from->places[pass] = NULL;
+    from->collectives[pass] = NULL;
+}
+
 void program_free(struct program *g)
 {
     for (int i = 0; i < NPIECE; i++)
@@ -241,6 +275,18 @@ static bool fits_64_bits(const struct plan *p)
     return true;
 }
 
+/* What a pipeline needs beside. */
+static int add_stages(const struct plan *whole, const struct local_model *local, struct program *out)
+{
+    bool own = whole->kernels == KERNELS_DPX && whole->parallel.tensor == 1;
+
+    if (program_add_edges(whole, out) < 0)
+        return -1;
+    if (!pipeline_splits(whole->parallel.pipeline_schedule))
+        return 0;
+    return own ? program_add_split_dpx(local, out) : program_add_split(whole, out);
+}
+
 /* Of one rank of the plan with one stage and its positions alone. */
 static int build_for(const struct plan *whole, const struct plan *p, int64_t rank, struct program *out)
 {
@@ -248,17 +294,13 @@ static int build_for(const struct plan *whole, const struct plan *p, int64_t ran
 
     if (local_model_of(p, rank, &local) < 0)
         return -1;
-    int rc = p->kernels == KERNELS_DPX ? program_build_dpx(&local, out) : program_build_torch(&local, out);
+    int rc = p->kernels == KERNELS_DPX ? program_build_dpx(&local, whole->parallel.pipeline > 1, out) : program_build_torch(&local, out);
+    if (rc == 0 && whole->parallel.pipeline > 1)
+        rc = add_stages(whole, &local, out);
     local_model_free(&local);
     if (rc < 0) {
         program_free(out);
         return rc;
-    }
-    if (whole->parallel.pipeline > 1
-        && (program_add_edges(whole, out) < 0
-            || (pipeline_splits(whole->parallel.pipeline_schedule) && program_add_split(whole, out) < 0))) {
-        program_free(out);
-        return -1;
     }
     for (int i = 0; i < NPIECE; i++)
         out->ncollectives += out->piece[i].ncollectives[PASS_FORWARD] + out->piece[i].ncollectives[PASS_BACKWARD];
@@ -334,9 +376,10 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
 
     return a->micro_batch == b->micro_batch && a->recompute == b->recompute && a->loss == b->loss &&
            a->recompute_interval == b->recompute_interval && a->kernels == b->kernels &&
-           a->dropout == b->dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
+           a->dropout == b->dropout && a->train.dropout == b->train.dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
            x.used == y.used && x.kept == y.kept && a->strategy == b->strategy && a->parallel.tensor == b->parallel.tensor &&
            a->parallel.sequence == b->parallel.sequence && a->parallel.loss_parallel == b->parallel.loss_parallel &&
+           a->parallel.async_tensor == b->parallel.async_tensor &&
            a->parallel.context == b->parallel.context && a->parallel.context_method == b->parallel.context_method &&
            a->parallel.context_balance == b->parallel.context_balance && same_edges(&a->parallel, &b->parallel);
 }

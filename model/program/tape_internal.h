@@ -24,6 +24,8 @@ struct kernel *tape_begin_saving(struct tape *t, const char *name, enum kernel_c
  * follows tape_needs(its number). */
 int   tape_note_collective(struct tape *t, const struct collective *c);
 void  tape_needs(struct tape *t, int collective);
+/* ... or that with this index. */
+void  tape_needs_at(struct tape *t, int collective, int kernel);
 void  tape_save(struct tape *t, struct node *n, int store);
 void  tape_edge(struct tape *t, struct node *n, var v);
 
@@ -35,6 +37,9 @@ void  tape_make(struct tape *t, const int *stores, int n);
 void  tape_place(struct tape *t, int store, int64_t bytes, int cat);
 /* Is it computed wherever it is used? */
 bool  tape_is_fused(const struct tape *t, enum kernel_class kc);
+bool  tape_node_is_fused(const struct tape *t, const struct node *n);
+/* Bytes that a kernel reads which computes a store, or the store's own. */
+int64_t tape_leaf_bytes(const struct tape *t, int store);
 /* Backward of nodes [first, end) of a compiled graph; of one of them that is fused. */
 void  tape_backward_fused(struct tape *t, int first, int end);
 void  tape_run_fused(struct tape *t, const struct node *n, int out[TAPE_EDGES]);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "model/program/tape_collective.h"
+#include "model/program/tape_parts.h"
 #include "model/program/torch_loss.h"
 #include "model/program/torch_parts.h"
 
@@ -94,6 +95,7 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct local_
     t->tied = torch_piece_tensor(b->m, TENSOR_EMBED, ROLE_TOKENS, false);
     /* ZeRO-3 puts a linear layer of its own in the place of PyTorch's (zero/linear.py). */
     t->linear_views = p->strategy != STRAT_ZERO3 || p->dialect != DIALECT_DEEPSPEED;
+    t->linear_saves = !t->linear_views;         /* ctx.save_for_backward(input, weight, bias) */
 }
 
 bool torch_has_two_tables(const struct model *m)
@@ -184,12 +186,12 @@ static var gated_mlp(struct torch_model *b, var x)
         gate = 0;
         up = torch_linear(b, GEMM("mlp up"), x, f, h, ROLE_UP);
     }
+    tape_parts_gathered(t);
     var y = op_mul(t, "mlp product", act, up);
     tape_drop(t, act);
     tape_drop(t, up);
     tape_drop(t, gate);
-    y = tmp(t, y, torch_linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
-    y = tmp(t, y, torch_leave(b, y));
+    y = tmp(t, y, torch_linear_leaving(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
     return tmp(t, y, op_dropout(t, "mlp dropout", y, mlp_dropout(b)));
 }
 
@@ -199,16 +201,16 @@ static var plain_mlp(struct torch_model *b, var x)
     int64_t h = b->m->hidden, f = b->m->ffn;
     var y = torch_linear(b, GEMM("mlp up"), x, f, h, ROLE_UP);
 
+    tape_parts_gathered(t);
     y = tmp(t, y, activation(b, y));
-    y = tmp(t, y, torch_linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
-    y = tmp(t, y, torch_leave(b, y));
+    y = tmp(t, y, torch_linear_leaving(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
     return tmp(t, y, op_dropout(t, "mlp dropout", y, mlp_dropout(b)));
 }
 
 static var mlp(struct torch_model *b, var x)
 {
     b->t->half = 1;
-    x = torch_enter(b, x);
+    x = torch_enter(b, x, b->m->mlp == MLP_GATED ? ROLE_GATE : ROLE_UP);
     return tmp(b->t, x, b->m->mlp == MLP_GATED ? gated_mlp(b, x) : plain_mlp(b, x));
 }
 
@@ -364,21 +366,21 @@ var torch_embed(struct torch_model *b)
     const struct model *m = b->m;
     int64_t h = m->hidden, width = m->token_width;
     bool whole = b->ranks > 1 && b->p->strategy == STRAT_FSDP;
-    var wte = op_param(t, m->tied ? TAPE_TIED : torch_piece_tensor(m, TENSOR_EMBED, ROLE_TOKENS, false),
-                       (whole ? b->whole : m)->vocab * width, b->param_dt);
+    var wte = op_param(t, torch_gradient_of(b, ROLE_TOKENS, false), (whole ? b->whole : m)->vocab * width, b->param_dt);
 
     t->module = 0;
     t->half = 0;
     b->ids = op_new(t, "input ids", KC_COPY, b->tokens, DT_INT64);
     b->labels = op_new(t, "labels", KC_COPY, b->tokens, DT_INT64);
     var x = torch_tokens(b, width, wte);
+    if (program_input_requires_grad(b->as))
+        tape_require_grad(t, x);
     if (b->style->scaled_embed)
         x = tmp(t, x, op_mul_const(t, "embedding scale", x, 0));
     int64_t rows = b->style->positions_per_row ? b->tokens : b->p->seq;
     b->positions = op_new(t, "position ids", KC_EMBEDDING, rows, DT_INT64);
     if (m->position == POS_LEARNED) {
-        var wpe = op_param(t, torch_piece_tensor(m, TENSOR_EMBED, ROLE_POSITIONS, false),
-                           m->positions * h, b->param_dt);
+        var wpe = op_param(t, torch_gradient_of(b, ROLE_POSITIONS, false), m->positions * h, b->param_dt);
         t->module = torch_piece_module(m, TENSOR_EMBED, ROLE_POSITIONS);
         b->held[1] = op_embedding(t, "position embedding", b->positions, h, wpe);
         t->module = -1;
@@ -426,7 +428,7 @@ var torch_head(struct torch_model *b, var x)
     var n = m->norm_place == NORM_OF_SUM ? tape_hold(t, x) : torch_norm(b, "final norm", x, ROLE_NORM_FINAL);
     tape_drop(t, x);
     if (b->ranks > 1)
-        n = tmp(t, n, torch_enter(b, n));
+        n = tmp(t, n, torch_enter(b, n, ROLE_HEAD));
     if (m->token_width != m->hidden)
         n = tmp(t, n, torch_linear(b, GEMM("project out"), n, m->token_width, m->hidden, ROLE_PROJECT_OUT));
     for (int i = 0; i < 4; i++) {

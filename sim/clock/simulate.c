@@ -11,6 +11,7 @@
 #include "sim/clock/overlap.h"
 #include "sim/clock/step.h"
 #include "sim/price/coll_cost.h"
+#include "sim/price/coll_entry.h"
 #include "sim/price/flops.h"
 #include "sim/price/gpu_rates.h"
 #include "sim/price/measured_cost.h"
@@ -20,61 +21,17 @@
 
 struct shape { int64_t ranks, per_node; double latest; };      /* latest: jitter_largest(ranks) */
 
-/* Whether two ranks are on one node; if they stand for all pairs that exchange the same (neighbours along the slowest axis of the mesh),
- * whether all pairs are: what a synchronous step waits for is the slowest. */
-static bool on_one_node(const struct plan *p, const struct mesh_group *g, int64_t a, int64_t b)
-{
-    int64_t per_node = p->cluster.gpus_per_node, low = a < b ? a : b, apart = a < b ? b - a : a - b;
-    int64_t alike = g->ndigits == 1 ? g->digit[0].stride : 1;           /* ranks side by side that do the same */
-
-    if (g->ndigits != 1 || g->nplaces || alike * g->digit[0].size != p->cluster.world_size)
-        return a / per_node == b / per_node;
-    int64_t first = low / alike * alike % per_node, last = first + alike - 1;
-    return (last >= per_node ? per_node - 1 : last) + apart < per_node;
-}
-
 /* The ranks that an entry is among: its group's, or the two of a send or receive. */
 static struct shape shape_of(const struct plan *p, const struct schedules *s, const struct op *o,
                              const struct shape shapes[PLAN_GROUPS])
 {
-    const struct mesh_group *g = &sched_group(s, o)->of;
     struct shape of = shapes[o->u.coll.group];
 
     if (coll_is_message((enum coll_op)o->u.coll.op)) {
-        of.per_node = on_one_node(p, g, s->rank, mesh_member(g, s->rank, o->u.coll.peer)) ? 2 : 1;
-        of.ranks = 2;
+        coll_entry_shape(p, s, o, &of.ranks, &of.per_node);
         of.latest = of.latest > 0 ? jitter_largest(2) : 0;
     }
     return of;
-}
-
-/* The full buffer.  Of unequal parts, that of equal ones which take as long. */
-static int64_t coll_bytes(const struct plan *p, const struct schedules *s, const struct op *o, const struct shape *g)
-{
-    const struct mesh_group *group = &sched_group(s, o)->of;
-    int64_t size = dtype_bytes(o->u.coll.dtype), sent[2] = { 0, 0 }, received[2] = { 0, 0 };
-    int peers = 0;
-
-    if (o->u.coll.op != COLL_ALL_TO_ALL || !o->u.coll.parts)
-        return o->u.coll.elems * size;
-    for (int64_t i = 0; i < g->ranks; i++) {
-        const struct coll_part *part = &s->coll_parts[o->u.coll.parts + i];
-        int64_t peer = mesh_member(group, s->rank, i);
-        peers += part->sent > 0;
-        int away = peer / p->cluster.gpus_per_node != s->rank / p->cluster.gpus_per_node;
-        if (peer != s->rank) {
-            sent[away] += part->sent * size;
-            received[away] += part->received * size;
-        }
-    }
-    /* A ring goes as its slowest hop: where it leaves nodes, one rank of each sends to another. */
-    if (peers == 1 && g->ranks > g->per_node) {
-        sent[1] += sent[0];
-        received[1] += received[0];
-        sent[0] = received[0] = 0;
-    }
-    return coll_equal_bytes(g->ranks, g->per_node, sent[0] > received[0] ? sent[0] : received[0],
-                            sent[1] > received[1] ? sent[1] : received[1]);
 }
 
 /* As it was timed on these machines, if it was; ranks that meet for it and sleepers that wake
@@ -106,6 +63,8 @@ static struct beside beside_of(const struct plan *p, const struct schedules *s, 
             b.compute[i] = overlap_compute(&p->cluster, of[i], q.op);
             b.comm[i] = overlap_comm(&p->cluster, of[i], q.op);
         }
+    if (o->flags & OPF_ENGINE)              /* products keep their multiprocessors; memory is shared */
+        b.compute[0] = b.comm[0] = 1;
     return b;
 }
 
@@ -198,7 +157,7 @@ int simulate_price(const struct plan *p, const struct schedules *s, enum sched_i
         issue[i] = 0;
         if (o->kind == OP_COLL) {
             g = shape_of(p, s, o, shapes);
-            bytes = coll_bytes(p, s, o, &g);
+            bytes = coll_entry_bytes(p, s, o, g.ranks, g.per_node);
         }
         if (streams)
             streams[i] = op_streams(cache, s, o);

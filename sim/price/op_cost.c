@@ -78,7 +78,7 @@ struct cost_cache {
 static void describe(struct cost_cache *c, const struct plan *p)
 {
     const struct model *m = &p->model;
-    int64_t seq = plan_rank_seq(p), heads = ceil_div(m->heads, p->parallel.tensor > 1 ? p->parallel.tensor : 1);
+    int64_t seq = plan_attention_seq(p), heads = ceil_div(m->heads, p->parallel.tensor > 1 ? p->parallel.tensor : 1) * plan_rank_seq(p) / seq;
     double pairs = (double)p->micro_batch * (double)seq * (double)seq;
 
     c->p = p;
@@ -139,6 +139,7 @@ bool cost_cache_fits(const struct cost_cache *c, const struct plan *p)
     return same_gpu(&o->cluster.gpu, &p->cluster.gpu)
            && o->kernels == p->kernels && o->precision == p->precision && o->seq == p->seq
            && o->parallel.tensor == p->parallel.tensor && o->parallel.context == p->parallel.context
+           && plan_attention_seq(o) == plan_attention_seq(p)
            && o->micro_batch == p->micro_batch && (o->dropout > 0) == (p->dropout > 0)
            && o->model.heads == p->model.heads && o->model.head_dim == p->model.head_dim
            && o->cluster.measured == p->cluster.measured && o->cluster.is_host == p->cluster.is_host;

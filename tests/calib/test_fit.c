@@ -9,6 +9,7 @@
 #include "calib/store/measured_for.h"
 #include "calib/store/query.h"
 #include "calib/store/series.h"
+#include "calib/store/words.h"
 #include "model/cluster/cluster.h"
 
 /* ---- calibrations made up for the tests ---- */
@@ -259,6 +260,12 @@ static void models_of_as_many_bytes_have_an_attention_each(void **state)
     db_close(db);
 }
 
+/* Takes back what later versions did. */
+#define BACK_TO_4 \
+    "ALTER TABLE calibration DROP COLUMN crowd; DROP VIEW stages; DROP VIEW messages; DROP VIEW entries; DROP TABLE stage;" \
+    "ALTER TABLE entry DROP COLUMN pass; ALTER TABLE entry DROP COLUMN micro_step; ALTER TABLE entry DROP COLUMN met_s;" \
+    "CREATE VIEW entries AS SELECT 1; PRAGMA user_version = 4"
+
 /* Schema 4 knew no heads: the newer model's attention took the older one's place.  On a host neither counts. */
 static void an_older_database_gets_its_heads(void **state)
 {
@@ -278,7 +285,7 @@ static void an_older_database_gets_its_heads(void **state)
     record(db, &eight, 1);
     assert_int_equal(db_value(db, "SELECT sum(is_now) FROM series", &n), 0);
     assert_int_equal(n, 2);
-    assert_int_equal(db_exec(db, "ALTER TABLE calibration DROP COLUMN crowd; PRAGMA user_version = 4"), 0);
+    assert_int_equal(db_exec(db, BACK_TO_4), 0);
     db_close(db);
     db = db_open(in_scratch("heads4.db"));
     assert_int_equal(db_value(db, "SELECT sum(is_now) FROM series", &n), 0);
@@ -289,8 +296,7 @@ static void an_older_database_gets_its_heads(void **state)
 
     /* The same on a GPU. */
     assert_int_equal(db_exec(db, "UPDATE machine SET device = 'h200'; UPDATE series SET name = substr(name, 1,"
-                                 " instr(name, ',') - 1), is_now = id > 1; ALTER TABLE calibration DROP COLUMN crowd;"
-                                 " PRAGMA user_version = 4"), 0);
+                                 " instr(name, ',') - 1), is_now = id > 1; " BACK_TO_4), 0);
     db_close(db);
     db = db_open(in_scratch("heads4.db"));
     assert_int_equal(db_value(db, "SELECT sum(is_now) FROM series", &n), 0);
@@ -476,6 +482,20 @@ static void series_are_brought_to_one_pace(void **state)
     db_close(db);
 }
 
+/* A kernel without one could not be recorded. */
+static void every_kernel_has_a_word(void **state)
+{
+    (void)state;
+    for (int fn = 0; fn < NKERNEL_FN; fn++) {
+        assert_non_null(fn_words[fn]);
+        assert_int_equal(word_find(fn_words, fn_words[fn]), fn);
+    }
+    for (int kind = 0; kind < NKERNEL_CLASS; kind++)
+        assert_non_null(class_words[kind]);
+    for (int pass = 0; pass < NMEASURED_PASS; pass++)
+        assert_non_null(pass_words[pass]);
+}
+
 static void runs_are_never_read(void **state)
 {
     (void)state;
@@ -565,6 +585,7 @@ int main(void)
         cmocka_unit_test(overlap_is_the_quotient_of_what_ran_together_and_alone),
         cmocka_unit_test(a_rested_collective_loses_less_and_compute_as_much),
         cmocka_unit_test(series_are_brought_to_one_pace),
+        cmocka_unit_test(every_kernel_has_a_word),
         cmocka_unit_test(runs_are_never_read),
         cmocka_unit_test(an_interrupted_calibration_can_be_continued),
         cmocka_unit_test(a_million_samples_cost_the_reader_little),

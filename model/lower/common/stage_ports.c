@@ -114,6 +114,7 @@ void stage_ports_close(struct stage_ports *o)
     if (o->all)
         pipeline_acts_free(o->all, &o->pipe);
     free(o->event);
+    sched_in_flight(o->s, 0, 0);
 }
 
 /* ---- the first step ---- */
@@ -223,7 +224,10 @@ static void message(struct stage_ports *o, const struct pipeline_act *a)
         *event_of(o, a->verb, a) = sched_event(o->s);
     m->record = *event_of(o, a->verb, a);
     sched_of(o->s, "micro-step", a->step, 0);
-    sched_moves(o->s, OF_PLACES);
+    if (is_b(a->verb))
+        sched_moves_places(o->s, sends ? PIECE_RECEIVED : PIECE_SENT, SLOT_DX, SLOT_DX);
+    else
+        sched_moves_places(o->s, sends ? PIECE_SENT : PIECE_RECEIVED, sends ? SLOT_X : SLOT_Y, sends ? SLOT_X : SLOT_Y);
     o->coalesced = a->with;
 }
 
@@ -243,6 +247,7 @@ static void await(struct stage_ports *o, const struct pipeline_act *a)
 
 bool stage_ports_does(struct stage_ports *o, const struct pipeline_act *a)
 {
+    sched_in_flight(o->s, a->chunk, a->step);
     if (a->verb >= PIPE_SEND_F && a->verb <= PIPE_RECV_B)
         message(o, a);
     else if (a->verb >= PIPE_WAIT_SEND_F && a->verb <= PIPE_WAIT_RECV_B)
@@ -270,22 +275,27 @@ bool stage_ports_whole(const struct stage_ports *o, const struct pipeline_act *a
     return a->verb == PIPE_BACKWARD || (a->verb == PIPE_WEIGHT && stage_ports_embeds(o, a->chunk));
 }
 
+/* What this rank's other stage left is this one's: it goes there and comes here. */
+static void hand_over(struct stage_ports *o, enum piece_id from, enum piece_id to, enum pass pass, const struct pipeline_act *a)
+{
+    edge(o, from, pass, 0, -1, a);
+    o->s->ops[o->s->nops - 1].flags |= OPF_LOCAL;
+    edge(o, to, pass, EDGE_TENSORS, EDGE_REST, a);
+    o->s->ops[o->s->nops - 1].flags |= OPF_LOCAL;
+}
+
 void stage_ports_begin(struct stage_ports *o, const struct pipeline_act *a)
 {
     int stage = stage_ports_stage(o, a->chunk);
 
     if (a->verb == PIPE_FORWARD && stage > 0) {
-        if (is_local(o, stage - 1)) {
-            edge(o, PIECE_SENT, PASS_FORWARD, 0, -1, a);
-            edge(o, PIECE_RECEIVED, PASS_FORWARD, EDGE_TENSORS, EDGE_REST, a);
-        }
+        if (is_local(o, stage - 1))
+            hand_over(o, PIECE_SENT, PIECE_RECEIVED, PASS_FORWARD, a);
         edge(o, PIECE_RECEIVED, PASS_FORWARD, EDGE_REST, -1, a);
     }
     if (!stage_ports_idle(o, a) && (stage_ports_whole(o, a) || a->verb == PIPE_INPUT) && stage < last_stage(o)) {
-        if (is_local(o, stage + 1)) {
-            edge(o, PIECE_RECEIVED, PASS_BACKWARD, 0, -1, a);
-            edge(o, PIECE_SENT, PASS_BACKWARD, EDGE_TENSORS, EDGE_REST, a);
-        }
+        if (is_local(o, stage + 1))
+            hand_over(o, PIECE_RECEIVED, PIECE_SENT, PASS_BACKWARD, a);
         edge(o, PIECE_SENT, PASS_BACKWARD, EDGE_REST, -1, a);
     }
 }

@@ -14,13 +14,14 @@
 
 #include "model/lower/common/lower_internal.h"
 #include "model/lower/common/micro_steps.h"
+#include "model/lower/common/optimizer.h"
 #include "model/lower/torch/lower_ddp.h"
 
 #define MIB (1024.0 * 1024.0)
 
 /* ---- gradients and buckets ---- */
 
-static int instance_of(const struct ddp *d, int tensor)
+int ddp_instance_of(const struct ddp *d, int tensor)
 {
     int block = d->m->tensors[tensor].block;
     return block < 0 ? 0 : block;
@@ -29,15 +30,15 @@ static int instance_of(const struct ddp *d, int tensor)
 /* Does this rank update the tensor? */
 static bool owns(const struct ddp *d, int tensor)
 {
-    return !d->sharded_optimizer || d->owner[tensor] == d->rank;
+    return !d->m->tensors[tensor].frozen && (!d->sharded_optimizer || d->owner[tensor] == d->rank);
 }
 
 static int64_t bytes_of(const struct ddp *d, int tensor)
 {
-    return d->m->tensors[tensor].numel * dtype_bytes(d->r.grad);
+    return d->m->tensors[tensor].frozen ? 0 : d->m->tensors[tensor].numel * dtype_bytes(d->r.grad);
 }
 
-static int bucket_buf(const struct ddp *d, int bucket)
+int ddp_bucket_buf(const struct ddp *d, int bucket)
 {
     return (d->now == &d->first ? d->bucket0_first : d->bucket0_steady) + bucket;
 }
@@ -46,14 +47,16 @@ static int bucket_buf(const struct ddp *d, int bucket)
 static void use_all(struct ddp *d, int on_buckets, int on_grads)
 {
     for (int b = 0; b < d->now->n && on_buckets; b++)
-        sched_act(d->s, on_buckets, bucket_buf(d, b), 0, 0);
+        sched_act(d->s, on_buckets, ddp_bucket_buf(d, b), 0, 0);
     for (int t = 0; t < d->ntensors && on_grads && !d->view; t++)
-        if (instance_of(d, t) == 0)
+        if (ddp_instance_of(d, t) == 0)
             sched_act_all(d->s, on_grads, d->grad_family[t]);
 }
 
 static void gradient_slice(struct ddp *d, int tensor, int64_t at)
 {
+    if (d->m->tensors[tensor].frozen)
+        return;
     sched_slice(d->s, HOLDS_GRAD, d->r.grad, tensor, 0, d->m->tensors[tensor].numel, at);
 }
 
@@ -73,11 +76,11 @@ static void mark_used(struct ddp *d)
 {
     if (!d->marks_used)
         return;
-    tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->ntensors)->after = AFTER(STREAM_COMPUTE);
+    tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->m->ntrainable)->after = AFTER(STREAM_COMPUTE);
     d->marks_used = false;
 }
 
-static void launch(struct ddp *d)
+void ddp_launch(struct ddp *d)
 {
     while (d->next < d->now->n && d->pending[d->next] == 0) {
         mark_used(d);
@@ -85,7 +88,7 @@ static void launch(struct ddp *d)
                                   d->r.wire_reduce, RED_SUM, d->now->numel[d->next]);
         o->after = AFTER(STREAM_COMPUTE);
         sched_of(d->s, "bucket", d->next, 0);
-        sched_act(d->s, ACT_RW, bucket_buf(d, d->next), 0, 0);
+        sched_act(d->s, ACT_RW, ddp_bucket_buf(d, d->next), 0, 0);
         d->next++;
     }
 }
@@ -102,12 +105,12 @@ static void use_ready(struct ddp *d, enum piece_id piece, int block, int k0, int
         for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
             int t = program_tensor(d->p, piece, block, q->kernels[PASS_BACKWARD][k].ready[i]);
             if (on_grads)
-                sched_act(d->s, on_grads, d->grad_family[t], instance_of(d, t), 0);
+                sched_act(d->s, on_grads, d->grad_family[t], ddp_instance_of(d, t), 0);
             if (!on_buckets)
                 continue;
             if (d->now->of[t] != last) {
                 last = d->now->of[t];
-                sched_act_as(d->s, on_buckets, bucket_buf(d, last), 0, 0, sched_layout(d->s, 0));
+                sched_act_as(d->s, on_buckets, ddp_bucket_buf(d, last), 0, 0, sched_layout(d->s, 0));
             }
             gradient_slice(d, t, d->now->at[t] * dtype_bytes(d->r.grad));
         }
@@ -148,7 +151,7 @@ static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k
     sched_copy(d->s, STREAM_COMPUTE, PHASE_BACKWARD, "divide into buckets", copied, copied);
     sched_does(d->s, COPY_SET, 1.0 / (double)d->local->data_ranks);
     use_ready(d, piece, block, k0, k1, !d->apart ? 0 : d->view ? ACT_R | ACT_FREE : ACT_R, d->apart ? ACT_W : ACT_RW);
-    launch(d);
+    ddp_launch(d);
 }
 
 /* Backward of a piece, cut after every kernel that completes the bucket whose
@@ -211,10 +214,10 @@ void ddp_forward(struct ddp *d, bool syncs)
 
 static void finalize(struct ddp *d)
 {
-    int64_t all = d->m->params * dtype_bytes(d->r.grad);
+    int64_t all = d->m->trainable * dtype_bytes(d->r.grad);
 
     if (d->p->ddp.find_unused_parameters && !d->p->ddp.static_graph)
-        tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->ntensors)->after = AFTER(STREAM_COMPUTE);
+        tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->m->ntrainable)->after = AFTER(STREAM_COMPUTE);
     if (d->view) {
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await buckets")->after = AFTER(STREAM_GROUP);
     } else {
@@ -230,12 +233,16 @@ void ddp_backward(struct ddp *d, bool fresh, bool sync)
     for (int b = 0; b < d->now->n; b++)
         d->pending[b] = d->now->tensors[b];
     d->next = 0;
-    if (d->local->share.heads)
-        backward_piece(d, PIECE_HEAD, 0, fresh, sync);
-    for (int b = (int)d->m->layers - 1; b >= 0; b--)
-        backward_piece(d, program_piece_of_block(d->p, b), b, fresh, sync);
-    if (d->local->share.embeds)
-        backward_piece(d, PIECE_EMBED, 0, fresh, sync);
+    if (d->late) {
+        ddp_backward_late(d, fresh, sync);
+    } else {
+        if (d->local->share.heads)
+            backward_piece(d, PIECE_HEAD, 0, fresh, sync);
+        for (int b = (int)d->m->layers - 1; b >= 0; b--)
+            backward_piece(d, program_piece_of_block(d->p, b), b, fresh, sync);
+        if (d->local->share.embeds)
+            backward_piece(d, PIECE_EMBED, 0, fresh, sync);
+    }
     if (sync)
         finalize(d);
 }
@@ -246,11 +253,11 @@ void ddp_backward(struct ddp *d, bool fresh, bool sync)
 static void rebuild(struct ddp *d, bool within_step)
 {
     bool copies = within_step && d->view;
-    int64_t all = d->m->params * dtype_bytes(d->r.grad);
+    int64_t all = d->m->trainable * dtype_bytes(d->r.grad);
 
     if (d->keeps_first_buckets)
         return;
-    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->ntensors + 1)->after = AFTER(STREAM_COMPUTE);
+    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->m->ntrainable + 1)->after = AFTER(STREAM_COMPUTE);
     tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->steady.n);
     sched_op(d->s, OP_WAIT, STREAM_ISSUE, PHASE_INIT, "bucket sizes")->after = AFTER(STREAM_GROUP);
     if (copies) {
@@ -356,7 +363,7 @@ static void free_grads(struct ddp *d)
     if (d->view)
         return;                     /* only the views go */
     for (int t = 0; t < d->ntensors; t++)
-        if (instance_of(d, t) == 0)
+        if (ddp_instance_of(d, t) == 0)
             sched_act_all(d->s, ACT_FREE, d->grad_family[t]);
 }
 
@@ -379,7 +386,7 @@ static int step(struct ddp *d, enum sched_id id)
     else
         micro_steps(d, id == SCHED_FIRST);
     if (d->p->clip > 0)
-        lower_clip_by_norm(d->s, STREAM_COMPUTE, d->m->params * dtype_bytes(d->r.grad), NULL, 0, false, own_gradients, d);
+        lower_clip_by_norm(d->s, STREAM_COMPUTE, d->m->trainable * dtype_bytes(d->r.grad), NULL, 0, false, own_gradients, d);
     lower_torch_adamw(d->s, d->p, d->own_numel);
     sched_act(d->s, ACT_RW, d->params, 0, 0);
     use_all(d, d->view ? ACT_R : ACT_USE, ACT_R);
@@ -399,12 +406,12 @@ static int step(struct ddp *d, enum sched_id id)
 
 /* What buffers bucket0, bucket0 + 1 ... hold: the tensors of buckets b, which were assigned in
  * `order` (NULL: that of registration). */
-static void describe_buckets(struct ddp *d, const struct buckets *b, const int *order, int bucket0,
+static void describe_buckets(struct ddp *d, const struct buckets *b, const int *order, int n, int bucket0,
                              enum holds h, enum dtype dt)
 {
     int last = -1;
 
-    for (int i = 0; i < d->ntensors && d->s->detailed; i++) {
+    for (int i = 0; i < n && d->s->detailed; i++) {
         int t = order ? order[i] : i;
         if (b->of[t] != last) {
             last = b->of[t];
@@ -455,14 +462,14 @@ static void broadcast_model(struct ddp *d)
         abort();
     for (int t = 0; t < d->ntensors; t++)
         registered[t] = t;
-    buckets_assign(d->m, registered, e, limit, &b);
+    buckets_assign(d->m, registered, d->ntensors, e, limit, &b);
     if (buffers > 0 && b.numel[b.n - 1] * e >= limit[0])
         b.n++;                      /* the parameters closed their last chunk */
     b.numel[b.n - 1] += buffers;
     for (int i = 0; i < b.n; i++)
         sched_holds(d->s, sched_buf(d->s, CAT_BUCKET, "broadcast chunk", NULL, 0, 1, round512(b.numel[i] * e)),
                     sched_layout(d->s, 0));
-    describe_buckets(d, &b, NULL, chunk0, HOLDS_PARAM, d->r.kept);
+    describe_buckets(d, &b, NULL, d->ntensors, chunk0, HOLDS_PARAM, d->r.kept);
     for (int i = 0; i < b.n; i++)
         broadcast_chunk(d, &b, chunk0, i);
     buckets_free(&b);
@@ -491,7 +498,7 @@ static void init(struct ddp *d)
     int64_t dims = 0;
 
     for (int t = 0; t < d->ntensors; t++)
-        dims += 2 * m->tensors[t].ndim;     /* sizes and strides */
+        dims += m->tensors[t].frozen ? 0 : 2 * m->tensors[t].ndim;     /* sizes and strides */
     sched_begin(d->s, SCHED_INIT);
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model")->flags = OPF_LOAD;
     sched_act(d->s, ACT_ALLOC | ACT_WRITE, d->params, 0, 0);
@@ -513,7 +520,7 @@ static int declare_buckets(struct ddp *d, const struct buckets *b, const int *or
         sched_buf(d->s, CAT_BUCKET, "bucket", "bucket", i, 1, round512(b->numel[i] * dtype_bytes(d->r.grad)));
         sched_unit(d->s, "bucket", i, b->numel[i], b->numel[i], b->numel[i]);
     }
-    describe_buckets(d, b, order, first, HOLDS_GRAD, d->r.grad);
+    describe_buckets(d, b, order, d->m->ntrainable, first, HOLDS_GRAD, d->r.grad);
     return first;
 }
 
@@ -559,10 +566,12 @@ static void describe(struct ddp *d)
     for (int t = 0; t < d->ntensors; t++)
         param_slice(d, t);
     sched_holds(s, d->optimizer, sched_layout(s, 0));
-    moment_slices(d, HOLDS_EXP_AVG, 0);
-    moment_slices(d, HOLDS_EXP_AVG_SQ, d->own_bytes);
+    if (d->p->optimizer <= OPTIMIZER_SGD)
+        moment_slices(d, HOLDS_EXP_AVG, 0);
+    if (d->p->optimizer == OPTIMIZER_ADAMW)
+        moment_slices(d, HOLDS_EXP_AVG_SQ, d->own_bytes);
     for (int t = 0; t < d->ntensors; t++)
-        if (instance_of(d, t) == 0) {
+        if (ddp_instance_of(d, t) == 0) {
             sched_holds(s, d->grad_family[t], sched_layout(s, m->tensors[t].block < 0 ? 0 : m->per_block));
             gradient_slice(d, t, 0);
         }
@@ -571,27 +580,37 @@ static void describe(struct ddp *d)
 static void declare(struct ddp *d)
 {
     const struct model *m = d->m;
+    int first = d->s->nbufs;
 
     for (int t = 0; t < d->ntensors; t++) {
-        if (instance_of(d, t) == 0)
+        if (ddp_instance_of(d, t) == 0)
             d->grad_family[t] = sched_buf(d->s, CAT_GRADS, "grad", m->tensors[t].block < 0 ? NULL : "block", 0,
                                           m->tensors[t].block < 0 ? 1 : (int)m->layers, round512(bytes_of(d, t)));
         else
             d->grad_family[t] = d->grad_family[t - m->tensors[t].block * m->per_block];
     }
+    d->waiting = d->s->nbufs - first;
+    for (int i = 0; i < d->waiting && d->late; i++) {
+        const struct buf *b = &d->s->bufs[first + i];
+        sched_buf(d->s, CAT_GRADS, "grad of this backward", b->of, 0, b->count, b->bytes);
+    }
     d->params = sched_buf(d->s, CAT_PARAMS, "params", NULL, 0, 1, place_params(d));
-    d->optimizer = sched_buf(d->s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1,
-                             2 * d->own_bytes + d->own_tensors * lower_adamw_step_bytes(d->p));
+    d->optimizer = sched_buf(d->s, CAT_OPTIMIZER, optimizer_states_title(d->p), NULL, 0, 1,
+                             d->own_states + d->own_tensors * lower_adamw_step_bytes(d->p) + round512(optimizer_tables(d->p)));
     d->foreach = sched_buf(d->s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, d->own_bytes);
     lower_tensor_parts(d->s, m, d->params, !d->packed, d->r.kept, NULL, 0);
-    lower_tensor_parts(d->s, m, d->optimizer, 2, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
+    for (int t = 0; t < d->ntensors; t++)
+        if (owns(d, t))
+            lower_state_parts(d->s, d->p, d->optimizer, &m->tensors[t], m->tensors[t].shape[0]);
+    if (optimizer_tables(d->p) > 0)
+        sched_part(d->s, d->optimizer, round512(optimizer_tables(d->p)));
     for (int64_t i = 0; i < d->own_tensors; i++)
         sched_part(d->s, d->optimizer, lower_adamw_step_bytes(d->p));
     lower_tensor_parts(d->s, m, d->foreach, 1, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
     lower_adamw_temporaries(d->s, d->p, d->foreach, 0);
     if (d->s->detailed)
         describe(d);
-    d->bucket0_first = declare_buckets(d, &d->first, NULL);
+    d->bucket0_first = declare_buckets(d, &d->first, d->registered);
     d->bucket0_steady = d->keeps_first_buckets ? d->bucket0_first : declare_buckets(d, &d->steady, d->order);
     lower_declare_activations(d->s, d->local, d->acts);
     if (d->p->parallel.pipeline > 1)
@@ -607,21 +626,24 @@ static void assign_buckets(struct ddp *d)
     int64_t limits[2] = { given && !always_small ? cap : d->p->limits.ddp_first_bucket, cap };
     int64_t one[2] = { INT64_MAX, INT64_MAX };
     bool unused = o->find_unused_parameters && !o->static_graph;
-    int *registered = calloc((size_t)d->ntensors + 1, sizeof *registered);
+    int *registered = d->registered = calloc((size_t)d->ntensors + 1, sizeof *registered);
 
     if (!registered)
         abort();
-    for (int t = 0; t < d->ntensors; t++)
-        registered[t] = t;
+    for (int t = 0, n = 0; t < d->ntensors; t++)
+        if (!d->m->tensors[t].frozen)
+            registered[n++] = t;
     /* _ddp_init_helper: one bucket when no parameter can be unused, else by size
      * over registration order, the last first; those are never rebuilt. */
-    buckets_assign(d->m, registered, dtype_bytes(d->r.grad), unused ? limits : one, &d->first);
+    buckets_assign(d->m, registered, d->m->ntrainable, dtype_bytes(d->r.grad), unused ? limits : one, &d->first);
     buckets_reverse(&d->first, d->ntensors);
-    buckets_ready_order(d->local, &d->s->program, d->order);
-    buckets_assign(d->m, d->order, dtype_bytes(d->r.grad), limits, &d->steady);
+    if (d->late)
+        ddp_late_order(d);
+    else
+        buckets_ready_order(d->local, &d->s->program, d->order);
+    buckets_assign(d->m, d->order, d->m->ntrainable, dtype_bytes(d->r.grad), limits, &d->steady);
     d->keeps_first_buckets = unused;
     d->now = &d->first;
-    free(registered);
 }
 
 static void own(struct ddp *d)
@@ -634,6 +656,7 @@ static void own(struct ddp *d)
         if (owns(d, t)) {
             d->own_numel += m->tensors[t].numel;
             d->own_bytes += round512(m->tensors[t].numel * dtype_bytes(d->r.kept));
+            d->own_states += lower_state_bytes(d->p, &m->tensors[t], m->tensors[t].shape[0]);
             d->own_tensors++;
         }
 }
@@ -651,6 +674,7 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
                      .module_buffers = lower_model_buffer_elems(local->model) };
     int rc;
 
+    d.late = local->share.tensor_ranks > 1;
     d.packed = d.sharded_optimizer && p->ddp.parameters_as_bucket_view;
     d.apart = !d.view || (p->accumulation > 1 && !p->sync_every_micro_step);
     if (!d.order || !d.grad_family || !d.pending || !d.owner || !d.sorted || !d.param_at)
@@ -668,6 +692,7 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
     buckets_free(&d.first);
     buckets_free(&d.steady);
     free(d.order);
+    free(d.registered);
     free(d.grad_family);
     free(d.pending);
     free(d.owner);
