@@ -2,6 +2,7 @@
 #include "sim/search/grid.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -334,4 +335,24 @@ int grid_search(const struct search_options *o, struct search_result *out)
     free(g.found);
     free(g.cut);
     return rc < 0 ? -1 : 0;
+}
+
+int grid_search_next(const struct search_options *o, int rc, const char *why, struct search_result *out)
+{
+    struct search_result grid;
+    char none[256];
+
+    struct fail_sink before = fail_divert(none, sizeof none);
+    bool any = grid_search(o, &grid) == 0;
+    fail_restore(before);
+    if (any && (rc < 0 || grid.nfit > 0)) {
+        if (rc == 0)
+            search_free(out);
+        *out = grid;
+        snprintf(out->alone, sizeof out->alone, "%s", rc < 0 ? why : "nothing fits");
+        return 0;
+    }
+    if (any)
+        search_free(&grid);
+    return rc < 0 ? fail("%s", why) : 0;
 }

@@ -19,4 +19,8 @@ enum { GRID_LONG = 32768, GRID_RECOMPUTE = 1u << RECOMPUTE_NONE | 1u << RECOMPUT
 /* As search(). */
 int grid_search(const struct search_options *o, struct search_result *out);
 
+/* Where data parallelism alone has no plan (rc 0: *out, of which none fits; < 0: `why`, and nothing in *out): the grid's answer takes its
+ * place if it has one that fits, or where there was none at all.  0, or -1 with `why` reported. */
+int grid_search_next(const struct search_options *o, int rc, const char *why, struct search_result *out);
+
 #endif

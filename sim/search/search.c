@@ -4,7 +4,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -29,6 +28,7 @@ struct work {
     struct found *found;
     int64_t n, room, lowered, seen, cut;
     struct programs programs;
+    struct plan *full; int64_t nfull, full_room;        /* the smallest of each run that keeps too much, whatever the micro-batch */
     const struct found *whole;          /* plans are taken that a bound left out, of this one's run; NULL: those that no bound
                                          * leaves out */
     atomic_llong next;              /* the candidate that the next free thread takes */
@@ -102,6 +102,17 @@ static void leave_out(struct work *w, const struct plan *p, int64_t least)
     f->key = hash_mix(0, (uint64_t)f->order);
 }
 
+/* Runs of a smaller micro-batch with the same kernels keep too much: so does this one, and none of its plans lacks less.  Where the
+ * micro-batch is all of the batch no gradients are kept between micro-steps: then it is looked at. */
+static bool is_full(const struct work *w, const struct plan *p)
+{
+    for (int64_t i = 0; i < w->nfull && p->accumulation > 1; i++)
+        if (knob_cell(&w->full[i]) == knob_cell(p) && w->full[i].recompute == p->recompute &&
+            w->full[i].recompute_interval == p->recompute_interval && w->full[i].micro_batch < p->micro_batch)
+            return true;
+    return false;
+}
+
 /* A run whose kernels keep too much is left out whole. */
 static int take_run(const struct plan *p, void *arg)
 {
@@ -111,6 +122,11 @@ static int take_run(const struct plan *p, void *arg)
 
     if (w->o->exhaustive || refused || (w->o->accept && !w->o->accept(&usual, w->o->accept_what)))
         return 0;
+    if (is_full(w, &usual)) {
+        w->cut++;
+        w->seen++;
+        return 1;
+    }
     int program = program_for(w, &usual);
     if (program < 0)
         return -1;
@@ -118,6 +134,8 @@ static int take_run(const struct plan *p, void *arg)
     if (least <= found_limit(&usual))
         return 0;
     leave_out(w, &usual, bounds_bytes(&usual, &w->programs.of[program].program));
+    w->full = room_for(w->full, w->nfull, &w->full_room, sizeof *w->full);
+    w->full[w->nfull++] = usual;
     return 1;
 }
 
@@ -616,29 +634,9 @@ failed:
         fail("a candidate that passed the checks could not be planned: %s", w.why);
 out:
     programs_free(&w.programs);
+    free(w.full);
     free(w.found);
     return rc;
-}
-
-/* Where the search over data parallelism alone ended with `rc` and without a plan that fits: over the grid, if that has one. */
-static int next_grid(const struct search_options *o, int rc, const char why[256], struct search_result *out)
-{
-    struct search_result grid;
-    char none[256];
-
-    struct fail_sink before = fail_divert(none, sizeof none);
-    bool any = grid_search(o, &grid) == 0;
-    fail_restore(before);
-    if (any && (rc < 0 || grid.nfit > 0)) {
-        if (rc == 0)
-            search_free(out);
-        *out = grid;
-        snprintf(out->alone, sizeof out->alone, "%s", rc < 0 ? why : "nothing fits");
-        return 0;
-    }
-    if (any)
-        search_free(&grid);
-    return rc < 0 ? fail("%s", why) : 0;
 }
 
 int search(const struct search_options *o, struct search_result *out)
@@ -653,7 +651,7 @@ int search(const struct search_options *o, struct search_result *out)
     struct fail_sink before = fail_divert(why, sizeof why);
     rc = search_data(o, out);
     fail_restore(before);
-    return rc < 0 || out->nfit == 0 ? next_grid(o, rc, why, out) : 0;
+    return rc < 0 || out->nfit == 0 ? grid_search_next(o, rc, why, out) : 0;
 }
 
 void search_verdict(const struct found *f, struct evaluation *e)
