@@ -148,7 +148,7 @@ check 'every header compiles by itself' \
         tests/emu/*)
             ${MPICC:-mpicc} -std=c17 -D_POSIX_C_SOURCE=200809L -DDPX_EMU -I. -I"$B" -Itests/emu/include -fsyntax-only -x c "$h" 2>&1 ;;
         *)
-            ${MPICC:-mpicc} -std=c17 -I. -I"$B" -fsyntax-only -x c "$h" 2>&1 ;;
+            ${MPICC:-mpicc} -std=c17 -D_POSIX_C_SOURCE=200809L -I. -I"$B" -fsyntax-only -x c "$h" 2>&1 ;;
         esac
     done)"
 
