@@ -172,6 +172,7 @@ all: $(PROGRAMS) $(LIBRARY) archives
 # tests/test_architecture.sh holds every include and every symbol against these rows.
 room = $(eval ROOMS += $(strip $1))
 $(call room, base,)
+$(call room, base/chart,            base)
 $(call room, model/arch,            base)
 $(call room, model/cluster,         base)
 $(call room, model/allocator,       base)
@@ -191,7 +192,7 @@ $(call room, sim/search,            base model/arch model/cluster model/plan mod
 $(call room, calib/store,           base model/cluster model/plan model/program model/schedule)
 $(call room, calib/trace,           base model/schedule)
 $(call room, calib/import,          base model/cluster model/plan model/program model/schedule model/memory calib/store calib/trace)
-$(call room, sim/plan,              base model/arch model/allocator model/cluster model/plan model/schedule model/lower model/memory model/exchange sim/price sim/clock sim/search)
+$(call room, sim/plan,              base base/chart model/arch model/allocator model/cluster model/plan model/schedule model/lower model/memory model/exchange sim/price sim/clock sim/search)
 $(call room, exec/device,           base model/cluster model/schedule)
 $(call room, exec/kernels,          base model/arch model/program model/schedule exec/device)
 $(call room, exec/comm,             base model/schedule exec/device exec/kernels)
@@ -201,7 +202,7 @@ $(call room, exec/run,              base model/arch model/cluster model/plan mod
 $(call room, exec/train,            base model/arch model/cluster model/plan model/program model/schedule model/lower model/memory exec/device exec/kernels exec/comm exec/data exec/run)
 $(call room, exec/process,          base model/cluster model/plan model/schedule exec/device exec/kernels exec/cuda exec/data exec/run exec/train)
 $(call room, calib/bench,           base model/arch model/cluster model/plan model/program model/schedule model/lower exec/device exec/kernels exec/comm exec/cuda exec/data exec/run exec/train calib/store)
-$(call room, reports/page,          base calib/store)
+$(call room, reports/page,          base base/chart calib/store)
 $(call room, reports/kineto,        base model/plan model/schedule model/memory sim/clock calib/store calib/trace)
 
 # With CUDA exec/cuda; without MPI or oneDNN files of the same names instead.
@@ -218,7 +219,7 @@ $B/emu.a:     $(patsubst %,$B/%.o,$(EMULATOR))
 
 # What programs and tests link, users before what they use.
 archives_of = $(patsubst %,$B/%.a,$(filter $1,$(BUILT)))
-MODEL   := $(call archives_of,base model/%)
+MODEL   := $(call archives_of,base base/% model/%)
 SIM     := $(call archives_of,sim/%)
 STORE   := $(call archives_of,calib/store calib/trace calib/import)
 EXEC    := $(call archives_of,exec/%)

@@ -48,7 +48,34 @@ void own_tensors_free(struct own_tensors *o)
     free(o);
 }
 
+/* Row or column i of the rank's, counted in the whole; *left: how many of the rank's follow it there, itself included. */
+static int64_t in_whole(const struct local_cut *c, int64_t i, int64_t *left)
+{
+    int r = 0;
+
+    while (i >= c->run[r].n)
+        i -= c->run[r++].n;
+    assert(r < c->nruns);
+    *left = c->run[r].n - i;
+    return c->run[r].from + i;
+}
+
 struct own_run own_tensors_run(const struct own_tensors *o, int tensor, int64_t from, int64_t n)
 {
-    return (struct own_run){ o ? o->whole[tensor] : tensor, from, n };
+    struct own_run run = { o ? o->whole[tensor] : tensor, from, n };
+    struct local_cut c = { .dim = -1 };
+    int64_t left = n;
+
+    if (o)
+        c = local_share_cut(o->local->whole, &o->local->whole->tensors[run.tensor], &o->local->share);
+    if (c.dim == 0) {                   /* whole rows */
+        int64_t width = o->local->model->tensors[tensor].shape[1];
+        run.from = in_whole(&c, from / width, &left) * width + from % width;
+        left = left * width - from % width;
+    } else if (c.dim == 1) {            /* parts of rows */
+        int64_t mine = o->local->model->tensors[tensor].shape[1], width = o->local->whole->tensors[run.tensor].shape[1];
+        run.from = from / mine * width + in_whole(&c, from % mine, &left);
+    }
+    run.n = left < n ? left : n;
+    return run;
 }

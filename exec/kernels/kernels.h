@@ -55,6 +55,20 @@ struct attention {
     struct dropout drop;
 };
 
+/* Logits whose columns are dealt out to ranks, `part` to each and the last ones fewer: this rank has n rows of
+ * logits_columns(), one behind the other, from column rank * part on.  all: the ranks' arrays one after the other, each
+ * n * part elements apart. */
+struct cut_logits { int64_t n, vocab, part, rank; enum dtype at; };
+static inline int64_t logits_columns(const struct cut_logits *l, int64_t rank)
+{
+    int64_t left = l->vocab - rank * l->part;
+
+    return left < l->part ? left : l->part;
+}
+
+/* Of each row of all columns: the largest, the label's, the sum of e^(x - most). */
+struct logit_sums { const float *most, *label, *sum; };
+
 /* Keys and values of `seq` tokens a sample, which may be other ranks': k of token u of sample s at kv + (s*seq + u)*ld, its v
  * kv_heads*dim further on.  Queries from `from` on see the first `keys` of their sample, those before it none; causal: query t
  * sees those up to t.  fresh: what is summed begins here; else it is there from parts before. */
@@ -138,6 +152,33 @@ struct kernel_ops {
     /* losses[i] = -log softmax(logits[i, :])[labels[i]]; logits become scale * their gradient */
     int (*cross_entropy)(struct kernels *k, int64_t n, int64_t vocab, void *logits, enum dtype at,
                          const int32_t *labels, float *losses, double scale);
+
+    /* ---- of a model whose tensors are cut ---- */
+
+    /* embed() of rows [first, first + rows) of the vocabulary, which are all of `table`; other ids' rows of x are 0. */
+    int (*embed_rows)(struct kernels *k, int64_t n, int64_t h, int64_t first, int64_t rows, const int32_t *ids,
+                      const void *table, enum dtype wt, void *x, enum dtype at);
+    /* dtable[rows, h] (+)= sums of rows of dx in the order of the samples; other ids are left out. */
+    int (*embed_rows_back)(struct kernels *k, int64_t n, int64_t h, int64_t first, int64_t rows, const int32_t *ids,
+                           const void *dx, enum dtype at, void *dtable, enum dtype gt, enum grad_into into);
+    /* y[n, h] = residual + dropout(y + b), index row*h + col; b may be NULL */
+    int (*residual)(struct kernels *k, int64_t n, int64_t h, void *y, enum dtype at, const void *b, enum dtype wt,
+                    const void *residual, const struct dropout *d);
+    /* linear_dw()'s db alone */
+    int (*linear_db)(struct kernels *k, const struct linear *l, const void *dy, void *db, enum grad_into into);
+    /* Of this rank's columns, n numbers each: the largest; the label's logit, 0 where another rank has it; the sum of
+     * e^(x - most). */
+    int (*logits_most)(struct kernels *k, const struct cut_logits *l, const void *logits, float *most);
+    int (*logits_label)(struct kernels *k, const struct cut_logits *l, const void *logits, const int32_t *labels,
+                        float *at_label);
+    int (*logits_sum)(struct kernels *k, const struct cut_logits *l, const void *logits, const float *most,
+                      float *sum);
+    /* cross_entropy(), from the numbers of all columns: this rank's columns of the gradient. */
+    int (*logits_loss)(struct kernels *k, const struct cut_logits *l, void *logits, const int32_t *labels,
+                       const struct logit_sums *of, float *losses, double scale);
+    /* The same from the logits of all ranks, which stay as they are. */
+    int (*logits_whole)(struct kernels *k, const struct cut_logits *l, const void *all, void *logits,
+                        const int32_t *labels, float *losses, double scale);
 
     /* g of dtype gt; out (may be NULL) = p cast to dtype ot */
     int (*adamw)(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, float *v,

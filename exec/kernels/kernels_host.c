@@ -89,6 +89,29 @@ static int host_copy(struct kernels *k, int64_t n, void *dst, enum dtype dt, con
     return 0;
 }
 
+static int host_residual(struct kernels *k, int64_t n, int64_t h, void *y, enum dtype at, const void *b,
+                         enum dtype wt, const void *residual, const struct dropout *d)
+{
+    const struct simd *s = k->simd;
+    struct dropout_rule r = dropout_rule(d);
+
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < h; j += CHUNK) {
+            float ys[CHUNK], more[CHUNK];
+            int64_t m = chunk_at(j, h), e = i * h + j;
+            float *to = floats_into(y, at, e, ys);
+            floats(s, y, at, e, m, ys);
+            if (b)
+                s->axpy(m, 1, floats(s, b, wt, j, m, more), to);
+            if (r.limit)
+                s->drop(m, to, r.seed, e, r.limit, r.keep);
+            s->axpy(m, 1, floats(s, residual, at, e, m, more), to);
+            floats_put(s, y, at, e, m, to);
+        }
+    return 0;
+}
+
 static void copy_run(const struct simd *s, const struct runs *r, void *dst, int64_t to, const void *src, int64_t from)
 {
     for (int64_t i = 0; i < r->run; i += CHUNK) {
@@ -215,6 +238,9 @@ const struct kernel_ops kernels_host_ops = {
     .attention_part_back = host_attention_part_back, .copy_runs = host_copy_runs,
     .activation = host_activation, .activation_back = host_activation_back,
     .cross_entropy = host_cross_entropy,
+    .embed_rows = host_embed_rows, .embed_rows_back = host_embed_rows_back, .residual = host_residual,
+    .linear_db = host_linear_db, .logits_most = host_logits_most, .logits_label = host_logits_label,
+    .logits_sum = host_logits_sum, .logits_loss = host_logits_loss, .logits_whole = host_logits_whole,
     .adamw = host_adamw, .copy = host_copy, .sum_squares = host_sum_squares,
     .sum = move_sum, .not_finite = move_not_finite, .exact_squares = move_exact_squares, .finish = move_finish,
     .zero = move_zero, .upload = move_upload, .download = move_download, .load = move_load,

@@ -1,20 +1,8 @@
 /* The reference: one loop a formula, sums in double, one rounding on the way out.  It takes
  * fp64 arrays as well, so that tests can hold its gradients against finite differences. */
-#include "exec/kernels/kernels_ref.h"
-
 #include <math.h>
 
-static void put_grad(void *x, enum dtype t, int64_t i, double value, enum grad_into into)
-{
-    put(x, t, i, into == GRAD_ADD ? get(x, t, i) + value : value);
-}
-
-static double dropped(const struct dropout *d, int64_t i, double x)
-{
-    if (!d || !(d->p > 0))
-        return x;
-    return dropout_drops(d, i) ? 0 : x / (1 - d->p);
-}
+#include "exec/kernels/kernels_ref.h"
 
 /* ---- embedding ---- */
 
@@ -505,6 +493,9 @@ const struct kernel_ops kernels_ref_ops = {
     .attention_part = ref_attention_part, .attention_delta = ref_attention_delta,
     .attention_part_back = ref_attention_part_back, .copy_runs = ref_copy_runs,
     .activation = activation, .activation_back = activation_back, .cross_entropy = cross_entropy,
+    .embed_rows = ref_embed_rows, .embed_rows_back = ref_embed_rows_back, .residual = ref_residual,
+    .linear_db = ref_linear_db, .logits_most = ref_logits_most, .logits_label = ref_logits_label,
+    .logits_sum = ref_logits_sum, .logits_loss = ref_logits_loss, .logits_whole = ref_logits_whole,
     .adamw = adamw, .copy = copy, .sum_squares = sum_squares,
     .sum = move_sum, .not_finite = move_not_finite, .exact_squares = move_exact_squares, .finish = move_finish,
     .zero = move_zero, .upload = move_upload, .download = move_download, .load = move_load,

@@ -242,11 +242,11 @@ static int one_step(struct dpxrun *r, int64_t step)
     if (rc < 0)
         return -1;
     m->n++;
+    if (sampled && (r->rank == 0 || stages_has(r, r->rank)) && predict_keep_sample(r, step) < 0)
+        return -1;
     if (r->rank != 0)
         return 0;
     m->seconds += m->report[m->n - 1].seconds;
-    if (sampled && predict_keep_sample(r, step) < 0)
-        return -1;
     dpxrun_progress_line(r, &m->report[m->n - 1]);
     return 0;
 }
@@ -318,6 +318,7 @@ static void release(struct dpxrun *r)
     if (r->rank == 0)
         predict_free(&r->predicted);
     predict_measured_free(&r->measured);
+    stages_free(&r->stages);
     plan_free(&r->plan);
     plan_free(&r->here);
 }

@@ -159,6 +159,7 @@ static bool reads_parameters(const struct kernel *k)
     switch ((enum kernel_fn)k->fn) {
     case FN_EMBED: case FN_POSITIONS: case FN_NORM: case FN_LINEAR: case FN_NORM_BACK: case FN_LINEAR_DX:
     case FN_NORM_BACK_KEPT:
+    case FN_EMBED_ROWS: case FN_LINEAR_PART: case FN_RESIDUAL:
         return true;
     default:
         return false;
@@ -225,7 +226,7 @@ static bool is_tied_head(const struct segment *g, const struct kernel *k)
 
 static bool is_tied_embedding(const struct segment *g, const struct kernel *k)
 {
-    return k->fn == FN_EMBED_BACK && g->x->p->model.tied;
+    return (k->fn == FN_EMBED_BACK || k->fn == FN_EMBED_ROWS_BACK) && g->x->p->model.tied;
 }
 
 /* Memory of its own for a gradient that a kernel makes. */
@@ -284,18 +285,27 @@ static int grad_place(const struct segment *g, const struct kernel *k, int tenso
     return 0;
 }
 
+/* Whether a kernel makes the gradient of its role's weight, or bias. */
+static bool makes_gradient(const struct segment *g, const struct kernel *k, bool bias)
+{
+    switch ((enum kernel_fn)k->fn) {
+    case FN_NORM_BACK: case FN_EMBED_BACK: case FN_EMBED_ROWS_BACK: case FN_POSITIONS_BACK: case FN_GRAD_KEPT:
+        return true;
+    case FN_LINEAR_DB:
+        return bias;
+    case FN_LINEAR_DW:              /* where a kernel of its own adds the bias, it makes that gradient too */
+        return !bias || tensor_ranks(g->x) == 1 || (k->role != ROLE_ATTN_OUT && k->role != ROLE_DOWN);
+    default:
+        return false;
+    }
+}
+
 /* own[]: memory of gradients that goes after the kernel. */
 static int find_gradients(const struct segment *g, const struct kernel *k, struct kernel_call *c, int64_t own[2])
 {
     own[0] = own[1] = -1;
-    switch ((enum kernel_fn)k->fn) {
-    case FN_LINEAR_DW: case FN_NORM_BACK: case FN_EMBED_BACK: case FN_POSITIONS_BACK: case FN_GRAD_KEPT:
-        break;
-    default:
-        return 0;
-    }
     for (int b = 0; b < 2; b++) {
-        int t = role_tensor(g, (enum tensor_role)k->role, b);
+        int t = makes_gradient(g, k, b) ? role_tensor(g, (enum tensor_role)k->role, b) : -1;
         if (t >= 0 && grad_place(g, k, t, c, &c->grad[b], &own[b]) < 0)
             return -1;
     }

@@ -9,7 +9,7 @@ static void *offset(void *p, int64_t elems, enum dtype dt)
     return p ? (char *)p + elems * dtype_bytes(dt) : NULL;
 }
 
-bool executor_context_is(const struct executor *x) { return x->a.share && x->a.share->context_ranks > 1; }
+bool exec_context_is(const struct executor *x) { return x->a.share && x->a.share->context_ranks > 1; }
 
 /* ---- positions: run by run, sample by sample ---- */
 
@@ -233,7 +233,7 @@ static int attend_heads(const struct kernel_call *c, struct kernels *k, const st
 
 /* ---- all ---- */
 
-int executor_context_run(const struct kernel_call *c, struct kernels *k, const struct attention *a)
+int exec_context_run(const struct kernel_call *c, struct kernels *k, const struct attention *a)
 {
     struct attention_part p;
 

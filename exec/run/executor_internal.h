@@ -116,6 +116,11 @@ struct executor {
     struct exec_ran *ran; int64_t nran, room_ran;
 };
 
+/* What of the model, and of the positions outside of attention and MLP, is this rank's; all of it: rank 0 of 1. */
+static inline int64_t tensor_rank(const struct executor *x)  { return x->a.share ? x->a.share->tensor_rank : 0; }
+static inline int64_t tensor_ranks(const struct executor *x) { return x->a.share ? x->a.share->tensor_ranks : 1; }
+static inline bool    is_sequence(const struct executor *x)  { return x->a.share && x->a.share->sequence; }
+
 static inline const struct tensor *tensor_of(const struct executor *x, int t) { return &x->p->model.tensors[t]; }
 
 /* ---- instances.c ---- */
@@ -236,7 +241,7 @@ struct kernel_call {
 int executor_kernel_run(const struct kernel_call *c);
 
 /* ---- exec_context.c: kernels of a rank that has a share of each sample's positions, which are `a`'s ---- */
-bool executor_context_is(const struct executor *x);
-int  executor_context_run(const struct kernel_call *c, struct kernels *k, const struct attention *a);
+bool exec_context_is(const struct executor *x);
+int  exec_context_run(const struct kernel_call *c, struct kernels *k, const struct attention *a);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "model/arch/training.h"
 #include "model/plan/attention.h"
 
 /* ---- defaults ---- */
@@ -167,10 +168,15 @@ bool knob_idle_host(const struct plan *p)
     return knob_idle_optimizer(p) && !(fsdp && knob_get(p, fsdp) > 0);
 }
 
+bool knob_idle_lora(const struct plan *p)
+{
+    return !training_is_lora(&p->train);
+}
+
 const char *knob_idle_because(bool (*idle)(const struct plan *p))
 {
     return idle == knob_idle_tensor ? "parallel.tensor is 1" : idle == knob_idle_context ? "parallel.context is 1"
-         : idle == knob_idle_pipeline ? "parallel.pipeline is 1" : "nothing is offloaded there";
+         : idle == knob_idle_pipeline ? "parallel.pipeline is 1" : idle == knob_idle_lora ? "train is not \"lora\"" : "nothing is offloaded there";
 }
 
 /* ---- search ---- */
@@ -377,4 +383,12 @@ int64_t knob_auto_prefetch_bucket(int64_t hidden)
 int64_t knob_auto_persistence(int64_t hidden)
 {
     return 10 * hidden;
+}
+
+int knob_say_train(const struct plan *p, char *to, size_t size)
+{
+    if (training_is_all(&p->train))
+        return 0;
+    return training_is_lora(&p->train) ? snprintf(to, size, ", LoRA rank %lld", (long long)p->train.rank)
+                                       : snprintf(to, size, ", train %s", p->train.what);
 }

@@ -35,6 +35,9 @@ bool knob_idle_tensor(const struct plan *p);
 bool knob_idle_context(const struct plan *p);
 bool knob_idle_pipeline(const struct plan *p);
 
+/* The plan has no adapters. */
+bool knob_idle_lora(const struct plan *p);
+
 /* Why a key with this rule says nothing: "parallel.tensor is 1". */
 const char *knob_idle_because(bool (*idle)(const struct plan *p));
 
@@ -58,6 +61,7 @@ int knob_say_no_prefetch(const struct plan *p, char *to, size_t size);
 int knob_say_sequence(const struct plan *p, char *to, size_t size);
 int knob_say_loss_parallel(const struct plan *p, char *to, size_t size);
 int knob_say_context_balance(const struct plan *p, char *to, size_t size);
+int knob_say_train(const struct plan *p, char *to, size_t size);
 int knob_say_no_sync(const struct plan *p, char *to, size_t size);
 
 /* transformers' HfTrainerDeepSpeedConfig.trainer_config_finalize() and accelerate (accelerator.py): sizes

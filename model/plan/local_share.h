@@ -21,8 +21,9 @@ struct local_share {
     int     nchunks;                    /* stages that the rank has, in the order of its chunks */
     struct local_stage chunk[PLAN_MAX_CHUNKS];
     bool    embeds, heads;              /* it has the embedding; the final norm and the head */
-    int64_t context_ranks, context_rank;    /* that share each sample's positions */
     bool    sequence;                   /* what is not cut by tensors runs on a share of the positions */
+    int64_t vocab;                      /* of the whole model: ceil(vocab / tensor_ranks) rows a rank, the last fewer */
+    int64_t context_ranks, context_rank;    /* that share each sample's positions */
 };
 
 /* All of it. */
@@ -37,6 +38,14 @@ const char *local_share_refused(const struct model *m, int64_t tensor_ranks);
 /* A plan's share: what its rank has, by its digits on the axes of tensors and of the pipe.  The plan has passed
  * plan_check(). */
 struct local_share local_share_of(const struct plan *p, int64_t rank);
+
+/* Whether tensors like this one are cut by tensor parallelism; the others every rank has whole. */
+bool local_share_is_cut(const struct tensor *t);
+
+/* Which rows (dim 0) or columns (dim 1) of a whole tensor are a rank's, in its own order: runs of them, since fused tensors hold
+ * several projections.  dim -1: all of it. */
+struct local_cut { int dim, nruns; struct { int64_t from, n; } run[3]; };
+struct local_cut local_share_cut(const struct model *whole, const struct tensor *t, const struct local_share *share);
 
 /* The positions of each sample that a rank has: `runs` times `run` of them, the i-th from first[i] on, in this order.  With
  * parallel.context_balance the context's rank r of c has chunks r and 2c - 1 - r of 2c (head and tail), else chunk r of c. */

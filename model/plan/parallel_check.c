@@ -49,9 +49,12 @@ static int check_torch_tensor(const struct plan *p, const char *where)
     if (p->parallel.async_tensor)
         return fail("%s: parallel.async_tensor: it is a pass of torch.compile (\"Async TP requires compile\", torchtitan 0.2.2), "
                     "and kernels \"torch-compile\" with it are not modelled yet", where);
-    if (p->kernels == KERNELS_DPX || p->kernels == KERNELS_TORCH_COMPILE)
-        return fail("%s: kernels: \"%s\" with parallel.tensor are not modelled in dialect %s: take torch-sdpa or torch-eager",
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: kernels: \"%s\" with parallel.tensor are not modelled in dialect %s: take torch-compile, torch-sdpa or torch-eager",
                     where, kernels_name(p->kernels), dialect_name(p->dialect));
+    if (p->kernels == KERNELS_TORCH_COMPILE && !p->parallel.sequence)
+        return fail("%s: kernels: \"torch-compile\" with parallel.tensor is modelled with sequence parallelism: parallel.sequence true",
+                    where);
     if (p->kernels == KERNELS_TORCH_EAGER && p->parallel.sequence)
         return fail("%s: kernels: transformers' eager attention makes its mask as long as a rank's share of the positions "
                     "(create_causal_mask() of inputs_embeds): take torch-sdpa, or parallel.sequence false", where);

@@ -159,6 +159,7 @@ enum { PLAN_MAX_BATCH = 1 << 20 };
 
 struct plan {
     struct model   model;
+    struct training train;          /* for which `model` is made: training_apply() */
     struct cluster cluster;
     enum strategy  strategy;
     enum dialect   dialect;

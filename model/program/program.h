@@ -24,8 +24,10 @@
 
 #include "model/plan/attention.h"
 
-/* Where some layers have a mask and others none (attention_mixed()), those that have are PIECE_WINDOWED. */
+/* Where some layers have a mask and others none (attention_mixed()), those that have are PIECE_WINDOWED.  PIECE_FIRST is
+ * block 0 where its input needs no gradient, as behind an embedding that does not train. */
 enum piece_id { PIECE_EMBED, PIECE_BLOCK, PIECE_BLOCK_RECOMPUTED, PIECE_WINDOWED, PIECE_WINDOWED_RECOMPUTED,
+                PIECE_FIRST, PIECE_FIRST_RECOMPUTED,
                 PIECE_HEAD, PIECE_RECEIVED, PIECE_SENT, PIECE_BLOCK_SPLIT, PIECE_HEAD_SPLIT, NPIECE };
 /* In a pipeline PIECE_RECEIVED stands for the embedding where another stage has it, PIECE_SENT for the head.
  * They compute nothing.  RECEIVED: forward's first kernel allocates what is received, its second is where forward
@@ -48,6 +50,10 @@ enum kernel_fn {
     FN_ATTENTION_BACK, FN_ACTIVATION_BACK, FN_OUTPUT_BACK, FN_Q_NORM, FN_Q_NORM_BACK,
     FN_NORM_BACK_KEPT,              /* its parameters' gradients wait in a place, until FN_GRAD_KEPT hands them out */
     FN_GRAD_KEPT,
+    /* Of tensor-parallel ranks: this rank's rows of the vocabulary, a row-parallel product's part of a sum, what follows
+     * the sum, that product's bias, cross-entropy of cut logits. */
+    FN_EMBED_ROWS, FN_EMBED_ROWS_BACK, FN_LINEAR_PART, FN_RESIDUAL, FN_LINEAR_DB,
+    FN_LOGITS_MOST, FN_LOGITS_LABEL, FN_LOGITS_SUM, FN_LOGITS_LOSS, FN_LOGITS_WHOLE,
     /* Of context-parallel ranks (program_dpx_context.c). */
     FN_KEYS,                        /* k and v in one piece, to be sent */
     FN_ATTENTION_PART,              /* the queries meet the keys of step `step`; added to what steps before left */
@@ -228,12 +234,16 @@ int  program_half(const struct program *g, enum piece_id piece, enum pass pass, 
 /* Piece of block b under the plan's recompute and recompute_interval: block b is
  * recomputed when b is a multiple of the interval. */
 enum piece_id program_piece_of_block(const struct plan *p, int64_t b);
-/* After so many blocks the pieces repeat; the number of layers if they do not. */
+/* Is block 0 a piece of its own?  Does the embedding's output need a gradient though nothing of it trains: PEFT has
+ * transformers' enable_input_require_grads() called where blocks are checkpointed (peft_model.py). */
+bool program_first_differs(const struct plan *p);
+bool program_input_requires_grad(const struct plan *p);
+/* After so many blocks the pieces repeat, but for the first; the number of layers if they do not. */
 int program_period(const struct plan *p);
 static inline bool piece_is_block(enum piece_id id) { return id > PIECE_EMBED && id < PIECE_HEAD; }
 static inline bool piece_is_recomputed(enum piece_id id)
 {
-    return id == PIECE_BLOCK_RECOMPUTED || id == PIECE_WINDOWED_RECOMPUTED;
+    return id == PIECE_BLOCK_RECOMPUTED || id == PIECE_WINDOWED_RECOMPUTED || id == PIECE_FIRST_RECOMPUTED;
 }
 
 /* Tensors of a piece: index of the first one in model->tensors of the given

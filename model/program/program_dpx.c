@@ -222,6 +222,8 @@ static void head_backward(struct dpx *d, struct dpx_head *h)
     dpx_gone(d, &h->x);
 }
 
+int dpx_labels(struct dpx *d) { return d->stages ? dpx_temp(d, SLOT_LABELS, d->n, 4) : 0; }
+
 static int build_ends(struct dpx *d, struct program *out)
 {
     const struct model *m = d->m;
@@ -230,7 +232,7 @@ static int build_ends(struct dpx *d, struct program *out)
     d->block = TENSOR_EMBED;
     memset(&d->k, 0, sizeof d->k);
     dpx_use(d, ROLE_TOKENS);
-    dpx_kernel(d, FN_EMBED, "token embedding", KC_EMBEDDING, 2 * d->n * d->h * d->e);
+    dpx_kernel(d, d->ranks > 1 ? FN_EMBED_ROWS : FN_EMBED, "token embedding", KC_EMBEDDING, 2 * d->n * d->h * d->e);
     int ids = dpx_keep(d, SLOT_IDS, d->stages ? d->n : 2 * d->n, 4);    /* tokens and labels, int32 */
     int x = d->ranks > 1 ? dpx_cut_tokens(d) : dpx_keep(d, SLOT_Y, d->n * d->h, d->e), raw = 0;
     if (m->position == POS_LEARNED && d->ranks == 1) {
@@ -253,13 +255,13 @@ static int build_ends(struct dpx *d, struct program *out)
     dpx_use(d, ROLE_HEAD);
     dpx_gemm(d, FN_LINEAR, "logits", d->n, m->vocab, d->h);
     dpx_gone(d, &all);
-    int logits = dpx_keep(d, SLOT_LOGITS, d->n * m->vocab, d->e);
+    int logits = dpx_keep(d, SLOT_LOGITS, dpx_logits(d), d->e);
     if (d->ranks > 1) {
         losses = dpx_cut_loss(d);
     } else {
         dpx_kernel(d, FN_LOSS, "cross-entropy", KC_LOSS, 2 * d->n * m->vocab * d->e);
         losses = dpx_keep(d, SLOT_LOSSES, d->n, 4);
-        labels = d->stages ? dpx_temp(d, SLOT_LABELS, d->n, 4) : 0;
+        labels = dpx_labels(d);
         dpx_gone(d, &labels);
     }
     if (take(d, &out->piece[PIECE_HEAD], PASS_FORWARD, from) < 0)
@@ -289,7 +291,7 @@ static int build_ends(struct dpx *d, struct program *out)
         dpx_param_grad(d, ROLE_POSITIONS, false, m->positions * d->h);
     }
     dpx_use(d, ROLE_TOKENS);
-    dpx_kernel(d, FN_EMBED_BACK, "token embedding backward", KC_EMBEDDING, 2 * d->n * d->h * d->e);
+    dpx_kernel(d, d->ranks > 1 ? FN_EMBED_ROWS_BACK : FN_EMBED_BACK, "token embedding backward", KC_EMBEDDING, 2 * d->n * d->h * d->e);
     dpx_param_grad(d, ROLE_TOKENS, false, m->vocab * d->h);
     dpx_gone(d, &d->dx);
     dpx_gone(d, &d->dgathered);

@@ -66,9 +66,10 @@ void dpx_linear_dx(struct dpx *d, const struct gemm_names *names, enum tensor_ro
  * these do nothing, and return 0. */
 /* The rank's positions in `from` become all in `into`: a temporary. */
 int  dpx_gather(struct dpx *d, enum slot from, enum slot into);
-/* What the last kernel, a row-parallel product, left is added up, the residual to it: the store of `out`, held by `hold`. */
+/* What the last kernel, a row-parallel product, left is added up, the residual to it, and the bias of `role`: the store of
+ * `out`, held by `hold`. */
 typedef int dpx_hold(struct dpx *d, enum slot slot, int64_t numel, int64_t e);
-int  dpx_sum(struct dpx *d, enum slot out, dpx_hold *hold);
+int  dpx_sum(struct dpx *d, enum tensor_role role, enum slot out, dpx_hold *hold);
 /* The gradient *dn of a column-parallel product's input is added up; in a share of the positions, which is returned. */
 int  dpx_sum_back(struct dpx *d);
 /* The gradient of a row-parallel product's bias, which every rank adds to its positions. */
@@ -76,6 +77,8 @@ void dpx_bias_back(struct dpx *d, const char *name, enum tensor_role role);
 /* Embedding, head and loss where the model is cut. */
 int  dpx_cut_tokens(struct dpx *d);
 void dpx_cut_tokens_back(struct dpx *d);
+int  dpx_labels(struct dpx *d);                 /* of the kernel that first reads them, where they come with the loss; 0 */
+int64_t dpx_logits(const struct dpx *d);        /* elements of a rank's logits */
 int  dpx_cut_loss(struct dpx *d);
 void dpx_cut_logits_back(struct dpx *d);
 

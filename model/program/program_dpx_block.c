@@ -94,8 +94,8 @@ static void attention_half(struct dpx *d)
         dpx_gone(d, &d->k.qkv_heads), dpx_gone(d, &d->k.attn_heads);
     }
     dpx_use(d, ROLE_ATTN_OUT);
-    dpx_gemm(d, FN_LINEAR, "attention output", d->n, d->h, d->q);
-    d->k.mid = d->ranks > 1 ? dpx_sum(d, SLOT_MID, dpx_keep) : d->m->parallel ? dpx_hand_on(d, SLOT_MID, d->n * d->h, d->e) :
+    dpx_gemm(d, d->ranks > 1 ? FN_LINEAR_PART : FN_LINEAR, "attention output", d->n, d->h, d->q);
+    d->k.mid = d->ranks > 1 ? dpx_sum(d, ROLE_ATTN_OUT, SLOT_MID, dpx_keep) : d->m->parallel ? dpx_hand_on(d, SLOT_MID, d->n * d->h, d->e) :
                                 dpx_keep(d, SLOT_MID, d->n * d->h, d->e);
     if (d->recompute)
         dpx_gone(d, &d->k.attn);
@@ -135,7 +135,7 @@ static void mlp_half(struct dpx *d)
     if (d->recompute)
         dpx_gone(d, &d->k.gate), dpx_gone(d, &d->k.up);
     dpx_use(d, ROLE_DOWN);
-    dpx_gemm(d, FN_LINEAR, "mlp down", d->n, d->h, d->f);
+    dpx_gemm(d, d->ranks > 1 ? FN_LINEAR_PART : FN_LINEAR, "mlp down", d->n, d->h, d->f);
 }
 
 /* The block's output is kept by its reader: the next block or the head. */
@@ -147,7 +147,7 @@ static int block_output(struct dpx *d)
         return sum;
     }
     if (d->ranks > 1)
-        return dpx_sum(d, SLOT_Y, dpx_hand_on);
+        return dpx_sum(d, ROLE_DOWN, SLOT_Y, dpx_hand_on);
     int out = dpx_hand_on(d, d->m->norm_place == NORM_AROUND ? SLOT_POST2 : SLOT_Y, d->n * d->h, d->e);
     if (d->m->norm_place == NORM_AROUND) {
         d->k.post2 = out;

@@ -99,7 +99,7 @@ static double premul_of(int rank) { return 0.5 * (rank + 1); }
 
 static double reduced(const struct coll_call *a, int n, int64_t i)
 {
-    double sum = 0, most = 0, least = 1e9;
+    double sum = 0, most = 0, least = value(0, i);
 
     for (int r = 0; r < n; r++) {
         sum += value(r, i) * (a->red == RED_PREMUL_SUM ? premul_of(r) : 1);
@@ -202,7 +202,7 @@ static bool takes(const struct coll_call *a)
 /* Every operation, reduction and root that there is for a type. */
 static bool all_ops(struct rank *r, enum dtype t, int64_t elems, bool host)
 {
-    static const enum red_op reds[] = { RED_NONE, RED_SUM, RED_AVG, RED_MAX, RED_MIN, RED_PREMUL_SUM };
+    static const enum red_op reds[] = { RED_NONE, RED_SUM, RED_AVG, RED_MAX, RED_PREMUL_SUM, RED_MIN };
 
     for (int op = 0; op <= COLL_BARRIER; op++)
         for (int k = 0; k < 6; k++)
