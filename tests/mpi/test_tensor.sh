@@ -80,6 +80,11 @@ done
 run one gpt2 1 12 1 '"strategy": "ddp", "dropout": 0.1' '' --steps 3
 like_one '4 tensor-parallel ranks' gpt2 8 6 1 '"strategy": "zero3", "dropout": 0.1' '"tensor": 4, "sequence": true'
 
+# Learned positions of a share of the rows of a share of each sample's positions.
+run one gpt2 1 12 1 '"strategy": "ddp"' '' --steps 3
+like_one 'a sequence over 2 ranks as well' gpt2 4 12 1 '"strategy": "fsdp"' \
+    '"tensor": 2, "sequence": true, "loss_parallel": true, "context": 2, "context_method": "ring"'
+
 said=$(run torch llama 4 6 1 '"strategy": "zero2", "precision": "bf16"' '"tensor": 2, "sequence": true' --steps 20 --lr 1e-3 \
     --min-lr 1e-4 --warmup 5 --betas 0.9,0.95 --weight-decay 0.1)
 check 'bf16: losses are near PyTorch'"'"'s' "$(compare "$said" losses "$golden/llama/expected.json" "$dir/torch.json" 1e-2)"
