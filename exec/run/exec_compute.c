@@ -362,6 +362,20 @@ static int issue_kernel(const struct segment *g, const struct kernel *k)
     return 0;
 }
 
+/* From the other of a V's two stages on this rank; the edge of the stage that had it has nothing to do. */
+static void hand_over(struct executor *x, const struct op *o, enum piece_id id, enum pass pass)
+{
+    struct flight *here = flight_of(x, o), *there = &x->flight[!o->chunk * x->steps + o->step];
+    bool comes = id == (pass == PASS_FORWARD ? PIECE_RECEIVED : PIECE_SENT);
+    int64_t *to = pass == PASS_FORWARD ? &here->handed : &here->dx, *from = pass == PASS_FORWARD ? &there->handed : &there->dx;
+
+    if (!comes)
+        return;
+    assert(*to < 0 && *from >= 0);
+    *to = *from;
+    *from = -1;
+}
+
 int executor_issue_compute(struct executor *x, const struct op *o, int64_t iteration)
 {
     enum piece_id id = (enum piece_id)o->u.compute.piece;
@@ -372,6 +386,10 @@ int executor_issue_compute(struct executor *x, const struct op *o, int64_t itera
                          .block = block ? number : id == PIECE_EMBED ? -1 : -2,
                          .ctx = context_of(x, o, id, number), .flight = flight_of(x, o) };
 
+    if (o->flags & OPF_LOCAL) {
+        hand_over(x, o, id, g.pass);
+        return 0;
+    }
     views_clear(&x->reads);
     views_clear(&x->writes);
     views_of(x, o, iteration, ACT_READ, &x->reads);

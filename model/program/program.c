@@ -379,6 +379,7 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
            a->dropout == b->dropout && a->train.dropout == b->train.dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
            x.used == y.used && x.kept == y.kept && a->strategy == b->strategy && a->parallel.tensor == b->parallel.tensor &&
            a->parallel.sequence == b->parallel.sequence && a->parallel.loss_parallel == b->parallel.loss_parallel &&
+           a->parallel.async_tensor == b->parallel.async_tensor &&
            a->parallel.context == b->parallel.context && a->parallel.context_method == b->parallel.context_method &&
            a->parallel.context_balance == b->parallel.context_balance && same_edges(&a->parallel, &b->parallel);
 }

@@ -163,6 +163,8 @@ struct collective {
     uint8_t op, group, dtype, red;  /* enum coll_op, group, dtype, red_op */
     uint8_t stream;                 /* enum stream: where it runs */
     bool    onward;                 /* an all-to-all in which all of it goes to the next rank of the group */
+    bool    engine;                 /* copy engines move it: no multiprocessor does */
+    bool    graph;                  /* a compiled graph issues it: no Python does */
     uint8_t from, into;             /* enum slot: what it moves, and to where; the same: in place.  `dpx` only */
     int64_t elems;                  /* of the full buffer */
     int64_t own;                    /* bytes of a buffer of its own for the result: a temporary from its issue until

@@ -6,8 +6,8 @@
  *
  * Losses: each within a relative TOLERANCE.  Tensors: norm of the difference over norm; with
  * EXPECTED.json they are gradients of the first step, which PyTorch wrote down before clipping and
- * dpxrun after.  Predicted: calls, bytes and the allocated peak are the prediction's.  Says what is further off, and exits with 1.  No rank of its own: dpxrun started
- * those. */
+ * dpxrun after.  Predicted: calls, bytes and the allocated peak are the prediction's.  Says what is
+ * further off, and exits with 1.  No rank of its own: dpxrun started those. */
 #include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
