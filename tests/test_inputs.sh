@@ -24,6 +24,7 @@ dpxplan search --model FILE --cluster 8xh100 $search
 dpxplan search --model gpt2 --cluster ./FILE.json $search
 dpxplan import --ds-config FILE --model gpt2 --cluster 8xh100 --seq 128
 dpxplan import --accelerate FILE --model gpt2 --cluster 8xh100 --seq 128
+dpxplan import --torchtitan FILE --model llama-3.1-8b --cluster 8xh100
 dpxcal import FILE
 dpxcal import nccl-tests FILE
 dpxcal show --db FILE

@@ -59,7 +59,8 @@ static int check_knobs(const struct plan *p)
     char key[96];
 
     for (int i = 0; (k = knob_at(i)); i++) {
-        if (!knob_concerns(k, &k->titan, knob_cell(p)) || !k->titan.lacks || knob_sayable(p, k, &k->titan))
+        bool compiled = !strcmp(k->name, "loss") && p->loss == LOSS_COMPILED && p->kernels == KERNELS_TORCH_COMPILE;
+        if (!knob_concerns(k, &k->titan, knob_cell(p)) || !k->titan.lacks || compiled || knob_sayable(p, k, &k->titan))
             continue;
         knob_key_text(k, key, sizeof key);
         return refuse(key, k->titan.lacks);
@@ -131,6 +132,16 @@ static void print_pipeline(const struct plan *p, FILE *to)
         fprintf(to, "--parallelism.pipeline-parallel-layers-per-stage %" PRId64 "\n", layers_per_stage(p));
 }
 
+/* The blocks; and the loss, which it compiles too unless it is told what to compile. */
+static void print_compile(const struct plan *p, FILE *to)
+{
+    bool compiles = p->kernels == KERNELS_TORCH_COMPILE;
+
+    fprintf(to, "--compile.%senable\n--compile.%senable-async-tensor-parallel\n", compiles ? "" : "no-", p->parallel.async_tensor ? "" : "no-");
+    if (compiles && p->loss != LOSS_COMPILED)
+        fprintf(to, "--compile.components model\n");
+}
+
 int export_torchtitan(const struct plan *p, FILE *to)
 {
     int known = find(&p->model);
@@ -165,7 +176,7 @@ int export_torchtitan(const struct plan *p, FILE *to)
             plan_data_ranks(p) / p->shard_group);
     /* some configs of the registry switch it on */
     fprintf(to, "--parallelism.context-parallel-degree 1\n");
-    fprintf(to, "--compile.no-enable\n--compile.no-enable-async-tensor-parallel\n");
+    print_compile(p, to);
     print_knobs(p, true, to);
     return 0;
 }

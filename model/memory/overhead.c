@@ -140,6 +140,17 @@ static void communicators(const struct plan *p, const struct plan_groups *groups
         }
 }
 
+/* get_symm_mem_workspace() of torch 2.15: two parts of a product's result (_pipelined_produce_and_all2all()), behind them 32 x 72
+ * signals of 4 bytes (CUDASymmetricMemoryTypes.hpp), by the driver's granularity for memory of its own. */
+static void symmetric_memory(const struct plan *p, struct overhead *o)
+{
+    int64_t whole = p->micro_batch * plan_rank_seq(p) * p->model.hidden * dtype_bytes(plan_recipe(p).used);
+
+    if (p->parallel.async_tensor)
+        add(o, OVERHEAD_OUTSIDE, round_up(2 * whole / p->parallel.tensor + 32 * 72 * 4, 2 * MiB),
+            "torch/distributed/_symmetric_memory", "symmetric memory, tensor group");
+}
+
 static void staging(struct overhead *o, const char *group, int64_t ranks)
 {
     char name[64];
@@ -182,6 +193,7 @@ int64_t overhead_bytes(const struct plan *p, const struct plan_groups *groups, u
     else
         add(out, OVERHEAD_ALLOCATED, overhead_workspace(&c->gpu), SOURCE_TRANSIENT, "BLAS workspace of one product");
     communicators(p, groups, communicates, out);
+    symmetric_memory(p, out);
     if (c->context == c->gpu.reserved + c->gpu.context) {
         add(out, OVERHEAD_CONTEXT, c->gpu.reserved, c->gpu.source, "reserved by the driver");
         add(out, OVERHEAD_CONTEXT, c->gpu.context, "measured elsewhere: model/README.md",

@@ -43,6 +43,9 @@ void tape_reset(struct tape *t)
     t->nout = t->nplaces = t->nmoves = t->ncache = t->ncolls = 0;
     t->caches = t->cached = t->compiled = false;
     t->nfrom = 0;
+    t->gathered = (struct tape_gathered){ 0 };
+    t->scatters = 0;
+    t->scattered = t->unneeded = t->leaves = false;
     t->most_results = -1;
     memset(t->live, 0, sizeof t->live);
     t->open = t->backward = t->forget = t->autocast = t->dtensor = t->stopped = t->stopping = false;
@@ -114,6 +117,7 @@ int tape_note_collective(struct tape *t, const struct collective *c)
     t->colls[t->ncolls] = *c;
     t->colls[t->ncolls].kernel = t->nout - 1;
     t->colls[t->ncolls].needed = t->nout;
+    t->colls[t->ncolls].graph = t->compiled;
     return ++t->ncolls;
 }
 
@@ -121,6 +125,12 @@ void tape_needs(struct tape *t, int collective)
 {
     if (collective > 0)
         t->colls[collective - 1].needed = t->nout;
+}
+
+void tape_needs_at(struct tape *t, int collective, int kernel)
+{
+    if (collective > 0)
+        t->colls[collective - 1].needed = kernel;
 }
 
 int tape_cut(struct tape *t)

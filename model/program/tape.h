@@ -39,8 +39,7 @@ struct edge {                           /* where the gradient of an operand goes
     int        tensor;                  /* >= 0: a parameter of the piece, or TAPE_TIED */
     int64_t    numel;
     enum dtype dt;
-    bool       partial;                 /* of a parameter: a part of a sum over tensor-parallel ranks, which is */
-    bool       wide;                    /* ... added up at once; or handed out in fp32 */
+    bool       wide;                    /* of a parameter: a part of a sum over tensor-parallel ranks, handed out in fp32 */
 };
 
 struct vari { int store; struct edge edge; };
@@ -84,6 +83,9 @@ struct node {
     struct gemm_names names;                /* of a linear layer */
 };
 
+/* A gather whose products are in parts (tape_parts.h): its store, 0: none; the first kernel behind it. */
+struct tape_gathered { int store, kernel; int64_t ranks, elems; enum dtype dt; };
+
 struct tape {
     int64_t        rounding;
     struct store  *stores; int nstores, cap_stores;
@@ -111,6 +113,11 @@ struct tape {
     int            stop_after;                  /* checkpointed recompute ends with this saver; 0: never */
     int            nsavers;                     /* ops that saved something since tape_mark() */
     bool           stopped, stopping;           /* the last saver is reached; after it has run */
+    struct tape_gathered gathered;
+    bool           leaves;                      /* compiled: a selective checkpoint keeps not its result, but what becomes of it */
+    int64_t        scatters;                    /* the linear layer that follows is scattered part by part to so many ranks; 0: not */
+    bool           scattered;                   /* it was */
+    int            pulled[2];                   /* the last two copies of its parts */
     bool           unneeded;                    /* compiled: nothing reads the result of the linear layer that follows */
     int            module, half;                /* of the ops that follow */
     bool           autocast;                    /* torch.autocast(bfloat16) is active */

@@ -3,6 +3,7 @@
 
 #include "model/plan/plan_groups.h"
 #include "model/program/tape_internal.h"
+#include "model/program/tape_parts.h"
 
 /* ---- kernels ---- */
 
@@ -36,10 +37,12 @@ static int make(struct tape *t, int64_t numel, enum dtype dt)
     return tape_alloc(t, numel, dtype_bytes(dt), t->backward ? MEM_TEMPORARIES : MEM_ACTIVATIONS);
 }
 
-static int gather(struct tape *t, int64_t numel, enum dtype dt, int64_t ranks, bool apart)
+static int gather(struct tape *t, int64_t numel, enum dtype dt, int64_t ranks, bool apart, bool parts)
 {
     int64_t all = numel * ranks;
 
+    if (parts && tape_is_fused(t, KC_COPY))
+        return tape_gather_in_parts(t, all, dt, ranks);
     collective(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, all);
     int y = make(t, all, dt);
     if (apart && tape_is_fused(t, KC_COPY)) {
@@ -61,6 +64,12 @@ static int scatter(struct tape *t, int x, int64_t numel, enum dtype dt, int64_t 
     bool kept = t->cached && !t->backward && !t->stopped;
     int sorted = 0, y;
 
+    if (tape_sum_parts(t, numel, dt)) {
+        y = make(t, numel / ranks, dt);
+        if (t->caches)
+            tape_keep_result(t, y);
+        return y;
+    }
     if (!(kept && t->compiled)) {
         pass_over(t, "sort parts", numel * dtype_bytes(dt) + (t->compiled ? tape_leaf_bytes(t, x) : numel * dtype_bytes(dt)));
         sorted = make(t, numel, dt);
@@ -108,20 +117,20 @@ static struct node *node_of(struct tape *t, enum node_kind kind, const char *nam
     return n;
 }
 
-var tape_collective(struct tape *t, enum tape_moved how, var x, int64_t ranks, bool apart)
+var tape_collective(struct tape *t, enum tape_moved how, var x, int64_t ranks, bool apart, bool parts)
 {
     int64_t numel = tape_var_numel(t, x);
     enum dtype dt = tape_var_dtype(t, x);
     struct node *n = node_of(t, NODE_COLLECTIVE, "collective", KC_COPY, x);
     int node = t->nnodes - 1, y = 0;
 
-    n->m = (int64_t)how, n->k = ranks, n->batch = apart;
+    n->m = (int64_t)how, n->n = parts, n->k = ranks, n->batch = apart;
     n->apart = how == MOVED_GATHER || how == MOVED_SUM_BACK;
     if (how == MOVED_GATHER)
         tape_need(t, x);
     switch (how) {
-    case MOVED_GATHER:      y = gather(t, numel, dt, ranks, apart); numel *= ranks; break;
-    case MOVED_GATHER_LAST: y = gather(t, numel, dt, ranks, true); numel *= ranks; break;
+    case MOVED_GATHER:      y = gather(t, numel, dt, ranks, apart, parts); numel *= ranks; break;
+    case MOVED_GATHER_LAST: y = gather(t, numel, dt, ranks, true, false); numel *= ranks; break;
     case MOVED_SCATTER:     y = scatter(t, t->vars[x].store, numel, dt, ranks); numel /= ranks; break;
     case MOVED_SUM:         y = sum(t, RED_SUM, numel, dt); break;
     case MOVED_SUM_BACK:    y = share(t, t->vars[x].store); break;
@@ -135,7 +144,7 @@ static void move_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
 
     switch ((enum tape_moved)n->m) {
     case MOVED_GATHER:      out[0] = scatter(t, n->grad[0], e->numel * n->k, e->dt, n->k); break;
-    case MOVED_SCATTER:     out[0] = gather(t, e->numel / n->k, e->dt, n->k, n->batch); break;
+    case MOVED_SCATTER:     out[0] = gather(t, e->numel / n->k, e->dt, n->k, n->batch, n->n); break;
     case MOVED_SUM:         out[0] = share(t, n->grad[0]); break;
     case MOVED_SUM_BACK:    out[0] = sum(t, RED_SUM, e->numel, e->dt); break;
     case MOVED_GATHER_LAST:
@@ -143,14 +152,6 @@ static void move_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
         out[0] = make(t, e->numel, e->dt);
         break;
     }
-}
-
-int tape_sum_gradient(struct tape *t, const struct edge *e, int g)
-{
-    collective(t, "all-reduce", COLL_ALL_REDUCE, RED_SUM, e->dt, e->numel);
-    int all = tape_alloc(t, e->numel, dtype_bytes(e->dt), MEM_GRADS);
-    tape_unref(t, g);
-    return all;
 }
 
 /* ---- the embedding ---- */

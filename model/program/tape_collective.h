@@ -19,8 +19,9 @@ enum tape_moved {
     MOVED_GATHER_LAST,      /* columns of all ranks; back: a rank's own, copied */
 };
 
-/* x moved among `ranks` ranks.  `apart`: what a rank has is not one piece of what all have. */
-var  tape_collective(struct tape *t, enum tape_moved how, var x, int64_t ranks, bool apart);
+/* x moved among `ranks` ranks.  `apart`: what a rank has is not one piece of what all have.  `parts`: what is gathered, in
+ * forward or on the way back, is read by products part by part (tape_parts.h). */
+var  tape_collective(struct tape *t, enum tape_moved how, var x, int64_t ranks, bool apart, bool parts);
 
 /* Rows of a table that the ranks have shares of (`rows` of them together), by ids that are masked where another rank has
  * the row.  What is handed out as w's gradient is of w's size; it is computed in `whole` elements and cut where that is more.
@@ -33,8 +34,5 @@ var  tape_parallel_loss(struct tape *t, var logits, var labels);
 
 /* Backward of the nodes that these make. */
 void tape_run_collective(struct tape *t, const struct node *n, int out[TAPE_EDGES]);
-
-/* The gradient g of a parameter, a part of a sum, added up: a new store. */
-int  tape_sum_gradient(struct tape *t, const struct edge *e, int g);
 
 #endif

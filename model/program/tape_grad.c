@@ -4,6 +4,7 @@
 
 #include "model/program/tape_collective.h"
 #include "model/program/tape_internal.h"
+#include "model/program/tape_parts.h"
 #include "model/program/tape_ring.h"
 
 static struct kernel *back(struct tape *t, const struct node *n, const char *name)
@@ -170,14 +171,20 @@ static void gemm(struct kernel *k, const struct node *n, int64_t rows, int64_t c
 
 static void run_linear(struct tape *t, const struct node *n, int out[])
 {
+    bool parts = t->gathered.store && n->grad[0] == t->gathered.store;
+
     for (int i = 0; i < 2; i++) {
-        bool weight = (i == 0) == n->weight_first;
+        bool weight = (i == 0) == (n->weight_first && !parts);
         if (weight && wants(n, 1)) {
             gemm(back(t, n, n->names.dw), n, n->k, n->n, n->m, dt_of(n, 1));
             out[1] = grad(t, n, 1, dt_of(n, 1));
         } else if (!weight && wants(n, 0)) {
             gemm(back(t, n, n->names.dx), n, n->m, n->k, n->n, dt_of(n, 0));
             out[0] = grad(t, n, 0, dt_of(n, 0));
+            if (parts) {
+                tape_product_in_parts(t, n->grad[0], dt_of(n, 0));
+                tape_parts_gathered(t);
+            }
         }
     }
     if (n->nedges > 2 && wants(n, 2)) {
@@ -321,8 +328,6 @@ void tape_grad_arrived(struct tape *t, const struct edge *e, int g)
 
     if (e->wide)
         g = widened(t, e, g);
-    else if (e->partial)
-        g = tape_sum_gradient(t, e, g);
     st = &t->stores[g];
 
     if (st->cat != MEM_GRADS) {                 /* handed on as it was */

@@ -24,6 +24,8 @@ struct kernel *tape_begin_saving(struct tape *t, const char *name, enum kernel_c
  * follows tape_needs(its number). */
 int   tape_note_collective(struct tape *t, const struct collective *c);
 void  tape_needs(struct tape *t, int collective);
+/* ... or that with this index. */
+void  tape_needs_at(struct tape *t, int collective, int kernel);
 void  tape_save(struct tape *t, struct node *n, int store);
 void  tape_edge(struct tape *t, struct node *n, var v);
 

@@ -5,6 +5,7 @@
 
 #include "model/program/tape.h"
 #include "model/program/tape_internal.h"
+#include "model/program/tape_parts.h"
 
 enum saves { KEEPS_NOTHING, KEEPS_INPUT, KEEPS_OUTPUT };
 
@@ -316,7 +317,7 @@ static bool chosen_product(struct tape *t, bool biased)
 var op_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, var w, var b,
               bool weight_first)
 {
-    bool chosen = chosen_product(t, b != 0);
+    bool chosen = chosen_product(t, b != 0) && !t->leaves;
     tape_need(t, x);
     int64_t rows = tape_var_numel(t, x) / k;
     struct kernel *kernel = begin(t, names->forward, KC_GEMM, KEEPS_INPUT);
@@ -338,6 +339,8 @@ var op_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, 
     if ((chosen && t->cached) || t->unneeded)
         skip(kernel);
     int y = t->unneeded ? tape_alloc(t, 0, 1, MEM_TEMPORARIES) : result(t, chosen, rows * n, tape_var_dtype(t, x));
+    if (kernel != &t->skipped && !t->unneeded && !(chosen && t->cached))
+        tape_product_in_parts(t, store_of(t, x), tape_var_dtype(t, x));
     return tape_var(t, y, rows * n, tape_var_dtype(t, x), t->nnodes - 1, 0);
 }
 

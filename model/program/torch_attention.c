@@ -3,6 +3,7 @@
 #include "model/program/torch_parts.h"
 
 #include "model/plan/attention.h"
+#include "model/program/tape_parts.h"
 #include "model/program/tape_ring.h"
 
 static var tmp(struct tape *t, var used, var result)
@@ -298,8 +299,8 @@ static var fused_core(struct torch_model *b, const struct qkv *in)
     tape_drop(t, q);
     tape_drop(t, k);
     tape_drop(t, v);
-    /* The output lies as q does: heads are merged by a view, unless q was concatenated. */
-    o = tmp(t, o, op_copy(t, "merge heads", o, b->style->partial_rotary || lies_by_heads(b)));
+    /* The output lies as q does: heads are merged by a view, unless q was concatenated, or has positions outermost. */
+    o = tmp(t, o, op_copy(t, "merge heads", o, b->style->partial_rotary || lies_by_heads(b) || torch_joins(b, ROLE_Q)));
     tape_drop(t, k1);
     tape_drop(t, v1);
     return o;
@@ -335,8 +336,9 @@ var torch_attention(struct torch_model *b, var x)
 {
     struct tape *t = b->t;
     const struct model *m = b->m;
-    var all = torch_enter(b, x);
+    var all = torch_enter(b, x, ROLE_Q);
     struct qkv in = project(b, all);
+    tape_parts_gathered(t);
     var kept[4] = { 0 };
 
     if (m->position == POS_ROPE)
@@ -353,9 +355,8 @@ var torch_attention(struct torch_model *b, var x)
         all = 0;
     }
     t->unneeded = b->ranks > 1 && t->compiled && t->cached && !t->stopped;      /* its sum over the ranks is kept */
-    o = tmp(t, o, torch_linear(b, GEMM("attention output"), o, m->hidden, m->heads * m->head_dim, ROLE_ATTN_OUT));
+    o = tmp(t, o, torch_linear_leaving(b, GEMM("attention output"), o, m->hidden, m->heads * m->head_dim, ROLE_ATTN_OUT));
     t->unneeded = false;
-    o = tmp(t, o, torch_leave(b, o));
     if (b->style->keeps_names)
         o = tmp(t, o, op_dropout(t, "attention output dropout", o, b->p->dropout));
     tape_drop(t, in.q);

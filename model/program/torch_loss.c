@@ -141,7 +141,7 @@ static var of_cut_logits(struct torch_model *b, var n)
 
     t->module = -1;
     if (b->ranks > 1 && !b->p->parallel.loss_parallel)
-        logits = tmp(t, logits, tape_collective(t, MOVED_GATHER_LAST, logits, b->ranks, true));
+        logits = tmp(t, logits, tape_collective(t, MOVED_GATHER_LAST, logits, b->ranks, true, false));
     logits = finish_logits(b, logits);
     tape_drop(t, n);
     b->returned[0] = tape_cut(t);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "model/program/tape_collective.h"
+#include "model/program/tape_parts.h"
 #include "model/program/torch_loss.h"
 #include "model/program/torch_parts.h"
 
@@ -185,12 +186,12 @@ static var gated_mlp(struct torch_model *b, var x)
         gate = 0;
         up = torch_linear(b, GEMM("mlp up"), x, f, h, ROLE_UP);
     }
+    tape_parts_gathered(t);
     var y = op_mul(t, "mlp product", act, up);
     tape_drop(t, act);
     tape_drop(t, up);
     tape_drop(t, gate);
-    y = tmp(t, y, torch_linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
-    y = tmp(t, y, torch_leave(b, y));
+    y = tmp(t, y, torch_linear_leaving(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
     return tmp(t, y, op_dropout(t, "mlp dropout", y, mlp_dropout(b)));
 }
 
@@ -200,16 +201,16 @@ static var plain_mlp(struct torch_model *b, var x)
     int64_t h = b->m->hidden, f = b->m->ffn;
     var y = torch_linear(b, GEMM("mlp up"), x, f, h, ROLE_UP);
 
+    tape_parts_gathered(t);
     y = tmp(t, y, activation(b, y));
-    y = tmp(t, y, torch_linear(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
-    y = tmp(t, y, torch_leave(b, y));
+    y = tmp(t, y, torch_linear_leaving(b, GEMM("mlp down"), y, h, f, ROLE_DOWN));
     return tmp(t, y, op_dropout(t, "mlp dropout", y, mlp_dropout(b)));
 }
 
 static var mlp(struct torch_model *b, var x)
 {
     b->t->half = 1;
-    x = torch_enter(b, x);
+    x = torch_enter(b, x, b->m->mlp == MLP_GATED ? ROLE_GATE : ROLE_UP);
     return tmp(b->t, x, b->m->mlp == MLP_GATED ? gated_mlp(b, x) : plain_mlp(b, x));
 }
 
@@ -427,7 +428,7 @@ var torch_head(struct torch_model *b, var x)
     var n = m->norm_place == NORM_OF_SUM ? tape_hold(t, x) : torch_norm(b, "final norm", x, ROLE_NORM_FINAL);
     tape_drop(t, x);
     if (b->ranks > 1)
-        n = tmp(t, n, torch_enter(b, n));
+        n = tmp(t, n, torch_enter(b, n, ROLE_HEAD));
     if (m->token_width != m->hidden)
         n = tmp(t, n, torch_linear(b, GEMM("project out"), n, m->token_width, m->hidden, ROLE_PROJECT_OUT));
     for (int i = 0; i < 4; i++) {

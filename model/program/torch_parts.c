@@ -79,7 +79,7 @@ int torch_gradient_of(const struct torch_model *b, enum tensor_role role, bool b
 }
 
 /* Is this rank's gradient of the piece's tensor a part of a sum?  FSDP2 adds it up by itself, in fp32 where it reduces in
- * that (since 2.15); DDP's hook as soon as it is there. */
+ * that (since 2.15); DDP at the end of backward (lower_ddp_tensor.c). */
 static void mark_partial(const struct torch_model *b, int tensor, var w)
 {
     struct edge *e = &b->t->vars[w].edge;
@@ -87,7 +87,6 @@ static void mark_partial(const struct torch_model *b, int tensor, var w)
     if (!b->partial || tensor < 0 || tensor == TAPE_TIED
         || !(b->partial[tensor_at(b, b->block, tensor) - b->m->tensors] & MESH_AXIS(AXIS_TENSOR)))
         return;
-    e->partial = b->p->strategy != STRAT_FSDP;
     e->wide = b->p->strategy == STRAT_FSDP && plan_partial_dtype(b->p) == DT_FP32;
 }
 
@@ -233,12 +232,39 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
 
 /* ---- tensor parallelism ---- */
 
+/* inductor's micro-pipeline pass joins a gather of several sequences with the products that read it, unless these add a bias; of
+ * one sequence DTensor's gather ends in a view that it does not know. */
+static bool joins_gathers(const struct torch_model *b)
+{
+    return b->t->compiled && b->p->parallel.async_tensor && b->p->micro_batch > 1;
+}
+
+bool torch_joins(const struct torch_model *b, enum tensor_role first)
+{
+    return joins_gathers(b) && torch_piece_tensor(b->m, b->block, first, true) < 0;
+}
+
 /* PrepareModuleInput: a DTensor whose gradients, each a part of a sum, are added up before they go on. */
-var torch_enter(struct torch_model *b, var x)
+var torch_enter(struct torch_model *b, var x, enum tensor_role first)
 {
     if (b->ranks == 1)
         return tape_hold(b->t, x);
-    return tape_collective(b->t, b->sequence ? MOVED_GATHER : MOVED_SUM_BACK, x, b->ranks, b->p->micro_batch > 1);
+    return tape_collective(b->t, b->sequence ? MOVED_GATHER : MOVED_SUM_BACK, x, b->ranks, b->p->micro_batch > 1,
+                           torch_joins(b, first));
+}
+
+var torch_linear_leaving(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, enum tensor_role role)
+{
+    struct tape *t = b->t;
+
+    t->scatters = t->compiled && b->p->parallel.async_tensor ? b->ranks : 0;
+    t->leaves = t->compiled && b->ranks > 1;
+    var y = torch_linear(b, names, x, n, k, role);
+    var z = torch_leave(b, y);
+    tape_drop(t, y);
+    t->scatters = 0;
+    t->leaves = false;
+    return z;
 }
 
 /* RowwiseParallel's output. */
@@ -246,7 +272,7 @@ var torch_leave(struct torch_model *b, var x)
 {
     if (b->ranks == 1)
         return tape_hold(b->t, x);
-    return tape_collective(b->t, b->sequence ? MOVED_SCATTER : MOVED_SUM, x, b->ranks, b->p->micro_batch > 1);
+    return tape_collective(b->t, b->sequence ? MOVED_SCATTER : MOVED_SUM, x, b->ranks, b->p->micro_batch > 1, joins_gathers(b));
 }
 
 /* ---- norms ---- */

@@ -18,8 +18,12 @@ var torch_norm(struct torch_model *b, const char *name, var x, enum tensor_role 
 var torch_qk_norm(struct torch_model *b, var x, int64_t width, enum tensor_role role);
 /* What norms and residuals have, as the products of a block need it: all positions; and back, what each rank has a part
  * of, added up.  The same tensors where nothing is cut. */
-var torch_enter(struct torch_model *b, var x);
+var torch_enter(struct torch_model *b, var x, enum tensor_role first);     /* first: of the layers that read it */
+/* Is that gather joined with the layers that read it (tape_parts.h)? */
+bool torch_joins(const struct torch_model *b, enum tensor_role first);
 var torch_leave(struct torch_model *b, var x);
+/* The layer whose result leaves. */
+var torch_linear_leaving(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, enum tensor_role role);
 /* The attention half between its norm and the residual. */
 var torch_attention(struct torch_model *b, var x);
 

@@ -193,6 +193,8 @@ static void append_collective(struct cut *c, const struct op *o, const struct co
                    (enum dtype)k->dtype, (enum red_op)k->red, k->elems);
     p->after = stream == STREAM_COMPUTE ? 0 : AFTER(STREAM_COMPUTE);
     p->record = event;
+    p->flags |= k->engine ? OPF_ENGINE : 0;
+    p->flags &= (uint8_t)(k->graph ? ~OPF_HOOK : ~0);
     if (k->onward)
         send_onward(c->s, p);
     p->of = o->of;

@@ -63,6 +63,8 @@ static struct beside beside_of(const struct plan *p, const struct schedules *s, 
             b.compute[i] = overlap_compute(&p->cluster, of[i], q.op);
             b.comm[i] = overlap_comm(&p->cluster, of[i], q.op);
         }
+    if (o->flags & OPF_ENGINE)              /* products keep their multiprocessors; memory is shared */
+        b.compute[0] = b.comm[0] = 1;
     return b;
 }
 

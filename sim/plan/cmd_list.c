@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "model/plan/knob.h"
 #include "sim/plan/commands.h"
+#include "sim/plan/list_parallel.h"
 
 static int list_models(json_t *to)
 {
@@ -151,13 +152,13 @@ int cmd_list(int argc, char **argv)
 {
     static const struct { const char *name; int (*list)(json_t *to); } lists[] = {
         { "models", list_models }, { "clusters", list_clusters },
-        { "gpus", list_gpus }, { "strategies", list_strategies }, { "keys", list_keys },
+        { "gpus", list_gpus }, { "strategies", list_strategies }, { "parallel", list_parallel }, { "keys", list_keys },
     };
-    static const char *const words[] = { "models", "clusters", "gpus", "strategies", "keys", NULL };
+    static const char *const words[] = { "models", "clusters", "gpus", "strategies", "parallel", "keys", NULL };
     const char *what = NULL;
     bool json = false, show = false;
     const struct opt opts[] = {
-        { "WHAT", "models, clusters, gpus, strategies, or the keys of plan.json", .str = &what, .words = words,
+        { "WHAT", "models, clusters, gpus, strategies, parallel (tensor, context, pipeline: which have them), or the keys of plan.json", .str = &what, .words = words,
           .positional = true, .required = true },
         { "example", "clusters: a commented cluster file with units, to be changed", .flag = &show },
         { "json", "print one JSON document", .flag = &json },
@@ -183,7 +184,7 @@ int cmd_list(int argc, char **argv)
             return json ? dpxplan_print_json(json_pack("{s:o}", what, array), EXIT_DONE) : EXIT_DONE;
         }
     const char *near = opts_nearest_word(what, words);
-    fail("list \"%s\": expected models, clusters, gpus, strategies or keys%s%s%s", what, near ? "; did you mean " : "",
+    fail("list \"%s\": expected models, clusters, gpus, strategies, parallel or keys%s%s%s", what, near ? "; did you mean " : "",
          near ? near : "", near ? "?" : "");
     return EXIT_MISUSE;
 }

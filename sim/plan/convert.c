@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
+#include "model/exchange/titan_import.h"
 #include "sim/plan/commands.h"
 
 /* *said: the config itself says how many micro-steps a step has. */
@@ -64,13 +65,42 @@ static int complete(struct plan *p, int64_t batch, bool said, int recompute)
     return plan_check(p, "import");
 }
 
+/* Its own batches count; the options of other frameworks that leave them open do not go with it. */
+static int import_titan(const struct import_args *a, struct plan *out)
+{
+    struct plan p = { .seq = a->seq };
+    json_t *config = a->titan_doc ? json_incref((json_t *)a->titan_doc) : titan_read_file(a->titan);
+    const char *where = a->titan_doc ? "torchtitan" : a->titan, *own = titan_model(config);
+    int rc = -1;
+
+    if (config && (a->micro_batch || a->accumulation || a->global_batch || a->precision >= 0 || a->recompute >= 0))
+        fail("import: --micro-batch, --accumulation, --global-batch, --precision and --recompute are in torchtitan's config");
+    else if (config && !own && !a->model && !a->model_doc)
+        fail("%s: model: no built-in model is its name and flavor: give --model", where);
+    else if (config && search_model_load(a->model || a->model_doc ? a->model : own, a->model_doc, &p.model) == 0)
+        rc = search_cluster_load(a->cluster, a->cluster_doc, &p.cluster) < 0 ? -1 : titan_import(config, where, &p);
+    json_decref(config);
+    if (rc < 0) {
+        plan_free(&p);
+        return EXIT_MISUSE;
+    }
+    *out = p;
+    return EXIT_DONE;
+}
+
 int convert_import(const struct import_args *a, struct plan *out)
 {
     struct plan p = { .seq = a->seq, .micro_batch = a->micro_batch, .accumulation = a->accumulation };
-    bool ds = a->ds || a->ds_doc, said = false;
+    bool ds = a->ds || a->ds_doc, titan = a->titan || a->titan_doc, said = false;
 
-    if (ds == (a->accelerate || a->accelerate_doc)) {
-        fail("import: give one of --ds-config and --accelerate");
+    if (ds + titan + (a->accelerate || a->accelerate_doc) != 1) {
+        fail("import: give one of --ds-config, --accelerate and --torchtitan");
+        return EXIT_MISUSE;
+    }
+    if (titan)
+        return import_titan(a, out);
+    if (!(a->model || a->model_doc) || a->seq == 0) {
+        fail("import: --%s: required", a->seq == 0 ? "seq" : "model");
         return EXIT_MISUSE;
     }
     if (a->precision >= 0)

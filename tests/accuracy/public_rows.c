@@ -133,6 +133,7 @@ static void read_torchtitan(const struct table *t, struct public_row *r)
     r->micro_batch = (int64_t)number(t, "micro_batch");
     r->accumulation = 1;
     r->tensor = number(t, "tp") > 1 ? (int64_t)number(t, "tp") : 1;
+    r->async_tensor = strstr(get(t, "notes"), "async TP") != NULL;
     double unit = strchr(get(t, "mem_unit"), '%') ? 95.0396 / 100 : 1;
     if (strstr(get(t, "mem_metric"), "reserved"))
         r->reserved = number(t, "mem_value") * unit * 0x1p30;
@@ -145,8 +146,6 @@ static void read_torchtitan(const struct table *t, struct public_row *r)
         TEXT(r->skipped, "fp8");
     else if (number(t, "pp") > 1 || number(t, "cp") > 1)
         TEXT(r->skipped, "pipeline or context parallel, all of them in fp8");
-    else if (strstr(get(t, "notes"), "async TP"))
-        TEXT(r->skipped, "asynchronous tensor parallelism");
     else if (r->gpus == 0)
         TEXT(r->skipped, "number of GPUs not stated");
     else if (strstr(get(t, "notes"), "FlexAttention"))
@@ -253,6 +252,7 @@ int public_plan(const struct public_set *set, const struct public_row *r, struct
     }
     if (!foundry && r->tensor > 1) {
         out->parallel.tensor = r->tensor;
+        out->parallel.async_tensor = r->async_tensor;
         out->shard_group = r->gpus / r->tensor;
     }
     plan_resolve(out);

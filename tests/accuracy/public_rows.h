@@ -38,7 +38,7 @@ struct public_row {
     char    how[48];                    /* what stands for what dpx has no word for, else "" */
     int64_t gpus, seq, micro_batch, accumulation, tensor;
     enum fsdp1_sharding sharding;       /* FSDP1 */
-    bool    fsdp1, pure, recompute, by_operator, fused_optimizer, mixed_reduce, compiled, flash_2;
+    bool    fsdp1, pure, recompute, by_operator, fused_optimizer, mixed_reduce, compiled, flash_2, async_tensor;
     int64_t recompute_interval, reshard;
     double  tokens;                     /* published, per second and GPU */
     double  reserved, allocated;        /* published peaks, bytes; 0: not stated */

@@ -197,6 +197,8 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.kernels = KERNELS_TORCH_SDPA;
         if (of_training(k) && !strcmp(k->object, "lora"))
             strcpy(plain.train.what, "lora");
+        if (k->offset == offsetof(struct plan, parallel.async_tensor))
+            plain.kernels = KERNELS_TORCH_COMPILE;
         p = plain;
         for (int i = 0; nth_value(&p, k, i); i++, p = plain) {
             if (p.parallel.tensor != plain.parallel.tensor || p.parallel.context != plain.parallel.context ||

@@ -287,10 +287,12 @@ static void what_torchtitan_or_pytorch_refuses_is_refused_by_name(void **state)
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 16 }", "key/value heads" },
         { "llama-3.2-1b", "\"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 8 }", "two parameters of a tied embedding" },
         { "gpt2", "\"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 4 }", "llama's layers" },
-        { "llama-3.1-8b", "\"strategy\": \"ddp\", \"parallel\": { \"tensor\": 4 }", "DDP has not supported > 1D parallelism" },
+        { "llama-3.1-8b", "\"strategy\": \"ddp\", \"parallel\": { \"tensor\": 4 }", "autocast" },
+        { "llama-3.1-8b", "\"strategy\": \"ddp\", \"ddp\": { \"model_dtype\": \"bf16\" }, \"parallel\": { \"tensor\": 4, \"pipeline\": 2 }, \"accumulation\": 2", "under a pipeline" },
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"kernels\": \"torch-eager\", \"parallel\": { \"tensor\": 4 }", "create_causal_mask()" },
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"kernels\": \"torch-compile\", \"parallel\": { \"tensor\": 4, \"sequence\": false }", "parallel.sequence true" },
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 4, \"async_tensor\": true }", "Async TP requires compile" },
+        { "llama-3.1-70b", "\"strategy\": \"fsdp\", \"kernels\": \"torch-compile\", \"cluster\": \"4x4xh100\", \"parallel\": { \"tensor\": 8, \"async_tensor\": true }", "lie within nodes" },
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"loss\": \"chunked\", \"parallel\": { \"tensor\": 4 }", "logits that lie on several ranks" },
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"seq\": 1026, \"parallel\": { \"tensor\": 4 }", "does not divide" },
     };
@@ -309,6 +311,37 @@ static void what_torchtitan_or_pytorch_refuses_is_refused_by_name(void **state)
         json_decref(j);
         if (rc == 0 || !strstr(why, row[i].because))
             fail_msg("%s: refused with \"%s\", not \"%s\"", row[i].words, why, row[i].because);
+    }
+}
+
+/* ---- beside DDP ---- */
+
+/* One sum a norm and micro-step, behind all of backward; buckets after them.  What the parameters get waits till then: at the end of
+ * a first micro-step every gradient is there once, later each twice. */
+static void beside_ddp_gradients_wait_for_the_end_of_backward(void **state)
+{
+    static const char *const words[] = { "\"accumulation\": 1", "\"accumulation\": 3", "\"accumulation\": 3, \"sync_every_micro_step\": false" };
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        char text[512];
+        struct schedules s = { 0 };
+        struct ledger l;
+        snprintf(text, sizeof text, "\"strategy\": \"ddp\", \"precision\": \"fp32\", \"seq\": 256, \"clip\": null, \"parallel\": { \"tensor\": 4 }, "
+                 "\"ddp\": { \"gradient_as_bucket_view\": %s }, %s", i % 2 ? "true" : "false", words[i / 2]);
+        struct plan p = plan_of("\"llama-3.1-8b\"", "8xh100", text);
+        lowered(&p, &s);
+        int64_t sums = counted(&s, GROUP_TENSOR, PHASE_REDUCE, COLL_ALL_REDUCE).calls;
+        assert_int_equal(sums, 65 * p.accumulation);
+        for (int k = s.begin[SCHED_STEADY], reduced = 0; k < s.end[SCHED_STEADY] && i / 2 == 0; k++) {
+            const struct op *o = &s.ops[k];
+            reduced += o->kind == OP_COLL && o->u.coll.op == COLL_ALL_REDUCE && sched_group(&s, o)->is == GROUP_DATA;
+            assert_true(!reduced || o->kind != OP_COMPUTE);
+        }
+        ledger_run(&s, &l);
+        assert_int_equal(l.phase[SCHED_STEADY].bytes > 0, 1);
+        schedules_free(&s);
+        plan_free(&p);
     }
 }
 
@@ -609,6 +642,7 @@ int main(void)
         cmocka_unit_test(gradients_of_norms_are_added_up_one_by_one),
         cmocka_unit_test(the_norm_of_gradients_is_a_vector_on_two_axes),
         cmocka_unit_test(what_torchtitan_or_pytorch_refuses_is_refused_by_name),
+        cmocka_unit_test(beside_ddp_gradients_wait_for_the_end_of_backward),
         cmocka_unit_test(whatever_fsdp2_can_have_is_sound_beside_it),
         cmocka_unit_test(megatrons_block_sums_twice_each_way),
         cmocka_unit_test(with_sequence_parallelism_it_gathers_again),

@@ -14,13 +14,14 @@
 
 #include "model/lower/common/lower_internal.h"
 #include "model/lower/common/micro_steps.h"
+#include "model/lower/common/optimizer.h"
 #include "model/lower/torch/lower_ddp.h"
 
 #define MIB (1024.0 * 1024.0)
 
 /* ---- gradients and buckets ---- */
 
-static int instance_of(const struct ddp *d, int tensor)
+int ddp_instance_of(const struct ddp *d, int tensor)
 {
     int block = d->m->tensors[tensor].block;
     return block < 0 ? 0 : block;
@@ -37,7 +38,7 @@ static int64_t bytes_of(const struct ddp *d, int tensor)
     return d->m->tensors[tensor].frozen ? 0 : d->m->tensors[tensor].numel * dtype_bytes(d->r.grad);
 }
 
-static int bucket_buf(const struct ddp *d, int bucket)
+int ddp_bucket_buf(const struct ddp *d, int bucket)
 {
     return (d->now == &d->first ? d->bucket0_first : d->bucket0_steady) + bucket;
 }
@@ -46,9 +47,9 @@ static int bucket_buf(const struct ddp *d, int bucket)
 static void use_all(struct ddp *d, int on_buckets, int on_grads)
 {
     for (int b = 0; b < d->now->n && on_buckets; b++)
-        sched_act(d->s, on_buckets, bucket_buf(d, b), 0, 0);
+        sched_act(d->s, on_buckets, ddp_bucket_buf(d, b), 0, 0);
     for (int t = 0; t < d->ntensors && on_grads && !d->view; t++)
-        if (instance_of(d, t) == 0)
+        if (ddp_instance_of(d, t) == 0)
             sched_act_all(d->s, on_grads, d->grad_family[t]);
 }
 
@@ -79,7 +80,7 @@ static void mark_used(struct ddp *d)
     d->marks_used = false;
 }
 
-static void launch(struct ddp *d)
+void ddp_launch(struct ddp *d)
 {
     while (d->next < d->now->n && d->pending[d->next] == 0) {
         mark_used(d);
@@ -87,7 +88,7 @@ static void launch(struct ddp *d)
                                   d->r.wire_reduce, RED_SUM, d->now->numel[d->next]);
         o->after = AFTER(STREAM_COMPUTE);
         sched_of(d->s, "bucket", d->next, 0);
-        sched_act(d->s, ACT_RW, bucket_buf(d, d->next), 0, 0);
+        sched_act(d->s, ACT_RW, ddp_bucket_buf(d, d->next), 0, 0);
         d->next++;
     }
 }
@@ -104,12 +105,12 @@ static void use_ready(struct ddp *d, enum piece_id piece, int block, int k0, int
         for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
             int t = program_tensor(d->p, piece, block, q->kernels[PASS_BACKWARD][k].ready[i]);
             if (on_grads)
-                sched_act(d->s, on_grads, d->grad_family[t], instance_of(d, t), 0);
+                sched_act(d->s, on_grads, d->grad_family[t], ddp_instance_of(d, t), 0);
             if (!on_buckets)
                 continue;
             if (d->now->of[t] != last) {
                 last = d->now->of[t];
-                sched_act_as(d->s, on_buckets, bucket_buf(d, last), 0, 0, sched_layout(d->s, 0));
+                sched_act_as(d->s, on_buckets, ddp_bucket_buf(d, last), 0, 0, sched_layout(d->s, 0));
             }
             gradient_slice(d, t, d->now->at[t] * dtype_bytes(d->r.grad));
         }
@@ -150,7 +151,7 @@ static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k
     sched_copy(d->s, STREAM_COMPUTE, PHASE_BACKWARD, "divide into buckets", copied, copied);
     sched_does(d->s, COPY_SET, 1.0 / (double)d->local->data_ranks);
     use_ready(d, piece, block, k0, k1, !d->apart ? 0 : d->view ? ACT_R | ACT_FREE : ACT_R, d->apart ? ACT_W : ACT_RW);
-    launch(d);
+    ddp_launch(d);
 }
 
 /* Backward of a piece, cut after every kernel that completes the bucket whose
@@ -232,12 +233,16 @@ void ddp_backward(struct ddp *d, bool fresh, bool sync)
     for (int b = 0; b < d->now->n; b++)
         d->pending[b] = d->now->tensors[b];
     d->next = 0;
-    if (d->local->share.heads)
-        backward_piece(d, PIECE_HEAD, 0, fresh, sync);
-    for (int b = (int)d->m->layers - 1; b >= 0; b--)
-        backward_piece(d, program_piece_of_block(d->p, b), b, fresh, sync);
-    if (d->local->share.embeds)
-        backward_piece(d, PIECE_EMBED, 0, fresh, sync);
+    if (d->late) {
+        ddp_backward_late(d, fresh, sync);
+    } else {
+        if (d->local->share.heads)
+            backward_piece(d, PIECE_HEAD, 0, fresh, sync);
+        for (int b = (int)d->m->layers - 1; b >= 0; b--)
+            backward_piece(d, program_piece_of_block(d->p, b), b, fresh, sync);
+        if (d->local->share.embeds)
+            backward_piece(d, PIECE_EMBED, 0, fresh, sync);
+    }
     if (sync)
         finalize(d);
 }
@@ -358,7 +363,7 @@ static void free_grads(struct ddp *d)
     if (d->view)
         return;                     /* only the views go */
     for (int t = 0; t < d->ntensors; t++)
-        if (instance_of(d, t) == 0)
+        if (ddp_instance_of(d, t) == 0)
             sched_act_all(d->s, ACT_FREE, d->grad_family[t]);
 }
 
@@ -561,10 +566,12 @@ static void describe(struct ddp *d)
     for (int t = 0; t < d->ntensors; t++)
         param_slice(d, t);
     sched_holds(s, d->optimizer, sched_layout(s, 0));
-    moment_slices(d, HOLDS_EXP_AVG, 0);
-    moment_slices(d, HOLDS_EXP_AVG_SQ, d->own_bytes);
+    if (d->p->optimizer <= OPTIMIZER_SGD)
+        moment_slices(d, HOLDS_EXP_AVG, 0);
+    if (d->p->optimizer == OPTIMIZER_ADAMW)
+        moment_slices(d, HOLDS_EXP_AVG_SQ, d->own_bytes);
     for (int t = 0; t < d->ntensors; t++)
-        if (instance_of(d, t) == 0) {
+        if (ddp_instance_of(d, t) == 0) {
             sched_holds(s, d->grad_family[t], sched_layout(s, m->tensors[t].block < 0 ? 0 : m->per_block));
             gradient_slice(d, t, 0);
         }
@@ -573,20 +580,30 @@ static void describe(struct ddp *d)
 static void declare(struct ddp *d)
 {
     const struct model *m = d->m;
+    int first = d->s->nbufs;
 
     for (int t = 0; t < d->ntensors; t++) {
-        if (instance_of(d, t) == 0)
+        if (ddp_instance_of(d, t) == 0)
             d->grad_family[t] = sched_buf(d->s, CAT_GRADS, "grad", m->tensors[t].block < 0 ? NULL : "block", 0,
                                           m->tensors[t].block < 0 ? 1 : (int)m->layers, round512(bytes_of(d, t)));
         else
             d->grad_family[t] = d->grad_family[t - m->tensors[t].block * m->per_block];
     }
+    d->waiting = d->s->nbufs - first;
+    for (int i = 0; i < d->waiting && d->late; i++) {
+        const struct buf *b = &d->s->bufs[first + i];
+        sched_buf(d->s, CAT_GRADS, "grad of this backward", b->of, 0, b->count, b->bytes);
+    }
     d->params = sched_buf(d->s, CAT_PARAMS, "params", NULL, 0, 1, place_params(d));
-    d->optimizer = sched_buf(d->s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1,
-                             2 * d->own_bytes + d->own_tensors * lower_adamw_step_bytes(d->p));
+    d->optimizer = sched_buf(d->s, CAT_OPTIMIZER, optimizer_states_title(d->p), NULL, 0, 1,
+                             d->own_states + d->own_tensors * lower_adamw_step_bytes(d->p) + round512(optimizer_tables(d->p)));
     d->foreach = sched_buf(d->s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, d->own_bytes);
     lower_tensor_parts(d->s, m, d->params, !d->packed, d->r.kept, NULL, 0);
-    lower_tensor_parts(d->s, m, d->optimizer, 2, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
+    for (int t = 0; t < d->ntensors; t++)
+        if (owns(d, t))
+            lower_state_parts(d->s, d->p, d->optimizer, &m->tensors[t], m->tensors[t].shape[0]);
+    if (optimizer_tables(d->p) > 0)
+        sched_part(d->s, d->optimizer, round512(optimizer_tables(d->p)));
     for (int64_t i = 0; i < d->own_tensors; i++)
         sched_part(d->s, d->optimizer, lower_adamw_step_bytes(d->p));
     lower_tensor_parts(d->s, m, d->foreach, 1, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
@@ -620,7 +637,10 @@ static void assign_buckets(struct ddp *d)
      * over registration order, the last first; those are never rebuilt. */
     buckets_assign(d->m, registered, d->m->ntrainable, dtype_bytes(d->r.grad), unused ? limits : one, &d->first);
     buckets_reverse(&d->first, d->ntensors);
-    buckets_ready_order(d->local, &d->s->program, d->order);
+    if (d->late)
+        ddp_late_order(d);
+    else
+        buckets_ready_order(d->local, &d->s->program, d->order);
     buckets_assign(d->m, d->order, d->m->ntrainable, dtype_bytes(d->r.grad), limits, &d->steady);
     d->keeps_first_buckets = unused;
     d->now = &d->first;
@@ -636,6 +656,7 @@ static void own(struct ddp *d)
         if (owns(d, t)) {
             d->own_numel += m->tensors[t].numel;
             d->own_bytes += round512(m->tensors[t].numel * dtype_bytes(d->r.kept));
+            d->own_states += lower_state_bytes(d->p, &m->tensors[t], m->tensors[t].shape[0]);
             d->own_tensors++;
         }
 }
@@ -653,6 +674,7 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
                      .module_buffers = lower_model_buffer_elems(local->model) };
     int rc;
 
+    d.late = local->share.tensor_ranks > 1;
     d.packed = d.sharded_optimizer && p->ddp.parameters_as_bucket_view;
     d.apart = !d.view || (p->accumulation > 1 && !p->sync_every_micro_step);
     if (!d.order || !d.grad_family || !d.pending || !d.owner || !d.sorted || !d.param_at)

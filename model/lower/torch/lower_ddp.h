@@ -1,7 +1,8 @@
 /* lower_ddp.h -- what the files of DDP's lowering share.
  *
  *     lower_ddp.c            buckets, entries, whole steps
- *     lower_ddp_pipeline.c   micro-steps of a pipeline's stage */
+ *     lower_ddp_pipeline.c   micro-steps of a pipeline's stage
+ *     lower_ddp_tensor.c     backward where a model's tensors are cut */
 #ifndef DPX_LOWER_DDP_H
 #define DPX_LOWER_DDP_H
 
@@ -24,13 +25,15 @@ struct ddp {
     int      bucket0_first, bucket0_steady; /* buffer families of the buckets */
     int      params, optimizer, foreach, module_buffers;
     int     *grad_family;           /* per tensor; tensors of blocks share one per role */
+    bool     late;                  /* tensors are cut: gradients reach their parameters at the end of backward */
+    int      waiting;               /* the same of gradients that wait to be added: so many families further */
     int      acts[NPIECE];
     int     *pending;               /* per bucket: gradients not ready in this backward */
     int      next;                  /* the bucket to be reduced next */
     int64_t  rank;
     int64_t *owner;                 /* ZeroRedundancyOptimizer: rank of each tensor */
     int     *sorted;
-    int64_t  own_numel, own_bytes, own_tensors;
+    int64_t  own_numel, own_bytes, own_states, own_tensors;
     bool     marks_used;            /* static_graph: the int32 all-reduce of iteration 1 is due */
     int64_t *param_at;              /* where each tensor lies among the parameters, in bytes */
     struct stage_memory stage;
@@ -41,6 +44,16 @@ struct ddp {
  * buffers first; `fresh`: no gradient exists, `sync`: buckets are reduced. */
 void ddp_forward(struct ddp *d, bool syncs);
 void ddp_backward(struct ddp *d, bool fresh, bool sync);
+
+/* A tensor's instance in its family; the buffer of a bucket in use. */
+int  ddp_instance_of(const struct ddp *d, int tensor);
+int  ddp_bucket_buf(const struct ddp *d, int bucket);
+/* Reduces the buckets whose turn it is and whose gradients are there. */
+void ddp_launch(struct ddp *d);
+
+/* Backward of a model that is cut by tensors, up to the last bucket; the order in which its gradients become ready. */
+void ddp_backward_late(struct ddp *d, bool fresh, bool sync);
+void ddp_late_order(struct ddp *d);
 
 /* The micro-steps of a step, in the order of the pipeline's rank.  0, or -1 reported. */
 int  ddp_pipeline(struct ddp *d, bool first_step);

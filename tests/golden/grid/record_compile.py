@@ -19,7 +19,6 @@ import argparse
 import copy
 import functools
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -108,6 +107,7 @@ def attention(*args, **kwargs):
 
 
 def graphs_of(model, batch, seq, tensor, how):
+    """Of a case, without and with the micro-pipeline pass."""
     plan = {"parallel": {"tensor": tensor}, "strategy": "fsdp", "recompute": how}
     sizes = Sizes(plan, 2 * tensor)
     mesh, _ = meshes_of(sizes, "cuda")
@@ -142,7 +142,8 @@ def graphs_of(model, batch, seq, tensor, how):
 
         out = torch.compile(layers[0], fullgraph=True, backend=backend)(x, position_embeddings=tuple(tables))
         (out[0] if isinstance(out, tuple) else out).sum().backward()
-        return graphs, [pipelined(g, fake) for g in graphs]
+        return [{"async": is_async, "saved": saved(forward), "forward": calls(forward), "backward": calls(backward)}
+                for is_async, (forward, backward) in ((False, graphs), (True, [pipelined(g, fake) for g in graphs]))]
 
 
 def cases():
@@ -174,13 +175,11 @@ def main():
                 continue
             dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2 * tensor)
             try:
-                plain, fused = graphs_of(model, batch, seq, tensor, how)
+                for graphs in graphs_of(model, batch, seq, tensor, how):
+                    line = {"model": model, "batch": batch, "seq": seq, "tensor": tensor, "recompute": how, **graphs}
+                    print(json.dumps(line), file=out, flush=True)
             finally:
                 dist.destroy_process_group()
-            for is_async, (forward, backward) in ((False, plain), (True, fused)):
-                line = {"model": model, "batch": batch, "seq": seq, "tensor": tensor, "recompute": how, "async": is_async,
-                        "saved": saved(forward), "forward": calls(forward), "backward": calls(backward)}
-                print(json.dumps(line), file=out, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,438 @@
+/* titan_import.c -- see titan_import.h. */
+#include "model/exchange/titan_import.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/input.h"
+#include "model/exchange/titan_text.h"
+#include "model/plan/knob.h"
+
+struct import { const json_t *config; const char *where; struct plan *p; struct notes *notes; };
+
+/* ---- values ---- */
+
+/* Where the key is now, or was in 2024. */
+static const json_t *value(const struct import *in, const char *section, const char *key)
+{
+    const char *const sections[] = { section, "training", "experimental" };
+
+    for (int i = 0; i < 3; i++) {
+        const json_t *v = json_object_get(json_object_get(in->config, sections[i]), key);
+        if (v && !json_is_null(v))
+            return v;
+    }
+    return NULL;
+}
+
+static int expected(const struct import *in, const char *section, const char *key, const char *what)
+{
+    return fail("%s: %s.%s: expected %s", in->where, section, key, what);
+}
+
+static int integer(const struct import *in, const char *section, const char *key, int64_t usual, int64_t least, int64_t *out)
+{
+    const json_t *v = value(in, section, key);
+    char what[64];
+
+    *out = v ? (int64_t)json_integer_value(v) : usual;
+    snprintf(what, sizeof what, "a whole number from %" PRId64 " on", least);
+    return (v && !json_is_integer(v)) || *out < least || *out > PLAN_MAX_BATCH ? expected(in, section, key, what) : 0;
+}
+
+static int boolean(const struct import *in, const char *section, const char *key, bool usual, bool *out)
+{
+    const json_t *v = value(in, section, key);
+
+    *out = v ? json_is_true(v) : usual;
+    return v && !json_is_boolean(v) ? expected(in, section, key, "true or false") : 0;
+}
+
+/* One of the words: its place. */
+static int chosen(const struct import *in, const char *section, const char *key, const char *const *words, int usual, int *out)
+{
+    const json_t *v = value(in, section, key);
+    const char *text = json_string_value(v);
+    char all[160] = "";
+    size_t n = 0;
+
+    *out = usual;
+    if (!v)
+        return 0;
+    for (int i = 0; words[i]; i++) {
+        if (text && *words[i] && !strcmp(text, words[i])) {
+            *out = i;
+            return 0;
+        }
+        if (*words[i] && n < sizeof all)
+            n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", n ? ", " : "", words[i]);
+    }
+    return expected(in, section, key, all);
+}
+
+/* ---- keys that are knobs ---- */
+
+/* "--parallelism.tensor-parallel-degree": section and key. */
+static bool named(const struct knob *k, char section[64], char key[96])
+{
+    const char *name = knob_spelt(k, &k->titan), *dot = strrchr(name, '.');
+
+    if (!k->titan.section || strncmp(name, "--", 2) || !dot)
+        return false;
+    snprintf(section, 64, "%.*s", (int)(dot - name - 2), name + 2);
+    snprintf(key, 96, "%s", dot + 1);
+    for (char *c = key; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    return true;
+}
+
+static int read_knob(const struct import *in, const struct knob *k)
+{
+    char section[64], key[96];
+    int word;
+
+    if (!named(k, section, key) || !value(in, section, key))
+        return 0;
+    const json_t *v = value(in, section, key);
+    if (k->titan.words) {
+        if (chosen(in, section, key, k->titan.words, 0, &word) < 0)
+            return -1;
+        knob_set(in->p, k, word);
+    } else if (k->type == KNOB_BOOL) {
+        if (!json_is_boolean(v))
+            return expected(in, section, key, "true or false");
+        knob_set(in->p, k, json_is_true(v));
+    } else if (k->type == KNOB_REAL && json_is_string(v) && !strcmp(json_string_value(v), "inf")) {
+        knob_set(in->p, k, 0);
+    } else if (k->type == KNOB_REAL || k->type == KNOB_INT) {
+        if (!json_is_number(v) || (k->type == KNOB_INT && !json_is_integer(v)))
+            return expected(in, section, key, k->type == KNOB_INT ? "a whole number" : "a number");
+        knob_set(in->p, k, json_number_value(v));
+        return knob_check(in->p, k, in->where);
+    }
+    return 0;
+}
+
+/* All that say the same there as here; ranks, batches and what depends on them are read apart. */
+static int read_knobs(const struct import *in)
+{
+    static const char *const apart[] = { "seq", "micro_batch", "precision", "shard_group", "reshard_after_forward", "recompute" };
+    const struct knob *k;
+
+    for (int i = 0; (k = knob_at(i)); i++) {
+        bool here = (k->cells & knob_cell(in->p)) != 0;
+        for (size_t a = 0; a < sizeof apart / sizeof *apart; a++)
+            here = here && strcmp(k->name, apart[a]) != 0;
+        if (here && read_knob(in, k) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- ranks ---- */
+
+struct degrees { int64_t replicate, shard, context, tensor, pipeline; };
+
+static int read_degrees(const struct import *in, struct degrees *d)
+{
+    static const char *const one[] = { "expert_parallel_degree", "expert_tensor_parallel_degree" };
+    int64_t copy, n;
+
+    for (int i = 0; i < 2; i++)
+        if (integer(in, "parallelism", one[i], 1, 1, &n) < 0 || n > 1)
+            return fail("%s: parallelism.%s: mixture of experts is not modelled", in->where, one[i]);
+    if (integer(in, "parallelism", "data_parallel_replicate_degree", 1, 1, &d->replicate) < 0 ||
+        integer(in, "parallelism", "data_parallel_shard_degree", -1, -1, &d->shard) < 0 ||
+        integer(in, "parallelism", "context_parallel_degree", 1, 1, &d->context) < 0 ||
+        integer(in, "parallelism", "tensor_parallel_degree", 1, 1, &d->tensor) < 0 ||
+        integer(in, "parallelism", "pipeline_parallel_degree", 1, 1, &d->pipeline) < 0)
+        return -1;
+    if (!checked_mul(d->replicate * d->context, d->tensor * d->pipeline, &copy))
+        copy = in->p->cluster.world_size + 1;
+    if (d->shard < 0)
+        d->shard = copy <= in->p->cluster.world_size ? in->p->cluster.world_size / copy : 1;
+    if (d->shard == 0 || !checked_mul(copy, d->shard, &n) || n != in->p->cluster.world_size)
+        return fail("%s: parallelism: replicate %" PRId64 " x shard %" PRId64 " x context %" PRId64 " x tensor %" PRId64 " x pipeline %"
+                    PRId64 " are not the cluster's %" PRId64 " ranks", in->where, d->replicate, d->shard, d->context, d->tensor,
+                    d->pipeline, in->p->cluster.world_size);
+    return 0;
+}
+
+/* Stages of a rank by the blocks of each, embedding and head counted as the blocks in whose place they are. */
+static int read_stages(const struct import *in)
+{
+    struct parallel_options *of = &in->p->parallel;
+    int64_t each, all = in->p->model.layers + of->first_stage_less + of->last_stage_less;
+
+    of->virtual_stages = pipeline_usual_chunks(of->pipeline_schedule);
+    if (value(in, "parallelism", "module_fqns_per_model_part"))
+        return fail("%s: parallelism.module_fqns_per_model_part: stages by lists of modules are not modelled", in->where);
+    if (!value(in, "parallelism", "pipeline_parallel_layers_per_stage"))
+        return 0;
+    if (integer(in, "parallelism", "pipeline_parallel_layers_per_stage", 1, 1, &each) < 0)
+        return -1;
+    if (ceil_div(all, each) % of->pipeline)
+        return fail("%s: parallelism.pipeline_parallel_layers_per_stage: %" PRId64 " stages of %" PRId64 " are no multiple of %" PRId64
+                    " ranks", in->where, ceil_div(all, each), each, of->pipeline);
+    of->virtual_stages = ceil_div(all, each) / of->pipeline;
+    return 0;
+}
+
+static int read_parallel(const struct import *in, const struct degrees *d)
+{
+    static const char *const methods[] = { "allgather", "alltoall", NULL };
+    static const char *const when[] = { "default", "always", "never", NULL };
+    const json_t *balance = value(in, "parallelism", "context_parallel_load_balancer");
+    struct parallel_options *of = &in->p->parallel;
+    bool off, async, also;
+    int method, reshard;
+
+    of->context = d->context;
+    if (boolean(in, "parallelism", "disable_loss_parallel", false, &off) < 0 ||
+        boolean(in, "parallelism", "enable_async_tensor_parallel", false, &async) < 0 ||
+        boolean(in, "compile", "enable_async_tensor_parallel", false, &also) < 0 ||
+        chosen(in, "parallelism", "context_parallel_rotate_method", methods, 0, &method) < 0 ||
+        chosen(in, "parallelism", "fsdp_reshard_after_forward", when, 0, &reshard) < 0)
+        return -1;
+    of->loss_parallel = !off;
+    of->async_tensor = (async || also) && d->tensor > 1;
+    of->context_method = method ? CONTEXT_RING : CONTEXT_ALL_GATHER;
+    if (balance && (!json_is_string(balance) || strcmp(json_string_value(balance), "headtail")))
+        return fail("%s: parallelism.context_parallel_load_balancer: \"headtail\" is modelled", in->where);
+    if (of->pipeline > 1 && read_stages(in) < 0)
+        return -1;
+    knob_reset_idle(in->p);
+    if (in->p->strategy != STRAT_FSDP)
+        return 0;
+    in->p->shard_group = d->shard * d->context;
+    if (reshard > 0)
+        in->p->fsdp.reshard_after_forward = reshard == 1;
+    if (reshard == 1)
+        in->p->fsdp.root_reshard_after_forward = 1;
+    return 0;
+}
+
+/* ---- batches ---- */
+
+/* A pipeline's micro-steps are cut out of the local batch: 0.2.2 says how many samples each has, 0.3.0 how many there are. */
+static int read_batch(const struct import *in, const struct degrees *d)
+{
+    int64_t local, global, each, parts, data = d->replicate * d->shard;
+    const char *key = value(in, "training", "batch_size") ? "batch_size" : "local_batch_size";
+
+    if (integer(in, "training", key, 8, 1, &local) < 0 || integer(in, "training", "global_batch_size", -1, -1, &global) < 0 ||
+        integer(in, "parallelism", "pipeline_parallel_microbatch_size", 1, 1, &each) < 0 ||
+        integer(in, "parallelism", "num_pp_microbatches", local / each, 1, &parts) < 0)
+        return -1;
+    if (global > 0 && global % (local * data))
+        return fail("%s: training.global_batch_size: %" PRId64 " is not a multiple of %" PRId64 " samples on %" PRId64 " ranks",
+                    in->where, global, local, data);
+    in->p->micro_batch = local;
+    in->p->accumulation = global > 0 ? global / (local * data) : 1;
+    if (d->pipeline == 1)
+        return 0;
+    if (in->p->accumulation > 1)
+        return fail("%s: training.global_batch_size: accumulation around a pipeline is not modelled: %" PRId64 " samples a step, or a larger "
+                    "local_batch_size", in->where, local * data);
+    if (local % parts)
+        return fail("%s: training.%s: %" PRId64 " samples do not divide into %" PRId64 " micro-batches", in->where, key, local, parts);
+    in->p->micro_batch = local / parts;
+    in->p->accumulation = parts;
+    return 0;
+}
+
+/* ---- compute ---- */
+
+static int read_recompute(const struct import *in)
+{
+    static const char *const modes[] = { "selective", "full", "none", NULL };
+    const json_t *of = value(in, "activation_checkpoint", "selective_ac_option");
+    int mode;
+
+    if (chosen(in, "activation_checkpoint", "mode", modes, 0, &mode) < 0)
+        return -1;
+    in->p->recompute = mode == 2 ? RECOMPUTE_NONE : RECOMPUTE_FULL;
+    if (mode > 0)
+        return 0;
+    if (json_is_string(of) && !strcmp(json_string_value(of), "op")) {
+        in->p->recompute = RECOMPUTE_OP;
+        return 0;
+    }
+    int64_t every = json_is_integer(of) ? (int64_t)json_integer_value(of) : json_is_string(of) ? strtoll(json_string_value(of), NULL, 10) : 2;
+    if (every < 1 || every > MODEL_MAX_LAYERS)
+        return expected(in, "activation_checkpoint", "selective_ac_option", "\"op\", or every how many blocks");
+    in->p->recompute_interval = every;
+    return 0;
+}
+
+/* Float8 and its like replace linear layers, which no plan has. */
+static int check_converters(const struct import *in)
+{
+    const json_t *all = value(in, "model", "converters");
+    bool float8;
+
+    if (json_array_size(all) > 0 || (json_is_string(all) && *json_string_value(all)))
+        return fail("%s: model.converters: other linear layers (float8, mx) are not modelled", in->where);
+    if (boolean(in, "float8", "enable_float8_linear", false, &float8) < 0)
+        return -1;
+    return float8 ? fail("%s: float8.enable_float8_linear: float8 is not modelled", in->where) : 0;
+}
+
+static bool compiles_loss(const struct import *in)
+{
+    const json_t *parts = value(in, "compile", "components");
+
+    for (size_t i = 0; i < json_array_size(parts); i++)
+        if (!strcmp(json_string_value(json_array_get(parts, i)) ? json_string_value(json_array_get(parts, i)) : "", "loss"))
+            return true;
+    return !json_is_array(parts) && !(json_is_string(parts) && strcmp(json_string_value(parts), "loss"));
+}
+
+static int read_compute(const struct import *in)
+{
+    static const char *const adamw[] = { "AdamW", NULL };
+    bool compiles, old;
+    int name;
+
+    if (check_converters(in) < 0 || chosen(in, "optimizer", "name", adamw, 0, &name) < 0 ||
+        boolean(in, "compile", "enable", false, &compiles) < 0 || boolean(in, "training", "compile", false, &old) < 0)
+        return -1;
+    in->p->kernels = compiles || old ? KERNELS_TORCH_COMPILE : KERNELS_TORCH_SDPA;
+    if (!(compiles || old) || !compiles_loss(in))
+        return 0;
+    if (in->p->parallel.tensor > 1 || in->p->parallel.context > 1)
+        notes_add(in->notes, "compile.components: the loss of logits that lie on several ranks is planned uncompiled");
+    else
+        in->p->loss = LOSS_COMPILED;
+    return 0;
+}
+
+/* ---- the config ---- */
+
+static const struct { const char *name, *flavor, *config, *model; } models[] = {
+    { "llama3", "8B", "llama3_8b", "llama-3.1-8b" }, { "llama3", "70B", "llama3_70b", "llama-3.1-70b" },
+    { "llama3", "405B", "llama3_405b", "llama-3.1-405b" },
+    { "qwen3", "14B", "qwen3_14b", "qwen3-14b" }, { "qwen3", "32B", "qwen3_32b", "qwen3-32b" },
+};
+
+const char *titan_model(const json_t *config)
+{
+    const json_t *model = json_object_get(config, "model");
+    const char *name = json_string_value(json_object_get(model, "name")), *flavor = json_string_value(json_object_get(model, "flavor"));
+    const char *option = json_string_value(json_object_get(config, "config"));
+
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        if ((name && flavor && !strcmp(name, models[i].name) && !strcmp(flavor, models[i].flavor)) ||
+            (option && !strcmp(option, models[i].config)))
+            return models[i].model;
+    return NULL;
+}
+
+/* Keys of [parallelism] that say nothing of a plan beside the others. */
+static const char *const known[] = {
+    "data_parallel_replicate_degree", "disable_loss_parallel", "enable_async_tensor_parallel", "module_fqns_per_model_part",
+    "pipeline_parallel_layers_per_stage", "pipeline_parallel_schedule_csv", "pipeline_parallel_microbatch_size", "num_pp_microbatches",
+    "pipeline_parallel_expert_parallel_overlap", "context_parallel_degree", "context_parallel_load_balancer",
+    "context_parallel_rotate_method", "expert_parallel_degree", "expert_tensor_parallel_degree", "expert_parallel_comm_backend",
+    "enable_compiled_autograd", "enable_sequence_parallel", "spmd_backend", NULL
+};
+
+static bool is_known(const char *key)
+{
+    char section[64], name[96];
+    const struct knob *k;
+
+    for (int i = 0; known[i]; i++)
+        if (!strcmp(key, known[i]))
+            return true;
+    for (int i = 0; (k = knob_at(i)); i++)
+        if (named(k, section, name) && !strcmp(section, "parallelism") && !strcmp(name, key))
+            return true;
+    return false;
+}
+
+static int check_keys(const struct import *in)
+{
+    const json_t *csv = value(in, "parallelism", "pipeline_parallel_schedule_csv");
+    const char *key;
+    json_t *v;
+
+    json_object_foreach(json_object_get(in->config, "parallelism"), key, v)
+        if (!is_known(key))
+            return fail("%s: parallelism.%s: unknown key", in->where, key);
+    if (csv && (!json_is_string(csv) || *json_string_value(csv)))
+        return fail("%s: parallelism.pipeline_parallel_schedule_csv: schedules of one's own are not modelled", in->where);
+    return 0;
+}
+
+int titan_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
+{
+    static const char *const precisions[] = { "float32", "bfloat16", NULL }, *const held[] = { "float32", NULL };
+    struct import in = { config, where, p, notes };
+    struct degrees d;
+    int precision, dtype;
+    int64_t seq;
+
+    if (json_object_size(config) == 0)
+        return fail("%s: expected a torchtitan config: sections with keys, or options", where);
+    if (check_keys(&in) < 0 || read_degrees(&in, &d) < 0 || chosen(&in, "training", "mixed_precision_param", precisions, 1, &precision) < 0 ||
+        chosen(&in, "training", "dtype", held, 0, &dtype) < 0 || integer(&in, "training", "seq_len", p->seq ? p->seq : 2048, 1, &seq) < 0)
+        return -1;
+    if (p->seq && p->seq != seq)
+        return fail("%s: training.seq_len: %" PRId64 ", but --seq says %" PRId64, where, seq, p->seq);
+    p->seq = seq;
+    if (d.replicate > 1 && d.shard * d.context == 1 && d.tensor > 1)
+        return fail("%s: parallelism.data_parallel_replicate_degree: torchtitan refuses DDP beside tensor parallelism (\"DDP has not supported > 1D "
+                    "parallelism\")", where);
+    p->framework_version[0] = '\0';
+    plan_defaults(p, d.replicate > 1 && d.shard * d.context == 1 ? STRAT_DDP : STRAT_FSDP, DIALECT_TORCH,
+                  precision ? DT_BF16 : DT_FP32);
+    p->parallel.tensor = d.tensor;
+    p->parallel.pipeline = d.pipeline;
+    p->parallel.context = d.context;
+    knob_follow_parallel(p, NULL, NULL);
+    p->clip = 1;
+    p->optimizer_form = OPTIMIZER_FUSED;
+    if (p->strategy == STRAT_FSDP)
+        p->reduce_dtype = DT_FP32;
+    else
+        p->ddp.bucket_cap_mb = 100;             /* apply_ddp() */
+    if (read_recompute(&in) < 0 || read_knobs(&in) < 0 || read_parallel(&in, &d) < 0 || read_batch(&in, &d) < 0 || read_compute(&in) < 0)
+        return -1;
+    plan_resolve(p);
+    return plan_check(p, where);
+}
+
+int titan_import(const json_t *config, const char *where, struct plan *p)
+{
+    struct notes notes = { 0 };
+    int rc = titan_read(config, where, p, &notes);
+
+    if (rc == 0)
+        notes_print(&notes, where);
+    return rc;
+}
+
+enum { LARGEST = 1 << 20 };
+
+json_t *titan_read_file(const char *path)
+{
+    FILE *f = input_open(path);
+    char *text = f ? calloc(1, LARGEST + 1) : NULL;
+    json_t *config = NULL;
+
+    if (!f)
+        return NULL;
+    size_t n = text ? fread(text, 1, LARGEST, f) : 0;
+    if (!text || ferror(f))
+        fail("%s: cannot be read", path);
+    else if (n == LARGEST || memchr(text, '\0', n))
+        fail("%s: expected a torchtitan config: text of less than a MiB", path);
+    else
+        config = titan_text(text, path);
+    free(text);
+    fclose(f);
+    return config;
+}

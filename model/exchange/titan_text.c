@@ -1,0 +1,260 @@
+/* titan_text.c -- see titan_text.h. */
+#include "model/exchange/titan_text.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+struct reader { const char *at, *where; int line; };
+
+static json_t *bad(const struct reader *r, const char *what)
+{
+    fail("%s:%d: expected %s", r->where, r->line, what);
+    return NULL;
+}
+
+/* ---- words ---- */
+
+/* Blanks and comments; with `lines` ends of lines too. */
+static void skip(struct reader *r, bool lines)
+{
+    for (;; r->at++) {
+        if (*r->at == '#')
+            r->at += strcspn(r->at, "\n");
+        if (*r->at == '\n' && lines)
+            r->line++;
+        else if (*r->at != ' ' && *r->at != '\t' && *r->at != '\r')
+            return;
+    }
+}
+
+static bool end_of_line(struct reader *r)
+{
+    skip(r, false);
+    return *r->at == '\n' || *r->at == '\0';
+}
+
+/* A number, or a word that is a text without quotes where these may be left out. */
+static json_t *scalar(const char *word, size_t n)
+{
+    char text[64], *end;
+    size_t len = 0;
+
+    for (size_t i = 0; i < n && len + 1 < sizeof text; i++)
+        if (word[i] != '_' || !isdigit((unsigned char)word[0]))     /* 1_000 */
+            text[len++] = word[i];
+    text[len] = '\0';
+    if (n >= sizeof text)
+        return json_stringn(word, n);
+    if (!strcmp(text, "true") || !strcmp(text, "True"))
+        return json_true();
+    if (!strcmp(text, "false") || !strcmp(text, "False"))
+        return json_false();
+    if (!strcmp(text, "None"))
+        return json_null();
+    long long whole = strtoll(text, &end, 10);
+    if (*end == '\0' && end > text)
+        return json_integer(whole);
+    double real = strtod(text, &end);
+    return *end == '\0' && end > text && real - real == 0 ? json_real(real) : json_stringn(word, n);
+}
+
+/* ---- TOML ---- */
+
+static json_t *quoted(struct reader *r)
+{
+    char quote = *r->at++, text[1024];
+    size_t n = 0;
+
+    while (*r->at && *r->at != quote && *r->at != '\n' && n + 1 < sizeof text) {
+        if (*r->at == '\\' && quote == '"' && r->at[1] && r->at[1] != '\n') {
+            r->at++;
+            text[n++] = *r->at == 'n' ? '\n' : *r->at == 't' ? '\t' : *r->at;
+            r->at++;
+        } else {
+            text[n++] = *r->at++;
+        }
+    }
+    if (*r->at != quote)
+        return bad(r, "the end of a string on its line");
+    r->at++;
+    json_t *s = json_stringn(text, n);
+    return s ? s : bad(r, "a string in UTF-8");
+}
+
+enum { DEEPEST = 16 };
+
+static json_t *toml_value(struct reader *r, int depth);
+
+static json_t *array(struct reader *r, int depth)
+{
+    json_t *all = json_array(), *one;
+
+    if (depth > DEEPEST) {
+        json_decref(all);
+        return bad(r, "fewer arrays in arrays");
+    }
+    for (r->at++;; r->at++) {
+        skip(r, true);
+        if (*r->at == ']')
+            break;
+        if (!(one = toml_value(r, depth + 1))) {
+            json_decref(all);
+            return NULL;
+        }
+        json_array_append_new(all, one);
+        skip(r, true);
+        if (*r->at == ']')
+            break;
+        if (*r->at != ',') {
+            json_decref(all);
+            return bad(r, "',' or ']' in an array");
+        }
+    }
+    r->at++;
+    return all;
+}
+
+static json_t *toml_value(struct reader *r, int depth)
+{
+    size_t n = strcspn(r->at, " \t\r\n,]#");
+
+    if (*r->at == '"' || *r->at == '\'')
+        return quoted(r);
+    if (*r->at == '[')
+        return array(r, depth);
+    json_t *v = n > 0 && *r->at != '{' ? scalar(r->at, n) : NULL;
+    if (!v || (json_is_string(v) && strncmp(r->at, "inf", 3) && strncmp(r->at, "nan", 3))) {
+        json_decref(v);
+        return bad(r, "a string in quotes, a number, true, false or an array");
+    }
+    r->at += n;
+    return v;
+}
+
+/* The object of a path "a.b" below `top`, made where it is not there. */
+static json_t *below(json_t *top, const char *path, size_t n)
+{
+    for (const char *end = path + n; path < end;) {
+        const char *dot = memchr(path, '.', (size_t)(end - path));
+        size_t len = (size_t)((dot ? dot : end) - path);
+        char name[128];
+        snprintf(name, sizeof name, "%.*s", (int)len, path);
+        json_t *next = json_object_get(top, name);
+        if (!next)
+            json_object_set_new(top, name, next = json_object());
+        if (!json_is_object(next))
+            return NULL;
+        top = next;
+        path += len + (dot != NULL);
+    }
+    return top;
+}
+
+static bool is_bare(char c) { return isalnum((unsigned char)c) || c == '_' || c == '-' || c == '.'; }
+
+static size_t bare(const char *s)
+{
+    size_t n = 0;
+
+    while (is_bare(s[n]))
+        n++;
+    return n;
+}
+
+static int toml_line(struct reader *r, json_t *all, json_t **section)
+{
+    bool opens = *r->at == '[';
+    const char *name = r->at += opens;
+    size_t n = bare(name);
+
+    r->at += n;
+    if (n == 0 || n >= 128)
+        return bad(r, "[section] or key = value"), -1;
+    if (opens) {
+        if (*r->at++ != ']' || !end_of_line(r) || !(*section = below(all, name, n)))
+            return bad(r, "[section]"), -1;
+        return 0;
+    }
+    skip(r, false);
+    if (*r->at++ != '=')
+        return bad(r, "key = value"), -1;
+    skip(r, false);
+    char key[128];
+    snprintf(key, sizeof key, "%.*s", (int)n, name);
+    json_t *v = toml_value(r, 0);
+    if (!v)
+        return -1;
+    json_object_set_new(*section, key, v);
+    return end_of_line(r) ? 0 : (bad(r, "the end of the line"), -1);
+}
+
+/* ---- options ---- */
+
+static size_t word(const char *s) { return strcspn(s, " \t\r\n"); }
+
+/* "--parallelism.no-enable-sequence-parallel": section, key and whether it is denied. */
+static int option(struct reader *r, json_t *all)
+{
+    const char *name = r->at + 2, *dot = name;
+    size_t n = word(name);
+    char key[128];
+
+    for (const char *c = name; c < name + n; c++)
+        dot = *c == '.' ? c + 1 : dot;
+    json_t *section = below(all, dot > name ? name : "\1", dot > name ? (size_t)(dot - 1 - name) : 0);
+    bool denied = !strncmp(dot, "no-", 3);
+    size_t len = (size_t)(name + n - dot) - (denied ? 3 : 0);
+    if (!section || len == 0 || len >= sizeof key)
+        return bad(r, "--section.key"), -1;
+    snprintf(key, sizeof key, "%.*s", (int)len, dot + (denied ? 3 : 0));
+    for (char *c = key; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    r->at = name + n;
+    skip(r, true);
+    n = word(r->at);
+    bool flag = n == 0 || !strncmp(r->at, "--", 2) || memchr(r->at, ':', n);
+    json_object_set_new(section, key, denied ? json_false() : flag ? json_true() : scalar(r->at, n));
+    if (!flag && !denied)
+        r->at += n;
+    return 0;
+}
+
+static int subcommand(struct reader *r, json_t *all)
+{
+    size_t n = word(r->at);
+    const char *colon = memchr(r->at, ':', n);
+    char name[128];
+
+    if (!colon || colon - r->at >= (int)sizeof name)
+        return bad(r, "--section.key VALUE, or name:choice"), -1;
+    snprintf(name, sizeof name, "%.*s", (int)(colon - r->at), r->at);
+    for (char *c = name; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    json_object_set_new(below(all, name, strlen(name)), "mode", json_stringn(colon + 1, (size_t)(r->at + n - colon - 1)));
+    r->at += n;
+    return 0;
+}
+
+json_t *titan_text(const char *text, const char *where)
+{
+    struct reader r = { text, where, 1 };
+    json_t *all = json_object(), *section = all;
+    bool options = false, first = true;
+    int rc = 0;
+
+    for (skip(&r, true); *r.at && rc == 0; skip(&r, true)) {
+        if (first)
+            options = !strncmp(r.at, "--", 2);
+        first = false;
+        rc = !options ? toml_line(&r, all, &section) : !strncmp(r.at, "--", 2) ? option(&r, all) : subcommand(&r, all);
+    }
+    if (rc == 0)
+        return all;
+    json_decref(all);
+    return NULL;
+}

@@ -1,0 +1,91 @@
+/* lower_ddp_tensor.c -- DistributedDataParallel over a model whose tensors are cut (parallelize_module()).
+ *
+ * torch/distributed/tensor/parallel/ddp.py of 2.15 keeps local tensors as parameters and makes DTensors of them in a hook before the
+ * model's forward.  Backward of that hook comes when all else is done: autograd runs what was recorded first last.  So every
+ * gradient waits, whole, until the end of backward; then, in the reverse order of registration, each reaches its parameter, what is a
+ * part of a sum (norms' under sequence parallelism) added up over the tensor-parallel ranks first, and buckets are reduced with
+ * nothing beside them.  tests/golden/grid/torch/ddp.txt has the order. */
+#include "model/lower/common/lower_internal.h"
+#include "model/lower/torch/lower_ddp.h"
+
+void ddp_late_order(struct ddp *d)
+{
+    for (int i = 0; i < d->ntensors; i++)
+        d->order[i] = d->ntensors - 1 - i;
+}
+
+/* Where autograd leaves a gradient: in .grad's own storage, or in one that waits. */
+static int family_of(const struct ddp *d, int t, bool fresh)
+{
+    return d->grad_family[t] + (fresh && d->apart ? 0 : d->waiting);
+}
+
+static void piece(struct ddp *d, enum piece_id id, int block, bool fresh)
+{
+    const struct piece *q = &d->s->program.piece[id];
+
+    sched_compute(d->s, PHASE_BACKWARD, id, PASS_BACKWARD, 0, -1, GRADS_KEEP, CAT_GRADS);
+    sched_of(d->s, id == PIECE_EMBED ? "embedding" : id == PIECE_HEAD ? "head" : "block", block, 0);
+    sched_act(d->s, ACT_R, d->params, 0, 0);
+    for (int k = 0; k < q->nkernels[PASS_BACKWARD]; k++)
+        for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
+            int t = program_tensor(d->p, id, block, q->kernels[PASS_BACKWARD][k].ready[i]);
+            sched_act(d->s, ACT_ALLOC | ACT_WRITE, family_of(d, t, fresh), ddp_instance_of(d, t), 0);
+        }
+    sched_act(d->s, ACT_FREE, d->acts[id], block + (piece_is_block(id) ? d->kept_blocks : d->kept_ends), 0);
+}
+
+/* What became of the gradients [from, t], in reverse order: added to earlier ones, copied into their buckets. */
+static void settle(struct ddp *d, int from, int t, bool fresh, bool sync)
+{
+    int64_t bytes = 0;
+
+    for (int i = t; i <= from; i++)
+        bytes += d->m->tensors[i].numel * dtype_bytes(d->r.grad);
+    if (bytes == 0)
+        return;
+    if (!fresh && d->apart) {
+        sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "add gradients", 2 * bytes, bytes);
+        for (int i = from; i >= t; i--) {
+            sched_act(d->s, ACT_RW, d->grad_family[i], ddp_instance_of(d, i), 0);
+            sched_act(d->s, ACT_R | ACT_FREE, d->grad_family[i] + d->waiting, ddp_instance_of(d, i), 0);
+        }
+    }
+    if (!sync)
+        return;
+    sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "divide into buckets", fresh || d->apart ? bytes : 2 * bytes, bytes)->after =
+        AFTER(STREAM_TENSOR);
+    for (int i = from; i >= t; i--) {
+        int family = d->apart ? d->grad_family[i] : d->grad_family[i] + d->waiting;
+        sched_act(d->s, d->view ? ACT_R | ACT_FREE : ACT_R, family, ddp_instance_of(d, i), 0);
+        d->pending[d->now->of[i]]--;
+    }
+    for (int b = d->now->of[from]; b <= d->now->of[t]; b++)
+        sched_act(d->s, ACT_RW, ddp_bucket_buf(d, b), 0, 0);
+    ddp_launch(d);
+}
+
+void ddp_backward_late(struct ddp *d, bool fresh, bool sync)
+{
+    int from = d->ntensors - 1;
+
+    if (d->local->share.heads)
+        piece(d, PIECE_HEAD, 0, fresh);
+    for (int b = (int)d->m->layers - 1; b >= 0; b--)
+        piece(d, program_piece_of_block(d->p, b), b, fresh);
+    if (d->local->share.embeds)
+        piece(d, PIECE_EMBED, 0, fresh);
+    for (int t = d->ntensors - 1; t >= 0; t--) {
+        bool partial = d->local->partial && (d->local->partial[t] & MESH_AXIS(AXIS_TENSOR));
+        if (partial) {
+            sched_coll(d->s, STREAM_TENSOR, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TENSOR, d->r.grad, RED_SUM,
+                       d->m->tensors[t].numel)->after = AFTER(STREAM_COMPUTE);
+            sched_act(d->s, ACT_RW, family_of(d, t, fresh), ddp_instance_of(d, t), 0);
+        }
+        bool closes = t == 0 || d->now->of[t] != d->now->of[t - 1];
+        if (closes) {
+            settle(d, from, t, fresh, sync);
+            from = t - 1;
+        }
+    }
+}

@@ -1,0 +1,76 @@
+/* list_parallel.c -- see list_parallel.h.  Nothing is written twice: a plan of Llama 3.1 8B is made for every feature in every
+ * strategy and dialect, and what plans refuse is not there. */
+#include "sim/plan/list_parallel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/notes.h"
+#include "model/plan/knob.h"
+
+static const struct { const char *feature, *keys; } features[] = {
+    { "tensor", "\"tensor\": 2, \"sequence\": false" },
+    { "tensor and sequence", "\"tensor\": 2, \"sequence\": true" },
+    { "asynchronous tensor", "\"tensor\": 2, \"async_tensor\": true" },
+    { "context, all-gather", "\"context\": 2, \"context_method\": \"all-gather\"" },
+    { "context, ring", "\"context\": 2, \"context_method\": \"ring\"" },
+    { "context, ulysses", "\"context\": 2, \"context_method\": \"ulysses\"" },
+    { "pipeline, gpipe", "\"pipeline\": 2, \"pipeline_schedule\": \"gpipe\"" },
+    { "pipeline, 1f1b", "\"pipeline\": 2, \"pipeline_schedule\": \"1f1b\"" },
+    { "pipeline, interleaved", "\"pipeline\": 2, \"pipeline_schedule\": \"interleaved\"" },
+    { "pipeline, looped-bfs", "\"pipeline\": 2, \"pipeline_schedule\": \"looped-bfs\"" },
+    { "pipeline, zb1p", "\"pipeline\": 2, \"pipeline_schedule\": \"zb1p\"" },
+    { "pipeline, zbv", "\"pipeline\": 2, \"pipeline_schedule\": \"zbv\"" },
+    { "pipeline, dualpipev", "\"pipeline\": 2, \"pipeline_schedule\": \"dualpipev\"" },
+    { "all three", "\"tensor\": 2, \"context\": 2, \"pipeline\": 2" },
+};
+
+/* With kernels and precision that some plan of the cell has. */
+static bool can_have(const char *keys, enum strategy s, enum dialect d)
+{
+    static const char *const kernels[] = { "torch-sdpa", "torch-compile", "dpx" }, *const precision[] = { "bf16", "fp32" };
+    char text[512], why[512];
+    bool can = false;
+
+    for (int i = 0; i < 6 && !can; i++) {
+        struct plan p;
+        snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": \"llama-3.1-8b\", \"cluster\": \"2x8xh100\", \"seq\": 4096, \"accumulation\": 8, "
+                 "\"strategy\": \"%s\", \"dialect\": \"%s\", \"precision\": \"%s\", \"kernels\": \"%s\", \"parallel\": { %s } }", strategy_name(s),
+                 dialect_name(d), precision[i / 3], kernels[i % 3], keys);
+        json_t *doc = json_loads(text, 0, NULL), *notes = json_array(), *before = notes_divert(notes);
+        fail_capture(why, sizeof why);
+        can = plan_from_json(doc, "plan", &p) == 0;
+        fail_capture(NULL, 0);
+        notes_divert(before);
+        json_decref(notes);
+        json_decref(doc);
+        if (can)
+            plan_free(&p);
+    }
+    return can;
+}
+
+int list_parallel(json_t *to)
+{
+    for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
+        json_t *cells = json_array();
+        uint32_t all = 0;
+        char text[256];
+
+        for (int s = 0; s < NSTRATEGY; s++)
+            for (int d = 0; d < NDIALECT; d++)
+                if (dialect_has((enum dialect)d, (enum strategy)s) && can_have(features[i].keys, (enum strategy)s, (enum dialect)d)) {
+                    all |= CELL(s, d);
+                    json_array_append_new(cells, json_pack("{s:s, s:s}", "strategy", strategy_name((enum strategy)s), "dialect",
+                                                           dialect_name((enum dialect)d)));
+                }
+        knob_cells_short(all, text, sizeof text);
+        if (to)
+            json_array_append_new(to, json_pack("{s:s, s:s, s:O}", "feature", features[i].feature, "keys", features[i].keys, "cells", cells));
+        else
+            printf("%-22s %-58s %s\n", features[i].feature, features[i].keys, all ? text : "not yet");
+        json_decref(cells);
+    }
+    return 0;
+}

@@ -1,0 +1,250 @@
+/* Plans from torchtitan's configs, and back.  Expected values are torchtitan 0.2.2's own rules (config/job_config.py,
+ * distributed/parallel_dims.py, distributed/pipeline_parallel.py), redone by hand. */
+#include "tests/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/cluster/cluster.h"
+#include "model/exchange/export.h"
+#include "model/exchange/titan_import.h"
+#include "model/exchange/titan_text.h"
+
+static struct plan p;
+static char why[512];
+
+/* 0, or -1 with the reason in why[]. */
+static int read_config(const char *text, const char *model, const char *cluster)
+{
+    struct notes notes = { 0 };
+    int rc = -1;
+
+    memset(&p, 0, sizeof p);
+    assert_int_equal(model_load(model, &p.model), 0);
+    assert_int_equal(cluster_load(cluster, &p.cluster), 0);
+    fail_capture(why, sizeof why);
+    json_t *config = titan_text(text, "t");
+    if (config)
+        rc = titan_read(config, "t", &p, &notes);
+    fail_capture(NULL, 0);
+    json_decref(config);
+    return rc;
+}
+
+static void reads(const char *text, const char *model, const char *cluster)
+{
+    if (read_config(text, model, cluster) < 0)
+        fail_msg("%s", why);
+}
+
+static void refuses(const char *text, const char *because)
+{
+    if (read_config(text, "llama-3.1-8b", "8x8xh100") == 0 || !strstr(why, because))
+        fail_msg("%s: refused with \"%s\", not \"%s\"", text, why, because);
+    plan_free(&p);
+}
+
+static void a_file_is_read_as_torchtitan_does(void **state)
+{
+    (void)state;
+    reads("[training]  # a comment\nlocal_batch_size = 12\nseq_len = 8_192\nmax_norm = 1.0\n[parallelism]\ndata_parallel_shard_degree = -1\n"
+          "tensor_parallel_degree = 8\nenable_async_tensor_parallel = true\n[compile]\nenable=true\ncomponents = [\n  \"model\",\n]\n"
+          "[activation_checkpoint]\nmode = 'selective'\nselective_ac_option = \"op\"\n", "llama-3.1-8b", "8x8xh100");
+    assert_int_equal(p.strategy, STRAT_FSDP);
+    assert_int_equal(p.micro_batch, 12);
+    assert_int_equal(p.seq, 8192);
+    assert_int_equal(p.parallel.tensor, 8);
+    assert_true(p.parallel.async_tensor && p.parallel.sequence && p.parallel.loss_parallel);
+    assert_int_equal(p.shard_group, 8);                     /* 64 / 8 */
+    assert_int_equal(p.kernels, KERNELS_TORCH_COMPILE);
+    assert_int_equal(p.loss, LOSS_FP32);
+    assert_int_equal(p.recompute, RECOMPUTE_OP);
+    assert_int_equal(p.reduce_dtype, DT_FP32);
+    plan_free(&p);
+}
+
+/* Eight samples, AdamW fused, every second block recomputed, bf16 reduced in fp32, norm 1, 2048 tokens. */
+static void what_is_left_out_is_its_default(void **state)
+{
+    (void)state;
+    reads("[training]\n", "llama-3.1-8b", "8xh100");
+    assert_int_equal(p.micro_batch, 8);
+    assert_int_equal(p.accumulation, 1);
+    assert_int_equal(p.seq, 2048);
+    assert_int_equal(p.recompute, RECOMPUTE_FULL);
+    assert_int_equal(p.recompute_interval, 2);
+    assert_int_equal(p.optimizer_form, OPTIMIZER_FUSED);
+    assert_close(p.clip, 1, 0);
+    assert_int_equal(p.precision, DT_BF16);
+    assert_int_equal(p.shard_group, 8);
+    plan_free(&p);
+}
+
+/* 4 ranks of pipeline x 2 of tensor leave 8: 2 copies of 4 shards.  16 samples in micro-batches of 2 are 8 micro-steps.  Of 32
+ * blocks and two ends five a stage are 7 stages, which 4 does not divide; nine a stage are 4. */
+static void a_pipelines_micro_steps_are_cut_from_the_local_batch(void **state)
+{
+    const char *text = "[training]\nlocal_batch_size = 16\n[activation_checkpoint]\nmode = \"none\"\n[parallelism]\n"
+                       "data_parallel_replicate_degree = 2\ntensor_parallel_degree = 2\npipeline_parallel_degree = 4\n"
+                       "pipeline_parallel_microbatch_size = 2\npipeline_parallel_schedule = \"%s\"\n"
+                       "pipeline_parallel_layers_per_stage = %d\n";
+    char with[512];
+
+    (void)state;
+    snprintf(with, sizeof with, text, "1F1B", 9);
+    reads(with, "llama-3.1-8b", "8x8xh100");
+    assert_int_equal(p.parallel.pipeline, 4);
+    assert_int_equal(p.parallel.virtual_stages, 1);
+    assert_int_equal(p.micro_batch, 2);
+    assert_int_equal(p.accumulation, 8);
+    assert_int_equal(p.shard_group, 4);
+    plan_free(&p);
+    snprintf(with, sizeof with, text, "1F1B", 5);
+    refuses(with, "layers_per_stage");
+    snprintf(with, sizeof with, text, "Interleaved1F1B", 3);        /* 12 stages: 3 a rank */
+    reads(with, "llama-3.1-8b", "8x8xh100");
+    assert_int_equal(p.parallel.pipeline_schedule, PIPELINE_INTERLEAVED);
+    assert_int_equal(p.parallel.virtual_stages, 3);
+    plan_free(&p);
+}
+
+/* 64 samples a step on 4 ranks that take other samples, 2 at a time. */
+static void accumulation_follows_from_the_global_batch(void **state)
+{
+    (void)state;
+    reads("[training]\nlocal_batch_size = 2\nglobal_batch_size = 64\n[parallelism]\ncontext_parallel_degree = 2\n"
+          "context_parallel_rotate_method = \"alltoall\"\n", "llama-3.1-8b", "8xh100");
+    assert_int_equal(p.accumulation, 8);
+    assert_int_equal(p.shard_group, 8);                     /* context's ranks are in it */
+    assert_int_equal(p.parallel.context_method, CONTEXT_RING);
+    plan_free(&p);
+    reads("[parallelism]\ndata_parallel_replicate_degree = 8\ndata_parallel_shard_degree = 1\n[activation_checkpoint]\nmode=\"none\"\n",
+          "llama-3.1-8b", "8xh100");
+    assert_int_equal(p.strategy, STRAT_DDP);
+    plan_free(&p);
+}
+
+/* 2024: degrees were in [training] and [experimental]. */
+static void keys_are_found_where_they_were(void **state)
+{
+    (void)state;
+    reads("[training]\nbatch_size = 4\nseq_len = 4096\ntensor_parallel_degree = 4\ncompile = true\n[experimental]\npipeline_parallel_degree = 1\n"
+          "context_parallel_degree = 1\n", "llama-3.1-8b", "8xh100");
+    assert_int_equal(p.micro_batch, 4);
+    assert_int_equal(p.parallel.tensor, 4);
+    assert_int_equal(p.kernels, KERNELS_TORCH_COMPILE);
+    plan_free(&p);
+}
+
+static void what_no_plan_has_is_refused_by_name(void **state)
+{
+    static const struct { const char *text, *because; } row[] = {
+        { "[model]\nconverters = [\"float8\"]\n", "model.converters" },
+        { "[parallelism]\nexpert_parallel_degree = 2\n", "expert_parallel_degree" },
+        { "[parallelism]\ntensor_parallel_degre = 2\n", "tensor_parallel_degre: unknown key" },
+        { "[parallelism]\ntensor_parallel_degree = 8\ndata_parallel_replicate_degree = 8\n", "DDP has not supported > 1D" },
+        { "[parallelism]\ntensor_parallel_degree = 3\n", "are not the cluster's 64 ranks" },
+        { "[parallelism]\ntensor_parallel_degree = \"4\"\n", "a whole number" },
+        { "[parallelism]\npipeline_parallel_schedule_csv = \"mine.csv\"\n", "schedule_csv" },
+        { "[parallelism]\nfsdp_reshard_after_forward = \"sometimes\"\n", "default, always, never" },
+        { "[parallelism]\ncontext_parallel_degree = 2\ncontext_parallel_load_balancer = \"ptrr\"\n", "headtail" },
+        { "[optimizer]\nname = \"Adam\"\n", "optimizer.name: expected AdamW" },
+        { "[activation_checkpoint]\nmode = \"memory_budget\"\n", "selective, full, none" },
+        { "[training]\nglobal_batch_size = 100\n", "global_batch_size" },
+        { "[training]\ndtype = \"bfloat16\"\n", "training.dtype" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        refuses(row[i].text, row[i].because);
+}
+
+static void bad_text_is_reported_with_its_line(void **state)
+{
+    static const struct { const char *text, *because; } row[] = {
+        { "", "sections with keys" }, { "[training\n", "t:1: expected [section]" }, { "\nseq_len\n", "t:2: expected key = value" }, { "a = 1 2\n", "t:1: expected the end" },
+        { "a = \"x\nb = 1", "t:1: expected the end of a string" }, { "a = [1, 2", "t:1: expected" }, { "a = { b = 1 }\n", "t:1: expected a string" },
+        { "a = word\n", "t:1: expected a string" }, { "a = 1\n[a.b]\n", "t:2: expected [section]" },
+        { "--training.seq-len 8\nloose\n", "t:2: expected --section.key" }, { "--training. 8\n", "t:1: expected --section.key" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        refuses(row[i].text, row[i].because);
+}
+
+/* ---- round trips ---- */
+
+/* A plan that torchtitan can say comes back as it was: 0.3.0's options hold all of it. */
+static void what_is_exported_is_imported_again(void **state)
+{
+    static const char *const words[] = {
+        "\"micro_batch\": 2, \"accumulation\": 3", "\"shard_group\": 4, \"recompute\": \"full\", \"clip\": 1.0",
+        "\"parallel\": { \"tensor\": 4 }, \"fsdp\": { \"reshard_after_forward\": false }", "\"parallel\": { \"tensor\": 2, \"sequence\": false }",
+        "\"parallel\": { \"pipeline\": 4 }, \"micro_batch\": 2, \"accumulation\": 8, \"recompute\": \"full\"",
+        "\"parallel\": { \"pipeline\": 2, \"pipeline_schedule\": \"zbv\", \"tensor\": 2 }, \"accumulation\": 8",
+        "\"parallel\": { \"pipeline\": 2, \"pipeline_schedule\": \"interleaved\", \"virtual_stages\": 6 }, \"accumulation\": 8",
+        "\"kernels\": \"torch-compile\", \"parallel\": { \"tensor\": 8, \"async_tensor\": true }, \"optimizer_form\": \"fused\"",
+        "\"kernels\": \"torch-compile\", \"loss\": \"compiled\"", "\"fsdp\": { \"cpu_offload\": true }, \"precision\": \"fp32\"",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        char text[1024], *said;
+        size_t size;
+        struct plan before;
+
+        snprintf(text, sizeof text, "{ \"dpx_plan\": 1, \"model\": \"llama-3.1-8b\", \"cluster\": \"2x8xh100\", \"strategy\": \"fsdp\", \"dialect\": \"torch\","
+                 " \"seq\": 4096, \"precision\": \"bf16\", \"reduce_dtype\": \"fp32\", %s }", words[i]);
+        json_t *j = json_loads(text, 0, NULL);
+        assert_int_equal(plan_from_json(j, "plan", &before), 0);
+        json_decref(j);
+        FILE *f = open_memstream(&said, &size);
+        assert_int_equal(export_plan(&before, "torchtitan", f), 0);
+        fclose(f);
+        reads(said, "llama-3.1-8b", "2x8xh100");
+        json_t *a = plan_to_json(&before), *b = plan_to_json(&p);
+        if (!json_equal(a, b)) {
+            char *x = json_dumps(a, JSON_INDENT(1)), *y = json_dumps(b, JSON_INDENT(1));
+            fail_msg("%s: %s\n%s\n%s", words[i], said, x, y);
+        }
+        json_decref(a);
+        json_decref(b);
+        free(said);
+        plan_free(&before);
+        plan_free(&p);
+    }
+}
+
+static void its_models_have_names_here(void **state)
+{
+    static const struct { const char *text, *model; } row[] = {
+        { "[model]\nname = \"llama3\"\nflavor = \"70B\"\n", "llama-3.1-70b" }, { "--module llama3 --config llama3_8b\n", "llama-3.1-8b" },
+        { "[model]\nname = \"llama3\"\nflavor = \"debugmodel\"\n", NULL },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        json_t *config = titan_text(row[i].text, "t");
+        const char *got = titan_model(config);
+        assert_true((got == NULL) == (row[i].model == NULL) && (!got || !strcmp(got, row[i].model)));
+        json_decref(config);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_is_read_as_torchtitan_does),
+        cmocka_unit_test(what_is_left_out_is_its_default),
+        cmocka_unit_test(a_pipelines_micro_steps_are_cut_from_the_local_batch),
+        cmocka_unit_test(accumulation_follows_from_the_global_batch),
+        cmocka_unit_test(keys_are_found_where_they_were),
+        cmocka_unit_test(what_no_plan_has_is_refused_by_name),
+        cmocka_unit_test(bad_text_is_reported_with_its_line),
+        cmocka_unit_test(what_is_exported_is_imported_again),
+        cmocka_unit_test(its_models_have_names_here),
+    };
+    return cmocka_run_group_tests_name("torchtitan's configs", tests, NULL, NULL);
+}
