@@ -109,7 +109,8 @@ struct bench_wish {
     const char *models;                 /* names or files with commas between; NULL: a grid of shapes */
     int64_t     seq;                    /* tokens of a sample; 0: up to 256 */
     const char *micro_batches;          /* "1,2,4"; NULL: a few */
-    const char *tensor;                 /* "1,2": shapes of so many tensor-parallel ranks each; NULL: those that divide the ranks */
+    const char *degrees;                /* "1,2": shapes of one of so many tensor- or context-parallel ranks; NULL: 1 and, unless
+                                         * quick, all that divide the ranks */
     bool        precision[NDTYPE];
     int64_t     memory;                 /* bytes of a rank: what takes more is refused; 0: not looked at */
     bool        cuda, carries;          /* as struct bench */
@@ -130,6 +131,9 @@ int bench_coll(struct bench *b, const struct bench_item *item, double seconds);
 int bench_overlap(struct bench *b, enum dtype t, double seconds);
 int bench_host(struct bench *b, int64_t largest, double seconds);
 int bench_disk(struct bench *b, const struct bench_item *item, double seconds);
+
+/* The rank whose kernels of a plan are timed: the last of the context's, which has most to do. */
+int64_t bench_program_rank(const struct plan *p);
 
 /* Whether the calibration has it: 1, 0, -1 reported. */
 int bench_known(struct bench *b, const struct series *s);

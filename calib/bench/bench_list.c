@@ -54,7 +54,7 @@ static int check_memory(const struct plan *p, int64_t memory)
     memset(&g, 0, sizeof g);
     if (program_build(p, &g) < 0)
         return -1;
-    if (local_model_of(p, 0, &local) < 0) {
+    if (local_model_of(p, bench_program_rank(p), &local) < 0) {
         program_free(&g);
         return -1;
     }
@@ -71,70 +71,102 @@ static int check_memory(const struct plan *p, int64_t memory)
                 size_text(bytes < 9e18 ? (int64_t)bytes : INT64_MAX).s, size_text(memory).s);
 }
 
-/* The shapes that one of `tensor` ranks has; of a pipeline's stages and of a context's positions kernels are those of
- * fewer blocks and tokens. */
-static int add_plan(struct bench_list *l, const struct bench_wish *w, const struct model *m, int64_t seq, int64_t micro_batch,
-                    enum dtype precision, int64_t tensor, bool sequence)
+/* How ranks share a model and its samples: between them these have all kernels that such ranks run.  Stages of a pipeline have
+ * the kernels of fewer blocks. */
+static const struct cut {
+    const char *words;
+    bool   context, sequence, balance;
+    enum context_method method;
+} cuts[] = {
+    { "tensors of %lld ranks", false, false, false, CONTEXT_ALL_GATHER },
+    { "tensors of %lld ranks, positions dealt out", false, true, false, CONTEXT_ALL_GATHER },
+    { "a ring of %lld ranks", true, false, true, CONTEXT_RING },
+    { "positions of %lld ranks, keys gathered", true, false, false, CONTEXT_ALL_GATHER },
+    { "positions of %lld ranks, heads exchanged", true, false, false, CONTEXT_ULYSSES },
+};
+enum { NCUTS = sizeof cuts / sizeof *cuts };
+
+static void apply(const struct cut *cut, int64_t ranks, struct plan *p)
+{
+    struct parallel_options *of = &p->parallel;
+
+    *(cut->context ? &of->context : &of->tensor) = ranks;
+    knob_follow_parallel(p, NULL, NULL);
+    if (cut->context) {
+        of->context_method = cut->method;
+        of->context_balance = cut->balance;
+    } else {
+        of->sequence = cut->sequence;
+        of->loss_parallel = !cut->sequence;
+    }
+}
+
+/* As one of `ranks` has it; cut NULL: whole.  Which cannot be cut so is left out. */
+static int add_plan(struct bench_list *l, const struct bench_wish *w, const struct model *m, const struct plan *shape,
+                    const struct cut *cut, int64_t ranks)
 {
     struct plan *p = &l->plan[l->nplans];
-    char cut[64] = "";
+    char words[96] = "", why[512];
 
     if (l->nplans == MOST_PLANS)
         return fail("more than %d shapes to measure", MOST_PLANS);
     if (model_with_layers(m, m->layers, &p->model) < 0)
         return -1;
     l->nplans++;
-    if (cluster_of_host(&p->cluster, tensor > 2 ? tensor : 2) < 0)
+    if (cluster_of_host(&p->cluster, cut && ranks > 2 ? ranks : 2) < 0)
         return -1;
-    p->seq = seq;
-    p->micro_batch = micro_batch;
-    plan_defaults(p, STRAT_DDP, DIALECT_PAPER, precision);
+    p->seq = shape->seq;
+    p->micro_batch = shape->micro_batch;
+    plan_defaults(p, STRAT_DDP, DIALECT_PAPER, shape->precision);
     p->kernels = KERNELS_DPX;
-    p->parallel.tensor = tensor;
-    if (tensor > 1) {                   /* between them all kernels that tensor-parallel ranks have */
-        p->parallel.sequence = sequence;
-        p->parallel.loss_parallel = !sequence;
+    if (cut) {
+        apply(cut, ranks, p);
+        snprintf(words, sizeof words, cut->words, (long long)ranks);
+        struct fail_sink before = fail_divert(why, sizeof why);
+        bool refused = plan_check(p, m->name) < 0;
+        fail_restore(before);
+        if (refused) {
+            plan_free(p);
+            l->nplans--;
+            return 0;
+        }
     }
-    knob_follow_parallel(p, NULL, NULL);
     if (plan_check(p, m->name) < 0 || (w->memory > 0 && check_memory(p, w->memory) < 0))
         return -1;
     struct bench_item *i = add(l, BENCH_PROGRAM, (w->cuda ? 3 : 0.3) + 6 * program_seconds(p, w->cuda));
     i->plan = p;
-    i->dtype = precision;
-    if (tensor > 1)
-        snprintf(cut, sizeof cut, ", cut for %lld ranks%s", (long long)tensor, sequence ? ", positions too" : "");
-    snprintf(i->what, sizeof i->what, "%s, %lld x %lld tokens, %s%s", m->name, (long long)micro_batch, (long long)seq,
-             dtype_name(precision), cut);
+    i->dtype = p->precision;
+    snprintf(i->what, sizeof i->what, "%s, %lld x %lld tokens, %s%s%s", m->name, (long long)p->micro_batch, (long long)p->seq,
+             dtype_name(p->precision), cut ? ", " : "", words);
     return 0;
 }
 
-/* Whole, or cut: with positions dealt out, where they can be, and not. */
-static int add_cut(struct bench_list *l, const struct bench_wish *w, const struct model *m, int64_t seq, int64_t micro_batch,
-                   enum dtype precision, int64_t tensor)
+static int add_cuts(struct bench_list *l, const struct bench_wish *w, const struct model *m, const struct plan *shape, int64_t ranks)
 {
-    if (add_plan(l, w, m, seq, micro_batch, precision, tensor, false) < 0)
-        return -1;
-    return tensor == 1 || seq % tensor ? 0 : add_plan(l, w, m, seq, micro_batch, precision, tensor, true);
+    if (ranks == 1)
+        return add_plan(l, w, m, shape, NULL, 1);
+    for (int i = 0; i < NCUTS; i++)
+        if (add_plan(l, w, m, shape, &cuts[i], ranks) < 0)
+            return -1;
+    return 0;
 }
 
-/* Whole, and cut as it can be among the ranks: by each degree that was asked for, or divides the ranks (of a grid of shapes,
- * which lie near those already, only in full runs). */
-static int add_cuts(struct bench_list *l, const struct bench_wish *w, const struct model *m, int64_t seq, int64_t micro_batch,
-                    enum dtype precision, int nranks)
+/* By each degree that was asked for; else whole and, in full runs, by each that divides the ranks. */
+static int add_degrees(struct bench_list *l, const struct bench_wish *w, const struct model *m, const struct plan *shape, int nranks)
 {
-    if (!w->tensor)
-        for (int t = 1; t <= nranks; t++)
-            if (nranks % t == 0 && !local_share_refused(m, t) && (t == 1 || w->models || !w->quick) &&
-                add_cut(l, w, m, seq, micro_batch, precision, t) < 0)
-                return -1;
-    for (const char *at = w->tensor; at && *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
-        char number[32];
-        int64_t t;
-        snprintf(number, sizeof number, "%.*s", (int)strcspn(at, ","), at);
-        if (count_parse("--tensor", number, &t) < 0)
+    for (int n = 1; !w->degrees && n <= nranks; n++)
+        if (nranks % n == 0 && (n == 1 || !w->quick) && add_cuts(l, w, m, shape, n) < 0)
             return -1;
-        if (t < 1 || add_cut(l, w, m, seq, micro_batch, precision, t) < 0)
-            return t < 1 ? fail("--tensor %s: at least 1, with commas between: 1,2", w->tensor) : -1;
+    for (const char *at = w->degrees; at && *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
+        char number[32];
+        int64_t n;
+        snprintf(number, sizeof number, "%.*s", (int)strcspn(at, ","), at);
+        if (count_parse("--degrees", number, &n) < 0)
+            return -1;
+        if (n < 1)
+            return fail("--degrees %s: at least 1, with commas between: 1,2", w->degrees);
+        if (add_cuts(l, w, m, shape, n) < 0)
+            return -1;
     }
     return 0;
 }
@@ -157,7 +189,8 @@ static int add_model(struct bench_list *l, const struct bench_wish *w, const str
                 return -1;
             if (n < 1)
                 return fail("--micro-batch %s: at least 1, with commas between: 1,2,4", batches);
-            if (add_cuts(l, w, m, seq, n, (enum dtype)t, nranks) < 0)
+            struct plan shape = { .seq = seq, .micro_batch = n, .precision = (enum dtype)t };
+            if (add_degrees(l, w, m, &shape, nranks) < 0)
                 return -1;
         }
     return 0;

@@ -27,7 +27,7 @@ struct timed { const struct kernel *k; struct bench_span *s; int n; };
 
 struct bench_block_program {
     struct bench    *b;
-    struct local_model local;               /* what the first rank has */
+    struct local_model local;               /* what bench_program_rank() has */
     struct plan      p;                     /* of that rank's model */
     struct program   g;
     struct executor  x;                     /* as much of it as executor_kernel_run() reads */
@@ -296,6 +296,8 @@ static int run_step(struct bench_block_program *w, bool ends)
 
 /* ---- a program ---- */
 
+int64_t bench_program_rank(const struct plan *p) { return p->parallel.tensor * (p->parallel.context - 1); }
+
 static int64_t block_bytes(const struct bench_block_program *w)
 {
     const struct model *m = &w->p.model;
@@ -333,7 +335,7 @@ static int open_program(struct bench_block_program *w, const struct plan *whole)
 {
     int64_t footprint = device_async(w->b->device) ? FOOTPRINT_CUDA : FOOTPRINT_HOST;
 
-    if (local_model_of(whole, 0, &w->local) < 0)
+    if (local_model_of(whole, bench_program_rank(whole), &w->local) < 0)
         return -1;
     const struct plan *p = w->local.plan;
     w->p = *p;

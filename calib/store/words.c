@@ -14,7 +14,10 @@ const char *const fn_words[NKERNEL_FN + 1] = {
     [FN_Q_NORM_BACK] = "q_norm_back", [FN_EMBED_ROWS] = "embed_rows", [FN_EMBED_ROWS_BACK] = "embed_rows_back",
     [FN_LINEAR_PART] = "linear_part", [FN_RESIDUAL] = "residual", [FN_LINEAR_DB] = "linear_db",
     [FN_LOGITS_MOST] = "logits_most", [FN_LOGITS_LABEL] = "logits_label", [FN_LOGITS_SUM] = "logits_sum",
-    [FN_LOGITS_LOSS] = "logits_loss", [FN_LOGITS_WHOLE] = "logits_whole",
+    [FN_LOGITS_LOSS] = "logits_loss", [FN_LOGITS_WHOLE] = "logits_whole", [FN_KEYS] = "keys", [FN_ATTENTION_PART] = "attention_part",
+    [FN_ATTENTION_SUM] = "attention_sum", [FN_ATTENTION_DELTA] = "attention_delta",
+    [FN_ATTENTION_PART_BACK] = "attention_part_back", [FN_DKEYS_ADD] = "dkeys_add", [FN_DKEYS_JOIN] = "dkeys_join",
+    [FN_DEAL] = "deal", [FN_COLLECT] = "collect",
 };
 
 const char *const class_words[NKERNEL_CLASS + 1] = {

@@ -1,5 +1,6 @@
 /* exec_context.c -- kernels of context-parallel ranks: positions that are a share of each sample's, attention in steps, exchanges of
  * positions and heads.  Which positions, and which of the keys of a step are seen, local_share.h says. */
+#include "base/fail.h"
 #include "exec/run/executor_internal.h"
 
 static const struct local_share *share(const struct kernel_call *c) { return c->x->a.share; }
@@ -257,6 +258,8 @@ int exec_context_run(const struct kernel_call *c, struct kernels *k, const struc
         return kernels_ops(k)->copy(k, keys_elems(a), step_grads(c), a->at, c->at[SLOT_DKEYS_IN], a->at, 1, true);
     case FN_DKEYS_JOIN:                  return join_grads(c, k, a);
     case FN_DEAL: case FN_COLLECT:       return deal(c, k, a);
-    default:                             return attend_heads(c, k, a);
+    case FN_ATTENTION: case FN_ATTENTION_BACK: return attend_heads(c, k, a);
+    default:                             break;
     }
+    return fail("no kernel for \"%s\" of ranks that share a sequence", c->k->name);
 }

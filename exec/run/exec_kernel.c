@@ -531,7 +531,7 @@ int executor_kernel_run(const struct kernel_call *c)
     switch ((enum kernel_fn)c->k->fn) {
     case FN_NONE:            return 0;
     case FN_EMBED:           return embed(c, k);
-    case FN_POSITIONS:       return exec_context_is(c->x) ? context_run(c, k) : positions(c, k);
+    case FN_POSITIONS:       return positions(c, k);
     case FN_NORM:            return norm(c, k);
     case FN_LINEAR:          return linear(c, k);
     case FN_LOSS:            return loss(c, k);

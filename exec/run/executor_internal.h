@@ -242,6 +242,9 @@ int executor_kernel_run(const struct kernel_call *c);
 
 /* ---- exec_context.c: kernels of a rank that has a share of each sample's positions, which are `a`'s ---- */
 bool exec_context_is(const struct executor *x);
+/* The position in its sample of a row of this rank's micro-batch, all samples' positions one after the other; *n: it and how many
+ * rows behind it follow each other in the sample. */
+int64_t exec_context_position(const struct executor *x, int64_t row, int64_t *n);
 int  exec_context_run(const struct kernel_call *c, struct kernels *k, const struct attention *a);
 
 #endif

@@ -19,7 +19,7 @@
 set -eu
 LAB=${LAB:-} PARALLEL=${PARALLEL:-} B=${B:-build} STEPS=${STEPS:-8} REPEATS=${REPEATS:-2} TRIES=${TRIES:-4}
 PLANS=${PLANS:-${LAB:+24}} PLANS=${PLANS:-${PARALLEL:+48}} PLANS=${PLANS:-64}
-CALIBRATION=${SECONDS_CALIBRATION:-${LAB:+420}} CALIBRATION=${CALIBRATION:-${PARALLEL:+360}} CALIBRATION=${CALIBRATION:-240}
+CALIBRATION=${SECONDS_CALIBRATION:-${LAB:+420}} CALIBRATION=${CALIBRATION:-${PARALLEL:+480}} CALIBRATION=${CALIBRATION:-240}
 DIR=${DIR:-$B/accuracy${LAB:+-lab}${PARALLEL:+-parallel}}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 db=$DIR/accuracy.db
@@ -38,7 +38,7 @@ moved() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 1.05 * b || b > 1.05 * a) 
 
 # What is timed: the exact shapes of the models, whole and cut, at the micro-batches that plans have.
 calibrate() {
-    cuts='--tensor 1'
+    cuts='--degrees 1'
     [ -z "$PARALLEL" ] || cuts=
     for ranks in 2 ${PARALLEL:+4}; do
         on_ranks dpxcal run --ranks "$ranks" --threads 1 --model "$DIR/gpt.json,$DIR/llama.json" --seq 256 \

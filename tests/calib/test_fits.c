@@ -199,7 +199,7 @@ static void a_later_calibration_adds_to_what_counts(void **state)
 static void an_older_database_gets_its_fits(void **state)
 {
     (void)state;
-    static const char back[] = "DROP VIEW fits; DROP TABLE fit; ALTER TABLE calibration DROP COLUMN crowd; PRAGMA user_version = 3";
+    static const char back[] = BACK_TO_6 "DROP VIEW fits; DROP TABLE fit; PRAGMA user_version = 3";
     struct db *db = db_open(in_scratch("older.db"));
     int64_t id = calibrate(db, "node7");
 

@@ -2,6 +2,8 @@
 #ifndef DPX_REPORT_BED_H
 #define DPX_REPORT_BED_H
 
+#include "tests/check.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +11,6 @@
 
 #include "base/fail.h"
 #include "reports/page/report.h"
-#include "tests/check.h"
 
 static char scratch[] = "/tmp/dpx-report-XXXXXX", said[1024];
 

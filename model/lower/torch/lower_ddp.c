@@ -23,8 +23,7 @@
 
 int ddp_instance_of(const struct ddp *d, int tensor)
 {
-    int block = d->m->tensors[tensor].block;
-    return block < 0 ? 0 : block;
+    return d->m->tensors[tensor].block < 0 ? 0 : d->m->tensors[tensor].block;
 }
 
 /* Does this rank update the tensor? */
@@ -43,14 +42,20 @@ int ddp_bucket_buf(const struct ddp *d, int bucket)
     return (d->now == &d->first ? d->bucket0_first : d->bucket0_steady) + bucket;
 }
 
+static void act_grads(struct ddp *d, int what)
+{
+    for (int t = 0; t < d->ntensors; t++)
+        if (ddp_instance_of(d, t) == 0 && !d->m->tensors[t].frozen)
+            sched_act_all(d->s, what, d->grad_family[t]);
+}
+
 /* Actions of the last entry on all buckets and, where they are not views, on all .grad; 0: none. */
 static void use_all(struct ddp *d, int on_buckets, int on_grads)
 {
     for (int b = 0; b < d->now->n && on_buckets; b++)
         sched_act(d->s, on_buckets, ddp_bucket_buf(d, b), 0, 0);
-    for (int t = 0; t < d->ntensors && on_grads && !d->view; t++)
-        if (ddp_instance_of(d, t) == 0)
-            sched_act_all(d->s, on_grads, d->grad_family[t]);
+    if (on_grads && !d->view)
+        act_grads(d, on_grads);
 }
 
 static void gradient_slice(struct ddp *d, int tensor, int64_t at)
@@ -360,11 +365,8 @@ static void broadcast_params(struct ddp *d)
 static void free_grads(struct ddp *d)
 {
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");
-    if (d->view)
-        return;                     /* only the views go */
-    for (int t = 0; t < d->ntensors; t++)
-        if (ddp_instance_of(d, t) == 0)
-            sched_act_all(d->s, ACT_FREE, d->grad_family[t]);
+    if (!d->view)                   /* else only the views go */
+        act_grads(d, ACT_FREE);
 }
 
 static void own_gradients(struct schedules *s, int what, void *arg)

@@ -175,6 +175,8 @@ static void leave_grads(struct fsdp2 *f, struct at u)
 {
     const struct families *m = &f->fam[u.c];
 
+    if (f->size[u.c].trained == 0)
+        return;
     if (f->has_unsharded)
         sched_act(f->s, ACT_A, f->wide_grads ? m->grads_wide : m->grads_full, u.i, u.by);
     else
@@ -423,7 +425,7 @@ void fsdp2_root_compute(struct fsdp2 *f, enum piece_id piece, enum pass pass, in
         sched_act(f->s, ACT_ALLOC, f->acts[piece], f->kept_ends, 0);
     else if (backward && ends)
         sched_act(f->s, ACT_FREE, f->acts[piece], f->kept_ends, 0);
-    if (first && backward && ends && !f->has_unsharded)
+    if (first && backward && ends && !f->has_unsharded && f->size[u.c].trained > 0)
         sched_act(f->s, ACT_ALLOC, f->fam[u.c].grads_full, 0, 0);
     if (backward && ends)
         leave_grads(f, u);

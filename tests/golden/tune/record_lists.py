@@ -36,6 +36,7 @@ def tune(model, how):
 
 
 def torch_lists(path, names):
+    import peft                         # noqa: before ranks are forked
     import record_torch as r
     now = {}
     build, run = r.build, r.run
