@@ -1,7 +1,7 @@
 #!/bin/sh
 # tests/mpi/test_grid_faults.sh [some|all] -- a rank that is killed or stopped, whatever its stage and its place in the mesh, ends
-# the run as faults.sh has it: one line that names it, status 1, nothing left.  `some`, the default: each rank of one mesh is
-# killed, one of each stage is stopped; `all`: each rank of several meshes is killed, and stopped.
+# the run as faults.sh has it: one line that names it, status 1, nothing left.  `some`, the default: of one mesh a rank
+# of each stage is killed, the others are stopped; `all`: each rank of several meshes is killed, and stopped.
 # Runs from the root of the tree; $B is where it was built.
 # shellcheck source=tests/mpi/faults.sh
 . tests/mpi/faults.sh
@@ -33,16 +33,18 @@ stopped() {
 each() {        # WHAT: every rank of the mesh
     for r in $(seq 0 $((ranks - 1))); do
         killed "$1" "$r"
-        [ "$extent" = some ] || stopped "$1" "$r"
+        stopped "$1" "$r"
     done
 }
 
 mesh 4 '"tensor": 2, "pipeline": 2'
-each 'tensor 2 x pipeline 2'
 if [ "$extent" = some ]; then
+    killed 'tensor 2 x pipeline 2' 0
+    killed 'tensor 2 x pipeline 2' 3
     stopped 'tensor 2 x pipeline 2' 1
     stopped 'tensor 2 x pipeline 2' 2
 else
+    each 'tensor 2 x pipeline 2'
     mesh 4 '"context": 2, "pipeline": 2, "pipeline_schedule": "interleaved"'
     each 'context 2 x pipeline 2, interleaved'
     mesh 4 '"tensor": 2'
