@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "base/fail.h"
+#include "model/arch/training.h"
 #include "model/arch/family.h"
 
 /* ---- One part: is it there, how large, with a bias? ---- */
@@ -156,8 +157,10 @@ static bool add_tensor(struct model *m, const struct family *f, const struct par
     t->shape[0] = t->in_out ? in : out;
     t->shape[1] = t->ndim == 1 ? 1 : t->in_out ? out : in;
     m->ntensors++;
+    m->ntrainable++;
     return checked_mul(t->shape[0], t->shape[1], &t->numel)
-        && checked_add(m->params, t->numel, &m->params);
+        && checked_add(m->params, t->numel, &m->params)
+        && checked_add(m->trainable, t->numel, &m->trainable);
 }
 
 static int add_part(struct model *m, const struct family *f, const struct part *p,
@@ -223,8 +226,8 @@ static void drop_tables(struct model *m)
     free(m->modules);
     m->tensors = NULL;
     m->modules = NULL;
-    m->ntensors = m->nmodules = m->block0 = m->per_block = 0;
-    m->params = 0;
+    m->ntensors = m->nmodules = m->ntrainable = m->block0 = m->per_block = 0;
+    m->params = m->trainable = 0;
 }
 
 int model_tabulate(struct model *m, const char *where)
@@ -235,8 +238,8 @@ int model_tabulate(struct model *m, const char *where)
     assert(f && m->layers >= 1 && m->layers <= MODEL_MAX_LAYERS);
     m->tensors = NULL;
     m->modules = NULL;
-    m->ntensors = m->nmodules = 0;
-    m->params = 0;
+    m->ntensors = m->nmodules = m->ntrainable = 0;
+    m->params = m->trainable = 0;
     if (allocate(m, f) < 0 || add_list(m, f, f->before, -1, where) < 0)
         goto out;
     for (int b = 0; b < (int)m->layers; b++)
@@ -259,7 +262,8 @@ int model_synthetic(int64_t params, struct model *out)
     *out = (struct model){
         .name = "synthetic", .family = "dpx_synthetic", .layers = 1, .hidden = 1, .heads = 1,
         .kv_heads = 1, .head_dim = 1, .ffn = params, .vocab = 1, .context = 1, .tied = true, .token_width = 1,
-        .attn_scalar = 1, .ntensors = 1, .nmodules = 1, .per_block = 1, .params = params,
+        .attn_scalar = 1, .ntensors = 1, .nmodules = 1, .per_block = 1, .params = params, .trainable = params,
+        .ntrainable = 1,
     };
     out->tensors = calloc(1, sizeof *out->tensors);
     out->modules = calloc(1, sizeof *out->modules);
@@ -282,9 +286,14 @@ int model_with_layers(const struct model *m, int64_t layers, struct model *out)
                     MODEL_MAX_LAYERS);
     *out = *m;
     out->layers = layers;
+    memset(&out->training, 0, sizeof out->training);
     if (model_tabulate(out, m->name) < 0)
         return -1;
     json_incref(out->rope_scaling);
+    if (training_apply(out, &m->training, m->name) < 0) {
+        model_free(out);
+        return -1;
+    }
     return 0;
 }
 

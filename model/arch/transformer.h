@@ -6,7 +6,7 @@
  *     ... m.params, m.tensors[i].name ...
  *     model_free(&m);
  *
- * The tensor table lists every trainable parameter once, under its Hugging Face
+ * The tensor table lists every parameter once, under its Hugging Face
  * (safetensors) name, in the order in which the `transformers` modelling code
  * registers it (the order of model.named_parameters()).  A tied head is not
  * listed a second time.  family.h says which family has which tensors; hf_config.c
@@ -45,8 +45,12 @@ enum tensor_role {
     ROLE_PROJECT_OUT, ROLE_HEAD,
 };
 
+/* Parts of a model with adapters (training.h).  REPLACED: a copy of it, of the same role, trains in its place; it is
+ * kept, but nothing reads it. */
+enum adapter { ADAPTER_NONE, ADAPTER_LORA_A, ADAPTER_LORA_B, ADAPTER_REPLACED };
+
 struct tensor {
-    char             name[72];
+    char             name[104];
     int64_t          shape[2];      /* as in the checkpoint; shape[1] is 1 for ndim 1 */
     int              ndim;          /* 1 or 2 */
     int64_t          numel;
@@ -56,13 +60,27 @@ struct tensor {
     int              block;         /* 0..layers-1, TENSOR_EMBED or TENSOR_HEAD */
     bool             mlp_half;      /* belongs to the MLP half of its block (its norm too) */
     bool             in_out;        /* weight stored [in, out] (GPT-2's Conv1D), not [out, in] */
+    bool             frozen;        /* it does not train: no gradient, no optimizer state */
+    enum adapter     adapter;
 };
 
 /* An nn.Module that directly owns parameters, in registration order. */
 struct module {
-    char name[64];                  /* "model.layers.3.self_attn.q_proj" */
+    char name[96];                  /* "model.layers.3.self_attn.q_proj" */
     int  first, ntensors;           /* its own tensors, contiguous */
     int  block;                     /* as in struct tensor */
+};
+
+/* Room for a list of names, separated by commas. */
+enum { TRAINING_LIST = 256 };
+
+/* What trains: plan.json's "train" and "lora", PEFT's words and defaults. */
+struct training {
+    char    what[TRAINING_LIST];            /* "": everything; "lora"; or patterns of tensor names */
+    int64_t rank;
+    double  alpha, dropout;
+    char    target_modules[TRAINING_LIST];  /* "": PEFT's of the family; "all-linear"; or names */
+    char    modules_to_save[TRAINING_LIST];
 };
 
 struct model {
@@ -112,6 +130,9 @@ struct model {
     int            nmodules;
     int            block0, per_block;
     int64_t        params;          /* sum of numel */
+    int64_t        trainable;       /* the same of what trains, */
+    int            ntrainable;      /* and how many tensors these are */
+    struct training training;       /* what the table above was made for (training.h) */
 };
 
 /* Upper bounds that a config must keep; beyond them it is refused by field. */
@@ -130,7 +151,7 @@ int model_from_config(const json_t *config, const char *where, struct model *out
 /* A Hugging Face config that reads back as the same model (new reference). */
 json_t *model_to_config(const struct model *m);
 
-/* The same shapes with another number of blocks.  0, or -1 as model_load(). */
+/* The same shapes, and the same trains, with another number of blocks.  0, or -1 as model_load(). */
 int model_with_layers(const struct model *m, int64_t layers, struct model *out);
 
 /* A model of one unit with `params` parameters in one tensor and one block: the

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/training.h"
 #include "base/yaml.h"
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
@@ -116,6 +117,8 @@ int export_plan(const struct plan *p, const char *target, FILE *to)
 {
     const char *grid = first_degree(p);
 
+    if (!training_is_all(&p->train))
+        return fail("export: train: adapters and frozen weights are in the training script, not in %s files", target);
     for (int i = 0; export_targets[i]; i++)
         if (!strcmp(export_targets[i], target))
             return grid && writers[i] != export_torchtitan

@@ -158,9 +158,9 @@ void knob_range_text(const struct knob *k, char *out, size_t size)
     case KNOB_BOOL: case KNOB_FLAG: snprintf(out, size, "true, false"); break;
     case KNOB_UNIT:    snprintf(out, size, "model, <n> blocks, block, half-block, module"); break;
     case KNOB_RESHARD: snprintf(out, size, "true, false, ranks"); break;
-    case KNOB_WORD: case KNOB_WORD_BOOL: case KNOB_GRAD_ACCUM: case KNOB_FIXED: case KNOB_TEXT:
+    case KNOB_WORD: case KNOB_WORD_BOOL: case KNOB_GRAD_ACCUM: case KNOB_FIXED: case KNOB_TEXT: case KNOB_LIST:
         for (int i = 0; k->words[i] && n < size; i++)
-            n += (size_t)snprintf(out + n, size - n, "%s%s", i ? ", " : "", k->words[i]);
+            n += (size_t)snprintf(out + n, size - n, "%s%s", i && k->words[i][0] ? ", " : "", k->words[i]);
         break;
     }
     n = strlen(out);
@@ -182,6 +182,8 @@ void knob_default_text(const struct knob *k, char *out, size_t size)
         snprintf(out, size, "null");
     else if (k->type == KNOB_BOOL || k->type == KNOB_FLAG)
         snprintf(out, size, "%s", k->def > 0 ? "true" : "false");
+    else if (k->type == KNOB_LIST)
+        snprintf(out, size, "%s", k->words[1] && k->words[1][0] ? k->words[1] : "null");
     else if (k->words)
         snprintf(out, size, "%s", k->words[(int)k->def]);
     else if (k->def >= (double)INT64_MAX)
@@ -315,6 +317,13 @@ static const struct { const char *object, *name, *why; double none; } unsupporte
       "fetching whole subtrees is not supported yet", 0 },
     { "deepspeed", "parameter_alignment", "padding between the parameters of a flat buffer is not "
       "supported yet", 0 },
+    { "", "base_dtype", "frozen weights in int8 or NF4 are not supported yet", 0 },
+    { "lora", "use_dora", "weight-decomposed adapters (DoRA) are not supported yet", 0 },
+    { "lora", "use_rslora", "it changes numbers only: leave it out", 0 },
+    { "lora", "bias", "biases that train beside adapters are not supported yet", 0 },
+    { "lora", "layers_to_transform", "adapters in some blocks only are not supported yet", 0 },
+    { "lora", "rank_pattern", "ranks that differ are not supported yet", 0 },
+    { "lora", "exclude_modules", "modules to exclude are not supported yet: name those to adapt", 0 },
     { "deepspeed", "legacy_stage1", "the old stage 1 is not supported", 0 },
 };
 

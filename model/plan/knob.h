@@ -29,6 +29,8 @@ enum knob_type {
     KNOB_RESHARD,       /* null, false, true or ranks: FSDP2's reshard_after_forward */
     KNOB_GRAD_ACCUM,    /* null or a dtype: bool, "is fp32 while the model is not" */
     KNOB_TEXT,          /* char array of `hi` bytes; words[0] says what it holds */
+    KNOB_LIST,          /* names, separated by commas in a char array of `hi` bytes.  words[0] says what they are; the
+                         * others stand for a list as they are, and words[1] for none ("": null does) */
     KNOB_FIXED,         /* only words[0]; not stored */
 };
 
@@ -138,7 +140,7 @@ const char *knob_not_yet(const char *object, const char *name, const json_t *val
 
 /* ---- values ---- */
 
-/* As a number: an index for words, the kind for units; 0 for texts. */
+/* As a number: an index for words, the kind for units; 0 for texts; 1 for lists that are not empty. */
 double knob_get(const struct plan *p, const struct knob *k);
 void   knob_set(struct plan *p, const struct knob *k, double v);
 

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "model/arch/training.h"
 #include "model/plan/attention.h"
 
 /* ---- defaults ---- */
@@ -57,6 +58,12 @@ double knob_usual_sequence(const struct plan *p)
 double knob_usual_context_method(const struct plan *p)
 {
     return p->dialect == DIALECT_PAPER ? CONTEXT_RING : CONTEXT_ALL_GATHER;
+}
+
+/* Every rank has all positions of its heads: there is nothing to balance. */
+double knob_usual_context_balance(const struct plan *p)
+{
+    return p->parallel.context_method != CONTEXT_ULYSSES;
 }
 
 /* torchtitan's "default" (distributed/fsdp: reshard_after_forward = not pp_enabled). */
@@ -161,10 +168,15 @@ bool knob_idle_host(const struct plan *p)
     return knob_idle_optimizer(p) && !(fsdp && knob_get(p, fsdp) > 0);
 }
 
+bool knob_idle_lora(const struct plan *p)
+{
+    return !training_is_lora(&p->train);
+}
+
 const char *knob_idle_because(bool (*idle)(const struct plan *p))
 {
     return idle == knob_idle_tensor ? "parallel.tensor is 1" : idle == knob_idle_context ? "parallel.context is 1"
-         : idle == knob_idle_pipeline ? "parallel.pipeline is 1" : "nothing is offloaded there";
+         : idle == knob_idle_pipeline ? "parallel.pipeline is 1" : idle == knob_idle_lora ? "train is not \"lora\"" : "nothing is offloaded there";
 }
 
 /* ---- search ---- */
@@ -346,7 +358,7 @@ int knob_say_loss_parallel(const struct plan *p, char *to, size_t size)
 
 int knob_say_context_balance(const struct plan *p, char *to, size_t size)
 {
-    return p->parallel.context_balance || knob_idle_context(p) ? 0 : snprintf(to, size, ", unbalanced");
+    return p->parallel.context_balance == (knob_usual_context_balance(p) > 0) || knob_idle_context(p) ? 0 : snprintf(to, size, ", unbalanced");
 }
 
 int knob_say_no_sync(const struct plan *p, char *to, size_t size)
@@ -371,4 +383,12 @@ int64_t knob_auto_prefetch_bucket(int64_t hidden)
 int64_t knob_auto_persistence(int64_t hidden)
 {
     return 10 * hidden;
+}
+
+int knob_say_train(const struct plan *p, char *to, size_t size)
+{
+    if (training_is_all(&p->train))
+        return 0;
+    return training_is_lora(&p->train) ? snprintf(to, size, ", LoRA rank %lld", (long long)p->train.rank)
+                                       : snprintf(to, size, ", train %s", p->train.what);
 }

@@ -17,6 +17,7 @@ double knob_usual_check_overflow(const struct plan *p);
 double knob_usual_host_threads(const struct plan *p);
 double knob_usual_sequence(const struct plan *p);
 double knob_usual_context_method(const struct plan *p);
+double knob_usual_context_balance(const struct plan *p);
 double knob_usual_reshard(const struct plan *p);
 double knob_usual_virtual_stages(const struct plan *p);
 double knob_usual_stage_less(const struct plan *p);
@@ -33,6 +34,9 @@ bool knob_idle_host(const struct plan *p);      /* no optimizer is on the host *
 bool knob_idle_tensor(const struct plan *p);
 bool knob_idle_context(const struct plan *p);
 bool knob_idle_pipeline(const struct plan *p);
+
+/* The plan has no adapters. */
+bool knob_idle_lora(const struct plan *p);
 
 /* Why a key with this rule says nothing: "parallel.tensor is 1". */
 const char *knob_idle_because(bool (*idle)(const struct plan *p));
@@ -57,6 +61,7 @@ int knob_say_no_prefetch(const struct plan *p, char *to, size_t size);
 int knob_say_sequence(const struct plan *p, char *to, size_t size);
 int knob_say_loss_parallel(const struct plan *p, char *to, size_t size);
 int knob_say_context_balance(const struct plan *p, char *to, size_t size);
+int knob_say_train(const struct plan *p, char *to, size_t size);
 int knob_say_no_sync(const struct plan *p, char *to, size_t size);
 
 /* transformers' HfTrainerDeepSpeedConfig.trainer_config_finalize() and accelerate (accelerator.py): sizes

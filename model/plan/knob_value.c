@@ -32,6 +32,8 @@ double knob_get(const struct plan *p, const struct knob *k)
         return *(const bool *)at;
     case KNOB_UNIT:
         return p->unit;
+    case KNOB_LIST:
+        return *at != '\0';
     case KNOB_TEXT: case KNOB_FIXED:
         break;
     }
@@ -58,6 +60,7 @@ void knob_set(struct plan *p, const struct knob *k, double v)
         p->unit_blocks = 1;
         break;
     case KNOB_TEXT:                   *at = '\0'; break;
+    case KNOB_LIST:                   *at = v > 0 ? *at : '\0'; break;
     case KNOB_FIXED:                  break;
     }
 }
@@ -98,7 +101,7 @@ static bool has_default(const struct plan *p, const struct knob *k)
 {
     double v = knob_get(p, k), usual = knob_default(p, k);
 
-    if (k->type == KNOB_TEXT)
+    if (k->type == KNOB_TEXT || k->type == KNOB_LIST)
         return ((const char *)p)[k->offset] == '\0';
     return !(v < usual) && !(v > usual);
 }
@@ -262,6 +265,53 @@ static int read_text(const json_t *v, const char *where, const struct knob *k, c
     return refuse(where, k, why);
 }
 
+/* One of the words that stand for a list; or an array of names. */
+static int read_list(const json_t *v, const char *where, const struct knob *k, char *out)
+{
+    char expected[256], list[256] = "";
+    size_t i, n = 0;
+    json_t *name;
+
+    for (int w = 1; json_is_string(v) && k->words[w]; w++)
+        if (k->words[w][0] && !strcmp(json_string_value(v), k->words[w])) {
+            strcpy(out, w == 1 ? "" : k->words[w]);
+            return 0;
+        }
+    snprintf(expected, sizeof expected, "expected an array of %s", k->words[0]);
+    for (int w = 1; k->words[w] && strlen(expected) < sizeof expected - 64; w++)
+        if (k->words[w][0])
+            snprintf(expected + strlen(expected), 64, ", or \"%s\"", k->words[w]);
+    if (!json_is_array(v) || json_array_size(v) == 0)
+        return refuse(where, k, expected);
+    json_array_foreach((json_t *)(uintptr_t)v, i, name) {
+        const char *s = json_string_value(name);
+        if (!s || !s[0] || strpbrk(s, ",\n"))
+            return refuse(where, k, expected);
+        if (n + strlen(s) + 2 > sizeof list || n + strlen(s) + 2 > (size_t)k->hi)
+            return refuse(where, k, "these names are too long together");
+        n += (size_t)sprintf(list + n, "%s%s", n ? "," : "", s);
+    }
+    strcpy(out, list);
+    return 0;
+}
+
+static json_t *write_list(const char *list, const struct knob *k)
+{
+    json_t *out;
+
+    for (int w = 1; k->words[w]; w++)
+        if (k->words[w][0] && !strcmp(w == 1 ? "" : k->words[w], list))
+            return json_string(k->words[w]);
+    if (!list[0])
+        return json_null();
+    out = json_array();
+    for (size_t n; *list; list += n + (list[n] == ',')) {
+        n = strcspn(list, ",");
+        json_array_append_new(out, json_stringn(list, n));
+    }
+    return out;
+}
+
 static int read_bool(const json_t *v, const char *where, const struct knob *k, bool *out)
 {
     if (!json_is_boolean(v))
@@ -296,6 +346,7 @@ int knob_read(const json_t *v, const char *where, const struct knob *k, struct p
     case KNOB_RESHARD:    return read_reshard(v, where, k, at);
     case KNOB_GRAD_ACCUM: return read_grad_accum(v, where, k, p);
     case KNOB_TEXT:       return read_text(v, where, k, at);
+    case KNOB_LIST:       return read_list(v, where, k, at);
     case KNOB_FIXED:      return read_word(v, where, k, &word);
     case KNOB_FLAG:
         if (read_bool(v, where, k, &truth) < 0)
@@ -347,6 +398,8 @@ json_t *knob_write(const struct plan *p, const struct knob *k)
         return *(const bool *)at ? json_string("fp32") : json_null();
     case KNOB_TEXT:
         return *at ? json_string(at) : json_null();
+    case KNOB_LIST:
+        return write_list(at, k);
     case KNOB_FIXED:
         return json_string(k->words[0]);
     }

@@ -138,6 +138,30 @@ static int check_torch_context(const struct plan *p, const char *where)
     return 0;
 }
 
+/* Ring attention, all-gather and Ulysses by our own kernels. */
+static int check_paper_context(const struct plan *p, const char *where)
+{
+    const struct parallel_options *of = &p->parallel;
+    int64_t ranks = of->tensor * of->context;
+
+    if (p->kernels != KERNELS_DPX)
+        return fail("%s: kernels: in dialect paper parallel.context is modelled for \"dpx\"", where);
+    if (p->strategy == STRAT_DP)
+        return fail("%s: parallel.context: a parameter server with it is not modelled yet", where);
+    if (p->deterministic)
+        return fail("%s: deterministic: with parallel.context 1 alone: the ranks of a sequence sum gradients over their own positions first, which "
+                    "one rank sums with all others: other bits", where);
+    if (of->context_method != CONTEXT_ULYSSES)
+        return 0;
+    if (of->context_balance)
+        return fail("%s: parallel.context_balance: with ulysses every rank has all positions of its heads: there is nothing to balance", where);
+    if (p->model.heads % ranks || p->model.kv_heads % ranks)
+        return fail("%s: parallel.context_method: ulysses deals out heads, and the %" PRId64 " %s of %s do not divide by %" PRId64 " ranks (tensor x "
+                    "context)", where, p->model.heads % ranks ? p->model.heads : p->model.kv_heads, p->model.heads % ranks ?
+                    "attention heads" : "key/value heads", p->model.name, ranks);
+    return 0;
+}
+
 static int check_context(const struct plan *p, const char *where)
 {
     int64_t chunks = p->parallel.context * (p->parallel.context_balance ? 2 : 1);
@@ -149,7 +173,7 @@ static int check_context(const struct plan *p, const char *where)
         return fail("%s: parallel.sequence: the %" PRId64 " positions of a context-parallel rank do not divide by the %" PRId64
                     " tensor-parallel ranks", where, plan_rank_seq(p), p->parallel.tensor);
     if (p->dialect == DIALECT_PAPER)
-        return fail("%s: parallel.context: context parallelism of dialect paper is not modelled yet", where);
+        return check_paper_context(p, where);
     return check_torch_context(p, where);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/arch/training.h"
 #include "model/plan/attention.h"
 #include "model/plan/knob_rules.h"
 
@@ -195,7 +196,10 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
     memset(&p->dp, 0, sizeof p->dp);
     p->ddp.model_dtype = p->fsdp.model_dtype = p->ds.communication_dtype = -1;
     p->limits = limits;
+    p->train = training_default();
     set_defaults(p, false);
+    if (!training_is_all(&p->model.training))
+        p->train = p->model.training;
     p->seq = seq;
     p->micro_batch = micro_batch > 0 ? micro_batch : 1;
     p->precision = precision;
@@ -262,6 +266,11 @@ int64_t plan_batch_ranks(const struct plan *p)
 int64_t plan_rank_seq(const struct plan *p)
 {
     return p->seq / degree(p->parallel.context);
+}
+
+int64_t plan_attention_seq(const struct plan *p)
+{
+    return p->parallel.context_method == CONTEXT_ULYSSES ? p->seq : plan_rank_seq(p);
 }
 
 bool plan_is_data_parallel(const struct plan *p)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/training.h"
 #include "model/plan/attention.h"
 #include "model/plan/knob.h"
 #include "model/plan/parallel_check.h"
@@ -432,6 +433,61 @@ static int check_ds_offload(const struct plan *p, const char *where)
     return 0;
 }
 
+/* What the papers leave open, or ranks of several axes would need. */
+static int check_paper_offload(const struct plan *p, const char *where)
+{
+    bool states = p->ds.offload_optimizer.device != OFFLOAD_NONE, disk = p->ds.offload_optimizer.device == OFFLOAD_NVME;
+    bool params = p->ds.offload_param.device != OFFLOAD_NONE;
+
+    if (p->dialect != DIALECT_PAPER || (!states && !params))
+        return 0;
+    if (!states)
+        return fail("%s: deepspeed.offload_param: AdamW would need parameters on the device again: set offload_optimizer, too", where);
+    if (!plan_is_data_parallel(p))
+        return fail("%s: deepspeed.offload_optimizer: with tensor, context or pipeline parallelism it is not modelled yet", where);
+    if (disk && p->deterministic)
+        return fail("%s: deterministic: with gradients on disks it is not modelled yet", where);
+    return 0;
+}
+
+/* ---- what trains ---- */
+
+static bool same_training(const struct training *a, const struct training *b)
+{
+    if (training_is_all(a) || !training_is_lora(a))
+        return !strcmp(a->what, b->what);
+    return training_is_lora(b) && a->rank == b->rank && !strcmp(a->target_modules, b->target_modules)
+        && !strcmp(a->modules_to_save, b->modules_to_save);
+}
+
+static int check_train(const struct plan *p, const char *where)
+{
+    if (!same_training(&p->train, &p->model.training))
+        return fail("%s: train: the model was made for something else to train", where);
+    if (training_is_all(&p->train))
+        return 0;
+    if (p->kernels != KERNELS_TORCH_EAGER && p->kernels != KERNELS_TORCH_SDPA)
+        return fail("%s: train: kernels \"%s\" train everything so far: take torch-sdpa or torch-eager", where, kernels_name(p->kernels));
+    if (!plan_is_data_parallel(p))
+        return fail("%s: train: adapters and frozen weights beside tensor, context or pipeline parallelism are not supported yet", where);
+    if (p->dialect == DIALECT_DEEPSPEED && p->ds.offload_optimizer.device != OFFLOAD_NONE)
+        return fail("%s: train: adapters and frozen weights beside deepspeed.offload_optimizer are not supported yet", where);
+    if (p->dialect != DIALECT_DEEPSPEED && plan_recipe(p).kept != DT_FP32)
+        return fail("%s: train: PEFT keeps adapters of a model in %s in fp32 (autocast_adapter_dtype): units and optimizers of two "
+                    "dtypes are not supported yet: leave model_dtype out", where, dtype_name(plan_recipe(p).kept));
+    if (p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD)
+        return fail("%s: train: adapters and frozen weights beside offloaded activations are not supported yet", where);
+    if (p->fsdp.cpu_offload && has_key(p, "fsdp", "cpu_offload"))
+        return fail("%s: train: adapters and frozen weights beside fsdp.cpu_offload are not supported yet", where);
+    if (p->recompute_interval != 1)
+        return fail("%s: recompute_interval: beside adapters and frozen weights only 1 is supported yet", where);
+    if (attention_mixed(p) && !model_windowed(&p->model, 0))
+        return fail("%s: train: a first block without a window before others that have one is not supported yet", where);
+    if (p->train.dropout >= 1)
+        return fail("%s: lora.dropout: must be below 1", where);
+    return 0;
+}
+
 int plan_check(const struct plan *p, const char *where)
 {
     const struct knob *k;
@@ -450,7 +506,8 @@ int plan_check(const struct plan *p, const char *where)
     if (check_version(p, where) < 0 || attention_check(p, where) < 0 || check_dtypes(p, where) < 0 || check_sizes(p, where) < 0
         || check_derived(p, where) < 0 || check_common(p, where) < 0
         || check_unit(p, where) < 0 || check_group(p, where) < 0 || check_ddp(p, where) < 0
-        || check_model_dtype(p, where) < 0 || check_fsdp_dtype(p, where) < 0 || check_fsdp1_offload(p, where) < 0 || check_loss(p, where) < 0 || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0)
+        || check_model_dtype(p, where) < 0 || check_fsdp_dtype(p, where) < 0 || check_fsdp1_offload(p, where) < 0 || check_loss(p, where) < 0 || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0
+        || check_train(p, where) < 0)
         return -1;
-    return check_deepspeed(p, where) < 0 ? -1 : check_ds_offload(p, where);
+    return check_deepspeed(p, where) < 0 || check_paper_offload(p, where) < 0 ? -1 : check_ds_offload(p, where);
 }

@@ -15,6 +15,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/opts.h"
+#include "model/arch/training.h"
 #include "model/plan/knob_rules.h"
 
 static int refuse_unknown(const char *where, const char *object, const char *name,
@@ -354,6 +355,8 @@ int plan_from_json(const json_t *j, const char *where, struct plan *out)
         return -1;
     if (read_cluster(where, json_object_get(j, "cluster"), &p.cluster) < 0
         || read_head(where, j, &p) < 0 || read_keys(where, j, &p) < 0)
+        goto refused;
+    if (training_apply(&p.model, &p.train, where) < 0)
         goto refused;
     late_defaults(j, &p);
     if (plan_check(&p, where) < 0)

@@ -12,6 +12,7 @@
 
 #include "base/fail.h"
 #include "base/hash.h"
+#include "model/arch/training.h"
 #include "model/plan/attention.h"
 #include "model/program/program_internal.h"
 
@@ -105,10 +106,29 @@ int program_half(const struct program *g, enum piece_id piece, enum pass pass, i
 
 /* ---- tensors ---- */
 
+bool program_input_requires_grad(const struct plan *p)
+{
+    return training_is_lora(&p->train) && recompute_whole(p->recompute);
+}
+
+bool program_first_differs(const struct plan *p)
+{
+    const struct model *m = &p->model;
+
+    if (training_is_all(&p->train) || program_input_requires_grad(p))
+        return false;
+    for (int i = 0; i < m->ntensors; i++)
+        if (m->tensors[i].block == TENSOR_EMBED && !m->tensors[i].frozen)
+            return false;
+    return true;
+}
+
 enum piece_id program_piece_of_block(const struct plan *p, int64_t b)
 {
     bool recomputed = p->recompute != RECOMPUTE_NONE && b % p->recompute_interval == 0;
 
+    if (b == 0 && program_first_differs(p))
+        return recomputed ? PIECE_FIRST_RECOMPUTED : PIECE_FIRST;
     if (attention_mixed(p) && model_windowed(&p->model, b))
         return recomputed ? PIECE_WINDOWED_RECOMPUTED : PIECE_WINDOWED;
     return recomputed ? PIECE_BLOCK_RECOMPUTED : PIECE_BLOCK;
@@ -248,7 +268,7 @@ static int build_for(const struct plan *whole, const struct plan *p, int64_t ran
 
     if (local_model_of(p, rank, &local) < 0)
         return -1;
-    int rc = p->kernels == KERNELS_DPX ? program_build_dpx(&local, out) : program_build_torch(&local, out);
+    int rc = p->kernels == KERNELS_DPX ? program_build_dpx(&local, whole->parallel.pipeline > 1, out) : program_build_torch(&local, out);
     local_model_free(&local);
     if (rc < 0) {
         program_free(out);
@@ -334,7 +354,7 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
 
     return a->micro_batch == b->micro_batch && a->recompute == b->recompute && a->loss == b->loss &&
            a->recompute_interval == b->recompute_interval && a->kernels == b->kernels &&
-           a->dropout == b->dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
+           a->dropout == b->dropout && a->train.dropout == b->train.dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
            x.used == y.used && x.kept == y.kept && a->strategy == b->strategy && a->parallel.tensor == b->parallel.tensor &&
            a->parallel.sequence == b->parallel.sequence && a->parallel.loss_parallel == b->parallel.loss_parallel &&
            a->parallel.async_tensor == b->parallel.async_tensor &&

@@ -237,6 +237,8 @@ static void backward(struct run *r)
         t->compiled = r->compiles && i != EMBED && i != HEAD;
         begin_graph(r, 1);
         r->b.block = i == EMBED ? TENSOR_EMBED : i == HEAD ? TENSOR_HEAD : 0;
+        if (i == EMBED && (program_first_differs(r->b.p) || program_input_requires_grad(r->b.p)))
+            tape_kernel(t, "backward ends", KC_COPY);       /* nothing of it trains */
         if (i == HEAD)
             tape_seed(t, p->out);
         if (i == HEAD && r->b.returned[1] > 0) {
@@ -292,11 +294,13 @@ static int take(const struct run *r, int part, struct piece *out)
 {
     const struct part *p = &r->part[part];
 
+    bool settles = part == EMBED && !program_first_differs(r->local->plan);
+
     for (int pass = 0; pass < NPASS; pass++)
         if (piece_take(out, (enum pass)pass, r->t.out + p->kernel0[pass],
                        p->kernel1[pass] - p->kernel0[pass]) < 0 ||
             piece_collectives(out, (enum pass)pass, r->t.colls) < 0 ||
-            torch_moves(&r->t, part * NPASS, HEAD * NPASS, out, (enum pass)pass) < 0)
+            torch_moves(&r->t, part * NPASS, HEAD * NPASS, settles, out, (enum pass)pass) < 0)
             return -1;
     return 0;
 }
@@ -325,8 +329,8 @@ static int trace(struct run *r, const struct plan *p, bool autocast, enum recomp
         if (r->t.bad)
             return fail("the activations of this plan exceed 2^60 bytes: reduce micro_batch, seq or the model");
     }
-    settle(r, PASS_FORWARD);
-    settle(r, PASS_BACKWARD);
+    for (int pass = 0; pass < NPASS && !program_first_differs(p); pass++)
+        settle(r, pass);
     return 0;
 }
 
@@ -364,6 +368,10 @@ static void settle_head(const struct plan *p, struct program *g, enum piece_id t
     for (int64_t b = 0; b < p->model.layers; b++)
         blocks[program_piece_of_block(p, b)]++;
     blocks[traced] -= BLOCKS;
+    if (program_first_differs(p)) {             /* it was the first of them */
+        blocks[traced]++;
+        blocks[program_piece_of_block(p, 0)]--;
+    }
     for (int id = PIECE_BLOCK; id < PIECE_HEAD; id++) {
         int64_t net[NMEM];
         left_behind(&g->piece[id], net);
@@ -383,6 +391,18 @@ static int take_ends(const struct run *r, struct program *g)
     return take(r, EMBED, &g->piece[PIECE_EMBED]) < 0 || take(r, HEAD, &g->piece[PIECE_HEAD]) < 0 ? -1 : 0;
 }
 
+/* The blocks of a trace, and the first, where it differs and is of this kind. */
+static int take_blocks(const struct run *r, const struct plan *p, struct program *out, enum piece_id id)
+{
+    bool windowed = attention_mixed(p) && model_windowed(&p->model, 0), recomputed = piece_is_recomputed(id);
+    enum piece_id first = recomputed ? PIECE_FIRST_RECOMPUTED : PIECE_FIRST;
+
+    if (program_first_differs(p) && windowed == (id == PIECE_WINDOWED || id == PIECE_WINDOWED_RECOMPUTED)
+        && take(r, BLOCK0, &out->piece[first]) < 0)
+        return -1;
+    return take(r, HEAD - 1, &out->piece[id]);
+}
+
 /* Blocks of one kind, and the ends if they are asked for. */
 static int build_kind(struct run *r, const struct plan *p, struct program *out, enum piece_id plain,
                       enum piece_id again, bool ends)
@@ -391,10 +411,10 @@ static int build_kind(struct run *r, const struct plan *p, struct program *out, 
 
     all_of_kind(r, p, plain == PIECE_WINDOWED);
     if (p->recompute != RECOMPUTE_NONE)
-        if (trace(r, p, autocast, p->recompute) < 0 || take(r, HEAD - 1, &out->piece[again]) < 0 ||
+        if (trace(r, p, autocast, p->recompute) < 0 || take_blocks(r, p, out, again) < 0 ||
             (ends && all && take_ends(r, out) < 0))
             return -1;
-    if (trace(r, p, autocast, RECOMPUTE_NONE) < 0 || take(r, HEAD - 1, &out->piece[plain]) < 0 ||
+    if (trace(r, p, autocast, RECOMPUTE_NONE) < 0 || take_blocks(r, p, out, plain) < 0 ||
         (ends && !all && take_ends(r, out) < 0))
         return -1;
     return 0;

@@ -243,6 +243,8 @@ var tape_var(struct tape *t, int store, int64_t numel, enum dtype dt, int node, 
 {
     if (!grow(t, &t->vars, t->nvars, &t->cap_vars, sizeof *t->vars))
         return 0;
+    if (node && !t->nodes[node].wanted)         /* no operand needs a gradient: the result has no history */
+        node = slot = 0;
     t->vars[t->nvars] = (struct vari){
         .store = store,
         .edge = { .node = node, .slot = slot, .tensor = -1, .numel = numel, .dt = dt },
@@ -302,7 +304,7 @@ static void reads(struct tape *t, int store)
 void tape_save(struct tape *t, struct node *n, int store)
 {
     reads(t, store);
-    if (t->forget || !store)
+    if (t->forget || !store || !n->wanted)
         return;
     assert(n->nsaved < TAPE_SAVED);
     n->saved[n->nsaved++] = store;
@@ -315,7 +317,26 @@ void tape_edge(struct tape *t, struct node *n, var v)
     reads(t, t->vars[v].store);
     if (n->nedges == 0)
         n->dt = t->vars[v].edge.dt;
+    n->wanted |= tape_wants_grad(t, v);
     n->edges[n->nedges++] = t->vars[v].edge;
+}
+
+bool tape_wants_grad(const struct tape *t, var v)
+{
+    return t->vars[v].edge.node != 0 || t->vars[v].edge.tensor >= 0;
+}
+
+void tape_require_grad(struct tape *t, var x)
+{
+    struct node *n;
+
+    if (tape_wants_grad(t, x))
+        return;
+    n = tape_node(t, NODE_PASS, "input gradient", KC_COPY);
+    n->dt = t->vars[x].edge.dt;
+    n->wanted = true;
+    t->vars[x].edge.node = t->nnodes - 1;
+    t->vars[x].edge.slot = 0;
 }
 
 void tape_seed(struct tape *t, var v)

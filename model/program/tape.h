@@ -79,6 +79,7 @@ struct node {
     bool        weight_first;               /* dW before dX */
     bool        sums_views;                 /* the first two gradients that arrive are added out of place */
     bool        apart;                      /* all are: of a DTensor */
+    bool        wanted;                     /* an operand needs a gradient: else autograd has no such node */
     struct gemm_names names;                /* of a linear layer */
 };
 
@@ -125,6 +126,7 @@ struct tape {
     int            seed;                        /* the loss's gradient */
     int            tied_grad;                   /* its first gradient, waiting for the second */
     bool           linear_views;                /* linear layers hand out their weight's gradient as a view */
+    bool           linear_saves;                /* they save their input though the weight is frozen */
     bool           tied_is_view;                /* tied_grad is one */
     bool           bad;
 };
@@ -165,10 +167,14 @@ int64_t tape_var_bytes(const struct tape *t, var v);
 int64_t tape_var_numel(const struct tape *t, var v);
 enum dtype tape_var_dtype(const struct tape *t, var v);
 
-/* A parameter: lives elsewhere, its gradient is the piece's tensor `tensor`. */
+/* A parameter: lives elsewhere, its gradient is the piece's tensor `tensor`; < 0: it is frozen. */
 var  op_param(struct tape *t, int tensor, int64_t numel, enum dtype dt);
 /* A tensor with no history: a model input or a constant. */
 var  op_new(struct tape *t, const char *name, enum kernel_class kc, int64_t numel, enum dtype dt);
+/* x.requires_grad_(True): its gradient ends here, and is wanted. */
+void tape_require_grad(struct tape *t, var x);
+/* Does v need a gradient? */
+bool tape_wants_grad(const struct tape *t, var v);
 var  tape_hold(struct tape *t, var v);       /* one more name for the same tensor */
 void tape_drop(struct tape *t, var v);       /* a name is gone; 0 is allowed */
 

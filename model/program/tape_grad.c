@@ -16,12 +16,14 @@ static struct kernel *back(struct tape *t, const struct node *n, const char *nam
     return k;
 }
 
+static bool wants(const struct node *n, int i) { return n->edges[i].tensor >= 0 || n->edges[i].node; }
+
 /* A gradient of operand i, in dtype dt. */
 static int grad(struct tape *t, const struct node *n, int i, enum dtype dt)
 {
     const struct edge *e = &n->edges[i];
 
-    if (e->tensor < 0 && !e->node)
+    if (!wants(n, i))
         return 0;                               /* it has no use */
     return tape_alloc(t, e->numel, dtype_bytes(dt), e->tensor >= 0 ? MEM_GRADS : MEM_TEMPORARIES);
 }
@@ -48,7 +50,7 @@ static int share(struct tape *t, int store)
 static void run_pass(struct tape *t, const struct node *n, int out[], enum dtype got[])
 {
     for (int i = 0; i < n->nedges; i++) {
-        if (n->edges[i].tensor < 0 && !n->edges[i].node)
+        if (!wants(n, i))
             continue;
         out[i] = share(t, n->grad[0]);
         got[i] = n->dt;
@@ -70,17 +72,19 @@ static void run_each(struct tape *t, const struct node *n, int out[])
 {
     struct kernel *k = back(t, n, n->name);
 
+    bool weights = false;
     k->flops = 2 * n->flops;
     for (int i = 0; i < n->nedges; i++) {
         out[i] = grad(t, n, i, dt_of(n, i));
         k->bytes += 2 * bytes_of(n, i);
+        weights |= i > 0 && wants(n, i);
     }
     /* The gradient comes in and goes out; what forward saved is read beside it.  A layer norm's
      * weights get theirs in a second kernel that reads gradient and input again. */
     if (n->kind == NODE_COPY)
         k->bytes += saved_bytes(t, n);
     else if (n->kind == NODE_LAYER_NORM)
-        k->bytes += bytes_of(n, 0) * (n->nedges > 1 ? 3 : 1);
+        k->bytes += bytes_of(n, 0) * (weights ? 3 : 1);
     if (n->work)
         tape_unref(t, temp(t, n->work, DT_UINT8));
 }
@@ -121,9 +125,11 @@ static void run_mul(struct tape *t, const struct node *n, int out[], enum dtype 
  * gradient is a product of x's size, then summed. */
 static void run_mul_reduced(struct tape *t, const struct node *n, int out[], enum dtype got[])
 {
-    back(t, n, n->name)->bytes = 5 * bytes_of(n, 0);
+    back(t, n, n->name)->bytes = (wants(n, 1) ? 5 : 2) * bytes_of(n, 0);
     got[0] = wider(n);
     out[0] = grad(t, n, 0, got[0]);
+    if (!wants(n, 1))
+        return;
     int product = temp(t, n->edges[0].numel, got[0]);
     out[1] = grad(t, n, 1, dt_of(n, 1));
     tape_unref(t, product);
@@ -165,14 +171,14 @@ static void gemm(struct kernel *k, const struct node *n, int64_t rows, int64_t c
 
 static void run_linear(struct tape *t, const struct node *n, int out[])
 {
-    bool wants_x = n->edges[0].node || n->edges[0].tensor >= 0, parts = t->gathered.store && n->grad[0] == t->gathered.store;
+    bool parts = t->gathered.store && n->grad[0] == t->gathered.store;
 
     for (int i = 0; i < 2; i++) {
         bool weight = (i == 0) == (n->weight_first && !parts);
-        if (weight) {
+        if (weight && wants(n, 1)) {
             gemm(back(t, n, n->names.dw), n, n->k, n->n, n->m, dt_of(n, 1));
             out[1] = grad(t, n, 1, dt_of(n, 1));
-        } else if (wants_x) {
+        } else if (!weight && wants(n, 0)) {
             gemm(back(t, n, n->names.dx), n, n->m, n->k, n->n, dt_of(n, 0));
             out[0] = grad(t, n, 0, dt_of(n, 0));
             if (parts) {
@@ -181,7 +187,7 @@ static void run_linear(struct tape *t, const struct node *n, int out[])
             }
         }
     }
-    if (n->nedges > 2) {
+    if (n->nedges > 2 && wants(n, 2)) {
         struct kernel *k = back(t, n, n->names.db);
         k->kind = KC_ELEMENTWISE;
         k->bytes = n->m * n->n * dtype_bytes(dt_of(n, 2));
@@ -191,25 +197,27 @@ static void run_linear(struct tape *t, const struct node *n, int out[])
 
 static void run_matmul(struct tape *t, const struct node *n, int out[])
 {
-    gemm(back(t, n, "attention dB"), n, n->k, n->n, n->m, dt_of(n, 1));
+    if (wants(n, 1))
+        gemm(back(t, n, "attention dB"), n, n->k, n->n, n->m, dt_of(n, 1));
     out[1] = grad(t, n, 1, dt_of(n, 1));
-    gemm(back(t, n, "attention dA"), n, n->m, n->k, n->n, dt_of(n, 0));
+    if (wants(n, 0))
+        gemm(back(t, n, "attention dA"), n, n->m, n->k, n->n, dt_of(n, 0));
     out[0] = grad(t, n, 0, dt_of(n, 0));
 }
 
 /* The gradients are there: they are handed on. */
 static void run_made(struct tape *t, const struct node *n, int out[])
 {
-    for (int i = 0; i < n->nedges; i++)
-        if (n->edges[i].node || n->edges[i].tensor >= 0)
-            out[i] = share(t, n->saved[i]);
+    for (int i = 0, made = 0; i < n->nedges; i++)
+        if (wants(n, i))
+            out[i] = share(t, n->saved[made++]);
     back(t, n, n->name);
 }
 
 /* A kernel for each parameter's gradient. */
 static void run_listed(struct tape *t, const struct node *n, int out[])
 {
-    for (int i = 0; i < (int)n->batch; i++) {
+    for (int i = 0; i < (int)n->batch && n->m >= 0; i++) {
         const struct edge e = { .tensor = (int)n->m + i, .numel = n->k, .dt = n->dt };
         struct kernel *k = back(t, n, n->name);
         k->module += i;

@@ -37,6 +37,13 @@ static int alloc(struct tape *t, int64_t numel, enum dtype dt)
     return tape_alloc(t, numel, dtype_bytes(dt), MEM_ACTIVATIONS);
 }
 
+/* A tensor that the gradient of `other` needs: saved where that is wanted.  A compiled graph decides by itself. */
+static void save_for(struct tape *t, struct node *n, var other, var v)
+{
+    if (t->compiled || tape_wants_grad(t, other))
+        tape_save(t, n, store_of(t, v));
+}
+
 /* A fresh tensor with gradient at the last node, slot 0. */
 static var fresh(struct tape *t, int64_t numel, enum dtype dt)
 {
@@ -127,8 +134,8 @@ var op_mul(struct tape *t, const char *name, var a, var b)
     struct node *n = tape_node(t, NODE_MUL, name, KC_ELEMENTWISE);
     tape_edge(t, n, a);
     tape_edge(t, n, b);
-    tape_save(t, n, store_of(t, a));
-    tape_save(t, n, store_of(t, b));
+    save_for(t, n, b, a);
+    save_for(t, n, a, b);
     return fresh(t, tape_var_numel(t, a), dt);
 }
 
@@ -151,8 +158,8 @@ var op_mul_rows(struct tape *t, const char *name, var x, var r)
     struct node *n = tape_node(t, NODE_MUL_ROWS, name, KC_NORM);
     tape_edge(t, n, x);
     tape_edge(t, n, r);
-    tape_save(t, n, store_of(t, x));
-    tape_save(t, n, store_of(t, r));
+    save_for(t, n, r, x);
+    save_for(t, n, x, r);
     return fresh(t, tape_var_numel(t, x), tape_var_dtype(t, x));
 }
 
@@ -327,8 +334,8 @@ var op_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, 
     tape_edge(t, node, w);
     if (b)
         tape_edge(t, node, b);
-    tape_save(t, node, store_of(t, x));
-    tape_save(t, node, store_of(t, w));         /* counted only when it is a cast copy */
+    save_for(t, node, t->linear_saves ? x : w, x);
+    save_for(t, node, x, w);                    /* counted only when it is a cast copy */
     if ((chosen && t->cached) || t->unneeded)
         skip(kernel);
     int y = t->unneeded ? tape_alloc(t, 0, 1, MEM_TEMPORARIES) : result(t, chosen, rows * n, tape_var_dtype(t, x));
@@ -350,8 +357,8 @@ var op_matmul(struct tape *t, const char *name, var a, var b, int64_t batch, int
     node->flops = kernel->flops;
     tape_edge(t, node, a);
     tape_edge(t, node, b);
-    tape_save(t, node, store_of(t, a));
-    tape_save(t, node, store_of(t, b));
+    save_for(t, node, b, a);
+    save_for(t, node, a, b);
     return fresh(t, batch * m * n, tape_var_dtype(t, a));
 }
 
@@ -382,8 +389,8 @@ var op_scale(struct tape *t, const char *name, var x, var w)
     struct node *n = tape_node(t, NODE_SCALE, name, KC_NORM);
     tape_edge(t, n, x);
     tape_edge(t, n, w);
-    tape_save(t, n, store_of(t, x));
-    tape_save(t, n, store_of(t, w));
+    save_for(t, n, w, x);
+    save_for(t, n, x, w);
     return fresh(t, tape_var_numel(t, x), wider(tape_var_dtype(t, x), tape_var_dtype(t, w)));
 }
 
@@ -422,10 +429,10 @@ var op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_
     kernel->flops = flops;
     kernel->bytes = tape_var_bytes(t, in[0]);        /* the output */
     struct node *n = tape_node(t, NODE_EACH, name, KC_ATTENTION);
+    for (int i = 0; i < 3; i++)                 /* a mask has no gradient */
+        tape_edge(t, n, in[i]);
     for (int i = 0; i < 4; i++) {
         kernel->bytes += tape_var_bytes(t, in[i]);
-        if (i < 3)                              /* a mask has no gradient */
-            tape_edge(t, n, in[i]);
         tape_save(t, n, store_of(t, in[i]));
     }
     n->flops = flops;
@@ -522,7 +529,8 @@ var op_linear_loss(struct tape *t, const struct gemm_names *names, const char *n
     int at = t->nnodes - 1;
     tape_edge(t, node, x);
     tape_edge(t, node, w);
-    for (int i = 0; i < 2; i++) {
+    bool trains = tape_wants_grad(t, w);
+    for (int i = 0; i < 1 + trains; i++) {
         int g = alloc(t, i == 0 ? rows * k : n * k, tape_var_dtype(t, x));
         tape_save(t, &t->nodes[at], g);
         tape_unref(t, g);
@@ -533,7 +541,8 @@ var op_linear_loss(struct tape *t, const struct gemm_names *names, const char *n
         product(t, names->forward, now, n, k, size);
         begin(t, name, KC_LOSS, KEEPS_NOTHING)->bytes = 3 * now * n * size;
         product(t, names->dx, now, k, n, size);
-        product(t, names->dw, k, n, now, size);
+        if (trains)
+            product(t, names->dw, k, n, now, size);
     }
     tape_unref(t, logits);
     begin(t, name, KC_LOSS, KEEPS_NOTHING)->bytes = 4 * rows;

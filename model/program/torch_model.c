@@ -95,6 +95,7 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct local_
     t->tied = torch_piece_tensor(b->m, TENSOR_EMBED, ROLE_TOKENS, false);
     /* ZeRO-3 puts a linear layer of its own in the place of PyTorch's (zero/linear.py). */
     t->linear_views = p->strategy != STRAT_ZERO3 || p->dialect != DIALECT_DEEPSPEED;
+    t->linear_saves = !t->linear_views;         /* ctx.save_for_backward(input, weight, bias) */
 }
 
 bool torch_has_two_tables(const struct model *m)
@@ -365,21 +366,21 @@ var torch_embed(struct torch_model *b)
     const struct model *m = b->m;
     int64_t h = m->hidden, width = m->token_width;
     bool whole = b->ranks > 1 && b->p->strategy == STRAT_FSDP;
-    var wte = op_param(t, m->tied ? TAPE_TIED : torch_piece_tensor(m, TENSOR_EMBED, ROLE_TOKENS, false),
-                       (whole ? b->whole : m)->vocab * width, b->param_dt);
+    var wte = op_param(t, torch_gradient_of(b, ROLE_TOKENS, false), (whole ? b->whole : m)->vocab * width, b->param_dt);
 
     t->module = 0;
     t->half = 0;
     b->ids = op_new(t, "input ids", KC_COPY, b->tokens, DT_INT64);
     b->labels = op_new(t, "labels", KC_COPY, b->tokens, DT_INT64);
     var x = torch_tokens(b, width, wte);
+    if (program_input_requires_grad(b->as))
+        tape_require_grad(t, x);
     if (b->style->scaled_embed)
         x = tmp(t, x, op_mul_const(t, "embedding scale", x, 0));
     int64_t rows = b->style->positions_per_row ? b->tokens : b->p->seq;
     b->positions = op_new(t, "position ids", KC_EMBEDDING, rows, DT_INT64);
     if (m->position == POS_LEARNED) {
-        var wpe = op_param(t, torch_piece_tensor(m, TENSOR_EMBED, ROLE_POSITIONS, false),
-                           m->positions * h, b->param_dt);
+        var wpe = op_param(t, torch_gradient_of(b, ROLE_POSITIONS, false), m->positions * h, b->param_dt);
         t->module = torch_piece_module(m, TENSOR_EMBED, ROLE_POSITIONS);
         b->held[1] = op_embedding(t, "position embedding", b->positions, h, wpe);
         t->module = -1;

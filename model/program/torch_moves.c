@@ -104,11 +104,11 @@ static void settle(const struct parts *p, struct move *to, struct kernel *k, enu
     }
 }
 
-int torch_moves(const struct tape *t, int part, int head, struct piece *out, enum pass pass)
+int torch_moves(const struct tape *t, int part, int head, bool settles, struct piece *out, enum pass pass)
 {
     const struct parts p = { t, part, head, 0, NPASS, head - NPASS };
     int n = out->nkernels[pass], room = 1 + t->nstores, at = 0;
-    int settled = part != p.embed ? -1 : pass == PASS_FORWARD ? n - 1 : 0;
+    int settled = !settles ? -1 : pass == PASS_FORWARD ? n - 1 : 0;
 
     for (int i = 0; i < n; i++)
         room += out->kernels[pass][i].nmoves;

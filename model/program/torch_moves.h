@@ -8,6 +8,6 @@
  * the tape replayed as its parts `part` (forward) and part+1 (backward); `head` is the head's forward, which
  * frees what blocks leave behind.  What settling added to a kernel's net becomes a move of its own.  0, or -1
  * with the reason reported. */
-int torch_moves(const struct tape *t, int part, int head, struct piece *out, enum pass pass);
+int torch_moves(const struct tape *t, int part, int head, bool settles, struct piece *out, enum pass pass);
 
 #endif

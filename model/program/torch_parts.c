@@ -18,7 +18,7 @@ static int first_tensor(const struct model *m, int block)
     return block >= 0 ? m->block0 : 0;
 }
 
-int torch_piece_tensor(const struct model *m, int block, enum tensor_role role, bool bias)
+static int find_tensor(const struct model *m, int block, enum tensor_role role, bool bias, enum adapter as)
 {
     int at = 0;
 
@@ -26,14 +26,19 @@ int torch_piece_tensor(const struct model *m, int block, enum tensor_role role, 
         const struct tensor *x = &m->tensors[i];
         if (block >= 0 ? i >= m->block0 + m->per_block : x->block != block)
             continue;
-        if (x->role == role && x->is_bias == bias)
+        if (x->role == role && x->is_bias == bias && x->adapter == as)
             return at;
         at++;
     }
     return -1;
 }
 
-int torch_piece_module(const struct model *m, int block, enum tensor_role role)
+int torch_piece_tensor(const struct model *m, int block, enum tensor_role role, bool bias)
+{
+    return find_tensor(m, block, role, bias, ADAPTER_NONE);
+}
+
+static int find_module(const struct model *m, int block, enum tensor_role role, enum adapter as)
 {
     int at = -1, last = -1;
 
@@ -44,10 +49,33 @@ int torch_piece_module(const struct model *m, int block, enum tensor_role role)
         if (x->module != last)
             at++;
         last = x->module;
-        if (x->role == role)
+        if (x->role == role && x->adapter == as)
             return at;
     }
     return -1;
+}
+
+int torch_piece_module(const struct model *m, int block, enum tensor_role role)
+{
+    return find_module(m, block, role, ADAPTER_NONE);
+}
+
+static const struct tensor *tensor_at(const struct torch_model *b, int block, int piece_tensor)
+{
+    enum piece_id piece = block == TENSOR_EMBED ? PIECE_EMBED : block == TENSOR_HEAD ? PIECE_HEAD : PIECE_BLOCK;
+
+    return &b->m->tensors[program_tensor(b->p, piece, 0, piece_tensor)];
+}
+
+int torch_gradient_of(const struct torch_model *b, enum tensor_role role, bool bias)
+{
+    bool tied = b->m->tied && !bias && (role == ROLE_HEAD || role == ROLE_TOKENS);
+    int block = tied ? TENSOR_EMBED : b->block;
+    int tensor = torch_piece_tensor(b->m, block, tied ? ROLE_TOKENS : role, bias);
+
+    if (tensor < 0 || tensor_at(b, block, tensor)->frozen)
+        return -1;
+    return tied ? TAPE_TIED : tensor;
 }
 
 /* Is this rank's gradient of the piece's tensor a part of a sum?  FSDP2 adds it up by itself, in fp32 where it reduces in
@@ -55,33 +83,38 @@ int torch_piece_module(const struct model *m, int block, enum tensor_role role)
 static void mark_partial(const struct torch_model *b, int tensor, var w)
 {
     struct edge *e = &b->t->vars[w].edge;
-    int at = program_tensor(b->p, b->block == TENSOR_EMBED ? PIECE_EMBED : b->block == TENSOR_HEAD ? PIECE_HEAD : PIECE_BLOCK,
-                            0, tensor);
 
-    if (!b->partial || !(b->partial[at] & MESH_AXIS(AXIS_TENSOR)))
+    if (!b->partial || tensor < 0 || tensor == TAPE_TIED
+        || !(b->partial[tensor_at(b, b->block, tensor) - b->m->tensors] & MESH_AXIS(AXIS_TENSOR)))
         return;
     e->wide = b->p->strategy == STRAT_FSDP && plan_partial_dtype(b->p) == DT_FP32;
 }
 
-/* A parameter as an operation reads it: under autocast a bf16 copy, made once. */
+/* Under autocast a bf16 copy of w: made once, and kept until autocast is left, where w trains; else made by each operation
+ * (aten/src/ATen/autocast_mode.cpp, cached_cast: can_try_cache asks for requires_grad). */
+static var cast_param(struct torch_model *b, var w)
+{
+    bool trains = tape_wants_grad(b->t, w);
+
+    if (!b->autocast)
+        return w;
+    w = op_cast(b->t, w, DT_BF16);
+    if (trains && b->ncasts < (int)(sizeof b->casts / sizeof b->casts[0]))
+        b->casts[b->ncasts++] = tape_hold(b->t, w);
+    return w;
+}
+
+/* A parameter as an operation reads it. */
 static var param(struct torch_model *b, enum tensor_role role, bool bias, int64_t numel, bool casts)
 {
-    struct tape *t = b->t;
-    int tensor = torch_piece_tensor(b->m, b->block, role, bias);
+    bool tied = role == ROLE_HEAD && !bias && b->m->tied;
+    int tensor = torch_gradient_of(b, role, bias);
 
-    if (role == ROLE_HEAD && tensor < 0 && !bias)
-        tensor = TAPE_TIED;
-    if (tensor < 0)
+    if (!tied && torch_piece_tensor(b->m, b->block, role, bias) < 0)
         return 0;
-    var w = op_param(t, tensor, numel, b->param_dt);
-    if (tensor != TAPE_TIED)
-        mark_partial(b, tensor, w);
-    if (!b->autocast || !casts)
-        return w;
-    w = op_cast(t, w, DT_BF16);
-    if (b->ncasts < (int)(sizeof b->casts / sizeof b->casts[0]))
-        b->casts[b->ncasts++] = tape_hold(t, w);
-    return w;
+    var w = op_param(b->t, tensor, numel, b->param_dt);
+    mark_partial(b, tensor, w);
+    return casts ? cast_param(b, w) : w;
 }
 
 void torch_leave_autocast(struct torch_model *b)
@@ -137,6 +170,44 @@ var torch_linear_with(struct torch_model *b, const struct gemm_names *names, var
     return y;
 }
 
+/* nn.Linear without a bias, of an adapter. */
+static var half_adapter(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k,
+                        enum tensor_role role, enum adapter which)
+{
+    struct tape *t = b->t;
+    int tensor = find_tensor(b->m, b->block, role, false, which);
+
+    t->module = find_module(b->m, b->block, role, which);
+    var w = cast_param(b, op_param(t, tensor, n * k, b->param_dt));
+    var in = torch_bf16_if_autocast(b, x);
+    var y = op_linear(t, names, in, n, k, w, 0, true);
+    tape_drop(t, in);
+    tape_drop(t, w);
+    return y;
+}
+
+/* peft/tuners/lora/layer.py, Linear.forward: result = result + lora_B(lora_A(dropout(x))) * scaling, x cast to the dtype of
+ * lora_A's weight. */
+static var add_adapter(struct torch_model *b, var result, var x, int64_t n, int64_t k, enum tensor_role role)
+{
+    struct tape *t = b->t;
+    int a = find_tensor(b->m, b->block, role, false, ADAPTER_LORA_A);
+
+    if (a < 0)
+        return result;
+    int64_t rank = tensor_at(b, b->block, a)->shape[0];
+    var in = op_cast(t, x, b->param_dt);
+    var y = op_dropout(t, "adapter dropout", in, b->p->train.dropout);
+    y = tmp(t, y, half_adapter(b, GEMM("adapter A"), y, rank, k, role, ADAPTER_LORA_A));
+    y = tmp(t, y, half_adapter(b, GEMM("adapter B"), y, n, rank, role, ADAPTER_LORA_B));
+    y = tmp(t, y, op_mul_const(t, "adapter scale", y, 0));
+    var sum = op_add(t, "adapter add", result, y);
+    tape_drop(t, y);
+    tape_drop(t, result);
+    tape_drop(t, in);
+    return sum;
+}
+
 var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k,
            enum tensor_role role)
 {
@@ -154,6 +225,7 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
     tape_drop(t, bias);
     tape_drop(t, in);
     tape_drop(t, w);
+    y = add_adapter(b, y, x, n, k, role);
     t->module = -1;
     return y;
 }
@@ -320,7 +392,7 @@ static var listed_norm(struct torch_model *b, var x, int64_t width, enum tensor_
     var y = op_layer_norm(t, "qk norm", x32, tape_var_numel(t, x) / d, 0, 0);
     tape_drop(t, in);
     tape_drop(t, x32);
-    y = tmp(t, y, op_listed(t, y, torch_piece_tensor(b->m, b->block, role, false), width / d, d, b->param_dt));
+    y = tmp(t, y, op_listed(t, y, torch_gradient_of(b, role, false), width / d, d, b->param_dt));
     t->module = -1;
     return tmp(t, y, op_cat2(t, "qk norm heads", y, 0));
 }

@@ -188,10 +188,15 @@ void units_emit(const struct unit_map *m, struct schedules *s, bool backwards,
 void units_blocks_emit(const struct local_model *local, struct schedules *s, bool backwards,
                  void (*emit)(void *arg, int block, int by), void *arg)
 {
-    int layers = (int)local->model->layers;
-    int period = program_period(local->plan);
-    int reps = layers / period, rest = layers % period;
+    /* A first block that differs stands alone: a whole period, so that the pattern goes on behind it. */
+    int period = program_period(local->plan), layers = (int)local->model->layers;
+    int alone = !program_first_differs(local->plan) ? 0 : period < layers ? period : layers;
     int step = backwards ? -1 : 1, at = backwards ? layers - 1 : 0;
+
+    for (int k = 0; !backwards && k < alone; k++, at++)
+        emit(arg, at, 0);
+    layers -= alone;
+    int reps = layers / period, rest = layers % period;
 
     /* What does not fill a period are the last blocks. */
     for (int k = 0; backwards && k < rest; k++, at--)
@@ -206,5 +211,7 @@ void units_blocks_emit(const struct local_model *local, struct schedules *s, boo
     for (int k = 0; k < (reps > 1 ? 0 : reps * period); k++, at += step)
         emit(arg, at, 0);
     for (int k = 0; !backwards && k < rest; k++, at++)
+        emit(arg, at, 0);
+    for (int k = 0; backwards && k < alone; k++, at--)
         emit(arg, at, 0);
 }

@@ -17,8 +17,10 @@ static void print_model(const struct plan *p)
     const struct model *m = &p->model;
     const struct cluster *c = &p->cluster;
 
-    printf("%s: %s parameters, %" PRId64 " blocks of %" PRId64 "\n", m->name, count_text(m->params).s,
-           m->layers, m->hidden);
+    printf("%s: %s parameters, ", m->name, count_text(m->params).s);
+    if (m->trainable < m->params)
+        printf("%s of them train (%.3g %%), ", count_text(m->trainable).s, 100.0 * (double)m->trainable / (double)m->params);
+    printf("%" PRId64 " blocks of %" PRId64 "\n", m->layers, m->hidden);
     printf("%" PRId64 " x %" PRId64 " x %s, %s each, %s of it usable\n", c->nodes, c->gpus_per_node,
            c->gpu.name, size_text(c->memory).s, size_text(cluster_available(c)).s);
     printf("%s (%s, %s kernels), %s, micro-batch %" PRId64 " x %" PRId64 " tokens, accumulation %" PRId64

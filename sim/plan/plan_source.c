@@ -135,6 +135,22 @@ static bool is_text(const char *key)
            !strcmp(key, "cluster.name") || (k && (k->words || k->type == KNOB_TEXT || k->type == KNOB_UNIT));
 }
 
+/* "q_proj,v_proj": names of a list; a word that stands for one is itself. */
+static json_t *names_of(const struct knob *k, const char *text)
+{
+    json_t *names;
+
+    for (int w = 1; k->words[w]; w++)
+        if (!strcmp(k->words[w], text))
+            return json_string(text);
+    names = json_array();
+    for (size_t n; *text; text += n + (text[n] == ',')) {
+        n = strcspn(text, ",");
+        json_array_append_new(names, json_stringn(text, n));
+    }
+    return names;
+}
+
 /* The value as the key needs it; NULL with the reason reported. */
 static json_t *value_of(const char *key, const char *text)
 {
@@ -146,7 +162,7 @@ static json_t *value_of(const char *key, const char *text)
         return NULL;
     }
     if (is_text(key)) {
-        j = strcmp(text, "null") ? json_string(text) : json_null();
+        j = strcmp(text, "null") && k && k->type == KNOB_LIST ? names_of(k, text) : strcmp(text, "null") ? json_string(text) : json_null();
         if (!j)
             fail("%s: '%.60s' is not UTF-8", key, text);
         return j;
@@ -256,7 +272,9 @@ int plan_source_cluster(const struct cluster *base, const char *pair, struct clu
 /* A usual value of a key that says something only beside another: it goes with that one. */
 static bool follows_another(const struct plan *p, const struct knob *k)
 {
-    return k->idle && k->usual && k->type == KNOB_INT && (int64_t)knob_get(p, k) == (int64_t)knob_default(p, k);
+    bool number = k->type == KNOB_INT || k->type == KNOB_BOOL;
+
+    return k->idle && k->usual && number && (int64_t)knob_get(p, k) == (int64_t)knob_default(p, k);
 }
 
 json_t *plan_source_brief(const struct plan *p)

@@ -29,9 +29,20 @@ static double weights(const struct model *m, enum flop_convention f)
     return (double)m->params - (f == FLOPS_MATMUL ? embedding : 0);
 }
 
+/* Those that do not train have no gradient of their own. */
+static double frozen(const struct model *m, enum flop_convention f)
+{
+    double sum = (double)(m->params - m->trainable);
+
+    for (int t = 0; t < m->ntensors && f == FLOPS_MATMUL && !m->tied; t++)
+        if (m->tensors[t].frozen && m->tensors[t].role == ROLE_TOKENS && m->tensors[t].adapter != ADAPTER_REPLACED)
+            sum -= (double)m->tensors[t].numel;
+    return sum;
+}
+
 double flops_per_token(const struct model *m, int64_t seq, enum flop_convention f)
 {
-    return 3 * (2 * weights(m, f) + attention_forward(m, seq, f));
+    return 3 * (2 * weights(m, f) + attention_forward(m, seq, f)) - 2 * frozen(m, f);
 }
 
 /* Recomputed by operator: of a block's products, in the order in which they run, those with a bias and every second

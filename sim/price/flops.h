@@ -2,7 +2,7 @@
  *
  * MFU = model FLOPs a second / datasheet peak; HFU counts what is computed twice as well.
  * Two MFUs compare only under one convention, which is therefore named everywhere.
- * Backward is twice forward; causal masks, dropout, norms and softmax count nothing. */
+ * Backward is twice forward, of weights that do not train once; causal masks, dropout, norms and softmax count nothing. */
 #ifndef DPX_FLOPS_H
 #define DPX_FLOPS_H
 

@@ -52,6 +52,7 @@ static json_t *value(struct input *in, const struct knob *k)
     case KNOB_RESHARD:    return choose(in, 2) ? json_boolean(choose(in, 2)) : whole(in, k);
     case KNOB_GRAD_ACCUM: return json_string("fp32");
     case KNOB_TEXT:       return json_null();
+    case KNOB_LIST:       return choose(in, 2) && k->words[1] && k->words[1][0] ? json_string(k->words[1 + choose(in, 2)]) : json_null();
     case KNOB_FIXED:
     case KNOB_WORD:
     case KNOB_WORD_BOOL:  return word(in, k);

@@ -64,7 +64,7 @@ static inline void draw_key(struct plan *p, const struct knob *k, uint64_t *rng)
         if (!strcmp(k->name, "framework_version") && version)
             snprintf(at, (size_t)k->hi, "%s", version);
         break;
-    case KNOB_FIXED:
+    case KNOB_LIST: case KNOB_FIXED:
         break;
     }
 }

@@ -49,13 +49,13 @@ static void gpt2_has_the_buckets_of_the_vectors(void **state)
 
     plan_of(&p, "gpt2", 0, 8, STRAT_DDP, DIALECT_TORCH, DT_FP32);
     int *order = reverse_order(&p.model);
-    buckets_assign(&p.model, order, 4, defaults, &b);
+    buckets_assign(&p.model, order, p.model.ntensors, 4, defaults, &b);
     same_buckets(&b, 4, 3, fp32);
     buckets_free(&b);
-    buckets_assign(&p.model, order, 2, defaults, &b);
+    buckets_assign(&p.model, order, p.model.ntensors, 2, defaults, &b);
     same_buckets(&b, 2, 3, bf16);
     buckets_free(&b);
-    buckets_assign(&p.model, order, 4, one, &b);
+    buckets_assign(&p.model, order, p.model.ntensors, 4, one, &b);
     same_buckets(&b, 4, 1, all);
     buckets_free(&b);
     free(order);
@@ -77,7 +77,7 @@ static void a_bucket_is_closed_by_the_tensor_that_fills_it(void **state)
             int at = 0;
             plan_of(&p, models[i], 4, 8, STRAT_DDP, DIALECT_TORCH, DT_FP32);
             int *order = reverse_order(&p.model);
-            buckets_assign(&p.model, order, 4, limits, &b);
+            buckets_assign(&p.model, order, p.model.ntensors, 4, limits, &b);
             for (int k = 0; k < p.model.ntensors; k++) {
                 int64_t bytes = 4 * p.model.tensors[order[k]].numel;
                 assert_int_equal(b.of[order[k]], at);
@@ -106,7 +106,7 @@ static void a_tensor_that_just_reaches_the_limit_closes_its_bucket(void **state)
     plan_of(&p, "gpt2", 1, 8, STRAT_DDP, DIALECT_TORCH, DT_FP32);
     int *order = reverse_order(&p.model);
     for (int64_t limit = 3071; limit <= 3073; limit++) {
-        buckets_assign(&p.model, order, 4, (int64_t[2]){ limit, limit }, &b);
+        buckets_assign(&p.model, order, p.model.ntensors, 4, (int64_t[2]){ limit, limit }, &b);
         assert_int_equal(b.tensors[0], limit <= 3072 ? 1 : 2);
         buckets_free(&b);
     }
@@ -122,8 +122,8 @@ static void reversing_buckets_twice_changes_nothing(void **state)
 
     plan_of(&p, "gpt2", 0, 8, STRAT_DDP, DIALECT_TORCH, DT_FP32);
     int *order = reverse_order(&p.model);
-    buckets_assign(&p.model, order, 4, defaults, &a);
-    buckets_assign(&p.model, order, 4, defaults, &b);
+    buckets_assign(&p.model, order, p.model.ntensors, 4, defaults, &a);
+    buckets_assign(&p.model, order, p.model.ntensors, 4, defaults, &b);
     buckets_reverse(&b, p.model.ntensors);
     for (int i = 0; i < a.n; i++)
         assert_int_equal(b.numel[i], a.numel[a.n - 1 - i]);

@@ -7,6 +7,7 @@
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
 #include "model/exchange/export.h"
+#include "model/arch/training.h"
 #include "model/plan/knob.h"
 
 static char said[1024];
@@ -74,7 +75,7 @@ static bool plan_in(struct plan *p, int s, int d, int variant)
         p->reduce_dtype = t;
     if (variant & VARIANT_SCALE)
         p->ds.reduce_scatter = false;
-    if ((variant & (VARIANT_CPU | VARIANT_NVME)) && d == DIALECT_DEEPSPEED && s != STRAT_DDP)
+    if ((variant & (VARIANT_CPU | VARIANT_NVME)) && knob_find("deepspeed.offload_optimizer", "device", knob_cell(p)))
         offload(p, variant & VARIANT_NVME ? OFFLOAD_NVME : OFFLOAD_CPU);
     variant %= VARIANT_GRID;
     if (axis)
@@ -126,6 +127,13 @@ static bool nth_value(struct plan *p, const struct knob *k, int i)
             return false;
         snprintf((char *)p + k->offset, (size_t)k->hi, "%s", version);
         return true;
+    case KNOB_LIST:
+        if (i > 1)
+            return false;
+        /* "lora" or "all-linear", where there is such a word; names of llama's */
+        snprintf((char *)p + k->offset, (size_t)k->hi, "%s", i == 0 && k->words[1] && k->words[2] ? k->words[2] :
+                 !strcmp(k->name, "train") ? "*.weight" : !strcmp(k->name, "modules_to_save") ? "norm" : "q_proj,down_proj");
+        return true;
     case KNOB_FIXED:
         break;
     }
@@ -156,6 +164,22 @@ static bool same_value(const struct plan *a, const struct plan *b, const struct 
     return same;
 }
 
+static bool of_training(const struct knob *k)
+{
+    return k->offset >= offsetof(struct plan, train) && k->offset < offsetof(struct plan, train) + sizeof(struct training);
+}
+
+/* What trains is in the model's tensors: a model of the plan's own, that plan_free() frees. */
+static void take_model(struct plan *p)
+{
+    struct training t = p->train;
+    struct model m;
+
+    assert_int_equal(model_with_layers(&llama, llama.layers, &m), 0);
+    assert_int_equal(training_apply(&m, &t, "t"), 0);
+    p->model = m;
+}
+
 /* Calls `try` with plans of the cell that have values of the knob other than its default, in the first
  * variant in which it says yes to one; how many it said yes to. */
 static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct plan *p, const struct knob *k))
@@ -171,13 +195,21 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.kernels = KERNELS_DPX;
         if (k->offset == offsetof(struct plan, parallel.async_tensor))
             plain.kernels = KERNELS_TORCH_COMPILE;
+        if (of_training(k))
+            plain.kernels = KERNELS_TORCH_SDPA;
+        if (of_training(k) && !strcmp(k->object, "lora"))
+            strcpy(plain.train.what, "lora");
         p = plain;
         for (int i = 0; nth_value(&p, k, i); i++, p = plain) {
             if (p.parallel.tensor != plain.parallel.tensor || p.parallel.context != plain.parallel.context ||
                 p.parallel.pipeline != plain.parallel.pipeline)
                 knob_follow_parallel(&p, NULL, NULL);
             plan_resolve(&p);
+            if (of_training(k))
+                take_model(&p);
             yes += !same_value(&p, &plain, k) && accepted(&p) && try(&p, k);
+            if (of_training(k))
+                plan_free(&p);
         }
     }
     return yes;

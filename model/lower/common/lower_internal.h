@@ -23,7 +23,8 @@ int lower_zero3_check(const struct plan *p);
  * one per block, numbered by block; in a pipeline as many for each micro-step. */
 void lower_declare_activations(struct schedules *s, const struct local_model *local, int acts[NPIECE]);
 
-/* The family has `times` allocations for each tensor, of those that `owner` gives to `rank` (NULL: of all). */
+/* The family has `times` allocations for each tensor, of those that `owner` gives to `rank` (NULL: of all); but for
+ * parameters, of those that train. */
 void lower_tensor_parts(struct schedules *s, const struct model *m, int buf, int times, enum dtype dt,
                   const int64_t *owner, int64_t rank);
 
@@ -39,6 +40,9 @@ struct norm_sum { enum group over; int64_t elems; };
  * without rounding, in NORM_LIMBS int64 (exec/kernels/exact_sum.h), and so does not depend on how gradients are sharded. */
 void lower_clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, const struct norm_sum *sums, int n, bool exact,
                   act_fn *gradients, void *arg);
+
+/* Its all-reduces alone, after the norm of local gradients was taken on `st`.  What scaling waits for, AFTER() bits. */
+uint16_t lower_sum_norm(struct schedules *s, enum stream st, const struct norm_sum *sums, int n, bool exact);
 
 /* Elements (fp32) of the module's buffers in transformers' modelling code: what
  * DDP broadcasts before a forward. */

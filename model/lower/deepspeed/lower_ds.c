@@ -59,6 +59,9 @@ int ds_init(struct ds *d, const struct local_model *local, struct schedules *s)
         if (find_ready(d, (enum piece_id)i) < 0)
             return -1;
     find_tied(d);
+    for (int t = 0; t < m->ntensors; t++)
+        d->frozen_bytes += m->tensors[t].frozen ? ds_tensor_bytes(d, &m->tensors[t]) : 0;
+    d->frozen = sched_buf(s, CAT_PARAMS, "frozen parameters", NULL, 0, 1, d->frozen_bytes);
     return 0;
 }
 
@@ -156,8 +159,11 @@ void ds_act_part(const struct ds *d, const struct ds_families *f, int what, int 
 
 void ds_act_all(const struct ds *d, const struct ds_families *f, int what)
 {
-    for (int i = 0; i < slots(d); i++)
-        sched_act_all(d->s, what, f->family[i]);
+    for (int i = 0; i < slots(d); i++) {
+        int t = i < d->block0 + d->per_block ? i : i + (d->layers - 1) * d->per_block;
+        if (!f->trained || !d->m->tensors[t].frozen)
+            sched_act_all(d->s, what, f->family[i]);
+    }
 }
 
 int64_t ds_tensor_bytes(const struct ds *d, const struct tensor *t)
@@ -170,7 +176,7 @@ int64_t ds_sum(const struct ds *d, ds_bytes *bytes)
     int64_t sum = 0;
 
     for (int t = 0; t < d->m->ntensors; t++)
-        sum += bytes(d, &d->m->tensors[t]);
+        sum += d->m->tensors[t].frozen ? 0 : bytes(d, &d->m->tensors[t]);
     return sum;
 }
 
@@ -182,6 +188,8 @@ void ds_flat_slices(const struct ds *d, const int64_t *start, enum holds h, enum
     int64_t begin = 0;
 
     for (int t = 0; t < d->m->ntensors && d->s->detailed; t++) {
+        if (d->m->tensors[t].frozen)
+            continue;
         if (start)
             begin = start[t];
         int64_t end = begin + d->m->tensors[t].numel;
@@ -207,6 +215,8 @@ int ds_apart(const struct ds *d, enum holds h, enum dtype dt)
     int64_t at = 0;
 
     for (int t = 0; t < d->m->ntensors && d->s->detailed; t++) {
+        if (d->m->tensors[t].frozen)
+            continue;
         sched_slice(d->s, h, dt, t, 0, d->m->tensors[t].numel, at);
         at += round512(d->m->tensors[t].numel * dtype_bytes(dt));
     }
@@ -259,12 +269,17 @@ void ds_whole(const struct ds *d, enum pass pass, enum grad_fate fate, enum piec
 void ds_blocks(const struct ds *d, enum pass pass, enum grad_fate fate, ds_entry *entry, void *arg)
 {
     int step = pass == PASS_FORWARD ? 1 : -1, first = pass == PASS_FORWARD ? 0 : d->layers - 1;
-    bool alike = program_period(d->p) == 1;
+    bool alike = program_period(d->p) == 1, apart = program_first_differs(d->p);
+    int n = d->layers - apart, forward = pass == PASS_FORWARD;      /* `apart`: the first block stands alone */
 
-    if (alike && d->layers > 1) {
-        sched_repeat(d->s, d->layers);
-        ds_whole(d, pass, fate, ds_piece(d, 0), first, step, entry, arg);
+    if (alike && n > 1) {
+        if (apart && forward)
+            ds_whole(d, pass, fate, ds_piece(d, 0), 0, 0, entry, arg);
+        sched_repeat(d->s, n);
+        ds_whole(d, pass, fate, ds_piece(d, apart), forward ? apart : first, step, entry, arg);
         sched_repeat_end(d->s);
+        if (apart && !forward)
+            ds_whole(d, pass, fate, ds_piece(d, 0), 0, 0, entry, arg);
         return;
     }
     for (int i = 0; i < d->layers; i++)
@@ -339,15 +354,18 @@ void ds_broadcast_tensor(const struct ds *d, int t)
 
 void ds_load_model(const struct ds *d, int params)
 {
-    int64_t at = 0;
+    int64_t at[2] = { 0, 0 };
 
     ds_memory(d, PHASE_INIT, "model to device", ACT_ALLOC | ACT_W, params);
+    if (d->frozen_bytes > 0)
+        sched_act(d->s, ACT_ALLOC | ACT_W, d->frozen, 0, 0);
     d->s->ops[d->s->nops - 1].flags = OPF_LOAD;
     for (int t = 0; t < d->m->ntensors; t++) {
+        bool frozen = d->m->tensors[t].frozen;
         int layout = sched_layout(d->s, 0);
-        sched_slice(d->s, HOLDS_PARAM, d->dt, t, 0, d->m->tensors[t].numel, at);
+        sched_slice(d->s, HOLDS_PARAM, d->dt, t, 0, d->m->tensors[t].numel, at[frozen]);
         ds_broadcast_tensor(d, t);
-        sched_act_as(d->s, ACT_RW, params, 0, 0, layout);
-        at += ds_tensor_bytes(d, &d->m->tensors[t]);
+        sched_act_as(d->s, ACT_RW, frozen ? d->frozen : params, 0, 0, layout);
+        at[frozen] += ds_tensor_bytes(d, &d->m->tensors[t]);
     }
 }

@@ -29,6 +29,8 @@ struct ds {
     int        tied_kernel;         /* of the head's backward: leaves the tied weight's gradient, not
                                      * complete before the embedding's; -1: none does */
     int        tied;                /* that tensor, or -1 */
+    int        frozen;              /* buffer of the parameters that do not train, each as it is; its bytes: */
+    int64_t    frozen_bytes;
     struct { const char *what; int64_t bytes; int family; } *scratch;
     int        nscratch, cap_scratch;
 };
@@ -42,7 +44,8 @@ void ds_free(struct ds *d);
 struct ds_families {
     int       *family;              /* by copy, then by tensor of a block */
     int        copies;
-    enum space in;                  /* set before ds_declare() */
+    enum space in;                  /* set before ds_declare(), as */
+    bool       trained;             /* of tensors that train alone: ds_act_all() leaves out the others */
     enum holds holds;               /* ds_hold() */
     enum dtype dtype;
 };
@@ -62,13 +65,14 @@ void ds_act_by(const struct ds *d, const struct ds_families *f, int what, int te
 void ds_act_as(const struct ds *d, const struct ds_families *f, int what, int tensor, int layout);
 void ds_act_part(const struct ds *d, const struct ds_families *f, int what, int tensor, int64_t from,
                  int64_t n, int64_t at);
-/* On every tensor. */
+/* On every tensor, or on every one that trains. */
 void ds_act_all(const struct ds *d, const struct ds_families *f, int what);
 
 ds_bytes ds_tensor_bytes;           /* of the model's dtype, rounded as the allocator does */
+/* Over what trains. */
 int64_t  ds_sum(const struct ds *d, ds_bytes *bytes);
 
-/* ---- layouts of one buffer for all tensors ---- */
+/* ---- layouts of one buffer for all tensors that train ---- */
 
 /* Tensors as `start` places them (elements; NULL: end to end in registration order): a layout of
  * elements [from, from+n) of that, the first of them `at` bytes into the buffer. */
@@ -111,8 +115,8 @@ int ds_scratch_in(struct ds *d, enum space in, enum category cat, const char *wh
 /* Rank 0's values of a parameter, at construction; its buffer's action follows. */
 void ds_broadcast_tensor(const struct ds *d, int t);
 
-/* The model comes to the device with its first weights, in `params`, a buffer that holds
- * ds_apart(); engine._broadcast_model: one broadcast a parameter, registration order. */
+/* The model comes to the device with its first weights, what trains in `params`, a buffer that holds
+ * ds_apart(), the rest in d->frozen; engine._broadcast_model: one broadcast a parameter, registration order. */
 void ds_load_model(const struct ds *d, int params);
 
 #endif

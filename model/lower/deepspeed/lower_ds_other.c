@@ -71,7 +71,7 @@ static void backward_add(struct other *o)
     ds_whole(d, PASS_BACKWARD, GRADS_DROP, PIECE_EMBED, 0, 0, entry, o);
 }
 
-static int64_t grad_bytes(const struct other *o) { return o->d.m->params * o->d.e; }
+static int64_t grad_bytes(const struct other *o) { return o->d.m->trainable * o->d.e; }
 
 static void backward(struct other *o)
 {
@@ -90,7 +90,7 @@ static void backward(struct other *o)
         return;
     /* update_hp_grads: one gradient after the other, through an fp32 copy. */
     sched_copy(s, STREAM_COMPUTE, PHASE_BACKWARD, "add to fp32 gradients",
-               grad_bytes(o) + 12 * o->d.m->params, 8 * o->d.m->params);
+               grad_bytes(o) + 12 * o->d.m->trainable, 8 * o->d.m->trainable);
     sched_does(s, COPY_ADD, 1);
     sched_act(s, ACT_ALLOC | ACT_FREE, o->hp_temp, 0, 0);
     sched_act(s, ACT_A, o->hp_grads, 0, 0);
@@ -119,7 +119,7 @@ static void micro_steps(struct other *o)
 
 /* Tensors [t0, t1), `elems` elements, that are reduced together: .grad of each, or of BF16_Optimizer the
  * flat fp32 gradients as they are. */
-struct bucket { int t0, t1; int64_t elems; };
+struct bucket { int t0, t1, n; int64_t elems; };    /* n of them train */
 
 /* In a passing buffer they lie end to end. */
 static int bucket_layout(const struct other *o, const struct bucket *b, enum dtype dt)
@@ -129,6 +129,8 @@ static int bucket_layout(const struct other *o, const struct bucket *b, enum dty
     int64_t at = 0;
 
     for (int t = b->t0; t < b->t1 && layout; t++) {
+        if (d->m->tensors[t].frozen)
+            continue;
         sched_slice(d->s, HOLDS_GRAD, dt, t, 0, d->m->tensors[t].numel, at);
         at += d->m->tensors[t].numel * dtype_bytes(dt);
     }
@@ -140,7 +142,8 @@ static void act_source(const struct other *o, int what, const struct bucket *b)
     if (o->bf16)
         sched_act(o->d.s, what, o->hp_grads, 0, 0);
     for (int t = b->t0; t < b->t1 && !o->bf16 && o->d.s->detailed; t++)
-        ds_act(&o->d, &o->grads, what, t, 0);
+        if (!o->d.m->tensors[t].frozen)
+            ds_act(&o->d, &o->grads, what, t, 0);
 }
 
 /* On a passing buffer; below 0: there is none. */
@@ -186,7 +189,7 @@ static void reduce_once(struct other *o, const struct bucket *b)
     int64_t bytes = b->elems * dtype_bytes(have), wire = b->elems * d->ce;
     int flat = -1, cast = -1;
 
-    if (!o->bf16 && b->t1 - b->t0 > 1) {
+    if (!o->bf16 && b->n > 1) {
         flat = ds_scratch(d, CAT_BUCKET, "flattened gradients", round512(bytes));
         copy(o, "flatten", bytes, bytes, 1);
         act_source(o, ACT_R, b);
@@ -220,14 +223,16 @@ static void reduce(struct other *o)
     struct bucket b = { 0 };
 
     if (o->bf16) {                  /* one tensor: the flat fp32 gradients */
-        reduce_once(o, &(struct bucket){ 0, m->ntensors, o->padded });
+        reduce_once(o, &(struct bucket){ 0, m->ntensors, m->ntrainable, o->padded });
         return;
     }
     while (b.t1 < m->ntensors) {
-        b.elems += m->tensors[b.t1++].numel;
-        if (b.elems > o->d.p->limits.ds_allreduce || b.t1 == m->ntensors) {
+        const struct tensor *x = &m->tensors[b.t1++];
+        b.n += !x->frozen;
+        b.elems += x->frozen ? 0 : x->numel;
+        if (b.n > 0 && (b.elems > o->d.p->limits.ds_allreduce || b.t1 == m->ntensors)) {
             reduce_once(o, &b);
-            b = (struct bucket){ b.t1, b.t1, 0 };
+            b = (struct bucket){ b.t1, b.t1, 0, 0 };
         }
     }
 }
@@ -261,7 +266,7 @@ static void step_fp32(struct other *o, bool first)
         pass_over(o, "scale gradients", grad_bytes(o), grad_bytes(o), COPY_CLIP);
         ds_act_all(d, &o->grads, ACT_RW);
     }
-    adam(o, d->m->params);
+    adam(o, d->m->trainable);
     ds_act_all(d, &o->grads, ACT_R);
     sched_act(d->s, ACT_RW, o->params, 0, 0);
     sched_act(d->s, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, o->adam, 0, 0);
@@ -274,7 +279,7 @@ static void flat_fp32_gradient(struct other *o, uint8_t guard)
 {
     struct ds *d = &o->d;
     struct schedules *s = d->s;
-    int64_t p = d->m->params;
+    int64_t p = d->m->trainable;
 
     pass_over(o, "gradients to fp32", grad_bytes(o), 4 * p, COPY_SET)->flags = guard;
     ds_act_all(d, &o->grads, ACT_R);
@@ -301,7 +306,7 @@ static void step_fp16(struct other *o)
 {
     struct ds *d = &o->d;
     struct schedules *s = d->s;
-    int64_t p = d->m->params;
+    int64_t p = d->m->trainable;
     uint8_t guard = d->dt == DT_FP16 ? OPF_GUARDED : 0;
 
     pass_over(o, "look for overflow", grad_bytes(o), 0, COPY_OVERFLOW);
@@ -325,7 +330,7 @@ static void step_bf16(struct other *o, bool first)
 {
     struct ds *d = &o->d;
     struct schedules *s = d->s;
-    int64_t all = 4 * d->m->params;
+    int64_t all = 4 * d->m->trainable;
 
     pass_over(o, "gradient norm", all, 0, COPY_NORM);
     sched_act(s, ACT_R, o->hp_grads, 0, 0);
@@ -397,7 +402,7 @@ static void born_states(struct other *o)
 
     ds_memory(d, PHASE_INIT, "zero gradient", ACT_ALLOC | ACT_WRITE, o->wide_flat);
     s->ops[s->nops - 1].flags = OPF_LOAD;
-    adam(o, d->m->params);
+    adam(o, d->m->trainable);
     sched_act(s, ACT_ALLOC, o->adam, 0, 0);
     sched_act(s, ACT_FREE, o->wide_flat, 0, 0);
     ds_memory(d, PHASE_INIT, "zero states", ACT_W, o->adam);
@@ -408,7 +413,7 @@ static void init_stage0(struct other *o)
 {
     struct ds *d = &o->d;
     struct schedules *s = d->s;
-    int64_t bytes = d->m->params * d->e;
+    int64_t bytes = d->m->trainable * d->e;
 
     sched_begin(s, SCHED_INIT);
     ds_load_model(d, o->params);
@@ -433,7 +438,7 @@ static void init_bf16(struct other *o)
 
     sched_begin(s, SCHED_INIT);
     ds_load_model(d, o->params);
-    init_copy(o, "flatten parameters", d->m->params * d->e, o->padded * d->e);
+    init_copy(o, "flatten parameters", d->m->trainable * d->e, o->padded * d->e);
     sched_act(s, ACT_ALLOC | ACT_WRITE, o->flat, 0, 0);
     sched_act(s, ACT_READ | ACT_FREE, o->params, 0, 0);
     widen_master(o, "fp32 partition");
@@ -457,7 +462,8 @@ static int64_t largest(const struct ds *d)
     int64_t n = 0;
 
     for (int t = 0; t < d->m->ntensors; t++)
-        n = d->m->tensors[t].numel > n ? d->m->tensors[t].numel : n;
+        if (!d->m->tensors[t].frozen && d->m->tensors[t].numel > n)
+            n = d->m->tensors[t].numel;
     return n;
 }
 
@@ -475,6 +481,8 @@ static int adam_layout(const struct other *o, bool fp32)
     }
     for (int t = 0; t < d->m->ntensors; t++) {
         const struct tensor *x = &d->m->tensors[t];
+        if (x->frozen)
+            continue;
         sched_slice(d->s, HOLDS_EXP_AVG, DT_FP32, t, 0, x->numel, at);
         sched_slice(d->s, HOLDS_EXP_AVG_SQ, DT_FP32, t, 0, x->numel, at + wide_bytes(d, x));
         at += adam_bytes(d, x);
@@ -524,6 +532,7 @@ static void declare(struct other *o)
     o->partial = sched_buf(s, CAT_GRADS, "first part of the tied gradient", NULL, 0, 1,
                            d->tied >= 0 ? ds_tensor_bytes(d, &d->m->tensors[d->tied]) : 0);
     o->hp_temp = sched_buf(s, CAT_TEMPORARIES, "one gradient in fp32", NULL, 0, 1, round512(4 * largest(d)));
+    o->grads.trained = true;
     ds_declare(d, &o->grads, CAT_GRADS, "gradient", 1, ds_tensor_bytes);
     ds_hold(d, &o->grads, HOLDS_GRAD, d->dt);
     if (s->detailed)
@@ -535,10 +544,10 @@ static int lower_other(struct other *o, const struct local_model *local, struct 
     int rc = ds_init(&o->d, local, s);
 
     if (rc == 0) {
-        o->padded = o->bf16 ? round_up(o->d.m->params, 2 * o->d.n) : o->d.m->params;
+        o->padded = o->bf16 ? round_up(o->d.m->trainable, 2 * o->d.n) : o->d.m->trainable;
         o->part = o->bf16 ? o->padded / o->d.n : o->padded;
         declare(o);
-        sched_unit(s, "model", 0, o->d.m->params, o->padded, o->part);
+        sched_unit(s, "model", 0, o->d.m->trainable, o->padded, o->part);
         if (o->bf16)
             init_bf16(o);
         else

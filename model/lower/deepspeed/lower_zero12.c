@@ -13,7 +13,7 @@
 #include "model/lower/common/micro_steps.h"
 #include "model/lower/deepspeed/lower_ds_other.h"
 
-static int64_t numel(const struct z12 *z, int t) { return z->d.m->tensors[t].numel; }
+static int64_t numel(const struct z12 *z, int t) { return z12_numel(z, t); }
 
 /* ---- init ---- */
 
@@ -45,7 +45,7 @@ static void init(struct z12 *z)
 {
     struct ds *d = &z->d;
     struct schedules *s = d->s;
-    int64_t model = s->bufs[z->params].bytes, flat = s->bufs[z->flat].bytes;
+    int64_t model = s->bufs[z->params].bytes + d->frozen_bytes, flat = s->bufs[z->flat].bytes;
     bool on_device = cluster_available(&d->p->cluster) - model >= flat;
     struct op *o;
 
@@ -53,7 +53,7 @@ static void init(struct z12 *z)
     ds_load_model(d, z->params);
     if (!on_device)                 /* too full: flattened on the host */
         ds_memory(d, PHASE_INIT, "parameters to host", ACT_FREE, z->params);
-    o = sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "flatten parameters", d->m->params * d->e,
+    o = sched_copy(s, STREAM_COMPUTE, PHASE_INIT, "flatten parameters", d->m->trainable * d->e,
                    z->padded * d->e);
     sched_act(s, ACT_ALLOC | ACT_WRITE, z->flat, 0, 0);
     if (on_device) {
@@ -88,6 +88,8 @@ static void reduce_after(struct z12 *z)
     int n = 0;
 
     for (int t = 0; t < z->d.m->ntensors; t++) {
+        if (z->d.m->tensors[t].frozen)
+            continue;
         if (z12_acts(z, &t, 1)) {
             z12_copy_in(z, z->pending, n);
             n = 0;
@@ -416,13 +418,13 @@ static int setup(struct z12 *z, const struct local_model *local, struct schedule
     z->bt = z->wide && z->compact ? DT_FP32 : z->d.dt;
     z->be = dtype_bytes(z->bt);
     z->bucket_size = p->ds.reduce_bucket_size;
-    z->padded = round_up(z->d.m->params, 2 * z->d.n);
+    z->padded = round_up(z->d.m->trainable, 2 * z->d.n);
     z->part = z->padded / z->d.n;
     z->stream = z->overlap ? STREAM_REDUCE : STREAM_COMPUTE;
     z12_flat_order(z, z->late);
     z12_measure(z);
     z12_declare(z);
-    sched_unit(s, "model", 0, z->d.m->params, z->padded, z->part);
+    sched_unit(s, "model", 0, z->d.m->trainable, z->padded, z->part);
     return 0;
 }
 
@@ -482,16 +484,16 @@ int zero12_ranks(const struct local_model *local, int64_t ranks[4])
     const struct plan *p = local->plan;
     const struct model *m = local->model;
     struct z12 z = { .d = { .p = p, .m = m, .n = local->data_ranks } };
-    int64_t part = round_up(m->params, 2 * z.d.n) / z.d.n, best = 0, most = -1, inside = 0;
-    int lo = 0, hi = 0, n = m->ntensors;
-    int *order = calloc((size_t)n + 1, sizeof *order);
+    int64_t part = round_up(m->trainable, 2 * z.d.n) / z.d.n, best = 0, most = -1, inside = 0;
+    int lo = 0, hi = 0, n = m->ntrainable;
+    int *order = calloc((size_t)m->ntensors + 1, sizeof *order);
 
     ranks[0] = 0;
-    z.start = calloc((size_t)n + 1, sizeof *z.start);
+    z.start = calloc((size_t)m->ntensors + 1, sizeof *z.start);
     if (p->strategy == STRAT_DDP || !z.start || !order)
         goto out;
     z12_flat_order(&z, order);
-    for (int64_t r = 0; r < z.d.n && r * part < m->params; r++) {
+    for (int64_t r = 0; r < z.d.n && r * part < m->trainable; r++) {
         for (; hi < n && z.start[order[hi]] < (r + 1) * part; hi++)
             inside += numel(&z, order[hi]);
         for (; lo < hi && z.start[order[lo]] + numel(&z, order[lo]) <= r * part; lo++)

@@ -99,12 +99,18 @@ int  z12_partition(const struct z12 *z, enum holds h, enum dtype t);
  * they are. */
 void z12_act_own(const struct z12 *z, int what);
 
+/* Elements of a tensor in the flat parameters: what does not train is not among them. */
+static inline int64_t z12_numel(const struct z12 *z, int t)
+{
+    return z->d.m->tensors[t].frozen ? 0 : z->d.m->tensors[t].numel;
+}
+
 /* The tensor touches this rank's partition. */
 static inline bool z12_owns(const struct z12 *z, int t)
 {
     int64_t left = z->d.rank * z->part;
 
-    return z->start[t] < left + z->part && z->start[t] + z->d.m->tensors[t].numel > left;
+    return z->start[t] < left + z->part && z->start[t] + z12_numel(z, t) > left && z12_numel(z, t) > 0;
 }
 
 /* ---- the bucket ---- */

@@ -286,5 +286,5 @@ void z12_backward(struct z12 *z)
     ds_whole(&z->d, PASS_BACKWARD, fate, PIECE_EMBED, 0, 0, whole_entry, z);
     if (z->mode == Z12_KEEP)
         for (int t = 0; t < z->d.m->ntensors; t++)
-            z->live[t] = Z12_THERE;
+            z->live[t] = z->d.m->tensors[t].frozen ? Z12_GONE : Z12_THERE;
 }

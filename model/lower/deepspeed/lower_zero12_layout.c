@@ -8,18 +8,20 @@
  *     bucket             gradients end to end in the order in which they were added */
 #include "model/lower/deepspeed/lower_zero12.h"
 
-static int64_t numel(const struct z12 *z, int t) { return z->d.m->tensors[t].numel; }
+static int64_t numel(const struct z12 *z, int t) { return z12_numel(z, t); }
 
 /* ---- sizes ---- */
 
 /* _round_robin_reorder: parameters 0, N, 2N, ...; 1, N+1, ... */
 void z12_flat_order(struct z12 *z, int *order)
 {
-    int n = z->d.m->ntensors, k = 0;
     int64_t step = z->d.p->ds.round_robin_gradients ? z->d.n : 1, at = 0;
+    int n = z->d.m->ntensors, k = 0;
 
     for (int64_t first = 0; first < step && first < n; first++)
-        for (int64_t t = first; t < n; t += step) {
+        for (int64_t t = 0, i = 0; t < n; t++) {
+            if (z->d.m->tensors[t].frozen || i++ % step != first)
+                continue;
             z->start[t] = at;
             at += numel(z, (int)t);
             order[k++] = (int)t;
@@ -38,7 +40,7 @@ bool z12_in_partition(const struct z12 *z, int t, int64_t *from, int64_t *to)
 void z12_measure(struct z12 *z)
 {
     int64_t left = z->d.rank * z->part, right = left + z->part;
-    int64_t filled = z->d.m->params < right ? z->d.m->params : right;
+    int64_t filled = z->d.m->trainable < right ? z->d.m->trainable : right;
 
     z->own_pad = filled < left ? z->part : right - filled;
     for (int t = 0; t < z->d.m->ntensors; t++) {

@@ -12,7 +12,7 @@
 #include "model/lower/common/pinned.h"
 #include "model/lower/deepspeed/lower_zero12.h"
 
-static int64_t numel(const struct z12 *z, int t) { return z->d.m->tensors[t].numel; }
+static int64_t numel(const struct z12 *z, int t) { return z12_numel(z, t); }
 
 static int64_t largest(const struct z12 *z)
 {

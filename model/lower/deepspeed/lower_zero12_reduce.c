@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-static int64_t numel(const struct z12 *z, int t) { return z->d.m->tensors[t].numel; }
+static int64_t numel(const struct z12 *z, int t) { return z12_numel(z, t); }
 
 void z12_setup_bucket(struct z12 *z)
 {

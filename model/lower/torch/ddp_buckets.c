@@ -13,15 +13,15 @@ static void *room(size_t n, size_t size)
     return p;
 }
 
-void buckets_assign(const struct model *m, const int *order, int64_t element, const int64_t limit[2],
+void buckets_assign(const struct model *m, const int *order, int n, int64_t element, const int64_t limit[2],
                     struct buckets *b)
 {
-    size_t n = (size_t)m->ntensors;
+    size_t all = (size_t)m->ntensors;
     int64_t filled = 0;
 
-    *b = (struct buckets){ .of = room(n, sizeof *b->of), .tensors = room(n, sizeof *b->tensors),
-                           .numel = room(n, sizeof *b->numel), .at = room(n, sizeof *b->at) };
-    for (int i = 0; i < m->ntensors; i++) {
+    *b = (struct buckets){ .of = room(all, sizeof *b->of), .tensors = room(all, sizeof *b->tensors),
+                           .numel = room(all, sizeof *b->numel), .at = room(all, sizeof *b->at) };
+    for (int i = 0; i < n; i++) {
         int t = order[i];
         b->of[t] = b->n;
         b->at[t] = b->numel[b->n];

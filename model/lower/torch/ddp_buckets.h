@@ -19,14 +19,14 @@ struct buckets {
 /* compute_bucket_assignment_by_size (torch/csrc/distributed/c10d/reducer.cpp) on
  * tensors of one dtype: in the given order, a bucket is closed by the tensor that
  * brings it to its limit in bytes: limit[0] for the first, limit[1] for the rest.
- * Tensors are never split, so buckets overshoot.  `order` has ntensors indices. */
-void buckets_assign(const struct model *m, const int *order, int64_t element, const int64_t limit[2],
+ * Tensors are never split, so buckets overshoot.  `order` has n indices. */
+void buckets_assign(const struct model *m, const int *order, int n, int64_t element, const int64_t limit[2],
                     struct buckets *out);
 /* Bucket numbers reversed: buckets over registration order are reduced last first. */
 void buckets_reverse(struct buckets *b, int ntensors);
 void buckets_free(struct buckets *b);
 
-/* Fills order[ntensors] with the tensors in the order in which backward hands out
+/* Fills order[ntrainable] with the tensors in the order in which backward hands out
  * their gradients, by the program's kernels: what DDP records in iteration 1. */
 void buckets_ready_order(const struct local_model *local, const struct program *g, int *order);
 

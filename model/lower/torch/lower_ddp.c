@@ -29,12 +29,12 @@ int ddp_instance_of(const struct ddp *d, int tensor)
 /* Does this rank update the tensor? */
 static bool owns(const struct ddp *d, int tensor)
 {
-    return !d->sharded_optimizer || d->owner[tensor] == d->rank;
+    return !d->m->tensors[tensor].frozen && (!d->sharded_optimizer || d->owner[tensor] == d->rank);
 }
 
 static int64_t bytes_of(const struct ddp *d, int tensor)
 {
-    return d->m->tensors[tensor].numel * dtype_bytes(d->r.grad);
+    return d->m->tensors[tensor].frozen ? 0 : d->m->tensors[tensor].numel * dtype_bytes(d->r.grad);
 }
 
 int ddp_bucket_buf(const struct ddp *d, int bucket)
@@ -54,6 +54,8 @@ static void use_all(struct ddp *d, int on_buckets, int on_grads)
 
 static void gradient_slice(struct ddp *d, int tensor, int64_t at)
 {
+    if (d->m->tensors[tensor].frozen)
+        return;
     sched_slice(d->s, HOLDS_GRAD, d->r.grad, tensor, 0, d->m->tensors[tensor].numel, at);
 }
 
@@ -73,7 +75,7 @@ static void mark_used(struct ddp *d)
 {
     if (!d->marks_used)
         return;
-    tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->ntensors)->after = AFTER(STREAM_COMPUTE);
+    tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->m->ntrainable)->after = AFTER(STREAM_COMPUTE);
     d->marks_used = false;
 }
 
@@ -211,10 +213,10 @@ void ddp_forward(struct ddp *d, bool syncs)
 
 static void finalize(struct ddp *d)
 {
-    int64_t all = d->m->params * dtype_bytes(d->r.grad);
+    int64_t all = d->m->trainable * dtype_bytes(d->r.grad);
 
     if (d->p->ddp.find_unused_parameters && !d->p->ddp.static_graph)
-        tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->ntensors)->after = AFTER(STREAM_COMPUTE);
+        tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->m->ntrainable)->after = AFTER(STREAM_COMPUTE);
     if (d->view) {
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await buckets")->after = AFTER(STREAM_GROUP);
     } else {
@@ -250,11 +252,11 @@ void ddp_backward(struct ddp *d, bool fresh, bool sync)
 static void rebuild(struct ddp *d, bool within_step)
 {
     bool copies = within_step && d->view;
-    int64_t all = d->m->params * dtype_bytes(d->r.grad);
+    int64_t all = d->m->trainable * dtype_bytes(d->r.grad);
 
     if (d->keeps_first_buckets)
         return;
-    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->ntensors + 1)->after = AFTER(STREAM_COMPUTE);
+    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->m->ntrainable + 1)->after = AFTER(STREAM_COMPUTE);
     tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->steady.n);
     sched_op(d->s, OP_WAIT, STREAM_ISSUE, PHASE_INIT, "bucket sizes")->after = AFTER(STREAM_GROUP);
     if (copies) {
@@ -383,7 +385,7 @@ static int step(struct ddp *d, enum sched_id id)
     else
         micro_steps(d, id == SCHED_FIRST);
     if (d->p->clip > 0)
-        lower_clip_by_norm(d->s, STREAM_COMPUTE, d->m->params * dtype_bytes(d->r.grad), NULL, 0, false, own_gradients, d);
+        lower_clip_by_norm(d->s, STREAM_COMPUTE, d->m->trainable * dtype_bytes(d->r.grad), NULL, 0, false, own_gradients, d);
     lower_torch_adamw(d->s, d->p, d->own_numel);
     sched_act(d->s, ACT_RW, d->params, 0, 0);
     use_all(d, d->view ? ACT_R : ACT_USE, ACT_R);
@@ -403,12 +405,12 @@ static int step(struct ddp *d, enum sched_id id)
 
 /* What buffers bucket0, bucket0 + 1 ... hold: the tensors of buckets b, which were assigned in
  * `order` (NULL: that of registration). */
-static void describe_buckets(struct ddp *d, const struct buckets *b, const int *order, int bucket0,
+static void describe_buckets(struct ddp *d, const struct buckets *b, const int *order, int n, int bucket0,
                              enum holds h, enum dtype dt)
 {
     int last = -1;
 
-    for (int i = 0; i < d->ntensors && d->s->detailed; i++) {
+    for (int i = 0; i < n && d->s->detailed; i++) {
         int t = order ? order[i] : i;
         if (b->of[t] != last) {
             last = b->of[t];
@@ -459,14 +461,14 @@ static void broadcast_model(struct ddp *d)
         abort();
     for (int t = 0; t < d->ntensors; t++)
         registered[t] = t;
-    buckets_assign(d->m, registered, e, limit, &b);
+    buckets_assign(d->m, registered, d->ntensors, e, limit, &b);
     if (buffers > 0 && b.numel[b.n - 1] * e >= limit[0])
         b.n++;                      /* the parameters closed their last chunk */
     b.numel[b.n - 1] += buffers;
     for (int i = 0; i < b.n; i++)
         sched_holds(d->s, sched_buf(d->s, CAT_BUCKET, "broadcast chunk", NULL, 0, 1, round512(b.numel[i] * e)),
                     sched_layout(d->s, 0));
-    describe_buckets(d, &b, NULL, chunk0, HOLDS_PARAM, d->r.kept);
+    describe_buckets(d, &b, NULL, d->ntensors, chunk0, HOLDS_PARAM, d->r.kept);
     for (int i = 0; i < b.n; i++)
         broadcast_chunk(d, &b, chunk0, i);
     buckets_free(&b);
@@ -495,7 +497,7 @@ static void init(struct ddp *d)
     int64_t dims = 0;
 
     for (int t = 0; t < d->ntensors; t++)
-        dims += 2 * m->tensors[t].ndim;     /* sizes and strides */
+        dims += m->tensors[t].frozen ? 0 : 2 * m->tensors[t].ndim;     /* sizes and strides */
     sched_begin(d->s, SCHED_INIT);
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model")->flags = OPF_LOAD;
     sched_act(d->s, ACT_ALLOC | ACT_WRITE, d->params, 0, 0);
@@ -517,7 +519,7 @@ static int declare_buckets(struct ddp *d, const struct buckets *b, const int *or
         sched_buf(d->s, CAT_BUCKET, "bucket", "bucket", i, 1, round512(b->numel[i] * dtype_bytes(d->r.grad)));
         sched_unit(d->s, "bucket", i, b->numel[i], b->numel[i], b->numel[i]);
     }
-    describe_buckets(d, b, order, first, HOLDS_GRAD, d->r.grad);
+    describe_buckets(d, b, order, d->m->ntrainable, first, HOLDS_GRAD, d->r.grad);
     return first;
 }
 
@@ -601,7 +603,7 @@ static void declare(struct ddp *d)
     lower_adamw_temporaries(d->s, d->p, d->foreach, 0);
     if (d->s->detailed)
         describe(d);
-    d->bucket0_first = declare_buckets(d, &d->first, NULL);
+    d->bucket0_first = declare_buckets(d, &d->first, d->registered);
     d->bucket0_steady = d->keeps_first_buckets ? d->bucket0_first : declare_buckets(d, &d->steady, d->order);
     lower_declare_activations(d->s, d->local, d->acts);
     if (d->p->parallel.pipeline > 1)
@@ -617,24 +619,24 @@ static void assign_buckets(struct ddp *d)
     int64_t limits[2] = { given && !always_small ? cap : d->p->limits.ddp_first_bucket, cap };
     int64_t one[2] = { INT64_MAX, INT64_MAX };
     bool unused = o->find_unused_parameters && !o->static_graph;
-    int *registered = calloc((size_t)d->ntensors + 1, sizeof *registered);
+    int *registered = d->registered = calloc((size_t)d->ntensors + 1, sizeof *registered);
 
     if (!registered)
         abort();
-    for (int t = 0; t < d->ntensors; t++)
-        registered[t] = t;
+    for (int t = 0, n = 0; t < d->ntensors; t++)
+        if (!d->m->tensors[t].frozen)
+            registered[n++] = t;
     /* _ddp_init_helper: one bucket when no parameter can be unused, else by size
      * over registration order, the last first; those are never rebuilt. */
-    buckets_assign(d->m, registered, dtype_bytes(d->r.grad), unused ? limits : one, &d->first);
+    buckets_assign(d->m, registered, d->m->ntrainable, dtype_bytes(d->r.grad), unused ? limits : one, &d->first);
     buckets_reverse(&d->first, d->ntensors);
     if (d->late)
         ddp_late_order(d);
     else
         buckets_ready_order(d->local, &d->s->program, d->order);
-    buckets_assign(d->m, d->order, dtype_bytes(d->r.grad), limits, &d->steady);
+    buckets_assign(d->m, d->order, d->m->ntrainable, dtype_bytes(d->r.grad), limits, &d->steady);
     d->keeps_first_buckets = unused;
     d->now = &d->first;
-    free(registered);
 }
 
 static void own(struct ddp *d)
@@ -682,6 +684,7 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
     buckets_free(&d.first);
     buckets_free(&d.steady);
     free(d.order);
+    free(d.registered);
     free(d.grad_family);
     free(d.pending);
     free(d.owner);

@@ -19,7 +19,7 @@ struct ddp {
     bool     packed;                /* parameters_as_bucket_view: those of a rank share a storage */
     bool     apart;                 /* backward leaves gradients in .grad's own storages */
     int      ntensors;
-    int     *order;                 /* tensors as their gradients become ready */
+    int     *order, *registered;    /* tensors that train, as their gradients become ready and as they are registered */
     struct buckets  first, steady;
     const struct buckets *now;      /* the ones in use */
     int      bucket0_first, bucket0_steady; /* buffer families of the buckets */

@@ -32,9 +32,9 @@ static void declare(struct fsdp2 *f, enum unit_class c)
     struct families *m = &f->fam[c];
     const char *of = c == UC_ROOT ? NULL : unit_class_name(c);
     int n = f->map.of_class[c];
-    int64_t shard = z->padded / f->nshard;
-    int64_t rs_out = round512(shard * dtype_bytes(f->r.wire_reduce));
-    int64_t grads = round512(shard * dtype_bytes(f->r.kept));
+    int64_t shard = z->padded / f->nshard, reduced = z->reduced / f->nshard;
+    int64_t rs_out = round512(reduced * dtype_bytes(f->r.wire_reduce));
+    int64_t grads = round512(reduced * dtype_bytes(f->r.kept));
     bool cast = f->r.used != f->r.kept && !f->offload;
 
     m->shard      = sched_buf_in(s, f->home, CAT_PARAMS, "sharded params", of, 0, n, z->shard_bytes);
@@ -50,7 +50,7 @@ static void declare(struct fsdp2 *f, enum unit_class c)
     m->grads_wide = sched_buf(s, CAT_UNSHARDED_GRADS, "accumulated unsharded grads", of, 0, n,
                               z->grads_wide_bytes);
     m->rs_in      = sched_buf(s, CAT_REDUCE_SCATTER, "reduce-scatter input", of, 0, n,
-                              round512(z->padded * dtype_bytes(f->r.wire_reduce)));
+                              round512(z->reduced * dtype_bytes(f->r.wire_reduce)));
     m->rs_out     = sched_buf(s, CAT_REDUCE_SCATTER, "reduce-scatter output", of, 0, n, rs_out);
     m->grads      = sched_buf_in(s, f->home, CAT_GRADS, "sharded grads", of, 0, n,
                                  f->offload ? z->host_grads_bytes : grads);
@@ -239,7 +239,7 @@ static void reduce(struct fsdp2 *f, struct at u)
 {
     struct schedules *s = f->s;
     const struct families *m = &f->fam[u.c];
-    int64_t padded_elems = f->size[u.c].padded, shard = padded_elems / f->nshard;
+    int64_t padded_elems = f->size[u.c].reduced, shard = padded_elems / f->nshard;
     int64_t wire = dtype_bytes(f->r.wire_reduce), kept = shard * dtype_bytes(f->r.kept);
     enum red_op red = f->r.wire_reduce == DT_FP16 ? RED_SUM : RED_AVG;
     /* The output becomes the sharded gradient itself, unless it must be cast or
@@ -292,7 +292,7 @@ void fsdp2_accumulate(struct fsdp2 *f, struct at u)
 {
     const struct families *m = &f->fam[u.c];
 
-    if (!f->wide_grads || f->has_unsharded)
+    if (!f->wide_grads || f->has_unsharded || f->size[u.c].trained == 0)
         return;
     sched_copy(f->s, STREAM_COMPUTE, PHASE_BACKWARD, "upcast grads", f->size[u.c].grads_bytes,
                f->size[u.c].grads_wide_bytes);
@@ -322,14 +322,16 @@ void fsdp2_post_backward(struct fsdp2 *f, struct at u, const struct at *prev)
         fsdp2_accumulate(f, u);
         return;
     }
+    if (z->trained == 0)            /* no gradients: fsdp_params_with_grad is empty */
+        return;
     if (prev) {                     /* at most one reduce-scatter input in flight */
         o = sched_op(s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "await reduce-scatter");
         o->wait[0] = f->ev_reduce;
         fsdp2_name(f, *prev);
         sched_act(s, ACT_FREE, f->fam[prev->c].rs_in, prev->i, prev->by);
     }
-    o = sched_copy(s, STREAM_COMPUTE, PHASE_REDUCE, "copy-in grads", z->numel * dtype_bytes(f->r.used),
-                   z->padded * dtype_bytes(f->r.wire_reduce));
+    o = sched_copy(s, STREAM_COMPUTE, PHASE_REDUCE, "copy-in grads", z->trained * dtype_bytes(f->r.used),
+                   z->reduced * dtype_bytes(f->r.wire_reduce));
     o->after = sums ? AFTER(STREAM_TENSOR) : 0;
     fsdp2_name(f, u);
     sched_does(s, COPY_SET, 1);
@@ -489,10 +491,11 @@ static void backward(struct fsdp2 *f)
         return;
     o = sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions");
     o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
-    sched_act(f->s, ACT_FREE, f->fam[UC_ROOT].rs_in, 0, 0);
+    struct at last = f->size[UC_ROOT].trained > 0 ? the_root : first;
+    sched_act(f->s, ACT_FREE, f->fam[last.c].rs_in, last.i, 0);
     if (f->hybrid && (f->cast_grads || f->has_sharded || f->offload))
         for (int c = 0; c < NUC; c++)       /* AllReduceState holds these until now */
-            if (f->map.of_class[c] > 0)
+            if (f->map.of_class[c] > 0 && f->size[c].trained > 0)
                 sched_act_all(f->s, ACT_FREE, f->offload && !f->cast_grads ? f->fam[c].grads_new : f->fam[c].rs_out);
     if (f->offload)
         fsdp2_await_grads(f);
@@ -529,10 +532,17 @@ static void for_all(struct fsdp2 *f, int act, size_t family)
             sched_act_all(f->s, act, *(const int *)((const char *)&f->fam[c] + family));
 }
 
+static void for_grads(struct fsdp2 *f, int act)
+{
+    for (int c = 0; c < NUC; c++)
+        if (f->map.of_class[c] > 0 && f->size[c].trained > 0)
+            sched_act_all(f->s, act, f->fam[c].grads);
+}
+
 static void own_gradients(struct schedules *s, int what, void *arg)
 {
     (void)s;
-    for_all(arg, what, offsetof(struct families, grads));
+    for_grads(arg, what);
 }
 
 static void optimizer(struct fsdp2 *f, bool first)
@@ -541,23 +551,23 @@ static void optimizer(struct fsdp2 *f, bool first)
     int64_t elems = 0;
 
     for (int c = 0; c < NUC; c++)
-        elems += f->size[c].local * f->map.of_class[c];
+        elems += f->size[c].stepped * f->map.of_class[c];
     if (f->p->clip > 0)
         lower_clip_by_norm(f->s, st, elems * dtype_bytes(f->r.kept),
                            (const struct norm_sum[]){            /* the norms of all, stacked */
-                               { f->group, f->nshard > 1 ? f->m->ntensors : 0 },
+                               { f->group, f->nshard > 1 ? f->m->ntrainable : 0 },
                                { GROUP_TENSOR, f->local->share.tensor_ranks > 1 ? f->m->ntensors : 0 } },
                            2, false, own_gradients, f);
     /* On the CPU it is a loop over parameters: as many passes over memory as the lists take. */
     lower_torch_adamw(f->s, f->p, elems)->stream = (uint8_t)st;
     sched_act(f->s, ACT_ALLOC | ACT_FREE, f->foreach_temp, 0, 0);
-    for_all(f, ACT_R, offsetof(struct families, grads));
+    for_grads(f, ACT_R);
     for_all(f, ACT_RW, offsetof(struct families, shard));
     for_all(f, first ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, offsetof(struct families, optimizer));
     if (f->offload)
         sched_op(f->s, OP_WAIT, STREAM_ISSUE, PHASE_OPTIMIZER, "the CPU's optimizer")->after = AFTER(STREAM_HOST);
     sched_op(f->s, OP_MEMORY, st, PHASE_OPTIMIZER, "zero_grad");
-    for_all(f, ACT_FREE, offsetof(struct families, grads));
+    for_grads(f, ACT_FREE);
     lower_read_loss(f->s);
 }
 

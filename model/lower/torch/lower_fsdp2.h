@@ -13,6 +13,7 @@
 /* Elements and bytes of one unit, per class. */
 struct sizes {
     int64_t numel, padded, local;           /* elements: true, with padding, of this rank without */
+    int64_t trained, reduced, stepped;      /* the same of what trains: of the unsharded gradients, the reduction, the optimizer */
     int64_t shard_bytes, optimizer_bytes, foreach_bytes;
     int64_t unsharded_bytes, kept_bytes, grads_bytes, grads_wide_bytes, host_grads_bytes;
 };

@@ -4,7 +4,10 @@
 
 /* ---- sizes ---- */
 
-struct shard_arg { int64_t n, rank, bytes; fsdp2_room *room; };
+/* `trained`: of what trains alone. */
+struct shard_arg { int64_t n, rank, bytes; fsdp2_room *room; bool trained; };
+
+static bool counts(const struct tensor *t, const struct shard_arg *a) { return !(a->trained && t->frozen); }
 
 static int64_t rows_per_rank(const struct tensor *t, int64_t n)
 {
@@ -14,7 +17,7 @@ static int64_t rows_per_rank(const struct tensor *t, int64_t n)
 static int64_t padded(const struct tensor *t, const void *arg)
 {
     const struct shard_arg *a = arg;
-    return rows_per_rank(t, a->n) * a->n * (t->numel / t->shape[0]);
+    return counts(t, a) ? rows_per_rank(t, a->n) * a->n * (t->numel / t->shape[0]) : 0;
 }
 
 static int64_t local_numel(const struct tensor *t, const struct shard_arg *a)
@@ -22,7 +25,7 @@ static int64_t local_numel(const struct tensor *t, const struct shard_arg *a)
     int64_t c = rows_per_rank(t, a->n), left = t->shape[0] - a->rank * c;
     int64_t rows = left < 0 ? 0 : left < c ? left : c;
 
-    return rows * (t->numel / t->shape[0]);
+    return counts(t, a) ? rows * (t->numel / t->shape[0]) : 0;
 }
 
 static int64_t local_elems(const struct tensor *t, const void *arg)  { return local_numel(t, arg); }
@@ -56,10 +59,12 @@ static int64_t whole_bytes(const struct tensor *t, const void *arg)
     return round512(t->numel * ((const struct shard_arg *)arg)->bytes);
 }
 
-static int64_t step_bytes(const struct tensor *t, const void *plan)
+static int64_t step_bytes(const struct tensor *t, const void *plan) { return t->frozen ? 0 : lower_adamw_step_bytes(plan); }
+
+static int64_t trained_numel(const struct tensor *t, const void *unused)
 {
-    (void)t;
-    return lower_adamw_step_bytes(plan);
+    (void)unused;
+    return t->frozen ? 0 : t->numel;
 }
 
 int64_t fsdp2_padded_share(const struct fsdp2 *f, int t)
@@ -76,16 +81,19 @@ int64_t fsdp2_local_share(const struct fsdp2 *f, int t)
 
 void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
 {
-    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->param_room };
-    struct shard_arg state = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->state_room };
-    struct shard_arg grad = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->grad_room };
-    struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used), round512 };
-    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512 };
+    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->param_room, false };
+    struct shard_arg state = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->state_room, true };
+    struct shard_arg grad = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), f->grad_room, true };
+    struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used), round512, false };
+    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512, false };
     struct sizes *z = &f->size[c];
 
     z->numel = unit_sum(&f->map, c, units_tensor_numel, NULL);
     z->padded = unit_sum(&f->map, c, padded, &kept);
     z->local = unit_sum(&f->map, c, local_elems, &kept);
+    z->trained = unit_sum(&f->map, c, trained_numel, NULL);
+    z->reduced = unit_sum(&f->map, c, padded, &grad);
+    z->stepped = unit_sum(&f->map, c, local_elems, &grad);
     z->shard_bytes = unit_sum(&f->map, c, shard_bytes, &kept);
     z->foreach_bytes = unit_sum(&f->map, c, local_bytes, &state);
     z->optimizer_bytes = 2 * z->foreach_bytes + unit_sum(&f->map, c, step_bytes, f->p);     /* exp_avg, exp_avg_sq, step */
@@ -102,22 +110,23 @@ static void parts_of(struct fsdp2 *f, enum unit_class c, int buf, int times, ten
                      const struct shard_arg *a)
 {
     for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
-        for (int k = 0; k < times; k++)
+        for (int k = 0; k < times && counts(&f->p->model.tensors[t], a); k++)
             sched_part(f->s, buf, bytes(&f->p->model.tensors[t], a));
 }
 
 void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
 {
-    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512 };
-    struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used), round512 };
-    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512 };
+    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512, false };
+    struct shard_arg state = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512, true };
+    struct shard_arg used = { f->nshard, f->rank_in_group, dtype_bytes(f->r.used), round512, false };
+    struct shard_arg again = { f->nshard, fsdp2_kept_ranks(f, c), dtype_bytes(f->r.used), round512, false };
     const struct families *m = &f->fam[c];
 
     if (!f->offload) {
         parts_of(f, c, m->shard, 1, shard_bytes, &kept);
-        parts_of(f, c, m->optimizer, 2, local_bytes, &kept);
-        for (int i = 0; unit_tensor(&f->map, c, i) >= 0; i++)
-            sched_part(f->s, m->optimizer, lower_adamw_step_bytes(f->p));
+        parts_of(f, c, m->optimizer, 2, local_bytes, &state);
+        for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
+            sched_part(f->s, m->optimizer, step_bytes(&f->m->tensors[t], f->p));
     }
     parts_of(f, c, m->unsharded, 1, padded_bytes, &used);
     if (again.rank)
@@ -128,11 +137,11 @@ void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
 
 void fsdp2_foreach_parts(struct fsdp2 *f)
 {
-    struct shard_arg kept = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512 };
+    struct shard_arg state = { f->nshard, f->rank_in_group, dtype_bytes(f->r.kept), round512, true };
 
     for (int c = 0; c < NUC; c++)
         for (int i = 0; i < f->map.of_class[c]; i++)
-            parts_of(f, (enum unit_class)c, f->foreach_temp, 1, local_bytes, &kept);
+            parts_of(f, (enum unit_class)c, f->foreach_temp, 1, local_bytes, &state);
 }
 
 /* ---- what buffers hold ---- */
@@ -142,13 +151,15 @@ void fsdp2_foreach_parts(struct fsdp2 *f)
 static void rows_of_rank(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, int64_t rank,
                          bool apart, int64_t at)
 {
-    struct shard_arg a = { f->nshard, rank, dtype_bytes(dt), round512 };
+    struct shard_arg a = { f->nshard, rank, dtype_bytes(dt), round512, h != HOLDS_PARAM };
 
     /* Where they begin, should the first tensors have no rows on this rank. */
     sched_slice(f->s, h, dt, unit_tensor(&f->map, c, 0), 0, 0, at);
     for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
         const struct tensor *x = &f->m->tensors[t];
         int64_t share = padded(x, &a) / f->nshard;
+        if (!counts(x, &a))
+            continue;
         sched_slice(f->s, h, dt, t, rank * share, local_numel(x, &a), at);
         at += !apart ? share * a.bytes : h == HOLDS_PARAM ? f->param_room(share * a.bytes) :
               (h == HOLDS_GRAD ? f->grad_room : f->state_room)(local_numel(x, &a) * a.bytes);
@@ -159,7 +170,7 @@ static void rows_of_rank(struct fsdp2 *f, enum unit_class c, enum holds h, enum 
 static void kth_part(struct fsdp2 *f, enum unit_class c, int64_t part, int64_t at)
 {
     int64_t k = fsdp2_kept_ranks(f, c), e = dtype_bytes(f->r.used);
-    struct shard_arg a = { f->nshard, 0, e, round512 };
+    struct shard_arg a = { f->nshard, 0, e, round512, false };
 
     sched_slice(f->s, HOLDS_PARAM, f->r.used, unit_tensor(&f->map, c, 0), 0, 0, at);
     for (int i = 0, t; k && (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
@@ -173,12 +184,14 @@ static void kth_part(struct fsdp2 *f, enum unit_class c, int64_t part, int64_t a
 /* Whole tensors, each an allocation of its own. */
 static int whole_tensors(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype dt, bool with_padding)
 {
-    struct shard_arg a = { f->nshard, 0, dtype_bytes(dt), round512 };
+    struct shard_arg a = { f->nshard, 0, dtype_bytes(dt), round512, h != HOLDS_PARAM };
     int layout = sched_layout(f->s, unit_stride(&f->map, c));
     int64_t at = 0;
 
     for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++) {
         const struct tensor *x = &f->m->tensors[t];
+        if (!counts(x, &a))
+            continue;
         sched_slice(f->s, h, dt, t, 0, x->numel, at);
         at += with_padding ? padded_bytes(x, &a) : whole_bytes(x, &a);
     }
@@ -207,7 +220,8 @@ static int chunks(struct fsdp2 *f, enum unit_class c, enum holds h, enum dtype d
     int layout = sched_layout(f->s, unit_stride(&f->map, c));
 
     for (int64_t r = 0; r < f->nshard; r++)
-        rows_of_rank(f, c, h, dt, r, false, r * (f->size[c].padded / f->nshard) * dtype_bytes(dt));
+        rows_of_rank(f, c, h, dt, r, false,
+                     r * ((h == HOLDS_PARAM ? f->size[c].padded : f->size[c].reduced) / f->nshard) * dtype_bytes(dt));
     return layout;
 }
 

@@ -36,7 +36,7 @@ int64_t fsdp2_grad_bytes(const struct fsdp2 *f, int t, enum dtype dt)
 
     if (fsdp2_is_partial(f, t) && dtype_bytes(partial) > dtype_bytes(dt))
         dt = partial;
-    return fsdp2_is_whole_table(f, t) ? 0 : round512(program_numel(f, t) * dtype_bytes(dt));
+    return fsdp2_is_whole_table(f, t) || f->m->tensors[t].frozen ? 0 : round512(program_numel(f, t) * dtype_bytes(dt));
 }
 
 int64_t fsdp2_grads_bytes(const struct fsdp2 *f, enum unit_class c, enum dtype dt)

@@ -279,7 +279,7 @@ def run(case, rank):
         names = [n for n, _ in model.named_parameters()]
         ready = []
         if case["api"] in ("ddp", "zero1"):
-            for name, p in model.named_parameters():
+            for name, p in ((n, p) for n, p in model.named_parameters() if p.requires_grad):
                 p.register_post_accumulate_grad_hook(lambda _, name=name: ready.append(name))
         wrapped = {"ddp": wrap_ddp, "zero1": wrap_ddp, "fsdp1": wrap_fsdp1, "fsdp2": wrap_fsdp2}[case["api"]](case, model)
         if case["api"] == "zero1":

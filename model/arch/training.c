@@ -1,0 +1,298 @@
+/* training.c -- see training.h. */
+#include "model/arch/training.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/fail.h"
+
+struct training training_default(void) { return (struct training){ .rank = 8, .alpha = 8 }; }
+
+const char *training_usual_targets(const char *family)
+{
+    static const struct { const char *family, *targets; } usual[] = {
+        { "gpt2", "c_attn" }, { "bloom", "query_key_value" }, { "opt", "q_proj,v_proj" },
+        { "gpt_neox", "query_key_value" }, { "llama", "q_proj,v_proj" }, { "mpt", "Wqkv" },
+        { "falcon", "query_key_value" }, { "mistral", "q_proj,v_proj" }, { "stablelm", "q_proj,v_proj" },
+        { "phi", "q_proj,v_proj,fc1,fc2" }, { "gemma", "q_proj,v_proj" }, { "gemma2", "q_proj,v_proj" },
+        { "gemma3_text", "q_proj,v_proj" }, { "qwen2", "q_proj,v_proj" }, { "qwen3", "q_proj,v_proj" },
+    };
+
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (!strcmp(usual[i].family, family))
+            return usual[i].targets;
+    return NULL;
+}
+
+/* ---- names in a list ---- */
+
+/* The i-th name of a list; false after the last. */
+static bool name_at(const char *list, int i, char out[TRAINING_LIST])
+{
+    size_t n;
+
+    for (; i > 0 && *list; i--) {
+        list += strcspn(list, ",");
+        list += *list == ',';
+    }
+    n = strcspn(list, ",");
+    memcpy(out, list, n);
+    out[n] = '\0';
+    return n > 0;
+}
+
+/* Is `name` all of a module's name, or what is behind a point in it?  `anywhere`: behind any letter
+ * (PEFT matches modules to save by str.endswith()). */
+static bool ends_with(const char *module, const char *name, bool anywhere)
+{
+    size_t n = strlen(name), all = strlen(module);
+
+    if (n > all || strcmp(module + all - n, name) != 0)
+        return false;
+    return anywhere || n == all || module[all - n - 1] == '.';
+}
+
+static bool listed(const char *list, const char *module, bool anywhere)
+{
+    char name[TRAINING_LIST];
+
+    for (int i = 0; name_at(list, i, name); i++)
+        if (ends_with(module, name, anywhere))
+            return true;
+    return false;
+}
+
+/* ---- what becomes of a module ---- */
+
+enum fate { FATE_STAYS, FATE_ADAPTED, FATE_COPIED };
+
+static bool is_linear(const struct tensor *t)
+{
+    switch (t->role) {
+    case ROLE_Q: case ROLE_K: case ROLE_V: case ROLE_QKV: case ROLE_ATTN_OUT: case ROLE_GATE: case ROLE_UP:
+    case ROLE_GATE_UP: case ROLE_DOWN: case ROLE_PROJECT_IN: case ROLE_PROJECT_OUT: case ROLE_HEAD:
+        return t->ndim == 2 || t->is_bias;
+    default:
+        return false;
+    }
+}
+
+static enum fate fate_of(const struct model *m, const struct training *t, const char *targets, const struct module *of)
+{
+    const struct tensor *first = &m->tensors[of->first];
+
+    if (listed(t->modules_to_save, of->name, true))
+        return FATE_COPIED;
+    if (!strcmp(targets, "all-linear"))
+        return is_linear(first) && first->role != ROLE_HEAD ? FATE_ADAPTED : FATE_STAYS;
+    return listed(targets, of->name, false) ? FATE_ADAPTED : FATE_STAYS;
+}
+
+/* Every name of a list has to be some module's. */
+static int check_list(const struct model *m, const char *list, bool anywhere, const char *key, const char *where)
+{
+    char name[TRAINING_LIST];
+
+    for (int i = 0; name_at(list, i, name); i++) {
+        bool found = false;
+        for (int k = 0; k < m->nmodules; k++)
+            found |= ends_with(m->modules[k].name, name, anywhere);
+        if (!found)
+            return fail("%s: lora.%s: \"%s\" is no module with weights of %s; its first block has %s and others", where, key, name,
+                        m->family, m->modules[m->tensors[m->block0].module].name);
+    }
+    return 0;
+}
+
+static int check_fate(const struct model *m, const struct module *of, enum fate fate, const char *where)
+{
+    const struct tensor *first = &m->tensors[of->first];
+
+    if (fate == FATE_ADAPTED && !is_linear(first))
+        return fail("%s: lora.target_modules: \"%s\" is no linear layer: adapters of embeddings are not supported yet", where,
+                    of->name);
+    if (fate == FATE_ADAPTED && first->block < 0)
+        return fail("%s: lora.target_modules: \"%s\": adapters outside of blocks are not supported yet", where, of->name);
+    if (fate == FATE_COPIED && m->tied && first->role == ROLE_TOKENS)
+        return fail("%s: lora.modules_to_save: \"%s\" is tied to the head: not supported yet", where, of->name);
+    return 0;
+}
+
+/* ---- the new tables ---- */
+
+static bool add_tensor(struct model *to, const struct tensor *t)
+{
+    struct tensor *mine = &to->tensors[to->ntensors++];
+
+    *mine = *t;
+    mine->module = to->nmodules - 1;
+    to->modules[mine->module].ntensors++;
+    to->ntrainable += !t->frozen;
+    return checked_add(to->params, t->numel, &to->params)
+        && checked_add(to->trainable, t->frozen ? 0 : t->numel, &to->trainable);
+}
+
+static void add_module(struct model *to, const struct module *like, const char *child)
+{
+    struct module *mine = &to->modules[to->nmodules++];
+
+    *mine = (struct module){ .first = to->ntensors, .block = like->block };
+    snprintf(mine->name, sizeof mine->name, "%.70s%s%s", like->name, child[0] ? "." : "", child);
+}
+
+/* The tensors of a module as they are, but frozen, or a copy of them that trains. */
+static bool add_own(struct model *to, const struct model *from, const struct module *of, const char *child, enum adapter as,
+                    bool frozen)
+{
+    bool fits = true;
+
+    add_module(to, of, child);
+    for (int i = of->first; i < of->first + of->ntensors; i++) {
+        struct tensor t = from->tensors[i];
+        t.frozen = frozen;
+        t.adapter = as;
+        if (!frozen)
+            snprintf(t.name, sizeof t.name, "base_model.model.%.80s", from->tensors[i].name);
+        fits = add_tensor(to, &t) && fits;
+    }
+    return fits;
+}
+
+static bool add_lora(struct model *to, const struct model *from, const struct module *of, int64_t rank)
+{
+    const struct tensor *base = &from->tensors[of->first];
+    int64_t out = base->shape[base->in_out], in = base->shape[!base->in_out];
+    bool fits = add_own(to, from, of, "base_layer", ADAPTER_NONE, true);
+
+    for (int i = 0; i < 2; i++) {
+        struct tensor t = *base;
+        t.adapter = i ? ADAPTER_LORA_B : ADAPTER_LORA_A;
+        t.in_out = t.frozen = false;
+        t.shape[0] = i ? out : rank;
+        t.shape[1] = i ? rank : in;
+        snprintf(t.name, sizeof t.name, "base_model.model.%.64s.lora_%c.weight", of->name, i ? 'B' : 'A');
+        add_module(to, of, i ? "lora_B.default" : "lora_A.default");
+        fits = checked_mul(t.shape[0], t.shape[1], &t.numel) && fits && add_tensor(to, &t);
+    }
+    return fits;
+}
+
+static bool add_as(struct model *to, const struct model *from, const struct module *of, enum fate fate, int64_t rank)
+{
+    switch (fate) {
+    case FATE_STAYS:
+        return add_own(to, from, of, "", ADAPTER_NONE, true);
+    case FATE_ADAPTED:
+        return add_lora(to, from, of, rank);
+    case FATE_COPIED:
+        break;
+    }
+    return add_own(to, from, of, "original_module", ADAPTER_REPLACED, true)
+        && add_own(to, from, of, "modules_to_save.default", ADAPTER_NONE, false);
+}
+
+static int adapt(struct model *m, const struct training *t, const char *where)
+{
+    const char *targets = t->target_modules[0] ? t->target_modules : training_usual_targets(m->family);
+    struct model to = *m;
+    bool fits = true, any = false;
+
+    if (!targets)
+        return fail("%s: lora.target_modules: PEFT has no default for %s: name the modules, or \"all-linear\"", where, m->family);
+    if ((strcmp(targets, "all-linear") && check_list(m, targets, false, "target_modules", where) < 0)
+        || check_list(m, t->modules_to_save, true, "modules_to_save", where) < 0)
+        return -1;
+    for (int i = 0; i < m->nmodules; i++)
+        if (check_fate(m, &m->modules[i], fate_of(m, t, targets, &m->modules[i]), where) < 0)
+            return -1;
+    to.ntensors = to.nmodules = to.ntrainable = to.block0 = to.per_block = 0;
+    to.params = to.trainable = 0;
+    to.tensors = calloc(3 * (size_t)m->ntensors, sizeof *to.tensors);
+    to.modules = calloc(3 * (size_t)m->nmodules, sizeof *to.modules);
+    for (int i = 0; i < m->nmodules && to.tensors && to.modules; i++) {
+        const struct module *of = &m->modules[i];
+        enum fate fate = fate_of(m, t, targets, of);
+        if (of->first == m->block0)
+            to.block0 = to.ntensors;
+        fits = add_as(&to, m, of, fate, t->rank) && fits;
+        any |= fate == FATE_ADAPTED;
+        if (of->first + of->ntensors == m->block0 + m->per_block)
+            to.per_block = to.ntensors - to.block0;
+    }
+    if (!to.tensors || !to.modules || !fits || !any) {
+        free(to.tensors);
+        free(to.modules);
+        return fail(!fits ? "%s: lora.rank: %lld makes more than 2^60 parameters" : any ? "%s: out of memory for adapters (%lld)"
+                    : "%s: lora.target_modules: nothing is left of them (rank %lld)", where, (long long)t->rank);
+    }
+    free(m->tensors);
+    free(m->modules);
+    to.training = *t;
+    *m = to;
+    return 0;
+}
+
+/* ---- some of the tensors ---- */
+
+static int check_patterns(const struct model *m, const struct training *t, const char *where)
+{
+    char pattern[TRAINING_LIST];
+
+    for (int i = 0; name_at(t->what, i, pattern); i++) {
+        bool found = false;
+        for (int k = 0; k < m->ntensors; k++)
+            found |= fnmatch(pattern, m->tensors[k].name, 0) == 0;
+        if (!found)
+            return fail("%s: train: \"%s\" matches no tensor of %s, such as %s", where, pattern, m->family,
+                        m->tensors[m->block0].name);
+    }
+    return 0;
+}
+
+static bool matches(const struct training *t, const struct tensor *x)
+{
+    char pattern[TRAINING_LIST];
+
+    for (int i = 0; name_at(t->what, i, pattern); i++)
+        if (fnmatch(pattern, x->name, 0) == 0)
+            return true;
+    return false;
+}
+
+static int freeze(struct model *m, const struct training *t, const char *where)
+{
+    int in_block = 0;
+
+    if (check_patterns(m, t, where) < 0)
+        return -1;
+    for (int i = m->block0; i < m->block0 + m->per_block; i++)
+        in_block += matches(t, &m->tensors[i]);
+    if (in_block == 0)
+        return fail("%s: train: the blocks have a tensor each that trains, or all of them train: blocks without one are not "
+                    "supported yet", where);
+    for (int i = m->block0; i < m->block0 + (int)m->layers * m->per_block; i++)
+        if (matches(t, &m->tensors[i]) != matches(t, &m->tensors[m->block0 + (i - m->block0) % m->per_block]))
+            return fail("%s: train: %s: blocks that differ in what trains are not supported yet", where, m->tensors[i].name);
+    m->ntrainable = 0;
+    m->trainable = 0;
+    for (int i = 0; i < m->ntensors; i++) {
+        struct tensor *x = &m->tensors[i];
+        x->frozen = !matches(t, x);
+        m->ntrainable += !x->frozen;
+        m->trainable += x->frozen ? 0 : x->numel;
+    }
+    m->training = *t;
+    return 0;
+}
+
+int training_apply(struct model *m, const struct training *t, const char *where)
+{
+    if (training_is_all(t)) {
+        m->training = *t;
+        return 0;
+    }
+    return training_is_lora(t) ? adapt(m, t, where) : freeze(m, t, where);
+}

@@ -1,0 +1,38 @@
+/* training.h -- what of a model trains: all of it, some of its tensors, or LoRA adapters beside frozen weights.
+ *
+ *     struct training lora = training_default();
+ *     strcpy(lora.what, "lora");
+ *     if (training_apply(&m, &lora, "plan.json") < 0)
+ *         return 2;
+ *     ... m.trainable, m.tensors[i].frozen, m.tensors[i].adapter ...
+ *
+ * Adapters are tensors of the model, in the order in which PEFT 0.21 registers them: a layer's own weight and bias
+ * (`base_layer`), then `lora_A` [rank, in] and `lora_B` [out, rank] (peft/tuners/lora/layer.py, Linear).  A module of
+ * modules_to_save stays, frozen and unread, behind it comes a copy that trains (peft/utils/other.py,
+ * ModulesToSaveWrapper).  Tensors have the names of the file that they are saved in: those of the base model its own,
+ * the others those of adapter_model.safetensors.  Modules have PEFT's. */
+#ifndef DPX_TRAINING_H
+#define DPX_TRAINING_H
+
+#include "model/arch/transformer.h"
+
+/* PEFT's defaults (LoraConfig: r 8, lora_alpha 8, lora_dropout 0), and everything trains. */
+struct training training_default(void);
+
+/* Does all of the model train? */
+static inline bool training_is_all(const struct training *t) { return t->what[0] == '\0'; }
+static inline bool training_is_lora(const struct training *t)
+{
+    return t->what[0] == 'l' && t->what[1] == 'o' && t->what[2] == 'r' && t->what[3] == 'a' && t->what[4] == '\0';
+}
+
+/* The modules that PEFT adapts of a family if it is told none, separated by commas; NULL: it asks for them
+ * (TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING, peft/utils/constants.py). */
+const char *training_usual_targets(const char *family);
+
+/* Makes the table of tensors of a model that has no adapters yet.  0, or -1 with the key named and the model as it
+ * was.  Refused: names that match no module; a target that is no linear layer of a block; a tied module to save; blocks
+ * that differ in what trains, or of which nothing does. */
+int training_apply(struct model *m, const struct training *t, const char *where);
+
+#endif

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Records the collectives of fine-tuning: LoRA by PEFT, and frozen tensors.
+
+    python record_lists.py torch|deepspeed lists/FILE.txt [CASE ...]
+
+Models, wrappers and the process groups that write down what is issued are those of ../collectives/record_torch.py and
+record_deepspeed.py; between a model's construction and its wrapping, PEFT's adapters are added or tensors frozen, as the
+plan's "train" and "lora" say.  The format is that of ../collectives/README.md.
+"""
+import fnmatch
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "collectives"))
+
+EVERY = {"rank": 4, "target_modules": "all-linear"}
+LORA = {"train": "lora", "lora": EVERY}
+USUAL = {"train": "lora", "lora": {"rank": 8}}
+SAVED = {"train": "lora", "lora": dict(EVERY, modules_to_save=["embed_tokens", "lm_head"])}
+NORM = {"train": "lora", "lora": {"rank": 4, "target_modules": ["down_proj", "o_proj"], "modules_to_save": ["model.norm"]}}
+BIASES = {"train": ["*.bias"]}
+NORMS = {"train": ["*norm.weight"]}
+MLPS = {"train": ["*.mlp.*", "model.embed_tokens.weight"]}
+WORDS = {"rank": "r", "alpha": "lora_alpha", "dropout": "lora_dropout"}
+
+
+def tune(model, how):
+    if how["train"] == "lora":
+        from peft import LoraConfig, get_peft_model
+        arguments = {WORDS.get(k, k): v for k, v in how.get("lora", {}).items()}
+        return get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **arguments))
+    for name, p in model.named_parameters():
+        p.requires_grad_(any(fnmatch.fnmatchcase(name, pattern) for pattern in how["train"]))
+    return model
+
+
+def torch_lists(path, names):
+    import record_torch as r
+    now = {}
+    build, run = r.build, r.run
+
+    def tuned_run(case, rank):
+        now.update(case["tune"])
+        return run(case, rank)
+    r.build = lambda config, *args: tune(build(config, *args), now)
+    r.run = tuned_run
+    r.ready_order = lambda names, ready: "gradients became ready: %d" % len(ready)
+    cases = []
+
+    def add(name, how, *args, **kw):
+        case = r.make(name, "", *args, **kw)
+        case["tune"] = how
+        case["plan"].update(how)
+        cases.append(case)
+    few = {"bucket_cap_mb": 0.01}
+    add("ddp-llama-lora-w2", LORA, "ddp", r.LLAMA_TINY, 2)
+    add("ddp-llama-lora-few-w2", LORA, "ddp", r.LLAMA_TINY, 2, ddp=few)
+    add("ddp-llama-usual-w3", USUAL, "ddp", r.LLAMA_TINY, 3, ddp=few)
+    add("ddp-llama-saved-w2", SAVED, "ddp", r.LLAMA_TINY, 2, ddp=few)
+    add("ddp-llama-norm-acc3-w2", NORM, "ddp", r.LLAMA_TINY, 2, ddp=few, accumulation=3)
+    add("ddp-llama-norms-w2", NORMS, "ddp", r.LLAMA_TINY, 2, ddp={"bucket_cap_mb": 0.0005})
+    add("ddp-gpt2-biases-w2", BIASES, "ddp", r.GPT2_TINY, 2, ddp={"bucket_cap_mb": 0.001})
+    add("ddp-gpt2-usual-static-w2", USUAL, "ddp", r.GPT2_TINY, 2, ddp=dict(few, static_graph=True))
+    add("ddp-gpt2-usual-unused-w2", USUAL, "ddp", r.GPT2_TINY, 2, ddp=dict(few, find_unused_parameters=True))
+    add("ddp-llama-lora-autocast-w2", LORA, "ddp", r.LLAMA_TINY, 2, ddp=few, precision="bf16", autocast=True)
+    add("fsdp2-llama-lora-w4", LORA, "fsdp2", r.LLAMA_TINY, 4)
+    add("fsdp2-llama-usual-w3", USUAL, "fsdp2", r.LLAMA_TINY, 3)
+    add("fsdp2-llama-saved-w4", SAVED, "fsdp2", r.LLAMA_TINY, 4)
+    add("fsdp2-llama-norm-w4", NORM, "fsdp2", r.LLAMA_TINY, 4, clip=1.0)
+    add("fsdp2-llama-lora-bf16-w4", LORA, "fsdp2", r.LLAMA_TINY, 4, precision="bf16", reduce_dtype="fp32")
+    add("fsdp2-llama-lora-keep-w4", LORA, "fsdp2", r.LLAMA_TINY, 4, fsdp={"reshard_after_forward": False})
+    add("fsdp2-llama-lora-reshard2-w4", LORA, "fsdp2", r.LLAMA_TINY, 4, fsdp={"reshard_after_forward": 2})
+    add("fsdp2-llama-lora-hsdp-2x2", LORA, "fsdp2", r.LLAMA_TINY, 4, shard_group=2, cluster="2x2xh100", clip=1.0)
+    add("fsdp2-llama-lora-acc3-nosync-w4", LORA, "fsdp2", r.LLAMA_TINY, 4, accumulation=3)
+    add("fsdp2-llama-lora-acc3-sync-w4", LORA, "fsdp2", r.LLAMA_TINY, 4, accumulation=3, sync=True)
+    add("fsdp2-llama-lora-root-w4", LORA, "fsdp2", r.LLAMA_TINY, 4, fsdp={"reshard_after_forward": True, "root_reshard_after_forward": True})
+    add("fsdp2-llama-lora-unit-2-w4", LORA, "fsdp2", r.LLAMA_TINY, 4, unit="2 blocks")
+    add("fsdp2-llama-lora-unit-model-w4", LORA, "fsdp2", r.LLAMA_TINY, 4, unit="model")
+    add("fsdp2-llama-norms-w4", NORMS, "fsdp2", r.LLAMA_TINY, 4, clip=1.0)
+    add("fsdp2-llama-mlps-w2", MLPS, "fsdp2", r.LLAMA_TINY, 2)
+    add("fsdp2-gpt2-usual-w4", USUAL, "fsdp2", r.GPT2_TINY, 4)
+    add("fsdp2-gpt2-biases-w4", BIASES, "fsdp2", r.GPT2_TINY, 4)
+    for config in (r.LLAMA_TINY, r.GPT2_TINY):
+        r.load_classes(config)
+    r.write(path, [c for c in cases if not names or c["name"] in names])
+
+
+def deepspeed_lists(path, names):
+    import record_deepspeed as r
+    build, plan = r.build, r.dpx_plan
+    r.build = lambda c: tune(build(c), c["tune"])
+    r.dpx_plan = lambda c: dict(plan(c), **c["tune"])
+    some = dict(reduce_bucket_size=3000)
+    cases = {}
+
+    def add(name, how, *args, **kw):
+        cases[name] = dict(r.case(*args, traces=False, **kw), tune=how)
+    for stage in (0, 1, 2):
+        for precision in ("fp32", "bf16"):
+            add("s%d_llama_lora_%s" % (stage, precision), LORA, "llama", stage, precision, **some)
+        add("s%d_llama_usual_bf16_gas3_w3" % stage, USUAL, "llama", stage, "bf16", 3, world=3, clip=1.0, **some)
+        add("s%d_llama_saved_bf16" % stage, SAVED, "llama", stage, "bf16", **some)
+        add("s%d_gpt2_biases_bf16" % stage, BIASES, "gpt2", stage, "bf16", reduce_bucket_size=500)
+    add("s1_llama_lora_accum_fp32", LORA, "llama", 1, "bf16", grad_accum_dtype="fp32", **some)
+    add("s2_llama_norm_overlap", NORM, "llama", 2, "bf16", overlap_comm=True, **some)
+    add("s2_llama_lora_noncontiguous", LORA, "llama", 2, "bf16", contiguous_gradients=False, **some)
+    add("s2_llama_lora_roundrobin_w3", LORA, "llama", 2, "bf16", world=3, round_robin_gradients=True, **some)
+    add("s1_llama_norms_fp32_gas3", NORMS, "llama", 1, "fp32", 3, reduce_bucket_size=100)
+    out = ["# recorded by record_lists.py: deepspeed %s, torch %s, transformers %s, peft" % (r.deepspeed.__version__, r.torch.__version__,
+                                                                                         r.transformers.__version__)]
+    import peft                         # before ranks are forked
+    out[0] += " " + peft.__version__
+    for name, c in cases.items():
+        if names and name not in names:
+            continue
+        r.families.load_classes(r.config_of(c))
+        results = r.train(name, c)
+        if not results:
+            sys.exit("failed: " + name)
+        out += ["", "list " + name] + r.recording(c, results, False, r.dpx_plan(c), r.ds_config(c))
+        print("recorded", name, flush=True)
+    with open(path, "w") as f:
+        f.write("\n".join(out) + "\n")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3 or sys.argv[1] not in ("torch", "deepspeed"):
+        sys.exit(__doc__)
+    {"torch": torch_lists, "deepspeed": deepspeed_lists}[sys.argv[1]](sys.argv[2], sys.argv[3:])

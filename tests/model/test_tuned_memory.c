@@ -1,0 +1,77 @@
+/* The memory of fine-tuning steps, LoRA and frozen tensors, held against PyTorch's own trackers: steps recorded by
+ * tests/golden/tune/record_memory.py with PEFT.  As in test_torch_memory.c what persists agrees to the byte, and the peak
+ * to a part in ten thousand, or is above by what an attention kernel takes within its call. */
+#include "tests/model/recorded_steps.h"
+
+#include "model/arch/training.h"
+#include "model/plan/attention.h"
+
+#define GOLDEN "tests/golden/tune/memory.jsonl"
+#define FOLLOWED 1e-4
+
+static int steps, lora, frozen;
+
+static void check_peak(const struct step *s)
+{
+    const json_t *steady = json_object_get(s->line, "steady"), *by = json_object_get(steady, "peak_by_category");
+    const struct peak *p = &s->ledger.phase[SCHED_STEADY];
+    int64_t got = p->bytes, want = json_integer_value(json_object_get(steady, "peak_total"));
+    double error = (double)(got - want) / (double)want;
+    const char *key;
+    json_t *value;
+
+    steps++;
+    lora += training_is_lora(&s->plan.train);
+    frozen += !training_is_lora(&s->plan.train);
+    if (fabs(error) <= FOLLOWED || (got > want && got - want <= attention_scratch(&s->plan)))
+        return;
+    print_error("%s: %lld, PyTorch counts %lld (%+.3f %%)\ntorch:", s->name, (long long)got, (long long)want, 100 * error);
+    json_object_foreach((json_t *)(uintptr_t)by, key, value)
+        print_error(" %s %lld", key, (long long)json_integer_value(value));
+    print_error("\nhere, at %s:", s->schedules.ops[p->op].what);
+    for (int c = 0; c < NCAT; c++)
+        if (p->by[c])
+            print_error(" %s %lld", category_name((enum category)c), (long long)p->by[c]);
+    fail_msg("the peak differs");
+}
+
+static void peaks_agree(void **state)
+{
+    (void)state;
+    steps = lora = frozen = 0;
+    each_line(GOLDEN, check_peak);
+    assert_true(steps >= 50 && lora >= 35 && frozen >= 8);
+}
+
+static void same(const struct step *s, const char *what, int64_t got, int64_t want)
+{
+    if (got != want)
+        fail_msg("%s: %s: %lld, PyTorch counts %lld", s->name, what, (long long)got, (long long)want);
+}
+
+static void check_persistent(const struct step *s)
+{
+    bool fsdp = s->plan.strategy == STRAT_FSDP;
+
+    same(s, "parameters", s->ledger.persistent[CAT_PARAMS], recorded(s, "after", fsdp ? "Sharded Param" : "Parameter"));
+    same(s, "states", s->ledger.persistent[CAT_OPTIMIZER], recorded(s, "after", fsdp ? "OptState" : "Optstate"));
+    if (fsdp)
+        same(s, "all-gather", s->ledger.most[CAT_ALL_GATHER], recorded(s, "max_by_category", "All Gather"));
+    else
+        same(s, "buckets", s->ledger.persistent[CAT_BUCKET], recorded(s, "after", "Activation") + recorded(s, "after", "Temp"));
+}
+
+static void what_persists_agrees_to_the_byte(void **state)
+{
+    (void)state;
+    each_line(GOLDEN, check_persistent);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(peaks_agree),
+        cmocka_unit_test(what_persists_agrees_to_the_byte),
+    };
+    return cmocka_run_group_tests_name("model/tuned memory", tests, NULL, NULL);
+}
