@@ -9,7 +9,7 @@
 # make bench-exec     the executor's speed, beside PyTorch's where PYTHON=... has torch
 # make accuracy       calibrate this machine, predict plans never used to fit, run them, and
 #                     what is left (20 minutes on a quiet machine; PLANS=20 STEPS=5 shorter;
-#                     LAB=1: on two emulated nodes, root)
+#                     LAB=1: on two emulated nodes, root); then plans with TP, CP and PP
 # make accuracy-public    predictions beside published training throughput
 # make fuzz           every parser under libFuzzer, FUZZ_SECONDS=60 each (clang)
 # make pages          write what the examples of README.md and docs/ print, and draw docs/gallery/
@@ -199,7 +199,7 @@ $(call room, exec/comm,             base model/schedule exec/device exec/kernels
 $(call room, exec/cuda,             base model/arch model/schedule exec/device exec/kernels exec/comm)
 $(call room, exec/data,             base model/arch model/cluster model/plan exec/device exec/kernels)
 $(call room, exec/run,              base model/arch model/cluster model/plan model/program model/schedule model/memory exec/device exec/kernels exec/comm exec/cuda exec/data)
-$(call room, exec/train,            base model/arch model/plan model/program model/schedule model/lower model/memory exec/device exec/kernels exec/comm exec/data exec/run)
+$(call room, exec/train,            base model/arch model/cluster model/plan model/program model/schedule model/lower model/memory exec/device exec/kernels exec/comm exec/data exec/run)
 $(call room, exec/process,          base model/cluster model/plan model/schedule exec/device exec/kernels exec/cuda exec/data exec/run exec/train)
 $(call room, calib/bench,           base model/arch model/cluster model/plan model/program model/schedule model/lower exec/device exec/kernels exec/comm exec/cuda exec/data exec/run exec/train calib/store)
 $(call room, reports/page,          base base/chart calib/store)
@@ -245,7 +245,7 @@ $(filter $B/tests/fuzz/fuzz_tree_%,$(FUZZERS)): $B/tests/fuzz/tree.c.o $(REPORTS
 $(addprefix $B/tests/fuzz/fuzz_,set sweep tree_request): $B/sim/plan/dpxplan_measured.c.o $(STORE)
 $B/tests/fuzz/fuzz_tree_request: $B/lib/dpx.c.o
 
-ACCURACY := $(patsubst %,$B/tests/accuracy/%,$(basename $(notdir $(wildcard tests/accuracy/accuracy_plans.c tests/accuracy/accuracy_table.c))))
+ACCURACY := $(patsubst %,$B/tests/accuracy/%,$(basename $(notdir $(wildcard tests/accuracy/accuracy_plans.c tests/accuracy/accuracy_parallel.c tests/accuracy/accuracy_table.c))))
 $(ACCURACY):  $B/%: $B/%.c.o           $(SIM) $(STORE) $(MODEL)
 
 $B/tests/accuracy/accuracy_public: $B/tests/accuracy/accuracy_public.c.o \
@@ -320,12 +320,15 @@ $B/dpx_version.h: FORCE
 	echo "#define DPX_VERSION \"$(VERSION)$${git:+ ($$git)}\"" >$@.new; \
 	cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
+# Tests are built on all cores, unless -j says otherwise.
+jobs = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$$(nproc))
+
 # In two steps, since what the second needs may be installed by the first.
 # -k: a test that does not compile must not hide the results of the others.
 test:
 	@tools/install-deps.sh build test
-	@$(MAKE) --no-print-directory -k test-programs; built=$$?; \
-	$(if $(EMUTESTS),$(MAKE) --no-print-directory -k EMU=1 B=build-emu test-programs || built=1;) \
+	@$(MAKE) --no-print-directory $(jobs) -k test-programs; built=$$?; \
+	$(if $(EMUTESTS),$(MAKE) --no-print-directory $(jobs) -k EMU=1 B=build-emu test-programs || built=1;) \
 	B=$B tests/run.sh $$built $(TESTS) $(EMUTESTS) $(FUZZERS) $(SCRIPTS)
 # Preloaded by tests/mpi/*.sh: pmpi_*.c stand before MPI, alloc_*.c before malloc().
 PRELOADED := $(if $(filter-out 0,$(or $(MPI),1)),$(patsubst %.c,$B/%.so,$(wildcard tests/mpi/pmpi_*.c tests/mpi/alloc_*.c)))
@@ -396,7 +399,8 @@ test-124m:
 accuracy:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory all $(ACCURACY)
-	@B=$B tests/accuracy/accuracy_run.sh
+	@status=0; B=$B tests/accuracy/accuracy_run.sh || status=$$?; \
+	[ -n "$(LAB)" ] || PARALLEL=1 B=$B tests/accuracy/accuracy_run.sh || status=$$?; exit $$status
 
 accuracy-public:
 	@tools/install-deps.sh build

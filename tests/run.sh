@@ -4,12 +4,14 @@
 # STATUS is how the build ended.  A test is a program or a script that closes
 # with cmocka's lines ("[  PASSED  ] 4 test(s).", "[  FAILED  ] 1 test(s), ...").
 # One that was not built, dies, hangs, or ends badly without a failure of its
-# own counts as one failed.  The last line is the sum.
+# own counts as one failed.  The last lines are the ten that took longest, and
+# the sum.
 build=$1
 shift
 passed=0 failed=0 skipped=0 bad=
 out=$(mktemp) || exit 1
-trap 'rm -f "$out"' EXIT
+took=$(mktemp) || exit 1
+trap 'rm -f "$out" "$took"' EXIT
 trap 'exit 130' INT TERM
 
 if [ "$build" != 0 ]; then
@@ -17,8 +19,10 @@ if [ "$build" != 0 ]; then
 fi
 for t in "$@"; do
     echo "== $t"
+    begun=$(date +%s)
     timeout -k 10 "${TEST_TIMEOUT:-600}" "$t" >"$out" 2>&1 </dev/null
     status=$?
+    echo "$(($(date +%s) - begun)) s  $t" >>"$took"
     cat "$out"
     # A group's name may stand before the count.
     counts=$(LC_ALL=C awk '
@@ -40,6 +44,8 @@ for t in "$@"; do
 done
 
 echo
+echo 'longest:'
+sort -rn "$took" | head -n 10
 [ -z "$bad" ] || echo "failed:$bad"
 echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
 [ $failed = 0 ]

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/size.h"
 #include "calib/bench/bench.h"
+#include "model/plan/knob.h"
 #include "model/plan/local_model.h"
 #include "model/program/program.h"
 
@@ -73,10 +74,10 @@ static int check_memory(const struct plan *p, int64_t memory)
 /* The shapes that one of `tensor` ranks has; of a pipeline's stages and of a context's positions kernels are those of
  * fewer blocks and tokens. */
 static int add_plan(struct bench_list *l, const struct bench_wish *w, const struct model *m, int64_t seq, int64_t micro_batch,
-                    enum dtype precision, int64_t tensor)
+                    enum dtype precision, int64_t tensor, bool sequence)
 {
     struct plan *p = &l->plan[l->nplans];
-    char cut[48] = "";
+    char cut[64] = "";
 
     if (l->nplans == MOST_PLANS)
         return fail("more than %d shapes to measure", MOST_PLANS);
@@ -90,17 +91,30 @@ static int add_plan(struct bench_list *l, const struct bench_wish *w, const stru
     plan_defaults(p, STRAT_DDP, DIALECT_PAPER, precision);
     p->kernels = KERNELS_DPX;
     p->parallel.tensor = tensor;
-    p->shard_group = p->cluster.world_size / tensor;
+    if (tensor > 1) {                   /* between them all kernels that tensor-parallel ranks have */
+        p->parallel.sequence = sequence;
+        p->parallel.loss_parallel = !sequence;
+    }
+    knob_follow_parallel(p, NULL, NULL);
     if (plan_check(p, m->name) < 0 || (w->memory > 0 && check_memory(p, w->memory) < 0))
         return -1;
     struct bench_item *i = add(l, BENCH_PROGRAM, (w->cuda ? 3 : 0.3) + 6 * program_seconds(p, w->cuda));
     i->plan = p;
     i->dtype = precision;
     if (tensor > 1)
-        snprintf(cut, sizeof cut, ", cut for %lld ranks", (long long)tensor);
+        snprintf(cut, sizeof cut, ", cut for %lld ranks%s", (long long)tensor, sequence ? ", positions too" : "");
     snprintf(i->what, sizeof i->what, "%s, %lld x %lld tokens, %s%s", m->name, (long long)micro_batch, (long long)seq,
              dtype_name(precision), cut);
     return 0;
+}
+
+/* Whole, or cut: with positions dealt out, where they can be, and not. */
+static int add_cut(struct bench_list *l, const struct bench_wish *w, const struct model *m, int64_t seq, int64_t micro_batch,
+                   enum dtype precision, int64_t tensor)
+{
+    if (add_plan(l, w, m, seq, micro_batch, precision, tensor, false) < 0)
+        return -1;
+    return tensor == 1 || seq % tensor ? 0 : add_plan(l, w, m, seq, micro_batch, precision, tensor, true);
 }
 
 /* Whole, and cut as it can be among the ranks: by each degree that was asked for, or divides the ranks (of a grid of shapes,
@@ -111,7 +125,7 @@ static int add_cuts(struct bench_list *l, const struct bench_wish *w, const stru
     if (!w->tensor)
         for (int t = 1; t <= nranks; t++)
             if (nranks % t == 0 && !local_share_refused(m, t) && (t == 1 || w->models || !w->quick) &&
-                add_plan(l, w, m, seq, micro_batch, precision, t) < 0)
+                add_cut(l, w, m, seq, micro_batch, precision, t) < 0)
                 return -1;
     for (const char *at = w->tensor; at && *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
         char number[32];
@@ -119,7 +133,7 @@ static int add_cuts(struct bench_list *l, const struct bench_wish *w, const stru
         snprintf(number, sizeof number, "%.*s", (int)strcspn(at, ","), at);
         if (count_parse("--tensor", number, &t) < 0)
             return -1;
-        if (t < 1 || add_plan(l, w, m, seq, micro_batch, precision, t) < 0)
+        if (t < 1 || add_cut(l, w, m, seq, micro_batch, precision, t) < 0)
             return t < 1 ? fail("--tensor %s: at least 1, with commas between: 1,2", w->tensor) : -1;
     }
     return 0;

@@ -35,6 +35,7 @@ struct bench_block_program {
     struct exec_step step;
     int      nblocks;
     void    *at[NCONTEXT][NSLOT], *shared[NSLOT];
+    bool     live[NSLOT];                   /* of shared[]: it has come in this pass, and not gone yet */
     void   **param, **grad;                 /* [ntensors]; NULL: of a block that is left out */
     struct { void *p; int64_t bytes; } memory[2048]; int nmemory;
     int32_t *ids;                           /* the host's: executor_kernel_run() hands them over */
@@ -193,6 +194,24 @@ static enum grad_into into(const struct bench_block_program *w, const struct ker
     return k->fn == FN_EMBED_BACK && w->p.model.tied ? GRAD_ADD : GRAD_SET;
 }
 
+/* Temporaries come before a kernel and go after it. */
+static void pass_over(struct bench_block_program *w, int context, enum pass pass, const struct kernel *k, bool comes)
+{
+    const struct place *of = &w->g.piece[piece_of(context)].places[pass][k->place0];
+
+    for (int i = 0; i < k->nplaces; i++)
+        if (of[i].comes == comes && of[i].mem == MEM_TEMPORARIES)
+            w->live[of[i].slot] = comes;
+}
+
+/* Kernels ask which slots there are. */
+static void *operand(const struct bench_block_program *w, int context, int slot)
+{
+    bool outlives = slot == SLOT_IDS || slot == SLOT_DX;        /* passes */
+
+    return w->at[context][slot] ? w->at[context][slot] : outlives || w->live[slot] ? w->shared[slot] : NULL;
+}
+
 static void find_operands(struct bench_block_program *w, int context, enum pass pass, const struct kernel *k,
                           struct kernel_call *c)
 {
@@ -200,9 +219,9 @@ static void find_operands(struct bench_block_program *w, int context, enum pass 
 
     for (int i = 0; i < k->nplaces; i++)
         if (g->places[pass][k->place0 + i].comes)
-            c->fresh |= 1u << g->places[pass][k->place0 + i].slot;
+            c->fresh |= (uint64_t)1 << g->places[pass][k->place0 + i].slot;
     for (int s = 1; s < NSLOT; s++)
-        c->at[s] = w->at[context][s] ? w->at[context][s] : w->shared[s];
+        c->at[s] = operand(w, context, s);
     for (int bias = 0; bias < 2; bias++) {
         int t = tensor_of_role(w, context, k->role, bias);
         if (t < 0)
@@ -211,15 +230,6 @@ static void find_operands(struct bench_block_program *w, int context, enum pass 
         c->grad[bias] = (struct grad_out){ w->grad[t], grad_dtype(w), into(w, k), true };
     }
     c->grad[0].dt = c->grad[1].dt = grad_dtype(w);
-}
-
-/* A slot that only some contexts have must not be seen by the others: kernels ask whether it is there. */
-static void hide_absent(const struct bench_block_program *w, struct kernel_call *c)
-{
-    if (w->p.model.mlp != MLP_GATED)
-        c->at[SLOT_GATE] = c->at[SLOT_DG] = NULL;
-    if (!(w->p.dropout > 0))
-        c->at[SLOT_DY] = NULL;
 }
 
 static struct timed *timed_of(struct bench_block_program *w, const struct kernel *k)
@@ -239,7 +249,6 @@ static int run_kernel(struct bench_block_program *w, int context, enum pass pass
     struct timed *t = timed_of(w, k);
 
     find_operands(w, context, pass, k, &c);
-    hide_absent(w, &c);
     if (w->recording && bench_begin(w->b, STREAM_COMPUTE) < 0)
         return -1;
     if (executor_kernel_run(&c) < 0)
@@ -252,9 +261,13 @@ static int run_pass(struct bench_block_program *w, int context, enum pass pass)
 {
     const struct piece *g = &w->g.piece[piece_of(context)];
 
-    for (int k = 0; k < g->nkernels[pass]; k++)
-        if (!g->kernels[pass][k].collective && run_kernel(w, context, pass, &g->kernels[pass][k]) < 0)
+    for (int i = 0; i < g->nkernels[pass]; i++) {
+        const struct kernel *k = &g->kernels[pass][i];
+        pass_over(w, context, pass, k, true);
+        if (!k->collective && run_kernel(w, context, pass, k) < 0)
             return -1;
+        pass_over(w, context, pass, k, false);
+    }
     return 0;
 }
 
@@ -325,7 +338,8 @@ static int open_program(struct bench_block_program *w, const struct plan *whole)
     const struct plan *p = w->local.plan;
     w->p = *p;
     w->s.seed = 1;
-    w->x = (struct executor){ .p = &w->p, .s = &w->s, .recipe = plan_recipe(p), .a.seed = 1, .d = w->b->device };
+    w->x = (struct executor){ .p = &w->p, .s = &w->s, .recipe = plan_recipe(p), .a = { .seed = 1, .share = &w->local.share },
+                             .d = w->b->device };
     for (w->nblocks = 2; w->nblocks < MOST_BLOCKS && w->nblocks * block_bytes(w) < footprint; )
         w->nblocks++;
     if (w->nblocks > p->model.layers)

@@ -11,7 +11,10 @@ const char *const fn_words[NKERNEL_FN + 1] = {
     [FN_POSITIONS_BACK] = "positions_back", [FN_NORM_BACK] = "norm_back", [FN_LINEAR_DW] = "linear_dw",
     [FN_LINEAR_DX] = "linear_dx", [FN_ROTARY_BACK] = "rotary_back", [FN_ATTENTION_BACK] = "attention_back",
     [FN_ACTIVATION_BACK] = "activation_back", [FN_OUTPUT_BACK] = "output_back", [FN_Q_NORM] = "q_norm",
-    [FN_Q_NORM_BACK] = "q_norm_back",
+    [FN_Q_NORM_BACK] = "q_norm_back", [FN_EMBED_ROWS] = "embed_rows", [FN_EMBED_ROWS_BACK] = "embed_rows_back",
+    [FN_LINEAR_PART] = "linear_part", [FN_RESIDUAL] = "residual", [FN_LINEAR_DB] = "linear_db",
+    [FN_LOGITS_MOST] = "logits_most", [FN_LOGITS_LABEL] = "logits_label", [FN_LOGITS_SUM] = "logits_sum",
+    [FN_LOGITS_LOSS] = "logits_loss", [FN_LOGITS_WHOLE] = "logits_whole",
 };
 
 const char *const class_words[NKERNEL_CLASS + 1] = {

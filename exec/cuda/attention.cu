@@ -8,17 +8,17 @@ enum { THREADS = 128, HEADS = 8 };      /* HEADS: that a thread rotates with the
 /* ---- a call ---- */
 
 /* What kernels are told, or an error: numbers that make no sense or that a grid cannot have. */
-static int call_of(const struct launch_attention *c, attn *a)
+int attention_call_of(const struct launch_attention *c, attn *a)
 {
     int64_t multiple = c->at == LAUNCH_BF16 ? piece<bf16>::SIZE : piece<float>::SIZE;
     int device = 0, error;
 
-    if (c->batch < 1 || c->batch > 65535 || c->seq < 1 || c->seq > INT_MAX / 2 || c->kv_heads < 1
+    if (c->first < 0 || c->first > INT_MAX / 2 || c->batch < 1 || c->batch > 65535 || c->seq < 1 || c->seq > INT_MAX / 2 || c->kv_heads < 1
         || c->heads > 65535 || c->heads < c->kv_heads || c->heads % c->kv_heads != 0 || c->dim < 1
         || c->dim > ATTENTION_DIM || c->ld < (c->heads + 2 * c->kv_heads) * c->dim || c->ld > INT_MAX / 128
         || !(c->scale > 0))
         return cudaErrorInvalidValue;
-    a->ld = (int)c->ld, a->batch = (int)c->batch, a->seq = (int)c->seq, a->dim = (int)c->dim;
+    a->first = (int)c->first, a->ld = (int)c->ld, a->batch = (int)c->batch, a->seq = (int)c->seq, a->dim = (int)c->dim;
     a->heads = (int)c->heads, a->kv_heads = (int)c->kv_heads;
     a->scale = c->scale, a->scale_log2 = c->scale * LOG2E;
     a->wide = c->dim % multiple == 0 && c->ld % multiple == 0;
@@ -49,7 +49,7 @@ rotate(attn a, int half, const float *inv_freq, float sign, T *qkv)
         return;
 #pragma unroll
     for (int n = 0; n < N; n++) {
-        sincosf((float)(int)(token % a.seq) * inv_freq[j + n], &s[n], &c[n]);
+        sincosf((float)((int)(token % a.seq) + a.first) * inv_freq[j + n], &s[n], &c[n]);
         s[n] *= sign;
     }
 #pragma unroll 4
@@ -95,7 +95,7 @@ extern "C" int attention_rotary(const struct launch_attention *c, int64_t rotary
                                 void *qkv, bool inverse, struct CUstream_st *stream)
 {
     attn a;
-    int error = call_of(c, &a), half = (int)(rotary / 2);
+    int error = attention_call_of(c, &a), half = (int)(rotary / 2);
 
     if (!error && (rotary < 2 || rotary % 2 != 0 || rotary > a.dim))
         error = cudaErrorInvalidValue;
@@ -111,7 +111,7 @@ extern "C" int attention_forward(const struct launch_attention *c, const void *q
                                  struct CUstream_st *stream)
 {
     attn a;
-    int error = call_of(c, &a);
+    int error = attention_call_of(c, &a);
 
     if (error)
         return error;
@@ -156,6 +156,19 @@ static int launch_deltas(const attn &a, const T *o, const T *dout, float *delta,
     return cuda_launched("attention backward: delta");
 }
 
+extern "C" int attention_deltas(const struct launch_attention *c, const void *o, const void *dout, float *delta,
+                                struct CUstream_st *stream)
+{
+    attn a;
+    int error = attention_call_of(c, &a);
+
+    if (error)
+        return error;
+    a.wide = a.wide && aligned_16(o) && aligned_16(dout);
+    return c->at == LAUNCH_BF16 ? launch_deltas(a, (const bf16 *)o, (const bf16 *)dout, delta, stream)
+                                : launch_deltas(a, (const float *)o, (const float *)dout, delta, stream);
+}
+
 template <class T>
 static back_arrays<T> arrays(const void *qkv, const float *lse, const void *dout, const float *delta,
                              void *dqkv)
@@ -168,7 +181,7 @@ extern "C" int attention_backward(const struct launch_attention *c, const void *
                                   struct CUstream_st *stream)
 {
     attn a;
-    int error = call_of(c, &a);
+    int error = attention_call_of(c, &a);
 
     if (error)
         return error;

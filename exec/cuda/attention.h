@@ -26,7 +26,11 @@ struct launch_attention {
     float   scale;              /* above 0 */
     enum launch_dtype at;
     struct launch_drop drop;
+    int64_t first;              /* position of a sample's first token */
 };
+
+/* struct attention_part's, and pitches of rows of dq and of dk, dv. */
+struct launch_part { const void *kv; int64_t ld, from, keys, ldq, ldkv; bool causal, fresh; };
 
 /* rotary: even, at most dim; inv_freq[rotary / 2] */
 int attention_rotary(const struct launch_attention *a, int64_t rotary, const float *inv_freq, void *qkv,
@@ -38,6 +42,16 @@ int attention_forward(const struct launch_attention *a, const void *qkv, void *o
 /* Three kernels: delta, then dq, then dk and dv.  dqkv may not be qkv. */
 int attention_backward(const struct launch_attention *a, const void *qkv, const void *o, const float *lse,
                        const void *dout, float *delta, void *dqkv, struct CUstream_st *s);
+
+/* delta = sum of dout * o over a head's row. */
+int attention_deltas(const struct launch_attention *a, const void *o, const void *dout, float *delta, struct CUstream_st *s);
+
+/* Attention in parts (attention_part.cu): attention_part() and attention_part_back() of kernels.h.  Arithmetic is fp32 without
+ * tensor cores in bf16 as well; without dropout.  Backward is two kernels: dq, then dk and dv. */
+int attention_part_forward(const struct launch_attention *a, const struct launch_part *p, const void *qkv, float *o, float *lse,
+                           struct CUstream_st *s);
+int attention_part_backward(const struct launch_attention *a, const struct launch_part *p, const void *qkv, const float *lse,
+                            const void *dout, const float *delta, float *dq, void *dkv, struct CUstream_st *s);
 
 #ifdef __cplusplus
 }

@@ -13,7 +13,11 @@ struct attn {
     bool  wide;                                         /* heads' rows begin at multiples of 16 bytes */
     launch_drop drop;                                   /* keep: 1 without dropout */
     int   shared;                                       /* bytes that a block may have on this device */
+    int   first;                                        /* position of a sample's first token */
 };
+
+/* attention.cu: what kernels are told, or a cudaError_t. */
+int attention_call_of(const struct launch_attention *c, attn *a);
 
 /* What gradients are made from, and where they go: dqkv. */
 template <class T> struct back_arrays {

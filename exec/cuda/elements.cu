@@ -201,6 +201,35 @@ extern "C" int elements_copy(int64_t n, void *dst, enum dtype dt, const void *sr
                 : copied<bf16, bf16, 1>(n, dst, src, scale, add, s);
 }
 
+/* One element a thread: runs are rows of heads, whose neighbours lie side by side. */
+template <typename D, typename S>
+__global__ void __launch_bounds__(THREADS) copy_each_run(struct cuda_runs r, D *dst, const S *src, bool add)
+{
+    FOR_PACKS(1, i, r.n[0] * r.n[1] * r.run) {
+        int64_t e = i % r.run, b = i / r.run % r.n[1], a = i / r.run / r.n[1];
+        D *to = dst + a * r.to[0] + b * r.to[1] + e;
+        float x = get(src + a * r.from[0] + b * r.from[1] + e);
+        put(to, add ? get(to) + x : x);
+    }
+}
+
+template <typename D, typename S>
+static int copied_runs(const struct cuda_runs *r, void *dst, const void *src, bool add, cudaStream_t s)
+{
+    LAUNCH((copy_each_run<D, S>), blocks_of(r->n[0] * r->n[1] * r->run, 1), THREADS, 0, s, *r, (D *)dst, (const S *)src, add);
+    return cuda_launched("copy of runs");
+}
+
+extern "C" int elements_copy_runs(const struct cuda_runs *r, void *dst, enum dtype dt, const void *src, enum dtype st, bool add,
+                                  struct CUstream_st *s)
+{
+    if (r->n[0] * r->n[1] * r->run <= 0)
+        return 0;
+    if (dt == DT_FP32)
+        return st == DT_FP32 ? copied_runs<float, float>(r, dst, src, add, s) : copied_runs<float, bf16>(r, dst, src, add, s);
+    return st == DT_FP32 ? copied_runs<bf16, float>(r, dst, src, add, s) : copied_runs<bf16, bf16>(r, dst, src, add, s);
+}
+
 /* ---- dropout ---- */
 
 template <typename T, int W>

@@ -49,6 +49,11 @@ int elements_activation_back(int act, int64_t n, const void *gate, const void *u
 int elements_copy(int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st, float scale, bool add,
                   struct CUstream_st *s);
 
+/* struct runs of kernels.h: dst = src, or dst += src, run by run. */
+struct cuda_runs { int64_t n[2], run, to[2], from[2]; };
+int elements_copy_runs(const struct cuda_runs *r, void *dst, enum dtype dt, const void *src, enum dtype st, bool add,
+                       struct CUstream_st *s);
+
 /* dx = dropout(dx) */
 int elements_dropout(int64_t n, void *dx, enum dtype at, struct cuda_drop d, struct CUstream_st *s);
 

@@ -152,8 +152,13 @@ static struct launch_attention attention_of(const struct attention *a)
     return (struct launch_attention){
         .batch = a->batch, .seq = a->seq, .heads = a->heads, .kv_heads = a->kv_heads, .dim = a->dim,
         .ld = a->ld, .scale = (float)a->scale, .at = a->at == DT_BF16 ? LAUNCH_BF16 : LAUNCH_FP32,
-        .drop = { d.seed, d.limit, d.keep },
+        .drop = { d.seed, d.limit, d.keep }, .first = a->first,
     };
+}
+
+static struct launch_part part_of(const struct attention_part *p, int64_t ldq, int64_t ldkv)
+{
+    return (struct launch_part){ p->kv, p->ld, p->from, p->keys, ldq, ldkv, p->causal, p->fresh };
 }
 
 static int rotary(struct kernels *k, const struct attention *a, int64_t rot, const float *inv_freq, void *qkv,
@@ -180,6 +185,39 @@ static int attention_back(struct kernels *k, const struct attention *a, const vo
 
     return check_attention(a) < 0 ? -1 : CUDA_OK(attention_backward(&c, qkv, o, lse, dout, delta, dqkv,
                                                                     cuda_stream_of(k)));
+}
+
+static int attention_part(struct kernels *k, const struct attention *a, const struct attention_part *part, const void *qkv, float *o,
+                          float *lse)
+{
+    struct launch_attention c = attention_of(a);
+    struct launch_part p = part_of(part, 0, 0);
+
+    return check_attention(a) < 0 ? -1 : CUDA_OK(attention_part_forward(&c, &p, qkv, o, lse, cuda_stream_of(k)));
+}
+
+static int attention_delta(struct kernels *k, const struct attention *a, const void *o, const void *dout, float *delta)
+{
+    struct launch_attention c = attention_of(a);
+
+    return check_attention(a) < 0 ? -1 : CUDA_OK(attention_deltas(&c, o, dout, delta, cuda_stream_of(k)));
+}
+
+static int attention_part_back(struct kernels *k, const struct attention *a, const struct attention_part *part, const void *qkv,
+                               const float *lse, const void *dout, const float *delta, float *dq, int64_t ldq, void *dkv,
+                               int64_t ldkv)
+{
+    struct launch_attention c = attention_of(a);
+    struct launch_part p = part_of(part, ldq, ldkv);
+
+    return check_attention(a) < 0 ? -1 : CUDA_OK(attention_part_backward(&c, &p, qkv, lse, dout, delta, dq, dkv, cuda_stream_of(k)));
+}
+
+static int copy_runs(struct kernels *k, const struct runs *r, void *dst, const void *src)
+{
+    return CUDA_OK(elements_copy_runs(&(struct cuda_runs){ { r->n[0], r->n[1] }, r->run, { r->to[0], r->to[1] },
+                                                           { r->from[0], r->from[1] } }, dst, r->dt, src, r->st, r->add,
+                                      cuda_stream_of(k)));
 }
 
 /* ---- elements ---- */
@@ -239,6 +277,8 @@ static const struct kernel_ops cuda_kernel_ops = {
     .norm = norm, .norm_back = norm_back,
     .linear = cuda_linear, .linear_dw = cuda_linear_dw, .linear_dx = cuda_linear_dx,
     .rotary = rotary, .attention = attention, .attention_back = attention_back,
+    .attention_part = attention_part, .attention_delta = attention_delta, .attention_part_back = attention_part_back,
+    .copy_runs = copy_runs,
     .activation = activation, .activation_back = activation_back, .cross_entropy = cross_entropy,
     .embed_rows = embed_rows, .embed_rows_back = embed_rows_back, .residual = residual,
     .linear_db = cuda_linear_db, .logits_most = logits_most, .logits_label = logits_label,

@@ -133,7 +133,9 @@ int64_t predict_allocated(const struct dpxrun *r);
 /* The same of another memory: pinned, host, disk. */
 int64_t predict_elsewhere(const struct dpxrun *r, enum space in);
 /* Held by the schedule, as the executor's meter has it: without workspaces and staging. */
-int64_t predict_held(const struct predicted *p);
+int64_t predict_held(const struct dpxrun *r);
+/* The rank whose memory is printed: the fullest, or the one that is played. */
+int64_t predict_shown_rank(const struct dpxrun *r);
 /* Copies what a recorded step left.  0, or -1 reported. */
 int  predict_keep_sample(struct dpxrun *r, int64_t step);
 /* Medians, memory of all ranks, phases.  Every rank must call it. */

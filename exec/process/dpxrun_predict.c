@@ -97,29 +97,45 @@ int predict_own_step(struct dpxrun *r)
     return 0;
 }
 
-int64_t predict_allocated(const struct dpxrun *r)
+/* Of so many steps. */
+static int64_t peak_of(const struct dpxrun *r, const struct ledger *l)
 {
-    const struct ledger *l = &r->predicted.e.m.ledger;
     int64_t init = l->phase[SCHED_INIT].bytes, first = l->phase[SCHED_FIRST].bytes;
 
     return r->o.steps > 1 ? l->peak.bytes : init > first ? init : first;
 }
 
+int64_t predict_shown_rank(const struct dpxrun *r)
+{
+    return r->o.comm == COMM_NULL ? r->o.rank : r->measured.rank;
+}
+
+/* With --comm null of the rank that is played, which need not be the fullest. */
+int64_t predict_allocated(const struct dpxrun *r)
+{
+    struct ledger l;
+
+    if (r->o.comm != COMM_NULL || !r->train)
+        return peak_of(r, &r->predicted.e.m.ledger);
+    ledger_run(train_schedules(r->train), &l);
+    return peak_of(r, &l);
+}
+
 int64_t predict_elsewhere(const struct dpxrun *r, enum space in)
 {
     struct ledger l;
-    int64_t init, first;
 
-    ledger_run_in(&r->predicted.e.schedules, IN(in), &l);
-    init = l.phase[SCHED_INIT].bytes;
-    first = l.phase[SCHED_FIRST].bytes;
-    return r->o.steps > 1 ? l.peak.bytes : init > first ? init : first;
+    ledger_run_in(r->o.comm == COMM_NULL ? train_schedules(r->train) : &r->predicted.e.schedules, IN(in), &l);
+    return peak_of(r, &l);
 }
 
-int64_t predict_held(const struct predicted *p)
+int64_t predict_held(const struct dpxrun *r)
 {
+    const struct predicted *p = &r->predicted;
     const struct overhead *o = &p->e.m.overhead;
 
+    if (r->o.comm == COMM_NULL && r->o.rank != p->e.m.rank)
+        return -1;
     return p->t.held_bytes < 0 ? -1 : p->t.held_bytes - o->by[OVERHEAD_ALLOCATED] - o->by[OVERHEAD_OUTSIDE];
 }
 

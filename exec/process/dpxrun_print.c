@@ -78,9 +78,9 @@ static void print_memory(const struct dpxrun *r)
     const struct predicted *p = &r->predicted;
     const struct measured *m = &r->measured;
 
-    printf("memory, rank %" PRId64 "\n", m->rank);
+    printf("memory, rank %" PRId64 "\n", predict_shown_rank(r));
     row_bytes("allocated, peak", predict_allocated(r), m->allocated[m->rank]);
-    row_bytes("held, peak", predict_held(p), m->held[m->rank]);
+    row_bytes("held, peak", predict_held(r), m->held[m->rank]);
     for (enum space in = SPACE_PINNED; in < NSPACE; in++) {
         char what[40];
         snprintf(what, sizeof what, "%s, allocated, peak", space_name(in));
@@ -162,8 +162,12 @@ static void print_table(const struct dpxrun *r)
            strategy_name(r->here.strategy), dialect_name(r->here.dialect), r->here.cluster.world_size,
            r->here.cluster.world_size == 1 ? "" : "s", m->n, m->n == 1 ? "" : "s", last->tokens,
            train_about_data(r->train));
-    printf("loss %.4f at first, %.4f at last", first->loss, last->loss);
-    if (!isnan(entropy))
+    bool elsewhere = r->o.comm == COMM_NULL && isnan(first->loss);
+    if (elsewhere)
+        printf("no loss: another rank has it");
+    else
+        printf("loss %.4f at first, %.4f at last", first->loss, last->loss);
+    if (!isnan(entropy) && !elsewhere)
         printf(" (the data's entropy, its floor: %.4f)", entropy);
     printf("; %.0f tokens/s\n\n  %-28s %14s %14s\n", (double)last->tokens / m->median_s, "", "predicted", "measured");
     print_memory(r);
@@ -270,8 +274,8 @@ static json_t *memory_json(const struct dpxrun *r)
 {
     const struct measured *m = &r->measured;
     const struct predicted *p = &r->predicted;
-    json_t *j = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "rank", (json_int_t)m->rank, "device_peak_bytes",
-                          bytes(m->held[m->rank]), "predicted_peak_bytes", bytes(predict_held(p)),
+    json_t *j = json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "rank", (json_int_t)predict_shown_rank(r), "device_peak_bytes",
+                          bytes(m->held[m->rank]), "predicted_peak_bytes", bytes(predict_held(r)),
                           "allocated_peak_bytes", bytes(m->allocated[m->rank]), "predicted_allocated_peak_bytes",
                           bytes(predict_allocated(r)), "process_peak_bytes", bytes(m->process[m->rank]),
                           "predicted_process_bytes", bytes(p->process_bytes));

@@ -118,7 +118,7 @@ static int begin(struct dpxrun *r, const char *plan, const char *options)
                                .plan = plan, .options = options, .world_size = r->here.cluster.world_size,
                                .seed = r->o.seed };
     struct run_predicted pred = { .basis = basis_name(p->t.basis), .step_s = p->t.line.step_s, .low_s = p->t.low_s,
-                                  .high_s = p->t.high_s, .rank = p->e.m.rank, .held_bytes = predict_held(p),
+                                  .high_s = p->t.high_s, .rank = p->e.m.rank, .held_bytes = predict_held(r),
                                   .allocated_bytes = predict_allocated(r),
                                   .process_bytes = train_predicted_process(r->train), .comm = comm, .phase = phase,
                                   .ncomm = n, .nphase = predict_phases(r) };

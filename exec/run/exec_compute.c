@@ -47,11 +47,13 @@ void executor_compute_reset(struct executor *x)
         x->flight[i] = (struct flight){ -1, -1, -1 };
 }
 
+static bool is_block(enum piece_id id) { return piece_is_block(id) || id == PIECE_BLOCK_SPLIT; }
+
 static struct context *context_of(const struct executor *x, const struct op *o, enum piece_id id, int block)
 {
     struct context *of_step = &x->ctx[x->staged ? o->step * x->nctx : 0];
 
-    return &of_step[piece_is_block(id) ? CTX_BLOCK0 + block : id == PIECE_EMBED ? CTX_EMBED : CTX_HEAD];
+    return &of_step[is_block(id) ? CTX_BLOCK0 + block : id == PIECE_EMBED ? CTX_EMBED : CTX_HEAD];
 }
 
 static struct flight *flight_of(const struct executor *x, const struct op *o)
@@ -156,7 +158,7 @@ static bool reads_parameters(const struct kernel *k)
 {
     switch ((enum kernel_fn)k->fn) {
     case FN_EMBED: case FN_POSITIONS: case FN_NORM: case FN_LINEAR: case FN_NORM_BACK: case FN_LINEAR_DX:
-    case FN_EMBED_ROWS: case FN_LINEAR_PART: case FN_RESIDUAL:
+    case FN_EMBED_ROWS: case FN_LINEAR_PART: case FN_RESIDUAL: case FN_NORM_BACK_KEPT:
         return true;
     default:
         return false;
@@ -208,7 +210,7 @@ static struct view *destination(const struct segment *g, int tensor)
     return NULL;
 }
 
-static enum dtype grad_dtype(const struct executor *x)
+enum dtype executor_grad_dtype(const struct executor *x)
 {
     return x->recipe.autocast ? DT_FP32 : x->recipe.used;
 }
@@ -231,7 +233,7 @@ static int64_t new_grad(const struct segment *g, int tensor)
 {
     struct executor *x = g->x;
 
-    return executor_take(x, grad_bytes(x, tensor, grad_dtype(x)), (enum category)g->op->u.compute.grads);
+    return executor_take(x, grad_bytes(x, tensor, executor_grad_dtype(x)), (enum category)g->op->u.compute.grads);
 }
 
 /* Where kernel k leaves the gradient of one tensor; *own: memory that is given back after it. */
@@ -243,7 +245,7 @@ static int grad_place(const struct segment *g, const struct kernel *k, int tenso
     struct view *to = destination(g, tensor);
     int64_t at;
 
-    *out = (struct grad_out){ .dt = grad_dtype(x), .into = GRAD_SET, .wanted = true };
+    *out = (struct grad_out){ .dt = executor_grad_dtype(x), .into = GRAD_SET, .wanted = true };
     if (!to && !is_tied_head(g, k))
         return fail("the schedule's entry \"%s\" has no buffer for the gradient of %s", g->op->what,
                     tensor_of(x, tensor)->name);
@@ -287,6 +289,7 @@ static bool makes_gradient(const struct segment *g, const struct kernel *k, bool
 {
     switch ((enum kernel_fn)k->fn) {
     case FN_NORM_BACK: case FN_EMBED_BACK: case FN_EMBED_ROWS_BACK: case FN_POSITIONS_BACK:
+    case FN_GRAD_KEPT:
         return true;
     case FN_LINEAR_DB:
         return bias;
@@ -359,16 +362,34 @@ static int issue_kernel(const struct segment *g, const struct kernel *k)
     return 0;
 }
 
+/* From the other of a V's two stages on this rank; the edge of the stage that had it has nothing to do. */
+static void hand_over(struct executor *x, const struct op *o, enum piece_id id, enum pass pass)
+{
+    struct flight *here = flight_of(x, o), *there = &x->flight[!o->chunk * x->steps + o->step];
+    bool comes = id == (pass == PASS_FORWARD ? PIECE_RECEIVED : PIECE_SENT);
+    int64_t *to = pass == PASS_FORWARD ? &here->handed : &here->dx, *from = pass == PASS_FORWARD ? &there->handed : &there->dx;
+
+    if (!comes)
+        return;
+    assert(*to < 0 && *from >= 0);
+    *to = *from;
+    *from = -1;
+}
+
 int executor_issue_compute(struct executor *x, const struct op *o, int64_t iteration)
 {
     enum piece_id id = (enum piece_id)o->u.compute.piece;
-    bool block = piece_is_block(id);
+    bool block = is_block(id);
     int number = o->unit + o->unit_by * (int)iteration;
     struct segment g = { .x = x, .op = o, .piece = &x->s->program.piece[id], .id = id,
                          .pass = (enum pass)o->u.compute.pass,
                          .block = block ? number : id == PIECE_EMBED ? -1 : -2,
                          .ctx = context_of(x, o, id, number), .flight = flight_of(x, o) };
 
+    if (o->flags & OPF_LOCAL) {
+        hand_over(x, o, id, g.pass);
+        return 0;
+    }
     views_clear(&x->reads);
     views_clear(&x->writes);
     views_of(x, o, iteration, ACT_READ, &x->reads);

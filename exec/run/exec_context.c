@@ -13,6 +13,16 @@ bool exec_context_is(const struct executor *x) { return x->a.share && x->a.share
 
 /* ---- positions: run by run, sample by sample ---- */
 
+int64_t exec_context_position(const struct executor *x, int64_t row, int64_t *n)
+{
+    struct local_positions whole = { 1, x->p->seq, { 0 } };
+    struct local_positions at = exec_context_is(x) ? local_share_positions(x->p, x->a.share) : whole;
+    int64_t i = row / at.run % at.runs, in = row % at.run;
+
+    *n = at.run - in;
+    return at.first[i] + in;
+}
+
 /* f on run i of a sample, whose first row is `row`. */
 typedef int each_run(const struct kernel_call *c, struct kernels *k, const struct attention *a, int64_t row, int64_t first);
 
@@ -40,20 +50,13 @@ static int rotate(const struct kernel_call *c, struct kernels *k, const struct a
     return kernels_ops(k)->rotary(k, a, c->x->p->model.rotary_dim, c->x->inv_freq, qkv, back);
 }
 
-static int add_positions(const struct kernel_call *c, struct kernels *k, const struct attention *a, int64_t row, int64_t first)
-{
-    int64_t h = c->x->p->model.hidden;
-
-    return kernels_ops(k)->embed_positions(k, a->seq, h, a->seq, (const char *)c->param[0] + first * h * dtype_bytes(c->param_dt),
-                                           c->param_dt, offset(c->at[SLOT_Y], row * h, a->at), a->at, NULL);
-}
-
 static int sum_positions(const struct kernel_call *c, struct kernels *k, const struct attention *a, int64_t row, int64_t first)
 {
     int64_t h = c->x->p->model.hidden;
     const struct grad_out *g = &c->grad[0];
+    void *dx = c->at[c->at[SLOT_DGATHERED] ? SLOT_DGATHERED : SLOT_DX];
 
-    return kernels_ops(k)->embed_positions_back(k, a->seq, h, a->seq, a->seq, offset(c->at[SLOT_DX], row * h, a->at), a->at,
+    return kernels_ops(k)->embed_positions_back(k, a->seq, h, a->seq, a->seq, offset(dx, row * h, a->at), a->at,
                                                 offset(g->p, first * h, g->dt), g->dt, GRAD_ADD);
 }
 
@@ -239,7 +242,6 @@ int exec_context_run(const struct kernel_call *c, struct kernels *k, const struc
 
     switch ((enum kernel_fn)c->k->fn) {
     case FN_ROTARY: case FN_ROTARY_BACK: return for_each_run(c, k, a, rotate);
-    case FN_POSITIONS:                   return for_each_run(c, k, a, add_positions);
     case FN_POSITIONS_BACK:              return positions_back(c, k, a);
     case FN_KEYS:                        return take_keys(c, k, a);
     case FN_ATTENTION_PART:

@@ -176,9 +176,12 @@ static int residual(const struct kernel_call *c, struct kernels *k)
                                     c->param_dt, residual_of(c, at->role), &d);
 }
 
-/* The gradient of what a half added to the residual, of this rank's positions: through its dropout, or the residual's. */
+/* The gradient of what a half added to the residual, of this rank's positions: through its dropout or kept for
+ * later, or the residual's. */
 static void *own_output_grad(const struct kernel_call *c, const struct linear_place *at)
 {
+    if (at->role == ROLE_ATTN_OUT && c->at[SLOT_DY_OUT])
+        return c->at[SLOT_DY_OUT];
     return at->dy == SLOT_DX && c->at[SLOT_DY] ? c->at[SLOT_DY] : c->at[at->dy];
 }
 
@@ -254,6 +257,37 @@ static int norm_back(const struct kernel_call *c, struct kernels *k)
                                      c->grad[1].wanted ? c->grad[1].p : NULL, c->grad[0].dt, c->grad[0].into);
 }
 
+/* Where the gradients of a norm's parameters wait: the weight's, the bias's behind it. */
+static void *kept_grads(const struct kernel_call *c)
+{
+    return c->at[c->k->role == ROLE_NORM_MLP ? SLOT_DNORM2 : SLOT_DNORM1];
+}
+
+static int norm_back_kept(const struct kernel_call *c, struct kernels *k)
+{
+    const struct model *m = &c->x->p->model;
+    enum dtype gt = executor_grad_dtype(c->x);
+    struct kernel_call kept = *c;
+    bool bias = m->norm == NORM_LAYER;
+
+    kept.grad[0] = (struct grad_out){ .p = kept_grads(c), .dt = gt, .into = GRAD_SET, .wanted = true };
+    kept.grad[1] = (struct grad_out){ .p = offset(kept_grads(c), m->hidden, gt), .dt = gt, .into = GRAD_SET, .wanted = bias };
+    return norm_back(&kept, k);
+}
+
+static int grad_kept(const struct kernel_call *c, struct kernels *k)
+{
+    enum dtype gt = executor_grad_dtype(c->x);
+    int64_t h = c->x->p->model.hidden;
+
+    for (int b = 0; b < 2; b++)
+        if (c->grad[b].wanted &&
+            kernels_ops(k)->copy(k, h, c->grad[b].p, c->grad[b].dt, offset(kept_grads(c), b * h, gt), gt, 1,
+                                 c->grad[b].into == GRAD_ADD) < 0)
+            return -1;
+    return 0;
+}
+
 /* ---- the ends ---- */
 
 /* The first row of the vocabulary that is this rank's, and columns of the logits: as local_share.h deals them out. */
@@ -313,11 +347,11 @@ static int positions(const struct kernel_call *c, struct kernels *k)
     if (c->at[SLOT_PARTIAL] && kernels_ops(k)->copy(k, rows(c) * h, x, at, offset(c->at[SLOT_PARTIAL], row * h, at), at,
                                                     1, false) < 0)
         return -1;
-    if (!is_sequence(c->x))
+    if (!is_sequence(c->x) && !exec_context_is(c->x))
         return kernels_ops(k)->embed_positions(k, end, h, p->seq, c->param[0], c->param_dt, x, at, &d);
     for (; row < end; row += n, x += n * h * dtype_bytes(at), d.first += n * h) {
-        n = p->seq - row % p->seq < end - row ? p->seq - row % p->seq : end - row;
-        const char *table = (const char *)c->param[0] + row % p->seq * h * dtype_bytes(c->param_dt);
+        const char *table = (const char *)c->param[0] + exec_context_position(c->x, row, &n) * h * dtype_bytes(c->param_dt);
+        n = n < end - row ? n : end - row;
         if (kernels_ops(k)->embed_positions(k, n, h, n, table, c->param_dt, x, at, &d) < 0)
             return -1;
     }
@@ -421,10 +455,11 @@ static int output_back(const struct kernel_call *c, struct kernels *k)
     const struct plan *p = c->x->p;
     int64_t n = rows(c) * p->model.hidden;
     struct dropout d = output_dropout(c, c->k->half);
+    void *dy = !c->k->half && c->at[SLOT_DY_OUT] ? c->at[SLOT_DY_OUT] : c->at[SLOT_DY];
 
-    if (kernels_ops(k)->copy(k, n, c->at[SLOT_DY], act_dtype(c), c->at[SLOT_DX], act_dtype(c), 1, false) < 0)
+    if (kernels_ops(k)->copy(k, n, dy, act_dtype(c), c->at[SLOT_DX], act_dtype(c), 1, false) < 0)
         return -1;
-    return kernels_ops(k)->dropout_back(k, n, c->at[SLOT_DY], act_dtype(c), &d);
+    return d.p > 0 ? kernels_ops(k)->dropout_back(k, n, dy, act_dtype(c), &d) : 0;
 }
 
 /* Samples from s on, as many as a->batch. */
@@ -503,6 +538,8 @@ int executor_kernel_run(const struct kernel_call *c)
     case FN_EMBED_BACK:      return embed_back(c, k);
     case FN_POSITIONS_BACK:  return exec_context_is(c->x) ? context_run(c, k) : positions_back(c, k);
     case FN_NORM_BACK:       return norm_back(c, k);
+    case FN_NORM_BACK_KEPT:  return norm_back_kept(c, k);
+    case FN_GRAD_KEPT:       return grad_kept(c, k);
     case FN_LINEAR_DW:       return linear_dw(c, k);
     case FN_LINEAR_DX:       return linear_dx(c, k);
     case FN_OUTPUT_BACK:     return output_back(c, k);

@@ -169,6 +169,9 @@ void executor_put(struct executor *x, const struct op *o, int (*run)(struct task
 
 /* ---- exec_compute.c ---- */
 
+/* What kernels leave gradients of parameters in, where they have memory of their own. */
+enum dtype executor_grad_dtype(const struct executor *x);
+
 int  executor_compute_open(struct executor *x);
 void executor_compute_close(struct executor *x);
 void executor_compute_reset(struct executor *x);       /* nothing is anywhere */

@@ -18,7 +18,7 @@
 enum kind { NOTE_ASK, NOTE_ANSWER, NOTE_FAILED, NOTE_BYE };
 
 /* Where a rank is, or why it failed. */
-struct note { int kind; double idle; char host[64]; char text[448]; };
+struct note { int kind; double idle; char host[128]; char text[448]; };
 
 /* owed: is to be sent once what was sent before has left; -1 nothing. */
 struct peer { bool asked; double heard; struct note last, out; int owed; MPI_Request sent; };
@@ -419,8 +419,10 @@ void watchdog_start(void)
     alarm((unsigned)timeout() + 8 + later(rank));
 }
 
-static int begin(struct watchdog *w, MPI_Comm control)
+static int begin(struct watchdog *w, MPI_Comm control, const char *stage)
 {
+    size_t named;
+
     if (MPI_Comm_dup(control, &w->comm) != MPI_SUCCESS)
         return fail("MPI_Comm_dup failed");
     MPI_Comm_set_name(w->comm, "dpx watchdog");
@@ -431,6 +433,9 @@ static int begin(struct watchdog *w, MPI_Comm control)
     if (!w->peer)
         return fail("out of memory for the watchdog");
     gethostname(w->here.host, sizeof w->here.host - 1);
+    named = strlen(w->here.host);
+    if (stage)
+        snprintf(w->here.host + named, sizeof w->here.host - named, " (%s)", stage);
     w->now = w->since = w->asked = lanes_now();
     for (int r = 0; r < w->world; r++)
         w->peer[r] = (struct peer){ .heard = w->now, .owed = -1, .sent = MPI_REQUEST_NULL };
@@ -450,7 +455,7 @@ static void release(struct watchdog *w)
     free(w);
 }
 
-struct watchdog *watchdog_open(MPI_Comm control)
+struct watchdog *watchdog_open(MPI_Comm control, const char *stage)
 {
     struct watchdog *w = calloc(1, sizeof *w);
     pthread_condattr_t monotonic;
@@ -465,7 +470,7 @@ struct watchdog *watchdog_open(MPI_Comm control)
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&w->change, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (begin(w, control) == 0)
+    if (begin(w, control, stage) == 0)
         return w;
     release(w);
     return NULL;

@@ -1,7 +1,7 @@
 /* watchdog.h -- ranks never hang: the rank that notices that the job cannot go on says which rank is at
  * fault, in one line, and ends it.
  *
- *     struct watchdog *w = watchdog_open(control);         (every rank)
+ *     struct watchdog *w = watchdog_open(control, NULL);         (every rank)
  *     watchdog_follow(w, lanes);
  *     watchdog_rest(w, false); ... a step ... watchdog_rest(w, true);
  *     watchdog_close(w);                                   (every rank)
@@ -26,8 +26,9 @@ struct watchdog;
 /* Before MPI_Init: should the ranks not find each other in the time, this process says so and ends.
  * Until watchdog_open(). */
 void watchdog_start(void);
-/* Watches until it is closed, resting.  NULL with the reason reported. */
-struct watchdog *watchdog_open(MPI_Comm control);
+/* Watches until it is closed, resting.  `stage`: which of a pipeline's the rank has, in words, to name it by; NULL.
+ * NULL with the reason reported. */
+struct watchdog *watchdog_open(MPI_Comm control, const char *stage);
 /* Waits, briefly, for the other ranks' to be closed.  Accepts NULL. */
 void watchdog_close(struct watchdog *w);
 

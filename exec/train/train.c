@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <math.h>
 #include <mpi.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -253,9 +254,28 @@ static int open_schedules(struct train *t, int rank)
     return t->own ? lower(t->a.plan, rank, &t->s) : -1;
 }
 
+/* "stage 2 of 8", "stages 1, 5 of 8"; NULL: the plan is no pipeline. */
+static const char *stage_words(const struct plan *p, int64_t rank, char *to, size_t size)
+{
+    struct mesh m = plan_mesh(p);
+    struct pipeline pipe = { p->parallel.pipeline_schedule, (int)m.size[AXIS_PIPE], (int)mesh_digit(&m, rank, AXIS_PIPE),
+                             (int)p->parallel.virtual_stages, (int)p->accumulation };
+    size_t n;
+
+    if (pipe.ranks == 1)
+        return NULL;
+    n = (size_t)snprintf(to, size, "stage%s", pipe.chunks > 1 ? "s" : "");
+    for (int c = 0; c < pipe.chunks && n < size; c++)
+        n += (size_t)snprintf(to + n, size - n, "%s %d", c ? "," : "", pipeline_stage(&pipe, pipe.rank, c));
+    if (n < size)
+        snprintf(to + n, size - n, " of %d", pipe.ranks * pipe.chunks);
+    return to;
+}
+
 static int open_all(struct train *t, struct train_refusal *why)
 {
     int rank = t->a.rank;
+    char stage[64];
 
     if (!t->a.null) {
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -263,7 +283,7 @@ static int open_all(struct train *t, struct train_refusal *why)
             return -1;
         MPI_Comm_set_name(t->control, "dpx control");
         MPI_Comm_set_errhandler(t->control, MPI_ERRORS_RETURN);
-        t->dog = watchdog_open(t->control);
+        t->dog = watchdog_open(t->control, stage_words(t->a.plan, rank, stage, sizeof stage));
         if (train_agree(t, !t->dog) < 0)
             return -1;
     }

@@ -89,14 +89,15 @@ static int check_context(const struct plan *p)
         return fail("dropout: dpxrun has none with parallel.context, whose ranks have parts of a sample");
     return 0;
 }
+
 /* Backward in two halves needs kernels that keep what arrives at each weight. */
 static int check_pipeline(const struct plan *p)
 {
     enum pipeline_kind kind = p->parallel.pipeline_schedule;
 
-    if (p->parallel.pipeline > 1 && pipeline_splits(kind))
-        return fail("parallel.pipeline_schedule: %s is planned only (dpxplan): dpxrun has no kernels that compute weights' "
-                    "gradients apart", pipeline_name(kind));
+    if (p->parallel.pipeline > 1 && p->parallel.tensor > 1 && pipeline_splits(kind))
+        return fail("parallel.pipeline_schedule: %s with parallel.tensor is planned only (dpxplan): dpxrun has no kernels that "
+                    "compute the gradients of a cut block's weights apart", pipeline_name(kind));
     return 0;
 }
 

@@ -48,6 +48,8 @@ static const char *const sharding_words[]  = { "FULL_SHARD", "SHARD_GRAD_OP", "N
                                                "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", NULL };
 static const char *const gather_words[]    = { "loss", "logits", NULL };
 static const char *const optimizer_words[] = { "adamw", NULL };
+static const char *const optim_words[]     = { "adamw", "sgd", "adafactor", "adamw_bnb_8bit", "lion_32bit", "lion_8bit",
+                                               "adamw_torch_8bit", "adamw_torch_4bit", NULL };
 static const char *const device_words[]    = { "none", "cpu", "nvme", NULL };
 static const char *const context_words[]   = { "all-gather", "ring", "ulysses", NULL };
 static const char *const pipeline_words[]  = { "gpipe", "1f1b", "interleaved", "looped-bfs", "zb1p", "zbv", "dualpipev", NULL };
@@ -124,8 +126,11 @@ static const struct knob rows[] = {
       USUAL(reduce_dtype, "what the framework reduces in"),
       TITAN("--training.mixed-precision-reduce", titan_reduce, "mixed_precision_reduce is float32 only"),
       .about = "number format of gradient reductions" },
-    { "", "optimizer", .type = KNOB_FIXED, .words = optimizer_words, .cells = ALL,
-      .about = "the only optimizer so far" },
+    { "", "optimizer", WORD(optimizer, optim_words, OPTIMIZER_ADAMW), .cells = DDP_TORCH | FSDP2, .label = ", %s",
+      ACCELERATE_HAS(OPTIMIZER_ADAMW, "the optimizer is in the training script"), TITAN_HAS(OPTIMIZER_ADAMW, "its optimizers are Adam and AdamW"),
+      .about = "transformers' optim: torch's (sgd with momentum), bitsandbytes' in 8 bits (of DDP), torchao's in 8 and 4" },
+    { "", "optimizer", .type = KNOB_FIXED, .words = optimizer_words, .cells = ALL & ~(DDP_TORCH | FSDP2),
+      .about = "the only optimizer of the cell so far" },
     { "", "optimizer_form", WORD(optimizer_form, form_words, OPTIMIZER_FOREACH), .cells = DDP_TORCH | ZRO | FSDP2 | FSDP1,
       TRIES(19, OPTIMIZER_FOREACH, OPTIMIZER_FUSED), .label = ", AdamW %s", TITAN("--optimizer.implementation", titan_form),
       .about = "torch.optim.AdamW's: a kernel for each operation on all tensors, one for all, or one for each tensor" },

@@ -92,8 +92,6 @@ static int check_paper_tensor(const struct plan *p, const char *where)
         return fail("%s: kernels: in dialect paper parallel.tensor is modelled for \"dpx\"", where);
     if (p->strategy == STRAT_DP)
         return fail("%s: parallel.tensor: a parameter server with it is not modelled yet", where);
-    if (p->deterministic)
-        return fail("%s: deterministic: with parallel.tensor it is not modelled yet", where);
     if (m->parallel || m->norm_place != NORM_FIRST || embed_norm)
         return fail("%s: parallel.tensor: %s: it is modelled for two norms, each before its half of a block", where, m->name);
     return 0;

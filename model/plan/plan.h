@@ -34,7 +34,10 @@ enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_
  * FUSED: flash-attn's kernel; CHUNKED: torchtune's; FUSED_LINEAR: Liger-Kernel's, without logits; COMPILED: torchtitan's
  * under torch.compile() (compile.components "loss", since 2025). */
 enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, NLOSS };
-/* torch.optim.AdamW(foreach=True), (fused=True), (foreach=False). */
+/* Words and sources: model/lower/common/optimizer.h. */
+enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_SGD, OPTIMIZER_ADAFACTOR, OPTIMIZER_BNB_ADAMW8, OPTIMIZER_BNB_LION, OPTIMIZER_BNB_LION8,
+                 OPTIMIZER_AO_ADAMW8, OPTIMIZER_AO_ADAMW4, NOPTIMIZER };
+/* torch.optim.AdamW(foreach=True), (fused=True), (foreach=False); of SGD likewise. */
 enum optimizer_form { OPTIMIZER_FOREACH, OPTIMIZER_FUSED, OPTIMIZER_LOOP, NOPTIMIZER_FORM };
 /* What the host keeps of a block from forward to backward. */
 enum activation_offload {
@@ -170,6 +173,7 @@ struct plan {
     double         clip;            /* global gradient norm, 0: no clipping */
     double         dropout;
     enum loss_kind loss;
+    enum optimizer optimizer;
     enum optimizer_form optimizer_form;
     enum recompute recompute;
     int64_t        recompute_interval;  /* every k-th block is recomputed; 1: all */

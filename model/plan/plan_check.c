@@ -450,6 +450,30 @@ static int check_paper_offload(const struct plan *p, const char *where)
     return 0;
 }
 
+/* ---- optimizers ---- */
+
+static int check_optimizer(const struct plan *p, const char *where)
+{
+    bool bnb = p->optimizer >= OPTIMIZER_BNB_ADAMW8 && p->optimizer <= OPTIMIZER_BNB_LION8;
+    const char *word;
+
+    if (p->optimizer == OPTIMIZER_ADAMW || !has_key(p, "", "optimizer_form"))
+        return 0;
+    word = knob_words("optimizer")[p->optimizer];
+    if (p->strategy == STRAT_FSDP && (bnb || p->optimizer == OPTIMIZER_ADAFACTOR))
+        return fail("%s: optimizer: %s of FSDP2's sharded tensors (DTensor) is not modelled: take adamw, sgd or adamw_torch_8bit, "
+                    "or strategy ddp", where, word);
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: optimizer: kernels \"dpx\" update by adamw only", where);
+    if (p->optimizer != OPTIMIZER_SGD && p->optimizer_form != OPTIMIZER_FOREACH)
+        return fail("%s: optimizer_form: %s has one form: leave it out", where, word);
+    if (plan_recipe(p).kept != DT_FP32)
+        return fail("%s: optimizer: %s of parameters in %s is not modelled yet", where, word, dtype_name(plan_recipe(p).kept));
+    if (p->fsdp.cpu_offload && has_key(p, "fsdp", "cpu_offload"))
+        return fail("%s: optimizer: with fsdp.cpu_offload only adamw is modelled", where);
+    return 0;
+}
+
 /* ---- what trains ---- */
 
 static bool same_training(const struct training *a, const struct training *b)
@@ -507,7 +531,7 @@ int plan_check(const struct plan *p, const char *where)
         || check_derived(p, where) < 0 || check_common(p, where) < 0
         || check_unit(p, where) < 0 || check_group(p, where) < 0 || check_ddp(p, where) < 0
         || check_model_dtype(p, where) < 0 || check_fsdp_dtype(p, where) < 0 || check_fsdp1_offload(p, where) < 0 || check_loss(p, where) < 0 || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0
-        || check_train(p, where) < 0)
+        || check_train(p, where) < 0 || check_optimizer(p, where) < 0)
         return -1;
     return check_deepspeed(p, where) < 0 || check_paper_offload(p, where) < 0 ? -1 : check_ds_offload(p, where);
 }

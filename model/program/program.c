@@ -231,6 +231,20 @@ int piece_places(struct piece *out, enum pass pass, const struct place *places)
     return 0;
 }
 
+void piece_give_pass(struct piece *from, enum pass pass, struct piece *to)
+{
+    to->split = from->split;
+    to->kernels[pass] = from->kernels[pass];
+    to->nkernels[pass] = from->nkernels[pass];
+    to->places[pass] = from->places[pass];
+    to->collectives[pass] = from->collectives[pass];
+    to->ncollectives[pass] = from->ncollectives[pass];
+    to->flops[pass] = from->flops[pass];
+    from->kernels[pass] = NULL;
+    from->places[pass] = NULL;
+    from->collectives[pass] = NULL;
+}
+
 void program_free(struct program *g)
 {
     for (int i = 0; i < NPIECE; i++)
@@ -261,6 +275,18 @@ static bool fits_64_bits(const struct plan *p)
     return true;
 }
 
+/* What a pipeline needs beside. */
+static int add_stages(const struct plan *whole, const struct local_model *local, struct program *out)
+{
+    bool own = whole->kernels == KERNELS_DPX && whole->parallel.tensor == 1;
+
+    if (program_add_edges(whole, out) < 0)
+        return -1;
+    if (!pipeline_splits(whole->parallel.pipeline_schedule))
+        return 0;
+    return own ? program_add_split_dpx(local, out) : program_add_split(whole, out);
+}
+
 /* Of one rank of the plan with one stage and its positions alone. */
 static int build_for(const struct plan *whole, const struct plan *p, int64_t rank, struct program *out)
 {
@@ -269,16 +295,12 @@ static int build_for(const struct plan *whole, const struct plan *p, int64_t ran
     if (local_model_of(p, rank, &local) < 0)
         return -1;
     int rc = p->kernels == KERNELS_DPX ? program_build_dpx(&local, whole->parallel.pipeline > 1, out) : program_build_torch(&local, out);
+    if (rc == 0 && whole->parallel.pipeline > 1)
+        rc = add_stages(whole, &local, out);
     local_model_free(&local);
     if (rc < 0) {
         program_free(out);
         return rc;
-    }
-    if (whole->parallel.pipeline > 1
-        && (program_add_edges(whole, out) < 0
-            || (pipeline_splits(whole->parallel.pipeline_schedule) && program_add_split(whole, out) < 0))) {
-        program_free(out);
-        return -1;
     }
     for (int i = 0; i < NPIECE; i++)
         out->ncollectives += out->piece[i].ncollectives[PASS_FORWARD] + out->piece[i].ncollectives[PASS_BACKWARD];

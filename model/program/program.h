@@ -52,6 +52,8 @@ enum kernel_fn {
      * the sum, that product's bias, cross-entropy of cut logits. */
     FN_EMBED_ROWS, FN_EMBED_ROWS_BACK, FN_LINEAR_PART, FN_RESIDUAL, FN_LINEAR_DB,
     FN_LOGITS_MOST, FN_LOGITS_LABEL, FN_LOGITS_SUM, FN_LOGITS_LOSS, FN_LOGITS_WHOLE,
+    FN_NORM_BACK_KEPT,              /* its parameters' gradients wait in a place, until FN_GRAD_KEPT hands them out */
+    FN_GRAD_KEPT,
     /* Of context-parallel ranks (program_dpx_context.c). */
     FN_KEYS,                        /* k and v in one piece, to be sent */
     FN_ATTENTION_PART,              /* the queries meet the keys of step `step`; added to what steps before left */
@@ -81,6 +83,8 @@ enum slot {
     /* An all-to-all's parts; all positions of the rank's heads. */
     SLOT_SENT, SLOT_CAME, SLOT_QKV_HEADS, SLOT_ATTN_HEADS, SLOT_DA_HEADS, SLOT_DQKV_HEADS,
     SLOT_LABELS,                    /* where another stage of a pipeline has the ids */
+    /* Of a backward in two halves: the gradient of attention's output, and those of norms' parameters, which wait. */
+    SLOT_DY_OUT, SLOT_DNORM1, SLOT_DNORM2,
     NSLOT
 };
 

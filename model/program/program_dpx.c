@@ -119,8 +119,7 @@ void dpx_norm_back(struct dpx *d, const char *name, enum tensor_role role, int w
     dpx_gone(d, &d->k.stats[which]);
 }
 
-void dpx_linear_back(struct dpx *d, const struct gemm_names *names, enum tensor_role role, int64_t n,
-                     int64_t k, int *x, int *dx, enum slot dx_slot)
+void dpx_linear_dw(struct dpx *d, const struct gemm_names *names, enum tensor_role role, int64_t n, int64_t k, int *x)
 {
     dpx_use(d, role);
     dpx_gemm(d, FN_LINEAR_DW, names->dw, k, n, d->n);
@@ -129,10 +128,22 @@ void dpx_linear_back(struct dpx *d, const struct gemm_names *names, enum tensor_
     dpx_param_grad(d, role, false, n * k);
     if (x)
         dpx_gone(d, x);
+}
+
+void dpx_linear_dx(struct dpx *d, const struct gemm_names *names, enum tensor_role role, int64_t n, int64_t k, int *dx,
+                   enum slot dx_slot)
+{
     dpx_use(d, role);
     dpx_gemm(d, FN_LINEAR_DX, names->dx, d->n, k, n);
     if (!*dx)
         *dx = dpx_temp(d, dx_slot, d->n * k, d->e);
+}
+
+void dpx_linear_back(struct dpx *d, const struct gemm_names *names, enum tensor_role role, int64_t n,
+                     int64_t k, int *x, int *dx, enum slot dx_slot)
+{
+    dpx_linear_dw(d, names, role, n, k, x);
+    dpx_linear_dx(d, names, role, n, k, dx, dx_slot);
 }
 
 /* ---- pieces ---- */
@@ -183,6 +194,36 @@ static int build_block(struct dpx *d, struct piece *out, bool recomputed)
 
 int dpx_labels(struct dpx *d) { return d->stages ? dpx_temp(d, SLOT_LABELS, d->n, 4) : 0; }
 
+/* Forward's kernels are those of PIECE_BLOCK. */
+static int build_split_block(struct dpx *d, struct piece *out)
+{
+    int from;
+
+    d->block = 0;
+    memset(&d->k, 0, sizeof d->k);
+    tape_cut(&d->t);
+    d->k.x = dpx_hand_on(d, SLOT_X, d->r * d->h, d->e);
+    dpx_block_forward(d);
+    tape_cut(&d->t);
+    d->dx = dpx_temp(d, SLOT_DX, d->r * d->h, d->e);
+    from = d->t.nout;
+    out->split = dpx_split_block(d) - from;
+    return take(d, out, PASS_BACKWARD, from);
+}
+
+static void head_backward(struct dpx *d, struct dpx_head *h)
+{
+    if (d->ranks > 1)
+        dpx_cut_logits_back(d);
+    else
+        dpx_linear_back(d, GEMM("logits"), ROLE_HEAD, d->m->vocab, d->h, NULL, &d->dx, SLOT_DX);
+    dpx_gone(d, &h->logits);
+    dpx_gone(d, &h->losses);
+    dpx_gone(d, &h->y);
+    dpx_norm_back(d, "final norm backward", ROLE_NORM_FINAL, 0);     /* in place */
+    dpx_gone(d, &h->x);
+}
+
 static int build_ends(struct dpx *d, struct program *out)
 {
     const struct model *m = d->m;
@@ -228,15 +269,10 @@ static int build_ends(struct dpx *d, struct program *out)
 
     from = d->t.nout;
     d->dx = 0;
-    if (d->ranks > 1)
-        dpx_cut_logits_back(d);
+    if (d->split)
+        out->piece[PIECE_HEAD].split = dpx_split_head(d, &(struct dpx_head){ x, y, logits, losses }) - from;
     else
-        dpx_linear_back(d, GEMM("logits"), ROLE_HEAD, m->vocab, d->h, NULL, &d->dx, SLOT_DX);
-    dpx_gone(d, &logits);
-    dpx_gone(d, &losses);
-    dpx_gone(d, &y);
-    dpx_norm_back(d, "final norm backward", ROLE_NORM_FINAL, 0);     /* in place */
-    dpx_gone(d, &x);
+        head_backward(d, &(struct dpx_head){ x, y, logits, losses });
     if (take(d, &out->piece[PIECE_HEAD], PASS_BACKWARD, from) < 0)
         return -1;
 
@@ -277,18 +313,16 @@ static int check_described(const struct model *m)
                        m->name, what) : 0;
 }
 
-int program_build_dpx(const struct local_model *local, bool stages, struct program *out)
+static struct dpx *open_tape(const struct local_model *local, bool stages)
 {
     const struct plan *p = local->plan;
     const struct model *m = local->model;
-    struct dpx *d;
-    int rc = -1;
+    struct dpx *d = calloc(1, sizeof *d);
 
-    if (check_described(m) < 0)
-        return -1;
-    d = calloc(1, sizeof *d);
-    if (!d)
-        return fail("out of memory for a block program");
+    if (!d) {
+        fail("out of memory for a block program");
+        return NULL;
+    }
     d->p = p;
     d->m = m;
     d->e = dtype_bytes(plan_recipe(p).autocast ? p->precision : plan_recipe(p).used);
@@ -306,14 +340,49 @@ int program_build_dpx(const struct local_model *local, bool stages, struct progr
     tape_init(&d->t, 64);
     d->t.learning = true;               /* categories as given */
     d->t.tied = torch_piece_tensor(m, TENSOR_EMBED, ROLE_TOKENS, false);
-    if (build_ends(d, out) < 0 || build_block(d, &out->piece[PIECE_BLOCK], false) < 0)
-        goto out;
-    if (p->recompute != RECOMPUTE_NONE && build_block(d, &out->piece[PIECE_BLOCK_RECOMPUTED], true) < 0)
-        goto out;
-    out->boundary = round_up(d->r * d->h * d->e, 64);
-    rc = 0;
-out:
+    return d;
+}
+
+static void close_tape(struct dpx *d)
+{
     tape_free(&d->t);
     free(d);
+}
+
+int program_build_dpx(const struct local_model *local, bool stages, struct program *out)
+{
+    bool recomputes = local->plan->recompute != RECOMPUTE_NONE;
+    struct dpx *d;
+    int rc = -1;
+
+    if (check_described(local->model) < 0 || !(d = open_tape(local, stages)))
+        return -1;
+    if (build_ends(d, out) == 0 && build_block(d, &out->piece[PIECE_BLOCK], false) == 0 &&
+        (!recomputes || build_block(d, &out->piece[PIECE_BLOCK_RECOMPUTED], true) == 0))
+        rc = 0;
+    out->boundary = round_up(d->r * d->h * d->e, 64);
+    close_tape(d);
+    return rc;
+}
+
+/* Of the ends only the head's backward is another. */
+int program_add_split_dpx(const struct local_model *local, struct program *out)
+{
+    struct dpx *d = open_tape(local, true);
+    struct program ends = { 0 };
+    int rc;
+
+    if (!d)
+        return -1;
+    d->split = dpx_split_is(d);
+    if (!d->split) {
+        close_tape(d);
+        return program_add_split(local->plan, out);
+    }
+    rc = build_ends(d, &ends) < 0 ? -1 : build_split_block(d, &out->piece[PIECE_BLOCK_SPLIT]);
+    if (rc == 0)
+        piece_give_pass(&ends.piece[PIECE_HEAD], PASS_BACKWARD, &out->piece[PIECE_HEAD_SPLIT]);
+    program_free(&ends);
+    close_tape(d);
     return rc;
 }

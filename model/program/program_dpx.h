@@ -23,6 +23,7 @@ struct dpx {
     int64_t context;            /* ranks that share a sequence */
     int64_t ranks, r;           /* tensor-parallel ranks; positions of norms and residuals: r < n with `sequence` */
     bool    sequence;
+    bool    split;              /* backward in two halves */
     bool    stages;             /* the embedding has token ids alone, labels come with the loss */
     const struct model *whole;
     int     block;              /* TENSOR_EMBED, 0, TENSOR_HEAD */
@@ -56,6 +57,11 @@ void dpx_norm_back(struct dpx *d, const char *name, enum tensor_role role, int w
 void dpx_linear_back(struct dpx *d, const struct gemm_names *names, enum tensor_role role, int64_t n,
                      int64_t k, int *x, int *dx, enum slot dx_slot);
 
+/* The two by themselves. */
+void dpx_linear_dw(struct dpx *d, const struct gemm_names *names, enum tensor_role role, int64_t n, int64_t k, int *x);
+void dpx_linear_dx(struct dpx *d, const struct gemm_names *names, enum tensor_role role, int64_t n, int64_t k, int *dx,
+                   enum slot dx_slot);
+
 /* Tensor parallelism (Shoeybi et al. 2019, section 3; Korthikanti et al. 2022, section 4.2).  Where the model is not cut
  * these do nothing, and return 0. */
 /* The rank's positions in `from` become all in `into`: a temporary. */
@@ -88,6 +94,13 @@ struct kernel *dpx_attention(struct dpx *d, enum kernel_fn fn, const char *name,
 int  dpx_block_forward(struct dpx *d);
 void dpx_block_recompute(struct dpx *d);
 void dpx_block_backward(struct dpx *d);
+/* Attention's own backward: *da goes, the gradient of q, k and v comes. */
+int  dpx_block_attention_back(struct dpx *d, int *da);
+/* Backward in two halves, of a block and of the head, whose forward left these; returns the second's first kernel. */
+struct dpx_head { int x, y, logits, losses; };
+bool dpx_split_is(const struct dpx *d);      /* else there are no such kernels */
+int  dpx_split_block(struct dpx *d);
+int  dpx_split_head(struct dpx *d, struct dpx_head *h);
 /* Selective recompute: the attention's output and log-sum-exp are not kept. */
 void dpx_forget_attention(struct dpx *d);
 

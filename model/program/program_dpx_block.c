@@ -266,6 +266,7 @@ static void qk_norm_back(struct dpx *d)
     dpx_gone(d, &d->k.stats[4]);
 }
 
+/* Of one rank's attention. */
 static int attention_core_back(struct dpx *d, int *da)
 {
     dpx_attention(d, FN_ATTENTION_BACK, "attention backward", d->n * (5 * d->q + 4 * d->kv) * d->e, 2 * attention_flops(d),
@@ -275,6 +276,18 @@ static int attention_core_back(struct dpx *d, int *da)
     int *done[] = { &delta, da, &d->k.attn, &d->k.lse, &d->k.qk_normed };
     for (int i = 0; i < 5; i++)
         dpx_gone(d, done[i]);
+    return dqkv;
+}
+
+int dpx_block_attention_back(struct dpx *d, int *da)
+{
+    int dqkv = d->context > 1 ? dpx_context_attention_back(d, da) : attention_core_back(d, da);
+
+    if (d->m->position == POS_ROPE)
+        dpx_kernel(d, FN_ROTARY_BACK, "rotary backward", KC_ELEMENTWISE, 2 * d->n * (d->q + d->kv) * d->e);
+    if (d->m->qk_norm)
+        qk_norm_back(d);
+    dpx_gone(d, &d->k.qkv);
     return dqkv;
 }
 
@@ -291,12 +304,7 @@ static void attention_back(struct dpx *d)
     dpx_linear_back(d, GEMM("attention output"), ROLE_ATTN_OUT, d->h, d->q, NULL, &da, SLOT_DA);
     dpx_gone(d, &dy);
     dpx_gone(d, &all);
-    int dqkv = d->context > 1 ? dpx_context_attention_back(d, &da) : attention_core_back(d, &da);
-    if (d->m->position == POS_ROPE)
-        dpx_kernel(d, FN_ROTARY_BACK, "rotary backward", KC_ELEMENTWISE, 2 * d->n * (d->q + d->kv) * d->e);
-    if (d->m->qk_norm)
-        qk_norm_back(d);
-    dpx_gone(d, &d->k.qkv);
+    int dqkv = dpx_block_attention_back(d, &da);
     int dn = d->dn;
     d->dn = 0;
     all = dpx_gather(d, SLOT_NORM1, SLOT_GATHERED);

@@ -16,11 +16,16 @@ int piece_collectives(struct piece *out, enum pass pass, const struct collective
 /* And the places of these kernels, which begin at the first one's place0; after piece_take(). */
 int piece_places(struct piece *out, enum pass pass, const struct place *places);
 
+/* A pass becomes another piece's. */
+void piece_give_pass(struct piece *from, enum pass pass, struct piece *to);
+
 /* PIECE_RECEIVED and PIECE_SENT of a plan with a pipeline, once the other pieces are there.  0, or -1 reported. */
 int program_add_edges(const struct plan *p, struct program *out);
 
-/* Backwards in two halves, for schedules that have them.  0, or -1 reported. */
+/* Backwards in two halves, for schedules that have them: of kernels that autograd runs, and of those that tensor-parallel
+ * ranks share; of our own.  0, or -1 reported. */
 int program_add_split(const struct plan *p, struct program *out);
+int program_add_split_dpx(const struct local_model *local, struct program *out);
 
 /* The name of the tensor that a stage receives, or of the gradient. */
 enum { EDGE_TENSOR = 1 << 30 };

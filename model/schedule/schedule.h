@@ -182,6 +182,7 @@ enum {
     OPF_LOAD = 2,           /* initial weights appear in the parameters that it writes */
     OPF_ENGINE = 8,         /* a collective that copy engines run, not multiprocessors */
     OPF_HOOK = 4,           /* a collective that a Python hook issues, not C++ (a reducer, an executor) */
+    OPF_LOCAL = 8,          /* an edge between two stages of one rank: a tensor is handed over, not copied */
 };
 
 struct op {

@@ -113,6 +113,8 @@ static void print_result(const struct search_asked *a, const struct search_answe
     char text[SEARCH_SENTENCE];
     bool *front = room_new((size_t)r->nfit + 1, sizeof *front);
 
+    if (r->alone[0])
+        printf("data parallelism alone: %s; so over tensor, context and pipeline parallelism, too\n", r->alone);
     printf("%" PRId64 " plans considered", r->considered);
     if (r->cut > 0)
         printf(", %" PRId64 " cut by a memory bound", r->cut);
@@ -190,7 +192,7 @@ int cmd_search(int argc, char **argv)
         { 0 }
     };
     int rc = opts_parse("dpxplan search", "The fastest plan that fits, of DDP, ZeRO, FSDP, recompute and offload.  Tensor, context and pipeline\n"
-                        "parallelism (keys of \"parallel\") are searched with --grid.  Exits with 3 when none fits.", opts, argc, argv);
+                        "parallelism (keys of \"parallel\") are searched with --grid, or where nothing else fits.  Exits with 3 when none fits.", opts, argc, argv);
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;

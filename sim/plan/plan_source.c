@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "model/arch/training.h"
 #include "base/files.h"
 #include "base/size.h"
 #include "model/plan/knob.h"
@@ -284,7 +285,8 @@ json_t *plan_source_brief(const struct plan *p)
     struct parallel_options none;
     const struct knob *k;
 
-    plain.micro_batch = 0;          /* plan_defaults() keeps what is set */
+    plain.micro_batch = 0;          /* plan_defaults() keeps what is set, and what the model was made for */
+    plain.model.training = training_default();
     plan_defaults(&plain, p->strategy, p->dialect, p->precision);
     none = plain.parallel;
     plain.parallel = p->parallel;

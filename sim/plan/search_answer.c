@@ -122,13 +122,14 @@ json_t *search_answer_json(const struct search_asked *a, const struct search_ans
     char text[SEARCH_SENTENCE];
 
     search_why_words(r, s->ranked, s->n, s->tied, text, sizeof text);
-    return json_pack("{s:i, s:o, s:o, s:I, s:{s:I, s:I}, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:s, s:o}", "dpx", 1, "model",
+    return json_pack("{s:i, s:o, s:o, s:I, s:{s:I, s:I}, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:s, s:o, s:s?}", "dpx", 1, "model",
                      evaluation_model_json(o->model), "cluster", evaluation_cluster_json(o->cluster), "searched",
                      (json_int_t)r->considered, "cut", "memory", (json_int_t)r->cut, "time", (json_int_t)r->cut_by_time, "evaluated", (json_int_t)r->lowered,
                      "distinct", (json_int_t)r->n, "fitting", (json_int_t)r->nfit,
                      "search_s", r->seconds, "plans", plans_json(a, s), "runners_up", runners_up_json(r), "pareto",
                      pareto_json(r), "nearest_that_does_not_fit", nearest_json(o, r), "why", text, "offload",
-                     search_elsewhere_json(r, s->n > 0 ? s->ranked[0].found : NULL));
+                     search_elsewhere_json(r, s->n > 0 ? s->ranked[0].found : NULL),
+                     "data_parallel_alone", r->alone[0] ? r->alone : NULL);
 }
 
 /* ---- the question and the answer ---- */
@@ -141,6 +142,7 @@ int search_answer_open(const struct search_asked *a, struct search_answer *out)
 
 int search_answer_find(const struct search_asked *a, struct search_answer *s)
 {
+    s->q.options.grid_next = true;
     s->q.options.go_on = a->go_on;
     s->q.options.go_on_of = a->go_on_of;
     if (search(&s->q.options, &s->r) < 0)

@@ -63,8 +63,7 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
         .kernels = a->kernels >= 0 ? (enum kernel_set)a->kernels
                    : q->cluster.is_host ? KERNELS_DPX : attention_default(&q->model),
         .precision = precision, .micro_batch = a->micro_batch, .in_place = a->in_place, .grid = a->grid,
-        .recompute = a->recompute < NRECOMPUTE ? 1ull << a->recompute :
-                     a->grid ? 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_FULL | 1u << RECOMPUTE_OP : 7, .threads = a->threads < 1024 ? (int)a->threads : 1024,
+        .recompute = a->recompute < NRECOMPUTE ? 1ull << a->recompute : 0, .threads = a->threads < 1024 ? (int)a->threads : 1024,
         .accept = a->export_to >= 0 ? can_export : NULL,
         .accept_what = a->export_to >= 0 ? export_targets[a->export_to] : NULL,
     };

@@ -56,7 +56,7 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
     { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = 1 }, \
     { "headroom", "share of memory kept free", .num = &(a).headroom }, \
     { "no-offload", "keep states, parameters and activations in device memory", .flag = &(a).in_place }, \
-    { "grid", "over tensor, context and pipeline parallelism instead (fsdp)", .flag = &(a).grid }, \
+    { "grid", "over tensor, context and pipeline parallelism, too (dialects torch and paper)", .flag = &(a).grid }, \
     { "threads", "threads (all cores)", .i = &(a).threads, .min = 1 }, \
     { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }
 

@@ -32,11 +32,13 @@ static double weights(const struct model *m, enum flop_convention f)
 /* Those that do not train have no gradient of their own. */
 static double frozen(const struct model *m, enum flop_convention f)
 {
-    double sum = (double)(m->params - m->trainable);
+    double sum = 0;
 
-    for (int t = 0; t < m->ntensors && f == FLOPS_MATMUL && !m->tied; t++)
-        if (m->tensors[t].frozen && m->tensors[t].role == ROLE_TOKENS && m->tensors[t].adapter != ADAPTER_REPLACED)
-            sum -= (double)m->tensors[t].numel;
+    for (int t = 0; t < m->ntensors; t++) {
+        const struct tensor *x = &m->tensors[t];
+        bool table = x->role == ROLE_TOKENS && !m->tied && f == FLOPS_MATMUL;
+        sum += x->frozen && !table ? (double)x->numel : 0;
+    }
     return sum;
 }
 

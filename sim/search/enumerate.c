@@ -67,7 +67,9 @@ static void varied(uint32_t of, int least, int end, const struct knob *out[MOST_
 /* The command line narrows recompute. */
 static bool wanted(const struct walk *w, const struct knob *k, const struct plan *p)
 {
-    return k->offset != offsetof(struct plan, recompute) || (w->o->recompute >> p->recompute & 1);
+    uint64_t usual = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_SELECTIVE | 1u << RECOMPUTE_FULL;
+
+    return k->offset != offsetof(struct plan, recompute) || ((w->o->recompute ? w->o->recompute : usual) >> p->recompute & 1);
 }
 
 /* Knobs below decide which kernels run, and how often. */

@@ -89,10 +89,14 @@ static int take_schedules(struct grid *g, struct plan *p)
     return rc;
 }
 
+/* A strategy in a dialect; those that plan_check() refuses are no candidates. */
+struct cell { enum strategy strategy; enum dialect dialect; };
+
 /* All pipelines of one cell, micro-batch, tensor and context. */
-static int take_pipelines(struct grid *g, enum dialect d, int64_t batch, int64_t tensor, int64_t context)
+static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t tensor, int64_t context)
 {
     const struct search_options *o = g->o;
+    uint64_t recompute = o->recompute ? o->recompute : GRID_RECOMPUTE;
     int64_t rest = o->cluster->world_size / (tensor * context);
     int rc = 0;
 
@@ -100,10 +104,10 @@ static int take_pipelines(struct grid *g, enum dialect d, int64_t batch, int64_t
         for (int64_t pipe = 1; pipe <= rest && pipe <= o->model->layers && pipe <= EVALUATION_STAGES && !rc; pipe++) {
             struct plan p = { .model = *o->model, .cluster = *o->cluster, .seq = o->seq, .micro_batch = batch };
             int64_t samples = rest % pipe ? 0 : batch * (rest / pipe);
-            if (!(o->recompute >> r & 1) || samples == 0 || o->global_batch % samples ||
+            if (!(recompute >> r & 1) || samples == 0 || o->global_batch % samples ||
                 o->global_batch / samples > PLAN_MAX_BATCH)
                 continue;
-            plan_defaults(&p, STRAT_FSDP, d, o->precision);
+            plan_defaults(&p, of.strategy, of.dialect, o->precision);
             p.parallel.tensor = tensor;
             p.parallel.context = context;
             p.parallel.pipeline = pipe;
@@ -116,7 +120,7 @@ static int take_pipelines(struct grid *g, enum dialect d, int64_t batch, int64_t
     return rc;
 }
 
-static int take_cell(struct grid *g, enum dialect d)
+static int take_cell(struct grid *g, struct cell of)
 {
     const struct search_options *o = g->o;
     const struct cluster *c = o->cluster;
@@ -126,7 +130,7 @@ static int take_cell(struct grid *g, enum dialect d)
         for (int64_t context = 1; c->world_size % (tensor * context) == 0 && (context == 1 || o->seq >= GRID_LONG); context *= 2)
             for (int64_t b = 1; b <= o->global_batch && b <= PLAN_MAX_BATCH && !rc; b++)
                 if (o->global_batch % b == 0 && (!o->micro_batch || b == o->micro_batch))
-                    rc = take_pipelines(g, d, b, tensor, context);
+                    rc = take_pipelines(g, of, b, tensor, context);
     return rc;
 }
 
@@ -314,11 +318,12 @@ int grid_search(const struct search_options *o, struct search_result *out)
     int rc = 0;
 
     memset(out, 0, sizeof *out);
-    if (!(o->strategies >> STRAT_FSDP & 1) || !(o->dialects & (1u << DIALECT_TORCH | 1u << DIALECT_PAPER)))
-        return fail("--grid: strategy fsdp in dialect torch or paper, no other is searched over tensor, context and pipeline");
-    for (int d = 0; d < NDIALECT && !rc; d++)
-        if ((o->dialects >> d & 1) && (d == DIALECT_TORCH || d == DIALECT_PAPER))
-            rc = take_cell(&g, (enum dialect)d);
+    if (!(o->dialects & (1u << DIALECT_TORCH | 1u << DIALECT_PAPER)))
+        return fail("--grid: dialect torch or paper, no other has tensor, context and pipeline parallelism");
+    for (int s = 0; s < NSTRATEGY; s++)
+        for (int d = 0; d < NDIALECT && !rc; d++)
+            if ((o->strategies >> s & 1) && (o->dialects >> d & 1) && (d == DIALECT_TORCH || d == DIALECT_PAPER))
+                rc = take_cell(&g, (struct cell){ (enum strategy)s, (enum dialect)d });
     if (rc == 0)
         rc = answer(&g, out);
     out->seconds = now() - start;

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -551,14 +552,13 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-int search(const struct search_options *o, struct search_result *out)
+/* Every rank has all of the model's blocks. */
+static int search_data(const struct search_options *o, struct search_result *out)
 {
     struct work w = { .o = o, .first_later = -1, .caller = pthread_self() };
     double start = now();
     int rc = -1;
 
-    if (o->grid)
-        return grid_search(o, out);
     memset(out, 0, sizeof *out);
     if (o->global_batch % o->cluster->world_size)
         return fail("--global-batch %lld is not a multiple of the %lld ranks of %s", (long long)o->global_batch,
@@ -618,6 +618,42 @@ out:
     programs_free(&w.programs);
     free(w.found);
     return rc;
+}
+
+/* Where the search over data parallelism alone ended with `rc` and without a plan that fits: over the grid, if that has one. */
+static int next_grid(const struct search_options *o, int rc, const char why[256], struct search_result *out)
+{
+    struct search_result grid;
+    char none[256];
+
+    struct fail_sink before = fail_divert(none, sizeof none);
+    bool any = grid_search(o, &grid) == 0;
+    fail_restore(before);
+    if (any && (rc < 0 || grid.nfit > 0)) {
+        if (rc == 0)
+            search_free(out);
+        *out = grid;
+        snprintf(out->alone, sizeof out->alone, "%s", rc < 0 ? why : "nothing fits");
+        return 0;
+    }
+    if (any)
+        search_free(&grid);
+    return rc < 0 ? fail("%s", why) : 0;
+}
+
+int search(const struct search_options *o, struct search_result *out)
+{
+    char why[256];
+    int rc;
+
+    if (o->grid)
+        return grid_search(o, out);
+    if (!o->grid_next)
+        return search_data(o, out);
+    struct fail_sink before = fail_divert(why, sizeof why);
+    rc = search_data(o, out);
+    fail_restore(before);
+    return rc < 0 || out->nfit == 0 ? next_grid(o, rc, why, out) : 0;
 }
 
 void search_verdict(const struct found *f, struct evaluation *e)

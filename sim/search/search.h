@@ -35,10 +35,11 @@ struct search_options {
     enum kernel_set kernels;
     enum dtype   precision;
     int64_t      micro_batch;               /* 0: any that divides */
-    uint64_t     recompute;                 /* bit set of enum recompute */
+    uint64_t     recompute;                 /* bit set of enum recompute; 0: the usual ones, which are others for a grid */
     bool         in_place;                  /* no variants that keep data elsewhere than in device memory */
     int          threads;                   /* 0: as many as cores */
     bool         grid;                      /* over tensor, context and pipeline parallelism instead: grid.h */
+    bool         grid_next;                 /* the same where data parallelism alone has no plan that fits */
     bool         exhaustive;                /* no bound leaves a plan out: for tests */
     /* Which plans count (what a tool can run); NULL: all.  It is handed accept_what. */
     bool       (*accept)(const struct plan *p, const void *what);
@@ -87,6 +88,7 @@ struct search_result {
     int64_t cut_by_time;        /* of these, left out because a bound says that they are no tie with the fastest */
     int64_t lowered;            /* of these, lowered and put on the ledger */
     int64_t elsewhere;          /* of these, variants that keep data elsewhere than in device memory */
+    char    alone[256];         /* why data parallelism alone has no plan, of an answer of grid_next; else empty */
     int64_t nrefused;           /* of these, those that could not be planned on this cluster, */
     char    refused[256];       /* and why the first could not; empty: all could */
     double  seconds;

@@ -18,18 +18,12 @@
 #include "model/memory/evaluate.h"
 #include "model/plan/can_run.h"
 #include "sim/search/enumerate.h"
+#include "tests/accuracy/accuracy_models.h"
 
-enum { SEQ = 256, CELLS = NSTRATEGY * NDIALECT };
+enum { CELLS = NSTRATEGY * NDIALECT };
 
 static const char *cluster = "localhost:2";
 
-static const struct { const char *name, *config; } models[] = {
-    { "gpt", "{\"model_type\": \"gpt2\", \"n_layer\": 6, \"n_embd\": 384, \"n_head\": 6, \"n_positions\": 512,"
-      "\"vocab_size\": 8192, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}" },
-    { "llama", "{\"model_type\": \"llama\", \"num_hidden_layers\": 4, \"hidden_size\": 512, \"num_attention_heads\": 8,"
-      "\"num_key_value_heads\": 4, \"intermediate_size\": 1408, \"vocab_size\": 8192,"
-      "\"max_position_embeddings\": 512, \"tie_word_embeddings\": false}" },
-};
 static const int64_t batches[] = { 4, 8 };          /* samples a step */
 enum { GROUPS = 4 };
 
@@ -40,12 +34,6 @@ struct choice {
     uint64_t    state;
     int         turn;                   /* which recompute each cell is to have */
 };
-
-static uint64_t draw(uint64_t *state)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return *state >> 33;
-}
 
 static int take(const struct plan *p, void *arg)
 {

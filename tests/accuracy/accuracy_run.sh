@@ -5,6 +5,8 @@
 #     PLANS=64     plans, in 4 groups (< 40: 2)   STEPS=8      optimizer steps a run
 #     REPEATS=2    runs of each plan              TRIES=4      of a run whose probe moved
 #     SECONDS_CALIBRATION=240 (LAB: 420, over a slow link)    DIR=$B/accuracy
+#     PARALLEL=1  plans with tensor, context and pipeline parallelism on 2 and 4 ranks (accuracy_parallel.c): PLANS=48,
+#            $B/accuracy-parallel; on a machine of fewer than 4 cores those of 4 ranks share cores, calibrated as they do
 #     LAB=1  on two nodes joined by 1 Gbit/s, emulated (tests/lab/lab.sh, root): PLANS=24, $B/accuracy-lab
 #
 # Nothing else may run meanwhile, and what was measured tells the machine's noise, too: some 30 minutes.
@@ -15,9 +17,10 @@
 # (predicted.tsv).  Around every run a probe product is timed on all cores; a run whose two probes
 # differ by more than 5 % is repeated.
 set -eu
-LAB=${LAB:-} B=${B:-build} STEPS=${STEPS:-8} REPEATS=${REPEATS:-2} TRIES=${TRIES:-4}
-PLANS=${PLANS:-${LAB:+24}} PLANS=${PLANS:-64}
-CALIBRATION=${SECONDS_CALIBRATION:-${LAB:+420}} CALIBRATION=${CALIBRATION:-240} DIR=${DIR:-$B/accuracy${LAB:+-lab}}
+LAB=${LAB:-} PARALLEL=${PARALLEL:-} B=${B:-build} STEPS=${STEPS:-8} REPEATS=${REPEATS:-2} TRIES=${TRIES:-4}
+PLANS=${PLANS:-${LAB:+24}} PLANS=${PLANS:-${PARALLEL:+48}} PLANS=${PLANS:-64}
+CALIBRATION=${SECONDS_CALIBRATION:-${LAB:+420}} CALIBRATION=${CALIBRATION:-${PARALLEL:+360}} CALIBRATION=${CALIBRATION:-240}
+DIR=${DIR:-$B/accuracy${LAB:+-lab}${PARALLEL:+-parallel}}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 db=$DIR/accuracy.db
 
@@ -33,10 +36,14 @@ probe() { on_ranks dpxcal probe --ranks 2; }
 # moved A B: whether they differ by more than 5 %.
 moved() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 1.05 * b || b > 1.05 * a) }'; }
 
-# What is timed: the exact shapes of the models, at the micro-batches that plans have.
+# What is timed: the exact shapes of the models, whole and cut, at the micro-batches that plans have.
 calibrate() {
-    on_ranks dpxcal run --ranks 2 --threads 1 --model "$DIR/gpt.json,$DIR/llama.json" --seq 256 --micro-batch 1,2,4 \
-        --precision fp32 --seconds "$CALIBRATION" --db "$1"
+    cuts='--tensor 1'
+    [ -z "$PARALLEL" ] || cuts=
+    for ranks in 2 ${PARALLEL:+4}; do
+        on_ranks dpxcal run --ranks "$ranks" --threads 1 --model "$DIR/gpt.json,$DIR/llama.json" --seq 256 \
+            --micro-batch "1,2,4${PARALLEL:+,8}" $cuts --precision fp32 --seconds "$CALIBRATION" --db "$1"
+    done
 }
 
 models() {
@@ -51,7 +58,11 @@ plans() {
   "intra": { "gb_per_s": 4 }, "inter": { "gb_per_s": 0.125 } }
 CLUSTER
     fi
-    "$B/tests/accuracy/accuracy_plans" "$DIR" "$PLANS" ${LAB:+"$(cd "$DIR" && pwd)/lab.json"} >"$DIR/plans.new"
+    if [ -n "$PARALLEL" ]; then
+        "$B/tests/accuracy/accuracy_parallel" "$DIR" "$PLANS" >"$DIR/plans.new"
+    else
+        "$B/tests/accuracy/accuracy_plans" "$DIR" "$PLANS" ${LAB:+"$(cd "$DIR" && pwd)/lab.json"} >"$DIR/plans.new"
+    fi
     mv "$DIR/plans.new" "$DIR/plans.tsv"
 }
 
@@ -116,7 +127,7 @@ second_calibration() {
 
 [ -z "${ANEW:-}" ] || rm -rf "$DIR"
 mkdir -p "$DIR"
-for need in dpxcal dpxrun dpxplan tests/accuracy/accuracy_plans tests/accuracy/accuracy_table; do
+for need in dpxcal dpxrun dpxplan tests/accuracy/accuracy_plans tests/accuracy/accuracy_parallel tests/accuracy/accuracy_table; do
     [ -x "$B/$need" ] || die "$B/$need is not built"
 done
 if [ -n "$LAB" ]; then

@@ -9,6 +9,7 @@
 #include "calib/store/measured_for.h"
 #include "calib/store/query.h"
 #include "calib/store/series.h"
+#include "calib/store/words.h"
 #include "model/cluster/cluster.h"
 
 /* ---- calibrations made up for the tests ---- */
@@ -481,6 +482,20 @@ static void series_are_brought_to_one_pace(void **state)
     db_close(db);
 }
 
+/* A kernel without one could not be recorded. */
+static void every_kernel_has_a_word(void **state)
+{
+    (void)state;
+    for (int fn = 0; fn < NKERNEL_FN; fn++) {
+        assert_non_null(fn_words[fn]);
+        assert_int_equal(word_find(fn_words, fn_words[fn]), fn);
+    }
+    for (int kind = 0; kind < NKERNEL_CLASS; kind++)
+        assert_non_null(class_words[kind]);
+    for (int pass = 0; pass < NMEASURED_PASS; pass++)
+        assert_non_null(pass_words[pass]);
+}
+
 static void runs_are_never_read(void **state)
 {
     (void)state;
@@ -570,6 +585,7 @@ int main(void)
         cmocka_unit_test(overlap_is_the_quotient_of_what_ran_together_and_alone),
         cmocka_unit_test(a_rested_collective_loses_less_and_compute_as_much),
         cmocka_unit_test(series_are_brought_to_one_pace),
+        cmocka_unit_test(every_kernel_has_a_word),
         cmocka_unit_test(runs_are_never_read),
         cmocka_unit_test(an_interrupted_calibration_can_be_continued),
         cmocka_unit_test(a_million_samples_cost_the_reader_little),

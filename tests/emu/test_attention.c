@@ -447,6 +447,63 @@ static void wrong_arguments_are_refused_and_nothing_is_queued(void **state)
     assert_true(emu_launches() == before);
 }
 
+/* ---- parts ---- */
+
+/* Three parts one after the other from the reference's sums before each: what they leave is the reference's. */
+static void check_parts(enum dtype at, int64_t dim, int64_t seq, int64_t skew)
+{
+    struct attention a = attention_of(at, dim, seq, 1 + seq % 2, 1 + dim % 3);
+    int64_t n = a.seq, wide = 2 * a.kv_heads * a.dim, o_wide = a.heads * a.dim, pitch = o_wide + 3;
+    const struct kernel_ops *ops = kernels_ops(ref);
+    struct launch_attention c = launch_of(&a);
+    struct array qkv = array_random(n * a.ld, at, 1), dout = array_random(n * o_wide, at, 1), delta = array_random(n * a.heads, DT_FP32, 1);
+    struct array o = array_new(n * o_wide, DT_FP32), lse = array_new(n * a.heads, DT_FP32), dq = array_new(n * pitch, DT_FP32);
+    double tol = at == DT_BF16 ? 1.01 * 0x1p-7 : 8e-6;
+
+    for (int i = 0; i < 4; i++) {
+        struct array kv = array_random(n * wide, at, 1), dkv = array_new(n * wide, at), dkv_ref = array_new(n * wide, at);
+        struct array o_got = array_like(&o), lse_got = array_like(&lse), dq_got = array_like(&dq), delta_got = array_like(&delta);
+        struct attention_part p = { .kv = kv.x, .ld = wide, .from = i == 1 ? seq / 2 : 0, .keys = i == 2 ? seq / 2 : seq, .causal = i == 0,
+                                    .fresh = i == 0 };
+        struct there x = to_device(&qkv, skew), d = to_device(&dout, skew), k = to_device(&kv, skew), o_at = to_device(&o, 0);
+        struct there lse_at = to_device(&lse, 0), dq_at = to_device(&dq, 0), dkv_at = to_device(&dkv, skew), deltas = to_device(&delta, 0);
+        struct launch_part of = { k.x, p.ld, p.from, p.keys, pitch, wide, p.causal, p.fresh };
+        cudaStream_t s;
+        OK(ops->attention_part(ref, &a, &p, qkv.x, o.x, lse.x));
+        OK(ops->attention_part_back(ref, &a, &p, qkv.x, lse.x, dout.x, delta.x, dq.x, pitch, dkv_ref.x, wide));
+        struct there lse_in = to_device(&lse, 0);
+        OK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+        OK(attention_part_forward(&c, &of, x.x, o_at.x, lse_at.x, s));
+        OK(attention_part_backward(&c, &of, x.x, lse_in.x, d.x, deltas.x, dq_at.x, dkv_at.x, s));
+        OK(attention_deltas(&c, d.x, d.x, deltas.x, s));
+        OK(cudaStreamSynchronize(s));
+        OK(cudaStreamDestroy(s));
+        from_device(&o_at, &o_got), from_device(&lse_at, &lse_got), from_device(&dq_at, &dq_got), from_device(&dkv_at, &dkv);
+        from_device(&deltas, &delta_got);
+        assert_same("output of parts", &o_got, &o, 8e-6, 1);
+        assert_same("log-sum-exp of parts", &lse_got, &lse, 2e-6, 1);
+        assert_same("dq of parts", &dq_got, &dq, 8e-6, 4);
+        assert_same("dk, dv of a part", &dkv, &dkv_ref, tol, at == DT_BF16 ? 0.1 : 4);
+        from_device(&x, NULL), from_device(&d, NULL), from_device(&k, NULL), from_device(&lse_in, NULL);
+        array_free(&kv), array_free(&dkv), array_free(&dkv_ref), array_free(&o_got), array_free(&lse_got), array_free(&dq_got);
+        array_free(&delta_got);
+    }
+    array_free(&qkv), array_free(&dout), array_free(&delta), array_free(&o), array_free(&lse), array_free(&dq);
+}
+
+static void parts_equal_the_reference(void **state)
+{
+    static const int64_t sizes[] = { 12, 64, 80, 128, 136 }, lengths[] = { 2, 64, 70, 130 };
+
+    (void)state;
+    for (int d = 0; d < 5; d++)
+        for (int i = 0; i < 4; i++) {
+            check_parts(i % 2 ? DT_BF16 : DT_FP32, sizes[d], lengths[(d + i) % 4], 0);
+            if (i == d)
+                check_parts(i % 2 ? DT_BF16 : DT_FP32, sizes[d], lengths[i], i % 2 ? 2 : 4);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -462,6 +519,7 @@ int main(void)
         cmocka_unit_test(dropping_all_leaves_zeros),
         cmocka_unit_test(rotary_equals_the_reference_and_its_inverse_undoes_it),
         cmocka_unit_test(wrong_arguments_are_refused_and_nothing_is_queued),
+        cmocka_unit_test(parts_equal_the_reference),
     };
     int failed, all = (int)(sizeof tests / sizeof *tests);
 

@@ -4,7 +4,7 @@
 static attn call_within(const struct launch_attention *c, int shared)
 {
     return { (int)c->ld, (int)c->batch, (int)c->seq, (int)c->heads, (int)c->kv_heads, (int)c->dim, c->scale,
-             c->scale * LOG2E, c->dim % 8 == 0 && c->ld % 8 == 0, c->drop, shared };
+             c->scale * LOG2E, c->dim % 8 == 0 && c->ld % 8 == 0, c->drop, shared, 0 };
 }
 
 extern "C" int attention_backward_within(const struct launch_attention *c, int shared, const void *qkv,

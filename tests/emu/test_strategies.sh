@@ -71,12 +71,22 @@ one() {         # WHAT MODEL KEYS TOLERANCE
     done
 }
 
+two() {         # WHAT MODEL KEYS TOLERANCE: on two ranks alone
+    plan "$tmp/plan.json" 2 "$2" "$3"
+    wrong=$(run "$B/dpxrun" "$tmp/host")
+    check "$1 on the host" "$wrong"
+    [ -n "$wrong" ] || DPX_EMU_DEVICES=2 beside "$1 over NCCL" "$4" --comm nccl
+    [ -n "$wrong" ] || beside "$1 on one device over MPI" "$4" --comm mpi
+}
+
 buckets='"deepspeed": { "reduce_bucket_size": 2000, "allgather_bucket_size": 3000, "overlap_comm": true }'
 one 'DDP'                  "$gpt"   '"strategy": "ddp", "dialect": "torch", "clip": 1.0' 1e-5 both
 one 'DP, paper'            "$gpt"   '"strategy": "dp", "dialect": "paper"' 1e-5
 one 'ZeRO-1, torch'        "$llama" '"strategy": "zero1", "dialect": "torch"' 1e-5
 one 'ZeRO-2, DeepSpeed'    "$gpt"   "\"strategy\": \"zero2\", \"dialect\": \"deepspeed\", \"clip\": 1.0, $buckets" 1e-5
 one 'ZeRO-3, DeepSpeed'    "$llama" '"strategy": "zero3", "dialect": "deepspeed", "clip": 1.0' 1e-5
+two 'tensor parallel'      "$gpt"   '"strategy": "ddp", "dialect": "paper", "clip": 1.0, "dropout": 0.1, "parallel": { "tensor": 2, "sequence": false, "loss_parallel": false }' 1e-5
+two 'sequence parallel'    "$gpt"   '"strategy": "ddp", "dialect": "paper", "clip": 1.0, "dropout": 0.1, "parallel": { "tensor": 2, "sequence": true, "loss_parallel": true }' 1e-5
 one 'FSDP2'                "$llama" '"strategy": "fsdp", "dialect": "torch", "unit": "block", "clip": 1.0' 1e-5 both
 one 'FSDP1, accumulating'  "$gpt"   '"strategy": "fsdp", "dialect": "torch-fsdp1", "accumulation": 2' 1e-5
 one 'FSDP2, recompute'     "$gpt"   '"strategy": "fsdp", "dialect": "torch", "unit": "block", "recompute": "full"' 1e-5

@@ -25,6 +25,8 @@ static inline void draw_key(struct plan *p, const struct knob *k, uint64_t *rng)
     double real;
     int word = 0;
 
+    if (k->type == KNOB_LIST || !strcmp(k->object, "lora"))
+        return;                         /* the model would have to be made for it */
     if (draw(rng, 2))
         return;                         /* half keep their default */
     switch (k->type) {
@@ -48,7 +50,10 @@ static inline void draw_key(struct plan *p, const struct knob *k, uint64_t *rng)
     case KNOB_WORD:
         while (k->words[word])
             word++;
-        word = (int)draw(rng, (uint32_t)word);
+        if (k->offset == offsetof(struct plan, optimizer))      /* no draw: plans of all seeds stay what they were */
+            word = (int)((*rng >> 40) % (uint64_t)word);
+        else
+            word = (int)draw(rng, (uint32_t)word);
         memcpy(at, &word, sizeof word);
         break;
     case KNOB_UNIT:

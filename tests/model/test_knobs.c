@@ -193,12 +193,12 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             continue;
         if (k->offset == offsetof(struct plan, activation_offload))
             plain.kernels = KERNELS_DPX;
-        if (k->offset == offsetof(struct plan, parallel.async_tensor))
-            plain.kernels = KERNELS_TORCH_COMPILE;
         if (of_training(k))
             plain.kernels = KERNELS_TORCH_SDPA;
         if (of_training(k) && !strcmp(k->object, "lora"))
             strcpy(plain.train.what, "lora");
+        if (k->offset == offsetof(struct plan, parallel.async_tensor))
+            plain.kernels = KERNELS_TORCH_COMPILE;
         p = plain;
         for (int i = 0; nth_value(&p, k, i); i++, p = plain) {
             if (p.parallel.tensor != plain.parallel.tensor || p.parallel.context != plain.parallel.context ||

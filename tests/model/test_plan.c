@@ -396,7 +396,8 @@ static void what_joins_two_options_is_checked(void **state)
     plan_free(&p);
     refuses("'strategy':'ddp','ddp':{'model_dtype':'bf16'}", "ddp.model_dtype");
     refuses("'strategy':'ddp','precision':'fp64'", "precision: expected \"fp32\"");
-    refuses("'strategy':'ddp','optimizer':'sgd'", "optimizer: expected \"adamw\"");
+    refuses("'strategy':'ddp','optimizer':'lamb'", "optimizer: expected \"adamw\" or \"sgd\"");
+    refuses("'strategy':'zero2','optimizer':'sgd'", "optimizer: expected \"adamw\"");
     refuses("'strategy':'ddp','deterministic':true", "deterministic: no framework sums in rank order");
     refuses("'strategy':'zero2','deepspeed':{'gradient_predivide_factor':2}", "reduce_scatter");
     refuses("'strategy':'zero1','precision':'fp16','deepspeed':{'check_grad_overflow':false}",

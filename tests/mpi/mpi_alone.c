@@ -13,7 +13,7 @@ int main(int argc, char **argv)
     watchdog_start();
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    w = watchdog_open(MPI_COMM_WORLD);
+    w = watchdog_open(MPI_COMM_WORLD, NULL);
     if (!w)
         MPI_Abort(MPI_COMM_WORLD, 2);
     if (rank == 1) {

@@ -2,11 +2,12 @@
  *
  *     mpi_parity losses EXPECTED.json RUN.json TOLERANCE
  *     mpi_parity tensors WANT.safetensors GOT.safetensors TOLERANCE [EXPECTED.json]
+ *     mpi_parity predicted RUN.json
  *
  * Losses: each within a relative TOLERANCE.  Tensors: norm of the difference over norm; with
  * EXPECTED.json they are gradients of the first step, which PyTorch wrote down before clipping and
- * dpxrun after.  Says what is further off, and exits with 1.  No rank of its own: dpxrun started
- * those. */
+ * dpxrun after.  Predicted: calls, bytes and the allocated peak are the prediction's.  Says what is
+ * further off, and exits with 1.  No rank of its own: dpxrun started those. */
 #include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
@@ -46,6 +47,38 @@ static void losses(const char *expected, const char *run, double tolerance)
     json_decref(ours);
 }
 
+static double figure(const json_t *of, const char *key)
+{
+    const json_t *v = json_object_get(of, key);
+
+    if (!v)
+        wrong += printf("no %s\n", key);
+    return json_number_value(v);
+}
+
+static void as_predicted(const json_t *of, const char *what, const char *got, const char *want)
+{
+    if (figure(of, got) != figure(of, want))
+        wrong += printf("%s: %s %.0f, %s %.0f\n", what, got, figure(of, got), want, figure(of, want));
+}
+
+/* What rank 0 called and sent, and what it allocated at most. */
+static void predicted(const char *run)
+{
+    json_t *doc = document(run), *comm = json_object_get(doc, "comm");
+
+    if (json_array_size(comm) == 0)
+        wrong += printf("nothing was sent\n");
+    for (size_t i = 0; i < json_array_size(comm); i++) {
+        const json_t *c = json_array_get(comm, i);
+        const char *op = json_string_value(json_object_get(c, "op"));
+        as_predicted(c, op, "count", "predicted_count");
+        as_predicted(c, op, "bytes", "predicted_bytes");
+    }
+    as_predicted(json_object_get(doc, "memory"), "memory", "allocated_peak_bytes", "predicted_allocated_peak_bytes");
+    json_decref(doc);
+}
+
 /* What clip_grad_norm_ multiplied the first step's gradients with. */
 static double clip_factor(const char *expected)
 {
@@ -72,6 +105,8 @@ int main(int argc, char **argv)
         losses(argv[2], argv[3], atof(argv[4]));
     else if (argc >= 5 && argc <= 6 && !strcmp(argv[1], "tensors"))
         wrong = tensors_differ(argv[2], argv[3], atof(argv[4]), argc == 6 ? clip_factor(argv[5]) : 1, say);
+    else if (argc == 3 && !strcmp(argv[1], "predicted"))
+        predicted(argv[2]);
     else
         return 2;
     return wrong != 0;

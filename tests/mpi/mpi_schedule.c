@@ -306,7 +306,7 @@ static void run_alone(bool dies)
     begin(2);
     pipeline(0);
     ready(GROUPS_MPI, ALGO_RING);
-    w = watchdog_open(MPI_COMM_WORLD);
+    w = watchdog_open(MPI_COMM_WORLD, NULL);
     must(w != NULL, "no watchdog");
     watchdog_follow(w, executor_lanes(x));
     watchdog_rest(w, false);

@@ -45,6 +45,17 @@ for ranks in 2 3; do
     weights next fsdp $ranks fp32 ', "unit": "half-block", "recompute": "full"'
     same "half-block units, computed anew, are ddp on $ranks ranks, bit for bit" next
 done
+# Tensor-parallel ranks add up parts of products, which one rank does in another order: the same bits for one degree.
+tensor=', "parallel": { "tensor": 2, "sequence": true, "loss_parallel": true }'
+weights first ddp 4 fp32 "$tensor"
+for strategy in zero1 zero2 zero3 fsdp; do
+    weights next $strategy 4 fp32 "$tensor"
+    same "$strategy is ddp on 2 x 2 tensor-parallel ranks, bit for bit" next
+done
+weights next fsdp 4 fp32 "$tensor"', "unit": "half-block", "recompute": "full"'
+same 'half-block units, computed anew, are ddp on 2 x 2 tensor-parallel ranks, bit for bit' next
+
+weights first ddp 3 fp32 ''
 # What makes the bits equal: without it sums over three ranks round in another order.
 plan ddp 3 fp32 '' | sed 's/"deterministic": true/"deterministic": false/' >"$dir/plan.json"
 "$B/dpxrun" "$dir/plan.json" --steps 6 --no-db --json --threads 1 --init $model/init.safetensors --save "$dir/next" \

@@ -65,6 +65,14 @@ for model in gpt2 llama; do
     fp32 'two ranks, DDP' $model 2 6 1 '"strategy": "ddp", "dialect": "torch"'
     fp32 'two ranks, FSDP2' $model 2 6 1 '"strategy": "fsdp", "dialect": "torch", "unit": "block"'
     fp32 'two ranks, ZeRO-2, two micro-steps' $model 2 3 2 '"strategy": "zero2", "dialect": "deepspeed"'
+    fp32 'two ranks, ring' $model 2 12 1 '"strategy": "ddp", "dialect": "paper", "parallel": { "context": 2 }'
+    fp32 'four ranks, ring of four, not balanced, FSDP' $model 4 6 2 \
+        '"strategy": "fsdp", "dialect": "paper", "parallel": { "context": 4, "context_balance": false }'
+    fp32 'four ranks, all-gather, ZeRO-3, recomputed' $model 4 6 1 \
+        '"strategy": "zero3", "dialect": "paper", "recompute": "full", "parallel": { "context": 2, "context_method": "all-gather" }'
+    fp32 'two ranks, Ulysses, ZeRO-1' $model 2 6 2 \
+        '"strategy": "zero1", "dialect": "paper", "parallel": { "context": 2, "context_method": "ulysses" }'
+    bf16 'two ranks, ring' $model 2 12 1 '"strategy": "ddp", "dialect": "paper", "precision": "bf16", "parallel": { "context": 2 }'
     bf16 'one rank' $model 1 12 1 '"strategy": "ddp", "dialect": "paper", "precision": "bf16"'
     bf16 'two ranks, DDP with autocast' $model 2 6 1 \
         '"strategy": "ddp", "dialect": "torch", "precision": "bf16"'

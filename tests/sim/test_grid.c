@@ -1,6 +1,9 @@
 /* The search over tensor, context and pipeline parallelism against exhaustion, and its bounds against the truth. */
 #include "tests/model/plans.h"
 
+#include <string.h>
+
+#include "base/fail.h"
 #include "sim/search/bounds.h"
 #include "sim/search/ranking.h"
 #include "sim/search/search.h"
@@ -36,10 +39,16 @@ static void problem_init(struct problem *p)
     p->c.memory = (int64_t)(8 + one_of(25)) << 30;
     p->o = (struct search_options){
         .model = &p->m, .cluster = &p->c, .seq = one_of(12) ? INT64_C(512) << one_of(5) : 32768,
-        .global_batch = p->c.world_size * (1 + one_of(3)) / (one_of(2) ? 1 : 4), .strategies = 1u << STRAT_FSDP,
+        .global_batch = p->c.world_size * (1 + one_of(3)) / (one_of(2) ? 1 : 4), .strategies = one_of(3) ? 1u << STRAT_FSDP : ~0u,
         .dialects = 1u << DIALECT_TORCH, .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16, .threads = 1, .grid = true,
-        .recompute = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_FULL | 1u << RECOMPUTE_OP,
     };
+    p->o.global_batch += p->o.global_batch == 1;        /* of one sample nodes of 2 may have no plan */
+    if (!one_of(5)) {
+        p->o.dialects = 1u << DIALECT_PAPER;
+        p->o.global_batch = p->c.world_size * 2;
+        p->o.kernels = KERNELS_DPX;
+        p->o.strategies = ~0u;
+    }
 }
 
 static struct search_result searched(const struct problem *p)
@@ -47,7 +56,8 @@ static struct search_result searched(const struct problem *p)
     struct search_result r;
 
     if (search(&p->o, &r) < 0)
-        fail_msg("not searched");
+        fail_msg("not searched: %s, %lld layers, %s, seq %lld, batch %lld, dialects %llx", p->m.name, (long long)p->m.layers, p->c.name,
+                 (long long)p->o.seq, (long long)p->o.global_batch, (unsigned long long)p->o.dialects);
     return r;
 }
 
@@ -135,10 +145,56 @@ static void threads_change_nothing(void **state)
     }
 }
 
+/* 4 blocks of llama-3.1-8b on 8 GPUs: 7 samples are no multiple of 8 ranks, but a pipeline of 8, or of 4 with tensor 2, takes them;
+ * and DDP's 16 bytes of each of 1.9e9 parameters do not fit into 24 GiB, while those of a quarter do. */
+static void what_data_parallelism_cannot_do_a_grid_does(void **state)
+{
+    struct problem p;
+    struct search_result r;
+    char why[256];
+
+    (void)state;
+    problem_init(&p);
+    model_free(&p.m);
+    struct model whole;
+    assert_int_equal(model_load("llama-3.1-8b", &whole), 0);
+    assert_int_equal(model_with_layers(&whole, 4, &p.m), 0);
+    model_free(&whole);
+    assert_int_equal(cluster_load("8xh100", &p.c), 0);
+    p.o = (struct search_options){ .model = &p.m, .cluster = &p.c, .seq = 2048, .global_batch = 7, .strategies = ~0u, .in_place = true,
+                                   .dialects = 1u << DIALECT_TORCH, .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16 };
+    fail_capture(why, sizeof why);
+    assert_int_equal(search(&p.o, &r), -1);
+    fail_capture(NULL, 0);
+    assert_non_null(strstr(why, "not a multiple of the 8 ranks"));
+    p.o.grid_next = true;
+    r = searched(&p);
+    assert_string_equal(r.alone, why);
+    assert_true(r.nfit > 0 && r.found[0].plan.parallel.tensor * r.found[0].plan.parallel.pipeline == 8);
+    search_free(&r);
+
+    p.o.global_batch = 8;
+    p.o.strategies = 1u << STRAT_DDP;
+    p.o.dialects = 1u << DIALECT_PAPER;
+    p.o.kernels = KERNELS_DPX;
+    p.c.memory = INT64_C(24) << 30;
+    r = searched(&p);
+    assert_string_equal(r.alone, "nothing fits");
+    assert_true(r.nfit > 0 && r.found[0].plan.strategy == STRAT_DDP && plan_data_ranks(&r.found[0].plan) < 8);
+    search_free(&r);
+
+    p.c.memory = INT64_C(60) << 30;     /* data parallelism has a plan: nothing else is looked at */
+    r = searched(&p);
+    assert_true(!r.alone[0] && r.nfit > 0 && plan_data_ranks(&r.found[0].plan) == 8);
+    search_free(&r);
+    model_free(&p.m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(winner_is_that_of_exhaustion), cmocka_unit_test(threads_change_nothing),
+        cmocka_unit_test(what_data_parallelism_cannot_do_a_grid_does),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

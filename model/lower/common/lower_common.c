@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "model/lower/common/optimizer.h"
 #include "model/program/torch_model.h"
 
 void lower_declare_activations(struct schedules *s, const struct local_model *local, int acts[NPIECE])
@@ -106,6 +107,13 @@ static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
     int    state = (int)dtype_bytes(master ? DT_FP32 : r.kept);
     int    bytes = state * 6 + (int)dtype_bytes(master ? DT_FP32 : r.grad), passes = 1;
 
+    if (p->optimizer != OPTIMIZER_ADAMW) {
+        struct optimizer_work w = optimizer_work(p);
+        o->u.optimizer.bytes = (uint8_t)w.bytes;
+        o->u.optimizer.passes = (uint8_t)w.passes;
+        o->u.optimizer.each = w.each;
+        return;
+    }
     if ((form == ADAMW_FOREACH || form == ADAMW_LOOP) && p->kernels != KERNELS_DPX) {
         passes = 8;
         bytes = 20 * (int)dtype_bytes(r.kept);
@@ -122,7 +130,7 @@ static void set_bytes(struct op *o, const struct plan *p, enum adamw_form form)
 struct op *lower_adamw(struct schedules *s, const struct plan *p, enum adamw_form form, int64_t elems)
 {
     enum stream st = form == ADAMW_ON_HOST ? STREAM_HOST : STREAM_COMPUTE;
-    struct op *o = sched_op(s, OP_OPTIMIZER, st, PHASE_OPTIMIZER, "AdamW");
+    struct op *o = sched_op(s, OP_OPTIMIZER, st, PHASE_OPTIMIZER, optimizer_title(p));
 
     o->u.optimizer.elems = elems;
     o->u.optimizer.tensors = p->model.ntrainable;
@@ -139,20 +147,42 @@ struct op *lower_torch_adamw(struct schedules *s, const struct plan *p, int64_t 
     return lower_adamw(s, p, forms[p->optimizer_form], elems);
 }
 
-int64_t lower_adamw_step_bytes(const struct plan *p) { return p->optimizer_form == OPTIMIZER_FUSED ? round512(4) : 0; }
+int64_t lower_adamw_step_bytes(const struct plan *p)
+{
+    return p->optimizer == OPTIMIZER_ADAMW && p->optimizer_form == OPTIMIZER_FUSED ? round512(4) : 0;
+}
+
+void lower_state_parts(struct schedules *s, const struct plan *p, int buf, const struct tensor *t, int64_t rows)
+{
+    int64_t bytes[OPTIMIZER_PARTS];
+    int n = optimizer_states(p, t, rows, bytes);
+
+    for (int i = 0; i < n; i++)
+        sched_part(s, buf, round512(bytes[i]));
+}
+
+int64_t lower_state_bytes(const struct plan *p, const struct tensor *t, int64_t rows)
+{
+    int64_t bytes[OPTIMIZER_PARTS], sum = 0;
+    int n = optimizer_states(p, t, rows, bytes);
+
+    for (int i = 0; i < n; i++)
+        sum += round512(bytes[i]);
+    return sum;
+}
 
 void lower_adamw_temporaries(struct schedules *s, const struct plan *p, int buf, int64_t largest)
 {
     struct buf *b = &s->bufs[buf];
 
-    if (p->optimizer_form == OPTIMIZER_FOREACH)
+    if (optimizer_makes_list(p))
         return;
     assert(b->nparts == 0 || b->part0 + b->nparts == s->nparts);
     for (int i = 0; i < b->nparts; i++)
         largest = s->parts[b->part0 + i] > largest ? s->parts[b->part0 + i] : largest;
     s->nparts -= b->nparts;
     b->nparts = 0;
-    b->bytes = p->optimizer_form == OPTIMIZER_LOOP ? 2 * largest : 0;
+    b->bytes = p->optimizer == OPTIMIZER_ADAMW && p->optimizer_form == OPTIMIZER_LOOP ? 2 * largest : 0;
     for (int i = 0; i < 2 && b->bytes > 0; i++)
         sched_part(s, buf, largest);
 }

@@ -80,6 +80,10 @@ struct op *lower_torch_adamw(struct schedules *s, const struct plan *p, int64_t 
  * alone; elsewhere it lies on the host. */
 int64_t lower_adamw_step_bytes(const struct plan *p);
 
+/* States of `rows` rows of a tensor, each an allocation: appended as parts, or their bytes together. */
+void    lower_state_parts(struct schedules *s, const struct plan *p, int buf, const struct tensor *t, int64_t rows);
+int64_t lower_state_bytes(const struct plan *p, const struct tensor *t, int64_t rows);
+
 /* Cuts the buffer of its temporaries, declared for foreach and the last to get parts, to what the form takes: nothing
  * (fused); or twice the largest tensor, one of its parts or of `largest` bytes (loop: sqrt() and its quotient). */
 void lower_adamw_temporaries(struct schedules *s, const struct plan *p, int buf, int64_t largest);

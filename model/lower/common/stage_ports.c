@@ -275,22 +275,27 @@ bool stage_ports_whole(const struct stage_ports *o, const struct pipeline_act *a
     return a->verb == PIPE_BACKWARD || (a->verb == PIPE_WEIGHT && stage_ports_embeds(o, a->chunk));
 }
 
+/* What this rank's other stage left is this one's: it goes there and comes here. */
+static void hand_over(struct stage_ports *o, enum piece_id from, enum piece_id to, enum pass pass, const struct pipeline_act *a)
+{
+    edge(o, from, pass, 0, -1, a);
+    o->s->ops[o->s->nops - 1].flags |= OPF_LOCAL;
+    edge(o, to, pass, EDGE_TENSORS, EDGE_REST, a);
+    o->s->ops[o->s->nops - 1].flags |= OPF_LOCAL;
+}
+
 void stage_ports_begin(struct stage_ports *o, const struct pipeline_act *a)
 {
     int stage = stage_ports_stage(o, a->chunk);
 
     if (a->verb == PIPE_FORWARD && stage > 0) {
-        if (is_local(o, stage - 1)) {
-            edge(o, PIECE_SENT, PASS_FORWARD, 0, -1, a);
-            edge(o, PIECE_RECEIVED, PASS_FORWARD, EDGE_TENSORS, EDGE_REST, a);
-        }
+        if (is_local(o, stage - 1))
+            hand_over(o, PIECE_SENT, PIECE_RECEIVED, PASS_FORWARD, a);
         edge(o, PIECE_RECEIVED, PASS_FORWARD, EDGE_REST, -1, a);
     }
     if (!stage_ports_idle(o, a) && (stage_ports_whole(o, a) || a->verb == PIPE_INPUT) && stage < last_stage(o)) {
-        if (is_local(o, stage + 1)) {
-            edge(o, PIECE_RECEIVED, PASS_BACKWARD, 0, -1, a);
-            edge(o, PIECE_SENT, PASS_BACKWARD, EDGE_TENSORS, EDGE_REST, a);
-        }
+        if (is_local(o, stage + 1))
+            hand_over(o, PIECE_RECEIVED, PIECE_SENT, PASS_BACKWARD, a);
         edge(o, PIECE_SENT, PASS_BACKWARD, EDGE_REST, -1, a);
     }
 }

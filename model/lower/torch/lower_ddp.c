@@ -14,6 +14,7 @@
 
 #include "model/lower/common/lower_internal.h"
 #include "model/lower/common/micro_steps.h"
+#include "model/lower/common/optimizer.h"
 #include "model/lower/torch/lower_ddp.h"
 
 #define MIB (1024.0 * 1024.0)
@@ -565,8 +566,10 @@ static void describe(struct ddp *d)
     for (int t = 0; t < d->ntensors; t++)
         param_slice(d, t);
     sched_holds(s, d->optimizer, sched_layout(s, 0));
-    moment_slices(d, HOLDS_EXP_AVG, 0);
-    moment_slices(d, HOLDS_EXP_AVG_SQ, d->own_bytes);
+    if (d->p->optimizer <= OPTIMIZER_SGD)
+        moment_slices(d, HOLDS_EXP_AVG, 0);
+    if (d->p->optimizer == OPTIMIZER_ADAMW)
+        moment_slices(d, HOLDS_EXP_AVG_SQ, d->own_bytes);
     for (int t = 0; t < d->ntensors; t++)
         if (ddp_instance_of(d, t) == 0) {
             sched_holds(s, d->grad_family[t], sched_layout(s, m->tensors[t].block < 0 ? 0 : m->per_block));
@@ -592,11 +595,15 @@ static void declare(struct ddp *d)
         sched_buf(d->s, CAT_GRADS, "grad of this backward", b->of, 0, b->count, b->bytes);
     }
     d->params = sched_buf(d->s, CAT_PARAMS, "params", NULL, 0, 1, place_params(d));
-    d->optimizer = sched_buf(d->s, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", NULL, 0, 1,
-                             2 * d->own_bytes + d->own_tensors * lower_adamw_step_bytes(d->p));
+    d->optimizer = sched_buf(d->s, CAT_OPTIMIZER, optimizer_states_title(d->p), NULL, 0, 1,
+                             d->own_states + d->own_tensors * lower_adamw_step_bytes(d->p) + round512(optimizer_tables(d->p)));
     d->foreach = sched_buf(d->s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, d->own_bytes);
     lower_tensor_parts(d->s, m, d->params, !d->packed, d->r.kept, NULL, 0);
-    lower_tensor_parts(d->s, m, d->optimizer, 2, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
+    for (int t = 0; t < d->ntensors; t++)
+        if (owns(d, t))
+            lower_state_parts(d->s, d->p, d->optimizer, &m->tensors[t], m->tensors[t].shape[0]);
+    if (optimizer_tables(d->p) > 0)
+        sched_part(d->s, d->optimizer, round512(optimizer_tables(d->p)));
     for (int64_t i = 0; i < d->own_tensors; i++)
         sched_part(d->s, d->optimizer, lower_adamw_step_bytes(d->p));
     lower_tensor_parts(d->s, m, d->foreach, 1, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
@@ -649,6 +656,7 @@ static void own(struct ddp *d)
         if (owns(d, t)) {
             d->own_numel += m->tensors[t].numel;
             d->own_bytes += round512(m->tensors[t].numel * dtype_bytes(d->r.kept));
+            d->own_states += lower_state_bytes(d->p, &m->tensors[t], m->tensors[t].shape[0]);
             d->own_tensors++;
         }
 }

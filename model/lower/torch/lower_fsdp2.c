@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "model/lower/common/micro_steps.h"
+#include "model/lower/common/optimizer.h"
 #include "model/lower/torch/lower_fsdp2.h"
 
 static const struct at the_root = { UC_ROOT, 0, 0 };
@@ -38,7 +39,7 @@ static void declare(struct fsdp2 *f, enum unit_class c)
     bool cast = f->r.used != f->r.kept && !f->offload;
 
     m->shard      = sched_buf_in(s, f->home, CAT_PARAMS, "sharded params", of, 0, n, z->shard_bytes);
-    m->optimizer  = sched_buf_in(s, f->offload ? SPACE_HOST : SPACE_DEVICE, CAT_OPTIMIZER, "exp_avg, exp_avg_sq", of,
+    m->optimizer  = sched_buf_in(s, f->offload ? SPACE_HOST : SPACE_DEVICE, CAT_OPTIMIZER, optimizer_states_title(f->p), of,
                                  0, n, z->optimizer_bytes);
     m->cast       = sched_buf(s, CAT_TEMPORARIES, "cast shard", of, 0, n,
                               cast ? round512(shard * dtype_bytes(f->r.used)) : 0);

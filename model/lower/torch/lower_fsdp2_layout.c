@@ -2,6 +2,8 @@
  * rows a rank, and a unit's buffers hold those of all its tensors end to end. */
 #include "model/lower/torch/lower_fsdp2.h"
 
+#include "model/lower/common/optimizer.h"
+
 /* ---- sizes ---- */
 
 /* `trained`: of what trains alone. */
@@ -59,6 +61,24 @@ static int64_t whole_bytes(const struct tensor *t, const void *arg)
     return round512(t->numel * ((const struct shard_arg *)arg)->bytes);
 }
 
+static int64_t local_rows(const struct tensor *t, const struct shard_arg *a)
+{
+    return local_numel(t, a) / (t->numel / t->shape[0]);
+}
+
+struct state_arg { const struct shard_arg *part; const struct plan *plan; };
+
+static int64_t state_bytes(const struct tensor *t, const void *arg)
+{
+    const struct state_arg *a = arg;
+    int64_t bytes[OPTIMIZER_PARTS], sum = 0;
+    int n = optimizer_states(a->plan, t, local_rows(t, a->part), bytes);
+
+    for (int i = 0; i < n; i++)
+        sum += a->part->room(bytes[i]);
+    return sum;
+}
+
 static int64_t step_bytes(const struct tensor *t, const void *plan) { return t->frozen ? 0 : lower_adamw_step_bytes(plan); }
 
 static int64_t trained_numel(const struct tensor *t, const void *unused)
@@ -96,7 +116,7 @@ void fsdp2_measure(struct fsdp2 *f, enum unit_class c)
     z->stepped = unit_sum(&f->map, c, local_elems, &grad);
     z->shard_bytes = unit_sum(&f->map, c, shard_bytes, &kept);
     z->foreach_bytes = unit_sum(&f->map, c, local_bytes, &state);
-    z->optimizer_bytes = 2 * z->foreach_bytes + unit_sum(&f->map, c, step_bytes, f->p);     /* exp_avg, exp_avg_sq, step */
+    z->optimizer_bytes = unit_sum(&f->map, c, state_bytes, &(struct state_arg){ &state, f->p }) + unit_sum(&f->map, c, step_bytes, f->p);     /* exp_avg, exp_avg_sq, step */
     z->host_grads_bytes = unit_sum(&f->map, c, local_bytes, &grad);
     z->unsharded_bytes = unit_sum(&f->map, c, padded_bytes, &used);
     z->kept_bytes = again.rank ? unit_sum(&f->map, c, kept_bytes, &again) : 0;
@@ -124,7 +144,8 @@ void fsdp2_parts(struct fsdp2 *f, enum unit_class c)
 
     if (!f->offload) {
         parts_of(f, c, m->shard, 1, shard_bytes, &kept);
-        parts_of(f, c, m->optimizer, 2, local_bytes, &state);
+        for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
+            lower_state_parts(f->s, f->p, m->optimizer, &f->m->tensors[t], local_rows(&f->m->tensors[t], &state));
         for (int i = 0, t; (t = unit_tensor(&f->map, c, i)) >= 0; i++)
             sched_part(f->s, m->optimizer, step_bytes(&f->m->tensors[t], f->p));
     }
@@ -242,8 +263,10 @@ void fsdp2_describe(struct fsdp2 *f, enum unit_class c)
     sched_holds(s, m->post_forward, sched_layout(s, unit_stride(&f->map, c)));
     kth_part(f, c, mine, 0);
     sched_holds(s, m->shard, rank_rows(f, c, HOLDS_PARAM, kept, true, 0));
-    sched_holds(s, m->optimizer, rank_rows(f, c, HOLDS_EXP_AVG, kept, true, 0));
-    rows_of_rank(f, c, HOLDS_EXP_AVG_SQ, kept, f->rank_in_group, true, f->size[c].foreach_bytes);
+    if (f->p->optimizer <= OPTIMIZER_SGD)
+        sched_holds(s, m->optimizer, rank_rows(f, c, HOLDS_EXP_AVG, kept, true, 0));
+    if (f->p->optimizer == OPTIMIZER_ADAMW)
+        rows_of_rank(f, c, HOLDS_EXP_AVG_SQ, kept, f->rank_in_group, true, f->size[c].foreach_bytes);
     if (f->nshard > 1)
         sched_holds(s, m->gathered, chunks(f, c, HOLDS_PARAM, used));
     sched_holds(s, m->unsharded, whole_tensors(f, c, HOLDS_PARAM, used, true));

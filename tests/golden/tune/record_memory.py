@@ -69,7 +69,8 @@ def cases():
             small = {"strategy": strategy, "precision": precision, "world": 4, "batch": 2, "seq": 256}
             yield plan_of("llama-10m", **small)
             yield plan_of("llama-10m", every, **small)
-            yield plan_of("llama-10m", every, **small, recompute="full")
+            if strategy == "fsdp":      # of DDP under fake tensors autograd refuses the input that requires a gradient
+                yield plan_of("llama-10m", every, **small, recompute="full")
             yield plan_of("llama-10m", dict(every, dropout=0.1), **small, kernels="torch-eager")
             yield plan_of("gpt2-10m", **small)
             yield plan_of("llama-15m-gqa-tied", every, **small, accumulation=2)

@@ -1,0 +1,35 @@
+/* optimizer.h -- what an optimizer keeps of a tensor, what its step takes, and how often it passes over memory.
+ *
+ * Words of plan.json are those of transformers' TrainingArguments.optim.  Sources:
+ *
+ *     adamw, sgd, adafactor        torch/optim (2.15); sgd with momentum, without weight decay
+ *     adamw_bnb_8bit, lion_*       bitsandbytes 0.50.2, optim/optimizer.py: init_state(); a tensor below 4096 elements, and
+ *                                  (transformers/trainer.py, create_optimizer) an embedding's, has states in fp32
+ *     adamw_torch_8bit, _4bit      torchao 0.18, optim/adam.py: _new_buffer() of a rank's own part of a tensor */
+#ifndef DPX_OPTIMIZER_H
+#define DPX_OPTIMIZER_H
+
+#include "model/plan/plan.h"
+
+/* Most allocations of one tensor's states. */
+enum { OPTIMIZER_PARTS = 6 };
+
+/* Bytes of the allocations for `rows` rows (of dimension 0) of a tensor; none of one that is frozen or has no rows.
+ * Returns how many there are; those of AdamW's counter of steps not among them (lower_adamw_step_bytes()). */
+int optimizer_states(const struct plan *p, const struct tensor *t, int64_t rows, int64_t bytes[OPTIMIZER_PARTS]);
+
+/* What the optimizer allocates once, beside that: tables of codes. */
+int64_t optimizer_tables(const struct plan *p);
+
+/* Does the step make a list of temporaries, one for each tensor's elements in the parameters' dtype (foreach)? */
+bool optimizer_makes_list(const struct plan *p);
+
+/* The work of a step: bytes an element, passes over memory; `each`: a kernel for each tensor. */
+struct optimizer_work { int bytes, passes; bool each; };
+struct optimizer_work optimizer_work(const struct plan *p);
+
+/* Names of the step's entry and of the states' buffer. */
+const char *optimizer_title(const struct plan *p);
+const char *optimizer_states_title(const struct plan *p);
+
+#endif

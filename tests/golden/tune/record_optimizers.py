@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Records the bytes of optimizers' states, tensor by tensor, from bitsandbytes, torchao and torch on the CPU.
+
+    python record_optimizers.py -o optimizers.jsonl
+
+Each optimizer's own code makes the states of tensors of several shapes, on both sides of where it goes to 8 or 4 bits.
+"""
+import argparse
+import json
+
+import bitsandbytes
+import torch
+import torchao
+from bitsandbytes.optim import AdamW8bit, Lion32bit, Lion8bit
+from torchao.optim import AdamW4bit, AdamW8bit as TorchAdamW8bit
+
+SHAPES = [[7], [768], [4096], [4097], [12288], [16, 256], [63, 65], [64, 64], [100, 41], [128, 33], [16, 4096], [4096, 16],
+          [768, 768], [768, 3072], [3072, 768], [101, 48], [50257, 48], [1024, 2816], [255, 17], [5000, 3]]
+
+
+def bytes_of(x):
+    """Of a state's tensors; a table of codes that all share is counted apart."""
+    if hasattr(x, "tensor_attrs"):
+        return [getattr(x, name).untyped_storage().nbytes() for name in x.tensor_attrs]
+    return [x.untyped_storage().nbytes()]
+
+
+def torch_states(make, parameter):
+    optimizer = make([parameter])
+    parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    return [v for k, v in optimizer.state[parameter].items() if isinstance(v, torch.Tensor) and k != "step"]
+
+
+def bnb_states(make, parameter):
+    optimizer = make([parameter])
+    parameter.grad = torch.zeros_like(parameter)
+    optimizer.init_state(optimizer.param_groups[0], parameter, 0, 0)
+    return [v for k, v in optimizer.state[parameter].items() if isinstance(v, torch.Tensor) and not k.startswith("qmap")]
+
+
+def ao_states(make, parameter):
+    optimizer = make([parameter])
+    return [optimizer._new_buffer(parameter, signed) for signed in (True, False)]
+
+
+OPTIMIZERS = {
+    "adamw": (torch_states, lambda p: torch.optim.AdamW(p)),
+    "sgd": (torch_states, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
+    "adafactor": (torch_states, lambda p: torch.optim.Adafactor(p)),
+    "adamw_bnb_8bit": (bnb_states, lambda p: AdamW8bit(p)),
+    "lion_32bit": (bnb_states, lambda p: Lion32bit(p)),
+    "lion_8bit": (bnb_states, lambda p: Lion8bit(p)),
+    "adamw_torch_8bit": (ao_states, lambda p: TorchAdamW8bit(p)),
+    "adamw_torch_4bit": (ao_states, lambda p: AdamW4bit(p)),
+}
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    a.add_argument("-o", default="optimizers.jsonl")
+    a = a.parse_args()
+    with open(a.o, "w") as out:
+        print(json.dumps({"torch": torch.__version__, "bitsandbytes": bitsandbytes.__version__, "torchao": torchao.__version__}), file=out)
+        for name, (states, make) in OPTIMIZERS.items():
+            for shape in SHAPES:
+                made = [b for x in states(make, torch.nn.Parameter(torch.zeros(shape))) for b in bytes_of(x)]
+                print(json.dumps({"optimizer": name, "shape": shape, "bytes": made}), file=out)
+
+
+main()

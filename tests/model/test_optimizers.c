@@ -1,0 +1,124 @@
+/* States of optimizers, against those that bitsandbytes, torchao and torch make (tests/golden/tune/optimizers.jsonl), and
+ * where plans take them. */
+#include "tests/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "model/lower/common/optimizer.h"
+#include "model/lower/lower.h"
+#include "model/plan/knob.h"
+#include "model/schedule/ledger.h"
+
+#define GOLDEN "tests/golden/tune/optimizers.jsonl"
+
+static int word_of(const char *name)
+{
+    const char *const *words = knob_words("optimizer");
+
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(words[i], name))
+            return i;
+    fail_msg("no optimizer \"%s\"", name);
+    return -1;
+}
+
+static void states_are_those_that_the_packages_make(void **state)
+{
+    FILE *f = fopen(GOLDEN, "r");
+    json_t *head = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL), *c;
+    int cases = 0, of[NOPTIMIZER] = { 0 };
+
+    (void)state;
+    assert_non_null(json_object_get(head, "bitsandbytes"));
+    for (; (c = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL)); cases++) {
+        const char *name = json_string_value(json_object_get(c, "optimizer"));
+        const json_t *shape = json_object_get(c, "shape"), *want = json_object_get(c, "bytes");
+        struct plan p = { .dialect = DIALECT_TORCH, .strategy = STRAT_DDP, .optimizer = (enum optimizer)word_of(name) };
+        struct tensor t = { .ndim = (int)json_array_size(shape), .shape = { 1, 1 }, .role = ROLE_UP };
+        int64_t bytes[OPTIMIZER_PARTS];
+        for (int d = 0; d < t.ndim; d++)
+            t.shape[d] = json_integer_value(json_array_get(shape, (size_t)d));
+        t.numel = t.shape[0] * t.shape[1];
+        p.ddp.model_dtype = -1;
+        assert_int_equal(optimizer_states(&p, &t, t.shape[0], bytes), json_array_size(want));
+        for (size_t i = 0; i < json_array_size(want); i++)
+            if (bytes[i] != json_integer_value(json_array_get(want, i)))
+                fail_msg("%s of %lld x %lld: state %zu has %lld bytes, there %lld", name, (long long)t.shape[0], (long long)t.shape[1],
+                         i, (long long)bytes[i], (long long)json_integer_value(json_array_get(want, i)));
+        of[p.optimizer]++;
+        json_decref(c);
+    }
+    for (int i = 0; i < NOPTIMIZER; i++)
+        assert_true(of[i] >= 20);
+    json_decref(head);
+    fclose(f);
+}
+
+static int64_t states_of(const char *strategy, const char *optimizer)
+{
+    json_t *j = json_pack("{s:i, s:s, s:s, s:i, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-3.1-8b", "cluster", "8xh100", "seq", 512,
+                          "strategy", strategy, "dialect", "torch", "optimizer", optimizer);
+    struct schedules s = { 0 };
+    struct ledger l;
+    struct plan p;
+
+    assert_int_equal(plan_from_json(j, "plan", &p), 0);
+    json_decref(j);
+    assert_int_equal(lower(&p, 0, &s), 0);
+    ledger_run(&s, &l);
+    schedules_free(&s);
+    plan_free(&p);
+    return l.persistent[CAT_OPTIMIZER];
+}
+
+/* Llama-3.1-8B: 8,030,261,248 parameters, of which 65 norms of 4,096 and an embedding of 525,336,576; all sizes are
+ * multiples of 512 bytes but for single numbers. */
+static void plans_hold_what_tensors_need(void **state)
+{
+    const int64_t n = 8030261248, embedding = 525336576, tables = 2048;
+
+    (void)state;
+    assert_int_equal(states_of("ddp", "adamw"), 8 * n);
+    assert_int_equal(states_of("ddp", "sgd"), 4 * n);
+    assert_int_equal(states_of("ddp", "lion_32bit"), 4 * n);
+    /* 2 (1 + 4/256) bytes each, 8 of the embedding; a norm's 16 blocks take 64 bytes, an allocation 512 */
+    assert_int_equal(states_of("ddp", "adamw_bnb_8bit"), (n - embedding) / 32 * 65 + 8 * embedding + 65 * 2 * (512 - 64) + tables);
+    assert_int_equal(states_of("ddp", "lion_8bit"), (n - embedding) / 64 * 65 + 4 * embedding + 65 * (512 - 64) + tables);
+    /* 2 (1 + 4/256) bytes and two tables of 1,024 for each of the 291 tensors */
+    assert_int_equal(states_of("ddp", "adamw_torch_8bit"), n / 32 * 65 + 65 * 2 * (512 - 64) + 291 * 2 * 1024);
+    /* A rank's eighth; a norm's 512 elements stay in fp32 */
+    assert_int_equal(states_of("fsdp", "sgd"), 4 * n / 8);
+    assert_int_equal(states_of("fsdp", "adamw_torch_8bit"), (n - 65 * 4096) / 8 / 32 * 65 + 65 * 512 * 8 + 226 * 2 * 1024);
+}
+
+static void what_a_strategy_cannot_shard_is_refused(void **state)
+{
+    static const char *const not_of_fsdp2[] = { "adafactor", "adamw_bnb_8bit", "lion_32bit", "lion_8bit" };
+    char why[512];
+    struct plan p;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        json_t *j = json_pack("{s:i, s:s, s:s, s:i, s:s, s:s}", "dpx_plan", 1, "model", "gpt2", "cluster", "8xh100", "seq", 512,
+                              "strategy", "fsdp", "optimizer", not_of_fsdp2[i]);
+        fail_capture(why, sizeof why);
+        int rc = plan_from_json(j, "plan", &p);
+        fail_capture(NULL, 0);
+        json_decref(j);
+        assert_int_equal(rc, -1);
+        assert_non_null(strstr(why, "optimizer: "));
+        assert_non_null(strstr(why, not_of_fsdp2[i]));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(states_are_those_that_the_packages_make),
+        cmocka_unit_test(plans_hold_what_tensors_need),
+        cmocka_unit_test(what_a_strategy_cannot_shard_is_refused),
+    };
+    return cmocka_run_group_tests_name("model/optimizers", tests, NULL, NULL);
+}
