@@ -10,8 +10,11 @@
 
 void ddp_late_order(struct ddp *d)
 {
-    for (int i = 0; i < d->ntensors; i++)
-        d->order[i] = d->ntensors - 1 - i;
+    int n = 0;
+
+    for (int t = d->ntensors - 1; t >= 0; t--)
+        if (!d->m->tensors[t].frozen)
+            d->order[n++] = t;
 }
 
 /* Where autograd leaves a gradient: in .grad's own storage, or in one that waits. */
@@ -35,39 +38,37 @@ static void piece(struct ddp *d, enum piece_id id, int block, bool fresh)
     sched_act(d->s, ACT_FREE, d->acts[id], block + (piece_is_block(id) ? d->kept_blocks : d->kept_ends), 0);
 }
 
-/* What became of the gradients [from, t], in reverse order: added to earlier ones, copied into their buckets. */
-static void settle(struct ddp *d, int from, int t, bool fresh, bool sync)
+/* What became of the gradients order[from] to order[last]: added to earlier ones, copied into their buckets. */
+static void settle(struct ddp *d, int from, int last, bool fresh, bool sync)
 {
     int64_t bytes = 0;
 
-    for (int i = t; i <= from; i++)
-        bytes += d->m->tensors[i].numel * dtype_bytes(d->r.grad);
-    if (bytes == 0)
-        return;
+    for (int i = from; i <= last; i++)
+        bytes += d->m->tensors[d->order[i]].numel * dtype_bytes(d->r.grad);
     if (!fresh && d->apart) {
         sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "add gradients", 2 * bytes, bytes);
-        for (int i = from; i >= t; i--) {
-            sched_act(d->s, ACT_RW, d->grad_family[i], ddp_instance_of(d, i), 0);
-            sched_act(d->s, ACT_R | ACT_FREE, d->grad_family[i] + d->waiting, ddp_instance_of(d, i), 0);
+        for (int i = from, t; i <= last; i++) {
+            t = d->order[i];
+            sched_act(d->s, ACT_RW, d->grad_family[t], ddp_instance_of(d, t), 0);
+            sched_act(d->s, ACT_R | ACT_FREE, d->grad_family[t] + d->waiting, ddp_instance_of(d, t), 0);
         }
     }
     if (!sync)
         return;
     sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "divide into buckets", fresh || d->apart ? bytes : 2 * bytes, bytes)->after =
         AFTER(STREAM_TENSOR);
-    for (int i = from; i >= t; i--) {
-        int family = d->apart ? d->grad_family[i] : d->grad_family[i] + d->waiting;
-        sched_act(d->s, d->view ? ACT_R | ACT_FREE : ACT_R, family, ddp_instance_of(d, i), 0);
-        d->pending[d->now->of[i]]--;
+    for (int i = from, t; i <= last; i++) {
+        t = d->order[i];
+        sched_act(d->s, d->view ? ACT_R | ACT_FREE : ACT_R, d->grad_family[t] + (d->apart ? 0 : d->waiting), ddp_instance_of(d, t), 0);
+        d->pending[d->now->of[t]]--;
     }
-    for (int b = d->now->of[from]; b <= d->now->of[t]; b++)
-        sched_act(d->s, ACT_RW, ddp_bucket_buf(d, b), 0, 0);
+    sched_act(d->s, ACT_RW, ddp_bucket_buf(d, d->now->of[d->order[from]]), 0, 0);
     ddp_launch(d);
 }
 
 void ddp_backward_late(struct ddp *d, bool fresh, bool sync)
 {
-    int from = d->ntensors - 1;
+    int n = (int)d->m->ntrainable, from = 0;
 
     if (d->local->share.heads)
         piece(d, PIECE_HEAD, 0, fresh);
@@ -75,17 +76,17 @@ void ddp_backward_late(struct ddp *d, bool fresh, bool sync)
         piece(d, program_piece_of_block(d->p, b), b, fresh);
     if (d->local->share.embeds)
         piece(d, PIECE_EMBED, 0, fresh);
-    for (int t = d->ntensors - 1; t >= 0; t--) {
+    for (int i = 0; i < n; i++) {
+        int t = d->order[i];
         bool partial = d->local->partial && (d->local->partial[t] & MESH_AXIS(AXIS_TENSOR));
         if (partial) {
             sched_coll(d->s, STREAM_TENSOR, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TENSOR, d->r.grad, RED_SUM,
                        d->m->tensors[t].numel)->after = AFTER(STREAM_COMPUTE);
             sched_act(d->s, ACT_RW, family_of(d, t, fresh), ddp_instance_of(d, t), 0);
         }
-        bool closes = t == 0 || d->now->of[t] != d->now->of[t - 1];
-        if (closes) {
-            settle(d, from, t, fresh, sync);
-            from = t - 1;
+        if (i + 1 == n || d->now->of[d->order[i + 1]] != d->now->of[t]) {       /* its bucket is full */
+            settle(d, from, i, fresh, sync);
+            from = i + 1;
         }
     }
 }
