@@ -2,6 +2,7 @@
 # make demo           evaluate and explain a few plans of real models
 # make test           every test; the last line counts them
 # make test-matrix    every plan of the executor's matrix in fp32, not a covering set
+# make test-grid      every plan over meshes in fp32, 500 plans whose messages are late, every rank of meshes killed and stopped
 # make test-library   libdpx and its threads, under AddressSanitizer and ThreadSanitizer, too
 # make test-124m      GPT-2 124M by every strategy and dialect, two steps on two ranks (13 GB, 3 GB of disk, 15 minutes)
 # make bench          speed, as ratios within one run
@@ -171,6 +172,7 @@ all: $(PROGRAMS) $(LIBRARY) archives
 # tests/test_architecture.sh holds every include and every symbol against these rows.
 room = $(eval ROOMS += $(strip $1))
 $(call room, base,)
+$(call room, base/chart,            base)
 $(call room, model/arch,            base)
 $(call room, model/cluster,         base)
 $(call room, model/allocator,       base)
@@ -190,17 +192,17 @@ $(call room, sim/search,            base model/arch model/cluster model/plan mod
 $(call room, calib/store,           base model/cluster model/plan model/program model/schedule)
 $(call room, calib/trace,           base model/schedule)
 $(call room, calib/import,          base model/cluster model/plan model/program model/schedule model/memory calib/store calib/trace)
-$(call room, sim/plan,              base model/arch model/allocator model/cluster model/plan model/schedule model/lower model/memory model/exchange sim/price sim/clock sim/search)
+$(call room, sim/plan,              base base/chart model/arch model/allocator model/cluster model/plan model/schedule model/lower model/memory model/exchange sim/price sim/clock sim/search)
 $(call room, exec/device,           base model/cluster model/schedule)
 $(call room, exec/kernels,          base model/arch model/program model/schedule exec/device)
 $(call room, exec/comm,             base model/schedule exec/device exec/kernels)
 $(call room, exec/cuda,             base model/arch model/schedule exec/device exec/kernels exec/comm)
-$(call room, exec/data,             base model/arch exec/device exec/kernels)
+$(call room, exec/data,             base model/arch model/cluster model/plan exec/device exec/kernels)
 $(call room, exec/run,              base model/arch model/cluster model/plan model/program model/schedule model/memory exec/device exec/kernels exec/comm exec/cuda exec/data)
 $(call room, exec/train,            base model/arch model/plan model/program model/schedule model/lower model/memory exec/device exec/kernels exec/comm exec/data exec/run)
 $(call room, exec/process,          base model/cluster model/plan model/schedule exec/device exec/kernels exec/cuda exec/data exec/run exec/train)
 $(call room, calib/bench,           base model/arch model/cluster model/plan model/program model/schedule model/lower exec/device exec/kernels exec/comm exec/cuda exec/data exec/run exec/train calib/store)
-$(call room, reports/page,          base calib/store)
+$(call room, reports/page,          base base/chart calib/store)
 $(call room, reports/kineto,        base model/plan model/schedule model/memory sim/clock calib/store calib/trace)
 
 # With CUDA exec/cuda; without MPI or oneDNN files of the same names instead.
@@ -217,7 +219,7 @@ $B/emu.a:     $(patsubst %,$B/%.o,$(EMULATOR))
 
 # What programs and tests link, users before what they use.
 archives_of = $(patsubst %,$B/%.a,$(filter $1,$(BUILT)))
-MODEL   := $(call archives_of,base model/%)
+MODEL   := $(call archives_of,base base/% model/%)
 SIM     := $(call archives_of,sim/%)
 STORE   := $(call archives_of,calib/store calib/trace calib/import)
 EXEC    := $(call archives_of,exec/%)
@@ -327,6 +329,7 @@ test:
 	B=$B tests/run.sh $$built $(TESTS) $(EMUTESTS) $(FUZZERS) $(SCRIPTS)
 # Preloaded by tests/mpi/*.sh: pmpi_*.c stand before MPI, alloc_*.c before malloc().
 PRELOADED := $(if $(filter-out 0,$(or $(MPI),1)),$(patsubst %.c,$B/%.so,$(wildcard tests/mpi/pmpi_*.c tests/mpi/alloc_*.c)))
+$B/tests/mpi/pmpi_delay.so: tests/mpi/pmpi_count.c
 $(PRELOADED): $B/%.so: %.c
 	@mkdir -p $(@D)
 	$Q$(MPICC) -shared -fPIC -std=c17 -D_POSIX_C_SOURCE=200809L -O2 -o $@ $< -pthread -ldl
@@ -379,6 +382,11 @@ test-matrix:
 	@tools/install-deps.sh build test
 	@$(MAKE) --no-print-directory test-programs
 	@B=$B tests/mpi/test_matrix.sh plain
+
+test-grid:
+	@tools/install-deps.sh build test
+	@$(MAKE) --no-print-directory test-programs
+	@for what in 'grid.sh whole' 'grid.sh late' 'grid_faults.sh all'; do B=$B tests/mpi/test_$$what || bad=1; done; test -z "$$bad"
 
 test-124m:
 	@tools/install-deps.sh build
@@ -449,7 +457,7 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu carry
 
-.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-matrix test-124m demo bench bench-exec accuracy \
+.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-matrix test-grid test-124m demo bench bench-exec accuracy \
         accuracy-public compare pages fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -52,7 +52,7 @@ struct cal {
     double  spare_s, lost_s;            /* left for waiting and timing again; so spent */
     double  timed_s, crowded_s, crowd_s;        /* timed; of that beside others; times the share that they had */
     int     repeated;
-    const char *models, *micro_batches, *db, *hostfile, *disk;
+    const char *models, *micro_batches, *tensor, *db, *hostfile, *disk;
     struct bench b;
     struct bench_list list;
     char   *options;
@@ -74,6 +74,8 @@ static int parse_run(struct cal *c, int argc, char **argv)
           .str = &c->models, .value = "M" },
         { "seq", "tokens of a sample", .length = &c->seq, .min = 1 },
         { "micro-batch", "samples of a micro-batch, with commas between", .str = &c->micro_batches, .value = "N" },
+        { "tensor", "shapes that one of so many tensor-parallel ranks has, with commas between; default with --model and in full "
+          "runs: every number that divides the ranks", .str = &c->tensor, .value = "N" },
         { "precision", "of plans; default fp32, and without --quick bf16 as well", .set = &c->precision,
           .words = precisions },
         { "threads", "of a rank's compute; 0: its share of the cores", .i = &c->threads },
@@ -93,7 +95,8 @@ static int parse_run(struct cal *c, int argc, char **argv)
 
 static struct bench_wish wish(const struct cal *c)
 {
-    struct bench_wish w = { .quick = c->quick, .models = c->models, .seq = c->seq, .micro_batches = c->micro_batches };
+    struct bench_wish w = { .quick = c->quick, .models = c->models, .seq = c->seq, .micro_batches = c->micro_batches,
+                            .tensor = c->tensor };
 
     w.cuda = c->device == DEVICE_CUDA;
     w.carries = c->b.carries;
@@ -106,8 +109,8 @@ static struct bench_wish wish(const struct cal *c)
 static char *options_json(const struct cal *c)
 {
     struct bench_wish w = wish(c);
-    json_t *j = json_pack("{s:b, s:s?, s:I, s:s?, s:b, s:b}", "quick", c->quick, "model", c->models, "seq",
-                          (json_int_t)c->seq, "micro_batch", c->micro_batches, "fp32", w.precision[DT_FP32], "bf16",
+    json_t *j = json_pack("{s:b, s:s?, s:I, s:s?, s:s*, s:b, s:b}", "quick", c->quick, "model", c->models, "seq",
+                          (json_int_t)c->seq, "micro_batch", c->micro_batches, "tensor", c->tensor, "fp32", w.precision[DT_FP32], "bf16",
                           w.precision[DT_BF16]);
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
 
@@ -505,7 +508,7 @@ static int cmd_probe(int argc, char **argv)
 
 static int cmd_show(int argc, char **argv)
 {
-    const char *models = NULL, *batches = NULL, *path = NULL;
+    const char *models = NULL, *batches = NULL, *tensor = NULL, *path = NULL;
     int64_t seq = 0, ranks = host_cores();
     uint64_t precision = 1;
     bool fits = false;
@@ -513,6 +516,8 @@ static int cmd_show(int argc, char **argv)
         { "model", "what of these is not measured yet", .str = &models, .value = "M" },
         { "seq", "tokens of a sample", .length = &seq, .min = 1 },
         { "micro-batch", "samples of a micro-batch, with commas between", .str = &batches, .value = "N" },
+        { "tensor", "shapes that one of so many tensor-parallel ranks has, with commas between; default 1", .str = &tensor,
+          .value = "N" },
         { "precision", "of plans", .set = &precision, .words = precisions },
         { "ranks", "busy at once", .i = &ranks, .min = 1 },
         { "fits", "the laws that times follow, how far from them they lie, and in which range", .flag = &fits },
@@ -525,7 +530,7 @@ static int cmd_show(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
-    struct bench_wish w = { .quick = true, .models = models, .seq = seq, .micro_batches = batches,
+    struct bench_wish w = { .quick = true, .models = models, .seq = seq, .micro_batches = batches, .tensor = tensor,
                             .precision = { [DT_FP32] = precision & 1, [DT_BF16] = (precision & 2) != 0 } };
     struct db *db = db_open_reader(path);
     if (!db)

@@ -109,6 +109,7 @@ struct bench_wish {
     const char *models;                 /* names or files with commas between; NULL: a grid of shapes */
     int64_t     seq;                    /* tokens of a sample; 0: up to 256 */
     const char *micro_batches;          /* "1,2,4"; NULL: a few */
+    const char *tensor;                 /* "1,2": shapes of so many tensor-parallel ranks each; NULL: those that divide the ranks */
     bool        precision[NDTYPE];
     int64_t     memory;                 /* bytes of a rank: what takes more is refused; 0: not looked at */
     bool        cuda, carries;          /* as struct bench */

@@ -1,7 +1,12 @@
 /* bench_coll.c -- collectives by size, queued back to back as in training; of each call the rank
- * that took longest counts.  NCCL's are timed on the devices, from one call's end to the next one's. */
+ * that took longest counts.  NCCL's are timed on the devices, from one call's end to the next one's.
+ *
+ * A message is timed by pairs, all at once as in a pipeline whose stages all have as many ranks: the first rank of a
+ * pair sends, the second receives.  A send is synchronous, so that a call ends with both; a rank without a partner
+ * does nothing meanwhile. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "calib/bench/bench.h"
@@ -26,8 +31,16 @@ static int sizes(const struct bench_item *item, int64_t out[SIZES])
 
 struct buffers { char *send, *recv; int64_t region; };
 
+/* This rank of a pair: who sends, and to whom. */
+static void as_message(const struct comm *comm, struct coll_call *c)
+{
+    c->op = comm->rank == 0 ? COLL_SEND : COLL_RECV;
+    c->root = 1 - comm->rank;
+}
+
 /* Small calls move on through the buffers, as those of training do. */
-static struct coll_call call_of(const struct bench_item *item, const struct buffers *m, int64_t elems, int i)
+static struct coll_call call_of(const struct bench_item *item, const struct comm *comm, const struct buffers *m, int64_t elems,
+                                int i)
 {
     int64_t span = round_up(elems * dtype_bytes(item->dtype), 4096), at = i % (m->region / span) * span;
     bool reduces = item->op == COLL_ALL_REDUCE || item->op == COLL_REDUCE_SCATTER || item->op == COLL_REDUCE;
@@ -37,6 +50,8 @@ static struct coll_call call_of(const struct bench_item *item, const struct buff
 
     if (item->op == COLL_ALL_REDUCE || item->op == COLL_BROADCAST || item->op == COLL_REDUCE)
         c.recv = m->send + at;
+    if (coll_is_message(item->op))
+        as_message(comm, &c);
     return c;
 }
 
@@ -49,7 +64,7 @@ static int repeat_queued(struct bench *b, struct comm *comm, const struct bench_
     if (bench_barrier() < 0)
         return -1;
     for (int i = 0; i < n; i++) {
-        struct coll_call c = call_of(item, m, elems, i);
+        struct coll_call c = call_of(item, comm, m, elems, i);
         c.stream = device_cuda_stream(b->device, STREAM_GATHER);
         if (bench_begin(b, STREAM_GATHER) < 0 || comm_call(comm, &c) < 0 || bench_end(b, &span[i]) < 0)
             return -1;
@@ -66,13 +81,16 @@ static int repeat(struct bench *b, struct comm *comm, const struct bench_item *i
 {
     double from, to;
 
+    memset(s, 0, (size_t)n * sizeof *s);
+    if (comm->nranks == 1)              /* nobody to send to */
+        return bench_barrier();
     if (device_async(b->device))
         return repeat_queued(b, comm, item, m, elems, n, s);
     if (bench_barrier() < 0)
         return -1;
     from = lanes_now();
     for (int i = 0; i < n; i++, from = to) {
-        struct coll_call c = call_of(item, m, elems, i);
+        struct coll_call c = call_of(item, comm, m, elems, i);
         if (comm_call(comm, &c) < 0)
             return -1;
         to = lanes_now();
@@ -81,22 +99,33 @@ static int repeat(struct bench *b, struct comm *comm, const struct bench_item *i
     return 0;
 }
 
-/* Ranks of a group that share a machine, machines being filled one after the other. */
-static int64_t per_node(const struct bench *b, const struct bench_item *item, const struct comm *comm)
-{
-    int64_t n = item->strided ? b->per_node / (b->nranks / comm->nranks) : b->per_node;
+/* Ranks of a group, of which the last may be left over. */
+static int group_ranks(const struct bench *b, const struct bench_item *item) { return item->group ? item->group : b->nranks; }
 
-    return n < 1 ? 1 : n < comm->nranks ? n : comm->nranks;
+/* Ranks of a group that share a machine, machines being filled one after the other. */
+static int64_t per_node(const struct bench *b, const struct bench_item *item)
+{
+    int ranks = group_ranks(b, item);
+    int64_t n = item->strided ? b->per_node / (b->nranks / ranks) : b->per_node;
+
+    return n < 1 ? 1 : n < ranks ? n : ranks;
+}
+
+/* A message has none: its two ranks are a pair. */
+static const char *algorithm(const struct bench *b, const struct bench_item *item)
+{
+    return device_async(b->device) ? "nccl" : coll_is_message(item->op) ? SERIES_PAIR : coll_algo_name(item->algo);
 }
 
 /* *each: seconds of a call, as all ranks have it; 0 where it was known. */
 static int one(struct bench *b, struct comm *comm, const struct bench_item *item, const struct buffers *m,
                int64_t bytes, double slice, double *each)
 {
-    int64_t elems = round_up(bytes / dtype_bytes(item->dtype), comm->nranks);
+    int ranks = group_ranks(b, item);
+    int64_t elems = round_up(bytes / dtype_bytes(item->dtype), ranks);
     struct series s = { .kind = SERIES_COLL, .name = coll_name(item->op), .dtype = item->dtype,
-                        .algorithm = device_async(b->device) ? "nccl" : coll_algo_name(item->algo), .ranks = comm->nranks,
-                        .per_node = per_node(b, item, comm), .threads = b->threads, .bytes = elems * dtype_bytes(item->dtype),
+                        .algorithm = algorithm(b, item), .ranks = ranks,
+                        .per_node = per_node(b, item), .threads = b->threads, .bytes = elems * dtype_bytes(item->dtype),
                         .started = bench_wall_clock() };
     double seconds[MOST], warm[3];
     int n, known = bench_known(b, &s);
@@ -142,19 +171,21 @@ static int sweep(struct bench *b, struct comm *comm, const struct bench_item *it
     return bench_flush(b);
 }
 
-/* This rank's group of the item; *staging is the caller's to free. */
+/* This rank's group of the item; one that is left over is alone.  *staging is the caller's to free. */
 static struct comm *open_group(struct bench *b, const struct bench_item *item, void **staging)
 {
-    int step = item->strided ? b->nranks / item->group : 1;
+    int step = item->strided ? b->nranks / item->group : 1, n = 0;
     int first = item->strided ? b->rank % step : b->rank / item->group * item->group;
     int *ranks = malloc((size_t)item->group * sizeof *ranks);
     struct comm *c = NULL;
 
     if (!ranks)
         abort();
-    for (int i = 0; i < item->group; i++)
-        ranks[i] = first + i * step;
-    c = bench_comm(b, ranks, item->group, "calibrated group", staging);
+    while (n < item->group && first + n * step < b->nranks) {
+        ranks[n] = first + n * step;
+        n++;
+    }
+    c = bench_comm(b, ranks, n, "calibrated group", staging);
     free(ranks);
     return c;
 }

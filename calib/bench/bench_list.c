@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/size.h"
 #include "calib/bench/bench.h"
+#include "model/plan/local_model.h"
 #include "model/program/program.h"
 
 enum { MOST_PLANS = 256, MOST_ITEMS = 512 };
@@ -45,52 +46,87 @@ static double program_seconds(const struct plan *p, bool cuda)
 /* At least two blocks and the ends, with weights and gradients. */
 static int check_memory(const struct plan *p, int64_t memory)
 {
-    const struct model *m = &p->model;
+    struct local_model local;
     struct program g;
     double bytes, e = (double)dtype_bytes(p->precision);
-    int64_t block = model_numel(m, m->block0, m->per_block);
 
     memset(&g, 0, sizeof g);
     if (program_build(p, &g) < 0)
         return -1;
+    if (local_model_of(p, 0, &local) < 0) {
+        program_free(&g);
+        return -1;
+    }
+    const struct model *m = local.model;
+    int64_t block = model_numel(m, m->block0, m->per_block);
     bytes = 2 * ((double)g.piece[PIECE_BLOCK].saved + 2 * e * (double)block) + (double)g.piece[PIECE_HEAD].saved
             + 2 * e * (double)(m->params - m->layers * block);
     program_free(&g);
+    local_model_free(&local);
     if (bytes <= (double)memory)
         return 0;
     return fail("%s: %lld x %lld tokens: timing its kernels takes %s on each rank, which has %s: choose a smaller "
-                "--micro-batch, --seq or --ranks", m->name, (long long)p->micro_batch, (long long)p->seq,
+                "--micro-batch, --seq or --ranks", p->model.name, (long long)p->micro_batch, (long long)p->seq,
                 size_text(bytes < 9e18 ? (int64_t)bytes : INT64_MAX).s, size_text(memory).s);
 }
 
+/* The shapes that one of `tensor` ranks has; of a pipeline's stages and of a context's positions kernels are those of
+ * fewer blocks and tokens. */
 static int add_plan(struct bench_list *l, const struct bench_wish *w, const struct model *m, int64_t seq, int64_t micro_batch,
-                    enum dtype precision)
+                    enum dtype precision, int64_t tensor)
 {
     struct plan *p = &l->plan[l->nplans];
+    char cut[48] = "";
 
     if (l->nplans == MOST_PLANS)
         return fail("more than %d shapes to measure", MOST_PLANS);
     if (model_with_layers(m, m->layers, &p->model) < 0)
         return -1;
     l->nplans++;
-    if (cluster_of_host(&p->cluster, 2) < 0)
+    if (cluster_of_host(&p->cluster, tensor > 2 ? tensor : 2) < 0)
         return -1;
     p->seq = seq;
     p->micro_batch = micro_batch;
     plan_defaults(p, STRAT_DDP, DIALECT_PAPER, precision);
     p->kernels = KERNELS_DPX;
+    p->parallel.tensor = tensor;
+    p->shard_group = p->cluster.world_size / tensor;
     if (plan_check(p, m->name) < 0 || (w->memory > 0 && check_memory(p, w->memory) < 0))
         return -1;
     struct bench_item *i = add(l, BENCH_PROGRAM, (w->cuda ? 3 : 0.3) + 6 * program_seconds(p, w->cuda));
     i->plan = p;
     i->dtype = precision;
-    snprintf(i->what, sizeof i->what, "%s, %lld x %lld tokens, %s", m->name, (long long)micro_batch, (long long)seq,
-             dtype_name(precision));
+    if (tensor > 1)
+        snprintf(cut, sizeof cut, ", cut for %lld ranks", (long long)tensor);
+    snprintf(i->what, sizeof i->what, "%s, %lld x %lld tokens, %s%s", m->name, (long long)micro_batch, (long long)seq,
+             dtype_name(precision), cut);
+    return 0;
+}
+
+/* Whole, and cut as it can be among the ranks: by each degree that was asked for, or divides the ranks (of a grid of shapes,
+ * which lie near those already, only in full runs). */
+static int add_cuts(struct bench_list *l, const struct bench_wish *w, const struct model *m, int64_t seq, int64_t micro_batch,
+                    enum dtype precision, int nranks)
+{
+    if (!w->tensor)
+        for (int t = 1; t <= nranks; t++)
+            if (nranks % t == 0 && !local_share_refused(m, t) && (t == 1 || w->models || !w->quick) &&
+                add_plan(l, w, m, seq, micro_batch, precision, t) < 0)
+                return -1;
+    for (const char *at = w->tensor; at && *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
+        char number[32];
+        int64_t t;
+        snprintf(number, sizeof number, "%.*s", (int)strcspn(at, ","), at);
+        if (count_parse("--tensor", number, &t) < 0)
+            return -1;
+        if (t < 1 || add_plan(l, w, m, seq, micro_batch, precision, t) < 0)
+            return t < 1 ? fail("--tensor %s: at least 1, with commas between: 1,2", w->tensor) : -1;
+    }
     return 0;
 }
 
 static int add_model(struct bench_list *l, const struct bench_wish *w, const struct model *m, const char *batches,
-                     int64_t seq)
+                     int64_t seq, int nranks)
 {
     int64_t longest = m->positions > 0 ? m->positions : m->context;
 
@@ -107,13 +143,13 @@ static int add_model(struct bench_list *l, const struct bench_wish *w, const str
                 return -1;
             if (n < 1)
                 return fail("--micro-batch %s: at least 1, with commas between: 1,2,4", batches);
-            if (add_plan(l, w, m, seq, n, (enum dtype)t) < 0)
+            if (add_cuts(l, w, m, seq, n, (enum dtype)t, nranks) < 0)
                 return -1;
         }
     return 0;
 }
 
-static int add_models(struct bench_list *l, const struct bench_wish *w)
+static int add_models(struct bench_list *l, const struct bench_wish *w, int nranks)
 {
     char name[512];
     int rc = 0;
@@ -123,7 +159,7 @@ static int add_models(struct bench_list *l, const struct bench_wish *w)
         snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
         if (model_load(name, &m) < 0)
             return -1;
-        rc = add_model(l, w, &m, w->micro_batches ? w->micro_batches : w->quick ? "1,4" : "1,2,4,8", w->seq);
+        rc = add_model(l, w, &m, w->micro_batches ? w->micro_batches : w->quick ? "1,4" : "1,2,4,8", w->seq, nranks);
         model_free(&m);
     }
     return rc;
@@ -156,7 +192,7 @@ static const struct grid cuda_grid[] = {
     { "llama", 4096, NULL, "1,2,8" }, { "gpt2", 1024, NULL, "4,16" }, { "llama", 1024, NULL, "4,16" }, { 0 },
 };
 
-static int add_grid(struct bench_list *l, const struct bench_wish *w)
+static int add_grid(struct bench_list *l, const struct bench_wish *w, int nranks)
 {
     for (const struct grid *g = w->cuda ? cuda_grid : host_grid; g->family; g++) {
         const char *batches = w->quick ? g->quick : g->full;
@@ -172,7 +208,7 @@ static int add_grid(struct bench_list *l, const struct bench_wish *w)
         if (rc < 0)
             return -1;
         snprintf(m.name, sizeof m.name, "%s of width %d", g->family, g->width);
-        rc = add_model(l, w, &m, w->micro_batches ? w->micro_batches : batches, w->seq);
+        rc = add_model(l, w, &m, w->micro_batches ? w->micro_batches : batches, w->seq, nranks);
         model_free(&m);
         if (rc < 0)
             return -1;
@@ -226,6 +262,29 @@ static void add_groups(struct bench_list *l, const struct bench_wish *w, int nra
             }
 }
 
+/* What tensor, context and pipeline parallelism ask for beyond sums and gathers: messages of neighbours, and of ranks half
+ * of the world apart, which on two nodes are on either side; parts from each rank to each.  Where both kinds of pairs
+ * lie alike the second finds its series there. */
+static void add_exchanges(struct bench_list *l, const struct bench_wish *w, int nranks)
+{
+    bool coarse = w->quick;
+
+    for (int strided = 0; strided < (nranks % 2 == 0 && nranks > 2 ? 2 : 1); strided++) {
+        struct bench_item *item = add_coll(l, COLL_SEND, ALGO_RING, DT_FP32, coarse ? 1 : 5, coarse);
+        item->group = 2;
+        item->strided = strided;
+        snprintf(item->what, sizeof item->what, "messages between %s", strided ? "ranks half the world apart" : "neighbours");
+    }
+    for (int g = nranks; g >= 2; g--)
+        for (int strided = 0; nranks % g == 0 && strided < (g < nranks ? 2 : 1); strided++) {
+            struct bench_item *item = add_coll(l, COLL_ALL_TO_ALL, ALGO_RING, DT_FP32, coarse ? 1 : 4, g < nranks || coarse);
+            item->group = g < nranks ? g : 0;
+            item->strided = strided;
+            if (g < nranks)
+                snprintf(item->what, sizeof item->what, "all-to-all in groups of %d%s", g, strided ? ", strided" : "");
+        }
+}
+
 static void add_algorithms(struct bench_list *l, int nranks)
 {
     static const enum coll_op ops[] = { COLL_ALL_REDUCE, COLL_REDUCE_SCATTER, COLL_ALL_GATHER, COLL_BROADCAST };
@@ -275,7 +334,7 @@ int bench_list(const struct bench_wish *w, int nranks, struct bench_list *out)
     if (!out->item || !out->plan)
         abort();
     snprintf(add(out, BENCH_OWN, w->quick ? 1.5 : 3)->what, sizeof out->item->what, "the executor's own time");
-    if ((w->models ? add_models(out, w) : add_grid(out, w)) < 0) {
+    if ((w->models ? add_models(out, w, nranks) : add_grid(out, w, nranks)) < 0) {
         bench_list_free(out);
         return -1;
     }
@@ -286,8 +345,10 @@ int bench_list(const struct bench_wish *w, int nranks, struct bench_list *out)
         add_rings(out, w);
     if (carries || w->cuda)             /* of one device: beside copies */
         add_passes(out, w, BENCH_OVERLAP, w->quick ? 8 : carries ? 30 : 10);
-    if (carries)
+    if (carries) {
         add_groups(out, w, nranks);
+        add_exchanges(out, w, nranks);
+    }
     if (carries && !w->quick && !w->cuda)
         add_algorithms(out, nranks);
     return 0;

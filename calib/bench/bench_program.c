@@ -13,6 +13,7 @@
 #include "exec/data/weights.h"
 #include "exec/kernels/rope.h"
 #include "exec/run/executor_internal.h"
+#include "model/plan/local_model.h"
 #include "model/program/workspace.h"
 
 enum { EMBED, HEAD, BLOCK0, MOST_BLOCKS = 4, NCONTEXT = BLOCK0 + MOST_BLOCKS };
@@ -26,7 +27,8 @@ struct timed { const struct kernel *k; struct bench_span *s; int n; };
 
 struct bench_block_program {
     struct bench    *b;
-    struct plan      p;
+    struct local_model local;               /* what the first rank has */
+    struct plan      p;                     /* of that rank's model */
     struct program   g;
     struct executor  x;                     /* as much of it as executor_kernel_run() reads */
     struct schedules s;
@@ -245,12 +247,13 @@ static int run_kernel(struct bench_block_program *w, int context, enum pass pass
     return w->recording ? bench_end(w->b, &t->s[t->n++]) : 0;
 }
 
+/* Collectives are series of their own (bench_coll.c). */
 static int run_pass(struct bench_block_program *w, int context, enum pass pass)
 {
     const struct piece *g = &w->g.piece[piece_of(context)];
 
     for (int k = 0; k < g->nkernels[pass]; k++)
-        if (run_kernel(w, context, pass, &g->kernels[pass][k]) < 0)
+        if (!g->kernels[pass][k].collective && run_kernel(w, context, pass, &g->kernels[pass][k]) < 0)
             return -1;
     return 0;
 }
@@ -313,10 +316,13 @@ static int open_kernels(struct bench_block_program *w)
     return w->x.kernels[STREAM_COMPUTE] ? 0 : -1;
 }
 
-static int open_program(struct bench_block_program *w, const struct plan *p)
+static int open_program(struct bench_block_program *w, const struct plan *whole)
 {
     int64_t footprint = device_async(w->b->device) ? FOOTPRINT_CUDA : FOOTPRINT_HOST;
 
+    if (local_model_of(whole, 0, &w->local) < 0)
+        return -1;
+    const struct plan *p = w->local.plan;
     w->p = *p;
     w->s.seed = 1;
     w->x = (struct executor){ .p = &w->p, .s = &w->s, .recipe = plan_recipe(p), .a.seed = 1, .d = w->b->device };
@@ -340,6 +346,7 @@ static void close_program(struct bench_block_program *w)
     free(w->param);
     free(w->grad);
     program_free(&w->g);
+    local_model_free(&w->local);
     free(w);
 }
 
@@ -351,7 +358,7 @@ static struct series series_of(const struct bench *b, const struct plan *p, cons
                         .dropout = p->dropout > 0 };
 
     if (k->kind == KC_ATTENTION) {
-        s.seq = p->seq;
+        s.seq = plan_rank_seq(p);
         s.dim = p->model.head_dim;
     }
     return s;

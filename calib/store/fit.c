@@ -276,10 +276,10 @@ static int by_coll(const void *pa, const void *pb)
     return 0;
 }
 
-/* What schedules use: rings, the star, and what a library like NCCL chooses by itself. */
+/* What schedules use: rings, the star, messages, and what a library like NCCL chooses by itself. */
 static bool is_used(const char *algorithm)
 {
-    return !strcmp(algorithm, "ring") || !strcmp(algorithm, "server") || !strcmp(algorithm, "nccl");
+    return !strcmp(algorithm, "ring") || !strcmp(algorithm, "server") || !strcmp(algorithm, SERIES_PAIR) || !strcmp(algorithm, "nccl");
 }
 
 static void fit_collectives(const struct rows *rows, struct measured_device *m, struct measured_coll *to)

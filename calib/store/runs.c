@@ -193,10 +193,13 @@ static void put_entry(struct query *q, int64_t run, const struct run_entry *e)
     query_put_text(q, e->kind);
     query_put_text(q, e->what);
     query_put_text(q, e->unit);
+    query_put_text(q, e->pass);
+    query_put_bytes(q, e->micro_step);
     query_put_real(q, e->predicted_start_s);
     query_put_real(q, e->predicted_end_s);
     query_put_real(q, e->start_s);
     query_put_real(q, e->end_s);
+    query_put_real(q, e->met_s);
 }
 
 int runs_entries(struct db *db, int64_t run, const struct run_entry *e, int64_t n)
@@ -206,8 +209,8 @@ int runs_entries(struct db *db, int64_t run, const struct run_entry *e, int64_t 
     if (db_begin(db) < 0)
         return db_fail(db, "recording entries of run %" PRId64, run);
     query_open(&q, db, "INSERT INTO entry (run, step, rank, position, entry, iteration, schedule, stream,"
-                       " kind, what, unit, predicted_start_s, predicted_end_s, start_s, end_s)"
-                       " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+                       " kind, what, unit, pass, micro_step, predicted_start_s, predicted_end_s, start_s, end_s, met_s)"
+                       " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
     for (int64_t i = 0; i < n; i++) {
         put_entry(&q, run, &e[i]);
         query_done(&q);

@@ -62,7 +62,10 @@ struct run_entry {
     int64_t     position;                   /* 0, 1, ... in issue order, repeats unrolled */
     int64_t     entry, iteration;           /* index in the schedule; of the innermost repeat */
     const char *schedule, *stream, *kind, *what, *unit;
+    const char *pass;                       /* "forward", "backward", "weights", "optimizer", "message"; NULL: part of none */
+    int64_t     micro_step;                 /* that it is for; -1: none */
     double      predicted_start_s, predicted_end_s, start_s, end_s;
+    double      met_s;                      /* when all stages that take part had come to it; NaN: it meets none, not known */
 };
 
 /* Memory of one rank over the whole run: peaks in bytes, -1 where not known. */

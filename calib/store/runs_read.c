@@ -202,18 +202,21 @@ static void get_entry(struct query *q, struct texts **t, struct run_entry *e)
     e->kind = query_get_text(q, t);
     e->what = query_get_text(q, t);
     e->unit = query_get_text(q, t);
+    e->pass = query_get_text(q, t);
+    e->micro_step = query_get_bytes(q);
     e->predicted_start_s = query_get_real(q);
     e->predicted_end_s = query_get_real(q);
     e->start_s = query_get_real(q);
     e->end_s = query_get_real(q);
+    e->met_s = query_get_real(q);
 }
 
 static int load_entries(struct db *db, struct run_record *r)
 {
     struct query q;
 
-    query_open(&q, db, "SELECT step, rank, position, entry, iteration, schedule, stream, kind, what, unit,"
-                       " predicted_start_s, predicted_end_s, start_s, end_s FROM entry WHERE run = ?"
+    query_open(&q, db, "SELECT step, rank, position, entry, iteration, schedule, stream, kind, what, unit, pass, micro_step,"
+                       " predicted_start_s, predicted_end_s, start_s, end_s, met_s FROM entry WHERE run = ?"
                        " ORDER BY step, rank, position");
     query_put_int(&q, r->row.id);
     while (query_row(&q)) {

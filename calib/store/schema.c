@@ -7,6 +7,7 @@
  *     phase, comm  a step's phases, the run's collectives: predicted beside measured
  *     step         every optimizer step        memory   peaks of every rank
  *     entry        entries of the schedule in sampled steps: predicted beside measured
+ *     stage        where the time of a pipeline's stages went: both sides
  *     part         of what a rank's peak consists     moment   bytes live, entry by entry: both sides
  *
  *     calibration  one dpxcal run, or one import: when, where, with what; of a trace, threads are 0; and
@@ -17,8 +18,8 @@
  *     fit          the law of each thing that was timed at several sizes, seconds = fixed_s + per_s * x:
  *                  how far the points lie from it (residual, worst, left_out), and in which range
  *
- * For the sqlite3 shell there are views: runs, steps, phases, comms, entries, and calibrations,
- * measured (what counts now), collectives, overlaps, fits, each with the quotients that one would
+ * For the sqlite3 shell there are views: runs, steps, phases, stages, comms, entries, and calibrations,
+ * measured (what counts now), collectives, messages, overlaps, fits, each with the quotients that one would
  * ask for first:
  *
  *     sqlite3 ~/.local/share/dpx/dpx.db
@@ -378,7 +379,47 @@ static const char version_6[] =
 /* Of the cores that were timed, the share that other processes had meanwhile; NULL: not known. */
 static const char version_7[] = "ALTER TABLE calibration ADD COLUMN crowd REAL;";
 
-static const char *const versions[] = { version_1, version_2, version_3, version_4, version_5, version_6, version_7 };
+/* Pipelines: which pass of which micro-step an entry is part of; where the time of each stage's step went.  Messages and
+ * all-to-alls among the collectives: nccl-tests' busbw of an all-to-all is what leaves a rank, of a message all of it. */
+static const char version_8[] =
+"ALTER TABLE entry ADD COLUMN pass TEXT;"               /* 'forward', 'backward', 'weights', 'optimizer', 'message'; NULL: none */
+"ALTER TABLE entry ADD COLUMN micro_step INTEGER;"      /* NULL: of none */
+"ALTER TABLE entry ADD COLUMN met_s REAL;"              /* when all stages that take part had come; before, the rank waits */
+
+"CREATE TABLE stage ("                                  /* of a steady step; on one rank of each stage */
+"    run           INTEGER NOT NULL REFERENCES run ON DELETE CASCADE,"
+"    stage         INTEGER NOT NULL,"
+"    rank          INTEGER NOT NULL,"
+"    predicted_work_s REAL, predicted_messages_s REAL, predicted_bubble_s REAL,"        /* their sum is the step, */
+"    work_s REAL, messages_s REAL, bubble_s REAL,"                                      /* that of all stages */
+"    PRIMARY KEY (run, stage)"
+") STRICT, WITHOUT ROWID;"
+"CREATE TRIGGER predicted_stage_is_final BEFORE UPDATE OF predicted_work_s, predicted_messages_s, predicted_bubble_s ON stage"
+" BEGIN SELECT RAISE(ABORT, 'a prediction is not changed afterwards'); END;"
+
+"CREATE VIEW stages AS SELECT run, stage, rank, predicted_work_s, work_s, predicted_messages_s, messages_s, predicted_bubble_s,"
+"    bubble_s, predicted_bubble_s / (predicted_work_s + predicted_messages_s + predicted_bubble_s) AS predicted_bubble,"
+"    bubble_s / (work_s + messages_s + bubble_s) AS bubble FROM stage;"
+
+"DROP VIEW entries;"
+"CREATE VIEW entries AS SELECT run, step, rank, position, schedule, stream, kind, what, unit, iteration, pass, micro_step,"
+"    predicted_end_s - predicted_start_s AS predicted_s, end_s - start_s AS measured_s,"
+"    (end_s - start_s) - (predicted_end_s - predicted_start_s) AS late_s,"
+"    predicted_start_s, predicted_end_s, start_s, end_s, met_s FROM entry;"
+
+"DROP VIEW collectives;"
+"CREATE VIEW collectives AS SELECT series, host, device, name AS op, algorithm, dtype, ranks, per_node, bytes,"
+"    median_s * 1e6 AS us, bytes / median_s / 1e9 AS algbw_gbs,"
+"    bytes / median_s / 1e9 * CASE name WHEN 'all_reduce' THEN 2.0 * (ranks - 1) / ranks"
+"        WHEN 'all_gather' THEN 1.0 * (ranks - 1) / ranks WHEN 'reduce_scatter' THEN 1.0 * (ranks - 1) / ranks"
+"        WHEN 'all_to_all' THEN 1.0 * (ranks - 1) / ranks ELSE 1 END AS busbw_gbs, spread, samples, days_old"
+"  FROM measured WHERE kind = 'collective' AND beside = '' ORDER BY op, algorithm, dtype, ranks, per_node, bytes;"
+
+"CREATE VIEW messages AS SELECT series, host, device, CASE per_node WHEN 1 THEN 'other node' ELSE 'same node' END AS pair,"
+"    dtype, bytes, median_s * 1e6 AS us, bytes / median_s / 1e9 AS gbs, spread, samples, days_old"
+"  FROM measured WHERE kind = 'collective' AND name = 'send' ORDER BY pair, bytes;";
+
+static const char *const versions[] = { version_1, version_2, version_3, version_4, version_5, version_6, version_7, version_8 };
 
 /* A schema that had no fits may hold calibrations. */
 static int fits_for_older(struct db *db, int64_t from)

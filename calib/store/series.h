@@ -39,7 +39,7 @@ struct series {
     const char *name;                   /* kernel, pass_words[], coll_name(), own_words[] */
     int         fn, class;              /* enum kernel_fn, kernel_class: kernels only */
     enum dtype  dtype;
-    const char *algorithm;              /* of a collective: "ring"; of a framework's kernel or pass: its kernel set */
+    const char *algorithm;              /* of a collective: "ring"; of a message SERIES_PAIR; of a framework's kernel or pass: its kernel set */
     int64_t     ranks, per_node, threads;
     int64_t     batch, m, n, k, seq, dim, bytes;
     double      flops;
@@ -51,6 +51,8 @@ struct series {
     const double *seconds;
     int           nsamples, of_ranks;
 };
+
+#define SERIES_PAIR "pair"
 
 struct summary { double median, mean, min, p05, p95, confidence; };
 /* Of n >= 1 samples.  confidence: half of the distribution-free 95 % interval of the median

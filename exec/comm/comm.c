@@ -198,8 +198,10 @@ static int check_reduction(const struct coll_call *a)
 
     if (a->red == RED_NONE)
         return fail("%s: no reduction is named", coll_name(a->op));
-    if (a->red == RED_MIN || (whole && a->red != RED_SUM && a->red != RED_MAX))
-        return fail("%s of %s: integers are added or their maximum is taken, not %s",
+    if (!whole && a->red == RED_MIN)
+        return fail("%s of %s: the minimum is taken of integers alone", coll_name(a->op), dtype_name(a->dtype));
+    if (whole && a->red != RED_SUM && a->red != RED_MAX && a->red != RED_MIN)
+        return fail("%s of %s: integers are added, or their maximum or minimum is taken, not %s",
                     coll_name(a->op), dtype_name(a->dtype), red_name(a->red));
     return 0;
 }

@@ -47,7 +47,7 @@ enum coll_sum { SUM_EACH_HOP, SUM_ONCE };
  * tag are not made at once.  all_gather, reduce_scatter, scatter, gather and an all_to_all of equal parts
  * need elems to divide by n; the other operations do not.  RED_AVG divides the sum by n,
  * RED_PREMUL_SUM multiplies each contribution by premul first (ranks may differ in it; the product is rounded to the dtype).  dtypes: FP32,
- * BF16, FP64, INT32, INT64, UINT8 (reductions of integers: RED_SUM, RED_MAX).
+ * BF16, FP64, INT32, INT64, UINT8 (reductions of integers: RED_SUM, RED_MAX, RED_MIN, which is of these alone).
  *
  * Each sum is made along one path (but for the library's, which do not say) and then copied, so
  * that all ranks see the same bits, in every run.  An average is divided where its sum is

@@ -37,7 +37,7 @@ static MPI_Op op_of(const struct mpi_comm *m, const struct coll_call *a)
 
     if (a->dtype == DT_BF16)
         return max ? m->max_bf16 : m->add_bf16;
-    return max ? MPI_MAX : MPI_SUM;
+    return max ? MPI_MAX : a->red == RED_MIN ? MPI_MIN : MPI_SUM;
 }
 
 static void add_bf16(void *in, void *inout, int *len, MPI_Datatype *type)

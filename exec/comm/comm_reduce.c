@@ -43,6 +43,16 @@ MAX_LOOP(int32_t)
 MAX_LOOP(int64_t)
 MAX_LOOP(uint8_t)
 
+#define MIN_LOOP(type)                                                                          \
+    static void min_##type(type *dst, const type *a, const type *b, int64_t n)                  \
+    {                                                                                           \
+        for (int64_t i = 0; i < n; i++)                                                         \
+            dst[i] = a[i] < b[i] ? a[i] : b[i];                                                 \
+    }
+MIN_LOOP(int32_t)
+MIN_LOOP(int64_t)
+MIN_LOOP(uint8_t)
+
 /* Unsigned: a signed sum must not overflow. */
 #define WHOLE_LOOP(type)                                                                        \
     static void add_##type(type *dst, const type *a, const type *b, int64_t n)                  \
@@ -113,11 +123,25 @@ static void maximum(enum dtype t, void *dst, const void *a, const void *b, int64
     }
 }
 
+static void minimum(enum dtype t, void *dst, const void *a, const void *b, int64_t n)
+{
+    switch (t) {
+    case DT_INT32: min_int32_t(dst, a, b, n); break;
+    case DT_INT64: min_int64_t(dst, a, b, n); break;
+    case DT_UINT8: min_uint8_t(dst, a, b, n); break;
+    default:       assert(!"a minimum of this dtype");
+    }
+}
+
 void reduce_add(enum dtype t, enum red_op red, void *dst, const void *a, const void *b, double scale,
                 int64_t n)
 {
     if (red == RED_MAX) {
         maximum(t, dst, a, b, n);
+        return;
+    }
+    if (red == RED_MIN) {
+        minimum(t, dst, a, b, n);
         return;
     }
     switch (t) {

@@ -157,7 +157,7 @@ static ncclResult_t make_op(struct nccl_comm *c, const struct coll_call *a, nccl
     double widest = a->premul;
     void *scalar = a->dtype == DT_BF16 ? (void *)&narrow : a->dtype == DT_FP64 ? (void *)&widest : (void *)&wide;
 
-    *op = a->red == RED_AVG ? ncclAvg : a->red == RED_MAX ? ncclMax : ncclSum;
+    *op = a->red == RED_AVG ? ncclAvg : a->red == RED_MAX ? ncclMax : a->red == RED_MIN ? ncclMin : ncclSum;
     if (a->red != RED_PREMUL_SUM || !comm_reduces(a->op))
         return ncclSuccess;
     return ncclRedOpCreatePreMulSum(op, scalar, type_of(a->dtype), ncclScalarHostImmediate, c->nccl);

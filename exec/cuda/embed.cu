@@ -4,11 +4,11 @@
 /* ---- embedding ---- */
 
 template <typename T, int W>
-__global__ void __launch_bounds__(256) embed(int64_t n, int64_t h, int64_t vocab, const int32_t *ids,
-                                             const void *table, enum dtype wt, T *x)
+__global__ void __launch_bounds__(256) embed(int64_t n, int64_t h, int64_t first, int64_t vocab, float others,
+                                             const int32_t *ids, const void *table, enum dtype wt, T *x)
 {
     for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
-        int64_t id = ids[i];
+        int64_t id = ids[i] - first;
         bool known = id >= 0 && id < vocab;
         for (int64_t c = (int64_t)threadIdx.x * W; c < h; c += (int64_t)blockDim.x * W) {
             float v[W];
@@ -16,22 +16,25 @@ __global__ void __launch_bounds__(256) embed(int64_t n, int64_t h, int64_t vocab
                 load_as<W>(wt, table, id * h + c, W, v);
             else
                 for (int j = 0; j < W; j++)
-                    v[j] = NOT_A_NUMBER;
+                    v[j] = others;
             store<W>(x + i * h + c, v);
         }
     }
 }
 
+/* Rows of the vocabulary, and what the rows of other ids are. */
+struct embed_rows { int64_t first, n; float others; };
+
 template <typename T, int W>
-static int embed_launch(int64_t n, int64_t h, int64_t vocab, const int32_t *ids, const void *table,
+static int embed_launch(int64_t n, int64_t h, const struct embed_rows &r, const int32_t *ids, const void *table,
                         enum dtype wt, void *x, cudaStream_t s)
 {
-    LAUNCH((embed<T, W>), rows_grid(n), threads_for(h, W), 0, s, n, h, vocab, ids, table, wt, (T *)x);
+    LAUNCH((embed<T, W>), rows_grid(n), threads_for(h, W), 0, s, n, h, r.first, r.n, r.others, ids, table, wt, (T *)x);
     return cuda_launched("embedding");
 }
 
-extern "C" int rows_embed(int64_t n, int64_t h, int64_t vocab, const int32_t *ids, const void *table,
-                          enum dtype wt, void *x, enum dtype at, struct CUstream_st *s)
+static int embed_any(int64_t n, int64_t h, const struct embed_rows &r, const int32_t *ids, const void *table,
+                     enum dtype wt, void *x, enum dtype at, cudaStream_t s)
 {
     int w = at == DT_FP32 && wt == DT_FP32 ? 4 : 8;
     bool wide = rows_take(x, at, h, w) && rows_take(table, wt, h, w);
@@ -39,12 +42,24 @@ extern "C" int rows_embed(int64_t n, int64_t h, int64_t vocab, const int32_t *id
     if (n <= 0 || h <= 0)
         return 0;
     if (at != DT_FP32)
-        return wide ? embed_launch<bf16, 8>(n, h, vocab, ids, table, wt, x, s)
-                    : embed_launch<bf16, 1>(n, h, vocab, ids, table, wt, x, s);
+        return wide ? embed_launch<bf16, 8>(n, h, r, ids, table, wt, x, s)
+                    : embed_launch<bf16, 1>(n, h, r, ids, table, wt, x, s);
     if (wide && w == 8)
-        return embed_launch<float, 8>(n, h, vocab, ids, table, wt, x, s);
-    return wide ? embed_launch<float, 4>(n, h, vocab, ids, table, wt, x, s)
-                : embed_launch<float, 1>(n, h, vocab, ids, table, wt, x, s);
+        return embed_launch<float, 8>(n, h, r, ids, table, wt, x, s);
+    return wide ? embed_launch<float, 4>(n, h, r, ids, table, wt, x, s)
+                : embed_launch<float, 1>(n, h, r, ids, table, wt, x, s);
+}
+
+extern "C" int rows_embed(int64_t n, int64_t h, int64_t vocab, const int32_t *ids, const void *table,
+                          enum dtype wt, void *x, enum dtype at, struct CUstream_st *s)
+{
+    return embed_any(n, h, { 0, vocab, NAN }, ids, table, wt, x, at, s);
+}
+
+extern "C" int rows_embed_part(int64_t n, int64_t h, int64_t first, int64_t rows, const int32_t *ids, const void *table,
+                               enum dtype wt, void *x, enum dtype at, struct CUstream_st *s)
+{
+    return embed_any(n, h, { first, rows, 0 }, ids, table, wt, x, at, s);
 }
 
 template <typename T, int W>
@@ -102,6 +117,7 @@ enum { SORT = 1024 };                   /* counts a block sums up */
 
 struct token_lists {
     int n, vocab;
+    int first;                          /* the id of row 0 */
     const int32_t *ids;
     int *start;                         /* [vocab + 1] where an id's tokens begin; the last: where all end */
     int *next;                          /* [vocab] counts, then where an id's next token goes */
@@ -110,14 +126,21 @@ struct token_lists {
     float *partial;                     /* [n / ROWS_SEGMENT][h] sums of segments of the list of one id */
 };
 
-DEVICE bool known(const struct token_lists &l, int id) { return id >= 0 && id < l.vocab; }
+/* The row of token i; -1: none of these. */
+DEVICE int row_of(const struct token_lists &l, int i)
+{
+    int64_t r = (int64_t)l.ids[i] - l.first;
+
+    return r >= 0 && r < l.vocab ? (int)r : -1;
+}
 
 __global__ void __launch_bounds__(256) count_ids(const struct token_lists l)
 {
     int i = (int)(blockIdx.x * 256 + threadIdx.x);
+    int r = i < l.n ? row_of(l, i) : -1;
 
-    if (i < l.n && known(l, l.ids[i]))
-        atomicAdd(&l.next[l.ids[i]], 1);
+    if (r >= 0)
+        atomicAdd(&l.next[r], 1);
 }
 
 __global__ void __launch_bounds__(SORT) sum_counts(const struct token_lists l)
@@ -167,22 +190,23 @@ __global__ void __launch_bounds__(SORT) find_starts(const struct token_lists l)
 __global__ void __launch_bounds__(256) place_tokens(const struct token_lists l)
 {
     int i = (int)(blockIdx.x * 256 + threadIdx.x);
+    int r = i < l.n ? row_of(l, i) : -1;
 
-    if (i < l.n && known(l, l.ids[i]))
-        l.arrived[atomicAdd(&l.next[l.ids[i]], 1)] = i;
+    if (r >= 0)
+        l.arrived[atomicAdd(&l.next[r], 1)] = i;
 }
 
 /* A warp a token. */
 __global__ void __launch_bounds__(256) rank_tokens(const struct token_lists l)
 {
     int i = (int)(blockIdx.x * 8) + warp_of(), lane = lane_of(), earlier = 0;
-    int id = i < l.n ? l.ids[i] : -1;
-    int from = known(l, id) ? l.start[id] : 0, to = known(l, id) ? l.start[id + 1] : 0;
+    int r = i < l.n ? row_of(l, i) : -1;
+    int from = r >= 0 ? l.start[r] : 0, to = r >= 0 ? l.start[r + 1] : 0;
 
     for (int j = from + lane; j < to; j += 32)
         earlier += l.arrived[j] < i;
     earlier = warp_sum(earlier);
-    if (lane == 0 && known(l, id))
+    if (lane == 0 && r >= 0)
         l.list[from + earlier] = i;
 }
 
@@ -281,7 +305,7 @@ static int sum_launch(const struct token_lists &l, int64_t h, const void *dx, vo
     return cuda_launched("embedding backward");
 }
 
-extern "C" int rows_embed_back(int64_t n, int64_t h, int64_t vocab, const int32_t *ids, const void *dx,
+extern "C" int rows_embed_back(int64_t n, int64_t h, int64_t first, int64_t vocab, const int32_t *ids, const void *dx,
                                enum dtype at, void *dtable, enum dtype gt, bool add, void *workspace,
                                struct CUstream_st *s)
 {
@@ -290,13 +314,13 @@ extern "C" int rows_embed_back(int64_t n, int64_t h, int64_t vocab, const int32_
     int w = at == DT_FP32 ? 4 : 8, rc;
     bool wide = rows_take(dx, at, h, w) && rows_take(dtable, gt, h, w);
 
-    if (n > INT32_MAX - 256 || vocab > INT32_MAX - SORT)
+    if (n > INT32_MAX - 256 || vocab > INT32_MAX - SORT || first > INT32_MAX)
         return (int)cudaErrorInvalidValue;
     if (vocab <= 0 || h <= 0 || (n <= 0 && add))
         return 0;
     if (n <= 0)
         return (int)cudaMemsetAsync(dtable, 0, (size_t)(vocab * h * (gt == DT_FP32 ? 4 : 2)), s);
-    l.n = (int)n, l.vocab = (int)vocab, l.ids = ids;
+    l.n = (int)n, l.vocab = (int)vocab, l.first = (int)first, l.ids = ids;
     l.start = (int *)take(&cut, vocab + 1);
     l.next = (int *)take(&cut, vocab);
     l.arrived = (int *)take(&cut, n);

@@ -33,13 +33,25 @@ static int embed_positions(struct kernels *k, int64_t n, int64_t h, int64_t seq,
     return CUDA_OK(rows_embed_positions(n, h, seq, table, wt, x, at, cuda_drop(d), cuda_stream_of(k)));
 }
 
+static int embed_rows(struct kernels *k, int64_t n, int64_t h, int64_t first, int64_t rows, const int32_t *ids,
+                      const void *table, enum dtype wt, void *x, enum dtype at)
+{
+    return CUDA_OK(rows_embed_part(n, h, first, rows, ids, table, wt, x, at, cuda_stream_of(k)));
+}
+
+static int embed_rows_back(struct kernels *k, int64_t n, int64_t h, int64_t first, int64_t rows, const int32_t *ids,
+                           const void *dx, enum dtype at, void *dtable, enum dtype gt, enum grad_into into)
+{
+    void *w = scratch(k, rows_embed_workspace(n, h, rows), "embedding's gradient");
+
+    return w ? CUDA_OK(rows_embed_back(n, h, first, rows, ids, dx, at, dtable, gt, into == GRAD_ADD, w,
+                                       cuda_stream_of(k))) : -1;
+}
+
 static int embed_back(struct kernels *k, int64_t n, int64_t h, int64_t vocab, const int32_t *ids,
                       const void *dx, enum dtype at, void *dtable, enum dtype gt, enum grad_into into)
 {
-    void *w = scratch(k, rows_embed_workspace(n, h, vocab), "embedding's gradient");
-
-    return w ? CUDA_OK(rows_embed_back(n, h, vocab, ids, dx, at, dtable, gt, into == GRAD_ADD, w,
-                                       cuda_stream_of(k))) : -1;
+    return embed_rows_back(k, n, h, 0, vocab, ids, dx, at, dtable, gt, into);
 }
 
 static int embed_positions_back(struct kernels *k, int64_t n, int64_t h, int64_t seq, int64_t rows,
@@ -72,6 +84,50 @@ static int cross_entropy(struct kernels *k, int64_t n, int64_t vocab, void *logi
                          const int32_t *labels, float *losses, double scale)
 {
     return CUDA_OK(rows_cross_entropy(n, vocab, logits, at, labels, losses, (float)scale, cuda_stream_of(k)));
+}
+
+static struct rows_logits logits_of(const struct cut_logits *l)
+{
+    return (struct rows_logits){ l->n, l->vocab, l->part, l->rank, l->at };
+}
+
+static int logits_most(struct kernels *k, const struct cut_logits *l, const void *logits, float *most)
+{
+    struct rows_logits of = logits_of(l);
+
+    return CUDA_OK(rows_logits_most(&of, logits, most, cuda_stream_of(k)));
+}
+
+static int logits_label(struct kernels *k, const struct cut_logits *l, const void *logits, const int32_t *labels,
+                        float *at_label)
+{
+    struct rows_logits of = logits_of(l);
+
+    return CUDA_OK(rows_logits_label(&of, logits, labels, at_label, cuda_stream_of(k)));
+}
+
+static int logits_sum(struct kernels *k, const struct cut_logits *l, const void *logits, const float *most, float *sum)
+{
+    struct rows_logits of = logits_of(l);
+
+    return CUDA_OK(rows_logits_sum(&of, logits, most, sum, cuda_stream_of(k)));
+}
+
+static int logits_loss(struct kernels *k, const struct cut_logits *l, void *logits, const int32_t *labels,
+                       const struct logit_sums *sums, float *losses, double scale)
+{
+    struct rows_logits of = logits_of(l);
+
+    return CUDA_OK(rows_logits_loss(&of, logits, labels, sums->most, sums->label, sums->sum, losses, (float)scale,
+                                    cuda_stream_of(k)));
+}
+
+static int logits_whole(struct kernels *k, const struct cut_logits *l, const void *all, void *logits,
+                        const int32_t *labels, float *losses, double scale)
+{
+    struct rows_logits of = logits_of(l);
+
+    return CUDA_OK(rows_logits_whole(&of, all, logits, labels, losses, (float)scale, cuda_stream_of(k)));
 }
 
 /* ---- attention ---- */
@@ -128,6 +184,12 @@ static int attention_back(struct kernels *k, const struct attention *a, const vo
 
 /* ---- elements ---- */
 
+static int residual(struct kernels *k, int64_t n, int64_t h, void *y, enum dtype at, const void *b, enum dtype wt,
+                    const void *of, const struct dropout *d)
+{
+    return CUDA_OK(elements_residual(n, h, y, h, b, wt, of, h, y, h, at, cuda_drop(d), cuda_stream_of(k)));
+}
+
 static int dropout_back(struct kernels *k, int64_t count, void *dx, enum dtype at, const struct dropout *d)
 {
     return CUDA_OK(elements_dropout(count, dx, at, cuda_drop(d), cuda_stream_of(k)));
@@ -178,6 +240,9 @@ static const struct kernel_ops cuda_kernel_ops = {
     .linear = cuda_linear, .linear_dw = cuda_linear_dw, .linear_dx = cuda_linear_dx,
     .rotary = rotary, .attention = attention, .attention_back = attention_back,
     .activation = activation, .activation_back = activation_back, .cross_entropy = cross_entropy,
+    .embed_rows = embed_rows, .embed_rows_back = embed_rows_back, .residual = residual,
+    .linear_db = cuda_linear_db, .logits_most = logits_most, .logits_label = logits_label,
+    .logits_sum = logits_sum, .logits_loss = logits_loss, .logits_whole = logits_whole,
     .adamw = adamw, .copy = copy,
     .sum_squares = cuda_sum_squares, .sum = cuda_sum, .not_finite = cuda_not_finite,
     .exact_squares = cuda_exact_squares, .finish = cuda_finish,

@@ -59,6 +59,7 @@ int cuda_linear(struct kernels *k, const struct linear *l, const void *x, const 
                 void *y, const void *residual, const struct dropout *d);
 int cuda_linear_dw(struct kernels *k, const struct linear *l, const void *x, const void *dy, void *dw,
                    void *db, enum grad_into into);
+int cuda_linear_db(struct kernels *k, const struct linear *l, const void *dy, void *db, enum grad_into into);
 int cuda_linear_dx(struct kernels *k, const struct linear *l, const void *dy, const void *w, void *dx,
                    bool add);
 

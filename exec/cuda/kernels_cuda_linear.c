@@ -158,7 +158,7 @@ static int dw_in_strips(struct kernels *k, const struct gemm_cuda_product *whole
 
 /* cuBLASLt's own gradient of a bias (BGRADA) cannot be added, and does not say in which order it
  * sums; so dy is read once more. */
-static int bias_back(struct kernels *k, const struct linear *l, const void *dy, void *db, enum grad_into into)
+int cuda_linear_db(struct kernels *k, const struct linear *l, const void *dy, void *db, enum grad_into into)
 {
     struct cut c = kernels_cut(k);
     void *part = kernels_take(&c, rows_column_sums_workspace(l->n, l->out), "a bias's gradient");
@@ -175,7 +175,7 @@ int cuda_linear_dw(struct kernels *k, const struct linear *l, const void *x, con
         .residual = into == GRAD_ADD ? dw : NULL,
     };
 
-    if (check(k, l) < 0 || (db && bias_back(k, l, dy, db, into) < 0))
+    if (check(k, l) < 0 || (db && cuda_linear_db(k, l, dy, db, into) < 0))
         return -1;
     if (l->in_out) {            /* x^T dy */
         p.m = l->in, p.a = x, p.lda = l->ldx;

@@ -1,5 +1,5 @@
 /* rows.h -- launchers of the kernels that go through rows: embeddings (embed.cu), norms (norms.cu), sums of
- * columns and the loss (rows.cu).
+ * columns (rows.cu) and the loss (loss.cu).
  *
  * Each queues on stream `s` and returns its cudaError_t (0: queued).  The operands are those of
  * exec/kernels/kernels.h.  Nothing is a sum in the order of arrival, so results are equal on every run of the same
@@ -42,13 +42,16 @@ static inline int64_t rows_embed_workspace(int64_t n, int64_t h, int64_t vocab)
 /* x[n, h] = table[ids[i], :]; a row of NaN where the id is not one of the vocabulary */
 int rows_embed(int64_t n, int64_t h, int64_t vocab, const int32_t *ids, const void *table, enum dtype wt,
                void *x, enum dtype at, struct CUstream_st *s);
+/* The same of rows [first, first + rows) of the vocabulary, which `table` has; 0 where the id is another */
+int rows_embed_part(int64_t n, int64_t h, int64_t first, int64_t rows, const int32_t *ids, const void *table,
+                    enum dtype wt, void *x, enum dtype at, struct CUstream_st *s);
 /* x[i, :] = dropout(x[i, :] + table[i % seq, :]); table NULL: only dropout */
 int rows_embed_positions(int64_t n, int64_t h, int64_t seq, const void *table, enum dtype wt, void *x,
                          enum dtype at, struct cuda_drop d, struct CUstream_st *s);
-/* dtable[vocab, h] = (or += if add) sums of rows of dx; rows of ids beyond the vocabulary are left out.
+/* dtable[vocab, h] = (or += if add) sums of rows of dx by id - first; ids that are none of its rows are left out.
  * Rows of an id are added in the order of the samples, in runs of up to ROWS_SEGMENT whose sums are then
  * added in that order.  n below 2^31. */
-int rows_embed_back(int64_t n, int64_t h, int64_t vocab, const int32_t *ids, const void *dx, enum dtype at,
+int rows_embed_back(int64_t n, int64_t h, int64_t first, int64_t vocab, const int32_t *ids, const void *dx, enum dtype at,
                     void *dtable, enum dtype gt, bool add, void *workspace, struct CUstream_st *s);
 /* dtable[rows, h] = (+=) the sum over samples; rows beyond seq become 0 (stay). */
 int rows_embed_positions_back(int64_t n, int64_t h, int64_t seq, int64_t rows, const void *dx, enum dtype at,
@@ -70,6 +73,17 @@ int rows_column_sums(int64_t n, int64_t cols, const void *x, int64_t ld, enum dt
  * not one of the vocabulary makes its loss and its row NaN. */
 int rows_cross_entropy(int64_t n, int64_t vocab, void *logits, enum dtype at, const int32_t *labels,
                        float *losses, float scale, struct CUstream_st *s);
+
+/* struct cut_logits of kernels.h, and its calls. */
+struct rows_logits { int64_t n, vocab, part, rank; enum dtype at; };
+int rows_logits_most(const struct rows_logits *l, const void *logits, float *most, struct CUstream_st *s);
+int rows_logits_label(const struct rows_logits *l, const void *logits, const int32_t *labels, float *at_label,
+                      struct CUstream_st *s);
+int rows_logits_sum(const struct rows_logits *l, const void *logits, const float *most, float *sum, struct CUstream_st *s);
+int rows_logits_loss(const struct rows_logits *l, void *logits, const int32_t *labels, const float *most,
+                     const float *at_label, const float *sum, float *losses, float scale, struct CUstream_st *s);
+int rows_logits_whole(const struct rows_logits *l, const void *all, void *logits, const int32_t *labels, float *losses,
+                      float scale, struct CUstream_st *s);
 
 #ifdef __cplusplus
 }

@@ -246,3 +246,15 @@ int weights_fill(const struct weights *w, int tensor, int64_t from, int64_t n, f
     fill_from_seed(w, tensor, from, n, out);
     return 0;
 }
+
+int weights_fill_own(const struct weights *w, const struct own_tensors *own, int tensor, int64_t from, int64_t n, float *out)
+{
+    struct own_run run;
+
+    for (int64_t at = 0; at < n; at += run.n) {
+        run = own_tensors_run(own, tensor, from + at, n - at);
+        if (weights_fill(w, run.tensor, run.from, run.n, out + at) < 0)
+            return -1;
+    }
+    return 0;
+}

@@ -15,6 +15,7 @@
 
 #include <stdint.h>
 
+#include "exec/data/own_tensors.h"
 #include "model/arch/transformer.h"
 
 struct weights;
@@ -31,6 +32,9 @@ struct weights *weights_from_file(const struct model *m, const char *path);
 /* Elements [from, from+n) of m->tensors[tensor].  0, or -1 if the file cannot be read.  May be
  * called from several threads at once. */
 int weights_fill(const struct weights *w, int tensor, int64_t from, int64_t n, float *out);
+
+/* The same of a tensor of a rank's own model, of which m is the whole; NULL: m itself. */
+int weights_fill_own(const struct weights *w, const struct own_tensors *own, int tensor, int64_t from, int64_t n, float *out);
 
 /* Whether all that weights_fill() has read of a file was finite.  0, or -1 with the first tensor that was not, in the
  * model's order, reported. */

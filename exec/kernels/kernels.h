@@ -46,13 +46,36 @@ struct linear {
 /* q, k, v of token t of sample s are at qkv + (s*seq + t)*ld, at element offsets 0, q =
  * heads*dim and q + kv_heads*dim; head h of q uses head h/(heads/kv_heads) of k, v.  Causal.
  * Output o[n, heads*dim].  lse[n*heads]: log-sum-exp of the scaled scores, index
- * (s*heads + h)*seq + t.  dropout on probabilities, index ((s*heads + h)*seq + t)*seq + u. */
+ * (s*heads + h)*seq + t.  dropout on probabilities, index ((s*heads + h)*seq + t)*seq + u.
+ * first: position of a sample's first token; for rotary() alone. */
 struct attention {
-    int64_t batch, seq, heads, kv_heads, dim, ld;
+    int64_t batch, seq, heads, kv_heads, dim, ld, first;
     double  scale;
     enum dtype at;
     struct dropout drop;
 };
+
+/* Logits whose columns are dealt out to ranks, `part` to each and the last ones fewer: this rank has n rows of
+ * logits_columns(), one behind the other, from column rank * part on.  all: the ranks' arrays one after the other, each
+ * n * part elements apart. */
+struct cut_logits { int64_t n, vocab, part, rank; enum dtype at; };
+static inline int64_t logits_columns(const struct cut_logits *l, int64_t rank)
+{
+    int64_t left = l->vocab - rank * l->part;
+
+    return left < l->part ? left : l->part;
+}
+
+/* Of each row of all columns: the largest, the label's, the sum of e^(x - most). */
+struct logit_sums { const float *most, *label, *sum; };
+
+/* Keys and values of `seq` tokens a sample, which may be other ranks': k of token u of sample s at kv + (s*seq + u)*ld, its v
+ * kv_heads*dim further on.  Queries from `from` on see the first `keys` of their sample, those before it none; causal: query t
+ * sees those up to t.  fresh: what is summed begins here; else it is there from parts before. */
+struct attention_part { const void *kv; int64_t ld, from, keys; bool causal, fresh; };
+
+/* n[0] x n[1] runs of `run` elements: run (i, j) begins i*to[0] + j*to[1] elements behind dst, i*from[0] + j*from[1] behind src. */
+struct runs { int64_t n[2], run, to[2], from[2]; enum dtype dt, st; bool add; };
 
 /* AdamW with decoupled weight decay (torch.optim.AdamW's order of operations):
  * p *= 1 - lr*wd;  m += (1-b1)(g-m);  v = b2 v + (1-b2) g g;
@@ -105,6 +128,20 @@ struct kernel_ops {
     int (*attention_back)(struct kernels *k, const struct attention *a, const void *qkv, const void *o,
                           const float *lse, const void *dout, float *delta, void *dqkv);
 
+    /* Attention in parts: o (fp32, [n, heads*dim]) and lse are those of all parts up to this one, whose first is fresh and
+     * leaves no query without a key.  Without dropout. */
+    int (*attention_part)(struct kernels *k, const struct attention *a, const struct attention_part *part, const void *qkv,
+                          float *o, float *lse);
+    /* delta[n*heads] = sum of dout*o */
+    int (*attention_delta)(struct kernels *k, const struct attention *a, const void *o, const void *dout, float *delta);
+    /* From lse and delta of all parts: dq (fp32, rows ldq apart) is set where the part is fresh, else added to; dk, dv of the
+     * part's tokens are set, in rows ldkv apart as kv's are. */
+    int (*attention_part_back)(struct kernels *k, const struct attention *a, const struct attention_part *part, const void *qkv,
+                               const float *lse, const void *dout, const float *delta, float *dq, int64_t ldq, void *dkv,
+                               int64_t ldkv);
+    /* dst = src, or dst += src, run by run */
+    int (*copy_runs)(struct kernels *k, const struct runs *r, void *dst, const void *src);
+
     /* product = act(gate) * up; gate NULL: act(up) */
     int (*activation)(struct kernels *k, enum activation act, int64_t count, const void *gate,
                       const void *up, void *product, enum dtype at);
@@ -115,6 +152,33 @@ struct kernel_ops {
     /* losses[i] = -log softmax(logits[i, :])[labels[i]]; logits become scale * their gradient */
     int (*cross_entropy)(struct kernels *k, int64_t n, int64_t vocab, void *logits, enum dtype at,
                          const int32_t *labels, float *losses, double scale);
+
+    /* ---- of a model whose tensors are cut ---- */
+
+    /* embed() of rows [first, first + rows) of the vocabulary, which are all of `table`; other ids' rows of x are 0. */
+    int (*embed_rows)(struct kernels *k, int64_t n, int64_t h, int64_t first, int64_t rows, const int32_t *ids,
+                      const void *table, enum dtype wt, void *x, enum dtype at);
+    /* dtable[rows, h] (+)= sums of rows of dx in the order of the samples; other ids are left out. */
+    int (*embed_rows_back)(struct kernels *k, int64_t n, int64_t h, int64_t first, int64_t rows, const int32_t *ids,
+                           const void *dx, enum dtype at, void *dtable, enum dtype gt, enum grad_into into);
+    /* y[n, h] = residual + dropout(y + b), index row*h + col; b may be NULL */
+    int (*residual)(struct kernels *k, int64_t n, int64_t h, void *y, enum dtype at, const void *b, enum dtype wt,
+                    const void *residual, const struct dropout *d);
+    /* linear_dw()'s db alone */
+    int (*linear_db)(struct kernels *k, const struct linear *l, const void *dy, void *db, enum grad_into into);
+    /* Of this rank's columns, n numbers each: the largest; the label's logit, 0 where another rank has it; the sum of
+     * e^(x - most). */
+    int (*logits_most)(struct kernels *k, const struct cut_logits *l, const void *logits, float *most);
+    int (*logits_label)(struct kernels *k, const struct cut_logits *l, const void *logits, const int32_t *labels,
+                        float *at_label);
+    int (*logits_sum)(struct kernels *k, const struct cut_logits *l, const void *logits, const float *most,
+                      float *sum);
+    /* cross_entropy(), from the numbers of all columns: this rank's columns of the gradient. */
+    int (*logits_loss)(struct kernels *k, const struct cut_logits *l, void *logits, const int32_t *labels,
+                       const struct logit_sums *of, float *losses, double scale);
+    /* The same from the logits of all ranks, which stay as they are. */
+    int (*logits_whole)(struct kernels *k, const struct cut_logits *l, const void *all, void *logits,
+                        const int32_t *labels, float *losses, double scale);
 
     /* g of dtype gt; out (may be NULL) = p cast to dtype ot */
     int (*adamw)(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, float *v,

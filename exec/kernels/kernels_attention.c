@@ -1,4 +1,4 @@
-/* Causal attention on the host, without the T x T matrix.
+/* Causal attention on the host, of all keys or of a part of them, without the T x T matrix.
  *
  * A thread takes a head of a sample (forward), or a head of k, v with the heads of q that
  * share it (backward: so that dk and dv are summed by one thread in one order).  It first
@@ -106,6 +106,7 @@ static void times_panels(const struct simd *s, const struct scratch *w, const fl
 /* A block of rows of a head. */
 struct block {
     const struct attention *a;
+    const struct attention_part *part;      /* whose keys they see */
     int64_t sample, head, kv;   /* kv: which head of k and v */
     int64_t row, rows;
     struct dropout_rule drop;
@@ -116,12 +117,12 @@ static int64_t q_at(const struct block *b)
     return (b->sample * b->a->seq + b->row) * b->a->ld + b->head * b->a->dim;
 }
 
-static int64_t k_at(const struct block *b)
+static int64_t k_at(const struct block *b, int64_t ld)
 {
-    return b->sample * b->a->seq * b->a->ld + (b->a->heads + b->kv) * b->a->dim;
+    return b->sample * b->a->seq * ld + b->kv * b->a->dim;
 }
 
-static int64_t v_at(const struct block *b) { return k_at(b) + b->a->kv_heads * b->a->dim; }
+static int64_t v_at(const struct block *b, int64_t ld) { return k_at(b, ld) + b->a->kv_heads * b->a->dim; }
 
 static int64_t o_pitch(const struct attention *a) { return a->heads * a->dim; }
 
@@ -136,17 +137,23 @@ static int64_t stat_at(const struct block *b)
     return (b->sample * b->a->heads + b->head) * b->a->seq + b->row;
 }
 
+/* How many keys row t sees. */
+static int64_t seen_by(const struct block *b, int64_t t)
+{
+    return b->part->causal ? t + 1 : t >= b->part->from ? b->part->keys : 0;
+}
+
 /* Keys of block u that row i of the block may see, of n. */
 static int64_t visible(const struct block *b, int64_t i, int64_t u, int64_t n)
 {
-    int64_t upto = b->row + i + 1 - u;
+    int64_t upto = seen_by(b, b->row + i) - u;
 
     return i >= b->rows || upto <= 0 ? 0 : upto < n ? upto : n;
 }
 
 /* Where the keys end that the block's last row sees, and the columns of block u, in whole
  * registers. */
-static int64_t keys_end(const struct block *b) { return b->row + b->rows; }
+static int64_t keys_end(const struct block *b) { return seen_by(b, b->row + b->rows - 1); }
 
 static int64_t columns(const struct block *b, int64_t u)
 {
@@ -184,15 +191,29 @@ static void softmax_row(const struct simd *s, struct scratch *w, const struct bl
     memset(x + seen, 0, (size_t)(n - seen) * sizeof *x);
 }
 
+/* What a row has summed so far is its output, of which all probabilities together are 1. */
+static void take_up(const struct simd *s, struct scratch *w, const struct block *b, const float *o, const float *lse)
+{
+    memset(w->o, 0, (size_t)(ROWS * w->dim) * sizeof *w->o);
+    for (int64_t i = 0; i < ROWS; i++) {
+        bool there = !b->part->fresh && i < b->rows;
+        w->most[i] = there ? lse[stat_at(b) + i] : -INFINITY;
+        w->sum[i] = there;
+        if (there)
+            floats_put(s, w->o, DT_FP32, i * w->dim, b->a->dim, o + o_at(b) + i * o_pitch(b->a));
+    }
+}
+
+/* o is of dtype ot; of parts behind the first fp32. */
 static void forward_block(const struct simd *s, struct scratch *w, const struct block *b, const void *qkv,
-                          void *o, float *lse)
+                          void *o, enum dtype ot, float *lse)
 {
     const struct attention *a = b->a;
 
+    if (keys_end(b) == 0)
+        return;
     pack_rows(s, a, qkv, q_at(b), a->ld, b->rows, ROWS, (float)a->scale, w->dim, w->q);
-    memset(w->o, 0, (size_t)(ROWS * w->dim) * sizeof *w->o);
-    for (int i = 0; i < ROWS; i++)
-        w->most[i] = -INFINITY, w->sum[i] = 0;
+    take_up(s, w, b, o, lse);
     for (int64_t u = 0; u < keys_end(b); u += KEYS) {
         int64_t n = columns(b, u);
         times_panels(s, w, w->q, w->kt, u, n, w->s);
@@ -203,12 +224,13 @@ static void forward_block(const struct simd *s, struct scratch *w, const struct 
     for (int64_t i = 0; i < b->rows; i++) {
         float *row = w->o + i * w->dim;
         s->scale(a->dim, 1 / w->sum[i], row, row);
-        floats_put(s, o, a->at, o_at(b) + i * o_pitch(a), a->dim, row);
+        floats_put(s, o, ot, o_at(b) + i * o_pitch(a), a->dim, row);
         lse[stat_at(b) + i] = w->most[i] + logf(w->sum[i]);
     }
 }
 
-int host_attention(struct kernels *k, const struct attention *a, const void *qkv, void *o, float *lse)
+static int forward(struct kernels *k, const struct attention *a, const struct attention_part *part, const void *qkv, void *o,
+                   enum dtype ot, float *lse)
 {
     float *all = take_scratch(k, a);
     struct dropout_rule drop = dropout_rule(&a->drop);
@@ -218,17 +240,37 @@ int host_attention(struct kernels *k, const struct attention *a, const void *qkv
 #pragma omp parallel for num_threads(k->threads) schedule(dynamic)
     for (int64_t i = 0; i < a->batch * a->heads; i++) {
         struct scratch w = my_scratch(a, all);
-        struct block b = { .a = a, .sample = i / a->heads, .head = i % a->heads, .drop = drop };
+        struct block b = { .a = a, .part = part, .sample = i / a->heads, .head = i % a->heads, .drop = drop };
         b.kv = b.head / (a->heads / a->kv_heads);
-        pack_rows(k->simd, a, qkv, k_at(&b), a->ld, a->seq, w.keys, 1, w.dim, w.k);
+        pack_rows(k->simd, a, part->kv, k_at(&b, part->ld), part->ld, part->keys, w.keys, 1, w.dim, w.k);
         pack_panels(&w, w.k, w.kt);
-        pack_rows(k->simd, a, qkv, v_at(&b), a->ld, a->seq, w.keys, 1, w.dim, w.v);
+        pack_rows(k->simd, a, part->kv, v_at(&b, part->ld), part->ld, part->keys, w.keys, 1, w.dim, w.v);
         for (b.row = 0; b.row < a->seq; b.row += ROWS) {
             b.rows = a->seq - b.row < ROWS ? a->seq - b.row : ROWS;
-            forward_block(k->simd, &w, &b, qkv, o, lse);
+            forward_block(k->simd, &w, &b, qkv, o, ot, lse);
         }
     }
     return 0;
+}
+
+/* All keys at once, which lie behind q. */
+static struct attention_part all_keys(const struct attention *a, const void *qkv)
+{
+    return (struct attention_part){ .kv = (const char *)qkv + a->heads * a->dim * dtype_bytes(a->at), .ld = a->ld, .keys = a->seq,
+                                    .causal = true, .fresh = true };
+}
+
+int host_attention(struct kernels *k, const struct attention *a, const void *qkv, void *o, float *lse)
+{
+    struct attention_part all = all_keys(a, qkv);
+
+    return forward(k, a, &all, qkv, o, a->at, lse);
+}
+
+int host_attention_part(struct kernels *k, const struct attention *a, const struct attention_part *part, const void *qkv,
+                        float *o, float *lse)
+{
+    return part->keys > 0 ? forward(k, a, part, qkv, o, DT_FP32, lse) : 0;
 }
 
 /* ---- backward ---- */
@@ -260,60 +302,81 @@ static void row_deltas(const struct simd *s, const struct scratch *w, const stru
         delta[stat_at(b) + i] = s->dot(a->dim, w->o + i * w->dim, w->q + i * w->dim);
 }
 
-static void backward_block(const struct simd *s, const struct scratch *w, const struct block *b,
-                           const void *qkv, const void *o, const float *lse, const void *dout, float *delta,
-                           void *dqkv)
+/* What gradients are made from, and where they go: dq of dtype `dt`, added or not. */
+struct back {
+    const void *qkv, *o, *dout;         /* o NULL: delta is there */
+    const float *lse;
+    float *delta;
+    void *dq, *dkv;
+    enum dtype dt;
+    int64_t ldq, ldkv;
+};
+
+static void put_dq(const struct simd *s, const struct scratch *w, const struct block *b, const struct back *x)
+{
+    const struct attention *a = b->a;
+
+    for (int64_t i = 0; i < b->rows; i++) {
+        float *row = w->dq + i * w->dim;
+        int64_t at = (b->sample * a->seq + b->row + i) * x->ldq + b->head * a->dim;
+        s->scale(a->dim, (float)a->scale, row, row);
+        if (b->part->fresh)
+            floats_put(s, x->dq, x->dt, at, a->dim, row);
+        else
+            s->axpy(a->dim, 1, row, (float *)x->dq + at);
+    }
+}
+
+static void backward_block(const struct simd *s, const struct scratch *w, const struct block *b, const struct back *x)
 {
     const struct attention *a = b->a;
     int64_t d = w->dim;
 
-    pack_rows(s, a, dout, o_at(b), o_pitch(a), b->rows, ROWS, 1, d, w->o);
-    row_deltas(s, w, b, o, delta);
-    pack_rows(s, a, qkv, q_at(b), a->ld, b->rows, ROWS, (float)a->scale, d, w->q);
+    if (keys_end(b) == 0)
+        return;
+    pack_rows(s, a, x->dout, o_at(b), o_pitch(a), b->rows, ROWS, 1, d, w->o);
+    if (x->o)
+        row_deltas(s, w, b, x->o, x->delta);
+    pack_rows(s, a, x->qkv, q_at(b), a->ld, b->rows, ROWS, (float)a->scale, d, w->q);
     memset(w->dq, 0, (size_t)(ROWS * d) * sizeof *w->dq);
     for (int64_t u = 0; u < keys_end(b); u += KEYS) {
         int64_t n = columns(b, u);
         times_panels(s, w, w->q, w->kt, u, n, w->s);
         times_panels(s, w, w->o, w->vt, u, n, w->dp);
         for (int64_t i = 0; i < ROWS; i++)
-            backward_row(s, w, b, i, u, n, lse, delta);
+            backward_row(s, w, b, i, u, n, x->lse, x->delta);
         s->multiply(n, d, ROWS, w->s, 1, PITCH, w->o, d, w->dv + u * d, d, true);
         s->multiply(n, d, ROWS, w->dp, 1, PITCH, w->q, d, w->dk + u * d, d, true);
         s->multiply(ROWS, d, n, w->dp, PITCH, 1, w->k + u * d, d, w->dq, d, true);
     }
-    for (int64_t i = 0; i < b->rows; i++) {
-        float *row = w->dq + i * d;
-        s->scale(a->dim, (float)a->scale, row, row);
-        floats_put(s, dqkv, a->at, q_at(b) + i * a->ld, a->dim, row);
-    }
+    put_dq(s, w, b, x);
 }
 
 /* The heads of q that share k and v, then dk and dv. */
-static void backward_group(struct kernels *k, const struct scratch *w, struct block *b, const void *qkv,
-                           const void *o, const float *lse, const void *dout, float *delta, void *dqkv)
+static void backward_group(struct kernels *k, const struct scratch *w, struct block *b, const struct back *x)
 {
     const struct attention *a = b->a;
+    const struct attention_part *p = b->part;
     const struct simd *s = k->simd;
     int64_t group = a->heads / a->kv_heads;
 
-    pack_rows(s, a, qkv, v_at(b), a->ld, a->seq, w->keys, 1, w->dim, w->k);
+    pack_rows(s, a, p->kv, v_at(b, p->ld), p->ld, p->keys, w->keys, 1, w->dim, w->k);
     pack_panels(w, w->k, w->vt);
-    pack_rows(s, a, qkv, k_at(b), a->ld, a->seq, w->keys, 1, w->dim, w->k);
+    pack_rows(s, a, p->kv, k_at(b, p->ld), p->ld, p->keys, w->keys, 1, w->dim, w->k);
     pack_panels(w, w->k, w->kt);
     memset(w->dk, 0, (size_t)(2 * w->keys * w->dim) * sizeof *w->dk);       /* and dv */
     for (b->head = b->kv * group; b->head < (b->kv + 1) * group; b->head++)
         for (b->row = 0; b->row < a->seq; b->row += ROWS) {
             b->rows = a->seq - b->row < ROWS ? a->seq - b->row : ROWS;
-            backward_block(s, w, b, qkv, o, lse, dout, delta, dqkv);
+            backward_block(s, w, b, x);
         }
     for (int64_t t = 0; t < a->seq; t++) {
-        floats_put(s, dqkv, a->at, k_at(b) + t * a->ld, a->dim, w->dk + t * w->dim);
-        floats_put(s, dqkv, a->at, v_at(b) + t * a->ld, a->dim, w->dv + t * w->dim);
+        floats_put(s, x->dkv, a->at, k_at(b, x->ldkv) + t * x->ldkv, a->dim, w->dk + t * w->dim);
+        floats_put(s, x->dkv, a->at, v_at(b, x->ldkv) + t * x->ldkv, a->dim, w->dv + t * w->dim);
     }
 }
 
-int host_attention_back(struct kernels *k, const struct attention *a, const void *qkv, const void *o,
-                        const float *lse, const void *dout, float *delta, void *dqkv)
+static int backward(struct kernels *k, const struct attention *a, const struct attention_part *part, const struct back *x)
 {
     float *all = take_scratch(k, a);
     struct dropout_rule drop = dropout_rule(&a->drop);
@@ -323,8 +386,47 @@ int host_attention_back(struct kernels *k, const struct attention *a, const void
 #pragma omp parallel for num_threads(k->threads) schedule(dynamic)
     for (int64_t i = 0; i < a->batch * a->kv_heads; i++) {
         struct scratch w = my_scratch(a, all);
-        struct block b = { .a = a, .sample = i / a->kv_heads, .kv = i % a->kv_heads, .drop = drop };
-        backward_group(k, &w, &b, qkv, o, lse, dout, delta, dqkv);
+        struct block b = { .a = a, .part = part, .sample = i / a->kv_heads, .kv = i % a->kv_heads, .drop = drop };
+        backward_group(k, &w, &b, x);
     }
     return 0;
+}
+
+int host_attention_back(struct kernels *k, const struct attention *a, const void *qkv, const void *o,
+                        const float *lse, const void *dout, float *delta, void *dqkv)
+{
+    struct attention_part all = all_keys(a, qkv);
+    struct back x = { .qkv = qkv, .o = o, .dout = dout, .lse = lse, .delta = delta, .dq = dqkv, .dt = a->at, .ldq = a->ld,
+                      .dkv = (char *)dqkv + a->heads * a->dim * dtype_bytes(a->at), .ldkv = a->ld };
+
+    return backward(k, a, &all, &x);
+}
+
+int host_attention_delta(struct kernels *k, const struct attention *a, const void *o, const void *dout, float *delta)
+{
+    float *all = take_scratch(k, a);
+
+    if (!all)
+        return -1;
+#pragma omp parallel for num_threads(k->threads) schedule(dynamic)
+    for (int64_t i = 0; i < a->batch * a->heads; i++) {
+        struct scratch w = my_scratch(a, all);
+        struct block b = { .a = a, .sample = i / a->heads, .head = i % a->heads };
+        for (b.row = 0; b.row < a->seq; b.row += ROWS) {
+            b.rows = a->seq - b.row < ROWS ? a->seq - b.row : ROWS;
+            pack_rows(k->simd, a, dout, o_at(&b), o_pitch(a), b.rows, ROWS, 1, w.dim, w.o);
+            row_deltas(k->simd, &w, &b, o, delta);
+        }
+    }
+    return 0;
+}
+
+int host_attention_part_back(struct kernels *k, const struct attention *a, const struct attention_part *part, const void *qkv,
+                             const float *lse, const void *dout, const float *delta, float *dq, int64_t ldq, void *dkv,
+                             int64_t ldkv)
+{
+    struct back x = { .qkv = qkv, .dout = dout, .lse = lse, .delta = (float *)(uintptr_t)delta, .dq = dq, .dt = DT_FP32, .ldq = ldq,
+                      .dkv = dkv, .ldkv = ldkv };
+
+    return backward(k, a, part, &x);
 }

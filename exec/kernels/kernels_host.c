@@ -89,6 +89,56 @@ static int host_copy(struct kernels *k, int64_t n, void *dst, enum dtype dt, con
     return 0;
 }
 
+static int host_residual(struct kernels *k, int64_t n, int64_t h, void *y, enum dtype at, const void *b,
+                         enum dtype wt, const void *residual, const struct dropout *d)
+{
+    const struct simd *s = k->simd;
+    struct dropout_rule r = dropout_rule(d);
+
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < h; j += CHUNK) {
+            float ys[CHUNK], more[CHUNK];
+            int64_t m = chunk_at(j, h), e = i * h + j;
+            float *to = floats_into(y, at, e, ys);
+            floats(s, y, at, e, m, ys);
+            if (b)
+                s->axpy(m, 1, floats(s, b, wt, j, m, more), to);
+            if (r.limit)
+                s->drop(m, to, r.seed, e, r.limit, r.keep);
+            s->axpy(m, 1, floats(s, residual, at, e, m, more), to);
+            floats_put(s, y, at, e, m, to);
+        }
+    return 0;
+}
+
+static void copy_run(const struct simd *s, const struct runs *r, void *dst, int64_t to, const void *src, int64_t from)
+{
+    for (int64_t i = 0; i < r->run; i += CHUNK) {
+        float tmp[CHUNK], sum[CHUNK], *y;
+        int64_t m = chunk_at(i, r->run);
+        const float *x = floats(s, src, r->st, from + i, m, tmp);
+        if (r->add) {
+            y = floats_into(dst, r->dt, to + i, sum);
+            floats(s, dst, r->dt, to + i, m, sum);
+            s->axpy(m, 1, x, y);
+        } else {
+            y = (float *)(uintptr_t)x;          /* only read */
+        }
+        floats_put(s, dst, r->dt, to + i, m, y);
+    }
+}
+
+static int host_copy_runs(struct kernels *k, const struct runs *r, void *dst, const void *src)
+{
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t i = 0; i < r->n[0] * r->n[1]; i++) {
+        int64_t a = i / r->n[1], b = i % r->n[1];
+        copy_run(k->simd, r, dst, a * r->to[0] + b * r->to[1], src, a * r->from[0] + b * r->from[1]);
+    }
+    return 0;
+}
+
 /* A wave of blocks at a time: the sums of a wave are added up in the blocks' order, so that
  * the result is the same for any number of threads, and for an array summed in pieces of
  * whole blocks. */
@@ -168,7 +218,7 @@ static int host_rotary(struct kernels *k, const struct attention *a, int64_t rot
     for (int64_t t = 0; t < a->seq; t++) {
         float cosine[MOST_PAIRS], sine[MOST_PAIRS];
         for (int64_t j = 0; j < half; j++) {
-            float angle = (float)t * inv_freq[j];       /* fp32, as PyTorch's */
+            float angle = (float)(a->first + t) * inv_freq[j];       /* fp32, as PyTorch's */
             cosine[j] = cosf(angle);
             sine[j] = inverse ? -sinf(angle) : sinf(angle);
         }
@@ -184,8 +234,13 @@ const struct kernel_ops kernels_host_ops = {
     .norm = host_norm, .norm_back = host_norm_back,
     .linear = host_linear, .linear_dw = host_linear_dw, .linear_dx = host_linear_dx,
     .rotary = host_rotary, .attention = host_attention, .attention_back = host_attention_back,
+    .attention_part = host_attention_part, .attention_delta = host_attention_delta,
+    .attention_part_back = host_attention_part_back, .copy_runs = host_copy_runs,
     .activation = host_activation, .activation_back = host_activation_back,
     .cross_entropy = host_cross_entropy,
+    .embed_rows = host_embed_rows, .embed_rows_back = host_embed_rows_back, .residual = host_residual,
+    .linear_db = host_linear_db, .logits_most = host_logits_most, .logits_label = host_logits_label,
+    .logits_sum = host_logits_sum, .logits_loss = host_logits_loss, .logits_whole = host_logits_whole,
     .adamw = host_adamw, .copy = host_copy, .sum_squares = host_sum_squares,
     .sum = move_sum, .not_finite = move_not_finite, .exact_squares = move_exact_squares, .finish = move_finish,
     .zero = move_zero, .upload = move_upload, .download = move_download, .load = move_load,

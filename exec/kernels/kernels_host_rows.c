@@ -1,4 +1,4 @@
-/* Host kernels that go through rows: embeddings, norms, the loss.  Rows are cut among
+/* Host kernels that go through rows: embeddings, norms.  Rows are cut among
  * threads; where gradients of a parameter meet, their order does not depend on timing. */
 #include "exec/kernels/kernels_internal.h"
 
@@ -34,6 +34,29 @@ int host_embed(struct kernels *k, int64_t n, int64_t h, const int32_t *ids, cons
             int64_t m = least(CHUNK, h - j);
             floats_put(s, x, at, i * h + j, m, floats(s, table, wt, ids[i] * h + j, m, tmp));
         }
+    return 0;
+}
+
+/* A row of zeros, or of the table. */
+int host_embed_rows(struct kernels *k, int64_t n, int64_t h, int64_t first, int64_t rows, const int32_t *ids,
+                    const void *table, enum dtype wt, void *x, enum dtype at)
+{
+    const struct simd *s = k->simd;
+    int64_t e = dtype_bytes(at);
+
+#pragma omp parallel for num_threads(k->threads) schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        int64_t r = ids[i] - first;
+        if (r < 0 || r >= rows) {
+            memset((char *)x + i * h * e, 0, (size_t)(h * e));
+            continue;
+        }
+        for (int64_t j = 0; j < h; j += CHUNK) {
+            float tmp[CHUNK];
+            int64_t m = least(CHUNK, h - j);
+            floats_put(s, x, at, i * h + j, m, floats(s, table, wt, r * h + j, m, tmp));
+        }
+    }
     return 0;
 }
 
@@ -77,37 +100,45 @@ static void sum_rows(const struct simd *s, int64_t h, const int32_t *list, int64
 }
 
 /* list: the tokens in order of their row, and of the samples within a row; end[r]: where row
- * r's end.  A counting sort. */
-static void list_tokens(int64_t n, int64_t vocab, const int32_t *ids, int32_t *end, int32_t *list)
+ * r's end.  A counting sort; ids beyond [first, first + rows) are left out. */
+static void list_tokens(int64_t n, int64_t first, int64_t rows, const int32_t *ids, int32_t *end, int32_t *list)
 {
-    memset(end, 0, (size_t)(vocab + 1) * sizeof *end);
+    memset(end, 0, (size_t)(rows + 1) * sizeof *end);
     for (int64_t i = 0; i < n; i++)
-        end[ids[i] + 1]++;
-    for (int64_t r = 0; r < vocab; r++)
+        if (ids[i] >= first && ids[i] < first + rows)
+            end[ids[i] - first + 1]++;
+    for (int64_t r = 0; r < rows; r++)
         end[r + 1] += end[r];
     for (int64_t i = 0; i < n; i++)
-        list[end[ids[i]]++] = (int32_t)i;
+        if (ids[i] >= first && ids[i] < first + rows)
+            list[end[ids[i] - first]++] = (int32_t)i;
+}
+
+int host_embed_rows_back(struct kernels *k, int64_t n, int64_t h, int64_t first, int64_t rows, const int32_t *ids,
+                         const void *dx, enum dtype at, void *dtable, enum dtype gt, enum grad_into into)
+{
+    struct cut c = kernels_cut(k);
+    int32_t *end = kernels_take(&c, 4 * (rows + 1), "embedding backward");
+    int32_t *list = end ? kernels_take(&c, 4 * n, "embedding backward") : NULL;
+
+    if (!list)
+        return -1;
+    list_tokens(n, first, rows, ids, end, list);
+#pragma omp parallel for num_threads(k->threads) schedule(dynamic, 64)
+    for (int64_t r = 0; r < rows; r++) {
+        int32_t from = r ? end[r - 1] : 0;
+        sum_rows(k->simd, h, list + from, end[r] - from, dx, at, dtable, gt, r, into);
+    }
+    return 0;
 }
 
 int host_embed_back(struct kernels *k, int64_t n, int64_t h, int64_t vocab, const int32_t *ids,
                     const void *dx, enum dtype at, void *dtable, enum dtype gt, enum grad_into into)
 {
-    struct cut c = kernels_cut(k);
-    int32_t *end = kernels_take(&c, 4 * (vocab + 1), "embedding backward");
-    int32_t *list = end ? kernels_take(&c, 4 * n, "embedding backward") : NULL;
-
-    if (!list)
-        return -1;
     for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= vocab)
             return fail("token %" PRId64 " is %d, beyond the vocabulary of %" PRId64, i, ids[i], vocab);
-    list_tokens(n, vocab, ids, end, list);
-#pragma omp parallel for num_threads(k->threads) schedule(dynamic, 64)
-    for (int64_t r = 0; r < vocab; r++) {
-        int32_t from = r ? end[r - 1] : 0;
-        sum_rows(k->simd, h, list + from, end[r] - from, dx, at, dtable, gt, r, into);
-    }
-    return 0;
+    return host_embed_rows_back(k, n, h, 0, vocab, ids, dx, at, dtable, gt, into);
 }
 
 int host_embed_positions_back(struct kernels *k, int64_t n, int64_t h, int64_t seq, int64_t rows,
@@ -230,71 +261,5 @@ int host_norm_back(struct kernels *k, enum norm_kind kind, int64_t n, int64_t h,
     }
     norm_sums(k, &ns, 3, h, dw, gt, into);
     norm_sums(k, &ns, 4, h, db, gt, into);
-    return 0;
-}
-
-/* ---- loss ---- */
-
-struct logits { void *x; enum dtype at; int64_t from, n; };
-
-static const float *part(const struct simd *s, const struct logits *l, int64_t j, int64_t m, float *tmp)
-{
-    return floats(s, l->x, l->at, l->from + j, m, tmp);
-}
-
-static float largest_logit(const struct simd *s, const struct logits *l)
-{
-    float most = -INFINITY, tmp[CHUNK];
-
-    for (int64_t j = 0; j < l->n; j += CHUNK) {
-        int64_t m = least(CHUNK, l->n - j);
-        most = fmaxf(most, s->largest(m, part(s, l, j, m, tmp)));
-    }
-    return most;
-}
-
-/* log of the sum of e^(x - most) */
-static double log_sum(const struct simd *s, const struct logits *l, float most)
-{
-    double sum = 0;
-    float tmp[CHUNK];
-
-    for (int64_t j = 0; j < l->n; j += CHUNK) {
-        int64_t m = least(CHUNK, l->n - j);
-        sum += (double)s->sum_exp(m, part(s, l, j, m, tmp), most);
-    }
-    return log(sum);
-}
-
-/* Three passes over a row that stays in the second-level cache.  e^(x - most) is worked out
- * twice: kept in bf16 it would be rounded twice. */
-static float row_loss(const struct simd *s, const struct logits *l, int32_t label, float scale)
-{
-    float most = largest_logit(s, l), tmp[CHUNK];
-    double sum = log_sum(s, l, most);
-    float at_label = *part(s, l, label, 1, tmp), by = (float)(exp(-sum) * (double)scale);
-
-    for (int64_t j = 0; j < l->n; j += CHUNK) {
-        int64_t m = least(CHUNK, l->n - j);
-        float *to = floats_into(l->x, l->at, l->from + j, tmp);
-        s->scaled_exp(m, by, part(s, l, j, m, tmp), most, to);
-        if (label >= j && label < j + m)
-            to[label - j] -= scale;
-        floats_put(s, l->x, l->at, l->from + j, m, to);
-    }
-    return (float)((double)most - (double)at_label + sum);
-}
-
-int host_cross_entropy(struct kernels *k, int64_t n, int64_t vocab, void *logits, enum dtype at,
-                       const int32_t *labels, float *losses, double scale)
-{
-    for (int64_t i = 0; i < n; i++)
-        if (labels[i] < 0 || labels[i] >= vocab)
-            return fail("label %" PRId64 " is %d, beyond the vocabulary of %" PRId64, i, labels[i], vocab);
-#pragma omp parallel for num_threads(k->threads) schedule(static)
-    for (int64_t i = 0; i < n; i++) {
-        struct logits row = { logits, at, i * vocab, vocab };
-        losses[i] = row_loss(k->simd, &row, labels[i], (float)scale);
-    }
     return 0;
 }

@@ -68,7 +68,7 @@ static inline void floats_put(const struct simd *s, void *y, enum dtype t, int64
         memcpy((float *)y + at, from, (size_t)n * sizeof *from);
 }
 
-/* ---- kernels_host_rows.c, kernels_attention.c, kernels_linear.c ---- */
+/* ---- kernels_host_rows.c, kernels_host_loss.c, kernels_attention.c, kernels_linear.c ---- */
 
 int host_embed(struct kernels *k, int64_t n, int64_t h, const int32_t *ids, const void *table,
                enum dtype wt, void *x, enum dtype at);
@@ -87,9 +87,30 @@ int host_norm_back(struct kernels *k, enum norm_kind kind, int64_t n, int64_t h,
 int host_cross_entropy(struct kernels *k, int64_t n, int64_t vocab, void *logits, enum dtype at,
                        const int32_t *labels, float *losses, double scale);
 
+int host_embed_rows(struct kernels *k, int64_t n, int64_t h, int64_t first, int64_t rows, const int32_t *ids,
+                    const void *table, enum dtype wt, void *x, enum dtype at);
+int host_embed_rows_back(struct kernels *k, int64_t n, int64_t h, int64_t first, int64_t rows, const int32_t *ids,
+                         const void *dx, enum dtype at, void *dtable, enum dtype gt, enum grad_into into);
+int host_logits_most(struct kernels *k, const struct cut_logits *l, const void *logits, float *most);
+int host_logits_label(struct kernels *k, const struct cut_logits *l, const void *logits, const int32_t *labels,
+                      float *at_label);
+int host_logits_sum(struct kernels *k, const struct cut_logits *l, const void *logits, const float *most, float *sum);
+int host_logits_loss(struct kernels *k, const struct cut_logits *l, void *logits, const int32_t *labels,
+                     const struct logit_sums *of, float *losses, double scale);
+int host_logits_whole(struct kernels *k, const struct cut_logits *l, const void *all, void *logits,
+                      const int32_t *labels, float *losses, double scale);
+int host_linear_db(struct kernels *k, const struct linear *l, const void *dy, void *db, enum grad_into into);
+
 int host_attention(struct kernels *k, const struct attention *a, const void *qkv, void *o, float *lse);
 int host_attention_back(struct kernels *k, const struct attention *a, const void *qkv, const void *o,
                         const float *lse, const void *dout, float *delta, void *dqkv);
+
+int host_attention_part(struct kernels *k, const struct attention *a, const struct attention_part *part, const void *qkv,
+                        float *o, float *lse);
+int host_attention_delta(struct kernels *k, const struct attention *a, const void *o, const void *dout, float *delta);
+int host_attention_part_back(struct kernels *k, const struct attention *a, const struct attention_part *part, const void *qkv,
+                             const float *lse, const void *dout, const float *delta, float *dq, int64_t ldq, void *dkv,
+                             int64_t ldkv);
 
 int host_linear(struct kernels *k, const struct linear *l, const void *x, const void *w, const void *b,
                 void *y, const void *residual, const struct dropout *d);

@@ -1,40 +1,8 @@
 /* The reference: one loop a formula, sums in double, one rounding on the way out.  It takes
  * fp64 arrays as well, so that tests can hold its gradients against finite differences. */
-#include "exec/kernels/kernels_internal.h"
-
 #include <math.h>
 
-#include "exec/kernels/half.h"
-
-static double get(const void *x, enum dtype t, int64_t i)
-{
-    switch (t) {
-    case DT_FP64: return ((const double *)x)[i];
-    case DT_BF16: return (double)half_from_bf16(((const uint16_t *)x)[i]);
-    default:      return (double)((const float *)x)[i];
-    }
-}
-
-static void put(void *x, enum dtype t, int64_t i, double value)
-{
-    switch (t) {
-    case DT_FP64: ((double *)x)[i] = value; break;
-    case DT_BF16: ((uint16_t *)x)[i] = half_to_bf16((float)value); break;
-    default:      ((float *)x)[i] = (float)value; break;
-    }
-}
-
-static void put_grad(void *x, enum dtype t, int64_t i, double value, enum grad_into into)
-{
-    put(x, t, i, into == GRAD_ADD ? get(x, t, i) + value : value);
-}
-
-static double dropped(const struct dropout *d, int64_t i, double x)
-{
-    if (!d || !(d->p > 0))
-        return x;
-    return dropout_drops(d, i) ? 0 : x / (1 - d->p);
-}
+#include "exec/kernels/kernels_ref.h"
 
 /* ---- embedding ---- */
 
@@ -241,7 +209,7 @@ static int rotary(struct kernels *k, const struct attention *a, int64_t rot, con
             for (int64_t j = 0; j < rot / 2; j++) {
                 int64_t at = i * a->ld + h * a->dim + j;
                 /* The angle is fp32, as PyTorch's. */
-                double angle = (double)((float)(i % a->seq) * inv_freq[j]) * (inverse ? -1 : 1);
+                double angle = (double)((float)(a->first + i % a->seq) * inv_freq[j]) * (inverse ? -1 : 1);
                 double x = get(qkv, a->at, at), y = get(qkv, a->at, at + rot / 2);
                 put(qkv, a->at, at, x * cos(angle) - y * sin(angle));
                 put(qkv, a->at, at + rot / 2, y * cos(angle) + x * sin(angle));
@@ -522,7 +490,12 @@ const struct kernel_ops kernels_ref_ops = {
     .norm = norm, .norm_back = norm_back,
     .linear = linear, .linear_dw = linear_dw, .linear_dx = linear_dx,
     .rotary = rotary, .attention = attention, .attention_back = attention_back,
+    .attention_part = ref_attention_part, .attention_delta = ref_attention_delta,
+    .attention_part_back = ref_attention_part_back, .copy_runs = ref_copy_runs,
     .activation = activation, .activation_back = activation_back, .cross_entropy = cross_entropy,
+    .embed_rows = ref_embed_rows, .embed_rows_back = ref_embed_rows_back, .residual = ref_residual,
+    .linear_db = ref_linear_db, .logits_most = ref_logits_most, .logits_label = ref_logits_label,
+    .logits_sum = ref_logits_sum, .logits_loss = ref_logits_loss, .logits_whole = ref_logits_whole,
     .adamw = adamw, .copy = copy, .sum_squares = sum_squares,
     .sum = move_sum, .not_finite = move_not_finite, .exact_squares = move_exact_squares, .finish = move_finish,
     .zero = move_zero, .upload = move_upload, .download = move_download, .load = move_load,

@@ -168,7 +168,7 @@ static int with_own_kernels(struct plan *p)
 {
     char where[160];
 
-    if (can_run_parallel(p, "dpxrun") < 0)      /* by that, not by kernels that some key asks for */
+    if (can_run_axes(p) < 0)      /* by that, not by kernels that some key asks for */
         return -1;
     snprintf(where, sizeof where, "the plan with dpx's kernels in place of %s", kernels_name(p->kernels));
     p->kernels = KERNELS_DPX;
@@ -185,7 +185,7 @@ static int plan_for_here(struct dpxrun *r)
     close(fd);
     if (plan_read(r->o.plan, &r->plan) < 0 || plan_read(r->o.plan, &r->here) < 0)
         return -1;
-    if (can_run_parallel(&r->plan, "dpxrun") < 0)
+    if (can_run_axes(&r->plan) < 0)
         return -1;
     r->written_for = r->plan.kernels;
     if (r->written_for != KERNELS_DPX && !r->o.kernels && (with_own_kernels(&r->plan) < 0 || with_own_kernels(&r->here) < 0))
@@ -242,11 +242,11 @@ static int one_step(struct dpxrun *r, int64_t step)
     if (rc < 0)
         return -1;
     m->n++;
+    if (sampled && (r->rank == 0 || stages_has(r, r->rank)) && predict_keep_sample(r, step) < 0)
+        return -1;
     if (r->rank != 0)
         return 0;
     m->seconds += m->report[m->n - 1].seconds;
-    if (sampled && predict_keep_sample(r, step) < 0)
-        return -1;
     dpxrun_progress_line(r, &m->report[m->n - 1]);
     return 0;
 }
@@ -318,6 +318,7 @@ static void release(struct dpxrun *r)
     if (r->rank == 0)
         predict_free(&r->predicted);
     predict_measured_free(&r->measured);
+    stages_free(&r->stages);
     plan_free(&r->plan);
     plan_free(&r->here);
 }

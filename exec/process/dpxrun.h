@@ -5,6 +5,7 @@
  *     dpxrun_same.c      whether all ranks were given the same
  *     dpxrun_device.c    the device, who carries collectives
  *     dpxrun_predict.c   the prediction, before; the same figures measured, after
+ *     dpxrun_stages.c    the same of each stage of a pipeline
  *     dpxrun_print.c     progress, the table, JSON, the trace
  *     dpxrun_record.c    the database */
 #ifndef DPX_DPXRUN_H
@@ -31,8 +32,8 @@ struct options {
 };
 
 /* The phases of a steady step, as the simulator's clock has them: work on the compute stream,
- * waits of it for collectives, and the rest. */
-enum run_phase_id { RP_COMPUTE, RP_EXPOSED, RP_OPTIMIZER, RP_IDLE, NRP };
+ * waits of it for collectives, and the rest; in a pipeline, of the stage that rank 0 has, waits for other stages. */
+enum run_phase_id { RP_COMPUTE, RP_EXPOSED, RP_OPTIMIZER, RP_IDLE, RP_BUBBLE, NRP };
 extern const char *const predict_phase_names[NRP];
 
 struct predicted {
@@ -61,6 +62,22 @@ struct measured {
     int     nsamples;
 };
 
+/* One rank of each stage of a pipeline: its steady step, predicted and in the last sample. */
+struct stage_run {
+    int64_t rank;
+    struct schedules s;
+    struct run  predicted;              /* n = 0: too many entries to keep */
+    struct ran *ran; int64_t n;         /* on rank 0, after the run */
+    double     *since;                  /* as step_ran_since(); NULL: not compared */
+};
+struct stages {
+    int  n, own;                        /* n = 0: no pipeline; own: the stage of the rank that records */
+    bool compared;                      /* every stage's sample is there: */
+    struct stage_parts predicted, measured;
+    double predicted_s, step_s;         /* until the last stage is done */
+    struct stage_run *of;
+};
+
 struct dpxrun {
     struct options o;
     struct plan    plan;                /* as given, with dpx's kernels */
@@ -68,6 +85,7 @@ struct dpxrun {
     struct plan    here;                /* on this machine's cores */
     struct predicted predicted;
     struct measured  measured;
+    struct stages    stages;
     struct device *device;
     bool           shared_device;       /* other ranks use it, too */
     struct train  *train;
@@ -130,6 +148,23 @@ int predict_comm_pairs(const struct dpxrun *r, struct comm_pair out[COMM_LINES])
 /* Copies between memories over the whole run: predicted and counted, on this rank. */
 struct moved_pair { enum space from, to; int64_t count, bytes, predicted_count, predicted_bytes; };
 int moved_pairs(const struct dpxrun *r, struct moved_pair out[NSPACE * NSPACE]);
+
+/* The phases that a run has: without a pipeline all but the last. */
+static inline int predict_phases(const struct dpxrun *r) { return r->stages.n > 0 ? NRP : RP_BUBBLE; }
+
+/* ---- dpxrun_stages.c: without a pipeline they do nothing ---- */
+
+/* After dpxrun_predict(), all ranks: which ranks they are; on rank 0 their entries on one clock.  0, or -1 reported. */
+int  stages_predict(struct dpxrun *r);
+/* Whether this rank's samples are compared beside rank 0's. */
+bool stages_has(const struct dpxrun *r, int64_t rank);
+/* All ranks: every stage's last sample to rank 0, and where its time went. */
+int  stages_measure(struct dpxrun *r);
+void stages_free(struct stages *all);
+void stages_json(const struct dpxrun *r, json_t *doc);
+void stages_print(const struct dpxrun *r);
+/* One side into the database. */
+int  stages_record(struct dpxrun *r, bool predicted);
 
 /* ---- dpxrun_print.c ---- */
 void dpxrun_progress_line(const struct dpxrun *r, const struct train_report *s);

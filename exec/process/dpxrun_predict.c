@@ -12,7 +12,7 @@
 #include "exec/train/probe.h"
 #include "model/memory/moved.h"
 
-const char *const predict_phase_names[NRP] = { "compute", "exposed communication", "optimizer", "idle" };
+const char *const predict_phase_names[NRP] = { "compute", "exposed communication", "optimizer", "idle", "bubble" };
 
 /* Long enough for a median that two probes in a row agree upon within a percent or two. */
 #define PROBE_S .1
@@ -70,14 +70,14 @@ int dpxrun_predict(struct dpxrun *r)
     if (r->o.comm != COMM_NULL && on_host(r) && probe_now(r) < 0)
         return -1;
     if (r->rank != 0)
-        return 0;
+        return stages_predict(r);
     if (evaluate(&r->here, &p->e) < 0 || simulate_plan(&r->here, &p->e, &p->t, &p->run) < 0)
         return -1;
     p->phase[RP_COMPUTE] = p->t.line.compute_s;
     p->phase[RP_EXPOSED] = p->t.line.exposed_s;
     p->phase[RP_OPTIMIZER] = p->t.line.optimizer_s;
     p->phase[RP_IDLE] = p->t.line.idle_s;
-    return 0;
+    return stages_predict(r);
 }
 
 int predict_own_step(struct dpxrun *r)
@@ -87,7 +87,7 @@ int predict_own_step(struct dpxrun *r)
     struct timing t;
     struct run ran;
 
-    if (p->e.m.rank == 0)
+    if (p->e.m.rank == 0 || r->stages.n > 0)
         return 0;
     own.schedules = *train_schedules(r->train);
     if (simulate_plan(&r->here, &own, &t, &ran) < 0)
@@ -267,12 +267,12 @@ int dpxrun_measure(struct dpxrun *r)
     if (gather_memory(r) < 0)
         return -1;
     if (r->rank != 0)
-        return 0;
+        return stages_measure(r);
     m->rank = r->o.comm != COMM_NULL ? r->predicted.e.m.rank : 0;
     r->predicted.process_bytes = train_predicted_process(r->train);
     if (m->nsamples > 0)
         phases_of(train_schedules(r->train), &m->sample[m->nsamples - 1], m->phase);
-    return medians(m);
+    return stages_measure(r) < 0 ? -1 : medians(m);
 }
 
 void predict_measured_free(struct measured *m)

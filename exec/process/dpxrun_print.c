@@ -132,8 +132,9 @@ static void print_time(const struct dpxrun *r)
     printf("a steady step, %s (predicted 90 %%: %.4g to %.4g s; measured 10 to 90 %%: %.4g to %.4g s)\n",
            basis_name(p->t.basis), p->t.low_s, p->t.high_s, m->p10_s, m->p90_s);
     row_seconds("step", p->t.line.step_s, m->median_s);
-    for (int i = 0; i < NRP; i++)
+    for (int i = 0; i < predict_phases(r); i++)
         row_seconds(predict_phase_names[i], p->phase[i], m->phase[i]);
+    stages_print(r);
 }
 
 /* One line, for scripts that run several plans. */
@@ -234,7 +235,7 @@ static json_t *phases_json(const struct dpxrun *r)
 {
     json_t *list = json_array();
 
-    for (int i = 0; i < NRP; i++)
+    for (int i = 0; i < predict_phases(r); i++)
         json_array_append_new(list, json_pack("{s:s, s:o, s:o}", "name", predict_phase_names[i], "measured_s",
                                               real(r->measured.phase[i]), "predicted_s",
                                               real(r->predicted.phase[i])));
@@ -311,6 +312,7 @@ static json_t *result_json(const struct dpxrun *r)
     if (files)
         json_object_set_new(doc, "files", files);
     json_object_set_new(doc, "phases", phases_json(r));
+    stages_json(r, doc);
     return doc;
 }
 

@@ -14,6 +14,7 @@
 #include "base/opts.h"
 #include "base/version.h"
 #include "exec/device/host_info.h"
+#include "sim/clock/passes.h"
 
 static double wall_clock(void)
 {
@@ -120,9 +121,9 @@ static int begin(struct dpxrun *r, const char *plan, const char *options)
                                   .high_s = p->t.high_s, .rank = p->e.m.rank, .held_bytes = predict_held(p),
                                   .allocated_bytes = predict_allocated(r),
                                   .process_bytes = train_predicted_process(r->train), .comm = comm, .phase = phase,
-                                  .ncomm = n, .nphase = NRP };
+                                  .ncomm = n, .nphase = predict_phases(r) };
     r->run_id = runs_begin(r->db, &start, &pred);
-    return r->run_id > 0 ? record_predicted_memory(r) : -1;
+    return r->run_id > 0 && stages_record(r, true) == 0 ? record_predicted_memory(r) : -1;
 }
 
 int record_begin(struct dpxrun *r)
@@ -171,29 +172,82 @@ static const char *kind_name(const struct op *o)
     return o->kind <= OP_MEMORY ? names[o->kind] : "";
 }
 
-static int record_sample(struct dpxrun *r, const struct sample *a)
+static const char *pass_name(char kind)
 {
-    const struct schedules *s = train_schedules(r->train);
-    const struct run *p = a->id == SCHED_STEADY ? &r->predicted.run : NULL;
-    struct run_entry *e = calloc((size_t)a->n + 1, sizeof *e);
+    switch (kind) {
+    case PASS_IS_FORWARD:   return "forward";
+    case PASS_IS_BACKWARD:  return "backward";
+    case PASS_IS_WEIGHTS:   return "weights";
+    case PASS_IS_OPTIMIZER: return "optimizer";
+    case PASS_IS_MESSAGE:   return "message";
+    default:                return NULL;
+    }
+}
+
+/* One rank's entries of a step, and those of the same step as it was predicted. */
+struct recorded { const struct schedules *s; int64_t step, rank; enum sched_id id; int64_t n; const struct run *predicted; const double *since; };
+
+static int record_entries(struct dpxrun *r, const struct recorded *of, struct ran (*at)(const void *ran, int64_t i), const void *ran)
+{
+    const struct run *p = of->predicted;
+    struct run_entry *e = calloc((size_t)of->n + 1, sizeof *e);
+    struct passes passes = { 0 };
     int rc;
 
     if (!e)
         return fail("out of memory for the entries' record");
-    for (int64_t i = 0; i < a->n; i++) {
-        const struct exec_ran *x = &a->ran[i];
-        const struct op *o = &s->ops[x->op];
-        bool known = p && p->n == a->n && p->ran[i].op == x->op;
-        e[i] = (struct run_entry){ .step = a->step, .rank = 0, .position = i, .entry = x->op - s->begin[a->id],
-                                   .iteration = x->iteration, .schedule = sched_name(a->id),
+    for (int64_t i = 0; i < of->n; i++) {
+        struct ran x = at(ran, i);
+        const struct op *o = &of->s->ops[x.op];
+        bool known = p && p->n == of->n && p->ran[i].op == x.op;
+        struct pass_part part = passes_next(&passes, of->s, o, x.iteration);
+        e[i] = (struct run_entry){ .step = of->step, .rank = of->rank, .position = i, .entry = x.op - of->s->begin[of->id],
+                                   .iteration = x.iteration, .schedule = sched_name(of->id),
                                    .stream = stream_name((enum stream)o->stream), .kind = kind_name(o),
-                                   .what = o->what, .unit = o->of, .start_s = x->start, .end_s = x->end,
+                                   .what = o->what, .unit = o->of, .pass = pass_name(part.kind),
+                                   .micro_step = part.kind && part.kind != PASS_IS_OPTIMIZER ? part.number : -1,
+                                   .start_s = x.start, .end_s = x.end, .met_s = of->since ? of->since[i] : (double)NAN,
                                    .predicted_start_s = known ? p->ran[i].start : NAN,
                                    .predicted_end_s = known ? p->ran[i].end : NAN };
     }
-    rc = runs_entries(r->db, r->run_id, e, a->n);
+    rc = runs_entries(r->db, r->run_id, e, of->n);
     free(e);
     return rc;
+}
+
+static struct ran of_executor(const void *ran, int64_t i)
+{
+    const struct exec_ran *x = (const struct exec_ran *)ran + i;
+
+    return (struct ran){ x->op, x->iteration, x->issued, x->start, x->end, -1 };
+}
+
+static struct ran of_stage(const void *ran, int64_t i) { return ((const struct ran *)ran)[i]; }
+
+static int record_sample(struct dpxrun *r, const struct sample *a)
+{
+    const struct stage_run *stage = r->stages.n > 0 ? &r->stages.of[r->stages.own] : NULL;
+    const struct run *steady = stage ? &stage->predicted : &r->predicted.run;
+    bool last = a == &r->measured.sample[r->measured.nsamples - 1];     /* which all stages were compared by */
+    struct recorded of = { train_schedules(r->train), a->step, 0, a->id, a->n, a->id == SCHED_STEADY ? steady : NULL,
+                           stage && last ? stage->since : NULL };
+
+    return record_entries(r, &of, of_executor, a->ran);
+}
+
+/* The last sample of every other stage. */
+static int record_stages(struct dpxrun *r)
+{
+    const struct measured *m = &r->measured;
+
+    for (int i = 0; i < r->stages.n; i++) {
+        const struct stage_run *stage = &r->stages.of[i];
+        struct recorded of = { &stage->s, m->nsamples > 0 ? m->sample[m->nsamples - 1].step : 0, stage->rank, SCHED_STEADY,
+                               stage->n, &stage->predicted, stage->since };
+        if (r->stages.compared && i != r->stages.own && record_entries(r, &of, of_stage, stage->ran) < 0)
+            return -1;
+    }
+    return stages_record(r, false);
 }
 
 /* The last sample of a steady step, entry by entry. */
@@ -258,8 +312,10 @@ static int record_measured(struct dpxrun *r)
         phase[i] = (struct run_phase){ predict_phase_names[i], m->phase[i] };
     for (int i = 0; i < m->nsamples && rc == 0; i++)
         rc = record_sample(r, &m->sample[i]);
+    if (rc == 0)
+        rc = record_stages(r);
     if (rc == 0 && (runs_memory(r->db, r->run_id, memory, (int)world) < 0 || runs_comm(r->db, r->run_id, comm, n) < 0 ||
-                    runs_phases(r->db, r->run_id, phase, NRP) < 0 || record_measured_memory(r, world) < 0))
+                    runs_phases(r->db, r->run_id, phase, predict_phases(r)) < 0 || record_measured_memory(r, world) < 0))
         rc = -1;
     free(memory);
     return rc;

@@ -17,25 +17,29 @@ struct coll_task {
 
 /* ---- numbers that are not in buffers ---- */
 
-/* The squared norm of what this rank has, as the wire has it, and back. */
+/* The squared norm of what this rank has, as the wire has it, and back: of gradients that no sum has, or, behind another
+ * sum, that sum over one more group. */
 static int run_norm(struct coll_task *c)
 {
     struct executor *x = c->x;
     int64_t n = c->call.elems;
-    double wide[1];
+    double mine = x->norm_new ? x->norm_local : x->norm_sum, wide[1] = { mine };
     float *narrow = room_new((size_t)n, sizeof *narrow);
     bool fp64 = c->call.dtype == DT_FP64;
     int rc;
 
-    wide[0] = x->norm_local;
     for (int64_t i = 0; i < n; i++)
-        narrow[i] = (float)(n == 1 ? x->norm_local : x->norm_of[i]);
+        narrow[i] = (float)(n == 1 ? mine : x->norm_of[i]);
     c->call.send = c->call.recv = fp64 ? (void *)wide : narrow;
     c->call.host = true;
     rc = comm_call(c->comm, &c->call);
+    x->norm_sum = x->norm_new ? x->norm_sum : 0;
     for (int64_t i = 0; i < n; i++)
         x->norm_sum += fp64 ? wide[0] : (double)narrow[i];
+    for (int64_t i = 0; i < n && n > 1; i++)
+        x->norm_of[i] = (double)narrow[i];
     x->norm_local = 0;
+    x->norm_new = false;
     free(narrow);
     return rc;
 }
@@ -158,10 +162,9 @@ static int find_buffers(struct coll_task *c, int64_t iteration)
 static int find_places(struct coll_task *c, int64_t iteration)
 {
     const struct op *o = c->op;
-    enum piece_id piece = (enum piece_id)o->u.coll.piece;
     int block = o->unit + o->unit_by * (int)iteration;
-    int64_t from = executor_compute_place(c->x, piece, block, (enum slot)o->u.coll.from);
-    int64_t to = executor_compute_place(c->x, piece, block, (enum slot)o->u.coll.into);
+    int64_t from = executor_compute_place(c->x, o, block, (enum slot)o->u.coll.from);
+    int64_t to = executor_compute_place(c->x, o, block, (enum slot)o->u.coll.into);
 
     if (from < 0 || to < 0)
         return fail("the schedule's %s of %s %d moves a slot that no kernel has filled", coll_name(c->call.op),
@@ -182,6 +185,14 @@ static const struct coll_part *parts_of(const struct schedules *s, const struct 
     return o->u.coll.op == COLL_ALL_TO_ALL && o->u.coll.parts ? &s->coll_parts[o->u.coll.parts] : NULL;
 }
 
+/* Messages of one tag are of several micro-steps, and not all on one stream: MPI's tag tells them apart. */
+static int tag_of(const struct executor *x, const struct op *o)
+{
+    if (!coll_is_message((enum coll_op)o->u.coll.op))
+        return 0;
+    return x->staged ? o->u.coll.tag * (int)x->steps + o->step : o->u.coll.tag;
+}
+
 int executor_issue_coll(struct executor *x, const struct op *o, int64_t iteration)
 {
     struct coll_task *c = room_new(1, sizeof *c);
@@ -192,7 +203,7 @@ int executor_issue_coll(struct executor *x, const struct op *o, int64_t iteratio
     c->call = (struct coll_call){ .op = op, .dtype = (enum dtype)o->u.coll.dtype,
                                   .red = (enum red_op)o->u.coll.red, .algo = x->a.algo[op], .sum = x->a.sum,
                                   .elems = o->u.coll.elems, .root = o->u.coll.root,
-                                  .tag = coll_is_message(op) ? o->u.coll.tag : 0, .parts = parts_of(x->s, o),
+                                  .tag = tag_of(x, o), .parts = parts_of(x->s, o),
                                   .stream = device_cuda_stream(x->d, (enum stream)o->stream) };
     if (find(c, iteration) < 0) {
         free(c);

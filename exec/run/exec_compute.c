@@ -16,26 +16,66 @@ struct segment {
     enum pass pass;
     int block;                      /* -1 embedding, -2 head */
     struct context *ctx;
+    struct flight *flight;
 };
 
 /* ---- places ---- */
 
-static int64_t *place_of(const struct segment *g, int slot)
+int executor_compute_open(struct executor *x)
 {
-    return slot == SLOT_IDS ? &g->x->ids_at : slot == SLOT_DX ? &g->x->dx_at : &g->ctx->at[slot];
+    x->staged = x->p->parallel.pipeline > 1;
+    x->steps = x->staged ? x->p->accumulation : 1;
+    x->nctx = CTX_BLOCK0 + x->p->model.layers;
+    x->nflights = x->steps * (x->staged ? x->p->parallel.virtual_stages : 1);
+    x->ctx = room_new((size_t)(x->steps * x->nctx), sizeof *x->ctx);
+    x->flight = room_new((size_t)x->nflights, sizeof *x->flight);
+    return 0;
 }
 
-static struct context *context_of(const struct executor *x, enum piece_id id, int block)
+void executor_compute_close(struct executor *x)
 {
-    return &x->ctx[piece_is_block(id) ? CTX_BLOCK0 + block : id == PIECE_EMBED ? CTX_EMBED : CTX_HEAD];
+    free(x->ctx);
+    free(x->flight);
 }
+
+void executor_compute_reset(struct executor *x)
+{
+    for (int64_t i = 0; i < x->steps * x->nctx; i++)
+        for (int k = 0; k < NSLOT; k++)
+            x->ctx[i].at[k] = -1;
+    for (int64_t i = 0; i < x->nflights; i++)
+        x->flight[i] = (struct flight){ -1, -1, -1 };
+}
+
+static struct context *context_of(const struct executor *x, const struct op *o, enum piece_id id, int block)
+{
+    struct context *of_step = &x->ctx[x->staged ? o->step * x->nctx : 0];
+
+    return &of_step[piece_is_block(id) ? CTX_BLOCK0 + block : id == PIECE_EMBED ? CTX_EMBED : CTX_HEAD];
+}
+
+static struct flight *flight_of(const struct executor *x, const struct op *o)
+{
+    return &x->flight[x->staged ? o->chunk * x->steps + o->step : 0];
+}
+
+/* Of a stage without embedding or head: what it receives, and what it sends. */
+static bool is_edge(enum piece_id id) { return id == PIECE_RECEIVED || id == PIECE_SENT; }
+
+static int64_t *place_in(struct context *ctx, struct flight *flight, enum piece_id id, int slot)
+{
+    return slot == SLOT_IDS ? &flight->ids : slot == SLOT_DX ? &flight->dx : is_edge(id) ? &flight->handed : &ctx->at[slot];
+}
+
+static int64_t *place_of(const struct segment *g, int slot) { return place_in(g->ctx, g->flight, g->id, slot); }
 
 /* What a piece hands on is no longer its own when its last kernel is issued. */
-int64_t executor_compute_place(const struct executor *x, enum piece_id id, int block, enum slot slot)
+int64_t executor_compute_place(const struct executor *x, const struct op *o, int block, enum slot slot)
 {
-    int64_t at = slot == SLOT_IDS ? x->ids_at : slot == SLOT_DX ? x->dx_at : context_of(x, id, block)->at[slot];
+    enum piece_id id = (enum piece_id)o->u.coll.piece;
+    int64_t at = *place_in(context_of(x, o, id, block), flight_of(x, o), id, slot);
 
-    return at < 0 && slot == SLOT_Y ? x->handed : at;
+    return at < 0 && slot == SLOT_Y ? flight_of(x, o)->handed : at;
 }
 
 static enum category category_of(uint8_t mem)
@@ -43,7 +83,7 @@ static enum category category_of(uint8_t mem)
     return mem == MEM_ACTIVATIONS ? CAT_ACTIVATIONS : CAT_TEMPORARIES;
 }
 
-static int places_come(const struct segment *g, const struct kernel *k, uint32_t *fresh)
+static int places_come(const struct segment *g, const struct kernel *k, uint64_t *fresh)
 {
     for (int i = 0; i < k->nplaces; i++) {
         const struct place *p = &g->piece->places[g->pass][k->place0 + i];
@@ -54,7 +94,7 @@ static int places_come(const struct segment *g, const struct kernel *k, uint32_t
         *at = executor_take(g->x, p->bytes, category_of(p->mem));
         if (*at < 0)
             return -1;
-        *fresh |= 1u << p->slot;
+        *fresh |= UINT64_C(1) << p->slot;
     }
     return 0;
 }
@@ -75,9 +115,11 @@ static void places_go(const struct segment *g, const struct kernel *k)
 /* What the piece before left is this one's input. */
 static void enter_piece(struct segment *g)
 {
+    if (is_edge(g->id))
+        return;
     if (g->pass == PASS_FORWARD && g->op->u.compute.k0 == 0 && g->id != PIECE_EMBED) {
-        g->ctx->at[SLOT_X] = g->x->handed;
-        g->x->handed = -1;
+        g->ctx->at[SLOT_X] = g->flight->handed;
+        g->flight->handed = -1;
     }
     if (g->pass == PASS_FORWARD && g->op->u.compute.k0 == 0 && g->id == PIECE_EMBED)
         g->x->micro++;
@@ -85,8 +127,9 @@ static void enter_piece(struct segment *g)
 
 static void leave_piece(struct segment *g)
 {
-    if (g->pass == PASS_FORWARD && g->op->u.compute.k1 == g->piece->nkernels[PASS_FORWARD] && g->id != PIECE_HEAD) {
-        g->x->handed = g->ctx->at[SLOT_Y];
+    if (g->pass == PASS_FORWARD && g->op->u.compute.k1 == g->piece->nkernels[PASS_FORWARD] && g->id != PIECE_HEAD &&
+        !is_edge(g->id)) {
+        g->flight->handed = g->ctx->at[SLOT_Y];
         g->ctx->at[SLOT_Y] = -1;
     }
 }
@@ -113,6 +156,7 @@ static bool reads_parameters(const struct kernel *k)
 {
     switch ((enum kernel_fn)k->fn) {
     case FN_EMBED: case FN_POSITIONS: case FN_NORM: case FN_LINEAR: case FN_NORM_BACK: case FN_LINEAR_DX:
+    case FN_EMBED_ROWS: case FN_LINEAR_PART: case FN_RESIDUAL:
         return true;
     default:
         return false;
@@ -170,7 +214,7 @@ static enum dtype grad_dtype(const struct executor *x)
 }
 
 /* The head's part of a tied weight's gradient, waiting for the embedding's. */
-static int64_t *tied_part(const struct segment *g) { return &g->x->ctx[CTX_HEAD].at[SLOT_NONE]; }
+static int64_t *tied_part(const struct segment *g) { return &context_of(g->x, g->op, PIECE_HEAD, 0)->at[SLOT_NONE]; }
 
 static bool is_tied_head(const struct segment *g, const struct kernel *k)
 {
@@ -179,7 +223,7 @@ static bool is_tied_head(const struct segment *g, const struct kernel *k)
 
 static bool is_tied_embedding(const struct segment *g, const struct kernel *k)
 {
-    return k->fn == FN_EMBED_BACK && g->x->p->model.tied;
+    return (k->fn == FN_EMBED_BACK || k->fn == FN_EMBED_ROWS_BACK) && g->x->p->model.tied;
 }
 
 /* Memory of its own for a gradient that a kernel makes. */
@@ -238,18 +282,27 @@ static int grad_place(const struct segment *g, const struct kernel *k, int tenso
     return 0;
 }
 
+/* Whether a kernel makes the gradient of its role's weight, or bias. */
+static bool makes_gradient(const struct segment *g, const struct kernel *k, bool bias)
+{
+    switch ((enum kernel_fn)k->fn) {
+    case FN_NORM_BACK: case FN_EMBED_BACK: case FN_EMBED_ROWS_BACK: case FN_POSITIONS_BACK:
+        return true;
+    case FN_LINEAR_DB:
+        return bias;
+    case FN_LINEAR_DW:              /* where a kernel of its own adds the bias, it makes that gradient too */
+        return !bias || tensor_ranks(g->x) == 1 || (k->role != ROLE_ATTN_OUT && k->role != ROLE_DOWN);
+    default:
+        return false;
+    }
+}
+
 /* own[]: memory of gradients that goes after the kernel. */
 static int find_gradients(const struct segment *g, const struct kernel *k, struct kernel_call *c, int64_t own[2])
 {
     own[0] = own[1] = -1;
-    switch ((enum kernel_fn)k->fn) {
-    case FN_LINEAR_DW: case FN_NORM_BACK: case FN_EMBED_BACK: case FN_POSITIONS_BACK:
-        break;
-    default:
-        return 0;
-    }
     for (int b = 0; b < 2; b++) {
-        int t = role_tensor(g, (enum tensor_role)k->role, b);
+        int t = makes_gradient(g, k, b) ? role_tensor(g, (enum tensor_role)k->role, b) : -1;
         if (t >= 0 && grad_place(g, k, t, c, &c->grad[b], &own[b]) < 0)
             return -1;
     }
@@ -277,14 +330,20 @@ static int run_kernel(struct task *t)
     return 0;
 }
 
+/* Random numbers are the whole model's. */
+static int whole_block(const struct segment *g)
+{
+    return g->block >= 0 && g->x->a.share ? (int)local_share_block(g->x->a.share, g->block) : g->block;
+}
+
 static int issue_kernel(const struct segment *g, const struct kernel *k)
 {
     struct executor *x = g->x;
     struct kernel_call *c = room_new(1, sizeof *c);
     int64_t own[2];
 
-    *c = (struct kernel_call){ .x = x, .op = g->op, .k = k, .step = x->step, .block = g->block,
-                               .micro = x->micro - 1, .param_dt = DT_FP32 };
+    *c = (struct kernel_call){ .x = x, .op = g->op, .k = k, .step = x->step, .block = whole_block(g),
+                               .micro = x->staged ? g->op->step : x->micro - 1, .param_dt = DT_FP32 };
     if (places_come(g, k, &c->fresh) < 0 || find_parameters(g, k, c) < 0 || find_gradients(g, k, c, own) < 0) {
         free(c);
         return -1;
@@ -308,7 +367,7 @@ int executor_issue_compute(struct executor *x, const struct op *o, int64_t itera
     struct segment g = { .x = x, .op = o, .piece = &x->s->program.piece[id], .id = id,
                          .pass = (enum pass)o->u.compute.pass,
                          .block = block ? number : id == PIECE_EMBED ? -1 : -2,
-                         .ctx = context_of(x, id, number) };
+                         .ctx = context_of(x, o, id, number), .flight = flight_of(x, o) };
 
     views_clear(&x->reads);
     views_clear(&x->writes);

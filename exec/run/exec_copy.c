@@ -267,7 +267,7 @@ static int run_copy(struct task *t)
     int rc = 0;
 
     if (c->fn == COPY_NORM)
-        c->x->norm_taken = true;
+        c->x->norm_taken = c->x->norm_new = true;
     if (guarded_off(c->x, c->op))
         c->x->guarded++;
     else if (is_told(c->fn))
@@ -484,7 +484,7 @@ static int load_view(const struct load_task *l, const struct view *v, float *pie
         return kernels_ops(k)->zero(k, v->n * dtype_bytes(v->dtype), view_at(l->x, v, v->from));
     for (int64_t at = v->from, end = v->from + v->n; at < end; at += LOAD_PIECE) {
         int64_t n = end - at < LOAD_PIECE ? end - at : LOAD_PIECE;
-        if (weights_fill(l->x->a.weights, v->tensor, at, n, piece) < 0 ||
+        if (weights_fill_own(l->x->a.weights, l->x->a.own, v->tensor, at, n, piece) < 0 ||
             kernels_ops(k)->load(k, n, view_at(l->x, v, at), v->dtype, piece) < 0)
             return -1;
     }

@@ -9,7 +9,18 @@
 /* What random numbers are for, within a step. */
 enum site { SITE_EMBED, SITE_ATTENTION, SITE_ATTN_OUT, SITE_MLP };
 
-static int64_t tokens(const struct kernel_call *c) { return c->x->p->micro_batch * c->x->p->seq; }
+static int64_t tokens(const struct kernel_call *c) { return c->x->p->micro_batch * plan_rank_seq(c->x->p); }
+
+/* Positions that norms and residuals have here, and the first of them. */
+static int64_t rows(const struct kernel_call *c)
+{
+    return is_sequence(c->x) ? tokens(c) / tensor_ranks(c->x) : tokens(c);
+}
+
+static int64_t first_row(const struct kernel_call *c)
+{
+    return is_sequence(c->x) ? tensor_rank(c->x) * rows(c) : 0;
+}
 
 static enum dtype act_dtype(const struct kernel_call *c)
 {
@@ -17,25 +28,36 @@ static enum dtype act_dtype(const struct kernel_call *c)
 }
 
 /* Equal for a sample whatever rank and micro-step it falls to: elements are counted over the
- * whole run's samples. */
-static struct dropout dropout(const struct kernel_call *c, enum site site, double p, int64_t per_sample)
+ * whole run's samples and the whole model; `first` of those of the micro-step's samples are others'. */
+static struct dropout dropout(const struct kernel_call *c, enum site site, double p, int64_t per_sample, int64_t first)
 {
     uint64_t index = ((uint64_t)c->step->number * 4096 + (uint64_t)(c->block + 2)) * 4 + site;
 
     return (struct dropout){ .p = p, .key = rng_key(c->x->a.seed, RNG_DROPOUT, index),
-                             .first = c->step->samples[c->micro] * per_sample };
+                             .first = c->step->samples[c->micro] * per_sample + first };
 }
 
+/* On what is added to the residual stream, or to the embedding: of this rank's positions, or of all. */
+static struct dropout dropout_rows(const struct kernel_call *c, enum site site, bool all)
+{
+    int64_t h = c->x->p->model.hidden;
+
+    return dropout(c, site, c->x->p->dropout, c->x->p->seq * h, all ? 0 : first_row(c) * h);
+}
+
+/* Its heads are some of the whole model's. */
 static struct attention attention(const struct kernel_call *c)
 {
     const struct plan *p = c->x->p;
     const struct model *m = &p->model;
+    int64_t scores = m->heads * p->seq * p->seq;
 
     return (struct attention){
-        .batch = p->micro_batch, .seq = p->seq, .heads = m->heads, .kv_heads = m->kv_heads, .dim = m->head_dim,
+        .batch = p->micro_batch, .seq = plan_rank_seq(p), .heads = m->heads, .kv_heads = m->kv_heads, .dim = m->head_dim,
         .ld = (m->heads + 2 * m->kv_heads) * m->head_dim, .scale = 1 / sqrt((double)m->attn_scalar),
         .at = act_dtype(c),
-        .drop = dropout(c, SITE_ATTENTION, m->attn_dropout > 0 ? p->dropout : 0, m->heads * p->seq * p->seq),
+        .drop = dropout(c, SITE_ATTENTION, m->attn_dropout > 0 ? p->dropout : 0, tensor_ranks(c->x) * scores,
+                        tensor_rank(c->x) * scores),
     };
 }
 
@@ -101,25 +123,80 @@ static void *offset(void *p, int64_t elems, enum dtype dt)
     return p ? (char *)p + elems * dtype_bytes(dt) : NULL;
 }
 
+static bool is_fresh(const struct kernel_call *c, enum slot slot) { return c->fresh >> slot & 1; }
+
+static bool adds_residual(enum tensor_role role) { return role == ROLE_ATTN_OUT || role == ROLE_DOWN; }
+
+/* What a linear layer reads: all positions of what a norm left, where they have been gathered. */
+static const void *input(const struct kernel_call *c, const struct linear_place *at)
+{
+    return (at->x == SLOT_NORM1 || at->x == SLOT_NORM2) && c->at[SLOT_GATHERED] ? c->at[SLOT_GATHERED] : c->at[at->x];
+}
+
+static struct dropout output_dropout(const struct kernel_call *c, bool mlp)
+{
+    return dropout_rows(c, mlp ? SITE_MLP : SITE_ATTN_OUT, false);
+}
+
+static const void *residual_of(const struct kernel_call *c, enum tensor_role role)
+{
+    return c->at[role == ROLE_DOWN ? SLOT_MID : SLOT_X];
+}
+
 static int linear(const struct kernel_call *c, struct kernels *k)
 {
     enum tensor_role role = (enum tensor_role)c->k->role;
     const struct linear_place *at = linear_place(role);
-    int64_t column, h = c->x->p->model.hidden;
+    int64_t column;
     struct linear l = linear_shape(c, role, &column);
-    bool residual = role == ROLE_ATTN_OUT || role == ROLE_DOWN;
-    struct dropout d = dropout(c, role == ROLE_DOWN ? SITE_MLP : SITE_ATTN_OUT, residual ? c->x->p->dropout : 0,
-                               c->x->p->seq * h);
+    struct dropout d = adds_residual(role) ? output_dropout(c, role == ROLE_DOWN) : (struct dropout){ 0 };
 
-    return kernels_ops(k)->linear(k, &l, c->at[at->x], c->param[0], c->param[1],
-                                  offset(c->at[at->y], column, l.at),
-                                  residual ? c->at[role == ROLE_DOWN ? SLOT_MID : SLOT_X] : NULL, &d);
+    return kernels_ops(k)->linear(k, &l, input(c, at), c->param[0], c->param[1],
+                                  offset(c->at[at->y], column, l.at), adds_residual(role) ? residual_of(c, role) : NULL, &d);
 }
 
-/* The gradient of what a half added to the residual: through its dropout, or the residual's. */
-static void *output_grad(const struct kernel_call *c, const struct linear_place *at)
+/* Of a sum over ranks, into what came with it: the sum's own place, or one for the part. */
+static int linear_part(const struct kernel_call *c, struct kernels *k)
+{
+    const struct linear_place *at = linear_place((enum tensor_role)c->k->role);
+    int64_t column;
+    struct linear l = linear_shape(c, at->role, &column);
+    void *y = c->at[is_fresh(c, SLOT_PARTIAL) ? SLOT_PARTIAL : at->y];
+
+    return kernels_ops(k)->linear(k, &l, input(c, at), c->param[0], NULL, y, NULL, NULL);
+}
+
+/* What follows the sum. */
+static int residual(const struct kernel_call *c, struct kernels *k)
+{
+    const struct linear_place *at = linear_place((enum tensor_role)c->k->role);
+    struct dropout d = output_dropout(c, at->role == ROLE_DOWN);
+
+    return kernels_ops(k)->residual(k, rows(c), c->x->p->model.hidden, c->at[at->y], act_dtype(c), c->param[1],
+                                    c->param_dt, residual_of(c, at->role), &d);
+}
+
+/* The gradient of what a half added to the residual, of this rank's positions: through its dropout, or the residual's. */
+static void *own_output_grad(const struct kernel_call *c, const struct linear_place *at)
 {
     return at->dy == SLOT_DX && c->at[SLOT_DY] ? c->at[SLOT_DY] : c->at[at->dy];
+}
+
+/* And of all positions. */
+static void *output_grad(const struct kernel_call *c, const struct linear_place *at)
+{
+    return at->dy == SLOT_DX && c->at[SLOT_DGATHERED] ? c->at[SLOT_DGATHERED] : own_output_grad(c, at);
+}
+
+static int linear_db(const struct kernel_call *c, struct kernels *k)
+{
+    const struct linear_place *at = linear_place((enum tensor_role)c->k->role);
+    int64_t column;
+    struct linear l = linear_shape(c, at->role, &column);
+
+    l.n = rows(c);
+    l.gt = c->grad[1].dt;
+    return kernels_ops(k)->linear_db(k, &l, own_output_grad(c, at), c->grad[1].p, c->grad[1].into);
 }
 
 static int linear_dw(const struct kernel_call *c, struct kernels *k)
@@ -128,7 +205,7 @@ static int linear_dw(const struct kernel_call *c, struct kernels *k)
     int64_t column;
     struct linear l = linear_shape(c, at->role, &column);
 
-    return kernels_ops(k)->linear_dw(k, &l, c->at[at->x], offset(output_grad(c, at), column, l.at), c->grad[0].p,
+    return kernels_ops(k)->linear_dw(k, &l, input(c, at), offset(output_grad(c, at), column, l.at), c->grad[0].p,
                                      c->grad[1].wanted ? c->grad[1].p : NULL, c->grad[0].into);
 }
 
@@ -137,10 +214,10 @@ static int linear_dx(const struct kernel_call *c, struct kernels *k)
     const struct linear_place *at = linear_place((enum tensor_role)c->k->role);
     int64_t column;
     struct linear l = linear_shape(c, at->role, &column);
-    bool fresh = (c->fresh & (1u << at->dx)) != 0;
+    enum slot dx = at->role == ROLE_HEAD && c->at[SLOT_DN] ? SLOT_DN : at->dx;  /* a sum over ranks leaves DX */
 
-    return kernels_ops(k)->linear_dx(k, &l, offset(output_grad(c, at), column, l.at), c->param[0], c->at[at->dx],
-                                     !fresh);
+    return kernels_ops(k)->linear_dx(k, &l, offset(output_grad(c, at), column, l.at), c->param[0], c->at[dx],
+                                     !is_fresh(c, dx));
 }
 
 /* ---- norms ---- */
@@ -160,7 +237,7 @@ static int norm(const struct kernel_call *c, struct kernels *k)
     enum slot x, y, stats;
 
     norm_places(c, &x, &y, &stats);
-    return kernels_ops(k)->norm(k, m->norm, tokens(c), m->hidden, m->norm_eps, c->at[x], c->param[0], c->param[1],
+    return kernels_ops(k)->norm(k, m->norm, rows(c), m->hidden, m->norm_eps, c->at[x], c->param[0], c->param[1],
                                 c->param_dt, c->at[y], act_dtype(c), c->at[stats]);
 }
 
@@ -168,10 +245,10 @@ static int norm_back(const struct kernel_call *c, struct kernels *k)
 {
     const struct model *m = &c->x->p->model;
     bool final = c->k->role == ROLE_NORM_FINAL;         /* in place */
-    enum slot x, y, stats;
+    enum slot x, y, stats, dy = final ? SLOT_DX : c->at[SLOT_DSHARE] ? SLOT_DSHARE : SLOT_DN;
 
     norm_places(c, &x, &y, &stats);
-    return kernels_ops(k)->norm_back(k, m->norm, tokens(c), m->hidden, c->at[final ? SLOT_DX : SLOT_DN], c->at[x],
+    return kernels_ops(k)->norm_back(k, m->norm, rows(c), m->hidden, c->at[dy], c->at[x],
                                      c->param[0], c->param_dt, c->at[stats], act_dtype(c), c->at[SLOT_DX], !final,
                                      c->grad[0].wanted ? c->grad[0].p : NULL,
                                      c->grad[1].wanted ? c->grad[1].p : NULL, c->grad[0].dt, c->grad[0].into);
@@ -179,54 +256,145 @@ static int norm_back(const struct kernel_call *c, struct kernels *k)
 
 /* ---- the ends ---- */
 
-static int embed(const struct kernel_call *c, struct kernels *k)
+/* The first row of the vocabulary that is this rank's, and columns of the logits: as local_share.h deals them out. */
+static struct cut_logits cut_logits(const struct kernel_call *c)
+{
+    int64_t vocab = c->x->a.share->vocab, ranks = tensor_ranks(c->x);
+
+    return (struct cut_logits){ .n = tokens(c), .vocab = vocab, .part = (vocab + ranks - 1) / ranks,
+                                .rank = tensor_rank(c->x), .at = act_dtype(c) };
+}
+
+static int upload_labels(const struct kernel_call *c, struct kernels *k, int32_t *to)
+{
+    int64_t n = tokens(c);
+
+    return kernels_ops(k)->upload(k, n * (int64_t)sizeof *to, to, c->step->labels + c->micro * n);
+}
+
+static int upload_ids(const struct kernel_call *c, struct kernels *k)
 {
     int64_t n = tokens(c);
     int32_t *ids = c->at[SLOT_IDS];
 
-    if (kernels_ops(k)->upload(k, n * (int64_t)sizeof *ids, ids, c->step->ids + c->micro * n) < 0 ||
-        kernels_ops(k)->upload(k, n * (int64_t)sizeof *ids, ids + n, c->step->labels + c->micro * n) < 0)
+    if (kernels_ops(k)->upload(k, n * (int64_t)sizeof *ids, ids, c->step->ids + c->micro * n) < 0)
         return -1;
-    return kernels_ops(k)->embed(k, n, c->x->p->model.hidden, ids, c->param[0], c->param_dt, c->at[SLOT_Y],
-                                 act_dtype(c));
+    return c->x->staged ? 0 : upload_labels(c, k, ids + n);
 }
 
-static struct dropout embed_dropout(const struct kernel_call *c)
+static int embed(const struct kernel_call *c, struct kernels *k)
 {
-    return dropout(c, SITE_EMBED, c->x->p->dropout, c->x->p->seq * c->x->p->model.hidden);
+    if (upload_ids(c, k) < 0)
+        return -1;
+    return kernels_ops(k)->embed(k, tokens(c), c->x->p->model.hidden, c->at[SLOT_IDS], c->param[0], c->param_dt,
+                                 c->at[SLOT_Y], act_dtype(c));
 }
 
+static int embed_rows(const struct kernel_call *c, struct kernels *k)
+{
+    const struct model *m = &c->x->p->model;
+    struct cut_logits l = cut_logits(c);
+
+    if (upload_ids(c, k) < 0)
+        return -1;
+    return kernels_ops(k)->embed_rows(k, l.n, m->hidden, l.rank * l.part, m->vocab, c->at[SLOT_IDS], c->param[0],
+                                      c->param_dt, c->at[is_fresh(c, SLOT_PARTIAL) ? SLOT_PARTIAL : SLOT_Y], l.at);
+}
+
+/* From all positions' sum to this rank's positions, sample by sample: a table's rows are positions. */
 static int positions(const struct kernel_call *c, struct kernels *k)
 {
     const struct plan *p = c->x->p;
-    struct dropout d = embed_dropout(c);
+    int64_t h = p->model.hidden, row = first_row(c), end = row + rows(c), n;
+    struct dropout d = dropout_rows(c, SITE_EMBED, false);
+    enum dtype at = act_dtype(c);
+    char *x = c->at[SLOT_Y];
 
-    return kernels_ops(k)->embed_positions(k, tokens(c), p->model.hidden, p->seq, c->param[0], c->param_dt,
-                                           c->at[SLOT_Y], act_dtype(c), &d);
+    if (c->at[SLOT_PARTIAL] && kernels_ops(k)->copy(k, rows(c) * h, x, at, offset(c->at[SLOT_PARTIAL], row * h, at), at,
+                                                    1, false) < 0)
+        return -1;
+    if (!is_sequence(c->x))
+        return kernels_ops(k)->embed_positions(k, end, h, p->seq, c->param[0], c->param_dt, x, at, &d);
+    for (; row < end; row += n, x += n * h * dtype_bytes(at), d.first += n * h) {
+        n = p->seq - row % p->seq < end - row ? p->seq - row % p->seq : end - row;
+        const char *table = (const char *)c->param[0] + row % p->seq * h * dtype_bytes(c->param_dt);
+        if (kernels_ops(k)->embed_positions(k, n, h, n, table, c->param_dt, x, at, &d) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Of all positions. */
+static void *embed_grad(const struct kernel_call *c)
+{
+    return c->at[SLOT_DGATHERED] ? c->at[SLOT_DGATHERED] : c->at[SLOT_DX];
 }
 
 static int positions_back(const struct kernel_call *c, struct kernels *k)
 {
     const struct plan *p = c->x->p;
-    struct dropout d = embed_dropout(c);
+    struct dropout d = dropout_rows(c, SITE_EMBED, true);
     int64_t n = tokens(c), h = p->model.hidden;
 
-    if (d.p > 0 && kernels_ops(k)->dropout_back(k, n * h, c->at[SLOT_DX], act_dtype(c), &d) < 0)
+    if (d.p > 0 && kernels_ops(k)->dropout_back(k, n * h, embed_grad(c), act_dtype(c), &d) < 0)
         return -1;
-    return kernels_ops(k)->embed_positions_back(k, n, h, p->seq, p->model.positions, c->at[SLOT_DX], act_dtype(c),
+    return kernels_ops(k)->embed_positions_back(k, n, h, p->seq, p->model.positions, embed_grad(c), act_dtype(c),
                                                 c->grad[0].p, c->grad[0].dt, c->grad[0].into);
+}
+
+static double loss_scale(const struct kernel_call *c) { return c->x->s->seed / (double)tokens(c); }
+
+static int sum_losses(const struct kernel_call *c, struct kernels *k)
+{
+    c->step->loss_tokens += tokens(c);
+    return kernels_ops(k)->sum(k, tokens(c), c->at[SLOT_LOSSES], &c->step->loss_sum);
+}
+
+/* Where they lie; those that came with this kernel are brought.  NULL reported. */
+static const int32_t *labels(const struct kernel_call *c, struct kernels *k)
+{
+    int32_t *own = c->at[SLOT_LABELS];
+
+    if (is_fresh(c, SLOT_LABELS) && upload_labels(c, k, own) < 0)
+        return NULL;
+    return own ? own : (int32_t *)c->at[SLOT_IDS] + tokens(c);
 }
 
 static int loss(const struct kernel_call *c, struct kernels *k)
 {
-    int64_t n = tokens(c);
-    const int32_t *ids = c->at[SLOT_IDS];
+    const int32_t *of = labels(c, k);
 
-    if (kernels_ops(k)->cross_entropy(k, n, c->x->p->model.vocab, c->at[SLOT_LOGITS], act_dtype(c), ids + n,
-                                      c->at[SLOT_LOSSES], c->x->s->seed / (double)n) < 0)
+    if (!of || kernels_ops(k)->cross_entropy(k, tokens(c), c->x->p->model.vocab, c->at[SLOT_LOGITS], act_dtype(c), of,
+                                             c->at[SLOT_LOSSES], loss_scale(c)) < 0)
         return -1;
-    c->step->loss_tokens += n;
-    return kernels_ops(k)->sum(k, n, c->at[SLOT_LOSSES], &c->step->loss_sum);
+    return sum_losses(c, k);
+}
+
+/* Cross-entropy where each rank has some columns of the logits. */
+static int cut_loss(const struct kernel_call *c, struct kernels *k)
+{
+    struct cut_logits l = cut_logits(c);
+    bool reads = c->k->fn != FN_LOGITS_MOST && c->k->fn != FN_LOGITS_SUM;
+    const int32_t *of = reads ? labels(c, k) : NULL;
+    float *most = c->at[SLOT_STATS2], *label = c->at[SLOT_STATS3], *sum = c->at[SLOT_STATS4], *losses = c->at[SLOT_LOSSES];
+    void *logits = c->at[SLOT_LOGITS];
+    int rc;
+
+    if (reads && !of)
+        return -1;
+    switch ((enum kernel_fn)c->k->fn) {
+    case FN_LOGITS_MOST:  return kernels_ops(k)->logits_most(k, &l, logits, most);
+    case FN_LOGITS_LABEL: return kernels_ops(k)->logits_label(k, &l, logits, of, label);
+    case FN_LOGITS_SUM:   return kernels_ops(k)->logits_sum(k, &l, logits, most, sum);
+    case FN_LOGITS_LOSS:
+        rc = kernels_ops(k)->logits_loss(k, &l, logits, of, &(struct logit_sums){ most, label, sum }, losses,
+                                         loss_scale(c));
+        break;
+    default:
+        rc = kernels_ops(k)->logits_whole(k, &l, c->at[SLOT_PARTIAL], logits, of, losses, loss_scale(c));
+        break;
+    }
+    return rc < 0 ? -1 : sum_losses(c, k);
 }
 
 static int embed_back(const struct kernel_call *c, struct kernels *k)
@@ -237,34 +405,76 @@ static int embed_back(const struct kernel_call *c, struct kernels *k)
                                       act_dtype(c), c->grad[0].p, c->grad[0].dt, c->grad[0].into);
 }
 
+static int embed_rows_back(const struct kernel_call *c, struct kernels *k)
+{
+    const struct model *m = &c->x->p->model;
+    struct cut_logits l = cut_logits(c);
+
+    return kernels_ops(k)->embed_rows_back(k, l.n, m->hidden, l.rank * l.part, m->vocab, c->at[SLOT_IDS], embed_grad(c),
+                                           l.at, c->grad[0].p, c->grad[0].dt, c->grad[0].into);
+}
+
 /* ---- attention and activation ---- */
 
 static int output_back(const struct kernel_call *c, struct kernels *k)
 {
     const struct plan *p = c->x->p;
-    int64_t n = tokens(c) * p->model.hidden;
-    struct dropout d = dropout(c, c->k->half ? SITE_MLP : SITE_ATTN_OUT, p->dropout, p->seq * p->model.hidden);
+    int64_t n = rows(c) * p->model.hidden;
+    struct dropout d = output_dropout(c, c->k->half);
 
     if (kernels_ops(k)->copy(k, n, c->at[SLOT_DY], act_dtype(c), c->at[SLOT_DX], act_dtype(c), 1, false) < 0)
         return -1;
     return kernels_ops(k)->dropout_back(k, n, c->at[SLOT_DY], act_dtype(c), &d);
 }
 
-static int attend(const struct kernel_call *c, struct kernels *k)
+/* Samples from s on, as many as a->batch. */
+static int attend_some(const struct kernel_call *c, struct kernels *k, const struct attention *a, int64_t s)
+{
+    int64_t n = s * a->seq, o = n * a->heads * a->dim;
+    const void *qkv = offset(c->at[SLOT_QKV], n * a->ld, a->at);
+    void *out = offset(c->at[SLOT_ATTN], o, a->at);
+    float *lse = (float *)c->at[SLOT_LSE] + n * a->heads;
+
+    if (c->k->fn == FN_ATTENTION)
+        return kernels_ops(k)->attention(k, a, qkv, out, lse);
+    return kernels_ops(k)->attention_back(k, a, qkv, out, lse, offset(c->at[SLOT_DA], o, a->at),
+                                          (float *)c->at[SLOT_DELTA] + n * a->heads, offset(c->at[SLOT_DQKV], n * a->ld, a->at));
+}
+
+/* Scores of a sample's other heads, which other ranks have, lie between those of its own and the next sample's:
+ * dropout, which counts them, takes a sample at a time. */
+static int attend_samples(const struct kernel_call *c, struct kernels *k, const struct attention *a)
+{
+    struct attention one = *a;
+
+    if (a->drop.p <= 0 || tensor_ranks(c->x) == 1)
+        return attend_some(c, k, a, 0);
+    one.batch = 1;
+    for (int64_t s = 0; s < a->batch; s++, one.drop.first += tensor_ranks(c->x) * a->heads * a->seq * a->seq)
+        if (attend_some(c, k, &one, s) < 0)
+            return -1;
+    return 0;
+}
+
+/* Whose tokens are not a sample's from the first on. */
+static int context_run(const struct kernel_call *c, struct kernels *k)
 {
     struct attention a = attention(c);
 
-    switch ((enum kernel_fn)c->k->fn) {
-    case FN_ROTARY:
-        return kernels_ops(k)->rotary(k, &a, c->x->p->model.rotary_dim, c->x->inv_freq, c->at[SLOT_QKV], false);
-    case FN_ROTARY_BACK:
-        return kernels_ops(k)->rotary(k, &a, c->x->p->model.rotary_dim, c->x->inv_freq, c->at[SLOT_DQKV], true);
-    case FN_ATTENTION:
-        return kernels_ops(k)->attention(k, &a, c->at[SLOT_QKV], c->at[SLOT_ATTN], c->at[SLOT_LSE]);
-    default:
-        return kernels_ops(k)->attention_back(k, &a, c->at[SLOT_QKV], c->at[SLOT_ATTN], c->at[SLOT_LSE],
-                                              c->at[SLOT_DA], c->at[SLOT_DELTA], c->at[SLOT_DQKV]);
-    }
+    return exec_context_run(c, k, &a);
+}
+
+static int attend(const struct kernel_call *c, struct kernels *k)
+{
+    struct attention a = attention(c);
+    bool rotary = c->k->fn == FN_ROTARY || c->k->fn == FN_ROTARY_BACK;
+
+    if (exec_context_is(c->x))
+        return exec_context_run(c, k, &a);
+    if (rotary)
+        return kernels_ops(k)->rotary(k, &a, c->x->p->model.rotary_dim, c->x->inv_freq,
+                                      c->at[c->k->fn == FN_ROTARY ? SLOT_QKV : SLOT_DQKV], c->k->fn == FN_ROTARY_BACK);
+    return attend_samples(c, k, &a);
 }
 
 static int activation(const struct kernel_call *c, struct kernels *k)
@@ -286,12 +496,12 @@ int executor_kernel_run(const struct kernel_call *c)
     switch ((enum kernel_fn)c->k->fn) {
     case FN_NONE:            return 0;
     case FN_EMBED:           return embed(c, k);
-    case FN_POSITIONS:       return positions(c, k);
+    case FN_POSITIONS:       return exec_context_is(c->x) ? context_run(c, k) : positions(c, k);
     case FN_NORM:            return norm(c, k);
     case FN_LINEAR:          return linear(c, k);
     case FN_LOSS:            return loss(c, k);
     case FN_EMBED_BACK:      return embed_back(c, k);
-    case FN_POSITIONS_BACK:  return positions_back(c, k);
+    case FN_POSITIONS_BACK:  return exec_context_is(c->x) ? context_run(c, k) : positions_back(c, k);
     case FN_NORM_BACK:       return norm_back(c, k);
     case FN_LINEAR_DW:       return linear_dw(c, k);
     case FN_LINEAR_DX:       return linear_dx(c, k);
@@ -300,6 +510,16 @@ int executor_kernel_run(const struct kernel_call *c)
         return attend(c, k);
     case FN_ACTIVATION: case FN_ACTIVATION_BACK:
         return activation(c, k);
+    case FN_EMBED_ROWS:      return embed_rows(c, k);
+    case FN_EMBED_ROWS_BACK: return embed_rows_back(c, k);
+    case FN_LINEAR_PART:     return linear_part(c, k);
+    case FN_RESIDUAL:        return residual(c, k);
+    case FN_LINEAR_DB:       return linear_db(c, k);
+    case FN_LOGITS_MOST: case FN_LOGITS_LABEL: case FN_LOGITS_SUM: case FN_LOGITS_LOSS: case FN_LOGITS_WHOLE:
+        return cut_loss(c, k);
+    case FN_KEYS: case FN_ATTENTION_PART: case FN_ATTENTION_SUM: case FN_ATTENTION_DELTA: case FN_ATTENTION_PART_BACK:
+    case FN_DKEYS_ADD: case FN_DKEYS_JOIN: case FN_DEAL: case FN_COLLECT:
+        return context_run(c, k);
     case FN_Q_NORM: case FN_Q_NORM_BACK: case NKERNEL_FN:
         break;
     }

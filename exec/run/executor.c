@@ -252,7 +252,7 @@ static void begin_step(struct executor *x, struct exec_step *step)
     x->step = step;
     x->norm_local = x->norm_sum = 0;
     memset(&x->exact, 0, sizeof x->exact);
-    x->norm_taken = x->overflow = false;
+    x->norm_taken = x->norm_new = x->overflow = false;
     x->guarded = 0;
     memset(x->norm_of, 0, (size_t)x->p->model.ntensors * sizeof *x->norm_of);
     if (step)
@@ -299,10 +299,7 @@ static void forget_state(struct executor *x)
     memset(need, 0, n * sizeof *need);
     *d = (struct order){ .event = event, .event_need = need };
     instances_reset(x);
-    for (int64_t i = 0; i < x->p->model.layers + 2; i++)
-        for (int k = 0; k < NSLOT; k++)
-            x->ctx[i].at[k] = -1;
-    x->ids_at = x->dx_at = x->handed = -1;
+    executor_compute_reset(x);
 }
 
 /* Whether an arena is larger than it was. */
@@ -333,7 +330,7 @@ static uint64_t layouts(const struct executor *x)
  * more than those before may still leave other holes. */
 static int dry_run(struct executor *x)
 {
-    enum { MOST_STEPS = 64 };
+    enum { MOST_STEPS = 1024 };
     uint64_t left[MOST_STEPS];
     enum sched_id id = SCHED_INIT;
 
@@ -369,11 +366,11 @@ struct executor *executor_new(const struct executor_args *a)
     x->p = a->plan;
     x->s = a->schedules;
     x->recipe = plan_recipe(a->plan);
-    x->ctx = room_new((size_t)a->plan->model.layers + 2, sizeof *x->ctx);
     x->norm_of = room_new((size_t)a->plan->model.ntensors, sizeof *x->norm_of);
     x->order.event = room_new((size_t)x->s->nevents + 1, sizeof *x->order.event);
     x->order.event_need = room_new((size_t)x->s->nevents + 1, sizeof *x->order.event_need);
-    if (check_spaces(x->s) < 0 || exec_memory_open(x) < 0 || instances_open(x) < 0)
+    if (check_spaces(x->s) < 0 || exec_memory_open(x) < 0 || instances_open(x) < 0 ||
+        executor_compute_open(x) < 0)
         goto bad;
     forget_state(x);
     if (dry_run(x) < 0)
@@ -481,7 +478,7 @@ void executor_free(struct executor *x)
     exec_memory_close(x);
     device_unmap(x->d, x->workspace, x->workspace_bytes);
     device_unmap(x->d, x->inv_freq, frequencies_bytes(x));
-    free(x->ctx);
+    executor_compute_close(x);
     free(x->norm_of);
     free(x->order.event);
     free(x->order.event_need);

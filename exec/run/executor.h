@@ -11,6 +11,7 @@
 #define DPX_EXECUTOR_H
 
 #include "exec/comm/comm.h"
+#include "exec/data/own_tensors.h"
 #include "exec/data/weights.h"
 #include "exec/device/arena.h"
 #include "exec/device/device.h"
@@ -23,7 +24,9 @@
 struct executor;
 
 struct executor_args {
-    const struct plan *plan;
+    const struct plan *plan;                /* as the rank has it: its model is cut (local_model.h) */
+    const struct local_share *share;        /* of which this is the cut; NULL: nothing is */
+    const struct own_tensors *own;          /* whose tensors weights are; NULL: the plan's */
     const struct schedules *schedules;      /* lowered with `detailed`; must outlive the executor */
     struct comm *const *comm;               /* by group (schedules->groups); NULL where one has no communicator */
     struct device *device;                  /* NULL: the host.  It outlives the executor */

@@ -7,6 +7,7 @@
  *     exec_coll.c     collectives
  *     exec_compute.c  segments of block programs: places, parameters, gradients
  *     exec_kernel.c   one kernel: from places to a call of kernels.h
+ *     exec_context.c  the same where ranks share a sequence
  *     exec_optim.c    AdamW */
 #ifndef DPX_EXECUTOR_INTERNAL_H
 #define DPX_EXECUTOR_INTERNAL_H
@@ -26,9 +27,14 @@ struct inst {
     struct when last;               /* its uses so far are done then */
 };
 
-/* What the embedding, a block or the head keeps between kernels: offsets, -1 none. */
+/* What the embedding, a block or the head keeps between kernels: offsets, -1 none.  In a pipeline every micro-step has
+ * its own: several are under way. */
 struct context { int64_t at[NSLOT]; };
 enum { CTX_EMBED, CTX_HEAD, CTX_BLOCK0 };
+
+/* What a micro-step's passes hand on, by stage of the rank: token ids, the gradient of the residual stream, and what the
+ * last piece, or the stage before, left. */
+struct flight { int64_t ids, dx, handed; };
 
 /* Of a context that has left device memory: how many bytes of each slot, one after the other; -1 none. */
 struct kept { int64_t bytes[NSLOT]; };
@@ -78,8 +84,10 @@ struct executor {
     int64_t dry_extent[NSPACE], dry_peak[NSPACE];
 
     struct inst **inst;             /* [family][instance] */
-    struct context *ctx;            /* embedding, head, blocks */
-    int64_t ids_at, dx_at, handed;  /* of the micro-step; what the last piece left */
+    bool    staged;                 /* the plan is a pipeline: entries say their micro-step and stage */
+    int64_t steps, nctx, nflights;  /* micro-steps under way at most; contexts of each; flights of all */
+    struct context *ctx;            /* [steps][nctx]: embedding, head, blocks */
+    struct flight *flight;          /* [chunks][steps] */
     struct order order;
     struct views reads, writes;     /* scratch of the issuing thread */
 
@@ -96,6 +104,7 @@ struct executor {
     double  norm_local, norm_sum, *norm_of;     /* norm_of: [ntensors] */
     struct exact_sum exact;         /* in place of the three with `deterministic` */
     bool    norm_taken, overflow;
+    bool    norm_new;               /* norm_local has what no sum over ranks has yet */
     int64_t guarded;
 
     struct exec_count count[NCOLL][PLAN_GROUPS][NDTYPE];
@@ -106,6 +115,11 @@ struct executor {
     double  began;
     struct exec_ran *ran; int64_t nran, room_ran;
 };
+
+/* What of the model, and of the positions outside of attention and MLP, is this rank's; all of it: rank 0 of 1. */
+static inline int64_t tensor_rank(const struct executor *x)  { return x->a.share ? x->a.share->tensor_rank : 0; }
+static inline int64_t tensor_ranks(const struct executor *x) { return x->a.share ? x->a.share->tensor_ranks : 1; }
+static inline bool    is_sequence(const struct executor *x)  { return x->a.share && x->a.share->sequence; }
 
 static inline const struct tensor *tensor_of(const struct executor *x, int t) { return &x->p->model.tensors[t]; }
 
@@ -155,8 +169,12 @@ void executor_put(struct executor *x, const struct op *o, int (*run)(struct task
 
 /* ---- exec_compute.c ---- */
 
-/* Where a slot of a piece lies after what has been issued: offset in the arena, -1 nowhere. */
-int64_t executor_compute_place(const struct executor *x, enum piece_id id, int block, enum slot slot);
+int  executor_compute_open(struct executor *x);
+void executor_compute_close(struct executor *x);
+void executor_compute_reset(struct executor *x);       /* nothing is anywhere */
+
+/* Where a slot of a piece lies for entry o after what has been issued: offset in the arena, -1 nowhere. */
+int64_t executor_compute_place(const struct executor *x, const struct op *o, int block, enum slot slot);
 
 /* ---- one file each ---- */
 int executor_issue_copy(struct executor *x, const struct op *o, int64_t iteration);
@@ -208,15 +226,19 @@ struct kernel_call {
     const struct op *op;
     const struct kernel *k;
     struct exec_step *step;
-    int     block;                          /* -1 embedding, -2 head */
+    int     block;                          /* of the whole model; -1 embedding, -2 head */
     int64_t micro;
     void   *at[NSLOT];
-    uint32_t fresh;                         /* bits of slots that came with this kernel */
+    uint64_t fresh;                         /* bits of slots that came with this kernel */
     const void *param[2]; enum dtype param_dt;
     struct grad_out grad[2];                /* weight, bias */
     struct { void *to; const void *from; enum dtype dt, st; int64_t n; bool add; } hand[4];
     int     nhand;
 };
 int executor_kernel_run(const struct kernel_call *c);
+
+/* ---- exec_context.c: kernels of a rank that has a share of each sample's positions, which are `a`'s ---- */
+bool exec_context_is(const struct executor *x);
+int  exec_context_run(const struct kernel_call *c, struct kernels *k, const struct attention *a);
 
 #endif

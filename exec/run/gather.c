@@ -13,17 +13,18 @@ struct part { int tensor; int64_t from, n; float *values; };
 
 struct grad_file {
     const struct model *m;
+    const struct own_tensors *own;
     struct part *part;
     int n, room;
     bool bad;
 };
 
-struct grad_file *gather_grad_file_new(const struct model *m)
+struct grad_file *gather_grad_file_new(const struct model *m, const struct own_tensors *own)
 {
     struct grad_file *f = calloc(1, sizeof *f);
 
     if (f)
-        f->m = m;
+        *f = (struct grad_file){ .m = m, .own = own };
     else
         fail("out of memory to gather tensors");
     return f;
@@ -49,10 +50,8 @@ static float widened(const void *p, enum dtype t, int64_t i)
     return w.f;
 }
 
-void gather_grad_file_add(void *arg, int tensor, int64_t from, int64_t n, const void *values, enum dtype t)
+static void add(struct grad_file *f, const struct own_run *at, const char *values, enum dtype t)
 {
-    struct grad_file *f = arg;
-
     if (f->n == f->room) {
         int more = f->room ? 2 * f->room : 64;
         void *p = realloc(f->part, (size_t)more * sizeof *f->part);
@@ -63,14 +62,25 @@ void gather_grad_file_add(void *arg, int tensor, int64_t from, int64_t n, const 
         f->part = p;
         f->room = more;
     }
-    float *copy = malloc((size_t)n * sizeof *copy);
+    float *copy = malloc((size_t)at->n * sizeof *copy);
     if (!copy) {
         f->bad = true;
         return;
     }
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < at->n; i++)
         copy[i] = widened(values, t, i);
-    f->part[f->n++] = (struct part){ tensor, from, n, copy };
+    f->part[f->n++] = (struct part){ at->tensor, at->from, at->n, copy };
+}
+
+void gather_grad_file_add(void *arg, int tensor, int64_t from, int64_t n, const void *values, enum dtype t)
+{
+    struct grad_file *f = arg;
+    struct own_run run;
+
+    for (int64_t at = 0; at < n; at += run.n) {
+        run = own_tensors_run(f->own, tensor, from + at, n - at);
+        add(f, &run, (const char *)values + at * dtype_bytes(t), t);
+    }
 }
 
 /* ---- one piece of a tensor ---- */

@@ -5,15 +5,17 @@
 #include <mpi.h>
 
 #include "base/dtype.h"
+#include "exec/data/own_tensors.h"
 #include "model/arch/transformer.h"
 
 /* What this rank holds so far: copies, as fp32. */
 struct grad_file;
 
-struct grad_file *gather_grad_file_new(const struct model *m);     /* NULL reported */
+/* Of the whole model `m`; `own`: what this rank's tensors are of it, NULL: they are it.  NULL reported. */
+struct grad_file *gather_grad_file_new(const struct model *m, const struct own_tensors *own);
 void gather_grad_file_free(struct grad_file *f);                   /* accepts NULL */
 
-/* Elements [from, from+n) of a tensor, of dtype t.  Fits exec_step.on_grad. */
+/* Elements [from, from+n) of one of the rank's tensors, of dtype t.  Fits exec_step.on_grad. */
 void gather_grad_file_add(void *f, int tensor, int64_t from, int64_t n, const void *values, enum dtype t);
 
 enum { GRAD_FILE_PIECE = 1 << 22 };

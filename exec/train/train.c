@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "exec/data/own_tensors.h"
 #include "exec/device/host_info.h"
 #include "exec/run/gather.h"
 #include "exec/run/order_check.h"
@@ -21,6 +22,8 @@
 
 struct train {
     struct train_args a;
+    struct local_model local;           /* the plan as this rank has it; its plan is NULL before */
+    struct own_tensors *own;
     struct schedules  s;
     struct groups     groups;
     struct executor  *x;
@@ -34,6 +37,7 @@ struct train {
     char why[512];                  /* of this rank, until ranks agree on one */
     char told[512];                 /* why it failed, on all ranks */
     int32_t *ids, *labels;          /* of one step */
+    int32_t *sample;                /* tokens and labels of one, whole */
     int64_t *samples;
     int64_t  step, resident;        /* resident: before anything was allocated, on an asynchronous device there */
     struct device *device;
@@ -155,8 +159,8 @@ int train_gather(struct train *t, int64_t mine, int64_t *out)
 
 static int open_data(struct train *t)
 {
-    const struct plan *p = t->a.plan;
-    size_t n = (size_t)(p->accumulation * p->micro_batch * p->seq);
+    const struct plan *p = t->a.plan;       /* files and seeds are of the whole model */
+    size_t n = (size_t)(p->accumulation * p->micro_batch * plan_rank_seq(p));
 
     t->tokens = tokens_open(&(struct tokens_args){ .path = t->a.data, .vocab = p->model.vocab, .seq = p->seq,
                                                    .seed = t->a.seed,
@@ -164,13 +168,14 @@ static int open_data(struct train *t)
     t->weights = t->a.init ? weights_from_file(&p->model, t->a.init) : weights_from_seed(&p->model, t->a.seed);
     t->ids = room_new(n, sizeof *t->ids);
     t->labels = room_new(n, sizeof *t->labels);
+    t->sample = room_new(2 * (size_t)p->seq, sizeof *t->sample);
     t->samples = room_new((size_t)p->accumulation, sizeof *t->samples);
     return t->tokens && t->weights ? 0 : -1;
 }
 
 static struct executor_args executor_args(struct train *t)
 {
-    struct executor_args e = { .plan = t->a.plan, .schedules = &t->s, .comm = t->groups.comm, .stop = &t->stop,
+    struct executor_args e = { .plan = t->local.plan, .share = &t->local.share, .own = t->own, .schedules = &t->s, .comm = t->groups.comm, .stop = &t->stop,
                                .device = t->device, .threads = t->a.threads, .guarded = t->a.guarded, .reference = t->a.reference,
                                .no_compute = t->a.no_compute, .limit = t->a.limit, .weights = t->weights,
                                .seed = t->a.seed, .folder = t->a.offload_dir, .io = t->a.offload_io,
@@ -237,6 +242,17 @@ static int open_groups(struct train *t)
     return groups_open(&t->s, &a, &t->groups);
 }
 
+static int open_schedules(struct train *t, int rank)
+{
+    t->s.detailed = true;
+    if (local_model_of(t->a.plan, rank, &t->local) < 0) {
+        t->local.plan = NULL;
+        return -1;
+    }
+    t->own = own_tensors_new(&t->local);
+    return t->own ? lower(t->a.plan, rank, &t->s) : -1;
+}
+
 static int open_all(struct train *t, struct train_refusal *why)
 {
     int rank = t->a.rank;
@@ -251,9 +267,8 @@ static int open_all(struct train *t, struct train_refusal *why)
         if (train_agree(t, !t->dog) < 0)
             return -1;
     }
-    t->s.detailed = true;
     why->bad_input = true;
-    if (train_agree(t, lower(t->a.plan, rank, &t->s) < 0) < 0)
+    if (train_agree(t, open_schedules(t, rank) < 0) < 0)
         return -1;
     if (train_agree(t, order_check(&t->s, t->control) < 0) < 0)
         return -1;
@@ -297,8 +312,12 @@ void train_close(struct train *t)
     schedules_free(&t->s);
     tokens_close(t->tokens);
     weights_close(t->weights);
+    own_tensors_free(t->own);
+    if (t->local.plan)
+        local_model_free(&t->local);
     free(t->ids);
     free(t->labels);
+    free(t->sample);
     free(t->samples);
     if (t->control != MPI_COMM_NULL)
         MPI_Comm_free(&t->control);
@@ -307,27 +326,44 @@ void train_close(struct train *t)
 
 /* ---- a step ---- */
 
+/* The rank's positions of sample i. */
+static int fetch_sample(struct train *t, int64_t i, int32_t *ids, int32_t *labels)
+{
+    const struct plan *p = t->a.plan;
+    struct local_positions at = local_share_positions(p, &t->local.share);
+
+    if (tokens_sample(t->tokens, i, t->sample, t->sample + p->seq) < 0)
+        return -1;
+    for (int r = 0; r < at.runs; r++) {
+        memcpy(ids + r * at.run, t->sample + at.first[r], (size_t)at.run * sizeof *ids);
+        memcpy(labels + r * at.run, t->sample + p->seq + at.first[r], (size_t)at.run * sizeof *labels);
+    }
+    return 0;
+}
+
 static int fetch(struct train *t)
 {
     const struct plan *p = t->a.plan;
-    int64_t world = p->cluster.world_size, first = t->step * plan_global_batch(p), at = 0;
+    int64_t ranks = plan_batch_ranks(p), mine = plan_batch_rank(p, t->s.rank);
+    int64_t first = t->step * plan_global_batch(p), at = 0;
 
     for (int64_t m = 0; m < p->accumulation; m++)
-        for (int64_t b = 0; b < p->micro_batch; b++, at += p->seq) {
-            struct tokens_place place = { .micro_step = m, .rank = t->s.rank, .slot = b };
-            int64_t i = first + tokens_index(&place, p->micro_batch, world);
+        for (int64_t b = 0; b < p->micro_batch; b++, at += plan_rank_seq(p)) {
+            struct tokens_place place = { .micro_step = m, .rank = mine, .slot = b };
+            int64_t i = first + tokens_index(&place, p->micro_batch, ranks);
             if (b == 0)
                 t->samples[m] = i;
-            if (tokens_sample(t->tokens, i, t->ids + at, t->labels + at) < 0)
+            if (fetch_sample(t, i, t->ids + at, t->labels + at) < 0)
                 return -1;
         }
     return 0;
 }
 
-/* Sums of losses, and the slowest rank. */
+/* Sums of losses, of which tensor-parallel ranks have the same, and the slowest rank. */
 static int share(struct train *t, const struct exec_step *s, double seconds, struct train_report *out)
 {
-    double sum[2] = { s->loss_sum, (double)s->loss_tokens }, all[2] = { sum[0], sum[1] };
+    bool counts = t->local.share.tensor_rank == 0;
+    double sum[2] = { counts ? s->loss_sum : 0, counts ? (double)s->loss_tokens : 0 }, all[2] = { sum[0], sum[1] };
 
     out->seconds = seconds;
     if (t->control != MPI_COMM_NULL &&
@@ -336,6 +372,20 @@ static int share(struct train *t, const struct exec_step *s, double seconds, str
         return -1;
     out->loss = all[1] > 0 ? all[0] / all[1] : NAN;
     return 0;
+}
+
+/* What was not finite, in the whole model's words. */
+static int say_divergence(struct train *t, const struct exec_step *s, const struct train_report *out)
+{
+    struct exec_step whole = *s;
+    struct own_run at;
+
+    if (s->bad.found) {
+        at = own_tensors_run(t->own, s->bad.tensor, s->bad.element, 1);
+        whole.bad.tensor = at.tensor;
+        whole.bad.element = at.from;
+    }
+    return train_say_divergence(t->control, &t->a.plan->model, &whole, out);
 }
 
 /* A diverged run ends unless --no-check-for-nan is given; the norm may differ from rank to rank where one of them has it. */
@@ -347,7 +397,7 @@ static int check_step(struct train *t, const struct exec_step *s, const struct t
         return 0;
     if (mpi_ok(MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, t->control), "MPI_Allreduce") < 0)
         return -1;
-    return any ? train_say_divergence(t->control, &t->a.plan->model, s, out) : 0;
+    return any ? say_divergence(t, s, out) : 0;
 }
 
 static int step(struct train *t, bool record, struct train_report *out)
@@ -360,7 +410,7 @@ static int step(struct train *t, bool record, struct train_report *out)
                               .eps = t->a.eps, .weight_decay = t->a.weight_decay, .step = s.number,
                               .grad_scale = 1 };
     if (t->step == 0 && t->a.save_grads)
-        t->grads = gather_grad_file_new(&p->model);
+        t->grads = gather_grad_file_new(&p->model, t->own);
     if (t->grads) {
         s.on_grad = gather_grad_file_add;
         s.on_grad_arg = t->grads;
@@ -404,7 +454,7 @@ static int keep_param(void *arg, int tensor, int64_t from, int64_t n, const void
 
 static int save(struct train *t, const char *path)
 {
-    struct grad_file *f = gather_grad_file_new(&t->a.plan->model);
+    struct grad_file *f = gather_grad_file_new(&t->a.plan->model, t->own);
     int rc = f ? executor_params(t->x, keep_param, f) : -1;
 
     if (train_agree(t, rc < 0) == 0)
@@ -426,12 +476,12 @@ const char *train_about_data(const struct train *t)           { return tokens_ab
 
 int64_t train_predicted_process(const struct train *t)
 {
-    const struct plan *p = t->a.plan;
-    int64_t tokens = p->accumulation * p->micro_batch * p->seq * 8;
+    const struct plan *p = t->local.plan;
+    int64_t tokens = (p->accumulation * p->micro_batch * plan_rank_seq(p) + p->seq) * 8;
     struct overhead beside;
 
     if (device_async(t->device)) {
-        overhead_bytes(p, &t->s.groups, t->s.communicates, &beside);
+        overhead_bytes(t->a.plan, &t->s.groups, t->s.communicates, &beside);
         return executor_extent(t->x) + workspace_device(p) + (t->a.nccl ? beside.by[OVERHEAD_OUTSIDE] : 0);
     }
     return executor_extent(t->x) + executor_extent_in(t->x, SPACE_PINNED) + executor_extent_in(t->x, SPACE_HOST) +

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/parallel.h"
 #include "base/room.h"
 #include "base/size.h"
 #include "model/plan/knob.h"
@@ -292,14 +293,22 @@ static void describe(const struct plan *p, struct evaluation *e)
     judge(p, e);
 }
 
+struct stages { const struct plan *p; const struct program *g; const struct caching_options *conf; struct evaluation_stage *stage; };
+
+static int reserve_stage(void *of, int64_t i)
+{
+    const struct stages *all = of;
+    struct evaluation_stage *g = &all->stage[i];
+
+    reserved_of(all->p, &g->schedules, &g->m.overhead, all->conf, &g->reserved);
+    g->verdict = reserved_verdict(&g->reserved, g->m.fits);
+    return 0;
+}
+
 void evaluation_reserve(const struct plan *p, struct evaluation *e, const struct caching_options *conf)
 {
-    for (int i = 0; i < e->nstages; i++) {
-        struct evaluation_stage *g = &e->stage[i];
-        reserved_of(p, &g->schedules, &g->m.overhead, conf, &g->reserved);
-        g->verdict = reserved_verdict(&g->reserved, g->m.fits);
-    }
     if (e->nstages) {
+        parallel_each(e->nstages, 0, reserve_stage, &(struct stages){ .p = p, .conf = conf, .stage = e->stage });
         take_fullest(e);
         describe(p, e);
         return;
@@ -316,19 +325,26 @@ int evaluate(const struct plan *p, struct evaluation *e)
     return 0;
 }
 
+static int allocate_stage(void *of, int64_t i)
+{
+    const struct stages *all = of;
+    struct evaluation_stage *g = &all->stage[i];
+    int rc = evaluate_stage(all->p, all->g, (int)i, &g->schedules, &g->m);
+
+    g->verdict = g->m.fits ? VERDICT_FITS : VERDICT_DOES_NOT_FIT;
+    return rc;
+}
+
 /* Every stage of a pipeline: each keeps its schedules. */
 static int evaluate_stages(const struct plan *p, const struct program *g, int n, struct evaluation *e)
 {
     struct schedules scratch = { 0 };
-    int rc = 0;
 
+    e->nstages = n;
     e->stage = room_new((size_t)n, sizeof *e->stage);
-    for (; rc == 0 && e->nstages < n; e->nstages++) {
-        struct evaluation_stage *of = &e->stage[e->nstages];
-        rc = evaluate_stage(p, g, e->nstages, &of->schedules, &of->m);
-        of->verdict = of->m.fits ? VERDICT_FITS : VERDICT_DOES_NOT_FIT;
-        e->m.elsewhere |= of->m.elsewhere;
-    }
+    int rc = parallel_each(n, 0, allocate_stage, &(struct stages){ .p = p, .g = g, .stage = e->stage });
+    for (int i = 0; i < n; i++)
+        e->m.elsewhere |= e->stage[i].m.elsewhere;
     if (rc == 0)
         take_fullest(e);
     if (rc == 0 && e->m.elsewhere)

@@ -65,9 +65,49 @@ int can_run_parallel(const struct plan *p, const char *who)
                 " and pipeline parallelism are planned only (dpxplan)", key, degree, who);
 }
 
+/* One for each axis: who makes it run lifts it. */
+static int planned_only(const char *key, int64_t degree, const char *what)
+{
+    return degree <= 1 ? 0 : fail("parallel.%s %" PRId64 ": %s parallelism is planned only (dpxplan): dpxrun has no kernels or "
+                                  "communicators for it", key, degree, what);
+}
+
+/* By our own kernels, hence in the dialect that plans them. */
+static int check_tensor(const struct plan *p)
+{
+    return p->dialect == DIALECT_PAPER ? 0 : planned_only("tensor", p->parallel.tensor, "tensor");
+}
+
+/* PyTorch's ring is a schedule of PyTorch's kernels.  Masks of dropout are functions of where an element lies in a whole sample. */
+static int check_context(const struct plan *p)
+{
+    if (p->parallel.context <= 1)
+        return 0;
+    if (p->dialect != DIALECT_PAPER)
+        return fail("parallel.context %" PRId64 ": dpxrun runs it in dialect paper", p->parallel.context);
+    if (p->dropout > 0)
+        return fail("dropout: dpxrun has none with parallel.context, whose ranks have parts of a sample");
+    return 0;
+}
+/* Backward in two halves needs kernels that keep what arrives at each weight. */
+static int check_pipeline(const struct plan *p)
+{
+    enum pipeline_kind kind = p->parallel.pipeline_schedule;
+
+    if (p->parallel.pipeline > 1 && pipeline_splits(kind))
+        return fail("parallel.pipeline_schedule: %s is planned only (dpxplan): dpxrun has no kernels that compute weights' "
+                    "gradients apart", pipeline_name(kind));
+    return 0;
+}
+
+int can_run_axes(const struct plan *p)
+{
+    return check_pipeline(p) < 0 || check_tensor(p) < 0 || check_context(p) < 0 ? -1 : 0;
+}
+
 int can_run(const struct plan *p)
 {
-    if (can_run_parallel(p, "dpxrun") < 0)
+    if (can_run_axes(p) < 0)
         return -1;
     if (p->kernels != KERNELS_DPX)
         return fail("kernels \"%s\" are PyTorch's: dpxrun has its own, \"dpx\"; without --kernels it takes them",

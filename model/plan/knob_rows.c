@@ -25,6 +25,7 @@
 #define P_ZERO2   CELL(STRAT_ZERO2, DIALECT_PAPER)
 #define P_ZERO3   CELL(STRAT_ZERO3, DIALECT_PAPER)
 #define P_FSDP    CELL(STRAT_FSDP, DIALECT_PAPER)
+#define P_OFFLOAD (P_ZERO2 | P_ZERO3 | P_FSDP)
 #define PAPER     (P_DP | P_DDP | P_ZERO1 | P_ZERO2 | P_ZERO3 | P_FSDP)
 #define TORCH     (DP_TORCH | DDP_TORCH | ZRO | FSDP2)
 #define ALL       (PAPER | TORCH | FSDP1 | DS)
@@ -171,7 +172,7 @@ static const struct knob rows[] = {
     { "", "deterministic", BOOL(deterministic, false), .cells = ALL,
       TITAN_HAS(false, "its debug.deterministic is another thing"),
       .about = "sums in rank order, then micro-step order" },
-    { "", "host_threads", INT(host_threads, 0, 1 << 12, 0), .cells = DS123 | FSDP1 | FSDP2, OURS,
+    { "", "host_threads", INT(host_threads, 0, 1 << 12, 0), .cells = DS123 | P_OFFLOAD | FSDP1 | FSDP2, OURS,
       USUAL(host_threads, "1 where torchrun starts several ranks on a node: it sets OMP_NUM_THREADS"), IDLE(host),
       .label = ", %.0f host threads", .about = "threads of a rank's optimizer on the host; 0: its share of the cores" },
     { "", "framework_version", TEXT(framework_version, a_version), .cells = ALL & ~PAPER,
@@ -202,8 +203,8 @@ static const struct knob rows[] = {
     { "parallel", "context_method", WORD(parallel.context_method, context_words, CONTEXT_ALL_GATHER), .cells = GRID,
       USUAL(context_method, "all-gather; in paper ring"), IDLE(context), .label = " %s", NOT_ACCELERATE(CONTEXT_ALL_GATHER),
       .about = "how attention sees the other ranks' positions" },
-    { "parallel", "context_balance", BOOL(parallel.context_balance, true), .cells = GRID, IDLE(context),
-      .say = knob_say_context_balance, NOT_ACCELERATE(1), .about = "a chunk from the sequence's begin and one from its end" },
+    { "parallel", "context_balance", BOOL(parallel.context_balance, true), .cells = GRID, FOLLOWS(context_balance, "true; with ulysses false"),
+      IDLE(context), .say = knob_say_context_balance, NOT_ACCELERATE(1), .about = "a chunk from the sequence's begin and one from its end" },
     { "parallel", "pipeline", INT(parallel.pipeline, 1, 1 << 12, 1), .cells = GRID, .label = ", pipeline %.0f", NOT_ACCELERATE(1),
       TITAN("--parallelism.pipeline-parallel-degree"), .about = "ranks that share the blocks; micro-steps are accumulation" },
     { "parallel", "pipeline_schedule", WORD(parallel.pipeline_schedule, pipeline_words, PIPELINE_1F1B), .cells = GRID,
@@ -328,7 +329,7 @@ static const struct knob rows[] = {
 
     /* runtime/zero/offload_config.py, runtime/swap_tensor/constants.py: alike in 0.19.6 and 0.19.8. */
     { "deepspeed.offload_optimizer", "device", WORD(ds.offload_optimizer.device, device_words, OFFLOAD_NONE),
-      .cells = DS123, IN_OPTIMIZER, IDLE(optimizer), TRY(20, ds_optimizer), .label = ", optimizer on %s",
+      .cells = DS123 | P_OFFLOAD, IN_OPTIMIZER, IDLE(optimizer), TRY(20, ds_optimizer), .label = ", optimizer on %s",
       ACCELERATE_DS("offload_optimizer_device"),
       .about = "where optimizer states are; stages 1 and 2 take nvme for cpu" },
     { "deepspeed.offload_optimizer", "pin_memory", BOOL(ds.offload_optimizer.pin_memory, true), .cells = DS123,
@@ -346,7 +347,8 @@ static const struct knob rows[] = {
     { "deepspeed.offload_optimizer", "fast_init", BOOL(ds.offload_optimizer.fast_init, false), .cells = DS3,
       IN_OPTIMIZER, IDLE(optimizer_disk), .about = "masters are initialised through the host buffers" },
 
-    { "deepspeed.offload_param", "device", WORD(ds.offload_param.device, device_words, OFFLOAD_NONE), .cells = DS3,
+    { "deepspeed.offload_param", "device", WORD(ds.offload_param.device, device_words, OFFLOAD_NONE),
+      .cells = DS3 | P_ZERO3 | P_FSDP,
       IN_PARAM, IDLE(param), TRY(21, ds_param), .label = ", parameters on %s",
       ACCELERATE_DS("offload_param_device"),
       .about = "where partitions of parameters are" },

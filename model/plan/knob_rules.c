@@ -60,6 +60,12 @@ double knob_usual_context_method(const struct plan *p)
     return p->dialect == DIALECT_PAPER ? CONTEXT_RING : CONTEXT_ALL_GATHER;
 }
 
+/* Every rank has all positions of its heads: there is nothing to balance. */
+double knob_usual_context_balance(const struct plan *p)
+{
+    return p->parallel.context_method != CONTEXT_ULYSSES;
+}
+
 /* torchtitan's "default" (distributed/fsdp: reshard_after_forward = not pp_enabled). */
 double knob_usual_reshard(const struct plan *p)
 {
@@ -352,7 +358,7 @@ int knob_say_loss_parallel(const struct plan *p, char *to, size_t size)
 
 int knob_say_context_balance(const struct plan *p, char *to, size_t size)
 {
-    return p->parallel.context_balance || knob_idle_context(p) ? 0 : snprintf(to, size, ", unbalanced");
+    return p->parallel.context_balance == (knob_usual_context_balance(p) > 0) || knob_idle_context(p) ? 0 : snprintf(to, size, ", unbalanced");
 }
 
 int knob_say_no_sync(const struct plan *p, char *to, size_t size)

@@ -17,6 +17,7 @@ double knob_usual_check_overflow(const struct plan *p);
 double knob_usual_host_threads(const struct plan *p);
 double knob_usual_sequence(const struct plan *p);
 double knob_usual_context_method(const struct plan *p);
+double knob_usual_context_balance(const struct plan *p);
 double knob_usual_reshard(const struct plan *p);
 double knob_usual_virtual_stages(const struct plan *p);
 double knob_usual_stage_less(const struct plan *p);

@@ -29,10 +29,12 @@ static enum cut cut_of(const struct tensor *t)
     return CUT_NOT;
 }
 
+bool local_share_is_cut(const struct tensor *t) { return cut_of(t) != CUT_NOT; }
+
 struct local_share local_share_whole(const struct model *m)
 {
-    return (struct local_share){ .tensor_ranks = 1, .nchunks = 1, .chunk = { { 0, m->layers } }, .embeds = true,
-                                 .heads = true };
+    return (struct local_share){ .vocab = m->vocab, .tensor_ranks = 1, .context_ranks = 1, .nchunks = 1, .chunk = { { 0, m->layers } },
+                                 .embeds = true, .heads = true };
 }
 
 const char *local_share_refused(const struct model *m, int64_t ranks)
@@ -68,6 +70,35 @@ static int64_t part_of(int64_t n, const struct local_share *s)
     return left < most ? left : most;
 }
 
+/* Adds the rank's part of n rows or columns that begin at `at`. */
+static void add_run(struct local_cut *c, int64_t at, int64_t n, const struct local_share *s)
+{
+    int64_t most = (n + s->tensor_ranks - 1) / s->tensor_ranks;
+
+    c->run[c->nruns].from = at + s->tensor_rank * most;
+    c->run[c->nruns++].n = part_of(n, s);
+}
+
+struct local_cut local_share_cut(const struct model *m, const struct tensor *t, const struct local_share *s)
+{
+    struct local_cut c = { .dim = cut_of(t) == CUT_OUT ? t->in_out : !t->in_out };
+    int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+
+    if (s->tensor_ranks == 1 || cut_of(t) == CUT_NOT)
+        return (struct local_cut){ .dim = -1 };
+    if (t->role == ROLE_QKV && !m->qkv_grouped) {
+        add_run(&c, 0, q, s);
+        add_run(&c, q, kv, s);
+        add_run(&c, q + kv, kv, s);
+    } else if (t->role == ROLE_GATE_UP) {
+        add_run(&c, 0, m->ffn, s);
+        add_run(&c, m->ffn, m->ffn, s);
+    } else {
+        add_run(&c, 0, t->shape[c.dim], s);
+    }
+    return c;
+}
+
 /* Over which axes a rank's gradient of a tensor is a part of a sum.  A norm of q or k sees this rank's heads
  * only; what runs on a share of the positions sees those only.  Learned positions do not: they are added
  * before the sequence is dealt out. */
@@ -98,6 +129,17 @@ static int64_t blocks_of(const struct local_share *s, int chunks)
     return blocks;
 }
 
+int64_t local_share_block(const struct local_share *s, int64_t own)
+{
+    for (int c = 0; c < s->nchunks; c++) {
+        if (own < s->chunk[c].blocks)
+            return s->chunk[c].first + own;
+        own -= s->chunk[c].blocks;
+    }
+    assert(!"a rank's block is in one of its chunks");
+    return -1;
+}
+
 /* In the rank's own numbers. */
 static int own_block(int block, const struct local_share *s)
 {
@@ -120,14 +162,16 @@ static void add(const struct model *m, int index, const struct local_share *s, s
 {
     struct tensor *t = &out->tensors[out->ntensors];
     const struct module *owner = &m->modules[m->tensors[index].module];
-    int cut;
+    struct local_cut cut;
 
     *t = m->tensors[index];
-    cut = cut_of(t) == CUT_OUT ? t->in_out : cut_of(t) == CUT_IN ? !t->in_out : -1;
-    if (cut >= 0) {
-        int64_t whole = t->shape[cut];
-        t->shape[cut] = part_of(whole, s);
-        t->numel = t->numel / whole * t->shape[cut];
+    cut = local_share_cut(m, t, s);
+    if (cut.dim >= 0) {
+        int64_t whole = t->shape[cut.dim], mine = 0;
+        for (int i = 0; i < cut.nruns; i++)
+            mine += cut.run[i].n;
+        t->shape[cut.dim] = mine;
+        t->numel = t->numel / whole * mine;
     }
     if (t->block >= 0)
         t->block = own_block(t->block, s);
@@ -220,7 +264,8 @@ struct local_share local_share_of(const struct plan *p, int64_t rank)
     struct mesh m = plan_mesh(p);
     struct pipeline pipe = { of->pipeline_schedule, (int)m.size[AXIS_PIPE], (int)mesh_digit(&m, rank, AXIS_PIPE),
                              m.size[AXIS_PIPE] > 1 ? (int)of->virtual_stages : 1, (int)p->accumulation };
-    struct local_share s = { .tensor_ranks = m.size[AXIS_TENSOR], .tensor_rank = mesh_digit(&m, rank, AXIS_TENSOR),
+    struct local_share s = { .vocab = p->model.vocab, .tensor_ranks = m.size[AXIS_TENSOR], .tensor_rank = mesh_digit(&m, rank, AXIS_TENSOR),
+                             .context_ranks = m.size[AXIS_CONTEXT], .context_rank = mesh_digit(&m, rank, AXIS_CONTEXT),
                              .nchunks = pipe.chunks, .sequence = of->sequence && m.size[AXIS_TENSOR] > 1 };
     int stages = pipe.ranks * pipe.chunks;
 
@@ -232,4 +277,28 @@ struct local_share local_share_of(const struct plan *p, int64_t rank)
         s.heads |= stage == stages - 1;
     }
     return s;
+}
+
+/* Two chunks a rank only where there are several ranks. */
+static bool balanced(const struct plan *p, const struct local_share *s) { return s->context_ranks > 1 && p->parallel.context_balance; }
+
+struct local_positions local_share_positions(const struct plan *p, const struct local_share *s)
+{
+    int64_t chunks = s->context_ranks * (balanced(p, s) ? 2 : 1), run = p->seq / chunks;
+
+    return (struct local_positions){ balanced(p, s) ? 2 : 1, run, { s->context_rank * run, (chunks - 1 - s->context_rank) * run } };
+}
+
+/* The keys of a rank before this one begin before both of its chunks, and end behind them; those of a rank behind it lie between
+ * them. */
+struct local_sight local_share_sight(const struct plan *p, const struct local_share *s, int64_t step)
+{
+    int64_t all = plan_rank_seq(p);
+    bool before = step <= s->context_rank;
+
+    if (step == 0)
+        return (struct local_sight){ 0, all, true };
+    if (!balanced(p, s))
+        return (struct local_sight){ 0, before ? all : 0, false };
+    return (struct local_sight){ before ? 0 : all / 2, before ? all / 2 : all, false };
 }

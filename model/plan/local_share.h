@@ -22,10 +22,15 @@ struct local_share {
     struct local_stage chunk[PLAN_MAX_CHUNKS];
     bool    embeds, heads;              /* it has the embedding; the final norm and the head */
     bool    sequence;                   /* what is not cut by tensors runs on a share of the positions */
+    int64_t vocab;                      /* of the whole model: ceil(vocab / tensor_ranks) rows a rank, the last fewer */
+    int64_t context_ranks, context_rank;    /* that share each sample's positions */
 };
 
 /* All of it. */
 struct local_share local_share_whole(const struct model *m);
+
+/* The model's number of a block that the rank numbers by itself. */
+int64_t local_share_block(const struct local_share *s, int64_t own);
 
 /* Why a model cannot be cut over so many tensor-parallel ranks: static; NULL: it can. */
 const char *local_share_refused(const struct model *m, int64_t tensor_ranks);
@@ -33,6 +38,24 @@ const char *local_share_refused(const struct model *m, int64_t tensor_ranks);
 /* A plan's share: what its rank has, by its digits on the axes of tensors and of the pipe.  The plan has passed
  * plan_check(). */
 struct local_share local_share_of(const struct plan *p, int64_t rank);
+
+/* Whether tensors like this one are cut by tensor parallelism; the others every rank has whole. */
+bool local_share_is_cut(const struct tensor *t);
+
+/* Which rows (dim 0) or columns (dim 1) of a whole tensor are a rank's, in its own order: runs of them, since fused tensors hold
+ * several projections.  dim -1: all of it. */
+struct local_cut { int dim, nruns; struct { int64_t from, n; } run[3]; };
+struct local_cut local_share_cut(const struct model *whole, const struct tensor *t, const struct local_share *share);
+
+/* The positions of each sample that a rank has: `runs` times `run` of them, the i-th from first[i] on, in this order.  With
+ * parallel.context_balance the context's rank r of c has chunks r and 2c - 1 - r of 2c (head and tail), else chunk r of c. */
+struct local_positions { int runs; int64_t run, first[2]; };
+struct local_positions local_share_positions(const struct plan *p, const struct local_share *s);
+
+/* Which of a rank's queries see which keys of the rank `step` before it in the ring, both numbered as they lie there: those from
+ * `from` on the first `keys`; at step 0 (causal) each those up to itself. */
+struct local_sight { int64_t from, keys; bool causal; };
+struct local_sight local_share_sight(const struct plan *p, const struct local_share *s, int64_t step);
 
 /* The model that one rank computes, its chunks' blocks one after the other.  Column parallel, by output features: q, k, v, gate and up, with their biases, and
  * the head; row parallel, by input features: attention's output and down, whose biases every rank has; tokens

@@ -49,9 +49,12 @@ static int check_torch_tensor(const struct plan *p, const char *where)
     if (p->parallel.async_tensor)
         return fail("%s: parallel.async_tensor: it is a pass of torch.compile (\"Async TP requires compile\", torchtitan 0.2.2), "
                     "and kernels \"torch-compile\" with it are not modelled yet", where);
-    if (p->kernels == KERNELS_DPX || p->kernels == KERNELS_TORCH_COMPILE)
-        return fail("%s: kernels: \"%s\" with parallel.tensor are not modelled in dialect %s: take torch-sdpa or torch-eager",
+    if (p->kernels == KERNELS_DPX)
+        return fail("%s: kernels: \"%s\" with parallel.tensor are not modelled in dialect %s: take torch-compile, torch-sdpa or torch-eager",
                     where, kernels_name(p->kernels), dialect_name(p->dialect));
+    if (p->kernels == KERNELS_TORCH_COMPILE && !p->parallel.sequence)
+        return fail("%s: kernels: \"torch-compile\" with parallel.tensor is modelled with sequence parallelism: parallel.sequence true",
+                    where);
     if (p->kernels == KERNELS_TORCH_EAGER && p->parallel.sequence)
         return fail("%s: kernels: transformers' eager attention makes its mask as long as a rank's share of the positions "
                     "(create_causal_mask() of inputs_embeds): take torch-sdpa, or parallel.sequence false", where);
@@ -127,6 +130,30 @@ static int check_torch_context(const struct plan *p, const char *where)
     return 0;
 }
 
+/* Ring attention, all-gather and Ulysses by our own kernels. */
+static int check_paper_context(const struct plan *p, const char *where)
+{
+    const struct parallel_options *of = &p->parallel;
+    int64_t ranks = of->tensor * of->context;
+
+    if (p->kernels != KERNELS_DPX)
+        return fail("%s: kernels: in dialect paper parallel.context is modelled for \"dpx\"", where);
+    if (p->strategy == STRAT_DP)
+        return fail("%s: parallel.context: a parameter server with it is not modelled yet", where);
+    if (p->deterministic)
+        return fail("%s: deterministic: with parallel.context 1 alone: the ranks of a sequence sum gradients over their own positions first, which "
+                    "one rank sums with all others: other bits", where);
+    if (of->context_method != CONTEXT_ULYSSES)
+        return 0;
+    if (of->context_balance)
+        return fail("%s: parallel.context_balance: with ulysses every rank has all positions of its heads: there is nothing to balance", where);
+    if (p->model.heads % ranks || p->model.kv_heads % ranks)
+        return fail("%s: parallel.context_method: ulysses deals out heads, and the %" PRId64 " %s of %s do not divide by %" PRId64 " ranks (tensor x "
+                    "context)", where, p->model.heads % ranks ? p->model.heads : p->model.kv_heads, p->model.heads % ranks ?
+                    "attention heads" : "key/value heads", p->model.name, ranks);
+    return 0;
+}
+
 static int check_context(const struct plan *p, const char *where)
 {
     int64_t chunks = p->parallel.context * (p->parallel.context_balance ? 2 : 1);
@@ -138,7 +165,7 @@ static int check_context(const struct plan *p, const char *where)
         return fail("%s: parallel.sequence: the %" PRId64 " positions of a context-parallel rank do not divide by the %" PRId64
                     " tensor-parallel ranks", where, plan_rank_seq(p), p->parallel.tensor);
     if (p->dialect == DIALECT_PAPER)
-        return fail("%s: parallel.context: context parallelism of dialect paper is not modelled yet", where);
+        return check_paper_context(p, where);
     return check_torch_context(p, where);
 }
 

@@ -47,6 +47,11 @@ int pipeline_stage(const struct pipeline *p, int rank, int chunk)
     return chunk * p->ranks + rank;
 }
 
+int pipeline_rank(const struct pipeline *p, int stage)
+{
+    return pipeline_is_v(p->kind) && stage >= p->ranks ? 2 * p->ranks - 1 - stage : stage % p->ranks;
+}
+
 const char *pipeline_name(enum pipeline_kind k)
 {
     static const char *const names[NPIPELINE] = {

@@ -46,6 +46,9 @@ bool        pipeline_too_few(const struct pipeline *p);
 /* The stage of the model that is a rank's chunk: rank + chunk * ranks; in a V the second counts back. */
 int pipeline_stage(const struct pipeline *p, int rank, int chunk);
 
+/* The rank that has a stage; it is chunk stage / ranks of it. */
+int pipeline_rank(const struct pipeline *p, int stage);
+
 /* PyTorch's class, without "Schedule". */
 const char *pipeline_name(enum pipeline_kind k);
 

@@ -268,6 +268,11 @@ int64_t plan_rank_seq(const struct plan *p)
     return p->seq / degree(p->parallel.context);
 }
 
+int64_t plan_attention_seq(const struct plan *p)
+{
+    return p->parallel.context_method == CONTEXT_ULYSSES ? p->seq : plan_rank_seq(p);
+}
+
 bool plan_is_data_parallel(const struct plan *p)
 {
     return degree(p->parallel.tensor) == 1 && degree(p->parallel.context) == 1 && degree(p->parallel.pipeline) == 1;

@@ -237,6 +237,8 @@ int64_t plan_data_ranks(const struct plan *p);
 int64_t plan_batch_ranks(const struct plan *p);
 /* Positions of each sample that a rank has: seq / context. */
 int64_t plan_rank_seq(const struct plan *p);
+/* Positions that the queries of one call of attention have: plan_rank_seq(); with Ulysses seq, of 1/context of the heads. */
+int64_t plan_attention_seq(const struct plan *p);
 
 /* Samples of an optimizer step: micro_batch * accumulation * plan_batch_ranks(). */
 int64_t plan_global_batch(const struct plan *p);

@@ -457,6 +457,23 @@ static int check_optimizer(const struct plan *p, const char *where)
     return 0;
 }
 
+/* What the papers leave open, or ranks of several axes would need. */
+static int check_paper_offload(const struct plan *p, const char *where)
+{
+    bool states = p->ds.offload_optimizer.device != OFFLOAD_NONE, disk = p->ds.offload_optimizer.device == OFFLOAD_NVME;
+    bool params = p->ds.offload_param.device != OFFLOAD_NONE;
+
+    if (p->dialect != DIALECT_PAPER || (!states && !params))
+        return 0;
+    if (!states)
+        return fail("%s: deepspeed.offload_param: AdamW would need parameters on the device again: set offload_optimizer, too", where);
+    if (!plan_is_data_parallel(p))
+        return fail("%s: deepspeed.offload_optimizer: with tensor, context or pipeline parallelism it is not modelled yet", where);
+    if (disk && p->deterministic)
+        return fail("%s: deterministic: with gradients on disks it is not modelled yet", where);
+    return 0;
+}
+
 /* ---- what trains ---- */
 
 static bool same_training(const struct training *a, const struct training *b)
@@ -516,5 +533,5 @@ int plan_check(const struct plan *p, const char *where)
         || check_model_dtype(p, where) < 0 || check_fsdp_dtype(p, where) < 0 || check_fsdp1_offload(p, where) < 0 || check_loss(p, where) < 0 || check_optimizer_form(p, where) < 0 || check_compile(p, where) < 0
         || check_train(p, where) < 0 || check_optimizer(p, where) < 0)
         return -1;
-    return check_deepspeed(p, where) < 0 ? -1 : check_ds_offload(p, where);
+    return check_deepspeed(p, where) < 0 || check_paper_offload(p, where) < 0 ? -1 : check_ds_offload(p, where);
 }

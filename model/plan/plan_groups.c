@@ -22,6 +22,14 @@ struct mesh plan_mesh(const struct plan *p)
     return m;
 }
 
+int64_t plan_batch_rank(const struct plan *p, int64_t rank)
+{
+    struct mesh m = plan_mesh(p);
+    struct mesh_group batch = mesh_group(&m, MESH_AXIS(AXIS_REPLICA) | MESH_AXIS(AXIS_SHARD));
+
+    return mesh_place(&batch, rank);
+}
+
 int plan_groups_add(struct plan_groups *groups, const struct mesh *m, enum group is, struct group_rule rule)
 {
     static const char *const names[NGROUP] = { "data", "shard", "replica", "reshard", "root_reshard", "tensor", "context", "pipe",

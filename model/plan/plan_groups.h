@@ -43,6 +43,9 @@ struct plan_groups {
 /* The axes of the plan's ranks; those that it does not cut along have size 1. */
 struct mesh plan_mesh(const struct plan *p);
 
+/* Which of the plan_batch_ranks() a rank is: ranks that share it take the same samples. */
+int64_t plan_batch_rank(const struct plan *p, int64_t rank);
+
 /* The table of a plan; GROUP_DATA is the first, named "world" where it is all ranks. */
 void plan_groups(const struct plan *p, struct plan_groups *out);
 

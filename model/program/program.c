@@ -268,7 +268,7 @@ static int build_for(const struct plan *whole, const struct plan *p, int64_t ran
 
     if (local_model_of(p, rank, &local) < 0)
         return -1;
-    int rc = p->kernels == KERNELS_DPX ? program_build_dpx(&local, out) : program_build_torch(&local, out);
+    int rc = p->kernels == KERNELS_DPX ? program_build_dpx(&local, whole->parallel.pipeline > 1, out) : program_build_torch(&local, out);
     local_model_free(&local);
     if (rc < 0) {
         program_free(out);

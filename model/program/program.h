@@ -47,8 +47,23 @@ enum kernel_fn {
     FN_NONE,                        /* frees only; or a kernel of another implementation */
     FN_EMBED, FN_POSITIONS, FN_NORM, FN_LINEAR, FN_ROTARY, FN_ATTENTION, FN_ACTIVATION, FN_LOSS,
     FN_EMBED_BACK, FN_POSITIONS_BACK, FN_NORM_BACK, FN_LINEAR_DW, FN_LINEAR_DX, FN_ROTARY_BACK,
-    FN_ATTENTION_BACK, FN_ACTIVATION_BACK, FN_OUTPUT_BACK, FN_Q_NORM, FN_Q_NORM_BACK, NKERNEL_FN
+    FN_ATTENTION_BACK, FN_ACTIVATION_BACK, FN_OUTPUT_BACK, FN_Q_NORM, FN_Q_NORM_BACK,
+    /* Of tensor-parallel ranks: this rank's rows of the vocabulary, a row-parallel product's part of a sum, what follows
+     * the sum, that product's bias, cross-entropy of cut logits. */
+    FN_EMBED_ROWS, FN_EMBED_ROWS_BACK, FN_LINEAR_PART, FN_RESIDUAL, FN_LINEAR_DB,
+    FN_LOGITS_MOST, FN_LOGITS_LABEL, FN_LOGITS_SUM, FN_LOGITS_LOSS, FN_LOGITS_WHOLE,
+    /* Of context-parallel ranks (program_dpx_context.c). */
+    FN_KEYS,                        /* k and v in one piece, to be sent */
+    FN_ATTENTION_PART,              /* the queries meet the keys of step `step`; added to what steps before left */
+    FN_ATTENTION_SUM,               /* what the steps left in fp32 becomes the output */
+    FN_ATTENTION_DELTA, FN_ATTENTION_PART_BACK,
+    FN_DKEYS_ADD, FN_DKEYS_JOIN,    /* what other ranks added up; and is the rank's own, with dq in fp32 */
+    FN_DEAL, FN_COLLECT,            /* tensor `step` (enum dealt) in parts for each rank; and what came */
+    NKERNEL_FN
 };
+
+/* What an all-to-all between positions and heads moves. */
+enum dealt { DEALT_QKV, DEALT_ATTN, DEALT_DA, DEALT_DQKV };
 
 /* The tensors that pass between kernels of a block.  IDS and DX belong to the micro-step, the
  * others to a block; Y, what a block leaves, is the X of the next. */
@@ -59,7 +74,14 @@ enum slot {
     SLOT_DY, SLOT_DU, SLOT_DG, SLOT_DA, SLOT_DELTA, SLOT_DQKV,
     /* Of tensor-parallel ranks: all positions of what a norm left, and of a gradient; a part of a sum; the rank's share of
      * a gradient that was one. */
-    SLOT_GATHERED, SLOT_DGATHERED, SLOT_PARTIAL, SLOT_DSHARE, NSLOT
+    SLOT_GATHERED, SLOT_DGATHERED, SLOT_PARTIAL, SLOT_DSHARE,
+    /* Of context-parallel ranks: keys and values of this step and of the next, or of all ranks; their gradients of this step and of
+     * the next, or for all ranks, and what came of the own; sums in fp32 of the output and of dq. */
+    SLOT_KEYS, SLOT_KEYS_NEXT, SLOT_DKEYS, SLOT_DKEYS_NEXT, SLOT_DKEYS_IN, SLOT_ATTN_SUM, SLOT_DQ_SUM,
+    /* An all-to-all's parts; all positions of the rank's heads. */
+    SLOT_SENT, SLOT_CAME, SLOT_QKV_HEADS, SLOT_ATTN_HEADS, SLOT_DA_HEADS, SLOT_DQKV_HEADS,
+    SLOT_LABELS,                    /* where another stage of a pipeline has the ids */
+    NSLOT
 };
 
 /* A tensor comes (before the kernel runs) or goes (after it). */
@@ -93,6 +115,7 @@ struct kernel {
     int               half;         /* 0 attention half of a block, 1 MLP half */
     uint8_t           attends;      /* enum attends */
     uint8_t           fn, role;     /* enum kernel_fn; enum tensor_role of its parameters.  `dpx` only */
+    int16_t           step;         /* of a ring: from how many ranks before this one its keys are; of FN_DEAL, FN_COLLECT: enum dealt */
     int               collective;   /* 1 + which collective of its pass it is, from the tape on; 0: none */
     int               place0, nplaces;  /* its piece's places; gradients of parameters are not among
                                      * them: ready[] tells */

@@ -181,6 +181,8 @@ static int build_block(struct dpx *d, struct piece *out, bool recomputed)
     return 0;
 }
 
+int dpx_labels(struct dpx *d) { return d->stages ? dpx_temp(d, SLOT_LABELS, d->n, 4) : 0; }
+
 static int build_ends(struct dpx *d, struct program *out)
 {
     const struct model *m = d->m;
@@ -189,8 +191,8 @@ static int build_ends(struct dpx *d, struct program *out)
     d->block = TENSOR_EMBED;
     memset(&d->k, 0, sizeof d->k);
     dpx_use(d, ROLE_TOKENS);
-    dpx_kernel(d, FN_EMBED, "token embedding", KC_EMBEDDING, 2 * d->n * d->h * d->e);
-    int ids = dpx_keep(d, SLOT_IDS, 2 * d->n, 4);       /* tokens and labels, int32 */
+    dpx_kernel(d, d->ranks > 1 ? FN_EMBED_ROWS : FN_EMBED, "token embedding", KC_EMBEDDING, 2 * d->n * d->h * d->e);
+    int ids = dpx_keep(d, SLOT_IDS, d->stages ? d->n : 2 * d->n, 4);    /* tokens and labels, int32 */
     int x = d->ranks > 1 ? dpx_cut_tokens(d) : dpx_keep(d, SLOT_Y, d->n * d->h, d->e), raw = 0;
     if (m->position == POS_LEARNED && d->ranks == 1) {
         dpx_use(d, ROLE_POSITIONS);
@@ -208,16 +210,18 @@ static int build_ends(struct dpx *d, struct program *out)
     d->block = TENSOR_HEAD;
     int stats = d->k.stats[0];
     int y = dpx_norm(d, "final norm", ROLE_NORM_FINAL, 0, SLOT_NORM1);
-    int all = dpx_gather(d, SLOT_NORM1, SLOT_GATHERED), losses;
+    int all = dpx_gather(d, SLOT_NORM1, SLOT_GATHERED), losses, labels;
     dpx_use(d, ROLE_HEAD);
     dpx_gemm(d, FN_LINEAR, "logits", d->n, m->vocab, d->h);
     dpx_gone(d, &all);
-    int logits = dpx_keep(d, SLOT_LOGITS, d->n * m->vocab, d->e);
+    int logits = dpx_keep(d, SLOT_LOGITS, dpx_logits(d), d->e);
     if (d->ranks > 1) {
         losses = dpx_cut_loss(d);
     } else {
         dpx_kernel(d, FN_LOSS, "cross-entropy", KC_LOSS, 2 * d->n * m->vocab * d->e);
         losses = dpx_keep(d, SLOT_LOSSES, d->n, 4);
+        labels = dpx_labels(d);
+        dpx_gone(d, &labels);
     }
     if (take(d, &out->piece[PIECE_HEAD], PASS_FORWARD, from) < 0)
         return -1;
@@ -251,7 +255,7 @@ static int build_ends(struct dpx *d, struct program *out)
         dpx_param_grad(d, ROLE_POSITIONS, false, m->positions * d->h);
     }
     dpx_use(d, ROLE_TOKENS);
-    dpx_kernel(d, FN_EMBED_BACK, "token embedding backward", KC_EMBEDDING, 2 * d->n * d->h * d->e);
+    dpx_kernel(d, d->ranks > 1 ? FN_EMBED_ROWS_BACK : FN_EMBED_BACK, "token embedding backward", KC_EMBEDDING, 2 * d->n * d->h * d->e);
     dpx_param_grad(d, ROLE_TOKENS, false, m->vocab * d->h);
     dpx_gone(d, &d->dx);
     dpx_gone(d, &d->dgathered);
@@ -273,7 +277,7 @@ static int check_described(const struct model *m)
                        m->name, what) : 0;
 }
 
-int program_build_dpx(const struct local_model *local, struct program *out)
+int program_build_dpx(const struct local_model *local, bool stages, struct program *out)
 {
     const struct plan *p = local->plan;
     const struct model *m = local->model;
@@ -289,10 +293,12 @@ int program_build_dpx(const struct local_model *local, struct program *out)
     d->m = m;
     d->e = dtype_bytes(plan_recipe(p).autocast ? p->precision : plan_recipe(p).used);
     d->n = p->micro_batch * p->seq;
+    d->context = p->parallel.context;
     d->h = m->hidden;
     d->whole = local->whole;
     d->ranks = local->share.tensor_ranks;
     d->sequence = local->share.sequence;
+    d->stages = stages;
     d->r = d->sequence ? d->n / d->ranks : d->n;
     d->q = m->heads * m->head_dim;
     d->kv = m->kv_heads * m->head_dim;

@@ -11,6 +11,7 @@ enum { MAX_NORMS = 5 };        /* the last: of q and k */
 /* Stores that one pass leaves for the other. */
 struct kept {
     int x, norm1, qkv, qk_normed, attn, lse, mid, norm2, gate, up, product, post1, post2;
+    int qkv_heads, attn_heads;  /* all positions of a context-parallel rank's heads */
     int stats[MAX_NORMS];
 };
 
@@ -19,8 +20,10 @@ struct dpx {
     const struct plan  *p;
     const struct model *m;
     int64_t n, e, h, q, kv, f;
+    int64_t context;            /* ranks that share a sequence */
     int64_t ranks, r;           /* tensor-parallel ranks; positions of norms and residuals: r < n with `sequence` */
     bool    sequence;
+    bool    stages;             /* the embedding has token ids alone, labels come with the loss */
     const struct model *whole;
     int     block;              /* TENSOR_EMBED, 0, TENSOR_HEAD */
     bool    recompute;
@@ -57,9 +60,10 @@ void dpx_linear_back(struct dpx *d, const struct gemm_names *names, enum tensor_
  * these do nothing, and return 0. */
 /* The rank's positions in `from` become all in `into`: a temporary. */
 int  dpx_gather(struct dpx *d, enum slot from, enum slot into);
-/* What the last kernel, a row-parallel product, left is added up, the residual to it: the store of `out`, held by `hold`. */
+/* What the last kernel, a row-parallel product, left is added up, the residual to it, and the bias of `role`: the store of
+ * `out`, held by `hold`. */
 typedef int dpx_hold(struct dpx *d, enum slot slot, int64_t numel, int64_t e);
-int  dpx_sum(struct dpx *d, enum slot out, dpx_hold *hold);
+int  dpx_sum(struct dpx *d, enum tensor_role role, enum slot out, dpx_hold *hold);
 /* The gradient *dn of a column-parallel product's input is added up; in a share of the positions, which is returned. */
 int  dpx_sum_back(struct dpx *d);
 /* The gradient of a row-parallel product's bias, which every rank adds to its positions. */
@@ -67,8 +71,18 @@ void dpx_bias_back(struct dpx *d, const char *name, enum tensor_role role);
 /* Embedding, head and loss where the model is cut. */
 int  dpx_cut_tokens(struct dpx *d);
 void dpx_cut_tokens_back(struct dpx *d);
+int  dpx_labels(struct dpx *d);                 /* of the kernel that first reads them, where they come with the loss; 0 */
+int64_t dpx_logits(const struct dpx *d);        /* elements of a rank's logits */
 int  dpx_cut_loss(struct dpx *d);
 void dpx_cut_logits_back(struct dpx *d);
+
+/* Context parallelism (program_dpx_context.c): attention of q, k, v and its output; its backward from da, which goes: the
+ * store of dq, dk, dv. */
+void dpx_context_attention(struct dpx *d);
+int  dpx_context_attention_back(struct dpx *d, int *da);
+
+/* A kernel of attention, every score of its squares counted; batch: heads times samples. */
+struct kernel *dpx_attention(struct dpx *d, enum kernel_fn fn, const char *name, int64_t bytes, double flops, int64_t batch);
 
 /* The block: forward returns the store of its output; backward starts from d->dx. */
 int  dpx_block_forward(struct dpx *d);

@@ -16,19 +16,26 @@ static double attention_flops(const struct dpx *d)
     return 4.0 * (double)d->n * (double)d->p->seq * (double)d->q;
 }
 
-/* Both passes: `passes` times the forward's work.  Heads of fewer keys and values read less, and so models
- * of different numbers of heads may read as many bytes: the batch tells them apart. */
-static void attention_kernel(struct dpx *d, enum kernel_fn fn, const char *name, int64_t bytes, double passes)
+/* Heads of fewer keys and values read less, and so models of different numbers of heads may read as many bytes: the
+ * batch tells them apart. */
+struct kernel *dpx_attention(struct dpx *d, enum kernel_fn fn, const char *name, int64_t bytes, double flops, int64_t batch)
 {
     struct kernel *k = dpx_kernel(d, fn, name, KC_ATTENTION, bytes);
 
-    k->flops = passes * attention_flops(d);
-    k->batch = d->n / d->p->seq * d->m->heads;
+    k->flops = flops;
+    k->batch = batch;
+    return k;
 }
+
+static int64_t heads_of_samples(const struct dpx *d) { return d->n / d->p->seq * d->m->heads; }
 
 static void attention_core(struct dpx *d)
 {
-    attention_kernel(d, FN_ATTENTION, "attention", d->n * (2 * d->q + 2 * d->kv) * d->e, 1);
+    if (d->context > 1) {
+        dpx_context_attention(d);
+        return;
+    }
+    dpx_attention(d, FN_ATTENTION, "attention", d->n * (2 * d->q + 2 * d->kv) * d->e, attention_flops(d), heads_of_samples(d));
     d->k.attn = dpx_keep(d, SLOT_ATTN, d->n * d->q, d->e);
     d->k.lse = dpx_keep(d, SLOT_LSE, d->n * d->m->heads, 4);
 }
@@ -84,10 +91,11 @@ static void attention_half(struct dpx *d)
     if (d->recompute) {
         dpx_gone(d, &d->k.qkv), dpx_gone(d, &d->k.qk_normed);
         dpx_gone(d, &d->k.lse), dpx_gone(d, &d->k.stats[4]);
+        dpx_gone(d, &d->k.qkv_heads), dpx_gone(d, &d->k.attn_heads);
     }
     dpx_use(d, ROLE_ATTN_OUT);
-    dpx_gemm(d, FN_LINEAR, "attention output", d->n, d->h, d->q);
-    d->k.mid = d->ranks > 1 ? dpx_sum(d, SLOT_MID, dpx_keep) : d->m->parallel ? dpx_hand_on(d, SLOT_MID, d->n * d->h, d->e) :
+    dpx_gemm(d, d->ranks > 1 ? FN_LINEAR_PART : FN_LINEAR, "attention output", d->n, d->h, d->q);
+    d->k.mid = d->ranks > 1 ? dpx_sum(d, ROLE_ATTN_OUT, SLOT_MID, dpx_keep) : d->m->parallel ? dpx_hand_on(d, SLOT_MID, d->n * d->h, d->e) :
                                 dpx_keep(d, SLOT_MID, d->n * d->h, d->e);
     if (d->recompute)
         dpx_gone(d, &d->k.attn);
@@ -127,7 +135,7 @@ static void mlp_half(struct dpx *d)
     if (d->recompute)
         dpx_gone(d, &d->k.gate), dpx_gone(d, &d->k.up);
     dpx_use(d, ROLE_DOWN);
-    dpx_gemm(d, FN_LINEAR, "mlp down", d->n, d->h, d->f);
+    dpx_gemm(d, d->ranks > 1 ? FN_LINEAR_PART : FN_LINEAR, "mlp down", d->n, d->h, d->f);
 }
 
 /* The block's output is kept by its reader: the next block or the head. */
@@ -139,7 +147,7 @@ static int block_output(struct dpx *d)
         return sum;
     }
     if (d->ranks > 1)
-        return dpx_sum(d, SLOT_Y, dpx_hand_on);
+        return dpx_sum(d, ROLE_DOWN, SLOT_Y, dpx_hand_on);
     int out = dpx_hand_on(d, d->m->norm_place == NORM_AROUND ? SLOT_POST2 : SLOT_Y, d->n * d->h, d->e);
     if (d->m->norm_place == NORM_AROUND) {
         d->k.post2 = out;
@@ -258,6 +266,18 @@ static void qk_norm_back(struct dpx *d)
     dpx_gone(d, &d->k.stats[4]);
 }
 
+static int attention_core_back(struct dpx *d, int *da)
+{
+    dpx_attention(d, FN_ATTENTION_BACK, "attention backward", d->n * (5 * d->q + 4 * d->kv) * d->e, 2 * attention_flops(d),
+                  heads_of_samples(d));
+    int delta = dpx_temp(d, SLOT_DELTA, d->n * d->m->heads, 4);
+    int dqkv = dpx_temp(d, SLOT_DQKV, d->n * (d->q + 2 * d->kv), d->e);
+    int *done[] = { &delta, da, &d->k.attn, &d->k.lse, &d->k.qk_normed };
+    for (int i = 0; i < 5; i++)
+        dpx_gone(d, done[i]);
+    return dqkv;
+}
+
 static void attention_back(struct dpx *d)
 {
     int da = 0;
@@ -271,12 +291,7 @@ static void attention_back(struct dpx *d)
     dpx_linear_back(d, GEMM("attention output"), ROLE_ATTN_OUT, d->h, d->q, NULL, &da, SLOT_DA);
     dpx_gone(d, &dy);
     dpx_gone(d, &all);
-    attention_kernel(d, FN_ATTENTION_BACK, "attention backward", d->n * (5 * d->q + 4 * d->kv) * d->e, 2);
-    int delta = dpx_temp(d, SLOT_DELTA, d->n * d->m->heads, 4);
-    int dqkv = dpx_temp(d, SLOT_DQKV, d->n * (d->q + 2 * d->kv), d->e);
-    int *done[] = { &delta, &da, &d->k.attn, &d->k.lse, &d->k.qk_normed };
-    for (int i = 0; i < 5; i++)
-        dpx_gone(d, done[i]);
+    int dqkv = d->context > 1 ? dpx_context_attention_back(d, &da) : attention_core_back(d, &da);
     if (d->m->position == POS_ROPE)
         dpx_kernel(d, FN_ROTARY_BACK, "rotary backward", KC_ELEMENTWISE, 2 * d->n * (d->q + d->kv) * d->e);
     if (d->m->qk_norm)
@@ -300,6 +315,7 @@ void dpx_forget_attention(struct dpx *d)
     d->t.half = 1;
     dpx_kernel(d, FN_NONE, "attention not kept", KC_COPY, 0);
     dpx_gone(d, &d->k.attn);
+    dpx_gone(d, &d->k.attn_heads);
     dpx_gone(d, &d->k.lse);
 }
 

@@ -36,7 +36,7 @@ int dpx_gather(struct dpx *d, enum slot from, enum slot into)
     return dpx_temp(d, into, d->n * d->h, d->e);
 }
 
-int dpx_sum(struct dpx *d, enum slot out, dpx_hold *hold)
+int dpx_sum(struct dpx *d, enum tensor_role role, enum slot out, dpx_hold *hold)
 {
     int part = d->sequence ? dpx_temp(d, SLOT_PARTIAL, d->n * d->h, d->e) : 0, y = 0;
 
@@ -46,7 +46,8 @@ int dpx_sum(struct dpx *d, enum slot out, dpx_hold *hold)
                dtype_of(d), d->n * d->h, d->sequence ? SLOT_PARTIAL : out, out);
     if (d->sequence)
         y = hold(d, out, d->r * d->h, d->e);
-    dpx_kernel(d, FN_NONE, "residual add", KC_ELEMENTWISE, 3 * d->r * d->h * d->e);
+    dpx_use(d, role);
+    dpx_kernel(d, FN_RESIDUAL, "residual add", KC_ELEMENTWISE, 3 * d->r * d->h * d->e);
     dpx_gone(d, &part);
     return y;
 }
@@ -65,7 +66,7 @@ void dpx_bias_back(struct dpx *d, const char *name, enum tensor_role role)
     if (d->ranks == 1 || torch_piece_tensor(d->m, d->block, role, true) < 0)
         return;
     dpx_use(d, role);
-    dpx_kernel(d, FN_NONE, name, KC_ELEMENTWISE, d->r * d->h * d->e);
+    dpx_kernel(d, FN_LINEAR_DB, name, KC_ELEMENTWISE, d->r * d->h * d->e);
     dpx_param_grad(d, role, true, d->h);
 }
 
@@ -100,38 +101,53 @@ void dpx_cut_tokens_back(struct dpx *d)
     d->dgathered = dpx_gather(d, SLOT_DX, SLOT_DGATHERED);
 }
 
-/* Cross-entropy of all logits on every rank, which takes its own columns of their gradient. */
-static void whole_loss(struct dpx *d)
+/* Columns of the logits that all ranks but the last have. */
+static int64_t columns(const struct dpx *d) { return (d->whole->vocab + d->ranks - 1) / d->ranks; }
+
+/* Where all are gathered, equal parts: the last rank's is filled up. */
+int64_t dpx_logits(const struct dpx *d)
 {
-    int64_t all = d->n * d->whole->vocab;
+    return d->n * (d->ranks > 1 && !d->p->parallel.loss_parallel ? columns(d) : d->m->vocab);
+}
+
+/* Cross-entropy of all logits on every rank, which takes its own columns of their gradient. */
+static int whole_loss(struct dpx *d)
+{
+    int64_t all = d->n * columns(d) * d->ranks;
 
     collective(d, "all-gather", COLL_ALL_GATHER, RED_NONE, dtype_of(d), all, SLOT_LOGITS, SLOT_PARTIAL);
     int logits = dpx_temp(d, SLOT_PARTIAL, all, d->e);
-    dpx_kernel(d, FN_NONE, "cross-entropy", KC_LOSS, 2 * all * d->e);
+    dpx_kernel(d, FN_LOGITS_WHOLE, "cross-entropy", KC_LOSS, 2 * all * d->e);
+    int losses = dpx_keep(d, SLOT_LOSSES, d->n, 4), labels = dpx_labels(d);
+    dpx_gone(d, &labels);
     dpx_gone(d, &logits);
+    return losses;
 }
 
 int dpx_cut_loss(struct dpx *d)
 {
-    static const struct { const char *name; enum slot slot; enum red_op red; } step[] = {
-        { "maximum", SLOT_STATS2, RED_MAX }, { "label's logit", SLOT_STATS3, RED_SUM }, { "sum of exp", SLOT_STATS4, RED_SUM },
+    static const struct { const char *name; enum kernel_fn fn; enum slot slot; enum red_op red; } step[] = {
+        { "maximum", FN_LOGITS_MOST, SLOT_STATS2, RED_MAX }, { "label's logit", FN_LOGITS_LABEL, SLOT_STATS3, RED_SUM },
+        { "sum of exp", FN_LOGITS_SUM, SLOT_STATS4, RED_SUM },
     };
     int64_t cut = d->n * d->m->vocab;
-    int sum[3] = { 0 };
+    int sum[3], labels = 0;
 
-    if (!d->p->parallel.loss_parallel) {
-        whole_loss(d);
-        return dpx_keep(d, SLOT_LOSSES, d->n, 4);
-    }
+    if (!d->p->parallel.loss_parallel)
+        return whole_loss(d);
     for (int i = 0; i < 3; i++) {
-        dpx_kernel(d, FN_NONE, step[i].name, KC_LOSS, i == 1 ? 8 * d->n : cut * d->e);
+        dpx_kernel(d, step[i].fn, step[i].name, KC_LOSS, i == 1 ? 8 * d->n : cut * d->e);
         sum[i] = dpx_temp(d, step[i].slot, d->n, 4);
+        if (step[i].fn == FN_LOGITS_LABEL)
+            labels = dpx_labels(d);
         collective(d, "all-reduce", COLL_ALL_REDUCE, step[i].red, DT_FP32, d->n, step[i].slot, step[i].slot);
     }
-    dpx_kernel(d, FN_NONE, "cross-entropy", KC_LOSS, 2 * cut * d->e);
+    dpx_kernel(d, FN_LOGITS_LOSS, "cross-entropy", KC_LOSS, 2 * cut * d->e);
+    int losses = dpx_keep(d, SLOT_LOSSES, d->n, 4);
     for (int i = 0; i < 3; i++)
         dpx_gone(d, &sum[i]);
-    return dpx_keep(d, SLOT_LOSSES, d->n, 4);
+    dpx_gone(d, &labels);
+    return losses;
 }
 
 void dpx_cut_logits_back(struct dpx *d)

@@ -110,6 +110,23 @@ static void sums(const struct program *g, enum piece_id id, int64_t *act, int64_
         }
 }
 
+/* What is received and sent, for the executor. */
+static int edge_place(struct program *g, enum piece_id piece, enum pass pass, struct place place)
+{
+    g->piece[piece].kernels[pass][EDGE_TENSORS].nplaces = 1;
+    return piece_places(&g->piece[piece], pass, &place);
+}
+
+static int edge_places(struct program *g)
+{
+    int64_t b = g->boundary;
+
+    return edge_place(g, PIECE_RECEIVED, PASS_FORWARD, (struct place){ SLOT_Y, MEM_ACTIVATIONS, true, b }) < 0
+           || edge_place(g, PIECE_SENT, PASS_FORWARD, (struct place){ SLOT_X, MEM_ACTIVATIONS, false, b }) < 0
+           || edge_place(g, PIECE_SENT, PASS_BACKWARD, (struct place){ SLOT_DX, MEM_TEMPORARIES, true, b }) < 0
+           || edge_place(g, PIECE_RECEIVED, PASS_BACKWARD, (struct place){ SLOT_DX, MEM_TEMPORARIES, false, b }) < 0 ? -1 : 0;
+}
+
 int program_add_edges(const struct plan *p, struct program *g)
 {
     const struct piece *embed = &g->piece[PIECE_EMBED], *head = &g->piece[PIECE_HEAD];
@@ -147,5 +164,7 @@ int program_add_edges(const struct plan *p, struct program *g)
     m.but = b;
     take(&k[EDGE_REST], &m, head, PASS_FORWARD, true);
     take(&k[EDGE_REST], &m, head, PASS_BACKWARD, true);
-    return give(&g->piece[PIECE_SENT], PASS_BACKWARD, k, 2, &m, moves);
+    if (give(&g->piece[PIECE_SENT], PASS_BACKWARD, k, 2, &m, moves) < 0)
+        return -1;
+    return moves ? 0 : edge_places(g);
 }

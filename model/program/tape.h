@@ -111,6 +111,7 @@ struct tape {
     int            stop_after;                  /* checkpointed recompute ends with this saver; 0: never */
     int            nsavers;                     /* ops that saved something since tape_mark() */
     bool           stopped, stopping;           /* the last saver is reached; after it has run */
+    bool           unneeded;                    /* compiled: nothing reads the result of the linear layer that follows */
     int            module, half;                /* of the ops that follow */
     bool           autocast;                    /* torch.autocast(bfloat16) is active */
     bool           dtensor;                     /* the tensors of what follows are DTensors */

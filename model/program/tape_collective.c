@@ -6,10 +6,19 @@
 
 /* ---- kernels ---- */
 
+/* Of forward, or of backward; of a compiled graph too. */
+static struct kernel *begin(struct tape *t, const char *name)
+{
+    if (t->backward)
+        return tape_kernel(t, name, KC_COPY);
+    struct kernel *k = tape_begin(t, name, KC_COPY);
+    return tape_is_fused(t, KC_COPY) ? tape_kernel(t, name, KC_COPY) : k;
+}
+
 /* A kernel that is a collective over `elems` elements in all. */
 static void collective(struct tape *t, const char *name, enum coll_op op, enum red_op red, enum dtype dt, int64_t elems)
 {
-    struct kernel *k = t->backward ? tape_kernel(t, name, KC_COPY) : tape_begin(t, name, KC_COPY);
+    struct kernel *k = begin(t, name);
 
     if (k != &t->skipped)
         k->collective = tape_note_collective(t, &(struct collective){
@@ -19,7 +28,7 @@ static void collective(struct tape *t, const char *name, enum coll_op op, enum r
 
 static void pass_over(struct tape *t, const char *name, int64_t bytes)
 {
-    (t->backward ? tape_kernel(t, name, KC_COPY) : tape_begin(t, name, KC_COPY))->bytes = bytes;
+    begin(t, name)->bytes = bytes;
 }
 
 static int make(struct tape *t, int64_t numel, enum dtype dt)
@@ -33,7 +42,11 @@ static int gather(struct tape *t, int64_t numel, enum dtype dt, int64_t ranks, b
 
     collective(t, "all-gather", COLL_ALL_GATHER, RED_NONE, dt, all);
     int y = make(t, all, dt);
-    if (apart) {
+    if (apart && tape_is_fused(t, KC_COPY)) {
+        int joined = tape_derive(t, all, dtype_bytes(dt), &y, 1, KC_COPY);
+        tape_unref(t, y);
+        y = joined;
+    } else if (apart) {
         pass_over(t, "join parts", 2 * all * dtype_bytes(dt));
         int joined = make(t, all, dt);
         tape_unref(t, y);
@@ -42,12 +55,17 @@ static int gather(struct tape *t, int64_t numel, enum dtype dt, int64_t ranks, b
     return y;
 }
 
-/* Selective checkpoints keep a reduce-scatter's result (torchtitan's list of operators). */
-static int scatter(struct tape *t, int64_t numel, enum dtype dt, int64_t ranks)
+/* Selective checkpoints keep a reduce-scatter's result (torchtitan's list of operators).  A compiled graph then sorts nothing. */
+static int scatter(struct tape *t, int x, int64_t numel, enum dtype dt, int64_t ranks)
 {
-    pass_over(t, "sort parts", 2 * numel * dtype_bytes(dt));
-    int sorted = make(t, numel, dt), y;
-    if (t->cached && !t->backward && !t->stopped) {
+    bool kept = t->cached && !t->backward && !t->stopped;
+    int sorted = 0, y;
+
+    if (!(kept && t->compiled)) {
+        pass_over(t, "sort parts", numel * dtype_bytes(dt) + (t->compiled ? tape_leaf_bytes(t, x) : numel * dtype_bytes(dt)));
+        sorted = make(t, numel, dt);
+    }
+    if (kept) {
         y = tape_kept_result(t);
     } else {
         collective(t, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, dt, numel);
@@ -99,10 +117,12 @@ var tape_collective(struct tape *t, enum tape_moved how, var x, int64_t ranks, b
 
     n->m = (int64_t)how, n->k = ranks, n->batch = apart;
     n->apart = how == MOVED_GATHER || how == MOVED_SUM_BACK;
+    if (how == MOVED_GATHER)
+        tape_need(t, x);
     switch (how) {
     case MOVED_GATHER:      y = gather(t, numel, dt, ranks, apart); numel *= ranks; break;
     case MOVED_GATHER_LAST: y = gather(t, numel, dt, ranks, true); numel *= ranks; break;
-    case MOVED_SCATTER:     y = scatter(t, numel, dt, ranks); numel /= ranks; break;
+    case MOVED_SCATTER:     y = scatter(t, t->vars[x].store, numel, dt, ranks); numel /= ranks; break;
     case MOVED_SUM:         y = sum(t, RED_SUM, numel, dt); break;
     case MOVED_SUM_BACK:    y = share(t, t->vars[x].store); break;
     }
@@ -114,7 +134,7 @@ static void move_back(struct tape *t, const struct node *n, int out[TAPE_EDGES])
     const struct edge *e = &n->edges[0];
 
     switch ((enum tape_moved)n->m) {
-    case MOVED_GATHER:      out[0] = scatter(t, e->numel * n->k, e->dt, n->k); break;
+    case MOVED_GATHER:      out[0] = scatter(t, n->grad[0], e->numel * n->k, e->dt, n->k); break;
     case MOVED_SCATTER:     out[0] = gather(t, e->numel / n->k, e->dt, n->k, n->batch); break;
     case MOVED_SUM:         out[0] = share(t, n->grad[0]); break;
     case MOVED_SUM_BACK:    out[0] = sum(t, RED_SUM, e->numel, e->dt); break;

@@ -9,11 +9,18 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "model/program/tape_collective.h"
 #include "model/program/tape_internal.h"
 
 bool tape_is_fused(const struct tape *t, enum kernel_class kc)
 {
     return t->compiled && kc != KC_GEMM && kc != KC_ATTENTION && (t->backward || !t->stopped);
+}
+
+/* Collectives are kernels of their own, as products are. */
+bool tape_node_is_fused(const struct tape *t, const struct node *n)
+{
+    return tape_is_fused(t, n->kc) && n->kind != NODE_COLLECTIVE;
 }
 
 static void add_leaf(struct tape *t, struct store *to, int leaf)
@@ -112,6 +119,11 @@ static int64_t leaf_bytes(const struct tape *t, const int *stores, int n)
     return sum;
 }
 
+int64_t tape_leaf_bytes(const struct tape *t, int store)
+{
+    return t->stores[store].derived ? leaf_bytes(t, &store, 1) : t->stores[store].bytes;
+}
+
 void tape_make(struct tape *t, const int *stores, int n)
 {
     int make[TAPE_LEAVES], nmake = 0;
@@ -178,7 +190,10 @@ void tape_run_fused(struct tape *t, const struct node *n, int out[TAPE_EDGES])
     }
 }
 
-static bool is_heavy(const struct tape *t, const struct node *n) { return !tape_is_fused(t, n->kc); }
+static bool is_heavy(const struct tape *t, const struct node *n) { return !tape_node_is_fused(t, n); }
+
+/* The gradient of what was gathered is computed into the order in which it is scattered. */
+static bool makes_own(const struct node *n) { return n->kind == NODE_COLLECTIVE && n->m == MOVED_GATHER; }
 
 /* Node i may run: its gradients are there, and nothing that runs later adds to them. */
 static bool is_ready(const struct tape *t, int i, int end, const bool *live)
@@ -220,7 +235,7 @@ static void make_gradients(struct tape *t, int first, int end, int i, const bool
     group[n++] = own;
     for (int k = first; k < end && n < TAPE_LEAVES; k++) {
         int other = t->nodes[k].grad[0];
-        if (k != i && is_ready(t, k, end, live) && is_heavy(t, &t->nodes[k]) && t->stores[other].derived && other != own &&
+        if (k != i && is_ready(t, k, end, live) && is_heavy(t, &t->nodes[k]) && !makes_own(&t->nodes[k]) && t->stores[other].derived && other != own &&
             t->stores[own].derived && t->stores[other].size == t->stores[own].size &&
             share_a_leaf(&t->stores[own], &t->stores[other]))
             group[n++] = other;
@@ -249,7 +264,7 @@ void tape_backward_fused(struct tape *t, int first, int end)
             else if (!product)
                 product = i;
         }
-        if (!next && product)
+        if (!next && product && !makes_own(&t->nodes[product]))
             make_gradients(t, first, end, product, live);
         if (!next && !(next = product))
             break;

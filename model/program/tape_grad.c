@@ -225,7 +225,7 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
 {
     for (int i = 0; i < n->nedges; i++)
         got[i] = dt_of(n, i);
-    if (tape_is_fused(t, n->kc) && n->kind != NODE_PASS) {
+    if (tape_node_is_fused(t, n) && n->kind != NODE_PASS) {
         tape_run_fused(t, n, out);
         return;
     }

@@ -35,6 +35,9 @@ void  tape_make(struct tape *t, const int *stores, int n);
 void  tape_place(struct tape *t, int store, int64_t bytes, int cat);
 /* Is it computed wherever it is used? */
 bool  tape_is_fused(const struct tape *t, enum kernel_class kc);
+bool  tape_node_is_fused(const struct tape *t, const struct node *n);
+/* Bytes that a kernel reads which computes a store, or the store's own. */
+int64_t tape_leaf_bytes(const struct tape *t, int store);
 /* Backward of nodes [first, end) of a compiled graph; of one of them that is fused. */
 void  tape_backward_fused(struct tape *t, int first, int end);
 void  tape_run_fused(struct tape *t, const struct node *n, int out[TAPE_EDGES]);

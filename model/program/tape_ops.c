@@ -335,9 +335,10 @@ var op_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, 
         tape_edge(t, node, b);
     save_for(t, node, t->linear_saves ? x : w, x);
     save_for(t, node, x, w);                    /* counted only when it is a cast copy */
-    if (chosen && t->cached)
+    if ((chosen && t->cached) || t->unneeded)
         skip(kernel);
-    return tape_var(t, result(t, chosen, rows * n, tape_var_dtype(t, x)), rows * n, tape_var_dtype(t, x), t->nnodes - 1, 0);
+    int y = t->unneeded ? tape_alloc(t, 0, 1, MEM_TEMPORARIES) : result(t, chosen, rows * n, tape_var_dtype(t, x));
+    return tape_var(t, y, rows * n, tape_var_dtype(t, x), t->nnodes - 1, 0);
 }
 
 var op_matmul(struct tape *t, const char *name, var a, var b, int64_t batch, int64_t m, int64_t n,

@@ -348,7 +348,13 @@ var torch_attention(struct torch_model *b, var x)
         in.k = tmp(t, in.k, torch_qk_norm(b, in.k, m->kv_heads * m->head_dim, ROLE_K_NORM));
     }
     var o = b->selective ? checkpointed_core(b, &in) : torch_attention_core(b, in.q, in.k, in.v);
+    if (t->compiled) {                  /* a graph has no names */
+        tape_drop(t, all);
+        all = 0;
+    }
+    t->unneeded = b->ranks > 1 && t->compiled && t->cached && !t->stopped;      /* its sum over the ranks is kept */
     o = tmp(t, o, torch_linear(b, GEMM("attention output"), o, m->hidden, m->heads * m->head_dim, ROLE_ATTN_OUT));
+    t->unneeded = false;
     o = tmp(t, o, torch_leave(b, o));
     if (b->style->keeps_names)
         o = tmp(t, o, op_dropout(t, "attention output dropout", o, b->p->dropout));

@@ -14,7 +14,7 @@ int64_t workspace_kernels(const struct plan *p, int threads)
 {
     const struct model *m = &p->model;
     int64_t widest = widest_row(m);
-    int64_t t = round_up(p->seq, 64), d = round_up(m->head_dim, 16), n = p->micro_batch * p->seq;
+    int64_t t = round_up(plan_attention_seq(p), 64), d = round_up(m->head_dim, 16), n = p->micro_batch * plan_rank_seq(p);
     int64_t products = ((7 + (int64_t)threads) << 20) + 256;
     int64_t attention = 4 * threads * (5 * t * d + 192 * d + 34816) + 64;
     int64_t norms = 4 * (2 + 5 * (int64_t)threads) * round_up(widest, 16) + 64;
@@ -35,7 +35,7 @@ static int64_t casts(const struct plan *p, int64_t widest)
 int64_t workspace_device(const struct plan *p)
 {
     const struct model *m = &p->model;
-    int64_t n = p->micro_batch * p->seq, widest = widest_row(m);
+    int64_t n = p->micro_batch * plan_rank_seq(p), widest = widest_row(m);
     int64_t products = (int64_t)32 << 20, strip = casts(p, widest) + largest((int64_t)4 << 20, 4 * widest);
     int64_t columns = 4 * widest * (n < 256 ? n : 256), norms = 8 * m->hidden * (n < 512 ? n : 512);
     int64_t embeddings = 4 * (2 * (m->vocab + 1) + 2 * n + (m->vocab + 1023) / 1024 + 20 + n / 256 * m->hidden);

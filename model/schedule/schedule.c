@@ -92,7 +92,7 @@ struct op *sched_op(struct schedules *s, enum op_kind kind, enum stream stream,
 {
     s->ops = room_for(s->ops, s->nops, &s->cap_ops, sizeof *s->ops);
     s->ops[s->nops] = (struct op){ .kind = (uint8_t)kind, .stream = (uint8_t)stream,
-                                   .phase = (uint8_t)phase, .what = what,
+                                   .phase = (uint8_t)phase, .what = what, .chunk = s->chunk, .step = s->step,
                                    .act0 = (uint32_t)s->nacts, .unit = -1 };
     return &s->ops[s->nops++];
 }
@@ -101,6 +101,13 @@ static struct op *last(struct schedules *s)
 {
     assert(s->nops > 0);
     return &s->ops[s->nops - 1];
+}
+
+void sched_in_flight(struct schedules *s, int chunk, int step)
+{
+    assert(chunk <= UINT8_MAX && step <= UINT16_MAX);
+    s->chunk = (uint8_t)chunk;
+    s->step = (uint16_t)step;
 }
 
 void sched_of(struct schedules *s, const char *of, int unit, int by)

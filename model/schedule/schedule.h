@@ -191,6 +191,8 @@ struct op {
     uint32_t    nacts;
     uint32_t    act0;           /* its buffer actions: acts[act0 .. act0+nacts) */
     uint8_t     acting;         /* ACT_ bits that any of them has */
+    uint8_t     chunk;          /* of a pipeline: whose pass or message it belongs to, of a rank's several stages ... */
+    uint16_t    step;           /* ... and of which micro-step */
     const char *what;           /* "all-gather", "copy-out", "forward" ... static */
     int32_t     unit, unit_by;  /* which unit, block or bucket; -1: none */
     const char *of;             /* "unit", "block", "bucket", "rank"; NULL: none */
@@ -243,6 +245,8 @@ struct schedules {
     bool         tied_apart;    /* a buffer of the schedule stands for the head's part of a tied gradient
                                  * that is dropped; else the program's own store is counted */
     double       seed;          /* a micro-step's mean loss is multiplied with this before backward */
+    uint8_t      chunk;         /* of the entries that are appended: sched_in_flight() */
+    uint16_t     step;
     bool         hooks;         /* Python hooks issue its collectives: sched_coll() marks them OPF_HOOK */
     bool         star;          /* collectives go through rank 0's own link, to or from each rank */
     bool         overflow;      /* a size exceeded SIZE_LIMIT: lower() refuses */
@@ -272,6 +276,8 @@ void sched_cyclic(struct schedules *s, int buf);
 /* Appends an entry and returns it, valid until the next one is appended. */
 struct op *sched_op(struct schedules *s, enum op_kind kind, enum stream stream,
                     enum phase phase, const char *what);
+/* What is appended from here on belongs to micro-step `step` of a pipeline, in the rank's stage `chunk`. */
+void sched_in_flight(struct schedules *s, int chunk, int step);
 /* Names the unit/block/bucket of the last entry. */
 void sched_of(struct schedules *s, const char *of, int unit, int by);
 /* An instance of the family is several allocations: the next one of them.  Those of a family are given one

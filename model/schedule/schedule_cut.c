@@ -146,6 +146,7 @@ static void append_part(struct cut *c, const struct op *o, int k0, int k1, const
     int own = room_for(first ? o : &none, n);
     struct op *p;
 
+    sched_in_flight(c->s, o->chunk, o->step);
     await(c, o, STREAM_COMPUTE, events + own, n - own);
     p = sched_compute(c->s, (enum phase)o->phase, (enum piece_id)o->u.compute.piece, (enum pass)o->u.compute.pass,
                       k0, k1, (enum grad_fate)o->u.compute.fate, (enum category)o->u.compute.grads);
@@ -186,6 +187,7 @@ static void append_collective(struct cut *c, const struct op *o, const struct co
     struct op none = { 0 }, *p;
     int own = room_for(&none, n);
 
+    sched_in_flight(c->s, o->chunk, o->step);
     await(c, o, stream, events + own, n - own);
     p = sched_coll(c->s, stream, (enum phase)o->phase, (enum coll_op)k->op, (enum group)k->group,
                    (enum dtype)k->dtype, (enum red_op)k->red, k->elems);

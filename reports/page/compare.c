@@ -26,7 +26,20 @@ void compare_work_of(const char *plan, struct work *out)
     int64_t accumulation = json_integer_value(json_object_get(j, "accumulation"));
     int64_t world = json_integer_value(json_object_get(cluster, "world_size"));
 
+    const json_t *parallel = json_object_get(j, "parallel");
+
     memset(out, 0, sizeof *out);
+    for (int i = 0; i < 3; i++) {
+        static const struct { const char *key, *word; } axis[] = { { "tensor", "tp" }, { "context", "cp" }, { "pipeline", "pp" } };
+        int64_t n = json_integer_value(json_object_get(parallel, axis[i].key));
+        size_t at = strlen(out->degrees);
+        if (n > 1) {                    /* ranks that have the same samples */
+            world /= n;
+            snprintf(out->degrees + at, sizeof out->degrees - at, "%s%s %lld", at ? " " : "", axis[i].word, (long long)n);
+        }
+    }
+    if (json_integer_value(json_object_get(parallel, "pipeline")) > 1)
+        copy_word(parallel, "pipeline_schedule", out->schedule, sizeof out->schedule);
     out->seq = json_integer_value(json_object_get(j, "seq"));
     out->micro_batch = json_integer_value(json_object_get(j, "micro_batch"));
     out->tokens = out->seq * out->micro_batch * (accumulation > 0 ? accumulation : 1) * world;
@@ -227,6 +240,10 @@ static void first_labels(struct comparison *c)
         const struct run_row *row = &r->rec.row;
         snprintf(r->label, sizeof r->label, "%s (%s)", row->strategy ? row->strategy : "?",
                  row->dialect ? row->dialect : "?");
+        if (r->work.degrees[0])
+            add(r->label, sizeof r->label, ", %s", r->work.degrees);
+        if (r->work.schedule[0])
+            add(r->label, sizeof r->label, " %s", r->work.schedule);
         if (r->work.recompute[0] && strcmp(r->work.recompute, "none"))
             add(r->label, sizeof r->label, ", recompute %s", r->work.recompute);
         if (precisions)
@@ -357,7 +374,7 @@ static int by_strategy(const void *a, const void *b)
 static int load(struct db *db, int64_t id, struct chosen *r)
 {
     if (runs_load(db, id, &r->rec) < 0 || runs_parts(db, id, &r->parts) < 0 ||
-        runs_moments(db, id, &r->moments) < 0 || runs_available(db, id, &r->available) < 0)
+        runs_moments(db, id, &r->moments) < 0 || runs_stages(db, id, &r->stages) < 0 || runs_available(db, id, &r->available) < 0)
         return -1;
     compare_work_of(r->rec.row.start.plan, &r->work);
     sum_sample(r);
@@ -425,6 +442,7 @@ void compare_free(struct comparison *c)
         run_record_free(&c->run[i].rec);
         run_parts_free(&c->run[i].parts);
         run_moments_free(&c->run[i].moments);
+        run_stages_free(&c->run[i].stages);
     }
     free(c->run);
     run_list_free(&c->all);

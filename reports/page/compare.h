@@ -16,6 +16,7 @@
 #include "calib/store/runs.h"
 #include "calib/store/runs_memory.h"
 #include "calib/store/runs_rates.h"
+#include "calib/store/runs_stages.h"
 
 enum { MAX_RUNS = 12, MAX_OPS = 8 };
 
@@ -23,6 +24,7 @@ enum { MAX_RUNS = 12, MAX_OPS = 8 };
 struct work {
     int64_t seq, micro_batch, tokens;       /* tokens of the global batch; 0: the plan does not say */
     char    precision[8], recompute[12];
+    char    degrees[96], schedule[32];      /* "tp 2 pp 4", "1f1b" */
 };
 
 /* One collective in the sampled step of rank 0: time on its stream, and that part of it during
@@ -33,6 +35,7 @@ struct chosen {
     struct run_record  rec;
     struct run_parts   parts;
     struct run_moments moments;
+    struct run_stages  stages;              /* n = 0: no pipeline */
     int64_t     available;                  /* -1: not known */
     struct work work;
     char        label[160];

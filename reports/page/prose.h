@@ -13,8 +13,8 @@
 
 #include <stdint.h>
 
-#include "reports/page/text.h"
-#include "reports/page/unit.h"
+#include "base/chart/text.h"
+#include "base/chart/unit.h"
 
 struct prose;
 

@@ -7,12 +7,13 @@
  *
  *     report_tables.c    every number of a report, by run, rank, phase, collective
  *     report_figures.c   what one picture shows: by run       report_curves.c   over sizes and worlds
+ *     report_stages.c    pipelines: a figure, a table, words
  *     report_words.c     which plan, where prediction and run differ, what is not known
  *     report_page.c      index.html, summary.md, csv/, figures/ */
 #ifndef DPX_REPORT_H
 #define DPX_REPORT_H
 
-#include "reports/page/chart.h"
+#include "base/chart/chart.h"
 #include "reports/page/compare.h"
 #include "reports/page/prose.h"
 #include "reports/page/table.h"
@@ -23,6 +24,7 @@ enum report_table {
     TABLE_MEMORY,
     TABLE_COMM,
     TABLE_PHASES,
+    TABLE_STAGES,
     TABLE_USE,
     TABLE_STEPS,
     TABLE_ENTRIES,
@@ -37,6 +39,7 @@ enum report_table {
 enum report_words {
     WORDS_VERDICT,
     WORDS_DIFFERENCES,
+    WORDS_PIPELINE,
     WORDS_COMMUNICATION,
     WORDS_UNCALIBRATED,
     WORDS_MISSING,
@@ -67,12 +70,18 @@ void report_scaling_table(struct report *r);
 void report_figures(struct report *r);
 void report_curves(struct report *r);
 void report_words(struct report *r);
+void report_stages_figures(struct report *r);
+struct table *report_stages_table(const struct comparison *c);
+void report_stages_words(struct report *r);
 
 /* An empty figure of the report. */
 struct chart *report_chart(struct report *r, enum chart_kind k, const char *id, const char *title,
                            const char *caption);
 /* Says that a figure is left out, and why. */
 void report_missing(struct report *r, const char *what, const char *why);
+
+/* Puts a figure that stands in no other table into prose, and into the table of facts as `name`.RUN. */
+void report_fact(struct report *r, struct prose *p, enum measure u, double v, const char *name, int64_t run);
 
 /* time = alpha + beta * bytes, least squares of the relative error, of rates.coll[from .. to). */
 struct line_fit { double alpha_s, beta_s; };

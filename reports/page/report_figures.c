@@ -35,7 +35,9 @@ int figure_colour_of_op(const char *op)
     static const struct coloured of[] = { { "all_gather", 4 }, { "reduce_scatter", 1 },
                                           { "all_reduce", 3 }, { "broadcast", 6 },
                                           { "reduce", 7 },     { "scatter", 8 },
-                                          { "gather", 10 },    { NULL, 0 } };
+                                          { "gather", 10 },    { "all_to_all", 0 },
+                                          { "send", 9 },       { "recv", 5 },
+                                          { NULL, 0 } };
 
     return find(of, op, 11);
 }
@@ -43,7 +45,8 @@ int figure_colour_of_op(const char *op)
 int figure_colour_of_phase(const char *phase)
 {
     static const struct coloured of[] = {
-        { "compute", 5 }, { "exposed communication", 1 }, { "optimizer", 2 }, { "idle", 9 }, { NULL, 0 }
+        { "compute", 5 }, { "exposed communication", 1 }, { "optimizer", 2 }, { "idle", 9 }, { "bubble", CHART_PALE },
+        { NULL, 0 }
     };
 
     return find(of, phase, 7);
@@ -379,5 +382,6 @@ void report_figures(struct report *r)
     memory_figure(r);
     comm_figure(r);
     phases_figure(r);
+    report_stages_figures(r);
     step_figures(r);
 }

@@ -213,7 +213,7 @@ static void put_head(const struct report *r, const char *database, struct text *
     const struct comparison *c = r->c;
 
     put_style(t);
-    text_put(t, "<header>\n<h1>Data-parallel training: what was predicted, what "
+    text_put(t, "<header>\n<h1>Distributed training: what was predicted, what "
                 "happened</h1>\n");
     text_put(t, "<p class=\"dim\">");
     if (c->n > 0) {
@@ -267,6 +267,7 @@ static void put_page(const struct report *r, const char *database, bool png, str
         put_chart(r->chart[i], t);
     text_put(t, "</section>\n");
     put_words(r, WORDS_DIFFERENCES, "Where prediction and run differ", t);
+    put_words(r, WORDS_PIPELINE, "Stages of a pipeline", t);
     put_words(r, WORDS_COMMUNICATION, "Communication in a step", t);
     put_words(r, WORDS_UNCALIBRATED, "What was not calibrated", t);
     put_words(r, WORDS_MISSING, "Left out, for want of data", t);
@@ -287,7 +288,7 @@ static void put_page(const struct report *r, const char *database, bool png, str
 static void put_summary(const struct report *r, bool png, struct text *t)
 {
     static const char *const titles[NWORDS] = { "", "Where prediction and run differ",
-                                                "Communication in a step", "What was not calibrated",
+                                                "Stages of a pipeline", "Communication in a step", "What was not calibrated",
                                                 "Left out, for want of data" };
 
     text_put(t, "# dpx: predicted and measured\n\n");

@@ -361,7 +361,10 @@ static struct table *steps_table(const struct comparison *c)
 
 static void entry_row(struct table *t, const struct chosen *r, const struct run_entry *e)
 {
-    table_row(t, "%" PRId64 ".%" PRId64, r->rec.row.id, e->position);
+    if (e->rank == r->rank)
+        table_row(t, "%" PRId64 ".%" PRId64, r->rec.row.id, e->position);
+    else
+        table_row(t, "%" PRId64 ".%" PRId64 ".%" PRId64, r->rec.row.id, e->rank, e->position);
     start_row(t, r);
     table_number(t, (double)e->step);
     table_number(t, (double)e->rank);
@@ -374,20 +377,26 @@ static void entry_row(struct table *t, const struct chosen *r, const struct run_
     table_number(t, e->predicted_end_s);
     table_number(t, e->start_s);
     table_number(t, e->end_s);
+    table_text(t, e->pass);
+    table_number(t, e->micro_step < 0 ? NAN : (double)e->micro_step);
+    table_number(t, e->met_s);
 }
 
 static struct table *entries_table(const struct comparison *c)
 {
     static const char *const names[] = { "step", "rank", "position", "stream", "kind", "what", "unit",
-                                         "predicted_start_s", "predicted_end_s", "start_s", "end_s" };
+                                         "predicted_start_s", "predicted_end_s", "start_s", "end_s", "pass", "micro_step",
+                                         "met_s" };
+    static const enum measure units[] = { UNIT_ID, UNIT_ID, UNIT_ID, UNIT_TEXT, UNIT_TEXT, UNIT_TEXT, UNIT_TEXT, UNIT_SECONDS,
+                                          UNIT_SECONDS, UNIT_SECONDS, UNIT_SECONDS, UNIT_TEXT, UNIT_ID, UNIT_SECONDS };
     struct table *t = table_new("entries", "Entries of the sampled step");
 
     start_table(t);
-    for (int i = 0; i < 11; i++)
-        table_column(t, names[i], names[i], i < 3 ? UNIT_ID : i < 7 ? UNIT_TEXT : UNIT_SECONDS, CSV_ONLY);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        table_column(t, names[i], names[i], units[i], CSV_ONLY);
     for (int i = 0; i < c->n; i++)
         for (int64_t k = 0; k < c->run[i].rec.nentry; k++)
-            if (compare_entry_sampled(&c->run[i], &c->run[i].rec.entry[k]))
+            if (c->run[i].step >= 0 && c->run[i].rec.entry[k].step == c->run[i].step)   /* of every stage */
                 entry_row(t, &c->run[i], &c->run[i].rec.entry[k]);
     return t;
 }
@@ -556,6 +565,7 @@ void report_tables(struct report *r)
     r->table[TABLE_MEMORY] = memory_table(c);
     r->table[TABLE_COMM] = comm_table_of(c);
     r->table[TABLE_PHASES] = phases_table(c);
+    r->table[TABLE_STAGES] = report_stages_table(c);
     r->table[TABLE_USE] = use_table(c);
     r->table[TABLE_STEPS] = steps_table(c);
     r->table[TABLE_ENTRIES] = entries_table(c);

@@ -17,8 +17,7 @@ static void cell(struct prose *p, const char *table, int64_t run, const char *re
     prose_number(p, key, u, v);
 }
 
-/* A figure that stands in no other table. */
-static void fact(struct report *r, struct prose *p, enum measure u, double v, const char *name, int64_t run)
+void report_fact(struct report *r, struct prose *p, enum measure u, double v, const char *name, int64_t run)
 {
     struct table *t = r->table[TABLE_FACTS];
     char row[64], key[96];
@@ -67,7 +66,7 @@ static void against_second(struct report *r, struct prose *p)
     prose_put(p, " with ");
     cell(p, "runs", s->id, "/tokens_per_s", UNIT_TOKENS_S, s->end.tokens_per_s);
     prose_put(p, "; the first is faster by ");
-    fact(r, p, UNIT_SHARE, b->end.tokens_per_s / s->end.tokens_per_s - 1, "lead", b->id);
+    report_fact(r, p, UNIT_SHARE, b->end.tokens_per_s / s->end.tokens_per_s - 1, "lead", b->id);
     if (within_spread(&b->end, &s->end))
         prose_put(p, ", less than single steps vary: the two cannot be told apart by these runs");
     prose_put(p, ".");
@@ -130,7 +129,7 @@ static void verdict(struct report *r)
     peak(p, best);
     if (best->available > 0) {
         prose_put(p, ", ");
-        fact(r, p, UNIT_SHARE, (double)best->rec.row.allocated_bytes / (double)best->available, "fills",
+        report_fact(r, p, UNIT_SHARE, (double)best->rec.row.allocated_bytes / (double)best->available, "fills",
              best->rec.row.id);
         prose_put(p, " of what a rank may use");
     }
@@ -206,7 +205,7 @@ static void cause(struct report *r, struct prose *p, const struct chosen *x)
 
     if (spread > RESTLESS) {
         prose_put(p, " Its steps themselves vary by ");
-        fact(r, p, UNIT_SHARE, spread, "spread", row->id);
+        report_fact(r, p, UNIT_SHARE, spread, "spread", row->id);
         prose_put(p, " either way, so something else probably used the machine meanwhile.");
     }
     if (strcmp(row->predicted.basis, "measured"))
@@ -300,7 +299,7 @@ static void within_intervals(struct report *r, struct prose *p, bool all)
     }
     if (far && fabs(most) > CLOSE) {
         prose_put(p, "Steps differ by up to ");
-        fact(r, p, UNIT_SHARE, fabs(most), "off", far->rec.row.id);
+        report_fact(r, p, UNIT_SHARE, fabs(most), "off", far->rec.row.id);
         prose_put(p, most > 0 ? " (slower than predicted: " : " (faster than predicted: ");
         who(p, far);
         prose_put(p, all ? "), which is within the predictions' intervals: those are that wide. "
@@ -456,6 +455,7 @@ void report_words(struct report *r)
 {
     verdict(r);
     differences(r);
+    report_stages_words(r);
     communication(r);
     uncalibrated(r);
 }

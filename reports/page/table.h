@@ -15,8 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "reports/page/text.h"
-#include "reports/page/unit.h"
+#include "base/chart/text.h"
+#include "base/chart/unit.h"
 
 struct table;
 

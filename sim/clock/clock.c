@@ -2,6 +2,7 @@
 #include "sim/clock/clock.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,14 +85,14 @@ static enum away away_of(const struct schedules *s, const struct op *o)
     return !sched_crosses(s, o, &from, &to) ? NAWAY : from == SPACE_DEVICE ? AWAY_DOWN : AWAY_UP;
 }
 
-static void finish(struct actor *a, struct item *it, double t)
+static void finish(struct clock *k, struct actor *a, struct item *it)
 {
     const struct op *o = &a->s->ops[it->op];
-    double took = t - it->start;
+    double t = k->t, took = t - it->start;
 
     it->state = DONE;
     it->end = t;
-    a->dirty = true;
+    bits_set(k->dirty, a->index);
     a->head[it->stream] = it->next;
     if (it->next < 0)
         a->pending &= ~(1u << it->stream);
@@ -140,9 +141,10 @@ static void issue(struct clock *k, struct actor *a)
 /* ---- meets ---- */
 
 /* Something changes for the role now. */
-static void touch(struct actor *a)
+static void touch(struct clock *k, const struct actor *a)
 {
-    a->dirty = a->touched = true;
+    bits_set(k->dirty, a->index);
+    bits_set(k->touched, a->index);
 }
 
 static void meet_end(struct clock *k, int m)
@@ -151,8 +153,8 @@ static void meet_end(struct clock *k, int m)
 
     for (int i = 0; i < meet->nmembers; i++) {
         struct actor *a = &k->actors[meet->who[i].actor];
-        touch(a);
-        finish(a, &a->items[meet->who[i].item], k->t);
+        touch(k, a);
+        finish(k, a, &a->items[meet->who[i].item]);
     }
     clock_meet_free(k, m);
 }
@@ -167,7 +169,7 @@ static void meet_begin(struct clock *k, int m)
     for (int i = 0; i < meet->nmembers; i++) {
         struct actor *a = &k->actors[meet->who[i].actor];
         struct item *it = &a->items[meet->who[i].item];
-        touch(a);
+        touch(k, a);
         it->state = RUNNING;
         it->start = k->t;
         if (it->stream == STREAM_COMPUTE)
@@ -238,7 +240,7 @@ static bool start(struct clock *k, struct actor *a, int head)
     it->slow = 1;
     it->end = k->t + it->left;
     if (!(it->left > 0))
-        finish(a, it, k->t);                    /* nothing to do: the next may start at once */
+        finish(k, a, it);                    /* nothing to do: the next may start at once */
     return true;
 }
 
@@ -258,9 +260,9 @@ static void end_due(struct clock *k, struct actor *a)
         int head = a->head[a->used[u]];
         struct item *it = head < 0 ? NULL : &a->items[head];
         if (it && it->state == RUNNING && it->meet < 0 && it->end - k->t <= REST * k->t)
-            finish(a, it, k->t);
+            finish(k, a, it);
     }
-    touch(a);
+    touch(k, a);
 }
 
 /* Rates from now on, and the next event. */
@@ -268,16 +270,16 @@ static void look_forward(struct clock *k, struct actor *a)
 {
     struct item *running[NSTREAM];
     int ops[NSTREAM], n = 0;
+    double next = INFINITY;
 
-    a->next = -1;
     for (int u = 0; u < a->nused; u++) {
         int head = a->head[a->used[u]];
         struct item *it = head < 0 ? NULL : &a->items[head];
         if (it && it->state == RUNNING) {
             ops[n] = it->op;
             running[n++] = it;
-        } else if (it && it->state == WAITING && it->issued > k->t && (a->next < 0 || it->issued < a->next)) {
-            a->next = it->issued;
+        } else if (it && it->state == WAITING && it->issued > k->t && it->issued < next) {
+            next = it->issued;
         }
     }
     for (int r = 0; r < n; r++) {
@@ -288,58 +290,60 @@ static void look_forward(struct clock *k, struct actor *a)
             continue;
         }
         change_rate(k->t, &it->left, &it->since, &it->slow, &it->end, slow);
-        if (a->next < 0 || it->end < a->next)
-            a->next = it->end;
+        if (it->end < next)
+            next = it->end;
     }
+    k->next[a->index] = next;
 }
 
 /* ---- all roles ---- */
 
+/* The first from `from` on; k->n: none. */
+static int first_of(const struct clock *k, struct bits b, int from)
+{
+    uint64_t mask = ~UINT64_C(0) << from % 64;
+
+    for (int w = from / 64; w < k->words; w++, mask = ~UINT64_C(0))
+        if (b.word[w] & mask)
+            return 64 * w + __builtin_ctzll(b.word[w] & mask);
+    return k->n;
+}
+
 /* Everything that can happen at this moment. */
 static void settle(struct clock *k)
 {
-    bool again;
-
-    do {
-        again = false;
-        for (int i = 0; i < k->n; i++) {
-            struct actor *a = &k->actors[i];
-            while (a->dirty && !k->failed) {
-                a->dirty = false;
-                issue(k, a);
-                start_heads(k, a);
-                again = true;
+    for (int first; (first = first_of(k, k->dirty, 0)) < k->n && !k->failed; )
+        for (int i = first; i < k->n; i = first_of(k, k->dirty, i + 1))
+            while (bits_has(k->dirty, i) && !k->failed) {
+                bits_clear(k->dirty, i);
+                issue(k, &k->actors[i]);
+                start_heads(k, &k->actors[i]);
             }
-        }
-    } while (again && k->n > 1 && !k->failed);
-    for (int i = 0; i < k->n; i++)
-        if (k->actors[i].touched && k->actors[i].passed >= 0)
+    for (int i = first_of(k, k->touched, 0); i < k->n; i = first_of(k, k->touched, i + 1))
+        if (k->actors[i].passed >= 0)
             clock_skip_boundary(k, &k->actors[i]);
-    for (int i = 0; i < k->n; i++)
-        if (k->actors[i].touched) {
-            look_forward(k, &k->actors[i]);
-            k->actors[i].touched = false;
-            if (k->actors[i].n > k->actors[i].most && !k->actors[i].whole)
-                clock_pull_forget(k, &k->actors[i]);
-        }
+    for (int i = first_of(k, k->touched, 0); i < k->n; i = first_of(k, k->touched, i + 1)) {
+        look_forward(k, &k->actors[i]);
+        bits_clear(k->touched, i);
+        if (k->actors[i].n > k->actors[i].most && !k->actors[i].whole)
+            clock_pull_forget(k, &k->actors[i]);
+    }
 }
 
 /* Advances to the next end or issue; false where there is none. */
 static bool pass_time(struct clock *k)
 {
-    double t = -1;
+    double t = INFINITY;
 
     for (int i = 0; i < k->n; i++)
-        if (k->actors[i].next >= 0 && (t < 0 || k->actors[i].next < t))
-            t = k->actors[i].next;
+        t = k->next[i] < t ? k->next[i] : t;
     for (int i = 0; i < k->nactive; i++)
-        if (t < 0 || k->meets[k->active[i]].end < t)
-            t = k->meets[k->active[i]].end;
-    if (t < 0)
+        t = k->meets[k->active[i]].end < t ? k->meets[k->active[i]].end : t;
+    if (t == INFINITY)
         return false;
     k->t = t;
     for (int i = 0; i < k->n; i++)
-        if (k->actors[i].next >= 0 && k->actors[i].next - t <= REST * t)
+        if (k->next[i] - t <= REST * t)
             end_due(k, &k->actors[i]);
     for (int i = k->nactive - 1; i >= 0; i--)
         if (k->meets[k->active[i]].end - t <= REST * t) {
@@ -391,10 +395,12 @@ static void clock_open(struct clock *k, const struct role *roles, int n, enum sc
     k->n = n;
     k->free_meet = -1;
     memset(k->buckets, -1, sizeof k->buckets);
-    k->actors = calloc((size_t)n, sizeof *k->actors);
-    k->ranks = malloc((size_t)n * sizeof *k->ranks);
-    if (!k->actors || !k->ranks)
-        abort();
+    k->words = n / 64 + 1;
+    k->actors = room_new((size_t)n, sizeof *k->actors);
+    k->ranks = room_new((size_t)n, sizeof *k->ranks);
+    k->next = room_new((size_t)n, sizeof *k->next);
+    k->dirty.word = room_new((size_t)k->words, sizeof *k->dirty.word);
+    k->touched.word = room_new((size_t)k->words, sizeof *k->touched.word);
     for (int i = 0; i < n; i++) {
         k->ranks[i] = roles[i].s->rank;
         for (int j = 0; j < i; j++)
@@ -404,7 +410,20 @@ static void clock_open(struct clock *k, const struct role *roles, int n, enum sc
         k->actors[i].out = &lines[i];
         k->actors[i].whole = whole;
         clock_pull_open(&k->actors[i], &roles[i], id);
+        k->next[i] = INFINITY;
+        touch(k, &k->actors[i]);
     }
+}
+
+static void clock_close(struct clock *k)
+{
+    clock_meet_close(k);
+    clock_skip_close(k);
+    free(k->actors);
+    free(k->ranks);
+    free(k->next);
+    free(k->dirty.word);
+    free(k->touched.word);
 }
 
 bool clock_run(const struct role *roles, int n, enum sched_id id, struct timeline *lines, struct run *kept,
@@ -430,10 +449,7 @@ bool clock_run(const struct role *roles, int n, enum sched_id id, struct timelin
             out->makespan_s = lines[i].step_s;
         clock_pull_close(&k.actors[i]);
     }
-    clock_meet_close(&k);
-    clock_skip_close(&k);
-    free(k.actors);
-    free(k.ranks);
+    clock_close(&k);
     return all && !k.failed;
 }
 

@@ -58,9 +58,8 @@ struct actor {
     int head[NSTREAM];              /* first item of each stream that is not done, -1 */
     unsigned pending;               /* streams that have a head */
     uint8_t used[NSTREAM]; int nused;
-    double next;                    /* its next event; < 0: none */
     double compute_end;
-    bool touched, dirty;            /* at this event; something ended since it was settled */
+    int instance[PLAN_GROUPS];      /* the channel of a group's collectives, -1: no other role has a part; -2: not asked yet */
 };
 
 /* One communication of several roles: a message or a collective. */
@@ -85,8 +84,14 @@ struct channel {
 
 struct state;                       /* clock_skip.c */
 
+/* Of all actors, a bit each. */
+struct bits { uint64_t *word; };
+
 struct clock {
     struct actor *actors; int n;
+    double *next;                   /* the next event of each; INFINITY: none */
+    struct bits dirty, touched;     /* something ended since it was settled; something changes for it at this event */
+    int words;                      /* of either */
     double t;
     struct meet *meets; int nmeets, free_meet; int64_t room_meets;
     int *active, nactive; int64_t room_active;          /* meets that run */
@@ -98,6 +103,10 @@ struct clock {
     bool failed;
     char *why; size_t why_size;
 };
+
+static inline void bits_set(struct bits b, int i)   { b.word[i / 64] |= UINT64_C(1) << i % 64; }
+static inline void bits_clear(struct bits b, int i) { b.word[i / 64] &= ~(UINT64_C(1) << i % 64); }
+static inline bool bits_has(struct bits b, int i)   { return b.word[i / 64] >> i % 64 & 1; }
 
 /* ---- clock_pull.c ---- */
 void clock_pull_open(struct actor *a, const struct role *r, enum sched_id id);

@@ -180,8 +180,12 @@ void clock_meet_join(struct clock *k, struct actor *a, int item)
 {
     struct item *it = &a->items[item];
     const struct op *o = &a->s->ops[it->op];
-    int channel = coll_is_message((enum coll_op)o->u.coll.op) ? message_channel(k, a, o) : coll_channel(k, a, o);
-    int place = 0, m;
+    bool message = coll_is_message((enum coll_op)o->u.coll.op);
+    int *instance = &a->instance[o->u.coll.group], place = 0, m;
+
+    if (!message && *instance == -2)
+        *instance = coll_channel(k, a, o);
+    int channel = message ? message_channel(k, a, o) : *instance;
 
     if (channel < 0)
         return;

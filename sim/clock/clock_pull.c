@@ -282,13 +282,13 @@ void clock_pull_open(struct actor *a, const struct role *r, enum sched_id id)
     a->end = r->s->end[id];
     a->want = ~0u;
     a->passed = a->blocked = a->issue_cause = -1;
-    a->next = -1;
     a->most = ITEMS;
-    a->dirty = a->touched = true;
     for (int st = 0; st < NSTREAM; st++)
         a->last_on[st] = a->head[st] = -1;
-    for (int g = 0; g < PLAN_GROUPS; g++)
+    for (int g = 0; g < PLAN_GROUPS; g++) {
         a->last_in[g] = -1;
+        a->instance[g] = -2;
+    }
     a->room = a->end - a->pc + 1;
     a->deps_room = 4 * a->room;
     a->items = malloc((size_t)a->room * sizeof *a->items);

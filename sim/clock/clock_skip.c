@@ -204,8 +204,7 @@ static void jump_actor(struct clock *k, struct actor *a, const struct actor_stat
     }
     a->issue_at += issued;
     a->compute_end += n * (now->compute_end - then->compute_end);
-    if (a->next >= 0)
-        a->next += n * by;
+    k->next[a->index] += n * by;
 }
 
 static void jump(struct clock *k, const struct snap *now, const struct snap *then, int64_t times)

@@ -4,12 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/parallel.h"
 #include "base/room.h"
 #include "model/memory/evaluate.h"
 #include "sim/clock/jitter.h"
 #include "sim/clock/overlap.h"
 #include "sim/clock/step.h"
 #include "sim/price/coll_cost.h"
+#include "sim/price/coll_entry.h"
 #include "sim/price/flops.h"
 #include "sim/price/gpu_rates.h"
 #include "sim/price/measured_cost.h"
@@ -19,61 +21,17 @@
 
 struct shape { int64_t ranks, per_node; double latest; };      /* latest: jitter_largest(ranks) */
 
-/* Whether two ranks are on one node; if they stand for all pairs that exchange the same (neighbours along the slowest axis of the mesh),
- * whether all pairs are: what a synchronous step waits for is the slowest. */
-static bool on_one_node(const struct plan *p, const struct mesh_group *g, int64_t a, int64_t b)
-{
-    int64_t per_node = p->cluster.gpus_per_node, low = a < b ? a : b, apart = a < b ? b - a : a - b;
-    int64_t alike = g->ndigits == 1 ? g->digit[0].stride : 1;           /* ranks side by side that do the same */
-
-    if (g->ndigits != 1 || g->nplaces || alike * g->digit[0].size != p->cluster.world_size)
-        return a / per_node == b / per_node;
-    int64_t first = low / alike * alike % per_node, last = first + alike - 1;
-    return (last >= per_node ? per_node - 1 : last) + apart < per_node;
-}
-
 /* The ranks that an entry is among: its group's, or the two of a send or receive. */
 static struct shape shape_of(const struct plan *p, const struct schedules *s, const struct op *o,
                              const struct shape shapes[PLAN_GROUPS])
 {
-    const struct mesh_group *g = &sched_group(s, o)->of;
     struct shape of = shapes[o->u.coll.group];
 
     if (coll_is_message((enum coll_op)o->u.coll.op)) {
-        of.per_node = on_one_node(p, g, s->rank, mesh_member(g, s->rank, o->u.coll.peer)) ? 2 : 1;
-        of.ranks = 2;
+        coll_entry_shape(p, s, o, &of.ranks, &of.per_node);
         of.latest = of.latest > 0 ? jitter_largest(2) : 0;
     }
     return of;
-}
-
-/* The full buffer.  Of unequal parts, that of equal ones which take as long. */
-static int64_t coll_bytes(const struct plan *p, const struct schedules *s, const struct op *o, const struct shape *g)
-{
-    const struct mesh_group *group = &sched_group(s, o)->of;
-    int64_t size = dtype_bytes(o->u.coll.dtype), sent[2] = { 0, 0 }, received[2] = { 0, 0 };
-    int peers = 0;
-
-    if (o->u.coll.op != COLL_ALL_TO_ALL || !o->u.coll.parts)
-        return o->u.coll.elems * size;
-    for (int64_t i = 0; i < g->ranks; i++) {
-        const struct coll_part *part = &s->coll_parts[o->u.coll.parts + i];
-        int64_t peer = mesh_member(group, s->rank, i);
-        peers += part->sent > 0;
-        int away = peer / p->cluster.gpus_per_node != s->rank / p->cluster.gpus_per_node;
-        if (peer != s->rank) {
-            sent[away] += part->sent * size;
-            received[away] += part->received * size;
-        }
-    }
-    /* A ring goes as its slowest hop: where it leaves nodes, one rank of each sends to another. */
-    if (peers == 1 && g->ranks > g->per_node) {
-        sent[1] += sent[0];
-        received[1] += received[0];
-        sent[0] = received[0] = 0;
-    }
-    return coll_equal_bytes(g->ranks, g->per_node, sent[0] > received[0] ? sent[0] : received[0],
-                            sent[1] > received[1] ? sent[1] : received[1]);
 }
 
 /* As it was timed on these machines, if it was; ranks that meet for it and sleepers that wake
@@ -197,7 +155,7 @@ int simulate_price(const struct plan *p, const struct schedules *s, enum sched_i
         issue[i] = 0;
         if (o->kind == OP_COLL) {
             g = shape_of(p, s, o, shapes);
-            bytes = coll_bytes(p, s, o, &g);
+            bytes = coll_entry_bytes(p, s, o, g.ranks, g.per_node);
         }
         if (streams)
             streams[i] = op_streams(cache, s, o);
@@ -320,12 +278,26 @@ static double paced(const struct plan *p, const struct plan_groups *groups, cons
     return s;
 }
 
-/* Work, collectives, what they lose to each other, the wait for the slowest rank, and where it was measured the
- * machine itself between then and now, err apart: squares add. */
-static int interval(const struct step *st, struct timing *out)
+enum { ENDS = 6 };
+
+/* Low and high end of each part that errs apart; how many views. */
+static int interval_views(const struct step *st, struct step_view views[ENDS])
 {
     /* Backward's kernels have shapes of their own; of one calibration all work errs together. */
-    static const unsigned parts[2][4] = { { STEP_COLLECTIVES, STEP_BACKWARD, STEP_REST }, { STEP_COLLECTIVES, STEP_WORK } };
+    static const unsigned parts[2][ENDS / 2 + 1] = { { STEP_COLLECTIVES, STEP_BACKWARD, STEP_REST }, { STEP_COLLECTIVES, STEP_WORK } };
+    bool measured = st->p->cluster.measured && st->basis == BASIS_MEASURED;
+    int n = 0;
+
+    for (int i = 0; parts[measured][i]; i++)
+        for (int high = 0; high < 2; high++)
+            views[n++] = (struct step_view){ parts[measured][i], high, 1, 1 };
+    return n;
+}
+
+/* Work, collectives, what they lose to each other, the wait for the slowest rank, and where it was measured the
+ * machine itself between then and now, err apart: squares add. */
+static void interval(const struct step *st, const double *ends, int n, struct timing *out)
+{
     const struct plan *p = st->p;
     double step = out->line.step_s, late = ERROR_OF_SLOWEST * out->line.slowest_s;
     double loss = ERROR_OF_LOSS * (step - out->line.slowest_s - out->free_s);
@@ -333,17 +305,12 @@ static int interval(const struct step *st, struct timing *out)
     double machine = measured ? p->cluster.measured->drift * paced(p, &st->role[0].s->groups, &out->line) : 0;
     double less = machine * machine + loss * loss + late * late, more = less;
 
-    for (int i = 0; parts[measured][i]; i++) {
-        double low = step_seconds(st, &(struct step_view){ parts[measured][i], false, 1, 1 });
-        double high = step_seconds(st, &(struct step_view){ parts[measured][i], true, 1, 1 });
-        if (low < 0 || high < 0)
-            return -1;
-        less += (step - low) * (step - low);
-        more += (high - step) * (high - step);
+    for (int i = 0; i < n; i += 2) {
+        less += (step - ends[i]) * (step - ends[i]);
+        more += (ends[i + 1] - step) * (ends[i + 1] - step);
     }
     out->low_s = fmax(0, step - sqrt(less));
     out->high_s = step + sqrt(more);
-    return 0;
 }
 
 static void ratios(const struct plan *p, struct timing *out)
@@ -355,25 +322,54 @@ static void ratios(const struct plan *p, struct timing *out)
     out->hfu = flops_hfu(p, FLOPS_PALM, each);
 }
 
+/* All runs of a step: as predicted, by itself and with every entry kept (without skipping the same to 1e-12); with
+ * nothing slowed down; and the ends of the interval. */
+struct runs {
+    const struct step *st;
+    struct timeline *lines;         /* of the first */
+    struct run *kept;
+    double makespan_s, kept_s, free_s;
+    struct step_view views[ENDS];
+    double ends[ENDS];
+};
+enum { RUN_PREDICTED, RUN_KEPT, RUN_FREE, RUN_VIEWS };
+
+static int run_one(void *of, int64_t i)
+{
+    struct runs *r = of;
+    struct timeline *own;
+    int rc;
+
+    if (i == RUN_PREDICTED)
+        return step_run(r->st, NULL, r->lines, NULL, &r->makespan_s);
+    if (i >= RUN_VIEWS) {
+        r->ends[i - RUN_VIEWS] = step_seconds(r->st, &r->views[i - RUN_VIEWS]);
+        return r->ends[i - RUN_VIEWS] < 0 ? -1 : 0;
+    }
+    own = room_new((size_t)r->st->n, sizeof *own);
+    if (i == RUN_KEPT)
+        rc = step_run(r->st, NULL, own, r->kept, &r->kept_s);
+    else
+        rc = step_run(r->st, &(struct step_view){ .slow = 0, .issue = 1 }, own, NULL, &r->free_s);
+    free(own);
+    return rc;
+}
+
 static int time_step(const struct step *st, struct timing *out, struct run *kept)
 {
-    struct timeline *lines = room_new((size_t)st->n, sizeof *lines);
-    double makespan;
-    int rc = step_run(st, &(struct step_view){ .slow = 0, .issue = 1 }, lines, NULL, &out->free_s);
+    struct runs r = { .st = st, .lines = room_new((size_t)st->n, sizeof *r.lines), .kept = kept };
+    int n = interval_views(st, r.views), rc = parallel_each(RUN_VIEWS + n, 0, run_one, &r);
 
-    if (rc == 0)
-        rc = step_run(st, NULL, lines, NULL, &makespan);
     if (rc == 0) {
-        step_parts(st, lines, makespan, &out->line, &out->stages);
-        rc = interval(st, out);
+        out->free_s = r.free_s;
+        step_parts(st, r.lines, r.makespan_s, &out->line, &out->stages);
+        interval(st, r.ends, n, out);
     }
-    if (rc == 0)                    /* again, every entry: without skipping the same to 1e-12 */
-        rc = step_run(st, NULL, lines, kept, &makespan);
     for (int i = 0; rc == 0 && i < st->n; i++)
-        kept[i].total.step_s = makespan;            /* each stage's step is the whole */
+        kept[i].total.step_s = r.kept_s;            /* each stage's step is the whole */
     out->basis = st->basis;
     out->outside = st->outside;
-    free(lines);
+    free(r.lines);
     if (rc == 0)
         ratios(st->p, out);
     return rc;
@@ -412,6 +408,32 @@ int simulate_stages(const struct plan *p, const struct evaluation *e, struct tim
     }
     for (int i = 0; rc < 0 && i < n; i++)
         run_free(&kept[i]);
+    cost_cache_free(cache);
+    return rc;
+}
+
+int simulate_waits(const struct plan *p, const struct evaluation *e, bool *waits)
+{
+    const struct schedules *of[EVALUATION_STAGES];
+    struct cost_cache *cache = cost_cache_new(p);
+    struct coll_memo memo = { 0 };
+    struct step st;
+    int n = evaluation_roles(e, of), rc = step_open(p, of, n, cache, &memo, &st);
+    struct timeline *lines = room_new((size_t)n, sizeof *lines);
+    struct run *kept = room_new((size_t)n, sizeof *kept);
+    double makespan;
+
+    *waits = false;
+    if (rc == 0) {
+        rc = step_run(&st, NULL, lines, kept, &makespan);
+        step_close(&st);
+    }
+    for (int i = 0; rc == 0 && i < n; i++) {
+        *waits |= e->m.fits && held_by(e->nstages ? &e->stage[i].m : &e->m, of[i], &kept[i]) > e->m.available;
+        run_free(&kept[i]);
+    }
+    free(kept);
+    free(lines);
     cost_cache_free(cache);
     return rc;
 }

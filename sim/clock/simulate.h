@@ -87,6 +87,9 @@ void simulate_timing_into(json_t *doc, const struct plan *p, const struct evalua
  * the events of blocks that other streams still use, and tries again (CUDACachingAllocator.cpp,
  * release_cached_blocks, synchronize_and_free_events).  The step time leaves that wait out. */
 bool simulate_waits_for_memory(const struct evaluation *e, const struct timing *t);
+/* The same by one run of the step, where nothing else of it is asked.  0, or -1 with the reason reported and
+ * *waits false. */
+int  simulate_waits(const struct plan *p, const struct evaluation *e, bool *waits);
 
 /* The `time` object of eval and search (new reference). */
 json_t *simulate_timing_json(const struct plan *p, const struct schedules *s, const struct timing *t);

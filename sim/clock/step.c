@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/parallel.h"
 #include "base/room.h"
 
 int step_open(const struct plan *p, const struct schedules *const *of, int n, struct cost_cache *cache,
@@ -172,6 +173,21 @@ double step_seconds(const struct step *st, const struct step_view *as)
         step_parts(st, lines, makespan, &line, &parts);
     free(lines);
     return rc < 0 ? -1 : line.step_s;
+}
+
+struct viewing { const struct step *st; const struct step_view *views; double *out; };
+
+static int view(void *of, int64_t i)
+{
+    const struct viewing *v = of;
+
+    v->out[i] = step_seconds(v->st, &v->views[i]);
+    return v->out[i] < 0 ? -1 : 0;
+}
+
+int step_views(const struct step *st, const struct step_view *views, int n, double *out)
+{
+    return parallel_each(n, 0, view, &(struct viewing){ st, views, out });
 }
 
 int step_time(const struct plan *p, const struct evaluation *e, struct cost_cache *cache, struct coll_memo *memo,

@@ -71,6 +71,9 @@ int step_time(const struct plan *p, const struct evaluation *e, struct cost_cach
 /* Its seconds, the wait for the slowest rank included; < 0: a deadlock, reported. */
 double step_seconds(const struct step *st, const struct step_view *as);
 
+/* The same of n views, on all cores: all of `out`, or -1 with a deadlock reported. */
+int step_views(const struct step *st, const struct step_view *views, int n, double *out);
+
 /* The busiest stage's line, to the end of the step and with the wait for the slowest rank, and what each stage does. */
 void step_parts(const struct step *st, const struct timeline *lines, double makespan_s, struct timeline *line,
                 struct stage_parts *out);

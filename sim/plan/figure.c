@@ -105,6 +105,61 @@ static int draw_in(const char *folder, const struct figure *f, const char *path,
     return rc;
 }
 
+/* Where gnuplot is not there: by ourselves. */
+static int write_svg(const struct chart *c, const char *path)
+{
+    enum { WIDE = 1000 };
+    struct text t = { 0 };
+    struct output o;
+    int rc = output_open(&o, path);
+
+    if (rc == 0) {
+        chart_svg(c, WIDE, "alone", true, &t);
+        fwrite(t.s, 1, t.n, o.f);
+        rc = output_close(&o);
+    }
+    text_free(&t);
+    return rc;
+}
+
+static int chart_in(const char *folder, const struct chart *c, const char *path, const char *else_words)
+{
+    static const char *const suffixes[] = { "svg", "png" };
+    struct text script = { 0 };
+    char drawn[256];
+    int rc;
+
+    chart_gnuplot(c, &script);
+    rc = gnuplot_run(folder, script.s);
+    text_free(&script);
+    if (rc == 1)
+        rc = !strcmp(suffix_of(path), "svg") ? write_svg(c, path)
+             : fail("-o %s: gnuplot draws .png and is not installed; take .svg, or %s", path, else_words);
+    else if (rc == 0) {
+        snprintf(drawn, sizeof drawn, "%s/%s.%s", folder, c->id, suffix_of(path));
+        rc = copy_to(drawn, path);
+    }
+    for (int i = 0; i < 2; i++) {
+        snprintf(drawn, sizeof drawn, "%s/%s.%s", folder, c->id, suffixes[i]);
+        unlink(drawn);
+    }
+    return rc;
+}
+
+int figure_chart(const struct chart *c, const char *path, const char *else_words)
+{
+    char folder[] = "/tmp/dpx-figure-XXXXXX";
+    int rc;
+
+    if (figure_name(path) < 0)
+        return -1;
+    if (!mkdtemp(folder))
+        return fail("%s: %s", folder, strerror(errno));
+    rc = chart_in(folder, c, path, else_words);
+    rmdir(folder);
+    return rc;
+}
+
 int figure_draw(const struct figure *f, const char *path, const char *else_words)
 {
     char folder[] = "/tmp/dpx-figure-XXXXXX";

@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include "base/chart/chart.h"
+
 struct figure {
     int  (*data)(void *of, FILE *to);           /* what the script reads as 'data'; -1 reported */
     void (*script)(void *of, FILE *to);         /* statements, without terminal and output */
@@ -17,6 +19,9 @@ int figure_name(const char *path);
 /* Draws into `path`, which is replaced only by a whole file.  0, or -1 with the reason reported; `else_words`: what writes the
  * numbers where there is no gnuplot. */
 int figure_draw(const struct figure *f, const char *path, const char *else_words);
+
+/* The same of a chart; an .svg needs no gnuplot. */
+int figure_chart(const struct chart *c, const char *path, const char *else_words);
 
 /* In single quotes for gnuplot, doubled inside. */
 void figure_quoted(const char *s, FILE *to);

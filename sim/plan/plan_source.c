@@ -273,7 +273,9 @@ int plan_source_cluster(const struct cluster *base, const char *pair, struct clu
 /* A usual value of a key that says something only beside another: it goes with that one. */
 static bool follows_another(const struct plan *p, const struct knob *k)
 {
-    return k->idle && k->usual && k->type == KNOB_INT && (int64_t)knob_get(p, k) == (int64_t)knob_default(p, k);
+    bool number = k->type == KNOB_INT || k->type == KNOB_BOOL;
+
+    return k->idle && k->usual && number && (int64_t)knob_get(p, k) == (int64_t)knob_default(p, k);
 }
 
 json_t *plan_source_brief(const struct plan *p)

@@ -84,12 +84,11 @@ static int64_t best_other(const struct ranked *of, int64_t n)
 bool search_waits(const struct found *f)
 {
     struct evaluation e;
-    struct timing t;
     bool yes = false;
 
     if (evaluate_allocated(&f->plan, &e) == 0) {
         search_verdict(f, &e);          /* replays the allocator only where the search did not */
-        yes = simulate_plan(&f->plan, &e, &t, NULL) == 0 && simulate_waits_for_memory(&e, &t);
+        simulate_waits(&f->plan, &e, &yes);
         evaluation_free(&e);
     }
     return yes;

@@ -299,7 +299,8 @@ static int sweeps_near(const struct measured_device *d, const struct coll_query 
     return n;
 }
 
-/* A barrier is an all-reduce of nothing; scatter and gather go through the root either way. */
+/* A barrier is an all-reduce of nothing; a receive is the send that it meets; scatter and gather go through the root
+ * either way. */
 static struct coll_query as_measured(const struct coll_query *q)
 {
     struct coll_query a = *q;
@@ -308,6 +309,8 @@ static struct coll_query as_measured(const struct coll_query *q)
         a.op = COLL_ALL_REDUCE;
         a.bytes = 1;
     }
+    if (a.op == COLL_RECV)
+        a.op = COLL_SEND;
     return a;
 }
 

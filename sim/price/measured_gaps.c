@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/size.h"
-#include "sim/price/coll_cost.h"
+#include "sim/price/coll_entry.h"
 #include "sim/price/kernel_cost.h"
 #include "sim/price/measured_cost.h"
 
@@ -27,7 +27,7 @@ static void add(struct list *l, const char *what, bool outside)
 static void look_at_kernel(struct list *l, const struct plan *p, enum pass pass, const struct kernel *k)
 {
     struct gemm_device on = gemm_device(&p->cluster.gpu, p->precision);
-    struct kernel_query q = { .k = k, .seq = p->seq, .dim = p->model.head_dim, .dropout = p->dropout > 0,
+    struct kernel_query q = { .k = k, .seq = plan_rank_seq(p), .dim = p->model.head_dim, .dropout = p->dropout > 0,
                               .set = p->kernels, .pass = pass };
     char what[96];
     struct estimate e;
@@ -57,18 +57,22 @@ static void look_at_kernels(struct list *l, const struct plan *p, const struct s
 
 static void look_at_coll(struct list *l, const struct plan *p, const struct schedules *s, const struct op *o)
 {
-    struct coll_query q = { .op = (enum coll_op)o->u.coll.op, .dtype = (enum dtype)o->u.coll.dtype, .star = s->star,
-                            .bytes = o->u.coll.elems * dtype_bytes(o->u.coll.dtype) };
+    struct coll_query q = { .op = (enum coll_op)o->u.coll.op, .dtype = (enum dtype)o->u.coll.dtype, .star = s->star };
     char what[96];
     struct estimate e;
 
-    coll_group_shape(p, &s->groups, o->u.coll.group, &q.ranks, &q.per_node);
+    coll_entry_shape(p, s, o, &q.ranks, &q.per_node);
     if (q.ranks < 2)
         return;
+    q.bytes = coll_entry_bytes(p, s, o, q.ranks, q.per_node);
     bool known = measured_coll(&p->cluster, &q, &e);
     if (known && !e.outside)
         return;
-    snprintf(what, sizeof what, "%s of %s among %" PRId64 " ranks", coll_name(q.op), size_text(q.bytes).s, q.ranks);
+    if (coll_is_message(q.op))
+        snprintf(what, sizeof what, "%s of %s %s", coll_name(q.op), size_text(q.bytes).s,
+                 q.ranks > q.per_node ? "between nodes" : "within a node");
+    else
+        snprintf(what, sizeof what, "%s of %s among %" PRId64 " ranks", coll_name(q.op), size_text(q.bytes).s, q.ranks);
     add(l, what, known);
 }
 

@@ -16,7 +16,7 @@
  * A kernel of transformers' modelling code without gradients: 12.8 us, since Llama-3.2-1B's forward of 512 tokens takes
  * 8.1 ms eagerly on B200 and 1.9 as a graph, in 633 kernels by our count (stas00/ml-engineering, training/performance; a
  * bare add_ takes 4.7 on H100's host: tusharhqq/napkin-math-gpu, tiny_kernel).  The rest are ratios to that, measured on a
- * CPU by tests/bench/op_issue_cost.py (torch 2.15, 2026-11; the least of three runs on a busy machine): with gradients
+ * CPU by tests/bench/issue_cost.py (torch 2.15, 2026-11; the least of three runs on a busy machine): with gradients
  * 1.46, the same called by autograd's engine 0.70, a collective of FSDP2's hooks 70. */
 #define ISSUE_INFERENCE 12.8e-6
 #define ISSUE_FORWARD   (1.46 * ISSUE_INFERENCE)
@@ -28,6 +28,9 @@
 #define ISSUE_OWN      1e-6
 /* A collective called from C++ (DistributedDataParallel's reducer, an executor). */
 #define ISSUE_COLL     15e-6
+/* A send or receive of PyTorch's pipeline schedules: such a call, and the Python around it (_batch_p2p(), Work.wait()), which
+ * tests/bench/issue_cost.py found to be half of a kernel's. */
+#define ISSUE_MESSAGE  (ISSUE_COLL + 0.5 * ISSUE_INFERENCE)
 /* A wait or an allocation. */
 #define ISSUE_EVENT    2e-6
 /* A tensor in an optimizer's list. */
@@ -75,7 +78,7 @@ struct cost_cache {
 static void describe(struct cost_cache *c, const struct plan *p)
 {
     const struct model *m = &p->model;
-    int64_t seq = plan_rank_seq(p), heads = ceil_div(m->heads, p->parallel.tensor > 1 ? p->parallel.tensor : 1);
+    int64_t seq = plan_attention_seq(p), heads = ceil_div(m->heads, p->parallel.tensor > 1 ? p->parallel.tensor : 1) * plan_rank_seq(p) / seq;
     double pairs = (double)p->micro_batch * (double)seq * (double)seq;
 
     c->p = p;
@@ -136,6 +139,7 @@ bool cost_cache_fits(const struct cost_cache *c, const struct plan *p)
     return same_gpu(&o->cluster.gpu, &p->cluster.gpu)
            && o->kernels == p->kernels && o->precision == p->precision && o->seq == p->seq
            && o->parallel.tensor == p->parallel.tensor && o->parallel.context == p->parallel.context
+           && plan_attention_seq(o) == plan_attention_seq(p)
            && o->micro_batch == p->micro_batch && (o->dropout > 0) == (p->dropout > 0)
            && o->model.heads == p->model.heads && o->model.head_dim == p->model.head_dim
            && o->cluster.measured == p->cluster.measured && o->cluster.is_host == p->cluster.is_host;
@@ -462,7 +466,9 @@ double op_issue_cost(struct cost_cache *c, const struct schedules *s, const stru
     case OP_COLL:
         if (traced_issue(c, TRACED_COLL) > 0)
             return traced_issue(c, TRACED_COLL);
-        return own ? entry : o->flags & OPF_HOOK ? ISSUE_HOOK : ISSUE_COLL;
+        if (own)
+            return entry;
+        return coll_is_message((enum coll_op)o->u.coll.op) ? ISSUE_MESSAGE : o->flags & OPF_HOOK ? ISSUE_HOOK : ISSUE_COLL;
     case OP_COPY:
         if (traced_issue(c, TRACED_FORWARD) > 0)
             return traced_issue(c, TRACED_FORWARD);

@@ -2,20 +2,20 @@
 #include "sim/search/grid.h"
 
 #include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/fail.h"
+#include "base/parallel.h"
 #include "base/room.h"
 #include "model/plan/knob.h"
 #include "sim/clock/step.h"
 #include "sim/search/bounds.h"
 #include "sim/search/found.h"
 #include "sim/search/programs.h"
+
+enum { WAVE = 8 };                     /* plans that are looked at at once */
 
 struct grid {
     const struct search_options *o;
@@ -24,11 +24,9 @@ struct grid {
     int64_t n, room, ncut, cut_room, considered;
     struct programs programs;
     struct cost_cache *cache;       /* of the time bounds */
-    int64_t end;                    /* of the wave */
-    atomic_llong next;              /* of the wave, the candidate that the next free thread takes */
+    int64_t from, end;              /* of the wave */
+    struct desk { struct cost_cache *cache; struct coll_memo memo; } desk[WAVE];
     double  best_s;                 /* the fastest that fits, when the wave began */
-    atomic_int failed;
-    char    why[256];               /* of the thread that failed first */
     char    refusal[256];           /* of the first candidate that plan_check() refused */
 };
 
@@ -134,17 +132,6 @@ static int take_cell(struct grid *g, enum dialect d)
 
 /* ---- one candidate ---- */
 
-/* A plan that waits for memory comes behind all others: it must not cut them by its time. */
-static int ask_waits(struct found *f, const struct evaluation *e)
-{
-    struct timing t;
-
-    if (simulate_plan(&f->plan, e, &t, NULL) < 0)
-        return -1;
-    f->waits = simulate_waits_for_memory(e, &t);
-    return 0;
-}
-
 static bool over_limit(struct found *f, int64_t needed, int64_t available)
 {
     int64_t limit = reserved_is_known(&f->plan) ? found_limit(&f->plan) : available;
@@ -170,6 +157,18 @@ static int first_is_over(const struct grid *g, struct found *f)
     return rc;
 }
 
+/* PyTorch's allocator, which decides. */
+static void ask_allocator(struct found *f, struct evaluation *e)
+{
+    evaluation_reserve(&f->plan, e, NULL);
+    f->looked_at = true;
+    f->fits = e->m.fits;
+    f->tight = e->verdict == VERDICT_TIGHT;
+    if (!f->fits)
+        over_limit(f, e->reserved.limit + e->reserved.refused + e->m.overhead.by[OVERHEAD_OUTSIDE],
+                   e->reserved.limit + e->m.overhead.by[OVERHEAD_OUTSIDE]);
+}
+
 /* `whole`: every stage is lowered, also where the first does not fit. */
 static int assess(const struct grid *g, struct found *f, bool whole, struct cost_cache *cache, struct coll_memo *memo)
 {
@@ -184,59 +183,29 @@ static int assess(const struct grid *g, struct found *f, bool whole, struct cost
         return -1;
     f->at_least = false;
     f->fits = !over_limit(f, e.m.needed, e.m.available);
+    f->looked_at = f->fits && 2 * f->needed <= f->available;            /* so much room is enough: search.h */
     if (f->fits)
         cost_cache_use(cache, &f->plan);
     if (f->fits && (rc = step_time(&f->plan, &e, cache, memo, &t, &parts)) == 0)
         found_keep_times(f, &t, e.schedules.groups.n);
-    if (f->fits && rc == 0 && f->step_s <= SEARCH_NEAR * g->best_s) {    /* else the allocator's word decides nothing */
-        evaluation_reserve(&f->plan, &e, NULL);
-        f->looked_at = true;
-        f->fits = e.m.fits;
-        f->tight = e.verdict == VERDICT_TIGHT;
-        if (!f->fits)
-            over_limit(f, e.reserved.limit + e.reserved.refused + e.m.overhead.by[OVERHEAD_OUTSIDE],
-                       e.reserved.limit + e.m.overhead.by[OVERHEAD_OUTSIDE]);
-        if (f->fits && f->step_s < g->best_s)
-            rc = ask_waits(f, &e);
-    }
+    if (f->fits && rc == 0 && !f->looked_at && f->step_s <= SEARCH_NEAR * g->best_s)    /* else the allocator's word decides nothing */
+        ask_allocator(f, &e);
+    if (f->fits && rc == 0 && f->step_s < g->best_s)    /* it must not cut others by its time: it comes behind all of them */
+        rc = simulate_waits(&f->plan, &e, &f->waits);
     evaluation_free(&e);
     return rc;
 }
 
-static void *worker(void *arg)
+/* One plan of the wave; prices are kept by slot, each of which one plan at a time has. */
+static int one_of_wave(void *of, int64_t i)
 {
-    struct grid *g = arg;
-    struct cost_cache *cache = NULL;
-    struct coll_memo memo = { 0 };
-    char why[256];
+    struct grid *g = of;
+    struct desk *d = &g->desk[i];
+    struct found *f = &g->found[g->from + i];
 
-    struct fail_sink before = fail_divert(why, sizeof why);
-    for (int64_t i; (i = atomic_fetch_add(&g->next, 1)) < g->end && !g->failed;) {
-        if (!cache)
-            cache = cost_cache_new(&g->found[i].plan);
-        if (assess(g, &g->found[i], false, cache, &memo) < 0 && atomic_fetch_add(&g->failed, 1) == 0)
-            memcpy(g->why, why, sizeof why);
-    }
-    cost_cache_free(cache);
-    fail_restore(before);
-    return NULL;
-}
-
-enum { WAVE = 8, MOST_THREADS = WAVE };
-
-/* Plans from `from` to below g->end, each by whichever thread is free. */
-static void run_wave(struct grid *g, int64_t from)
-{
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int n = g->o->threads > 0 ? g->o->threads : cores > 0 ? (int)cores : 1, started = 0;
-    pthread_t threads[MOST_THREADS];
-
-    g->next = from;
-    while (started < n - 1 && started < MOST_THREADS && pthread_create(&threads[started], NULL, worker, g) == 0)
-        started++;
-    worker(g);                          /* this thread works too: fewer threads change nothing */
-    for (int i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
+    if (!d->cache)
+        d->cache = cost_cache_new(&f->plan);
+    return assess(g, f, false, d->cache, &d->memo);
 }
 
 /* ---- all of them ---- */
@@ -262,24 +231,28 @@ static int by_lack(const void *a, const void *b)
 /* How many were evaluated; -1 reported. */
 static int64_t run_all(struct grid *g)
 {
-    int64_t from = 0;
+    char why[256];
 
     qsort(g->found, (size_t)g->n, sizeof *g->found, by_bound);
     g->best_s = INFINITY;
-    while (from < g->n && (g->o->exhaustive || g->found[from].bound_s <= SEARCH_NEAR * g->best_s)) {
-        for (g->end = from; g->end < g->n && g->end < from + WAVE; g->end++)
+    while (g->from < g->n && (g->o->exhaustive || g->found[g->from].bound_s <= SEARCH_NEAR * g->best_s)) {
+        for (g->end = g->from; g->end < g->n && g->end < g->from + WAVE; g->end++)
             if (!g->o->exhaustive && g->found[g->end].bound_s > SEARCH_NEAR * g->best_s)
                 break;
-        if (g->o->go_on && !g->o->go_on(g->o->go_on_of, from, g->n))
+        if (g->o->go_on && !g->o->go_on(g->o->go_on_of, g->from, g->n))
             return fail("search: stopped before all plans were looked at");
-        run_wave(g, from);
-        if (g->failed)
-            return fail("a candidate that passed the checks could not be planned: %s", g->why);
-        for (; from < g->end; from++)
-            if (g->found[from].looked_at && g->found[from].fits && !g->found[from].waits && g->found[from].step_s < g->best_s)
-                g->best_s = g->found[from].step_s;
+        struct fail_sink before = fail_divert(why, sizeof why);
+        int rc = parallel_each(g->end - g->from, g->o->threads, one_of_wave, g);
+        fail_restore(before);
+        if (rc < 0)
+            return fail("a candidate that passed the checks could not be planned: %s", why);
+        for (; g->from < g->end; g->from++) {
+            const struct found *f = &g->found[g->from];
+            if (f->looked_at && f->fits && !f->waits && f->step_s < g->best_s)
+                g->best_s = f->step_s;
+        }
     }
-    return from;
+    return g->from;
 }
 
 /* Nothing fits: of those of which only a bound is known, all that may lack less than the nearest does. */
@@ -350,6 +323,8 @@ int grid_search(const struct search_options *o, struct search_result *out)
         rc = answer(&g, out);
     out->seconds = now() - start;
     cost_cache_free(g.cache);
+    for (int i = 0; i < WAVE; i++)
+        cost_cache_free(g.desk[i].cache);
     programs_free(&g.programs);
     free(g.found);
     free(g.cut);

@@ -20,15 +20,11 @@ int ties_views(const struct plan *p, const struct evaluation *e, struct cost_cac
 {
     const struct schedules *of[EVALUATION_STAGES];
     struct step st;
-    int rc = 0;
 
     cost_cache_use(cache, p);
     if (step_open(p, of, evaluation_roles(e, of), cache, memo, &st) < 0)
         return -1;
-    for (int v = 0; v < TIES_VIEWS && rc == 0; v++) {
-        step_s[v] = step_seconds(&st, &views[v]);
-        rc = step_s[v] < 0 ? -1 : 0;
-    }
+    int rc = step_views(&st, views, TIES_VIEWS, step_s);
     step_close(&st);
     return rc;
 }

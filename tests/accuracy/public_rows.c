@@ -117,7 +117,8 @@ static void read_torchtitan(const struct table *t, struct public_row *r)
 {
     bool selective = !strncmp(get(t, "act_ckpt"), "selective", 9);
 
-    TEXT(r->model, strstr(get(t, "model"), "Llama-7B") ? "llama-2-7b" : "llama-3.1-8b");
+    TEXT(r->model, strstr(get(t, "model"), "Llama-7B") ? "llama-2-7b"
+                   : strstr(get(t, "model"), "70B") ? "llama-3.1-70b" : "llama-3.1-8b");
     TEXT(r->gpu, strstr(get(t, "gpu"), "A100") ? "a100-80gb" : "h100");
     TEXT(r->table, "torchtitan");
     r->fsdp1 = !strncmp(get(t, "strategy"), "fsdp1", 5);
@@ -144,8 +145,8 @@ static void read_torchtitan(const struct table *t, struct public_row *r)
         TEXT(r->skipped, "fp8");
     else if (number(t, "pp") > 1 || number(t, "cp") > 1)
         TEXT(r->skipped, "pipeline or context parallel, all of them in fp8");
-    else if (number(t, "tp") > 1 && r->compiled)
-        TEXT(r->skipped, "tensor parallel under torch.compile");
+    else if (strstr(get(t, "notes"), "async TP"))
+        TEXT(r->skipped, "asynchronous tensor parallelism");
     else if (r->gpus == 0)
         TEXT(r->skipped, "number of GPUs not stated");
     else if (strstr(get(t, "notes"), "FlexAttention"))

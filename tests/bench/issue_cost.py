@@ -90,3 +90,14 @@ forward(sharded).backward()
 more = seconds(lambda: forward(sharded).backward()) - step
 collectives = 3 * LAYERS + 2                    # two all-gathers and a reduction a block; the root is gathered once
 print("FSDP2, a collective                          %7.1f" % (more / collectives / f))
+
+from torch.distributed.pipelining.schedules import _batch_p2p, _wait_batch_p2p
+sent = torch.zeros(8)
+
+
+def messages():
+    for _ in range(100):
+        _wait_batch_p2p(_batch_p2p([dist.P2POp(dist.isend, sent, 1, dist.group.WORLD)]))
+
+
+print("pipeline, a message                          %7.1f" % (seconds(messages) / 100 / f))

@@ -1,5 +1,7 @@
 /* test_runs.c -- runs, predictions and steps in the database; a prediction is never changed afterwards. */
 #include "tests/check.h"
+#include "calib/store/query.h"
+#include "calib/store/runs_stages.h"
 #include "tests/calib/scratch.h"
 
 #include <time.h>
@@ -93,11 +95,11 @@ static void entries_come_back_in_order_of_issue(void **state)
     int64_t id = record_run(db, &start, 1);
     struct run_entry e[2] = {
         { .step = 3, .position = 1, .entry = 7, .iteration = 2, .schedule = "steady", .stream = "compute",
-          .kind = "compute", .what = "block forward", .unit = NULL, .predicted_start_s = 0.5,
-          .predicted_end_s = 0.75, .start_s = 0.5, .end_s = 1 },
+          .kind = "compute", .what = "block forward", .unit = NULL, .pass = "forward", .micro_step = 5, .predicted_start_s = 0.5,
+          .predicted_end_s = 0.75, .start_s = 0.5, .end_s = 1, .met_s = 0.625 },
         { .step = 3, .position = 0, .entry = 7, .iteration = 1, .schedule = "steady", .stream = "comm world",
-          .kind = "all_gather", .unit = "block 3", .predicted_start_s = NAN, .predicted_end_s = NAN,
-          .start_s = 0, .end_s = 0.5 },
+          .kind = "all_gather", .unit = "block 3", .micro_step = -1, .predicted_start_s = NAN, .predicted_end_s = NAN,
+          .start_s = 0, .end_s = 0.5, .met_s = NAN },
     };
     struct run_record r;
 
@@ -109,7 +111,40 @@ static void entries_come_back_in_order_of_issue(void **state)
     assert_true(isnan(r.entry[0].predicted_start_s) && r.entry[0].end_s == 0.5);
     assert_true(r.entry[1].predicted_end_s == 0.75 && r.entry[1].end_s == 1);
     assert_null(r.entry[1].unit);
+    assert_true(isnan(r.entry[0].met_s) && r.entry[1].met_s == 0.625);
+    assert_true(r.entry[0].micro_step == -1 && r.entry[1].micro_step == 5);
+    assert_null(r.entry[0].pass);
+    assert_string_equal(r.entry[1].pass, "forward");
     run_record_free(&r);
+    db_close(db);
+}
+
+/* Two stages of a step of 10: bubbles of 1 and 3 are 20 % of it on average. */
+static void stages_have_both_sides(void **state)
+{
+    (void)state;
+    struct db *db = fresh("stages.db");
+    struct run_start start = some_run();
+    int64_t id = record_run(db, &start, 1);
+    const struct run_stage s[2] = { { 0, 0, { 8, 1, 1 }, { 6, 2, 2 } }, { 1, 4, { 7, 0, 3 }, { 5, 0, 5 } } };
+    struct run_stages got;
+
+    assert_int_equal(runs_stages(db, id, &got), 0);
+    assert_int_equal(got.n, 0);
+    assert_true(isnan(runs_stages_bubble(got.stage, got.n, true)));
+    assert_int_equal(runs_stages_predicted(db, id, s, 2), 0);
+    assert_int_equal(runs_stages(db, id, &got), 0);
+    assert_true(isnan(got.stage[1].measured.work) && isnan(runs_stages_bubble(got.stage, got.n, false)));
+    run_stages_free(&got);
+    assert_int_equal(runs_stages_measured(db, id, s, 2), 0);
+    assert_int_equal(db_exec(db, "UPDATE stage SET predicted_bubble_s = 0"), -1);
+    assert_int_equal(runs_stages(db, id, &got), 0);
+    assert_int_equal(got.n, 2);
+    assert_true(got.stage[1].rank == 4 && got.stage[1].predicted.bubble == 3 && got.stage[1].measured.bubble == 5);
+    assert_true(got.stage[0].predicted.messages == 1 && got.stage[0].measured.messages == 2);
+    assert_close(runs_stages_bubble(got.stage, got.n, true), 0.2, 1e-12);
+    assert_close(runs_stages_bubble(got.stage, got.n, false), 0.35, 1e-12);
+    run_stages_free(&got);
     db_close(db);
 }
 
@@ -385,6 +420,7 @@ int main(void)
         cmocka_unit_test(what_a_run_was_comes_back),
         cmocka_unit_test(measured_stands_beside_predicted),
         cmocka_unit_test(entries_come_back_in_order_of_issue),
+        cmocka_unit_test(stages_have_both_sides),
         cmocka_unit_test(a_loss_that_is_no_number_is_kept_as_such),
         cmocka_unit_test(a_plan_and_a_machine_are_kept_once),
         cmocka_unit_test(a_run_whose_process_died_is_open_and_has_a_median),

@@ -171,6 +171,7 @@ template <typename T> struct number {
     static double in(T x) { return (double)x; }
     static T add(T a, T b) { return (T)(a + b); }
     static T max(T a, T b) { return a > b ? a : b; }
+    static T min(T a, T b) { return a < b ? a : b; }
     static T times(T a, double by) { return (T)(a * (T)by); }
     static T over(T a, int n) { return (T)(a / (T)n); }
 };
@@ -179,6 +180,7 @@ template <> struct number<bf16> {
     static double in(bf16 x) { return (double)wide(x); }
     static bf16 add(bf16 a, bf16 b) { return narrow(wide(a) + wide(b)); }
     static bf16 max(bf16 a, bf16 b) { return wide(a) > wide(b) ? a : b; }
+    static bf16 min(bf16 a, bf16 b) { return wide(a) < wide(b) ? a : b; }
     static bf16 times(bf16 a, double by) { return narrow(wide(a) * (float)by); }
     static bf16 over(bf16 a, int n) { return narrow(wide(a) / (float)n); }
 };
@@ -192,7 +194,8 @@ template <typename T> void reduce(const state *s, const reduction &r, T *out, co
         T sum = ((const T *)(const void *)x[0])[i];
         for (int k = 1; k < s->n; k++) {
             T next = ((const T *)(const void *)x[(size_t)k])[i];
-            sum = r.op == ncclMax ? number<T>::max(sum, next) : number<T>::add(sum, next);
+            sum = r.op == ncclMax ? number<T>::max(sum, next) : r.op == ncclMin ? number<T>::min(sum, next)
+                                                                                : number<T>::add(sum, next);
         }
         out[i] = r.op == ncclAvg ? number<T>::over(sum, s->n) : sum;
     }

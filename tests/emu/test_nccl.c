@@ -99,13 +99,14 @@ static double premul_of(int rank) { return 0.5 * (rank + 1); }
 
 static double reduced(const struct coll_call *a, int n, int64_t i)
 {
-    double sum = 0, most = 0;
+    double sum = 0, most = 0, least = value(0, i);
 
     for (int r = 0; r < n; r++) {
         sum += value(r, i) * (a->red == RED_PREMUL_SUM ? premul_of(r) : 1);
         most = value(r, i) > most ? value(r, i) : most;
+        least = value(r, i) < least ? value(r, i) : least;
     }
-    return a->red == RED_MAX ? most : a->red == RED_AVG ? sum / n : sum;
+    return a->red == RED_MAX ? most : a->red == RED_MIN ? least : a->red == RED_AVG ? sum / n : sum;
 }
 
 /* Element i of what this rank receives. */
@@ -193,16 +194,18 @@ static bool takes(const struct coll_call *a)
 {
     if (!comm_reduces(a->op))
         return a->red == RED_NONE;
-    return a->red != RED_NONE && (!is_whole(a->dtype) || a->red == RED_SUM || a->red == RED_MAX);
+    if (is_whole(a->dtype))
+        return a->red == RED_SUM || a->red == RED_MAX || a->red == RED_MIN;
+    return a->red != RED_NONE && a->red != RED_MIN;
 }
 
 /* Every operation, reduction and root that there is for a type. */
 static bool all_ops(struct rank *r, enum dtype t, int64_t elems, bool host)
 {
-    static const enum red_op reds[] = { RED_NONE, RED_SUM, RED_AVG, RED_MAX, RED_PREMUL_SUM };
+    static const enum red_op reds[] = { RED_NONE, RED_SUM, RED_AVG, RED_MAX, RED_PREMUL_SUM, RED_MIN };
 
     for (int op = 0; op <= COLL_BARRIER; op++)
-        for (int k = 0; k < 5; k++)
+        for (int k = 0; k < 6; k++)
             for (int root = 0; root < r->n; root++)
                 for (int in_place = 0; in_place < 2; in_place++) {
                     struct coll_call a = { .op = (enum coll_op)op, .dtype = t, .red = reds[k], .elems = elems * r->n,

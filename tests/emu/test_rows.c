@@ -97,8 +97,8 @@ static void check_embed_back(int64_t n, int64_t h, int64_t vocab, int64_t ids_fr
     struct there w = scratch(rows_embed_workspace(n, h, vocab));
     struct there w2 = scratch(rows_embed_workspace(n, h, vocab));
 
-    OK(rows_embed_back(n, h, vocab, di.x, dd.x, at, dt.x, gt, add, w.x, NULL));
-    OK(rows_embed_back(n, h, vocab, di.x, dd.x, at, dt2.x, gt, add, w2.x, NULL));
+    OK(rows_embed_back(n, h, 0, vocab, di.x, dd.x, at, dt.x, gt, add, w.x, NULL));
+    OK(rows_embed_back(n, h, 0, vocab, di.x, dd.x, at, dt2.x, gt, add, w2.x, NULL));
     struct array first = look(&dt);
     compare_bits("the same again", &dt2, &first);
     OK(ref->embed_back(NULL, n, h, vocab, ids, dx.x, at, table.x, gt, add ? GRAD_ADD : GRAD_SET));

@@ -299,6 +299,78 @@ static inline int fake_load(struct kernels *k, int64_t n, void *dst, enum dtype 
     return fake_queue(fake_of(k)->s, fake_run_load, a, NULL);
 }
 
+/* ---- of a model whose tensors are cut ---- */
+
+FAKE_CALL(embed_rows, int64_t n; int64_t h; int64_t first; int64_t rows; const int32_t *ids; const void *table; enum dtype wt;
+          void *x; enum dtype at;, a->n, a->h, a->first, a->rows, a->ids, a->table, a->wt, a->x, a->at)
+static inline int fake_embed_rows(struct kernels *k, int64_t n, int64_t h, int64_t first, int64_t rows, const int32_t *ids,
+                                  const void *table, enum dtype wt, void *x, enum dtype at)
+{
+    FAKE_QUEUE(embed_rows, n, h, first, rows, AT(ids), AT(table), wt, AT(x), at);
+}
+
+FAKE_CALL(embed_rows_back, int64_t n; int64_t h; int64_t first; int64_t rows; const int32_t *ids; const void *dx;
+          enum dtype at; void *dtable; enum dtype gt; enum grad_into into;,
+          a->n, a->h, a->first, a->rows, a->ids, a->dx, a->at, a->dtable, a->gt, a->into)
+static inline int fake_embed_rows_back(struct kernels *k, int64_t n, int64_t h, int64_t first, int64_t rows,
+                                       const int32_t *ids, const void *dx, enum dtype at, void *dtable, enum dtype gt,
+                                       enum grad_into into)
+{
+    FAKE_QUEUE(embed_rows_back, n, h, first, rows, AT(ids), AT(dx), at, AT(dtable), gt, into);
+}
+
+FAKE_CALL(residual, int64_t n; int64_t h; void *y; enum dtype at; const void *b; enum dtype wt; const void *of;
+          struct dropout d;, a->n, a->h, a->y, a->at, a->b, a->wt, a->of, &a->d)
+static inline int fake_residual(struct kernels *k, int64_t n, int64_t h, void *y, enum dtype at, const void *b,
+                                enum dtype wt, const void *of, const struct dropout *d)
+{
+    FAKE_QUEUE(residual, n, h, AT(y), at, AT(b), wt, AT(of), fake_drop(d));
+}
+
+FAKE_CALL(linear_db, struct linear l; const void *dy; void *db; enum grad_into into;, &a->l, a->dy, a->db, a->into)
+static inline int fake_linear_db(struct kernels *k, const struct linear *l, const void *dy, void *db, enum grad_into into)
+{
+    FAKE_QUEUE(linear_db, *l, AT(dy), AT(db), into);
+}
+
+FAKE_CALL(logits_most, struct cut_logits l; const void *x; float *most;, &a->l, a->x, a->most)
+static inline int fake_logits_most(struct kernels *k, const struct cut_logits *l, const void *x, float *most)
+{
+    FAKE_QUEUE(logits_most, *l, AT(x), AT(most));
+}
+
+FAKE_CALL(logits_label, struct cut_logits l; const void *x; const int32_t *labels; float *at_label;,
+          &a->l, a->x, a->labels, a->at_label)
+static inline int fake_logits_label(struct kernels *k, const struct cut_logits *l, const void *x, const int32_t *labels,
+                                    float *at_label)
+{
+    FAKE_QUEUE(logits_label, *l, AT(x), AT(labels), AT(at_label));
+}
+
+FAKE_CALL(logits_sum, struct cut_logits l; const void *x; const float *most; float *sum;, &a->l, a->x, a->most, a->sum)
+static inline int fake_logits_sum(struct kernels *k, const struct cut_logits *l, const void *x, const float *most, float *sum)
+{
+    FAKE_QUEUE(logits_sum, *l, AT(x), AT(most), AT(sum));
+}
+
+FAKE_CALL(logits_loss, struct cut_logits l; void *x; const int32_t *labels; struct logit_sums of; float *losses;
+          double scale;, &a->l, a->x, a->labels, &a->of, a->losses, a->scale)
+static inline int fake_logits_loss(struct kernels *k, const struct cut_logits *l, void *x, const int32_t *labels,
+                                   const struct logit_sums *of, float *losses, double scale)
+{
+    struct logit_sums real = { AT(of->most), AT(of->label), AT(of->sum) };
+
+    FAKE_QUEUE(logits_loss, *l, AT(x), AT(labels), real, AT(losses), scale);
+}
+
+FAKE_CALL(logits_whole, struct cut_logits l; const void *all; void *x; const int32_t *labels; float *losses;
+          double scale;, &a->l, a->all, a->x, a->labels, a->losses, a->scale)
+static inline int fake_logits_whole(struct kernels *k, const struct cut_logits *l, const void *all, void *x,
+                                    const int32_t *labels, float *losses, double scale)
+{
+    FAKE_QUEUE(logits_whole, *l, AT(all), AT(x), AT(labels), AT(losses), scale);
+}
+
 static inline void fake_close_kernels(struct kernels *k)
 {
     struct fake_kernels *q = fake_of(k);
@@ -320,6 +392,9 @@ static const struct kernel_ops fake_kernel_ops = {
     .linear = fake_linear, .linear_dw = fake_linear_dw, .linear_dx = fake_linear_dx,
     .rotary = fake_rotary, .attention = fake_attention, .attention_back = fake_attention_back,
     .activation = fake_activation, .activation_back = fake_activation_back, .cross_entropy = fake_cross_entropy,
+    .embed_rows = fake_embed_rows, .embed_rows_back = fake_embed_rows_back, .residual = fake_residual,
+    .linear_db = fake_linear_db, .logits_most = fake_logits_most, .logits_label = fake_logits_label,
+    .logits_sum = fake_logits_sum, .logits_loss = fake_logits_loss, .logits_whole = fake_logits_whole,
     .adamw = fake_adamw, .copy = fake_copy, .sum_squares = fake_sum_squares,
     .sum = fake_sum, .not_finite = fake_not_finite, .exact_squares = fake_exact_squares, .finish = fake_finish,
     .zero = fake_zero, .upload = fake_upload, .download = fake_download, .load = fake_load,

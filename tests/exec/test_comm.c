@@ -257,6 +257,20 @@ static void a_maximum_with_nan_is_nan(void **state)
         assert_true(isnan(fmaximum[k]) && isnan(dmaximum[k]) && isnan(half_from_bf16(hmaximum[k])));
 }
 
+static void a_minimum_of_integers_is_the_least(void **state)
+{
+    (void)state;
+    int32_t a[2] = { INT32_MIN, 1 }, b[2] = { 1, -1 }, least[2];
+    int64_t c[2] = { INT64_MIN, 1 }, d[2] = { 1, -1 }, least64[2];
+    uint8_t e[2] = { 250, 1 }, f[2] = { 10, 2 }, least8[2];
+
+    reduce_add(DT_INT32, RED_MIN, least, a, b, 1, 2);
+    reduce_add(DT_INT64, RED_MIN, least64, c, d, 1, 2);
+    reduce_add(DT_UINT8, RED_MIN, least8, e, f, 1, 2);
+    assert_true(least[0] == INT32_MIN && least[1] == -1 && least64[0] == INT64_MIN && least64[1] == -1);
+    assert_true(least8[0] == 10 && least8[1] == 1);
+}
+
 static void integers_wrap(void **state)
 {
     (void)state;
@@ -324,6 +338,7 @@ int main(void)
         cmocka_unit_test(bf16_sums_are_rounded_to_even),
         cmocka_unit_test(bf16_sums_are_fp32_sums_rounded),
         cmocka_unit_test(a_maximum_with_nan_is_nan),
+        cmocka_unit_test(a_minimum_of_integers_is_the_least),
         cmocka_unit_test(integers_wrap),
         cmocka_unit_test(ranks_are_added_in_order_and_rounded_as_asked),
         cmocka_unit_test(the_sum_may_replace_any_operand),

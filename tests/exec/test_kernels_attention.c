@@ -130,6 +130,7 @@ static void rotary_equals_the_reference_and_its_inverse_undoes_it(void **state)
     (void)state;
     for (int i = 0; i < 30; i++) {
         struct attention a = random_attention(60);
+        a.first = coin() ? random_int(1, 500) : 0;
         int64_t rot = random_int(1, a.dim / 2) * 2;
         struct kernels_need need = need_of(&a, 1 + i % 2);
         struct both b = open_both(&need);
@@ -148,6 +149,116 @@ static void rotary_equals_the_reference_and_its_inverse_undoes_it(void **state)
     }
 }
 
+/* ---- parts ---- */
+
+/* A part of somebody's keys, in rows of its own. */
+static struct attention_part random_part(const struct attention *a, bool first, const struct array *kv)
+{
+    struct attention_part p = { .kv = kv->x, .ld = 2 * a->kv_heads * a->dim, .keys = a->seq, .causal = first, .fresh = first };
+
+    if (!first && coin())
+        p.from = random_int(0, a->seq - 1), p.keys = random_int(0, a->seq);
+    return p;
+}
+
+/* Some parts one after the other; the sums so far are those of the reference. */
+static void parts_equal_the_reference(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        struct attention a = random_attention(i < 40 ? 40 : 150);
+        a.drop.p = 0;
+        struct kernels_need need = need_of(&a, 1 + i % 2);
+        struct both b = open_both(&need);
+        int64_t n = a.batch * a.seq, wide = 2 * a.kv_heads * a.dim, pitch = a.heads * a.dim + random_int(0, 3);
+        struct array qkv = array_random(n * a.ld, a.at, 1), dout = array_random(n * a.heads * a.dim, a.at, 1);
+        struct array o = array_new(n * a.heads * a.dim, DT_FP32), lse = array_new(n * a.heads, DT_FP32);
+        struct array dq = array_new(n * pitch, DT_FP32), delta = array_random(n * a.heads, DT_FP32, 1);
+        double tol = a.at == DT_BF16 ? 1.01 * 0x1p-7 : 8e-6;
+        for (int part = 0; part < 4; part++) {
+            struct array kv = array_random(n * wide, a.at, 1), dkv = array_new(n * wide, a.at), dkv_ref = array_new(n * wide, a.at);
+            struct array o_ref = array_like(&o), lse_ref = array_like(&lse), dq_ref = array_like(&dq);
+            struct attention_part p = random_part(&a, part == 0, &kv);
+            assert_int_equal(b.host.ops->attention_part(b.host.k, &a, &p, qkv.x, o.x, lse.x), 0);
+            assert_int_equal(b.ref.ops->attention_part(b.ref.k, &a, &p, qkv.x, o_ref.x, lse_ref.x), 0);
+            assert_same("output of parts", &o, &o_ref, 8e-6, 1);
+            assert_same("log-sum-exp of parts", &lse, &lse_ref, 2e-6, 1);
+            memcpy(lse.x, lse_ref.x, (size_t)lse.n * 4);
+            assert_int_equal(b.host.ops->attention_part_back(b.host.k, &a, &p, qkv.x, lse.x, dout.x, delta.x, dq.x, pitch, dkv.x,
+                                                             wide), 0);
+            assert_int_equal(b.ref.ops->attention_part_back(b.ref.k, &a, &p, qkv.x, lse.x, dout.x, delta.x, dq_ref.x, pitch,
+                                                            dkv_ref.x, wide), 0);
+            assert_same("dq of parts", &dq, &dq_ref, 8e-6, 4);
+            assert_same("dk, dv of a part", &dkv, &dkv_ref, tol, a.at == DT_BF16 ? 0.1 : 4);
+            array_free(&kv), array_free(&dkv), array_free(&dkv_ref), array_free(&o_ref), array_free(&lse_ref), array_free(&dq_ref);
+        }
+        array_free(&qkv), array_free(&dout), array_free(&o), array_free(&lse), array_free(&dq), array_free(&delta);
+        close_both(&b);
+    }
+}
+
+/* A sequence of 2 h positions: its second half's queries against the first half's keys, then their own, are causal attention of
+ * all: its output, log-sum-exp and gradients. */
+static void two_halves_of_a_sequence_are_the_whole(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        struct attention a = random_attention(70), half;
+        a.batch = 1, a.drop.p = 0, a.at = DT_FP32, a.seq += a.seq % 2;
+        half = a, half.seq = a.seq / 2;
+        struct kernels_need need = need_of(&a, 1);
+        struct opened k = open_kernels(&need, i % 2);
+        int64_t h = half.seq, o_wide = a.heads * a.dim, kv_at = h * a.ld;       /* where the second half begins */
+        struct array qkv = array_random(a.seq * a.ld, a.at, 1), dout = array_random(a.seq * o_wide, a.at, 1);
+        struct results all = attend(&k, &a, &qkv, NULL, NULL, &dout);
+        struct array o = array_new(h * o_wide, DT_FP32), lse = array_new(h * a.heads, DT_FP32), delta = array_new(h * a.heads, DT_FP32);
+        struct array dqkv = array_new(h * a.ld, DT_FP32), earlier = array_new(h * a.ld, DT_FP32);
+        const float *q = (float *)qkv.x + kv_at, *d = (float *)dout.x + h * o_wide;
+        struct attention_part own = { .kv = q + o_wide, .ld = a.ld, .keys = h, .causal = true, .fresh = true };
+        struct attention_part before = { .kv = (float *)qkv.x + o_wide, .ld = a.ld, .keys = h };
+        assert_int_equal(k.ops->attention_part(k.k, &half, &own, q, o.x, lse.x), 0);
+        assert_int_equal(k.ops->attention_part(k.k, &half, &before, q, o.x, lse.x), 0);
+        assert_int_equal(k.ops->attention_delta(k.k, &half, o.x, d, delta.x), 0);
+        assert_int_equal(k.ops->attention_part_back(k.k, &half, &own, q, lse.x, d, delta.x, dqkv.x, a.ld, (float *)dqkv.x + o_wide,
+                                                    a.ld), 0);
+        assert_int_equal(k.ops->attention_part_back(k.k, &half, &before, q, lse.x, d, delta.x, dqkv.x, a.ld,
+                                                    (float *)earlier.x + o_wide, a.ld), 0);
+        for (int64_t t = 0; t < h; t++) {
+            for (int64_t j = 0; j < o_wide; j++)
+                assert_close(1 + array_get(&o, t * o_wide + j), 1 + array_get(&all.o, (h + t) * o_wide + j), 1e-5);
+            for (int64_t j = 0; j < a.heads; j++)
+                assert_close(10 + array_get(&lse, j * h + t), 10 + array_get(&all.lse, j * a.seq + h + t), 1e-5);
+            for (int64_t j = 0; j < o_wide + 2 * a.kv_heads * a.dim; j++)
+                assert_close(10 + array_get(&dqkv, t * a.ld + j), 10 + array_get(&all.dqkv, kv_at + t * a.ld + j), 1e-5);
+        }
+        free_results(&all);
+        array_free(&qkv), array_free(&dout), array_free(&o), array_free(&lse), array_free(&delta), array_free(&dqkv),
+            array_free(&earlier);
+        close_kernels(&k);
+    }
+}
+
+static void runs_are_copied_as_the_reference_does(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        struct runs r = { .n = { random_int(1, 5), random_int(1, 5) }, .run = random_int(1, i < 50 ? 40 : 2000),
+                          .dt = coin() ? DT_FP32 : DT_BF16, .st = coin() ? DT_FP32 : DT_BF16, .add = coin() };
+        struct kernels_need need = { .n = 1, .widest_in = 1, .widest_out = 1, .vocab = 1, .seq = 1, .dim = 1, .threads = 1 + i % 2,
+                                     .at = DT_FP32, .wt = DT_FP32 };
+        struct both b = open_both(&need);
+        r.to[1] = r.run + random_int(0, 3), r.to[0] = r.n[1] * r.to[1];
+        r.from[0] = r.run + random_int(0, 3), r.from[1] = r.n[0] * r.from[0];         /* turned round */
+        struct array src = array_random(r.n[1] * r.from[1], r.st, 1), dst = array_random(r.n[0] * r.to[0], r.dt, 1);
+        struct array want = array_like(&dst);
+        assert_int_equal(b.host.ops->copy_runs(b.host.k, &r, dst.x, src.x), 0);
+        assert_int_equal(b.ref.ops->copy_runs(b.ref.k, &r, want.x, src.x), 0);
+        assert_same("runs", &dst, &want, unit(r.dt), 1);
+        array_free(&src), array_free(&dst), array_free(&want);
+        close_both(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +267,9 @@ int main(void)
         cmocka_unit_test(large_scores_do_not_overflow),
         cmocka_unit_test(attention_is_the_same_on_every_run),
         cmocka_unit_test(rotary_equals_the_reference_and_its_inverse_undoes_it),
+        cmocka_unit_test(parts_equal_the_reference),
+        cmocka_unit_test(two_halves_of_a_sequence_are_the_whole),
+        cmocka_unit_test(runs_are_copied_as_the_reference_does),
     };
     return cmocka_run_group_tests_name("exec/kernels attention", tests, NULL, NULL);
 }

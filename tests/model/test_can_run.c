@@ -104,16 +104,16 @@ static void blocks_that_our_kernels_have_no_form_of_are_not_planned_with_them(vo
     }
 }
 
-/* Tensor, context and pipeline parallelism are planned, not run: the key and its value are named. */
-static void plans_that_cut_the_model_are_not_run(void **state)
+/* What only PyTorch's kernels, or none, run of a grid: the key and its value are named. */
+static void axes_that_are_only_planned_are_refused_by_their_key(void **state)
 {
-    static const char *const words[3] = { "parallel.tensor 2", "parallel.context 2", "parallel.pipeline 2" };
+    static const char *const words[2] = { "parallel.tensor 2", "parallel.context 2" };
 
     (void)state;
-    for (int axis = 0; axis < 3; axis++) {
+    for (int axis = 0; axis < 2; axis++) {
         struct plan p;
         plan_of("{'model_type':'llama','num_hidden_layers':2}", &p);
-        *(axis == 0 ? &p.parallel.tensor : axis == 1 ? &p.parallel.context : &p.parallel.pipeline) = 2;
+        *(axis == 0 ? &p.parallel.tensor : &p.parallel.context) = 2;
         fail_capture(why, sizeof why);
         assert_int_equal(can_run(&p), -1);
         fail_capture(NULL, 0);
@@ -123,12 +123,29 @@ static void plans_that_cut_the_model_are_not_run(void **state)
     }
 }
 
+static void pipelines_run_where_backward_is_whole(void **state)
+{
+    (void)state;
+    for (enum pipeline_kind kind = 0; kind < NPIPELINE; kind++) {
+        struct plan p;
+        plan_of("{'model_type':'llama','num_hidden_layers':4}", &p);
+        p.parallel.pipeline = 2;
+        p.parallel.pipeline_schedule = kind;
+        fail_capture(why, sizeof why);
+        assert_int_equal(can_run(&p), pipeline_splits(kind) ? -1 : 0);
+        fail_capture(NULL, 0);
+        assert_true(!pipeline_splits(kind) || strstr(why, "parallel.pipeline_schedule"));
+        plan_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models_without_kernels_are_refused_by_what_is_missing),
         cmocka_unit_test(models_of_llamas_arithmetic_run),
-        cmocka_unit_test(plans_that_cut_the_model_are_not_run),
+        cmocka_unit_test(axes_that_are_only_planned_are_refused_by_their_key),
+        cmocka_unit_test(pipelines_run_where_backward_is_whole),
         cmocka_unit_test(blocks_that_our_kernels_have_no_form_of_are_not_planned_with_them),
     };
     return cmocka_run_group_tests_name("model/can_run", tests, NULL, NULL);

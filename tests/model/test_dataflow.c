@@ -306,6 +306,8 @@ static void draw_cell(enum strategy s, enum dialect d, int plans)
         plan_resolve(&p);
         if (p.reduce_dtype > DT_BF16 || p.micro_batch < 1 || !allowed(&p) || diverges(&p))
             continue;
+        if (!plan_is_data_parallel(&p))     /* every rank has all tensors here */
+            continue;
         flows(&p);
         plans--;
     }

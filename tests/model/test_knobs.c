@@ -75,7 +75,7 @@ static bool plan_in(struct plan *p, int s, int d, int variant)
         p->reduce_dtype = t;
     if (variant & VARIANT_SCALE)
         p->ds.reduce_scatter = false;
-    if ((variant & (VARIANT_CPU | VARIANT_NVME)) && d == DIALECT_DEEPSPEED && s != STRAT_DDP)
+    if ((variant & (VARIANT_CPU | VARIANT_NVME)) && knob_find("deepspeed.offload_optimizer", "device", knob_cell(p)))
         offload(p, variant & VARIANT_NVME ? OFFLOAD_NVME : OFFLOAD_CPU);
     variant %= VARIANT_GRID;
     if (axis)

@@ -1,6 +1,7 @@
 /* test_paper.c -- the papers' ZeRO: the closed formulas as tests of the schedule. */
 #include "tests/model/plans.h"
 
+#include "model/memory/moved.h"
 #include "model/schedule/ledger.h"
 
 static struct schedules s;
@@ -196,6 +197,51 @@ static int end(void **state)
     return 0;
 }
 
+/* ZeRO-Offload (arXiv 2101.06840, section 4) and ZeRO-Infinity (arXiv 2104.07857, section 3), in bytes of a rank's P/N
+ * parameters: what each memory keeps between steps, and what a step of one micro-step moves.  On the device nothing but
+ * stage 2's own 2 P.  A step of stage 3 brings a shard for forward and for backward; files are read and written as often,
+ * with 12 bytes of states each way. */
+static void what_is_away_is_moved_as_the_papers_say(void **state)
+{
+    (void)state;
+    static const struct {
+        enum strategy st;
+        enum offload_device states, params;
+        int64_t kept[NSPACE], down, up, read, written;      /* host and pinned memory together in [SPACE_HOST] */
+    } want[] = {
+        { STRAT_ZERO2, OFFLOAD_CPU,  OFFLOAD_NONE, { 0, 0, 14, 0 }, 2, 2, 0, 0 },
+        { STRAT_ZERO3, OFFLOAD_CPU,  OFFLOAD_CPU,  { 0, 0, 16, 0 }, 2, 4, 0, 0 },
+        { STRAT_ZERO3, OFFLOAD_NVME, OFFLOAD_NVME, { 0, 0, 0, 16 }, 2, 4, 4 + 2 + 12, 2 + 2 + 12 },
+    };
+
+    for (int w = 0; w < NWORLDS; w++)
+        for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+            int64_t share = P_EVEN / worlds[w], kept[NSPACE];
+            struct moved_table moved = { 0 };
+            struct ledger l;
+            struct plan p;
+            synthetic(&p, P_EVEN, worlds[w], want[i].st, DT_BF16);
+            p.ds.offload_optimizer.device = want[i].states;
+            p.ds.offload_param.device = want[i].params;
+            lowered(&p, worlds[w] - 1, &s);
+            for (int in = 0; in < NSPACE; in++) {
+                ledger_run_in(&s, IN(in), &l);
+                kept[in] = l.persistent[CAT_PARAMS] + l.persistent[CAT_GRADS] + l.persistent[CAT_OPTIMIZER];
+            }
+            assert_int_equal(kept[SPACE_DEVICE], want[i].st == STRAT_ZERO2 ? 2 * P_EVEN : 0);
+            assert_int_equal(kept[SPACE_HOST] + kept[SPACE_PINNED], want[i].kept[SPACE_HOST] * share);
+            assert_int_equal(kept[SPACE_DISK], want[i].kept[SPACE_DISK] * share);
+            moved_add(&s, SCHED_STEADY, 1, &moved);
+            assert_int_equal(moved.of[SPACE_DEVICE][SPACE_PINNED].bytes, want[i].down * share);
+            assert_int_equal(moved.of[SPACE_PINNED][SPACE_DEVICE].bytes, want[i].up * share);
+            assert_int_equal(moved.of[SPACE_DISK][SPACE_HOST].bytes + moved.of[SPACE_DISK][SPACE_PINNED].bytes,
+                             want[i].read * share);
+            assert_int_equal(moved.of[SPACE_HOST][SPACE_DISK].bytes + moved.of[SPACE_PINNED][SPACE_DISK].bytes,
+                             want[i].written * share);
+            plan_free(&p);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +252,7 @@ int main(void)
         cmocka_unit_test(one_unit_is_gathered_and_fsdp_has_one_more_on_its_way),
         cmocka_unit_test(replicas_reduce_their_shards),
         cmocka_unit_test(no_stage_forgets_the_replicas),
+        cmocka_unit_test(what_is_away_is_moved_as_the_papers_say),
     };
     return cmocka_run_group_tests_name("model/paper", tests, NULL, end);
 }

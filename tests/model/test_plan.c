@@ -260,7 +260,7 @@ static void offload_of_deepspeed_is_read_and_checked(void **state)
     refuses("'strategy':'zero2','deepspeed':{'offload_optimizer':'cpu'}", "deepspeed.offload_optimizer: expected an object");
     refuses("'strategy':'zero2','deepspeed':{'offload_optimizer':{'device':'cpu','ratio':0.5}}",
             "deepspeed.offload_optimizer.ratio: not an option of strategy \"zero2\"");
-    refuses("'strategy':'zero2','deepspeed':{'offload_param':{'device':'cpu'}}", "it belongs to zero3/deepspeed");
+    refuses("'strategy':'zero2','deepspeed':{'offload_param':{'device':'cpu'}}", "it belongs to zero3/paper, zero3/deepspeed, fsdp/paper");
     refuses("'strategy':'ddp','dialect':'deepspeed','deepspeed':{'offload_optimizer':{'device':'cpu'}}", "it belongs to zero1");
     refuses("'strategy':'zero3','deepspeed':{'offload_optimizer':{'ratio':0.5}}", "offload_optimizer.ratio: says nothing");
     refuses("'strategy':'zero3','deepspeed':{'offload_optimizer':{'device':'cpu','pipeline_read':true}}",

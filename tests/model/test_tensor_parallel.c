@@ -289,7 +289,7 @@ static void what_torchtitan_or_pytorch_refuses_is_refused_by_name(void **state)
         { "gpt2", "\"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 4 }", "llama's layers" },
         { "llama-3.1-8b", "\"strategy\": \"ddp\", \"parallel\": { \"tensor\": 4 }", "DDP has not supported > 1D parallelism" },
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"kernels\": \"torch-eager\", \"parallel\": { \"tensor\": 4 }", "create_causal_mask()" },
-        { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"kernels\": \"torch-compile\", \"parallel\": { \"tensor\": 4 }", "torch-compile" },
+        { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"kernels\": \"torch-compile\", \"parallel\": { \"tensor\": 4, \"sequence\": false }", "parallel.sequence true" },
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"parallel\": { \"tensor\": 4, \"async_tensor\": true }", "Async TP requires compile" },
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"loss\": \"chunked\", \"parallel\": { \"tensor\": 4 }", "logits that lie on several ranks" },
         { "llama-3.1-8b", "\"strategy\": \"fsdp\", \"seq\": 1026, \"parallel\": { \"tensor\": 4 }", "does not divide" },

@@ -84,7 +84,7 @@ static void check_counts(struct train *t)
             }
 }
 
-struct sending { int64_t bytes[PLAN_GROUPS], times; int place[PLAN_GROUPS]; };
+struct sending { bool deterministic; int64_t bytes[PLAN_GROUPS], times; int place[PLAN_GROUPS]; };
 
 static int send_of(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
 {
@@ -96,17 +96,22 @@ static int send_of(const struct schedules *s, const struct op *o, int64_t iterat
         return 0;
     struct coll_call call = { .op = (enum coll_op)o->u.coll.op, .dtype = (enum dtype)o->u.coll.dtype,
                               .red = (enum red_op)o->u.coll.red, .elems = o->u.coll.elems,
-                              .root = o->u.coll.root, .algo = s->star ? ALGO_SERVER : ALGO_RING };
+                              .root = o->u.coll.root, .sum = n->deterministic ? SUM_ONCE : SUM_EACH_HOP,
+                              .parts = o->u.coll.op == COLL_ALL_TO_ALL && o->u.coll.parts ? &s->coll_parts[o->u.coll.parts] : NULL,
+                              .algo = s->star ? ALGO_SERVER : n->deterministic ? ALGO_DIRECT : ALGO_RING };
+    if (call.op == COLL_ALL_TO_ALL && o->u.coll.parts)
+        call.parts = &s->coll_parts[o->u.coll.parts];
     n->bytes[g] += n->times * comm_traffic(&call, n->place[g], (int)sched_group(s, o)->ranks).sent;
     return 0;
 }
 
 /* What this rank must send in each group. */
-static void predict_sent(const struct schedules *s, struct sending *n)
+static void predict_sent(const struct plan *p, const struct schedules *s, struct sending *n)
 {
     int members[64];
 
     memset(n, 0, sizeof *n);
+    n->deterministic = p->deterministic;
     for (int g = 0; g < s->groups.n; g++)
         for (int k = groups_members(s, g, rank, members); k-- > 0; )
             if (members[k] == rank)
@@ -127,13 +132,13 @@ static void witness_all(const struct plan_groups *groups, int64_t sent[PLAN_GROU
     }
 }
 
-static void check_sent(struct train *t, const int64_t before[PLAN_GROUPS])
+static void check_sent(const struct plan *p, struct train *t, const int64_t before[PLAN_GROUPS])
 {
     const struct plan_groups *groups = &train_schedules(t)->groups;
     struct sending want;
     int64_t after[PLAN_GROUPS];
 
-    predict_sent(train_schedules(t), &want);
+    predict_sent(p, train_schedules(t), &want);
     witness_all(groups, after);
     for (int g = 0; g < groups->n; g++)
         if (after[g] - before[g] != want.bytes[g])
@@ -260,7 +265,7 @@ static inline void run_plan(const struct plan *p, const double loss[MOST_STEPS])
         check_loss(p, &r, loss[i]);
     }
     check_counts(t);
-    check_sent(t, sent);
+    check_sent(p, t, sent);
     check_memory(t);
     check_elsewhere(t);
     check_moved(t);

@@ -207,6 +207,11 @@ static void disk_all(struct plan *p)
 static void host_copies(struct plan *p)     { p->ds.offload_optimizer.device = OFFLOAD_CPU; }
 static void host_copies_small(struct plan *p)   { host_copies(p); small_overlapped(p); }
 
+/* The papers' ZeRO-Offload and ZeRO-Infinity. */
+static void all_on_host(struct plan *p)     { host_copies(p); p->ds.offload_param.device = OFFLOAD_CPU; }
+static void states_in_files(struct plan *p) { p->ds.offload_optimizer.device = OFFLOAD_NVME; }
+static void all_in_files(struct plan *p)    { states_in_files(p); p->ds.offload_param.device = OFFLOAD_NVME; }
+
 enum {
     DDPS = CELL(STRAT_DDP, DIALECT_TORCH) | CELL(STRAT_ZERO1, DIALECT_TORCH),
     ZRO = CELL(STRAT_ZERO1, DIALECT_TORCH),
@@ -217,6 +222,8 @@ enum {
     DS0 = CELL(STRAT_DDP, DIALECT_DEEPSPEED), DS1 = CELL(STRAT_ZERO1, DIALECT_DEEPSPEED),
     DS2 = CELL(STRAT_ZERO2, DIALECT_DEEPSPEED), DS3 = CELL(STRAT_ZERO3, DIALECT_DEEPSPEED),
     DS12 = DS1 | DS2, DS123 = DS12 | DS3,
+    P23 = CELL(STRAT_ZERO2, DIALECT_PAPER) | CELL(STRAT_ZERO3, DIALECT_PAPER) | CELL(STRAT_FSDP, DIALECT_PAPER),
+    P3 = P23 & ~CELL(STRAT_ZERO2, DIALECT_PAPER),
 };
 
 static const struct variant { const char *name; void (*set)(struct plan *p); uint32_t cells; } variants[] = {
@@ -298,6 +305,10 @@ static const struct variant { const char *name; void (*set)(struct plan *p); uin
     { "states and parameters on the host", host_all, DS3 },
     { "half of the states on the host", twin_flow, DS3 },
     { "states on disk", disk_states, DS3 },
+    { "states on the host, by the papers", host_copies, P23 },
+    { "states in files, by the papers", states_in_files, P23 },
+    { "states and parameters on the host, by the papers", all_on_host, P3 },
+    { "states and parameters in files, by the papers", all_in_files, P3 },
     { "states and parameters on disk", disk_all, DS3 },
     { "the partition's states on the host", host_copies, DS12 },
     { "the partition's states on the host, small buckets", host_copies_small, DS12 },

@@ -1,9 +1,9 @@
 /* matrix_witness.h -- what a program itself gives to MPI: the counter that elsewhere is loaded
- * before a program, within it. */
+ * before a program, within it; and with DPX_DELAY_US, messages that are late. */
 #ifndef DPX_TESTS_MPI_MATRIX_WITNESS_H
 #define DPX_TESTS_MPI_MATRIX_WITNESS_H
 
-#include "tests/mpi/pmpi_count.c"
+#include "tests/mpi/pmpi_delay.c"
 
 /* Payload bytes sent so far on communicators of this name. */
 static int64_t witness_sent(const char *name)

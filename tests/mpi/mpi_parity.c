@@ -9,11 +9,12 @@
  * those. */
 #include <jansson.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "exec/data/safetensors.h"
+#include "tests/mpi/tensor_distance.h"
 
 static int wrong;
 
@@ -56,58 +57,13 @@ static double clip_factor(const char *expected)
     return factor < 1 ? factor : 1;
 }
 
-static float *values(const struct safetensors *s, const struct st_tensor *t)
+static void say(const char *format, ...)
 {
-    float *v = malloc((size_t)t->numel * sizeof *v + 1);
+    va_list ap;
 
-    if (!v || safetensors_read(s, t, 0, t->numel, v) < 0)
-        exit(2);
-    return v;
-}
-
-/* GPT-2's key bias, the middle third: softmax does not see it, its true gradient is zero. */
-static bool left_out(const struct st_tensor *t, int64_t i)
-{
-    return strstr(t->name, ".c_attn.bias") && i >= t->numel / 3 && i < 2 * t->numel / 3;
-}
-
-static double distance(const struct st_tensor *t, const float *want, double factor, const float *got)
-{
-    double off = 0, norm = 0;
-
-    for (int64_t i = 0; i < t->numel; i++) {
-        double a = factor * (double)want[i], d = (double)got[i] - a;
-        if (left_out(t, i))
-            continue;
-        off += d * d;
-        norm += a * a;
-    }
-    return sqrt(off / norm);
-}
-
-static void tensors(const char *expected, const char *run, double tolerance, double factor)
-{
-    struct safetensors *want = safetensors_open(expected), *got = safetensors_open(run);
-
-    if (!want || !got)
-        exit(2);
-    if (want->ntensors != got->ntensors)
-        wrong += printf("%d tensors, not %d\n", got->ntensors, want->ntensors);
-    for (int k = 0; k < want->ntensors; k++) {
-        const struct st_tensor *a = &want->tensors[k], *b = safetensors_find(got, a->name);
-        if (!b || b->ndim != a->ndim || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape)) {
-            wrong += printf("%s: %s\n", a->name, b ? "another shape" : "is missing");
-            continue;
-        }
-        float *x = values(want, a), *y = values(got, b);
-        double d = distance(a, x, factor, y);
-        if (!(d <= tolerance))
-            wrong += printf("%s: off by %.3g of its norm\n", a->name, d);
-        free(x);
-        free(y);
-    }
-    safetensors_close(want);
-    safetensors_close(got);
+    va_start(ap, format);
+    vprintf(format, ap);
+    va_end(ap);
 }
 
 int main(int argc, char **argv)
@@ -115,7 +71,7 @@ int main(int argc, char **argv)
     if (argc == 5 && !strcmp(argv[1], "losses"))
         losses(argv[2], argv[3], atof(argv[4]));
     else if (argc >= 5 && argc <= 6 && !strcmp(argv[1], "tensors"))
-        tensors(argv[2], argv[3], atof(argv[4]), argc == 6 ? clip_factor(argv[5]) : 1);
+        wrong = tensors_differ(argv[2], argv[3], atof(argv[4]), argc == 6 ? clip_factor(argv[5]) : 1, say);
     else
         return 2;
     return wrong != 0;

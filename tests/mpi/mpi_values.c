@@ -101,15 +101,18 @@ static double rounded(enum dtype t, double v)
 
 static double reduced(const struct coll_call *a, int64_t i)
 {
-    double sum = 0, max = -1e9;
+    double sum = 0, max = -1e9, min = 1e9;
 
     for (int r = 0; r < n; r++) {
         double v = value(a, r, i);
 
         max = v > max ? v : max;
+        min = v < min ? v : min;
         sum += a->red == RED_PREMUL_SUM ? v * premul(r) : v;
     }
-    return a->red == RED_MAX ? max : rounded(a->dtype, a->red == RED_AVG ? sum / n : sum);
+    if (a->red == RED_MAX || a->red == RED_MIN)
+        return a->red == RED_MAX ? max : min;
+    return rounded(a->dtype, a->red == RED_AVG ? sum / n : sum);
 }
 
 /* ---- what goes in and what comes out ---- */
@@ -308,9 +311,9 @@ static void reductions(struct comm *c, struct coll_call a)
 {
     bool whole = a.dtype != DT_FP32 && a.dtype != DT_BF16 && a.dtype != DT_FP64;
 
-    for (int red = RED_SUM; red <= RED_MAX; red++) {
+    for (int red = RED_SUM; red <= RED_MIN; red++) {
         a.red = red;
-        if (whole && red != RED_SUM && red != RED_MAX)
+        if (whole ? red == RED_AVG || red == RED_PREMUL_SUM : red == RED_MIN)
             continue;
         a.sum = SUM_EACH_HOP;
         sizes(c, a, PIECE);

@@ -29,11 +29,11 @@ else
     finish
 fi
 
-# RANKS STRATEGY DIALECT PRECISION
+# RANKS STRATEGY DIALECT PRECISION MODEL [PARALLEL]
 complaints() {
     cat >"$dir/plan.json" <<PLAN
-{ "dpx_plan": 1, "model": "tests/golden/parity/gpt2/config.json", "cluster": "localhost:$1", "kernels": "dpx",
-  "seq": 24, "micro_batch": 2, "accumulation": 2, "strategy": "$2", "dialect": "$3", "precision": "$4", "clip": 1.0 }
+{ "dpx_plan": 1, "model": "tests/golden/parity/$5/config.json", "cluster": "localhost:$1", "kernels": "dpx", "seq": 24,
+  "micro_batch": 2, "accumulation": 2, "strategy": "$2", "dialect": "$3", "precision": "$4", "clip": 1.0, "parallel": { $6 } }
 PLAN
     # Leaks of the launcher count as well: it ends by main's return.
     $sanitized timeout 120 "$B/dpxrun" "$dir/plan.json" --steps 2 --threads 1 --db "$dir/db" \
@@ -43,7 +43,20 @@ PLAN
 for ranks in 1 2 3; do
     for what in 'ddp torch bf16' 'fsdp torch fp32' 'fsdp torch-fsdp1 fp32' 'zero2 deepspeed fp32' 'zero3 deepspeed bf16'; do
         # shellcheck disable=SC2086
-        check "$what on $ranks ranks" "$(complaints $ranks $what)"
+        check "$what on $ranks ranks" "$(complaints $ranks $what gpt2)"
     done
 done
+
+grid() {        # RANKS STRATEGY DIALECT PRECISION MODEL PARALLEL
+    check "$2/$3 in $4 on $1 ranks, $6" "$(complaints "$@")"
+}
+grid 2 ddp paper fp32 grid/gpt2 '"pipeline": 2'
+grid 2 fsdp torch bf16 grid/llama '"pipeline": 2, "pipeline_schedule": "interleaved"'
+grid 2 zero1 paper bf16 grid/llama '"pipeline": 2, "pipeline_schedule": "zb1p"'
+grid 2 zero2 paper fp32 grid/llama '"context": 2, "context_method": "ring"'
+grid 2 zero3 paper bf16 grid/gpt2 '"context": 2, "context_method": "ulysses"'
+grid 2 fsdp paper fp32 grid/gpt2-untied '"context": 2, "context_method": "all-gather"'
+grid 2 ddp paper bf16 grid/llama '"tensor": 2, "sequence": true, "loss_parallel": true'
+grid 4 zero1 paper fp32 grid/gpt2 '"tensor": 2, "pipeline": 2, "pipeline_schedule": "looped-bfs"'
+grid 4 ddp paper fp32 grid/llama '"context": 2, "pipeline": 2'
 finish

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "reports/page/table.h"
-#include "reports/page/text.h"
-#include "reports/page/unit.h"
+#include "base/chart/text.h"
+#include "base/chart/unit.h"
 
 static void becomes(void (*as)(struct text *, const char *), const char *s, const char *want)
 {

@@ -153,6 +153,21 @@ static void stage_2_holds_13b_in_a_step_but_not_in_its_start(void **state)
     plan_free(&p);
 }
 
+/* As the paper states it, stage 2 has 2 bytes a parameter on the device, and a unit's gradients and activations: 13B fit. */
+static void the_papers_stage_2_holds_13b(void **state)
+{
+    (void)state;
+    struct plan p = gpt(GPT_13B, true);
+    struct limit l;
+
+    p.kernels = KERNELS_DPX;
+    assert_int_equal(limit_real(&p, STRAT_ZERO2, DIALECT_PAPER, DT_FP16, ELSEWHERE_OPTIMIZER, &l), 0);
+    assert_true(l.max_params >= 13000000000 && 2 * l.max_params <= cluster_available(&p.cluster) && l.max_micro_batch >= 1);
+    assert_int_equal(limit_real(&p, STRAT_ZERO2, DIALECT_PAPER, DT_FP16, ELSEWHERE_NOTHING, &l), 0);
+    assert_true(l.max_params < 2000000000);
+    plan_free(&p);
+}
+
 #define GPT_12288(layers) "{\"model_type\": \"gpt2\", \"n_embd\": 12288, \"n_layer\": " layers ", \"n_head\": 96, \"n_positions\": 1024}"
 
 /* ZeRO-Infinity (arXiv 2104.07857): "a trillion parameters on one DGX-2".  Its GPUs and its disks hold them: states and
@@ -178,6 +193,39 @@ static void a_trillion_is_short_of_host_memory_alone(void **state)
     assert_true(e.m.spaces.of[SPACE_PINNED].peak >= 16 * ((int64_t)1 << 37));
     evaluation_free(&e);
     plan_free(&p);
+}
+
+/* As the paper states it: 16 bytes a parameter in files, a unit's parameters and gradients on the device, two units' states
+ * in host memory.  A trillion of 12288 wide blocks fits; the paper's own shape, 128 blocks of 25600, needs each block's
+ * products cut in tiles ("memory-centric tiling", section 5.1.3), which is not modelled: its MLP of 8 x 25600^2 has 9.77 GiB
+ * of parameters and as much of gradients, and beside them 4.88 GiB of attention's, read as the block is computed anew. */
+static void the_papers_infinity_holds_a_trillion(void **state)
+{
+    (void)state;
+    static const struct { const char *shape; bool fits; } want[] = {
+        { GPT_12288("552"), true },
+        { "{\"model_type\": \"gpt2\", \"n_embd\": 25600, \"n_layer\": 128, \"n_head\": 160, \"n_positions\": 1024}", false },
+    };
+
+    for (int i = 0; i < 2; i++) {
+        struct plan p = gpt(want[i].shape, false);
+        struct evaluation e;
+        assert_true(p.model.params >= 1000000000000);
+        plan_defaults(&p, STRAT_ZERO3, DIALECT_PAPER, DT_FP16);
+        p.kernels = KERNELS_DPX;
+        p.recompute = RECOMPUTE_OFFLOAD;
+        p.unit = UNIT_HALF_BLOCK;
+        assert_true(elsewhere_set(&p, ELSEWHERE_DISK));
+        assert_int_equal(plan_check(&p, "t"), 0);
+        assert_int_equal(evaluate_allocated(&p, &e), 0);
+        assert_int_equal(e.m.needed <= e.m.available, want[i].fits);
+        assert_true(e.m.spaces.of[SPACE_DISK].fits && e.m.spaces.of[SPACE_HOST].fits);
+        assert_close((double)e.m.spaces.of[SPACE_DISK].peak, 16. * (double)p.model.params, 1e-3);   /* and padding */
+        if (!want[i].fits)
+            assert_true((double)e.m.needed > (2 * 8. + 4) * 25600 * 25600 * 2);
+        evaluation_free(&e);
+        plan_free(&p);
+    }
 }
 
 /* With DeepSpeed's 5 buffers and its usual distance of reuse, buffers ran out in the 32nd block. */
@@ -227,6 +275,8 @@ int main(void)
         cmocka_unit_test(zero_offload_holds_13b_on_one_v100),
         cmocka_unit_test(stage_2_holds_13b_in_a_step_but_not_in_its_start),
         cmocka_unit_test(a_trillion_is_short_of_host_memory_alone),
+        cmocka_unit_test(the_papers_stage_2_holds_13b),
+        cmocka_unit_test(the_papers_infinity_holds_a_trillion),
         cmocka_unit_test(a_deep_model_runs_from_disks),
         cmocka_unit_test(infinity_ends_with_host_memory),
     };

@@ -147,6 +147,39 @@ static void collectives_go_through_their_points(void **state)
     assert_false(measured_coll(&c, &q, &e));
 }
 
+/* A message goes by its size and by where its two ranks are; a receive takes what the send takes that it meets; a tier that
+ * was not timed has no measured price. */
+static void messages_go_by_size_and_pair(void **state)
+{
+    (void)state;
+    struct measured_coll points[12];
+    struct measured_device d = { .coll = points, .ncoll = 12 };
+    struct cluster c = two_ranks(&d);
+    struct coll_query q = { .op = COLL_SEND, .dtype = DT_FP32, .ranks = 2, .per_node = 2, .bytes = MiB };
+    struct estimate e;
+
+    c.nodes = c.gpus_per_node = 2;
+    c.world_size = 4;
+    for (int i = 0; i < 6; i++)
+        for (int away = 0; away < 2; away++)
+            points[6 * (1 - away) + i] = (struct measured_coll){
+                .op = COLL_SEND, .dtype = DT_FP32, .ranks = 2, .per_node = 2 - away, .bytes = MiB << i,
+                .s = (away ? 8e-3 : 1e-3) * (1 << i) };
+    assert_true(measured_coll(&c, &q, &e));
+    assert_close(e.s, 1e-3, 1e-9);
+    q.op = COLL_RECV;
+    q.dtype = DT_BF16;
+    assert_true(measured_coll(&c, &q, &e));
+    assert_close(e.s, 1e-3, 1e-9);
+    q.per_node = 1;
+    q.bytes = 4 * MiB;
+    assert_true(measured_coll(&c, &q, &e));
+    assert_close(e.s, 32e-3, 1e-9);
+    d.ncoll = 6;                        /* only those between nodes */
+    q.per_node = 2;
+    assert_false(measured_coll(&c, &q, &e));
+}
+
 /* Half of a 90 % interval: 5 % within a node and where samples are not known, 2 % of a link whose samples are
  * (a quarter of their spread of 4 % is less). */
 static void a_link_is_as_steady_as_its_samples(void **state)
@@ -575,6 +608,7 @@ int main(void)
         cmocka_unit_test(attention_of_the_same_length_goes_by_its_work),
         cmocka_unit_test(what_nobody_timed_has_no_price),
         cmocka_unit_test(collectives_go_through_their_points),
+        cmocka_unit_test(messages_go_by_size_and_pair),
         cmocka_unit_test(a_link_is_as_steady_as_its_samples),
         cmocka_unit_test(stars_and_dtypes_have_sweeps_of_their_own),
         cmocka_unit_test(a_median_of_few_samples_is_uncertain),

@@ -25,6 +25,8 @@ static void as_block(struct stage *g, const char *of, int block, enum pass pass,
     memset(&o->u, 0, sizeof o->u);
     o->u.compute.pass = (uint8_t)pass;
     o->u.compute.k0 = (uint16_t)k0;
+    o->u.compute.k1 = (uint16_t)(k0 + 1);
+    o->u.compute.piece = !strcmp(of, "received") ? PIECE_RECEIVED : !strcmp(of, "sent") ? PIECE_SENT : PIECE_BLOCK;
 }
 
 static void bed_run(struct bed *b)
@@ -102,7 +104,9 @@ static void passes_are_told_apart(void **state)
         { 'B', "block", 0, PASS_FORWARD, 0, 0 },     { 'B', "block", 0, PASS_BACKWARD, 0, 0 },
         { 'B', "embedding", 0, PASS_BACKWARD, 0, 0 }, { 'B', "head", 0, PASS_BACKWARD, 0, 1 },
         { 'F', "block", 1, PASS_FORWARD, 0, 2 },     { 'F', "block", 1, PASS_FORWARD, 0, 3 },
-        { 0, "micro-step", 7, PASS_FORWARD, 0, 0 },  { 'F', "block", 2, PASS_FORWARD, 0, 7 },
+        { 0, "received", 7, PASS_FORWARD, 1, 0 },    { 'F', "block", 2, PASS_FORWARD, 0, 7 },
+        { 0, "sent", 3, PASS_FORWARD, 0, 0 },        { 0, "received", 8, PASS_FORWARD, 0, 0 },
+        { 'F', "block", 2, PASS_FORWARD, 0, 5 },
     };
     enum { N = sizeof e / sizeof *e };
     struct pipeline_span *spans;

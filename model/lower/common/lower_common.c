@@ -44,32 +44,37 @@ int lower_model_buffer_elems(const struct model *m)
     return (int)(torch_has_two_tables(m) ? 2 * rotary : rotary) + scaled;
 }
 
+uint16_t lower_sum_norm(struct schedules *s, enum stream st, const struct norm_sum *sums, int n, bool exact)
+{
+    uint16_t after = 0;
+
+    for (int i = 0; i < n; i++)
+        if (sums[i].elems > 0) {
+            sched_coll(s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, sums[i].over, exact ? DT_INT64 : DT_FP32, RED_SUM,
+                       exact ? NORM_LIMBS : sums[i].elems)->after = AFTER(st);
+            sched_moves(s, OF_NORM);
+            after = AFTER(STREAM_GROUP);
+        }
+    if (sched_group_ranks(s, GROUP_PIPE) > 1) {     /* of this stage's gradients: one number for each */
+        sched_coll(s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, GROUP_PIPE, exact ? DT_INT64 : DT_FP32, RED_SUM,
+                   exact ? NORM_LIMBS : 1)->after = AFTER(st);
+        sched_moves(s, OF_NORM);
+        after = AFTER(STREAM_GROUP);
+    }
+    return after;
+}
+
 void lower_clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, const struct norm_sum *sums, int n, bool exact,
                   act_fn *gradients, void *arg)
 {
-    bool pipe = sched_group_ranks(s, GROUP_PIPE) > 1;
-    bool summed = false;
-    struct op *o;
+    uint16_t summed;
 
     sched_copy(s, st, PHASE_OPTIMIZER, "gradient norm", bytes, 0);
     sched_does(s, COPY_NORM, 1);
     if (s->detailed || st == STREAM_HOST)
         gradients(s, ACT_R, arg);
-    for (int i = 0; i < n; i++)
-        if (sums[i].elems > 0) {
-            o = sched_coll(s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, sums[i].over, exact ? DT_INT64 : DT_FP32,
-                           RED_SUM, exact ? NORM_LIMBS : sums[i].elems);
-            o->after = AFTER(st);
-            sched_moves(s, OF_NORM);
-            summed = true;
-        }
-    if (pipe) {                         /* of this stage's gradients: one number for each */
-        sched_coll(s, STREAM_GROUP, PHASE_OPTIMIZER, COLL_ALL_REDUCE, GROUP_PIPE, exact ? DT_INT64 : DT_FP32, RED_SUM,
-                   exact ? NORM_LIMBS : 1)->after = AFTER(st);
-        sched_moves(s, OF_NORM);
-    }
-    o = sched_copy(s, st, PHASE_OPTIMIZER, "scale gradients", bytes, bytes);
-    o->after = summed || pipe ? AFTER(STREAM_GROUP) : 0;
+    summed = lower_sum_norm(s, st, sums, n, exact);
+    sched_copy(s, st, PHASE_OPTIMIZER, "scale gradients", bytes, bytes)->after = summed;
     sched_does(s, COPY_CLIP, 1);
     if (s->detailed || st == STREAM_HOST)
         gradients(s, ACT_RW, arg);

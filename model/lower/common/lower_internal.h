@@ -41,6 +41,9 @@ struct norm_sum { enum group over; int64_t elems; };
 void lower_clip_by_norm(struct schedules *s, enum stream st, int64_t bytes, const struct norm_sum *sums, int n, bool exact,
                   act_fn *gradients, void *arg);
 
+/* Its all-reduces alone, after the norm of local gradients was taken on `st`.  What scaling waits for, AFTER() bits. */
+uint16_t lower_sum_norm(struct schedules *s, enum stream st, const struct norm_sum *sums, int n, bool exact);
+
 /* Elements (fp32) of the module's buffers in transformers' modelling code: what
  * DDP broadcasts before a forward. */
 int lower_model_buffer_elems(const struct model *m);

@@ -107,7 +107,6 @@ struct network {
     struct pipeline_acts *out;
     int *at;                            /* the next of todo[] */
     uint8_t *is;                        /* by stage and step: HAS_ and RAN_ */
-    int *rank_of, *chunk_of;            /* by stage */
 };
 
 static int nstages(const struct pipeline *p) { return p->ranks * p->chunks; }
@@ -126,7 +125,7 @@ static int sends_to(const struct network *w, int verb, int stage)
 {
     int to = verb == PIPE_FORWARD ? stage + 1 : is_backward(verb) ? stage - 1 : -1;
 
-    return to >= 0 && to < nstages(w->p) && w->rank_of[to] != w->rank_of[stage] ? to : -1;
+    return to >= 0 && to < nstages(w->p) && pipeline_rank(w->p, to) != pipeline_rank(w->p, stage) ? to : -1;
 }
 
 static bool ready(const struct network *w, int rank, const struct pipeline_act *a)
@@ -135,7 +134,7 @@ static bool ready(const struct network *w, int rank, const struct pipeline_act *
 
     if (from < 0)
         return true;
-    if (w->rank_of[from] != rank)
+    if (pipeline_rank(w->p, from) != rank)
         return *state(w, stage, a->step) & (a->verb == PIPE_FORWARD ? HAS_F : HAS_B);
     return *state(w, from, a->step) & (a->verb == PIPE_FORWARD ? RAN_F : RAN_B);
 }
@@ -147,7 +146,7 @@ static void run(struct network *w, int rank, const struct pipeline_act *a)
 
     if (a->verb <= PIPE_WEIGHT) {
         int from = needs_from(w, a->verb, stage);
-        if (from >= 0 && w->rank_of[from] != rank)
+        if (from >= 0 && pipeline_rank(w->p, from) != rank)
             put(&w->out[rank], a->verb == PIPE_FORWARD ? PIPE_WAIT_RECV_F : PIPE_WAIT_RECV_B, a->chunk, a->step, false);
         if (a->verb != PIPE_WEIGHT)
             *state(w, stage, a->step) |= a->verb == PIPE_FORWARD ? RAN_F : RAN_B;
@@ -164,7 +163,7 @@ static void message(struct network *w, int rank, const struct pipeline_act *a)
         return;
     put(&w->out[rank], forward ? PIPE_SEND_F : PIPE_SEND_B, a->chunk, a->step, false);
     *state(w, stage, a->step) |= forward ? SENT_F : 0;
-    put(&w->out[w->rank_of[to]], forward ? PIPE_RECV_F : PIPE_RECV_B, w->chunk_of[to], a->step, false);
+    put(&w->out[pipeline_rank(w->p, to)], forward ? PIPE_RECV_F : PIPE_RECV_B, to / w->p->ranks, a->step, false);
     *state(w, to, a->step) |= forward ? HAS_F : HAS_B;
 }
 
@@ -208,17 +207,11 @@ static void wait_sends_left(struct pipeline_acts *l)
 static void connect(const struct pipeline *p, const struct pipeline_acts *todo, struct pipeline_acts *out)
 {
     size_t stages = (size_t)nstages(p);
-    struct network w = { p, todo, out, calloc((size_t)p->ranks, sizeof(int)), calloc(stages * (size_t)p->steps, 1),
-                         malloc(stages * sizeof(int)), malloc(stages * sizeof(int)) };
+    struct network w = { p, todo, out, calloc((size_t)p->ranks, sizeof(int)), calloc(stages * (size_t)p->steps, 1) };
     bool moved = true;
 
-    if (!w.at || !w.is || !w.rank_of || !w.chunk_of)
+    if (!w.at || !w.is)
         abort();
-    for (int r = 0; r < p->ranks; r++)
-        for (int c = 0; c < p->chunks; c++) {
-            w.rank_of[pipeline_stage(p, r, c)] = r;
-            w.chunk_of[pipeline_stage(p, r, c)] = c;
-        }
     while (moved) {
         moved = false;
         for (int r = 0; r < p->ranks; r++)
@@ -231,8 +224,6 @@ static void connect(const struct pipeline *p, const struct pipeline_acts *todo, 
     }
     free(w.at);
     free(w.is);
-    free(w.rank_of);
-    free(w.chunk_of);
 }
 
 /* ---- one stage a rank: _step_microbatches() of ScheduleGPipe and Schedule1F1B ---- */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/room.h"
 
 enum { DIRECTIONS = PIPE_RECV_B - PIPE_SEND_F + 1, MOST_EVENTS = 1 << 14 };      /* in each of a schedule's parts; sched_event() has 2^16 - 1 for all */
 
@@ -113,6 +114,7 @@ void stage_ports_close(struct stage_ports *o)
     if (o->all)
         pipeline_acts_free(o->all, &o->pipe);
     free(o->event);
+    sched_in_flight(o->s, 0, 0);
 }
 
 /* ---- the first step ---- */
@@ -123,20 +125,17 @@ static void meta(struct stage_ports *o, enum red_op red)
     sched_moves(o->s, OF_META);
 }
 
-/* Whether ranks a < b hold neighbouring stages. */
-static bool are_neighbours(const struct stage_ports *o, int a, int b)
+/* By pair of ranks, whether they hold neighbouring stages. */
+static bool *neighbours(const struct stage_ports *o)
 {
+    int n = o->pipe.ranks;
+    bool *are = room_new((size_t)(n * n), sizeof *are);
+
     for (int s = 0; s < last_stage(o); s++) {
-        int at[2] = { -1, -1 };
-        for (int r = 0; r < o->pipe.ranks; r++)
-            for (int c = 0; c < o->pipe.chunks; c++)
-                for (int k = 0; k < 2; k++)
-                    if (pipeline_stage(&o->pipe, r, c) == s + k)
-                        at[k] = r;
-        if ((at[0] == a && at[1] == b) || (at[0] == b && at[1] == a))
-            return true;
+        int a = pipeline_rank(&o->pipe, s), b = pipeline_rank(&o->pipe, s + 1);
+        are[a * n + b] = are[b * n + a] = true;
     }
-    return false;
+    return are;
 }
 
 static void greet(struct stage_ports *o, int a, int b)
@@ -154,10 +153,8 @@ static void greet(struct stage_ports *o, int a, int b)
 void stage_ports_connect(struct stage_ports *o)
 {
     int n = o->pipe.ranks;
-    bool *done = calloc((size_t)(n * n), 1), *busy = malloc((size_t)n), more = true;
+    bool *to_greet = neighbours(o), *busy = room_new((size_t)n, sizeof *busy), more = true;
 
-    if (!done || !busy)
-        abort();
     meta(o, RED_MIN);
     sched_op(o->s, OP_WAIT, STREAM_ISSUE, PHASE_FORWARD, "how shapes are inferred")->after = AFTER(STREAM_GROUP);
     for (;;) {
@@ -165,16 +162,17 @@ void stage_ports_connect(struct stage_ports *o)
         more = false;
         for (int a = 0; a < n; a++)
             for (int b = a + 1; b < n; b++) {
-                if (done[a * n + b] || busy[a] || busy[b] || !are_neighbours(o, a, b))
+                if (!to_greet[a * n + b] || busy[a] || busy[b])
                     continue;
-                more = done[a * n + b] = busy[a] = busy[b] = true;
+                to_greet[a * n + b] = false;
+                more = busy[a] = busy[b] = true;
                 greet(o, a, b);
             }
         if (!more)
             break;
         meta(o, RED_SUM);
     }
-    free(done);
+    free(to_greet);
     free(busy);
 }
 
@@ -203,19 +201,10 @@ static enum stream stream_of(const struct stage_ports *o, int verb, int peer, bo
     return peer == (o->pipe.rank + 1) % o->pipe.ranks ? STREAM_NEXT : STREAM_PREVIOUS;
 }
 
-static int rank_of_stage(const struct stage_ports *o, int stage)
-{
-    for (int r = 0; r < o->pipe.ranks; r++)
-        for (int c = 0; c < o->pipe.chunks; c++)
-            if (pipeline_stage(&o->pipe, r, c) == stage)
-                return r;
-    return -1;
-}
-
 static void message(struct stage_ports *o, const struct pipeline_act *a)
 {
     bool sends = a->verb == PIPE_SEND_F || a->verb == PIPE_SEND_B, up = a->verb == PIPE_SEND_F || a->verb == PIPE_RECV_B;
-    int stage = stage_ports_stage(o, a->chunk), other = up ? stage + 1 : stage - 1, peer = rank_of_stage(o, other);
+    int stage = stage_ports_stage(o, a->chunk), other = up ? stage + 1 : stage - 1, peer = pipeline_rank(&o->pipe, other);
     bool batch = a->with || o->coalesced;
     struct op *m;
 
@@ -235,7 +224,10 @@ static void message(struct stage_ports *o, const struct pipeline_act *a)
         *event_of(o, a->verb, a) = sched_event(o->s);
     m->record = *event_of(o, a->verb, a);
     sched_of(o->s, "micro-step", a->step, 0);
-    sched_moves(o->s, OF_PLACES);
+    if (is_b(a->verb))
+        sched_moves_places(o->s, sends ? PIECE_RECEIVED : PIECE_SENT, SLOT_DX, SLOT_DX);
+    else
+        sched_moves_places(o->s, sends ? PIECE_SENT : PIECE_RECEIVED, sends ? SLOT_X : SLOT_Y, sends ? SLOT_X : SLOT_Y);
     o->coalesced = a->with;
 }
 
@@ -255,6 +247,7 @@ static void await(struct stage_ports *o, const struct pipeline_act *a)
 
 bool stage_ports_does(struct stage_ports *o, const struct pipeline_act *a)
 {
+    sched_in_flight(o->s, a->chunk, a->step);
     if (a->verb >= PIPE_SEND_F && a->verb <= PIPE_RECV_B)
         message(o, a);
     else if (a->verb >= PIPE_WAIT_SEND_F && a->verb <= PIPE_WAIT_RECV_B)
@@ -269,7 +262,7 @@ bool stage_ports_does(struct stage_ports *o, const struct pipeline_act *a)
 /* Whether the neighbouring stage is this rank's too, a V's bottom: its tensor is handed over. */
 static bool is_local(const struct stage_ports *o, int stage)
 {
-    return stage >= 0 && stage <= last_stage(o) && rank_of_stage(o, stage) == o->pipe.rank;
+    return stage >= 0 && stage <= last_stage(o) && pipeline_rank(&o->pipe, stage) == o->pipe.rank;
 }
 
 bool stage_ports_idle(const struct stage_ports *o, const struct pipeline_act *a)

@@ -13,39 +13,9 @@
  *   zero3,fsdp e/N         e/N         k/N         all-gather P twice, reduce-scatter P
  *
  * with e = 2, k = 12 in mixed precision and e = 4, k = 8 in fp32. */
-#include "model/lower/common/lower_internal.h"
 #include "model/lower/common/micro_steps.h"
 #include "model/lower/common/stage_ports.h"
-
-struct at { enum unit_class c; int i, by; };
-
-struct paper {
-    const struct plan *p;
-    const struct local_model *local;
-    struct schedules  *s;
-    struct unit_map    map;
-    struct recipe      r;
-    int64_t            n;                   /* ranks a shard group has */
-    bool shards_optimizer, shards_grads, shards_params, prefetches;
-    bool fresh_grads;                       /* a micro-step's gradients have a buffer of their own: stages 2
-                                             * and 3, and `deterministic` in all */
-    int64_t            numel[NUC], padded[NUC];
-    int                params[NUC], grads[NUC], optimizer[NUC], gathered[NUC], full_grads[NUC];
-    int                acts[NPIECE];
-    int                own_grads[NUC], own_params[NUC];    /* layouts: this rank's part of a whole unit */
-    int64_t            partial[NUC];        /* elements of which every tensor-parallel rank has a part of a sum */
-    int                partial_grads[NUC];  /* and a layout of them */
-    int                others_grads;                        /* and of the whole model what is not its part */
-    int64_t            rank_in_group;
-    uint16_t           ev_gather;
-    enum group         group;               /* where states are sharded */
-    /* What the pass that is emitted runs: all, or one stage of a pipeline. */
-    struct at          root;                /* its unit of what is no block's; c NUC: it has none */
-    int                unit0, unit1, block0, block1;    /* units and blocks, one past the last */
-    bool               embeds, heads;
-    enum { ALL_OF_IT, OF_INPUTS, OF_WEIGHTS } part;     /* of a backward */
-    int                kept_blocks, kept_ends;  /* instances of its micro-step's activations begin here */
-};
+#include "model/lower/paper/lower_paper.h"
 
 static struct at unit(const struct paper *z, int position, int by)
 {
@@ -53,7 +23,7 @@ static struct at unit(const struct paper *z, int position, int by)
     return (struct at){ r.cls, r.index, r.cls == UC_ROOT ? 0 : by };
 }
 
-static void name(struct paper *z, struct at u)
+void paper_name(struct paper *z, struct at u)
 {
     sched_of(z->s, unit_class_name(u.c), u.i, u.by);
 }
@@ -62,36 +32,57 @@ static void name(struct paper *z, struct at u)
 
 static void gather(struct paper *z, struct at u, enum phase phase, uint16_t after)
 {
-    struct op *o = sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, z->group,
-                              z->r.wire_gather, RED_NONE, z->padded[u.c]);
+    int from = z->away.params ? paper_away_bring(z, u, phase, after) : z->params[u.c];
+    struct op *o;
 
-    o->after = after;
+    if (from < 0) {                 /* one rank: it was brought where it is used */
+        z->s->ops[z->s->nops - 1].record = z->ev_gather;
+        return;
+    }
+    o = sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, z->group, z->r.wire_gather, RED_NONE, z->padded[u.c]);
+    o->after = z->away.params ? AFTER(STREAM_H2D) : after;
     o->record = z->ev_gather;
-    name(z, u);
-    sched_act(z->s, ACT_R, z->params[u.c], u.i, u.by);
+    paper_name(z, u);
+    sched_act(z->s, z->away.params ? ACT_R | ACT_FREE : ACT_R, from, u.i, u.by);
     sched_act(z->s, ACT_ALLOC | ACT_W, z->gathered[u.c], u.i, u.by);
 }
 
 static void drop(struct paper *z, struct at u, enum phase phase)
 {
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, phase, "drop");
-    name(z, u);
+    paper_name(z, u);
     sched_act(z->s, ACT_FREE, z->gathered[u.c], u.i, u.by);
 }
 
 /* Of norms that saw a share of the positions, of q's and k's that saw the rank's heads: one all-reduce for all of a unit
- * (Megatron-LM, finalize_model_grads.py, which has one for the model).  What compute waits for then. */
-static uint16_t sum_partial(struct paper *z, struct at u, int family)
+ * (Megatron-LM, finalize_model_grads.py, which has one for the model), flattened and copied back. */
+static void sum_partial(struct paper *z, struct at u, int family)
 {
+    int64_t bytes = z->partial[u.c] * dtype_bytes(z->r.grad);
     struct op *o;
 
-    if (z->partial[u.c] == 0)
-        return 0;
-    o = sched_coll(z->s, STREAM_TENSOR, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TENSOR, z->r.wire_reduce, RED_SUM, z->partial[u.c]);
+    if (bytes == 0)
+        return;
+    o = sched_copy(z->s, STREAM_TENSOR, PHASE_REDUCE, "flatten partial gradients", bytes, bytes);
     o->after = AFTER(STREAM_COMPUTE);
-    name(z, u);
-    sched_act_as(z->s, ACT_RW, family, u.i, u.by, z->partial_grads[u.c]);
-    return AFTER(STREAM_TENSOR);
+    paper_name(z, u);
+    sched_does(z->s, COPY_SET, 1);
+    sched_act_as(z->s, ACT_R, family, u.i, u.by, z->partial_grads[u.c]);
+    sched_act(z->s, ACT_ALLOC | ACT_W, z->sums[u.c], u.i, u.by);
+    sched_coll(z->s, STREAM_TENSOR, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TENSOR, z->r.wire_reduce, RED_SUM, z->partial[u.c]);
+    paper_name(z, u);
+    sched_act(z->s, ACT_RW, z->sums[u.c], u.i, u.by);
+    sched_copy(z->s, STREAM_TENSOR, PHASE_REDUCE, "copy sums back", bytes, bytes);
+    paper_name(z, u);
+    sched_does(z->s, COPY_SET, 1);
+    sched_act_as(z->s, ACT_W, family, u.i, u.by, z->partial_grads[u.c]);
+    sched_act(z->s, ACT_R | ACT_FREE, z->sums[u.c], u.i, u.by);
+}
+
+/* What the reduction of a unit's gradients waits for. */
+static uint16_t after_sums(const struct paper *z, struct at u)
+{
+    return AFTER(STREAM_COMPUTE) | (z->partial[u.c] > 0 ? AFTER(STREAM_TENSOR) : 0);
 }
 
 /* A unit's gradients are reduced as soon as they are complete and added to those that the rank
@@ -100,28 +91,35 @@ static void reduce_unit(struct paper *z, struct at u)
 {
     struct op *o;
     int64_t shard = z->shards_optimizer ? z->padded[u.c] / z->n : z->numel[u.c], e = dtype_bytes(z->r.grad);
-    uint16_t sums = sum_partial(z, u, z->full_grads[u.c]);
+    uint16_t sums = after_sums(z, u);
 
+    if (z->away.states)
+        paper_away_await(z);
+    sum_partial(z, u, z->full_grads[u.c]);
     if (z->n > 1) {
         o = sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE,
                        z->shards_optimizer ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, z->group, z->r.wire_reduce,
                        z->p->deterministic ? RED_SUM : RED_AVG,
                        z->shards_optimizer ? z->padded[u.c] : z->numel[u.c]);
-        o->after = AFTER(STREAM_COMPUTE) | sums;
-        name(z, u);
+        o->after = sums;
+        paper_name(z, u);
         sched_act(z->s, ACT_R, z->full_grads[u.c], u.i, u.by);
         sched_act_as(z->s, ACT_W, z->full_grads[u.c], u.i, u.by, z->own_grads[u.c]);
     }
     if (sched_group_ranks(z->s, GROUP_REPLICA) > 1) {
         o = sched_coll(z->s, STREAM_ALL_REDUCE, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_REPLICA,
                        z->r.wire_reduce, RED_AVG, shard);
-        o->after = z->n > 1 ? AFTER(STREAM_REDUCE) : AFTER(STREAM_COMPUTE) | sums;
-        name(z, u);
+        o->after = z->n > 1 ? AFTER(STREAM_REDUCE) : sums;
+        paper_name(z, u);
         sched_act_as(z->s, ACT_RW, z->full_grads[u.c], u.i, u.by, z->own_grads[u.c]);
     }
+    if (z->away.states) {
+        paper_away_gradient(z, u, AFTER(STREAM_ALL_REDUCE) | (z->n > 1 ? AFTER(STREAM_REDUCE) : sums));
+        return;
+    }
     o = sched_copy(z->s, STREAM_REDUCE, PHASE_REDUCE, "add to shard", 2 * shard * e, shard * e);
-    o->after = AFTER(STREAM_ALL_REDUCE) | (z->n > 1 ? 0 : AFTER(STREAM_COMPUTE) | sums);
-    name(z, u);
+    o->after = AFTER(STREAM_ALL_REDUCE) | (z->n > 1 ? 0 : sums);
+    paper_name(z, u);
     sched_does(z->s, COPY_ADD, 1);
     sched_act_as(z->s, ACT_A, z->grads[u.c], u.i, u.by, z->shards_grads ? 0 : z->own_grads[u.c]);
     sched_act_as(z->s, ACT_R | ACT_FREE, z->full_grads[u.c], u.i, u.by, z->own_grads[u.c]);
@@ -184,7 +182,7 @@ static void run_blocks(struct paper *z, struct at u, struct unit_ref ref, int by
 static void await_gather(struct paper *z, struct at u, enum phase phase)
 {
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, phase, "await gather")->wait[0] = z->ev_gather;
-    name(z, u);
+    paper_name(z, u);
 }
 
 /* The unit is there for compute; it was asked for just in time, or while the unit before
@@ -223,8 +221,8 @@ static void alloc_full_grads(struct paper *z, struct at u)
         return;
     struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "gradient buffer");
     if (u.c == z->root.c)           /* first in backward: the last micro-step's have been reduced */
-        o->after = AFTER(STREAM_REDUCE);
-    name(z, u);
+        o->after = z->away.states ? AFTER(STREAM_D2H) : AFTER(STREAM_REDUCE);
+    paper_name(z, u);
     sched_act(z->s, ACT_ALLOC, z->full_grads[u.c], u.i, u.by);
 }
 
@@ -367,14 +365,18 @@ static void use_all(struct paper *z, int what, const int family[NUC])
             sched_act_all(z->s, what, family[c]);
 }
 
-/* Gradients that the optimizer of this rank reads. */
+/* Where this rank's own gradients and states are worked on. */
+static enum stream own_stream(const struct paper *z) { return z->away.states ? STREAM_HOST : STREAM_COMPUTE; }
+
+/* Gradients that the optimizer of this rank reads; those that are only read, for their norm, are counted by one of the
+ * ranks that have them. */
 static void own_gradients(struct schedules *s, int what, void *arg)
 {
     const struct paper *z = arg;
 
     for (int c = 0; c < NUC; c++)
         for (int i = 0; i < z->map.of_class[c]; i++)
-            sched_act_as(s, what, z->grads[c], i, 0, z->shards_grads ? 0 : z->own_grads[c]);
+            sched_act_as(s, what, z->grads[c], i, 0, what == ACT_R ? z->norm_grads[c] : z->shards_grads ? 0 : z->own_grads[c]);
 }
 
 static void zero_gradients(struct paper *z, enum phase phase, int64_t bytes)
@@ -387,10 +389,9 @@ static void zero_gradients(struct paper *z, enum phase phase, int64_t bytes)
 /* Gradients of the whole model: averaged, or only `summed` up to now. */
 static void reduce_model(struct paper *z, bool summed)
 {
-    uint16_t sums = sum_partial(z, (struct at){ UC_ROOT, 0, 0 }, z->grads[UC_ROOT]);
-
-    if (sums)
-        sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await sums")->after = sums;
+    sum_partial(z, (struct at){ UC_ROOT, 0, 0 }, z->grads[UC_ROOT]);
+    if (z->partial[UC_ROOT] > 0)
+        sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await sums")->after = AFTER(STREAM_TENSOR);
     whole_model(z, z->shards_optimizer ? COLL_REDUCE_SCATTER : COLL_ALL_REDUCE, z->r.wire_reduce,
                 summed ? RED_SUM : RED_AVG, z->grads[UC_ROOT], PHASE_REDUCE);
 }
@@ -409,9 +410,9 @@ static void forget_others(struct paper *z)
 /* The sum over all micro-steps becomes the average over ranks. */
 static void average_own(struct paper *z, int64_t bytes)
 {
-    struct op *o = sched_copy(z->s, STREAM_COMPUTE, PHASE_REDUCE, "average gradients", bytes, bytes);
+    struct op *o = sched_copy(z->s, own_stream(z), PHASE_REDUCE, "average gradients", bytes, bytes);
 
-    o->after = AFTER(STREAM_REDUCE);
+    o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_D2H);
     sched_does(z->s, COPY_SET, 1.0 / (double)z->n);
     own_gradients(z->s, ACT_RW, z);
 }
@@ -437,6 +438,7 @@ static void micro_pass(void *arg, const struct micro *m)
 {
     const struct passes *e = arg;
 
+    e->z->away.first = m->first;
     if (m->pass == MICRO_FORWARD) {
         forward(e->z);
         return;
@@ -476,7 +478,7 @@ static void reduce_tied(struct paper *z)
         if (z->local->partial && z->local->partial[t] & MESH_AXIS(AXIS_PIPE)) {
             sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TIED, z->r.wire_reduce, RED_SUM,
                        m->tensors[t].numel)->after = AFTER(STREAM_COMPUTE);
-            sched_act(z->s, ACT_RW, z->grads[UC_ROOT], 0, 0);
+            sched_act_as(z->s, ACT_RW, z->grads[UC_ROOT], 0, 0, z->tied_grads);
         }
 }
 
@@ -512,11 +514,44 @@ static void micro_steps(struct paper *z)
     bool whole = !z->fresh_grads, every = z->p->sync_every_micro_step && whole;
     struct passes e = { z, whole && (m == 1 || every), every && m > 1 && z->shards_optimizer && z->n > 1 };
 
-    micro_steps_emit(z->s, &(struct micro_order){ .steps = m }, &(struct micro_calls){ .emit = micro_pass }, &e);
+    micro_steps_emit(z->s, &(struct micro_order){ .steps = m, .first_differs = z->away.states }, &(struct micro_calls){ .emit = micro_pass }, &e);
     if (whole && !e.each)
         reduce_model(z, false);
     if (e.summed || (z->p->deterministic && z->n > 1))
         average_own(z, own_elems(z) * dtype_bytes(z->r.grad));
+}
+
+static void clip(struct paper *z, int64_t bytes)
+{
+    const struct norm_sum sums[] = { { z->group, z->shards_optimizer && z->n > 1 },
+                                     { GROUP_TENSOR, z->local->share.tensor_ranks > 1 } };
+
+    if (z->away.grads_in == SPACE_DISK)
+        paper_away_norm(z, sums, 2);
+    else
+        lower_clip_by_norm(z->s, own_stream(z), bytes, sums, 2, z->p->deterministic, own_gradients, z);
+}
+
+static void update(struct paper *z, int64_t elems)
+{
+    lower_adamw(z->s, z->p, ADAMW_ONE_KERNEL, elems);
+    use_all(z, ACT_R, z->grads);
+    use_all(z, ACT_RW, z->optimizer);
+    use_all(z, ACT_RW, z->params);
+}
+
+/* Parameters that every rank has whole: each updated its part. */
+static void gather_updated(struct paper *z)
+{
+    for (int c = 0; c < NUC; c++)
+        for (int i = 0; i < z->map.of_class[c]; i++) {
+            struct op *o = sched_coll(z->s, STREAM_GATHER, PHASE_OPTIMIZER, COLL_ALL_GATHER, z->group, z->r.wire_gather,
+                                      RED_NONE, z->padded[c]);
+            o->after = z->away.states ? AFTER(STREAM_H2D) : AFTER(STREAM_COMPUTE);
+            sched_of(z->s, unit_class_name((enum unit_class)c), i, 0);
+            sched_act_as(z->s, ACT_R, z->params[c], i, 0, z->own_params[c]);
+            sched_act(z->s, ACT_W, z->params[c], i, 0);
+        }
 }
 
 static int step(struct paper *z, enum sched_id id)
@@ -525,121 +560,37 @@ static int step(struct paper *z, enum sched_id id)
     int rc = 0;
 
     sched_begin(z->s, id);
+    if (z->away.states)
+        paper_away_begin(z);
     if (is_stage(z))
         rc = pipeline(z, id == SCHED_FIRST);
     else
         micro_steps(z);
-    struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions");
-    o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
+    sched_op(z->s, OP_MEMORY, own_stream(z), PHASE_REDUCE, "await reductions")->after =
+        AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE) | (z->away.states ? AFTER(STREAM_D2H) : 0);
     if (z->p->clip > 0)
-        lower_clip_by_norm(z->s, STREAM_COMPUTE, elems * e,
-                           (const struct norm_sum[]){ { z->group, z->shards_optimizer && z->n > 1 },
-                                                      { GROUP_TENSOR, z->local->share.tensor_ranks > 1 } },
-                           2, z->p->deterministic, own_gradients, z);
-    lower_adamw(z->s, z->p, ADAMW_ONE_KERNEL, elems);
-    use_all(z, ACT_R, z->grads);
-    use_all(z, ACT_RW, z->optimizer);
-    use_all(z, ACT_RW, z->params);
-    if (z->shards_optimizer && !z->shards_params && z->n > 1) {
-        for (int c = 0; c < NUC; c++)
-            for (int i = 0; i < z->map.of_class[c]; i++) {
-                o = sched_coll(z->s, STREAM_GATHER, PHASE_OPTIMIZER, COLL_ALL_GATHER, z->group,
-                               z->r.wire_gather, RED_NONE, z->padded[c]);
-                o->after = AFTER(STREAM_COMPUTE);
-                sched_of(z->s, unit_class_name((enum unit_class)c), i, 0);
-                sched_act_as(z->s, ACT_R, z->params[c], i, 0, z->own_params[c]);
-                sched_act(z->s, ACT_W, z->params[c], i, 0);
-            }
-    }
-    zero_gradients(z, PHASE_OPTIMIZER, elems * e);
+        clip(z, elems * e);
+    if (z->away.states)
+        paper_away_step(z);
+    else
+        update(z, elems);
+    if (z->shards_optimizer && !z->shards_params && z->n > 1)
+        gather_updated(z);
+    if (!z->away.states)
+        zero_gradients(z, PHASE_OPTIMIZER, elems * e);
     lower_read_loss(z->s);
     sched_end(z->s, id);
     return rc;
 }
 
-/* A layout of elements [from, from+n) of the unit, `at` bytes into the buffer. */
-static int flat(struct paper *z, enum unit_class c, enum holds h, enum dtype t, int64_t from, int64_t n,
-                int64_t at)
-{
-    int layout = sched_layout(z->s, unit_stride(&z->map, c));
-
-    unit_slices(&z->map, z->s, c, h, t, from, n, at);
-    return layout;
-}
-
-/* What is a part of a sum over tensor-parallel ranks, where a whole unit has it. */
-static void find_partial(struct paper *z, enum unit_class c)
-{
-    int64_t from = 0;
-
-    z->partial[c] = 0;
-    z->partial_grads[c] = z->local->partial ? sched_layout(z->s, unit_stride(&z->map, c)) : 0;
-    for (int i = 0, t; z->local->partial && (t = unit_tensor(&z->map, c, i)) >= 0; i++) {
-        int64_t n = z->local->model->tensors[t].numel;
-        if (z->local->partial[t] & MESH_AXIS(AXIS_TENSOR)) {
-            unit_slices(&z->map, z->s, c, HOLDS_GRAD, z->r.grad, from, n, from * dtype_bytes(z->r.grad));
-            z->partial[c] += n;
-        }
-        from += n;
-    }
-}
-
-static void describe(struct paper *z, enum unit_class c)
-{
-    struct schedules *s = z->s;
-    int64_t all = z->padded[c], shard = all / z->n, mine = z->rank_in_group * shard;
-    int64_t whole_from = z->shards_optimizer ? mine : 0;
-    int64_t whole_n = z->shards_optimizer ? shard : z->numel[c];
-    int64_t e = dtype_bytes(z->r.kept), g = dtype_bytes(z->r.grad), states = whole_n * 4;
-    bool master = z->r.optimizer == 12;
-
-    sched_holds(s, z->params[c], z->shards_params ? flat(z, c, HOLDS_PARAM, z->r.kept, mine, shard, 0)
-                                                  : flat(z, c, HOLDS_PARAM, z->r.kept, 0, all, 0));
-    sched_holds(s, z->grads[c], z->shards_grads ? flat(z, c, HOLDS_GRAD, z->r.grad, mine, shard, 0)
-                                                : flat(z, c, HOLDS_GRAD, z->r.grad, 0, all, 0));
-    sched_holds(s, z->gathered[c], flat(z, c, HOLDS_PARAM, z->r.kept, 0, all, 0));
-    sched_holds(s, z->full_grads[c], flat(z, c, HOLDS_GRAD, z->r.grad, 0, all, 0));
-    z->own_grads[c] = flat(z, c, HOLDS_GRAD, z->r.grad, whole_from, whole_n, whole_from * g);
-    if (c == UC_ROOT) {
-        z->others_grads = flat(z, c, HOLDS_GRAD, z->r.grad, 0, whole_from, 0);
-        unit_slices(&z->map, s, c, HOLDS_GRAD, z->r.grad, mine + shard, all - mine - shard,
-                    (mine + shard) * g);
-    }
-    z->own_params[c] = flat(z, c, HOLDS_PARAM, z->r.kept, whole_from, whole_n, whole_from * e);
-    sched_holds(s, z->optimizer[c], flat(z, c, HOLDS_EXP_AVG, DT_FP32, whole_from, whole_n, 0));
-    unit_slices(&z->map, s, c, HOLDS_EXP_AVG_SQ, DT_FP32, whole_from, whole_n, states);
-    if (master)
-        unit_slices(&z->map, s, c, HOLDS_MASTER, DT_FP32, whole_from, whole_n, 2 * states);
-}
-
-static void declare(struct paper *z, enum unit_class c)
-{
-    struct schedules *s = z->s;
-    const char *of = c == UC_ROOT ? NULL : unit_class_name(c);
-    int n = z->map.of_class[c];
-    int64_t e = dtype_bytes(z->r.kept), g = dtype_bytes(z->r.grad);
-    int64_t whole, shard;
-
-    z->numel[c] = unit_sum(&z->map, c, units_tensor_numel, NULL);
-    z->padded[c] = round_up(z->numel[c], z->n);
-    shard = z->padded[c] / z->n;
-    whole = z->shards_optimizer && z->n > 1 ? z->padded[c] : z->numel[c];
-    z->params[c] = sched_buf(s, CAT_PARAMS, "params", of, 0, n, e * (z->shards_params ? shard : whole));
-    z->grads[c] = sched_buf(s, CAT_GRADS, "grads", of, 0, n, g * (z->shards_grads ? shard : whole));
-    z->optimizer[c] = sched_buf(s, CAT_OPTIMIZER, "optimizer states", of, 0, n,
-                                z->r.optimizer * (z->shards_optimizer ? shard : whole));
-    z->gathered[c] = sched_buf(s, CAT_UNSHARDED, "gathered params", of, 0, n, e * z->padded[c]);
-    z->full_grads[c] = sched_buf(s, CAT_UNSHARDED_GRADS, "unit's grads", of, 0, n, g * z->padded[c]);
-    for (int i = 0; i < n; i++)
-        sched_unit(s, unit_class_name(c), i, z->numel[c], z->padded[c], shard);
-    find_partial(z, c);
-    if (s->detailed)
-        describe(z, c);
-}
-
 static void init(struct paper *z)
 {
     sched_begin(z->s, SCHED_INIT);
+    if (z->away.states) {
+        paper_away_init(z);
+        sched_end(z->s, SCHED_INIT);
+        return;
+    }
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model states")->flags = OPF_LOAD;
     use_all(z, ACT_ALLOC | ACT_WRITE, z->params);
     use_all(z, ACT_ALLOC | ACT_WRITE, z->grads);
@@ -660,6 +611,7 @@ int lower_paper(const struct local_model *local, struct schedules *s)
                        .prefetches = p->strategy == STRAT_FSDP, .root = { UC_ROOT, 0, 0 }, .embeds = true, .heads = true };
 
     s->hooks = p->strategy == STRAT_FSDP;
+    paper_away_setup(&z);
     z.rank_in_group = local->shard_rank;        /* padding is equal on all: so are sizes */
     whole.unit = UNIT_MODEL;
     if (!z.shards_grads)
@@ -669,7 +621,7 @@ int lower_paper(const struct local_model *local, struct schedules *s)
     z.group = z.n < local->data_ranks ? GROUP_SHARD : GROUP_DATA;
     for (int c = 0; c < NUC; c++)
         if (z.map.of_class[c] > 0)
-            declare(&z, (enum unit_class)c);
+            paper_declare(&z, (enum unit_class)c);
     lower_declare_activations(s, local, z.acts);
     z.ev_gather = sched_event(s);
     init(&z);

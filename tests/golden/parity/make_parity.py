@@ -75,14 +75,14 @@ def rotary_any_dtype(self, x, position_ids):
     return angle.cos().to(x.dtype), angle.sin().to(x.dtype)
 
 
-def initial_values(model):
+def initial_values(model, spread=0.1):
     """Larger than usual, and biases and norms too, so that an error in any term shows."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for name, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=generator, dtype=torch.float64)
             if p.ndim == 2:
-                p.copy_((0.1 * noise).float())
+                p.copy_((spread * noise).float())
             elif name.endswith("bias"):
                 p.copy_((0.05 * noise).float())
             else:
@@ -138,12 +138,12 @@ def train(config, init, tokens, dtype, bf16=False):
     return run
 
 
-def check_fp64(config, init, tokens, grads):
+def check_fp64(config, init, tokens, grads, h=1e-5):
     """Along the gradient, the loss's difference quotient is the gradient's squared norm: to
     1e-8 only if nothing between the weights and the loss was narrowed to fp32."""
     model = build(config, init, torch.float64)
     ids, labels = batch_of(tokens, 0)
-    loss, h = [], 1e-5
+    loss = []
     with torch.no_grad():
         for sign in (1, -1):
             for name, p in model.named_parameters():
@@ -225,16 +225,22 @@ def report(folder, r):
           f"bf16 loss {r['bf16_from_fp64']['loss']:.1e}")
 
 
-def main():
-    here = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
+def exactly():
+    """One thread, the same sums each time, nothing narrowed."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     modeling_llama.LlamaRMSNorm.forward = rms_norm_any_dtype
     modeling_llama.LlamaRotaryEmbedding.forward = rotary_any_dtype
+
+
+def main():
+    here = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
+    exactly()
     tokens = make_tokens()
     write_tokens(os.path.join(here, "tokens.bin"), tokens)
     for model in ("gpt2", "llama"):
         record(os.path.join(here, model), tokens)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-#include "reports/page/chart.h"
+#include "base/chart/chart.h"
 
 #include <assert.h>
 #include <math.h>
@@ -7,15 +7,15 @@
 
 #include "base/room.h"
 
-/* Okabe and Ito's palette, told apart with every common kind of colour blindness, and four of Tol's
- * muted one; on a dark page lighter where contrast asks for it. */
+/* Okabe and Ito's palette, told apart with every common kind of colour blindness, four of Tol's
+ * muted one, and a pale one; on a dark page lighter where contrast asks for it. */
 static const char *const light[NCOLOURS] = {
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
-    "#882255", "#999933", "#332288", "#777777", "#117733", "#aa4499"
+    "#882255", "#999933", "#332288", "#777777", "#117733", "#aa4499", "#e3e3e3"
 };
 static const char *const dark[NCOLOURS] = {
     "#3d9fdc", "#f07b2c", "#20bd8f", "#dd93bb", "#f0b429", "#7cc8f2",
-    "#c9628f", "#bdbd55", "#8a80d8", "#a0a0a0", "#4fae70", "#d07cc2"
+    "#c9628f", "#bdbd55", "#8a80d8", "#a0a0a0", "#4fae70", "#d07cc2", "#2b3036"
 };
 
 const char *chart_colour(int colour, bool on_dark)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reports/page/chart.h"
+#include "base/chart/chart.h"
 
 /* Pixels. */
 enum { LETTER = 12, LINE = 17, BAR = 18, ROW = 16, PLOT = 320 };
@@ -428,7 +428,7 @@ static void one_span(struct canvas *v, const struct stripe *s, const double *row
     double from = px(v, s->from), to = px(v, s->to);
 
     text_add(v->to, "<rect x=\"%.2f\" y=\"%.0f\" width=\"%.2f\" height=\"%d\" class=\"mark c%d\">", from,
-             row_y[s->row], fmax(to - from, 0.4), ROW - 3, s->colour % NCOLOURS);
+             row_y[s->row], fmax(to - from - (v->c->apart && to - from > 2 ? 0.8 : 0), 0.4), ROW - 3, s->colour % NCOLOURS);
     if (s->what) {
         text_put(v->to, "<title>");
         text_html(v->to, s->what);

@@ -1,4 +1,4 @@
-#include "reports/page/text.h"
+#include "base/chart/text.h"
 
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "reports/page/unit.h"
+#include "base/chart/unit.h"
 
 #include <math.h>
 #include <stdio.h>

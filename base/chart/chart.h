@@ -14,13 +14,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "reports/page/text.h"
-#include "reports/page/unit.h"
+#include "base/chart/text.h"
+#include "base/chart/unit.h"
 
 enum chart_kind { CHART_XY, CHART_BARS, CHART_SPANS };
 enum mark { MARK_POINTS, MARK_LINE, MARK_BOTH, MARK_STEPS };
 enum axis { AXIS_X, AXIS_Y };
-enum { NCOLOURS = 12 };
+enum { NCOLOURS = 13, CHART_PALE = 12 };         /* the last one recedes: of what is not there */
 
 /* low..high: an interval around y (bars: around the bar's end); NaN: none.  key: where the value
  * is in the tables, "phases/7.compute/measured_s"; NULL: not shown as a number. */
@@ -53,6 +53,7 @@ struct chart {
     const char *id, *title, *caption;
     struct { const char *label; enum measure unit; bool log; } axis[2];
     bool diagonal;                  /* and the band of 10 % beside it */
+    bool apart;                     /* spans have an edge: neighbours of one colour are told apart */
     bool nested;                    /* lines that lie on each other: the first ones are wider */
     struct curve *series; int nseries;
     const char *part[MAX_PARTS];

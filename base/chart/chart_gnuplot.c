@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "reports/page/chart.h"
+#include "base/chart/chart.h"
 
 enum { WIDTH = 900, HEIGHT = 480 };
 
@@ -169,8 +169,8 @@ static void plot_boxes(const struct chart *c, struct text *t)
 {
     text_put(t, c->nparts ? "plot " : "plot NaN notitle");
     for (int i = 0; i < c->nparts; i++) {
-        text_add(t, "%s$s%d using 1:2:3:4:5:6 with boxxyerror fs solid 0.85 noborder lc rgb '%s' title ",
-                 i ? ", " : "", i, chart_colour(c->part_colour[i], false));
+        text_add(t, "%s$s%d using 1:2:3:4:5:6 with boxxyerror fs solid 0.85 %s lc rgb '%s' title ",
+                 i ? ", " : "", i, c->apart ? "border rgb 'white'" : "noborder", chart_colour(c->part_colour[i], false));
         text_gnuplot(t, c->part[i]);
     }
     if (has_low(c, -1))

@@ -1,0 +1,55 @@
+#!/bin/sh
+# tests/mpi/test_grid_faults.sh [some|all] -- a rank that is killed or stopped, whatever its stage and its place in the mesh, ends
+# the run as faults.sh has it: one line that names it, status 1, nothing left.  `some`, the default: each rank of one mesh is
+# killed, one of each stage is stopped; `all`: each rank of several meshes is killed, and stopped.
+# Runs from the root of the tree; $B is where it was built.
+# shellcheck source=tests/mpi/faults.sh
+. tests/mpi/faults.sh
+extent=${1:-some}
+
+# mesh RANKS PARALLEL: what start_long runs.
+mesh() {
+    ranks=$1
+    echo "{\"dpx_plan\": 1, \"model\": \"tests/golden/parity/grid/llama/config.json\", \"cluster\": \"localhost:$1\", \"kernels\": \"dpx\",
+        \"seq\": 24, \"micro_batch\": 1, \"accumulation\": 4, \"strategy\": \"ddp\", \"dialect\": \"paper\", \"precision\": \"fp32\",
+        \"parallel\": { $2 } }" >"$dir/plan.json"
+}
+
+# killed WHAT RANK, stopped WHAT RANK
+killed() {
+    start_long --threads 1
+    kill_rank 9 "$2"
+    check "$1: rank $2 killed in the middle of the steps ends the run" "$(judge 10 1 "rank $2 .*signal 9")"
+}
+
+stopped() {
+    export DPX_TIMEOUT=3
+    start_long --threads 1
+    kill_rank STOP "$2"
+    check "$1: rank $2 stopped is found and named" "$(judge 12 1 "rank $2 .*stopped")"
+    unset DPX_TIMEOUT
+}
+
+each() {        # WHAT: every rank of the mesh
+    for r in $(seq 0 $((ranks - 1))); do
+        killed "$1" "$r"
+        [ "$extent" = some ] || stopped "$1" "$r"
+    done
+}
+
+mesh 4 '"tensor": 2, "pipeline": 2'
+each 'tensor 2 x pipeline 2'
+if [ "$extent" = some ]; then
+    stopped 'tensor 2 x pipeline 2' 1
+    stopped 'tensor 2 x pipeline 2' 2
+else
+    mesh 4 '"context": 2, "pipeline": 2, "pipeline_schedule": "interleaved"'
+    each 'context 2 x pipeline 2, interleaved'
+    mesh 4 '"tensor": 2'
+    each 'tensor 2 x data 2'
+    mesh 4 '"context": 2, "context_method": "ulysses"'
+    each 'context 2 x data 2, ulysses'
+    mesh 3 '"pipeline": 3'
+    each 'pipeline 3'
+fi
+finish
