@@ -433,23 +433,6 @@ static int check_ds_offload(const struct plan *p, const char *where)
     return 0;
 }
 
-/* What the papers leave open, or ranks of several axes would need. */
-static int check_paper_offload(const struct plan *p, const char *where)
-{
-    bool states = p->ds.offload_optimizer.device != OFFLOAD_NONE, disk = p->ds.offload_optimizer.device == OFFLOAD_NVME;
-    bool params = p->ds.offload_param.device != OFFLOAD_NONE;
-
-    if (p->dialect != DIALECT_PAPER || (!states && !params))
-        return 0;
-    if (!states)
-        return fail("%s: deepspeed.offload_param: AdamW would need parameters on the device again: set offload_optimizer, too", where);
-    if (!plan_is_data_parallel(p))
-        return fail("%s: deepspeed.offload_optimizer: with tensor, context or pipeline parallelism it is not modelled yet", where);
-    if (disk && p->deterministic)
-        return fail("%s: deterministic: with gradients on disks it is not modelled yet", where);
-    return 0;
-}
-
 /* ---- optimizers ---- */
 
 static int check_optimizer(const struct plan *p, const char *where)
@@ -471,6 +454,23 @@ static int check_optimizer(const struct plan *p, const char *where)
         return fail("%s: optimizer: %s of parameters in %s is not modelled yet", where, word, dtype_name(plan_recipe(p).kept));
     if (p->fsdp.cpu_offload && has_key(p, "fsdp", "cpu_offload"))
         return fail("%s: optimizer: with fsdp.cpu_offload only adamw is modelled", where);
+    return 0;
+}
+
+/* What the papers leave open, or ranks of several axes would need. */
+static int check_paper_offload(const struct plan *p, const char *where)
+{
+    bool states = p->ds.offload_optimizer.device != OFFLOAD_NONE, disk = p->ds.offload_optimizer.device == OFFLOAD_NVME;
+    bool params = p->ds.offload_param.device != OFFLOAD_NONE;
+
+    if (p->dialect != DIALECT_PAPER || (!states && !params))
+        return 0;
+    if (!states)
+        return fail("%s: deepspeed.offload_param: AdamW would need parameters on the device again: set offload_optimizer, too", where);
+    if (!plan_is_data_parallel(p))
+        return fail("%s: deepspeed.offload_optimizer: with tensor, context or pipeline parallelism it is not modelled yet", where);
+    if (disk && p->deterministic)
+        return fail("%s: deterministic: with gradients on disks it is not modelled yet", where);
     return 0;
 }
 
