@@ -10,7 +10,7 @@ struct waits { int dy_down, du, dg, dy_out, dqkv, norm_attn, norm_mlp; };
 
 bool dpx_split_is(const struct dpx *d)
 {
-    return d->ranks == 1 && d->context <= 1 && d->m->norm_place == NORM_FIRST && !d->m->parallel && !d->m->fused_gate_up && !d->m->qk_norm;
+    return d->ranks == 1 && d->m->norm_place == NORM_FIRST && !d->m->parallel && !d->m->fused_gate_up && !d->m->qk_norm;
 }
 
 /* A copy of the residual stream's gradient, through the half's dropout if it has one. */
