@@ -94,11 +94,10 @@ static int check_context(const struct plan *p)
 static int check_pipeline(const struct plan *p)
 {
     enum pipeline_kind kind = p->parallel.pipeline_schedule;
-    bool tensor = p->parallel.tensor > 1;
 
-    if (p->parallel.pipeline > 1 && (tensor || p->parallel.context > 1) && pipeline_splits(kind))
-        return fail("parallel.pipeline_schedule: %s with parallel.%s is planned only (dpxplan): dpxrun has no kernels that "
-                    "compute the gradients of a cut block's weights apart", pipeline_name(kind), tensor ? "tensor" : "context");
+    if (p->parallel.pipeline > 1 && p->parallel.tensor > 1 && pipeline_splits(kind))
+        return fail("parallel.pipeline_schedule: %s with parallel.tensor is planned only (dpxplan): dpxrun has no kernels that "
+                    "compute the gradients of a cut block's weights apart", pipeline_name(kind));
     return 0;
 }
 

@@ -226,6 +226,15 @@ static void backward_again(struct run *r, const struct torch_region *g)
         tape_drop(t, g->args[i]);
 }
 
+/* A number of parameters, with no embedding to reach in backward. */
+static bool is_synthetic(const struct plan *p)
+{
+    for (int t = 0; t < p->model.ntensors; t++)
+        if (p->model.tensors[t].block == TENSOR_EMBED)
+            return false;
+    return true;
+}
+
 static void backward(struct run *r)
 {
     struct tape *t = &r->t;
@@ -237,7 +246,7 @@ static void backward(struct run *r)
         t->compiled = r->compiles && i != EMBED && i != HEAD;
         begin_graph(r, 1);
         r->b.block = i == EMBED ? TENSOR_EMBED : i == HEAD ? TENSOR_HEAD : 0;
-        if (i == EMBED && (program_first_differs(r->b.p) || program_input_requires_grad(r->b.p)))
+        if (i == EMBED && (program_first_differs(r->b.p) || program_input_requires_grad(r->b.p) || is_synthetic(r->b.p)))
             tape_kernel(t, "backward ends", KC_COPY);       /* nothing of it trains */
         if (i == HEAD)
             tape_seed(t, p->out);

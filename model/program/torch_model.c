@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "model/arch/training.h"
 #include "model/program/tape_collective.h"
 #include "model/program/tape_parts.h"
 #include "model/program/torch_loss.h"
@@ -373,7 +374,7 @@ var torch_embed(struct torch_model *b)
     b->ids = op_new(t, "input ids", KC_COPY, b->tokens, DT_INT64);
     b->labels = op_new(t, "labels", KC_COPY, b->tokens, DT_INT64);
     var x = torch_tokens(b, width, wte);
-    if (program_input_requires_grad(b->as))
+    if (program_input_requires_grad(b->as) || training_is_all(&b->p->train))    /* a synthetic model has no embedding */
         tape_require_grad(t, x);
     if (b->style->scaled_embed)
         x = tmp(t, x, op_mul_const(t, "embedding scale", x, 0));
