@@ -5,6 +5,7 @@
 # make test-grid      every plan over meshes in fp32, 500 plans whose messages are late, every rank of meshes killed and stopped
 # make test-library   libdpx and its threads, under AddressSanitizer and ThreadSanitizer, too
 # make test-124m      GPT-2 124M by every strategy and dialect, two steps on two ranks (13 GB, 3 GB of disk, 15 minutes)
+# make offload-demo   GPT-2 1.5B with AdamW on two ranks in 10 GiB of memory, from files (24 GB of disk, 6 minutes)
 # make bench          speed, as ratios within one run
 # make bench-exec     the executor's speed, beside PyTorch's where PYTHON=... has torch
 # make accuracy       calibrate this machine, predict plans never used to fit, run them, and
@@ -396,6 +397,11 @@ test-124m:
 	@$(MAKE) --no-print-directory all
 	@B=$B tests/mpi/strategies_124m.sh
 
+offload-demo:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory all
+	@B=$B tests/mpi/offload_demo.sh
+
 accuracy:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory all $(ACCURACY)
@@ -461,7 +467,7 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu carry
 
-.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-matrix test-grid test-124m demo bench bench-exec accuracy \
+.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-matrix test-grid test-124m offload-demo demo bench bench-exec accuracy \
         accuracy-public compare pages fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -210,7 +210,7 @@ plan: dialect strategy
 program: piece
 schedule_print: sched
 kernels_open: dropout
-embed norms: rows
+embed norms loss: rows
 sums: elements
 size: count length
 pinned: pageable

@@ -1,5 +1,7 @@
 #include "model/lower/lower.h"
 
+#include <inttypes.h>
+
 #include "base/fail.h"
 #include "model/lower/common/lower_internal.h"
 #include "model/lower/common/pinned.h"
@@ -79,6 +81,9 @@ int lower_using(const struct plan *p, int64_t rank, const struct program *g, str
         sched_note(s, attention_note(p));
     if (elsewhere_note(p))
         sched_note(s, elsewhere_note(p));
+    if (s->too_long)
+        return fail("accumulation %" PRId64 ": no two of this plan's micro-steps are alike, and its schedule would have more than %d "
+                    "entries: lower it", p->accumulation, SCHED_MOST_OPS);
     if (s->overflow)
         return fail("a buffer or a collective of this plan exceeds 2^60 bytes: "
                     "reduce micro_batch, seq or the model");

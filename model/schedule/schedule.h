@@ -224,6 +224,10 @@ struct unit {
     int64_t     shard;          /* elements a rank keeps */
 };
 
+/* A schedule of micro-steps that each differ from the one before (buffers of DeepSpeed's that are taken in turn) has so many
+ * entries at most: about 300 MB. */
+enum { SCHED_MOST_OPS = 1 << 21 };
+
 struct schedules {
     struct buf  *bufs;   int nbufs; int64_t cap_bufs;
     struct op   *ops;    int nops; int64_t cap_ops;
@@ -252,6 +256,7 @@ struct schedules {
     bool         hooks;         /* Python hooks issue its collectives: sched_coll() marks them OPF_HOOK */
     bool         star;          /* collectives go through rank 0's own link, to or from each rank */
     bool         overflow;      /* a size exceeded SIZE_LIMIT: lower() refuses */
+    bool         too_long;      /* micro-steps that do not come to repeat: likewise */
     const char  *notes[8]; int nnotes;          /* sentences for `explain`: what this dialect does here */
 };
 

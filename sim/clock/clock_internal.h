@@ -5,7 +5,7 @@
 #include "sim/clock/clock.h"
 
 /* Depth of repeats; states of one repeat that are compared; items of a role before finished ones are dropped. */
-enum { DEPTH = 8, SNAPS = 4, ITEMS = 1 << 16 };
+enum { DEPTH = 8, SNAPS = 4, ITEMS = 1 << 16, MOST_ITEMS = 1 << 20 };
 
 /* ARRIVED: it could start, but another role has not come yet. */
 enum item_state { WAITING, ARRIVED, RUNNING, DONE };

@@ -379,7 +379,9 @@ void clock_pull_forget(struct clock *k, struct actor *a)
         a->at[level].first = kept;
     memcpy(a->deps, deps, (size_t)ndeps * sizeof *deps);
     a->n = kept;
-    a->most = 2 * kept > ITEMS ? 2 * kept : ITEMS;
+    if (a->depth > 0 && a->at[0].n - a->at[0].i > 2 && a->most < MOST_ITEMS)
+        a->most *= 2;               /* an iteration may be longer: it is not seen to come back where it is forgotten meanwhile */
+    a->most = 2 * kept > a->most ? 2 * kept : a->most;
     a->ndeps = ndeps;
     free(map);
     free(deps);

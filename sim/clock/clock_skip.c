@@ -13,7 +13,7 @@
 /* Relative difference of two equal times that rounding may cause. */
 #define ROUNDING 2e-14
 /* Most entries under way of one role that are compared. */
-enum { WINDOW = 4096 };
+enum { WINDOW = 1 << 17 };
 
 struct actor_state {
     int      depth;

@@ -308,6 +308,7 @@ static void *worker(void *arg)
     char why[256];
 
     struct fail_sink before = fail_divert(why, sizeof why);
+    ask_on(w);                              /* the others may leave this one nothing */
     for (;;) {
         int64_t from = atomic_fetch_add(&w->next, RUN);
         if (from >= w->n || w->failed || w->stopped)
@@ -599,6 +600,7 @@ static int search_data(const struct search_options *o, struct search_result *out
     if (!w.failed && look_later(&w) < 0)
         goto out;
     if (w.stopped) {
+        out->stopped = true;
         fail("search: stopped before all plans were looked at");
         goto out;
     }
@@ -651,6 +653,8 @@ int search(const struct search_options *o, struct search_result *out)
     struct fail_sink before = fail_divert(why, sizeof why);
     rc = search_data(o, out);
     fail_restore(before);
+    if (out->stopped)
+        return fail("%s", why);
     return rc < 0 || out->nfit == 0 ? grid_search_next(o, rc, why, out) : 0;
 }
 

@@ -80,6 +80,7 @@ enum { SEARCH_LOOKS = 8, SEARCH_FRONT = 8 };
 #define SEARCH_NEAR 1.05
 
 struct search_result {
+    bool    stopped;                /* by go_on(): nothing else is set */
     struct found *found;        /* nfit fitting plans by time, then the others by what they lack */
     int64_t n, nfit;
     int64_t considered;         /* plans enumerated, duplicates included; those of one cell, micro-batch and recompute whose kernels

@@ -472,6 +472,25 @@ static void a_long_pipeline_is_skipped(void **state)
     pipe_close(&b);
 }
 
+/* An iteration of more entries than one would compare lightly is seen to come back, too. */
+static void a_long_iteration_is_skipped(void **state)
+{
+    enum { BODY = 10000 };
+    struct timeline t[STAGES];
+    struct pipe b;
+
+    (void)state;
+    pipe_open(&b, 1);
+    sched_repeat(&b.stage[0].s, 1000000);
+    for (int i = 0; i < BODY; i++)
+        stage_work(&b.stage[0], i % 2 ? STREAM_COMPUTE : STREAM_GATHER, PHASE_FORWARD, 1)->after =
+            AFTER(i % 2 ? STREAM_GATHER : STREAM_COMPUTE);
+    sched_repeat_end(&b.stage[0].s);
+    pipe_end(&b);
+    assert_close(run(&b, t).makespan_s, 1000000. * BODY, 1e-12);
+    pipe_close(&b);
+}
+
 /* ---- random exchanges ---- */
 
 /* Roles that send, receive and compute in any order on any stream; `spoiled`: some
@@ -577,6 +596,7 @@ int main(void)
         cmocka_unit_test(messages_of_different_sizes_do_not_fit),
         cmocka_unit_test(skipping_ahead_is_exact),
         cmocka_unit_test(a_long_pipeline_is_skipped),
+        cmocka_unit_test(a_long_iteration_is_skipped),
         cmocka_unit_test(random_exchanges_end_as_the_oracle_says),
     };
     return cmocka_run_group_tests_name("sim/clock", tests, NULL, NULL);

@@ -34,7 +34,8 @@ void micro_steps_emit(struct schedules *s, const struct micro_order *o, const st
     int64_t end = o->last_differs ? o->steps - 1 : o->steps;
     struct emission e = { o, calls, arg, 0, false };
 
-    for (; e.at < o->steps; e.at = e.repeated ? end : e.at + 1) {
+    for (; e.at < o->steps && !s->too_long; e.at = e.repeated ? end : e.at + 1) {
+        s->too_long = s->nops > SCHED_MOST_OPS;
         e.repeated = o->steps > 1 && e.at < end && !(e.at == 0 && o->first_differs) &&
                      (!calls->alike || calls->alike(arg, e.at));
         if (!e.repeated) {
