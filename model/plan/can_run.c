@@ -65,17 +65,12 @@ int can_run_parallel(const struct plan *p, const char *who)
                 " and pipeline parallelism are planned only (dpxplan)", key, degree, who);
 }
 
-/* One for each axis: who makes it run lifts it. */
-static int planned_only(const char *key, int64_t degree, const char *what)
-{
-    return degree <= 1 ? 0 : fail("parallel.%s %" PRId64 ": %s parallelism is planned only (dpxplan): dpxrun has no kernels or "
-                                  "communicators for it", key, degree, what);
-}
-
 /* By our own kernels, hence in the dialect that plans them. */
 static int check_tensor(const struct plan *p)
 {
-    return p->dialect == DIALECT_PAPER ? 0 : planned_only("tensor", p->parallel.tensor, "tensor");
+    if (p->parallel.tensor <= 1 || p->dialect == DIALECT_PAPER)
+        return 0;
+    return fail("parallel.tensor %" PRId64 ": dpxrun runs it in dialect paper", p->parallel.tensor);
 }
 
 /* PyTorch's ring is a schedule of PyTorch's kernels.  Masks of dropout are functions of where an element lies in a whole sample. */

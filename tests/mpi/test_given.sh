@@ -85,7 +85,7 @@ refused 'data that is not there' 'nowhere: No such file' "$dir/plan.json" --data
 refused 'a folder as data' "$dir" "$dir/plan.json" --data "$dir"
 head -c 100 "$dir/plan.json" >"$dir/half.json"
 sed 's/"unit"/"parallel": { "tensor": 8 }, "unit"/' demo/8b-fsdp.json >"$dir/tensor.json"
-refused 'a plan that is only planned' 'parallel.tensor 8: tensor parallelism is planned only' "$dir/tensor.json"
+refused 'a plan that is only planned' 'parallel.tensor 8: dpxrun runs it in dialect paper' "$dir/tensor.json"
 refused 'half a plan' 'half.json:1:' "$dir/half.json"
 refused 'a place that cannot be written to' 'nowhere/w: ' "$dir/plan.json" --save "$dir/nowhere/w"
 refused 'a folder in place of a file' 'is a folder' "$dir/plan.json" --save "$dir"
