@@ -5,7 +5,7 @@
 # make test-grid      every plan over meshes in fp32, 500 plans whose messages are late, every rank of meshes killed and stopped
 # make test-library   libdpx and its threads, under AddressSanitizer and ThreadSanitizer, too
 # make test-124m      GPT-2 124M by every strategy and dialect, two steps on two ranks (13 GB, 3 GB of disk, 15 minutes)
-# make offload-demo   GPT-2 1.5B with AdamW on two ranks in 10 GiB of memory, from files (24 GB of disk, 6 minutes)
+# make offload-demo   GPT-2 1.5B with AdamW on two ranks in 10 GiB of memory, from files (24 GB of disk, 2 to 6 minutes)
 # make bench          speed, as ratios within one run
 # make bench-exec     the executor's speed, beside PyTorch's where PYTHON=... has torch
 # make accuracy       calibrate this machine, predict plans never used to fit, run them, and
