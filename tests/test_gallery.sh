@@ -10,7 +10,7 @@ check 'there are five questions, each with a picture' "$(
         echo 'commands draw other pictures than the page shows'
     rm -f /tmp/gallery.$$
     for f in docs/gallery/*; do grep -qF "gallery/${f##*/}" $page || echo "$f is not on the page"; done)"
-check 'pictures are small' "$(find docs/gallery -size +96k)"
+check 'pictures are small' "$(find docs/gallery -size +64k)"
 if command -v gnuplot >/dev/null; then
     check 'every command prints what the page shows and draws what is kept' "$(tools/pages.sh --check $page)"
 else

@@ -122,7 +122,7 @@ int export_plan(const struct plan *p, const char *target, FILE *to)
     for (int i = 0; export_targets[i]; i++)
         if (!strcmp(export_targets[i], target))
             return grid && writers[i] != export_torchtitan
-                 ? fail("export: %s: %s files are written for data parallelism; torchtitan has it", grid, target)
+                 ? fail("export to %s: %s: its files are written for data parallelism; torchtitan has it", target, grid)
                  : writers[i](p, to);
     return fail("export: \"%s\" is not a target; deepspeed, accelerate, torchtitan and fsdp are",
                 target);

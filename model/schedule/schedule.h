@@ -225,7 +225,7 @@ struct unit {
 };
 
 /* A schedule of micro-steps that each differ from the one before (buffers of DeepSpeed's that are taken in turn) has so many
- * entries at most: about 300 MB. */
+ * entries at most. */
 enum { SCHED_MOST_OPS = 1 << 21 };
 
 struct schedules {

@@ -146,30 +146,29 @@ static int chart_in(const char *folder, const struct chart *c, const char *path,
     return rc;
 }
 
-int figure_chart(const struct chart *c, const char *path, const char *else_words)
+/* What is drawn: a chart, or a script's figure. */
+struct drawing { const struct chart *chart; const struct figure *figure; const char *path, *else_words; };
+
+static int draw(const struct drawing *d)
 {
     char folder[] = "/tmp/dpx-figure-XXXXXX";
     int rc;
 
-    if (figure_name(path) < 0)
+    if (figure_name(d->path) < 0)
         return -1;
     if (!mkdtemp(folder))
         return fail("%s: %s", folder, strerror(errno));
-    rc = chart_in(folder, c, path, else_words);
+    rc = d->chart ? chart_in(folder, d->chart, d->path, d->else_words) : draw_in(folder, d->figure, d->path, d->else_words);
     rmdir(folder);
     return rc;
 }
 
+int figure_chart(const struct chart *c, const char *path, const char *else_words)
+{
+    return draw(&(struct drawing){ .chart = c, .path = path, .else_words = else_words });
+}
+
 int figure_draw(const struct figure *f, const char *path, const char *else_words)
 {
-    char folder[] = "/tmp/dpx-figure-XXXXXX";
-    int rc;
-
-    if (figure_name(path) < 0)
-        return -1;
-    if (!mkdtemp(folder))
-        return fail("%s: %s", folder, strerror(errno));
-    rc = draw_in(folder, f, path, else_words);
-    rmdir(folder);
-    return rc;
+    return draw(&(struct drawing){ .figure = f, .path = path, .else_words = else_words });
 }

@@ -237,7 +237,7 @@ static void export_then_import_is_the_same_plan(void **state)
         fclose(f);
         if (rc < 0) {
             assert_int_equal(size, 0);      /* a refused export writes nothing */
-            assert_true(strstr(said, "export to accelerate: ") || strstr(said, "export: parallel."));
+            assert_non_null(strstr(said, "export to accelerate: "));
             refused++;
             free(text);
             continue;
