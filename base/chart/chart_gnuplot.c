@@ -119,24 +119,14 @@ static bool has_limit(const struct chart *c)
     return false;
 }
 
-/* A thousandth of the width stays white behind a span that is wider than two, where spans stand apart. */
-static double span_end(const struct chart *c, const struct stripe *s, double until)
-{
-    return c->apart && s->to - s->from > until / 500 ? s->to - until / 1000 : s->to;
-}
-
 static void data_spans(const struct chart *c, struct text *t)
 {
-    double until = 0;
-
-    for (int64_t k = 0; k < c->nspans; k++)
-        until = fmax(until, c->span[k].to);
     for (int i = 0; i < c->nparts; i++) {
         text_add(t, "$s%d << END\n", i);
         for (int64_t k = 0; k < c->nspans; k++)
             if (c->span[k].colour == c->part_colour[i])
                 text_add(t, "%.9g %d %.9g %.9g %.2f %.2f\n", c->span[k].from, -c->span[k].row,
-                         c->span[k].from, span_end(c, &c->span[k], until), -c->span[k].row - 0.4, -c->span[k].row + 0.4);
+                         c->span[k].from, c->span[k].to, -c->span[k].row - 0.4, -c->span[k].row + 0.4);
         text_put(t, "END\n");
     }
 }
@@ -175,12 +165,28 @@ static void plot_xy(const struct chart *c, struct text *t)
     text_put(t, "\n");
 }
 
+/* Where a box ends: a thousandth of the width stays white behind a span that is wider than two, where spans stand apart. */
+static void box_end(const struct chart *c, char *to, size_t size)
+{
+    double until = 0;
+
+    for (int64_t k = 0; k < c->nspans; k++)
+        until = fmax(until, c->span[k].to);
+    if (c->apart)
+        snprintf(to, size, "($4-$3>%.9g?$4-%.9g:$4)", until / 500, until / 1000);
+    else
+        snprintf(to, size, "4");
+}
+
 static void plot_boxes(const struct chart *c, struct text *t)
 {
+    char end[80];
+
+    box_end(c, end, sizeof end);
     text_put(t, c->nparts ? "plot " : "plot NaN notitle");
     for (int i = 0; i < c->nparts; i++) {
-        text_add(t, "%s$s%d using 1:2:3:4:5:6 with boxxyerror fs solid 0.85 noborder lc rgb '%s' title ",
-                 i ? ", " : "", i, chart_colour(c->part_colour[i], false));
+        text_add(t, "%s$s%d using 1:2:3:%s:5:6 with boxxyerror fs solid 0.85 noborder lc rgb '%s' title ",
+                 i ? ", " : "", i, end, chart_colour(c->part_colour[i], false));
         text_gnuplot(t, c->part[i]);
     }
     if (has_low(c, -1))
