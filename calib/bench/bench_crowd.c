@@ -13,6 +13,7 @@ double bench_shortage(const struct cpu_use *since, const struct cpu_use *now, do
     double wall = now->wall_s - since->wall_s;
     double others = wall > 0 ? (now->all_s - since->all_s - own_s) / wall : 0;
 
+    need = fmin(need, now->cpus);       /* ranks that share processors take those that there are */
     return since->cpus > 0 && now->cpus > 0 && wall > 0 ? fmin(fmax((others + need - now->cpus) / need, 0), 1) : 0;
 }
 

@@ -314,6 +314,8 @@ static const struct knob rows[] = {
       .cells = DS3, ZERO, .about = "several parameters are fetched by all-reduce of a zeroed buffer" },
     { "deepspeed", "stage3_allgather_sequential", BOOL(ds.stage3_allgather_sequential, false), .cells = DS3, ZERO,
       .about = "parameters are gathered one by one" },
+    { "deepspeed", "zero_hpz_partition_size", INT(ds.zero_hpz_partition_size, 1, ANY, 1), .cells = DS3, ZERO,
+      TRY(10, hpz), .label = ", hpZ %g", .about = "ZeRO++: ranks that keep a second copy of the parameters, of which they gather; 1: none" },
     { "deepspeed", "grad_accum_dtype", .type = KNOB_GRAD_ACCUM, AT(ds.grad_accum_fp32), .words = dtype_words,
       .cells = DS123, NULL_IS(0), .ds = { .cells = DS, "data_types" },
       .about = "null: the model's; stage 2 has it from 0.19.8 on" },

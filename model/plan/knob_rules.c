@@ -317,6 +317,17 @@ enum knob_tried knob_try_live(struct plan *p, int i)
     return KNOB_TRIED;
 }
 
+/* A node's ranks, where there are several nodes. */
+enum knob_tried knob_try_hpz(struct plan *p, int i)
+{
+    int64_t node = p->cluster.gpus_per_node, ranks = plan_data_ranks(p);
+
+    if (i > (node > 1 && node < ranks && ranks % node == 0))
+        return KNOB_NO_MORE;
+    p->ds.zero_hpz_partition_size = i ? node : 1;
+    return KNOB_TRIED;
+}
+
 /* ---- words ---- */
 
 int knob_say_reshard(const struct plan *p, char *to, size_t size)

@@ -110,6 +110,7 @@ struct deepspeed_options {          /* zero_optimization and neighbours; element
             stage3_model_persistence_threshold, stage3_max_live_parameters,
             stage3_max_reuse_distance;
     bool    stage3_use_all_reduce_for_fetch_params, stage3_allgather_sequential;
+    int64_t zero_hpz_partition_size;        /* ranks of a secondary partition; 1: none */
     bool    grad_accum_fp32;        /* data_types.grad_accum_dtype "fp32": stage 1 bf16 becomes BF16_Optimizer;
                                      * stage 2 only in 0.19.8 */
     bool    compute_grad_norm;      /* stages 1 and 2; false only in 0.19.8 */

@@ -375,6 +375,24 @@ static int check_ddp(const struct plan *p, const char *where)
     return 0;
 }
 
+/* groups._create_zero_param_parallel_group(): at most all ranks, which it has to divide. */
+static int check_hpz(const struct plan *p, const char *where)
+{
+    int64_t n = p->ds.zero_hpz_partition_size, ranks = plan_data_ranks(p);
+
+    if (!has_key(p, "deepspeed", "zero_hpz_partition_size") || n == 1)
+        return 0;
+    if (ranks == 1)
+        return fail("%s: deepspeed.zero_hpz_partition_size: one rank gathers nothing: set 1", where);
+    if (ranks % (n < ranks ? n : ranks) != 0)
+        return fail("%s: deepspeed.zero_hpz_partition_size: %" PRId64 " does not divide %" PRId64 " ranks, as DeepSpeed requires",
+                    where, n, ranks);
+    if (p->ds.offload_param.device != OFFLOAD_NONE)
+        return fail("%s: deepspeed.zero_hpz_partition_size: with offload_param the secondary partitions lie in host memory, which is "
+                    "not modelled yet: leave one of them out", where);
+    return 0;
+}
+
 /* Asserts of stage_1_and_2.py and stage3.py (__init__, 0.19.6) and of
  * engine._do_optimizer_sanity_check. */
 static int check_deepspeed(const struct plan *p, const char *where)
@@ -407,7 +425,7 @@ static int check_deepspeed(const struct plan *p, const char *where)
     if (p->ds.check_grad_overflow != (p->precision == DT_FP16) && p->precision != DT_BF16)
         return fail("%s: deepspeed.check_grad_overflow: fp16 always looks for overflow, fp32 never",
                     where);
-    return 0;
+    return check_hpz(p, where);
 }
 
 /* stage_1_and_2.py (__init__), stage3.py, engine._do_optimizer_sanity_check. */

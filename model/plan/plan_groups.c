@@ -32,7 +32,7 @@ int64_t plan_batch_rank(const struct plan *p, int64_t rank)
 
 int plan_groups_add(struct plan_groups *groups, const struct mesh *m, enum group is, struct group_rule rule)
 {
-    static const char *const names[NGROUP] = { "data", "shard", "replica", "reshard", "root_reshard", "tensor", "context", "pipe",
+    static const char *const names[NGROUP] = { "data", "shard", "replica", "reshard", "root_reshard", "secondary", "tensor", "context", "pipe",
                                                "tied" };
     struct mesh_group of = mesh_group(m, rule.axes);
     bool world = is == GROUP_DATA && mesh_ranks(&of) == mesh_world(m);
@@ -95,6 +95,16 @@ static void reshards(const struct plan *p, const struct mesh *m, struct plan_gro
                             (struct group_rule){ .axes = SHARDED, .run = k[i] });
 }
 
+/* groups._create_zero_param_parallel_group(): runs of at most so many ranks, a communicator of their own also where that is all. */
+static void secondary(const struct plan *p, const struct mesh *m, struct plan_groups *out)
+{
+    int64_t n = p->ds.zero_hpz_partition_size, ranks = plan_data_ranks(p);
+
+    if (p->strategy == STRAT_ZERO3 && p->dialect == DIALECT_DEEPSPEED && n > 1)
+        plan_groups_add(out, m, GROUP_SECONDARY, (struct group_rule){ .axes = MESH_AXIS(AXIS_REPLICA) | SHARDED,
+                                                                      .run = n < ranks ? n : ranks });
+}
+
 /* Of the ranks that compute one copy of the model together. */
 static void within_a_copy(const struct plan *p, const struct mesh *m, struct plan_groups *out)
 {
@@ -118,6 +128,7 @@ void plan_groups(const struct plan *p, struct plan_groups *out)
     plan_groups_add(out, &m, GROUP_DATA, (struct group_rule){ .axes = MESH_AXIS(AXIS_REPLICA) | SHARDED });
     hybrid(p, &m, out);
     reshards(p, &m, out);
+    secondary(p, &m, out);
     within_a_copy(p, &m, out);
 }
 

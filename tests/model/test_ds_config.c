@@ -197,7 +197,6 @@ static void what_plans_lack_is_refused_by_name(void **state)
         { "'zenflow':{'topk_ratio':0.1}", "zero_optimization.zenflow" },
         { "'zero_quantized_weights':true", "zero_quantized_weights" },
         { "'zero_quantized_gradients':true", "zero_quantized_gradients" },
-        { "'zero_hpz_partition_size':8", "zero_hpz_partition_size" },
         { "'mics_shard_size':4", "mics_shard_size" },
         { "'stage3_module_granularity_threshold':1000", "stage3_module_granularity_threshold" },
         { "'reduce_bucket_size':-1", "zero_optimization.reduce_bucket_size" },

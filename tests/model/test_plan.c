@@ -219,7 +219,6 @@ static void what_is_not_supported_yet_is_refused_by_name(void **state)
         snprintf(text, sizeof text, "'strategy':'zero3','deepspeed':{'%s':true}", pp[i]);
         refuses(text, pp[i]);
     }
-    refuses("'strategy':'zero3','deepspeed':{'zero_hpz_partition_size':8}", "zero_hpz_partition_size");
     refuses("'strategy':'zero3','deepspeed':{'mics_shard_size':8}", "MiCS");
     accepts("'strategy':'zero3','deepspeed':{'zero_hpz_partition_size':1,'mics_shard_size':-1,"
             "'offload_param':{'device':'none'},'zero_quantized_weights':false}", &p);

@@ -105,6 +105,8 @@ static void draw_options(struct plan *p, uint64_t *rng)
     o->stage3_allgather_sequential = draw(rng, 4) == 0;
     o->grad_accum_fp32 = draw(rng, 2);
     if (draw(rng, 3) == 0)
+        o->zero_hpz_partition_size = up_to(rng, 4);
+    if (draw(rng, 3) == 0)
         o->communication_dtype = draw(rng, 2) ? DT_FP32 : DT_BF16;
     draw_offload(p, rng);
 }

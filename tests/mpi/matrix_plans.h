@@ -162,6 +162,8 @@ static void few_stay(struct plan *p)
 static void no_fetch_ahead(struct plan *p)  { nothing_stays(p); p->ds.stage3_prefetch_bucket_size = 0; }
 static void few_live(struct plan *p)        { nothing_stays(p); p->ds.stage3_max_live_parameters = 1500; }
 static void no_reuse(struct plan *p)        { no_fetch_ahead(p); p->ds.stage3_max_reuse_distance = 0; }
+static void hpz_pairs(struct plan *p)       { no_reuse(p); p->ds.zero_hpz_partition_size = 2; }
+static void hpz_all(struct plan *p)         { few_live(p); p->ds.zero_hpz_partition_size = 64; }
 static void small_fetch(struct plan *p)     { nothing_stays(p); p->ds.stage3_prefetch_bucket_size = 900; }
 static void sub_groups(struct plan *p)      { p->ds.sub_group_size = 900; }
 static void fetch_by_reduce(struct plan *p)
@@ -313,6 +315,8 @@ static const struct variant { const char *name; void (*set)(struct plan *p); uin
     { "the partition's states on the host", host_copies, DS12 },
     { "the partition's states on the host, small buckets", host_copies_small, DS12 },
     { "states on disk, pipelined, parameters on the host", disk_pipelined, DS3 },
+    { "secondary partitions of pairs", hpz_pairs, DS3 },
+    { "secondary partitions of all ranks, few live parameters", hpz_all, DS3 },
 };
 enum { NVARIANTS = sizeof variants / sizeof *variants };
 

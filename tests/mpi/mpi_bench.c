@@ -28,6 +28,8 @@ static bool shortage_is_counted(void)
         { 40, 20, 2, 0 },               /* two for others: the ranks had what they need */
         { 40, 10, 2, .5 },              /* three for others, of two that are needed one was missing */
         { 40, 8, 4, .8 },
+        { 40, 40, 8, 0 },               /* eight ranks share the processors, and nobody else has any */
+        { 40, 30, 8, .25 },
         { 50, 0, 4, 1 },                /* rounding of ticks gives no more than all */
     };
     const struct cpu_use since = { .wall_s = 5, .all_s = 1000, .cpus = 4 };

@@ -67,6 +67,7 @@ static void declare(struct z3 *z)
     if (!z->away.params)
         ds_declare(d, &z->partition, CAT_PARAMS, "partition before flattening", 1, partition_bytes);
     ds_declare(d, &z->grads, CAT_UNSHARDED_GRADS, "gradient", 1, ds_tensor_bytes);
+    z3_second_declare(z);
     z3_away_declare(z);
     make_groups(z);
     z3_disk_declare(z);
@@ -95,6 +96,7 @@ static void partition_all(struct z3 *z)
             ds_act(d, &z->copy, ACT_ALLOC | ACT_W, t, 0);
         }
         broadcast(z, t);
+        z3_second_keep(z, PHASE_INIT, t);
         if (z->away.params) {
             z3_has_file(z, t) ? z3_files_partition(z, t) : z3_away_partition(z, t);
             continue;
@@ -258,11 +260,11 @@ static void backward(struct z3 *z)
     z3_coord_end(&z->coord);
 }
 
-/* What a micro-step starts from: which parameters are there and how held. */
+/* What a micro-step starts from: which parameters are there and how held, and which have a secondary partition. */
 static void snapshot(const struct z3 *z, uint8_t *to)
 {
     for (int t = 0; t < z->d.m->ntensors; t++)
-        to[t] = z->coord.status[t] == Z3_ABSENT ? 0 : (uint8_t)(1 + z->held[t]);
+        to[t] = (uint8_t)(z->second.there[t] << 7 | (z->coord.status[t] == Z3_ABSENT ? 0 : 1 + z->held[t]));
     z3_files_state(z, to + z->d.m->ntensors);
 }
 
@@ -324,6 +326,7 @@ static int whole_step(struct z3 *z, enum sched_id id)
     z3_coord_release_all(&z->coord);
     z3_step(z, id == SCHED_FIRST);
     z3_gather_persistent(z);
+    z3_second_drop(z);
     lower_read_loss(z->d.s);
     sched_end(z->d.s, id);
     return 0;
@@ -341,7 +344,10 @@ static int allocate(struct z3 *z)
     z->groups = calloc(n, sizeof *z->groups);
     z->begin = z->q ? z->q + n : NULL;
     z->all = calloc(n, sizeof *z->all);
-    return z->q && z->all && z->held && z->gather_of && z->groups ? 0 : fail("out of memory for stage 3");
+    z->second.there = calloc(n, 1);
+    z->second.list = calloc(n, sizeof *z->second.list);
+    return z->q && z->all && z->held && z->gather_of && z->groups && z->second.there && z->second.list
+           ? 0 : fail("out of memory for stage 3");
 }
 
 static int setup(struct z3 *z, const struct local_model *local, struct schedules *s)
@@ -353,6 +359,8 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
     z->release_op = -1;
     if (ds_init(&z->d, local, s) < 0 || allocate(z) < 0)
         return -1;
+    z->cut = (struct z3_cut){ .n = z->d.n, .rank = z->d.rank, .times = 1 };
+    z3_second_setup(z);
     z->overlap = p->ds.overlap_comm;
     z->sequential = p->ds.stage3_allgather_sequential;
     z->by_all_reduce = p->ds.stage3_use_all_reduce_for_fetch_params && !z->sequential;
@@ -399,6 +407,7 @@ static void tear_down(struct z3 *z)
     ds_undeclare(&z->padded);
     ds_undeclare(&z->partition);
     ds_undeclare(&z->grads);
+    z3_second_free(z);
     z3_away_free(z);
     z3_trace_free(&z->trace);
     z3_coord_free(&z->coord);

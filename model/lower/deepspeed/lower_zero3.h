@@ -8,7 +8,7 @@
  * lower_zero3.c is init and micro-steps, lower_zero3_step.c the step,
  * lower_zero3_pass.c the kernels between the hooks, lower_zero3_fetch.c gathers and
  * releases, lower_zero3_reduce.c the gradient bucket, lower_zero3_layout.c what the
- * buffers hold, lower_zero3_offload.c what lies in host memory, lower_zero3_host.c the
+ * buffers hold, lower_zero3_second.c secondary partitions, lower_zero3_offload.c what lies in host memory, lower_zero3_host.c the
  * step there, lower_zero3_swap.c optimizer states on disk, lower_zero3_swap_grads.c
  * their gradients and lower_zero3_swap_params.c partitions on disk. */
 #ifndef DPX_LOWER_ZERO3_H
@@ -17,6 +17,9 @@
 #include "model/lower/common/pinned.h"
 #include "model/lower/deepspeed/lower_ds.h"
 #include "model/lower/deepspeed/zero3_coordinator.h"
+
+/* How ranks share each tensor: parts of `times` * q elements, one for each of n ranks, of which this is the `rank`-th. */
+struct z3_cut { int64_t n, rank, times; };
 
 /* How a gathered parameter is held. */
 enum z3_held { Z3_COPY, Z3_PADDED, Z3_VIEW };   /* a copy; the padded buffer; a view of a flat one */
@@ -27,6 +30,7 @@ struct z3_gather {
     int      family, instance;      /* of the flat buffer; family -1: none */
     int     *tensors, n;
     int64_t  cap;
+    const struct z3_cut *cut;       /* what the ranks gave to it */
     int      left;
     int      layout;                /* of the flat buffer, once gathered */
     bool     done;                  /* awaited once */
@@ -85,6 +89,16 @@ struct z3 {
 
     int lp, ipg, grad_buffer;
     struct ds_families copy, padded, partition, grads;
+    struct z3_cut cut;              /* of the partitions */
+
+    /* ZeRO++'s hpZ: a second copy of the parameters, cut among the ranks of GROUP_SECONDARY. */
+    struct z3_second {
+        bool on;
+        struct z3_cut cut;
+        struct ds_families part;
+        uint8_t *there;             /* per tensor */
+        int     *list;
+    } second;
 
     /* Outside of device memory. */
     struct z3_away {
@@ -267,13 +281,14 @@ void z3_block(struct z3 *z, enum stream st, enum phase ph, const char *what);
 /* ---- layouts; all are 0 where nobody asks ---- */
 /* Families, once their tensors and groups are known. */
 void z3_describe(struct z3 *z);
-/* Elements that a rank's part of a tensor has, padding left out, and its first one. */
+/* Elements that a rank's part of a tensor has, padding left out, and its first one; of the partitions; of any cut. */
 int64_t z3_part(const struct z3 *z, int tensor, int64_t rank, int64_t *from);
+int64_t z3_part_of(const struct z3 *z, const struct z3_cut *c, int tensor, int64_t rank, int64_t *from);
 /* This rank's parts at their place among the parts of all tensors, counted from element `begin`. */
 int  z3_own(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n, int64_t begin);
 /* Of a buffer with one chunk a rank, each the parts of n tensors end to end: this rank's, or all. */
-int  z3_chunk(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n);
-int  z3_chunks(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n);
+int  z3_chunk(const struct z3 *z, const struct z3_cut *c, enum holds h, enum dtype dt, const int *tensors, int n);
+int  z3_chunks(const struct z3 *z, const struct z3_cut *c, enum holds h, enum dtype dt, const int *tensors, int n);
 /* Whole tensors from element `from` on, each rounded up to so many bytes. */
 int  z3_whole(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n, int64_t from,
               int64_t rounded_to);
@@ -297,6 +312,17 @@ void z3_gather_persistent(struct z3 *z);
 /* Actions of the last entry, an all-gather of one tensor: from this rank's part to its buffer,
  * which may also come and go. */
 void z3_fill(struct z3 *z, int what, int tensor);
+
+/* ---- secondary partitions ---- */
+void z3_second_setup(struct z3 *z);
+void z3_second_declare(struct z3 *z);
+void z3_second_free(struct z3 *z);
+/* _partition_param_sec: of a parameter that is there, unless it has one. */
+void z3_second_keep(struct z3 *z, enum phase ph, int tensor);
+/* Action of the last entry on this rank's part. */
+void z3_second_act(struct z3 *z, int what, int tensor);
+/* invalidate_secondary_tensor. */
+void z3_second_drop(struct z3 *z);
 
 /* ---- gradients ---- */
 /* Action of the last entry on this rank's parts of what was reduced. */

@@ -135,20 +135,34 @@ void z3_fill(struct z3 *z, int what, int t)
     ds_act(&z->d, &z->padded, what | ACT_W, t, 0);
 }
 
+/* From which parts a parameter is gathered. */
+static bool from_second(const struct z3 *z, int t) { return z->second.on && z->second.there[t]; }
+
+static struct op *all_gather(struct z3 *z, bool second, int64_t elems)
+{
+    struct op *o = sched_coll(z->d.s, STREAM_GROUP, phase(z), COLL_ALL_GATHER, second ? GROUP_SECONDARY : GROUP_DATA, z->d.dt,
+                              RED_NONE, elems);
+
+    o->after = AFTER(z->gather_stream);
+    return o;
+}
+
 /* _all_gather_sequential: into the buffer that becomes the parameter. */
 static void gather_one(struct z3 *z, int t)
 {
     int r = take_record(z, -1, &t, 1);
+
     if (z->away.params)
         z3_bring(z, z->gather_stream, phase(z), t);
-    struct op *o = ds_coll(&z->d, STREAM_GROUP, phase(z), COLL_ALL_GATHER, z->d.dt, RED_NONE,
-                           z->q[t] * z->d.n);
-
     z->held[t] = Z3_PADDED;
-    o->after = AFTER(z->gather_stream);
-    o->record = z->gathers[r].event;
+    all_gather(z, from_second(z, t), z->q[t] * z->d.n)->record = z->gathers[r].event;
     sched_of(z->d.s, "parameter", t, 0);
-    z3_fill(z, ACT_ALLOC, t);
+    if (from_second(z, t)) {
+        z3_second_act(z, ACT_R, t);
+        ds_act(&z->d, &z->padded, ACT_ALLOC | ACT_W, t, 0);
+    } else {
+        z3_fill(z, ACT_ALLOC, t);
+    }
 }
 
 /* _all_gather_dtype: this rank's parts into its chunk of a flat buffer, then the others'.  The
@@ -156,7 +170,8 @@ static void gather_one(struct z3 *z, int t)
 static void gather_chunks(struct z3 *z, const struct z3_gather *g, int64_t mine)
 {
     struct ds *d = &z->d;
-    int chunk = z3_chunk(z, HOLDS_PARAM, d->dt, g->tensors, g->n);
+    bool second = g->cut == &z->second.cut;
+    int chunk = z3_chunk(z, g->cut, HOLDS_PARAM, d->dt, g->tensors, g->n);
 
     for (int i = 0; i < g->n && z->away.params; i++)
         z3_bring(z, z->gather_stream, phase(z), g->tensors[i]);
@@ -164,12 +179,12 @@ static void gather_chunks(struct z3 *z, const struct z3_gather *g, int64_t mine)
     sched_does(d->s, COPY_SET, 1);
     for (int i = 0; i < g->n && z->away.params; i++)
         z3_use_here(z, ACT_R | ACT_FREE, g->tensors[i]);
-    if (!z->away.params)
+    for (int i = 0; i < g->n && second; i++)
+        z3_second_act(z, ACT_R, g->tensors[i]);
+    if (!z->away.params && !second)
         sched_act(d->s, ACT_R, z->lp, 0, 0);
     sched_act_as(d->s, ACT_ALLOC | ACT_W, g->family, g->instance, 0, chunk);
-    struct op *o = ds_coll(d, STREAM_GROUP, phase(z), COLL_ALL_GATHER, d->dt, RED_NONE, mine * d->n);
-    o->after = AFTER(z->gather_stream);
-    o->record = g->event;
+    all_gather(z, second, mine * g->cut->n)->record = g->event;
     if (d->s->detailed)
         sched_act_as(d->s, ACT_R, g->family, g->instance, 0, chunk);
     sched_act_as(d->s, ACT_W, g->family, g->instance, 0, g->layout);
@@ -208,20 +223,23 @@ static void gather_views(struct z3 *z, const struct z3_gather *g, int64_t mine)
 static void gather_flat(struct z3 *z, const int *tensors, int n)
 {
     struct ds *d = &z->d;
+    const struct z3_cut *cut = from_second(z, tensors[0]) ? &z->second.cut : &z->cut;
+    bool views = z->by_all_reduce && cut == &z->cut;
     int64_t mine = 0;
 
     for (int i = 0; i < n; i++) {
-        mine += z->q[tensors[i]];
-        z->held[tensors[i]] = z->by_all_reduce ? Z3_VIEW : Z3_COPY;
+        mine += cut->times * z->q[tensors[i]];
+        z->held[tensors[i]] = views ? Z3_VIEW : Z3_COPY;
     }
-    int r = take_record(z, ds_scratch(d, z->by_all_reduce ? CAT_UNSHARDED : CAT_ALL_GATHER,
-                                      "flat gather buffer", round512(mine * d->n * d->e)), tensors, n);
+    int r = take_record(z, ds_scratch(d, views ? CAT_UNSHARDED : CAT_ALL_GATHER,
+                                      "flat gather buffer", round512(mine * cut->n * d->e)), tensors, n);
     struct z3_gather *g = &z->gathers[r];
-    if (z->by_all_reduce) {
+    g->cut = cut;
+    if (views) {
         g->layout = z3_whole(z, HOLDS_PARAM, d->dt, tensors, n, 0, 1);
         gather_views(z, g, mine);
     } else {
-        g->layout = z3_chunks(z, HOLDS_PARAM, d->dt, tensors, n);
+        g->layout = z3_chunks(z, cut, HOLDS_PARAM, d->dt, tensors, n);
         gather_chunks(z, g, mine);
     }
     sched_of(d->s, "parameters from", tensors[0], 0);
@@ -236,22 +254,41 @@ static void gather_alone(struct z3 *z, const int *tensors, int n)
         z3_bring_whole(z, z->gather_stream, phase(z), tensors[i]);
 }
 
-void z3_gather(void *arg, const int *tensors, int n)
+/* all_gather_coalesced, of parameters that all have a secondary partition, or none. */
+static void gather_alike(struct z3 *z, const int *tensors, int n)
 {
-    struct z3 *z = arg;
-
-    z3_files_ensure(z, phase(z), tensors, n);
-    if (z->d.n < 2) {
-        if (z->away.params)
-            gather_alone(z, tensors, n);
-        return;
-    }
     if (n > 1 && !z->sequential) {
         gather_flat(z, tensors, n);
         return;
     }
     for (int i = 0; i < n; i++)
         gather_one(z, tensors[i]);
+}
+
+/* __all_gather_params_: those with a secondary partition first. */
+static void gather_apart(struct z3 *z, const int *tensors, int n)
+{
+    for (int second = 1; second >= 0; second--) {
+        int some = 0;
+        for (int i = 0; i < n; i++)
+            if (from_second(z, tensors[i]) == second)
+                z->second.list[some++] = tensors[i];
+        if (some > 0)
+            gather_alike(z, z->second.list, some);
+    }
+}
+
+void z3_gather(void *arg, const int *tensors, int n)
+{
+    struct z3 *z = arg;
+
+    z3_files_ensure(z, phase(z), tensors, n);
+    if (z->d.n > 1 && z->second.on)
+        gather_apart(z, tensors, n);
+    else if (z->d.n > 1)
+        gather_alike(z, tensors, n);
+    else if (z->away.params)
+        gather_alone(z, tensors, n);
 }
 
 /* ---- awaiting: AllGatherHandle.wait, AllGatherCoalescedHandle.wait ---- */
@@ -266,7 +303,7 @@ static void first_wait(struct z3 *z, struct z3_gather *g)
         z3_block(z, z->gather_stream, phase(z), "await the parameters");
         return;
     }
-    if (g->family < 0 || z->by_all_reduce) {
+    if (g->family < 0 || z->held[g->tensors[0]] == Z3_VIEW) {
         o = sched_op(s, OP_MEMORY, z->gather_stream, phase(z), "await gather");
         o->wait[0] = g->event;
         if (g->family < 0 && z->away.params)
@@ -332,6 +369,7 @@ void z3_release(void *arg, int t)
 
     if (z->d.n < 2 && !z->away.params)
         return;
+    z3_second_keep(z, phase(z), t);
     z3_give_buffer(z, t);
     if (z->held[t] == Z3_VIEW) {
         int r = z->gather_of[t];

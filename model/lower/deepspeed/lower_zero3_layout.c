@@ -7,13 +7,15 @@
 
 static const struct tensor *tensor(const struct z3 *z, int t) { return &z->d.m->tensors[t]; }
 
-int64_t z3_part(const struct z3 *z, int t, int64_t rank, int64_t *from)
+int64_t z3_part_of(const struct z3 *z, const struct z3_cut *c, int t, int64_t rank, int64_t *from)
 {
-    int64_t numel = tensor(z, t)->numel, begin = rank * z->q[t];
+    int64_t numel = tensor(z, t)->numel, part = c->times * z->q[t], begin = rank * part;
 
     *from = begin < numel ? begin : numel;
-    return numel - *from < z->q[t] ? numel - *from : z->q[t];
+    return numel - *from < part ? numel - *from : part;
 }
+
+int64_t z3_part(const struct z3 *z, int t, int64_t rank, int64_t *from) { return z3_part_of(z, &z->cut, t, rank, from); }
 
 /* A rank's part of a tensor. */
 static void slice(const struct z3 *z, enum holds h, enum dtype dt, int t, int64_t rank, int64_t at)
@@ -32,35 +34,37 @@ int z3_own(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, 
     return layout;
 }
 
-static int64_t slice_chunk(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n,
+/* One rank's chunk, from byte `at` on; returns where the next one begins. */
+static int64_t slice_chunk(const struct z3 *z, const struct z3_cut *c, enum holds h, enum dtype dt, const int *tensors, int n,
                            int64_t rank, int64_t at)
 {
     for (int i = 0; i < n; i++) {
-        slice(z, h, dt, tensors[i], rank, at);
-        at += z->q[tensors[i]] * dtype_bytes(dt);
+        int64_t from, part = z3_part_of(z, c, tensors[i], rank, &from);
+        sched_slice(z->d.s, h, dt, tensors[i], from, part, at);
+        at += c->times * z->q[tensors[i]] * dtype_bytes(dt);
     }
     return at;
 }
 
-int z3_chunk(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n)
+int z3_chunk(const struct z3 *z, const struct z3_cut *c, enum holds h, enum dtype dt, const int *tensors, int n)
 {
     int layout = sched_layout(z->d.s, 0);
     int64_t elems = 0;
 
     for (int i = 0; i < n; i++)
-        elems += z->q[tensors[i]];
+        elems += c->times * z->q[tensors[i]];
     if (layout)
-        slice_chunk(z, h, dt, tensors, n, z->d.rank, z->d.rank * elems * dtype_bytes(dt));
+        slice_chunk(z, c, h, dt, tensors, n, c->rank, c->rank * elems * dtype_bytes(dt));
     return layout;
 }
 
-int z3_chunks(const struct z3 *z, enum holds h, enum dtype dt, const int *tensors, int n)
+int z3_chunks(const struct z3 *z, const struct z3_cut *c, enum holds h, enum dtype dt, const int *tensors, int n)
 {
     int layout = sched_layout(z->d.s, 0);
     int64_t at = 0;
 
-    for (int64_t r = 0; r < z->d.n && layout; r++)
-        at = slice_chunk(z, h, dt, tensors, n, r, at);
+    for (int64_t r = 0; r < c->n && layout; r++)
+        at = slice_chunk(z, c, h, dt, tensors, n, r, at);
     return layout;
 }
 

@@ -168,7 +168,7 @@ static void read_bucket(struct z3 *z, int cast)
 static struct z3_wire concatenated(struct z3 *z, int64_t all, int cast)
 {
     struct ds *d = &z->d;
-    struct z3_wire w = { .buf = cast, .own = z3_chunk(z, HOLDS_GRAD, d->comm, z->bucket, z->nbucket) };
+    struct z3_wire w = { .buf = cast, .own = z3_chunk(z, &z->cut, HOLDS_GRAD, d->comm, z->bucket, z->nbucket) };
 
     if (z->nbucket == 1 && numel(z, z->bucket[0]) % d->n == 0) {
         w.all = in_bucket(z, z->bucket, 1, 0);
@@ -180,7 +180,7 @@ static struct z3_wire concatenated(struct z3 *z, int64_t all, int cast)
     copy(z, "concatenate parts", z->elements * d->ce, all * d->ce);
     sched_does(d->s, COPY_SET, 1);
     w.buf = ds_scratch(d, CAT_REDUCE_SCATTER, "reduce-scatter buffer", round512(all * d->ce));
-    w.all = z3_chunks(z, HOLDS_GRAD, d->comm, z->bucket, z->nbucket);
+    w.all = z3_chunks(z, &z->cut, HOLDS_GRAD, d->comm, z->bucket, z->nbucket);
     w.passing = true;
     read_bucket(z, cast);
     sched_act_as(d->s, ACT_ALLOC | ACT_W, w.buf, 0, 0, w.all);

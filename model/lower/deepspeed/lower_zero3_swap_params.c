@@ -287,7 +287,7 @@ void z3_files_to_flat(struct z3 *z, int t, int comes)
 
     if (!straight)
         take(z, t);
-    sched_copy(d->s, STREAM_DISK_READ, PHASE_INIT, "read partition for good", bytes, bytes);
+    sched_copy(d->s, STREAM_DISK_READ, PHASE_INIT, "read partition for good", bytes, bytes)->after = AFTER(STREAM_HOST);
     sched_does(d->s, COPY_SET, 1);
     act_file(z, ACT_R, t);
     if (straight)

@@ -20,7 +20,7 @@ OUTDIR/families/FAMILY.txt:
 
 A line is `op group dtype elements [reduce-op] [root R] [xK]`: elements of the full buffer (all_gather: the
 whole output, reduce_scatter: the whole input, else the tensor), xK for K identical lines in a row.
-A group is NAME/SIZE; one that spans every rank is `world`.  Broadcast and reduce end in `root R`,
+A group is NAME/SIZE; one that spans every rank is `world`, else hpZ's is `secondary`.  Broadcast and reduce end in `root R`,
 a rank of the group.
 
 What is intercepted is torch.distributed's own functions, below deepspeed.comm: whatever DeepSpeed
@@ -49,6 +49,7 @@ import torch.distributed.distributed_c10d as c10d
 import torch.multiprocessing as mp
 import transformers
 import deepspeed
+from deepspeed.utils import groups
 
 import families
 
@@ -268,6 +269,20 @@ CASES = {
                                         stage3_param_persistence_threshold=3000,
                                         stage3_prefetch_bucket_size=9000,
                                         stage3_max_reuse_distance=0, **TINY),
+    "s3_gpt2_bf16_hpz2_w4":        case("gpt2", 3, "bf16", 3, world=4, zero_hpz_partition_size=2,
+                                        stage3_param_persistence_threshold=100, stage3_max_reuse_distance=0,
+                                        stage3_prefetch_bucket_size=5000, **SMALL),
+    "s3_gpt2odd_fp32_hpz2_w4_sequential": case("gpt2odd", 3, "fp32", 2, world=4, zero_hpz_partition_size=2,
+                                        stage3_allgather_sequential=True, stage3_param_persistence_threshold=0,
+                                        stage3_max_reuse_distance=0, **SMALL),
+    "s3_llama_bf16_hpz3_w3_allreduce": case("llama", 3, "bf16", 2, world=3, zero_hpz_partition_size=8,
+                                        stage3_use_all_reduce_for_fetch_params=True, stage3_max_reuse_distance=0,
+                                        stage3_param_persistence_threshold=48, **SMALL),
+    "s3_llama_bf16_hpz2_w4_reuse": case("llama", 3, "bf16", 2, world=4, zero_hpz_partition_size=2, clip=1.0,
+                                        stage3_param_persistence_threshold=1200, stage3_max_reuse_distance=8000,
+                                        stage3_prefetch_bucket_size=3000, **SMALL),
+    "s3_gpt2_bf16_hpz2_w4_recompute": case("gpt2", 3, "bf16", world=4, recompute="full", zero_hpz_partition_size=2,
+                                        stage3_param_persistence_threshold=0, stage3_max_reuse_distance=0, **TINY),
     "s3_llama_bf16_comm_fp32":     case("llama", 3, "bf16", communication_data_type="fp32", **SMALL),
     "s3_llama_bf16_accum_fp32":    case("llama", 3, "bf16", 3, grad_accum_dtype="fp32", **SMALL),
     "s3_llama_fp32":               case("llama", 3, "fp32", stage3_param_persistence_threshold=2000,
@@ -365,7 +380,8 @@ nested = [0]        # torch implements some collectives by others: only the oute
 def group_name(group):
     """NAME/SIZE."""
     ranks = td.get_process_group_ranks(group) if group is not None else range(td.get_world_size())
-    name = "world" if len(ranks) == td.get_world_size() else ",".join(map(str, ranks))
+    second = group is not None and group is groups._get_zero_param_intra_parallel_group()
+    name = "world" if len(ranks) == td.get_world_size() else "secondary" if second else ",".join(map(str, ranks))
     return "%s/%d" % (name, len(ranks))
 
 
