@@ -477,6 +477,18 @@ static void run_kernel(struct walk *w, const struct op *o, const struct kernel *
         give_back(w, w->dropped[--w->ndropped]);
 }
 
+/* Does a kernel from k on hand the tensor out? */
+static bool is_ready_later(const struct piece *p, enum pass pass, int k, int32_t tensor)
+{
+    for (; k < p->nkernels[pass]; k++)
+        for (int i = 0; i < p->kernels[pass][k].nmoves; i++) {
+            const struct move *m = &p->moves[pass][p->kernels[pass][k].move0 + i];
+            if (m->kind == MOVE_READY && m->tensor == tensor)
+                return true;
+        }
+    return false;
+}
+
 static void run_kernels(struct walk *w, const struct op *o, int64_t iteration)
 {
     const struct piece *p = &w->s->program.piece[o->u.compute.piece];
@@ -489,7 +501,8 @@ static void run_kernels(struct walk *w, const struct op *o, int64_t iteration)
         run_kernel(w, o, &p->kernels[pass][i], p->moves[pass] + p->kernels[pass][i].move0, owner);
     for (int i = newest_of(w, owner), older; w->s->tied_apart && w->ngrads > 0 && i != NONE; i = older) {
         older = w->tensors[i].in[OWN].older;
-        if (!w->tensors[i].kept && stands_apart(w, o, w->tensors[i].mem))
+        if (!w->tensors[i].kept && stands_apart(w, o, w->tensors[i].mem) &&
+            !is_ready_later(p, pass, o->u.compute.k1, w->tensors[i].tensor))
             free_tensor(w, i);
     }
 }

@@ -50,10 +50,7 @@ static inline void draw_key(struct plan *p, const struct knob *k, uint64_t *rng)
     case KNOB_WORD:
         while (k->words[word])
             word++;
-        if (k->offset == offsetof(struct plan, optimizer))      /* no draw: plans of all seeds stay what they were */
-            word = (int)((*rng >> 40) % (uint64_t)word);
-        else
-            word = (int)draw(rng, (uint32_t)word);
+        word = (int)draw(rng, (uint32_t)word);
         memcpy(at, &word, sizeof word);
         break;
     case KNOB_UNIT:
