@@ -51,9 +51,11 @@ fsdp torch-fsdp1 fsdp1 all-to-host
 fsdp torch fsdp2 activations-to-host
 fsdp torch fsdp2 inputs-to-host'
 
-meshes='ddp paper - two-ranks
+# PyTorch ties no embedding under a pipeline: GPT-2 with a head of its own.
+untied='ddp paper - two-ranks
 ddp torch - pipeline
-fsdp torch - pipeline
+fsdp torch - pipeline'
+meshes='ddp paper - two-ranks
 ddp paper - tensor-pipeline
 zero1 paper - tensor-pipeline
 ddp paper - context-pipeline
@@ -68,7 +70,7 @@ data | both) ;;
 meshes) data= ;;
 *) echo "usage: $0 [data|meshes]" >&2; exit 2 ;;
 esac
-[ "${1:-both}" != data ] || meshes=
+[ "${1:-both}" != data ] || meshes= untied=
 
 # The keys of plan.json that the fourth column stands for.
 keys_of() {     # DIALECT WORD
@@ -94,10 +96,10 @@ keys_of() {     # DIALECT WORD
     esac
 }
 
-ranks=2 accumulation=1
+ranks=2 accumulation=1 model='"gpt2"'
 plan() {        # STRATEGY DIALECT PRECISION [WORD]
     cat >"$dir/plan.json" <<PLAN
-{ "dpx_plan": 1, "model": "gpt2", "cluster": "localhost:$ranks", "kernels": "dpx", "seq": 64, "micro_batch": 1, "accumulation": $accumulation,
+{ "dpx_plan": 1, "model": $model, "cluster": "localhost:$ranks", "kernels": "dpx", "seq": 64, "micro_batch": 1, "accumulation": $accumulation,
   "strategy": "$1", "dialect": "$2", "precision": "$3", "clip": 1.0, "dropout": 0$(keys_of "$2" "$4") }
 PLAN
 }
@@ -174,4 +176,7 @@ CELLS
 each_cell "$data"
 rm -f "$dir"/first-*            # meshes have another batch
 each_cell "$meshes"
+rm -f "$dir"/first-*
+model='{ "model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257, "tie_word_embeddings": false }'
+each_cell "$untied"
 finish
