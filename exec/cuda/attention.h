@@ -29,8 +29,13 @@ struct launch_attention {
     int64_t first;              /* position of a sample's first token */
 };
 
-/* struct attention_part's, and pitches of rows of dq and of dk, dv. */
-struct launch_part { const void *kv; int64_t ld, from, keys, ldq, ldkv; bool causal, fresh; };
+/* struct attention_part's, its struct score_places (read with dropout alone), and pitches of rows of dq and of dk, dv. */
+struct launch_part {
+    const void *kv;
+    int64_t ld, from, keys, ldq, ldkv;
+    bool    causal, fresh;
+    struct { int64_t heads, seq, run, row[2], key[2]; } at;
+};
 
 /* rotary: even, at most dim; inv_freq[rotary / 2] */
 int attention_rotary(const struct launch_attention *a, int64_t rotary, const float *inv_freq, void *qkv,
@@ -47,7 +52,7 @@ int attention_backward(const struct launch_attention *a, const void *qkv, const 
 int attention_deltas(const struct launch_attention *a, const void *o, const void *dout, float *delta, struct CUstream_st *s);
 
 /* Attention in parts (attention_part.cu): attention_part() and attention_part_back() of kernels.h.  Arithmetic is fp32 without
- * tensor cores in bf16 as well; without dropout.  Backward is two kernels: dq, then dk and dv. */
+ * tensor cores in bf16 as well.  Backward is two kernels: dq, then dk and dv. */
 int attention_part_forward(const struct launch_attention *a, const struct launch_part *p, const void *qkv, float *o, float *lse,
                            struct CUstream_st *s);
 int attention_part_backward(const struct launch_attention *a, const struct launch_part *p, const void *qkv, const float *lse,

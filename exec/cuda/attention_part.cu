@@ -7,13 +7,25 @@
 
 #include <limits.h>
 
-/* Which queries see which keys, and rows' pitches: of k and v, of dq, of dk and dv. */
-struct sight { int ld, from, keys, ldq, ldkv; bool causal, fresh; };
+/* Which queries see which keys, and rows' pitches: of k and v, of dq, of dk and dv; where dropout counts them. */
+struct sight {
+    int  ld, from, keys, ldq, ldkv;
+    bool causal, fresh;
+    int  heads, seq, run, row[2], key[2];
+};
 
 DEVICE int seen_by(const sight &p, int row) { return p.causal ? row + 1 : row >= p.from ? p.keys : 0; }
 
 /* Keys that any of the rows up to `last` sees. */
 DEVICE int keys_end(const attn &a, const sight &p, int last) { return seen_by(p, last < a.seq ? last : a.seq - 1); }
+
+/* score_index() of kernels.h: whether it is dropped. */
+DEVICE bool drops_score(const attn &a, const sight &p, int sample, int head, int t, int u)
+{
+    int row = t < p.run ? p.row[0] + t : p.row[1] + t - p.run, key = u < p.run ? p.key[0] + u : p.key[1] + u - p.run;
+
+    return drops(a, (((int64_t)sample * p.heads + head) * p.seq + row) * p.seq + key);
+}
 
 /* Of k, or with `width` further on of v, in rows of their own. */
 DEVICE int64_t key_at(const attn &a, int sample, int kv, int ld) { return (int64_t)sample * a.seq * ld + (int64_t)kv * a.dim; }
@@ -128,6 +140,8 @@ static __global__ void __launch_bounds__(THREADS, 1) part_forward(attn a, sight 
             for (int j = 0; j < R; j++) {
                 s[i][j] = exp2_fast(a.scale_log2 * (s[i][j] - shift));
                 sum[i] += s[i][j];
+                if (a.drop.limit && s[i][j] > 0)
+                    s[i][j] = drops_score(a, p, sample, head, row + i, key + col + 16 * j) ? 0 : s[i][j] * a.drop.keep;
             }
 #pragma unroll
             for (int c = 0; c < C; c++)
@@ -152,13 +166,22 @@ static __global__ void __launch_bounds__(THREADS, 1) part_forward(attn a, sight 
 
 template <class T> struct part_arrays { const T *qkv, *keys, *dout; const float *lse, *delta; float *dq; T *dkv; };
 
-/* As attention_fp32.cu's back_score(), of a query and a key of the part. */
-DEVICE void back_score(const attn &a, const sight &p, float *s, float *dp, int t, int u, float lse, float delta)
-{
-    bool seen = t < a.seq && u < seen_by(p, t) && u < p.keys;
+/* Numbers of a query that a score's gradient needs. */
+struct of_query { int sample, head, t; float lse, delta; };
 
-    *s = seen ? exp2_fast(fmaf(*s, a.scale_log2, -lse * LOG2E)) : 0;
-    *dp = *s * (*dp - delta);
+/* As attention_fp32.cu's back_score(), of a query and a key of the part. */
+DEVICE void back_score(const attn &a, const sight &p, float *s, float *dp, const of_query &q, int u)
+{
+    bool seen = q.t < a.seq && u < seen_by(p, q.t) && u < p.keys;
+    float all = seen ? exp2_fast(fmaf(*s, a.scale_log2, -q.lse * LOG2E)) : 0;
+
+    *s = all;
+    if (a.drop.limit && seen) {
+        bool gone = drops_score(a, p, q.sample, q.head, q.t, u);
+        *s = gone ? 0 : all * a.drop.keep;
+        *dp = gone ? 0 : *dp * a.drop.keep;
+    }
+    *dp = all * (*dp - q.delta);
 }
 
 template <class T, int DIM, int TILE>
@@ -191,10 +214,10 @@ static __global__ void __launch_bounds__(THREADS, 1) part_keys(attn a, sight p, 
 #pragma unroll
             for (int j = 0; j < R; j++) {
                 int t = query + col + 16 * j;
-                float sum = t < a.seq ? lse[t] : 0, mean = t < a.seq ? delta[t] : 0;
+                of_query of = { sample, head, t, t < a.seq ? lse[t] : 0, t < a.seq ? delta[t] : 0 };
 #pragma unroll
                 for (int i = 0; i < R; i++)
-                    back_score(a, p, &s[i][j], &ds[i][j], t, row + i, sum, mean);
+                    back_score(a, p, &s[i][j], &ds[i][j], of, row + i);
             }
             add_product<DIM>(dv, s, d, room);
             add_product<DIM>(dk, ds, q, room);
@@ -243,7 +266,7 @@ static __global__ void __launch_bounds__(THREADS, 1) part_queries(attn a, sight 
         for (int i = 0; i < R; i++)
 #pragma unroll
             for (int j = 0; j < R; j++)
-                back_score(a, p, &s[i][j], &ds[i][j], row + i, key + col + 16 * j, sum[i], mean[i]);
+                back_score(a, p, &s[i][j], &ds[i][j], of_query{ sample, head, row + i, sum[i], mean[i] }, key + col + 16 * j);
         add_product<DIM>(dq, ds, k, room);
         __syncthreads();
     }
@@ -318,7 +341,11 @@ static int sight_of(const launch_part *c, const attn &a, sight *p)
     if (c->ld < least || c->ld > INT_MAX / 128 || c->from < 0 || c->from > a.seq || c->keys < 0 || c->keys > a.seq
         || c->ldq > INT_MAX / 128 || c->ldkv > INT_MAX / 128)
         return cudaErrorInvalidValue;
-    *p = { (int)c->ld, (int)c->from, (int)c->keys, (int)c->ldq, (int)c->ldkv, c->causal, c->fresh };
+    if (a.drop.limit && (c->at.run < 1 || 2 * c->at.run < a.seq || c->at.seq < a.seq || c->at.seq > INT_MAX || c->at.heads > INT_MAX))
+        return cudaErrorInvalidValue;
+    *p = { (int)c->ld, (int)c->from, (int)c->keys, (int)c->ldq, (int)c->ldkv, c->causal, c->fresh,
+           (int)c->at.heads, (int)c->at.seq, (int)c->at.run, { (int)c->at.row[0], (int)c->at.row[1] },
+           { (int)c->at.key[0], (int)c->at.key[1] } };
     return 0;
 }
 

@@ -2,7 +2,8 @@
  *
  * What is launched on one NCCL communicator runs one after the other on the device, whatever the streams: two ranks
  * that both send first would wait for ever.  So each direction of each pair of ranks that exchange messages has
- * a communicator, in which the sender is rank 0. */
+ * a communicator, in which the sender is rank 0.  There messages match by the order in which they are launched, which is the
+ * schedule's on both sides (lanes.h, order_check.h): a call's tag is not looked at. */
 #include <stdlib.h>
 
 #include "base/room.h"

@@ -158,7 +158,10 @@ static struct launch_attention attention_of(const struct attention *a)
 
 static struct launch_part part_of(const struct attention_part *p, int64_t ldq, int64_t ldkv)
 {
-    return (struct launch_part){ p->kv, p->ld, p->from, p->keys, ldq, ldkv, p->causal, p->fresh };
+    const struct score_places *at = &p->at;
+
+    return (struct launch_part){ p->kv, p->ld, p->from, p->keys, ldq, ldkv, p->causal, p->fresh,
+                                 { at->heads, at->seq, at->run, { at->row[0], at->row[1] }, { at->key[0], at->key[1] } } };
 }
 
 static int rotary(struct kernels *k, const struct attention *a, int64_t rot, const float *inv_freq, void *qkv,

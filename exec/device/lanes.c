@@ -44,6 +44,7 @@ struct lanes {
     int64_t         ticket[PLAN_GROUPS];     /* collectives finished */
     struct when     launched;           /* asynchronous: each is done, or on its way */
     struct launched last[PLAN_GROUPS];
+    int64_t        *turn; int nlines;   /* of a line: tasks launched */
     atomic_bool    *stop;
     bool            closing;
     int64_t         held[NSPACE], held_peak[NSPACE];
@@ -216,7 +217,8 @@ static void *work(void *arg)
 
 static bool launchable(const struct lanes *l, const struct task *t)
 {
-    return when_before(&t->need, &l->launched) && (t->group < 0 || l->last[t->group].tickets == t->ticket);
+    return when_before(&t->need, &l->launched) && (t->group < 0 || l->last[t->group].tickets == t->ticket) &&
+           (t->line == 0 || l->turn[t->line] == t->turn);
 }
 
 /* What the device must wait for itself: of other lanes, and not done yet.  Collectives of one group
@@ -256,6 +258,8 @@ static void launched(struct lane *n, const struct task *t)
     l->launched.done[n->s] = ++n->launched;
     if (t->group >= 0)
         l->last[t->group] = (struct launched){ t->ticket + 1, n->s, n->launched };
+    if (t->line > 0)
+        l->turn[t->line]++;
     pthread_cond_broadcast(&l->change);
 }
 
@@ -395,7 +399,19 @@ void lanes_close(struct lanes *l)
     pthread_cond_destroy(&l->change);
     pthread_mutex_destroy(&l->lock);
     free(l->releases);
+    free(l->turn);
     free(l);
+}
+
+static void open_lines(struct lanes *l, int upto)
+{
+    if (upto <= l->nlines)
+        return;
+    l->turn = realloc(l->turn, (size_t)upto * sizeof *l->turn);
+    if (!l->turn)
+        abort();
+    memset(l->turn + l->nlines, 0, (size_t)(upto - l->nlines) * sizeof *l->turn);
+    l->nlines = upto;
 }
 
 void lanes_put(struct lanes *l, enum stream s, const struct task *t)
@@ -404,6 +420,7 @@ void lanes_put(struct lanes *l, enum stream s, const struct task *t)
 
     assert(n->started);
     pthread_mutex_lock(&l->lock);
+    open_lines(l, t->line + 1);
     while (n->put - n->taken == QUEUE)
         pthread_cond_wait(&l->change, &l->lock);
     n->queue[n->put++ % QUEUE] = *t;

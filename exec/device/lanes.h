@@ -11,7 +11,8 @@
  * On an asynchronous device (device.h) a task's run() only queues its work, so a lane has two threads.
  * The launcher runs a task as soon as what it needs has been *launched*, and lets the device wait for
  * it; run() sees numbers of the host that an earlier task left, for that one has returned.  The reaper
- * waits until it is *done*, which is what all else here refers to.  The streams of the host itself (stream_is_host():
+ * waits until it is *done*, which is what all else here refers to.  Tasks of one line, on whatever lanes, are launched in the order
+ * of their turns: messages of one direction, which NCCL matches by that order.  The streams of the host itself (stream_is_host():
  * its threads, its files) work there as on the host: a task starts when what it needs is done, and is done when its
  * run() returns.
  *
@@ -33,6 +34,8 @@ struct task {
     struct when need;
     int      group;                 /* of struct schedules' groups; -1: none */
     int64_t  ticket;
+    int      line;                  /* of messages, from 1 on; 0: none */
+    int64_t  turn;                  /* in it, from 0 on */
     int64_t  comes[NSPACE];         /* bytes held from its start on, in each memory */
     const char *what;               /* names it in messages: static */
     int32_t  position;              /* of its entry in the step; -1: not to be recorded */

@@ -69,10 +69,21 @@ static inline int64_t logits_columns(const struct cut_logits *l, int64_t rank)
 /* Of each row of all columns: the largest, the label's, the sum of e^(x - most). */
 struct logit_sums { const float *most, *label, *sum; };
 
+/* Where the scores of a part lie among those of whole samples, of `heads` heads and `seq` tokens each: query t is token
+ * row[t / run] + t % run of its sample, key u is key[u / run] + u % run. */
+struct score_places { int64_t heads, seq, run, row[2], key[2]; };
+
 /* Keys and values of `seq` tokens a sample, which may be other ranks': k of token u of sample s at kv + (s*seq + u)*ld, its v
  * kv_heads*dim further on.  Queries from `from` on see the first `keys` of their sample, those before it none; causal: query t
- * sees those up to t.  fresh: what is summed begins here; else it is there from parts before. */
-struct attention_part { const void *kv; int64_t ld, from, keys; bool causal, fresh; };
+ * sees those up to t.  fresh: what is summed begins here; else it is there from parts before.  at: for dropout, whose index is
+ * that of whole samples. */
+struct attention_part { const void *kv; int64_t ld, from, keys; bool causal, fresh; struct score_places at; };
+
+/* dropout's index of query t and key u of head h of sample s */
+static inline int64_t score_index(const struct score_places *p, int64_t s, int64_t h, int64_t t, int64_t u)
+{
+    return ((s * p->heads + h) * p->seq + p->row[t / p->run] + t % p->run) * p->seq + p->key[u / p->run] + u % p->run;
+}
 
 /* n[0] x n[1] runs of `run` elements: run (i, j) begins i*to[0] + j*to[1] elements behind dst, i*from[0] + j*from[1] behind src. */
 struct runs { int64_t n[2], run, to[2], from[2]; enum dtype dt, st; bool add; };
@@ -129,7 +140,7 @@ struct kernel_ops {
                           const float *lse, const void *dout, float *delta, void *dqkv);
 
     /* Attention in parts: o (fp32, [n, heads*dim]) and lse are those of all parts up to this one, whose first is fresh and
-     * leaves no query without a key.  Without dropout. */
+     * leaves no query without a key. */
     int (*attention_part)(struct kernels *k, const struct attention *a, const struct attention_part *part, const void *qkv,
                           float *o, float *lse);
     /* delta[n*heads] = sum of dout*o */

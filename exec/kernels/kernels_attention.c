@@ -162,11 +162,17 @@ static int64_t columns(const struct block *b, int64_t u)
     return left < KEYS ? round_up(left, GRAIN) : KEYS;
 }
 
+/* Keys that follow each other in their sample at a time. */
 static void drop_scores(const struct simd *s, const struct block *b, int64_t i, int64_t u, int64_t n,
                         float *x)
 {
-    if (b->drop.limit)
-        s->drop(n, x, b->drop.seed, (stat_at(b) + i) * b->a->seq + u, b->drop.limit, b->drop.keep);
+    const struct score_places *at = &b->part->at;
+
+    for (int64_t j = 0, m; b->drop.limit && j < n; j += m) {
+        int64_t left = at->run - (u + j) % at->run;
+        m = left < n - j ? left : n - j;
+        s->drop(m, x + j, b->drop.seed, score_index(at, b->sample, b->head, b->row + i, u + j), b->drop.limit, b->drop.keep);
+    }
 }
 
 /* ---- forward ---- */
@@ -257,7 +263,7 @@ static int forward(struct kernels *k, const struct attention *a, const struct at
 static struct attention_part all_keys(const struct attention *a, const void *qkv)
 {
     return (struct attention_part){ .kv = (const char *)qkv + a->heads * a->dim * dtype_bytes(a->at), .ld = a->ld, .keys = a->seq,
-                                    .causal = true, .fresh = true };
+                                    .causal = true, .fresh = true, .at = { .heads = a->heads, .seq = a->seq, .run = a->seq } };
 }
 
 int host_attention(struct kernels *k, const struct attention *a, const void *qkv, void *o, float *lse)

@@ -36,6 +36,12 @@ static double score(const struct pair *x, const void *qkv)
 
 static double weighed(const struct pair *x, const void *qkv, double shift) { return exp(score(x, qkv) - shift); }
 
+/* A number that belongs to the pair, after dropout. */
+static double drop(const struct pair *x, double y)
+{
+    return x->a->drop.p > 0 ? dropped(&x->a->drop, score_index(&x->p->at, x->sample, x->head, x->t, x->u), y) : y;
+}
+
 /* sums[dim]: scratch. */
 static void attend(struct pair *x, const void *qkv, float *o, float *lse, double *sums)
 {
@@ -49,7 +55,7 @@ static void attend(struct pair *x, const void *qkv, float *o, float *lse, double
     for (int64_t j = 0; j < x->a->dim; j++)
         sums[j] = x->p->fresh ? 0 : exp(before - all) * (double)o[o_at(x) + j];
     for (x->u = 0; x->u < seen(x); x->u++) {
-        double p = weighed(x, qkv, all);
+        double p = drop(x, weighed(x, qkv, all));
         for (int64_t j = 0; j < x->a->dim; j++)
             sums[j] += p * get(x->p->kv, x->a->at, k_at(x, x->p->ld) + wide(x) + j);
     }
@@ -112,11 +118,14 @@ int ref_attention_delta(struct kernels *k, const struct attention *a, const void
 
 struct back { const void *qkv, *dout; const float *lse, *delta; float *dq; int64_t ldq; void *dkv; int64_t ldkv; double *sums; };
 
-/* Of the score; *p: the probability. */
+/* Of the score; *p: the probability after dropout. */
 static double score_grad(const struct pair *x, const struct back *b, double *p)
 {
-    *p = weighed(x, b->qkv, (double)b->lse[row_at(x)]);
-    return *p * (dot(b->dout, o_at(x), x->p->kv, k_at(x, x->p->ld) + wide(x), x->a->at, x->a->dim) - (double)b->delta[row_at(x)]);
+    double all = weighed(x, b->qkv, (double)b->lse[row_at(x)]);
+    double dp = drop(x, dot(b->dout, o_at(x), x->p->kv, k_at(x, x->p->ld) + wide(x), x->a->at, x->a->dim));
+
+    *p = drop(x, all);
+    return all * (dp - (double)b->delta[row_at(x)]);
 }
 
 static void put_dq(struct pair *x, void *arg)

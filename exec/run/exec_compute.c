@@ -223,9 +223,10 @@ static bool is_tied_head(const struct segment *g, const struct kernel *k)
     return k->fn == FN_LINEAR_DW && k->role == ROLE_HEAD && g->x->p->model.tied;
 }
 
+/* Of a pass that the head's was part of; in a pipeline's V each has buffers of its own. */
 static bool is_tied_embedding(const struct segment *g, const struct kernel *k)
 {
-    return (k->fn == FN_EMBED_BACK || k->fn == FN_EMBED_ROWS_BACK) && g->x->p->model.tied;
+    return !g->x->staged && (k->fn == FN_EMBED_BACK || k->fn == FN_EMBED_ROWS_BACK) && g->x->p->model.tied;
 }
 
 /* Memory of its own for a gradient that a kernel makes. */

@@ -51,14 +51,18 @@ static int rotate(const struct kernel_call *c, struct kernels *k, const struct a
     return kernels_ops(k)->rotary(k, a, c->x->p->model.rotary_dim, c->x->inv_freq, qkv, back);
 }
 
+/* Dropout of the embedding counts elements of whole samples. */
 static int sum_positions(const struct kernel_call *c, struct kernels *k, const struct attention *a, int64_t row, int64_t first)
 {
     int64_t h = c->x->p->model.hidden;
     const struct grad_out *g = &c->grad[0];
-    void *dx = c->at[c->at[SLOT_DGATHERED] ? SLOT_DGATHERED : SLOT_DX];
+    void *dx = offset(c->at[c->at[SLOT_DGATHERED] ? SLOT_DGATHERED : SLOT_DX], row * h, a->at);
+    struct dropout d = exec_embed_dropout(c, row / plan_rank_seq(c->x->p) * c->x->p->seq + first);
 
-    return kernels_ops(k)->embed_positions_back(k, a->seq, h, a->seq, a->seq, offset(dx, row * h, a->at), a->at,
-                                                offset(g->p, first * h, g->dt), g->dt, GRAD_ADD);
+    if (d.p > 0 && kernels_ops(k)->dropout_back(k, a->seq * h, dx, a->at, &d) < 0)
+        return -1;
+    return kernels_ops(k)->embed_positions_back(k, a->seq, h, a->seq, a->seq, dx, a->at, offset(g->p, first * h, g->dt), g->dt,
+                                                GRAD_ADD);
 }
 
 static int positions_back(const struct kernel_call *c, struct kernels *k, const struct attention *a)
@@ -87,11 +91,23 @@ static int64_t gathered_at(const struct kernel_call *c, const struct attention *
     return (share(c)->context_rank - c->k->step + n) % n * keys_elems(a);
 }
 
+/* Queries are this rank's positions, keys those of the rank `step` before it; heads the whole model's. */
+static struct score_places places(const struct kernel_call *c, const struct attention *a)
+{
+    struct local_share of = *share(c);
+    struct local_positions rows = local_share_positions(c->x->p, &of), keys;
+
+    of.context_rank = (of.context_rank - c->k->step + of.context_ranks) % of.context_ranks;
+    keys = local_share_positions(c->x->p, &of);
+    return (struct score_places){ a->heads * tensor_ranks(c->x), c->x->p->seq, rows.run, { rows.first[0], rows.first[1] },
+                                  { keys.first[0], keys.first[1] } };
+}
+
 static struct attention_part part(const struct kernel_call *c, const struct attention *a)
 {
     struct local_sight see = local_share_sight(c->x->p, share(c), c->k->step);
     struct attention_part p = { .ld = keys_width(a), .from = see.from, .keys = see.keys, .causal = see.causal,
-                                .fresh = c->k->step == 0 };
+                                .fresh = c->k->step == 0, .at = places(c, a) };
 
     if (c->k->step == 0) {
         p.kv = offset(c->at[SLOT_QKV], a->heads * a->dim, a->at);
@@ -219,20 +235,41 @@ static int deal(const struct kernel_call *c, struct kernels *k, const struct att
     return t->to_heads == out ? by_positions(c, k, a, t, parts, out) : by_heads(c, k, a, t, parts, out);
 }
 
-/* All positions of the rank's heads, as one rank's attention. */
+/* Of samples from s on, as many as of->batch. */
+static int attend_heads_some(const struct kernel_call *c, struct kernels *k, const struct attention *of, int64_t s)
+{
+    int64_t n = s * of->seq, o = n * of->heads * of->dim;
+    const void *qkv = offset(c->at[SLOT_QKV_HEADS], n * of->ld, of->at);
+    void *out = offset(c->at[SLOT_ATTN_HEADS], o, of->at);
+    float *lse = (float *)c->at[SLOT_LSE] + n * of->heads;
+
+    if (c->k->fn == FN_ATTENTION)
+        return kernels_ops(k)->attention(k, of, qkv, out, lse);
+    return kernels_ops(k)->attention_back(k, of, qkv, out, lse, offset(c->at[SLOT_DA_HEADS], o, of->at),
+                                          (float *)c->at[SLOT_DELTA] + n * of->heads,
+                                          offset(c->at[SLOT_DQKV_HEADS], n * of->ld, of->at));
+}
+
+/* All positions of the rank's heads, as one rank's attention; with dropout, which counts the scores of all heads, a sample at a
+ * time. */
 static int attend_heads(const struct kernel_call *c, struct kernels *k, const struct attention *a)
 {
     struct attention of = *a;
-    int64_t ranks = share(c)->context_ranks;
+    int64_t ranks = share(c)->context_ranks, scores;
 
     of.seq *= ranks;
     of.heads /= ranks;
     of.kv_heads /= ranks;
     of.ld /= ranks;
-    if (c->k->fn == FN_ATTENTION)
-        return kernels_ops(k)->attention(k, &of, c->at[SLOT_QKV_HEADS], c->at[SLOT_ATTN_HEADS], c->at[SLOT_LSE]);
-    return kernels_ops(k)->attention_back(k, &of, c->at[SLOT_QKV_HEADS], c->at[SLOT_ATTN_HEADS], c->at[SLOT_LSE],
-                                          c->at[SLOT_DA_HEADS], c->at[SLOT_DELTA], c->at[SLOT_DQKV_HEADS]);
+    if (a->drop.p <= 0)
+        return attend_heads_some(c, k, &of, 0);
+    scores = of.heads * of.seq * of.seq;
+    of.batch = 1;
+    of.drop.first += share(c)->context_rank * scores;
+    for (int64_t s = 0; s < a->batch; s++, of.drop.first += tensor_ranks(c->x) * ranks * scores)
+        if (attend_heads_some(c, k, &of, s) < 0)
+            return -1;
+    return 0;
 }
 
 /* ---- all ---- */

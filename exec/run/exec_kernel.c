@@ -37,12 +37,32 @@ static struct dropout dropout(const struct kernel_call *c, enum site site, doubl
                              .first = c->step->samples[c->micro] * per_sample + first };
 }
 
-/* On what is added to the residual stream, or to the embedding: of this rank's positions, or of all. */
-static struct dropout dropout_rows(const struct kernel_call *c, enum site site, bool all)
+/* From position `at` of the micro-step's samples on, which are whole ones after each other. */
+static struct dropout dropout_from(const struct kernel_call *c, enum site site, int64_t at)
 {
     int64_t h = c->x->p->model.hidden;
 
-    return dropout(c, site, c->x->p->dropout, c->x->p->seq * h, all ? 0 : first_row(c) * h);
+    return dropout(c, site, c->x->p->dropout, c->x->p->seq * h, at * h);
+}
+
+struct dropout exec_embed_dropout(const struct kernel_call *c, int64_t at) { return dropout_from(c, SITE_EMBED, at); }
+
+/* On what is added to the residual stream, or to the embedding: so many of this rank's rows, counted by dropout one after the
+ * other.  All of them, or where the rank has a share of each sample's positions those that follow each other in a sample. */
+struct stretch { int64_t n; struct dropout drop; };
+
+/* From row `at` of rows() on. */
+static struct stretch stretch_from(const struct kernel_call *c, enum site site, int64_t at)
+{
+    struct stretch s = { rows(c) - at, dropout_from(c, site, first_row(c) + at) };
+    int64_t seq = plan_rank_seq(c->x->p), row = first_row(c) + at, n, position;
+
+    if (s.drop.p <= 0 || !exec_context_is(c->x))
+        return s;
+    position = exec_context_position(c->x, row, &n);
+    s.n = n < s.n ? n : s.n;
+    s.drop = dropout_from(c, site, row / seq * c->x->p->seq + position);
+    return s;
 }
 
 /* Its heads are some of the whole model's. */
@@ -133,14 +153,26 @@ static const void *input(const struct kernel_call *c, const struct linear_place 
     return (at->x == SLOT_NORM1 || at->x == SLOT_NORM2) && c->at[SLOT_GATHERED] ? c->at[SLOT_GATHERED] : c->at[at->x];
 }
 
-static struct dropout output_dropout(const struct kernel_call *c, bool mlp)
-{
-    return dropout_rows(c, mlp ? SITE_MLP : SITE_ATTN_OUT, false);
-}
-
-static const void *residual_of(const struct kernel_call *c, enum tensor_role role)
+static void *residual_of(const struct kernel_call *c, enum tensor_role role)
 {
     return c->at[role == ROLE_DOWN ? SLOT_MID : SLOT_X];
+}
+
+static enum site output_site(enum tensor_role role) { return role == ROLE_DOWN ? SITE_MLP : SITE_ATTN_OUT; }
+
+/* What follows a row-parallel product, or one whose dropout is not of one stretch: bias, dropout, residual. */
+static int add_residual(const struct kernel_call *c, struct kernels *k, const struct linear_place *at)
+{
+    int64_t h = c->x->p->model.hidden;
+    struct stretch s;
+
+    for (int64_t row = 0; row < rows(c); row += s.n) {
+        s = stretch_from(c, output_site(at->role), row);
+        if (kernels_ops(k)->residual(k, s.n, h, offset(c->at[at->y], row * h, act_dtype(c)), act_dtype(c), c->param[1], c->param_dt,
+                                     offset(residual_of(c, at->role), row * h, act_dtype(c)), &s.drop) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int linear(const struct kernel_call *c, struct kernels *k)
@@ -149,10 +181,13 @@ static int linear(const struct kernel_call *c, struct kernels *k)
     const struct linear_place *at = linear_place(role);
     int64_t column;
     struct linear l = linear_shape(c, role, &column);
-    struct dropout d = adds_residual(role) ? output_dropout(c, role == ROLE_DOWN) : (struct dropout){ 0 };
+    struct stretch s = adds_residual(role) ? stretch_from(c, output_site(role), 0) : (struct stretch){ .n = rows(c) };
+    bool one = s.n == rows(c);
 
-    return kernels_ops(k)->linear(k, &l, input(c, at), c->param[0], c->param[1],
-                                  offset(c->at[at->y], column, l.at), adds_residual(role) ? residual_of(c, role) : NULL, &d);
+    if (kernels_ops(k)->linear(k, &l, input(c, at), c->param[0], one ? c->param[1] : NULL, offset(c->at[at->y], column, l.at),
+                               one && adds_residual(role) ? residual_of(c, role) : NULL, one ? &s.drop : NULL) < 0)
+        return -1;
+    return one ? 0 : add_residual(c, k, at);
 }
 
 /* Of a sum over ranks, into what came with it: the sum's own place, or one for the part. */
@@ -169,26 +204,34 @@ static int linear_part(const struct kernel_call *c, struct kernels *k)
 /* What follows the sum. */
 static int residual(const struct kernel_call *c, struct kernels *k)
 {
-    const struct linear_place *at = linear_place((enum tensor_role)c->k->role);
-    struct dropout d = output_dropout(c, at->role == ROLE_DOWN);
-
-    return kernels_ops(k)->residual(k, rows(c), c->x->p->model.hidden, c->at[at->y], act_dtype(c), c->param[1],
-                                    c->param_dt, residual_of(c, at->role), &d);
+    return add_residual(c, k, linear_place((enum tensor_role)c->k->role));
 }
 
-/* The gradient of what a half added to the residual, of this rank's positions: through its dropout or kept for
- * later, or the residual's. */
+/* The gradient of what a half added to the residual, of all positions, where it has been gathered; NULL. */
+static void *gathered_grad(const struct kernel_call *c, const struct linear_place *at)
+{
+    if (at->dy != SLOT_DX)
+        return NULL;
+    return c->at[at->role == ROLE_ATTN_OUT && c->at[SLOT_DGATHERED_OUT] ? SLOT_DGATHERED_OUT : SLOT_DGATHERED];
+}
+
+/* Of this rank's positions: among all, through its dropout or kept for later, or the residual's. */
 static void *own_output_grad(const struct kernel_call *c, const struct linear_place *at)
 {
+    void *all = gathered_grad(c, at);
+
+    if (all)
+        return offset(all, first_row(c) * c->x->p->model.hidden, act_dtype(c));
     if (at->role == ROLE_ATTN_OUT && c->at[SLOT_DY_OUT])
         return c->at[SLOT_DY_OUT];
     return at->dy == SLOT_DX && c->at[SLOT_DY] ? c->at[SLOT_DY] : c->at[at->dy];
 }
 
-/* And of all positions. */
 static void *output_grad(const struct kernel_call *c, const struct linear_place *at)
 {
-    return at->dy == SLOT_DX && c->at[SLOT_DGATHERED] ? c->at[SLOT_DGATHERED] : own_output_grad(c, at);
+    void *all = gathered_grad(c, at);
+
+    return all ? all : own_output_grad(c, at);
 }
 
 static int linear_db(const struct kernel_call *c, struct kernels *k)
@@ -340,7 +383,7 @@ static int positions(const struct kernel_call *c, struct kernels *k)
 {
     const struct plan *p = c->x->p;
     int64_t h = p->model.hidden, row = first_row(c), end = row + rows(c), n;
-    struct dropout d = dropout_rows(c, SITE_EMBED, false);
+    struct dropout d = dropout_from(c, SITE_EMBED, row);
     enum dtype at = act_dtype(c);
     char *x = c->at[SLOT_Y];
 
@@ -349,7 +392,8 @@ static int positions(const struct kernel_call *c, struct kernels *k)
         return -1;
     if (!is_sequence(c->x) && !exec_context_is(c->x))
         return kernels_ops(k)->embed_positions(k, end, h, p->seq, c->param[0], c->param_dt, x, at, &d);
-    for (; row < end; row += n, x += n * h * dtype_bytes(at), d.first += n * h) {
+    for (; row < end; row += n, x += n * h * dtype_bytes(at)) {
+        d = stretch_from(c, SITE_EMBED, row - first_row(c)).drop;
         const char *table = (const char *)c->param[0] + exec_context_position(c->x, row, &n) * h * dtype_bytes(c->param_dt);
         n = n < end - row ? n : end - row;
         if (kernels_ops(k)->embed_positions(k, n, h, n, table, c->param_dt, x, at, &d) < 0)
@@ -367,7 +411,7 @@ static void *embed_grad(const struct kernel_call *c)
 static int positions_back(const struct kernel_call *c, struct kernels *k)
 {
     const struct plan *p = c->x->p;
-    struct dropout d = dropout_rows(c, SITE_EMBED, true);
+    struct dropout d = exec_embed_dropout(c, 0);
     int64_t n = tokens(c), h = p->model.hidden;
 
     if (d.p > 0 && kernels_ops(k)->dropout_back(k, n * h, embed_grad(c), act_dtype(c), &d) < 0)
@@ -453,13 +497,18 @@ static int embed_rows_back(const struct kernel_call *c, struct kernels *k)
 static int output_back(const struct kernel_call *c, struct kernels *k)
 {
     const struct plan *p = c->x->p;
-    int64_t n = rows(c) * p->model.hidden;
-    struct dropout d = output_dropout(c, c->k->half);
+    int64_t h = p->model.hidden;
     void *dy = !c->k->half && c->at[SLOT_DY_OUT] ? c->at[SLOT_DY_OUT] : c->at[SLOT_DY];
+    struct stretch s;
 
-    if (kernels_ops(k)->copy(k, n, dy, act_dtype(c), c->at[SLOT_DX], act_dtype(c), 1, false) < 0)
+    if (kernels_ops(k)->copy(k, rows(c) * h, dy, act_dtype(c), c->at[SLOT_DX], act_dtype(c), 1, false) < 0)
         return -1;
-    return d.p > 0 ? kernels_ops(k)->dropout_back(k, n, dy, act_dtype(c), &d) : 0;
+    for (int64_t row = 0; p->dropout > 0 && row < rows(c); row += s.n) {
+        s = stretch_from(c, c->k->half ? SITE_MLP : SITE_ATTN_OUT, row);
+        if (kernels_ops(k)->dropout_back(k, s.n * h, offset(dy, row * h, act_dtype(c)), act_dtype(c), &s.drop) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 /* Samples from s on, as many as a->batch. */

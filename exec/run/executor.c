@@ -62,6 +62,14 @@ static void leave(struct executor *x, const struct op *o)
         d->group[o->u.coll.group] = *lane;
 }
 
+/* Messages of a direction of a pair of ranks match in their order (order_check.c): they are launched in it. */
+static int line_of(const struct executor *x, const struct op *o)
+{
+    int64_t peer = mesh_member(&sched_group(x->s, o)->of, x->s->rank, o->u.coll.peer);
+
+    return 1 + (int)(o->u.coll.op == COLL_RECV ? x->s->world_size + peer : peer);
+}
+
 void executor_put(struct executor *x, const struct op *o, int (*run)(struct task *), void *self)
 {
     struct when *lane = &x->order.lane[o->stream];
@@ -72,6 +80,10 @@ void executor_put(struct executor *x, const struct op *o, int (*run)(struct task
     if (takes_turns(o)) {
         t.group = o->u.coll.group;
         t.ticket = x->order.ticket[o->u.coll.group]++;
+    }
+    if (o->kind == OP_COLL && coll_is_message((enum coll_op)o->u.coll.op)) {
+        t.line = line_of(x, o);
+        t.turn = x->order.turn[t.line - 1]++;
     }
     *lane = x->now;
     lane->done[o->stream]++;
@@ -293,11 +305,13 @@ static void forget_state(struct executor *x)
 {
     struct order *d = &x->order;
     struct when *event = d->event, *need = d->event_need;
+    int64_t *turn = d->turn;
     size_t n = (size_t)x->s->nevents + 1;
 
     memset(event, 0, n * sizeof *event);
     memset(need, 0, n * sizeof *need);
-    *d = (struct order){ .event = event, .event_need = need };
+    memset(turn, 0, 2 * (size_t)x->s->world_size * sizeof *turn);
+    *d = (struct order){ .event = event, .event_need = need, .turn = turn };
     instances_reset(x);
     executor_compute_reset(x);
 }
@@ -369,6 +383,7 @@ struct executor *executor_new(const struct executor_args *a)
     x->norm_of = room_new((size_t)a->plan->model.ntensors, sizeof *x->norm_of);
     x->order.event = room_new((size_t)x->s->nevents + 1, sizeof *x->order.event);
     x->order.event_need = room_new((size_t)x->s->nevents + 1, sizeof *x->order.event_need);
+    x->order.turn = room_new(2 * (size_t)x->s->world_size, sizeof *x->order.turn);
     if (check_spaces(x->s) < 0 || exec_memory_open(x) < 0 || instances_open(x) < 0 ||
         executor_compute_open(x) < 0)
         goto bad;
@@ -482,6 +497,7 @@ void executor_free(struct executor *x)
     free(x->norm_of);
     free(x->order.event);
     free(x->order.event_need);
+    free(x->order.turn);
     free(x->reads.v);
     free(x->writes.v);
     free(x->ran);

@@ -62,6 +62,7 @@ struct order {
     struct when issue;              /* what the issuing thread has waited for */
     struct when *event, *event_need;    /* by event: the recorded one's */
     int64_t ticket[PLAN_GROUPS];
+    int64_t *turn;                  /* of sends to each rank of the world, then of receives from each */
 };
 
 struct executor {
@@ -239,6 +240,8 @@ struct kernel_call {
     int     nhand;
 };
 int executor_kernel_run(const struct kernel_call *c);
+/* On the embedding of positions from `at` on, counted over the micro-step's whole samples. */
+struct dropout exec_embed_dropout(const struct kernel_call *c, int64_t at);
 
 /* ---- exec_context.c: kernels of a rank that has a share of each sample's positions, which are `a`'s ---- */
 bool exec_context_is(const struct executor *x);

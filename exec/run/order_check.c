@@ -84,7 +84,7 @@ static int collect(const struct schedules *s, const struct op *o, int64_t iterat
     return 0;
 }
 
-/* As they match: by pair of ranks and tag, in order. */
+/* By pair of ranks, in order: MPI would match them by their tags, NCCL by the order alone. */
 static int by_match(const void *a, const void *b)
 {
     const struct message *x = a, *y = b;
@@ -95,8 +95,6 @@ static int by_match(const void *a, const void *b)
         return x->peer - y->peer;
     if (x->group != y->group)
         return x->group - y->group;
-    if (x->tag != y->tag)
-        return x->tag < y->tag ? -1 : 1;
     return x->index < y->index ? -1 : x->index > y->index;
 }
 

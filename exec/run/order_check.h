@@ -2,8 +2,8 @@
  *
  * A rank that issues another collective than its group waits for ever, or adds gradients to weights.  So the
  * members of each group compare a hash of their collectives (op, dtype, elements, root, of all three schedules),
- * and each pair of ranks compares what one sends with what the other receives, by tag and in order, in messages
- * and in all-to-alls of unequal parts. */
+ * and each pair of ranks compares what one sends with what the other receives, in order, in messages and in all-to-alls of
+ * unequal parts. */
 #ifndef DPX_ORDER_CHECK_H
 #define DPX_ORDER_CHECK_H
 

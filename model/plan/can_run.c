@@ -73,32 +73,17 @@ static int check_tensor(const struct plan *p)
     return fail("parallel.tensor %" PRId64 ": dpxrun runs it in dialect paper", p->parallel.tensor);
 }
 
-/* PyTorch's ring is a schedule of PyTorch's kernels.  Masks of dropout are functions of where an element lies in a whole sample. */
+/* PyTorch's ring is a schedule of PyTorch's kernels. */
 static int check_context(const struct plan *p)
 {
-    if (p->parallel.context <= 1)
+    if (p->parallel.context <= 1 || p->dialect == DIALECT_PAPER)
         return 0;
-    if (p->dialect != DIALECT_PAPER)
-        return fail("parallel.context %" PRId64 ": dpxrun runs it in dialect paper", p->parallel.context);
-    if (p->dropout > 0)
-        return fail("dropout: dpxrun has none with parallel.context, whose ranks have parts of a sample");
-    return 0;
-}
-
-/* Backward in two halves needs kernels that keep what arrives at each weight. */
-static int check_pipeline(const struct plan *p)
-{
-    enum pipeline_kind kind = p->parallel.pipeline_schedule;
-
-    if (p->parallel.pipeline > 1 && p->parallel.tensor > 1 && pipeline_splits(kind))
-        return fail("parallel.pipeline_schedule: %s with parallel.tensor is planned only (dpxplan): dpxrun has no kernels that "
-                    "compute the gradients of a cut block's weights apart", pipeline_name(kind));
-    return 0;
+    return fail("parallel.context %" PRId64 ": dpxrun runs it in dialect paper", p->parallel.context);
 }
 
 int can_run_axes(const struct plan *p)
 {
-    return check_pipeline(p) < 0 || check_tensor(p) < 0 || check_context(p) < 0 ? -1 : 0;
+    return check_tensor(p) < 0 || check_context(p) < 0 ? -1 : 0;
 }
 
 int can_run(const struct plan *p)

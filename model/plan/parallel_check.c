@@ -146,9 +146,6 @@ static int check_paper_context(const struct plan *p, const char *where)
         return fail("%s: kernels: in dialect paper parallel.context is modelled for \"dpx\"", where);
     if (p->strategy == STRAT_DP)
         return fail("%s: parallel.context: a parameter server with it is not modelled yet", where);
-    if (p->deterministic)
-        return fail("%s: deterministic: with parallel.context 1 alone: the ranks of a sequence sum gradients over their own positions first, which "
-                    "one rank sums with all others: other bits", where);
     if (of->context_method != CONTEXT_ULYSSES)
         return 0;
     if (of->context_balance)
@@ -252,14 +249,17 @@ static int check_ddp_stage(const struct plan *p, const char *where)
     return 0;
 }
 
-/* A tied pair's gradients are added up where each rank has them whole. */
-static int check_paper_stage(const struct plan *p, const char *where)
+/* A stage adds its micro-steps' gradients up in the order of their backwards, and ddp from the first to the last. */
+static int check_deterministic_stage(const struct plan *p, const char *where)
 {
-    if (p->deterministic)
-        return fail("%s: deterministic: not under a pipeline: micro-steps of several stages have no common order", where);
-    if (p->model.tied && p->strategy >= STRAT_ZERO2)
-        return fail("%s: parallel.pipeline: %s ties its head to its embedding: with gradients that are sharded this is not "
-                    "modelled yet", where, p->model.name);
+    if (!p->deterministic)
+        return 0;
+    if (p->parallel.pipeline_schedule == PIPELINE_LOOPED_BFS)
+        return fail("%s: deterministic: looped-bfs runs backward from the last micro-step to the first, and ddp adds gradients up from the "
+                    "first to the last: other bits", where);
+    if (p->model.tied)
+        return fail("%s: deterministic: %s ties its head to its embedding: two stages add up their parts of its gradient over all micro-steps, and "
+                    "ddp adds up both parts of each: other bits", where, p->model.name);
     return 0;
 }
 
@@ -272,7 +272,7 @@ static int check_pipeline(const struct plan *p, const char *where)
     if (p->strategy == STRAT_DDP && p->dialect == DIALECT_TORCH)
         return check_ddp_stage(p, where);
     if (p->dialect == DIALECT_PAPER && p->strategy != STRAT_DP)
-        return check_paper_stage(p, where);
+        return check_deterministic_stage(p, where);
     return fail("%s: parallel.pipeline: pipeline parallelism is not modelled yet for %s/%s", where, strategy_name(p->strategy),
                 dialect_name(p->dialect));
 }

@@ -165,7 +165,7 @@ void plan_resolve(struct plan *p)
     if (p->dialect == DIALECT_TORCH && p->strategy != STRAT_FSDP)
         p->reduce_dtype = p->ddp.model_dtype >= 0 ? (enum dtype)p->ddp.model_dtype : DT_FP32;
     if (!plan_sync_is_choice(p->strategy, p->dialect))
-        p->sync_every_micro_step = p->deterministic || knob_usual_sync(p) > 0;
+        p->sync_every_micro_step = (p->deterministic && p->parallel.pipeline <= 1) || knob_usual_sync(p) > 0;
     knob_reset_idle(p);
 }
 

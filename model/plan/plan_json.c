@@ -341,7 +341,7 @@ static void late_defaults(const json_t *j, struct plan *p)
     /* fully_shard() since 2.15: in the parameters' own dtype */
     if (!given(j, "reduce_dtype") && p->fsdp.model_dtype >= 0 && p->dialect == DIALECT_TORCH && p->strategy == STRAT_FSDP)
         p->reduce_dtype = (enum dtype)p->fsdp.model_dtype;
-    if (p->deterministic && !given(j, "sync_every_micro_step"))
+    if (p->deterministic && p->parallel.pipeline <= 1 && !given(j, "sync_every_micro_step"))
         p->sync_every_micro_step = true;
 }
 

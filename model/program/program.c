@@ -278,13 +278,11 @@ static bool fits_64_bits(const struct plan *p)
 /* What a pipeline needs beside. */
 static int add_stages(const struct plan *whole, const struct local_model *local, struct program *out)
 {
-    bool own = whole->kernels == KERNELS_DPX && whole->parallel.tensor == 1;
-
     if (program_add_edges(whole, out) < 0)
         return -1;
     if (!pipeline_splits(whole->parallel.pipeline_schedule))
         return 0;
-    return own ? program_add_split_dpx(local, out) : program_add_split(whole, out);
+    return whole->kernels == KERNELS_DPX ? program_add_split_dpx(local, out) : program_add_split(whole, out);
 }
 
 /* Of one rank of the plan with one stage and its positions alone. */

@@ -85,6 +85,7 @@ enum slot {
     SLOT_LABELS,                    /* where another stage of a pipeline has the ids */
     /* Of a backward in two halves: the gradient of attention's output, and those of norms' parameters, which wait. */
     SLOT_DY_OUT, SLOT_DNORM1, SLOT_DNORM2,
+    SLOT_DGATHERED_OUT,             /* SLOT_DY_OUT of all positions */
     NSLOT
 };
 

@@ -81,6 +81,7 @@ int  dpx_labels(struct dpx *d);                 /* of the kernel that first read
 int64_t dpx_logits(const struct dpx *d);        /* elements of a rank's logits */
 int  dpx_cut_loss(struct dpx *d);
 void dpx_cut_logits_back(struct dpx *d);
+void dpx_logits_dx(struct dpx *d, int *all);    /* the gradient of the head's input, added up; *all goes (NULL: nothing) */
 
 /* Context parallelism (program_dpx_context.c): attention of q, k, v and its output; its backward from da, which goes: the
  * store of dq, dk, dv. */

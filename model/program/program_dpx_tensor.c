@@ -150,20 +150,31 @@ int dpx_cut_loss(struct dpx *d)
     return losses;
 }
 
-void dpx_cut_logits_back(struct dpx *d)
+void dpx_logits_dx(struct dpx *d, int *all)
 {
-    int all = dpx_gather(d, SLOT_NORM1, SLOT_GATHERED), dn = 0;
+    int dn = 0;
 
     if (!d->sequence) {
-        dpx_linear_back(d, GEMM("logits"), ROLE_HEAD, d->m->vocab, d->h, NULL, &d->dx, SLOT_DX);
+        dpx_linear_dx(d, GEMM("logits"), ROLE_HEAD, d->m->vocab, d->h, &d->dx, SLOT_DX);
+        if (d->ranks == 1)
+            return;
         collective(d, "all-reduce", COLL_ALL_REDUCE, RED_SUM, dtype_of(d), d->n * d->h, SLOT_DX, SLOT_DX);
         dpx_kernel(d, FN_NONE, "logits go", KC_COPY, 0);
         return;
     }
-    dpx_linear_back(d, GEMM("logits"), ROLE_HEAD, d->m->vocab, d->h, NULL, &dn, SLOT_DN);
-    dpx_gone(d, &all);
+    dpx_linear_dx(d, GEMM("logits"), ROLE_HEAD, d->m->vocab, d->h, &dn, SLOT_DN);
+    if (all)
+        dpx_gone(d, all);
     collective(d, "reduce-scatter", COLL_REDUCE_SCATTER, RED_SUM, dtype_of(d), d->n * d->h, SLOT_DN, SLOT_DX);
     d->dx = dpx_temp(d, SLOT_DX, d->r * d->h, d->e);
     dpx_kernel(d, FN_NONE, "parts of sums go", KC_COPY, 0);
     dpx_gone(d, &dn);
+}
+
+void dpx_cut_logits_back(struct dpx *d)
+{
+    int all = dpx_gather(d, SLOT_NORM1, SLOT_GATHERED);
+
+    dpx_linear_dw(d, GEMM("logits"), ROLE_HEAD, d->m->vocab, d->h, NULL);
+    dpx_logits_dx(d, &all);
 }

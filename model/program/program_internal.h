@@ -22,8 +22,7 @@ void piece_give_pass(struct piece *from, enum pass pass, struct piece *to);
 /* PIECE_RECEIVED and PIECE_SENT of a plan with a pipeline, once the other pieces are there.  0, or -1 reported. */
 int program_add_edges(const struct plan *p, struct program *out);
 
-/* Backwards in two halves, for schedules that have them: of kernels that autograd runs, and of those that tensor-parallel
- * ranks share; of our own.  0, or -1 reported. */
+/* Backwards in two halves, for schedules that have them: of kernels that autograd runs; of our own.  0, or -1 reported. */
 int program_add_split(const struct plan *p, struct program *out);
 int program_add_split_dpx(const struct local_model *local, struct program *out);
 

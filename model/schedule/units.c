@@ -5,15 +5,33 @@
 
 static int gcd(int a, int b) { return b ? gcd(b, a % b) : a; }
 
+/* The rank's tied embedding, or the last stage's copy of it; -1: it shares none with another stage. */
+static int tied_of_stage(const struct local_model *local)
+{
+    enum tensor_role role = local->share.embeds ? ROLE_TOKENS : ROLE_HEAD;
+    bool ends = local->share.embeds || local->share.heads;
+
+    if (!local->whole->tied || local->plan->parallel.pipeline <= 1 || local->plan->unit == UNIT_MODEL || !ends)
+        return -1;
+    for (int t = 0; t < local->model->ntensors; t++)
+        if (local->model->tensors[t].role == role)
+            return t;
+    return -1;
+}
+
 void unit_map_init(struct unit_map *m, const struct local_model *local)
 {
     const struct plan *p = local->plan;
     int layers = (int)local->model->layers;
     int every = program_period(p);
 
-    *m = (struct unit_map){ .plan = p, .model = local->model, .kind = p->unit, .blocks = 1 };
+    *m = (struct unit_map){ .plan = p, .model = local->model, .kind = p->unit, .blocks = 1,
+                            .tied = tied_of_stage(local) };
     m->of_class[UC_HEAD] = p->unit != UNIT_MODEL && local->share.nchunks > 1 && local->share.embeds && local->share.heads;
     m->of_class[UC_ROOT] = p->unit == UNIT_MODEL || local->share.embeds || local->share.heads;
+    m->of_class[UC_TIED] = m->tied >= 0;
+    if (m->tied >= 0 && unit_tensor(m, UC_ROOT, 0) < 0)
+        m->of_class[UC_ROOT] = 0;
     switch (p->unit) {
     case UNIT_MODEL:
         break;
@@ -45,7 +63,7 @@ struct unit_ref unit_at(const struct unit_map *m, int position)
 
 const char *unit_class_name(enum unit_class c)
 {
-    static const char *const names[NUC] = { "root", "unit", "last unit", "attention", "mlp", "head" };
+    static const char *const names[NUC] = { "root", "unit", "last unit", "attention", "mlp", "head", "tied" };
     return names[c];
 }
 
@@ -75,8 +93,10 @@ int64_t unit_sum(const struct unit_map *m, enum unit_class c, tensor_fn *f, cons
     case UC_ROOT:
         if (m->kind == UNIT_MODEL)
             return sum_range(model, 0, model->ntensors, -1, f, arg);
-        return sum_range(model, 0, model->block0, -1, f, arg) +
+        return sum_range(model, 0, model->block0, -1, f, arg) - unit_sum(m, UC_TIED, f, arg) +
                (m->of_class[UC_HEAD] ? 0 : sum_range(model, blocks_end, model->ntensors - blocks_end, -1, f, arg));
+    case UC_TIED:
+        return m->tied < 0 ? 0 : f(&model->tensors[m->tied], arg);
     case UC_HEAD:
         return sum_range(model, blocks_end, model->ntensors - blocks_end, -1, f, arg);
     case UC_FULL:
@@ -100,7 +120,11 @@ int unit_tensor(const struct unit_map *m, enum unit_class c, int i)
     const struct model *model = m->model;
     int blocks_end = model->block0 + (int)model->layers * model->per_block;
 
-    if (c == UC_ROOT) {                 /* all, or what is before and after the blocks */
+    if (c == UC_TIED)
+        return i == 0 ? m->tied : -1;
+    if (c == UC_ROOT) {                 /* all, or what is before and after the blocks, but for what is tied */
+        if (m->tied >= 0 && i >= (m->tied < model->block0 ? m->tied : m->tied - blocks_end + model->block0))
+            i++;
         if (m->kind != UNIT_MODEL && i >= model->block0)
             i = m->of_class[UC_HEAD] ? model->ntensors : i + blocks_end - model->block0;
         return i < model->ntensors ? i : -1;

@@ -8,8 +8,11 @@
 
 #include "model/plan/local_model.h"
 
-/* UC_HEAD: in a pipeline's V the first rank has the first and the last stage, each with a root of its own. */
-enum unit_class { UC_ROOT, UC_FULL, UC_TAIL, UC_ATTENTION, UC_MLP, UC_HEAD, NUC };
+/* UC_HEAD: in a pipeline's V the first rank has the first and the last stage, each with a root of its own.
+ * UC_TIED: the tied embedding of a pipeline's first and last stage.  By itself it is sharded alike on both, so that their shards'
+ * gradients can be added up, after each stage has reduced its own (Megatron-LM's param_and_grad_buffer.py gives shared_embedding
+ * a bucket of its own for the same reason). */
+enum unit_class { UC_ROOT, UC_FULL, UC_TAIL, UC_ATTENTION, UC_MLP, UC_HEAD, UC_TIED, NUC };
 
 struct unit_map {
     const struct plan *plan;
@@ -19,6 +22,7 @@ struct unit_map {
     int     blocks;             /* blocks per full unit */
     int     of_class[NUC];      /* how many of each class */
     int     period;             /* after so many units the pattern of classes and recompute repeats */
+    int     tied;               /* the tensor that is UC_TIED; -1: none */
 };
 
 /* One unit of the sequence: its class, its number in the class, and the blocks

@@ -459,15 +459,22 @@ static void check_parts(enum dtype at, int64_t dim, int64_t seq, int64_t skew)
     struct array qkv = array_random(n * a.ld, at, 1), dout = array_random(n * o_wide, at, 1), delta = array_random(n * a.heads, DT_FP32, 1);
     struct array o = array_new(n * o_wide, DT_FP32), lse = array_new(n * a.heads, DT_FP32), dq = array_new(n * pitch, DT_FP32);
     double tol = at == DT_BF16 ? 1.01 * 0x1p-7 : 8e-6;
+    bool two = seq % 2 == 0 && dim % 3 == 1;        /* runs */
 
+    if (dim % 3) {
+        a.drop = random_dropout();
+        c = launch_of(&a);
+    }
     for (int i = 0; i < 4; i++) {
         struct array kv = array_random(n * wide, at, 1), dkv = array_new(n * wide, at), dkv_ref = array_new(n * wide, at);
         struct array o_got = array_like(&o), lse_got = array_like(&lse), dq_got = array_like(&dq), delta_got = array_like(&delta);
         struct attention_part p = { .kv = kv.x, .ld = wide, .from = i == 1 ? seq / 2 : 0, .keys = i == 2 ? seq / 2 : seq, .causal = i == 0,
-                                    .fresh = i == 0 };
+                                    .fresh = i == 0,
+                                    .at = { a.heads + 1, 4 * seq, two ? seq / 2 : seq, { seq, 3 * seq }, { i * seq / 2, 2 * seq } } };
         struct there x = to_device(&qkv, skew), d = to_device(&dout, skew), k = to_device(&kv, skew), o_at = to_device(&o, 0);
         struct there lse_at = to_device(&lse, 0), dq_at = to_device(&dq, 0), dkv_at = to_device(&dkv, skew), deltas = to_device(&delta, 0);
-        struct launch_part of = { k.x, p.ld, p.from, p.keys, pitch, wide, p.causal, p.fresh };
+        struct launch_part of = { k.x, p.ld, p.from, p.keys, pitch, wide, p.causal, p.fresh,
+                                  { p.at.heads, p.at.seq, p.at.run, { p.at.row[0], p.at.row[1] }, { p.at.key[0], p.at.key[1] } } };
         cudaStream_t s;
         OK(ops->attention_part(ref, &a, &p, qkv.x, o.x, lse.x));
         OK(ops->attention_part_back(ref, &a, &p, qkv.x, lse.x, dout.x, delta.x, dq.x, pitch, dkv_ref.x, wide));

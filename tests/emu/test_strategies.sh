@@ -22,6 +22,9 @@ llama='{ "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 32, "num_
          "num_key_value_heads": 1, "intermediate_size": 48, "vocab_size": 61, "max_position_embeddings": 16,
          "tie_word_embeddings": false }'
 
+deep=$(echo "$gpt" | sed 's/"n_layer": 2/"n_layer": 4/')
+dropping=$(echo "$gpt" | sed 's/"attn_pdrop": 0/"attn_pdrop": 0.1/')
+
 plan() {        # FILE RANKS MODEL MORE; ZeRO's buckets as small as the model
     cat >"$1" <<PLAN
 { "dpx_plan": 1, "model": $3, "kernels": "dpx", "seq": 16, "micro_batch": 2,
@@ -87,6 +90,10 @@ one 'ZeRO-2, DeepSpeed'    "$gpt"   "\"strategy\": \"zero2\", \"dialect\": \"dee
 one 'ZeRO-3, DeepSpeed'    "$llama" '"strategy": "zero3", "dialect": "deepspeed", "clip": 1.0' 1e-5
 two 'tensor parallel'      "$gpt"   '"strategy": "ddp", "dialect": "paper", "clip": 1.0, "dropout": 0.1, "parallel": { "tensor": 2, "sequence": false, "loss_parallel": false }' 1e-5
 two 'sequence parallel'    "$gpt"   '"strategy": "ddp", "dialect": "paper", "clip": 1.0, "dropout": 0.1, "parallel": { "tensor": 2, "sequence": true, "loss_parallel": true }' 1e-5
+two 'a sequence shared, dropout' "$dropping" '"strategy": "ddp", "dialect": "paper", "clip": 1.0, "dropout": 0.1, "parallel": { "context": 2, "context_balance": true }' 1e-5
+# Messages of one direction on several streams: NCCL tells them apart by their order.
+two 'pipeline, zbv'        "$deep" '"strategy": "zero1", "dialect": "paper", "accumulation": 6, "parallel": { "pipeline": 2, "pipeline_schedule": "zbv", "virtual_stages": 2 }' 1e-5
+two 'pipeline, dualpipev'  "$deep" '"strategy": "ddp", "dialect": "paper", "accumulation": 6, "parallel": { "pipeline": 2, "pipeline_schedule": "dualpipev", "virtual_stages": 2 }' 1e-5
 one 'FSDP2'                "$llama" '"strategy": "fsdp", "dialect": "torch", "unit": "block", "clip": 1.0' 1e-5 both
 one 'FSDP1, accumulating'  "$gpt"   '"strategy": "fsdp", "dialect": "torch-fsdp1", "accumulation": 2' 1e-5
 one 'FSDP2, recompute'     "$gpt"   '"strategy": "fsdp", "dialect": "torch", "unit": "block", "recompute": "full"' 1e-5

@@ -162,6 +162,32 @@ static void collectives_of_a_group_follow_each_other_on_the_device(void **state)
     lanes_close(l);
 }
 
+/* Messages of one direction match in the order in which they are launched: the second does not overtake the first, which waits for
+ * another lane; a message of another direction does. */
+static void messages_of_a_line_are_launched_in_turn(void **state)
+{
+    (void)state;
+    struct lanes *l = lanes();
+    struct task first = task_of((struct note){ STREAM_GATHER, 0, 0, -1, false }), second = task_of((struct note){ STREAM_REDUCE, 1, 0, -1, false });
+    struct task other = task_of((struct note){ STREAM_REDUCE, 2, 0, -1, false });
+
+    first.line = second.line = 3;
+    second.turn = 1;
+    other.line = 1;
+    first.need = done(STREAM_COMPUTE, 1);
+    put(l, STREAM_GATHER, first);
+    put(l, STREAM_REDUCE, other);
+    put(l, STREAM_REDUCE, second);
+    assert_int_equal(wait_for(l, STREAM_REDUCE, 1), 0);
+    nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+    assert_int_equal(atomic_load(&launches), 1);
+    put(l, STREAM_COMPUTE, task_of((struct note){ STREAM_COMPUTE, 3, 0, -1, false }));
+    assert_int_equal(wait_for(l, STREAM_REDUCE, 2), 0);
+    assert_int_equal(wait_for(l, STREAM_GATHER, 1), 0);
+    assert_int_equal(atomic_load(&launches), 4);
+    lanes_close(l);
+}
+
 /* Launched at once, but held one after the other. */
 static void bytes_are_held_until_the_device_is_done_with_them(void **state)
 {
@@ -424,6 +450,7 @@ int main(void)
         ON_DEVICE(a_task_is_launched_before_what_it_needs_is_done),
         ON_DEVICE(streams_that_wait_for_each_other_alternate),
         ON_DEVICE(collectives_of_a_group_follow_each_other_on_the_device),
+        ON_DEVICE(messages_of_a_line_are_launched_in_turn),
         ON_DEVICE(bytes_are_held_until_the_device_is_done_with_them),
         ON_DEVICE(a_task_that_fails_stops_all_lanes),
         ON_DEVICE(closing_drops_what_is_not_launched),

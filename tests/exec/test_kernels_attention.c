@@ -156,6 +156,12 @@ static struct attention_part random_part(const struct attention *a, bool first, 
 {
     struct attention_part p = { .kv = kv->x, .ld = 2 * a->kv_heads * a->dim, .keys = a->seq, .causal = first, .fresh = first };
 
+    p.at = (struct score_places){ a->heads + random_int(0, 2), 5 * a->seq, a->seq, { random_int(0, 9) }, { random_int(0, 9) } };
+    if (a->seq % 2 == 0 && coin()) {        /* a chunk from either end of the sequence */
+        p.at.run = a->seq / 2;
+        p.at.row[1] = 4 * a->seq + random_int(0, 9);
+        p.at.key[1] = 3 * a->seq;
+    }
     if (!first && coin())
         p.from = random_int(0, a->seq - 1), p.keys = random_int(0, a->seq);
     return p;
@@ -167,7 +173,6 @@ static void parts_equal_the_reference(void **state)
     (void)state;
     for (int i = 0; i < 60; i++) {
         struct attention a = random_attention(i < 40 ? 40 : 150);
-        a.drop.p = 0;
         struct kernels_need need = need_of(&a, 1 + i % 2);
         struct both b = open_both(&need);
         int64_t n = a.batch * a.seq, wide = 2 * a.kv_heads * a.dim, pitch = a.heads * a.dim + random_int(0, 3);
@@ -198,13 +203,13 @@ static void parts_equal_the_reference(void **state)
 }
 
 /* A sequence of 2 h positions: its second half's queries against the first half's keys, then their own, are causal attention of
- * all: its output, log-sum-exp and gradients. */
+ * all, the same scores dropped: its output, log-sum-exp and gradients. */
 static void two_halves_of_a_sequence_are_the_whole(void **state)
 {
     (void)state;
     for (int i = 0; i < 20; i++) {
         struct attention a = random_attention(70), half;
-        a.batch = 1, a.drop.p = 0, a.at = DT_FP32, a.seq += a.seq % 2;
+        a.batch = 1, a.at = DT_FP32, a.seq += a.seq % 2;
         half = a, half.seq = a.seq / 2;
         struct kernels_need need = need_of(&a, 1);
         struct opened k = open_kernels(&need, i % 2);
@@ -214,8 +219,9 @@ static void two_halves_of_a_sequence_are_the_whole(void **state)
         struct array o = array_new(h * o_wide, DT_FP32), lse = array_new(h * a.heads, DT_FP32), delta = array_new(h * a.heads, DT_FP32);
         struct array dqkv = array_new(h * a.ld, DT_FP32), earlier = array_new(h * a.ld, DT_FP32);
         const float *q = (float *)qkv.x + kv_at, *d = (float *)dout.x + h * o_wide;
-        struct attention_part own = { .kv = q + o_wide, .ld = a.ld, .keys = h, .causal = true, .fresh = true };
-        struct attention_part before = { .kv = (float *)qkv.x + o_wide, .ld = a.ld, .keys = h };
+        struct attention_part own = { .kv = q + o_wide, .ld = a.ld, .keys = h, .causal = true, .fresh = true,
+                                      .at = { a.heads, a.seq, h, { h }, { h } } };
+        struct attention_part before = { .kv = (float *)qkv.x + o_wide, .ld = a.ld, .keys = h, .at = { a.heads, a.seq, h, { h }, { 0 } } };
         assert_int_equal(k.ops->attention_part(k.k, &half, &own, q, o.x, lse.x), 0);
         assert_int_equal(k.ops->attention_part(k.k, &half, &before, q, o.x, lse.x), 0);
         assert_int_equal(k.ops->attention_delta(k.k, &half, o.x, d, delta.x), 0);

@@ -316,7 +316,6 @@ static void what_it_has_not_is_refused_by_name(void **state)
 {
     (void)state;
     refused("\"strategy\": \"dp\", \"parallel\": { \"context\": 8 }", "parallel.context: a parameter server");
-    refused("\"strategy\": \"ddp\", \"deterministic\": true, \"parallel\": { \"context\": 8 }", "deterministic");
     refused("\"strategy\": \"ddp\", \"parallel\": { \"context\": 8, \"context_method\": \"ulysses\", \"context_balance\": true }",
             "parallel.context_balance");
     refused("\"strategy\": \"ddp\", \"parallel\": { \"context\": 4, \"tensor\": 4 }", "does not divide");

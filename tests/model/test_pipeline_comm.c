@@ -216,6 +216,105 @@ static void batches_of_1f1b(void **state)
             "1REDUCE_GRAD");
 }
 
+/* ---- what holds in every one ---- */
+
+/* Every pipeline that is not refused, of up to 8 ranks, 4 stages a rank and 24 micro-steps, which torch's recorded ones go on like. */
+static void each_pipeline(void (*f)(const struct pipeline *p))
+{
+    for (enum pipeline_kind kind = 0; kind < NPIPELINE; kind++)
+        for (int ranks = 2; ranks <= 8; ranks++)
+            for (int chunks = 1; chunks <= 4; chunks++)
+                for (int steps = 1; steps <= 24; steps++) {
+                    struct pipeline p = { kind, ranks, 0, chunks, steps };
+                    if (!pipeline_refused(&p))
+                        f(&p);
+                }
+}
+
+/* The next message from `a` to `b` at or behind act i of one of the two, as sent or as received; -1: none. */
+static int next_message(const struct pipeline *p, const struct pipeline_acts *of, int i, int a, int b, bool sent)
+{
+    for (; i < of->n; i++) {
+        const struct pipeline_act *m = &of->act[i];
+        bool up = m->verb == PIPE_SEND_F || m->verb == PIPE_RECV_B, sends = m->verb == PIPE_SEND_F || m->verb == PIPE_SEND_B;
+        if (!is_message(m->verb) || sends != sent)
+            continue;
+        int stage = pipeline_stage(p, sent ? a : b, m->chunk) + (up ? 1 : -1);
+        if (pipeline_rank(p, stage) == (sent ? b : a))
+            return i;
+    }
+    return -1;
+}
+
+/* What it is: of which two stages, which direction, which micro-step. */
+static int64_t message_of(const struct pipeline *p, int rank, const struct pipeline_act *m)
+{
+    bool up = m->verb == PIPE_SEND_F || m->verb == PIPE_RECV_B, back = m->verb == PIPE_SEND_B || m->verb == PIPE_RECV_B;
+    int stage = pipeline_stage(p, rank, m->chunk), lower = up ? stage : stage - 1;
+
+    return ((int64_t)(2 * lower + back) << 32) | m->step;
+}
+
+static void check_order_of_messages(const struct pipeline *p, enum pipeline_code code)
+{
+    struct pipeline_acts *of = pipeline_acts(p, code);
+
+    for (int a = 0; a < p->ranks; a++)
+        for (int b = 0; b < p->ranks; b++) {
+            int i = -1, j = -1;
+            if (a == b)
+                continue;
+            do {
+                i = next_message(p, &of[a], i + 1, a, b, true);
+                j = next_message(p, &of[b], j + 1, a, b, false);
+                if ((i < 0) != (j < 0) || (i >= 0 && message_of(p, a, &of[a].act[i]) != message_of(p, b, &of[b].act[j])))
+                    fail_msg("%s, %d ranks, %d chunks, %d steps: from %d to %d", names[p->kind], p->ranks, p->chunks, p->steps, a, b);
+            } while (i >= 0);
+        }
+    pipeline_acts_free(of, p);
+}
+
+static void check_both_codes(const struct pipeline *p)
+{
+    check_order_of_messages(p, PIPE_RUNTIME);
+    if (own_loop(p))
+        check_order_of_messages(p, PIPE_OWN_LOOP);
+}
+
+/* So that NCCL, whose messages have no tags, can tell them apart. */
+static void a_rank_receives_in_the_order_in_which_the_other_sends(void **state)
+{
+    (void)state;
+    each_pipeline(check_both_codes);
+}
+
+/* Of gradients of weights: of each stage from the first micro-step to the last, but for looped BFS the other way round. */
+static void check_order_of_gradients(const struct pipeline *p)
+{
+    struct pipeline_pass *pass = malloc((pipeline_room(p) + 1) * sizeof *pass);
+
+    for (int r = 0; r < p->ranks; r++) {
+        struct pipeline of = *p;
+        int next[4] = { 0 };
+        of.rank = r;
+        for (int i = 0, n = pipeline_order(&of, pass); i < n; i++) {
+            bool weights = pass[i].kind == MICRO_BACKWARD || pass[i].kind == MICRO_WEIGHT;
+            int expected = p->kind == PIPELINE_LOOPED_BFS ? p->steps - 1 - next[pass[i].chunk] : next[pass[i].chunk];
+            if (weights && pass[i].step != expected)
+                fail_msg("%s, %d ranks, %d chunks, %d steps: rank %d, step %d", names[p->kind], p->ranks, p->chunks, p->steps, r, pass[i].step);
+            next[pass[i].chunk] += weights;
+        }
+    }
+    free(pass);
+}
+
+/* What "deterministic" rests on: sums in the order of micro-steps, as without a pipeline. */
+static void gradients_are_added_up_in_the_order_of_micro_steps(void **state)
+{
+    (void)state;
+    each_pipeline(check_order_of_gradients);
+}
+
 /* The bottom of a V: rank 3's two stages hand tensors to each other. */
 static void the_bottom_of_a_v_sends_nothing(void **state)
 {
@@ -238,6 +337,8 @@ int main(void)
         cmocka_unit_test(interleaved_of_two_ranks),
         cmocka_unit_test(batches_of_1f1b),
         cmocka_unit_test(the_bottom_of_a_v_sends_nothing),
+        cmocka_unit_test(a_rank_receives_in_the_order_in_which_the_other_sends),
+        cmocka_unit_test(gradients_are_added_up_in_the_order_of_micro_steps),
     };
     return cmocka_run_group_tests_name("model/pipeline_comm", tests, NULL, NULL);
 }

@@ -337,6 +337,72 @@ static void refused(struct plan *p, const char *word)
         fail_msg("\"%s\" is not in \"%s\"", word, why);
 }
 
+/* ---- tied embeddings ---- */
+
+struct tied { int64_t sums, sum_elems, gathers, scatters; };
+
+enum { TIED = 50257 * 768 };            /* GPT-2's embedding; 768 divides by 3 */
+
+static int note_tied(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)
+{
+    struct tied *t = arg;
+
+    (void)iteration;
+    if (o->kind != OP_COLL)
+        return 0;
+    if (sched_group(s, o)->is == GROUP_TIED) {
+        t->sums++;
+        t->sum_elems += o->u.coll.elems;
+    }
+    t->gathers += o->u.coll.op == COLL_ALL_GATHER && o->u.coll.elems == TIED;
+    t->scatters += o->u.coll.op == COLL_REDUCE_SCATTER && o->u.coll.elems == TIED;
+    return 0;
+}
+
+static struct tied tied_of(const struct plan *p, int64_t stage)
+{
+    struct schedules s = { 0 };
+    struct tied t = { 0 };
+    char why[512];
+
+    assert_int_equal(plan_check(p, "t"), 0);
+    assert_int_equal(lower(p, stage * plan_data_ranks(p), &s), 0);
+    if (!schedules_check(&s, why, sizeof why))
+        fail_msg("stage %d: %s", (int)stage, why);
+    sched_walk(&s, SCHED_STEADY, note_tied, &t);
+    schedules_free(&s);
+    return t;
+}
+
+/* The embedding is a unit of its own on both ends.  Of 4 micro-steps each gathers it where it is used, reduces it where its gradient
+ * is made, and what a rank keeps of the sum, a third, is added up over the two ends once.  A V's ends are on one rank. */
+static void a_tied_embedding_is_added_up_as_shards(void **state)
+{
+    static const int sharded[] = { 5, 6, 7 };
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        for (int v = 0; v < 2; v++) {
+            struct plan p;
+            plan_of(&p, "gpt2", 12, 6, cells[sharded[i]].s, cells[sharded[i]].d, cells[sharded[i]].t);
+            p.parallel.pipeline = 2;
+            p.parallel.pipeline_schedule = v ? PIPELINE_ZBV : PIPELINE_1F1B;
+            p.parallel.virtual_stages = 1 + v;
+            p.accumulation = 4;
+            p.sync_every_micro_step = false;
+            p.shard_group = 3;
+            for (int stage = 0; stage < 2; stage++) {
+                struct tied t = tied_of(&p, stage);
+                int ends = v ? (stage == 0 ? 2 : 0) : 1;
+                assert_int_equal(t.sums, v ? 0 : 1);
+                assert_int_equal(t.sum_elems, v ? 0 : TIED / 3);
+                assert_int_equal(t.gathers, p.strategy == STRAT_ZERO2 ? stage == 0 || !v : 8 * ends);
+                assert_int_equal(t.scatters, 4 * ends);
+            }
+            plan_free(&p);
+        }
+}
+
 static void what_does_not_exist_is_refused_by_name(void **state)
 {
     (void)state;
@@ -358,6 +424,15 @@ static void what_does_not_exist_is_refused_by_name(void **state)
     plan_free(&p);
     piped(&p, 3, 8, 4, PIPELINE_1F1B, 1, 3, 1);         /* the paper's 1F1B has no such rule */
     assert_int_equal(plan_check(&p, "t"), 0);
+    p.deterministic = true;
+    assert_int_equal(plan_check(&p, "t"), 0);
+    p.model.tied = true;
+    refused(&p, "adds up both parts of each");
+    p.model.tied = false;
+    p.parallel.pipeline_schedule = PIPELINE_LOOPED_BFS;
+    p.parallel.virtual_stages = 2;
+    p.accumulation = 8;
+    refused(&p, "from the last micro-step to the first");
     plan_free(&p);
 }
 
@@ -370,6 +445,7 @@ int main(void)
         cmocka_unit_test(activations_are_those_of_micro_steps_in_flight),
         cmocka_unit_test(torch_2_9_keeps_receive_buffers_and_logits),
         cmocka_unit_test(halves_of_backward_add_up),
+        cmocka_unit_test(a_tied_embedding_is_added_up_as_shards),
         cmocka_unit_test(what_does_not_exist_is_refused_by_name),
     };
     return cmocka_run_group_tests_name("model/pipeline_plans", tests, NULL, NULL);

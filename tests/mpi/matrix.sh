@@ -1,7 +1,8 @@
 # matrix.sh -- what the scripts share whose programs run plan after plan (matrix_check.h): source it
 # after tests/check.sh.
 # shellcheck shell=sh
-B=${B:-build}
+# shellcheck source=tests/mpi/sanitized.sh
+. tests/mpi/sanitized.sh
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM
@@ -13,15 +14,19 @@ case $(mpirun --version 2>/dev/null) in
 esac
 export OMPI_MCA_btl=self,$shared OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# Open MPI's own leaks.
-export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
+
+# list_plans PROGRAM EXTENT: its plans into $dir/list, what it says of them (none has such a plan) into $dir/refused.
+list_plans() {
+    $sanitized "$B/tests/mpi/$1" list "$2" >"$dir/list" 2>"$dir/refused" && [ -s "$dir/list" ] || { check 'plans are listed' "no plans: $(cat "$dir/refused")"; finish; }
+    echo "$(wc -l <"$dir/list") plans$(sed '1s/^/; /' "$dir/refused")"
+}
 
 # launch SECONDS RANKS PROGRAM ARGUMENT...: lines "plan NUMBER NAME", what is wrong with it, "done".
 launch() {
     seconds=$1 ranks=$2 program=$B/tests/mpi/$3
     shift 3
     # shellcheck disable=SC2086
-    mpirun $more_ranks_than_cores --timeout "$seconds" -n "$ranks" "$program" "$@" \
+    mpirun $more_ranks_than_cores --timeout "$seconds" -n "$ranks" $sanitized "$program" "$@" \
         >"$dir/said" 2>&1 </dev/null
 }
 

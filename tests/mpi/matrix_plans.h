@@ -472,8 +472,8 @@ static void covering_set(const struct choices *all, struct choices *out)
 /* SOME: the covering set; PLAIN: all of the first subject, GPT-2 in fp32; WHOLE: of every subject. */
 enum extent { SOME, PLAIN, WHOLE };
 
-/* Those for one world size, in the same order on every rank. */
-static inline void matrix_choose(enum extent extent, int64_t ranks, struct choices *out)
+/* All of them, whatever their number of ranks. */
+static inline void matrix_choose(enum extent extent, struct choices *out)
 {
     for (int s = 0; s < NSTRATEGY; s++)
         for (int d = 0; d < NDIALECT; d++) {
@@ -483,12 +483,51 @@ static inline void matrix_choose(enum extent extent, int64_t ranks, struct choic
                 covering_set(&all, &some);
             const struct choices *from = extent == SOME ? &some : &all;
             for (int i = 0; i < from->n; i++)
-                if (world_sizes[from->c[i].at[AXIS_WORLD]] == ranks &&
-                    (extent != PLAIN || from->c[i].at[AXIS_SUBJECT] == 0))
+                if (extent != PLAIN || from->c[i].at[AXIS_SUBJECT] == 0)
                     choices_add(out, &from->c[i]);
             free(all.c);
             free(some.c);
         }
+}
+
+/* ---- a list on paper: chosen by one process, read by the ranks of every launch ---- */
+
+static inline void matrix_print(const struct choices *chosen)
+{
+    for (int i = 0; i < chosen->n; i++) {
+        const struct choice *c = &chosen->c[i];
+        printf("%d %d", (int)c->s, (int)c->d);
+        for (int a = 0; a < NAXES; a++)
+            printf(" %d", c->at[a]);
+        printf("\n");
+    }
+}
+
+static bool read_choice(FILE *f, struct choice *c)
+{
+    int s, d;
+    bool good = fscanf(f, "%d %d", &s, &d) == 2 && s >= 0 && s < NSTRATEGY && d >= 0 && d < NDIALECT;
+
+    for (int a = 0; good && a < NAXES; a++)
+        good = fscanf(f, "%d", &c->at[a]) == 1 && c->at[a] >= 0 && c->at[a] < axis_size[a];
+    if (good)
+        c->s = (enum strategy)s, c->d = (enum dialect)d;
+    return good;
+}
+
+/* Those for one number of ranks.  False: no such file. */
+static inline bool matrix_read(const char *path, int64_t ranks, struct choices *out)
+{
+    FILE *f = fopen(path, "r");
+    struct choice c;
+
+    if (!f)
+        return false;
+    while (read_choice(f, &c))
+        if (world_sizes[c.at[AXIS_WORLD]] == ranks)
+            choices_add(out, &c);
+    fclose(f);
+    return true;
 }
 
 #endif

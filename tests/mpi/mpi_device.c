@@ -2,7 +2,7 @@
  * host memory: the losses, norms and last weights of the same ranks on the host, bit by bit, and
  * collectives and memory as predicted.  Collectives of several pieces, too.
  *
- *     mpirun -n N mpi_device [FROM]       the covering set for N ranks, from number FROM
+ *     mpirun -n N mpi_device LIST [FROM]      a third of those of mpi_matrix's list for N ranks, from number FROM
  *
  * Says what mpi_matrix says. */
 #define _GNU_SOURCE
@@ -198,8 +198,9 @@ int main(int argc, char **argv)
 
     start_ranks(&argc, &argv);
     models_load();
-    matrix_choose(SOME, world, &chosen);
-    for (int i = argc > 1 ? atoi(argv[1]) : 0; i < chosen.n; i++) {
+    if (argc < 2 || !matrix_read(argv[1], world, &chosen))
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    for (int i = argc > 2 ? atoi(argv[2]) : 0; i < chosen.n; i++) {
         if (i % every)
             continue;
         matrix_plan(&chosen.c[i], &p);

@@ -4,16 +4,16 @@
  *                                                  refused, and why
  *     mpirun -n N mpi_grid run LIST FOLDER [FROM]  those of the list for N ranks, from number FROM
  *
- * Each plan trains three steps from PyTorch's weights on PyTorch's tokens.  In fp32 losses, gradients and last weights are
- * PyTorch's (tests/golden/parity/grid) as well as those of one rank; in bf16 and with dropout those of one rank, which
- * rank 0 runs once and keeps in FOLDER.  Bytes, calls and memory as matrix_check.h says.  Speaks as mpi_matrix does. */
+ * Each plan trains three steps from PyTorch's weights on PyTorch's tokens.  Losses, gradients and last weights are
+ * PyTorch's (tests/golden/parity/grid), in bf16 as near as PyTorch itself comes in bf16; in fp32 they are those of one rank as well, and with dropout
+ * those of one rank alone, which rank 0 runs once and keeps in FOLDER.  Bytes, calls and memory as matrix_check.h says.  Speaks as mpi_matrix does. */
 #include "tests/mpi/grid_covering.h"
 #include "tests/mpi/matrix_check.h"
 #include "tests/mpi/tensor_distance.h"
 
 #include <limits.h>
 
-enum { STEPS = MOST_STEPS, SECONDS = 60 };      /* of a plan at most: then the rank is killed, and the launch ends */
+enum { STEPS = MOST_STEPS };
 
 static const char *folder;
 
@@ -48,9 +48,13 @@ static bool read_choice(FILE *f, int *ranks, struct grid_choice *c)
 
 /* ---- what is right ---- */
 
+struct allowed { double loss; struct tolerance grads, weights; };      /* relative */
+
 struct truth {
     double loss[STEPS], clip_factor;            /* factor: of the gradients in `grads`, to have them after clipping */
     char   grads[PATH_MAX], final[PATH_MAX];
+    struct allowed allowed;
+    json_t *doc;                                /* that `allowed` is from, or NULL */
 };
 
 static void name_files(struct truth *t, const char *at, const char *grads, const char *final)
@@ -64,6 +68,22 @@ static double number_at(const json_t *doc, const char *key, size_t i)
     return json_number_value(json_array_get(json_object_get(doc, key), i));
 }
 
+/* By what bf16 costs PyTorch (make_grid.py), the most of four ways to round: twice that of a loss, three times that of a gradient.
+ * A gradient's is a norm of as many rounding errors of one size, 12 of them in the smallest tensors: of two such norms one is
+ * more than 2.6 times the other in one of a thousand cases (F distribution), and ranks that round their parts of a sum before
+ * they are added round once more.  Never more than 0.3: a factor shows.  Adam's first steps are signs: where a gradient is
+ * smaller than its error an element goes the other way, so that of weights only this is asked, that they went
+ * PyTorch's way (untrained they are 1 from it, trained by other gradients sqrt 2). */
+static struct allowed allowed_in_bf16(const json_t *doc, bool clipped)
+{
+    const json_t *costs = json_object_get(doc, "bf16_from_fp64"), *moved = json_object_get(doc, "weights_moved");
+
+    return (struct allowed){ 2 * json_number_value(json_object_get(costs, "loss")), { 0.3, 3, json_object_get(costs, "grads") },
+                             { 1, 0.9, json_object_get(moved, clipped ? "final-clipped" : "final") } };
+}
+
+static const struct allowed allowed_in_fp32 = { .loss = 1e-6, .grads = { .most = 1e-5 }, .weights = { .most = 1e-4 } };
+
 static void truth_of_torch(const struct grid_choice *c, struct truth *t)
 {
     double clip = grid_numbers[c->at[GRID_NUMBERS]].clip;
@@ -72,13 +92,13 @@ static void truth_of_torch(const struct grid_choice *c, struct truth *t)
     snprintf(at, sizeof at, GRID_GOLDEN "/%s/", grid_models[c->at[GRID_MODEL]]);
     name_files(t, at, "grads", clip > 0 ? "final-clipped" : "final");
     snprintf(path, sizeof path, "%sexpected.json", at);
-    json_t *doc = json_load_file(path, 0, NULL);
-    if (!doc)
+    t->doc = json_load_file(path, 0, NULL);
+    if (!t->doc)
         MPI_Abort(MPI_COMM_WORLD, 1);
     for (size_t i = 0; i < STEPS; i++)
-        t->loss[i] = number_at(doc, clip > 0 ? "loss_clipped" : "loss", i);
-    t->clip_factor = clip > 0 ? clip / (number_at(doc, "grad_norm", 0) + 1e-6) : 1;       /* clip_grad_norm_'s */
-    json_decref(doc);
+        t->loss[i] = number_at(t->doc, clip > 0 ? "loss_clipped" : "loss", i);
+    t->clip_factor = clip > 0 ? clip / (number_at(t->doc, "grad_norm", 0) + 1e-6) : 1;    /* clip_grad_norm_'s */
+    t->allowed = grid_numbers[c->at[GRID_NUMBERS]].t == DT_BF16 ? allowed_in_bf16(t->doc, clip > 0) : allowed_in_fp32;
 }
 
 static struct train_args args_on(const struct grid_choice *c, const struct plan *p, bool alone, const char *grads, char init[PATH_MAX])
@@ -123,6 +143,8 @@ static void truth_of_one_rank(const struct grid_choice *c, struct truth *t)
     name_files(t, at, "grads", "final");
     snprintf(path, sizeof path, "%sloss", at);
     t->clip_factor = 1;
+    t->allowed = allowed_in_fp32;
+    t->doc = NULL;
     FILE *f = fopen(path, "r");
     if (!f) {
         if (!grid_plan(&one, &p, why, sizeof why))
@@ -144,42 +166,35 @@ static void truth_of_one_rank(const struct grid_choice *c, struct truth *t)
 
 /* ---- one plan held against it ---- */
 
-/* Relative.  bf16 costs one rank 4e-4 of its losses (Adam's first step is a sign); gradients and small tensors are sums of products rounded to
- * 0.4 %, in another order, and the difference of large ones; a factor of 2 would show. */
-struct allowed { double loss, grads, weights; };
-
-static struct allowed allowed(const struct plan *p)
+static void compare(const char *with, struct truth *t, const double loss[STEPS], const char *grads, const char *final)
 {
-    return p->precision == DT_BF16 ? (struct allowed){ 1e-3, 0.3, 0.1 } : (struct allowed){ 1e-6, 1e-5, 1e-4 };
-}
-
-static void compare(const char *with, const struct truth *t, const struct allowed *a, const double loss[STEPS], const char *grads,
-                    const char *final)
-{
+    const struct allowed *a = &t->allowed;
     size_t before = strlen(wrong);
 
     for (int i = 0; i < STEPS; i++)
         if (!(fabs(loss[i] - t->loss[i]) <= a->loss * t->loss[i]))
             complain("loss of step %d is %.9g, not %.9g\n", i + 1, loss[i], t->loss[i]);
-    if (tensors_differ(t->grads, grads, a->grads, t->clip_factor, complain))
+    if (tensors_differ(t->grads, grads, &a->grads, t->clip_factor, complain))
         complain("so are gradients\n");
-    if (tensors_differ(t->final, final, a->weights, 1, complain))
+    if (tensors_differ(t->final, final, &a->weights, 1, complain))
         complain("so are weights\n");
     if (strlen(wrong) > before)
         complain("beside %s\n", with);
+    json_decref(t->doc);
 }
 
 static void check_results(const struct grid_choice *c, const struct plan *p, const double loss[STEPS], const char *grads,
                           const char *final)
 {
     struct truth t;
-    struct allowed a = allowed(p);
 
-    truth_of_one_rank(c, &t);
-    compare("one rank", &t, &a, loss, grads, final);
-    if (p->precision == DT_FP32 && p->dropout <= 0) {
+    if (p->precision == DT_FP32) {
+        truth_of_one_rank(c, &t);
+        compare("one rank", &t, loss, grads, final);
+    }
+    if (p->dropout <= 0) {
         truth_of_torch(c, &t);
-        compare("PyTorch", &t, &a, loss, grads, final);
+        compare("PyTorch", &t, loss, grads, final);
     }
 }
 
@@ -229,9 +244,7 @@ static int run_list(const char *path, int from)
             return 2;
         grid_words(&c, &p, name, sizeof name);
         plan_begins(i, name);
-        alarm(SECONDS);
         run(&c, &p);
-        alarm(0);
         plan_ends();
     }
     fclose(f);

@@ -104,7 +104,7 @@ int main(int argc, char **argv)
     if (argc == 5 && !strcmp(argv[1], "losses"))
         losses(argv[2], argv[3], atof(argv[4]));
     else if (argc >= 5 && argc <= 6 && !strcmp(argv[1], "tensors"))
-        wrong = tensors_differ(argv[2], argv[3], atof(argv[4]), argc == 6 ? clip_factor(argv[5]) : 1, say);
+        wrong = tensors_differ(argv[2], argv[3], &(struct tolerance){ .most = atof(argv[4]) }, argc == 6 ? clip_factor(argv[5]) : 1, say);
     else if (argc == 3 && !strcmp(argv[1], "predicted"))
         predicted(argv[2]);
     else

@@ -43,11 +43,13 @@ static void late(void)
 int MPI_Irecv(void *b, int n, MPI_Datatype t, int from, int tag, MPI_Comm c, MPI_Request *r)
 {
     late();
+    AT_RECV(b, bytes_of(n, t));
     return PMPI_Irecv(b, n, t, from, tag, c, r);
 }
 
 int MPI_Recv(void *b, int n, MPI_Datatype t, int from, int tag, MPI_Comm c, MPI_Status *s)
 {
     late();
+    AT_RECV(b, bytes_of(n, t));
     return PMPI_Recv(b, n, t, from, tag, c, s);
 }

@@ -3,6 +3,7 @@
 #ifndef DPX_TESTS_MPI_TENSOR_DISTANCE_H
 #define DPX_TESTS_MPI_TENSOR_DISTANCE_H
 
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,9 +41,18 @@ static double tensor_distance(const struct st_tensor *t, const float *want, doub
     return sqrt(off / norm);
 }
 
-/* Calls tell() with a line for each tensor that is further off than `tolerance`, has another shape or is missing; how
- * many lines. */
-static inline int tensors_differ(const char *expected, const char *run, double tolerance, double factor,
+/* At most so far off, relative: `each`, where there is one, times the tensor's entry there, at most `most`. */
+struct tolerance { double most, each; const json_t *of; };
+
+static inline double tolerance_of(const struct tolerance *t, const char *name)
+{
+    double own = t->of ? t->each * json_number_value(json_object_get(t->of, name)) : t->most;
+
+    return own < t->most ? own : t->most;
+}
+
+/* Calls tell() with a line for each tensor that is further off, has another shape or is missing; how many lines. */
+static inline int tensors_differ(const char *expected, const char *run, const struct tolerance *tolerance, double factor,
                                  void (*tell)(const char *format, ...))
 {
     struct safetensors *want = safetensors_open(expected), *got = safetensors_open(run);
@@ -63,9 +73,9 @@ static inline int tensors_differ(const char *expected, const char *run, double t
             continue;
         }
         float *x = tensor_values(want, a), *y = tensor_values(got, b);
-        double d = tensor_distance(a, x, factor, y);
-        if (!(d <= tolerance))
-            tell("%s: off by %.3g of its norm\n", a->name, d), n++;
+        double d = tensor_distance(a, x, factor, y), most = tolerance_of(tolerance, a->name);
+        if (!(d <= most))
+            tell("%s: off by %.3g of its norm, more than %.3g\n", a->name, d, most), n++;
         free(x);
         free(y);
     }

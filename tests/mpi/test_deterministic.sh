@@ -12,9 +12,11 @@ export OMP_NUM_THREADS=1
 # Open MPI's own leaks.
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
 
+accumulation=2
+
 plan() {        # STRATEGY RANKS PRECISION MORE
     printf '{"dpx_plan": 1, "model": "%s/config.json", "cluster": "localhost:%s", "strategy": "%s", ' "$model" "$2" "$1"
-    printf '"dialect": "paper", "kernels": "dpx", "seq": 24, "micro_batch": 2, "accumulation": 2, "clip": 0.5, '
+    printf '"dialect": "paper", "kernels": "dpx", "seq": 24, "micro_batch": 2, "accumulation": %s, "clip": 0.5, ' $accumulation
     printf '"dropout": 0, "deterministic": true, "precision": "%s"%s}\n' "$3" "$4"
 }
 
@@ -54,6 +56,40 @@ for strategy in zero1 zero2 zero3 fsdp; do
 done
 weights next fsdp 4 fp32 "$tensor"', "unit": "half-block", "recompute": "full"'
 same 'half-block units, computed anew, are ddp on 2 x 2 tensor-parallel ranks, bit for bit' next
+
+# So do the ranks of a sequence, which sum gradients over their own positions first.
+for method in ring ulysses; do
+    context=", \"parallel\": { \"context\": 2, \"context_method\": \"$method\" }"
+    weights first ddp 4 fp32 "$context"
+    for strategy in zero1 zero3; do
+        weights next $strategy 4 fp32 "$context"
+        same "$strategy is ddp on 2 ranks x 2 of a sequence ($method), bit for bit" next
+    done
+done
+
+# Stages add up their micro-steps' gradients in ddp's order: the bits of ddp without a pipeline.
+whole=$model model=$PWD/tests/golden/parity/grid/llama accumulation=4
+pipeline() { printf ', "parallel": { "pipeline": 2, "pipeline_schedule": "%s"%s }' "$@"; }
+weights first ddp 1 fp32 ''
+for schedule in gpipe 1f1b interleaved zb1p zbv dualpipev; do
+    chunks=
+    [ $schedule != interleaved ] || chunks=', "virtual_stages": 2'
+    weights next ddp 2 fp32 "$(pipeline $schedule "$chunks")"
+    same "a pipeline of 2 stages ($schedule) is ddp on one rank, bit for bit" next
+done
+for precision in fp32 bf16; do
+    weights first ddp 2 $precision ''
+    for strategy in zero1 zero2 fsdp; do
+        weights next $strategy 4 $precision "$(pipeline 1f1b '')"
+        same "$strategy under a pipeline of 2 stages is ddp on 2 ranks in $precision, bit for bit" next
+    done
+done
+for beside in tensor context; do
+    weights first ddp 2 fp32 ", \"parallel\": { \"$beside\": 2 }"
+    weights next fsdp 4 fp32 "$(pipeline zb1p ", \"$beside\": 2")"
+    same "fsdp under a pipeline beside $beside is ddp beside $beside, bit for bit" next
+done
+model=$whole accumulation=2
 
 weights first ddp 3 fp32 ''
 # What makes the bits equal: without it sums over three ranks round in another order.

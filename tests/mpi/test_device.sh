@@ -7,7 +7,8 @@
 . tests/check.sh
 # shellcheck source=tests/mpi/matrix.sh
 . tests/mpi/matrix.sh
+list_plans mpi_matrix some
 for n in 1 2 3; do
-    run_all 400 'on a device: ' $n mpi_device
+    run_all 400 'on a device: ' $n mpi_device "$dir/list"
 done
 finish

@@ -18,8 +18,7 @@ late)  seconds=3600 set=some ;;
 *)     echo "usage: $0 [some|whole|late [RUNS]]" >&2; exit 2 ;;
 esac
 
-"$B/tests/mpi/mpi_grid" list $set >"$dir/list" 2>"$dir/refused" || { check 'plans are listed' "$(cat "$dir/refused")"; finish; }
-echo "$(wc -l <"$dir/list") plans; $(cat "$dir/refused")"
+list_plans mpi_grid $set
 mkdir "$dir/truth" || exit 1
 
 runs=0

@@ -13,7 +13,8 @@ some)  seconds=400 ;;
 plain|whole) seconds=7200 ;;
 *)     echo "usage: $0 [some|plain|whole]" >&2; exit 2 ;;
 esac
+list_plans mpi_matrix "${1:-some}"
 for n in 1 2 3 4 6 8; do
-    run_all "$seconds" '' $n mpi_matrix "${1:-some}"
+    run_all "$seconds" '' $n mpi_matrix run "$dir/list"
 done
 finish

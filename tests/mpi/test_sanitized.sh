@@ -1,33 +1,26 @@
 #!/bin/sh
 # tests/mpi/test_sanitized.sh -- dpxrun as the sanitizers see it: AddressSanitizer, with leaks, and
-# UBSan where it was built with SAN=1, ThreadSanitizer where with TSAN=1.  The files *.supp say
-# what of Open MPI is not counted, and why.
+# UBSan where it was built with SAN=1, ThreadSanitizer where with TSAN=1.  `make test-sanitized` runs it in both
+# builds, and the covering plans over meshes (test_grid.sh).
 # Runs from the root of the tree; $B is where it was built.
 # shellcheck source=tests/check.sh
 . tests/check.sh
-B=${B:-build}
+# shellcheck source=tests/mpi/sanitized.sh
+. tests/mpi/sanitized.sh
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM
 
-if grep -qsa __tsan_init "$B/dpxrun"; then
-    # libgomp is not instrumented either: one thread.  Addresses are not randomised, for which gcc
-    # 12's run time has no room on newer kernels.  Without ofi, whose locks are not ours.
-    export TSAN_OPTIONS="suppressions=$PWD/tests/mpi/tsan.supp:history_size=7" OMP_NUM_THREADS=1
-    export OMPI_MCA_btl=self,vader OMPI_MCA_pml=ob1
-    sanitized='setarch -R'
-elif grep -qsa __asan_init "$B/dpxrun"; then
-    # Slow unwinding sees through libraries without frame pointers, so that leaks have owners.
-    export ASAN_OPTIONS=detect_leaks=1:fast_unwind_on_malloc=0
-    export LSAN_OPTIONS="suppressions=$PWD/tests/mpi/lsan.supp:print_suppressions=0"
-    sanitized=env
-elif ! [ -x "$B/dpxrun" ]; then
+if ! [ -x "$B/dpxrun" ]; then
     check 'dpxrun was built' "$B/dpxrun is missing"
     finish
-else
-    skip 'dpxrun under sanitizers' 'this build has none: make SAN=1 test, make TSAN=1 test'
+elif [ -z "$sanitized" ]; then
+    skip 'dpxrun under sanitizers' 'this build has none: make test-sanitized'
     finish
 fi
+# Slow unwinding sees through libraries without frame pointers, so that leaks have owners.
+export ASAN_OPTIONS=detect_leaks=1:fast_unwind_on_malloc=0
+export LSAN_OPTIONS="suppressions=$PWD/tests/mpi/lsan.supp:print_suppressions=0"
 
 # RANKS STRATEGY DIALECT PRECISION MODEL [PARALLEL]
 complaints() {

@@ -127,6 +127,18 @@ static void reduce_unit(struct paper *z, struct at u)
 
 /* ---- compute ---- */
 
+static const struct at tied = { UC_TIED, 0, 0 };
+
+/* Parameters and gradients of a unit that a pass works with. */
+static void works_with(struct paper *z, struct at u, bool forward)
+{
+    if (forward || z->part != OF_WEIGHTS)
+        sched_act(z->s, ACT_R, z->shards_params ? z->gathered[u.c] : z->params[u.c], u.i, u.by);
+    if (!forward && z->part != OF_INPUTS)                   /* a unit's own buffer is fresh, the model's were zeroed */
+        sched_act(z->s, z->fresh_grads ? ACT_W : ACT_A,
+                  z->fresh_grads ? z->full_grads[u.c] : z->grads[u.c], u.i, u.by);
+}
+
 static void run(struct paper *z, struct at u, enum piece_id piece, enum pass pass, int block, int by,
                 int k0, int k1)
 {
@@ -138,11 +150,9 @@ static void run(struct paper *z, struct at u, enum piece_id piece, enum pass pas
     sched_compute(z->s, forward ? PHASE_FORWARD : PHASE_BACKWARD, runs, pass, k0, k1,
                   GRADS_IN_PLACE, CAT_GRADS);
     sched_of(z->s, piece == PIECE_EMBED ? "embedding" : piece == PIECE_HEAD ? "head" : "block", block, by);
-    if (forward || z->part != OF_WEIGHTS)
-        sched_act(z->s, ACT_R, z->shards_params ? z->gathered[u.c] : z->params[u.c], u.i, u.by);
-    if (!forward && z->part != OF_INPUTS)                   /* a unit's own buffer is fresh, the model's were zeroed */
-        sched_act(z->s, z->fresh_grads ? ACT_W : ACT_A,
-                  z->fresh_grads ? z->full_grads[u.c] : z->grads[u.c], u.i, u.by);
+    works_with(z, u, forward);
+    if (z->ties && !piece_is_block(piece))
+        works_with(z, tied, forward);
 }
 
 /* Half-block units, and a block that backward computes anew: its MLP's turn, which comes first,
@@ -185,6 +195,8 @@ static void await_gather(struct paper *z, struct at u, enum phase phase)
     paper_name(z, u);
 }
 
+static bool is_root(const struct paper *z, struct at u) { return u.c == z->root.c; }
+
 /* The unit is there for compute; it was asked for just in time, or while the unit before
  * it was computed, and then the next one is asked for now. */
 static void fetch(struct paper *z, struct at u, enum phase phase, bool ahead, int next, int by)
@@ -193,6 +205,8 @@ static void fetch(struct paper *z, struct at u, enum phase phase, bool ahead, in
         return;
     if (!ahead)
         gather(z, u, phase, AFTER(STREAM_COMPUTE));
+    if (is_root(z, u) && z->ties)
+        gather(z, tied, phase, AFTER(STREAM_COMPUTE));
     await_gather(z, u, phase);
     if (z->prefetches && next >= z->unit0 && next < z->unit1)
         gather(z, unit(z, next, by), phase, 0);
@@ -220,10 +234,12 @@ static void alloc_full_grads(struct paper *z, struct at u)
     if (!z->fresh_grads || z->part == OF_INPUTS)
         return;
     struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "gradient buffer");
-    if (u.c == z->root.c)           /* first in backward: the last micro-step's have been reduced */
+    if (is_root(z, u))              /* first in backward: the last micro-step's have been reduced */
         o->after = z->away.states ? AFTER(STREAM_D2H) : AFTER(STREAM_REDUCE);
     paper_name(z, u);
     sched_act(z->s, ACT_ALLOC, z->full_grads[u.c], u.i, u.by);
+    if (is_root(z, u) && z->ties)
+        sched_act(z->s, ACT_ALLOC, z->full_grads[UC_TIED], 0, 0);
 }
 
 /* A block's two halves are needed at once where it is computed anew. */
@@ -304,6 +320,13 @@ static void root_piece(struct paper *z, enum piece_id piece, enum pass pass)
     sched_act(z->s, pass == PASS_FORWARD ? ACT_ALLOC : ACT_FREE, z->acts[piece], kept(z, piece, 0), 0);
 }
 
+static void drop_root(struct paper *z, enum phase phase)
+{
+    drop(z, z->root, phase);
+    if (z->ties)
+        drop(z, tied, phase);
+}
+
 static void forward(struct paper *z)
 {
     bool root = z->root.c != NUC;
@@ -316,7 +339,7 @@ static void forward(struct paper *z)
     if (z->heads)
         root_piece(z, PIECE_HEAD, PASS_FORWARD);
     if (root && z->shards_params)
-        drop(z, z->root, PHASE_FORWARD);
+        drop_root(z, PHASE_FORWARD);
 }
 
 static void backward(struct paper *z)
@@ -333,9 +356,12 @@ static void backward(struct paper *z)
     if (z->embeds)
         root_piece(z, PIECE_EMBED, PASS_BACKWARD);
     if (root && z->shards_params && z->part != OF_WEIGHTS)
-        drop(z, z->root, PHASE_BACKWARD);
-    if (root && z->fresh_grads && z->part != OF_INPUTS)
-        reduce_unit(z, z->root);
+        drop_root(z, PHASE_BACKWARD);
+    if (!root || !z->fresh_grads || z->part == OF_INPUTS)
+        return;
+    reduce_unit(z, z->root);
+    if (z->ties)
+        reduce_unit(z, tied);
 }
 
 /* ---- whole steps ---- */
@@ -467,20 +493,30 @@ static void enter_chunk(struct paper *z, const struct stage_ports *ports, const 
     z->unit1 = z->map.blocks > 1 ? z->map.n : halves * z->block1;
     z->root = (struct at){ whole || z->embeds || (z->heads && !z->map.of_class[UC_HEAD]) ? UC_ROOT : z->heads ? UC_HEAD : NUC,
                            0, 0 };
+    z->ties = z->map.of_class[UC_TIED] && z->root.c != NUC;
+    if (z->ties && z->root.c == UC_ROOT && !z->map.of_class[UC_ROOT]) {     /* nothing else than the embedding */
+        z->root = tied;
+        z->ties = false;
+    }
     z->kept_blocks = (int)z->local->model->layers * a->step;
     z->kept_ends = a->step;
 }
 
-/* Where the first and the last stage each have the embedding, their gradients are added up. */
+/* Where the first and the last stage each have the embedding, their gradients are added up: of a unit of its own what the rank
+ * keeps of it, or where it lies in the model's. */
 static void reduce_tied(struct paper *z)
 {
     const struct model *m = z->local->model;
+    bool unit = z->map.of_class[UC_TIED] > 0;
 
     for (int t = 0; t < m->ntensors; t++)
         if (z->local->partial && z->local->partial[t] & MESH_AXIS(AXIS_PIPE)) {
             sched_coll(z->s, STREAM_REDUCE, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TIED, z->r.wire_reduce, RED_SUM,
-                       m->tensors[t].numel)->after = AFTER(STREAM_COMPUTE);
-            sched_act_as(z->s, ACT_RW, z->grads[UC_ROOT], 0, 0, z->tied_grads);
+                       unit && z->shards_grads ? z->padded[UC_TIED] / z->n : m->tensors[t].numel)->after = AFTER(STREAM_COMPUTE);
+            if (unit)
+                sched_act(z->s, ACT_RW, z->grads[UC_TIED], 0, 0);
+            else
+                sched_act_as(z->s, ACT_RW, z->grads[UC_ROOT], 0, 0, z->tied_grads);
         }
 }
 
@@ -503,11 +539,14 @@ static int pipeline(struct paper *z, bool first)
         stage_ports_end(&ports, a);
     }
     stage_ports_close(&ports);
-    if (rc == 0 && !z->fresh_grads) {
-        reduce_tied(z);
+    if (rc < 0)
+        return -1;
+    reduce_tied(z);
+    if (!z->fresh_grads)
         reduce_model(z, false, true);
-    }
-    return rc;
+    if (z->p->deterministic && z->n > 1)
+        average_own(z, own_elems(z) * dtype_bytes(z->r.grad));
+    return 0;
 }
 
 static void micro_steps(struct paper *z)
@@ -605,7 +644,7 @@ static void init(struct paper *z)
 int lower_paper(const struct local_model *local, struct schedules *s)
 {
     const struct plan *p = local->plan;
-    struct plan whole = *p;             /* stages 0 and 1 have one unit */
+    struct plan whole = *p;             /* stages 0 and 1 have one unit, but where each pass of a stage is reduced by itself */
     struct local_model units = *local;
     struct paper z = { .p = p, .local = local, .s = s, .r = plan_recipe(p), .n = local->shard_ranks,
                        .shards_optimizer = p->strategy != STRAT_DDP,
@@ -617,7 +656,7 @@ int lower_paper(const struct local_model *local, struct schedules *s)
     s->hooks = p->strategy == STRAT_FSDP;
     paper_away_setup(&z);
     z.rank_in_group = local->shard_rank;        /* padding is equal on all: so are sizes */
-    whole.unit = UNIT_MODEL;
+    whole.unit = is_stage(&z) && p->deterministic ? UNIT_BLOCK : UNIT_MODEL;
     if (!z.shards_grads)
         units.plan = &whole;
     unit_map_init(&z.map, &units);

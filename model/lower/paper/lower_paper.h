@@ -45,6 +45,7 @@ struct paper {
     struct at          root;                /* its unit of what is no block's; c NUC: it has none */
     int                unit0, unit1, block0, block1;    /* units and blocks, one past the last */
     bool               embeds, heads;
+    bool               ties;                /* the root's pass needs the tied embedding, a unit of its own */
     enum { ALL_OF_IT, OF_INPUTS, OF_WEIGHTS } part;     /* of a backward */
     struct paper_away  away;
     int                kept_blocks, kept_ends;  /* instances of its micro-step's activations begin here */
