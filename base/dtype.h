@@ -28,5 +28,14 @@ bool checked_add(int64_t a, int64_t b, int64_t *out);
 /* Ceiling of a/b, and a rounded up to a multiple of b.  a >= 0, b > 0. */
 static inline int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 static inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+/* The smallest power of two that is not below n > 0, at most 2^62; of 0: 0. */
+static inline int64_t round_up_power(int64_t n)
+{
+    int64_t p = n > 0;
+
+    while (p < n && p < (int64_t)1 << 62)
+        p *= 2;
+    return p;
+}
 
 #endif

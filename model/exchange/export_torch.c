@@ -118,14 +118,19 @@ static void print_fsdp2_units(const struct plan *p, const char *blocks, FILE *to
     fprintf(to, "})\n");
 }
 
+static void print_model_dtype(const struct plan *p, FILE *to)
+{
+    if (p->fsdp.model_dtype >= 0)
+        fprintf(to, "model = model.to(%s)\n", torch_dtype((enum dtype)p->fsdp.model_dtype));
+}
+
 static void export_fsdp2(const struct plan *p, const char *blocks, FILE *to)
 {
     fprintf(to, "from torch.distributed.device_mesh import init_device_mesh\n"
             "from torch.distributed.fsdp import %sMixedPrecisionPolicy, fully_shard\n\n",
             p->fsdp.cpu_offload ? "CPUOffloadPolicy, " : "");
     print_recompute(p, to);
-    if (p->fsdp.model_dtype >= 0)
-        fprintf(to, "model = model.to(%s)\n", torch_dtype((enum dtype)p->fsdp.model_dtype));
+    print_model_dtype(p, to);
     print_mesh(p, to);
     fprintf(to, "options = dict(\n    mesh=mesh,\n    reshard_after_forward=");
     print_reshard(p->fsdp.reshard_after_forward, to);
@@ -155,6 +160,7 @@ static void export_fsdp1(const struct plan *p, const char *blocks, FILE *to)
             "MixedPrecision, ShardingStrategy\n"
             "from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy\n\n", p->fsdp.cpu_offload ? "CPUOffload, " : "");
     print_recompute(p, to);
+    print_model_dtype(p, to);
     print_mesh(p, to);
     fprintf(to, "model = FullyShardedDataParallel(\n    model,\n    device_mesh=mesh,\n");
     fprintf(to, "    sharding_strategy=ShardingStrategy.%s,\n", word_of(p, "sharding_strategy"));

@@ -34,6 +34,7 @@ static void offload_activations(const struct plan *p, struct schedules *s)
     struct offload_way way = {
         .to = pinned ? SPACE_PINNED : SPACE_HOST, .streams = p->activation_offload == OFFLOAD_STREAMS,
         .recomputed = inputs, .room = pinned && p->dialect != DIALECT_PAPER ? pinned_bytes : pageable_bytes,
+        .saved = program_saves_on_host(p), .rounds = pinned && p->dialect != DIALECT_PAPER,
     };
 
     if (inputs || p->activation_offload != OFFLOAD_NOTHING)

@@ -253,7 +253,7 @@ static const struct knob rows[] = {
       .lo = 2, .hi = SIZE_LIMIT, .def = -1, .cells = FSDP2, NULL_IS(-1),
       ACCELERATE_HAS(-1, "accelerate leaves the root at null"),
       .about = "the same for the root's own call; null: it keeps its parameters" },
-    { "fsdp", "model_dtype", WORD(fsdp.model_dtype, dtype_words, -1), .cells = FSDP2, NULL_IS(-1),
+    { "fsdp", "model_dtype", WORD(fsdp.model_dtype, dtype_words, -1), .cells = FSDP1 | FSDP2, NULL_IS(-1),
       ACCELERATE_HAS(-1, "accelerate upcasts parameters to fp32"), TITAN_HAS(-1, "its training.dtype is another thing"),
       .about = "\"bf16\": parameters, gradients and states in bf16; null: fp32" },
     { "fsdp", "cpu_offload", BOOL(fsdp.cpu_offload, false), .cells = FSDP1 | FSDP2, TRIES(20, false, true), .label = ", CPU offload",

@@ -68,7 +68,7 @@ struct fsdp_options {
     bool    limit_all_gathers;          /* FSDP1 */
     bool    use_orig_params;            /* FSDP1 */
     enum fsdp1_sharding sharding_strategy;  /* FSDP1 */
-    int     model_dtype;            /* FSDP2: DT_BF16: model.to(bfloat16), states likewise; -1: fp32 parameters */
+    int     model_dtype;            /* DT_BF16: model.to(bfloat16), states likewise; -1: fp32 parameters */
     bool    cpu_offload;                /* FSDP2 CPUOffloadPolicy, FSDP1 CPUOffload(offload_params=True) */
     bool    pin_memory;                 /* FSDP2, with cpu_offload */
 };

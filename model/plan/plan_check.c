@@ -182,6 +182,26 @@ static int check_optimizer_form(const struct plan *p, const char *where)
     return 0;
 }
 
+/* save_on_cpu() around a model of PyTorch's kernels. */
+static int check_saved(const struct plan *p, const char *where)
+{
+    if ((p->activation_offload != OFFLOAD_SAVE_ON_CPU && p->activation_offload != OFFLOAD_SAVE_ON_CPU_PINNED)
+        || p->kernels == KERNELS_DPX)
+        return 0;
+    if (p->kernels != KERNELS_TORCH_EAGER && p->kernels != KERNELS_TORCH_SDPA)
+        return fail("%s: activation_offload: save_on_cpu of compiled blocks is not modelled: take torch-sdpa or torch-eager", where);
+    if (p->recompute != RECOMPUTE_NONE)
+        return fail("%s: activation_offload: save_on_cpu around a model that is recomputed is not modelled: recompute \"offload\" "
+                    "keeps the inputs of its blocks on the host", where);
+    if (p->dialect == DIALECT_DEEPSPEED && p->strategy == STRAT_ZERO3)
+        return fail("%s: activation_offload: save_on_cpu copies parameters, which ZeRO-3 has gathered for the moment: not modelled: "
+                    "take \"streams\"", where);
+    if (!plan_is_data_parallel(p))
+        return fail("%s: activation_offload: save_on_cpu with kernels \"%s\" is modelled for data parallelism alone", where,
+                    kernels_name(p->kernels));
+    return 0;
+}
+
 static int check_common(const struct plan *p, const char *where)
 {
     if (p->recompute == RECOMPUTE_NONE && p->recompute_interval != 1)
@@ -195,16 +215,13 @@ static int check_common(const struct plan *p, const char *where)
     if (p->activation_offload != OFFLOAD_NOTHING && p->recompute == RECOMPUTE_OFFLOAD)
         return fail("%s: activation_offload: recompute \"offload\" keeps the inputs of recomputed blocks in pinned memory "
                     "already: with recompute \"full\" activation_offload says how all blocks do", where);
-    if ((p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD) && p->kernels != KERNELS_DPX
+    if ((p->activation_offload == OFFLOAD_STREAMS || p->recompute == RECOMPUTE_OFFLOAD) && p->kernels != KERNELS_DPX
         && plan_recipe(p).autocast)
         return fail("%s: %s: under autocast blocks keep casts of their weights, too, which stay on the device: not counted yet "
                     "for kernels \"%s\"", where, p->recompute == RECOMPUTE_OFFLOAD ? "recompute" : "activation_offload",
                     kernels_name(p->kernels));
-    if ((p->activation_offload == OFFLOAD_SAVE_ON_CPU || p->activation_offload == OFFLOAD_SAVE_ON_CPU_PINNED)
-        && p->kernels != KERNELS_DPX)
-        return fail("%s: activation_offload: PyTorch's save_on_cpu copies a tensor as often as it is saved, weights too, which "
-                    "is not counted yet for kernels \"%s\": take \"streams\", or recompute \"offload\"", where,
-                    kernels_name(p->kernels));
+    if (check_saved(p, where) < 0)
+        return -1;
     if (p->dropout >= 1)
         return fail("%s: dropout: must be below 1", where);
     if (p->deterministic && (p->dialect != DIALECT_PAPER || p->strategy == STRAT_DP))
@@ -298,7 +315,7 @@ static int check_model_dtype(const struct plan *p, const char *where)
 /* Pure bf16: parameters, gradients and states. */
 static int check_fsdp_dtype(const struct plan *p, const char *where)
 {
-    if (p->fsdp.model_dtype < 0 || p->dialect != DIALECT_TORCH || p->strategy != STRAT_FSDP)
+    if (p->fsdp.model_dtype < 0 || p->strategy != STRAT_FSDP)
         return 0;
     if (p->fsdp.model_dtype != DT_BF16 || p->precision != DT_BF16)
         return fail("%s: fsdp.model_dtype: bf16 with precision bf16, or null", where);

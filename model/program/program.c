@@ -186,12 +186,16 @@ int piece_take(struct piece *out, enum pass pass, const struct kernel *k, int n)
         memcpy(out->kernels[pass], k, (size_t)n * sizeof *k);
     out->nkernels[pass] = n;
     out->flops[pass] = 0;
+    out->copied[pass] = 0;
     if (pass == PASS_FORWARD)
-        out->saved = 0;
+        out->saved = out->pinned = 0;
     for (int i = 0; i < n; i++) {
         out->flops[pass] += k[i].flops;
-        if (pass == PASS_FORWARD)
+        out->copied[pass] += k[i].copied;
+        if (pass == PASS_FORWARD) {
             out->saved += k[i].net[MEM_ACTIVATIONS];
+            out->pinned += k[i].pinned;
+        }
     }
     return 0;
 }
@@ -368,6 +372,13 @@ static bool same_edges(const struct parallel_options *a, const struct parallel_o
            (a->pipeline == 1 || pipeline_splits(a->pipeline_schedule) == pipeline_splits(b->pipeline_schedule));
 }
 
+bool program_saves_on_host(const struct plan *p)
+{
+    bool all = p->activation_offload == OFFLOAD_SAVE_ON_CPU || p->activation_offload == OFFLOAD_SAVE_ON_CPU_PINNED;
+
+    return all && p->kernels != KERNELS_DPX;
+}
+
 bool program_is_shared(const struct plan *a, const struct plan *b)
 {
     struct recipe x = plan_recipe(a), y = plan_recipe(b);
@@ -375,7 +386,7 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
     return a->micro_batch == b->micro_batch && a->recompute == b->recompute && a->loss == b->loss &&
            a->recompute_interval == b->recompute_interval && a->kernels == b->kernels &&
            a->dropout == b->dropout && a->train.dropout == b->train.dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
-           x.used == y.used && x.kept == y.kept && a->strategy == b->strategy && a->parallel.tensor == b->parallel.tensor &&
+           x.used == y.used && x.kept == y.kept && program_saves_on_host(a) == program_saves_on_host(b) && a->strategy == b->strategy && a->parallel.tensor == b->parallel.tensor &&
            a->parallel.sequence == b->parallel.sequence && a->parallel.loss_parallel == b->parallel.loss_parallel &&
            a->parallel.async_tensor == b->parallel.async_tensor &&
            a->parallel.context == b->parallel.context && a->parallel.context_method == b->parallel.context_method &&

@@ -127,6 +127,8 @@ struct kernel {
     int               move0, nmoves;    /* its piece's moves */
     int64_t           peak[NMEM];   /* above the live bytes before this kernel, at the fullest moment in it */
     int64_t           net[NMEM];    /* change of the live bytes once it is done; grads: KEEP convention */
+    int64_t           copied;       /* saved tensors that it sends to the host, in backward those that it brings back */
+    int64_t           pinned;       /* the same as powers of two, each tensor's */
     int64_t           ready_bytes;  /* of the gradients in ready[] */
     int               ready[4];     /* tensors (piece-relative index) whose gradient is complete after it,
                                      * in the order in which autograd hands them out; -1: none */
@@ -181,6 +183,7 @@ struct piece {
     struct move   *moves[NPASS];    /* not `dpx` */
     int            split;           /* where its backward is in two halves: the second's first kernel */
     int64_t        saved;           /* bytes of activations that forward leaves */
+    int64_t        copied[NPASS], pinned;   /* of its kernels; pinned: forward's */
     double         flops[NPASS];
     uint64_t       key[NPASS];      /* equal where the kernels are: what they take on one device is then equal too */
 };
@@ -222,6 +225,11 @@ void program_free(struct program *g);
  * which nothing else of the pass may use.  0, or -1 reported. */
 int  program_add_collective(struct program *g, enum piece_id piece, enum pass pass, const char *name,
                             const struct collective *c);
+
+/* torch.autograd.graph.save_on_cpu() around the model, with kernels of PyTorch: every tensor that is saved for backward is
+ * copied to the host, each time that it is saved, parameters too; and back when its node runs.  The program has that in its
+ * kernels (`copied`). */
+bool program_saves_on_host(const struct plan *p);
 
 /* Whether plans of one model, sequence, cluster and version have the same program. */
 bool program_is_shared(const struct plan *a, const struct plan *b);

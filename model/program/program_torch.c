@@ -147,6 +147,7 @@ static void forward(struct run *r, bool autocast)
     r->b.autocast = autocast;
     r->b.as = &r->as;
     r->b.kernel = attention_choice(&r->as);
+    r->t.away = program_saves_on_host(r->local->plan);
 
     int store0 = r->t.nstores;
     begin_part(r, EMBED);

@@ -48,7 +48,7 @@ void tape_reset(struct tape *t)
     t->scattered = t->unneeded = t->leaves = false;
     t->most_results = -1;
     memset(t->live, 0, sizeof t->live);
-    t->open = t->backward = t->forget = t->autocast = t->dtensor = t->stopped = t->stopping = false;
+    t->open = t->backward = t->forget = t->away = t->autocast = t->dtensor = t->stopped = t->stopping = false;
     t->stop_after = t->nsavers = t->tied_grad = 0;
     t->module = -1;
     t->half = 0;
@@ -178,7 +178,7 @@ int tape_alloc(struct tape *t, int64_t numel, int64_t elem, int cat)
         return 0;
     }
     int i = t->nstores++;
-    t->stores[i] = (struct store){ .refs = 1, .freed_by = -1 };
+    t->stores[i] = (struct store){ .refs = 1, .freed_by = -1, .exact = numel * elem };
     tape_place(t, i, t->stopped && !t->backward ? 0 : round_up(numel * elem, t->rounding), cat);
     return i;
 }
@@ -264,6 +264,14 @@ var tape_hold(struct tape *t, var v)
     return same;
 }
 
+var tape_hold_part(struct tape *t, var v, int64_t numel)
+{
+    var part = tape_hold(t, v);
+
+    t->vars[part].edge.numel = numel;
+    return part;
+}
+
 void tape_drop(struct tape *t, var v)
 {
     if (v) {
@@ -301,14 +309,38 @@ static void reads(struct tape *t, int store)
         t->from[t->nfrom++] = store;
 }
 
-void tape_save(struct tape *t, struct node *n, int store)
+/* pack_to_cpu(), from the kernel that is open. */
+static void send_away(struct tape *t, struct node *n, int64_t bytes)
+{
+    struct kernel *k = &t->out[t->nout - 1];
+
+    assert(n->naway < TAPE_SAVED);
+    n->away[n->naway++] = bytes;
+    k->copied += bytes;
+    k->pinned += round_up_power(bytes);
+}
+
+static void keep_saved(struct tape *t, struct node *n, int store, int64_t bytes)
 {
     reads(t, store);
-    if (t->forget || !store || !n->wanted)
+    if (t->forget || !n->wanted)
+        return;
+    if (t->away && bytes > 0)
+        send_away(t, n, bytes);
+    if (t->away || !store)
         return;
     assert(n->nsaved < TAPE_SAVED);
     n->saved[n->nsaved++] = store;
     t->stores[store].refs++;
+}
+
+void tape_save(struct tape *t, struct node *n, int store) { keep_saved(t, n, store, t->stores[store].exact); }
+
+void tape_save_var(struct tape *t, struct node *n, var v)
+{
+    const struct vari *x = &t->vars[v];
+
+    keep_saved(t, n, x->store, x->edge.numel * dtype_bytes(x->edge.dt));
 }
 
 void tape_edge(struct tape *t, struct node *n, var v)
@@ -447,6 +479,21 @@ static void forget_saved(struct tape *t, struct node *n)
     n->nsaved = 0;
 }
 
+/* unpack_from_cpu(), of all that the node saved, when its function begins. */
+static bool bring_back(struct tape *t, struct node *n)
+{
+    bool some = n->naway > 0;
+    struct kernel *k = some ? tape_kernel(t, "saved tensors to device", KC_COPY) : NULL;
+
+    for (int i = 0; i < n->naway; i++) {
+        k->module = -1;
+        k->copied += n->away[i];
+        n->saved[n->nsaved++] = tape_alloc(t, n->away[i], 1, MEM_TEMPORARIES);
+    }
+    n->naway = 0;
+    return some;
+}
+
 void tape_run_node(struct tape *t, struct node *n)
 {
     int out[TAPE_EDGES] = { 0 };
@@ -454,10 +501,11 @@ void tape_run_node(struct tape *t, struct node *n)
 
     t->module = n->module;
     t->half = n->half;
+    bool brought = bring_back(t, n);
     tape_run(t, n, out, got);
-    /* A saved tensor stays until the engine has looked at the results; one that a
-     * checkpoint recomputed is gone when the node's own function returns. */
-    if (t->unpacked)
+    /* A saved tensor stays until the engine has looked at the results; one that hooks unpacked, from a checkpoint or the
+     * host, is gone when the node's own function returns. */
+    if (t->unpacked || brought)
         forget_saved(t, n);
     tape_validate(t, n, out, got);
     for (int i = 0; i < n->nslots; i++) {

@@ -32,6 +32,7 @@ struct store {
     uint8_t nleaves;
     int     leaf[TAPE_LEAVES];
     int64_t size;                       /* bytes that it would take */
+    int64_t exact;                      /* its bytes without rounding; 0: derived */
 };
 
 struct edge {                           /* where the gradient of an operand goes */
@@ -67,6 +68,8 @@ struct node {
     const char    *name;
     enum kernel_class kc;
     int         saved[TAPE_SAVED], nsaved;
+    int64_t     away[TAPE_SAVED];           /* bytes of saved tensors that are on the host */
+    int         naway;
     struct edge edges[TAPE_EDGES];
     int         nedges;
     enum dtype  dt;                         /* of its output, hence of its gradient */
@@ -106,6 +109,7 @@ struct tape {
     int            from[TAPE_LEAVES], nfrom;    /* compiled: stores that the operation reads */
     bool           unpacked;                    /* saved tensors come from a checkpoint */
     bool           forget;                      /* checkpointed forward: nothing is saved */
+    bool           away;                        /* save_on_cpu(): what is saved goes to the host */
     bool           caches, cached;              /* selective: its operators' results are kept; are taken from there */
     int           *cache; int ncache, cap_cache, at_cache;     /* stores, in order */
     int            most_results;                /* so many of them are needed; < 0: not known */
@@ -176,6 +180,7 @@ void tape_require_grad(struct tape *t, var x);
 /* Does v need a gradient? */
 bool tape_wants_grad(const struct tape *t, var v);
 var  tape_hold(struct tape *t, var v);       /* one more name for the same tensor */
+var  tape_hold_part(struct tape *t, var v, int64_t numel);      /* a view of so many of its elements */
 void tape_drop(struct tape *t, var v);       /* a name is gone; 0 is allowed */
 
 /* Compiled: x has to lie in memory, as a result of the graph or an operand of a product has. */
@@ -232,8 +237,9 @@ var  op_listed(struct tape *t, var x, int first, int64_t n, int64_t numel, enum 
 /* x times a parameter vector. */
 var  op_scale(struct tape *t, const char *name, var x, var w);
 var  op_embedding(struct tape *t, const char *name, var ids, int64_t width, var w);
-/* Fused attention: saves q, k, v, the additive mask (0: none), its output and log-sum-exp. */
-var  op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_numel,
+/* Fused attention: saves q, k, v, the additive mask (0: none), its output, log-sum-exp, and the state of the random generator,
+ * a tensor of `seed_numel` and one of a number. */
+var  op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_numel, int64_t seed_numel,
                   int64_t scratch, double flops);
 /* Mean negative log likelihood of log-probabilities. */
 var  op_nll(struct tape *t, var logp, var labels);

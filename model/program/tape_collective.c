@@ -213,7 +213,7 @@ var tape_parallel_loss(struct tape *t, var logits, var labels)
     var loss = tape_var(t, make(t, 1, DT_FP32), 1, DT_FP32, node, 0);
     n = &t->nodes[node];
     tape_save(t, n, logp);
-    tape_save(t, n, t->vars[labels].store);
+    tape_save_var(t, n, labels);
     tape_save(t, n, weight);
     const int gone[] = { safe, local, part, found, negated, chosen, logp, weight };
     for (int i = 0; i < 8; i++)

@@ -26,7 +26,9 @@ int   tape_note_collective(struct tape *t, const struct collective *c);
 void  tape_needs(struct tape *t, int collective);
 /* ... or that with this index. */
 void  tape_needs_at(struct tape *t, int collective, int kernel);
+/* Saves a tensor that no variable names; one that v names, of which a view has its own elements alone. */
 void  tape_save(struct tape *t, struct node *n, int store);
+void  tape_save_var(struct tape *t, struct node *n, var v);
 void  tape_edge(struct tape *t, struct node *n, var v);
 
 /* A tensor of a compiled graph that is computed from n others where it is needed: it has no memory. */

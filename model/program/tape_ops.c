@@ -41,7 +41,7 @@ static int alloc(struct tape *t, int64_t numel, enum dtype dt)
 static void save_for(struct tape *t, struct node *n, var other, var v)
 {
     if (t->compiled || tape_wants_grad(t, other))
-        tape_save(t, n, store_of(t, v));
+        tape_save_var(t, n, v);
 }
 
 /* A fresh tensor with gradient at the last node, slot 0. */
@@ -86,10 +86,10 @@ var op_unary(struct tape *t, const char *name, enum kernel_class kc, var x, enum
     struct node *n = tape_node(t, NODE_COPY, name, kc);
     tape_edge(t, n, x);
     if (s == SAVE_IN)
-        tape_save(t, n, store_of(t, x));
+        tape_save_var(t, n, x);
     var y = fresh(t, tape_var_numel(t, x), tape_var_dtype(t, x));
     if (s == SAVE_OUT)
-        tape_save(t, &t->nodes[t->nnodes - 1], store_of(t, y));
+        tape_save_var(t, &t->nodes[t->nnodes - 1], y);
     return y;
 }
 
@@ -146,7 +146,7 @@ var op_mul_const(struct tape *t, const char *name, var a, var c)
     k->bytes = 2 * tape_var_bytes(t, a);
     struct node *n = tape_node(t, NODE_COPY, name, KC_ELEMENTWISE);
     tape_edge(t, n, a);
-    tape_save(t, n, store_of(t, c));
+    tape_save_var(t, n, c);
     return fresh(t, tape_var_numel(t, a), c ? wider(tape_var_dtype(t, a), tape_var_dtype(t, c)) : tape_var_dtype(t, a));
 }
 
@@ -256,7 +256,7 @@ var op_pow(struct tape *t, const char *name, var x)
     begin(t, name, KC_ELEMENTWISE, KEEPS_INPUT)->bytes = 2 * tape_var_bytes(t, x);
     struct node *n = tape_node(t, NODE_POWER, name, KC_ELEMENTWISE);
     tape_edge(t, n, x);
-    tape_save(t, n, store_of(t, x));
+    tape_save_var(t, n, x);
     return fresh(t, tape_var_numel(t, x), tape_var_dtype(t, x));
 }
 
@@ -265,13 +265,13 @@ var op_rms(struct tape *t, var x, int64_t rows)
     begin(t, "rms", KC_NORM, KEEPS_OUTPUT)->bytes = 3 * tape_var_bytes(t, x);
     struct node *n = tape_node(t, NODE_RMS, "rms", KC_NORM);
     tape_edge(t, n, x);
-    tape_save(t, n, store_of(t, x));
+    tape_save_var(t, n, x);
     int square = t->compiled ? 0 : alloc(t, tape_var_numel(t, x), tape_var_dtype(t, x));
     int mean = t->compiled ? 0 : alloc(t, rows, tape_var_dtype(t, x));
     tape_unref(t, square);
     var r = tape_var(t, alloc(t, rows, tape_var_dtype(t, x)), rows, tape_var_dtype(t, x), t->nnodes - 1, 0);
     tape_unref(t, mean);
-    tape_save(t, &t->nodes[t->nnodes - 1], store_of(t, r));
+    tape_save_var(t, &t->nodes[t->nnodes - 1], r);
     return r;
 }
 
@@ -371,9 +371,11 @@ var op_layer_norm(struct tape *t, const char *name, var x, int64_t rows, var w, 
         tape_edge(t, n, w);
     if (b)
         tape_edge(t, n, b);
-    tape_save(t, n, store_of(t, x));
+    tape_save_var(t, n, x);
     if (w)
-        tape_save(t, n, store_of(t, w));        /* counted only when it is computed (1 + w) */
+        tape_save_var(t, n, w);                 /* counted only when it is computed (1 + w), or on the host */
+    if (b)
+        tape_save_var(t, n, b);
     var y = fresh(t, tape_var_numel(t, x), tape_var_dtype(t, x));
     for (int i = 0; i < 2; i++) {               /* mean and 1/sigma, fp32 */
         int s = alloc(t, rows, DT_FP32);
@@ -415,11 +417,11 @@ var op_embedding(struct tape *t, const char *name, var ids, int64_t width, var w
     begin(t, name, KC_EMBEDDING, KEEPS_INPUT)->bytes = 2 * rows * width * elem(t, w);
     struct node *n = tape_node(t, NODE_EMBEDDING, name, KC_EMBEDDING);
     tape_edge(t, n, w);
-    tape_save(t, n, store_of(t, ids));
+    tape_save_var(t, n, ids);
     return fresh(t, rows * width, tape_var_dtype(t, w));
 }
 
-var op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_numel,
+var op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_numel, int64_t seed_numel,
                  int64_t scratch, double flops)
 {
     for (int i = 0; i < 4; i++)
@@ -433,7 +435,7 @@ var op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_
         tape_edge(t, n, in[i]);
     for (int i = 0; i < 4; i++) {
         kernel->bytes += tape_var_bytes(t, in[i]);
-        tape_save(t, n, store_of(t, in[i]));
+        tape_save_var(t, n, in[i]);
     }
     n->flops = flops;
     n->work = scratch;
@@ -443,12 +445,12 @@ var op_attention(struct tape *t, const char *name, const var in[4], int64_t lse_
     enum dtype dt = tape_var_dtype(t, in[0]);
     var y = tape_var(t, result(t, chosen, tape_var_numel(t, in[0]), dt), tape_var_numel(t, in[0]), dt, t->nnodes - 1, 0);
     n = &t->nodes[t->nnodes - 1];
-    tape_save(t, n, store_of(t, y));
+    tape_save_var(t, n, y);
     int lse = result(t, chosen, lse_numel, DT_FP32);
     tape_save(t, n, lse);
     tape_unref(t, lse);
     for (int i = 0; i < 2; i++) {               /* state of the random generator */
-        int s = result(t, chosen, 1, DT_INT64);
+        int s = result(t, chosen, i == 0 ? seed_numel : 1, DT_INT64);
         tape_save(t, n, s);
         tape_unref(t, s);
     }
@@ -460,8 +462,8 @@ var op_nll(struct tape *t, var logp, var labels)
     begin(t, "nll loss", KC_LOSS, KEEPS_OUTPUT)->bytes = tape_var_numel(t, labels) * 12;
     struct node *n = tape_node(t, NODE_COPY, "nll loss", KC_LOSS);
     tape_edge(t, n, logp);
-    tape_save(t, n, store_of(t, logp));
-    tape_save(t, n, store_of(t, labels));
+    tape_save_var(t, n, logp);
+    tape_save_var(t, n, labels);
     var loss = fresh(t, 1, DT_FP32);
     int weight = alloc(t, 1, DT_FP32);          /* total weight */
     tape_save(t, &t->nodes[t->nnodes - 1], weight);
@@ -495,8 +497,8 @@ var op_fused_loss(struct tape *t, const char *name, var logits, var labels, int6
     begin(t, name, KC_LOSS, KEEPS_OUTPUT)->bytes = 2 * tape_var_bytes(t, logits);
     struct node *n = tape_node(t, NODE_EACH, name, KC_LOSS);
     tape_edge(t, n, logits);
-    tape_save(t, n, store_of(t, logits));
-    tape_save(t, n, store_of(t, labels));
+    tape_save_var(t, n, logits);
+    tape_save_var(t, n, labels);
     var losses = fresh(t, rows, DT_FP32);
     for (int i = 0; i < numbers; i++) {
         int number = alloc(t, rows, DT_FP32);

@@ -274,7 +274,7 @@ var tape_ring_attention(struct tape *t, const var in[3], const struct ring *r)
     n->keys = r->keys;
     for (int i = 0; i < 3; i++) {
         tape_edge(t, n, in[i]);
-        tape_save(t, n, t->vars[in[i]].store);
+        tape_save_var(t, n, in[i]);
     }
     var y = tape_var(t, out.out, u.nq, u.dt, t->nnodes - 1, 0);
     n = &t->nodes[t->nnodes - 1];

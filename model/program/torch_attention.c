@@ -279,7 +279,8 @@ static var ring_core(struct torch_model *b, const struct qkv *in, int64_t lse_nu
     return tape_ring_attention(b->t, (const var[]){ in->q, in->k, in->v }, &r);
 }
 
-/* PyTorch's fused kernels.  The memory-efficient one pads its log-sum-exp to 32 rows. */
+/* PyTorch's fused kernels.  The memory-efficient one pads its log-sum-exp to 32 rows; FlashAttention-2 keeps seed and offset in one
+ * tensor, beside one that is not used. */
 static var fused_core(struct torch_model *b, const struct qkv *in)
 {
     struct tape *t = b->t;
@@ -293,7 +294,8 @@ static var fused_core(struct torch_model *b, const struct qkv *in)
     double flops = 4.0 * (double)heads * (double)s * (double)s * (double)m->head_dim;
     int64_t lse = heads * (efficient ? round_up(s, 32) : s);
     var o = b->context > 1 ? ring_core(b, &(struct qkv){ .q = q, .k = k, .v = v }, lse, flops)
-            : op_attention(t, "attention", (const var[]){ q, k, v, mask }, lse, attention_scratch(b->as), flops);
+            : op_attention(t, "attention", (const var[]){ q, k, v, mask }, lse, b->kernel == ATTENTION_FLASH ? 2 : 1,
+                           attention_scratch(b->as), flops);
 
     tape_drop(t, mask);
     tape_drop(t, q);

@@ -32,7 +32,7 @@ static var shifted_labels(struct torch_model *b)
     struct tape *t = b->t;
     var padded = op_new(t, "pad labels", KC_COPY, b->tokens + b->p->micro_batch, DT_INT64);
     /* With one row the shifted view is contiguous, hence no copy. */
-    var shifted = b->p->micro_batch == 1 ? tape_hold(t, padded) :
+    var shifted = b->p->micro_batch == 1 ? tape_hold_part(t, padded, b->tokens) :
                   op_new(t, "shift labels", KC_COPY, b->tokens, DT_INT64);
 
     b->padded = padded;

@@ -46,6 +46,8 @@ static int64_t room_of(const struct pass_over *p, const struct piece *piece)
 {
     int64_t left[NSLOT] = { 0 }, sum = 0;
 
+    if (p->way->saved)
+        return p->way->rounds ? piece->pinned : piece->copied[PASS_FORWARD];
     if (!piece->places[PASS_FORWARD])
         return room_of_moves(p, piece);
     for (int k = 0; k < piece->nkernels[PASS_FORWARD]; k++)
@@ -59,6 +61,14 @@ static int64_t room_of(const struct pass_over *p, const struct piece *piece)
     return sum < piece->saved ? piece->saved : sum;     /* its input is the piece's before */
 }
 
+/* Does the pass move what this piece keeps? */
+static bool has_part(const struct pass_over *p, enum piece_id piece)
+{
+    if (p->way->saved)
+        return p->s->program.piece[piece].copied[PASS_FORWARD] > 0;
+    return piece_is_block(piece) && (!p->way->recomputed || piece_is_recomputed(piece));
+}
+
 static void find_families(struct pass_over *p)
 {
     struct schedules *s = p->s;
@@ -69,8 +79,7 @@ static void find_families(struct pass_over *p)
         const struct op *o = &s->ops[i];
         int piece = o->u.compute.piece;
         for (uint32_t k = o->act0; o->kind == OP_COMPUTE && k < o->act0 + o->nacts; k++)
-            if (s->bufs[s->acts[k].buf].category == CAT_ACTIVATIONS && piece_is_block((enum piece_id)piece) &&
-                (!p->way->recomputed || piece_is_recomputed((enum piece_id)piece)))
+            if (s->bufs[s->acts[k].buf].category == CAT_ACTIVATIONS && has_part(p, (enum piece_id)piece))
                 p->here[piece] = s->acts[k].buf;
     }
     for (int i = 0; i < NPIECE; i++)
@@ -121,14 +130,16 @@ static struct op *copy(struct pass_over *p, const struct op *o, bool down)
 {
     int piece = o->u.compute.piece, from = down ? p->here[piece] : p->there[piece];
     int to = down ? p->there[piece] : p->here[piece];
-    int64_t bytes = p->s->program.piece[piece].saved;
+    const struct piece *of = &p->s->program.piece[piece];
+    int64_t bytes = p->way->saved ? of->copied[down ? PASS_FORWARD : PASS_BACKWARD] : of->saved;
+    bool program = p->way->saved;        /* the family on the device: kernels take and free its memory */
 
     sched_copy(p->s, down ? STREAM_D2H : STREAM_H2D, (enum phase)o->phase,
                down ? "activations to host" : "activations to device", bytes, bytes);
     sched_of(p->s, o->of, o->unit, o->unit_by);
     sched_does(p->s, COPY_SET, 1);
-    sched_act(p->s, ACT_R | ACT_FREE, from, o->unit, o->unit_by);
-    sched_act(p->s, ACT_ALLOC | ACT_W, to, o->unit, o->unit_by);
+    sched_act(p->s, down && program ? ACT_R : ACT_R | ACT_FREE, from, o->unit, o->unit_by);
+    sched_act(p->s, !down && program ? ACT_W : ACT_ALLOC | ACT_W, to, o->unit, o->unit_by);
     return &p->s->ops[p->s->nops - 1];
 }
 

@@ -11,12 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "base/fail.h"
-#include "model/lower/lower.h"
-#include "model/plan/can_run.h"
 #include "model/plan/knob.h"
+#include "tests/accuracy/accuracy_list.h"
 #include "tests/accuracy/accuracy_models.h"
 
 enum { BATCH = 8, KINDS = 64, IDLE = 20, FIRST = 101 };     /* names beside those of accuracy_plans.c */
@@ -29,9 +26,8 @@ enum { CELLS = sizeof cells / sizeof *cells };
 
 /* Of each combination of degrees so many were met; one is kept, each with equal chance. */
 struct choice {
-    struct plan plan[KINDS];
-    int64_t     met[KINDS];
-    uint64_t    state;
+    struct accuracy_draw of[KINDS];
+    uint64_t             state;
 };
 
 static int logarithm(int64_t n) { return n < 2 ? 0 : 1 + logarithm(n / 2); }
@@ -43,13 +39,7 @@ static int kind_of(const struct plan *p)
 
 static void offer(struct choice *c, const struct plan *p)
 {
-    char why[512];
-    struct fail_sink before = fail_divert(why, sizeof why);
-    bool runs = plan_check(p, "plan") == 0 && lower_check(p) == 0 && can_run(p) == 0;
-
-    fail_restore(before);
-    if (runs && draw(&c->state) % (uint64_t)++c->met[kind_of(p)] == 0)
-        c->plan[kind_of(p)] = *p;
+    accuracy_offer(&c->of[kind_of(p)], p, &c->state);
 }
 
 /* Every value of the options of the axes that there are. */
@@ -116,86 +106,69 @@ static void offer_all(struct choice *c, const struct plan *base)
                     offer_degrees(c, base, t, x, pipe);
 }
 
-static void say(const struct plan *p, const char *group, int number)
+static void say(const struct plan *p, char *to, size_t size)
 {
     const struct parallel_options *o = &p->parallel;
+    FILE *f = fmemopen(to, size, "w");
 
-    printf("%03d\t%s\t%s %s", number, group, strategy_name(p->strategy), dialect_name(p->dialect));
+    fprintf(f, "%s %s", strategy_name(p->strategy), dialect_name(p->dialect));
     if (o->tensor > 1)
-        printf(" tp%" PRId64 "%s%s", o->tensor, o->sequence ? "+s" : "", o->loss_parallel ? "+l" : "");
+        fprintf(f, " tp%" PRId64 "%s%s", o->tensor, o->sequence ? "+s" : "", o->loss_parallel ? "+l" : "");
     if (o->context > 1)
-        printf(" cp%" PRId64 "%s%s", o->context, o->context_method == CONTEXT_ALL_GATHER ? "" : o->context_method == CONTEXT_RING
-               ? " ring" : " ulysses", o->context_balance ? "+b" : "");
+        fprintf(f, " cp%" PRId64 "%s%s", o->context, o->context_method == CONTEXT_ALL_GATHER ? "" : o->context_method == CONTEXT_RING
+                ? " ring" : " ulysses", o->context_balance ? "+b" : "");
     if (o->pipeline > 1)
-        printf(" pp%" PRId64 " %s v%" PRId64, o->pipeline, pipeline_name(o->pipeline_schedule), o->virtual_stages);
-    printf(" b%" PRId64 "x%" PRId64 " %s\n", p->micro_batch, p->accumulation, recompute_name(p->recompute));
-}
-
-static int write_plan(const char *dir, int number, const char *group, const char *cluster, const struct plan *p, json_t *doc)
-{
-    char path[4096];
-
-    json_object_set_new(doc, "cluster", json_string(cluster));
-    snprintf(path, sizeof path, "%s/%03d.json", dir, number);
-    say(p, group, number);
-    return json_dump_file(doc, path, JSON_INDENT(1)) < 0 ? fail("%s: cannot write", path) : 0;
-}
-
-/* Whether the group has this plan already. */
-static bool known(json_t *seen, json_t *doc)
-{
-    for (size_t i = 0; i < json_array_size(seen); i++)
-        if (json_equal(json_array_get(seen, i), doc))
-            return true;
-    json_array_append(seen, doc);
-    return false;
+        fprintf(f, " pp%" PRId64 " %s v%" PRId64, o->pipeline, pipeline_name(o->pipeline_schedule), o->virtual_stages);
+    fprintf(f, " b%" PRId64 "x%" PRId64 " %s", p->micro_batch, p->accumulation, recompute_name(p->recompute));
+    fclose(f);
 }
 
 /* How many of n it has. */
-static int write_group(const char *dir, int g, const char *cluster, const struct plan *base, int first, int n)
+static int write_group(struct accuracy_list *l, int g, const struct plan *base, int n)
 {
     static struct choice made;
-    json_t *seen = json_array();
-    char group[64];
+    char group[64], what[96];
     int done = 0, rc = 0;
 
+    l->seen = json_array();
     snprintf(group, sizeof group, "%s-x%" PRId64, models[g].name, base->cluster.world_size);
-    for (int turn = 0, idle = 0; done < n && idle < IDLE && rc == 0; turn++) {         /* there may be fewer */
+    for (int turn = 0, idle = 0; done < n && idle < IDLE && rc >= 0; turn++) {         /* there may be fewer */
         int before = done;
         memset(&made, 0, sizeof made);
         made.state = (uint64_t)(100 * base->cluster.world_size + 1000 * g + turn + 1);
         offer_all(&made, base);
-        for (int k = 0; k < KINDS && done < n && rc == 0; k++) {
-            json_t *doc = made.met[k] > 0 ? plan_to_json(&made.plan[k]) : NULL;
-            if (doc && !known(seen, doc))
-                rc = write_plan(dir, first + done++, group, cluster, &made.plan[k], doc);
-            json_decref(doc);
+        for (int k = 0; k < KINDS && done < n && rc >= 0; k++) {
+            if (made.of[k].met == 0)
+                continue;
+            say(&made.of[k].plan, what, sizeof what);
+            rc = accuracy_list_add(l, group, what, &made.of[k].plan);
+            done += rc == 1;
         }
         idle = done > before ? 0 : idle + 1;
     }
-    json_decref(seen);
+    json_decref(l->seen);
     return rc < 0 ? -1 : done;
 }
 
 int main(int argc, char **argv)
 {
     static const char *const here[] = { "localhost:2", "localhost:4" };
-    int n = argc == 3 || argc == 4 ? atoi(argv[2]) : 0, worlds = argc == 4 ? 1 : 2, groups = 2 * worlds, written = 0;
+    int n = argc == 3 || argc == 4 ? atoi(argv[2]) : 0, worlds = argc == 4 ? 1 : 2, groups = 2 * worlds;
+    struct accuracy_list l = { .dir = argv[1], .number = FIRST };
 
     if (n < groups)
         return fail("usage: accuracy_parallel DIR N [CLUSTER], N at least %d", groups), 2;
     for (int i = 0; i < groups; i++) {
-        const char *cluster = argc == 4 ? argv[3] : here[i / 2];
         json_t *j = json_loads(models[i % 2].config, 0, NULL);
         struct plan base = { .seq = SEQ };
-        if (!j || model_from_config(j, models[i % 2].name, &base.model) < 0 || cluster_load(cluster, &base.cluster) < 0)
+        l.cluster = argc == 4 ? argv[3] : here[i / 2];
+        if (!j || model_from_config(j, models[i % 2].name, &base.model) < 0 || cluster_load(l.cluster, &base.cluster) < 0)
             return 1;
         json_decref(j);
-        int made = write_group(argv[1], i % 2, cluster, &base, FIRST + written, n / groups + (i < n % groups));
+        int made = write_group(&l, i % 2, &base, n / groups + (i < n % groups));
         model_free(&base.model);
         if (made < 0)
             return 1;
-        written += made;
     }
     return 0;
 }

@@ -18,76 +18,46 @@
 #include "model/memory/evaluate.h"
 #include "model/plan/can_run.h"
 #include "sim/search/enumerate.h"
+#include "tests/accuracy/accuracy_list.h"
 #include "tests/accuracy/accuracy_models.h"
 
 enum { CELLS = NSTRATEGY * NDIALECT };
-
-static const char *cluster = "localhost:2";
 
 static const int64_t batches[] = { 4, 8 };          /* samples a step */
 enum { GROUPS = 4 };
 
 /* Of each cell of the table so many were met; one of them is kept, each with equal chance. */
 struct choice {
-    struct plan plan[CELLS];
-    int64_t     met[CELLS];
-    uint64_t    state;
-    int         turn;                   /* which recompute each cell is to have */
+    struct accuracy_draw of[CELLS];
+    uint64_t state;
+    int      turn;                      /* which recompute each cell is to have */
 };
 
 static int take(const struct plan *p, void *arg)
 {
     struct choice *c = arg;
     int cell = (int)p->strategy * NDIALECT + (int)p->dialect;
-    char why[256];
 
-    if ((int)p->recompute != (cell + c->turn) % NRECOMPUTE)
-        return 0;
-    fail_capture(why, sizeof why);
-    bool runs = can_run(p) == 0;
-    fail_capture(NULL, 0);
-    if (runs && draw(&c->state) % (uint64_t)++c->met[cell] == 0)
-        c->plan[cell] = *p;
+    if ((int)p->recompute == (cell + c->turn) % NRECOMPUTE)
+        accuracy_offer(&c->of[cell], p, &c->state);
     return 0;
 }
 
-/* Whether the group has this plan already. */
-static bool known(json_t *seen, json_t *doc)
-{
-    for (size_t i = 0; i < json_array_size(seen); i++)
-        if (json_equal(json_array_get(seen, i), doc))
-            return true;
-    json_array_append(seen, doc);
-    return false;
-}
-
-static int write_plan_file(const char *dir, int number, const char *group, const struct plan *p, json_t *doc)
-{
-    char path[4096];
-    int rc;
-
-    json_object_set_new(doc, "cluster", json_string(cluster));
-    snprintf(path, sizeof path, "%s/%03d.json", dir, number);
-    rc = json_dump_file(doc, path, JSON_INDENT(1));
-    printf("%03d\t%s\t%s %s b%" PRId64 "x%" PRId64 " recompute %s\n", number, group, strategy_name(p->strategy),
-           dialect_name(p->dialect), p->micro_batch, p->accumulation, recompute_name(p->recompute));
-    return rc < 0 ? fail("%s: cannot write", path) : 0;
-}
-
 /* Rounds over the table, each with other draws, until there are n plans. */
-static int write_group(const char *dir, int g, int first, int n)
+static int write_group(struct accuracy_list *l, int g, int n)
 {
-    char group[64], where[64];
-    json_t *j = json_loads(models[g / 2].config, 0, NULL), *seen = json_array();
+    char group[64], where[64], what[96];
+    json_t *j = json_loads(models[g / 2].config, 0, NULL);
     struct cluster c;
     struct model m;
-    int done = 0;
+    int done = 0, rc = 0;
 
     snprintf(where, sizeof where, "model %s", models[g / 2].name);
     snprintf(group, sizeof group, "%s-%" PRId64, models[g / 2].name, batches[g % 2] * SEQ);
-    if (!j || model_from_config(j, where, &m) < 0 || cluster_load(cluster, &c) < 0)
+    if (!j || model_from_config(j, where, &m) < 0 || cluster_load(l->cluster, &c) < 0)
         return -1;
     json_decref(j);
+    l->seen = json_array();
     struct search_options o = { .model = &m, .cluster = &c, .seq = SEQ, .global_batch = batches[g % 2],
                                 .strategies = ~0ull, .dialects = ~0ull, .kernels = KERNELS_DPX,
                                 .precision = DT_FP32, .recompute = 7 };
@@ -98,17 +68,20 @@ static int write_group(const char *dir, int g, int first, int n)
         made.state = (uint64_t)(1000 * g + round + 1);
         if (enumerate(&o, take, &made) < 0)
             return -1;
-        for (int i = 0; i < CELLS && done < n; i++) {
-            int cell = (i + round) % CELLS;
-            json_t *doc = made.met[cell] > 0 ? plan_to_json(&made.plan[cell]) : NULL;
-            if (doc && !known(seen, doc) && write_plan_file(dir, first + done++, group, &made.plan[cell], doc) < 0)
-                return -1;
-            json_decref(doc);
+        for (int i = 0; i < CELLS && done < n && rc >= 0; i++) {
+            const struct accuracy_draw *d = &made.of[(i + round) % CELLS];
+            const struct plan *p = &d->plan;
+            if (d->met == 0)
+                continue;
+            snprintf(what, sizeof what, "%s %s b%" PRId64 "x%" PRId64 " recompute %s", strategy_name(p->strategy),
+                     dialect_name(p->dialect), p->micro_batch, p->accumulation, recompute_name(p->recompute));
+            rc = accuracy_list_add(l, group, what, p);
+            done += rc == 1;
         }
     }
-    json_decref(seen);
+    json_decref(l->seen);
     model_free(&m);
-    return done;
+    return rc;
 }
 
 /* As files that dpxcal can be given. */
@@ -131,19 +104,15 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "--models"))
         return write_models(argv[2]) < 0;
-    int n = argc == 3 || argc == 4 ? atoi(argv[2]) : 0, first = 1;
+    int n = argc == 3 || argc == 4 ? atoi(argv[2]) : 0;
+    struct accuracy_list l = { .dir = argv[1], .cluster = argc == 4 ? argv[3] : "localhost:2", .number = 1 };
 
     if (n < GROUPS)
         return fail("usage: accuracy_plans DIR N [CLUSTER], N at least %d", GROUPS), 2;
-    if (argc == 4)
-        cluster = argv[3];
     /* In a group of fewer than 10 there is little to choose from: then one number of tokens will do. */
     int every = n < 10 * GROUPS ? 2 : 1, groups = GROUPS / every;
-    for (int g = 0; g < groups; g++) {
-        int made = write_group(argv[1], g * every, first, n / groups + (g < n % groups));
-        if (made < 0)
+    for (int g = 0; g < groups; g++)
+        if (write_group(&l, g * every, n / groups + (g < n % groups)) < 0)
             return 1;
-        first += made;
-    }
     return 0;
 }

@@ -7,6 +7,8 @@
 #     SECONDS_CALIBRATION=240 (LAB: 420, over a slow link)    DIR=$B/accuracy
 #     PARALLEL=1  plans with tensor, context and pipeline parallelism on 2 and 4 ranks (accuracy_parallel.c): PLANS=48,
 #            $B/accuracy-parallel; on a machine of fewer than 4 cores those of 4 ranks share cores, calibrated as they do
+#     OFFLOAD=1  plans with states, parameters or activations in host memory and in files (accuracy_away.c): PLANS=24, STEPS=6,
+#            $B/accuracy-offload; files lie in $TMPDIR, else /var/tmp
 #     LAB=1  on two nodes joined by 1 Gbit/s, emulated (tests/lab/lab.sh, root): PLANS=24, $B/accuracy-lab
 #
 # Nothing else may run meanwhile, and what was measured tells the machine's noise, too: some 30 minutes.
@@ -17,10 +19,10 @@
 # (predicted.tsv).  Around every run a probe product is timed on all cores; a run whose two probes
 # differ by more than 5 % is repeated.
 set -eu
-LAB=${LAB:-} PARALLEL=${PARALLEL:-} B=${B:-build} STEPS=${STEPS:-8} REPEATS=${REPEATS:-2} TRIES=${TRIES:-4}
-PLANS=${PLANS:-${LAB:+24}} PLANS=${PLANS:-${PARALLEL:+48}} PLANS=${PLANS:-64}
+LAB=${LAB:-} PARALLEL=${PARALLEL:-} OFFLOAD=${OFFLOAD:-} B=${B:-build} STEPS=${STEPS:-${OFFLOAD:+6}} STEPS=${STEPS:-8} REPEATS=${REPEATS:-2} TRIES=${TRIES:-4}
+PLANS=${PLANS:-${LAB:+24}} PLANS=${PLANS:-${PARALLEL:+48}} PLANS=${PLANS:-${OFFLOAD:+24}} PLANS=${PLANS:-64}
 CALIBRATION=${SECONDS_CALIBRATION:-${LAB:+420}} CALIBRATION=${CALIBRATION:-${PARALLEL:+480}} CALIBRATION=${CALIBRATION:-240}
-DIR=${DIR:-$B/accuracy${LAB:+-lab}${PARALLEL:+-parallel}}
+DIR=${DIR:-$B/accuracy${LAB:+-lab}${PARALLEL:+-parallel}${OFFLOAD:+-offload}}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 db=$DIR/accuracy.db
 
@@ -60,6 +62,8 @@ CLUSTER
     fi
     if [ -n "$PARALLEL" ]; then
         "$B/tests/accuracy/accuracy_parallel" "$DIR" "$PLANS" >"$DIR/plans.new"
+    elif [ -n "$OFFLOAD" ]; then
+        "$B/tests/accuracy/accuracy_away" "$DIR" "$PLANS" >"$DIR/plans.new"
     else
         "$B/tests/accuracy/accuracy_plans" "$DIR" "$PLANS" ${LAB:+"$(cd "$DIR" && pwd)/lab.json"} >"$DIR/plans.new"
     fi
@@ -127,7 +131,8 @@ second_calibration() {
 
 [ -z "${ANEW:-}" ] || rm -rf "$DIR"
 mkdir -p "$DIR"
-for need in dpxcal dpxrun dpxplan tests/accuracy/accuracy_plans tests/accuracy/accuracy_parallel tests/accuracy/accuracy_table; do
+for need in dpxcal dpxrun dpxplan tests/accuracy/accuracy_plans tests/accuracy/accuracy_parallel tests/accuracy/accuracy_away \
+    tests/accuracy/accuracy_table; do
     [ -x "$B/$need" ] || die "$B/$need is not built"
 done
 if [ -n "$LAB" ]; then

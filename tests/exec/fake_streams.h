@@ -21,6 +21,7 @@ struct fake_item {
     struct fake_item *next;
     int (*run)(void *arg, void *device);
     void *arg, *device;                 /* arg is freed after it */
+    double takes;                       /* seconds of the stream's clock */
 };
 
 struct CUstream_st {
@@ -31,6 +32,7 @@ struct CUstream_st {
     struct fake_item *first, **last;
     int64_t queued, done;               /* items */
     int64_t mark_queued, marked;        /* numbers */
+    double clock;                       /* with struct fake's kernel_s: when its last item ended */
     double begin[DEVICE_MARKS], end[DEVICE_MARKS];
 };
 
@@ -46,6 +48,11 @@ struct fake {
     struct CUstream_st stream[NSTREAM];
     struct fake_map map[FAKE_MAPS];
     int64_t used;
+    /* Times as a clock of the device's own has them, whatever the machine does: every kernel takes so long, a copy between
+     * device and host memory its bytes over `link`, a stream that waits for a mark goes on from there.  0: as it runs.
+     * Lanes ask the device to wait only for what they do not know to be done: until `unseen` marks have been made none is. */
+    double kernel_s, link;
+    int64_t marks, unseen;
 };
 
 static inline void fake_bug(const char *what)
@@ -145,9 +152,10 @@ static inline void *fake_work(void *arg)
         fake_dawdle(s);
         if (i->run(i->arg, i->device) < 0)
             fake_bug("what was queued failed");
+        pthread_mutex_lock(&f->lock);
+        s->clock += i->takes;
         free(i->arg);
         free(i);
-        pthread_mutex_lock(&f->lock);
         s->done++;
         pthread_cond_broadcast(&f->change);
     }
@@ -156,11 +164,11 @@ static inline void *fake_work(void *arg)
 }
 
 /* Queues run(arg, device); arg becomes the item's. */
-static inline int fake_queue(struct CUstream_st *s, int (*run)(void *, void *), void *arg, void *device)
+static inline int fake_queue_for(struct CUstream_st *s, double takes, int (*run)(void *, void *), void *arg, void *device)
 {
     struct fake_item *i = malloc(sizeof *i);
 
-    *i = (struct fake_item){ NULL, run, arg, device };
+    *i = (struct fake_item){ NULL, run, arg, device, takes };
     pthread_mutex_lock(&s->f->lock);
     *s->last = i;
     s->last = &i->next;
@@ -168,6 +176,12 @@ static inline int fake_queue(struct CUstream_st *s, int (*run)(void *, void *), 
     pthread_cond_broadcast(&s->f->change);
     pthread_mutex_unlock(&s->f->lock);
     return 0;
+}
+
+/* A kernel. */
+static inline int fake_queue(struct CUstream_st *s, int (*run)(void *, void *), void *arg, void *device)
+{
+    return fake_queue_for(s, s->f->kernel_s, run, arg, device);
 }
 
 static inline void *fake_copy_of(const void *p, size_t bytes)
@@ -204,7 +218,9 @@ static inline int fake_drain(struct device *d, struct CUstream_st *s, const atom
 
 /* ---- marks ---- */
 
-struct fake_mark { struct CUstream_st *s; int64_t number; };
+struct fake_mark { struct CUstream_st *s; int64_t number; struct CUstream_st *waits; };
+
+static inline double fake_now(const struct CUstream_st *s) { return s->f->kernel_s > 0 ? s->clock : lanes_now(); }
 
 static inline int fake_make_mark(void *arg, void *device)
 {
@@ -213,7 +229,7 @@ static inline int fake_make_mark(void *arg, void *device)
     (void)device;
     pthread_mutex_lock(&m->s->f->lock);
     m->s->marked = m->number;
-    m->s->end[m->number % DEVICE_MARKS] = lanes_now();
+    m->s->end[m->number % DEVICE_MARKS] = fake_now(m->s);
     pthread_mutex_unlock(&m->s->f->lock);
     return 0;
 }
@@ -221,14 +237,15 @@ static inline int fake_make_mark(void *arg, void *device)
 static inline int fake_mark(struct device *d, enum stream s, int64_t number)
 {
     struct fake *f = d->self;
-    struct fake_mark m = { &f->stream[s], number };
+    struct fake_mark m = { &f->stream[s], number, NULL };
 
     pthread_mutex_lock(&f->lock);
     if (number <= m.s->mark_queued)
         fake_bug("marks go back");
     m.s->mark_queued = number;
+    f->marks++;
     pthread_mutex_unlock(&f->lock);
-    return fake_queue(m.s, fake_make_mark, fake_copy_of(&m, sizeof m), NULL);
+    return fake_queue_for(m.s, 0, fake_make_mark, fake_copy_of(&m, sizeof m), NULL);
 }
 
 static inline int fake_make_begin(void *arg, void *device)
@@ -236,16 +253,16 @@ static inline int fake_make_begin(void *arg, void *device)
     struct fake_mark *m = arg;
 
     (void)device;
-    m->s->begin[m->number % DEVICE_MARKS] = lanes_now();
+    m->s->begin[m->number % DEVICE_MARKS] = fake_now(m->s);
     return 0;
 }
 
 static inline int fake_begin(struct device *d, enum stream s, int64_t number)
 {
     struct fake *f = d->self;
-    struct fake_mark m = { &f->stream[s], number };
+    struct fake_mark m = { &f->stream[s], number, NULL };
 
-    return fake_queue(m.s, fake_make_begin, fake_copy_of(&m, sizeof m), NULL);
+    return fake_queue_for(m.s, 0, fake_make_begin, fake_copy_of(&m, sizeof m), NULL);
 }
 
 static inline int fake_times(struct device *d, enum stream s, int64_t number, double *start, double *end)
@@ -267,6 +284,9 @@ static inline int fake_await_mark(void *arg, void *device)
     pthread_mutex_lock(&m->s->f->lock);
     while (m->s->marked < m->number)
         pthread_cond_wait(&m->s->f->change, &m->s->f->lock);
+    double then = m->s->end[m->number % DEVICE_MARKS];
+    if (m->waits->clock < then)
+        m->waits->clock = then;
     pthread_mutex_unlock(&m->s->f->lock);
     return 0;
 }
@@ -274,13 +294,13 @@ static inline int fake_await_mark(void *arg, void *device)
 static inline int fake_after(struct device *d, enum stream s, enum stream of, int64_t number)
 {
     struct fake *f = d->self;
-    struct fake_mark m = { &f->stream[of], number };
+    struct fake_mark m = { &f->stream[of], number, &f->stream[s] };
 
     pthread_mutex_lock(&f->lock);
     if (m.s->mark_queued < number)
         fake_bug("a stream waits for a mark that was never made");
     pthread_mutex_unlock(&f->lock);
-    return fake_queue(&f->stream[s], fake_await_mark, fake_copy_of(&m, sizeof m), NULL);
+    return fake_queue_for(&f->stream[s], 0, fake_await_mark, fake_copy_of(&m, sizeof m), NULL);
 }
 
 static inline int fake_wait(struct device *d, enum stream of, int64_t number, const atomic_bool *stop)
@@ -290,14 +310,28 @@ static inline int fake_wait(struct device *d, enum stream of, int64_t number, co
     pthread_mutex_lock(&f->lock);
     if (f->stream[of].mark_queued < number)
         fake_bug("the host waits for a mark that was never made");
-    while (f->stream[of].marked < number && !atomic_load(stop))
+    while ((f->stream[of].marked < number || f->marks < f->unseen) && !atomic_load(stop))
         fake_doze(f);
     pthread_mutex_unlock(&f->lock);
     return 0;
 }
 
 static inline int fake_enter(struct device *d)  { (void)d; return 0; }
-static inline int fake_anchor(struct device *d) { (void)d; return 0; }
+/* All streams go on from one moment. */
+static inline int fake_anchor(struct device *d)
+{
+    struct fake *f = d->self;
+    double now = 0;
+
+    pthread_mutex_lock(&f->lock);
+    for (int s = 0; s < NSTREAM; s++)
+        now = f->stream[s].clock > now ? f->stream[s].clock : now;
+    for (int s = 0; s < NSTREAM; s++)
+        f->stream[s].clock = now;
+    pthread_mutex_unlock(&f->lock);
+    return 0;
+}
+
 static inline struct CUstream_st *fake_stream(struct device *d, enum stream s)
 {
     return &((struct fake *)d->self)->stream[s];
@@ -307,6 +341,11 @@ static inline int64_t fake_used(struct device *d) { return ((struct fake *)d->se
 /* ---- copies ---- */
 
 struct fake_bytes { int64_t n; void *host; };
+
+static inline double fake_copy_s(const struct CUstream_st *s, int64_t bytes)
+{
+    return s->f->kernel_s > 0 ? (double)bytes / s->f->link : 0;
+}
 
 static inline int fake_run_fetch(void *arg, void *device)
 {
@@ -320,7 +359,7 @@ static inline int fake_fetch(struct device *d, struct CUstream_st *s, void *host
 {
     struct fake_bytes b = { bytes, host };
 
-    return fake_queue(s, fake_run_fetch, fake_copy_of(&b, sizeof b), fake_real(d->self, from));
+    return fake_queue_for(s, fake_copy_s(s, bytes), fake_run_fetch, fake_copy_of(&b, sizeof b), fake_real(d->self, from));
 }
 
 static inline int fake_run_store(void *arg, void *device)
@@ -335,7 +374,7 @@ static inline int fake_store(struct device *d, struct CUstream_st *s, void *to, 
 {
     struct fake_bytes b = { bytes, (void *)(uintptr_t)host };
 
-    return fake_queue(s, fake_run_store, fake_copy_of(&b, sizeof b), fake_real(d->self, to));
+    return fake_queue_for(s, fake_copy_s(s, bytes), fake_run_store, fake_copy_of(&b, sizeof b), fake_real(d->self, to));
 }
 
 #endif

@@ -374,7 +374,7 @@ static void check_moved(const struct executor *x, const struct schedules *s)
     }
 }
 
-static void run_on(const struct plan *p, const struct schedules *s, struct device *d, struct outcome *out)
+static inline void run_on(const struct plan *p, const struct schedules *s, struct device *d, struct outcome *out)
 {
     int32_t ids[256], labels[256];
     int64_t samples[16];
@@ -436,7 +436,7 @@ static void lowered(const struct plan *p, struct schedules *s)
 enum { AS_IT_IS, AWAY, BY_FILE, KEPT, ON_HOST, NWAYS };
 static const char *const ways[NWAYS] = { "as it is", "away and back", "through a file", "activations away", "on the host" };
 
-static void lowered_as(const struct plan *p, int way, struct schedules *s)
+static inline void lowered_as(const struct plan *p, int way, struct schedules *s)
 {
     lowered(p, s);
     if (way == ON_HOST)

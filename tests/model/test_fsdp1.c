@@ -204,6 +204,16 @@ static int64_t stored(int64_t elems, int64_t bytes)         /* as a storage of P
     return (elems * bytes + 511) / 512 * 512;
 }
 
+static int casts(void)
+{
+    int n = 0;
+
+    for (int i = 0; i < s.nops; i++)
+        n += !strncmp(s.ops[i].what, "cast", 4);
+    return n;
+}
+
+/* Eight where the model itself is in bf16, and then nothing is cast. */
 static void sixteen_bytes_a_parameter_are_shared_by_all_ranks(void **state)
 {
     struct ledger l;
@@ -212,14 +222,16 @@ static void sixteen_bytes_a_parameter_are_shared_by_all_ranks(void **state)
     (void)state;
     fsdp1(&p, "gpt2", 3, 1, DT_FP32, FSDP1_FULL_SHARD);
     for (int w = 0; w < NWORLDS; w++)
-        for (int t = 0; t < 2; t++) {
+        for (int t = 0; t < 3; t++) {
             int64_t shards = 0;
             p.precision = p.reduce_dtype = t ? DT_BF16 : DT_FP32;
+            p.fsdp.model_dtype = t == 2 ? DT_BF16 : -1;
             plan_move(&p, worlds[w]);
             lowered(&p, 0, &s);
             ledger_run(&s, &l);
             for (int u = 0; u < s.nunits; u++)
-                shards += stored((s.units[u].numel + worlds[w] - 1) / worlds[w], 4);
+                shards += stored((s.units[u].numel + worlds[w] - 1) / worlds[w], t == 2 ? 2 : 4);
+            assert_int_equal(casts() > 0, t == 1);
             assert_int_equal(l.persistent[CAT_PARAMS], shards);
             assert_int_equal(l.persistent[CAT_OPTIMIZER], 2 * shards);
             assert_true(l.most[CAT_GRADS] >= shards);

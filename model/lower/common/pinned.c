@@ -11,7 +11,7 @@ static int power(int64_t bytes)
 
 int64_t pinned_bytes(int64_t bytes)
 {
-    return bytes > 0 ? (int64_t)1 << power(bytes) : 0;
+    return round_up_power(bytes);
 }
 
 int64_t pageable_bytes(int64_t bytes) { return bytes; }

@@ -2,13 +2,12 @@
 
 #include "model/schedule/schedule.h"
 
-enum { KEPT_BYTES = 4 };        /* the sharded parameter is fp32 in every mode */
-
 /* A walk over the parameters of a unit in the order in which they are flattened. */
 struct walk {
     int64_t align;              /* elements; 1: none */
     int64_t end;                /* of what was laid out so far */
     int64_t from, to;           /* this rank's part of the flat parameter */
+    int64_t each;               /* bytes of an element */
     int64_t bytes;              /* of its pieces, each a storage of its own */
     bool    exact;              /* not in blocks of 512 */
 };
@@ -33,14 +32,15 @@ static int64_t lay_out_piece(const struct tensor *t, const void *arg)
     int64_t hi = w->end < w->to ? w->end : w->to;
     if (hi <= lo)
         return 0;
-    w->bytes += w->exact ? (hi - lo) * KEPT_BYTES : round512((hi - lo) * KEPT_BYTES);
+    w->bytes += w->exact ? (hi - lo) * w->each : round512((hi - lo) * w->each);
     return hi - lo;
 }
 
-static int64_t fp32_bytes(const struct tensor *t, const void *unused)
+static int64_t kept_bytes(const struct tensor *t, const void *rule)
 {
-    (void)unused;
-    return round512(t->numel * KEPT_BYTES);
+    const struct flat_rule *r = rule;
+
+    return round512(t->numel * dtype_bytes(r->kept));
 }
 
 static int64_t alignment(const struct flat_rule *r)
@@ -50,9 +50,9 @@ static int64_t alignment(const struct flat_rule *r)
 
 struct flat_param flat_param(const struct unit_map *m, enum unit_class c, const struct flat_rule *r)
 {
+    int64_t each = dtype_bytes(r->kept);
     struct walk w = { .align = alignment(r) }, *walk = &w;
-    struct flat_param f = { .numel = unit_sum(m, c, units_tensor_numel, NULL),
-                            .original_bytes = unit_sum(m, c, fp32_bytes, NULL) };
+    struct flat_param f = { .numel = unit_sum(m, c, units_tensor_numel, NULL), .original_bytes = unit_sum(m, c, kept_bytes, r) };
 
     f.flat = unit_sum(m, c, lay_out, &walk);
     if (r->orig_params)
@@ -60,10 +60,10 @@ struct flat_param flat_param(const struct unit_map *m, enum unit_class c, const 
     f.shard = r->sharded ? ceil_div(f.flat, r->nranks) : f.flat;
     f.padded = r->sharded ? f.shard * r->nranks : f.flat;
     f.optim_numel = f.shard;
-    f.optim_bytes = r->host ? f.shard * KEPT_BYTES : round512(f.shard * KEPT_BYTES);
+    f.optim_bytes = r->host ? f.shard * each : round512(f.shard * each);
     if (r->orig_params) {
         int64_t first = r->sharded ? r->rank * f.shard : 0;
-        w = (struct walk){ .align = w.align, .from = first, .to = first + f.shard, .exact = r->host };
+        w = (struct walk){ .align = w.align, .from = first, .to = first + f.shard, .each = each, .exact = r->host };
         f.optim_numel = unit_sum(m, c, lay_out_piece, &walk);
         f.optim_bytes = w.bytes;
     }

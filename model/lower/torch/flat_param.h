@@ -14,6 +14,7 @@
 
 struct flat_rule {
     bool    orig_params;        /* use_orig_params */
+    enum dtype kept;            /* the FlatParameter's: fp32, or what the model was moved to */
     enum dtype used;            /* what compute reads: decides the alignment */
     int64_t nranks;             /* ranks of the process group */
     bool    sharded;            /* false: NO_SHARD, every rank keeps all of it */
@@ -26,7 +27,7 @@ struct flat_param {
     int64_t flat;               /* with what lies between and behind them: the unsharded FlatParameter */
     int64_t shard;              /* elements a rank keeps */
     int64_t padded;             /* nranks * shard, or flat where nothing is sharded */
-    int64_t original_bytes;     /* of the parameters as fp32 tensors of their own */
+    int64_t original_bytes;     /* of the parameters as tensors of their own */
     /* What the optimizer of this rank sees: the shard as one tensor, or the pieces
      * of the original parameters that lie in it. */
     int64_t optim_numel, optim_bytes;

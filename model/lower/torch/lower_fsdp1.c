@@ -438,7 +438,7 @@ static void set_groups(struct fsdp1 *f)
     f->predivide = predivide_factor(own->data_ranks);
     f->postdivide = (double)own->data_ranks / f->predivide;
     f->offload = p->fsdp.cpu_offload;
-    f->rule = (struct flat_rule){ .orig_params = p->fsdp.use_orig_params, .used = f->r.used, .host = f->offload,
+    f->rule = (struct flat_rule){ .orig_params = p->fsdp.use_orig_params, .kept = f->r.kept, .used = f->r.used, .host = f->offload,
                                   .nranks = n, .sharded = f->sharded, .rank = two ? own->shard_rank : own->data_rank };
     if (two && n == 1 && own->data_ranks > 1)
         sched_note(f->s, "a shard group of one rank makes FSDP1 fall back to NO_SHARD inside of it: "

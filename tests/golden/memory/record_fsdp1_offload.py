@@ -95,6 +95,9 @@ class Both(away.Host):
         return out
 
 
+DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+
+
 def groups_of(plan):
     """The process group, or FSDP1's pair of them: within a shard group, and between."""
     world, group = base.world_of(plan), plan.get("shard_group", 0)
@@ -106,12 +109,13 @@ def groups_of(plan):
 def shard(model, plan, groups):
     options = dict(plan["fsdp"])
     options.pop("cpu_offload")
+    options.pop("model_dtype", None)
     options["sharding_strategy"] = ShardingStrategy[options["sharding_strategy"]]
     if "backward_prefetch" in options:
         options["backward_prefetch"] = {"BACKWARD_PRE": BackwardPrefetch.BACKWARD_PRE, "BACKWARD_POST": BackwardPrefetch.BACKWARD_POST,
                                         "NO_PREFETCH": None}[options["backward_prefetch"]]
     if plan["precision"] == "bf16":
-        options["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        options["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, DTYPES[plan["reduce_dtype"]]))
     return FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({type(base.blocks_of(model)[0])}),
                                     process_group=groups, device_id=torch.device("cuda", 0),
                                     cpu_offload=CPUOffload(offload_params=True), **options)
@@ -139,7 +143,8 @@ def run(plan):
             cfg = transformers.AutoConfig.for_model(**base.MODELS[plan["model"]])
             cfg.bos_token_id = cfg.eos_token_id = cfg.pad_token_id = None
             cfg.use_cache = False
-            model = AutoModelForCausalLM.from_config(cfg, attn_implementation="sdpa", dtype=torch.float32)
+            kept = getattr(torch, DTYPES[plan["fsdp"].get("model_dtype", "fp32")])
+            model = AutoModelForCausalLM.from_config(cfg, attn_implementation="sdpa", dtype=kept)
             model.train()
             if plan["recompute"] == "full":
                 model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -163,20 +168,24 @@ def run(plan):
         dist.destroy_process_group()
 
 
-def plan_of(*args, how="FULL_SHARD", orig=False, **more):
+def plan_of(*args, how="FULL_SHARD", orig=False, model_dtype=None, reduce_dtype="fp32", **more):
     options = {k: more.pop(k) for k in ("backward_prefetch", "forward_prefetch") if k in more}
     plan = base.plan_of(*args, **more)
     plan["dialect"] = "torch-fsdp1"
     plan["fsdp"] = {"sharding_strategy": how, "cpu_offload": True, "use_orig_params": orig, **options}
     plan["sync_every_micro_step"] = False
     if plan["precision"] == "bf16":
-        plan["reduce_dtype"] = "fp32"
+        plan["reduce_dtype"] = reduce_dtype
+    if model_dtype:
+        plan["fsdp"]["model_dtype"] = model_dtype
     return plan
 
 
 def name_of(plan):
     fsdp = plan["fsdp"]
     words = [base.name_of(plan), fsdp["sharding_strategy"]] + [w for w in ("use_orig_params", "forward_prefetch") if fsdp.get(w)]
+    if "model_dtype" in fsdp and plan["reduce_dtype"] != fsdp["model_dtype"]:
+        words.append("reduce %s" % plan["reduce_dtype"])
     return " ".join(words + ["prefetch %s" % fsdp["backward_prefetch"]] if "backward_prefetch" in fsdp else words)
 
 
@@ -195,6 +204,13 @@ def cases():
         yield plan_of("gpt2-10m", world=4, backward_prefetch="BACKWARD_POST", **both)
         yield plan_of("gpt2-10m", world=4, forward_prefetch=True, **both)
         yield plan_of("llama-15m-gqa-tied", world=3, backward_prefetch="NO_PREFETCH", **both)
+    pure = dict(precision="bf16", model_dtype="bf16", batch=1, seq=64)
+    for reduce_dtype in ("bf16", "fp32"):
+        yield plan_of("gpt2-10m", world=4, reduce_dtype=reduce_dtype, **pure)
+        yield plan_of("llama-10m", world=3, orig=True, clip=1.0, reduce_dtype=reduce_dtype, **pure)
+        yield plan_of("gpt2-tiny", world=8, group=4, how="HYBRID_SHARD", reduce_dtype=reduce_dtype, **pure)
+        yield plan_of("llama-10m", world=4, how="SHARD_GRAD_OP", accumulation=2, reduce_dtype=reduce_dtype, **pure)
+        yield plan_of("gpt2-tiny", world=4, orig=True, accumulation=2, reduce_dtype=reduce_dtype, **pure)
     yield plan_of("llama-1b", world=8, batch=1, seq=1024, recompute="full")
     yield plan_of("llama-8b", world=16, batch=1, seq=2048)
 
