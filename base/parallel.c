@@ -59,6 +59,8 @@ static int threads_for(int64_t n, int asked)
     return (int)(n < most ? n : most);
 }
 
+int parallel_threads(void) { return threads_for(MOST_THREADS, 0); }
+
 int parallel_each(int64_t n, int threads, int (*f)(void *of, int64_t i), void *of)
 {
     struct pieces p = { .n = n, .f = f, .of = of, .lock = PTHREAD_MUTEX_INITIALIZER };

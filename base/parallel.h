@@ -14,4 +14,7 @@
  * After a piece that returns less than 0 no further one is begun; then -1, with what the first of these (by i) said reported. */
 int parallel_each(int64_t n, int threads, int (*f)(void *of, int64_t i), void *of);
 
+/* Threads where 0 is asked for; 1 inside of a piece. */
+int parallel_threads(void);
+
 #endif

@@ -115,7 +115,7 @@ def search(model: Named, cluster: Named, seq: Union[int, str], global_batch: Uni
     `model` is a built-in name, a Hugging Face id of one, a config.json, its folder, or the config as a dict; `cluster`
     "4x8xh100", a file, or a dict; `seq` tokens per sample; `global_batch` samples per optimizer step.  `options` are
     those of `dpxplan search` with _ for -: framework, export_to, strategy, dialect, kernels, micro_batch, precision,
-    recompute, memory, headroom, no_offload, grid, threads, db, tokens, price, days, watts, top.
+    recompute, memory, headroom, no_offload, grid, no_grid, threads, db, tokens, price, days, watts, top.
 
     The answer has `plans`, the best first, `why`, `pareto`, and `nearest_that_does_not_fit`.  `progress` is called in
     this thread about twenty times a second, and at the end; it ends the search by False (Cancelled is raised) or by an

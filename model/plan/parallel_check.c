@@ -244,8 +244,6 @@ static int check_ddp_stage(const struct plan *p, const char *where)
     if (plan_recipe(p).autocast)
         return fail("%s: precision: torchtitan has mixed precision under a pipeline only with FSDP: fp32, or ddp.model_dtype",
                     where);
-    if (p->parallel.virtual_stages > 1)
-        return fail("%s: parallel.virtual_stages: several stages of a rank under DDP are not modelled yet", where);
     return 0;
 }
 

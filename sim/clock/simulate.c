@@ -390,26 +390,37 @@ static int64_t held_by(const struct memory_verdict *m, const struct schedules *s
     return m->ledger.peak.sched != SCHED_STEADY && m->needed > held ? m->needed : held;
 }
 
+int simulate_step(const struct step *st, const struct evaluation *e, struct timing *out, struct run *kept)
+{
+    struct run *runs = kept ? kept : room_new((size_t)st->n, sizeof *runs);
+
+    memset(out, 0, sizeof *out);
+    int rc = time_step(st, out, runs);
+    for (int i = 0; rc == 0 && i < st->n; i++) {
+        int64_t held = held_by(e->nstages ? &e->stage[i].m : &e->m, st->role[i].s, &runs[i]);
+        out->stages.stage[i].held_bytes = held;
+        out->held_bytes = held > out->held_bytes ? held : out->held_bytes;
+    }
+    for (int i = 0; (rc < 0 || !kept) && i < st->n; i++)
+        run_free(&runs[i]);
+    if (!kept)
+        free(runs);
+    return rc;
+}
+
 int simulate_stages(const struct plan *p, const struct evaluation *e, struct timing *out, struct run *kept)
 {
     const struct schedules *of[EVALUATION_STAGES];
     struct cost_cache *cache = cost_cache_new(p);
     struct coll_memo memo = { 0 };
     struct step st;
-    int n = evaluation_roles(e, of), rc = step_open(p, of, n, cache, &memo, &st);
+    int rc = step_open(p, of, evaluation_roles(e, of), cache, &memo, &st);
 
     memset(out, 0, sizeof *out);
     if (rc == 0) {
-        rc = time_step(&st, out, kept);
+        rc = simulate_step(&st, e, out, kept);
         step_close(&st);
     }
-    for (int i = 0; rc == 0 && i < n; i++) {
-        int64_t held = held_by(e->nstages ? &e->stage[i].m : &e->m, of[i], &kept[i]);
-        out->stages.stage[i].held_bytes = held;
-        out->held_bytes = held > out->held_bytes ? held : out->held_bytes;
-    }
-    for (int i = 0; rc < 0 && i < n; i++)
-        run_free(&kept[i]);
     cost_cache_free(cache);
     return rc;
 }

@@ -79,6 +79,10 @@ int simulate_plan(const struct plan *p, const struct evaluation *e, struct timin
 /* The same; `kept` has room for every stage (evaluation_roles). */
 int simulate_stages(const struct plan *p, const struct evaluation *e, struct timing *out, struct run *kept);
 
+/* The same of a step that is open (step.h); `kept` may be NULL. */
+struct step;
+int simulate_step(const struct step *st, const struct evaluation *e, struct timing *out, struct run *kept);
+
 /* Puts time and held memory into a document of evaluation_json(). */
 void simulate_timing_into(json_t *doc, const struct plan *p, const struct evaluation *e, const struct timing *t);
 

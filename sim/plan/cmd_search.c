@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/fail.h"
 #include "base/opts.h"
 #include "base/room.h"
 #include "base/size.h"
@@ -15,25 +16,26 @@
 #include "sim/plan/search_answer.h"
 #include "sim/plan/search_words.h"
 #include "sim/price/gpu_rates.h"
+#include "sim/search/grid.h"
 #include "sim/search/lack.h"
 #include "sim/search/ranking.h"
 #include "sim/search/search.h"
 
 /* ---- output ---- */
 
-static void print_found(const struct search_result *r, int64_t i, const char *label)
+static void print_found(const struct search_result *r, int64_t i, const char *label, FILE *to)
 {
     const struct found *f = &r->found[i];
     char words[160];
 
     knob_label(&f->plan, words, sizeof words);
-    printf("%-10s %9.4g s %11s  %5.1f %% exposed  %s%s%s\n", label, f->step_s, size_text(f->needed).s,
+    fprintf(to, "%-10s %9.4g s %11s  %5.1f %% exposed  %s%s%s\n", label, f->step_s, size_text(f->needed).s,
            100 * f->exposed_s / f->step_s, words, f->tight ? ", tight" : "",
            search_waits(f) ? ", waits for memory (not in its time)" : "");
 }
 
 /* A line of the answer: the difference from the first, and how sure it is. */
-static void print_ranked(const struct ranked *first, const struct ranked *k, const struct money_question *money)
+static void print_ranked(const struct ranked *first, const struct ranked *k, const struct money_question *money, FILE *to)
 {
     const struct found *f = k->found;
     const char *old = ranking_deprecated(&f->plan);
@@ -44,39 +46,39 @@ static void print_ranked(const struct ranked *first, const struct ranked *k, con
     if (k != first)
         snprintf(slower, sizeof slower, "%+.1f %% (+- %.1f)", 100 * (f->step_s / first->found->step_s - 1),
                  100 * k->unsure_s / first->found->step_s);
-    printf("%9.4g s %20s  %-18s %11s  %5.1f %% exposed  %s", f->step_s, interval, slower, size_text(f->needed).s,
+    fprintf(to, "%9.4g s %20s  %-18s %11s  %5.1f %% exposed  %s", f->step_s, interval, slower, size_text(f->needed).s,
            100 * f->exposed_s / f->step_s, words);
     if (k->variants > 0)
-        printf(" and %" PRId64 " variant%s", k->variants, k->variants == 1 ? "" : "s");
+        fprintf(to, " and %" PRId64 " variant%s", k->variants, k->variants == 1 ? "" : "s");
     if (old)
-        printf("; %s", old);
+        fprintf(to, "; %s", old);
     money_short(money, &f->plan, f->step_s, training, sizeof training);
-    printf("%s%s%s\n", k->tight ? "; tight" : "", k->waits ? "; waits for memory (not in its time)" : "", training);
+    fprintf(to, "%s%s%s\n", k->tight ? "; tight" : "", k->waits ? "; waits for memory (not in its time)" : "", training);
 }
 
-static void print_answer(const struct ranked *of, int64_t n, const struct money_question *money)
+static void print_answer(const struct ranked *of, int64_t n, const struct money_question *money, FILE *to)
 {
     int64_t tied = 0;
 
     while (tied < n && of[tied].tied)
         tied++;
     if (tied > 1)
-        printf("ties with the fastest, within the error of the prediction: tight ones behind, then deprecated ones, those nearest to their framework's defaults ahead\n");
-    printf("%11s %20s  %-18s %11s\n", "step", "90 % interval", "from the first", "memory");
+        fprintf(to, "ties with the fastest, within the error of the prediction: tight ones behind, then deprecated ones, those nearest to their framework's defaults ahead\n");
+    fprintf(to, "%11s %20s  %-18s %11s\n", "step", "90 % interval", "from the first", "memory");
     for (int64_t i = 0; i < n; i++) {
         if (i > 0 && of[i].waits && !of[i - 1].waits)
-            printf("waiting for memory\n");
+            fprintf(to, "waiting for memory\n");
         else if (i == tied && tied > 1)
-            printf("slower\n");
-        print_ranked(&of[0], &of[i], money);
+            fprintf(to, "slower\n");
+        print_ranked(&of[0], &of[i], money, to);
     }
-    printf("times are %s\n", basis_name(of[0].basis));
+    fprintf(to, "times are %s\n", basis_name(of[0].basis));
     if (gpu_lacks(&of[0].found->plan.cluster.gpu, of[0].found->plan.precision))
-        puts(gpu_lacks(&of[0].found->plan.cluster.gpu, of[0].found->plan.precision));
+        fprintf(to, "%s\n", gpu_lacks(&of[0].found->plan.cluster.gpu, of[0].found->plan.precision));
 }
 
 /* The whole training by the first plan. */
-static int print_training(const struct money_question *money, const struct plan *p)
+static int print_training(const struct money_question *money, const struct plan *p, FILE *to)
 {
     struct evaluation e;
     struct timing t;
@@ -86,12 +88,12 @@ static int print_training(const struct money_question *money, const struct plan 
         return 0;
     if (evaluate(p, &e) < 0)
         return -1;
-    rc = simulate_plan(p, &e, &t, NULL) < 0 ? -1 : money_print(money, p, &t, stdout);
+    rc = simulate_plan(p, &e, &t, NULL) < 0 ? -1 : money_print(money, p, &t, to);
     evaluation_free(&e);
     return rc;
 }
 
-static void print_nearest(const struct search_options *o, const struct found *f)
+static void print_nearest(const struct search_options *o, const struct found *f, FILE *to)
 {
     char label[160], what[300], text[SEARCH_SENTENCE];
     struct lack l;
@@ -101,57 +103,82 @@ static void print_nearest(const struct search_options *o, const struct found *f)
     knob_label(&f->plan, label, sizeof label);
     lack_words(&l, what, sizeof what);
     search_to_fit_words(o, f, &l, text, sizeof text);
-    printf("\nthe nearest that does not fit: %s %s: %s\n", label, what, text);
+    fprintf(to, "\nthe nearest that does not fit: %s %s: %s\n", label, what, text);
 }
 
-static void print_result(const struct search_asked *a, const struct search_answer *s)
+/* Plans on the front of memory against time that are worth a line; how many. */
+static int64_t front_of(const struct search_result *r, int64_t out[SEARCH_FRONT])
 {
-    const struct search_options *o = &s->q.options;
-    const struct search_result *r = &s->r;
-    const struct ranked *of = s->ranked;
-    const int64_t n = s->n;
-    char text[SEARCH_SENTENCE];
     bool *front = room_new((size_t)r->nfit + 1, sizeof *front);
+    int64_t n = 0, last = INT64_MAX;
+
+    search_pareto(r, front);
+    for (int64_t i = 0; i < r->nfit && n < SEARCH_FRONT; i++)
+        if (front[i] && (double)r->found[i].needed < SEARCH_WORTH * (double)last) {
+            last = r->found[i].needed;
+            out[n++] = i;
+        }
+    free(front);
+    return n;
+}
+
+/* What was looked at, in how many seconds. */
+static void print_heading(const struct search_answer *s)
+{
+    const struct search_result *r = &s->r;
 
     if (r->alone[0])
         printf("data parallelism alone: %s; so over tensor, context and pipeline parallelism, too\n", r->alone);
     printf("%" PRId64 " plans considered", r->considered);
+    if (r->grid > 0)
+        printf(", %" PRId64 " of them with tensor, context or pipeline parallelism", r->grid);
     if (r->cut > 0)
         printf(", %" PRId64 " cut by a memory bound", r->cut);
     if (r->cut_by_time > 0)
         printf(", %" PRId64 " by a time bound", r->cut_by_time);
-    printf(", %" PRId64 " evaluated, %" PRId64 " fit; %.2f s\n\n", r->lowered, r->nfit, r->seconds);
-    if (n > 0) {
-        print_answer(of, n, &a->money);
-        printf("\nthe best of each strategy\n");
-    }
-    for (int k = 0; k < NSTRATEGY; k++)
-        for (int d = 0; d < NDIALECT; d++) {
-            int64_t i = search_best_of(r, (enum strategy)k, (enum dialect)d);
-            if (i >= 0)
-                print_found(r, i, strategy_name((enum strategy)k));
-        }
-    search_pareto(r, front);
-    if (r->nfit > 0)
-        printf("\nmemory against time: no plan is both smaller and faster than these\n");
-    for (int64_t i = 0, shown = 0, last = INT64_MAX; i < r->nfit && shown < SEARCH_FRONT; i++)
-        if (front[i] && (double)r->found[i].needed < SEARCH_WORTH * (double)last) {
-            print_found(r, i, "");
-            last = r->found[i].needed;
-            shown++;
-        }
-    if (r->nfit < r->n)
-        print_nearest(o, &r->found[r->nfit]);
-    search_why_words(r, of, n, s->tied, text, sizeof text);
-    printf("\n%s\n", r->nfit ? text : "nothing fits");
-    search_elsewhere_words(r, n > 0 ? of[0].found : NULL, text, sizeof text);
+    printf(", %" PRId64 " evaluated, %" PRId64 " fit; %.2f s\n", r->lowered, r->nfit, search_answer_seconds(s));
+    if (r->too_long > 0)
+        printf("%" PRId64 " pipelines and tensor cuts whose steps are long (more than %d passes over blocks) were not looked at: --grid does\n", r->too_long, GRID_PASSES);
+    puts("");
+}
+
+static void print_offload(const struct search_answer *s, FILE *to)
+{
+    const struct search_result *r = &s->r;
+    char text[SEARCH_SENTENCE];
+
+    search_elsewhere_words(r, s->n > 0 ? s->ranked[0].found : NULL, text, sizeof text);
     if (text[0])
-        puts(text);
+        fprintf(to, "%s\n", text);
     if (r->nfit == 0 && r->nrefused == r->elsewhere && r->nrefused > 0)
-        printf("offload was not looked at: %s\n", r->refused);
+        fprintf(to, "offload was not looked at: %s\n", r->refused);
     else if (r->nfit == 0 && r->nrefused > 0)
-        printf("%" PRId64 " of %" PRId64 " plans with offload were not looked at: %s\n", r->nrefused, r->elsewhere, r->refused);
-    free(front);
+        fprintf(to, "%" PRId64 " of %" PRId64 " plans with offload were not looked at: %s\n", r->nrefused, r->elsewhere, r->refused);
+}
+
+static void print_result(const struct search_asked *a, struct search_answer *s, FILE *to)
+{
+    const struct search_result *r = &s->r;
+    const struct ranked *of = s->ranked;
+    int64_t lines[SEARCH_BESTS + SEARCH_FRONT], nbest = search_bests(r, lines), n = nbest + front_of(r, lines + nbest);
+    char text[SEARCH_SENTENCE];
+
+    search_learn_waits(&s->r, lines, n);
+    if (s->n > 0) {
+        print_answer(of, s->n, &a->money, to);
+        fprintf(to, "\nthe best of each strategy\n");
+    }
+    for (int64_t i = 0; i < nbest; i++)
+        print_found(r, lines[i], strategy_name(r->found[lines[i]].plan.strategy), to);
+    if (r->nfit > 0)
+        fprintf(to, "\nmemory against time: no plan that was evaluated is both smaller and faster than these\n");
+    for (int64_t i = nbest; i < n; i++)
+        print_found(r, lines[i], "", to);
+    if (r->nfit < r->n)
+        print_nearest(&s->q.options, &r->found[r->nfit], to);
+    search_why_words(r, of, s->n, s->tied, text, sizeof text);
+    fprintf(to, "\n%s\n", r->nfit ? text : "nothing fits");
+    print_offload(s, to);
 }
 
 /* ---- the command ---- */
@@ -179,6 +206,24 @@ static int find(struct search_asked *a, struct search_answer *s)
     return progress_stopped() ? EXIT_FAILED : rc;
 }
 
+/* The heading says the seconds of all that follows it, so it is printed when that is known. */
+static int say(const struct search_asked *a, struct search_answer *s)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+
+    if (!to)
+        return fail("no memory for the answer");
+    print_result(a, s, to);
+    int rc = s->n > 0 ? print_training(&a->money, &s->ranked[0].found->plan, to) : 0;
+    fclose(to);
+    print_heading(s);
+    fputs(text, stdout);
+    free(text);
+    return rc;
+}
+
 int cmd_search(int argc, char **argv)
 {
     struct search_asked a = SEARCH_ASKED;
@@ -191,8 +236,8 @@ int cmd_search(int argc, char **argv)
         { "output", "write the best plan here", .str = &output, .letter = 'o', .value = "FILE" },
         { 0 }
     };
-    int rc = opts_parse("dpxplan search", "The fastest plan that fits, of DDP, ZeRO, FSDP, recompute and offload.  Tensor, context and pipeline\n"
-                        "parallelism (keys of \"parallel\") are searched with --grid, or where nothing else fits.  Exits with 3 when none fits.", opts, argc, argv);
+    int rc = opts_parse("dpxplan search", "The fastest plan that fits, of DDP, ZeRO, FSDP, recompute and offload, and where dialect torch may run (or nothing\n"
+                        "else fits) of tensor, context and pipeline parallelism (keys of \"parallel\").  Exits with 3 when none fits.", opts, argc, argv);
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
@@ -206,11 +251,8 @@ int cmd_search(int argc, char **argv)
         rc = EXIT_FAILED;
     if (answered && json)
         rc = dpxplan_print_json(search_answer_json(&a, &s), rc);
-    else if (answered) {
-        print_result(&a, &s);
-        if (s.n > 0 && print_training(&a.money, &s.ranked[0].found->plan) < 0)
-            rc = EXIT_FAILED;
-    }
+    else if (answered && say(&a, &s) < 0)
+        rc = EXIT_FAILED;
     search_answer_free(&s);
     return rc;
 }

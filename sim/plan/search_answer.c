@@ -1,6 +1,7 @@
 #include "sim/plan/search_answer.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/room.h"
 #include "model/memory/evaluate.h"
@@ -8,6 +9,7 @@
 #include "sim/clock/simulate.h"
 #include "sim/plan/commands.h"
 #include "sim/plan/search_words.h"
+#include "sim/search/grid.h"
 #include "sim/search/lack.h"
 #include "sim/search/search.h"
 
@@ -75,17 +77,16 @@ static json_t *nearest_json(const struct search_options *o, const struct search_
     return nearest;
 }
 
-/* The first of each strategy and dialect, but for that of them all. */
+/* The first of each strategy and dialect, with a grid and without, but for that of them all. */
 static json_t *runners_up_json(const struct search_result *r)
 {
     json_t *list = json_array();
+    int64_t best[SEARCH_BESTS];
+    int n = search_bests(r, best);
 
-    for (int s = 0; s < NSTRATEGY; s++)
-        for (int d = 0; d < NDIALECT; d++) {
-            int64_t i = search_best_of(r, (enum strategy)s, (enum dialect)d);
-            if (i > 0)
-                json_array_append_new(list, brief_json(&r->found[i]));
-        }
+    for (int i = 0; i < n; i++)
+        if (best[i] > 0)
+            json_array_append_new(list, brief_json(&r->found[best[i]]));
     return list;
 }
 
@@ -122,27 +123,41 @@ json_t *search_answer_json(const struct search_asked *a, const struct search_ans
     char text[SEARCH_SENTENCE];
 
     search_why_words(r, s->ranked, s->n, s->tied, text, sizeof text);
-    return json_pack("{s:i, s:o, s:o, s:I, s:{s:I, s:I}, s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:s, s:o, s:s?}", "dpx", 1, "model",
+    json_t *doc = json_pack("{s:i, s:o, s:o, s:I, s:{s:I, s:I}, s:I, s:I, s:I, s:I, s:n, s:o, s:o, s:o, s:o, s:s, s:o, s:s?}", "dpx", 1, "model",
                      evaluation_model_json(o->model), "cluster", evaluation_cluster_json(o->cluster), "searched",
                      (json_int_t)r->considered, "cut", "memory", (json_int_t)r->cut, "time", (json_int_t)r->cut_by_time, "evaluated", (json_int_t)r->lowered,
                      "distinct", (json_int_t)r->n, "fitting", (json_int_t)r->nfit,
-                     "search_s", r->seconds, "plans", plans_json(a, s), "runners_up", runners_up_json(r), "pareto",
+                     "grid", (json_int_t)r->grid, "search_s", "plans", plans_json(a, s), "runners_up", runners_up_json(r), "pareto",
                      pareto_json(r), "nearest_that_does_not_fit", nearest_json(o, r), "why", text, "offload",
                      search_elsewhere_json(r, s->n > 0 ? s->ranked[0].found : NULL),
                      "data_parallel_alone", r->alone[0] ? r->alone : NULL);
+
+    json_object_set_new(doc, "search_s", json_real(search_answer_seconds(s)));
+    return doc;
 }
 
 /* ---- the question and the answer ---- */
 
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double search_answer_seconds(const struct search_answer *s) { return now() - s->started; }
+
 int search_answer_open(const struct search_asked *a, struct search_answer *out)
 {
-    *out = (struct search_answer){ .n = 0 };
+    *out = (struct search_answer){ .started = now() };
     return money_check(&a->money) < 0 ? EXIT_MISUSE : search_args_load(&a->ask, &out->q);
 }
 
 int search_answer_find(const struct search_asked *a, struct search_answer *s)
 {
-    s->q.options.grid_next = true;
+    if (!a->ask.grid && !a->ask.no_grid)
+        s->q.options.grid = grid_is_usual(&s->q.options) ? GRID_BESIDE : GRID_NEXT;
     s->q.options.go_on = a->go_on;
     s->q.options.go_on_of = a->go_on_of;
     if (search(&s->q.options, &s->r) < 0)

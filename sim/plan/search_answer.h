@@ -38,13 +38,16 @@ struct search_answer {
     struct search_result r;
     struct ranked *ranked;          /* n ideas, the best first */
     int64_t n, tied;
+    double  started;                /* by a clock */
 };
 
 /* EXIT_DONE, or the exit status with the reason reported and nothing to free. */
 int     search_answer_open(const struct search_asked *a, struct search_answer *out);
 /* EXIT_DONE, EXIT_NO where nothing fits, or the exit status with the reason reported. */
 int     search_answer_find(const struct search_asked *a, struct search_answer *s);
-/* The document that --json prints (new reference). */
+/* Seconds since the question was opened. */
+double  search_answer_seconds(const struct search_answer *s);
+/* The document that --json prints (new reference).  Its search_s are the seconds until it is complete. */
 json_t *search_answer_json(const struct search_asked *a, const struct search_answer *s);
 void    search_answer_free(struct search_answer *s);
 

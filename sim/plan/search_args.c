@@ -34,6 +34,8 @@ enum dtype search_precision(const struct gpu *g)
 
 static int check(const struct search_args *a)
 {
+    if (a->grid && a->no_grid)
+        return fail("--grid and --no-grid: one of them");
     if (a->headroom >= 1)
         return fail("--headroom %g: must be below 1", a->headroom);
     if (a->framework != FRAMEWORK_ANY && a->dialect >= 0 && !(framework_dialects[a->framework] >> a->dialect & 1))
@@ -62,7 +64,7 @@ int search_args_options(const struct search_args *a, const struct model *m, cons
         .dialects = a->dialect >= 0 ? 1ull << a->dialect : framework_dialects[a->framework],
         .kernels = a->kernels >= 0 ? (enum kernel_set)a->kernels
                    : q->cluster.is_host ? KERNELS_DPX : attention_default(&q->model),
-        .precision = precision, .micro_batch = a->micro_batch, .in_place = a->in_place, .grid = a->grid,
+        .precision = precision, .micro_batch = a->micro_batch, .in_place = a->in_place, .grid = a->grid ? GRID_ONLY : GRID_NONE,
         .recompute = a->recompute < NRECOMPUTE ? 1ull << a->recompute : 0, .threads = a->threads < 1024 ? (int)a->threads : 1024,
         .accept = a->export_to >= 0 ? can_export : NULL,
         .accept_what = a->export_to >= 0 ? export_targets[a->export_to] : NULL,

@@ -25,7 +25,7 @@ struct search_args {
     double   headroom;
     int      framework, dialect, kernels, precision, recompute, export_to;      /* -1: not given */
     uint64_t strategies;
-    bool     in_place, grid;
+    bool     in_place, grid, no_grid;
 };
 
 enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY };
@@ -56,7 +56,8 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
     { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = 1 }, \
     { "headroom", "share of memory kept free", .num = &(a).headroom }, \
     { "no-offload", "keep states, parameters and activations in device memory", .flag = &(a).in_place }, \
-    { "grid", "over tensor, context and pipeline parallelism, too (dialects torch and paper)", .flag = &(a).grid }, \
+    { "grid", "every plan of dialects torch and paper with tensor, context and pipeline parallelism, and nothing else", .flag = &(a).grid }, \
+    { "no-grid", "no tensor, context or pipeline parallelism (they are searched where dialect torch may run)", .flag = &(a).no_grid }, \
     { "threads", "threads (all cores)", .i = &(a).threads, .min = 1 }, \
     { "db", "the database of calibrations", .str = &(a).db, .value = "FILE" }
 

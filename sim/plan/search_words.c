@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/parallel.h"
 #include "base/size.h"
 #include "model/memory/evaluate.h"
 #include "model/plan/knob.h"
@@ -63,12 +64,22 @@ static void difference(const struct found *best, const struct found *other, char
             at += (size_t)snprintf(to + at, size - at, "%s%+.3g ms %s", at ? ", " : "", 1e3 * parts[i].s, parts[i].words);
 }
 
-int64_t search_best_of(const struct search_result *r, enum strategy s, enum dialect d)
+int search_bests(const struct search_result *r, int64_t best[SEARCH_BESTS])
 {
-    for (int64_t i = 0; i < r->nfit; i++)
-        if (r->found[i].plan.strategy == s && r->found[i].plan.dialect == d)
-            return i;
-    return -1;
+    int n = 0;
+
+    for (int cell = 0; cell < NSTRATEGY * NDIALECT; cell++) {
+        bool have[2] = { false, false };
+        for (int64_t i = 0; i < r->nfit && !(have[0] && have[1]); i++) {
+            const struct plan *p = &r->found[i].plan;
+            bool grid = !plan_is_data_parallel(p);
+            if ((int)p->strategy * NDIALECT + (int)p->dialect != cell || have[grid])
+                continue;
+            have[grid] = true;
+            best[n++] = i;
+        }
+    }
+    return n;
 }
 
 /* The best of another strategy or dialect than the answer's, among the ranked that wait for memory as it does; -1. */
@@ -84,14 +95,31 @@ static int64_t best_other(const struct ranked *of, int64_t n)
 bool search_waits(const struct found *f)
 {
     struct evaluation e;
-    bool yes = false;
+    bool yes = f->waits;
 
-    if (evaluate_allocated(&f->plan, &e) == 0) {
+    if (!f->waits_known && evaluate_allocated(&f->plan, &e) == 0) {
         search_verdict(f, &e);          /* replays the allocator only where the search did not */
         simulate_waits(&f->plan, &e, &yes);
         evaluation_free(&e);
     }
     return yes;
+}
+
+struct learning { struct search_result *r; const int64_t *of; };
+
+static int learn(void *arg, int64_t i)
+{
+    const struct learning *l = arg;
+    struct found *f = &l->r->found[l->of[i]];
+
+    f->waits = search_waits(f);
+    f->waits_known = true;
+    return 0;
+}
+
+void search_learn_waits(struct search_result *r, const int64_t *of, int64_t n)
+{
+    parallel_each(n, 0, learn, &(struct learning){ r, of });
 }
 
 /* No other strategy or dialect is near: what the first is among all that fit. */

@@ -12,11 +12,14 @@
 /* Bytes that hold any of the sentences. */
 enum { SEARCH_SENTENCE = 720 };
 
-/* The fastest fitting plan of a cell; -1. */
-int64_t search_best_of(const struct search_result *r, enum strategy s, enum dialect d);
+/* The fastest fitting plan of each strategy and dialect, of data parallelism alone and with a grid; how many. */
+enum { SEARCH_BESTS = 2 * NSTRATEGY * NDIALECT };
+int search_bests(const struct search_result *r, int64_t best[SEARCH_BESTS]);
 
 /* Does the plan wait for memory, which its step time leaves out? */
 bool search_waits(const struct found *f);
+/* Finds that out for n of the plans found, on all cores. */
+void search_learn_waits(struct search_result *r, const int64_t *of, int64_t n);
 
 /* Why the first of n ranked comes first; "" where n is 0. */
 void search_why_words(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied, char *to, size_t size);

@@ -8,6 +8,8 @@
 #include "model/lower/common/pipeline_order.h"
 #include "model/plan/local_share.h"
 #include "model/schedule/schedule.h"
+#include "sim/clock/jitter.h"
+#include "sim/price/coll_cost.h"
 #include "sim/search/enumerate.h"
 
 /* What all blocks keep for backward, one micro-step of one sample group. */
@@ -120,49 +122,106 @@ int64_t bounds_host_bytes(const struct plan *p, const struct program *g)
 
 /* ---- time ---- */
 
-/* One pass over a piece. */
-static double pass_s(struct cost_cache *cache, const struct program *g, enum piece_id piece, enum pass pass)
+/* What the kernels of a plan are priced with; `groups` is empty where its collectives count nothing. */
+struct timed {
+    const struct plan  *p;
+    struct schedules    s;          /* nothing but the program */
+    struct cost_cache  *cache;
+    struct plan_groups  groups;
+    bool                halves;     /* the schedule splits backward */
+};
+
+static double kernels_s(const struct timed *of, enum piece_id piece, enum pass pass, int k0, int k1)
 {
-    struct schedules s = { .program = *g };
     struct op o = { .kind = OP_COMPUTE };
     struct cost c;
 
     o.u.compute.piece = (uint8_t)piece;
     o.u.compute.pass = (uint8_t)pass;
     o.u.compute.fate = GRADS_IN_PLACE;
-    o.u.compute.k1 = (uint16_t)g->piece[piece].nkernels[pass];
-    op_cost(cache, &s, &o, &c);
+    o.u.compute.k0 = (uint16_t)k0;
+    o.u.compute.k1 = (uint16_t)k1;
+    op_cost(of->cache, &of->s, &o, &c);
     return c.s;
 }
 
-struct passes { double s[NPASS]; };
-
-static struct passes passes_of(struct cost_cache *cache, const struct program *g, enum piece_id piece, enum piece_id split)
+/* A collective by itself.  What a ring hands on may lie within a node or not, by rank: it counts nothing. */
+static double collective_s(const struct timed *of, const struct collective *k)
 {
-    struct passes t;
+    bool even = k->op == COLL_ALL_GATHER || k->op == COLL_REDUCE_SCATTER || k->op == COLL_ALL_REDUCE;
+    int g = even ? plan_groups_find(&of->groups, (enum group)k->group) : -1;
+    int64_t ranks, per_node;
+    struct cost c;
+
+    if (g < 0)
+        return 0;
+    coll_group_shape(of->p, &of->groups, g, &ranks, &per_node);
+    return coll_cost(&of->p->cluster, (enum coll_op)k->op, ranks, per_node, k->elems * dtype_bytes((enum dtype)k->dtype), &c) < 0 ? 0 : c.s;
+}
+
+struct passes { double s[NPASS], kernels_s[NPASS]; };
+
+/* One pass over a piece: its kernels and the collectives between them, each as early as can be (model/schedule/schedule_cut.h). */
+static void pass_s(const struct timed *of, enum piece_id piece, enum pass pass, struct passes *out)
+{
+    const struct piece *q = &of->s.program.piece[piece];
+    const struct collective *all = q->collectives[pass];
+    int n = q->nkernels[pass], nc = q->ncollectives[pass], next = 0;
+    double *end = nc ? room_new((size_t)nc, sizeof *end) : NULL, tail[NSTREAM] = { 0 }, t = 0;
+
+    out->kernels_s[pass] = out->s[pass] = kernels_s(of, piece, pass, 0, n);
+    for (int k = 0; k < n && nc; k++) {
+        bool communicates = next < nc && all[next].kernel == k;
+        double come = 0;
+        for (int i = 0; i < next; i++)
+            come = all[i].needed == k ? fmax(come, end[i]) : come;
+        t = (communicates ? t : fmax(t, come)) + kernels_s(of, piece, pass, k, k + 1);
+        if (communicates) {
+            double *st = &tail[all[next].stream];
+            end[next] = *st = fmax(fmax(t, come), *st) + collective_s(of, &all[next]);
+            t = all[next].stream == STREAM_COMPUTE ? *st : t;
+            next++;
+        }
+    }
+    for (int i = 0; i < next; i++)
+        t = all[i].needed >= n ? fmax(t, end[i]) : t;
+    out->s[pass] = fmax(out->s[pass], t);
+    free(end);
+}
+
+/* Where the schedule may have backward in two halves, the lesser of both counts. */
+static struct passes passes_of(const struct timed *of, enum piece_id piece)
+{
+    enum piece_id split = piece == PIECE_HEAD ? PIECE_HEAD_SPLIT : PIECE_BLOCK_SPLIT;
+    struct passes t = { .s = { 0 } }, halves;
 
     for (int pass = 0; pass < NPASS; pass++)
-        t.s[pass] = pass_s(cache, g, piece, (enum pass)pass);
-    if (g->piece[split].nkernels[PASS_BACKWARD] > 0)
-        t.s[PASS_BACKWARD] = fmin(t.s[PASS_BACKWARD], pass_s(cache, g, split, PASS_BACKWARD));
+        pass_s(of, piece, (enum pass)pass, &t);
+    if (of->halves && piece != PIECE_EMBED) {
+        pass_s(of, split, PASS_BACKWARD, &halves);
+        t.s[PASS_BACKWARD] = fmin(t.s[PASS_BACKWARD], halves.s[PASS_BACKWARD]);
+        t.kernels_s[PASS_BACKWARD] = fmin(t.kernels_s[PASS_BACKWARD], halves.kernels_s[PASS_BACKWARD]);
+    }
     return t;
 }
 
 static void add(struct passes *to, struct passes more)
 {
-    for (int pass = 0; pass < NPASS; pass++)
+    for (int pass = 0; pass < NPASS; pass++) {
         to->s[pass] += more.s[pass];
+        to->kernels_s[pass] += more.kernels_s[pass];
+    }
 }
 
 /* One micro-step of each stage. */
-static void stages_s(const struct plan *p, const struct program *g, struct cost_cache *cache, struct passes *stage, int64_t n)
+static void stages_s(const struct timed *timed, struct passes *stage, int64_t n)
 {
-    struct passes of[NPIECE] = { { { 0 } } };
+    const struct plan *p = timed->p;
+    struct passes of[NPIECE] = { { { 0 }, { 0 } } };
 
     for (int i = 0; i < NPIECE; i++)
         if (i == PIECE_EMBED || piece_is_block((enum piece_id)i) || i == PIECE_HEAD)
-            of[i] = passes_of(cache, g, (enum piece_id)i, i == PIECE_HEAD ? PIECE_HEAD_SPLIT : PIECE_BLOCK_SPLIT);
-    of[PIECE_EMBED] = (struct passes){ { pass_s(cache, g, PIECE_EMBED, PASS_FORWARD), pass_s(cache, g, PIECE_EMBED, PASS_BACKWARD) } };
+            of[i] = passes_of(timed, (enum piece_id)i);
     for (int64_t s = 0; s < n; s++) {
         struct local_stage l = local_share_stage(p->model.layers, n, s, p->parallel.first_stage_less, p->parallel.last_stage_less);
         for (int64_t b = l.first; b < l.first + l.blocks; b++)
@@ -176,20 +235,24 @@ double bounds_step_s(const struct plan *p, const struct program *g, struct cost_
 {
     struct pipeline pipe = { p->parallel.pipeline_schedule, (int)p->parallel.pipeline, 0,
                              p->parallel.pipeline > 1 ? (int)p->parallel.virtual_stages : 1, (int)p->accumulation };
-    bool halves = pipe.ranks > 1 && pipeline_splits(pipe.kind);
+    struct timed timed = { .p = p, .s = { .program = *g }, .cache = cache, .halves = pipe.ranks > 1 && pipeline_splits(pipe.kind) };
     struct passes *stage = room_new((size_t)(pipe.ranks * pipe.chunks), sizeof *stage);
-    double ahead = 0, most = 0;
+    double ahead = 0, most = 0, least = INFINITY;
 
-    stages_s(p, g, cache, stage, pipe.ranks * pipe.chunks);
+    if (!p->cluster.measured && g->ncollectives > 0)
+        plan_groups(p, &timed.groups);
+    stages_s(&timed, stage, pipe.ranks * pipe.chunks);
     for (int r = 0; r < pipe.ranks; r++) {
-        double work = 0;
+        double work = 0, kernels = 0;
         for (int c = 0; c < pipe.chunks; c++) {
-            const double *t = stage[pipe.ranks > 1 ? pipeline_stage(&pipe, r, c) : 0].s;
-            work += t[PASS_FORWARD] + t[PASS_BACKWARD];
+            const struct passes *t = &stage[pipe.ranks > 1 ? pipeline_stage(&pipe, r, c) : 0];
+            work += t->s[PASS_FORWARD] + t->s[PASS_BACKWARD];
+            kernels += t->kernels_s[PASS_FORWARD] + t->kernels_s[PASS_BACKWARD];
         }
         most = fmax(most, ahead + (double)p->accumulation * work);
-        ahead += stage[r].s[PASS_FORWARD] + (halves ? 0 : stage[r].s[PASS_BACKWARD]);
+        least = fmin(least, kernels);
+        ahead += stage[r].s[PASS_FORWARD] + (timed.halves ? 0 : stage[r].s[PASS_BACKWARD]);
     }
     free(stage);
-    return most;
+    return most + (p->cluster.measured ? 0 : jitter_slowest_s(&p->cluster, (double)p->accumulation * least));
 }

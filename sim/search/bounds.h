@@ -23,10 +23,11 @@ int64_t bounds_activations(const struct plan *p, const struct program *g);
 /* Host memory of a node, bytes: what blocks keep for backward where that waits in host memory. */
 int64_t bounds_host_bytes(const struct plan *p, const struct program *g);
 
-/* What a steady step takes, seconds: the kernels of one stage's blocks, m times, and of the embedding and the head where it has
- * them; before a stage's first forward the stages ahead of it do theirs, and after its last backward theirs (where
- * backward is in two halves this may be as good as over by then, and counts nothing).  Of all stages the
- * one of which this is most.  Collectives, the optimizer and waits come on top.  `cache` fits the plan. */
+/* What a steady step takes, seconds: the kernels of one stage's blocks and the collectives between them that they wait for, m times,
+ * and of the embedding and the head where it has them; before a stage's first forward the stages ahead of it do theirs, and
+ * after its last backward theirs (where backward is in two halves this may be as good as over by then, and counts nothing).
+ * Of all stages the one of which this is most; and the wait for the slowest rank that the least busy stage's kernels make.
+ * Other collectives, the optimizer and waits come on top.  `cache` fits the plan. */
 double bounds_step_s(const struct plan *p, const struct program *g, struct cost_cache *cache);
 
 #endif

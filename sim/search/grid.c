@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/fail.h"
 #include "base/parallel.h"
@@ -18,12 +17,21 @@
 
 enum { WAVE = 8 };                     /* plans that are looked at at once */
 
+/* A plan that a bound of memory cut: with a multiple of its micro-batch as many samples are in flight, and the bound is as high. */
+struct hopeless { int64_t pipe, batch; int recompute, schedule; };
+
 struct grid {
     const struct search_options *o;
+    uint64_t dialects;
+    bool beside;                    /* only what data parallelism alone is not, and only short steps */
+    bool collects;                  /* only what was hopeless when they were enumerated before */
     struct found *found;            /* those in question; cut by memory: those that a bound leaves out */
     struct found *cut;
-    int64_t n, room, ncut, cut_room, considered;
+    int64_t n, room, ncut, cut_room, considered, same_cut, too_long;
+    struct hopeless *hopeless;      /* of one cell, tensor and context */
+    int64_t nhopeless, hopeless_room;
     struct programs programs;
+    int     first_program;          /* of one cell, tensor, context, micro-batch and recompute */
     struct cost_cache *cache;       /* of the time bounds */
     int64_t from, end;              /* of the wave */
     struct desk { struct cost_cache *cache; struct coll_memo memo; } desk[WAVE];
@@ -33,11 +41,25 @@ struct grid {
 
 /* ---- candidates ---- */
 
-static int offer(struct grid *g, const struct plan *candidate)
+/* Rounding of sizes and how chunks share micro-steps among them: less than this of the limit. */
+#define HOPELESS 1.02
+
+static bool is_hopeless(const struct grid *g, const struct plan *p, int schedule)
+{
+    for (int64_t i = 0; i < g->nhopeless; i++) {
+        const struct hopeless *h = &g->hopeless[i];
+        if (h->pipe == p->parallel.pipeline && h->recompute == (int)p->recompute && h->schedule == schedule && p->micro_batch % h->batch == 0)
+            return true;
+    }
+    return false;
+}
+
+static int offer(struct grid *g, const struct plan *candidate, int schedule)
 {
     struct found f = { .plan = *candidate };
     char why[256];
     int ok;
+    bool skipped;
 
     struct fail_sink before = fail_divert(why, sizeof why);
     plan_resolve(&f.plan);
@@ -47,7 +69,13 @@ static int offer(struct grid *g, const struct plan *candidate)
         memcpy(g->refusal, why, sizeof why);
     if (ok < 0 || (g->o->accept && !g->o->accept(&f.plan, g->o->accept_what)))
         return 0;
-    f.program = programs_of(&g->programs, &f.plan, false);
+    skipped = !g->o->exhaustive && is_hopeless(g, &f.plan, schedule);
+    if (skipped && !g->collects) {
+        g->considered++;
+        g->same_cut++;
+        return 0;
+    }
+    f.program = programs_of(&g->programs, &f.plan, g->first_program);
     if (f.program < 0)
         return -1;
     g->programs.of[f.program].used = true;
@@ -56,14 +84,22 @@ static int offer(struct grid *g, const struct plan *candidate)
     f.order = g->considered++;
     f.key = (uint64_t)f.order;
     if (!g->o->exhaustive && least > found_limit(&f.plan)) {
+        if (!skipped && (double)least > HOPELESS * (double)found_limit(&f.plan)) {
+            g->hopeless = room_for(g->hopeless, g->nhopeless, &g->hopeless_room, sizeof *g->hopeless);
+            g->hopeless[g->nhopeless++] = (struct hopeless){ f.plan.parallel.pipeline, f.plan.micro_batch, (int)f.plan.recompute, schedule };
+        }
         f.needed = least;
         f.available = cluster_available(&f.plan.cluster);
         f.over = found_short_by(least, found_limit(&f.plan));
         f.at_least = true;
+        if (skipped != g->collects)
+            return 0;
         g->cut = room_for(g->cut, g->ncut, &g->cut_room, sizeof *g->cut);
         g->cut[g->ncut++] = f;
         return 0;
     }
+    if (g->collects)
+        return 0;
     if (!g->cache)
         g->cache = cost_cache_new(&f.plan);
     cost_cache_use(g->cache, &f.plan);
@@ -85,7 +121,7 @@ static int take_schedules(struct grid *g, struct plan *p)
     for (int i = 0; i < n && !rc; i++) {
         p->parallel.pipeline_schedule = schedules[i].kind;
         p->parallel.virtual_stages = schedules[i].chunks;
-        rc = offer(g, p);
+        rc = offer(g, p, i);
     }
     return rc;
 }
@@ -101,13 +137,18 @@ static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t
     int64_t rest = o->cluster->world_size / (tensor * context);
     int rc = 0;
 
-    for (int r = 0; r < NRECOMPUTE && !rc; r++)
+    for (int r = 0; r < NRECOMPUTE && !rc; r++) {
+        g->first_program = g->programs.n;
         for (int64_t pipe = 1; pipe <= rest && pipe <= o->model->layers && pipe <= EVALUATION_STAGES && !rc; pipe++) {
             struct plan p = { .model = *o->model, .cluster = *o->cluster, .seq = o->seq, .micro_batch = batch };
             int64_t samples = rest % pipe ? 0 : batch * (rest / pipe);
             if (!(recompute >> r & 1) || samples == 0 || o->global_batch % samples ||
-                o->global_batch / samples > PLAN_MAX_BATCH)
+                o->global_batch / samples > PLAN_MAX_BATCH || (g->beside && tensor * context * pipe == 1))
                 continue;
+            if (g->beside && o->global_batch / samples * o->model->layers > GRID_PASSES) {
+                g->too_long++;
+                continue;
+            }
             plan_defaults(&p, of.strategy, of.dialect, o->precision);
             p.parallel.tensor = tensor;
             p.parallel.context = context;
@@ -118,6 +159,7 @@ static int take_pipelines(struct grid *g, struct cell of, int64_t batch, int64_t
             p.accumulation = o->global_batch / samples;
             rc = take_schedules(g, &p);
         }
+    }
     return rc;
 }
 
@@ -128,10 +170,23 @@ static int take_cell(struct grid *g, struct cell of)
     int rc = 0;
 
     for (int64_t tensor = 1; tensor <= c->gpus_per_node && c->world_size % tensor == 0; tensor *= 2)
-        for (int64_t context = 1; c->world_size % (tensor * context) == 0 && (context == 1 || o->seq >= GRID_LONG); context *= 2)
+        for (int64_t context = 1; c->world_size % (tensor * context) == 0 && (context == 1 || o->seq >= GRID_LONG); context *= 2) {
+            g->nhopeless = 0;
             for (int64_t b = 1; b <= o->global_batch && b <= PLAN_MAX_BATCH && !rc; b++)
                 if (o->global_batch % b == 0 && (!o->micro_batch || b == o->micro_batch))
                     rc = take_pipelines(g, of, b, tensor, context);
+        }
+    return rc;
+}
+
+static int take_cells(struct grid *g)
+{
+    int rc = 0;
+
+    for (int s = 0; s < NSTRATEGY; s++)
+        for (int d = 0; d < NDIALECT && !rc; d++)
+            if ((g->o->strategies >> s & 1) && (g->dialects >> d & 1))
+                rc = take_cell(g, (struct cell){ (enum strategy)s, (enum dialect)d });
     return rc;
 }
 
@@ -174,6 +229,12 @@ static void ask_allocator(struct found *f, struct evaluation *e)
                    e->reserved.limit + e->m.overhead.by[OVERHEAD_OUTSIDE]);
 }
 
+static int keep_waits(struct found *f, const struct evaluation *e)
+{
+    f->waits_known = simulate_waits(&f->plan, e, &f->waits) == 0;
+    return f->waits_known ? 0 : -1;
+}
+
 /* `whole`: every stage is lowered, also where the first does not fit. */
 static int assess(const struct grid *g, struct found *f, bool whole, struct cost_cache *cache, struct coll_memo *memo)
 {
@@ -196,7 +257,7 @@ static int assess(const struct grid *g, struct found *f, bool whole, struct cost
     if (f->fits && rc == 0 && !f->looked_at && f->step_s <= SEARCH_NEAR * g->best_s)    /* else the allocator's word decides nothing */
         ask_allocator(f, &e);
     if (f->fits && rc == 0 && f->step_s < g->best_s)    /* it must not cut others by its time: it comes behind all of them */
-        rc = simulate_waits(&f->plan, &e, &f->waits);
+        rc = keep_waits(f, &e);
     evaluation_free(&e);
     return rc;
 }
@@ -239,7 +300,6 @@ static int64_t run_all(struct grid *g)
     char why[256];
 
     qsort(g->found, (size_t)g->n, sizeof *g->found, by_bound);
-    g->best_s = INFINITY;
     while (g->from < g->n && (g->o->exhaustive || g->found[g->from].bound_s <= SEARCH_NEAR * g->best_s)) {
         for (g->end = g->from; g->end < g->n && g->end < g->from + WAVE; g->end++)
             if (!g->o->exhaustive && g->found[g->end].bound_s > SEARCH_NEAR * g->best_s)
@@ -266,6 +326,10 @@ static int find_nearest(struct grid *g)
     struct coll_memo memo = { 0 };
     double least = INFINITY;
 
+    g->collects = true;
+    g->considered = 0;
+    if (g->same_cut > 0 && take_cells(g) < 0)
+        return -1;
     for (int64_t i = 0; i < g->ncut; i++) {
         g->found = room_for(g->found, g->n, &g->room, sizeof *g->found);
         g->found[g->n++] = g->cut[i];
@@ -280,13 +344,7 @@ static int find_nearest(struct grid *g)
     return 0;
 }
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+static int64_t cut_by_memory(const struct grid *g) { return g->ncut + g->same_cut; }
 
 static int answer(struct grid *g, struct search_result *out)
 {
@@ -297,7 +355,7 @@ static int answer(struct grid *g, struct search_result *out)
     if ((evaluated = run_all(g)) < 0)
         return -1;
     out->considered = g->considered;
-    out->cut = g->ncut;
+    out->cut = cut_by_memory(g);
     out->cut_by_time = g->n - evaluated;
     out->lowered = evaluated;
     g->n = evaluated;
@@ -312,29 +370,27 @@ static int answer(struct grid *g, struct search_result *out)
     return 0;
 }
 
+static void grid_free(struct grid *g)
+{
+    cost_cache_free(g->cache);
+    for (int i = 0; i < WAVE; i++)
+        cost_cache_free(g->desk[i].cache);
+    programs_free(&g->programs);
+    free(g->hopeless);
+    free(g->found);
+    free(g->cut);
+}
+
 int grid_search(const struct search_options *o, struct search_result *out)
 {
-    struct grid g = { .o = o };
-    double start = now();
-    int rc = 0;
+    struct grid g = { .o = o, .best_s = INFINITY, .dialects = o->dialects & (1u << DIALECT_TORCH | 1u << DIALECT_PAPER) };
 
     memset(out, 0, sizeof *out);
-    if (!(o->dialects & (1u << DIALECT_TORCH | 1u << DIALECT_PAPER)))
+    if (!g.dialects)
         return fail("--grid: dialect torch or paper, no other has tensor, context and pipeline parallelism");
-    for (int s = 0; s < NSTRATEGY; s++)
-        for (int d = 0; d < NDIALECT && !rc; d++)
-            if ((o->strategies >> s & 1) && (o->dialects >> d & 1) && (d == DIALECT_TORCH || d == DIALECT_PAPER))
-                rc = take_cell(&g, (struct cell){ (enum strategy)s, (enum dialect)d });
-    if (rc == 0)
-        rc = answer(&g, out);
-    out->seconds = now() - start;
-    cost_cache_free(g.cache);
-    for (int i = 0; i < WAVE; i++)
-        cost_cache_free(g.desk[i].cache);
-    programs_free(&g.programs);
-    free(g.found);
-    free(g.cut);
-    return rc < 0 ? -1 : 0;
+    int rc = take_cells(&g) < 0 ? -1 : answer(&g, out);
+    grid_free(&g);
+    return rc;
 }
 
 int grid_search_next(const struct search_options *o, int rc, const char *why, struct search_result *out)
@@ -355,4 +411,81 @@ int grid_search_next(const struct search_options *o, int rc, const char *why, st
     if (any)
         search_free(&grid);
     return rc < 0 ? fail("%s", why) : 0;
+}
+
+/* ---- beside data parallelism alone ---- */
+
+bool grid_is_usual(const struct search_options *o)
+{
+    return (o->dialects >> DIALECT_TORCH & 1) && o->kernels != KERNELS_DPX && !o->cluster->is_host && o->cluster->world_size > 1;
+}
+
+/* The fastest that does not wait for memory: what others are compared with (ranking.h).  Of the fittest few; INFINITY: none of these. */
+static int incumbent(struct search_result *r, double *best_s)
+{
+    struct evaluation e;
+
+    *best_s = INFINITY;
+    for (int64_t i = 0; i < r->nfit && i < SEARCH_LOOKS && *best_s == INFINITY; i++) {
+        struct found *f = &r->found[i];
+        if (!f->looked_at)
+            continue;
+        if (evaluate_allocated(&f->plan, &e) < 0)
+            return -1;
+        search_verdict(f, &e);
+        int rc = keep_waits(f, &e);
+        evaluation_free(&e);
+        if (rc < 0)
+            return -1;
+        if (!f->waits)
+            *best_s = f->step_s;
+    }
+    return 0;
+}
+
+/* Those of which all is known join the others. */
+static void join(struct grid *g, int64_t evaluated, struct search_result *out)
+{
+    struct found *all = room_new((size_t)(out->n + evaluated) + 1, sizeof *all);
+    int64_t n = out->nfit;
+
+    if (out->nfit > 0)
+        memcpy(all, out->found, (size_t)out->nfit * sizeof *all);
+    for (int64_t i = 0; i < evaluated; i++)
+        if (g->found[i].fits && g->found[i].looked_at) {
+            all[n] = g->found[i];
+            all[n++].order += out->considered;
+        }
+    qsort(all, (size_t)n, sizeof *all, search_by_rank);
+    if (out->n > out->nfit)
+        memcpy(&all[n], &out->found[out->nfit], (size_t)(out->n - out->nfit) * sizeof *all);
+    out->n += n - out->nfit;
+    out->nfit = n;
+    free(out->found);
+    out->found = all;
+}
+
+int grid_search_beside(const struct search_options *o, struct search_result *out)
+{
+    struct grid g = { .o = o, .beside = true, .dialects = UINT64_C(1) << DIALECT_TORCH };
+    int64_t evaluated = 0;
+    int rc = incumbent(out, &g.best_s);
+
+    if (rc == 0)
+        rc = take_cells(&g);
+    if (rc == 0 && g.n > 0)
+        rc = (evaluated = run_all(&g)) < 0 ? -1 : 0;
+    if (rc == 0) {
+        join(&g, evaluated, out);
+        out->considered += g.considered;
+        out->grid = g.considered;
+        out->too_long = g.too_long;
+        out->cut += cut_by_memory(&g);
+        out->cut_by_time += g.n - evaluated;
+        out->lowered += evaluated;
+    } else {
+        search_free(out);
+    }
+    grid_free(&g);
+    return rc;
 }

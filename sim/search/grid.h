@@ -1,4 +1,4 @@
-/* grid.h -- the search over tensor x context x pipeline x data ranks of a cluster (search_options.grid).
+/* grid.h -- the search over tensor x context x pipeline x data ranks of a cluster (enum grid_use).
  *
  * Candidates: each strategy of dialects torch and paper that is asked for, over what tensor, context and pipeline leave of the world.
  * Tensor is a power of two up to a node's GPUs; context one from GRID_LONG tokens a sample on, else 1; pipeline any divisor with
@@ -15,6 +15,9 @@
 #include "sim/search/search.h"
 
 enum { GRID_LONG = 32768, GRID_RECOMPUTE = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_FULL | 1u << RECOMPUTE_OP };
+/* Layers times micro-steps of the longest step that GRID_BESIDE looks at: a pipeline's passes are entries of their own, and an
+ * evaluation of so many takes about a second. */
+enum { GRID_PASSES = 16384 };
 
 /* As search(). */
 int grid_search(const struct search_options *o, struct search_result *out);
@@ -22,5 +25,12 @@ int grid_search(const struct search_options *o, struct search_result *out);
 /* Where data parallelism alone has no plan (rc 0: *out, of which none fits; < 0: `why`, and nothing in *out): the grid's answer takes its
  * place if it has one that fits, or where there was none at all.  0, or -1 with `why` reported. */
 int grid_search_next(const struct search_options *o, int rc, const char *why, struct search_result *out);
+
+/* Beside data parallelism alone, whose answer is *out with plans that fit: adds those of dialect torch that are as fast as its fastest
+ * for all that SEARCH_NEAR says, so that their ranking is one.  0, or -1 with the reason reported. */
+int grid_search_beside(const struct search_options *o, struct search_result *out);
+
+/* Whether that is done where nothing else was asked: on GPUs, with kernels of PyTorch, where dialect torch is among what may run. */
+bool grid_is_usual(const struct search_options *o);
 
 #endif

@@ -5,11 +5,11 @@
 
 #include "base/room.h"
 
-int programs_of(struct programs *all, const struct plan *p, bool follow)
+int programs_of(struct programs *all, const struct plan *p, int first)
 {
     int last = all->n - 1;
 
-    for (int i = last; i >= 0 && (i == last || !follow); i--)
+    for (int i = last; i >= 0 && (i == last || i >= first); i--)
         if (program_is_shared(&all->of[i].plan, p))
             return i;
     if (last >= 0 && !all->of[last].used) {

@@ -1,7 +1,7 @@
 /* programs.h -- the kernels of candidates: those that have the same share one program.
  *
  *     struct programs all = { 0 };
- *     int i = programs_of(&all, &plan, false);
+ *     int i = programs_of(&all, &plan, 0);
  *     ... all.of[i].program, all.of[i].used = true ...
  *     programs_free(&all); */
 #ifndef DPX_PROGRAMS_H
@@ -17,9 +17,9 @@ struct shared_program {
 
 struct programs { struct shared_program *of; int n; int64_t room; };
 
-/* The number of the plan's program; -1 reported.  `follow`: plans with equal kernels follow each other, so that the last
- * program alone is compared. */
-int  programs_of(struct programs *all, const struct plan *p, bool follow);
+/* The number of the plan's program; -1 reported.  It may be the last one or one from number `first` on: the caller knows that
+ * the others are of other kernels. */
+int  programs_of(struct programs *all, const struct plan *p, int first);
 void programs_free(struct programs *all);
 
 #endif

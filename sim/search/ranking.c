@@ -6,10 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/parallel.h"
 #include "base/room.h"
 #include "model/memory/evaluate.h"
 #include "model/plan/knob.h"
-#include "sim/clock/simulate.h"
+#include "sim/clock/step.h"
 #include "sim/search/enumerate.h"
 #include "sim/search/ties.h"
 
@@ -78,20 +79,27 @@ static int look_at(struct desk *d, const struct found *f, const struct look *tha
     struct evaluation e;
     int rc;
 
+    const struct schedules *of[EVALUATION_STAGES];
+    struct step st;
+
     *out = (struct look){ 0 };
     if (evaluate_allocated(&f->plan, &e) < 0)
         return -1;
     if (!d->cache)
         d->cache = cost_cache_new(&f->plan);
-    rc = ties_views(&f->plan, &e, d->cache, &d->memo, out->step_s);
-    out->slower = rc == 0 && than && out->step_s[0] - than->step_s[0] > ties_unsure_s(than->step_s, out->step_s);
-    if (rc == 0 && !out->slower) {
-        search_verdict(f, &e);
-        out->fits = e.m.fits;
-        out->tight = e.verdict == VERDICT_TIGHT;
+    cost_cache_use(d->cache, &f->plan);
+    if ((rc = step_open(&f->plan, of, evaluation_roles(&e, of), d->cache, &d->memo, &st)) == 0) {
+        rc = ties_views_of(&st, out->step_s);
+        out->slower = rc == 0 && than && out->step_s[0] - than->step_s[0] > ties_unsure_s(than->step_s, out->step_s);
+        if (rc == 0 && !out->slower) {
+            search_verdict(f, &e);
+            out->fits = e.m.fits;
+            out->tight = e.verdict == VERDICT_TIGHT;
+        }
+        if (out->fits && (rc = simulate_step(&st, &e, &out->t, NULL)) == 0)
+            out->waits = simulate_waits_for_memory(&e, &out->t);
+        step_close(&st);
     }
-    if (out->fits && (rc = simulate_plan(&f->plan, &e, &out->t, NULL)) == 0)
-        out->waits = simulate_waits_for_memory(&e, &out->t);
     evaluation_free(&e);
     return rc;
 }
@@ -188,40 +196,102 @@ static int64_t tie(struct idea *all, int64_t ideas, int64_t fastest)
     return tied;
 }
 
-int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, int64_t *tied)
+/* Ideas that are settled at once; each has its own prices and its own place for what was found out. */
+enum { AT_ONCE = 8 };
+
+struct settling {
+    const struct search_result *r;
+    int64_t head[AT_ONCE];
+    struct idea idea[AT_ONCE];
+    int     settled[AT_ONCE];
+    struct desk desk[AT_ONCE];
+};
+
+static int settle_one(void *of, int64_t i)
 {
-    struct idea *all = room_new((size_t)r->nfit + 1, sizeof *all);
-    const struct found **heads = room_new((size_t)r->nfit + 1, sizeof *heads);
-    struct desk d = { 0 };
-    int64_t nheads = 0, ideas = 0, fastest = -1;
+    struct settling *s = of;
+
+    s->settled[i] = settle(s->r, s->head[i], &s->desk[i], &s->idea[i].r, &s->idea[i].look);
+    return s->settled[i] < 0 ? -1 : 0;
+}
+
+/* All ideas that matter, by the time of their fastest plan. */
+struct ideas {
+    const struct search_result *r;
+    const struct found **heads;     /* of ideas seen, those that do not fit after all among them */
+    struct idea *of;
+    int64_t nheads, n, asked, fastest;      /* fastest: of those that do not wait; -1 */
+};
+
+/* Does the answer end before this plan? */
+static bool enough(const struct ideas *all, const struct found *f)
+{
+    return all->n >= all->asked && all->fastest >= 0 && f->step_s > SEARCH_NEAR * all->of[all->fastest].look.step_s[0];
+}
+
+static bool is_known(const struct ideas *all, const struct found *f)
+{
+    for (int64_t k = 0; k < all->nheads; k++)
+        if (same_idea(&all->heads[k]->plan, &f->plan))
+            return true;
+    return false;
+}
+
+/* The next ideas from plan *at on, as many as are wanted in any case, or as there are threads; how many. */
+static int64_t next_heads(struct ideas *all, int64_t *at, int64_t head[AT_ONCE])
+{
+    int64_t most = all->asked - all->n > parallel_threads() ? all->asked - all->n : parallel_threads(), n = 0;
+
+    for (; *at < all->r->nfit && n < most && n < AT_ONCE && !enough(all, &all->r->found[*at]); ++*at)
+        if (!is_known(all, &all->r->found[*at])) {
+            all->heads[all->nheads++] = &all->r->found[*at];
+            head[n++] = *at;
+        }
+    return n;
+}
+
+static int collect(struct ideas *all)
+{
+    struct settling *s = room_new(1, sizeof *s);
     int rc = 0;
 
-    for (int64_t i = 0; i < r->nfit && rc >= 0; i++) {
-        bool known = false;
-        if (ideas >= n && fastest >= 0 && r->found[i].step_s > SEARCH_NEAR * all[fastest].look.step_s[0])
-            break;
-        for (int64_t k = 0; k < nheads && !known; k++)
-            known = same_idea(&heads[k]->plan, &r->found[i].plan);
-        if (known)
-            continue;
-        heads[nheads++] = &r->found[i];
-        rc = settle(r, i, &d, &all[ideas].r, &all[ideas].look);
-        if (rc <= 0)
-            continue;
-        if (!all[ideas].r.waits && (fastest < 0 || all[ideas].look.step_s[0] < all[fastest].look.step_s[0]))
-            fastest = ideas;
-        ideas++;
+    s->r = all->r;
+    for (int64_t at = 0, n; rc == 0 && (n = next_heads(all, &at, s->head)) > 0; ) {
+        rc = parallel_each(n, 0, settle_one, s);
+        for (int64_t i = 0; i < n && rc == 0 && !enough(all, &all->r->found[s->head[i]]); i++) {
+            if (!s->settled[i])
+                continue;
+            all->of[all->n] = s->idea[i];
+            if (!s->idea[i].r.waits && (all->fastest < 0 || s->idea[i].look.step_s[0] < all->of[all->fastest].look.step_s[0]))
+                all->fastest = all->n;
+            all->n++;
+        }
     }
-    *tied = tie(all, ideas, fastest < 0 ? 0 : fastest);         /* < 0: all wait */
-    if (ideas > 1)
-        qsort(all, (size_t)ideas, sizeof *all, by_answer);
-    n = rc < 0 ? -1 : ideas < n ? ideas : n;
+    for (int i = 0; i < AT_ONCE; i++)
+        cost_cache_free(s->desk[i].cache);
+    free(s);
+    return rc;
+}
+
+int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, int64_t *tied)
+{
+    struct ideas all = { .r = r, .asked = n, .fastest = -1 };
+
+    all.of = room_new((size_t)r->nfit + 1, sizeof *all.of);
+    all.heads = room_new((size_t)r->nfit + 1, sizeof *all.heads);
+    int rc = collect(&all);
+    *tied = tie(all.of, all.n, all.fastest < 0 ? 0 : all.fastest);         /* < 0: all wait */
+    if (all.n > 1)
+        qsort(all.of, (size_t)all.n, sizeof *all.of, by_answer);
+    n = rc < 0 ? -1 : all.n < n ? all.n : n;
     for (int64_t i = 0; i < n; i++) {
-        out[i] = all[i].r;
-        out[i].unsure_s = i ? ties_unsure_s(all[0].look.step_s, all[i].look.step_s) : 0;
+        out[i] = all.of[i].r;
+        out[i].unsure_s = i ? ties_unsure_s(all.of[0].look.step_s, all.of[i].look.step_s) : 0;
+        struct found *f = &r->found[out[i].found - r->found];
+        f->waits = out[i].waits;
+        f->waits_known = true;
     }
-    cost_cache_free(d.cache);
-    free(heads);
-    free(all);
+    free(all.heads);
+    free(all.of);
     return n;
 }

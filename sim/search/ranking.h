@@ -30,7 +30,7 @@ struct ranked {
 };
 
 /* At most n ideas of the fitting plans; returns how many, or -1 with the reason reported.  `tied`: how many of all
- * ideas are a tie. */
+ * ideas are a tie.  Whether those of the answer wait for memory is then known of r->found, too. */
 int64_t ranking(const struct search_result *r, struct ranked *out, int64_t n, int64_t *tied);
 
 /* Options of a plan that are not what its framework does when asked for nothing; recompute and sharing

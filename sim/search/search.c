@@ -6,7 +6,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/fail.h"
@@ -43,7 +42,7 @@ struct work {
 /* Plans with equal kernels follow each other as they are enumerated; variants that save memory may have any before. */
 static int program_for(struct work *w, const struct plan *p)
 {
-    return programs_of(&w->programs, p, w->first_later < 0);
+    return programs_of(&w->programs, p, w->first_later < 0 ? INT_MAX : 0);
 }
 
 /* As enumerated, plans that differ only in buckets, units, prefetch and such follow each other. */
@@ -563,19 +562,10 @@ static int rank(struct work *w, int64_t n)
     return rc;
 }
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Every rank has all of the model's blocks. */
 static int search_data(const struct search_options *o, struct search_result *out)
 {
     struct work w = { .o = o, .first_later = -1, .caller = pthread_self() };
-    double start = now();
     int rc = -1;
 
     memset(out, 0, sizeof *out);
@@ -629,7 +619,6 @@ static int search_data(const struct search_options *o, struct search_result *out
     w.found = NULL;
     while (out->nfit < out->n && out->found[out->nfit].fits)
         out->nfit++;
-    out->seconds = now() - start;
     rc = 0;
 failed:
     if (w.failed)
@@ -646,16 +635,18 @@ int search(const struct search_options *o, struct search_result *out)
     char why[256];
     int rc;
 
-    if (o->grid)
+    if (o->grid == GRID_ONLY)
         return grid_search(o, out);
-    if (!o->grid_next)
+    if (o->grid == GRID_NONE)
         return search_data(o, out);
     struct fail_sink before = fail_divert(why, sizeof why);
     rc = search_data(o, out);
     fail_restore(before);
     if (out->stopped)
         return fail("%s", why);
-    return rc < 0 || out->nfit == 0 ? grid_search_next(o, rc, why, out) : 0;
+    if (rc < 0 || out->nfit == 0)
+        return grid_search_next(o, rc, why, out);
+    return o->grid == GRID_BESIDE ? grid_search_beside(o, out) : 0;
 }
 
 void search_verdict(const struct found *f, struct evaluation *e)

@@ -27,6 +27,10 @@
 #include "model/plan/plan.h"
 #include "sim/clock/timeline.h"
 
+/* Tensor, context and pipeline parallelism (grid.h): not looked at; where data parallelism alone has no plan that fits; that, and what
+ * is faster than data parallelism alone; nothing else is looked at. */
+enum grid_use { GRID_NONE, GRID_NEXT, GRID_BESIDE, GRID_ONLY };
+
 struct search_options {
     const struct model   *model;
     const struct cluster *cluster;
@@ -38,8 +42,7 @@ struct search_options {
     uint64_t     recompute;                 /* bit set of enum recompute; 0: the usual ones, which are others for a grid */
     bool         in_place;                  /* no variants that keep data elsewhere than in device memory */
     int          threads;                   /* 0: as many as cores */
-    bool         grid;                      /* over tensor, context and pipeline parallelism instead: grid.h */
-    bool         grid_next;                 /* the same where data parallelism alone has no plan that fits */
+    enum grid_use grid;
     bool         exhaustive;                /* no bound leaves a plan out: for tests */
     /* Which plans count (what a tool can run); NULL: all.  It is handed accept_what. */
     bool       (*accept)(const struct plan *p, const void *what);
@@ -62,7 +65,8 @@ struct found {
     bool    refused;            /* such a one that could not be planned, or priced, on this cluster */
     bool    at_least;           /* left out by a bound, which `needed` is (bounds.h): it stands for all such plans that differ
                                  * only in buckets, units, prefetch and such */
-    bool    waits;              /* of a grid, where it was asked: for memory (simulate_waits_for_memory) */
+    bool    waits;              /* for memory (simulate_waits_for_memory), where that is known: */
+    bool    waits_known;
     double  bound_s;            /* of a grid: what its step takes at least (bounds.h) */
     double  step_s;             /* with contention; only of plans that fit */
     double  compute_s, exposed_s, optimizer_s, idle_s, slowest_s;
@@ -89,10 +93,11 @@ struct search_result {
     int64_t cut_by_time;        /* of these, left out because a bound says that they are no tie with the fastest */
     int64_t lowered;            /* of these, lowered and put on the ledger */
     int64_t elsewhere;          /* of these, variants that keep data elsewhere than in device memory */
-    char    alone[256];         /* why data parallelism alone has no plan, of an answer of grid_next; else empty */
+    int64_t grid;               /* of these, with tensor, context or pipeline parallelism beside data parallelism alone (GRID_BESIDE) */
+    int64_t too_long;           /* such plans that were left out: more than GRID_PASSES passes over blocks in a step */
+    char    alone[256];         /* why data parallelism alone has no plan, where a grid's answer took its place; else empty */
     int64_t nrefused;           /* of these, those that could not be planned on this cluster, */
     char    refused[256];       /* and why the first could not; empty: all could */
-    double  seconds;
 };
 
 /* 0, or -1 with the reason reported: nothing to search (the global batch does not

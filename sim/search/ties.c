@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-#include "sim/clock/step.h"
-
 #define REPEATS .01
 
 static const struct step_view views[TIES_VIEWS] = {
@@ -24,10 +22,12 @@ int ties_views(const struct plan *p, const struct evaluation *e, struct cost_cac
     cost_cache_use(cache, p);
     if (step_open(p, of, evaluation_roles(e, of), cache, memo, &st) < 0)
         return -1;
-    int rc = step_views(&st, views, TIES_VIEWS, step_s);
+    int rc = ties_views_of(&st, step_s);
     step_close(&st);
     return rc;
 }
+
+int ties_views_of(const struct step *st, double step_s[TIES_VIEWS]) { return step_views(st, views, TIES_VIEWS, step_s); }
 
 double ties_unsure_s(const double a[TIES_VIEWS], const double b[TIES_VIEWS])
 {

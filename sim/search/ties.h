@@ -11,7 +11,7 @@
 #ifndef DPX_TIES_H
 #define DPX_TIES_H
 
-#include "sim/clock/simulate.h"
+#include "sim/clock/step.h"
 
 /* The step as predicted; with collectives at their low and their high end; with all other work so; with the
  * slow-downs between streams at half and one and a half times; with the issuing thread at half and twice its
@@ -22,6 +22,9 @@ enum { TIES_VIEWS = 9 };
  * simulate_price() wants them. */
 int ties_views(const struct plan *p, const struct evaluation *e, struct cost_cache *cache, struct coll_memo *memo,
                double step_s[TIES_VIEWS]);
+
+/* The same of a step that is open. */
+int ties_views_of(const struct step *st, double step_s[TIES_VIEWS]);
 
 /* Half of the 90 % interval of b's step less a's, seconds: the sources' parts, and the difference between repeats
  * of one run on one cluster, 1 % of the shorter step (published benchmarks that state it: 1 to 3 %). */

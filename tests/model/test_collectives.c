@@ -253,7 +253,7 @@ static void follows_with_rebuild(const char *path, const struct schedules *s, in
     follows(path, s, rank, SCHED_STEADY, &lists[late ? STEADY3 : g->has[STEADY2] ? STEADY2 : SCHED_STEADY]);
     sched_walk(s, SCHED_FIRST, note_op, &got);
     if (g->plan.parallel.pipeline > 1) {    /* later stages rebuild after their first receive: `first` cannot end with it */
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 2 * g->plan.parallel.virtual_stages; i++) {
             if (!strstr(got.line[got.n - 1], "broadcast") || !strstr(got.line[got.n - 1], "int32"))
                 fail_msg("%s: no rebuilt buckets", path);
             free(got.line[--got.n]);

@@ -1,6 +1,7 @@
 /* The search over tensor, context and pipeline parallelism against exhaustion, and its bounds against the truth. */
 #include "tests/model/plans.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -40,7 +41,7 @@ static void problem_init(struct problem *p)
     p->o = (struct search_options){
         .model = &p->m, .cluster = &p->c, .seq = one_of(12) ? INT64_C(512) << one_of(5) : 32768,
         .global_batch = p->c.world_size * (1 + one_of(3)) / (one_of(2) ? 1 : 4), .strategies = one_of(3) ? 1u << STRAT_FSDP : ~0u,
-        .dialects = 1u << DIALECT_TORCH, .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16, .threads = 1, .grid = true,
+        .dialects = 1u << DIALECT_TORCH, .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16, .threads = 1, .grid = GRID_ONLY,
     };
     p->o.global_batch += p->o.global_batch == 1;        /* of one sample nodes of 2 may have no plan */
     if (!one_of(5)) {
@@ -167,7 +168,7 @@ static void what_data_parallelism_cannot_do_a_grid_does(void **state)
     assert_int_equal(search(&p.o, &r), -1);
     fail_capture(NULL, 0);
     assert_non_null(strstr(why, "not a multiple of the 8 ranks"));
-    p.o.grid_next = true;
+    p.o.grid = GRID_NEXT;
     r = searched(&p);
     assert_string_equal(r.alone, why);
     assert_true(r.nfit > 0 && r.found[0].plan.parallel.tensor * r.found[0].plan.parallel.pipeline == 8);
@@ -190,11 +191,80 @@ static void what_data_parallelism_cannot_do_a_grid_does(void **state)
     model_free(&p.m);
 }
 
+/* The fastest of a result that is, or is not, data parallelism alone; INFINITY: none fits. */
+static double fastest(const struct search_result *r, bool alone)
+{
+    for (int64_t i = 0; i < r->nfit; i++)
+        if (plan_is_data_parallel(&r->found[i].plan) == alone && r->found[i].looked_at)
+            return r->found[i].step_s;
+    return INFINITY;
+}
+
+static void beside_data_parallelism_the_fastest_of_both_is_first(void **state)
+{
+    int joined = 0, all = 0;
+
+    (void)state;
+    for (int i = 0; all < 6; i++) {
+        struct problem p;
+        struct search_result r, alone, grid;
+        problem_init(&p);
+        p.o.in_place = true;
+        p.o.grid = GRID_NONE;
+        if (p.o.dialects != 1u << DIALECT_TORCH || p.o.global_batch % p.c.world_size) {
+            model_free(&p.m);
+            continue;
+        }
+        alone = searched(&p);
+        p.o.grid = GRID_BESIDE;
+        r = searched(&p);
+        p.o.grid = GRID_ONLY;
+        p.o.exhaustive = true;
+        grid = searched(&p);
+        if (alone.nfit > 0) {
+            double want = fmin(fastest(&alone, true), fastest(&grid, false));
+            assert_memory_equal(&r.found[0].step_s, &want, sizeof want);
+            assert_int_equal(r.considered, alone.considered + r.grid);
+            assert_true(r.grid > 0 && r.too_long == 0 && r.considered >= r.cut + r.cut_by_time + r.lowered);
+            joined += !plan_is_data_parallel(&r.found[0].plan);
+            all++;
+        }
+        search_free(&alone);
+        search_free(&grid);
+        search_free(&r);
+        model_free(&p.m);
+    }
+    assert_true(joined > 0 && joined < all);
+}
+
+/* 32 blocks and 4,096 micro-steps of a pipeline of 8: 131,072 passes. */
+static void steps_that_are_too_long_are_left_out_and_counted(void **state)
+{
+    struct problem p;
+    struct search_result r;
+
+    (void)state;
+    problem_init(&p);
+    model_free(&p.m);
+    assert_int_equal(model_load("llama-3.1-8b", &p.m), 0);
+    assert_int_equal(cluster_load("8xh100", &p.c), 0);
+    p.o = (struct search_options){ .model = &p.m, .cluster = &p.c, .seq = 1024, .global_batch = 4096, .strategies = 1u << STRAT_FSDP, .in_place = true,
+                                   .dialects = 1u << DIALECT_TORCH, .kernels = KERNELS_TORCH_SDPA, .precision = DT_BF16, .grid = GRID_BESIDE };
+    r = searched(&p);
+    assert_true(r.too_long > 0 && r.nfit > 0);
+    for (int64_t i = 0; i < r.nfit; i++)
+        assert_true(plan_is_data_parallel(&r.found[i].plan) || r.found[i].plan.accumulation * 32 <= 16384);
+    search_free(&r);
+    model_free(&p.m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(winner_is_that_of_exhaustion), cmocka_unit_test(threads_change_nothing),
         cmocka_unit_test(what_data_parallelism_cannot_do_a_grid_does),
+        cmocka_unit_test(beside_data_parallelism_the_fastest_of_both_is_first),
+        cmocka_unit_test(steps_that_are_too_long_are_left_out_and_counted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,14 +72,14 @@ static int add_ready(const struct plan *p, const struct program *g, enum piece_i
     return n;
 }
 
-void buckets_ready_order(const struct local_model *local, const struct program *g, int *order)
+void buckets_ready_order(const struct local_model *local, const struct program *g, int from, int to, bool embeds, bool heads, int *order)
 {
     const struct plan *p = local->plan;
-    int n = local->share.heads ? add_ready(p, g, PIECE_HEAD, 0, order, 0) : 0;
+    int n = heads ? add_ready(p, g, PIECE_HEAD, 0, order, 0) : 0;
 
-    for (int64_t b = local->model->layers - 1; b >= 0; b--)
+    for (int64_t b = to - 1; b >= from; b--)
         n = add_ready(p, g, program_piece_of_block(p, b), b, order, n);
-    if (local->share.embeds)
+    if (embeds)
         add_ready(p, g, PIECE_EMBED, 0, order, n);
 }
 

@@ -26,9 +26,9 @@ void buckets_assign(const struct model *m, const int *order, int n, int64_t elem
 void buckets_reverse(struct buckets *b, int ntensors);
 void buckets_free(struct buckets *b);
 
-/* Fills order[ntrainable] with the tensors in the order in which backward hands out
- * their gradients, by the program's kernels: what DDP records in iteration 1. */
-void buckets_ready_order(const struct local_model *local, const struct program *g, int *order);
+/* Fills order[] with the tensors of blocks [from,to), and of the embedding and the head where a module has them, in the order in which
+ * backward hands out their gradients, by the program's kernels: what DDP records in iteration 1. */
+void buckets_ready_order(const struct local_model *local, const struct program *g, int from, int to, bool embeds, bool heads, int *order);
 
 /* ZeroRedundancyOptimizer._partition_parameters: largest first, each to the rank
  * with the least so far.  owner[i] is the rank of tensor i; sorted[] the tensors

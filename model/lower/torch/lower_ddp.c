@@ -12,6 +12,7 @@
  * micro-step has copied it and made .grad the view. */
 #include <stdlib.h>
 
+#include "base/room.h"
 #include "model/lower/common/lower_internal.h"
 #include "model/lower/common/micro_steps.h"
 #include "model/lower/common/optimizer.h"
@@ -24,6 +25,13 @@
 int ddp_instance_of(const struct ddp *d, int tensor)
 {
     return d->m->tensors[tensor].block < 0 ? 0 : d->m->tensors[tensor].block;
+}
+
+bool ddp_has(const struct ddp *d, int tensor)
+{
+    int block = d->m->tensors[tensor].block;
+
+    return block == TENSOR_EMBED ? d->at->embeds : block == TENSOR_HEAD ? d->at->heads : block >= d->at->from && block < d->at->to;
 }
 
 /* Does this rank update the tensor? */
@@ -39,23 +47,39 @@ static int64_t bytes_of(const struct ddp *d, int tensor)
 
 int ddp_bucket_buf(const struct ddp *d, int bucket)
 {
-    return (d->now == &d->first ? d->bucket0_first : d->bucket0_steady) + bucket;
+    return (d->at->now == &d->at->first ? d->at->bucket0_first : d->at->bucket0_steady) + bucket;
 }
 
-static void act_grads(struct ddp *d, int what)
+/* All, or those of the module whose turn it is. */
+static void act_grads(struct ddp *d, int what, bool all)
 {
     for (int t = 0; t < d->ntensors; t++)
-        if (ddp_instance_of(d, t) == 0 && !d->m->tensors[t].frozen)
+        if (d->m->tensors[t].frozen)
+            continue;
+        else if (!all && d->nmodules > 1 && ddp_has(d, t))
+            sched_act(d->s, what, d->grad_family[t], ddp_instance_of(d, t), 0);
+        else if ((all || d->nmodules == 1) && ddp_instance_of(d, t) == 0)
             sched_act_all(d->s, what, d->grad_family[t]);
 }
 
-/* Actions of the last entry on all buckets and, where they are not views, on all .grad; 0: none. */
-static void use_all(struct ddp *d, int on_buckets, int on_grads)
+/* Actions of the last entry on the module's buckets and, where they are not views, on its .grad; 0: none. */
+static void use_own(struct ddp *d, int on_buckets, int on_grads)
 {
-    for (int b = 0; b < d->now->n && on_buckets; b++)
+    for (int b = 0; b < d->at->now->n && on_buckets; b++)
         sched_act(d->s, on_buckets, ddp_bucket_buf(d, b), 0, 0);
     if (on_grads && !d->view)
-        act_grads(d, on_grads);
+        act_grads(d, on_grads, false);
+}
+
+/* The same of all modules. */
+static void use_all(struct ddp *d, int on_buckets, int on_grads)
+{
+    for (int i = 0; i < d->nmodules; i++) {
+        d->at = &d->module[i];
+        use_own(d, on_buckets, 0);
+    }
+    if (on_grads && !d->view)
+        act_grads(d, on_grads, true);
 }
 
 static void gradient_slice(struct ddp *d, int tensor, int64_t at)
@@ -79,22 +103,22 @@ static struct op *tell(struct ddp *d, enum phase phase, enum coll_op op, enum dt
  * parameters is reduced at the end of backward, before the one bucket. */
 static void mark_used(struct ddp *d)
 {
-    if (!d->marks_used)
+    if (!d->at->marks_used)
         return;
-    tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->m->ntrainable)->after = AFTER(STREAM_COMPUTE);
-    d->marks_used = false;
+    tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->at->ntrainable)->after = AFTER(STREAM_COMPUTE);
+    d->at->marks_used = false;
 }
 
 void ddp_launch(struct ddp *d)
 {
-    while (d->next < d->now->n && d->pending[d->next] == 0) {
+    while (d->at->next < d->at->now->n && d->at->pending[d->at->next] == 0) {
         mark_used(d);
         struct op *o = sched_coll(d->s, STREAM_GROUP, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_DATA,
-                                  d->r.wire_reduce, RED_SUM, d->now->numel[d->next]);
+                                  d->r.wire_reduce, RED_SUM, d->at->now->numel[d->at->next]);
         o->after = AFTER(STREAM_COMPUTE);
-        sched_of(d->s, "bucket", d->next, 0);
-        sched_act(d->s, ACT_RW, ddp_bucket_buf(d, d->next), 0, 0);
-        d->next++;
+        sched_of(d->s, "bucket", (d->at->now == &d->at->first ? d->at->number_first : d->at->number_steady) + d->at->next, 0);
+        sched_act(d->s, ACT_RW, ddp_bucket_buf(d, d->at->next), 0, 0);
+        d->at->next++;
     }
 }
 
@@ -113,11 +137,11 @@ static void use_ready(struct ddp *d, enum piece_id piece, int block, int k0, int
                 sched_act(d->s, on_grads, d->grad_family[t], ddp_instance_of(d, t), 0);
             if (!on_buckets)
                 continue;
-            if (d->now->of[t] != last) {
-                last = d->now->of[t];
+            if (d->at->now->of[t] != last) {
+                last = d->at->now->of[t];
                 sched_act_as(d->s, on_buckets, ddp_bucket_buf(d, last), 0, 0, sched_layout(d->s, 0));
             }
-            gradient_slice(d, t, d->now->at[t] * dtype_bytes(d->r.grad));
+            gradient_slice(d, t, d->at->now->at[t] * dtype_bytes(d->r.grad));
         }
 }
 
@@ -147,7 +171,7 @@ static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k
         for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
             int t = program_tensor(d->p, piece, block, q->kernels[PASS_BACKWARD][k].ready[i]);
             copied += bytes_of(d, t);
-            d->pending[d->now->of[t]]--;
+            d->at->pending[d->at->now->of[t]]--;
         }
     if (last)
         sched_act(d->s, ACT_FREE, d->acts[piece], block + (piece_is_block(piece) ? d->kept_blocks : d->kept_ends), 0);
@@ -168,11 +192,11 @@ static void backward_piece(struct ddp *d, enum piece_id piece, int block, bool f
 
     for (int k = 0; k < n; k++) {
         bool cut = k == n - 1;
-        if (sync && d->next < d->now->n && !cut) {
+        if (sync && d->at->next < d->at->now->n && !cut) {
             /* How many of the next bucket's gradients come after kernel k? */
-            due = from == k ? d->pending[d->next] : due;
+            due = from == k ? d->at->pending[d->at->next] : due;
             for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++)
-                due -= d->now->of[program_tensor(d->p, piece, block, q->kernels[PASS_BACKWARD][k].ready[i])] == d->next;
+                due -= d->at->now->of[program_tensor(d->p, piece, block, q->kernels[PASS_BACKWARD][k].ready[i])] == d->at->next;
             cut = due == 0 && q->kernels[PASS_BACKWARD][k].ready[0] >= 0;
         }
         if (cut) {
@@ -210,42 +234,45 @@ void ddp_forward(struct ddp *d, bool syncs)
             AFTER(STREAM_COMPUTE);
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_FORWARD, "await buffers")->after = AFTER(STREAM_GROUP);
     }
-    if (d->local->share.embeds)
+    if (d->at->embeds)
         forward_piece(d, PIECE_EMBED, 0, 0);
-    units_blocks_emit(d->local, d->s, false, forward_block, d);
-    if (d->local->share.heads)
+    if (d->nmodules == 1)
+        units_blocks_emit(d->local, d->s, false, forward_block, d);
+    for (int b = d->at->from; b < d->at->to && d->nmodules > 1; b++)
+        forward_block(d, b, 0);
+    if (d->at->heads)
         forward_piece(d, PIECE_HEAD, 0, 0);
 }
 
 static void finalize(struct ddp *d)
 {
-    int64_t all = d->m->trainable * dtype_bytes(d->r.grad);
+    int64_t all = d->at->trainable * dtype_bytes(d->r.grad);
 
     if (d->p->ddp.find_unused_parameters && !d->p->ddp.static_graph)
-        tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->m->ntrainable)->after = AFTER(STREAM_COMPUTE);
+        tell(d, PHASE_REDUCE, COLL_ALL_REDUCE, DT_INT32, RED_SUM, d->at->ntrainable)->after = AFTER(STREAM_COMPUTE);
     if (d->view) {
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await buckets")->after = AFTER(STREAM_GROUP);
     } else {
         struct op *o = sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "copy out of buckets", all, all);
         o->after = AFTER(STREAM_GROUP);
         sched_does(d->s, COPY_SET, 1);
-        use_all(d, ACT_R, ACT_W);
+        use_own(d, ACT_R, ACT_W);
     }
 }
 
 void ddp_backward(struct ddp *d, bool fresh, bool sync)
 {
-    for (int b = 0; b < d->now->n; b++)
-        d->pending[b] = d->now->tensors[b];
-    d->next = 0;
+    for (int b = 0; b < d->at->now->n; b++)
+        d->at->pending[b] = d->at->now->tensors[b];
+    d->at->next = 0;
     if (d->late) {
         ddp_backward_late(d, fresh, sync);
     } else {
-        if (d->local->share.heads)
+        if (d->at->heads)
             backward_piece(d, PIECE_HEAD, 0, fresh, sync);
-        for (int b = (int)d->m->layers - 1; b >= 0; b--)
+        for (int b = d->at->to - 1; b >= d->at->from; b--)
             backward_piece(d, program_piece_of_block(d->p, b), b, fresh, sync);
-        if (d->local->share.embeds)
+        if (d->at->embeds)
             backward_piece(d, PIECE_EMBED, 0, fresh, sync);
     }
     if (sync)
@@ -258,12 +285,12 @@ void ddp_backward(struct ddp *d, bool fresh, bool sync)
 static void rebuild(struct ddp *d, bool within_step)
 {
     bool copies = within_step && d->view;
-    int64_t all = d->m->trainable * dtype_bytes(d->r.grad);
+    int64_t all = d->at->trainable * dtype_bytes(d->r.grad);
 
     if (d->keeps_first_buckets)
         return;
-    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->m->ntrainable + 1)->after = AFTER(STREAM_COMPUTE);
-    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->steady.n);
+    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->at->ntrainable + 1)->after = AFTER(STREAM_COMPUTE);
+    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT32, RED_NONE, d->at->steady.n);
     sched_op(d->s, OP_WAIT, STREAM_ISSUE, PHASE_INIT, "bucket sizes")->after = AFTER(STREAM_GROUP);
     if (copies) {
         sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets", all, all);
@@ -271,11 +298,11 @@ static void rebuild(struct ddp *d, bool within_step)
     } else {
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets: free the old");
     }
-    use_all(d, copies ? ACT_R | ACT_FREE : ACT_FREE, 0);
+    use_own(d, copies ? ACT_R | ACT_FREE : ACT_FREE, 0);
     if (!copies)
         sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "rebuild buckets");
-    d->now = &d->steady;
-    use_all(d, copies ? ACT_ALLOC | ACT_WRITE : ACT_ALLOC, 0);
+    d->at->now = &d->at->steady;
+    use_own(d, copies ? ACT_ALLOC | ACT_WRITE : ACT_ALLOC, 0);
 }
 
 /* The micro-steps of one step; the first step rebuilds buckets between them where enough reduce. */
@@ -360,7 +387,7 @@ static void free_grads(struct ddp *d)
 {
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "zero_grad");
     if (!d->view)                   /* else only the views go */
-        act_grads(d, ACT_FREE);
+        act_grads(d, ACT_FREE, true);
 }
 
 static void own_gradients(struct schedules *s, int what, void *arg)
@@ -376,7 +403,8 @@ static int step(struct ddp *d, enum sched_id id)
     int rc = 0;
 
     sched_begin(d->s, id);
-    d->marks_used = d->p->ddp.static_graph && id == SCHED_FIRST;
+    for (int i = 0; i < d->nmodules; i++)
+        d->module[i].marks_used = d->p->ddp.static_graph && id == SCHED_FIRST;
     if (d->p->parallel.pipeline > 1)
         rc = ddp_pipeline(d, id == SCHED_FIRST);
     else
@@ -392,8 +420,11 @@ static int step(struct ddp *d, enum sched_id id)
         broadcast_params(d);
     free_grads(d);
     lower_read_loss(d->s);
-    if (id == SCHED_FIRST && d->now == &d->first)
-        rebuild(d, false);          /* opens the second step, and only that */
+    for (int i = 0; i < d->nmodules && id == SCHED_FIRST; i++) {
+        d->at = &d->module[i];
+        if (d->at->now == &d->at->first)
+            rebuild(d, false);      /* opens the second step of its module, and only that */
+    }
     sched_end(d->s, id);
     return rc;
 }
@@ -419,32 +450,35 @@ static void pack_params(struct ddp *d)
 static void init(struct ddp *d)
 {
     const struct model *m = d->m;
-    int64_t dims = 0;
 
-    for (int t = 0; t < d->ntensors; t++)
-        dims += m->tensors[t].frozen ? 0 : 2 * m->tensors[t].ndim;     /* sizes and strides */
     sched_begin(d->s, SCHED_INIT);
     sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model")->flags = OPF_LOAD;
     sched_act(d->s, ACT_ALLOC | ACT_WRITE, d->params, 0, 0);
-    tell(d, PHASE_INIT, COLL_ALL_GATHER, DT_INT64, RED_NONE, d->local->data_ranks);
-    tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT64, RED_NONE, dims);
-    ddp_broadcast_model(d);
-    sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "buckets")->after = AFTER(STREAM_GROUP);
-    use_all(d, ACT_ALLOC, 0);
+    for (int i = 0; i < d->nmodules; i++) {
+        int64_t dims = 0;
+        d->at = &d->module[i];
+        for (int t = 0; t < d->ntensors; t++)
+            dims += m->tensors[t].frozen || !ddp_has(d, t) ? 0 : 2 * m->tensors[t].ndim;     /* sizes and strides */
+        tell(d, PHASE_INIT, COLL_ALL_GATHER, DT_INT64, RED_NONE, d->local->data_ranks);
+        tell(d, PHASE_INIT, COLL_BROADCAST, DT_INT64, RED_NONE, dims);
+        ddp_broadcast_model(d);
+        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "buckets")->after = AFTER(STREAM_GROUP);
+        use_own(d, ACT_ALLOC, 0);
+    }
     if (d->packed)
         pack_params(d);
     sched_end(d->s, SCHED_INIT);
 }
 
-static int declare_buckets(struct ddp *d, const struct buckets *b, const int *order)
+static int declare_buckets(struct ddp *d, const struct buckets *b, const int *order, int number)
 {
     int first = d->s->nbufs;
 
     for (int i = 0; i < b->n; i++) {
-        sched_buf(d->s, CAT_BUCKET, "bucket", "bucket", i, 1, round512(b->numel[i] * dtype_bytes(d->r.grad)));
-        sched_unit(d->s, "bucket", i, b->numel[i], b->numel[i], b->numel[i]);
+        sched_buf(d->s, CAT_BUCKET, "bucket", "bucket", number + i, 1, round512(b->numel[i] * dtype_bytes(d->r.grad)));
+        sched_unit(d->s, "bucket", number + i, b->numel[i], b->numel[i], b->numel[i]);
     }
-    ddp_describe_buckets(d, b, order, d->m->ntrainable, first, HOLDS_GRAD, d->r.grad);
+    ddp_describe_buckets(d, b, order, d->at->ntrainable, first, HOLDS_GRAD, d->r.grad);
     return first;
 }
 
@@ -534,8 +568,15 @@ static void declare(struct ddp *d)
     lower_adamw_temporaries(d->s, d->p, d->foreach, 0);
     if (d->s->detailed)
         describe(d);
-    d->bucket0_first = declare_buckets(d, &d->first, d->registered);
-    d->bucket0_steady = d->keeps_first_buckets ? d->bucket0_first : declare_buckets(d, &d->steady, d->order);
+    for (int i = 0, first_number = 0, steady_number = 0; i < d->nmodules; i++) {
+        struct ddp_module *of = d->at = &d->module[i];
+        of->number_first = first_number;
+        of->number_steady = steady_number;
+        of->bucket0_first = declare_buckets(d, &of->first, of->registered, first_number);
+        of->bucket0_steady = d->keeps_first_buckets ? of->bucket0_first : declare_buckets(d, &of->steady, of->order, steady_number);
+        first_number += of->first.n;
+        steady_number += of->steady.n;
+    }
     lower_declare_activations(d->s, d->local, d->acts);
     if (d->p->parallel.pipeline > 1)
         stage_memory_declare(&d->stage, d->local, d->s);
@@ -550,24 +591,24 @@ static void assign_buckets(struct ddp *d)
     int64_t limits[2] = { given && !always_small ? cap : d->p->limits.ddp_first_bucket, cap };
     int64_t one[2] = { INT64_MAX, INT64_MAX };
     bool unused = o->find_unused_parameters && !o->static_graph;
-    int *registered = d->registered = calloc((size_t)d->ntensors + 1, sizeof *registered);
+    struct ddp_module *of = d->at;
 
-    if (!registered)
-        abort();
-    for (int t = 0, n = 0; t < d->ntensors; t++)
-        if (!d->m->tensors[t].frozen)
-            registered[n++] = t;
+    for (int t = 0; t < d->ntensors; t++)
+        if (!d->m->tensors[t].frozen && ddp_has(d, t)) {
+            of->registered[of->ntrainable++] = t;
+            of->trainable += d->m->tensors[t].numel;
+        }
     /* _ddp_init_helper: one bucket when no parameter can be unused, else by size
      * over registration order, the last first; those are never rebuilt. */
-    buckets_assign(d->m, registered, d->m->ntrainable, dtype_bytes(d->r.grad), unused ? limits : one, &d->first);
-    buckets_reverse(&d->first, d->ntensors);
+    buckets_assign(d->m, of->registered, of->ntrainable, dtype_bytes(d->r.grad), unused ? limits : one, &of->first);
+    buckets_reverse(&of->first, d->ntensors);
     if (d->late)
         ddp_late_order(d);
     else
-        buckets_ready_order(d->local, &d->s->program, d->order);
-    buckets_assign(d->m, d->order, d->m->ntrainable, dtype_bytes(d->r.grad), limits, &d->steady);
+        buckets_ready_order(d->local, &d->s->program, of->from, of->to, of->embeds, of->heads, of->order);
+    buckets_assign(d->m, of->order, of->ntrainable, dtype_bytes(d->r.grad), limits, &of->steady);
     d->keeps_first_buckets = unused;
-    d->now = &d->first;
+    of->now = &of->first;
 }
 
 static void own(struct ddp *d)
@@ -585,40 +626,71 @@ static void own(struct ddp *d)
         }
 }
 
+static void *room(const struct ddp *d, size_t size) { return room_new((size_t)d->ntensors + 1, size); }
+
+/* The chunks of a pipeline's rank, or all that it has. */
+static void open_modules(struct ddp *d)
+{
+    struct pipeline pipe = stage_pipeline(d->p, d->local->rank);
+    int last = pipe.ranks * pipe.chunks - 1;
+
+    d->nmodules = pipe.chunks;
+    for (int c = 0, blocks = 0; c < d->nmodules; c++) {
+        struct ddp_module *of = d->at = &d->module[c];
+        int stage = pipeline_stage(&pipe, pipe.rank, c);
+        *of = (struct ddp_module){ .from = blocks, .to = (int)d->m->layers, .embeds = d->local->share.embeds, .heads = d->local->share.heads };
+        if (d->nmodules > 1) {
+            of->to = blocks += (int)d->local->share.chunk[c].blocks;
+            of->embeds = stage == 0;
+            of->heads = stage == last;
+        }
+        of->order = room(d, sizeof *of->order);
+        of->registered = room(d, sizeof *of->registered);
+        of->pending = room(d, sizeof *of->pending);
+        assign_buckets(d);
+    }
+}
+
+static void close_modules(struct ddp *d)
+{
+    for (int c = 0; c < d->nmodules; c++) {
+        struct ddp_module *of = &d->module[c];
+        buckets_free(&of->first);
+        buckets_free(&of->steady);
+        free(of->order);
+        free(of->registered);
+        free(of->pending);
+    }
+}
+
 int lower_ddp(const struct local_model *local, struct schedules *s)
 {
     const struct plan *p = local->plan;
-    size_t n = (size_t)local->model->ntensors + 1;
     struct ddp d = { .p = p, .local = local, .m = local->model, .s = s, .r = plan_recipe(p), .view = p->ddp.gradient_as_bucket_view,
                      .sharded_optimizer = p->strategy == STRAT_ZERO1, .ntensors = local->model->ntensors,
-                     .rank = local->data_rank, .order = calloc(n, sizeof *d.order),
-                     .grad_family = calloc(n, sizeof *d.grad_family),
-                     .pending = calloc(n, sizeof *d.pending), .owner = calloc(n, sizeof *d.owner),
-                     .sorted = calloc(n, sizeof *d.sorted), .param_at = calloc(n, sizeof *d.param_at),
-                     .module_buffers = lower_model_buffer_elems(local->model) };
+                     .rank = local->data_rank, .module_buffers = lower_model_buffer_elems(local->model) };
     int rc;
 
+    d.grad_family = room(&d, sizeof *d.grad_family);
+    d.owner = room(&d, sizeof *d.owner);
+    d.sorted = room(&d, sizeof *d.sorted);
+    d.param_at = room(&d, sizeof *d.param_at);
     d.late = local->share.tensor_ranks > 1;
     d.packed = d.sharded_optimizer && p->ddp.parameters_as_bucket_view;
     d.apart = !d.view || (p->accumulation > 1 && !p->sync_every_micro_step);
-    if (!d.order || !d.grad_family || !d.pending || !d.owner || !d.sorted || !d.param_at)
-        abort();
-    assign_buckets(&d);
+    open_modules(&d);
     own(&d);
     declare(&d);
     init(&d);
+    d.at = &d.module[0];
     rc = step(&d, SCHED_FIRST);
-    d.now = d.keeps_first_buckets ? &d.first : &d.steady;
-    if (d.keeps_first_buckets)
-        d.bucket0_steady = d.bucket0_first;
+    for (int c = 0; c < d.nmodules; c++)
+        d.module[c].now = d.keeps_first_buckets ? &d.module[c].first : &d.module[c].steady;
+    d.at = &d.module[0];
     if (rc == 0)
         rc = step(&d, SCHED_STEADY);
-    buckets_free(&d.first);
-    buckets_free(&d.steady);
-    free(d.order);
-    free(d.registered);
+    close_modules(&d);
     free(d.grad_family);
-    free(d.pending);
     free(d.owner);
     free(d.sorted);
     free(d.param_at);

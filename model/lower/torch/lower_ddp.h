@@ -10,6 +10,22 @@
 #include "model/lower/common/stage_ports.h"
 #include "model/lower/torch/ddp_buckets.h"
 
+/* A module that DDP wraps: the rank's model, or under a pipeline each of its chunks. */
+struct ddp_module {
+    int      from, to;              /* of the rank's blocks */
+    bool     embeds, heads;
+    int      ntrainable;
+    int64_t  trainable;             /* elements */
+    int     *order, *registered;    /* tensors that train, as their gradients become ready and as they are registered */
+    struct buckets  first, steady;
+    const struct buckets *now;      /* the ones in use */
+    int      bucket0_first, bucket0_steady; /* buffer families of the buckets, */
+    int      number_first, number_steady;   /* and how many buckets other modules have before */
+    int     *pending;               /* per bucket: gradients not ready in this backward */
+    int      next;                  /* the bucket to be reduced next */
+    bool     marks_used;            /* static_graph: the int32 all-reduce of iteration 1 is due */
+};
+
 struct ddp {
     const struct plan *p;
     const struct local_model *local;
@@ -20,28 +36,26 @@ struct ddp {
     bool     packed;                /* parameters_as_bucket_view: those of a rank share a storage */
     bool     apart;                 /* backward leaves gradients in .grad's own storages */
     int      ntensors;
-    int     *order, *registered;    /* tensors that train, as their gradients become ready and as they are registered */
-    struct buckets  first, steady;
-    const struct buckets *now;      /* the ones in use */
-    int      bucket0_first, bucket0_steady; /* buffer families of the buckets */
+    struct ddp_module module[PLAN_MAX_CHUNKS], *at;     /* the one whose turn it is */
+    int      nmodules;
     int      params, optimizer, foreach, module_buffers;
     int     *grad_family;           /* per tensor; tensors of blocks share one per role */
     bool     late;                  /* tensors are cut: gradients reach their parameters at the end of backward */
     int      waiting;               /* the same of gradients that wait to be added: so many families further */
     int      acts[NPIECE];
-    int     *pending;               /* per bucket: gradients not ready in this backward */
-    int      next;                  /* the bucket to be reduced next */
     int64_t  rank;
     int64_t *owner;                 /* ZeroRedundancyOptimizer: rank of each tensor */
     int     *sorted;
     int64_t  own_numel, own_bytes, own_states, own_tensors;
-    bool     marks_used;            /* static_graph: the int32 all-reduce of iteration 1 is due */
     int64_t *param_at;              /* where each tensor lies among the parameters, in bytes */
     struct stage_memory stage;
     int      kept_blocks, kept_ends;        /* instances of the micro-step's activations begin here */
 };
 
-/* A micro-step's passes over what this rank has of the embedding, the blocks and the head: `syncs` broadcasts the module's
+/* Is the tensor of the module whose turn it is? */
+bool ddp_has(const struct ddp *d, int tensor);
+
+/* A micro-step's passes over what that module has of the embedding, the blocks and the head: `syncs` broadcasts the module's
  * buffers first; `fresh`: no gradient exists, `sync`: buckets are reduced. */
 void ddp_forward(struct ddp *d, bool syncs);
 void ddp_backward(struct ddp *d, bool fresh, bool sync);
@@ -54,8 +68,7 @@ void ddp_launch(struct ddp *d);
 
 /* Appends where a parameter lies to the layout that is being made. */
 void ddp_param_slice(struct ddp *d, int tensor);
-/* What buffers bucket0, bucket0 + 1 ... hold: the n tensors of buckets b, which were assigned in
- * `order` (NULL: that of registration). */
+/* What buffers bucket0, bucket0 + 1 ... hold: the n tensors of buckets b, which were assigned in `order`. */
 void ddp_describe_buckets(struct ddp *d, const struct buckets *b, const int *order, int n, int bucket0, enum holds h,
                           enum dtype dt);
 /* Parameters, then buffers, from rank 0, in chunks. */

@@ -15,7 +15,7 @@ void ddp_describe_buckets(struct ddp *d, const struct buckets *b, const int *ord
     int last = -1;
 
     for (int i = 0; i < n && d->s->detailed; i++) {
-        int t = order ? order[i] : i;
+        int t = order[i];
         if (b->of[t] != last) {
             last = b->of[t];
             sched_holds(d->s, bucket0 + last, sched_layout(d->s, 0));
@@ -29,7 +29,7 @@ static void chunk_of_params(struct ddp *d, int what, const struct buckets *b, in
 {
     sched_act_as(d->s, what, d->params, 0, 0, sched_layout(d->s, 0));
     for (int t = 0; t < d->ntensors; t++)
-        if (b->of[t] == chunk)
+        if (ddp_has(d, t) && b->of[t] == chunk)
             ddp_param_slice(d, t);
 }
 
@@ -56,7 +56,7 @@ void ddp_broadcast_model(struct ddp *d)
 {
     int64_t limit[2] = { d->p->limits.ddp_broadcast, d->p->limits.ddp_broadcast };
     int64_t e = dtype_bytes(d->r.kept);
-    int *registered = calloc((size_t)d->ntensors + 1, sizeof *registered), chunk0 = d->s->nbufs;
+    int *registered = calloc((size_t)d->ntensors + 1, sizeof *registered), chunk0 = d->s->nbufs, n = 0;
     /* broadcast_buffers=False leaves them out, unless forward_sync_buffers replaces it. */
     int64_t buffers = d->p->ddp.broadcast_buffers || d->p->ddp.forward_sync_buffers >= 0 ? d->module_buffers : 0;
     struct buckets b;
@@ -64,15 +64,16 @@ void ddp_broadcast_model(struct ddp *d)
     if (!registered)
         abort();
     for (int t = 0; t < d->ntensors; t++)
-        registered[t] = t;
-    buckets_assign(d->m, registered, d->ntensors, e, limit, &b);
+        if (ddp_has(d, t))
+            registered[n++] = t;
+    buckets_assign(d->m, registered, n, e, limit, &b);
     if (buffers > 0 && b.numel[b.n - 1] * e >= limit[0])
         b.n++;                      /* the parameters closed their last chunk */
     b.numel[b.n - 1] += buffers;
     for (int i = 0; i < b.n; i++)
         sched_holds(d->s, sched_buf(d->s, CAT_BUCKET, "broadcast chunk", NULL, 0, 1, round512(b.numel[i] * e)),
                     sched_layout(d->s, 0));
-    ddp_describe_buckets(d, &b, NULL, d->ntensors, chunk0, HOLDS_PARAM, d->r.kept);
+    ddp_describe_buckets(d, &b, registered, n, chunk0, HOLDS_PARAM, d->r.kept);
     for (int i = 0; i < b.n; i++)
         broadcast_chunk(d, &b, chunk0, i);
     buckets_free(&b);

@@ -14,7 +14,7 @@ void ddp_late_order(struct ddp *d)
 
     for (int t = d->ntensors - 1; t >= 0; t--)
         if (!d->m->tensors[t].frozen)
-            d->order[n++] = t;
+            d->at->order[n++] = t;
 }
 
 /* Where autograd leaves a gradient: in .grad's own storage, or in one that waits. */
@@ -44,11 +44,11 @@ static void settle(struct ddp *d, int from, int last, bool fresh, bool sync)
     int64_t bytes = 0;
 
     for (int i = from; i <= last; i++)
-        bytes += d->m->tensors[d->order[i]].numel * dtype_bytes(d->r.grad);
+        bytes += d->m->tensors[d->at->order[i]].numel * dtype_bytes(d->r.grad);
     if (!fresh && d->apart) {
         sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "add gradients", 2 * bytes, bytes);
         for (int i = from, t; i <= last; i++) {
-            t = d->order[i];
+            t = d->at->order[i];
             sched_act(d->s, ACT_RW, d->grad_family[t], ddp_instance_of(d, t), 0);
             sched_act(d->s, ACT_R | ACT_FREE, d->grad_family[t] + d->waiting, ddp_instance_of(d, t), 0);
         }
@@ -58,17 +58,17 @@ static void settle(struct ddp *d, int from, int last, bool fresh, bool sync)
     sched_copy(d->s, STREAM_COMPUTE, PHASE_REDUCE, "divide into buckets", fresh || d->apart ? bytes : 2 * bytes, bytes)->after =
         AFTER(STREAM_TENSOR);
     for (int i = from, t; i <= last; i++) {
-        t = d->order[i];
+        t = d->at->order[i];
         sched_act(d->s, d->view ? ACT_R | ACT_FREE : ACT_R, d->grad_family[t] + (d->apart ? 0 : d->waiting), ddp_instance_of(d, t), 0);
-        d->pending[d->now->of[t]]--;
+        d->at->pending[d->at->now->of[t]]--;
     }
-    sched_act(d->s, ACT_RW, ddp_bucket_buf(d, d->now->of[d->order[from]]), 0, 0);
+    sched_act(d->s, ACT_RW, ddp_bucket_buf(d, d->at->now->of[d->at->order[from]]), 0, 0);
     ddp_launch(d);
 }
 
 void ddp_backward_late(struct ddp *d, bool fresh, bool sync)
 {
-    int n = (int)d->m->ntrainable, from = 0;
+    int n = d->at->ntrainable, from = 0;
 
     if (d->local->share.heads)
         piece(d, PIECE_HEAD, 0, fresh);
@@ -77,14 +77,14 @@ void ddp_backward_late(struct ddp *d, bool fresh, bool sync)
     if (d->local->share.embeds)
         piece(d, PIECE_EMBED, 0, fresh);
     for (int i = 0; i < n; i++) {
-        int t = d->order[i];
+        int t = d->at->order[i];
         bool partial = d->local->partial && (d->local->partial[t] & MESH_AXIS(AXIS_TENSOR));
         if (partial) {
             sched_coll(d->s, STREAM_TENSOR, PHASE_REDUCE, COLL_ALL_REDUCE, GROUP_TENSOR, d->r.grad, RED_SUM,
                        d->m->tensors[t].numel)->after = AFTER(STREAM_COMPUTE);
             sched_act(d->s, ACT_RW, family_of(d, t, fresh), ddp_instance_of(d, t), 0);
         }
-        if (i + 1 == n || d->now->of[d->order[i + 1]] != d->now->of[t]) {       /* its bucket is full */
+        if (i + 1 == n || d->at->now->of[d->at->order[i + 1]] != d->at->now->of[t]) {       /* its bucket is full */
             settle(d, from, i, fresh, sync);
             from = i + 1;
         }
