@@ -204,7 +204,7 @@ $(call room, exec/cuda,             base model/arch model/schedule exec/device e
 $(call room, exec/data,             base model/arch model/cluster model/plan exec/device exec/kernels)
 $(call room, exec/run,              base model/arch model/cluster model/plan model/program model/schedule model/memory exec/device exec/kernels exec/comm exec/cuda exec/data)
 $(call room, exec/train,            base model/arch model/cluster model/plan model/program model/schedule model/lower model/memory exec/device exec/kernels exec/comm exec/data exec/run)
-$(call room, exec/process,          base model/cluster model/plan model/schedule exec/device exec/kernels exec/cuda exec/data exec/run exec/train)
+$(call room, exec/process,          base model/arch model/cluster model/plan model/schedule exec/device exec/kernels exec/cuda exec/data exec/run exec/train)
 $(call room, calib/bench,           base model/arch model/cluster model/plan model/program model/schedule model/lower exec/device exec/kernels exec/comm exec/cuda exec/data exec/run exec/train calib/store)
 $(call room, reports/page,          base base/chart calib/store)
 $(call room, reports/kineto,        base model/plan model/schedule model/memory sim/clock calib/store calib/trace)

@@ -340,6 +340,7 @@ extern "C" int elements_residual(int64_t rows, int64_t cols, const void *x, int6
 
 /* 48 of 52 bytes and a head: kernel parameters may be 4 KiB. */
 enum { STEPS = 48, STEP_SPAN = THREADS * 4 * 4 };       /* elements a block: four packs a thread */
+enum { MOST_BLOCKS = 1 << 16 };
 
 template <int K> struct step_list {
     int count;
@@ -390,6 +391,60 @@ template <int K> __global__ void __launch_bounds__(THREADS) adamw_steps(const GR
         adamw_packs<4>(l.r, a, l.gt, l.ot, from, to);
     else
         adamw_packs<1>(l.r, a, l.gt, l.ot, from, to);
+}
+
+/* kernels_simd_body.h's sgd() and lion() */
+template <bool LION> DEVICE void moment_one(const struct cuda_moment &r, float &p, float &m, float g)
+{
+    g = __fmul_rn(r.scale, g);
+    if (LION) {
+        float u = __fadd_rn(__fmul_rn(r.b1, m), __fmul_rn(r.keep1, g));
+        p = __fadd_rn(__fmul_rn(r.decay, p), -__fmul_rn(r.lr, (float)((u > 0) - (u < 0))));
+        m = __fadd_rn(__fmul_rn(r.b2, m), __fmul_rn(r.keep2, g));
+    } else {
+        m = __fadd_rn(__fmul_rn(r.b1, m), __fadd_rn(g, __fmul_rn(r.decay, p)));
+        p = __fadd_rn(p, -__fmul_rn(r.lr, m));
+    }
+}
+
+template <bool LION, int W> __global__ void __launch_bounds__(THREADS)
+moment_steps(const GRID_CONSTANT struct cuda_step a, enum dtype gt, enum dtype ot, const GRID_CONSTANT struct cuda_moment r)
+{
+    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * W; i < a.n; i += (int64_t)gridDim.x * THREADS * W) {
+        float p[W], m[W], g[W];
+        load<W>(a.p + i, a.n - i, p);
+        load<W>(a.m + i, a.n - i, m);
+        load_as<W>(gt, a.g, i, a.n - i, g);
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            moment_one<LION>(r, p[j], m[j], g[j]);
+        store<W>(a.p + i, a.n - i, p);
+        store<W>(a.m + i, a.n - i, m);
+        if (a.out)
+            store_as<W>(ot, a.out, i, a.n - i, p);
+    }
+}
+
+template <bool LION>
+static int moment_of(const struct cuda_step *a, enum dtype gt, enum dtype ot, const struct cuda_moment &r, cudaStream_t s)
+{
+    bool wide = takes(a->p, DT_FP32, 4) && takes(a->m, DT_FP32, 4) && takes(a->g, gt, 4) && (!a->out || takes(a->out, ot, 4));
+    int64_t blocks = (a->n + STEP_SPAN - 1) / STEP_SPAN;
+    unsigned grid = (unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS);
+
+    if (blocks == 0)
+        return 0;
+    if (wide)
+        LAUNCH((moment_steps<LION, 4>), grid, THREADS, 0, s, *a, gt, ot, r);
+    else
+        LAUNCH((moment_steps<LION, 1>), grid, THREADS, 0, s, *a, gt, ot, r);
+    return cuda_launched(LION ? "lion" : "sgd");
+}
+
+extern "C" int elements_moment(bool lion, const struct cuda_step *a, enum dtype gt, enum dtype ot, struct cuda_moment rates,
+                               struct CUstream_st *s)
+{
+    return lion ? moment_of<true>(a, gt, ot, rates, s) : moment_of<false>(a, gt, ot, rates, s);
 }
 
 /* Up to K of them. */

@@ -29,6 +29,9 @@ struct cuda_drop { uint64_t seed; uint32_t limit; float keep; };
 /* struct adamw_rates of kernels_simd.h. */
 struct cuda_rates { float decay, keep1, b2, keep2, step_size, root, eps, scale; };
 
+/* struct moment_rates of kernels_simd.h. */
+struct cuda_moment { float lr, decay, b1, keep1, b2, keep2, scale; };
+
 /* An array that a sum goes through. */
 struct cuda_run { const void *x; int64_t n; };
 
@@ -67,6 +70,10 @@ int elements_residual(int64_t rows, int64_t cols, const void *x, int64_t ldx, co
 /* AdamW (kernels.h) of `count` parameters, 48 a launch: g of dtype gt, out of dtype ot. */
 int elements_adamw(int count, const struct cuda_step *steps, enum dtype gt, enum dtype ot,
                    struct cuda_rates rates, struct CUstream_st *s);
+
+/* sgd, or Lion (kernels.h), of one array: a->m is its moment, a->v is not read. */
+int elements_moment(bool lion, const struct cuda_step *a, enum dtype gt, enum dtype ot, struct cuda_moment rates,
+                    struct CUstream_st *s);
 
 /* *sum += over all arrays, in fp64; *sum is device memory.  128 arrays a launch, and a second launch where
  * the first has several blocks.  squares: sum of x^2; sum: of x; not_finite: how many are NaN or Inf. */

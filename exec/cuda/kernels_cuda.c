@@ -265,6 +265,25 @@ static int adamw(struct kernels *k, const struct adamw *a, int64_t n, float *p, 
                                   cuda_stream_of(k)));
 }
 
+static int sgd(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, const void *g, enum dtype gt, void *out,
+               enum dtype ot)
+{
+    struct cuda_moment r = { .lr = (float)a->lr, .decay = (float)a->weight_decay, .b1 = (float)a->beta1,
+                             .scale = (float)a->grad_scale };
+
+    return CUDA_OK(elements_moment(false, &(struct cuda_step){ p, m, NULL, g, out, n }, gt, ot, r, cuda_stream_of(k)));
+}
+
+static int lion(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, const void *g, enum dtype gt, void *out,
+                enum dtype ot)
+{
+    struct cuda_moment r = { .lr = (float)a->lr, .decay = (float)(1 - a->lr * a->weight_decay),
+                             .b1 = (float)a->beta1, .keep1 = (float)(1 - a->beta1),
+                             .b2 = (float)a->beta2, .keep2 = (float)(1 - a->beta2), .scale = (float)a->grad_scale };
+
+    return CUDA_OK(elements_moment(true, &(struct cuda_step){ p, m, NULL, g, out, n }, gt, ot, r, cuda_stream_of(k)));
+}
+
 static int copy(struct kernels *k, int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st,
                 double scale, bool add)
 {
@@ -286,7 +305,7 @@ static const struct kernel_ops cuda_kernel_ops = {
     .embed_rows = embed_rows, .embed_rows_back = embed_rows_back, .residual = residual,
     .linear_db = cuda_linear_db, .logits_most = logits_most, .logits_label = logits_label,
     .logits_sum = logits_sum, .logits_loss = logits_loss, .logits_whole = logits_whole,
-    .adamw = adamw, .copy = copy,
+    .adamw = adamw, .sgd = sgd, .lion = lion, .copy = copy,
     .sum_squares = cuda_sum_squares, .sum = cuda_sum, .not_finite = cuda_not_finite,
     .exact_squares = cuda_exact_squares, .finish = cuda_finish,
     .zero = cuda_zero, .upload = cuda_upload, .download = cuda_download, .load = cuda_load,

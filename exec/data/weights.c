@@ -12,12 +12,14 @@
 #include "base/fail.h"
 #include "exec/data/safetensors.h"
 #include "exec/kernels/rng.h"
+#include "model/arch/training.h"
 
 struct weights {
     const struct model *m;
     uint64_t seed;
-    struct safetensors *file;           /* NULL: from the seed */
-    const struct st_tensor **found;     /* of the file, for each of the model's tensors */
+    struct safetensors *file, *adapters;    /* NULL: from the seed */
+    const struct st_tensor **found;     /* of one of them, for each of the model's tensors; NULL: from the seed */
+    bool *adapted;                      /* it is the adapters' file's */
     _Atomic int64_t *bad;               /* of each, the lowest element that was read and is not finite, plus 1; 0: none */
 };
 
@@ -30,6 +32,14 @@ static struct weights *new_weights(const struct model *m)
         return NULL;
     }
     w->m = m;
+    w->found = calloc((size_t)m->ntensors, sizeof *w->found);
+    w->adapted = calloc((size_t)m->ntensors, sizeof *w->adapted);
+    w->bad = calloc((size_t)m->ntensors, sizeof *w->bad);
+    if (!w->found || !w->adapted || !w->bad) {
+        weights_close(w);
+        fail("out of memory for the weights' table");
+        return NULL;
+    }
     return w;
 }
 
@@ -38,7 +48,9 @@ void weights_close(struct weights *w)
     if (!w)
         return;
     safetensors_close(w->file);
+    safetensors_close(w->adapters);
     free(w->found);
+    free(w->adapted);
     free(w->bad);
     free(w);
 }
@@ -69,16 +81,49 @@ static void fill_constant(float value, int64_t n, float *out)
         out[i] = value;
 }
 
+/* A copy that trains in the place of a frozen module's tensor. */
+static bool is_copy(const struct model *m, int tensor)
+{
+    return training_is_lora(&m->training) && !m->tensors[tensor].frozen && m->tensors[tensor].adapter == ADAPTER_NONE;
+}
+
+/* Which of the tensors of a model without adapters it is: the same base, whatever is adapted.  A copy's original stands
+ * before it, a module's number of tensors away. */
+static uint64_t base_index(const struct model *m, int tensor)
+{
+    int original = is_copy(m, tensor) ? tensor - m->modules[m->tensors[tensor].module].ntensors : tensor;
+    uint64_t before = 0;
+
+    if (!training_is_lora(&m->training))
+        return (uint64_t)tensor;
+    for (int t = 0; t < original; t++)
+        before += m->tensors[t].frozen;
+    return before;
+}
+
+/* peft/tuners/lora/layer.py, reset_lora_parameters(): B is 0, A kaiming_uniform_(a = sqrt(5)), whose bound is 1 / sqrt(in). */
+static void fill_adapter(const struct weights *w, int tensor, int64_t from, int64_t n, float *out)
+{
+    const struct tensor *t = &w->m->tensors[tensor];
+    uint64_t key = rng_key(w->seed, RNG_WEIGHTS, ((uint64_t)1 << 32) + (uint64_t)tensor);
+    double bound = 1 / sqrt((double)t->shape[1]);
+
+    for (int64_t i = 0; i < n; i++)
+        out[i] = t->adapter == ADAPTER_LORA_B ? 0 : (float)(bound * (2 * rng_uniform(key, (uint64_t)(from + i)) - 1));
+}
+
 static void fill_from_seed(const struct weights *w, int tensor, int64_t from, int64_t n, float *out)
 {
     const struct tensor *t = &w->m->tensors[tensor];
 
-    if (t->is_bias)
+    if (t->adapter == ADAPTER_LORA_A || t->adapter == ADAPTER_LORA_B)
+        fill_adapter(w, tensor, from, n, out);
+    else if (t->is_bias)
         fill_constant(0, n, out);
     else if (t->ndim == 1)                      /* a norm's weight */
         fill_constant(1, n, out);
     else
-        rng_normals(rng_key(w->seed, RNG_WEIGHTS, (uint64_t)tensor), from, n, 0, std_of(w->m, t), out);
+        rng_normals(rng_key(w->seed, RNG_WEIGHTS, base_index(w->m, tensor)), from, n, 0, std_of(w->m, t), out);
 }
 
 /* ---- From a file ---- */
@@ -124,24 +169,33 @@ static const char *shape_text(int ndim, const int64_t *shape, char *text, size_t
     return text;
 }
 
-static int take(struct weights *w, int tensor)
+static int take_from(struct weights *w, const struct safetensors *file, int tensor, const struct st_tensor *got)
 {
     const struct tensor *want = &w->m->tensors[tensor];
-    const struct st_tensor *got = find(w->file, want->name);
     char there[ST_MAX_DIMS * 22 + 4], here[64];
 
     shape_text(want->ndim, want->shape, here, sizeof here);
     if (!got)
-        return fail("%s: has no tensor \"%s\" of shape %s, which the model has", w->file->path,
-                    want->name, here);
+        return fail("%s: has no tensor \"%s\" of shape %s, which the model has", file->path, want->name, here);
     if (!same_shape(want, got))
-        return fail("%s: tensor \"%s\" has shape %s, the model's has %s", w->file->path, want->name,
+        return fail("%s: tensor \"%s\" has shape %s, the model's has %s", file->path, want->name,
                     shape_text(got->ndim, got->shape, there, sizeof there), here);
     if (!safetensors_readable(got))
-        return fail("%s: tensor \"%s\" has dtype %s: must be F32, BF16 or F16", w->file->path,
-                    want->name, got->dtype);
+        return fail("%s: tensor \"%s\" has dtype %s: must be F32, BF16 or F16", file->path, want->name, got->dtype);
     w->found[tensor] = got;
     return 0;
+}
+
+#define PEFT_PREFIX "base_model.model."
+
+/* Of a model's file: adapters are not in it, and a copy begins as its original. */
+static int take(struct weights *w, int tensor)
+{
+    const struct tensor *want = &w->m->tensors[tensor];
+
+    if (want->adapter == ADAPTER_LORA_A || want->adapter == ADAPTER_LORA_B)
+        return 0;
+    return take_from(w, w->file, tensor, find(w->file, is_copy(w->m, tensor) ? want->name + strlen(PEFT_PREFIX) : want->name));
 }
 
 static bool ends_with(const char *name, const char *end)
@@ -175,12 +229,12 @@ static bool is_taken(const struct weights *w, const struct st_tensor *t)
 }
 
 /* The names of a file are sorted, so that the one reported is always the same. */
-static int refuse_others(const struct weights *w)
+static int refuse_others(const struct weights *w, const struct safetensors *file)
 {
-    for (int i = 0; i < w->file->ntensors; i++) {
-        const struct st_tensor *t = &w->file->tensors[i];
+    for (int i = 0; i < file->ntensors; i++) {
+        const struct st_tensor *t = &file->tensors[i];
         if (!is_passed_over(w->m, t->name) && !is_taken(w, t))
-            return fail("%s: holds tensor \"%.80s\", which model %s does not have", w->file->path,
+            return fail("%s: holds tensor \"%.80s\", which model %s does not have", file->path,
                         t->name, w->m->name);
     }
     return 0;
@@ -188,27 +242,42 @@ static int refuse_others(const struct weights *w)
 
 static int open_file(struct weights *w, const char *path)
 {
-    w->found = calloc((size_t)w->m->ntensors, sizeof *w->found);
-    w->bad = calloc((size_t)w->m->ntensors, sizeof *w->bad);
-    if (!w->found || !w->bad)
-        return fail("out of memory for the weights' table");
     w->file = safetensors_open(path);
     if (!w->file)
         return -1;
     for (int i = 0; i < w->m->ntensors; i++)
         if (take(w, i) < 0)
             return -1;
-    return refuse_others(w);
+    return refuse_others(w, w->file);
 }
 
-struct weights *weights_from_file(const struct model *m, const char *path)
+struct weights *weights_from_file(const struct model *m, const char *path, uint64_t seed)
 {
-    struct weights *w = new_weights(m);
+    struct weights *w = weights_from_seed(m, seed);
 
     if (w && open_file(w, path) == 0)
         return w;
     weights_close(w);
     return NULL;
+}
+
+int weights_take_adapters(struct weights *w, const char *path)
+{
+    w->adapters = safetensors_open(path);
+    if (!w->adapters)
+        return -1;
+    for (int i = 0; i < w->m->ntensors; i++)
+        if (!w->m->tensors[i].frozen) {
+            if (take_from(w, w->adapters, i, safetensors_find(w->adapters, w->m->tensors[i].name)) < 0)
+                return -1;
+            w->adapted[i] = true;
+        }
+    return refuse_others(w, w->adapters);
+}
+
+static const struct safetensors *file_of(const struct weights *w, int tensor)
+{
+    return w->adapted[tensor] ? w->adapters : w->file;
 }
 
 static void look(const struct weights *w, int tensor, int64_t from, int64_t n, const float *v)
@@ -226,10 +295,10 @@ static void look(const struct weights *w, int tensor, int64_t from, int64_t n, c
 
 int weights_check_finite(const struct weights *w)
 {
-    for (int t = 0; w->file && t < w->m->ntensors; t++)
+    for (int t = 0; t < w->m->ntensors; t++)
         if (w->bad[t])
             return fail("%s: tensor \"%s\" is NaN or infinite at element %" PRId64 "; --no-check-for-nan goes on "
-                        "regardless", w->file->path, w->m->tensors[t].name, w->bad[t] - 1);
+                        "regardless", file_of(w, t)->path, w->m->tensors[t].name, w->bad[t] - 1);
     return 0;
 }
 
@@ -237,8 +306,8 @@ int weights_fill(const struct weights *w, int tensor, int64_t from, int64_t n, f
 {
     assert(tensor >= 0 && tensor < w->m->ntensors);
     assert(from >= 0 && n >= 0 && n <= w->m->tensors[tensor].numel - from);
-    if (w->file) {
-        int rc = safetensors_read(w->file, w->found[tensor], from, n, out);
+    if (w->found[tensor]) {
+        int rc = safetensors_read(file_of(w, tensor), w->found[tensor], from, n, out);
         if (rc == 0)
             look(w, tensor, from, n, out);
         return rc;

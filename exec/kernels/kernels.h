@@ -88,10 +88,25 @@ static inline int64_t score_index(const struct score_places *p, int64_t s, int64
 /* n[0] x n[1] runs of `run` elements: run (i, j) begins i*to[0] + j*to[1] elements behind dst, i*from[0] + j*from[1] behind src. */
 struct runs { int64_t n[2], run, to[2], from[2]; enum dtype dt, st; bool add; };
 
-/* AdamW with decoupled weight decay (torch.optim.AdamW's order of operations):
- * p *= 1 - lr*wd;  m += (1-b1)(g-m);  v = b2 v + (1-b2) g g;
- * p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps),   g scaled by grad_scale first. */
+/* What an optimizer's step is given, in AdamW's words; g is scaled by grad_scale first.
+ *     adamw       torch.optim.AdamW's order of operations, decoupled weight decay:
+ *                 p *= 1 - lr*wd;  m += (1-b1)(g-m);  v = b2 v + (1-b2) g g;
+ *                 p -= lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps)
+ *     sgd         torch.optim.SGD with momentum b1, no dampening: g += wd p;  m = b1 m + g;  p -= lr m
+ *     lion        bitsandbytes' (csrc/kernels.cu, kOptimizer32bit1State): p *= 1 - lr*wd;
+ *                 p -= lr sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g
+ *     adafactor   torch.optim.Adafactor: below.  States begin at zero. */
 struct adamw { double lr, beta1, beta2, eps, weight_decay; int64_t step; double grad_scale; };
+
+/* A tensor that Adafactor updates: [rows, cols] with the mean squares of its rows and columns, or a vector of `rows`
+ * elements (cols 1, col NULL) with its own.  For step t, w = t^-0.8 and eps1 = 2^-23 (torch's beta2_decay and fp32's eps):
+ *     row += w (mean of g^2 of a row - row), col likewise;  v = row col / max(mean(row), eps1);  vector: row += w (g^2 - row), v = row
+ *     u = g / sqrt(max(v, eps1^2));  a = max(1e-3, RMS(p)) min(lr, 1/sqrt(t)), of p before  p *= 1 - lr*wd;
+ *     p -= a / max(1, RMS(u)) u */
+struct factored { int64_t rows, cols; float *p, *row, *col; };
+#define ADAFACTOR_BETA2_DECAY (-0.8)
+#define ADAFACTOR_EPS1        0x1p-23
+#define ADAFACTOR_EPS2        1e-3
 
 struct kernel_ops {
     const char *name;           /* "onednn 2.6.3", "reference" */
@@ -194,6 +209,13 @@ struct kernel_ops {
     /* g of dtype gt; out (may be NULL) = p cast to dtype ot */
     int (*adamw)(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, float *v,
                  const void *g, enum dtype gt, void *out, enum dtype ot);
+    /* The same; NULL where a device has no such kernel. */
+    int (*sgd)(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, const void *g, enum dtype gt,
+               void *out, enum dtype ot);
+    int (*lion)(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, const void *g, enum dtype gt,
+                void *out, enum dtype ot);
+    int (*adafactor)(struct kernels *k, const struct adamw *a, const struct factored *f, const void *g, enum dtype gt,
+                     void *out, enum dtype ot);
     /* dst = scale * src, or dst += scale * src; any two of the dtypes; may be the same array */
     int (*copy)(struct kernels *k, int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st,
                 double scale, bool add);

@@ -9,8 +9,6 @@
 
 enum { BLOCKS = 4096 };         /* of sums of squares, each of a chunk */
 
-static int64_t chunk_at(int64_t i, int64_t n) { return n - i < CHUNK ? n - i : CHUNK; }
-
 static int host_dropout_back(struct kernels *k, int64_t count, void *dx, enum dtype at,
                              const struct dropout *d)
 {
@@ -161,30 +159,6 @@ static int host_sum_squares(struct kernels *k, int64_t n, const void *x, enum dt
     return 0;
 }
 
-static int host_adamw(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, float *v,
-                      const void *g, enum dtype gt, void *out, enum dtype ot)
-{
-    const struct simd *s = k->simd;
-    double t = (double)a->step;
-    struct adamw_rates r = {
-        .decay = (float)(1 - a->lr * a->weight_decay),
-        .keep1 = (float)(1 - a->beta1), .b2 = (float)a->beta2, .keep2 = (float)(1 - a->beta2),
-        .step_size = (float)(a->lr / (1 - pow(a->beta1, t))),
-        .root = (float)(1 / sqrt(1 - pow(a->beta2, t))),
-        .eps = (float)a->eps, .scale = (float)a->grad_scale,
-    };
-
-#pragma omp parallel for num_threads(k->threads) schedule(static)
-    for (int64_t i = 0; i < n; i += CHUNK) {
-        float grad[CHUNK];
-        int64_t here = chunk_at(i, n);
-        s->adamw(&r, here, p + i, m + i, v + i, floats(s, g, gt, i, here, grad));
-        if (out)
-            floats_put(s, out, ot, i, here, p + i);
-    }
-    return 0;
-}
-
 /* ---- rotary ---- */
 
 enum { MOST_PAIRS = 1024 };
@@ -241,7 +215,7 @@ const struct kernel_ops kernels_host_ops = {
     .embed_rows = host_embed_rows, .embed_rows_back = host_embed_rows_back, .residual = host_residual,
     .linear_db = host_linear_db, .logits_most = host_logits_most, .logits_label = host_logits_label,
     .logits_sum = host_logits_sum, .logits_loss = host_logits_loss, .logits_whole = host_logits_whole,
-    .adamw = host_adamw, .copy = host_copy, .sum_squares = host_sum_squares,
+    .adamw = host_adamw, .sgd = host_sgd, .lion = host_lion, .adafactor = host_adafactor, .copy = host_copy, .sum_squares = host_sum_squares,
     .sum = move_sum, .not_finite = move_not_finite, .exact_squares = move_exact_squares, .finish = move_finish,
     .zero = move_zero, .upload = move_upload, .download = move_download, .load = move_load,
 };

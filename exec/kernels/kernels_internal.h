@@ -29,6 +29,7 @@ extern const struct kernel_ops kernels_ref_ops, kernels_host_ops;
 
 /* Elements that a thread widens at a time: they stay in the first-level cache. */
 enum { CHUNK = 1024 };
+static inline int64_t chunk_at(int64_t i, int64_t n) { return n - i < CHUNK ? n - i : CHUNK; }
 
 /* Where the workspace is being cut. */
 struct cut { char *at; int64_t left; };
@@ -118,6 +119,16 @@ int host_linear_dw(struct kernels *k, const struct linear *l, const void *x, con
                    void *db, enum grad_into into);
 int host_linear_dx(struct kernels *k, const struct linear *l, const void *dy, const void *w, void *dx,
                    bool add);
+
+/* kernels_host_optim.c */
+int host_adamw(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, float *v, const void *g, enum dtype gt,
+               void *out, enum dtype ot);
+int host_sgd(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, const void *g, enum dtype gt, void *out,
+             enum dtype ot);
+int host_lion(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, const void *g, enum dtype gt, void *out,
+              enum dtype ot);
+int host_adafactor(struct kernels *k, const struct adamw *a, const struct factored *f, const void *g, enum dtype gt, void *out,
+                   enum dtype ot);
 
 /* kernels_move.c: in both tables */
 int move_zero(struct kernels *k, int64_t bytes, void *dst);

@@ -443,28 +443,7 @@ static int cross_entropy(struct kernels *k, int64_t n, int64_t vocab, void *logi
     return 0;
 }
 
-/* ---- optimizer ---- */
-
-static int adamw(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, float *v,
-                 const void *g, enum dtype gt, void *out, enum dtype ot)
-{
-    double t = (double)a->step;
-
-    (void)k;
-    for (int64_t i = 0; i < n; i++) {
-        double gi = a->grad_scale * get(g, gt, i);
-        double mi = (double)m[i] + (1 - a->beta1) * (gi - (double)m[i]);
-        double vi = a->beta2 * (double)v[i] + (1 - a->beta2) * gi * gi;
-        double size = a->lr / (1 - pow(a->beta1, t));
-        double denominator = sqrt(vi) / sqrt(1 - pow(a->beta2, t)) + a->eps;
-        m[i] = (float)mi;
-        v[i] = (float)vi;
-        p[i] = (float)((double)p[i] * (1 - a->lr * a->weight_decay) - size * mi / denominator);
-        if (out)
-            put(out, ot, i, (double)p[i]);
-    }
-    return 0;
-}
+/* ---- copies, sums ---- */
 
 static int copy(struct kernels *k, int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st,
                 double scale, bool add)
@@ -496,7 +475,7 @@ const struct kernel_ops kernels_ref_ops = {
     .embed_rows = ref_embed_rows, .embed_rows_back = ref_embed_rows_back, .residual = ref_residual,
     .linear_db = ref_linear_db, .logits_most = ref_logits_most, .logits_label = ref_logits_label,
     .logits_sum = ref_logits_sum, .logits_loss = ref_logits_loss, .logits_whole = ref_logits_whole,
-    .adamw = adamw, .copy = copy, .sum_squares = sum_squares,
+    .adamw = ref_adamw, .sgd = ref_sgd, .lion = ref_lion, .adafactor = ref_adafactor, .copy = copy, .sum_squares = sum_squares,
     .sum = move_sum, .not_finite = move_not_finite, .exact_squares = move_exact_squares, .finish = move_finish,
     .zero = move_zero, .upload = move_upload, .download = move_download, .load = move_load,
 };

@@ -63,4 +63,15 @@ int ref_attention_part_back(struct kernels *k, const struct attention *a, const 
                             int64_t ldkv);
 int ref_copy_runs(struct kernels *k, const struct runs *r, void *dst, const void *src);
 
+/* ---- kernels_ref_optim.c ---- */
+
+int ref_adamw(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, float *v, const void *g, enum dtype gt,
+              void *out, enum dtype ot);
+int ref_sgd(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, const void *g, enum dtype gt, void *out,
+            enum dtype ot);
+int ref_lion(struct kernels *k, const struct adamw *a, int64_t n, float *p, float *m, const void *g, enum dtype gt, void *out,
+             enum dtype ot);
+int ref_adafactor(struct kernels *k, const struct adamw *a, const struct factored *f, const void *g, enum dtype gt, void *out,
+                  enum dtype ot);
+
 #endif

@@ -18,6 +18,8 @@
 
 /* p = decay*p - step_size * m / (sqrt(v)*root + eps), g times scale first */
 struct adamw_rates { float decay, keep1, b2, keep2, step_size, root, eps, scale; };  /* keep: 1 - b */
+/* sgd: g += decay*p, m = b1*m + g, p -= lr*m; lion: p = decay*p - lr*sign(b1*m + keep1*g), m = b2*m + keep2*g */
+struct moment_rates { float lr, decay, b1, keep1, b2, keep2, scale; };
 
 struct simd {
     const char *name;
@@ -38,6 +40,8 @@ struct simd {
     /* x[i] = keep*x[i], or 0 where the hash of first + i is below the limit */
     void (*drop)(int64_t n, float *x, uint64_t seed, int64_t first, uint32_t limit, float keep);
     void (*adamw)(const struct adamw_rates *r, int64_t n, float *p, float *m, float *v, const float *g);
+    void (*sgd)(const struct moment_rates *r, int64_t n, float *p, float *m, const float *g);
+    void (*lion)(const struct moment_rates *r, int64_t n, float *p, float *m, const float *g);
 
     /* (x, y) = (x c - y s, y c + x s) */
     void (*rotate)(int64_t n, const float *c, const float *s, float *x, float *y);

@@ -304,6 +304,30 @@ static void adamw(const struct adamw_rates *rates, int64_t n, float *p, float *m
     memcpy(p + i, &rest[0], bytes), memcpy(m + i, &rest[1], bytes), memcpy(v + i, &rest[2], bytes);
 }
 
+static void sgd(const struct moment_rates *rates, int64_t n, float *p, float *m, const float *g)
+{
+    const struct moment_rates r = *rates;
+
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float gi = r.scale * g[i] + r.decay * p[i];
+        m[i] = r.b1 * m[i] + gi;
+        p[i] -= r.lr * m[i];
+    }
+}
+
+static void lion(const struct moment_rates *rates, int64_t n, float *p, float *m, const float *g)
+{
+    const struct moment_rates r = *rates;
+
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float gi = r.scale * g[i], u = r.b1 * m[i] + r.keep1 * gi;
+        p[i] = r.decay * p[i] - r.lr * (float)((u > 0) - (u < 0));
+        m[i] = r.b2 * m[i] + r.keep2 * gi;
+    }
+}
+
 static void rotate(int64_t n, const float *c, const float *s, float *x, float *y)
 {
 #pragma omp simd
@@ -519,7 +543,7 @@ const struct simd SIMD_TABLE = {
     .widen = widen, .narrow = narrow,
     .exps = exps, .erfs = erfs, .activation = activation, .activation_back = activation_back,
     .scale = scale, .axpy = axpy, .plus = plus, .dot = dot, .sum_squares = sum_squares,
-    .drop = drop, .adamw = adamw,
+    .drop = drop, .adamw = adamw, .sgd = sgd, .lion = lion,
     .rotate = rotate,
     .layer_norm = layer_norm, .rms_norm = rms_norm, .norm_back = norm_back,
     .norm_weight_back = norm_weight_back,

@@ -20,6 +20,7 @@
 #include "exec/device/host_info.h"
 #include "exec/process/build_info.h"
 #include "exec/process/launch.h"
+#include "model/arch/training.h"
 #include "model/plan/can_run.h"
 #include "sim/price/gpu_rates.h"
 
@@ -43,15 +44,17 @@ static int parse(int argc, char **argv, struct options *o)
           .str = &o->data, .value = "FILE" },
         { "sequential", "samples of the file in order, not shuffled", .flag = &o->sequential },
         { "init", "first weights, in Hugging Face's names", .str = &o->init, .value = "F.safetensors" },
-        { "save", "where to write the last weights", .str = &o->save, .value = "F.safetensors" },
+        { "adapters", "the first adapters, as PEFT saves them; without it as PEFT begins", .str = &o->adapters, .value = "DIR" },
+        { "save", "where to write the last weights; adapters into a folder, as PEFT does", .str = &o->save,
+          .value = "F.safetensors|DIR" },
         { "save-grads", "where to write the first step's gradients, as the optimizer reads them",
           .str = &o->save_grads, .value = "F.safetensors" },
         { "seed", "of weights, data and dropout", .i = &o->seed },
-        { "lr", "largest learning rate", .num = &o->lr },
+        { "lr", "largest learning rate (default of adamw 6e-4, sgd 1e-3, lion 1e-4, adafactor 1e-2)", .num = &o->lr },
         { "min-lr", "learning rate at the last step", .num = &o->min_lr },
         { "warmup", "steps in which it rises", .i = &o->warmup },
-        { "betas", "AdamW's", .str = &o->betas, .value = "B1,B2" },
-        { "weight-decay", "decoupled, on all parameters", .num = &o->weight_decay },
+        { "betas", "AdamW's and Lion's; the first is sgd's momentum", .str = &o->betas, .value = "B1,B2" },
+        { "weight-decay", "on all parameters that train, decoupled but of sgd (default of adamw 0.1, else 0)", .num = &o->weight_decay },
         { "clip", "largest gradient norm; in place of the plan's", .num = &o->clip },
         { "memory", "bytes of device memory a rank may use, in place of this machine's share", .bytes = &o->memory, .min = 1 },
         { "device", "where it computes", .word = &o->device, .words = devices },
@@ -107,23 +110,68 @@ static bool halves(const struct plan *p)
     return (world & (world - 1)) == 0 && (shard < 1 || (shard & (shard - 1)) == 0);
 }
 
+static int can_write_file(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[4096] = ".";
+    struct stat st;
+
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return fail("%s: is a folder: name the file to be written", path);
+    if (slash)
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path) + 1, path);
+    return access(folder, W_OK) < 0 ? fail("%s: cannot be written: %s: %s", path, folder, strerror(errno)) : 0;
+}
+
+/* One that is there, or is made in a folder that is. */
+static int can_write_folder(const char *path)
+{
+    char bare[4096];
+    struct stat st;
+
+    if (stat(path, &st) == 0)
+        return !S_ISDIR(st.st_mode) ? fail("%s: is a file: adapters are saved into a folder", path)
+             : access(path, W_OK) < 0 ? fail("%s: cannot be written: %s", path, strerror(errno)) : 0;
+    snprintf(bare, sizeof bare, "%s", path);
+    for (size_t n = strlen(bare); n > 1 && bare[n - 1] == '/'; n--)
+        bare[n - 1] = '\0';
+    return can_write_file(bare);
+}
+
 /* Said before the first step, not after the last. */
 static int can_write(const struct dpxrun *r)
 {
-    const char *const paths[] = { r->o.save, r->o.save_grads, r->o.trace };
+    const struct options *o = &r->o;
+    bool lora = training_is_lora(&r->plan.train);
 
-    for (int i = 0; i < 3; i++) {
-        const char *slash = paths[i] ? strrchr(paths[i], '/') : NULL;
-        char folder[4096] = ".";
-        struct stat st;
-        if (paths[i] && stat(paths[i], &st) == 0 && S_ISDIR(st.st_mode))
-            return fail("%s: is a folder: name the file to be written", paths[i]);
-        if (slash)
-            snprintf(folder, sizeof folder, "%.*s", (int)(slash - paths[i]) + 1, paths[i]);
-        if (paths[i] && access(folder, W_OK) < 0)
-            return fail("%s: cannot be written: %s: %s", paths[i], folder, strerror(errno));
+    if (o->save && (lora ? can_write_folder : can_write_file)(o->save) < 0)
+        return -1;
+    if (o->adapters && !lora)
+        return fail("--adapters: the plan trains none: \"train\" is not \"lora\"");
+    return (o->save_grads && can_write_file(o->save_grads) < 0) || (o->trace && can_write_file(o->trace) < 0) ? -1 : 0;
+}
+
+/* What an optimizer is usually given, where nothing else is said: AdamW as GPT-2 was trained; torch.optim.SGD and Adafactor,
+ * bitsandbytes' Lion (0.50.2, optim/lion.py) by their own defaults, with the usual momentum. */
+static void usual_rates(struct dpxrun *r)
+{
+    static const struct { double lr, beta1, beta2, weight_decay; } usual[NOPTIMIZER] = {
+        [OPTIMIZER_ADAMW]     = { 6e-4, 0.9, 0.95, 0.1 },
+        [OPTIMIZER_SGD]       = { 1e-3, 0.9, 0, 0 },
+        [OPTIMIZER_BNB_LION]  = { 1e-4, 0.9, 0.99, 0 },
+        [OPTIMIZER_ADAFACTOR] = { 1e-2, 0, 0, 0 },
+    };
+    enum optimizer kind = r->plan.optimizer;
+    struct options *o = &r->o;
+
+    if (o->lr < 0)
+        o->lr = usual[kind].lr;
+    if (o->weight_decay < 0)
+        o->weight_decay = usual[kind].weight_decay;
+    if (!o->betas) {
+        o->beta1 = usual[kind].beta1;
+        o->beta2 = usual[kind].beta2;
     }
-    return 0;
 }
 
 static int check_device(const struct options *o)
@@ -146,6 +194,8 @@ static int check(struct dpxrun *r)
 
     if (check_device(o) < 0)
         return -1;
+    if (o->device == DEVICE_CUDA && r->plan.optimizer == OPTIMIZER_ADAFACTOR)
+        return fail("--device cuda: dpxrun has no CUDA kernel of adafactor: take --device cpu, or adamw, sgd or lion_32bit");
     if (o->comm != COMM_NULL && o->rank)
         return fail("--rank is for --comm null");
     if (o->rank >= r->plan.cluster.world_size)
@@ -190,6 +240,7 @@ static int plan_for_here(struct dpxrun *r)
     r->written_for = r->plan.kernels;
     if (r->written_for != KERNELS_DPX && !r->o.kernels && (with_own_kernels(&r->plan) < 0 || with_own_kernels(&r->here) < 0))
         return -1;
+    usual_rates(r);
     if (r->o.clip >= 0)
         r->plan.clip = r->here.clip = r->o.clip;
     if (on_host(r) && !r->here.cluster.is_host && cluster_of_host(&r->here.cluster, r->plan.cluster.world_size) < 0)
@@ -216,7 +267,7 @@ static struct train_args train_args(const struct dpxrun *r)
     const struct options *o = &r->o;
 
     return (struct train_args){
-        .plan = &r->here, .data = o->data, .init = o->init, .sequential = o->sequential, .seed = (uint64_t)o->seed,
+        .plan = &r->here, .data = o->data, .init = o->init, .adapters = o->adapters, .sequential = o->sequential, .seed = (uint64_t)o->seed,
         .steps = o->steps, .warmup = o->warmup, .lr = o->lr, .min_lr = o->min_lr, .beta1 = o->beta1,
         .beta2 = o->beta2, .eps = o->eps, .weight_decay = o->weight_decay,
         .limit = cluster_available(&r->here.cluster), .rank = (int)o->rank, .null = o->comm == COMM_NULL,
@@ -492,8 +543,7 @@ static int launched(const struct dpxrun *r, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct dpxrun r = { .o = { .steps = 10, .comm = -1, .seed = 1, .lr = 6e-4, .weight_decay = 0.1, .clip = -1,
-                               .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8 } };
+    struct dpxrun r = { .o = { .steps = 10, .comm = -1, .seed = 1, .lr = -1, .weight_decay = -1, .clip = -1, .eps = 1e-8 } };
     int rc, status;
 
     opts_version_note(build_info());

@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "base/opts.h"
 #include "base/version.h"
+#include "exec/data/adapter_folder.h"
 #include "exec/process/build_info.h"
 #include "exec/process/same_run.h"
 
@@ -27,6 +28,7 @@ static json_t *options(const struct options *o)
 static json_t *document(const struct dpxrun *r)
 {
     json_t *all = json_object(), *opts = options(&r->o);
+    char adapters[ADAPTER_PATH];
 
     json_object_set_new(all, "dpx version", json_string(version_text()));
     json_object_set_new(all, "the plan's", files_read_json_file(r->o.plan));
@@ -37,6 +39,8 @@ static json_t *document(const struct dpxrun *r)
     json_decref(opts);
     json_object_set_new(all, "--data", same_run_file(r->o.data));
     json_object_set_new(all, "--init", same_run_file(r->o.init));
+    if (r->o.adapters && adapter_folder_weights(r->o.adapters, adapters) == 0)
+        json_object_set_new(all, "--adapters", same_run_file(adapters));
     return all;
 }
 

@@ -138,14 +138,15 @@ static void leave_piece(struct segment *g)
 
 /* ---- parameters ---- */
 
-/* The tensor of a role in the segment's piece; -1 none.  A tied head's is the token embedding. */
-static int role_tensor(const struct segment *g, enum tensor_role role, bool bias)
+/* The tensor of a kernel's role in the segment's piece; -1 none.  A tied head's is the token embedding. */
+static int role_tensor(const struct segment *g, const struct kernel *k, bool bias)
 {
+    enum tensor_role role = (enum tensor_role)k->role;
     const struct model *m = &g->x->p->model;
     int in = g->block == -1 ? TENSOR_EMBED : g->block == -2 ? TENSOR_HEAD : g->block;
 
     for (int t = 0; t < m->ntensors; t++)
-        if (m->tensors[t].role == role && m->tensors[t].is_bias == bias && m->tensors[t].block == in)
+        if (m->tensors[t].role == role && m->tensors[t].is_bias == bias && m->tensors[t].block == in && m->tensors[t].adapter == k->adapter)
             return t;
     if (role == ROLE_HEAD && m->tied && !bias)
         for (int t = 0; t < m->ntensors; t++)
@@ -183,7 +184,7 @@ static const void *parameter(const struct segment *g, int tensor, enum dtype *dt
 static int find_parameters(const struct segment *g, const struct kernel *k, struct kernel_call *c)
 {
     for (int b = 0; b < 2 && reads_parameters(k); b++) {
-        int t = role_tensor(g, (enum tensor_role)k->role, b);
+        int t = role_tensor(g, k, b);
         if (t >= 0 && !(c->param[b] = parameter(g, t, &c->param_dt)))
             return -1;
     }
@@ -306,8 +307,8 @@ static int find_gradients(const struct segment *g, const struct kernel *k, struc
 {
     own[0] = own[1] = -1;
     for (int b = 0; b < 2; b++) {
-        int t = makes_gradient(g, k, b) ? role_tensor(g, (enum tensor_role)k->role, b) : -1;
-        if (t >= 0 && grad_place(g, k, t, c, &c->grad[b], &own[b]) < 0)
+        int t = makes_gradient(g, k, b) ? role_tensor(g, k, b) : -1;
+        if (t >= 0 && !tensor_of(g->x, t)->frozen && grad_place(g, k, t, c, &c->grad[b], &own[b]) < 0)
             return -1;
     }
     return 0;

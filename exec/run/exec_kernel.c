@@ -83,18 +83,18 @@ static struct attention attention(const struct kernel_call *c)
 
 /* ---- linear layers: which places, which shape ---- */
 
-struct linear_place { enum tensor_role role; enum slot x, y, dy, dx; };
+struct linear_place { enum tensor_role role; enum slot x, y, dy, dx, low; };
 
 static const struct linear_place linears[] = {
-    { ROLE_QKV,      SLOT_NORM1,   SLOT_QKV,    SLOT_DQKV,   SLOT_DN },
-    { ROLE_Q,        SLOT_NORM1,   SLOT_QKV,    SLOT_DQKV,   SLOT_DN },
-    { ROLE_K,        SLOT_NORM1,   SLOT_QKV,    SLOT_DQKV,   SLOT_DN },
-    { ROLE_V,        SLOT_NORM1,   SLOT_QKV,    SLOT_DQKV,   SLOT_DN },
-    { ROLE_ATTN_OUT, SLOT_ATTN,    SLOT_MID,    SLOT_DX,     SLOT_DA },
-    { ROLE_GATE,     SLOT_NORM2,   SLOT_GATE,   SLOT_DG,     SLOT_DN },
-    { ROLE_UP,       SLOT_NORM2,   SLOT_UP,     SLOT_DU,     SLOT_DN },
-    { ROLE_DOWN,     SLOT_PRODUCT, SLOT_Y,      SLOT_DX,     SLOT_DU },
-    { ROLE_HEAD,     SLOT_NORM1,   SLOT_LOGITS, SLOT_LOGITS, SLOT_DX },
+    { ROLE_QKV,      SLOT_NORM1,   SLOT_QKV,    SLOT_DQKV,   SLOT_DN, SLOT_LOW_Q },
+    { ROLE_Q,        SLOT_NORM1,   SLOT_QKV,    SLOT_DQKV,   SLOT_DN, SLOT_LOW_Q },
+    { ROLE_K,        SLOT_NORM1,   SLOT_QKV,    SLOT_DQKV,   SLOT_DN, SLOT_LOW_K },
+    { ROLE_V,        SLOT_NORM1,   SLOT_QKV,    SLOT_DQKV,   SLOT_DN, SLOT_LOW_V },
+    { ROLE_ATTN_OUT, SLOT_ATTN,    SLOT_MID,    SLOT_DX,     SLOT_DA, SLOT_LOW_OUT },
+    { ROLE_GATE,     SLOT_NORM2,   SLOT_GATE,   SLOT_DG,     SLOT_DN, SLOT_LOW_GATE },
+    { ROLE_UP,       SLOT_NORM2,   SLOT_UP,     SLOT_DU,     SLOT_DN, SLOT_LOW_UP },
+    { ROLE_DOWN,     SLOT_PRODUCT, SLOT_Y,      SLOT_DX,     SLOT_DU, SLOT_LOW_DOWN },
+    { ROLE_HEAD,     SLOT_NORM1,   SLOT_LOGITS, SLOT_LOGITS, SLOT_DX, SLOT_NONE },
 };
 
 static const struct linear_place *linear_place(enum tensor_role role)
@@ -109,6 +109,8 @@ static bool in_out(const struct kernel_call *c, enum tensor_role role)
 {
     const struct model *m = &c->x->p->model;
 
+    if (c->k->adapter != ADAPTER_NONE)
+        return false;
     for (int t = 0; t < m->ntensors; t++)
         if (m->tensors[t].role == role && !m->tensors[t].is_bias)
             return m->tensors[t].in_out;
@@ -135,6 +137,10 @@ static struct linear linear_shape(const struct kernel_call *c, enum tensor_role 
     }
     l.ldx = l.in;
     l.ldy = role == ROLE_Q || role == ROLE_K || role == ROLE_V ? all : l.out;
+    if (c->k->adapter == ADAPTER_LORA_A)
+        l.out = l.ldy = c->x->p->train.rank;
+    if (c->k->adapter == ADAPTER_LORA_B)
+        l.in = l.ldx = c->x->p->train.rank;
     return l;
 }
 
@@ -175,6 +181,83 @@ static int add_residual(const struct kernel_call *c, struct kernels *k, const st
     return 0;
 }
 
+/* The gradient of what a half added to the residual, of all positions, where it has been gathered; NULL. */
+static void *gathered_grad(const struct kernel_call *c, const struct linear_place *at)
+{
+    if (at->dy != SLOT_DX)
+        return NULL;
+    return c->at[at->role == ROLE_ATTN_OUT && c->at[SLOT_DGATHERED_OUT] ? SLOT_DGATHERED_OUT : SLOT_DGATHERED];
+}
+
+/* Of this rank's positions: among all, through its dropout or kept for later, or the residual's. */
+static void *own_output_grad(const struct kernel_call *c, const struct linear_place *at)
+{
+    void *all = gathered_grad(c, at);
+
+    if (all)
+        return offset(all, first_row(c) * c->x->p->model.hidden, act_dtype(c));
+    if (at->role == ROLE_ATTN_OUT && c->at[SLOT_DY_OUT])
+        return c->at[SLOT_DY_OUT];
+    return at->dy == SLOT_DX && c->at[SLOT_DY] ? c->at[SLOT_DY] : c->at[at->dy];
+}
+
+static void *output_grad(const struct kernel_call *c, const struct linear_place *at)
+{
+    void *all = gathered_grad(c, at);
+
+    return all ? all : own_output_grad(c, at);
+}
+
+/* What an adapter's A left, or the gradient that B handed it, counts alpha / rank. */
+static int scale_low(const struct kernel_call *c, struct kernels *k, void *low)
+{
+    const struct training *t = &c->x->p->train;
+    enum dtype at = act_dtype(c);
+
+    return kernels_ops(k)->copy(k, tokens(c) * t->rank, low, at, low, at, t->alpha / (double)t->rank, false);
+}
+
+/* Its A reads what the layer does; its B adds to what the layer left. */
+static int adapter(const struct kernel_call *c, struct kernels *k)
+{
+    const struct linear_place *at = linear_place((enum tensor_role)c->k->role);
+    const struct dropout none = { 0 };
+    void *low = c->at[at->low];
+    int64_t column;
+    struct linear l = linear_shape(c, at->role, &column);
+
+    if (c->k->adapter == ADAPTER_LORA_A)
+        return kernels_ops(k)->linear(k, &l, input(c, at), c->param[0], NULL, low, NULL, &none) < 0 ? -1 : scale_low(c, k, low);
+    void *y = offset(c->at[at->y], column, l.at);
+    return kernels_ops(k)->linear(k, &l, low, c->param[0], NULL, y, y, &none);
+}
+
+static int adapter_dw(const struct kernel_call *c, struct kernels *k)
+{
+    const struct linear_place *at = linear_place((enum tensor_role)c->k->role);
+    bool a = c->k->adapter == ADAPTER_LORA_A;
+    int64_t column;
+    struct linear l = linear_shape(c, at->role, &column);
+
+    return kernels_ops(k)->linear_dw(k, &l, a ? input(c, at) : c->at[at->low],
+                                     a ? c->at[SLOT_DLOW] : offset(output_grad(c, at), column, l.at), c->grad[0].p, NULL,
+                                     c->grad[0].into);
+}
+
+static int adapter_dx(const struct kernel_call *c, struct kernels *k)
+{
+    const struct linear_place *at = linear_place((enum tensor_role)c->k->role);
+    void *dlow = c->at[SLOT_DLOW];
+    int64_t column;
+    struct linear l = linear_shape(c, at->role, &column);
+
+    if (c->k->adapter == ADAPTER_LORA_A)
+        return kernels_ops(k)->linear_dx(k, &l, dlow, c->param[0], c->at[at->dx], true);
+    if (kernels_ops(k)->linear_dx(k, &l, offset(output_grad(c, at), column, l.at), c->param[0], dlow, false) < 0)
+        return -1;
+    return scale_low(c, k, dlow);
+}
+
 static int linear(const struct kernel_call *c, struct kernels *k)
 {
     enum tensor_role role = (enum tensor_role)c->k->role;
@@ -207,33 +290,6 @@ static int residual(const struct kernel_call *c, struct kernels *k)
     return add_residual(c, k, linear_place((enum tensor_role)c->k->role));
 }
 
-/* The gradient of what a half added to the residual, of all positions, where it has been gathered; NULL. */
-static void *gathered_grad(const struct kernel_call *c, const struct linear_place *at)
-{
-    if (at->dy != SLOT_DX)
-        return NULL;
-    return c->at[at->role == ROLE_ATTN_OUT && c->at[SLOT_DGATHERED_OUT] ? SLOT_DGATHERED_OUT : SLOT_DGATHERED];
-}
-
-/* Of this rank's positions: among all, through its dropout or kept for later, or the residual's. */
-static void *own_output_grad(const struct kernel_call *c, const struct linear_place *at)
-{
-    void *all = gathered_grad(c, at);
-
-    if (all)
-        return offset(all, first_row(c) * c->x->p->model.hidden, act_dtype(c));
-    if (at->role == ROLE_ATTN_OUT && c->at[SLOT_DY_OUT])
-        return c->at[SLOT_DY_OUT];
-    return at->dy == SLOT_DX && c->at[SLOT_DY] ? c->at[SLOT_DY] : c->at[at->dy];
-}
-
-static void *output_grad(const struct kernel_call *c, const struct linear_place *at)
-{
-    void *all = gathered_grad(c, at);
-
-    return all ? all : own_output_grad(c, at);
-}
-
 static int linear_db(const struct kernel_call *c, struct kernels *k)
 {
     const struct linear_place *at = linear_place((enum tensor_role)c->k->role);
@@ -242,7 +298,7 @@ static int linear_db(const struct kernel_call *c, struct kernels *k)
 
     l.n = rows(c);
     l.gt = c->grad[1].dt;
-    return kernels_ops(k)->linear_db(k, &l, own_output_grad(c, at), c->grad[1].p, c->grad[1].into);
+    return kernels_ops(k)->linear_db(k, &l, offset(own_output_grad(c, at), column, l.at), c->grad[1].p, c->grad[1].into);
 }
 
 static int linear_dw(const struct kernel_call *c, struct kernels *k)
@@ -416,6 +472,8 @@ static int positions_back(const struct kernel_call *c, struct kernels *k)
 
     if (d.p > 0 && kernels_ops(k)->dropout_back(k, n * h, embed_grad(c), act_dtype(c), &d) < 0)
         return -1;
+    if (!c->grad[0].wanted)             /* the table does not train */
+        return 0;
     return kernels_ops(k)->embed_positions_back(k, n, h, p->seq, p->model.positions, embed_grad(c), act_dtype(c),
                                                 c->grad[0].p, c->grad[0].dt, c->grad[0].into);
 }
@@ -576,21 +634,22 @@ static int activation(const struct kernel_call *c, struct kernels *k)
 int executor_kernel_run(const struct kernel_call *c)
 {
     struct kernels *k = c->x->kernels[STREAM_COMPUTE];
+    bool lora = c->k->adapter != ADAPTER_NONE;
 
     switch ((enum kernel_fn)c->k->fn) {
     case FN_NONE:            return 0;
     case FN_EMBED:           return embed(c, k);
     case FN_POSITIONS:       return positions(c, k);
     case FN_NORM:            return norm(c, k);
-    case FN_LINEAR:          return linear(c, k);
+    case FN_LINEAR:          return lora ? adapter(c, k) : linear(c, k);
     case FN_LOSS:            return loss(c, k);
     case FN_EMBED_BACK:      return embed_back(c, k);
     case FN_POSITIONS_BACK:  return exec_context_is(c->x) ? context_run(c, k) : positions_back(c, k);
     case FN_NORM_BACK:       return norm_back(c, k);
     case FN_NORM_BACK_KEPT:  return norm_back_kept(c, k);
     case FN_GRAD_KEPT:       return grad_kept(c, k);
-    case FN_LINEAR_DW:       return linear_dw(c, k);
-    case FN_LINEAR_DX:       return linear_dx(c, k);
+    case FN_LINEAR_DW:       return lora ? adapter_dw(c, k) : linear_dw(c, k);
+    case FN_LINEAR_DX:       return lora ? adapter_dx(c, k) : linear_dx(c, k);
     case FN_OUTPUT_BACK:     return output_back(c, k);
     case FN_ROTARY: case FN_ROTARY_BACK: case FN_ATTENTION: case FN_ATTENTION_BACK:
         return attend(c, k);

@@ -292,7 +292,9 @@ int executor_params(struct executor *x, params_fn *f, void *arg)
                 const struct slice *c = &x->s->slices[l->slice0 + k];
                 struct params_seen seen = { f, arg, c->tensor + i * l->stride, c->from, (enum dtype)c->dtype,
                                             want == HOLDS_MASTER };
-                if (c->holds == want &&
+                bool frozen = c->holds == HOLDS_PARAM && tensor_of(x, seen.tensor)->frozen;      /* it has no master */
+                seen.master &= !frozen;
+                if ((c->holds == want || frozen) &&
                     see_slice(x, c, x->s->bufs[b].space, x->inst[b][i].at + c->at, &seen) < 0)
                     return -1;
             }

@@ -1,4 +1,4 @@
-/* exec_optim.c -- AdamW: states, gradients and weights met element by element. */
+/* exec_optim.c -- the optimizer: states, gradients and weights met element by element, or tensor by tensor. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,8 +6,12 @@
 #include "base/room.h"
 #include "exec/run/executor_internal.h"
 
-struct adam_run {
-    float *m, *v, *p;               /* p: master weights, or the fp32 parameters themselves */
+enum { MOST_STATES = 2 };
+
+struct optim_run {
+    float *state[MOST_STATES];
+    int64_t nstate[MOST_STATES];    /* elements */
+    float *p;                       /* master weights, or the fp32 parameters themselves */
     const void *g;
     void *out;                      /* parameters to be cast into, or NULL */
     int64_t n, from;
@@ -15,17 +19,63 @@ struct adam_run {
     uint8_t gt, ot;
 };
 
-struct adam_task {
+/* ---- the optimizers ---- */
+
+static int adamw(struct kernels *k, const struct adamw *a, const struct tensor *t, const struct optim_run *r)
+{
+    (void)t;
+    return kernels_ops(k)->adamw(k, a, r->n, r->p, r->state[0], r->state[1], r->g, (enum dtype)r->gt, r->out, (enum dtype)r->ot);
+}
+
+static int sgd(struct kernels *k, const struct adamw *a, const struct tensor *t, const struct optim_run *r)
+{
+    (void)t;
+    return kernels_ops(k)->sgd(k, a, r->n, r->p, r->state[0], r->g, (enum dtype)r->gt, r->out, (enum dtype)r->ot);
+}
+
+static int lion(struct kernels *k, const struct adamw *a, const struct tensor *t, const struct optim_run *r)
+{
+    (void)t;
+    return kernels_ops(k)->lion(k, a, r->n, r->p, r->state[0], r->g, (enum dtype)r->gt, r->out, (enum dtype)r->ot);
+}
+
+static int adafactor(struct kernels *k, const struct adamw *a, const struct tensor *t, const struct optim_run *r)
+{
+    bool matrix = t->ndim == 2;
+    struct factored f = { .rows = t->shape[0], .cols = matrix ? t->shape[1] : 1, .p = r->p, .row = r->state[0],
+                          .col = matrix ? r->state[1] : NULL };
+
+    return kernels_ops(k)->adafactor(k, a, &f, r->g, (enum dtype)r->gt, r->out, (enum dtype)r->ot);
+}
+
+/* What it keeps: the second state of what has the first; `whole`: of a tensor, of a vector HOLDS_EXP_AVG_SQ alone. */
+struct rule {
+    int (*update)(struct kernels *k, const struct adamw *a, const struct tensor *t, const struct optim_run *r);
+    int  nstates;
+    enum holds state[MOST_STATES];
+    bool whole;
+};
+
+static const struct rule rules[NOPTIMIZER] = {
+    [OPTIMIZER_ADAMW]     = { adamw, 2, { HOLDS_EXP_AVG, HOLDS_EXP_AVG_SQ }, false },
+    [OPTIMIZER_SGD]       = { sgd, 1, { HOLDS_EXP_AVG }, false },
+    [OPTIMIZER_BNB_LION]  = { lion, 1, { HOLDS_EXP_AVG }, false },
+    [OPTIMIZER_ADAFACTOR] = { adafactor, 2, { HOLDS_ROW_VAR, HOLDS_COL_VAR }, true },
+};
+
+/* ---- its task ---- */
+
+struct optim_task {
     struct executor *x;
     const struct op *op;
     struct exec_step *step;
-    struct adam_run *run;
+    struct optim_run *run;
     int n;
     int64_t room;
     bool fresh;                     /* the states came with this entry: they start at zero */
 };
 
-struct grad_seen { const struct exec_step *step; const struct adam_run *r; };
+struct grad_seen { const struct exec_step *step; const struct optim_run *r; };
 
 static int see_grad(void *arg, int64_t first, int64_t n, const void *g)
 {
@@ -35,12 +85,19 @@ static int see_grad(void *arg, int64_t first, int64_t n, const void *g)
     return 0;
 }
 
-static int run_one(const struct adam_task *a, struct kernels *k, const struct adam_run *r, bool off, bool suspect)
+static int zero_states(struct kernels *k, const struct optim_run *r)
 {
-    int64_t bytes = r->n * (int64_t)sizeof *r->m;
+    for (int i = 0; i < MOST_STATES; i++)
+        if (r->nstate[i] > 0 && kernels_ops(k)->zero(k, r->nstate[i] * (int64_t)sizeof(float), r->state[i]) < 0)
+            return -1;
+    return 0;
+}
+
+static int run_one(const struct optim_task *a, struct kernels *k, const struct optim_run *r, bool off, bool suspect)
+{
     struct grad_seen seen = { a->step, r };
 
-    if (a->fresh && (kernels_ops(k)->zero(k, bytes, r->m) < 0 || kernels_ops(k)->zero(k, bytes, r->v) < 0))
+    if (a->fresh && zero_states(k, r) < 0)
         return -1;
     /* A step that is skipped for overflow is looked at as well where its loss is not finite. */
     if (suspect || (!off && host_works(a->x, a->op)))
@@ -51,13 +108,12 @@ static int run_one(const struct adam_task *a, struct kernels *k, const struct ad
         see_grad(&seen, 0, r->n, r->g);
     else if (a->step->on_grad && executor_host_sees(a->x, k, r->n, r->g, (enum dtype)r->gt, see_grad, &seen) < 0)
         return -1;
-    return kernels_ops(k)->adamw(k, &a->step->adamw, r->n, r->p, r->m, r->v, r->g, (enum dtype)r->gt, r->out,
-                                 (enum dtype)r->ot);
+    return rules[a->x->p->optimizer].update(k, &a->step->adamw, tensor_of(a->x, r->tensor), r);
 }
 
-static int run_adam(struct task *t)
+static int run_optimizer(struct task *t)
 {
-    struct adam_task *a = t->self;
+    struct optim_task *a = t->self;
     struct executor *x = a->x;
     bool off = guarded_off(x, a->op), suspect = host_works(x, a->op) && executor_finite_suspect(x);
     int rc = 0;
@@ -69,7 +125,7 @@ static int run_adam(struct task *t)
     return rc;
 }
 
-static void add(struct adam_task *a, const struct adam_run *r)
+static void add(struct optim_task *a, const struct optim_run *r)
 {
     a->run = room_for(a->run, a->n, &a->room, sizeof *a->run);
     a->run[a->n++] = *r;
@@ -80,35 +136,84 @@ static int64_t until(const struct view *v, int64_t end)
     return v && v->from + v->n < end ? v->from + v->n : end;
 }
 
-/* Runs of one view of first moments. */
-static int meet(struct executor *x, struct adam_task *a, const struct view *m)
-{
-    int64_t end = m->from + m->n;
+/* Elements of a tensor from `at` on, as far as all that is needed of them goes. */
+struct met { const struct view *w, *p, *g; int64_t to; };
 
-    for (int64_t at = m->from; at < end; ) {
-        const struct view *v = view_find(&x->writes, HOLDS_EXP_AVG_SQ, m->tensor, at);
-        const struct view *w = view_find(&x->writes, HOLDS_MASTER, m->tensor, at);
-        const struct view *p = view_find(&x->writes, HOLDS_PARAM, m->tensor, at);
-        const struct view *g = view_find(&x->reads, HOLDS_GRAD, m->tensor, at);
-        if (!v || !g || !(w || p))
-            return fail("the schedule's optimizer has no %s of %s", !v ? "state" : !g ? "gradient" : "weights",
-                        tensor_of(x, m->tensor)->name);
-        if (!w && p->dtype != DT_FP32)
-            return fail("the schedule's optimizer updates %s in %s", tensor_of(x, m->tensor)->name,
-                        dtype_name(p->dtype));
-        int64_t to = until(v, until(w, until(p, until(g, end))));
-        add(a, &(struct adam_run){ .m = view_at(x, m, at), .v = view_at(x, v, at), .g = view_at(x, g, at),
-                                   .p = view_at(x, w ? w : p, at), .out = w && p ? view_at(x, p, at) : NULL,
-                                   .n = to - at, .from = at, .tensor = m->tensor, .gt = (uint8_t)g->dtype,
-                                   .ot = (uint8_t)(w && p ? p->dtype : DT_FP32) });
-        at = to;
+static int meet_weights(struct executor *x, int tensor, int64_t at, int64_t end, struct met *m)
+{
+    m->w = view_find(&x->writes, HOLDS_MASTER, tensor, at);
+    m->p = view_find(&x->writes, HOLDS_PARAM, tensor, at);
+    m->g = view_find(&x->reads, HOLDS_GRAD, tensor, at);
+    if (!m->g || !(m->w || m->p))
+        return fail("the schedule's optimizer has no %s of %s", m->g ? "weights" : "gradient", tensor_of(x, tensor)->name);
+    if (!m->w && m->p->dtype != DT_FP32)
+        return fail("the schedule's optimizer updates %s in %s", tensor_of(x, tensor)->name, dtype_name(m->p->dtype));
+    m->to = until(m->w, until(m->p, until(m->g, end)));
+    return 0;
+}
+
+static struct optim_run run_of(struct executor *x, int tensor, int64_t at, const struct met *m)
+{
+    return (struct optim_run){ .g = view_at(x, m->g, at), .p = view_at(x, m->w ? m->w : m->p, at),
+                               .out = m->w && m->p ? view_at(x, m->p, at) : NULL, .n = m->to - at, .from = at,
+                               .tensor = tensor, .gt = (uint8_t)m->g->dtype,
+                               .ot = (uint8_t)(m->w && m->p ? m->p->dtype : DT_FP32) };
+}
+
+/* Runs of one view of first states. */
+static int meet(struct executor *x, struct optim_task *a, const struct rule *rule, const struct view *s)
+{
+    int64_t end = s->from + s->n;
+    struct met m;
+
+    for (int64_t at = s->from; at < end; at = m.to) {
+        const struct view *second = rule->nstates > 1 ? view_find(&x->writes, rule->state[1], s->tensor, at) : NULL;
+        if (rule->nstates > 1 && !second)
+            return fail("the schedule's optimizer has no second state of %s", tensor_of(x, s->tensor)->name);
+        if (meet_weights(x, s->tensor, at, until(second, end), &m) < 0)
+            return -1;
+        struct optim_run r = run_of(x, s->tensor, at, &m);
+        const struct view *state[MOST_STATES] = { s, second };
+        for (int i = 0; i < rule->nstates; i++) {
+            r.state[i] = view_at(x, state[i], at);
+            r.nstate[i] = r.n;
+        }
+        add(a, &r);
     }
     return 0;
 }
 
+/* All of the tensor whose first state this view is. */
+static int meet_whole(struct executor *x, struct optim_task *a, const struct rule *rule, const struct view *s)
+{
+    const struct tensor *t = tensor_of(x, s->tensor);
+    const struct view *second = t->ndim == 2 ? view_find(&x->writes, rule->state[1], s->tensor, 0) : NULL;
+    struct met m;
+
+    if (meet_weights(x, s->tensor, 0, t->numel, &m) < 0)
+        return -1;
+    if (m.to != t->numel || s->n != t->shape[0] || (t->ndim == 2 && (!second || second->n != t->shape[1])))
+        return fail("the schedule's optimizer has not all of %s at once", t->name);
+    struct optim_run r = run_of(x, s->tensor, 0, &m);
+    r.state[0] = view_at(x, s, 0);
+    r.nstate[0] = s->n;
+    if (second) {
+        r.state[1] = view_at(x, second, 0);
+        r.nstate[1] = second->n;
+    }
+    add(a, &r);
+    return 0;
+}
+
+static bool is_first_state(const struct rule *rule, enum holds h)
+{
+    return h == rule->state[0] || (rule->whole && h == HOLDS_EXP_AVG_SQ);
+}
+
 int executor_issue_optimizer(struct executor *x, const struct op *o, int64_t iteration)
 {
-    struct adam_task *a = room_new(1, sizeof *a);
+    const struct rule *rule = &rules[x->p->optimizer];
+    struct optim_task *a = room_new(1, sizeof *a);
     int rc;
 
     a->x = x;
@@ -120,9 +225,9 @@ int executor_issue_optimizer(struct executor *x, const struct op *o, int64_t ite
     views_of(x, o, iteration, ACT_WRITE, &x->writes);
     rc = views_there(x, o, &x->reads);
     for (int i = 0; i < x->writes.n && rc == 0; i++)
-        if (x->writes.v[i].holds == HOLDS_EXP_AVG) {
+        if (x->writes.v[i].n > 0 && is_first_state(rule, x->writes.v[i].holds)) {
             a->fresh |= (x->writes.v[i].what & ACT_ALLOC) != 0;
-            rc = meet(x, a, &x->writes.v[i]);
+            rc = (rule->whole ? meet_whole : meet)(x, a, rule, &x->writes.v[i]);
         }
     if (rc < 0 || !x->lanes) {
         free(a->run);
@@ -133,6 +238,6 @@ int executor_issue_optimizer(struct executor *x, const struct op *o, int64_t ite
         free(a);
         return -1;
     }
-    executor_put(x, o, run_adam, a);
+    executor_put(x, o, run_optimizer, a);
     return 0;
 }

@@ -8,7 +8,7 @@
  *     exec_compute.c  segments of block programs: places, parameters, gradients
  *     exec_kernel.c   one kernel: from places to a call of kernels.h
  *     exec_context.c  the same where ranks share a sequence
- *     exec_optim.c    AdamW */
+ *     exec_optim.c    the optimizer */
 #ifndef DPX_EXECUTOR_INTERNAL_H
 #define DPX_EXECUTOR_INTERNAL_H
 

@@ -14,21 +14,25 @@ struct part { int tensor; int64_t from, n; float *values; };
 struct grad_file {
     const struct model *m;
     const struct own_tensors *own;
+    bool trained;                       /* frozen tensors are left out */
     struct part *part;
     int n, room;
     bool bad;
 };
 
-struct grad_file *gather_grad_file_new(const struct model *m, const struct own_tensors *own)
+struct grad_file *gather_grad_file_new(const struct model *m, const struct own_tensors *own, bool trained)
 {
     struct grad_file *f = calloc(1, sizeof *f);
 
     if (f)
-        *f = (struct grad_file){ .m = m, .own = own };
+        *f = (struct grad_file){ .m = m, .own = own, .trained = trained };
     else
         fail("out of memory to gather tensors");
     return f;
 }
+
+/* Is the tensor one of the file's? */
+static bool is_written(const struct grad_file *f, int tensor) { return !(f->trained && f->m->tensors[tensor].frozen); }
 
 void gather_grad_file_free(struct grad_file *f)
 {
@@ -79,7 +83,8 @@ void gather_grad_file_add(void *arg, int tensor, int64_t from, int64_t n, const 
 
     for (int64_t at = 0; at < n; at += run.n) {
         run = own_tensors_run(f->own, tensor, from + at, n - at);
-        add(f, &run, (const char *)values + at * dtype_bytes(t), t);
+        if (is_written(f, run.tensor))
+            add(f, &run, (const char *)values + at * dtype_bytes(t), t);
     }
 }
 
@@ -157,21 +162,26 @@ static int collect(const struct grad_file *f, MPI_Comm control, struct whole *w,
     return 0;
 }
 
-static struct st_writer *create(const struct model *m, const char *path)
+static struct st_writer *create(const struct grad_file *f, const char *path)
 {
+    const struct model *m = f->m;
     struct st_entry *e = calloc((size_t)m->ntensors + 1, sizeof *e);
     struct st_writer *w = NULL;
+    int n = 0;
 
     if (!e) {
         fail("out of memory for %s", path);
         return NULL;
     }
     for (int t = 0; t < m->ntensors; t++) {
-        e[t] = (struct st_entry){ .name = m->tensors[t].name, .dtype = DT_FP32, .ndim = m->tensors[t].ndim };
+        if (!is_written(f, t))
+            continue;
+        e[n] = (struct st_entry){ .name = m->tensors[t].name, .dtype = DT_FP32, .ndim = m->tensors[t].ndim };
         for (int d = 0; d < m->tensors[t].ndim; d++)
-            e[t].shape[d] = m->tensors[t].shape[d];
+            e[n].shape[d] = m->tensors[t].shape[d];
+        n++;
     }
-    w = safetensors_create(path, e, m->ntensors);
+    w = safetensors_create(path, e, n);
     free(e);
     return w;
 }
@@ -188,7 +198,7 @@ static int agree(MPI_Comm control, int rc)
 
 /* Piece after piece: MPI's counts are int, and a tensor need not fit twice.  Nothing is made of what was received
  * before all ranks have agreed that it came whole: of a rank that was killed there may be garbage. */
-static int write_tensor(const struct grad_file *f, MPI_Comm control, struct st_writer *out, bool first, int tensor,
+static int write_tensor(const struct grad_file *f, MPI_Comm control, struct st_writer *out, bool first, int tensor, int entry,
                         int64_t piece, struct whole *w, struct whole *theirs)
 {
     int64_t numel = f->m->tensors[tensor].numel;
@@ -201,7 +211,7 @@ static int write_tensor(const struct grad_file *f, MPI_Comm control, struct st_w
         if (rc == 0 && first && memchr(w->have, 0, (size_t)w->n))
             rc = fail("no rank holds all of %s", f->m->tensors[tensor].name);
         if (rc == 0 && out)
-            rc = safetensors_write(out, tensor, w->at, w->n, w->value);
+            rc = safetensors_write(out, entry, w->at, w->n, w->value);
         rc = agree(control, rc);
     }
     return rc;
@@ -232,11 +242,12 @@ int gather_grad_file_write(struct grad_file *f, MPI_Comm control, int64_t piece,
         MPI_Comm_rank(control, &rank);
     rc = f->bad || !whole_new(&w, piece) || (rank == 0 && !whole_new(&theirs, piece))
        ? fail("out of memory to gather tensors") : 0;
-    if (rank == 0 && rc == 0 && !(out = create(f->m, path)))
+    if (rank == 0 && rc == 0 && !(out = create(f, path)))
         rc = -1;
     rc = agree(control, rc);
-    for (int t = 0; t < f->m->ntensors && rc == 0; t++)
-        rc = write_tensor(f, control, out, rank == 0, t, piece, &w, &theirs);
+    for (int t = 0, entry = 0; t < f->m->ntensors && rc == 0; t++)
+        if (is_written(f, t))
+            rc = write_tensor(f, control, out, rank == 0, t, entry++, piece, &w, &theirs);
     if (rc < 0)
         safetensors_discard(out);
     else if (out)

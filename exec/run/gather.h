@@ -3,6 +3,7 @@
 #define DPX_GATHER_H
 
 #include <mpi.h>
+#include <stdbool.h>
 
 #include "base/dtype.h"
 #include "exec/data/own_tensors.h"
@@ -11,8 +12,9 @@
 /* What this rank holds so far: copies, as fp32. */
 struct grad_file;
 
-/* Of the whole model `m`; `own`: what this rank's tensors are of it, NULL: they are it.  NULL reported. */
-struct grad_file *gather_grad_file_new(const struct model *m, const struct own_tensors *own);
+/* Of the whole model `m`, or of what `trained` of it; `own`: what this rank's tensors are of it, NULL: they are it.  NULL
+ * reported. */
+struct grad_file *gather_grad_file_new(const struct model *m, const struct own_tensors *own, bool trained);
 void gather_grad_file_free(struct grad_file *f);                   /* accepts NULL */
 
 /* Elements [from, from+n) of one of the rank's tensors, of dtype t.  Fits exec_step.on_grad. */

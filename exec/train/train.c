@@ -11,12 +11,14 @@
 
 #include "base/fail.h"
 #include "base/room.h"
+#include "exec/data/adapter_folder.h"
 #include "exec/data/own_tensors.h"
 #include "exec/device/host_info.h"
 #include "exec/run/gather.h"
 #include "exec/run/order_check.h"
 #include "exec/run/watchdog.h"
 #include "exec/train/train_finite.h"
+#include "model/arch/training.h"
 #include "model/lower/lower.h"
 #include "model/memory/overhead.h"
 #include "model/program/workspace.h"
@@ -158,6 +160,22 @@ int train_gather(struct train *t, int64_t mine, int64_t *out)
 
 /* ---- opening ---- */
 
+/* First weights: a file's, or the seed's; and adapters'. */
+static struct weights *open_weights(const struct train *t)
+{
+    const struct model *m = &t->a.plan->model;
+    struct weights *w = t->a.init ? weights_from_file(m, t->a.init, t->a.seed) : weights_from_seed(m, t->a.seed);
+    char path[ADAPTER_PATH];
+
+    if (!w || !t->a.adapters)
+        return w;
+    if (adapter_folder_check(m, t->a.adapters) == 0 && adapter_folder_weights(t->a.adapters, path) == 0 &&
+        weights_take_adapters(w, path) == 0)
+        return w;
+    weights_close(w);
+    return NULL;
+}
+
 static int open_data(struct train *t)
 {
     const struct plan *p = t->a.plan;       /* files and seeds are of the whole model */
@@ -166,7 +184,7 @@ static int open_data(struct train *t)
     t->tokens = tokens_open(&(struct tokens_args){ .path = t->a.data, .vocab = p->model.vocab, .seq = p->seq,
                                                    .seed = t->a.seed,
                                                    .order = t->a.sequential ? TOKENS_SEQUENTIAL : TOKENS_SHUFFLED });
-    t->weights = t->a.init ? weights_from_file(&p->model, t->a.init) : weights_from_seed(&p->model, t->a.seed);
+    t->weights = open_weights(t);
     t->ids = room_new(n, sizeof *t->ids);
     t->labels = room_new(n, sizeof *t->labels);
     t->sample = room_new(2 * (size_t)p->seq, sizeof *t->sample);
@@ -430,7 +448,7 @@ static int step(struct train *t, bool record, struct train_report *out)
                               .eps = t->a.eps, .weight_decay = t->a.weight_decay, .step = s.number,
                               .grad_scale = 1 };
     if (t->step == 0 && t->a.save_grads)
-        t->grads = gather_grad_file_new(&p->model, t->own);
+        t->grads = gather_grad_file_new(&p->model, t->own, true);
     if (t->grads) {
         s.on_grad = gather_grad_file_add;
         s.on_grad_arg = t->grads;
@@ -474,11 +492,16 @@ static int keep_param(void *arg, int tensor, int64_t from, int64_t n, const void
 
 static int save(struct train *t, const char *path)
 {
-    struct grad_file *f = gather_grad_file_new(&t->a.plan->model, t->own);
+    const struct model *m = &t->a.plan->model;
+    bool lora = training_is_lora(&m->training);
+    struct grad_file *f = gather_grad_file_new(m, t->own, lora);
     int rc = f ? executor_params(t->x, keep_param, f) : -1;
+    char file[ADAPTER_PATH];
 
+    if (rc == 0 && lora)
+        rc = adapter_folder_weights(path, file) < 0 || (t->s.rank == 0 && adapter_folder_write(m, path) < 0) ? -1 : 0;
     if (train_agree(t, rc < 0) == 0)
-        rc = gather_grad_file_write(f, t->control, 0, path);
+        rc = gather_grad_file_write(f, t->control, 0, lora ? file : path);
     gather_grad_file_free(f);
     return train_agree(t, rc < 0);
 }

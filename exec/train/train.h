@@ -18,6 +18,7 @@
 struct train_args {
     const struct plan *plan;
     const char *data, *init;            /* NULL: the built-in source; weights from the seed */
+    const char *adapters;               /* a folder of PEFT's, with the first adapters; NULL: as PEFT makes them */
     bool        sequential;             /* data in order */
     uint64_t    seed;
     int64_t     steps, warmup;
@@ -62,7 +63,8 @@ int train_step(struct train *t, bool record, struct train_report *out);
 /* Linear over `warmup` steps to lr, then half a cosine to min_lr at the last step. */
 double train_lr(const struct train_args *a, int64_t step);
 
-/* All parameters, in Hugging Face's names, written by rank 0.  Every rank must call it.  0, or -1. */
+/* All parameters, in Hugging Face's names, written by rank 0; of a model with adapters these, as a folder of PEFT's
+ * (adapter_folder.h).  Every rank must call it.  0, or -1. */
 int train_save(struct train *t, const char *path);
 
 struct executor *train_executor(const struct train *t);

@@ -29,8 +29,9 @@
 #define PAPER     (P_DP | P_DDP | P_ZERO1 | P_ZERO2 | P_ZERO3 | P_FSDP)
 #define TORCH     (DP_TORCH | DDP_TORCH | ZRO | FSDP2)
 #define ALL       (PAPER | TORCH | FSDP1 | DS)
-/* Where adapters and frozen weights are planned. */
-#define TUNED     (DDP_TORCH | FSDP2 | DS0 | DS12)
+/* Where adapters and frozen weights are planned, and optimizers beside AdamW. */
+#define P_TUNED   (P_DDP | P_ZERO1 | P_ZERO2 | P_ZERO3 | P_FSDP)
+#define TUNED     (P_TUNED | DDP_TORCH | FSDP2 | DS0 | DS12)
 /* Where torchtitan, or the papers, divide a model as well. */
 #define GRID      (PAPER | DDP_TORCH | FSDP2)
 
@@ -126,10 +127,10 @@ static const struct knob rows[] = {
       USUAL(reduce_dtype, "what the framework reduces in"),
       TITAN("--training.mixed-precision-reduce", titan_reduce, "mixed_precision_reduce is float32 only"),
       .about = "number format of gradient reductions" },
-    { "", "optimizer", WORD(optimizer, optim_words, OPTIMIZER_ADAMW), .cells = DDP_TORCH | FSDP2, .label = ", %s",
+    { "", "optimizer", WORD(optimizer, optim_words, OPTIMIZER_ADAMW), .cells = P_TUNED | DDP_TORCH | FSDP2, .label = ", %s",
       ACCELERATE_HAS(OPTIMIZER_ADAMW, "the optimizer is in the training script"), TITAN_HAS(OPTIMIZER_ADAMW, "its optimizers are Adam and AdamW"),
       .about = "transformers' optim: torch's (sgd with momentum), bitsandbytes' in 8 bits (of DDP), torchao's in 8 and 4" },
-    { "", "optimizer", .type = KNOB_FIXED, .words = optimizer_words, .cells = ALL & ~(DDP_TORCH | FSDP2),
+    { "", "optimizer", .type = KNOB_FIXED, .words = optimizer_words, .cells = ALL & ~(P_TUNED | DDP_TORCH | FSDP2),
       .about = "the only optimizer of the cell so far" },
     { "", "optimizer_form", WORD(optimizer_form, form_words, OPTIMIZER_FOREACH), .cells = DDP_TORCH | ZRO | FSDP2 | FSDP1,
       TRIES(19, OPTIMIZER_FOREACH, OPTIMIZER_FUSED), .label = ", AdamW %s", TITAN("--optimizer.implementation", titan_form),

@@ -470,26 +470,43 @@ static int check_ds_offload(const struct plan *p, const char *where)
 
 /* ---- optimizers ---- */
 
+/* Those that dpx has kernels for. */
+static int check_own_optimizer(const struct plan *p, const char *where, const char *word)
+{
+    bool factored = p->optimizer == OPTIMIZER_ADAFACTOR;
+
+    if (!factored && p->optimizer != OPTIMIZER_SGD && p->optimizer != OPTIMIZER_BNB_LION)
+        return fail("%s: optimizer: kernels \"dpx\" and dialect paper have adamw, sgd, lion_32bit and adafactor, not %s", where, word);
+    if (factored && p->strategy != STRAT_DDP)
+        return fail("%s: optimizer: adafactor needs whole tensors, which %s divides among ranks: take strategy ddp", where,
+                    strategy_name(p->strategy));
+    if (factored && !plan_is_data_parallel(p))
+        return fail("%s: optimizer: adafactor needs whole tensors: without tensor, context or pipeline parallelism", where);
+    if (p->dialect == DIALECT_PAPER && p->ds.offload_optimizer.device != OFFLOAD_NONE)
+        return fail("%s: optimizer: with deepspeed.offload_optimizer only adamw is modelled", where);
+    return 0;
+}
+
 static int check_optimizer(const struct plan *p, const char *where)
 {
     bool bnb = p->optimizer >= OPTIMIZER_BNB_ADAMW8 && p->optimizer <= OPTIMIZER_BNB_LION8;
     const char *word;
 
-    if (p->optimizer == OPTIMIZER_ADAMW || !has_key(p, "", "optimizer_form"))
+    if (p->optimizer == OPTIMIZER_ADAMW)
         return 0;
     word = knob_words("optimizer")[p->optimizer];
+    if (p->dialect == DIALECT_PAPER)
+        return check_own_optimizer(p, where, word);
     if (p->strategy == STRAT_FSDP && (bnb || p->optimizer == OPTIMIZER_ADAFACTOR))
         return fail("%s: optimizer: %s of FSDP2's sharded tensors (DTensor) is not modelled: take adamw, sgd or adamw_torch_8bit, "
                     "or strategy ddp", where, word);
-    if (p->kernels == KERNELS_DPX)
-        return fail("%s: optimizer: kernels \"dpx\" update by adamw only", where);
     if (p->optimizer != OPTIMIZER_SGD && p->optimizer_form != OPTIMIZER_FOREACH)
         return fail("%s: optimizer_form: %s has one form: leave it out", where, word);
     if (plan_recipe(p).kept != DT_FP32)
         return fail("%s: optimizer: %s of parameters in %s is not modelled yet", where, word, dtype_name(plan_recipe(p).kept));
     if (p->fsdp.cpu_offload && has_key(p, "fsdp", "cpu_offload"))
         return fail("%s: optimizer: with fsdp.cpu_offload only adamw is modelled", where);
-    return 0;
+    return p->kernels == KERNELS_DPX ? check_own_optimizer(p, where, word) : 0;
 }
 
 /* What the papers leave open, or ranks of several axes would need. */
@@ -519,19 +536,34 @@ static bool same_training(const struct training *a, const struct training *b)
         && !strcmp(a->modules_to_save, b->modules_to_save);
 }
 
+/* What blocks have that dpx's own kernels compute as a whole or not at all. */
+static int check_own_train(const struct plan *p, const char *where)
+{
+    const struct model *m = &p->model;
+    const char *what = m->parallel ? "attention and MLP in parallel" : m->norm_place != NORM_FIRST ? "norms after attention and MLP"
+                     : m->qk_norm ? "norms of q and k" : m->fused_gate_up ? "gate and up in one matrix" : NULL;
+
+    if (what)
+        return fail("%s: train: kernels \"dpx\" have no adapters and frozen weights beside %s", where, what);
+    if (p->train.dropout > 0)
+        return fail("%s: lora.dropout: kernels \"dpx\" have adapters without dropout", where);
+    return 0;
+}
+
 static int check_train(const struct plan *p, const char *where)
 {
     if (!same_training(&p->train, &p->model.training))
         return fail("%s: train: the model was made for something else to train", where);
     if (training_is_all(&p->train))
         return 0;
-    if (p->kernels != KERNELS_TORCH_EAGER && p->kernels != KERNELS_TORCH_SDPA)
-        return fail("%s: train: kernels \"%s\" train everything so far: take torch-sdpa or torch-eager", where, kernels_name(p->kernels));
+    if (p->kernels == KERNELS_TORCH_COMPILE)
+        return fail("%s: train: kernels \"%s\" train everything so far: take torch-sdpa, torch-eager or dpx", where,
+                    kernels_name(p->kernels));
     if (!plan_is_data_parallel(p))
         return fail("%s: train: adapters and frozen weights beside tensor, context or pipeline parallelism are not supported yet", where);
-    if (p->dialect == DIALECT_DEEPSPEED && p->ds.offload_optimizer.device != OFFLOAD_NONE)
+    if ((p->dialect == DIALECT_DEEPSPEED || p->dialect == DIALECT_PAPER) && p->ds.offload_optimizer.device != OFFLOAD_NONE)
         return fail("%s: train: adapters and frozen weights beside deepspeed.offload_optimizer are not supported yet", where);
-    if (p->dialect != DIALECT_DEEPSPEED && plan_recipe(p).kept != DT_FP32)
+    if (p->dialect == DIALECT_TORCH && plan_recipe(p).kept != DT_FP32)
         return fail("%s: train: PEFT keeps adapters of a model in %s in fp32 (autocast_adapter_dtype): units and optimizers of two "
                     "dtypes are not supported yet: leave model_dtype out", where, dtype_name(plan_recipe(p).kept));
     if (p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD)
@@ -544,7 +576,7 @@ static int check_train(const struct plan *p, const char *where)
         return fail("%s: train: a first block without a window before others that have one is not supported yet", where);
     if (p->train.dropout >= 1)
         return fail("%s: lora.dropout: must be below 1", where);
-    return 0;
+    return p->kernels == KERNELS_DPX ? check_own_train(p, where) : 0;
 }
 
 int plan_check(const struct plan *p, const char *where)

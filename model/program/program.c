@@ -108,7 +108,7 @@ int program_half(const struct program *g, enum piece_id piece, enum pass pass, i
 
 bool program_input_requires_grad(const struct plan *p)
 {
-    return training_is_lora(&p->train) && recompute_whole(p->recompute);
+    return training_is_lora(&p->train) && recompute_whole(p->recompute) && p->kernels != KERNELS_DPX;
 }
 
 bool program_first_differs(const struct plan *p)

@@ -86,8 +86,11 @@ enum slot {
     /* Of a backward in two halves: the gradient of attention's output, and those of norms' parameters, which wait. */
     SLOT_DY_OUT, SLOT_DNORM1, SLOT_DNORM2,
     SLOT_DGATHERED_OUT,             /* SLOT_DY_OUT of all positions */
+    /* What an adapter's A leaves, scaled, of each layer that may have one; and its gradient. */
+    SLOT_LOW_Q, SLOT_LOW_K, SLOT_LOW_V, SLOT_LOW_OUT, SLOT_LOW_GATE, SLOT_LOW_UP, SLOT_LOW_DOWN, SLOT_DLOW,
     NSLOT
 };
+_Static_assert(NSLOT <= 64, "the executor has a bit for each slot");
 
 /* A tensor comes (before the kernel runs) or goes (after it). */
 struct place { uint8_t slot, mem; bool comes; int64_t bytes; };
@@ -119,7 +122,7 @@ struct kernel {
                                      * (0 = the piece's first); -1 none, MODULE_TIED */
     int               half;         /* 0 attention half of a block, 1 MLP half */
     uint8_t           attends;      /* enum attends */
-    uint8_t           fn, role;     /* enum kernel_fn; enum tensor_role of its parameters.  `dpx` only */
+    uint8_t           fn, role, adapter;    /* enum kernel_fn; enum tensor_role and enum adapter of its parameters.  `dpx` only */
     int16_t           step;         /* of a ring: from how many ranks before this one its keys are; of FN_DEAL, FN_COLLECT: enum dealt */
     int               collective;   /* 1 + which collective of its pass it is, from the tape on; 0: none */
     int               place0, nplaces;  /* its piece's places; gradients of parameters are not among

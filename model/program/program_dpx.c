@@ -52,10 +52,12 @@ void dpx_gone(struct dpx *d, int *store)
 
 void dpx_param_grad(struct dpx *d, enum tensor_role role, bool bias, int64_t numel)
 {
-    int tensor = torch_piece_tensor(d->m, d->block, role, bias);
+    int tensor = torch_piece_part(d->m, d->block, role, bias, d->adapter);
     struct recipe r = plan_recipe(d->p);
     enum dtype dt = r.autocast ? DT_FP32 : r.used;
 
+    if (d->adapter == ADAPTER_NONE && !dpx_trains(d, role, bias))
+        return;
     if (role == ROLE_HEAD && tensor < 0 && !bias)
         tensor = TAPE_TIED;
     if (role == ROLE_TOKENS && d->m->tied) {    /* adds into what the head left */
@@ -79,6 +81,7 @@ struct kernel *dpx_kernel(struct dpx *d, enum kernel_fn fn, const char *name, en
     k->bytes = bytes;
     k->fn = (uint8_t)fn;
     k->role = (uint8_t)d->role;
+    k->adapter = (uint8_t)d->adapter;
     d->t.module = -1;                   /* dpx_use() is for one kernel */
     return k;
 }
@@ -86,6 +89,7 @@ struct kernel *dpx_kernel(struct dpx *d, enum kernel_fn fn, const char *name, en
 void dpx_use(struct dpx *d, enum tensor_role role)
 {
     d->role = role;
+    d->adapter = ADAPTER_NONE;
     d->t.module = torch_piece_module(d->m, d->block, role);
     if (role == ROLE_HEAD && d->t.module < 0)
         d->t.module = MODULE_TIED;
@@ -121,10 +125,15 @@ void dpx_norm_back(struct dpx *d, const char *name, enum tensor_role role, int w
 
 void dpx_linear_dw(struct dpx *d, const struct gemm_names *names, enum tensor_role role, int64_t n, int64_t k, int *x)
 {
+    bool bias = d->ranks == 1 || (role != ROLE_ATTN_OUT && role != ROLE_DOWN);      /* else dpx_bias_back() */
+
     dpx_use(d, role);
-    dpx_gemm(d, FN_LINEAR_DW, names->dw, k, n, d->n);
-    if (d->ranks == 1 || (role != ROLE_ATTN_OUT && role != ROLE_DOWN))
-        dpx_param_grad(d, role, true, n);       /* else dpx_bias_back() */
+    if (dpx_trains(d, role, false))
+        dpx_gemm(d, FN_LINEAR_DW, names->dw, k, n, d->n);
+    else if (bias && dpx_trains(d, role, true))
+        dpx_kernel(d, FN_LINEAR_DB, "bias gradient", KC_ELEMENTWISE, d->n * n * d->e);
+    if (bias)
+        dpx_param_grad(d, role, true, n);
     dpx_param_grad(d, role, false, n * k);
     if (x)
         dpx_gone(d, x);
@@ -142,8 +151,13 @@ void dpx_linear_dx(struct dpx *d, const struct gemm_names *names, enum tensor_ro
 void dpx_linear_back(struct dpx *d, const struct gemm_names *names, enum tensor_role role, int64_t n,
                      int64_t k, int *x, int *dx, enum slot dx_slot)
 {
+    int dlow = 0;
+
+    dpx_adapter_back(d, role, n, k, &dlow);
     dpx_linear_dw(d, names, role, n, k, x);
-    dpx_linear_dx(d, names, role, n, k, dx, dx_slot);
+    if (dpx_passes(d, role))
+        dpx_linear_dx(d, names, role, n, k, dx, dx_slot);
+    dpx_adapter_dx(d, role, k, &dlow);
 }
 
 /* ---- pieces ---- */
@@ -161,12 +175,13 @@ static int take(struct dpx *d, struct piece *out, enum pass pass, int from)
     return piece_places(out, pass, d->t.places);
 }
 
-static int build_block(struct dpx *d, struct piece *out, bool recomputed)
+static int build_block(struct dpx *d, struct piece *out, bool recomputed, bool first)
 {
     bool full = recomputed && recompute_whole(d->p->recompute);
     int from = tape_cut(&d->t);
 
     d->block = 0;
+    d->least = dpx_least(d, first);
     memset(&d->k, 0, sizeof d->k);
     tape_cut(&d->t);
     d->k.x = dpx_hand_on(d, SLOT_X, d->r * d->h, d->e);     /* by the piece before */
@@ -174,7 +189,7 @@ static int build_block(struct dpx *d, struct piece *out, bool recomputed)
     d->recompute = full;
     int y = dpx_block_forward(d);
     d->recompute = false;
-    if (recomputed && !full)
+    if (recomputed && !full && dpx_reaches(d, DPX_QKV))
         dpx_forget_attention(d);
     if (take(d, out, PASS_FORWARD, from) < 0)
         return -1;
@@ -200,6 +215,7 @@ static int build_split_block(struct dpx *d, struct piece *out)
     int from;
 
     d->block = 0;
+    d->least = DPX_BELOW;
     memset(&d->k, 0, sizeof d->k);
     tape_cut(&d->t);
     d->k.x = dpx_hand_on(d, SLOT_X, d->r * d->h, d->e);
@@ -255,6 +271,8 @@ static int build_ends(struct dpx *d, struct program *out)
     dpx_use(d, ROLE_HEAD);
     dpx_gemm(d, FN_LINEAR, "logits", d->n, m->vocab, d->h);
     dpx_gone(d, &all);
+    if (!dpx_reads(d, ROLE_HEAD))
+        dpx_gone(d, &y);
     int logits = dpx_keep(d, SLOT_LOGITS, dpx_logits(d), d->e);
     if (d->ranks > 1) {
         losses = dpx_cut_loss(d);
@@ -285,13 +303,18 @@ static int build_ends(struct dpx *d, struct program *out)
     }
     if (d->ranks > 1)
         dpx_cut_tokens_back(d);
-    if (m->position == POS_LEARNED) {
+    bool tokens = dpx_trains(d, ROLE_TOKENS, false);
+    if (m->position == POS_LEARNED && (dpx_trains(d, ROLE_POSITIONS, false) || (tokens && d->p->dropout > 0))) {
         dpx_use(d, ROLE_POSITIONS);
         dpx_kernel(d, FN_POSITIONS_BACK, "position embedding backward", KC_EMBEDDING, d->n * d->h * d->e);
         dpx_param_grad(d, ROLE_POSITIONS, false, m->positions * d->h);
     }
     dpx_use(d, ROLE_TOKENS);
-    dpx_kernel(d, d->ranks > 1 ? FN_EMBED_ROWS_BACK : FN_EMBED_BACK, "token embedding backward", KC_EMBEDDING, 2 * d->n * d->h * d->e);
+    if (tokens)
+        dpx_kernel(d, d->ranks > 1 ? FN_EMBED_ROWS_BACK : FN_EMBED_BACK, "token embedding backward", KC_EMBEDDING,
+                   2 * d->n * d->h * d->e);
+    else
+        dpx_kernel(d, FN_NONE, "embedding does not train", KC_COPY, 0);
     dpx_param_grad(d, ROLE_TOKENS, false, m->vocab * d->h);
     dpx_gone(d, &d->dx);
     dpx_gone(d, &d->dgathered);
@@ -357,9 +380,13 @@ int program_build_dpx(const struct local_model *local, bool stages, struct progr
 
     if (check_described(local->model) < 0 || !(d = open_tape(local, stages)))
         return -1;
-    if (build_ends(d, out) == 0 && build_block(d, &out->piece[PIECE_BLOCK], false) == 0 &&
-        (!recomputes || build_block(d, &out->piece[PIECE_BLOCK_RECOMPUTED], true) == 0))
+    if (build_ends(d, out) == 0 && build_block(d, &out->piece[PIECE_BLOCK], false, false) == 0 &&
+        (!recomputes || build_block(d, &out->piece[PIECE_BLOCK_RECOMPUTED], true, false) == 0))
         rc = 0;
+    if (rc == 0 && program_first_differs(local->plan) &&
+        (build_block(d, &out->piece[PIECE_FIRST], false, true) < 0 ||
+         (recomputes && build_block(d, &out->piece[PIECE_FIRST_RECOMPUTED], true, true) < 0)))
+        rc = -1;
     out->boundary = round_up(d->r * d->h * d->e, 64);
     close_tape(d);
     return rc;

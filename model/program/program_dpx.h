@@ -12,6 +12,7 @@ enum { MAX_NORMS = 5 };        /* the last: of q and k */
 struct kept {
     int x, norm1, qkv, qk_normed, attn, lse, mid, norm2, gate, up, product, post1, post2;
     int qkv_heads, attn_heads;  /* all positions of a context-parallel rank's heads */
+    int low[SLOT_DLOW - SLOT_LOW_Q];    /* what adapters' A left, by slot */
     int stats[MAX_NORMS];
 };
 
@@ -28,10 +29,13 @@ struct dpx {
     const struct model *whole;
     int     block;              /* TENSOR_EMBED, 0, TENSOR_HEAD */
     bool    recompute;
+    bool    again;              /* in backward: forward up to what backward reads */
+    int     least;              /* backward ends at this part of the block (program_dpx_tune.c) */
     int     dx;                 /* gradient of the residual stream */
     int     dn;                 /* of a norm's output that attention and MLP share */
     int     dgathered;          /* the embedding's gradient, all positions */
     enum tensor_role role;      /* of the next kernel */
+    enum adapter adapter;       /* likewise */
     struct kept k;
 };
 
@@ -61,6 +65,28 @@ void dpx_linear_back(struct dpx *d, const struct gemm_names *names, enum tensor_
 void dpx_linear_dw(struct dpx *d, const struct gemm_names *names, enum tensor_role role, int64_t n, int64_t k, int *x);
 void dpx_linear_dx(struct dpx *d, const struct gemm_names *names, enum tensor_role role, int64_t n, int64_t k, int *dx,
                    enum slot dx_slot);
+
+/* Where not everything trains (program_dpx_tune.c).  The parts of a block, as forward comes to them. */
+enum dpx_part { DPX_BELOW = -1, DPX_NORM1, DPX_QKV, DPX_OUT, DPX_NORM2, DPX_UP, DPX_DOWN };
+/* Where backward of a block ends: at the first part with something that trains, or below it.  The first block behind an embedding
+ * that does not train: `first`. */
+int  dpx_least(const struct dpx *d, bool first);
+/* Does backward come to this part?  Does the layer hand a gradient on to what it reads? */
+bool dpx_reaches(const struct dpx *d, enum dpx_part part);
+bool dpx_passes(const struct dpx *d, enum tensor_role role);
+/* Does the layer's weight, or its bias, train?  The tied head's is the embedding's. */
+bool dpx_trains(const struct dpx *d, enum tensor_role role, bool bias);
+/* Does backward of one of these layers read its input? */
+bool dpx_reads(const struct dpx *d, enum tensor_role role);
+/* An adapter beside the layer y[N, n] = x[N, k] W: low = s x A before it, y += low B behind it; and in backward its gradients
+ * from dy, before x goes, and then what it adds to dx.  Without an adapter they do nothing. */
+bool dpx_is_adapted(const struct dpx *d, enum tensor_role role);
+void dpx_adapter_in(struct dpx *d, enum tensor_role role, int64_t k);
+void dpx_adapter_out(struct dpx *d, enum tensor_role role, int64_t n);
+void dpx_adapter_back(struct dpx *d, enum tensor_role role, int64_t n, int64_t k, int *dlow);
+void dpx_adapter_dx(struct dpx *d, enum tensor_role role, int64_t k, int *dlow);
+/* What follows an adapted layer that adds to the residual stream: its bias, dropout and the residual. */
+void dpx_adapter_residual(struct dpx *d, enum tensor_role role);
 
 /* Tensor parallelism (Shoeybi et al. 2019, section 3; Korthikanti et al. 2022, section 4.2).  Where the model is not cut
  * these do nothing, and return 0. */

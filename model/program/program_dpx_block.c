@@ -48,17 +48,38 @@ static void project(struct dpx *d)
     const int64_t width[] = { d->q, d->kv, d->kv };
 
     if (d->m->fused_qkv) {
+        dpx_adapter_in(d, ROLE_QKV, d->h);
         dpx_use(d, ROLE_QKV);
         dpx_gemm(d, FN_LINEAR, "qkv", d->n, d->q + 2 * d->kv, d->h);
         d->k.qkv = dpx_keep(d, SLOT_QKV, d->n * (d->q + 2 * d->kv), d->e);
+        dpx_adapter_out(d, ROLE_QKV, d->q + 2 * d->kv);
         return;
     }
     for (int i = 0; i < 3; i++) {
+        dpx_adapter_in(d, role[i], d->h);
         dpx_use(d, role[i]);
         dpx_gemm(d, FN_LINEAR, name[i], d->n, width[i], d->h);
         if (i == 0)
             d->k.qkv = dpx_keep(d, SLOT_QKV, d->n * (d->q + 2 * d->kv), d->e);
+        dpx_adapter_out(d, role[i], width[i]);
     }
+}
+
+static bool qkv_reads(const struct dpx *d)
+{
+    return d->m->fused_qkv ? dpx_reads(d, ROLE_QKV) : dpx_reads(d, ROLE_Q) || dpx_reads(d, ROLE_K) || dpx_reads(d, ROLE_V);
+}
+
+static bool up_reads(const struct dpx *d)
+{
+    return d->m->fused_gate_up ? dpx_reads(d, ROLE_GATE_UP)
+                               : dpx_reads(d, ROLE_UP) || (d->m->mlp == MLP_GATED && dpx_reads(d, ROLE_GATE));
+}
+
+/* Whose bias, dropout and residual are a kernel's of its own. */
+static enum kernel_fn row_product(const struct dpx *d, enum tensor_role role)
+{
+    return d->ranks > 1 || dpx_is_adapted(d, role) ? FN_LINEAR_PART : FN_LINEAR;
 }
 
 static void norm_qk(struct dpx *d)
@@ -78,27 +99,31 @@ static void attention_half(struct dpx *d)
     int all = dpx_gather(d, SLOT_NORM1, SLOT_GATHERED);
     project(d);
     dpx_gone(d, &all);
-    if (d->recompute) {
+    if (d->recompute || !dpx_reaches(d, DPX_NORM1))
         dpx_gone(d, &d->k.stats[0]);
-        if (!one_norm(d))
-            dpx_gone(d, &d->k.norm1);
-    }
+    if ((d->recompute && !one_norm(d)) || !qkv_reads(d))
+        dpx_gone(d, &d->k.norm1);
     if (d->m->qk_norm)
         norm_qk(d);
     if (d->m->position == POS_ROPE)
         dpx_kernel(d, FN_ROTARY, "rotary", KC_ELEMENTWISE, 2 * d->n * (d->q + d->kv) * d->e);
     attention_core(d);
-    if (d->recompute) {
+    if (d->recompute || !dpx_reaches(d, DPX_QKV)) {
         dpx_gone(d, &d->k.qkv), dpx_gone(d, &d->k.qk_normed);
         dpx_gone(d, &d->k.lse), dpx_gone(d, &d->k.stats[4]);
         dpx_gone(d, &d->k.qkv_heads), dpx_gone(d, &d->k.attn_heads);
     }
+    dpx_adapter_in(d, ROLE_ATTN_OUT, d->q);
     dpx_use(d, ROLE_ATTN_OUT);
-    dpx_gemm(d, d->ranks > 1 ? FN_LINEAR_PART : FN_LINEAR, "attention output", d->n, d->h, d->q);
+    dpx_gemm(d, row_product(d, ROLE_ATTN_OUT), "attention output", d->n, d->h, d->q);
     d->k.mid = d->ranks > 1 ? dpx_sum(d, ROLE_ATTN_OUT, SLOT_MID, dpx_keep) : d->m->parallel ? dpx_hand_on(d, SLOT_MID, d->n * d->h, d->e) :
                                 dpx_keep(d, SLOT_MID, d->n * d->h, d->e);
-    if (d->recompute)
+    dpx_adapter_out(d, ROLE_ATTN_OUT, d->h);
+    dpx_adapter_residual(d, ROLE_ATTN_OUT);
+    if (d->recompute || (!dpx_reaches(d, DPX_QKV) && !dpx_reads(d, ROLE_ATTN_OUT)))
         dpx_gone(d, &d->k.attn);
+    if (!d->recompute && !dpx_reaches(d, DPX_NORM1))
+        dpx_gone(d, &d->k.x);
     if (d->m->norm_place == NORM_AROUND) {
         d->k.post1 = d->k.mid;
         d->k.mid = dpx_norm(d, "post norm", ROLE_NORM_ATTN_POST, 2, SLOT_MID);
@@ -120,22 +145,35 @@ static void mlp_half(struct dpx *d)
     }
     int all = dpx_gather(d, SLOT_NORM2, SLOT_GATHERED);
     if (gated) {
+        dpx_adapter_in(d, ROLE_GATE, d->h);
         dpx_use(d, d->m->fused_gate_up ? ROLE_GATE_UP : ROLE_GATE);
         dpx_gemm(d, FN_LINEAR, "mlp gate", d->n, d->f, d->h);
         d->k.gate = dpx_keep(d, SLOT_GATE, d->n * d->f, d->e);
+        dpx_adapter_out(d, ROLE_GATE, d->f);
     }
+    dpx_adapter_in(d, ROLE_UP, d->h);
     dpx_use(d, d->m->fused_gate_up ? ROLE_GATE_UP : ROLE_UP);
     dpx_gemm(d, FN_LINEAR, "mlp up", d->n, d->f, d->h);
     d->k.up = dpx_keep(d, SLOT_UP, d->n * d->f, d->e);
+    dpx_adapter_out(d, ROLE_UP, d->f);
     dpx_gone(d, &all);
     if (d->recompute)
-        dpx_gone(d, &d->k.norm1), dpx_gone(d, &d->k.norm2), dpx_gone(d, &d->k.stats[1]);
+        dpx_gone(d, &d->k.norm1);
+    if (d->recompute || !dpx_reaches(d, DPX_NORM2))
+        dpx_gone(d, &d->k.stats[1]);
+    if (d->recompute || !up_reads(d))
+        dpx_gone(d, &d->k.norm2);
+    if (d->again && !dpx_reads(d, ROLE_DOWN))
+        return;
     dpx_kernel(d, FN_ACTIVATION, "activation", KC_ELEMENTWISE, (gated ? 3 : 2) * d->n * d->f * d->e);
     d->k.product = dpx_keep(d, SLOT_PRODUCT, d->n * d->f, d->e);
-    if (d->recompute)
+    if (d->recompute || !dpx_reaches(d, DPX_UP))
         dpx_gone(d, &d->k.gate), dpx_gone(d, &d->k.up);
+    dpx_adapter_in(d, ROLE_DOWN, d->f);
+    if (d->again)
+        return;
     dpx_use(d, ROLE_DOWN);
-    dpx_gemm(d, d->ranks > 1 ? FN_LINEAR_PART : FN_LINEAR, "mlp down", d->n, d->h, d->f);
+    dpx_gemm(d, row_product(d, ROLE_DOWN), "mlp down", d->n, d->h, d->f);
 }
 
 /* The block's output is kept by its reader: the next block or the head. */
@@ -158,6 +196,8 @@ static int block_output(struct dpx *d)
         if (d->recompute)
             dpx_gone(d, &d->k.post2), dpx_gone(d, &d->k.stats[3]);
     }
+    dpx_adapter_out(d, ROLE_DOWN, d->h);
+    dpx_adapter_residual(d, ROLE_DOWN);
     return out;
 }
 
@@ -166,8 +206,10 @@ int dpx_block_forward(struct dpx *d)
     attention_half(d);
     mlp_half(d);
     int out = block_output(d);
-    if (d->recompute)
-        dpx_gone(d, &d->k.product), dpx_gone(d, &d->k.mid);
+    if (d->recompute || !dpx_reads(d, ROLE_DOWN))
+        dpx_gone(d, &d->k.product);
+    if (d->recompute || !dpx_reaches(d, DPX_NORM2))
+        dpx_gone(d, &d->k.mid);
     return out;
 }
 
@@ -228,6 +270,8 @@ static void mlp_back(struct dpx *d)
     dpx_linear_back(d, GEMM("mlp down"), ROLE_DOWN, d->h, d->f, &d->k.product, &du, SLOT_DU);
     dpx_gone(d, &dy);
     dpx_gone(d, &all);
+    if (!dpx_reaches(d, DPX_UP))
+        return;
     dpx_kernel(d, FN_ACTIVATION_BACK, "activation backward", KC_ELEMENTWISE, (gated ? 5 : 3) * d->n * d->f * d->e);
     if (gated)
         dg = dpx_temp(d, SLOT_DG, d->n * d->f, d->e);
@@ -239,7 +283,7 @@ static void mlp_back(struct dpx *d)
     int share = dpx_sum_back(d);
     if (one_norm(d))
         d->dn = dn;                     /* attention's is added to it */
-    else
+    else if (dpx_reaches(d, DPX_NORM2))
         norm_back(d, "mlp norm backward", ROLE_NORM_MLP, 1, &dn, &d->k.mid);
     dpx_gone(d, &share);
 }
@@ -297,13 +341,17 @@ static void attention_back(struct dpx *d)
 
     d->t.half = 0;
     int dy = output_grad(d, "attention output dY", ROLE_NORM_ATTN_POST, 2, &d->k.post1);
-    if (d->p->recompute == RECOMPUTE_SELECTIVE && !d->k.attn)
+    if (d->p->recompute == RECOMPUTE_SELECTIVE && !d->k.attn && dpx_reaches(d, DPX_QKV))
         attention_core(d);
     dpx_bias_back(d, "attention output db", ROLE_ATTN_OUT);
     int all = dpx_gather(d, dy ? SLOT_DY : SLOT_DX, SLOT_DGATHERED);
     dpx_linear_back(d, GEMM("attention output"), ROLE_ATTN_OUT, d->h, d->q, NULL, &da, SLOT_DA);
     dpx_gone(d, &dy);
     dpx_gone(d, &all);
+    if (!dpx_reaches(d, DPX_QKV)) {
+        dpx_gone(d, &d->k.attn);
+        return;
+    }
     int dqkv = dpx_block_attention_back(d, &da);
     int dn = d->dn;
     d->dn = 0;
@@ -312,7 +360,8 @@ static void attention_back(struct dpx *d)
     dpx_gone(d, &all);
     dpx_gone(d, &dqkv);
     int share = dpx_sum_back(d);
-    norm_back(d, "norm backward", ROLE_NORM_ATTN, 0, &dn, &d->k.x);
+    if (dpx_reaches(d, DPX_NORM1))
+        norm_back(d, "norm backward", ROLE_NORM_ATTN, 0, &dn, &d->k.x);
     dpx_gone(d, &share);
 }
 
@@ -331,12 +380,14 @@ void dpx_block_recompute(struct dpx *d)
 {
     int k0 = tape_cut(&d->t);
 
+    d->again = true;
     attention_half(d);
     if (d->m->parallel)
         dpx_gone(d, &d->k.mid);         /* part of the output only */
     mlp_half(d);
-    d->t.nout--;                        /* the last GEMM's result is not needed */
-    d->t.open = false;
+    if (!dpx_reaches(d, DPX_NORM2))
+        dpx_gone(d, &d->k.mid);
+    d->again = false;
     for (int i = k0; i < d->t.nout; i++)
         d->t.out[i].half = 1;           /* part of backward's first half */
 }
@@ -344,5 +395,10 @@ void dpx_block_recompute(struct dpx *d)
 void dpx_block_backward(struct dpx *d)
 {
     mlp_back(d);
-    attention_back(d);
+    if (dpx_reaches(d, DPX_OUT)) {
+        attention_back(d);
+        return;
+    }
+    d->t.half = 0;
+    dpx_kernel(d, FN_NONE, "nothing below trains", KC_COPY, 0);
 }

@@ -102,6 +102,7 @@ bool torch_casts_tables(const struct torch_model *b);
 int  torch_piece_module(const struct model *m, int block, enum tensor_role role);
 /* The piece-relative tensor of a role, or -1. */
 int  torch_piece_tensor(const struct model *m, int block, enum tensor_role role, bool bias);
+int  torch_piece_part(const struct model *m, int block, enum tensor_role role, bool bias, enum adapter as);
 /* The tensor of the piece that the gradient of a role goes to; TAPE_TIED; -1: it is frozen, or there is none. */
 int  torch_gradient_of(const struct torch_model *b, enum tensor_role role, bool bias);
 

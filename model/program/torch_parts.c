@@ -18,7 +18,7 @@ static int first_tensor(const struct model *m, int block)
     return block >= 0 ? m->block0 : 0;
 }
 
-static int find_tensor(const struct model *m, int block, enum tensor_role role, bool bias, enum adapter as)
+int torch_piece_part(const struct model *m, int block, enum tensor_role role, bool bias, enum adapter as)
 {
     int at = 0;
 
@@ -35,7 +35,7 @@ static int find_tensor(const struct model *m, int block, enum tensor_role role, 
 
 int torch_piece_tensor(const struct model *m, int block, enum tensor_role role, bool bias)
 {
-    return find_tensor(m, block, role, bias, ADAPTER_NONE);
+    return torch_piece_part(m, block, role, bias, ADAPTER_NONE);
 }
 
 static int find_module(const struct model *m, int block, enum tensor_role role, enum adapter as)
@@ -175,7 +175,7 @@ static var half_adapter(struct torch_model *b, const struct gemm_names *names, v
                         enum tensor_role role, enum adapter which)
 {
     struct tape *t = b->t;
-    int tensor = find_tensor(b->m, b->block, role, false, which);
+    int tensor = torch_piece_part(b->m, b->block, role, false, which);
 
     t->module = find_module(b->m, b->block, role, which);
     var w = cast_param(b, op_param(t, tensor, n * k, b->param_dt));
@@ -191,7 +191,7 @@ static var half_adapter(struct torch_model *b, const struct gemm_names *names, v
 static var add_adapter(struct torch_model *b, var result, var x, int64_t n, int64_t k, enum tensor_role role)
 {
     struct tape *t = b->t;
-    int a = find_tensor(b->m, b->block, role, false, ADAPTER_LORA_A);
+    int a = torch_piece_part(b->m, b->block, role, false, ADAPTER_LORA_A);
 
     if (a < 0)
         return result;

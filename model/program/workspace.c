@@ -1,5 +1,7 @@
 #include "model/program/workspace.h"
 
+#include "model/arch/training.h"
+
 static int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* The widest row of activations, logits aside. */
@@ -7,7 +9,7 @@ static int64_t widest_row(const struct model *m)
 {
     int64_t qkv = (m->heads + 2 * m->kv_heads) * m->head_dim;
 
-    return largest(largest(m->ffn, qkv), largest(m->hidden, m->head_dim));
+    return largest(largest(largest(m->ffn, qkv), largest(m->hidden, m->head_dim)), training_is_lora(&m->training) ? m->training.rank : 0);
 }
 
 int64_t workspace_kernels(const struct plan *p, int threads)

@@ -154,7 +154,8 @@ static inline bool buf_is_place(const struct buf *b)
 }
 
 /* Elements [from, from+n) of a tensor, `at` bytes from the buffer's begin. */
-enum holds { HOLDS_PARAM, HOLDS_GRAD, HOLDS_MASTER, HOLDS_EXP_AVG, HOLDS_EXP_AVG_SQ };
+enum holds { HOLDS_PARAM, HOLDS_GRAD, HOLDS_MASTER, HOLDS_EXP_AVG, HOLDS_EXP_AVG_SQ,
+             HOLDS_ROW_VAR, HOLDS_COL_VAR };    /* Adafactor's: element i is of row, or column, i of the tensor */
 struct slice {
     int32_t tensor;         /* of model->tensors */
     uint8_t holds, dtype;

@@ -109,8 +109,10 @@ int64_t bounds_bytes(const struct plan *p, const struct program *g)
     if (p->parallel.pipeline > 1 && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->shard_group > 1 &&
         p->fsdp.reshard_after_forward == 0 && p->parallel.virtual_stages == 1)
         bytes += own / p->parallel.tensor * dtype_bytes(r.used);
-    /* Of dp, only the server, or device 0, has states. */
-    return p->strategy == STRAT_DP ? bytes : bytes + own / states * r.optimizer;
+    /* Of dp, only the server, or device 0, has states; other optimizers than AdamW have fewer, and so has a model of which a part
+     * trains. */
+    bool all = p->strategy != STRAT_DP && p->optimizer == OPTIMIZER_ADAMW && p->model.trainable == p->model.params;
+    return all ? bytes + own / states * r.optimizer : bytes;
 }
 
 int64_t bounds_host_bytes(const struct plan *p, const struct program *g)

@@ -179,6 +179,22 @@ static inline int fake_adamw(struct kernels *k, const struct adamw *s, int64_t n
     FAKE_QUEUE(adamw, *s, n, AT(p), AT(m), AT(v), AT(g), gt, AT(out), ot);
 }
 
+FAKE_CALL(sgd, struct adamw s; int64_t n; float *p; float *m; const void *g; enum dtype gt; void *out; enum dtype ot;,
+          &a->s, a->n, a->p, a->m, a->g, a->gt, a->out, a->ot)
+static inline int fake_sgd(struct kernels *k, const struct adamw *s, int64_t n, float *p, float *m, const void *g, enum dtype gt,
+                           void *out, enum dtype ot)
+{
+    FAKE_QUEUE(sgd, *s, n, AT(p), AT(m), AT(g), gt, AT(out), ot);
+}
+
+FAKE_CALL(lion, struct adamw s; int64_t n; float *p; float *m; const void *g; enum dtype gt; void *out; enum dtype ot;,
+          &a->s, a->n, a->p, a->m, a->g, a->gt, a->out, a->ot)
+static inline int fake_lion(struct kernels *k, const struct adamw *s, int64_t n, float *p, float *m, const void *g, enum dtype gt,
+                            void *out, enum dtype ot)
+{
+    FAKE_QUEUE(lion, *s, n, AT(p), AT(m), AT(g), gt, AT(out), ot);
+}
+
 FAKE_CALL(copy, int64_t n; void *dst; enum dtype dt; const void *src; enum dtype st; double scale; bool add;,
           a->n, a->dst, a->dt, a->src, a->st, a->scale, a->add)
 static inline int fake_copy(struct kernels *k, int64_t n, void *dst, enum dtype dt, const void *src, enum dtype st,
@@ -395,7 +411,7 @@ static const struct kernel_ops fake_kernel_ops = {
     .embed_rows = fake_embed_rows, .embed_rows_back = fake_embed_rows_back, .residual = fake_residual,
     .linear_db = fake_linear_db, .logits_most = fake_logits_most, .logits_label = fake_logits_label,
     .logits_sum = fake_logits_sum, .logits_loss = fake_logits_loss, .logits_whole = fake_logits_whole,
-    .adamw = fake_adamw, .copy = fake_copy, .sum_squares = fake_sum_squares,
+    .adamw = fake_adamw, .sgd = fake_sgd, .lion = fake_lion, .copy = fake_copy, .sum_squares = fake_sum_squares,
     .sum = fake_sum, .not_finite = fake_not_finite, .exact_squares = fake_exact_squares, .finish = fake_finish,
     .zero = fake_zero, .upload = fake_upload, .download = fake_download, .load = fake_load,
 };

@@ -146,7 +146,7 @@ static void tensors_and_seeds_have_values_of_their_own(void **state)
 
 static void holds_what_the_file_holds(const struct model *m, const char *path)
 {
-    struct weights *w = weights_from_file(m, path);
+    struct weights *w = weights_from_file(m, path, 1);
     struct safetensors *s = safetensors_open(path);
 
     assert_non_null(w);
@@ -208,7 +208,7 @@ static int gpt2_entries(void)
 static void accepted(int n)
 {
     const char *path = write_zeros(entries, n);
-    struct weights *w = weights_from_file(&gpt2, path);
+    struct weights *w = weights_from_file(&gpt2, path, 1);
 
     assert_non_null(w);
     weights_close(w);
@@ -220,7 +220,7 @@ static void refused(int n, const char *words)
     const char *path = write_zeros(entries, n);
 
     capture();
-    assert_null(weights_from_file(&gpt2, path));
+    assert_null(weights_from_file(&gpt2, path, 1));
     heard(words);
     assert_non_null(strstr(said, path));
     remove(path);
@@ -296,11 +296,11 @@ static void an_untied_head_must_be_there(void **state)
     const char *path = LLAMA "/init.safetensors";
 
     capture();
-    assert_null(weights_from_file(&gpt2, path));
+    assert_null(weights_from_file(&gpt2, path, 1));
     heard("no tensor \"transformer.wte.weight\"");
     untied.ntensors--;                          /* its last tensor is the head */
     capture();
-    assert_null(weights_from_file(&untied, path));
+    assert_null(weights_from_file(&untied, path, 1));
     heard("holds tensor \"lm_head.weight\"");
 }
 
@@ -314,7 +314,7 @@ static void integers_are_no_weights(void **state)
     memcpy(strstr(bytes + 8, "F32"), "I32", 3);
     scratch_put("w.safetensors", bytes, n);
     capture();
-    assert_null(weights_from_file(&gpt2, path));
+    assert_null(weights_from_file(&gpt2, path, 1));
     heard("\"transformer.wte.weight\" has dtype I32: must be F32, BF16 or F16");
     free(bytes);
     remove(path);

@@ -438,14 +438,31 @@ static inline void df_next(struct df *d, const struct slice *x, enum df_of of)
         d->v[i] = df_state(of, x->tensor, x->from + i, d->step + 1);
 }
 
-/* Elements of one EXP_AVG slice. */
-static inline bool df_update(struct df *d, int64_t rank, const struct df_entry *e, struct slice x,
-                             bool has_master)
+/* Moments, or Adafactor's rows, columns and, of a vector, squares. */
+static const struct df_states { enum holds holds; enum df_of of; const char *what; } df_states[] = {
+    { HOLDS_EXP_AVG, DF_EXP_AVG, "exp_avg" }, { HOLDS_EXP_AVG_SQ, DF_EXP_AVG_SQ, "exp_avg_sq" },
+    { HOLDS_ROW_VAR, DF_ROW_VAR, "row_var" }, { HOLDS_COL_VAR, DF_COL_VAR, "col_var" },
+};
+enum { DF_NSTATES = sizeof df_states / sizeof *df_states };
+
+/* Elements of one state: what they were, and what they are after the step. */
+static inline bool df_step_state(struct df *d, int64_t rank, const struct df_entry *e, struct slice x, const struct df_states *k)
 {
     enum { RW = ACT_READ | ACT_WRITE };
-    static const struct { enum holds holds; enum df_of of; const char *what; } states[] = {
-        { HOLDS_EXP_AVG, DF_EXP_AVG, "exp_avg" }, { HOLDS_EXP_AVG_SQ, DF_EXP_AVG_SQ, "exp_avg_sq" },
-    };
+
+    x.holds = (uint8_t)k->holds;
+    df_fetch(&d->list, RW, -1, &x, d->v);
+    if (!df_expect(d, rank, e, &x, k->what, k->of))
+        return false;
+    df_next(d, &x, k->of);
+    df_store(&d->list, RW, &x, d->v);
+    return true;
+}
+
+/* Gradient and weights of these elements. */
+static inline bool df_step_weights(struct df *d, int64_t rank, const struct df_entry *e, struct slice x, bool has_master)
+{
+    enum { RW = ACT_READ | ACT_WRITE };
 
     x.holds = HOLDS_GRAD;
     df_fetch(&d->list, ACT_READ, -1, &x, d->v);
@@ -454,14 +471,6 @@ static inline bool df_update(struct df *d, int64_t rank, const struct df_entry *
         if (!df_near(d, d->v[i], want, fmax(d->clip, fabs(want))))
             return df_fail(d, rank, e, "the optimizer's gradient of %s[%" PRId64 "] is %.9g, not %.9g",
                            df_tensor(d, &x), x.from + i, d->v[i], want);
-    }
-    for (int k = 0; k < 2; k++) {
-        x.holds = states[k].holds;
-        df_fetch(&d->list, RW, -1, &x, d->v);
-        if (!df_expect(d, rank, e, &x, states[k].what, states[k].of))
-            return false;
-        df_next(d, &x, states[k].of);
-        df_store(&d->list, RW, &x, d->v);
     }
     x.holds = has_master ? HOLDS_MASTER : HOLDS_PARAM;
     df_fetch(&d->list, RW, -1, &x, d->v);
@@ -474,6 +483,32 @@ static inline bool df_update(struct df *d, int64_t rank, const struct df_entry *
     return true;
 }
 
+/* A first state: all of what it is of.  *elems: how many elements that is. */
+static inline bool df_update(struct df *d, int64_t rank, const struct df_entry *e, struct slice x, bool has_master, int64_t *elems)
+{
+    const struct tensor *t = &d->m->tensors[x.tensor];
+    bool factored = d->p->optimizer == OPTIMIZER_ADAFACTOR, matrix = factored && t->ndim == 2;
+
+    for (int k = 0; k < DF_NSTATES; k++) {
+        struct slice s = x;
+        if (matrix ? df_states[k].holds < HOLDS_ROW_VAR : df_states[k].holds != x.holds
+            && !(d->p->optimizer == OPTIMIZER_ADAMW && df_states[k].holds == HOLDS_EXP_AVG_SQ))
+            continue;
+        if (df_states[k].holds == HOLDS_COL_VAR)
+            s.n = t->shape[1];
+        if (!df_step_state(d, rank, e, s, &df_states[k]))
+            return false;
+    }
+    x.n = factored ? t->numel : x.n;
+    *elems += x.n;
+    return df_step_weights(d, rank, e, x, has_master);
+}
+
+static inline bool df_is_first(const struct df *d, uint8_t holds)
+{
+    return d->p->optimizer == OPTIMIZER_ADAFACTOR ? holds == HOLDS_ROW_VAR || holds == HOLDS_EXP_AVG_SQ : holds == HOLDS_EXP_AVG;
+}
+
 static inline bool df_optimizer(struct df *d, int64_t rank, const struct df_entry *e)
 {
     bool has_master = false;
@@ -484,16 +519,14 @@ static inline bool df_optimizer(struct df *d, int64_t rank, const struct df_entr
     for (int k = 0; k < d->list.n; k++) {
         struct df_piece *x = &d->list.p[k];
         has_master |= x->s.holds == HOLDS_MASTER;
-        if ((x->what & ACT_ALLOC) && (x->s.holds == HOLDS_EXP_AVG || x->s.holds == HOLDS_EXP_AVG_SQ))
+        if ((x->what & ACT_ALLOC) && x->s.holds >= HOLDS_EXP_AVG)
             for (int64_t i = 0; i < x->s.n; i++)
                 df_put(x->inst, x->s.dtype, x->s.at, i, 0);
     }
     for (int k = 0; k < d->list.n; k++)
-        if (d->list.p[k].s.holds == HOLDS_EXP_AVG && d->list.p[k].s.n > 0) {
-            elems += d->list.p[k].s.n;
-            if (!df_update(d, rank, e, d->list.p[k].s, has_master))
-                return false;
-        }
+        if (df_is_first(d, d->list.p[k].s.holds) && d->list.p[k].s.n > 0 &&
+            !df_update(d, rank, e, d->list.p[k].s, has_master, &elems))
+            return false;
     if (elems > e->op->u.optimizer.elems)       /* padding may count */
         return df_fail(d, rank, e, "%" PRId64 " elements are updated, %" PRId64 " stated", elems,
                        e->op->u.optimizer.elems);

@@ -18,7 +18,7 @@
 
 /* ---- what elements must be ---- */
 
-enum df_of { DF_WEIGHT, DF_EXP_AVG, DF_EXP_AVG_SQ };
+enum df_of { DF_WEIGHT, DF_EXP_AVG, DF_EXP_AVG_SQ, DF_ROW_VAR, DF_COL_VAR };
 
 static inline uint32_t df_hash(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {

@@ -28,7 +28,7 @@ static bool holds(int t, int64_t run, bool twice)
 /* Runs of 5 + t elements; every third run is on two ranks.  Without tensor `lacking`'s last run. */
 static struct grad_file *own_parts(const struct model *m, int lacking)
 {
-    struct grad_file *f = gather_grad_file_new(m, NULL);
+    struct grad_file *f = gather_grad_file_new(m, NULL, false);
     float run[64];
 
     for (int t = 0; f && t < m->ntensors; t++) {

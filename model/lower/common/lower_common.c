@@ -171,6 +171,23 @@ int64_t lower_state_bytes(const struct plan *p, const struct tensor *t, int64_t 
     return sum;
 }
 
+int64_t lower_factored_elems(const struct tensor *t) { return t->ndim == 1 ? t->numel : t->shape[0] + t->shape[1]; }
+
+int64_t lower_factored_slices(struct schedules *s, int tensor, const struct tensor *t, int64_t at, int64_t to)
+{
+    int64_t rows = round_up(4 * t->shape[0], to);
+
+    if (t->frozen)
+        return 0;
+    if (t->ndim == 1) {
+        sched_slice(s, HOLDS_EXP_AVG_SQ, DT_FP32, tensor, 0, t->numel, at);
+        return rows;
+    }
+    sched_slice(s, HOLDS_ROW_VAR, DT_FP32, tensor, 0, t->shape[0], at);
+    sched_slice(s, HOLDS_COL_VAR, DT_FP32, tensor, 0, t->shape[1], at + rows);
+    return rows + round_up(4 * t->shape[1], to);
+}
+
 void lower_adamw_temporaries(struct schedules *s, const struct plan *p, int buf, int64_t largest)
 {
     struct buf *b = &s->bufs[buf];

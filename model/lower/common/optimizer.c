@@ -1,5 +1,17 @@
 #include "model/lower/common/optimizer.h"
 
+/* What an optimizer is called, what its states are, and how many numbers of an element dpx's own kernel keeps. */
+static const struct { const char *title, *states; int moments; } known[NOPTIMIZER] = {
+    [OPTIMIZER_ADAMW]      = { "AdamW", "exp_avg, exp_avg_sq", 2 },
+    [OPTIMIZER_SGD]        = { "SGD", "momentum", 1 },
+    [OPTIMIZER_ADAFACTOR]  = { "Adafactor", "optimizer states", 0 },
+    [OPTIMIZER_BNB_ADAMW8] = { "8-bit AdamW", "optimizer states", 0 },
+    [OPTIMIZER_BNB_LION]   = { "Lion", "optimizer states", 1 },
+    [OPTIMIZER_BNB_LION8]  = { "8-bit Lion", "optimizer states", 0 },
+    [OPTIMIZER_AO_ADAMW8]  = { "8-bit AdamW", "optimizer states", 0 },
+    [OPTIMIZER_AO_ADAMW4]  = { "4-bit AdamW", "optimizer states", 0 },
+};
+
 /* bitsandbytes: states in 8 bits from so many elements on, each block with its largest value in fp32. */
 enum { BNB_LEAST = 4096, BNB_BLOCK = 256 };
 /* torchao: the same, where the block divides the elements; with a table of codes for each state. */
@@ -85,6 +97,18 @@ bool optimizer_makes_list(const struct plan *p)
     return p->optimizer == OPTIMIZER_ADAFACTOR || (p->optimizer == OPTIMIZER_ADAMW && p->optimizer_form == OPTIMIZER_FOREACH);
 }
 
+/* One kernel of dpx's: p and its moments in fp32, read and written, the gradient, and a copy in 16 bits where the weights have a
+ * master.  Adafactor reads the gradient four times (rows, columns, norm, update) and p twice. */
+static struct optimizer_work own_work(const struct plan *p)
+{
+    struct recipe r = plan_recipe(p);
+    int g = (int)dtype_bytes(r.grad), copy = r.kept == DT_FP32 ? 0 : 2;
+
+    if (optimizer_by_tensor(p->optimizer))
+        return (struct optimizer_work){ 3 * 4 + 4 * g + copy, 4, true };
+    return (struct optimizer_work){ 2 * 4 * (1 + optimizer_moments(p->optimizer)) + g + copy, 1, false };
+}
+
 /* Of fp32 parameters: p and g are 4 bytes, read, and p is written; what is kept is read and written.
  *     sgd          v*=, v+=g, p-=v: 2 + 3 + 3 elements; in one kernel 5
  *     adafactor    norms of p, g's rows and columns, the update: product, /=, clamp, rsqrt, *=, norm; p+=: 17 elements
@@ -94,6 +118,8 @@ struct optimizer_work optimizer_work(const struct plan *p)
     bool fused = p->optimizer_form == OPTIMIZER_FUSED, loop = p->optimizer_form == OPTIMIZER_LOOP;
     int e = (int)dtype_bytes(plan_recipe(p).kept);
 
+    if (p->kernels == KERNELS_DPX || p->dialect == DIALECT_PAPER)
+        return own_work(p);
     switch (p->optimizer) {
     case OPTIMIZER_SGD:        return fused ? (struct optimizer_work){ 5 * e, 1, false } : (struct optimizer_work){ 8 * e, 3, loop };
     case OPTIMIZER_ADAFACTOR:  return (struct optimizer_work){ 17 * e, 11, false };
@@ -108,18 +134,10 @@ struct optimizer_work optimizer_work(const struct plan *p)
     return (struct optimizer_work){ 0, 0, false };
 }
 
-const char *optimizer_title(const struct plan *p)
-{
-    static const char *const titles[NOPTIMIZER] = {
-        [OPTIMIZER_ADAMW] = "AdamW", [OPTIMIZER_SGD] = "SGD", [OPTIMIZER_ADAFACTOR] = "Adafactor",
-        [OPTIMIZER_BNB_ADAMW8] = "8-bit AdamW", [OPTIMIZER_BNB_LION] = "Lion", [OPTIMIZER_BNB_LION8] = "8-bit Lion",
-        [OPTIMIZER_AO_ADAMW8] = "8-bit AdamW", [OPTIMIZER_AO_ADAMW4] = "4-bit AdamW",
-    };
+const char *optimizer_title(const struct plan *p) { return known[p->optimizer].title; }
 
-    return titles[p->optimizer];
-}
+const char *optimizer_states_title(const struct plan *p) { return known[p->optimizer].states; }
 
-const char *optimizer_states_title(const struct plan *p)
-{
-    return p->optimizer == OPTIMIZER_ADAMW ? "exp_avg, exp_avg_sq" : p->optimizer == OPTIMIZER_SGD ? "momentum" : "optimizer states";
-}
+int optimizer_moments(enum optimizer o) { return known[o].moments; }
+
+bool optimizer_by_tensor(enum optimizer o) { return o == OPTIMIZER_ADAFACTOR; }

@@ -24,6 +24,14 @@ int64_t optimizer_tables(const struct plan *p);
 /* Does the step make a list of temporaries, one for each tensor's elements in the parameters' dtype (foreach)? */
 bool optimizer_makes_list(const struct plan *p);
 
+/* What dpx's own kernel keeps of an element, in fp32: AdamW's two moments, the one of sgd and Lion; 0: it has no such
+ * kernel, or one that works tensor by tensor (optimizer_by_tensor()). */
+int  optimizer_moments(enum optimizer o);
+/* Adafactor: what it keeps of a tensor of its own (optimizer_states()) takes all of that tensor to update. */
+bool optimizer_by_tensor(enum optimizer o);
+/* Has dpx a kernel for it? */
+static inline bool optimizer_has_kernel(enum optimizer o) { return optimizer_moments(o) > 0 || optimizer_by_tensor(o); }
+
 /* The work of a step: bytes an element, passes over memory; `each`: a kernel for each tensor. */
 struct optimizer_work { int bytes, passes; bool each; };
 struct optimizer_work optimizer_work(const struct plan *p);

@@ -12,7 +12,8 @@
  *   zero2      e           e/N         k/N         the same, unit by unit
  *   zero3,fsdp e/N         e/N         k/N         all-gather P twice, reduce-scatter P
  *
- * with e = 2, k = 12 in mixed precision and e = 4, k = 8 in fp32. */
+ * with e = 2, k = 12 in mixed precision and e = 4, k = 8 in fp32; one state in place of two (sgd, Lion) takes 4 off k.
+ * What does not train has no gradient and no state: its parameters are flat units of their own, gathered likewise. */
 #include "model/lower/common/micro_steps.h"
 #include "model/lower/common/stage_ports.h"
 #include "model/lower/paper/lower_paper.h"
@@ -28,30 +29,57 @@ void paper_name(struct paper *z, struct at u)
     sched_of(z->s, unit_class_name(u.c), u.i, u.by);
 }
 
+/* Has a unit something that trains?  One without parameters, as of a model without embedding and head, is treated so. */
+static bool trains(const struct paper *z, enum unit_class c) { return z->numel[c] > 0 || z->frozen_padded[c] == 0; }
+
+/* Acts on a family of what trains, and on one of what does not, where the unit has them. */
+static void act(struct paper *z, int what, int family, struct at u)
+{
+    if (trains(z, u.c))
+        sched_act(z->s, what, family, u.i, u.by);
+}
+
+static void act_frozen(struct paper *z, int what, int family, struct at u)
+{
+    if (family >= 0)
+        sched_act(z->s, what, family, u.i, u.by);
+}
+
 /* ---- communication ---- */
+
+/* One of a unit's flat parameters. */
+static void gather_flat(struct paper *z, struct at u, enum phase phase, uint16_t after, int from, int what, int into, int64_t elems)
+{
+    struct op *o = sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, z->group, z->r.wire_gather, RED_NONE, elems);
+
+    o->after = after;
+    o->record = z->ev_gather;
+    paper_name(z, u);
+    sched_act(z->s, what, from, u.i, u.by);
+    sched_act(z->s, ACT_ALLOC | ACT_W, into, u.i, u.by);
+}
 
 static void gather(struct paper *z, struct at u, enum phase phase, uint16_t after)
 {
     int from = z->away.params ? paper_away_bring(z, u, phase, after) : z->params[u.c];
-    struct op *o;
 
     if (from < 0) {                 /* one rank: it was brought where it is used */
         z->s->ops[z->s->nops - 1].record = z->ev_gather;
         return;
     }
-    o = sched_coll(z->s, STREAM_GATHER, phase, COLL_ALL_GATHER, z->group, z->r.wire_gather, RED_NONE, z->padded[u.c]);
-    o->after = z->away.params ? AFTER(STREAM_H2D) : after;
-    o->record = z->ev_gather;
-    paper_name(z, u);
-    sched_act(z->s, z->away.params ? ACT_R | ACT_FREE : ACT_R, from, u.i, u.by);
-    sched_act(z->s, ACT_ALLOC | ACT_W, z->gathered[u.c], u.i, u.by);
+    if (z->frozen_padded[u.c] > 0)
+        gather_flat(z, u, phase, after, z->frozen[u.c], ACT_R, z->frozen_gathered[u.c], z->frozen_padded[u.c]);
+    if (trains(z, u.c))
+        gather_flat(z, u, phase, z->away.params ? AFTER(STREAM_H2D) : after, from, z->away.params ? ACT_R | ACT_FREE : ACT_R,
+                    z->gathered[u.c], z->padded[u.c]);
 }
 
 static void drop(struct paper *z, struct at u, enum phase phase)
 {
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, phase, "drop");
     paper_name(z, u);
-    sched_act(z->s, ACT_FREE, z->gathered[u.c], u.i, u.by);
+    act(z, ACT_FREE, z->gathered[u.c], u);
+    act_frozen(z, ACT_FREE, z->frozen_gathered[u.c], u);
 }
 
 /* Of norms that saw a share of the positions, of q's and k's that saw the rank's heads: one all-reduce for all of a unit
@@ -93,6 +121,8 @@ static void reduce_unit(struct paper *z, struct at u)
     int64_t shard = z->shards_optimizer ? z->padded[u.c] / z->n : z->numel[u.c], e = dtype_bytes(z->r.grad);
     uint16_t sums = after_sums(z, u);
 
+    if (!trains(z, u.c))
+        return;
     if (z->away.states)
         paper_away_await(z);
     sum_partial(z, u, z->full_grads[u.c]);
@@ -129,14 +159,20 @@ static void reduce_unit(struct paper *z, struct at u)
 
 static const struct at tied = { UC_TIED, 0, 0 };
 
+/* A pass reads the parameters of a unit, as they are gathered or as they are kept. */
+static void read_params(struct paper *z, struct at u)
+{
+    act(z, ACT_R, z->shards_params ? z->gathered[u.c] : z->params[u.c], u);
+    act_frozen(z, ACT_R, z->shards_params ? z->frozen_gathered[u.c] : z->frozen[u.c], u);
+}
+
 /* Parameters and gradients of a unit that a pass works with. */
 static void works_with(struct paper *z, struct at u, bool forward)
 {
     if (forward || z->part != OF_WEIGHTS)
-        sched_act(z->s, ACT_R, z->shards_params ? z->gathered[u.c] : z->params[u.c], u.i, u.by);
+        read_params(z, u);
     if (!forward && z->part != OF_INPUTS)                   /* a unit's own buffer is fresh, the model's were zeroed */
-        sched_act(z->s, z->fresh_grads ? ACT_W : ACT_A,
-                  z->fresh_grads ? z->full_grads[u.c] : z->grads[u.c], u.i, u.by);
+        act(z, z->fresh_grads ? ACT_W : ACT_A, z->fresh_grads ? z->full_grads[u.c] : z->grads[u.c], u);
 }
 
 static void run(struct paper *z, struct at u, enum piece_id piece, enum pass pass, int block, int by,
@@ -181,7 +217,7 @@ static void run_blocks(struct paper *z, struct at u, struct unit_ref ref, int by
         int cut = half ? program_half(&z->s->program, piece, pass, forward) : 0;
         run(z, u, piece, pass, b, by_block, half && !first ? cut : 0, half && first ? cut : -1);
         if (!forward && first && needs_attention(z, ref))
-            sched_act(z->s, ACT_R, (z->shards_params ? z->gathered : z->params)[UC_ATTENTION], u.i, u.by);
+            read_params(z, (struct at){ UC_ATTENTION, u.i, u.by });
         if (forward && first)
             sched_act(z->s, ACT_ALLOC, z->acts[piece], kept(z, piece, b), by_block);
         if (!forward && last && z->part != OF_INPUTS)
@@ -231,7 +267,7 @@ static void forward_unit(void *arg, struct unit_step st)
 
 static void alloc_full_grads(struct paper *z, struct at u)
 {
-    if (!z->fresh_grads || z->part == OF_INPUTS)
+    if (!z->fresh_grads || z->part == OF_INPUTS || !trains(z, u.c))
         return;
     struct op *o = sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_BACKWARD, "gradient buffer");
     if (is_root(z, u))              /* first in backward: the last micro-step's have been reduced */
@@ -387,7 +423,7 @@ static void whole_model(struct paper *z, enum coll_op op, enum dtype t, enum red
 static void use_all(struct paper *z, int what, const int family[NUC])
 {
     for (int c = 0; c < NUC; c++)
-        if (z->map.of_class[c] > 0)
+        if (z->map.of_class[c] > 0 && (family == z->frozen ? family[c] >= 0 : trains(z, (enum unit_class)c)))
             sched_act_all(z->s, what, family[c]);
 }
 
@@ -401,7 +437,7 @@ static void own_gradients(struct schedules *s, int what, void *arg)
     const struct paper *z = arg;
 
     for (int c = 0; c < NUC; c++)
-        for (int i = 0; i < z->map.of_class[c]; i++)
+        for (int i = 0; i < z->map.of_class[c] && trains(z, (enum unit_class)c); i++)
             sched_act_as(s, what, z->grads[c], i, 0, what == ACT_R ? z->norm_grads[c] : z->shards_grads ? 0 : z->own_grads[c]);
 }
 
@@ -587,7 +623,7 @@ static void update(struct paper *z, int64_t elems)
 static void gather_updated(struct paper *z)
 {
     for (int c = 0; c < NUC; c++)
-        for (int i = 0; i < z->map.of_class[c]; i++) {
+        for (int i = 0; i < z->map.of_class[c] && trains(z, (enum unit_class)c); i++) {
             struct op *o = sched_coll(z->s, STREAM_GATHER, PHASE_OPTIMIZER, COLL_ALL_GATHER, z->group, z->r.wire_gather,
                                       RED_NONE, z->padded[c]);
             o->after = z->away.states ? AFTER(STREAM_H2D) : AFTER(STREAM_COMPUTE);
@@ -636,6 +672,7 @@ static void init(struct paper *z)
     }
     sched_op(z->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "model states")->flags = OPF_LOAD;
     use_all(z, ACT_ALLOC | ACT_WRITE, z->params);
+    use_all(z, ACT_ALLOC | ACT_WRITE, z->frozen);
     use_all(z, ACT_ALLOC | ACT_WRITE, z->grads);
     use_all(z, ACT_ALLOC | ACT_WRITE, z->optimizer);
     sched_end(z->s, SCHED_INIT);

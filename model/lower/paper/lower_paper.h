@@ -29,8 +29,10 @@ struct paper {
     bool shards_optimizer, shards_grads, shards_params, prefetches;
     bool fresh_grads;                       /* a micro-step's gradients have a buffer of their own: stages 2
                                              * and 3, and `deterministic` in all */
-    int64_t            numel[NUC], padded[NUC];
+    int64_t            numel[NUC], padded[NUC];     /* of a unit's tensors that train */
     int                params[NUC], grads[NUC], optimizer[NUC], gathered[NUC], full_grads[NUC];
+    int64_t            frozen_padded[NUC];          /* and of those that do not: a flat parameter of their own */
+    int                frozen[NUC], frozen_gathered[NUC];
     int                acts[NPIECE];
     int                own_grads[NUC], own_params[NUC];    /* layouts: this rank's part of a whole unit */
     int64_t            partial[NUC];        /* elements of which every tensor-parallel rank has a part of a sum */
@@ -58,15 +60,18 @@ void paper_name(struct paper *z, struct at u);
 
 /* Buffers of a class of units: their sizes, and what they hold. */
 void paper_declare(struct paper *z, enum unit_class c);
-/* A layout of elements [from, from+n) of the unit, `at` bytes into the buffer. */
+/* A layout of elements [from, from+n) of what trains of the unit, `at` bytes into the buffer; and slices appended to it. */
 int  paper_flat(struct paper *z, enum unit_class c, enum holds h, enum dtype t, int64_t from, int64_t n, int64_t at);
+void paper_slices(struct paper *z, enum unit_class c, enum holds h, enum dtype t, int64_t from, int64_t n, int64_t at);
 
 /* ---- lower_paper_offload.c ---- */
 
 /* Where the plan keeps what; before anything is declared. */
 void paper_away_setup(struct paper *z);
-/* Bytes of optimizer states an element: a copy in fp32 where the parameters are in another memory. */
-int  paper_away_state_bytes(const struct paper *z);
+/* Bytes of optimizer states an element, a copy in fp32 where the parameters are in 16 bits or in another memory: that alone
+ * of an optimizer that works tensor by tensor. */
+int  paper_state_bytes(const struct paper *z);
+bool paper_has_master(const struct paper *z);
 /* The buffers of a class of units that has `shard` elements on each rank, and their layouts. */
 void paper_away_declare(struct paper *z, enum unit_class c, int64_t shard);
 void paper_away_describe(struct paper *z, enum unit_class c, int64_t from, int64_t n);

@@ -37,11 +37,6 @@ void paper_away_setup(struct paper *z)
     }
 }
 
-int paper_away_state_bytes(const struct paper *z)
-{
-    return z->away.states && !z->away.params ? 12 : z->r.optimizer;
-}
-
 /* ---- buffers ---- */
 
 void paper_away_declare(struct paper *z, enum unit_class c, int64_t shard)
@@ -56,7 +51,7 @@ void paper_away_declare(struct paper *z, enum unit_class c, int64_t shard)
     a->arrived[c] = sched_buf_in(s, SPACE_PINNED, CAT_GRADS, "gradients on their way down", of, 0, n, g * shard);
     a->summed[c] = sched_buf_in(s, SPACE_PINNED, CAT_GRADS, "gradients from their file", of, 0, n, g * shard);
     a->states_at[c] = sched_buf_in(s, SPACE_HOST, CAT_OPTIMIZER, "states from their file", of, 0, n,
-                                   paper_away_state_bytes(z) * shard);
+                                   paper_state_bytes(z) * shard);
     a->updated[c] = sched_buf_in(s, SPACE_PINNED, CAT_PARAMS, "updated params", of, 0, n, e * shard);
     a->shard[c] = sched_buf_in(s, SPACE_PINNED, CAT_PARAMS, "params from their file", of, 0, n, e * shard);
     a->staged[c] = sched_buf(s, CAT_UNSHARDED, "shard to be gathered", of, 0, n, e * shard);
@@ -69,9 +64,9 @@ void paper_away_describe(struct paper *z, enum unit_class c, int64_t from, int64
     int grads = paper_flat(z, c, HOLDS_GRAD, z->r.grad, from, n, 0);
     int states = paper_flat(z, c, HOLDS_EXP_AVG, DT_FP32, from, n, 0);
 
-    unit_slices(&z->map, z->s, c, HOLDS_EXP_AVG_SQ, DT_FP32, from, n, 4 * n);
-    if (paper_away_state_bytes(z) == 12)
-        unit_slices(&z->map, z->s, c, HOLDS_MASTER, DT_FP32, from, n, 8 * n);
+    paper_slices(z, c, HOLDS_EXP_AVG_SQ, DT_FP32, from, n, 4 * n);
+    if (paper_has_master(z))
+        paper_slices(z, c, HOLDS_MASTER, DT_FP32, from, n, 8 * n);
     sched_holds(z->s, a->updated[c], params);
     sched_holds(z->s, a->shard[c], params);
     sched_holds(z->s, a->staged[c], params);
@@ -82,7 +77,7 @@ void paper_away_describe(struct paper *z, enum unit_class c, int64_t from, int64
 
 static int64_t param_bytes(const struct paper *z, struct at u) { return z->away.shard_elems[u.c] * dtype_bytes(z->r.kept); }
 static int64_t grad_bytes(const struct paper *z, struct at u)  { return z->away.shard_elems[u.c] * dtype_bytes(z->r.grad); }
-static int64_t state_bytes(const struct paper *z, struct at u) { return z->away.shard_elems[u.c] * paper_away_state_bytes(z); }
+static int64_t state_bytes(const struct paper *z, struct at u) { return z->away.shard_elems[u.c] * paper_state_bytes(z); }
 
 /* ---- entries ---- */
 
@@ -249,7 +244,7 @@ void paper_away_norm(struct paper *z, const struct norm_sum *sums, int n)
 }
 
 /* Parameters in fp32 that have a file are their own master. */
-static bool steps_params(const struct paper *z) { return on_disk(z->away.params_in) && paper_away_state_bytes(z) == 8; }
+static bool steps_params(const struct paper *z) { return on_disk(z->away.params_in) && paper_state_bytes(z) == 8; }
 
 static bool reads(const struct paper *z) { return on_disk(z->away.states_in) || steps_params(z); }
 

@@ -524,10 +524,13 @@ static void describe(struct ddp *d)
     for (int t = 0; t < d->ntensors; t++)
         ddp_param_slice(d, t);
     sched_holds(s, d->optimizer, sched_layout(s, 0));
-    if (d->p->optimizer <= OPTIMIZER_SGD)
+    if (optimizer_moments(d->p->optimizer) > 0)
         moment_slices(d, HOLDS_EXP_AVG, 0);
-    if (d->p->optimizer == OPTIMIZER_ADAMW)
+    if (optimizer_moments(d->p->optimizer) > 1)
         moment_slices(d, HOLDS_EXP_AVG_SQ, d->own_bytes);
+    int64_t at = 0;
+    for (int t = 0; t < d->ntensors && optimizer_by_tensor(d->p->optimizer); t++)
+        at += lower_factored_slices(s, t, &m->tensors[t], at, 512);
     for (int t = 0; t < d->ntensors; t++)
         if (ddp_instance_of(d, t) == 0) {
             sched_holds(s, d->grad_family[t], sched_layout(s, m->tensors[t].block < 0 ? 0 : m->per_block));
