@@ -40,9 +40,10 @@ static void run(struct fsdp1 *f, struct at u, enum piece_id piece, enum pass pas
     sched_of(f->s, in_block ? "block" : piece == PIECE_EMBED ? "embedding" : "head", block, by);
     sched_act(f->s, ACT_R, fsdp1_params(f, u.c, forward ? PHASE_FORWARD : PHASE_BACKWARD), u.i, u.by);
     sched_act(f->s, forward ? ACT_ALLOC : ACT_FREE, f->acts[piece], block, by);
-    if (!forward)
-        sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->parts[piece], block, by);
-    if (!forward && piece == PIECE_EMBED && f->m->tied)
+    if (forward || !f->trains[u.c])
+        return;
+    sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->parts[piece], block, by);
+    if (piece == PIECE_EMBED && f->m->tied)
         sched_act(f->s, ACT_W, f->parts[PIECE_HEAD], 0, 0);     /* fsdp1_describe_part() */
 }
 
