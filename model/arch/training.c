@@ -27,6 +27,13 @@ const char *training_usual_targets(const char *family)
     return NULL;
 }
 
+const char *training_base_name(enum base_dtype base)
+{
+    static const char *const names[NBASE] = { "their own dtype", "NF4", "NF4 (double quantisation)", "int8" };
+
+    return names[base];
+}
+
 /* ---- names in a list ---- */
 
 /* The i-th name of a list; false after the last. */
@@ -61,6 +68,17 @@ static bool listed(const char *list, const char *module, bool anywhere)
 
     for (int i = 0; name_at(list, i, name); i++)
         if (ends_with(module, name, anywhere))
+            return true;
+    return false;
+}
+
+/* Is a tensor's name one of the patterns? */
+static bool matches(const struct training *t, const struct tensor *x)
+{
+    char pattern[TRAINING_LIST];
+
+    for (int i = 0; name_at(t->what, i, pattern); i++)
+        if (fnmatch(pattern, x->name, 0) == 0)
             return true;
     return false;
 }
@@ -235,6 +253,35 @@ static int adapt(struct model *m, const struct training *t, const char *where)
     return 0;
 }
 
+/* ---- frozen weights in 4 or 8 bits ---- */
+
+/* transformers replaces every linear layer but the head (quantizers/base.py, get_keys_to_not_convert()). */
+static bool is_packed(const struct tensor *x)
+{
+    return x->block >= 0 && x->adapter == ADAPTER_NONE && is_linear(x);
+}
+
+/* Before anything is changed: may the tensor be packed, should it be? */
+static int check_packed(const struct model *m, const struct training *t, const char *where)
+{
+    for (int i = 0; i < m->ntensors && t->base != BASE_PLAIN; i++) {
+        const struct tensor *x = &m->tensors[i];
+        bool copied = training_is_lora(t) && listed(t->modules_to_save, m->modules[x->module].name, true);
+        if (x->role == ROLE_PROJECT_IN || x->role == ROLE_PROJECT_OUT)
+            return fail("%s: base_dtype: %s, a linear layer outside of blocks, is not supported yet", where, x->name);
+        if (is_packed(x) && (copied || (!training_is_lora(t) && matches(t, x))))
+            return fail("%s: %s: %s: weights in %s do not train, nor do their layer's biases", where,
+                        copied ? "lora.modules_to_save" : "train", x->name, training_base_name(t->base));
+    }
+    return 0;
+}
+
+static void pack(struct model *m)
+{
+    for (int i = 0; i < m->ntensors; i++)
+        m->tensors[i].packed = is_packed(&m->tensors[i]) ? m->training.base : BASE_PLAIN;
+}
+
 /* ---- some of the tensors ---- */
 
 static int check_patterns(const struct model *m, const struct training *t, const char *where)
@@ -250,16 +297,6 @@ static int check_patterns(const struct model *m, const struct training *t, const
                         m->tensors[m->block0].name);
     }
     return 0;
-}
-
-static bool matches(const struct training *t, const struct tensor *x)
-{
-    char pattern[TRAINING_LIST];
-
-    for (int i = 0; name_at(t->what, i, pattern); i++)
-        if (fnmatch(pattern, x->name, 0) == 0)
-            return true;
-    return false;
 }
 
 static int freeze(struct model *m, const struct training *t, const char *where)
@@ -294,5 +331,8 @@ int training_apply(struct model *m, const struct training *t, const char *where)
         m->training = *t;
         return 0;
     }
-    return training_is_lora(t) ? adapt(m, t, where) : freeze(m, t, where);
+    if (check_packed(m, t, where) < 0 || (training_is_lora(t) ? adapt(m, t, where) : freeze(m, t, where)) < 0)
+        return -1;
+    pack(m);
+    return 0;
 }

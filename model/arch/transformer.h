@@ -49,6 +49,10 @@ enum tensor_role {
  * kept, but nothing reads it. */
 enum adapter { ADAPTER_NONE, ADAPTER_LORA_A, ADAPTER_LORA_B, ADAPTER_REPLACED };
 
+/* What linear layers of blocks keep frozen weights in (packed.h): as they are; bitsandbytes' NF4, with its blocks' maxima in
+ * fp32 or in 8 bits; its int8 (LLM.int8()). */
+enum base_dtype { BASE_PLAIN, BASE_NF4, BASE_NF4_DOUBLE, BASE_INT8, NBASE };
+
 struct tensor {
     char             name[104];
     int64_t          shape[2];      /* as in the checkpoint; shape[1] is 1 for ndim 1 */
@@ -62,6 +66,7 @@ struct tensor {
     bool             in_out;        /* weight stored [in, out] (GPT-2's Conv1D), not [out, in] */
     bool             frozen;        /* it does not train: no gradient, no optimizer state */
     enum adapter     adapter;
+    enum base_dtype  packed;        /* of a layer that keeps its weight so; its bias says the same */
 };
 
 /* An nn.Module that directly owns parameters, in registration order. */
@@ -81,6 +86,7 @@ struct training {
     double  alpha, dropout;
     char    target_modules[TRAINING_LIST];  /* "": PEFT's of the family; "all-linear"; or names */
     char    modules_to_save[TRAINING_LIST];
+    enum base_dtype base;                   /* "base_dtype" */
 };
 
 struct model {

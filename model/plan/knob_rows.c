@@ -31,7 +31,7 @@
 #define ALL       (PAPER | TORCH | FSDP1 | DS)
 /* Where adapters and frozen weights are planned, and optimizers beside AdamW. */
 #define P_TUNED   (P_DDP | P_ZERO1 | P_ZERO2 | P_ZERO3 | P_FSDP)
-#define TUNED     (P_TUNED | DDP_TORCH | FSDP2 | DS0 | DS12)
+#define TUNED     (P_TUNED | DDP_TORCH | FSDP2 | FSDP1 | DS0 | DS12)
 /* Where torchtitan, or the papers, divide a model as well. */
 #define GRID      (PAPER | DDP_TORCH | FSDP2)
 
@@ -50,7 +50,9 @@ static const char *const sharding_words[]  = { "FULL_SHARD", "SHARD_GRAD_OP", "N
 static const char *const gather_words[]    = { "loss", "logits", NULL };
 static const char *const optimizer_words[] = { "adamw", NULL };
 static const char *const optim_words[]     = { "adamw", "sgd", "adafactor", "adamw_bnb_8bit", "lion_32bit", "lion_8bit",
-                                               "adamw_torch_8bit", "adamw_torch_4bit", NULL };
+                                               "adamw_torch_8bit", "adamw_torch_4bit", "paged_adamw_32bit", "paged_adamw_8bit",
+                                               "paged_lion_32bit", "paged_lion_8bit", NULL };
+static const char *const base_words[]      = { "plain", "nf4", "nf4-double", "int8", NULL };
 static const char *const device_words[]    = { "none", "cpu", "nvme", NULL };
 static const char *const context_words[]   = { "all-gather", "ring", "ulysses", NULL };
 static const char *const pipeline_words[]  = { "gpipe", "1f1b", "interleaved", "looped-bfs", "zb1p", "zbv", "dualpipev", NULL };
@@ -181,6 +183,8 @@ static const struct knob rows[] = {
 
     { "", "train", LIST(train.what, train_words), .cells = TUNED, .say = knob_say_train,
       .about = "all; lora: PEFT's adapters beside frozen weights; or names of tensors that train (* and ? stand for letters)" },
+    { "", "base_dtype", WORD(train.base, base_words, BASE_PLAIN), .cells = DDP_TORCH, .null = KNOB_NULL_DEFAULT, IDLE(base),
+      .label = ", base %s", .about = "bits of frozen weights in blocks, by bitsandbytes: NF4 with maxima in fp32 or 8 bits, int8" },
     { "lora", "rank", INT(train.rank, 1, 1 << 16, 8), .cells = TUNED, IDLE(lora), .about = "LoraConfig's r" },
     { "lora", "alpha", REAL(train.alpha, 0, 1 << 30, 8), .above = true, .cells = TUNED, IDLE(lora), .about = "lora_alpha: adapters count alpha / rank" },
     { "lora", "dropout", REAL(train.dropout, 0, 1, 0), .cells = TUNED, IDLE(lora), .about = "lora_dropout: on what adapters read" },

@@ -173,10 +173,16 @@ bool knob_idle_lora(const struct plan *p)
     return !training_is_lora(&p->train);
 }
 
+bool knob_idle_base(const struct plan *p)
+{
+    return training_is_all(&p->train);
+}
+
 const char *knob_idle_because(bool (*idle)(const struct plan *p))
 {
     return idle == knob_idle_tensor ? "parallel.tensor is 1" : idle == knob_idle_context ? "parallel.context is 1"
-         : idle == knob_idle_pipeline ? "parallel.pipeline is 1" : idle == knob_idle_lora ? "train is not \"lora\"" : "nothing is offloaded there";
+         : idle == knob_idle_pipeline ? "parallel.pipeline is 1" : idle == knob_idle_lora ? "train is not \"lora\""
+         : idle == knob_idle_base ? "everything trains" : "nothing is offloaded there";
 }
 
 /* ---- search ---- */

@@ -35,8 +35,9 @@ bool knob_idle_tensor(const struct plan *p);
 bool knob_idle_context(const struct plan *p);
 bool knob_idle_pipeline(const struct plan *p);
 
-/* The plan has no adapters. */
+/* The plan has no adapters; nothing is frozen. */
 bool knob_idle_lora(const struct plan *p);
+bool knob_idle_base(const struct plan *p);
 
 /* Why a key with this rule says nothing: "parallel.tensor is 1". */
 const char *knob_idle_because(bool (*idle)(const struct plan *p));

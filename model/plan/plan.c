@@ -163,7 +163,7 @@ void plan_resolve(struct plan *p)
         p->reduce_dtype = p->ds.communication_dtype >= 0 ? (enum dtype)p->ds.communication_dtype
                                                          : p->precision;
     if (p->dialect == DIALECT_TORCH && p->strategy != STRAT_FSDP)
-        p->reduce_dtype = p->ddp.model_dtype >= 0 ? (enum dtype)p->ddp.model_dtype : DT_FP32;
+        p->reduce_dtype = p->ddp.model_dtype >= 0 && !plan_has_wide_adapters(p) ? (enum dtype)p->ddp.model_dtype : DT_FP32;
     if (!plan_sync_is_choice(p->strategy, p->dialect))
         p->sync_every_micro_step = (p->deterministic && p->parallel.pipeline <= 1) || knob_usual_sync(p) > 0;
     knob_reset_idle(p);
@@ -210,7 +210,12 @@ void plan_defaults(struct plan *p, enum strategy s, enum dialect d, enum dtype p
     plan_resolve(p);
 }
 
-struct recipe plan_recipe(const struct plan *p)
+bool plan_has_wide_adapters(const struct plan *p)
+{
+    return p->dialect == DIALECT_TORCH && p->strategy == STRAT_DDP && p->ddp.model_dtype >= 0 && training_is_lora(&p->train);
+}
+
+static struct recipe recipe_of(const struct plan *p)
 {
     enum dtype t = p->precision;
     struct recipe r = { .kept = t, .used = t, .grad = t, .wire_gather = t,
@@ -223,7 +228,7 @@ struct recipe plan_recipe(const struct plan *p)
     if (p->strategy != STRAT_FSDP) {
         r.wire_gather = DT_FP32;
         r.autocast = t != DT_FP32;
-        if (p->ddp.model_dtype >= 0) {
+        if (p->ddp.model_dtype >= 0 && !plan_has_wide_adapters(p)) {
             r.kept = r.used = r.grad = r.wire_gather = (enum dtype)p->ddp.model_dtype;
             r.optimizer = 2 * (int)dtype_bytes(r.kept);
             r.autocast = false;
@@ -233,6 +238,28 @@ struct recipe plan_recipe(const struct plan *p)
         r.optimizer = 2 * (int)dtype_bytes(r.kept);
     }
     return r;
+}
+
+struct recipe plan_recipe(const struct plan *p)
+{
+    struct recipe r = recipe_of(p);
+
+    r.frozen = plan_has_wide_adapters(p) ? (enum dtype)p->ddp.model_dtype : r.kept;
+    return r;
+}
+
+bool plan_gets_gradient(const struct plan *p, const struct tensor *t)
+{
+    const struct model *m = &p->model;
+
+    if (!t->frozen || p->dialect != DIALECT_TORCH_FSDP1)
+        return !t->frozen;
+    if (t->block >= 0 || p->unit == UNIT_MODEL)
+        return true;                    /* each block has a tensor that trains: training_apply() */
+    for (int i = 0; i < m->ntensors; i++)
+        if (m->tensors[i].block < 0 && !m->tensors[i].frozen)
+            return true;
+    return false;
 }
 
 enum dtype plan_partial_dtype(const struct plan *p)

@@ -36,7 +36,8 @@ enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_
 enum loss_kind { LOSS_FP32, LOSS_COMPUTE, LOSS_FUSED, LOSS_COMPILED, LOSS_CHUNKED, LOSS_FUSED_LINEAR, NLOSS };
 /* Words and sources: model/lower/common/optimizer.h. */
 enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_SGD, OPTIMIZER_ADAFACTOR, OPTIMIZER_BNB_ADAMW8, OPTIMIZER_BNB_LION, OPTIMIZER_BNB_LION8,
-                 OPTIMIZER_AO_ADAMW8, OPTIMIZER_AO_ADAMW4, NOPTIMIZER };
+                 OPTIMIZER_AO_ADAMW8, OPTIMIZER_AO_ADAMW4, OPTIMIZER_PAGED_ADAMW, OPTIMIZER_PAGED_ADAMW8, OPTIMIZER_PAGED_LION,
+                 OPTIMIZER_PAGED_LION8, NOPTIMIZER };
 /* torch.optim.AdamW(foreach=True), (fused=True), (foreach=False); of SGD likewise. */
 enum optimizer_form { OPTIMIZER_FOREACH, OPTIMIZER_FUSED, OPTIMIZER_LOOP, NOPTIMIZER_FORM };
 /* What the host keeps of a block from forward to backward. */
@@ -196,7 +197,8 @@ struct plan {
 
 /* Bytes per element of each copy that the dialect keeps. */
 struct recipe {
-    enum dtype kept;        /* the parameter that persists (sharded or not) */
+    enum dtype kept;        /* the parameter that persists (sharded or not), */
+    enum dtype frozen;      /* and that which does not train */
     enum dtype used;        /* what compute reads */
     enum dtype grad;        /* the gradient as it is kept (FSDP: the shard; autograd gives `used`) */
     enum dtype wire_gather; /* all-gather */
@@ -228,6 +230,14 @@ int  plan_check(const struct plan *p, const char *where);
 void plan_free(struct plan *p);
 
 struct recipe plan_recipe(const struct plan *p);
+
+/* DDP in 16 bits with adapters: PEFT casts these to fp32 (cast_adapter_dtype()), and what trains them runs under autocast
+ * (transformers' bf16=True, fp16=True). */
+bool plan_has_wide_adapters(const struct plan *p);
+/* Does autograd compute the tensor's gradient?  That of what trains; FSDP1's parameters are views of their unit's one tensor, which
+ * needs a gradient where any of them does (_flat_param.py, _use_unsharded_views()). */
+bool plan_gets_gradient(const struct plan *p, const struct tensor *t);
+
 /* With tensor parallelism: in which dtype FSDP2 adds up gradients of what every rank has whole, a norm's weights
  * (_fsdp_params_with_wider_grad_dtype of 2.15 excepts them; before, as autograd gave them). */
 enum dtype    plan_partial_dtype(const struct plan *p);

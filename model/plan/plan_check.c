@@ -82,7 +82,7 @@ static int check_dtypes(const struct plan *p, const char *where)
     bool wire_follows = p->dialect == DIALECT_PAPER
                      || (p->dialect == DIALECT_TORCH && p->strategy != STRAT_FSDP);
     enum dtype only = p->dialect == DIALECT_PAPER ? p->precision
-                    : p->ddp.model_dtype >= 0 ? (enum dtype)p->ddp.model_dtype : DT_FP32;
+                    : p->ddp.model_dtype >= 0 && !plan_has_wide_adapters(p) ? (enum dtype)p->ddp.model_dtype : DT_FP32;
 
     if (p->precision > DT_FP16)
         return fail("%s: precision: expected fp32, bf16 or fp16", where);
@@ -489,7 +489,7 @@ static int check_own_optimizer(const struct plan *p, const char *where, const ch
 
 static int check_optimizer(const struct plan *p, const char *where)
 {
-    bool bnb = p->optimizer >= OPTIMIZER_BNB_ADAMW8 && p->optimizer <= OPTIMIZER_BNB_LION8;
+    bool bnb = (p->optimizer >= OPTIMIZER_BNB_ADAMW8 && p->optimizer <= OPTIMIZER_BNB_LION8) || p->optimizer >= OPTIMIZER_PAGED_ADAMW;
     const char *word;
 
     if (p->optimizer == OPTIMIZER_ADAMW)
@@ -530,6 +530,8 @@ static int check_paper_offload(const struct plan *p, const char *where)
 
 static bool same_training(const struct training *a, const struct training *b)
 {
+    if (a->base != b->base)
+        return false;
     if (training_is_all(a) || !training_is_lora(a))
         return !strcmp(a->what, b->what);
     return training_is_lora(b) && a->rank == b->rank && !strcmp(a->target_modules, b->target_modules)
@@ -545,8 +547,35 @@ static int check_own_train(const struct plan *p, const char *where)
 
     if (what)
         return fail("%s: train: kernels \"dpx\" have no adapters and frozen weights beside %s", where, what);
+    if (p->train.base != BASE_PLAIN)
+        return fail("%s: base_dtype: kernels \"dpx\" have no products with weights in %s: take torch-sdpa or torch-eager", where,
+                    training_base_name(p->train.base));
     if (p->train.dropout > 0)
         return fail("%s: lora.dropout: kernels \"dpx\" have adapters without dropout", where);
+    return 0;
+}
+
+/* transformers' quantised models under autocast; embeddings, norms and the head are in fp32 as
+ * prepare_model_for_kbit_training() leaves them, or (model_dtype) in 16 bits as they were loaded. */
+static int check_base(const struct plan *p, const char *where)
+{
+    const char *base = training_base_name(p->train.base);
+
+    if (plan_has_wide_adapters(p) && p->train.modules_to_save[0])
+        return fail("%s: lora.modules_to_save: PEFT keeps copies in the model's %s and adapters in fp32: optimizers of two dtypes are "
+                    "not supported yet: leave ddp.model_dtype out", where, dtype_name(plan_recipe(p).frozen));
+    if (p->train.base == BASE_PLAIN)
+        return 0;
+    if (p->strategy != STRAT_DDP || p->dialect != DIALECT_TORCH)
+        return fail("%s: base_dtype: weights in %s are modelled for ddp/torch: sharding them is not supported yet", where, base);
+    if (p->precision == DT_FP32)
+        return fail("%s: base_dtype: weights in %s are computed with in 16 bits: set precision bf16 or fp16", where, base);
+    if (!plan_recipe(p).autocast)
+        return fail("%s: base_dtype: weights in %s beside tensors that train in %s are not supported yet: leave ddp.model_dtype out",
+                    where, base, dtype_name(p->precision));
+    if (p->train.base == BASE_INT8 && p->recompute != RECOMPUTE_NONE)
+        return fail("%s: recompute: bitsandbytes' int8 layers keep their input beside autograd, hence beside checkpoints: not supported "
+                    "yet", where);
     return 0;
 }
 
@@ -563,19 +592,27 @@ static int check_train(const struct plan *p, const char *where)
         return fail("%s: train: adapters and frozen weights beside tensor, context or pipeline parallelism are not supported yet", where);
     if ((p->dialect == DIALECT_DEEPSPEED || p->dialect == DIALECT_PAPER) && p->ds.offload_optimizer.device != OFFLOAD_NONE)
         return fail("%s: train: adapters and frozen weights beside deepspeed.offload_optimizer are not supported yet", where);
-    if (p->dialect == DIALECT_TORCH && plan_recipe(p).kept != DT_FP32)
+    if ((p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1) && training_is_lora(&p->train) &&
+        plan_recipe(p).kept != DT_FP32)
         return fail("%s: train: PEFT keeps adapters of a model in %s in fp32 (autocast_adapter_dtype): units and optimizers of two "
                     "dtypes are not supported yet: leave model_dtype out", where, dtype_name(plan_recipe(p).kept));
     if (p->activation_offload != OFFLOAD_NOTHING || p->recompute == RECOMPUTE_OFFLOAD)
         return fail("%s: train: adapters and frozen weights beside offloaded activations are not supported yet", where);
     if (p->fsdp.cpu_offload && has_key(p, "fsdp", "cpu_offload"))
         return fail("%s: train: adapters and frozen weights beside fsdp.cpu_offload are not supported yet", where);
+    if (p->dialect == DIALECT_TORCH_FSDP1 && !p->fsdp.use_orig_params)
+        return fail("%s: fsdp.use_orig_params: FSDP1 flattens tensors that train with frozen ones only with it: set it to true", where);
+    if (p->dialect == DIALECT_TORCH_FSDP1 && p->train.modules_to_save[0])
+        return fail("%s: lora.modules_to_save: with FSDP1 frozen originals beside their copies get gradients of zeros: not modelled yet",
+                    where);
     if (p->recompute_interval != 1)
         return fail("%s: recompute_interval: beside adapters and frozen weights only 1 is supported yet", where);
     if (attention_mixed(p) && !model_windowed(&p->model, 0))
         return fail("%s: train: a first block without a window before others that have one is not supported yet", where);
     if (p->train.dropout >= 1)
         return fail("%s: lora.dropout: must be below 1", where);
+    if (check_base(p, where) < 0)
+        return -1;
     return p->kernels == KERNELS_DPX ? check_own_train(p, where) : 0;
 }
 

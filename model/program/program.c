@@ -118,7 +118,7 @@ bool program_first_differs(const struct plan *p)
     if (training_is_all(&p->train) || program_input_requires_grad(p))
         return false;
     for (int i = 0; i < m->ntensors; i++)
-        if (m->tensors[i].block == TENSOR_EMBED && !m->tensors[i].frozen)
+        if (m->tensors[i].block == TENSOR_EMBED && plan_gets_gradient(p, &m->tensors[i]))
             return false;
     return true;
 }
@@ -386,7 +386,8 @@ bool program_is_shared(const struct plan *a, const struct plan *b)
     return a->micro_batch == b->micro_batch && a->recompute == b->recompute && a->loss == b->loss &&
            a->recompute_interval == b->recompute_interval && a->kernels == b->kernels &&
            a->dropout == b->dropout && a->train.dropout == b->train.dropout && a->dialect == b->dialect && x.autocast == y.autocast &&
-           x.used == y.used && x.kept == y.kept && program_saves_on_host(a) == program_saves_on_host(b) && a->strategy == b->strategy && a->parallel.tensor == b->parallel.tensor &&
+           x.used == y.used && x.kept == y.kept && x.frozen == y.frozen && a->train.base == b->train.base &&
+           program_saves_on_host(a) == program_saves_on_host(b) && a->strategy == b->strategy && a->parallel.tensor == b->parallel.tensor &&
            a->parallel.sequence == b->parallel.sequence && a->parallel.loss_parallel == b->parallel.loss_parallel &&
            a->parallel.async_tensor == b->parallel.async_tensor &&
            a->parallel.context == b->parallel.context && a->parallel.context_method == b->parallel.context_method &&

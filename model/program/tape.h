@@ -57,6 +57,7 @@ enum node_kind {
     NODE_LISTED,        /* the gradient goes on; `batch` parameters from tensor `m` on get theirs, of k elements */
     NODE_COLLECTIVE, NODE_PARALLEL_LOSS,    /* tape_collective.c */
     NODE_RING,          /* tape_ring.c */
+    NODE_PACKED,        /* tape_packed.c */
 };
 
 /* What a linear layer's kernels are called: GEMM("mlp down") also names its dX, dW and db. */
@@ -75,7 +76,7 @@ struct node {
     enum dtype  dt;                         /* of its output, hence of its gradient */
     int         grad[TAPE_SLOTS], nslots;   /* stores of arrived gradients */
     int64_t     work;                       /* bytes of scratch that backward needs while it runs */
-    int64_t     keys;                       /* of a ring: those that grow with the keys */
+    int64_t     keys;                       /* of a ring: those that grow with the keys; of a packed weight: its codes are of 8 bits */
     int64_t     m, n, k, batch;
     double      flops;                      /* of forward */
     int         module, half;

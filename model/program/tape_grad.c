@@ -4,6 +4,7 @@
 
 #include "model/program/tape_collective.h"
 #include "model/program/tape_internal.h"
+#include "model/program/tape_packed.h"
 #include "model/program/tape_parts.h"
 #include "model/program/tape_ring.h"
 
@@ -271,6 +272,9 @@ void tape_run(struct tape *t, const struct node *n, int out[TAPE_EDGES], enum dt
         break;
     case NODE_RING:
         tape_run_ring(t, n, out);
+        break;
+    case NODE_PACKED:
+        tape_run_packed(t, n, out);
         break;
     case NODE_EMBEDDING:
         run_embedding(t, n, out);

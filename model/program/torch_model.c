@@ -89,7 +89,8 @@ void torch_model_init(struct torch_model *b, struct tape *t, const struct local_
     b->sequence = local->share.sequence;
     b->style = torch_style_of(p->model.family);
     b->param_dt = r.autocast ? DT_FP32 : r.used;
-    b->dt = b->param_dt;
+    b->frozen_dt = r.autocast ? r.frozen : r.used;
+    b->dt = b->frozen_dt;
     b->as = p;
     b->kernel = attention_choice(p);
     b->tokens = p->micro_batch * p->seq;
@@ -367,7 +368,7 @@ var torch_embed(struct torch_model *b)
     const struct model *m = b->m;
     int64_t h = m->hidden, width = m->token_width;
     bool whole = b->ranks > 1 && b->p->strategy == STRAT_FSDP;
-    var wte = op_param(t, torch_gradient_of(b, ROLE_TOKENS, false), (whole ? b->whole : m)->vocab * width, b->param_dt);
+    var wte = torch_param(b, torch_gradient_of(b, ROLE_TOKENS, false), (whole ? b->whole : m)->vocab * width);
 
     t->module = 0;
     t->half = 0;
@@ -381,7 +382,7 @@ var torch_embed(struct torch_model *b)
     int64_t rows = b->style->positions_per_row ? b->tokens : b->p->seq;
     b->positions = op_new(t, "position ids", KC_EMBEDDING, rows, DT_INT64);
     if (m->position == POS_LEARNED) {
-        var wpe = op_param(t, torch_gradient_of(b, ROLE_POSITIONS, false), m->positions * h, b->param_dt);
+        var wpe = torch_param(b, torch_gradient_of(b, ROLE_POSITIONS, false), m->positions * h);
         t->module = torch_piece_module(m, TENSOR_EMBED, ROLE_POSITIONS);
         b->held[1] = op_embedding(t, "position embedding", b->positions, h, wpe);
         t->module = -1;

@@ -69,7 +69,8 @@ struct torch_model {
     bool        sequence;       /* norms and residuals have a share of the positions */
     const struct torch_style *style;
     enum dtype  dt;             /* of activations outside autocast */
-    enum dtype  param_dt;       /* of the parameters that compute reads */
+    enum dtype  param_dt;       /* of the parameters that compute reads, */
+    enum dtype  frozen_dt;      /* and of those that do not train */
     bool        autocast;
     int         block;          /* of the piece being built: 0, TENSOR_EMBED or TENSOR_HEAD */
     int64_t     tokens;         /* micro_batch * seq */
@@ -105,6 +106,7 @@ int  torch_piece_tensor(const struct model *m, int block, enum tensor_role role,
 int  torch_piece_part(const struct model *m, int block, enum tensor_role role, bool bias, enum adapter as);
 /* The tensor of the piece that the gradient of a role goes to; TAPE_TIED; -1: it is frozen, or there is none. */
 int  torch_gradient_of(const struct torch_model *b, enum tensor_role role, bool bias);
-
+/* A parameter whose gradient goes there, in the dtype that it is kept in. */
+var  torch_param(const struct torch_model *b, int gradient, int64_t numel);
 
 #endif

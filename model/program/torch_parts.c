@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "model/program/tape_collective.h"
+#include "model/program/tape_packed.h"
 
 static var tmp(struct tape *t, var used, var result)
 {
@@ -73,9 +74,14 @@ int torch_gradient_of(const struct torch_model *b, enum tensor_role role, bool b
     int block = tied ? TENSOR_EMBED : b->block;
     int tensor = torch_piece_tensor(b->m, block, tied ? ROLE_TOKENS : role, bias);
 
-    if (tensor < 0 || tensor_at(b, block, tensor)->frozen)
+    if (tensor < 0 || !plan_gets_gradient(b->p, tensor_at(b, block, tensor)))
         return -1;
     return tied ? TAPE_TIED : tensor;
+}
+
+var torch_param(const struct torch_model *b, int gradient, int64_t numel)
+{
+    return op_param(b->t, gradient, numel, gradient < 0 ? b->frozen_dt : b->param_dt);
 }
 
 /* Is this rank's gradient of the piece's tensor a part of a sum?  FSDP2 adds it up by itself, in fp32 where it reduces in
@@ -112,7 +118,7 @@ static var param(struct torch_model *b, enum tensor_role role, bool bias, int64_
 
     if (!tied && torch_piece_tensor(b->m, b->block, role, bias) < 0)
         return 0;
-    var w = op_param(b->t, tensor, numel, b->param_dt);
+    var w = torch_param(b, tensor, numel);
     mark_partial(b, tensor, w);
     return casts ? cast_param(b, w) : w;
 }
@@ -187,8 +193,8 @@ static var half_adapter(struct torch_model *b, const struct gemm_names *names, v
 }
 
 /* peft/tuners/lora/layer.py, Linear.forward: result = result + lora_B(lora_A(dropout(x))) * scaling, x cast to the dtype of
- * lora_A's weight. */
-static var add_adapter(struct torch_model *b, var result, var x, int64_t n, int64_t k, enum tensor_role role)
+ * lora_A's weight, and the sum to the result's; lora/bnb.py (`packed`) casts neither under autocast. */
+static var add_adapter(struct torch_model *b, var result, var x, int64_t n, int64_t k, enum tensor_role role, bool packed)
 {
     struct tape *t = b->t;
     int a = torch_piece_part(b->m, b->block, role, false, ADAPTER_LORA_A);
@@ -196,16 +202,36 @@ static var add_adapter(struct torch_model *b, var result, var x, int64_t n, int6
     if (a < 0)
         return result;
     int64_t rank = tensor_at(b, b->block, a)->shape[0];
-    var in = op_cast(t, x, b->param_dt);
+    var in = packed ? tape_hold(t, x) : op_cast(t, x, b->param_dt);
     var y = op_dropout(t, "adapter dropout", in, b->p->train.dropout);
     y = tmp(t, y, half_adapter(b, GEMM("adapter A"), y, rank, k, role, ADAPTER_LORA_A));
     y = tmp(t, y, half_adapter(b, GEMM("adapter B"), y, n, rank, role, ADAPTER_LORA_B));
     y = tmp(t, y, op_mul_const(t, "adapter scale", y, 0));
     var sum = op_add(t, "adapter add", result, y);
     tape_drop(t, y);
+    if (!packed)
+        sum = tmp(t, sum, op_cast(t, sum, tape_var_dtype(t, result)));
     tape_drop(t, result);
     tape_drop(t, in);
     return sum;
+}
+
+/* bnb.nn.Linear4bit.forward(): x in the compute dtype, the result in x's; PEFT clones the latter before it adds to it.
+ * Linear8bitLt takes x as it is. */
+static var packed_linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k, enum tensor_role role,
+                         const struct tensor *weight)
+{
+    struct tape *t = b->t;
+    bool nf4 = weight->packed != BASE_INT8, adapted = torch_piece_part(b->m, b->block, role, false, ADAPTER_LORA_A) >= 0;
+    var in = nf4 ? op_cast(t, x, DT_BF16) : tape_hold(t, x);
+    var y = tape_packed_linear(t, names, in, n, k, weight);
+
+    if (nf4)
+        y = tmp(t, y, op_cast(t, y, tape_var_dtype(t, x)));
+    tape_drop(t, in);
+    if (nf4 && adapted)
+        y = tmp(t, y, op_copy(t, "clone", y, true));
+    return add_adapter(b, y, x, n, k, role, true);
 }
 
 var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, int64_t n, int64_t k,
@@ -213,7 +239,14 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
 {
     struct tape *t = b->t;
 
+    int own = torch_piece_tensor(b->m, b->block, role, false);
+
     t->module = module_of(b, role);
+    if (own >= 0 && tensor_at(b, b->block, own)->packed != BASE_PLAIN) {
+        var out = packed_linear(b, names, x, n, k, role, tensor_at(b, b->block, own));
+        t->module = -1;
+        return out;
+    }
     /* Autocast's arguments are cast last to first: addmm(b, x, W), torch_linear(x, W, b). */
     bool conv1d = b->style->conv1d && role != ROLE_HEAD;
     var bias = conv1d ? 0 : param(b, role, true, n, true);
@@ -225,7 +258,7 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
     tape_drop(t, bias);
     tape_drop(t, in);
     tape_drop(t, w);
-    y = add_adapter(b, y, x, n, k, role);
+    y = add_adapter(b, y, x, n, k, role, false);
     t->module = -1;
     return y;
 }

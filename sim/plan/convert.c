@@ -5,8 +5,10 @@
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/yaml.h"
 #include "model/exchange/accelerate.h"
 #include "model/exchange/ds_config.h"
+#include "model/exchange/recipe.h"
 #include "model/exchange/titan_import.h"
 #include "sim/plan/commands.h"
 
@@ -88,15 +90,40 @@ static int import_titan(const struct import_args *a, struct plan *out)
     return EXIT_DONE;
 }
 
+/* A recipe says all but the cluster; what is given of the batch and the samples' length takes its place. */
+static int import_recipe(const struct import_args *a, struct plan *out)
+{
+    struct plan p = { .seq = a->seq, .micro_batch = a->micro_batch, .accumulation = a->accumulation };
+    json_t *config = a->recipe_doc ? json_incref((json_t *)a->recipe_doc) : yaml_read_file(a->recipe);    /* JSON is YAML too */
+    const char *where = a->recipe_doc ? "recipe" : a->recipe, *own = config ? recipe_model(config) : NULL;
+    int rc = -1;
+
+    if (config && (a->global_batch || a->precision >= 0 || a->recompute >= 0))
+        fail("import: --global-batch, --precision and --recompute are in the recipe");
+    else if (config && !own && !a->model && !a->model_doc)
+        fail("%s: %s's recipe names no model: give --model", where, recipe_form_name(recipe_form(config)));
+    else if (config && search_model_load(a->model || a->model_doc ? a->model : own, a->model_doc, &p.model) == 0)
+        rc = search_cluster_load(a->cluster, a->cluster_doc, &p.cluster) < 0 ? -1 : recipe_import(config, where, &p);
+    json_decref(config);
+    if (rc < 0) {
+        plan_free(&p);
+        return EXIT_MISUSE;
+    }
+    *out = p;
+    return EXIT_DONE;
+}
+
 int convert_import(const struct import_args *a, struct plan *out)
 {
     struct plan p = { .seq = a->seq, .micro_batch = a->micro_batch, .accumulation = a->accumulation };
-    bool ds = a->ds || a->ds_doc, titan = a->titan || a->titan_doc, said = false;
+    bool ds = a->ds || a->ds_doc, titan = a->titan || a->titan_doc, recipe = a->recipe || a->recipe_doc, said = false;
 
-    if (ds + titan + (a->accelerate || a->accelerate_doc) != 1) {
-        fail("import: give one of --ds-config, --accelerate and --torchtitan");
+    if (ds + titan + recipe + (a->accelerate || a->accelerate_doc) != 1) {
+        fail("import: give one of --ds-config, --accelerate, --torchtitan and --recipe");
         return EXIT_MISUSE;
     }
+    if (recipe)
+        return import_recipe(a, out);
     if (titan)
         return import_titan(a, out);
     if (!(a->model || a->model_doc) || a->seq == 0) {

@@ -16,8 +16,8 @@
 #include "sim/plan/search_args.h"
 
 struct import_args {
-    const char *ds, *accelerate, *titan, *model, *cluster;
-    const struct json_t *ds_doc, *accelerate_doc, *titan_doc, *model_doc, *cluster_doc;     /* in the place of files and names */
+    const char *ds, *accelerate, *titan, *recipe, *model, *cluster;
+    const struct json_t *ds_doc, *accelerate_doc, *titan_doc, *recipe_doc, *model_doc, *cluster_doc;     /* in the place of files and names */
     int precision, recompute;                                                   /* -1: not given */
     int64_t seq, micro_batch, accumulation, global_batch;                       /* 0: not given */
 };
@@ -27,9 +27,10 @@ struct import_args {
     { "ds-config", "a DeepSpeed config", .str = &(a).ds, .doc = &(a).ds_doc, .value = "FILE" }, \
     { "accelerate", "an accelerate YAML config", .str = &(a).accelerate, .doc = &(a).accelerate_doc, .value = "FILE" }, \
     { "torchtitan", "a torchtitan config: TOML, or its options", .str = &(a).titan, .doc = &(a).titan_doc, .value = "FILE" }, \
-    { "model", "a built-in name, a config.json or its folder; left out: torchtitan's own", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin }, \
+    { "recipe", "TrainingArguments (JSON), or a YAML of LLaMA-Factory, axolotl or torchtitan", .str = &(a).recipe, .doc = &(a).recipe_doc, .value = "FILE" }, \
+    { "model", "a built-in name, a config.json or its folder; left out: torchtitan's or the recipe's own", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin }, \
     { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin, .required = true }, \
-    { "seq", "tokens per sample; left out: torchtitan's training.seq_len", .length = &(a).seq, .min = 1 }, \
+    { "seq", "tokens per sample; left out: torchtitan's training.seq_len, or the recipe's", .length = &(a).seq, .min = 1 }, \
     { "micro-batch", "samples per rank, where the config says \"auto\" or nothing", .i = &(a).micro_batch, .min = 1 }, \
     { "accumulation", "micro-steps per optimizer step, likewise", .i = &(a).accumulation, .min = 1 }, \
     { "global-batch", "samples per optimizer step, in the place of --accumulation", .i = &(a).global_batch, .min = 1 }, \

@@ -26,6 +26,9 @@ struct search_args {
     int      framework, dialect, kernels, precision, recompute, export_to;      /* -1: not given */
     uint64_t strategies;
     bool     in_place, grid, no_grid;
+    int64_t  lora;                                      /* rank; 0: everything trains */
+    const char *lora_targets;                           /* NULL: all linear layers */
+    int      base;                                      /* enum base_dtype */
 };
 
 enum { FRAMEWORK_TORCH, FRAMEWORK_DEEPSPEED, FRAMEWORK_ANY };
@@ -53,6 +56,9 @@ extern const char *const search_frameworks[], *const search_strategies[], *const
     { "micro-batch", "only this micro-batch", .i = &(a).micro_batch, .min = 1 }, \
     { "precision", "number format (bf16, or fp16 where the GPU has no bf16)", .word = &(a).precision, .words = knob_words("precision") }, \
     { "recompute", "activation recompute: none, selective, full, all of these, or op (torchtitan's selective op)", .word = &(a).recompute, .words = search_recomputes }, \
+    { "lora", "train LoRA adapters of this rank beside the frozen model", .i = &(a).lora, .min = 1 }, \
+    { "lora-targets", "layers that get them, such as q_proj,v_proj (all linear layers)", .str = &(a).lora_targets, .value = "NAMES" }, \
+    { "base-dtype", "what the frozen model's blocks are kept in: plain, nf4, nf4-double or int8", .word = &(a).base, .words = knob_words("base_dtype") }, \
     { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = 1 }, \
     { "headroom", "share of memory kept free", .num = &(a).headroom }, \
     { "no-offload", "keep states, parameters and activations in device memory", .flag = &(a).in_place }, \

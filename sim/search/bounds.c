@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/room.h"
+#include "model/arch/training.h"
 #include "model/lower/common/pipeline_order.h"
 #include "model/plan/local_share.h"
 #include "model/schedule/schedule.h"
@@ -103,8 +104,13 @@ int64_t bounds_bytes(const struct plan *p, const struct program *g)
     if (!enumerate_same_place(p, &in_place))
         return bytes;
     shares(p, &params, &states);
-    int64_t own = params_of(p);
+    int64_t own = params_of(p), frozen = 0;
+    if (!training_is_all(&p->model.training)) {         /* no pipeline: plan_check() */
+        frozen = own - p->model.trainable;
+        own = p->model.trainable;
+    }
     bytes += own / params * dtype_bytes(r.kept);
+    bytes += p->model.training.base == BASE_PLAIN ? frozen / params * dtype_bytes(r.frozen) : frozen / 2;
     /* FSDP2 that does not reshard has all blocks whole at the end of a forward. */
     if (p->parallel.pipeline > 1 && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->shard_group > 1 &&
         p->fsdp.reshard_after_forward == 0 && p->parallel.virtual_stages == 1)

@@ -195,8 +195,10 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.kernels = KERNELS_DPX;
         if (of_training(k))
             plain.kernels = KERNELS_TORCH_SDPA;
-        if (of_training(k) && !strcmp(k->object, "lora"))
+        if (of_training(k) && strcmp(k->name, "train"))
             strcpy(plain.train.what, "lora");
+        if (of_training(k) && d == DIALECT_TORCH_FSDP1)
+            plain.fsdp.use_orig_params = true;
         if (k->offset == offsetof(struct plan, parallel.async_tensor))
             plain.kernels = KERNELS_TORCH_COMPILE;
         p = plain;

@@ -23,13 +23,20 @@ void lower_declare_activations(struct schedules *s, const struct local_model *lo
     }
 }
 
-void lower_tensor_parts(struct schedules *s, const struct model *m, int buf, int times, enum dtype dt,
-                  const int64_t *owner, int64_t rank)
+int lower_kept_parts(const struct recipe *r, const struct tensor *t, int64_t bytes[PACKED_PARTS])
 {
-    bool of_states = s->bufs[buf].category != CAT_PARAMS;
+    int n = packed_parts(t, bytes);
 
+    if (n > 0)
+        return n;
+    bytes[0] = t->numel * dtype_bytes(t->frozen ? r->frozen : r->kept);
+    return 1;
+}
+
+void lower_trained_parts(struct schedules *s, const struct model *m, int buf, enum dtype dt, const int64_t *owner, int64_t rank)
+{
     for (int t = 0; t < m->ntensors; t++)
-        for (int i = 0; i < times && (!owner || owner[t] == rank) && !(of_states && m->tensors[t].frozen); i++)
+        if ((!owner || owner[t] == rank) && !m->tensors[t].frozen)
             sched_part(s, buf, round512(m->tensors[t].numel * dtype_bytes(dt)));
 }
 

@@ -2,6 +2,7 @@
 #ifndef DPX_LOWER_INTERNAL_H
 #define DPX_LOWER_INTERNAL_H
 
+#include "model/arch/packed.h"
 #include "model/plan/local_model.h"
 #include "model/schedule/schedule.h"
 #include "model/schedule/units.h"
@@ -23,10 +24,11 @@ int lower_zero3_check(const struct plan *p);
  * one per block, numbered by block; in a pipeline as many for each micro-step. */
 void lower_declare_activations(struct schedules *s, const struct local_model *local, int acts[NPIECE]);
 
-/* The family has `times` allocations for each tensor, of those that `owner` gives to `rank` (NULL: of all); but for
- * parameters, of those that train. */
-void lower_tensor_parts(struct schedules *s, const struct model *m, int buf, int times, enum dtype dt,
-                  const int64_t *owner, int64_t rank);
+/* Bytes of the allocations that keep a tensor; returns how many there are: of one that is not packed, one. */
+int  lower_kept_parts(const struct recipe *r, const struct tensor *t, int64_t bytes[PACKED_PARTS]);
+
+/* The family has an allocation for each tensor that trains, of those that `owner` gives to `rank` (NULL: of all). */
+void lower_trained_parts(struct schedules *s, const struct model *m, int buf, enum dtype dt, const int64_t *owner, int64_t rank);
 
 /* Actions of the last entry on all gradients that this rank will give to its optimizer. */
 typedef void act_fn(struct schedules *s, int what, void *arg);

@@ -10,24 +10,54 @@ static const struct { const char *title, *states; int moments; } known[NOPTIMIZE
     [OPTIMIZER_BNB_LION8]  = { "8-bit Lion", "optimizer states", 0 },
     [OPTIMIZER_AO_ADAMW8]  = { "8-bit AdamW", "optimizer states", 0 },
     [OPTIMIZER_AO_ADAMW4]  = { "4-bit AdamW", "optimizer states", 0 },
+    [OPTIMIZER_PAGED_ADAMW]  = { "paged AdamW", "optimizer states", 0 },
+    [OPTIMIZER_PAGED_ADAMW8] = { "paged 8-bit AdamW", "optimizer states", 0 },
+    [OPTIMIZER_PAGED_LION]   = { "paged Lion", "optimizer states", 0 },
+    [OPTIMIZER_PAGED_LION8]  = { "paged 8-bit Lion", "optimizer states", 0 },
 };
 
 /* bitsandbytes: states in 8 bits from so many elements on, each block with its largest value in fp32. */
 enum { BNB_LEAST = 4096, BNB_BLOCK = 256 };
+/* bitsandbytes: states of so many elements lie in managed memory, their blocks' values do not. */
+enum { PAGED_LEAST = 100000 };
 /* torchao: the same, where the block divides the elements; with a table of codes for each state. */
 enum { AO_LEAST = 4096, AO_BLOCK_8 = 256, AO_BLOCK_4 = 128, AO_CODES_8 = 256, AO_CODES_4 = 16 };
 
 static bool is_embedding(const struct tensor *t) { return t->role == ROLE_TOKENS || t->role == ROLE_POSITIONS; }
 
-static int bnb_states(const struct tensor *t, int64_t n, int states, bool bits8, int64_t *bytes)
+/* AdamW has two, Lion one. */
+static int bnb_kinds(enum optimizer o)
 {
-    bool narrow = bits8 && n >= BNB_LEAST && !is_embedding(t);
+    return o == OPTIMIZER_BNB_ADAMW8 || o == OPTIMIZER_PAGED_ADAMW || o == OPTIMIZER_PAGED_ADAMW8 ? 2 : 1;
+}
 
-    for (int i = 0; i < states; i++) {
-        bytes[i] = narrow ? n : 4 * n;
-        bytes[states + i] = 4 * ceil_div(n, BNB_BLOCK);     /* absmax, where there are codes */
-    }
-    return narrow ? 2 * states : states;
+static bool is_paged(const struct plan *p, int64_t n) { return p->optimizer >= OPTIMIZER_PAGED_ADAMW && n >= PAGED_LEAST; }
+
+static bool in_8_bits(const struct plan *p, const struct tensor *t, int64_t n)
+{
+    bool asked = p->optimizer == OPTIMIZER_BNB_ADAMW8 || p->optimizer == OPTIMIZER_BNB_LION8
+              || p->optimizer == OPTIMIZER_PAGED_ADAMW8 || p->optimizer == OPTIMIZER_PAGED_LION8;
+
+    return asked && n >= BNB_LEAST && !is_embedding(t);
+}
+
+static int bnb_states(const struct plan *p, const struct tensor *t, int64_t n, int64_t *bytes)
+{
+    int kinds = bnb_kinds(p->optimizer), at = 0;
+    bool narrow = in_8_bits(p, t, n);
+
+    for (int i = 0; i < kinds && !is_paged(p, n); i++)
+        bytes[at++] = narrow ? n : 4 * n;
+    for (int i = 0; i < kinds && narrow; i++)
+        bytes[at++] = 4 * ceil_div(n, BNB_BLOCK);   /* absmax */
+    return at;
+}
+
+int64_t optimizer_paged(const struct plan *p, const struct tensor *t)
+{
+    if (t->frozen || !is_paged(p, t->numel))
+        return 0;
+    return bnb_kinds(p->optimizer) * (in_8_bits(p, t, t->numel) ? t->numel : 4 * t->numel);
 }
 
 static int ao_states(int64_t n, int64_t e, int block, int bits, int codes, int64_t *bytes)
@@ -71,9 +101,9 @@ int optimizer_states(const struct plan *p, const struct tensor *t, int64_t rows,
         bytes[0] = n * e;
         return 1;
     case OPTIMIZER_ADAFACTOR:  return factors(t, rows, n, e, bytes);
-    case OPTIMIZER_BNB_ADAMW8: return bnb_states(t, n, 2, true, bytes);
-    case OPTIMIZER_BNB_LION:   return bnb_states(t, n, 1, false, bytes);
-    case OPTIMIZER_BNB_LION8:  return bnb_states(t, n, 1, true, bytes);
+    case OPTIMIZER_BNB_ADAMW8: case OPTIMIZER_PAGED_ADAMW: case OPTIMIZER_PAGED_ADAMW8:
+    case OPTIMIZER_BNB_LION: case OPTIMIZER_BNB_LION8: case OPTIMIZER_PAGED_LION: case OPTIMIZER_PAGED_LION8:
+        return bnb_states(p, t, n, bytes);
     case OPTIMIZER_AO_ADAMW8:  return ao_states(n, e, AO_BLOCK_8, 8, AO_CODES_8, bytes);
     case OPTIMIZER_AO_ADAMW4:  return ao_states(n, e, AO_BLOCK_4, 4, AO_CODES_4, bytes);
     case NOPTIMIZER:           break;
@@ -84,8 +114,8 @@ int optimizer_states(const struct plan *p, const struct tensor *t, int64_t rows,
 int64_t optimizer_tables(const struct plan *p)
 {
     switch (p->optimizer) {
-    case OPTIMIZER_BNB_ADAMW8:
-    case OPTIMIZER_BNB_LION8:
+    case OPTIMIZER_BNB_ADAMW8: case OPTIMIZER_PAGED_ADAMW8:
+    case OPTIMIZER_BNB_LION8: case OPTIMIZER_PAGED_LION8:
         return 2 * 4 * BNB_BLOCK;       /* name2qmap: dynamic and udynamic */
     default:
         return 0;
@@ -123,9 +153,13 @@ struct optimizer_work optimizer_work(const struct plan *p)
     switch (p->optimizer) {
     case OPTIMIZER_SGD:        return fused ? (struct optimizer_work){ 5 * e, 1, false } : (struct optimizer_work){ 8 * e, 3, loop };
     case OPTIMIZER_ADAFACTOR:  return (struct optimizer_work){ 17 * e, 11, false };
-    case OPTIMIZER_BNB_ADAMW8: return (struct optimizer_work){ 3 * e + 4, 1, true };
-    case OPTIMIZER_BNB_LION:   return (struct optimizer_work){ 3 * e + 8, 1, true };
-    case OPTIMIZER_BNB_LION8:  return (struct optimizer_work){ 3 * e + 2, 1, true };
+    case OPTIMIZER_PAGED_ADAMW:  return (struct optimizer_work){ 3 * e + 16, 1, true };
+    case OPTIMIZER_BNB_ADAMW8: case OPTIMIZER_PAGED_ADAMW8:
+        return (struct optimizer_work){ 3 * e + 4, 1, true };
+    case OPTIMIZER_BNB_LION: case OPTIMIZER_PAGED_LION:
+        return (struct optimizer_work){ 3 * e + 8, 1, true };
+    case OPTIMIZER_BNB_LION8: case OPTIMIZER_PAGED_LION8:
+        return (struct optimizer_work){ 3 * e + 2, 1, true };
     case OPTIMIZER_AO_ADAMW8:  return (struct optimizer_work){ 3 * e + 4, 1, true };
     case OPTIMIZER_AO_ADAMW4:  return (struct optimizer_work){ 3 * e + 2, 1, true };
     case OPTIMIZER_ADAMW:

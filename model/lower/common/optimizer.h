@@ -3,7 +3,7 @@
  * Words of plan.json are those of transformers' TrainingArguments.optim.  Sources:
  *
  *     adamw, sgd, adafactor        torch/optim (2.15); sgd with momentum, without weight decay
- *     adamw_bnb_8bit, lion_*       bitsandbytes 0.50.2, optim/optimizer.py: init_state(); a tensor below 4096 elements, and
+ *     adamw_bnb_8bit, lion_*, paged_*  bitsandbytes 0.50.2, optim/optimizer.py: init_state(); a tensor below 4096 elements, and
  *                                  (transformers/trainer.py, create_optimizer) an embedding's, has states in fp32
  *     adamw_torch_8bit, _4bit      torchao 0.18, optim/adam.py: _new_buffer() of a rank's own part of a tensor */
 #ifndef DPX_OPTIMIZER_H
@@ -17,6 +17,10 @@ enum { OPTIMIZER_PARTS = 6 };
 /* Bytes of the allocations for `rows` rows (of dimension 0) of a tensor; none of one that is frozen or has no rows.
  * Returns how many there are; those of AdamW's counter of steps not among them (lower_adamw_step_bytes()). */
 int optimizer_states(const struct plan *p, const struct tensor *t, int64_t rows, int64_t bytes[OPTIMIZER_PARTS]);
+
+/* Bytes of states that are in managed memory (bitsandbytes' paged optimizers; get_state_buffer(): 1e5 elements and more),
+ * which the driver moves to the host where the device is full, and the step back. */
+int64_t optimizer_paged(const struct plan *p, const struct tensor *t);
 
 /* What the optimizer allocates once, beside that: tables of codes. */
 int64_t optimizer_tables(const struct plan *p);

@@ -22,7 +22,7 @@ static int64_t lay_out(const struct tensor *t, const void *arg)
     return w->end - begin;
 }
 
-/* Elements of t in [from, to). */
+/* Elements of t in [from, to), if it trains. */
 static int64_t lay_out_piece(const struct tensor *t, const void *arg)
 {
     struct walk *w = *(struct walk *const *)arg;
@@ -30,7 +30,7 @@ static int64_t lay_out_piece(const struct tensor *t, const void *arg)
     lay_out(t, arg);
     int64_t begin = w->end - t->numel, lo = begin > w->from ? begin : w->from;
     int64_t hi = w->end < w->to ? w->end : w->to;
-    if (hi <= lo)
+    if (hi <= lo || t->frozen)
         return 0;
     w->bytes += w->exact ? (hi - lo) * w->each : round512((hi - lo) * w->each);
     return hi - lo;
@@ -99,7 +99,7 @@ void flat_slices(const struct unit_map *m, struct schedules *s, enum unit_class 
         int64_t begin = round_up(end, alignment(r));
         end = begin + m->model->tensors[t].numel;
         int64_t a = from > begin ? from : begin, b = from + n < end ? from + n : end;
-        if (b <= a)
+        if (b <= a || (apart && holds != HOLDS_PARAM && m->model->tensors[t].frozen))
             continue;
         sched_slice(s, (enum holds)holds, dt, t, a - begin, b - a, apart ? place : at + (a - from) * e);
         place += r->host ? (b - a) * e : round512((b - a) * e);

@@ -416,6 +416,8 @@ static int step(struct ddp *d, enum sched_id id)
     use_all(d, d->view ? ACT_R : ACT_USE, ACT_R);
     sched_act(d->s, id == SCHED_FIRST ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, d->optimizer, 0, 0);
     sched_act(d->s, ACT_ALLOC | ACT_FREE, d->foreach, 0, 0);
+    if (d->paged_bytes > 0)
+        sched_act(d->s, id == SCHED_FIRST ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, d->paged, 0, 0);
     if (d->sharded_optimizer)
         broadcast_params(d);
     free_grads(d);
@@ -487,7 +489,7 @@ static int declare_buckets(struct ddp *d, const struct buckets *b, const int *or
 static int64_t place_params(struct ddp *d)
 {
     const struct model *m = d->m;
-    int64_t at = 0, e = dtype_bytes(d->r.kept);
+    int64_t at = 0, e = dtype_bytes(d->r.kept), parts[PACKED_PARTS];
 
     for (int64_t r = 0; d->packed && r < d->local->data_ranks && r < d->ntensors; r++, at = round512(at))
         for (int i = 0; i < d->ntensors; i++)
@@ -496,8 +498,10 @@ static int64_t place_params(struct ddp *d)
                 at += m->tensors[d->sorted[i]].numel * e;
             }
     for (int t = 0; t < d->ntensors && !d->packed; t++) {
+        int n = lower_kept_parts(&d->r, &m->tensors[t], parts);
         d->param_at[t] = at;
-        at += round512(m->tensors[t].numel * e);
+        for (int i = 0; i < n; i++)
+            at += round512(parts[i]);
     }
     return at;
 }
@@ -559,7 +563,12 @@ static void declare(struct ddp *d)
     d->optimizer = sched_buf(d->s, CAT_OPTIMIZER, optimizer_states_title(d->p), NULL, 0, 1,
                              d->own_states + d->own_tensors * lower_adamw_step_bytes(d->p) + round512(optimizer_tables(d->p)));
     d->foreach = sched_buf(d->s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, d->own_bytes);
-    lower_tensor_parts(d->s, m, d->params, !d->packed, d->r.kept, NULL, 0);
+    for (int t = 0; t < d->ntensors && !d->packed; t++) {
+        int64_t parts[PACKED_PARTS];
+        int n = lower_kept_parts(&d->r, &m->tensors[t], parts);
+        for (int i = 0; i < n; i++)
+            sched_part(d->s, d->params, round512(parts[i]));
+    }
     for (int t = 0; t < d->ntensors; t++)
         if (owns(d, t))
             lower_state_parts(d->s, d->p, d->optimizer, &m->tensors[t], m->tensors[t].shape[0]);
@@ -567,8 +576,10 @@ static void declare(struct ddp *d)
         sched_part(d->s, d->optimizer, round512(optimizer_tables(d->p)));
     for (int64_t i = 0; i < d->own_tensors; i++)
         sched_part(d->s, d->optimizer, lower_adamw_step_bytes(d->p));
-    lower_tensor_parts(d->s, m, d->foreach, 1, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
+    lower_trained_parts(d->s, m, d->foreach, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
     lower_adamw_temporaries(d->s, d->p, d->foreach, 0);
+    if (d->paged_bytes > 0)
+        d->paged = sched_buf_in(d->s, SPACE_HOST, CAT_OPTIMIZER, "paged states", NULL, 0, 1, d->paged_bytes);
     if (d->s->detailed)
         describe(d);
     for (int i = 0, first_number = 0, steady_number = 0; i < d->nmodules; i++) {
@@ -625,6 +636,7 @@ static void own(struct ddp *d)
             d->own_numel += m->tensors[t].numel;
             d->own_bytes += round512(m->tensors[t].numel * dtype_bytes(d->r.kept));
             d->own_states += lower_state_bytes(d->p, &m->tensors[t], m->tensors[t].shape[0]);
+            d->paged_bytes += optimizer_paged(d->p, &m->tensors[t]);
             d->own_tensors++;
         }
 }
@@ -692,6 +704,9 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
     d.at = &d.module[0];
     if (rc == 0)
         rc = step(&d, SCHED_STEADY);
+    if (d.paged_bytes > 0)
+        sched_note(s, "paged states are in managed memory: counted with the host's, where the driver puts them when the device is "
+                   "full; timed as if they were on the device, where they stay while there is room");
     close_modules(&d);
     free(d.grad_family);
     free(d.owner);

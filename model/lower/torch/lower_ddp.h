@@ -47,6 +47,8 @@ struct ddp {
     int64_t *owner;                 /* ZeroRedundancyOptimizer: rank of each tensor */
     int     *sorted;
     int64_t  own_numel, own_bytes, own_states, own_tensors;
+    int      paged;                 /* states in managed memory, if there are any */
+    int64_t  paged_bytes;
     int64_t *param_at;              /* where each tensor lies among the parameters, in bytes */
     struct stage_memory stage;
     int      kept_blocks, kept_ends;        /* instances of the micro-step's activations begin here */

@@ -5,8 +5,10 @@
 
 void ddp_param_slice(struct ddp *d, int tensor)
 {
-    sched_slice(d->s, HOLDS_PARAM, d->r.kept, tensor, 0, d->m->tensors[tensor].numel,
-                d->param_at[tensor]);
+    const struct tensor *t = &d->m->tensors[tensor];
+
+    if (t->packed == BASE_PLAIN)
+        sched_slice(d->s, HOLDS_PARAM, t->frozen ? d->r.frozen : d->r.kept, tensor, 0, t->numel, d->param_at[tensor]);
 }
 
 void ddp_describe_buckets(struct ddp *d, const struct buckets *b, const int *order, int n, int bucket0,
@@ -51,6 +53,73 @@ static void broadcast_chunk(struct ddp *d, const struct buckets *b, int chunk0, 
     chunk_of_params(d, ACT_W, b, i);
 }
 
+/* ---- parameters of several dtypes: a chunk has one (compute_bucket_assignment_by_size(): by dtype and device) ---- */
+
+struct chunk { int first; enum dtype dt; int64_t elems; };
+
+/* The codes of packed weights are what a module registers: bytes. */
+static struct chunk chunk_of(const struct ddp *d, int tensor)
+{
+    const struct tensor *t = &d->m->tensors[tensor];
+
+    if (tensor == d->ntensors)                  /* the model's buffers */
+        return (struct chunk){ tensor, DT_FP32, d->module_buffers };
+    if (t->packed != BASE_PLAIN && !t->is_bias)
+        return (struct chunk){ tensor, DT_UINT8, packed_codes(t) };
+    return (struct chunk){ tensor, t->frozen ? d->r.frozen : d->r.kept, t->numel };
+}
+
+static int by_first(const void *a, const void *b)
+{
+    return ((const struct chunk *)a)->first - ((const struct chunk *)b)->first;
+}
+
+static void broadcast_of(struct ddp *d, const struct chunk *c)
+{
+    int64_t bytes = c->elems * dtype_bytes(c->dt);
+    int buf = sched_buf(d->s, CAT_BUCKET, "broadcast chunk", NULL, 0, 1, round512(bytes));
+
+    sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "flatten", bytes, bytes);
+    sched_act(d->s, ACT_R, d->params, 0, 0);
+    sched_act(d->s, ACT_ALLOC | ACT_WRITE, buf, 0, 0);
+    sched_coll(d->s, STREAM_GROUP, PHASE_INIT, COLL_BROADCAST, GROUP_DATA, c->dt, RED_NONE, c->elems)->after = AFTER(STREAM_COMPUTE);
+    sched_act(d->s, ACT_RW, buf, 0, 0);
+    sched_copy(d->s, STREAM_COMPUTE, PHASE_INIT, "copy back", bytes, bytes)->after = AFTER(STREAM_GROUP);
+    sched_act(d->s, ACT_R | ACT_FREE, buf, 0, 0);
+    sched_act(d->s, ACT_W, d->params, 0, 0);
+}
+
+static void broadcast_mixed(struct ddp *d, int64_t limit)
+{
+    struct chunk open[NDTYPE] = { 0 }, *all = calloc((size_t)d->ntensors + 1 + NDTYPE, sizeof *all);
+    int n = 0;
+
+    if (!all)
+        abort();
+    for (int t = 0; t <= d->ntensors; t++) {
+        struct chunk c = chunk_of(d, t), *o = &open[c.dt];
+        if (o->elems == 0)
+            *o = (struct chunk){ t, c.dt, 0 };
+        o->elems += c.elems;
+        if (o->elems * dtype_bytes(c.dt) >= limit) {
+            all[n++] = *o;
+            o->elems = 0;
+        }
+    }
+    for (int i = 0; i < NDTYPE; i++)
+        if (open[i].elems > 0)
+            all[n++] = open[i];
+    qsort(all, (size_t)n, sizeof *all, by_first);
+    for (int i = 0; i < n; i++)
+        broadcast_of(d, &all[i]);
+    free(all);
+}
+
+static bool is_mixed(const struct ddp *d)
+{
+    return d->r.frozen != d->r.kept || d->p->train.base != BASE_PLAIN;
+}
+
 /* _sync_module_states: parameters, then buffers, in chunks of 250 MiB. */
 void ddp_broadcast_model(struct ddp *d)
 {
@@ -63,6 +132,11 @@ void ddp_broadcast_model(struct ddp *d)
 
     if (!registered)
         abort();
+    if (is_mixed(d)) {
+        broadcast_mixed(d, limit[0]);
+        free(registered);
+        return;
+    }
     for (int t = 0; t < d->ntensors; t++)
         if (ddp_has(d, t))
             registered[n++] = t;

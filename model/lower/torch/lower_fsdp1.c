@@ -40,9 +40,10 @@ static void run(struct fsdp1 *f, struct at u, enum piece_id piece, enum pass pas
     sched_of(f->s, in_block ? "block" : piece == PIECE_EMBED ? "embedding" : "head", block, by);
     sched_act(f->s, ACT_R, fsdp1_params(f, u.c, forward ? PHASE_FORWARD : PHASE_BACKWARD), u.i, u.by);
     sched_act(f->s, forward ? ACT_ALLOC : ACT_FREE, f->acts[piece], block, by);
-    if (!forward)
-        sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->parts[piece], block, by);
-    if (!forward && piece == PIECE_EMBED && f->m->tied)
+    if (forward || !f->trains[u.c])
+        return;
+    sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->parts[piece], block, by);
+    if (piece == PIECE_EMBED && f->m->tied)
         sched_act(f->s, ACT_W, f->parts[PIECE_HEAD], 0, 0);     /* fsdp1_describe_part() */
 }
 
@@ -124,11 +125,14 @@ static void prefetch_backward(struct fsdp1 *f, int position, int by)
 /* _post_backward_hook() */
 static void post_backward(struct fsdp1 *f, struct at u, int position, int by)
 {
-    fsdp1_concatenate(f, u, position);
+    if (f->trains[u.c])             /* else _post_backward_reshard_only_hook(), or _catch_all_reshard() */
+        fsdp1_concatenate(f, u, position);
     fsdp1_reshard(f, u, position, PHASE_BACKWARD);
     /* With early views the unit before has been unsharded by its own hook. */
     if (f->p->fsdp.backward_prefetch == PREFETCH_POST && u.c != UC_ROOT && !f->views_early)
         prefetch_backward(f, position - 1, by);
+    if (!f->trains[u.c])
+        return;
     if (f->reduce)
         fsdp1_reduce(f, u);
     else
@@ -247,12 +251,19 @@ static void for_all(struct fsdp1 *f, int act, size_t family)
             sched_act_all(f->s, act, *(const int *)((const char *)&f->fam[c] + family));
 }
 
+static void for_gradients(struct fsdp1 *f, int act, size_t family)
+{
+    for (int c = 0; c < NUC; c++)
+        if (f->map.of_class[c] > 0 && f->trains[c])
+            sched_act_all(f->s, act, *(const int *)((const char *)&f->fam[c] + family));
+}
+
 static void own_gradients(struct schedules *s, int what, void *arg)
 {
     (void)s;
     const struct fsdp1 *f = arg;
 
-    for_all(arg, what, f->offload ? offsetof(struct fsdp1_families, cpu_grad) : offsetof(struct fsdp1_families, grads));
+    for_gradients(arg, what, f->offload ? offsetof(struct fsdp1_families, cpu_grad) : offsetof(struct fsdp1_families, grads));
 }
 
 static void optimizer(struct fsdp1 *f, bool first)
@@ -280,7 +291,7 @@ static void optimizer(struct fsdp1 *f, bool first)
 static void zero_grad(struct fsdp1 *f, const char *what)
 {
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, what);
-    for_all(f, ACT_FREE, offsetof(struct fsdp1_families, grads));
+    for_gradients(f, ACT_FREE, offsetof(struct fsdp1_families, grads));
 }
 
 static void step(struct fsdp1 *f, bool first)
@@ -445,6 +456,12 @@ static void set_groups(struct fsdp1 *f)
                    "gradients are never averaged between replicas");
 }
 
+static int64_t trained(const struct tensor *t, const void *unused)
+{
+    (void)unused;
+    return !t->frozen;
+}
+
 static void setup(struct fsdp1 *f)
 {
     struct schedules *s = f->s;
@@ -460,6 +477,7 @@ static void setup(struct fsdp1 *f)
     for (int c = 0; c < NUC; c++)
         if (f->map.of_class[c] > 0) {
             f->size[c] = flat_param(&f->map, (enum unit_class)c, &f->rule);
+            f->trains[c] = unit_sum(&f->map, (enum unit_class)c, trained, NULL) > 0;
             declare(f, (enum unit_class)c);
             if (s->detailed)
                 fsdp1_describe(f, (enum unit_class)c);

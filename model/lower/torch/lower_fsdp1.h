@@ -50,6 +50,7 @@ struct fsdp1 {
     struct recipe      r;
     struct flat_rule   rule;
     struct flat_param  size[NUC];
+    bool               trains[NUC];     /* any of the unit's tensors does: else it has no gradient */
     struct fsdp1_families fam[NUC];
     int                acts[NPIECE], parts[NPIECE], foreach_temp;
     enum group         group;           /* where parameters are sharded, or all of them reduced */

@@ -417,7 +417,7 @@ def run(plan):
             cfg = transformers.AutoConfig.for_model(**config)
             cfg.bos_token_id = cfg.eos_token_id = cfg.pad_token_id = None
             cfg.use_cache = False
-            dtype = torch.bfloat16 if plan.get("fsdp", {}).get("model_dtype") else torch.float32
+            dtype = torch.bfloat16 if dict(plan.get("fsdp", {}), **plan.get("ddp", {})).get("model_dtype") else torch.float32
             model = AutoModelForCausalLM.from_config(cfg, attn_implementation=attn, dtype=dtype)
             model.train()
             if plan["recompute"] == "full":

@@ -82,6 +82,21 @@ def torch_lists(path, names):
     add("fsdp2-llama-mlps-w2", MLPS, "fsdp2", r.LLAMA_TINY, 2)
     add("fsdp2-gpt2-usual-w4", USUAL, "fsdp2", r.GPT2_TINY, 4)
     add("fsdp2-gpt2-biases-w4", BIASES, "fsdp2", r.GPT2_TINY, 4)
+    orig = {"sharding_strategy": "FULL_SHARD", "use_orig_params": True}
+    add("fsdp1-llama-lora-w4", LORA, "fsdp1", r.LLAMA_TINY, 4, fsdp=orig)
+    add("fsdp1-llama-usual-w3", USUAL, "fsdp1", r.LLAMA_TINY, 3, fsdp=orig)
+    add("fsdp1-llama-lora-gradop-w2", LORA, "fsdp1", r.LLAMA_TINY, 2, fsdp=dict(orig, sharding_strategy="SHARD_GRAD_OP"))
+    add("fsdp1-llama-lora-noshard-w2", LORA, "fsdp1", r.LLAMA_TINY, 2, fsdp=dict(orig, sharding_strategy="NO_SHARD"))
+    add("fsdp1-llama-lora-hybrid-2x2", LORA, "fsdp1", r.LLAMA_TINY, 4, fsdp=dict(orig, sharding_strategy="HYBRID_SHARD"), shard_group=2,
+        cluster="2x2xh100")
+    add("fsdp1-llama-lora-bf16-w3", LORA, "fsdp1", r.LLAMA_TINY, 3, fsdp=orig, precision="bf16", reduce_dtype="fp32", clip=1.0)
+    add("fsdp1-llama-lora-acc3-nosync-w2", LORA, "fsdp1", r.LLAMA_TINY, 2, fsdp=orig, accumulation=3)
+    add("fsdp1-llama-lora-acc3-sync-w2", LORA, "fsdp1", r.LLAMA_TINY, 2, fsdp=orig, accumulation=3, sync=True)
+    add("fsdp1-llama-lora-unit-model-w2", LORA, "fsdp1", r.LLAMA_TINY, 2, fsdp=orig, unit="model")
+    add("fsdp1-llama-norms-w4", NORMS, "fsdp1", r.LLAMA_TINY, 4, fsdp=orig, clip=1.0)
+    add("fsdp1-llama-mlps-w2", MLPS, "fsdp1", r.LLAMA_TINY, 2, fsdp=orig)
+    add("fsdp1-gpt2-usual-forward-w4", USUAL, "fsdp1", r.GPT2_TINY, 4, fsdp=dict(orig, forward_prefetch=True))
+    add("fsdp1-gpt2-biases-w4", BIASES, "fsdp1", r.GPT2_TINY, 4, fsdp=dict(orig, backward_prefetch="BACKWARD_POST"))
     for config in (r.LLAMA_TINY, r.GPT2_TINY):
         r.load_classes(config)
     r.write(path, [c for c in cases if not names or c["name"] in names])

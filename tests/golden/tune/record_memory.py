@@ -21,9 +21,50 @@ import transformers
 from peft import LoraConfig, get_peft_model
 
 WORDS = {"rank": "r", "alpha": "lora_alpha", "dropout": "lora_dropout"}
+BASES = {"nf4": False, "nf4-double": True}
+EXTRAS = []                             # what quantised layers keep beside their parameter
+
+
+class FusedOrNot:
+    """bitsandbytes' gemm_4bit as its CUDA backend has it for many rows (_dequant_linear_fallback): a fake tensor has no backend."""
+    @staticmethod
+    def default(a, b, shape, absmax, blocksize, quant_type, bias=None, absmax_8bit=None, absmax_code=None, absmax_offset=None):
+        if absmax_8bit is not None:
+            absmax_dq = torch.empty_like(absmax_8bit, dtype=torch.float32)
+            absmax = absmax_dq + absmax_offset
+        b_dq = torch.empty(shape, dtype=a.dtype, device=a.device)
+        return torch.nn.functional.linear(a, b_dq, bias)
+
+
+def quantise(model, double):
+    """Linear layers but the head become bitsandbytes' Linear4bit, with weights as quantize_4bit() would leave them."""
+    import bitsandbytes as bnb
+    from bitsandbytes.functional import QuantState
+    torch.ops.bitsandbytes.gemm_4bit = FusedOrNot
+    EXTRAS.clear()
+    for name, module in list(model.named_modules()):
+        if type(module) is not torch.nn.Linear or module is model.get_output_embeddings():
+            continue
+        n, blocks = module.weight.numel(), -(-module.weight.numel() // 64)
+        make = lambda count, dtype: torch.empty(count, dtype=dtype, device="cuda")
+        layer = bnb.nn.Linear4bit(module.in_features, module.out_features, module.bias is not None, torch.bfloat16, compress_statistics=double,
+                                  quant_type="nf4", device="meta")
+        state2 = QuantState(absmax=make(-(-blocks // 256), torch.float32), code=make(256, torch.float32), blocksize=256, dtype=torch.float32)
+        state = QuantState(absmax=make(blocks, torch.uint8 if double else torch.float32), shape=module.weight.shape, dtype=torch.bfloat16,
+                           blocksize=64, code=make(16, torch.float32), quant_type="nf4", offset=make((), torch.float32) if double else None,
+                           state2=state2 if double else None)
+        layer.weight = bnb.nn.Params4bit(make((-(-n // 2), 1), torch.uint8), requires_grad=False, quant_state=state, quant_type="nf4",
+                                         compress_statistics=double, bnb_quantized=True)
+        layer.weight.quant_state = layer.quant_state = state
+        EXTRAS.extend([state.absmax, state.code] + ([state.offset, state2.absmax, state2.code] if double else []))
+        model.set_submodule(name, layer)
+    model.is_loaded_in_4bit = True
+    return model
 
 
 def tune(model, plan):
+    if plan.get("base_dtype"):
+        model = quantise(model, BASES[plan["base_dtype"]])
     if plan["train"] == "lora":
         arguments = {WORDS.get(k, k): v for k, v in plan.get("lora", {}).items()}
         move = torch.nn.Module.to       # adapters are made where they belong, and fake tensors cannot be moved
@@ -50,6 +91,8 @@ only_trained("register_hook")
 only_trained("register_post_accumulate_grad_hook")
 blocks_of, shard, wrap_ddp = steps.blocks_of, steps.shard, steps.wrap_ddp
 steps.blocks_of = lambda model: blocks_of(model.get_base_model() if hasattr(model, "get_base_model") else model)
+track_external = steps.DDPPeaks.track_external
+steps.DDPPeaks.track_external = lambda self, *external: track_external(self, *external, *EXTRAS)
 steps.shard = lambda model, plan, mesh: shard(tune(model, plan), plan, mesh)
 steps.wrap_ddp = lambda model, plan: wrap_ddp(tune(model, plan), plan)
 
@@ -59,6 +102,15 @@ def plan_of(model, lora=None, train="lora", **options):
     plan["train"] = train
     if lora:
         plan["lora"] = lora
+    return plan
+
+
+def packed(model, base, lora, narrow=False, **options):
+    plan = plan_of(model, lora, strategy="ddp", precision="bf16", **options)
+    if base:
+        plan["base_dtype"] = base
+    if narrow:
+        plan["ddp"]["model_dtype"] = "bf16"
     return plan
 
 
@@ -88,6 +140,17 @@ def cases():
     yield plan_of("llama-8b", every, batch=1, seq=2048)
     yield plan_of("llama-8b", dict(every, rank=64), batch=2, seq=4096, recompute="full")
     yield plan_of("llama-8b", every, strategy="ddp", world=2, batch=1, seq=1024)
+    for base in (None, "nf4", "nf4-double"):
+        for narrow in (False, True):
+            if base or narrow:
+                yield packed("llama-10m", base, {"rank": 8}, narrow, world=4, batch=2, seq=256)
+                yield packed("llama-10m", base, every, narrow, world=4, batch=2, seq=256)
+                yield packed("llama-8b", base, dict(every, rank=64), narrow, world=2, batch=1, seq=1024)
+                yield packed("llama-1b", base, every, narrow, world=2, batch=1, seq=512, accumulation=2, sync=False)
+                yield packed("qwen2", base, every, narrow, world=4, batch=2, seq=256)
+                yield packed("gemma", base, every, narrow, world=4, batch=2, seq=256)
+    yield packed("llama-10m", "nf4-double", dict(every, dropout=0.05), world=4, batch=2, seq=256)
+    yield packed("llama-10m", "nf4", every, world=4, batch=2, seq=256, kernels="torch-eager")
     for family in ("mistral", "qwen2", "qwen3", "gemma", "phi3", "gpt_neox", "opt", "olmo2", "cohere", "starcoder2"):
         yield plan_of(family, every, world=4, batch=2, seq=256)
     for family in ("gemma2", "bloom", "falcon", "mpt"):
@@ -95,8 +158,8 @@ def cases():
 
 
 def name_of(plan):
-    what = ["lora"] + ["%s%s" % (k[0], "+".join(v) if isinstance(v, list) else v) for k, v in plan.get("lora", {}).items()]
-    return steps.name_of(plan) + " " + (" ".join(what) if plan["train"] == "lora" else "train " + ",".join(plan["train"]))
+    what = [plan.get("base_dtype", ""), str(plan.get("ddp", {}).get("model_dtype", "")), "lora"] + ["%s%s" % (k[0], "+".join(v) if isinstance(v, list) else v) for k, v in plan.get("lora", {}).items()]
+    return steps.name_of(plan) + " " + (" ".join(w for w in what if w) if plan["train"] == "lora" else "train " + ",".join(plan["train"]))
 
 
 def main():

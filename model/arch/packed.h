@@ -1,0 +1,32 @@
+/* packed.h -- frozen weights in 4 or 8 bits: what a layer keeps of them.
+ *
+ *     int64_t bytes[PACKED_PARTS];
+ *     int n = packed_parts(&tensor, bytes);       ... the allocations, none where the tensor is as it is
+ *
+ * bitsandbytes 0.50.2 (functional.py: quantize_4bit(), quantize_blockwise(); nn/modules.py: Linear4bit, Linear8bitLt):
+ *
+ *     NF4             two codes a byte, blocks of 64 with an fp32 maximum each, a table of 16 codes of its own
+ *     NF4, double     the maxima less their mean in 8 bits, in blocks of 256 with an fp32 maximum each; the mean; a table of
+ *                     256 codes more
+ *     int8            a code a byte, an fp32 maximum a row
+ *
+ * Biases of such layers are cast to the compute dtype at the first forward and stay so. */
+#ifndef DPX_PACKED_H
+#define DPX_PACKED_H
+
+#include "model/arch/transformer.h"
+
+/* Most allocations of one tensor. */
+enum { PACKED_PARTS = 6 };
+
+/* Bytes of each allocation that keeps the tensor, 2 bytes an element of a bias; returns how many there are, 0: the tensor
+ * is not packed. */
+int packed_parts(const struct tensor *t, int64_t bytes[PACKED_PARTS]);
+
+/* Bytes of the codes alone: what a module's parameter is to those who move parameters. */
+int64_t packed_codes(const struct tensor *t);
+
+/* Bytes of the maxima in fp32, which a layer with double quantisation makes each time; 0 where they are kept. */
+int64_t packed_maxima(const struct tensor *t);
+
+#endif

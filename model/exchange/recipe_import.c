@@ -1,0 +1,424 @@
+/* recipe_import.c -- see recipe.h.  Defaults are transformers 5.23's TrainingArguments, and LLaMA-Factory's and axolotl's own
+ * where they have any (its hparams folder; utils/schemas/config.py). */
+#include "model/exchange/recipe.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/yaml.h"
+#include "model/arch/training.h"
+#include "model/exchange/accelerate.h"
+#include "model/exchange/ds_config.h"
+#include "model/exchange/titan_import.h"
+#include "model/plan/knob.h"
+
+struct import { const json_t *config; const char *where; struct plan *p; struct notes *notes; enum recipe_form form; };
+
+/* ---- forms ---- */
+
+enum recipe_form recipe_form(const json_t *config)
+{
+    if (json_is_object(json_object_get(config, "training")) || json_is_object(json_object_get(config, "parallelism")))
+        return RECIPE_TITAN;
+    if (json_object_get(config, "base_model"))
+        return RECIPE_AXOLOTL;
+    if (json_object_get(config, "model_name_or_path") || json_object_get(config, "finetuning_type"))
+        return RECIPE_FACTORY;
+    return RECIPE_TRANSFORMERS;
+}
+
+const char *recipe_form_name(enum recipe_form form)
+{
+    static const char *const names[NRECIPE] = { "transformers", "LLaMA-Factory", "axolotl", "torchtitan" };
+
+    return names[form];
+}
+
+const char *recipe_model(const json_t *config)
+{
+    enum recipe_form form = recipe_form(config);
+
+    if (form == RECIPE_TITAN)
+        return titan_model(config);
+    return recipe_key(form, SAYS_MODEL) ? json_string_value(json_object_get(config, recipe_key(form, SAYS_MODEL))) : NULL;
+}
+
+/* ---- values: scripts take "true" and "2e-4" as well ---- */
+
+static const json_t *value(const struct import *in, enum recipe_word word)
+{
+    const char *key = recipe_key(in->form, word);
+    const json_t *v = key ? json_object_get(in->config, key) : NULL;
+
+    return json_is_null(v) ? NULL : v;
+}
+
+static int expected(const struct import *in, enum recipe_word word, const char *what)
+{
+    return fail("%s: %s: expected %s", in->where, recipe_key(in->form, word), what);
+}
+
+static int get_bool(const struct import *in, enum recipe_word word, bool *out)
+{
+    const json_t *v = value(in, word);
+    const char *s = json_string_value(v);
+
+    if (!v)
+        return 0;
+    if (!json_is_boolean(v) && !(s && (!strcmp(s, "auto") || !strcmp(s, "true") || !strcmp(s, "false") || !strcmp(s, "full"))))
+        return expected(in, word, "true or false");
+    *out = s ? strcmp(s, "false") != 0 : json_is_true(v);
+    return 0;
+}
+
+static int get_number(const struct import *in, enum recipe_word word, double least, double *out)
+{
+    const json_t *v = value(in, word);
+    const char *s = json_string_value(v);
+    char *end = NULL;
+
+    if (!v)
+        return 0;
+    *out = s ? strtod(s, &end) : json_number_value(v);
+    if ((!s && !json_is_number(v)) || (s && (end == s || *end)) || !(*out >= least && *out <= 1e12))
+        return expected(in, word, "a number");
+    return 0;
+}
+
+static int get_count(const struct import *in, enum recipe_word word, int64_t *out)
+{
+    double n = (double)*out;
+
+    if (get_number(in, word, 1, &n) < 0 || n > PLAN_MAX_BATCH || n < (double)(int64_t)n || n > (double)(int64_t)n)
+        return expected(in, word, "a whole number from 1 on");
+    *out = (int64_t)n;
+    return 0;
+}
+
+static const char *get_text(const struct import *in, enum recipe_word word) { return json_string_value(value(in, word)); }
+
+/* A list, or one text of names with commas between. */
+static int get_names(const struct import *in, enum recipe_word word, char out[TRAINING_LIST])
+{
+    const json_t *v = value(in, word), *name;
+    size_t n = 0;
+
+    out[0] = '\0';
+    for (size_t i = 0; v && i < (json_is_array(v) ? json_array_size(v) : 1); i++) {
+        name = json_is_array(v) ? json_array_get(v, i) : v;
+        for (const char *s = json_string_value(name); s && *s; s++)
+            if (*s != ' ' && n + 2 < TRAINING_LIST)
+                out[n++] = *s;
+        if (!json_is_string(name) || n + 2 >= TRAINING_LIST)
+            return expected(in, word, "names of modules, 255 characters together");
+        if (n > 0)
+            out[n++] = ',';
+    }
+    out[n > 0 ? n - 1 : 0] = '\0';
+    return 0;
+}
+
+/* ---- what trains ---- */
+
+static int read_base(const struct import *in, struct training *t)
+{
+    bool four = false, eight = false, twice = true;
+    double bits = 0;
+
+    if (get_bool(in, SAYS_4BIT, &four) < 0 || get_bool(in, SAYS_8BIT, &eight) < 0 || get_bool(in, SAYS_DOUBLE, &twice) < 0
+        || get_number(in, SAYS_BITS, 0, &bits) < 0)
+        return -1;
+    if (bits > 0 && !(bits > 3.5 && bits < 4.5) && !(bits > 7.5 && bits < 8.5))
+        return expected(in, SAYS_BITS, "4 or 8");
+    t->base = four || (bits > 3 && bits < 5) ? (twice ? BASE_NF4_DOUBLE : BASE_NF4) : eight || bits > 7 ? BASE_INT8 : BASE_PLAIN;
+    return 0;
+}
+
+static int read_lora(const struct import *in, struct training *t)
+{
+    char targets[TRAINING_LIST];
+    double alpha = 0;
+    bool all = false;
+
+    strcpy(t->what, "lora");
+    if (get_count(in, SAYS_RANK, &t->rank) < 0 || get_number(in, SAYS_ALPHA, 0, &alpha) < 0
+        || get_number(in, SAYS_DROPOUT, 0, &t->dropout) < 0 || get_bool(in, SAYS_ALL_LINEAR, &all) < 0
+        || get_names(in, SAYS_TARGETS, targets) < 0 || get_names(in, SAYS_SAVED, t->modules_to_save) < 0)
+        return -1;
+    t->alpha = alpha > 0 ? alpha : in->form == RECIPE_FACTORY ? 2 * (double)t->rank : t->alpha;
+    if (in->form == RECIPE_FACTORY && !targets[0])
+        strcpy(targets, "all");
+    strcpy(t->target_modules, all || !strcmp(targets, "all") ? "all-linear" : targets);
+    return read_base(in, t);
+}
+
+/* *adapts: PEFT's adapters; otherwise everything trains. */
+static int read_training(const struct import *in, bool *adapts)
+{
+    const char *kind = get_text(in, SAYS_KIND);
+    struct training t = training_default();
+
+    if (!kind && in->form == RECIPE_FACTORY)
+        kind = "lora";
+    *adapts = kind && (!strcmp(kind, "lora") || !strcmp(kind, "qlora"));
+    if (kind && !*adapts && strcmp(kind, "full") && strcmp(kind, "none"))
+        return fail("%s: %s: \"%s\" is not modelled: lora, qlora or full", in->where, recipe_key(in->form, SAYS_KIND), kind);
+    if (*adapts && read_lora(in, &t) < 0)
+        return -1;
+    return training_apply(&in->p->model, &t, in->where);
+}
+
+/* ---- the Trainer's numbers ---- */
+
+static int read_precision(const struct import *in)
+{
+    bool bf16 = in->form == RECIPE_AXOLOTL, fp16 = false;       /* axolotl's bf16 is auto */
+
+    if (get_bool(in, SAYS_BF16, &bf16) < 0 || get_bool(in, SAYS_FP16, &fp16) < 0)
+        return -1;
+    in->p->precision = fp16 && !(bf16 && value(in, SAYS_BF16)) ? DT_FP16 : bf16 ? DT_BF16 : DT_FP32;
+    return 0;
+}
+
+static int read_batch(const struct import *in)
+{
+    struct plan *p = in->p;
+    int64_t batch = in->form == RECIPE_AXOLOTL ? 1 : 8, steps = 1, seq = in->form == RECIPE_TRANSFORMERS ? 0 : 2048;
+
+    if (get_count(in, SAYS_BATCH, &batch) < 0 || get_count(in, SAYS_ACCUMULATION, &steps) < 0)
+        return -1;
+    p->micro_batch = p->micro_batch > 0 ? p->micro_batch : batch;
+    p->accumulation = p->accumulation > 0 ? p->accumulation : steps;
+    if (seq > 0 && get_count(in, SAYS_SEQ, &seq) < 0)
+        return -1;
+    if (p->seq == 0 && seq == 0)
+        return fail("%s: TrainingArguments do not say how long samples are: give --seq", in->where);
+    p->seq = p->seq > 0 ? p->seq : seq;
+    return 0;
+}
+
+/* ---- who shares what ---- */
+
+/* A document itself, or the file that is named, beside the recipe. */
+static json_t *section(const struct import *in, enum recipe_word word)
+{
+    const json_t *v = value(in, word);
+    const char *name = json_string_value(v), *slash = strrchr(in->where, '/');
+    size_t folder = name && name[0] != '/' && slash ? (size_t)(slash - in->where) + 1 : 0;
+    char path[512];
+
+    if (json_is_object(v))
+        return json_deep_copy(v);
+    if (!name || folder + strlen(name) >= sizeof path) {
+        expected(in, word, "a mapping or the path of a file");
+        return NULL;
+    }
+    snprintf(path, sizeof path, "%.*s%s", (int)folder, in->where, name);
+    return files_read_json_file(path);
+}
+
+static bool has(const char *words, const char *word)
+{
+    const char *at = words ? strstr(words, word) : NULL;
+    size_t n = strlen(word);
+
+    return at && (at == words || at[-1] == ' ' || at[-1] == ',') && (at[n] == '\0' || at[n] == ' ' || at[n] == ',');
+}
+
+/* transformers' "fsdp" is words, in axolotl a list of them. */
+static void fsdp_words(const struct import *in, char out[160])
+{
+    const json_t *v = value(in, SAYS_FSDP), *word;
+    size_t i, n = 0;
+
+    snprintf(out, 160, "%s", json_is_string(v) ? json_string_value(v) : json_is_true(v) ? "full_shard auto_wrap" : "");
+    json_array_foreach((json_t *)(uintptr_t)v, i, word)
+        if (json_is_string(word) && n < 120)
+            n += (size_t)snprintf(out + n, 160 - n, "%s%.32s", n ? " " : "", json_string_value(word));
+}
+
+/* accelerate's names have the prefix fsdp_, transformers' may. */
+static json_t *fsdp_document(const struct import *in, const char *words)
+{
+    static const char *const strategies[] = { "full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2" };
+    static const char *const accelerates[] = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2" };
+    static const char *const renamed[][2] = { { "transformer_layer_cls_to_wrap", "transformer_layer_cls_to_wrap" },
+                                              { "cpu_offload", "offload_params" }, { "min_num_params", "min_num_params" } };
+    json_t *from = value(in, SAYS_FSDP_CONFIG) ? section(in, SAYS_FSDP_CONFIG) : json_object(), *to = json_object(), *v;
+    const char *key, *mixed = in->p->precision == DT_BF16 ? "bf16" : in->p->precision == DT_FP16 ? "fp16" : "no";
+    double version = 0;
+    char name[96];
+
+    if (!from || get_number(in, SAYS_FSDP_VERSION, 1, &version) < 0) {
+        json_decref(from);
+        json_decref(to);
+        return NULL;
+    }
+    json_object_foreach(from, key, v) {
+        const char *bare = strncmp(key, "fsdp_", 5) ? key : key + 5;
+        for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+            bare = strcmp(bare, renamed[i][0]) ? bare : renamed[i][1];
+        snprintf(name, sizeof name, "%s%.80s", strncmp(bare, "xla", 3) ? "fsdp_" : "", bare);
+        json_object_set(to, name, v);
+    }
+    for (int i = 0; i < 5; i++)
+        if (has(words, strategies[i]))
+            json_object_set_new(to, "fsdp_sharding_strategy", json_string(accelerates[i]));
+    if (has(words, "offload"))
+        json_object_set_new(to, "fsdp_offload_params", json_true());
+    if (version > 1)
+        json_object_set_new(to, "fsdp_version", json_integer(2));
+    if (!json_object_get(to, "fsdp_auto_wrap_policy") && (has(words, "auto_wrap") || json_object_get(to, "fsdp_transformer_layer_cls_to_wrap")))
+        json_object_set_new(to, "fsdp_auto_wrap_policy", json_string("TRANSFORMER_BASED_WRAP"));
+    json_decref(from);
+    return json_pack("{s:s, s:s, s:o}", "distributed_type", "FSDP", "mixed_precision", mixed, "fsdp_config", to);
+}
+
+static int read_deepspeed(const struct import *in)
+{
+    json_t *ds = section(in, SAYS_DEEPSPEED);
+    int rc = ds ? ds_config_read(ds, in->where, in->p, in->notes) : -1;
+
+    json_decref(ds);
+    return rc;
+}
+
+static int read_fsdp(const struct import *in, const char *words)
+{
+    json_t *doc = fsdp_document(in, words);
+    int rc = doc ? accelerate_read(doc, in->where, in->p, in->notes) : -1;
+
+    json_decref(doc);
+    return rc;
+}
+
+/* Plain DDP.  `narrow`: the model itself is in 16 bits. */
+static int read_ddp(const struct import *in, bool narrow)
+{
+    struct plan *p = in->p;
+    int64_t batch = p->micro_batch, steps = p->accumulation;
+    double bucket = -1;
+    bool sync = true;
+
+    plan_defaults(p, STRAT_DDP, DIALECT_TORCH, p->precision);
+    p->micro_batch = batch;
+    p->accumulation = steps;
+    p->sync_every_micro_step = steps == 1;              /* Accelerator.accumulate() */
+    if (get_number(in, SAYS_BUCKET, 0, &bucket) < 0 || get_bool(in, SAYS_UNUSED, &p->ddp.find_unused_parameters) < 0
+        || get_bool(in, SAYS_BUFFERS, &sync) < 0 || get_bool(in, SAYS_STATIC, &p->ddp.static_graph) < 0)
+        return -1;
+    p->ddp.bucket_cap_mb = bucket;
+    p->ddp.broadcast_buffers = sync;
+    if (p->cluster.world_size == 1) {
+        p->ddp.gradient_as_bucket_view = true;
+        notes_add(in->notes, "on one GPU the Trainer has no DistributedDataParallel: gradient_as_bucket_view takes as much memory");
+    }
+    p->ddp.model_dtype = narrow && p->precision != DT_FP32 ? (int)p->precision : -1;
+    return 0;
+}
+
+/* ---- what all of them have ---- */
+
+static int read_optimizer(const struct import *in)
+{
+    static const struct { const char *word, *ours; enum optimizer_form form; } words[] = {
+        { "adamw_torch", "adamw", OPTIMIZER_FOREACH }, { "adamw_torch_fused", "adamw", OPTIMIZER_FUSED },
+        { "adamw_8bit", "adamw_bnb_8bit", OPTIMIZER_FOREACH }, { "paged_adamw", "paged_adamw_32bit", OPTIMIZER_FOREACH },
+        { "adamw_anyprecision", "", OPTIMIZER_FOREACH },
+    };
+    const struct knob *k = knob_find("", "optimizer", knob_cell(in->p)), *form = knob_find("", "optimizer_form", knob_cell(in->p));
+    const char *word = get_text(in, SAYS_OPTIM), *ours = word ? word : "adamw_torch_fused";
+    enum optimizer_form as = OPTIMIZER_FOREACH;
+    json_t *v;
+    int rc;
+
+    if (value(in, SAYS_OPTIM) && !word)
+        return expected(in, SAYS_OPTIM, "an optimizer's name");
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(ours, words[i].word)) {
+            as = words[i].form;
+            ours = words[i].ours;
+            break;
+        }
+    if (form)
+        knob_set(in->p, form, as);
+    v = json_string(ours);
+    rc = k->type == KNOB_FIXED && strcmp(ours, "adamw") ? -1 : knob_read(v, in->where, k, in->p);
+    json_decref(v);
+    return rc < 0 ? fail("%s: %s: %s is not modelled for %s/%s", in->where, recipe_key(in->form, SAYS_OPTIM), word,
+                         strategy_name(in->p->strategy), dialect_name(in->p->dialect)) : 0;
+}
+
+static int read_rest(const struct import *in)
+{
+    struct plan *p = in->p;
+    bool on = in->form == RECIPE_FACTORY, off = false, eager = false, fused = false;
+    const char *attention = get_text(in, SAYS_ATTENTION), *away = get_text(in, SAYS_CHECKPOINT);
+    bool offloads = away && !strcmp(away, "offload");
+    double clip = 1;
+
+    if (offloads)
+        on = true;
+    else if (get_bool(in, SAYS_CHECKPOINT, &on) < 0)
+        return -1;
+    if (get_bool(in, SAYS_NO_CHECKPOINT, &off) < 0 || get_number(in, SAYS_CLIP, 0, &clip) < 0 || get_bool(in, SAYS_EAGER, &eager) < 0
+        || get_bool(in, SAYS_FUSED_LOSS, &fused) < 0)
+        return -1;
+    if (on && !off && p->recompute == RECOMPUTE_NONE) {
+        p->recompute = offloads ? RECOMPUTE_OFFLOAD : RECOMPUTE_FULL;
+        p->recompute_interval = 1;
+    }
+    if (p->dialect != DIALECT_DEEPSPEED || value(in, SAYS_CLIP))
+        p->clip = clip;
+    if (eager || (attention && (!strcmp(attention, "eager") || !strcmp(attention, "disabled"))))
+        p->kernels = KERNELS_TORCH_EAGER;
+    if (fused)
+        p->loss = LOSS_FUSED_LINEAR;
+    return 0;
+}
+
+int recipe_read(const json_t *config, const char *where, struct plan *p, struct notes *notes)
+{
+    struct import in = { config, where, p, notes, recipe_form(config) };
+    char words[160];
+    bool adapts = false, pure = false;
+    int rc;
+
+    if (!json_is_object(config))
+        return fail("%s: a recipe is a mapping", where);
+    if (in.form == RECIPE_TITAN)
+        return titan_read(config, where, p, notes);
+    fsdp_words(&in, words);
+    if (value(&in, SAYS_DEEPSPEED) && (words[0] || value(&in, SAYS_FSDP_CONFIG)))
+        return fail("%s: deepspeed and fsdp exclude each other", where);
+    if (read_training(&in, &adapts) < 0 || read_precision(&in) < 0 || read_batch(&in) < 0 || get_bool(&in, SAYS_PURE, &pure) < 0)
+        return -1;
+    p->framework_version[0] = '\0';
+    if (value(&in, SAYS_DEEPSPEED))
+        rc = read_deepspeed(&in);
+    else if (words[0] || (value(&in, SAYS_FSDP_CONFIG) && in.form == RECIPE_AXOLOTL))
+        rc = read_fsdp(&in, words);
+    else
+        rc = read_ddp(&in, adapts || pure || in.form == RECIPE_AXOLOTL);
+    if (rc < 0 || read_optimizer(&in) < 0 || read_rest(&in) < 0)
+        return -1;
+    if (in.form == RECIPE_TRANSFORMERS)
+        notes_add(notes, "TrainingArguments say neither the model's dtype nor adapters: taken as fp32, all of it trains");
+    recipe_list_rest(config, in.form, notes);
+    plan_resolve(p);
+    return plan_check(p, where);
+}
+
+int recipe_import(const json_t *config, const char *where, struct plan *p)
+{
+    struct notes notes = { 0 };
+    int rc = recipe_read(config, where, p, &notes);
+
+    if (rc == 0)
+        notes_print(&notes, where);
+    return rc;
+}

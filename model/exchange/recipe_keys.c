@@ -1,0 +1,180 @@
+/* recipe_keys.c -- the keys of recipes: which are read, which say nothing of a step's memory or time, and what the others do. */
+#include <stdio.h>
+#include <string.h>
+
+#include "model/exchange/recipe.h"
+
+/* transformers, LLaMA-Factory, axolotl. */
+static const char *const keys[NSAYS][RECIPE_TITAN] = {
+    [SAYS_MODEL]         = { NULL, "model_name_or_path", "base_model" },
+    [SAYS_SEQ]           = { NULL, "cutoff_len", "sequence_len" },
+    [SAYS_BATCH]         = { "per_device_train_batch_size", "per_device_train_batch_size", "micro_batch_size" },
+    [SAYS_ACCUMULATION]  = { "gradient_accumulation_steps", "gradient_accumulation_steps", "gradient_accumulation_steps" },
+    [SAYS_BF16]          = { "bf16", "bf16", "bf16" },
+    [SAYS_FP16]          = { "fp16", "fp16", "fp16" },
+    [SAYS_CHECKPOINT]    = { "gradient_checkpointing", NULL, "gradient_checkpointing" },
+    [SAYS_NO_CHECKPOINT] = { NULL, "disable_gradient_checkpointing", NULL },
+    [SAYS_OPTIM]         = { "optim", "optim", "optimizer" },
+    [SAYS_CLIP]          = { "max_grad_norm", "max_grad_norm", "max_grad_norm" },
+    [SAYS_DEEPSPEED]     = { "deepspeed", "deepspeed", "deepspeed" },
+    [SAYS_FSDP]          = { "fsdp", "fsdp", "fsdp" },
+    [SAYS_FSDP_CONFIG]   = { "fsdp_config", "fsdp_config", "fsdp_config" },
+    [SAYS_FSDP_VERSION]  = { NULL, NULL, "fsdp_version" },
+    [SAYS_KIND]          = { NULL, "finetuning_type", "adapter" },
+    [SAYS_RANK]          = { NULL, "lora_rank", "lora_r" },
+    [SAYS_ALPHA]         = { NULL, "lora_alpha", "lora_alpha" },
+    [SAYS_DROPOUT]       = { NULL, "lora_dropout", "lora_dropout" },
+    [SAYS_TARGETS]       = { NULL, "lora_target", "lora_target_modules" },
+    [SAYS_ALL_LINEAR]    = { NULL, NULL, "lora_target_linear" },
+    [SAYS_SAVED]         = { NULL, "additional_target", "lora_modules_to_save" },
+    [SAYS_4BIT]          = { NULL, NULL, "load_in_4bit" },
+    [SAYS_8BIT]          = { NULL, NULL, "load_in_8bit" },
+    [SAYS_BITS]          = { NULL, "quantization_bit", NULL },
+    [SAYS_DOUBLE]        = { NULL, "double_quantization", NULL },
+    [SAYS_PURE]          = { NULL, "pure_bf16", NULL },
+    [SAYS_BUCKET]        = { "ddp_bucket_cap_mb", "ddp_bucket_cap_mb", "ddp_bucket_cap_mb" },
+    [SAYS_UNUSED]        = { "ddp_find_unused_parameters", "ddp_find_unused_parameters", "ddp_find_unused_parameters" },
+    [SAYS_BUFFERS]       = { "ddp_broadcast_buffers", "ddp_broadcast_buffers", "ddp_broadcast_buffers" },
+    [SAYS_STATIC]        = { "ddp_static_graph", "ddp_static_graph", NULL },
+    [SAYS_EAGER]         = { NULL, NULL, "eager_attention" },
+    [SAYS_ATTENTION]     = { NULL, "flash_attn", "attn_implementation" },
+    [SAYS_FUSED_LOSS]    = { NULL, NULL, "liger_fused_linear_cross_entropy" },
+};
+
+const char *recipe_key(enum recipe_form form, enum recipe_word word) { return form < RECIPE_TITAN ? keys[word][form] : NULL; }
+
+/* What does matter, and why it is not in the plan. */
+static const struct { const char *key, *why; } matters[] = {
+    { "torch_compile", "kernels that torch.compile() makes of a model with adapters are not modelled" },
+    { "use_liger_kernel", "Liger-Kernel's norms, rotary embeddings and MLP keep less; not modelled" },
+    { "enable_liger_kernel", "Liger-Kernel's norms, rotary embeddings and MLP keep less; not modelled" },
+    { "liger_rope", "Liger-Kernel's rotary embedding is not modelled" },
+    { "liger_rms_norm", "Liger-Kernel's norm is not modelled" },
+    { "liger_glu_activation", "Liger-Kernel's MLP is not modelled" },
+    { "liger_layer_norm", "Liger-Kernel's norm is not modelled" },
+    { "use_unsloth", "unsloth's kernels are not modelled" },
+    { "use_unsloth_gc", "unsloth's checkpoints wait in host memory" },
+    { "lora_mlp_kernel", "axolotl's fused adapters keep less; not modelled" },
+    { "lora_qkv_kernel", "axolotl's fused adapters keep less; not modelled" },
+    { "lora_o_kernel", "axolotl's fused adapters keep less; not modelled" },
+    { "use_dora", "a norm of each adapted weight is computed" }, { "peft_use_dora", "a norm of each adapted weight is computed" },
+    { "use_galore", "gradients are projected, states are smaller" }, { "use_apollo", "gradients are projected, states are smaller" },
+    { "use_badam", "one block trains at a time" }, { "use_llama_pro", "some blocks train" },
+    { "unfrozen_parameters", "only these train; a plan's \"train\" says so" },
+    { "relora_steps", "adapters are merged now and then" }, { "relora", "adapters are merged now and then" },
+    { "upcast_layernorm", "norms in fp32" }, { "upcast_lmhead_output", "logits in fp32" },
+    { "fp8", "float8 is not modelled" }, { "quantization_type", "fp4 takes what nf4 takes" },
+    { "quantization_method", "only bitsandbytes' is modelled" },
+    { "auto_find_batch_size", "the micro-batch shrinks until it fits" },
+    { "torch_empty_cache_steps", "the allocator's cache is emptied now and then" },
+    { "group_by_length", "samples are shorter" }, { "train_sampling_strategy", "samples may be shorter" },
+    { "context_parallel_size", "ranks would share positions" }, { "sequence_parallel_degree", "ranks would share positions" },
+    { "tensor_parallel_size", "ranks would share tensors" }, { "dp_shard_size", "the mesh is not read" },
+    { "dp_replicate_size", "the mesh is not read" }, { "shift_attn", "attention sees parts of the sequence" },
+    { "resize_vocab", "the embedding may grow" }, { "add_tokens", "the embedding may grow" },
+    { "special_tokens", "the embedding may grow" }, { "tokens", "the embedding may grow" },
+    { "activation_offloading", "checkpoints wait in host memory" }, { "mixture_of_depths", "tokens skip blocks" },
+    { "stage", "models beside the one that trains are not modelled (sft and pt have none)" },
+    { "rl", "models beside the one that trains are not modelled" },
+    { "model_quantization_config", "weights packed before training are not modelled" },
+    { "gptq", "GPTQ is not modelled" }, { "neftune_noise_alpha", "noise as large as the embedding's output" },
+    { "sample_packing", "samples are full: so are the plan's" }, { "packing", "samples are full: so are the plan's" },
+    { "neat_packing", "samples are full, with a mask" }, { "optim_target_modules", "GaLore's states are smaller" },
+    { "accelerator_config", "gradient accumulation may synchronise each micro-step" },
+    { "gradient_checkpointing_kwargs", "reentrant checkpoints keep as much, but for the order in backward" },
+    { "use_reentrant_gc", "reentrant checkpoints keep as much, but for the order in backward" },
+    { "use_mora", "other adapters" }, { "lora_on_cpu", "adapters are loaded there first" },
+};
+
+/* Names, or (with *) what they begin with, of keys that say nothing of a step. */
+static const char *const silent[] = {
+    "output_dir", "overwrite_output_dir", "num_train_epochs", "num_epochs", "max_steps", "learning_rate", "weight_decay", "adam_*",
+    "optim_args", "warmup_*", "lr_*", "label_smoothing_factor", "logging_*", "log_*", "plot_loss", "report_to", "run_name", "project",
+    "trackio_*", "wandb_*", "mlflow_*", "comet_*", "swanlab_*", "use_swanlab", "use_tensorboard", "hub_*", "push_to_hub", "save_*",
+    "eval_*", "do_*", "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "seed", "data_seed", "full_determinism",
+    "dataset", "datasets", "dataset_*", "test_datasets", "pretraining_dataset", "val_*", "max_samples", "mix_strategy", "interleave_probs",
+    "template", "chat_template", "chat_template_jinja", "tokenizer_*", "model_type", "model_revision", "revision_of_model", "trust_remote_code",
+    "use_fast_tokenizer", "split_special_tokens", "low_cpu_mem_usage", "cache_dir", "dataloader_*", "preprocessing_*", "overwrite_cache",
+    "remove_unused_columns", "label_names", "resume_from_checkpoint", "auto_resume_from_checkpoints", "ignore_data_skip", "early_stopping_patience",
+    "ddp_timeout", "ddp_backend", "local_rank", "disable_tqdm", "skip_memory_metrics", "debug", "strict", "use_cpu", "tf32", "use_cache",
+    "bf16_full_eval", "fp16_full_eval", "per_device_eval_batch_size", "prediction_loss_only", "include_*", "batch_eval_metrics",
+    "average_tokens_across_devices", "length_column_name", "is_llama_derived_model", "is_mistral_derived_model", "lora_model_dir",
+    "lora_fan_in_fan_out", "train_on_inputs", "xformers_attention", "flash_attention", "sdp_attention", "flex_attention", "loss_watchdog_*",
+    "gpu_memory_limit", "shuffle_merged_datasets", "plugins", "world_size", "loraplus_*", "use_rslora", "peft_use_rslora", "pissa_*",
+    "create_new_adapter", "export_*", "pad_to_sequence_len", "group_by_*", "torch_compile_*", "liger_kernel_config", "parallelism_config",
+    "image_*", "video_*", "media_dir", "streaming", "buffer_size", "ref_model*", "reward_model*", "print_param_status", "train_from_scratch",
+    "restore_callback_states_from_checkpoint", "enable_jit_checkpoint", "activation_checkpointing_kwargs", "qlora_sharded_model_loading",
+};
+
+static bool is_silent(const char *key)
+{
+    for (size_t i = 0; i < sizeof silent / sizeof *silent; i++) {
+        size_t n = strlen(silent[i]);
+        if (silent[i][n - 1] == '*' ? !strncmp(key, silent[i], n - 1) : !strcmp(key, silent[i]))
+            return true;
+    }
+    return false;
+}
+
+static const char *why_it_matters(const char *key)
+{
+    for (size_t i = 0; i < sizeof matters / sizeof *matters; i++)
+        if (!strcmp(key, matters[i].key))
+            return matters[i].why;
+    return NULL;
+}
+
+static bool is_read(enum recipe_form form, const char *key)
+{
+    for (int w = 0; w < NSAYS; w++)
+        if (keys[w][form] && !strcmp(key, keys[w][form]))
+            return true;
+    return false;
+}
+
+/* null, false, 0, "", "none", [] and {}. */
+static bool asks_nothing(const json_t *v)
+{
+    const char *s = json_string_value(v);
+
+    return json_is_null(v) || json_is_false(v) || (json_is_number(v) && !(json_number_value(v) < 0) && !(json_number_value(v) > 0))
+        || (s && (!*s || !strcmp(s, "none"))) || (json_is_array(v) && json_array_size(v) == 0)
+        || (json_is_object(v) && json_object_size(v) == 0);
+}
+
+/* One line of as many names as there is room for. */
+struct line { char text[160]; size_t n; };
+
+static void flush(struct line *l, const char *head, struct notes *notes)
+{
+    if (l->n > 0)
+        notes_add(notes, "%s: %s", head, l->text);
+    l->n = 0;
+}
+
+static void add(struct line *l, const char *key, const char *head, struct notes *notes)
+{
+    if (l->n + strlen(key) + 3 > sizeof l->text - 40)
+        flush(l, head, notes);
+    l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, "%s%.90s", l->n ? ", " : "", key);
+}
+
+void recipe_list_rest(const json_t *config, enum recipe_form form, struct notes *notes)
+{
+    static const char *const heads[] = { "not known, and may matter to memory or time", "says nothing of a step's memory or time" };
+    struct line lines[2] = { 0 };
+    const char *key, *why;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)config, key, v) {
+        if (is_read(form, key) || asks_nothing(v))
+            continue;
+        why = why_it_matters(key);
+        if (why)
+            notes_add(notes, "%s matters, and is not followed: %s", key, why);
+        else
+            add(&lines[is_silent(key)], key, heads[is_silent(key)], notes);
+    }
+    for (int i = 0; i < 2; i++)
+        flush(&lines[i], heads[i], notes);
+}

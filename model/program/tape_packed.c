@@ -1,0 +1,125 @@
+/* tape_packed.c -- see tape_packed.h. */
+#include "model/program/tape_packed.h"
+
+#include "model/arch/packed.h"
+#include "model/program/tape_internal.h"
+
+static int64_t rows_of(const struct tape *t, var x, int64_t k) { return tape_var_numel(t, x) / k; }
+
+static int scratch(struct tape *t, int64_t numel, int64_t elem) { return tape_alloc(t, numel, elem, MEM_TEMPORARIES); }
+
+static struct kernel *product(struct tape *t, const char *name, int64_t m, int64_t n, int64_t k, int64_t elem)
+{
+    struct kernel *at = t->backward ? tape_kernel(t, name, KC_GEMM) : tape_begin(t, name, KC_GEMM);
+
+    at->m = m, at->n = n, at->k = k, at->batch = 1;
+    at->flops = 2.0 * (double)m * (double)n * (double)k;
+    at->bytes = (m * k + n * k + m * n) * elem;
+    return at;
+}
+
+static struct kernel *makes(struct tape *t, const char *name, int64_t bytes)
+{
+    struct kernel *at = t->backward ? tape_kernel(t, name, KC_ELEMENTWISE) : tape_begin(t, name, KC_ELEMENTWISE);
+
+    at->bytes = bytes;
+    return at;
+}
+
+/* What forward of NF4 makes before its product; the caller frees it. */
+static void unpack(struct tape *t, const struct node *n, int64_t elem, bool keeps_maxima, int of[3])
+{
+    of[0] = of[1] = 0;
+    if (n->work > 0) {
+        makes(t, "dequantise maxima", n->work / 4 + n->work);
+        of[0] = scratch(t, n->work, 1);
+        if (keeps_maxima) {
+            makes(t, "add mean", 2 * n->work);
+            of[1] = scratch(t, n->work, 1);
+        }
+    }
+    makes(t, "dequantise", n->n * n->k / 2 + n->n * n->k * elem);
+    of[2] = scratch(t, n->n * n->k, elem);
+}
+
+static int nf4_product(struct tape *t, const struct node *n, enum dtype dt)
+{
+    int made[3], y;
+
+    unpack(t, n, dtype_bytes(dt), true, made);
+    product(t, n->names.forward, n->m, n->n, n->k, dtype_bytes(dt));
+    y = tape_alloc(t, n->m * n->n, dtype_bytes(dt), MEM_ACTIVATIONS);
+    for (int i = 0; i < 3; i++)
+        tape_unref(t, made[i]);
+    return y;
+}
+
+/* A.to(float16); the mask of large values, of its magnitude; codes and maxima; int32; fp16; A's dtype. */
+static int int8_product(struct tape *t, const struct node *n, enum dtype dt)
+{
+    int64_t in = n->m * n->k, out = n->m * n->n;
+    int half = 0, wide, narrow, y;
+
+    if (dt != DT_FP16) {
+        makes(t, "cast", 4 * in);
+        half = scratch(t, in, 2);
+    }
+    makes(t, "quantise input", 6 * in);
+    int maxima = scratch(t, n->m, 4), codes = scratch(t, in, 1), magnitude = scratch(t, in, 2), mask = scratch(t, in, 1);
+    tape_unref(t, magnitude);
+    tape_unref(t, mask);
+    tape_unref(t, half);
+    product(t, n->names.forward, n->m, n->n, n->k, 1);
+    wide = scratch(t, out, 4);
+    makes(t, "dequantise product", 6 * out);
+    narrow = dt == DT_FP16 ? 0 : scratch(t, out, 2);
+    if (narrow)
+        makes(t, "cast", 6 * out);
+    y = tape_alloc(t, out, dtype_bytes(dt), MEM_ACTIVATIONS);
+    tape_unref(t, wide);
+    tape_unref(t, narrow);
+    tape_unref(t, codes);
+    tape_unref(t, maxima);
+    return y;
+}
+
+var tape_packed_linear(struct tape *t, const struct gemm_names *names, var x, int64_t n, int64_t k, const struct tensor *weight)
+{
+    enum dtype dt = tape_var_dtype(t, x);
+    struct node *node = tape_node(t, NODE_PACKED, names->forward, KC_GEMM);
+    int at = t->nnodes - 1, y;
+
+    node->names = *names;
+    node->m = rows_of(t, x, k), node->n = n, node->k = k, node->batch = 1;
+    node->work = packed_maxima(weight);
+    node->keys = weight->packed == BASE_INT8;
+    node->flops = 2.0 * (double)node->m * (double)n * (double)k;
+    tape_edge(t, node, x);
+    if (node->keys)
+        tape_save(t, node, t->vars[x].store);
+    const struct node as = *node;
+    y = as.keys ? int8_product(t, &as, dt) : nf4_product(t, &as, dt);
+    return tape_var(t, y, as.m * n, dt, at, 0);
+}
+
+void tape_run_packed(struct tape *t, const struct node *n, int out[TAPE_EDGES])
+{
+    const struct edge *e = &n->edges[0];
+    int64_t elem = dtype_bytes(e->dt);
+    int made[3] = { 0 };
+
+    if (!e->node && e->tensor < 0)
+        return;
+    t->module = n->module;
+    t->half = n->half;
+    if (n->keys) {
+        makes(t, "dequantise", n->n * n->k * (1 + elem));
+        made[2] = scratch(t, n->n * n->k, elem);
+    } else {
+        unpack(t, n, elem, false, made);
+        tape_unref(t, made[0]);         /* a local of dequantize_4bit() */
+    }
+    product(t, n->names.dx, n->m, n->k, n->n, elem);
+    out[0] = tape_alloc(t, e->numel, elem, MEM_TEMPORARIES);
+    tape_unref(t, made[2]);
+}

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Records the bytes of what bitsandbytes keeps of a weight in 4 and 8 bits, tensor by tensor, on the CPU.
+
+    python record_packed.py -o packed.jsonl
+
+Each line: {"as", "shape" ([out, in]), "bytes" (of each tensor)}.
+"""
+import argparse
+import json
+
+import bitsandbytes
+import torch
+from bitsandbytes import functional
+
+SHAPES = [[16, 16], [64, 48], [63, 65], [128, 384], [768, 768], [768, 3072], [1024, 4096], [4096, 1024], [11008, 4096], [100, 41]]
+
+
+def bytes_of(*tensors):
+    return [t.untyped_storage().nbytes() for t in tensors]
+
+
+def four_bits(weight, double):
+    packed, state = functional.quantize_4bit(weight, blocksize=64, compress_statistics=double, quant_type="nf4")
+    if not double:
+        return bytes_of(packed, state.absmax, state.code)
+    return bytes_of(packed, state.absmax, state.state2.absmax, state.state2.code, state.offset, state.code)
+
+
+def eight_bits(weight):
+    layer = bitsandbytes.nn.Int8Params(weight, requires_grad=False, has_fp16_weights=False)
+    codes, maxima, _ = functional.int8_vectorwise_quant(weight.to(torch.float16))
+    assert layer.has_fp16_weights is False
+    return bytes_of(codes, maxima)
+
+
+KINDS = {"nf4": lambda w: four_bits(w, False), "nf4-double": lambda w: four_bits(w, True), "int8": eight_bits}
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    a.add_argument("-o", default="packed.jsonl")
+    a = a.parse_args()
+    with open(a.o, "w") as out:
+        print(json.dumps({"torch": torch.__version__, "bitsandbytes": bitsandbytes.__version__}), file=out)
+        for name, keep in KINDS.items():
+            for shape in SHAPES:
+                weight = torch.randn(shape, dtype=torch.bfloat16)
+                print(json.dumps({"as": name, "shape": shape, "bytes": keep(weight)}), file=out)
+
+
+main()

@@ -1,0 +1,205 @@
+/* Frozen weights in 4 and 8 bits: bytes of each tensor as bitsandbytes keeps it (tests/golden/tune/packed.jsonl), of whole
+ * models by arithmetic, and what a step computes with them. */
+#include "tests/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/fail.h"
+#include "model/arch/packed.h"
+#include "model/arch/training.h"
+#include "model/lower/lower.h"
+#include "model/plan/knob.h"
+#include "model/plan/plan.h"
+#include "model/program/program.h"
+#include "model/schedule/ledger.h"
+#include "model/schedule/units.h"
+
+#define GOLDEN "tests/golden/tune/packed.jsonl"
+
+static enum base_dtype base_of(const char *name)
+{
+    const char *const *words = knob_words("base_dtype");
+
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(words[i], name))
+            return (enum base_dtype)i;
+    fail_msg("no base_dtype \"%s\"", name);
+    return BASE_PLAIN;
+}
+
+static void layers_keep_what_bitsandbytes_keeps(void **state)
+{
+    FILE *f = fopen(GOLDEN, "r");
+    json_t *head = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL), *c;
+    int cases = 0;
+
+    (void)state;
+    assert_non_null(json_object_get(head, "bitsandbytes"));
+    for (; (c = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL)); cases++) {
+        const json_t *shape = json_object_get(c, "shape"), *want = json_object_get(c, "bytes");
+        struct tensor t = { .ndim = 2, .role = ROLE_UP, .packed = base_of(json_string_value(json_object_get(c, "as"))) };
+        int64_t bytes[PACKED_PARTS];
+        for (size_t d = 0; d < 2; d++)
+            t.shape[d] = json_integer_value(json_array_get(shape, d));
+        t.numel = t.shape[0] * t.shape[1];
+        assert_int_equal(packed_parts(&t, bytes), json_array_size(want));
+        for (size_t i = 0; i < json_array_size(want); i++)
+            if (bytes[i] != json_integer_value(json_array_get(want, i)))
+                fail_msg("%s of %lld x %lld: tensor %zu has %lld bytes, there %lld", json_string_value(json_object_get(c, "as")),
+                         (long long)t.shape[0], (long long)t.shape[1], i, (long long)bytes[i],
+                         (long long)json_integer_value(json_array_get(want, i)));
+        json_decref(c);
+    }
+    assert_true(cases >= 30);
+    json_decref(head);
+    fclose(f);
+}
+
+/* A plan of one GPU, Llama-2-7B, LoRA of rank 8 on q and v. */
+static void plan_of(struct plan *p, const char *base, const char *model_dtype, const char *optimizer)
+{
+    json_t *j = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-2-7b", "cluster",
+                          "1xa100-80gb", "strategy", "ddp", "dialect", "torch", "kernels", "torch-sdpa", "seq", 512, "precision", "bf16",
+                          "train", "lora", "base_dtype", base, "optimizer", optimizer);
+
+    if (model_dtype)
+        json_object_set_new(j, "ddp", json_pack("{s:s}", "model_dtype", model_dtype));
+    assert_int_equal(plan_from_json(j, "plan", p), 0);
+    json_decref(j);
+}
+
+static int64_t persistent(const char *base, const char *model_dtype, const char *optimizer, enum category of)
+{
+    struct schedules s = { 0 };
+    struct ledger l;
+    struct plan p;
+
+    plan_of(&p, base, model_dtype, optimizer);
+    assert_int_equal(lower(&p, 0, &s), 0);
+    ledger_run(&s, &l);
+    schedules_free(&s);
+    plan_free(&p);
+    return l.persistent[of];
+}
+
+/* 32 blocks of 4 x 4096^2 + 3 x 4096 x 11008; tables of 32000 x 4096 twice, 65 norms; adapters 2 x 8 x 8192 a block.  Double
+ * quantisation: n/2 + n/64 + 4 n/(64 x 256), rounded to 512 bytes a tensor, and 1024 + 512 + 512 for tables and the mean. */
+static void models_are_the_sums_of_their_layers(void **state)
+{
+    const int64_t square = 4096 * 4096, wide = 4096 * 11008, rest = 2 * 32000 * 4096 + 65 * 4096, adapters = 32 * 2 * 8 * 8192;
+    const int64_t n[] = { square, wide }, times[] = { 4, 3 };
+    int64_t nf4 = 0, twice = 0, int8 = 0;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        nf4 += 32 * times[i] * (n[i] / 2 + 4 * n[i] / 64 + 512);
+        twice += 32 * times[i] * (n[i] / 2 + n[i] / 64 + round512(4 * (n[i] / 64 / 256)) + 1024 + 512 + 512);
+        int8 += 32 * times[i] * n[i];
+    }
+    int8 += 32 * (4 * (4 * 4096) + 2 * (4 * 11008) + 4 * 4096);
+    assert_int_equal(persistent("nf4", NULL, "adamw", CAT_PARAMS), nf4 + 4 * (rest + adapters));
+    assert_int_equal(persistent("nf4-double", NULL, "adamw", CAT_PARAMS), twice + 4 * (rest + adapters));
+    assert_int_equal(persistent("nf4-double", "bf16", "adamw", CAT_PARAMS), twice + 2 * rest + 4 * adapters);
+    assert_int_equal(persistent("int8", NULL, "adamw", CAT_PARAMS), int8 + 4 * (rest + adapters));
+    assert_int_equal(persistent("plain", "bf16", "adamw", CAT_PARAMS), 2 * (32 * (4 * square + 3 * wide) + rest) + 4 * adapters);
+    /* Of what trains: AdamW's two states; paged, those of 8 x 4096 = 32768 elements are below 1e5 and stay. */
+    assert_int_equal(persistent("nf4", NULL, "adamw", CAT_OPTIMIZER), 8 * adapters);
+    assert_int_equal(persistent("nf4", NULL, "paged_adamw_32bit", CAT_OPTIMIZER), 8 * adapters);
+}
+
+/* Adapters of rank 64 have 262,144 elements: all of their states are paged. */
+static void paged_states_are_the_hosts(void **state)
+{
+    struct schedules s = { 0 };
+    struct ledger l;
+    struct plan p;
+    int64_t host = 0;
+
+    (void)state;
+    json_t *j = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:{s:i}, s:s, s:s}", "dpx_plan", 1, "model", "llama-2-7b",
+                          "cluster", "1xa100-80gb", "strategy", "ddp", "dialect", "torch", "kernels", "torch-sdpa", "seq", 512, "precision",
+                          "bf16", "train", "lora", "lora", "rank", 64, "base_dtype", "nf4", "optimizer", "paged_adamw_32bit");
+    assert_int_equal(plan_from_json(j, "plan", &p), 0);
+    json_decref(j);
+    assert_int_equal(lower(&p, 0, &s), 0);
+    ledger_run(&s, &l);
+    for (int i = 0; i < s.nbufs; i++)
+        host += s.bufs[i].space == SPACE_HOST && s.bufs[i].category == CAT_OPTIMIZER ? s.bufs[i].bytes : 0;
+    assert_int_equal(host, 8 * (int64_t)32 * 2 * 64 * 8192);
+    assert_int_equal(l.persistent[CAT_OPTIMIZER], 0);
+    schedules_free(&s);
+    plan_free(&p);
+}
+
+/* Each frozen layer of a block makes its weight twice a step: before its product and before that of its input's gradient,
+ * but for q, k and v of the first block, whose input wants none. */
+static void weights_are_made_in_both_passes(void **state)
+{
+    struct program g = { 0 };
+    struct plan p;
+    int made[NPASS] = { 0 }, products[NPASS] = { 0 };
+
+    (void)state;
+    plan_of(&p, "nf4", NULL, "adamw");
+    assert_int_equal(program_build(&p, &g), 0);
+    for (int pass = 0; pass < NPASS; pass++)
+        for (int i = 0; i < g.piece[PIECE_BLOCK].nkernels[pass]; i++) {
+            const struct kernel *k = &g.piece[PIECE_BLOCK].kernels[pass][i];
+            made[pass] += !strcmp(k->name, "dequantise");
+            products[pass] += k->kind == KC_GEMM && strncmp(k->name, "adapter", 7) != 0;
+        }
+    assert_int_equal(made[PASS_FORWARD], 7);
+    assert_int_equal(made[PASS_BACKWARD], 7);
+    assert_int_equal(products[PASS_FORWARD], 7);
+    assert_int_equal(products[PASS_BACKWARD], 7);
+    made[PASS_BACKWARD] = 0;
+    for (int i = 0; i < g.piece[PIECE_FIRST].nkernels[PASS_BACKWARD]; i++)
+        made[PASS_BACKWARD] += !strcmp(g.piece[PIECE_FIRST].kernels[PASS_BACKWARD][i].name, "dequantise");
+    assert_int_equal(made[PASS_BACKWARD], 4);
+    program_free(&g);
+    plan_free(&p);
+}
+
+static void refuses(const char *key, json_t *value, const char *because)
+{
+    json_t *j = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:s}", "dpx_plan", 1, "model", "llama-2-7b", "cluster",
+                          "1xa100-80gb", "strategy", "ddp", "dialect", "torch", "kernels", "torch-sdpa", "seq", 512, "precision", "bf16",
+                          "train", "lora", "base_dtype", "int8");
+    struct plan p;
+    char why[512];
+
+    json_object_set_new(j, key, value);
+    fail_capture(why, sizeof why);
+    int rc = plan_from_json(j, "plan", &p);
+    fail_capture(NULL, 0);
+    json_decref(j);
+    assert_int_equal(rc, -1);
+    if (!strstr(why, because))
+        fail_msg("\"%s\" does not say \"%s\"", why, because);
+}
+
+static void what_is_not_there_is_refused(void **state)
+{
+    (void)state;
+    refuses("precision", json_string("fp32"), "set precision bf16");
+    refuses("recompute", json_string("full"), "int8 layers keep their input");
+    refuses("train", json_string("all"), "everything trains");
+    refuses("train", json_pack("[s]", "*.q_proj.weight"), "weights in int8 do not train");
+    refuses("lora", json_pack("{s:[s]}", "modules_to_save", "o_proj"), "do not train");
+    refuses("base_dtype", json_string("int4"), "\"nf4-double\"");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers_keep_what_bitsandbytes_keeps),
+        cmocka_unit_test(models_are_the_sums_of_their_layers),
+        cmocka_unit_test(paged_states_are_the_hosts),
+        cmocka_unit_test(weights_are_made_in_both_passes),
+        cmocka_unit_test(what_is_not_there_is_refused),
+    };
+    return cmocka_run_group_tests_name("model/arch/packed", tests, NULL, NULL);
+}

@@ -1,0 +1,204 @@
+/* Recipes of transformers, LLaMA-Factory, axolotl and torchtitan become the plans that they describe, and what of them is not
+ * understood is listed with what it matters to. */
+#include "tests/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/yaml.h"
+#include "model/arch/training.h"
+#include "model/exchange/recipe.h"
+
+static int read_recipe(const char *text, const char *model, const char *cluster, int64_t seq, struct plan *p, struct notes *notes)
+{
+    json_t *config = yaml_read(text, strlen(text), "recipe.yml");
+    int rc;
+
+    assert_non_null(config);
+    memset(p, 0, sizeof *p);
+    p->seq = seq;
+    assert_int_equal(model_load(model ? model : recipe_model(config), &p->model), 0);
+    assert_int_equal(cluster_load(cluster, &p->cluster), 0);
+    rc = recipe_read(config, "recipe.yml", p, notes);
+    json_decref(config);
+    return rc;
+}
+
+static bool noted(const struct notes *n, const char *what)
+{
+    for (int i = 0; i < n->n && i < 24; i++)
+        if (strstr(n->text[i], what))
+            return true;
+    return false;
+}
+
+#define QLORA_AXOLOTL \
+    "base_model: meta-llama/Llama-2-7b-hf\n" \
+    "load_in_4bit: true\n" \
+    "adapter: qlora\n" \
+    "lora_r: 32\n" \
+    "lora_alpha: 16\n" \
+    "lora_dropout: 0.05\n" \
+    "lora_target_linear: true\n" \
+    "sequence_len: 4096\n" \
+    "sample_packing: true\n" \
+    "micro_batch_size: 2\n" \
+    "gradient_accumulation_steps: 4\n" \
+    "optimizer: paged_adamw_32bit\n" \
+    "lr_scheduler: cosine\n" \
+    "learning_rate: 0.0002\n" \
+    "bf16: auto\n" \
+    "gradient_checkpointing: true\n" \
+    "flash_attention: true\n" \
+    "wandb_project:\n" \
+    "wandb_name: test\n" \
+    "some_new_key: 7\n"
+
+static void axolotls_qlora_is_a_plan_of_nf4_with_double_quantisation(void **state)
+{
+    struct notes notes = { 0 };
+    struct plan p;
+
+    (void)state;
+    assert_int_equal(read_recipe(QLORA_AXOLOTL, NULL, "1xa100-80gb", 0, &p, &notes), 0);
+    assert_int_equal(p.strategy, STRAT_DDP);
+    assert_int_equal(p.dialect, DIALECT_TORCH);
+    assert_int_equal(p.precision, DT_BF16);
+    assert_int_equal(p.train.base, BASE_NF4_DOUBLE);
+    assert_int_equal(p.train.rank, 32);
+    assert_string_equal(p.train.target_modules, "all-linear");
+    assert_close(p.train.dropout, 0.05, 0);
+    assert_int_equal(p.optimizer, OPTIMIZER_PAGED_ADAMW);
+    assert_int_equal(p.recompute, RECOMPUTE_FULL);
+    assert_int_equal(p.seq, 4096);
+    assert_int_equal(p.micro_batch, 2);
+    assert_int_equal(p.accumulation, 4);
+    assert_false(p.sync_every_micro_step);
+    assert_close(p.clip, 1, 0);
+    assert_int_equal(p.ddp.model_dtype, DT_BF16);
+    /* Seven layers of 32 blocks: 32 (4 x 8192 + 3 x 15104) a block. */
+    assert_int_equal(p.model.trainable, (int64_t)32 * 32 * (4 * 8192 + 3 * 15104));
+    assert_true(noted(&notes, "sample_packing matters"));
+    assert_true(noted(&notes, "not known, and may matter to memory or time: some_new_key"));
+    assert_true(noted(&notes, "learning_rate"));
+    assert_false(noted(&notes, "wandb_project"));       /* it says nothing */
+    plan_free(&p);
+}
+
+static void llama_factorys_lora_has_its_own_defaults(void **state)
+{
+    struct notes notes = { 0 };
+    struct plan p;
+
+    (void)state;
+    assert_int_equal(read_recipe("model_name_or_path: meta-llama/Llama-3.1-8B\nstage: sft\nfinetuning_type: lora\nlora_target: q_proj,v_proj\n"
+                                 "cutoff_len: 1024\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 8\nbf16: true\n",
+                                 NULL, "2xa100-80gb", 0, &p, &notes), 0);
+    assert_int_equal(p.train.rank, 8);
+    assert_close(p.train.alpha, 16, 0);
+    assert_string_equal(p.train.target_modules, "q_proj,v_proj");
+    assert_int_equal(p.recompute, RECOMPUTE_FULL);
+    assert_int_equal(p.optimizer, OPTIMIZER_ADAMW);
+    assert_int_equal(p.optimizer_form, OPTIMIZER_FUSED);
+    assert_int_equal(p.ddp.model_dtype, DT_BF16);
+    assert_int_equal(plan_recipe(&p).kept, DT_FP32);
+    assert_int_equal(plan_recipe(&p).frozen, DT_BF16);
+    assert_true(noted(&notes, "stage matters"));
+    plan_free(&p);
+    /* Everything, four bits of it where asked, without checkpoints. */
+    assert_int_equal(read_recipe("model_name_or_path: gpt2\nquantization_bit: 4\ndouble_quantization: false\nfp16: true\n"
+                                 "disable_gradient_checkpointing: true\n", NULL, "1xa100-80gb", 512, &p, NULL), 0);
+    assert_string_equal(p.train.target_modules, "all-linear");
+    assert_int_equal(p.train.base, BASE_NF4);
+    assert_int_equal(p.recompute, RECOMPUTE_NONE);
+    assert_int_equal(p.precision, DT_FP16);
+    assert_int_equal(p.micro_batch, 8);
+    plan_free(&p);
+}
+
+static void transformers_sections_are_read_by_their_own_importers(void **state)
+{
+    struct notes notes = { 0 };
+    struct plan p;
+
+    (void)state;
+    assert_int_equal(read_recipe("{\"per_device_train_batch_size\": 4, \"gradient_accumulation_steps\": 2, \"bf16\": true, \"max_grad_norm\": 0.5,"
+                                 " \"optim\": \"adamw_torch\", \"gradient_checkpointing\": true, \"deepspeed\": {\"zero_optimization\": {\"stage\": 2},"
+                                 " \"train_micro_batch_size_per_gpu\": \"auto\", \"gradient_accumulation_steps\": \"auto\", \"bf16\": {\"enabled\": true}}}",
+                                 "llama-2-7b", "8xh100", 2048, &p, &notes), 0);
+    assert_int_equal(p.dialect, DIALECT_DEEPSPEED);
+    assert_int_equal(p.strategy, STRAT_ZERO2);
+    assert_int_equal(p.micro_batch, 4);
+    assert_int_equal(p.accumulation, 2);
+    assert_int_equal(p.recompute, RECOMPUTE_FULL);
+    assert_close(p.clip, 0.5, 0);
+    plan_free(&p);
+    assert_int_equal(read_recipe("{\"per_device_train_batch_size\": 1, \"bf16\": true, \"optim\": \"adamw_torch\", \"fsdp\": \"full_shard auto_wrap\","
+                                 " \"fsdp_config\": {\"transformer_layer_cls_to_wrap\": \"LlamaDecoderLayer\", \"use_orig_params\": true,"
+                                 " \"activation_checkpointing\": true}}", "llama-2-7b", "8xh100", 2048, &p, &notes), 0);
+    assert_int_equal(p.dialect, DIALECT_TORCH_FSDP1);
+    assert_int_equal(p.fsdp.sharding_strategy, FSDP1_FULL_SHARD);
+    assert_int_equal(p.unit, UNIT_BLOCK);
+    assert_true(p.fsdp.use_orig_params);
+    assert_int_equal(p.recompute, RECOMPUTE_FULL);
+    plan_free(&p);
+    assert_int_equal(read_recipe("base_model: llama-2-7b\nadapter: lora\nsequence_len: 2048\nbf16: true\nlora_target_linear: true\noptimizer: adamw_torch\n"
+                                 "fsdp_version: 2\nfsdp_config:\n  offload_params: false\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+                                 "  reshard_after_forward: true\n", NULL, "8xh100", 0, &p, &notes), 0);
+    assert_int_equal(p.dialect, DIALECT_TORCH);
+    assert_int_equal(p.strategy, STRAT_FSDP);
+    assert_true(training_is_lora(&p.train));
+    plan_free(&p);
+}
+
+static void torchtitans_sections_are_its_importers(void **state)
+{
+    struct plan p;
+
+    (void)state;
+    assert_int_equal(read_recipe("model:\n  name: llama3\n  flavor: 8B\ntraining:\n  local_batch_size: 1\n  seq_len: 8192\nparallelism:\n"
+                                 "  tensor_parallel_degree: 2\n", NULL, "8xh100", 0, &p, NULL), 0);
+    assert_int_equal(p.parallel.tensor, 2);
+    assert_int_equal(p.seq, 8192);
+    plan_free(&p);
+}
+
+static void refuses(const char *text, int64_t seq, const char *because)
+{
+    struct plan p;
+    char why[512];
+
+    fail_capture(why, sizeof why);
+    int rc = read_recipe(text, "llama-2-7b", "8xh100", seq, &p, NULL);
+    fail_capture(NULL, 0);
+    assert_int_equal(rc, -1);
+    if (!strstr(why, because))
+        fail_msg("\"%s\" does not say \"%s\"", why, because);
+    plan_free(&p);
+}
+
+static void what_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    refuses("bf16: true\n", 0, "give --seq");
+    refuses("base_model: x\nadapter: llama-adapter\n", 0, "adapter: \"llama-adapter\" is not modelled");
+    refuses("base_model: x\nadapter: lora\nlora_r: none\n", 0, "lora_r: expected a whole number");
+    refuses("model_name_or_path: x\nquantization_bit: 3\n", 0, "quantization_bit: expected 4 or 8");
+    refuses("optim: lomo\nbf16: true\n", 512, "optim: lomo is not modelled");
+    refuses("deepspeed: {}\nfsdp: full_shard\n", 512, "exclude each other");
+    refuses("base_model: x\nadapter: qlora\nload_in_4bit: true\noptimizer: adamw_torch\ndeepspeed: {\"zero_optimization\": {\"stage\": 2}, \"bf16\": {\"enabled\": true}}\n",
+            512, "base_dtype");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(axolotls_qlora_is_a_plan_of_nf4_with_double_quantisation),
+        cmocka_unit_test(llama_factorys_lora_has_its_own_defaults),
+        cmocka_unit_test(transformers_sections_are_read_by_their_own_importers),
+        cmocka_unit_test(torchtitans_sections_are_its_importers),
+        cmocka_unit_test(what_cannot_be_is_refused),
+    };
+    return cmocka_run_group_tests_name("model/exchange/recipe", tests, NULL, NULL);
+}

@@ -1,0 +1,99 @@
+/* What is known to fit, or not to, of fine-tuning on one GPU. */
+#include "tests/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "model/memory/evaluate.h"
+
+/* The first LLaMA of 65B, as its config.json has it. */
+static json_t *llama_65b(void)
+{
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:b}", "model_type", "llama", "hidden_size", 8192, "intermediate_size", 22016,
+                     "num_hidden_layers", 80, "num_attention_heads", 64, "num_key_value_heads", 64, "vocab_size", 32000,
+                     "tie_word_embeddings", 0);
+}
+
+/* One GPU, 128 GiB of host memory. */
+static void evaluated(json_t *model, const char *gpu, json_t *more, struct evaluation *e)
+{
+    json_t *j = json_pack("{s:i, s:o, s:{s:i, s:s, s:{s:I}}, s:s, s:s, s:s, s:i, s:s, s:s}", "dpx_plan", 1, "model", model, "cluster", "gpus_per_node", 1,
+                          "gpu", gpu, "node", "memory_bytes", (json_int_t)1 << 37, "strategy",
+                          "ddp", "dialect", "torch", "kernels", "torch-sdpa", "seq", 512, "precision", "bf16", "recompute", "full");
+    struct plan p;
+
+    json_object_update(j, more);
+    json_decref(more);
+    assert_int_equal(plan_from_json(j, "plan", &p), 0);
+    json_decref(j);
+    assert_int_equal(evaluate(&p, e), 0);
+    plan_free(&p);
+}
+
+static json_t *qlora(const char *base, const char *optimizer)
+{
+    return json_pack("{s:s, s:s, s:{s:i, s:s}, s:s, s:{s:s, s:b}}", "train", "lora", "base_dtype", base, "lora", "rank", 64, "target_modules",
+                     "all-linear", "optimizer", optimizer, "ddp", "model_dtype", "bf16", "gradient_as_bucket_view", 1);
+}
+
+/* Dettmers et al. 2023 (QLoRA): 65B on one GPU of 48 GB, with NF4, double quantisation, adapters of rank 64 on all linear layers,
+ * paged AdamW and checkpoints.  By hand: 80 x (4 x 8192^2 + 3 x 8192 x 22016) weights of 0.516 bytes are 33.4 GB, the tables 1.05,
+ * 0.8e9 parameters of adapters 3.2 and their gradients 3.2 GB: 40.9; AdamW's states 6.4 GB more, which do not fit beside
+ * it.  One GPU has no DistributedDataParallel: gradients as its buckets' views take as much. */
+static void qlora_65b_fits_into_48_gb_with_paged_states(void **state)
+{
+    struct evaluation e;
+    int64_t adapters = 80 * (int64_t)64 * (4 * (2 * 8192) + 3 * (8192 + 22016));
+
+    (void)state;
+    evaluated(llama_65b(), "l40s", qlora("nf4-double", "paged_adamw_32bit"), &e);
+    assert_close((double)e.m.ledger.persistent[CAT_PARAMS], 33.4e9 + 1.05e9 + 4 * (double)adapters, 0.005);
+    assert_true(e.m.fits);
+    evaluation_free(&e);
+    evaluated(llama_65b(), "l40s", qlora("nf4-double", "adamw"), &e);
+    assert_false(e.m.fits);
+    evaluation_free(&e);
+}
+
+/* The same paper's 780 GB of full fine-tuning in 16 bits, of AdamW in fp32 with fp32 weights: 16 bytes a parameter are 1.04 TB;
+ * in bf16 throughout 8 bytes, 522 GB. */
+static void full_fine_tuning_of_65b_needs_half_a_terabyte(void **state)
+{
+    struct evaluation e;
+
+    (void)state;
+    evaluated(llama_65b(), "l40s", json_pack("{s:{s:s}}", "ddp", "model_dtype", "bf16"), &e);
+    assert_close((double)(e.m.ledger.persistent[CAT_PARAMS] + e.m.ledger.persistent[CAT_OPTIMIZER]), 6 * 65.3e9, 0.005);
+    assert_false(e.m.fits);
+    evaluation_free(&e);
+}
+
+/* All of 7B on one card of 24 GB (6.74e9 parameters): in bf16 weights and gradients are 27 GB; in 8-bit states, too, nothing
+ * helps that keeps both on the device.  DeepSpeed's stage 3 with parameters and states in host memory does: the device has a
+ * layer or two at a time. */
+static void all_of_7b_trains_on_24_gb_from_host_memory(void **state)
+{
+    struct evaluation e;
+
+    (void)state;
+    evaluated(json_string("llama-2-7b"), "rtx3090", json_pack("{s:{s:s}}", "ddp", "model_dtype", "bf16"), &e);
+    assert_false(e.m.fits);
+    evaluation_free(&e);
+    evaluated(json_string("llama-2-7b"), "rtx3090", json_pack("{s:s, s:s}", "train", "lora", "base_dtype", "nf4"), &e);
+    assert_true(e.m.fits);
+    evaluation_free(&e);
+    evaluated(json_string("llama-2-7b"), "rtx3090", json_pack("{s:s, s:s, s:{s:{s:s}, s:{s:s}}}", "strategy", "zero3", "dialect", "deepspeed",
+              "deepspeed", "offload_optimizer", "device", "cpu", "offload_param", "device", "cpu"), &e);
+    assert_true(e.m.needed < e.m.available);
+    evaluation_free(&e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(qlora_65b_fits_into_48_gb_with_paged_states),
+        cmocka_unit_test(full_fine_tuning_of_65b_needs_half_a_terabyte),
+        cmocka_unit_test(all_of_7b_trains_on_24_gb_from_host_memory),
+    };
+    return cmocka_run_group_tests_name("model/tuned claims", tests, NULL, NULL);
+}
