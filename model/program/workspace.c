@@ -1,3 +1,4 @@
+/* workspace.c -- bytes of scratch memory of kernels and collectives on the host. */
 #include "model/program/workspace.h"
 
 static int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }

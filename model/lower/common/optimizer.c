@@ -1,3 +1,4 @@
+/* optimizer.c -- the table of optimizers: states of a tensor, temporaries and passes of a step. */
 #include "model/lower/common/optimizer.h"
 
 /* bitsandbytes: states in 8 bits from so many elements on, each block with its largest value in fp32. */
