@@ -93,7 +93,9 @@ static void ticks(const struct layout *l, enum axis a)
 
     if (l->c->axis[a].log)
         text_add(l->to, "set logscale %s\n", x);
-    text_add(l->to, "set %srange [%.9g:%.9g]\nset %stics (", x, s->from, s->to, x);
+    /* A logarithmic range a little wider: gnuplot leaves out a tick that rounding puts beside its end. */
+    double wider = l->c->axis[a].log ? 1e-6 : 0;
+    text_add(l->to, "set %srange [%.9g:%.9g]\nset %stics (", x, s->from * (1 - wider), s->to * (1 + wider), x);
     for (int k = 0; tick_at(l, a, k, &at, &name); k++) {
         double half = text_width(name.s, 40) / 2, middle = a == AXIS_X ? px(l, at) : 0;
         bool room = a == AXIS_Y || (middle - half >= last + 6 && middle + half < l->width);

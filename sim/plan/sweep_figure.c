@@ -115,10 +115,12 @@ int sweep_figure(const struct sweep *s, FILE *rows, int64_t done, int metric, co
 {
     struct chart_sweep of = axes_of(s, done);
     struct drawn d = { rows, metric };
+    char title[160];
 
+    snprintf(title, sizeof title, "%s over %s", sweep_metric_words(metric), s->axis[s->naxes - 1].key);
     of.at = look;
     of.of = &d;
-    struct chart *c = chart_sweep(&of, "figure", "", "", sweep_metric_words(metric), sweep_metric_unit(metric));
+    struct chart *c = chart_sweep(&of, "figure", title, "", sweep_metric_words(metric), sweep_metric_unit(metric));
     int rc = figure_chart(c, path, "--csv writes the numbers");
     chart_free(c);
     return rc;

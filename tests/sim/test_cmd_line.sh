@@ -59,7 +59,7 @@ check 'days, GPU-hours and cost follow from the step by multiplication' "$(
         if (h / (16 * 24 * d) - 1 > 1e-9 || (16 * 24 * d) / h - 1 > 1e-9) print h " GPU-hours"
         if (c / (2.5 * h) - 1 > 1e-9 || 2.5 * h / c - 1 > 1e-9) print "cost " c }'
     says '--price needs --tokens' eval "$tmp/plan.json" --price 2
-    says '--price needs --tokens' search --model gpt2 --cluster 8xh100 --seq 1k --global-batch 8 --days 2)"
+    says 'give --tokens' search --model gpt2 --cluster 8xh100 --seq 1k --global-batch 8 --days 2)"
 check 'search and limits say days and cost, too' "$(
     "$B/dpxplan" search --model gpt2 --cluster 8xh100 --seq 1k --global-batch 64 --strategy ddp --tokens 1T --price 2 --days 9 >"$tmp/out" 2>&1
     grep -q '^1.00T tokens: 15,258,790 steps of 65,536 tokens' "$tmp/out" && grep -q '^in 9 days: ' "$tmp/out" || cat "$tmp/out"
