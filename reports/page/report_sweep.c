@@ -93,21 +93,28 @@ static int read_points(struct report_sweep *s)
     return 0;
 }
 
-struct report_sweep *report_sweep_read(const char *path)
+struct report_sweep *report_sweep_from(json_t *doc, const char *name)
 {
     struct report_sweep *s = room_new(1, sizeof *s);
 
-    s->path = room_new(strlen(path) + 1, 1);
-    memcpy(s->path, path, strlen(path));
-    s->doc = files_read_json_data(path);
-    s->points = json_object_get(s->doc, "points");
+    s->path = room_new(strlen(name) + 1, 1);
+    memcpy(s->path, name, strlen(name));
+    s->doc = doc;
+    s->points = json_object_get(doc, "points");
     s->of.points = (int64_t)json_array_size(s->points);
-    if (s->doc && s->of.points > 0 && read_axes(s) == 0 && read_points(s) == 0)
+    if (s->of.points == 0)
+        fail("%s: no \"points\": write the file with dpxplan sweep --json", name);
+    else if (read_axes(s) == 0 && read_points(s) == 0)
         return s;
-    if (s->doc && s->of.points == 0)
-        fail("%s: no \"points\": write the file with dpxplan sweep --json", path);
     report_sweep_free(s);
     return NULL;
+}
+
+struct report_sweep *report_sweep_read(const char *path)
+{
+    json_t *doc = files_read_json_data(path);
+
+    return doc ? report_sweep_from(doc, path) : NULL;
 }
 
 void report_sweep_free(struct report_sweep *s)

@@ -9,11 +9,14 @@
 #ifndef DPX_REPORT_SWEEP_H
 #define DPX_REPORT_SWEEP_H
 
+struct json_t;
 struct report;
 struct report_sweep;
 
 /* NULL, with the file and the place in it reported, where it is not such a document. */
 struct report_sweep *report_sweep_read(const char *path);
+/* The same of a document at hand, which it takes over; `name` is for messages. */
+struct report_sweep *report_sweep_from(struct json_t *doc, const char *name);
 void                 report_sweep_free(struct report_sweep *s);    /* accepts NULL */
 const char          *report_sweep_path(const struct report_sweep *s);
 

@@ -213,7 +213,7 @@ int limits_json(const struct limits_asked *given, json_t **doc)
     json_t *rows = json_array();
     int rc = limits_answer(given, add_row, rows);
 
-    *doc = rc == EXIT_DONE || rc == EXIT_NO ? json_pack("{s:O}", "limits", rows) : NULL;
+    *doc = rc == EXIT_DONE || rc == EXIT_NO ? json_pack("{s:i, s:O}", "dpx", 1, "limits", rows) : NULL;
     json_decref(rows);
     return rc;
 }

@@ -111,7 +111,7 @@ int list_json(const char *what, json_t **doc)
     for (int i = 0; list_words[i]; i++)
         if (!strcmp(what, list_words[i])) {
             json_t *rows = json_array();
-            *doc = json_pack("{s:o}", what, rows);
+            *doc = json_pack("{s:i, s:o}", "dpx", 1, what, rows);
             if (lists[i](rows) == 0)
                 return 0;
             json_decref(*doc);
