@@ -15,6 +15,8 @@ enum { ALONE = 900, WIDE = 1000, NARROW = 350, LINE = 17, BAR = 18, BAR_STEP = 2
 #define COLUMN_WIDTH 6.7        /* of a letter, at 12 px, rather too wide */
 #define INK "#111111"
 #define DIM "#555555"
+/* gnuplot's own error bars blot out what lies in their middle. */
+#define WHISKERS "vectors heads size screen 0.004,90"
 
 struct layout {
     struct text *to;
@@ -204,7 +206,7 @@ static void plot_xy(const struct layout *l)
         text_add(l->to, ", $s%d using 1:2 with %s lw %.1f%s lc rgb '%s' notitle", i, with(s->mark), line_width(c, i),
                  s->dashed ? " dt 2" : "", chart_colour(s->colour, false));
         if (has_points(l, s, true))
-            text_add(l->to, ", $s%d using 1:2:3:4 with yerrorbars pt 0 lc rgb '%s' notitle", i, chart_colour(s->colour, false));
+            text_add(l->to, ", $s%d using 1:3:(0):($4-$3) with " WHISKERS " lc rgb '%s' notitle", i, chart_colour(s->colour, false));
     }
     text_put(l->to, "\n");
 }
@@ -335,7 +337,7 @@ static int data_extra(const struct layout *l, enum extra which)
 static void plot_bars(const struct layout *l, const bool drawn[2][MAX_PARTS], const bool extra[NEXTRA])
 {
     static const char *const how[NEXTRA] = {
-        "using 1:2:3:4 with xerrorbars pt 0 lw 1.5 lc rgb '" INK "'",
+        "using 3:2:($4-$3):(0) with " WHISKERS " lw 1.5 lc rgb '" INK "'",
         "using 1:2:3:4 with vectors nohead dt 2 lw 2 lc rgb '" INK "'",
         "using 1:2 with points pt 7 ps 0.7 lc rgb '" INK "'",
     };
@@ -468,7 +470,7 @@ static void put_terminal(const struct layout *l, enum chart_look look)
     text_add(l->to, "set terminal %s size %.0f,%.0f font 'Arial,%d' noenhanced%s\nset output '%s%s'\n",
              look == CHART_PNG ? "pngcairo" : "svg", l->width, l->height, look == CHART_PNG ? 9 : 12,
              alone ? " background rgb 'white'" : "", l->c->id, suffix[look]);
-    text_put(l->to, "unset key\nset pointintervalbox 0\nset border 3 lc rgb '" DIM "'\nset grid lt 1 lw 1 lc rgb '#dddddd'\n"
+    text_put(l->to, "unset key\nset border 3 lc rgb '" DIM "'\nset grid lt 1 lw 1 lc rgb '#dddddd'\n"
                     "set tics scale 0 noenhanced nomirror textcolor rgb '" DIM "'\n");
     text_add(l->to, "set lmargin at screen %.5f\nset rmargin at screen %.5f\nset tmargin at screen %.5f\nset bmargin at screen %.5f\n",
              l->left / l->width, (l->left + l->across) / l->width, 1 - l->top / l->height, 1 - (l->top + l->down) / l->height);
