@@ -1,3 +1,4 @@
+/* document.c -- JSON out: numbers that a double cannot hold are written so that every reader accepts them. */
 #include "base/document.h"
 
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* dtype.c -- names and widths of number formats; products and sums that say when they overflow. */
 #include "base/dtype.h"
 
 #include <string.h>

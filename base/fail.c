@@ -1,3 +1,4 @@
+/* fail.c -- one line for an error, on stderr or where the caller diverts it. */
 #include "base/fail.h"
 
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* files.c -- JSON read whole, with the file, line and column of what is wrong. */
 #include "base/files.h"
 
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* input.c -- a file that the user named is opened without waiting for whoever writes a FIFO. */
 #include "base/input.h"
 
 #include <errno.h>

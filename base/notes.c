@@ -1,3 +1,4 @@
+/* notes.c -- sentences beside a result: warnings and remarks, printed or collected. */
 #include "base/notes.h"
 
 #include <stdarg.h>

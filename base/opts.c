@@ -1,3 +1,4 @@
+/* opts.c -- the option table against a command line, and the table of commands. */
 #include "base/opts.h"
 
 #include <assert.h>

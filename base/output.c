@@ -1,3 +1,4 @@
+/* output.c -- a file is written beside its place and renamed over it when it is whole. */
 #define _GNU_SOURCE             /* O_TMPFILE */
 #include "base/output.h"
 

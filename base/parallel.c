@@ -1,3 +1,4 @@
+/* parallel.c -- threads that take pieces of work by their number; the first failure, by number, is reported. */
 #include "base/parallel.h"
 
 #include <pthread.h>

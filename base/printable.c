@@ -1,3 +1,4 @@
+/* printable.c -- others' text without control characters, cut to a length that fits a line. */
 #include "base/printable.h"
 
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* room.c -- lists that grow by doubling; the process ends where there is no memory. */
 #include "base/room.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* size.c -- 25MiB, 8k and 1.5e9 into numbers, and numbers into 25.00 MiB and 8.03B. */
 #include "base/size.h"
 
 #include <ctype.h>

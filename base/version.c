@@ -1,3 +1,4 @@
+/* version.c -- the version that the Makefile gave, as text. */
 #include "base/version.h"
 
 #include "dpx_version.h"

@@ -671,7 +671,7 @@ int main(int argc, char **argv)
 {
     const struct command commands[] = {
         { "run",    "measure this machine", cmd_run },
-        { "show",   "what is known of which machine, and what a model still misses", cmd_show },
+        { "show",   "what was measured on which machine, and what a model still lacks", cmd_show },
         { "import", "take in what was exported, the output of nccl-tests, or a trace of PyTorch's profiler", cmd_import },
         { "export", "calibrations as a file for another machine", cmd_export },
         { "probe",  "how fast is this machine at this moment?", cmd_probe },

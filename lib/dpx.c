@@ -19,7 +19,11 @@
 #include "sim/plan/convert.h"
 #include "sim/plan/eval.h"
 #include "sim/plan/explain.h"
+#include "sim/plan/limits_answer.h"
+#include "sim/plan/list.h"
 #include "sim/plan/search_answer.h"
+#include "sim/plan/sweep.h"
+#include "sim/plan/sweep_print.h"
 
 _Static_assert((int)DPX_DONE == (int)EXIT_DONE && (int)DPX_FAILED == (int)EXIT_FAILED && (int)DPX_MISUSE == (int)EXIT_MISUSE &&
                (int)DPX_NO == (int)EXIT_NO, "a status is what the command would exit with");
@@ -118,6 +122,57 @@ static int answer_export(struct call *c, json_t **doc)
     return rc;
 }
 
+/* Every point, unless the caller ends it. */
+static int sweep_points(struct call *c, struct sweep *s, json_t *points, struct sweep_count *count)
+{
+    for (int64_t i = 0; i < s->points; i++) {
+        struct sweep_row r;
+        sweep_point(s, i, &r);
+        json_array_append_new(points, sweep_row_json(s, i, &r));
+        sweep_count_row(count, &r);
+        if (c->watch && c->watch->progress && !go_on(c, i + 1, s->points)) {
+            fail("sweep: stopped after %lld of %lld points", (long long)(i + 1), (long long)s->points);
+            return DPX_CANCELLED;
+        }
+    }
+    return sweep_count_status(count);
+}
+
+static int answer_sweep(struct call *c, json_t **doc)
+{
+    struct sweep_asked a = SWEEP_ASKED;
+    const struct opt opts[] = { SWEEP_OPTS(a), { 0 } };
+    struct sweep_count count = { 0 };
+    struct sweep s;
+
+    if (opts_json("sweep", opts, c->request, c->kept) < 0 || sweep_open(&a, &s) < 0)
+        return DPX_MISUSE;
+    json_t *points = json_array();
+    int rc = sweep_points(c, &s, points, &count);
+    if (rc == DPX_DONE || rc == DPX_NO)
+        *doc = json_pack("{s:i, s:s, s:o, s:O, s:I, s:I}", "dpx", DPX_API, "mode", s.has_plan ? "eval" : "search", "over",
+                         sweep_axes_json(&s), "points", points, "done", (json_int_t)count.done, "of", (json_int_t)s.points);
+    json_decref(points);
+    sweep_free(&s);
+    return rc;
+}
+
+static int answer_limits(struct call *c, json_t **doc)
+{
+    struct limits_asked a = LIMITS_ASKED;
+    const struct opt opts[] = { LIMITS_OPTS(a), { 0 } };
+
+    return opts_json("limits", opts, c->request, c->kept) < 0 ? DPX_MISUSE : limits_json(&a, doc);
+}
+
+static int answer_list(struct call *c, json_t **doc)
+{
+    const char *what = NULL;
+    const struct opt opts[] = { { "WHAT", "", .str = &what, .words = list_words, .positional = true, .required = true }, { 0 } };
+
+    return opts_json("list", opts, c->request, c->kept) < 0 || list_json(what, doc) < 0 ? DPX_MISUSE : DPX_DONE;
+}
+
 /* ---- what all of them share ---- */
 
 static char *copy_of(const char *text)
@@ -160,7 +215,7 @@ static int call(answer_fn *fn, const char *request, const struct dpx_watch *watc
     if (doc)
         json_object_set(doc, "notes", notes);
     if (!doc && (status == DPX_DONE || status == DPX_NO)) {     /* json_pack() takes neither NaN nor infinity */
-        fail("the answer holds a number that JSON has no word for");
+        fail("the answer holds NaN or infinity, which JSON cannot express");
         status = DPX_FAILED;
     }
     *answer = doc ? document_text(doc, 0) : copy_of(why);
@@ -180,6 +235,9 @@ static int call(answer_fn *fn, const char *request, const struct dpx_watch *watc
 int dpx_search(const char *request, const struct dpx_watch *watch, char **answer) { return call(answer_search, request, watch, answer); }
 int dpx_eval(const char *request, char **answer)    { return call(answer_eval, request, NULL, answer); }
 int dpx_explain(const char *request, char **answer) { return call(answer_explain, request, NULL, answer); }
+int dpx_sweep(const char *request, const struct dpx_watch *watch, char **answer)  { return call(answer_sweep, request, watch, answer); }
+int dpx_limits(const char *request, char **answer)  { return call(answer_limits, request, NULL, answer); }
+int dpx_list(const char *request, char **answer)    { return call(answer_list, request, NULL, answer); }
 int dpx_import(const char *request, char **answer)  { return call(answer_import, request, NULL, answer); }
 int dpx_export(const char *request, char **answer)  { return call(answer_export, request, NULL, answer); }
 

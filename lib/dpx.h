@@ -59,6 +59,13 @@ int dpx_search(const char *request, const struct dpx_watch *watch, char **answer
 int dpx_eval(const char *request, char **answer);
 /* Why a plan holds what it holds; what differs between two; what an out-of-memory message was. */
 int dpx_explain(const char *request, char **answer);
+/* One plan, or one search, at each point of the axes of "over": {"nodes": [1, 2, 4], "seq": "4k..32k*2"}.  All points are in the
+ * answer, so that its size grows with them. */
+int dpx_sweep(const char *request, const struct dpx_watch *watch, char **answer);
+/* Per strategy the largest model, the largest micro-batch, the fewest GPUs. */
+int dpx_limits(const char *request, char **answer);
+/* What dpx knows by name: "what" is models, clusters, gpus, strategies, parallel or keys. */
+int dpx_list(const char *request, char **answer);
 /* A plan from a DeepSpeed or accelerate config: {"dpx", "plan", "label"}. */
 int dpx_import(const char *request, char **answer);
 /* A plan as the config of a framework: {"dpx", "to", "text"}. */

@@ -26,7 +26,8 @@ import threading
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
 
-__all__ = ["DpxError", "Cancelled", "search", "evaluate", "explain", "import_plan", "export", "version"]
+__all__ = ["DpxError", "Cancelled", "search", "evaluate", "explain", "sweep", "limits", "known",
+           "import_plan", "export", "version"]
 
 Document = Dict[str, Any]
 #: A document, or the name of a file (of a model or cluster: also a name that dpx knows).
@@ -67,8 +68,10 @@ def _load() -> ctypes.CDLL:
     except OSError as error:
         raise ImportError(f"{name}: {error}; DPX_LIBRARY=/path/to/libdpx.so.0 says where it is") from None
     answer = ctypes.POINTER(ctypes.c_void_p)
-    library.dpx_search.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Watch), answer]
-    for function in (library.dpx_eval, library.dpx_explain, library.dpx_import, library.dpx_export):
+    for function in (library.dpx_search, library.dpx_sweep):
+        function.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Watch), answer]
+    for function in (library.dpx_eval, library.dpx_explain, library.dpx_limits, library.dpx_list, library.dpx_import,
+                     library.dpx_export):
         function.argtypes = [ctypes.c_char_p, answer]
     library.dpx_free.argtypes = [ctypes.c_void_p]
     library.dpx_free.restype = None
@@ -122,13 +125,14 @@ def search(model: Named, cluster: Named, seq: Union[int, str], global_batch: Uni
     exception (which is raised).  Ctrl-C ends it, too.
     """
     request = dict(options, model=model, cluster=cluster, seq=seq, global_batch=global_batch)
-    return _Search(request).run(progress)
+    return _Watched(_library.dpx_search, request).run(progress)
 
 
-class _Search:
-    """A search in a thread of its own, so that the caller's, which alone has signals, can wait for both."""
+class _Watched:
+    """A call in a thread of its own, so that the caller's, which alone has signals, can wait for both."""
 
-    def __init__(self, request: Mapping[str, Any]) -> None:
+    def __init__(self, function: Any, request: Mapping[str, Any]) -> None:
+        self._function = function
         self._request = request
         self._at = (0, 0)
         self._stop = False
@@ -143,7 +147,7 @@ class _Search:
     def _find(self) -> None:
         try:
             watch = _Watch(_PROGRESS(self._watch), None)
-            self._answer = _call(_library.dpx_search, self._request, ctypes.byref(watch))
+            self._answer = _call(self._function, self._request, ctypes.byref(watch))
         except BaseException as error:
             self._error = error
         self._done.set()
@@ -187,6 +191,33 @@ def explain(plan: Named, other: Optional[Named] = None, *, set: Optional[Mapping
     """
     return _call(_library.dpx_explain, dict(plan=plan, other=other, set=set, oom=oom, oom_text=oom_text,
                                             schedule=schedule, rank=rank, stage=stage, db=db))
+
+
+def sweep(over: Mapping[str, Any], plan: Optional[Named] = None, *, set: Optional[Mapping[str, Any]] = None,
+          progress: Optional[Progress] = None, **options: Any) -> Document:
+    """One plan, or one search, at many points: `points`, the last axis fastest.
+
+    `over` has the axes, {"nodes": [1, 2, 4], "seq": "4k..32k*2"}.  With `plan` each point is that plan, with `set` changed
+    first; without it each point is searched, and `options` are those of search().  A point has `at`, `label`, `fits`,
+    `step_s`, `low_s`, `high_s`, `tokens_per_s`, `efficiency`, `memory_bytes`, `days` and `cost`; what there is not is None.
+    `progress` as in search().
+    """
+    return _Watched(_library.dpx_sweep, dict(options, over=over, plan=plan, set=set)).run(progress)
+
+
+def limits(cluster: Optional[Named] = None, model: Optional[Named] = None, seq: Union[int, str, None] = None,
+           **options: Any) -> Document:
+    """Per strategy (`limits`): the largest model, the largest micro-batch, the fewest GPUs.
+
+    `options` are those of `dpxplan limits`: memory, world, states_only, dialect, kernels, precision, recompute, offload,
+    tokens, price, days, watts.
+    """
+    return _call(_library.dpx_limits, dict(options, cluster=cluster, model=model, seq=seq))
+
+
+def known(what: str) -> list:
+    """What dpx knows by name: "models", "clusters", "gpus", "strategies", "parallel" or "keys", a dict each."""
+    return _call(_library.dpx_list, {"what": what})[what]
 
 
 def import_plan(model: Named, cluster: Named, seq: Union[int, str], **options: Any) -> Document:

@@ -14,7 +14,7 @@
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_MISUSE = 2 };
 
 struct args {
-    const char *db, *output, *kineto, *plan;
+    const char *db, *output, *kineto, *plan, *sweep;
     bool    json;
     int64_t id[MAX_RUNS];
     int     nids;
@@ -79,31 +79,43 @@ static int take_runs(struct args *a, int argc, char **argv)
 
 /* ---- the report ---- */
 
-static int report(const struct args *a)
+/* Which runs; the path of the database they are from. */
+static int read_runs(const struct args *a, struct comparison *c, char *path, int size)
 {
     struct db *db = db_open_reader(a->db);
-    struct comparison c;
-    struct report r;
-    char path[4096];
-    int rc;
 
     if (!db)
         return db_exit_status();
     if (a->db)
-        snprintf(path, sizeof path, "%s", a->db);
-    else if (db_default_path(path, sizeof path) < 0)
+        snprintf(path, (size_t)size, "%s", a->db);
+    else if (db_default_path(path, size) < 0)
         path[0] = '\0';
-    rc = compare_read(db, a->id, a->nids, &c);
+    int rc = compare_read(db, a->id, a->nids, c);
     db_close(db);
-    if (rc < 0)
-        return db_exit_status() ? db_exit_status() : a->nids > 0 ? EXIT_MISUSE : EXIT_FAILED;
-    report_make(&c, &r);
-    rc = report_write(&r, path, a->output);
-    if (rc == 0)
+    return rc == 0 ? EXIT_DONE : db_exit_status() ? db_exit_status() : a->nids > 0 ? EXIT_MISUSE : EXIT_FAILED;
+}
+
+/* A sweep stands alone, but for runs that are asked for by --db or --run. */
+static int report(const struct args *a)
+{
+    bool runs = !a->sweep || a->db || a->nids > 0;
+    struct report_sweep *sweep = a->sweep ? report_sweep_read(a->sweep) : NULL;
+    struct comparison c = { 0 };
+    struct report r;
+    char path[4096] = "";
+    int status = a->sweep && !sweep ? EXIT_MISUSE : runs ? read_runs(a, &c, path, sizeof path) : EXIT_DONE;
+
+    if (status == EXIT_DONE) {
+        report_make(runs ? &c : NULL, sweep, &r);
+        status = report_write(&r, path, a->output) < 0 ? EXIT_FAILED : EXIT_DONE;
+        report_free(&r);
+        if (runs)
+            compare_free(&c);
+    }
+    if (status == EXIT_DONE)
         printf("%s/index.html\n", a->output);
-    report_free(&r);
-    compare_free(&c);
-    return rc < 0 ? EXIT_FAILED : EXIT_DONE;
+    report_sweep_free(sweep);
+    return status;
 }
 
 /* ---- a trace ---- */
@@ -138,6 +150,8 @@ int main(int argc, char **argv)
         { "output", "folder for index.html, summary.md, csv/ and figures/; with --kineto for its page", .str = &a.output, .letter = 'o',
           .value = "DIR" },
         { "db", "the database", .str = &a.db, .value = "FILE" },
+        { "sweep", "what dpxplan sweep --json wrote, as figures and a table; beside runs with --db or --run, else alone",
+          .str = &a.sweep, .value = "SWEEP.json" },
         { "kineto", "compare a trace of PyTorch's profiler (may be gzipped) with a plan", .str = &a.kineto,
           .value = "TRACE.json" },
         { "plan", "the plan of the traced run", .str = &a.plan, .value = "PLAN.json" },
@@ -155,11 +169,13 @@ int main(int argc, char **argv)
             ? OPTS_ERROR
             : opts_parse(
                   "dpxreport",
-                  "Predicted against measured, as a page: dpxreport [--run ID ...] -o DIR; without --run\n"
+                  "Predicted against measured, as a page: dpxreport [--run ID ...] [--sweep FILE] -o DIR; without --run\n"
                   "the newest run of each plan, of the largest group that did the same work on one machine.",
                   opts, left, rest);
     if (rc == OPTS_DONE)
         status = EXIT_DONE;
+    else if (rc == OPTS_OK && a.kineto && a.sweep)
+        fail("--sweep beside --kineto: a page shows one of them");
     else if (rc == OPTS_OK && a.kineto)
         status = kineto(&a);
     else if (rc == OPTS_OK && (a.plan || a.json))

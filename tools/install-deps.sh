@@ -18,7 +18,7 @@ build | libsqlite3-dev           | sqlite3.h | sqlite3 | the database
 build | libdnnl-dev              | dnnl.h    | dnnl    | oneDNN: matrix products of dpxrun
 build | zlib1g-dev               | zlib.h    | z       | gzip: traces of the PyTorch profiler
 build | libopenmpi-dev openmpi-bin | mpi     |         | Open MPI: ranks of dpxrun
-build | gnuplot-nox              | gnuplot   |         | figures of dpxreport as files
+build | gnuplot-nox              | gnuplot   |         | figures of dpxreport, sweep and explain
 test  | libcmocka-dev            | cmocka.h  | cmocka  | unit tests
 test  | binutils                 | readelf   |         | tests of what the programs link
 test  | g++                      | c++       |         | the emulator of CUDA that tests run on

@@ -1,3 +1,4 @@
+/* chart.c -- what a figure holds, and the round numbers of its axes. */
 #include "base/chart/chart.h"
 
 #include <assert.h>
@@ -56,6 +57,7 @@ void chart_free(struct chart *c)
     free(c->bar);
     free(c->row);
     free(c->span);
+    free(c->tick);
     text_kept_free(c->kept);
     free(c);
 }
@@ -65,6 +67,12 @@ void chart_axis(struct chart *c, enum axis a, const char *label, enum measure u,
     c->axis[a].label = keep(c, label);
     c->axis[a].unit = u;
     c->axis[a].log = logarithmic;
+}
+
+void chart_tick(struct chart *c, double at, const char *name)
+{
+    c->tick = more(c->tick, c->nticks, sizeof *c->tick);
+    c->tick[c->nticks++] = (struct chart_tick){ at, keep(c, name) };
 }
 
 int chart_series(struct chart *c, const char *name, int colour, enum mark m)
@@ -126,6 +134,11 @@ double chart_bar_sum(const struct chart *c, const struct bar *b)
     for (int i = 0; i < c->nparts; i++)
         sum += b->part[i];
     return sum;
+}
+
+struct shown chart_bar_value(const struct chart *c, const struct bar *b)
+{
+    return unit_shown(c->axis[AXIS_X].unit, isnan(b->value) ? chart_bar_sum(c, b) : b->value);
 }
 
 /* ---- scales ---- */
@@ -202,10 +215,25 @@ static struct scale_of log_scale(struct scale_of s, enum measure u)
     return s;
 }
 
+/* From the first tick to the last, with a thirtieth of that on either side. */
+static struct scale_of tick_scale(const struct chart *c, struct scale_of s)
+{
+    widen(&s, c->tick[0].at);
+    widen(&s, c->tick[c->nticks - 1].at);
+    if (c->axis[AXIS_X].log) {
+        double more = s.to > s.from ? pow(s.to / s.from, 1 / 30.0) : 2;
+        return (struct scale_of){ s.from / more, s.to * more, more };
+    }
+    double more = s.to > s.from ? (s.to - s.from) / 30 : 1;
+    return (struct scale_of){ s.from - more, s.to + more, more };
+}
+
 struct scale_of chart_scale(const struct chart *c, enum axis a)
 {
     struct scale_of s = extent(c, a);
 
+    if (a == AXIS_X && c->nticks > 0)
+        return tick_scale(c, s);
     if (c->diagonal) {              /* both axes alike */
         struct scale_of other = extent(c, a == AXIS_X ? AXIS_Y : AXIS_X);
         widen(&s, other.from);

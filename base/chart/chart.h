@@ -1,4 +1,4 @@
-/* chart.h -- a figure as data: drawn as SVG into the page, and by gnuplot into files.
+/* chart.h -- a figure as data, drawn by gnuplot: into files and into pages (chart_page.h).
  *
  *     struct chart *c = chart_new(CHART_XY, "loss", "Loss", "Every run on its own line.");
  *     chart_axis(c, AXIS_X, "step", UNIT_COUNT, false);
@@ -47,6 +47,7 @@ struct bar {
 };
 
 struct stripe { int row, colour; double from, to; const char *what; };
+struct chart_tick { double at; const char *name; };
 
 struct chart {
     enum chart_kind kind;
@@ -56,11 +57,11 @@ struct chart {
     bool apart;                     /* spans have an edge: neighbours of one colour are told apart */
     bool nested;                    /* lines that lie on each other: the first ones are wider */
     struct curve *series; int nseries;
+    struct chart_tick *tick; int nticks;    /* of the x axis, where they are not round numbers */
     const char *part[MAX_PARTS];
     int part_colour[MAX_PARTS];
     int nparts; /* bars, spans: what colours mean */
     struct bar *bar; int nbars;
-    const char *limit_name;
     const char **row; int nrows;    /* spans; a name that begins with '#' heads those below it */
     struct stripe *span; int64_t nspans, room_spans;
     struct kept *kept;
@@ -70,6 +71,8 @@ struct chart *chart_new(enum chart_kind k, const char *id, const char *title, co
 void          chart_free(struct chart *c);
 
 void chart_axis(struct chart *c, enum axis a, const char *label, enum measure u, bool logarithmic);
+/* Of the x axis: in place of round numbers, in ascending order. */
+void chart_tick(struct chart *c, double at, const char *name);
 int  chart_series(struct chart *c, const char *name, int colour, enum mark m);
 struct spot *chart_spot(struct chart *c, int series, double x, double y);
 int  chart_part(struct chart *c, const char *name, int colour);
@@ -78,20 +81,22 @@ int  chart_row(struct chart *c, const char *name);
 void chart_span(struct chart *c, int row, int colour, double from, double to, const char *what);
 
 double chart_bar_sum(const struct chart *c, const struct bar *b);
+/* What is written beside it: its value, or the sum of its parts. */
+struct shown chart_bar_value(const struct chart *c, const struct bar *b);
 
 /* Least and greatest of what is drawn along an axis, widened to round numbers; *step between
  * ticks (of a logarithmic axis: a factor). */
 struct scale_of { double from, to, step; };
 struct scale_of chart_scale(const struct chart *c, enum axis a);
 
-/* An <svg> element of `width` units, a unit a CSS pixel; `class` for the page's style.
- * `alone`: a file of its own, with namespace and colours. */
-void chart_svg(const struct chart *c, int width, const char *class, bool alone, struct text *to);
-
 /* The sRGB colour of the light page, "#0072b2". */
 const char *chart_colour(int colour, bool dark);
 
-/* Statements that draw it to ID.svg and ID.png in gnuplot's folder. */
-void chart_gnuplot(const struct chart *c, struct text *script);
+/* A file of its own, with its title, on white: ID.svg, ID.png.  For a page, wide or narrow, without either: ID-wide.svg,
+ * ID-narrow.svg. */
+enum chart_look { CHART_SVG, CHART_PNG, CHART_WIDE, CHART_NARROW, NLOOKS };
+
+/* Statements that draw it to that file of gnuplot's folder. */
+void chart_gnuplot(const struct chart *c, enum chart_look look, struct text *script);
 
 #endif

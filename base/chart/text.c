@@ -1,3 +1,4 @@
+/* text.c -- text that grows; UTF-8 read with care, escaped for HTML, CSV, Markdown and gnuplot. */
 #include "base/chart/text.h"
 
 #include <stdarg.h>

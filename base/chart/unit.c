@@ -1,3 +1,4 @@
+/* unit.c -- a number's digits and unit: three digits that count, and none that say nothing. */
 #include "base/chart/unit.h"
 
 #include <math.h>
@@ -20,13 +21,16 @@ static const struct scale flops[] = { { 1e12, 1e12, "TFLOP" }, { 1e9, 1e9, "GFLO
                                       { 1e3, 1e3, "kFLOP" }, { 0, 1, "FLOP" } };
 
 /* Three digits that count, never an exponent. */
+static int decimals_of(double v)
+{
+    int n = v == 0 ? 0 : 2 - (int)floor(log10(fabs(v)));
+
+    return n < 0 ? 0 : n > 6 ? 6 : n;
+}
+
 static void three_digits(char *to, size_t size, double v, const char *unit)
 {
-    int decimals = v == 0 ? 0 : 2 - (int)floor(log10(fabs(v)));
-
-    if (decimals < 0)
-        decimals = 0;
-    snprintf(to, size, "%.*f %s", decimals > 6 ? 6 : decimals, v, unit);
+    snprintf(to, size, "%.*f %s", decimals_of(v), v, unit);
 }
 
 static const struct scale *scale_of(const struct scale *s, double v)
@@ -52,9 +56,21 @@ static int64_t whole(double v)
     return v >= 0x1p63 ? INT64_MAX : v < -0x1p63 ? INT64_MIN : (int64_t)v;
 }
 
+/* 100k, 2.5M: up to 9999 as it is. */
+static const char *thousands(double *v)
+{
+    static const char *const letters[] = { "", "k", "M", "G", "T" };
+    int i = 0;
+
+    for (; fabs(*v) >= (i ? 1e3 : 1e4) * (1 - 1e-12) && i < 4; i++)
+        *v /= 1e3;
+    return letters[i];
+}
+
 struct shown unit_shown(enum measure u, double v)
 {
     struct shown out = { "–" };
+    const char *letter;
 
     if (!isfinite(v))
         return out;
@@ -67,7 +83,10 @@ struct shown unit_shown(enum measure u, double v)
     case UNIT_SHARE:    snprintf(out.s, sizeof out.s, "%.1f %%", 100 * v); break;
     case UNIT_CHANGE:   snprintf(out.s, sizeof out.s, "%+.1f %%", 100 * v); break;
     case UNIT_TIMES:    three_digits(out.s, sizeof out.s, v, "times"); break;
-    case UNIT_TOKENS_S: three_digits(out.s, sizeof out.s, v, "tokens/s"); break;
+    case UNIT_TOKENS_S:
+        letter = thousands(&v);
+        snprintf(out.s, sizeof out.s, "%.*f%s tokens/s", decimals_of(v), v, letter);
+        break;
     case UNIT_GBS:      three_digits(out.s, sizeof out.s, v, "GB/s"); break;
     case UNIT_GFLOPS:   three_digits(out.s, sizeof out.s, v, "GFLOP/s"); break;
     case UNIT_FLOP:     scaled(out.s, sizeof out.s, flops, v); break;
@@ -89,6 +108,7 @@ static void tick(struct shown *out, const struct scale *table, double v)
 struct shown unit_shown_tick(enum measure u, double v)
 {
     struct shown out = { "" };
+    const char *letter;
 
     switch (u) {
     case UNIT_BYTES:   tick(&out, sizes, v); break;
@@ -97,7 +117,9 @@ struct shown unit_shown_tick(enum measure u, double v)
     case UNIT_SHARE: case UNIT_CHANGE: snprintf(out.s, sizeof out.s, "%.4g %%", 100 * v); break;
     case UNIT_GBS:     snprintf(out.s, sizeof out.s, "%.4g GB/s", v); break;
     case UNIT_GFLOPS:  snprintf(out.s, sizeof out.s, "%.4g", v); break;
-    default:           snprintf(out.s, sizeof out.s, fabs(v) < 1e6 ? "%.6g" : "%.3g", v);
+    default:
+        letter = thousands(&v);
+        snprintf(out.s, sizeof out.s, "%.4g%s", v, letter);
     }
     return out;
 }

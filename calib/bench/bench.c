@@ -1,3 +1,4 @@
+/* bench.c -- what the benchmarks share: timing on all ranks, their slowest time, samples on their way to the database. */
 #include "calib/bench/bench.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* import.c -- the logs of nccl-tests become one calibration, or none of it is kept. */
 #define _DEFAULT_SOURCE         /* realpath */
 #include "calib/import/import.h"
 
@@ -26,7 +27,7 @@ static const char *gpu_of(const struct import_nccl *how, const struct nccl_sweep
     if (!name && how->gpu)
         fail("--gpu %s: no GPU of this name (dpxplan list gpus shows them)", how->gpu);
     else if (!name)
-        fail("%s: \"%s\" is no GPU that dpx knows: say which with --gpu (dpxplan list gpus)", path, s->device);
+        fail("%s: \"%s\" is not a GPU that dpx knows: name it with --gpu (dpxplan list gpus)", path, s->device);
     return name;
 }
 

@@ -1,3 +1,4 @@
+/* import_kineto.c -- a trace's kernels, matched with its plan, become the samples of a calibration. */
 #define _DEFAULT_SOURCE         /* realpath */
 #include "calib/import/import_kineto.h"
 

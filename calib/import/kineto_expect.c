@@ -1,3 +1,4 @@
+/* kineto_expect.c -- a plan's schedule as the list of kernels that its trace must show. */
 #include "calib/import/kineto_expect.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* kineto_match.c -- a step's kernels against the expected list: anchors first, then what lies between them. */
 #include "calib/import/kineto_match.h"
 
 #include <inttypes.h>

@@ -21,7 +21,7 @@ static int read_times(const json_t *row, const char *half, const char *each, str
     size_t i;
 
     if (wrong && !json_is_number(wrong) && !json_is_null(wrong))
-        return fail("%s: \"nwrong\" of \"%s\": a number or null is wanted", nccl_where(at), half);
+        return fail("%s: \"nwrong\" of \"%s\": expected a number or null", nccl_where(at), half);
     if (json_is_number(wrong) && json_number_value(wrong) != 0) {
         l->nwrong++;
         return 0;
@@ -52,7 +52,7 @@ static int type_of_result(struct nccl_log *l, const json_t *row, const struct nc
         return -1;
     }
     if (json_integer_value(size) > NCCL_MOST_BYTES)
-        return fail("%s: a size of %lld bytes: at most 2^50 are wanted", nccl_where(at), (long long)json_integer_value(size)) - 1;
+        return fail("%s: a size of %lld bytes: at most 2^50 are allowed", nccl_where(at), (long long)json_integer_value(size)) - 1;
     if (nccl_dtype_of(type) < 0)
         nccl_leave_type(l, type);
     return json_integer_value(size) > 0 ? nccl_dtype_of(type) : -1;

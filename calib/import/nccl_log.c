@@ -131,7 +131,7 @@ int nccl_add_time(struct nccl_log *l, struct nccl_point *p, const struct nccl_sp
     if (isnan(us))
         nccl_leave_out(&l->untimed, at);
     else if (!(us >= least_us && us <= most_us))
-        return fail("%s: a time of %g us: from a nanosecond (0.001) to a day (8.64e10) is wanted", nccl_where(at), us);
+        return fail("%s: a time of %g us: expected a nanosecond (0.001) to a day (8.64e10)", nccl_where(at), us);
     else
         add_seconds(p, us * 1e-6);
     return 0;
@@ -171,11 +171,11 @@ int nccl_add_rank(struct nccl_sweep *s, const struct nccl_spot *at, const char *
 
     snprintf(name, sizeof name, "%.63s", device);
     if (s->ranks > 0 && strcmp(name, s->device))
-        return fail("%s: a rank on \"%s\", the first one on \"%s\": ranks of one kind of GPU are wanted", nccl_where(at), name,
+        return fail("%s: a rank on \"%s\", the first one on \"%s\": all ranks must have one kind of GPU", nccl_where(at), name,
                     s->device);
     if (s->ranks > 0 && group != s->group)
         return fail("%s: ranks of groups %d and %d: each group of NCCL_TESTS_SPLIT is a communicator of its own, and the rows "
-                    "do not tell them apart: a run without it is wanted", nccl_where(at), s->group, group);
+                    "do not tell them apart: repeat the run without it", nccl_where(at), s->group, group);
     if (s->ranks++ == 0) {
         memcpy(s->device, name, sizeof name);
         s->group = group;
@@ -245,7 +245,7 @@ static int settle(const char *path, int told, struct nccl_sweep *s)
         return fail("%s: the lines that list the ranks (\"# Rank 0 ...\") are missing", path);
     for (int64_t i = 1; i < s->nodes; i++)
         if (s->host[i].ranks != s->host[0].ranks)
-            return fail("%s: %lld ranks on node %s and %lld on %s: not as many on each, as is wanted", path,
+            return fail("%s: %lld ranks on node %s and %lld on %s: every node needs the same number", path,
                         (long long)s->host[0].ranks, s->host[0].name, (long long)s->host[i].ranks, s->host[i].name);
     return 0;
 }
@@ -292,7 +292,7 @@ static int no_results(const char *path, const struct nccl_log *l)
     if (l->nwrong || l->untimed.n || l->sizeless.n)
         return fail("%s: no result of use: %d with wrong values, %d without a time, %d without a size in whole bytes", path,
                     l->nwrong, l->untimed.n, l->sizeless.n);
-    return fail("%s: no results of nccl-tests in it: its output is wanted, from the first line to the last", path);
+    return fail("%s: no results of nccl-tests in it: give its whole output, from the first line to the last", path);
 }
 
 int nccl_log_read(const char *path, int op, struct nccl_log *out)

@@ -122,9 +122,9 @@ static int read_half(struct text *t, struct nccl_point *p, char *const *at)
     double us, wrong = 0;
 
     if (!is_number(at[0], &us))
-        return fail("%s: a time of \"%s\" us: a decimal number is wanted", nccl_where(&t->at), at[0]);
+        return fail("%s: a time of \"%s\" us: expected a decimal number", nccl_where(&t->at), at[0]);
     if (strcmp(at[3], "N/A") && !is_number(at[3], &wrong))
-        return fail("%s: \"%s\" for #wrong: a number or N/A is wanted", nccl_where(&t->at), at[3]);
+        return fail("%s: \"%s\" for #wrong: expected a number or N/A", nccl_where(&t->at), at[3]);
     if (wrong == 0)
         return nccl_add_time(t->log, p, &t->at, us);
     t->log->nwrong++;
@@ -163,7 +163,7 @@ static int read_row(struct text *t, char *const *token, int n)
         return 0;
     }
     if (errno == ERANGE || bytes > NCCL_MOST_BYTES)
-        return fail("%s: a size of %s bytes: at most 2^50 are wanted", nccl_where(&t->at), token[0]);
+        return fail("%s: a size of %s bytes: at most 2^50 are allowed", nccl_where(&t->at), token[0]);
     if (type < 0)
         nccl_leave_type(t->log, token[2]);
     if (type < 0 || bytes <= 0)

@@ -1,3 +1,4 @@
+/* fit.c -- medians of samples become the curves and rates that prices are read from. */
 #include "calib/store/fit.h"
 
 #include <inttypes.h>

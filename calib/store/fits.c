@@ -1,3 +1,4 @@
+/* fits.c -- least squares of the laws, and their places beside the samples. */
 #include "calib/store/fits.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* kept.c -- where the calibrations that come with dpx lie, and each as a database in memory. */
 #define _GNU_SOURCE             /* dladdr() */
 #include "calib/store/kept.h"
 

@@ -1,3 +1,4 @@
+/* measured_for.c -- the newest calibration of a plan's machine or GPU, as the clock reads it. */
 #include "calib/store/measured_for.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* portable.c -- a calibration as a JSON document, read back with every field checked. */
 #include "calib/store/portable.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* query.c -- prepared statements of SQLite, with the reason of a failure. */
 #include "calib/store/query.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* runs_memory.c -- parts of a run's memory, and the most that was held while each entry was issued: in and out of the database. */
 #include "calib/store/runs_memory.h"
 
 #include <inttypes.h>

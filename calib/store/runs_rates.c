@@ -1,3 +1,4 @@
+/* runs_rates.c -- the newest rates of collectives and matrix products of each machine, for reports. */
 #include "calib/store/runs_rates.h"
 
 #include <stdlib.h>

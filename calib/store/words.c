@@ -1,3 +1,4 @@
+/* words.c -- the words that the database uses for kernels, passes and overheads. */
 #include "calib/store/words.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* kineto_class.c -- the class of a kernel, by what its name contains. */
 #include "calib/trace/kineto_class.h"
 
 #include <ctype.h>

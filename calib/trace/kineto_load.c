@@ -1,3 +1,4 @@
+/* kineto_load.c -- one pass over the events of a trace: kernels, launches, collectives and marks are kept. */
 #include "calib/trace/kineto_load.h"
 
 #include <ctype.h>

@@ -1,9 +1,11 @@
+/* kineto_step.c -- lengths of unions and what compute leaves free of collectives, for each step; the evidence of prefetching. */
 #include "calib/trace/kineto_step.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cover.h"
 #include "base/room.h"
 
 void kineto_work_add(struct work_list *l, const struct work *s)
@@ -33,11 +35,6 @@ static double seconds(int64_t ns)
     return 1e-9 * (double)ns;
 }
 
-/* ---- what compute covers ---- */
-
-/* Stretches with compute, apart and in order, each with the ns covered before it. */
-struct cover { int64_t *start, *end, *before; int64_t n; };
-
 static void *array(int64_t n, size_t size)
 {
     void *p = calloc((size_t)n + 1, size);
@@ -47,55 +44,15 @@ static void *array(int64_t n, size_t size)
     return p;
 }
 
+/* What compute covers. */
 static struct cover cover_of(const struct work_list *l)
 {
-    struct cover c = { array(l->n, sizeof *c.start), array(l->n, sizeof *c.end),
-                       array(l->n, sizeof *c.before), 0 };
+    struct cover c = { 0 };
 
-    for (int64_t i = 0; i < l->n; i++) {
-        const struct work *s = &l->at[i];
-
-        if (s->coll || s->end <= s->start)
-            continue;
-        if (c.n > 0 && s->start <= c.end[c.n - 1]) {
-            if (s->end > c.end[c.n - 1])
-                c.end[c.n - 1] = s->end;
-            continue;
-        }
-        c.before[c.n] = c.n ? c.before[c.n - 1] + c.end[c.n - 1] - c.start[c.n - 1] : 0;
-        c.start[c.n] = s->start;
-        c.end[c.n++] = s->end;
-    }
+    for (int64_t i = 0; i < l->n; i++)
+        if (!l->at[i].coll)
+            cover_add(&c, l->at[i].start, l->at[i].end);
     return c;
-}
-
-static void cover_free(struct cover *c)
-{
-    free(c->start);
-    free(c->end);
-    free(c->before);
-}
-
-/* ns with compute before t. */
-static int64_t covered_until(const struct cover *c, int64_t t)
-{
-    int64_t lo = 0, hi = c->n;          /* stretches [0, lo) start before t */
-
-    while (lo < hi) {
-        int64_t mid = (lo + hi) / 2;
-        if (c->start[mid] < t)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    if (lo == 0)
-        return 0;
-    return c->before[lo - 1] + (c->end[lo - 1] < t ? c->end[lo - 1] : t) - c->start[lo - 1];
-}
-
-static int64_t uncovered(const struct cover *c, int64_t start, int64_t end)
-{
-    return end - start - (covered_until(c, end) - covered_until(c, start));
 }
 
 /* ---- figures ---- */
@@ -124,13 +81,13 @@ static void add_coll(const struct work *s, const struct cover *c, struct unions 
     int64_t from = new_from(&u->comm, s);
 
     m->v[M_COMM] += seconds(s->end - from);
-    m->v[M_EXPOSED] += seconds(uncovered(c, from, s->end));
+    m->v[M_EXPOSED] += seconds(cover_free_of(c, from, s->end));
     if (s->op == COLL_ALL_GATHER || s->op == COLL_REDUCE_SCATTER)
         m->v[M_SHARDING] += seconds(s->end - new_from(&u->sharding, s));
     m->v[m_coll(s->op, M_CALLS)] += 1;
     m->v[m_coll(s->op, M_BYTES)] += s->bytes >= 0 ? (double)s->bytes : NAN;
     m->v[m_coll(s->op, M_TIME)] += seconds(s->end - s->start);
-    m->v[m_coll(s->op, M_ALONE)] += seconds(uncovered(c, s->start, s->end));
+    m->v[m_coll(s->op, M_ALONE)] += seconds(cover_free_of(c, s->start, s->end));
 }
 
 /* The host's clock and the device's may differ in how long a step is: the one that runs ahead is faster

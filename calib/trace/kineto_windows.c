@@ -1,3 +1,4 @@
+/* kineto_windows.c -- steps by the marks of the profiler, by the optimizer, or by the period of kernel names. */
 #include "calib/trace/kineto_windows.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* trace_read.c -- a reader of JSON events that holds one event at a time, plain or gzipped. */
 #include "calib/trace/trace_read.h"
 
 #include <errno.h>
@@ -491,7 +492,7 @@ static void advance(struct trace_reader *r)
     if (r->place == AT_START) {
         int c = after_space(r);
         if (c != '{' && c != '[') {
-            unexpected(r, "'{', the begin of a trace,");
+            unexpected(r, "'{', the start of a trace,");
             return;
         }
         take(r);

@@ -1,3 +1,4 @@
+/* own_tensors.c -- rows, columns and blocks of a rank's own tensors as places in the whole model's. */
 #include "exec/data/own_tensors.h"
 
 #include <assert.h>

@@ -99,9 +99,9 @@ static json_t *read_header(const struct safetensors *s, int64_t length)
     else if (read_bytes(s, 8, length, text) == 0) {
         header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &e);
         if (!header)
-            fail("%s: not a safetensors file: its header is no JSON (byte %d)", s->path, 8 + e.position);
+            fail("%s: not a safetensors file: its header is not JSON (byte %d)", s->path, 8 + e.position);
         else if (!json_is_object(header)) {
-            fail("%s: not a safetensors file: its header is no JSON object", s->path);
+            fail("%s: not a safetensors file: its header is not a JSON object", s->path);
             json_decref(header);
             header = NULL;
         }
@@ -154,7 +154,7 @@ static int take_shape(const struct safetensors *s, const json_t *entry, struct s
     json_array_foreach(shape, i, extent) {
         if (!json_is_integer(extent) || json_integer_value(extent) < 0
             || !checked_mul(t->numel, json_integer_value(extent), &t->numel))
-            return refuse(s, t->name, "has a shape that is no list of sizes");
+            return refuse(s, t->name, "has a shape that is not a list of sizes");
         t->shape[i] = json_integer_value(extent);
     }
     t->ndim = (int)json_array_size(shape);

@@ -1,3 +1,4 @@
+/* tokens.c -- the order of samples, and tokens from bytes, from .bin files or from the built-in source. */
 #include "exec/data/tokens.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* weights.c -- first values by seed and place, or from a safetensors file, whatever part is asked for. */
 #include "exec/data/weights.h"
 
 #include <assert.h>

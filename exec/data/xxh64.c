@@ -1,3 +1,4 @@
+/* xxh64.c -- XXH64 as its specification states it. */
 #include "exec/data/xxh64.h"
 
 static const uint64_t prime[6] = { 0, 0x9E3779B185EBCA87u, 0xC2B2AE3D27D4EB4Fu, 0x165667B19E3779F9u,

@@ -1,3 +1,4 @@
+/* exact_sum.c -- sums of squares as wide integers. */
 #include "exec/kernels/exact_sum.h"
 
 #include <math.h>

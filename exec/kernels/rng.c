@@ -1,3 +1,4 @@
+/* rng.c -- Philox, normal numbers from it, and permutations. */
 #include "exec/kernels/rng.h"
 
 #include <assert.h>

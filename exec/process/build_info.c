@@ -1,3 +1,4 @@
+/* build_info.c -- what this program was built with, as one line. */
 #include "exec/process/build_info.h"
 
 #include <stdio.h>

@@ -81,7 +81,7 @@ static int ask_world(struct dpxrun *r, int *most)
         memcpy(mine.id, r->device->id, sizeof mine.id);
     all = calloc((size_t)world, sizeof *all);
     if (!all || MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS)
-        n = fail("ranks could not tell each other what they compute on");
+        n = fail("ranks could not exchange the names of their devices");
     else
         n = sharers(all, world, r->rank, most);
     free(all);

@@ -1,3 +1,4 @@
+/* job_files.c -- two folders of the job's own, which a process that outlives mpirun removes. */
 #define _GNU_SOURCE             /* nftw */
 #include "exec/process/job_files.h"
 

@@ -1,3 +1,4 @@
+/* mpirun_words.c -- mpirun's stderr line by line: what ranks wrote passes, its blocks about ended ranks do not. */
 #include "exec/process/mpirun_words.h"
 
 #include <errno.h>

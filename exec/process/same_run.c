@@ -1,3 +1,4 @@
+/* same_run.c -- documents of all ranks are compared by hash; the first member that differs is named. */
 #include "exec/process/same_run.h"
 
 #include <errno.h>

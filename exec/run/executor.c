@@ -360,7 +360,7 @@ static int dry_run(struct executor *x)
                 return 0;
         id = id == SCHED_INIT ? SCHED_FIRST : SCHED_STEADY;
     }
-    return fail("the arena's blocks have not come to lie as before in %d steps of a dry run", MOST_STEPS);
+    return fail("the arena's layout did not repeat within %d steps of a dry run", MOST_STEPS);
 }
 
 /* Entries that work where they cannot would write to the wrong memory. */

@@ -1,3 +1,4 @@
+/* groups.c -- communicators made for each group of the table, in one order on all ranks. */
 #include "exec/run/groups.h"
 
 #include <stdlib.h>

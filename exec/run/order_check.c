@@ -1,3 +1,4 @@
+/* order_check.c -- each rank's collectives are hashed by group and its messages by pair; ranks that differ are named. */
 #include "exec/run/order_check.h"
 
 #include <stdlib.h>

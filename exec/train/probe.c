@@ -1,3 +1,4 @@
+/* probe.c -- a product repeated for a moment, timed: the machine beside what it was when it was calibrated. */
 #include "exec/train/probe.h"
 
 #include <math.h>

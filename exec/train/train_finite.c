@@ -1,3 +1,4 @@
+/* train_finite.c -- the loss and the norm of each step are looked at; the first tensor that is not finite is named. */
 #include "exec/train/train_finite.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* mesh.c -- places of ranks on axes, and the members of each group by rule, without a list of ranks. */
 #include "model/cluster/mesh.h"
 
 #include <assert.h>

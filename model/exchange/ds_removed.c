@@ -1,3 +1,4 @@
+/* ds_removed.c -- the keys that DeepSpeed removed, by version, refused by name. */
 #include "model/exchange/ds_removed.h"
 
 #include "base/fail.h"

@@ -1,3 +1,4 @@
+/* lower.c -- the lowering of each strategy and dialect, and what all of them share around it. */
 #include "model/lower/lower.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* evaluate.c -- lowers a plan for each kind of rank, runs the ledger, and adds what no schedule allocates. */
 #include "model/memory/evaluate.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* overhead.c -- the context, NCCL's buffers and cuBLAS's workspaces, each with its source. */
 #include "model/memory/overhead.h"
 
 #include <assert.h>

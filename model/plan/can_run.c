@@ -1,3 +1,4 @@
+/* can_run.c -- one refusal for each thing that dpxrun has no kernels or collectives for. */
 #include "model/plan/can_run.h"
 
 #include <inttypes.h>

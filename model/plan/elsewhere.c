@@ -1,3 +1,4 @@
+/* elsewhere.c -- the ways to offload, as values of knobs for each strategy and dialect. */
 #include "model/plan/elsewhere.h"
 
 #include <string.h>

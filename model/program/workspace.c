@@ -1,3 +1,4 @@
+/* workspace.c -- bytes of scratch memory of kernels and collectives on the host. */
 #include "model/program/workspace.h"
 
 #include "model/arch/training.h"

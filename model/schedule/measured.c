@@ -1,3 +1,4 @@
+/* measured.c -- kernels and passes as short words; a calibration moved to the speed of this moment. */
 #include "model/schedule/measured.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* schedule.c -- schedules are built entry by entry: buffers, acts, waits, segments, repeats. */
 #include "model/schedule/schedule.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* units.c -- which tensors are in which unit, in the order of forward and of backward. */
 #include "model/schedule/units.h"
 
 #include "model/program/program.h"

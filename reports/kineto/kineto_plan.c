@@ -1,3 +1,4 @@
+/* kineto_plan.c -- a plan's simulated entries as stretches of work, measured by the rules for traces. */
 #include "reports/kineto/kineto_plan.h"
 
 #include <math.h>

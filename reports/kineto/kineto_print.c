@@ -1,3 +1,4 @@
+/* kineto_print.c -- the same figures of trace and plan side by side, as a table and as a document. */
 #include "reports/kineto/kineto_print.h"
 
 #include <inttypes.h>

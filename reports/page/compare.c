@@ -1,3 +1,4 @@
+/* compare.c -- chooses the runs that can be compared, reads them, and computes what the page says of each. */
 #include "reports/page/compare.h"
 
 #include <assert.h>
@@ -8,7 +9,9 @@
 
 #include <jansson.h>
 
+#include "base/cover.h"
 #include "base/fail.h"
+#include "base/room.h"
 
 /* ---- plans ---- */
 
@@ -297,23 +300,35 @@ static struct ends predicted_ends(const struct run_entry *e)
 }
 static struct ends measured_ends(const struct run_entry *e) { return (struct ends){ e->start_s, e->end_s }; }
 
-/* Of the time from `a.from` to `a.to`, how much the compute stream works.  It does one thing at a
- * time, in order of issue. */
-static double beside_compute(const struct chosen *r, struct ends a,
-                             struct ends (*of)(const struct run_entry *))
+/* 146 years at most: a database may hold any number. */
+static int64_t ns(double s) { return (int64_t)llround(fmax(-0x1p62, fmin(1e9 * s, 0x1p62))); }
+
+static bool is_known(struct ends e) { return isfinite(e.from) && isfinite(e.to); }
+
+static int by_begin(const void *a, const void *b)
 {
-    double sum = 0;
+    double x = ((const struct ends *)a)->from, y = ((const struct ends *)b)->from;
+
+    return (x > y) - (x < y);
+}
+
+/* When the sampled rank's compute stream works. */
+static struct cover compute_of(const struct chosen *r, struct ends (*of)(const struct run_entry *))
+{
+    struct ends *all = room_new((size_t)r->rec.nentry + 1, sizeof *all);
+    struct cover c = { 0 };
+    int64_t n = 0;
 
     for (int64_t i = 0; i < r->rec.nentry; i++) {
         const struct run_entry *e = &r->rec.entry[i];
-        if (!compare_entry_sampled(r, e) || strcmp(e->stream, "compute"))
-            continue;
-        struct ends b = of(e);
-        double from = fmax(a.from, b.from), to = fmin(a.to, b.to);
-        if (isfinite(b.from) && isfinite(b.to) && to > from)
-            sum += to - from;
+        if (compare_entry_sampled(r, e) && !strcmp(e->stream, "compute") && is_known(of(e)))
+            all[n++] = of(e);
     }
-    return sum;
+    qsort(all, (size_t)n, sizeof *all, by_begin);
+    for (int64_t i = 0; i < n; i++)
+        cover_add(&c, ns(all[i].from), ns(all[i].to));
+    free(all);
+    return c;
 }
 
 static struct use *use_of(struct chosen *r, const char *op)
@@ -331,18 +346,18 @@ static struct use *use_of(struct chosen *r, const char *op)
 
 static void plus(double *sum, double v) { *sum = isnan(*sum) ? v : *sum + v; }
 
-static void add_use(struct chosen *r, const struct run_entry *e)
+static void add_use(struct chosen *r, const struct run_entry *e, const struct cover *predicted, const struct cover *measured)
 {
     struct ends p = predicted_ends(e), m = measured_ends(e);
     struct use *u = use_of(r, e->what ? e->what : "?");
 
-    if (u && isfinite(p.from) && isfinite(p.to)) {
+    if (u && is_known(p)) {
         plus(&u->predicted_s, p.to - p.from);
-        plus(&u->predicted_exposed_s, p.to - p.from - beside_compute(r, p, predicted_ends));
+        plus(&u->predicted_exposed_s, 1e-9 * (double)cover_free_of(predicted, ns(p.from), ns(p.to)));
     }
-    if (u && isfinite(m.from) && isfinite(m.to)) {
+    if (u && is_known(m)) {
         plus(&u->measured_s, m.to - m.from);
-        plus(&u->exposed_s, m.to - m.from - beside_compute(r, m, measured_ends));
+        plus(&u->exposed_s, 1e-9 * (double)cover_free_of(measured, ns(m.from), ns(m.to)));
     }
 }
 
@@ -350,6 +365,7 @@ static void sum_sample(struct chosen *r)
 {
     find_sample(r);
     r->span = r->predicted_span = NAN;
+    struct cover predicted = compute_of(r, predicted_ends), measured = compute_of(r, measured_ends);
     for (int64_t i = 0; i < r->rec.nentry; i++) {
         const struct run_entry *e = &r->rec.entry[i];
         if (!compare_entry_sampled(r, e))
@@ -357,8 +373,10 @@ static void sum_sample(struct chosen *r)
         r->span = fmax(r->span, e->end_s);          /* fmax() passes NaN over */
         r->predicted_span = fmax(r->predicted_span, e->predicted_end_s);
         if (!strcmp(e->kind, "collective"))
-            add_use(r, e);
+            add_use(r, e, &predicted, &measured);
     }
+    cover_free(&predicted);
+    cover_free(&measured);
 }
 
 /* ---- reading ---- */

@@ -1,13 +1,14 @@
 /* report.h -- a report: its words, tables and figures.
  *
  *     struct report r;
- *     report_make(&comparison, &r);
+ *     report_make(&comparison, sweep, &r);     (either may be NULL)
  *     report_write(&r, database, folder);
  *     report_free(&r);
  *
  *     report_tables.c    every number of a report, by run, rank, phase, collective
  *     report_figures.c   what one picture shows: by run       report_curves.c   over sizes and worlds
  *     report_stages.c    pipelines: a figure, a table, words
+ *     report_sweep.c     what dpxplan sweep --json wrote
  *     report_words.c     which plan, where prediction and run differ, what is not known
  *     report_page.c      index.html, summary.md, csv/, figures/ */
 #ifndef DPX_REPORT_H
@@ -16,6 +17,7 @@
 #include "base/chart/chart.h"
 #include "reports/page/compare.h"
 #include "reports/page/prose.h"
+#include "reports/page/report_sweep.h"
 #include "reports/page/table.h"
 
 enum report_table {
@@ -34,10 +36,12 @@ enum report_table {
     TABLE_FITS,
     TABLE_GEMM,
     TABLE_FACTS,
+    TABLE_SWEEP,
     NTABLE
 };
 enum report_words {
     WORDS_VERDICT,
+    WORDS_SWEEP,
     WORDS_DIFFERENCES,
     WORDS_PIPELINE,
     WORDS_COMMUNICATION,
@@ -46,19 +50,20 @@ enum report_words {
     NWORDS
 };
 
-enum { MAX_CHARTS = 48 };
+enum { MAX_CHARTS = 56 };
 
 struct report {
-    const struct comparison *c;
+    const struct comparison *c;     /* NULL: no runs were asked for */
+    const struct report_sweep *sweep;       /* NULL: none */
     struct table *table[NTABLE];
     struct prose *words[NWORDS];
     struct chart *chart[MAX_CHARTS];
     int ncharts;
 };
 
-void report_make(const struct comparison *c, struct report *out);
+void report_make(const struct comparison *c, const struct report_sweep *sweep, struct report *out);
 void report_free(struct report *r);
-/* Into a folder, which is made if need be.  0, or -1 reported. */
+/* Into a folder, which is made if need be; `database`: where the runs are from.  0, or -1 reported. */
 int  report_write(const struct report *r, const char *database, const char *folder);
 
 /* A page of a text that is a table already, as `folder`/index.html; `title` and `text` are anything.  0, or -1 reported. */
@@ -77,6 +82,7 @@ void report_stages_words(struct report *r);
 /* An empty figure of the report. */
 struct chart *report_chart(struct report *r, enum chart_kind k, const char *id, const char *title,
                            const char *caption);
+void report_add_chart(struct report *r, struct chart *c);
 /* Says that a figure is left out, and why. */
 void report_missing(struct report *r, const char *what, const char *why);
 

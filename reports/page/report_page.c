@@ -1,4 +1,4 @@
-/* report_page.c -- the report's files: the page, its tables as CSV, its figures as SVG and by gnuplot. */
+/* report_page.c -- the report's files: the page, its tables as CSV, its figures. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -6,22 +6,28 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/chart/chart_page.h"
 #include "base/fail.h"
-#include "base/gnuplot.h"
 #include "base/output.h"
 #include "reports/page/report.h"
 
 /* Rows of a table on the page; its CSV has all. */
-enum { MOST_ROWS = 200, WIDE = 1000, NARROW = 350 };
+enum { MOST_ROWS = 200 };
 
 /* ---- a report ---- */
 
 struct chart *report_chart(struct report *r, enum chart_kind k, const char *id, const char *title,
                            const char *caption)
 {
+    report_add_chart(r, chart_new(k, id, title, caption));
+    return r->chart[r->ncharts - 1];
+}
+
+void report_add_chart(struct report *r, struct chart *c)
+{
     if (r->ncharts == MAX_CHARTS)
         abort();
-    return r->chart[r->ncharts++] = chart_new(k, id, title, caption);
+    r->chart[r->ncharts++] = c;
 }
 
 void report_missing(struct report *r, const char *what, const char *why)
@@ -35,12 +41,20 @@ void report_missing(struct report *r, const char *what, const char *why)
     prose_end(p);
 }
 
-void report_make(const struct comparison *c, struct report *out)
+void report_make(const struct comparison *c, const struct report_sweep *sweep, struct report *out)
 {
     memset(out, 0, sizeof *out);
     out->c = c;
+    out->sweep = sweep;
     for (int i = 0; i < NWORDS; i++)
         out->words[i] = prose_new();
+    if (sweep) {
+        out->table[TABLE_SWEEP] = report_sweep_table(sweep);
+        report_sweep_figures(out, sweep);
+        report_sweep_words(out, sweep);
+    }
+    if (!c)
+        return;
     report_tables(out);
     report_figures(out);
     report_curves(out);
@@ -105,6 +119,8 @@ static int write_tables(const struct report *r, const char *folder)
     int rc = 0;
 
     for (int i = 0; i < NTABLE && rc == 0; i++) {
+        if (!r->table[i])
+            continue;
         t.n = 0;
         table_csv(r->table[i], &t);
         rc = write_text(folder, table_id(r->table[i]), ".csv", &t);
@@ -113,40 +129,17 @@ static int write_tables(const struct report *r, const char *folder)
     return rc;
 }
 
-/* ---- figures/ ---- */
+/* ---- figures ---- */
 
-static int draw_by_hand(const struct report *r, const char *folder)
+/* Files, and each figure's elements for the page.  0; 1: there is no gnuplot, and no figure; -1 reported. */
+static int draw(const struct report *r, const char *folder, struct text *svg)
 {
-    struct text t = { 0 };
-    int rc = 0;
+    int rc = chart_files(r->chart, r->ncharts, folder);
 
-    for (int i = 0; i < r->ncharts && rc == 0; i++) {
-        t.n = 0;
-        chart_svg(r->chart[i], WIDE, "alone", true, &t);
-        rc = write_text(folder, r->chart[i]->id, ".svg", &t);
-    }
-    text_free(&t);
-    return rc;
-}
-
-/* 0: drawn; 1: there is no gnuplot, SVG drawn by ourselves and no PNG; -1 reported. */
-static int write_figures(const struct report *r, const char *folder)
-{
-    struct text script = { 0 };
-    int rc;
-
-    for (int i = 0; i < r->ncharts; i++)
-        chart_gnuplot(r->chart[i], &script);
-    rc = r->ncharts > 0 ? write_text(folder, "figures", ".gp", &script) : 0;
-    if (rc == 0 && r->ncharts > 0)
-        rc = gnuplot_run(folder, script.s);
-    text_free(&script);
-    if (rc == 1) {
-        fprintf(
-            stderr,
-            "dpx: gnuplot is not installed (Debian: gnuplot-nox): figures are written as SVG, not as PNG\n");
-        return draw_by_hand(r, folder) < 0 ? -1 : 1;
-    }
+    if (rc == 0)
+        rc = chart_page(r->chart, r->ncharts, svg);
+    if (rc == 1)
+        fprintf(stderr, "dpx: gnuplot draws the figures and is not installed (Debian: gnuplot-nox); the page has tables alone\n");
     return rc;
 }
 
@@ -168,7 +161,7 @@ static const char style[] =
     "b[data-q]{font-variant-numeric:tabular-nums;white-space:nowrap}\n"
     "figure{margin:1.8em 0;break-inside:avoid}figure "
     "svg{display:block;max-width:100%;height:auto;margin-top:.5em;"
-    "font:12px system-ui,'DejaVu Sans',sans-serif}figure svg.narrow{display:none}\n"
+    "font:12px system-ui,'DejaVu Sans',sans-serif;color:var(--fg)}figure svg.narrow{display:none}\n"
     "@media screen and (max-width:760px){body{padding:16px 20px 40px}figure svg.wide{display:none}"
     "figure svg.narrow{display:block}}\n"
     ".scroll{overflow-x:auto;margin:1em 0}table{border-collapse:collapse;font-size:.82rem;"
@@ -178,21 +171,8 @@ static const char style[] =
     "th.name,td.name{text-align:left}td.name{max-width:22em;overflow:hidden;text-overflow:ellipsis}"
     "thead "
     "th{color:var(--dim);font-weight:600;white-space:normal;vertical-align:bottom;overflow-wrap:normal}\n"
-    ".grid{stroke:var(--line)}.tick,.axis,.legend,.side{fill:var(--dim)}.tip,.dot{fill:var(--fg)}.head{font-"
-    "weight:600}"
-    ".frame,.error{stroke:var(--fg)}.limit{stroke:var(--fg);stroke-width:2}.dash{stroke-dasharray:5 4}"
-    ".band{fill:var(--dim);fill-opacity:.18}.curve{fill:none;stroke-width:2}.hatched{fill-opacity:.5}\n"
+    ".shapes{position:absolute}\n"
     "@media print{body{max-width:none;padding:0}.scroll{overflow:visible}h2{break-after:avoid}}\n";
-
-static void put_colours(struct text *t)
-{
-    for (int dark = 0; dark < 2; dark++) {
-        text_put(t, dark ? "@media screen and (prefers-color-scheme:dark){" : "");
-        for (int i = 0; i < NCOLOURS; i++)
-            text_add(t, ".c%d{fill:%s}.s%d{stroke:%s}", i, chart_colour(i, dark), i, chart_colour(i, dark));
-        text_put(t, dark ? "}\n" : ".curve{fill:none}\n");
-    }
-}
 
 static void put_style(struct text *t)
 {
@@ -204,18 +184,12 @@ static void put_style(struct text *t)
                 "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
                 "<link rel=\"icon\" href=\"data:,\">\n<title>dpx: predicted and measured</title>\n<style>\n");
     text_put(t, style);
-    put_colours(t);
+    chart_page_colours(t);
     text_put(t, "</style>\n</head>\n<body>\n");
 }
 
-static void put_head(const struct report *r, const char *database, struct text *t)
+static void put_runs(const struct comparison *c, const char *database, struct text *t)
 {
-    const struct comparison *c = r->c;
-
-    put_style(t);
-    text_put(t, "<header>\n<h1>Distributed training: what was predicted, what "
-                "happened</h1>\n");
-    text_put(t, "<p class=\"dim\">");
     if (c->n > 0) {
         const struct run_row *first = &c->run[0].rec.row;
         text_put(t, "Model <bdi class=\"name\">");
@@ -229,7 +203,26 @@ static void put_head(const struct report *r, const char *database, struct text *
     }
     text_put(t, "From the database <bdi class=\"name\">");
     text_html(t, database);
-    text_put(t, "</bdi>.</p>\n</header>\n");
+    text_put(t, "</bdi>. ");
+}
+
+static const char *heading(const struct report *r)
+{
+    return r->c ? "Distributed training: what was predicted, what happened" : "Distributed training: what is predicted";
+}
+
+static void put_head(const struct report *r, const char *database, struct text *t)
+{
+    put_style(t);
+    text_add(t, "<header>\n<h1>%s</h1>\n<p class=\"dim\">", heading(r));
+    if (r->c)
+        put_runs(r->c, database, t);
+    if (r->sweep) {
+        text_put(t, "The sweep is from <bdi class=\"name\">");
+        text_html(t, report_sweep_path(r->sweep));
+        text_put(t, "</bdi>.");
+    }
+    text_put(t, "</p>\n</header>\n");
 }
 
 static void put_words(const struct report *r, enum report_words w, const char *title, struct text *t)
@@ -241,31 +234,45 @@ static void put_words(const struct report *r, enum report_words w, const char *t
     text_put(t, "</ul></section>\n");
 }
 
-static void put_chart(const struct chart *c, struct text *t)
+static void put_chart(const struct chart *c, const struct text *svg, struct text *t)
 {
     text_add(t, "<figure id=\"%s\"><h3 class=\"name\">", c->id);
     text_html(t, c->title);
     text_put(t, "</h3><figcaption class=\"name\">");
     text_html(t, c->caption);
     text_put(t, "</figcaption>\n");
-    chart_svg(c, WIDE, "wide", false, t);
-    chart_svg(c, NARROW, "narrow", false, t);
+    text_put(t, svg->s);
     text_put(t, "</figure>\n");
 }
 
+static bool on_page(const struct report *r, int table)
+{
+    return r->table[table] && table != TABLE_PLANS && table != TABLE_FACTS && table != TABLE_ENTRIES && table != TABLE_MOMENTS &&
+           table_rows(r->table[table]) > 0;
+}
+
+/* `svg` NULL: they could not be drawn. */
+static void put_figures(const struct report *r, const struct text *svg, struct text *t)
+{
+    text_put(t, "<section><h2>Figures</h2>\n");
+    if (!svg)
+        text_put(t, "<p>There are none: gnuplot draws them, and was not installed where this page was made.</p>\n");
+    for (int i = 0; svg && i < r->ncharts; i++)
+        put_chart(r->chart[i], &svg[i], t);
+    text_put(t, "</section>\n");
+}
+
 /* What a reader wants first, then the evidence. */
-static void put_page(const struct report *r, const char *database, bool png, struct text *t)
+static void put_page(const struct report *r, const char *database, const struct text *svg, struct text *t)
 {
     put_head(r, database, t);
     text_put(t, "<main>\n<section class=\"verdict\" aria-label=\"Which plan to use\">\n");
     prose_html(r->words[WORDS_VERDICT], "<p>", "</p>\n", t);
+    prose_html(r->words[WORDS_SWEEP], "<p>", "</p>\n", t);
     text_put(t, "</section>\n");
-    if (r->c->n > 0)
+    if (r->c && r->c->n > 0)
         table_html(r->table[TABLE_PLANS], t, MOST_ROWS);
-    text_put(t, "<section><h2>Figures</h2>\n");
-    for (int i = 0; i < r->ncharts; i++)
-        put_chart(r->chart[i], t);
-    text_put(t, "</section>\n");
+    put_figures(r, svg, t);
     put_words(r, WORDS_DIFFERENCES, "Where prediction and run differ", t);
     put_words(r, WORDS_PIPELINE, "Stages of a pipeline", t);
     put_words(r, WORDS_COMMUNICATION, "Communication in a step", t);
@@ -273,40 +280,39 @@ static void put_page(const struct report *r, const char *database, bool png, str
     put_words(r, WORDS_MISSING, "Left out, for want of data", t);
     text_put(t, "<section><h2>Tables</h2>\n");
     for (int i = 0; i < NTABLE; i++)
-        if (i != TABLE_PLANS && i != TABLE_FACTS && i != TABLE_ENTRIES && i != TABLE_MOMENTS &&
-            table_rows(r->table[i]) > 0)
+        if (on_page(r, i))
             table_html(r->table[i], t, MOST_ROWS);
     text_put(t, "</section>\n</main>\n<footer class=\"dim\"><p>Beside this page: csv/ has every table in "
-                "full precision, "
-                "summary.md a summary for a pull request, figures/ the figures as SVG");
-    text_put(t, png ? " and PNG.</p>" : "; not as PNG, since gnuplot was not there.</p>");
-    text_put(t, "<p>Every number here is read from the database or computed from it; where it stands in the "
-                "CSV files is "
-                "written beside it in the page's source.</p></footer>\n</body>\n</html>\n");
+                "full precision, summary.md a summary for a pull request");
+    text_put(t, svg ? ", figures/ the figures as SVG and PNG.</p>" : ".</p>");
+    text_add(t, "<p>Every number here is read from %s or computed from it; where it stands in the CSV files is "
+                "written beside it in the page's source.</p></footer>\n</body>\n</html>\n",
+             !r->c ? "the sweep" : r->sweep ? "the database or the sweep" : "the database");
 }
 
-static void put_summary(const struct report *r, bool png, struct text *t)
+static void put_summary(const struct report *r, bool drawn, struct text *t)
 {
-    static const char *const titles[NWORDS] = { "", "Where prediction and run differ",
+    static const char *const titles[NWORDS] = { "", "", "Where prediction and run differ",
                                                 "Stages of a pipeline", "Communication in a step", "What was not calibrated",
                                                 "Left out, for want of data" };
 
-    text_put(t, "# dpx: predicted and measured\n\n");
+    text_put(t, r->c ? "# dpx: predicted and measured\n\n" : "# dpx: predicted\n\n");
     prose_markdown(r->words[WORDS_VERDICT], "", t);
+    prose_markdown(r->words[WORDS_SWEEP], "", t);
     text_put(t, "\n");
-    table_markdown(r->table[TABLE_PLANS], t, MOST_ROWS);
+    table_markdown(r->table[r->c ? TABLE_PLANS : TABLE_SWEEP], t, MOST_ROWS);
     for (int w = WORDS_DIFFERENCES; w < NWORDS; w++) {
         if (prose_paragraphs(r->words[w]) == 0)
             continue;
         text_add(t, "\n## %s\n\n", titles[w]);
         prose_markdown(r->words[w], "- ", t);
     }
-    if (r->ncharts > 0)
+    if (drawn && r->ncharts > 0)
         text_put(t, "\n## Figures\n\n");
-    for (int i = 0; i < r->ncharts; i++) {
+    for (int i = 0; drawn && i < r->ncharts; i++) {
         text_put(t, "- [");
         text_markdown(t, r->chart[i]->title);
-        text_add(t, "](figures/%s.%s)\n", r->chart[i]->id, png ? "png" : "svg");
+        text_add(t, "](figures/%s.png)\n", r->chart[i]->id);
     }
 }
 
@@ -346,21 +352,22 @@ int report_write_text(const char *folder, const char *title, const char *text)
 int report_write(const struct report *r, const char *database, const char *folder)
 {
     char csv[4096], figures[4096];
-    struct text page = { 0 }, summary = { 0 };
+    struct text page = { 0 }, summary = { 0 }, svg[MAX_CHARTS] = { { 0 } };
     int rc = -1, drawn;
 
     if (in_folder(csv, sizeof csv, folder, "csv", "") < 0 ||
         in_folder(figures, sizeof figures, folder, "figures", "") < 0 || make_folder(folder) < 0 ||
         make_folder(csv) < 0 || make_folder(figures) < 0 || write_tables(r, csv) < 0)
         return -1;
-    drawn = write_figures(r, figures);
-    if (drawn < 0)
-        return -1;
-    put_page(r, database, drawn == 0, &page);
-    put_summary(r, drawn == 0, &summary);
-    if (write_text(folder, "summary", ".md", &summary) == 0 &&
-        write_text(folder, "index", ".html", &page) == 0)
-        rc = 0;
+    drawn = draw(r, figures, svg);
+    if (drawn >= 0) {
+        put_page(r, database, drawn == 0 ? svg : NULL, &page);
+        put_summary(r, drawn == 0, &summary);
+        if (write_text(folder, "summary", ".md", &summary) == 0 && write_text(folder, "index", ".html", &page) == 0)
+            rc = 0;
+    }
+    for (int i = 0; i < r->ncharts; i++)
+        text_free(&svg[i]);
     text_free(&page);
     text_free(&summary);
     return rc;

@@ -1,3 +1,4 @@
+/* table.c -- cells of a table and its three forms; each number on the page names its place. */
 #include "reports/page/table.h"
 
 #include <assert.h>

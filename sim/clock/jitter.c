@@ -1,3 +1,4 @@
+/* jitter.c -- the expected slowest of N ranks whose speeds vary, and what waiting for it adds. */
 #include "sim/clock/jitter.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* overlap.c -- slow-downs of computation and communication while both run, from what was published or measured. */
 #include "sim/clock/overlap.h"
 
 #include "sim/price/gpu_rates.h"

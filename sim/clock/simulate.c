@@ -1,3 +1,4 @@
+/* simulate.c -- prices every entry, runs the clock with contention, and forms a step's figures and interval. */
 #include "sim/clock/simulate.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* timeline.c -- the critical path of a run, read back from its last entry. */
 #include "sim/clock/timeline.h"
 
 #include <stdlib.h>

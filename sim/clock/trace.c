@@ -1,3 +1,4 @@
+/* trace.c -- entries as events of a trace, with memory and the critical path, and as lines of characters. */
 #include "sim/clock/trace.h"
 
 #include <inttypes.h>

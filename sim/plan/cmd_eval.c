@@ -63,7 +63,7 @@ static void print_verdict(const struct evaluation *e, const struct timing *t)
     if (e->reserved.known && e->reserved.reserved_peak > e->reserved.without_headroom)
         printf(": PyTorch's allocator reserves %s, and %s are left when the headroom stays free",
                size_text(e->reserved.reserved_peak).s, size_text(e->reserved.without_headroom).s);
-    puts(simulate_waits_for_memory(e, t) ? ", but streams that run ahead would hold more than there is: the allocator makes them wait,"
+    puts(simulate_waits_for_memory(e, t) ? ", but streams that run ahead would need more memory than there is: the allocator makes them wait,"
              " which the step time leaves out" : "");
     if (e->reserved.retries)
         printf("the allocator gives its cache back to the device %" PRId64 " times in init and three steps and waits for"

@@ -128,7 +128,7 @@ static json_t *commented(const struct plan *p, const struct search_args *a)
     char text[640], label[160];
 
     knob_label(p, label, sizeof label);
-    snprintf(text, sizeof text, "%s; keys that begin with // are for people; what is left out takes its default", label);
+    snprintf(text, sizeof text, "%s; keys that begin with // are comments; omitted keys take their defaults", label);
     json_object_set_new(doc, "//", json_string(text));
     json_object_set_new(doc, "dpx_plan", json_integer(1));
     comment(doc, "model", "a built-in name (dpxplan list models), a Hugging Face id of one, a config.json or its folder");

@@ -1,124 +1,79 @@
 /* cmd_list.c -- dpxplan list: what dpx knows by name. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/opts.h"
 #include "base/size.h"
-#include "model/plan/knob.h"
 #include "sim/plan/commands.h"
-#include "sim/plan/list_parallel.h"
+#include "sim/plan/list.h"
 
-static int list_models(json_t *to)
+/* ---- a row where a person reads it ---- */
+
+static const char *word(const json_t *row, const char *key) { return json_string_value(json_object_get(row, key)); }
+
+static double number(const json_t *row, const char *key) { return json_number_value(json_object_get(row, key)); }
+
+static int64_t whole(const json_t *row, const char *key) { return json_integer_value(json_object_get(row, key)); }
+
+static void print_model(const json_t *r)
 {
-    const char *name, *about;
-
-    for (int i = 0; (name = model_builtin(i, &about)); i++) {
-        struct model m;
-        if (model_load(name, &m) < 0)
-            return -1;
-        if (to)
-            json_array_append_new(to, json_pack("{s:s, s:s, s:s, s:I}", "name", name, "about", about,
-                                                "family", m.family, "params", (json_int_t)m.params));
-        else
-            printf("%-20s %10s  %-10s %s\n", name, count_text(m.params).s, m.family, about);
-        model_free(&m);
-    }
-    return 0;
+    printf("%-20s %10s  %-10s %s\n", word(r, "name"), count_text(whole(r, "params")).s, word(r, "family"), word(r, "about"));
 }
 
-static int list_gpus(json_t *to)
+static void print_gpu(const json_t *r)
 {
-    const struct gpu *g;
-
-    for (int i = 0; (g = gpu_at(i)); i++)
-        if (to)
-            json_array_append_new(to, json_pack("{s:s, s:s, s:I, s:f, s:f, s:f, s:i, s:f, s:s}", "name", g->name,
-                "title", g->title, "memory_bytes", (json_int_t)g->memory, "hbm_bytes_per_s", g->hbm,
-                "bf16_flops", g->bf16, "link_bytes_per_s", g->link, "sms", g->sms, "board_watts", power_watts(g->name, NULL), "source", g->source));
-        else
-            printf("%-14s %-30s %11s  %6.0f GB/s  bf16 %6.1f TFLOP/s  link %4.0f GB/s  %5.0f W\n", g->name, g->title,
-                   size_text(g->memory).s, g->hbm / 1e9, g->bf16 / 1e12, g->link / 1e9, power_watts(g->name, NULL));
-    return 0;
+    printf("%-14s %-30s %11s  %6.0f GB/s  bf16 %6.1f TFLOP/s  link %4.0f GB/s  %5.0f W\n", word(r, "name"), word(r, "title"),
+           size_text(whole(r, "memory_bytes")).s, number(r, "hbm_bytes_per_s") / 1e9, number(r, "bf16_flops") / 1e12,
+           number(r, "link_bytes_per_s") / 1e9, number(r, "board_watts"));
 }
 
-static int list_clusters(json_t *to)
-{
-    const char *name, *about;
+static void print_cluster(const json_t *r) { printf("%-16s %s\n", word(r, "name"), word(r, "about")); }
 
-    for (int i = 0; (name = cluster_builtin(i, &about)); i++)
-        if (to)
-            json_array_append_new(to, json_pack("{s:s, s:s}", "name", name, "about", about));
-        else
-            printf("%-16s %s\n", name, about);
-    if (!to)
+static void print_strategy(const json_t *r) { printf("%-8s %s\n", word(r, "strategy"), word(r, "dialect")); }
+
+static void print_parallel(const json_t *r)
+{
+    const json_t *cells = json_object_get(r, "cells");
+    char text[256];
+
+    list_cells_text(cells, text, sizeof text);
+    printf("%-22s %-58s %s\n", word(r, "feature"), word(r, "keys"), json_array_size(cells) ? text : "not yet");
+}
+
+static void print_key(const json_t *r)
+{
+    char text[512];
+
+    list_cells_text(json_object_get(r, "cells"), text, sizeof text);
+    printf("%s: %s\n    values %s; default %s\n    %s\n", word(r, "key"), word(r, "about"), word(r, "values"), word(r, "default"), text);
+}
+
+static void print_rows(const char *what, const json_t *doc)
+{
+    static void (*const print[])(const json_t *row) = { print_model, print_cluster, print_gpu, print_strategy, print_parallel, print_key };
+    const json_t *row;
+    size_t i;
+    int k = 0;
+
+    while (strcmp(what, list_words[k]))
+        k++;
+    json_array_foreach(json_object_get(doc, what), i, row)
+        print[k](row);
+    if (!strcmp(what, "clusters"))
         printf("%-16s %s\n", "NxGxGPU", "N nodes of G GPUs of a type of `dpxplan list gpus`: 4x8xh100");
-    return 0;
-}
-
-static int list_strategies(json_t *to)
-{
-    for (int s = 0; s < NSTRATEGY; s++)
-        for (int d = 0; d < NDIALECT; d++) {
-            if (!dialect_has((enum dialect)d, (enum strategy)s))
-                continue;
-            if (to)
-                json_array_append_new(to, json_pack("{s:s, s:s}", "strategy", strategy_name((enum strategy)s),
-                                                    "dialect", dialect_name((enum dialect)d)));
-            else
-                printf("%-8s %s\n", strategy_name((enum strategy)s), dialect_name((enum dialect)d));
-        }
-    return 0;
-}
-
-static json_t *cells_json(uint32_t cells)
-{
-    json_t *all = json_array();
-
-    for (int s = 0; s < NSTRATEGY; s++)
-        for (int d = 0; d < NDIALECT; d++)
-            if (cells & CELL(s, d))
-                json_array_append_new(all, json_pack("{s:s, s:s}", "strategy", strategy_name((enum strategy)s),
-                                                     "dialect", dialect_name((enum dialect)d)));
-    return all;
-}
-
-/* A row where a person reads it: "B. Values: V. Default: D. In: C." */
-struct key_text { char key[64], values[256], usual[96], cells[512]; };
-
-static void key_text(const struct knob *k, struct key_text *t)
-{
-    knob_key_text(k, t->key, sizeof t->key);
-    knob_range_text(k, t->values, sizeof t->values);
-    knob_default_text(k, t->usual, sizeof t->usual);
-    knob_cells_short(k->cells, t->cells, sizeof t->cells);
-}
-
-static int list_keys(json_t *to)
-{
-    const struct knob *k;
-    struct key_text t;
-
-    for (int i = 0; (k = knob_at(i)); i++) {
-        key_text(k, &t);
-        if (to)
-            json_array_append_new(to, json_pack("{s:s, s:s, s:s, s:s, s:o}", "key", t.key, "about", k->about,
-                                                "values", t.values, "default", t.usual, "cells", cells_json(k->cells)));
-        else
-            printf("%s: %s\n    values %s; default %s\n    %s\n", t.key, k->about, t.values, t.usual, t.cells);
-    }
-    return 0;
 }
 
 bool list_plan_key_entry(int i, const char **name, const char **text)
 {
-    static struct key_text t;
+    static struct list_key t;
     static char line[1024];
     const struct knob *k = knob_at(i);
 
     if (!k)
         return false;
-    key_text(k, &t);
+    list_key_text(k, &t);
     snprintf(line, sizeof line, "%s.  Values: %s.  Default: %s.  In %s.", k->about, t.values, t.usual, t.cells);
     *name = t.key;
     *text = line;
@@ -150,20 +105,16 @@ static const char example[] =
 
 int cmd_list(int argc, char **argv)
 {
-    static const struct { const char *name; int (*list)(json_t *to); } lists[] = {
-        { "models", list_models }, { "clusters", list_clusters },
-        { "gpus", list_gpus }, { "strategies", list_strategies }, { "parallel", list_parallel }, { "keys", list_keys },
-    };
-    static const char *const words[] = { "models", "clusters", "gpus", "strategies", "parallel", "keys", NULL };
     const char *what = NULL;
     bool json = false, show = false;
     const struct opt opts[] = {
-        { "WHAT", "models, clusters, gpus, strategies, parallel (tensor, context, pipeline: which have them), or the keys of plan.json", .str = &what, .words = words,
+        { "WHAT", "models, clusters, gpus, strategies, parallel (tensor, context, pipeline: which have them), or the keys of plan.json", .str = &what, .words = list_words,
           .positional = true, .required = true },
         { "example", "clusters: a commented cluster file with units, to be changed", .flag = &show },
         { "json", "print one JSON document", .flag = &json },
         { 0 }
     };
+    json_t *doc;
     int rc = opts_parse("dpxplan list", "What dpx knows by name.", opts, argc, argv);
 
     if (rc != OPTS_OK)
@@ -176,15 +127,11 @@ int cmd_list(int argc, char **argv)
         fputs(example, stdout);
         return EXIT_DONE;
     }
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        if (!strcmp(what, lists[i].name)) {
-            json_t *array = json ? json_array() : NULL;
-            if (lists[i].list(array) < 0)
-                return EXIT_FAILED;
-            return json ? dpxplan_print_json(json_pack("{s:o}", what, array), EXIT_DONE) : EXIT_DONE;
-        }
-    const char *near = opts_nearest_word(what, words);
-    fail("list \"%s\": expected models, clusters, gpus, strategies, parallel or keys%s%s%s", what, near ? "; did you mean " : "",
-         near ? near : "", near ? "?" : "");
-    return EXIT_MISUSE;
+    if (list_json(what, &doc) < 0)
+        return EXIT_MISUSE;
+    if (json)
+        return dpxplan_print_json(doc, EXIT_DONE);
+    print_rows(what, doc);
+    json_decref(doc);
+    return EXIT_DONE;
 }

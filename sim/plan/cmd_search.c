@@ -31,7 +31,7 @@ static void print_found(const struct search_result *r, int64_t i, const char *la
     knob_label(&f->plan, words, sizeof words);
     fprintf(to, "%-10s %9.4g s %11s  %5.1f %% exposed  %s%s%s\n", label, f->step_s, size_text(f->needed).s,
            100 * f->exposed_s / f->step_s, words, f->tight ? ", tight" : "",
-           search_waits(f) ? ", waits for memory (not in its time)" : "");
+           search_waits(f) ? ", allocator stalls not included" : "");
 }
 
 /* A line of the answer: the difference from the first, and how sure it is. */
@@ -53,7 +53,7 @@ static void print_ranked(const struct ranked *first, const struct ranked *k, con
     if (old)
         fprintf(to, "; %s", old);
     money_short(money, &f->plan, f->step_s, training, sizeof training);
-    fprintf(to, "%s%s%s\n", k->tight ? "; tight" : "", k->waits ? "; waits for memory (not in its time)" : "", training);
+    fprintf(to, "%s%s%s\n", k->tight ? "; tight" : "", k->waits ? "; allocator stalls not included" : "", training);
 }
 
 static void print_answer(const struct ranked *of, int64_t n, const struct money_question *money, FILE *to)
@@ -63,11 +63,11 @@ static void print_answer(const struct ranked *of, int64_t n, const struct money_
     while (tied < n && of[tied].tied)
         tied++;
     if (tied > 1)
-        fprintf(to, "ties with the fastest, within the error of the prediction: tight ones behind, then deprecated ones, those nearest to their framework's defaults ahead\n");
+        fprintf(to, "tied with the fastest, within the prediction's error: closest to the framework's defaults first, deprecated and tight plans last\n");
     fprintf(to, "%11s %20s  %-18s %11s\n", "step", "90 % interval", "from the first", "memory");
     for (int64_t i = 0; i < n; i++) {
         if (i > 0 && of[i].waits && !of[i - 1].waits)
-            fprintf(to, "waiting for memory\n");
+            fprintf(to, "with allocator stalls, which these times do not include\n");
         else if (i == tied && tied > 1)
             fprintf(to, "slower\n");
         print_ranked(&of[0], &of[i], money, to);
@@ -103,7 +103,7 @@ static void print_nearest(const struct search_options *o, const struct found *f,
     knob_label(&f->plan, label, sizeof label);
     lack_words(&l, what, sizeof what);
     search_to_fit_words(o, f, &l, text, sizeof text);
-    fprintf(to, "\nthe nearest that does not fit: %s %s: %s\n", label, what, text);
+    fprintf(to, "\nthe closest plan that does not fit: %s %s: %s\n", label, what, text);
 }
 
 /* Plans on the front of memory against time that are worth a line; how many. */
@@ -128,7 +128,7 @@ static void print_heading(const struct search_answer *s)
     const struct search_result *r = &s->r;
 
     if (r->alone[0])
-        printf("data parallelism alone: %s; so over tensor, context and pipeline parallelism, too\n", r->alone);
+        printf("data parallelism alone: %s; so tensor, context and pipeline parallelism are searched as well\n", r->alone);
     printf("%" PRId64 " plans considered", r->considered);
     if (r->grid > 0)
         printf(", %" PRId64 " of them with tensor, context or pipeline parallelism", r->grid);
@@ -151,9 +151,9 @@ static void print_offload(const struct search_answer *s, FILE *to)
     if (text[0])
         fprintf(to, "%s\n", text);
     if (r->nfit == 0 && r->nrefused == r->elsewhere && r->nrefused > 0)
-        fprintf(to, "offload was not looked at: %s\n", r->refused);
+        fprintf(to, "offload was not tried: %s\n", r->refused);
     else if (r->nfit == 0 && r->nrefused > 0)
-        fprintf(to, "%" PRId64 " of %" PRId64 " plans with offload were not looked at: %s\n", r->nrefused, r->elsewhere, r->refused);
+        fprintf(to, "%" PRId64 " of %" PRId64 " plans with offload were not tried: %s\n", r->nrefused, r->elsewhere, r->refused);
 }
 
 static void print_result(const struct search_asked *a, struct search_answer *s, FILE *to)

@@ -1,3 +1,4 @@
+/* convert.c -- a config of a framework into a plan, and a plan into the text of a config. */
 #include "sim/plan/convert.h"
 
 #include <stdio.h>

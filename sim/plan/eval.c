@@ -1,3 +1,4 @@
+/* eval.c -- reads and changes the plan, evaluates and simulates it, and forms the document. */
 #include "sim/plan/eval.h"
 
 #include "base/fail.h"

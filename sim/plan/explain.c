@@ -1,3 +1,4 @@
+/* explain.c -- the schedule, the curve of memory and what is live at the peak, for the three answers. */
 #include "sim/plan/explain.h"
 
 #include <inttypes.h>

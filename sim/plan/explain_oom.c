@@ -128,7 +128,7 @@ static void print_request(FILE *to, const struct oom_message *m, const struct ex
         return;
     walk(p, &w, -1, &r);
     if (w.at < 0) {
-        fprintf(to, "No request of the plan asks the device for %s: what failed is nothing that the plan has.\n", size_text(m->tried).s);
+        fprintf(to, "No request of the plan asks the device for %s: the allocation that failed is not part of it.\n", size_text(m->tried).s);
         return;
     }
     int64_t allocated = walk(p, &w, w.at, &r);
@@ -206,7 +206,7 @@ static void print_causes(FILE *to, const struct oom_message *m, const struct exp
         fprintf(to, "Fragmentation: %s were reserved and not used by any tensor, in pieces that %s did not fit into: "
                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.\n", size_text(idle).s, size_text(m->tried).s);
     if ((double)held > (1 + SAME_PLAN) * (double)p->e.allocated_peak && ++n) {
-        fprintf(to, "The run held %s%s, %s more than the plan ever does: what ran is not what the plan says.\n",
+        fprintf(to, "The run held %s%s, %s more than the plan ever does: the run was not this plan.\n",
                size_text(held).s, failed ? " with the request" : "", size_text(held - p->e.allocated_peak).s);
         print_what_ran(to, m, p);
     } else if (!on_device(&p->e) && ++n) {

@@ -3,7 +3,6 @@
 #include "sim/plan/list_parallel.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/notes.h"
@@ -39,9 +38,9 @@ static bool can_have(const char *keys, enum strategy s, enum dialect d)
                  "\"strategy\": \"%s\", \"dialect\": \"%s\", \"precision\": \"%s\", \"kernels\": \"%s\", \"parallel\": { %s } }", strategy_name(s),
                  dialect_name(d), precision[i / 3], kernels[i % 3], keys);
         json_t *doc = json_loads(text, 0, NULL), *notes = json_array(), *before = notes_divert(notes);
-        fail_capture(why, sizeof why);
+        struct fail_sink said = fail_divert(why, sizeof why);
         can = plan_from_json(doc, "plan", &p) == 0;
-        fail_capture(NULL, 0);
+        fail_restore(said);
         notes_divert(before);
         json_decref(notes);
         json_decref(doc);
@@ -55,22 +54,13 @@ int list_parallel(json_t *to)
 {
     for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
         json_t *cells = json_array();
-        uint32_t all = 0;
-        char text[256];
 
         for (int s = 0; s < NSTRATEGY; s++)
             for (int d = 0; d < NDIALECT; d++)
-                if (dialect_has((enum dialect)d, (enum strategy)s) && can_have(features[i].keys, (enum strategy)s, (enum dialect)d)) {
-                    all |= CELL(s, d);
+                if (dialect_has((enum dialect)d, (enum strategy)s) && can_have(features[i].keys, (enum strategy)s, (enum dialect)d))
                     json_array_append_new(cells, json_pack("{s:s, s:s}", "strategy", strategy_name((enum strategy)s), "dialect",
                                                            dialect_name((enum dialect)d)));
-                }
-        knob_cells_short(all, text, sizeof text);
-        if (to)
-            json_array_append_new(to, json_pack("{s:s, s:s, s:O}", "feature", features[i].feature, "keys", features[i].keys, "cells", cells));
-        else
-            printf("%-22s %-58s %s\n", features[i].feature, features[i].keys, all ? text : "not yet");
-        json_decref(cells);
+        json_array_append_new(to, json_pack("{s:s, s:s, s:o}", "feature", features[i].feature, "keys", features[i].keys, "cells", cells));
     }
     return 0;
 }

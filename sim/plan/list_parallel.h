@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-/* Prints the table, or appends its rows to an array: { "feature", "keys", "cells" }. */
+/* Appends its rows to an array: { "feature", "keys", "cells" }. */
 int list_parallel(json_t *to);
 
 #endif

@@ -1,3 +1,4 @@
+/* memory_plot.c -- columns of block characters, one for several entries, with the usable memory as a line. */
 #include "sim/plan/memory_plot.h"
 
 #include <stdlib.h>

@@ -20,7 +20,7 @@ int money_check(const struct money_question *q)
     if (q->tokens)
         return 0;
     if (q->price >= 0)
-        return fail("--price: what costs that? give --tokens");
+        return fail("--price needs --tokens");
     if (q->days >= 0)
         return fail("--days: a deadline for how many tokens? give --tokens");
     return q->watts > 0 ? fail("--watts: for how many tokens? give --tokens") : 0;

@@ -103,7 +103,7 @@ int plan_source_check_key(const char *key)
     const char *near = key_of_word(key, whole);
     if (!near)
         near = opts_nearest_word(key, words);
-    return fail("'%.60s' is no key of a plan; %s%s%s", key, near ? "did you mean " : "dpxplan list keys shows them",
+    return fail("'%.60s' is not a key of a plan; %s%s%s", key, near ? "did you mean " : "dpxplan list keys shows them",
                 near ? near : "", near ? "?" : "");
 }
 

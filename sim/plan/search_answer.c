@@ -1,3 +1,4 @@
+/* search_answer.c -- opens the question, searches, and forms the document of the answer. */
 #include "sim/plan/search_answer.h"
 
 #include <stdlib.h>

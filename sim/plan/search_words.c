@@ -1,3 +1,4 @@
+/* search_words.c -- differences of two plans and what is lacking, put into sentences. */
 #include "sim/plan/search_words.h"
 
 #include <inttypes.h>
@@ -137,7 +138,7 @@ static void alone_sentence(const struct search_result *r, const struct ranked *f
     if (first->found->step_s <= fastest->step_s)
         n = snprintf(to, size, "%s is the fastest of %" PRId64 " plans that fit", mine, r->nfit);
     else if (!first->waits && search_waits(fastest))
-        n = snprintf(to, size, "%s is the fastest that does not wait for memory, of %" PRId64 " plans that fit", mine, r->nfit);
+        n = snprintf(to, size, "%s is the fastest without allocator stalls, of %" PRId64 " plans that fit", mine, r->nfit);
     else {
         knob_label(&fastest->plan, words, sizeof words);
         n = snprintf(to, size, "%s comes first of %" PRId64 " plans that fit: %s is predicted %.1f %% faster, less than the error "
@@ -145,7 +146,7 @@ static void alone_sentence(const struct search_result *r, const struct ranked *f
     }
     if (n > 0 && (size_t)n < size)
         snprintf(to + n, size - (size_t)n, "; no other strategy or dialect%s is among the first.",
-                 others_wait ? " that does not wait for memory" : "");
+                 others_wait ? " without allocator stalls" : "");
 }
 
 void search_why_words(const struct search_result *r, const struct ranked *of, int64_t n, int64_t tied, char *to, size_t size)
@@ -159,7 +160,7 @@ void search_why_words(const struct search_result *r, const struct ranked *of, in
     knob_label(&of[0].found->plan, mine, sizeof mine);
     if (tied > 1)
         snprintf(to, size, "%s comes first of %" PRId64 " that are a tie: their steps differ by less than the error of the prediction; "
-                 "%sit departs least from its framework's defaults (%d option%s).", mine, tied,
+                 "%sit is closest to its framework's defaults (%d option%s changed).", mine, tied,
                  of[0].tight || ranking_deprecated(&of[0].found->plan) ? "" : "of those neither tight nor deprecated ",
                  of[0].departures, of[0].departures == 1 ? "" : "s");
     else if (next < 0)
@@ -168,7 +169,7 @@ void search_why_words(const struct search_result *r, const struct ranked *of, in
         return;
     knob_label(&of[next].found->plan, other, sizeof other);
     difference(of[0].found, of[next].found, parts, sizeof parts);
-    snprintf(to, size, "%s is %.1f %% faster (+- %.1f) than the best of another strategy or dialect, %s: that one has %s.", mine,
+    snprintf(to, size, "%s is %.1f %% faster (+- %.1f) than the best of another strategy or dialect, %s (%s).", mine,
              100 * (of[next].found->step_s / of[0].found->step_s - 1), 100 * of[next].unsure_s / of[0].found->step_s, other, parts);
 }
 
@@ -221,7 +222,7 @@ static int cost_elsewhere(const struct found *f, struct elsewhere *out)
         memcpy(out->why, ", but ", sizeof ", but ");
         lack_words(&l, out->why + strlen(out->why), sizeof out->why - strlen(out->why));
     } else if (rc == 0 && simulate_waits_for_memory(&e, &t))
-        snprintf(out->why, sizeof out->why, ", and what it waits for memory (%s, tight)", size_text(e.m.needed).s);
+        snprintf(out->why, sizeof out->why, ", without its allocator stalls (%s, tight)", size_text(e.m.needed).s);
     evaluation_free(&e);
     return rc;
 }
@@ -248,7 +249,7 @@ void search_elsewhere_words(const struct search_result *r, const struct found *f
         return;
     if (other && other->step_s <= f->step_s)
         at += (size_t)snprintf(to, size, search_waits(other) ?
-                               "Without offload the fastest takes %.4g s and what it waits for memory, which is not in it. " :
+                               "Without offload the fastest takes %.4g s without its allocator stalls. " :
                                "Without offload the fastest takes %.4g s, a tie. ", other->step_s);
     else if (other)
         at += (size_t)snprintf(to, size, "Offload wins: without it the fastest takes %.4g s. ", other->step_s);

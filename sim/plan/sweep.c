@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/chart/chart_sweep.h"
 #include "base/fail.h"
 #include "base/size.h"
 #include "sim/plan/commands.h"
@@ -71,14 +72,6 @@ static int add_range(struct sweep_axis *a, const char *item, const char *dots)
     return 0;
 }
 
-static bool is_number(const char *text)
-{
-    char *end;
-
-    strtod(text, &end);
-    return end != text && (!*end || !strcmp(end, "k") || !strcmp(end, "K"));
-}
-
 static int read_values(struct sweep_axis *a, const char *values)
 {
     for (const char *s = values;; s++) {
@@ -95,9 +88,10 @@ static int read_values(struct sweep_axis *a, const char *values)
         if (!*s)
             break;
     }
+    double x;
     a->numeric = true;
     for (int i = 0; i < a->n; i++)
-        a->numeric &= is_number(a->value[i]);
+        a->numeric &= chart_sweep_number(a->value[i], &x);
     return 0;
 }
 
@@ -109,7 +103,7 @@ static int check_key(const struct sweep *s, const char *typed, const char *key)
 {
     if (plan_source_check_key(key) < 0)
         return -1;
-    if (s->plan || plan_source_is_cluster(key))
+    if (s->has_plan || plan_source_is_cluster(key))
         return 0;
     for (size_t i = 0; i < sizeof searched / sizeof *searched; i++)
         if (!strcmp(key, searched[i]))
@@ -162,6 +156,45 @@ int sweep_axes(struct sweep *s, const struct opt_pairs *over)
     return 0;
 }
 
+/* What is asked besides the axes: everything with a search, nothing of it with a plan. */
+static int check(const struct sweep_asked *a, bool has_plan)
+{
+    const struct search_args *q = &a->ask;
+    const struct { const char *name; bool given, axis; } of[] = {
+        { "model", q->model || q->model_doc, true }, { "cluster", q->cluster || q->cluster_doc, true }, { "seq", q->seq > 0, true },
+        { "global-batch", q->global_batch > 0, false },
+    };
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        bool axis = false;
+        char key[32];
+        snprintf(key, sizeof key, "%s=", i == 3 ? "global_batch" : of[i].name);
+        for (int k = 0; k < a->over.n; k++)
+            axis |= !strncmp(a->over.at[k], key, strlen(key));
+        if (has_plan && of[i].given && of[i].axis)
+            return fail("sweep: --%s beside PLAN.json: change the plan with --set %sVALUE, or vary it with --over", of[i].name, key);
+        if (!has_plan && !of[i].given && !axis)
+            return fail("sweep: --%s is missing, or give a PLAN.json", of[i].name);
+    }
+    if (!has_plan && a->set.n)
+        return fail("sweep: --set goes with PLAN.json");
+    return money_check(&a->money);
+}
+
+int sweep_open(const struct sweep_asked *a, struct sweep *s)
+{
+    bool has_plan = a->plan.path || a->plan.doc;
+
+    *s = (struct sweep){ .ask = &a->ask, .money = &a->money };
+    if (check(a, has_plan) < 0 || (has_plan && plan_source_given(&a->plan, &a->set, &s->plan) < 0))
+        return -1;
+    s->has_plan = has_plan;
+    if (sweep_axes(s, &a->over) == 0)
+        return 0;
+    sweep_free(s);
+    return -1;
+}
+
 void sweep_free(struct sweep *s)
 {
     for (int a = 0; a < s->naxes; a++) {
@@ -169,6 +202,25 @@ void sweep_free(struct sweep *s)
             free(s->axis[a].value[i]);
         free(s->axis[a].value);
     }
+    if (s->has_plan)
+        plan_free(&s->plan);
+}
+
+void sweep_count_row(struct sweep_count *c, const struct sweep_row *r)
+{
+    c->done++;
+    c->fit += r->state == SWEEP_FITS || r->state == SWEEP_TIGHT;
+    if (r->state == SWEEP_REFUSED && c->refused++ == 0)
+        memcpy(c->why, r->what, sizeof c->why);
+}
+
+int sweep_count_status(const struct sweep_count *c)
+{
+    if (c->refused == c->done) {
+        fail("sweep: no point can be planned; the first: %s", c->why);
+        return EXIT_MISUSE;
+    }
+    return c->fit ? EXIT_DONE : EXIT_NO;
 }
 
 const char *sweep_value(const struct sweep *s, int64_t i, int a)
@@ -221,9 +273,9 @@ static int evaluate_point(const struct sweep *s, const char *const *pairs, int n
 {
     struct plan p;
 
-    if (plan_source_with(s->plan, pairs, n, &p) < 0)
+    if (plan_source_with(&s->plan, pairs, n, &p) < 0)
         return -1;
-    int rc = measured_load(s->db, p.precision, &p.cluster) < 0 ? -1 : of_plan(s, &p, out);
+    int rc = measured_load(s->ask->db, p.precision, &p.cluster) < 0 ? -1 : of_plan(s, &p, out);
     measured_unload(&p.cluster);
     plan_free(&p);
     return rc;
@@ -247,6 +299,7 @@ static int ask(struct search_args *a, const char *key, const char *text)
 
     if (!strcmp(key, "model")) {
         a->model = text;
+        a->model_doc = NULL;
         return 0;
     }
     if (!strcmp(key, "strategy")) {
@@ -301,19 +354,20 @@ static int search_point(const struct sweep *s, const char *const *pairs, int n, 
 
     for (int i = 0; i < n && rc == 0; i++) {
         const char *text = plan_source_split(pairs[i], key, sizeof key);
-        if (!strcmp(key, "cluster"))
+        if (!strcmp(key, "cluster")) {
             a.cluster = text;
-        else if (!plan_source_is_cluster(key))
+            a.cluster_doc = NULL;
+        } else if (!plan_source_is_cluster(key))
             rc = ask(&a, key, text);
     }
-    if (rc < 0 || cluster_load(a.cluster, &c) < 0)
+    if (rc < 0 || search_cluster_load(a.cluster, a.cluster_doc, &c) < 0)
         return -1;
     for (int i = 0; i < n && rc == 0; i++) {
         plan_source_split(pairs[i], key, sizeof key);
         if (plan_source_is_cluster(key) && strcmp(key, "cluster"))
             rc = plan_source_cluster(&c, pairs[i], &c);
     }
-    if (rc < 0 || model_load(a.model, &m) < 0)
+    if (rc < 0 || search_model_load(a.model, a.model_doc, &m) < 0)
         return -1;
     if (search_args_options(&a, &m, &c, &q) != EXIT_DONE) {
         model_free(&m);
@@ -334,7 +388,7 @@ void sweep_point(struct sweep *s, int64_t i, struct sweep_row *out)
         snprintf(pair[a], sizeof pair[a], "%s=%s", s->axis[a].key, sweep_value(s, i, a));
         pairs[a] = pair[a];
     }
-    if (s->plan && s->ask->global_batch) {
+    if (s->has_plan && s->ask->global_batch) {
         snprintf(pair[n], sizeof pair[n], "global_batch=%" PRId64, s->ask->global_batch);
         pairs[n] = pair[n];
         n++;
@@ -344,7 +398,7 @@ void sweep_point(struct sweep *s, int64_t i, struct sweep_row *out)
     *out = (struct sweep_row){ .days = -1, .cost = -1 };
     why[0] = '\0';
     struct fail_sink before = fail_divert(why, sizeof why);
-    int rc = s->plan ? evaluate_point(s, pairs, n, out) : search_point(s, pairs, n, out);
+    int rc = s->has_plan ? evaluate_point(s, pairs, n, out) : search_point(s, pairs, n, out);
     fail_restore(before);
     if (rc < 0) {
         *out = (struct sweep_row){ .state = SWEEP_REFUSED, .days = -1, .cost = -1 };
@@ -369,16 +423,22 @@ const char *const sweep_metrics[] = { "tokens_per_s", "tokens_per_s_per_gpu", "s
 
 const char *sweep_metric_words(int metric)
 {
-    static const char *const words[] = { "tokens/s", "tokens/s of a GPU", "step, s", "MFU", "scaling efficiency",
-                                         "memory of the fullest rank, GiB", "days", "cost" };
+    static const char *const words[] = { "tokens/s", "tokens/s of a GPU", "step", "MFU", "scaling efficiency",
+                                         "memory of the fullest rank", "days", "cost" };
     return words[metric];
+}
+
+enum measure sweep_metric_unit(int metric)
+{
+    static const enum measure of[] = { UNIT_TOKENS_S, UNIT_TOKENS_S, UNIT_SECONDS, UNIT_SHARE, UNIT_SHARE, UNIT_BYTES, UNIT_COUNT,
+                                       UNIT_COUNT };
+    return of[metric];
 }
 
 double sweep_metric(const struct sweep_row *r, int metric)
 {
-    const double values[] = { r->tokens_per_s, r->each, r->step_s, r->mfu, r->efficiency,
-                              (double)r->bytes / (double)(1 << 30), r->days, r->cost };
-    bool there = metric == 5 ? r->state != SWEEP_REFUSED : r->step_s > 0 && values[metric] >= 0;
+    const double values[] = { r->tokens_per_s, r->each, r->step_s, r->mfu, r->efficiency, (double)r->bytes, r->days, r->cost };
+    bool there = metric == SWEEP_MEMORY ? r->state != SWEEP_REFUSED : r->step_s > 0 && values[metric] >= 0;
 
     return there ? values[metric] : NAN;
 }

@@ -1,7 +1,11 @@
-/* sweep.h -- one question at many points: axes, their points, what each of them gives.
+/* sweep.h -- one question at many points: axes, their points, what each of them gives.  dpxplan sweep and dpx_sweep() are both
+ * this.
  *
+ *     struct sweep_asked a = SWEEP_ASKED;
+ *     const struct opt opts[] = { SWEEP_OPTS(a), { 0 } };
+ *     ... opts_parse() or opts_json() ...
  *     struct sweep s;
- *     if (sweep_axes(&s, &over) < 0)                           from `--over nodes=1..64*2 seq=4k,8k`
+ *     if (sweep_open(&a, &s) < 0)                              `--over nodes=1..64*2 seq=4k,8k`
  *         return 2;
  *     for (int64_t i = 0; i < s.points; i++) {
  *         struct sweep_row row;
@@ -19,6 +23,7 @@
 #ifndef DPX_SWEEP_H
 #define DPX_SWEEP_H
 
+#include "base/chart/unit.h"
 #include "sim/plan/money.h"
 #include "sim/plan/plan_source.h"
 #include "sim/plan/search_args.h"
@@ -33,14 +38,31 @@ struct sweep_axis {
     bool   numeric, world;      /* all values are numbers; it changes how many ranks there are */
 };
 
+struct sweep_asked {
+    struct plan_given plan;             /* not given: each point is searched */
+    struct opt_pairs over, set;
+    struct search_args ask;             /* of a search; with a plan its global_batch, if not 0 */
+    struct money_question money;
+};
+
+#define SWEEP_ASKED { .ask = SEARCH_ARGS, .money = MONEY_NONE }
+#define SWEEP_OPTS(a) \
+    { "PLAN.json", "the plan to evaluate at each point; without one each point is searched", .str = &(a).plan.path, \
+      .doc = &(a).plan.doc, .positional = true }, \
+    { "over", "an axis, such as nodes=1..64*2, seq=2k,4k,8k, network=100..800+100, gpu=a100,h100, or any key of the plan", \
+      .pairs = &(a).over, .value = "KEY=VALUES ..." }, \
+    { "set", "change keys of the plan first", .pairs = &(a).set }, \
+    SEARCH_OPTS((a).ask, false), \
+    MONEY_OPTS((a).money)
+
 struct sweep {
     struct sweep_axis axis[SWEEP_AXES];
     int      naxes;
     int64_t  points;
-    const struct plan *plan;            /* NULL: search */
-    const struct search_args *ask;      /* of a search; with a plan its global_batch, if not 0 */
+    struct plan plan;
+    bool     has_plan;                  /* else each point is searched */
+    const struct search_args *ask;
     const struct money_question *money;
-    const char *db;
     double   base;                      /* tokens/s of a GPU at the first point of the series; 0: none fitted yet */
 };
 
@@ -55,9 +77,17 @@ struct sweep_row {
     char    what[SWEEP_WHAT];           /* the plan's label, or why there is none */
 };
 
-/* 0, or -1 with the reason reported.  Keys are checked, values only when their point is reached. */
+/* The question, which has to outlive it.  0, or -1 with the reason reported and nothing to free.  Keys are checked, values
+ * only when their point is reached. */
+int  sweep_open(const struct sweep_asked *a, struct sweep *s);
+/* Its axes alone. */
 int  sweep_axes(struct sweep *s, const struct opt_pairs *over);
 void sweep_free(struct sweep *s);
+
+/* What all points were, for the exit status: EXIT_MISUSE, reported, where every one was refused; EXIT_NO where none fits. */
+struct sweep_count { int64_t done, refused, fit; char why[SWEEP_WHAT]; };
+void sweep_count_row(struct sweep_count *c, const struct sweep_row *r);
+int  sweep_count_status(const struct sweep_count *c);
 
 /* The value of axis a at point i. */
 const char *sweep_value(const struct sweep *s, int64_t i, int a);
@@ -69,9 +99,11 @@ void sweep_point(struct sweep *s, int64_t i, struct sweep_row *out);
 const char *sweep_state_name(enum sweep_state s);
 
 /* Columns that a figure can show: "tokens_per_s" ... ended by NULL; a row's value, NAN where it has none; its axis in
- * words. */
+ * words, and its unit. */
+enum sweep_column { SWEEP_TOKENS, SWEEP_EACH, SWEEP_STEP, SWEEP_MFU, SWEEP_EFFICIENCY, SWEEP_MEMORY, SWEEP_DAYS, SWEEP_COST };
 extern const char *const sweep_metrics[];
-double      sweep_metric(const struct sweep_row *r, int metric);
-const char *sweep_metric_words(int metric);
+double       sweep_metric(const struct sweep_row *r, int metric);
+const char  *sweep_metric_words(int metric);
+enum measure sweep_metric_unit(int metric);
 
 #endif

@@ -153,33 +153,44 @@ static void dump(json_t *j, FILE *to)
     json_decref(j);
 }
 
-void sweep_json_head(const struct sweep *s, FILE *to)
+json_t *sweep_axes_json(const struct sweep *s)
 {
-    fprintf(to, "{\n  \"dpx\": 1,\n  \"mode\": \"%s\",\n  \"over\": ", s->plan ? "eval" : "search");
     json_t *over = json_array();
+
     for (int a = 0; a < s->naxes; a++)
         json_array_append_new(over, json_string(s->axis[a].key));
-    dump(over, to);
+    return over;
+}
+
+void sweep_json_head(const struct sweep *s, FILE *to)
+{
+    fprintf(to, "{\n  \"dpx\": 1,\n  \"mode\": \"%s\",\n  \"over\": ", s->has_plan ? "eval" : "search");
+    dump(sweep_axes_json(s), to);
     fputs(",\n  \"points\": [", to);
 }
 
-void sweep_json_row(const struct sweep *s, int64_t i, const struct sweep_row *r, FILE *to)
+json_t *sweep_row_json(const struct sweep *s, int64_t i, const struct sweep_row *r)
 {
     bool timed = r->step_s > 0, there = r->state != SWEEP_REFUSED, fits = r->state == SWEEP_FITS || r->state == SWEEP_TIGHT;
     json_t *at = json_object();
 
     for (int a = 0; a < s->naxes; a++)
         json_object_set_new(at, s->axis[a].key, value_json(&s->axis[a], sweep_value(s, i, a)));
+    return json_pack("{s:o, s:s, s:o, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "at", at,
+                     there ? "label" : "why_not", r->what, "gpus", there ? json_integer(r->gpus) : json_null(), "fits", fits,
+                     "verdict", sweep_state_name(r->state), "step_s", real(r->step_s, timed), "low_s", real(r->low_s, timed),
+                     "high_s", real(r->high_s, timed), "tokens_per_s", real(r->tokens_per_s, timed),
+                     "tokens_per_s_per_gpu", real(r->each, timed), "mfu", real(r->mfu, timed),
+                     "memory_bytes", there ? json_integer(r->bytes) : json_null(),
+                     "available_bytes", there ? json_integer(r->available) : json_null(),
+                     "efficiency", real(r->efficiency, timed), "days", real(r->days, r->days >= 0),
+                     "cost", real(r->cost, r->cost >= 0));
+}
+
+void sweep_json_row(const struct sweep *s, int64_t i, const struct sweep_row *r, FILE *to)
+{
     fputs(i ? ",\n    " : "\n    ", to);
-    dump(json_pack("{s:o, s:s, s:o, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "at", at,
-                   there ? "label" : "why_not", r->what, "gpus", there ? json_integer(r->gpus) : json_null(), "fits", fits,
-                   "verdict", sweep_state_name(r->state), "step_s", real(r->step_s, timed), "low_s", real(r->low_s, timed),
-                   "high_s", real(r->high_s, timed), "tokens_per_s", real(r->tokens_per_s, timed),
-                   "tokens_per_s_per_gpu", real(r->each, timed), "mfu", real(r->mfu, timed),
-                   "memory_bytes", there ? json_integer(r->bytes) : json_null(),
-                   "available_bytes", there ? json_integer(r->available) : json_null(),
-                   "efficiency", real(r->efficiency, timed), "days", real(r->days, r->days >= 0),
-                   "cost", real(r->cost, r->cost >= 0)), to);
+    dump(sweep_row_json(s, i, r), to);
 }
 
 void sweep_json_end(const struct sweep *s, int64_t done, FILE *to)

@@ -17,4 +17,8 @@ void sweep_json_head(const struct sweep *s, FILE *to);
 void sweep_json_row(const struct sweep *s, int64_t i, const struct sweep_row *r, FILE *to);
 void sweep_json_end(const struct sweep *s, int64_t done, FILE *to);
 
+/* "over" and a row, as documents (new references). */
+json_t *sweep_axes_json(const struct sweep *s);
+json_t *sweep_row_json(const struct sweep *s, int64_t i, const struct sweep_row *r);
+
 #endif

@@ -1,3 +1,4 @@
+/* flops.c -- FLOPs of a token by each convention, and the utilisation that they give. */
 #include "sim/price/flops.h"
 
 #include "sim/price/gpu_rates.h"

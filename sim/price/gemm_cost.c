@@ -1,3 +1,4 @@
+/* gemm_cost.c -- a product's time from tiles, waves and bandwidth, corrected by what was measured nearby. */
 #include "sim/price/gemm_cost.h"
 
 #include <assert.h>

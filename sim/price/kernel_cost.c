@@ -1,3 +1,4 @@
+/* kernel_cost.c -- kernels of a segment priced once for each shape; the price of issuing. */
 #include "sim/price/kernel_cost.h"
 
 #include <math.h>

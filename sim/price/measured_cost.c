@@ -1,3 +1,4 @@
+/* measured_cost.c -- interpolation in measured series, and the error that it adds. */
 #include "sim/price/measured_cost.h"
 
 #include <math.h>

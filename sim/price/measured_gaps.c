@@ -1,3 +1,4 @@
+/* measured_gaps.c -- entries of a plan without a measured series, named once each. */
 #include "sim/price/measured_gaps.h"
 
 #include <inttypes.h>

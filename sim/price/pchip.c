@@ -1,3 +1,4 @@
+/* pchip.c -- Fritsch and Carlson's slopes, and values made monotone first. */
 #include "sim/price/pchip.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* advice.c -- variants of a plan that might lower its peak, each lowered and compared. */
 #include "sim/search/advice.h"
 
 #include <inttypes.h>

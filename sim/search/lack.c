@@ -1,3 +1,4 @@
+/* lack.c -- the first memory that a plan does not fit into, in words, and larger clusters tried. */
 #include "sim/search/lack.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* limits.c -- bisection over blocks, micro-batches and GPUs. */
 #include "sim/search/limits.h"
 
 #include <stdio.h>

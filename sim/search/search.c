@@ -1,3 +1,4 @@
+/* search.c -- candidates in waves on all cores: bounds first, then lowering, then the clock, then the fastest kept. */
 #include "sim/search/search.h"
 
 #include <limits.h>

@@ -387,7 +387,7 @@ static void figures_beyond_reason_are_refused_with_their_line(void **state)
     }
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         snprintf(table, sizeof table, HEADER WHOLE "1024 256 float sum -1 %s 0.09 0.14 0 12.00 0.09 0.14 0\n", words[i]);
-        refused_for(table, "a decimal number is wanted");
+        refused_for(table, "expected a decimal number");
         says(words[i]);
     }
     refused_for(HEADER "1024 256 float sum -1 11.00 0.09 0.14 bad 12.00 0.09 0.14 0\n", "refused.log:6: \"bad\" for #wrong");

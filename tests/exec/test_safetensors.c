@@ -127,7 +127,7 @@ static void scalars_empty_tensors_and_metadata_are_allowed(void **state)
 static void a_tensor_that_breaks_a_rule_is_refused_by_name(void **state)
 {
     (void)state;
-    refused("{\"x\":[]}", 0, "\"x\" is no JSON object");
+    refused("{\"x\":[]}", 0, "\"x\" is not a JSON object");
     refused("{\"x\":{}}", 0, "\"x\" has no dtype");
     refused(ONE("\"F33\"", "[1]", "[0,4]"), 4, "\"x\" has a dtype");
     refused(ONE("32", "[1]", "[0,4]"), 4, "\"x\" has no dtype");

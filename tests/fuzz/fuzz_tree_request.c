@@ -19,6 +19,8 @@ const char *const fuzz_words[] = {
     "\"export_to\": \"torchtitan\"", "\"to\": \"accelerate\"", "\"to\": \"fsdp\"", "\"model\": \"gpt2\"",
     "\"cluster\": \"2xa100\"", "\"cluster\": {\"gpu\": \"h100\", \"nodes\": 2, \"gpus_per_node\": 2}",
     "\"oom_text\": \"Tried to allocate 2.00 GiB.\"", "\"oom\": {\"allocated_bytes.all.peak\": 1, \"reserved_bytes.all.peak\": 2}",
+    "\"over\": {\"nodes\": [1, 2], \"seq\": \"512..1024*2\"}", "\"over\": {\"gpu\": \"a100,h100\"}", "\"what\": \"gpus\"",
+    "\"states_only\": true", "\"world\": 4", "\"offload\": \"optimizer\"",
     "\"ds_config\": {\"zero_optimization\": {\"stage\": 2}}", "\"accelerate\": {\"distributed_type\": \"FSDP\"}", NULL
 };
 
@@ -49,6 +51,8 @@ static int ask(const char *name, const char *request, char **answer)
     struct dpx_watch w = { stop, &calls };
 
     return !strcmp(name, "search") ? dpx_search(request, &w, answer) : !strcmp(name, "explain") ? dpx_explain(request, answer)
+         : !strcmp(name, "sweep") ? dpx_sweep(request, &w, answer) : !strcmp(name, "limits") ? dpx_limits(request, answer)
+         : !strcmp(name, "list") ? dpx_list(request, answer)
          : !strcmp(name, "import") ? dpx_import(request, answer) : !strcmp(name, "export") ? dpx_export(request, answer)
          : dpx_eval(request, answer);
 }

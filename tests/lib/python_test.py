@@ -45,6 +45,22 @@ class Answers(unittest.TestCase):
         self.assertEqual(bare(dpx.search("gpt2", "2xa100", 512, 4, strategy=["ddp", "fsdp"], top=2)),
                          bare(command("search", *words)))
 
+    def test_sweeps_limits_and_names_are_those_of_the_commands(self):
+        plan, words = json.dumps(PLAN), "--cluster 2xa100 --model gpt2 --seq 512 --dialect paper".split()
+        swept = dpx.sweep({"seq": ["256", "512"], "nodes": "1..4*2"}, PLAN)
+        self.assertEqual(bare(swept), command("sweep", "-", "--over", "seq=256,512", "nodes=1..4*2", given=plan))
+        self.assertEqual([(point["at"]["seq"], point["at"]["nodes"]) for point in swept["points"]],
+                         [(256, 1), (256, 2), (256, 4), (512, 1), (512, 2), (512, 4)])
+        self.assertEqual(swept["points"][3]["step_s"], dpx.evaluate(PLAN)["time"]["step_s"])
+        self.assertEqual(bare(dpx.limits("2xa100", "gpt2", 512, dialect="paper")), command("limits", *words))
+        for what in "models", "clusters", "gpus", "strategies", "parallel", "keys":
+            self.assertEqual(dpx.known(what), command("list", what)[what])
+
+    def test_a_sweep_ends_when_it_is_told_to(self):
+        with self.assertRaises(dpx.Cancelled) as caught:
+            dpx.sweep({"network": "1..100000"}, PLAN, progress=lambda done, total: False)
+        self.assertIn("of 100000 points", str(caught.exception))
+
     def test_a_plan_goes_from_one_call_to_the_next(self):
         best = dpx.search("llama-3.2-1b", "2xa100", "512", 4, strategy="fsdp", export_to="torchtitan", top=1)["plans"][0]
         self.assertEqual(dpx.evaluate(best["plan"])["label"], best["label"])

@@ -28,6 +28,7 @@
 typedef int simple_fn(const char *request, char **answer);
 
 static int search_alone(const char *request, char **answer) { return dpx_search(request, NULL, answer); }
+static int sweep_alone(const char *request, char **answer) { return dpx_sweep(request, NULL, answer); }
 
 /* The document of an answer with this status. */
 static json_t *ask(simple_fn *fn, const char *request, int status)
@@ -90,6 +91,41 @@ static void that_nothing_fits_is_an_answer(void **state)
 
     assert_int_equal(json_integer_value(at(doc, "fitting")), 0);
     assert_true(json_is_object(at(doc, "nearest_that_does_not_fit")));
+    json_decref(doc);
+}
+
+/* Data parallelism over twice the ranks: parameters stay, ranks double; the point's figures are eval's. */
+static void a_sweep_s_points_are_those_of_eval(void **state)
+{
+    (void)state;
+    json_t *doc = ask(sweep_alone, "{\"plan\": " PLAN ", \"over\": {\"seq\": [256, 512], \"nodes\": \"1..2\"}}", DPX_DONE);
+    json_t *one = ask(dpx_eval, "{\"plan\": " PLAN ", \"set\": {\"seq\": 256, \"nodes\": 2}}", DPX_DONE);
+    json_t *point = json_array_get(at(doc, "points"), 1);       /* the number of nodes runs fastest */
+
+    assert_int_equal(json_array_size(at(doc, "points")), 4);
+    assert_int_equal(json_integer_value(at(point, "gpus")), 4);
+    assert_close(json_real_value(at(point, "step_s")), json_real_value(at(one, "time.step_s")), 0);
+    json_decref(doc);
+    json_decref(one);
+}
+
+/* Eight GPUs of 80e9 bytes and more, 16 bytes a parameter in plain data parallelism: below 6e9 parameters. */
+static void limits_and_names_are_documents(void **state)
+{
+    (void)state;
+    json_t *doc = ask(dpx_limits, "{\"states_only\": true, \"memory\": \"80e9\", \"world\": 8, \"dialect\": \"paper\"}", DPX_DONE), *row;
+    bool seen = false;
+    size_t i;
+
+    json_array_foreach(at(doc, "limits"), i, row)
+        if (!strcmp(json_string_value(at(row, "strategy")), "ddp")) {
+            assert_close(json_number_value(at(row, "bytes_per_param")), 16, 0.01);
+            seen = true;
+        }
+    assert_true(seen);
+    json_decref(doc);
+    doc = ask(dpx_list, "{\"what\": \"strategies\"}", DPX_DONE);
+    assert_true(json_array_size(at(doc, "strategies")) > 10);
     json_decref(doc);
 }
 
@@ -352,6 +388,11 @@ static const struct { simple_fn *fn; const char *request; } mix[] = {
     { search_alone, "{\"model\": \"gpt22\", \"cluster\": \"2xa101\", \"seq\": 512, \"global_batch\": 4}" },
     { dpx_export, "{\"plan\": " ZERO ", \"to\": \"accelerate\"}" },
     { dpx_eval, "{\"plan\": " FSDP ", \"jitter\": \"0.03,20e-6,1e-6,0.5\", \"tokens\": \"1T\"}" },
+    { sweep_alone, "{\"plan\": " PLAN ", \"over\": {\"nodes\": [1, 2], \"seq\": \"256..512*2\"}}" },
+    { sweep_alone, "{\"plan\": " PLAN ", \"over\": {\"micro_batch\": 0}}" },
+    { dpx_limits, "{\"model\": \"gpt2\", \"cluster\": \"2xa100\", \"seq\": 512, \"dialect\": \"paper\"}" },
+    { dpx_list, "{\"what\": \"gpus\"}" },
+    { dpx_list, "{\"what\": \"gpu\"}" },
     { dpx_import, "{\"ds_config\": {\"zero_optimization\": {\"stage\": 1}, \"bf16\": {\"enabled\": true},"
                   " \"train_micro_batch_size_per_gpu\": 1}, \"model\": \"gpt2\", \"cluster\": \"2xa101\", \"seq\": 512}" },
 };
@@ -414,6 +455,8 @@ int main(void)
         cmocka_unit_test(bytes_are_those_that_arithmetic_gives),
         cmocka_unit_test(changes_are_those_of_set),
         cmocka_unit_test(that_nothing_fits_is_an_answer),
+        cmocka_unit_test(a_sweep_s_points_are_those_of_eval),
+        cmocka_unit_test(limits_and_names_are_documents),
         cmocka_unit_test(what_is_wrong_with_a_request_is_said_in_one_line),
         cmocka_unit_test(what_is_exported_is_imported_again),
         cmocka_unit_test(notes_are_part_of_the_answer),

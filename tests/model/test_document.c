@@ -1,3 +1,4 @@
+/* test_document.c -- JSON out: every number is one that a double holds. */
 #include "tests/check.h"
 
 #include <stdlib.h>

@@ -41,11 +41,24 @@ check 'a trace has a page too, and JSON beside it' "$(
     gives 0 '"steps_by": "ProfilerStep"' "$B/dpxreport" --kineto tests/golden/kineto/ddp.json.gz --json -o "$tmp/k")"
 check 'help tells of --run' "$(gives 0 '--run ID' "$B/dpxreport" --help)"
 mkdir "$tmp/bin"
-check 'without gnuplot there are SVG files, and a word' \
-    "$(gives 0 'gnuplot is not installed' env PATH="$tmp/bin" "$B/dpxreport" --db "$tmp/dpx.db" -o "$tmp/bare"
-       grep -q 'not as PNG' "$tmp/bare/index.html" || echo 'the page does not say so'
-       [ -s "$tmp/bare/figures/memory.svg" ] || echo 'memory.svg is missing'
-       [ ! -e "$tmp/bare/figures/memory.png" ] || echo 'memory.png: from where?')"
+check 'without gnuplot there are tables, and a word' \
+    "$(gives 0 'gnuplot draws the figures and is not installed' env PATH="$tmp/bin" "$B/dpxreport" --db "$tmp/dpx.db" -o "$tmp/bare"
+       grep -q 'There are none: gnuplot draws them' "$tmp/bare/index.html" || echo 'the page does not say so'
+       grep -q '<svg\|<figure' "$tmp/bare/index.html" && echo 'a figure: from where?'
+       [ -s "$tmp/bare/csv/phases.csv" ] || echo 'phases.csv is missing')"
+sweep='{ "dpx": 1, "mode": "eval", "over": ["nodes"], "points": ['
+for n in 1 2 4; do
+    sweep="$sweep { \"at\": { \"nodes\": $n }, \"gpus\": $n, \"verdict\": \"fits\", \"tokens_per_s\": $n.5, \"step_s\": 2 },"
+done
+echo "${sweep%,} ] }" >"$tmp/sweep.json"
+check 'a sweep has a page of its own, or a place on that of runs' "$(
+    gives 0 "$tmp/s/index.html" "$B/dpxreport" --sweep "$tmp/sweep.json" -o "$tmp/s"
+    grep -q 'The fastest point is' "$tmp/s/index.html" && grep -q '^3,"nodes 4",fits,4,2,' "$tmp/s/csv/sweep.csv" || cat "$tmp/s/csv/sweep.csv"
+    [ -e "$tmp/s/csv/runs.csv" ] && echo 'runs: from where?'
+    gives 0 "$tmp/both/index.html" "$B/dpxreport" --sweep "$tmp/sweep.json" --db "$tmp/dpx.db" -o "$tmp/both"
+    grep -q 'The fastest point is' "$tmp/both/index.html" && grep -q 'From the database' "$tmp/both/index.html" || echo 'one is missing'
+    gives 2 'beside --kineto' "$B/dpxreport" --sweep "$tmp/sweep.json" --kineto x -o "$tmp/r3"
+    gives 2 'no "points"' "$B/dpxreport" --sweep calib/measured/../../demo/8b-fsdp.json -o "$tmp/r3")"
 if command -v gnuplot >/dev/null; then
     check 'every figure is there as SVG and as PNG' \
         "$(grep -o '<figure id="[^"]*"' "$tmp/r/index.html" | cut -d '"' -f 2 | while read -r id; do

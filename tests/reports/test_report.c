@@ -147,7 +147,7 @@ static double value_of(const char *shown_text, double *digit)
 {
     static const struct { const char *unit; double is; } units[] = {
         { "KiB", 1024 }, { "MiB", 1048576 }, { "GiB", 1073741824 }, { "TiB", 1099511627776 }, { "ms", 1e-3 },
-        { "µs", 1e-6 }, { "ns", 1e-9 }, { "%", 0.01 } };
+        { "µs", 1e-6 }, { "ns", 1e-9 }, { "%", 0.01 }, { "k tokens/s", 1e3 }, { "M tokens/s", 1e6 } };
     char *end;
     double v = strtod(shown_text, &end), scale = 1;
     const char *point = memchr(shown_text, '.', (size_t)(end - shown_text));
@@ -226,6 +226,8 @@ static void no_stray_digit(const char *tag, const char *text)
         fail_msg("a number of no known origin: %s%s", tag, text);
 }
 
+static bool has_gnuplot(void) { return system("command -v gnuplot >/dev/null") == 0; }
+
 static void every_number_is_in_the_database(void **state)
 {
     char path[600];
@@ -239,7 +241,7 @@ static void every_number_is_in_the_database(void **state)
     nnumbers = 0;
     each_text(page, number_in);
     each_text(page, no_stray_digit);
-    assert_true(nnumbers > 400);
+    assert_true(nnumbers > (has_gnuplot() ? 400 : 300));
     sqlite3_close(sql);
     assert_null(strstr(page, "nan"));
     free(page);
@@ -270,14 +272,20 @@ static void the_page_needs_nothing_else(void **state)
     assert_null(strstr(page, "url("));
     assert_null(strstr(page, "@import"));
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+        if (!has_gnuplot())
+            break;
         snprintf(name, sizeof name, "<figure id=\"%s\">", figures[i]);
         if (!strstr(page, name))
             fail_msg("there is no %s", name);
         snprintf(name, sizeof name, "all/figures/%s.svg", figures[i]);
         assert_int_equal(access(in_scratch(name), R_OK), 0);
     }
-    assert_non_null(strstr(page, "<figure id=\"timeline-"));
-    assert_non_null(strstr(page, "<figure id=\"memory-step-"));
+    if (has_gnuplot()) {
+        assert_non_null(strstr(page, "<figure id=\"timeline-"));
+        assert_non_null(strstr(page, "<figure id=\"memory-step-"));
+        /* The names of what was done stand behind their boxes. */
+        assert_non_null(strstr(page, "<title>all_gather block</title>"));
+    }
     free(page);
 }
 
@@ -378,7 +386,8 @@ static const char *const tags[] = {
     "html",  "head",  "meta", "link", "title",    "style",   "body",   "header",   "h1",     "h2",
     "h3",    "p",     "bdi",  "b",    "main",     "section", "ul",     "li",       "figure", "figcaption",
     "svg",   "rect",  "text", "line", "polyline", "polygon", "circle", "div",      "table",  "caption",
-    "thead", "tbody", "tr",   "th",   "td",       "span",    "footer", "!DOCTYPE", NULL
+    "thead", "tbody", "tr",   "th",   "td",       "span",    "footer", "!DOCTYPE", "g",     "path",
+    "use",   "defs",  NULL
 };
 
 static void known_tag(const char *tag, const char *text)
@@ -404,8 +413,8 @@ static void no_name_becomes_markup(void **state)
     assert_int_equal(report_of("nasty.db", "nasty", NULL, 0), 0);
     char *page = slurp(in_scratch("nasty/index.html"));
     /* Inside an attribute a '>' would be escaped, so that the tags are those of the page. */
-    char *inside = strstr(page, "aria-label=\"Memory at");
-    assert_non_null(inside);
+    if (has_gnuplot())
+        assert_non_null(strstr(page, "aria-label=\"Memory at"));
     each_text(page, known_tag);
     assert_non_null(strstr(page, "&lt;script&gt;alert(1)&lt;/script&gt;"));
     assert_non_null(strstr(page, "模型"));

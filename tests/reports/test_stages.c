@@ -37,14 +37,13 @@ static void a_pipeline(struct db *db, int64_t id)
 /* The drawn spans of one kind, as the figure's script has them: "from row from to low high" on a line each. */
 static int spans_in(const char *script, const char *title, char *out, size_t size)
 {
-    const char *plot = strstr(script, title), *at;
-    char name[16];
-    int n = 0, series = 0;
+    const char *named = strstr(script, title), *at;
+    char name[32];
+    int n = 0, series = -1;
 
-    assert_non_null(plot);
-    for (at = plot; at > script && strncmp(at, "$s", 2); at--)
-        ;
-    series = atoi(at + 2);
+    assert_non_null(named);                 /* the legend has a rectangle and a name for each kind, in their order */
+    for (at = script; (at = strstr(at, "set object rectangle")) && at < named; at++)
+        series++;
     snprintf(name, sizeof name, "$s%d << END\n", series);
     at = strstr(script, name);
     assert_non_null(at);
@@ -83,11 +82,11 @@ static void stages_have_a_figure_a_table_and_words(void **state)
     free(words);
     char *all = slurp(in_scratch("pipe/figures/figures.gp")), *script = strstr(all, "Stages by time");
     assert_non_null(script);
-    assert_int_equal(spans_in(script, "title 'forward'", spans, sizeof spans), 4);
+    assert_int_equal(spans_in(script, "set label 'forward'", spans, sizeof spans), 4);
     assert_string_equal(spans, "1:0-1 2:2-2.5 4:0-1 5:2-2.5 ");
-    assert_int_equal(spans_in(script, "title 'messages'", spans, sizeof spans), 8);
+    assert_int_equal(spans_in(script, "set label 'messages'", spans, sizeof spans), 8);
     assert_string_equal(spans, "1:1-2 1:2-3.5 2:0-2 2:3-3.5 4:1-2 4:3-3.5 5:1-2 5:3-3.5 ");
-    assert_int_equal(spans_in(script, "title 'bubble'", spans, sizeof spans), 4);
+    assert_int_equal(spans_in(script, "set label 'bubble'", spans, sizeof spans), 4);
     assert_string_equal(spans, "2:3.5-4 4:2-3 5:0-1 5:3.5-4 ");
     free(all);
 }

@@ -100,6 +100,11 @@ static void numbers_have_units_and_three_digits(void **state)
     assert_string_equal(unit_shown(UNIT_COUNT, 12).s, "12");
     assert_string_equal(unit_shown(UNIT_SECONDS, NAN).s, "–");
     assert_string_equal(unit_shown(UNIT_TOKENS_S, INFINITY).s, "–");
+    assert_string_equal(unit_shown(UNIT_TOKENS_S, 477).s, "477 tokens/s");
+    assert_string_equal(unit_shown(UNIT_TOKENS_S, 3082366).s, "3.08M tokens/s");
+    assert_string_equal(unit_shown_tick(UNIT_TOKENS_S, 1e6).s, "1M");
+    assert_string_equal(unit_shown_tick(UNIT_COUNT, 9999).s, "9999");
+    assert_string_equal(unit_shown_tick(UNIT_COUNT, 150000).s, "150k");
 }
 
 static void a_table_names_its_numbers(void **state)

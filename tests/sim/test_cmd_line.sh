@@ -58,7 +58,7 @@ check 'days, GPU-hours and cost follow from the step by multiplication' "$(
         if (d / days - 1 > 1e-9 || days / d - 1 > 1e-9) print d " days, not " days
         if (h / (16 * 24 * d) - 1 > 1e-9 || (16 * 24 * d) / h - 1 > 1e-9) print h " GPU-hours"
         if (c / (2.5 * h) - 1 > 1e-9 || 2.5 * h / c - 1 > 1e-9) print "cost " c }'
-    says 'give --tokens' eval "$tmp/plan.json" --price 2
+    says '--price needs --tokens' eval "$tmp/plan.json" --price 2
     says 'give --tokens' search --model gpt2 --cluster 8xh100 --seq 1k --global-batch 8 --days 2)"
 check 'search and limits say days and cost, too' "$(
     "$B/dpxplan" search --model gpt2 --cluster 8xh100 --seq 1k --global-batch 64 --strategy ddp --tokens 1T --price 2 --days 9 >"$tmp/out" 2>&1
@@ -190,7 +190,7 @@ check 'limits takes fp16 where the GPU has no bf16, and says so' "$(
 # One limit for one plan, from each command.
 check 'search and eval say the same of what does not fit' "$(
     "$B/dpxplan" search --model llama-3.1-8b --cluster 8xh100 --seq 8192 --global-batch 8 --strategy ddp |
-        sed -n 's/.*nearest that does not fit: //p' >"$tmp/nearest"
+        sed -n 's/.*closest plan that does not fit: //p' >"$tmp/nearest"
     "$B/dpxplan" eval demo/8b-ddp.json --set optimizer_form=fused >"$tmp/eval"
     over=$(sed -n 's/^needs .*: \([0-9.]* [GM]iB\) too much.*/\1/p' "$tmp/eval")
     limit=$(sed -n 's/^needs .* of \(.*\) on rank.*/\1/p' "$tmp/eval")

@@ -80,6 +80,17 @@ check 'ASCII where the locale is C, blocks where it is UTF-8, no colour in a fil
     grep -q '####' "$tmp/out" || cat "$tmp/out"
     LC_ALL=C.UTF-8 "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,2 >"$tmp/out" 2>&1
     grep -q '█' "$tmp/out" || cat "$tmp/out")"
+# script(1) is a terminal.
+if command -v script >/dev/null; then
+    check 'colour on a terminal, and none where NO_COLOR or a dumb terminal says so' "$(
+        in_terminal() { env TERM="$1" NO_COLOR="$2" script -qec "$B/dpxplan sweep $tmp/plan.json --over nodes=1,2" /dev/null </dev/null; }
+        esc=$(printf '\033')
+        in_terminal xterm '' | grep -q "$esc\[" || echo 'no colour'
+        in_terminal xterm 1 | grep "$esc\[[0-9;]*m"
+        in_terminal dumb '' | grep "$esc\[[0-9;]*m")"
+else
+    skip 'colour on a terminal, and none where NO_COLOR or a dumb terminal says so' 'there is no script(1)'
+fi
 # Long enough to be stopped on any machine: 500,000 points.
 check 'Ctrl-C keeps what is done; progress is said; memory does not grow' "$(
     "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1..1000 network=1..500 --json --csv "$tmp/csv" >"$tmp/out" 2>"$tmp/err" &

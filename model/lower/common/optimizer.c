@@ -1,3 +1,4 @@
+/* optimizer.c -- the table of optimizers: states of a tensor, temporaries and passes of a step. */
 #include "model/lower/common/optimizer.h"
 
 /* What an optimizer is called, what its states are, and how many numbers of an element dpx's own kernel keeps. */

@@ -1,3 +1,4 @@
+/* pinned.c -- blocks of the caching host allocator: powers of two, kept and given out again. */
 #include "model/lower/common/pinned.h"
 
 static int power(int64_t bytes)

@@ -1,3 +1,4 @@
+/* lower_ds.c -- buffers by tensor, passes over blocks, and what is scratch, for all DeepSpeed stages. */
 #include "model/lower/deepspeed/lower_ds.h"
 
 #include <stdlib.h>

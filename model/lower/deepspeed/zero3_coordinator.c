@@ -1,3 +1,4 @@
+/* zero3_coordinator.c -- parameters in flight, fetched ahead and released, as PartitionedParameterCoordinator decides. */
 #include "model/lower/deepspeed/zero3_coordinator.h"
 
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* zero3_trace.c -- the hooks of a forward and backward pass over the tree of modules, recompute included. */
 #include "model/lower/deepspeed/zero3_trace.h"
 
 #include <stdlib.h>

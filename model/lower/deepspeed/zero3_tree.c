@@ -1,3 +1,4 @@
+/* zero3_tree.c -- a model's modules from its tensors and its family's order of calls. */
 #include "model/lower/deepspeed/zero3_tree.h"
 
 #include <stdio.h>

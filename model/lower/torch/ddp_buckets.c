@@ -1,3 +1,4 @@
+/* ddp_buckets.c -- the reducer's buckets in order of registration and of first arrival; the greedy partition of parameters. */
 #include "model/lower/torch/ddp_buckets.h"
 
 #include <stdlib.h>

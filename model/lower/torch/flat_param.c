@@ -1,3 +1,4 @@
+/* flat_param.c -- a FlatParameter with its padding, and the shard of a rank. */
 #include "model/lower/torch/flat_param.h"
 
 #include "model/schedule/schedule.h"

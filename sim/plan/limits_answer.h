@@ -1,0 +1,61 @@
+/* limits_answer.h -- how far each strategy reaches: the question, its rows, and the answer as a document.  dpxplan limits and
+ * dpx_limits() are both this.
+ *
+ *     struct limits_asked a = LIMITS_ASKED;
+ *     const struct opt opts[] = { LIMITS_OPTS(a), { 0 } };
+ *     ... opts_parse() or opts_json() ...
+ *     int rc = limits_answer(&a, print_row, NULL);         or limits_json(&a, &doc) */
+#ifndef DPX_LIMITS_ANSWER_H
+#define DPX_LIMITS_ANSWER_H
+
+#include "base/opts.h"
+#include "model/plan/knob.h"
+#include "sim/plan/money.h"
+#include "sim/search/limits.h"
+
+struct limits_asked {
+    const char *cluster, *model;
+    const struct json_t *cluster_doc, *model_doc;       /* in the place of names */
+    int64_t memory, world, seq;
+    int     dialect, kernels, precision, recompute, elsewhere;      /* -1: not given */
+    bool    states_only;
+    struct money_question money;
+};
+
+#define LIMITS_ASKED { .dialect = -1, .kernels = -1, .precision = -1, .recompute = RECOMPUTE_NONE, .money = MONEY_NONE }
+extern const char *const limits_dialects[];
+#define LIMITS_OPTS(a) \
+    { "cluster", "a cluster file, a built-in name, 4x8xh100", .str = &(a).cluster, .doc = &(a).cluster_doc, .names = cluster_builtin }, \
+    { "memory", "bytes of a rank, instead of the cluster's", .bytes = &(a).memory, .min = 1 }, \
+    { "world", "ranks, with --memory", .i = &(a).world, .min = 1 }, \
+    { "dialect", "only this dialect (with --states-only: paper)", .word = &(a).dialect, .words = limits_dialects }, \
+    { "states-only", "parameters, gradients and optimizer states of one unit of P parameters", .flag = &(a).states_only }, \
+    { "model", "the family whose number of blocks is varied", .str = &(a).model, .doc = &(a).model_doc, .names = model_builtin }, \
+    { "seq", "tokens per sample", .length = &(a).seq, .min = 1 }, \
+    { "kernels", "kernel set (what transformers picks for the model)", .word = &(a).kernels, .words = knob_words("kernels") }, \
+    { "precision", "number format (bf16, or fp16 where the GPU has no bf16)", .word = &(a).precision, .words = knob_words("precision") }, \
+    { "recompute", "activation recompute", .word = &(a).recompute, .words = knob_words("recompute") }, \
+    { "offload", "what is kept elsewhere: optimizer states, parameters too, both in files", .word = &(a).elsewhere, \
+      .words = elsewhere_words }, \
+    MONEY_OPTS((a).money)
+
+/* One strategy of one dialect.  `refused`: why it has no answer; "" where it has one. */
+struct limits_row {
+    const struct limits_asked *asked;       /* with what was left open filled in */
+    enum strategy strategy;
+    enum dialect  dialect;
+    struct limit  limit;
+    bool   timed;                           /* a training was asked for, and this is its plan's: */
+    struct plan   plan;
+    struct timing t;
+    char   refused[512];
+};
+
+/* Calls `each` for every row as it is known, those without an answer last.  EXIT_DONE, EXIT_NO where no strategy holds any
+ * model, or another exit status with the reason reported. */
+int limits_answer(const struct limits_asked *given, int (*each)(void *of, const struct limits_row *row), void *of);
+
+/* The document that --json prints (new reference) with EXIT_DONE and EXIT_NO. */
+int limits_json(const struct limits_asked *given, json_t **doc);
+
+#endif
