@@ -84,6 +84,8 @@ static int look_at(struct desk *d, const struct found *f, const struct look *tha
     if (!d->cache)
         d->cache = cost_cache_new(&f->plan);
     rc = ties_views(&f->plan, &e, d->cache, &d->memo, out->step_s);
+    for (int v = 0; v < TIES_VIEWS; v++)
+        out->step_s[v] += f->retry_s;
     out->slower = rc == 0 && than && out->step_s[0] - than->step_s[0] > ties_unsure_s(than->step_s, out->step_s);
     if (rc == 0 && !out->slower) {
         search_verdict(f, &e);
