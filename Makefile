@@ -256,7 +256,9 @@ $(ACCURACYLISTS): $B/tests/accuracy/accuracy_list.c.o
 
 $B/tests/accuracy/accuracy_public: $B/tests/accuracy/accuracy_public.c.o \
     $B/tests/accuracy/public_rows.c.o $(SIM) $(STORE) $(MODEL)
-$B/tests/sim/test_accuracy_public: $B/tests/accuracy/public_rows.c.o
+$B/tests/accuracy/accuracy_memory: $B/tests/accuracy/accuracy_memory.c.o \
+    $B/tests/accuracy/public_rows.c.o $(SIM) $(STORE) $(MODEL)
+$B/tests/sim/test_accuracy_public $B/tests/sim/test_memory_published: $B/tests/accuracy/public_rows.c.o
 $B/tests/accuracy/accuracy_offload: $B/tests/accuracy/accuracy_offload.c.o $(SIM) $(STORE) $(MODEL)
 
 $(TESTS): LIBS = -lcmocka
@@ -281,7 +283,7 @@ $(REALOBJ): private FLAGS += $(REALFLAGS)
 # V=1 shows the commands.
 Q = $(if $V,,@echo '  $@';)
 
-$(PROGRAMS) $(TESTS) $(MPITESTS) $(GPUTESTS) $(BENCHES) $(COMPARE) $(FUZZERS) $(ACCURACY) $B/tests/accuracy/accuracy_public $B/tests/accuracy/accuracy_offload:
+$(PROGRAMS) $(TESTS) $(MPITESTS) $(GPUTESTS) $(BENCHES) $(COMPARE) $(FUZZERS) $(ACCURACY) $(addprefix $B/tests/accuracy/accuracy_,public memory offload):
 	$Q$(CC) $(FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) \
 	    $(filter $(filter %.a,$^),$(LINKED)) \
 	    $(CARRIED) -lsqlite3 -lz -ljansson -lyaml $(LIBS) -lm
@@ -421,8 +423,9 @@ accuracy:
 
 accuracy-public:
 	@tools/install-deps.sh build
-	@$(MAKE) --no-print-directory $B/tests/accuracy/accuracy_public $B/tests/accuracy/accuracy_offload
+	@$(MAKE) --no-print-directory $(addprefix $B/tests/accuracy/accuracy_,public memory offload)
 	@$B/tests/accuracy/accuracy_public
+	@$B/tests/accuracy/accuracy_memory
 	@$B/tests/accuracy/accuracy_offload
 
 compare:

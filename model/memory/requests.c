@@ -48,6 +48,7 @@ struct walk {
     int    *dropped; int ndropped; int64_t cap_dropped; /* requests that end with the kernel */
     int     workspace[NPASS];
     bool    records, over;
+    int64_t skipped_retries, skipped_calls;     /* of micro-steps that were not walked, each as the last one */
     int64_t iteration;                  /* of the entry that runs */
     int64_t known[NSTREAM][NSTREAM];    /* [a][b]: events of b that are done when stream a gets here */
     int64_t (*at_event)[NSTREAM];       /* the same where an event was recorded */
@@ -589,6 +590,8 @@ static bool same(const struct caching_stats *a, const struct caching_stats *b)
            a->reserved.peak == b->reserved.peak && a->active.peak == b->active.peak;
 }
 
+static int64_t device_calls(const struct caching_stats *s) { return s->device_allocs + s->device_frees; }
+
 static void run(struct walk *w, int from, int to, int64_t iteration);
 
 /* Most micro-steps walked while a counter still changes: the allocator then retries in each one. */
@@ -603,8 +606,11 @@ static void run_repeat(struct walk *w, int open)
     for (int64_t i = 0; i < o->u.repeat.n && !w->over; i++) {
         struct caching_stats before = *w->t->stats;
         run(w, open + 1, o->u.repeat.other, i);
-        if (micro && i > 0 && (i + 1 == MOST_MICRO_STEPS || same(&before, w->t->stats)))
+        if (micro && i > 0 && (i + 1 == MOST_MICRO_STEPS || same(&before, w->t->stats))) {
+            w->skipped_retries += (o->u.repeat.n - i - 1) * (w->t->stats->retries - before.retries);
+            w->skipped_calls += (o->u.repeat.n - i - 1) * (device_calls(w->t->stats) - device_calls(&before));
             return;
+        }
     }
 }
 
@@ -675,8 +681,12 @@ void requests_walk(const struct plan *p, const struct schedules *s, struct reque
     memset(out, 0, sizeof *out);
     begin(&w);
     for (int i = 0; i < 4 && !w.over; i++) {
+        struct caching_stats before = *t->stats;
         out->sched = order[i];
+        w.skipped_retries = w.skipped_calls = 0;
         run(&w, s->begin[order[i]], s->end[order[i]], 0);
+        out->steady_retries = t->stats->retries - before.retries + w.skipped_retries;
+        out->steady_calls = device_calls(t->stats) - device_calls(&before) + w.skipped_calls;
     }
     out->out_of_memory = w.over;
     end(&w);

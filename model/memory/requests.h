@@ -36,6 +36,9 @@ struct request_target {
 struct request_report {
     int64_t requests;
     int64_t unmatched;              /* frees of tensors that do not exist: 0 in a correct walk */
+    /* Of the last steady step: how often the cache was given back to the device, and how often memory was asked from and
+     * given back to the device in all. */
+    int64_t steady_retries, steady_calls;
     int64_t refused;                /* bytes of the request that failed; 0: none did */
     bool    out_of_memory;          /* at entry `op` of schedule `sched` */
     enum sched_id sched;

@@ -38,6 +38,8 @@ static bool replay(const struct plan *p, const struct schedules *s, int64_t capa
     out->idle = c->idle_at_peak;
     out->inactive_split = c->inactive_split.peak;
     out->retries = c->retries;
+    out->steady_retries = r.out_of_memory ? 0 : r.steady_retries;
+    out->steady_calls = r.out_of_memory ? 0 : r.steady_calls;
     out->requests = r.requests;
     if (r.out_of_memory) {
         out->refused = r.refused;
@@ -109,7 +111,8 @@ void reserved_into(json_t *memory, const struct reserved *r)
     json_object_set_new(memory, "reserved_peak_bytes", bytes_or_null(r->known, r->reserved_peak));
     json_object_set_new(memory, "driver_bytes", bytes_or_null(r->known, r->driver));
     json_object_set_new(memory, "allocator", !r->known ? json_null() :
-        json_pack("{s:I, s:I, s:I, s:I, s:I}", "allocated_peak_bytes", (json_int_t)r->allocated_peak,
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "allocated_peak_bytes", (json_int_t)r->allocated_peak,
                   "idle_bytes", (json_int_t)r->idle, "inactive_split_bytes", (json_int_t)r->inactive_split,
-                  "retries", (json_int_t)r->retries, "limit_bytes", (json_int_t)r->limit));
+                  "retries", (json_int_t)r->retries, "retries_per_step", (json_int_t)r->steady_retries,
+                  "limit_bytes", (json_int_t)r->limit));
 }

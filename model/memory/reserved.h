@@ -29,6 +29,7 @@ struct reserved {
     int64_t idle;               /* of reserved_peak, what was not active then */
     int64_t inactive_split;     /* most bytes free in segments that are in use */
     int64_t retries;            /* times that the cache was given back to the device: a synchronisation each */
+    int64_t steady_retries, steady_calls;       /* of a steady step (requests.h); not of one that runs out of memory */
     int64_t requests;
     int64_t driver;             /* what nvidia-smi shows for the process: reserved, NCCL, context */
 };

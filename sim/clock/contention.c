@@ -9,6 +9,18 @@ static double mixed(const struct contention *c, const double of[2], int compute)
     return of[0] + share * (of[1] - of[0]);
 }
 
+/* Compute, while this collective runs.  Copy engines hold no multiprocessor. */
+static double compute_slow(const struct contention *c, int compute, const struct op *coll)
+{
+    enum coll_op op = coll->u.coll.op;
+
+    if (!c->held)
+        return c->compute_slow[op];
+    const struct op_held *of = &c->held[compute];
+    double products = coll->flags & OPF_ENGINE ? 1 - of->streams : of->products[op != COLL_ALL_REDUCE];
+    return products + of->streams * c->compute_slow[op];
+}
+
 static bool on_disk(const struct op *o) { return o->stream == STREAM_DISK_READ || o->stream == STREAM_DISK_WRITE; }
 
 /* Copies over PCIe have engines of their own; what the host and its disks do is not on the device at all. */
@@ -26,7 +38,7 @@ static double slow_beside(const struct contention *c, const struct schedules *s,
     if (on_disk(m) || on_disk(o))           /* files take no core */
         return 1;
     if (mine && o->kind == OP_COLL)
-        return c->beside ? mixed(c, c->beside[other].compute, me) : c->compute_slow[o->u.coll.op];
+        return c->beside ? mixed(c, c->beside[other].compute, me) : compute_slow(c, me, o);
     if (m->kind == OP_COLL && its)
         return c->beside ? mixed(c, c->beside[me].comm, other) : c->comm_slow[m->u.coll.op];
     /* Threads on cores: to a collective a copy is what compute is, by bytes. */

@@ -7,6 +7,7 @@
 #define DPX_CONTENTION_H
 
 #include "model/schedule/schedule.h"
+#include "sim/price/kernel_cost.h"
 #include "sim/price/space_cost.h"
 
 /* How many times longer compute and a collective take while both run: beside products, and beside
@@ -22,6 +23,10 @@ struct contention {
      * `streams`: the share of a compute entry's time in which memory sets the pace. */
     const struct beside *beside;
     const double *streams;
+    /* Of each compute entry, indexed like ops[]: what it becomes on the multiprocessors that an all-reduce leaves, [0], or
+     * any other collective, [1] (kernel_cost.h).  compute_slow then is that of kernels which live off memory.  NULL:
+     * compute_slow is that of all. */
+    const struct op_held *held;
     const struct shares *shares;    /* of each entry, indexed like ops[]; NULL: nothing is shared.  Where the shares
                                      * of those that run add up to more than 1, each that has some takes so many
                                      * times longer */

@@ -1,6 +1,8 @@
 /* overlap.c -- slow-downs of computation and communication while both run, from what was published or measured. */
 #include "sim/clock/overlap.h"
 
+#include <math.h>
+
 #include "sim/price/gpu_rates.h"
 
 /* Ranks on processors: this machine's, or several nodes of a cluster file that are no GPUs. */
@@ -21,14 +23,6 @@ static bool on_host(const struct cluster *c) { return c->is_host || gpu_is_host(
 /* What large collectives move of a link's datasheet figure: ring all-gather 361 of 450 GB/s on
  * H200, all-reduce 235 of 300 on A100 (stas00/ml-engineering, network). */
 #define LINK 0.8
-
-/* What a product takes beside a collective over NVLink, one vote a publication, the median: 1.14 Galvatron's
- * measured files (1.126, 1.153); 1.19 on average, 1.40 at most (arXiv 2507.03114, A100 and H100); 1.70 a product of
- * exactly 132 blocks on H100, 80 to 47 % of peak beside an all-gather of 24 (forums.developer.nvidia.com/t/337991); 1.76
- * on A100, 1.18 to 2.08 ms (NVIDIA/nccl#1428; attention 1.83).  By SMs alone it would be SMs / (SMs - channels), 1.14 to
- * 1.29; but a kernel with a block for each SM runs a second wave for those that had to wait, and clocks and
- * memory are shared as well. */
-#define PRODUCTS_BESIDE_NVLINK 1.445
 
 /* Share of the SMs or of the memory bandwidth that is left, at worst. */
 #define LEAST_LEFT 0.5
@@ -54,6 +48,13 @@ int overlap_sms(const struct cluster *c, enum coll_op op)
     return c->gpu.link > 0 ? 24 : 4;
 }
 
+int overlap_left(const struct cluster *c, enum coll_op op)
+{
+    int left = c->gpu.sms - overlap_sms(c, op), least = (int)ceil(LEAST_LEFT * c->gpu.sms);
+
+    return left > least ? left : least > 1 ? least : 1;
+}
+
 /* Bytes of memory traffic per byte on the wire: a gather reads and writes; a reduction
  * reads what it adds to as well. */
 static double traffic(enum coll_op op)
@@ -76,12 +77,8 @@ double overlap_compute(const struct cluster *c, enum kernel_class kind, enum col
         return HOST_SLOWDOWN;
     if (c->gpu.sm_arch == 0)
         return AMD_SLOWDOWN;
-    if (products(kind)) {
-        double sms = c->gpu.sms, left = sms - overlap_sms(c, op);
-        if (c->gpu.link > 0)
-            return PRODUCTS_BESIDE_NVLINK;
-        return left > sms * LEAST_LEFT ? sms / left : 1 / LEAST_LEFT;
-    }
+    if (products(kind))
+        return (double)c->gpu.sms / overlap_left(c, op);
     double left = 1 - wire(c) * traffic(op) / gpu_stream(&c->gpu);
     return 1 / (left > LEAST_LEFT ? left : LEAST_LEFT);
 }
@@ -103,6 +100,6 @@ const char *overlap_source(const struct cluster *c)
         return "assumed: communication threads share the cores, 1.3 both ways";
     if (c->gpu.sm_arch == 0)
         return "assumed: 21 % of the ideal overlap, as on MI300X (arXiv 2412.14335)";
-    return "products: the median of four publications over NVLink, SMs left beside NCCL's channels over PCIe; "
+    return "products: waves of thread blocks on the SMs that NCCL's channels leave; "
            "the rest: memory bandwidth left beside its traffic";
 }

@@ -15,7 +15,8 @@
 #include "model/program/program.h"
 #include "model/schedule/schedule.h"
 
-/* phi_comp: how much longer kernels of this class take beside that collective. */
+/* phi_comp: how much longer kernels of this class take beside that collective: products and attention of many
+ * waves (op_held() counts those of each entry), or kernels that live off memory. */
 double overlap_compute(const struct cluster *c, enum kernel_class kind, enum coll_op op);
 
 /* phi_comm: how much longer that collective takes beside kernels of this class. */
@@ -23,6 +24,8 @@ double overlap_comm(const struct cluster *c, enum kernel_class kind, enum coll_o
 
 /* SMs that the kernels of that collective hold, one per channel; 0: none (hosts). */
 int overlap_sms(const struct cluster *c, enum coll_op op);
+/* SMs that it leaves to others: half of them at least. */
+int overlap_left(const struct cluster *c, enum coll_op op);
 
 /* Where the two come from, in words. */
 const char *overlap_source(const struct cluster *c);

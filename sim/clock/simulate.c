@@ -126,6 +126,12 @@ static double skew(const struct shape *g, double *variance)
     return s;
 }
 
+/* Collectives' kernels take multiprocessors from products, and nothing was measured in their place. */
+static bool holds_sms(const struct plan *p)
+{
+    return !p->cluster.is_host && !gpu_is_host(&p->cluster.gpu) && p->cluster.gpu.sm_arch > 0 && p->cluster.world_size > 1;
+}
+
 int simulate_price(const struct plan *p, const struct schedules *s, enum sched_id id, struct cost_cache *cache,
           struct coll_memo *memo, struct priced *out)
 {
@@ -139,6 +145,8 @@ int simulate_price(const struct plan *p, const struct schedules *s, enum sched_i
     double *store = malloc(((own ? 5 : 4) * n + 1) * sizeof *store);
     struct beside *beside = overlaps ? calloc(n + 1, sizeof *beside) : NULL;
     struct shares *shares = s->spaces && !p->cluster.is_host ? calloc(n + 1, sizeof *shares) : NULL;
+    struct op_held *held = !overlaps && holds_sms(p) ? room_new(n + 1, sizeof *held) : NULL;
+    const int left[2] = { overlap_left(&p->cluster, COLL_ALL_REDUCE), overlap_left(&p->cluster, COLL_ALL_GATHER) };
     struct shape shapes[PLAN_GROUPS];
 
     if (!store || (overlaps && !beside) || (s->spaces && !p->cluster.is_host && !shares))
@@ -148,7 +156,7 @@ int simulate_price(const struct plan *p, const struct schedules *s, enum sched_i
         shapes[g].latest = own ? jitter_largest(shapes[g].ranks) : 0;
     }
     double *middle = store, *low = middle + n, *high = low + n, *issue = high + n, *streams = own ? issue + n : NULL;
-    *out = (struct priced){ { middle, issue }, { low, issue }, { high, issue }, store, beside, shares,
+    *out = (struct priced){ { middle, issue }, { low, issue }, { high, issue }, store, beside, shares, held,
                             streams, BASIS_MEASURED, false };
     for (int i = s->begin[id]; i < s->end[id]; i++) {
         const struct op *o = &s->ops[i];
@@ -162,6 +170,8 @@ int simulate_price(const struct plan *p, const struct schedules *s, enum sched_i
         }
         if (streams)
             streams[i] = op_streams(cache, s, o);
+        if (held && o->stream == STREAM_COMPUTE)
+            op_held(cache, s, o, left, &held[i]);
         if (o->kind != OP_REPEAT && o->kind != OP_END) {
             if (o->kind != OP_COLL)
                 op_cost(cache, s, o, &c);
@@ -199,9 +209,11 @@ void simulate_priced_free(struct priced *p)
     free(p->store);
     free(p->beside);
     free(p->shares);
+    free(p->held);
     p->store = NULL;
     p->beside = NULL;
     p->shares = NULL;
+    p->held = NULL;
 }
 
 /* ---- contention ---- */
@@ -233,8 +245,9 @@ void simulate_contention(const struct plan *p, const struct schedules *s, const 
     bool on_host = p->cluster.is_host || gpu_is_host(&p->cluster.gpu);
 
     memset(out, 0, sizeof *out);
+    out->held = prices ? prices->held : NULL;
     for (int op = 0; op < NCOLL; op++) {
-        out->compute_slow[op] = overlap_compute(&p->cluster, KC_GEMM, (enum coll_op)op);
+        out->compute_slow[op] = overlap_compute(&p->cluster, out->held ? KC_ELEMENTWISE : KC_GEMM, (enum coll_op)op);
         out->comm_slow[op] = overlap_comm(&p->cluster, KC_GEMM, (enum coll_op)op);
     }
     out->copy_slow = on_host ? 1 : COPY_SLOW;
@@ -260,6 +273,14 @@ void simulate_slowest(const struct plan *p, struct timeline *t)
     t->slowest_s = jitter_slowest_s(&p->cluster, t->compute_s + t->optimizer_s);
     t->step_s += t->slowest_s;
 }
+
+/* One cudaMalloc or cudaFree, and how much longer at most: 100,000 random ones of up to 2 MB and their frees took 7.6 and 6.6 s
+ * (rapidsai/rmm#283, #284, 2020: 35 us a call).  Larger ones take longer, 1.2 ms for 64 MB by one account
+ * (rtj1/cuda-mempool). */
+#define DEVICE_CALL 35e-6
+#define ERROR_OF_CALL 30
+
+double simulate_retry_s(const struct reserved *r) { return r->steady_retries > 0 ? (double)r->steady_calls * DEVICE_CALL : 0; }
 
 /* Of what streams lose to each other this share is not known: it is measured with a few kernels and sizes
  * in the place of all. */
@@ -314,6 +335,18 @@ static void interval(const struct step *st, const double *ends, int n, struct ti
     }
     out->low_s = fmax(0, step - sqrt(less));
     out->high_s = step + sqrt(more);
+}
+
+/* Of a pipeline the stage that does it longest.  The device is at rest meanwhile: idle time. */
+static void add_retries(const struct evaluation *e, struct timing *t)
+{
+    t->retry_s = simulate_retry_s(&e->reserved);
+    for (int i = 0; i < e->nstages; i++)
+        t->retry_s = fmax(t->retry_s, simulate_retry_s(&e->stage[i].reserved));
+    t->line.step_s += t->retry_s;
+    t->line.idle_s += t->retry_s;
+    t->low_s += t->retry_s;
+    t->high_s += t->retry_s * ERROR_OF_CALL;
 }
 
 static void ratios(const struct plan *p, struct timing *out)
@@ -373,8 +406,6 @@ static int time_step(const struct step *st, struct timing *out, struct run *kept
     out->basis = st->basis;
     out->outside = st->outside;
     free(r.lines);
-    if (rc == 0)
-        ratios(st->p, out);
     return rc;
 }
 
@@ -397,6 +428,10 @@ int simulate_step(const struct step *st, const struct evaluation *e, struct timi
 
     memset(out, 0, sizeof *out);
     int rc = time_step(st, out, runs);
+    if (rc == 0) {
+        add_retries(e, out);
+        ratios(st->p, out);
+    }
     for (int i = 0; rc == 0 && i < st->n; i++) {
         int64_t held = held_by(e->nstages ? &e->stage[i].m : &e->m, st->role[i].s, &runs[i]);
         out->stages.stage[i].held_bytes = held;
@@ -539,6 +574,8 @@ json_t *simulate_timing_json(const struct plan *p, const struct schedules *s, co
         "outside_calibrated_range", t->outside, "kernels", kernels_name(p->kernels));
     exposed_into(doc, s, &t->line, GROUP_TENSOR, "exposed_tensor_s");
     exposed_into(doc, s, &t->line, GROUP_CONTEXT, "exposed_context_s");
+    if (t->retry_s > 0)
+        json_object_set_new(doc, "retry_s", json_real(t->retry_s));
     if (t->stages.n > 1)
         stages_into(doc, t);
     if (s->spaces)

@@ -33,6 +33,7 @@ struct timing {
     struct timeline line;           /* with contention; of a pipeline its busiest stage's (step.h) */
     struct stage_parts stages;
     double free_s;                  /* step time if nothing slowed anything down */
+    double retry_s;                 /* of the step: PyTorch's allocator gives its cache back to the device and asks again */
     double low_s, high_s;
     enum basis basis;
     bool   outside;                 /* an entry is beyond what was measured */
@@ -54,6 +55,7 @@ struct priced {
     double    *store;
     struct beside *beside;          /* contention.h's; NULL where nothing was measured */
     struct shares *shares;          /* contention.h's; NULL where all is in device memory */
+    struct op_held *held;           /* contention.h's; NULL where collectives hold no multiprocessors, or it was measured */
     const double *streams;
     enum basis basis;
     bool       outside;
@@ -64,6 +66,9 @@ struct priced {
 int  simulate_price(const struct plan *p, const struct schedules *s, enum sched_id id, struct cost_cache *cache,
            struct coll_memo *memo, struct priced *out);
 void simulate_priced_free(struct priced *p);
+
+/* Seconds of a steady step in which PyTorch's allocator frees and takes memory of the device, all streams at rest. */
+double simulate_retry_s(const struct reserved *r);
 
 /* Adds to the clock's step the wait for the slowest rank (jitter_slowest_s). */
 void simulate_slowest(const struct plan *p, struct timeline *t);

@@ -51,12 +51,27 @@ struct seen {
     struct contention slow;
     double           *store;
     struct beside    *beside;
+    struct op_held   *held;
 };
 
 /* A slow-down's excess over 1, times `part`. */
 static void scale(double *slow, double part)
 {
     *slow = 1 + part * (*slow - 1);
+}
+
+/* Products alone are what streams leave of 1. */
+static void hold(const struct step_role *r, double part, struct seen *out)
+{
+    int n = r->s->end[SCHED_STEADY];
+
+    out->slow.held = out->held = room_new((size_t)n + 1, sizeof *out->held);
+    for (int i = r->s->begin[SCHED_STEADY]; i < n; i++) {
+        double alone = 1 - r->slow.held[i].streams;
+        out->held[i].streams = r->slow.held[i].streams;
+        for (int k = 0; k < 2; k++)
+            out->held[i].products[k] = alone + part * (r->slow.held[i].products[k] - alone);
+    }
 }
 
 static void slow_down(const struct step_role *r, double part, struct seen *out)
@@ -68,6 +83,8 @@ static void slow_down(const struct step_role *r, double part, struct seen *out)
         scale(&out->slow.comm_slow[op], part);
     }
     scale(&out->slow.copy_slow, part);
+    if (r->slow.held)
+        hold(r, part, out);
     if (!r->slow.beside)
         return;
     out->slow.beside = out->beside = room_new((size_t)n + 1, sizeof *out->beside);
@@ -123,6 +140,7 @@ int step_run(const struct step *st, const struct step_view *as, struct timeline 
     for (int i = 0; as && i < st->n; i++) {
         free(seen[i].store);
         free(seen[i].beside);
+        free(seen[i].held);
     }
     free(seen);
     free(roles);

@@ -66,8 +66,8 @@ static void print_verdict(const struct evaluation *e, const struct timing *t)
     puts(simulate_waits_for_memory(e, t) ? ", but streams that run ahead would need more memory than there is: the allocator makes them wait,"
              " which the step time leaves out" : "");
     if (e->reserved.retries)
-        printf("the allocator gives its cache back to the device %" PRId64 " times in init and three steps and waits for"
-               " the device each time, which the step time leaves out\n", e->reserved.retries);
+        printf("the allocator gives its cache back to the device %" PRId64 " times in init and three steps; %" PRId64
+               " times in a steady step, %.3g s of it\n", e->reserved.retries, e->reserved.steady_retries, t->retry_s);
 }
 
 static void print_memory(const struct evaluation *e, const struct timing *t)

@@ -45,12 +45,13 @@ struct gemm_device gemm_device(const struct gpu *g, enum dtype t)
         .bytes  = gpu_stream(g),
         .launch = LAUNCH_S,
         .block  = is_host ? 0 : BLOCK_S,
+        .feed   = FEED,
     };
 }
 
-static double feed_cost(int m, int n)
+static double feed_cost(const struct gemm_device *d, int m, int n)
 {
-    return 1 + FEED * (1.0 / m + 1.0 / n);
+    return 1 + d->feed * (1.0 / m + 1.0 / n);
 }
 
 /* A host has neither tiles nor waves. */
@@ -75,7 +76,7 @@ double gemm_prior(const struct gemm_device *d, const struct gemm *g, struct gemm
         return host_prior(d, g);
     for (int i = 0; i < NTILES; i++) {
         int    tm = tiles[i][0], tn = tiles[i][1];
-        double area = (double)tm * tn, reach = feed_cost(256, 128) / feed_cost(tm, tn);
+        double area = (double)tm * tn, reach = feed_cost(d, 256, 128) / feed_cost(d, tm, tn);
         double grid = (double)g->batch * (double)ceil_div(g->m, tm) * (double)ceil_div(g->n, tn);
 
         for (int split = 1; split <= MAX_SPLIT; split *= 2) {
@@ -96,6 +97,16 @@ double gemm_prior(const struct gemm_device *d, const struct gemm *g, struct gemm
         }
     }
     return best;
+}
+
+double gemm_held(const struct gemm_device *d, const struct gemm *g, int sms)
+{
+    struct gemm_choice how;
+    double t = gemm_prior(d, g, &how);
+
+    if (sms >= d->sms || how.waves < 1 || how.memory_bound)
+        return 1;
+    return (d->launch + (t - d->launch) * ceil((double)how.blocks / sms) / (double)how.waves) / t;
 }
 
 static double square(double x)

@@ -32,6 +32,7 @@ struct gemm_device {
     double bytes;           /* per second, memory */
     double launch;          /* seconds per kernel, first to last block */
     double block;           /* seconds a 256x128 tile takes beyond its products */
+    double feed;            /* columns of a tile that take as long as its operands: small tiles lose */
 };
 
 struct gemm_choice {
@@ -50,6 +51,10 @@ struct gemm_device gemm_device(const struct gpu *g, enum dtype t);
 
 /* Seconds by counting; `how` may be NULL. */
 double gemm_prior(const struct gemm_device *d, const struct gemm *g, struct gemm_choice *how);
+
+/* How many times longer the product takes where only `sms` of the device's multiprocessors are free: the tiles chosen
+ * for all of them, in more waves.  1 where memory sets its pace. */
+double gemm_held(const struct gemm_device *d, const struct gemm *g, int sms);
 
 /* ln(measured/prior) of points taken on a machine like d, at ln m, ln n, ln k. */
 #define GEMM_MAX_POINTS 512

@@ -74,16 +74,29 @@ void kernel_residuals(const struct gpu *g, enum dtype precision, struct gemm_res
     }
 }
 
+/* As it is in a training step. */
+static struct gemm_device device_in(const struct gpu *g, enum dtype t, const struct kernel_context *in)
+{
+    const struct gpu_rates *r = gpu_rates(g);
+    struct gemm_device d = gemm_device(g, t);
+
+    if (in->sustained && half(t))
+        d.flops *= in->cuda_12_8 ? r->sustained_12_8 : r->sustained;
+    return d;
+}
+
+static struct gemm product(const struct gpu *g, enum dtype t, const struct kernel *k)
+{
+    return (struct gemm){ k->batch, k->m, k->n, k->k, k->bytes, misaligned(g, t, k) };
+}
+
 static void gemm_cost(const struct gpu *g, enum kernel_set set, enum dtype t,
                       const struct kernel_context *in, const struct kernel *k, struct cost *out)
 {
     const struct gpu_rates *r = gpu_rates(g);
-    struct gemm_device d = gemm_device(g, t);
-    struct gemm what = { k->batch, k->m, k->n, k->k, k->bytes, misaligned(g, t, k) };
+    struct gemm_device d = device_in(g, t, in);
+    struct gemm what = product(g, t, k);
     struct gemm_residuals made;
-
-    if (in->sustained && half(t))
-        d.flops *= in->cuda_12_8 ? r->sustained_12_8 : r->sustained;
     double s = gemm_prior(&d, &what, NULL);
 
     if (!in->gemm)
@@ -121,6 +134,16 @@ static void attention_cost(const struct gpu *g, enum kernel_set set, enum dtype 
     within(out, LAUNCH_S * kernel_launches(set, pass, k)
                 + fmax(own * (in->masked || all ? 1 : CAUSAL) / rate, (double)k->bytes / gpu_stream(g)),
            r->attention_spread * alternatives(set), half(t) ? r->basis : BASIS_DATASHEET);
+}
+
+double kernel_held(const struct gpu *g, enum dtype precision, const struct kernel_context *in, const struct kernel *k, int sms)
+{
+    if (k->m > 0) {
+        struct gemm_device d = device_in(g, precision, in);
+        struct gemm what = product(g, precision, k);
+        return gemm_held(&d, &what, sms);
+    }
+    return k->kind == KC_ATTENTION ? (double)g->sms / sms : 1;
 }
 
 int kernel_launches(enum kernel_set set, enum pass pass, const struct kernel *k)

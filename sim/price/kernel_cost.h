@@ -39,6 +39,10 @@ void kernel_cost(const struct gpu *g, enum kernel_set set, enum dtype precision,
 void kernel_cost_in(const struct gpu *g, enum kernel_set set, enum dtype precision,
                     const struct kernel_context *in, const struct kernel *k, struct cost *out);
 
+/* How many times longer a kernel takes while others hold all but `sms` multiprocessors: a product by its waves, attention,
+ * whose blocks are many, in proportion; what lives off memory no longer. */
+double kernel_held(const struct gpu *g, enum dtype precision, const struct kernel_context *in, const struct kernel *k, int sms);
+
 /* Published residuals of products in this precision. */
 void kernel_residuals(const struct gpu *g, enum dtype precision, struct gemm_residuals *out);
 
@@ -65,6 +69,11 @@ void op_cost(struct cost_cache *c, const struct schedules *s, const struct op *o
 
 /* Of that time, the share in which memory sets the pace: 0 to 1. */
 double op_streams(struct cost_cache *c, const struct schedules *s, const struct op *o);
+
+/* A compute entry while a collective leaves it left[i] multiprocessors, as parts of its time alone: products and attention,
+ * and kernels that live off memory.  An entry of another kind is all of the latter. */
+struct op_held { double products[2], streams; };
+void op_held(struct cost_cache *c, const struct schedules *s, const struct op *o, const int left[2], struct op_held *out);
 
 /* Seconds the issuing thread is busy with any entry, collectives included. */
 double op_issue_cost(struct cost_cache *c, const struct schedules *s, const struct op *o);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/room.h"
 #include "model/plan/attention.h"
 #include "sim/price/kernel_cost.h"
 #include "sim/price/measured_cost.h"
@@ -24,6 +25,11 @@
 /* With the Python of a hook around it, which picks the unit, its streams and buffers.  1 ms each has been seen
  * (pytorch/pytorch#173680, many small modules).  FSDP1's and DeepSpeed's hooks are taken to be as dear. */
 #define ISSUE_HOOK      (70 * ISSUE_INFERENCE)
+/* A hook of DeepSpeed's stage 3 before or after a module, which finds all it needs there: half of what a module takes more
+ * than without DeepSpeed, 10.3 and 8.2 (0.19.6; the same script and way of counting, `deepspeed`; its work on gradients is in the
+ * latter).  0.13 and 0.1 ms; 0.12 were counted back from GPTlite's rows (sim/notebook.md). */
+#define ISSUE_MODULE_FORWARD  (10 * ISSUE_INFERENCE)
+#define ISSUE_MODULE_BACKWARD (8 * ISSUE_INFERENCE)
 /* Assumed; no measurement of them was found.  An entry of the executor: one message to a thread. */
 #define ISSUE_OWN      1e-6
 /* A collective called from C++ (DistributedDataParallel's reducer, an executor). */
@@ -63,6 +69,8 @@ struct sums {
     bool         cuda_12_8;     /* and their products */
     double       common;        /* share of the variance of one source that its kernels have in common */
     struct cost  all;           /* the whole pass, as most entries are */
+    double      *held[2];       /* of products and attention, as `at`, while a collective leaves them left[i] multiprocessors; */
+    int          left[2];       /* NULL: not asked for yet */
 };
 
 struct cost_cache {
@@ -97,6 +105,8 @@ static void drop(struct sums *of)
 {
     free(of->at);
     free(of->launches);
+    free(of->held[0]);
+    free(of->held[1]);
     memset(of, 0, sizeof *of);
 }
 
@@ -238,8 +248,7 @@ static void sum_up(struct cost_cache *c, const struct piece *piece, enum pass pa
     between(out, 0, n, &out->all);
 }
 
-static const struct sums *sums_of(struct cost_cache *c, const struct schedules *s,
-                                  const struct op *o)
+static struct sums *sums_of(struct cost_cache *c, const struct schedules *s, const struct op *o)
 {
     enum pass pass = (enum pass)o->u.compute.pass;
     const struct piece *piece = &s->program.piece[o->u.compute.piece];
@@ -302,6 +311,45 @@ double op_streams(struct cost_cache *c, const struct schedules *s, const struct 
     of = sums_of(c, s, o);
     all = of->at[o->u.compute.k1].s - of->at[o->u.compute.k0].s;
     return all > 0 ? (of->at[o->u.compute.k1].streams - of->at[o->u.compute.k0].streams) / all : 0;
+}
+
+static bool lives_off_memory(const struct running *before, const struct running *behind) { return behind->streams > before->streams; }
+
+static void sum_held(struct cost_cache *c, const struct piece *piece, enum pass pass, struct sums *of, const int left[2])
+{
+    c->in.cuda_12_8 = of->cuda_12_8;
+    for (int i = 0; i < 2; i++) {
+        if (!of->held[i])
+            of->held[i] = room_new((size_t)of->n + 1, sizeof *of->held[i]);
+        of->left[i] = left[i];
+        for (int k = 0; k < of->n; k++) {
+            const struct running *at = &of->at[k];
+            double t = at[1].s - at[0].s;
+            if (t > 0 && !lives_off_memory(&at[0], &at[1]))
+                t *= kernel_held(&c->p->cluster.gpu, c->p->precision, &c->in, &piece->kernels[pass][k], left[i]);
+            else
+                t = 0;
+            of->held[i][k + 1] = of->held[i][k] + t;
+        }
+    }
+}
+
+void op_held(struct cost_cache *c, const struct schedules *s, const struct op *o, const int left[2], struct op_held *out)
+{
+    *out = (struct op_held){ .streams = 1 };
+    if (o->kind != OP_COMPUTE)
+        return;
+    struct sums *of = sums_of(c, s, o);
+    int k0 = o->u.compute.k0, k1 = o->u.compute.k1;
+    double all = of->at[k1].s - of->at[k0].s;
+
+    if (!of->held[0] || of->left[0] != left[0] || of->left[1] != left[1])
+        sum_held(c, &s->program.piece[o->u.compute.piece], (enum pass)o->u.compute.pass, of, left);
+    if (!(all > 0))
+        return;
+    out->streams = (of->at[k1].streams - of->at[k0].streams) / all;
+    for (int i = 0; i < 2; i++)
+        out->products[i] = (of->held[i][k1] - of->held[i][k0]) / all;
 }
 
 /* What is read is also what is written. */
@@ -447,6 +495,15 @@ void op_cost(struct cost_cache *c, const struct schedules *s, const struct op *o
     }
 }
 
+/* Of the hooks around the modules of a whole pass a segment has as large a share as of its kernels. */
+static double module_hooks(const struct schedules *s, const struct op *o, int kernels)
+{
+    const uint16_t *n = s->module_hooks[o->u.compute.piece][o->u.compute.pass];
+    double all = n[PASS_FORWARD] * ISSUE_MODULE_FORWARD + n[PASS_BACKWARD] * ISSUE_MODULE_BACKWARD;
+
+    return kernels > 0 ? all * (o->u.compute.k1 - o->u.compute.k0) / kernels : all;
+}
+
 double op_issue_cost(struct cost_cache *c, const struct schedules *s, const struct op *o)
 {
     bool   own = c->p->kernels == KERNELS_DPX;
@@ -461,7 +518,7 @@ double op_issue_cost(struct cost_cache *c, const struct schedules *s, const stru
         bool forward = o->u.compute.pass == PASS_FORWARD;
         if (traced_issue(c, TRACED_FORWARD) > 0)
             return launches * traced_issue(c, forward ? TRACED_FORWARD : TRACED_BACKWARD);
-        return launches * (forward ? ISSUE_FORWARD : ISSUE_BACKWARD);
+        return launches * (forward ? ISSUE_FORWARD : ISSUE_BACKWARD) + module_hooks(s, o, of->n);
     }
     case OP_COLL:
         if (traced_issue(c, TRACED_COLL) > 0)

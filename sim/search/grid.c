@@ -224,6 +224,11 @@ static void ask_allocator(struct found *f, struct evaluation *e)
     f->looked_at = true;
     f->fits = e->m.fits;
     f->tight = e->verdict == VERDICT_TIGHT;
+    f->steady_retries = e->reserved.steady_retries;
+    f->steady_calls = e->reserved.steady_calls;
+    f->retry_s = f->fits ? simulate_retry_s(&e->reserved) : 0;
+    f->step_s += f->retry_s;
+    f->idle_s += f->retry_s;
     if (!f->fits)
         over_limit(f, e->reserved.limit + e->reserved.refused + e->m.overhead.by[OVERHEAD_OUTSIDE],
                    e->reserved.limit + e->m.overhead.by[OVERHEAD_OUTSIDE]);

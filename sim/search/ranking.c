@@ -90,6 +90,8 @@ static int look_at(struct desk *d, const struct found *f, const struct look *tha
     cost_cache_use(d->cache, &f->plan);
     if ((rc = step_open(&f->plan, of, evaluation_roles(&e, of), d->cache, &d->memo, &st)) == 0) {
         rc = ties_views_of(&st, out->step_s);
+        for (int v = 0; v < TIES_VIEWS; v++)
+            out->step_s[v] += f->retry_s;
         out->slower = rc == 0 && than && out->step_s[0] - than->step_s[0] > ties_unsure_s(than->step_s, out->step_s);
         if (rc == 0 && !out->slower) {
             search_verdict(f, &e);

@@ -522,6 +522,11 @@ static int look_at(struct work *w, struct found *f, struct schedules *s)
     f->looked_at = true;
     f->fits = v != VERDICT_DOES_NOT_FIT;
     f->tight = v == VERDICT_TIGHT;
+    f->steady_retries = r.steady_retries;
+    f->steady_calls = r.steady_calls;
+    f->retry_s = f->fits ? simulate_retry_s(&r) : 0;
+    f->step_s += f->retry_s;
+    f->idle_s += f->retry_s;
     if (!f->fits) {
         f->needed = r.limit + r.refused + m.overhead.by[OVERHEAD_OUTSIDE];
         f->available = r.limit + m.overhead.by[OVERHEAD_OUTSIDE];
@@ -655,6 +660,8 @@ void search_verdict(const struct found *f, struct evaluation *e)
     struct reserved r;
 
     if (f->looked_at) {
+        e->reserved.steady_retries = f->steady_retries;
+        e->reserved.steady_calls = f->steady_calls;
         e->verdict = !f->fits ? VERDICT_DOES_NOT_FIT : f->tight ? VERDICT_TIGHT : VERDICT_FITS;
     } else if (e->nstages) {
         evaluation_reserve(&f->plan, e, NULL);

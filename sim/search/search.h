@@ -69,6 +69,8 @@ struct found {
     bool    waits_known;
     double  bound_s;            /* of a grid: what its step takes at least (bounds.h) */
     double  step_s;             /* with contention; only of plans that fit */
+    double  retry_s;            /* of it, once looked_at: memory taken from the device and given back (simulate_retry_s) */
+    int64_t steady_retries, steady_calls;       /* the same as counts (model/memory/reserved.h) */
     double  compute_s, exposed_s, optimizer_s, idle_s, slowest_s;
     double  exposed_by[NCOLL];  /* by collective (enum coll_op) */
     double  away_s[NAWAY];      /* work outside of device memory (timeline.h) */

@@ -38,7 +38,7 @@ static void print_set(const struct public_set *set)
         for (int guess = PUBLIC_STEP; guess <= PUBLIC_BASELINE; guess++) {
             struct public_score s = public_score(set, gpus[g], (enum public_guess)guess, NULL, NULL);
             char what[64];
-            if (!s.n || (guess == PUBLIC_BASELINE && set->source == PUBLIC_TORCHTITAN))
+            if (!s.n || !isfinite(s.mape))              /* of one model alone there is no guess */
                 continue;
             snprintf(what, sizeof what, "%s%s", gpus[g], guess == PUBLIC_BASELINE ? ", one median MFU" : "");
             print_score(what, &s, guess == PUBLIC_STEP);
@@ -178,33 +178,7 @@ static void print_pairs(const struct public_set *const sets[2])
     printf("  %-16s %3d pairs  %3d right (%.0f %%)  %3d ties\n", "together", all.n, all.right, 100.0 * all.right / all.n, all.ties);
 }
 
-/* ---- torchtitan's memory ---- */
-
-/* One meter: predicted, then published and the error; blanks where nothing is published. */
-static void print_meter(const char *what, int64_t ours, double theirs)
-{
-    printf("  %s %5.1f", what, (double)ours / 0x1p30);
-    if (theirs > 0)
-        printf(" of %5.1f (%+5.1f %%)", theirs / 0x1p30, 100 * ((double)ours / theirs - 1));
-    else
-        printf(" %-19s", "");
-}
-
-/* peak_active is what is in use, max_reserved the caching allocator's segments: each beside the replay's. */
-static void print_memory(const struct public_set *set)
-{
-    printf("\n  memory, GiB: ours of torch's\n");
-    for (int i = 0; i < set->n; i++) {
-        const struct public_row *r = &set->row[i];
-        if (!r->done || !(r->reserved > 0))
-            continue;
-        printf("  %-12s %d x %d %-5s %-8s", r->model, (int)r->seq, (int)r->micro_batch, r->fsdp1 ? "fsdp1" : "fsdp2",
-               r->compiled ? "compiled" : "eager");
-        print_meter("active", r->predicted_active, r->allocated);
-        print_meter("reserved", r->predicted_reserved, r->reserved);
-        printf("  %s\n", r->how);
-    }
-}
+/* ---- verdicts ---- */
 
 static int count(const struct public_set *set, const char *gpu, enum public_memory m)
 {
@@ -293,7 +267,6 @@ int main(int argc, char **argv)
     print_set(&titan);
     print_skipped(&titan);
     print_worst(&titan, PUBLIC_ROWS);
-    print_memory(&titan);
     print_verdicts(&titan);
     print_pairs((const struct public_set *const[]){ &foundry, &titan });
     return 0;

@@ -1,6 +1,6 @@
-/* offload_rows.h -- published runs with offload, and steps of AdamW on hosts, against what dpx predicts.
+/* offload_rows.h -- published runs with offload, and steps of AdamW on hosts, against what dpx predicts; and other published steps.
  *
- * tests/accuracy/offload.jsonl: one JSON object a line with `what`, `step_s` as published, `source`, `note`, and either
+ * tests/accuracy/offload.jsonl, steps.jsonl: one JSON object a line with `what`, `step_s` as published, `source`, `note`, and either
  * `plan`, or `cluster`, `elements` of one rank and `bytes` of traffic an element.  Shared by accuracy_offload.c, which
  * prints, and tests/sim/test_offload_published.c, which asserts. */
 #ifndef DPX_OFFLOAD_ROWS_H
@@ -17,6 +17,7 @@
 #include "sim/price/space_cost.h"
 
 #define OFFLOAD_ROWS "tests/accuracy/offload.jsonl"
+#define STEPS_ROWS   "tests/accuracy/steps.jsonl"
 
 struct offload_row {
     const char *what, *source, *note;   /* of the document */
@@ -72,15 +73,15 @@ static inline int offload_plan(const json_t *j, struct offload_row *r)
     return rc;
 }
 
-/* Calls take() for every row, predicted.  How many, or -1 with the reason reported. */
-static inline int offload_each_row(void (*take)(const struct offload_row *r, void *arg), void *arg)
+/* Calls take() for every row of a file, predicted.  How many, or -1 with the reason reported. */
+static inline int offload_each_row(const char *path, void (*take)(const struct offload_row *r, void *arg), void *arg)
 {
     char line[4096];
-    FILE *in = fopen(OFFLOAD_ROWS, "r");
+    FILE *in = fopen(path, "r");
     int n = 0;
 
     if (!in)
-        return fail("%s: cannot be read; run from the top of the source tree", OFFLOAD_ROWS);
+        return fail("%s: cannot be read; run from the top of the source tree", path);
     while (n >= 0 && fgets(line, sizeof line, in)) {
         json_error_t why;
         json_t *j = json_loads(line, 0, &why);
@@ -89,7 +90,7 @@ static inline int offload_each_row(void (*take)(const struct offload_row *r, voi
                                  .note = json_string_value(json_object_get(j, "note")),
                                  .published = json_number_value(json_object_get(j, "step_s")) };
         if (!j || !r.what || !r.source || !r.note)
-            n = fail("%s:%d: no row", OFFLOAD_ROWS, n + 1);
+            n = fail("%s:%d: no row", path, n + 1);
         else if ((json_object_get(j, "plan") ? offload_plan : offload_adamw)(j, &r) < 0)
             n = -1;
         else {

@@ -314,12 +314,8 @@ static int predict(const struct public_set *set, struct public_row *r)
     r->high = batch / (r->t.low_s + more) / world;
     r->flops = flops_per_token(&p.model, p.seq, FLOPS_PALM);
     r->peak = flops_peak(&p.cluster, p.precision);
-    r->predicted_allocated = e.allocated_peak;
-    r->predicted_needed = e.m.needed;
     for (int v = 0; v < TIES_VIEWS; v++)
         r->view[v] = (r->view[v] + more) * world / batch;
-    r->predicted_active = e.reserved.active_peak;
-    r->predicted_reserved = e.reserved.reserved_peak;
     r->memory = memory_of(&p, &e);
     r->over = (double)e.reserved.active_peak / (double)e.reserved.limit - 1;
     r->peak_in_head = strstr(e.peak_at, "head") != NULL;

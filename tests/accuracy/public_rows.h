@@ -49,7 +49,6 @@ struct public_row {
     double  baseline;
     struct timing t;
     double  view[TIES_VIEWS];           /* ties.h, seconds for a token of each GPU */
-    int64_t predicted_allocated, predicted_needed, predicted_active, predicted_reserved;
     enum public_memory memory;
     double  over;                       /* what is active by the allocator's limit, less 1 */
     bool    peak_in_head;

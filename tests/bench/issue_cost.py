@@ -2,13 +2,14 @@
 """What PyTorch costs the thread that issues kernels, as ratios: sim/price/op_cost.c takes its constants from them.
 
     tests/bench/issue_cost.py        needs torch (2.9 or later) and transformers; no GPU, half a minute
+    tests/bench/issue_cost.py deepspeed        the hooks of DeepSpeed's stage 3; needs deepspeed as well
 
 A Llama of 16 tiny blocks on the CPU, whose kernels have next to nothing to do.  The least CPU time of this thread over
 25 repeats, so that what else runs does not count; kernels are operators that the dispatcher hands to a device, views and
 allocations left out.  Ratios to forward without gradients carry over to another host, for which that one is known.
 FSDP2 runs over PyTorch's fake process group of 2 ranks, which does nothing: what is left is its Python and its copies.
 """
-import os, time, warnings
+import os, sys, time, warnings
 warnings.filterwarnings("ignore")
 import torch
 import torch.distributed as dist
@@ -75,6 +76,33 @@ print("a bare add_                                  %7.2f us" % (1e6 * a))
 print("forward, a kernel of %4d, without gradients  %7.2f us" % (kernels, 1e6 * f))
 print("forward with gradients                       %7.2f of that" % (g / f))
 print("backward, a kernel of %4d                    %7.2f" % (behind, b / f))
+
+if sys.argv[1:] == ["deepspeed"]:
+    # One rank, so that nothing communicates, and every parameter is persistent: after the first step no hook fetches or
+    # releases anything.  The forward and backward that dpx counts hooks in are this model's; a module has one before and one
+    # after it in each.
+    os.environ.update(DS_ACCELERATOR="cpu", MASTER_ADDR="localhost", MASTER_PORT="29742", RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
+    import deepspeed
+    import importlib
+    importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None    # compiles an extension for ranks that share memory
+    deepspeed.init_distributed("gloo", verbose=False)
+    m0 = model()
+    modules = sum(1 for _ in m0.modules()) - 1          # the list of blocks is not called
+    engine, *_ = deepspeed.initialize(model=m0, optimizer=torch.optim.SGD(m0.parameters(), lr=0.0), config={
+        "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 10 ** 6, "zero_allow_untested_optimizer": True,
+        "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 10 ** 6, "overlap_comm": False}})
+
+    def wrapped():
+        return engine(input_ids=ids, labels=ids, use_cache=False).loss
+
+    for _ in range(3):
+        engine.backward(wrapped())
+    before = seconds(wrapped)
+    both = seconds(lambda: engine.backward(wrapped()))
+    plain = g * kernels
+    print("DeepSpeed stage 3, a hook of forward         %7.1f" % ((before - plain) / (2 * modules) / f))
+    print("a hook of backward, gradients included       %7.1f" % ((both - before - (step - plain)) / (2 * modules) / f))
+    sys.exit()
 
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard

@@ -78,6 +78,23 @@ static bool same(const char *ours, const char *recorded)
     return *ours == *recorded && (ours[1] == '*' || !strcmp(ours, recorded));
 }
 
+/* What passes of pieces have adds up to what fires. */
+static void passes_have_all_hooks(const struct z3_trace *t, uint16_t of[NPIECE][NPASS][NPASS])
+{
+    int fire[NPASS] = { 0 }, counted[NPASS] = { 0 };
+
+    for (int i = 0; i < t->nevents; i++) {
+        const struct z3_event *e = &t->events[i];
+        if (e->kind == Z3_FETCH || e->kind == Z3_RELEASE)
+            fire[e->backward ? PASS_BACKWARD : PASS_FORWARD]++;
+        for (int k = 0; k < NPASS && e->kind == Z3_ENTER; k++)
+            counted[k] += of[e->piece][e->pass][k];
+    }
+    assert_true(fire[PASS_FORWARD] > 0 && fire[PASS_BACKWARD] > 0);
+    assert_int_equal(counted[PASS_FORWARD], fire[PASS_FORWARD]);
+    assert_int_equal(counted[PASS_BACKWARD], fire[PASS_BACKWARD]);
+}
+
 static void hooks_fire_as_recorded(void **state)
 {
     const char *path = *state;
@@ -106,6 +123,7 @@ static void hooks_fire_as_recorded(void **state)
         at++;
     }
     assert_int_equal(at, h.n);
+    passes_have_all_hooks(&t, s.module_hooks);
     z3_trace_free(&t);
     ds_free(&d);
     schedules_free(&s);

@@ -5,92 +5,37 @@
  * interval.  data/collectives_published.csv names the public source of every row.
  *
  * The sweeps are those that the fits of coll_cost.c were made from, all but the rows marked
- * "JAX" and the Alps cluster between nodes: this shows what four constants a machine leave,
- * not how an unknown machine would fare. */
+ * "JAX" and the Alps cluster between nodes: this shows what four constants a machine leave.  How
+ * a machine that no fit has seen fares is in test_left_out.c. */
 #include "tests/check.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "sim/price/coll_cost.h"
 #include "sim/price/nccl_cost.h"
-
-#define CSV "tests/sim/data/collectives_published.csv"
-
-struct row {
-    char   cluster[32], how[40];
-    double inter, seconds;
-    int    nics, ranks, per_node;
-    enum coll_op op;
-    int64_t bytes;
-};
+#include "tests/sim/coll_rows.h"
 
 enum { MAX_ROWS = 1000 };
-static struct row rows[MAX_ROWS];
+static struct coll_row rows[MAX_ROWS];
 static int nrows;
-
-static int by_name(const char *name)
-{
-    for (int op = 0; op < NCOLL; op++) {
-        char word[32];
-        snprintf(word, sizeof word, "%s", coll_name((enum coll_op)op));
-        for (char *c = word; *c; c++)
-            if (*c == '-')
-                *c = '_';
-        if (!strcmp(word, name))
-            return op;
-    }
-    return -1;
-}
 
 static int load(void **state)
 {
-    char  line[512];
-    FILE *f = fopen(CSV, "r");
-
     (void)state;
-    if (!f || !fgets(line, sizeof line, f))
-        return -1;
-    while (nrows < MAX_ROWS && fgets(line, sizeof line, f)) {
-        char *field[10], *at = line;
-        struct row *r = &rows[nrows++];
-        int op;
-
-        for (int i = 0; i < 10; i++) {
-            field[i] = at;
-            at += strcspn(at, ",\n");
-            if (*at)
-                *at++ = '\0';
-        }
-        snprintf(r->cluster, sizeof r->cluster, "%.31s", field[0]);
-        snprintf(r->how, sizeof r->how, "%.39s", field[8]);
-        r->inter = atof(field[1]) * 1e9;
-        r->nics = atoi(field[2]);
-        r->ranks = atoi(field[3]);
-        r->per_node = atoi(field[4]);
-        op = by_name(field[5]);
-        r->bytes = atoll(field[6]);
-        r->seconds = atof(field[7]) * 1e-6;
-        if (op < 0 || r->ranks < 2 || r->per_node < 1 || r->bytes < 1 || r->seconds <= 0) {
-            print_error(CSV ": row %d\n", nrows + 1);
-            return -1;
-        }
-        r->op = (enum coll_op)op;
-    }
-    fclose(f);
-    return 0;
+    nrows = coll_rows_read(rows, MAX_ROWS);
+    return nrows < 0 ? -1 : 0;
 }
 
 struct errors { int n, inside; double prior, model, bias; };
 
 /* Rows that `keep` keeps with sizes in [from, to), summed up. */
-static struct errors judge(bool (*keep)(const struct row *), double from, double to)
+static struct errors judge(bool (*keep)(const struct coll_row *), double from, double to)
 {
     struct errors e = { 0 };
 
     for (int i = 0; i < nrows; i++) {
-        const struct row *r = &rows[i];
+        const struct coll_row *r = &rows[i];
         struct cluster c;
         struct nccl_net net;
         struct nccl_choice o;
@@ -98,11 +43,7 @@ static struct errors judge(bool (*keep)(const struct row *), double from, double
 
         if (!keep(r) || (double)r->bytes < from || (double)r->bytes >= to)
             continue;
-        assert_int_equal(cluster_load(r->cluster, &c), 0);
-        if (r->nics) {
-            c.inter = r->inter;
-            c.nics = r->nics;
-        }
+        assert_int_equal(coll_rows_cluster(r, &c), 0);
         nccl_net_of(&c, r->ranks, r->per_node, &net);
         nccl_choose(&net, r->op, r->bytes, &o);
         assert_int_equal(coll_cost(&c, r->op, r->ranks, r->per_node, r->bytes, &cost), 0);
@@ -115,28 +56,29 @@ static struct errors judge(bool (*keep)(const struct row *), double from, double
     return e;
 }
 
-static bool is(const struct row *r, const char *gpu, bool across)
+static bool is(const struct coll_row *r, const char *gpu, bool across)
 {
     return strstr(r->cluster, gpu) && (r->ranks > r->per_node) == across;
 }
 
-static bool a100(const struct row *r)   { return is(r, "a100", false); }
-static bool h200(const struct row *r)   { return is(r, "h200", false) && r->op == COLL_ALL_REDUCE; }
-static bool h100(const struct row *r)   { return is(r, "8xh100", false); }
-static bool alps1(const struct row *r)  { return is(r, "4xh100", false); }
+static bool a100(const struct coll_row *r)   { return is(r, "a100", false); }
+static bool h200(const struct coll_row *r)   { return is(r, "h200", false) && r->op == COLL_ALL_REDUCE; }
+static bool h100(const struct coll_row *r)   { return is(r, "8xh100", false); }
+static bool alps1(const struct coll_row *r)  { return is(r, "4xh100", false); }
 static bool shard(enum coll_op op)      { return op == COLL_ALL_GATHER || op == COLL_REDUCE_SCATTER; }
-static bool shards(const struct row *r) { return is(r, "h200", false) && shard(r->op); }
-static bool rooted(const struct row *r) { return r->op == COLL_BROADCAST || r->op == COLL_REDUCE; }
-static bool b200(const struct row *r)   { return is(r, "b200", false); }
-static bool jax(const struct row *r)    { return !strcmp(r->how, "JAX"); }
-static bool slide(const struct row *r)  { return !strncmp(r->how, "NVIDIA slide", 12); }
-static bool many(const struct row *r)   { return is(r, "8xh100", true) || is(r, "h200", true); }
-static bool h_many(const struct row *r) { return many(r) && !jax(r) && !slide(r); }
-static bool a_many(const struct row *r) { return is(r, "a100", true); }
-static bool b_many(const struct row *r) { return is(r, "b200", true); }
-static bool alps(const struct row *r)   { return is(r, "4xh100", true); }
+static bool shards(const struct coll_row *r) { return is(r, "h200", false) && shard(r->op); }
+static bool rooted(const struct coll_row *r) { return r->op == COLL_BROADCAST || r->op == COLL_REDUCE; }
+static bool b200(const struct coll_row *r)   { return is(r, "b200", false); }
+static bool jax(const struct coll_row *r)    { return !strcmp(r->how, "JAX"); }
+static bool slide(const struct coll_row *r)  { return !strncmp(r->how, "NVIDIA slide", 12); }
+static bool many(const struct coll_row *r)   { return is(r, "8xh100", true) || is(r, "h200", true); }
+static bool h_many(const struct coll_row *r) { return many(r) && !jax(r) && !slide(r) && !shard(r->op); }
+static bool s_many(const struct coll_row *r) { return many(r) && !jax(r) && shard(r->op); }
+static bool a_many(const struct coll_row *r) { return is(r, "a100", true); }
+static bool b_many(const struct coll_row *r) { return is(r, "b200", true); }
+static bool alps(const struct coll_row *r)   { return is(r, "4xh100", true); }
 
-static const struct { const char *name; bool (*keep)(const struct row *); bool fitted; } machines[] = {
+static const struct { const char *name; bool (*keep)(const struct coll_row *); bool fitted; } machines[] = {
     { "A100, 1 node, all-reduce", a100, true },
     { "H200, 1 node, all-reduce", h200, true },
     { "H100, 1 node, all-reduce, profiler", h100, false },
@@ -148,6 +90,7 @@ static const struct { const char *name; bool (*keep)(const struct row *); bool f
     { "H100/H200, 4-512 nodes, nccl-tests", h_many, true },
     { "H100, 4-1024 nodes, NVIDIA's slide", slide, true },
     { "B200, 4 nodes, all-reduce", b_many, true },
+    { "H100, 4-128 nodes, reduce-scatter", s_many, true },
     { "H100, 2 nodes, JAX (not fitted)", jax, false },
     { "GH200, 4-64 nodes, Slingshot (not fitted)", alps, false },
 };
@@ -176,7 +119,7 @@ static void large_messages_are_within_seven_percent(void **state)
         }
 }
 
-static bool all_fitted(const struct row *r)
+static bool all_fitted(const struct coll_row *r)
 {
     for (int m = 0; m < NMACHINES; m++)
         if (machines[m].fitted && machines[m].keep(r))

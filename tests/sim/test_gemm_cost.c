@@ -10,7 +10,7 @@
 
 /* 100 SMs of 1 TFLOP/s with the largest tile; memory, launch and tile overhead cost nothing
  * unless a test says so. */
-static const struct gemm_device ideal = { .sms = 100, .flops = 100e12, .bytes = 1e30 };
+static const struct gemm_device ideal = { .sms = 100, .flops = 100e12, .bytes = 1e30, .feed = 80 };
 
 static struct gemm product(int64_t m, int64_t n, int64_t k)
 {
@@ -102,6 +102,25 @@ static void partial_results_pass_through_memory(void **state)
 
     d.bytes = 1e11;
     assert_close(gemm_prior(&d, &g, NULL), (2 * (2 * 64 * 8000 + 4096) + 8 * 8 * 4096) / 1e11, 1e-12);
+}
+
+/* One wave of 100 tiles is two on 80 multiprocessors, ten are 13; the 8 blocks of a small result are not held up, nor is a product
+ * that memory bounds. */
+static void held_multiprocessors_cost_waves(void **state)
+{
+    (void)state;
+    struct gemm one = product(256, 12800, 1000), ten = product(2560, 12800, 1000), few = product(64, 64, 8000);
+    struct gemm thin = product(1, 4096, 4096);
+    struct gemm_device slow = ideal, late = ideal;
+
+    assert_close(gemm_held(&ideal, &one, 80), 2, 1e-12);
+    assert_close(gemm_held(&ideal, &ten, 80), 1.3, 1e-12);
+    assert_close(gemm_held(&ideal, &few, 80), 1, 1e-12);
+    assert_close(gemm_held(&ideal, &ten, 100), 1, 0);
+    slow.bytes = 1e12, slow.flops = 1e30;
+    assert_close(gemm_held(&slow, &thin, 50), 1, 0);
+    late.launch = 65.536e-6;                    /* is not held: (1 + 2) / (1 + 1) */
+    assert_close(gemm_held(&late, &one, 80), 1.5, 1e-12);
 }
 
 static void an_empty_product_takes_no_time(void **state)
@@ -288,6 +307,7 @@ int main(void)
         cmocka_unit_test(launch_and_tile_overhead_are_added_once_a_wave),
         cmocka_unit_test(a_row_times_a_matrix_is_bound_by_memory),
         cmocka_unit_test(partial_results_pass_through_memory),
+        cmocka_unit_test(held_multiprocessors_cost_waves),
         cmocka_unit_test(an_empty_product_takes_no_time),
         cmocka_unit_test(misaligned_rows_are_slower),
         cmocka_unit_test(more_work_never_takes_less_time),

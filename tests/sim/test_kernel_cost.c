@@ -198,6 +198,55 @@ static void a_segment_is_the_sum_of_its_kernels(void **state)
     cost_cache_free(c);
 }
 
+/* Of an entry of a norm, a product and an add: the product on 60 and on 80 of 100 multiprocessors by its waves, the others as parts
+ * that memory bounds.  Of the norm alone nothing is a product's. */
+static void held_multiprocessors_are_parts_of_an_entry(void **state)
+{
+    (void)state;
+    struct plan p = plan_of(DIALECT_TORCH, KERNELS_TORCH_SDPA, STRAT_FSDP, DT_BF16);
+    struct schedules s = { 0 };
+    struct op all = { .kind = OP_COMPUTE, .u.compute = { .piece = PIECE_BLOCK, .k0 = 0, .k1 = 3 } }, norm = all, copy = { .kind = OP_COPY };
+    struct cost_cache *c = cost_cache_new(&p);
+    struct gemm_device d = gemm_device(&plain, DT_BF16);
+    struct gemm product = { 1, 4096, 4096, 4096, 3 * 32 << 20, false };
+    const int left[2] = { 60, 80 };
+    struct op_held of;
+    double sum = 0, up = seconds(&plain, KERNELS_TORCH_SDPA, &three[1]);
+
+    s.program.piece[PIECE_BLOCK] = (struct piece){ .kernels = { three, three }, .nkernels = { 3, 3 } };
+    for (int i = 0; i < 3; i++)
+        sum += seconds(&plain, KERNELS_TORCH_SDPA, &three[i]);
+    op_held(c, &s, &all, left, &of);
+    assert_close(of.streams, 1 - up / sum, 1e-12);
+    for (int i = 0; i < 2; i++)
+        assert_close(of.products[i], up / sum * gemm_held(&d, &product, left[i]), 1e-12);
+    assert_true(of.products[0] > of.products[1] && of.products[1] > up / sum);
+    norm.u.compute.k1 = 1;
+    op_held(c, &s, &norm, left, &of);
+    assert_close(of.streams, 1, 0);
+    assert_close(of.products[0], 0, 0);
+    op_held(c, &s, &copy, left, &of);
+    assert_close(of.streams, 1, 0);
+    cost_cache_free(c);
+}
+
+/* Three kernels forward of 1.46 x 12.8 us, and of a pass's hooks the share of its kernels. */
+static void hooks_around_modules_take_the_issuing_thread(void **state)
+{
+    (void)state;
+    struct plan p = plan_of(DIALECT_DEEPSPEED, KERNELS_TORCH_SDPA, STRAT_ZERO3, DT_BF16);
+    struct schedules s = { .module_hooks = { [PIECE_BLOCK] = { [PASS_FORWARD] = { 26, 0 } } } };
+    struct op all = { .kind = OP_COMPUTE, .u.compute = { .piece = PIECE_BLOCK, .k0 = 0, .k1 = 3 } }, one = all;
+    struct cost_cache *c = cost_cache_new(&p);
+
+    s.program.piece[PIECE_BLOCK] = (struct piece){ .kernels = { three, three }, .nkernels = { 3, 3 } };
+    one.u.compute.k1 = 1;
+    double kernel = 1.46 * 12.8e-6, hook = (op_issue_cost(c, &s, &all) - 3 * kernel) / 26;
+    assert_true(hook > 1e-6);
+    assert_close(op_issue_cost(c, &s, &one), kernel + 26 * hook / 3, 1e-9);
+    cost_cache_free(c);
+}
+
 /* 2048 tokens with a window of 1024: transformers hands sdpa a mask, so all scores are computed, twice what
  * is_causal leaves.  Of Gemma 3's blocks only those with a window. */
 static void a_mask_as_a_tensor_skips_nothing(void **state)
@@ -571,6 +620,8 @@ int main(void)
         cmocka_unit_test(what_is_not_published_says_so),
         cmocka_unit_test(a_segment_is_the_sum_of_its_kernels),
         cmocka_unit_test(unrelated_errors_add_as_squares),
+        cmocka_unit_test(held_multiprocessors_are_parts_of_an_entry),
+        cmocka_unit_test(hooks_around_modules_take_the_issuing_thread),
         cmocka_unit_test(a_copy_goes_by_its_stream),
         cmocka_unit_test(the_optimizer_takes_the_bytes_of_its_entry),
         cmocka_unit_test(waiting_and_memory_take_no_time_on_a_stream),

@@ -32,7 +32,7 @@ static void rows_are_predicted(void **state)
     (void)state;
     struct counts c = { 0 };
 
-    assert_int_equal(offload_each_row(count, &c), 23);
+    assert_int_equal(offload_each_row(OFFLOAD_ROWS, count, &c), 23);
     assert_int_equal(c.rows, 23);
     assert_true(c.inside >= 14);
     assert_int_equal(c.grace, 7);
@@ -41,8 +41,36 @@ static void rows_are_predicted(void **state)
     assert_true(c.falcon_s[0] < c.falcon_s[1] && c.falcon_s[1] < c.falcon_s[2]);
 }
 
+struct steps { int paper, inside; double worst; };
+
+static void judge(const struct offload_row *r, void *arg)
+{
+    struct steps *s = arg;
+
+    if (!strstr(r->what, "minGPT") || strstr(r->note, "defragments"))
+        return;
+    s->paper++;
+    s->inside += r->low_s <= r->published && r->published <= r->high_s;
+    s->worst = fmax(s->worst, fabs(r->step_s / r->published - 1));
+}
+
+/* 175B under FSDP1 on 128 to 512 A100s. */
+static void a_paper_s_steps_are_predicted_within_five_percent(void **state)
+{
+    struct steps s = { 0 };
+
+    (void)state;
+    assert_int_equal(offload_each_row(STEPS_ROWS, judge, &s), 14);
+    assert_int_equal(s.paper, 9);
+    assert_int_equal(s.inside, 9);
+    assert_true(s.worst < .05);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(rows_are_predicted) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_predicted),
+        cmocka_unit_test(a_paper_s_steps_are_predicted_within_five_percent),
+    };
     return cmocka_run_group_tests_name("sim/offload_published", tests, NULL, NULL);
 }

@@ -1,9 +1,12 @@
 /* Slow-downs while computation and communication run together. */
 #include "tests/check.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "sim/clock/overlap.h"
+#include "sim/price/gemm_cost.h"
 
 static struct cluster of(const char *gpu, int64_t nodes, int64_t gpus)
 {
@@ -13,17 +16,43 @@ static struct cluster of(const char *gpu, int64_t nodes, int64_t gpus)
     return c;
 }
 
-/* Over NVLink the median of the four publications that overlap.c names; over PCIe 4 channels of an L40S's 142
- * multiprocessors are gone. */
-static void products_slow_down_as_published_or_by_the_sms_that_are_gone(void **state)
+/* 24 of H100's 132 and of A100's 108 multiprocessors are gone, 16 over several nodes of H100, 4 of an L40S's 142. */
+static void products_slow_down_by_the_sms_that_are_gone(void **state)
 {
-    const double votes[] = { 1.14, 1.19, 1.70, 1.76 };
+    (void)state;
+    struct cluster c = of("h100", 1, 8), nodes = of("h100", 4, 8), a100 = of("a100-80gb", 4, 8), pcie = of("l40s", 1, 8);
+
+    assert_close(overlap_compute(&c, KC_GEMM, COLL_ALL_GATHER), 132.0 / 108, 1e-12);
+    assert_close(overlap_compute(&nodes, KC_GEMM, COLL_ALL_GATHER), 132.0 / 116, 1e-12);
+    assert_close(overlap_compute(&a100, KC_ATTENTION, COLL_ALL_REDUCE), 108.0 / 84, 1e-12);
+    assert_close(overlap_compute(&pcie, KC_GEMM, COLL_ALL_GATHER), 142.0 / 138, 1e-12);
+    assert_int_equal(overlap_left(&c, COLL_ALL_GATHER), 108);
+    assert_int_equal(overlap_left(&c, COLL_ALL_REDUCE), 116);
+}
+
+static double off(double predicted, double published) { return fabs(predicted / published - 1); }
+
+/* What publications say a product takes beside a collective over NVLink: 1.14 (Galvatron's measured files, 1.126 and 1.153, A100);
+ * 1.19 on average and 1.40 at most (arXiv 2507.03114, A100 and H100); 1.70 of exactly 132 blocks on H100, 80 to 47 % of peak
+ * beside an all-gather (forums.developer.nvidia.com/t/337991); 1.76, a kernel of a GPT on A100 whose shape is not stated
+ * (NVIDIA/nccl#1428: 1.18 to 2.08 ms).  Their median, left out one by one, is further off than waves: it was used before. */
+static void waves_predict_publications_better_than_their_median(void **state)
+{
+    const double votes[] = { 1.14, 1.19, 1.70, 1.76 }, median[] = { 1.70, 1.70, 1.19, 1.19 };
+    struct gemm_device h100 = gemm_device(gpu_find("h100"), DT_BF16);
+    struct gemm blocks = { .batch = 1, .m = 256 * 12, .n = 128 * 11, .k = 8192 };
+    double a100 = 108.0 / 84, waves[4] = { a100, (a100 + 132.0 / 108) / 2, 0, a100 }, by_waves = 0, by_median = 0;
 
     (void)state;
-    struct cluster c = of("h100", 1, 8), many = of("a100-80gb", 4, 8), pcie = of("l40s", 1, 8);
-    assert_close(overlap_compute(&c, KC_GEMM, COLL_ALL_GATHER), (votes[1] + votes[2]) / 2, 1e-12);
-    assert_close(overlap_compute(&many, KC_ATTENTION, COLL_ALL_REDUCE), (votes[1] + votes[2]) / 2, 1e-12);
-    assert_close(overlap_compute(&pcie, KC_GEMM, COLL_ALL_GATHER), 142.0 / 138, 1e-12);
+    waves[2] = gemm_held(&h100, &blocks, 108);
+    assert_close(waves[2], 2, .02);             /* the launch is not repeated */
+    for (int i = 0; i < 4; i++) {
+        by_waves += off(waves[i], votes[i]) / 4;
+        by_median += off(median[i], votes[i]) / 4;
+    }
+    printf("  a product beside a collective: waves within %.0f %%, the median of the other publications within %.0f %%\n",
+           100 * by_waves, 100 * by_median);
+    assert_true(by_waves < by_median);
 }
 
 /* 240 GB/s read and written take 480 of A100's 0.86 * 2039 GB/s; a reduction takes 720. */
@@ -80,7 +109,8 @@ static void a_host_and_an_amd_gpu_have_their_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_slow_down_as_published_or_by_the_sms_that_are_gone),
+        cmocka_unit_test(products_slow_down_by_the_sms_that_are_gone),
+        cmocka_unit_test(waves_predict_publications_better_than_their_median),
         cmocka_unit_test(streams_slow_down_by_the_bandwidth_that_is_gone),
         cmocka_unit_test(one_rank_is_not_slowed),
         cmocka_unit_test(no_slowdown_is_below_one_or_above_two),

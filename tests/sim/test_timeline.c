@@ -354,6 +354,31 @@ static void only_copies_by_kernels_slow_compute_down(void **state)
     }
 }
 
+/* 10 s of compute, half of it bound by memory: beside an all-reduce products take 1 and beside a gather 0.8 of the entry's time in
+ * the place of their half, and the rest 1.4 times its own.  Copy engines leave products alone.  4 s of the collective. */
+static void multiprocessors_that_are_held_slow_products_down(void **state)
+{
+    static const struct { enum coll_op op; uint8_t flags; double slow; } cases[] = {
+        { COLL_ALL_GATHER, 0, .8 + .5 * 1.4 }, { COLL_ALL_REDUCE, 0, 1 + .5 * 1.4 }, { COLL_ALL_GATHER, OPF_ENGINE, .5 + .5 * 1.4 },
+    };
+    struct op_held held[4] = { { { 1, .8 }, .5 }, { { 0, 0 }, 1 }, { { 0, 0 }, 1 }, { { 0, 0 }, 1 } };
+    struct contention c = slow_by(1.4, 1);
+
+    (void)state;
+    c.held = held;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct timeline t;
+        struct bed b;
+        bed_init(&b);
+        work(&b, STREAM_COMPUTE, 10);
+        collective(&b, STREAM_GATHER, cases[i].op, GROUP_DATA, 4)->flags |= cases[i].flags;
+        sched_end(&b.s, SCHED_STEADY);
+        clock_one(&b.s, SCHED_STEADY, &b.d, &c, &t, NULL);
+        assert_close(t.step_s, 4 + 10 - 4 / cases[i].slow, 1e-12);
+        schedules_free(&b.s);
+    }
+}
+
 static void without_slow_downs_contention_changes_nothing(void **state)
 {
     struct contention one = slow_by(1, 1);
@@ -571,6 +596,7 @@ int main(void)
         cmocka_unit_test(skipping_nested_repeats_is_exact),
         cmocka_unit_test(no_stream_is_busier_than_the_step_and_the_step_no_longer_than_all_of_them),
         cmocka_unit_test(longer_work_never_makes_the_step_shorter),
+        cmocka_unit_test(multiprocessors_that_are_held_slow_products_down),
         cmocka_unit_test(without_slow_downs_contention_changes_nothing),
         cmocka_unit_test(any_nest_of_repeats_is_exact),
         cmocka_unit_test(contention_lies_between_never_and_always),

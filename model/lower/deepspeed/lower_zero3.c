@@ -387,6 +387,7 @@ static int setup(struct z3 *z, const struct local_model *local, struct schedules
         sched_unit(s, "parameter", t, numel(z, t), z->q[t] * z->d.n, z->q[t]);
     if (z3_trace_build(&z->d, &z->trace) < 0)
         return -1;
+    z3_trace_hooks(&z->trace, s->module_hooks);
     if (z->files.on) {
         calls.absent = z3_is_absent;
         calls.buffers = z3_buffers_left;

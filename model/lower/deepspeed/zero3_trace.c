@@ -302,6 +302,25 @@ int z3_trace_build(const struct ds *d, struct z3_trace *t)
     return 0;
 }
 
+/* Blocks are alike: of each piece its first pass counts. */
+void z3_trace_hooks(const struct z3_trace *t, uint16_t hooks[NPIECE][NPASS][NPASS])
+{
+    bool counted[NPIECE][NPASS] = { 0 }, counts = false;
+    uint16_t *of = NULL;
+
+    memset(hooks, 0, NPIECE * sizeof *hooks);
+    for (int i = 0; i < t->nevents; i++) {
+        const struct z3_event *e = &t->events[i];
+        if (e->kind == Z3_ENTER) {
+            counts = !counted[e->piece][e->pass];
+            counted[e->piece][e->pass] = true;
+            of = hooks[e->piece][e->pass];
+        }
+        if (counts && (e->kind == Z3_FETCH || e->kind == Z3_RELEASE))
+            of[e->backward ? PASS_BACKWARD : PASS_FORWARD]++;
+    }
+}
+
 void z3_trace_free(struct z3_trace *t)
 {
     free(t->events);

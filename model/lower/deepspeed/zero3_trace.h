@@ -46,6 +46,9 @@ struct z3_trace {
     int               nuses;        /* their modules' own tensors, added up */
 };
 
+/* How many hooks a pass of each piece has (struct schedules). */
+void z3_trace_hooks(const struct z3_trace *t, uint16_t hooks[NPIECE][NPASS][NPASS]);
+
 /* 0, or -1 with the reason reported.  z3_trace_free() in any case. */
 int  z3_trace_build(const struct ds *d, struct z3_trace *t);
 void z3_trace_free(struct z3_trace *t);

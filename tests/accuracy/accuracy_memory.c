@@ -1,0 +1,47 @@
+/* accuracy_memory.c -- part of `make accuracy-public`: published peaks of memory beside dpx's predictions, each with its meter. */
+#include <stdio.h>
+
+#include "tests/accuracy/memory_rows.h"
+
+static struct memory_errors errors[NMETER];
+
+static void exclude(const struct memory_row *r, void *arg)
+{
+    (void)arg;
+    if (r->left_out)
+        printf("  left out: %s (%s): %s\n", r->what, r->source, r->left_out);
+}
+
+static void print(const struct memory_row *r, void *arg)
+{
+    (void)arg;
+    if (r->left_out)
+        return;
+    printf("  %-84s", r->what);
+    for (int m = 0; m < NMETER; m++) {
+        memory_errors_add(&errors[m], r, (enum memory_meter)m);
+        printf("  %6.2f", (double)r->ours[m] / 0x1p30);
+        if (r->published[m] > 0)
+            printf(" of %6.2f (%+5.1f %%)", r->published[m] / 0x1p30, 100 * ((double)r->ours[m] / r->published[m] - 1));
+        else
+            printf(" %-19s", "");
+    }
+    printf("  %s\n", verdict_name(r->verdict));
+}
+
+int main(void)
+{
+    printf("memory: published peaks, GiB, predicted of published\n");
+    if (memory_each_row(exclude, NULL) < 0)
+        return 1;
+    printf("  %-84s  %-26s  %-26s  %-26s\n", "", memory_meters[0], memory_meters[1], memory_meters[2]);
+    if (memory_each_row(print, NULL) < 0)
+        return 1;
+    for (int m = 0; m < NMETER; m++) {
+        double median = memory_errors_median(&errors[m]);
+        if (errors[m].n)
+            printf("  %-9s %2d rows  median %.1f %%  worst %+.1f %%\n", memory_meters[m], errors[m].n, 100 * median,
+                   100 * errors[m].e[errors[m].n - 1]);
+    }
+    return 0;
+}
