@@ -295,6 +295,8 @@ static struct parts parts_of(const struct nccl_comm *c, const struct coll_call *
     case COLL_GATHER:         return (struct parts){ 1, root ? n : 0, each };
     case COLL_BROADCAST:      return (struct parts){ root ? 1 : 0, 1, each };
     case COLL_REDUCE:         return (struct parts){ 1, root ? 1 : 0, each };
+    case COLL_SEND:           return (struct parts){ 1, 0, each };
+    case COLL_RECV:           return (struct parts){ 0, 1, each };
     default:                  return (struct parts){ 1, 1, each };
     }
 }
@@ -325,8 +327,8 @@ static int staged(struct nccl_comm *c, const struct coll_call *a)
     struct parts p = parts_of(c, a);
     int64_t most = AREA / dtype_bytes(a->dtype) / (comm_divides(a->op) ? c->base.nranks : 1);
 
-    if (coll_is_message(a->op) || a->parts)
-        return fail("%s of host memory by NCCL: expected a collective of equal parts", coll_name(a->op));
+    if (a->parts)
+        return fail("%s of host memory by NCCL: expected equal parts", coll_name(a->op));
     if (most < 1)
         return fail("%s of host memory: %d ranks are too many for the scratch", coll_name(a->op), c->base.nranks);
     for (int64_t at = 0; at < p.each; at += most)

@@ -91,9 +91,9 @@ one 'ZeRO-3, DeepSpeed'    "$llama" '"strategy": "zero3", "dialect": "deepspeed"
 two 'tensor parallel'      "$gpt"   '"strategy": "ddp", "dialect": "paper", "clip": 1.0, "dropout": 0.1, "parallel": { "tensor": 2, "sequence": false, "loss_parallel": false }' 1e-5
 two 'sequence parallel'    "$gpt"   '"strategy": "ddp", "dialect": "paper", "clip": 1.0, "dropout": 0.1, "parallel": { "tensor": 2, "sequence": true, "loss_parallel": true }' 1e-5
 two 'a sequence shared, dropout' "$dropping" '"strategy": "ddp", "dialect": "paper", "clip": 1.0, "dropout": 0.1, "parallel": { "context": 2, "context_balance": true }' 1e-5
-# Messages of one direction on several streams: NCCL tells them apart by their order.
+# NCCL tells messages of one direction apart by their order: several stages' in a V, of PyTorch's 1F1B on several streams.
 two 'pipeline, zbv'        "$deep" '"strategy": "zero1", "dialect": "paper", "accumulation": 6, "parallel": { "pipeline": 2, "pipeline_schedule": "zbv", "virtual_stages": 2 }' 1e-5
-two 'pipeline, dualpipev'  "$deep" '"strategy": "ddp", "dialect": "paper", "accumulation": 6, "parallel": { "pipeline": 2, "pipeline_schedule": "dualpipev", "virtual_stages": 2 }' 1e-5
+two 'pipeline, 1f1b'       "$llama" '"strategy": "fsdp", "dialect": "torch", "unit": "block", "accumulation": 6, "parallel": { "pipeline": 2 }' 1e-5
 one 'FSDP2'                "$llama" '"strategy": "fsdp", "dialect": "torch", "unit": "block", "clip": 1.0' 1e-5 both
 one 'FSDP1, accumulating'  "$gpt"   '"strategy": "fsdp", "dialect": "torch-fsdp1", "accumulation": 2' 1e-5
 one 'FSDP2, recompute'     "$gpt"   '"strategy": "fsdp", "dialect": "torch", "unit": "block", "recompute": "full"' 1e-5
