@@ -9,6 +9,7 @@
 #                     disk, 30 minutes)
 # make offload-demo   GPT-2 1.5B with AdamW on two ranks in 10 GiB of memory, from files (32 GB of disk, 4 to 10 minutes)
 # make bench          speed, as ratios within one run
+# make bench-search   the hardest searches: seconds, memory, instructions (valgrind; COUNT=0 without)
 # make bench-exec     the executor's speed, beside PyTorch's where PYTHON=... has torch
 # make accuracy       calibrate this machine, predict plans never used to fit, run them, and
 #                     what is left (20 minutes on a quiet machine; PLANS=20 STEPS=5 shorter;
@@ -376,6 +377,11 @@ bench:
 	@B=$B tests/bench/exec.sh
 	@B=$B tests/bench/tcp.sh
 
+bench-search:
+	@tools/install-deps.sh build
+	@$(MAKE) --no-print-directory $B/dpxplan
+	@B=$B tests/bench/search.sh
+
 bench-exec:
 	@tools/install-deps.sh build
 	@$(MAKE) --no-print-directory all $(filter %/exec_gemm,$(MPITESTS))
@@ -481,7 +487,8 @@ help:
 clean:
 	rm -rf build build-san build-tsan build-emu carry
 
-.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-matrix test-grid test-124m offload-demo demo bench bench-exec accuracy \
+.PHONY: all archives test test-programs test-library gpu-programs cuda-check gpu-check carry test-sanitized test-matrix test-grid test-124m offload-demo demo bench bench-exec bench-search \
+        accuracy \
         accuracy-public compare pages fuzz install deps help clean FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -98,5 +98,5 @@ void lack_more_gpus(const struct plan *p, char *to, size_t size)
     else
         snprintf(to, size, "%d GPUs do not hold it either: %sshorten sequences%s", LACK_MOST_GPUS,
                  plan_keeps_whole(p->strategy) ? "shard more, or " : "",
-                 knob_find("parallel", "context", knob_cell(p)) ? ", or cut them by parallel.context, which is not searched" : "");
+                 knob_find("parallel", "context", knob_cell(p)) ? ", or cut them by parallel.context" : "");
 }

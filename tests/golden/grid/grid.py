@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel import (ColwiseParallel, ParallelStyle, PrepareModuleInput, RowwiseParallel,
                                                SequenceParallel, parallelize_module)
@@ -116,6 +116,8 @@ def policy_of(plan):
 
 def fully_sharded(model, plan, sizes, mesh, blocks):
     common = {"mesh": mesh["hsdp"] if sizes.replica > 1 else mesh["fsdp"], "mp_policy": policy_of(plan)}
+    if plan["fsdp"].get("cpu_offload"):
+        common["offload_policy"] = CPUOffloadPolicy(pin_memory=plan["fsdp"].get("pin_memory", True))
     reshard = plan["fsdp"].get("reshard_after_forward")
     inner = dict(common) if reshard is None else dict(common, reshard_after_forward=reshard)
     root = plan["fsdp"].get("root_reshard_after_forward")

@@ -1,0 +1,35 @@
+#!/bin/sh
+# tests/bench/search.sh [NAME...] -- what dpxplan takes for the searches that are the hardest: seconds by a clock and of processors, memory,
+# and instructions by callgrind, which no other work on the machine changes (some minutes each; COUNT=0 leaves them out).
+# $B is where it was built.
+dpxplan=${B:-build}/dpxplan
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+export XDG_DATA_HOME="$dir"
+
+# 4,096 blocks of 14M parameters.
+cat >"$dir/deep.json" <<'MODEL'
+{ "model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 4096, "intermediate_size": 4096, "num_attention_heads": 16,
+  "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 8192, "tie_word_embeddings": false }
+MODEL
+
+one() {
+    name=$1
+    shift
+    /usr/bin/time -f '%e %U %S %M' "$dpxplan" search "$@" >"$dir/said" 2>"$dir/time" || { cat "$dir/time"; exit 1; }
+    counted=-
+    [ "${COUNT:-1}" = 0 ] || counted=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null "$dpxplan" search "$@" 2>&1 >/dev/null |
+        sed -n 's/.*Collected : *//p' | awk '{ printf "%.1f G", $1 / 1e9 }')
+    awk -v name="$name" -v counted="$counted" '{ printf "%-28s %6.1f s  %6.1f + %.1f s of processors  %5d MB  %s\n", name, $1, $2, $3, $4 / 1024, counted }' "$dir/time"
+    grep ' evaluated, ' "$dir/said"
+}
+
+[ $# -gt 0 ] || set -- 405b-on-16384 4096-layers batch-73513440
+for name; do
+    case $name in
+    405b-on-16384)  one "$name" --model llama-3.1-405b --cluster 2048x8xh100 --seq 8192 --global-batch 2048 --framework torch ;;
+    4096-layers)    one "$name" --model "$dir/deep.json" --cluster 64x8xh100 --seq 4096 --global-batch 512 ;;
+    batch-73513440) one "$name" --model llama-3.1-8b --cluster 8xh100 --seq 4096 --global-batch 73513440 ;;
+    *) echo "usage: $0 [405b-on-16384] [4096-layers] [batch-73513440]" >&2; exit 2 ;;
+    esac
+done
