@@ -340,7 +340,6 @@ extern "C" int elements_residual(int64_t rows, int64_t cols, const void *x, int6
 
 /* 48 of 52 bytes and a head: kernel parameters may be 4 KiB. */
 enum { STEPS = 48, STEP_SPAN = THREADS * 4 * 4 };       /* elements a block: four packs a thread */
-enum { MOST_BLOCKS = 1 << 16 };
 
 template <int K> struct step_list {
     int count;
@@ -430,7 +429,7 @@ static int moment_of(const struct cuda_step *a, enum dtype gt, enum dtype ot, co
 {
     bool wide = takes(a->p, DT_FP32, 4) && takes(a->m, DT_FP32, 4) && takes(a->g, gt, 4) && (!a->out || takes(a->out, ot, 4));
     int64_t blocks = (a->n + STEP_SPAN - 1) / STEP_SPAN;
-    unsigned grid = (unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS);
+    unsigned grid = (unsigned)(blocks < (int64_t)MOST_BLOCKS ? blocks : (int64_t)MOST_BLOCKS);
 
     if (blocks == 0)
         return 0;

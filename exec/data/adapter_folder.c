@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/output.h"
 
 static int path_in(const char *folder, const char *name, char path[ADAPTER_PATH])
@@ -146,13 +147,12 @@ static int check_off(const json_t *doc, const char *path, const char *key)
 int adapter_folder_check(const struct model *m, const char *folder)
 {
     char path[ADAPTER_PATH];
-    json_error_t why;
 
     if (path_in(folder, "adapter_config.json", path) < 0)
         return -1;
-    json_t *doc = json_load_file(path, 0, &why);
+    json_t *doc = files_read_json_python(path);
     if (!doc)
-        return fail("%s: line %d: %s", path, why.line, why.text);
+        return -1;
     int rc = check_number(doc, path, "r", "rank", (double)m->training.rank) < 0
              || check_number(doc, path, "lora_alpha", "alpha", m->training.alpha) < 0
              || check_off(doc, path, "use_rslora") < 0 || check_off(doc, path, "use_dora") < 0 ? -1 : 0;

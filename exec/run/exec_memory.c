@@ -243,11 +243,15 @@ static int see_params(void *arg, int64_t first, int64_t n, const void *p)
     return s->f(s->arg, s->tensor, s->from + first, n, p, s->t, s->master);
 }
 
+/* A buffer for it may be declared and never used. */
 static bool holds_master(const struct executor *x)
 {
-    for (int i = 0; i < x->s->nslices; i++)
-        if (x->s->slices[i].holds == HOLDS_MASTER)
-            return true;
+    for (int b = 0; b < x->s->nbufs; b++) {
+        const struct layout *l = x->s->bufs[b].layout ? &x->s->layouts[x->s->bufs[b].layout] : NULL;
+        for (int k = 0; l && x->inst[b][0].live && k < l->nslices; k++)
+            if (x->s->slices[l->slice0 + k].holds == HOLDS_MASTER)
+                return true;
+    }
     return false;
 }
 

@@ -375,6 +375,31 @@ static void adamw_equals_the_reference(void **state)
     }
 }
 
+static void one_moment_equals_the_reference(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 30; i++) {
+        int64_t n = random_int(1, 5000);
+        enum dtype gt = any_dtype(), ot = any_dtype();
+        bool cast = coin(), lion = coin();
+        struct adamw a = { 0.01, 0.9, 0.99, 0, coin() ? 0.1 : 0, 1, 0.5 };
+        struct array p = array_random(n, DT_FP32, 1), want_p = array_like(&p);
+        struct array m = array_random(n, DT_FP32, 1), want_m = array_like(&m);
+        struct array g = array_random(n, gt, 1), out = array_new(n, ot), want_out = array_new(n, ot);
+        struct there tp = to_device(&p), tm = to_device(&m), tg = to_device(&g), tout = to_device(&out);
+
+        OK((lion ? gpu.ops->lion : gpu.ops->sgd)(gpu.k, &a, n, tp.x, tm.x, tg.x, gt, cast ? tout.x : NULL, ot));
+        OK((lion ? gpu.ref->lion : gpu.ref->sgd)(gpu.ref_k, &a, n, want_p.x, want_m.x, g.x, gt, cast ? want_out.x : NULL, ot));
+        from_device(&tp, &p), from_device(&tm, &m), from_device(&tout, &out);
+        assert_same("m", &m, &want_m, 3e-7, 1);
+        assert_same("p", &p, &want_p, 1e-6, 1);
+        assert_same("p cast", &out, &want_out, tol(ot, 1e-6), ot == DT_BF16 ? 1e-3 : 1);
+        drop_device(&tg);
+        array_free(&p), array_free(&m), array_free(&g), array_free(&out);
+        array_free(&want_p), array_free(&want_m), array_free(&want_out);
+    }
+}
+
 static void copies_equal_the_reference(void **state)
 {
     (void)state;
@@ -642,6 +667,7 @@ int main(void)
         cmocka_unit_test(attention_that_cannot_be_is_refused),
         cmocka_unit_test(activations_equal_the_reference),
         cmocka_unit_test(adamw_equals_the_reference),
+        cmocka_unit_test(one_moment_equals_the_reference),
         cmocka_unit_test(copies_equal_the_reference),
         cmocka_unit_test(arrays_larger_than_the_staging_come_and_go),
         cmocka_unit_test(many_small_arrays_keep_their_order),

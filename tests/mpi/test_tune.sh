@@ -17,20 +17,19 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
 
 number() { sed -n "s/^ \"$1\": \([0-9.e-]*\),*\$/\1/p" "$golden/$case/expected.json"; }
 
-# run RANKS MICRO_BATCH ACCUMULATION KEYS [OPTION...]: $case, whose model is $model and whose plan has $keys.
+# run RANKS MICRO_BATCH ACCUMULATION KEYS: $case, whose model is $model and whose plan has $keys, with $options.
 run() {
     cat >"$dir/plan.json" <<END
 { "dpx_plan": 1, "model": "$parity/$model", "cluster": "localhost:$1", "kernels": "dpx", "seq": 24,
   "micro_batch": $2, "accumulation": $3, "clip": 1.0, $keys, $4 }
 END
-    shift 4
     rm -rf "$dir/run.json" "$dir/out"
     adapters=
     [ -d "$golden/$case/adapters" ] && adapters="--adapters $golden/$case/adapters --save $dir/out"
     # shellcheck disable=SC2086
     "$B/dpxrun" "$dir/plan.json" --no-db --json --steps 20 --data "$parity/tokens.bin" --sequential \
         --init "$parity/$model/init.safetensors" $adapters --lr "$(number lr)" --min-lr "$(number min_lr)" --warmup 5 --threads 1 \
-        "$@" >"$dir/run.json" 2>"$dir/said" </dev/null || { echo "exit status $?"; cat "$dir/said"; }
+        $options >"$dir/run.json" 2>"$dir/said" </dev/null || { echo "exit status $?"; cat "$dir/said"; }
 }
 
 # The first complaints of the program that compares, unless the run failed already.
@@ -54,35 +53,60 @@ one() {
     check "$case, $what: bytes and memory are as predicted" "$(compare predicted "$dir/run.json")"
 }
 
-# tune CASE MODEL KEYS [OPTION...]
-tune() {
-    case=$1 model=$2 keys=$3
-    shift 3
-    one 'two ranks, ddp' 2 6 1 '"strategy": "ddp", "dialect": "paper"' "$@"
-    one 'two ranks, DDP' 2 3 2 '"strategy": "ddp", "dialect": "torch", "sync_every_micro_step": false' "$@"
-}
+# Ranks, samples of a micro-step, micro-steps, and the strategy.
+ddp()     { one 'two ranks, ddp' 2 6 1 '"strategy": "ddp", "dialect": "paper"'; }
+zero1()   { one 'two ranks, ZeRO-1' 2 3 2 '"strategy": "zero1", "dialect": "paper"'; }
+zero2()   { one 'two ranks, ZeRO-2, recomputed' 2 6 1 '"strategy": "zero2", "dialect": "paper", "recompute": "full"'; }
+zero3()   { one 'three ranks, ZeRO-3 by halves' 3 2 2 '"strategy": "zero3", "dialect": "paper", "unit": "half-block"'; }
+fsdp()    { one 'two ranks, FSDP, attention recomputed' 2 6 1 '"strategy": "fsdp", "dialect": "paper", "recompute": "selective"'; }
+torch()   { one 'two ranks, DDP' 2 3 2 '"strategy": "ddp", "dialect": "torch", "sync_every_micro_step": false'; }
+fsdp2()   { one 'two ranks, FSDP2' 2 6 1 '"strategy": "fsdp", "dialect": "torch", "recompute": "full"'; }
+ds()      { stage=$1; one "two ranks, DeepSpeed's $stage" 2 3 2 "\"strategy\": \"$stage\", \"dialect\": \"deepspeed\""; }
 
-# And with states, gradients and parameters divided.
-divided() {
-    tune "$@"
-    shift 3
-    one 'two ranks, ZeRO-1' 2 3 2 '"strategy": "zero1", "dialect": "paper"' "$@"
-    one 'two ranks, ZeRO-2, recomputed' 2 6 1 '"strategy": "zero2", "dialect": "paper", "recompute": "full"' "$@"
-    one 'two ranks, FSDP' 2 6 1 '"strategy": "fsdp", "dialect": "paper", "recompute": "selective"' "$@"
-}
+case=sgd model=gpt2 keys='"optimizer": "sgd"'
+options='--weight-decay 0.1'
+ddp
+zero1
+fsdp2
+options=
+case=lion model=llama keys='"optimizer": "lion_32bit"'
+torch
+zero2
+case=adafactor keys='"optimizer": "adafactor"'
+ddp
+case=adafactor-gpt2 model=gpt2
+torch
 
-divided sgd gpt2 '"optimizer": "sgd"' --weight-decay 0.1
-divided lion llama '"optimizer": "lion_32bit"'
-tune adafactor llama '"optimizer": "adafactor"'
-tune adafactor-gpt2 gpt2 '"optimizer": "adafactor"'
-divided mlp llama '"train": ["*.mlp.*", "*input_layernorm*"]'
-tune down llama '"train": ["*.down_proj.*"], "optimizer": "sgd"'
-tune bias gpt2 '"train": ["*.bias"]'
-tune tokens gpt2 '"train": ["*wte*", "*.ln_2.*"]'
-divided lora llama '"train": "lora", "lora": { "rank": 4, "alpha": 8, "target_modules": "all-linear" }'
-tune lora-attention llama '"train": "lora", "lora": { "rank": 3, "alpha": 5 }, "optimizer": "lion_32bit"'
-tune lora-head llama '"train": "lora", "optimizer": "sgd", "lora": { "rank": 4, "alpha": 4,
-  "target_modules": ["o_proj", "gate_proj"], "modules_to_save": ["lm_head"] }'
-divided lora-gpt2 gpt2 '"train": "lora"'
-tune lora-conv1d gpt2 '"train": "lora", "optimizer": "adafactor", "lora": { "rank": 2, "alpha": 6, "target_modules": ["c_attn", "c_proj", "c_fc"] }'
+case=mlp model=llama keys='"train": ["*.mlp.*", "*input_layernorm*"]'
+zero3
+ds zero2
+case=down keys='"train": ["*.down_proj.*"], "optimizer": "sgd"'
+ddp
+zero2
+case=bias model=gpt2 keys='"train": ["*.bias"]'
+torch
+fsdp
+case=tokens keys='"train": ["*wte*", "*.ln_2.*"]'
+ddp
+zero1
+
+case=lora model=llama keys='"train": "lora", "lora": { "rank": 4, "alpha": 8, "target_modules": "all-linear" }'
+ddp
+torch
+zero2
+fsdp
+fsdp2
+ds ddp
+case=lora-attention keys='"train": "lora", "lora": { "rank": 3, "alpha": 5 }, "optimizer": "lion_32bit"'
+zero3
+case=lora-head keys='"train": "lora", "optimizer": "sgd",
+  "lora": { "rank": 4, "alpha": 4, "target_modules": ["o_proj", "gate_proj"], "modules_to_save": ["lm_head"] }'
+zero1
+case=lora-gpt2 model=gpt2 keys='"train": "lora"'
+torch
+zero2
+ds zero1
+case=lora-conv1d keys='"train": "lora", "optimizer": "adafactor",
+  "lora": { "rank": 2, "alpha": 6, "target_modules": ["c_attn", "c_proj", "c_fc"] }'
+ddp
 finish

@@ -63,6 +63,10 @@ int ds_init(struct ds *d, const struct local_model *local, struct schedules *s)
     for (int t = 0; t < m->ntensors; t++)
         d->frozen_bytes += m->tensors[t].frozen ? ds_tensor_bytes(d, &m->tensors[t]) : 0;
     d->frozen = sched_buf(s, CAT_PARAMS, "frozen parameters", NULL, 0, 1, d->frozen_bytes);
+    sched_holds(s, d->frozen, sched_layout(s, 0));
+    for (int64_t t = 0, at = 0; t < m->ntensors; at += m->tensors[t].frozen ? ds_tensor_bytes(d, &m->tensors[t]) : 0, t++)
+        if (m->tensors[t].frozen)
+            sched_slice(s, HOLDS_PARAM, d->dt, (int)t, 0, m->tensors[t].numel, at);
     return 0;
 }
 
@@ -264,6 +268,7 @@ void ds_whole(const struct ds *d, enum pass pass, enum grad_fate fate, enum piec
                   CAT_GRADS);
     ds_name(d, piece, block, by);
     sched_act(d->s, forward ? ACT_ALLOC : ACT_FREE, d->acts[piece], block, by);
+    ds_reads_frozen(d);
     entry(arg, pass, piece, block, by);
 }
 
@@ -351,6 +356,12 @@ void ds_broadcast_tensor(const struct ds *d, int t)
 
     ds_coll(d, STREAM_COMPUTE, PHASE_INIT, COLL_BROADCAST, bytes ? DT_UINT8 : d->dt, RED_NONE, bytes ? n * d->e : n);
     sched_root(d->s, 0);
+}
+
+void ds_reads_frozen(const struct ds *d)
+{
+    if (d->frozen_bytes > 0)
+        sched_act(d->s, ACT_R, d->frozen, 0, 0);
 }
 
 void ds_load_model(const struct ds *d, int params)

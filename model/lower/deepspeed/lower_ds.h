@@ -118,5 +118,7 @@ void ds_broadcast_tensor(const struct ds *d, int t);
 /* The model comes to the device with its first weights, what trains in `params`, a buffer that holds
  * ds_apart(), the rest in d->frozen; engine._broadcast_model: one broadcast a parameter, registration order. */
 void ds_load_model(const struct ds *d, int params);
+/* The last entry computes with what does not train. */
+void ds_reads_frozen(const struct ds *d);
 
 #endif
