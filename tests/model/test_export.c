@@ -164,6 +164,8 @@ static void pytorch_gets_the_plans_options(void **state)
     start("gpt2", STRAT_FSDP, DIALECT_TORCH_FSDP1, DT_BF16);
     has("fsdp", "transformer_layer_cls={type(model.transformer.h[0])}");
     has("fsdp", "backward_prefetch=BackwardPrefetch.BACKWARD_PRE");
+    p.fsdp.model_dtype = DT_BF16;
+    has("fsdp", "model = model.to(torch.bfloat16)\n");
     start("gpt2", STRAT_DDP, DIALECT_TORCH, DT_FP32);
     p.ddp.bucket_cap_mb = 12.5;
     has("fsdp", "    bucket_cap_mb=12.5,\n");

@@ -393,6 +393,12 @@ static void what_joins_two_options_is_checked(void **state)
     assert_int_equal(p.reduce_dtype, DT_BF16);      /* the wire has the parameters' dtype */
     assert_int_equal(plan_recipe(&p).optimizer, 4);
     plan_free(&p);
+    accepts("'strategy':'fsdp','dialect':'torch-fsdp1','kernels':'torch-sdpa','precision':'bf16','fsdp':{'model_dtype':'bf16'}", &p);
+    assert_int_equal(p.reduce_dtype, DT_BF16);
+    plan_free(&p);
+    refuses("'strategy':'fsdp','dialect':'torch-fsdp1','kernels':'dpx','precision':'bf16','fsdp':{'model_dtype':'bf16'}", "fsdp.model_dtype");
+    refuses("'strategy':'zero3','dialect':'deepspeed','kernels':'torch-sdpa','activation_offload':'save_on_cpu'", "ZeRO-3");
+    refuses("'strategy':'ddp','dialect':'torch','kernels':'torch-sdpa','recompute':'full','activation_offload':'save_on_cpu'", "recompute");
     refuses("'strategy':'ddp','ddp':{'model_dtype':'bf16'}", "ddp.model_dtype");
     refuses("'strategy':'ddp','precision':'fp64'", "precision: expected \"fp32\"");
     refuses("'strategy':'ddp','optimizer':'lamb'", "optimizer: expected \"adamw\" or \"sgd\"");

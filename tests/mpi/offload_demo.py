@@ -1,7 +1,7 @@
 """GPT-2 1.5B's first weights, and PyTorch's forward loss on them, for offload_demo.sh.
 
     offload_demo.py weights OUT.safetensors     normal(0, 0.02) as GPT2PreTrainedModel._init_weights() has them, from a fixed
-                                                seed, in fp32: 6.2 GB, written tensor by tensor
+                                                seed, in fp32: 6.2 GB, written tensor by tensor; of NUMBERS numbers, again and again
     offload_demo.py loss FILE.safetensors DATA SEQ SAMPLES
                                                 GPT2LMHeadModel's loss on the first SAMPLES windows of SEQ bytes of DATA, each
                                                 byte a token (exec/data/tokens.h); parameters are mapped from the file
@@ -22,7 +22,26 @@ def on_meta():
         return GPT2LMHeadModel(CONFIG)
 
 
-def first_value(name, shape, generator):
+class Normal:
+    """Normal numbers: drawn once, since 1.6 billion take a minute and more, and then repeated; a prime number of them, so that no two rows are
+    alike."""
+    NUMBERS = 16777213
+
+    def __init__(self):
+        self.drawn = torch.empty(self.NUMBERS).normal_(generator=torch.Generator().manual_seed(1))
+        self.at = 0
+
+    def take(self, n):
+        parts = []
+        while n > 0:
+            part = self.drawn[self.at:self.at + n]
+            parts.append(part)
+            self.at = (self.at + len(part)) % self.NUMBERS
+            n -= len(part)
+        return torch.cat(parts)
+
+
+def first_value(name, shape, normal):
     if name.endswith("bias"):
         return torch.zeros(shape)
     if "ln_" in name:
@@ -30,7 +49,7 @@ def first_value(name, shape, generator):
     std = CONFIG.initializer_range
     if name.endswith("c_proj.weight"):
         std /= math.sqrt(2 * CONFIG.n_layer)
-    return torch.empty(shape).normal_(0, std, generator=generator)
+    return normal.take(math.prod(shape)) * std
 
 
 def write_weights(path):
@@ -42,11 +61,11 @@ def write_weights(path):
         at = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    generator = torch.Generator().manual_seed(1)
+    normal = Normal()
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         for name, shape in shapes.items():
-            f.write(first_value(name, shape, generator).numpy().tobytes())
+            f.write(first_value(name, shape, normal).numpy().tobytes())
 
 
 def loss(path, data, seq, samples):
