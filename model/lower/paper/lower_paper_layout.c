@@ -1,7 +1,7 @@
 /* lower_paper_layout.c -- the buffers of the papers' strategies: flat units, and which elements of which tensors they hold.
  *
- * What trains of a unit is one flat parameter, what is frozen another one: FSDP (arXiv 2304.11277, section 3.2) flattens
- * parameters of equal requires_grad.  Gradients and states are of the first alone. */
+ * What trains of a unit is one flat parameter, what is frozen another one: FSDP's flat parameters are of uniform
+ * requires_grad (torch/distributed/fsdp/_flat_param.py, without use_orig_params); the papers train everything.  Gradients and states are of the first alone. */
 #include "model/lower/common/optimizer.h"
 #include "model/lower/paper/lower_paper.h"
 

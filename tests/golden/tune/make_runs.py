@@ -24,7 +24,7 @@ EPS1 = 2.0 ** -23       # Adafactor's None is the dtype's own: fp32's in the fp6
 
 
 class Lion(torch.optim.Optimizer):
-    """bitsandbytes 0.50.2, csrc/kernels.cu, kOptimizer32bit1State: a GPU's; checked against its CPU form where it has one."""
+    """bitsandbytes 0.50.2, csrc/kernels.cu, kOptimizer32bit1State, in any dtype; check_lion() has it beside bitsandbytes' own."""
 
     def __init__(self, params, lr, betas):
         super().__init__(params, {"lr": lr, "betas": betas})
@@ -93,6 +93,23 @@ def build(model, what, dtype, folder):
     return tuned.train()
 
 
+def check_lion():
+    """Three steps of Lion32bit on the CPU."""
+    from bitsandbytes.optim import Lion32bit
+    generator = torch.Generator().manual_seed(3)
+    mine = torch.nn.Parameter(torch.randn(5000, generator=generator))
+    theirs = torch.nn.Parameter(mine.detach().clone())
+    steps = [Lion([mine], 1e-2, (0.9, 0.99)), Lion32bit([theirs], lr=1e-2, betas=(0.9, 0.99))]
+    for _ in range(3):
+        mine.grad = torch.randn(5000, generator=generator)
+        theirs.grad = mine.grad.clone()
+        for s in steps:
+            s.step()
+    far = (mine - theirs).abs().max().item()
+    if far > 1e-6:
+        sys.exit(f"bitsandbytes' Lion is {far} away")
+
+
 def full_name(own, saved):
     """The parameter that PEFT saves under a name without its adapter's."""
     for name in own:
@@ -142,6 +159,7 @@ def record(case, tokens):
 
 def main():
     parity.exactly()
+    check_lion()
     tokens = parity.make_tokens()
     for case in sys.argv[1:] or CASES:
         record(case, tokens)
