@@ -47,15 +47,18 @@ def quantise(model, double):
             continue
         n, blocks = module.weight.numel(), -(-module.weight.numel() // 64)
         make = lambda count, dtype: torch.empty(count, dtype=dtype, device="cuda")
-        layer = bnb.nn.Linear4bit(module.in_features, module.out_features, module.bias is not None, torch.bfloat16, compress_statistics=double,
-                                  quant_type="nf4", device="meta")
+        layer = bnb.nn.Linear4bit.__new__(bnb.nn.Linear4bit)
+        torch.nn.Module.__init__(layer)
+        layer.in_features, layer.out_features, layer.bias = module.in_features, module.out_features, module.bias
+        layer.compute_dtype, layer.compute_type_is_set, layer.support_avx512bf16_for_cpu = torch.bfloat16, True, False
         state2 = QuantState(absmax=make(-(-blocks // 256), torch.float32), code=make(256, torch.float32), blocksize=256, dtype=torch.float32)
         state = QuantState(absmax=make(blocks, torch.uint8 if double else torch.float32), shape=module.weight.shape, dtype=torch.bfloat16,
                            blocksize=64, code=make(16, torch.float32), quant_type="nf4", offset=make((), torch.float32) if double else None,
                            state2=state2 if double else None)
-        layer.weight = bnb.nn.Params4bit(make((-(-n // 2), 1), torch.uint8), requires_grad=False, quant_state=state, quant_type="nf4",
-                                         compress_statistics=double, bnb_quantized=True)
+        # A fake tensor can be no Params4bit: a parameter with its attributes.
+        layer.weight = torch.nn.Parameter(make((-(-n // 2), 1), torch.uint8), requires_grad=False)
         layer.weight.quant_state = layer.quant_state = state
+        layer.weight.compress_statistics, layer.weight.quant_type = double, "nf4"
         EXTRAS.extend([state.absmax, state.code] + ([state.offset, state2.absmax, state2.code] if double else []))
         model.set_submodule(name, layer)
     model.is_loaded_in_4bit = True
@@ -91,6 +94,19 @@ only_trained("register_hook")
 only_trained("register_post_accumulate_grad_hook")
 blocks_of, shard, wrap_ddp = steps.blocks_of, steps.shard, steps.wrap_ddp
 steps.blocks_of = lambda model: blocks_of(model.get_base_model() if hasattr(model, "get_base_model") else model)
+micro_step, is_autocast_enabled = steps.micro_step, torch.is_autocast_enabled
+
+
+def with_autocast(model, ids, labels, autocast):
+    """Under the trackers' modes this says no, although products are cast; on a GPU it says yes, and PEFT asks."""
+    torch.is_autocast_enabled = lambda *device: autocast
+    try:
+        return micro_step(model, ids, labels, autocast)
+    finally:
+        torch.is_autocast_enabled = is_autocast_enabled
+
+
+steps.micro_step = with_autocast
 track_external = steps.DDPPeaks.track_external
 steps.DDPPeaks.track_external = lambda self, *external: track_external(self, *external, *EXTRAS)
 steps.shard = lambda model, plan, mesh: shard(tune(model, plan), plan, mesh)
