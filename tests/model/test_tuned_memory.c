@@ -69,7 +69,8 @@ static int64_t beside_codes(const struct step *s)
 {
     int64_t inputs = 2 * round512(8 * s->plan.micro_batch * s->plan.seq);
 
-    return s->plan.train.base == BASE_PLAIN ? 0 : recorded(s, "after", "Other") - inputs;
+    return s->plan.train.base == BASE_PLAIN ? 0
+         : recorded(s, "after", s->plan.strategy == STRAT_FSDP ? "Inputs" : "Other") - inputs;
 }
 
 static void check_persistent(const struct step *s)
