@@ -221,7 +221,7 @@ def known(what: str) -> list:
 
 
 def import_plan(model: Named, cluster: Named, seq: Union[int, str], **options: Any) -> Document:
-    """A plan from a config: give one of `ds_config`, `accelerate` and `torchtitan`, a file or a dict.
+    """A plan from a config: give one of `ds_config`, `accelerate`, `torchtitan` and `recipe`, a file or a dict.
 
     `options` are those of `dpxplan import`: micro_batch, accumulation, global_batch, recompute, precision.  The answer
     has `plan`, `label`, and in `notes` what was filled in.

@@ -183,7 +183,7 @@ static const struct knob rows[] = {
 
     { "", "train", LIST(train.what, train_words), .cells = TUNED, .say = knob_say_train,
       .about = "all; lora: PEFT's adapters beside frozen weights; or names of tensors that train (* and ? stand for letters)" },
-    { "", "base_dtype", WORD(train.base, base_words, BASE_PLAIN), .cells = DDP_TORCH, .null = KNOB_NULL_DEFAULT, IDLE(base),
+    { "", "base_dtype", WORD(train.base, base_words, BASE_PLAIN), .cells = DDP_TORCH | FSDP2, .null = KNOB_NULL_DEFAULT, IDLE(base),
       .label = ", base %s", .about = "bits of frozen weights in blocks, by bitsandbytes: NF4 with maxima in fp32 or 8 bits, int8" },
     { "lora", "rank", INT(train.rank, 1, 1 << 16, 8), .cells = TUNED, IDLE(lora), .about = "LoraConfig's r" },
     { "lora", "alpha", REAL(train.alpha, 0, 1 << 30, 8), .above = true, .cells = TUNED, IDLE(lora), .about = "lora_alpha: adapters count alpha / rank" },

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "model/arch/packed.h"
 
 /* The share of the plan's model, in a plan of its own. */
 static int cut(const struct plan *p, struct local_model *out)
@@ -22,6 +23,27 @@ static int cut(const struct plan *p, struct local_model *out)
     return 0;
 }
 
+/* What FSDP shards of packed weights: their codes, as elements of the unit's one dtype (bnb_4bit_quant_storage). */
+static int store(const struct plan *p, struct local_model *out)
+{
+    struct model *m = &out->own.plan.model;
+
+    out->own.plan = *p;
+    if (model_with_layers(&p->model, p->model.layers, m) < 0)
+        return -1;
+    for (int i = 0; i < m->ntensors; i++) {
+        struct tensor *t = &m->tensors[i];
+        if (t->packed == BASE_PLAIN || t->is_bias)
+            continue;
+        t->numel = t->shape[0] = ceil_div(packed_codes(t), dtype_bytes(plan_recipe(p).kept));
+        t->shape[1] = 1;
+        t->in_out = false;
+    }
+    out->plan = &out->own.plan;
+    out->model = m;
+    return 0;
+}
+
 int local_model_of(const struct plan *p, int64_t rank, struct local_model *out)
 {
     struct mesh m = plan_mesh(p);
@@ -31,6 +53,8 @@ int local_model_of(const struct plan *p, int64_t rank, struct local_model *out)
     *out = (struct local_model){ .plan = p, .whole = &p->model, .model = &p->model, .rank = rank, .share = local_share_of(p, rank),
                                  .data_ranks = mesh_ranks(&data), .data_rank = mesh_place(&data, rank),
                                  .shard_ranks = mesh_ranks(&shard), .shard_rank = mesh_place(&shard, rank) };
+    if (p->strategy == STRAT_FSDP && p->model.training.base != BASE_PLAIN)
+        return store(p, out);
     return m.size[AXIS_TENSOR] > 1 || m.size[AXIS_PIPE] > 1 ? cut(p, out) : 0;
 }
 

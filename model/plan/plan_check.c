@@ -566,11 +566,14 @@ static int check_base(const struct plan *p, const char *where)
                     "not supported yet: leave ddp.model_dtype out", where, dtype_name(plan_recipe(p).frozen));
     if (p->train.base == BASE_PLAIN)
         return 0;
-    if (p->strategy != STRAT_DDP || p->dialect != DIALECT_TORCH)
-        return fail("%s: base_dtype: weights in %s are modelled for ddp/torch: sharding them is not supported yet", where, base);
+    if (p->dialect != DIALECT_TORCH || (p->strategy != STRAT_DDP && p->strategy != STRAT_FSDP))
+        return fail("%s: base_dtype: weights in %s are modelled for ddp/torch and fsdp/torch", where, base);
+    if (p->strategy == STRAT_FSDP && (p->train.base == BASE_INT8 || p->fsdp.model_dtype != DT_BF16))
+        return fail("%s: base_dtype: FSDP2 shards codes of 4 bits in the units' own dtype (bnb_4bit_quant_storage): nf4 or nf4-double with "
+                    "fsdp.model_dtype bf16", where);
     if (p->precision == DT_FP32)
         return fail("%s: base_dtype: weights in %s are computed with in 16 bits: set precision bf16 or fp16", where, base);
-    if (!plan_recipe(p).autocast)
+    if (p->strategy == STRAT_DDP && !plan_recipe(p).autocast)
         return fail("%s: base_dtype: weights in %s beside tensors that train in %s are not supported yet: leave ddp.model_dtype out",
                     where, base, dtype_name(p->precision));
     if (p->train.base == BASE_INT8 && p->recompute != RECOMPUTE_NONE)
@@ -592,7 +595,9 @@ static int check_train(const struct plan *p, const char *where)
         return fail("%s: train: adapters and frozen weights beside tensor, context or pipeline parallelism are not supported yet", where);
     if ((p->dialect == DIALECT_DEEPSPEED || p->dialect == DIALECT_PAPER) && p->ds.offload_optimizer.device != OFFLOAD_NONE)
         return fail("%s: train: adapters and frozen weights beside deepspeed.offload_optimizer are not supported yet", where);
-    if ((p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1) && training_is_lora(&p->train) &&
+    /* FSDP with packed weights wants all of a unit in one dtype: adapters in bf16 (autocast_adapter_dtype=False). */
+    bool one_dtype = p->strategy == STRAT_FSDP && p->train.base != BASE_PLAIN;
+    if ((p->dialect == DIALECT_TORCH || p->dialect == DIALECT_TORCH_FSDP1) && training_is_lora(&p->train) && !one_dtype &&
         plan_recipe(p).kept != DT_FP32)
         return fail("%s: train: PEFT keeps adapters of a model in %s in fp32 (autocast_adapter_dtype): units and optimizers of two "
                     "dtypes are not supported yet: leave model_dtype out", where, dtype_name(plan_recipe(p).kept));

@@ -242,8 +242,8 @@ var torch_linear(struct torch_model *b, const struct gemm_names *names, var x, i
     int own = torch_piece_tensor(b->m, b->block, role, false);
 
     t->module = module_of(b, role);
-    if (own >= 0 && tensor_at(b, b->block, own)->packed != BASE_PLAIN) {
-        var out = packed_linear(b, names, x, n, k, role, tensor_at(b, b->block, own));
+    if (own >= 0 && tensor_at(b, b->block, own)->packed != BASE_PLAIN) {    /* of the whole model: FSDP's has codes in its place */
+        var out = packed_linear(b, names, x, n, k, role, &b->whole->tensors[tensor_at(b, b->block, own) - b->m->tensors]);
         t->module = -1;
         return out;
     }

@@ -110,7 +110,7 @@ int64_t bounds_bytes(const struct plan *p, const struct program *g)
         own = p->model.trainable;
     }
     bytes += own / params * dtype_bytes(r.kept);
-    bytes += p->model.training.base == BASE_PLAIN ? frozen / params * dtype_bytes(r.frozen) : frozen / 2;
+    bytes += p->model.training.base == BASE_PLAIN ? frozen / params * dtype_bytes(r.frozen) : frozen / params / 2;
     /* FSDP2 that does not reshard has all blocks whole at the end of a forward. */
     if (p->parallel.pipeline > 1 && p->strategy == STRAT_FSDP && p->dialect == DIALECT_TORCH && p->shard_group > 1 &&
         p->fsdp.reshard_after_forward == 0 && p->parallel.virtual_stages == 1)

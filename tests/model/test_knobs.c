@@ -197,6 +197,8 @@ static int in_cell(const struct knob *k, int s, int d, bool (*try)(const struct 
             plain.kernels = KERNELS_TORCH_SDPA;
         if (of_training(k) && strcmp(k->name, "train"))
             strcpy(plain.train.what, "lora");
+        if (k->offset == offsetof(struct plan, train.base) && s == STRAT_FSDP)
+            plain.fsdp.model_dtype = plain.precision = DT_BF16;
         if (of_training(k) && d == DIALECT_TORCH_FSDP1)
             plain.fsdp.use_orig_params = true;
         if (k->offset == offsetof(struct plan, parallel.async_tensor))

@@ -383,6 +383,13 @@ void fsdp2_regather(struct fsdp2 *f, struct at u)
         sched_act(f->s, ACT_FREE, f->fam[u.c].post_forward, u.i, u.by);
 }
 
+/* No input of the first unit wants a gradient: autograd does not come to its post_backward; its turn comes in the root's final
+ * callback, behind the root's own. */
+static bool first_is_late(const struct fsdp2 *f)
+{
+    return f->map.n > 0 && program_first_differs(f->p);
+}
+
 static void backward_unit(void *arg, struct unit_step st)
 {
     struct fsdp2 *f = arg;
@@ -399,7 +406,8 @@ static void backward_unit(void *arg, struct unit_step st)
             fsdp2_regather(f, next);
     }
     fsdp2_compute(f, u, st.position, st.by_block, PASS_BACKWARD);
-    fsdp2_post_backward(f, u, st.position + 1 < f->map.n ? &prev : NULL);
+    if (st.position > 0 || !first_is_late(f))
+        fsdp2_post_backward(f, u, st.position + 1 < f->map.n ? &prev : NULL);
 }
 
 /* Kernels [k0,k1) of the embedding or the head; k1 < 0: to the end.  The first piece of the root's in backward
@@ -471,7 +479,8 @@ static void forward(struct fsdp2 *f)
 static void backward(struct fsdp2 *f)
 {
     struct op *o;
-    struct at first = at_position(f, 0, 0);
+    struct at first = at_position(f, 0, 0), second = at_position(f, 1, 0);
+    const struct at *reduced = first_is_late(f) ? (f->map.n > 1 ? &second : NULL) : f->map.n > 0 ? &first : NULL;
     int returns = f->s->program.returns[PASS_BACKWARD];
 
     if (returns > 0)                /* the trainer's loss: the root's pre_backward comes behind it */
@@ -489,12 +498,14 @@ static void backward(struct fsdp2 *f)
     fsdp2_root_compute(f, PIECE_EMBED, PASS_BACKWARD, 0, -1);
     /* The root's inputs need no gradient: its turn comes in the final callback,
      * after all of backward (_root_post_backward_final_callback). */
-    fsdp2_post_backward(f, the_root, f->map.n > 0 ? &first : NULL);
+    fsdp2_post_backward(f, the_root, reduced);
+    if (first_is_late(f))
+        fsdp2_post_backward(f, first, f->size[UC_ROOT].trained > 0 ? &the_root : reduced);
     if (!f->reduce)
         return;
     o = sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_REDUCE, "await reductions");
     o->after = AFTER(STREAM_REDUCE) | AFTER(STREAM_ALL_REDUCE);
-    struct at last = f->size[UC_ROOT].trained > 0 ? the_root : first;
+    struct at last = f->size[UC_ROOT].trained > 0 && !first_is_late(f) ? the_root : first;
     sched_act(f->s, ACT_FREE, f->fam[last.c].rs_in, last.i, 0);
     if (f->hybrid && (f->cast_grads || f->has_sharded || f->offload))
         for (int c = 0; c < NUC; c++)       /* AllReduceState holds these until now */
@@ -585,7 +596,30 @@ static void init(struct fsdp2 *f)
     /* Built on the meta device, sharded, then materialised: only shards exist. */
     sched_op(f->s, OP_MEMORY, STREAM_COMPUTE, PHASE_INIT, "materialise shards")->flags = OPF_LOAD;
     for_all(f, ACT_ALLOC | ACT_WRITE, offsetof(struct families, shard));
+    if (f->statistics >= 0)
+        sched_act(f->s, ACT_ALLOC | ACT_WRITE, f->statistics, 0, 0);
     sched_end(f->s, SCHED_INIT);
+}
+
+/* What packed weights have beside their codes is an attribute of theirs: whole on every rank. */
+static void declare_statistics(struct fsdp2 *f)
+{
+    const struct model *m = f->local->whole;
+    int64_t bytes[PACKED_PARTS], sum = 0;
+
+    f->statistics = -1;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int t = 0; t < m->ntensors; t++)
+            for (int i = 1, n = packed_parts(&m->tensors[t], bytes); i < n; i++) {
+                sum += pass ? 0 : round512(bytes[i]);
+                if (pass)
+                    sched_part(f->s, f->statistics, round512(bytes[i]));
+            }
+        if (sum == 0)
+            return;
+        if (!pass)
+            f->statistics = sched_buf(f->s, CAT_PARAMS, "quantisation statistics", NULL, 0, 1, sum);
+    }
 }
 
 static void setup(struct fsdp2 *f)
@@ -609,6 +643,7 @@ static void setup(struct fsdp2 *f)
     fsdp2_offload_setup(f);
     f->table = f->local->share.tensor_ranks > 1 && f->local->share.embeds ? f->local->whole->vocab * f->m->token_width : 0;
     unit_map_init(&f->map, f->local);
+    declare_statistics(f);
     for (int c = 0; c < NUC; c++)
         if (f->map.of_class[c] > 0) {
             fsdp2_measure(f, (enum unit_class)c);

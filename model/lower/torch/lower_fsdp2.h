@@ -45,6 +45,7 @@ struct fsdp2 {
     struct schedules  *s;
     struct unit_map    map;
     struct recipe      r;
+    int statistics;                 /* buffer of what packed weights have beside their codes; -1: there are none */
     int64_t            nshard, rank_in_group;
     struct sizes       size[NUC];
     struct families    fam[NUC];

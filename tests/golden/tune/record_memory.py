@@ -36,26 +36,30 @@ class FusedOrNot:
         return torch.nn.functional.linear(a, b_dq, bias)
 
 
-def quantise(model, double):
+def quantise(model, double, storage):
     """Linear layers but the head become bitsandbytes' Linear4bit, with weights as quantize_4bit() would leave them."""
     import bitsandbytes as bnb
     from bitsandbytes.functional import QuantState
     torch.ops.bitsandbytes.gemm_4bit = FusedOrNot
-    EXTRAS.clear()
+    # FSDP's parameter has lost its class, which bitsandbytes gives back; a fake tensor's it cannot.
+    bnb.nn.modules.fix_4bit_weight_quant_state_from_module = lambda layer: setattr(layer.weight, "quant_state", layer.quant_state)
     for name, module in list(model.named_modules()):
         if type(module) is not torch.nn.Linear or module is model.get_output_embeddings():
             continue
         n, blocks = module.weight.numel(), -(-module.weight.numel() // 64)
         make = lambda count, dtype: torch.empty(count, dtype=dtype, device="cuda")
-        layer = bnb.nn.Linear4bit(module.in_features, module.out_features, module.bias is not None, torch.bfloat16, compress_statistics=double,
-                                  quant_type="nf4", device="meta")
+        layer = bnb.nn.Linear4bit.__new__(bnb.nn.Linear4bit)
+        torch.nn.Module.__init__(layer)
+        layer.in_features, layer.out_features, layer.bias = module.in_features, module.out_features, module.bias
+        layer.compute_dtype, layer.compute_type_is_set, layer.support_avx512bf16_for_cpu = torch.bfloat16, True, False
         state2 = QuantState(absmax=make(-(-blocks // 256), torch.float32), code=make(256, torch.float32), blocksize=256, dtype=torch.float32)
         state = QuantState(absmax=make(blocks, torch.uint8 if double else torch.float32), shape=module.weight.shape, dtype=torch.bfloat16,
                            blocksize=64, code=make(16, torch.float32), quant_type="nf4", offset=make((), torch.float32) if double else None,
                            state2=state2 if double else None)
-        layer.weight = bnb.nn.Params4bit(make((-(-n // 2), 1), torch.uint8), requires_grad=False, quant_state=state, quant_type="nf4",
-                                         compress_statistics=double, bnb_quantized=True)
+        # A fake tensor can be no Params4bit: a parameter with its attributes.
+        layer.weight = torch.nn.Parameter(make((-(-n // (2 * storage.itemsize)), 1), storage), requires_grad=False)
         layer.weight.quant_state = layer.quant_state = state
+        layer.weight.compress_statistics, layer.weight.quant_type = double, "nf4"
         EXTRAS.extend([state.absmax, state.code] + ([state.offset, state2.absmax, state2.code] if double else []))
         model.set_submodule(name, layer)
     model.is_loaded_in_4bit = True
@@ -63,16 +67,21 @@ def quantise(model, double):
 
 
 def tune(model, plan):
+    EXTRAS.clear()
     if plan.get("base_dtype"):
-        model = quantise(model, BASES[plan["base_dtype"]])
+        model = quantise(model, BASES[plan["base_dtype"]], torch.bfloat16 if plan["strategy"] == "fsdp" else torch.uint8)
     if plan["train"] == "lora":
         arguments = {WORDS.get(k, k): v for k, v in plan.get("lora", {}).items()}
         move = torch.nn.Module.to       # adapters are made where they belong, and fake tensors cannot be moved
         torch.nn.Module.to = lambda module, *args, **kwargs: module
+        # FSDP with packed weights needs all of a unit in one dtype, to which PEFT moves adapters.
+        torch.set_default_dtype(torch.bfloat16 if plan.get("base_dtype") and plan["strategy"] == "fsdp" else torch.float32)
         try:
-            return get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **arguments))
+            return get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **arguments),
+                                  autocast_adapter_dtype=not (plan.get("base_dtype") and plan["strategy"] == "fsdp"))
         finally:
             torch.nn.Module.to = move
+            torch.set_default_dtype(torch.float32)
     for name, p in model.named_parameters():
         p.requires_grad_(any(fnmatch.fnmatchcase(name, pattern) for pattern in plan["train"]))
     return model
@@ -91,8 +100,23 @@ only_trained("register_hook")
 only_trained("register_post_accumulate_grad_hook")
 blocks_of, shard, wrap_ddp = steps.blocks_of, steps.shard, steps.wrap_ddp
 steps.blocks_of = lambda model: blocks_of(model.get_base_model() if hasattr(model, "get_base_model") else model)
+micro_step, is_autocast_enabled = steps.micro_step, torch.is_autocast_enabled
+
+
+def with_autocast(model, ids, labels, autocast):
+    """Under the trackers' modes this says no, although products are cast; on a GPU it says yes, and PEFT asks."""
+    torch.is_autocast_enabled = lambda *device: autocast
+    try:
+        return micro_step(model, ids, labels, autocast)
+    finally:
+        torch.is_autocast_enabled = is_autocast_enabled
+
+
+steps.micro_step = with_autocast
 track_external = steps.DDPPeaks.track_external
 steps.DDPPeaks.track_external = lambda self, *external: track_external(self, *external, *EXTRAS)
+track_inputs = steps.FSDPPeaks.track_inputs
+steps.FSDPPeaks.track_inputs = lambda self, inputs: track_inputs(self, (*inputs, *EXTRAS))
 steps.shard = lambda model, plan, mesh: shard(tune(model, plan), plan, mesh)
 steps.wrap_ddp = lambda model, plan: wrap_ddp(tune(model, plan), plan)
 
@@ -103,6 +127,10 @@ def plan_of(model, lora=None, train="lora", **options):
     if lora:
         plan["lora"] = lora
     return plan
+
+
+def packed_fsdp(model, base, lora, **options):
+    return dict(plan_of(model, lora, precision="bf16", model_dtype="bf16", **options), base_dtype=base)
 
 
 def packed(model, base, lora, narrow=False, **options):
@@ -149,6 +177,9 @@ def cases():
                 yield packed("llama-1b", base, every, narrow, world=2, batch=1, seq=512, accumulation=2, sync=False)
                 yield packed("qwen2", base, every, narrow, world=4, batch=2, seq=256)
                 yield packed("gemma", base, every, narrow, world=4, batch=2, seq=256)
+    yield packed_fsdp("llama-10m", "nf4", every, world=4, batch=2, seq=256)
+    yield packed_fsdp("llama-10m", "nf4-double", {"rank": 8}, world=4, batch=2, seq=256, recompute="full")
+    yield packed_fsdp("llama-8b", "nf4-double", dict(every, rank=64), world=2, batch=1, seq=1024, recompute="full")
     yield packed("llama-10m", "nf4-double", dict(every, dropout=0.05), world=4, batch=2, seq=256)
     yield packed("llama-10m", "nf4", every, world=4, batch=2, seq=256, kernels="torch-eager")
     for family in ("mistral", "qwen2", "qwen3", "gemma", "phi3", "gpt_neox", "opt", "olmo2", "cohere", "starcoder2"):
