@@ -143,9 +143,12 @@ struct shown chart_bar_value(const struct chart *c, const struct bar *b)
 
 /* ---- scales ---- */
 
+/* What is larger than anything that is measured would leave an axis without round numbers. */
+#define LARGEST 1e100
+
 static void widen(struct scale_of *s, double v)
 {
-    if (!isfinite(v))
+    if (!(fabs(v) < LARGEST))
         return;
     s->from = fmin(s->from, v);
     s->to = fmax(s->to, v);

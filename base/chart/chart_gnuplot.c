@@ -64,6 +64,8 @@ static void words(const struct layout *l, double x, double y, const char *how, c
 
 /* ---- axes ---- */
 
+enum { MOST_TICKS = 64 };       /* of an axis whose numbers are too near each other for a double */
+
 /* The k-th tick of an axis; false: there are no more. */
 static bool tick_at(const struct layout *l, enum axis a, int k, double *at, struct shown *name)
 {
@@ -78,7 +80,7 @@ static bool tick_at(const struct layout *l, enum axis a, int k, double *at, stru
         snprintf(name->s, sizeof name->s, "%.40s", c->tick[k].name);
         return true;
     }
-    if (v > s->to * (1 + 1e-9) + 1e-12)
+    if (v > s->to * (1 + 1e-9) + 1e-12 || k >= MOST_TICKS)
         return false;
     *at = fabs(v) < 1e-9 * s->step ? 0 : v;
     *name = unit_shown_tick(c->axis[a].unit, *at);
