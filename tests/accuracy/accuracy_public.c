@@ -43,6 +43,8 @@ static void print_set(const struct public_set *set)
             snprintf(what, sizeof what, "%s%s", gpus[g], guess == PUBLIC_BASELINE ? ", one median MFU" : "");
             print_score(what, &s, guess == PUBLIC_STEP);
         }
+    struct public_score all = public_score(set, NULL, PUBLIC_STEP, NULL, NULL);
+    print_score("together", &all, true);
     for (int compiled = 0; compiled < 2 && set->source == PUBLIC_TORCHTITAN; compiled++) {
         bool which = compiled;
         struct public_score s = public_score(set, NULL, PUBLIC_STEP, is_compiled, &which);
