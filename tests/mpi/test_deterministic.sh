@@ -26,7 +26,7 @@ weights() {
     shift
     rm -f "$dir/$name"*
     plan "$@" >"$dir/plan.json"
-    "$B/dpxrun" "$dir/plan.json" --steps 6 --no-db --json --threads 1 --init $model/init.safetensors \
+    "$B/dpxrun" "$dir/plan.json" --steps 6 --no-db --json --threads 1 --init "$model/init.safetensors" \
         --save "$dir/$name" >"$dir/$name.json" 2>&1 || cat "$dir/$name.json"
     sed -n '/"loss": \[/,/\]/p' "$dir/$name.json" >"$dir/$name.loss"
 }
@@ -94,7 +94,7 @@ model=$whole accumulation=2
 weights first ddp 3 fp32 ''
 # What makes the bits equal: without it sums over three ranks round in another order.
 plan ddp 3 fp32 '' | sed 's/"deterministic": true/"deterministic": false/' >"$dir/plan.json"
-"$B/dpxrun" "$dir/plan.json" --steps 6 --no-db --json --threads 1 --init $model/init.safetensors --save "$dir/next" \
+"$B/dpxrun" "$dir/plan.json" --steps 6 --no-db --json --threads 1 --init "$model/init.safetensors" --save "$dir/next" \
     >"$dir/next.json" 2>&1
 check 'without it they differ' "$(! cmp -s "$dir/first" "$dir/next" || echo 'the same bits')"
 
