@@ -256,8 +256,11 @@ void stages_print(const struct dpxrun *r)
     struct run_stage *s = both(all);
 
     if (all->n > 0)
-        printf("  %-28s %12.1f %% %12.1f %%\n", "bubble, of all stages", 100 * runs_stages_bubble(s, all->n, true),
-               100 * runs_stages_bubble(s, all->n, false));
+        printf("  %-28s %12.1f %%", "bubble, of all stages", 100 * runs_stages_bubble(s, all->n, true));
+    if (all->n > 0 && all->compared)    /* one rank alone has not seen the others */
+        printf(" %12.1f %%", 100 * runs_stages_bubble(s, all->n, false));
+    if (all->n > 0)
+        printf("\n");
     free(s);
 }
 

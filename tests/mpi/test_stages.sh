@@ -51,6 +51,9 @@ sums() {        # predicted_, or nothing
 check 'parts of every stage add up to the step, as predicted' "$(sums predicted_)"
 check 'and as measured' "$(sums '')"
 check 'without a pipeline there are neither stages nor a bubble' "$(grep -n 'stages\|bubble' "$tmp/flat.out")"
+check 'one rank alone says what is predicted of the bubble, and no more' \
+    "$("$B/dpxrun" "$tmp/pipe.json" --comm null --rank 1 --steps 2 --no-db >"$tmp/one.out" 2>"$tmp/err" || tail -n 3 "$tmp/err"
+       grep -q 'bubble, of all stages *[0-9.]* %$' "$tmp/one.out" || grep 'bubble' "$tmp/one.out"; grep 'nan' "$tmp/one.out")"
 
 if ! command -v sqlite3 >/dev/null; then
     skip 'what is recorded of the stages' 'there is no sqlite3 shell'
