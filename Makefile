@@ -2,7 +2,7 @@
 # make demo           evaluate and explain a few plans of real models
 # make test           every test; the last line counts them
 # make test-matrix    every plan of the executor's matrix in fp32, not a covering set
-# make test-grid      every plan over meshes in fp32, 500 plans whose messages are late, every rank of meshes killed and stopped
+# make test-grid      every plan over meshes of a tiny model, 500 plans whose messages are late, every rank of meshes killed and stopped
 # make test-sanitized dpxrun and plans over meshes under AddressSanitizer, UBSan and ThreadSanitizer
 # make test-library   libdpx and its threads, under AddressSanitizer and ThreadSanitizer, too
 # make test-124m      GPT-2 124M by every strategy and dialect, two steps on two ranks, and over meshes on four (13 GB, 3 GB of
@@ -399,7 +399,7 @@ test-sanitized:
 	@tools/install-deps.sh build test
 	@$(MAKE) --no-print-directory $(jobs) SAN=1 B=build-san build-san/dpxrun build-san/tests/mpi/mpi_grid
 	@$(MAKE) --no-print-directory $(jobs) TSAN=1 B=build-tsan build-tsan/dpxrun build-tsan/tests/mpi/mpi_grid
-	@for b in build-san build-tsan; do for what in sanitized grid; do B=$$b tests/mpi/test_$$what.sh || bad=1; done; done; test -z "$$bad"
+	@for b in build-san build-tsan; do for what in sanitized grid; do B=$$b GRID_RANKS='1 2 3 4' tests/mpi/test_$$what.sh || bad=1; done; done; test -z "$$bad"
 
 test-matrix:
 	@tools/install-deps.sh build test

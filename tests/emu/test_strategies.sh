@@ -59,8 +59,10 @@ beside() {      # WHAT TOLERANCE ARGUMENT...: of the plan that lies there
     check "$what" "$wrong"
 }
 
-one() {         # WHAT MODEL KEYS TOLERANCE
-    for ranks in 1 2; do
+on() {          # NUMBERS-OF-RANKS WHAT MODEL KEYS TOLERANCE [both]
+    numbers=$1
+    shift
+    for ranks in $numbers; do
         plan "$tmp/plan.json" $ranks "$2" "$3"
         wrong=$(run "$B/dpxrun" "$tmp/host")
         if [ -n "$wrong" ]; then
@@ -74,7 +76,11 @@ one() {         # WHAT MODEL KEYS TOLERANCE
     done
 }
 
-two() {         # WHAT MODEL KEYS TOLERANCE: on two ranks alone
+one() { on '1 2' "$@"; }
+# One rank has the kernels of other cells.
+pair() { on 2 "$@"; }
+
+two() {         # WHAT MODEL KEYS TOLERANCE: on two ranks over NCCL and over MPI
     plan "$tmp/plan.json" 2 "$2" "$3"
     wrong=$(run "$B/dpxrun" "$tmp/host")
     check "$1 on the host" "$wrong"
@@ -84,9 +90,9 @@ two() {         # WHAT MODEL KEYS TOLERANCE: on two ranks alone
 
 buckets='"deepspeed": { "reduce_bucket_size": 2000, "allgather_bucket_size": 3000, "overlap_comm": true }'
 one 'DDP'                  "$gpt"   '"strategy": "ddp", "dialect": "torch", "clip": 1.0' 1e-5 both
-one 'DP, paper'            "$gpt"   '"strategy": "dp", "dialect": "paper"' 1e-5
-one 'ZeRO-1, torch'        "$llama" '"strategy": "zero1", "dialect": "torch"' 1e-5
-one 'ZeRO-2, DeepSpeed'    "$gpt"   "\"strategy\": \"zero2\", \"dialect\": \"deepspeed\", \"clip\": 1.0, $buckets" 1e-5
+pair 'DP, paper'           "$gpt"   '"strategy": "dp", "dialect": "paper"' 1e-5
+pair 'ZeRO-1, torch'       "$llama" '"strategy": "zero1", "dialect": "torch"' 1e-5
+pair 'ZeRO-2, DeepSpeed'   "$gpt"   "\"strategy\": \"zero2\", \"dialect\": \"deepspeed\", \"clip\": 1.0, $buckets" 1e-5
 one 'ZeRO-3, DeepSpeed'    "$llama" '"strategy": "zero3", "dialect": "deepspeed", "clip": 1.0' 1e-5
 two 'tensor parallel'      "$gpt"   '"strategy": "ddp", "dialect": "paper", "clip": 1.0, "dropout": 0.1, "parallel": { "tensor": 2, "sequence": false, "loss_parallel": false }' 1e-5
 two 'sequence parallel'    "$gpt"   '"strategy": "ddp", "dialect": "paper", "clip": 1.0, "dropout": 0.1, "parallel": { "tensor": 2, "sequence": true, "loss_parallel": true }' 1e-5
@@ -95,7 +101,7 @@ two 'a sequence shared, dropout' "$dropping" '"strategy": "ddp", "dialect": "pap
 two 'pipeline, zbv'        "$deep" '"strategy": "zero1", "dialect": "paper", "accumulation": 6, "parallel": { "pipeline": 2, "pipeline_schedule": "zbv", "virtual_stages": 2 }' 1e-5
 two 'pipeline, 1f1b'       "$llama" '"strategy": "fsdp", "dialect": "torch", "unit": "block", "accumulation": 6, "parallel": { "pipeline": 2 }' 1e-5
 one 'FSDP2'                "$llama" '"strategy": "fsdp", "dialect": "torch", "unit": "block", "clip": 1.0' 1e-5 both
-one 'FSDP1, accumulating'  "$gpt"   '"strategy": "fsdp", "dialect": "torch-fsdp1", "accumulation": 2' 1e-5
+pair 'FSDP1, accumulating' "$gpt"   '"strategy": "fsdp", "dialect": "torch-fsdp1", "accumulation": 2' 1e-5
 one 'FSDP2, recompute'     "$gpt"   '"strategy": "fsdp", "dialect": "torch", "unit": "block", "recompute": "full"' 1e-5
 one 'FSDP2, bf16'          "$llama" '"strategy": "fsdp", "dialect": "torch", "unit": "block", "precision": "bf16"' 1e-2
 one 'DDP, bf16 by autocast' "$gpt"  '"strategy": "ddp", "dialect": "torch", "precision": "bf16"' 1e-2

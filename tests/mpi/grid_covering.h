@@ -136,11 +136,11 @@ static int64_t grid_cover(grid_take *take)
 
 /* ---- the whole ---- */
 
-/* Every mesh with every form, schedule, cell and model, in fp32, each with the least micro-steps from 2 on that its
- * schedule takes. */
-static int64_t grid_whole(grid_take *take)
+/* Every mesh with every form, schedule and cell, of one model (-1: of each), in fp32, each with the least micro-steps from 2 on
+ * that its schedule takes. */
+static int64_t grid_whole(int model, grid_take *take)
 {
-    struct grid_choice c = { 0 };
+    struct grid_choice c = { .at = { [GRID_MODEL] = model < 0 ? 0 : model } };
     int64_t none = 0;
     struct plan p;
     char why[512];
@@ -157,7 +157,7 @@ static int64_t grid_whole(grid_take *take)
             take(&c, &p);
         else if (exists)
             none++, grid_refused(why);
-        for (a = GRID_MODEL + 1; a-- > 0; c.at[a] = 0)
+        for (a = model < 0 ? GRID_MODEL + 1 : GRID_MODEL; a-- > 0; c.at[a] = 0)
             if (++c.at[a] < grid_size[a])
                 break;
     } while ((int)a >= 0);

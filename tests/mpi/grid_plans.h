@@ -5,7 +5,7 @@
  * global batch, so that one run of PyTorch is the truth for all of a model (tests/golden/parity/grid).
  *
  * A covering set has every pair of values of two axes for which a plan was found that plan_check() and can_run() accept; it
- * is put together at random, always alike.  The whole is every mesh with every form, schedule, cell and model. */
+ * is put together at random, always alike.  The whole is every mesh with every form, schedule and cell. */
 #ifndef DPX_TESTS_MPI_GRID_PLANS_H
 #define DPX_TESTS_MPI_GRID_PLANS_H
 
@@ -61,6 +61,7 @@ static const struct { enum strategy s; enum dialect d; } grid_cells[] = {
 enum { GRID_CELLS = sizeof grid_cells / sizeof *grid_cells };
 
 static const char *const grid_models[] = { "gpt2", "gpt2-untied", "llama" };
+enum { GRID_PLAINEST = 1 };             /* that which most plans take: untied, as many key-value heads as heads */
 enum { GRID_MODELS = sizeof grid_models / sizeof *grid_models };
 
 static const struct grid_numbers { const char *name; enum dtype t; double clip, dropout; } grid_numbers[] = {
