@@ -5,7 +5,7 @@
 # side, and fails where bytes differ, resident memory is more than 3 % from its prediction, or the memory was not enough.
 # Where PYTHON (python3) has torch and transformers it starts from weights that PyTorch has written, and the first loss must be
 # within 1e-4 of PyTorch's forward loss on them (offload_demo.py).
-# `make offload-demo` runs it; it wants 32 GB of disk under TMPDIR, better a local one.
+# `make offload-demo` runs it; it wants 32 GB of disk under TMPDIR, better a local one.  A step takes 36 s on two quiet cores.
 #
 # The limit is a control group's where this user may make one (root), else none is set, and what the processes took is held
 # against it.  Runs from the root of the tree; $B is where it was built.
