@@ -416,8 +416,10 @@ static int step(struct ddp *d, enum sched_id id)
     use_all(d, d->view ? ACT_R : ACT_USE, ACT_R);
     sched_act(d->s, id == SCHED_FIRST ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, d->optimizer, 0, 0);
     sched_act(d->s, ACT_ALLOC | ACT_FREE, d->foreach, 0, 0);
-    if (d->paged_bytes > 0)
-        sched_act(d->s, id == SCHED_FIRST ? ACT_ALLOC | ACT_READ | ACT_WRITE : ACT_RW, d->paged, 0, 0);
+    if (d->paged_bytes > 0 && id == SCHED_FIRST) {      /* then the driver's: its pages are where kernels need them */
+        sched_op(d->s, OP_MEMORY, STREAM_COMPUTE, PHASE_OPTIMIZER, "managed memory");
+        sched_act(d->s, ACT_ALLOC, d->paged, 0, 0);
+    }
     if (d->sharded_optimizer)
         broadcast_params(d);
     free_grads(d);
