@@ -13,6 +13,8 @@
 #include "base/room.h"
 #include "reports/page/report.h"
 
+enum { MOST_POINTS = 50000 };
+
 /* Values of an axis: those of its points, in the order in which they come. */
 struct axis_values { const char **text; int64_t n, room; };
 
@@ -104,6 +106,8 @@ struct report_sweep *report_sweep_from(json_t *doc, const char *name)
     s->of.points = (int64_t)json_array_size(s->points);
     if (s->of.points == 0)
         fail("%s: no \"points\": write the file with dpxplan sweep --json", name);
+    else if (s->of.points > MOST_POINTS)
+        fail("%s: %" PRId64 " points; a page shows at most %d", name, s->of.points, MOST_POINTS);
     else if (read_axes(s) == 0 && read_points(s) == 0)
         return s;
     report_sweep_free(s);

@@ -8,18 +8,15 @@
 
 #include "base/chart/chart_sweep.h"
 #include "base/fail.h"
+#include "base/room.h"
 #include "base/size.h"
 #include "sim/plan/commands.h"
 #include "sim/search/ranking.h"
 
 /* ---- values ---- */
 
-/* A value that is there already is the same point. */
 static int add_value(struct sweep_axis *a, const char *text)
 {
-    for (int i = 0; i < a->n; i++)
-        if (!strcmp(a->value[i], text))
-            return 0;
     char **more = realloc(a->value, (size_t)(a->n + 1) * sizeof *more);
 
     if (!more || !(more[a->n] = strdup(text)))
@@ -27,6 +24,37 @@ static int add_value(struct sweep_axis *a, const char *text)
     a->value = more;
     a->n++;
     return a->n <= SWEEP_POINTS ? 0 : fail("--over %s: more than %d values", a->key, SWEEP_POINTS);
+}
+
+/* Equal texts by their place. */
+static int by_text(const void *a, const void *b)
+{
+    char *const *x = *(char *const *const *)a, *const *y = *(char *const *const *)b;
+    int order = strcmp(*x, *y);
+
+    return order ? order : (x > y) - (x < y);
+}
+
+/* A value that is there already is the same point. */
+static void drop_repeated(struct sweep_axis *a)
+{
+    char ***at = room_new((size_t)a->n + 1, sizeof *at);
+    bool *again = room_new((size_t)a->n + 1, sizeof *again);
+    int kept = 0;
+
+    for (int i = 0; i < a->n; i++)
+        at[i] = &a->value[i];
+    qsort(at, (size_t)a->n, sizeof *at, by_text);
+    for (int i = 1; i < a->n; i++)
+        again[at[i] - a->value] = !strcmp(*at[i - 1], *at[i]);
+    for (int i = 0; i < a->n; i++)
+        if (again[i])
+            free(a->value[i]);
+        else
+            a->value[kept++] = a->value[i];
+    a->n = kept;
+    free(again);
+    free(at);
 }
 
 /* A number of a range: 8, 1.5, and of tokens 8k. */
@@ -89,6 +117,7 @@ static int read_values(struct sweep_axis *a, const char *values)
             break;
     }
     double x;
+    drop_repeated(a);
     a->numeric = true;
     for (int i = 0; i < a->n; i++)
         a->numeric &= chart_sweep_number(a->value[i], &x);

@@ -57,8 +57,11 @@ check 'axes that are none are refused' "$(
     refused 'must be between' "$tmp/plan.json" --over nodes=1e9
     refused 'did you mean fsdp.cpu_offload?' "$tmp/plan.json" --over fsdp.cpu_ofload=true
     refused 'no point can be planned' "$tmp/plan.json" --over micro_batch=0)"
-check 'a value twice is one point' "$(
-    "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,1,1 --json >"$tmp/out" 2>&1; [ "$(grep -c '"at"' "$tmp/out")" = 1 ] || cat "$tmp/out")"
+check 'a value twice is one point, the first; many values are no quadratic work' "$(
+    "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=1,1,1 --json >"$tmp/out" 2>&1; [ "$(grep -c '"at"' "$tmp/out")" = 1 ] || cat "$tmp/out"
+    "$B/dpxplan" sweep "$tmp/plan.json" --over nodes=2,1,2..3 --json >"$tmp/out" 2>&1
+    [ "$(grep -o '"nodes":[0-9]*' "$tmp/out" | tr -d '\n')" = '"nodes":2"nodes":1"nodes":3' ] || cat "$tmp/out"
+    refused 'more than 1000000' "$tmp/plan.json" --over nodes=1..500000,1..500001)"
 check 'a strategy that has no such offload names its key, not one that was not written' "$(
     "$B/dpxplan" sweep "$tmp/plan.json" --set strategy=fsdp fsdp.cpu_offload=true --over fsdp.cpu_offload=true,false strategy=zero3,fsdp >"$tmp/out" 2>&1
     grep -q 'true *zero3 .*fsdp.cpu_offload: zero3 of deepspeed has no such key' "$tmp/out" && ! grep -q host_threads "$tmp/out" &&
