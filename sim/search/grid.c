@@ -304,7 +304,8 @@ static int64_t run_all(struct grid *g)
 {
     char why[256];
 
-    qsort(g->found, (size_t)g->n, sizeof *g->found, by_bound);
+    if (g->n > 1)
+        qsort(g->found, (size_t)g->n, sizeof *g->found, by_bound);
     while (g->from < g->n && (g->o->exhaustive || g->found[g->from].bound_s <= SEARCH_NEAR * g->best_s)) {
         for (g->end = g->from; g->end < g->n && g->end < g->from + WAVE; g->end++)
             if (!g->o->exhaustive && g->found[g->end].bound_s > SEARCH_NEAR * g->best_s)
@@ -339,7 +340,8 @@ static int find_nearest(struct grid *g)
         g->found = room_for(g->found, g->n, &g->room, sizeof *g->found);
         g->found[g->n++] = g->cut[i];
     }
-    qsort(g->found, (size_t)g->n, sizeof *g->found, by_lack);
+    if (g->n > 1)
+        qsort(g->found, (size_t)g->n, sizeof *g->found, by_lack);
     for (int64_t i = 0; i < g->n && g->found[i].over < least; i++) {
         struct found *f = &g->found[i];
         if (f->at_least && assess(g, f, true, NULL, &memo) < 0)
@@ -368,7 +370,8 @@ static int answer(struct grid *g, struct search_result *out)
         out->nfit += g->found[i].fits;
     if (!out->nfit && find_nearest(g) < 0)
         return -1;
-    qsort(g->found, (size_t)g->n, sizeof *g->found, search_by_rank);
+    if (g->n > 1)
+        qsort(g->found, (size_t)g->n, sizeof *g->found, search_by_rank);
     out->n = out->nfit ? out->nfit : g->n;
     out->found = g->found;
     g->found = NULL;
