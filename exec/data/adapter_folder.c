@@ -1,3 +1,4 @@
+/* adapter_folder.c -- see adapter_folder.h. */
 #include "exec/data/adapter_folder.h"
 
 #include <errno.h>

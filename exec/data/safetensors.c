@@ -195,7 +195,7 @@ static int take_tensor(struct safetensors *s, const char *name, const json_t *en
         if (is_control(*c))
             return refuse(s, name, "has a control character in its name");
     if (!json_is_object(entry))
-        return refuse(s, name, "is no JSON object");
+        return refuse(s, name, "is not a JSON object");
     if (take_dtype(s, entry, t) < 0 || take_shape(s, entry, t) < 0)
         return -1;
     return take_range(s, entry, data, size, t);

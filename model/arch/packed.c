@@ -1,3 +1,4 @@
+/* packed.c -- see packed.h. */
 #include "model/arch/packed.h"
 
 #include "base/dtype.h"

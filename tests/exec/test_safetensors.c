@@ -164,11 +164,11 @@ static void tensors_must_tile_the_data(void **state)
 static void a_header_that_is_none_is_refused(void **state)
 {
     (void)state;
-    refused("", 0, "no JSON");
+    refused("", 0, "is not JSON");
     refused("[]", 0, "no JSON object");
-    refused("{} x", 0, "no JSON");
-    refused("{\"x\":{},\"x\":{}}", 0, "no JSON");
-    refused("{\"x\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999]}}", 0, "no JSON");
+    refused("{} x", 0, "is not JSON");
+    refused("{\"x\":{},\"x\":{}}", 0, "is not JSON");
+    refused("{\"x\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999]}}", 0, "is not JSON");
 }
 
 static void a_header_longer_than_the_file_is_refused(void **state)

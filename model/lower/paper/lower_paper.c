@@ -481,16 +481,6 @@ static void average_own(struct paper *z, int64_t bytes)
     own_gradients(z->s, ACT_RW, z);
 }
 
-/* Elements that this rank's optimizer updates. */
-static int64_t own_elems(const struct paper *z)
-{
-    int64_t elems = 0;
-
-    for (int c = 0; c < NUC; c++)
-        elems += (z->shards_optimizer ? z->padded[c] / z->n : z->numel[c]) * z->map.of_class[c];
-    return elems;
-}
-
 /* Where a model is reduced as a whole: after every micro-step, or once after the last. */
 struct passes {
     struct paper *z;
@@ -581,7 +571,7 @@ static int pipeline(struct paper *z, bool first)
     if (!z->fresh_grads)
         reduce_model(z, false, true);
     if (z->p->deterministic && z->n > 1)
-        average_own(z, own_elems(z) * dtype_bytes(z->r.grad));
+        average_own(z, paper_own_elems(z) * dtype_bytes(z->r.grad));
     return 0;
 }
 
@@ -597,7 +587,7 @@ static void micro_steps(struct paper *z)
     if (whole && !e.each)
         reduce_model(z, false, true);
     if (e.summed || (z->p->deterministic && z->n > 1))
-        average_own(z, own_elems(z) * dtype_bytes(z->r.grad));
+        average_own(z, paper_own_elems(z) * dtype_bytes(z->r.grad));
 }
 
 static void clip(struct paper *z, int64_t bytes)
@@ -635,7 +625,7 @@ static void gather_updated(struct paper *z)
 
 static int step(struct paper *z, enum sched_id id)
 {
-    int64_t elems = own_elems(z), e = dtype_bytes(z->r.grad);
+    int64_t elems = paper_own_elems(z), e = dtype_bytes(z->r.grad);
     int rc = 0;
 
     sched_begin(z->s, id);

@@ -60,6 +60,8 @@ void paper_name(struct paper *z, struct at u);
 
 /* Buffers of a class of units: their sizes, and what they hold. */
 void paper_declare(struct paper *z, enum unit_class c);
+/* Elements that this rank's optimizer updates. */
+int64_t paper_own_elems(const struct paper *z);
 /* A layout of elements [from, from+n) of what trains of the unit, `at` bytes into the buffer; and slices appended to it. */
 int  paper_flat(struct paper *z, enum unit_class c, enum holds h, enum dtype t, int64_t from, int64_t n, int64_t at);
 void paper_slices(struct paper *z, enum unit_class c, enum holds h, enum dtype t, int64_t from, int64_t n, int64_t at);

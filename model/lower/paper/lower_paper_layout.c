@@ -224,3 +224,12 @@ void paper_declare(struct paper *z, enum unit_class c)
     if (s->detailed)
         describe(z, c);
 }
+
+int64_t paper_own_elems(const struct paper *z)
+{
+    int64_t elems = 0;
+
+    for (int c = 0; c < NUC; c++)
+        elems += (z->shards_optimizer ? z->padded[c] / z->n : z->numel[c]) * z->map.of_class[c];
+    return elems;
+}

@@ -34,13 +34,12 @@ bool ddp_has(const struct ddp *d, int tensor)
     return block == TENSOR_EMBED ? d->at->embeds : block == TENSOR_HEAD ? d->at->heads : block >= d->at->from && block < d->at->to;
 }
 
-/* Does this rank update the tensor? */
-static bool owns(const struct ddp *d, int tensor)
+bool ddp_owns(const struct ddp *d, int tensor)
 {
     return !d->m->tensors[tensor].frozen && (!d->sharded_optimizer || d->owner[tensor] == d->rank);
 }
 
-static int64_t bytes_of(const struct ddp *d, int tensor)
+int64_t ddp_grad_bytes(const struct ddp *d, int tensor)
 {
     return d->m->tensors[tensor].frozen ? 0 : d->m->tensors[tensor].numel * dtype_bytes(d->r.grad);
 }
@@ -82,7 +81,7 @@ static void use_all(struct ddp *d, int on_buckets, int on_grads)
         act_grads(d, on_grads, true);
 }
 
-static void gradient_slice(struct ddp *d, int tensor, int64_t at)
+void ddp_grad_slice(struct ddp *d, int tensor, int64_t at)
 {
     if (d->m->tensors[tensor].frozen)
         return;
@@ -141,7 +140,7 @@ static void use_ready(struct ddp *d, enum piece_id piece, int block, int k0, int
                 last = d->at->now->of[t];
                 sched_act_as(d->s, on_buckets, ddp_bucket_buf(d, last), 0, 0, sched_layout(d->s, 0));
             }
-            gradient_slice(d, t, d->at->now->at[t] * dtype_bytes(d->r.grad));
+            ddp_grad_slice(d, t, d->at->now->at[t] * dtype_bytes(d->r.grad));
         }
 }
 
@@ -170,7 +169,7 @@ static void segment(struct ddp *d, enum piece_id piece, int block, int k0, int k
     for (int k = k0; k < k1; k++)
         for (int i = 0; i < 4 && q->kernels[PASS_BACKWARD][k].ready[i] >= 0; i++) {
             int t = program_tensor(d->p, piece, block, q->kernels[PASS_BACKWARD][k].ready[i]);
-            copied += bytes_of(d, t);
+            copied += ddp_grad_bytes(d, t);
             d->at->pending[d->at->now->of[t]]--;
         }
     if (last)
@@ -474,130 +473,6 @@ static void init(struct ddp *d)
     sched_end(d->s, SCHED_INIT);
 }
 
-static int declare_buckets(struct ddp *d, const struct buckets *b, const int *order, int number)
-{
-    int first = d->s->nbufs;
-
-    for (int i = 0; i < b->n; i++) {
-        sched_buf(d->s, CAT_BUCKET, "bucket", "bucket", number + i, 1, round512(b->numel[i] * dtype_bytes(d->r.grad)));
-        sched_unit(d->s, "bucket", number + i, b->numel[i], b->numel[i], b->numel[i]);
-    }
-    ddp_describe_buckets(d, b, order, d->at->ntrainable, first, HOLDS_GRAD, d->r.grad);
-    return first;
-}
-
-/* Every parameter is an allocation of its own; with parameters_as_bucket_view those of a rank
- * share one, in the order in which they were given to it.  Returns the bytes of all. */
-static int64_t place_params(struct ddp *d)
-{
-    const struct model *m = d->m;
-    int64_t at = 0, e = dtype_bytes(d->r.kept), parts[PACKED_PARTS];
-
-    for (int64_t r = 0; d->packed && r < d->local->data_ranks && r < d->ntensors; r++, at = round512(at))
-        for (int i = 0; i < d->ntensors; i++)
-            if (d->owner[d->sorted[i]] == r) {
-                d->param_at[d->sorted[i]] = at;
-                at += m->tensors[d->sorted[i]].numel * e;
-            }
-    for (int t = 0; t < d->ntensors && !d->packed; t++) {
-        int n = lower_kept_parts(&d->r, &m->tensors[t], parts);
-        d->param_at[t] = at;
-        for (int i = 0; i < n; i++)
-            at += round512(parts[i]);
-    }
-    return at;
-}
-
-/* exp_avg or exp_avg_sq of this rank's tensors. */
-static void moment_slices(struct ddp *d, enum holds h, int64_t at)
-{
-    const struct tensor *x = d->m->tensors;
-
-    for (int t = 0; t < d->ntensors; t++)
-        if (owns(d, t)) {
-            sched_slice(d->s, h, d->r.kept, t, 0, x[t].numel, at);
-            at += round512(x[t].numel * dtype_bytes(d->r.kept));
-        }
-}
-
-/* Layouts of all but buckets. */
-static void describe(struct ddp *d)
-{
-    struct schedules *s = d->s;
-    const struct model *m = d->m;
-
-    sched_holds(s, d->params, sched_layout(s, 0));
-    for (int t = 0; t < d->ntensors; t++)
-        ddp_param_slice(d, t);
-    sched_holds(s, d->optimizer, sched_layout(s, 0));
-    if (optimizer_moments(d->p->optimizer) > 0)
-        moment_slices(d, HOLDS_EXP_AVG, 0);
-    if (optimizer_moments(d->p->optimizer) > 1)
-        moment_slices(d, HOLDS_EXP_AVG_SQ, d->own_bytes);
-    int64_t at = 0;
-    for (int t = 0; t < d->ntensors && optimizer_by_tensor(d->p->optimizer); t++)
-        at += lower_factored_slices(s, t, &m->tensors[t], at, 512);
-    for (int t = 0; t < d->ntensors; t++)
-        if (ddp_instance_of(d, t) == 0) {
-            sched_holds(s, d->grad_family[t], sched_layout(s, m->tensors[t].block < 0 ? 0 : m->per_block));
-            gradient_slice(d, t, 0);
-        }
-}
-
-static void declare(struct ddp *d)
-{
-    const struct model *m = d->m;
-    int first = d->s->nbufs;
-
-    for (int t = 0; t < d->ntensors; t++) {
-        if (ddp_instance_of(d, t) == 0)
-            d->grad_family[t] = sched_buf(d->s, CAT_GRADS, "grad", m->tensors[t].block < 0 ? NULL : "block", 0,
-                                          m->tensors[t].block < 0 ? 1 : (int)m->layers, round512(bytes_of(d, t)));
-        else
-            d->grad_family[t] = d->grad_family[t - m->tensors[t].block * m->per_block];
-    }
-    d->waiting = d->s->nbufs - first;
-    for (int i = 0; i < d->waiting && d->late; i++) {
-        const struct buf *b = &d->s->bufs[first + i];
-        sched_buf(d->s, CAT_GRADS, "grad of this backward", b->of, 0, b->count, b->bytes);
-    }
-    d->params = sched_buf(d->s, CAT_PARAMS, "params", NULL, 0, 1, place_params(d));
-    d->optimizer = sched_buf(d->s, CAT_OPTIMIZER, optimizer_states_title(d->p), NULL, 0, 1,
-                             d->own_states + d->own_tensors * lower_adamw_step_bytes(d->p) + round512(optimizer_tables(d->p)));
-    d->foreach = sched_buf(d->s, CAT_TEMPORARIES, "AdamW's temporaries", NULL, 0, 1, d->own_bytes);
-    for (int t = 0; t < d->ntensors && !d->packed; t++) {
-        int64_t parts[PACKED_PARTS];
-        int n = lower_kept_parts(&d->r, &m->tensors[t], parts);
-        for (int i = 0; i < n; i++)
-            sched_part(d->s, d->params, round512(parts[i]));
-    }
-    for (int t = 0; t < d->ntensors; t++)
-        if (owns(d, t))
-            lower_state_parts(d->s, d->p, d->optimizer, &m->tensors[t], m->tensors[t].shape[0]);
-    if (optimizer_tables(d->p) > 0)
-        sched_part(d->s, d->optimizer, round512(optimizer_tables(d->p)));
-    for (int64_t i = 0; i < d->own_tensors; i++)
-        sched_part(d->s, d->optimizer, lower_adamw_step_bytes(d->p));
-    lower_trained_parts(d->s, m, d->foreach, d->r.kept, d->sharded_optimizer ? d->owner : NULL, d->rank);
-    lower_adamw_temporaries(d->s, d->p, d->foreach, 0);
-    if (d->paged_bytes > 0)
-        d->paged = sched_buf_in(d->s, SPACE_HOST, CAT_OPTIMIZER, "paged states", NULL, 0, 1, d->paged_bytes);
-    if (d->s->detailed)
-        describe(d);
-    for (int i = 0, first_number = 0, steady_number = 0; i < d->nmodules; i++) {
-        struct ddp_module *of = d->at = &d->module[i];
-        of->number_first = first_number;
-        of->number_steady = steady_number;
-        of->bucket0_first = declare_buckets(d, &of->first, of->registered, first_number);
-        of->bucket0_steady = d->keeps_first_buckets ? of->bucket0_first : declare_buckets(d, &of->steady, of->order, steady_number);
-        first_number += of->first.n;
-        steady_number += of->steady.n;
-    }
-    lower_declare_activations(d->s, d->local, d->acts);
-    if (d->p->parallel.pipeline > 1)
-        stage_memory_declare(&d->stage, d->local, d->s);
-}
-
 static void assign_buckets(struct ddp *d)
 {
     const struct ddp_options *o = &d->p->ddp;
@@ -634,7 +509,7 @@ static void own(struct ddp *d)
     if (d->sharded_optimizer)
         zro_partition(m, d->local->data_ranks, d->owner, d->sorted);
     for (int t = 0; t < d->ntensors; t++)
-        if (owns(d, t)) {
+        if (ddp_owns(d, t)) {
             d->own_numel += m->tensors[t].numel;
             d->own_bytes += round512(m->tensors[t].numel * dtype_bytes(d->r.kept));
             d->own_states += lower_state_bytes(d->p, &m->tensors[t], m->tensors[t].shape[0]);
@@ -697,7 +572,7 @@ int lower_ddp(const struct local_model *local, struct schedules *s)
     d.apart = !d.view || (p->accumulation > 1 && !p->sync_every_micro_step);
     open_modules(&d);
     own(&d);
-    declare(&d);
+    ddp_declare(&d);
     init(&d);
     d.at = &d.module[0];
     rc = step(&d, SCHED_FIRST);

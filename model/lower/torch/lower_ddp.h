@@ -62,6 +62,14 @@ bool ddp_has(const struct ddp *d, int tensor);
 void ddp_forward(struct ddp *d, bool syncs);
 void ddp_backward(struct ddp *d, bool fresh, bool sync);
 
+/* Does this rank update the tensor?  Bytes of its gradient, 0 where it does not train.  Its gradient, `at` bytes from the buffer's
+ * begin, in the layout that is being made. */
+bool    ddp_owns(const struct ddp *d, int tensor);
+int64_t ddp_grad_bytes(const struct ddp *d, int tensor);
+void    ddp_grad_slice(struct ddp *d, int tensor, int64_t at);
+/* All buffers; the last are activations'. */
+void ddp_declare(struct ddp *d);
+
 /* A tensor's instance in its family; the buffer of a bucket in use. */
 int  ddp_instance_of(const struct ddp *d, int tensor);
 int  ddp_bucket_buf(const struct ddp *d, int bucket);
