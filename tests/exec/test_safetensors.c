@@ -165,7 +165,7 @@ static void a_header_that_is_none_is_refused(void **state)
 {
     (void)state;
     refused("", 0, "is not JSON");
-    refused("[]", 0, "no JSON object");
+    refused("[]", 0, "not a JSON object");
     refused("{} x", 0, "is not JSON");
     refused("{\"x\":{},\"x\":{}}", 0, "is not JSON");
     refused("{\"x\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999]}}", 0, "is not JSON");
