@@ -144,6 +144,11 @@ static void a_gradient_outlives_the_entry_that_made_it(void **state)
     p.ds.reduce_bucket_size = 2;
     p.ds.contiguous_gradients = false;
     p.ds.overlap_comm = true;
+    p.ds.communication_dtype = DT_BF16;
+    p.dropout = 0.1;
+    p.accumulation = 3;
+    p.recompute = RECOMPUTE_SELECTIVE;
+    plan_resolve(&p);
     lowered(&p, 0, &s);
     if (!walked_like_the_ledger(&p, &s, why, sizeof why))
         fail_msg("%s", why);
