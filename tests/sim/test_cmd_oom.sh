@@ -31,9 +31,9 @@ check 'a run that is not the plan, and the option that would explain it' "$(
     "$B/dpxplan" eval --json demo/8b-fsdp.json --set recompute=none >"$tmp/eval" 2>&1
     held=$(sed -n 's/.*"allocated_peak_bytes": *\([0-9]*\).*/\1/p' "$tmp/eval" | head -1)
     message '512.00 MiB' '79.11 GiB' '0.30 GiB' "$(awk -v b="$held" 'BEGIN { printf "%.2f GiB", b / 1073741824 - .5 }')" '0.20 GiB'
-    has 'what ran is not what the plan says'; has '^With recompute=none')"
+    has 'the run was not this plan'; has '^With recompute=none')"
 check 'a request that the plan never makes' "$(
-    message '77.77 GiB' '79.11 GiB' '0.30 GiB' '1.00 GiB' '0.20 GiB'; has 'nothing that the plan has')"
+    message '77.77 GiB' '79.11 GiB' '0.30 GiB' '1.00 GiB' '0.20 GiB'; has 'the allocation that failed is not part of it')"
 check 'a plan that does not fit said so before' "$(
     sed 's/"recompute": "full"/"recompute": "none", "micro_batch": 8/; s/"micro_batch": 1,//' demo/8b-fsdp.json >"$tmp/plan.json"
     message '1.96 GiB' '79.11 GiB' '0.30 GiB' '76.00 GiB' '0.20 GiB'
