@@ -91,7 +91,7 @@ static const char *const silent[] = {
     "output_dir", "overwrite_output_dir", "num_train_epochs", "num_epochs", "max_steps", "learning_rate", "weight_decay", "adam_*",
     "optim_args", "warmup_*", "lr_*", "label_smoothing_factor", "logging_*", "log_*", "plot_loss", "report_to", "run_name", "project",
     "trackio_*", "wandb_*", "mlflow_*", "comet_*", "swanlab_*", "use_swanlab", "use_tensorboard", "hub_*", "push_to_hub", "save_*",
-    "eval_*", "do_*", "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "seed", "data_seed", "full_determinism",
+    "eval_*", "do_*", "stage", "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "seed", "data_seed", "full_determinism",
     "dataset", "datasets", "dataset_*", "test_datasets", "pretraining_dataset", "val_*", "max_samples", "mix_strategy", "interleave_probs",
     "template", "chat_template", "chat_template_jinja", "tokenizer_*", "model_type", "model_revision", "revision_of_model", "trust_remote_code",
     "use_fast_tokenizer", "split_special_tokens", "low_cpu_mem_usage", "cache_dir", "dataloader_*", "preprocessing_*", "overwrite_cache",
@@ -114,6 +114,14 @@ static bool is_silent(const char *key)
             return true;
     }
     return false;
+}
+
+/* LLaMA-Factory's stages that train one model alone. */
+static bool is_plain_stage(const char *key, const json_t *v)
+{
+    const char *word = json_string_value(v);
+
+    return !strcmp(key, "stage") && word && (!strcmp(word, "sft") || !strcmp(word, "pt"));
 }
 
 static const char *why_it_matters(const char *key)
@@ -169,7 +177,7 @@ void recipe_list_rest(const json_t *config, enum recipe_form form, struct notes 
     json_object_foreach((json_t *)(uintptr_t)config, key, v) {
         if (is_read(form, key) || asks_nothing(v))
             continue;
-        why = why_it_matters(key);
+        why = is_plain_stage(key, v) ? NULL : why_it_matters(key);
         if (why)
             notes_add(notes, "%s matters, and is not followed: %s", key, why);
         else

@@ -584,10 +584,17 @@ static int check_base(const struct plan *p, const char *where)
 
 static int check_train(const struct plan *p, const char *where)
 {
+    char cells[400];
+
     if (!same_training(&p->train, &p->model.training))
         return fail("%s: train: the model was made for something else to train", where);
     if (training_is_all(&p->train))
         return 0;
+    if (!has_key(p, "", "train")) {
+        knob_cells_short(knob_cells("", "train"), cells, sizeof cells);
+        return fail("%s: train: adapters and frozen weights are not planned for %s in dialect %s yet; these have them: %s", where,
+                    strategy_name(p->strategy), dialect_name(p->dialect), cells);
+    }
     if (p->kernels == KERNELS_TORCH_COMPILE)
         return fail("%s: train: kernels \"%s\" train everything so far: take torch-sdpa, torch-eager or dpx", where,
                     kernels_name(p->kernels));

@@ -309,8 +309,8 @@ json_t *plan_source_brief(const struct plan *p)
 }
 
 /* After another strategy or dialect: keys that the cell has not are left out; a dialect that has no such strategy
- * makes place for the usual one.  A plan that keeps its states on the host is not silently one that does not: 0, or -1
- * reported. */
+ * makes place for the usual one.  A plan that keeps its states on the host, or trains adapters, is not silently one that does not:
+ * 0, or -1 reported. */
 static int drop_foreign(json_t *doc, bool dialect_given)
 {
     const char *strategy = json_string_value(json_object_get(doc, "strategy"));
@@ -331,10 +331,12 @@ static int drop_foreign(json_t *doc, bool dialect_given)
         char name[KEY];
         knob_key_text(k, name, sizeof name);
         if (in && !knob_find(k->object, k->name, CELL(s, d))) {
-            bool moves = !strcmp(name, "fsdp.cpu_offload") && json_is_true(json_object_get(in, k->name));
-            if (moves)
-                return fail("%s: %s of %s has no such key: set %s=false as well", name, strategy_name((enum strategy)s),
-                            dialect_name((enum dialect)d), name);
+            const json_t *v = json_object_get(in, k->name);
+            const char *plain = !strcmp(name, "fsdp.cpu_offload") && json_is_true(v) ? "false"
+                              : !strcmp(name, "train") && v && !(json_is_string(v) && !strcmp(json_string_value(v), "all")) ? "all" : NULL;
+            if (plain)
+                return fail("%s: %s of %s has no such key: set %s=%s as well", name, strategy_name((enum strategy)s),
+                            dialect_name((enum dialect)d), name, plain);
             json_object_del(in, k->name);
         }
         if (k->object[0] && in && json_object_size(in) == 0)
@@ -363,6 +365,10 @@ static int apply(json_t *doc, struct cluster *c, const char *pair, struct change
     ch->cell |= !strcmp(key, "strategy") || !strcmp(key, "dialect");
     if (!strcmp(key, "dialect"))
         json_object_del(doc, "framework_version");
+    if (!strcmp(key, "train") && !strcmp(text, "all")) {    /* what says nothing then */
+        json_object_del(doc, "lora");
+        json_object_del(doc, "base_dtype");
+    }
     put(doc, key, v);
     return 0;
 }

@@ -149,4 +149,15 @@ check 'a strategy that the dialect lacks is the reason' "$(
     on_one --framework any --strategy zero3 --dialect torch
     says 'no strategy zero3 in dialect torch; these have it: paper, deepspeed'
     says 'exit 2')"
+
+# A strategy whose lowering has no adapters must not answer with a plan in which everything trains.
+check 'what is asked to train trains, or is refused' "$(
+    "$B/dpxplan" search --model llama-3.1-8b --cluster 8xh100 --seq 2048 --global-batch 8 --lora 16 --framework deepspeed \
+        --strategy zero3 >"$tmp/said" 2>&1
+    [ $? = 2 ] && grep -q 'adapters and frozen weights are not planned for zero3 in dialect deepspeed' "$tmp/said" || cat "$tmp/said"
+    echo '{"dpx_plan":1,"model":"llama-3.1-8b","cluster":"8xh100","strategy":"fsdp","seq":2048,"train":"lora","lora":{"rank":16}}' >"$tmp/lora.json"
+    "$B/dpxplan" eval "$tmp/lora.json" --set strategy=zero3 >"$tmp/said" 2>&1
+    [ $? = 2 ] && grep -q 'set train=all as well' "$tmp/said" || cat "$tmp/said"
+    "$B/dpxplan" eval "$tmp/lora.json" --set train=all strategy=zero3 >"$tmp/said" 2>&1 || cat "$tmp/said")"
+
 finish

@@ -442,6 +442,9 @@ int lower_zero3(const struct local_model *local, struct schedules *s)
             sched_note(s, "the second step also compares that order among the ranks (six small broadcasts, "
                           "not shown)");
         sched_note(s, "stage3_max_live_parameters bounds prefetching only: what is needed is gathered");
+        if (z.second.on)
+            sched_note(s, "DeepSpeed waits for the device at each parameter that gets a secondary partition: time in which nothing "
+                       "is issued, once a parameter and step");
     }
     tear_down(&z);
     return rc;
