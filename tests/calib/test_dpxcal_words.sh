@@ -147,11 +147,11 @@ check 'what is no log is refused' "$(
     refused 'no results of nccl-tests' import nccl-tests "$dir/head.log" --db "$db"
     refused 'head.json:.*malformed JSON' import nccl-tests "$dir/head.json" --db "$db"
     refused 'taken without the word nccl-tests' import nccl-tests "$dir/good.json" --db "$db"
-    refused 'is no GPU that dpx knows' import nccl-tests "$dir/gpu.log" --db "$db"
+    refused 'is not a GPU that dpx knows' import nccl-tests "$dir/gpu.log" --db "$db"
     refused 'no GPU of this name' import nccl-tests "$dir/one.log" --gpu q9000 --db "$db"
     refused 'no schedule of dpx' import nccl-tests "$dir/op.log" --db "$db"
     refused 'lines that list the ranks' import nccl-tests "$dir/ranks.log" --db "$db"
-    refused 'not as many on each' import nccl-tests "$dir/uneven.log" --db "$db"
+    refused 'every node needs the same number' import nccl-tests "$dir/uneven.log" --db "$db"
     refused 'is a folder, not a regular file' import nccl-tests "$dir" --db "$db")"
 check 'nor anything of what came before it' "$(
     timeout 20 "$B/dpxcal" import nccl-tests "$dir/scattered.log" "$dir/gpu.log" --db "$db" >/dev/null 2>&1
