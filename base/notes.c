@@ -2,18 +2,23 @@
 #include "base/notes.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <jansson.h>
 
+#include "base/hash.h"
 #include "base/printable.h"
 
 enum { ROOM = sizeof ((struct notes *)0)->text / sizeof ((struct notes *)0)->text[0], LINE = 1024 };
 
 /* Per thread: each call of a library has notes of its own. */
 static _Thread_local json_t *diverted;
-static _Thread_local char    said_last[LINE];
+/* What notes_say_once() said last, as hashes; 0: nothing. */
+static _Thread_local uint64_t said[16];
+static _Thread_local unsigned nsaid;
 
 void notes_add(struct notes *to, const char *fmt, ...)
 {
@@ -70,6 +75,21 @@ void notes_say(const char *fmt, ...)
     say(text);
 }
 
+static bool was_said(const char *text)
+{
+    enum { MOST = sizeof said / sizeof *said };
+    uint64_t hash = HASH_BEGIN;
+
+    for (const char *c = text; *c; c++)
+        hash = hash_mix(hash, (unsigned char)*c);
+    hash |= 1;
+    for (unsigned i = 0; i < MOST; i++)
+        if (said[i] == hash)
+            return true;
+    said[nsaid++ % MOST] = hash;
+    return false;
+}
+
 void notes_say_once(const char *fmt, ...)
 {
     char text[LINE];
@@ -78,10 +98,8 @@ void notes_say_once(const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (diverted || strcmp(text, said_last))
+    if (diverted || !was_said(text))
         say(text);
-    if (!diverted)
-        snprintf(said_last, sizeof said_last, "%s", text);
 }
 
 void notes_print(const struct notes *n, const char *where)

@@ -23,7 +23,7 @@ void notes_print(const struct notes *n, const char *where);
 
 /* One line on stderr, what is not printable escaped; or where this thread's notes go otherwise. */
 void notes_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* The same, unless the line is what notes_say_once() said last in this thread: many plans of one command meet it. */
+/* The same, unless the line is among the last 16 that notes_say_once() said in this thread: many plans of one command meet it. */
 void notes_say_once(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* From now on lines of this thread become strings of a JSON array (NULL: stderr again), each only once.  Returns the

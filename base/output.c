@@ -251,6 +251,23 @@ int output_open(struct output *o, const char *path)
     return -1;
 }
 
+int output_check(const char *path)
+{
+    struct output o = { .path = path };
+    struct stat st;
+
+    if (find_target(&o) < 0)
+        return -1;
+    if (!o.target[0]) {                 /* a pipe that is opened and closed has ended */
+        bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+        return folder ? fail("%s: %s", path, strerror(EISDIR)) : access(path, W_OK) < 0 ? fail("%s: %s", path, strerror(errno)) : 0;
+    }
+    if (output_open(&o, path) < 0)
+        return -1;
+    output_discard(&o);
+    return 0;
+}
+
 int output_close(struct output *o)
 {
     bool bad = fflush(o->f) != 0 || ferror(o->f);

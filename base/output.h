@@ -29,6 +29,9 @@ struct output {
 /* 0, or -1 reported with nothing opened.  An SQLite database is not written over. */
 int output_open(struct output *o, const char *path);
 
+/* Whether output_open() would find a place now, before what takes long: 0, or -1 reported.  Nothing is left behind or written. */
+int output_check(const char *path);
+
 /* Puts the file in its place.  0, or -1 reported with what was there before untouched. */
 int output_close(struct output *o);
 

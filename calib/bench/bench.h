@@ -96,10 +96,9 @@ int bench_run(struct bench *b, const struct bench_item *item, double seconds);
  * machine's own: less is what daemons take. */
 #define BENCH_CROWDED .10
 double bench_crowd(struct bench *b, const struct cpu_use *since);
-/* Of the processors that a node's ranks need, what others left them short of, 0 to 1: 2 ranks on 2 processors need both;
- * of these others use 0.5: a quarter; 4 ranks that share 2 processors need 2.  0 where there are some for all, or the kernel
- * does not say.  own_s: processor
- * seconds of all ranks of the node. */
+/* Of the processors that a node's ranks need, the share that others left them short of, 0 to 1.  2 ranks on 2 processors need both:
+ * where others use half a processor they lack a quarter.  4 ranks that share 2 processors need 2.  0 where there are enough for all,
+ * or the kernel does not say.  own_s: processor seconds of all ranks of the node. */
 double bench_shortage(const struct cpu_use *since, const struct cpu_use *now, double own_s, double need);
 /* Sleeps until others use less, or for so many seconds; at least half a second.  The crowd that is left. */
 double bench_wait_until_quiet(struct bench *b, double at_most_s, double *waited);

@@ -11,6 +11,8 @@
 
 /* A remainder below this share of the time is a rounding error, not work. */
 #define REST 1e-15
+/* What ends within this share of the time of an issue ends then: sums in another order are a tie all the same. */
+#define TIE 1e-12
 /* Entries that can be kept. */
 #define KEPT_MOST 1e6
 
@@ -56,10 +58,16 @@ static double waited_for_others(const struct actor *a, int cause)
     return s;
 }
 
+/* Seconds of [from, to) since the compute stream's last work. */
+static double since_work(const struct actor *a, double from, double to)
+{
+    return fmax(to - fmax(from, a->compute_end), 0);
+}
+
 /* The compute stream had nothing to do until `until`, since `cause` was not done (-1: not issued). */
 static void account_gap(struct actor *a, int cause, double until)
 {
-    double gap = until - a->compute_end, others;
+    double gap = until - a->compute_end;
     int coll = cause < 0 ? -1 : a->items[cause].coll;
 
     if (gap <= 0)
@@ -68,9 +76,23 @@ static void account_gap(struct actor *a, int cause, double until)
         a->out->idle_s += gap;
         return;
     }
-    others = waited_for_others(a, cause);
+    const struct item *it = &a->items[cause];
+    double others = waited_for_others(a, cause);
+    double issuing = since_work(a, it->late_from, it->late_to) + since_work(a, it->end, until);      /* and of what waits for it */
     a->out->bubble_s += others;
-    expose(a->out, coll, gap - others);
+    a->out->idle_s += issuing;
+    expose(a->out, coll, gap - others - issuing);
+}
+
+/* An entry starts: when the issuing thread came to it, or when `cause` was done. */
+static void start_after(struct actor *a, struct item *it, bool by_issue, int cause, double t)
+{
+    const struct item *was = cause >= 0 ? &a->items[cause] : NULL;
+
+    it->start = it->since = t;
+    it->cause = by_issue ? -1 : cause;
+    it->late_from = by_issue ? it->issue_cause >= 0 ? a->items[it->issue_cause].end : 0 : was ? was->late_from : 0;
+    it->late_to = by_issue ? t : was ? was->late_to : 0;
 }
 
 /* Which work outside of device memory an entry is; NAWAY: none. */
@@ -221,10 +243,9 @@ static bool start(struct clock *k, struct actor *a, int head)
 
     if (it->issued > k->t || !free_to_go(a, it, &last))
         return false;
-    bool by_issue = last < 0 || a->items[last].end < it->issued;
+    bool by_issue = last < 0 || it->issued - a->items[last].end > TIE * it->issued;
     a->wins += by_issue;
-    it->start = it->since = k->t;
-    it->cause = by_issue ? -1 : last;
+    start_after(a, it, by_issue, last, k->t);
     if (it->stream == STREAM_COMPUTE) {
         account_gap(a, by_issue ? it->issue_cause : last, k->t);
         if (it->meet >= 0 && a->compute_end < k->t)

@@ -21,6 +21,8 @@ struct item {
     int     dep0;                   /* its dependencies: deps[dep0 .. dep0+ndeps) */
     uint8_t ndeps, stream, state;
     int     cause;                  /* the item that its start waited for last; -1: its own issue */
+    double  late_from, late_to;     /* the last time that it, or what its start waited for, waited for the issuing thread, which from then
+                                     * on waited for nothing */
     int     coll;                   /* op * PLAN_GROUPS + group of the collective that the start waited for, -1 */
     int     blocked_by;             /* a dependency that was not done at the last test, -1 */
     int     issue_cause;            /* the item that the issuing thread waited for before it, -1 */

@@ -173,6 +173,15 @@ static void add_times(struct timeline *to, const struct timeline *now, const str
                 to->exposed_by[op][g] += k * (now->exposed_by[op][g] - then->exposed_by[op][g]);
 }
 
+/* A time of the repeat comes again with it; an earlier one does not. */
+static void jump_late(struct item *it, double before, double by)
+{
+    if (it->late_to <= before)
+        return;
+    it->late_from += by;
+    it->late_to += by;
+}
+
 static void jump_actor(struct clock *k, struct actor *a, const struct actor_state *now, const struct actor_state *then,
                        double before, double by, int64_t times)
 {
@@ -188,6 +197,7 @@ static void jump_actor(struct clock *k, struct actor *a, const struct actor_stat
             it->start += n * by;
             it->since += n * by;
             it->end += n * by;
+            jump_late(it, before, n * by);
         }
     }
     /* What has a time of issue to come keeps its distance to the clock, as does what has ended. */
@@ -200,6 +210,7 @@ static void jump_actor(struct clock *k, struct actor *a, const struct actor_stat
             it->since += later;
             it->start += later;
             it->end += later;
+            jump_late(it, before, later);
         }
     }
     a->issue_at += issued;

@@ -302,23 +302,25 @@ static double paced(const struct plan *p, const struct plan_groups *groups, cons
     return s;
 }
 
-enum { ENDS = 6 };
+enum { ENDS = 8 };
 
 /* Low and high end of each part that errs apart; how many views. */
 static int interval_views(const struct step *st, struct step_view views[ENDS])
 {
     /* Backward's kernels have shapes of their own; of one calibration all work errs together. */
-    static const unsigned parts[2][ENDS / 2 + 1] = { { STEP_COLLECTIVES, STEP_BACKWARD, STEP_REST }, { STEP_COLLECTIVES, STEP_WORK } };
+    static const unsigned parts[2][ENDS / 2] = { { STEP_COLLECTIVES, STEP_BACKWARD, STEP_REST }, { STEP_COLLECTIVES, STEP_WORK } };
     bool measured = st->p->cluster.measured && st->basis == BASIS_MEASURED;
     int n = 0;
 
     for (int i = 0; parts[measured][i]; i++)
         for (int high = 0; high < 2; high++)
             views[n++] = (struct step_view){ parts[measured][i], high, 1, 1 };
+    for (int high = 0; high < 2 && !measured; high++)
+        views[n++] = (struct step_view){ .slow = 1, .issue = high ? STEP_ISSUE_HIGH : STEP_ISSUE_LOW };
     return n;
 }
 
-/* Work, collectives, what they lose to each other, the wait for the slowest rank, and where it was measured the
+/* Work, collectives, what they lose to each other, the issuing thread, the wait for the slowest rank, and where it was measured the
  * machine itself between then and now, err apart: squares add. */
 static void interval(const struct step *st, const double *ends, int n, struct timing *out)
 {

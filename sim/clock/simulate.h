@@ -5,7 +5,7 @@
  *     if (simulate_plan(&plan, &evaluation, &t, NULL) < 0) ...
  *     ... t.line.step_s, t.mfu ...
  *
- * Low and high bound a 90 % interval.  Work, collectives, what streams lose to each other and the wait for the
+ * Low and high bound a 90 % interval.  Work, collectives, what streams lose to each other, the issuing thread and the wait for the
  * slowest rank err apart, and squares add; of the first two every entry is at its own end at once, as entries
  * repeat one another (within one, op_cost.c).  What a measured machine drifts by is added. */
 #ifndef DPX_SIMULATE_H

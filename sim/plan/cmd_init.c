@@ -167,6 +167,14 @@ static int write_commented(const struct plan *p, const struct search_args *a, co
     return rc;
 }
 
+/* On standard error, beside the plan. */
+static void say(const struct ranked *best, const char *path)
+{
+    fprintf(stderr, "%s: %.4g s a step%s%s; dpxplan eval %s shows all of it\n", path ? path : "the plan", best->found->step_s,
+            best->tight ? ", tight: it needs the headroom, or PyTorch's allocator gives its cache back in every step" : "",
+            best->waits ? "; allocator stalls are not included" : "", path ? path : "PLAN.json");
+}
+
 static int best(const struct search_args *a, const struct question *q, const char *path)
 {
     struct search_result r;
@@ -174,9 +182,11 @@ static int best(const struct search_args *a, const struct question *q, const cha
     int64_t tied;
     int rc = EXIT_NO;
 
-    search_question_print(q, stderr);
+    if (path && output_check(path) < 0)
+        return EXIT_FAILED;
     if (search(&q->options, &r) < 0)
         return EXIT_MISUSE;
+    search_question_print(q, stderr);
     int64_t n = r.nfit ? ranking(&r, &first, 1, &tied) : 0;
     if (n < 0)
         rc = EXIT_FAILED;
@@ -184,8 +194,8 @@ static int best(const struct search_args *a, const struct question *q, const cha
         fail("init: none of %lld plans fits; dpxplan search says what would", (long long)r.n);
     else
         rc = write_commented(&first.found->plan, a, path) < 0 ? EXIT_FAILED : EXIT_DONE;
-    if (rc == EXIT_DONE && path)
-        fprintf(stderr, "%s: %.4g s a step; dpxplan eval %s shows all of it\n", path, first.found->step_s, path);
+    if (rc == EXIT_DONE)
+        say(&first, path);
     search_free(&r);
     return rc;
 }

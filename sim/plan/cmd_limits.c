@@ -23,7 +23,7 @@ static int add_deadline(const struct limits_row *r, char *to, size_t size)
     if (f.gpus)
         snprintf(to + n, size - n, "; in %g days with %" PRId64 " GPUs", money->days, f.gpus);
     else
-        snprintf(to + n, size - n, "; not in %g days with this batch", money->days);
+        snprintf(to + n, size - n, "; not in %g days", money->days);
     return 0;
 }
 
@@ -42,6 +42,8 @@ static void print_reach(const struct limits_asked *a, const struct limit *l)
         printf("  does not fit here    ");
     if (l->min_gpus)
         printf("  from %" PRId64 " GPU%s", l->min_gpus, l->min_gpus > 1 ? "s" : "");
+    else if (l->min_gpus_recompute)
+        printf("  from %" PRId64 " GPU%s with full recompute", l->min_gpus_recompute, l->min_gpus_recompute > 1 ? "s" : "");
     else
         printf("  nor on more GPUs");
 }
@@ -50,7 +52,7 @@ static void print_reach(const struct limits_asked *a, const struct limit *l)
 static int print_row(void *of, const struct limits_row *r)
 {
     const struct limits_asked *a = r->asked;
-    char training[96] = "";
+    char training[160] = "";
     bool *first = of;
 
     if (*first && a->states_only)
@@ -63,6 +65,8 @@ static int print_row(void *of, const struct limits_row *r)
     }
     if (r->timed) {
         money_short(&a->money, &r->plan, r->t.line.step_s, training, sizeof training);
+        size_t n = strlen(training);
+        snprintf(training + n, sizeof training - n, " with a global batch of %" PRId64, plan_global_batch(&r->plan));
         if (add_deadline(r, training, sizeof training) < 0)
             return -1;
     }

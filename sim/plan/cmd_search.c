@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/opts.h"
+#include "base/output.h"
 #include "base/room.h"
 #include "base/size.h"
 #include "model/memory/evaluate.h"
@@ -122,11 +123,12 @@ static int64_t front_of(const struct search_result *r, int64_t out[SEARCH_FRONT]
     return n;
 }
 
-/* What was looked at, in how many seconds. */
+/* What was asked, and what was looked at, in how many seconds. */
 static void print_heading(const struct search_answer *s)
 {
     const struct search_result *r = &s->r;
 
+    search_question_print(&s->q, stdout);
     if (r->alone[0])
         printf("data parallelism alone: %s; so tensor, context and pipeline parallelism are searched as well\n", r->alone);
     printf("%" PRId64 " plans considered", r->considered);
@@ -150,9 +152,10 @@ static void print_offload(const struct search_answer *s, FILE *to)
     search_elsewhere_words(r, s->n > 0 ? s->ranked[0].found : NULL, text, sizeof text);
     if (text[0])
         fprintf(to, "%s\n", text);
-    if (r->nfit == 0 && r->nrefused == r->elsewhere && r->nrefused > 0)
+    bool missed = r->nrefused > 0 && (r->nfit == 0 || r->alone[0]);      /* where data parallelism alone fits nowhere */
+    if (missed && r->nrefused == r->elsewhere)
         fprintf(to, "offload was not tried: %s\n", r->refused);
-    else if (r->nfit == 0 && r->nrefused > 0)
+    else if (missed)
         fprintf(to, "%" PRId64 " of %" PRId64 " plans with offload were not tried: %s\n", r->nrefused, r->elsewhere, r->refused);
 }
 
@@ -241,10 +244,10 @@ int cmd_search(int argc, char **argv)
 
     if (rc != OPTS_OK)
         return rc < 0 ? EXIT_MISUSE : EXIT_DONE;
+    if (output && output_check(output) < 0)
+        return EXIT_FAILED;
     if ((rc = search_answer_open(&a, &s)) != EXIT_DONE)
         return rc;
-    if (!json)
-        search_question_print(&s.q, stdout);
     rc = find(&a, &s);
     bool answered = rc == EXIT_DONE || rc == EXIT_NO;
     if (answered && output && s.n > 0 && convert_write_plan(&s.ranked[0].found->plan, output) < 0)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/notes.h"
 #include "base/room.h"
 #include "base/size.h"
 #include "model/plan/knob.h"
@@ -244,8 +245,11 @@ static json_t *change_json(const struct plan *a, const char *pair)
     char why[200];
     int rc;
 
+    json_t *dropped = json_array(), *notes = notes_divert(dropped);      /* with another strategy; the second plan says what it has */
     struct fail_sink before = fail_divert(why, sizeof why);
     rc = plan_source_with(a, &pair, 1, &p);
+    notes_divert(notes);
+    json_decref(dropped);
     if (rc == 0) {
         p.cluster.measured = a->cluster.measured;
         rc = totals_of(&p, &now);

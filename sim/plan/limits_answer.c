@@ -202,7 +202,11 @@ static int add_row(void *of, const struct limits_row *r)
         json_object_set_new(o, "then_short", l->then_short[0] ? json_string(l->then_short) : json_null());
         json_object_set_new(o, "max_micro_batch", json_integer(l->max_micro_batch));
         json_object_set_new(o, "min_gpus", json_integer(l->min_gpus));
+        if (l->min_gpus_recompute)
+            json_object_set_new(o, "min_gpus_with_full_recompute", json_integer(l->min_gpus_recompute));
     }
+    if (r->timed)
+        json_object_set_new(o, "global_batch", json_integer(plan_global_batch(&r->plan)));
     if (a->money.tokens)
         json_object_set_new(o, "training", r->timed ? money_json(&a->money, &r->plan, &r->t) : json_null());
     return 0;

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "model/arch/training.h"
 #include "base/files.h"
+#include "base/notes.h"
 #include "base/size.h"
 #include "model/plan/knob.h"
 #include "model/plan/knob_rules.h"
@@ -308,44 +309,107 @@ json_t *plan_source_brief(const struct plan *p)
     return doc;
 }
 
-/* After another strategy or dialect: keys that the cell has not are left out; a dialect that has no such strategy
- * makes place for the usual one.  A plan that keeps its states on the host, or trains adapters, is not silently one that does not:
- * 0, or -1 reported. */
-static int drop_foreign(json_t *doc, bool dialect_given)
+/* What a set of changes asks beside the document's keys, and what they leave out of it. */
+struct change {
+    const char *const *pairs;
+    int  n;
+    int64_t global_batch;
+    bool cell, dialect;
+    char dropped[256];              /* keys of the plan that the new strategy or dialect has not */
+};
+
+/* The last value that the changes give a key; NULL: it is not among them. */
+static const char *named(const struct change *ch, const char *key)
+{
+    const char *value = NULL, *text;
+    char name[KEY];
+
+    for (int i = 0; i < ch->n; i++) {
+        text = plan_source_split(ch->pairs[i], name, sizeof name);
+        if (!strcmp(name, key))
+            value = text;
+    }
+    return value;
+}
+
+static void drop(json_t *in, const char *name, const char *key, struct change *ch)
+{
+    size_t n = strlen(ch->dropped);
+
+    if (json_object_get(in, name) && n < sizeof ch->dropped)
+        snprintf(ch->dropped + n, sizeof ch->dropped - n, "%s%s", n ? ", " : "", key);
+    json_object_del(in, name);
+}
+
+/* Another dialect has versions of its own. */
+static void drop_version(json_t *doc, const struct change *ch)
+{
+    const char *version = json_string_value(json_object_get(doc, "framework_version"));
+
+    if (!version || named(ch, "framework_version"))
+        return;
+    notes_say_once("dpx: framework_version %s is not of the new dialect, whose default is taken", version);
+    json_object_del(doc, "framework_version");
+}
+
+/* Of a key that the new cell has not, the value that says what all plans of that cell do; NULL: there is none.  A plan that keeps
+ * its states on the host, or trains adapters, is not silently one that does not. */
+static const char *value_of_all(const char *key, const json_t *v)
+{
+    if (!strcmp(key, "fsdp.cpu_offload"))
+        return json_is_true(v) ? "false" : NULL;
+    return !strcmp(key, "train") && !(json_is_string(v) && !strcmp(json_string_value(v), "all")) ? "all" : NULL;
+}
+
+/* A key of the document that the cell has not: 0 left out, or -1 with the reason reported. */
+static int drop_key(json_t *in, const struct knob *k, const char *key, enum strategy s, enum dialect d, struct change *ch)
+{
+    const char *cell = strategy_name(s), *of = dialect_name(d), *value = named(ch, key);
+    const char *all = value_of_all(key, json_object_get(in, k->name));
+    bool says_nothing = value && ((!strcmp(key, "fsdp.cpu_offload") && !strcmp(value, "false")) || (!strcmp(key, "train") && !strcmp(value, "all")));
+
+    if (value && !says_nothing)
+        return fail("%s=%.60s: %s of %s has no such key", key, value, cell, of);
+    if (all)
+        return fail("%s: %s of %s has no such key: set %s=%s as well", key, cell, of, key, all);
+    if (says_nothing)
+        json_object_del(in, k->name);
+    else
+        drop(in, k->name, key, ch);
+    return 0;
+}
+
+/* After another strategy or dialect: keys that the cell has not are left out; a dialect that has no such strategy makes place
+ * for the usual one.  0, or -1 reported. */
+static int drop_foreign(json_t *doc, struct change *ch)
 {
     const char *strategy = json_string_value(json_object_get(doc, "strategy"));
     const char *dialect = json_string_value(json_object_get(doc, "dialect"));
     int s = strategy ? strategy_parse(strategy) : -1, d = dialect ? dialect_parse(dialect) : -1;
     const struct knob *k;
 
-    if (s >= 0 && d >= 0 && !dialect_given && !dialect_has((enum dialect)d, (enum strategy)s)) {
+    if (s >= 0 && d >= 0 && !ch->dialect && !dialect_has((enum dialect)d, (enum strategy)s)) {
         bool zero = s == STRAT_ZERO1 || s == STRAT_ZERO2 || s == STRAT_ZERO3;   /* plan_json.c, usual_dialect() */
         d = zero ? DIALECT_DEEPSPEED : DIALECT_TORCH;
         json_object_set_new(doc, "dialect", json_string(dialect_name((enum dialect)d)));
-        json_object_del(doc, "framework_version");
+        drop_version(doc, ch);
     }
     if (s < 0 || d < 0)
         return 0;
     for (int i = 0; (k = knob_at(i)); i++) {
         json_t *in = k->object[0] ? json_object_get(doc, k->object) : doc;
-        char name[KEY];
-        knob_key_text(k, name, sizeof name);
-        if (in && !knob_find(k->object, k->name, CELL(s, d))) {
-            const json_t *v = json_object_get(in, k->name);
-            const char *plain = !strcmp(name, "fsdp.cpu_offload") && json_is_true(v) ? "false"
-                              : !strcmp(name, "train") && v && !(json_is_string(v) && !strcmp(json_string_value(v), "all")) ? "all" : NULL;
-            if (plain)
-                return fail("%s: %s of %s has no such key: set %s=%s as well", name, strategy_name((enum strategy)s),
-                            dialect_name((enum dialect)d), name, plain);
-            json_object_del(in, k->name);
-        }
+        char key[KEY];
+        knob_key_text(k, key, sizeof key);
+        if (json_object_get(in, k->name) && !knob_find(k->object, k->name, CELL(s, d)) &&
+            drop_key(in, k, key, (enum strategy)s, (enum dialect)d, ch) < 0)
+            return -1;
         if (k->object[0] && in && json_object_size(in) == 0)
             json_object_del(doc, k->object);
     }
+    if (ch->dropped[0])
+        notes_say_once("dpx: %s of %s has no %s: dropped", strategy, dialect_name((enum dialect)d), ch->dropped);
     return 0;
 }
-
-struct change { int64_t global_batch; bool cell, dialect; };
 
 static int apply(json_t *doc, struct cluster *c, const char *pair, struct change *ch)
 {
@@ -363,8 +427,8 @@ static int apply(json_t *doc, struct cluster *c, const char *pair, struct change
         return -1;
     ch->dialect |= !strcmp(key, "dialect");
     ch->cell |= !strcmp(key, "strategy") || !strcmp(key, "dialect");
-    if (!strcmp(key, "dialect"))
-        json_object_del(doc, "framework_version");
+    if (!strcmp(key, "dialect") && !json_equal(v, json_object_get(doc, "dialect")))
+        drop_version(doc, ch);
     if (!strcmp(key, "train") && !strcmp(text, "all")) {    /* what says nothing then */
         json_object_del(doc, "lora");
         json_object_del(doc, "base_dtype");
@@ -387,7 +451,7 @@ static int by_global_batch(struct plan *p, int64_t batch)
 int plan_source_with(const struct plan *base, const char *const *pairs, int n, struct plan *out)
 {
     struct plan start = *base;
-    struct change ch = { 0 };
+    struct change ch = { .pairs = pairs, .n = n };
     struct cluster c;
     json_t *doc;
     int rc = 0;
@@ -398,7 +462,7 @@ int plan_source_with(const struct plan *base, const char *const *pairs, int n, s
     for (int i = 0; i < n && rc == 0; i++)
         rc = apply(doc, &c, pairs[i], &ch);
     if (rc == 0 && ch.cell)
-        rc = drop_foreign(doc, ch.dialect);
+        rc = drop_foreign(doc, &ch);
     if (rc == 0) {
         json_object_set_new(doc, "cluster", cluster_to_json(&c));
         rc = plan_from_json(doc, "plan", out);

@@ -6,7 +6,8 @@
  *         return 2;
  *
  * A change keeps what the plan chose and lets defaults follow: with another strategy, dialect, precision or number
- * of nodes, keys that hold their default take the new one, and keys that the new dialect has not are left out.
+ * of nodes, keys that hold their default take the new one.  Keys that the new strategy or dialect has not are left out, and
+ * said in one line; where the changes themselves name one it is refused.
  *
  * Keys are those of plan.json ("fsdp.reshard_after_forward", "cluster.inter.gb_per_s") and
  *     nodes, gpus_per_node, gpu   the cluster's shape; another GPU type comes with its usual node and network

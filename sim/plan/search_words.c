@@ -184,7 +184,7 @@ void search_to_fit_words(const struct search_options *o, const struct found *f, 
         snprintf(to, size, "%s, or %s", change, more);
         return;
     }
-    lack_more_gpus(&f->plan, enough, sizeof enough);
+    lack_more_gpus(&f->plan, o, enough, sizeof enough);
     snprintf(to, size, "no change of one option is enough; %s, or %s", enough, more);
 }
 

@@ -410,6 +410,9 @@ int grid_search_next(const struct search_options *o, int rc, const char *why, st
     bool any = grid_search(o, &grid) == 0;
     fail_restore(before);
     if (any && (rc < 0 || grid.nfit > 0)) {
+        grid.elsewhere = out->elsewhere;
+        grid.nrefused = out->nrefused;
+        memcpy(grid.refused, out->refused, sizeof grid.refused);
         if (rc == 0)
             search_free(out);
         *out = grid;

@@ -62,6 +62,45 @@ void lack_more_words(const struct lack *l, char *to, size_t size)
              "disk space a node" : "host memory a node");
 }
 
+/* ---- more GPUs ---- */
+
+enum { WAYS = 6 };
+
+static bool may(const struct search_options *o, const struct plan *p)
+{
+    return !o || ((o->strategies >> p->strategy & 1) && (o->dialects >> p->dialect & 1) &&
+                  (o->recompute == 0 || (o->recompute >> p->recompute & 1)) && (!o->accept || o->accept(p, o->accept_what)));
+}
+
+static void recompute_all(struct plan *p)
+{
+    p->recompute = RECOMPUTE_FULL;
+    p->recompute_interval = 1;
+}
+
+/* The plan, and it with less of the model on each rank as far as the options allow: with full recompute, and in the strategies
+ * that shard everything.  How many. */
+static int ways_of(const struct plan *p, const struct search_options *o, struct plan out[WAYS])
+{
+    static const struct { enum strategy s; enum dialect d; } shards[] = {
+        { STRAT_FSDP, DIALECT_TORCH }, { STRAT_FSDP, DIALECT_TORCH_FSDP1 }, { STRAT_ZERO3, DIALECT_DEEPSPEED }, { STRAT_ZERO3, DIALECT_PAPER },
+    };
+    int n = 0;
+
+    out[n++] = *p;
+    out[n] = *p;
+    recompute_all(&out[n]);
+    n += may(o, &out[n]);
+    for (size_t i = 0; i < sizeof shards / sizeof *shards && plan_is_data_parallel(p); i++) {
+        out[n] = *p;
+        plan_defaults(&out[n], shards[i].s, shards[i].d, p->precision);
+        out[n].kernels = p->kernels;
+        recompute_all(&out[n]);
+        n += may(o, &out[n]);
+    }
+    return n;
+}
+
 /* The plan on other nodes, each rank with its samples. */
 static bool fits_on(const struct plan *p, int64_t nodes)
 {
@@ -73,30 +112,41 @@ static bool fits_on(const struct plan *p, int64_t nodes)
     q.cluster.world_size = nodes * q.cluster.gpus_per_node;
     if (p->shard_group == p->cluster.world_size)
         q.shard_group = q.cluster.world_size;
-    if (plan_check(&q, "advice") < 0 || evaluate(&q, &e) < 0)
+    if (plan_check(&q, "advice") < 0 || evaluate_allocated(&q, &e) < 0)
         return false;
+    if (e.m.ledger.peak.bytes <= q.cluster.memory)      /* else no allocator helps */
+        evaluation_reserve(&q, &e, NULL);
     fits = e.m.fits;
     evaluation_free(&e);
     return fits;
 }
 
-void lack_more_gpus(const struct plan *p, char *to, size_t size)
+static bool is_whole(const struct plan *p) { return p->strategy == STRAT_DP || p->strategy == STRAT_DDP; }
+
+void lack_more_gpus(const struct plan *p, const struct search_options *o, char *to, size_t size)
 {
     int64_t per = p->cluster.gpus_per_node, nodes = 0;
-    bool whole = p->strategy == STRAT_DP || p->strategy == STRAT_DDP;
-    char ignored[256];
+    struct plan way[WAYS];
+    char ignored[256], label[160];
+    int n = ways_of(p, o, way), shards = 0, found = 0;
 
+    for (int i = 0; i < n; i++)
+        shards += !is_whole(&way[i]);
     struct fail_sink before = fail_divert(ignored, sizeof ignored);      /* a world that the dialect refuses is none */
-    for (int64_t n = 2 * p->cluster.nodes; !whole && !nodes && n * per <= LACK_MOST_GPUS; n *= 2)
-        if (fits_on(p, n))
-            nodes = n;
+    for (int64_t m = 2 * p->cluster.nodes; shards > 0 && !nodes && m * per <= LACK_MOST_GPUS; m *= 2)
+        for (int i = 0; i < n && !nodes; i++)
+            if (!is_whole(&way[i]) && fits_on(&way[i], m)) {
+                nodes = m;
+                found = i;
+            }
     fail_restore(before);
+    knob_label(&way[found], label, sizeof label);
     if (nodes)
-        snprintf(to, size, "more GPUs: %" PRId64 " hold it", nodes * per);
-    else if (whole)
+        snprintf(to, size, "more GPUs: %" PRId64 " hold it%s%s", nodes * per, found ? " as " : "", found ? label : "");
+    else if (shards == 0)
         snprintf(to, size, "more GPUs do not help, each holds all of it: shard it, or shorten sequences");
     else
         snprintf(to, size, "%d GPUs do not hold it either: %sshorten sequences%s", LACK_MOST_GPUS,
-                 plan_keeps_whole(p->strategy) ? "shard more, or " : "",
+                 plan_keeps_whole(way[n - 1].strategy) ? "shard more, or " : "",
                  knob_find("parallel", "context", knob_cell(p)) ? ", or cut them by parallel.context" : "");
 }

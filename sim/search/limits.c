@@ -214,7 +214,7 @@ static bool is_data_parallel(enum strategy s, enum dialect d)
 }
 
 /* Powers of two up to a node, then doubling nodes, then bisected between. */
-static int fewest_gpus(const struct question *q, struct limit *out)
+static int fewest_gpus(const struct question *q, int64_t *min)
 {
     int64_t per = q->base->cluster.gpus_per_node, no = 0, yes_at = 0;
     int64_t most = is_data_parallel(q->s, q->d) ? per : 65536;
@@ -237,8 +237,21 @@ static int fewest_gpus(const struct question *q, struct limit *out)
             return -1;
         *(yes ? &yes_at : &no) = mid;
     }
-    out->min_gpus = yes_at;
+    *min = yes_at;
     return 0;
+}
+
+/* Where no number of GPUs is enough: with full recompute; 0 where the cell has none. */
+static int64_t fewest_with_recompute(const struct question *q)
+{
+    struct plan base = *q->base;
+    struct question full = *q;
+    int64_t min = 0;
+
+    base.recompute = RECOMPUTE_FULL;
+    base.recompute_interval = 1;
+    full.base = &base;
+    return fewest_gpus(&full, &min) < 0 ? 0 : min;
 }
 
 int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dtype precision, enum elsewhere how,
@@ -253,7 +266,11 @@ int limit_real(const struct plan *base, enum strategy s, enum dialect d, enum dt
         q.base = &one_node;
     }
     *out = (struct limit){ .strategy = s, .dialect = d };
-    return largest_model(&q, out) < 0 || largest_micro_batch(&q, out) < 0 || fewest_gpus(&q, out) < 0 ? -1 : 0;
+    if (largest_model(&q, out) < 0 || largest_micro_batch(&q, out) < 0 || fewest_gpus(&q, &out->min_gpus) < 0)
+        return -1;
+    bool other = out->min_gpus == 0 && (base->recompute != RECOMPUTE_FULL || base->recompute_interval > 1);
+    out->min_gpus_recompute = other ? fewest_with_recompute(&q) : 0;
+    return 0;
 }
 
 int limit_plan(const struct plan *base, const struct limit *l, enum dtype precision, enum elsewhere how, struct plan *out)

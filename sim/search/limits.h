@@ -15,7 +15,8 @@ struct limit {
     int64_t max_layers;         /* with a family: its blocks (0 with states only); with disks at most one in 64 too few */
     int64_t max_micro_batch;    /* of the model as given; 0: it does not fit */
     char    then_short[64];     /* what ends the growth of the model: "device memory", "host memory of a node"; empty: no plan was too large */
-    int64_t min_gpus;           /* fewest GPUs that hold the model as given; 0: not found up to 65,536 */
+    int64_t min_gpus;           /* fewest GPUs that hold the model as given; 0: not found up to 65,536, */
+    int64_t min_gpus_recompute; /* and then the fewest with full recompute; 0: neither */
 };
 
 /* Model states only: one synthetic unit of P parameters in `memory` bytes over

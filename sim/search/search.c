@@ -26,7 +26,7 @@
 struct work {
     const struct search_options *o;
     struct found *found;
-    int64_t n, room, lowered, seen, cut;
+    int64_t n, room, seen, twice, cut;  /* twice: of those seen, left out and then looked at after all */
     struct programs programs;
     struct plan *full; int64_t nfull, full_room;        /* the smallest of each run that keeps too much, whatever the micro-batch */
     const struct found *whole;          /* plans are taken that a bound left out, of this one's run; NULL: those that no bound
@@ -84,7 +84,7 @@ static void leave_out(struct work *w, const struct plan *p, int64_t least)
     struct found *f = w->n ? &w->found[w->n - 1] : NULL;
 
     if (w->first_later < 0 && f && f->at_least && same_run(&f->plan, p)) {
-        w->cut++;
+        f->stands_for++;
         w->seen++;
         if (least < f->needed) {
             f->needed = least;
@@ -279,7 +279,8 @@ static int find_nearest(struct work *w)
         if (!left_out.at_least || left_out.over >= least)
             continue;
         rc = look_after_all(w, &left_out, &s, &least);
-        w->found[i].refused = true;                     /* those say it */
+        w->found[i].refused = true;                     /* those say it, and were counted themselves */
+        w->twice += 1 + left_out.stands_for;
     }
     schedules_free(&s);
     return rc;
@@ -602,7 +603,6 @@ static int search_data(const struct search_options *o, struct search_result *out
     }
     if (w.failed)
         goto failed;
-    out->considered = w.seen;
     for (int64_t i = 0; i < w.n; i++) {
         out->elsewhere += w.found[i].elsewhere;
         out->nrefused += w.found[i].elsewhere && w.found[i].refused;
@@ -612,11 +612,11 @@ static int search_data(const struct search_options *o, struct search_result *out
     if (find_nearest(&w) < 0)
         goto failed;
     drop_refused(&w);
+    out->considered = w.seen - w.twice;
     out->cut = w.cut;
-    out->lowered = w.lowered;
     for (int64_t i = 0; i < w.n; i++) {
         out->lowered += !w.found[i].at_least;
-        out->cut += w.found[i].at_least;
+        out->cut += w.found[i].at_least ? 1 + w.found[i].stands_for : 0;
     }
     out->n = drop_duplicates(w.found, w.n);
     if (rank(&w, out->n) < 0)

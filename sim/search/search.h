@@ -74,6 +74,7 @@ struct found {
     double  compute_s, exposed_s, optimizer_s, idle_s, slowest_s;
     double  exposed_by[NCOLL];  /* by collective (enum coll_op) */
     double  away_s[NAWAY];      /* work outside of device memory (timeline.h) */
+    int64_t stands_for;         /* so many other plans, which the same bound left out (at_least) */
     uint64_t key;               /* of its schedules */
     int64_t order;              /* of enumeration */
     int     program;            /* of its kernels, while the search runs; -1: none was kept */
@@ -90,7 +91,8 @@ struct search_result {
     struct found *found;        /* nfit fitting plans by time, then the others by what they lack */
     int64_t n, nfit;
     int64_t considered;         /* plans enumerated, duplicates included; those of one cell, micro-batch and recompute whose kernels
-                                 * keep too much count once */
+                                 * keep too much count once, unless they were looked at after all.  The sum of the three that follow,
+                                 * and what could not be planned on this cluster */
     int64_t cut;                /* of these, left out because a bound says that they do not fit */
     int64_t cut_by_time;        /* of these, left out because a bound says that they are no tie with the fastest */
     int64_t lowered;            /* of these, lowered and put on the ledger */

@@ -10,7 +10,7 @@ static const struct step_view views[TIES_VIEWS] = {
     { STEP_COLLECTIVES, false, 1, 1 }, { STEP_COLLECTIVES, true, 1, 1 },
     { STEP_WORK, false, 1, 1 },        { STEP_WORK, true, 1, 1 },
     { .slow = .5, .issue = 1 },        { .slow = 1.5, .issue = 1 },
-    { .slow = 1, .issue = .5 },        { .slow = 1, .issue = 2 },
+    { .slow = 1, .issue = STEP_ISSUE_LOW }, { .slow = 1, .issue = STEP_ISSUE_HIGH },
 };
 
 int ties_views(const struct plan *p, const struct evaluation *e, struct cost_cache *cache, struct coll_memo *memo,

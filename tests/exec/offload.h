@@ -337,6 +337,17 @@ static struct executor *open_on(const struct plan *p, const struct schedules *s,
                                                  .folder = "/tmp" });
 }
 
+/* The same with its initial weights. */
+static struct executor *begun(const struct plan *p, const struct schedules *s, struct device *d, struct weights *w)
+{
+    struct executor *x = open_on(p, s, d, w);
+
+    assert_non_null(x);
+    if (executor_map(x) < 0 || executor_run(x, SCHED_INIT, NULL) < 0)
+        fail_msg("it does not begin");
+    return x;
+}
+
 static void check_meters(const struct executor *x, const struct schedules *s)
 {
     for (enum space in = SPACE_DEVICE; in < NSPACE; in++) {
@@ -379,13 +390,10 @@ static inline void run_on(const struct plan *p, const struct schedules *s, struc
     int32_t ids[256], labels[256];
     int64_t samples[16];
     struct weights *w = weights_from_seed(&p->model, 11);
-    struct executor *x = open_on(p, s, d, w);
+    struct executor *x = begun(p, s, d, w);
 
     memset(out, 0, sizeof *out);
-    assert_non_null(x);
     assert_true(p->accumulation * p->micro_batch * p->seq <= 256 && p->accumulation <= 16);
-    if (executor_map(x) < 0 || executor_run(x, SCHED_INIT, NULL) < 0)
-        fail_msg("it does not begin");
     for (int i = 0; i < STEPS; i++) {
         for (int k = 0; k < 256; k++) {
             ids[k] = (7 * k + 13 * i) % (int)p->model.vocab;

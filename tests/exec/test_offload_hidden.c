@@ -21,12 +21,11 @@ static void run_step(const struct plan *p, const struct schedules *s, double lin
     struct fake *f = d->self;
     f->kernel_s = 1;
     f->link = link;
-    struct executor *x = open_on(p, s, d, w);
-    assert_non_null(x);
+    struct executor *x = begun(p, s, d, w);
     struct exec_step step = { .number = 1, .ids = ids, .labels = labels, .samples = samples,
                               .adamw = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = 1, .grad_scale = 1 } };
-    if (executor_map(x) < 0 || executor_run(x, SCHED_INIT, NULL) < 0 || executor_run(x, SCHED_FIRST, &step) < 0)
-        fail_msg("it does not begin");
+    if (executor_run(x, SCHED_FIRST, &step) < 0)
+        fail_msg("a step fails");
     int64_t marks = f->marks;
     if (executor_run(x, SCHED_STEADY, &step) < 0 || executor_record(x, true) < 0)
         fail_msg("a step fails");

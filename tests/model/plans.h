@@ -68,6 +68,20 @@ static inline void lowered(const struct plan *p, int64_t rank, struct schedules 
         fail_msg("%s", why);
 }
 
+/* Neither checked nor lowered, for a reason with these words. */
+static inline void plan_refused(const struct plan *p, const char *words)
+{
+    struct schedules s = { 0 };
+    char why[512] = "";
+
+    fail_capture(why, sizeof why);
+    int rc = plan_check(p, "plan") < 0 ? -1 : lower(p, 0, &s);
+    fail_capture(NULL, 0);
+    schedules_free(&s);
+    if (rc == 0 || !strstr(why, words))
+        fail_msg("\"%s\" where \"%s\" was due", why, words);
+}
+
 /* Calls and full bytes of one collective in a schedule, whatever group and dtype. */
 struct tally { int64_t count, bytes, elems; };
 

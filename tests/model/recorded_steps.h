@@ -74,6 +74,17 @@ static inline int64_t on_host(const struct step *s, const char *when, const char
     return json_integer_value(json_object_get(json_object_get(host, when), what));
 }
 
+/* The device's peak.  The tracker's account and ours differ by the batch, some kilobytes. */
+static inline void device_agrees(const struct step *s)
+{
+    const json_t *steady = json_object_get(s->line, "steady");
+    int64_t want = json_integer_value(json_object_get(steady, "peak_total")), got = s->ledger.phase[SCHED_STEADY].bytes;
+
+    if (fabs((double)(got - want)) > fmax(1e-4 * (double)want, 8192))
+        fail_msg("%s: %lld, PyTorch takes %lld (%+.3f %%)", s->name, (long long)got, (long long)want,
+                 100 * (double)(got - want) / (double)want);
+}
+
 struct copied { int64_t up, down, copies; };
 
 static inline int count_copy(const struct schedules *s, const struct op *o, int64_t iteration, void *arg)

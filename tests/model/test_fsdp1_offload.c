@@ -7,15 +7,9 @@
 
 #define GOLDEN "tests/golden/memory/fsdp1_offload.jsonl"
 
-/* Its account and ours differ by the batch, some kilobytes. */
 static void check_device(const struct step *s)
 {
-    const json_t *steady = json_object_get(s->line, "steady");
-    int64_t want = json_integer_value(json_object_get(steady, "peak_total")), got = s->ledger.phase[SCHED_STEADY].bytes;
-
-    if (fabs((double)(got - want)) > fmax(1e-4 * (double)want, 8192))
-        fail_msg("%s: %lld, PyTorch takes %lld (%+.3f %%)", s->name, (long long)got, (long long)want,
-                 100 * (double)(got - want) / (double)want);
+    device_agrees(s);
     for (int c = CAT_PARAMS; c <= CAT_OPTIMIZER; c++)
         assert_int_equal(s->ledger.persistent[c], 0);
 }
@@ -76,16 +70,6 @@ static void llama_7b_is_pinned_by_units(void **state)
     plan_free(&p);
 }
 
-static const char *refusal(struct plan *p)
-{
-    static char said[512];
-    struct fail_sink before = fail_divert(said, sizeof said);
-
-    assert_int_equal(plan_check(p, "plan"), -1);
-    fail_restore(before);
-    return said;
-}
-
 static void what_fsdp1_cannot_offload_is_refused(void **state)
 {
     (void)state;
@@ -95,11 +79,11 @@ static void what_fsdp1_cannot_offload_is_refused(void **state)
     p.fsdp.cpu_offload = true;
     assert_int_equal(plan_check(&p, "plan"), 0);
     p.accumulation = 2;
-    assert_non_null(strstr(refusal(&p), "only within no_sync(): set it to false"));
+    plan_refused(&p, "only within no_sync(): set it to false");
     p.sync_every_micro_step = false;
     assert_int_equal(plan_check(&p, "plan"), 0);
     p.fsdp.sharding_strategy = FSDP1_NO_SHARD;
-    assert_non_null(strstr(refusal(&p), "fsdp.cpu_offload: FSDP1's NO_SHARD"));
+    plan_refused(&p, "fsdp.cpu_offload: FSDP1's NO_SHARD");
     plan_free(&p);
 }
 

@@ -117,6 +117,27 @@ static void one_given_up_leaves_the_old_one(void **state)
     assert_int_equal(entries(), 1);
 }
 
+/* Before something long: what could not be written is found, and what is there stays. */
+static void a_check_finds_what_cannot_be_written(void **state)
+{
+    (void)state;
+    static const char *const bad[] = { "/nonexistent/a", "/", "/dev", "/proc/version" };
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        fail_capture(said, sizeof said);
+        assert_int_equal(output_check(bad[i]), -1);
+        fail_capture(NULL, 0);
+        assert_non_null(strstr(said, bad[i]));
+    }
+    assert_int_equal(output_check("/dev/null"), 0);
+    assert_int_equal(output_check(in("a")), 0);
+    assert_int_equal(entries(), 0);
+    assert_int_equal(write_text(in("a"), "old"), 0);
+    assert_int_equal(output_check(in("a")), 0);
+    holds(in("a"), "old");
+    assert_int_equal(entries(), 1);
+}
+
 static void a_symbolic_link_stays_one(void **state)
 {
     (void)state;
@@ -354,6 +375,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BOTH(a_whole_file_takes_the_old_ones_place),
         BOTH(one_given_up_leaves_the_old_one),
+        BOTH(a_check_finds_what_cannot_be_written),
         BOTH(a_symbolic_link_stays_one),
         BOTH(a_full_disk_keeps_the_file_behind_a_link),
         BOTH(the_file_that_a_link_would_name_is_made),

@@ -324,19 +324,6 @@ static void halves_of_backward_add_up(void **state)
     schedules_free(&s);
 }
 
-/* ---- refusals ---- */
-
-static void refused(struct plan *p, const char *word)
-{
-    char why[512] = "";
-
-    fail_capture(why, sizeof why);
-    int rc = plan_check(p, "t");
-    fail_capture(NULL, 0);
-    if (rc == 0 || !strstr(why, word))
-        fail_msg("\"%s\" is not in \"%s\"", word, why);
-}
-
 /* ---- tied embeddings ---- */
 
 struct tied { int64_t sums, sum_elems, gathers, scatters; };
@@ -409,30 +396,30 @@ static void what_does_not_exist_is_refused_by_name(void **state)
     struct plan p;
 
     piped(&p, 0, 8, 4, PIPELINE_1F1B, 1, 3, 1);
-    refused(&p, "must be greater than or equal to the number of stages");
+    plan_refused(&p, "must be greater than or equal to the number of stages");
     p.accumulation = 8;
     p.parallel.pipeline_schedule = PIPELINE_INTERLEAVED;
     p.parallel.virtual_stages = 2;
     strcpy(p.framework_version, "2.9");
-    refused(&p, "lock step");
+    plan_refused(&p, "lock step");
     p.framework_version[0] = '\0';
     p.model.tied = true;
-    refused(&p, "weight tying");
+    plan_refused(&p, "weight tying");
     p.model.tied = false;
     p.sync_every_micro_step = true;
-    refused(&p, "sync_every_micro_step");
+    plan_refused(&p, "sync_every_micro_step");
     plan_free(&p);
     piped(&p, 3, 8, 4, PIPELINE_1F1B, 1, 3, 1);         /* the paper's 1F1B has no such rule */
     assert_int_equal(plan_check(&p, "t"), 0);
     p.deterministic = true;
     assert_int_equal(plan_check(&p, "t"), 0);
     p.model.tied = true;
-    refused(&p, "adds up both parts of each");
+    plan_refused(&p, "adds up both parts of each");
     p.model.tied = false;
     p.parallel.pipeline_schedule = PIPELINE_LOOPED_BFS;
     p.parallel.virtual_stages = 2;
     p.accumulation = 8;
-    refused(&p, "from the last micro-step to the first");
+    plan_refused(&p, "from the last micro-step to the first");
     plan_free(&p);
 }
 

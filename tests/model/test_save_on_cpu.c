@@ -6,21 +6,10 @@
 
 #define GOLDEN "tests/golden/memory/torch_save_on_cpu.jsonl"
 
-/* The tracker's account and ours differ by the batch, some kilobytes. */
-static void check_device(const struct step *s)
-{
-    const json_t *steady = json_object_get(s->line, "steady");
-    int64_t want = json_integer_value(json_object_get(steady, "peak_total")), got = s->ledger.phase[SCHED_STEADY].bytes;
-
-    if (fabs((double)(got - want)) > fmax(1e-4 * (double)want, 8192))
-        fail_msg("%s: %lld, PyTorch takes %lld (%+.3f %%)", s->name, (long long)got, (long long)want,
-                 100 * (double)(got - want) / (double)want);
-}
-
 static void the_devices_peak_agrees(void **state)
 {
     (void)state;
-    assert_true(each_line(GOLDEN, check_device) >= 17);
+    assert_true(each_line(GOLDEN, device_agrees) >= 17);
 }
 
 /* A number of 4 bytes is the host's own, in either plan. */

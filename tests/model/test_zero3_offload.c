@@ -364,19 +364,6 @@ static void gradients_below_a_mebibyte_stay_on_the_device(void **state)
     plan_free(&p);
 }
 
-static void refused_for(const struct plan *p, const char *words)
-{
-    struct schedules s = { 0 };
-    char why[512] = "";
-
-    fail_capture(why, sizeof why);
-    int rc = plan_check(p, "test") < 0 ? -1 : lower(p, 0, &s);
-    fail_capture(NULL, 0);
-    schedules_free(&s);
-    if (rc == 0 || !strstr(why, words))
-        fail_msg("\"%s\" where \"%s\" was due", why, words);
-}
-
 /* Four sub-groups: while one is computed the next is read and the last is written, each with weights, two moments and the
  * gradient. */
 static void pipelining_both_ways_needs_twelve_buffers(void **state)
@@ -387,15 +374,15 @@ static void pipelining_both_ways_needs_twelve_buffers(void **state)
     (void)state;
     disk_plan(&p, 3000000);
     p.ds.offload_optimizer.buffer_count = 3;
-    refused_for(&p, "deepspeed.offload_optimizer.buffer_count");
+    plan_refused(&p, "deepspeed.offload_optimizer.buffer_count");
     p.ds.offload_optimizer.buffer_count = 4;
     lowered(&p, 0, &s);
     p.ds.offload_optimizer.pipeline_read = true;
-    refused_for(&p, "deepspeed.offload_optimizer.buffer_count");
+    plan_refused(&p, "deepspeed.offload_optimizer.buffer_count");
     p.ds.offload_optimizer.buffer_count = 8;
     lowered(&p, 0, &s);
     p.ds.offload_optimizer.pipeline_write = true;
-    refused_for(&p, "deepspeed.offload_optimizer.buffer_count");
+    plan_refused(&p, "deepspeed.offload_optimizer.buffer_count");
     p.ds.offload_optimizer.buffer_count = 12;
     lowered(&p, 0, &s);
     schedules_free(&s);
@@ -419,10 +406,10 @@ static void parameters_on_disk_have_a_pool_of_their_own(void **state)
     assert_int_equal(count, 5);
     assert_bytes(count * family(&s, "parameter buffer", NULL), 1000002560);
     p.ds.offload_param.buffer_size = 38597375;                      /* wte is 50257 * 768 = 38,597,376 */
-    refused_for(&p, "deepspeed.offload_param.buffer_size");
+    plan_refused(&p, "deepspeed.offload_param.buffer_size");
     p.ds.offload_param.buffer_size = 38597376;
     p.ds.offload_param.buffer_count = 1;
-    refused_for(&p, "deepspeed.offload_param.buffer_count: 1 buffers are in use when");
+    plan_refused(&p, "deepspeed.offload_param.buffer_count: 1 buffers are in use when");
     p.ds.offload_param.buffer_count = 5;
     p.ds.offload_param.max_in_cpu = 1000000000;                     /* all of it stays in host memory: files, but no reads */
     lowered(&p, 0, &s);

@@ -97,17 +97,6 @@ static void the_step_drops_them(void **state)
     plan_free(&p);
 }
 
-static void refused(struct plan *p, const char *says)
-{
-    char why[512] = "";
-
-    fail_capture(why, sizeof why);
-    int rc = plan_check(p, "plan");
-    fail_capture(NULL, 0);
-    if (rc == 0 || !strstr(why, says))
-        fail_msg("expected \"%s\", got \"%s\"", says, why);
-}
-
 static void what_deepspeed_refuses_is_refused(void **state)
 {
     struct plan p;
@@ -115,14 +104,14 @@ static void what_deepspeed_refuses_is_refused(void **state)
     (void)state;
     two_nodes(&p, 2, 1);
     p.ds.zero_hpz_partition_size = 3;
-    refused(&p, "deepspeed.zero_hpz_partition_size: 3 does not divide 16 ranks");
+    plan_refused(&p, "deepspeed.zero_hpz_partition_size: 3 does not divide 16 ranks");
     p.ds.zero_hpz_partition_size = 8;
     p.ds.offload_param.device = OFFLOAD_CPU;
-    refused(&p, "with offload_param");
+    plan_refused(&p, "with offload_param");
     p.ds.offload_param.device = OFFLOAD_NONE;
     plan_move(&p, 1);
     p.ds.zero_hpz_partition_size = 8;
-    refused(&p, "one rank");
+    plan_refused(&p, "one rank");
     plan_free(&p);
 }
 

@@ -12,16 +12,19 @@
 
 #include "sim/clock/timeline.h"
 
-/* A point in time, and the collective that ended then. */
+/* A point in time, the collective that ended then, and the last stretch for which that, or what it had waited for, waited for the
+ * issuing thread alone. */
 struct simple_tail {
     double t;
     int    coll;                    /* op * PLAN_GROUPS + group of the collective, -1: none */
+    double late_from, late_to;
 };
 
 struct simple {
     const struct schedules *s;
     const struct durations *d;
     struct simple_tail issue, stream[NSTREAM], group[PLAN_GROUPS];
+    double  waited;                 /* when what the issuing thread waited for last was done; 0: charged, or nothing */
     struct simple_tail *event;             /* by number; owned by the clock's caller */
     double  compute, optimizer, idle, comm;
     double  exposed[NCOLL * PLAN_GROUPS], busy[NSTREAM];
@@ -33,10 +36,10 @@ static inline void simple_later(struct simple_tail *best, const struct simple_ta
         *best = *t;
 }
 
-/* When the entry can start, by what it waits for; the issuing thread loses ties. */
-static inline struct simple_tail simple_ready(struct simple *c, const struct op *o)
+/* When the entry can start, by what it waits for; the issuing thread loses ties.  *issued: then it was that. */
+static inline struct simple_tail simple_ready(struct simple *c, const struct op *o, bool *issued)
 {
-    struct simple_tail best = { -1, -1 };
+    struct simple_tail best = { .t = -1, .coll = -1 };
 
     if (o->stream != STREAM_ISSUE)
         simple_later(&best, &c->stream[o->stream]);
@@ -48,22 +51,28 @@ static inline struct simple_tail simple_ready(struct simple *c, const struct op 
     for (int w = 0; w < 2; w++)
         if (o->wait[w])
             simple_later(&best, &c->event[o->wait[w]]);
-    if (c->issue.t > best.t)
-        best = c->issue;
-    return best;
+    *issued = c->issue.t - best.t > 1e-12 * c->issue.t;         /* less is a sum in another order */
+    return *issued ? c->issue : best;
 }
 
-/* Time for which the compute stream waited before this entry. */
-static inline void simple_account_gap(struct simple *c, const struct simple_tail *why)
+/* Time for which the compute stream waited before this entry; what the issuing thread came to late is no communication.  `done`: when
+ * what it waited for, or the issuing thread had waited for, was. */
+static inline void simple_account_gap(struct simple *c, const struct simple_tail *why, double done)
 {
-    double gap = why->t - c->stream[STREAM_COMPUTE].t;
+    double since = c->stream[STREAM_COMPUTE].t, gap = why->t - since, late = 0;
 
     if (gap <= 0)
         return;
-    if (why->coll >= 0)
-        c->exposed[why->coll] += gap;
-    else
+    if (why->coll < 0) {
         c->idle += gap;
+        return;
+    }
+    if (why->late_to > since)
+        late += why->late_to - (why->late_from > since ? why->late_from : since);
+    if (why->t > done)
+        late += why->t - (done > since ? done : since);
+    c->idle += late;
+    c->exposed[why->coll] += gap - late;
 }
 
 static inline void simple_step(struct simple *c, int i)
@@ -72,18 +81,23 @@ static inline void simple_step(struct simple *c, int i)
     double work = c->d->work[i];
 
     c->issue.t += c->d->issue[i];
-    struct simple_tail start = simple_ready(c, o);
+    bool issued;
+    struct simple_tail start = simple_ready(c, o, &issued);
     if (o->stream == STREAM_ISSUE) {
         /* The issuing thread itself waits; what it waited for is to blame. */
-        c->issue = (struct simple_tail){ start.t + work, start.coll };
+        if (!issued)
+            c->waited = start.t;
+        c->issue = start;
+        c->issue.t += work;
         return;
     }
-    struct simple_tail end = { start.t + work, -1 };
+    struct simple_tail end = { start.t + work, -1, issued ? c->waited : start.late_from, issued ? start.t : start.late_to };
     if (o->stream == STREAM_COMPUTE) {
-        simple_account_gap(c, &start);
+        simple_account_gap(c, &start, issued ? c->waited : start.t);
         *(o->kind == OP_COLL ? &c->exposed[o->u.coll.op * PLAN_GROUPS + o->u.coll.group] :
           o->phase == PHASE_OPTIMIZER ? &c->optimizer : &c->compute) += work;
         c->issue.coll = -1;             /* what the issuing thread waited for is charged */
+        c->waited = 0;
     } else {
         /* A copy on a communication stream serves the collective before it. */
         end.coll = c->stream[o->stream].coll;
@@ -129,7 +143,7 @@ static inline void simple_finish(struct simple *c, struct timeline *out)
     struct simple_tail last = c->issue;
     for (int st = 0; st < NSTREAM; st++)
         simple_later(&last, &c->stream[st]);
-    simple_account_gap(c, &last);
+    simple_account_gap(c, &last, last.t > c->issue.t ? last.t : c->waited);
     for (int i = 0; i < NCOLL * PLAN_GROUPS; i++) {
         out->exposed_by[i / PLAN_GROUPS][i % PLAN_GROUPS] = c->exposed[i];
         out->exposed_s += c->exposed[i];

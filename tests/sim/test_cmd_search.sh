@@ -150,6 +150,51 @@ check 'a strategy that the dialect lacks is the reason' "$(
     says 'no strategy zero3 in dialect torch; these have it: paper, deepspeed'
     says 'exit 2')"
 
+# What a bound left out and was looked at after all is counted once.
+counts() {
+    awk '/plans considered/ { for (i = 2; i <= NF; i++) { if ($i ~ /^considered/) all = $(i - 2); if ($i ~ /^cut|^by$/ && $(i - 1) ~ /^[0-9]+$/) parts += $(i - 1)
+         if ($i ~ /^evaluated/) parts += $(i - 1) } exit } END { if (all < parts || !all) print parts " of " all }' "$tmp/said"
+}
+on_l4() { "$B/dpxplan" search --model "$1" --cluster "$2" --seq 4096 --global-batch "$3" >"$tmp/said" 2>&1; }
+check 'no more plans are evaluated and cut than considered' "$(
+    on_l4 llama-3.1-70b 1x1xl4 8
+    counts
+    on_l4 llama-3.1-8b 1x4xl4 16
+    counts)"
+
+check 'enough GPUs are named where recompute and sharding do it' "$(
+    on_l4 llama-3.1-70b 1x1xl4 8
+    says 'more GPUs: [0-9]* hold it as .*recompute full'
+    "$B/dpxplan" limits --model llama-3.1-70b --cluster 1x1xl4 --seq 4096 --dialect deepspeed >"$tmp/said" 2>&1
+    says 'zero3 .* from [0-9]* GPUs with full recompute')"
+
+check 'offload that was not tried is said beside a grid as well' "$(
+    on_l4 llama-3.1-70b 12x8xl4 96
+    says 'data parallelism alone: nothing fits'
+    says 'plans with offload were not tried\|offload was not tried')"
+
+# Nothing is searched, and nothing else is printed.
+check 'an output that cannot be written is found first' "$(
+    for command in search init; do
+        "$B/dpxplan" $command --model llama-3.1-8b --cluster 8xh100 --seq 4096 --global-batch 64 -o /nonexistent/plan.json >"$tmp/said" 2>&1
+        [ $? = 1 ] && [ "$(wc -l <"$tmp/said")" = 1 ] && says 'nonexistent/plan.json: No such file' || cat "$tmp/said"
+    done)"
+
+check 'nothing to search is all that is said then' "$(
+    on_one --framework any --strategy zero3 --dialect torch
+    [ "$(wc -l <"$tmp/said")" = 2 ] || cat "$tmp/said")"
+
+check 'init says that its plan is tight' "$(
+    "$B/dpxplan" init --model llama-3.1-8b --cluster 1x2xh100 --seq 4096 --global-batch 8 -o "$tmp/plan.json" >"$tmp/said" 2>&1
+    "$B/dpxplan" eval "$tmp/plan.json" | grep -q '^tight' || echo 'no longer tight: take another question'
+    says ', tight: it needs the headroom')"
+
+check 'limits names the batch of its training' "$(
+    "$B/dpxplan" limits --model gpt2 --cluster 8xh100 --seq 1024 --dialect torch --tokens 10B --days 30 >"$tmp/said" 2>&1
+    says 'fsdp .* days with a global batch of [0-9]*; in 30 days with'
+    batch=$(sed -n 's/^fsdp .*micro-batch up to \([0-9]*\) .*/\1/p' "$tmp/said")
+    says "^fsdp .*global batch of $((8 * batch));")"
+
 # A strategy whose lowering has no adapters must not answer with a plan in which everything trains.
 check 'what is asked to train trains, or is refused' "$(
     "$B/dpxplan" search --model llama-3.1-8b --cluster 8xh100 --seq 2048 --global-batch 8 --lora 16 --framework deepspeed \

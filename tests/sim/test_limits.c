@@ -81,6 +81,25 @@ static void data_parallel_is_asked_on_one_node(void **state)
     plan_free(&p);
 }
 
+/* Without recompute 80 blocks of 70B keep 34 bytes of each of 4096 x 8192 elements and more: 85 GiB, whatever the number of GPUs.
+ * With it stage 3 holds 70B on enough L4s, and that is said beside "none". */
+static void the_fewest_gpus_are_those_of_the_best_way(void **state)
+{
+    (void)state;
+    struct plan p = { .seq = 4096, .micro_batch = 1, .accumulation = 1, .kernels = KERNELS_TORCH_SDPA, .recompute_interval = 1 };
+    struct limit plain, full;
+
+    assert_int_equal(model_load("llama-3.1-70b", &p.model), 0);
+    assert_int_equal(cluster_load("1x1xl4", &p.cluster), 0);
+    assert_int_equal(limit_real(&p, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_BF16, ELSEWHERE_NOTHING, &plain), 0);
+    p.recompute = RECOMPUTE_FULL;
+    assert_int_equal(limit_real(&p, STRAT_ZERO3, DIALECT_DEEPSPEED, DT_BF16, ELSEWHERE_NOTHING, &full), 0);
+    assert_true(plain.min_gpus == 0 && full.min_gpus > 0 && full.min_gpus_recompute == 0);
+    assert_int_equal(plain.min_gpus_recompute, full.min_gpus);
+    assert_true(full.min_gpus * (p.cluster.memory - 80 * (int64_t)2 * 4096 * 8192) > 16 * p.model.params);      /* states and inputs alone */
+    plan_free(&p);
+}
+
 /* ---- what the papers claim ---- */
 
 static json_t *parsed(const char *text)
@@ -272,6 +291,7 @@ int main(void)
         cmocka_unit_test(what_holds_no_parameter_holds_none),
         cmocka_unit_test(frameworks_hold_gradients_as_well),
         cmocka_unit_test(data_parallel_is_asked_on_one_node),
+        cmocka_unit_test(the_fewest_gpus_are_those_of_the_best_way),
         cmocka_unit_test(zero_offload_holds_13b_on_one_v100),
         cmocka_unit_test(stage_2_holds_13b_in_a_step_but_not_in_its_start),
         cmocka_unit_test(a_trillion_is_short_of_host_memory_alone),

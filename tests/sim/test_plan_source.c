@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/notes.h"
 #include "sim/plan/plan_source.h"
 
 static char said[512];
@@ -108,6 +109,58 @@ static void another_strategy_drops_what_it_has_not(void **state)
     plan_free(&q);
 }
 
+/* What dpx says beside the answer. */
+static const char *noted(int (*of)(struct plan *q), struct plan *q, int want)
+{
+    static char lines[1024];
+    json_t *all = json_array(), *before = notes_divert(all), *v;
+    size_t i;
+
+    assert_int_equal(of(q), want);
+    notes_divert(before);
+    lines[0] = '\0';
+    json_array_foreach(all, i, v)
+        snprintf(lines + strlen(lines), sizeof lines - strlen(lines), "%s\n", json_string_value(v));
+    json_decref(all);
+    return lines;
+}
+
+static int with(const char *from, const char *const *pairs, int n, struct plan *q)
+{
+    struct plan p;
+    int rc;
+
+    read_text(from, &p);
+    fail_capture(said, sizeof said);
+    rc = plan_source_with(&p, pairs, n, q);
+    fail_capture(NULL, 0);
+    plan_free(&p);
+    return rc;
+}
+
+static int to_ddp(struct plan *q)          { return with(FSDP, (const char *[]){ "strategy=ddp" }, 1, q); }
+static int to_ddp_and_named(struct plan *q) { return with(FSDP, (const char *[]){ "fsdp.reshard_after_forward=true", "strategy=ddp" }, 2, q); }
+static int to_its_own(struct plan *q)      { return with(FSDP, (const char *[]){ "dialect=torch", "strategy=fsdp" }, 2, q); }
+static int with_a_version(struct plan *q)  { return with(FSDP, (const char *[]){ "framework_version=0.19.6", "strategy=zero3" }, 2, q); }
+
+/* What a user names is set or refused, whatever the order; what the plan had and the new strategy has not is said. */
+static void what_another_strategy_drops_is_said_and_what_is_named_is_not_dropped(void **state)
+{
+    struct plan q;
+
+    (void)state;
+    assert_string_equal(noted(to_ddp, &q, 0), "dpx: ddp of torch has no fsdp.reshard_after_forward: dropped\n");
+    plan_free(&q);
+    assert_string_equal(noted(to_ddp_and_named, &q, -1), "");
+    assert_string_equal(said, "fsdp.reshard_after_forward=true: ddp of torch has no such key");
+    assert_string_equal(noted(to_its_own, &q, 0), "");
+    assert_int_equal(q.fsdp.reshard_after_forward, 0);
+    plan_free(&q);
+    assert_string_equal(noted(with_a_version, &q, 0), "dpx: zero3 of deepspeed has no fsdp.reshard_after_forward: dropped\n");
+    assert_string_equal(q.framework_version, "0.19.6");
+    plan_free(&q);
+}
+
 static void a_global_batch_sets_the_accumulation(void **state)
 {
     (void)state;
@@ -187,6 +240,7 @@ int main(void)
         cmocka_unit_test(a_network_is_stated_in_gigabits),
         cmocka_unit_test(another_gpu_comes_with_its_memory),
         cmocka_unit_test(another_strategy_drops_what_it_has_not),
+        cmocka_unit_test(what_another_strategy_drops_is_said_and_what_is_named_is_not_dropped),
         cmocka_unit_test(a_global_batch_sets_the_accumulation),
         cmocka_unit_test(a_key_that_is_none_is_refused_with_its_neighbour),
         cmocka_unit_test(a_value_that_is_no_text_is_refused_with_its_key),

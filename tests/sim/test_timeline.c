@@ -154,6 +154,38 @@ static void a_blocked_issuing_thread_is_charged_to_what_it_waits_for(void **stat
     schedules_free(&b.s);
 }
 
+/* Compute waits for a collective of 2 s, which is issued 5 s late: 4 s of that wait are the issuing thread's (1 s it computes).
+ * With another in the way, which that thread waits for: 3 + 1 to issue, 2 run, its 1 to issue is the thread's again. */
+static void what_is_issued_late_is_no_communication(void **state)
+{
+    struct timeline t;
+    struct bed b;
+
+    (void)state;
+    bed_init(&b);
+    work(&b, STREAM_COMPUTE, 1);
+    b.issue[b.s.nops] = 5;
+    collective(&b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_DATA, 2);
+    work(&b, STREAM_COMPUTE, 3)->after = AFTER(STREAM_GATHER);
+    t = finish(&b);
+    assert_close(t.step_s, 10, 1e-15);
+    assert_close(t.idle_s, 4, 1e-15);
+    assert_close(t.exposed_by[COLL_ALL_GATHER][GROUP_DATA], 2, 1e-15);
+    schedules_free(&b.s);
+
+    bed_init(&b);
+    collective(&b, STREAM_GATHER, COLL_ALL_GATHER, GROUP_DATA, 3);
+    sched_op(&b.s, OP_WAIT, STREAM_ISSUE, PHASE_REDUCE, "wait")->after = AFTER(STREAM_GATHER);
+    b.issue[b.s.nops] = 1;
+    collective(&b, STREAM_REDUCE, COLL_REDUCE_SCATTER, GROUP_DATA, 2);
+    work(&b, STREAM_COMPUTE, 1)->after = AFTER(STREAM_REDUCE);
+    t = finish(&b);
+    assert_close(t.step_s, 7, 1e-15);
+    assert_close(t.idle_s, 1, 1e-15);
+    assert_close(t.exposed_by[COLL_REDUCE_SCATTER][GROUP_DATA], 5, 1e-15);      /* of the chain the last is to blame */
+    schedules_free(&b.s);
+}
+
 /* ---- random schedules ---- */
 
 static struct contention slow_by(double compute, double comm);
@@ -592,6 +624,7 @@ int main(void)
         cmocka_unit_test(one_process_group_is_one_queue),
         cmocka_unit_test(a_slow_issuing_thread_is_idle_time),
         cmocka_unit_test(a_blocked_issuing_thread_is_charged_to_what_it_waits_for),
+        cmocka_unit_test(what_is_issued_late_is_no_communication),
         cmocka_unit_test(skipping_repeats_is_exact),
         cmocka_unit_test(skipping_nested_repeats_is_exact),
         cmocka_unit_test(no_stream_is_busier_than_the_step_and_the_step_no_longer_than_all_of_them),

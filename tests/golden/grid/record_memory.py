@@ -164,6 +164,13 @@ class Run:
         self.ids, self.labels = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
         self.positions = torch.arange(seq).unsqueeze(0)
 
+    def tracked_step(self):
+        tracker = Tracker(self.model, self.optimizer)
+        tracker.track_inputs((self.ids, self.labels))
+        with tracker:
+            self.step(tracker.reset_mod_stats)
+        return base.peaks(tracker)
+
     def forward(self):
         logits = self.model(input_ids=self.ids, position_ids=self.positions, use_cache=False).logits
         return loss_of(logits, self.labels)
@@ -201,17 +208,11 @@ def run(plan, rank=0):
             made.build()
             with made.as_planned():
                 made.step()
-                tracker = Tracker(made.model, made.optimizer)
-                tracker.track_inputs((made.ids, made.labels))
-                with tracker:
-                    made.step(tracker.reset_mod_stats)
-                peak = base.named(tracker.get_tracker_snapshot("peak"))
-                after = base.named(tracker.get_tracker_snapshot("current"))
+                result = made.tracked_step()
                 saved = Saved(made.model)
                 with saved.watching():
                     made.forward()
-        return {"peak_total": peak.pop("Total"), "peak_by_category": peak,
-                "max_by_category": {k: v for k, v in tracker.most.items() if v}, "after": after}, saved.bytes
+        return result, saved.bytes
     finally:
         dist.destroy_process_group()
 

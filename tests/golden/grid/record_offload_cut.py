@@ -4,15 +4,10 @@
     python record_offload_cut.py [--only SUBSTRING] [-o offload.jsonl]         three minutes
 
 The model and its cuts are record_memory.py's; the host and the copies are counted as ../memory/record_offload.py does."""
-import argparse
-import json
-import sys
-
 import record_memory as cut
 
 import torch
 import torch.distributed as dist
-import transformers
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -37,15 +32,7 @@ def run(plan):
                 for state in made.optimizer.state.values():
                     host.forget(getattr(state["step"], "_local_tensor", state["step"]))
                 host.begin()
-                tracker = cut.Tracker(made.model, made.optimizer)
-                tracker.track_inputs((made.ids, made.labels))
-                with tracker:
-                    made.step(tracker.reset_mod_stats)
-            peak = base.named(tracker.get_tracker_snapshot("peak"))
-            return {"peak_total": peak.pop("Total"), "peak_by_category": peak,
-                    "max_by_category": {k: v for k, v in tracker.most.items() if v},
-                    "after": base.named(tracker.get_tracker_snapshot("current")),
-                    "host": {"params": before, "most": host.most, "after": host.sum, "copied": host.copied}}
+                return made.tracked_step() | away.counted(before)
     finally:
         dist.destroy_process_group()
 
@@ -70,29 +57,16 @@ def cases():
     yield plan_of("llama-8b-4", 16, cut.tp(8), batch=1, seq=8192, recompute="full")
 
 
-def main():
-    args = argparse.ArgumentParser(description=__doc__)
-    args.add_argument("--only", default="")
-    args.add_argument("-o", default="offload.jsonl")
-    args = args.parse_args()
-    base.without_gpu()
-    away.without_cuda()
+def name_of(plan):
+    pinned = "" if plan["fsdp"]["pin_memory"] else " pageable"
+    return cut.name_of(plan) + pinned + ("" if plan.get("sync_every_micro_step", True) else " no_sync")
+
+
+def setup():
+    away.setup()
     cut.meshes_are_real()
     cut.shapes_are_not_counted()
-    plans = [p for p in cases() if args.only in cut.name_of(p)]
-    with open(args.o, "w") as out:
-        meta = {"torch": torch.__version__, "transformers": transformers.__version__,
-                "models": {name: cut.MODELS[name] for name in dict.fromkeys(p["model"] for p in plans)},
-                "optimizer": "AdamW, which loops over parameters of the CPU"}
-        print(json.dumps(meta, separators=(",", ":")), file=out)
-        for plan in plans:
-            name = cut.name_of(plan) + ("" if plan["fsdp"]["pin_memory"] else " pageable")
-            name += "" if plan.get("sync_every_micro_step", True) else " no_sync"
-            print(name, end=" ", flush=True, file=sys.stderr)
-            result = run(plan)
-            print(result["peak_total"], result["host"], file=sys.stderr)
-            print(json.dumps({"name": name, "plan": plan, "steady": result}, separators=(",", ":")), file=out, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    away.write(__doc__, "offload.jsonl", cases, name_of, run, setup, cut.MODELS, optimizer=away.LOOPS)

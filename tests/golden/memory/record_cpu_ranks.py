@@ -15,10 +15,11 @@ import gc
 import importlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
+
+from preload import preload
 
 # c10::alloc_cpu() and c10::free_cpu(), through which every storage of the CPU comes and goes.  Only what
 # threads allocate that asked to be counted is logged: gloo's own threads stage what they send.
@@ -69,21 +70,8 @@ long dpx_take(struct event *to, long max)          /* the oldest events; returns
 """
 
 
-def preload_shim():
-    if os.environ.get("DPX_SHIM"):
-        return
-    folder = tempfile.mkdtemp()
-    source, lib = os.path.join(folder, "shim.c"), os.path.join(folder, "shim.so")
-    with open(source, "w") as f:
-        f.write(SHIM)
-    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", lib, source, "-lpthread"], check=True)
-    env = dict(os.environ, DPX_SHIM=lib, LD_PRELOAD=lib, HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error",
-               DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false",
-               MASTER_ADDR="127.0.0.1", MASTER_PORT="29533")
-    os.execvpe(sys.executable, [sys.executable] + sys.argv, env)
-
-
-preload_shim()
+preload(SHIM, "-lpthread", DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", MASTER_ADDR="127.0.0.1",
+        MASTER_PORT="29533")
 
 import torch
 import torch.distributed as dist

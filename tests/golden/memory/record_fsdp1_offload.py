@@ -8,9 +8,6 @@ counts the device.  Four things stand in for what FSDP1 alone asks of a GPU: its
 tensor has none) and FakeTensor.data, whose setter leaves a fake tensor's device as it was.  README.md has the format: `first` holds the host
 in the first step, which pins.
 """
-import argparse
-import json
-import sys
 import warnings
 import weakref
 
@@ -21,13 +18,11 @@ import torch.distributed as dist
 import torch.distributed.fsdp._common_utils as common
 import torch.distributed.fsdp._flat_param as flat_param
 import torch.distributed.fsdp._runtime_utils as runtime
-import transformers
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed.fsdp import BackwardPrefetch, CPUOffload, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
-from transformers import AutoModelForCausalLM
 
 
 def without_gpu():
@@ -140,27 +135,17 @@ def run(plan):
         with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"), Both() as host:
             away.HOST = host
             resize = host.resized()
-            cfg = transformers.AutoConfig.for_model(**base.MODELS[plan["model"]])
-            cfg.bos_token_id = cfg.eos_token_id = cfg.pad_token_id = None
-            cfg.use_cache = False
-            kept = getattr(torch, DTYPES[plan["fsdp"].get("model_dtype", "fp32")])
-            model = AutoModelForCausalLM.from_config(cfg, attn_implementation="sdpa", dtype=kept)
-            model.train()
-            if plan["recompute"] == "full":
-                model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-            model = shard(model, plan, groups)
-            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-            shape = (plan["micro_batch"], plan["seq"])
-            ids, labels = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
+            model = shard(base.built(plan, getattr(torch, DTYPES[plan["fsdp"].get("model_dtype", "fp32")])), plan, groups)
+            optimizer, batch = torch.optim.AdamW(model.parameters(), lr=1e-4), base.batch_of(plan)
             host.keep(m._handle.flat_param for m in FullyShardedDataParallel.fsdp_modules(model))
             host.begin()
             before = dict(host.sum)
-            step(model, optimizer, ids, labels, plan)
+            step(model, optimizer, *batch, plan)
             for state in optimizer.state.values():
                 host.forget(state["step"])
             first = dict(host.most)
             host.begin()
-            step(model, optimizer, ids, labels, plan)
+            step(model, optimizer, *batch, plan)
             return {"peak_total": host.device_most, "after": host.device, "host": {
                 "params": before, "first": first, "most": dict(host.most), "after": dict(host.sum), "copied": host.copied}}
     finally:
@@ -215,25 +200,10 @@ def cases():
     yield plan_of("llama-8b", world=16, batch=1, seq=2048)
 
 
-def main():
-    args = argparse.ArgumentParser(description=__doc__)
-    args.add_argument("--only", default="")
-    args.add_argument("-o", default="fsdp1_offload.jsonl")
-    args = args.parse_args()
+def setup():
     warnings.simplefilter("ignore")
     without_gpu()
-    plans = [p for p in cases() if args.only in name_of(p)]
-    with open(args.o, "w") as out:
-        meta = {"torch": torch.__version__, "transformers": transformers.__version__,
-                "models": {name: base.MODELS[name] for name in dict.fromkeys(p["model"] for p in plans)},
-                "optimizer": "AdamW, which loops over parameters of the CPU"}
-        print(json.dumps(meta, separators=(",", ":")), file=out)
-        for plan in plans:
-            print(name_of(plan), end=" ", flush=True, file=sys.stderr)
-            result = run(plan)
-            print(result["peak_total"], result["host"], file=sys.stderr)
-            print(json.dumps({"name": name_of(plan), "plan": plan, "steady": result}, separators=(",", ":")), file=out)
 
 
 if __name__ == "__main__":
-    main()
+    away.write(__doc__, "fsdp1_offload.jsonl", cases, name_of, run, setup, optimizer=away.LOOPS)

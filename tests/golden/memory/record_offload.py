@@ -24,7 +24,6 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import AutoModelForCausalLM
 
 COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
 
@@ -132,6 +131,18 @@ def shard(model, plan, mesh):
     return model
 
 
+def after_first(plan, model, optimizer, batch):
+    """The first step pins, and makes Adam's `step`."""
+    base.step(model, optimizer, *batch, plan, False)
+    for state in optimizer.state.values():
+        HOST.forget(getattr(state["step"], "_local_tensor", state["step"]))
+    HOST.begin()
+
+
+def counted(before):
+    return {"host": {"params": before, "most": HOST.most, "after": HOST.sum, "copied": HOST.copied}}
+
+
 def run(plan):
     global HOST
     base.PLANNED["capability"] = base.CAPABILITY[base.gpu_of(plan)]
@@ -139,33 +150,12 @@ def run(plan):
     try:
         mesh = base.mesh_of(plan)
         with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"), Host() as HOST:
-            kernels = {"torch-eager": "eager", "torch-sdpa": "sdpa"}[plan["kernels"]]
-            cfg = transformers.AutoConfig.for_model(**base.MODELS[plan["model"]])
-            cfg.bos_token_id = cfg.eos_token_id = cfg.pad_token_id = None
-            cfg.use_cache = False
-            model = AutoModelForCausalLM.from_config(cfg, attn_implementation=kernels, dtype=torch.float32)
-            model.train()
-            if plan["recompute"] == "full":
-                model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-            model = shard(model, plan, mesh)
-            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-            shape = (plan["micro_batch"], plan["seq"])
-            ids, labels = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
+            model = shard(base.built(plan), plan, mesh)
+            optimizer, batch = torch.optim.AdamW(model.parameters(), lr=1e-4), base.batch_of(plan)
             HOST.keep(p._local_tensor for p in model.parameters())
             before = dict(HOST.sum)
-            base.step(model, optimizer, ids, labels, plan, False)
-            for state in optimizer.state.values():
-                HOST.forget(getattr(state["step"], "_local_tensor", state["step"]))
-            HOST.begin()
-            tracker = base.FSDPPeaks(model, optimizer)
-            tracker.track_inputs((ids, labels))
-            with tracker:
-                base.step(model, optimizer, ids, labels, plan, False, tracker.reset_mod_stats)
-            peak = base.named(tracker.get_tracker_snapshot("peak"))
-            return {"peak_total": peak.pop("Total"), "peak_by_category": peak,
-                    "max_by_category": {k: v for k, v in tracker.most.items() if v},
-                    "after": base.named(tracker.get_tracker_snapshot("current")),
-                    "host": {"params": before, "most": HOST.most, "after": HOST.sum, "copied": HOST.copied}}
+            after_first(plan, model, optimizer, batch)
+            return base.tracked_step(model, optimizer, batch, plan, False) | counted(before)
     finally:
         dist.destroy_process_group()
 
@@ -194,26 +184,36 @@ def cases():
     yield plan_of("llama-8b", world=64, group=8, batch=1, seq=2048)
 
 
-def main():
-    args = argparse.ArgumentParser(description=__doc__)
+def write(doc, to, cases, name_of, run, setup, models=base.MODELS, **more):
+    """A recorder's command line: every case, or those with a word in their names, one JSON line each."""
+    args = argparse.ArgumentParser(description=doc)
     args.add_argument("--only", default="")
-    args.add_argument("-o", default="torch_offload.jsonl")
+    args.add_argument("-o", default=to)
     args = args.parse_args()
-    base.without_gpu()
-    without_cuda()
-    plans = [p for p in cases() if args.only in base.name_of(p)]
+    setup()
+    plans = [p for p in cases() if args.only in name_of(p)]
     with open(args.o, "w") as out:
         meta = {"torch": torch.__version__, "transformers": transformers.__version__,
-                "models": {name: base.MODELS[name] for name in dict.fromkeys(p["model"] for p in plans)},
-                "optimizer": "AdamW, which loops over parameters of the CPU"}
+                "models": {name: models[name] for name in dict.fromkeys(p["model"] for p in plans)}} | more
         print(json.dumps(meta, separators=(",", ":")), file=out)
         for plan in plans:
-            name = base.name_of(plan) + ("" if plan["fsdp"]["pin_memory"] else " pageable")
-            print(name, end=" ", flush=True, file=sys.stderr)
+            print(name_of(plan), end=" ", flush=True, file=sys.stderr)
             result = run(plan)
             print(result["peak_total"], result["host"], file=sys.stderr)
-            print(json.dumps({"name": name, "plan": plan, "steady": result}, separators=(",", ":")), file=out)
+            print(json.dumps({"name": name_of(plan), "plan": plan, "steady": result}, separators=(",", ":")), file=out, flush=True)
+
+
+LOOPS = "AdamW, which loops over parameters of the CPU"
+
+
+def name_of(plan):
+    return base.name_of(plan) + ("" if plan["fsdp"]["pin_memory"] else " pageable")
+
+
+def setup():
+    base.without_gpu()
+    without_cuda()
 
 
 if __name__ == "__main__":
-    main()
+    write(__doc__, "torch_offload.jsonl", cases, name_of, run, setup, optimizer=LOOPS)

@@ -7,19 +7,14 @@ The step, the trackers and what stands in for a GPU are record_torch_memory.py's
 PyTorch's own.  A fake tensor cannot be pinned, so with pin_memory torch.cuda.is_available() stays false, and what the hook makes by torch.empty()
 is counted as pinned.  The step runs outside of `with torch.device("cuda")`, in which that torch.empty() would be on the device.
 """
-import argparse
 import contextlib
-import json
-import sys
 
 import record_torch_memory as base
 import record_offload as away
 import torch
 import torch.distributed as dist
-import transformers
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from transformers import AutoModelForCausalLM
 
 
 class Host(away.Host):
@@ -49,34 +44,16 @@ def run(plan):
         with FakeTensorMode(allow_non_fake_inputs=True), Host() as host:
             away.HOST = host
             with torch.device("cuda"):
-                cfg = transformers.AutoConfig.for_model(**base.MODELS[plan["model"]])
-                cfg.bos_token_id = cfg.eos_token_id = cfg.pad_token_id = None
-                cfg.use_cache = False
-                attn = {"torch-eager": "eager", "torch-sdpa": "sdpa"}[plan["kernels"]]
-                model = AutoModelForCausalLM.from_config(cfg, attn_implementation=attn, dtype=torch.float32)
-                model.train()
+                model = base.built(plan)
                 model = base.shard(model, plan, mesh) if fsdp else base.wrap_ddp(model, plan)
-                optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
-                shape = (plan["micro_batch"], plan["seq"])
-                ids, labels = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
+                optimizer, batch = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True), base.batch_of(plan)
             autocast = not fsdp and plan["precision"] == "bf16"
             host.pins = plan["activation_offload"] == "save_on_cpu-pinned"
-            base.step(model, optimizer, ids, labels, plan, autocast)
+            base.step(model, optimizer, *batch, plan, autocast)
             host.keep([])                   # Adam's numbers of steps, which lie on the host on a GPU too
             host.begin()
-            if fsdp:
-                tracker = base.FSDPPeaks(model, optimizer)
-                tracker.track_inputs((ids, labels))
-            else:
-                tracker = base.DDPPeaks()
-                tracker.track_external(model, optimizer, ids, labels)
-            with tracker:
-                base.step(model, optimizer, ids, labels, plan, autocast, tracker.reset_mod_stats)
-            peak = base.named(tracker.get_tracker_snapshot("peak"))
-            return {"peak_total": peak.pop("Total"), "peak_by_category": peak,
-                    "max_by_category": {k: v for k, v in tracker.most.items() if v},
-                    "after": base.named(tracker.get_tracker_snapshot("current")),
-                    "host": {"most": host.most, "after": host.sum, "copied": host.copied}}
+            result = base.tracked_step(model, optimizer, batch, plan, autocast)
+            return result | {"host": {"most": host.most, "after": host.sum, "copied": host.copied}}
     finally:
         dist.destroy_process_group()
 
@@ -99,25 +76,14 @@ def cases():
     yield plan_of("llama-8b", batch=1, seq=4096, pin=False)
 
 
-def main():
-    args = argparse.ArgumentParser(description=__doc__)
-    args.add_argument("--only", default="")
-    args.add_argument("-o", default="torch_save_on_cpu.jsonl")
-    args = args.parse_args()
+def name_of(plan):
+    return base.name_of(plan) + (" pinned" if plan["activation_offload"] == "save_on_cpu-pinned" else "")
+
+
+def setup():
     base.without_gpu()
     base.micro_step = micro_step
-    plans = [p for p in cases() if args.only in base.name_of(p)]
-    with open(args.o, "w") as out:
-        meta = {"torch": torch.__version__, "transformers": transformers.__version__,
-                "models": {name: base.MODELS[name] for name in dict.fromkeys(p["model"] for p in plans)}}
-        print(json.dumps(meta, separators=(",", ":")), file=out)
-        for plan in plans:
-            name = base.name_of(plan) + (" pinned" if plan["activation_offload"] == "save_on_cpu-pinned" else "")
-            print(name, end=" ", flush=True, file=sys.stderr)
-            result = run(plan)
-            print(result["peak_total"], result["host"], file=sys.stderr)
-            print(json.dumps({"name": name, "plan": plan, "steady": result}, separators=(",", ":")), file=out)
 
 
 if __name__ == "__main__":
-    main()
+    away.write(__doc__, "torch_save_on_cpu.jsonl", cases, name_of, run, setup)

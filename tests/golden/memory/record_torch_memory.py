@@ -16,7 +16,8 @@ import os
 import subprocess
 import sys
 import sysconfig
-import tempfile
+
+from preload import preload
 
 # Without a GPU, autograd's engine still asks CUDA for streams of the fake tensors'
 # device, and DDP's reducer wants to time itself with CUDA events and to broadcast the
@@ -42,22 +43,8 @@ void _ZN4c10d7Reducer19sync_bucket_indicesERSt6vectorIS1_ImSaImEESaIS3_EE(void *
 """
 
 
-def preload_shim():
-    if os.environ.get("DPX_SHIM"):
-        return
-    folder = tempfile.mkdtemp()
-    source, lib = os.path.join(folder, "shim.c"), os.path.join(folder, "shim.so")
-    with open(source, "w") as f:
-        f.write(SHIM)
-    # The CUDA runtime's headers come with torch, as the package nvidia.cu13.
-    headers = os.path.join(sysconfig.get_paths()["purelib"], "nvidia", "cu13", "include")
-    subprocess.run(["cc", "-shared", "-fPIC", "-I" + headers, "-o", lib, source], check=True)
-    env = dict(os.environ, DPX_SHIM=lib, LD_PRELOAD=lib, HF_HUB_OFFLINE="1",
-               TRANSFORMERS_VERBOSITY="error")
-    os.execvpe(sys.executable, [sys.executable] + sys.argv, env)
-
-
-preload_shim()
+# The CUDA runtime's headers come with torch, as the package nvidia.cu13.
+preload(SHIM, "-I" + os.path.join(sysconfig.get_paths()["purelib"], "nvidia", "cu13", "include"))
 
 import torch
 import torch.distributed as dist
@@ -404,48 +391,61 @@ def named(snapshot):
     return {}
 
 
+def built(plan, dtype=torch.float32):
+    """transformers' model in training, with the plan's kernels and recompute."""
+    attn = {"torch-eager": "eager", "torch-sdpa": "sdpa", None: None}[plan.get("kernels")]
+    cfg = transformers.AutoConfig.for_model(**MODELS[plan["model"]])
+    cfg.bos_token_id = cfg.eos_token_id = cfg.pad_token_id = None
+    cfg.use_cache = False
+    model = AutoModelForCausalLM.from_config(cfg, attn_implementation=attn, dtype=dtype)
+    model.train()
+    if plan["recompute"] == "full":
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if plan["recompute"] == "op":
+        recompute_by_operator(blocks_of(model))
+    return model
+
+
+def batch_of(plan):
+    return tuple(torch.zeros((plan["micro_batch"], plan["seq"]), dtype=torch.long) for _ in range(2))
+
+
+def peaks(tracker):
+    peak = named(tracker.get_tracker_snapshot("peak"))
+    return {"peak_total": peak.pop("Total"), "peak_by_category": peak, "max_by_category": {k: v for k, v in tracker.most.items() if v},
+            "after": named(tracker.get_tracker_snapshot("current"))}
+
+
+def tracked_step(model, optimizer, batch, plan, autocast):
+    """A step under PyTorch's tracker."""
+    if plan["strategy"] == "fsdp":
+        tracker = FSDPPeaks(model, optimizer)
+        tracker.track_inputs(batch)
+    else:
+        tracker = DDPPeaks()
+        tracker.track_external(model, optimizer, *batch)
+    with tracker:
+        step(model, optimizer, *batch, plan, autocast, tracker.reset_mod_stats)
+    return peaks(tracker)
+
+
 def run(plan):
-    world = world_of(plan)
     fsdp = plan["strategy"] == "fsdp"
     PLANNED["capability"] = CAPABILITY[gpu_of(plan)]
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world_of(plan))
     try:
         mesh = mesh_of(plan) if fsdp else None      # reads ranks: not under fake tensors
         with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"):
-            config = dict(MODELS[plan["model"]])
-            attn = {"torch-eager": "eager", "torch-sdpa": "sdpa", None: None}[plan.get("kernels")]
-            cfg = transformers.AutoConfig.for_model(**config)
-            cfg.bos_token_id = cfg.eos_token_id = cfg.pad_token_id = None
-            cfg.use_cache = False
-            dtype = torch.bfloat16 if dict(plan.get("fsdp", {}), **plan.get("ddp", {})).get("model_dtype") else torch.float32
-            model = AutoModelForCausalLM.from_config(cfg, attn_implementation=attn, dtype=dtype)
-            model.train()
-            if plan["recompute"] == "full":
-                model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-            if plan["recompute"] == "op":
-                recompute_by_operator(blocks_of(model))
+            pure = dict(plan.get("fsdp", {}), **plan.get("ddp", {})).get("model_dtype")
+            model = built(plan, torch.bfloat16 if pure else torch.float32)
             replace_loss(model, plan.get("loss"))
             model = shard(model, plan, mesh) if fsdp else wrap_ddp(model, plan)
             # The default on CUDA is foreach, but it is not chosen for fake tensors.
             form = plan.get("optimizer_form", "foreach")
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=form == "foreach", fused=form == "fused")
-            shape = (plan["micro_batch"], plan["seq"])
-            ids, labels = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
-            autocast = not fsdp and plan["precision"] == "bf16"
-            step(model, optimizer, ids, labels, plan, autocast)
-            if fsdp:
-                tracker = FSDPPeaks(model, optimizer)
-                tracker.track_inputs((ids, labels))
-            else:
-                tracker = DDPPeaks()
-                tracker.track_external(model, optimizer, ids, labels)
-            with tracker:
-                step(model, optimizer, ids, labels, plan, autocast, tracker.reset_mod_stats)
-            peak = named(tracker.get_tracker_snapshot("peak"))
-            after = named(tracker.get_tracker_snapshot("current"))
-            return {"peak_total": peak.pop("Total"), "peak_by_category": peak,
-                    "max_by_category": {k: v for k, v in tracker.most.items() if v},
-                    "after": after}
+            batch, autocast = batch_of(plan), not fsdp and plan["precision"] == "bf16"
+            step(model, optimizer, *batch, plan, autocast)
+            return tracked_step(model, optimizer, batch, plan, autocast)
     finally:
         dist.destroy_process_group()
 
