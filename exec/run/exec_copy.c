@@ -437,6 +437,9 @@ static void give_kept(struct executor *x, const struct op *o, int64_t iteration)
 int executor_issue_copy(struct executor *x, const struct op *o, int64_t iteration)
 {
     enum copy_fn fn = (enum copy_fn)o->u.copy.fn;
+
+    if (o->u.copy.quant)
+        return executor_issue_quant(x, o, iteration);
     struct copy_task *c = new_task(x, o, fn);
     bool kept = fn == COPY_SET && kept_act(x, o, true);
     int rc = 0;

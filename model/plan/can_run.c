@@ -106,8 +106,6 @@ int can_run(const struct plan *p)
                     "train apart");
     if (p->dialect == DIALECT_DEEPSPEED && p->ds.aio.block_size % 4096)
         return fail("deepspeed.aio.block_size: dpxrun moves files in multiples of 4096 bytes");
-    if (p->strategy == STRAT_ZERO3 && (p->ds.zero_quantized_weights || plan_quantised_node(p) > 0))
-        return fail("deepspeed.%s: dpxrun has no quantisers yet", p->ds.zero_quantized_weights ? "zero_quantized_weights" : "zero_quantized_gradients");
     if (p->strategy == STRAT_DP && p->dp.gather_logits)
         return fail("gather \"logits\": dpxrun gathers losses");
     return check_model(p);

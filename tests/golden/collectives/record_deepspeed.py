@@ -51,6 +51,7 @@ import transformers
 import deepspeed
 from deepspeed.utils import groups
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../quant"))
 import ds_quantizer
 import families
 

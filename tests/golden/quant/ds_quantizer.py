@@ -1,10 +1,10 @@
 """DeepSpeed's quantiser without CUDA: what csrc/quantization of 0.19.6 and 0.19.8 computes, in torch on the CPU.
 
 Written from quantize.cu, dequantize.cu, swizzled_quantize.cu, quant_reduce.cu and includes/{quantization_utils,dequantization_utils,
-conversion_utils}.h, symmetric codes alone.  record_deepspeed.py puts it in place of the op that DeepSpeed would build with nvcc.
+conversion_utils}.h, symmetric codes alone.  ../collectives/record_deepspeed.py puts it in place of the op that DeepSpeed would build with nvcc.
 --use_fast_math, with which DeepSpeed builds it, makes divisions inexact in the last bits: here they are IEEE's.
 
-    python ds_quantizer.py > ../../exec/quant_vectors.txt
+    python ds_quantizer.py > vectors.txt
 
 prints blocks of numbers (fp16, as bits) with their codes and scales (fp32, as bits), and sums of codes that are coded again.
 """
@@ -119,7 +119,7 @@ def bits_of(t):
 
 
 def main():
-    print("# written by tests/golden/collectives/ds_quantizer.py, torch " + torch.__version__)
+    print("# written by tests/golden/quant/ds_quantizer.py, torch " + torch.__version__)
     for name, x in blocks():
         x = x.to(torch.float16)
         for bits, groups in ((8, 1), (8, 4), (4, 1), (4, 8)):
