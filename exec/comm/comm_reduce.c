@@ -119,6 +119,7 @@ static void maximum(enum dtype t, void *dst, const void *a, const void *b, int64
     case DT_INT64: max_int64_t(dst, a, b, n); break;
     case DT_UINT8: max_uint8_t(dst, a, b, n); break;
     case DT_FP16:
+    case DT_INT8:
     case NDTYPE:   assert(!"a maximum of this dtype");
     }
 }
@@ -157,6 +158,7 @@ void reduce_add(enum dtype t, enum red_op red, void *dst, const void *a, const v
             add_scaled_bf16(dst, a, b, (float)scale, n);
         break;
     case DT_FP16:
+    case DT_INT8:
     case NDTYPE:   assert(!"a sum of this dtype");
     }
 }

@@ -35,16 +35,34 @@ static inline uint16_t half_to_bf16(float f)
 
 static inline float half_from_fp16(uint16_t h)
 {
-    int exponent = h >> 10 & 31, fraction = h & 0x3ff;
+    uint32_t bits = (uint32_t)(h & 0x7fff) << 13;
     float f;
 
-    if (exponent == 31)
-        f = fraction ? NAN : INFINITY;
-    else if (exponent == 0)
-        f = ldexpf((float)fraction, -24);
-    else
-        f = ldexpf((float)(fraction + 1024), exponent - 25);
+    memcpy(&f, &bits, sizeof f);
+    f *= 0x1p112f;                      /* exponents differ by 112; what fp16 has denormal is exact here */
+    if ((h & 0x7c00) == 0x7c00)
+        f = h & 0x3ff ? NAN : INFINITY;
     return h & 0x8000 ? -f : f;
+}
+
+/* To the nearest, to even when halfway; from 65520 on infinite; NaN stays NaN. */
+static inline uint16_t half_to_fp16(float f)
+{
+    uint32_t bits, sign;
+    float least;
+
+    memcpy(&bits, &f, sizeof bits);
+    sign = bits >> 16 & 0x8000;
+    bits &= 0x7fffffff;
+    if (bits > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00);
+    if (bits >= 0x47800000)             /* 65536 */
+        return (uint16_t)(sign | 0x7c00);
+    if (bits >= 0x38800000)             /* 2^-14, the least that is normal */
+        return (uint16_t)(sign | (bits - 0x38000000 + 0xfff + (bits >> 13 & 1)) >> 13);
+    least = fabsf(f) + 0.5f;            /* fp32's last place there is fp16's least number, 2^-24 */
+    memcpy(&bits, &least, sizeof bits);
+    return (uint16_t)(sign | (bits - 0x3f000000));
 }
 
 #endif
