@@ -191,6 +191,12 @@ void sched_does(struct schedules *s, enum copy_fn fn, double scale)
     o->u.copy.scale = (float)scale;
 }
 
+void sched_kernels(struct schedules *s, int64_t n)
+{
+    assert(last(s)->kind == OP_COPY);
+    last(s)->u.copy.kernels = (int32_t)(n < INT32_MAX ? n : INT32_MAX);
+}
+
 void sched_moves(struct schedules *s, enum coll_of of)
 {
     assert(last(s)->kind == OP_COLL);

@@ -118,6 +118,7 @@ enum copy_fn {
     COPY_CLIP,              /* what is read and written is scaled to the norm that the plan allows */
     COPY_OVERFLOW,          /* the overflow flag is set where what is read is not finite */
     COPY_LOSS,              /* the losses that were gathered: their mean */
+    COPY_LOW_RANK,          /* PowerSGD's passes over matrices; the executor has none of them */
 };
 
 enum op_kind {
@@ -207,7 +208,7 @@ struct op {
                  union { int32_t root, peer; };     /* place in the group; peer: of a send or receive */
                  union { int32_t tag, parts; };     /* tag: of a send or receive; parts: of an all-to-all */
                  int64_t elems; } coll;             /* elements of the full buffer */
-        struct { int64_t reads, writes; uint8_t fn; float scale; } copy;    /* bytes */
+        struct { int64_t reads, writes; uint8_t fn; float scale; int32_t kernels; } copy;   /* bytes; of so many kernels, 0: one */
         struct { int64_t elems; int32_t tensors; uint8_t bytes, passes; bool each; } optimizer;    /* tensors in its list */
         struct { int64_t n; int32_t other; } repeat;  /* other: index of the matching END (REPEAT) */
     } u;
@@ -314,6 +315,8 @@ void sched_holds(struct schedules *s, int buf, int layout);
 /* What the last entry, a copy, does; what the last entry, a collective, moves or where its
  * root is. */
 void sched_does(struct schedules *s, enum copy_fn fn, double scale);
+/* It is n kernels, which share the bytes evenly. */
+void sched_kernels(struct schedules *s, int64_t n);
 void sched_moves(struct schedules *s, enum coll_of of);
 void sched_root(struct schedules *s, int root);
 /* It moves slot `from` of a piece into slot `into`; the entry names the block. */
